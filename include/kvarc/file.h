@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/file.h - whole files in and out: llama.cpp slots, safetensors, npz, tar, zip, anything */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_FILE_H
+#define KVARC_FILE_H
+
+/*
+ * Packing. An import looks at one or more files, finds caches in them and
+ * knows how to give back every byte. What is not understood to its exact end
+ * is kept as an opaque file (kvarc_import_note says why).
+ */
+typedef struct kvarc_import kvarc_import;
+
+typedef struct kvarc_import_options {
+	kvarc_common common;
+	const char *kv_rule;    /* naming rule for safetensors and npy, NULL: the default;
+	                         * see kvarc(1): "layers.{layer}.{key|value}" */
+	const char *axes;       /* axes of those tensors, NULL: guess; e.g. "htc", "1htc", "thc" */
+	const char *rope;       /* NULL or "auto": find by fitting; "none";
+	                         * "THETA[,half|interleaved][,DIMS]" */
+	const kvarc_source *model; /* a GGUF whose header tells RoPE and identity, or NULL */
+	const char *temp_dir;   /* for members of tar, zip, npz; NULL: no such inputs */
+	int opaque;             /* 1: do not look, keep as opaque files */
+	uint64_t reserved[4];
+} kvarc_import_options;
+#define KVARC_IMPORT_OPTIONS_INIT {0}
+
+/*
+ * Looks at a file. name is the base name to remember, may be NULL. The source must have a
+ * known size and stay until close. On failure *im is NULL.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (a part that was not built in), DATA (a container that cannot be read), IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
+	const kvarc_source *source, const char *name, const kvarc_import_options *options);
+KVARC_API void kvarc_import_close(kvarc_import **im);
+KVARC_API const kvarc_geometry *kvarc_import_geometry(const kvarc_import *im);
+KVARC_API uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track);
+/* "llama.cpp sequence file, version 4", ...; owned by the import. */
+KVARC_API const char *kvarc_import_format(const kvarc_import *im);
+/* Why something was kept opaque, one line, or NULL. */
+KVARC_API const char *kvarc_import_note(const kvarc_import *im);
+/* Bytes of all items and of the tensors in them. */
+KVARC_API void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes, uint64_t *tensor_bytes);
+/* A fetch for kvarc_writer_append_fetch; opaque is the import. */
+KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head,
+	uint32_t heads, uint64_t t0, uint32_t n, void *dst);
+
+/* Packs the import into a sink: geometry, identity, items, all segments, close.
+ * options.file_id is derived from the content when it is all zero, so that the same
+ * input and options give the same bytes. stats may be NULL. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im,
+	const kvarc_sink *sink, const kvarc_writer_options *options,
+	kvarc_writer_stats *stats);
+
+/* Unpacking. */
+typedef struct kvarc_item {
+	size_t index;
+	uint16_t kind;      /* spec 10 */
+	const char *name;   /* "" when not known; not checked for safety as a path */
+	uint64_t bytes;
+} kvarc_item;
+
+/* Called once for each item before its first byte; fills a sink that takes
+ * writes at any offset below item->bytes. Return 0, or 1 to skip the item, anything else fails. */
+typedef int (*kvarc_item_open)(void *opaque, const kvarc_item *item, kvarc_sink *sink);
+
+/* Item i; END past the last. On a pipe the items are known after open. */
+KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item);
+
+/*
+ * Gives every item back, reading the archive once, in order (also from a pipe).
+ * Bytes of chunks that salvage could not read are left as the sink has them (zero in a new file).
+ * Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the archive holds no items
+ * (made through the C API: read its tensors instead).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r,
+	kvarc_item_open open, void *opaque);
+
+/* Writes the tensors of a range as a safetensors file, any archive. Needs a source that can seek;
+ * the sink takes writes at any offset. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,
+	const kvarc_range *range, const kvarc_sink *sink);
+
+/* Copies part of an archive (layers and tokens) into a new one, without RESTORE items. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_cut(kvarc_reader *r,
+	const kvarc_range *range, const kvarc_sink *sink,
+	const kvarc_writer_options *options, kvarc_writer_stats *stats);
+
+#endif

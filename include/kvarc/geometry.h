@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/geometry.h - what a cache looks like: tracks, tensors, RoPE (spec 4) */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_GEOMETRY_H
+#define KVARC_GEOMETRY_H
+
+typedef enum kvarc_dtype {
+	KVARC_BYTES = 0,
+	KVARC_F32 = 1,
+	KVARC_F16 = 2,
+	KVARC_BF16 = 3,
+	KVARC_E4M3 = 4,
+	KVARC_E5M2 = 5,
+	KVARC_I8 = 6,
+	KVARC_U8 = 7
+} kvarc_dtype;
+
+typedef enum kvarc_kind {
+	KVARC_KEY = 0, KVARC_VALUE = 1, KVARC_KV_PACKED = 2,
+	KVARC_MLA_LATENT = 3, KVARC_INDEXER_KEY = 4, KVARC_CONV_STATE = 5,
+	KVARC_RECURRENT_STATE = 6, KVARC_CROSS_KEY = 7,
+	KVARC_CROSS_VALUE = 8, KVARC_OPAQUE = 9
+} kvarc_kind;
+
+/* The tensor itself, or one plane of a ggml block type. */
+typedef enum kvarc_role {
+	KVARC_WHOLE = 0, KVARC_SCALE = 1, KVARC_MINIMUM = 2,
+	KVARC_PAYLOAD = 3, KVARC_HIGH_BITS = 4
+} kvarc_role;
+
+typedef enum kvarc_track_kind {
+	KVARC_TRACK_SELF = 0, KVARC_TRACK_WINDOW = 1, KVARC_TRACK_CROSS = 2,
+	KVARC_TRACK_STATE = 3, KVARC_TRACK_OTHER = 255
+} kvarc_track_kind;
+
+#define KVARC_ROPE_HALF 0        /* channel i turns with i + rotary/2 */
+#define KVARC_ROPE_INTERLEAVED 1 /* channel 2i turns with 2i + 1 */
+
+#define KVARC_TENSOR_POST_ROPE 0x1u
+#define KVARC_TENSOR_HADAMARD  0x2u
+
+/* Rotary embedding. freq[i], rotary/2 of them: angle per position of pair i,
+ * as a fraction of a full turn times 2^64. */
+typedef struct kvarc_rope {
+	uint8_t pairing;
+	uint32_t rotary;
+	const uint64_t *freq;
+} kvarc_rope;
+
+/* One token axis. label may be NULL. */
+typedef struct kvarc_track {
+	uint8_t kind;
+	uint32_t window;
+	const char *label;
+} kvarc_track;
+
+/* One tensor: [token, head, channel]; width = heads * channels elements a token. */
+typedef struct kvarc_tensor {
+	uint32_t layer;
+	uint8_t kind;         /* kvarc_kind */
+	uint8_t role;         /* kvarc_role */
+	uint8_t dtype;        /* kvarc_dtype */
+	uint8_t flags;        /* KVARC_TENSOR_* */
+	uint16_t source_type; /* 0, or 0x100 + ggml type */
+	uint32_t heads;
+	uint32_t channels;    /* of one head */
+	uint32_t track;
+	uint32_t rope;        /* 0 none, else 1 + index into ropes */
+	uint32_t first_head, total_heads; /* shard; total_heads 0: heads */
+	const char *name;     /* may be NULL */
+} kvarc_tensor;
+
+typedef struct kvarc_geometry {
+	size_t n_ropes, n_tracks, n_tensors;
+	const kvarc_rope *ropes;
+	const kvarc_track *tracks;
+	const kvarc_tensor *tensors;
+} kvarc_geometry;
+
+/* Bytes of one element, 0 for an unknown dtype. */
+KVARC_API size_t kvarc_dtype_bytes(unsigned dtype);
+/* "bf16"; NULL for an unknown dtype. Static storage. */
+KVARC_API const char *kvarc_dtype_name(unsigned dtype);
+/* "key"; NULL for an unknown kind. Static storage. */
+KVARC_API const char *kvarc_kind_name(unsigned kind);
+
+#endif

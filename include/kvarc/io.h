@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/io.h - sources, sinks, tensor views, options common to all handles */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_IO_H
+#define KVARC_IO_H
+
+/*
+ * Where bytes come from. read fills buf with up to bytes bytes from the given
+ * offset and returns how many it got, 0 only at the end, -1 on failure (short
+ * counts are fine, it is called again). size is the total size in bytes, or
+ * KVARC_UNKNOWN for a pipe: then offsets only ever go forward without gaps.
+ * With threads > 1 and a known size, read may be called from several threads.
+ */
+typedef struct kvarc_source {
+	int64_t (*read)(void *opaque, void *buf, size_t bytes, uint64_t offset);
+	void *opaque;
+	uint64_t size;
+} kvarc_source;
+
+/*
+ * Where bytes go. write takes all bytes at the given offset; 0 is success,
+ * anything else failure. An archive is written strictly forward; a restored
+ * file (kvarc/file.h) at any offset inside its size. flush may be NULL; it is
+ * called after every commit.
+ */
+typedef struct kvarc_sink {
+	int (*write)(void *opaque, const void *buf, size_t bytes,
+	             uint64_t offset);
+	int (*flush)(void *opaque);
+	void *opaque;
+} kvarc_sink;
+
+/*
+ * A tensor in memory. Element (token t, channel c of the width) is at
+ * data + t*token_stride + (c / block_elems)*block_stride + (c % block_elems)*elem_stride,
+ * all strides in bytes. [tokens][heads][channels] packed: block_elems = width,
+ * elem_stride = element bytes, token_stride = width * element bytes.
+ * [heads][tokens][channels]: block_elems = channels, block_stride = bytes of one head.
+ */
+typedef struct kvarc_view {
+	void *data;
+	uint64_t token_stride;
+	uint64_t block_stride;
+	uint32_t block_elems;
+	uint32_t elem_stride;
+} kvarc_view;
+
+/*
+ * Fills dst with n tokens, from token t0 of the track on, of heads
+ * [head, head + heads) of a tensor: packed, token-major (spec 7). Returns 0,
+ * anything else fails the append with KVARC_IO. Called from worker threads.
+ */
+typedef int (*kvarc_fetch)(void *opaque, uint32_t tensor, uint32_t head,
+                           uint32_t heads, uint64_t t0, uint32_t n, void *dst);
+
+/* The same way out: takes a decoded, checked block. Called from worker threads,
+ * never for the same block twice. */
+typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head,
+                             uint32_t heads, uint64_t t0, uint32_t n,
+                             const void *src);
+
+/* Progress: raw bytes done so far and in all (KVARC_UNKNOWN if not known).
+ * Return 0 to go on, anything else to stop with KVARC_IO. One thread at a time. */
+typedef int (*kvarc_progress)(void *opaque, uint64_t done, uint64_t total);
+
+/* Common options. Zero-initialise: KVARC_COMMON_INIT. */
+typedef struct kvarc_common {
+	const kvarc_allocator *allocator; /* NULL: malloc */
+	kvarc_error *error;      /* NULL, or filled when a call fails; must
+	                          * outlive the handle */
+	uint64_t memlimit;       /* bytes, 0: the default, 256 MiB */
+	unsigned threads;        /* 0 or 1: none but the caller's */
+	uint32_t isa_mask;       /* 0: KVARC_ISA_ALL */
+	kvarc_progress progress; /* may be NULL */
+	void *progress_opaque;
+	uint64_t reserved[4];    /* zero */
+} kvarc_common;
+#define KVARC_COMMON_INIT {0}
+
+#endif

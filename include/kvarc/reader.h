@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/reader.h - reading an archive: in order, by range, verify, salvage */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_READER_H
+#define KVARC_READER_H
+
+typedef struct kvarc_reader kvarc_reader;
+
+/* Read what is undamaged in a damaged file instead of failing (needs a source that can seek). */
+#define KVARC_READ_SALVAGE 0x1u
+
+typedef struct kvarc_reader_options {
+	kvarc_common common;
+	unsigned flags;       /* KVARC_READ_* */
+	uint64_t reserved[4]; /* zero */
+} kvarc_reader_options;
+#define KVARC_READER_OPTIONS_INIT {0}
+
+/* How the file ended. */
+typedef enum kvarc_state {
+	KVARC_STATE_CLOSED = 0,   /* footer present */
+	KVARC_STATE_OPEN = 1,     /* ends with a commit, without a footer */
+	KVARC_STATE_CUT = 2,      /* bytes after the last commit were dropped */
+	KVARC_STATE_DAMAGED = 3,  /* salvage skipped something */
+	KVARC_STATE_UNKNOWN = 4   /* a pipe that was not read to its end */
+} kvarc_state;
+
+typedef struct kvarc_info {
+	uint16_t format_major, format_minor;
+	uint8_t file_id[16];
+	uint64_t file_bytes;  /* KVARC_UNKNOWN on a pipe */
+	uint64_t raw_bytes;   /* of all tensors */
+	uint64_t elements;    /* of all tensors */
+	uint64_t literal_bytes; /* raw bytes outside tensors, in items */
+	uint64_t frames, chunks, segments;
+	uint64_t dropped_bytes; /* after the last commit, or unreadable in salvage */
+	kvarc_state state;
+	size_t n_items;
+	uint64_t reserved[8];
+} kvarc_info;
+
+/* One chunk as kvarc_reader_chunk tells it. */
+typedef struct kvarc_chunk_info {
+	uint32_t tensor, head, heads;
+	uint64_t t0;
+	uint32_t n;
+	uint8_t codec;          /* spec 7 */
+	uint8_t lane_order;
+	uint64_t offset;        /* of its frame in the file */
+	uint64_t sequence;
+	uint32_t payload_bytes; /* of the frame */
+	uint32_t raw_bytes;
+} kvarc_chunk_info;
+
+/* Tokens [t0, t0 + n) of one track, of layers [layer0, layer0 + n_layers), all heads. */
+typedef struct kvarc_range {
+	uint32_t track;
+	uint32_t layer0, n_layers; /* n_layers UINT32_MAX: to the last */
+	uint64_t t0, n;            /* n UINT64_MAX: to the last */
+} kvarc_range;
+#define KVARC_RANGE_ALL(track_) {(track_), 0, UINT32_MAX, 0, UINT64_MAX}
+
+/* A segment as kvarc_reader_next_segment tells it; pointers live until the next call. */
+typedef struct kvarc_segment {
+	uint32_t track;
+	uint64_t t0;
+	uint32_t n;
+	const int32_t *ids;       /* NULL: not stored */
+	const int32_t *positions; /* n */
+} kvarc_segment;
+
+typedef struct kvarc_damage {
+	uint64_t offset, bytes; /* place in the file */
+	uint32_t track, tensor; /* UINT32_MAX: not known */
+	uint64_t t0;
+	uint32_t n;             /* tokens that are missing, 0: none or not known */
+	const char *what;       /* static storage */
+} kvarc_damage;
+typedef void (*kvarc_damage_fn)(void *opaque, const kvarc_damage *damage);
+
+/*
+ * Opens an archive: superblock, geometry, and with a source that can seek the
+ * index (rebuilt by scanning when it is missing). source and options are
+ * copied. On failure *r is NULL.
+ * Returns OK, MEM, MEMLIMIT, FORMAT, OPTIONS, DATA, IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_open(kvarc_reader **r,
+	const kvarc_source *source, const kvarc_reader_options *options);
+
+/* NULL-safe; sets *r to NULL. */
+KVARC_API void kvarc_reader_close(kvarc_reader **r);
+
+/* Owned by the reader, valid until close. */
+KVARC_API const kvarc_geometry *kvarc_reader_geometry(const kvarc_reader *r);
+
+/* On a pipe the totals grow while segments are read. */
+KVARC_API kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info);
+
+/* Tokens of a track known so far. 0 for a track that does not exist. */
+KVARC_API uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track);
+
+/* Value of an identity key, NULL when absent. kvarc_reader_identity_at walks all pairs in key order. */
+KVARC_API const char *kvarc_reader_identity(const kvarc_reader *r, const char *key);
+KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i,
+	const char **key, const char **value);
+
+/* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL.
+ * Returns OK, OPTIONS (ids are not in the file, or a pipe), GEOMETRY (range), DATA, IO, MEM. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r,
+	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
+
+/*
+ * Reads a range into views, one a tensor of the geometry in its order; views
+ * with data NULL, of other tracks or other layers are left alone. Token t of the range goes
+ * to row t - range.t0 of a view. Only the chunks that the range touches are read and decoded.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r,
+	const kvarc_range *range, const kvarc_view *views);
+
+/* The same by callback: whole blocks, cut to the range. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
+	const kvarc_range *range, kvarc_deliver deliver, void *opaque);
+
+/*
+ * In order, also from a pipe: moves to the next segment, END after the last.
+ * Follow with kvarc_reader_segment_deliver to decode its chunks, or call again to skip it.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_next_segment(kvarc_reader *r,
+	kvarc_segment *segment);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_segment_deliver(
+	kvarc_reader *r, kvarc_deliver deliver, void *opaque);
+
+/* Chunk i of the file in file order; END past the last. Needs a source that can seek. */
+KVARC_API kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chunk);
+
+/*
+ * Reads and decodes everything and checks every check, every frame, the commit chains.
+ * damage may be NULL; with it the whole file is looked at and each damaged place
+ * told, and the return is still DATA when there was any.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r,
+	kvarc_damage_fn damage, void *opaque);
+
+/* With KVARC_READ_SALVAGE: tells each damaged or missing place once, after
+ * reading. Returns how many there were. */
+KVARC_API uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque);
+
+/* One shot: reads track 0 of an archive in memory into views. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_decode_buffer(const void *in,
+	size_t in_bytes, const kvarc_view *views, size_t n_views,
+	const kvarc_reader_options *options);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/writer.h - writing an archive, segment by segment */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_WRITER_H
+#define KVARC_WRITER_H
+
+typedef struct kvarc_writer kvarc_writer;
+
+#define KVARC_LEVEL_DEFAULT 1
+#define KVARC_LEVEL_MAX 1
+
+/* Every chunk is decoded again and compared after it was encoded. */
+#define KVARC_WRITE_VERIFY     0x1u
+/* No chunk refers back to another one: readable from a pipe (spec 3.5). */
+#define KVARC_WRITE_STREAMABLE 0x2u
+/* file_id below is used even if it is all zero bytes. */
+#define KVARC_WRITE_FILE_ID    0x4u
+
+typedef struct kvarc_writer_options {
+	kvarc_common common;
+	int level;              /* 0 fast, 1 grid; use KVARC_LEVEL_DEFAULT */
+	unsigned flags;         /* KVARC_WRITE_* */
+	uint32_t segment_tokens;/* 0: 256; 32..256 */
+	uint32_t chunk_bytes;   /* raw bytes that a chunk aims at; 0: 1 MiB */
+	uint8_t file_id[16];    /* all zero: random (see KVARC_WRITE_FILE_ID) */
+	uint64_t reserved[4];   /* zero */
+} kvarc_writer_options;
+#define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
+
+/* Totals since open, in bytes, tokens and elements. */
+typedef struct kvarc_writer_stats {
+	uint64_t raw_bytes, file_bytes, elements, chunks, frames;
+} kvarc_writer_stats;
+
+/*
+ * Opens a writer; nothing is written before _set_geometry. sink and options
+ * are copied, what they point to must stay. On failure *w is NULL and nothing
+ * is owned.
+ * Returns OK, MEM, OPTIONS (level not known), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w,
+	const kvarc_sink *sink, const kvarc_writer_options *options);
+
+/* Sets the geometry, once, before anything else. It is copied.
+ * Returns OK, MEM, IO, PROG (called twice), GEOMETRY (values out of range). */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w,
+	const kvarc_geometry *geometry);
+
+/* Identity pairs, after _set_geometry and before the first append; may be repeated.
+ * Returns OK, MEM, IO, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_identity(kvarc_writer *w,
+	size_t n, const char *const keys[], const char *const values[]);
+
+/*
+ * Appends n tokens to a track. ids are n token ids or NULL; positions are n
+ * positions or NULL (then they go on from the last one, from 0 at the start).
+ * views has one entry a tensor of the geometry, in its order; entries of
+ * tensors of other tracks are ignored. Full segments are encoded before the
+ * call returns, a rest of less than segment_tokens is kept and joined with
+ * the next append. To avoid that copy append multiples of segment_tokens.
+ * Returns OK, MEM, MEMLIMIT, IO, PROG, GEOMETRY.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append(kvarc_writer *w,
+	uint32_t track, uint64_t n, const int32_t *ids,
+	const int32_t *positions, const kvarc_view *views);
+
+/*
+ * The same with data on demand, for caches larger than memory: fetch is called
+ * for every block of every full segment, t0 counted from the start of the track. Ends the
+ * segment at the last token even if it is short. Must not be called while
+ * tokens of an earlier kvarc_writer_append wait for a full segment (PROG): commit first.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w,
+	uint32_t track, uint64_t n, const int32_t *ids,
+	const int32_t *positions, kvarc_fetch fetch, void *opaque);
+
+/* Encodes waiting tokens as short segments, writes a commit record and calls
+ * the sink's flush. Everything before it survives a cut. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_commit(kvarc_writer *w);
+
+/* What was written so far. */
+KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w,
+	kvarc_writer_stats *stats);
+
+/*
+ * Commits, writes index and footer, frees the writer in every case and sets
+ * *w to NULL. The file is complete only if this returns OK.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_close(kvarc_writer **w);
+
+/* Frees without finishing. NULL-safe. */
+KVARC_API void kvarc_writer_abort(kvarc_writer **w);
+
+/*
+ * One shot: a single track. The archive of one set of tensors in memory.
+ * kvarc_encode_bound gives a size of out that always suffices, 0 when the
+ * geometry is not valid or the size overflows.
+ * kvarc_encode_buffer returns OK, or what writer calls return; PROG when out_bytes is too small.
+ */
+KVARC_API size_t kvarc_encode_bound(const kvarc_geometry *geometry, uint64_t n_tokens);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_encode_buffer(void *out,
+	size_t out_bytes, size_t *written, const kvarc_geometry *geometry,
+	uint64_t n_tokens, const int32_t *ids, const kvarc_view *views,
+	const kvarc_writer_options *options);
+
+#endif

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Compiler flags, vector kernels and optional parts of kvarc.
+
+# KV_TRY_FLAG(FLAG, VARIABLE): appends FLAG to VARIABLE if the compiler takes it.
+AC_DEFUN([KV_TRY_FLAG], [
+  AS_VAR_PUSHDEF([kv_cache], [kv_cv_cc_flag_$1])
+  AC_CACHE_CHECK([whether $CC accepts $1], [kv_cache], [
+    kv_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -Werror $1"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM()],
+      [AS_VAR_SET([kv_cache], [yes])], [AS_VAR_SET([kv_cache], [no])])
+    CFLAGS=$kv_save_CFLAGS])
+  AS_VAR_IF([kv_cache], [yes], [AS_VAR_APPEND([$2], [" $1"])])
+  AS_VAR_POPDEF([kv_cache])
+])
+
+# KV_C11: C11, no contraction of a*b+c. An exact format cannot do without the latter.
+AC_DEFUN([KV_C11], [
+  KV_CFLAGS=
+  AS_CASE([$ac_prog_cc_stdc], [c11], [],
+    [AC_MSG_ERROR([a C11 compiler is needed])])
+  KV_TRY_FLAG([-ffp-contract=off], [KV_CFLAGS])
+  AS_CASE([$KV_CFLAGS], [*-ffp-contract=off*], [],
+    [AC_MSG_ERROR([the compiler must know -ffp-contract=off])])
+  AS_CASE([" $CFLAGS "],
+    [*" -ffast-math "*|*" -Ofast "*|*" -ffp-contract=fast "*],
+    [AC_MSG_ERROR([CFLAGS must not have -ffast-math, -Ofast or -ffp-contract=fast])])
+  KV_TRY_FLAG([-fvisibility=hidden], [KV_CFLAGS])
+  KV_TRY_FLAG([-fno-strict-aliasing], [KV_CFLAGS])
+  AC_SUBST([KV_CFLAGS])
+])
+
+# KV_WARNINGS: the warnings that the tree is clean under, gcc and clang;
+# --enable-werror makes them errors (CI does).
+AC_DEFUN([KV_WARNINGS], [
+  AC_ARG_ENABLE([werror],
+    [AS_HELP_STRING([--enable-werror], [turn warnings into errors])],
+    [], [enable_werror=no])
+  KV_WARN=
+  m4_foreach_w([kv_flag], [-Wall -Wextra -Wconversion -Wno-sign-conversion
+      -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+      -Wwrite-strings -Wvla -Wundef],
+    [KV_TRY_FLAG(kv_flag, [KV_WARN])])
+  AS_VAR_IF([enable_werror], [yes], [KV_WARN="$KV_WARN -Werror"])
+  AC_SUBST([KV_WARN])
+])
+
+# KV_VERSION_SCRIPT: whether the linker takes a version script.
+AC_DEFUN([KV_VERSION_SCRIPT], [
+  AC_CACHE_CHECK([for linker version scripts], [kv_cv_version_script], [
+    echo 'KV_1 { global: main; local: *; };' > conftest.map
+    kv_save_LDFLAGS=$LDFLAGS
+    LDFLAGS="$LDFLAGS -Wl,--version-script=conftest.map"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM()],
+      [kv_cv_version_script=yes], [kv_cv_version_script=no])
+    LDFLAGS=$kv_save_LDFLAGS
+    rm -f conftest.map])
+  AM_CONDITIONAL([VERSION_SCRIPT], [test "x$kv_cv_version_script" = xyes])
+])
+
+# KV_SIMD: which vector kernels can be built. Flags go to their files alone.
+AC_DEFUN([KV_SIMD], [
+  AC_ARG_ENABLE([simd],
+    [AS_HELP_STRING([--disable-simd], [build the scalar kernels only])],
+    [], [enable_simd=yes])
+  kv_avx2=no kv_avx512=no kv_neon=no
+  AVX2_CFLAGS= AVX512_CFLAGS=
+  AS_IF([test "x$enable_simd" = xyes], [
+    AS_CASE([$host_cpu],
+      [x86_64|i?86], [
+        m4_foreach_w([kv_flag], [-mavx2 -mbmi -mbmi2 -mlzcnt -mpopcnt],
+          [KV_TRY_FLAG(kv_flag, [AVX2_CFLAGS])])
+        AS_CASE([$AVX2_CFLAGS], [*-mavx2*], [kv_avx2=yes])
+        m4_foreach_w([kv_flag], [-mavx512f -mavx512bw -mavx512vl -mavx512dq
+            -mavx512cd -mbmi -mbmi2 -mlzcnt -mpopcnt],
+          [KV_TRY_FLAG(kv_flag, [AVX512_CFLAGS])])
+        AS_CASE([$AVX512_CFLAGS], [*-mavx512dq*-mavx512cd*], [kv_avx512=yes])],
+      [aarch64*|arm64*], [kv_neon=yes])])
+  AC_SUBST([AVX2_CFLAGS])
+  AC_SUBST([AVX512_CFLAGS])
+  AM_CONDITIONAL([SIMD_AVX2], [test $kv_avx2 = yes])
+  AM_CONDITIONAL([SIMD_AVX512], [test $kv_avx512 = yes])
+  AM_CONDITIONAL([SIMD_NEON], [test $kv_neon = yes])
+  AS_IF([test $kv_avx2 = yes], [AC_DEFINE([KVI_AVX2], [1], [AVX2 kernels are built])])
+  AS_IF([test $kv_avx512 = yes], [AC_DEFINE([KVI_AVX512], [1], [AVX-512 kernels are built])])
+  AS_IF([test $kv_neon = yes], [AC_DEFINE([KVI_NEON], [1], [NEON kernels are built])])
+  kv_simd_summary="avx2 $kv_avx2, avx512 $kv_avx512, neon $kv_neon"
+])
+
+# KV_OPTIONAL(NAME, VAR, MODULE, DEBIAN-PACKAGE, PURPOSE)
+# --without-NAME leaves it out; --with-NAME insists; the default takes it if present.
+AC_DEFUN([KV_OPTIONAL], [
+  AC_ARG_WITH([$1],
+    [AS_HELP_STRING([--without-$1], [do without $1 ($5)])],
+    [], [with_$1=check])
+  kv_with_$1=no
+  AS_IF([test "x$with_$1" != xno], [
+    PKG_CHECK_MODULES([$2], [$3], [kv_with_$1=yes], [
+      AS_IF([test "x$with_$1" = xyes],
+        [AC_MSG_ERROR([$1 was asked for but not found (Debian: $4)])],
+        [AC_MSG_WARN([$1 not found (Debian: $4): kvarc is built without $5])])])])
+  AS_VAR_IF([kv_with_$1], [yes],
+    [AC_DEFINE([HAVE_$2], [1], [$1 is there: $5])])
+  AM_CONDITIONAL([HAVE_$2], [test "x$kv_with_$1" = xyes])
+])

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * codec.h - one chunk in, one payload out: what src/stream sees of the codecs
+ *
+ * Spec 7, 8 and spec/codecs/. Nothing here knows frames or files.
+ */
+#ifndef KVI_CODEC_H
+#define KVI_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+
+/* Chunk type numbers (spec 7). */
+enum {
+	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
+	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
+	KVI_CODEC_BYTES = 6, KVI_N_CODECS = 7
+};
+
+/* What a chunk is. positions (n_tokens) and rope may be NULL: no rotation. */
+struct kvi_chunk {
+	uint8_t dtype;
+	uint32_t n_tokens;      /* 1..256 */
+	uint32_t heads;
+	uint32_t head_channels;
+	const int32_t *positions;
+	const kvarc_rope *rope;
+};
+
+static inline size_t kvi_chunk_channels(const struct kvi_chunk *c)
+{
+	return (size_t)c->heads * c->head_channels;
+}
+static inline size_t kvi_chunk_bytes(const struct kvi_chunk *c)
+{
+	return kvi_chunk_channels(c) * c->n_tokens *
+	       kvarc_dtype_bytes(c->dtype);
+}
+
+/* Parameters of one tensor and head group; immutable, shared by threads. */
+struct kvi_params;
+
+/*
+ * content: the PARAMS frame's content after `u8 codec`. Checks everything the
+ * codec's page asks for. rope as in the chunk, NULL for none.
+ * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS.
+ */
+kvarc_ret kvi_params_parse(struct kvi_params **out,
+                           const struct kvi_alloc *alloc, uint8_t codec,
+                           uint8_t dtype, uint32_t heads,
+                           uint32_t head_channels, const kvarc_rope *rope,
+                           const uint8_t *content, size_t bytes);
+void kvi_params_free(struct kvi_params *p); /* NULL-safe */
+/* True when decoding needs the positions of the tokens (rotating grid). */
+bool kvi_params_rotates(const struct kvi_params *p);
+
+/* Scratch memory and tables of one worker. Not shared by threads. */
+struct kvi_coder;
+/* Tables that all coders of a handle share, read-only after open. */
+struct kvi_coder_tables;
+kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t,
+                                const struct kvi_alloc *alloc);
+void kvi_coder_tables_close(struct kvi_coder_tables *t);
+kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
+                         const struct kvi_coder_tables *tables,
+                         uint32_t isa_mask);
+void kvi_coder_close(struct kvi_coder *c);
+
+struct kvi_encoded {
+	uint8_t codec, lane_order;
+	bool uses_params;
+	const uint8_t *payload; /* in the coder, until its next call */
+	size_t payload_bytes;
+	/* New parameters, to be written before the chunk; NULL: `current` serves.
+	 * The caller takes both over (kvi_params_free, kvi_free with the coder's allocator). */
+	struct kvi_params *params;
+	uint8_t *params_content; /* after `u8 codec` */
+	size_t params_bytes;
+	uint8_t params_codec;
+};
+
+/*
+ * Encodes one chunk at a level (0 or 1). raw: kvi_chunk_bytes, packed token-major. current: the
+ * parameters in force for this tensor and head group, or NULL. Never larger
+ * than raw: falls back to RAW. Decides itself when new parameters pay.
+ * The same input gives the same output on every machine and instruction set.
+ * Returns OK, MEM, MEMLIMIT, PROG (level, dtype).
+ */
+kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                           int level, const struct kvi_params *current,
+                           const uint8_t *raw, struct kvi_encoded *out);
+
+/*
+ * Decodes a payload of any codec but REPEAT. params may be NULL where the codec needs none.
+ * raw: kvi_chunk_bytes of room. Does not check raw_check. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS.
+ */
+kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                           uint8_t codec, uint8_t lane_order,
+                           const struct kvi_params *params,
+                           const uint8_t *payload, size_t payload_bytes,
+                           uint8_t *raw);
+
+/* "grid"; NULL for a number that is not known. */
+const char *kvi_codec_name(unsigned codec);
+
+#endif

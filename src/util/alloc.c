@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* alloc.c - aligned allocation on a user's allocator, counted against a limit */
+#include "alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckd.h"
+
+/* Before each block: what the user's allocator returned, and the size. */
+struct head {
+	void *base;
+	size_t bytes;
+};
+enum { ALIGN = 64 };
+
+static void *default_alloc(void *opaque, size_t bytes)
+{
+	(void)opaque;
+	return malloc(bytes);
+}
+
+static void default_free(void *opaque, void *ptr)
+{
+	(void)opaque;
+	free(ptr);
+}
+
+void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user,
+                    uint64_t limit)
+{
+	a->fn = user ? *user
+	             : (kvarc_allocator){ default_alloc, default_free, NULL };
+	a->limit = limit ? limit : KVI_MEMLIMIT_DEFAULT;
+	atomic_init(&a->used, 0);
+	atomic_init(&a->peak, 0);
+	atomic_init(&a->hit_limit, 0);
+}
+
+void *kvi_malloc(const struct kvi_alloc *ca, size_t bytes)
+{
+	/* Counters are bookkeeping, not state that a const user relies on. */
+	struct kvi_alloc *a = (struct kvi_alloc *)(uintptr_t)ca;
+	size_t total;
+	if (bytes == 0 || kvi_add(bytes, sizeof(struct head) + ALIGN, &total))
+		return NULL;
+	uint64_t used = atomic_fetch_add(&a->used, total) + total;
+	if (used > a->limit) {
+		atomic_fetch_sub(&a->used, total);
+		atomic_store(&a->hit_limit, 1);
+		return NULL;
+	}
+	void *base = a->fn.alloc(a->fn.opaque, total);
+	if (!base) {
+		atomic_fetch_sub(&a->used, total);
+		return NULL;
+	}
+	uint64_t peak = atomic_load(&a->peak);
+	while (used > peak &&
+	       !atomic_compare_exchange_weak(&a->peak, &peak, used))
+		;
+	uintptr_t at = ((uintptr_t)base + sizeof(struct head) + ALIGN - 1) &
+	               ~(uintptr_t)(ALIGN - 1);
+	struct head h = { base, total };
+	memcpy((void *)(at - sizeof h), &h, sizeof h);
+	return (void *)at;
+}
+
+void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size)
+{
+	size_t bytes;
+	return kvi_mul(n, size, &bytes) ? NULL : kvi_malloc(a, bytes);
+}
+
+void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size)
+{
+	void *p = kvi_array(a, n, size);
+	return p ? memset(p, 0, n * size) : NULL;
+}
+
+void kvi_free(const struct kvi_alloc *ca, void *p)
+{
+	struct kvi_alloc *a = (struct kvi_alloc *)(uintptr_t)ca;
+	struct head h;
+	if (!p)
+		return;
+	memcpy(&h, (char *)p - sizeof h, sizeof h);
+	atomic_fetch_sub(&a->used, h.bytes);
+	a->fn.free(a->fn.opaque, h.base);
+}
+
+kvarc_ret kvi_alloc_error(const struct kvi_alloc *a)
+{
+	return atomic_load(&a->hit_limit) ? KVARC_MEMLIMIT : KVARC_MEM;
+}

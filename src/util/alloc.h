@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* alloc.h - the allocator of a handle, with its memory limit */
+#ifndef KVI_ALLOC_H
+#define KVI_ALLOC_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+
+#define KVI_MEMLIMIT_DEFAULT ((uint64_t)256 << 20)
+
+/*
+ * One per handle; every allocation of the handle goes through it. Counts what
+ * is held, so that limit is honoured whatever a file declares.
+ */
+struct kvi_alloc {
+	kvarc_allocator fn;
+	uint64_t limit;
+	_Atomic uint64_t used;
+	_Atomic uint64_t peak;
+	_Atomic int hit_limit; /* a request failed because of limit */
+};
+
+/* user may be NULL (malloc), limit 0 means the default. */
+void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user,
+                    uint64_t limit);
+/* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
+void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
+/* n * size zeroed bytes, checked. */
+void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size);
+/* n * size bytes, checked, not initialised. */
+void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size);
+void kvi_free(const struct kvi_alloc *a, void *p);
+/* KVARC_MEMLIMIT if a request failed because of the limit, else KVARC_MEM. */
+kvarc_ret kvi_alloc_error(const struct kvi_alloc *a);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bytes.h - little-endian loads and stores, bounded readers, growing buffers */
+#ifndef KVI_BYTES_H
+#define KVI_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "alloc.h"
+
+static inline uint16_t kvi_load16(const void *p)
+{
+	const uint8_t *b = p;
+	return (uint16_t)(b[0] | b[1] << 8);
+}
+
+static inline uint32_t kvi_load32(const void *p)
+{
+	const uint8_t *b = p;
+	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
+	       (uint32_t)b[3] << 24;
+}
+
+static inline uint64_t kvi_load64(const void *p)
+{
+	const uint8_t *b = p;
+	return kvi_load32(b) | (uint64_t)kvi_load32(b + 4) << 32;
+}
+
+static inline void kvi_store16(void *p, uint16_t v)
+{
+	uint8_t *b = p;
+	b[0] = (uint8_t)v;
+	b[1] = (uint8_t)(v >> 8);
+}
+
+static inline void kvi_store32(void *p, uint32_t v)
+{
+	kvi_store16(p, (uint16_t)v);
+	kvi_store16((uint8_t *)p + 2, (uint16_t)(v >> 16));
+}
+
+static inline void kvi_store64(void *p, uint64_t v)
+{
+	kvi_store32(p, (uint32_t)v);
+	kvi_store32((uint8_t *)p + 4, (uint32_t)(v >> 32));
+}
+
+/*
+ * A window on untrusted bytes. Every get past the end, every over-long varint
+ * sets bad and returns 0; parse a whole record, then test bad once.
+ */
+struct kvi_in {
+	const uint8_t *p, *end;
+	bool bad;
+};
+
+static inline struct kvi_in kvi_in_make(const void *p, size_t bytes)
+{
+	struct kvi_in in = { p, (const uint8_t *)p + bytes, false };
+	return in;
+}
+
+static inline size_t kvi_in_left(const struct kvi_in *in)
+{
+	return (size_t)(in->end - in->p);
+}
+
+/* n bytes, or NULL (and bad) when fewer are left. */
+const uint8_t *kvi_get_bytes(struct kvi_in *in, size_t n);
+uint8_t kvi_get8(struct kvi_in *in);
+uint16_t kvi_get16(struct kvi_in *in);
+uint32_t kvi_get32(struct kvi_in *in);
+uint64_t kvi_get64(struct kvi_in *in);
+/* spec 1.2; a value above max sets bad. */
+uint64_t kvi_get_varint(struct kvi_in *in, uint64_t max);
+int64_t kvi_get_zigzag(struct kvi_in *in);
+
+/* A growing output buffer. A failed allocation sets failed; puts are then
+ * ignored, test once at the end. */
+struct kvi_out {
+	const struct kvi_alloc *alloc;
+	uint8_t *p;
+	size_t n, cap;
+	bool failed;
+};
+
+void kvi_out_init(struct kvi_out *out, const struct kvi_alloc *alloc);
+void kvi_out_free(struct kvi_out *out);
+/* Room for n more bytes at out->p + out->n, NULL on failure. n is not advanced. */
+uint8_t *kvi_out_reserve(struct kvi_out *out, size_t n);
+void kvi_put_bytes(struct kvi_out *out, const void *p, size_t n);
+void kvi_put8(struct kvi_out *out, uint8_t v);
+void kvi_put16(struct kvi_out *out, uint16_t v);
+void kvi_put32(struct kvi_out *out, uint32_t v);
+void kvi_put64(struct kvi_out *out, uint64_t v);
+void kvi_put_varint(struct kvi_out *out, uint64_t v);
+void kvi_put_zigzag(struct kvi_out *out, int64_t v);
+
+#endif

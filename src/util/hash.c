@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hash.c - XXH3 through libxxhash */
+#include "hash.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+uint64_t kvi_h64(const void *p, size_t bytes)
+{
+	return XXH3_64bits(p, bytes);
+}
+
+uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb)
+{
+	XXH3_state_t st;
+	XXH3_64bits_reset(&st);
+	XXH3_64bits_update(&st, a, na);
+	XXH3_64bits_update(&st, b, nb);
+	return XXH3_64bits_digest(&st);
+}
+
+static struct kvi_h128 from(XXH128_hash_t h)
+{
+	return (struct kvi_h128){ h.low64, h.high64 };
+}
+
+struct kvi_h128 kvi_h128(const void *p, size_t bytes)
+{
+	return from(XXH3_128bits(p, bytes));
+}
+
+struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb)
+{
+	XXH3_state_t st;
+	XXH3_128bits_reset(&st);
+	XXH3_128bits_update(&st, a, na);
+	XXH3_128bits_update(&st, b, nb);
+	return from(XXH3_128bits_digest(&st));
+}

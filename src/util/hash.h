@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hash.h - H64 and H128 of the specification (spec 1.4), on libxxhash */
+#ifndef KVI_HASH_H
+#define KVI_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* low, then high, as they are stored. */
+struct kvi_h128 {
+	uint64_t lo, hi;
+};
+
+uint64_t kvi_h64(const void *p, size_t bytes);
+/* H64(a || b) and H128(a || b || c) of short heads and a long part. */
+uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);
+struct kvi_h128 kvi_h128(const void *p, size_t bytes);
+struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
+
+#endif

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/util/alloc.c src/util/alloc.h \
+	src/util/bytes.c src/util/bytes.h \
+	src/util/ckd.h \
+	src/util/hash.c src/util/hash.h
