@@ -103,3 +103,24 @@ AC_DEFUN([KV_OPTIONAL], [
     [AC_DEFINE([HAVE_$2], [1], [$1 is there: $5])])
   AM_CONDITIONAL([HAVE_$2], [test "x$kv_with_$1" = xyes])
 ])
+
+# KV_XXH_DISPATCH: whether libxxhash chooses its vector code at run time.
+AC_DEFUN([KV_XXH_DISPATCH], [
+  AC_CACHE_CHECK([whether libxxhash dispatches at run time],
+    [kv_cv_xxh_dispatch], [
+    kv_save_LIBS=$LIBS kv_save_CPPFLAGS=$CPPFLAGS
+    LIBS="$XXHASH_LIBS $LIBS" CPPFLAGS="$CPPFLAGS $XXHASH_CFLAGS"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([[
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+#include <xxh_x86dispatch.h>]],
+      [[XXH3_state_t st;
+        XXH3_128bits_reset(&st);
+        XXH3_128bits_update(&st, "", 0);
+        return (int)XXH3_64bits("", 0) + (int)XXH3_128bits_digest(&st).low64;]])],
+      [kv_cv_xxh_dispatch=yes], [kv_cv_xxh_dispatch=no])
+    LIBS=$kv_save_LIBS CPPFLAGS=$kv_save_CPPFLAGS])
+  AS_IF([test "$kv_cv_xxh_dispatch" = yes && test "x$enable_simd" = xyes],
+    [AC_DEFINE([KVI_XXH_DISPATCH], [1],
+      [libxxhash has run-time dispatch of its vector code])])
+])
