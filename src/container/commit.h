@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* commit.h - COMMIT and FOOTER payloads (spec 9.1, 9.3) */
+#ifndef KVI_COMMIT_H
+#define KVI_COMMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/bytes.h"
+#include "util/hash.h"
+
+struct kvi_commit {
+	uint64_t frames; /* before this one */
+	uint64_t offset; /* of this frame */
+	struct kvi_h128 chain;
+};
+
+void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c,
+                    const uint64_t *tokens, size_t n_tracks);
+/* tokens takes n_tracks counts. False: not valid, or another number of tracks. */
+bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
+                      const uint8_t *payload, size_t bytes);
+
+enum { KVI_FOOTER_BYTES = 24, KVI_FOOTER_FRAME_BYTES = 72 };
+
+struct kvi_footer {
+	uint64_t index, commit; /* offsets */
+	uint64_t frames;        /* before this one */
+};
+
+void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES],
+                      const struct kvi_footer *f);
+bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload,
+                      size_t bytes);
+
+#endif

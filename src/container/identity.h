@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* identity.h - IDENTITY and PREDICTOR content (spec 5) */
+#ifndef KVI_IDENTITY_H
+#define KVI_IDENTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+
+enum { KVI_IDENTITY_PAIRS = 4096 };
+
+struct kvi_pair {
+	char *key, *value;
+};
+
+/* Pairs in ascending byte order of unique keys. */
+struct kvi_identity {
+	size_t n;
+	struct kvi_pair *pairs;
+};
+
+void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
+/* NULL when absent. */
+const char *kvi_identity_get(const struct kvi_identity *id, const char *key);
+/* Copies a pair in, replacing the value of its key. Returns OK, MEM, MEMLIMIT,
+ * PROG (too many pairs or too long). */
+kvarc_ret kvi_identity_set(struct kvi_identity *id,
+                           const struct kvi_alloc *alloc, const char *key,
+                           const char *value);
+/* Test out->failed afterwards. */
+void kvi_identity_put(struct kvi_out *out, const struct kvi_identity *id);
+/* Adds the pairs of a content; they override. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_identity_parse(struct kvi_identity *id,
+                             const struct kvi_alloc *alloc,
+                             const uint8_t *content, size_t bytes);
+
+/* Returns OK (kind 0), DATA, OPTIONS (a kind of a later version). */
+kvarc_ret kvi_predictor_parse(const uint8_t *content, size_t bytes);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* packed.h - packed fields: stored or one Zstandard frame (spec 1.5) */
+#ifndef KVI_PACKED_H
+#define KVI_PACKED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+
+/* Compression state that is made on first use. One a thread. */
+struct kvi_packer {
+	const struct kvi_alloc *alloc;
+	void *compress, *decompress;
+};
+
+void kvi_packer_init(struct kvi_packer *p, const struct kvi_alloc *alloc);
+void kvi_packer_free(struct kvi_packer *p);
+
+/* Appends the method byte and the data of a content to out.
+ * Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out,
+                   const void *content, size_t bytes);
+
+/*
+ * Gives the decoded_bytes bytes of content: inside payload, or in *owned,
+ * which the caller frees with kvi_free (NULL when nothing was allocated).
+ * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (unknown method).
+ */
+kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
+                     size_t bytes, size_t decoded_bytes,
+                     const uint8_t **content, uint8_t **owned);
+
+#endif

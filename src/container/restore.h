@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* restore.h - RESTORE and BLOB content: how a file is made of pieces (spec 10) */
+#ifndef KVI_RESTORE_H
+#define KVI_RESTORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+
+/* LOST is never in a file: salvage puts it where a RESTORE frame was damaged,
+ * so that the items behind it keep their numbers; it has no name and no pieces. */
+enum {
+	KVI_ITEM_LOST = 0, KVI_ITEM_OPAQUE = 1, KVI_ITEM_LLAMA_SEQ = 2,
+	KVI_ITEM_LLAMA_SESSION = 3, KVI_ITEM_SAFETENSORS = 4,
+	KVI_ITEM_NPY = 5, KVI_ITEM_OTHER = 255
+};
+enum { KVI_PIECE_LITERAL = 0, KVI_PIECE_AREA = 1 };
+/* Most bytes of literals in one BLOB frame that a writer makes. */
+#define KVI_BLOB_BYTES ((size_t)1 << 20)
+
+/* Element (token t0 + t, channel c) is at byte offset + t*token_stride +
+ * (c / block_elems)*block_stride + (c % block_elems)*elem_stride of the area. */
+struct kvi_area_view {
+	uint32_t tensor;
+	uint32_t block_elems;
+	uint64_t offset, token_stride, block_stride, elem_stride;
+};
+
+struct kvi_piece {
+	uint8_t type;    /* KVI_PIECE_* */
+	uint32_t track;  /* the rest: areas only */
+	uint64_t bytes;
+	uint64_t t0, n_tokens;
+	size_t n_views;
+	struct kvi_area_view *views;
+};
+
+struct kvi_restore {
+	uint16_t kind;   /* KVI_ITEM_* */
+	char *name;      /* never NULL, terminated */
+	uint64_t file_bytes;
+	size_t n_pieces;
+	struct kvi_piece *pieces;
+};
+
+/*
+ * Parses and checks a content: canonical form, sums, and that every element of
+ * every view lies inside its area (geometry gives widths and dtypes). Whether
+ * the tracks have that many tokens is for the caller. On failure *r is empty.
+ * Returns OK, MEM, MEMLIMIT, DATA.
+ */
+kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
+                            const kvarc_geometry *geometry,
+                            const uint8_t *content, size_t bytes);
+/* The same checks for a struct that a writer made. False: not valid. */
+bool kvi_restore_valid(const struct kvi_restore *r,
+                       const kvarc_geometry *geometry);
+/* Test out->failed afterwards. */
+void kvi_restore_put(struct kvi_out *out, const struct kvi_restore *r);
+/* Frees name, pieces and views, which came from alloc one by one. */
+void kvi_restore_free(struct kvi_restore *r, const struct kvi_alloc *alloc);
+/* Sum of the literals: what the item's BLOBs hold. */
+uint64_t kvi_restore_literal_bytes(const struct kvi_restore *r);
+
+struct kvi_blob {
+	uint64_t item, offset;
+	const uint8_t *data; /* in the content */
+	size_t bytes;
+};
+/* False: not valid. */
+bool kvi_blob_parse(struct kvi_blob *b, const uint8_t *content, size_t bytes);
+/* The two varints; the bytes follow. */
+void kvi_blob_put_head(struct kvi_out *out, uint64_t item, uint64_t offset);
+
+#endif

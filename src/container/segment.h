@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* segment.h - SEGMENT content: tokens, ids, positions (spec 6) */
+#ifndef KVI_SEGMENT_H
+#define KVI_SEGMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/bytes.h"
+
+enum { KVI_SEGMENT_TOKENS = 256 };
+
+struct kvi_segment {
+	uint32_t track;
+	uint32_t n;
+	uint64_t t0;
+	bool has_ids;
+	int32_t positions[KVI_SEGMENT_TOKENS];
+	int32_t ids[KVI_SEGMENT_TOKENS];
+};
+
+/* Test out->failed afterwards. */
+void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s);
+/* False: not valid. Whether track and t0 fit is for the caller. */
+bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
+                       size_t bytes);
+
+#endif
