@@ -83,10 +83,15 @@ uint32_t kvi_grid_context(uint32_t mu_bits, int k,
 /* A coded stream in memory. */
 struct kvi_stream {
 	uint32_t state[KVI_LANES];
-	const uint16_t *words; /* little-endian in memory on every machine */
+	const void *words; /* u16, little-endian, of any alignment */
 	size_t n_words;
 };
 
+/*
+ * per_step (lanes are tokens and nothing differs between them): the context
+ * arrays have one entry a step instead of one an element; ctx_steps entries,
+ * then tail_steps in the tail array. Faster, and 32 times smaller.
+ */
 struct kvi_grid_job {
 	struct kvi_steps steps;
 	const struct kvi_grid_format *fmt;
@@ -95,9 +100,10 @@ struct kvi_grid_job {
 	const uint32_t *ctx;       /* full steps, ring of ctx_steps * 32 */
 	size_t ctx_steps;
 	const uint32_t *ctx_tail;  /* tail_steps * tail_lanes, compact */
+	bool per_step;
 };
 
-/* exponent and byte codecs: the table of each element, same ring rule.
+/* byte codec: the table of each element, same ring rule.
  * tab[i] is a table number (0..15). */
 struct kvi_sym_job {
 	struct kvi_steps steps;
@@ -106,15 +112,49 @@ struct kvi_sym_job {
 	size_t tab_steps;
 	const uint8_t *tab_tail;
 	unsigned escape; /* symbol number of the escape: 31 or 256 */
+	bool per_step;
+};
+
+/*
+ * exponent codec, fused: from and to the exponent fields themselves. Symbol
+ * top - E when that is 0..30, else 31 and E as an escape. Tables of 32
+ * symbols, stride 32. A decoder also returns false for a symbol that gives
+ * E < 0; the caller compares E with 2^e for dtypes with e < 8 (spec exponent 2).
+ */
+struct kvi_exp_job {
+	struct kvi_steps steps;
+	const struct kvi_tables *tables;
+	const uint8_t *tab, *top;           /* rings of tab_steps */
+	size_t tab_steps;
+	const uint8_t *tab_tail, *top_tail;
+	bool per_step;
+};
+
+/*
+ * Contexts of the rotating channels of one head at one position (spec grid 2):
+ * 2 * pairs channels, pair i is (i, i + pairs), or (2i, 2i + 1) when
+ * interleaved. angle[i] is the pair's angle in 1/4096 turns, the same for all
+ * heads. cosines (4096) and scales (65 * 64) are the tables of grid 2.
+ */
+struct kvi_rotation {
+	const struct kvi_grid_format *fmt;
+	size_t pairs;
+	bool interleaved;
+	const uint16_t *angle;
+	const int16_t *mean, *k;
+	const int16_t *cosines;
+	const int8_t *scales;
 };
 
 /*
  * Encoders write words downwards from end; they return the number of words, which start
- * at end - n. Callers provide 3 words an element + 64 spare (grid: symbol, raw, escape; sym: 2).
+ * at end - n. Callers provide 3 words an element + 64 spare (grid: symbol, raw, escape; others: 2).
  * Decoders return false when the stream needs more words than it has, leaves some
  * over, or does not end with all lanes at 2^16; output is then unspecified but in bounds.
- * Elements are u16 in stream order (one-byte dtypes are widened by the caller).
+ * Decoders accept any states and words. Elements are u16 in stream order (one-byte dtypes
+ * are widened by the caller).
  * sym: `sym` are symbols, `esc` the escaped bytes (only read / written where sym == escape).
+ * The grid encoder uses symbol 40 for all that it cannot code as token and raw bits.
  */
 struct kvi_kernels {
 	const char *name;
@@ -130,13 +170,30 @@ struct kvi_kernels {
 	bool (*sym_decode)(const struct kvi_sym_job *job,
 	                   const struct kvi_stream *in, uint16_t *sym,
 	                   uint8_t *esc);
+	size_t (*exp_encode)(const struct kvi_exp_job *job, const uint8_t *e,
+	                     uint16_t *end, uint32_t state[KVI_LANES]);
+	bool (*exp_decode)(const struct kvi_exp_job *job,
+	                   const struct kvi_stream *in, uint8_t *e);
 	/* n contexts from n mu bit patterns and n classes (-400..400). */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits,
 	                      const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);
+	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
+	/* bf16 elements <-> exponent fields and sign and mantissa (sign << 7 | mantissa). */
+	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x,
+	                   size_t n);
+	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest,
+	                   size_t n);
+	/* dst[c * rows + r] = src[r * cols + c]: token-major to lane order 1 for a block of
+	 * rows = 32 (or T' % 32) tokens; the way back has rows and cols exchanged. */
+	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows,
+	                   size_t cols);
+	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows,
+	                    size_t cols);
 };
 
-/* The fastest kernels in the mask that this build and processor have. */
+/* The fastest kernels in the mask (0: any) that this build and processor
+ * have; scalar when the mask leaves none. */
 const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask);
 
 #endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* context.c - from an expected value and a scale class to a table (spec grid 3) */
+#include "scalar.h"
+
+#include <string.h>
+
+/* floor(a / 4), also of negative numbers */
+static inline int quarter(int a)
+{
+	return (a - (a & 3)) / 4;
+}
+
+static inline int max_int(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+static inline uint32_t mantissa(uint32_t bits)
+{
+	return (bits & 0x7fffff) | 0x800000;
+}
+
+/* Exponent of the sum of two positive binary32 patterns, biased. */
+static int sum_exponent(uint32_t a, uint32_t b)
+{
+	int xa = (int)(a >> 23), xb = (int)(b >> 23), x = max_int(xa, xb);
+	uint32_t ma = 0, mb = 0;
+	if (xa && x - xa < 32)
+		ma = mantissa(a) >> (x - xa);
+	if (xb && x - xb < 32)
+		mb = mantissa(b) >> (x - xb);
+	return x + (int)((ma + mb) >> 24);
+}
+
+uint32_t kvi_grid_context(uint32_t mu_bits, int k,
+                          const struct kvi_grid_format *fmt)
+{
+	static const uint32_t m4[4] = { 0, 0x1837f0, 0x3504f3, 0x5744fd };
+	int m = fmt->mant_bits, kq = quarter(k);
+	uint32_t neg = mu_bits >> 31, am = mu_bits & 0x7fffffff;
+	if (am > 0x7f000000)
+		am = 0x7f000000;
+	uint32_t sigma2 = ((uint32_t)(kq + 128) << 23) | m4[k & 3];
+	int g = max_int(kq + 126, sum_exponent(am, sigma2) - m);
+	g = max_int(g, fmt->emin - m + 127);
+
+	uint32_t ar = am + ((uint32_t)1 << (22 - m));
+	int sh = 20 + g - (int)(ar >> 23);
+	uint32_t y = sh > 31 ? 0 : mantissa(ar) >> sh;
+	int class = k - 4 * (g - 127);
+	class = class < -16 ? -16 : class > 7 ? 7 : class;
+	uint32_t table = (uint32_t)(class + 16) * 8 + (y & 7);
+	return table | (uint32_t)g << 8 | (y >> 3) << 16 | neg << 31;
+}
+
+void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
+                              const int16_t *k, size_t n,
+                              const struct kvi_grid_format *fmt)
+{
+	for (size_t i = 0; i < n; i++)
+		ctx[i] = kvi_grid_context(mu_bits[i], k[i], fmt);
+}
+
+static inline int clamp(int v, int lo, int hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* v * 2^e as a binary32 pattern; |v| <= 2^24, the product is a normal number. */
+static inline uint32_t scaled_bits(int32_t v, int e)
+{
+	uint32_t bits;
+	float f = (float)v;
+	memcpy(&bits, &f, sizeof(bits));
+	return v ? bits + ((uint32_t)e << 23) : 0;
+}
+
+void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
+                             size_t first)
+{
+	for (size_t i = first; i < r->pairs; i++) {
+		size_t a = r->interleaved ? 2 * i : i;
+		size_t b = r->interleaved ? a + 1 : a + r->pairs;
+		unsigned angle = r->angle[i] & 4095, h = angle >> 5 & 63;
+		int32_t c = r->cosines[angle];
+		int32_t s = r->cosines[(angle + 3072) & 4095];
+		int32_t ma = r->mean[a], mb = r->mean[b];
+		int ka = r->k[a], kb = r->k[b];
+		int e = quarter(max_int(ka, kb)) - 12;
+		const int8_t *scale =
+			r->scales + (clamp(ka - kb, -32, 32) + 32) * 64;
+		ctx[a] = kvi_grid_context(
+			scaled_bits((ma * c - mb * s) >> 6, e),
+			clamp(kb + scale[h], -400, 400), r->fmt);
+		ctx[b] = kvi_grid_context(
+			scaled_bits((mb * c + ma * s) >> 6, e),
+			clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
+	}
+}
+
+void kvi_scalar_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
+{
+	kvi_scalar_rotate_pairs(ctx, r, 0);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* context_avx2.c - contexts of 8 elements at a time (spec grid 2, 3) */
+#include "config.h"
+
+#include "avx2.h"
+
+enum { LANES = 8 };
+
+/* Binary32 mantissas, 0 where the exponent is 0, shifted right. */
+INLINE vec mantissa_shifted(vec bits, vec exponent, vec shift)
+{
+	vec man = _mm256_or_si256(_mm256_and_si256(bits, SET(0x7fffff)),
+	                          SET(0x800000));
+	vec none = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+	return _mm256_andnot_si256(none, _mm256_srlv_epi32(man, shift));
+}
+
+/* The steps of kvi_grid_context, in the same order. */
+INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
+{
+	const vec m4 = _mm256_setr_epi32(0, 0x1837f0, 0x3504f3, 0x5744fd, 0,
+	                                 0x1837f0, 0x3504f3, 0x5744fd);
+	const int m = fmt->mant_bits;
+	vec am = _mm256_min_epu32(_mm256_and_si256(mu, SET(0x7fffffff)),
+	                          SET(0x7f000000));
+	vec kq = _mm256_srai_epi32(k, 2);
+	vec sigma2 = _mm256_or_si256(
+		_mm256_slli_epi32(_mm256_add_epi32(kq, SET(128)), 23),
+		_mm256_permutevar8x32_epi32(
+			m4, _mm256_and_si256(k, SET(3))));
+	vec xa = _mm256_srli_epi32(am, 23), xs = _mm256_srli_epi32(sigma2, 23);
+	vec x = _mm256_max_epi32(xa, xs);
+	vec ma = mantissa_shifted(am, xa, _mm256_sub_epi32(x, xa));
+	vec ms = mantissa_shifted(sigma2, xs, _mm256_sub_epi32(x, xs));
+	vec e = _mm256_add_epi32(
+		x, _mm256_srli_epi32(_mm256_add_epi32(ma, ms), 24));
+	vec g = _mm256_max_epi32(_mm256_add_epi32(kq, SET(126)),
+	                         _mm256_sub_epi32(e, SET(m)));
+	g = _mm256_max_epi32(g, SET(fmt->emin - m + 127));
+
+	vec ar = _mm256_add_epi32(am, SET(1 << (22 - m)));
+	vec man = _mm256_or_si256(_mm256_and_si256(ar, SET(0x7fffff)),
+	                          SET(0x800000));
+	vec sh = _mm256_sub_epi32(_mm256_add_epi32(g, SET(20)),
+	                          _mm256_srli_epi32(ar, 23));
+	vec y = _mm256_srlv_epi32(man, sh);
+	vec class = _mm256_sub_epi32(
+		k, _mm256_slli_epi32(_mm256_sub_epi32(g, SET(127)), 2));
+	class = _mm256_max_epi32(_mm256_min_epi32(class, SET(7)), SET(-16));
+	vec table = _mm256_add_epi32(
+		_mm256_slli_epi32(_mm256_add_epi32(class, SET(16)), 3),
+		_mm256_and_si256(y, SET(7)));
+	vec high = _mm256_or_si256(
+		_mm256_slli_epi32(_mm256_srli_epi32(y, 3), 16),
+		_mm256_and_si256(mu, SET(0x80000000)));
+	return _mm256_or_si256(_mm256_or_si256(table, high),
+	                       _mm256_slli_epi32(g, 8));
+}
+
+INLINE vec load_i16(const int16_t *p)
+{
+	return _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+void kvi_avx2_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
+                            const int16_t *k, size_t n,
+                            const struct kvi_grid_format *fmt)
+{
+	size_t i = 0;
+	for (; i + LANES <= n; i += LANES)
+		store(ctx + i,
+		      contexts_of(load(mu_bits + i), load_i16(k + i), fmt));
+	kvi_scalar_grid_contexts(ctx + i, mu_bits + i, k + i, n - i, fmt);
+}
+
+/* Entries of 16 and 8 bits, read as whole words of the table. */
+INLINE vec lookup_i16(const int16_t *table, vec index)
+{
+	vec word = _mm256_i32gather_epi32((const int *)(const void *)table,
+	                                  _mm256_srli_epi32(index, 1), 4);
+	vec up = _mm256_slli_epi32(_mm256_andnot_si256(index, SET(1)), 4);
+	return _mm256_srai_epi32(_mm256_sllv_epi32(word, up), 16);
+}
+
+INLINE vec lookup_i8(const int8_t *table, vec index)
+{
+	vec word = _mm256_i32gather_epi32((const int *)(const void *)table,
+	                                  _mm256_srli_epi32(index, 2), 4);
+	vec up = _mm256_slli_epi32(_mm256_andnot_si256(index, SET(3)), 3);
+	return _mm256_srai_epi32(_mm256_sllv_epi32(word, up), 24);
+}
+
+/* v * 2^e as binary32 patterns; |v| <= 2^24 is exact in any rounding mode. */
+INLINE vec scaled_bits(vec v, vec e)
+{
+	vec bits = _mm256_castps_si256(_mm256_cvtepi32_ps(v));
+	vec none = _mm256_cmpeq_epi32(v, _mm256_setzero_si256());
+	return _mm256_andnot_si256(
+		none, _mm256_add_epi32(bits, _mm256_slli_epi32(e, 23)));
+}
+
+INLINE vec clamp(vec v, int limit)
+{
+	return _mm256_max_epi32(_mm256_min_epi32(v, SET(limit)), SET(-limit));
+}
+
+/* Channels a and b of 8 pairs. */
+struct channels {
+	vec a, b;
+};
+
+INLINE struct channels rotate(const struct channels *mean,
+                              const struct channels *k, vec angle,
+                              const struct kvi_rotation *r)
+{
+	struct channels out;
+	angle = _mm256_and_si256(angle, SET(4095));
+	vec turned = _mm256_and_si256(_mm256_add_epi32(angle, SET(3072)),
+	                              SET(4095));
+	vec c = lookup_i16(r->cosines, angle);
+	vec s = lookup_i16(r->cosines, turned);
+	vec va = _mm256_sub_epi32(_mm256_mullo_epi32(mean->a, c),
+	                          _mm256_mullo_epi32(mean->b, s));
+	vec vb = _mm256_add_epi32(_mm256_mullo_epi32(mean->b, c),
+	                          _mm256_mullo_epi32(mean->a, s));
+	vec e = _mm256_sub_epi32(
+		_mm256_srai_epi32(_mm256_max_epi32(k->a, k->b), 2), SET(12));
+	vec row = clamp(_mm256_sub_epi32(k->a, k->b), 32);
+	row = _mm256_slli_epi32(_mm256_add_epi32(row, SET(32)), 6);
+	vec h = _mm256_and_si256(_mm256_srli_epi32(angle, 5), SET(63));
+	vec h2 = _mm256_xor_si256(h, SET(32)); /* h + 32 modulo 64 */
+	vec sa = lookup_i8(r->scales, _mm256_or_si256(row, h));
+	vec sb = lookup_i8(r->scales, _mm256_or_si256(row, h2));
+	out.a = contexts_of(scaled_bits(_mm256_srai_epi32(va, 6), e),
+	                    clamp(_mm256_add_epi32(k->b, sa), 400), r->fmt);
+	out.b = contexts_of(scaled_bits(_mm256_srai_epi32(vb, 6), e),
+	                    clamp(_mm256_add_epi32(k->b, sb), 400), r->fmt);
+	return out;
+}
+
+INLINE struct channels channels_load(const int16_t *p, bool interleaved,
+                                     size_t pairs)
+{
+	struct channels c;
+	if (interleaved) {
+		vec two = load(p);
+		c.a = _mm256_srai_epi32(_mm256_slli_epi32(two, 16), 16);
+		c.b = _mm256_srai_epi32(two, 16);
+	} else {
+		c.a = load_i16(p);
+		c.b = load_i16(p + pairs);
+	}
+	return c;
+}
+
+INLINE void channels_store(uint32_t *ctx, bool interleaved, size_t pairs,
+                           const struct channels *c)
+{
+	if (interleaved) {
+		vec lo = _mm256_unpacklo_epi32(c->a, c->b);
+		vec hi = _mm256_unpackhi_epi32(c->a, c->b);
+		store(ctx, _mm256_permute2x128_si256(lo, hi, 0x20));
+		store(ctx + LANES, _mm256_permute2x128_si256(lo, hi, 0x31));
+	} else {
+		store(ctx, c->a);
+		store(ctx + pairs, c->b);
+	}
+}
+
+void kvi_avx2_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
+{
+	const bool two = r->interleaved;
+	size_t i = 0;
+	for (; i + LANES <= r->pairs; i += LANES) {
+		size_t at = two ? 2 * i : i;
+		struct channels mean = channels_load(r->mean + at, two,
+		                                     r->pairs);
+		struct channels k = channels_load(r->k + at, two, r->pairs);
+		vec angle = _mm256_cvtepu16_epi32(_mm_loadu_si128(
+			(const __m128i *)(r->angle + i)));
+		struct channels out = rotate(&mean, &k, angle, r);
+		channels_store(ctx + at, two, r->pairs, &out);
+	}
+	kvi_scalar_rotate_pairs(ctx, r, i);
+}

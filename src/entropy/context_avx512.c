@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* context_avx512.c - contexts of 16 elements at a time (spec grid 2, 3) */
+#include "config.h"
+
+#include "avx512.h"
+
+/* Binary32 mantissas, 0 where the exponent is 0, shifted right. */
+INLINE vec mantissa_shifted(vec bits, vec exponent, vec shift)
+{
+	vec man = _mm512_or_si512(_mm512_and_si512(bits, SET(0x7fffff)),
+	                          SET(0x800000));
+	__mmask16 some = _mm512_test_epi32_mask(exponent, exponent);
+	return _mm512_maskz_srlv_epi32(some, man, shift);
+}
+
+/* The steps of kvi_grid_context, in the same order. */
+INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
+{
+	const vec m4 = _mm512_set4_epi32(0x5744fd, 0x3504f3, 0x1837f0, 0);
+	const int m = fmt->mant_bits;
+	vec am = _mm512_min_epu32(_mm512_and_si512(mu, SET(0x7fffffff)),
+	                          SET(0x7f000000));
+	vec kq = _mm512_srai_epi32(k, 2);
+	vec sigma2 = _mm512_or_si512(
+		_mm512_slli_epi32(_mm512_add_epi32(kq, SET(128)), 23),
+		_mm512_permutexvar_epi32(_mm512_and_si512(k, SET(3)), m4));
+	vec xa = _mm512_srli_epi32(am, 23), xs = _mm512_srli_epi32(sigma2, 23);
+	vec x = _mm512_max_epi32(xa, xs);
+	vec ma = mantissa_shifted(am, xa, _mm512_sub_epi32(x, xa));
+	vec ms = mantissa_shifted(sigma2, xs, _mm512_sub_epi32(x, xs));
+	vec e = _mm512_add_epi32(
+		x, _mm512_srli_epi32(_mm512_add_epi32(ma, ms), 24));
+	vec g = _mm512_max_epi32(_mm512_add_epi32(kq, SET(126)),
+	                         _mm512_sub_epi32(e, SET(m)));
+	g = _mm512_max_epi32(g, SET(fmt->emin - m + 127));
+
+	vec ar = _mm512_add_epi32(am, SET(1 << (22 - m)));
+	vec man = _mm512_or_si512(_mm512_and_si512(ar, SET(0x7fffff)),
+	                          SET(0x800000));
+	vec sh = _mm512_sub_epi32(_mm512_add_epi32(g, SET(20)),
+	                          _mm512_srli_epi32(ar, 23));
+	vec y = _mm512_srlv_epi32(man, sh);
+	vec class = _mm512_sub_epi32(
+		k, _mm512_slli_epi32(_mm512_sub_epi32(g, SET(127)), 2));
+	class = _mm512_max_epi32(_mm512_min_epi32(class, SET(7)), SET(-16));
+	vec table = _mm512_add_epi32(
+		_mm512_slli_epi32(_mm512_add_epi32(class, SET(16)), 3),
+		_mm512_and_si512(y, SET(7)));
+	vec high = _mm512_or_si512(
+		_mm512_slli_epi32(_mm512_srli_epi32(y, 3), 16),
+		_mm512_and_si512(mu, SET(0x80000000)));
+	return _mm512_or_si512(_mm512_or_si512(table, high),
+	                       _mm512_slli_epi32(g, 8));
+}
+
+INLINE __mmask16 first_lanes(size_t n)
+{
+	return n < 16 ? (__mmask16)((1u << n) - 1) : 0xffff;
+}
+
+/* Lanes that are not active are 0. */
+INLINE vec load_i16(const int16_t *p, __mmask16 active)
+{
+	return _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(active, p));
+}
+
+void kvi_avx512_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
+                              const int16_t *k, size_t n,
+                              const struct kvi_grid_format *fmt)
+{
+	for (size_t i = 0; i < n; i += 16) {
+		__mmask16 act = first_lanes(n - i);
+		vec mu = _mm512_maskz_loadu_epi32(act, mu_bits + i);
+		vec c = contexts_of(mu, load_i16(k + i, act), fmt);
+		_mm512_mask_storeu_epi32(ctx + i, act, c);
+	}
+}
+
+/* Channels a and b of 16 pairs. */
+struct channels {
+	vec a, b;
+};
+
+INLINE struct channels channels_load(const int16_t *p,
+                                     const struct kvi_rotation *r, size_t i,
+                                     __mmask16 act)
+{
+	struct channels c;
+	if (!r->interleaved) {
+		c.a = load_i16(p + i, act);
+		c.b = load_i16(p + r->pairs + i, act);
+	} else {
+		vec both = _mm512_maskz_loadu_epi32(act, p + 2 * i);
+		c.a = _mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16);
+		c.b = _mm512_srai_epi32(both, 16);
+	}
+	return c;
+}
+
+INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r,
+                           size_t i, __mmask16 act, const struct channels *c)
+{
+	const vec low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
+	                                 2, 17, 1, 16, 0);
+	if (!r->interleaved) {
+		_mm512_mask_storeu_epi32(ctx + i, act, c->a);
+		_mm512_mask_storeu_epi32(ctx + r->pairs + i, act, c->b);
+	} else {
+		uint32_t lanes = _pdep_u32(act, 0x55555555);
+		lanes |= lanes << 1;
+		_mm512_mask_storeu_epi32(
+			ctx + 2 * i, (__mmask16)lanes,
+			_mm512_permutex2var_epi32(c->a, low, c->b));
+		_mm512_mask_storeu_epi32(
+			ctx + 2 * i + 16, (__mmask16)(lanes >> 16),
+			_mm512_permutex2var_epi32(
+				c->a, _mm512_add_epi32(low, SET(8)), c->b));
+	}
+}
+
+/* Entries of 16 and 8 bits, read as whole words of the table. */
+INLINE vec lookup_i16(const int16_t *table, vec index)
+{
+	vec word = _mm512_i32gather_epi32(_mm512_srli_epi32(index, 1), table, 4);
+	vec up = _mm512_slli_epi32(_mm512_andnot_si512(index, SET(1)), 4);
+	return _mm512_srai_epi32(_mm512_sllv_epi32(word, up), 16);
+}
+
+INLINE vec lookup_i8(const int8_t *table, vec index)
+{
+	vec word = _mm512_i32gather_epi32(_mm512_srli_epi32(index, 2), table, 4);
+	vec up = _mm512_slli_epi32(_mm512_andnot_si512(index, SET(3)), 3);
+	return _mm512_srai_epi32(_mm512_sllv_epi32(word, up), 24);
+}
+
+/* v * 2^e as binary32 patterns. */
+INLINE vec scaled_bits(vec v, vec e)
+{
+	vec bits = _mm512_castps_si512(_mm512_cvt_roundepi32_ps(
+		v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+	__mmask16 some = _mm512_test_epi32_mask(v, v);
+	return _mm512_maskz_add_epi32(some, bits, _mm512_slli_epi32(e, 23));
+}
+
+INLINE vec clamp(vec v, int limit)
+{
+	return _mm512_max_epi32(_mm512_min_epi32(v, SET(limit)), SET(-limit));
+}
+
+void kvi_avx512_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
+{
+	for (size_t i = 0; i < r->pairs; i += 16) {
+		__mmask16 act = first_lanes(r->pairs - i);
+		vec angle = _mm512_and_si512(
+			load_i16((const int16_t *)r->angle + i, act),
+			SET(4095));
+		vec turned = _mm512_and_si512(
+			_mm512_add_epi32(angle, SET(3072)), SET(4095));
+		vec c = lookup_i16(r->cosines, angle);
+		vec s = lookup_i16(r->cosines, turned);
+		struct channels mean = channels_load(r->mean, r, i, act);
+		struct channels k = channels_load(r->k, r, i, act), out;
+		vec va = _mm512_sub_epi32(_mm512_mullo_epi32(mean.a, c),
+		                          _mm512_mullo_epi32(mean.b, s));
+		vec vb = _mm512_add_epi32(_mm512_mullo_epi32(mean.b, c),
+		                          _mm512_mullo_epi32(mean.a, s));
+		vec e = _mm512_sub_epi32(
+			_mm512_srai_epi32(_mm512_max_epi32(k.a, k.b), 2),
+			SET(12));
+		vec row = _mm512_slli_epi32(
+			_mm512_add_epi32(clamp(_mm512_sub_epi32(k.a, k.b), 32),
+		                         SET(32)), 6);
+		vec h = _mm512_and_si512(_mm512_srli_epi32(angle, 5), SET(63));
+		vec h2 = _mm512_xor_si512(h, SET(32)); /* h + 32 modulo 64 */
+		vec sa = lookup_i8(r->scales, _mm512_or_si512(row, h));
+		vec sb = lookup_i8(r->scales, _mm512_or_si512(row, h2));
+		out.a = contexts_of(scaled_bits(_mm512_srai_epi32(va, 6), e),
+		                    clamp(_mm512_add_epi32(k.b, sa), 400),
+		                    r->fmt);
+		out.b = contexts_of(scaled_bits(_mm512_srai_epi32(vb, 6), e),
+		                    clamp(_mm512_add_epi32(k.b, sb), 400),
+		                    r->fmt);
+		channels_store(ctx, r, i, act, &out);
+	}
+}

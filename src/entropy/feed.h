@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * feed.h - words for a vector decoder, which reads ahead
+ *
+ * A step consumes at most FEED_STEP bytes and reads at most FEED_AHEAD beyond
+ * them. Near the end of the stream the words that are left move to a padded
+ * buffer, so that steps need one comparison and no other care.
+ */
+#ifndef KVI_FEED_H
+#define KVI_FEED_H
+
+#include "scalar.h"
+
+enum {
+	FEED_STEP = 3 * KVI_LANES * 2, /* symbol, raw bits, escape a lane */
+	FEED_AHEAD = 64,
+	FEED_NEED = FEED_STEP + FEED_AHEAD
+};
+
+struct kvi_feed {
+	const uint8_t *safe; /* a step may start up to here */
+	const uint8_t *end;  /* of the words that are really there */
+	bool last;
+	uint8_t pad[2 * FEED_NEED];
+};
+
+/*
+ * Called when p has passed safe: moves to the padded buffer. NULL when there
+ * already: the stream needs more words than it has.
+ */
+static inline const uint8_t *kvi_feed_move(struct kvi_feed *f, const uint8_t *p)
+{
+	size_t left = (size_t)(f->end - p);
+	if (f->last)
+		return NULL;
+	if (left)
+		memcpy(f->pad, p, left);
+	memset(f->pad + left, 0, sizeof(f->pad) - left);
+	f->end = f->safe = f->pad + left;
+	f->last = true;
+	return f->pad;
+}
+
+static inline const uint8_t *kvi_feed_open(struct kvi_feed *f,
+                                           const struct kvi_stream *s)
+{
+	const uint8_t *p = s->words;
+	size_t bytes = 2 * s->n_words;
+	f->last = false;
+	f->end = bytes ? p + bytes : p;
+	if (bytes < FEED_NEED)
+		return kvi_feed_move(f, p);
+	f->safe = f->end - FEED_NEED;
+	return p;
+}
+
+/* The last test of a decoder (spec rans 1). A stream whose words did not all
+ * move to the padded buffer has some left over. */
+static inline bool kvi_feed_done(const struct kvi_feed *f, const uint8_t *p,
+                                 const uint32_t state[KVI_LANES])
+{
+	uint32_t diff = 0;
+	for (unsigned l = 0; l < KVI_LANES; l++)
+		diff |= state[l] ^ KVI_RANS_LOW;
+	return diff == 0 && p == f->end;
+}
+
+/* Before each step. */
+#define KVI_FEED_CHECK(f, p)                             \
+	do {                                             \
+		if (__builtin_expect((p) > (f)->safe, 0)) { \
+			(p) = kvi_feed_move((f), (p));   \
+			if (!(p))                        \
+				return 0;                \
+		}                                        \
+	} while (0)
+
+#endif

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rans_avx512.c - symbols and exponents on 2 x 16 lanes */
+#include "config.h"
+
+#include "avx512.h"
+#include "escapes.h"
+
+/* Table numbers, a byte a lane or one for all. */
+INLINE struct pair tables_load(const uint8_t *tab, bool per_step,
+                               uint32_t active)
+{
+	struct pair t;
+	HALVES
+		t.v[h] = per_step ? SET(*tab)
+		                  : _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(
+					    (__mmask16)(active >> 16 * h),
+					    tab + 16 * h));
+	return t;
+}
+
+INLINE const uint8_t *sym_decode_span(const struct kvi_sym_job *job,
+                                      const struct kvi_span *span,
+                                      const uint8_t *tab,
+                                      struct kvi_feed *feed, const uint8_t *p,
+                                      uint32_t *state, uint16_t *sym,
+                                      uint8_t *esc, bool full)
+{
+	const unsigned lanes = full ? KVI_LANES : span->lanes;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const bool per_step = span->lane_size == 0;
+	const uint8_t *t = tab, *wrap = tab + span->ring * span->step_size;
+	const vec escape = SET(job->escape);
+	struct pair st = states_load(state);
+	for (size_t step = 0; step < span->steps; step++) {
+		uint32_t escaped = 0;
+		KVI_FEED_CHECK(feed, p);
+		struct pair table = tables_load(t, per_step, active);
+		struct pair s = symbols_take(&st, job->tables->lut, &table,
+		                             active, &p);
+		HALVES {
+			__mmask16 act = (__mmask16)(active >> 16 * h);
+			_mm512_mask_cvtepi32_storeu_epi16(sym + 16 * h, act,
+			                                  s.v[h]);
+			escaped |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(
+					   act, s.v[h], escape)
+			           << 16 * h;
+		}
+		if (__builtin_expect(escaped != 0, 0)) {
+			uint32_t a[KVI_LANES];
+			states_store(a, &st, UINT32_MAX);
+			p = kvi_escapes_take8(escaped, a, esc, p);
+			st = states_load(a);
+		}
+		sym += lanes;
+		esc += lanes;
+		t += span->step_size;
+		if (t == wrap)
+			t = tab;
+	}
+	states_store(state, &st, active);
+	return p;
+}
+
+static bool sym_decode(const struct kvi_sym_job *job,
+                       const struct kvi_stream *in, uint16_t *sym,
+                       uint8_t *esc)
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const size_t n = full.steps * KVI_LANES;
+	struct kvi_feed feed;
+	const uint8_t *p = kvi_feed_open(&feed, in);
+	uint32_t state[KVI_LANES];
+	memcpy(state, in->state, sizeof(state));
+	p = sym_decode_span(job, &full, job->tab, &feed, p, state, sym, esc,
+	                    true);
+	if (p && tail.steps)
+		p = sym_decode_span(job, &tail, job->tab_tail, &feed, p, state,
+		                    sym + n, esc + n, false);
+	return p && kvi_feed_done(&feed, p, state);
+}
+
+INLINE struct pair entries_load(const struct kvi_tables *tables,
+                                const struct pair *table,
+                                const struct pair *symbol)
+{
+	const __m128i stride =
+		_mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
+	struct pair e;
+	HALVES
+		e.v[h] = gather(tables->enc,
+		                _mm512_add_epi32(
+					_mm512_sll_epi32(table->v[h], stride),
+					symbol->v[h]));
+	return e;
+}
+
+INLINE uint16_t *sym_encode_span(const struct kvi_sym_job *job,
+                                 const struct kvi_span *span,
+                                 const uint8_t *tab, const uint16_t *sym,
+                                 const uint8_t *esc, uint32_t *state,
+                                 uint16_t *w, bool full)
+{
+	const unsigned lanes = full ? KVI_LANES : span->lanes;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const bool per_step = span->lane_size == 0;
+	const uint8_t *wrap = tab + span->ring * span->step_size;
+	const uint8_t *t = tab + span->steps % span->ring * span->step_size;
+	const vec escape = SET(job->escape);
+	struct pair st = states_load(state);
+	sym += span->steps * lanes;
+	esc += span->steps * lanes;
+	for (size_t step = span->steps; step-- > 0;) {
+		struct pair s;
+		uint32_t escaped = 0;
+		if (t == tab)
+			t = wrap;
+		t -= span->step_size;
+		sym -= lanes;
+		esc -= lanes;
+		HALVES {
+			__mmask16 act = (__mmask16)(active >> 16 * h);
+			s.v[h] = _mm512_cvtepu16_epi32(
+				_mm256_maskz_loadu_epi16(act, sym + 16 * h));
+			escaped |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(
+					   act, s.v[h], escape)
+			           << 16 * h;
+		}
+		if (__builtin_expect(escaped != 0, 0)) {
+			uint32_t a[KVI_LANES];
+			states_store(a, &st, UINT32_MAX);
+			kvi_escapes_put8(escaped, a, esc, &w);
+			st = states_load(a);
+		}
+		struct pair table = tables_load(t, per_step, active);
+		struct pair entry = entries_load(job->tables, &table, &s);
+		symbols_put(&st, &entry, active, &w);
+	}
+	states_store(state, &st, active);
+	return w;
+}
+
+static size_t sym_encode(const struct kvi_sym_job *job, const uint16_t *sym,
+                         const uint8_t *esc, uint16_t *end,
+                         uint32_t state[KVI_LANES])
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const size_t n = full.steps * KVI_LANES;
+	uint16_t *w = end;
+	kvi_states_start(state);
+	if (tail.steps)
+		w = sym_encode_span(job, &tail, job->tab_tail, sym + n,
+		                    esc + n, state, w, false);
+	w = sym_encode_span(job, &full, job->tab, sym, esc, state, w, true);
+	return (size_t)(end - w);
+}
+
+/* --------------------------------------------------- exponent codec */
+
+INLINE __m256i tops_load(const uint8_t *top, bool per_step, uint32_t active)
+{
+	return per_step ? _mm256_set1_epi8((char)*top)
+	                : _mm256_maskz_loadu_epi8(active, top);
+}
+
+struct ring {
+	const uint8_t *tab, *top; /* of the first step */
+	size_t at, size;          /* in entries */
+};
+
+INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
+                                      const struct kvi_span *span,
+                                      struct ring ring, struct kvi_feed *feed,
+                                      const uint8_t *p, uint32_t *state,
+                                      uint8_t *x, bool *good, bool per_step,
+                                      bool full)
+{
+	const unsigned lanes = full ? KVI_LANES : span->lanes;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
+	struct pair st = states_load(state);
+	uint32_t bad = 0;
+	for (size_t step = 0; step < span->steps; step++) {
+		KVI_FEED_CHECK(feed, p);
+		struct pair table = tables_load(ring.tab + ring.at, per_step,
+		                                active);
+		__m256i top = tops_load(ring.top + ring.at, per_step, active);
+		struct pair s = symbols_take(&st, job->tables->lut, &table,
+		                             active, &p);
+		__m256i symbol = _mm256_inserti128_si256(
+			_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
+			_mm512_cvtepi32_epi8(s.v[1]), 1);
+		__m256i e = _mm256_sub_epi8(top, symbol);
+		uint32_t escaped = _mm256_mask_cmpeq_epi8_mask(active, symbol,
+		                                               escape);
+		bad |= _mm256_mask_cmplt_epu8_mask(active, top, symbol) &
+		       ~escaped;
+		_mm256_mask_storeu_epi8(x, active, e);
+		if (__builtin_expect(escaped != 0, 0)) {
+			uint32_t a[KVI_LANES];
+			states_store(a, &st, UINT32_MAX);
+			p = kvi_escapes_take8(escaped, a, x, p);
+			st = states_load(a);
+		}
+		x += lanes;
+		ring.at += per_step ? 1 : lanes;
+		if (ring.at == ring.size)
+			ring.at = 0;
+	}
+	states_store(state, &st, active);
+	*good &= bad == 0;
+	return p;
+}
+
+static bool exp_decode(const struct kvi_exp_job *job,
+                       const struct kvi_stream *in, uint8_t *e)
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const struct ring ring = { job->tab, job->top, 0,
+		                   full.ring * full.step_size };
+	const struct ring last = { job->tab_tail, job->top_tail, 0,
+		                   tail.ring * tail.step_size };
+	bool good = true;
+	struct kvi_feed feed;
+	const uint8_t *p = kvi_feed_open(&feed, in);
+	uint32_t state[KVI_LANES];
+	memcpy(state, in->state, sizeof(state));
+	if (job->per_step)
+		p = exp_decode_span(job, &full, ring, &feed, p, state, e,
+		                    &good, true, true);
+	else
+		p = exp_decode_span(job, &full, ring, &feed, p, state, e,
+		                    &good, false, true);
+	if (p && tail.steps)
+		p = exp_decode_span(job, &tail, last, &feed, p, state,
+		                    e + full.steps * KVI_LANES, &good,
+		                    job->per_step, false);
+	return p && kvi_feed_done(&feed, p, state) && good;
+}
+
+INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
+                                 const struct kvi_span *span,
+                                 struct ring ring, const uint8_t *x,
+                                 uint32_t *state, uint16_t *w, bool per_step,
+                                 bool full)
+{
+	const unsigned lanes = full ? KVI_LANES : span->lanes;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
+	struct pair st = states_load(state);
+	x += span->steps * lanes;
+	for (size_t step = span->steps; step-- > 0;) {
+		if (ring.at == 0)
+			ring.at = ring.size;
+		ring.at -= per_step ? 1 : lanes;
+		x -= lanes;
+		__m256i top = tops_load(ring.top + ring.at, per_step, active);
+		__m256i e = _mm256_maskz_loadu_epi8(active, x);
+		__m256i symbol = _mm256_sub_epi8(top, e);
+		uint32_t near = _mm256_cmple_epu8_mask(e, top) &
+		                _mm256_cmplt_epu8_mask(symbol, escape);
+		uint32_t escaped = active & ~near;
+		symbol = _mm256_mask_mov_epi8(escape, near, symbol);
+		if (__builtin_expect(escaped != 0, 0)) {
+			uint32_t a[KVI_LANES];
+			states_store(a, &st, UINT32_MAX);
+			kvi_escapes_put8(escaped, a, x, &w);
+			st = states_load(a);
+		}
+		struct pair table = tables_load(ring.tab + ring.at, per_step,
+		                                active);
+		struct pair s = { { _mm512_cvtepu8_epi32(
+					    _mm256_castsi256_si128(symbol)),
+			            _mm512_cvtepu8_epi32(
+					    _mm256_extracti128_si256(symbol,
+			                                             1)) } };
+		struct pair entry = entries_load(job->tables, &table, &s);
+		symbols_put(&st, &entry, active, &w);
+	}
+	states_store(state, &st, active);
+	return w;
+}
+
+static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
+                         uint16_t *end, uint32_t state[KVI_LANES])
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const struct ring ring = { job->tab, job->top,
+		                   full.steps % full.ring * full.step_size,
+		                   full.ring * full.step_size };
+	const struct ring last = { job->tab_tail, job->top_tail, 0,
+		                   tail.ring * tail.step_size };
+	uint16_t *w = end;
+	kvi_states_start(state);
+	if (tail.steps)
+		w = exp_encode_span(job, &tail, last,
+		                    e + full.steps * KVI_LANES, state, w,
+		                    job->per_step, false);
+	if (job->per_step)
+		w = exp_encode_span(job, &full, ring, e, state, w, true, true);
+	else
+		w = exp_encode_span(job, &full, ring, e, state, w, false,
+		                    true);
+	return (size_t)(end - w);
+}
+
+const struct kvi_kernels kvi_kernels_avx512 = {
+	.name = "avx512",
+	.isa = KVARC_ISA_AVX512,
+	.grid_encode = kvi_avx512_grid_encode,
+	.grid_decode = kvi_avx512_grid_decode,
+	.sym_encode = sym_encode,
+	.sym_decode = sym_decode,
+	.exp_encode = exp_encode,
+	.exp_decode = exp_decode,
+	.grid_contexts = kvi_avx512_grid_contexts,
+	.rotated_contexts = kvi_avx512_rotated_contexts,
+	.bf16_split = kvi_avx2_bf16_split,
+	.bf16_merge = kvi_avx2_bf16_merge,
+	.transpose8 = kvi_avx2_transpose8,
+	.transpose16 = kvi_avx2_transpose16,
+};

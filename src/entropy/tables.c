@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tables.c - from frequencies to the decoder's and the encoder's tables */
+#include "rans.h"
+
+/* spec rans 2: total 2048, none 2048; and an escape that can be coded. */
+static bool valid(const uint16_t *freq, unsigned symbols)
+{
+	uint32_t sum = 0;
+	for (unsigned s = 0; s < symbols; s++) {
+		if (freq[s] >= KVI_PROB_TOTAL)
+			return false;
+		sum += freq[s];
+	}
+	return sum == KVI_PROB_TOTAL && freq[symbols - 1] != 0;
+}
+
+static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq,
+                      unsigned symbols, unsigned stride)
+{
+	uint32_t cum = 0;
+	for (uint32_t s = 0; s < symbols; s++) {
+		uint32_t f = freq[s];
+		enc[s] = f | cum << 16;
+		for (uint32_t i = 0; i < f; i++)
+			lut[cum + i] = s | i << 9 | f << 20;
+		cum += f;
+	}
+	for (unsigned s = symbols; s < stride; s++)
+		enc[s] = 0;
+}
+
+bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq)
+{
+	if (t->symbols == 0 || t->symbols > 512 || t->stride < t->symbols)
+		return false;
+	for (size_t i = 0; i < t->n_tables; i++) {
+		const uint16_t *f = freq + i * t->symbols;
+		if (!valid(f, t->symbols))
+			return false;
+		build_one(t->lut + i * KVI_PROB_TOTAL, t->enc + i * t->stride,
+		          f, t->symbols, t->stride);
+	}
+	return true;
+}

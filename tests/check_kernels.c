@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * check_kernels.c - every instruction set against scalar C, bit by bit
+ *
+ * Compares decoded elements, words and final states on random jobs of many
+ * shapes, valid and hostile. With the argument "bench": a table of speeds.
+ */
+#include <time.h>
+
+#include "rans_cases.h"
+
+static unsigned failures;
+
+static void check(int ok, const char *set, const char *what, unsigned round)
+{
+	if (ok)
+		return;
+	failures++;
+	if (failures < 20)
+		printf("%s: %s differs from scalar, round %u\n", set, what,
+		       round);
+}
+
+static struct kvi_steps random_steps(void)
+{
+	struct kvi_steps s = { rng_below(40), rng_below(12), rng_below(32) };
+	switch (rng_below(6)) {
+	case 0: s.full_steps = 0; break;
+	case 1: s.tail_steps = 0; break;
+	case 2: s.tail_lanes = 0; break;
+	case 3: s.full_steps = 100 + rng_below(200); break;
+	default: break;
+	}
+	return s;
+}
+
+static size_t random_ring(const struct kvi_steps *s)
+{
+	size_t n = s->full_steps ? s->full_steps : 1, ring = 1 + rng_below(8);
+	if (rng_below(2))
+		return n + rng_below(3);
+	while (n % ring)
+		ring--;
+	return ring;
+}
+
+/* Words and states that no encoder made. */
+static void spoil(struct kvi_stream *s, uint8_t *words)
+{
+	switch (rng_below(4)) {
+	case 0: /* all random */
+		for (size_t i = 0; i < 2 * s->n_words; i++)
+			words[i] = (uint8_t)rng();
+		for (int l = 0; l < KVI_LANES; l++)
+			s->state[l] = rng();
+		break;
+	case 1: /* all words missing or zero */
+		memset(words, 0, 2 * s->n_words);
+		s->n_words = rng_below(2) ? s->n_words : 0;
+		break;
+	case 2: /* cut */
+		s->n_words = rng_below((uint32_t)s->n_words + 1);
+		break;
+	default:
+		s->state[rng_below(KVI_LANES)] ^= (uint32_t)1 << rng_below(32);
+		if (s->n_words)
+			words[rng_below((uint32_t)(2 * s->n_words))] ^= 16;
+		break;
+	}
+}
+
+static int same_words(const struct coded *a, size_t na, const struct coded *b,
+                      size_t nb)
+{
+	return na == nb &&
+	       memcmp(a->end - na, b->end - nb, 2 * na) == 0 &&
+	       memcmp(a->stream.state, b->stream.state,
+	              sizeof(a->stream.state)) == 0;
+}
+
+static void check_grid(const struct kvi_kernels *ref,
+                       const struct kvi_kernels *fast,
+                       const struct kvi_tables *tables, unsigned round)
+{
+	struct kvi_steps steps = random_steps();
+	struct grid_case c;
+	struct coded a, b;
+	grid_case_new(&c, round % CASE_FORMATS, rng_below(GRID_KINDS), steps,
+	              random_ring(&steps), rng_below(2), tables);
+	uint32_t *ctx = must_alloc(c.n_ctx, sizeof(*ctx));
+	fast->grid_contexts(ctx, c.mu, c.k, c.n_ctx, c.job.fmt);
+	check(memcmp(ctx, c.ctx, c.n_ctx * sizeof(*ctx)) == 0, fast->name,
+	      "grid_contexts", round);
+	coded_new(&a, c.n);
+	coded_new(&b, c.n);
+	size_t na = ref->grid_encode(&c.job, c.x, a.end, a.stream.state);
+	size_t nb = fast->grid_encode(&c.job, c.x, b.end, b.stream.state);
+	check(same_words(&a, na, &b, nb), fast->name, "grid_encode", round);
+
+	uint16_t *y = must_alloc(c.n, 2), *z = must_alloc(c.n, 2);
+	uint8_t *words = coded_seal(&a, na);
+	check(ref->grid_decode(&c.job, &a.stream, z) &&
+	      memcmp(z, c.x, 2 * c.n) == 0, "scalar", "grid round trip", round);
+	check(fast->grid_decode(&c.job, &a.stream, y) &&
+	      memcmp(y, c.x, 2 * c.n) == 0, fast->name, "grid_decode", round);
+	spoil(&a.stream, words + 1);
+	int ok = ref->grid_decode(&c.job, &a.stream, z);
+	check(fast->grid_decode(&c.job, &a.stream, y) == ok &&
+	      (!ok || memcmp(y, z, 2 * c.n) == 0), fast->name,
+	      "grid_decode of a bad stream", round);
+	/* Enough words for anything: the elements must be equal then. */
+	free(words);
+	memset(a.buf, (int)rng(), (3 * c.n + 64) * 2);
+	for (size_t i = 0; i < 3 * c.n; i++)
+		a.buf[i] = (uint16_t)rng();
+	for (int l = 0; l < KVI_LANES; l++)
+		a.stream.state[l] = rng() >> rng_below(20);
+	a.stream.words = a.buf;
+	a.stream.n_words = 3 * c.n + 64;
+	ref->grid_decode(&c.job, &a.stream, z);
+	fast->grid_decode(&c.job, &a.stream, y);
+	check(memcmp(y, z, 2 * c.n) == 0, fast->name,
+	      "grid_decode of noise", round);
+	free(y);
+	free(z);
+	free(ctx);
+	free(a.buf);
+	free(b.buf);
+	grid_case_free(&c);
+}
+
+static void check_exp(const struct kvi_kernels *ref,
+                      const struct kvi_kernels *fast,
+                      const struct kvi_tables *tables, unsigned round)
+{
+	struct kvi_steps steps = random_steps();
+	struct byte_case c;
+	struct coded a, b;
+	byte_case_new(&c, steps, random_ring(&steps), rng_below(2),
+	              (int)rng_below(4) * 4, tables);
+	struct kvi_exp_job job = exp_job(&c, tables);
+	coded_new(&a, c.n);
+	coded_new(&b, c.n);
+	size_t na = ref->exp_encode(&job, c.e, a.end, a.stream.state);
+	size_t nb = fast->exp_encode(&job, c.e, b.end, b.stream.state);
+	check(same_words(&a, na, &b, nb), fast->name, "exp_encode", round);
+	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
+	uint8_t *words = coded_seal(&a, na);
+	check(ref->exp_decode(&job, &a.stream, z) &&
+	      memcmp(z, c.e, c.n) == 0, "scalar", "exp round trip", round);
+	check(fast->exp_decode(&job, &a.stream, y) &&
+	      memcmp(y, c.e, c.n) == 0, fast->name, "exp_decode", round);
+	spoil(&a.stream, words + 1);
+	int ok = ref->exp_decode(&job, &a.stream, z);
+	check(fast->exp_decode(&job, &a.stream, y) == ok &&
+	      (!ok || memcmp(y, z, c.n) == 0), fast->name,
+	      "exp_decode of a bad stream", round);
+	free(words);
+	free(y);
+	free(z);
+	free(a.buf);
+	free(b.buf);
+	byte_case_free(&c);
+}
+
+static void check_sym(const struct kvi_kernels *ref,
+                      const struct kvi_kernels *fast,
+                      const struct kvi_tables *tables, unsigned round)
+{
+	struct kvi_steps steps = random_steps();
+	struct byte_case c;
+	struct coded a, b;
+	byte_case_new(&c, steps, random_ring(&steps), rng_below(2),
+	              (int)rng_below(3) * 30, tables);
+	struct kvi_sym_job job = sym_job(&c, tables);
+	coded_new(&a, c.n);
+	coded_new(&b, c.n);
+	size_t na = ref->sym_encode(&job, c.sym, c.esc, a.end, a.stream.state);
+	size_t nb = fast->sym_encode(&job, c.sym, c.esc, b.end, b.stream.state);
+	check(same_words(&a, na, &b, nb), fast->name, "sym_encode", round);
+	uint16_t *y = must_alloc(c.n, 2), *z = must_alloc(c.n, 2);
+	uint8_t *ey = must_alloc(c.n, 1), *ez = must_alloc(c.n, 1);
+	uint8_t *words = coded_seal(&a, na);
+	check(ref->sym_decode(&job, &a.stream, z, ez) &&
+	      memcmp(z, c.sym, 2 * c.n) == 0, "scalar", "sym round trip",
+	      round);
+	check(fast->sym_decode(&job, &a.stream, y, ey) &&
+	      memcmp(y, c.sym, 2 * c.n) == 0 && memcmp(ey, ez, c.n) == 0,
+	      fast->name, "sym_decode", round);
+	for (size_t i = 0; i < c.n; i++)
+		check(z[i] != job.escape || ez[i] == c.esc[i], "scalar",
+		      "escaped byte", round);
+	spoil(&a.stream, words + 1);
+	int ok = ref->sym_decode(&job, &a.stream, z, ez);
+	check(fast->sym_decode(&job, &a.stream, y, ey) == ok &&
+	      (!ok || memcmp(y, z, 2 * c.n) == 0), fast->name,
+	      "sym_decode of a bad stream", round);
+	free(words);
+	free(y);
+	free(z);
+	free(ey);
+	free(ez);
+	free(a.buf);
+	free(b.buf);
+	byte_case_free(&c);
+}
+
+static void check_moves(const struct kvi_kernels *ref,
+                        const struct kvi_kernels *fast, unsigned round)
+{
+	size_t rows = rng_below(3) ? 32 : 1 + rng_below(40);
+	size_t cols = 1 + rng_below(200), n = rows * cols;
+	if (rng_below(2)) {
+		size_t swap = rows;
+		rows = cols;
+		cols = swap;
+	}
+	uint16_t *x = must_alloc(n, 2), *y = must_alloc(n, 2);
+	uint16_t *z = must_alloc(n, 2);
+	uint8_t *e = must_alloc(n, 1), *r = must_alloc(n, 1);
+	uint8_t *e2 = must_alloc(n, 1), *r2 = must_alloc(n, 1);
+	for (size_t i = 0; i < n; i++)
+		x[i] = (uint16_t)rng();
+	ref->bf16_split(e, r, x, n);
+	fast->bf16_split(e2, r2, x, n);
+	check(!memcmp(e, e2, n) && !memcmp(r, r2, n), fast->name, "bf16_split",
+	      round);
+	fast->bf16_merge(y, e, r, n);
+	check(!memcmp(x, y, 2 * n), fast->name, "bf16_merge", round);
+	ref->transpose16(y, x, rows, cols);
+	fast->transpose16(z, x, rows, cols);
+	check(!memcmp(y, z, 2 * n), fast->name, "transpose16", round);
+	ref->transpose8(r, e, rows, cols);
+	fast->transpose8(r2, e, rows, cols);
+	check(!memcmp(r, r2, n), fast->name, "transpose8", round);
+	free(x);
+	free(y);
+	free(z);
+	free(e);
+	free(r);
+	free(e2);
+	free(r2);
+}
+
+/* Tables of any numbers serve here: both kernels use the same ones. */
+static void check_rotation(const struct kvi_kernels *ref,
+                           const struct kvi_kernels *fast, unsigned round)
+{
+	size_t pairs = 1 + rng_below(100);
+	int16_t *mean = must_alloc(2 * pairs, 2), *k = must_alloc(2 * pairs, 2);
+	uint16_t *angle = must_alloc(pairs, 2);
+	int16_t *cosines = must_alloc(4096, 2);
+	int8_t *scales = must_alloc(65 * 64, 1);
+	uint32_t *a = must_alloc(2 * pairs, 4), *b = must_alloc(2 * pairs, 4);
+	struct kvi_rotation r = { &case_formats[round % CASE_FORMATS], pairs,
+		                  rng_below(2) != 0, angle, mean, k, cosines,
+		                  scales };
+	for (int i = 0; i < 4096; i++)
+		cosines[i] = (int16_t)lround(
+			16384 * cos(6.283185307179586 * i / 4096));
+	for (int i = 0; i < 65 * 64; i++)
+		scales[i] = (int8_t)((int)rng_below(66) - 33);
+	int narrow = rng_below(2) != 0;
+	for (size_t i = 0; i < 2 * pairs; i++) {
+		mean[i] = (int16_t)(rng() >> rng_below(16));
+		k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20
+		                        : (int)rng_below(801) - 400);
+	}
+	for (size_t i = 0; i < pairs; i++)
+		angle[i] = (uint16_t)(rng() & 4095);
+	ref->rotated_contexts(a, &r);
+	fast->rotated_contexts(b, &r);
+	check(!memcmp(a, b, 8 * pairs), fast->name, "rotated_contexts", round);
+	free(mean);
+	free(k);
+	free(angle);
+	free(cosines);
+	free(scales);
+	free(a);
+	free(b);
+}
+
+static void check_set(const struct kvi_kernels *fast, unsigned rounds)
+{
+	const struct kvi_kernels *ref = kvi_kernels_get(KVARC_ISA_SCALAR);
+	struct kvi_tables model = tables_model();
+	for (unsigned i = 0; i < rounds; i++) {
+		struct kvi_tables grid = tables_random(KVI_GRID_TABLES,
+		                                       KVI_GRID_SYMBOLS, 1);
+		struct kvi_tables exps =
+			tables_random(1 + rng_below(16), KVI_EXP_SYMBOLS, 1);
+		struct kvi_tables bytes =
+			tables_random(1 + rng_below(16), KVI_BYTE_SYMBOLS, 0);
+		for (unsigned j = 0; j < 40; j++) {
+			check_grid(ref, fast, j & 1 ? &model : &grid, j);
+			check_exp(ref, fast, &exps, j);
+			check_sym(ref, fast, &bytes, j);
+			check_moves(ref, fast, j);
+			check_rotation(ref, fast, j);
+		}
+		tables_free(&grid);
+		tables_free(&exps);
+		tables_free(&bytes);
+	}
+	tables_free(&model);
+	printf("%s: %u rounds, %u failures\n", fast->name, rounds, failures);
+}
+
+/* --------------------------------------------------------------- speed */
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Best of several runs of `run`, as GB/s of `bytes`. */
+#define BEST(bytes, run)                                            \
+	__extension__({                                             \
+		double best_ = 1e9, stop_ = now() + 0.4;            \
+		do {                                                \
+			double t_ = now();                          \
+			run;                                        \
+			t_ = now() - t_;                            \
+			best_ = t_ < best_ ? t_ : best_;            \
+		} while (now() < stop_);                            \
+		(double)(bytes) / best_ / 1e9;                      \
+	})
+
+enum { BENCH_TOKENS = 256, BENCH_CHANNELS = 1024 };
+
+static void bench_grid(const struct kvi_kernels *k,
+                       const struct kvi_tables *t, const char *what,
+                       unsigned format, size_t ring, int per_step)
+{
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES,
+		                   0, 0 };
+	struct grid_case c;
+	struct coded a;
+	grid_case_new(&c, format, GRID_MODEL, steps, ring, per_step, t);
+	coded_new(&a, c.n);
+	uint16_t *y = must_alloc(c.n, 2);
+	size_t n = 0, bytes = c.n * (unsigned)c.job.fmt->elem_bits / 8;
+	double enc = BEST(bytes, n = k->grid_encode(&c.job, c.x, a.end,
+	                                            a.stream.state));
+	a.stream.words = a.end - n;
+	a.stream.n_words = n;
+	int ok = 1;
+	double dec = BEST(bytes, ok &= k->grid_decode(&c.job, &a.stream, y));
+	printf("%-7s grid %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n",
+	       k->name, what, enc, dec, 16.0 * (double)n / (double)c.n,
+	       ok && !memcmp(y, c.x, 2 * c.n) ? "" : "  WRONG");
+	free(y);
+	free(a.buf);
+	grid_case_free(&c);
+}
+
+static void bench_exp(const struct kvi_kernels *k, size_t n_tables,
+                      int per_step, const char *what)
+{
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES,
+		                   0, 0 };
+	struct kvi_tables t = tables_new(n_tables, KVI_EXP_SYMBOLS);
+	uint16_t freq[16 * KVI_EXP_SYMBOLS];
+	for (size_t i = 0; i < n_tables; i++) {
+		double w[KVI_EXP_SYMBOLS];
+		for (int s = 0; s < KVI_EXP_SYMBOLS; s++)
+			w[s] = normal_mass(s, s + 1, 0, 3);
+		quantize_table(freq + i * KVI_EXP_SYMBOLS, w, KVI_EXP_SYMBOLS,
+		               1);
+	}
+	if (!kvi_tables_build(&t, freq))
+		exit(99);
+	struct byte_case c;
+	struct coded a;
+	byte_case_new(&c, steps, per_step ? BENCH_CHANNELS : BENCH_CHANNELS / 32,
+	              per_step, 3, &t);
+	struct kvi_exp_job job = exp_job(&c, &t);
+	coded_new(&a, c.n);
+	uint8_t *y = must_alloc(c.n, 1);
+	size_t n = 0;
+	double enc = BEST(2 * c.n, n = k->exp_encode(&job, c.e, a.end,
+	                                             a.stream.state));
+	a.stream.words = a.end - n;
+	a.stream.n_words = n;
+	int ok = 1;
+	double dec = BEST(2 * c.n, ok &= k->exp_decode(&job, &a.stream, y));
+	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n",
+	       k->name, what, enc, dec, 16.0 * (double)n / (double)c.n,
+	       ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
+	free(y);
+	free(a.buf);
+	byte_case_free(&c);
+	tables_free(&t);
+}
+
+static void bench_sym(const struct kvi_kernels *k)
+{
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES,
+		                   0, 0 };
+	struct kvi_tables t = tables_random(16, KVI_BYTE_SYMBOLS, 1);
+	struct byte_case c;
+	struct coded a;
+	byte_case_new(&c, steps, BENCH_CHANNELS / 32, 0, 30, &t);
+	struct kvi_sym_job job = sym_job(&c, &t);
+	coded_new(&a, c.n);
+	uint16_t *y = must_alloc(c.n, 2);
+	uint8_t *esc = must_alloc(c.n, 1);
+	size_t n = 0;
+	double enc = BEST(c.n, n = k->sym_encode(&job, c.sym, c.esc, a.end,
+	                                         a.stream.state));
+	a.stream.words = a.end - n;
+	a.stream.n_words = n;
+	int ok = 1;
+	double dec = BEST(c.n, ok &= k->sym_decode(&job, &a.stream, y, esc));
+	printf("%-7s sym  %-24s encode %6.3f  decode %6.3f GB/s%s\n", k->name,
+	       "bytes, 16 tables", enc, dec,
+	       ok && !memcmp(y, c.sym, 2 * c.n) ? "" : "  WRONG");
+	free(y);
+	free(esc);
+	free(a.buf);
+	byte_case_free(&c);
+	tables_free(&t);
+}
+
+static void bench_moves(const struct kvi_kernels *k)
+{
+	size_t rows = 32, cols = BENCH_CHANNELS, n = rows * cols;
+	uint16_t *x = must_alloc(n, 2), *y = must_alloc(n, 2);
+	uint8_t *e = must_alloc(n, 1), *r = must_alloc(n, 1);
+	struct grid_case c;
+	struct kvi_steps steps = { cols, 0, 0 };
+	grid_case_new(&c, CASE_BF16, GRID_MODEL, steps, cols, 0, NULL);
+	printf("%-7s split %.2f  merge %.2f  transpose8 %.2f %.2f  "
+	       "transpose16 %.2f %.2f  contexts %.2f GB/s\n",
+	       k->name, BEST(2 * n, k->bf16_split(e, r, x, n)),
+	       BEST(2 * n, k->bf16_merge(x, e, r, n)),
+	       BEST(2 * n, k->transpose8(r, e, rows, cols)),
+	       BEST(2 * n, k->transpose8(r, e, cols, rows)),
+	       BEST(2 * n, k->transpose16(y, x, rows, cols)),
+	       BEST(2 * n, k->transpose16(y, x, cols, rows)),
+	       BEST(2 * n, k->grid_contexts(c.ctx, c.mu, c.k, n, c.job.fmt)));
+	grid_case_free(&c);
+	free(x);
+	free(y);
+	free(e);
+	free(r);
+}
+
+static void bench_rotation(const struct kvi_kernels *k)
+{
+	enum { PAIRS = 64 };
+	static int16_t mean[2 * PAIRS], scale_class[2 * PAIRS], cosines[4096];
+	static int8_t scales[65 * 64];
+	static uint16_t angle[PAIRS];
+	static uint32_t ctx[2 * PAIRS];
+	struct kvi_rotation r = { &case_formats[CASE_BF16], PAIRS, false, angle,
+		                  mean, scale_class, cosines, scales };
+	for (int i = 0; i < 2 * PAIRS; i++) {
+		mean[i] = (int16_t)rng();
+		scale_class[i] = (int16_t)rng_below(16);
+	}
+	for (int i = 0; i < PAIRS; i++)
+		angle[i] = (uint16_t)(rng() & 4095);
+	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
+	       BEST(2 * 2 * PAIRS * 1000, for (int i = 0; i < 1000; i++)
+	                    k->rotated_contexts(ctx, &r)));
+}
+
+static void bench_set(const struct kvi_kernels *k)
+{
+	struct kvi_tables model = tables_model();
+	size_t all = BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES;
+	bench_grid(k, &model, "bf16 order 1 per step", CASE_BF16,
+	           BENCH_CHANNELS, 1);
+	bench_grid(k, &model, "bf16 order 0 per channel", CASE_BF16,
+	           BENCH_CHANNELS / 32, 0);
+	bench_grid(k, &model, "bf16 per element", CASE_BF16, all, 0);
+	bench_grid(k, &model, "f16 per element", CASE_F16, all, 0);
+	bench_grid(k, &model, "e4m3 per element", CASE_E4M3, all, 0);
+	tables_free(&model);
+	bench_exp(k, 1, 0, "1 table, order 0");
+	bench_exp(k, 1, 1, "1 table, order 1");
+	bench_exp(k, 16, 0, "16 tables, order 0");
+	bench_exp(k, 16, 1, "16 tables, order 1");
+	bench_sym(k);
+	bench_moves(k);
+	bench_rotation(k);
+}
+
+int main(int argc, char **argv)
+{
+	int bench = argc > 1 && strcmp(argv[1], "bench") == 0;
+	unsigned rounds = 20;
+	if (argc > 2 && !bench)
+		rounds = (unsigned)atoi(argv[2]);
+	uint32_t available = kvarc_isa_available();
+	for (int i = 0; i < CASE_ISAS; i++) {
+		if (!(available & case_isas[i]))
+			continue;
+		const struct kvi_kernels *k = kvi_kernels_get(case_isas[i]);
+		if (k->isa != case_isas[i])
+			check(0, k->name, "dispatch", 0);
+		if (argc > 2 && bench && strcmp(argv[2], k->name) != 0)
+			continue;
+		if (bench)
+			bench_set(k);
+		else
+			check_set(k, rounds);
+	}
+	return failures != 0;
+}
