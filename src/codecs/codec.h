@@ -69,6 +69,8 @@ kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables,
                          uint32_t isa_mask);
 void kvi_coder_close(struct kvi_coder *c);
+/* Lane order of the streams that this coder writes: 0 (default, faster) or 1. */
+void kvi_coder_set_lane_order(struct kvi_coder *c, int order);
 
 struct kvi_encoded {
 	uint8_t codec, lane_order;

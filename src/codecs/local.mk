@@ -1,1 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/codecs/codec.c src/codecs/codec.h \
+	src/codecs/coder.c src/codecs/coder.h \
+	src/codecs/encode.c \
+	src/codecs/lanes.c src/codecs/lanes.h \
+	src/codecs/mask.c src/codecs/mask.h \
+	src/codecs/params.c \
+	src/codecs/planes.c src/codecs/planes.h \
+	src/codecs/sample.c \
+	src/codecs/stream.c \
+	src/codecs/tables_fit.c src/codecs/tables_fit.h \
+	src/codecs/zstd/zstd.c \
+	src/codecs/exponent/exponent.c src/codecs/exponent/exponent.h \
+	src/codecs/exponent/split.c src/codecs/exponent/fit.c \
+	src/codecs/grid/grid.c src/codecs/grid/grid.h \
+	src/codecs/grid/contexts.c src/codecs/grid/fit.c \
+	src/codecs/grid/sets.c src/codecs/grid/sets.h \
+	src/codecs/bytes/bytes.c src/codecs/bytes/bytes.h \
+	src/codecs/bytes/fit.c

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "util/alloc.h"
 
 /* Largest number of pairs that a kvi_rope can hold. */
 enum { KVI_ROPE_PAIRS_MAX = 512 };
@@ -35,9 +36,10 @@ struct kvi_rope_sample {
 /*
  * Tries the usual bases, both pairings, full and partial rotation on samples of some
  * layers and keeps the best if rotating the mean explains clearly more than a
- * fixed mean does. hint_theta 0: none. Floating point; advice only.
+ * fixed mean does. hint_theta 0: none. Floating point; advice only. False also
+ * without memory.
  */
-bool kvi_rope_search(struct kvi_rope *best,
+bool kvi_rope_search(struct kvi_rope *best, const struct kvi_alloc *alloc,
                      const struct kvi_rope_sample *samples, size_t n_samples,
                      double hint_theta);
 

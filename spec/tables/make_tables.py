@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes the static tables of the grid codec (spec/codecs/grid.md).
+
+    make_tables.py              writes the text files next to this script and
+                                the C arrays of src/model and src/codecs/grid
+    make_tables.py --check      compares instead of writing, exit 1 if they differ
+
+The text files are normative, this script only says where they come from. All
+arithmetic is decimal with 40 digits, so no libm can change an entry.
+"""
+import os
+import sys
+from decimal import Decimal as D, getcontext
+
+getcontext().prec = 40
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TOTAL = 2048
+SYMBOLS = 41
+ESCAPE_WEIGHT = D("1e-5")
+
+# Set 0: what is left of a channel once its mean is known. Nearly normal, with
+# the shoulders and the rare far values that caches of several models show.
+# (weight, width in units of sigma)
+SETS = [
+    [("0.950", "0.98"), ("0.045", "1.7"), ("0.004", "4"), ("0.001", "16")],
+]
+
+LO = list(range(8)) + [8, 10, 12, 14, 16, 20, 24, 28, 32, 64, 128, 256]
+NB = [0] * 8 + [1] * 4 + [2] * 4 + [5, 6, 7, 9]
+
+PI = D("3.1415926535897932384626433832795028841971693993751")
+LN2 = D(2).ln()
+ROOT_2PI = (2 * PI).sqrt()
+
+
+def cosine(x):
+    """cos x for 0 <= x < 2 pi, by its series."""
+    term = total = D(1)
+    n = 0
+    while abs(term) > D("1e-38"):
+        n += 2
+        term = -term * x * x / (n * (n - 1))
+        total += term
+    return total
+
+
+_normal = {}
+
+
+def normal_cdf(z):
+    """P(Z <= z); beyond 9 sigma the tail is taken as 0."""
+    if z < 0:
+        return 1 - normal_cdf(-z)
+    if z > 9:
+        return D(1)
+    if z not in _normal:
+        term = total = z
+        n = 1
+        while term > D("1e-38"):
+            n += 2
+            term = term * z * z / n
+            total += term
+        _normal[z] = D("0.5") + total * (-z * z / 2).exp() / ROOT_2PI
+    return _normal[z]
+
+
+def quantise(p):
+    """Frequencies >= 1 with sum TOTAL and the least loss in code length."""
+    s = sum(p)
+    p = [v / s for v in p]
+    f = [max(1, int(v * TOTAL + D("0.5"))) for v in p]
+    while sum(f) != TOTAL:
+        if sum(f) > TOTAL:
+            cost = [(p[i] * (D(f[i]) / (f[i] - 1)).ln(), i)
+                    for i in range(len(f)) if f[i] > 1]
+            f[min(cost)[1]] -= 1
+        else:
+            gain = [(-p[i] * (D(f[i] + 1) / f[i]).ln(), i)
+                    for i in range(len(f))]
+            f[min(gain)[1]] += 1
+    return f
+
+
+def grid_table(mix, table):
+    """Frequencies of one table: class table // 8, phase table % 8."""
+    sigma = (LN2 * D(table // 8 - 16) / 4).exp()
+    mean = (D(table % 8) + D("0.5")) / 8
+    p = []
+    for t in range(20):
+        for side in (0, 1):
+            lo, hi = LO[t], LO[t] + (1 << NB[t])
+            if side:
+                lo, hi = -hi, -lo
+            p.append(sum(
+                D(w) * (normal_cdf((hi - mean) / (sigma * D(s))) -
+                        normal_cdf((lo - mean) / (sigma * D(s))))
+                for w, s in mix))
+    p.append(ESCAPE_WEIGHT)
+    return quantise(p)
+
+
+def rot_entry(d, h):
+    """4 log2 of the scale of a rotated channel over the second one's."""
+    c = cosine(PI * (2 * h + 1) / 128)
+    v = (LN2 * D(d) / 2).exp() * c * c + (1 - c * c)
+    return int((2 * v.ln() / LN2).to_integral_value())
+
+
+def text(title, rows):
+    lines = ["# " + t for t in title]
+    lines += [" ".join(str(v) for v in row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def c_array(kind, name, rows):
+    out = ["", "const %s %s[] = {" % (kind, name)]
+    for row in rows:
+        line = "\t"
+        for v in row:
+            item = "%d," % v
+            if len(line.expandtabs(8)) + len(item) > 79:
+                out.append(line.rstrip())
+                line = "\t"
+            line += item + " "
+        out.append(line.rstrip())
+    out.append("};")
+    return "\n".join(out) + "\n"
+
+
+def c_file(name, purpose, header, arrays):
+    return ("/* SPDX-License-Identifier: BSD-3-Clause */\n"
+            "/* %s - %s; made by spec/tables/make_tables.py */\n"
+            "#include \"%s\"\n" % (name, purpose, header)) + "".join(arrays)
+
+
+def files():
+    cos = [int((D(16384) * cosine(2 * PI * i / 4096)).to_integral_value())
+           for i in range(4096)]
+    cos_rows = [cos[i:i + 16] for i in range(0, 4096, 16)]
+    rot = [[rot_entry(d, h) for h in range(64)] for d in range(-32, 33)]
+    sets = [[grid_table(mix, t) for t in range(192)] for mix in SETS]
+    yield "spec/tables/cos4096.txt", text(
+        ["COS[i] = round(16384 cos(2 pi i / 4096)), spec/codecs/grid.md 2"],
+        cos_rows)
+    yield "spec/tables/rot.txt", text(
+        ["ROT[D + 32][h], one line for each D = -32..32, h = 0..63, "
+         "spec/codecs/grid.md 2",
+         "round(4 log2 sqrt(2^(D/2) cos^2 a + sin^2 a)), "
+         "a = pi (h + 1/2) / 64"], rot)
+    for n, tables in enumerate(sets):
+        yield "spec/tables/grid-set-%d.txt" % n, text(
+            ["table set %d, spec/codecs/grid.md 5: tables 0..191, one line "
+             "each, frequencies of symbols 0..40" % n], tables)
+    yield "src/model/rotate_tables.c", c_file(
+        "rotate_tables.c", "cosines and scales of rotating channels",
+        "rotate.h",
+        [c_array("int16_t", "kvi_cos4096", cos_rows),
+         c_array("int8_t", "kvi_rot_scale", rot)])
+    yield "src/codecs/grid/sets.c", c_file(
+        "sets.c", "frequencies of the table sets", "codecs/grid/sets.h",
+        [c_array("uint16_t", "kvi_grid_set_%d" % n, tables)
+         for n, tables in enumerate(sets)])
+
+
+def main():
+    differ = 0
+    for name, content in files():
+        path = os.path.join(ROOT, name)
+        if sys.argv[1:] == ["--check"]:
+            with open(path, encoding="ascii") as f:
+                if f.read() != content:
+                    print("%s: differs from what this script makes" % name)
+                    differ = 1
+        else:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="ascii") as f:
+                f.write(content)
+    return differ
+
+
+if __name__ == "__main__":
+    sys.exit(main())

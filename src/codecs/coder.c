@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coder.c - scratch memory and shared tables of the codecs */
+#include "coder.h"
+
+#include "codecs/grid/sets.h"
+
+enum { ENC_STRIDE = 64 };
+
+/*
+ * log2(2048 / f) in 1/256 bit by repeated squaring: integers only, so that
+ * every machine chooses the same parameters.
+ */
+static uint16_t cost_of(uint32_t f)
+{
+	if (f == 0)
+		return KVI_PROB_BITS << 9; /* never better than any other */
+	uint64_t x = f; /* scaled to [2^30, 2^31) */
+	unsigned whole = 31u - (unsigned)__builtin_clz(f), bits = 0;
+	x <<= 30 - whole;
+	for (unsigned i = 0; i < 8; i++) {
+		x = x * x >> 30;
+		bits <<= 1;
+		if (x >> 31) {
+			bits |= 1;
+			x >>= 1;
+		}
+	}
+	return (uint16_t)((KVI_PROB_BITS << 8) - (whole << 8 | bits));
+}
+
+kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out,
+                                const struct kvi_alloc *alloc)
+{
+	struct kvi_coder_tables *t = kvi_calloc(alloc, 1, sizeof *t);
+	*out = NULL;
+	if (!t)
+		return kvi_alloc_error(alloc);
+	t->alloc = alloc;
+	struct kvi_tables *g = &t->grid;
+	size_t lut = (size_t)KVI_GRID_TABLES * KVI_PROB_TOTAL;
+	size_t enc = (size_t)KVI_GRID_TABLES * ENC_STRIDE;
+	g->n_tables = KVI_GRID_TABLES;
+	g->symbols = KVI_GRID_SYMBOLS;
+	g->stride = ENC_STRIDE;
+	g->lut = kvi_array(alloc, lut + enc, sizeof *g->lut);
+	if (!g->lut) {
+		kvi_coder_tables_close(t);
+		return kvi_alloc_error(alloc);
+	}
+	g->enc = g->lut + lut;
+	if (!kvi_tables_build(g, kvi_grid_set_0)) {
+		kvi_coder_tables_close(t);
+		return KVARC_PROG;
+	}
+	for (uint32_t f = 0; f <= KVI_PROB_TOTAL; f++)
+		t->cost[f] = cost_of(f);
+	*out = t;
+	return KVARC_OK;
+}
+
+void kvi_coder_tables_close(struct kvi_coder_tables *t)
+{
+	if (!t)
+		return;
+	kvi_free(t->alloc, t->grid.lut);
+	kvi_free(t->alloc, t);
+}
+
+kvarc_ret kvi_coder_open(struct kvi_coder **out, const struct kvi_alloc *alloc,
+                         const struct kvi_coder_tables *tables,
+                         uint32_t isa_mask)
+{
+	struct kvi_coder *c = kvi_calloc(alloc, 1, sizeof *c);
+	*out = c;
+	if (!c)
+		return kvi_alloc_error(alloc);
+	c->alloc = alloc;
+	c->tables = tables;
+	c->kernels = kvi_kernels_get(isa_mask);
+	return KVARC_OK;
+}
+
+void kvi_coder_close(struct kvi_coder *c)
+{
+	if (!c)
+		return;
+	kvi_zstd_close(c);
+	for (int i = 0; i < KVI_N_SCRATCH; i++)
+		kvi_free(c->alloc, c->scratch[i].p);
+	kvi_free(c->alloc, c);
+}
+
+void kvi_coder_set_lane_order(struct kvi_coder *c, int order)
+{
+	c->order = order == KVI_LANES_TOKENS ? KVI_LANES_TOKENS
+	                                     : KVI_LANES_CHANNELS;
+}
+
+void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
+{
+	if (bytes <= c->scratch[which].bytes && c->scratch[which].p)
+		return c->scratch[which].p;
+	if (bytes == 0)
+		bytes = 1;
+	kvi_free(c->alloc, c->scratch[which].p);
+	c->scratch[which].p = kvi_malloc(c->alloc, bytes);
+	c->scratch[which].bytes = c->scratch[which].p ? bytes : 0;
+	return c->scratch[which].p;
+}

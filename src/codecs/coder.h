@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coder.h - what the codecs share: scratch memory, tables, parameters */
+#ifndef KVI_CODER_H
+#define KVI_CODER_H
+
+#include "codecs/codec.h"
+#include "codecs/lanes.h"
+#include "codecs/mask.h"
+#include "model/formats.h"
+#include "util/bytes.h"
+
+enum {
+	KVI_TABLES_MAX = 16, /* of codecs 4 and 6 */
+	KVI_ZSTD_LEVEL = 3
+};
+
+/* Bytes of a stream in front of its words (spec rans 1). */
+enum { KVI_STREAM_HEAD = 4 + 4 * KVI_LANES };
+
+/* Scratch memory by purpose; each grows to what the largest chunk needs. */
+enum kvi_scratch {
+	KVI_SCRATCH_OUT,      /* the payload */
+	KVI_SCRATCH_OUT2,     /* others, to compare */
+	KVI_SCRATCH_OUT3,
+	KVI_SCRATCH_PACKED,   /* what remains after the mask, token-major */
+	KVI_SCRATCH_ELEMENTS, /* u16 or u8, in stream order */
+	KVI_SCRATCH_OTHER,    /* the same in token-major order */
+	KVI_SCRATCH_CONTEXT,  /* contexts or tables in stream order */
+	KVI_SCRATCH_CHANNELS, /* per-channel arrays */
+	KVI_SCRATCH_PLANE,
+	KVI_SCRATCH_PLANE_OUT,
+	KVI_SCRATCH_RUNS,
+	KVI_SCRATCH_FIT,
+	KVI_SCRATCH_TABLES,
+	KVI_N_SCRATCH
+};
+
+struct kvi_coder_tables {
+	const struct kvi_alloc *alloc;
+	struct kvi_tables grid; /* table set 0 */
+	uint16_t cost[KVI_PROB_TOTAL + 1]; /* of a frequency, in 1/256 bit */
+};
+
+struct kvi_coder {
+	const struct kvi_alloc *alloc;
+	const struct kvi_coder_tables *tables;
+	const struct kvi_kernels *kernels;
+	void *zstd_c, *zstd_d; /* made when first needed */
+	int order; /* of the streams to be written */
+	struct {
+		void *p;
+		size_t bytes;
+	} scratch[KVI_N_SCRATCH];
+	struct kvi_tables lut; /* of codecs 4 and 6, built for each chunk */
+};
+
+/* At least `bytes` of uninitialised memory, until the next call for the same
+ * purpose. NULL: no memory (kvi_alloc_error says which). */
+void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes);
+
+void kvi_zstd_close(struct kvi_coder *c);
+/* One frame that decodes to exactly n bytes. */
+kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame,
+                        size_t bytes, uint8_t *to, size_t n);
+/* 0 when it does not fit in room, or failed. */
+size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n,
+                      uint8_t *to, size_t room, int level);
+
+/* Mean code length of a sample of bytes, order 0, in 1/256 bit a byte. */
+unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p,
+                            size_t n);
+
+/* Whether a chunk keeps the limits of spec 4.2 and 7. */
+bool kvi_chunk_valid(const struct kvi_chunk *chunk);
+/* Whether a codec takes elements of a dtype. */
+bool kvi_codec_takes(unsigned codec, unsigned dtype);
+
+/*
+ * Packed little-endian elements as u16 in the machine's order: the bytes
+ * themselves where they serve, else in scratch memory. And room to decode to,
+ * put back with kvi_elements16_done.
+ */
+const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
+                               size_t n);
+uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n);
+void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
+
+struct kvi_params {
+	const struct kvi_alloc *alloc;
+	uint8_t codec, dtype;
+	uint32_t heads, head_channels;
+	/* Encoder only: bits per 1000 elements of the chunk that they were
+	 * fitted to, 0 when not known. */
+	uint64_t expected;
+	/* codec 5; arrays of C, in one block of memory */
+	bool rotate;
+	int16_t *k, *mean;
+	uint8_t *set;
+	uint32_t *ctx; /* contexts without rotation */
+	/* codecs 4 and 6 */
+	unsigned n_tables;
+	uint16_t *freq; /* n_tables * symbols */
+	uint8_t *table, *top;
+};
+
+static inline size_t kvi_params_channels(const struct kvi_params *p)
+{
+	return (size_t)p->heads * p->head_channels;
+}
+
+/* A chunk on its way in or out: what remains of it after the mask. */
+struct kvi_job {
+	const struct kvi_chunk *chunk;
+	/* Encoder: all T x C elements, the mask section, what remains. */
+	const uint8_t *raw, *section, *packed;
+	size_t section_bytes;
+	const struct kvi_params *params;
+	struct kvi_mask mask;
+	struct kvi_lanes lanes;
+};
+
+/* A payload under construction: words grow down from `words`, planes up. */
+struct kvi_payload {
+	uint8_t *words; /* end of the words, 2-aligned */
+	uint8_t *begin, *end;
+};
+
+/*
+ * A codec with parameters and a mask. What remains after the mask is packed:
+ * rows x channels elements, token-major, without gaps.
+ */
+struct kvi_codec {
+	const char *name;
+	/* Most that its planes add to a payload. */
+	size_t (*planes_room)(unsigned dtype, size_t elements);
+	/* Reads and writes what follows `u8 codec` in PARAMS. shape: dtype,
+	 * heads, channels and rope. */
+	kvarc_ret (*parse)(const struct kvi_alloc *alloc,
+	                   const struct kvi_chunk *shape, struct kvi_in *in,
+	                   struct kvi_params **out);
+	void (*serialise)(const struct kvi_params *p, struct kvi_out *out);
+	/* Parameters for this chunk, without `expected`. */
+	kvarc_ret (*fit)(struct kvi_coder *c, const struct kvi_job *job,
+	                 struct kvi_params **out);
+	kvarc_ret (*encode)(struct kvi_coder *c, const struct kvi_job *job,
+	                    struct kvi_payload *out);
+	kvarc_ret (*decode)(struct kvi_coder *c, const struct kvi_job *job,
+	                    struct kvi_in *in, uint8_t *packed);
+};
+
+extern const struct kvi_codec kvi_codec_exponent, kvi_codec_grid,
+	kvi_codec_bytes;
+/* Of codecs 4, 5 and 6; NULL for the others. */
+const struct kvi_codec *kvi_codec_get(unsigned codec);
+
+/* Parameters with zeroed arrays: those of the grid codec when n_tables is 0,
+ * else n_tables tables of `symbols`. NULL without memory. */
+struct kvi_params *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec,
+                                  const struct kvi_chunk *shape,
+                                  unsigned n_tables, unsigned symbols);
+/* The tables of codecs 4 and 6: number, frequencies, table of each channel. */
+kvarc_ret kvi_params_get_tables(const struct kvi_alloc *alloc, uint8_t codec,
+                                const struct kvi_chunk *shape,
+                                struct kvi_in *in, unsigned symbols,
+                                struct kvi_params **out);
+void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
+                           struct kvi_out *out);
+/* The kernels' form of the tables, in the coder until the next call. */
+const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
+                                           const struct kvi_params *p,
+                                           unsigned symbols, unsigned stride);
+
+/* Values of the remaining channels, moved together. */
+void kvi_job_channels8(const struct kvi_job *job, const uint8_t *all,
+                       uint8_t *rest);
+void kvi_job_channels32(const struct kvi_job *job, const uint32_t *all,
+                        uint32_t *rest);
+
+/* The stream of spec rans 1 in front of the words; states as the kernel left
+ * them. Sets out->begin. */
+void kvi_stream_put(struct kvi_payload *out, size_t n_words,
+                    const uint32_t state[KVI_LANES]);
+bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s);
+
+#endif

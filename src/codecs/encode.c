@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* encode.c - which codec and which parameters a chunk gets */
+#include "coder.h"
+
+enum {
+	PARAMS_FRAME = 64,   /* bytes around the content of a PARAMS frame */
+	ROWS_TO_FIT = 4,     /* fewer never pay for parameters */
+	SPARE_WORDS = 64
+};
+
+/* One way to write a chunk. */
+struct attempt {
+	const struct kvi_codec *vt;
+	struct kvi_payload out;
+	struct kvi_params *params; /* new ones, or NULL */
+	struct kvi_out content;    /* of the new PARAMS */
+	size_t params_bytes;       /* what they cost in the file */
+};
+
+static size_t payload_bytes(const struct attempt *a)
+{
+	return (size_t)(a->out.end - a->out.begin);
+}
+
+static size_t cost(const struct attempt *a)
+{
+	return payload_bytes(a) + a->params_bytes;
+}
+
+static void drop(struct attempt *a)
+{
+	kvi_params_free(a->params);
+	kvi_out_free(&a->content);
+	a->params = NULL;
+}
+
+/* The level's codec for a dtype (spec 7). */
+static unsigned level_codec(int level, unsigned dtype)
+{
+	if (!kvi_float_format(dtype))
+		return KVI_CODEC_BYTES;
+	return level == 0 ? KVI_CODEC_EXPONENT : KVI_CODEC_GRID;
+}
+
+/* Mask section, stream and planes, in scratch memory `where`. */
+static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_job *job,
+                               struct attempt *a, enum kvi_scratch where)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	size_t head = job->section_bytes + KVI_STREAM_HEAD;
+	size_t words = (3 * n + SPARE_WORDS) * 2;
+	size_t planes = a->vt->planes_room(job->chunk->dtype, n);
+	head += head & 1;
+	uint8_t *base = kvi_scratch(c, where, head + words + planes);
+	if (!base)
+		return kvi_alloc_error(c->alloc);
+	a->out.words = base + head + words;
+	kvarc_ret ret = a->vt->encode(c, job, &a->out);
+	if (ret)
+		return ret;
+	a->out.begin -= job->section_bytes;
+	memcpy(a->out.begin, job->section, job->section_bytes);
+	return KVARC_OK;
+}
+
+/* Fits parameters and learns what they cost once they are packed. */
+static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_job *job,
+                             struct attempt *a)
+{
+	kvarc_ret ret = a->vt->fit(c, job, &a->params);
+	if (ret)
+		return ret;
+	kvi_out_init(&a->content, c->alloc);
+	a->vt->serialise(a->params, &a->content);
+	if (a->content.failed)
+		return kvi_alloc_error(c->alloc);
+	size_t n = a->content.n;
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	size_t packed = room ? kvi_zstd_write(c, a->content.p, n, room, n,
+	                                      KVI_ZSTD_LEVEL) : 0;
+	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
+	return KVARC_OK;
+}
+
+/* Size in 1/1000 bit an element. */
+static uint64_t rate(size_t bytes, size_t elements)
+{
+	return (uint64_t)bytes * 8000 / elements;
+}
+
+/* Whether a chunk is so much larger than the one that its parameters were
+ * fitted to that new ones may pay. */
+static bool drifted(const struct kvi_params *p, size_t bytes, size_t elements)
+{
+	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 +
+	                PARAMS_FRAME;
+	return !p->expected ||
+	       rate(bytes, elements) > p->expected + rate(params, elements);
+}
+
+static bool serves(const struct kvi_params *p, const struct kvi_chunk *chunk,
+                   unsigned codec)
+{
+	return p && p->codec == codec && p->dtype == chunk->dtype &&
+	       p->heads == chunk->heads &&
+	       p->head_channels == chunk->head_channels &&
+	       (!p->rotate || (chunk->rope && chunk->positions));
+}
+
+/*
+ * The best of the parameters in force and new ones. Leaves best->out empty
+ * when neither can be used.
+ */
+static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_job *job,
+                           unsigned codec, const struct kvi_params *current,
+                           struct attempt *best)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	struct attempt fresh = { .vt = kvi_codec_get(codec) };
+	kvarc_ret ret;
+	*best = fresh;
+	if (serves(current, job->chunk, codec)) {
+		job->params = current;
+		ret = write_payload(c, job, best, KVI_SCRATCH_OUT);
+		if (ret || !drifted(current, payload_bytes(best), n))
+			return ret;
+	}
+	if (job->mask.rows < ROWS_TO_FIT)
+		return KVARC_OK;
+	ret = make_params(c, job, &fresh);
+	job->params = fresh.params;
+	if (!ret)
+		ret = write_payload(c, job, &fresh, best->out.begin
+		                    ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
+	if (!ret && (!best->out.begin || cost(&fresh) < cost(best))) {
+		fresh.params->expected = rate(payload_bytes(&fresh), n);
+		*best = fresh;
+		return KVARC_OK;
+	}
+	drop(&fresh);
+	return ret;
+}
+
+static void set_payload(struct kvi_encoded *out, unsigned codec,
+                        const uint8_t *payload, size_t bytes)
+{
+	*out = (struct kvi_encoded){ .codec = (uint8_t)codec,
+		                     .payload = payload,
+		                     .payload_bytes = bytes };
+}
+
+static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
+                           struct kvi_encoded *out)
+{
+	uint8_t *copy = kvi_scratch(c, KVI_SCRATCH_OUT2, n);
+	if (!copy)
+		return kvi_alloc_error(c->alloc);
+	memcpy(copy, raw, n);
+	set_payload(out, KVI_CODEC_RAW, copy, n);
+	return KVARC_OK;
+}
+
+/*
+ * Zstandard finds what repeats, which the other codecs do not look for. Tried
+ * where they win little, and on bytes when a sample of them packs well.
+ */
+static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                         const uint8_t *raw, size_t n, size_t bytes)
+{
+	enum { SAMPLE = 16384 };
+	if (bytes > n - n / 16)
+		return true;
+	if (kvi_float_format(chunk->dtype) || n < 2 * SAMPLE)
+		return !kvi_float_format(chunk->dtype);
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, SAMPLE);
+	size_t got = room ? kvi_zstd_write(c, raw, SAMPLE, room, SAMPLE, 1) : 0;
+	return got && (uint64_t)got * n < (uint64_t)bytes * SAMPLE;
+}
+
+static void finish(const struct kvi_job *job, struct attempt *a,
+                   unsigned codec, struct kvi_encoded *out)
+{
+	set_payload(out, codec, a->out.begin, payload_bytes(a));
+	out->lane_order = (uint8_t)job->lanes.order;
+	out->uses_params = true;
+	if (a->params) {
+		out->params = a->params;
+		out->params_content = a->content.p;
+		out->params_bytes = a->content.n;
+		out->params_codec = (uint8_t)codec;
+	}
+}
+
+/* Coded, or as Zstandard, or as it is: whatever is smallest. */
+static kvarc_ret choose(struct kvi_coder *c, struct kvi_job *job,
+                        unsigned codec, struct attempt *best,
+                        struct kvi_encoded *out)
+{
+	size_t n = kvi_chunk_bytes(job->chunk);
+	size_t bytes = best->out.begin ? cost(best) : n;
+	bytes = bytes < n ? bytes : n;
+	if (zstd_may_win(c, job->chunk, job->raw, n, bytes)) {
+		uint8_t *room = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
+		size_t got = room ? kvi_zstd_write(c, job->raw, n, room,
+		                                   bytes - 1, KVI_ZSTD_LEVEL)
+		                  : 0;
+		if (got) {
+			drop(best);
+			set_payload(out, KVI_CODEC_ZSTD, room, got);
+			return KVARC_OK;
+		}
+	}
+	if (best->out.begin && cost(best) < n) {
+		finish(job, best, codec, out);
+		return KVARC_OK;
+	}
+	drop(best);
+	return store_raw(c, job->raw, n, out);
+}
+
+/* Removes constant channels and rows. */
+static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_job *job)
+{
+	struct kvi_mask *m = &job->mask;
+	size_t runs = kvi_mask_runs_max(m->C) * sizeof *m->runs;
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_RUNS, runs +
+	                            kvi_mask_bytes_max(m->T, m->C, m->size));
+	if (!room)
+		return kvi_alloc_error(c->alloc);
+	m->runs = (struct kvi_run *)(void *)room;
+	job->section = room + runs;
+	job->section_bytes = kvi_mask_find(m, job->raw, room + runs);
+	job->packed = job->raw;
+	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels,
+		                         c->order };
+	if (!kvi_mask_any(m) || !kvi_mask_elements(m))
+		return KVARC_OK;
+	uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PACKED,
+	                            kvi_mask_elements(m) * m->size);
+	if (!rest)
+		return kvi_alloc_error(c->alloc);
+	kvi_mask_gather(m, job->raw, rest);
+	job->packed = rest;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                           int level, const struct kvi_params *current,
+                           const uint8_t *raw, struct kvi_encoded *out)
+{
+	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
+	if (!kvi_chunk_valid(chunk) || level < 0 || level > 1)
+		return KVARC_PROG;
+	unsigned codec = level_codec(level, chunk->dtype);
+	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	size_t n = kvi_chunk_bytes(chunk);
+	struct kvi_job job = {
+		.chunk = chunk, .raw = raw,
+		.mask = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk),
+		          .size = (unsigned)size },
+	};
+	struct attempt best = { .vt = NULL };
+
+	/* n == size: nothing can be smaller than the element itself. */
+	if (n > size && memcmp(raw, raw + size, n - size) == 0) {
+		kvarc_ret done = store_raw(c, raw, size, out);
+		out->codec = KVI_CODEC_CONSTANT;
+		return done;
+	}
+	kvarc_ret ret = mask_chunk(c, &job);
+	if (!ret && kvi_mask_elements(&job.mask))
+		ret = try_codec(c, &job, codec, current, &best);
+	if (ret) {
+		drop(&best);
+		return ret;
+	}
+	return choose(c, &job, codec, &best, out);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* exponent.c - codec 4: coded exponents, everything else as it is (spec exponent) */
+#include "exponent.h"
+
+#include "codecs/planes.h"
+
+static size_t planes_room(unsigned dtype, size_t n)
+{
+	return kvi_planes_room(n, kvi_float_format(dtype)->mant_bits + 1);
+}
+
+static kvarc_ret parse(const struct kvi_alloc *alloc,
+                       const struct kvi_chunk *shape, struct kvi_in *in,
+                       struct kvi_params **out)
+{
+	size_t C = kvi_chunk_channels(shape);
+	kvarc_ret ret = kvi_params_get_tables(alloc, KVI_CODEC_EXPONENT, shape,
+	                                      in, KVI_EXP_SYMBOLS, out);
+	if (ret)
+		return ret;
+	const uint8_t *top = kvi_get_bytes(in, C);
+	if (top)
+		memcpy((*out)->top, top, C);
+	return KVARC_OK;
+}
+
+static void serialise(const struct kvi_params *p, struct kvi_out *out)
+{
+	kvi_params_put_tables(p, KVI_EXP_SYMBOLS, out);
+	kvi_put_bytes(out, p->top, kvi_params_channels(p));
+}
+
+/* Table and top of each remaining channel, laid out for the kernels. */
+static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
+                     struct kvi_exp_job *e)
+{
+	size_t C = job->lanes.channels, ring = kvi_ring_room(&job->lanes);
+	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring);
+	if (!channels || !room)
+		return false;
+	kvi_job_channels8(job, job->params->table, channels);
+	kvi_job_channels8(job, job->params->top, channels + C);
+	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, room);
+	struct kvi_ring8 top = kvi_ring8_make(&job->lanes, channels + C,
+	                                      room + ring);
+	*e = (struct kvi_exp_job){
+		.steps = kvi_lane_steps(&job->lanes),
+		.tables = kvi_params_tables(c, job->params, KVI_EXP_SYMBOLS,
+		                            KVI_EXP_SYMBOLS),
+		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
+		.top = top.full, .top_tail = top.tail,
+		.per_step = job->lanes.order == KVI_LANES_TOKENS,
+	};
+	return e->tables != NULL;
+}
+
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
+                        struct kvi_payload *out)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	struct kvi_exp_job e;
+	uint32_t state[KVI_LANES];
+	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
+	if (!fields || !make_job(c, job, &e))
+		return kvi_alloc_error(c->alloc);
+	out->end = kvi_exponent_split(c, job->chunk->dtype, job->packed, n,
+	                              fields, out->words);
+	if (!out->end)
+		return kvi_alloc_error(c->alloc);
+	if (job->lanes.order == KVI_LANES_TOKENS) {
+		kvi_lanes_to8(&job->lanes, fields, fields + n);
+		fields += n;
+	}
+	size_t words = c->kernels->exp_encode(
+		&e, fields, (uint16_t *)(void *)out->words, state);
+	kvi_stream_put(out, words, state);
+	return KVARC_OK;
+}
+
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
+                        struct kvi_in *in, uint8_t *packed)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	struct kvi_exp_job e;
+	struct kvi_stream s;
+	if (!kvi_stream_get(in, &s))
+		return KVARC_DATA;
+	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
+	if (!fields || !make_job(c, job, &e))
+		return kvi_alloc_error(c->alloc);
+	if (!c->kernels->exp_decode(&e, &s, fields))
+		return KVARC_DATA;
+	if (job->lanes.order == KVI_LANES_TOKENS) {
+		kvi_lanes_from8(&job->lanes, fields, fields + n);
+		fields += n;
+	}
+	return kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, packed);
+}
+
+const struct kvi_codec kvi_codec_exponent = {
+	"exponent", planes_room, parse, serialise, kvi_exponent_fit,
+	encode, decode
+};

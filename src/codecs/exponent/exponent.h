@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* exponent.h - inside codec 4 */
+#ifndef KVI_EXPONENT_H
+#define KVI_EXPONENT_H
+
+#include "codecs/coder.h"
+
+/*
+ * Elements of a dtype to exponent fields (one byte each) and planes of the
+ * rest, written from `to`; returns the end, NULL without memory. And back;
+ * an exponent field that the dtype does not have is "data".
+ */
+uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
+                            const uint8_t *packed, size_t n, uint8_t *e,
+                            uint8_t *to);
+kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
+                             const uint8_t *e, size_t n, struct kvi_in *in,
+                             uint8_t *packed);
+
+/* Exponent fields alone. */
+void kvi_exponent_fields(unsigned dtype, const uint8_t *packed, size_t n,
+                         uint8_t *e);
+
+kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_job *job,
+                           struct kvi_params **out);
+
+#endif

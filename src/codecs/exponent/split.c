@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* split.c - elements as exponent field and planes of the rest (spec exponent 2, 3) */
+#include "exponent.h"
+
+#include "codecs/planes.h"
+
+static inline uint32_t load(const uint8_t *p, unsigned size)
+{
+	return size == 1 ? *p : size == 2 ? kvi_load16(p) : kvi_load32(p);
+}
+
+static inline void store(uint8_t *p, unsigned size, uint32_t v)
+{
+	if (size == 1)
+		*p = (uint8_t)v;
+	else if (size == 2)
+		kvi_store16(p, (uint16_t)v);
+	else
+		kvi_store32(p, v);
+}
+
+/* rest = sign and mantissa next to each other. */
+static inline uint32_t rest_of(uint32_t x, unsigned m, unsigned e)
+{
+	return x >> (m + e) << m | (x & ((1u << m) - 1));
+}
+
+static inline uint32_t rest_placed(uint32_t rest, unsigned m, unsigned e)
+{
+	return rest >> m << (m + e) | (rest & ((1u << m) - 1));
+}
+
+/* The loops below are written once and compiled for each dtype. */
+static inline __attribute__((always_inline)) void
+take_fields(const uint8_t *packed, size_t n, unsigned size, unsigned m,
+            unsigned e, uint8_t *fields)
+{
+	for (size_t i = 0; i < n; i++)
+		fields[i] = (uint8_t)(load(packed + i * size, size) >> m &
+		                      ((1u << e) - 1));
+}
+
+static inline __attribute__((always_inline)) void
+take_plane(const uint8_t *packed, size_t n, unsigned size, unsigned m,
+           unsigned e, unsigned lo, unsigned bits, uint8_t *values)
+{
+	for (size_t i = 0; i < n; i++)
+		values[i] = (uint8_t)(rest_of(load(packed + i * size, size), m,
+		                              e) >> lo & ((1u << bits) - 1));
+}
+
+static inline __attribute__((always_inline)) void
+put_fields(const uint8_t *fields, size_t n, unsigned size, unsigned m,
+           uint8_t *packed)
+{
+	for (size_t i = 0; i < n; i++)
+		store(packed + i * size, size, (uint32_t)fields[i] << m);
+}
+
+static inline __attribute__((always_inline)) void
+put_plane(const uint8_t *values, size_t n, unsigned size, unsigned m,
+          unsigned e, unsigned lo, uint8_t *packed)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t x = load(packed + i * size, size);
+		x |= rest_placed((uint32_t)values[i] << lo, m, e);
+		store(packed + i * size, size, x);
+	}
+}
+
+/* size, mantissa and exponent bits as constants for the loop of each dtype */
+#define FOR_DTYPE(dtype, loop)                                                \
+	switch (dtype) {                                                      \
+	case KVARC_F32: loop(4, 23, 8); break;                                \
+	case KVARC_F16: loop(2, 10, 5); break;                                \
+	case KVARC_BF16: loop(2, 7, 8); break;                                \
+	case KVARC_E4M3: loop(1, 3, 4); break;                                \
+	default: loop(1, 2, 5); break;                                        \
+	}
+
+void kvi_exponent_fields(unsigned dtype, const uint8_t *packed, size_t n,
+                         uint8_t *fields)
+{
+#define LOOP(size, m, e) take_fields(packed, n, size, m, e, fields)
+	FOR_DTYPE(dtype, LOOP)
+#undef LOOP
+}
+
+static uint8_t *split_bf16(struct kvi_coder *c, const uint8_t *packed,
+                           size_t n, uint8_t *fields, uint8_t *to)
+{
+	const uint16_t *x = kvi_elements16(c, packed, n);
+	if (!x)
+		return NULL;
+	c->kernels->bf16_split(fields, to + 1, x, n);
+	return kvi_plane_write(c, to + 1, n, to);
+}
+
+uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
+                            const uint8_t *packed, size_t n, uint8_t *fields,
+                            uint8_t *to)
+{
+	if (dtype == KVARC_BF16)
+		return split_bf16(c, packed, n, fields, to);
+	const struct kvi_float_format *f = kvi_float_format(dtype);
+	uint8_t *values = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+	if (!values)
+		return NULL;
+	kvi_exponent_fields(dtype, packed, n, fields);
+	unsigned r = f->mant_bits + 1, bits;
+	for (unsigned lo = 0; r; r -= bits, lo += bits) {
+		bits = kvi_plane_next(r);
+		size_t bytes = kvi_plane_bytes(n, bits);
+#define LOOP(size, m, e) take_plane(packed, n, size, m, e, lo, bits, values)
+		FOR_DTYPE(dtype, LOOP)
+#undef LOOP
+		if (bits < 8)
+			kvi_plane_pack(values, n, bits, to + 1);
+		else
+			memcpy(to + 1, values, n);
+		to = kvi_plane_write(c, to + 1, bytes, to);
+	}
+	return to;
+}
+
+static kvarc_ret merge_bf16(struct kvi_coder *c, const uint8_t *fields,
+                            size_t n, struct kvi_in *in, uint8_t *packed)
+{
+	const uint8_t *rest;
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+	uint16_t *x = kvi_elements16_room(c, packed, n);
+	if (!room || !x)
+		return kvi_alloc_error(c->alloc);
+	kvarc_ret ret = kvi_plane_read(c, in, n, 8, room, &rest);
+	if (ret)
+		return ret;
+	c->kernels->bf16_merge(x, fields, rest, n);
+	kvi_elements16_done(x, packed, n);
+	return KVARC_OK;
+}
+
+/* A dtype with fewer than 8 exponent bits has no larger fields. */
+static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
+{
+	unsigned all = 0;
+	for (size_t i = 0; i < n; i++)
+		all |= fields[i];
+	return all >> exp_bits == 0;
+}
+
+kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
+                             const uint8_t *fields, size_t n,
+                             struct kvi_in *in, uint8_t *packed)
+{
+	const struct kvi_float_format *f = kvi_float_format(dtype);
+	if (!fields_fit(fields, n, f->exp_bits))
+		return KVARC_DATA;
+	if (dtype == KVARC_BF16)
+		return merge_bf16(c, fields, n, in, packed);
+	/* a plane as it was stored, then as one byte an element */
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
+	if (!room)
+		return kvi_alloc_error(c->alloc);
+#define LOOP(size, m, e) put_fields(fields, n, size, m, packed)
+	FOR_DTYPE(dtype, LOOP)
+#undef LOOP
+	unsigned r = f->mant_bits + 1, bits;
+	for (unsigned lo = 0; r; r -= bits, lo += bits) {
+		const uint8_t *plane, *values;
+		bits = kvi_plane_next(r);
+		kvarc_ret ret = kvi_plane_read(c, in, n, bits, room, &plane);
+		if (ret)
+			return ret;
+		values = plane;
+		if (bits < 8) {
+			kvi_plane_unpack(plane, n, bits, room + n);
+			values = room + n;
+		}
+#define LOOP(size, m, e) put_plane(values, n, size, m, e, lo, packed)
+		FOR_DTYPE(dtype, LOOP)
+#undef LOOP
+	}
+	return KVARC_OK;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* grid.h - inside codec 5 */
+#ifndef KVI_GRID_H
+#define KVI_GRID_H
+
+#include "codecs/coder.h"
+
+/* Contexts of a job's elements, as the kernels want them. */
+kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_job *job,
+                            struct kvi_grid_job *g);
+
+/* Sets the contexts without rotation from k and mean. */
+void kvi_grid_params_finish(struct kvi_params *p);
+
+kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_job *job,
+                       struct kvi_params **out);
+
+#endif

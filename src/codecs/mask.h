@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mask.h - constant channels and rows leave a chunk before coding (spec mask) */
+#ifndef KVI_MASK_H
+#define KVI_MASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/bytes.h"
+
+/* A stretch of channels without a set bit. */
+struct kvi_run {
+	uint32_t first, count;
+};
+
+/*
+ * T x C elements of `size` bytes, of which rows x channels remain. Bitmaps and
+ * values point into a payload; NULL where the section has none.
+ */
+struct kvi_mask {
+	size_t T, C, rows, channels;
+	unsigned size;
+	const uint8_t *row_bits, *row_values;
+	const uint8_t *channel_bits, *channel_values;
+	struct kvi_run *runs; /* of the remaining channels; in the caller's memory */
+	size_t n_runs;
+};
+
+static inline bool kvi_mask_any(const struct kvi_mask *m)
+{
+	return m->row_bits || m->channel_bits;
+}
+static inline size_t kvi_mask_elements(const struct kvi_mask *m)
+{
+	return m->rows * m->channels;
+}
+static inline bool kvi_bit(const uint8_t *bits, size_t i)
+{
+	return bits && (bits[i / 8] >> (i % 8) & 1);
+}
+
+/* Room for runs: (C + 1) / 2 of them at most. */
+size_t kvi_mask_runs_max(size_t C);
+/* Bytes that a written mask section can have at most. */
+size_t kvi_mask_bytes_max(size_t T, size_t C, unsigned size);
+
+/* Reads the section. T, C, size and runs of m are set by the caller. */
+bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in);
+
+/* Finds constant channels and rows of raw and writes the section to `to`
+ * (kvi_mask_bytes_max); returns its length. T, C, size, runs as above. */
+size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to);
+
+/* The remaining elements, packed; and back, with the constants filled in. */
+void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw,
+                     uint8_t *packed);
+void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed,
+                      uint8_t *raw);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stream.c - what stands around the words of a stream (spec rans 1) */
+#include "coder.h"
+
+static bool little_endian(void)
+{
+	const uint16_t one = 1;
+	uint8_t first;
+	memcpy(&first, &one, 1);
+	return first == 1;
+}
+
+/* Whether the packed bytes can be used as u16 where they are. */
+static bool usable(const uint8_t *packed)
+{
+	return little_endian() && (uintptr_t)packed % sizeof(uint16_t) == 0;
+}
+
+const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
+                               size_t n)
+{
+	if (usable(packed))
+		return (const uint16_t *)(const void *)packed;
+	uint16_t *e = kvi_scratch(c, KVI_SCRATCH_OTHER, n * sizeof *e);
+	for (size_t i = 0; e && i < n; i++)
+		e[i] = kvi_load16(packed + 2 * i);
+	return e;
+}
+
+uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n)
+{
+	if (usable(packed))
+		return (uint16_t *)(void *)packed;
+	return kvi_scratch(c, KVI_SCRATCH_OTHER, n * sizeof(uint16_t));
+}
+
+void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n)
+{
+	if ((const void *)elements == packed)
+		return;
+	for (size_t i = 0; i < n; i++)
+		kvi_store16(packed + 2 * i, elements[i]);
+}
+
+void kvi_job_channels8(const struct kvi_job *job, const uint8_t *all,
+                       uint8_t *rest)
+{
+	const struct kvi_mask *m = &job->mask;
+	for (size_t r = 0; r < m->n_runs; r++) {
+		memcpy(rest, all + m->runs[r].first, m->runs[r].count);
+		rest += m->runs[r].count;
+	}
+}
+
+void kvi_job_channels32(const struct kvi_job *job, const uint32_t *all,
+                        uint32_t *rest)
+{
+	const struct kvi_mask *m = &job->mask;
+	for (size_t r = 0; r < m->n_runs; r++) {
+		memcpy(rest, all + m->runs[r].first,
+		       m->runs[r].count * sizeof *rest);
+		rest += m->runs[r].count;
+	}
+}
+
+void kvi_stream_put(struct kvi_payload *out, size_t n_words,
+                    const uint32_t state[KVI_LANES])
+{
+	uint8_t *at = out->words - 2 * n_words - KVI_STREAM_HEAD;
+	out->begin = at;
+	kvi_store32(at, (uint32_t)n_words);
+	for (unsigned l = 0; l < KVI_LANES; l++)
+		kvi_store32(at + 4 + 4 * l, state[l]);
+}
+
+bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s)
+{
+	uint32_t low = KVI_RANS_LOW;
+	s->n_words = kvi_get32(in);
+	const uint8_t *states = kvi_get_bytes(in, 4 * KVI_LANES);
+	if (!states || s->n_words > kvi_in_left(in) / 2)
+		return false;
+	for (unsigned l = 0; l < KVI_LANES; l++) {
+		s->state[l] = kvi_load32(states + 4 * l);
+		if (s->state[l] < low)
+			return false;
+	}
+	s->words = kvi_get_bytes(in, 2 * s->n_words);
+	return s->words != NULL;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tables_fit.h - a few tables for the symbols of many channels */
+#ifndef KVI_TABLES_FIT_H
+#define KVI_TABLES_FIT_H
+
+#include "codecs/coder.h"
+
+/* counts[channel][symbol] to frequencies and the table of each channel. */
+struct kvi_tables_fit {
+	const uint16_t *cost; /* of kvi_coder_tables */
+	size_t channels;
+	unsigned symbols;     /* without the escape, which is symbol `symbols` */
+	unsigned n_tables;    /* wanted; lowered where fewer do */
+	const uint16_t *counts;
+	uint16_t *freq;       /* n_tables * (symbols + 1) */
+	uint8_t *table;       /* of each channel */
+	bool all_symbols;     /* none may have frequency 0 */
+	/* work: channels + n_tables * symbols */
+	uint32_t *work;
+};
+
+size_t kvi_tables_fit_work(size_t channels, unsigned n_tables,
+                           unsigned symbols);
+void kvi_tables_fit(struct kvi_tables_fit *f);
+
+#endif

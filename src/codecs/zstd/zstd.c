@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* zstd.c - Zstandard frames of chunks and planes (spec codecs/zstd) */
+#define ZSTD_STATIC_LINKING_ONLY /* custom allocators */
+#include "codecs/coder.h"
+
+#include <zstd.h>
+#include <zstd_errors.h>
+
+enum { WINDOW_LOG_MAX = 23, WINDOW_LOG = 21 };
+
+void kvi_zstd_close(struct kvi_coder *c)
+{
+	ZSTD_freeCCtx(c->zstd_c);
+	ZSTD_freeDCtx(c->zstd_d);
+}
+
+static void *zstd_alloc(void *opaque, size_t bytes)
+{
+	return kvi_malloc(opaque, bytes);
+}
+
+static void zstd_free(void *opaque, void *p)
+{
+	kvi_free(opaque, p);
+}
+
+static ZSTD_customMem zstd_memory(const struct kvi_coder *c)
+{
+	/* kvi_malloc takes it const; zstd hands it through as it is. */
+	ZSTD_customMem m = { zstd_alloc, zstd_free,
+		             (void *)(uintptr_t)c->alloc };
+	return m;
+}
+
+kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame,
+                        size_t bytes, uint8_t *to, size_t n)
+{
+	if (!c->zstd_d) {
+		c->zstd_d = ZSTD_createDCtx_advanced(zstd_memory(c));
+		if (!c->zstd_d)
+			return kvi_alloc_error(c->alloc);
+	}
+	/* One frame and nothing behind it (spec codecs/zstd). */
+	size_t length = ZSTD_findFrameCompressedSize(frame, bytes);
+	ZSTD_frameHeader h;
+	if (ZSTD_isError(length) || length != bytes ||
+	    ZSTD_getFrameHeader(&h, frame, bytes) ||
+	    h.frameType != ZSTD_frame || h.dictID ||
+	    h.windowSize > (uint64_t)1 << WINDOW_LOG_MAX)
+		return KVARC_DATA;
+	size_t got = ZSTD_decompressDCtx(c->zstd_d, to, n, frame, bytes);
+	if (ZSTD_isError(got))
+		return ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation
+		               ? kvi_alloc_error(c->alloc) : KVARC_DATA;
+	return got == n ? KVARC_OK : KVARC_DATA;
+}
+
+size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n,
+                      uint8_t *to, size_t room, int level)
+{
+	if (!c->zstd_c) {
+		c->zstd_c = ZSTD_createCCtx_advanced(zstd_memory(c));
+		if (!c->zstd_c)
+			return 0;
+	}
+	ZSTD_CCtx_reset(c->zstd_c, ZSTD_reset_session_and_parameters);
+	ZSTD_CCtx_setParameter(c->zstd_c, ZSTD_c_compressionLevel, level);
+	ZSTD_CCtx_setParameter(c->zstd_c, ZSTD_c_windowLog, WINDOW_LOG);
+	size_t got = ZSTD_compress2(c->zstd_c, to, room, from, n);
+	return ZSTD_isError(got) ? 0 : got;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* formats.h - the floating-point dtypes in numbers (spec 4.1) */
+#ifndef KVI_FORMATS_H
+#define KVI_FORMATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "entropy/rans.h"
+
+/* Bits of an element: sign, exp_bits, mant_bits. grid describes the coded
+ * element of the grid codec, for f32 that is its high half. */
+struct kvi_float_format {
+	unsigned exp_bits, mant_bits;
+	struct kvi_grid_format grid;
+};
+
+/* NULL for a dtype that is not floating point. */
+const struct kvi_float_format *kvi_float_format(unsigned dtype);
+
+/*
+ * n elements of a floating-point dtype as binary32, for statistics: exact but
+ * for f32 (its high half) and subnormal bf16 (zero); NaN for what is not finite.
+ */
+void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rotate.h - how mean and scale of a pair of channels turn (spec grid 2) */
+#ifndef KVI_ROTATE_H
+#define KVI_ROTATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+
+/* round(16384 cos(2 pi i / 4096)), 4096 entries; spec/tables/cos4096.txt */
+extern const int16_t kvi_cos4096[];
+/* [D + 32][angle class], 65 x 64; spec/tables/rot.txt */
+extern const int8_t kvi_rot_scale[];
+
+/* Angle of frequency f at position p, in 1/4096 turns, rounded. */
+static inline uint32_t kvi_rotate_angle(uint64_t f, int32_t p)
+{
+	uint64_t turn = (uint64_t)(int64_t)p * f;
+	return (uint32_t)(((turn >> 51) + 1) >> 1) & 4095;
+}
+
+/* Channels of pair i of a head. */
+static inline void kvi_rope_pair(const kvarc_rope *rope, uint32_t i,
+                                 uint32_t *a, uint32_t *b)
+{
+	if (rope->pairing == KVARC_ROPE_HALF) {
+		*a = i;
+		*b = i + rope->rotary / 2;
+	} else {
+		*a = 2 * i;
+		*b = 2 * i + 1;
+	}
+}
+
+/* Mean and scale of all channels of one head (spec grid 1). */
+struct kvi_head_params {
+	const int16_t *k, *mean;
+	uint32_t channels;
+};
+
+/*
+ * mu (binary32 patterns) and scale classes of one head's channels at a position:
+ * rotated ones for the channels that the rope turns, the head's own for the rest.
+ */
+void kvi_rotate_head(const struct kvi_head_params *head,
+                     const kvarc_rope *rope, int32_t position,
+                     uint32_t *mu_bits, int16_t *k);
+
+/* Bit pattern of mean * 2^(floor(k/4) - 4), exact. */
+uint32_t kvi_fixed_mean(int mean, int k);
+
+#endif
