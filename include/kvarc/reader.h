@@ -107,7 +107,8 @@ KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i,
 	const char **key, const char **value);
 
 /* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL.
- * Returns OK, OPTIONS (ids are not in the file, or a pipe), GEOMETRY (range), DATA, IO, MEM. */
+ * Returns OK, OPTIONS (ids are not in the file: the reader can still be used; or a pipe),
+ * GEOMETRY (range), DATA, IO, MEM. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r,
 	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
 

@@ -1,1 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/stream/base.c \
+	src/stream/error.c src/stream/error.h \
+	src/stream/input.c src/stream/input.h \
+	src/stream/oneshot.c \
+	src/stream/params_store.c src/stream/params_store.h \
+	src/stream/reader.c src/stream/reader_internal.h \
+	src/stream/reader_state.h \
+	src/stream/reader_decode.c \
+	src/stream/reader_index.c \
+	src/stream/reader_meta.c \
+	src/stream/reader_range.c \
+	src/stream/reader_seq.c \
+	src/stream/repeat.c src/stream/repeat.h \
+	src/stream/salvage.c \
+	src/stream/salvage_scan.c \
+	src/stream/verify.c \
+	src/stream/view.c src/stream/view.h \
+	src/stream/walk.c src/stream/walk.h \
+	src/stream/writer.c src/stream/writer_internal.h \
+	src/stream/writer_state.h \
+	src/stream/writer_append.c \
+	src/stream/writer_frames.c \
+	src/stream/writer_segment.c

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* error.c - fills kvarc_error */
+#include "stream/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "util/alloc.h"
+
+kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, uint64_t offset,
+                   uint64_t frame, const char *format, ...)
+{
+	va_list args;
+	if (!e)
+		return code;
+	e->code = code;
+	e->offset = offset;
+	e->frame = frame;
+	va_start(args, format);
+	vsnprintf(e->text, sizeof e->text, format, args);
+	va_end(args);
+	return code;
+}
+
+kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
+{
+	kvarc_ret code = kvi_alloc_error(alloc);
+	if (code == KVARC_MEMLIMIT)
+		return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "more memory than the limit of %llu MiB is "
+		                "needed: raise the limit",
+		                (unsigned long long)(alloc->limit >> 20));
+	return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "out of memory");
+}

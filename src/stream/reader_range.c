@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_range.c - part of an archive: only the chunks that a range touches */
+#include "stream/reader_state.h"
+#include "stream/view.h"
+
+static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range,
+                             struct kvi_range *out)
+{
+	if (!range)
+		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "range is NULL");
+	if (!kvi_input_seekable(&r->in))
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "reading a range needs a "
+		                       "source that can seek, not a pipe");
+	if (range->track >= r->geometry.n_tracks)
+		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "track %u does not exist",
+		                       (unsigned)range->track);
+	uint64_t tokens = r->tokens[range->track];
+	uint64_t n = range->n == UINT64_MAX && range->t0 <= tokens
+	             ? tokens - range->t0 : range->n;
+	if (range->t0 > tokens || n > tokens - range->t0)
+		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "the range ends after "
+		                       "token %llu, the last one of track %u",
+		                       (unsigned long long)tokens,
+		                       (unsigned)range->track);
+	*out = (struct kvi_range){
+		range->track, range->layer0,
+		range->n_layers == UINT32_MAX
+			? UINT64_MAX
+			: (uint64_t)range->layer0 + range->n_layers,
+		range->t0, range->t0 + n, NULL
+	};
+	return KVARC_OK;
+}
+
+static bool wanted(const kvarc_reader *r, const struct kvi_range *g,
+                   uint32_t tensor)
+{
+	uint32_t layer = r->geometry.tensors[tensor].layer;
+	return layer >= g->layer0 && layer < g->layer_end &&
+	       (!g->views || g->views[tensor].data);
+}
+
+/* Whether a chunk's positions are needed is known only once it is read:
+ * cheap enough to read them always. */
+static kvarc_ret load_segment(kvarc_reader *r,
+                              const struct kvi_segment_ref *s,
+                              struct kvi_segment_use **use)
+{
+	*use = kvi_segment_use_new(r);
+	if (!*use)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	(*use)->known = s->offset != 0;
+	return s->offset ? kvi_reader_read_segment(r, &r->packer, s,
+	                                           &(*use)->segment, r->error)
+	                 : KVARC_OK;
+}
+
+static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
+                        const struct kvi_segment_ref *s,
+                        const struct kvi_chunk_ref *c,
+                        struct kvi_segment_use *segment,
+                        kvarc_deliver deliver, void *opaque)
+{
+	struct kvi_params_use *use = NULL;
+	struct kvi_decode_job *j;
+	kvarc_ret ret = kvi_reader_job(r, &j);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_params(r, &r->packer, c, &use, r->error);
+	uint64_t end = s->t0 + s->n < g->t_end ? s->t0 + s->n : g->t_end;
+	j->ref = *c;
+	j->segment_sequence = s->sequence;
+	j->t0 = s->t0;
+	j->n = s->n;
+	j->from = s->t0 > g->t0 ? s->t0 : g->t0;
+	j->count = (uint32_t)(end - j->from);
+	if (ret == KVARC_DATA && r->salvage)
+		return kvi_salvage_chunk(r, j, r->error);
+	if (ret)
+		return ret;
+	j->params = use;
+	j->segment = segment;
+	j->deliver = deliver;
+	j->opaque = opaque;
+	kvi_reader_submit(r, j);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
+                                    const struct kvi_segment_ref *s,
+                                    const struct kvi_range *g,
+                                    kvarc_deliver deliver, void *opaque)
+{
+	struct kvi_segment_use *segment = NULL;
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t i = s->first; i < s->end && ret == KVARC_OK; i++) {
+		const struct kvi_chunk_ref *c =
+			KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		if (!wanted(r, g, c->tensor))
+			continue;
+		if (!segment)
+			ret = load_segment(r, s, &segment);
+		if (ret == KVARC_OK)
+			ret = submit(r, g, s, c, segment, deliver, opaque);
+	}
+	kvi_segment_use_release(r, segment);
+	return ret;
+}
+
+static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
+                            kvarc_deliver deliver, void *opaque)
+{
+	kvarc_ret ret = kvi_reader_start(r);
+	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s =
+			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		if (s->track == g->track && s->t0 < g->t_end &&
+		    s->t0 + s->n > g->t0)
+			ret = kvi_reader_segment_chunks(r, s, g, deliver,
+			                                opaque);
+	}
+	return r->jobs ? kvi_reader_drain(r, ret) : ret;
+}
+
+/* Views as a deliver. */
+struct view_sink {
+	const kvarc_geometry *geometry;
+	const kvarc_view *views;
+	uint64_t t0; /* token of row 0 */
+};
+
+static int deliver_views(void *opaque, uint32_t tensor, uint32_t head,
+                         uint32_t heads, uint64_t t0, uint32_t n,
+                         const void *src)
+{
+	const struct view_sink *s = opaque;
+	const kvarc_tensor *t = &s->geometry->tensors[tensor];
+	struct kvi_block b = {
+		t0 - s->t0, n, head * t->channels, heads * t->channels,
+		(uint32_t)kvarc_dtype_bytes(t->dtype)
+	};
+	kvi_view_scatter(&s->views[tensor], &b, src);
+	return 0;
+}
+
+kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range,
+                            const kvarc_view *views)
+{
+	struct kvi_range g;
+	if (!r)
+		return KVARC_PROG;
+	if (r->sticky)
+		return r->sticky;
+	kvarc_ret ret = check_range(r, range, &g);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < r->geometry.n_tensors; i++)
+		if (!views || (views[i].data && views[i].block_elems == 0))
+			return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
+			                       KVARC_UNKNOWN, "views are NULL or "
+			                       "have block_elems 0");
+	struct view_sink sink = { &r->geometry, views, g.t0 };
+	g.views = views;
+	return kvi_reader_stick(r, read_range(r, &g, deliver_views, &sink));
+}
+
+kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
+                                    kvarc_deliver deliver, void *opaque)
+{
+	struct kvi_range g;
+	if (!r)
+		return KVARC_PROG;
+	if (r->sticky)
+		return r->sticky;
+	kvarc_ret ret = check_range(r, range, &g);
+	if (ret)
+		return ret;
+	if (!deliver)
+		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "deliver is NULL");
+	return kvi_reader_stick(r, read_range(r, &g, deliver, opaque));
+}
+
+static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
+                             const struct kvi_range *g, int32_t *ids,
+                             int32_t *positions)
+{
+	struct kvi_segment seg;
+	uint64_t from = s->t0 > g->t0 ? s->t0 : g->t0;
+	uint64_t end = s->t0 + s->n < g->t_end ? s->t0 + s->n : g->t_end;
+	if (!s->offset)
+		return kvi_fail(r->error, KVARC_DATA, KVARC_UNKNOWN,
+		                s->sequence, "the ids and positions of tokens "
+		                "from %llu on are lost",
+		                (unsigned long long)s->t0);
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &seg,
+	                                        r->error);
+	if (ret)
+		return ret;
+	if (ids && !seg.has_ids)
+		return kvi_fail(r->error, KVARC_OPTIONS, s->offset, s->sequence,
+		                "token ids are not in the file");
+	for (uint64_t t = from; t < end; t++) {
+		if (ids)
+			ids[t - g->t0] = seg.ids[t - s->t0];
+		if (positions)
+			positions[t - g->t0] = seg.positions[t - s->t0];
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track,
+                                   uint64_t t0, uint64_t n, int32_t *ids,
+                                   int32_t *positions)
+{
+	const kvarc_range range = { track, 0, UINT32_MAX, t0, n };
+	struct kvi_range g;
+	if (!r)
+		return KVARC_PROG;
+	if (r->sticky)
+		return r->sticky;
+	kvarc_ret ret = check_range(r, &range, &g);
+	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s =
+			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		if (s->track == g.track && s->t0 < g.t_end &&
+		    s->t0 + s->n > g.t0)
+			ret = copy_tokens(r, s, &g, ids, positions);
+	}
+	/* That a file holds no ids is an answer, not a failure. */
+	return ret == KVARC_OPTIONS ? ret : kvi_reader_stick(r, ret);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* repeat.h - finds chunks whose bytes were written before, in bounded memory */
+#ifndef KVI_REPEAT_H
+#define KVI_REPEAT_H
+
+#include <stdbool.h>
+
+#include "util/alloc.h"
+#include "util/hash.h"
+
+struct kvi_repeat {
+	struct kvi_h128 hash;
+	uint64_t bytes;  /* 0: an empty place */
+	uint64_t sequence, offset;
+};
+
+struct kvi_repeat_table;
+
+struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc);
+void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc);
+/* NULL: not seen, or forgotten. */
+const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t,
+                                         struct kvi_h128 hash, uint64_t bytes);
+/* Remembers a chunk; forgets the oldest of its place. */
+void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* writer_segment.c - encodes the chunks of a segment, in parallel, and writes
+ * them in order, so that the bytes do not depend on the number of threads */
+#include "stream/writer_state.h"
+
+/* In a job's frame buffer. */
+enum { PAYLOAD_AT = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
+
+static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
+{
+	const kvarc_geometry *g = &j->w->geometry;
+	const kvarc_tensor *t = &g->tensors[j->group->tensor];
+	return (struct kvi_chunk){
+		.dtype = t->dtype, .n_tokens = j->segment->n,
+		.heads = j->group->heads, .head_channels = t->channels,
+		.positions = j->segment->positions,
+		.rope = kvi_tensor_rope(g, t)
+	};
+}
+
+/* KVARC_WRITE_VERIFY: decodes what was encoded and compares. */
+static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
+                        const struct kvi_chunk *chunk)
+{
+	const struct kvi_encoded *c = &j->coded;
+	const struct kvi_params *params = !c->uses_params ? NULL
+		: c->params ? c->params : j->group->params;
+	kvarc_ret ret = kvi_chunk_decode(coder, chunk, c->codec, c->lane_order,
+	                                 params, c->payload, c->payload_bytes,
+	                                 j->again);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	if (ret || memcmp(j->raw, j->again, j->raw_bytes))
+		return kvi_fail(&j->error, KVARC_DATA, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "verification failed: a chunk "
+		                "of tensor %u does not decode to its input; "
+		                "check this machine's memory",
+		                (unsigned)j->group->tensor);
+	return KVARC_OK;
+}
+
+static void encode(struct kvi_job *job, unsigned worker)
+{
+	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
+	kvarc_writer *w = j->w;
+	struct kvi_coder *coder = w->coders[worker];
+	struct kvi_chunk chunk = chunk_of(j);
+	const struct kvi_segment *s = j->segment;
+	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
+	if (j->fetch(j->fetch_opaque, j->group->tensor, j->group->head,
+	             j->group->heads, s->t0, s->n, j->raw)) {
+		j->ret = kvi_fail(&j->error, KVARC_IO, KVARC_UNKNOWN,
+		                  KVARC_UNKNOWN, "fetching %u tokens from "
+		                  "token %llu of tensor %u failed",
+		                  (unsigned)s->n, (unsigned long long)s->t0,
+		                  (unsigned)j->group->tensor);
+		return;
+	}
+	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
+	if (w->repeats)
+		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
+	j->ret = kvi_chunk_encode(coder, &chunk, w->options.level,
+	                          j->group->params, j->raw, &j->coded);
+	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
+		kvi_fail_alloc(&j->error, &w->alloc);
+	else if (j->ret)
+		kvi_fail(&j->error, j->ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		         "a chunk of tensor %u cannot be encoded",
+		         (unsigned)j->group->tensor);
+	if (j->ret)
+		return;
+	/* The coder's buffer lives until its next job only. */
+	memcpy(j->frame + PAYLOAD_AT, j->coded.payload,
+	       j->coded.payload_bytes);
+	j->coded.payload = j->frame + PAYLOAD_AT;
+	if (j->again)
+		j->ret = verify(j, coder, &chunk);
+}
+
+/* Frees what the encoder handed over and was not used. */
+static void drop_params(struct kvi_encode_job *j)
+{
+	kvi_params_free(j->coded.params);
+	kvi_free(&j->w->alloc, j->coded.params_content);
+	j->coded.params = NULL;
+	j->coded.params_content = NULL;
+}
+
+static kvarc_ret use_params(struct kvi_encode_job *j)
+{
+	kvarc_writer *w = j->w;
+	struct kvi_encoded *c = &j->coded;
+	if (!c->params || !c->uses_params) {
+		drop_params(j);
+		return KVARC_OK;
+	}
+	kvarc_ret ret = kvi_writer_emit_params(w, j->group, c->params_codec,
+	                                       c->params_content,
+	                                       c->params_bytes);
+	kvi_params_free(j->group->params);
+	j->group->params = c->params;
+	c->params = NULL;
+	drop_params(j);
+	return ret;
+}
+
+/* Turns a chunk into a REPEAT when its bytes were written before and that is shorter. */
+static bool try_repeat(struct kvi_encode_job *j)
+{
+	kvarc_writer *w = j->w;
+	const struct kvi_repeat *r = w->repeats &&
+		j->coded.payload_bytes > KVI_REPEAT_BYTES
+		? kvi_repeat_find(w->repeats, j->raw_hash, j->raw_bytes) : NULL;
+	if (!r)
+		return false;
+	drop_params(j);
+	j->coded.codec = KVI_CODEC_REPEAT;
+	j->coded.lane_order = 0;
+	j->coded.uses_params = false;
+	j->coded.payload_bytes = KVI_REPEAT_BYTES;
+	kvi_store64(j->frame + PAYLOAD_AT, r->sequence);
+	kvi_store64(j->frame + PAYLOAD_AT + 8, r->offset);
+	return true;
+}
+
+static kvarc_ret write_chunk(struct kvi_encode_job *j, uint64_t segment)
+{
+	kvarc_writer *w = j->w;
+	const struct kvi_group *g = j->group;
+	bool repeat = try_repeat(j);
+	kvarc_ret ret = use_params(j);
+	if (ret)
+		return ret;
+	struct kvi_chunk_header h = {
+		.tensor = g->tensor, .head = g->head, .heads = g->heads,
+		.segment = segment,
+		.params = j->coded.uses_params ? g->params_sequence : 0,
+		.codec = j->coded.codec, .lane_order = j->coded.lane_order,
+		.n = (uint16_t)j->segment->n, .t0 = (uint32_t)j->segment->t0,
+		.raw_check = j->raw_check
+	};
+	struct kvi_index_entry entry = {
+		.tensor = h.tensor, .head = h.head, .heads = h.heads,
+		.segment = h.segment, .params = h.params
+	};
+	struct kvi_repeat seen = { j->raw_hash, j->raw_bytes, w->sequence,
+	                           w->offset };
+	kvi_chunk_header_write(j->frame + KVI_FRAME_HEAD_BYTES, &h);
+	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, j->frame,
+	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES +
+	                                 j->coded.payload_bytes),
+	                      j->raw_bytes, &entry);
+	if (ret)
+		return ret;
+	if (w->repeats && !repeat)
+		kvi_repeat_add(w->repeats, &seen);
+	w->stats.chunks++;
+	w->stats.raw_bytes += j->raw_bytes;
+	w->stats.elements += j->raw_bytes /
+		kvarc_dtype_bytes(w->geometry.tensors[g->tensor].dtype);
+	const kvarc_common *c = &w->options.common;
+	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
+	                               KVARC_UNKNOWN))
+		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "stopped on request");
+	return KVARC_OK;
+}
+
+/* Waits for a job and, while nothing failed before, writes its chunk. */
+static kvarc_ret finish_job(struct kvi_encode_job *j, uint64_t segment,
+                            kvarc_ret before)
+{
+	kvarc_writer *w = j->w;
+	if (!j->busy)
+		return before;
+	kvi_pool_wait(w->pool, &j->job);
+	j->busy = false;
+	kvarc_ret ret = before;
+	if (ret == KVARC_OK && j->ret) {
+		ret = j->ret;
+		if (w->error)
+			*w->error = j->error;
+	} else if (ret == KVARC_OK) {
+		ret = write_chunk(j, segment);
+	}
+	drop_params(j);
+	return ret;
+}
+
+static kvarc_ret write_chunks(kvarc_writer *w, const struct kvi_segment *s,
+                              uint64_t sequence, kvarc_fetch fetch,
+                              void *opaque)
+{
+	const struct kvi_writer_track *t = &w->tracks[s->track];
+	kvarc_ret ret = KVARC_OK;
+	uint32_t next = 0;
+	for (uint32_t g = t->first_group; g < t->end_group; g++) {
+		struct kvi_encode_job *j = &w->jobs[next];
+		next = (next + 1) % w->n_jobs;
+		ret = finish_job(j, sequence, ret);
+		if (ret)
+			break;
+		j->job.run = encode;
+		j->w = w;
+		j->group = &w->groups[g];
+		j->segment = s;
+		j->fetch = fetch;
+		j->fetch_opaque = opaque;
+		j->coded = (struct kvi_encoded){ 0 };
+		j->busy = true;
+		kvi_pool_submit(w->pool, &j->job);
+	}
+	for (unsigned i = 0; i < w->n_jobs; i++) {
+		ret = finish_job(&w->jobs[next], sequence, ret);
+		next = (next + 1) % w->n_jobs;
+	}
+	return ret;
+}
+
+kvarc_ret kvi_writer_segment(kvarc_writer *w, struct kvi_segment *s,
+                             kvarc_fetch fetch, void *opaque)
+{
+	struct kvi_writer_track *t = &w->tracks[s->track];
+	struct kvi_out *out = &w->content;
+	struct kvi_index_entry entry = {
+		.tensor = s->track, .segment = s->t0, .n = s->n
+	};
+	uint64_t sequence = w->sequence;
+	out->n = 0;
+	kvi_segment_put(out, s);
+	if (out->failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p,
+	                                        out->n, true, &entry);
+	if (ret == KVARC_OK)
+		ret = write_chunks(w, s, sequence, fetch, opaque);
+	if (ret)
+		return ret;
+	t->tokens += s->n;
+	return kvi_writer_emit_commit(w);
+}
+
+static kvarc_ret start_jobs(kvarc_writer *w)
+{
+	size_t room = (size_t)kvi_frame_bytes(w->chunk_max +
+	                                      KVI_CHUNK_HEADER_BYTES +
+	                                      KVI_REPEAT_BYTES);
+	w->n_jobs = w->n_coders > 1 ? w->n_coders + 1 : 1;
+	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
+	if (!w->jobs)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	for (unsigned i = 0; i < w->n_jobs; i++) {
+		struct kvi_encode_job *j = &w->jobs[i];
+		j->w = w;
+		j->raw = kvi_malloc(&w->alloc, w->chunk_max);
+		j->frame = kvi_malloc(&w->alloc, room);
+		if (w->options.flags & KVARC_WRITE_VERIFY)
+			j->again = kvi_malloc(&w->alloc, w->chunk_max);
+		if (!j->raw || !j->frame ||
+		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY))
+			return kvi_fail_alloc(w->error, &w->alloc);
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_writer_start(kvarc_writer *w)
+{
+	w->started = true;
+	if (w->n_groups == 0)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_pool_open(&w->pool, &w->alloc,
+	                              w->options.common.threads);
+	if (ret == KVARC_OK)
+		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
+	if (ret)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	w->n_coders = kvi_pool_workers(w->pool);
+	w->coders = kvi_calloc(&w->alloc, w->n_coders, sizeof(void *));
+	if (!w->coders)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	for (unsigned i = 0; i < w->n_coders; i++)
+		if (kvi_coder_open(&w->coders[i], &w->alloc, w->tables,
+		                   w->options.common.isa_mask))
+			return kvi_fail_alloc(w->error, &w->alloc);
+	if (!(w->options.flags & KVARC_WRITE_STREAMABLE)) {
+		w->repeats = kvi_repeat_open(&w->alloc);
+		if (!w->repeats)
+			return kvi_fail_alloc(w->error, &w->alloc);
+	}
+	return start_jobs(w);
+}

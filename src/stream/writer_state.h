@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* writer_state.h - the writer's insides, shared by the writer's own sources */
+#ifndef KVI_WRITER_STATE_H
+#define KVI_WRITER_STATE_H
+
+#include "codecs/codec.h"
+#include "container/chunk_header.h"
+#include "container/frame.h"
+#include "container/index.h"
+#include "container/packed.h"
+#include "container/segment.h"
+#include "geometry/order.h"
+#include "stream/error.h"
+#include "stream/repeat.h"
+#include "stream/writer_internal.h"
+#include "util/pool.h"
+
+/* Heads of one tensor that are coded together, and the parameters in force. */
+struct kvi_group {
+	uint32_t tensor;
+	uint16_t head, heads;
+	uint64_t params_sequence;
+	struct kvi_params *params;
+};
+
+/* Tokens that wait for a full segment. */
+struct kvi_waiting {
+	uint32_t n;
+	bool has_ids;
+	int32_t ids[KVI_SEGMENT_TOKENS];
+	int32_t positions[KVI_SEGMENT_TOKENS];
+	uint8_t *data;   /* the track's tensors in file order, each packed */
+};
+
+struct kvi_writer_track {
+	uint64_t tokens;        /* in the file */
+	int64_t next_position;
+	uint32_t segment_tokens;
+	uint32_t first_group, end_group;
+	struct kvi_waiting *waiting; /* NULL until needed */
+};
+
+/* One chunk on its way through a worker. */
+struct kvi_encode_job {
+	struct kvi_job job;     /* first: the pool gives this back */
+	kvarc_writer *w;
+	struct kvi_group *group;
+	bool busy;
+	/* in */
+	const struct kvi_segment *segment;
+	kvarc_fetch fetch;
+	void *fetch_opaque;
+	/* out */
+	kvarc_ret ret;
+	kvarc_error error;
+	uint32_t raw_bytes;
+	uint64_t raw_check;
+	struct kvi_h128 raw_hash;
+	struct kvi_encoded coded; /* payload: in frame */
+	/* memory */
+	uint8_t *raw, *again;   /* again: with KVARC_WRITE_VERIFY */
+	uint8_t *frame;         /* head, chunk header, payload, padding, check */
+};
+
+/* A PARAMS frame that is kept to be written again. */
+struct kvi_params_copy {
+	uint64_t sequence;
+	struct kvi_index_entry entry;
+	uint32_t payload_bytes, decoded_bytes;
+	size_t at; /* of the payload in copies */
+};
+
+struct kvarc_writer {
+	struct kvi_alloc alloc;
+	kvarc_error *error;
+	kvarc_ret sticky;
+	kvarc_sink sink;
+	kvarc_writer_options options;
+	uint64_t sync, offset, sequence;
+	struct kvi_h128 chain;
+	kvarc_writer_stats stats;
+	struct kvi_packer packer;
+	struct kvi_out scratch, content;  /* a frame, its content */
+
+	bool has_geometry, started, uncommitted;
+	kvarc_geometry geometry;
+	struct kvi_order order;
+	struct kvi_writer_track *tracks;
+	uint64_t *tokens;                 /* for commits */
+	struct kvi_group *groups;
+	size_t n_groups;
+	uint32_t chunk_max;               /* raw bytes of the largest chunk */
+
+	struct kvi_out index;
+	struct kvi_index_delta index_delta;
+	uint64_t index_entries, last_index, last_commit;
+
+	struct kvi_out copies;            /* payloads of PARAMS frames */
+	struct kvi_out copy_list;         /* struct kvi_params_copy */
+	bool too_many_copies;
+	struct kvi_repeat_table *repeats;
+
+	struct kvi_pool *pool;
+	struct kvi_coder_tables *tables;
+	struct kvi_coder **coders;
+	unsigned n_coders;
+	struct kvi_encode_job *jobs;
+	unsigned n_jobs;
+};
+
+/* Makes ret stick and returns it. */
+kvarc_ret kvi_writer_stick(kvarc_writer *w, kvarc_ret ret);
+
+/* Frames (writer_frames.c). */
+
+/*
+ * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; room for
+ * padding and check behind it is the caller's. entry: what the index says,
+ * type, offset and sequence are filled in; NULL for INDEX and FOOTER.
+ */
+kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame,
+                          uint32_t payload_bytes, uint32_t decoded_bytes,
+                          struct kvi_index_entry *entry);
+/* The same for content in memory, packed or not. */
+kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type,
+                                  const void *content, size_t bytes,
+                                  bool packed, struct kvi_index_entry *entry);
+kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g,
+                                 uint8_t codec, const uint8_t *content,
+                                 size_t bytes);
+kvarc_ret kvi_writer_emit_commit(kvarc_writer *w);
+/* Copies of parameters, commit, index, footer. */
+kvarc_ret kvi_writer_finish(kvarc_writer *w);
+
+/* Segments (writer_segment.c). */
+
+/* Pool, coders and buffers; at the first append. */
+kvarc_ret kvi_writer_start(kvarc_writer *w);
+/* Encodes and writes one segment and its commit. */
+kvarc_ret kvi_writer_segment(kvarc_writer *w, struct kvi_segment *segment,
+                             kvarc_fetch fetch, void *opaque);
+
+/* Appends (writer_append.c). */
+kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track);
+
+#endif
