@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* counted.c - a sink that counts, so that totals hold the closing frames too */
+#include "counted.h"
+
+enum { LAST_FRAMES = 2 }; /* INDEX and FOOTER, which only close writes */
+
+static int counted_write(void *opaque, const void *buf, size_t bytes,
+                         uint64_t offset)
+{
+	struct kvi_counted *c = opaque;
+	c->bytes += bytes;
+	return c->to.write(c->to.opaque, buf, bytes, offset);
+}
+
+static int counted_flush(void *opaque)
+{
+	struct kvi_counted *c = opaque;
+	return c->to.flush ? c->to.flush(c->to.opaque) : 0;
+}
+
+kvarc_sink kvi_counted_sink(struct kvi_counted *c)
+{
+	return (kvarc_sink){ counted_write, counted_flush, c };
+}
+
+kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w,
+                            kvarc_ret ret, kvarc_writer_stats *stats)
+{
+	if (!ret)
+		ret = kvarc_writer_commit(*w);
+	if (ret) {
+		kvarc_writer_abort(w);
+		return ret;
+	}
+	if (stats)
+		kvarc_writer_get_stats(*w, stats);
+	ret = kvarc_writer_close(w);
+	if (stats) {
+		stats->frames += LAST_FRAMES;
+		stats->file_bytes = c->bytes;
+	}
+	return ret;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* counted.h - a sink that counts, so that totals hold the closing frames too */
+#ifndef KVI_COUNTED_H
+#define KVI_COUNTED_H
+
+#include <stdint.h>
+
+#include "kvarc.h"
+
+struct kvi_counted {
+	kvarc_sink to;
+	uint64_t bytes;
+};
+
+/* A sink that writes to c->to. */
+kvarc_sink kvi_counted_sink(struct kvi_counted *c);
+/* Commits and closes a writer on that sink, or aborts it when ret is not OK,
+ * and returns what came out of it all. stats may be NULL. */
+kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w,
+                            kvarc_ret ret, kvarc_writer_stats *stats);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cut.c - part of an archive as a new archive */
+#include <pthread.h>
+#include <string.h>
+
+#include "geometry/geometry.h"
+#include "import/counted.h"
+#include "import/range.h"
+#include "stream/error.h"
+#include "stream/reader_internal.h"
+
+enum { BATCH_TOKENS = 4096, PAIRS_MAX = 4096 };
+
+struct cutting {
+	kvarc_reader *r;
+	kvarc_writer *w;
+	const struct kvi_alloc *alloc;
+	kvarc_range range;
+	const kvarc_geometry *from;
+	kvarc_geometry to;
+	kvarc_tensor *tensors;   /* of to */
+	uint32_t *source;        /* tensor i of to is this one of from */
+	kvarc_view *views;       /* one a tensor of from, all NULL */
+	bool ids;
+	kvarc_ret failed;        /* of the reader, in fetch */
+	pthread_mutex_t lock;    /* a reader serves one thread at a time */
+};
+
+/* The tensors of the range, on one track; RoPEs stay as they are numbered. */
+static kvarc_ret make_geometry(struct cutting *c)
+{
+	size_t n = 0;
+	c->tensors = kvi_array(c->alloc, c->from->n_tensors + 1,
+	                       sizeof *c->tensors);
+	c->source = kvi_array(c->alloc, c->from->n_tensors + 1,
+	                      sizeof *c->source);
+	c->views = kvi_calloc(c->alloc, c->from->n_tensors + 1,
+	                      sizeof *c->views);
+	if (!c->tensors || !c->source || !c->views)
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "not enough memory for the geometry");
+	for (uint32_t i = 0; i < c->from->n_tensors; i++) {
+		if (!kvi_range_has(&c->range, &c->from->tensors[i]))
+			continue;
+		c->tensors[n] = c->from->tensors[i];
+		c->tensors[n].track = 0;
+		c->source[n++] = i;
+	}
+	if (n == 0)
+		return kvi_reader_fail(c->r, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN,
+		                       "no tensors in this range");
+	c->to = *c->from;
+	c->to.n_tracks = 1;
+	c->to.tracks = &c->from->tracks[c->range.track];
+	c->to.n_tensors = n;
+	c->to.tensors = c->tensors;
+	return KVARC_OK;
+}
+
+static kvarc_ret copy_identity(struct cutting *c)
+{
+	const char **pairs = kvi_array(c->alloc, 2 * (size_t)PAIRS_MAX,
+	                               sizeof *pairs);
+	const char **values = pairs + PAIRS_MAX;
+	size_t n = 0;
+	if (!pairs)
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "not enough memory for the identity");
+	while (n < PAIRS_MAX && kvarc_reader_identity_at(c->r, n, &pairs[n],
+	                                                 &values[n]) == KVARC_OK)
+		n++;
+	kvarc_ret ret = n ? kvarc_writer_identity(c->w, n, pairs, values)
+	                  : KVARC_OK;
+	kvi_free(c->alloc, (void *)pairs);
+	return ret;
+}
+
+/* Reads all heads of a block; dst has room for them. */
+static kvarc_ret read_block(struct cutting *c, uint32_t tensor, uint64_t t0,
+                            uint32_t n, void *dst)
+{
+	const kvarc_tensor *t = &c->tensors[tensor];
+	kvarc_range range = { c->range.track, t->layer, 1, c->range.t0 + t0, n };
+	uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
+	uint32_t width = kvi_tensor_width(t);
+	kvarc_view *view = &c->views[c->source[tensor]];
+	*view = (kvarc_view){ dst, (uint64_t)width * es, 0, width, es };
+	kvarc_ret ret = kvarc_reader_read(c->r, &range, c->views);
+	view->data = NULL;
+	return ret;
+}
+
+/* The same for a part of the heads. */
+static kvarc_ret read_heads(struct cutting *c, uint32_t tensor, uint32_t head,
+                            uint32_t heads, uint64_t t0, uint32_t n,
+                            uint8_t *dst)
+{
+	const kvarc_tensor *t = &c->tensors[tensor];
+	size_t row = kvi_tensor_bytes(t), one = row / t->heads;
+	uint8_t *all = kvi_array(c->alloc, n, row);
+	if (!all)
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "not enough memory for a block");
+	kvarc_ret ret = read_block(c, tensor, t0, n, all);
+	for (uint32_t i = 0; i < n && !ret; i++)
+		memcpy(dst + i * heads * one, all + i * row + head * one,
+		       heads * one);
+	kvi_free(c->alloc, all);
+	return ret;
+}
+
+static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+                 uint64_t t0, uint32_t n, void *dst)
+{
+	struct cutting *c = opaque;
+	pthread_mutex_lock(&c->lock);
+	if (!c->failed)
+		c->failed = heads == c->tensors[tensor].heads
+		            ? read_block(c, tensor, t0, n, dst)
+		            : read_heads(c, tensor, head, heads, t0, n, dst);
+	kvarc_ret ret = c->failed;
+	pthread_mutex_unlock(&c->lock);
+	return ret != KVARC_OK;
+}
+
+static kvarc_ret copy_tokens(struct cutting *c)
+{
+	int32_t *ids = kvi_array(c->alloc, 2 * (size_t)BATCH_TOKENS, sizeof *ids);
+	kvarc_ret ret = KVARC_OK;
+	if (!ids)
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "not enough memory for the tokens");
+	for (uint64_t at = 0; at < c->range.n && !ret;) {
+		uint64_t left = c->range.n - at;
+		uint32_t n = left < BATCH_TOKENS ? (uint32_t)left : BATCH_TOKENS;
+		ret = kvarc_reader_read_tokens(c->r, c->range.track,
+			c->range.t0 + at, n, c->ids ? ids : NULL,
+			ids + BATCH_TOKENS);
+		if (!ret)
+			ret = kvarc_writer_append_fetch(c->w, 0, n,
+				c->ids ? ids : NULL, ids + BATCH_TOKENS,
+				fetch, c);
+		at += n;
+	}
+	kvi_free(c->alloc, ids);
+	return c->failed ? c->failed : ret;
+}
+
+static kvarc_ret write_all(struct cutting *c)
+{
+	kvarc_ret ret = kvi_range_has_ids(c->r, &c->range, &c->ids);
+	if (!ret)
+		ret = kvarc_writer_set_geometry(c->w, &c->to);
+	if (!ret)
+		ret = copy_identity(c);
+	return ret ? ret : copy_tokens(c);
+}
+
+kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
+                    const kvarc_sink *sink, const kvarc_writer_options *options,
+                    kvarc_writer_stats *stats)
+{
+	if (!r || !range || !sink || !sink->write)
+		return KVARC_PROG;
+	struct kvi_counted counted = { *sink, 0 };
+	kvarc_sink counting = kvi_counted_sink(&counted);
+	struct cutting c = { .r = r, .range = *range,
+		             .from = kvarc_reader_geometry(r),
+		             .alloc = kvi_reader_alloc(r) };
+	kvarc_ret ret = kvi_range_settle(r, &c.range);
+	if (ret)
+		return ret;
+	pthread_mutex_init(&c.lock, NULL);
+	ret = make_geometry(&c);
+	if (!ret)
+		ret = kvarc_writer_open(&c.w, &counting, options);
+	if (!ret)
+		ret = write_all(&c);
+	ret = kvi_counted_close(&counted, &c.w, ret, stats);
+	kvi_free(c.alloc, c.tensors);
+	kvi_free(c.alloc, c.source);
+	kvi_free(c.alloc, c.views);
+	pthread_mutex_destroy(&c.lock);
+	return ret;
+}

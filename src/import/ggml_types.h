@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ggml_types.h - element and block types of llama.cpp caches, split into planes */
+#ifndef KVI_GGML_TYPES_H
+#define KVI_GGML_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+
+enum { KVI_GGML_PLANES_MAX = 4 };
+
+/* One field of a block: `elems` elements of `dtype`, `offset` bytes into it. */
+struct kvi_ggml_plane {
+	uint8_t role;   /* kvarc_role */
+	uint8_t dtype;  /* kvarc_dtype */
+	uint8_t offset;
+	uint8_t elems;
+};
+
+struct kvi_ggml_type {
+	int32_t type;         /* number in a llama.cpp file */
+	const char *name;
+	uint8_t block_elems;  /* tensor elements of one block */
+	uint8_t block_bytes;
+	uint8_t n_planes;
+	struct kvi_ggml_plane planes[KVI_GGML_PLANES_MAX];
+};
+
+/* NULL for a type that no cache uses. */
+const struct kvi_ggml_type *kvi_ggml_type(int32_t type);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pack.c - an import becomes an archive */
+#include <string.h>
+
+#include "container/frame.h"
+#include "geometry/geometry.h"
+#include "import/counted.h"
+#include "import/plan.h"
+#include "import_internal.h"
+#include "stream/error.h"
+#include "stream/writer_internal.h"
+
+enum {
+	LITERAL_BYTES = 256 << 10,   /* of one BLOB frame */
+	HASH_BYTES = 1 << 20,
+	BATCH_SEGMENTS = 16          /* between two looks at the tokens */
+};
+
+struct packing {
+	kvarc_import *im;
+	kvarc_writer *w;
+	kvarc_writer_options options;
+	struct kvi_restore *plans;   /* one an item */
+	uint8_t *buffer;             /* HASH_BYTES */
+	const char *keys[8], *values[8];
+	size_t n_pairs;
+};
+
+static void add_pair(struct packing *p, const char *key, const char *value)
+{
+	if (!value || !*value)
+		return;
+	p->keys[p->n_pairs] = key;
+	p->values[p->n_pairs++] = value;
+}
+
+/* In ascending order of the keys. */
+static void make_identity(struct packing *p)
+{
+	const struct kvi_gguf *g = &p->im->gguf;
+	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
+	add_pair(p, "engine", p->im->engine);
+	add_pair(p, "layout", p->im->layout);
+	add_pair(p, "model", g->name[0] ? g->name : g->arch);
+}
+
+static kvarc_ret make_plans(struct packing *p)
+{
+	kvarc_import *im = p->im;
+	p->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *p->plans);
+	p->buffer = kvi_malloc(&im->alloc, HASH_BYTES);
+	if (!p->plans || !p->buffer)
+		return kvi_fail_alloc(p->options.common.error, &im->alloc);
+	for (uint32_t i = 0; i < im->n_items; i++)
+		if (kvi_plan_make(im, i, &p->plans[i]))
+			return kvi_fail_alloc(p->options.common.error,
+			                      &im->alloc);
+	return KVARC_OK;
+}
+
+static kvarc_ret read_failed(struct packing *p)
+{
+	return kvi_fail(p->options.common.error, KVARC_IO, KVARC_UNKNOWN,
+	                KVARC_UNKNOWN, "reading the input failed");
+}
+
+/* Everything that decides the bytes of the archive but the input itself. */
+static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
+{
+	struct kvi_out out;
+	kvarc_geometry g;
+	kvarc_ret ret = kvi_geometry_copy(&g, &p->im->alloc,
+	                                  &p->im->geometry);
+	kvi_out_init(&out, &p->im->alloc);
+	if (!ret) {
+		kvi_put_bytes(&out, KVARC_VERSION_STRING,
+		              sizeof KVARC_VERSION_STRING);
+		kvi_put32(&out, (uint32_t)p->options.level);
+		kvi_put32(&out, p->options.flags & KVARC_WRITE_STREAMABLE);
+		kvi_put32(&out, p->options.segment_tokens);
+		kvi_put32(&out, p->options.chunk_bytes);
+		for (size_t i = 0; i < p->n_pairs; i++)
+			kvi_put_bytes(&out, p->values[i],
+			              strlen(p->values[i]) + 1);
+		kvi_geometry_put(&out, &g);
+		for (size_t i = 0; i < p->im->n_items; i++)
+			kvi_restore_put(&out, &p->plans[i]);
+		if (out.failed)
+			ret = kvi_alloc_error(&p->im->alloc);
+		else
+			*c = kvi_h128(out.p, out.n);
+	}
+	kvi_geometry_free(&g, &p->im->alloc);
+	kvi_out_free(&out);
+	return ret ? kvi_fail_alloc(p->options.common.error, &p->im->alloc)
+	           : KVARC_OK;
+}
+
+/*
+ * The file id (spec 2): the same for the same input and settings, and for
+ * nothing else. So all of the input is hashed, which costs one more pass.
+ */
+static kvarc_ret derive_file_id(struct packing *p)
+{
+	static const uint8_t zero[16];
+	struct kvi_h128 c;
+	if ((p->options.flags & KVARC_WRITE_FILE_ID) ||
+	    memcmp(p->options.file_id, zero, sizeof zero))
+		return KVARC_OK;
+	kvarc_ret ret = hash_settings(p, &c);
+	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+		const kvarc_source *src = &p->im->items[i].src;
+		for (uint64_t at = 0; at < src->size && !ret;) {
+			size_t n = src->size - at < HASH_BYTES
+			           ? (size_t)(src->size - at) : HASH_BYTES;
+			if (kvi_source_read(src, p->buffer, n, at))
+				ret = read_failed(p);
+			c = kvi_h128_fold(c, p->buffer, n);
+			at += n;
+		}
+	}
+	if (!ret) {
+		kvi_store_h128(p->options.file_id, c);
+		p->options.flags |= KVARC_WRITE_FILE_ID;
+	}
+	return ret;
+}
+
+static kvarc_ret put_restores(struct packing *p)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+		struct kvi_out out;
+		kvi_out_init(&out, &p->im->alloc);
+		kvi_restore_put(&out, &p->plans[i]);
+		if (out.failed)
+			ret = kvi_fail_alloc(p->options.common.error,
+			                     &p->im->alloc);
+		else
+			ret = kvi_writer_frame(p->w, KVI_FRAME_RESTORE, out.p,
+			                       out.n, true);
+		kvi_out_free(&out);
+	}
+	return ret;
+}
+
+/* Literal bytes wait here until a BLOB is full. */
+struct blob {
+	struct kvi_out out;
+	uint64_t item, offset; /* offset: of the blob's first literal byte */
+	size_t bytes;
+};
+
+static kvarc_ret put_blob(struct packing *p, struct blob *b)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (b->out.failed)
+		return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
+	if (b->bytes)
+		ret = kvi_writer_frame(p->w, KVI_FRAME_BLOB, b->out.p,
+		                       b->out.n, true);
+	b->offset += b->bytes;
+	b->bytes = 0;
+	b->out.n = 0;
+	return ret;
+}
+
+static kvarc_ret put_literal(struct packing *p, struct blob *b, uint64_t at,
+                             uint64_t bytes)
+{
+	const kvarc_source *src = &p->im->items[b->item].src;
+	while (bytes) {
+		uint64_t room = LITERAL_BYTES - b->bytes;
+		size_t n = (size_t)(bytes < room ? bytes : room);
+		if (b->bytes == 0)
+			kvi_blob_put_head(&b->out, b->item, b->offset);
+		uint8_t *dst = kvi_out_reserve(&b->out, n);
+		if (!dst)
+			return kvi_fail_alloc(p->options.common.error,
+			                      &p->im->alloc);
+		if (kvi_source_read(src, dst, n, at))
+			return read_failed(p);
+		b->out.n += n;
+		b->bytes += n;
+		at += n;
+		bytes -= n;
+		kvarc_ret ret = KVARC_OK;
+		if (b->bytes == LITERAL_BYTES)
+			ret = put_blob(p, b);
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret put_literals(struct packing *p)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+		struct blob b = { .item = i };
+		uint64_t at = 0;
+		kvi_out_init(&b.out, &p->im->alloc);
+		for (size_t k = 0; k < p->plans[i].n_pieces && !ret; k++) {
+			const struct kvi_piece *x = &p->plans[i].pieces[k];
+			if (x->type == KVI_PIECE_LITERAL)
+				ret = put_literal(p, &b, at, x->bytes);
+			at += x->bytes;
+		}
+		if (!ret)
+			ret = put_blob(p, &b);
+		kvi_out_free(&b.out);
+	}
+	return ret;
+}
+
+static kvarc_ret put_track(struct packing *p, uint32_t track)
+{
+	kvarc_import *im = p->im;
+	const struct kvi_imp_track *t = &im->tracks[track];
+	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens
+	                                             : 256;
+	uint32_t batch = segment * BATCH_SEGMENTS;
+	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);
+	kvarc_ret ret = KVARC_OK;
+	if (!positions)
+		return kvi_fail_alloc(p->options.common.error, &im->alloc);
+	int32_t *ids = positions + batch;
+	for (uint64_t t0 = 0; t0 < t->n && !ret; t0 += batch) {
+		uint32_t n = t->n - t0 < batch ? (uint32_t)(t->n - t0) : batch;
+		if (kvi_import_tokens(im, track, t0, n, positions, ids))
+			ret = read_failed(p);
+		else
+			ret = kvarc_writer_append_fetch(p->w, track, n,
+				t->has_ids ? ids : NULL, positions,
+				kvarc_import_fetch, im);
+	}
+	kvi_free(&im->alloc, positions);
+	return ret;
+}
+
+static kvarc_ret write_all(struct packing *p)
+{
+	kvarc_ret ret = kvarc_writer_set_geometry(p->w, &p->im->geometry);
+	if (!ret)
+		ret = kvarc_writer_identity(p->w, p->n_pairs, p->keys,
+		                            p->values);
+	if (!ret)
+		ret = put_restores(p);
+	if (!ret)
+		ret = put_literals(p);
+	for (uint32_t i = 0; i < p->im->n_tracks && !ret; i++)
+		ret = put_track(p, i);
+	return ret;
+}
+
+static kvarc_ret run(struct packing *p, const kvarc_sink *to,
+                     kvarc_writer_stats *stats)
+{
+	struct kvi_counted counted = { *to, 0 };
+	kvarc_sink sink = kvi_counted_sink(&counted);
+	make_identity(p);
+	kvarc_ret ret = make_plans(p);
+	if (!ret)
+		ret = derive_file_id(p);
+	if (!ret)
+		ret = kvarc_writer_open(&p->w, &sink, &p->options);
+	if (!ret)
+		ret = write_all(p);
+	return kvi_counted_close(&counted, &p->w, ret, stats);
+}
+
+kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink,
+                     const kvarc_writer_options *options,
+                     kvarc_writer_stats *stats)
+{
+	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
+	if (!im || !sink || !sink->write)
+		return KVARC_PROG;
+	struct packing p = { .im = im,
+		             .options = options ? *options : defaults };
+	if (p.options.segment_tokens > 256)
+		return kvi_fail(p.options.common.error, KVARC_PROG,
+		                KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "segment_tokens must be at most 256");
+	kvarc_ret ret = run(&p, sink, stats);
+	for (size_t i = 0; p.plans && i < im->n_items; i++)
+		kvi_restore_free(&p.plans[i], &im->alloc);
+	kvi_free(&im->alloc, p.plans);
+	kvi_free(&im->alloc, p.buffer);
+	return ret;
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rope_find.c - the rotary embedding of imported keys: told, or found by fitting */
+#include <stdio.h>
+#include <string.h>
+
+#include "import_internal.h"
+#include "stream/error.h"
+
+enum {
+	SAMPLE_TOKENS = 512,
+	SAMPLE_TOKENS_MIN = 32,       /* fewer say nothing about angles */
+	SAMPLE_BYTES = 1 << 21,       /* of one tensor */
+	SAMPLES = 3,
+	GROUPS_MAX = 16               /* that are searched */
+};
+
+static bool is_float(uint8_t dtype)
+{
+	return dtype >= KVARC_F32 && dtype <= KVARC_E5M2;
+}
+
+static bool is_key(const kvarc_tensor *t)
+{
+	return (t->kind == KVARC_KEY || t->kind == KVARC_MLA_LATENT ||
+	        t->kind == KVARC_INDEXER_KEY) && t->role == KVARC_WHOLE &&
+	       is_float(t->dtype) && !(t->flags & KVARC_TENSOR_HADAMARD);
+}
+
+/* Keys of one track, shape and type share a rope. */
+static bool alike(const kvarc_tensor *a, const kvarc_tensor *b)
+{
+	return a->track == b->track && a->kind == b->kind &&
+	       a->dtype == b->dtype && a->heads == b->heads &&
+	       a->channels == b->channels;
+}
+
+/* "10000", "1e6", "500000.5": a positive number, in any locale. */
+static bool parse_number(const char **p, double *v)
+{
+	const char *start = *p;
+	double scale = 1;
+	*v = 0;
+	for (; **p >= '0' && **p <= '9'; ++*p)
+		*v = *v * 10 + (**p - '0');
+	if (**p == '.')
+		for (++*p; **p >= '0' && **p <= '9'; ++*p)
+			*v += (**p - '0') * (scale /= 10);
+	if (*p != start && (**p == 'e' || **p == 'E')) {
+		int e = 0;
+		for (++*p; **p >= '0' && **p <= '9' && e < 100; ++*p)
+			e = e * 10 + (**p - '0');
+		while (e-- > 0)
+			*v *= 10;
+	}
+	return *p != start;
+}
+
+struct manual {
+	double theta;
+	uint8_t pairing;
+	bool has_pairing;
+	uint32_t rotary; /* 0: all channels */
+};
+
+/* "THETA[,half|interleaved][,DIMS]" */
+static bool parse_manual(const char *p, struct manual *m)
+{
+	memset(m, 0, sizeof *m);
+	if (!parse_number(&p, &m->theta) || !(m->theta > 1) || m->theta > 1e12)
+		return false;
+	if (!strncmp(p, ",half", 5)) {
+		m->has_pairing = true;
+		m->pairing = KVARC_ROPE_HALF;
+		p += 5;
+	} else if (!strncmp(p, ",interleaved", 12)) {
+		m->has_pairing = true;
+		m->pairing = KVARC_ROPE_INTERLEAVED;
+		p += 12;
+	}
+	if (*p == ',') {
+		double dims;
+		p++;
+		if (!parse_number(&p, &dims) || dims < 2 ||
+		    dims > 2 * KVI_ROPE_PAIRS_MAX)
+			return false;
+		m->rotary = (uint32_t)dims;
+	}
+	return *p == '\0';
+}
+
+/* Index + 1 of a rope, which is added when it is new; 0 when there are too
+ * many or it does not fit. */
+static uint32_t add_rope(kvarc_import *im, const struct kvi_rope *r,
+                         uint32_t channels)
+{
+	if (r->rotary > channels)
+		return 0;
+	for (size_t i = 0; i < im->n_ropes; i++)
+		if (im->ropes[i].pairing == r->pairing &&
+		    im->ropes[i].rotary == r->rotary &&
+		    !memcmp(im->ropes[i].freq, r->freq,
+		            r->rotary / 2 * sizeof *r->freq))
+			return (uint32_t)i + 1;
+	if (im->n_ropes >= KVI_IMPORT_ROPES_MAX)
+		return 0;
+	im->ropes[im->n_ropes++] = *r;
+	return (uint32_t)im->n_ropes;
+}
+
+/* The tensors that a search looks at: first, middle and last of a group. */
+struct group {
+	uint32_t tensors[SAMPLES];
+	size_t n;
+	uint32_t tokens;
+	double hint; /* theta, 0: none */
+};
+
+static void make_group(const kvarc_import *im, uint32_t first, struct group *g)
+{
+	const kvarc_tensor *like = &im->tensors[first].pub;
+	size_t count = 0, seen = 0;
+	for (size_t i = first; i < im->n_tensors; i++)
+		count += is_key(&im->tensors[i].pub) &&
+		         alike(&im->tensors[i].pub, like);
+	g->n = 0;
+	for (size_t i = first; i < im->n_tensors; i++) {
+		if (!is_key(&im->tensors[i].pub) ||
+		    !alike(&im->tensors[i].pub, like))
+			continue;
+		if (seen == 0 || seen == count / 2 || seen == count - 1)
+			if (g->n < SAMPLES)
+				g->tensors[g->n++] = (uint32_t)i;
+		seen++;
+	}
+	uint64_t row = (uint64_t)like->heads * like->channels *
+	               kvarc_dtype_bytes(like->dtype);
+	uint64_t tokens = im->tracks[like->track].n;
+	if (tokens > SAMPLE_TOKENS)
+		tokens = SAMPLE_TOKENS;
+	if (tokens > SAMPLE_BYTES / row)
+		tokens = SAMPLE_BYTES / row;
+	g->tokens = (uint32_t)tokens;
+}
+
+/* Splits the samples into heads of `channels` and asks for a rope. */
+static bool search(const kvarc_import *im, const struct group *g,
+                   const int32_t *positions, uint8_t *const raw[],
+                   uint32_t channels, struct kvi_rope *best)
+{
+	struct kvi_rope_sample s[SAMPLES];
+	for (size_t i = 0; i < g->n; i++) {
+		const kvarc_tensor *t = &im->tensors[g->tensors[i]].pub;
+		s[i] = (struct kvi_rope_sample){
+			t->dtype, g->tokens, t->heads * t->channels / channels,
+			channels, positions, raw[i]
+		};
+	}
+	return kvi_rope_search(best, &im->alloc, s, g->n, g->hint);
+}
+
+/*
+ * The head size is not in llama.cpp files. A size at which all channels of a
+ * head turn is the right one; a multiple of it shows partial rotation.
+ */
+static bool search_sizes(const kvarc_import *im, const struct group *g,
+                         const int32_t *positions, uint8_t *const raw[],
+                         uint32_t *channels, struct kvi_rope *best)
+{
+	static const uint32_t sizes[] = { 64, 128, 96, 80, 256, 32, 112, 192 };
+	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
+	uint32_t width = t->heads * t->channels;
+	struct kvi_rope r;
+	*channels = 0;
+	if (t->heads > 1 || im->gguf.present || t->kind != KVARC_KEY) {
+		*channels = t->channels;
+		return search(im, g, positions, raw, t->channels, best);
+	}
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		if (width % sizes[i] ||
+		    !search(im, g, positions, raw, sizes[i], &r))
+			continue;
+		/* compare r.rotary / sizes[i] with the best so far */
+		if (!*channels || (uint64_t)r.rotary * *channels >
+		                  (uint64_t)best->rotary * sizes[i]) {
+			*best = r;
+			*channels = sizes[i];
+		}
+		if (r.rotary == sizes[i])
+			break;
+	}
+	return *channels != 0;
+}
+
+/* Reads the samples and searches; false also when memory or reading fails:
+ * a rope is advice. */
+static bool find_by_fitting(kvarc_import *im, const struct group *g,
+                            uint32_t *channels, struct kvi_rope *best)
+{
+	const kvarc_tensor *like = &im->tensors[g->tensors[0]].pub;
+	size_t bytes = (size_t)g->tokens * like->heads * like->channels *
+	               kvarc_dtype_bytes(like->dtype);
+	uint8_t *raw[SAMPLES] = { NULL };
+	int32_t positions[SAMPLE_TOKENS], ids[SAMPLE_TOKENS];
+	bool good = g->tokens >= SAMPLE_TOKENS_MIN &&
+	            !kvi_import_tokens(im, like->track, 0, g->tokens,
+	                               positions, ids);
+	for (size_t i = 0; i < g->n && good; i++) {
+		raw[i] = kvi_malloc(&im->alloc, bytes);
+		good = raw[i] && !kvarc_import_fetch(im, g->tensors[i], 0,
+		                                     like->heads, 0, g->tokens,
+		                                     raw[i]);
+	}
+	good = good && search_sizes(im, g, positions, raw, channels, best);
+	for (size_t i = 0; i < SAMPLES; i++)
+		kvi_free(&im->alloc, raw[i]);
+	return good;
+}
+
+static bool from_model(const kvarc_import *im, const kvarc_tensor *t,
+                       struct kvi_rope *r)
+{
+	const struct kvi_gguf *g = &im->gguf;
+	if (!g->present || g->scaled || g->rotary > t->channels ||
+	    !kvi_rope_make(r, g->theta, g->rotary, g->pairing))
+		return false;
+	for (uint32_t i = 0; g->linear != 1 && i < r->rotary / 2; i++)
+		r->freq[i] = (uint64_t)((double)r->freq[i] / g->linear);
+	return true;
+}
+
+/* The head size of a llama.cpp file: from the user's DIMS, else by fitting. */
+static bool from_user(kvarc_import *im, const struct manual *m,
+                      const struct group *g, uint32_t *channels,
+                      struct kvi_rope *r)
+{
+	const struct kvi_imp_tensor *t = &im->tensors[g->tensors[0]];
+	uint16_t kind = im->items[im->areas[t->area].item].kind;
+	bool llama = kind == KVI_ITEM_LLAMA_SEQ || kind == KVI_ITEM_LLAMA_SESSION;
+	uint8_t pairing = m->has_pairing ? m->pairing
+	                  : llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF;
+	if (llama && t->pub.heads == 1 && !im->gguf.present &&
+	    t->pub.kind == KVARC_KEY) {
+		if (m->rotary && t->pub.channels % m->rotary == 0)
+			*channels = m->rotary;
+		else if (!find_by_fitting(im, g, channels, r))
+			return false;
+	}
+	return kvi_rope_make(r, m->theta, m->rotary ? m->rotary : *channels,
+	                     pairing);
+}
+
+/* Heads of a tensor become `channels` wide if that divides it. */
+static void reshape(kvarc_tensor *t, uint32_t channels)
+{
+	uint64_t width = (uint64_t)t->heads * t->channels;
+	if (width % channels == 0 && width / channels <= 65535)
+		kvi_import_shape(t, width, (uint32_t)(width / channels));
+}
+
+/*
+ * Gives a rope to all keys of a group; values of the same track and width
+ * take the head size that was found with it.
+ */
+static void apply(kvarc_import *im, uint32_t first, uint32_t channels,
+                  uint32_t rope)
+{
+	kvarc_tensor like = im->tensors[first].pub;
+	bool reshaped = channels != like.channels;
+	uint64_t width = (uint64_t)like.heads * like.channels;
+	for (size_t i = first; i < im->n_tensors; i++) {
+		kvarc_tensor *t = &im->tensors[i].pub;
+		if (is_key(t) && alike(t, &like)) {
+			reshape(t, channels);
+			t->rope = rope;
+		} else if (reshaped && t->kind == KVARC_VALUE &&
+		           t->track == like.track && t->heads == 1 &&
+		           t->role == KVARC_WHOLE && t->channels == width) {
+			reshape(t, channels);
+		}
+	}
+}
+
+/* Another stream of the same cache has the same rope: that of an earlier key
+ * of the same file, layer, width and kind of track, or -1. */
+static int64_t twin_of(const kvarc_import *im, uint32_t tensor)
+{
+	const kvarc_tensor *t = &im->tensors[tensor].pub;
+	uint32_t item = im->areas[im->tensors[tensor].area].item;
+	for (uint32_t i = 0; i < tensor; i++) {
+		const kvarc_tensor *x = &im->tensors[i].pub;
+		if (x->track != t->track && x->layer == t->layer && is_key(x) &&
+		    x->kind == t->kind && x->dtype == t->dtype &&
+		    x->heads * x->channels == t->heads * t->channels &&
+		    im->areas[im->tensors[i].area].item == item &&
+		    im->tracks[x->track].pub.kind ==
+		    im->tracks[t->track].pub.kind)
+			return i;
+	}
+	return -1;
+}
+
+static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
+{
+	kvarc_tensor like = im->tensors[tensor].pub;
+	uint32_t channels = like.channels, rope = 0;
+	int64_t twin = twin_of(im, tensor);
+	if (twin >= 0) {
+		rope = im->tensors[twin].pub.rope;
+		channels = im->tensors[twin].pub.channels;
+	} else {
+		struct group g;
+		struct kvi_rope r;
+		make_group(im, tensor, &g);
+		g.hint = m ? m->theta : im->gguf.present ? im->gguf.theta : 0;
+		bool good = m ? from_user(im, m, &g, &channels, &r)
+		            : find_by_fitting(im, &g, &channels, &r) ||
+		              from_model(im, &like, &r);
+		if (good)
+			rope = add_rope(im, &r, channels);
+	}
+	if (rope)
+		apply(im, tensor, channels, rope);
+	else if (m)
+		kvi_import_note(im, "the RoPE that was given does not fit %u "
+		                "channels", like.channels);
+}
+
+kvarc_ret kvi_import_find_ropes(kvarc_import *im)
+{
+	const char *how = im->options.rope;
+	struct manual m;
+	bool manual = how && strcmp(how, "auto") && strcmp(how, "none");
+	if ((how && !strcmp(how, "none")) || im->n_tensors == 0)
+		return KVARC_OK;
+	if (manual && !parse_manual(how, &m))
+		return kvi_fail(im->error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "rope must be auto, none or "
+		                "THETA[,half|interleaved][,DIMS]");
+	uint8_t *done = kvi_calloc(&im->alloc, im->n_tensors, 1);
+	if (!done)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	unsigned groups = 0;
+	for (uint32_t i = 0; i < im->n_tensors && groups < GROUPS_MAX; i++) {
+		kvarc_tensor like = im->tensors[i].pub;
+		if (done[i] || !is_key(&like))
+			continue;
+		for (size_t k = i; k < im->n_tensors; k++)
+			done[k] |= alike(&im->tensors[k].pub, &like);
+		groups += twin_of(im, i) < 0;
+		find_rope(im, i, manual ? &m : NULL);
+	}
+	kvi_free(&im->alloc, done);
+	return KVARC_OK;
+}
