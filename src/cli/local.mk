@@ -1,1 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# The command sees the public header and two helpers of src/util that know
+# nothing of the library; it is compiled and linked like any other user.
+bin_PROGRAMS += kvarc
+kvarc_SOURCES = \
+	src/cli/main.c src/cli/commands.h \
+	src/cli/options.c src/cli/options.h \
+	src/cli/option_table.c src/cli/option_ids.h \
+	src/cli/nearest.c src/cli/nearest.h \
+	src/cli/help.c src/cli/completions.c \
+	src/cli/message.c src/cli/message.h \
+	src/cli/progress.c src/cli/progress.h \
+	src/cli/units.c src/cli/units.h \
+	src/cli/json_out.c src/cli/json_out.h \
+	src/cli/signals.c src/cli/signals.h \
+	src/cli/infile.c src/cli/infile.h \
+	src/cli/outfile.c src/cli/outfile.h \
+	src/cli/paths.c src/cli/paths.h \
+	src/cli/items.c src/cli/items.h \
+	src/cli/library.c src/cli/library.h \
+	src/cli/ranges.c src/cli/ranges.h \
+	src/cli/damage_report.c src/cli/damage_report.h \
+	src/cli/shape.c src/cli/shape.h \
+	src/cli/describe.c src/cli/describe.h \
+	src/cli/chain.c src/cli/chain.h \
+	src/cli/plot.c src/cli/plot.h \
+	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
+	src/cli/cmd_list.c src/cli/cmd_info.c src/cli/cmd_cut.c \
+	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
+	src/util/hash.c src/util/hash.h src/util/bytes.h src/util/ckd.h
+# Its own flags give its objects their own names.
+kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli
+kvarc_LDADD = libkvarc.la $(XXHASH_LIBS) -lm

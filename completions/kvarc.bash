@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Made by 'kvarc --completions bash'; do not edit.
+_kvarc()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
+    local prev=${COMP_WORDS[COMP_CWORD-1]} words
+
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut bench help' -- "$cur")
+        return
+    fi
+    case $prev in
+    --output|-o|--model|--plot)
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+        return ;;
+    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--repeat|--threads|-T|--memory|-M)
+        return ;;
+    --level)
+        mapfile -t COMPREPLY < <(compgen -W '0 1' -- "$cur")
+        return ;;
+    --to)
+        mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
+        return ;;
+    --isa)
+        mapfile -t COMPREPLY < <(compgen -W 'scalar avx2 avx512 neon' -- "$cur")
+        return ;;
+    esac
+    case $verb in
+    pack) words=' --output -o --stdout -c --level -0 -1 --rope --model --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    test) words=' --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    list) words=' --memory -M --json --quiet -q --verbose -v --help -h' ;;
+    info) words=' --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    bench) words=' --level -0 -1 --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    help) words=' --help -h pack unpack test list info cut bench help' ;;
+    *) words= ;;
+    esac
+    if [[ $cur == -* || $verb == help ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+    fi
+}
+complete -o filenames -F _kvarc kvarc

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench_cache.h - a cache held in memory, and one timed way through the library */
+#ifndef KVARC_CLI_BENCH_CACHE_H
+#define KVARC_CLI_BENCH_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "options.h"
+
+struct bench_cache {
+	const kvarc_geometry *geometry; /* lives in the two handles below */
+	kvarc_import *im;
+	kvarc_reader *reader;
+	uint64_t *tokens;    /* by track */
+	kvarc_view *views;   /* by tensor, packed */
+	kvarc_view *decoded; /* where decoding goes */
+	uint8_t *data, *decoded_data;
+	uint64_t raw_bytes, elements;
+	uint8_t *archive;
+	uint64_t archive_bytes, archive_room;
+};
+
+struct bench_run {
+	int level;
+	uint32_t isa_mask;
+	unsigned threads;
+	double encode_seconds, decode_seconds; /* the fastest */
+	uint64_t memory_bytes;                 /* most that the library held */
+};
+
+/* Imports a file, or reads an archive, into memory. false: a message was shown. */
+bool bench_cache_load(struct bench_cache *c, const struct options *o,
+                      const char *file);
+/* One encode and one decode, compared; keeps the fastest times in run. */
+bool bench_cache_run(struct bench_cache *c, const struct options *o,
+                     const char *file, struct bench_run *run);
+void bench_cache_free(struct bench_cache *c);
+
+#endif

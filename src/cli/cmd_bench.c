@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_bench.c - kvarc bench: speed and size by level, kernels and threads */
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "bench_cache.h"
+#include "commands.h"
+#include "json_out.h"
+#include "message.h"
+#include "paths.h"
+#include "shape.h"
+#include "units.h"
+
+static void print_json(const char *file, const struct bench_cache *c,
+                       const struct bench_run *run, unsigned repeat)
+{
+	struct json j;
+	double raw = (double)c->raw_bytes;
+
+	json_init(&j, stdout);
+	json_object(&j, NULL);
+	json_string(&j, "file", file);
+	json_u64(&j, "level", (uint64_t)run->level);
+	json_string(&j, "isa", kvarc_isa_name(run->isa_mask));
+	json_u64(&j, "threads", run->threads);
+	json_number(&j, "encode_bytes_per_second", raw / run->encode_seconds, 0);
+	json_number(&j, "decode_bytes_per_second", raw / run->decode_seconds, 0);
+	json_number(&j, "bits_per_element",
+	            shape_bits(c->archive_bytes, c->elements), 4);
+	json_u64(&j, "memory_bytes", run->memory_bytes);
+	json_u64(&j, "raw_bytes", c->raw_bytes);
+	json_u64(&j, "file_bytes", c->archive_bytes);
+	json_u64(&j, "elements", c->elements);
+	json_u64(&j, "repeat", repeat);
+	json_end_object(&j);
+	json_line(&j);
+}
+
+static void print_row(const struct bench_cache *c, const struct bench_run *run)
+{
+	char encode[32], decode[32], memory[32];
+	double raw = (double)c->raw_bytes;
+
+	units_rate(encode, sizeof(encode), raw / run->encode_seconds);
+	units_rate(decode, sizeof(decode), raw / run->decode_seconds);
+	units_bytes(memory, sizeof(memory), run->memory_bytes);
+	printf("%5d  %-7s %7u  %11s  %11s  %8.3f  %6.3fx  %9s\n", run->level,
+	       kvarc_isa_name(run->isa_mask), run->threads, encode, decode,
+	       shape_bits(c->archive_bytes, c->elements),
+	       raw / (double)c->archive_bytes, memory);
+}
+
+static bool run_one(const struct options *o, const char *file,
+                    struct bench_cache *c, int level, uint32_t isa,
+                    unsigned threads)
+{
+	struct bench_run run = {
+		.level = level, .isa_mask = isa, .threads = threads
+	};
+
+	for (unsigned i = 0; i < o->repeat; i++) {
+		if (!bench_cache_run(c, o, file, &run))
+			return false;
+	}
+	if (o->json)
+		print_json(file, c, &run, o->repeat);
+	else
+		print_row(c, &run);
+	msg_flush();
+	return true;
+}
+
+static bool run_threads(const struct options *o, const char *file,
+                        struct bench_cache *c, int level, uint32_t isa)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (o->threads_given)
+		return run_one(o, file, c, level, isa, o->threads);
+	return run_one(o, file, c, level, isa, 1) &&
+	       (cores < 2 || run_one(o, file, c, level, isa, (unsigned)cores));
+}
+
+static bool run_all(const struct options *o, const char *file,
+                    struct bench_cache *c)
+{
+	static const uint32_t sets[] = {
+		KVARC_ISA_AVX512, KVARC_ISA_AVX2, KVARC_ISA_NEON, KVARC_ISA_SCALAR
+	};
+	uint32_t wanted = kvarc_isa_available();
+
+	if (o->isa_mask)
+		wanted &= o->isa_mask;
+	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+		if (o->level_given && level != o->level)
+			continue;
+		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+			if ((wanted & sets[i]) &&
+			    !run_threads(o, file, c, level, sets[i]))
+				return false;
+		}
+	}
+	return true;
+}
+
+static void print_title(const char *file, const struct bench_cache *c,
+                        unsigned repeat)
+{
+	char size[32];
+
+	units_bytes(size, sizeof(size), c->raw_bytes);
+	msg_put_safe(stdout, msg_name(file));
+	printf(": %s of tensors, in memory, fastest of %u\n", size, repeat);
+	printf("%5s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", "level", "kernels",
+	       "threads", "encode", "decode", "bits/el.", "ratio", "memory");
+}
+
+void cmd_bench(const struct options *o)
+{
+	if (!paths_check_reading(o))
+		return;
+	for (size_t i = 0; i < o->n_files; i++) {
+		struct bench_cache c;
+
+		if (!bench_cache_load(&c, o, o->files[i]))
+			continue;
+		if (!o->json)
+			print_title(o->files[i], &c, o->repeat);
+		run_all(o, o->files[i], &c);
+		bench_cache_free(&c);
+	}
+}

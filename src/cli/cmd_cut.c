@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_cut.c - kvarc cut: some layers and tokens into a new archive */
+#include <string.h>
+
+#include "commands.h"
+#include "json_out.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "progress.h"
+#include "ranges.h"
+#include "units.h"
+
+static void report(const struct options *o, const char *file,
+                   const kvarc_writer_stats *stats, double seconds)
+{
+	char raw[32], packed[32];
+
+	if (o->json) {
+		struct json j;
+		json_init(&j, stdout);
+		json_object(&j, NULL);
+		json_string(&j, "file", file);
+		json_string(&j, "output", o->output);
+		json_u64(&j, "raw_bytes", stats->raw_bytes);
+		json_u64(&j, "file_bytes", stats->file_bytes);
+		json_u64(&j, "elements", stats->elements);
+		json_number(&j, "seconds", seconds, 4);
+		json_end_object(&j);
+		json_line(&j);
+		return;
+	}
+	units_bytes(raw, sizeof(raw), stats->raw_bytes);
+	units_bytes(packed, sizeof(packed), stats->file_bytes);
+	msg_note(file, "%s of tensors -> %s", raw, packed);
+}
+
+static void cut(const struct options *o, struct input *in, kvarc_reader *r,
+                kvarc_error *error)
+{
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_writer_stats stats;
+	double start = units_now();
+	struct output out;
+	kvarc_range range;
+	kvarc_sink sink;
+	kvarc_ret ret;
+
+	if (!ranges_from_options(o, in->name, r, &range))
+		return;
+	if (!output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, in->mode))
+		return;
+	/* One error for both handles: only one of them fails. */
+	library_common(o, &wo.common, error);
+	wo.level = o->level;
+	if (o->verify)
+		wo.flags |= KVARC_WRITE_VERIFY;
+	if (o->streamable || out.direct)
+		wo.flags |= KVARC_WRITE_STREAMABLE;
+	sink = output_sink(&out);
+	progress_start(in->name, KVARC_UNKNOWN);
+	ret = kvarc_cut(r, &range, &sink, &wo, &stats);
+	progress_stop();
+	if (ret != KVARC_OK) {
+		library_error(in->name, ret, error, in, &out);
+		output_abort(&out);
+	} else if (output_commit(&out)) {
+		report(o, in->name, &stats, units_now() - start);
+	}
+}
+
+void cmd_cut(const struct options *o)
+{
+	struct input in;
+	kvarc_error error;
+	kvarc_reader *r;
+
+	if (o->n_files > 1) {
+		msg_error(NULL, "cut: give one archive");
+		return;
+	}
+	if (!paths_check_operands(o))
+		return;
+	if (!o->output) {
+		msg_error(NULL, "cut: say where to write it with -o FILE");
+		return;
+	}
+	if (paths_is_folder(o->output)) {
+		msg_error(o->output, "is a folder; give a file name with -o");
+		return;
+	}
+	if (!input_open(&in, o->files[0], true))
+		return;
+	r = library_open(o, &in, 0, &error);
+	if (r)
+		cut(o, &in, r, &error);
+	kvarc_reader_close(&r);
+	input_close(&in);
+}

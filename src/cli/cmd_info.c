@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_info.c - kvarc info: identity, sizes, files, token chain; demands and plots */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chain.h"
+#include "commands.h"
+#include "describe.h"
+#include "json_out.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "plot.h"
+#include "shape.h"
+#include "units.h"
+
+static void hex(char *out, const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		sprintf(out + 2 * i, "%02x", p[i]);
+}
+
+static const char *item_kind(unsigned kind)
+{
+	switch (kind) { /* spec 10 */
+	case 1: return "plain bytes";
+	case 2: return "llama.cpp sequence file";
+	case 3: return "llama.cpp session file";
+	case 4: return "safetensors";
+	case 5: return "npy";
+	default: return "other";
+	}
+}
+
+static void print_items(kvarc_reader *r)
+{
+	kvarc_item item;
+	char size[32];
+
+	for (size_t i = 0; kvarc_reader_item(r, i, &item) == KVARC_OK; i++) {
+		units_bytes(size, sizeof(size), item.bytes);
+		printf("  %-11s ", i ? "" : "files");
+		msg_put_safe(stdout, item.name[0] ? item.name : "(no name)");
+		printf(", %s, %s\n", size, item_kind(item.kind));
+	}
+}
+
+static void print_text(const char *file, const struct shape *s,
+                       kvarc_reader *r, const struct chain *chain)
+{
+	const char *key, *value;
+	char id[33], n[32];
+
+	describe_head(file, s, r);
+	hex(id, s->info.file_id, 16);
+	printf("  %-11s %s\n", "file id", id);
+	printf("  %-11s xxh3-128 of each of %s frames and of their order, xxh3-64 "
+	       "of each chunk's bytes\n", "checks",
+	       units_count(n, s->info.frames));
+	printf("  %-11s %s\n", "token chain", chain->text);
+	print_items(r);
+	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) ==
+	     KVARC_OK; i++) {
+		printf("  %-11s ", i ? "" : "identity");
+		msg_put_safe(stdout, key);
+		putchar('=');
+		msg_put_safe(stdout, value);
+		putchar('\n');
+	}
+}
+
+static void print_json(const char *file, const struct shape *s,
+                       kvarc_reader *r, const struct chain *chain)
+{
+	struct json j;
+	kvarc_item item;
+	char id[33];
+
+	hex(id, s->info.file_id, 16);
+	json_init(&j, stdout);
+	json_object(&j, NULL);
+	describe_json(&j, file, s, r);
+	json_string(&j, "file_id", id);
+	json_u64(&j, "segments", s->info.segments);
+	json_string(&j, "token_chain", chain->present ? chain->text : NULL);
+	json_array(&j, "files");
+	for (size_t i = 0; kvarc_reader_item(r, i, &item) == KVARC_OK; i++) {
+		json_object(&j, NULL);
+		json_string(&j, "name", item.name);
+		json_string(&j, "kind", item_kind(item.kind));
+		json_u64(&j, "bytes", item.bytes);
+		json_end_object(&j);
+	}
+	json_end_array(&j);
+	json_end_object(&j);
+	json_line(&j);
+}
+
+/* Every --identity must match. */
+static void demand(const struct options *o, const char *file, kvarc_reader *r)
+{
+	for (size_t i = 0; i < o->n_identity; i++) {
+		const char *wanted = strchr(o->identity[i], '=') + 1;
+		char *key = strndup(o->identity[i],
+		                    (size_t)(wanted - 1 - o->identity[i]));
+		const char *value = key ? kvarc_reader_identity(r, key) : NULL;
+
+		if (!key)
+			msg_error(NULL, "out of memory");
+		else if (!value)
+			msg_error(file, "says nothing about '%s'; '%s' is demanded",
+			          key, wanted);
+		else if (strcmp(value, wanted) != 0)
+			msg_error(file, "%s is '%s'; '%s' is demanded", key, value,
+			          wanted);
+		free(key);
+	}
+}
+
+static void info_one(const struct options *o, const char *file, bool first)
+{
+	struct input in;
+	struct shape s;
+	struct chain chain;
+	kvarc_error error;
+	kvarc_reader *r;
+	kvarc_ret ret;
+
+	if (!input_open(&in, file, true))
+		return;
+	r = library_open(o, &in, 0, &error);
+	if (!r) {
+		input_close(&in);
+		return;
+	}
+	ret = shape_make(&s, r);
+	if (ret == KVARC_OK) {
+		ret = chain_make(&chain, &s, r);
+		if (ret != KVARC_OK)
+			shape_free(&s);
+	}
+	if (ret != KVARC_OK) {
+		library_error(file, ret, &error, &in, NULL);
+	} else {
+		if (o->json) {
+			print_json(file, &s, r, &chain);
+		} else if (msg_level() >= 0) {
+			printf("%s", first ? "" : "\n");
+			print_text(file, &s, r, &chain);
+		}
+		msg_flush();
+		demand(o, file, r);
+		if (o->plot)
+			plot_write(o, file, &s, r);
+		library_warn_state(file, &s.info, s.tokens);
+		shape_free(&s);
+	}
+	kvarc_reader_close(&r);
+	input_close(&in);
+}
+
+void cmd_info(const struct options *o)
+{
+	if (!paths_check_reading(o))
+		return;
+	if (o->plot && o->n_files > 1) {
+		msg_error(NULL, "info: --plot draws one archive");
+		return;
+	}
+	for (size_t i = 0; i < o->n_files; i++)
+		info_one(o, o->files[i], i == 0);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_pack.c - kvarc pack: caches into archives */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "json_out.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "progress.h"
+#include "units.h"
+
+/* One file on its way into an archive. */
+struct job {
+	const struct options *o;
+	struct input in, model;
+	kvarc_source source, model_source;
+	struct output out;
+	char *target;
+	kvarc_import *im;
+	kvarc_error error;
+	kvarc_writer_stats stats;
+	uint64_t raw_bytes, tensor_bytes;
+	double start, seconds;
+};
+
+static bool import(struct job *j)
+{
+	const struct options *o = j->o;
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	const char *slash = strrchr(j->in.name, '/');
+	const char *name = slash ? slash + 1 : j->in.name;
+	kvarc_ret ret;
+
+	library_common(o, &io.common, &j->error);
+	io.kv_rule = o->kv_rule;
+	io.axes = o->axes;
+	io.rope = o->rope;
+	io.opaque = o->opaque;
+	io.temp_dir = paths_temporary_folder();
+	if (o->model) {
+		if (!input_open(&j->model, o->model, true))
+			return false;
+		j->model_source = input_source(&j->model);
+		io.model = &j->model_source;
+	}
+	j->source = input_source(&j->in);
+	ret = kvarc_import_open(&j->im, &j->source,
+	                        j->in.is_stdin ? NULL : name, &io);
+	if (ret != KVARC_OK) {
+		library_error(j->in.name, ret, &j->error,
+		              j->model.error ? &j->model : &j->in, NULL);
+		return false;
+	}
+	kvarc_import_sizes(j->im, &j->raw_bytes, &j->tensor_bytes);
+	if (!o->opaque && kvarc_import_note(j->im))
+		msg_warning(j->in.name, "%s", kvarc_import_note(j->im));
+	else if (!o->opaque && j->tensor_bytes == 0)
+		msg_warning(j->in.name, "no cache was found in it; kept as plain "
+		            "bytes");
+	return true;
+}
+
+static bool pack(struct job *j)
+{
+	const struct options *o = j->o;
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_sink sink;
+	kvarc_ret ret;
+
+	library_common(o, &wo.common, &j->error);
+	wo.level = o->level;
+	if (o->verify || o->remove)
+		wo.flags |= KVARC_WRITE_VERIFY;
+	/* What goes down a pipe must be readable from one. */
+	if (o->streamable || j->out.direct)
+		wo.flags |= KVARC_WRITE_STREAMABLE;
+	sink = output_sink(&j->out);
+	progress_start(j->in.name, j->tensor_bytes);
+	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);
+	progress_stop();
+	if (ret != KVARC_OK) {
+		library_error(j->in.name, ret, &j->error, &j->in, &j->out);
+		output_abort(&j->out);
+		return false;
+	}
+	if (!output_commit(&j->out))
+		return false;
+	j->seconds = units_now() - j->start;
+	return true;
+}
+
+/* 0 for an archive without tensors. */
+static double bits_per_element(const struct job *j)
+{
+	return j->stats.elements ?
+		8.0 * (double)j->stats.file_bytes / (double)j->stats.elements : 0;
+}
+
+static void report_json(const struct job *j)
+{
+	struct json out;
+	const char *note = kvarc_import_note(j->im);
+
+	json_init(&out, stdout);
+	json_object(&out, NULL);
+	json_string(&out, "file", j->in.name);
+	json_string(&out, "output", j->target);
+	json_string(&out, "input_format", kvarc_import_format(j->im));
+	json_string(&out, "note", note);
+	json_u64(&out, "level", (uint64_t)j->o->level);
+	json_u64(&out, "raw_bytes", j->raw_bytes);
+	json_u64(&out, "file_bytes", j->stats.file_bytes);
+	json_u64(&out, "elements", j->stats.elements);
+	if (j->stats.elements)
+		json_number(&out, "bits_per_element", bits_per_element(j), 4);
+	else
+		json_null(&out, "bits_per_element");
+	json_number(&out, "seconds", j->seconds, 4);
+	json_end_object(&out);
+	json_line(&out);
+}
+
+static void report(const struct job *j)
+{
+	char raw[32], packed[32], rate[32];
+	double ratio = (double)j->raw_bytes / (double)j->stats.file_bytes;
+
+	if (j->o->json) {
+		report_json(j);
+		return;
+	}
+	units_bytes(raw, sizeof(raw), j->raw_bytes);
+	units_bytes(packed, sizeof(packed), j->stats.file_bytes);
+	units_rate(rate, sizeof(rate), (double)j->raw_bytes / j->seconds);
+	if (j->stats.elements)
+		msg_note(j->in.name, "%s -> %s, %.2fx, %.2f bits per element, %s",
+		         raw, packed, ratio, bits_per_element(j), rate);
+	else
+		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio,
+		         rate);
+	if (msg_level() > 0)
+		msg_note(j->in.name, "%s -> %s", kvarc_import_format(j->im),
+		         j->target);
+}
+
+/* Only the file that was read, not one that took its name meanwhile. */
+static void remove_source(const struct input *in)
+{
+	struct stat read, named;
+
+	if (fstat(in->fd, &read) != 0 || lstat(in->name, &named) != 0 ||
+	    read.st_dev != named.st_dev || read.st_ino != named.st_ino)
+		msg_warning(in->name, "not removed: the name now stands for "
+		            "another file");
+	else if (unlink(in->name) != 0)
+		msg_warning(in->name, "not removed: %s", strerror(errno));
+}
+
+static bool open_target(struct job *j)
+{
+	const struct options *o = j->o;
+	unsigned flags = o->force ? OUTPUT_FORCE : 0;
+
+	j->target = paths_pack_target(j->in.name, o->output);
+	if (!j->target) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	/* Before the work, not after it. */
+	if (!output_check(j->target, o->force))
+		return false;
+	if (!import(j))
+		return false;
+	return output_open(&j->out, j->target, flags, j->in.mode);
+}
+
+static void pack_one(const struct options *o, const char *file)
+{
+	struct job j = {
+		.o = o, .model = { .fd = -1 }, .start = units_now()
+	};
+
+	if (!input_open(&j.in, file, true))
+		return;
+	if (!o->opaque && input_is_archive(&j.in))
+		msg_error(file, "is a kvarc archive already; "
+		          "--opaque packs it all the same");
+	else if (open_target(&j)) {
+		if (pack(&j)) {
+			report(&j);
+			if (o->remove)
+				remove_source(&j.in);
+		}
+	}
+	kvarc_import_close(&j.im);
+	free(j.target);
+	input_close(&j.model);
+	input_close(&j.in);
+}
+
+void cmd_pack(const struct options *o)
+{
+	if (!paths_check_operands(o))
+		return;
+	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
+		msg_error(NULL, "pack: --rm needs named files on both sides");
+		return;
+	}
+	for (size_t i = 0; i < o->n_files; i++)
+		pack_one(o, o->files[i]);
+}

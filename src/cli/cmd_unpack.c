@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_unpack.c - kvarc unpack: the packed files, or tensors, out of archives */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "damage_report.h"
+#include "items.h"
+#include "json_out.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "progress.h"
+#include "ranges.h"
+#include "units.h"
+
+static void report(const struct options *o, const char *archive,
+                   const char *target, uint64_t bytes, double seconds,
+                   uint64_t damaged)
+{
+	char size[32], rate[32];
+
+	if (o->json) {
+		struct json j;
+		json_init(&j, stdout);
+		json_object(&j, NULL);
+		json_string(&j, "file", archive);
+		json_string(&j, "output", target);
+		json_u64(&j, "bytes", bytes);
+		json_u64(&j, "damaged_places", damaged);
+		json_number(&j, "seconds", seconds, 4);
+		json_end_object(&j);
+		json_line(&j);
+		return;
+	}
+	units_bytes(size, sizeof(size), bytes);
+	units_rate(rate, sizeof(rate), (double)bytes / seconds);
+	msg_note(archive, "%s -> %s, %s", size,
+	         strcmp(target, "-") == 0 ? "(stdout)" : target, rate);
+}
+
+/* Tells what salvage could not read; how many places. */
+static uint64_t tell_damage(kvarc_reader *r, const char *archive)
+{
+	struct damage_list list = { 0 };
+
+	kvarc_reader_damage(r, damage_collect, &list);
+	damage_show(archive, &list, false);
+	damage_free(&list);
+	if (list.n)
+		msg_warning(archive, "damaged in %zu place%s; what was lost is zero "
+		            "in the output", list.n, list.n == 1 ? "" : "s");
+	return list.n;
+}
+
+static void unpack_items(const struct options *o, struct input *in,
+                         kvarc_reader *r, kvarc_error *error)
+{
+	struct items s = { .o = o, .archive = in->name, .mode = in->mode };
+	kvarc_info info;
+	double start = units_now();
+	kvarc_ret ret;
+
+	if (!items_check(&s, r))
+		return;
+	progress_start(in->name, KVARC_UNKNOWN);
+	ret = kvarc_unpack(r, items_open, &s);
+	progress_stop();
+	if (ret == KVARC_OPTIONS && s.n == 0) {
+		kvarc_item item;
+		if (kvarc_reader_item(r, 0, &item) == KVARC_END)
+			msg_error(in->name, "holds tensors but no file; use "
+			          "--to safetensors");
+		else
+			library_error(in->name, ret, error, in, NULL);
+	} else if (ret != KVARC_OK) {
+		if (!s.failed)
+			library_error(in->name, ret, error, in,
+			              items_failed_output(&s));
+	} else {
+		uint64_t bytes = 0, damaged = 0;
+		if (o->salvage)
+			damaged = tell_damage(r, in->name);
+		for (size_t i = 0; i < s.n; i++)
+			bytes += s.list[i]->bytes;
+		if (items_commit(&s)) {
+			if (kvarc_reader_get_info(r, &info) == KVARC_OK)
+				library_warn_state(in->name, &info,
+				                   kvarc_reader_tokens(r, 0));
+			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output,
+			       bytes, units_now() - start, damaged);
+		}
+	}
+	items_free(&s);
+}
+
+/* Where the tensors go. */
+static char *export_target(const struct options *o, const char *archive)
+{
+	char *name, *folder, *path;
+
+	if (paths_to_stdout(o))
+		return strdup("-");
+	if (o->output && !paths_is_folder(o->output))
+		return strdup(o->output);
+	name = paths_stem(archive, ".safetensors");
+	folder = o->output ? strdup(o->output) : paths_folder(archive);
+	path = name && folder ? paths_join(folder, name) : NULL;
+	free(name);
+	free(folder);
+	return path;
+}
+
+static void export_tensors(const struct options *o, struct input *in,
+                           kvarc_reader *r, kvarc_error *error)
+{
+	char *target = export_target(o, in->name);
+	double start = units_now();
+	struct output out;
+	kvarc_range range;
+	kvarc_sink sink;
+	kvarc_ret ret;
+
+	if (!target) {
+		msg_error(NULL, "out of memory");
+		return;
+	}
+	if (ranges_from_options(o, in->name, r, &range) &&
+	    output_open(&out, target,
+	                OUTPUT_RANDOM | (o->force ? OUTPUT_FORCE : 0), in->mode)) {
+		sink = output_sink(&out);
+		progress_start(in->name, KVARC_UNKNOWN);
+		ret = kvarc_export_safetensors(r, &range, &sink);
+		progress_stop();
+		if (ret != KVARC_OK) {
+			library_error(in->name, ret, error, in, &out);
+			output_abort(&out);
+		} else {
+			uint64_t damaged = o->salvage ? tell_damage(r, in->name) : 0;
+			uint64_t bytes = out.size;
+			if (output_commit(&out))
+				report(o, in->name, target, bytes,
+				       units_now() - start, damaged);
+		}
+	}
+	free(target);
+}
+
+static void unpack_one(const struct options *o, const char *file)
+{
+	struct input in;
+	kvarc_error error;
+	kvarc_reader *r;
+
+	if (!input_open(&in, file, o->salvage || o->to))
+		return;
+	r = library_open(o, &in, o->salvage ? KVARC_READ_SALVAGE : 0, &error);
+	if (r) {
+		if (o->to)
+			export_tensors(o, &in, r, &error);
+		else
+			unpack_items(o, &in, r, &error);
+	}
+	kvarc_reader_close(&r);
+	input_close(&in);
+}
+
+void cmd_unpack(const struct options *o)
+{
+	if (!paths_check_operands(o))
+		return;
+	if (o->range_given && !o->to) {
+		msg_error(NULL, "unpack: --layers, --tokens and --track need --to "
+		          "safetensors; 'kvarc cut' makes a smaller archive");
+		return;
+	}
+	for (size_t i = 0; i < o->n_files; i++)
+		unpack_one(o, o->files[i]);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* describe.h - the lines and JSON members that list and info share */
+#ifndef KVARC_CLI_DESCRIBE_H
+#define KVARC_CLI_DESCRIBE_H
+
+#include "json_out.h"
+#include "kvarc.h"
+#include "shape.h"
+
+/* What it is, from where, how many tokens, sizes, state. */
+void describe_head(const char *file, const struct shape *s, kvarc_reader *r);
+/* Members of an object that is open. */
+void describe_json(struct json *j, const char *file, const struct shape *s,
+                   kvarc_reader *r);
+/* Channels of a head as a model counts them, also of a block type's plane. */
+uint32_t describe_channels(const kvarc_tensor *t);
+/* "half-split pairs, 64 channels, theta 100000" */
+void describe_rope(char *out, size_t size, const kvarc_rope *rope);
+
+#endif

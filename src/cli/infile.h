@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* infile.h - files and standard input as sources of the library */
+#ifndef KVARC_CLI_INFILE_H
+#define KVARC_CLI_INFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "kvarc.h"
+
+struct input {
+	const char *name; /* as on the command line */
+	int fd;
+	int error;        /* errno of a read that failed */
+	bool is_stdin;
+	bool seekable;
+	mode_t mode;      /* permission bits, for what is made from it */
+	uint64_t base;    /* offset of its first byte */
+	uint64_t size;    /* KVARC_UNKNOWN when not seekable */
+	uint64_t position;
+};
+
+/*
+ * Opens a file, "-" for standard input. With seek a pipe is first copied to an
+ * unlinked temporary file. On failure a message was shown and nothing is open.
+ */
+bool input_open(struct input *in, const char *name, bool seek);
+void input_close(struct input *in);
+/* in must stay where it is while the source is in use. */
+kvarc_source input_source(struct input *in);
+/* Whether the file starts like an archive; needs a seekable input. */
+bool input_is_archive(struct input *in);
+
+/* An open file in TMPDIR, /var/tmp or /tmp that has no name; -1: errno is set. */
+int input_temporary(void);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* items.c - the files that an archive gives back, in places that are safe */
+#include "items.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "message.h"
+#include "paths.h"
+
+static bool into_folder(const struct items *s)
+{
+	return s->o->output && strcmp(s->o->output, "-") != 0 &&
+	       paths_is_folder(s->o->output);
+}
+
+/* All files stay open until all are complete. */
+static void allow_many_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+bool items_check(struct items *s, kvarc_reader *r)
+{
+	kvarc_item item;
+	size_t n = 0;
+
+	while (kvarc_reader_item(r, n, &item) == KVARC_OK) {
+		if (into_folder(s) && item.name[0] && !paths_safe_path(item.name)) {
+			msg_error(s->archive, "holds a file with the unsafe name "
+			          "'%s'; give a name with -o FILE", item.name);
+			return false;
+		}
+		n++;
+	}
+	if (n > 1 && !into_folder(s)) {
+		msg_error(s->archive, "holds %zu files; give a folder for them, "
+		          "-o FOLDER/", n);
+		return false;
+	}
+	if (n > 64)
+		allow_many_files();
+	return true;
+}
+
+/* Opens the folder of a path below dirfd, making what is missing and following
+ * no links; path is cut into components on the way. -1: errno is set. */
+static int walk(int dirfd, char *path, char **last)
+{
+	int fd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
+	char *slash;
+
+	while (fd >= 0 && (slash = strchr(path, '/')) != NULL) {
+		int next;
+
+		*slash = '\0';
+		if (mkdirat(fd, path, 0777) != 0 && errno != EEXIST)
+			next = -1;
+		else
+			next = openat(fd, path, O_RDONLY | O_DIRECTORY |
+			              O_NOFOLLOW | O_CLOEXEC);
+		int error = errno;
+		close(fd);
+		errno = error;
+		fd = next;
+		path = slash + 1;
+	}
+	*last = path;
+	return fd;
+}
+
+static bool open_in_folder(struct items *s, struct item *it, const char *name)
+{
+	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
+	char *copy = strdup(name), *last = NULL;
+	int top = -1, fd = -1;
+	bool ok = false;
+
+	it->path = paths_join(s->o->output, name);
+	if (copy && it->path) {
+		if (mkdir(s->o->output, 0777) == 0 || errno == EEXIST)
+			top = open(s->o->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (top >= 0)
+			fd = walk(top, copy, &last);
+		if (fd >= 0)
+			ok = output_open_at(&it->out, fd, last, it->path, flags,
+			                    s->mode);
+		else
+			msg_error(it->path, "cannot make its folder: %s",
+			          errno == ELOOP || errno == ENOTDIR ?
+			          "there is a file or a link of that name" :
+			          strerror(errno));
+	} else {
+		msg_error(NULL, "out of memory");
+	}
+	if (fd >= 0)
+		close(fd);
+	if (top >= 0)
+		close(top);
+	free(copy);
+	return ok;
+}
+
+/* The base name that the archive remembers, if it is safe, in the folder of the
+ * archive; else the name of the archive without its ending. */
+static char *default_path(const struct items *s, const char *name)
+{
+	const char *base = paths_base(name);
+	char *folder = paths_folder(s->archive), *path;
+
+	if (!folder)
+		return NULL;
+	if (paths_safe_name(base)) {
+		path = paths_join(folder, base);
+	} else {
+		char *stem = paths_stem(s->archive, "");
+		path = stem ? paths_join(folder, stem) : NULL;
+		free(stem);
+	}
+	free(folder);
+	return path;
+}
+
+static bool open_named(struct items *s, struct item *it, const char *name)
+{
+	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
+
+	if (paths_to_stdout(s->o))
+		it->path = strdup("-");
+	else if (s->o->output)
+		it->path = strdup(s->o->output);
+	else
+		it->path = default_path(s, name);
+	if (!it->path) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	return output_open(&it->out, it->path, flags, s->mode);
+}
+
+static bool add_item(struct items *s, const kvarc_item *item,
+                     kvarc_sink *sink)
+{
+	struct item **list = realloc(s->list, (s->n + 1) * sizeof(*list));
+	struct item *it = calloc(1, sizeof(*it));
+	char *stem = NULL;
+	const char *name = item->name;
+
+	if (list)
+		s->list = list;
+	if (!list || !it) {
+		free(it);
+		msg_error(NULL, "out of memory");
+		s->failed = true;
+		return false;
+	}
+	s->list[s->n++] = it;
+	it->bytes = item->bytes;
+	if (into_folder(s)) {
+		if (!name[0])
+			name = stem = paths_stem(paths_base(s->archive), "");
+		it->open = name && open_in_folder(s, it, name);
+	} else {
+		it->open = open_named(s, it, name);
+	}
+	free(stem);
+	if (!it->open) {
+		s->failed = true;
+		return false;
+	}
+	*sink = output_sink(&it->out);
+	return true;
+}
+
+int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
+{
+	struct items *s = opaque;
+
+	/* Salvage: the frame that told about this file is lost. */
+	if (item->kind == 0) {
+		msg_warning(s->archive, "nothing is left of its file %zu",
+		            item->index);
+		return 1;
+	}
+	return add_item(s, item, sink) ? 0 : -1;
+}
+
+const struct output *items_failed_output(const struct items *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->list[i]->open && s->list[i]->out.error)
+			return &s->list[i]->out;
+	}
+	return NULL;
+}
+
+bool items_commit(struct items *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct item *it = s->list[i];
+
+		if (!output_truncate(&it->out, it->bytes))
+			return false;
+		it->open = false;
+		if (!output_commit(&it->out))
+			return false;
+	}
+	return true;
+}
+
+void items_free(struct items *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->list[i]->open)
+			output_abort(&s->list[i]->out);
+		free(s->list[i]->path);
+		free(s->list[i]);
+	}
+	free(s->list);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* library.c - options for the library, and its errors as messages */
+#include "library.h"
+
+#include <string.h>
+
+#include "message.h"
+#include "progress.h"
+#include "units.h"
+
+void library_common(const struct options *o, kvarc_common *c,
+                    kvarc_error *error)
+{
+	memset(c, 0, sizeof(*c));
+	memset(error, 0, sizeof(*error));
+	error->offset = error->frame = KVARC_UNKNOWN;
+	c->error = error;
+	c->memlimit = o->memlimit;
+	c->threads = o->threads;
+	c->isa_mask = o->isa_mask;
+	c->progress = progress_update;
+}
+
+/*
+ * The library says what is wrong and where, and what to do in its own words;
+ * this adds the words of the command line.
+ */
+static const char *in_our_words(kvarc_ret ret, const char *text)
+{
+	switch (ret) {
+	case KVARC_MEM:
+		return "; end other programs, or use fewer threads (-T 1)";
+	case KVARC_MEMLIMIT:
+		return strstr(text, "raise") ? " with -M, for example -M 1G" :
+			"; raise the limit with -M, for example -M 1G";
+	case KVARC_FORMAT:
+		return "; 'kvarc pack' makes archives";
+	case KVARC_DATA:
+		return strstr(text, "salvage") ? ": 'kvarc unpack --salvage'" : "";
+	case KVARC_OPTIONS:
+		return strstr(text, "can seek") ? "; save it as a file first" : "";
+	default:
+		return "";
+	}
+}
+
+void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
+                   const struct input *in, const struct output *out)
+{
+	const char *text = error && error->text[0] ? error->text :
+		kvarc_strerror(ret);
+
+	if (out && out->error)
+		output_report(out);
+	else if (in && in->error)
+		msg_error(in->name, "cannot read: %s", strerror(in->error));
+	else
+		msg_error(file, "%s%s", text, in_our_words(ret, text));
+}
+
+kvarc_reader *library_open(const struct options *o, struct input *in,
+                           unsigned flags, kvarc_error *error)
+{
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = input_source(in);
+	kvarc_reader *r = NULL;
+	kvarc_ret ret;
+
+	library_common(o, &ro.common, error);
+	ro.flags = flags;
+	ret = kvarc_reader_open(&r, &source, &ro);
+	if (ret != KVARC_OK)
+		library_error(in->name, ret, error, in, NULL);
+	return r;
+}
+
+const char *library_state_name(kvarc_state state)
+{
+	switch (state) {
+	case KVARC_STATE_CLOSED: return "closed";
+	case KVARC_STATE_OPEN: return "open";
+	case KVARC_STATE_CUT: return "cut";
+	case KVARC_STATE_DAMAGED: return "damaged";
+	default: return "unknown";
+	}
+}
+
+void library_warn_state(const char *file, const kvarc_info *info,
+                        uint64_t tokens)
+{
+	char n[32], dropped[32];
+
+	units_count(n, tokens);
+	units_bytes(dropped, sizeof(dropped), info->dropped_bytes);
+	if (info->state == KVARC_STATE_OPEN)
+		msg_warning(file, "the archive was not closed; all %s tokens up to "
+		            "its last commit are here", n);
+	else if (info->state == KVARC_STATE_CUT)
+		msg_warning(file, "the archive was cut; the %s tokens up to its last "
+		            "commit are here, %s after it are dropped", n, dropped);
+}
+
+const char *library_codec_name(unsigned codec)
+{
+	/* spec 7 */
+	static const char *const names[] = {
+		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes"
+	};
+
+	return codec < sizeof(names) / sizeof(names[0]) ? names[codec] : "?";
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* main.c - the kvarc command: parse, run a verb, end with its status */
+#include "message.h"
+#include "options.h"
+#include "signals.h"
+
+int main(int argc, char **argv)
+{
+	struct options o;
+	int ret = options_parse(&o, argc, argv);
+
+	if (ret == 0) {
+		msg_init(o.verbosity);
+		signals_init();
+		o.verb->run(&o);
+	}
+	options_free(&o);
+	msg_finish();
+	return msg_status();
+}

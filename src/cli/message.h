@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* message.h - lines for people on stderr, and the exit status they imply */
+#ifndef KVARC_CLI_MESSAGE_H
+#define KVARC_CLI_MESSAGE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_WARNING = 2 };
+
+/* level: -1 quiet (errors only), 0 normal, 1 and above verbose. */
+void msg_init(int level);
+int msg_level(void);
+
+/*
+ * "kvarc: FILE: text" on stderr. file may be NULL. An error makes the exit
+ * status 1, a warning 2 unless it is 1 already.
+ */
+void msg_error(const char *file, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void msg_warning(const char *file, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* "FILE: text", shown on a terminal unless -q, elsewhere only with -v. */
+void msg_note(const char *file, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+int msg_status(void);
+
+/* "-" is shown as "(stdin)". */
+const char *msg_name(const char *file);
+
+/* Writes text that came from a file: control characters become \xNN, so that
+ * an archive cannot talk to the terminal. */
+void msg_put_safe(FILE *f, const char *text);
+
+/* Flushes stdout, so that a message that follows comes after it. */
+void msg_flush(void);
+/* Closes stdout and says so if anything that was printed got lost. */
+void msg_finish(void);
+
+#endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* options.c - parses the command line by the table in option_table.c */
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvarc.h"
+#include "message.h"
+#include "nearest.h"
+#include "option_ids.h"
+#include "units.h"
+
+const struct verb *options_verb(const char *name)
+{
+	for (const struct verb *v = options_verbs; v->name; v++) {
+		if (strcmp(v->name, name) == 0)
+			return v;
+	}
+	return NULL;
+}
+
+const char *options_nearest_verb(const char *name)
+{
+	struct nearest n;
+
+	nearest_init(&n, name);
+	for (const struct verb *v = options_verbs; v->name; v++)
+		nearest_try(&n, v->name);
+	return nearest_result(&n);
+}
+
+static int unknown_option(const struct verb *verb, const char *shown,
+                          const char *name)
+{
+	struct nearest n;
+	const char *near;
+
+	nearest_init(&n, name);
+	for (const struct option_row *r = options_rows; r->name; r++) {
+		if (strcmp(r->name, name) == 0) {
+			const struct verb *v = options_verbs;
+			while (!(v->bit & r->verbs))
+				v++;
+			msg_error(NULL, "%s: option '--%s' belongs to 'kvarc %s'; "
+			          "see 'kvarc %s --help'",
+			          verb->name, name, v->name, verb->name);
+			return -1;
+		}
+		if (r->verbs & verb->bit)
+			nearest_try(&n, r->name);
+	}
+	near = nearest_result(&n);
+	if (near)
+		msg_error(NULL, "%s: unknown option '%s'; did you mean '--%s'?",
+		          verb->name, shown, near);
+	else
+		msg_error(NULL, "%s: unknown option '%s'; see 'kvarc %s --help'",
+		          verb->name, shown, verb->name);
+	return -1;
+}
+
+static int bad_value(const struct options *o, const struct option_row *r,
+                     const char *value, const char *wanted)
+{
+	msg_error(NULL, "%s: '%s' is not a value for --%s; give %s",
+	          o->verb->name, value, r->name, wanted);
+	return -1;
+}
+
+static int set_level(struct options *o, const struct option_row *r,
+                     const char *value)
+{
+	uint64_t n;
+
+	if (!units_parse_u64(value, 9, &n))
+		return bad_value(o, r, value, "a level, 0 or 1");
+	if (n > KVARC_LEVEL_MAX) {
+		msg_error(NULL, "level %d is not in kvarc %s: levels 2 and 3 will need "
+		          "a trained profile of the model, 4 to 9 the model itself; "
+		          "use -0 (fast) or -1 (small)", (int)n, kvarc_version());
+		return -1;
+	}
+	o->level = (int)n;
+	o->level_given = true;
+	return 0;
+}
+
+static int set_threads(struct options *o, const struct option_row *r,
+                       const char *value)
+{
+	uint64_t n;
+
+	if (!units_parse_u64(value, 1024, &n))
+		return bad_value(o, r, value, "a number up to 1024, 0 for all cores");
+	if (n == 0) {
+		long cores = sysconf(_SC_NPROCESSORS_ONLN);
+		n = cores > 1 ? (uint64_t)cores : 1;
+	}
+	o->threads = (unsigned)n;
+	o->threads_given = true;
+	return 0;
+}
+
+static int set_memory(struct options *o, const struct option_row *r,
+                      const char *value)
+{
+	if (!units_parse_size(value, &o->memlimit) || o->memlimit == 0)
+		return bad_value(o, r, value, "a size such as 64M or 1G");
+	return 0;
+}
+
+static int set_isa(struct options *o, const struct option_row *r,
+                   const char *value)
+{
+	static const struct { const char *name; uint32_t bit; } sets[] = {
+		{ "scalar", KVARC_ISA_SCALAR }, { "avx2", KVARC_ISA_AVX2 },
+		{ "avx512", KVARC_ISA_AVX512 }, { "neon", KVARC_ISA_NEON },
+	};
+
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+		if (strcmp(sets[i].name, value) != 0)
+			continue;
+		if (!(kvarc_isa_available() & sets[i].bit)) {
+			msg_error(NULL, "%s: this build on this processor has no "
+			          "%s kernels; leave --isa out to use '%s'",
+			          o->verb->name, value,
+			          kvarc_isa_name(KVARC_ISA_ALL));
+			return -1;
+		}
+		o->isa_mask = sets[i].bit;
+		return 0;
+	}
+	return bad_value(o, r, value, "scalar, avx2, avx512 or neon");
+}
+
+static int set_range(struct options *o, const struct option_row *r,
+                     const char *value, uint64_t *first, uint64_t *n)
+{
+	if (!units_parse_range(value, first, n))
+		return bad_value(o, r, value,
+		                 "A-B counted from 0, both included, or A, or A-");
+	o->range_given = true;
+	return 0;
+}
+
+static int set_number(struct options *o, const struct option_row *r,
+                      const char *value, uint64_t max, uint64_t *n)
+{
+	if (!units_parse_u64(value, max, n))
+		return bad_value(o, r, value, "a whole number in range");
+	return 0;
+}
+
+static int add_identity(struct options *o, const struct option_row *r,
+                        const char *value)
+{
+	const char **p;
+
+	if (!strchr(value, '=') || value[0] == '=')
+		return bad_value(o, r, value, "KEY=VALUE, as 'kvarc info' shows them");
+	p = realloc(o->identity, (o->n_identity + 1) * sizeof(*p));
+	if (!p) {
+		msg_error(NULL, "out of memory");
+		return -1;
+	}
+	o->identity = p;
+	o->identity[o->n_identity++] = value;
+	return 0;
+}
+
+static int set_to(struct options *o, const struct option_row *r,
+                  const char *value)
+{
+	if (strcmp(value, "safetensors") != 0)
+		return bad_value(o, r, value, "safetensors");
+	o->to = value;
+	return 0;
+}
+
+/* An option with an argument. */
+static int set_value(struct options *o, const struct option_row *r,
+                     const char *value)
+{
+	uint64_t n;
+
+	if (value[0] == '\0')
+		return bad_value(o, r, value, "something that is not empty");
+	switch (r->id) {
+	case OPT_OUTPUT: o->output = value; return 0;
+	case OPT_ROPE: o->rope = value; return 0;
+	case OPT_MODEL: o->model = value; return 0;
+	case OPT_KV_RULE: o->kv_rule = value; return 0;
+	case OPT_AXES: o->axes = value; return 0;
+	case OPT_PLOT: o->plot = value; return 0;
+	case OPT_TO: return set_to(o, r, value);
+	case OPT_LEVEL: return set_level(o, r, value);
+	case OPT_THREADS: return set_threads(o, r, value);
+	case OPT_MEMORY: return set_memory(o, r, value);
+	case OPT_ISA: return set_isa(o, r, value);
+	case OPT_IDENTITY: return add_identity(o, r, value);
+	case OPT_LAYERS:
+		if (set_range(o, r, value, &o->layer0, &o->n_layers) != 0)
+			return -1;
+		return o->layer0 > 65535 ?
+			bad_value(o, r, value, "layers up to 65535") : 0;
+	case OPT_TOKENS:
+		return set_range(o, r, value, &o->token0, &o->n_tokens);
+	case OPT_TRACK:
+		o->range_given = true;
+		return set_number(o, r, value, 4095, &o->track);
+	default: /* OPT_REPEAT */
+		if (set_number(o, r, value, 1000, &n) != 0)
+			return -1;
+		o->repeat = n ? (unsigned)n : 1;
+		return 0;
+	}
+}
+
+static void set_flag(struct options *o, int id)
+{
+	switch (id) {
+	case OPT_STDOUT: o->output = "-"; break;
+	case OPT_FORCE: o->force = true; break;
+	case OPT_KEEP: o->keep = true; break;
+	case OPT_RM: o->remove = true; break;
+	case OPT_QUIET: o->verbosity = -1; break;
+	case OPT_VERBOSE: o->verbosity++; break;
+	case OPT_JSON: o->json = true; break;
+	case OPT_OPAQUE: o->opaque = true; break;
+	case OPT_VERIFY: o->verify = true; break;
+	case OPT_STREAMABLE: o->streamable = true; break;
+	case OPT_SALVAGE: o->salvage = true; break;
+	default: break;
+	}
+}
+
+/* "--name", "--name=value", "--name value" at argv[*i]. */
+static int long_option(struct options *o, int argc, char **argv, int *i)
+{
+	const char *text = argv[*i], *equal = strchr(text, '=');
+	size_t len = equal ? (size_t)(equal - text) - 2 : strlen(text) - 2;
+	const struct option_row *r = options_rows;
+	char name[64];
+
+	if (len >= sizeof(name))
+		len = sizeof(name) - 1;
+	memcpy(name, text + 2, len);
+	name[len] = '\0';
+	while (r->name && !(strcmp(r->name, name) == 0 &&
+	                    (r->verbs & o->verb->bit)))
+		r++;
+	if (!r->name) {
+		char shown[72];
+		snprintf(shown, sizeof(shown), "--%s", name);
+		return unknown_option(o->verb, shown, name);
+	}
+	if (r->id == OPT_HELP) {
+		help_verb(o->verb);
+		return 1;
+	}
+	if (!r->arg) {
+		if (equal) {
+			msg_error(NULL, "%s: option '--%s' takes no value",
+			          o->verb->name, name);
+			return -1;
+		}
+		set_flag(o, r->id);
+		return 0;
+	}
+	if (equal)
+		return set_value(o, r, equal + 1);
+	if (*i + 1 >= argc) {
+		msg_error(NULL, "%s: option '--%s' needs a value: --%s %s",
+		          o->verb->name, name, name, r->arg);
+		return -1;
+	}
+	return set_value(o, r, argv[++*i]);
+}
+
+/* "-kvT4", "-T 4" at argv[*i]. */
+static int short_options(struct options *o, int argc, char **argv, int *i)
+{
+	for (const char *p = argv[*i] + 1; *p; p++) {
+		const struct option_row *r = options_rows;
+		char digit[2] = { *p, '\0' };
+		bool is_level = *p >= '0' && *p <= '9';
+
+		while (r->name && !((is_level ? r->id == OPT_LEVEL :
+		                     r->letter == *p) &&
+		                    (r->verbs & o->verb->bit)))
+			r++;
+		if (!r->name) {
+			msg_error(NULL, "%s: unknown option '-%c'; see 'kvarc %s --help'",
+			          o->verb->name, *p, o->verb->name);
+			return -1;
+		}
+		if (r->id == OPT_HELP) {
+			help_verb(o->verb);
+			return 1;
+		}
+		if (is_level) {
+			if (set_level(o, r, digit) != 0)
+				return -1;
+		} else if (!r->arg) {
+			set_flag(o, r->id);
+		} else if (p[1]) {
+			return set_value(o, r, p + 1);
+		} else if (*i + 1 >= argc) {
+			msg_error(NULL, "%s: option '-%c' needs a value: -%c %s",
+			          o->verb->name, *p, *p, r->arg);
+			return -1;
+		} else {
+			return set_value(o, r, argv[++*i]);
+		}
+	}
+	return 0;
+}
+
+/* Options that stand in the place of a verb. */
+static int without_verb(int argc, char **argv)
+{
+	const char *text = argv[1];
+	const char *near;
+
+	if (strcmp(text, "--version") == 0 || strcmp(text, "-V") == 0) {
+		printf("kvarc %s (format %d.%d, kernels: %s)\n", kvarc_version(),
+		       KVARC_FORMAT_MAJOR, KVARC_FORMAT_MINOR,
+		       kvarc_isa_name(KVARC_ISA_ALL));
+		return 1;
+	}
+	if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
+		help_overview();
+		return 1;
+	}
+	if (strcmp(text, "--option-table") == 0) {
+		completions_print_table();
+		return 1;
+	}
+	if (strcmp(text, "--completions") == 0) {
+		if (argc == 3 && completions_print(argv[2]))
+			return 1;
+		msg_error(NULL, "--completions needs a shell: bash, zsh or fish");
+		return -1;
+	}
+	if (text[0] == '-') {
+		msg_error(NULL, "'%s' stands where a verb belongs; "
+		          "try 'kvarc pack %s ...' or 'kvarc help'", text, text);
+		return -1;
+	}
+	near = options_nearest_verb(text);
+	if (near)
+		msg_error(NULL, "unknown verb '%s'; did you mean 'kvarc %s'?",
+		          text, near);
+	else if (access(text, F_OK) == 0)
+		msg_error(NULL, "'%s' stands where a verb belongs; "
+		          "did you mean 'kvarc pack %s'?", text, text);
+	else
+		msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", text);
+	return -1;
+}
+
+static void set_defaults(struct options *o)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	memset(o, 0, sizeof(*o));
+	o->level = KVARC_LEVEL_DEFAULT;
+	/* More than four seldom pays for itself in memory. */
+	o->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
+	o->repeat = 5;
+	o->n_layers = UINT64_MAX;
+	o->n_tokens = UINT64_MAX;
+}
+
+int options_parse(struct options *o, int argc, char **argv)
+{
+	bool only_files = false;
+
+	set_defaults(o);
+	if (argc < 2) {
+		msg_error(NULL, "a verb is missing; see 'kvarc help'");
+		return -1;
+	}
+	o->verb = options_verb(argv[1]);
+	if (!o->verb)
+		return without_verb(argc, argv);
+	o->files = calloc((size_t)argc, sizeof(*o->files));
+	if (!o->files) {
+		msg_error(NULL, "out of memory");
+		return -1;
+	}
+	for (int i = 2; i < argc; i++) {
+		const char *text = argv[i];
+		int ret = 0;
+
+		if (only_files || text[0] != '-' || text[1] == '\0') {
+			if (text[0] == '\0') {
+				msg_error(NULL, "%s: a file name is empty",
+				          o->verb->name);
+				return -1;
+			}
+			o->files[o->n_files++] = argv[i];
+		} else if (strcmp(text, "--") == 0) {
+			only_files = true;
+		} else if (text[1] == '-') {
+			ret = long_option(o, argc, argv, &i);
+		} else {
+			ret = short_options(o, argc, argv, &i);
+		}
+		if (ret != 0)
+			return ret;
+	}
+	return 0;
+}
+
+void options_free(struct options *o)
+{
+	free(o->files);
+	free(o->identity);
+}

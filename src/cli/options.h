@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* options.h - the verbs, the one table of options, and their parser */
+#ifndef KVARC_CLI_OPTIONS_H
+#define KVARC_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	VERB_PACK = 0x1, VERB_UNPACK = 0x2, VERB_TEST = 0x4, VERB_LIST = 0x8,
+	VERB_INFO = 0x10, VERB_CUT = 0x20, VERB_BENCH = 0x40, VERB_HELP = 0x80,
+	VERB_ALL = 0x7f
+};
+
+/* What the command line said. Strings belong to argv. */
+struct options {
+	const struct verb *verb;
+	char **files;
+	size_t n_files;
+	const char *output; /* -o; "-" after -c */
+	const char *rope, *model, *kv_rule, *axes, *to, *plot;
+	const char **identity; /* "key=value" */
+	size_t n_identity;
+	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
+	uint32_t isa_mask;
+	unsigned threads, repeat;
+	int level, verbosity;
+	bool level_given, threads_given, range_given;
+	bool force, keep, remove, json, opaque, verify, streamable, salvage;
+};
+
+struct verb {
+	const char *name;
+	unsigned bit;
+	const char *operands;
+	const char *summary;
+	const char *examples; /* lines, for --help */
+	void (*run)(const struct options *o);
+};
+
+/* How completions fill the argument of an option. */
+enum arg_kind { ARG_NONE, ARG_FILE, ARG_VALUE, ARG_CHOICE };
+
+struct option_row {
+	int id;
+	char letter; /* 0: none */
+	const char *name;
+	const char *arg; /* name of the argument, NULL: none */
+	enum arg_kind arg_kind;
+	const char *choices; /* separated by blanks, for ARG_CHOICE */
+	unsigned verbs;
+	const char *help;
+};
+
+/* End with a row whose name is NULL. */
+extern const struct verb options_verbs[];
+extern const struct option_row options_rows[];
+
+/*
+ * Parses argv[1..]. 0: go on; 1: all done (help, version, completions);
+ * -1: wrong, a message was shown.
+ */
+int options_parse(struct options *o, int argc, char **argv);
+void options_free(struct options *o);
+
+const struct verb *options_verb(const char *name);
+/* The name of the verb that is closest, NULL when none is close. */
+const char *options_nearest_verb(const char *name);
+
+/* help.c */
+void help_overview(void);
+void help_verb(const struct verb *verb);
+/* completions.c; false: unknown shell. */
+bool completions_print(const char *shell);
+/* One line an option: verb, letter, name, argument; for tests of the manual. */
+void completions_print_table(void);
+
+#endif

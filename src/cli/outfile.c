@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* outfile.c - files that appear complete under their name, or not at all */
+#include "outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "infile.h"
+#include "message.h"
+#include "signals.h"
+
+/* NAME_MAX everywhere that matters. */
+enum { LONGEST_NAME = 255, TRIES = 100 };
+
+static const char *advice(int error)
+{
+	switch (error) {
+	case ENOSPC: return "; free some space, or choose another place with -o";
+	case EDQUOT: return "; your quota is used up";
+	case EFBIG: return "; a file size limit is set (ulimit -f)";
+	case EROFS:
+	case EACCES: return "; choose another place with -o";
+	default: return "";
+	}
+}
+
+void output_report(const struct output *out)
+{
+	if (out->error == EEXIST) {
+		msg_error(out->name, "exists already; use -f to overwrite it");
+		return;
+	}
+	msg_error(out->name, "cannot write: %s%s", strerror(out->error),
+	          advice(out->error));
+}
+
+static bool fail(struct output *out, int error)
+{
+	out->error = error;
+	output_report(out);
+	output_abort(out);
+	return false;
+}
+
+bool output_check(const char *path, bool force)
+{
+	struct stat st;
+
+	if (force || strcmp(path, "-") == 0 || lstat(path, &st) != 0)
+		return true;
+	/* A device or a pipe is written to, not replaced. */
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return true;
+	msg_error(path, "exists already; use -f to overwrite it");
+	return false;
+}
+
+/* ".NAME.kvarc-1a2b3c4d", cut to what a folder can hold. */
+static char *temporary_name(const char *base, unsigned attempt)
+{
+	struct timespec t;
+	size_t keep = strlen(base);
+	char *name = malloc(LONGEST_NAME + 1);
+
+	if (!name)
+		return NULL;
+	if (keep > LONGEST_NAME - 20)
+		keep = LONGEST_NAME - 20;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	snprintf(name, LONGEST_NAME + 1, ".%.*s.kvarc-%08" PRIx32, (int)keep, base,
+	         (uint32_t)(((uint64_t)t.tv_nsec << 12) ^
+	                    ((uint64_t)getpid() * 2654435761u) ^ attempt));
+	return name;
+}
+
+/* O_EXCL keeps us off files and links that someone else put there. */
+static bool make_temporary(struct output *out)
+{
+	int error = EEXIST;
+
+	for (unsigned i = 0; i < TRIES && error == EEXIST; i++) {
+		char *name = temporary_name(out->base, i);
+
+		if (!name)
+			return fail(out, ENOMEM);
+		signals_hold();
+		out->fd = openat(out->dirfd, name, O_RDWR | O_CREAT | O_EXCL |
+		                 O_NOFOLLOW | O_CLOEXEC, 0600);
+		error = out->fd >= 0 ? 0 : errno;
+		if (error == 0 && !signals_remember(out->dirfd, name)) {
+			unlinkat(out->dirfd, name, 0);
+			error = ENOMEM;
+		}
+		if (error == 0)
+			out->temp = name;
+		signals_release();
+		if (error != 0)
+			free(name);
+	}
+	return error == 0 ? true : fail(out, error);
+}
+
+/* Splits path; opens its folder. */
+static bool open_folder(struct output *out, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
+
+	out->base = strdup(slash ? slash + 1 : path);
+	if (!out->base || (slash && !folder)) {
+		free(folder);
+		return fail(out, ENOMEM);
+	}
+	out->dirfd = open(folder ? folder : ".",
+	                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(folder);
+	return out->dirfd >= 0 ? true : fail(out, errno);
+}
+
+static bool open_stream(struct output *out, const char *path, bool random)
+{
+	int fd;
+
+	if (out->is_stdout) {
+		if (isatty(STDOUT_FILENO)) {
+			msg_error(NULL, "binary data is not written to a terminal; "
+			          "redirect standard output, or use -o FILE");
+			return false;
+		}
+		fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+	} else {
+		fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+	}
+	if (fd < 0)
+		return fail(out, errno);
+	out->direct = !random;
+	if (!random) {
+		out->fd = fd;
+		return true;
+	}
+	out->stream = fd;
+	out->fd = input_temporary();
+	return out->fd >= 0 ? true : fail(out, errno);
+}
+
+bool output_open(struct output *out, const char *path, unsigned flags,
+                 mode_t mode)
+{
+	bool random = flags & OUTPUT_RANDOM;
+	struct stat st;
+
+	memset(out, 0, sizeof(*out));
+	out->dirfd = out->fd = out->stream = -1;
+	out->is_stdout = strcmp(path, "-") == 0;
+	out->name = out->is_stdout ? "(stdout)" : path;
+	out->force = flags & OUTPUT_FORCE;
+	out->mode = mode;
+	if (out->is_stdout)
+		return open_stream(out, path, random);
+	if (stat(path, &st) == 0) {
+		if (S_ISDIR(st.st_mode))
+			return fail(out, EISDIR);
+		/* A device or a named pipe is written to, never replaced. */
+		if (!S_ISREG(st.st_mode))
+			return open_stream(out, path, random);
+	}
+	if (!output_check(path, out->force))
+		return false;
+	return open_folder(out, path) && make_temporary(out);
+}
+
+bool output_open_at(struct output *out, int dirfd, const char *base,
+                    const char *name, unsigned flags, mode_t mode)
+{
+	struct stat st;
+
+	memset(out, 0, sizeof(*out));
+	out->fd = out->stream = -1;
+	out->name = name;
+	out->force = flags & OUTPUT_FORCE;
+	out->mode = mode;
+	out->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
+	if (out->dirfd < 0)
+		return fail(out, errno);
+	if (!out->force && fstatat(dirfd, base, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return fail(out, EEXIST);
+	out->base = strdup(base);
+	return out->base ? make_temporary(out) : fail(out, ENOMEM);
+}
+
+static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+{
+	struct output *out = opaque;
+	const char *p = buf;
+
+	if (out->direct && offset != out->position) {
+		out->error = ESPIPE;
+		return -1;
+	}
+	while (bytes) {
+		ssize_t n = out->direct ? write(out->fd, p, bytes) :
+			pwrite(out->fd, p, bytes, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			out->error = n < 0 ? errno : EIO;
+			return -1;
+		}
+		p += n;
+		bytes -= (size_t)n;
+		offset += (uint64_t)n;
+		out->position = offset;
+	}
+	if (offset > out->size)
+		out->size = offset;
+	return 0;
+}
+
+kvarc_sink output_sink(struct output *out)
+{
+	kvarc_sink s = { write_at, NULL, out };
+
+	return s;
+}
+
+bool output_truncate(struct output *out, uint64_t size)
+{
+	if (out->direct || ftruncate(out->fd, (off_t)size) == 0)
+		return true;
+	out->error = errno;
+	output_report(out);
+	return false;
+}
+
+/* From the unlinked temporary file to the stream. */
+static int copy_out(struct output *out)
+{
+	enum { PIECE = 1 << 16 };
+	char *buf = malloc(PIECE);
+	struct output to = { .fd = out->stream, .direct = true };
+	ssize_t n = -1;
+	int error = buf ? 0 : ENOMEM;
+
+	while (error == 0 &&
+	       (n = pread(out->fd, buf, PIECE, (off_t)to.position)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			error = errno;
+		else if (write_at(&to, buf, (size_t)n, to.position) != 0)
+			error = to.error;
+	}
+	free(buf);
+	return error;
+}
+
+static int close_fd(int *fd)
+{
+	int error = *fd >= 0 && close(*fd) != 0 ? errno : 0;
+
+	*fd = -1;
+	return error == EINTR ? 0 : error;
+}
+
+/* Gives the file its name, without replacing another one unless forced. */
+static int publish(struct output *out)
+{
+	int error = 0;
+
+	if (out->force)
+		return renameat(out->dirfd, out->temp, out->dirfd, out->base) == 0 ?
+			0 : errno;
+	if (linkat(out->dirfd, out->temp, out->dirfd, out->base, 0) == 0) {
+		unlinkat(out->dirfd, out->temp, 0);
+		return 0;
+	}
+	error = errno;
+	if (error == EEXIST)
+		return error;
+	/* No hard links here: reserve the name, then rename over it. */
+	int fd = openat(out->dirfd, out->base,
+	                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return errno;
+	close(fd);
+	if (renameat(out->dirfd, out->temp, out->dirfd, out->base) == 0)
+		return 0;
+	error = errno;
+	unlinkat(out->dirfd, out->base, 0);
+	return error;
+}
+
+static int commit_file(struct output *out)
+{
+	mode_t mode = out->mode;
+	int error;
+
+	if (mode == 0) {
+		mode_t mask = umask(077);
+		umask(mask);
+		mode = 0666 & ~mask;
+	}
+	/* Not every file system has permissions. */
+	if (fchmod(out->fd, mode) != 0 && errno != EPERM && errno != ENOTSUP)
+		return errno;
+	if (fsync(out->fd) != 0 && errno != EINVAL)
+		return errno;
+	error = close_fd(&out->fd);
+	if (error)
+		return error;
+	signals_hold();
+	error = publish(out);
+	if (error == 0) {
+		signals_forget(out->temp);
+		free(out->temp);
+		out->temp = NULL;
+	}
+	signals_release();
+	if (error == 0 && fsync(out->dirfd) != 0 && errno != EINVAL &&
+	    errno != EACCES)
+		error = errno;
+	return error;
+}
+
+bool output_commit(struct output *out)
+{
+	int error;
+
+	if (out->temp) {
+		error = commit_file(out);
+	} else {
+		error = out->direct ? 0 : copy_out(out);
+		if (error == 0)
+			error = close_fd(out->direct ? &out->fd : &out->stream);
+	}
+	if (error)
+		return fail(out, error);
+	output_abort(out);
+	return true;
+}
+
+void output_abort(struct output *out)
+{
+	close_fd(&out->fd);
+	close_fd(&out->stream);
+	if (out->temp) {
+		signals_hold();
+		unlinkat(out->dirfd, out->temp, 0);
+		signals_forget(out->temp);
+		signals_release();
+		free(out->temp);
+		out->temp = NULL;
+	}
+	close_fd(&out->dirfd);
+	free(out->base);
+	out->base = NULL;
+}

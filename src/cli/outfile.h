@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* outfile.h - files that appear complete under their name, or not at all */
+#ifndef KVARC_CLI_OUTFILE_H
+#define KVARC_CLI_OUTFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "kvarc.h"
+
+/*
+ * A regular file is written under a temporary name (0600, O_EXCL) in its
+ * folder, then synchronised, closed and renamed. Standard output, pipes and
+ * devices are written as they are; what needs random access goes through an
+ * unlinked temporary file first.
+ */
+struct output {
+	const char *name;  /* for messages */
+	char *base;        /* last component */
+	char *temp;        /* NULL: there is no temporary name */
+	int dirfd, fd;     /* fd is where bytes go */
+	int stream;        /* the copy's target, -1: none */
+	int error;         /* errno of a write that failed */
+	bool force, direct, is_stdout;
+	mode_t mode;       /* of the finished file, 0: by the umask */
+	uint64_t position; /* of a direct stream */
+	uint64_t size;     /* end of the furthest write */
+};
+
+enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2 };
+
+/*
+ * Opens "-" or a path; OUTPUT_RANDOM: writes come at any offset. On failure a
+ * message was shown and nothing is left.
+ */
+bool output_open(struct output *out, const char *path, unsigned flags,
+                 mode_t mode);
+/* A file called base in a folder that is open; name is for messages and stays. */
+bool output_open_at(struct output *out, int dirfd, const char *base,
+                    const char *name, unsigned flags, mode_t mode);
+/* out must stay where it is while the sink is in use. */
+kvarc_sink output_sink(struct output *out);
+/* Makes the file exactly size bytes long. */
+bool output_truncate(struct output *out, uint64_t size);
+/* Finishes the file and frees. false: a message was shown, no file is left. */
+bool output_commit(struct output *out);
+/* Removes what there is and frees. */
+void output_abort(struct output *out);
+
+/* Shows the message that a failed write deserves. */
+void output_report(const struct output *out);
+
+/* false, with a message, when the file exists and may not be replaced. */
+bool output_check(const char *path, bool force);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* paths.c - which file is made from which */
+#include "paths.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "message.h"
+
+static const char ending[] = ".kva";
+
+bool paths_to_stdout(const struct options *o)
+{
+	if (o->output)
+		return strcmp(o->output, "-") == 0;
+	return o->n_files && strcmp(o->files[0], "-") == 0;
+}
+
+bool paths_is_folder(const char *path)
+{
+	struct stat st;
+	size_t n = strlen(path);
+
+	return (n && path[n - 1] == '/') ||
+	       (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+bool paths_check_reading(const struct options *o)
+{
+	size_t n_stdin = 0;
+
+	if (o->n_files == 0) {
+		msg_error(NULL, "%s: a file is missing; - stands for standard input",
+		          o->verb->name);
+		return false;
+	}
+	for (size_t i = 0; i < o->n_files; i++)
+		n_stdin += strcmp(o->files[i], "-") == 0;
+	if (n_stdin && o->n_files > 1) {
+		msg_error(NULL, "%s: - can only stand alone", o->verb->name);
+		return false;
+	}
+	return true;
+}
+
+bool paths_check_operands(const struct options *o)
+{
+	if (!paths_check_reading(o))
+		return false;
+	if (paths_to_stdout(o)) {
+		if (o->n_files > 1) {
+			msg_error(NULL, "%s: standard output takes one file; give "
+			          "one, or a folder with -o", o->verb->name);
+			return false;
+		}
+		if (o->json) {
+			msg_error(NULL, "%s: --json needs standard output for itself; "
+			          "use -o FILE", o->verb->name);
+			return false;
+		}
+	} else if (o->n_files > 1 && o->output && !paths_is_folder(o->output)) {
+		msg_error(o->output, "is not a folder, and several files cannot "
+		          "become one");
+		return false;
+	}
+	return true;
+}
+
+const char *paths_base(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+char *paths_folder(const char *file)
+{
+	return strndup(file, (size_t)(paths_base(file) - file));
+}
+
+char *paths_join(const char *folder, const char *name)
+{
+	size_t nf = folder ? strlen(folder) : 0, nn = strlen(name);
+	bool slash = nf && folder[nf - 1] != '/';
+	char *path = malloc(nf + slash + nn + 1);
+
+	if (!path)
+		return NULL;
+	if (nf)
+		memcpy(path, folder, nf);
+	if (slash)
+		path[nf] = '/';
+	memcpy(path + nf + slash, name, nn + 1);
+	return path;
+}
+
+static char *append(const char *a, size_t n, const char *b)
+{
+	char *s = malloc(n + strlen(b) + 1);
+
+	if (s) {
+		memcpy(s, a, n);
+		strcpy(s + n, b);
+	}
+	return s;
+}
+
+char *paths_pack_target(const char *file, const char *output)
+{
+	bool is_stdin = strcmp(file, "-") == 0;
+	char *name, *path;
+
+	if (!output)
+		return is_stdin ? strdup("-") : append(file, strlen(file), ending);
+	if (strcmp(output, "-") == 0 || !paths_is_folder(output))
+		return strdup(output);
+	file = is_stdin ? "stdin" : paths_base(file);
+	name = append(file, strlen(file), ending);
+	path = name ? paths_join(output, name) : NULL;
+	free(name);
+	return path;
+}
+
+char *paths_stem(const char *file, const char *new_ending)
+{
+	const char *base = paths_base(file);
+	size_t n = strlen(base), e = strlen(ending);
+	bool has = n > e && strcmp(base + n - e, ending) == 0;
+
+	if (strcmp(file, "-") == 0)
+		return append("stdin", 5, *new_ending ? new_ending : ".out");
+	if (!has && !*new_ending)
+		new_ending = ".out";
+	return append(base, has ? n - e : n, new_ending);
+}
+
+const char *paths_temporary_folder(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	if (tmp && tmp[0])
+		return tmp;
+	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
+}
+
+bool paths_safe_name(const char *name)
+{
+	size_t n = strlen(name);
+
+	if (n == 0 || n > 255 || strcmp(name, ".") == 0 ||
+	    strcmp(name, "..") == 0)
+		return false;
+	for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
+		if (*p < 0x20 || *p == 0x7f || *p == '/')
+			return false;
+	}
+	return true;
+}
+
+bool paths_safe_path(const char *path)
+{
+	char part[256];
+
+	while (*path) {
+		size_t n = strcspn(path, "/");
+		if (n >= sizeof(part))
+			return false;
+		memcpy(part, path, n);
+		part[n] = '\0';
+		if (!paths_safe_name(part))
+			return false;
+		path += n;
+		if (*path == '/' && *++path == '\0')
+			return false;
+	}
+	return true;
+}

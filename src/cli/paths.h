@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* paths.h - which file is made from which */
+#ifndef KVARC_CLI_PATHS_H
+#define KVARC_CLI_PATHS_H
+
+#include <stdbool.h>
+
+#include "options.h"
+
+/* At least one file, and standard input alone. */
+bool paths_check_reading(const struct options *o);
+/* Rules that pack, unpack and cut share; false: a message was shown. */
+bool paths_check_operands(const struct options *o);
+/* Whether the output goes to standard output. */
+bool paths_to_stdout(const struct options *o);
+/* Whether -o names a folder: it exists as one, or ends with a slash. */
+bool paths_is_folder(const char *path);
+
+/* Allocated; NULL when out of memory. "-" is standard output. */
+char *paths_pack_target(const char *file, const char *output);
+/* "a.kva" -> "a", "a.bin" -> "a.bin.out", with another ending when given. */
+char *paths_stem(const char *file, const char *ending);
+/* folder "/" name; NULL or "" folder: name. */
+char *paths_join(const char *folder, const char *name);
+/* Everything up to the last slash, "" for none; allocated. */
+char *paths_folder(const char *file);
+const char *paths_temporary_folder(void);
+
+/* A name from an archive that is safe as one path component. */
+bool paths_safe_name(const char *name);
+/* A relative path of safe components. */
+bool paths_safe_path(const char *path);
+/* What follows the last slash. */
+const char *paths_base(const char *path);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* progress.c - one moving line on stderr, only if that is a terminal */
+#include "progress.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "kvarc.h"
+#include "message.h"
+#include "units.h"
+
+/* Jobs that end sooner are not worth a line. */
+static const double first_after = 0.4, then_every = 0.1;
+
+static struct {
+	const char *label;
+	bool active, drawn;
+	double start, last;
+	uint64_t total;
+} bar;
+
+void progress_start(const char *label, uint64_t total)
+{
+	memset(&bar, 0, sizeof(bar));
+	if (msg_level() < 0 || !isatty(STDERR_FILENO))
+		return;
+	bar.label = msg_name(label);
+	bar.active = true;
+	bar.total = total;
+	bar.start = units_now();
+}
+
+static unsigned columns(void)
+{
+	struct winsize w;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col < 20)
+		return 80;
+	return w.ws_col;
+}
+
+static void put_bar(double part, unsigned width)
+{
+	unsigned filled = (unsigned)(part * width);
+
+	fputs(" [", stderr);
+	for (unsigned i = 0; i < width; i++)
+		putc(i < filled ? '=' : i == filled ? '>' : ' ', stderr);
+	putc(']', stderr);
+}
+
+static void draw(uint64_t done, uint64_t total, double seconds)
+{
+	char rate[32], label[32], tail[80];
+	unsigned width = columns();
+	double speed = seconds > 0 ? (double)done / seconds : 0;
+
+	units_rate(rate, sizeof(rate), speed);
+	units_short_name(label, sizeof(label), bar.label);
+	fputs("\r\033[K", stderr);
+	msg_put_safe(stderr, label);
+	if (total == KVARC_UNKNOWN || total == 0) {
+		char size[32];
+		units_bytes(size, sizeof(size), done);
+		fprintf(stderr, "  %s  %s", size, rate);
+	} else {
+		double part = (double)done / (double)total;
+		double left = speed > 0 ? (double)(total - done) / speed : 0;
+		int n = snprintf(tail, sizeof(tail),
+		                 " %5.1f %%  %s  ETA %u:%02u", 100 * part, rate,
+		                 (unsigned)(left / 60), (unsigned)left % 60);
+		unsigned used = (unsigned)strlen(label) + (unsigned)n + 5;
+		if (width > used + 8)
+			put_bar(part, width - used < 40 ? width - used : 40);
+		fputs(tail, stderr);
+	}
+	fflush(stderr);
+	bar.drawn = true;
+}
+
+int progress_update(void *opaque, uint64_t done, uint64_t total)
+{
+	double now;
+
+	(void)opaque;
+	if (!bar.active)
+		return 0;
+	now = units_now();
+	if (now - bar.start < first_after || now - bar.last < then_every)
+		return 0;
+	bar.last = now;
+	if (total == KVARC_UNKNOWN)
+		total = bar.total;
+	draw(done > total ? total : done, total, now - bar.start);
+	return 0;
+}
+
+void progress_clear(void)
+{
+	if (!bar.drawn)
+		return;
+	fputs("\r\033[K", stderr);
+	fflush(stderr);
+	bar.drawn = false;
+}
+
+void progress_stop(void)
+{
+	progress_clear();
+	bar.active = false;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* progress.h - one moving line on stderr, only if that is a terminal */
+#ifndef KVARC_CLI_PROGRESS_H
+#define KVARC_CLI_PROGRESS_H
+
+#include <stdint.h>
+
+/* Starts a line for a file; label lives until progress_stop. total is what to
+ * go by when the library does not know it, KVARC_UNKNOWN if nobody does. */
+void progress_start(const char *label, uint64_t total);
+/* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
+int progress_update(void *opaque, uint64_t done, uint64_t total);
+/* Removes the line if there is one. */
+void progress_clear(void);
+/* Removes the line and draws no more until the next start. */
+void progress_stop(void);
+
+#endif

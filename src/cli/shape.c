@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* shape.c - what an archive holds, layer by layer, and what that costs */
+#include "shape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "library.h"
+
+static unsigned cell_kind(const kvarc_tensor *t)
+{
+	switch (t->kind) {
+	case KVARC_KEY: case KVARC_CROSS_KEY: return SHAPE_KEY;
+	case KVARC_VALUE: case KVARC_CROSS_VALUE: return SHAPE_VALUE;
+	default: return SHAPE_OTHER;
+	}
+}
+
+const char *shape_kind_name(unsigned kind)
+{
+	static const char *const names[] = { "key", "value", "other" };
+
+	return names[kind];
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct shape_layer *x = a, *y = b;
+
+	return (x->layer > y->layer) - (x->layer < y->layer);
+}
+
+static struct shape_layer *find_layer(const struct shape *s, uint32_t layer)
+{
+	struct shape_layer key = { .layer = layer };
+
+	return bsearch(&key, s->layers, s->n_layers, sizeof(key), by_number);
+}
+
+static void add_tensor(struct shape_cell *c, const kvarc_tensor *t)
+{
+	if (!c->tensor)
+		c->tensor = t;
+	else if (t->role == KVARC_SCALE && c->tensor->role != KVARC_SCALE &&
+	         t->source_type == c->tensor->source_type)
+		c->tensor = t; /* tells the channels that the model has */
+	else if (c->tensor->source_type != t->source_type ||
+	         (t->source_type == 0 && (c->tensor->dtype != t->dtype ||
+	                                  c->tensor->heads != t->heads ||
+	                                  c->tensor->channels != t->channels)))
+		c->mixed = true;
+}
+
+/* One entry a layer, then every tensor to its cell. */
+static kvarc_ret make_layers(struct shape *s)
+{
+	const kvarc_geometry *g = s->geometry;
+	size_t n = 0;
+
+	s->layers = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*s->layers));
+	if (!s->layers)
+		return KVARC_MEM;
+	for (size_t i = 0; i < g->n_tensors; i++)
+		s->layers[i].layer = g->tensors[i].layer;
+	qsort(s->layers, g->n_tensors, sizeof(*s->layers), by_number);
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		if (n == 0 || s->layers[n - 1].layer != s->layers[i].layer)
+			s->layers[n++].layer = s->layers[i].layer;
+	}
+	s->n_layers = n;
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		add_tensor(&find_layer(s, t->layer)->cells[cell_kind(t)], t);
+		add_tensor(&s->total, t);
+	}
+	return KVARC_OK;
+}
+
+static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t,
+                      const kvarc_chunk_info *c, uint64_t frame)
+{
+	unsigned codec = c->codec < SHAPE_CODECS ? c->codec : SHAPE_CODECS - 1;
+
+	cell->elements += (uint64_t)c->n * c->heads * t->channels;
+	cell->raw_bytes += c->raw_bytes;
+	cell->frame_bytes += frame;
+	cell->codecs[codec]++;
+}
+
+kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
+{
+	kvarc_chunk_info c;
+	kvarc_ret ret;
+
+	memset(s, 0, sizeof(*s));
+	s->geometry = kvarc_reader_geometry(r);
+	ret = make_layers(s);
+	for (uint64_t i = 0; ret == KVARC_OK; i++) {
+		ret = kvarc_reader_chunk(r, i, &c);
+		if (ret != KVARC_OK)
+			break;
+		if (c.tensor >= s->geometry->n_tensors)
+			continue;
+		const kvarc_tensor *t = &s->geometry->tensors[c.tensor];
+		/* spec 3.1: header, payload, padding, check */
+		uint64_t frame = 32 + (((uint64_t)c.payload_bytes + 7) & ~(uint64_t)7)
+			+ 16;
+		add_chunk(&find_layer(s, t->layer)->cells[cell_kind(t)], t, &c,
+		          frame);
+		add_chunk(&s->total, t, &c, frame);
+		s->chunk_bytes += frame;
+	}
+	if (ret == KVARC_END)
+		ret = kvarc_reader_get_info(r, &s->info);
+	for (size_t i = 0; i < s->geometry->n_tracks; i++)
+		s->tokens += kvarc_reader_tokens(r, (uint32_t)i);
+	if (ret != KVARC_OK)
+		shape_free(s);
+	return ret;
+}
+
+void shape_free(struct shape *s)
+{
+	free(s->layers);
+	s->layers = NULL;
+}
+
+double shape_bits(uint64_t bytes, uint64_t elements)
+{
+	return elements ? 8.0 * (double)bytes / (double)elements : -1;
+}
+
+uint64_t shape_raw_bytes(const struct shape *s)
+{
+	return s->info.raw_bytes + s->info.literal_bytes;
+}
+
+void shape_codecs(char *out, size_t size, const struct shape_cell *c)
+{
+	uint64_t left[SHAPE_CODECS];
+	size_t n = 0;
+
+	memcpy(left, c->codecs, sizeof(left));
+	out[0] = '\0';
+	for (;;) {
+		unsigned best = 0;
+		for (unsigned i = 1; i < SHAPE_CODECS; i++) {
+			if (left[i] > left[best])
+				best = i;
+		}
+		if (left[best] == 0 || n >= size)
+			break;
+		n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "+" : "",
+		                      library_codec_name(best));
+		left[best] = 0;
+	}
+}
+
+const char *shape_dtype(const kvarc_tensor *t)
+{
+	/* ggml type numbers as they are stored in GGUF files. */
+	static const struct { uint16_t type; const char *name; } ggml[] = {
+		{ 0, "f32" }, { 1, "f16" }, { 2, "q4_0" }, { 3, "q4_1" },
+		{ 6, "q5_0" }, { 7, "q5_1" }, { 8, "q8_0" }, { 9, "q8_1" },
+		{ 10, "q2_k" }, { 11, "q3_k" }, { 12, "q4_k" }, { 13, "q5_k" },
+		{ 14, "q6_k" }, { 15, "q8_k" }, { 20, "iq4_nl" }, { 24, "i8" },
+		{ 30, "bf16" },
+	};
+	const char *name = kvarc_dtype_name(t->dtype);
+
+	for (size_t i = 0; i < sizeof(ggml) / sizeof(ggml[0]); i++) {
+		if (t->source_type == 0x100 + ggml[i].type)
+			return ggml[i].name;
+	}
+	return name ? name : "?";
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* shape.h - what an archive holds, layer by layer, and what that costs */
+#ifndef KVARC_CLI_SHAPE_H
+#define KVARC_CLI_SHAPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+
+enum { SHAPE_KEY, SHAPE_VALUE, SHAPE_OTHER, SHAPE_KINDS };
+enum { SHAPE_CODECS = 8 }; /* the last one counts those not known */
+
+/* The tensors of one kind in one layer. */
+struct shape_cell {
+	const kvarc_tensor *tensor; /* the first one, NULL: there is none */
+	bool mixed;                 /* tensors differ in type or shape */
+	uint64_t elements, raw_bytes, frame_bytes;
+	uint64_t codecs[SHAPE_CODECS]; /* chunks by codec */
+};
+
+struct shape_layer {
+	uint32_t layer;
+	struct shape_cell cells[SHAPE_KINDS];
+};
+
+struct shape {
+	kvarc_info info;
+	const kvarc_geometry *geometry;
+	struct shape_layer *layers; /* ascending */
+	size_t n_layers;
+	uint64_t tokens;            /* of all tracks */
+	uint64_t chunk_bytes;       /* frames of all chunks */
+	struct shape_cell total;    /* of all layers and kinds */
+};
+
+/* Walks over all chunks of an archive that can seek. */
+kvarc_ret shape_make(struct shape *s, kvarc_reader *r);
+void shape_free(struct shape *s);
+
+/* -1 when there are no elements. */
+double shape_bits(uint64_t bytes, uint64_t elements);
+/* Every input byte: tensors and what surrounds them. */
+uint64_t shape_raw_bytes(const struct shape *s);
+/* "grid", "grid+raw": the codecs of a cell, most chunks first. */
+void shape_codecs(char *out, size_t size, const struct shape_cell *c);
+/* "bf16", "q8_0": the element type as its source called it. */
+const char *shape_dtype(const kvarc_tensor *t);
+const char *shape_kind_name(unsigned kind);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* units.c - sizes, rates and ranges as people write and read them */
+#include "units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "util/ckd.h"
+
+/* Reads digits; returns what follows them, NULL when there are none or too many. */
+static const char *digits(const char *p, uint64_t *value)
+{
+	const char *start = p;
+
+	*value = 0;
+	for (; *p >= '0' && *p <= '9'; p++) {
+		if (kvi_mul(*value, 10u, value) ||
+		    kvi_add(*value, (uint64_t)(*p - '0'), value))
+			return NULL;
+	}
+	return p == start ? NULL : p;
+}
+
+bool units_parse_u64(const char *text, uint64_t max, uint64_t *value)
+{
+	const char *end = digits(text, value);
+
+	return end && *end == '\0' && *value <= max;
+}
+
+bool units_parse_size(const char *text, uint64_t *bytes)
+{
+	static const char letters[] = "kmgKMG";
+	const char *end = digits(text, bytes), *letter;
+
+	if (!end)
+		return false;
+	if (*end == '\0')
+		return true;
+	letter = strchr(letters, *end);
+	if (!letter)
+		return false;
+	end++;
+	if (strcmp(end, "") != 0 && strcmp(end, "B") != 0 &&
+	    strcmp(end, "iB") != 0)
+		return false;
+	return !kvi_mul(*bytes,
+	                (uint64_t)1 << (10 * ((letter - letters) % 3 + 1)), bytes);
+}
+
+bool units_parse_range(const char *text, uint64_t *first, uint64_t *n)
+{
+	uint64_t last;
+	const char *p = digits(text, first);
+
+	if (!p)
+		return false;
+	*n = 1;
+	if (*p == '\0')
+		return true;
+	if (*p++ != '-')
+		return false;
+	*n = UINT64_MAX;
+	if (*p == '\0')
+		return true;
+	p = digits(p, &last);
+	if (!p || *p || last < *first || last - *first == UINT64_MAX)
+		return false;
+	*n = last - *first + 1;
+	return true;
+}
+
+void units_bytes(char *out, size_t size, uint64_t bytes)
+{
+	static const char *const names[] = { "kB", "MB", "GB", "TB", "PB", "EB" };
+	double v = (double)bytes;
+	size_t i = 0;
+
+	if (bytes < 1000) {
+		snprintf(out, size, "%" PRIu64 " B", bytes);
+		return;
+	}
+	for (v /= 1000; v >= 999.95 && i < 5; i++)
+		v /= 1000;
+	snprintf(out, size, "%.1f %s", v, names[i]);
+}
+
+void units_rate(char *out, size_t size, double bytes_per_second)
+{
+	if (bytes_per_second >= 1e9)
+		snprintf(out, size, "%.2f GB/s", bytes_per_second / 1e9);
+	else if (bytes_per_second >= 1e7)
+		snprintf(out, size, "%.0f MB/s", bytes_per_second / 1e6);
+	else
+		snprintf(out, size, "%.1f MB/s", bytes_per_second / 1e6);
+}
+
+const char *units_count(char out[32], uint64_t n)
+{
+	char plain[24];
+	int len = snprintf(plain, sizeof(plain), "%" PRIu64, n);
+	char *p = out;
+
+	for (int i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			*p++ = ',';
+		*p++ = plain[i];
+	}
+	*p = '\0';
+	return out;
+}
+
+void units_short_name(char *out, size_t size, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	const char *base = slash && slash[1] ? slash + 1 : path;
+	size_t len = strlen(base), half = (size - 4) / 2;
+
+	if (len < size)
+		memcpy(out, base, len + 1);
+	else
+		snprintf(out, size, "%.*s...%s", (int)half, base,
+		         base + len - half);
+}
+
+double units_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
