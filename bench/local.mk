@@ -1,1 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
+EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
+	bench/memory.py bench/setup.sh bench/flips.sh bench/must-show.sh
+
+# The table of `quickstart demo`: kvarc next to zstd on the same bytes.
+noinst_PROGRAMS += bench/peers
+bench_peers_SOURCES = bench/peers.c
+bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)

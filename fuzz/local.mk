@@ -1,1 +1,106 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# Fuzz targets. Each is linked twice: fuzz/replay_X runs its corpus in `make
+# check`; fuzz/fuzz_X is a libFuzzer program (--enable-fuzzers, fuzz/README.md).
+
+check_LTLIBRARIES = fuzz/libfuzzing.la
+fuzz_libfuzzing_la_SOURCES = fuzz/fuzz_common.c fuzz/fuzz_common.h \
+	fuzz/fuzz_read.c fuzz/fuzz_import.c fuzz/fuzz_import.h \
+	fuzz/seal.c fuzz/seal.h
+fuzz_libfuzzing_la_LIBADD = libkvi.la
+
+fuzz_replays = \
+	fuzz/replay_decode fuzz/replay_index fuzz/replay_range_read \
+	fuzz/replay_salvage fuzz/replay_unpack fuzz/replay_sealed \
+	fuzz/replay_slot_import fuzz/replay_safetensors_import \
+	fuzz/replay_gguf fuzz/replay_npy fuzz/replay_container \
+	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
+	fuzz/replay_geometry
+check_PROGRAMS += $(fuzz_replays)
+TESTS += $(fuzz_replays)
+
+fuzz_replay_decode_SOURCES = fuzz/decode.c fuzz/standalone.c
+fuzz_replay_decode_LDADD = fuzz/libfuzzing.la
+fuzz_replay_index_SOURCES = fuzz/index.c fuzz/standalone.c
+fuzz_replay_index_LDADD = fuzz/libfuzzing.la
+fuzz_replay_range_read_SOURCES = fuzz/range_read.c fuzz/standalone.c
+fuzz_replay_range_read_LDADD = fuzz/libfuzzing.la
+fuzz_replay_salvage_SOURCES = fuzz/salvage.c fuzz/standalone.c
+fuzz_replay_salvage_LDADD = fuzz/libfuzzing.la
+fuzz_replay_unpack_SOURCES = fuzz/unpack.c fuzz/standalone.c
+fuzz_replay_unpack_LDADD = fuzz/libfuzzing.la
+fuzz_replay_sealed_SOURCES = fuzz/sealed.c fuzz/standalone.c
+fuzz_replay_sealed_LDADD = fuzz/libfuzzing.la
+fuzz_replay_slot_import_SOURCES = fuzz/slot_import.c fuzz/standalone.c
+fuzz_replay_slot_import_LDADD = fuzz/libfuzzing.la
+fuzz_replay_safetensors_import_SOURCES = fuzz/safetensors_import.c fuzz/standalone.c
+fuzz_replay_safetensors_import_LDADD = fuzz/libfuzzing.la
+fuzz_replay_gguf_SOURCES = fuzz/gguf.c fuzz/standalone.c
+fuzz_replay_gguf_LDADD = fuzz/libfuzzing.la
+fuzz_replay_npy_SOURCES = fuzz/npy.c fuzz/standalone.c
+fuzz_replay_npy_LDADD = fuzz/libfuzzing.la
+fuzz_replay_container_SOURCES = fuzz/container.c fuzz/standalone.c
+fuzz_replay_container_LDADD = fuzz/libfuzzing.la
+fuzz_replay_roundtrip_SOURCES = fuzz/roundtrip.c fuzz/standalone.c
+fuzz_replay_roundtrip_LDADD = fuzz/libfuzzing.la
+fuzz_replay_params_SOURCES = fuzz/params.c fuzz/standalone.c
+fuzz_replay_params_LDADD = fuzz/libfuzzing.la
+fuzz_replay_rans_tables_SOURCES = fuzz/rans_tables.c fuzz/standalone.c
+fuzz_replay_rans_tables_LDADD = fuzz/libfuzzing.la
+fuzz_replay_geometry_SOURCES = fuzz/geometry.c fuzz/standalone.c
+fuzz_replay_geometry_LDADD = fuzz/libfuzzing.la
+
+if FUZZERS
+noinst_PROGRAMS += \
+	fuzz/fuzz_decode fuzz/fuzz_index fuzz/fuzz_range_read \
+	fuzz/fuzz_salvage fuzz/fuzz_unpack fuzz/fuzz_sealed \
+	fuzz/fuzz_slot_import fuzz/fuzz_safetensors_import fuzz/fuzz_gguf \
+	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
+	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry
+fuzz_fuzz_decode_SOURCES = fuzz/decode.c
+fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_index_SOURCES = fuzz/index.c
+fuzz_fuzz_index_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_index_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_range_read_SOURCES = fuzz/range_read.c
+fuzz_fuzz_range_read_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_range_read_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_salvage_SOURCES = fuzz/salvage.c
+fuzz_fuzz_salvage_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_salvage_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_unpack_SOURCES = fuzz/unpack.c
+fuzz_fuzz_unpack_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_unpack_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_sealed_SOURCES = fuzz/sealed.c
+fuzz_fuzz_sealed_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_sealed_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_slot_import_SOURCES = fuzz/slot_import.c
+fuzz_fuzz_slot_import_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_slot_import_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_safetensors_import_SOURCES = fuzz/safetensors_import.c
+fuzz_fuzz_safetensors_import_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_safetensors_import_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_gguf_SOURCES = fuzz/gguf.c
+fuzz_fuzz_gguf_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_gguf_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_npy_SOURCES = fuzz/npy.c
+fuzz_fuzz_npy_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_npy_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_container_SOURCES = fuzz/container.c
+fuzz_fuzz_container_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_container_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_roundtrip_SOURCES = fuzz/roundtrip.c
+fuzz_fuzz_roundtrip_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_roundtrip_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_params_SOURCES = fuzz/params.c
+fuzz_fuzz_params_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_params_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_rans_tables_SOURCES = fuzz/rans_tables.c
+fuzz_fuzz_rans_tables_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_rans_tables_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_geometry_SOURCES = fuzz/geometry.c
+fuzz_fuzz_geometry_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_geometry_LDFLAGS = -fsanitize=fuzzer
+endif
+
+EXTRA_DIST += fuzz/README.md fuzz/run.sh fuzz/make_corpus.py fuzz/corpus

@@ -1,1 +1,73 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# Tests. Unit tests look inside (libkvi.la); owners add theirs at the end.
+
+AM_TESTS_ENVIRONMENT = \
+	CC='$(CC)'; CFLAGS='$(CFLAGS)'; LDFLAGS='$(LDFLAGS)'; NM='$(NM)'; \
+	PKG_CONFIG='$(PKG_CONFIG)'; PYTHON3='$(PYTHON3)'; MAKE='$(MAKE)'; \
+	export CC CFLAGS LDFLAGS NM PKG_CONFIG PYTHON3 MAKE;
+
+# Whole library: round trips and damage.
+check_PROGRAMS += tests/roundtrip tests/flips
+TESTS += tests/roundtrip tests/flips
+tests_roundtrip_SOURCES = tests/roundtrip.c tests/synth.c tests/synth.h
+tests_roundtrip_LDADD = libkvi.la
+tests_flips_SOURCES = tests/flips.c tests/synth.c tests/synth.h
+tests_flips_LDADD = libkvi.la
+
+# What others see: headers, symbols, the installed library; and the tree itself.
+tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
+	tests/api/consumer.sh tests/api/tree.sh
+TESTS += $(tests_api_scripts)
+EXTRA_DIST += $(tests_api_scripts) tests/api/common.sh tests/api/consumer.c
+
+# The sample cache, also of `quickstart demo`.
+EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
+	tests/data/sample/smollm2-135m-bf16-160.safetensors \
+	tests/data/sample/smollm2-135m-f16-160.slot
+
+# Files in and out.
+EXTRA_DIST += tests/data/make_import_data.py tests/data/import
+
+# Real engine (installs one, needs the network once): not part of `make check`.
+EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py
+check-engines: $(bin_PROGRAMS)
+	KVARC=$(abs_builddir)/kvarc$(EXEEXT) \
+		$(srcdir)/tests/engines/check_engines.sh $(abs_builddir)/engines
+.PHONY: check-engines
+
+# The command: exact output of every verb, damage, full disks, signals.
+check_PROGRAMS += tests/cli/make_named
+tests_cli_make_named_SOURCES = tests/cli/make_named.c
+tests_cli_make_named_LDADD = libkvarc.la
+TESTS += tests/cli/run.sh
+EXTRA_DIST += tests/cli/run.sh tests/cli/lib.sh tests/cli/cases
+
+# Vector kernels against scalar C; with "bench": their speeds.
+check_PROGRAMS += tests/check_kernels
+TESTS += tests/check_kernels
+tests_check_kernels_SOURCES = tests/check_kernels.c tests/rans_cases.h
+tests_check_kernels_LDADD = libkvi.la
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_rans
+TESTS += tests/unit/test_rans
+tests_unit_test_rans_SOURCES = tests/unit/test_rans.c tests/rans_cases.h
+tests_unit_test_rans_LDADD = libkvi.la $(CMOCKA_LIBS)
+
+
+# Codecs and model.
+check_PROGRAMS += tests/unit/test_codecs tests/unit/test_rope
+TESTS += tests/unit/test_codecs tests/unit/test_rope
+tests_unit_test_codecs_SOURCES = tests/unit/test_codecs.c
+tests_unit_test_codecs_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_rope_SOURCES = tests/unit/test_rope.c
+tests_unit_test_rope_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_import tests/unit/test_files
+TESTS += tests/unit/test_import tests/unit/test_files
+tests_unit_test_import_SOURCES = tests/unit/test_import.c \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_import_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_files_SOURCES = tests/unit/test_files.c \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
+endif

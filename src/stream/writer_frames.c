@@ -97,25 +97,27 @@ kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type,
 }
 
 /* Remembers the frame in scratch for a copy, while that is cheap. */
-static void keep_params(kvarc_writer *w, const struct kvi_index_entry *entry,
-                        uint32_t payload_bytes, uint32_t decoded_bytes)
+static kvarc_ret keep_params(kvarc_writer *w,
+                             const struct kvi_index_entry *entry,
+                             uint32_t payload_bytes, uint32_t decoded_bytes)
 {
 	struct kvi_params_copy c = {
 		entry->sequence, *entry, payload_bytes, decoded_bytes,
 		w->copies.n
 	};
 	if (w->too_many_copies)
-		return;
-	if (w->copies.n + payload_bytes <= COPIES_MAX) {
-		kvi_put_bytes(&w->copies, w->scratch.p + KVI_FRAME_HEAD_BYTES,
-		              payload_bytes);
-		kvi_put_bytes(&w->copy_list, &c, sizeof c);
-		if (!w->copies.failed && !w->copy_list.failed)
-			return;
+		return KVARC_OK;
+	if (w->copies.n + payload_bytes > COPIES_MAX) {
+		w->too_many_copies = true;
+		kvi_out_free(&w->copies);
+		kvi_out_free(&w->copy_list);
+		return KVARC_OK;
 	}
-	w->too_many_copies = true;
-	kvi_out_free(&w->copies);
-	kvi_out_free(&w->copy_list);
+	kvi_put_bytes(&w->copies, w->scratch.p + KVI_FRAME_HEAD_BYTES,
+	              payload_bytes);
+	kvi_put_bytes(&w->copy_list, &c, sizeof c);
+	return w->copies.failed || w->copy_list.failed
+	       ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
 kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g,
@@ -140,10 +142,9 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g,
 	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_PARAMS, out->p,
 	                                        out->n, true, &entry);
 	/* An INDEX may have followed and taken the scratch buffer. */
-	if (ret == KVARC_OK && w->sequence == g->params_sequence + 1)
-		keep_params(w, &entry, (uint32_t)kvi_load32(w->scratch.p + 12),
-		            decoded);
-	return ret;
+	if (ret || w->sequence != g->params_sequence + 1)
+		return ret;
+	return keep_params(w, &entry, kvi_load32(w->scratch.p + 12), decoded);
 }
 
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the scripts here share: files, the command, peers, rows of a table."""
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(HERE)
+KVARC = os.environ.get('KVARC', 'kvarc')
+SAMPLE = os.path.join(TOP, 'tests', 'data', 'sample', 'smollm2-135m-')
+SHARED = os.path.join(os.path.dirname(TOP), 'shared', 'data')
+WIKI = os.path.join(SHARED, 'kv', 'smollm2-wiki-a.safetensors')
+SLOT = os.path.join(SHARED, 'slots', 'smollm2-wiki-a-f16.bin')
+
+missed = []
+
+
+def cache_path(arguments):
+    """The cache to measure: argument, the 1024-token one, else the sample.
+    Second value: whether the targets were set for this file."""
+    path = arguments[0] if arguments else WIKI
+    if not os.path.exists(path):
+        print('# %s is not here: measuring the 160-token sample, without '
+              'targets' % path)
+        path = SAMPLE + 'bf16-160.safetensors'
+    return path, os.path.basename(path) == os.path.basename(WIKI)
+
+
+def slot_path(arguments):
+    path = arguments[1] if len(arguments) > 1 else SLOT
+    return path if os.path.exists(path) else SAMPLE + 'f16-160.slot'
+
+
+def tensors(path):
+    """The bytes of the key and value tensors of a safetensors file."""
+    with open(path, 'rb') as f:
+        head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+        data = f.read()
+    return b''.join(data[slice(*t['data_offsets'])]
+                    for name, t in head.items() if name.startswith('layers.'))
+
+
+def kvarc(*arguments):
+    r = subprocess.run([KVARC, *arguments], stdout=subprocess.PIPE, check=True)
+    return r.stdout.decode()
+
+
+def bench(path, level, isa, threads, repeat=3):
+    """One line of `kvarc bench --json`."""
+    out = kvarc('bench', '--json', '-%d' % level, '-T', str(threads), '--isa',
+                isa, '--repeat', str(repeat), path)
+    return json.loads(out.splitlines()[-1])
+
+
+def timed(function, argument):
+    start = time.perf_counter()
+    result = function(argument)
+    return result, time.perf_counter() - start
+
+
+def peer_zipnn(dtype):
+    import zipnn
+    z = zipnn.ZipNN(input_format='byte', bytearray_dtype=dtype, threads=1)
+    return z.compress, z.decompress
+
+
+def peer_zstd(level):
+    import zstandard
+    return (zstandard.ZstdCompressor(level).compress,
+            zstandard.ZstdDecompressor().decompress)
+
+
+def peer_shuffle_zstd(level, width=2):
+    import numpy
+    pack, unpack = peer_zstd(level)
+
+    def encode(raw):
+        a = numpy.frombuffer(raw, numpy.uint8).reshape(-1, width)
+        return pack(a.T.tobytes())
+
+    def decode(packed):
+        a = numpy.frombuffer(unpack(packed), numpy.uint8)
+        return a.reshape(width, -1).T.tobytes()
+    return encode, decode
+
+
+def peer_pcodec(dtype):
+    import numpy
+    from pcodec import ChunkConfig, standalone
+
+    def encode(raw):
+        return standalone.simple_compress(numpy.frombuffer(raw, dtype),
+                                          ChunkConfig())
+
+    def decode(packed):
+        return standalone.simple_decompress(packed).tobytes()
+    return encode, decode
+
+
+def spread(values):
+    """Median and half the range in percent."""
+    m = statistics.median(values)
+    return m, (max(values) - min(values)) / 2 / m * 100
+
+
+def judge(what, value, target, ok, unit=''):
+    """One row: what, target, measured, PASS or short."""
+    word = '' if ok is None else 'PASS' if ok else 'short'
+    if ok is False:
+        missed.append(what)
+    print('%-52s %-14s %10s %-6s %s' % (what, target, value, unit, word))
+
+
+def finish():
+    print('%d short%s' % (len(missed), ': ' + '; '.join(missed)
+                          if missed else ''))
+    sys.exit(0)
+
+
+def machine():
+    model = ''
+    with open('/proc/cpuinfo') as f:
+        for line in f:
+            if line.startswith('model name'):
+                model = line.split(':')[1].strip()
+                break
+    print('# %s, %d cores, load %.1f' % (model, os.cpu_count(),
+                                         os.getloadavg()[0]))

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Peak memory of packing and unpacking caches of 1 GB.
+
+memory.py [CACHE.safetensors [SLOT]]; the command is $KVARC; BYTES=1000000000.
+
+The caches are tiled from real ones: the tokens again and again, positions going
+on. Anonymous memory is sampled every few milliseconds; the other column is the
+peak of everything resident, which counts pages of a mapped input too.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import common as c
+
+BYTES = int(os.environ.get('BYTES', '1000000000'))
+TARGET_MIB = 64
+
+
+def tile_safetensors(path, out, size):
+    """[heads, tokens, channels] tensors, each head's tokens repeated."""
+    with open(path, 'rb') as f:
+        head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+        data = f.read()
+    times = -(-size // len(data))
+    new, at = {}, 0
+    order = sorted(head, key=lambda k: head[k]['data_offsets'])
+    for k in order:
+        t = dict(head[k])
+        axis = 1 if len(t['shape']) == 3 else 0
+        t['shape'] = list(t['shape'])
+        t['shape'][axis] *= times
+        length = (head[k]['data_offsets'][1] - head[k]['data_offsets'][0]) \
+            * times
+        t['data_offsets'] = [at, at + length]
+        new[k] = t
+        at += length
+    text = json.dumps(new).encode()
+    with open(out, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text)
+        for k in order:
+            part = data[slice(*head[k]['data_offsets'])]
+            heads = head[k]['shape'][0] if len(head[k]['shape']) == 3 else 1
+            step = len(part) // heads
+            for i in range(0, len(part), step):
+                for _ in range(times):
+                    f.write(part[i:i + step])
+
+
+def tile_slot(path, out, size):
+    """A ggsq version 4 file of one stream, not transposed."""
+    with open(path, 'rb') as f:
+        data = f.read()
+    at = 8
+    magic, version, n = struct.unpack_from('<4sII', data)
+    if magic != b'qsgg' or version != 4:
+        sys.exit('%s: a ggsq file of version 4 is needed' % path)
+    at = 12 + 4 * n
+    streams, cells = struct.unpack_from('<II', data, at)
+    at += 8 + 12 * cells
+    v_trans, layers, rot_k, rot_v = struct.unpack_from('<IIII', data, at)
+    at += 16
+    times = -(-size // len(data))
+    total = cells * times
+    ids = struct.unpack_from('<%di' % cells, data, 24)
+    with open(out, 'wb') as f:
+        blob = struct.pack('<iII', -1, 1, total) + \
+            struct.pack('<%di' % cells, *ids) * times + struct.pack('<I', 0)
+        f.write(struct.pack('<4sII', magic, version, len(blob) // 4) + blob)
+        f.write(struct.pack('<II', streams, total))
+        for i in range(total):
+            f.write(struct.pack('<iIi', i, 1, 0))
+        f.write(struct.pack('<IIII', v_trans, layers, rot_k, rot_v))
+        for _ in range(2 * layers):
+            kind, row = struct.unpack_from('<iQ', data, at)
+            f.write(data[at:at + 12])
+            for _ in range(times):
+                f.write(data[at + 12:at + 12 + row * cells])
+            at += 12 + row * cells
+
+
+def anonymous(pid):
+    try:
+        with open('/proc/%d/status' % pid) as f:
+            for line in f:
+                if line.startswith('RssAnon:'):
+                    return int(line.split()[1]) / 1024
+    except (OSError, IndexError):
+        pass
+    return 0
+
+
+def run(*arguments):
+    """Anonymous and whole peak in MiB, and seconds."""
+    start = time.perf_counter()
+    p = subprocess.Popen([c.KVARC, *arguments])
+    peak = 0
+    while True:
+        pid, status, usage = os.wait4(p.pid, os.WNOHANG)
+        if pid:
+            break
+        peak = max(peak, anonymous(p.pid))
+        time.sleep(.005)
+    if status:
+        sys.exit('%s: failed' % ' '.join(arguments))
+    return peak, usage.ru_maxrss / 1024, time.perf_counter() - start
+
+
+def same(a, b):
+    return subprocess.run(['cmp', a, b]).returncode == 0
+
+
+def main():
+    path, _ = c.cache_path(sys.argv[1:])
+    slot = c.slot_path(sys.argv[1:])
+    c.machine()
+    print('# MiB of anonymous memory at the peak')
+    with tempfile.TemporaryDirectory() as folder:
+        big, kva, back = (os.path.join(folder, n)
+                          for n in ('big', 'big.kva', 'back'))
+        for what, tile, source in (
+                ('safetensors bf16', tile_safetensors, path),
+                ('llama.cpp slot F16', tile_slot, slot)):
+            tile(source, big, BYTES)
+            raw = os.path.getsize(big) / 1e9
+            for threads in ('1', '2'):
+                for verb, args in (
+                        ('pack', ('-o', kva, big)),
+                        ('unpack', ('-o', back, kva))):
+                    peak, whole, seconds = run(verb, '-q', '-f', '-T', threads,
+                                               *args)
+                    c.judge('%s %.2f GB, %s -T%s (%.1f s, resident %.0f)' % (
+                        what, raw, verb, threads, seconds, whole),
+                        '%.1f' % peak, '<= %d' % TARGET_MIB,
+                        peak <= TARGET_MIB, 'MiB')
+                if not same(big, back):
+                    sys.exit('not the same after unpack')
+    c.finish()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Speed next to other compressors: in memory, one thread, in turns in one run.
+
+speed.py [CACHE.safetensors]; the command is $KVARC; ROUNDS=7 rounds.
+
+Every round runs each contestant once (fastest of 3), so that drift of the
+machine hits all of them. Rates are raw bytes a second; a row shows the median of
+the rounds and half their range in percent.
+"""
+import os
+import subprocess
+import sys
+import threading
+
+import common as c
+
+ROUNDS = int(os.environ.get('ROUNDS', '7'))
+SETS = ('avx512', 'avx2', 'scalar')
+LEVEL1 = {'avx512': (.7, 1.0), 'avx2': (.5, .7), 'scalar': (.05, .1)}
+
+
+def fastest(pair, raw, repeat=3):
+    """Encode and decode rate of a peer, GB/s."""
+    enc, dec = [], []
+    for _ in range(repeat):
+        # ZipNN changes its input: everybody gets a copy, made outside
+        packed, t = c.timed(pair[0], bytearray(raw))
+        enc.append(len(raw) / t / 1e9)
+        _, t = c.timed(pair[1], packed)
+        dec.append(len(raw) / t / 1e9)
+    return max(enc), max(dec)
+
+
+def ours(path, level, isa, threads):
+    r = c.bench(path, level, isa, threads)
+    return (r['encode_bytes_per_second'] / 1e9,
+            r['decode_bytes_per_second'] / 1e9)
+
+
+def available(path):
+    out = []
+    for isa in SETS:
+        try:
+            r = c.bench(path, 0, isa, 1, 1)
+        except subprocess.CalledProcessError:
+            continue
+        if r['isa'] == isa:
+            out.append(isa)
+    return out
+
+
+def two_at_once(path, isa):
+    """Sum of the rates of two processes with a thread each: the machine's own
+    limit for two threads."""
+    sums = [[], []]
+
+    def one():
+        e, d = ours(path, 1, isa, 1)
+        sums[0].append(e)
+        sums[1].append(d)
+    both = [threading.Thread(target=one) for _ in range(2)]
+    for t in both:
+        t.start()
+    for t in both:
+        t.join()
+    return sum(sums[0]), sum(sums[1])
+
+
+def measure(path, raw, sets):
+    runs = {'ZipNN': lambda z=c.peer_zipnn('bfloat16'): fastest(z, raw),
+            'zstd -3': lambda z=c.peer_zstd(3): fastest(z, raw, 1)}
+    for isa in sets:
+        for level in (0, 1):
+            runs[level, isa] = lambda l=level, i=isa: ours(path, l, i, 1)
+    for level in (0, 1):
+        runs[level, 'two threads'] = lambda l=level: ours(path, l, sets[0], 2)
+    runs['two processes'] = lambda: two_at_once(path, sets[0])
+    rates = {k: ([], []) for k in runs}
+    for _ in range(ROUNDS):
+        for k, run in runs.items():
+            for got, rate in zip(rates[k], run()):
+                got.append(rate)
+    return rates
+
+
+def main():
+    path, judged = c.cache_path(sys.argv[1:])
+    raw = c.tensors(path)
+    c.machine()
+    sets = available(path)
+    rates = measure(path, raw, sets)
+    median = {k: tuple(c.spread(v)[0] for v in r) for k, r in rates.items()}
+    print('# GB/s of raw bytes, medians of %d rounds of %s' % (
+        ROUNDS, os.path.basename(path)))
+
+    def row(key, what, k, target):
+        value, noise = c.spread(rates[key][k])
+        c.judge(what, '%.2f' % value, '>= %.2f' % target if target else '',
+                value >= target if target and judged else None,
+                '+-%.0f%%' % noise)
+
+    for k, what in enumerate(('encode', 'decode')):
+        row('ZipNN', 'ZipNN bfloat16, %s' % what, k, None)
+        row('zstd -3', 'zstd -3, %s' % what, k, None)
+    for isa in sets:
+        for k, what in enumerate(('encode', 'decode')):
+            row((0, isa), 'level 0 %s, %s' % (isa, what), k,
+                median['ZipNN'][k] if isa == 'avx512' else None)
+    for isa in sets:
+        for k, what in enumerate(('encode', 'decode')):
+            row((1, isa), 'level 1 %s, %s' % (isa, what), k, LEVEL1[isa][k])
+            c.judge('  as a ratio to zstd -3', '%.2f' % (
+                median[1, isa][k] / median['zstd -3'][k]), '', None, 'x')
+    for k, what in enumerate(('encode', 'decode')):
+        one = median[1, sets[0]][k]
+        c.judge('two processes over one, %s: the machine' % what,
+                '%.2f' % (median['two processes'][k] / one), '', None, 'x')
+    for level in (0, 1):
+        for k, what in enumerate(('encode', 'decode')):
+            x = median[level, 'two threads'][k] / median[level, sets[0]][k]
+            c.judge('level %d, two threads over one, %s' % (level, what),
+                    '%.2f' % x, '>= 1.80', x >= 1.8 if judged else None, 'x')
+    c.finish()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Make the bare seeds of fuzz/corpus: make_corpus.py CORPUS [KVARC]
+
+Small caches in every input format, and, when the command KVARC is given, the
+archives it makes of them. The same every time. Findings of the fuzzers stand
+beside them under other names and are not touched.
+"""
+import io
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+rng = random.Random(1)
+F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30
+
+
+def f16(x):
+    return struct.pack('<e', x)
+
+
+def bf16(x):
+    return struct.pack('<f', x)[2:]
+
+
+def row(kind, width, means):
+    """One token of one tensor."""
+    x = [m + rng.gauss(0, .3) for m in means[:width]]
+    if kind == F32:
+        return b''.join(struct.pack('<f', v) for v in x)
+    if kind == F16:
+        return b''.join(f16(v) for v in x)
+    if kind == BF16:
+        return b''.join(bf16(v) for v in x)
+    out = b''
+    for i in range(0, width, 32):
+        block = x[i:i + 32]
+        if kind == Q8_0:
+            d = max(map(abs, block)) / 127 or 1
+            out += f16(d) + bytes(round(v / d) & 255 for v in block)
+        else:
+            d = max(map(abs, block)) / 8 or 1
+            q = [min(15, max(0, round(v / d + 8))) for v in block]
+            out += f16(d) + bytes(q[k] | q[k + 16] << 4 for k in range(16))
+    return out
+
+
+def kv_blob(cells, layers, width, kind, v_trans, version):
+    means = [rng.gauss(0, 1) for _ in range(width)]
+    b = struct.pack('<II', 1, cells)
+    for i in range(cells):
+        b += struct.pack('<iIi', i, 1, 0)
+    b += struct.pack('<II', v_trans, layers)
+    if version >= 4:
+        had = 64 if kind in (Q8_0, Q4_0) and width % 64 == 0 else 0
+        b += struct.pack('<II', had, had)
+    for part in range(2):
+        for _ in range(layers):
+            rows = [row(kind, width, means) for _ in range(cells)]
+            if part and v_trans:
+                n = len(rows[0]) // width
+                b += struct.pack('<iII', kind, n, width)
+                b += b''.join(r[c * n:c * n + n] for c in range(width)
+                              for r in rows)
+            else:
+                b += struct.pack('<iQ', kind, len(rows[0])) + b''.join(rows)
+    return b
+
+
+def slot(cells, layers, width, kind, v_trans=0, version=4):
+    ids = struct.pack('<%di' % cells, *[rng.randrange(9000)
+                                        for _ in range(cells)])
+    if version == 2:
+        tokens = struct.pack('<I', cells) + ids
+    else:
+        blob = struct.pack('<iII', -1, 1, cells) + ids + struct.pack('<I', 0)
+        tokens = struct.pack('<I', len(blob) // 4) + blob
+    return (struct.pack('<4sI', b'qsgg', version) + tokens +
+            kv_blob(cells, layers, width, kind, v_trans, version))
+
+
+def session(cells, layers, width, kind):
+    tokens = struct.pack('<I', cells) + struct.pack('<%di' % cells,
+                                                    *range(cells))
+    return (struct.pack('<4sI', b'nsgg', 9) + tokens +
+            struct.pack('<I', 5) + b'llama' +
+            kv_blob(cells, layers, width, kind, 0, 3))
+
+
+def safetensors(tensors, meta=None):
+    head, data = {}, b''
+    if meta:
+        head['__metadata__'] = meta
+    for name, dtype, shape, raw in tensors:
+        head[name] = {'dtype': dtype, 'shape': shape,
+                      'data_offsets': [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    return struct.pack('<Q', len(text)) + text + data
+
+
+def values(n, enc):
+    return b''.join(enc(rng.gauss(1, .5)) for _ in range(n))
+
+
+def cache(layers, heads, tokens, dim, dtype, enc):
+    out = [('tokens', 'I32', [tokens],
+            struct.pack('<%di' % tokens, *range(tokens)))]
+    for i in range(layers):
+        for what in ('key', 'value'):
+            out.append(('layers.%d.%s' % (i, what), dtype,
+                        [heads, tokens, dim],
+                        values(heads * tokens * dim, enc)))
+    return out
+
+
+def npy(shape, descr, raw, fortran=False):
+    text = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (
+        descr, fortran, tuple(shape))
+    text += ' ' * (-(len(text) + 11) % 64) + '\n'
+    return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(text)) + \
+        text.encode() + raw
+
+
+def gguf(pairs):
+    def text(s):
+        return struct.pack('<Q', len(s)) + s.encode()
+
+    def value(v):
+        if isinstance(v, str):
+            return struct.pack('<I', 8) + text(v)
+        if isinstance(v, bool):
+            return struct.pack('<IB', 7, v)
+        if isinstance(v, float):
+            return struct.pack('<If', 6, v)
+        if isinstance(v, list):
+            return struct.pack('<IIQ', 9, 8, len(v)) + b''.join(map(text, v))
+        return struct.pack('<II', 4, v)
+    return b'GGUF' + struct.pack('<IQQ', 3, 0, len(pairs)) + b''.join(
+        text(k) + value(v) for k, v in pairs)
+
+
+def bundle(members):
+    z, t = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(z, 'w', zipfile.ZIP_DEFLATED) as f:
+        for name, data in members:
+            f.writestr(zipfile.ZipInfo(name), data)
+    with tarfile.open(fileobj=t, mode='w') as f:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            f.addfile(info, io.BytesIO(data))
+    return z.getvalue(), t.getvalue()
+
+
+def main(corpus, kvarc=None):
+    def put(folder, name, data):
+        os.makedirs(os.path.join(corpus, folder), exist_ok=True)
+        path = os.path.join(corpus, folder, name)
+        with open(path, 'wb') as f:
+            f.write(data)
+        return path
+
+    caches = [
+        put('slot_import', 'f16.slot', slot(40, 2, 32, F16)),
+        put('slot_import', 'f16-transposed.slot', slot(33, 2, 32, F16, 1)),
+        put('slot_import', 'q8_0.slot', slot(20, 1, 64, Q8_0)),
+        put('slot_import', 'q4_0.slot', slot(20, 1, 32, Q4_0, 0, 3)),
+        put('slot_import', 'bf16-v2.slot', slot(35, 1, 16, BF16, 0, 2)),
+        put('slot_import', 'f32-v3.slot', slot(5, 2, 8, F32, 1, 3)),
+        put('slot_import', 'session.slot', session(12, 2, 16, F16)),
+        put('slot_import', 'one-cell.slot', slot(1, 1, 2, F16)),
+    ]
+    st = 'safetensors_import'
+    caches += [
+        put(st, 'bf16.safetensors', safetensors(
+            cache(2, 2, 40, 16, 'BF16', bf16), {'made_by': 'a test'})),
+        put(st, 'f32.safetensors', safetensors(
+            cache(1, 1, 9, 8, 'F32', lambda x: struct.pack('<f', x)))),
+        put(st, 'e4m3.safetensors', safetensors(
+            cache(1, 2, 33, 8, 'F8_E4M3', lambda x: bytes([int(x * 9) & 255])))),
+        put(st, 'other.safetensors', safetensors(
+            [('weight', 'F16', [4, 3], values(12, f16)),
+             ('empty', 'F32', [0], b''), ('scalar', 'I64', [], b'12345678')])),
+    ]
+    put(st, 'no-tensors.safetensors', safetensors([]))
+    put(st, 'rule', b'model.{layer}.{k|v}\0thc\0' + safetensors(
+        [('model.0.k', 'F16', [8, 2, 4], values(64, f16)),
+         ('model.0.v', 'F16', [8, 2, 4], values(64, f16))]) + b'\x10\0\0\0')
+    members = [('layers.%d.%s.npy' % (i, what),
+                npy([2, 20, 8], '<f2', values(320, f16)))
+               for i in range(2) for what in ('key', 'value')]
+    caches.append(put('npy', 'f16.npy', members[0][1]))
+    put('npy', 'f32-fortran.npy', npy(
+        [3, 5, 4], '<f4', values(60, lambda x: struct.pack('<f', x)), True))
+    put('npy', 'bytes.npy', npy([7], '|u1', b'1234567'))
+    z, t = bundle(members)
+    caches += [put('container', 'cache.npz', z),
+               put('container', 'cache.tar', t)]
+    z, t = bundle([('a/x.slot', slot(8, 1, 4, F16)), ('README', b'text')])
+    put('container', 'mixed.zip', z)
+    put('container', 'mixed.tar', t)
+    put('gguf', 'llama.gguf', gguf([
+        ('general.architecture', 'llama'), ('general.name', 'a model'),
+        ('llama.block_count', 2), ('llama.embedding_length', 64),
+        ('llama.attention.head_count', 4),
+        ('llama.attention.head_count_kv', 2),
+        ('llama.rope.freq_base', 10000.0),
+        ('llama.rope.dimension_count', 16), ('a.flag', True),
+        ('tokenizer.ggml.tokens', ['a', 'b', 'c'])]))
+    put('gguf', 'empty.gguf', gguf([]))
+
+    def string(s):
+        return bytes([len(s)]) + s
+    tensor = bytes([0, 0, 0, 3, 3, 0, 0, 1, 2, 2, 8, 0, 1, 0, 2, 1, 0, 0])
+    put('geometry', 'one', bytes([1, 0, 8]) + rng.randbytes(32) +
+        bytes([1, 0, 0]) + string(b'') + bytes([1]) + tensor + string(b'k') +
+        bytes([0]) + bytes(4))
+    put('geometry', 'extension', bytes([0, 2, 0, 0]) + string(b'') +
+        bytes([1, 64]) + string(b'window') + bytes([0, 1, 5]) +
+        string(b'abc') + bytes(4))
+    for name, freq in (('uniform', [64] * 32),
+                       ('skewed', [1024, 512, 256] + [8] * 28 + [32])):
+        stream = b''.join(struct.pack('>I', 1 << 16) for _ in range(32))
+        put('rans_tables', name, bytes([0, 0, 0, 0, 0]) + struct.pack(
+            '<32H', *freq) + stream + bytes(4))
+    put('rans_tables', 'words', bytes([2, 1, 2, 5]) + 2 * (
+        b'\1' + rng.randbytes(514)) + rng.randbytes(400) + bytes(4))
+    put('rans_tables', 'encode', bytes([0, 0, 2, 5, 1]) + struct.pack(
+        '<32H', *[64] * 32) + stream + rng.randbytes(400) + bytes([1, 0, 0, 0]))
+    for codec in (4, 5, 6):
+        put('params', 'random-%d' % codec, bytes(
+            [codec, 3, 0, 15, 31, 0, 1, 80, 0]) + rng.randbytes(300) + bytes(4))
+    for dtype in range(8):
+        for level in range(2):
+            put('roundtrip', 'dtype%d-level%d' % (dtype, level),
+                rng.randbytes(97) + bytes(range(200)) +
+                bytes([dtype, 2, 15, 1 | level << 2, 7, 1, 20, 0, 0, 0, 100,
+                       77]) + bytes([0, level, 0, 0]))
+    for i, c in enumerate(caches if kvarc else []):
+        name = os.path.basename(c).replace('.', '-') + '.kva'
+        os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)
+        subprocess.run([kvarc, 'pack', '-q', '-f', '-%d' % (i & 1), '-o',
+                        os.path.join(corpus, 'archive', name), c], check=True)
+
+
+if __name__ == '__main__':
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

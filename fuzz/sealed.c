@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sealed.c - fuzz target: all ways to read, behind the checks (seal.h) */
+#include "fuzz_common.h"
+#include "seal.h"
+
+const size_t fuzz_parameters = 0;
+
+static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
+                     unsigned how)
+{
+	struct fuzz_input in = { .p = data, .n = n, .pipe = how == 0 };
+	kvarc_source source = fuzz_input_source(&in);
+	kvarc_reader_options opt = { .common = env->common };
+	kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_reader *r = NULL;
+	if (how == 3)
+		opt.flags = KVARC_READ_SALVAGE;
+	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
+		return;
+	struct fuzz_sum sum = { kvarc_reader_geometry(r), 0 };
+	kvarc_ret ret = KVARC_OK;
+	switch (how) {
+	case 0: ret = fuzz_read_all(r); break;
+	case 1: fuzz_ask_all(r); ret = kvarc_reader_verify(r, NULL, NULL); break;
+	case 2: ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
+		break;
+	default: ret = fuzz_unpack_all(r);
+	}
+	FUZZ_CHECK(ret != KVARC_FORMAT && ret != KVARC_PROG);
+	kvarc_reader_close(&r);
+}
+
+void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
+{
+	size_t sealed_n;
+	uint8_t *sealed = fuzz_seal(data, n, &sealed_n);
+	/* an exact block, so that reads past the end are seen */
+	uint8_t *exact = malloc(sealed_n);
+	FUZZ_CHECK(exact);
+	memcpy(exact, sealed, sealed_n);
+	free(sealed);
+	if (env->mode & 0x80)
+		for (unsigned how = 0; how < 5; how++)
+			read_one(exact, sealed_n, env, how);
+	else
+		read_one(exact, sealed_n, env, env->mode % 5);
+	free(exact);
+}

@@ -1,0 +1,598 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reference decoder of kvarc archives, written from spec/kvarc-format.md.
+
+    kvarc_ref.py info FILE             what is inside, as one JSON object
+    kvarc_ref.py unpack FILE -o DIR    restores item i as DIR/item-i
+    kvarc_ref.py digest FILE           a line a chunk, then a line an item
+
+Exit 0: done; 1: "format: ..." or "data: ..."; 3: "unsupported: ...". Nothing
+is printed or written before the whole file was read and checked. Python 3.9
+or newer; Zstandard content goes through the `zstd` command. It reads whole
+files into memory and is slow: it is here to be read and compared with.
+"""
+
+import argparse
+import json
+import os
+import struct
+import sys
+
+sys.dont_write_bytecode = True
+
+import kvarc_codecs as codecs  # noqa: E402
+from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
+from xxh3 import h64, h128, h128_hex  # noqa: E402
+
+MAGIC = bytes([0x89]) + b"KVA\r\n\x1a\n"
+LIMIT = 1 << 28
+
+# 3.3: number, name, critical, packed (1.5).
+TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
+         4: ("BLOB", 0, 1), 5: ("PARAMS", 1, 1), 6: ("SEGMENT", 1, 1),
+         7: ("CHUNK", 1, 0), 8: ("COMMIT", 1, 0), 9: ("INDEX", 0, 1),
+         10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1)}
+# Reserved types (3.3) and whether they are critical.
+RESERVED = {12: 0, 13: 0, 14: 1, 15: 1}
+(GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
+ FOOTER, PREDICTOR) = range(1, 12)
+
+
+class Record:
+    """Named values, nothing more."""
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+# --------------------------------------------------- 2. Superblock, 3. Frames
+
+def read_superblock(data):
+    demand(data[:8] == MAGIC, "this is not a kvarc file", "format")
+    demand(len(data) >= 64, "the file ends inside the superblock")
+    (major, minor, _compat, _ro, incompat, file_id, reserved,
+     check) = struct.unpack("<8xHHIII16s16sQ", data[:64])
+    # 2. "Order of tests: magic (else "format"), check (else "data"),
+    # version_major and feature_incompat ("unsupported"), reserved ("data")."
+    demand(h64(data[:56]) == check, "the superblock is damaged")
+    demand(major == 1, "format version %d" % major, "unsupported")
+    demand(not incompat, "feature_incompat 0x%x" % incompat, "unsupported")
+    demand(not any(reserved), "reserved bytes of the superblock")
+    return Record(major=major, minor=minor, file_id=file_id)
+
+
+def read_frames(data, file_id):
+    """3.1 and 3.2: every frame of the file, all checks verified."""
+    # "sync: H64 of the 16 bytes `kvarc frame sync` followed by file_id"
+    sync = h64(b"kvarc frame sync" + file_id)
+    at, sequence = 64, 0
+    while at < len(data):
+        demand(at + 48 <= len(data), "the file ends inside a frame")
+        header = data[at:at + 32]
+        place = struct.pack("<Q", at)
+        (found, kind, flags, payload_bytes, number, decoded_bytes,
+         header_check) = struct.unpack("<QHHIQII", header)
+        demand(found == sync, "no frame at offset %d" % at)
+        demand(h64(header[:28] + place) & 0xFFFFFFFF == header_check,
+               "damaged frame header at offset %d" % at)
+        demand(number == sequence, "a frame has another sequence number")
+        demand(flags < 2, "reserved flags of a frame")
+        demand(payload_bytes <= LIMIT and decoded_bytes <= LIMIT,
+               "a frame is too large")
+        padded = (payload_bytes + 7) // 8 * 8
+        end = at + 32 + padded + 16
+        demand(end <= len(data), "the file ends inside a frame")
+        body = data[at + 32:end - 16]
+        check = data[end - 16:end]
+        demand(h128(header + place + body) == check,
+               "damaged frame at offset %d" % at)
+        demand(not any(body[payload_bytes:]), "padding of a frame")
+        # 3.3
+        demand(kind != 0, "frame type 0")
+        if kind in TYPES:
+            demand(flags == TYPES[kind][1], "the critical flag of a frame")
+        else:
+            demand(flags == RESERVED.get(kind, flags),
+                   "the critical flag of a frame")
+            demand(not flags, "critical frame of type %d" % kind,
+                   "unsupported")
+        yield Record(offset=at, type=kind, sequence=number, check=check,
+                     payload=body[:payload_bytes], decoded=decoded_bytes)
+        at, sequence = end, sequence + 1
+
+
+# --------------------------------------------------------------- 4. GEOMETRY
+
+def read_ropes(cursor):
+    ropes = []
+    for _ in range(cursor.varint(64)):
+        pairing = cursor.u8()
+        demand(pairing <= 1, "rope pairing %d" % pairing, "unsupported")
+        rotary = cursor.varint(65536)
+        demand(rotary >= 2 and rotary % 2 == 0, "rotary of a rope")
+        ropes.append(Record(pairing=pairing, rotary=rotary,
+                            freq=cursor.numbers("Q", rotary // 2)))
+    return ropes
+
+
+def read_tracks(cursor):
+    tracks = []
+    n = cursor.varint(4096)
+    demand(n >= 1, "there is no track")
+    for _ in range(n):
+        kind = cursor.u8()
+        demand(kind <= 3 or kind == 255, "track kind %d" % kind,
+               "unsupported")
+        tracks.append(Record(kind=kind, window=cursor.varint(2 ** 32 - 1),
+                             label=cursor.string(), tokens=0,
+                             chain=bytes(16)))
+    return tracks
+
+
+def read_tensor(cursor, tracks, ropes):
+    t = Record(layer=cursor.varint(65535), kind=cursor.u8(),
+               role=cursor.u8(), dtype=cursor.u8())
+    for value, most, what in ((t.kind, 9, "kind"), (t.role, 4, "role"),
+                              (t.dtype, 7, "dtype")):
+        demand(value <= most, "tensor %s %d" % (what, value), "unsupported")
+    n_axes = cursor.u8()
+    demand(1 <= n_axes <= 8, "number of axes")
+    axes = [(cursor.u8(), cursor.varint()) for _ in range(n_axes)]
+    # 4.2 "exactly three axes, token (extent 0: open), head, channel, in this
+    # order; anything else is "unsupported"."
+    demand([label for label, _ in axes] == [0, 1, 2] and axes[0][1] == 0,
+           "these axes", "unsupported")
+    t.heads, t.channels = axes[1][1], axes[2][1]
+    demand(1 <= t.heads <= 65535 and 1 <= t.channels <= 65535
+           and t.heads * t.channels <= 1 << 20, "width of a tensor")
+    t.track = cursor.varint(len(tracks) - 1)
+    rope = cursor.varint(len(ropes))
+    t.rope = ropes[rope - 1] if rope else None
+    demand(not rope or t.rope.rotary <= t.channels, "rotary of a tensor")
+    t.first_head = cursor.varint(2 ** 32 - 1)
+    t.total_heads = cursor.varint(2 ** 32 - 1)
+    demand(t.first_head + t.heads <= t.total_heads, "the heads of a shard")
+    demand(cursor.u8() < 4, "reserved flags of a tensor")
+    t.source_type = cursor.u16()
+    demand(t.source_type == 0 or t.source_type >= 256, "a source type")
+    t.name = cursor.string()
+    return t
+
+
+def read_geometry(content):
+    cursor = Cursor(content)
+    ropes = read_ropes(cursor)
+    tracks = read_tracks(cursor)
+    tensors = [read_tensor(cursor, tracks, ropes)
+               for _ in range(cursor.varint(65536))]
+    for _ in range(cursor.varint()):
+        cursor.varint()     # "unknown ids are skipped"
+        cursor.take(cursor.varint())
+    cursor.end()
+    return Record(ropes=ropes, tracks=tracks, tensors=tensors)
+
+
+# ---------------------------------------------------------------- 6. SEGMENT
+
+def read_segment(content, tracks):
+    cursor = Cursor(content)
+    s = Record(track=cursor.varint(len(tracks) - 1), t0=cursor.varint())
+    demand(s.t0 == tracks[s.track].tokens, "t0 of a segment")
+    s.n = cursor.varint(256)
+    demand(s.n >= 1, "a segment without tokens")
+    flags = cursor.u8()
+    demand(flags < 2, "reserved flags of a segment")
+    s.positions = []
+    for i in range(cursor.varint()):
+        first, count = cursor.zigzag(), cursor.varint()
+        demand(1 <= count <= s.n - len(s.positions), "positions")
+        demand(-2 ** 31 <= first and first + count <= 2 ** 31, "positions")
+        # "a run MUST NOT start one after the end of the previous run"
+        demand(not i or first != s.positions[-1] + 1, "positions")
+        s.positions += range(first, first + count)
+    demand(len(s.positions) == s.n, "positions")
+    s.ids = cursor.numbers("i", s.n) if flags else None
+    cursor.end()
+    return s
+
+
+# --------------------------------------------------- 10. RESTORE, items
+
+def read_view(cursor, area, tensors):
+    v = Record(tensor=cursor.varint(len(tensors) - 1))
+    (v.offset, v.token_stride, v.block_elems, v.block_stride,
+     v.elem_stride) = (cursor.varint() for _ in range(5))
+    tensor = tensors[v.tensor]
+    demand(tensor.track == area.track, "a view of another track")
+    demand(1 <= v.block_elems < 2 ** 32, "block_elems of a view")
+    width = tensor.heads * tensor.channels
+    v.bytes = area.n * width * codecs.ELEMENT_BYTES[tensor.dtype]
+    # "Every element MUST lie inside the area". Strides are not negative, so
+    # the last element of the last or of the longest block is the farthest.
+    if area.n:
+        ends = [width - 1]
+        if width > v.block_elems:
+            ends.append(width // v.block_elems * v.block_elems - 1)
+        for c in ends:
+            demand(place(v, area.n - 1, c)
+                   + codecs.ELEMENT_BYTES[tensor.dtype] <= area.bytes,
+                   "a view reaches past its area")
+    return v
+
+
+def place(v, t, c):
+    """Byte of element (token t0 + t, channel c) in the area."""
+    return (v.offset + t * v.token_stride
+            + c // v.block_elems * v.block_stride
+            + c % v.block_elems * v.elem_stride)
+
+
+def read_restore(content, geometry):
+    cursor = Cursor(content)
+    item = Record(kind=cursor.u16(), name=cursor.string(),
+                  bytes=cursor.varint(), pieces=[], blob=b"")
+    demand(1 <= item.kind <= 5 or item.kind == 255,
+           "item kind %d" % item.kind, "unsupported")
+    for _ in range(cursor.varint()):
+        kind, size = cursor.u8(), cursor.varint()
+        demand(kind <= 1, "piece type %d" % kind, "unsupported")
+        demand(size >= 1, "a piece without bytes")
+        piece = Record(area=kind, bytes=size)
+        if kind:
+            piece.track = cursor.varint(len(geometry.tracks) - 1)
+            piece.t0, piece.n = cursor.varint(), cursor.varint()
+            piece.views = [read_view(cursor, piece, geometry.tensors)
+                           for _ in range(cursor.varint())]
+            demand(sum(v.bytes for v in piece.views) == size,
+                   "the views of an area do not fill it")
+        item.pieces.append(piece)
+    cursor.end()
+    demand(sum(p.bytes for p in item.pieces) == item.bytes,
+           "the pieces of an item do not add up")
+    return item
+
+
+# ----------------------------------------------------------------- the file
+
+class Archive:
+    def __init__(self, data):
+        self.super = read_superblock(data)
+        self.geometry, self.identity = None, {}
+        self.params, self.chunks, self.items = {}, [], []
+        self.segments = {}
+        self.open_segment = None    # sequence, until its COMMIT
+        self.frames, self.listed = [], []
+        self.last_index = self.last_commit = 0
+        self.chain = bytes(16)
+        for frame in read_frames(data, self.super.file_id):
+            self.frame(frame)
+            # 9.1 "c := H128( c || check )" over all frames
+            self.chain = h128(self.chain + frame.check)
+            self.frames.append(frame)
+            if frame.type not in (INDEX, FOOTER):
+                self.listed.append(frame)
+        demand(self.frames, "there is no frame")
+        # 3.4 "A file whose last frame is neither COMMIT nor FOOTER was cut"
+        demand(self.frames[-1].type in (COMMIT, FOOTER),
+               "the file was cut: its end has no commit")
+        self.finish_items()
+
+    def frame(self, f):
+        # 3.4 "The first frame is GEOMETRY, and there is only one."
+        demand((f.sequence == 0) == (f.type == GEOMETRY),
+               "the place of the GEOMETRY frame")
+        if f.type not in TYPES:
+            return              # not critical: skipped
+        name, _, packed = TYPES[f.type]
+        if packed:
+            f.content = packed_content(f.payload, f.decoded)
+        elif f.type != CHUNK:
+            demand(f.decoded == len(f.payload), "decoded_bytes of a frame")
+            f.content = f.payload
+        getattr(self, "on_" + name.lower())(f)
+
+    def on_geometry(self, f):
+        self.geometry = read_geometry(f.content)
+
+    def on_identity(self, f):
+        # 5.1 "in ascending byte order of unique keys"
+        cursor = Cursor(f.content)
+        last = None
+        for _ in range(cursor.varint(4096)):
+            key, value = cursor.string(), cursor.string()
+            demand(last is None or key > last, "the order of identity keys")
+            self.identity[key] = value
+            last = key
+        cursor.end()
+        demand(len(self.identity) <= 4096, "too many identity keys")
+
+    def on_predictor(self, f):
+        cursor = Cursor(f.content)
+        kind = cursor.u8()
+        demand(kind == 0, "predictor kind %d" % kind, "unsupported")
+        demand(cursor.varint() == 0, "parameters of no predictor")
+        cursor.end()
+
+    def on_restore(self, f):
+        demand(not self.segments, "RESTORE after the first SEGMENT")
+        self.items.append(read_restore(f.content, self.geometry))
+
+    def on_blob(self, f):
+        cursor = Cursor(f.content)
+        item = cursor.varint()
+        demand(item < len(self.items), "a BLOB of an unknown item")
+        # "The BLOBs of an item are contiguous from offset 0"
+        demand(cursor.varint() == len(self.items[item].blob),
+               "the offset of a BLOB")
+        demand(cursor.left(), "an empty BLOB")
+        self.items[item].blob += cursor.rest()
+
+    def heads_of(self, tensor, first, heads):
+        demand(tensor < len(self.geometry.tensors), "a tensor number")
+        t = self.geometry.tensors[tensor]
+        demand(heads >= 1 and first + heads <= t.heads, "a head group")
+        return t
+
+    def on_params(self, f):
+        cursor = Cursor(f.content)
+        tensor, first, heads = cursor.u32(), cursor.u16(), cursor.u16()
+        t = self.heads_of(tensor, first, heads)
+        codec = cursor.u8()
+        demand(4 <= codec <= 6, "codec %d" % codec, "unsupported")
+        p = codecs.Params(cursor, codec, t, heads, t.rope)
+        p.names = (tensor, first, heads, codec)
+        self.params[f.sequence] = p
+
+    def on_segment(self, f):
+        demand(self.open_segment is None, "a SEGMENT before a COMMIT")
+        s = read_segment(f.content, self.geometry.tracks)
+        track = self.geometry.tracks[s.track]
+        track.tokens += s.n
+        # 5.3 the token chain
+        if s.ids is not None:
+            track.chain = h128(track.chain + struct.pack(
+                "<Q%di" % s.n, s.track, *s.ids))
+        # 3.4: what has to come, in this order
+        s.due = sorted((t.layer, t.kind, i)
+                       for i, t in enumerate(self.geometry.tensors)
+                       if t.track == s.track)
+        s.head_done = 0
+        self.segments[f.sequence] = s
+        self.open_segment = f.sequence
+
+    def on_chunk(self, f):
+        demand(len(f.payload) >= 40, "a CHUNK is too short")
+        (tensor, first, heads, segment, params, codec, order, n, t0,
+         raw_check) = struct.unpack("<IHHQQBBHIQ", f.payload[:40])
+        payload = f.payload[40:]
+        t = self.heads_of(tensor, first, heads)
+        demand(segment == self.open_segment, "a CHUNK of another segment")
+        s = self.segments[segment]
+        demand((n, t0) == (s.n, s.t0), "the tokens of a CHUNK")
+        demand(s.due and s.due[0][2] == tensor and first == s.head_done,
+               "the order of the chunks")
+        s.head_done += heads
+        if s.head_done == t.heads:
+            s.due.pop(0)
+            s.head_done = 0
+        size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
+        demand(f.decoded == size, "decoded_bytes of a CHUNK")
+        demand(codec <= 6, "codec %d" % codec, "unsupported")
+        demand(order <= 1 and (codec >= 4 or not order), "lane order")
+        p = None
+        if codec < 4:
+            demand(params == 0, "PARAMS of a codec that has none")
+        else:
+            # 8. "A chunk's PARAMS MUST name the same tensor, heads, codec."
+            demand(params in self.params, "a CHUNK without its PARAMS")
+            p = self.params[params]
+            demand(p.names == (tensor, first, heads, codec),
+                   "the PARAMS of another chunk")
+        if codec == 3:
+            raw = self.repeat(payload, size, raw_check)
+        else:
+            raw = codecs.decode_chunk(codec, order, payload, t, heads, n, p,
+                                      t.rope, s.positions)
+        # 7. "a reader MUST compare raw_check before it releases a byte"
+        demand(h64(raw) == raw_check, "raw_check of a CHUNK")
+        self.chunks.append(Record(
+            tensor=tensor, first=first, heads=heads, t0=t0, n=n, codec=codec,
+            sequence=f.sequence, offset=f.offset, raw=raw, params=params,
+            raw_check=raw_check, segment=segment))
+
+    def repeat(self, payload, size, raw_check):
+        # repeat.md
+        cursor = Cursor(payload)
+        sequence, offset = cursor.u64(), cursor.u64()
+        cursor.end()
+        for c in self.chunks:
+            if c.sequence == sequence:
+                demand(c.offset == offset and c.codec != 3
+                       and len(c.raw) == size and c.raw_check == raw_check,
+                       "a repeat of another chunk")
+                return c.raw
+        raise Bad("data", "a repeat of nothing")
+
+    def on_commit(self, f):
+        # 9.1
+        if self.open_segment is not None:
+            demand(not self.segments[self.open_segment].due,
+                   "chunks of a segment are missing")
+            self.open_segment = None
+        cursor = Cursor(f.content)
+        demand(cursor.u64() == f.sequence, "the frame count of a COMMIT")
+        demand(cursor.u64() == f.offset, "the offset of a COMMIT")
+        demand(cursor.take(16) == self.chain, "the chain of a COMMIT")
+        tokens = [cursor.varint() for _ in range(cursor.varint(4096))]
+        demand(tokens == [t.tokens for t in self.geometry.tracks],
+               "the tokens of a COMMIT")
+        cursor.end()
+        self.last_commit = f.offset
+
+    def on_index(self, f):
+        # 9.2
+        cursor = Cursor(f.content)
+        demand(cursor.u64() == self.last_index, "the previous INDEX")
+        demand(cursor.varint() == len(self.listed), "the size of an INDEX")
+        offset = sequence = 0
+        for listed in self.listed:
+            demand(cursor.u8() == (listed.type if listed.type < 256 else 0),
+                   "a type in an INDEX")
+            offset += cursor.varint() * 8
+            sequence += cursor.varint()
+            demand((offset, sequence) == (listed.offset, listed.sequence),
+                   "a place in an INDEX")
+            self.index_entry(cursor, listed)
+        cursor.end()
+        self.listed = []
+        self.last_index = f.offset
+
+    def index_entry(self, cursor, f):
+        if f.type == CHUNK:
+            c = next(c for c in self.chunks if c.sequence == f.sequence)
+            want = [c.tensor, c.first, c.heads, f.sequence - c.segment,
+                    c.params]
+        elif f.type == SEGMENT:
+            s = self.segments[f.sequence]
+            want = [s.track, s.t0, s.n]
+        elif f.type == PARAMS:
+            *want, codec = self.params[f.sequence].names
+        else:
+            return
+        demand([cursor.varint() for _ in want] == want, "an INDEX entry")
+        if f.type == PARAMS:
+            demand(cursor.u8() == codec, "an INDEX entry")
+            # Which frame it copies: "Copies are used by salvage alone." (8)
+            demand(cursor.varint() < f.sequence, "an INDEX entry")
+
+    def on_footer(self, f):
+        # 9.3
+        cursor = Cursor(f.content)
+        # "Only INDEX frames stand between it and a COMMIT, and they list all
+        # frames."
+        last = [g for g in self.frames if g.type not in (INDEX, FOOTER)][-1]
+        demand(not self.listed and last.type == COMMIT, "a FOOTER too early")
+        demand((cursor.u64(), cursor.u64(), cursor.u64())
+               == (self.last_index, self.last_commit, f.sequence),
+               "the FOOTER")
+        cursor.end()
+
+    # ------------------------------------------------------------ 10. items
+
+    def element_bytes_of(self, tensor):
+        """All tokens of a tensor, token-major, from its chunks."""
+        t = self.geometry.tensors[tensor]
+        size = t.channels * codecs.ELEMENT_BYTES[t.dtype]
+        out = bytearray(self.geometry.tracks[t.track].tokens
+                        * t.heads * size)
+        for c in self.chunks:
+            for i in range(c.n if c.tensor == tensor else 0):
+                at = ((c.t0 + i) * t.heads + c.first) * size
+                n = c.heads * size
+                out[at:at + n] = c.raw[i * n:i * n + n]
+        return out
+
+    def finish_items(self):
+        for item in self.items:
+            literals = sum(p.bytes for p in item.pieces if not p.area)
+            demand(literals == len(item.blob), "the BLOBs of an item")
+            taken, item.content = 0, b""
+            for p in item.pieces:
+                if p.area:
+                    item.content += self.area(p)
+                else:
+                    item.content += item.blob[taken:taken + p.bytes]
+                    taken += p.bytes
+
+    def area(self, p):
+        demand(p.t0 + p.n <= self.geometry.tracks[p.track].tokens,
+               "an item needs more tokens than there are")
+        out = bytearray(p.bytes)
+        for v in p.views:
+            t = self.geometry.tensors[v.tensor]
+            size = codecs.ELEMENT_BYTES[t.dtype]
+            width = t.heads * t.channels
+            source = self.element_bytes_of(v.tensor)
+            for i in range(p.n):
+                for c in range(width):
+                    at = ((p.t0 + i) * width + c) * size
+                    to = place(v, i, c)
+                    out[to:to + size] = source[at:at + size]
+        return bytes(out)
+
+
+# ------------------------------------------------------------- command line
+
+def digest(archive):
+    lines = ["%d %d %d %d %d %s\n" % (c.tensor, c.first, c.heads, c.t0, c.n,
+                                      h128_hex(c.raw))
+             for c in archive.chunks]
+    lines += ["item %d %s\n" % (len(item.content), h128_hex(item.content))
+              for item in archive.items]
+    return "".join(lines)
+
+
+def info(archive):
+    g = archive.geometry
+
+    def text(value):
+        return value.decode("utf-8", "replace")
+
+    return json.dumps({
+        "format_version": "%d.%d" % (archive.super.major,
+                                     archive.super.minor),
+        "file_id": archive.super.file_id.hex(),
+        "state": "closed" if archive.frames[-1].type == FOOTER else "open",
+        "frames": len(archive.frames), "chunks": len(archive.chunks),
+        "raw_bytes": sum(len(c.raw) for c in archive.chunks),
+        "identity": {text(k): text(v)
+                     for k, v in sorted(archive.identity.items())},
+        "tracks": [{"kind": t.kind, "window": t.window,
+                    "label": text(t.label), "tokens": t.tokens,
+                    "token_chain": t.chain.hex()} for t in g.tracks],
+        "tensors": [{"name": text(t.name), "layer": t.layer, "kind": t.kind,
+                     "role": t.role, "dtype": codecs.DTYPE_NAMES[t.dtype],
+                     "heads": t.heads, "channels": t.channels,
+                     "track": t.track} for t in g.tensors],
+        "items": [{"kind": i.kind, "name": text(i.name), "bytes": i.bytes}
+                  for i in archive.items]}, indent=1) + "\n"
+
+
+def unpack(archive, folder):
+    os.makedirs(folder, exist_ok=True)
+    for i, item in enumerate(archive.items):
+        # Names are for people; they are not trusted as paths (1.3).
+        with open(os.path.join(folder, "item-%d" % i), "wb") as f:
+            f.write(item.content)
+
+
+def answer(data, verb):
+    """What the command prints and its exit status; the archive, if good."""
+    try:
+        archive = Archive(data)
+    except Bad as error:
+        text = "%s: %s\n" % (error.kind, error)
+        return text, 3 if error.kind == "unsupported" else 1, None
+    text = {"info": info, "digest": digest}.get(verb, lambda a: "")(archive)
+    return text, 0, archive
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("verb", choices=["info", "unpack", "digest"])
+    parser.add_argument("file")
+    parser.add_argument("-o", dest="folder")
+    args = parser.parse_args()
+    if (args.verb == "unpack") != (args.folder is not None):
+        parser.error("unpack, and only unpack, needs -o DIR")
+    with open(args.file, "rb") as f:
+        data = f.read()
+    text, status, archive = answer(data, args.verb)
+    sys.stdout.write(text)
+    if archive and args.verb == "unpack":
+        unpack(archive, args.folder)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

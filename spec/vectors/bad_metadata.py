@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Invalid archives: metadata frames (kvarc-format.md 4 to 6, 9, 10)."""
+
+from bad_base import (
+    G_TENSOR, G_TRACKS, RAW, add, cut, edit, poke, splice, vector)
+from enc_fields import U8, varint, zigzag
+from kvarc_enc import KEY, Writer, tensor
+
+
+# ---------------------------------------------------------------- 4 GEOMETRY
+
+edit("geometry-rotary-odd", "rotary of 3", "GEOMETRY", poke(2, 3))
+edit("geometry-rotary-0", "rotary of 0", "GEOMETRY",
+     splice(2, 17, b"\0"))
+edit("geometry-rotary-wide", "rotary of 4 in a tensor of 3 channels",
+     "GEOMETRY", poke(G_TENSOR + 10, 3))
+edit("geometry-no-track", "no track", "GEOMETRY",
+     splice(G_TRACKS, 5, b"\0"))
+edit("geometry-heads-0", "a tensor of 0 heads", "GEOMETRY",
+     poke(G_TENSOR + 8, 0))
+edit("geometry-width", "65535 heads of 17 channels", "GEOMETRY",
+     splice(G_TENSOR + 8, 3, varint(65535) + b"\2\x11"))
+edit("geometry-axes-0", "a tensor without axes", "GEOMETRY",
+     splice(G_TENSOR + 4, 7, b"\0"))
+edit("geometry-track", "a tensor of a track that is not there", "GEOMETRY",
+     poke(G_TENSOR + 11, 1))
+edit("geometry-rope", "a rope that is not there", "GEOMETRY",
+     poke(G_TENSOR + 12, 2))
+edit("geometry-flags", "a reserved flag of a tensor", "GEOMETRY",
+     poke(G_TENSOR + 15, 4))
+edit("geometry-shard", "heads 1 to 1 of 1", "GEOMETRY",
+     poke(G_TENSOR + 13, 1))
+edit("geometry-total-heads", "1 head of 0", "GEOMETRY",
+     poke(G_TENSOR + 14, 0))
+edit("geometry-source-type", "source type 8", "GEOMETRY",
+     poke(G_TENSOR + 16, 8))
+edit("geometry-layer", "layer 65536", "GEOMETRY",
+     splice(G_TENSOR, 1, varint(65536)))
+edit("geometry-extension", "an extension longer than the content",
+     "GEOMETRY", lambda c: c[:-1] + b"\1\1\5ab")
+
+# ------------------------------------------------------- 5 IDENTITY, 6 SEGMENT
+
+edit("identity-order", "keys in descending order", "IDENTITY",
+     lambda c: b"\2\1b\0011\1a\0012")
+edit("identity-twice", "a key twice", "IDENTITY",
+     lambda c: b"\2\1a\0011\1a\0012")
+edit("identity-zero-byte", "a string with the byte 0", "IDENTITY",
+     lambda c: b"\1\1a\1\0")
+edit("identity-many", "4097 pairs announced", "IDENTITY",
+     lambda c: varint(4097))
+
+
+def segment(runs, n=5, flags=0, t0=0, track=0):
+    return lambda c: varint(track) + varint(t0) + varint(n) + bytes([flags]) \
+        + varint(len(runs)) + b"".join(
+            zigzag(first) + varint(count) for first, count in runs)
+
+
+edit("segment-track", "a track that is not there", "SEGMENT",
+     segment([(0, 5)], track=1))
+edit("segment-t0", "t0 of 1 in the first segment", "SEGMENT",
+     segment([(0, 5)], t0=1))
+edit("segment-empty", "n of 0", "SEGMENT", segment([], 0))
+edit("segment-257", "n of 257", "SEGMENT", segment([(0, 257)], 257))
+edit("segment-flags", "a reserved flag", "SEGMENT", segment([(0, 5)],
+                                                            flags=2))
+edit("segment-runs-short", "counts add up to 4", "SEGMENT",
+     segment([(0, 4)]))
+edit("segment-runs-long", "counts add up to 6", "SEGMENT",
+     segment([(0, 3), (8, 3)]))
+edit("segment-run-empty", "a run of 0 tokens", "SEGMENT",
+     segment([(0, 5), (9, 0)]))
+edit("segment-run-not-maximal", "a run that goes on where one ended",
+     "SEGMENT", segment([(0, 3), (3, 2)]))
+edit("segment-position-high", "a run past 2^31 - 1", "SEGMENT",
+     segment([(2 ** 31 - 3, 5)]))
+edit("segment-position-low", "position -2^31 - 1", "SEGMENT",
+     segment([(-2 ** 31 - 1, 5)]))
+
+# ------------------------------------------------- 9 COMMIT, INDEX, FOOTER
+
+edit("commit-count", "the number of frames", "COMMIT", poke(0, 8))
+edit("commit-offset", "the offset", "COMMIT", poke(8, 8))
+edit("commit-chain", "one bit of the chain", "COMMIT",
+     lambda c: poke(16, c[16] ^ 1)(c))
+edit("commit-tracks", "tokens of two tracks", "COMMIT",
+     lambda c: c[:32] + b"\2\5\0")
+edit("commit-tokens", "the number of tokens", "COMMIT", poke(33, 6))
+edit("index-previous", "a previous INDEX that is not there", "INDEX",
+     poke(0, 64))
+edit("index-type", "another type in the first entry", "INDEX", poke(9, 2))
+edit("index-offset", "another offset in the first entry", "INDEX",
+     poke(10, 16))
+edit("index-chunk", "another tensor in the entry of the last CHUNK", "INDEX",
+     lambda c: poke(-8, 0)(c))
+edit("index-missing", "the entry of the COMMIT is missing", "INDEX",
+     lambda c: poke(8, c[8] - 1)(c)[:-3])
+edit("footer-index", "the offset of the INDEX", "FOOTER",
+     lambda c: poke(0, c[0] ^ 8)(c))
+edit("footer-commit", "the offset of the COMMIT", "FOOTER",
+     lambda c: poke(8, c[8] ^ 8)(c))
+edit("footer-count", "the number of frames", "FOOTER",
+     lambda c: poke(16, c[16] ^ 1)(c))
+
+
+@vector("footer-unlisted", "a FOOTER without an INDEX before it")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [])
+    w.commit()
+    w.footer()
+    return bytes(w.out)
+
+
+@vector("footer-uncommitted", "a FOOTER without a COMMIT before it")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [])
+    w.index()
+    w.footer()
+    return bytes(w.out)
+
+
+# ------------------------------------------------------------ 10 RESTORE, BLOB
+# Content: kind (2), name (2), file_bytes, n_pieces, literal (2), area: type,
+# bytes, track, t0, n_tokens, n_views, views of 6 numbers.
+R_AREA = 8
+R_VIEW = R_AREA + 6
+
+edit("restore-size", "file_bytes is not the sum of the pieces", "RESTORE",
+     poke(4, 79))
+edit("restore-literal-0", "a literal of 0 bytes", "RESTORE",
+     lambda c: poke(5, 3)(c[:8] + b"\0\0" + c[8:]))
+edit("restore-views", "the views do not fill the area", "RESTORE",
+     lambda c: poke(R_AREA + 1, 76)(poke(4, 79)(c)))
+edit("restore-outside", "an element past the end of the area", "RESTORE",
+     poke(R_VIEW + 2, 17))
+edit("restore-outside-block", "an element past the end, by its block",
+     "RESTORE", lambda c: splice(R_VIEW + 3, 2, b"\1\x7f")(c))
+edit("restore-block-0", "block_elems of 0", "RESTORE", poke(R_VIEW + 3, 0))
+edit("restore-tensor", "a tensor that is not there", "RESTORE",
+     poke(R_VIEW, 2))
+edit("restore-track", "a track that is not there", "RESTORE",
+     poke(R_AREA + 2, 1))
+edit("restore-tokens", "tokens 1 to 5 of 5", "RESTORE", poke(R_AREA + 3, 1))
+edit("restore-huge-stride", "a token stride of 2^62", "RESTORE",
+     splice(R_VIEW + 2, 1, varint(2 ** 62)))
+edit("blob-short", "fewer literal bytes than the pieces want", "BLOB", cut(1))
+edit("blob-long", "more literal bytes than the pieces want", "BLOB",
+     add(b"d"))
+edit("blob-offset", "offset 1 in the first BLOB", "BLOB", poke(1, 1))
+edit("blob-empty", "a BLOB of 0 bytes", "BLOB", cut(3))
+edit("blob-item", "an item that is not there", "BLOB", poke(0, 1))
+
+
+@vector("restore-other-track", "a view of a tensor of another track")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, ""), (0, 0, "")],
+               [tensor(0, KEY, U8, 1, 2, track=1)])
+    w.restore(2, "", [(4, 0, 0, 2, [(0, 0, 2, 2, 0, 1)])])
+    for track in (0, 1):
+        w.segment(track, 2)
+        if track:
+            w.chunk(0, RAW)
+        w.commit()
+    w.close()
+    return bytes(w.out)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fields, dtypes and random numbers of the vector encoder."""
+
+import struct
+
+BYTES, F32, F16, BF16, E4M3, E5M2, I8, U8 = range(8)
+CODE = {BYTES: "B", F32: "I", F16: "H", BF16: "H", E4M3: "B", E5M2: "B",
+        I8: "B", U8: "B"}
+SIZE = {d: struct.calcsize(c) for d, c in CODE.items()}
+EXPONENT_BITS = {F32: 8, F16: 5, BF16: 8, E4M3: 4, E5M2: 5}
+MANTISSA_BITS = {F32: 23, F16: 10, BF16: 7, E4M3: 3, E5M2: 2}
+
+
+class Random:
+    """The same numbers on every machine and in every Python version."""
+
+    def __init__(self, seed):
+        self.state = seed * 2 + 1
+
+    def bits(self, n):
+        out = 0
+        for i in range(0, n, 16):
+            self.state = (self.state * 6364136223846793005
+                          + 1442695040888963407) % 2 ** 64
+            out |= (self.state >> 40 & 0xFFFF) << i
+        return out & ((1 << n) - 1)
+
+    def below(self, n):
+        return self.bits(48) % n
+
+    def between(self, low, high):
+        return low + self.below(high - low + 1)
+
+    def chance(self, one_in):
+        return self.below(one_in) == 0
+
+    def pick(self, values):
+        return values[self.below(len(values))]
+
+    def gauss(self):
+        """About normal with variance 1: exact arithmetic only."""
+        return (sum(self.bits(16) for _ in range(12)) - 12 * 32767.5) / 65536
+
+
+# ------------------------------------------------------------------- fields
+
+def varint(value):
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def zigzag(value):
+    return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def string(text):
+    if isinstance(text, str):
+        text = text.encode()
+    return varint(len(text)) + text
+
+
+def zstd_frame(content):
+    """A Zstandard frame with one raw block, or an RLE block where that does."""
+    n = len(content)
+    if n < 256:
+        out = struct.pack("<IBB", 0xFD2FB528, 0x20, n)
+    else:
+        out = struct.pack("<IBH", 0xFD2FB528, 0x60, n - 256)
+    if n > 1 and len(set(content)) == 1:
+        return out + (n << 3 | 3).to_bytes(3, "little") + content[:1]
+    return out + (n << 3 | 1).to_bytes(3, "little") + content
+
+
+def packed(content, method=0):
+    return bytes([method]) + (zstd_frame(content) if method else content)
+
+
+def pack_elements(dtype, values):
+    return struct.pack("<%d%s" % (len(values), CODE[dtype]), *values)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Valid archives that show the codecs: VECTORS has (name, text, make)."""
+
+from enc_codecs import (
+    GridParams, TableParams, fit_bytes, fit_exponent, scale_table)
+from enc_fields import (
+    BF16, BYTES, E4M3, E5M2, F16, F32, I8, U8, Random)
+from kvarc_enc import KEY, Writer, tensor
+from vector_data import (
+    any_bits, frequencies, grid_fit, normal, one_tensor, put, rope_data,
+    single, spice)
+
+VECTORS = []
+
+
+def vector(name, text):
+    def add(make):
+        VECTORS.append((name, text, make))
+        return make
+    return add
+
+
+@vector("exponent-bf16", "codec 4, lane order 0, three tables, exponents "
+        "that are escaped on both sides, NaN and infinities")
+def _():
+    rng = Random(20)
+    values = spice(rng, BF16, normal(rng, BF16, 21, 9, 0.0, [
+        4.0 ** (c - 4) for c in range(9)]))
+    params = fit_exponent(BF16, 9, values, 3, top=[
+        126 + 2 * (c - 4) for c in range(9)])
+    return single(BF16, 21, 3, 3, values, params, 0)
+
+
+@vector("exponent-f16", "codec 4, lane order 1, 40 tokens (blocks of 32 and "
+        "8), subnormals; planes of 8, 2 and 1 bits")
+def _():
+    rng = Random(21)
+    values = spice(rng, F16, normal(rng, F16, 40, 5, 0.0, 0.001), 6)
+    return single(F16, 40, 1, 5, values, fit_exponent(F16, 5, values, 2), 1)
+
+
+@vector("exponent-f32", "codec 4 with three byte planes: stored, Zstandard, "
+        "constant")
+def _():
+    rng = Random(22)
+    values = [v & 0xFFFF0000 | 0x5A | 0x100 * rng.bits(3)
+              for v in normal(rng, F32, 9, 7, 3.0)]
+    return single(F32, 9, 1, 7, values, fit_exponent(F32, 7, values, 1), 0,
+                  methods=[2, 1, 0])
+
+
+@vector("exponent-e4m3", "codec 4, a 4-bit plane with padding")
+def _():
+    rng = Random(23)
+    values = any_bits(rng, E4M3, 77)
+    return single(E4M3, 7, 1, 11, values, fit_exponent(E4M3, 11, values), 1)
+
+
+@vector("exponent-e5m2", "codec 4, planes of 2 and 1 bits, both constant or "
+        "padded; a top above the largest exponent")
+def _():
+    rng = Random(24)
+    values = [v & 0x7C for v in any_bits(rng, E5M2, 51)]
+    values[17] |= 0x80
+    values[20] |= 3
+    params = fit_exponent(E5M2, 17, values, 2, top=[40] * 8 + [3] * 9)
+    return single(E5M2, 3, 17, 1, values, params, 0, methods=[None, 1])
+
+
+GRID_MEAN = [0.0, 0.02, -0.7, 5.0, -40.0, 0.001, 300.0]
+GRID_K = [-20, -13, -6, 1, 8, 15, 22]
+
+
+@vector("grid-bf16", "codec 5, lane order 0, all classes of k mod 4, NaN, "
+        "infinities, -0 and subnormals")
+def _():
+    rng = Random(30)
+    sigma = [2.0 ** (k / 4) for k in GRID_K]
+    values = spice(rng, BF16, normal(rng, BF16, 30, 7, GRID_MEAN, sigma))
+    return single(BF16, 30, 1, 7, values, grid_fit(GRID_MEAN, GRID_K), 0)
+
+
+@vector("grid-f16", "codec 5, lane order 1, 33 tokens, cells finer than "
+        "the subnormal step would be")
+def _():
+    rng = Random(31)
+    mean = [0.0, 0.0, 0.0001, -0.0002, 1.0, -9.0]
+    k = [-60, -90, -52, -54, -10, 4]
+    sigma = [2.0 ** (c / 4) for c in k]
+    values = spice(rng, F16, normal(rng, F16, 33, 6, mean, sigma))
+    return single(F16, 33, 2, 3, values, grid_fit(mean, k), 1)
+
+
+@vector("grid-f32", "codec 5 on the high halves of f32, planes of the low "
+        "halves stored and by Zstandard")
+def _():
+    rng = Random(32)
+    values = spice(rng, F32, normal(rng, F32, 11, 7, GRID_MEAN, [
+        2.0 ** (k / 4) for k in GRID_K]), 20)
+    return single(F32, 11, 7, 1, values, grid_fit(GRID_MEAN, GRID_K), 0,
+                  methods=[0, 1])
+
+
+@vector("grid-e4m3", "codec 5, one-byte elements, all 256 values")
+def _():
+    values = [(i * 37) % 256 for i in range(320)]
+    params = GridParams([0, 8, 16, -24, 40], [0, 20, -30, 64, 100])
+    return single(E4M3, 64, 1, 5, values, params, 1)
+
+
+@vector("grid-e5m2", "codec 5, one-byte elements, all 256 values")
+def _():
+    values = [(i * 91 + 5) % 256 for i in range(320)]
+    params = GridParams([0, -30, 16, -64, 60], [0, 20, -30, 64, -100])
+    return single(E5M2, 64, 1, 5, values, params, 0)
+
+
+def rope_vector(seed, dtype, n, positions, rope, heads, channels, order):
+    rng = Random(seed)
+    columns = heads * channels
+    mean = [rng.pick([0.0, 3.0, -6.0, 20.0, 0.1]) for _ in range(columns)]
+    k = [rng.between(-8, 12) for _ in range(columns)]
+    sigma = [2.0 ** (c / 4) for c in k]
+    values = rope_data(rng, dtype, positions, rope, heads, channels, mean,
+                       sigma)
+    # mean[c] of a turning pair is in units of the larger class's scale.
+    pairing, rotary, _ = rope
+    unit = list(k)
+    for head in range(0, columns, channels):
+        for i in range(rotary // 2):
+            a, b = ((i, i + rotary // 2) if pairing == 0
+                    else (2 * i, 2 * i + 1))
+            top = max(k[head + a], k[head + b])
+            unit[head + a] = unit[head + b] = top
+    params = GridParams(k, grid_fit(mean, unit).mean, True)
+    return single(dtype, n, heads, channels, values, params, order, rope,
+                  positions)
+
+
+@vector("grid-rope-half", "codec 5 that rotates, half-split pairs, positions "
+        "with a gap and below zero")
+def _():
+    positions = list(range(-3, 9)) + list(range(100, 121))
+    return rope_vector(40, BF16, 33, positions, (0, 8, frequencies(8)), 2, 8,
+                       1)
+
+
+@vector("grid-rope-interleaved", "codec 5 that rotates, interleaved pairs, "
+        "positions up to 2^31 - 1 and down to -2^31")
+def _():
+    positions = list(range(20)) + [2 ** 31 - 2, 2 ** 31 - 1, -2 ** 31,
+                                   -2 ** 31 + 1, 1000000]
+    return rope_vector(41, F16, 25, positions, (1, 6, frequencies(6)), 1, 6,
+                       0)
+
+
+@vector("grid-rope-partial", "codec 5 that rotates 4 of 7 channels of each "
+        "head; f32; constant channels and rows leave the matrix")
+def _():
+    rng = Random(42)
+    rope = (0, 4, frequencies(4))
+    positions = [p * 3 for p in range(12)]
+    mean = [4.0, -2.0, 0.5, 8.0, 1.0, 0.0, -3.0] * 2
+    values = rope_data(rng, F32, positions, rope, 2, 7, mean, [0.5] * 14)
+    for r in range(12):
+        values[14 * r + 3] = 0x80000000
+        values[14 * r + 13] = 0x7F800001
+    for r in (0, 7):
+        for c in range(14):
+            if c not in (3, 13):
+                values[14 * r + c] = 0x3F800000 + r
+    params = grid_fit(mean, [-4] * 14, True)
+    return single(F32, 12, 2, 7, values, params, 1, rope, positions)
+
+
+@vector("grid-extremes", "codec 5 with k of -400 and 400, means of -32768 "
+        "and 32767, classes of a pair far apart, any bits")
+def _():
+    rng = Random(43)
+    rope = (1, 8, [2 ** 64 - 1, 2 ** 63, 2 ** 61 + 12345, 1])
+    positions = list(range(-8, 8))
+    k = [400, 400, -400, -400, 400, -400, -60, 73, 400, -400]
+    mean = [32767, -32768, 32767, -32768, 1, -1, 32767, 32767, -32768, 32767]
+    values = any_bits(rng, BF16, 160)
+    return single(BF16, 16, 1, 10, values, GridParams(k, mean, True), 0,
+                  rope, positions)
+
+
+@vector("grid-any-bits", "codec 5 on random bit patterns of four dtypes, "
+        "classes from -120 to 120: mostly escapes")
+def _():
+    rng = Random(44)
+    w = Writer()
+    dtypes = [F16, BF16, E4M3, E5M2]
+    w.geometry([], [(0, 0, "")], [tensor(i, KEY, d, 1, 9)
+                                  for i, d in enumerate(dtypes)])
+    w.segment(0, 10)
+    for i, d in enumerate(dtypes):
+        params = GridParams([rng.between(-120, 120) for _ in range(9)],
+                            [rng.between(-300, 300) for _ in range(9)])
+        put(w, i, any_bits(rng, d, 90), params, i & 1)
+    w.close()
+    return w
+
+
+@vector("grid-late-escapes", "codec 5, values near zero in coarse cells whose "
+        "escapes come after a token and its raw bits")
+def _():
+    rng = Random(45)
+    w = Writer()
+    dtypes = [F16, BF16, E4M3, E5M2]
+    w.geometry([], [(0, 0, "")], [tensor(i, KEY, d, 1, 6)
+                                  for i, d in enumerate(dtypes)])
+    w.segment(0, 12)
+    for i, d in enumerate(dtypes):
+        k = [20, -4, 0, 40, 8, -40]
+        params = GridParams(k, [0, 400, -700, 0, 3000, 0], late=True)
+        values = normal(rng, d, 12, 6, 0.0, [1.0, 1e-3, 1e-4, 1e-5, 1e-9, 0.0])
+        put(w, i, spice(rng, d, values, 6), params, i & 1)
+    w.close()
+    return w
+
+
+@vector("bytes", "codec 6 for i8, u8 and bytes: two tables, bytes without a "
+        "frequency that are escaped, both lane orders")
+def _():
+    rng = Random(50)
+    w = Writer()
+    dtypes = [I8, U8, BYTES]
+    w.geometry([], [(0, 0, "")], [tensor(i, KEY, d, 1, 3)
+                                  for i, d in enumerate(dtypes)])
+    w.segment(0, 40)
+    for i, d in enumerate(dtypes):
+        values = [int(rng.gauss() * 20) & 255 for _ in range(120)]
+        put(w, i, values, fit_bytes(3, values, 2, leave_out=(0, 1, 200)),
+            i & 1)
+    w.close()
+    return w
+
+
+@vector("mask", "constant channels, constant rows, both, all channels "
+        "constant, all rows constant")
+def _():
+    rng = Random(51)
+    w = Writer()
+    w.geometry([], [(0, 0, "")],
+               [tensor(i, KEY, U8, 1, 9) for i in range(5)])
+    w.segment(0, 11)
+    for i in range(5):
+        values = any_bits(rng, U8, 99)
+        for r in range(11):
+            for c in range(9):
+                if i in (1, 2, 4) and (r in (0, 10) or i == 4):
+                    values[9 * r + c] = 50 + r
+                if i in (0, 2) and c in (0, 8) or i == 3:
+                    values[9 * r + c] = c
+        put(w, i, values, fit_bytes(9, values), i & 1)
+    w.close()
+    return w
+
+
+@vector("lanes", "steps with few lanes: one element, 31, 33 and 65 tokens, "
+        "one channel, in both lane orders")
+def _():
+    rng = Random(52)
+    w = one_tensor(U8, 1, 2)
+    params = TableParams(6, [scale_table([1] * 256 + [2], 256)], [0, 0])
+    sequence = w.params(0, params)
+    for n, order in ((1, 0), (1, 1), (31, 1), (33, 1), (65, 1), (15, 0),
+                     (17, 0), (64, 0)):
+        w.segment(0, n)
+        values = any_bits(rng, U8, 2 * n)
+        put(w, 0, values, params, order, params_sequence=sequence)
+        w.commit()
+    w.index()
+    w.footer()
+    return w

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A small encoder of kvarc archives, for test vectors and random test files.
+
+Written from the specification, apart from the C library and from the
+reference decoder, so that the three can be compared. It takes its decisions
+from the caller and lets the caller break any field: see Writer.edits. Of
+reference/ it uses the hashes alone.
+"""
+
+import os
+import struct
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "reference"))
+
+from enc_codecs import chunk_payload  # noqa: E402
+from enc_fields import (  # noqa: E402
+    SIZE, pack_elements, packed, string, varint, zigzag, zstd_frame)
+from xxh3 import h64, h128, h128_hex  # noqa: E402
+
+KEY, VALUE = 0, 1
+NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
+         6: "SEGMENT", 7: "CHUNK", 8: "COMMIT", 9: "INDEX", 10: "FOOTER",
+         11: "PREDICTOR"}
+TYPE = {name: number for number, name in NAMES.items()}
+CRITICAL = {1, 5, 6, 7, 8, 11}
+
+
+def tensor(layer, kind, dtype, heads, channels, track=0, rope=0, role=0,
+           flags=0, source_type=0, name=""):
+    return dict(layer=layer, kind=kind, dtype=dtype, heads=heads,
+                channels=channels, track=track, rope=rope, role=role,
+                flags=flags, source_type=source_type, name=name)
+
+
+def geometry_content(ropes, tracks, tensors, extensions=()):
+    out = varint(len(ropes))
+    for pairing, rotary, freq in ropes:
+        out += bytes([pairing]) + varint(rotary) + struct.pack(
+            "<%dQ" % len(freq), *freq)
+    out += varint(len(tracks))
+    for kind, window, label in tracks:
+        out += bytes([kind]) + varint(window) + string(label)
+    out += varint(len(tensors))
+    for t in tensors:
+        out += varint(t["layer"]) + bytes([t["kind"], t["role"], t["dtype"]])
+        out += bytes([3, 0, 0, 1]) + varint(t["heads"])
+        out += bytes([2]) + varint(t["channels"])
+        out += varint(t["track"]) + varint(t["rope"])
+        out += varint(0) + varint(t["heads"]) + bytes([t["flags"]])
+        out += struct.pack("<H", t["source_type"]) + string(t["name"])
+    out += varint(len(extensions))
+    for number, data in extensions:
+        out += varint(number) + varint(len(data)) + data
+    return out
+
+
+class Writer:
+    """Writes frames; knows what a valid file needs and obeys its edits.
+
+    edits: {(frame name, how many-th of its kind): function or dict}. A
+    function gets the content before packing (the payload of CHUNK, COMMIT and
+    FOOTER) and returns another one. A dict changes fields of the frame:
+    type, flags, sequence, payload_bytes, decoded_bytes, method, padding,
+    payload (a function), header_check and check (xor). All checks are made
+    after the edits: only what was edited is wrong.
+    """
+
+    def __init__(self, file_id=b"kvarc test file!", edits=None, **superblock):
+        self.edits = edits or {}
+        self.id = file_id
+        fields = dict(magic=bytes.fromhex("894b56410d0a1a0a"), major=1,
+                      minor=0, compat=0, ro_compat=0, incompat=0,
+                      reserved=bytes(16), check=0)
+        fields.update(superblock)
+        head = fields["magic"] + struct.pack(
+            "<HHIII", fields["major"], fields["minor"], fields["compat"],
+            fields["ro_compat"], fields["incompat"]) + file_id \
+            + fields["reserved"]
+        self.out = bytearray(head + struct.pack(
+            "<Q", h64(head) ^ fields["check"]))
+        self.sequence, self.counts = 0, {}
+        self.frames = []            # (name, offset, end)
+        self.chain = bytes(16)
+        self.pending, self.last_index, self.last_commit = [], 0, 0
+        self.tokens, self.digests, self.entries = [], [], {}
+        self.geometry_parts = ([], [], [])
+
+    # ------------------------------------------------------------- frames
+
+    def frame(self, name, content, decoded=None, method=0, entry=b""):
+        """Appends a frame; returns its sequence number."""
+        count = self.counts.get(name, 0)
+        self.counts[name] = count + 1
+        edit = self.edits.get((name, count), {})
+        if callable(edit):
+            content, edit = edit(content), {}
+        kind = TYPE.get(name, 0x8000)
+        method = edit.get("method", method)
+        if kind in (7, 8, 10, 0x8000):
+            payload = content
+        elif method == 1:
+            payload = packed(content, 1)
+        else:
+            payload = bytes([method]) + content
+        payload = edit.get("payload", lambda data: data)(payload)
+        if decoded is None:
+            decoded = len(content)
+        at = len(self.out)
+        place = struct.pack("<Q", edit.get("place", at))
+        kind = edit.get("type", kind)
+        header = struct.pack(
+            "<QHHIQI", h64(b"kvarc frame sync" + self.id)
+            ^ edit.get("sync", 0), kind,
+            edit.get("flags", int(TYPE.get(name, 0) in CRITICAL)),
+            edit.get("payload_bytes", len(payload)),
+            edit.get("sequence", self.sequence),
+            edit.get("decoded_bytes", decoded))
+        header += struct.pack("<I", (h64(header + place)
+                                     ^ edit.get("header_check", 0))
+                              & 0xFFFFFFFF)
+        body = payload + edit.get("padding", b"\0") * (-len(payload) % 8)
+        check = h128(header + place + body)
+        if "check" in edit:
+            check = bytes([check[0] ^ edit["check"]]) + check[1:]
+        self.out += header + body + check
+        self.chain = h128(self.chain + check)
+        self.frames.append((name, at, len(self.out)))
+        if kind not in (9, 10):
+            self.pending.append((kind, at, self.sequence, entry))
+        self.sequence += 1
+        return self.sequence - 1
+
+    def geometry(self, ropes, tracks, tensors, extensions=(), method=0):
+        self.geometry_parts = (ropes, tracks, tensors)
+        self.tokens = [0] * len(tracks)
+        return self.frame("GEOMETRY", geometry_content(
+            ropes, tracks, tensors, extensions), method=method)
+
+    def identity(self, pairs, method=0):
+        content = varint(len(pairs)) + b"".join(
+            string(k) + string(v) for k, v in pairs)
+        return self.frame("IDENTITY", content, method=method)
+
+    def restore(self, kind, name, pieces, method=0):
+        """pieces: an int (literal bytes) or (bytes, track, t0, n, views)."""
+        size = sum(p if isinstance(p, int) else p[0] for p in pieces)
+        content = struct.pack("<H", kind) + string(name) + varint(size) \
+            + varint(len(pieces))
+        for p in pieces:
+            if isinstance(p, int):
+                content += b"\0" + varint(p)
+                continue
+            size, track, t0, n, views = p
+            content += b"\1" + b"".join(
+                varint(v) for v in (size, track, t0, n, len(views)))
+            for view in views:
+                content += b"".join(varint(v) for v in view)
+        return self.frame("RESTORE", content, method=method)
+
+    def blob(self, item, offset, data, method=0):
+        return self.frame("BLOB", varint(item) + varint(offset) + data,
+                          method=method)
+
+    def segment(self, track, n, positions=None, ids=None, method=0):
+        if positions is None:
+            positions = range(self.tokens[track], self.tokens[track] + n)
+        runs = []
+        for p in positions:
+            if runs and p == runs[-1][0] + runs[-1][1]:
+                runs[-1][1] += 1
+            else:
+                runs.append([p, 1])
+        t0 = self.tokens[track]
+        content = varint(track) + varint(t0) + varint(n) \
+            + bytes([ids is not None]) + varint(len(runs)) \
+            + b"".join(zigzag(p) + varint(c) for p, c in runs) \
+            + (struct.pack("<%di" % n, *ids) if ids is not None else b"")
+        self.tokens[track] += n
+        self.current = (track, t0, n, list(positions))
+        self.current_sequence = self.frame(
+            "SEGMENT", content, method=method,
+            entry=varint(track) + varint(t0) + varint(n))
+        return self.current_sequence
+
+    def params(self, tensor_number, params, first=0, heads=None, copy_of=0,
+               method=0):
+        if heads is None:
+            heads = self.geometry_parts[2][tensor_number]["heads"]
+        content = struct.pack("<IHHB", tensor_number, first, heads,
+                              params.codec) + params.content()
+        return self.frame(
+            "PARAMS", content, method=method,
+            entry=varint(tensor_number) + varint(first) + varint(heads)
+            + bytes([params.codec]) + varint(copy_of))
+
+    def chunk_frame(self, tensor_number, first, heads, codec, order, params,
+                    raw, payload):
+        _, t0, n, _ = self.current
+        head = struct.pack("<IHHQQBBHIQ", tensor_number, first, heads,
+                           self.current_sequence, params, codec, order, n,
+                           t0, h64(raw))
+        self.digests.append("%d %d %d %d %d %s" % (
+            tensor_number, first, heads, t0, n, h128_hex(raw)))
+        return self.frame(
+            "CHUNK", head + payload, decoded=len(raw),
+            entry=varint(tensor_number) + varint(first) + varint(heads)
+            + varint(self.sequence - self.current_sequence) + varint(params))
+
+    def chunk(self, tensor_number, values, codec=0, params=None,
+              params_sequence=0, order=0, first=0, heads=None, **options):
+        """Encodes values (elements, token-major) as one chunk."""
+        t = self.geometry_parts[2][tensor_number]
+        if heads is None:
+            heads = t["heads"]
+        raw = pack_elements(t["dtype"], values)
+        if codec == 0:
+            payload = raw
+        elif codec == 1:
+            payload = zstd_frame(raw)
+        elif codec == 2:
+            assert len(set(values)) == 1
+            payload = raw[:SIZE[t["dtype"]]]
+        elif codec == 3:
+            payload = struct.pack("<QQ", *options["of"])
+        else:
+            rope = self.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
+            payload = chunk_payload(params, t, heads, rope, values,
+                                    self.current[3], order, **options)
+        return self.chunk_frame(tensor_number, first, heads, codec, order,
+                                params_sequence, raw, payload)
+
+    def commit(self):
+        self.last_commit = len(self.out)
+        content = struct.pack("<QQ", self.sequence, len(self.out)) \
+            + self.chain + varint(len(self.tokens)) \
+            + b"".join(varint(t) for t in self.tokens)
+        return self.frame("COMMIT", content)
+
+    def index(self, method=0):
+        content = struct.pack("<Q", self.last_index) \
+            + varint(len(self.pending))
+        offset = sequence = 0
+        for kind, at, number, entry in self.pending:
+            content += bytes([kind if kind < 256 else 0])
+            content += varint((at - offset) // 8) + varint(number - sequence)
+            content += entry
+            offset, sequence = at, number
+        self.last_index = len(self.out)
+        self.pending = []
+        return self.frame("INDEX", content, method=method)
+
+    def footer(self):
+        return self.frame("FOOTER", struct.pack(
+            "<QQQ", self.last_index, self.last_commit, self.sequence))
+
+    def close(self):
+        self.commit()
+        self.index()
+        self.footer()
+        return bytes(self.out)
+
+    def item(self, content):
+        """What an item is expected to be once restored."""
+        self.entries.setdefault("items", []).append(
+            "item %d %s" % (len(content), h128_hex(content)))
+
+    def expected(self):
+        return "".join(line + "\n" for line in
+                       self.digests + self.entries.get("items", []))

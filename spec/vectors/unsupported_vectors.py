@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Archives that are valid but newer than version 1.0 (kvarc-format.md 1.6)."""
+
+from bad_base import (
+    G_TENSOR, G_TRACKS, P, base, chunk, edit, poke, splice, vector)
+
+
+# -------------------------------------------------------------- unsupported
+
+vector("version-2", "version_major 2", "unsupported")(
+    lambda: bytes(base(major=2).out))
+vector("version-0", "version_major 0", "unsupported")(
+    lambda: bytes(base(major=0).out))
+vector("incompat", "feature_incompat bit 0", "unsupported")(
+    lambda: bytes(base(incompat=1).out))
+vector("incompat-31", "feature_incompat bit 31", "unsupported")(
+    lambda: bytes(base(incompat=1 << 31).out))
+edit("packed-method", "packing method 2", "IDENTITY", {"method": 2},
+     "unsupported")
+
+
+def extra_frame(number, flags):
+    def make():
+        w = base({("private", 0): {"type": number, "flags": flags}},
+                 close=False)
+        w.frame("private", b"")
+        w.close()
+        return bytes(w.out)
+    return make
+
+
+vector("frame-critical", "a critical frame of a type not known",
+       "unsupported")(extra_frame(16, 1))
+vector("frame-private", "a critical frame of private use", "unsupported")(
+    extra_frame(0x8001, 1))
+vector("frame-encrypted", "frame type 14, reserved", "unsupported")(
+    extra_frame(14, 1))
+vector("frame-storeref", "frame type 15, reserved", "unsupported")(
+    extra_frame(15, 1))
+edit("dtype", "dtype 8", "GEOMETRY", poke(G_TENSOR + 3, 8), "unsupported")
+edit("kind", "tensor kind 10", "GEOMETRY", poke(G_TENSOR + 1, 10),
+     "unsupported")
+edit("role", "tensor role 5", "GEOMETRY", poke(G_TENSOR + 2, 5),
+     "unsupported")
+edit("axes", "axes head, token, channel", "GEOMETRY",
+     splice(G_TENSOR + 5, 4, b"\1\1\0\0"), "unsupported")
+edit("axes-4", "four axes", "GEOMETRY",
+     splice(G_TENSOR + 4, 1, b"\4\4\1"), "unsupported")
+edit("axis-token", "a token axis with an extent", "GEOMETRY",
+     poke(G_TENSOR + 6, 5), "unsupported")
+edit("pairing", "rope pairing 2", "GEOMETRY", poke(1, 2), "unsupported")
+edit("track-kind", "track kind 4", "GEOMETRY", poke(G_TRACKS + 1, 4),
+     "unsupported")
+chunk("codec-7", "codec 7", 24, 7, answer="unsupported")
+edit("params-codec", "PARAMS of codec 7", "PARAMS", poke(8, 7), "unsupported")
+edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
+     "unsupported")
+chunk("plane-method", "plane method 3", 0,
+      lambda p: p[:-9] + b"\3" + p[-8:], count=1, answer="unsupported")
+edit("item-kind", "item kind 6", "RESTORE", poke(0, 6), "unsupported")
+edit("piece-type", "piece type 2", "RESTORE", poke(6, 2), "unsupported")
+
+
+@vector("predictor", "PREDICTOR of kind 1", "unsupported")
+def _():
+    w = base(close=False)
+    w.frame("PREDICTOR", b"\1\0")
+    w.close()
+    return bytes(w.out)
+
+
+@vector("predictor-parameters", "kind 0 with parameters")
+def _():
+    w = base(close=False)
+    w.frame("PREDICTOR", b"\0\1a")
+    w.close()
+    return bytes(w.out)
+
+
+@vector("short-predictor", "content ends a byte early")
+def _():
+    w = base(close=False)
+    w.frame("PREDICTOR", b"\0")
+    w.close()
+    return bytes(w.out)

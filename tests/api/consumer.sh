@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs to a staging folder, then compiles and runs a program against it with
+# pkg-config: as C and as C++, shared and static. Runs in the build folder.
+set -eu
+
+. "${srcdir:-.}/tests/api/common.sh"
+[ -n "$PKG_CONFIG" ] || skip "no pkg-config"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+# MAKEFLAGS of the outer make (jobs, overridden variables) is not for this one
+MAKEFLAGS='' ${MAKE:-make} -s install DESTDIR="$stage" > "$stage/log" 2>&1 ||
+	{ cat "$stage/log" >&2; exit 1; }
+
+pc=$(find "$stage" -name libkvarc.pc)
+lib=$(dirname "$(dirname "$pc")")
+PKG_CONFIG_PATH=$(dirname "$pc")
+PKG_CONFIG_SYSROOT_DIR=$stage
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+# paths of the system's own libraries must not be put under the stage
+flags() {
+	"$PKG_CONFIG" "$@" libkvarc | sed "s|$stage/usr/lib|/usr/lib|g; s|$stage/usr/include|/usr/include|g"
+}
+[ "$("$PKG_CONFIG" --modversion libkvarc)" = "$(sed -n \
+	's/.*KVARC_VERSION_STRING "\(.*\)"/\1/p' "$srcdir/include/kvarc/base.h")" ]
+
+build_and_run() { # WHAT COMPILER... -- LIBS...
+	what=$1
+	shift
+	cp "$srcdir/tests/api/consumer.c" "$stage/$source"
+	(cd "$stage" && "$@" -o consumer)
+	LD_LIBRARY_PATH=$lib "$stage/consumer" || fail "$what does not run"
+	echo "ok: $what"
+}
+
+# shellcheck disable=SC2046,SC2086  # flags are words
+{
+	source=consumer.c
+	if [ -e "$lib/libkvarc.so" ]; then
+		build_and_run "C, shared" $CC $CFLAGS -std=c11 -Wall -Wextra -pedantic -Werror \
+			$(flags --cflags) consumer.c $(flags --libs) $LDFLAGS
+	fi
+	if [ -e "$lib/libkvarc.a" ]; then
+		build_and_run "C, static" $CC $CFLAGS -std=c11 $(flags --cflags) \
+			consumer.c "$lib/libkvarc.a" $(flags --libs --static) $LDFLAGS
+	fi
+	if [ -n "$CXX" ] && [ -e "$lib/libkvarc.so" ]; then
+		source=consumer.cc
+		build_and_run "C++" $CXX -std=c++11 -Wall -Wextra -pedantic -Werror \
+			$(flags --cflags) consumer.cc $(flags --libs) $LDFLAGS
+	fi
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The tree itself: a licence line on top of every file of ours, no file and no line
+# too long, nothing left to do, names used once.
+set -eu
+
+. "${srcdir:-.}/tests/api/common.sh"
+cd "$srcdir"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+find . \( -name .git -o -name autom4te.cache -o -name build -o -name 'build-*' \
+	-o -name .deps -o -name .libs -o -name corpus -o -name __pycache__ \
+	-o -name vectors -o -name '_build' -o -name '_inst' -o -name 'kvarc-*' \) -prune -o -type f \
+	\( -name '*.[ch]' -o -name '*.cc' -o -name '*.py' -o -name '*.sh' -o -name '*.mk' \
+	-o -name '*.am' -o -name '*.ac' -o -name 'kv_*.m4' -o -name '*.md' -o -name '*.map' \
+	-o -name '*.pc.in' -o -name quickstart -o -name run \) ! -name 'config.h*' \
+	! -path './confdefs.h' -print | sort > "$tmp/files"
+[ "$(wc -l < "$tmp/files")" -gt 60 ] || fail "tree not found"
+
+bad=0
+complain() {
+	echo "$*" >&2
+	bad=1
+}
+while read -r f; do
+	head -n 5 "$f" | grep -q 'SPDX-License-Identifier: ' || complain "$f: no SPDX line"
+	case $f in
+	*.[ch] | *.cc)
+		lines=$(wc -l < "$f")
+		case $f in *_tables.c) lines=0 ;; esac # numbers
+		[ "$lines" -le 600 ] || complain "$f: $lines lines, 600 at most"
+		expand -t 8 "$f" | awk -v f="$f" 'length($0) > 120 {
+			printf "%s:%d: %d columns\n", f, NR, length($0); bad = 1 }
+			END { exit bad }' >&2 || bad=1
+		grep -nE '(^|[^A-Za-z])(TODO|FIXME|XXX)([^A-Za-z]|$)' "$f" /dev/null >&2 && bad=1
+		grep -nE '[[:space:]]+$' "$f" /dev/null >&2 && bad=1
+		;;
+	esac
+done < "$tmp/files"
+# one file, one name: debuggers and logs show base names
+grep '^./src/.*\.c$' "$tmp/files" | sed 's|.*/||' | sort | uniq -d > "$tmp/twice"
+[ ! -s "$tmp/twice" ] || complain "basename used twice: $(tr '\n' ' ' < "$tmp/twice")"
+[ "$bad" -eq 0 ] || fail "see above"
+echo "$(wc -l < "$tmp/files") files"

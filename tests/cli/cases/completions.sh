@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# The committed files are what the command prints; shells can read them.
+kv --completions bash | cmp - "$top/completions/kvarc.bash"
+kv --completions zsh | cmp - "$top/completions/_kvarc"
+kv --completions fish | cmp - "$top/completions/kvarc.fish"
+bash=$(command -v bash) || bash=
+if [ -n "$bash" ]; then
+	"$bash" -n "$top/completions/kvarc.bash"
+	"$bash" -c '. "$1"
+		try() {
+			COMP_WORDS=("$@")
+			COMP_CWORD=$(($# - 1))
+			_kvarc
+			echo "$*: ${COMPREPLY[*]}" >&2
+		}
+		try kvarc u
+		try kvarc pack --st
+		try kvarc pack --isa av
+		try kvarc info --pl
+		try kvarc help c' bash "$top/completions/kvarc.bash" 2>&1
+else
+	skip "bash is missing"
+fi
+if command -v zsh > /dev/null; then zsh -n "$top/completions/_kvarc"; fi
+if command -v fish > /dev/null; then fish -n "$top/completions/kvarc.fish"; fi

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# The overview and every verb.
+kv help
+for verb in pack unpack test list info cut bench help; do
+	kv $verb --help > help1
+	kv help $verb > help2
+	cmp help1 help2
+	cat help1
+done
+kv --help > help1
+kv help | cmp - help1

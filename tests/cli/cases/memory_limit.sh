@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# A limit that is too low is told, and leaves nothing.
+cp "$SLOT" slot
+kv pack -M 100K -o a.kva slot
+kv pack -o a.kva slot
+kv unpack -M 100K -o back a.kva
+kv test -M 100K a.kva
+names

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# A safetensors file comes back byte for byte.
+has_safetensors || skip "built without jansson"
+cp "$TENSORS" t.safetensors
+kv pack t.safetensors
+kv test t.safetensors.kva
+kv unpack -o back t.safetensors.kva
+cmp t.safetensors back
+kv pack -0 -f t.safetensors
+kv unpack -f -o back t.safetensors.kva
+cmp t.safetensors back

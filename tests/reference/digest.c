@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
+ *
+ * digest [-p] [-i ISA] FILE: a line for each chunk in file order, then a line
+ * for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3 with
+ * "unsupported: ..."; 2 for everything else. -p reads as from a pipe: forward
+ * only, size not known. Prints no digests unless the whole file was good.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <kvarc.h>
+
+struct item {
+	uint8_t *p;
+	uint64_t bytes;
+};
+
+struct digest {
+	FILE *file;
+	uint64_t at; /* where the file stands */
+	int pipe;
+	uint32_t isa;
+	kvarc_error error;
+	const kvarc_geometry *geometry;
+	char *lines;
+	size_t n_lines;
+	struct item *items;
+	size_t n_items;
+};
+
+static void *checked(void *p)
+{
+	if (!p) {
+		fprintf(stderr, "digest: out of memory\n");
+		exit(2);
+	}
+	return p;
+}
+
+static int64_t read_file(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	struct digest *d = opaque;
+	if (offset != d->at &&
+	    (d->pipe || fseek(d->file, (long)offset, SEEK_SET)))
+		return -1;
+	size_t got = fread(buf, 1, bytes, d->file);
+	d->at = offset + got;
+	return ferror(d->file) ? -1 : (int64_t)got;
+}
+
+static int deliver(void *opaque, uint32_t tensor, uint32_t head,
+                   uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+{
+	struct digest *d = opaque;
+	const kvarc_tensor *t = &d->geometry->tensors[tensor];
+	XXH128_hash_t h = XXH3_128bits(src, (size_t)n * heads * t->channels *
+	                               kvarc_dtype_bytes(t->dtype));
+	char line[160];
+	int len = snprintf(line, sizeof line,
+	                   "%" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu64
+	                   " %" PRIu32 " %016" PRIx64 "%016" PRIx64 "\n",
+	                   tensor, head, heads, t0, n, (uint64_t)h.high64,
+	                   (uint64_t)h.low64);
+	d->lines = checked(realloc(d->lines, d->n_lines + (size_t)len));
+	memcpy(d->lines + d->n_lines, line, (size_t)len);
+	d->n_lines += (size_t)len;
+	return 0;
+}
+
+static int write_item(void *opaque, const void *buf, size_t bytes,
+                      uint64_t offset)
+{
+	struct item *item = opaque;
+	if (offset > item->bytes || bytes > item->bytes - offset)
+		return -1;
+	if (bytes)
+		memcpy(item->p + offset, buf, bytes);
+	return 0;
+}
+
+static int open_item(void *opaque, const kvarc_item *info, kvarc_sink *sink)
+{
+	struct digest *d = opaque;
+	if (info->index >= d->n_items || d->items[info->index].p)
+		return -1;
+	struct item *item = &d->items[info->index];
+	item->bytes = info->bytes;
+	item->p = checked(calloc(1, info->bytes ? (size_t)info->bytes : 1));
+	*sink = (kvarc_sink){ .write = write_item, .opaque = item };
+	return 0;
+}
+
+static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
+{
+	kvarc_source source = { read_file, d, KVARC_UNKNOWN };
+	kvarc_reader_options options = KVARC_READER_OPTIONS_INIT;
+	options.common.error = &d->error;
+	options.common.isa_mask = d->isa;
+	if (fseek(d->file, 0, SEEK_END))
+		return KVARC_IO;
+	if (!d->pipe)
+		source.size = (uint64_t)ftell(d->file);
+	rewind(d->file);
+	d->at = 0;
+	kvarc_ret ret = kvarc_reader_open(r, &source, &options);
+	if (ret == KVARC_OK)
+		d->geometry = kvarc_reader_geometry(*r);
+	return ret;
+}
+
+static kvarc_ret verify(struct digest *d)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = open_reader(d, &r);
+	if (ret == KVARC_OK)
+		ret = kvarc_reader_verify(r, NULL, NULL);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+static kvarc_ret chunks(struct digest *d)
+{
+	kvarc_reader *r;
+	kvarc_segment segment;
+	kvarc_info info;
+	kvarc_ret ret = open_reader(d, &r);
+	while (ret == KVARC_OK) {
+		ret = kvarc_reader_next_segment(r, &segment);
+		if (ret == KVARC_OK)
+			ret = kvarc_reader_segment_deliver(r, deliver, d);
+	}
+	if (ret == KVARC_END)
+		ret = kvarc_reader_get_info(r, &info);
+	if (ret == KVARC_OK)
+		d->n_items = info.n_items;
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+static kvarc_ret items(struct digest *d)
+{
+	kvarc_reader *r;
+	d->items = checked(calloc(d->n_items, sizeof *d->items));
+	kvarc_ret ret = open_reader(d, &r);
+	if (ret == KVARC_OK)
+		ret = kvarc_unpack(r, open_item, d);
+	kvarc_reader_close(&r);
+	for (size_t i = 0; ret == KVARC_OK && i < d->n_items; i++)
+		if (!d->items[i].p)
+			ret = KVARC_PROG; /* an item was not given back */
+	return ret;
+}
+
+static int report(const struct digest *d, kvarc_ret ret)
+{
+	const char *kind = ret == KVARC_FORMAT ? "format"
+	                 : ret == KVARC_DATA ? "data"
+	                 : ret == KVARC_OPTIONS ? "unsupported"
+	                 : kvarc_strerror(ret);
+	printf("%s: %s\n", kind, d->error.text);
+	return ret == KVARC_FORMAT || ret == KVARC_DATA ? 1
+	     : ret == KVARC_OPTIONS ? 3 : 2;
+}
+
+static int run(struct digest *d)
+{
+	kvarc_ret ret = d->pipe ? KVARC_OK : verify(d);
+	if (ret == KVARC_OK)
+		ret = chunks(d);
+	if (ret == KVARC_OK && d->n_items)
+		ret = items(d);
+	if (ret)
+		return report(d, ret);
+	fwrite(d->lines, 1, d->n_lines, stdout);
+	for (size_t i = 0; i < d->n_items; i++) {
+		XXH128_hash_t h = XXH3_128bits(d->items[i].p,
+		                               (size_t)d->items[i].bytes);
+		printf("item %" PRIu64 " %016" PRIx64 "%016" PRIx64 "\n",
+		       d->items[i].bytes, (uint64_t)h.high64,
+		       (uint64_t)h.low64);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct digest d = { 0 };
+	int i = 1;
+	for (; i < argc - 1; i++) {
+		if (!strcmp(argv[i], "-p"))
+			d.pipe = 1;
+		else if (!strcmp(argv[i], "-i") && i + 2 < argc)
+			d.isa = (uint32_t)strtoul(argv[++i], NULL, 0);
+		else
+			break;
+	}
+	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
+		fprintf(stderr, "usage: digest [-p] [-i ISA] FILE\n");
+		return 2;
+	}
+	int rc = run(&d);
+	for (size_t k = 0; k < d.n_items && d.items; k++)
+		free(d.items[k].p);
+	free(d.items);
+	free(d.lines);
+	fclose(d.file);
+	return fflush(stdout) ? 2 : rc;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* import_files.c - the files of tests/data/import in memory, for tests */
+#include "import_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEQ "llama.cpp sequence file, version "
+#define SESSION "llama.cpp session file, version "
+#define ST "safetensors, "
+#define OPAQUE "opaque file"
+
+const struct expected import_files[] = {
+	{ "ggsq2-f16.bin", SEQ "2", NULL, 1, 1, 4, 2560 },
+	{ "ggsq2-no-streams.bin", SEQ "2", NULL, 1, 1, 4, 2560 },
+	{ "ggsq2-mrope.bin", SEQ "2", NULL, 1, 1, 4, 2560 },
+	{ "ggsq3-bf16.bin", SEQ "3", NULL, 1, 1, 4, 2560 },
+	{ "ggsq3-mrope-media.bin", SEQ "3", NULL, 1, 1, 4, 2048 },
+	{ "ggsq4-f16.bin", SEQ "4", NULL, 1, 1, 4, 2560 },
+	{ "ggsq4-f16-vtrans.bin", SEQ "4", NULL, 1, 1, 4, 2560 },
+	{ "ggsq4-f32-vtrans.bin", SEQ "4", NULL, 1, 1, 4, 1920 },
+	{ "ggsq4-q4_0.bin", SEQ "4", NULL, 1, 1, 8, 720 },
+	{ "ggsq4-q4_1.bin", SEQ "4", NULL, 1, 1, 12, 800 },
+	{ "ggsq4-q5_0.bin", SEQ "4", NULL, 1, 1, 12, 880 },
+	{ "ggsq4-q5_1.bin", SEQ "4", NULL, 1, 1, 16, 960 },
+	{ "ggsq4-q8_0.bin", SEQ "4", NULL, 1, 1, 8, 1360 },
+	{ "ggsq4-iq4_nl.bin", SEQ "4", NULL, 1, 1, 8, 720 },
+	{ "ggsq4-mxfp4.bin", SEQ "4", NULL, 1, 1, 8, 680 },
+	{ "ggsq4-nvfp4.bin", SEQ "4", NULL, 1, 1, 8, 720 },
+	{ "ggsq4-mla.bin", SEQ "4", NULL, 1, 1, 2, 1440 },
+	{ "ggsq4-mla-indexer.bin", SEQ "4", NULL, 1, 2, 4, 1760 },
+	{ "ggsq4-indexer.bin", SEQ "4", NULL, 1, 2, 6, 2880 },
+	{ "ggsq4-iswa.bin", SEQ "4", NULL, 1, 2, 10, 4864 },
+	{ "ggsq4-hybrid.bin", SEQ "4", NULL, 1, 1, 4, 2560 },
+	{ "ggsq4-disorder.bin", SEQ "4", NULL, 1, 1, 4, 2560 },
+	{ "ggsq4-empty.bin", SEQ "4", NULL, 1, 1, 0, 0 },
+	{ "ggsq4-long.bin", SEQ "4", NULL, 1, 1, 4, 20400 },
+	{ "ggsq4-stream3.bin", SEQ "4", NULL, 1, 1, 4, 2560 },
+	{ "ggsn9-f16.bin", SESSION "9", NULL, 1, 1, 4, 2560 },
+	{ "ggsn9-no-streams.bin", SESSION "9", NULL, 1, 1, 4, 2560 },
+	{ "ggsn9-outputs.bin", SESSION "9", NULL, 1, 1, 4, 2560 },
+	{ "ggsn10-stream3.bin", SESSION "10", NULL, 1, 3, 12, 6144 },
+	{ "ggsn11-f16.bin", SESSION "11", NULL, 1, 1, 4, 2560 },
+	{ "bad-version.bin", OPAQUE, "version is not known", 1, 1, 0, 0 },
+	{ "bad-trailing.bin", OPAQUE, "not known, or it is", 1, 1, 0, 0 },
+	{ "bad-truncated.bin", OPAQUE, "not known, or it is", 1, 1, 0, 0 },
+	{ "bad-type.bin", OPAQUE, "not known, or it is", 1, 1, 0, 0 },
+	{ "bad-row.bin", OPAQUE, "not known, or it is", 1, 1, 0, 0 },
+	{ "bad-position.bin", OPAQUE, "not known, or it is", 1, 1, 0, 0 },
+	{ "bad-count.bin", OPAQUE, "header is damaged", 1, 1, 0, 0 },
+	{ "bad-cells.bin", OPAQUE, "not known, or it is", 1, 1, 0, 0 },
+	{ "bad-session.bin", OPAQUE, "header is damaged", 1, 1, 0, 0 },
+	{ "st-htc-bf16.safetensors", ST "4 of 5", NULL, 1, 1, 4, 640 },
+	{ "st-thc-f16.safetensors", ST "4 of 5", NULL, 1, 1, 4, 640 },
+	{ "st-1htc-f32.safetensors", ST "4 of 5", NULL, 1, 1, 4, 1280 },
+	{ "st-tc-f16.safetensors", ST "4 of 4", NULL, 1, 1, 4, 640 },
+	{ "st-e4m3.safetensors", ST "4 of 4", NULL, 1, 1, 4, 320 },
+	{ "st-e5m2.safetensors", ST "4 of 4", NULL, 1, 1, 4, 320 },
+	{ "st-i8.safetensors", ST "4 of 4", NULL, 1, 1, 4, 320 },
+	{ "st-u8.safetensors", ST "4 of 4", NULL, 1, 1, 4, 320 },
+	{ "st-window.safetensors", ST "4 of 5", NULL, 1, 2, 4, 512 },
+	{ "st-rule.safetensors", ST "0 of 4", "rule", 1, 1, 0, 0 },
+	{ "st-weights.safetensors", ST "0 of 2", "rule", 1, 1, 0, 0 },
+	{ "st-hole.safetensors", ST "4 of 5", NULL, 1, 1, 4, 640 },
+	{ "bad-st-overlap.safetensors", OPAQUE, "not valid", 1, 1, 0, 0 },
+	{ "bad-st-size.safetensors", OPAQUE, "not valid", 1, 1, 0, 0 },
+	{ "bad-st-outside.safetensors", OPAQUE, "not valid", 1, 1, 0, 0 },
+	{ "bad-st-json.safetensors", OPAQUE, "not JSON", 1, 1, 0, 0 },
+	{ "bad-st-twice.safetensors", OPAQUE, "not JSON", 1, 1, 0, 0 },
+	{ "bad-st-negative.safetensors", OPAQUE, "not valid", 1, 1, 0, 0 },
+	{ "bad-st-long.safetensors", OPAQUE, NULL, 1, 1, 0, 0 },
+	{ "np-bf16.npz", "zip archive of 5", NULL, 5, 1, 4, 640 },
+	{ "layers.0.key.npy", "npy, 1 of 1", NULL, 1, 1, 1, 160 },
+	{ "bad-np-fortran.npy", OPAQUE, NULL, 1, 1, 0, 0 },
+	{ "bad-np-size.npy", OPAQUE, NULL, 1, 1, 0, 0 },
+	{ "box-slots.zip", "zip archive of 4", NULL, 4, 2, 8, 3200 },
+	{ "box-slots.tar", "tar archive of 2", "left out", 2, 1, 4, 2560 },
+	{ "box-plain.zip", OPAQUE, "no cache was found", 1, 1, 0, 0 },
+	{ "model-llama.gguf", OPAQUE, NULL, 1, 1, 0, 0 },
+	{ "opaque.txt", OPAQUE, NULL, 1, 1, 0, 0 },
+	{ "opaque-empty", OPAQUE, NULL, 1, 1, 0, 0 },
+};
+const size_t n_import_files = sizeof import_files / sizeof *import_files;
+
+struct blob blob_load(const char *name)
+{
+	const char *dir = getenv("srcdir"); /* set by `make check' */
+	char path[1024];
+	snprintf(path, sizeof path, "%s/tests/data/import/%s", dir ? dir : ".",
+	         name);
+	FILE *f = fopen(path, "rb");
+	if (!f)
+		fail_msg("cannot open %s", path);
+	struct blob b = { NULL, 0, 0, -1 };
+	uint8_t buf[4096];
+	size_t n;
+	while ((n = fread(buf, 1, sizeof buf, f)) > 0) {
+		kvarc_sink sink = blob_sink(&b);
+		assert_int_equal(sink.write(&b, buf, n, b.n), 0);
+	}
+	fclose(f);
+	return b;
+}
+
+struct blob blob_copy(const struct blob *b)
+{
+	struct blob c = { malloc(b->n + 1), b->n, b->n + 1, -1 };
+	assert_non_null(c.p);
+	if (b->n)
+		memcpy(c.p, b->p, b->n);
+	return c;
+}
+
+void blob_free(struct blob *b)
+{
+	free(b->p);
+	*b = (struct blob){ NULL, 0, 0, -1 };
+}
+
+static int64_t read_blob(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	const struct blob *b = opaque;
+	size_t left = offset < b->n ? b->n - (size_t)offset : 0;
+	size_t n = bytes < left ? bytes : left;
+	if (n > 1000) /* short counts are allowed */
+		n -= 7;
+	if (n)
+		memcpy(buf, b->p + offset, n);
+	return (int64_t)n;
+}
+
+kvarc_source blob_source(struct blob *b)
+{
+	return (kvarc_source){ read_blob, b, b->n };
+}
+
+static int write_blob(void *opaque, const void *buf, size_t bytes,
+                      uint64_t offset)
+{
+	struct blob *b = opaque;
+	size_t end = (size_t)offset + bytes;
+	if (b->fail_after == 0)
+		return 1;
+	if (b->fail_after > 0)
+		b->fail_after--;
+	if (end > b->cap) {
+		size_t cap = end * 2 + 64;
+		uint8_t *p = realloc(b->p, cap);
+		if (!p)
+			return 1;
+		memset(p + b->cap, 0, cap - b->cap);
+		b->p = p;
+		b->cap = cap;
+	}
+	if (bytes)
+		memcpy(b->p + offset, buf, bytes);
+	if (end > b->n)
+		b->n = end;
+	return 0;
+}
+
+kvarc_sink blob_sink(struct blob *b)
+{
+	return (kvarc_sink){ write_blob, NULL, b };
+}
+
+static void *failing_alloc(void *opaque, size_t bytes)
+{
+	struct failing *f = opaque;
+	if (f->left == 0)
+		return NULL;
+	if (f->left > 0)
+		f->left--;
+	void *p = malloc(bytes);
+	f->held += p != NULL;
+	return p;
+}
+
+static void failing_free(void *opaque, void *ptr)
+{
+	struct failing *f = opaque;
+	f->held -= ptr != NULL;
+	free(ptr);
+}
+
+void failing_init(struct failing *f, long allocations)
+{
+	f->fn = (kvarc_allocator){ failing_alloc, failing_free, f };
+	f->left = allocations;
+	f->held = 0;
+}

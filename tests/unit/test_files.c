@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_files.c - files into archives and back: pack, unpack, export, cut */
+#include "import_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ITEMS_MAX = 8 };
+
+/* Unpacked items. */
+struct items {
+	struct blob file[ITEMS_MAX];
+	char name[ITEMS_MAX][64];
+	size_t n;
+	int skip;          /* item that is not wanted, -1: none */
+	int fail_after;    /* writes of each that succeed, -1: all */
+};
+
+static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
+{
+	struct items *s = opaque;
+	assert_int_equal(item->index, s->n);
+	assert_true(s->n < ITEMS_MAX);
+	snprintf(s->name[s->n], sizeof s->name[0], "%s", item->name);
+	struct blob *b = &s->file[s->n++];
+	*b = (struct blob){ calloc(1, (size_t)item->bytes + 1), 0,
+		            (size_t)item->bytes + 1, s->fail_after };
+	*sink = blob_sink(b);
+	return s->skip == (int)item->index;
+}
+
+static void free_items(struct items *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		blob_free(&s->file[i]);
+	s->n = 0;
+}
+
+static kvarc_import *import(struct blob *b, const char *name, const char *rope)
+{
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_source src = blob_source(b);
+	kvarc_import *im;
+	o.temp_dir = "/tmp";
+	o.rope = rope;
+	assert_int_equal(kvarc_import_open(&im, &src, name, &o), KVARC_OK);
+	return im;
+}
+
+static struct blob pack(struct blob *b, const char *name, int level,
+                        unsigned threads)
+{
+	struct blob out = { NULL, 0, 0, -1 };
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_writer_stats stats;
+	kvarc_sink sink = blob_sink(&out);
+	kvarc_import *im = import(b, name, NULL);
+	o.level = level;
+	o.common.threads = threads;
+	o.flags = KVARC_WRITE_VERIFY;
+	assert_int_equal(kvarc_pack(im, &sink, &o, &stats), KVARC_OK);
+	assert_int_equal(stats.file_bytes, out.n);
+	kvarc_import_close(&im);
+	return out;
+}
+
+/* A pipe over a blob: offsets go forward without gaps. */
+struct pipe {
+	struct blob *b;
+	uint64_t at;
+};
+
+static int64_t read_pipe(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	struct pipe *p = opaque;
+	assert_int_equal(offset, p->at);
+	size_t left = p->b->n - (size_t)p->at;
+	size_t n = bytes < left ? bytes : left;
+	n = n > 333 ? 333 : n;
+	if (n)
+		memcpy(buf, p->b->p + p->at, n);
+	p->at += n;
+	return (int64_t)n;
+}
+
+static kvarc_reader *reader(struct blob *archive, struct pipe *pipe,
+                            unsigned threads)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_source src = blob_source(archive);
+	kvarc_reader *r;
+	o.common.threads = threads;
+	if (pipe) {
+		*pipe = (struct pipe){ archive, 0 };
+		src = (kvarc_source){ read_pipe, pipe, KVARC_UNKNOWN };
+	}
+	assert_int_equal(kvarc_reader_open(&r, &src, &o), KVARC_OK);
+	return r;
+}
+
+static void unpack(struct blob *archive, bool piped, unsigned threads,
+                   struct items *s)
+{
+	struct pipe pipe;
+	kvarc_reader *r = reader(archive, piped ? &pipe : NULL, threads);
+	*s = (struct items){ .skip = -1, .fail_after = -1 };
+	assert_int_equal(kvarc_unpack(r, take_item, s), KVARC_OK);
+	kvarc_reader_close(&r);
+}
+
+static void every_byte_comes_back(void **unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < n_import_files; i++)
+		for (int level = 0; level <= 1; level++) {
+			const struct expected *e = &import_files[i];
+			struct blob b = blob_load(e->name);
+			struct blob one = pack(&b, e->name, level, 1);
+			struct blob two = pack(&b, e->name, level, 3);
+			struct items s;
+			/* the same input gives the same archive */
+			assert_int_equal(one.n, two.n);
+			assert_memory_equal(one.p, two.p, one.n);
+			for (int piped = 0; piped <= 1; piped++) {
+				unpack(&one, piped, piped ? 1 : 3, &s);
+				assert_int_equal(s.n, e->items);
+				if (e->items == 1) {
+					assert_int_equal(s.file[0].n, b.n);
+					if (b.n)
+						assert_memory_equal(
+							s.file[0].p, b.p, b.n);
+					assert_string_equal(s.name[0], e->name);
+				}
+				free_items(&s);
+			}
+			blob_free(&one);
+			blob_free(&two);
+			blob_free(&b);
+		}
+}
+
+/* Archives of several files give back their members. */
+static void members(void **unused)
+{
+	struct blob zip = blob_load("box-slots.zip");
+	struct blob slot = blob_load("ggsq4-f16.bin");
+	struct blob archive = pack(&zip, "box-slots.zip", 1, 1);
+	struct items s;
+	(void)unused;
+	unpack(&archive, true, 1, &s);
+	assert_int_equal(s.n, 4);
+	assert_string_equal(s.name[0], "a/slot.bin");
+	assert_int_equal(s.file[0].n, slot.n);
+	assert_memory_equal(s.file[0].p, slot.p, slot.n);
+	assert_string_equal(s.name[2], "../readme");
+	assert_int_equal(s.file[2].n, 6);
+	assert_memory_equal(s.file[2].p, "hello\n", 6);
+	assert_int_equal(s.file[3].n, 0);
+	free_items(&s);
+
+	/* one that is not wanted */
+	kvarc_reader *r = reader(&archive, NULL, 1);
+	s = (struct items){ .skip = 0, .fail_after = -1 };
+	assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_OK);
+	assert_int_equal(s.file[0].n, 0);
+	assert_true(s.file[1].n > 0);
+	/* twice is not possible */
+	assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_PROG);
+	kvarc_reader_close(&r);
+	free_items(&s);
+	blob_free(&archive);
+	blob_free(&slot);
+	blob_free(&zip);
+}
+
+static void sinks_that_fail(void **unused)
+{
+	static const char *const names[] = {
+		"ggsq4-q8_0.bin", "ggsq4-f16-vtrans.bin", "st-htc-bf16.safetensors"
+	};
+	(void)unused;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		struct blob b = blob_load(names[i]);
+		struct blob archive = pack(&b, names[i], 1, 1);
+		for (int n = 0; n < 4; n++) {
+			kvarc_reader *r = reader(&archive, NULL, 1);
+			struct items s = { .skip = -1, .fail_after = n };
+			assert_int_equal(kvarc_unpack(r, take_item, &s),
+			                 KVARC_IO);
+			kvarc_reader_close(&r);
+			free_items(&s);
+		}
+		for (int n = 0; n < 8; n++) {
+			struct blob out = { NULL, 0, 0, n };
+			kvarc_sink sink = blob_sink(&out);
+			kvarc_import *im = import(&b, names[i], NULL);
+			assert_int_equal(kvarc_pack(im, &sink, NULL, NULL),
+			                 KVARC_IO);
+			kvarc_import_close(&im);
+			blob_free(&out);
+		}
+		blob_free(&archive);
+		blob_free(&b);
+	}
+}
+
+static void file_ids(void **unused)
+{
+	struct blob b = blob_load("ggsq4-f16.bin");
+	struct blob one = pack(&b, "x", 1, 1), two = pack(&b, "y", 1, 1);
+	struct blob three = pack(&b, "x", 0, 1), four;
+	(void)unused;
+	b.p[b.n - 1] ^= 1; /* the last token's last value */
+	four = pack(&b, "x", 1, 1);
+	assert_memory_not_equal(one.p + 24, two.p + 24, 16);
+	assert_memory_not_equal(one.p + 24, three.p + 24, 16);
+	assert_memory_not_equal(one.p + 24, four.p + 24, 16);
+	blob_free(&one);
+	blob_free(&two);
+	blob_free(&three);
+	blob_free(&four);
+	blob_free(&b);
+}
+
+static void damaged_archives(void **unused)
+{
+	struct blob b = blob_load("ggsq4-q8_0.bin");
+	struct blob archive = pack(&b, "x", 1, 1);
+	(void)unused;
+	for (size_t n = 0; n < archive.n; n += 9) {
+		kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+		struct blob cut = blob_copy(&archive);
+		kvarc_reader *r;
+		cut.p[n] ^= 0x10;
+		kvarc_source src = blob_source(&cut);
+		kvarc_ret ret = kvarc_reader_open(&r, &src, &o);
+		struct items s = { .skip = -1, .fail_after = -1 };
+		if (!ret)
+			ret = kvarc_unpack(r, take_item, &s);
+		/* whatever is said to be whole is whole */
+		if (!ret) {
+			assert_int_equal(s.n, 1);
+			assert_int_equal(s.file[0].n, b.n);
+			assert_memory_equal(s.file[0].p, b.p, b.n);
+		}
+		kvarc_reader_close(&r);
+		free_items(&s);
+		blob_free(&cut);
+	}
+	/* half an archive is not a whole file */
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	struct blob half = blob_copy(&archive);
+	half.n = half.n * 3 / 4 / 8 * 8;
+	kvarc_source src = blob_source(&half);
+	kvarc_reader *r;
+	struct items s = { .skip = -1, .fail_after = -1 };
+	if (kvarc_reader_open(&r, &src, &o) == KVARC_OK)
+		assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_DATA);
+	kvarc_reader_close(&r);
+	free_items(&s);
+	blob_free(&half);
+	blob_free(&archive);
+	blob_free(&b);
+}
+
+/* Values of a tensor, whole range. */
+static uint8_t *read_tensor(struct blob *archive, uint32_t tensor, size_t *n)
+{
+	kvarc_reader *r = reader(archive, NULL, 1);
+	const kvarc_geometry *g = kvarc_reader_geometry(r);
+	const kvarc_tensor *t = &g->tensors[tensor];
+	kvarc_range all = KVARC_RANGE_ALL(t->track);
+	uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
+	uint32_t width = t->heads * t->channels;
+	*n = (size_t)kvarc_reader_tokens(r, t->track) * width * es;
+	uint8_t *data = malloc(*n);
+	kvarc_view *views = calloc(g->n_tensors, sizeof *views);
+	assert_true(data && views);
+	views[tensor] = (kvarc_view){ data, (uint64_t)width * es, 0, width, es };
+	assert_int_equal(kvarc_reader_read(r, &all, views), KVARC_OK);
+	free(views);
+	kvarc_reader_close(&r);
+	return data;
+}
+
+/* What was exported, packed again, has the same tensors and tokens. */
+static void exported(void **unused)
+{
+	static const char *const names[] = {
+		"ggsq4-f16.bin", "st-htc-bf16.safetensors",
+		"st-thc-f16.safetensors", "ggsq4-f32-vtrans.bin", "st-i8.safetensors"
+	};
+	(void)unused;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		struct blob b = blob_load(names[i]);
+		struct blob archive = pack(&b, names[i], 1, 1);
+		struct blob out = { NULL, 0, 0, -1 };
+		kvarc_sink sink = blob_sink(&out);
+		kvarc_range all = KVARC_RANGE_ALL(0);
+		kvarc_reader *r = reader(&archive, NULL, 2);
+		assert_int_equal(kvarc_export_safetensors(r, &all, &sink),
+		                 KVARC_OK);
+		bool ids = kvarc_reader_read_tokens(r, 0, 0, 1, &(int32_t){ 0 },
+		                                    NULL) == KVARC_OK;
+		kvarc_reader_close(&r);
+		struct blob again = pack(&out, "again", 0, 1);
+		for (uint32_t t = 0; t < 4; t++) {
+			size_t n, m;
+			uint8_t *x = read_tensor(&archive, t, &n);
+			uint8_t *y = read_tensor(&again, t, &m);
+			assert_int_equal(n, m);
+			assert_memory_equal(x, y, n);
+			free(x);
+			free(y);
+		}
+		if (ids) {
+			int32_t x[5];
+			r = reader(&again, NULL, 1);
+			assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 5, x,
+			                 NULL), KVARC_OK);
+			assert_int_equal(x[4], 55);
+			kvarc_reader_close(&r);
+		}
+		blob_free(&again);
+		blob_free(&out);
+		blob_free(&archive);
+		blob_free(&b);
+	}
+}
+
+static void bad_ranges(void **unused)
+{
+	static const kvarc_range ranges[] = {
+		{ 1, 0, UINT32_MAX, 0, UINT64_MAX }, { 0, 2, 1, 0, 1 },
+		{ 0, 0, 1, 6, UINT64_MAX }, { 0, 0, 1, 5, UINT64_MAX },
+		{ 0, 0, 1, 4, 2 }, { 0, 0, 0, 0, 1 },
+	};
+	struct blob b = blob_load("ggsq4-f16.bin");
+	struct blob archive = pack(&b, "x", 1, 1);
+	struct blob out = { NULL, 0, 0, -1 };
+	kvarc_sink sink = blob_sink(&out);
+	struct pipe pipe;
+	(void)unused;
+	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+		kvarc_reader *r = reader(&archive, NULL, 1);
+		assert_int_equal(kvarc_export_safetensors(r, &ranges[i], &sink),
+		                 KVARC_GEOMETRY);
+		kvarc_reader_close(&r);
+		r = reader(&archive, NULL, 1);
+		assert_int_equal(kvarc_cut(r, &ranges[i], &sink, NULL, NULL),
+		                 KVARC_GEOMETRY);
+		kvarc_reader_close(&r);
+	}
+	kvarc_range all = KVARC_RANGE_ALL(0);
+	kvarc_reader *r = reader(&archive, &pipe, 1);
+	assert_int_equal(kvarc_cut(r, &all, &sink, NULL, NULL), KVARC_OPTIONS);
+	kvarc_reader_close(&r);
+	blob_free(&out);
+	blob_free(&archive);
+	blob_free(&b);
+}
+
+/* A cut has the tokens and layers of its range, and nothing else. */
+static void cuts(void **unused)
+{
+	struct blob b = blob_load("ggsq4-iswa.bin");
+	struct blob archive = pack(&b, "x", 1, 1);
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_range range = { 1, 3, 2, 1, 2 };
+	struct blob out = { NULL, 0, 0, -1 };
+	kvarc_sink sink = blob_sink(&out);
+	kvarc_writer_stats stats;
+	int32_t ids[2], positions[2];
+	kvarc_reader *r = reader(&archive, NULL, 1);
+	(void)unused;
+	o.common.threads = 2;
+	assert_int_equal(kvarc_cut(r, &range, &sink, &o, &stats), KVARC_OK);
+	assert_int_equal(stats.file_bytes, out.n);
+	kvarc_reader_close(&r);
+
+	r = reader(&out, NULL, 1);
+	const kvarc_geometry *g = kvarc_reader_geometry(r);
+	assert_int_equal(g->n_tracks, 1);
+	assert_int_equal(g->tracks[0].kind, KVARC_TRACK_WINDOW);
+	assert_int_equal(g->n_tensors, 4);
+	assert_int_equal(g->tensors[0].layer, 3);
+	assert_int_equal(kvarc_reader_tokens(r, 0), 2);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 2, ids, positions),
+	                 KVARC_OK);
+	assert_int_equal(ids[0], 44);
+	assert_int_equal(positions[1], 4);
+	assert_string_equal(kvarc_reader_identity(r, "engine"), "llama.cpp");
+	struct items s = { .skip = -1, .fail_after = -1 };
+	assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_OPTIONS);
+	kvarc_reader_close(&r);
+
+	/* tensor 1 of the cut is the value of layer 3: tensor 7 of the whole */
+	size_t n, m;
+	uint8_t *x = read_tensor(&archive, 7, &n), *y = read_tensor(&out, 1, &m);
+	assert_int_equal(m, n / 3 * 2);
+	assert_memory_equal(x + n / 3, y, m);
+	free(x);
+	free(y);
+	blob_free(&out);
+	blob_free(&archive);
+	blob_free(&b);
+}
+
+/* Chunks of one head each, on both sides. */
+static void cuts_by_heads(void **unused)
+{
+	struct blob b = blob_load("st-htc-bf16.safetensors");
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	struct blob archive = { NULL, 0, 0, -1 }, out = { NULL, 0, 0, -1 };
+	kvarc_sink to_archive = blob_sink(&archive), sink = blob_sink(&out);
+	kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_import *im = import(&b, "x", NULL);
+	kvarc_writer_stats stats;
+	struct items s;
+	size_t n, m;
+	(void)unused;
+	o.chunk_bytes = 64;
+	assert_int_equal(kvarc_pack(im, &to_archive, &o, &stats), KVARC_OK);
+	assert_int_equal(stats.chunks, 8);
+	kvarc_import_close(&im);
+	kvarc_reader *r = reader(&archive, NULL, 1);
+	assert_int_equal(kvarc_cut(r, &range, &sink, &o, &stats), KVARC_OK);
+	assert_int_equal(stats.chunks, 8);
+	kvarc_reader_close(&r);
+	for (uint32_t t = 0; t < 4; t++) {
+		uint8_t *x = read_tensor(&archive, t, &n);
+		uint8_t *y = read_tensor(&out, t, &m);
+		assert_int_equal(n, m);
+		assert_memory_equal(x, y, n);
+		free(x);
+		free(y);
+	}
+	unpack(&archive, false, 2, &s);
+	assert_memory_equal(s.file[0].p, b.p, b.n);
+	free_items(&s);
+	blob_free(&out);
+	blob_free(&archive);
+	blob_free(&b);
+}
+
+/* Salvage gives what is left: bytes are those of the file, or zero. */
+static void salvaged(void **unused)
+{
+	static const char *const names[] = {
+		"ggsq4-q5_1.bin", "ggsq4-f16-vtrans.bin", "st-htc-bf16.safetensors"
+	};
+	(void)unused;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		struct blob b = blob_load(names[i]);
+		struct blob archive = pack(&b, names[i], 1, 1);
+		unsigned given = 0;
+		for (size_t at = 64; at < archive.n; at += 13) {
+			kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+			struct blob bad = blob_copy(&archive);
+			struct items s = { .skip = -1, .fail_after = -1 };
+			kvarc_source src = blob_source(&bad);
+			kvarc_reader *r;
+			o.flags = KVARC_READ_SALVAGE;
+			bad.p[at] ^= 4;
+			kvarc_ret ret = kvarc_reader_open(&r, &src, &o);
+			if (!ret)
+				ret = kvarc_unpack(r, take_item, &s);
+			for (size_t k = 0; !ret && k < b.n; k++)
+				assert_true(s.file[0].p[k] == b.p[k] ||
+				            s.file[0].p[k] == 0);
+			given += !ret;
+			kvarc_reader_close(&r);
+			free_items(&s);
+			blob_free(&bad);
+		}
+		assert_true(given > archive.n / 13 / 2);
+		blob_free(&archive);
+		blob_free(&b);
+	}
+}
+
+static void no_memory(void **unused)
+{
+	struct blob b = blob_load("ggsq4-long.bin");
+	struct blob archive = pack(&b, "x", 1, 1);
+	(void)unused;
+	for (long n = 0;; n++) {
+		struct failing f;
+		kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+		struct blob out = { NULL, 0, 0, -1 };
+		kvarc_sink sink = blob_sink(&out);
+		kvarc_import *im = import(&b, "x", NULL);
+		failing_init(&f, n);
+		o.common.allocator = &f.fn;
+		kvarc_ret ret = kvarc_pack(im, &sink, &o, NULL);
+		assert_true(ret == KVARC_OK || ret == KVARC_MEM);
+		kvarc_import_close(&im);
+		assert_int_equal(f.held, 0);
+		blob_free(&out);
+		if (!ret)
+			break;
+	}
+	for (long n = 0;; n++) {
+		struct failing f;
+		kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+		kvarc_source src = blob_source(&archive);
+		struct items s = { .skip = -1, .fail_after = -1 };
+		kvarc_reader *r;
+		failing_init(&f, n);
+		o.common.allocator = &f.fn;
+		kvarc_ret ret = kvarc_reader_open(&r, &src, &o);
+		if (!ret)
+			ret = kvarc_unpack(r, take_item, &s);
+		assert_true(ret == KVARC_OK || ret == KVARC_MEM);
+		kvarc_reader_close(&r);
+		assert_int_equal(f.held, 0);
+		free_items(&s);
+		if (!ret)
+			break;
+	}
+	blob_free(&archive);
+	blob_free(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_byte_comes_back),
+		cmocka_unit_test(members),
+		cmocka_unit_test(sinks_that_fail),
+		cmocka_unit_test(file_ids),
+		cmocka_unit_test(damaged_archives),
+		cmocka_unit_test(exported),
+		cmocka_unit_test(bad_ranges),
+		cmocka_unit_test(cuts),
+		cmocka_unit_test(cuts_by_heads),
+		cmocka_unit_test(salvaged),
+		cmocka_unit_test(no_memory),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_import.c - the importers: what they find, and that no byte is lost */
+#include "import_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "import/import_internal.h"
+#include "import/named.h"
+#include "import/plan.h"
+
+/* A small generator, the same numbers everywhere. */
+static uint64_t state = 1;
+static uint32_t next(uint32_t below)
+{
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((state >> 33) % below);
+}
+
+static kvarc_import *open_blob(struct blob *b, const char *name,
+                               const kvarc_import_options *options)
+{
+	kvarc_source src = blob_source(b);
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_import *im;
+	if (options)
+		o = *options;
+	o.temp_dir = "/tmp";
+	return kvarc_import_open(&im, &src, name, &o) ? NULL : im;
+}
+
+/* Fetches every tensor in odd blocks and puts the item together from them. */
+static void rebuild(kvarc_import *im, uint32_t item, struct blob *out)
+{
+	struct kvi_restore plan;
+	kvarc_sink sink = blob_sink(out);
+	uint64_t at = 0;
+	assert_int_equal(kvi_plan_make(im, item, &plan), KVARC_OK);
+	assert_true(kvi_restore_valid(&plan, &im->geometry));
+	for (size_t i = 0; i < plan.n_pieces; i++) {
+		const struct kvi_piece *p = &plan.pieces[i];
+		uint8_t *buf = malloc((size_t)p->bytes);
+		assert_non_null(buf);
+		if (p->type == KVI_PIECE_LITERAL) {
+			assert_int_equal(kvi_source_read(&im->items[item].src,
+				buf, (size_t)p->bytes, at), KVARC_OK);
+			assert_int_equal(sink.write(out, buf, (size_t)p->bytes,
+			                            at), 0);
+		}
+		for (size_t v = 0; v < p->n_views; v++) {
+			uint32_t k = p->views[v].tensor;
+			const kvarc_tensor *t = &im->geometry.tensors[k];
+			uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
+			for (uint64_t t0 = 0; t0 < p->n_tokens;) {
+				uint32_t n = 1 + next(200), h = 0;
+				if (n > p->n_tokens - t0)
+					n = (uint32_t)(p->n_tokens - t0);
+				while (h < t->heads) {
+					uint32_t hs = 1 + next(t->heads - h);
+					struct kvi_block b = { t0, n,
+						h * t->channels,
+						hs * t->channels, es };
+					assert_int_equal(kvarc_import_fetch(im,
+						k, h, hs, t0, n, buf), 0);
+					assert_int_equal(kvi_strided_write(
+						&im->alloc, &sink, at,
+						&p->views[v], &b, buf), 0);
+					h += hs;
+				}
+				t0 += n;
+			}
+		}
+		at += p->bytes;
+		free(buf);
+	}
+	assert_int_equal(at, plan.file_bytes);
+	kvi_restore_free(&plan, &im->alloc);
+}
+
+static void check_rebuilt(kvarc_import *im)
+{
+	for (uint32_t i = 0; i < im->n_items; i++) {
+		const kvarc_source *src = &im->items[i].src;
+		struct blob out = { NULL, 0, 0, -1 };
+		uint8_t *want = malloc((size_t)src->size + 1);
+		assert_non_null(want);
+		assert_int_equal(kvi_source_read(src, want, (size_t)src->size,
+		                                 0), KVARC_OK);
+		rebuild(im, i, &out);
+		assert_int_equal(out.n, src->size);
+		if (out.n)
+			assert_memory_equal(out.p, want, out.n);
+		free(want);
+		blob_free(&out);
+	}
+}
+
+static void finds_what_is_there(void **unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < n_import_files; i++) {
+		const struct expected *e = &import_files[i];
+		struct blob b = blob_load(e->name);
+		kvarc_import *im = open_blob(&b, e->name, NULL);
+		uint64_t tensor_bytes;
+		print_message("%s\n", e->name);
+		assert_non_null(im);
+		const char *note = kvarc_import_note(im);
+		kvarc_import_sizes(im, NULL, &tensor_bytes);
+		assert_memory_equal(kvarc_import_format(im), e->format,
+		                    strlen(e->format));
+		if (e->note)
+			assert_non_null(note ? strstr(note, e->note) : NULL);
+		else
+			assert_null(note);
+		assert_int_equal(im->n_items, e->items);
+		assert_int_equal(im->geometry.n_tracks, e->tracks);
+		assert_int_equal(im->geometry.n_tensors, e->tensors);
+		assert_int_equal(tensor_bytes, e->tensor_bytes);
+		check_rebuilt(im);
+		kvarc_import_close(&im);
+		blob_free(&b);
+	}
+}
+
+/* Positions and ids of a track, through the whole path. */
+static void check_tokens(const char *name, uint32_t track, const int32_t *pos,
+                         const int32_t *ids, uint32_t n)
+{
+	struct blob b = blob_load(name);
+	kvarc_import *im = open_blob(&b, name, NULL);
+	int32_t got_pos[16], got_ids[16];
+	assert_non_null(im);
+	assert_int_equal(kvarc_import_tokens(im, track), n);
+	assert_int_equal(im->tracks[track].has_ids, ids != NULL);
+	assert_int_equal(kvi_import_tokens(im, track, 0, n, got_pos, got_ids), 0);
+	assert_memory_equal(got_pos, pos, n * sizeof *pos);
+	if (ids)
+		assert_memory_equal(got_ids, ids, n * sizeof *ids);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(kvi_import_tokens(im, track, i, 1, got_pos,
+		                                   got_ids), 0);
+		assert_int_equal(got_pos[0], pos[i]);
+	}
+	kvarc_import_close(&im);
+	blob_free(&b);
+}
+
+static void tokens_and_positions(void **unused)
+{
+	static const int32_t count[] = { 0, 1, 2, 3, 4 };
+	static const int32_t ids[] = { 11, 22, 33, 44, 55 };
+	static const int32_t mixed[] = { 4, 0, 1, 9, 8 };
+	(void)unused;
+	check_tokens("ggsq2-f16.bin", 0, count, ids, 5);
+	check_tokens("ggsq4-f16.bin", 0, count, ids, 5);
+	check_tokens("ggsq3-mrope-media.bin", 0, count, NULL, 4);
+	check_tokens("ggsq4-disorder.bin", 0, mixed, NULL, 5);
+	check_tokens("ggsq4-iswa.bin", 0, count, ids, 5);
+	check_tokens("ggsq4-iswa.bin", 1, count + 2, ids + 2, 3);
+	check_tokens("ggsn10-stream3.bin", 2, count, NULL, 4);
+	check_tokens("st-htc-bf16.safetensors", 0, count, ids, 5);
+	check_tokens("st-thc-f16.safetensors", 0, count, ids, 5);
+	check_tokens("st-window.safetensors", 1, count + 2, ids + 2, 3);
+	check_tokens("np-bf16.npz", 0, count, ids, 5);
+}
+
+static void shapes(void **unused)
+{
+	static const struct {
+		const char *name;
+		uint32_t tensor, heads, channels, layer;
+		uint8_t kind, role, dtype;
+		uint16_t source_type;
+	} cases[] = {
+		{ "st-htc-bf16.safetensors", 3, 2, 8, 1, KVARC_VALUE,
+		  KVARC_WHOLE, KVARC_BF16, 0 },
+		{ "st-thc-f16.safetensors", 0, 2, 8, 0, KVARC_KEY, KVARC_WHOLE,
+		  KVARC_F16, 0 },
+		{ "st-1htc-f32.safetensors", 0, 2, 8, 0, KVARC_KEY,
+		  KVARC_WHOLE, KVARC_F32, 0 },
+		{ "ggsq4-q8_0.bin", 1, 1, 64, 0, KVARC_KEY, KVARC_PAYLOAD,
+		  KVARC_I8, 0x108 },
+		{ "ggsq4-q5_1.bin", 14, 1, 8, 1, KVARC_VALUE, KVARC_HIGH_BITS,
+		  KVARC_U8, 0x107 },
+		{ "ggsq4-nvfp4.bin", 2, 1, 4, 0, KVARC_VALUE, KVARC_SCALE,
+		  KVARC_U8, 0x128 },
+		{ "ggsq4-mla.bin", 1, 1, 72, 1, KVARC_MLA_LATENT, KVARC_WHOLE,
+		  KVARC_F16, 0 },
+		{ "ggsq4-iswa.bin", 9, 1, 64, 4, KVARC_VALUE, KVARC_WHOLE,
+		  KVARC_F16, 0 },
+	};
+	(void)unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct blob b = blob_load(cases[i].name);
+		kvarc_import *im = open_blob(&b, cases[i].name, NULL);
+		assert_non_null(im);
+		const kvarc_tensor *t =
+			&kvarc_import_geometry(im)->tensors[cases[i].tensor];
+		assert_int_equal(t->heads, cases[i].heads);
+		assert_int_equal(t->channels, cases[i].channels);
+		assert_int_equal(t->layer, cases[i].layer);
+		assert_int_equal(t->kind, cases[i].kind);
+		assert_int_equal(t->role, cases[i].role);
+		assert_int_equal(t->dtype, cases[i].dtype);
+		assert_int_equal(t->source_type, cases[i].source_type);
+		kvarc_import_close(&im);
+		blob_free(&b);
+	}
+}
+
+static void user_options(void **unused)
+{
+	struct blob b = blob_load("st-rule.safetensors");
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	(void)unused;
+	o.kv_rule = "net/{layer}/attn_{key|value}";
+	kvarc_import *im = open_blob(&b, "x", &o);
+	assert_int_equal(im->geometry.n_tensors, 4);
+	assert_int_equal(im->geometry.tensors[3].layer, 1);
+	kvarc_import_close(&im);
+	o.axes = "thc";
+	im = open_blob(&b, "x", &o);
+	assert_int_equal(kvarc_import_tokens(im, 0), 2);
+	assert_int_equal(im->geometry.tensors[0].heads, 5);
+	check_rebuilt(im);
+	kvarc_import_close(&im);
+	o.axes = "1htc"; /* does not fit: bytes */
+	im = open_blob(&b, "x", &o);
+	assert_int_equal(im->geometry.n_tensors, 0);
+	assert_non_null(kvarc_import_note(im));
+	kvarc_import_close(&im);
+	o.opaque = 1;
+	im = open_blob(&b, "x", &o);
+	assert_string_equal(kvarc_import_format(im), "opaque file");
+	kvarc_import_close(&im);
+	blob_free(&b);
+}
+
+static void naming_rules(void **unused)
+{
+	uint32_t layer;
+	bool value;
+	(void)unused;
+	assert_true(kvi_named_match("a.{layer}.{k|v}", "a.17.v", &layer, &value));
+	assert_int_equal(layer, 17);
+	assert_true(value);
+	assert_true(kvi_named_match("{k|kv}{layer}", "kv3", &layer, &value));
+	assert_true(value);
+	assert_false(kvi_named_match("a.{layer}.{k|v}", "a.17.vx", &layer, &value));
+	assert_false(kvi_named_match("a.{layer}.{k|v}", "a..v", &layer, &value));
+	assert_false(kvi_named_match("a.{layer}", "a.65536", &layer, &value));
+	assert_false(kvi_named_match("a.{layer", "a.1", &layer, &value));
+	assert_false(kvi_named_match("{|}", "x", &layer, &value));
+}
+
+static void model_headers(void **unused)
+{
+	struct kvi_alloc a;
+	struct kvi_gguf g;
+	(void)unused;
+	kvi_alloc_init(&a, NULL, 0);
+	struct blob b = blob_load("model-llama.gguf");
+	kvarc_source src = blob_source(&b);
+	assert_int_equal(kvi_gguf_read(&g, &a, &src), KVARC_OK);
+	assert_string_equal(g.arch, "llama");
+	assert_int_equal(g.heads, 4);
+	assert_int_equal(g.key_channels, 16);
+	assert_int_equal(g.rotary, 16);
+	assert_int_equal(g.pairing, KVARC_ROPE_INTERLEAVED);
+	assert_true(g.theta == 10000);
+
+	/* It names the heads of a slot, which does not. */
+	struct blob slot = blob_load("ggsq4-f16.bin");
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	o.model = &src;
+	kvarc_import *im = open_blob(&slot, "x", &o);
+	assert_int_equal(im->geometry.tensors[0].heads, 4);
+	assert_int_equal(im->geometry.tensors[1].channels, 16);
+	kvarc_import_close(&im);
+	blob_free(&b);
+
+	b = blob_load("model-neox.gguf");
+	src = blob_source(&b);
+	assert_int_equal(kvi_gguf_read(&g, &a, &src), KVARC_OK);
+	assert_int_equal(g.pairing, KVARC_ROPE_HALF);
+	/* Cut anywhere, it is damaged, and says so. */
+	for (src.size = 4; src.size < b.n; src.size++)
+		assert_int_not_equal(kvi_gguf_read(&g, &a, &src), KVARC_OK);
+	blob_free(&b);
+	b = blob_load("opaque.txt");
+	src = blob_source(&b);
+	o.model = &src;
+	assert_null(open_blob(&slot, "x", &o));
+	blob_free(&b);
+	blob_free(&slot);
+}
+
+/* A manual rope goes to the keys and splits them into heads. */
+static void manual_rope(void **unused)
+{
+	struct blob b = blob_load("ggsq4-f16.bin");
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	(void)unused;
+	o.rope = "1e4,half,32";
+	kvarc_import *im = open_blob(&b, "x", &o);
+	assert_non_null(im);
+	assert_int_equal(im->geometry.n_ropes, 1);
+	assert_int_equal(im->geometry.ropes[0].rotary, 32);
+	assert_int_equal(im->geometry.ropes[0].pairing, KVARC_ROPE_HALF);
+	for (size_t i = 0; i < im->geometry.n_tensors; i++) {
+		const kvarc_tensor *t = &im->geometry.tensors[i];
+		assert_int_equal(t->heads, 2);
+		assert_int_equal(t->rope, t->kind == KVARC_KEY);
+	}
+	check_rebuilt(im);
+	kvarc_import_close(&im);
+	o.rope = "10000;half";
+	assert_null(open_blob(&b, "x", &o));
+	blob_free(&b);
+}
+
+/* Every truncation and many flips: no crash, and what opens loses nothing. */
+static void damage(void **unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < n_import_files; i++) {
+		struct blob whole = blob_load(import_files[i].name);
+		size_t step = whole.n > 4000 ? 37 : whole.n > 1500 ? 5 : 1;
+		for (size_t n = 0; n < whole.n; n += step) {
+			struct blob b = blob_copy(&whole);
+			b.n = n;
+			kvarc_import *im = open_blob(&b, "x", NULL);
+			if (im)
+				check_rebuilt(im);
+			kvarc_import_close(&im);
+			blob_free(&b);
+		}
+		for (int k = 0; whole.n && k < 300; k++) {
+			struct blob b = blob_copy(&whole);
+			/* headers are at the start */
+			uint32_t at = next((uint32_t)(k % 2 ? b.n : b.n < 256
+			                              ? b.n : 256));
+			b.p[at] ^= (uint8_t)(1 << next(8));
+			kvarc_import *im = open_blob(&b, "x", NULL);
+			if (im)
+				check_rebuilt(im);
+			kvarc_import_close(&im);
+			blob_free(&b);
+		}
+		blob_free(&whole);
+	}
+}
+
+static void no_memory(void **unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < n_import_files; i++) {
+		struct blob b = blob_load(import_files[i].name);
+		for (long n = 0;; n++) {
+			struct failing f;
+			kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+			kvarc_source src = blob_source(&b);
+			kvarc_import *im;
+			failing_init(&f, n);
+			o.common.allocator = &f.fn;
+			o.temp_dir = "/tmp";
+			kvarc_ret ret = kvarc_import_open(&im, &src, "x", &o);
+			assert_true(ret == KVARC_OK || ret == KVARC_MEM);
+			kvarc_import_close(&im);
+			assert_int_equal(f.held, 0);
+			if (ret == KVARC_OK)
+				break;
+		}
+		blob_free(&b);
+	}
+}
+
+static void memory_limit(void **unused)
+{
+	struct blob b = blob_load("ggsq4-f16.bin");
+	kvarc_import_options o = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_source src = blob_source(&b);
+	kvarc_error e;
+	kvarc_import *im;
+	(void)unused;
+	o.common.memlimit = 4096;
+	o.common.error = &e;
+	assert_int_equal(kvarc_import_open(&im, &src, "x", &o), KVARC_MEMLIMIT);
+	assert_null(im);
+	assert_int_equal(e.code, KVARC_MEMLIMIT);
+	blob_free(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(finds_what_is_there),
+		cmocka_unit_test(tokens_and_positions),
+		cmocka_unit_test(shapes),
+		cmocka_unit_test(user_options),
+		cmocka_unit_test(naming_rules),
+		cmocka_unit_test(model_headers),
+		cmocka_unit_test(manual_rope),
+		cmocka_unit_test(damage),
+		cmocka_unit_test(no_memory),
+		cmocka_unit_test(memory_limit),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_rope.c - rotary embeddings: angles, tables, and finding them in keys */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/rope_search.h"
+#include "model/rotate.h"
+
+enum { T = 128, HEADS = 2, D = 64 };
+
+static struct kvi_alloc alloc;
+static uint64_t seed = 7;
+
+static float noise(void)
+{
+	float sum = 0;
+	for (int i = 0; i < 12; i++) {
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		sum += (float)(seed >> 40) / 16777216.0f - 0.5f;
+	}
+	return sum;
+}
+
+static uint16_t to_bf16(float f)
+{
+	uint32_t b;
+	memcpy(&b, &f, 4);
+	return (uint16_t)(b >> 16);
+}
+
+/* Keys whose mean turns by a rope; the first token is an outlier, some
+ * elements are not finite. */
+static void make_keys(const struct kvi_rope *r, int32_t first, uint16_t *raw,
+                      int32_t *positions)
+{
+	kvarc_rope rope = { r->pairing, r->rotary, r->freq };
+	float mean[HEADS * D];
+	for (int c = 0; c < HEADS * D; c++)
+		mean[c] = 2 * noise();
+	for (int t = 0; t < T; t++) {
+		positions[t] = first + t;
+		float v[HEADS * D];
+		for (int c = 0; c < HEADS * D; c++)
+			v[c] = mean[c] + 0.7f * noise() + (t ? 0 : 90);
+		for (uint32_t p = 0; p < r->rotary / 2; p++)
+			for (int h = 0; h < HEADS; h++) {
+				uint32_t a, b, angle;
+				kvi_rope_pair(&rope, p, &a, &b);
+				angle = kvi_rotate_angle(r->freq[p],
+				                         positions[t]);
+				float c = (float)kvi_cos4096[angle] / 16384;
+				float s = (float)kvi_cos4096[(angle + 3072) &
+				                             4095] / 16384;
+				float *x = v + h * D;
+				float xa = x[a], xb = x[b];
+				x[a] = xa * c - xb * s;
+				x[b] = xb * c + xa * s;
+			}
+		for (int c = 0; c < HEADS * D; c++)
+			raw[t * HEADS * D + c] = to_bf16(v[c]);
+		raw[t * HEADS * D + t] = t % 50 == 3 ? 0x7fc0 : to_bf16(v[t]);
+	}
+}
+
+static bool search(const uint16_t *raw, const int32_t *positions, double hint,
+                   struct kvi_rope *found)
+{
+	struct kvi_rope_sample s[3];
+	for (int i = 0; i < 3; i++)
+		s[i] = (struct kvi_rope_sample){ KVARC_BF16, T, HEADS, D,
+			                         positions,
+			                         (const uint8_t *)raw };
+	return kvi_rope_search(found, &alloc, s, 3, hint);
+}
+
+static void test_finds(void **state)
+{
+	static const struct {
+		double theta, hint;
+		uint32_t rotary;
+		uint8_t pairing;
+	} cases[] = {
+		{ 1e5, 0, D, KVARC_ROPE_HALF },
+		{ 1e4, 0, D, KVARC_ROPE_INTERLEAVED },
+		{ 5e5, 0, D, KVARC_ROPE_HALF },
+		{ 1e4, 0, D / 2, KVARC_ROPE_HALF },
+		{ 123456, 123456, D, KVARC_ROPE_INTERLEAVED },
+	};
+	static uint16_t raw[T * HEADS * D];
+	int32_t positions[T];
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct kvi_rope made, found;
+		assert_true(kvi_rope_make(&made, cases[i].theta,
+		                          cases[i].rotary, cases[i].pairing));
+		make_keys(&made, i & 1 ? 3000 : 0, raw, positions);
+		assert_true(search(raw, positions, cases[i].hint, &found));
+		assert_int_equal(found.pairing, made.pairing);
+		assert_int_equal(found.rotary, made.rotary);
+		assert_memory_equal(found.freq, made.freq,
+		                    made.rotary / 2 * sizeof *made.freq);
+	}
+}
+
+/* Noise, keys that do not turn, and samples that say nothing. */
+static void test_refuses(void **state)
+{
+	static uint16_t raw[T * HEADS * D];
+	int32_t positions[T];
+	struct kvi_rope found;
+	(void)state;
+	for (int i = 0; i < T * HEADS * D; i++) {
+		raw[i] = to_bf16(noise() + (float)(i % D));
+		positions[i / (HEADS * D)] = i / (HEADS * D);
+	}
+	assert_false(search(raw, positions, 0, &found));
+	for (int i = 0; i < T * HEADS * D; i++)
+		raw[i] = to_bf16(noise());
+	assert_false(search(raw, positions, 1e4, &found));
+	memset(raw, 0, sizeof raw);
+	assert_false(search(raw, positions, 0, &found));
+	memset(raw, 0xff, sizeof raw);
+	assert_false(search(raw, positions, 0, &found));
+	assert_false(kvi_rope_search(&found, &alloc, NULL, 0, 0));
+	struct kvi_rope_sample few = { KVARC_BF16, 8, HEADS, D, positions,
+		                       (const uint8_t *)raw };
+	assert_false(kvi_rope_search(&found, &alloc, &few, 1, 0));
+	few = (struct kvi_rope_sample){ KVARC_I8, T, HEADS, D, positions,
+		                        (const uint8_t *)raw };
+	assert_false(kvi_rope_search(&found, &alloc, &few, 1, 0));
+}
+
+static void test_make(void **state)
+{
+	struct kvi_rope r;
+	(void)state;
+	assert_true(kvi_rope_make(&r, 1e4, 128, KVARC_ROPE_HALF));
+	/* 1 / (2 pi) of a turn, and a hundredth of it in the middle */
+	assert_int_equal(r.freq[0] >> 32, 683565275);
+	assert_int_equal(r.freq[32] >> 32, 6835652);
+	assert_int_equal(r.freq[0] & 0xffff, 0);
+	assert_false(kvi_rope_make(&r, 1, 128, KVARC_ROPE_HALF));
+	assert_false(kvi_rope_make(&r, -2, 128, KVARC_ROPE_HALF));
+	assert_false(kvi_rope_make(&r, 1e4, 0, KVARC_ROPE_HALF));
+	assert_false(kvi_rope_make(&r, 1e4, 63, KVARC_ROPE_HALF));
+	assert_false(kvi_rope_make(&r, 1e4, 2 * KVI_ROPE_PAIRS_MAX + 2,
+	                           KVARC_ROPE_HALF));
+	assert_false(kvi_rope_make(&r, 1e4, 64, 2));
+}
+
+/* The angle of spec grid 2, by hand. */
+static void test_angle(void **state)
+{
+	const uint64_t quarter = (uint64_t)1 << 62;
+	(void)state;
+	assert_int_equal(kvi_rotate_angle(quarter, 0), 0);
+	assert_int_equal(kvi_rotate_angle(quarter, 1), 1024);
+	assert_int_equal(kvi_rotate_angle(quarter, -1), 3072);
+	assert_int_equal(kvi_rotate_angle(quarter, 5), 1024);
+	/* half a step rounds up, a full turn is none */
+	assert_int_equal(kvi_rotate_angle((uint64_t)1 << 51, 1), 1);
+	assert_int_equal(kvi_rotate_angle(((uint64_t)1 << 51) - 1, 1), 0);
+	assert_int_equal(kvi_rotate_angle(UINT64_MAX, 1), 0);
+}
+
+/* Mean and scale of one pair at four positions of a quarter turn each. */
+static void test_quarter_turns(void **state)
+{
+	const uint64_t quarter = (uint64_t)1 << 62;
+	const int16_t k[3] = { 8, -4, 5 }, mean[3] = { 64, -32, 7 };
+	struct kvi_head_params head = { k, mean, 3 };
+	kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, &quarter };
+	/* in units of 2^-2 = 2^(floor(8 / 4) - 4) */
+	static const float a[4] = { 16, 8, -16, -8 };
+	static const float b[4] = { -8, 16, 8, -16 };
+	(void)state;
+	for (int p = 0; p < 4; p++) {
+		uint32_t bits[3];
+		int16_t turned[3];
+		float f[3];
+		kvi_rotate_head(&head, &rope, p, bits, turned);
+		memcpy(f, bits, sizeof f);
+		assert_true(f[0] == a[p] && f[1] == b[p]);
+		/* half a class of angles off the axis: nearly the own scale */
+		assert_int_equal(turned[0], p & 1 ? -4 : 8);
+		assert_int_equal(turned[1], p & 1 ? 8 : -4);
+		/* the third channel does not turn: 7 * 2^(1 - 4) */
+		assert_true(f[2] == 0.875f);
+		assert_int_equal(turned[2], 5);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_finds),
+		cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_make),
+		cmocka_unit_test(test_angle),
+		cmocka_unit_test(test_quarter_turns),
+	};
+	kvi_alloc_init(&alloc, NULL, 0);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

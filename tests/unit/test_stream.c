@@ -1,0 +1,760 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_stream.c - writer and reader: round trips, threads, pipes, limits, failures */
+#include "stream_util.h"
+
+#include "stream/reader_internal.h"
+#include "stream/writer_internal.h"
+#include "container/frame.h"
+
+static kvarc_writer_options options(int level, unsigned threads)
+{
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	o.level = level;
+	o.common.threads = threads;
+	o.flags = KVARC_WRITE_FILE_ID; /* all zero: the same bytes each time */
+	return o;
+}
+
+static void test_round_trips(void **state)
+{
+	(void)state;
+	for (int number = 0; number < CACHES; number++)
+		for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+			struct cache c, back;
+			struct memfile first = { .fail_at = -1 };
+			cache_make(&c, number, 1);
+			for (unsigned threads = 1; threads <= 4; threads++) {
+				struct memfile f = { .fail_at = -1 };
+				kvarc_writer_options wo = options(level, threads);
+				kvarc_reader_options ro =
+					KVARC_READER_OPTIONS_INIT;
+				kvarc_state how = KVARC_STATE_UNKNOWN;
+				ro.common.threads = threads;
+				wo.flags |= KVARC_WRITE_VERIFY;
+				wo.chunk_bytes = 64 << 10;
+				assert_int_equal(cache_write(&c, &f, &wo),
+				                 KVARC_OK);
+				cache_make_empty(&back, &c);
+				assert_int_equal(cache_read_seq(&back, &f, &ro,
+				                                &how), KVARC_OK);
+				assert_int_equal(how, KVARC_STATE_CLOSED);
+				assert_true(cache_equal(&c, &back));
+				cache_free(&back);
+				cache_make_empty(&back, &c);
+				assert_int_equal(cache_read_range(&back, &f, &ro),
+				                 KVARC_OK);
+				assert_true(cache_equal(&c, &back));
+				cache_free(&back);
+				assert_int_equal(cache_verify(&f, &ro),
+				                 KVARC_OK);
+				if (!first.p) {
+					first = f;
+					continue;
+				}
+				assert_int_equal(f.n, first.n);
+				assert_memory_equal(f.p, first.p, f.n);
+				memfile_free(&f);
+			}
+			memfile_free(&first);
+			cache_free(&c);
+		}
+}
+
+
+/* A written cache, for tests that read. */
+static struct memfile written(const struct cache *c,
+                              const kvarc_writer_options *o)
+{
+	struct memfile f = { .fail_at = -1 };
+	assert_int_equal(cache_write(c, &f, o), KVARC_OK);
+	return f;
+}
+
+static void test_append_in_pieces(void **state)
+{
+	static const uint64_t pieces[][4] = {
+		{ 1, 1, 1, 1 }, { 300, 5, 251, 3 }, { 7, 255, 256, 257 },
+		{ 600, 600, 600, 600 }
+	};
+	struct cache c;
+	kvarc_writer_options o = options(1, 2);
+	(void)state;
+	cache_make(&c, 0, 2);
+	struct memfile whole = written(&c, &o);
+	for (size_t k = 0; k < 4; k++) {
+		struct memfile f = { .fail_at = -1 };
+		kvarc_sink sink = memfile_sink(&f);
+		kvarc_writer *w;
+		kvarc_view views[16];
+		uint64_t at = 0;
+		static const char *const keys[] = { "engine", "model" };
+		static const char *const values[] = { "none", "test model" };
+		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+		assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+		assert_int_equal(kvarc_writer_identity(w, 2, keys, values),
+		                 KVARC_OK);
+		for (int i = 0; at < c.n[0]; i++) {
+			uint64_t n = pieces[k][i % 4];
+			n = n < c.n[0] - at ? n : c.n[0] - at;
+			cache_views_at(&c, at, views);
+			assert_int_equal(kvarc_writer_append(
+				w, 0, n, c.ids[0] + at, c.positions[0] + at,
+				views), KVARC_OK);
+			at += n;
+		}
+		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+		assert_int_equal(f.n, whole.n);
+		assert_memory_equal(f.p, whole.p, f.n);
+		memfile_free(&f);
+	}
+	memfile_free(&whole);
+	cache_free(&c);
+}
+
+static void test_append_fetch_and_commit(void **state)
+{
+	struct cache c, back;
+	kvarc_writer_options o = options(1, 3);
+	kvarc_writer_stats stats;
+	kvarc_view views[16];
+	kvarc_writer *w;
+	struct memfile f = { .fail_at = -1 };
+	(void)state;
+	cache_make(&c, 0, 3);
+	kvarc_sink sink = memfile_sink(&f);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+	assert_int_equal(kvarc_writer_append_fetch(
+		w, 0, 300, c.ids[0], c.positions[0], cache_fetch, &c), KVARC_OK);
+	cache_views_at(&c, 300, views);
+	assert_int_equal(kvarc_writer_append(w, 0, 10, c.ids[0] + 300,
+	                                     c.positions[0] + 300, views),
+	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
+	size_t committed = f.n;
+	/* Nothing waits: another commit writes nothing. */
+	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
+	assert_int_equal(f.n, committed);
+	assert_int_equal(kvarc_writer_append_fetch(
+		w, 0, 290, c.ids[0] + 310, c.positions[0] + 310, cache_fetch,
+		&c), KVARC_OK);
+	kvarc_writer_get_stats(w, &stats);
+	assert_int_equal(stats.raw_bytes, 600 * 4 * 64);
+	assert_int_equal(stats.elements, 600 * 4 * 32);
+	assert_int_equal(stats.file_bytes, f.n);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
+	assert_true(cache_equal(&c, &back));
+	cache_free(&back);
+	/* Cut after the commit: a legal prefix. */
+	kvarc_state how;
+	f.n = committed;
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, NULL, &how), KVARC_OK);
+	assert_int_equal(how, KVARC_STATE_OPEN);
+	assert_memory_equal(back.data[0], c.data[0], 310 * 64);
+	assert_int_equal(back.data[0][310 * 64], 0xa5);
+	assert_int_equal(cache_verify(&f, NULL), KVARC_OK);
+	cache_free(&back);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+/* ids for some tokens only, positions made up */
+static void test_ids_and_positions(void **state)
+{
+	struct cache c;
+	kvarc_writer_options o = options(0, 1);
+	kvarc_writer *w;
+	kvarc_reader *r;
+	kvarc_segment s;
+	kvarc_view views[16];
+	struct memfile f = { .fail_at = -1 };
+	int32_t positions[60];
+	(void)state;
+	cache_make(&c, 0, 3);
+	kvarc_sink sink = memfile_sink(&f);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, 20, c.ids[0], NULL, c.views),
+	                 KVARC_OK);
+	cache_views_at(&c, 20, views);
+	for (int i = 0; i < 20; i++)
+		positions[i] = 1000 - i;
+	assert_int_equal(kvarc_writer_append(w, 0, 20, NULL, positions, views),
+	                 KVARC_OK);
+	cache_views_at(&c, 40, views);
+	assert_int_equal(kvarc_writer_append(w, 0, 20, NULL, NULL, views),
+	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_OK);
+	assert_int_equal(s.n, 20);
+	assert_memory_equal(s.ids, c.ids[0], 80);
+	assert_int_equal(s.positions[19], 19);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_OK);
+	assert_int_equal(s.n, 40);
+	assert_null(s.ids);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_END);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_END);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 60, NULL, positions),
+	                 KVARC_OK);
+	assert_int_equal(positions[20], 1000);
+	assert_int_equal(positions[39], 981);
+	assert_int_equal(positions[40], 982);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 10, 20, positions, NULL),
+	                 KVARC_OPTIONS);
+	kvarc_reader_close(&r);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static void check_range(const struct cache *c, kvarc_reader *r, uint32_t layer0,
+                        uint32_t layers, uint64_t t0, uint64_t n)
+{
+	struct cache back;
+	kvarc_view views[16];
+	const kvarc_range range = { 0, layer0, layers, t0, n };
+	cache_make_empty(&back, c);
+	for (size_t i = 0; i < c->g.n_tensors; i++)
+		views[i] = back.views[i];
+	assert_int_equal(kvarc_reader_read(r, &range, views), KVARC_OK);
+	for (size_t i = 0; i < c->g.n_tensors; i++) {
+		uint32_t layer = c->tensors[i].layer;
+		size_t row = (size_t)c->views[i].token_stride;
+		bool in = layer >= layer0 &&
+		          (layers == UINT32_MAX || layer < layer0 + layers);
+		size_t bytes = in ? (size_t)n * row : 0;
+		if (bytes)
+			assert_memory_equal(back.data[i], c->data[i] + t0 * row,
+			                    bytes);
+		for (size_t k = bytes; k < cache_bytes(c, i); k++)
+			assert_int_equal(back.data[i][k], 0xa5);
+	}
+	cache_free(&back);
+}
+
+static void test_ranges(void **state)
+{
+	(void)state;
+	for (unsigned threads = 1; threads <= 3; threads++) {
+		struct cache c;
+		kvarc_writer_options o = options(1, 1);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		kvarc_reader *r;
+		ro.common.threads = threads;
+		cache_make(&c, 0, 5);
+		struct memfile f = written(&c, &o);
+		kvarc_source source = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+		assert_int_equal(kvarc_reader_tokens(r, 0), 600);
+		assert_int_equal(kvarc_reader_tokens(r, 1), 0);
+		check_range(&c, r, 0, UINT32_MAX, 0, 600);
+		check_range(&c, r, 1, 1, 255, 2);
+		check_range(&c, r, 0, 1, 599, 1);
+		check_range(&c, r, 7, 9, 0, 600);
+		check_range(&c, r, 0, 2, 100, 0);
+		const kvarc_range outside = { 0, 0, 1, 590, 11 };
+		assert_int_equal(kvarc_reader_read(r, &outside, c.views),
+		                 KVARC_GEOMETRY);
+		assert_int_equal(kvarc_reader_verify(r, NULL, NULL),
+		                 KVARC_GEOMETRY); /* sticks */
+		kvarc_reader_close(&r);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+/* Strided views: [heads][tokens][channels], and channels first */
+static void test_views(void **state)
+{
+	enum { T = 40, H = 2, C = 16 };
+	static uint16_t by_head[H][T][C], by_channel[H * C][T];
+	static uint16_t back_head[H][T][C], back_channel[H * C][T];
+	kvarc_tensor tensors[2] = {
+		{ .dtype = KVARC_F16, .heads = H, .channels = C },
+		{ .dtype = KVARC_F16, .heads = H, .channels = C, .kind = 1 }
+	};
+	kvarc_track track = { 0 };
+	kvarc_geometry g = { 0, 1, 2, NULL, &track, tensors };
+	kvarc_view in[2] = {
+		{ by_head, sizeof by_head[0][0], sizeof by_head[0], C, 2 },
+		{ by_channel, 2, 0, H * C, 2 * T }
+	}, out[2] = { in[0], in[1] };
+	size_t bound = kvarc_encode_bound(&g, T), n;
+	uint8_t *file = malloc(bound);
+	(void)state;
+	out[0].data = back_head;
+	out[1].data = back_channel;
+	for (int h = 0; h < H; h++)
+		for (int t = 0; t < T; t++)
+			for (int c = 0; c < C; c++) {
+				by_head[h][t][c] = (uint16_t)(h * 1000 + t * 20 + c);
+				by_channel[h * C + c][t] =
+					(uint16_t)(77 + h * 1000 + t * 20 + c);
+			}
+	assert_int_equal(kvarc_encode_buffer(file, bound, &n, &g, T, NULL, in,
+	                                     NULL), KVARC_OK);
+	assert_true(n <= bound);
+	assert_int_equal(kvarc_decode_buffer(file, n, out, 2, NULL), KVARC_OK);
+	assert_memory_equal(by_head, back_head, sizeof by_head);
+	assert_memory_equal(by_channel, back_channel, sizeof by_channel);
+	assert_int_equal(kvarc_decode_buffer(file, n, out, 1, NULL),
+	                 KVARC_GEOMETRY);
+	assert_int_equal(kvarc_decode_buffer(file, n - 1, out, 2, NULL),
+	                 KVARC_DATA);
+	assert_int_equal(kvarc_encode_buffer(file, n / 2, &n, &g, T, NULL, in,
+	                                     NULL), KVARC_PROG);
+	free(file);
+}
+
+static void test_bound(void **state)
+{
+	(void)state;
+	for (int number = 0; number < CACHES; number++)
+		for (uint32_t tokens = 0; tokens <= 256; tokens += 32) {
+			struct cache c;
+			kvarc_writer_options o = options(1, 1);
+			size_t n;
+			cache_make(&c, number, 8);
+			size_t bound = kvarc_encode_bound(&c.g, c.n[0]);
+			uint8_t *file = malloc(bound);
+			o.segment_tokens = tokens;
+			o.chunk_bytes = 1;
+			assert_int_not_equal(bound, 0);
+			assert_non_null(file);
+			kvarc_ret want = c.g.n_tracks == 1 ? KVARC_OK
+			                                   : KVARC_GEOMETRY;
+			assert_int_equal(kvarc_encode_buffer(
+				file, bound, &n, &c.g, c.n[0], c.ids[0],
+				c.views, &o), want);
+			free(file);
+			cache_free(&c);
+		}
+}
+
+static void test_pipe(void **state)
+{
+	(void)state;
+	for (int number = 0; number < CACHES; number++) {
+		struct cache c, back;
+		kvarc_writer_options o = options(1, 2);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		kvarc_state how = KVARC_STATE_CUT;
+		kvarc_reader *r;
+		kvarc_info info;
+		ro.common.threads = 2;
+		o.flags |= KVARC_WRITE_STREAMABLE;
+		cache_make(&c, number, 4);
+		struct memfile f = written(&c, &o);
+		f.pipe = true;
+		f.short_max = 1000;
+		cache_make_empty(&back, &c);
+		assert_int_equal(cache_read_seq(&back, &f, &ro, &how),
+		                 KVARC_OK);
+		assert_int_equal(how, KVARC_STATE_CLOSED);
+		assert_true(cache_equal(&c, &back));
+		cache_free(&back);
+		assert_int_equal(cache_verify(&f, &ro), KVARC_OK);
+		kvarc_source source = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+		assert_string_equal(kvarc_reader_identity(r, "model"),
+		                    "test model");
+		assert_null(kvarc_reader_identity(r, "mode"));
+		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+		assert_int_equal(info.state, KVARC_STATE_UNKNOWN);
+		const kvarc_range all = KVARC_RANGE_ALL(0);
+		assert_int_equal(kvarc_reader_read(r, &all, c.views),
+		                 KVARC_OPTIONS);
+		kvarc_reader_close(&r);
+		ro.flags = KVARC_READ_SALVAGE;
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro),
+		                 KVARC_OPTIONS);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+static void test_repeats(void **state)
+{
+	struct cache c, back;
+	kvarc_writer_options o = options(1, 2);
+	kvarc_chunk_info chunk;
+	kvarc_reader *r;
+	unsigned repeats = 0;
+	(void)state;
+	cache_make(&c, 0, 4);
+	/* Both value tensors are the same, and so are two segments of one. */
+	memcpy(c.data[1], c.data[0], cache_bytes(&c, 0));
+	memcpy(c.data[3] + 256 * 64, c.data[3], 256 * 64);
+	struct memfile f = written(&c, &o);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
+	assert_true(cache_equal(&c, &back));
+	cache_free(&back);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_range(&back, &f, NULL), KVARC_OK);
+	assert_true(cache_equal(&c, &back));
+	assert_int_equal(cache_verify(&f, NULL), KVARC_OK);
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	for (uint64_t i = 0; kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++) {
+		repeats += chunk.codec == 3;
+		assert_int_equal(chunk.raw_bytes, chunk.n * 64);
+	}
+	assert_true(repeats >= 4);
+	kvarc_reader_close(&r);
+	f.pipe = true;
+	assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OPTIONS);
+	cache_free(&back);
+	memfile_free(&f);
+	o.flags |= KVARC_WRITE_STREAMABLE;
+	f = written(&c, &o);
+	f.pipe = true;
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
+	assert_true(cache_equal(&c, &back));
+	cache_free(&back);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static kvarc_ret write_and_read(const struct cache *c,
+                                const kvarc_writer_options *wo,
+                                const kvarc_reader_options *ro,
+                                long write_fail, long read_fail)
+{
+	struct memfile f = { .fail_at = write_fail };
+	struct cache back;
+	kvarc_ret ret = cache_write(c, &f, wo);
+	if (ret == KVARC_OK) {
+		f.fail_at = read_fail;
+		f.calls = 0;
+		cache_make_empty(&back, c);
+		ret = cache_read_seq(&back, &f, ro, NULL);
+		if (ret == KVARC_OK)
+			ret = cache_read_range(&back, &f, ro);
+		if (ret == KVARC_OK)
+			ret = cache_verify(&f, ro);
+		cache_free(&back);
+	}
+	memfile_free(&f);
+	return ret;
+}
+
+static void test_failing_io(void **state)
+{
+	struct cache c;
+	(void)state;
+	cache_make(&c, 2, 6);
+	for (unsigned threads = 1; threads <= 2; threads++) {
+		kvarc_writer_options wo = options(1, threads);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		kvarc_error e = { 0 };
+		wo.common.error = ro.common.error = &e;
+		ro.common.threads = threads;
+		long n = 0;
+		kvarc_ret ret;
+		do {
+			ret = write_and_read(&c, &wo, &ro, n++, -1);
+			assert_true(ret == KVARC_IO || ret == KVARC_OK);
+			assert_true(ret == KVARC_OK || e.text[0]);
+		} while (ret != KVARC_OK);
+		assert_true(n > 20);
+		n = 0;
+		do {
+			ret = write_and_read(&c, &wo, &ro, -1, n++);
+			assert_true(ret == KVARC_IO || ret == KVARC_OK);
+		} while (ret != KVARC_OK);
+		assert_true(n > 40);
+	}
+	cache_free(&c);
+}
+
+static void test_failing_allocator(void **state)
+{
+	struct cache c;
+	(void)state;
+	cache_make(&c, 2, 7);
+	for (int round = 0; round < 4; round++) {
+		kvarc_writer_options wo = options(1, 1 + (unsigned)round % 2);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		struct counting count = { .fail_at = 0, .sticky = round >= 2 };
+		kvarc_allocator a = counting_allocator(&count);
+		kvarc_ret ret;
+		wo.flags |= KVARC_WRITE_VERIFY;
+		ro.common.threads = wo.common.threads;
+		wo.common.allocator = ro.common.allocator = &a;
+		bool failed = true;
+		while (failed) {
+			count.calls = 0;
+			ret = write_and_read(&c, &wo, &ro, -1, -1);
+			failed = count.calls > count.fail_at;
+			assert_int_equal(count.held, 0);
+			assert_int_equal(ret, failed ? KVARC_MEM : KVARC_OK);
+			count.fail_at++;
+		}
+		assert_true(count.fail_at > 100);
+	}
+	cache_free(&c);
+}
+
+static void test_memory_limit(void **state)
+{
+	struct cache c;
+	kvarc_writer_options wo = options(1, 1);
+	kvarc_ret ret = KVARC_MEMLIMIT;
+	(void)state;
+	cache_make(&c, 3, 7);
+	struct memfile f = written(&c, &wo);
+	unsigned refused = 0;
+	for (uint64_t limit = 1000; ret != KVARC_OK; limit += limit / 3) {
+		struct cache back;
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		ro.common.memlimit = limit;
+		cache_make_empty(&back, &c);
+		ret = cache_read_seq(&back, &f, &ro, NULL);
+		assert_true(ret == KVARC_OK || ret == KVARC_MEMLIMIT);
+		refused += ret == KVARC_MEMLIMIT;
+		cache_free(&back);
+		wo.common.memlimit = limit;
+		struct memfile g = { .fail_at = -1 };
+		kvarc_ret wrote = cache_write(&c, &g, &wo);
+		assert_true(wrote == KVARC_OK || wrote == KVARC_MEMLIMIT);
+		memfile_free(&g);
+	}
+	assert_true(refused > 2);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static void test_short_reads(void **state)
+{
+	struct cache c, back;
+	kvarc_writer_options o = options(1, 1);
+	(void)state;
+	cache_make(&c, 2, 9);
+	struct memfile f = written(&c, &o);
+	for (f.short_max = 1; f.short_max < 200; f.short_max += 33) {
+		cache_make_empty(&back, &c);
+		assert_int_equal(cache_read_seq(&back, &f, NULL, NULL),
+		                 KVARC_OK);
+		assert_int_equal(cache_read_range(&back, &f, NULL), KVARC_OK);
+		assert_true(cache_equal(&c, &back));
+		cache_free(&back);
+	}
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static int stop_at(void *opaque, uint64_t done, uint64_t total)
+{
+	uint64_t *limit = opaque;
+	assert_true(done <= total);
+	return done >= *limit;
+}
+
+static void test_progress(void **state)
+{
+	struct cache c, back;
+	kvarc_writer_options o = options(1, 2);
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	uint64_t limit = UINT64_MAX;
+	(void)state;
+	cache_make(&c, 0, 9);
+	o.common.progress = ro.common.progress = stop_at;
+	o.common.progress_opaque = ro.common.progress_opaque = &limit;
+	struct memfile f = written(&c, &o);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+	limit = 50000;
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_IO);
+	assert_int_equal(cache_read_range(&back, &f, &ro), KVARC_IO);
+	memfile_free(&f);
+	assert_int_equal(cache_write(&c, &f, &o), KVARC_IO);
+	memfile_free(&f);
+	cache_free(&back);
+	cache_free(&c);
+}
+
+/* Rules of the headers about order and arguments. */
+static void test_misuse(void **state)
+{
+	struct cache c;
+	struct memfile f = { .fail_at = -1 };
+	kvarc_sink sink = memfile_sink(&f);
+	kvarc_writer_options o = options(1, 1);
+	kvarc_error e = { 0 };
+	kvarc_writer *w;
+	kvarc_reader *r;
+	kvarc_segment s;
+	(void)state;
+	cache_make(&c, 0, 1);
+	o.common.error = &e;
+	o.reserved[3] = 1;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
+	assert_null(w);
+	o.reserved[3] = 0;
+	o.level = KVARC_LEVEL_MAX + 1;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OPTIONS);
+	o.level = 0;
+	o.segment_tokens = 257;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
+	o.segment_tokens = 0;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_commit(w), KVARC_PROG);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_PROG);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_PROG);
+	assert_null(w);
+	assert_int_equal(f.n, 0);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	c.tensors[1].heads = 0;
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_GEOMETRY);
+	assert_non_null(strstr(e.text, "heads"));
+	c.tensors[1].heads = 2;
+	kvarc_writer_abort(&w);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views),
+	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_append_fetch(w, 0, 5, NULL, NULL,
+	                                           cache_fetch, &c), KVARC_PROG);
+	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views),
+	                 KVARC_PROG);
+	kvarc_writer_abort(&w);
+	memfile_free(&f);
+	f = written(&c, &o);
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, &c),
+	                 KVARC_PROG);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_PROG);
+	kvarc_reader_close(&r);
+	kvarc_reader_close(&r);
+	f.n = 0;
+	source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_FORMAT);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+struct blobs {
+	uint8_t bytes[64];
+	size_t n;
+};
+
+static int take_blob(void *opaque, uint64_t item, uint64_t offset,
+                     const uint8_t *data, size_t bytes)
+{
+	struct blobs *b = opaque;
+	if (item != 1 || offset != b->n || b->n + bytes > sizeof b->bytes)
+		return -1;
+	memcpy(b->bytes + b->n, data, bytes);
+	b->n += bytes;
+	return 0;
+}
+
+static void put_item(kvarc_writer *w, uint64_t literal, const char *name)
+{
+	struct kvi_piece piece = { .type = KVI_PIECE_LITERAL, .bytes = literal };
+	struct kvi_restore item = {
+		.kind = KVI_ITEM_OPAQUE, .name = (char *)(uintptr_t)name,
+		.file_bytes = literal, .n_pieces = literal ? 1 : 0,
+		.pieces = &piece
+	};
+	struct kvi_out out;
+	kvi_out_init(&out, kvi_writer_alloc(w));
+	kvi_restore_put(&out, &item);
+	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n,
+	                                  true), KVARC_OK);
+	kvi_out_free(&out);
+}
+
+static void put_blob(kvarc_writer *w, uint64_t item, uint64_t offset,
+                     const char *text)
+{
+	struct kvi_out out;
+	kvi_out_init(&out, kvi_writer_alloc(w));
+	kvi_blob_put_head(&out, item, offset);
+	kvi_put_bytes(&out, text, strlen(text));
+	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_BLOB, out.p, out.n, true),
+	                 KVARC_OK);
+	kvi_out_free(&out);
+}
+
+static void test_items(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 4; way++) { /* file, pipe, salvage, a hole */
+		struct cache c;
+		struct memfile f = { .fail_at = -1, .pipe = way == 1 };
+		struct blobs blobs = { .n = 0 };
+		kvarc_sink sink = memfile_sink(&f);
+		kvarc_writer_options o = options(1, 1);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		kvarc_writer *w;
+		kvarc_reader *r;
+		kvarc_segment s;
+		kvarc_info info;
+		cache_make(&c, 0, 1);
+		o.flags |= KVARC_WRITE_STREAMABLE;
+		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+		assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+		put_item(w, 0, "empty");
+		put_item(w, 11, "hello");
+		put_blob(w, 1, 0, "hello ");
+		if (way != 3)
+			put_blob(w, 1, 6, "world");
+		assert_int_equal(kvarc_writer_append(w, 0, 50, NULL, NULL,
+		                                     c.views), KVARC_OK);
+		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+		kvarc_source source = memfile_source(&f);
+		ro.flags = way == 2 ? KVARC_READ_SALVAGE : 0;
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+		assert_int_equal(kvi_reader_n_items(r), 2);
+		assert_string_equal(kvi_reader_restore(r, 1)->name, "hello");
+		kvi_reader_set_blob_handler(r, take_blob, &blobs);
+		assert_false(kvi_reader_started(r));
+		assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_OK);
+		assert_true(kvi_reader_started(r));
+		assert_int_equal(kvarc_reader_next_segment(r, &s),
+		                 way == 3 ? KVARC_DATA : KVARC_END);
+		if (way != 3) {
+			assert_int_equal(blobs.n, 11);
+			assert_memory_equal(blobs.bytes, "hello world", 11);
+		}
+		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+		assert_int_equal(info.n_items, 2);
+		assert_int_equal(info.literal_bytes, 11);
+		kvarc_reader_close(&r);
+		assert_int_equal(cache_verify(&f, NULL),
+		                 way == 3 ? KVARC_DATA : KVARC_OK);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_round_trips),
+		cmocka_unit_test(test_append_in_pieces),
+		cmocka_unit_test(test_append_fetch_and_commit),
+		cmocka_unit_test(test_ids_and_positions),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_views),
+		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_pipe),
+		cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_failing_io),
+		cmocka_unit_test(test_failing_allocator),
+		cmocka_unit_test(test_memory_limit),
+		cmocka_unit_test(test_short_reads),
+		cmocka_unit_test(test_progress),
+		cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_items),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# vectors.sh - the C library, the command and the reference decoder on all of
+# spec/vectors: good ones give the expected digests, bad and unsupported ones
+# the expected answer, nothing crashes.
+# Run by `make check` in the build folder; srcdir is where the sources are.
+set -u
+srcdir=${srcdir:-.}
+vectors=$srcdir/spec/vectors
+digest=${DIGEST:-./tests/reference/digest}
+kvarc=${KVARC:-./kvarc}
+python=${PYTHON3:-}
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+wrong=0
+
+fail() {
+	echo "FAIL: $*"
+	[ -s "$work/out" ] && head -n 3 "$work/out"
+	[ -s "$work/err" ] && head -n 3 "$work/err"
+	wrong=$((wrong + 1))
+}
+
+# ask COMMAND...: runs it; the exit status is left in rc.
+ask() {
+	"$@" >"$work/out" 2>"$work/err"
+	rc=$?
+}
+
+# answers WHAT FILE: rc and the first line are those of a kind of vector.
+answers() {
+	case ${2##*/} in
+	good-*)
+		{ [ "$rc" -eq 0 ] && cmp -s "$work/out" "${2%.kva}.txt"; } ||
+			fail "$1 of ${2##*/}: exit $rc, or other digests" ;;
+	bad-*)
+		want=data
+		case " $formats " in
+		*" ${2##*/} "*) want=format ;;
+		esac
+		{ [ "$rc" -eq 1 ] && grep -q "^$want: ." "$work/out"; } ||
+			fail "$1 of ${2##*/}: exit $rc instead of 1, $want" ;;
+	unsupported-*)
+		{ [ "$rc" -eq 3 ] && grep -q '^unsupported: .' "$work/out"; } ||
+			fail "$1 of ${2##*/}: exit $rc instead of 3" ;;
+	esac
+}
+
+# Those that README.md says are answered "format".
+formats=$(sed -n 's/^| \(bad-[a-z0-9-]*\) .*| format |$/\1.kva/p' \
+	"$vectors/README.md" | tr '\n' ' ')
+[ -n "$formats" ] || fail "no format answers in README.md"
+
+# The reference decoder over all of them, when it can run.
+reference=
+if [ -n "$python" ] && command -v zstd >/dev/null; then
+	reference=$srcdir/spec/reference
+	mkdir "$work/ref"
+	ask "$python" "$srcdir/tests/reference/ref_all.py" "$reference" \
+		"$work/ref" "$vectors"/*.kva
+	[ "$rc" -eq 0 ] || fail "the reference decoder: exit $rc"
+fi
+
+n=0
+for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
+	"$vectors"/unsupported-*.kva; do
+	n=$((n + 1))
+	ask "$digest" "$file"
+	answers digest "$file"
+
+	ask "$kvarc" test "$file"
+	case ${file##*/} in
+	good-*) [ "$rc" -eq 0 ] || fail "kvarc test ${file##*/}: exit $rc" ;;
+	*) { [ "$rc" -eq 1 ] && [ -s "$work/err" ]; } ||
+		fail "kvarc test ${file##*/}: exit $rc instead of 1" ;;
+	esac
+
+	# Forward only. What is not streamable says that it needs to seek.
+	case ${file##*/} in
+	good-repeat.kva|good-params-earlier.kva)
+		ask "$digest" -p "$file"
+		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
+	good-*)
+		ask "$digest" -p "$file"
+		answers pipe "$file"
+		# scalar, AVX2, AVX-512, NEON: what is not there falls back.
+		for isa in 1 2 4 8; do
+			ask "$digest" -i $isa "$file"
+			answers "ISA $isa" "$file"
+		done ;;
+	*)
+		ask "$digest" -p "$file"
+		[ "$rc" -eq 1 ] || [ "$rc" -eq 3 ] ||
+			fail "pipe ${file##*/}: exit $rc" ;;
+	esac
+
+	if [ -n "$reference" ]; then
+		cp "$work/ref/${file##*/}.out" "$work/out"
+		rc=$(cat "$work/ref/${file##*/}.rc")
+		answers reference "$file"
+	fi
+done
+
+# The reference as a command.
+if [ -n "$reference" ]; then
+	for file in good-restore-slot bad-nothing unsupported-dtype; do
+		ask "$python" "$reference/kvarc_ref.py" digest \
+			"$vectors/$file.kva"
+		answers kvarc_ref.py "$vectors/$file.kva"
+	done
+	ask "$python" "$reference/kvarc_ref.py" info "$vectors/good-tracks.kva"
+	{ [ "$rc" -eq 0 ] && "$python" -m json.tool "$work/out" "$work/json"; } ||
+		fail "kvarc_ref.py info"
+	ask "$python" "$reference/kvarc_ref.py" unpack -o "$work/items" \
+		"$vectors/good-restore-slot.kva"
+	{ [ "$rc" -eq 0 ] && [ -s "$work/items/item-0" ]; } ||
+		fail "kvarc_ref.py unpack"
+fi
+
+# They are what their generator makes, and the hashes of the reference are right.
+if [ -n "$python" ]; then
+	ask "$python" "$vectors/make_vectors.py" --check "$vectors"
+	[ "$rc" -eq 0 ] || fail "make_vectors.py --check"
+	ask "$python" "$srcdir/spec/reference/test_xxh3.py"
+	[ "$rc" -eq 0 ] || [ "$rc" -eq 77 ] || fail "test_xxh3.py"
+fi
+
+echo "$n vectors, $wrong wrong"
+[ "$n" -gt 100 ] && [ "$wrong" -eq 0 ]
