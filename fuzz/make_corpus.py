@@ -245,8 +245,10 @@ def main(corpus, kvarc=None):
     for i, c in enumerate(caches if kvarc else []):
         name = os.path.basename(c).replace('.', '-') + '.kva'
         os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)
-        subprocess.run([kvarc, 'pack', '-q', '-f', '-%d' % (i & 1), '-o',
-                        os.path.join(corpus, 'archive', name), c], check=True)
+        r = subprocess.run([kvarc, 'pack', '-q', '-f', '-%d' % (i & 1), '-o',
+                            os.path.join(corpus, 'archive', name), c])
+        if r.returncode not in (0, 2):  # 2: kept as an opaque file
+            sys.exit(1)
 
 
 if __name__ == '__main__':

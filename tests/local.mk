@@ -48,6 +48,16 @@ TESTS += tests/check_kernels
 tests_check_kernels_SOURCES = tests/check_kernels.c tests/rans_cases.h
 tests_check_kernels_LDADD = libkvi.la
 
+# The specification: vectors, and random files, against the reference decoder.
+check_PROGRAMS += tests/reference/digest tests/reference/generate
+tests_reference_digest_SOURCES = tests/reference/digest.c
+tests_reference_digest_LDADD = libkvarc.la
+tests_reference_generate_SOURCES = tests/reference/generate.c
+tests_reference_generate_LDADD = libkvarc.la -lm
+TESTS += tests/vectors.sh tests/reference/random_files.sh
+EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
+	tests/reference/random_files.py tests/reference/ref_all.py
+
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_rans
 TESTS += tests/unit/test_rans
@@ -70,4 +80,18 @@ tests_unit_test_import_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
+
+# Container, writer and reader.
+check_PROGRAMS += tests/unit/test_container tests/unit/test_stream \
+	tests/unit/test_salvage
+TESTS += tests/unit/test_container tests/unit/test_stream \
+	tests/unit/test_salvage
+tests_unit_test_container_SOURCES = tests/unit/test_container.c
+tests_unit_test_container_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_stream_SOURCES = tests/unit/test_stream.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_stream_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_salvage_SOURCES = tests/unit/test_salvage.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_salvage_LDADD = libkvi.la $(CMOCKA_LIBS)
 endif

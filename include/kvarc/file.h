@@ -10,18 +10,23 @@
  * Packing. An import looks at one or more files, finds caches in them and
  * knows how to give back every byte. What is not understood to its exact end
  * is kept as an opaque file (kvarc_import_note says why).
+ * A tar, zip or npz file in which there are caches becomes several items, its members: these
+ * come back byte for byte, the tar or zip around them does not.
  */
 typedef struct kvarc_import kvarc_import;
 
 typedef struct kvarc_import_options {
 	kvarc_common common;
-	const char *kv_rule;    /* naming rule for safetensors and npy, NULL: the default;
-	                         * see kvarc(1): "layers.{layer}.{key|value}" */
-	const char *axes;       /* axes of those tensors, NULL: guess; e.g. "htc", "1htc", "thc" */
+	const char *kv_rule;    /* naming rule for safetensors and npy: literal text with
+	                         * {layer}, a decimal number, and {K|V}, one of two words;
+	                         * NULL: "layers.{layer}.{key|value}" and other usual ones */
+	const char *axes;       /* axes of those tensors, one letter each: t token, h head,
+	                         * c channel (last), 1 an axis of size 1; NULL: guess
+	                         * ("htc", "thc", "1htc", "tc") */
 	const char *rope;       /* NULL or "auto": find by fitting; "none";
 	                         * "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header tells RoPE and identity, or NULL */
-	const char *temp_dir;   /* for members of tar, zip, npz; NULL: no such inputs */
+	const char *temp_dir;   /* for members of tar, zip, npz; NULL: such files stay as they are */
 	int opaque;             /* 1: do not look, keep as opaque files */
 	uint64_t reserved[4];
 } kvarc_import_options;
@@ -57,7 +62,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im,
 /* Unpacking. */
 typedef struct kvarc_item {
 	size_t index;
-	uint16_t kind;      /* spec 10 */
+	uint16_t kind;      /* spec 10; 0: salvage lost its description, kvarc_unpack leaves it out */
 	const char *name;   /* "" when not known; not checked for safety as a path */
 	uint64_t bytes;
 } kvarc_item;
@@ -71,7 +76,7 @@ KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *ite
 
 /*
  * Gives every item back, reading the archive once, in order (also from a pipe).
- * Bytes of chunks that salvage could not read are left as the sink has them (zero in a new file).
+ * Bytes that salvage could not read are left as the sink has them (zero in a new file), or written as zero.
  * Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the archive holds no items
  * (made through the C API: read its tensors instead).
  */

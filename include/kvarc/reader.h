@@ -68,7 +68,7 @@ typedef struct kvarc_segment {
 	uint64_t t0;
 	uint32_t n;
 	const int32_t *ids;       /* NULL: not stored */
-	const int32_t *positions; /* n */
+	const int32_t *positions; /* n; NULL: lost (only in salvage) */
 } kvarc_segment;
 
 typedef struct kvarc_damage {

@@ -314,7 +314,8 @@ class Archive:
         cursor.end()
 
     def on_restore(self, f):
-        demand(not self.segments, "RESTORE after the first SEGMENT")
+        demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, RESTORE)
+                   for g in self.frames), "a RESTORE after other frames")
         self.items.append(read_restore(f.content, self.geometry))
 
     def on_blob(self, f):

@@ -200,6 +200,15 @@ def _():
     return small(steps, 1)
 
 
+@vector("order-restore-after-blob", "a RESTORE after a BLOB")
+def _():
+    def steps(w):
+        w.restore(1, "", [1])
+        w.blob(0, 0, b"x")
+        w.restore(1, "", [])
+    return small(steps, 0)
+
+
 @vector("order-blob-early", "a BLOB of an item that comes after it")
 def _():
     def steps(w):

@@ -37,18 +37,19 @@ def _():
 
 
 @vector("example", "the file of spec/examples.md: one bf16 key tensor, "
-        "3 tokens, codec 5")
+        "12 tokens, codec 5")
 def _():
     rng = Random(1)
-    k = [-8, -4, 0]
-    mean = [0.5, -1.0, 2.0]
-    values = normal(rng, BF16, 3, 3, mean, [2.0 ** (c / 4) for c in k])
-    for row in range(3):
-        values[3 * row + 1] = 0x3F80
-    w = one_tensor(BF16, 1, 3, file_id=bytes(range(16)))
+    k = [-8, -4, 0, 5]
+    mean = [0.5, -1.0, 2.0, 0.0]
+    values = normal(rng, BF16, 12, 4, mean, [2.0 ** (c / 4) for c in k])
+    for row in range(12):
+        values[4 * row + 1] = 0x3F80
+    w = one_tensor(BF16, 1, 4, file_id=bytes(range(16)))
     params = grid_fit(mean, k)
     sequence = w.params(0, params)
-    w.segment(0, 3, ids=[11, 22, 33])
+    w.segment(0, 12, [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 21],
+              [11, 22, 33] * 4)
     put(w, 0, values, params, params_sequence=sequence)
     w.close()
     return w

@@ -81,16 +81,21 @@ bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in)
 	return true;
 }
 
+static inline bool equal(const uint8_t *a, const uint8_t *b, unsigned size)
+{
+	return size == 2 ? kvi_load16(a) == kvi_load16(b)
+	     : size == 1 ? *a == *b : kvi_load32(a) == kvi_load32(b);
+}
+
 /* Bits of the channels all of whose elements are equal; how many. */
 static size_t find_channels(const struct kvi_mask *m, const uint8_t *raw,
                             uint8_t *bits)
 {
 	size_t row = m->C * m->size, found = 0;
-	/* Two rows settle nearly every channel. */
 	for (size_t c = 0; c < m->C; c++) {
 		const uint8_t *v = raw + c * m->size;
 		size_t t = 1;
-		while (t < m->T && memcmp(v, v + t * row, m->size) == 0)
+		while (t < m->T && equal(v, v + t * row, m->size))
 			t++;
 		if (t == m->T) {
 			bits[c / 8] |= (uint8_t)(1u << (c % 8));
@@ -100,25 +105,28 @@ static size_t find_channels(const struct kvi_mask *m, const uint8_t *raw,
 	return found;
 }
 
-/* The same for rows, in the channels that remain. */
+/* Whether all elements of a row in the channels that remain are equal. */
+static bool constant_row(const struct kvi_mask *m, const uint8_t *row)
+{
+	const uint8_t *first = row + m->runs[0].first * (size_t)m->size;
+	for (size_t r = 0; r < m->n_runs; r++)
+		for (size_t c = 0; c < m->runs[r].count; c++)
+			if (!equal(row + (m->runs[r].first + c) * m->size,
+			           first, m->size))
+				return false;
+	return true;
+}
+
+/* Bits of the constant rows; how many. */
 static size_t find_rows(const struct kvi_mask *m, const uint8_t *raw,
                         uint8_t *bits)
 {
-	size_t row = m->C * m->size, found = 0;
-	for (size_t t = 0; t < m->T; t++) {
-		const uint8_t *first = raw + t * row +
-		                       m->runs[0].first * (size_t)m->size;
-		bool equal = true;
-		for (size_t r = 0; r < m->n_runs && equal; r++)
-			for (size_t c = 0; c < m->runs[r].count && equal; c++)
-				equal = !memcmp(raw + t * row +
-				                (m->runs[r].first + c) *
-				                m->size, first, m->size);
-		if (equal) {
+	size_t found = 0;
+	for (size_t t = 0; t < m->T; t++)
+		if (constant_row(m, raw + t * m->C * m->size)) {
 			bits[t / 8] |= (uint8_t)(1u << (t % 8));
 			found++;
 		}
-	}
 	return found;
 }
 

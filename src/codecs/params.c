@@ -100,9 +100,10 @@ void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
 
 const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
                                            const struct kvi_params *p,
-                                           unsigned symbols, unsigned stride)
+                                           unsigned symbols, unsigned stride,
+                                           bool decoding)
 {
-	size_t lut = (size_t)p->n_tables * KVI_PROB_TOTAL;
+	size_t lut = decoding ? (size_t)p->n_tables * KVI_PROB_TOTAL : 0;
 	uint32_t *room = kvi_scratch(c, KVI_SCRATCH_TABLES,
 	                             (lut + p->n_tables * stride) *
 	                             sizeof *room);
@@ -110,7 +111,8 @@ const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
 		return NULL;
 	c->lut = (struct kvi_tables){ .n_tables = p->n_tables,
 		                      .symbols = symbols, .stride = stride,
-		                      .lut = room, .enc = room + lut };
+		                      .lut = decoding ? room : NULL,
+		                      .enc = room + lut };
 	/* Frequencies were checked when they were parsed or made. */
 	return kvi_tables_build(&c->lut, p->freq) ? &c->lut : NULL;
 }

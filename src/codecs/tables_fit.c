@@ -10,12 +10,24 @@
 
 #include <string.h>
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 3, BLOCK = 32 };
 
 size_t kvi_tables_fit_work(size_t channels, unsigned n_tables,
-                           unsigned symbols)
+                           unsigned stride)
 {
-	return (channels + (size_t)n_tables * symbols) * sizeof(uint32_t);
+	/* what channels cost, sums of tables, code lengths of tables */
+	return (channels + (size_t)n_tables * stride) * sizeof(uint32_t) +
+	       (size_t)n_tables * stride * sizeof(uint16_t);
+}
+
+static uint32_t *sums(const struct kvi_tables_fit *f)
+{
+	return f->work + f->channels;
+}
+
+static uint16_t *lengths(const struct kvi_tables_fit *f)
+{
+	return (uint16_t *)(void *)(sums(f) + f->n_tables * f->stride);
 }
 
 /* Frequencies of a total of 2048 from counts; the escape gets what is due to
@@ -52,41 +64,45 @@ static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts,
 		freq[most] = KVI_PROB_TOTAL - 1;
 }
 
-static void make_tables(struct kvi_tables_fit *f)
+static void make_tables(struct kvi_tables_fit *f, unsigned n_tables)
 {
-	uint32_t *sums = f->work + f->channels;
-	memset(sums, 0, (size_t)f->n_tables * f->symbols * sizeof *sums);
+	uint32_t *sum = sums(f);
+	memset(sum, 0, (size_t)n_tables * f->stride * sizeof *sum);
 	for (size_t c = 0; c < f->channels; c++) {
-		uint32_t *to = sums + (size_t)f->table[c] * f->symbols;
-		const uint16_t *from = f->counts + c * f->symbols;
-		for (unsigned s = 0; s < f->symbols; s++)
-			to[s] += from[s];
+		uint32_t *to = sum + (size_t)f->table[c] * f->stride;
+		const uint16_t *from = f->counts + c * f->stride;
+		for (unsigned s = 0; s < f->stride; s += BLOCK)
+			for (unsigned i = 0; i < BLOCK; i++)
+				to[s + i] += from[s + i];
 	}
-	for (unsigned i = 0; i < f->n_tables; i++)
-		quantise(f, sums + i * f->symbols,
-		         f->freq + i * (f->symbols + 1));
+	for (unsigned t = 0; t < n_tables; t++) {
+		uint16_t *freq = f->freq + t * (f->symbols + 1);
+		uint16_t *length = lengths(f) + t * f->stride;
+		quantise(f, sum + t * f->stride, freq);
+		for (unsigned s = 0; s < f->symbols; s++)
+			length[s] = f->cost[freq[s]];
+	}
 }
 
+/* Code length of a channel with a table, in 1/256 bit. */
 static uint32_t price(const struct kvi_tables_fit *f, size_t c, unsigned table)
 {
-	const uint16_t *n = f->counts + c * f->symbols;
-	const uint16_t *freq = f->freq + table * (f->symbols + 1);
+	const uint16_t *n = f->counts + c * f->stride;
+	const uint16_t *length = lengths(f) + table * f->stride;
 	uint32_t sum = 0;
-	for (unsigned s = 0; s < f->symbols; s++)
-		sum += (uint32_t)n[s] * f->cost[freq[s]];
+	for (unsigned s = 0; s < f->stride; s += BLOCK)
+		for (unsigned i = 0; i < BLOCK; i++)
+			sum += (uint32_t)n[s + i] * length[s + i];
 	return sum;
 }
 
-/* Starts with groups of equal size in the order of what channels cost with a
- * single table. */
+/* Starts with groups by what channels cost with a single table. */
 static void start(struct kvi_tables_fit *f)
 {
-	unsigned groups = f->n_tables;
 	uint32_t *cost = f->work, lo = UINT32_MAX, hi = 0;
 	memset(f->table, 0, f->channels);
-	f->n_tables = 1;
-	make_tables(f);
-	f->n_tables = groups;
+	memset(lengths(f), 0, f->n_tables * f->stride * sizeof(uint16_t));
+	make_tables(f, 1);
 	for (size_t c = 0; c < f->channels; c++) {
 		cost[c] = price(f, c, 0);
 		lo = cost[c] < lo ? cost[c] : lo;
@@ -94,15 +110,18 @@ static void start(struct kvi_tables_fit *f)
 	}
 	uint64_t width = (uint64_t)hi - lo + 1;
 	for (size_t c = 0; c < f->channels; c++)
-		f->table[c] = (uint8_t)((uint64_t)(cost[c] - lo) * groups /
-		                        width);
+		f->table[c] = (uint8_t)((uint64_t)(cost[c] - lo) *
+		                        f->n_tables / width);
 }
 
+/* The groups are in an order: a channel can move to a neighbour. */
 static void assign(struct kvi_tables_fit *f)
 {
 	for (size_t c = 0; c < f->channels; c++) {
 		uint32_t best = UINT32_MAX;
-		for (unsigned i = 0; i < f->n_tables; i++) {
+		unsigned at = f->table[c];
+		for (unsigned i = at ? at - 1 : 0;
+		     i < f->n_tables && i <= at + 1; i++) {
 			uint32_t p = price(f, c, i);
 			if (p < best) {
 				best = p;
@@ -115,9 +134,9 @@ static void assign(struct kvi_tables_fit *f)
 void kvi_tables_fit(struct kvi_tables_fit *f)
 {
 	start(f);
-	make_tables(f);
+	make_tables(f, f->n_tables);
 	for (int i = 0; i < ROUNDS && f->n_tables > 1; i++) {
 		assign(f);
-		make_tables(f);
+		make_tables(f, f->n_tables);
 	}
 }

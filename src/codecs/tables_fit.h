@@ -10,17 +10,18 @@ struct kvi_tables_fit {
 	const uint16_t *cost; /* of kvi_coder_tables */
 	size_t channels;
 	unsigned symbols;     /* without the escape, which is symbol `symbols` */
-	unsigned n_tables;    /* wanted; lowered where fewer do */
+	unsigned stride;      /* of counts: symbols, up to a multiple of 32;
+	                       * what is between is 0 */
+	unsigned n_tables;
 	const uint16_t *counts;
 	uint16_t *freq;       /* n_tables * (symbols + 1) */
 	uint8_t *table;       /* of each channel */
 	bool all_symbols;     /* none may have frequency 0 */
-	/* work: channels + n_tables * symbols */
-	uint32_t *work;
+	uint32_t *work;       /* kvi_tables_fit_work bytes */
 };
 
 size_t kvi_tables_fit_work(size_t channels, unsigned n_tables,
-                           unsigned symbols);
+                           unsigned stride);
 void kvi_tables_fit(struct kvi_tables_fit *f);
 
 #endif

@@ -131,8 +131,8 @@ INLINE vec symbol_put(vec st, vec enc, __mmask16 active, uint16_t **w)
 }
 
 /*
- * Phase 1 of a decoder's step. table: number of each lane's table; returns the
- * symbols.
+ * Phase 1 of a decoder's step. table: number of each lane's table, NULL when
+ * lut is the one table of all; returns the symbols.
  */
 INLINE struct pair symbols_take(struct pair *st, const uint32_t *lut,
                                 const struct pair *table, uint32_t active,
@@ -141,8 +141,11 @@ INLINE struct pair symbols_take(struct pair *st, const uint32_t *lut,
 	struct pair symbol;
 	HALVES {
 		vec slot = _mm512_and_si512(st->v[h], SET(KVI_PROB_TOTAL - 1));
-		vec row = _mm512_slli_epi32(table->v[h], KVI_PROB_BITS);
-		vec entry = gather(lut, _mm512_or_si512(row, slot));
+		if (table)
+			slot = _mm512_or_si512(
+				slot, _mm512_slli_epi32(table->v[h],
+		                                        KVI_PROB_BITS));
+		vec entry = gather(lut, slot);
 		symbol.v[h] = _mm512_and_si512(entry, SET(511));
 		st->v[h] = symbol_take(st->v[h], entry);
 	}

@@ -55,7 +55,7 @@ INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 
 INLINE __mmask16 first_lanes(size_t n)
 {
-	return n < 16 ? (__mmask16)((1u << n) - 1) : 0xffff;
+	return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff);
 }
 
 /* Lanes that are not active are 0. */

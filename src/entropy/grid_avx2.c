@@ -304,11 +304,10 @@ INLINE struct zero_cell zero_encode(vec magnitude, vec field, vec gs,
 	/* one bit more for a normal number: the one after the zeros */
 	c.bits = _mm256_add_epi32(_mm256_add_epi32(zeros, SET(f->m + 1)),
 	                          subnormal);
-	vec deep = except(greater(deepest, zeros), SET(-1));
-	vec under = f->subnormals ? greater(gs, z) : SET(-1);
-	c.escaped = blend(deep, under, subnormal);
+	c.escaped = except(greater(deepest, zeros), SET(-1));
 	if (f->subnormals) {
-		vec above = greater(gs, zero);
+		vec above = greater(gs, zero), under = greater(gs, z);
+		c.escaped = blend(c.escaped, under, subnormal);
 		c.value = blend(magnitude, c.value, above);
 		c.bits = blend(_mm256_add_epi32(gs, SET(f->m)), c.bits, above);
 		c.escaped = both(c.escaped, above);

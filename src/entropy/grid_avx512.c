@@ -267,12 +267,11 @@ INLINE struct zero_cell zero_encode(vec magnitude, vec field, vec gs,
 	c.value = _mm512_sllv_epi32(raw, zeros);
 	c.bits = _mm512_add_epi32(zeros, SET(f->m));
 	c.bits = _mm512_mask_add_epi32(c.bits, normal, c.bits, one);
-	c.escaped = _mm512_mask_cmpge_epi32_mask(normal, zeros, deepest);
-	if (!f->subnormals) {
-		c.escaped |= (__mmask16)~normal;
+	c.escaped = _mm512_cmpge_epi32_mask(zeros, deepest);
+	if (!f->subnormals)
 		return c;
-	}
-	c.escaped |= _mm512_mask_cmpgt_epi32_mask((__mmask16)~normal, gs, z);
+	__mmask16 under = _mm512_cmpgt_epi32_mask(gs, z);
+	c.escaped = (__mmask16)((c.escaped & normal) | (under & ~normal));
 	__mmask16 flat = _mm512_cmple_epi32_mask(gs, zero);
 	c.value = _mm512_mask_mov_epi32(c.value, flat, magnitude);
 	c.bits = _mm512_mask_add_epi32(c.bits, flat, gs, SET(f->m));

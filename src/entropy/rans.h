@@ -57,9 +57,10 @@ struct kvi_tables {
 	uint32_t *enc;    /* n_tables * stride */
 };
 
-/* Fills lut and enc (caller's memory, sized as above) from n_tables * symbols
- * frequencies. False when a table does not sum to 2048, has a frequency above
- * 2047, or its last symbol (escape) has frequency 0. */
+/* Fills lut (NULL: not wanted, an encoder does without) and enc (caller's
+ * memory, sized as above) from n_tables * symbols frequencies. False when a
+ * table does not sum to 2048, has a frequency above 2047, or its last symbol
+ * (escape) has frequency 0. */
 bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq);
 
 /* Numbers of a dtype for the grid codec (spec/codecs/grid.md). */

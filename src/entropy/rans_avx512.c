@@ -5,17 +5,27 @@
 #include "avx512.h"
 #include "escapes.h"
 
-/* Table numbers, a byte a lane or one for all. */
-INLINE struct pair tables_load(const uint8_t *tab, bool per_step,
-                               uint32_t active)
+/* Table numbers of a step's lanes. */
+INLINE struct pair tables_load(const uint8_t *tab, uint32_t active)
 {
 	struct pair t;
 	HALVES
-		t.v[h] = per_step ? SET(*tab)
-		                  : _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(
-					    (__mmask16)(active >> 16 * h),
-					    tab + 16 * h));
+		t.v[h] = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(
+			(__mmask16)(active >> 16 * h), tab + 16 * h));
 	return t;
+}
+
+/* Phase 1 of a decoder's step under the tables at tab. */
+INLINE struct pair step_take(struct pair *st, const struct kvi_tables *tables,
+                             const uint8_t *tab, bool per_step,
+                             uint32_t active, const uint8_t **p)
+{
+	const uint32_t *lut = tables->lut;
+	if (per_step)
+		return symbols_take(st, lut + ((size_t)*tab << KVI_PROB_BITS),
+		                    NULL, active, p);
+	struct pair table = tables_load(tab, active);
+	return symbols_take(st, lut, &table, active, p);
 }
 
 INLINE const uint8_t *sym_decode_span(const struct kvi_sym_job *job,
@@ -23,20 +33,18 @@ INLINE const uint8_t *sym_decode_span(const struct kvi_sym_job *job,
                                       const uint8_t *tab,
                                       struct kvi_feed *feed, const uint8_t *p,
                                       uint32_t *state, uint16_t *sym,
-                                      uint8_t *esc, bool full)
+                                      uint8_t *esc, bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
-	const bool per_step = span->lane_size == 0;
 	const uint8_t *t = tab, *wrap = tab + span->ring * span->step_size;
 	const vec escape = SET(job->escape);
 	struct pair st = states_load(state);
 	for (size_t step = 0; step < span->steps; step++) {
 		uint32_t escaped = 0;
 		KVI_FEED_CHECK(feed, p);
-		struct pair table = tables_load(t, per_step, active);
-		struct pair s = symbols_take(&st, job->tables->lut, &table,
-		                             active, &p);
+		struct pair s = step_take(&st, job->tables, t, per_step,
+		                          active, &p);
 		HALVES {
 			__mmask16 act = (__mmask16)(active >> 16 * h);
 			_mm512_mask_cvtepi32_storeu_epi16(sym + 16 * h, act,
@@ -73,26 +81,38 @@ static bool sym_decode(const struct kvi_sym_job *job,
 	const uint8_t *p = kvi_feed_open(&feed, in);
 	uint32_t state[KVI_LANES];
 	memcpy(state, in->state, sizeof(state));
-	p = sym_decode_span(job, &full, job->tab, &feed, p, state, sym, esc,
-	                    true);
+	if (job->per_step)
+		p = sym_decode_span(job, &full, job->tab, &feed, p, state, sym,
+		                    esc, true, true);
+	else
+		p = sym_decode_span(job, &full, job->tab, &feed, p, state, sym,
+		                    esc, false, true);
 	if (p && tail.steps)
 		p = sym_decode_span(job, &tail, job->tab_tail, &feed, p, state,
-		                    sym + n, esc + n, false);
+		                    sym + n, esc + n, job->per_step, false);
 	return p && kvi_feed_done(&feed, p, state);
 }
 
+/* Entries of the symbols for an encoder. */
 INLINE struct pair entries_load(const struct kvi_tables *tables,
-                                const struct pair *table,
-                                const struct pair *symbol)
+                                const uint8_t *tab, bool per_step,
+                                uint32_t active, const struct pair *symbol)
 {
-	const __m128i stride =
-		_mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
-	struct pair e;
+	const int stride = __builtin_ctz((unsigned)tables->stride);
+	const uint32_t *enc = tables->enc;
+	struct pair index = *symbol, e;
+	if (per_step) {
+		enc += (size_t)*tab << stride;
+	} else {
+		struct pair t = tables_load(tab, active);
+		HALVES
+			index.v[h] = _mm512_add_epi32(
+				index.v[h],
+				_mm512_sll_epi32(t.v[h],
+			                         _mm_cvtsi32_si128(stride)));
+	}
 	HALVES
-		e.v[h] = gather(tables->enc,
-		                _mm512_add_epi32(
-					_mm512_sll_epi32(table->v[h], stride),
-					symbol->v[h]));
+		e.v[h] = gather(enc, index.v[h]);
 	return e;
 }
 
@@ -100,11 +120,10 @@ INLINE uint16_t *sym_encode_span(const struct kvi_sym_job *job,
                                  const struct kvi_span *span,
                                  const uint8_t *tab, const uint16_t *sym,
                                  const uint8_t *esc, uint32_t *state,
-                                 uint16_t *w, bool full)
+                                 uint16_t *w, bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
-	const bool per_step = span->lane_size == 0;
 	const uint8_t *wrap = tab + span->ring * span->step_size;
 	const uint8_t *t = tab + span->steps % span->ring * span->step_size;
 	const vec escape = SET(job->escape);
@@ -133,8 +152,8 @@ INLINE uint16_t *sym_encode_span(const struct kvi_sym_job *job,
 			kvi_escapes_put8(escaped, a, esc, &w);
 			st = states_load(a);
 		}
-		struct pair table = tables_load(t, per_step, active);
-		struct pair entry = entries_load(job->tables, &table, &s);
+		struct pair entry = entries_load(job->tables, t, per_step,
+		                                 active, &s);
 		symbols_put(&st, &entry, active, &w);
 	}
 	states_store(state, &st, active);
@@ -153,8 +172,13 @@ static size_t sym_encode(const struct kvi_sym_job *job, const uint16_t *sym,
 	kvi_states_start(state);
 	if (tail.steps)
 		w = sym_encode_span(job, &tail, job->tab_tail, sym + n,
-		                    esc + n, state, w, false);
-	w = sym_encode_span(job, &full, job->tab, sym, esc, state, w, true);
+		                    esc + n, state, w, job->per_step, false);
+	if (job->per_step)
+		w = sym_encode_span(job, &full, job->tab, sym, esc, state, w,
+		                    true, true);
+	else
+		w = sym_encode_span(job, &full, job->tab, sym, esc, state, w,
+		                    false, true);
 	return (size_t)(end - w);
 }
 
@@ -185,11 +209,9 @@ INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
 	uint32_t bad = 0;
 	for (size_t step = 0; step < span->steps; step++) {
 		KVI_FEED_CHECK(feed, p);
-		struct pair table = tables_load(ring.tab + ring.at, per_step,
-		                                active);
 		__m256i top = tops_load(ring.top + ring.at, per_step, active);
-		struct pair s = symbols_take(&st, job->tables->lut, &table,
-		                             active, &p);
+		struct pair s = step_take(&st, job->tables, ring.tab + ring.at,
+		                          per_step, active, &p);
 		__m256i symbol = _mm256_inserti128_si256(
 			_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
 			_mm512_cvtepi32_epi8(s.v[1]), 1);
@@ -272,14 +294,14 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 			kvi_escapes_put8(escaped, a, x, &w);
 			st = states_load(a);
 		}
-		struct pair table = tables_load(ring.tab + ring.at, per_step,
-		                                active);
 		struct pair s = { { _mm512_cvtepu8_epi32(
 					    _mm256_castsi256_si128(symbol)),
 			            _mm512_cvtepu8_epi32(
 					    _mm256_extracti128_si256(symbol,
 			                                             1)) } };
-		struct pair entry = entries_load(job->tables, &table, &s);
+		struct pair entry = entries_load(job->tables,
+		                                 ring.tab + ring.at, per_step,
+		                                 active, &s);
 		symbols_put(&st, &entry, active, &w);
 	}
 	states_store(state, &st, active);

@@ -21,7 +21,7 @@ static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq,
 	for (uint32_t s = 0; s < symbols; s++) {
 		uint32_t f = freq[s];
 		enc[s] = f | cum << 16;
-		for (uint32_t i = 0; i < f; i++)
+		for (uint32_t i = 0; lut && i < f; i++)
 			lut[cum + i] = s | i << 9 | f << 20;
 		cum += f;
 	}
@@ -31,14 +31,15 @@ static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq,
 
 bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq)
 {
-	if (t->symbols == 0 || t->symbols > 512 || t->stride < t->symbols)
+	if (t->symbols == 0 || t->symbols > 512 || t->stride < t->symbols ||
+	    (t->stride & (t->stride - 1)) != 0)
 		return false;
 	for (size_t i = 0; i < t->n_tables; i++) {
 		const uint16_t *f = freq + i * t->symbols;
 		if (!valid(f, t->symbols))
 			return false;
-		build_one(t->lut + i * KVI_PROB_TOTAL, t->enc + i * t->stride,
-		          f, t->symbols, t->stride);
+		build_one(t->lut ? t->lut + i * KVI_PROB_TOTAL : NULL,
+		          t->enc + i * t->stride, f, t->symbols, t->stride);
 	}
 	return true;
 }

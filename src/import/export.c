@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "geometry/geometry.h"
+#include "import/locked.h"
 #include "import/range.h"
 #include "import/strided.h"
 #include "stream/reader_internal.h"
@@ -24,6 +25,7 @@ struct export {
 	uint64_t data;           /* where the next one goes, from the data on */
 	bool ids;
 	struct kvi_out header;
+	pthread_mutex_t lock;    /* of the sink */
 };
 
 static const char *dtype_name(uint8_t dtype)
@@ -159,8 +161,10 @@ static int deliver(void *opaque, uint32_t tensor, uint32_t head,
 	};
 	struct kvi_block b = { t0 - x->range.t0, n, head * t->channels,
 		               heads * t->channels, (uint32_t)es };
-	return kvi_strided_write(x->alloc, x->sink,
-	                         x->header.n + x->at[tensor], &v, &b, src) != 0;
+	struct kvi_locked l = { &x->lock, x->sink };
+	kvarc_sink sink = kvi_locked_sink(&l);
+	return kvi_strided_write(x->alloc, &sink, x->header.n + x->at[tensor],
+	                         &v, &b, src) != KVARC_OK;
 }
 
 static kvarc_ret write_all(struct export *x)
@@ -188,6 +192,7 @@ kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
 	kvarc_ret ret = kvi_range_settle(r, &x.range);
 	if (ret)
 		return ret;
+	pthread_mutex_init(&x.lock, NULL);
 	kvi_out_init(&x.header, x.alloc);
 	x.at = kvi_array(x.alloc, x.geometry->n_tensors + 1, sizeof *x.at);
 	if (!x.at)
@@ -200,5 +205,6 @@ kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
 		ret = write_all(&x);
 	kvi_out_free(&x.header);
 	kvi_free(x.alloc, x.at);
+	pthread_mutex_destroy(&x.lock);
 	return ret;
 }

@@ -11,6 +11,7 @@ libkvi_la_SOURCES += \
 	src/import/import_build.c \
 	src/import/llama_kv.c \
 	src/import/llama_parse.c src/import/llama_parse.h \
+	src/import/locked.c src/import/locked.h \
 	src/import/named.c src/import/named.h \
 	src/import/npy.c \
 	src/import/pack.c \

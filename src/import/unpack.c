@@ -6,6 +6,7 @@
 
 #include "geometry/geometry.h"
 #include "import/assembly.h"
+#include "import/locked.h"
 #include "import/strided.h"
 #include "stream/reader_internal.h"
 #include "util/ckd.h"
@@ -42,22 +43,6 @@ struct unpacking {
 	kvarc_ret failed;          /* in a worker */
 	pthread_mutex_t lock;      /* of the sinks, the assembly and failed */
 };
-
-/* A sink that the workers may use at the same time. */
-struct locked {
-	struct unpacking *u;
-	const kvarc_sink *sink;
-};
-
-static int locked_write(void *opaque, const void *buf, size_t bytes,
-                        uint64_t offset)
-{
-	struct locked *l = opaque;
-	pthread_mutex_lock(&l->u->lock);
-	int ret = l->sink->write(l->sink->opaque, buf, bytes, offset);
-	pthread_mutex_unlock(&l->u->lock);
-	return ret;
-}
 
 /* ----- targets ------------------------------------------------------- */
 
@@ -188,8 +173,10 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset,
 		uint64_t skip = offset - it->blob_at;
 		uint64_t room = it->plan->pieces[it->piece].bytes - skip;
 		size_t n = bytes < room ? bytes : (size_t)room;
-		struct locked l = { u, &it->sink };
-		if (!it->skip && locked_write(&l, data, n, it->file_at + skip))
+		struct kvi_locked l = { &u->lock, &it->sink };
+		kvarc_sink sink = kvi_locked_sink(&l);
+		if (!it->skip &&
+		    sink.write(sink.opaque, data, n, it->file_at + skip))
 			return 1;
 		data += n;
 		bytes -= n;
@@ -245,8 +232,8 @@ static kvarc_ret take_part(struct unpacking *u, const struct target *t,
 	src += (lo - whole->t0) * whole->channels * whole->elem_bytes;
 	if (t->rows)
 		return assemble(u, t, p, &b, src);
-	struct locked l = { u, &it->sink };
-	kvarc_sink sink = { locked_write, NULL, &l };
+	struct kvi_locked l = { &u->lock, &it->sink };
+	kvarc_sink sink = kvi_locked_sink(&l);
 	return kvi_strided_write(u->alloc, &sink, t->base, &p->views[t->view],
 	                         &b, src);
 }
@@ -277,10 +264,16 @@ static int deliver(void *opaque, uint32_t tensor, uint32_t head,
 static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
                             void *opaque)
 {
+	size_t lost = 0;
 	for (size_t i = 0; i < u->n_items; i++) {
 		struct item *it = &u->items[i];
 		kvarc_item item = { i, it->plan->kind, it->plan->name,
 			            it->plan->file_bytes };
+		if (item.kind == KVI_ITEM_LOST) {
+			it->skip = true;
+			lost++;
+			continue;
+		}
 		int ret = open(opaque, &item, &it->sink);
 		it->skip = ret == 1;
 		if (ret != 0 && ret != 1)
@@ -290,6 +283,10 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
 		if (ret == 0 && !it->sink.write)
 			return KVARC_PROG;
 	}
+	if (lost == u->n_items)
+		return kvi_reader_fail(u->r, KVARC_DATA, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "how the files were made "
+		                       "up is lost; export the tensors instead");
 	return KVARC_OK;
 }
 

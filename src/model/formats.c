@@ -20,42 +20,40 @@ const struct kvi_float_format *kvi_float_format(unsigned dtype)
 	return &formats[dtype];
 }
 
-/* bits of an element of 16 or 8 bits as binary32; NaN for what is not finite */
-static inline __attribute__((always_inline)) uint32_t
-widen(uint32_t x, unsigned m, unsigned e, int emin)
+/*
+ * The fields of a small format moved to where binary32 has them make a number
+ * that is too small by a power of two, subnormal ones included.
+ */
+#define WIDEN(size, load, shift, sign_bit, factor)                            \
+	for (size_t i = 0; i < n; i++) {                                      \
+		uint32_t x = load(from + i * size);                           \
+		uint32_t b = x << (31 - sign_bit) & 0x80000000u;              \
+		uint32_t v = (x & ((1u << sign_bit) - 1)) << shift;           \
+		float f;                                                      \
+		memcpy(&f, &v, sizeof f);                                     \
+		f *= factor;                                                  \
+		memcpy(&v, &f, sizeof v);                                     \
+		v |= b;                                                       \
+		memcpy(to + i, &v, sizeof v);                                 \
+	}
+
+static inline uint32_t load8(const uint8_t *p)
 {
-	uint32_t exp = x >> m & ((1u << e) - 1), man = x & ((1u << m) - 1);
-	uint32_t sign = x >> (m + e) << 31;
-	if (exp == (1u << e) - 1 && (m != 3 || man == 7))
-		return 0x7fc00000;
-	if (exp)
-		return sign | (uint32_t)((int)exp + emin - 1 + 127) << 23 |
-		       man << (23 - m);
-	if (m == 7)
-		return sign; /* subnormal bf16: as good as zero here */
-	float f = (float)man;
-	uint32_t bits, scale = (uint32_t)(emin - (int)m + 127) << 23;
-	float factor;
-	memcpy(&factor, &scale, 4);
-	f *= factor;
-	memcpy(&bits, &f, 4);
-	return bits | sign;
+	return *p;
+}
+
+static inline uint32_t load_high(const uint8_t *p)
+{
+	return kvi_load16(p + 2);
 }
 
 void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to)
 {
-	/* One loop a dtype, so that its numbers are constants. */
-#define WIDEN(load, m, e, emin)                                               \
-	for (size_t i = 0; i < n; i++) {                                      \
-		uint32_t b = widen(load, m, e, emin);                         \
-		memcpy(to + i, &b, sizeof b);                                 \
-	}
 	switch (dtype) {
-	case KVARC_F32: WIDEN(kvi_load16(from + 4 * i + 2), 7, 8, -126) break;
-	case KVARC_F16: WIDEN(kvi_load16(from + 2 * i), 10, 5, -14) break;
-	case KVARC_BF16: WIDEN(kvi_load16(from + 2 * i), 7, 8, -126) break;
-	case KVARC_E4M3: WIDEN(from[i], 3, 4, -6) break;
-	default: WIDEN(from[i], 2, 5, -14) break;
+	case KVARC_F32: WIDEN(4, load_high, 16, 15, 1.0f) break;
+	case KVARC_BF16: WIDEN(2, kvi_load16, 16, 15, 1.0f) break;
+	case KVARC_F16: WIDEN(2, kvi_load16, 13, 15, 0x1p112f) break;
+	case KVARC_E4M3: WIDEN(1, load8, 20, 7, 0x1p120f) break;
+	default: WIDEN(1, load8, 21, 7, 0x1p112f) break;
 	}
-#undef WIDEN
 }

@@ -20,7 +20,8 @@ const struct kvi_float_format *kvi_float_format(unsigned dtype);
 
 /*
  * n elements of a floating-point dtype as binary32, for statistics: exact but
- * for f32 (its high half) and subnormal bf16 (zero); NaN for what is not finite.
+ * for f32 (its high half). What is not finite in a format of 5 exponent bits or
+ * fewer comes out as a large number.
  */
 void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
 

@@ -3,7 +3,6 @@
 #ifndef KVI_ROTATE_H
 #define KVI_ROTATE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "kvarc.h"
@@ -33,19 +32,13 @@ static inline void kvi_rope_pair(const kvarc_rope *rope, uint32_t i,
 	}
 }
 
-/* Mean and scale of all channels of one head (spec grid 1). */
-struct kvi_head_params {
-	const int16_t *k, *mean;
-	uint32_t channels;
-};
-
-/*
- * mu (binary32 patterns) and scale classes of one head's channels at a position:
- * rotated ones for the channels that the rope turns, the head's own for the rest.
- */
-void kvi_rotate_head(const struct kvi_head_params *head,
-                     const kvarc_rope *rope, int32_t position,
-                     uint32_t *mu_bits, int16_t *k);
+/* Angles of all pairs at a position. */
+static inline void kvi_rotate_angles(const kvarc_rope *rope, int32_t position,
+                                     uint16_t *angle)
+{
+	for (uint32_t i = 0; i < rope->rotary / 2; i++)
+		angle[i] = (uint16_t)kvi_rotate_angle(rope->freq[i], position);
+}
 
 /* Bit pattern of mean * 2^(floor(k/4) - 4), exact. */
 uint32_t kvi_fixed_mean(int mean, int k);

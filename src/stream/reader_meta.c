@@ -109,10 +109,27 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f,
 	return KVARC_OK;
 }
 
+/* Are all tokens of an item's areas there? */
+static bool areas_fit(const kvarc_reader *r, const struct kvi_restore *restore)
+{
+	for (size_t i = 0; i < restore->n_pieces; i++) {
+		const struct kvi_piece *p = &restore->pieces[i];
+		if (p->type == KVI_PIECE_AREA &&
+		    (p->t0 > r->tokens[p->track] ||
+		     p->n_tokens > r->tokens[p->track] - p->t0))
+			return false;
+	}
+	return true;
+}
+
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
 {
 	for (size_t i = 0; i < r->items.n; i++) {
 		struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, i);
+		if (!areas_fit(r, &item->restore))
+			return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN,
+			                item->sequence, "tokens of item %zu "
+			                "are missing", i);
 		if (item->next != item->literal_bytes)
 			return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN,
 			                item->sequence, "BLOB frames of item "

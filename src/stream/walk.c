@@ -209,8 +209,8 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 /* Order alone (spec 3.4); what they say is the reader's. */
 static kvarc_ret on_restore(struct kvi_walk *w, kvarc_error *e)
 {
-	if (w->segment_sequence)
-		return bad(&w->frame, e, "it comes after a SEGMENT");
+	if (w->past_items)
+		return bad(&w->frame, e, "it must come before other frames");
 	w->n_items++;
 	return KVARC_OK;
 }
@@ -341,6 +341,11 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 	if (ret)
 		return ret;
 	w->last_type = f->head.type;
+	w->past_items = w->past_items ||
+	                (f->head.type != KVI_FRAME_GEOMETRY &&
+	                 f->head.type != KVI_FRAME_IDENTITY &&
+	                 f->head.type != KVI_FRAME_PREDICTOR &&
+	                 f->head.type != KVI_FRAME_RESTORE);
 	if (f->head.type != KVI_FRAME_INDEX &&
 	    f->head.type != KVI_FRAME_FOOTER) {
 		list(&w->listed, &w->entry);

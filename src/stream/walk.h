@@ -35,8 +35,9 @@ struct kvi_walk {
 	struct kvi_h128 chain;
 	uint64_t *tokens, *committed;   /* a track */
 	bool in_segment;
-	uint64_t segment_sequence;      /* 0 before the first SEGMENT */
+	uint64_t segment_sequence;
 	uint64_t n_items;               /* RESTORE frames */
+	bool past_items;                /* no RESTORE may come any more */
 	struct kvi_order_walk chunks;
 	uint16_t last_type;
 	bool uncommitted;

@@ -8,7 +8,7 @@
 
 int main(void)
 {
-	static uint16_t in[40][2][8], out[40][2][8];
+	static uint16_t in[40 * 16], out[40 * 16];
 	kvarc_track track;
 	kvarc_tensor tensor;
 	kvarc_geometry g;
@@ -25,9 +25,9 @@ int main(void)
 	g.tracks = &track;
 	g.tensors = &tensor;
 	for (i = 0; i < sizeof in / 2; i++)
-		in[0][0][i] = (uint16_t)(0x3c00 + i * 7 % 500);
+		in[i] = (uint16_t)(0x3c00 + i * 7 % 500);
 	view.data = in;
-	view.token_stride = sizeof in[0];
+	view.token_stride = 16 * sizeof in[0];
 	view.block_elems = 16;
 	view.elem_stride = 2;
 	size_t bound = kvarc_encode_bound(&g, 40);

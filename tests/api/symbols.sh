@@ -22,7 +22,7 @@ grep -v '_fn$' "$tmp/declared.all" > "$tmp/declared"
 
 so=.libs/libkvarc.so
 if [ -e "$so" ]; then
-	"$NM" -D --defined-only "$so" | awk '{print $NF}' | sed 's/@.*//' |
+	$NM -D --defined-only "$so" | awk '{print $NF}' | sed 's/@.*//' |
 		grep -v '^KVARC_[0-9.]*$' | sort -u > "$tmp/exported"
 	if grep -v '^kvarc_' "$tmp/exported" | grep -v '^__\(asan\|ubsan\|tsan\|odr\)' > "$tmp/bad"; then
 		fail "exported: $(tr '\n' ' ' < "$tmp/bad")"
@@ -32,16 +32,17 @@ if [ -e "$so" ]; then
 		fail "headers (<) and library (>) differ"
 fi
 
-# every extern of the library
-"$NM" --defined-only -g "$inner" 2> /dev/null |
+# every extern of the library ($NM may be a command with options)
+$NM --defined-only -g "$inner" 2> /dev/null |
 	awk 'NF == 3 && $2 ~ /^[A-Z]$/ {print $3}' | sort -u > "$tmp/extern"
+[ "$(wc -l < "$tmp/extern")" -gt 100 ] || fail "$inner was not understood"
 if grep -vE '^(kvi_|kvarc_|__(asan|ubsan|tsan|odr|sanitizer)|asan\.|_?__start|_?__stop|\.)' \
 	"$tmp/extern" > "$tmp/bad"; then
 	fail "internal names without kvi_: $(tr '\n' ' ' < "$tmp/bad")"
 fi
 
 # what a library must not call
-"$NM" -u "$inner" 2> /dev/null | awk '{print $NF}' | sort -u > "$tmp/calls"
+$NM -u "$inner" 2> /dev/null | awk '{print $NF}' | sort -u > "$tmp/calls"
 never='abort|_?exit|_Exit|quick_exit|__assert_fail|v?f?printf|__v?f?printf_chk|f?puts|f?putc|putchar|perror|getenv|secure_getenv|setenv|putenv|system|popen|setlocale|signal|raise|srand|rand|stdout|stderr|stdin'
 if grep -xE "($never)(@.*)?" "$tmp/calls" > "$tmp/bad"; then
 	fail "the library uses: $(tr '\n' ' ' < "$tmp/bad")"

@@ -9,7 +9,7 @@ static int mem_write(void *opaque, const void *buf, size_t bytes,
                      uint64_t offset)
 {
 	struct memfile *f = opaque;
-	if (f->fail_at >= 0 && f->calls++ >= f->fail_at)
+	if (f->fail_at >= 0 && atomic_fetch_add(&f->calls, 1) >= f->fail_at)
 		return -1;
 	assert_int_equal(offset, f->n); /* strictly forward */
 	if (f->n + bytes > f->cap) {
@@ -25,7 +25,7 @@ static int mem_write(void *opaque, const void *buf, size_t bytes,
 static int64_t mem_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	struct memfile *f = opaque;
-	if (f->fail_at >= 0 && f->calls++ >= f->fail_at)
+	if (f->fail_at >= 0 && atomic_fetch_add(&f->calls, 1) >= f->fail_at)
 		return -1;
 	if (f->pipe) {
 		assert_int_equal(offset, f->next);

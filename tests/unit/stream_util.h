@@ -20,7 +20,7 @@ struct memfile {
 	uint8_t *p;
 	size_t n, cap;
 	long fail_at;     /* the call that fails, counted from 0; -1: none */
-	long calls;
+	_Atomic long calls;
 	size_t short_max; /* bytes a read gives at most, 0: all */
 	uint64_t next;    /* pipe: where the next read must be */
 	bool pipe;

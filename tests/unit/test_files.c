@@ -407,10 +407,32 @@ static void cuts(void **unused)
 	blob_free(&b);
 }
 
+/* One key of 4 heads, big enough for a chunk a head. */
+static struct blob wide_file(void)
+{
+	static const char header[] =
+		"{\"layers.0.key\":{\"dtype\":\"BF16\",\"shape\":[4,256,200],"
+		"\"data_offsets\":[0,409600]}}";
+	struct blob b = { NULL, 0, 0, -1 };
+	kvarc_sink sink = blob_sink(&b);
+	uint8_t head[8] = { sizeof header - 1 }, row[400];
+	uint32_t x = 1;
+	sink.write(&b, head, 8, 0);
+	sink.write(&b, header, sizeof header - 1, 8);
+	for (int i = 0; i < 1024; i++) {
+		for (int k = 0; k < 400; k++) {
+			x = x * 1664525 + 1013904223;
+			row[k] = (uint8_t)(k % 2 ? 0x3f + (x >> 31) : x >> 24);
+		}
+		sink.write(&b, row, sizeof row, b.n);
+	}
+	return b;
+}
+
 /* Chunks of one head each, on both sides. */
 static void cuts_by_heads(void **unused)
 {
-	struct blob b = blob_load("st-htc-bf16.safetensors");
+	struct blob b = wide_file();
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	struct blob archive = { NULL, 0, 0, -1 }, out = { NULL, 0, 0, -1 };
 	kvarc_sink to_archive = blob_sink(&archive), sink = blob_sink(&out);
@@ -420,7 +442,7 @@ static void cuts_by_heads(void **unused)
 	struct items s;
 	size_t n, m;
 	(void)unused;
-	o.chunk_bytes = 64;
+	o.chunk_bytes = 1;
 	assert_int_equal(kvarc_pack(im, &to_archive, &o, &stats), KVARC_OK);
 	assert_int_equal(stats.chunks, 8);
 	kvarc_import_close(&im);
@@ -428,14 +450,11 @@ static void cuts_by_heads(void **unused)
 	assert_int_equal(kvarc_cut(r, &range, &sink, &o, &stats), KVARC_OK);
 	assert_int_equal(stats.chunks, 8);
 	kvarc_reader_close(&r);
-	for (uint32_t t = 0; t < 4; t++) {
-		uint8_t *x = read_tensor(&archive, t, &n);
-		uint8_t *y = read_tensor(&out, t, &m);
-		assert_int_equal(n, m);
-		assert_memory_equal(x, y, n);
-		free(x);
-		free(y);
-	}
+	uint8_t *x = read_tensor(&archive, 0, &n), *y = read_tensor(&out, 0, &m);
+	assert_int_equal(n, m);
+	assert_memory_equal(x, y, n);
+	free(x);
+	free(y);
 	unpack(&archive, false, 2, &s);
 	assert_memory_equal(s.file[0].p, b.p, b.n);
 	free_items(&s);
@@ -466,6 +485,7 @@ static void salvaged(void **unused)
 			kvarc_ret ret = kvarc_reader_open(&r, &src, &o);
 			if (!ret)
 				ret = kvarc_unpack(r, take_item, &s);
+			assert_true(ret == KVARC_OK || ret == KVARC_DATA);
 			for (size_t k = 0; !ret && k < b.n; k++)
 				assert_true(s.file[0].p[k] == b.p[k] ||
 				            s.file[0].p[k] == 0);

@@ -25,7 +25,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 }
 
 static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
-                     struct kvi_sym_job *s)
+                     bool decoding, struct kvi_sym_job *s)
 {
 	size_t C = job->lanes.channels;
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C);
@@ -38,7 +38,7 @@ static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
 	*s = (struct kvi_sym_job){
 		.steps = kvi_lane_steps(&job->lanes),
 		.tables = kvi_params_tables(c, job->params, KVI_BYTE_SYMBOLS,
-		                            ENC_STRIDE),
+		                            ENC_STRIDE, decoding),
 		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
 		.escape = ESCAPE,
 		.per_step = job->lanes.order == KVI_LANES_TOKENS,
@@ -67,7 +67,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	struct kvi_sym_job s;
 	uint32_t state[KVI_LANES];
 	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
-	if (!sym || !make_job(c, job, &s))
+	if (!sym || !make_job(c, job, false, &s))
 		return kvi_alloc_error(c->alloc);
 	const uint8_t *table = c->scratch[KVI_SCRATCH_CHANNELS].p;
 	to_symbols(job, table, sym);
@@ -99,7 +99,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
 		return KVARC_DATA;
 	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
 	uint8_t *esc = kvi_scratch(c, KVI_SCRATCH_OTHER, 2 * n);
-	if (!sym || !esc || !make_job(c, job, &job_sym))
+	if (!sym || !esc || !make_job(c, job, true, &job_sym))
 		return kvi_alloc_error(c->alloc);
 	if (!c->kernels->sym_decode(&job_sym, &s, sym, esc))
 		return KVARC_DATA;

@@ -34,6 +34,7 @@ kvarc_ret kvi_bytes_fit(struct kvi_coder *c, const struct kvi_job *job,
 			counts[i * VALUES + *packed++]++;
 	struct kvi_tables_fit f = {
 		.cost = c->tables->cost, .channels = C, .symbols = VALUES,
+		.stride = VALUES,
 		.n_tables = tables, .counts = counts, .freq = p->freq,
 		.table = table, .work = room,
 	};

@@ -32,7 +32,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 
 /* Table and top of each remaining channel, laid out for the kernels. */
 static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
-                     struct kvi_exp_job *e)
+                     bool decoding, struct kvi_exp_job *e)
 {
 	size_t C = job->lanes.channels, ring = kvi_ring_room(&job->lanes);
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
@@ -47,7 +47,7 @@ static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
 	*e = (struct kvi_exp_job){
 		.steps = kvi_lane_steps(&job->lanes),
 		.tables = kvi_params_tables(c, job->params, KVI_EXP_SYMBOLS,
-		                            KVI_EXP_SYMBOLS),
+		                            KVI_EXP_SYMBOLS, decoding),
 		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
 		.top = top.full, .top_tail = top.tail,
 		.per_step = job->lanes.order == KVI_LANES_TOKENS,
@@ -62,7 +62,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	struct kvi_exp_job e;
 	uint32_t state[KVI_LANES];
 	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
-	if (!fields || !make_job(c, job, &e))
+	if (!fields || !make_job(c, job, false, &e))
 		return kvi_alloc_error(c->alloc);
 	out->end = kvi_exponent_split(c, job->chunk->dtype, job->packed, n,
 	                              fields, out->words);
@@ -87,7 +87,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
 	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
-	if (!fields || !make_job(c, job, &e))
+	if (!fields || !make_job(c, job, true, &e))
 		return kvi_alloc_error(c->alloc);
 	if (!c->kernels->exp_decode(&e, &s, fields))
 		return KVARC_DATA;

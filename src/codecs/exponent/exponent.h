@@ -17,9 +17,9 @@ kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
                              const uint8_t *e, size_t n, struct kvi_in *in,
                              uint8_t *packed);
 
-/* Exponent fields alone. */
-void kvi_exponent_fields(unsigned dtype, const uint8_t *packed, size_t n,
-                         uint8_t *e);
+/* Exponent fields alone; false without memory. */
+bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
+                         const uint8_t *packed, size_t n, uint8_t *e);
 
 kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_job *job,
                            struct kvi_params **out);

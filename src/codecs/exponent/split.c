@@ -78,22 +78,32 @@ put_plane(const uint8_t *values, size_t n, unsigned size, unsigned m,
 	default: loop(1, 2, 5); break;                                        \
 	}
 
-void kvi_exponent_fields(unsigned dtype, const uint8_t *packed, size_t n,
-                         uint8_t *fields)
+static void take_all_fields(unsigned dtype, const uint8_t *packed, size_t n,
+                            uint8_t *fields)
 {
 #define LOOP(size, m, e) take_fields(packed, n, size, m, e, fields)
 	FOR_DTYPE(dtype, LOOP)
 #undef LOOP
 }
 
-static uint8_t *split_bf16(struct kvi_coder *c, const uint8_t *packed,
-                           size_t n, uint8_t *fields, uint8_t *to)
+static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n,
+                       uint8_t *fields, uint8_t *rest)
 {
 	const uint16_t *x = kvi_elements16(c, packed, n);
-	if (!x)
-		return NULL;
-	c->kernels->bf16_split(fields, to + 1, x, n);
-	return kvi_plane_write(c, to + 1, n, to);
+	if (x)
+		c->kernels->bf16_split(fields, rest, x, n);
+	return x != NULL;
+}
+
+bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
+                         const uint8_t *packed, size_t n, uint8_t *fields)
+{
+	if (dtype == KVARC_BF16) {
+		uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+		return rest && split_bf16(c, packed, n, fields, rest);
+	}
+	take_all_fields(dtype, packed, n, fields);
+	return true;
 }
 
 uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
@@ -101,12 +111,13 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
                             uint8_t *to)
 {
 	if (dtype == KVARC_BF16)
-		return split_bf16(c, packed, n, fields, to);
+		return split_bf16(c, packed, n, fields, to + 1)
+		               ? kvi_plane_write(c, to + 1, n, to) : NULL;
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	uint8_t *values = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
 	if (!values)
 		return NULL;
-	kvi_exponent_fields(dtype, packed, n, fields);
+	take_all_fields(dtype, packed, n, fields);
 	unsigned r = f->mant_bits + 1, bits;
 	for (unsigned lo = 0; r; r -= bits, lo += bits) {
 		bits = kvi_plane_next(r);
@@ -143,7 +154,7 @@ static kvarc_ret merge_bf16(struct kvi_coder *c, const uint8_t *fields,
 static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
 {
 	unsigned all = 0;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n && exp_bits < 8; i++)
 		all |= fields[i];
 	return all >> exp_bits == 0;
 }

@@ -31,17 +31,25 @@ static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_job *job,
 	return KVARC_OK;
 }
 
-/* Contexts of all channels of one token. */
-static void rotate_row(const struct kvi_job *job, int32_t position,
-                       uint32_t *mu_bits, int16_t *k)
+void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
+                         const struct kvi_params *p, const kvarc_rope *rope,
+                         int32_t position, uint16_t *angle, uint32_t *ctx)
 {
-	const struct kvi_params *p = job->params;
-	uint32_t n = p->head_channels;
-	for (uint32_t h = 0; h < p->heads; h++) {
-		struct kvi_head_params head = { p->k + h * n, p->mean + h * n,
-			                        n };
-		kvi_rotate_head(&head, job->chunk->rope, position,
-		                mu_bits + h * n, k + h * n);
+	size_t n = p->head_channels, rest = n - rope->rotary;
+	struct kvi_rotation r = {
+		.fmt = &kvi_float_format(p->dtype)->grid,
+		.pairs = rope->rotary / 2,
+		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
+		.angle = angle, .cosines = kvi_cos4096,
+		.scales = kvi_rot_scale,
+	};
+	kvi_rotate_angles(rope, position, angle);
+	for (size_t h = 0; h < p->heads; h++) {
+		r.mean = p->mean + h * n;
+		r.k = p->k + h * n;
+		kernels->rotated_contexts(ctx + h * n, &r);
+		memcpy(ctx + h * n + rope->rotary,
+		       p->ctx + h * n + rope->rotary, rest * sizeof *ctx);
 	}
 }
 
@@ -54,21 +62,21 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_job *job,
 	bool tokens = job->lanes.order == KVI_LANES_TOKENS;
 	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT,
 	                            (n + (tokens ? n : 0)) * 4);
-	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 10);
+	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
 	if (!ctx || !row)
 		return kvi_alloc_error(c->alloc);
 	if (!chunk->rope || !chunk->positions)
 		return KVARC_DATA;
-	uint32_t *at = ctx, *row_ctx = row + C;
-	int16_t *k = (int16_t *)(void *)(row + 2 * C);
+	uint32_t *at = ctx;
+	uint16_t *angle = (uint16_t *)(void *)(row + C);
 	for (size_t t = 0; t < m->T; t++) {
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		rotate_row(job, chunk->positions[t], row, k);
-		c->kernels->grid_contexts(m->channel_bits ? row_ctx : at, row,
-		                          k, C, g->fmt);
+		kvi_grid_rotate_row(c->kernels, job->params, chunk->rope,
+		                    chunk->positions[t], angle,
+		                    m->channel_bits ? row : at);
 		if (m->channel_bits)
-			kvi_job_channels32(job, row_ctx, at);
+			kvi_job_channels32(job, row, at);
 		at += m->channels;
 	}
 	if (tokens) {

@@ -2,113 +2,56 @@
 /*
  * fit.c - mean and scale of each channel, from the chunk itself
  *
- * Doubles, but only + - * / and comparisons in a fixed order: every machine
- * fits the same parameters. What a chunk means is decided by integers alone.
+ * Floating point, but only + - * / and comparisons in a fixed order: every
+ * machine fits the same parameters. What a chunk means is decided by integers alone.
  */
 #include "grid.h"
 
 #include "model/rotate.h"
 
-enum { SAMPLE = 32, K_MIN = -400, K_MAX = 400, PASSES = 2 };
+enum { SAMPLE = 16, K_MIN = -400, K_MAX = 400, PASSES = 2, BLOCK = 4 };
 /* Values farther from the mean than this many sigma do not count; the second
  * pass knows sigma better. */
-static const double clip[PASSES] = { 8, 6 };
+static const float clip[PASSES] = { 8, 6 };
 
-/* A matrix of rows x C floats and the statistics of its channels. */
+/* A matrix of rows x C floats, every `step`-th token of a chunk, and the mean
+ * and variance of its channels. */
 struct fit {
-	size_t rows, C;
+	size_t rows, C, step;
 	float *v;
-	double *mean, *var;             /* results */
-	double *n, *s1, *s2, *limit;    /* work */
+	double *mean, *var;
+	/* cosines and sines of the pairs of a rope at one position */
+	float *turn;
 };
 
 /* Turns the pairs of one token back by its position. */
-static void unrotate_row(const kvarc_rope *rope, int32_t position,
-                         size_t heads, size_t head_channels, float *v)
+static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
+                         int32_t position, size_t heads, size_t head_channels,
+                         float *v)
 {
-	for (uint32_t i = 0; i < rope->rotary / 2; i++) {
-		uint32_t a, b, angle;
-		kvi_rope_pair(rope, i, &a, &b);
-		angle = kvi_rotate_angle(rope->freq[i], position);
-		float c = (float)kvi_cos4096[angle] / 16384.0f;
-		float s = (float)kvi_cos4096[(angle + 3072) & 4095] / 16384.0f;
-		float *h = v;
-		for (size_t n = 0; n < heads; n++, h += head_channels) {
-			float va = h[a], vb = h[b];
-			h[a] = va * c + vb * s;
-			h[b] = vb * c - va * s;
-		}
+	size_t pairs = rope->rotary / 2;
+	float *cosine = f->turn, *sine = f->turn + pairs;
+	for (size_t i = 0; i < pairs; i++) {
+		uint32_t angle = kvi_rotate_angle(rope->freq[i], position);
+		cosine[i] = (float)kvi_cos4096[angle] * (1 / 16384.0f);
+		sine[i] = (float)kvi_cos4096[(angle + 3072) & 4095] *
+		          (1 / 16384.0f);
 	}
-}
-
-static void sort(float *v, size_t n)
-{
-	for (size_t i = 1; i < n; i++) {
-		float x = v[i];
-		size_t j = i;
-		for (; j > 0 && v[j - 1] > x; j--)
-			v[j] = v[j - 1];
-		v[j] = x;
+	bool half = rope->pairing == KVARC_ROPE_HALF;
+	size_t step = half ? 1 : 2, other = half ? pairs : 1;
+	for (size_t h = 0; h < heads; h++, v += head_channels) {
+		float *a = v;
+		for (size_t i = 0; i < pairs; i++, a += step) {
+			float x = a[0], y = a[other];
+			a[0] = x * cosine[i] + y * sine[i];
+			a[other] = y * cosine[i] - x * sine[i];
+		}
 	}
 }
 
 static double absolute(double v)
 {
 	return v < 0 ? -v : v;
-}
-
-/* A first mean and variance that outliers do not move: median and quartiles
- * of a sample. */
-static void start_channel(struct fit *f, size_t c)
-{
-	float s[SAMPLE];
-	size_t n = 0, want = f->rows < SAMPLE ? f->rows : SAMPLE;
-	for (size_t i = 0; i < want; i++) {
-		float x = f->v[i * f->rows / want * f->C + c];
-		if (x == x)
-			s[n++] = x;
-	}
-	f->mean[c] = f->var[c] = 0;
-	if (n == 0)
-		return;
-	sort(s, n);
-	double mean = s[n / 2];
-	double scale = ((double)s[n * 3 / 4] - s[n / 4]) * 0.7413;
-	if (!(scale > 0))
-		scale = absolute((double)s[n - 1] - s[0]);
-	f->mean[c] = mean;
-	f->var[c] = scale * scale;
-}
-
-static void refine(struct fit *f, double clip_at)
-{
-	size_t C = f->C;
-	for (size_t c = 0; c < C; c++) {
-		f->n[c] = f->s1[c] = f->s2[c] = 0;
-		f->limit[c] = f->var[c] * clip_at * clip_at;
-	}
-	for (size_t t = 0; t < f->rows; t++) {
-		const float *v = f->v + t * C;
-		for (size_t c = 0; c < C; c++) {
-			double d = (double)v[c] - f->mean[c], d2 = d * d;
-			/* false for NaN too */
-			double in = d2 <= f->limit[c] ? 1.0 : 0.0;
-			d = d2 <= f->limit[c] ? d : 0.0;
-			f->n[c] += in;
-			f->s1[c] += d;
-			f->s2[c] += d * d;
-		}
-	}
-	for (size_t c = 0; c < C; c++) {
-		double n = f->n[c];
-		if (n < 1)
-			continue;
-		double m = f->s1[c] / n;
-		f->mean[c] += m;
-		f->var[c] = (f->s2[c] - m * f->s1[c]) / (n > 1 ? n - 1 : n);
-		if (!(f->var[c] > 0))
-			f->var[c] = 0;
-	}
 }
 
 /* floor(log2 v) and the mantissa in [1, 2) of a positive normal v. */
@@ -120,6 +63,106 @@ static int split_double(double v, double *mantissa)
 	b = (b & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
 	memcpy(mantissa, &b, 8);
 	return e;
+}
+
+/* 2^e, |e| < 1000 */
+static double power(int e)
+{
+	uint64_t b = (uint64_t)(e + 1023) << 52;
+	double v;
+	memcpy(&v, &b, 8);
+	return v;
+}
+
+/*
+ * Floats side by side: element-wise operations of one rounding each, the same
+ * on every machine, which compilers turn into whatever vectors it has.
+ */
+typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
+typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
+
+/* Sorts SAMPLE values of BLOCK channels each: Batcher's merge exchange. */
+static void sort(lanes *v)
+{
+	for (size_t p = SAMPLE / 2; p > 0; p /= 2) {
+		size_t q = SAMPLE / 2, r = 0, d = p;
+		for (;; d = q - p, q /= 2, r = p) {
+			for (size_t i = 0; i + d < SAMPLE; i++) {
+				if ((i & p) != r)
+					continue;
+				masks x = (masks)v[i], y = (masks)v[i + d];
+				masks more = v[i] > v[i + d];
+				masks swap = (x ^ y) & more;
+				v[i] = (lanes)(x ^ swap);
+				v[i + d] = (lanes)(y ^ swap);
+			}
+			if (q == p)
+				break;
+		}
+	}
+}
+
+/* A first mean and variance that outliers do not move: median and quartiles
+ * of a sample. */
+static void start_block(struct fit *f, size_t at)
+{
+	lanes s[SAMPLE], zero = { 0 };
+	for (size_t i = 0; i < SAMPLE; i++) {
+		memcpy(&s[i], f->v + i * f->rows / SAMPLE * f->C + at,
+		       sizeof s[i]);
+		/* what is not finite counts as 0 */
+		s[i] = (lanes)((masks)s[i] & (s[i] - s[i] == zero));
+	}
+	sort(s);
+	for (size_t i = 0; i < BLOCK; i++) {
+		double lo = s[SAMPLE / 4][i], hi = s[SAMPLE * 3 / 4][i];
+		double scale = (hi - lo) * 0.7413;
+		if (!(scale > 0))
+			scale = (double)s[SAMPLE - 1][i] - s[0][i];
+		f->mean[at + i] = s[SAMPLE / 2][i];
+		f->var[at + i] = scale * scale;
+	}
+}
+
+/* A power of two near 1 / sigma, so that squares stay in range. */
+static float unit(double var)
+{
+	double m;
+	int e = var > 0 ? split_double(var, &m) / 2 : 0;
+	return (float)power(e > 120 ? -120 : e < -120 ? 120 : -e);
+}
+
+/* Mean and variance of BLOCK channels from the values near the mean. */
+static void refine_block(struct fit *f, size_t at, float clip_at)
+{
+	lanes n = { 0 }, s1 = { 0 }, s2 = { 0 }, mean, scale, limit, one;
+	for (size_t i = 0; i < BLOCK; i++) {
+		mean[i] = (float)f->mean[at + i];
+		scale[i] = unit(f->var[at + i]);
+		limit[i] = (float)(f->var[at + i] * scale[i] * scale[i]) *
+		           clip_at * clip_at;
+		one[i] = 1;
+	}
+	const float *v = f->v + at;
+	for (size_t t = 0; t < f->rows; t++, v += f->C) {
+		lanes x;
+		memcpy(&x, v, sizeof x);
+		lanes d = (x - mean) * scale, d2 = d * d;
+		/* no bit is set for what is not a number, too */
+		masks in = d2 <= limit;
+		n += (lanes)((masks)one & in);
+		s1 += (lanes)((masks)d & in);
+		s2 += (lanes)((masks)d2 & in);
+	}
+	for (size_t i = 0; i < BLOCK; i++) {
+		if (n[i] < 1)
+			continue;
+		double m = (double)s1[i] / n[i];
+		double var = (s2[i] - m * s1[i]) /
+		             (n[i] > 1 ? n[i] - 1 : n[i]);
+		f->mean[at + i] = mean[i] + m / scale[i];
+		f->var[at + i] = var > 0 ? var / scale[i] / scale[i] : 0;
+	}
 }
 
 static int clamp_int(int v, int lo, int hi)
@@ -144,15 +187,6 @@ static int scale_class(double var, double mean,
 		least = at > least ? at : least;
 	}
 	return clamp_int(k < least ? least : k, K_MIN, K_MAX);
-}
-
-/* 2^e, |e| < 1000 */
-static double power(int e)
-{
-	uint64_t b = (uint64_t)(e + 1023) << 52;
-	double v;
-	memcpy(&v, &b, 8);
-	return v;
 }
 
 /* Scale classes of two channels that share a unit for their means, raised
@@ -201,117 +235,111 @@ static void set_params(struct kvi_params *p, const struct fit *f,
 	kvi_grid_params_finish(p);
 }
 
-/* Loads the rows that remain, turned back when a rope is given. */
+/* Loads rows that remain, turned back when a rope is given. */
 static void load(struct fit *f, const struct kvi_job *job,
                  const kvarc_rope *rope)
 {
 	const struct kvi_chunk *chunk = job->chunk;
-	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	size_t size = kvarc_dtype_bytes(chunk->dtype), width = job->mask.C;
 	f->rows = 0;
-	for (size_t t = 0; t < job->mask.T; t++) {
+	for (size_t t = 0; t < job->mask.T; t += f->step) {
 		if (kvi_bit(job->mask.row_bits, t))
 			continue;
 		float *v = f->v + f->rows++ * f->C;
-		kvi_floats_widen(chunk->dtype, job->raw + t * f->C * size,
-		                 f->C, v);
+		kvi_floats_widen(chunk->dtype, job->raw + t * width * size,
+		                 width, v);
+		for (size_t i = width; i < f->C; i++)
+			v[i] = 0;
 		if (rope)
-			unrotate_row(rope, chunk->positions[t], chunk->heads,
-			             chunk->head_channels, v);
+			unrotate_row(f, rope, chunk->positions[t],
+			             chunk->heads, chunk->head_channels, v);
 	}
 }
 
+/* Parameters with or without rotation, from every step-th token. */
 static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_job *job,
-                            const kvarc_rope *rope, struct kvi_params **out)
+                            const kvarc_rope *rope, size_t step,
+                            struct kvi_params **out)
 {
-	size_t C = job->mask.C, T = job->mask.T;
-	struct fit f = { .C = C };
-	double *d = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                        6 * C * sizeof *d + T * C * sizeof(float));
+	size_t T = job->mask.T / step + 1;
+	size_t C = (job->mask.C + BLOCK - 1) / BLOCK * BLOCK;
+	struct fit f = { .C = C, .step = step };
+	double *d = kvi_scratch(c, KVI_SCRATCH_FIT, 2 * C * sizeof *d +
+	                        (T + 1) * C * sizeof(float));
 	*out = kvi_params_new(c->alloc, KVI_CODEC_GRID, job->chunk, 0, 0);
 	if (!d || !*out) {
 		kvi_params_free(*out);
 		*out = NULL;
 		return kvi_alloc_error(c->alloc);
 	}
+	memset(d, 0, 2 * C * sizeof *d);
 	f.mean = d;
 	f.var = d + C;
-	f.n = d + 2 * C;
-	f.s1 = d + 3 * C;
-	f.s2 = d + 4 * C;
-	f.limit = d + 5 * C;
-	f.v = (float *)(void *)(d + 6 * C);
+	f.turn = (float *)(void *)(d + 2 * C);
+	f.v = f.turn + C;
 	load(&f, job, rope);
-	for (size_t i = 0; i < C; i++)
-		start_channel(&f, i);
-	for (int i = 0; i < PASSES; i++)
-		refine(&f, clip[i]);
+	for (size_t at = 0; at < C && f.rows; at += BLOCK) {
+		start_block(&f, at);
+		for (int i = 0; i < PASSES; i++)
+			refine_block(&f, at, clip[i]);
+	}
 	set_params(*out, &f, rope);
 	return KVARC_OK;
 }
 
 /*
  * What the scales alone say of the size: the sum of 4 log2 sigma over the
- * elements, where sigma counts from a quarter of the elements' own steps.
+ * elements, as their contexts see it (spec grid 3).
  */
-static int64_t rate_row(const uint32_t *mu_bits, const int16_t *k, size_t n,
-                        const struct kvi_grid_format *fmt)
-{
-	int64_t sum = 0;
-	for (size_t i = 0; i < n; i++) {
-		int e = (int)(mu_bits[i] >> 23 & 255) - 127;
-		int least = 4 * (e - fmt->mant_bits) - 8;
-		sum += k[i] > least ? k[i] : least;
-	}
-	return sum;
-}
-
 static kvarc_ret rate(struct kvi_coder *c, const struct kvi_job *job,
-                      const struct kvi_params *p, int64_t *sum)
+                      const struct kvi_params *p, size_t step, int64_t *sum)
 {
 	const struct kvi_chunk *chunk = job->chunk;
-	const struct kvi_grid_format *fmt =
-		&kvi_float_format(chunk->dtype)->grid;
-	uint32_t n = p->head_channels;
-	uint32_t *mu = kvi_scratch(c, KVI_SCRATCH_CHANNELS, n * 6);
-	if (!mu)
+	size_t C = job->mask.C;
+	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
+	if (!row)
 		return kvi_alloc_error(c->alloc);
-	int16_t *k = (int16_t *)(void *)(mu + n);
-	kvarc_rope none = { .rotary = 0 };
 	*sum = 0;
-	for (size_t t = 0; t < chunk->n_tokens; t++)
-		for (uint32_t h = 0; h < p->heads; h++) {
-			struct kvi_head_params head = { p->k + h * n,
-				                        p->mean + h * n, n };
-			kvi_rotate_head(&head, p->rotate ? chunk->rope : &none,
-			                chunk->positions[t], mu, k);
-			*sum += rate_row(mu, k, n, fmt);
+	for (size_t t = 0; t < job->mask.T; t += step) {
+		const uint32_t *ctx = p->ctx;
+		if (p->rotate) {
+			kvi_grid_rotate_row(c->kernels, p, chunk->rope,
+			                    chunk->positions[t],
+			                    (uint16_t *)(void *)(row + C), row);
+			ctx = row;
 		}
+		for (size_t i = 0; i < C; i++)
+			*sum += 4 * (ctx[i] >> 8 & 255) + (ctx[i] >> 3 & 31);
+	}
 	return KVARC_OK;
+}
+
+/* Whether rotating channels look smaller, by a part of the tokens. */
+static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_job *job,
+                              bool *pays)
+{
+	size_t step = job->mask.T >= 128 ? 4 : 1;
+	struct kvi_params *fixed, *turning = NULL;
+	int64_t rate_fixed = 0, rate_turning = 0;
+	kvarc_ret ret = fit_params(c, job, NULL, step, &fixed);
+	if (!ret)
+		ret = fit_params(c, job, job->chunk->rope, step, &turning);
+	if (!ret)
+		ret = rate(c, job, fixed, step, &rate_fixed);
+	if (!ret)
+		ret = rate(c, job, turning, step, &rate_turning);
+	*pays = rate_turning < rate_fixed;
+	kvi_params_free(fixed);
+	kvi_params_free(turning);
+	return ret;
 }
 
 kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_job *job,
                        struct kvi_params **out)
 {
-	const struct kvi_chunk *chunk = job->chunk;
-	struct kvi_params *fixed, *turning = NULL;
-	int64_t rate_fixed, rate_turning;
-	kvarc_ret ret = fit_params(c, job, NULL, &fixed);
-	*out = fixed;
-	if (ret || !chunk->rope || !chunk->positions)
-		return ret;
-	ret = fit_params(c, job, chunk->rope, &turning);
-	if (!ret)
-		ret = rate(c, job, fixed, &rate_fixed);
-	if (!ret)
-		ret = rate(c, job, turning, &rate_turning);
-	if (!ret && rate_turning < rate_fixed) {
-		*out = turning;
-		turning = fixed;
-	}
-	kvi_params_free(turning);
-	if (ret) {
-		kvi_params_free(*out);
-		*out = NULL;
-	}
-	return ret;
+	const kvarc_rope *rope = job->chunk->rope;
+	bool turn = rope && job->chunk->positions;
+	kvarc_ret ret = turn ? turning_pays(c, job, &turn) : KVARC_OK;
+	*out = NULL;
+	return ret ? ret : fit_params(c, job, turn ? rope : NULL, 1, out);
 }

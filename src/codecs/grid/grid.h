@@ -9,6 +9,12 @@
 kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_job *job,
                             struct kvi_grid_job *g);
 
+/* Contexts of all channels of one token under a rope; angle: room for its
+ * pairs. */
+void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
+                         const struct kvi_params *p, const kvarc_rope *rope,
+                         int32_t position, uint16_t *angle, uint32_t *ctx);
+
 /* Sets the contexts without rotation from k and mean. */
 void kvi_grid_params_finish(struct kvi_params *p);
 

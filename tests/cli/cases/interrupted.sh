@@ -8,7 +8,7 @@ mkfifo fifo
 for signal in INT TERM HUP; do
 	env --default-signal=INT,TERM,HUP "$KVARC" unpack -o back fifo &
 	pid=$!
-	exec 3> fifo
+	exec 3<> fifo # opens at once, whatever the command does
 	cat part >&3
 	tries=0
 	while [ -z "$(find . -name '.back.kvarc-*')" ] && [ $tries -lt 100 ]; do

@@ -14,7 +14,7 @@ kv unpack a.kva
 cmp "$SLOT" a
 kv unpack - < a.kva | cmp - "$SLOT"
 mkfifo fifo
-cat a.kva > fifo &
+timeout 20 sh -c "cat a.kva > fifo" &
 kv unpack -o back3 fifo
 cmp "$SLOT" back3
 kv pack -o /dev/null "$SLOT"

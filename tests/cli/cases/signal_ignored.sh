@@ -6,7 +6,7 @@ kv pack -o a.kva "$SLOT"
 mkfifo fifo
 env --ignore-signal=HUP "$KVARC" unpack -o back fifo &
 pid=$!
-exec 3> fifo
+exec 3<> fifo
 head -c 1000000 a.kva >&3
 kill -s HUP $pid
 tail -c +1000001 a.kva >&3

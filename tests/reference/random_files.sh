@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# random_files.sh - the C library and the reference decoder agree on random
+# valid files of the C writer, and on those of the encoder of spec/vectors.
+# SEEDS="1 2 3" makes it take those; the default changes with nothing, so that a
+# failure comes back.
+set -u
+srcdir=${srcdir:-.}
+digest=${DIGEST:-./tests/reference/digest}
+generate=${GENERATE:-./tests/reference/generate}
+python=${PYTHON3:-}
+seeds=${SEEDS:-$(seq 1 100)}
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+wrong=0
+
+if [ -z "$python" ] || ! command -v zstd >/dev/null; then
+	echo "the reference decoder needs python3 and zstd"
+	exit 77
+fi
+
+mkdir "$work/files" "$work/ref"
+for seed in $seeds; do
+	"$generate" "$seed" "$work/files/c-$seed.kva" >"$work/c-$seed.kva.log" ||
+		exit 1
+done
+# shellcheck disable=SC2086 # one argument a seed
+"$python" "$srcdir/tests/reference/random_files.py" \
+	"$srcdir/spec/vectors" "$work/files" $seeds || exit 1
+"$python" "$srcdir/tests/reference/ref_all.py" "$srcdir/spec/reference" \
+	"$work/ref" "$work/files"/*.kva || exit 1
+
+n=0
+for file in "$work/files"/*.kva; do
+	name=${file##*/}
+	n=$((n + 1))
+	"$digest" "$file" >"$work/out" 2>&1
+	rc=$?
+	want=$work/ref/$name.out
+	# The encoder of the vectors knows what went in.
+	[ -f "${file%.kva}.txt" ] &&
+		! cmp -s "${file%.kva}.txt" "$want" &&
+		echo "FAIL: $name: the reference decodes other bytes" &&
+		wrong=$((wrong + 1))
+	if [ $rc -ne 0 ] || [ "$(cat "$work/ref/$name.rc")" -ne 0 ] ||
+		! cmp -s "$work/out" "$want"; then
+		echo "FAIL: $name: C exit $rc, reference exit $(cat \
+			"$work/ref/$name.rc"), or other digests"
+		cat "$work/$name.log" 2>/dev/null
+		diff "$work/out" "$want" | head -n 4
+		wrong=$((wrong + 1))
+	fi
+done
+echo "$n random files, $wrong wrong"
+[ "$n" -gt 0 ] && [ "$wrong" -eq 0 ]

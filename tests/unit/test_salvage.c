@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_salvage.c - damaged and cut files: everything is noticed, what is whole is given back */
+#include "stream_util.h"
+
+#include "codecs/codec.h"
+#include "container/frame.h"
+#include "container/index.h"
+#include "container/superblock.h"
+
+static kvarc_writer_options options(int level)
+{
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	o.level = level;
+	o.flags = KVARC_WRITE_FILE_ID | KVARC_WRITE_STREAMABLE;
+	o.segment_tokens = 32;
+	return o;
+}
+
+static struct memfile written(struct cache *c, int number, uint64_t tokens,
+                              int level)
+{
+	struct memfile f = { .fail_at = -1 };
+	kvarc_writer_options o = options(level);
+	cache_make(c, number, 11);
+	if (tokens < c->n[0])
+		c->n[0] = tokens;
+	assert_int_equal(cache_write(c, &f, &o), KVARC_OK);
+	return f;
+}
+
+/* Reads in order; what arrives must be right, whatever else happens. */
+static kvarc_ret read_checked(const struct cache *c, struct memfile *f,
+                              kvarc_state *how)
+{
+	struct cache back;
+	cache_make_empty(&back, c);
+	kvarc_ret ret = cache_read_seq(&back, f, NULL, how);
+	for (size_t i = 0; i < c->g.n_tensors; i++)
+		for (size_t k = 0; k < cache_bytes(c, i); k++)
+			if (back.data[i][k] != c->data[i][k])
+				assert_int_equal(back.data[i][k], 0xa5);
+	if (ret == KVARC_OK && *how == KVARC_STATE_CLOSED)
+		assert_true(cache_equal(c, &back));
+	cache_free(&back);
+	return ret;
+}
+
+static void test_every_bit(void **state)
+{
+	(void)state;
+	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+		struct cache c;
+		kvarc_state how;
+		struct memfile f = written(&c, 1, 5, level);
+		for (size_t bit = 0; bit < 8 * f.n; bit++) {
+			f.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
+			assert_int_not_equal(cache_verify(&f, NULL), KVARC_OK);
+			assert_int_not_equal(read_checked(&c, &f, &how),
+			                     KVARC_OK);
+			f.pipe = true;
+			assert_int_not_equal(read_checked(&c, &f, &how),
+			                     KVARC_OK);
+			f.pipe = false;
+			f.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		}
+		assert_int_equal(cache_verify(&f, NULL), KVARC_OK);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+/* Whether a frame of this type ends at this byte. */
+static bool ends_here(const struct memfile *f, size_t at, uint16_t type)
+{
+	const uint8_t id[16] = { 0 };
+	uint64_t sync = kvi_frame_sync(id);
+	struct kvi_frame_head h;
+	for (size_t o = KVI_SUPERBLOCK_BYTES; o < at;
+	     o += kvi_frame_bytes(h.payload_bytes)) {
+		assert_true(kvi_frame_head_parse(&h, f->p + o, sync, o));
+		if (o + kvi_frame_bytes(h.payload_bytes) == at)
+			return h.type == type;
+	}
+	return false;
+}
+
+static void test_every_length(void **state)
+{
+	struct cache c;
+	(void)state;
+	struct memfile f = written(&c, 1, 40, 1);
+	size_t full = f.n, opens = 0;
+	for (f.n = 0; f.n < full; f.n++) {
+		bool commit = ends_here(&f, f.n, KVI_FRAME_COMMIT);
+		kvarc_ret want = commit ? KVARC_OK
+			: f.n < KVI_MAGIC_BYTES ? KVARC_FORMAT : KVARC_DATA;
+		kvarc_state how = KVARC_STATE_UNKNOWN;
+		assert_int_equal(cache_verify(&f, NULL), want);
+		assert_int_equal(read_checked(&c, &f, &how), want);
+		assert_true(!commit || how == KVARC_STATE_OPEN);
+		assert_true(how != KVARC_STATE_CLOSED);
+		f.pipe = true;
+		assert_int_equal(read_checked(&c, &f, &how), want);
+		f.pipe = false;
+		opens += commit;
+	}
+	assert_int_equal(opens, 2); /* one a segment */
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static void test_extra_bytes(void **state)
+{
+	struct cache c;
+	kvarc_state how;
+	(void)state;
+	struct memfile f = written(&c, 1, 40, 1);
+	for (size_t extra = 1; extra < 100; extra += 7) {
+		struct memfile g = f;
+		g.n = g.cap = f.n + extra;
+		g.p = calloc(1, g.n);
+		memcpy(g.p, f.p, f.n);
+		assert_int_equal(cache_verify(&g, NULL), KVARC_DATA);
+		assert_int_equal(read_checked(&c, &g, &how), KVARC_DATA);
+		g.pipe = true;
+		assert_int_equal(read_checked(&c, &g, &how), KVARC_DATA);
+		memfile_free(&g);
+	}
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+struct damages {
+	kvarc_damage list[64];
+	size_t n;
+};
+
+static void note(void *opaque, const kvarc_damage *d)
+{
+	struct damages *all = opaque;
+	assert_true(all->n < 64);
+	assert_non_null(d->what);
+	all->list[all->n++] = *d;
+}
+
+/* Salvage in order; bytes that do not come stay 0xa5. */
+static kvarc_ret salvage(struct cache *to, struct memfile *f,
+                         struct damages *all, kvarc_info *info)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = memfile_source(f);
+	kvarc_reader *r;
+	kvarc_segment s;
+	kvarc_ret ret;
+	all->n = 0;
+	o.flags = KVARC_READ_SALVAGE;
+	ret = kvarc_reader_open(&r, &source, &o);
+	if (ret)
+		return ret;
+	while ((ret = kvarc_reader_next_segment(r, &s)) == KVARC_OK)
+		assert_int_equal(kvarc_reader_segment_deliver(
+			r, cache_deliver, to), KVARC_OK);
+	assert_int_equal(ret, KVARC_END);
+	assert_int_equal(kvarc_reader_get_info(r, info), KVARC_OK);
+	uint64_t places = kvarc_reader_damage(r, note, all);
+	assert_int_equal(places, all->n);
+	kvarc_reader_close(&r);
+	return KVARC_OK;
+}
+
+/* How many rows of tensors did not arrive; those that did are right. */
+static size_t missing_rows(const struct cache *c, const struct cache *back,
+                           size_t tensor)
+{
+	size_t row = (size_t)c->views[tensor].token_stride, missing = 0;
+	for (size_t t = 0; t < c->n[0]; t++) {
+		const uint8_t *got = back->data[tensor] + t * row;
+		if (memcmp(got, c->data[tensor] + t * row, row) == 0)
+			continue;
+		for (size_t k = 0; k < row; k++)
+			assert_int_equal(got[k], 0xa5);
+		missing++;
+	}
+	return missing;
+}
+
+static void test_one_chunk(void **state)
+{
+	struct cache c;
+	kvarc_chunk_info chunk;
+	kvarc_reader *r;
+	(void)state;
+	for (int where = 0; where < 3; where++) { /* head, payload, check */
+		struct memfile f = written(&c, 0, 100, 1);
+		kvarc_source source = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+		for (uint64_t i = 0;
+		     kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++) {
+			struct cache back;
+			struct damages all;
+			kvarc_info info;
+			size_t at = (size_t)chunk.offset +
+				(where == 0 ? 3 : where == 1 ? 32 + 45 :
+				 (size_t)kvi_frame_bytes(chunk.payload_bytes) - 5);
+			f.p[at] ^= 0x10;
+			cache_make_empty(&back, &c);
+			assert_int_equal(salvage(&back, &f, &all, &info),
+			                 KVARC_OK);
+			assert_int_equal(all.n, 1);
+			assert_int_equal(all.list[0].tensor, chunk.tensor);
+			assert_int_equal(all.list[0].t0, chunk.t0);
+			assert_int_equal(all.list[0].n, chunk.n);
+			assert_int_equal(all.list[0].offset, chunk.offset);
+			assert_int_equal(info.state, KVARC_STATE_DAMAGED);
+			for (size_t k = 0; k < c.g.n_tensors; k++)
+				assert_int_equal(missing_rows(&c, &back, k),
+				                 k == chunk.tensor ? chunk.n : 0);
+			/* Ranges that do not touch it are read as ever. */
+			assert_int_equal(cache_verify(&f, NULL), KVARC_DATA);
+			f.p[at] ^= 0x10;
+			cache_free(&back);
+		}
+		kvarc_reader_close(&r);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+/* Damages frame number `nth` of a type; false when there is none. */
+static bool damage_frame(struct memfile *f, uint16_t type, size_t nth,
+                         size_t byte)
+{
+	const uint8_t id[16] = { 0 };
+	uint64_t sync = kvi_frame_sync(id);
+	struct kvi_frame_head h;
+	for (size_t o = KVI_SUPERBLOCK_BYTES; o < f->n;
+	     o += kvi_frame_bytes(h.payload_bytes)) {
+		assert_true(kvi_frame_head_parse(&h, f->p + o, sync, o));
+		if (h.type == type && nth-- == 0) {
+			f->p[o + byte] ^= 0x40;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void test_other_frames(void **state)
+{
+	(void)state;
+	for (uint16_t type = KVI_FRAME_GEOMETRY; type <= KVI_FRAME_FOOTER; type++)
+		for (size_t nth = 0; nth < 20; nth++)
+			for (size_t byte = 2; byte < 50; byte += 31) {
+				struct cache c, back;
+				struct damages all;
+				kvarc_info info;
+				size_t missing = 0;
+				struct memfile f = written(&c, 0, 100, 1);
+				bool there = damage_frame(&f, type, nth, byte);
+				cache_make_empty(&back, &c);
+				kvarc_ret ret = salvage(&back, &f, &all, &info);
+				if (there && type == KVI_FRAME_GEOMETRY) {
+					assert_int_equal(ret, KVARC_DATA);
+				} else {
+					assert_int_equal(ret, KVARC_OK);
+					assert_int_equal(all.n > 0, there);
+					for (size_t k = 0; k < 4; k++)
+						missing += missing_rows(&c, &back,
+						                        k);
+				}
+				if (type == KVI_FRAME_CHUNK ||
+				    type == KVI_FRAME_SEGMENT)
+					assert_true(missing <= 64);
+				else if (type == KVI_FRAME_PARAMS)
+					assert_true(missing <= 100);
+				else
+					assert_int_equal(missing, 0);
+				cache_free(&back);
+				memfile_free(&f);
+				cache_free(&c);
+			}
+}
+
+/* A large file carries copies of its parameters. */
+static void test_params_copy(void **state)
+{
+	(void)state;
+	for (size_t byte = 2; byte < 50; byte += 31) {
+		struct cache c, back;
+		struct damages all;
+		kvarc_info info;
+		struct memfile f = written(&c, 3, 300, 1);
+		assert_true(damage_frame(&f, KVI_FRAME_PARAMS, 0, byte));
+		assert_int_equal(cache_verify(&f, NULL), KVARC_DATA);
+		cache_make_empty(&back, &c);
+		assert_int_equal(salvage(&back, &f, &all, &info), KVARC_OK);
+		assert_int_equal(all.n, 1);
+		assert_int_equal(missing_rows(&c, &back, 0), 0);
+		cache_free(&back);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+static void test_superblock(void **state)
+{
+	(void)state;
+	for (size_t byte = 8; byte < KVI_SUPERBLOCK_BYTES; byte++) {
+		struct cache c, back;
+		struct damages all;
+		kvarc_info info;
+		struct memfile f = written(&c, 0, 50, 1);
+		f.p[byte] ^= 0x81;
+		cache_make_empty(&back, &c);
+		assert_int_equal(salvage(&back, &f, &all, &info), KVARC_OK);
+		assert_int_equal(all.n, 1);
+		for (size_t k = 0; k < 4; k++)
+			assert_int_equal(missing_rows(&c, &back, k), 0);
+		cache_free(&back);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+static void test_cuts(void **state)
+{
+	struct cache c;
+	(void)state;
+	struct memfile f = written(&c, 0, 100, 1);
+	size_t full = f.n;
+	for (f.n = 800; f.n < full; f.n += 37) {
+		struct cache back;
+		struct damages all;
+		kvarc_info info;
+		kvarc_reader *r;
+		cache_make_empty(&back, &c);
+		assert_int_equal(salvage(&back, &f, &all, &info), KVARC_OK);
+		/* What a plain reader promises is there, and maybe more. */
+		kvarc_source source = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+		size_t whole = (size_t)kvarc_reader_tokens(r, 0);
+		for (size_t k = 0; k < 4; k++) {
+			size_t row = (size_t)c.views[k].token_stride;
+			missing_rows(&c, &back, k);
+			assert_memory_equal(back.data[k], c.data[k],
+			                    whole * row);
+		}
+		assert_true(whole % 32 == 0 || whole == 100);
+		kvarc_reader_close(&r);
+		cache_free(&back);
+	}
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+/* verify with a callback tells the places and still says DATA. */
+static void test_verify_tells(void **state)
+{
+	struct cache c;
+	struct damages all = { .n = 0 };
+	kvarc_reader *r;
+	kvarc_error e = { 0 };
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	(void)state;
+	struct memfile f = written(&c, 0, 100, 1);
+	o.common.error = &e;
+	assert_true(damage_frame(&f, KVI_FRAME_CHUNK, 1, 90));
+	f.p[f.n - 60] ^= 1; /* and the footer */
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
+	assert_int_equal(kvarc_reader_verify(r, note, &all), KVARC_DATA);
+	assert_int_equal(all.n, 2);
+	assert_int_equal(e.code, KVARC_DATA);
+	assert_non_null(strstr(e.text, "salvage"));
+	kvarc_reader_close(&r);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+/* No crash, no leak, no hang on files with many random changes. */
+static void test_random_damage(void **state)
+{
+	uint64_t seed = 99;
+	(void)state;
+	for (int i = 0; i < 400; i++) {
+		struct cache c, back;
+		struct damages all;
+		kvarc_info info;
+		kvarc_state how;
+		struct memfile f = written(&c, i % 3, 70, i % 2);
+		for (int k = 0; k < 1 + i % 9; k++)
+			f.p[64 + rand_next(&seed) % (f.n - 64)] =
+				(uint8_t)rand_next(&seed);
+		cache_make_empty(&back, &c);
+		salvage(&back, &f, &all, &info);
+		read_checked(&c, &f, &how);
+		cache_free(&back);
+		memfile_free(&f);
+		cache_free(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_bit),
+		cmocka_unit_test(test_every_length),
+		cmocka_unit_test(test_extra_bytes),
+		cmocka_unit_test(test_one_chunk),
+		cmocka_unit_test(test_other_frames),
+		cmocka_unit_test(test_params_copy),
+		cmocka_unit_test(test_superblock),
+		cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_verify_tells),
+		cmocka_unit_test(test_random_damage),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
