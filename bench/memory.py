@@ -84,31 +84,35 @@ def tile_slot(path, out, size):
             at += 12 + row * cells
 
 
-def anonymous(pid):
+def memory_of(pid):
+    """Anonymous now and whole peak of a process, MiB."""
+    now = peak = 0
     try:
         with open('/proc/%d/status' % pid) as f:
             for line in f:
                 if line.startswith('RssAnon:'):
-                    return int(line.split()[1]) / 1024
+                    now = int(line.split()[1]) / 1024
+                elif line.startswith('VmHWM:'):
+                    peak = int(line.split()[1]) / 1024
     except (OSError, IndexError):
         pass
-    return 0
+    return now, peak
 
 
 def run(*arguments):
-    """Anonymous and whole peak in MiB, and seconds."""
+    """Anonymous and whole peak in MiB, and seconds. Not from wait4: there a
+    child counts what its parent had before the exec."""
     start = time.perf_counter()
     p = subprocess.Popen([c.KVARC, *arguments])
-    peak = 0
-    while True:
-        pid, status, usage = os.wait4(p.pid, os.WNOHANG)
-        if pid:
-            break
-        peak = max(peak, anonymous(p.pid))
+    anonymous = whole = 0
+    while p.poll() is None:
+        now, peak = memory_of(p.pid)
+        if peak:
+            anonymous, whole = max(anonymous, now), peak
         time.sleep(.005)
-    if status:
+    if p.returncode:
         sys.exit('%s: failed' % ' '.join(arguments))
-    return peak, usage.ru_maxrss / 1024, time.perf_counter() - start
+    return anonymous, whole, time.perf_counter() - start
 
 
 def same(a, b):

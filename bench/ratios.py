@@ -75,8 +75,10 @@ def main():
             c.judge(name, '%d' % size, '', None, 'bytes')
         for level in (0, 1):
             size = archive(slot, level, folder)
+            # the file that people get is judged: the default level
             c.judge('kvarc level %d' % level, '%d' % size,
-                    '< %d' % min(best), size < min(best), 'bytes')
+                    '< %d' % min(best) if level else '',
+                    size < min(best) if level else None, 'bytes')
     c.finish()
 
 

@@ -74,7 +74,10 @@ AC_DEFUN([KV_SIMD], [
         m4_foreach_w([kv_flag], [-mavx512f -mavx512bw -mavx512vl -mavx512dq
             -mavx512cd -mbmi -mbmi2 -mlzcnt -mpopcnt],
           [KV_TRY_FLAG(kv_flag, [AVX512_CFLAGS])])
-        AS_CASE([$AVX512_CFLAGS], [*-mavx512dq*-mavx512cd*], [kv_avx512=yes])],
+        # The AVX-512 table borrows AVX2's moves.
+        AS_CASE([$kv_avx2:$AVX512_CFLAGS],
+          [yes:*-mavx512dq*-mavx512cd*], [kv_avx512=yes])],
+      [aarch64_be*], [],
       [aarch64*|arm64*], [kv_neon=yes])])
   AC_SUBST([AVX2_CFLAGS])
   AC_SUBST([AVX512_CFLAGS])

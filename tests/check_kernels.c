@@ -247,21 +247,23 @@ static void check_rotation(const struct kvi_kernels *ref,
                            const struct kvi_kernels *fast, unsigned round)
 {
 	size_t pairs = 1 + rng_below(100);
-	int16_t *mean = must_alloc(2 * pairs, 2), *k = must_alloc(2 * pairs, 2);
+	size_t heads = rng_below(4), stride = 2 * pairs + rng_below(5);
+	size_t n = heads ? heads * stride : 2 * pairs;
+	int16_t *mean = must_alloc(n, 2), *k = must_alloc(n, 2);
 	uint16_t *angle = must_alloc(pairs, 2);
 	int16_t *cosines = must_alloc(4096, 2);
 	int8_t *scales = must_alloc(65 * 64, 1);
-	uint32_t *a = must_alloc(2 * pairs, 4), *b = must_alloc(2 * pairs, 4);
+	uint32_t *a = must_alloc(n, 4), *b = must_alloc(n, 4);
 	struct kvi_rotation r = { &case_formats[round % CASE_FORMATS], pairs,
 		                  rng_below(2) != 0, angle, mean, k, cosines,
-		                  scales };
+		                  scales, heads, stride };
 	for (int i = 0; i < 4096; i++)
 		cosines[i] = (int16_t)lround(
 			16384 * cos(6.283185307179586 * i / 4096));
 	for (int i = 0; i < 65 * 64; i++)
 		scales[i] = (int8_t)((int)rng_below(66) - 33);
 	int narrow = rng_below(2) != 0;
-	for (size_t i = 0; i < 2 * pairs; i++) {
+	for (size_t i = 0; i < n; i++) {
 		mean[i] = (int16_t)(rng() >> rng_below(16));
 		k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20
 		                        : (int)rng_below(801) - 400);
@@ -270,7 +272,7 @@ static void check_rotation(const struct kvi_kernels *ref,
 		angle[i] = (uint16_t)(rng() & 4095);
 	ref->rotated_contexts(a, &r);
 	fast->rotated_contexts(b, &r);
-	check(!memcmp(a, b, 8 * pairs), fast->name, "rotated_contexts", round);
+	check(!memcmp(a, b, 4 * n), fast->name, "rotated_contexts", round);
 	free(mean);
 	free(k);
 	free(angle);
@@ -450,21 +452,22 @@ static void bench_moves(const struct kvi_kernels *k)
 
 static void bench_rotation(const struct kvi_kernels *k)
 {
-	enum { PAIRS = 64 };
-	static int16_t mean[2 * PAIRS], scale_class[2 * PAIRS], cosines[4096];
+	enum { HEADS = 8, PAIRS = 64, N = HEADS * 2 * PAIRS };
+	static int16_t mean[N], scale_class[N], cosines[4096];
 	static int8_t scales[65 * 64];
 	static uint16_t angle[PAIRS];
-	static uint32_t ctx[2 * PAIRS];
+	static uint32_t ctx[N];
 	struct kvi_rotation r = { &case_formats[CASE_BF16], PAIRS, false, angle,
-		                  mean, scale_class, cosines, scales };
-	for (int i = 0; i < 2 * PAIRS; i++) {
+		                  mean, scale_class, cosines, scales, HEADS,
+		                  2 * PAIRS };
+	for (int i = 0; i < N; i++) {
 		mean[i] = (int16_t)rng();
 		scale_class[i] = (int16_t)rng_below(16);
 	}
 	for (int i = 0; i < PAIRS; i++)
 		angle[i] = (uint16_t)(rng() & 4095);
 	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
-	       BEST(2 * 2 * PAIRS * 1000, for (int i = 0; i < 1000; i++)
+	       BEST(2 * N * 100, for (int i = 0; i < 100; i++)
 	                    k->rotated_contexts(ctx, &r)));
 }
 

@@ -26,7 +26,8 @@ EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 	tests/data/sample/smollm2-135m-f16-160.slot
 
 # Files in and out.
-EXTRA_DIST += tests/data/make_import_data.py tests/data/import
+EXTRA_DIST += tests/data/make_import_data.py \
+	tests/data/make_engine_data.py tests/data/import
 
 # Real engine (installs one, needs the network once): not part of `make check`.
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py

@@ -23,7 +23,7 @@ typedef struct kvarc_source {
  * Where bytes go. write takes all bytes at the given offset; 0 is success,
  * anything else failure. An archive is written strictly forward; a restored
  * file (kvarc/file.h) at any offset inside its size. flush may be NULL; it is
- * called after every commit.
+ * called by kvarc_writer_commit and kvarc_writer_close, not after every segment.
  */
 typedef struct kvarc_sink {
 	int (*write)(void *opaque, const void *buf, size_t bytes,

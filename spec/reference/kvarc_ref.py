@@ -339,7 +339,8 @@ class Archive:
         tensor, first, heads = cursor.u32(), cursor.u16(), cursor.u16()
         t = self.heads_of(tensor, first, heads)
         codec = cursor.u8()
-        demand(4 <= codec <= 6, "codec %d" % codec, "unsupported")
+        demand(codec >= 4, "PARAMS of codec %d" % codec)
+        demand(codec <= 6, "codec %d" % codec, "unsupported")
         p = codecs.Params(cursor, codec, t, heads, t.rope)
         p.names = (tensor, first, heads, codec)
         self.params[f.sequence] = p

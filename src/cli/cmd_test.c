@@ -50,7 +50,9 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r,
 	if (o->json)
 		report_json(in->name, ret, error, &info, damage);
 	if (ret != KVARC_OK) {
-		damage_show(in->name, damage, true);
+		if (damage->n)
+			damage_show(in->name, damage, kvarc_reader_geometry(r),
+			            true);
 		if (damage->n == 0)
 			library_error(in->name, ret, error, in, NULL);
 		else

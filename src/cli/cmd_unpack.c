@@ -45,7 +45,7 @@ static uint64_t tell_damage(kvarc_reader *r, const char *archive)
 	struct damage_list list = { 0 };
 
 	kvarc_reader_damage(r, damage_collect, &list);
-	damage_show(archive, &list, false);
+	damage_show(archive, &list, kvarc_reader_geometry(r), false);
 	damage_free(&list);
 	if (list.n)
 		msg_warning(archive, "damaged in %zu place%s; what was lost is zero "
@@ -84,7 +84,8 @@ static void unpack_items(const struct options *o, struct input *in,
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
 		if (items_commit(&s)) {
-			if (kvarc_reader_get_info(r, &info) == KVARC_OK)
+			if (damaged == 0 &&
+			    kvarc_reader_get_info(r, &info) == KVARC_OK)
 				library_warn_state(in->name, &info,
 				                   kvarc_reader_tokens(r, 0));
 			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output,

@@ -27,12 +27,17 @@ void damage_collect(void *opaque, const kvarc_damage *damage)
 	list->items[list->kept++] = *damage;
 }
 
-static void show_one(const char *file, const kvarc_damage *d, bool is_error)
+static void show_one(const char *file, const kvarc_damage *d,
+                     const kvarc_geometry *g, bool is_error)
 {
 	char tensor[48] = "", tokens[64] = "";
 
-	if (d->tensor != UINT32_MAX)
-		snprintf(tensor, sizeof(tensor), ", tensor %" PRIu32, d->tensor);
+	if (d->tensor < g->n_tensors) {
+		const kvarc_tensor *t = &g->tensors[d->tensor];
+		const char *kind = kvarc_kind_name(t->kind);
+		snprintf(tensor, sizeof(tensor), ", layer %" PRIu32 " %s", t->layer,
+		         kind ? kind : "tensor");
+	}
 	if (d->n)
 		snprintf(tokens, sizeof(tokens),
 		         ", tokens %" PRIu64 " to %" PRIu64 " are lost", d->t0,
@@ -42,14 +47,14 @@ static void show_one(const char *file, const kvarc_damage *d, bool is_error)
 }
 
 void damage_show(const char *file, const struct damage_list *list,
-                 bool errors)
+                 const kvarc_geometry *geometry, bool errors)
 {
 	size_t n = list->kept;
 
 	if (msg_level() < 1 && n > SHOW)
 		n = SHOW;
 	for (size_t i = 0; i < n; i++)
-		show_one(file, &list->items[i], errors);
+		show_one(file, &list->items[i], geometry, errors);
 	if (n < list->n)
 		(errors ? msg_error : msg_warning)(file, "... and %zu more places%s",
 			list->n - n, n < list->kept ? "; -v shows them" : "");

@@ -19,7 +19,7 @@ struct damage_list {
 void damage_collect(void *opaque, const kvarc_damage *damage);
 /* One line each on stderr, the first ones unless -v; errors, or warnings. */
 void damage_show(const char *file, const struct damage_list *list,
-                 bool errors);
+                 const kvarc_geometry *geometry, bool errors);
 void damage_json(struct json *j, const char *key,
                  const struct damage_list *list);
 void damage_free(struct damage_list *list);

@@ -48,7 +48,10 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_job *job,
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	size_t head = job->section_bytes + KVI_STREAM_HEAD;
-	size_t words = (3 * n + SPARE_WORDS) * 2;
+	/* A symbol takes 11 bits at most, an escape 8 or 16, the raw bits of
+	 * an escaped grid element 8 with 16-bit elements, 12 with others. */
+	size_t each = a->vt == &kvi_codec_grid && job->mask.size > 1 ? 3 : 2;
+	size_t words = (each * n + SPARE_WORDS) * 2;
 	size_t planes = a->vt->planes_room(job->chunk->dtype, n);
 	head += head & 1;
 	uint8_t *base = kvi_scratch(c, where, head + words + planes);

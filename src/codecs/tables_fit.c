@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { ROUNDS = 3, BLOCK = 32 };
+enum { ROUNDS = 2, BLOCK = 32 };
 
 size_t kvi_tables_fit_work(size_t channels, unsigned n_tables,
                            unsigned stride)

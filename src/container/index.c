@@ -76,6 +76,8 @@ static void get_fields(struct kvi_in *in, struct kvi_index_entry *e)
 		get_tensor(in, e);
 		e->codec = kvi_get8(in);
 		e->params = kvi_get_varint(in, e->sequence);
+		if (e->params && e->params == e->sequence)
+			in->bad = true; /* a copy of itself */
 		break;
 	default:
 		break;

@@ -43,28 +43,9 @@ INLINE uint32_t lanes_mask(unsigned lanes)
 	return lanes == KVI_LANES ? UINT32_MAX : ((uint32_t)1 << lanes) - 1;
 }
 
-#ifndef KVI_GATHER
-#define KVI_GATHER 1
-#endif
-
 INLINE vec gather(const uint32_t *base, vec index)
 {
-#if KVI_GATHER
 	return _mm512_i32gather_epi32(index, base, 4);
-#else
-	uint32_t i[16] __attribute__((aligned(64)));
-	_mm512_store_si512(i, index);
-	__asm__ volatile("" ::: "memory");
-#define PICK(a) _mm_insert_epi32(_mm_cvtsi32_si128((int)base[i[a]]), (int)base[i[a + 1]], 1)
-	__m128i q0 = _mm_unpacklo_epi64(PICK(0), PICK(2));
-	__m128i q1 = _mm_unpacklo_epi64(PICK(4), PICK(6));
-	__m128i q2 = _mm_unpacklo_epi64(PICK(8), PICK(10));
-	__m128i q3 = _mm_unpacklo_epi64(PICK(12), PICK(14));
-#undef PICK
-	__m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(q0), q1, 1);
-	__m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(q2), q3, 1);
-	return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
-#endif
 }
 
 /* spec rans 2: renorm of 16 lanes. */

@@ -75,8 +75,8 @@ static inline uint32_t scaled_bits(int32_t v, int e)
 	return v ? bits + ((uint32_t)e << 23) : 0;
 }
 
-void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
-                             size_t first)
+static void rotate_head(uint32_t *ctx, const int16_t *mean, const int16_t *k,
+                        const struct kvi_rotation *r, size_t first)
 {
 	for (size_t i = first; i < r->pairs; i++) {
 		size_t a = r->interleaved ? 2 * i : i;
@@ -84,8 +84,8 @@ void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
 		unsigned angle = r->angle[i] & 4095, h = angle >> 5 & 63;
 		int32_t c = r->cosines[angle];
 		int32_t s = r->cosines[(angle + 3072) & 4095];
-		int32_t ma = r->mean[a], mb = r->mean[b];
-		int ka = r->k[a], kb = r->k[b];
+		int32_t ma = mean[a], mb = mean[b];
+		int ka = k[a], kb = k[b];
 		int e = quarter(max_int(ka, kb)) - 12;
 		const int8_t *scale =
 			r->scales + (clamp(ka - kb, -32, 32) + 32) * 64;
@@ -95,6 +95,16 @@ void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
 		ctx[b] = kvi_grid_context(
 			scaled_bits((mb * c + ma * s) >> 6, e),
 			clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
+	}
+}
+
+void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
+                             size_t first)
+{
+	size_t heads = kvi_rotation_heads(r);
+	for (size_t h = 0; h < heads; h++) {
+		size_t at = h * r->head_channels;
+		rotate_head(ctx + at, r->mean + at, r->k + at, r, first);
 	}
 }
 

@@ -109,28 +109,42 @@ struct channels {
 	vec a, b;
 };
 
-INLINE struct channels rotate(const struct channels *mean,
-                              const struct channels *k, vec angle,
-                              const struct kvi_rotation *r)
+/* What 8 pairs of all heads share: cosine, sine, angle classes of a and b. */
+struct turn {
+	vec c, s, class_a, class_b;
+};
+
+INLINE struct turn turn_of(const struct kvi_rotation *r, size_t i)
 {
-	struct channels out;
+	struct turn t;
+	vec angle = _mm256_cvtepu16_epi32(
+		_mm_loadu_si128((const __m128i *)(r->angle + i)));
 	angle = _mm256_and_si256(angle, SET(4095));
 	vec turned = _mm256_and_si256(_mm256_add_epi32(angle, SET(3072)),
 	                              SET(4095));
-	vec c = lookup_i16(r->cosines, angle);
-	vec s = lookup_i16(r->cosines, turned);
-	vec va = _mm256_sub_epi32(_mm256_mullo_epi32(mean->a, c),
-	                          _mm256_mullo_epi32(mean->b, s));
-	vec vb = _mm256_add_epi32(_mm256_mullo_epi32(mean->b, c),
-	                          _mm256_mullo_epi32(mean->a, s));
+	t.c = lookup_i16(r->cosines, angle);
+	t.s = lookup_i16(r->cosines, turned);
+	t.class_a = _mm256_and_si256(_mm256_srli_epi32(angle, 5), SET(63));
+	/* 32 further, modulo 64 */
+	t.class_b = _mm256_xor_si256(t.class_a, SET(32));
+	return t;
+}
+
+INLINE struct channels rotate(const struct channels *mean,
+                              const struct channels *k, const struct turn *t,
+                              const struct kvi_rotation *r)
+{
+	struct channels out;
+	vec va = _mm256_sub_epi32(_mm256_mullo_epi32(mean->a, t->c),
+	                          _mm256_mullo_epi32(mean->b, t->s));
+	vec vb = _mm256_add_epi32(_mm256_mullo_epi32(mean->b, t->c),
+	                          _mm256_mullo_epi32(mean->a, t->s));
 	vec e = _mm256_sub_epi32(
 		_mm256_srai_epi32(_mm256_max_epi32(k->a, k->b), 2), SET(12));
 	vec row = clamp(_mm256_sub_epi32(k->a, k->b), 32);
 	row = _mm256_slli_epi32(_mm256_add_epi32(row, SET(32)), 6);
-	vec h = _mm256_and_si256(_mm256_srli_epi32(angle, 5), SET(63));
-	vec h2 = _mm256_xor_si256(h, SET(32)); /* h + 32 modulo 64 */
-	vec sa = lookup_i8(r->scales, _mm256_or_si256(row, h));
-	vec sb = lookup_i8(r->scales, _mm256_or_si256(row, h2));
+	vec sa = lookup_i8(r->scales, _mm256_or_si256(row, t->class_a));
+	vec sb = lookup_i8(r->scales, _mm256_or_si256(row, t->class_b));
 	out.a = contexts_of(scaled_bits(_mm256_srai_epi32(va, 6), e),
 	                    clamp(_mm256_add_epi32(k->b, sa), 400), r->fmt);
 	out.b = contexts_of(scaled_bits(_mm256_srai_epi32(vb, 6), e),
@@ -170,16 +184,19 @@ INLINE void channels_store(uint32_t *ctx, bool interleaved, size_t pairs,
 void kvi_avx2_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
 {
 	const bool two = r->interleaved;
+	const size_t heads = kvi_rotation_heads(r);
 	size_t i = 0;
 	for (; i + LANES <= r->pairs; i += LANES) {
-		size_t at = two ? 2 * i : i;
-		struct channels mean = channels_load(r->mean + at, two,
-		                                     r->pairs);
-		struct channels k = channels_load(r->k + at, two, r->pairs);
-		vec angle = _mm256_cvtepu16_epi32(_mm_loadu_si128(
-			(const __m128i *)(r->angle + i)));
-		struct channels out = rotate(&mean, &k, angle, r);
-		channels_store(ctx + at, two, r->pairs, &out);
+		struct turn t = turn_of(r, i);
+		for (size_t h = 0; h < heads; h++) {
+			size_t at = h * r->head_channels + (two ? 2 * i : i);
+			struct channels mean =
+				channels_load(r->mean + at, two, r->pairs);
+			struct channels k =
+				channels_load(r->k + at, two, r->pairs);
+			struct channels out = rotate(&mean, &k, &t, r);
+			channels_store(ctx + at, two, r->pairs, &out);
+		}
 	}
 	kvi_scalar_rotate_pairs(ctx, r, i);
 }

@@ -147,39 +147,63 @@ INLINE vec clamp(vec v, int limit)
 	return _mm512_max_epi32(_mm512_min_epi32(v, SET(limit)), SET(-limit));
 }
 
+/* What 16 pairs of all heads share: cosine, sine, angle classes of a and b. */
+struct turn {
+	vec c, s, class_a, class_b;
+};
+
+INLINE struct turn turn_of(const struct kvi_rotation *r, size_t i,
+                           __mmask16 act)
+{
+	struct turn t;
+	vec angle = _mm512_and_si512(
+		load_i16((const int16_t *)r->angle + i, act), SET(4095));
+	vec turned = _mm512_and_si512(_mm512_add_epi32(angle, SET(3072)),
+	                              SET(4095));
+	t.c = lookup_i16(r->cosines, angle);
+	t.s = lookup_i16(r->cosines, turned);
+	t.class_a = _mm512_and_si512(_mm512_srli_epi32(angle, 5), SET(63));
+	/* 32 further, modulo 64 */
+	t.class_b = _mm512_xor_si512(t.class_a, SET(32));
+	return t;
+}
+
+INLINE struct channels rotate(const struct channels *mean,
+                              const struct channels *k, const struct turn *t,
+                              const struct kvi_rotation *r)
+{
+	struct channels out;
+	vec va = _mm512_sub_epi32(_mm512_mullo_epi32(mean->a, t->c),
+	                          _mm512_mullo_epi32(mean->b, t->s));
+	vec vb = _mm512_add_epi32(_mm512_mullo_epi32(mean->b, t->c),
+	                          _mm512_mullo_epi32(mean->a, t->s));
+	vec e = _mm512_sub_epi32(
+		_mm512_srai_epi32(_mm512_max_epi32(k->a, k->b), 2), SET(12));
+	vec row = clamp(_mm512_sub_epi32(k->a, k->b), 32);
+	row = _mm512_slli_epi32(_mm512_add_epi32(row, SET(32)), 6);
+	vec sa = lookup_i8(r->scales, _mm512_or_si512(row, t->class_a));
+	vec sb = lookup_i8(r->scales, _mm512_or_si512(row, t->class_b));
+	out.a = contexts_of(scaled_bits(_mm512_srai_epi32(va, 6), e),
+	                    clamp(_mm512_add_epi32(k->b, sa), 400), r->fmt);
+	out.b = contexts_of(scaled_bits(_mm512_srai_epi32(vb, 6), e),
+	                    clamp(_mm512_add_epi32(k->b, sb), 400), r->fmt);
+	return out;
+}
+
 void kvi_avx512_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
 {
+	const size_t heads = kvi_rotation_heads(r);
 	for (size_t i = 0; i < r->pairs; i += 16) {
 		__mmask16 act = first_lanes(r->pairs - i);
-		vec angle = _mm512_and_si512(
-			load_i16((const int16_t *)r->angle + i, act),
-			SET(4095));
-		vec turned = _mm512_and_si512(
-			_mm512_add_epi32(angle, SET(3072)), SET(4095));
-		vec c = lookup_i16(r->cosines, angle);
-		vec s = lookup_i16(r->cosines, turned);
-		struct channels mean = channels_load(r->mean, r, i, act);
-		struct channels k = channels_load(r->k, r, i, act), out;
-		vec va = _mm512_sub_epi32(_mm512_mullo_epi32(mean.a, c),
-		                          _mm512_mullo_epi32(mean.b, s));
-		vec vb = _mm512_add_epi32(_mm512_mullo_epi32(mean.b, c),
-		                          _mm512_mullo_epi32(mean.a, s));
-		vec e = _mm512_sub_epi32(
-			_mm512_srai_epi32(_mm512_max_epi32(k.a, k.b), 2),
-			SET(12));
-		vec row = _mm512_slli_epi32(
-			_mm512_add_epi32(clamp(_mm512_sub_epi32(k.a, k.b), 32),
-		                         SET(32)), 6);
-		vec h = _mm512_and_si512(_mm512_srli_epi32(angle, 5), SET(63));
-		vec h2 = _mm512_xor_si512(h, SET(32)); /* h + 32 modulo 64 */
-		vec sa = lookup_i8(r->scales, _mm512_or_si512(row, h));
-		vec sb = lookup_i8(r->scales, _mm512_or_si512(row, h2));
-		out.a = contexts_of(scaled_bits(_mm512_srai_epi32(va, 6), e),
-		                    clamp(_mm512_add_epi32(k.b, sa), 400),
-		                    r->fmt);
-		out.b = contexts_of(scaled_bits(_mm512_srai_epi32(vb, 6), e),
-		                    clamp(_mm512_add_epi32(k.b, sb), 400),
-		                    r->fmt);
-		channels_store(ctx, r, i, act, &out);
+		struct turn t = turn_of(r, i, act);
+		for (size_t h = 0; h < heads; h++) {
+			size_t at = h * r->head_channels;
+			struct channels mean =
+				channels_load(r->mean + at, r, i, act);
+			struct channels k =
+				channels_load(r->k + at, r, i, act);
+			struct channels out = rotate(&mean, &k, &t, r);
+			channels_store(ctx + at, r, i, act, &out);
+		}
 	}
 }

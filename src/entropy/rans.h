@@ -132,10 +132,12 @@ struct kvi_exp_job {
 };
 
 /*
- * Contexts of the rotating channels of one head at one position (spec grid 2):
- * 2 * pairs channels, pair i is (i, i + pairs), or (2i, 2i + 1) when
+ * Contexts of the rotating channels of heads at one position (spec grid 2):
+ * 2 * pairs channels a head, pair i is (i, i + pairs), or (2i, 2i + 1) when
  * interleaved. angle[i] is the pair's angle in 1/4096 turns, the same for all
- * heads. cosines (4096) and scales (65 * 64) are the tables of grid 2.
+ * heads. cosines (4096) and scales (65 * 64) are the tables of grid 2. mean, k
+ * and the contexts of the next head follow head_channels further on. Many heads
+ * in one call are faster: they share the cosines. heads = 0 means one.
  */
 struct kvi_rotation {
 	const struct kvi_grid_format *fmt;
@@ -145,6 +147,7 @@ struct kvi_rotation {
 	const int16_t *mean, *k;
 	const int16_t *cosines;
 	const int8_t *scales;
+	size_t heads, head_channels;
 };
 
 /*

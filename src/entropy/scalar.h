@@ -134,7 +134,11 @@ void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
                               const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);
 void kvi_scalar_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r);
-/* From pair `first` on. */
+static inline size_t kvi_rotation_heads(const struct kvi_rotation *r)
+{
+	return r->heads ? r->heads : 1;
+}
+/* From pair `first` of each head on. */
 void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
                              size_t first);
 void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,

@@ -2,7 +2,6 @@
 /* import.c - looks at files and finds the caches in them */
 #include "import_internal.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

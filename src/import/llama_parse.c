@@ -182,7 +182,8 @@ static bool recurrent_memory(struct attempt *a)
 	while (kvi_scan_left(s)) {
 		uint32_t type = kvi_scan32(s);
 		uint64_t row = kvi_scan64(s), bytes;
-		if (type > 1 || row == 0 || kvi_mul(row, n_cells, &bytes))
+		/* models without an S state have rows of 0 bytes */
+		if (s->bad || type > 1 || kvi_mul(row, n_cells, &bytes))
 			return false;
 		kvi_scan_skip(s, bytes);
 		if (s->bad)

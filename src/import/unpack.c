@@ -28,7 +28,6 @@ struct item {
 	size_t piece;
 	uint64_t file_at;    /* of that piece */
 	uint64_t blob_at;    /* literals before that piece */
-	uint64_t literals;   /* bytes that came */
 };
 
 struct unpacking {
@@ -166,7 +165,6 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset,
 	if (item >= u->n_items)
 		return 1;
 	struct item *it = &u->items[item];
-	it->literals += bytes;
 	while (bytes) {
 		if (offset < it->blob_at || !seek_literal(it, offset))
 			return 1;
@@ -290,6 +288,8 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
 	return KVARC_OK;
 }
 
+/* At the end of the archive the reader has seen to it that every literal byte
+ * and every token of an item came. */
 static kvarc_ret read_segments(struct unpacking *u)
 {
 	for (;;) {
@@ -307,30 +307,6 @@ static kvarc_ret read_segments(struct unpacking *u)
 			                       KVARC_UNKNOWN,
 			                       "writing a file failed");
 	}
-}
-
-/* Was there a chunk and a literal for every byte? */
-static kvarc_ret check_whole(struct unpacking *u)
-{
-	if (kvi_reader_is_salvage(u->r))
-		return KVARC_OK;
-	for (size_t i = 0; i < u->n_items; i++) {
-		const struct kvi_restore *plan = u->items[i].plan;
-		bool whole = u->items[i].literals ==
-		             kvi_restore_literal_bytes(plan);
-		for (size_t k = 0; k < plan->n_pieces; k++) {
-			const struct kvi_piece *p = &plan->pieces[k];
-			whole = whole && (p->type == KVI_PIECE_LITERAL ||
-				p->t0 + p->n_tokens <=
-				kvarc_reader_tokens(u->r, p->track));
-		}
-		if (!whole)
-			return kvi_reader_fail(u->r, KVARC_DATA, KVARC_UNKNOWN,
-			                       KVARC_UNKNOWN, "the archive "
-			                       "does not hold all of file %zu; "
-			                       "salvage gives the rest", i);
-	}
-	return KVARC_OK;
 }
 
 static kvarc_ret flush_items(struct unpacking *u)
@@ -376,8 +352,6 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 	else if (u.failed)
 		ret = kvi_reader_fail(r, u.failed, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                      "writing a file failed");
-	if (!ret)
-		ret = check_whole(&u);
 	if (!ret)
 		ret = flush_items(&u);
 	kvi_assembly_free(&u.assembly);

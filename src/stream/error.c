@@ -3,6 +3,7 @@
 #include "stream/error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "util/alloc.h"
@@ -25,11 +26,14 @@ kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, uint64_t offset,
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 {
 	kvarc_ret code = kvi_alloc_error(alloc);
+	bool mib = alloc->limit >= (uint64_t)1 << 20;
 	if (code == KVARC_MEMLIMIT)
 		return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "more memory than the limit of %llu MiB is "
+		                "more memory than the limit of %llu %s is "
 		                "needed: raise the limit",
-		                (unsigned long long)(alloc->limit >> 20));
+		                (unsigned long long)(alloc->limit >>
+		                                     (mib ? 20 : 10)),
+		                mib ? "MiB" : "KiB");
 	return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
 	                "out of memory");
 }

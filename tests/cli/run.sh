@@ -17,15 +17,25 @@ accept=no
 	accept=yes
 	shift
 }
+[ -x "$KVARC" ] || {
+	echo "$KVARC is missing; run this in the build folder, or set KVARC"
+	exit 99
+}
 work=$(mktemp -d "${TMPDIR:-/tmp}/kvarc-cli.XXXXXX") || exit 99
+chmod 755 "$work" # another user reads here in one case
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
 MAKE_NAMED=${MAKE_NAMED:-$PWD/tests/cli/make_named}
 export KVARC MAKE_NAMED
 export top
-export SLOT="$top/tests/data/sample/smollm2-135m-f16-160.slot"
-export TENSORS="$top/tests/data/sample/smollm2-135m-bf16-160.safetensors"
+# Copies: those of a source distribution may be read-only.
+SLOT=$work/slot
+TENSORS=$work/tensors
+cp "$top/tests/data/sample/smollm2-135m-f16-160.slot" "$SLOT" &&
+	cp "$top/tests/data/sample/smollm2-135m-bf16-160.safetensors" "$TENSORS" &&
+	chmod 644 "$SLOT" "$TENSORS" || exit 99
+export SLOT TENSORS
 LC_ALL=C
 export LC_ALL
 umask 022

@@ -178,7 +178,8 @@ static int run(struct digest *d)
 		ret = items(d);
 	if (ret)
 		return report(d, ret);
-	fwrite(d->lines, 1, d->n_lines, stdout);
+	if (d->n_lines)
+		fwrite(d->lines, 1, d->n_lines, stdout);
 	for (size_t i = 0; i < d->n_items; i++) {
 		XXH128_hash_t h = XXH3_128bits(d->items[i].p,
 		                               (size_t)d->items[i].bytes);

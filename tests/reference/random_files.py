@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random valid archives by the encoder of spec/vectors.
+"""Random archives by the encoder of spec/vectors.
 
     random_files.py VECTORS OUT SEED...
 
-Writes OUT/py-SEED.kva and the digests of what went in, OUT/py-SEED.txt. It
-goes where the C writer does not: any parameters and tables, any mask that is
+Writes OUT/py-SEED.kva and the digests of what went in, OUT/py-SEED.txt. They
+go where the C writer does not: any parameters and tables, any mask that is
 true, late escapes, any plane method, head groups and lane orders at random.
+
+Writes OUT/edit-SEED-N.kva, too: the small archive that the bad vectors are made
+from, with one random edit in one frame under checks that hold. Some of them
+are still valid; decoders have to agree which.
 """
 
 import os
@@ -14,10 +18,12 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv[1])
 
+from bad_base import base  # noqa: E402
 from enc_codecs import (  # noqa: E402
     GridParams, TableParams, find_constant, scale_table)
 from enc_fields import (  # noqa: E402
-    BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random)
+    BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random,
+    varint)
 from kvarc_enc import Writer, tensor  # noqa: E402
 from vector_data import any_bits, normal, spice  # noqa: E402
 
@@ -140,7 +146,47 @@ def random_file(seed):
     return w
 
 
+FRAMES = ["GEOMETRY", "IDENTITY", "RESTORE", "BLOB", "SEGMENT", "CHUNK",
+          "COMMIT", "INDEX", "FOOTER", "PARAMS", "PARAMS"]
+EDITS = 8       # a seed
+
+
+def random_edit(rng):
+    how, value = rng.below(6), rng.bits(8)
+
+    def change(data):
+        if not data:
+            return bytes([value])
+        at = rng.below(len(data))
+        return data[:at] + [
+            lambda: bytes([data[at] ^ 1 << value % 8]) + data[at + 1:],
+            lambda: bytes([value]) + data[at + 1:],
+            lambda: data[at + 1:],
+            lambda: bytes([value]) + data[at:],
+            lambda: b"",
+            lambda: varint(rng.bits(1 + value % 63)) + data[at + 1:],
+        ][how]()
+    return change
+
+
+def edited_file(seed):
+    rng = Random(seed)
+    coded = not rng.chance(3)
+    name = rng.pick([f for f in FRAMES if coded or f != "PARAMS"])
+    count = rng.below(2) if name in ("CHUNK", "PARAMS") else 0
+    change = random_edit(rng)
+    if name == "CHUNK":
+        change = {"payload": change, "decoded_bytes": (60, 15)[count]}
+    elif rng.chance(6):
+        change = {"payload": change}
+    return bytes(base({(name, count): change}, coded=coded).out)
+
+
 for number in sys.argv[3:]:
+    for i in range(EDITS):
+        path = os.path.join(sys.argv[2], "edit-%s-%d.kva" % (number, i))
+        with open(path, "wb") as f:
+            f.write(edited_file(int(number) * EDITS + i))
     writer = random_file(int(number))
     name = os.path.join(sys.argv[2], "py-" + number)
     with open(name + ".kva", "wb") as f:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # random_files.sh - the C library and the reference decoder agree on random
-# valid files of the C writer, and on those of the encoder of spec/vectors.
+# files of the C writer, on those of the encoder of spec/vectors, and on which
+# of the latter are still valid after a random edit.
 # SEEDS="1 2 3" makes it take those; the default changes with nothing, so that a
 # failure comes back.
 set -u
@@ -9,7 +10,7 @@ srcdir=${srcdir:-.}
 digest=${DIGEST:-./tests/reference/digest}
 generate=${GENERATE:-./tests/reference/generate}
 python=${PYTHON3:-}
-seeds=${SEEDS:-$(seq 1 100)}
+seeds=${SEEDS:-$(seq 1 80)}
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wrong=0
@@ -37,15 +38,19 @@ for file in "$work/files"/*.kva; do
 	"$digest" "$file" >"$work/out" 2>&1
 	rc=$?
 	want=$work/ref/$name.out
+	ref_rc=$(cat "$work/ref/$name.rc")
+	# Damaged or unsupported: may be both at once (spec 1.6).
+	case $name$rc$ref_rc in
+	edit-*.kva11|edit-*.kva13|edit-*.kva31|edit-*.kva33) continue ;;
+	esac
 	# The encoder of the vectors knows what went in.
 	[ -f "${file%.kva}.txt" ] &&
 		! cmp -s "${file%.kva}.txt" "$want" &&
 		echo "FAIL: $name: the reference decodes other bytes" &&
 		wrong=$((wrong + 1))
-	if [ $rc -ne 0 ] || [ "$(cat "$work/ref/$name.rc")" -ne 0 ] ||
-		! cmp -s "$work/out" "$want"; then
-		echo "FAIL: $name: C exit $rc, reference exit $(cat \
-			"$work/ref/$name.rc"), or other digests"
+	if [ "$rc$ref_rc" != 00 ] || ! cmp -s "$work/out" "$want"; then
+		echo "FAIL: $name: C exit $rc, reference exit $ref_rc, or" \
+			"other digests"
 		cat "$work/$name.log" 2>/dev/null
 		diff "$work/out" "$want" | head -n 4
 		wrong=$((wrong + 1))

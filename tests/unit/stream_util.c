@@ -154,6 +154,11 @@ static void shape(struct cache *c, int number)
 		c->g.n_tracks = 2;
 		add(c, 0, KVARC_KEY, KVARC_BF16, 1, 4, 0, 0);
 		break;
+	case 5: /* tiny */
+		add(c, 0, KVARC_KEY, KVARC_BF16, 1, 4, 0, 0);
+		add(c, 0, KVARC_VALUE, KVARC_I8, 1, 4, 0, 0);
+		c->n[0] = 40;
+		break;
 	default: /* a head so wide that segments are cut short */
 		add(c, 0, KVARC_OPAQUE, KVARC_BYTES, 1, 30000, 0, 0);
 		c->n[0] = 40;

@@ -651,7 +651,9 @@ static void test_scratch(void **state)
 			kvi_free(&a, e.params_content);
 			kvi_coder_close(coder);
 			free(raw);
-			assert_true(a.peak < (uint64_t)14 << 20);
+			/* elements of one byte are widened on the way */
+			assert_true(a.peak < (uint64_t)(size == 1 ? 13 : 6)
+			                             << 20);
 		}
 }
 

@@ -210,6 +210,56 @@ static void shapes(void **unused)
 	}
 }
 
+/* Element (token, head, channel) is the one that the format says: `at` in the
+ * file, where the steps of token, head and channel are given. */
+static void elements(void **unused)
+{
+	static const struct {
+		const char *name;
+		uint32_t tensor, elem;
+		size_t at, token, head, channel;
+	} cases[] = {
+		/* rows; keys of layer 0, values of layer 1 */
+		{ "ggsq4-f16.bin", 0, 2, 144, 128, 0, 2 },
+		{ "ggsq4-f16.bin", 3, 2, 2100, 128, 0, 2 },
+		/* channels first: values of layer 0 */
+		{ "ggsq4-f32-vtrans.bin", 1, 4, 1128, 4, 0, 20 },
+		/* planes of blocks: scales, then payload (first block) */
+		{ "ggsq4-q8_0.bin", 0, 2, 144, 68, 0, 34 },
+		{ "ggsq4-q8_0.bin", 1, 1, 146, 68, 0, 1 },
+		/* heads first, tokens first; 0: wherever the header says */
+		{ "st-htc-bf16.safetensors", 0, 2, 0, 16, 80, 2 },
+		{ "st-thc-f16.safetensors", 0, 2, 0, 32, 16, 2 },
+	};
+	(void)unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct blob b = blob_load(cases[i].name);
+		kvarc_import *im = open_blob(&b, cases[i].name, NULL);
+		assert_non_null(im);
+		const kvarc_tensor *t = &im->geometry.tensors[cases[i].tensor];
+		uint32_t es = cases[i].elem, channels = t->channels;
+		size_t at = cases[i].at;
+		if (t->kind == KVARC_KEY && cases[i].name[0] == 's')
+			at = (size_t)im->areas[im->tensors[cases[i].tensor].area]
+				.offset;
+		if (cases[i].channel == 1 && channels > 32)
+			channels = 32; /* the first block */
+		for (uint32_t k = 0; k < 5 * t->heads; k++) {
+			uint8_t got[512];
+			uint32_t token = k / t->heads, head = k % t->heads;
+			assert_int_equal(kvarc_import_fetch(im, cases[i].tensor,
+				head, 1, token, 1, got), 0);
+			for (uint32_t c = 0; c < channels; c++)
+				assert_memory_equal(got + (size_t)c * es,
+					b.p + at + token * cases[i].token +
+					head * cases[i].head +
+					c * cases[i].channel, es);
+		}
+		kvarc_import_close(&im);
+		blob_free(&b);
+	}
+}
+
 static void user_options(void **unused)
 {
 	struct blob b = blob_load("st-rule.safetensors");
@@ -399,6 +449,7 @@ int main(void)
 		cmocka_unit_test(finds_what_is_there),
 		cmocka_unit_test(tokens_and_positions),
 		cmocka_unit_test(shapes),
+		cmocka_unit_test(elements),
 		cmocka_unit_test(user_options),
 		cmocka_unit_test(naming_rules),
 		cmocka_unit_test(model_headers),

@@ -51,15 +51,18 @@ static void test_every_bit(void **state)
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		struct cache c;
 		kvarc_state how;
-		struct memfile f = written(&c, 1, 5, level);
+		struct memfile f = written(&c, 5, 40, level);
 		for (size_t bit = 0; bit < 8 * f.n; bit++) {
 			f.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
 			assert_int_not_equal(cache_verify(&f, NULL), KVARC_OK);
-			assert_int_not_equal(read_checked(&c, &f, &how),
-			                     KVARC_OK);
-			f.pipe = true;
-			assert_int_not_equal(read_checked(&c, &f, &how),
-			                     KVARC_OK);
+			/* verify reads the same way; one bit a byte will do */
+			if (bit / 8 % 8 == bit % 8) {
+				assert_int_not_equal(read_checked(&c, &f, &how),
+				                     KVARC_OK);
+				f.pipe = true;
+				assert_int_not_equal(read_checked(&c, &f, &how),
+				                     KVARC_OK);
+			}
 			f.pipe = false;
 			f.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		}
@@ -88,7 +91,7 @@ static void test_every_length(void **state)
 {
 	struct cache c;
 	(void)state;
-	struct memfile f = written(&c, 1, 40, 1);
+	struct memfile f = written(&c, 5, 40, 1);
 	size_t full = f.n, opens = 0;
 	for (f.n = 0; f.n < full; f.n++) {
 		bool commit = ends_here(&f, f.n, KVI_FRAME_COMMIT);
@@ -288,7 +291,7 @@ static void test_params_copy(void **state)
 		struct cache c, back;
 		struct damages all;
 		kvarc_info info;
-		struct memfile f = written(&c, 3, 300, 1);
+		struct memfile f = written(&c, 3, 300, 0);
 		assert_true(damage_frame(&f, KVI_FRAME_PARAMS, 0, byte));
 		assert_int_equal(cache_verify(&f, NULL), KVARC_DATA);
 		cache_make_empty(&back, &c);
@@ -381,7 +384,7 @@ static void test_random_damage(void **state)
 {
 	uint64_t seed = 99;
 	(void)state;
-	for (int i = 0; i < 400; i++) {
+	for (int i = 0; i < 200; i++) {
 		struct cache c, back;
 		struct damages all;
 		kvarc_info info;

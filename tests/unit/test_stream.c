@@ -493,7 +493,9 @@ static void test_failing_allocator(void **state)
 			ret = write_and_read(&c, &wo, &ro, -1, -1);
 			failed = count.calls > count.fail_at;
 			assert_int_equal(count.held, 0);
-			assert_int_equal(ret, failed ? KVARC_MEM : KVARC_OK);
+			/* An encoder may do without what was only an attempt. */
+			assert_true(ret == KVARC_OK ||
+			            (failed && ret == KVARC_MEM));
 			count.fail_at++;
 		}
 		assert_true(count.fail_at > 100);

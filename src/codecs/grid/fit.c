@@ -14,9 +14,12 @@ enum { SAMPLE = 16, K_MIN = -400, K_MAX = 400, PASSES = 2, BLOCK = 4 };
  * pass knows sigma better. */
 static const float clip[PASSES] = { 8, 6 };
 
-/* A matrix of rows x C floats, every `step`-th token of a chunk, and the mean
- * and variance of its channels. */
+/*
+ * Some heads of every step-th token of a chunk, rows x C floats, and the mean
+ * and variance of their channels.
+ */
 struct fit {
+	size_t first_head, heads;
 	size_t rows, C, step;
 	float *v;
 	double *mean, *var;
@@ -26,8 +29,7 @@ struct fit {
 
 /* Turns the pairs of one token back by its position. */
 static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
-                         int32_t position, size_t heads, size_t head_channels,
-                         float *v)
+                         int32_t position, size_t head_channels, float *v)
 {
 	size_t pairs = rope->rotary / 2;
 	float *cosine = f->turn, *sine = f->turn + pairs;
@@ -39,7 +41,7 @@ static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
 	}
 	bool half = rope->pairing == KVARC_ROPE_HALF;
 	size_t step = half ? 1 : 2, other = half ? pairs : 1;
-	for (size_t h = 0; h < heads; h++, v += head_channels) {
+	for (size_t h = 0; h < f->heads; h++, v += head_channels) {
 		float *a = v;
 		for (size_t i = 0; i < pairs; i++, a += step) {
 			float x = a[0], y = a[other];
@@ -192,8 +194,10 @@ static int scale_class(double var, double mean,
 /* Scale classes of two channels that share a unit for their means, raised
  * until both means fit 16 bits. a == b: one channel. */
 static void set_pair(struct kvi_params *p, const struct fit *f, size_t a,
-                     size_t b, const struct kvi_grid_format *fmt)
+                     size_t b)
 {
+	const struct kvi_grid_format *fmt = &kvi_float_format(p->dtype)->grid;
+	size_t first = f->first_head * p->head_channels;
 	int ka = scale_class(f->var[a], f->mean[a], fmt);
 	int kb = scale_class(f->var[b], f->mean[b], fmt);
 	double most = absolute(f->mean[a]);
@@ -207,83 +211,103 @@ static void set_pair(struct kvi_params *p, const struct fit *f, size_t a,
 	if (kb >= ka)
 		kb = top;
 	size_t at[2] = { a, b };
-	p->k[a] = (int16_t)ka;
-	p->k[b] = (int16_t)kb;
+	p->k[first + a] = (int16_t)ka;
+	p->k[first + b] = (int16_t)kb;
 	for (int i = 0; i < 2; i++) {
 		double q = f->mean[at[i]] / power((top >> 2) - 4);
 		q = q > 32767 ? 32767 : q < -32767 ? -32767 : q;
-		p->mean[at[i]] = (int16_t)(q < 0 ? q - 0.5 : q + 0.5);
+		p->mean[first + at[i]] = (int16_t)(q < 0 ? q - 0.5 : q + 0.5);
 	}
 }
 
 static void set_params(struct kvi_params *p, const struct fit *f,
                        const kvarc_rope *rope)
 {
-	const struct kvi_grid_format *fmt = &kvi_float_format(p->dtype)->grid;
-	size_t n = p->head_channels, turned = 0;
-	p->rotate = rope != NULL;
-	for (size_t h = 0; h < p->heads; h++) {
-		for (uint32_t i = 0; rope && i < rope->rotary / 2; i++) {
+	size_t n = p->head_channels, pairs = rope ? rope->rotary / 2 : 0;
+	for (size_t h = 0; h < f->heads; h++) {
+		for (uint32_t i = 0; i < pairs; i++) {
 			uint32_t a, b;
 			kvi_rope_pair(rope, i, &a, &b);
-			set_pair(p, f, h * n + a, h * n + b, fmt);
+			set_pair(p, f, h * n + a, h * n + b);
 		}
-		turned = rope ? rope->rotary : 0;
-		for (size_t c = turned; c < n; c++)
-			set_pair(p, f, h * n + c, h * n + c, fmt);
+		for (size_t c = 2 * pairs; c < n; c++)
+			set_pair(p, f, h * n + c, h * n + c);
 	}
-	kvi_grid_params_finish(p);
 }
 
-/* Loads rows that remain, turned back when a rope is given. */
+/* Loads the heads of rows that remain, turned back when a rope is given. */
 static void load(struct fit *f, const struct kvi_job *job,
                  const kvarc_rope *rope)
 {
 	const struct kvi_chunk *chunk = job->chunk;
-	size_t size = kvarc_dtype_bytes(chunk->dtype), width = job->mask.C;
+	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	size_t width = f->heads * chunk->head_channels;
+	const uint8_t *raw = job->raw +
+	                     f->first_head * chunk->head_channels * size;
 	f->rows = 0;
 	for (size_t t = 0; t < job->mask.T; t += f->step) {
 		if (kvi_bit(job->mask.row_bits, t))
 			continue;
 		float *v = f->v + f->rows++ * f->C;
-		kvi_floats_widen(chunk->dtype, job->raw + t * width * size,
+		kvi_floats_widen(chunk->dtype, raw + t * job->mask.C * size,
 		                 width, v);
 		for (size_t i = width; i < f->C; i++)
 			v[i] = 0;
 		if (rope)
 			unrotate_row(f, rope, chunk->positions[t],
-			             chunk->heads, chunk->head_channels, v);
+			             chunk->head_channels, v);
 	}
 }
 
-/* Parameters with or without rotation, from every step-th token. */
+static void fit_heads(struct fit *f, const struct kvi_job *job,
+                      const kvarc_rope *rope, struct kvi_params *p)
+{
+	load(f, job, rope);
+	for (size_t at = 0; at < f->C; at += BLOCK) {
+		for (size_t i = at; i < at + BLOCK; i++)
+			f->mean[i] = f->var[i] = 0;
+		if (f->rows)
+			start_block(f, at);
+		for (int i = 0; i < PASSES; i++)
+			refine_block(f, at, clip[i]);
+	}
+	set_params(p, f, rope);
+}
+
+/* Parameters with or without rotation, from every step-th token; some heads at
+ * a time, so that what is read twice stays in the cache. */
 static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_job *job,
                             const kvarc_rope *rope, size_t step,
                             struct kvi_params **out)
 {
-	size_t T = job->mask.T / step + 1;
-	size_t C = (job->mask.C + BLOCK - 1) / BLOCK * BLOCK;
+	enum { FLOATS = 1 << 16 };
+	const struct kvi_chunk *chunk = job->chunk;
+	size_t rows = (chunk->n_tokens - 1) / step + 1;
+	size_t n = chunk->head_channels, heads = FLOATS / (rows * n);
+	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
+	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
 	struct fit f = { .C = C, .step = step };
 	double *d = kvi_scratch(c, KVI_SCRATCH_FIT, 2 * C * sizeof *d +
-	                        (T + 1) * C * sizeof(float));
-	*out = kvi_params_new(c->alloc, KVI_CODEC_GRID, job->chunk, 0, 0);
-	if (!d || !*out) {
-		kvi_params_free(*out);
+	                        (rows + 1) * C * sizeof(float));
+	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_GRID, chunk,
+	                                      0, 0);
+	*out = p;
+	if (!d || !p) {
+		kvi_params_free(p);
 		*out = NULL;
 		return kvi_alloc_error(c->alloc);
 	}
-	memset(d, 0, 2 * C * sizeof *d);
 	f.mean = d;
 	f.var = d + C;
 	f.turn = (float *)(void *)(d + 2 * C);
 	f.v = f.turn + C;
-	load(&f, job, rope);
-	for (size_t at = 0; at < C && f.rows; at += BLOCK) {
-		start_block(&f, at);
-		for (int i = 0; i < PASSES; i++)
-			refine_block(&f, at, clip[i]);
+	for (size_t h = 0; h < chunk->heads; h += heads) {
+		f.first_head = h;
+		f.heads = chunk->heads - h < heads ? chunk->heads - h : heads;
+		fit_heads(&f, job, rope, p);
 	}
-	set_params(*out, &f, rope);
+	p->rotate = rope != NULL;
+	kvi_grid_params_finish(p);
 	return KVARC_OK;
 }
 

@@ -7,8 +7,10 @@ head -c $((size - 1)) a.kva > b.kva
 head -c $((size / 2)) a.kva > c.kva
 head -c 1000 a.kva > d.kva
 for f in b c d; do
-	kv test $f.kva 2>&1 | sed -E 's/[0-9]+(\.[0-9]+)? [kM]?B after/N after/; s/(byte|frame) [0-9]+/\1 N/g' >&2
-	kv unpack -o out $f.kva 2>&1 | sed -E 's/[0-9]+(\.[0-9]+)? [kM]?B after/N after/; s/(byte|frame) [0-9]+/\1 N/g' >&2
+	kv test $f.kva 2>&1 | places >&2
+	kv unpack -o out $f.kva 2>&1 | places >&2
+	[ ! -e out ] || echo "out was left"
+	kv unpack --salvage -o out $f.kva 2>&1 | places >&2
 	rm -f out
 done
 names
