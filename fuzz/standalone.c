@@ -4,7 +4,7 @@
  *
  * replay_TARGET [-w FOLDER] [FILE or FOLDER...]
  *
- * Without arguments: the corpora of TARGET (see below) in $srcdir/fuzz/corpus.
+ * Without arguments: the corpora of TARGET in $srcdir.
  * Every input runs as it is, and then with some of its allocations failing
  * ($FUZZ_FAILURES of them), one alone and one with all after it, in turns. A
  * file whose name ends like a cache or an archive is bare: parameters and tail
@@ -15,19 +15,16 @@
 
 #include "fuzz_common.h"
 
-static const struct {
-	const char *target, *folders[3];
-} corpora[] = {
-	{ "decode", { "archive" } },
-	{ "index", { "archive" } },
-	{ "range_read", { "archive" } },
-	{ "salvage", { "archive" } },
-	{ "unpack", { "archive" } },
-	{ "sealed", { "archive" } },
-};
+/* Targets whose input is an archive share these. */
+static const char *const archive_targets[] = { "decode", "index", "range_read",
+	                                       "salvage", "unpack", "sealed" };
+static const char *const archive_folders[] = { "fuzz/corpus/archive",
+	                                       "spec/vectors" };
 static const char *const bare_ends[] = { ".kva", ".slot", ".safetensors",
 	                                 ".gguf", ".npy", ".npz", ".tar",
 	                                 ".zip" };
+#define COUNT(a) (sizeof (a) / sizeof (a)[0])
+
 static const uint8_t modes[] = { 0, 0xff, 1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80 };
 static unsigned files, runs, failures = 24;
 static const char *write_to;
@@ -61,23 +58,24 @@ static void replay_bytes(const uint8_t *p, size_t n, bool fail)
 	}
 }
 
-/* Room for parameters and tail follows the n bytes. */
-static void replay_bare(uint8_t *p, size_t n)
+/* Room for parameters and tail follows the n bytes. Of the many files that are
+ * bad in one place three modes are enough. */
+static void replay_bare(uint8_t *p, size_t n, bool all)
 {
-	for (size_t m = 0; m < sizeof modes; m++) {
+	for (size_t m = 0; m < (all ? sizeof modes : 3); m++) {
 		memset(p + n, modes[m], fuzz_parameters);
 		uint8_t *tail = p + n + fuzz_parameters;
 		tail[0] = modes[m];
 		tail[1] = (uint8_t)m;
 		tail[2] = tail[3] = 0;
-		replay_bytes(p, n + fuzz_parameters + FUZZ_TAIL, m == 0);
+		replay_bytes(p, n + fuzz_parameters + FUZZ_TAIL, all && m == 0);
 	}
 }
 
 static bool is_bare(const char *path)
 {
 	const char *dot = strrchr(path, '.');
-	for (size_t i = 0; dot && i < sizeof bare_ends / sizeof *bare_ends; i++)
+	for (size_t i = 0; dot && i < COUNT(bare_ends); i++)
 		if (strcmp(dot, bare_ends[i]) == 0)
 			return true;
 	return false;
@@ -101,7 +99,8 @@ static void replay_file(const char *path)
 	size_t bytes = in.n;
 	FUZZ_CHECK(sink.write(sink.opaque, "", 1, bytes + 64) == 0);
 	if (is_bare(path))
-		replay_bare(in.p, bytes);
+		replay_bare(in.p, bytes, !strstr(path, "/bad-") &&
+		                                 !strstr(path, "/unsupported-"));
 	else
 		replay_bytes(in.p, bytes, true);
 	fuzz_file_free(&in);
@@ -119,7 +118,9 @@ static void replay(const char *path)
 	for (int i = 0; i < n; i++) {
 		char name[4096];
 		snprintf(name, sizeof name, "%s/%s", path, list[i]->d_name);
-		if (list[i]->d_name[0] != '.')
+		/* notes and generators stand beside the vectors */
+		if (list[i]->d_name[0] != '.' &&
+		    (!strstr(path, "spec/vectors") || is_bare(name)))
 			replay(name);
 		free(list[i]);
 	}
@@ -127,24 +128,27 @@ static void replay(const char *path)
 		free(list);
 }
 
+static void replay_folder(const char *srcdir, const char *folder,
+                          const char *target)
+{
+	struct stat st;
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s%s", srcdir, folder, target);
+	if (stat(path, &st) == 0)
+		replay(path);
+}
+
 static void replay_default(const char *program)
 {
 	const char *target = strstr(program, "replay_");
 	const char *srcdir = getenv("srcdir");
-	char path[4096];
 	target = target ? target + strlen("replay_") : program;
 	srcdir = srcdir ? srcdir : ".";
-	snprintf(path, sizeof path, "%s/fuzz/corpus/%s", srcdir, target);
-	struct stat st;
-	if (stat(path, &st) == 0)
-		replay(path);
-	for (size_t i = 0; i < sizeof corpora / sizeof *corpora; i++)
-		for (int k = 0; strcmp(corpora[i].target, target) == 0 &&
-		                corpora[i].folders[k]; k++) {
-			snprintf(path, sizeof path, "%s/fuzz/corpus/%s", srcdir,
-			         corpora[i].folders[k]);
-			replay(path);
-		}
+	replay_folder(srcdir, "fuzz/corpus/", target);
+	for (size_t i = 0; i < COUNT(archive_targets); i++)
+		for (size_t k = 0; k < COUNT(archive_folders) &&
+		                   !strcmp(archive_targets[i], target); k++)
+			replay_folder(srcdir, archive_folders[k], "");
 }
 
 int main(int argc, char **argv)

@@ -59,6 +59,10 @@ TESTS += tests/vectors.sh tests/reference/random_files.sh
 EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 	tests/reference/random_files.py tests/reference/ref_all.py
 
+# The static tables are what their script makes.
+TESTS += tests/tables.sh
+EXTRA_DIST += tests/tables.sh
+
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_rans
 TESTS += tests/unit/test_rans

@@ -80,35 +80,66 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n,
 	return KVARC_OK;
 }
 
+/* The values of one byte of a plane, one byte each and low ones first, in a
+ * word; and back. */
+static inline uint64_t spread(uint8_t plane, unsigned bits)
+{
+	uint32_t b = plane;
+	if (bits == 4)
+		return (b | b << 4) & 0x0f0f;
+	if (bits == 2)
+		return (b | b << 6 | b << 12 | b << 18) & 0x03030303;
+	return ((b & 15) * 0x204081u & 0x01010101u) |
+	       (uint64_t)((b >> 4) * 0x204081u & 0x01010101u) << 32;
+}
+
+static inline uint8_t gather(uint64_t v, unsigned bits)
+{
+	if (bits == 4)
+		return (uint8_t)(v | v >> 4);
+	if (bits == 2)
+		return (uint8_t)(v | v >> 6 | v >> 12 | v >> 18);
+	return (uint8_t)(v * 0x0102040810204080u >> 56);
+}
+
+static inline uint64_t load(const uint8_t *p, size_t bytes)
+{
+	return bytes == 2 ? kvi_load16(p) : bytes == 4 ? kvi_load32(p)
+	                                  : kvi_load64(p);
+}
+
+static inline void store(uint8_t *p, size_t bytes, uint64_t v)
+{
+	if (bytes == 2)
+		kvi_store16(p, (uint16_t)v);
+	else if (bytes == 4)
+		kvi_store32(p, (uint32_t)v);
+	else
+		kvi_store64(p, v);
+}
+
 void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits,
                     uint8_t *plane)
 {
-	unsigned per_byte = 8 / bits;
-	size_t whole = n / per_byte;
-	for (size_t i = 0; i < whole; i++) {
-		unsigned v = 0;
-		for (unsigned j = 0; j < per_byte; j++)
-			v |= (unsigned)values[i * per_byte + j] << j * bits;
-		plane[i] = (uint8_t)v;
-	}
-	if (n % per_byte) {
-		unsigned v = 0;
-		for (size_t i = whole * per_byte; i < n; i++)
-			v |= (unsigned)values[i] << i % per_byte * bits;
-		plane[whole] = (uint8_t)v;
+	size_t each = 8 / bits, whole = n / each, rest = n % each;
+	for (size_t i = 0; i < whole; i++)
+		plane[i] = gather(load(values + i * each, each), bits);
+	if (rest) {
+		uint8_t last[8] = { 0 };
+		memcpy(last, values + whole * each, rest);
+		plane[whole] = gather(load(last, each), bits);
 	}
 }
 
 void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits,
                       uint8_t *values)
 {
-	unsigned per_byte = 8 / bits, mask = (1u << bits) - 1;
-	size_t whole = n / per_byte;
+	size_t each = 8 / bits, whole = n / each, rest = n % each;
 	for (size_t i = 0; i < whole; i++)
-		for (unsigned j = 0; j < per_byte; j++)
-			values[i * per_byte + j] =
-				(uint8_t)(plane[i] >> j * bits & mask);
-	for (size_t i = whole * per_byte; i < n; i++)
-		values[i] = (uint8_t)(plane[whole] >> i % per_byte * bits &
-		                      mask);
+		store(values + i * each, each, spread(plane[i], bits));
+	if (rest) {
+		uint8_t last[8];
+		store(last, each, spread(plane[whole], bits));
+		memcpy(values + whole * each, last, rest);
+	}
 }

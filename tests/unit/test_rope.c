@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "entropy/rans.h"
 #include "model/rope_search.h"
 #include "model/rotate.h"
 
@@ -169,30 +170,54 @@ static void test_angle(void **state)
 	assert_int_equal(kvi_rotate_angle(UINT64_MAX, 1), 0);
 }
 
-/* Mean and scale of one pair at four positions of a quarter turn each. */
+/* Contexts of one pair at four positions a quarter turn apart. */
 static void test_quarter_turns(void **state)
 {
 	const uint64_t quarter = (uint64_t)1 << 62;
-	const int16_t k[3] = { 8, -4, 5 }, mean[3] = { 64, -32, 7 };
-	struct kvi_head_params head = { k, mean, 3 };
-	kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, &quarter };
-	/* in units of 2^-2 = 2^(floor(8 / 4) - 4) */
+	const struct kvi_grid_format bf16 = { 7, -126, 16, 7 };
+	const int16_t k[2] = { 8, -4 }, mean[2] = { 64, -32 };
+	const kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, &quarter };
+	/* in units of 2^(floor(8 / 4) - 4), a quarter */
 	static const float a[4] = { 16, 8, -16, -8 };
 	static const float b[4] = { -8, 16, 8, -16 };
 	(void)state;
 	for (int p = 0; p < 4; p++) {
-		uint32_t bits[3];
-		int16_t turned[3];
-		float f[3];
-		kvi_rotate_head(&head, &rope, p, bits, turned);
-		memcpy(f, bits, sizeof f);
-		assert_true(f[0] == a[p] && f[1] == b[p]);
+		uint16_t angle;
+		uint32_t ctx[2], bits_a, bits_b;
+		struct kvi_rotation r = {
+			.fmt = &bf16, .pairs = 1, .interleaved = true,
+			.angle = &angle, .mean = mean, .k = k,
+			.cosines = kvi_cos4096, .scales = kvi_rot_scale,
+		};
+		kvi_rotate_angles(&rope, p, &angle);
+		kvi_kernels_get(KVARC_ISA_SCALAR)->rotated_contexts(ctx, &r);
+		memcpy(&bits_a, &a[p], sizeof bits_a);
+		memcpy(&bits_b, &b[p], sizeof bits_b);
 		/* half a class of angles off the axis: nearly the own scale */
-		assert_int_equal(turned[0], p & 1 ? -4 : 8);
-		assert_int_equal(turned[1], p & 1 ? 8 : -4);
-		/* the third channel does not turn: 7 * 2^(1 - 4) */
-		assert_true(f[2] == 0.875f);
-		assert_int_equal(turned[2], 5);
+		assert_int_equal(ctx[0], kvi_grid_context(bits_a, p & 1 ? -4 : 8,
+		                                          &bf16));
+		assert_int_equal(ctx[1], kvi_grid_context(bits_b, p & 1 ? 8 : -4,
+		                                          &bf16));
+	}
+}
+
+/* A channel that does not turn: mean * 2^(floor(k / 4) - 4). */
+static void test_fixed_mean(void **state)
+{
+	static const struct {
+		int mean, k;
+		float value;
+	} cases[] = {
+		{ 7, 5, 0.875f }, { -32768, 0, -2048.0f }, { 1, -1, 0x1p-5f },
+		{ 32767, 400, 32767 * 0x1p96f }, { 3, -400, 3 * 0x1p-104f },
+		{ 0, 17, 0.0f },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uint32_t bits;
+		memcpy(&bits, &cases[i].value, sizeof bits);
+		assert_int_equal(kvi_fixed_mean(cases[i].mean, cases[i].k),
+		                 bits);
 	}
 }
 
@@ -204,6 +229,7 @@ int main(void)
 		cmocka_unit_test(test_make),
 		cmocka_unit_test(test_angle),
 		cmocka_unit_test(test_quarter_turns),
+		cmocka_unit_test(test_fixed_mean),
 	};
 	kvi_alloc_init(&alloc, NULL, 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

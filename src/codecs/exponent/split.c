@@ -49,22 +49,21 @@ take_plane(const uint8_t *packed, size_t n, unsigned size, unsigned m,
 		                              e) >> lo & ((1u << bits) - 1));
 }
 
+/* Elements from exponent fields and the values of up to three planes, which
+ * start at bits 0, lo[1] and lo[2] of the rest. */
 static inline __attribute__((always_inline)) void
-put_fields(const uint8_t *fields, size_t n, unsigned size, unsigned m,
-           uint8_t *packed)
-{
-	for (size_t i = 0; i < n; i++)
-		store(packed + i * size, size, (uint32_t)fields[i] << m);
-}
-
-static inline __attribute__((always_inline)) void
-put_plane(const uint8_t *values, size_t n, unsigned size, unsigned m,
-          unsigned e, unsigned lo, uint8_t *packed)
+put_elements(const uint8_t *fields, uint8_t *const values[3],
+             const unsigned lo[3], unsigned planes, size_t n, unsigned size,
+             unsigned m, unsigned e, uint8_t *packed)
 {
 	for (size_t i = 0; i < n; i++) {
-		uint32_t x = load(packed + i * size, size);
-		x |= rest_placed((uint32_t)values[i] << lo, m, e);
-		store(packed + i * size, size, x);
+		uint32_t rest = values[0][i];
+		if (planes > 1)
+			rest |= (uint32_t)values[1][i] << lo[1];
+		if (planes > 2)
+			rest |= (uint32_t)values[2][i] << lo[2];
+		store(packed + i * size, size,
+		      (uint32_t)fields[i] << m | rest_placed(rest, m, e));
 	}
 }
 
@@ -168,28 +167,31 @@ kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
 		return KVARC_DATA;
 	if (dtype == KVARC_BF16)
 		return merge_bf16(c, fields, n, in, packed);
-	/* a plane as it was stored, then as one byte an element */
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
+	/* each plane as one byte an element, then one as it was stored */
+	enum { PLANES = 3 };
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, (PLANES + 1) * n);
+	uint8_t *values[PLANES] = { room, room, room };
+	unsigned lo[PLANES] = { 0 }, planes = 0, bits;
 	if (!room)
 		return kvi_alloc_error(c->alloc);
-#define LOOP(size, m, e) put_fields(fields, n, size, m, packed)
-	FOR_DTYPE(dtype, LOOP)
-#undef LOOP
-	unsigned r = f->mant_bits + 1, bits;
-	for (unsigned lo = 0; r; r -= bits, lo += bits) {
-		const uint8_t *plane, *values;
+	for (unsigned at = 0, r = f->mant_bits + 1; r; r -= bits, at += bits) {
+		uint8_t *to = room + planes * n, *stored = room + PLANES * n;
+		const uint8_t *plane;
 		bits = kvi_plane_next(r);
-		kvarc_ret ret = kvi_plane_read(c, in, n, bits, room, &plane);
+		kvarc_ret ret = kvi_plane_read(c, in, n, bits,
+		                               bits == 8 ? to : stored, &plane);
 		if (ret)
 			return ret;
-		values = plane;
-		if (bits < 8) {
-			kvi_plane_unpack(plane, n, bits, room + n);
-			values = room + n;
-		}
-#define LOOP(size, m, e) put_plane(values, n, size, m, e, lo, packed)
-		FOR_DTYPE(dtype, LOOP)
-#undef LOOP
+		if (bits < 8)
+			kvi_plane_unpack(plane, n, bits, to);
+		else if (plane != to)
+			memcpy(to, plane, n);
+		lo[planes] = at;
+		values[planes++] = to;
 	}
+#define LOOP(size, m, e)                                                      \
+	put_elements(fields, values, lo, planes, n, size, m, e, packed)
+	FOR_DTYPE(dtype, LOOP)
+#undef LOOP
 	return KVARC_OK;
 }
