@@ -2,6 +2,8 @@
 /* tables.c - from frequencies to the decoder's and the encoder's tables */
 #include "rans.h"
 
+#include <string.h>
+
 /* spec rans 2: total 2048, none 2048; and an escape that can be coded. */
 static bool valid(const uint16_t *freq, unsigned symbols)
 {
@@ -14,6 +16,21 @@ static bool valid(const uint16_t *freq, unsigned symbols)
 	return sum == KVI_PROB_TOTAL && freq[symbols - 1] != 0;
 }
 
+/* The n entries of one symbol, four at a time: a chunk's decoder fills up to
+ * 16 tables, one at a time that was 12 % of the time at level 0. */
+static void fill(uint32_t *lut, uint32_t n, uint32_t first)
+{
+	typedef uint32_t four __attribute__((vector_size(16)));
+	four v = { first, first + (1 << 9), first + (2 << 9), first + (3 << 9) };
+	uint32_t i = 0;
+	for (; i + 4 <= n; i += 4) {
+		memcpy(lut + i, &v, sizeof v);
+		v += (four){ 4 << 9, 4 << 9, 4 << 9, 4 << 9 };
+	}
+	for (; i < n; i++)
+		lut[i] = first + (i << 9);
+}
+
 static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq,
                       unsigned symbols, unsigned stride)
 {
@@ -21,8 +38,8 @@ static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq,
 	for (uint32_t s = 0; s < symbols; s++) {
 		uint32_t f = freq[s];
 		enc[s] = f | cum << 16;
-		for (uint32_t i = 0; lut && i < f; i++)
-			lut[cum + i] = s | i << 9 | f << 20;
+		if (lut)
+			fill(lut + cum, f, s | f << 20);
 		cum += f;
 	}
 	for (unsigned s = symbols; s < stride; s++)
