@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* import_files.c - the files of tests/data/import in memory, for tests */
+#include "config.h"
+
 #include "import_files.h"
 
 #include <stdio.h>
@@ -195,4 +197,28 @@ void failing_init(struct failing *f, long allocations)
 	f->fn = (kvarc_allocator){ failing_alloc, failing_free, f };
 	f->left = allocations;
 	f->held = 0;
+}
+
+bool reads_containers(void)
+{
+#ifdef HAVE_LIBARCHIVE
+	return true;
+#else
+	return false;
+#endif
+}
+
+bool reads_safetensors(void)
+{
+#ifdef HAVE_JANSSON
+	return true;
+#else
+	return false;
+#endif
+}
+
+void needs_all_parts(void)
+{
+	if (!reads_containers() || !reads_safetensors())
+		skip();
 }

@@ -36,21 +36,20 @@ void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
                          int32_t position, uint16_t *angle, uint32_t *ctx)
 {
 	size_t n = p->head_channels, rest = n - rope->rotary;
-	struct kvi_rotation r = {
+	const struct kvi_rotation r = {
 		.fmt = &kvi_float_format(p->dtype)->grid,
 		.pairs = rope->rotary / 2,
 		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
 		.angle = angle, .cosines = kvi_cos4096,
 		.scales = kvi_rot_scale,
+		.mean = p->mean, .k = p->k,
+		.heads = p->heads, .head_channels = n,
 	};
 	kvi_rotate_angles(rope, position, angle);
-	for (size_t h = 0; h < p->heads; h++) {
-		r.mean = p->mean + h * n;
-		r.k = p->k + h * n;
-		kernels->rotated_contexts(ctx + h * n, &r);
+	kernels->rotated_contexts(ctx, &r);
+	for (size_t h = 0; rest && h < p->heads; h++)
 		memcpy(ctx + h * n + rope->rotary,
 		       p->ctx + h * n + rope->rotary, rest * sizeof *ctx);
-	}
 }
 
 static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_job *job,
