@@ -363,7 +363,8 @@ kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_job *job,
 {
 	const kvarc_rope *rope = job->chunk->rope;
 	bool turn = rope && job->chunk->positions;
+	size_t step = job->mask.T >= 128 ? 2 : 1;
 	kvarc_ret ret = turn ? turning_pays(c, job, &turn) : KVARC_OK;
 	*out = NULL;
-	return ret ? ret : fit_params(c, job, turn ? rope : NULL, 1, out);
+	return ret ? ret : fit_params(c, job, turn ? rope : NULL, step, out);
 }
