@@ -2,6 +2,8 @@
 # shellcheck shell=sh
 # Binary data never goes to a terminal, and none is read from one.
 command -v script > /dev/null || skip "script(1) is missing"
+script -qec true /dev/null < /dev/null > /dev/null 2>&1 ||
+	skip "no pseudo-terminal can be made here"
 kv pack -o a.kva "$SLOT"
 tty() {
 	script -qec "$*" /dev/null < /dev/null 2>&1 | tr -d '\r'
