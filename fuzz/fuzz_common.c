@@ -2,7 +2,6 @@
 /* fuzz_common.c - failing allocator, leak count, memory files, entry point */
 #include "fuzz_common.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
 
 /* Allocations of one run; several threads may use it. */

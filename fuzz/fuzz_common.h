@@ -14,6 +14,7 @@
 #ifndef FUZZ_COMMON_H
 #define FUZZ_COMMON_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -74,7 +75,7 @@ kvarc_source fuzz_input_source(struct fuzz_input *in);
 /* A deliver that checks its arguments and reads every byte. */
 struct fuzz_sum {
 	const kvarc_geometry *geometry;
-	uint64_t sum;
+	_Atomic uint64_t sum; /* of several workers */
 };
 int fuzz_deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                  uint64_t t0, uint32_t n, const void *src);

@@ -12,9 +12,10 @@ int fuzz_deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 	FUZZ_CHECK(heads && head < t->heads && heads <= t->heads - head);
 	size_t bytes = (size_t)n * heads * t->channels *
 	               kvarc_dtype_bytes(t->dtype);
+	uint64_t sum = t0;
 	for (size_t i = 0; i < bytes; i++)
-		s->sum += p[i];
-	s->sum += t0;
+		sum += p[i];
+	s->sum += sum;
 	return 0;
 }
 
