@@ -265,16 +265,80 @@ static bool exp_decode(const struct kvi_exp_job *job,
 	return p && kvi_feed_done(&feed, p, state) && good;
 }
 
+/*
+ * The encoder's entries of up to 6 tables of exponents in registers: two tables
+ * a permutation, both halves of a step at once. Gathers took a third of it.
+ */
+enum { EXP_HELD = 6, EXP_STRIDE = 32 };
+
+struct held {
+	vec freq[EXP_HELD], cum[EXP_HELD];
+};
+
+INLINE void held_load(struct held *t, const struct kvi_tables *tables)
+{
+	for (size_t i = 0; i < EXP_HELD; i++) {
+		size_t at = i < tables->n_tables ? i : 0;
+		const uint32_t *enc = tables->enc + at * EXP_STRIDE;
+		vec a = _mm512_loadu_si512(enc);
+		vec b = _mm512_loadu_si512(enc + 16);
+		t->freq[i] = _mm512_inserti64x4(
+			_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+			_mm512_cvtepi32_epi16(b), 1);
+		a = _mm512_srli_epi32(a, 16);
+		b = _mm512_srli_epi32(b, 16);
+		t->cum[i] = _mm512_inserti64x4(
+			_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+			_mm512_cvtepi32_epi16(b), 1);
+	}
+}
+
+/* 32 values of the tables v at index, the number of the table above the 5 bits
+ * of the symbol. second, third: lanes of tables 2 and 3, and 4 and 5. */
+INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second,
+                     __mmask32 third)
+{
+	vec x = _mm512_permutex2var_epi16(v[0], index, v[1]);
+	x = _mm512_mask_mov_epi16(
+		x, second, _mm512_permutex2var_epi16(v[2], index, v[3]));
+	return _mm512_mask_mov_epi16(
+		x, third, _mm512_permutex2var_epi16(v[4], index, v[5]));
+}
+
+INLINE struct pair held_entries(const struct held *t, __m256i table,
+                                __m256i symbol)
+{
+	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(
+		_mm256_slli_epi16(table, 5), symbol));
+	__mmask32 third = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(3));
+	__mmask32 second = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(1));
+	vec freq = held_find(t->freq, index, second, third);
+	vec cum = held_find(t->cum, index, second, third);
+	struct pair e;
+	e.v[0] = _mm512_or_si512(
+		_mm512_cvtepu16_epi32(_mm512_castsi512_si256(freq)),
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
+			_mm512_castsi512_si256(cum)), 16));
+	e.v[1] = _mm512_or_si512(
+		_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(freq, 1)),
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
+			_mm512_extracti64x4_epi64(cum, 1)), 16));
+	return e;
+}
+
 INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
                                  const struct kvi_span *span,
                                  struct ring ring, const uint8_t *x,
                                  uint32_t *state, uint16_t *w, bool per_step,
-                                 bool full)
+                                 bool full, bool held)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
 	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
 	struct pair st = states_load(state);
+	struct held tables;
+	if (held)
+		held_load(&tables, job->tables);
 	x += span->steps * lanes;
 	for (size_t step = span->steps; step-- > 0;) {
 		if (ring.at == 0)
@@ -294,14 +358,22 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 			kvi_escapes_put8(escaped, a, x, &w);
 			st = states_load(a);
 		}
-		struct pair s = { { _mm512_cvtepu8_epi32(
-					    _mm256_castsi256_si128(symbol)),
-			            _mm512_cvtepu8_epi32(
-					    _mm256_extracti128_si256(symbol,
-			                                             1)) } };
-		struct pair entry = entries_load(job->tables,
-		                                 ring.tab + ring.at, per_step,
-		                                 active, &s);
+		struct pair entry;
+		if (held) {
+			entry = held_entries(
+				&tables, tops_load(ring.tab + ring.at,
+			                           per_step, active),
+				symbol);
+		} else {
+			struct pair s = { {
+				_mm512_cvtepu8_epi32(
+					_mm256_castsi256_si128(symbol)),
+				_mm512_cvtepu8_epi32(
+					_mm256_extracti128_si256(symbol, 1))
+			} };
+			entry = entries_load(job->tables, ring.tab + ring.at,
+			                     per_step, active, &s);
+		}
 		symbols_put(&st, &entry, active, &w);
 	}
 	states_store(state, &st, active);
@@ -324,12 +396,17 @@ static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
 	if (tail.steps)
 		w = exp_encode_span(job, &tail, last,
 		                    e + full.steps * KVI_LANES, state, w,
-		                    job->per_step, false);
+		                    job->per_step, false, false);
+	bool held = job->tables->n_tables <= EXP_HELD;
 	if (job->per_step)
-		w = exp_encode_span(job, &full, ring, e, state, w, true, true);
+		w = exp_encode_span(job, &full, ring, e, state, w, true, true,
+		                    false);
+	else if (held)
+		w = exp_encode_span(job, &full, ring, e, state, w, false,
+		                    true, true);
 	else
 		w = exp_encode_span(job, &full, ring, e, state, w, false,
-		                    true);
+		                    true, false);
 	return (size_t)(end - w);
 }
 
