@@ -11,7 +11,7 @@ struct kvi_tables_fit {
 	size_t channels;
 	unsigned symbols;     /* without the escape, which is symbol `symbols` */
 	unsigned stride;      /* of counts: symbols, up to a multiple of 32;
-	                       * what is between is 0 */
+	                       * what is between does not matter */
 	unsigned n_tables;
 	const uint16_t *counts;
 	uint16_t *freq;       /* n_tables * (symbols + 1) */

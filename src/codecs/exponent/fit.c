@@ -5,12 +5,20 @@
 #include "codecs/tables_fit.h"
 
 /* HEADROOM: larger values may come in later chunks. */
-enum { HEADROOM = 1, DISTANCES = 31, STRIDE = 32, TABLES = 5, BLOCK = 32 };
+enum { HEADROOM = 1, DISTANCES = 31, STRIDE = 32, TABLES = 5, BLOCK = 16 };
 
-static inline uint8_t larger(uint8_t a, uint8_t b, uint8_t last)
+/* Exponents of BLOCK channels side by side, in whatever vectors there are. */
+typedef uint8_t lanes __attribute__((vector_size(BLOCK)));
+
+/* The n <= BLOCK first lanes of memory, the others 0. */
+static inline lanes load(const uint8_t *p, size_t n)
 {
-	b = b > last ? 0 : b;
-	return a > b ? a : b;
+	lanes v = { 0 };
+	if (n == BLOCK)
+		memcpy(&v, p, BLOCK);
+	else
+		memcpy(&v, p, n);
+	return v;
 }
 
 /* Top of each channel: its largest exponent and some headroom. Fields above
@@ -18,33 +26,48 @@ static inline uint8_t larger(uint8_t a, uint8_t b, uint8_t last)
 static void find_tops(const uint8_t *fields, size_t rows, size_t channels,
                       uint8_t last, uint8_t *top)
 {
-	memset(top, 0, channels);
-	for (size_t t = 0; t < rows; t++, fields += channels) {
-		size_t c = 0;
-		for (; c + BLOCK <= channels; c += BLOCK)
-			for (size_t i = 0; i < BLOCK; i++)
-				top[c + i] = larger(top[c + i], fields[c + i],
-				                    last);
-		for (; c < channels; c++)
-			top[c] = larger(top[c], fields[c], last);
+	const lanes zero = { 0 };
+	for (size_t c = 0; c < channels; c += BLOCK) {
+		size_t n = channels - c < BLOCK ? channels - c : BLOCK;
+		lanes most = zero;
+		for (size_t t = 0; t < rows; t++) {
+			lanes x = load(fields + t * channels + c, n);
+			x &= (lanes)(x <= zero + last);
+			lanes more = (lanes)(x > most);
+			most = (x & more) | (most & ~more);
+		}
+		memcpy(top + c, &most, n);
 	}
 	for (size_t c = 0; c < channels; c++)
 		top[c] = (uint8_t)(last - top[c] < HEADROOM
 		                           ? last : top[c] + HEADROOM);
 }
 
-/* counts[channel][distance from top], of every other token of long chunks */
+/*
+ * counts[channel][distance from top], of every other token of long chunks. What
+ * escapes counts at DISTANCES, which no table looks at: cheaper than a branch.
+ */
 static void count(const uint8_t *fields, size_t rows, size_t channels,
                   const uint8_t *top, uint16_t *counts)
 {
+	const lanes zero = { 0 };
 	memset(counts, 0, channels * STRIDE * sizeof *counts);
 	size_t step = rows >= 128 ? 2 : 1;
-	for (size_t t = 0; t < rows; t += step)
-		for (size_t c = 0; c < channels; c++) {
-			unsigned d = (unsigned)top[c] - fields[t * channels + c];
-			if (d < DISTANCES)
-				counts[c * STRIDE + d]++;
+	for (size_t c = 0; c < channels; c += BLOCK, counts += BLOCK * STRIDE) {
+		size_t n = channels - c < BLOCK ? channels - c : BLOCK;
+		lanes from = load(top + c, n);
+		for (size_t t = 0; t < rows; t += step) {
+			lanes x = load(fields + t * channels + c, n);
+			lanes d = from - x;
+			lanes near = (lanes)(x <= from) &
+			             (lanes)(d < zero + DISTANCES);
+			uint8_t at[BLOCK];
+			d = (d & near) | ((zero + DISTANCES) & ~near);
+			memcpy(at, &d, BLOCK);
+			for (size_t i = 0; i < n; i++)
+				counts[i * STRIDE + at[i]]++;
 		}
+	}
 }
 
 /* Fills the parameters of the channels that remain, then spreads them. */
