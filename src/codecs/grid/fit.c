@@ -27,6 +27,30 @@ struct fit {
 	float *turn;
 };
 
+/*
+ * Floats side by side: element-wise operations of one rounding each, the same
+ * on every machine, which compilers turn into whatever vectors it has.
+ */
+typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
+typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
+
+/* Turns n pairs (a[i], b[i]) back, BLOCK at a time. */
+static void unrotate_halves(size_t n, const float *cosine, const float *sine,
+                            float *a, float *b)
+{
+	for (size_t i = 0; i < n; i += BLOCK) {
+		lanes x, y, c, s, u, v;
+		memcpy(&x, a + i, sizeof x);
+		memcpy(&y, b + i, sizeof y);
+		memcpy(&c, cosine + i, sizeof c);
+		memcpy(&s, sine + i, sizeof s);
+		u = x * c + y * s;
+		v = y * c - x * s;
+		memcpy(a + i, &u, sizeof u);
+		memcpy(b + i, &v, sizeof v);
+	}
+}
+
 /* Turns the pairs of one token back by its position. */
 static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
                          int32_t position, size_t head_channels, float *v)
@@ -42,8 +66,10 @@ static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
 	bool half = rope->pairing == KVARC_ROPE_HALF;
 	size_t step = half ? 1 : 2, other = half ? pairs : 1;
 	for (size_t h = 0; h < f->heads; h++, v += head_channels) {
-		float *a = v;
-		for (size_t i = 0; i < pairs; i++, a += step) {
+		size_t done = half ? pairs / BLOCK * BLOCK : 0;
+		unrotate_halves(done, cosine, sine, v, v + pairs);
+		float *a = v + done;
+		for (size_t i = done; i < pairs; i++, a += step) {
 			float x = a[0], y = a[other];
 			a[0] = x * cosine[i] + y * sine[i];
 			a[other] = y * cosine[i] - x * sine[i];
@@ -75,13 +101,6 @@ static double power(int e)
 	memcpy(&v, &b, 8);
 	return v;
 }
-
-/*
- * Floats side by side: element-wise operations of one rounding each, the same
- * on every machine, which compilers turn into whatever vectors it has.
- */
-typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
-typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
 
 /* Sorts SAMPLE values of BLOCK channels each: Batcher's merge exchange. */
 static void sort(lanes *v)
@@ -342,7 +361,7 @@ static kvarc_ret rate(struct kvi_coder *c, const struct kvi_job *job,
 static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_job *job,
                               bool *pays)
 {
-	size_t step = job->mask.T >= 128 ? 4 : 1;
+	size_t step = job->mask.T >= 128 ? 8 : 1;
 	struct kvi_params *fixed, *turning = NULL;
 	int64_t rate_fixed = 0, rate_turning = 0;
 	kvarc_ret ret = fit_params(c, job, NULL, step, &fixed);
@@ -363,7 +382,7 @@ kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_job *job,
 {
 	const kvarc_rope *rope = job->chunk->rope;
 	bool turn = rope && job->chunk->positions;
-	size_t step = job->mask.T >= 128 ? 2 : 1;
+	size_t step = job->mask.T >= 128 ? 4 : 1;
 	kvarc_ret ret = turn ? turning_pays(c, job, &turn) : KVARC_OK;
 	*out = NULL;
 	return ret ? ret : fit_params(c, job, turn ? rope : NULL, step, out);
