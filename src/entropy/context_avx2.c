@@ -18,20 +18,20 @@ INLINE vec mantissa_shifted(vec bits, vec exponent, vec shift)
 /* The steps of kvi_grid_context, in the same order. */
 INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 {
-	const vec m4 = _mm256_setr_epi32(0, 0x1837f0, 0x3504f3, 0x5744fd, 0,
-	                                 0x1837f0, 0x3504f3, 0x5744fd);
+	/* mantissas of 2^(k / 4), the leading one included */
+	const vec m4 = _mm256_setr_epi32(0x800000, 0x9837f0, 0xb504f3, 0xd744fd,
+	                                 0x800000, 0x9837f0, 0xb504f3,
+	                                 0xd744fd);
 	const int m = fmt->mant_bits;
 	vec am = _mm256_min_epu32(_mm256_and_si256(mu, SET(0x7fffffff)),
 	                          SET(0x7f000000));
 	vec kq = _mm256_srai_epi32(k, 2);
-	vec sigma2 = _mm256_or_si256(
-		_mm256_slli_epi32(_mm256_add_epi32(kq, SET(128)), 23),
-		_mm256_permutevar8x32_epi32(
-			m4, _mm256_and_si256(k, SET(3))));
-	vec xa = _mm256_srli_epi32(am, 23), xs = _mm256_srli_epi32(sigma2, 23);
+	vec xa = _mm256_srli_epi32(am, 23), xs = _mm256_add_epi32(kq, SET(128));
 	vec x = _mm256_max_epi32(xa, xs);
 	vec ma = mantissa_shifted(am, xa, _mm256_sub_epi32(x, xa));
-	vec ms = mantissa_shifted(sigma2, xs, _mm256_sub_epi32(x, xs));
+	vec ms = _mm256_srlv_epi32(
+		_mm256_permutevar8x32_epi32(m4, k), /* by its low bits */
+		_mm256_sub_epi32(x, xs));
 	vec e = _mm256_add_epi32(
 		x, _mm256_srli_epi32(_mm256_add_epi32(ma, ms), 24));
 	vec g = _mm256_max_epi32(_mm256_add_epi32(kq, SET(126)),

@@ -121,9 +121,9 @@ INLINE struct zero_cell zero_decode(vec st, vec gs, const struct numbers *f)
 	vec stop = either(st, _mm256_sllv_epi32(one, deepest));
 	/* At most 2^11; where gs < 0, st's own lowest bit is cut off. */
 	stop = both(stop, _mm256_sub_epi32(zero, stop));
-	vec zeros = log2_floor(both(stop, SET(0xffff)));
+	vec zeros = log2_floor(f->subnormals ? both(stop, SET(0xffff)) : stop);
 	vec found = greater(deepest, zeros);
-	vec skip = blend(deepest, _mm256_add_epi32(zeros, one), found);
+	vec skip = _mm256_min_epi32(_mm256_add_epi32(zeros, one), deepest);
 	vec mant = both(_mm256_srlv_epi32(st, skip), SET((1 << f->m) - 1));
 	vec field = both(found, _mm256_sub_epi32(gs, zeros));
 	c.value = _mm256_add_epi32(_mm256_slli_epi32(field, f->m), mant);
@@ -137,6 +137,40 @@ INLINE struct zero_cell zero_decode(vec st, vec gs, const struct numbers *f)
 		c.escaped = both(c.escaped, above);
 	}
 	return c;
+}
+
+/*
+ * Cells beside zero: the element's magnitude of cell j in *magnitude and the
+ * number of raw bits in it. As binary32, j is exact and has the exponent and
+ * the upper bits of the mantissa where the element wants them.
+ */
+INLINE vec cell_bits(vec st, vec j, vec gs, const struct numbers *f,
+                     vec *magnitude)
+{
+	vec zero = _mm256_setzero_si256(), up;
+	if (!f->subnormals) {
+		vec bits = _mm256_castps_si256(_mm256_cvtepi32_ps(j));
+		up = _mm256_sub_epi32(SET(127 + f->m),
+		                      _mm256_srli_epi32(bits, 23));
+		up = _mm256_max_epi32(up, zero);
+		vec base = _mm256_slli_epi32(
+			_mm256_sub_epi32(gs, SET(126)), f->m);
+		*magnitude = _mm256_add_epi32(
+			_mm256_add_epi32(_mm256_srli_epi32(bits, 23 - f->m),
+			                 base),
+			low_bits(st, up));
+		return up;
+	}
+	vec level = log2_floor(j), n = _mm256_sub_epi32(SET(f->m), level);
+	vec base = _mm256_slli_epi32(_mm256_add_epi32(gs, level), f->m);
+	vec n_max = _mm256_add_epi32(gs, SET(f->m));
+	base = except(greater(n, n_max), base);
+	n = _mm256_min_epi32(n, n_max);
+	up = _mm256_max_epi32(n, zero);
+	vec down = _mm256_max_epi32(_mm256_sub_epi32(zero, n), zero);
+	vec full = either(_mm256_sllv_epi32(j, up), low_bits(st, up));
+	*magnitude = _mm256_add_epi32(base, _mm256_srlv_epi32(full, down));
+	return up;
 }
 
 /* Phase 2 of 8 lanes: the elements, the lanes that are escaped. */
@@ -154,17 +188,7 @@ INLINE vec raw_take(vec *state, vec symbol, vec ctx, const struct tokens *t,
 	vec below = _mm256_srai_epi32(pos, 31);
 	vec j = _mm256_xor_si256(pos, below);
 
-	vec level = log2_floor(j), n = _mm256_sub_epi32(SET(f->m), level);
-	vec base = _mm256_slli_epi32(_mm256_add_epi32(gs, level), f->m);
-	if (f->subnormals) {
-		vec n_max = _mm256_add_epi32(gs, SET(f->m));
-		base = except(greater(n, n_max), base);
-		n = _mm256_min_epi32(n, n_max);
-	}
-	vec up = _mm256_max_epi32(n, zero);
-	vec down = _mm256_max_epi32(_mm256_sub_epi32(zero, n), zero);
-	vec full = either(_mm256_sllv_epi32(j, up), low_bits(st, up));
-	vec magnitude = _mm256_add_epi32(base, _mm256_srlv_epi32(full, down));
+	vec magnitude, up = cell_bits(st, j, gs, f, &magnitude);
 
 	vec at_zero = is_zero(j), esc = esc40;
 	if (lane_bits(at_zero)) {
@@ -177,8 +201,7 @@ INLINE vec raw_take(vec *state, vec symbol, vec ctx, const struct tokens *t,
 	/* Symbol 40 takes nothing; its NB is 0 in the tables. */
 	*state = _mm256_srlv_epi32(st, except(esc40, up));
 	*escaped = esc;
-	vec sign = _mm256_xor_si256(_mm256_srli_epi32(below, 31),
-	                            _mm256_srli_epi32(ctx, 31));
+	vec sign = _mm256_srli_epi32(_mm256_xor_si256(below, ctx), 31);
 	vec x = either(_mm256_slli_epi32(sign, f->w - 1), magnitude);
 	return both(x, SET(f->w == 16 ? 0xffff : 0xff));
 }
