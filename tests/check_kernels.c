@@ -163,6 +163,54 @@ static void check_exp(const struct kvi_kernels *ref,
 	byte_case_free(&c);
 }
 
+/* Two streams in one call, each of them good or not, against one by one. */
+static void check_exp2(const struct kvi_kernels *ref,
+                       const struct kvi_kernels *fast,
+                       const struct kvi_tables *tables, unsigned round)
+{
+	struct byte_case c[2];
+	struct coded a[2];
+	struct kvi_exp_job job[2];
+	uint8_t *words[2], *x[2], *y[2], *z[2];
+	bool ok[2], expected[2];
+	for (int i = 0; i < 2; i++) {
+		struct kvi_steps steps = random_steps();
+		byte_case_new(&c[i], steps, random_ring(&steps),
+		              rng_below(4) == 0, (int)rng_below(4) * 4,
+		              tables);
+		job[i] = exp_job(&c[i], tables);
+		coded_new(&a[i], c[i].n);
+		size_t n = ref->exp_encode(&job[i], c[i].e, a[i].end,
+		                           a[i].stream.state);
+		words[i] = coded_seal(&a[i], n);
+		if (rng_below(3) == 0)
+			spoil(&a[i].stream, words[i] + 1);
+		x[i] = must_alloc(c[i].n, 1);
+		y[i] = must_alloc(c[i].n, 1);
+		z[i] = must_alloc(c[i].n, 1);
+		memset(x[i], 0, c[i].n);
+		memset(y[i], 0, c[i].n);
+		expected[i] = ref->exp_decode(&job[i], &a[i].stream, z[i]);
+		fast->exp_decode(&job[i], &a[i].stream, x[i]);
+	}
+	fast->exp_decode2((const struct kvi_exp_job *const[]){ job, job + 1 },
+	                  (const struct kvi_stream *const[]){ &a[0].stream,
+	                                                      &a[1].stream },
+	                  y, ok);
+	for (int i = 0; i < 2; i++) {
+		check(ok[i] == expected[i] &&
+		      (!ok[i] || memcmp(y[i], z[i], c[i].n) == 0) &&
+		      memcmp(y[i], x[i], c[i].n) == 0, fast->name,
+		      "exp_decode2", round);
+		free(words[i]);
+		free(x[i]);
+		free(y[i]);
+		free(z[i]);
+		free(a[i].buf);
+		byte_case_free(&c[i]);
+	}
+}
+
 static void check_sym(const struct kvi_kernels *ref,
                       const struct kvi_kernels *fast,
                       const struct kvi_tables *tables, unsigned round)
@@ -296,6 +344,8 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 		for (unsigned j = 0; j < 40; j++) {
 			check_grid(ref, fast, j & 1 ? &model : &grid, j);
 			check_exp(ref, fast, &exps, j);
+			if (fast->exp_decode2)
+				check_exp2(ref, fast, &exps, j);
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
@@ -380,7 +430,7 @@ static void bench_exp(const struct kvi_kernels *k, size_t n_tables,
 	              per_step, 3, &t);
 	struct kvi_exp_job job = exp_job(&c, &t);
 	coded_new(&a, c.n);
-	uint8_t *y = must_alloc(c.n, 1);
+	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
 	size_t n = 0;
 	double enc = BEST(2 * c.n, n = k->exp_encode(&job, c.e, a.end,
 	                                             a.stream.state));
@@ -391,7 +441,20 @@ static void bench_exp(const struct kvi_kernels *k, size_t n_tables,
 	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n",
 	       k->name, what, enc, dec, 16.0 * (double)n / (double)c.n,
 	       ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
+	if (k->exp_decode2) {
+		bool both[2] = { false, false };
+		dec = BEST(4 * c.n, k->exp_decode2(
+			(const struct kvi_exp_job *const[]){ &job, &job },
+			(const struct kvi_stream *const[]){ &a.stream,
+			                                    &a.stream },
+			(uint8_t *const[]){ y, z }, both));
+		printf("%-7s exp  %-24s two at once     decode %6.3f GB/s%s\n",
+		       k->name, what, dec,
+		       both[0] && both[1] && !memcmp(y, c.e, c.n) &&
+		       !memcmp(z, c.e, c.n) ? "" : "  WRONG");
+	}
 	free(y);
+	free(z);
 	free(a.buf);
 	byte_case_free(&c);
 	tables_free(&t);

@@ -2,6 +2,8 @@
 /* codec.c - the codecs by number, and decoding of a chunk (spec 7) */
 #include "coder.h"
 
+#include "codecs/exponent/exponent.h"
+
 static const struct {
 	const char *name;
 	const struct kvi_codec *coded; /* has mask, stream and parameters */
@@ -84,38 +86,78 @@ static bool params_fit(const struct kvi_params *p, const struct kvi_chunk *chunk
 	       p->head_channels == chunk->head_channels;
 }
 
-/* Codecs 4, 5 and 6: mask section, then what the codec's page says. */
-static kvarc_ret decode_coded(struct kvi_coder *c, struct kvi_job *job,
-                              const struct kvi_codec *vt, struct kvi_in *in,
-                              uint8_t *raw)
+/* A chunk of codec 4, 5 or 6 on its way out. */
+struct coded {
+	struct kvi_job job;
+	struct kvi_in in;
+	uint8_t *packed; /* what the codec decodes to */
+};
+
+/* The mask section; then follows what the codec's page says. */
+static kvarc_ret coded_begin(struct kvi_coder *c,
+                             const struct kvi_chunk_payload *p, uint8_t *raw,
+                             struct coded *d)
 {
-	struct kvi_mask *m = &job->mask;
+	if (p->lane_order >= KVI_N_LANE_ORDERS ||
+	    !kvi_codec_takes(p->codec, p->chunk->dtype) ||
+	    !params_fit(p->params, p->chunk, p->codec))
+		return KVARC_DATA;
+	*d = (struct coded){
+		.job = {
+			.chunk = p->chunk, .params = p->params,
+			.mask = { .T = p->chunk->n_tokens,
+			          .C = kvi_chunk_channels(p->chunk),
+			          .size = (unsigned)kvarc_dtype_bytes(
+					  p->chunk->dtype) },
+			.lanes = { .kernels = c->kernels,
+			           .order = p->lane_order },
+		},
+		.in = kvi_in_make(p->payload, p->payload_bytes),
+		.packed = raw,
+	};
+	struct kvi_mask *m = &d->job.mask;
 	m->runs = kvi_scratch(c, KVI_SCRATCH_RUNS,
 	                      kvi_mask_runs_max(m->C) * sizeof *m->runs);
 	if (!m->runs)
 		return kvi_alloc_error(c->alloc);
-	if (!kvi_mask_parse(m, in))
+	if (!kvi_mask_parse(m, &d->in))
 		return KVARC_DATA;
 	size_t n = kvi_mask_elements(m);
-	uint8_t *packed = raw;
 	if (kvi_mask_any(m) && n) {
-		packed = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
-		if (!packed)
+		d->packed = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
+		if (!d->packed)
 			return kvi_alloc_error(c->alloc);
 	}
-	job->lanes.kernels = c->kernels;
-	job->lanes.rows = m->rows;
-	job->lanes.channels = m->channels;
-	if (n) {
-		kvarc_ret ret = vt->decode(c, job, in, packed);
-		if (ret)
-			return ret;
-	}
-	if (in->bad || kvi_in_left(in))
-		return KVARC_DATA;
-	if (kvi_mask_any(m))
-		kvi_mask_scatter(m, packed, raw);
+	d->job.lanes.rows = m->rows;
+	d->job.lanes.channels = m->channels;
 	return KVARC_OK;
+}
+
+static kvarc_ret coded_end(const struct coded *d, uint8_t *raw)
+{
+	if (d->in.bad || kvi_in_left(&d->in))
+		return KVARC_DATA;
+	if (kvi_mask_any(&d->job.mask))
+		kvi_mask_scatter(&d->job.mask, d->packed, raw);
+	return KVARC_OK;
+}
+
+static kvarc_ret decode_one(struct kvi_coder *c,
+                            const struct kvi_chunk_payload *p, uint8_t *raw)
+{
+	const struct kvi_codec *vt = kvi_codec_get(p->codec);
+	struct coded d;
+	if (!kvi_chunk_valid(p->chunk))
+		return KVARC_PROG;
+	if (!vt && p->lane_order)
+		return p->codec < KVI_N_CODECS ? KVARC_DATA : KVARC_OPTIONS;
+	if (!vt)
+		return decode_plain(c, p->chunk, p->codec, p->payload,
+		                    p->payload_bytes, raw);
+	kvarc_ret ret = coded_begin(c, p, raw, &d);
+	if (ret == KVARC_OK && kvi_mask_elements(&d.job.mask))
+		ret = vt->decode(c, &d.job, &d.in, d.packed);
+	return ret ? ret : coded_end(&d, raw);
 }
 
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
@@ -124,24 +166,39 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            const uint8_t *payload, size_t payload_bytes,
                            uint8_t *raw)
 {
-	const struct kvi_codec *vt = kvi_codec_get(codec);
-	struct kvi_in in = kvi_in_make(payload, payload_bytes);
-	if (!kvi_chunk_valid(chunk))
-		return KVARC_PROG;
-	if (!vt && lane_order)
-		return codec < KVI_N_CODECS ? KVARC_DATA : KVARC_OPTIONS;
-	if (!vt)
-		return decode_plain(c, chunk, codec, payload, payload_bytes,
-		                    raw);
-	if (lane_order >= KVI_N_LANE_ORDERS ||
-	    !kvi_codec_takes(codec, chunk->dtype) ||
-	    !params_fit(params, chunk, codec))
-		return KVARC_DATA;
-	struct kvi_job job = {
-		.chunk = chunk, .params = params,
-		.mask = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk),
-		          .size = (unsigned)kvarc_dtype_bytes(chunk->dtype) },
-		.lanes = { .order = lane_order },
+	const struct kvi_chunk_payload p = {
+		chunk, codec, lane_order, params, payload, payload_bytes
 	};
-	return decode_coded(c, &job, vt, &in, raw);
+	return decode_one(c, &p, raw);
+}
+
+bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask)
+{
+	return codec == KVI_CODEC_EXPONENT &&
+	       kvi_kernels_get(isa_mask)->exp_decode2;
+}
+
+void kvi_chunk_decode2(struct kvi_coder *const c[2],
+                       const struct kvi_chunk_payload p[2],
+                       uint8_t *const raw[2], kvarc_ret ret[2])
+{
+	struct coded d[2];
+	bool pair = c[0]->kernels->exp_decode2 != NULL;
+	for (int i = 0; i < 2 && pair; i++)
+		pair = p[i].codec == KVI_CODEC_EXPONENT &&
+		       kvi_chunk_valid(p[i].chunk) &&
+		       !coded_begin(c[i], &p[i], raw[i], &d[i]) &&
+		       kvi_mask_elements(&d[i].job.mask);
+	if (!pair) {
+		for (int i = 0; i < 2; i++)
+			ret[i] = decode_one(c[i], &p[i], raw[i]);
+		return;
+	}
+	kvi_exponent_decode2(c,
+		(const struct kvi_job *const[2]){ &d[0].job, &d[1].job },
+		(struct kvi_in *const[2]){ &d[0].in, &d[1].in },
+		(uint8_t *const[2]){ d[0].packed, d[1].packed }, ret);
+	for (int i = 0; i < 2; i++)
+		if (!ret[i])
+			ret[i] = coded_end(&d[i], raw[i]);
 }

@@ -106,6 +106,20 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            const uint8_t *payload, size_t payload_bytes,
                            uint8_t *raw);
 
+struct kvi_chunk_payload {
+	const struct kvi_chunk *chunk;
+	uint8_t codec, lane_order;
+	const struct kvi_params *params;
+	const uint8_t *payload;
+	size_t payload_bytes;
+};
+/* Whether two chunks of this codec decode faster together. */
+bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask);
+/* The same for two chunks, each with a coder and a result of its own. */
+void kvi_chunk_decode2(struct kvi_coder *const c[2],
+                       const struct kvi_chunk_payload p[2],
+                       uint8_t *const raw[2], kvarc_ret ret[2]);
+
 /* "grid"; NULL for a number that is not known. */
 const char *kvi_codec_name(unsigned codec);
 

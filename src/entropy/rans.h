@@ -178,6 +178,11 @@ struct kvi_kernels {
 	                     uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*exp_decode)(const struct kvi_exp_job *job,
 	                   const struct kvi_stream *in, uint8_t *e);
+	/* Two streams at once, the results in ok. NULL: not faster than one
+	 * after the other. */
+	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
+	                    const struct kvi_stream *const in[2],
+	                    uint8_t *const e[2], bool ok[2]);
 	/* n contexts from n mu bit patterns and n classes (-400..400). */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits,
 	                      const int16_t *k, size_t n,

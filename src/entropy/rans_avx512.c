@@ -195,74 +195,166 @@ struct ring {
 	size_t at, size;          /* in entries */
 };
 
-INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
-                                      const struct kvi_span *span,
-                                      struct ring ring, struct kvi_feed *feed,
-                                      const uint8_t *p, uint32_t *state,
-                                      uint8_t *x, bool *good, bool per_step,
-                                      bool full)
+/* A stream of exponents on its way through the full steps. */
+struct exp_run {
+	const struct kvi_exp_job *job;
+	struct ring ring;
+	struct kvi_feed feed;
+	const uint8_t *p;
+	uint8_t *x;
+	size_t steps; /* still to do */
+	uint32_t bad; /* not 0: a symbol gave E < 0 */
+	uint32_t state[KVI_LANES];
+};
+
+/* One step; the caller has checked the feed. */
+INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
+                               const struct ring *ring, struct pair *st,
+                               const uint8_t *p, uint8_t *x, uint32_t *bad,
+                               bool per_step, uint32_t active)
 {
-	const unsigned lanes = full ? KVI_LANES : span->lanes;
-	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
 	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
-	struct pair st = states_load(state);
-	uint32_t bad = 0;
-	for (size_t step = 0; step < span->steps; step++) {
-		KVI_FEED_CHECK(feed, p);
-		__m256i top = tops_load(ring.top + ring.at, per_step, active);
-		struct pair s = step_take(&st, job->tables, ring.tab + ring.at,
-		                          per_step, active, &p);
-		__m256i symbol = _mm256_inserti128_si256(
-			_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
-			_mm512_cvtepi32_epi8(s.v[1]), 1);
-		__m256i e = _mm256_sub_epi8(top, symbol);
-		uint32_t escaped = _mm256_mask_cmpeq_epi8_mask(active, symbol,
-		                                               escape);
-		bad |= _mm256_mask_cmplt_epu8_mask(active, top, symbol) &
-		       ~escaped;
-		_mm256_mask_storeu_epi8(x, active, e);
-		if (__builtin_expect(escaped != 0, 0)) {
-			uint32_t a[KVI_LANES];
-			states_store(a, &st, UINT32_MAX);
-			p = kvi_escapes_take8(escaped, a, x, p);
-			st = states_load(a);
-		}
+	__m256i top = tops_load(ring->top + ring->at, per_step, active);
+	struct pair s = step_take(st, tables, ring->tab + ring->at, per_step,
+	                          active, &p);
+	__m256i symbol = _mm256_inserti128_si256(
+		_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
+		_mm512_cvtepi32_epi8(s.v[1]), 1);
+	__m256i e = _mm256_sub_epi8(top, symbol);
+	uint32_t escaped = _mm256_mask_cmpeq_epi8_mask(active, symbol, escape);
+	*bad |= _mm256_mask_cmplt_epu8_mask(active, top, symbol) & ~escaped;
+	_mm256_mask_storeu_epi8(x, active, e);
+	if (__builtin_expect(escaped != 0, 0)) {
+		uint32_t a[KVI_LANES];
+		states_store(a, st, UINT32_MAX);
+		p = kvi_escapes_take8(escaped, a, x, p);
+		*st = states_load(a);
+	}
+	return p;
+}
+
+/* The steps that are left of a span; false when the words do not suffice. */
+INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
+                            bool full)
+{
+	if (full)
+		lanes = KVI_LANES;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	struct ring ring = r->ring;
+	struct pair st = states_load(r->state);
+	const uint8_t *p = r->p;
+	uint8_t *x = r->x;
+	uint32_t bad = r->bad;
+	for (size_t step = 0; step < r->steps; step++) {
+		KVI_FEED_CHECK(&r->feed, p);
+		p = exp_step(r->job->tables, &ring, &st, p, x, &bad, per_step,
+		             active);
 		x += lanes;
 		ring.at += per_step ? 1 : lanes;
 		if (ring.at == ring.size)
 			ring.at = 0;
 	}
-	states_store(state, &st, active);
-	*good &= bad == 0;
-	return p;
+	states_store(r->state, &st, active);
+	r->p = p;
+	r->x = x;
+	r->bad = bad;
+	return true;
+}
+
+/* False when the stream has too few words to begin with. */
+static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
+                         const struct kvi_stream *in, uint8_t *e)
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	r->job = job;
+	r->ring = (struct ring){ job->tab, job->top, 0,
+		                 full.ring * full.step_size };
+	r->p = kvi_feed_open(&r->feed, in);
+	r->x = e;
+	r->steps = full.steps;
+	r->bad = 0;
+	memcpy(r->state, in->state, sizeof(r->state));
+	return r->p != NULL;
+}
+
+static bool exp_run_finish(struct exp_run *r)
+{
+	const struct kvi_exp_job *job = r->job;
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	if (!(job->per_step ? exp_decode_span(r, KVI_LANES, true, true)
+	                    : exp_decode_span(r, KVI_LANES, false, true)))
+		return false;
+	r->ring = (struct ring){ job->tab_tail, job->top_tail, 0,
+		                 tail.ring * tail.step_size };
+	r->steps = tail.steps;
+	if (tail.steps &&
+	    !exp_decode_span(r, tail.lanes, job->per_step, false))
+		return false;
+	return kvi_feed_done(&r->feed, r->p, r->state) && r->bad == 0;
 }
 
 static bool exp_decode(const struct kvi_exp_job *job,
                        const struct kvi_stream *in, uint8_t *e)
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->tab_steps, job->per_step);
-	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct ring ring = { job->tab, job->top, 0,
-		                   full.ring * full.step_size };
-	const struct ring last = { job->tab_tail, job->top_tail, 0,
-		                   tail.ring * tail.step_size };
-	bool good = true;
-	struct kvi_feed feed;
-	const uint8_t *p = kvi_feed_open(&feed, in);
-	uint32_t state[KVI_LANES];
-	memcpy(state, in->state, sizeof(state));
-	if (job->per_step)
-		p = exp_decode_span(job, &full, ring, &feed, p, state, e,
-		                    &good, true, true);
-	else
-		p = exp_decode_span(job, &full, ring, &feed, p, state, e,
-		                    &good, false, true);
-	if (p && tail.steps)
-		p = exp_decode_span(job, &tail, last, &feed, p, state,
-		                    e + full.steps * KVI_LANES, &good,
-		                    job->per_step, false);
-	return p && kvi_feed_done(&feed, p, state) && good;
+	struct exp_run r;
+	return exp_run_open(&r, job, in, e) && exp_run_finish(&r);
+}
+
+/*
+ * Steps of two streams in turns: each waits for its own table look-ups, and
+ * meanwhile the other has work. Ends with the shorter one, or near the end of
+ * the words of either.
+ */
+static void exp_decode_both(struct exp_run *a, struct exp_run *b)
+{
+	const size_t most = a->steps < b->steps ? a->steps : b->steps;
+	struct ring ring_a = a->ring, ring_b = b->ring;
+	struct pair st_a = states_load(a->state), st_b = states_load(b->state);
+	const uint8_t *p_a = a->p, *p_b = b->p;
+	const uint8_t *safe_a = a->feed.safe, *safe_b = b->feed.safe;
+	uint8_t *x_a = a->x, *x_b = b->x;
+	uint32_t bad_a = 0, bad_b = 0;
+	size_t step = 0;
+	for (; step < most && p_a <= safe_a && p_b <= safe_b; step++) {
+		p_a = exp_step(a->job->tables, &ring_a, &st_a, p_a, x_a,
+		               &bad_a, false, UINT32_MAX);
+		p_b = exp_step(b->job->tables, &ring_b, &st_b, p_b, x_b,
+		               &bad_b, false, UINT32_MAX);
+		x_a += KVI_LANES;
+		x_b += KVI_LANES;
+		ring_a.at += KVI_LANES;
+		ring_b.at += KVI_LANES;
+		if (ring_a.at == ring_a.size)
+			ring_a.at = 0;
+		if (ring_b.at == ring_b.size)
+			ring_b.at = 0;
+	}
+	states_store(a->state, &st_a, UINT32_MAX);
+	states_store(b->state, &st_b, UINT32_MAX);
+	a->ring = ring_a;
+	b->ring = ring_b;
+	a->p = p_a;
+	b->p = p_b;
+	a->x = x_a;
+	b->x = x_b;
+	a->bad |= bad_a;
+	b->bad |= bad_b;
+	a->steps -= step;
+	b->steps -= step;
+}
+
+static void exp_decode2(const struct kvi_exp_job *const job[2],
+                        const struct kvi_stream *const in[2],
+                        uint8_t *const e[2], bool ok[2])
+{
+	struct exp_run r[2];
+	for (int i = 0; i < 2; i++)
+		ok[i] = exp_run_open(&r[i], job[i], in[i], e[i]);
+	if (ok[0] && ok[1] && !job[0]->per_step && !job[1]->per_step)
+		exp_decode_both(&r[0], &r[1]);
+	for (int i = 0; i < 2; i++)
+		ok[i] = ok[i] && exp_run_finish(&r[i]);
 }
 
 /*
@@ -419,6 +511,7 @@ const struct kvi_kernels kvi_kernels_avx512 = {
 	.sym_decode = sym_decode,
 	.exp_encode = exp_encode,
 	.exp_decode = exp_decode,
+	.exp_decode2 = exp_decode2,
 	.grid_contexts = kvi_avx512_grid_contexts,
 	.rotated_contexts = kvi_avx512_rotated_contexts,
 	.bf16_split = kvi_avx2_bf16_split,

@@ -8,6 +8,7 @@ libkvi_la_SOURCES += \
 	src/stream/reader.c src/stream/reader_internal.h \
 	src/stream/reader_state.h \
 	src/stream/reader_decode.c \
+	src/stream/reader_jobs.c \
 	src/stream/reader_index.c \
 	src/stream/reader_meta.c \
 	src/stream/reader_range.c \

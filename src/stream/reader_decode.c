@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_decode.c - decodes one chunk: frame, parameters, payload, raw_check */
+/* reader_decode.c - decodes one or two chunks: frame, parameters, payload, raw_check */
 #include "stream/reader_state.h"
 
 static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e,
@@ -164,25 +164,35 @@ struct piece {
 	const struct kvi_params_use *use; /* NULL: the codec has none */
 };
 
-static kvarc_ret decode_payload(kvarc_reader *r, struct kvi_coder *coder,
-                                const struct piece *p, uint8_t *raw,
-                                kvarc_error *e)
+static kvarc_ret open_payload(const kvarc_reader *r, const struct piece *p,
+                              struct kvi_chunk *chunk,
+                              struct kvi_chunk_payload *payload,
+                              kvarc_error *e)
 {
 	const kvarc_tensor *t = &r->geometry.tensors[p->h->tensor];
-	struct kvi_chunk chunk = {
+	const struct kvi_params *params = p->use ? p->use->params : NULL;
+	*chunk = (struct kvi_chunk){
 		.dtype = t->dtype, .n_tokens = p->h->n, .heads = p->h->heads,
 		.head_channels = t->channels, .positions = p->positions,
 		.rope = kvi_tensor_rope(&r->geometry, t)
 	};
-	const struct kvi_params *params = p->use ? p->use->params : NULL;
+	*payload = (struct kvi_chunk_payload){
+		chunk, p->h->codec, p->h->lane_order, params,
+		p->frame->payload + KVI_CHUNK_HEADER_BYTES,
+		p->frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES
+	};
 	if (p->use && p->use->header.codec != p->h->codec)
 		return bad(p->frame, e, "its PARAMS are of another codec");
 	if (!p->positions && params && kvi_params_rotates(params))
 		return bad(p->frame, e, "the positions of its tokens are lost");
-	kvarc_ret ret = kvi_chunk_decode(
-		coder, &chunk, p->h->codec, p->h->lane_order, params,
-		p->frame->payload + KVI_CHUNK_HEADER_BYTES,
-		p->frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES, raw);
+	return KVARC_OK;
+}
+
+/* What came of it. */
+static kvarc_ret close_payload(const kvarc_reader *r, const struct piece *p,
+                               kvarc_ret ret, const uint8_t *raw,
+                               kvarc_error *e)
+{
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &r->alloc);
 	if (ret == KVARC_OPTIONS)
@@ -195,6 +205,20 @@ static kvarc_ret decode_payload(kvarc_reader *r, struct kvi_coder *coder,
 	if (kvi_h64(raw, p->frame->head.decoded_bytes) != p->h->raw_check)
 		return bad(p->frame, e, "raw_check does not hold");
 	return KVARC_OK;
+}
+
+static kvarc_ret decode_payload(kvarc_reader *r, struct kvi_coder *coder,
+                                const struct piece *p, uint8_t *raw,
+                                kvarc_error *e)
+{
+	struct kvi_chunk chunk;
+	struct kvi_chunk_payload in;
+	kvarc_ret ret = open_payload(r, p, &chunk, &in, e);
+	if (ret)
+		return ret;
+	ret = kvi_chunk_decode(coder, &chunk, in.codec, in.lane_order,
+	                       in.params, in.payload, in.payload_bytes, raw);
+	return close_payload(r, p, ret, raw, e);
 }
 
 /* Decodes the chunk that a REPEAT names (spec/codecs/repeat.md). */
@@ -308,157 +332,98 @@ static kvarc_ret get_frame(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 	return KVARC_OK;
 }
 
-static kvarc_ret decode_job(struct kvi_decode_job *j, unsigned worker)
+static struct piece piece_of(const struct kvi_decode_job *j,
+                             const struct kvi_chunk_header *h)
 {
-	kvarc_reader *r = j->r;
-	struct kvi_coder *coder = r->coders[worker];
-	struct kvi_chunk_header h;
-	kvarc_ret ret = get_frame(j, &h);
-	if (ret)
-		return ret;
 	struct piece p = {
-		&j->frame, &h,
+		&j->frame, h,
 		j->segment->known ? j->segment->segment.positions : NULL,
 		j->params
 	};
-	ret = h.codec == KVI_CODEC_REPEAT
-	      ? decode_repeat(j, coder, &h)
-	      : decode_payload(r, coder, &p, j->raw.p, &j->error);
-	if (ret || !j->deliver)
-		return ret;
+	return p;
+}
+
+static kvarc_ret decode_chunk(struct kvi_decode_job *j,
+                              struct kvi_coder *coder,
+                              const struct kvi_chunk_header *h)
+{
+	struct piece p = piece_of(j, h);
+	return h->codec == KVI_CODEC_REPEAT
+	       ? decode_repeat(j, coder, h)
+	       : decode_payload(j->r, coder, &p, j->raw.p, &j->error);
+}
+
+/* Fills ret of two jobs whose frames are there. */
+static void decode_two(struct kvi_decode_job *const j[2],
+                       struct kvi_coder *const coders[2],
+                       const struct kvi_chunk_header h[2])
+{
+	struct piece piece[2];
+	struct kvi_chunk chunk[2];
+	struct kvi_chunk_payload in[2];
+	kvarc_ret ret[2];
+	for (int i = 0; i < 2; i++) {
+		piece[i] = piece_of(j[i], &h[i]);
+		j[i]->ret = open_payload(j[i]->r, &piece[i], &chunk[i], &in[i],
+		                         &j[i]->error);
+	}
+	if (j[0]->ret || j[1]->ret) {
+		for (int i = 0; i < 2; i++)
+			j[i]->ret = decode_chunk(j[i], coders[i], &h[i]);
+		return;
+	}
+	kvi_chunk_decode2(coders, in,
+	                  (uint8_t *const[2]){ j[0]->raw.p, j[1]->raw.p }, ret);
+	for (int i = 0; i < 2; i++)
+		j[i]->ret = close_payload(j[i]->r, &piece[i], ret[i],
+		                          j[i]->raw.p, &j[i]->error);
+}
+
+static kvarc_ret hand_over(struct kvi_decode_job *j)
+{
+	const struct kvi_chunk_ref *c = &j->ref;
+	if (!j->deliver)
+		return KVARC_OK;
 	size_t row = j->raw_bytes / j->n;
-	if (j->deliver(j->opaque, h.tensor, h.head, h.heads, j->from, j->count,
-	               j->raw.p + (size_t)(j->from - j->t0) * row))
+	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from,
+	               j->count, j->raw.p + (size_t)(j->from - j->t0) * row))
 		return kvi_fail(&j->error, KVARC_IO, j->frame.offset,
 		                j->frame.head.sequence, "taking the decoded "
 		                "tokens from %llu on of tensor %u failed",
 		                (unsigned long long)j->from,
-		                (unsigned)h.tensor);
+		                (unsigned)c->tensor);
 	return KVARC_OK;
 }
 
-static void run(struct kvi_job *job, unsigned worker)
+/* Nothing is delivered after a failure that ends the reading. */
+static bool goes_on(const struct kvi_decode_job *j)
 {
-	struct kvi_decode_job *j = (struct kvi_decode_job *)job;
-	j->ret = decode_job(j, worker);
+	return !j->ret || (j->ret == KVARC_DATA && j->r->salvage);
 }
 
-struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
+void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 {
-	struct kvi_segment_use *use = kvi_malloc(&r->alloc, sizeof *use);
-	if (use) {
-		use->known = true;
-		use->users = 1;
+	struct kvi_decode_job *first = (struct kvi_decode_job *)job;
+	struct kvi_decode_job *const j[2] = { first, first->partner };
+	struct kvi_coder *const *coders = &first->r->coders[2 * worker];
+	const int n = j[1] ? 2 : 1;
+	struct kvi_chunk_header h[2];
+	for (int i = 0; i < n; i++)
+		j[i]->ret = get_frame(j[i], &h[i]);
+	if (n == 2 && !j[0]->ret && !j[1]->ret &&
+	    h[0].codec != KVI_CODEC_REPEAT && h[1].codec != KVI_CODEC_REPEAT)
+		decode_two(j, coders, h);
+	else
+		for (int i = 0; i < n; i++)
+			if (!j[i]->ret)
+				j[i]->ret = decode_chunk(j[i], coders[0],
+				                         &h[i]);
+	for (int i = 0; i < n; i++) {
+		if (i == 1 && !goes_on(j[0])) {
+			j[1]->ret = j[0]->ret;
+			j[1]->error = j[0]->error;
+		} else if (!j[i]->ret) {
+			j[i]->ret = hand_over(j[i]);
+		}
 	}
-	return use;
-}
-
-void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
-{
-	if (use && --use->users == 0)
-		kvi_free(&r->alloc, use);
-}
-
-/* Waits for a job and takes its result. */
-static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
-{
-	if (!j->busy)
-		return KVARC_OK;
-	kvi_pool_wait(r->pool, &j->job);
-	j->busy = false;
-	kvi_params_store_release(&r->store, j->params);
-	kvi_segment_use_release(r, j->segment);
-	j->params = NULL;
-	j->segment = NULL;
-	if (j->ret == KVARC_DATA && r->salvage)
-		return kvi_salvage_chunk(r, j, r->error);
-	if (j->ret) {
-		if (r->error)
-			*r->error = j->error;
-		return j->ret;
-	}
-	const kvarc_common *c = &r->options.common;
-	r->progress_done += j->raw_bytes;
-	if (c->progress && c->progress(c->progress_opaque, r->progress_done,
-	                               r->progress_total))
-		return kvi_fail(r->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "stopped on request");
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
-{
-	struct kvi_decode_job *j = &r->jobs[r->next_job];
-	kvarc_ret ret = reap(r, j);
-	r->next_job = (r->next_job + 1) % r->n_jobs;
-	j->r = r;
-	j->have_frame = false;
-	j->deliver = NULL;
-	*job = j;
-	return ret;
-}
-
-void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
-{
-	j->job.run = run;
-	j->busy = true;
-	j->segment->users++;
-	kvi_pool_submit(r->pool, &j->job);
-}
-
-kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
-{
-	kvarc_ret ret = before;
-	for (unsigned i = 0; i < r->n_jobs; i++) {
-		struct kvi_decode_job *j = &r->jobs[r->next_job];
-		kvarc_error keep = { 0 };
-		if (ret && r->error)
-			keep = *r->error;
-		kvarc_ret got = reap(r, j);
-		if (ret == KVARC_OK)
-			ret = got;
-		else if (r->error)
-			*r->error = keep; /* the first failure is the one told */
-		r->next_job = (r->next_job + 1) % r->n_jobs;
-	}
-	return ret;
-}
-
-kvarc_ret kvi_reader_start(kvarc_reader *r)
-{
-	if (r->jobs)
-		return KVARC_OK;
-	if (!r->pool && kvi_pool_open(&r->pool, &r->alloc,
-	                              r->options.common.threads))
-		return kvi_fail_alloc(r->error, &r->alloc);
-	if (!r->tables && kvi_coder_tables_open(&r->tables, &r->alloc))
-		return kvi_fail_alloc(r->error, &r->alloc);
-	r->n_coders = kvi_pool_workers(r->pool);
-	if (!r->coders)
-		r->coders = kvi_calloc(&r->alloc, r->n_coders, sizeof(void *));
-	if (!r->coders)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	for (unsigned i = 0; i < r->n_coders; i++)
-		if (!r->coders[i] &&
-		    kvi_coder_open(&r->coders[i], &r->alloc, r->tables,
-		                   r->options.common.isa_mask))
-			return kvi_fail_alloc(r->error, &r->alloc);
-	r->n_jobs = r->n_coders > 1 ? r->n_coders + 1 : 1;
-	r->jobs = kvi_calloc(&r->alloc, r->n_jobs, sizeof *r->jobs);
-	return r->jobs ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
-}
-
-void kvi_reader_free_workers(kvarc_reader *r)
-{
-	kvi_pool_close(r->pool);
-	for (unsigned i = 0; r->jobs && i < r->n_jobs; i++) {
-		kvi_free(&r->alloc, r->jobs[i].buffer.p);
-		kvi_free(&r->alloc, r->jobs[i].other.p);
-		kvi_free(&r->alloc, r->jobs[i].raw.p);
-	}
-	kvi_free(&r->alloc, r->jobs);
-	for (unsigned i = 0; r->coders && i < r->n_coders; i++)
-		kvi_coder_close(r->coders[i]);
-	kvi_free(&r->alloc, r->coders);
-	kvi_coder_tables_close(r->tables);
 }

@@ -46,6 +46,9 @@ struct kvi_segment_use {
 struct kvi_decode_job {
 	struct kvi_job job;      /* first: the pool gives this back */
 	kvarc_reader *r;
+	/* Which job's run decodes this one, NULL when that is over; and the
+	 * other chunk that this one's run decodes. */
+	struct kvi_decode_job *runner, *partner;
 	bool busy, have_frame;
 	/* in */
 	struct kvi_buffer buffer, other; /* the frame; a repeated one */
@@ -125,9 +128,10 @@ struct kvarc_reader {
 	struct kvi_params_store store;
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
-	struct kvi_coder **coders;
+	struct kvi_coder **coders;         /* two a worker */
 	unsigned n_coders, n_jobs, next_job;
 	struct kvi_decode_job *jobs;
+	struct kvi_decode_job *held; /* waits for a partner, not yet in the pool */
 	uint64_t progress_done, progress_total;
 };
 
@@ -168,8 +172,10 @@ struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r,
 /* Bytes and elements of n tokens of a track are added to the totals. */
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 
-/* Decoding (reader_decode.c). */
+/* Decoding (reader_decode.c; what is in the pool: reader_jobs.c). */
 
+/* A job's run: decodes it and its partner, if it has one. */
+void kvi_reader_run_job(struct kvi_job *job, unsigned worker);
 /* Pool, coders, jobs; at the first use. */
 kvarc_ret kvi_reader_start(kvarc_reader *r);
 void kvi_reader_free_workers(kvarc_reader *r);

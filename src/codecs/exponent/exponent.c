@@ -78,24 +78,73 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
-                        struct kvi_in *in, uint8_t *packed)
-{
-	size_t n = kvi_mask_elements(&job->mask);
+/* What a decoder has before and after its kernel. */
+struct decoding {
 	struct kvi_exp_job e;
 	struct kvi_stream s;
-	if (!kvi_stream_get(in, &s))
+	uint8_t *fields;
+};
+
+static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_job *job,
+                              struct kvi_in *in, struct decoding *d)
+{
+	if (!kvi_stream_get(in, &d->s))
 		return KVARC_DATA;
-	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
-	if (!fields || !make_job(c, job, true, &e))
+	d->fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS,
+	                        2 * kvi_mask_elements(&job->mask));
+	if (!d->fields || !make_job(c, job, true, &d->e))
 		return kvi_alloc_error(c->alloc);
-	if (!c->kernels->exp_decode(&e, &s, fields))
-		return KVARC_DATA;
+	return KVARC_OK;
+}
+
+static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_job *job,
+                            struct kvi_in *in, uint8_t *fields,
+                            uint8_t *packed)
+{
+	size_t n = kvi_mask_elements(&job->mask);
 	if (job->lanes.order == KVI_LANES_TOKENS) {
 		kvi_lanes_from8(&job->lanes, fields, fields + n);
 		fields += n;
 	}
 	return kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, packed);
+}
+
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
+                        struct kvi_in *in, uint8_t *packed)
+{
+	struct decoding d;
+	kvarc_ret ret = decode_begin(c, job, in, &d);
+	if (ret)
+		return ret;
+	if (!c->kernels->exp_decode(&d.e, &d.s, d.fields))
+		return KVARC_DATA;
+	return decode_end(c, job, in, d.fields, packed);
+}
+
+void kvi_exponent_decode2(struct kvi_coder *const c[2],
+                          const struct kvi_job *const job[2],
+                          struct kvi_in *const in[2], uint8_t *const packed[2],
+                          kvarc_ret ret[2])
+{
+	struct decoding d[2];
+	const struct kvi_exp_job *const e[2] = { &d[0].e, &d[1].e };
+	const struct kvi_stream *const s[2] = { &d[0].s, &d[1].s };
+	bool good[2] = { false, false };
+	for (int i = 0; i < 2; i++)
+		ret[i] = decode_begin(c[i], job[i], in[i], &d[i]);
+	if (!ret[0] && !ret[1])
+		c[0]->kernels->exp_decode2(
+			e, s, (uint8_t *const[2]){ d[0].fields, d[1].fields },
+			good);
+	else
+		for (int i = 0; i < 2; i++)
+			good[i] = !ret[i] && c[i]->kernels->exp_decode(
+						     e[i], s[i], d[i].fields);
+	for (int i = 0; i < 2; i++)
+		if (!ret[i])
+			ret[i] = good[i] ? decode_end(c[i], job[i], in[i],
+			                              d[i].fields, packed[i])
+			                 : KVARC_DATA;
 }
 
 const struct kvi_codec kvi_codec_exponent = {

@@ -24,4 +24,10 @@ bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
 kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_job *job,
                            struct kvi_params **out);
 
+/* What the codec's decode does, for two chunks at once. */
+void kvi_exponent_decode2(struct kvi_coder *const c[2],
+                          const struct kvi_job *const job[2],
+                          struct kvi_in *const in[2], uint8_t *const packed[2],
+                          kvarc_ret ret[2]);
+
 #endif
