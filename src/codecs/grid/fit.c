@@ -357,11 +357,17 @@ static kvarc_ret rate(struct kvi_coder *c, const struct kvi_job *job,
 	return KVARC_OK;
 }
 
+/* Every how many-th token gives `tokens` of them; 1 for short chunks. */
+static size_t sample_step(const struct kvi_job *job, size_t tokens)
+{
+	return job->mask.T >= 2 * tokens ? job->mask.T / tokens : 1;
+}
+
 /* Whether rotating channels look smaller, by a part of the tokens. */
 static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_job *job,
                               bool *pays)
 {
-	size_t step = job->mask.T >= 128 ? 8 : 1;
+	size_t step = sample_step(job, 32);
 	struct kvi_params *fixed, *turning = NULL;
 	int64_t rate_fixed = 0, rate_turning = 0;
 	kvarc_ret ret = fit_params(c, job, NULL, step, &fixed);
@@ -382,7 +388,7 @@ kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_job *job,
 {
 	const kvarc_rope *rope = job->chunk->rope;
 	bool turn = rope && job->chunk->positions;
-	size_t step = job->mask.T >= 128 ? 4 : 1;
+	size_t step = sample_step(job, 64);
 	kvarc_ret ret = turn ? turning_pays(c, job, &turn) : KVARC_OK;
 	*out = NULL;
 	return ret ? ret : fit_params(c, job, turn ? rope : NULL, step, out);
