@@ -19,9 +19,24 @@ struct kvi_pool {
 	pthread_cond_t work, done;
 	struct kvi_job *head, **tail;
 	bool stop;
-	unsigned n_workers; /* threads that run; 0: the caller works */
+	/* Threads that run. The caller is one worker more: it works while it
+	 * waits, so that nobody sleeps while there are jobs. */
+	unsigned n_workers;
 	struct worker workers[];
 };
+
+/* Runs the first job of the queue; the lock is held before and after. */
+static void run_first(struct kvi_pool *pool, unsigned worker)
+{
+	struct kvi_job *job = pool->head;
+	pool->head = job->next;
+	if (!pool->head)
+		pool->tail = &pool->head;
+	pthread_mutex_unlock(&pool->lock);
+	job->run(job, worker);
+	pthread_mutex_lock(&pool->lock);
+	job->done = true;
+}
 
 static void *loop(void *arg)
 {
@@ -31,16 +46,9 @@ static void *loop(void *arg)
 	for (;;) {
 		while (!pool->head && !pool->stop)
 			pthread_cond_wait(&pool->work, &pool->lock);
-		struct kvi_job *job = pool->head;
-		if (!job)
-			break; /* stopped, and nothing is left */
-		pool->head = job->next;
 		if (!pool->head)
-			pool->tail = &pool->head;
-		pthread_mutex_unlock(&pool->lock);
-		job->run(job, w->number);
-		pthread_mutex_lock(&pool->lock);
-		job->done = true;
+			break; /* stopped, and nothing is left */
+		run_first(pool, w->number);
 		pthread_cond_broadcast(&pool->done);
 	}
 	pthread_mutex_unlock(&pool->lock);
@@ -51,8 +59,7 @@ kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc,
                         unsigned threads)
 {
 	unsigned n = threads > THREADS_MAX ? THREADS_MAX : threads;
-	if (n <= 1)
-		n = 0;
+	n = n > 1 ? n - 1 : 0;
 	*out = NULL;
 	struct kvi_pool *pool =
 		kvi_calloc(alloc, 1, sizeof *pool + n * sizeof(struct worker));
@@ -104,7 +111,7 @@ void kvi_pool_close(struct kvi_pool *pool)
 
 unsigned kvi_pool_workers(const struct kvi_pool *pool)
 {
-	return pool->n_workers ? pool->n_workers : 1;
+	return pool->n_workers + 1;
 }
 
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
@@ -128,7 +135,11 @@ void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
 	if (pool->n_workers == 0)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	while (!job->done)
-		pthread_cond_wait(&pool->done, &pool->lock);
+	while (!job->done) {
+		if (pool->head)
+			run_first(pool, pool->n_workers);
+		else
+			pthread_cond_wait(&pool->done, &pool->lock);
+	}
 	pthread_mutex_unlock(&pool->lock);
 }

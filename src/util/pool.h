@@ -19,6 +19,8 @@ struct kvi_pool;
 
 /*
  * threads 0 and 1: no threads, jobs run inside kvi_pool_submit as worker 0.
+ * More: one thread less than that is made; the caller runs jobs, too, while it
+ * waits for one. Only one thread may submit and wait.
  * Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
  */
 kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc,
