@@ -79,8 +79,12 @@ static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_job *job,
 		return kvi_alloc_error(c->alloc);
 	size_t n = a->content.n;
 	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
-	size_t packed = room ? kvi_zstd_write(c, a->content.p, n, room, n,
-	                                      KVI_ZSTD_LEVEL) : 0;
+	/* Without memory no other choice is made: the same input gives the
+	 * same bytes, or none. */
+	if (!room)
+		return kvi_alloc_error(c->alloc);
+	size_t packed = kvi_zstd_write(c, a->content.p, n, room, n,
+	                               KVI_ZSTD_LEVEL);
 	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
 	return KVARC_OK;
 }
