@@ -21,6 +21,7 @@ extern "C" {
 #include "kvarc/base.h"
 #include "kvarc/geometry.h"
 #include "kvarc/io.h"
+#include "kvarc/profile.h"
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"

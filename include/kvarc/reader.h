@@ -14,6 +14,8 @@ typedef struct kvarc_reader kvarc_reader;
 typedef struct kvarc_reader_options {
 	kvarc_common common;
 	unsigned flags;       /* KVARC_READ_* */
+	const kvarc_profile *const *profiles; /* for archives that name one; must outlive the reader */
+	size_t n_profiles;
 	uint64_t reserved[4]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT {0}
@@ -100,6 +102,19 @@ KVARC_API kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *inf
 
 /* Tokens of a track known so far. 0 for a track that does not exist. */
 KVARC_API uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track);
+
+/* A predictor that the archive names (spec 5.2). */
+typedef struct kvarc_predictor_info {
+	unsigned level;
+	uint8_t digest[16];
+	const char *name;     /* never NULL */
+	int embedded;
+	int present;          /* embedded, or among the options' profiles */
+	uint64_t reserved[2];
+} kvarc_predictor_info;
+/* Predictor i in file order; END past the last. On a pipe: those read so far. */
+KVARC_API kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
+	kvarc_predictor_info *info);
 
 /* Value of an identity key, NULL when absent. kvarc_reader_identity_at walks all pairs in key order. */
 KVARC_API const char *kvarc_reader_identity(const kvarc_reader *r, const char *key);

@@ -18,13 +18,18 @@ typedef struct kvarc_writer kvarc_writer;
 /* file_id below is used even if it is all zero bytes. */
 #define KVARC_WRITE_FILE_ID    0x4u
 
+/* The profile is put into the archive, so that readers need no file of it. */
+#define KVARC_WRITE_EMBED_PROFILE 0x8u
+
 typedef struct kvarc_writer_options {
 	kvarc_common common;
-	int level;              /* 0 fast, 1 grid; use KVARC_LEVEL_DEFAULT */
+	int level;              /* 0 fast, 1 grid, 2 and 3 with a profile; use KVARC_LEVEL_DEFAULT */
 	unsigned flags;         /* KVARC_WRITE_* */
 	uint32_t segment_tokens;/* 0: 256; 32..256 */
 	uint32_t chunk_bytes;   /* raw bytes that a chunk aims at; 0: 1 MiB */
 	uint8_t file_id[16];    /* all zero: random (see KVARC_WRITE_FILE_ID) */
+	const kvarc_profile *profile; /* levels 2 and 3; must outlive the writer */
+	const char *profile_name;     /* recorded for people; NULL: none */
 	uint64_t reserved[4];   /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
@@ -38,7 +43,7 @@ typedef struct kvarc_writer_stats {
  * Opens a writer; nothing is written before _set_geometry. sink and options
  * are copied, what they point to must stay. On failure *w is NULL and nothing
  * is owned.
- * Returns OK, MEM, OPTIONS (level not known), PROG.
+ * Returns OK, MEM, OPTIONS (level not known), PREDICTOR (the profile has no models of the level), PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w,
 	const kvarc_sink *sink, const kvarc_writer_options *options);

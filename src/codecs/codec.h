@@ -18,8 +18,11 @@
 enum {
 	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
 	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
-	KVI_CODEC_BYTES = 6, KVI_N_CODECS = 7
+	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7, KVI_N_CODECS = 8
 };
+
+struct kvi_linear_in; /* model/linear.h */
+struct kvi_features;
 
 /* What a chunk is. positions (n_tokens) and rope may be NULL: no rotation. */
 struct kvi_chunk {
@@ -29,6 +32,11 @@ struct kvi_chunk {
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
+	/* Codec 7: the tensor's model and the features of its sources; NULL: none. Encoders
+	 * of level 2 and up try it first and fall back where it does not pay. */
+	const struct kvi_linear_in *linear;
+	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
+	struct kvi_features *features;
 };
 
 static inline size_t kvi_chunk_channels(const struct kvi_chunk *c)
@@ -90,7 +98,7 @@ struct kvi_encoded {
  * parameters in force for this tensor and head group, or NULL. Never larger
  * than raw: falls back to RAW. Decides itself when new parameters pay.
  * The same input gives the same output on every machine and instruction set.
- * Returns OK, MEM, MEMLIMIT, PROG (level, dtype).
+ * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). Level 2 and 3: linear, then as level 1.
  */
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            int level, const struct kvi_params *current,
@@ -98,7 +106,8 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 
 /*
  * Decodes a payload of any codec but REPEAT. params may be NULL where the codec needs none.
- * raw: kvi_chunk_bytes of room. Does not check raw_check. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS.
+ * raw: kvi_chunk_bytes of room. Does not check raw_check. Codec 7 without chunk->linear, or with a
+ * model of another shape: PREDICTOR. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR.
  */
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            uint8_t codec, uint8_t lane_order,

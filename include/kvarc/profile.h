@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/profile.h - profiles: linear models of a cache's tensors (spec/profile.md) */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_PROFILE_H
+#define KVARC_PROFILE_H
+
+/* A profile in memory. Immutable; may be shared by readers, writers and threads. */
+typedef struct kvarc_profile kvarc_profile;
+
+typedef struct kvarc_profile_info {
+	uint8_t digest[16];
+	uint64_t file_bytes;     /* of the .kvp file, packed */
+	uint64_t coefficients;   /* of all models */
+	unsigned levels;         /* bit 2: level 2, bit 3: level 3 */
+	size_t n_models, n_pairs, n_ropes;
+	uint64_t reserved[4];
+} kvarc_profile_info;
+
+/* One model as kvarc_profile_model tells it. */
+typedef struct kvarc_model_info {
+	unsigned level;
+	uint32_t layer;
+	uint8_t kind;            /* kvarc_kind */
+	uint32_t heads, channels, rotary;
+	uint64_t coefficients;
+	uint32_t table_rows;     /* token ids in its table */
+	uint64_t reserved[2];
+} kvarc_model_info;
+
+/*
+ * Reads a whole profile. source need not seek. common: memory limit and allocator, NULL for
+ * none. On failure *p is NULL.
+ * Returns OK, MEM, MEMLIMIT, FORMAT (not a profile), OPTIONS (newer), DATA, IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_open(kvarc_profile **p,
+	const kvarc_source *source, const kvarc_common *common);
+/* NULL-safe; sets *p to NULL. Readers and writers that use it must be closed before. */
+KVARC_API void kvarc_profile_close(kvarc_profile **p);
+/* Writes the file. Returns OK, MEM, IO, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_write(const kvarc_profile *p,
+	const kvarc_sink *sink);
+
+KVARC_API kvarc_ret kvarc_profile_get_info(const kvarc_profile *p, kvarc_profile_info *info);
+/* END past the last. */
+KVARC_API kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i, kvarc_model_info *info);
+KVARC_API kvarc_ret kvarc_profile_identity_at(const kvarc_profile *p, size_t i,
+	const char **key, const char **value);
+/* Rope i: frequencies as in kvarc_rope, pairing KVARC_ROPE_HALF; owned by the profile. END past the last. */
+KVARC_API kvarc_ret kvarc_profile_rope(const kvarc_profile *p, size_t i, kvarc_rope *rope);
+
+/* Whether the profile has a model of a level for a tensor; rope: the tensor's, or NULL. */
+KVARC_API int kvarc_profile_fits(const kvarc_profile *p, unsigned level,
+	const kvarc_tensor *tensor, const kvarc_rope *rope);
+
+#endif
