@@ -115,6 +115,16 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            const uint8_t *payload, size_t payload_bytes,
                            uint8_t *raw);
 
+/*
+ * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that were
+ * not coded here, such as repeated ones. only_z: z alone, which needs no sources; an encoder does
+ * this first, so that upper layers need not wait for the rest, and sets has_z. With has_z other
+ * threads may be reading z: it is not written again, here or in encode and decode.
+ * Returns OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                             const uint8_t *raw, bool only_z);
+
 struct kvi_chunk_payload {
 	const struct kvi_chunk *chunk;
 	uint8_t codec, lane_order;

@@ -23,6 +23,7 @@ struct kvi_features {
 	int16_t *z, *r;            /* heads * head_room / 2 * tokens_room * 2 */
 	uint32_t *w;               /* tokens_room */
 	uint32_t n;                /* N of spec linear 4 */
+	bool has_z;                /* z is there and read by others: only read it */
 };
 kvarc_ret kvi_features_open(struct kvi_features **f,
                             const struct kvi_alloc *alloc,
