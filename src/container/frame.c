@@ -6,8 +6,7 @@
 
 /* Reserved types of version 1.0 (spec 3.3). */
 enum {
-	TYPE_PROFILE = 12, TYPE_PARITY = 13, TYPE_ENCRYPTED = 14,
-	TYPE_STOREREF = 15
+	TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_STOREREF = 15
 };
 
 static const struct {
@@ -25,6 +24,7 @@ static const struct {
 	[KVI_FRAME_INDEX] = { "INDEX", false },
 	[KVI_FRAME_FOOTER] = { "FOOTER", false },
 	[KVI_FRAME_PREDICTOR] = { "PREDICTOR", true },
+	[KVI_FRAME_PROFILE] = { "PROFILE", false },
 };
 
 uint64_t kvi_frame_sync(const uint8_t file_id[16])
@@ -95,7 +95,7 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 	if (kvi_frame_known(h->type))
 		return critical == types[h->type].critical ? KVARC_OK
 		                                           : KVARC_DATA;
-	if ((h->type == TYPE_PROFILE || h->type == TYPE_PARITY) && critical)
+	if (h->type == TYPE_PARITY && critical)
 		return KVARC_DATA;
 	if ((h->type == TYPE_ENCRYPTED || h->type == TYPE_STOREREF) &&
 	    !critical)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* identity.c - identity pairs and predictor descriptors (spec 5) */
+/* identity.c - identity pairs (spec 5.1) */
 #include "container/identity.h"
 
 #include "container/string.h"
@@ -128,17 +128,4 @@ kvarc_ret kvi_identity_parse(struct kvi_identity *id,
 	}
 	kvi_identity_free(&got, alloc);
 	return ret;
-}
-
-kvarc_ret kvi_predictor_parse(const uint8_t *content, size_t bytes)
-{
-	struct kvi_in in = kvi_in_make(content, bytes);
-	uint8_t kind = kvi_get8(&in);
-	uint64_t n = kvi_get_varint(&in, bytes);
-	kvi_get_bytes(&in, (size_t)n);
-	if (in.bad || kvi_in_left(&in) != 0)
-		return KVARC_DATA;
-	if (kind >= 1)
-		return KVARC_OPTIONS;
-	return n == 0 ? KVARC_OK : KVARC_DATA;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* identity.h - IDENTITY and PREDICTOR content (spec 5) */
+/* identity.h - IDENTITY content (spec 5.1) */
 #ifndef KVI_IDENTITY_H
 #define KVI_IDENTITY_H
 
@@ -37,8 +37,5 @@ void kvi_identity_put(struct kvi_out *out, const struct kvi_identity *id);
 kvarc_ret kvi_identity_parse(struct kvi_identity *id,
                              const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes);
-
-/* Returns OK (kind 0), DATA, OPTIONS (a kind of a later version). */
-kvarc_ret kvi_predictor_parse(const uint8_t *content, size_t bytes);
 
 #endif

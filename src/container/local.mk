@@ -7,6 +7,7 @@ libkvi_la_SOURCES += \
 	src/container/index.c src/container/index.h \
 	src/container/packed.c src/container/packed.h \
 	src/container/params_header.c src/container/params_header.h \
+	src/container/predictor.c src/container/predictor.h \
 	src/container/restore.c src/container/restore.h \
 	src/container/segment.c src/container/segment.h \
 	src/container/string.c src/container/string.h \

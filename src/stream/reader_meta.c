@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_meta.c - identity, predictor, items and their literal bytes (spec 5, 10) */
+#include "container/predictor.h"
 #include "stream/reader_state.h"
 
 static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
@@ -71,9 +72,13 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f,
 		ret = kvi_identity_parse(&r->identity, &r->alloc, content,
 		                         bytes);
 		break;
-	case KVI_FRAME_PREDICTOR:
-		ret = kvi_predictor_parse(content, bytes);
+	case KVI_FRAME_PREDICTOR: {
+		struct kvi_predictor p;
+		ret = kvi_predictor_parse(&p, &r->alloc, content, bytes);
+		if (ret == KVARC_OK)
+			kvi_predictor_free(&p, &r->alloc);
 		break;
+	}
 	case KVI_FRAME_RESTORE:
 		return add_item(r, f, content, bytes, e);
 	default:

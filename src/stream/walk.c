@@ -4,6 +4,7 @@
 
 #include "codecs/codec.h"
 #include "container/commit.h"
+#include "container/predictor.h"
 #include "container/restore.h"
 #include "container/superblock.h"
 
@@ -111,6 +112,9 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
 	if (lanes ? h->params == 0 || h->params >= f->head.sequence
 	          : h->params != 0 || h->lane_order != 0)
 		return bad(f, e, "PARAMS or lane order do not fit its codec");
+	if (h->codec == KVI_CODEC_LINEAR &&
+	    (h->lane_order != 1 || h->heads != t->heads))
+		return bad(f, e, "lane order or heads do not fit its codec");
 	return KVARC_OK;
 }
 
@@ -129,7 +133,7 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g,
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);
-	return h->codec < KVI_CODEC_EXPONENT
+	return h->codec < KVI_CODEC_EXPONENT || h->codec == KVI_CODEC_LINEAR
 	       ? bad(f, e, "its codec has no parameters") : KVARC_OK;
 }
 
@@ -176,6 +180,7 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "its track or first token");
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
+	w->segment_predictor = w->predictor;
 	kvi_order_begin(&w->chunks, w->order, s->track);
 	w->entry.tensor = s->track;
 	w->entry.segment = s->t0;
@@ -194,6 +199,9 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 	kvarc_ret ret = kvi_chunk_check(w->geometry, h, &w->frame, e);
 	if (ret)
 		return ret;
+	if (h->codec == KVI_CODEC_LINEAR && h->params != w->segment_predictor)
+		return bad(&w->frame, e, "it does not name the PREDICTOR of its "
+		           "segment");
 	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor,
 	                    h->head, h->heads))
 		return bad(&w->frame, e, "it is not the next chunk of its "
@@ -222,6 +230,38 @@ static kvarc_ret on_blob(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "its fields");
 	return b.item < w->n_items ? KVARC_OK
 	       : bad(&w->frame, e, "its item does not come before it");
+}
+
+static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
+{
+	struct kvi_predictor p;
+	kvarc_ret ret = kvi_predictor_parse(&p, w->in->alloc, w->content,
+	                                    w->content_bytes);
+	if (ret == KVARC_DATA)
+		return bad(&w->frame, e, "its fields");
+	if (ret == KVARC_OPTIONS)
+		return kvi_fail(e, ret, w->frame.offset, w->frame.head.sequence,
+		                "the archive needs a predictor that a newer "
+		                "version of kvarc has");
+	if (ret)
+		return kvi_fail_alloc(e, w->in->alloc);
+	w->predictor = p.kind == KVI_PREDICTOR_PROFILE ? w->sequence : 0;
+	w->profile_next = 0;
+	w->profile_bytes = p.content_bytes;
+	kvi_predictor_free(&p, w->in->alloc);
+	return KVARC_OK;
+}
+
+static kvarc_ret on_profile(struct kvi_walk *w, kvarc_error *e)
+{
+	struct kvi_profile_part p;
+	if (!kvi_profile_part_parse(&p, w->content, w->content_bytes))
+		return bad(&w->frame, e, "its fields");
+	if (p.offset != w->profile_next ||
+	    p.bytes > w->profile_bytes - w->profile_next)
+		return bad(&w->frame, e, "it is not the next part of a profile");
+	w->profile_next += p.bytes;
+	return KVARC_OK;
 }
 
 static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
@@ -284,7 +324,11 @@ static kvarc_ret on_footer(struct kvi_walk *w, kvarc_error *e)
 
 static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 {
-	switch (w->frame.head.type) {
+	uint16_t type = w->frame.head.type;
+	if (w->profile_next < w->profile_bytes && type != KVI_FRAME_PROFILE &&
+	    type != KVI_FRAME_INDEX)
+		return bad(&w->frame, e, "PROFILE frames before it are missing");
+	switch (type) {
 	case KVI_FRAME_GEOMETRY:
 		return w->sequence ? bad(&w->frame, e, "there is one already")
 		                   : KVARC_OK;
@@ -293,6 +337,8 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 	case KVI_FRAME_PARAMS: return on_params(w, e);
 	case KVI_FRAME_SEGMENT: return on_segment(w, e);
 	case KVI_FRAME_CHUNK: return on_chunk(w, e);
+	case KVI_FRAME_PREDICTOR: return on_predictor(w, e);
+	case KVI_FRAME_PROFILE: return on_profile(w, e);
 	case KVI_FRAME_COMMIT: return on_commit(w, e);
 	case KVI_FRAME_INDEX: return on_index(w, e);
 	case KVI_FRAME_FOOTER: return on_footer(w, e);
@@ -345,6 +391,7 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 	                (f->head.type != KVI_FRAME_GEOMETRY &&
 	                 f->head.type != KVI_FRAME_IDENTITY &&
 	                 f->head.type != KVI_FRAME_PREDICTOR &&
+	                 f->head.type != KVI_FRAME_PROFILE &&
 	                 f->head.type != KVI_FRAME_RESTORE);
 	if (f->head.type != KVI_FRAME_INDEX &&
 	    f->head.type != KVI_FRAME_FOOTER) {

@@ -13,6 +13,7 @@
 #include "container/identity.h"
 #include "container/index.h"
 #include "container/packed.h"
+#include "container/predictor.h"
 #include "container/params_header.h"
 #include "container/restore.h"
 #include "container/segment.h"
@@ -377,14 +378,71 @@ static void test_identity(void **state)
 	kvi_identity_free(&back, &alloc);
 	kvi_identity_free(&id, &alloc);
 	done(&out);
-	assert_int_equal(kvi_predictor_parse((const uint8_t *)"\0\0", 2),
-	                 KVARC_OK);
-	assert_int_equal(kvi_predictor_parse((const uint8_t *)"\2\1x", 3),
-	                 KVARC_OPTIONS);
-	assert_int_equal(kvi_predictor_parse((const uint8_t *)"\4\0", 2),
-	                 KVARC_OPTIONS);
-	assert_int_equal(kvi_predictor_parse((const uint8_t *)"\0", 1),
+}
+
+static kvarc_ret parse_predictor(const char *content, size_t bytes)
+{
+	struct kvi_predictor p;
+	kvarc_ret ret = kvi_predictor_parse(&p, &alloc,
+	                                    (const uint8_t *)content, bytes);
+	if (ret == KVARC_OK)
+		kvi_predictor_free(&p, &alloc);
+	return ret;
+}
+
+#define DIGEST "0123456789abcdef"
+
+static void test_predictor(void **state)
+{
+	struct kvi_predictor p = {
+		.kind = KVI_PREDICTOR_PROFILE, .level = 3, .embedded = true,
+		.digest = { 7, 9 }, .name = (char *)(uintptr_t)"smol",
+		.content_bytes = 300
+	}, back;
+	struct kvi_profile_part part;
+	(void)state;
+	assert_int_equal(parse_predictor("\0\0", 2), KVARC_OK);
+	assert_int_equal(parse_predictor("\0\1x", 3), KVARC_DATA);
+	assert_int_equal(parse_predictor("\0", 1), KVARC_DATA);
+	assert_int_equal(parse_predictor("\2\1x", 3), KVARC_OPTIONS);
+	assert_int_equal(parse_predictor("\4\0", 2), KVARC_OPTIONS);
+	for (int i = 0; i < 2; i++) {
+		struct kvi_out out;
+		kvi_out_init(&out, &alloc);
+		kvi_predictor_put(&out, &p);
+		assert_false(out.failed);
+		assert_int_equal(kvi_predictor_parse(&back, &alloc, out.p,
+		                                     out.n), KVARC_OK);
+		assert_int_equal(back.kind, 1);
+		assert_int_equal(back.level, 3);
+		assert_true(kvi_h128_equal(back.digest, p.digest));
+		assert_string_equal(back.name, "smol");
+		assert_int_equal(back.embedded, p.embedded);
+		assert_int_equal(back.content_bytes, p.content_bytes);
+		kvi_predictor_free(&back, &alloc);
+		for (size_t n = 0; n < out.n; n++)
+			assert_int_equal(parse_predictor((char *)out.p, n),
+			                 KVARC_DATA);
+		done(&out);
+		p.embedded = false;
+		p.content_bytes = 0;
+	}
+	assert_int_equal(parse_predictor("\1\23\0\2" DIGEST "\0", 21), KVARC_OK);
+	assert_int_equal(parse_predictor("\1\23\2\2" DIGEST "\0", 21),
+	                 KVARC_DATA); /* where */
+	assert_int_equal(parse_predictor("\1\23\0\1" DIGEST "\0", 21),
+	                 KVARC_DATA); /* level */
+	assert_int_equal(parse_predictor("\1\23\0\4" DIGEST "\0", 21),
 	                 KVARC_DATA);
+	assert_int_equal(parse_predictor("\1\24\0\2" DIGEST "\0\1", 22),
+	                 KVARC_DATA); /* elsewhere, but with a size */
+	assert_int_equal(parse_predictor("\1\24\1\2" DIGEST "\0\0", 22),
+	                 KVARC_DATA); /* embedded, but nothing */
+	assert_false(kvi_profile_part_parse(&part, (const uint8_t *)"\1", 1));
+	assert_false(kvi_profile_part_parse(&part, (const uint8_t *)"", 0));
+	assert_true(kvi_profile_part_parse(&part, (const uint8_t *)"\5xy", 3));
+	assert_int_equal(part.offset, 5);
+	assert_int_equal(part.bytes, 2);
 }
 
 static const uint64_t freqs[4] = { 1, 2, 3, UINT64_MAX };
@@ -627,6 +685,7 @@ int main(void)
 		cmocka_unit_test(test_commit_and_footer),
 		cmocka_unit_test(test_index),
 		cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_predictor),
 		cmocka_unit_test(test_geometry),
 		cmocka_unit_test(test_geometry_limits),
 		cmocka_unit_test(test_order),

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* predictor.h - PREDICTOR and PROFILE content (spec 5.2) */
+#ifndef KVI_PREDICTOR_H
+#define KVI_PREDICTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+#include "util/hash.h"
+
+enum { KVI_PREDICTOR_NONE = 0, KVI_PREDICTOR_PROFILE = 1 };
+/* Content of an embedded profile, and of one PROFILE frame that a writer makes. */
+enum { KVI_PROFILE_EMBED_MAX = 1 << 30, KVI_PROFILE_FRAME_BYTES = 1 << 20 };
+
+struct kvi_predictor {
+	uint8_t kind;
+	uint8_t level;          /* of a profile: 2 or 3 */
+	bool embedded;
+	struct kvi_h128 digest;
+	char *name;             /* NULL for kind 0 */
+	uint64_t content_bytes; /* embedded: of the profile's content */
+};
+
+/* Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (a kind of a later version). */
+kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
+                              const struct kvi_alloc *alloc,
+                              const uint8_t *content, size_t bytes);
+void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc);
+/* Test out->failed afterwards. */
+void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p);
+
+/* A PROFILE frame: part of the content of the PREDICTOR before it. */
+struct kvi_profile_part {
+	uint64_t offset;
+	const uint8_t *data; /* in the content */
+	size_t bytes;        /* at least 1 */
+};
+bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content,
+                            size_t bytes);
+/* What comes before the bytes. */
+void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset);
+
+#endif
