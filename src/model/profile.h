@@ -110,6 +110,9 @@ kvarc_ret kvi_model_room(struct kvi_profile *p, struct kvi_model *m);
 /* Sorts the models, resolves sources, checks as parse does: DATA when one is wrong. */
 kvarc_ret kvi_profile_finish(struct kvi_profile *p);
 
+/* What a public handle holds; lives as long as it. */
+const struct kvi_profile *kvi_profile_of(const kvarc_profile *p);
+
 /* NULL when there is none. */
 const struct kvi_model *kvi_profile_model(const struct kvi_profile *p,
                                           unsigned level, uint32_t layer,
