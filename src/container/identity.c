@@ -98,27 +98,36 @@ void kvi_identity_put(struct kvi_out *out, const struct kvi_identity *id)
 	}
 }
 
+kvarc_ret kvi_identity_get_pairs(struct kvi_identity *id,
+                                 const struct kvi_alloc *alloc,
+                                 struct kvi_in *in, uint64_t max)
+{
+	uint64_t n = kvi_get_varint(in, max);
+	for (uint64_t i = 0; i < n; i++) {
+		char *key = kvi_get_string(in, alloc);
+		char *value = key ? kvi_get_string(in, alloc) : NULL;
+		if (in->bad || (key && value && id->n &&
+		                strcmp(id->pairs[id->n - 1].key, key) >= 0)) {
+			kvi_free(alloc, key);
+			kvi_free(alloc, value);
+			return KVARC_DATA;
+		}
+		kvarc_ret ret = insert(id, alloc, key, value);
+		if (ret)
+			return ret;
+	}
+	return in->bad ? KVARC_DATA : KVARC_OK;
+}
+
 kvarc_ret kvi_identity_parse(struct kvi_identity *id,
                              const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
-	uint64_t n = kvi_get_varint(&in, KVI_IDENTITY_PAIRS);
 	struct kvi_identity got = { 0 };
-	kvarc_ret ret = KVARC_OK;
-	for (uint64_t i = 0; i < n && ret == KVARC_OK; i++) {
-		char *key = kvi_get_string(&in, alloc);
-		char *value = key ? kvi_get_string(&in, alloc) : NULL;
-		if (in.bad || (key && value && got.n &&
-		               strcmp(got.pairs[got.n - 1].key, key) >= 0)) {
-			kvi_free(alloc, key);
-			kvi_free(alloc, value);
-			ret = KVARC_DATA;
-		} else {
-			ret = insert(&got, alloc, key, value);
-		}
-	}
-	if (ret == KVARC_OK && (in.bad || kvi_in_left(&in) != 0))
+	kvarc_ret ret = kvi_identity_get_pairs(&got, alloc, &in,
+	                                       KVI_IDENTITY_PAIRS);
+	if (ret == KVARC_OK && kvi_in_left(&in) != 0)
 		ret = KVARC_DATA;
 	for (size_t i = 0; i < got.n && ret == KVARC_OK; i++) {
 		ret = kvi_identity_set(id, alloc, got.pairs[i].key,

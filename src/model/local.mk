@@ -4,4 +4,8 @@ libkvi_la_SOURCES += \
 	src/model/rotate.c src/model/rotate.h \
 	src/model/rotate_tables.c \
 	src/model/rope_search.c src/model/rope_search.h \
-	src/model/profile.h src/model/linear.h
+	src/model/linear.h \
+	src/model/profile.c src/model/profile.h \
+	src/model/profile_internal.h \
+	src/model/profile_check.c src/model/profile_file.c \
+	src/model/profile_io.c src/model/profile_layout.c

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "container/identity.h"
 #include "entropy/rans.h"
 #include "kvarc.h"
 #include "util/alloc.h"
@@ -19,6 +20,12 @@
 
 enum {
 	KVI_PROFILE_HEADER_BYTES = 64,
+	KVI_PROFILE_PAIRS = 256, KVI_PROFILE_SETS = 7, KVI_MODELS_MAX = 65536,
+	KVI_TABLE_ROWS_MAX = 1 << 20,
+	KVI_STEP_MIN = -300, KVI_STEP_MAX = 200, KVI_CLASS_MAX = 400,
+	KVI_UNIT_MAX = 32767,      /* |X|, |mean| and the like (spec linear 2) */
+	KVI_SHIFT_MAX = 30, KVI_TABLE_SHIFT_MAX = 8, KVI_UNKNOWN_MAX = 128,
+	KVI_BETA_MAX = 16,
 	KVI_LOWER_MAX = 8, KVI_SAME_MAX = 4,
 	KVI_COEF_SUM_MAX = 65536,  /* |coefficients| of a row */
 	KVI_MODEL_SELF = 1, KVI_MODEL_SELF_HEAD = 2, KVI_MODEL_SCALE = 4,
@@ -76,8 +83,7 @@ struct kvi_profile_rope {
 struct kvi_profile {
 	const struct kvi_alloc *alloc;
 	struct kvi_h128 digest;
-	size_t n_pairs;
-	char **keys, **values;
+	struct kvi_identity identity; /* model, weights, tokenizer, fitted_on ... */
 	size_t n_ropes;
 	struct kvi_profile_rope *ropes;
 	unsigned n_sets;           /* without the built-in one */
@@ -92,22 +98,45 @@ struct kvi_profile {
 kvarc_ret kvi_profile_parse(struct kvi_profile **out,
                             const struct kvi_alloc *alloc,
                             const uint8_t *content, size_t bytes);
-/* Appends the content; sets p->digest. p may have been built by a trainer. Returns OK, MEM, MEMLIMIT. */
+/* Appends the content; sets p->digest. p may have been built by a trainer and
+ * is finished. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_profile_serialise(struct kvi_profile *p, struct kvi_out *out);
+/* The same without the digest. Test out->failed afterwards. */
+void kvi_profile_put(const struct kvi_profile *p, struct kvi_out *out);
+
+struct kvi_profile_header {
+	uint64_t content_bytes, packed_bytes;
+	struct kvi_h128 digest;
+};
+/* Of the first bytes of a file. Returns OK, FORMAT, OPTIONS, DATA (also when there are
+ * fewer than KVI_PROFILE_HEADER_BYTES). */
+kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h,
+                                   const uint8_t *file, size_t bytes);
+/* packed: the h->packed_bytes bytes behind the header. Returns as parse. */
+kvarc_ret kvi_profile_unpack(struct kvi_profile **out,
+                             const struct kvi_alloc *alloc,
+                             const struct kvi_profile_header *h,
+                             const uint8_t *packed);
 /* A whole file in memory: header, check, packed content. Returns as parse, FORMAT too. */
 kvarc_ret kvi_profile_read_file(struct kvi_profile **out,
                                 const struct kvi_alloc *alloc,
                                 const uint8_t *file, size_t bytes);
-/* Appends header and packed content. */
-kvarc_ret kvi_profile_write_file(struct kvi_profile *p, struct kvi_out *out);
+/* Appends header and packed content. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_profile_write_file(const struct kvi_profile *p,
+                                 struct kvi_out *out);
 void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
 
-/* For trainers: an empty profile; room for the arrays of a model whose shape, sources
- * and flags are set (zeroed, all from p->alloc). models must stay where they are once
- * resolved. Returns OK, MEM, MEMLIMIT. */
+/*
+ * For trainers: an empty profile, to be filled with memory from p->alloc. Room for
+ * the arrays of a model whose level, layer, kind, shape, sources, flags and n_ids are
+ * set, zeroed; the models that its sources name are in p->models with their shapes.
+ * Room that the model has is freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
+ */
 kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
-kvarc_ret kvi_model_room(struct kvi_profile *p, struct kvi_model *m);
-/* Sorts the models, resolves sources, checks as parse does: DATA when one is wrong. */
+kvarc_ret kvi_model_room(const struct kvi_profile *p, struct kvi_model *m);
+/* Sorts the models (they must not be moved afterwards), resolves sources, builds the table
+ * sets from set_freq, checks as parse does.
+ * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
 kvarc_ret kvi_profile_finish(struct kvi_profile *p);
 
 /* What a public handle holds; lives as long as it. */
@@ -121,5 +150,7 @@ const struct kvi_model *kvi_profile_model(const struct kvi_profile *p,
  * channels, rope or not and its rotary, floating-point dtype, whole role, all heads. */
 bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
                     const kvarc_rope *rope);
+/* Stored coefficients of both matrices. */
+uint64_t kvi_model_coefficients(const struct kvi_model *m);
 
 #endif

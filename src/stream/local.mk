@@ -5,6 +5,7 @@ libkvi_la_SOURCES += \
 	src/stream/input.c src/stream/input.h \
 	src/stream/oneshot.c \
 	src/stream/params_store.c src/stream/params_store.h \
+	src/stream/profile.c src/stream/profile_handle.h \
 	src/stream/reader.c src/stream/reader_internal.h \
 	src/stream/reader_state.h \
 	src/stream/reader_decode.c \
