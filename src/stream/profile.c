@@ -30,6 +30,11 @@ void kvarc_profile_close(kvarc_profile **out)
 	*out = NULL;
 }
 
+const struct kvi_profile *kvi_profile_of(const kvarc_profile *p)
+{
+	return p->profile;
+}
+
 /* The packed content and then the end of the source. From a pipe it is read in
  * pieces of growing size, so that a length that is only announced costs no memory. */
 static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf,
