@@ -86,6 +86,14 @@ tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
+# Profiles.
+check_PROGRAMS += tests/unit/test_profile
+TESTS += tests/unit/test_profile
+tests_unit_test_profile_SOURCES = tests/unit/test_profile.c \
+	tests/unit/profile_util.c tests/unit/profile_util.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_profile_LDADD = libkvi.la $(CMOCKA_LIBS)
+
 # Container, writer and reader.
 check_PROGRAMS += tests/unit/test_container tests/unit/test_stream \
 	tests/unit/test_salvage

@@ -128,6 +128,10 @@ static bool head_good(const struct kvi_profile *p)
 	if (p->identity.n > KVI_PROFILE_PAIRS || p->n_ropes > KVI_MAX_ROPES ||
 	    p->n_models < 1 || p->n_models > KVI_MODELS_MAX)
 		return false;
+	for (size_t i = 1; i < p->identity.n; i++)
+		if (strcmp(p->identity.pairs[i - 1].key,
+		           p->identity.pairs[i].key) >= 0)
+			return false;
 	for (size_t i = 0; i < p->n_ropes; i++) {
 		uint32_t rotary = p->ropes[i].rotary;
 		if (rotary < 2 || rotary > KVI_MAX_ROTARY || rotary % 2)
