@@ -14,7 +14,7 @@ fuzz_replays = \
 	fuzz/replay_slot_import fuzz/replay_safetensors_import \
 	fuzz/replay_gguf fuzz/replay_npy fuzz/replay_container \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
-	fuzz/replay_geometry
+	fuzz/replay_geometry fuzz/replay_profile
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
@@ -48,6 +48,8 @@ fuzz_replay_rans_tables_SOURCES = fuzz/rans_tables.c fuzz/standalone.c
 fuzz_replay_rans_tables_LDADD = fuzz/libfuzzing.la
 fuzz_replay_geometry_SOURCES = fuzz/geometry.c fuzz/standalone.c
 fuzz_replay_geometry_LDADD = fuzz/libfuzzing.la
+fuzz_replay_profile_SOURCES = fuzz/profile.c fuzz/standalone.c
+fuzz_replay_profile_LDADD = fuzz/libfuzzing.la
 
 if FUZZERS
 noinst_PROGRAMS += \
@@ -55,7 +57,8 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_salvage fuzz/fuzz_unpack fuzz/fuzz_sealed \
 	fuzz/fuzz_slot_import fuzz/fuzz_safetensors_import fuzz/fuzz_gguf \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
-	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry
+	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
+	fuzz/fuzz_profile
 fuzz_fuzz_decode_SOURCES = fuzz/decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
@@ -101,6 +104,9 @@ fuzz_fuzz_rans_tables_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_geometry_SOURCES = fuzz/geometry.c
 fuzz_fuzz_geometry_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_geometry_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_profile_SOURCES = fuzz/profile.c
+fuzz_fuzz_profile_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_profile_LDFLAGS = -fsanitize=fuzzer
 endif
 
 EXTRA_DIST += fuzz/README.md fuzz/run.sh fuzz/make_corpus.py fuzz/corpus

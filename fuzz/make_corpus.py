@@ -158,6 +158,65 @@ def bundle(members):
     return z.getvalue(), t.getvalue()
 
 
+def planes(values, size):
+    """Numbers as planes, lowest bytes first (spec profile 3)."""
+    packed = [struct.pack('<q', v)[:size] for v in values]
+    return b''.join(bytes(p[i] for p in packed) for i in range(size))
+
+
+def profile_model(level, layer, kind, heads, channels, rotary, flags, table):
+    """A value is predicted from its key, level 3 also from the layer below."""
+    n = heads * channels
+    lower = [(1, 0, layer & 1)] if level == 3 and layer else []
+    same = [(0, 1)] if kind else []
+
+    def rows(sources, earlier):
+        got = []
+        for c in range(n):
+            most = sum(channels if scope else n for scope in sources)
+            s, h = c % channels, c // channels
+            s = s & ~1 if s < rotary else s
+            most += 0 if not earlier else s if flags & 2 else s + h * channels
+            got += [rng.randint(-200, 200) for _ in range(most)]
+        return planes(got, 2)
+    b = bytes([level, layer, kind, heads, channels, rotary > 0, 0,
+               flags | 8 * table, len(lower)])
+    b += b''.join(bytes(s) for s in lower) + bytes([len(same)])
+    b += b''.join(bytes(s) for s in same)
+    if flags & 4:
+        b += bytes([9, 8 * kind]) + bytes(kind)
+    steps = [rng.randint(-20, 0) for _ in range(n)]
+    for c in range(n):
+        if c % channels < rotary and c % channels % 2:
+            steps[c] = steps[c - 1]
+    b += planes(steps, 2) + planes([rng.randint(-9, 9) for _ in range(n)], 2)
+    b += planes([rng.randint(-999, 999) for _ in range(n)], 4)
+    if lower:
+        b += bytes(n) + rows([s[2] for s in lower], False)
+    if same or flags & 1:
+        b += bytes([8]) * n + rows([s[1] for s in same], flags & 1)
+    if table:
+        b += bytes([2, 4, 3]) + planes([-1, 7, 300], 4) + rng.randbytes(3 * n)
+    return b
+
+
+def profile(heads, channels, rotary, flags, table=False, tables=False):
+    """A .kvp file, its content stored. The target makes the checks right."""
+    b = bytes([1, 5]) + b'model' + bytes([1]) + b'M'
+    b += bytes([1, rotary]) + rng.randbytes(4 * rotary) if rotary else bytes(1)
+    b += bytes([tables])
+    if tables:
+        b += struct.pack('<41H', 2008, *[1] * 40) * 192
+    shapes = [(level, layer, kind) for level in (2, 3)
+              for layer in range(2) for kind in (0, 1)]
+    b += bytes([len(shapes)])
+    for level, layer, kind in shapes:
+        b += profile_model(level, layer, kind, heads, channels,
+                           0 if kind else rotary, flags, table)
+    return (b'\x89KVP\r\n\x1a\n' + struct.pack(
+        '<HHIQQ', 1, 0, 0, len(b), len(b) + 1) + bytes(33) + b)
+
+
 def main(corpus, kvarc=None):
     def put(folder, name, data):
         os.makedirs(os.path.join(corpus, folder), exist_ok=True)
@@ -242,6 +301,10 @@ def main(corpus, kvarc=None):
                 rng.randbytes(97) + bytes(range(200)) +
                 bytes([dtype, 2, 15, 1 | level << 2, 7, 1, 20, 0, 0, 0, 100,
                        77]) + bytes([0, level, 0, 0]))
+    put('profile', 'whole.kvp', profile(2, 3, 2, 5))
+    put('profile', 'head.kvp', profile(2, 4, 4, 7, table=True))
+    put('profile', 'diagonal.kvp', profile(1, 5, 0, 0))
+    put('profile', 'tables.kvp', profile(1, 1, 0, 1, tables=True))
     for i, c in enumerate(caches if kvarc else []):
         name = os.path.basename(c).replace('.', '-') + '.kva'
         os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)

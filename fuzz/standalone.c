@@ -20,7 +20,7 @@ static const char *const archive_targets[] = { "decode", "index", "range_read",
 	                                       "salvage", "unpack", "sealed" };
 static const char *const archive_folders[] = { "fuzz/corpus/archive",
 	                                       "spec/vectors" };
-static const char *const bare_ends[] = { ".kva", ".slot", ".safetensors",
+static const char *const bare_ends[] = { ".kva", ".kvp", ".slot", ".safetensors",
 	                                 ".gguf", ".npy", ".npz", ".tar",
 	                                 ".zip" };
 #define COUNT(a) (sizeof (a) / sizeof (a)[0])
