@@ -392,7 +392,7 @@ static void test_bounds(void **state)
 	/* 65535 x 16 channels, whole layer: 2^40 bytes, and 2^20 ids */
 	static const uint8_t wide[] = { 0, 0, 0, 1, 2, 0, 0, 0xff, 0xff, 3, 16,
 		0, 0, 1, 0, 0 };
-	uint8_t table[64] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0, 8, 0, 0 };
+	uint8_t table[72] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0, 8, 0, 0 };
 	struct kvi_profile *p;
 	(void)state;
 	begin();
