@@ -50,12 +50,12 @@ static void fill_rows(const struct kvi_model *m, uint64_t *rng)
 	for (size_t c = 0; c < m->C; c++) {
 		struct filler f = { rng, KVI_COEF_SUM_MAX };
 		if (m->a_stride) {
-			m->qa[c] = (uint8_t)profile_between(rng, 0, 30);
+			m->qa[c] = (uint8_t)profile_between(rng, 0, KVI_SHIFT_MAX);
 			kvi_model_row_a(m, c, fill_run, &f);
 		}
 		f.left = KVI_COEF_SUM_MAX;
 		if (m->b_stride) {
-			m->qb[c] = (uint8_t)profile_between(rng, 0, 30);
+			m->qb[c] = (uint8_t)profile_between(rng, 0, KVI_SHIFT_MAX);
 			kvi_model_row_b(m, c, fill_run, &f);
 		}
 	}

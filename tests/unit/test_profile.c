@@ -6,7 +6,7 @@
 #include "model/profile_internal.h"
 #include "profile_util.h"
 
-enum { SEEDS = 60, FLIPS = 120, SET_FREQS = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
+enum { SEEDS = 40, FLIPS = 100, SET_FREQS = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
 
 static struct kvi_alloc alloc;
 
@@ -254,8 +254,8 @@ RULE(same_scope, m->same[0].scope = 2)
 RULE(n0_0, m->n0 = 0)
 RULE(beta_17, m->beta = 17)
 RULE(scale_itself, m->scale_kind = 1)
-RULE(step_low, m->step[4] = -301)
-RULE(step_high, m->step[19] = 201)
+RULE(step_low, m->step[4] = -101)
+RULE(step_high, m->step[19] = 101)
 RULE(step_pair, m->step[18] = 1)
 RULE(step_not_pair, m->step[4] = 1)
 RULE(k_low, m->k[0] = -401)
@@ -263,8 +263,8 @@ RULE(k_high, m->k[19] = 401)
 RULE(mean_low, m->mean[0] = -32768)
 RULE(mean_high, m->mean[19] = 32768)
 RULE(mean_huge, m->mean[19] = INT32_MIN)
-RULE(qa_31, m->qa[19] = 31)
-RULE(qb_31, m->qb[19] = 31)
+RULE(qa_17, m->qa[19] = 17)
+RULE(qb_17, m->qb[19] = 17)
 RULE(a_most, m->a[0] = m->a[1] = -32768)
 RULE(a_more, (m->a[0] = m->a[1] = -32768, m->a[4] = 1))
 RULE(b_most, m->b[19 * m->b_stride] = m->b[20 * m->b_stride - 3] = -32768)
@@ -311,8 +311,8 @@ static void test_rules(void **state)
 		{ step_pair, KVARC_DATA }, { step_not_pair, KVARC_OK },
 		{ k_low, KVARC_DATA }, { k_high, KVARC_DATA },
 		{ mean_low, KVARC_DATA }, { mean_high, KVARC_DATA },
-		{ mean_huge, KVARC_DATA }, { qa_31, KVARC_DATA },
-		{ qb_31, KVARC_DATA }, { a_most, KVARC_OK },
+		{ mean_huge, KVARC_DATA }, { qa_17, KVARC_DATA },
+		{ qb_17, KVARC_DATA }, { a_most, KVARC_OK },
 		{ a_more, KVARC_DATA }, { b_most, KVARC_OK },
 		{ b_more, KVARC_DATA }, { tshift_9, KVARC_DATA },
 		{ unknown_129, KVARC_DATA }, { ids_same, KVARC_DATA },
@@ -432,10 +432,10 @@ static void check_bounds(const struct kvi_profile *p)
 				b += labs(m->b[c * m->b_stride + j]);
 			assert_true(a <= 65536 && b <= 65536);
 			assert_true(labs(m->mean[c]) <= 32767);
-			assert_true(m->step[c] >= -300 && m->step[c] <= 200);
+			assert_true(m->step[c] >= -100 && m->step[c] <= 100);
 			assert_true(m->k[c] >= -400 && m->k[c] <= 400);
-			assert_true(!m->qa || m->qa[c] <= 30);
-			assert_true(!m->qb || m->qb[c] <= 30);
+			assert_true(!m->qa || m->qa[c] <= 16);
+			assert_true(!m->qb || m->qb[c] <= 16);
 		}
 		assert_true(m->a_stride % 2 == 0 && m->b_stride % 2 == 0);
 		assert_true(m->set <= p->n_sets);
