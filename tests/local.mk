@@ -73,6 +73,10 @@ tests_unit_test_rans_LDADD = libkvi.la $(CMOCKA_LIBS)
 # Codecs and model.
 check_PROGRAMS += tests/unit/test_codecs tests/unit/test_rope
 TESTS += tests/unit/test_codecs tests/unit/test_rope
+check_PROGRAMS += tests/unit/test_linear
+TESTS += tests/unit/test_linear
+tests_unit_test_linear_SOURCES = tests/unit/test_linear.c
+tests_unit_test_linear_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_codecs_SOURCES = tests/unit/test_codecs.c
 tests_unit_test_codecs_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_rope_SOURCES = tests/unit/test_rope.c

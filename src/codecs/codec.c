@@ -6,7 +6,7 @@
 
 static const struct {
 	const char *name;
-	const struct kvi_codec *coded; /* has mask, stream and parameters */
+	const struct kvi_codec *coded; /* has mask and stream */
 } codecs[KVI_N_CODECS] = {
 	[KVI_CODEC_RAW] = { "raw", NULL },
 	[KVI_CODEC_ZSTD] = { "zstd", NULL },
@@ -15,6 +15,7 @@ static const struct {
 	[KVI_CODEC_EXPONENT] = { "exponent", &kvi_codec_exponent },
 	[KVI_CODEC_GRID] = { "grid", &kvi_codec_grid },
 	[KVI_CODEC_BYTES] = { "bytes", &kvi_codec_bytes },
+	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
 };
 
 const char *kvi_codec_name(unsigned codec)
@@ -24,7 +25,7 @@ const char *kvi_codec_name(unsigned codec)
 
 const struct kvi_codec *kvi_codec_get(unsigned codec)
 {
-	return codec < KVI_N_CODECS ? codecs[codec].coded : NULL;
+	return codec < KVI_CODEC_LINEAR ? codecs[codec].coded : NULL;
 }
 
 bool kvi_codec_takes(unsigned codec, unsigned dtype)
@@ -78,19 +79,24 @@ static kvarc_ret decode_plain(struct kvi_coder *c,
 	}
 }
 
-static bool params_fit(const struct kvi_params *p, const struct kvi_chunk *chunk,
-                       unsigned codec)
+static kvarc_ret params_fit(const struct kvi_params *p,
+                            const struct kvi_chunk *chunk, unsigned codec)
 {
-	return p && p->codec == codec && p->dtype == chunk->dtype &&
-	       p->heads == chunk->heads &&
-	       p->head_channels == chunk->head_channels;
+	if (codec == KVI_CODEC_LINEAR)
+		return !kvi_linear_shape(chunk) ? KVARC_PREDICTOR
+		       : kvi_linear_sources(chunk) ? KVARC_OK : KVARC_DATA;
+	bool fit = p && p->codec == codec && p->dtype == chunk->dtype &&
+	           p->heads == chunk->heads &&
+	           p->head_channels == chunk->head_channels;
+	return fit ? KVARC_OK : KVARC_DATA;
 }
 
-/* A chunk of codec 4, 5 or 6 on its way out. */
+/* A chunk of codec 4 to 7 on its way out. */
 struct coded {
 	struct kvi_job job;
 	struct kvi_in in;
 	uint8_t *packed; /* what the codec decodes to */
+	bool observed;   /* the codec fills the chunk's features */
 };
 
 /* The mask section; then follows what the codec's page says. */
@@ -98,10 +104,14 @@ static kvarc_ret coded_begin(struct kvi_coder *c,
                              const struct kvi_chunk_payload *p, uint8_t *raw,
                              struct coded *d)
 {
+	const bool linear = p->codec == KVI_CODEC_LINEAR;
 	if (p->lane_order >= KVI_N_LANE_ORDERS ||
 	    !kvi_codec_takes(p->codec, p->chunk->dtype) ||
-	    !params_fit(p->params, p->chunk, p->codec))
+	    (linear && p->lane_order != KVI_LANES_TOKENS))
 		return KVARC_DATA;
+	kvarc_ret ret = params_fit(p->params, p->chunk, p->codec);
+	if (ret)
+		return ret;
 	*d = (struct coded){
 		.job = {
 			.chunk = p->chunk, .params = p->params,
@@ -120,9 +130,10 @@ static kvarc_ret coded_begin(struct kvi_coder *c,
 	                      kvi_mask_runs_max(m->C) * sizeof *m->runs);
 	if (!m->runs)
 		return kvi_alloc_error(c->alloc);
-	if (!kvi_mask_parse(m, &d->in))
+	if (!kvi_mask_parse(m, &d->in) || (linear && m->row_bits))
 		return KVARC_DATA;
 	size_t n = kvi_mask_elements(m);
+	d->observed = linear && n;
 	if (kvi_mask_any(m) && n) {
 		d->packed = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
 		if (!d->packed)
@@ -133,31 +144,45 @@ static kvarc_ret coded_begin(struct kvi_coder *c,
 	return KVARC_OK;
 }
 
-static kvarc_ret coded_end(const struct coded *d, uint8_t *raw)
+/* The features that a decoder did not meet on its way. */
+static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                              const uint8_t *raw)
+{
+	if (!chunk->features || !chunk->linear)
+		return KVARC_OK;
+	return kvi_chunk_features(c, chunk, raw, false);
+}
+
+static kvarc_ret coded_end(struct kvi_coder *c, const struct coded *d,
+                           uint8_t *raw)
 {
 	if (d->in.bad || kvi_in_left(&d->in))
 		return KVARC_DATA;
 	if (kvi_mask_any(&d->job.mask))
 		kvi_mask_scatter(&d->job.mask, d->packed, raw);
-	return KVARC_OK;
+	return d->observed ? KVARC_OK : add_features(c, d->job.chunk, raw);
 }
 
 static kvarc_ret decode_one(struct kvi_coder *c,
                             const struct kvi_chunk_payload *p, uint8_t *raw)
 {
-	const struct kvi_codec *vt = kvi_codec_get(p->codec);
+	const struct kvi_codec *vt =
+		p->codec < KVI_N_CODECS ? codecs[p->codec].coded : NULL;
 	struct coded d;
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;
 	if (!vt && p->lane_order)
 		return p->codec < KVI_N_CODECS ? KVARC_DATA : KVARC_OPTIONS;
-	if (!vt)
-		return decode_plain(c, p->chunk, p->codec, p->payload,
-		                    p->payload_bytes, raw);
-	kvarc_ret ret = coded_begin(c, p, raw, &d);
+	kvarc_ret ret;
+	if (!vt) {
+		ret = decode_plain(c, p->chunk, p->codec, p->payload,
+		                   p->payload_bytes, raw);
+		return ret ? ret : add_features(c, p->chunk, raw);
+	}
+	ret = coded_begin(c, p, raw, &d);
 	if (ret == KVARC_OK && kvi_mask_elements(&d.job.mask))
 		ret = vt->decode(c, &d.job, &d.in, d.packed);
-	return ret ? ret : coded_end(&d, raw);
+	return ret ? ret : coded_end(c, &d, raw);
 }
 
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
@@ -200,5 +225,5 @@ void kvi_chunk_decode2(struct kvi_coder *const c[2],
 		(uint8_t *const[2]){ d[0].packed, d[1].packed }, ret);
 	for (int i = 0; i < 2; i++)
 		if (!ret[i])
-			ret[i] = coded_end(&d[i], raw[i]);
+			ret[i] = coded_end(c[i], &d[i], raw[i]);
 }

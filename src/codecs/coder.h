@@ -7,6 +7,7 @@
 #include "codecs/lanes.h"
 #include "codecs/mask.h"
 #include "model/formats.h"
+#include "model/linear.h"
 #include "util/bytes.h"
 
 enum {
@@ -32,6 +33,10 @@ enum kvi_scratch {
 	KVI_SCRATCH_RUNS,
 	KVI_SCRATCH_FIT,
 	KVI_SCRATCH_TABLES,
+	KVI_SCRATCH_SLOTS,    /* elements by slot, codec 7 */
+	KVI_SCRATCH_LINEAR,   /* what its model works with */
+	KVI_SCRATCH_TURNS,
+	KVI_SCRATCH_LINEAR_OUT,
 	KVI_N_SCRATCH
 };
 
@@ -52,6 +57,7 @@ struct kvi_coder {
 		size_t bytes;
 	} scratch[KVI_N_SCRATCH];
 	struct kvi_tables lut; /* of codecs 4 and 6, built for each chunk */
+	struct kvi_turns turns; /* of the last chunk of codec 7 that rotated */
 };
 
 /* At least `bytes` of uninitialised memory, until the next call for the same
@@ -84,6 +90,23 @@ const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
                                size_t n);
 uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n);
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
+
+/*
+ * What codecs 5 and 7 code of a packed matrix, token-major: its elements, of f32 the
+ * high halves. Room to decode to, which kvi_coded_place puts into the matrix;
+ * of f32 it reads the planes of the low halves from `in`, which
+ * kvi_coded_planes wrote (it returns the end).
+ */
+size_t kvi_coded_planes_room(unsigned dtype, size_t n);
+const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype,
+                                   const uint8_t *packed, size_t n);
+uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype,
+                          const uint8_t *packed, size_t n, uint8_t *to);
+uint16_t *kvi_coded_room(struct kvi_coder *c, unsigned dtype, uint8_t *packed,
+                         size_t n);
+kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype,
+                          const uint16_t *e, size_t n, struct kvi_in *in,
+                          uint8_t *packed);
 
 struct kvi_params {
 	const struct kvi_alloc *alloc;
@@ -150,6 +173,12 @@ struct kvi_codec {
 
 extern const struct kvi_codec kvi_codec_exponent, kvi_codec_grid,
 	kvi_codec_bytes;
+/* Codec 7: no parameters of its own, the chunk's `linear` instead. */
+extern const struct kvi_codec kvi_codec_linear;
+/* Whether a model can be used on a chunk: it is of the chunk's shape, and its
+ * sources are there. */
+bool kvi_linear_shape(const struct kvi_chunk *chunk);
+bool kvi_linear_sources(const struct kvi_chunk *chunk);
 /* Of codecs 4, 5 and 6; NULL for the others. */
 const struct kvi_codec *kvi_codec_get(unsigned codec);
 

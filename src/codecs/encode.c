@@ -5,6 +5,7 @@
 enum {
 	PARAMS_FRAME = 64,   /* bytes around the content of a PARAMS frame */
 	ROWS_TO_FIT = 4,     /* fewer never pay for parameters */
+	LINEAR_LEVEL = 2, LEVEL_MAX = 3,
 	SPARE_WORDS = 64
 };
 
@@ -50,7 +51,8 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_job *job,
 	size_t head = job->section_bytes + KVI_STREAM_HEAD;
 	/* A symbol takes 11 bits at most, an escape 8 or 16, the raw bits of
 	 * an escaped grid element 8 with 16-bit elements, 12 with others. */
-	size_t each = a->vt == &kvi_codec_grid && job->mask.size > 1 ? 3 : 2;
+	bool grid = a->vt == &kvi_codec_grid || a->vt == &kvi_codec_linear;
+	size_t each = grid && job->mask.size > 1 ? 3 : 2;
 	size_t words = (each * n + SPARE_WORDS) * 2;
 	size_t planes = a->vt->planes_room(job->chunk->dtype, n);
 	head += head & 1;
@@ -251,14 +253,53 @@ static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_job *job)
 	return KVARC_OK;
 }
 
+/* By the chunk's model; leaves a->out empty when that cannot be. */
+static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_job *job, int level,
+                            struct attempt *a)
+{
+	*a = (struct attempt){ .vt = &kvi_codec_linear };
+	if (level < LINEAR_LEVEL || !job->chunk->linear ||
+	    !kvi_mask_elements(&job->mask) || job->mask.row_bits ||
+	    !kvi_linear_shape(job->chunk) || !kvi_linear_sources(job->chunk))
+		return KVARC_OK;
+	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
+}
+
+/* As level 0 or 1, or smaller with the chunk's model. */
+static kvarc_ret encode_chunk(struct kvi_coder *c, struct kvi_job *job,
+                              int level, const struct kvi_params *current,
+                              struct attempt *linear, struct kvi_encoded *out)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	unsigned codec = level_codec(level, chunk->dtype);
+	struct attempt best = { .vt = NULL };
+	kvarc_ret ret = mask_chunk(c, job);
+	if (!ret)
+		ret = try_linear(c, job, level, linear);
+	if (!ret && kvi_mask_elements(&job->mask))
+		ret = try_codec(c, job, codec, current, &best);
+	if (ret) {
+		drop(&best);
+		return ret;
+	}
+	ret = choose(c, job, codec, &best, out);
+	size_t plain = out->payload_bytes +
+	               (out->params ? best.params_bytes : 0);
+	if (ret || !linear->out.begin || cost(linear) >= plain)
+		return ret;
+	drop(&best);
+	set_payload(out, KVI_CODEC_LINEAR, linear->out.begin, cost(linear));
+	out->lane_order = KVI_LANES_TOKENS;
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            int level, const struct kvi_params *current,
                            const uint8_t *raw, struct kvi_encoded *out)
 {
 	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
-	if (!kvi_chunk_valid(chunk) || level < 0 || level > 1)
+	if (!kvi_chunk_valid(chunk) || level < 0 || level > LEVEL_MAX)
 		return KVARC_PROG;
-	unsigned codec = level_codec(level, chunk->dtype);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	size_t n = kvi_chunk_bytes(chunk);
 	struct kvi_job job = {
@@ -266,20 +307,17 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		.mask = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk),
 		          .size = (unsigned)size },
 	};
-	struct attempt best = { .vt = NULL };
+	struct attempt linear = { .vt = NULL };
+	kvarc_ret ret;
 
 	/* n == size: nothing can be smaller than the element itself. */
 	if (n > size && memcmp(raw, raw + size, n - size) == 0) {
-		kvarc_ret done = store_raw(c, raw, size, out);
+		ret = store_raw(c, raw, size, out);
 		out->codec = KVI_CODEC_CONSTANT;
-		return done;
+	} else {
+		ret = encode_chunk(c, &job, level, current, &linear, out);
 	}
-	kvarc_ret ret = mask_chunk(c, &job);
-	if (!ret && kvi_mask_elements(&job.mask))
-		ret = try_codec(c, &job, codec, current, &best);
-	if (ret) {
-		drop(&best);
-		return ret;
-	}
-	return choose(c, &job, codec, &best, out);
+	if (!ret && chunk->features && chunk->linear && !linear.out.begin)
+		ret = kvi_chunk_features(c, chunk, raw, false);
+	return ret;
 }

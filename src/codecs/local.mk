@@ -2,7 +2,7 @@
 libkvi_la_SOURCES += \
 	src/codecs/codec.c src/codecs/codec.h \
 	src/codecs/coder.c src/codecs/coder.h \
-	src/codecs/encode.c \
+	src/codecs/elements.c src/codecs/encode.c \
 	src/codecs/lanes.c src/codecs/lanes.h \
 	src/codecs/mask.c src/codecs/mask.h \
 	src/codecs/params.c \
@@ -17,4 +17,5 @@ libkvi_la_SOURCES += \
 	src/codecs/grid/contexts.c src/codecs/grid/fit.c \
 	src/codecs/grid/sets.c src/codecs/grid/sets.h \
 	src/codecs/bytes/bytes.c src/codecs/bytes/bytes.h \
-	src/codecs/bytes/fit.c
+	src/codecs/bytes/fit.c \
+	src/codecs/linear/linear.c

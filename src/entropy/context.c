@@ -2,14 +2,6 @@
 /* context.c - from an expected value and a scale class to a table (spec grid 3) */
 #include "scalar.h"
 
-#include <string.h>
-
-/* floor(a / 4), also of negative numbers */
-static inline int quarter(int a)
-{
-	return (a - (a & 3)) / 4;
-}
-
 static inline int max_int(int a, int b)
 {
 	return a > b ? a : b;
@@ -36,7 +28,7 @@ uint32_t kvi_grid_context(uint32_t mu_bits, int k,
                           const struct kvi_grid_format *fmt)
 {
 	static const uint32_t m4[4] = { 0, 0x1837f0, 0x3504f3, 0x5744fd };
-	int m = fmt->mant_bits, kq = quarter(k);
+	int m = fmt->mant_bits, kq = kvi_quarter(k);
 	uint32_t neg = mu_bits >> 31, am = mu_bits & 0x7fffffff;
 	if (am > 0x7f000000)
 		am = 0x7f000000;
@@ -61,20 +53,6 @@ void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
 		ctx[i] = kvi_grid_context(mu_bits[i], k[i], fmt);
 }
 
-static inline int clamp(int v, int lo, int hi)
-{
-	return v < lo ? lo : v > hi ? hi : v;
-}
-
-/* v * 2^e as a binary32 pattern; |v| <= 2^24, the product is a normal number. */
-static inline uint32_t scaled_bits(int32_t v, int e)
-{
-	uint32_t bits;
-	float f = (float)v;
-	memcpy(&bits, &f, sizeof(bits));
-	return v ? bits + ((uint32_t)e << 23) : 0;
-}
-
 static void rotate_head(uint32_t *ctx, const int16_t *mean, const int16_t *k,
                         const struct kvi_rotation *r, size_t first)
 {
@@ -86,15 +64,15 @@ static void rotate_head(uint32_t *ctx, const int16_t *mean, const int16_t *k,
 		int32_t s = r->cosines[(angle + 3072) & 4095];
 		int32_t ma = mean[a], mb = mean[b];
 		int ka = k[a], kb = k[b];
-		int e = quarter(max_int(ka, kb)) - 12;
+		int e = kvi_quarter(max_int(ka, kb)) - 12;
 		const int8_t *scale =
-			r->scales + (clamp(ka - kb, -32, 32) + 32) * 64;
+			r->scales + (kvi_clamp(ka - kb, -32, 32) + 32) * 64;
 		ctx[a] = kvi_grid_context(
-			scaled_bits((ma * c - mb * s) >> 6, e),
-			clamp(kb + scale[h], -400, 400), r->fmt);
+			kvi_scaled_bits((ma * c - mb * s) >> 6, e),
+			kvi_clamp(kb + scale[h], -400, 400), r->fmt);
 		ctx[b] = kvi_grid_context(
-			scaled_bits((mb * c + ma * s) >> 6, e),
-			clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
+			kvi_scaled_bits((mb * c + ma * s) >> 6, e),
+			kvi_clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
 	}
 }
 

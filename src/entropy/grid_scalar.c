@@ -229,10 +229,10 @@ static inline bool decode_one(uint32_t *st, uint32_t symbol, uint32_t ctx,
 	return true;
 }
 
-static void decode_span(const struct kvi_grid_job *job,
-                        const struct kvi_span *span, const uint32_t *ctx,
-                        struct kvi_words_in *in, uint32_t *st,
-                        uint16_t *elements)
+void kvi_scalar_grid_span(const struct kvi_grid_job *job,
+                          const struct kvi_span *span, const uint32_t *ctx,
+                          struct kvi_words_in *in, uint32_t st[KVI_LANES],
+                          uint16_t *elements)
 {
 	const struct kvi_grid_format *fmt = job->fmt;
 	const unsigned width = (unsigned)fmt->elem_bits;
@@ -272,8 +272,8 @@ bool kvi_scalar_grid_decode(const struct kvi_grid_job *job,
 	struct kvi_words_in words = kvi_words_open(in);
 	uint32_t st[KVI_LANES];
 	memcpy(st, in->state, sizeof(st));
-	decode_span(job, &full, job->ctx, &words, st, elements);
-	decode_span(job, &tail, job->ctx_tail, &words, st,
-	            elements + full.steps * KVI_LANES);
+	kvi_scalar_grid_span(job, &full, job->ctx, &words, st, elements);
+	kvi_scalar_grid_span(job, &tail, job->ctx_tail, &words, st,
+	                     elements + full.steps * KVI_LANES);
 	return kvi_stream_done(st, &words);
 }

@@ -160,6 +160,9 @@ struct kvi_rotation {
  * sym: `sym` are symbols, `esc` the escaped bytes (only read / written where sym == escape).
  * The grid encoder uses symbol 40 for all that it cannot code as token and raw bits.
  */
+struct kvi_slot_block; /* slots.h */
+struct kvi_slot_job;
+
 struct kvi_kernels {
 	const char *name;
 	uint32_t isa; /* KVARC_ISA_* */
@@ -199,6 +202,12 @@ struct kvi_kernels {
 	                   size_t cols);
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows,
 	                    size_t cols);
+	/* Of the linear codec, see slots.h. */
+	void (*slot_rows)(int32_t *sum, size_t rows, const int16_t *coef,
+	                  size_t coef_stride, const int16_t *features,
+	                  size_t stride, size_t n_pairs, size_t tokens);
+	bool (*slot)(const struct kvi_slot_block *b,
+	             const struct kvi_slot_job *j);
 };
 
 /* The fastest kernels in the mask (0: any) that this build and processor

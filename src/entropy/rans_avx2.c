@@ -4,6 +4,7 @@
 
 #include "avx2.h"
 #include "escapes.h"
+#include "slots.h"
 
 /* Bits set in m, all bits below bit i of m. */
 #define ONES(m)                                                        \
@@ -385,4 +386,6 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	.bf16_merge = kvi_avx2_bf16_merge,
 	.transpose8 = kvi_avx2_transpose8,
 	.transpose16 = kvi_avx2_transpose16,
+	.slot_rows = kvi_scalar_slot_rows,
+	.slot = kvi_scalar_slot,
 };

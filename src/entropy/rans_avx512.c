@@ -4,6 +4,7 @@
 
 #include "avx512.h"
 #include "escapes.h"
+#include "slots.h"
 
 /* Table numbers of a step's lanes. */
 INLINE struct pair tables_load(const uint8_t *tab, uint32_t active)
@@ -518,4 +519,6 @@ const struct kvi_kernels kvi_kernels_avx512 = {
 	.bf16_merge = kvi_avx2_bf16_merge,
 	.transpose8 = kvi_avx2_transpose8,
 	.transpose16 = kvi_avx2_transpose16,
+	.slot_rows = kvi_scalar_slot_rows,
+	.slot = kvi_scalar_slot,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rans_scalar.c - symbols, exponents and plain data movement in portable C */
 #include "scalar.h"
+#include "slots.h"
 
 static uint16_t *sym_encode_span(const struct kvi_sym_job *job,
                                  const struct kvi_span *span,
@@ -226,4 +227,6 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	.bf16_merge = kvi_scalar_bf16_merge,
 	.transpose8 = kvi_scalar_transpose8,
 	.transpose16 = kvi_scalar_transpose16,
+	.slot_rows = kvi_scalar_slot_rows,
+	.slot = kvi_scalar_slot,
 };

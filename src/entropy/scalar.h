@@ -87,6 +87,27 @@ static inline uint32_t kvi_symbol_take(uint32_t st, uint32_t entry)
 	return (entry >> 20) * (st >> KVI_PROB_BITS) + (entry >> 9 & 2047);
 }
 
+/* floor(a / 4), also of negative numbers */
+static inline int kvi_quarter(int a)
+{
+	return (a - (a & 3)) / 4;
+}
+
+static inline int kvi_clamp(int v, int lo, int hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* v * 2^e as a binary32 pattern; |v| <= 2^24, the product is a normal number
+ * or 0. */
+static inline uint32_t kvi_scaled_bits(int32_t v, int e)
+{
+	uint32_t bits;
+	float f = (float)v;
+	memcpy(&bits, &f, sizeof(bits));
+	return v ? bits + ((uint32_t)e << 23) : 0;
+}
+
 struct kvi_span {
 	size_t steps;
 	unsigned lanes;
@@ -120,6 +141,11 @@ size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job,
                               uint32_t state[KVI_LANES]);
 bool kvi_scalar_grid_decode(const struct kvi_grid_job *job,
                             const struct kvi_stream *in, uint16_t *elements);
+/* The steps of a span; words and states are left for what follows. */
+void kvi_scalar_grid_span(const struct kvi_grid_job *job,
+                          const struct kvi_span *span, const uint32_t *ctx,
+                          struct kvi_words_in *in, uint32_t st[KVI_LANES],
+                          uint16_t *elements);
 size_t kvi_scalar_sym_encode(const struct kvi_sym_job *job,
                              const uint16_t *sym, const uint8_t *esc,
                              uint16_t *end, uint32_t state[KVI_LANES]);

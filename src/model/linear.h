@@ -9,6 +9,7 @@
 #ifndef KVI_LINEAR_H
 #define KVI_LINEAR_H
 
+#include "entropy/slots.h"
 #include "model/profile.h"
 
 /* Tokens that a feature row has room for. */
@@ -42,5 +43,71 @@ struct kvi_linear_in {
 	const struct kvi_features *lower[KVI_LOWER_MAX], *same[KVI_SAME_MAX];
 	const struct kvi_features *scale; /* NULL: none */
 };
+
+/*
+ * Cosines and sines of the pairs of a rope at the positions of a segment, the
+ * same for all layers. By pair and token: (cos, sin) in 1/16384, angle class.
+ */
+struct kvi_turns {
+	size_t pairs, n_tokens, tokens_room;
+	uint64_t *freq;
+	int32_t *positions;
+	int16_t *turn;
+	uint8_t *angle_class;
+};
+/* Bytes of memory, 64-aligned, for kvi_turns_make. */
+size_t kvi_turns_bytes(size_t pairs, size_t n_tokens);
+void kvi_turns_make(struct kvi_turns *t, void *room, const kvarc_rope *rope,
+                    const int32_t *positions, size_t n_tokens);
+/* Whether t is already what kvi_turns_make would make. */
+bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
+                    const int32_t *positions, size_t n_tokens);
+
+/* A model at work on a segment. The first group is set by the caller. */
+struct kvi_linear {
+	const struct kvi_linear_in *in;
+	const struct kvi_kernels *kernels;
+	const struct kvi_tables *tables;
+	const struct kvi_turns *turns; /* NULL when nothing rotates */
+	struct kvi_features *out;      /* z NULL: not wanted */
+	bool predicts;                 /* mu is wanted: there is a stream or w */
+	bool only_z;                   /* nothing but out->z is wanted */
+
+	size_t tokens_room;
+	int16_t *unknown, *table;
+	const int8_t **ids;            /* rows of the token table */
+	int32_t *below, *sum;          /* of a panel */
+};
+/* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
+size_t kvi_linear_bytes(const struct kvi_linear_in *in);
+void kvi_linear_begin(struct kvi_linear *l, void *room);
+
+/*
+ * Some tokens of the segment: whole steps of 32, or the last ones. Elements
+ * are rows of `lanes` a step; row[slot] says which one is a slot's. Rows from
+ * n_coded on are not in the stream (constant channels).
+ */
+struct kvi_linear_block {
+	size_t first, steps;
+	unsigned lanes;
+	uint16_t *x;
+	const uint32_t *row;
+	size_t n_coded;
+	struct kvi_slot_reader *reader; /* NULL: all elements are there */
+	uint32_t *ctx;                  /* contexts in stream order; NULL: not wanted */
+};
+/* Fills the block's part of out, and of x or ctx. False when the words of the
+ * stream do not suffice. */
+bool kvi_linear_apply(const struct kvi_linear *l,
+                      const struct kvi_linear_block *b);
+
+/* Channel of slot c of a head (spec linear 1). */
+static inline size_t kvi_slot_channel(const struct kvi_model *m,
+                                      const kvarc_rope *rope, size_t c)
+{
+	if (c >= m->rotary || rope->pairing != KVARC_ROPE_HALF)
+		return c;
+	return c / 2 + (c & 1 ? m->rotary / 2 : 0);
+}
 
 #endif

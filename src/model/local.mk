@@ -4,7 +4,7 @@ libkvi_la_SOURCES += \
 	src/model/rotate.c src/model/rotate.h \
 	src/model/rotate_tables.c \
 	src/model/rope_search.c src/model/rope_search.h \
-	src/model/linear.h \
+	src/model/linear.c src/model/linear.h \
 	src/model/profile.c src/model/profile.h \
 	src/model/profile_internal.h \
 	src/model/profile_check.c src/model/profile_file.c \

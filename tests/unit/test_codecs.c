@@ -485,8 +485,10 @@ static void test_rules(void **state)
 	                                  p, n, raw), KVARC_DATA);
 	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_CONSTANT, 0,
 	                                  NULL, p, 1, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, 7, 0, NULL, p, n, raw),
-	                 KVARC_OPTIONS);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_N_CODECS, 0, NULL,
+	                                  p, n, raw), KVARC_OPTIONS);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_LINEAR, 1,
+	                                  NULL, p, n, raw), KVARC_PREDICTOR);
 	v.chunk.n_tokens = 257;
 	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL,
 	                                  p, n, raw), KVARC_PROG);

@@ -3,14 +3,8 @@
 #include "grid.h"
 
 #include "codecs/grid/sets.h"
-#include "codecs/planes.h"
 
-enum { FLAG_ROTATE = 1, K_LIMIT = 400, F32_LOW_BITS = 16 };
-
-static size_t planes_room(unsigned dtype, size_t n)
-{
-	return dtype == KVARC_F32 ? kvi_planes_room(n, F32_LOW_BITS) : 0;
-}
+enum { FLAG_ROTATE = 1, K_LIMIT = 400 };
 
 /* Planes of low and high bytes of 16-bit numbers (spec grid 1). */
 static void get_planes(int16_t *v, size_t n, const uint8_t *low)
@@ -79,35 +73,6 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 	put_planes(out, p->mean, C);
 }
 
-/* Coded elements of a packed matrix, token-major. */
-static const uint16_t *coded_elements(struct kvi_coder *c, unsigned dtype,
-                                      const uint8_t *packed, size_t n)
-{
-	size_t size = kvarc_dtype_bytes(dtype);
-	if (size == 2)
-		return kvi_elements16(c, packed, n);
-	uint16_t *e = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *e);
-	if (e && size == 1)
-		for (size_t i = 0; i < n; i++)
-			e[i] = packed[i];
-	else if (e)
-		for (size_t i = 0; i < n; i++)
-			e[i] = kvi_load16(packed + 4 * i + 2);
-	return e;
-}
-
-/* The low halves of f32 elements (spec grid 6). */
-static uint8_t *put_low_halves(struct kvi_coder *c, const uint8_t *packed,
-                               size_t n, uint8_t *to)
-{
-	for (unsigned byte = 0; byte < 2; byte++) {
-		for (size_t i = 0; i < n; i++)
-			to[1 + i] = packed[4 * i + byte];
-		to = kvi_plane_write(c, to + 1, n, to);
-	}
-	return to;
-}
-
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
                         struct kvi_payload *out)
 {
@@ -115,7 +80,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	unsigned dtype = job->chunk->dtype;
 	struct kvi_grid_job g;
 	uint32_t state[KVI_LANES];
-	const uint16_t *e = coded_elements(c, dtype, job->packed, n);
+	const uint16_t *e = kvi_coded_elements(c, dtype, job->packed, n);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = kvi_grid_contexts(c, job, &g);
@@ -131,40 +96,8 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	}
 	size_t words = c->kernels->grid_encode(
 		&g, e, (uint16_t *)(void *)out->words, state);
-	out->end = out->words;
-	if (dtype == KVARC_F32)
-		out->end = put_low_halves(c, job->packed, n, out->words);
+	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
 	kvi_stream_put(out, words, state);
-	return KVARC_OK;
-}
-
-/* Decoded elements, token-major, into the packed matrix. */
-static kvarc_ret place(struct kvi_coder *c, unsigned dtype,
-                       const uint16_t *e, size_t n, struct kvi_in *in,
-                       uint8_t *packed)
-{
-	size_t size = kvarc_dtype_bytes(dtype);
-	if (size == 2) {
-		kvi_elements16_done(e, packed, n);
-		return KVARC_OK;
-	}
-	if (size == 1) {
-		for (size_t i = 0; i < n; i++)
-			packed[i] = (uint8_t)e[i];
-		return KVARC_OK;
-	}
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
-	const uint8_t *low, *high;
-	if (!room)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_plane_read(c, in, n, 8, room, &low);
-	if (!ret)
-		ret = kvi_plane_read(c, in, n, 8, room + n, &high);
-	if (ret)
-		return ret;
-	for (size_t i = 0; i < n; i++)
-		kvi_store32(packed + 4 * i, (uint32_t)e[i] << 16 |
-		            (uint32_t)high[i] << 8 | low[i]);
 	return KVARC_OK;
 }
 
@@ -180,10 +113,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
 	kvarc_ret ret = kvi_grid_contexts(c, job, &g);
 	if (ret)
 		return ret;
-	uint16_t *e = kvarc_dtype_bytes(dtype) == 2
-	                      ? kvi_elements16_room(c, packed, n)
-	                      : kvi_scratch(c, KVI_SCRATCH_ELEMENTS,
-	                                    n * sizeof *e);
+	uint16_t *e = kvi_coded_room(c, dtype, packed, n);
 	uint16_t *lane = e;
 	if (job->lanes.order == KVI_LANES_TOKENS)
 		lane = kvi_scratch(c, KVI_SCRATCH_PLANE, n * sizeof *lane);
@@ -193,9 +123,9 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
 		return KVARC_DATA;
 	if (lane != e)
 		kvi_lanes_from16(&job->lanes, lane, e);
-	return place(c, dtype, e, n, in, packed);
+	return kvi_coded_place(c, dtype, e, n, in, packed);
 }
 
 const struct kvi_codec kvi_codec_grid = {
-	"grid", planes_room, parse, serialise, kvi_grid_fit, encode, decode
+	"grid", kvi_coded_planes_room, parse, serialise, kvi_grid_fit, encode, decode
 };

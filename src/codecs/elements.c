@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* elements.c - between a packed matrix and the elements that streams code (spec grid, linear) */
+#include "coder.h"
+
+#include "codecs/planes.h"
+
+enum { F32_LOW_BITS = 16 };
+
+size_t kvi_coded_planes_room(unsigned dtype, size_t n)
+{
+	return dtype == KVARC_F32 ? kvi_planes_room(n, F32_LOW_BITS) : 0;
+}
+
+const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype,
+                                   const uint8_t *packed, size_t n)
+{
+	size_t size = kvarc_dtype_bytes(dtype);
+	if (size == 2)
+		return kvi_elements16(c, packed, n);
+	uint16_t *e = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *e);
+	if (e && size == 1)
+		for (size_t i = 0; i < n; i++)
+			e[i] = packed[i];
+	else if (e)
+		for (size_t i = 0; i < n; i++)
+			e[i] = kvi_load16(packed + 4 * i + 2);
+	return e;
+}
+
+uint16_t *kvi_coded_room(struct kvi_coder *c, unsigned dtype, uint8_t *packed,
+                         size_t n)
+{
+	if (kvarc_dtype_bytes(dtype) == 2)
+		return kvi_elements16_room(c, packed, n);
+	return kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof(uint16_t));
+}
+
+uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype,
+                          const uint8_t *packed, size_t n, uint8_t *to)
+{
+	for (unsigned byte = 0; byte < 2 && dtype == KVARC_F32; byte++) {
+		for (size_t i = 0; i < n; i++)
+			to[1 + i] = packed[4 * i + byte];
+		to = kvi_plane_write(c, to + 1, n, to);
+	}
+	return to;
+}
+
+kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype,
+                          const uint16_t *e, size_t n, struct kvi_in *in,
+                          uint8_t *packed)
+{
+	size_t size = kvarc_dtype_bytes(dtype);
+	if (size == 2) {
+		kvi_elements16_done(e, packed, n);
+		return KVARC_OK;
+	}
+	if (size == 1) {
+		for (size_t i = 0; i < n; i++)
+			packed[i] = (uint8_t)e[i];
+		return KVARC_OK;
+	}
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
+	const uint8_t *low, *high;
+	if (!room)
+		return kvi_alloc_error(c->alloc);
+	kvarc_ret ret = kvi_plane_read(c, in, n, 8, room, &low);
+	if (!ret)
+		ret = kvi_plane_read(c, in, n, 8, room + n, &high);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < n; i++)
+		kvi_store32(packed + 4 * i, (uint32_t)e[i] << 16 |
+		            (uint32_t)high[i] << 8 | low[i]);
+	return KVARC_OK;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* slots_scalar.c - slots of the linear codec, the definition (spec linear 2 to 4) */
+#include "slots.h"
+
+enum { LIMIT = 32767, DISTANCE_LIMIT = 65535, SCALE_LIMIT = 127, K_LIMIT = 400,
+       SHIFT_LIMIT = 32, COSINE_ONE = 14 };
+
+void kvi_scalar_slot_rows(int32_t *sum, size_t rows, const int16_t *coef,
+                          size_t coef_stride, const int16_t *features,
+                          size_t stride, size_t n_pairs, size_t tokens)
+{
+	for (size_t r = 0; r < rows; r++, sum += tokens, coef += coef_stride)
+		for (size_t p = 0; p < n_pairs; p++) {
+			const int16_t *f = features + p * stride;
+			int32_t a = coef[2 * p], b = coef[2 * p + 1];
+			for (size_t t = 0; t < tokens; t++)
+				sum[t] += a * f[2 * t] + b * f[2 * t + 1];
+		}
+}
+
+/* An element as an integer in units of 2^step (spec linear 2). */
+static int32_t integer_of(uint32_t x, const struct kvi_grid_format *fmt,
+                          int step)
+{
+	int m = fmt->mant_bits;
+	uint32_t magnitude = x & (((uint32_t)1 << (fmt->elem_bits - 1)) - 1);
+	int field = (int)(magnitude >> m);
+	uint32_t man = magnitude << (23 - m) & 0x7fffff;
+	if (field)
+		man |= 0x800000;
+	else
+		field = 1;
+	int sh = kvi_clamp(24 - fmt->emin + step - field, 1, 31);
+	uint32_t v = (man + ((uint32_t)1 << (sh - 1))) >> sh;
+	int32_t most = v < LIMIT ? (int32_t)v : LIMIT;
+	return x >> (fmt->elem_bits - 1) & 1 ? -most : most;
+}
+
+static int32_t limited(int32_t v)
+{
+	return kvi_clamp(v, -LIMIT, LIMIT);
+}
+
+/* What is known of a token's slot before it is decoded, and then. */
+struct cell {
+	int32_t base, pred;
+	int32_t expected; /* M: mu in units of 2^step */
+	uint32_t mu;
+	int k;            /* k' */
+	int32_t x;        /* X */
+};
+
+static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j,
+                    size_t t, struct cell *c)
+{
+	int32_t base = s->mean;
+	if (s->table)
+		base += s->table[t];
+	if (s->below)
+		base += s->below[t] >> s->qa;
+	c->base = c->pred = limited(base);
+	c->k = s->k;
+	if (!s->sum)
+		return;
+	int32_t sum = s->sum[t];
+	for (size_t p = 0; p < j->n_near; p++) {
+		const int16_t *f = j->near + p * j->stride + 2 * t;
+		sum += s->coef[2 * p] * f[0] + s->coef[2 * p + 1] * f[1];
+	}
+	c->pred = limited(c->base + (sum >> s->qb));
+}
+
+static void expect_one(const struct kvi_slot *s, struct cell *c)
+{
+	c->expected = c->pred;
+	c->mu = kvi_scaled_bits(c->pred, s->step);
+}
+
+/* Both of a pair, turned to the token's position. */
+static void expect_pair(const struct kvi_slot_job *j, size_t t, struct cell *a,
+                        struct cell *b)
+{
+	int32_t cosine = j->turn[2 * t], sine = j->turn[2 * t + 1];
+	int32_t va = (a->pred * cosine - b->pred * sine + 128) >> 8;
+	int32_t vb = (b->pred * cosine + a->pred * sine + 128) >> 8;
+	int h = j->angle_class[t], kb = b->k, e = j->slot[0].step - 6;
+	a->expected = (va + 32) >> 6;
+	b->expected = (vb + 32) >> 6;
+	a->mu = kvi_scaled_bits(va, e);
+	b->mu = kvi_scaled_bits(vb, e);
+	a->k = kb + j->scales[h];
+	b->k = kb + j->scales[(h + 32) & 63];
+}
+
+/* How much larger than expected the slots of a token were, in classes. */
+static int token_class(const struct kvi_slot_block *b, uint32_t n, size_t t)
+{
+	if (!b->w)
+		return 0;
+	int32_t d = (int32_t)(kvi_scaled_bits((int32_t)b->w[t], 0) -
+	                      kvi_scaled_bits((int32_t)(13 * n), 0));
+	return kvi_clamp((d + (1 << 20)) >> 21, -SHIFT_LIMIT, SHIFT_LIMIT);
+}
+
+/* v of spec linear 4. */
+static uint32_t distance(const struct cell *c, int step)
+{
+	static const uint32_t reciprocal[4] = { 32768, 27554, 23170, 19484 };
+	int32_t d = c->x - c->expected;
+	uint32_t far = (uint32_t)(d < 0 ? -d : d);
+	if (far > DISTANCE_LIMIT)
+		far = DISTANCE_LIMIT;
+	int shift = kvi_clamp(kvi_quarter(c->k) - step + 11, 0, 31);
+	uint32_t v = far * reciprocal[c->k & 3] >> shift;
+	return v < SCALE_LIMIT ? v : SCALE_LIMIT;
+}
+
+static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
+                    size_t t, unsigned half, const struct cell *c, int32_t u)
+{
+	j->r[2 * t + half] = (int16_t)limited(u - c->base);
+	if (j->z)
+		j->z[2 * t + half] = (int16_t)limited(u - s->mean);
+}
+
+static void observe_one(const struct kvi_slot_job *j, size_t t,
+                        const struct cell *c)
+{
+	observe(&j->slot[0], j, t, j->half, c, c->x);
+	if (j->half)
+		return;
+	/* Until the other one is there, and where there is none. */
+	j->r[2 * t + 1] = 0;
+	if (j->z)
+		j->z[2 * t + 1] = 0;
+}
+
+static void observe_pair(const struct kvi_slot_job *j, size_t t,
+                         const struct cell *a, const struct cell *b)
+{
+	int32_t cosine = j->turn[2 * t], sine = j->turn[2 * t + 1];
+	int32_t half = (int32_t)1 << (COSINE_ONE - 1);
+	observe(&j->slot[0], j, t, 0, a,
+	        (a->x * cosine + b->x * sine + half) >> COSINE_ONE);
+	observe(&j->slot[1], j, t, 1, b,
+	        (b->x * cosine - a->x * sine + half) >> COSINE_ONE);
+}
+
+/* Where token t stands in stream order; false: its lane is not active. */
+static bool place_of(const struct kvi_slot_block *b, size_t t, size_t *at)
+{
+	*at = t / KVI_LANES * b->lanes + t % KVI_LANES;
+	return t % KVI_LANES < b->lanes;
+}
+
+static bool decode(const struct kvi_slot_block *b, const struct kvi_slot *s,
+                   const uint32_t *ctx)
+{
+	const struct kvi_grid_job g = { .fmt = b->fmt, .tables = b->tables };
+	const struct kvi_span span = { kvi_slot_steps(b), b->lanes,
+		                       kvi_slot_steps(b), b->lanes, 1 };
+	struct kvi_slot_reader *in = b->reader;
+	kvi_scalar_grid_span(&g, &span, ctx, &in->words, in->state, s->x);
+	return !in->words.missing;
+}
+
+bool kvi_scalar_slot(const struct kvi_slot_block *b,
+                     const struct kvi_slot_job *j)
+{
+	struct cell cell[KVI_BLOCK_TOKENS][2];
+	uint32_t room[2][KVI_BLOCK_TOKENS];
+	const unsigned slots = j->pair ? 2 : 1;
+	size_t at;
+
+	for (size_t t = 0; t < b->tokens; t++) {
+		struct cell *c = cell[t];
+		for (unsigned i = 0; i < slots; i++)
+			predict(&j->slot[i], j, t, &c[i]);
+		if (j->pair)
+			expect_pair(j, t, &c[0], &c[1]);
+		else
+			expect_one(&j->slot[0], &c[0]);
+		int more = token_class(b, j->n, t);
+		for (unsigned i = 0; i < slots; i++) {
+			if (b->unknown)
+				c[i].k += b->unknown[t];
+			uint32_t *ctx = j->slot[i].known ? j->slot[i].ctx
+			                                 : room[i];
+			if (ctx && place_of(b, t, &at))
+				ctx[at] = kvi_grid_context(
+					c[i].mu, kvi_clamp(c[i].k + more,
+					                   -K_LIMIT, K_LIMIT),
+					b->fmt);
+		}
+	}
+	for (unsigned i = 0; i < slots; i++)
+		if (!j->slot[i].known && !decode(b, &j->slot[i], room[i]))
+			return false;
+	for (size_t t = 0; t < b->tokens; t++) {
+		struct cell *c = cell[t];
+		bool active = place_of(b, t, &at);
+		for (unsigned i = 0; i < slots; i++) {
+			const struct kvi_slot *s = &j->slot[i];
+			c[i].x = active ? integer_of(s->x[at], b->fmt, s->step)
+			                : 0;
+			if (b->w && j->grow)
+				b->w[t] += distance(&c[i], s->step);
+		}
+		if (j->pair)
+			observe_pair(j, t, &c[0], &c[1]);
+		else
+			observe_one(j, t, &c[0]);
+	}
+	return true;
+}
