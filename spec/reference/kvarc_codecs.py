@@ -21,7 +21,8 @@ FLOAT = {F32: (8, 23, 127), F16: (5, 10, 15), BF16: (8, 7, 127),
 
 
 class Bad(Exception):
-    """kvarc-format.md 1.6: kind is "format", "unsupported" or "data"."""
+    """kvarc-format.md 1.6: kind is "format", "unsupported", "predictor"
+    or "data"."""
 
     def __init__(self, kind, text):
         super().__init__(text)
@@ -219,14 +220,22 @@ def steps(rows, columns, order):
 
 def decode_stream(cursor, rows, columns, order, table_of, finish,
                   escape_bits):
-    """rans.md 2. table_of(element) -> Table; finish(element, symbol, lane)
-    does the raw bits and returns the value, or None for an escape."""
+    values = [0] * (rows * columns)
+    decode_steps(cursor, steps(rows, columns, order), values, table_of,
+                 finish, escape_bits)
+    return values
+
+
+def decode_steps(cursor, all_steps, values, table_of, finish, escape_bits):
+    """rans.md 2. all_steps gives the elements of each step, and may look at
+    the values of earlier ones; table_of(element) -> Table; finish(element,
+    symbol, lane) does the raw bits and returns the value, or None for an
+    escape."""
     n_words = cursor.u32()
     states = cursor.numbers("I", 32)
     words = cursor.numbers("H", n_words)[::-1]
     lanes = [Lane(state, words) for state in states]
-    values = [0] * (rows * columns)
-    for step in steps(rows, columns, order):
+    for step in all_steps:
         symbols = []
         for element, lane in zip(step, lanes):          # phase 1
             symbols.append(lane.symbol(table_of(element)))
@@ -244,7 +253,6 @@ def decode_stream(cursor, rows, columns, order, table_of, finish,
     demand(not words, "the stream has words left over")
     demand(all(lane.state == 1 << 16 for lane in lanes),
            "the final state of the coder is wrong")
-    return values
 
 
 # ------------------------------------------------------ mask.md and elements

@@ -6,7 +6,9 @@
     kvarc_ref.py unpack FILE -o DIR    restores item i as DIR/item-i
     kvarc_ref.py digest FILE           a line a chunk, then a line an item
 
-Exit 0: done; 1: "format: ..." or "data: ..."; 3: "unsupported: ...". Nothing
+--profile FILE.kvp, as often as needed, gives profiles that archives name.
+Exit 0: done; 1: "format: ..." or "data: ..."; 3: "unsupported: ..."; 4:
+"predictor: ...". Nothing
 is printed or written before the whole file was read and checked. Python 3.9
 or newer; Zstandard content goes through the `zstd` command. It reads whole
 files into memory and is slow: it is here to be read and compared with.
@@ -21,6 +23,8 @@ import sys
 sys.dont_write_bytecode = True
 
 import kvarc_codecs as codecs  # noqa: E402
+import kvarc_linear as linear  # noqa: E402
+import kvarc_profile as profile  # noqa: E402
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
 from xxh3 import h64, h128, h128_hex  # noqa: E402
 
@@ -31,11 +35,11 @@ LIMIT = 1 << 28
 TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
          4: ("BLOB", 0, 1), 5: ("PARAMS", 1, 1), 6: ("SEGMENT", 1, 1),
          7: ("CHUNK", 1, 0), 8: ("COMMIT", 1, 0), 9: ("INDEX", 0, 1),
-         10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1)}
+         10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1), 12: ("PROFILE", 0, 1)}
 # Reserved types (3.3) and whether they are critical.
-RESERVED = {12: 0, 13: 0, 14: 1, 15: 1}
+RESERVED = {13: 0, 14: 1, 15: 1}
 (GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
- FOOTER, PREDICTOR) = range(1, 12)
+ FOOTER, PREDICTOR, PROFILE) = range(1, 13)
 
 
 class Record:
@@ -255,7 +259,11 @@ def read_restore(content, geometry):
 # ----------------------------------------------------------------- the file
 
 class Archive:
-    def __init__(self, data):
+    def __init__(self, data, profiles=()):
+        self.profiles = {p.digest: p for p in profiles}
+        self.predictors = {}
+        self.filling = None         # PREDICTOR whose PROFILE frames come
+        self.features = {}          # of the open segment
         self.super = read_superblock(data)
         self.geometry, self.identity = None, {}
         self.params, self.chunks, self.items = {}, [], []
@@ -281,6 +289,9 @@ class Archive:
         # 3.4 "The first frame is GEOMETRY, and there is only one."
         demand((f.sequence == 0) == (f.type == GEOMETRY),
                "the place of the GEOMETRY frame")
+        # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame"
+        demand((f.type == PROFILE) == (self.filling is not None),
+               "the place of a PROFILE frame")
         if f.type not in TYPES:
             return              # not critical: skipped
         name, _, packed = TYPES[f.type]
@@ -307,14 +318,42 @@ class Archive:
         demand(len(self.identity) <= 4096, "too many identity keys")
 
     def on_predictor(self, f):
+        # 5.2
         cursor = Cursor(f.content)
         kind = cursor.u8()
-        demand(kind == 0, "predictor kind %d" % kind, "unsupported")
-        demand(cursor.varint() == 0, "parameters of no predictor")
+        demand(kind <= 1, "predictor kind %d" % kind, "unsupported")
+        parameters = Cursor(cursor.take(cursor.varint()))
         cursor.end()
+        if kind:
+            where = parameters.u8()
+            demand(where <= 1, "the place of a profile")
+            p = Record(level=parameters.u8(), digest=parameters.take(16),
+                       name=parameters.string(), parts=b"", left=0)
+            demand(p.level in (2, 3), "the level of a predictor")
+            if where:
+                p.left = parameters.varint(1 << 30)
+                demand(p.left, "the size of an embedded profile")
+                self.filling = p
+            self.predictors[f.sequence] = p
+        parameters.end()
+
+    def on_profile(self, f):
+        p = self.filling
+        cursor = Cursor(f.content)
+        demand(cursor.varint() == len(p.parts), "the offset of a PROFILE")
+        part = cursor.rest()
+        demand(1 <= len(part) <= p.left, "the size of a PROFILE")
+        p.parts += part
+        p.left -= len(part)
+        if not p.left:
+            demand(h128(p.parts) == p.digest, "the digest of a profile")
+            if p.digest not in self.profiles:
+                self.profiles[p.digest] = profile.Profile(p.parts)
+            self.filling = None
 
     def on_restore(self, f):
-        demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, RESTORE)
+        demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, PROFILE,
+                              RESTORE)
                    for g in self.frames), "a RESTORE after other frames")
         self.items.append(read_restore(f.content, self.geometry))
 
@@ -361,6 +400,7 @@ class Archive:
         s.head_done = 0
         self.segments[f.sequence] = s
         self.open_segment = f.sequence
+        self.features = {}
 
     def on_chunk(self, f):
         demand(len(f.payload) >= 40, "a CHUNK is too short")
@@ -379,10 +419,13 @@ class Archive:
             s.head_done = 0
         size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
         demand(f.decoded == size, "decoded_bytes of a CHUNK")
-        demand(codec <= 6, "codec %d" % codec, "unsupported")
+        demand(codec <= 7, "codec %d" % codec, "unsupported")
         demand(order <= 1 and (codec >= 4 or not order), "lane order")
         p = None
-        if codec < 4:
+        if codec == 7:
+            demand(order == 1 and heads == t.heads, "a linear chunk's form")
+            demand(params in self.predictors, "a CHUNK without PREDICTOR")
+        elif codec < 4:
             demand(params == 0, "PARAMS of a codec that has none")
         else:
             # 8. "A chunk's PARAMS MUST name the same tensor, heads, codec."
@@ -392,6 +435,8 @@ class Archive:
                    "the PARAMS of another chunk")
         if codec == 3:
             raw = self.repeat(payload, size, raw_check)
+        elif codec == 7:
+            raw = self.decode_linear(params, tensor, s, payload)
         else:
             raw = codecs.decode_chunk(codec, order, payload, t, heads, n, p,
                                       t.rope, s.positions)
@@ -414,6 +459,71 @@ class Archive:
                        "a repeat of another chunk")
                 return c.raw
         raise Bad("data", "a repeat of nothing")
+
+    # ------------------------------------------------ codec 7 (linear.md)
+
+    def model_of(self, predictor, t):
+        """The model of a tensor, or the answer "predictor" (5.2)."""
+        p = self.predictors[predictor]
+        demand(p.digest in self.profiles, "profile %s (%s) is missing"
+               % (p.digest.hex(), p.name.decode("utf-8", "replace")),
+               "predictor")
+        m = self.profiles[p.digest].models.get((p.level, t.layer, t.kind))
+        demand(m and (m.heads, m.head_channels) == (t.heads, t.channels)
+               and m.rotary == (t.rope.rotary if t.rope else 0)
+               and t.role == 0 and t.dtype in codecs.FLOAT
+               and t.first_head == 0 and t.total_heads == t.heads,
+               "the profile has no model for a tensor", "predictor")
+        return m
+
+    def source(self, predictor, t, source, layer, s):
+        """Features of a source: linear.md 6."""
+        for i, other in enumerate(self.geometry.tensors):
+            if (other.track == t.track and other.layer == layer
+                    and other.kind == source.kind and other.role == 0):
+                return self.features_of(predictor, i, s)
+        raise Bad("data", "a source is not in the file")
+
+    def sources_of(self, predictor, t, m, s):
+        def one(x):
+            return self.source(predictor, t, x, t.layer - x.delta, s)
+        return {"lower": [one(x) for x in m.lower],
+                "same": [one(x) for x in m.same],
+                "scale": one(m.scale) if m.scale else None}
+
+    def tokens_of(self, predictor, tensor, s):
+        t = self.geometry.tensors[tensor]
+        m = self.model_of(predictor, t)
+        layout = linear.Layout(m, t.rope)
+        return layout, linear.tokens_of(
+            layout, t.dtype, s.n, s.positions, s.ids,
+            self.sources_of(predictor, t, m, s))
+
+    def features_of(self, predictor, tensor, s):
+        if (predictor, tensor) not in self.features:
+            t = self.geometry.tensors[tensor]
+            m = self.model_of(predictor, t)
+            elements = [[] for _ in range(s.n)]
+            for c in self.chunks:
+                if (c.tensor, c.segment) == (tensor, self.open_segment):
+                    row = len(c.raw) // s.n
+                    for i in range(s.n):
+                        elements[i] += linear.coded_elements(
+                            c.raw[i * row:i * row + row], t.dtype)
+            self.features[predictor, tensor] = linear.observe_all(
+                linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
+                self.sources_of(predictor, t, m, s), sum(elements, []))
+        return self.features[predictor, tensor]
+
+    def decode_linear(self, predictor, tensor, s, payload):
+        t = self.geometry.tensors[tensor]
+        layout, tokens = self.tokens_of(predictor, tensor, s)
+        sets = self.profiles[self.predictors[predictor].digest].sets
+        number = layout.model.set
+        tables = sets[number - 1] if number else codecs.grid_set(0)
+        raw = linear.decode_chunk(payload, layout, t, tokens, tables)
+        self.features[predictor, tensor] = tokens
+        return raw
 
     def on_commit(self, f):
         # 9.1
@@ -568,13 +678,17 @@ def unpack(archive, folder):
             f.write(item.content)
 
 
-def answer(data, verb):
-    """What the command prints and its exit status; the archive, if good."""
+STATUS = {"unsupported": 3, "predictor": 4}
+
+
+def answer(data, verb, profiles=()):
+    """What the command prints and its exit status; the archive, if good.
+    profiles: contents of .kvp files."""
     try:
-        archive = Archive(data)
+        archive = Archive(data, [profile.read_profile(p) for p in profiles])
     except Bad as error:
         text = "%s: %s\n" % (error.kind, error)
-        return text, 3 if error.kind == "unsupported" else 1, None
+        return text, STATUS.get(error.kind, 1), None
     text = {"info": info, "digest": digest}.get(verb, lambda a: "")(archive)
     return text, 0, archive
 
@@ -584,12 +698,17 @@ def main():
     parser.add_argument("verb", choices=["info", "unpack", "digest"])
     parser.add_argument("file")
     parser.add_argument("-o", dest="folder")
+    parser.add_argument("--profile", action="append", default=[])
     args = parser.parse_args()
     if (args.verb == "unpack") != (args.folder is not None):
         parser.error("unpack, and only unpack, needs -o DIR")
     with open(args.file, "rb") as f:
         data = f.read()
-    text, status, archive = answer(data, args.verb)
+    profiles = []
+    for path in args.profile:
+        with open(path, "rb") as f:
+            profiles.append(f.read())
+    text, status, archive = answer(data, args.verb, profiles)
     sys.stdout.write(text)
     if archive and args.verb == "unpack":
         unpack(archive, args.folder)
