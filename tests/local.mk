@@ -91,12 +91,15 @@ tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Profiles.
-check_PROGRAMS += tests/unit/test_profile
-TESTS += tests/unit/test_profile
+check_PROGRAMS += tests/unit/test_profile tests/unit/test_profile_file
+TESTS += tests/unit/test_profile tests/unit/test_profile_file
 tests_unit_test_profile_SOURCES = tests/unit/test_profile.c \
+	tests/unit/profile_util.c tests/unit/profile_util.h
+tests_unit_test_profile_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_profile_file_SOURCES = tests/unit/test_profile_file.c \
 	tests/unit/profile_util.c tests/unit/profile_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
-tests_unit_test_profile_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_profile_file_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Container, writer and reader.
 check_PROGRAMS += tests/unit/test_container tests/unit/test_stream \
