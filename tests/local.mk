@@ -114,4 +114,12 @@ tests_unit_test_stream_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_salvage_SOURCES = tests/unit/test_salvage.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_salvage_LDADD = libkvi.la $(CMOCKA_LIBS)
+
+# Profiles through writer and reader.
+check_PROGRAMS += tests/unit/test_predict
+TESTS += tests/unit/test_predict
+tests_unit_test_predict_SOURCES = tests/unit/test_predict.c \
+	tests/unit/layers_util.c tests/unit/layers_util.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_predict_LDADD = libkvi.la $(CMOCKA_LIBS)
 endif

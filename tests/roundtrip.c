@@ -87,7 +87,7 @@ static void read_archive(const struct synth_cache *c, struct synth_file *in,
 static void cross(const struct synth_cache *c, uint32_t segment)
 {
 	uint32_t have = kvarc_isa_available();
-	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+	for (int level = 0; level <= KVARC_LEVEL_DEFAULT; level++) {
 		struct synth_file golden = { 0 };
 		write_archive(c, level, 1, KVARC_ISA_SCALAR, segment, &golden);
 		for (size_t t = 0; t < 3; t++)

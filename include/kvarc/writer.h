@@ -9,7 +9,7 @@
 typedef struct kvarc_writer kvarc_writer;
 
 #define KVARC_LEVEL_DEFAULT 1
-#define KVARC_LEVEL_MAX 1
+#define KVARC_LEVEL_MAX 3
 
 /* Every chunk is decoded again and compared after it was encoded. */
 #define KVARC_WRITE_VERIFY     0x1u

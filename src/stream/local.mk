@@ -2,17 +2,22 @@
 libkvi_la_SOURCES += \
 	src/stream/base.c \
 	src/stream/error.c src/stream/error.h \
+	src/stream/feature_table.c src/stream/feature_table.h \
 	src/stream/input.c src/stream/input.h \
+	src/stream/linear_plan.c src/stream/linear_plan.h \
 	src/stream/oneshot.c \
 	src/stream/params_store.c src/stream/params_store.h \
 	src/stream/profile.c src/stream/profile_handle.h \
 	src/stream/reader.c src/stream/reader_internal.h \
 	src/stream/reader_state.h \
-	src/stream/reader_decode.c \
+	src/stream/reader_decode.c src/stream/reader_decode.h \
+	src/stream/reader_frames.c \
 	src/stream/reader_jobs.c \
+	src/stream/reader_profile.c \
 	src/stream/reader_index.c \
 	src/stream/reader_meta.c \
 	src/stream/reader_range.c \
+	src/stream/reader_repeat.c \
 	src/stream/reader_seq.c \
 	src/stream/repeat.c src/stream/repeat.h \
 	src/stream/salvage.c \
@@ -24,4 +29,5 @@ libkvi_la_SOURCES += \
 	src/stream/writer_state.h \
 	src/stream/writer_append.c \
 	src/stream/writer_frames.c \
+	src/stream/writer_profile.c \
 	src/stream/writer_segment.c

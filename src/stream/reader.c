@@ -91,6 +91,8 @@ static kvarc_ret open_check(const kvarc_source *source,
 		wrong = "the reader needs a source";
 	else if (o->flags & ~KVARC_READ_SALVAGE)
 		wrong = "unknown flags in the reader's options";
+	else if (o->n_profiles && !o->profiles)
+		wrong = "profiles are counted but not given";
 	else if (!all_zero(o->reserved, 4) || !all_zero(o->common.reserved, 4))
 		wrong = "reserved fields of the options are not zero";
 	if (wrong)
@@ -105,7 +107,8 @@ static kvarc_ret open_check(const kvarc_source *source,
 
 static kvarc_ret open_file(kvarc_reader *r)
 {
-	if (!kvi_params_store_init(&r->store, &r->alloc))
+	r->has_lock = !pthread_mutex_init(&r->predictor_lock, NULL);
+	if (!r->has_lock || !kvi_params_store_init(&r->store, &r->alloc))
 		return kvi_fail(r->error, KVARC_MEM, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "out of memory");
 	kvarc_ret ret = read_superblock(r);
@@ -164,6 +167,10 @@ void kvarc_reader_close(kvarc_reader **out)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
 		                 &r->alloc);
 	kvi_free(&r->alloc, r->items.p);
+	kvi_reader_forget_predictors(r);
+	kvi_free(&r->alloc, r->predictors.p);
+	if (r->has_lock)
+		pthread_mutex_destroy(&r->predictor_lock);
 	kvi_free(&r->alloc, r->chunks.p);
 	kvi_free(&r->alloc, r->segments.p);
 	kvi_free(&r->alloc, r->params.p);

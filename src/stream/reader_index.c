@@ -107,8 +107,11 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 	struct kvi_chunk_ref *c = kvi_list_add(&r->chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
+	const struct kvi_predictor_ref *x =
+		kvi_reader_predictor_before(r, s->sequence);
 	*c = (struct kvi_chunk_ref){ e->offset, e->sequence, e->params,
-	                             e->tensor, e->head, e->heads };
+	                             e->tensor, e->head, e->heads,
+	                             x && x->sequence == e->params };
 	s->end = r->chunks.n;
 	return KVARC_OK;
 }
@@ -152,6 +155,8 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
 		kvi_free(&r->alloc, owned);
 		kvi_free(&r->alloc, buf.p);
 		return ret;
+	case KVI_FRAME_PROFILE:
+		return kvi_reader_add_part(r, e->offset, e->sequence, r->error);
 	case KVI_FRAME_GEOMETRY:
 	case KVI_FRAME_BLOB:
 	case KVI_FRAME_PARAMS:
@@ -292,6 +297,7 @@ static void forget(kvarc_reader *r)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
 		                 &r->alloc);
 	r->items.n = r->chunks.n = r->segments.n = r->params.n = 0;
+	kvi_reader_forget_predictors(r);
 	kvi_identity_free(&r->identity, &r->alloc);
 	memset(r->tokens, 0, r->geometry.n_tracks * sizeof *r->tokens);
 }

@@ -7,6 +7,8 @@ struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
 	struct kvi_segment_use *use = kvi_malloc(&r->alloc, sizeof *use);
 	if (use) {
 		use->known = true;
+		use->features = NULL;
+		use->predictor_ret = KVARC_OK;
 		use->users = 1;
 	}
 	return use;
@@ -14,8 +16,10 @@ struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
 
 void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
 {
-	if (use && --use->users == 0)
-		kvi_free(&r->alloc, use);
+	if (!use || --use->users)
+		return;
+	kvi_feature_table_close(use->features);
+	kvi_free(&r->alloc, use);
 }
 
 /* Hands the job that waits for a partner to the pool. */
@@ -73,7 +77,7 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	kvarc_ret ret = reap(r, j);
 	r->next_job = (r->next_job + 1) % r->n_jobs;
 	j->r = r;
-	j->have_frame = false;
+	j->have_frame = j->features = false;
 	j->deliver = NULL;
 	*job = j;
 	return ret;
@@ -153,6 +157,7 @@ void kvi_reader_free_workers(kvarc_reader *r)
 		kvi_free(&r->alloc, r->jobs[i].raw.p);
 	}
 	kvi_free(&r->alloc, r->jobs);
+	kvi_reader_free_repeated(r);
 	for (unsigned i = 0; r->coders && i < r->n_coders; i++)
 		kvi_coder_close(r->coders[i]);
 	kvi_free(&r->alloc, r->coders);

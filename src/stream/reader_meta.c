@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_meta.c - identity, predictor, items and their literal bytes (spec 5, 10) */
-#include "container/predictor.h"
+/* reader_meta.c - identity, items and their literal bytes (spec 5.1, 10) */
 #include "stream/reader_state.h"
 
 static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
@@ -72,13 +71,12 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f,
 		ret = kvi_identity_parse(&r->identity, &r->alloc, content,
 		                         bytes);
 		break;
-	case KVI_FRAME_PREDICTOR: {
-		struct kvi_predictor p;
-		ret = kvi_predictor_parse(&p, &r->alloc, content, bytes);
-		if (ret == KVARC_OK)
-			kvi_predictor_free(&p, &r->alloc);
-		break;
-	}
+	case KVI_FRAME_PREDICTOR:
+		return kvi_reader_add_predictor(r, f, content, bytes, e);
+	case KVI_FRAME_PROFILE:
+		return kvi_input_seekable(&r->in)
+		       ? kvi_reader_add_part(r, f->offset, f->head.sequence, e)
+		       : kvi_reader_keep_part(r, content, bytes);
 	case KVI_FRAME_RESTORE:
 		return add_item(r, f, content, bytes, e);
 	default:
@@ -86,10 +84,6 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f,
 	}
 	if (ret == KVARC_DATA)
 		return bad(f, e);
-	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "the archive needs a predictor that a newer "
-		                "version of kvarc has");
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 

@@ -36,6 +36,18 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range,
 	return KVARC_OK;
 }
 
+/* A tensor without features. */
+#define KVI_NO_PLACE UINT32_MAX
+/* Segments that are decoded together. */
+enum { PARTS_MAX = 16 };
+
+struct kvi_part {
+	const struct kvi_segment_ref *s;
+	struct kvi_segment_use *use;
+	uint64_t next;  /* chunk */
+	uint32_t place; /* where to look for its place */
+};
+
 static bool wanted(const kvarc_reader *r, const struct kvi_range *g,
                    uint32_t tensor)
 {
@@ -59,10 +71,80 @@ static kvarc_ret load_segment(kvarc_reader *r,
 	                 : KVARC_OK;
 }
 
+/* The predictor of a segment if a wanted chunk needs it. */
+static struct kvi_predictor_ref *predictor_of(kvarc_reader *r,
+                                              const struct kvi_segment_ref *s,
+                                              const struct kvi_range *g,
+                                              bool *needed)
+{
+	*needed = false;
+	for (uint64_t i = s->first; i < s->end; i++) {
+		const struct kvi_chunk_ref *c =
+			KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		if (!c->linear || !wanted(r, g, c->tensor))
+			continue;
+		*needed = true;
+		return kvi_reader_find_predictor(r, c->params);
+	}
+	return NULL;
+}
+
+void kvi_reader_plan_features(const kvarc_reader *r,
+                              const struct kvi_segment_ref *s,
+                              const struct kvi_range *g,
+                              struct kvi_feature_table *t)
+{
+	uint32_t at = t->first, place;
+	for (uint64_t i = s->first; i < s->end; i++) {
+		const struct kvi_chunk_ref *c =
+			KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		if (!kvi_reader_find_place(r, s, c, &at, &place))
+			continue;
+		uint8_t *flags = &kvi_feature_slot(t, place)->flags;
+		if (!g || wanted(r, g, c->tensor))
+			*flags |= KVI_SLOT_WANTED;
+		if (c->linear)
+			*flags |= KVI_SLOT_LINEAR;
+		if (c->heads == r->geometry.tensors[c->tensor].heads)
+			*flags |= KVI_SLOT_WHOLE;
+	}
+	kvi_feature_table_plan(t);
+}
+
+static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
+                         const struct kvi_range *g,
+                         struct kvi_segment_use **use)
+{
+	bool needed;
+	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
+	kvarc_ret ret = load_segment(r, s, use);
+	if (ret || !needed)
+		return ret;
+	ret = x ? kvi_reader_load_predictor(r, x, &(*use)->predictor_error)
+	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA, KVARC_UNKNOWN,
+	                   KVARC_UNKNOWN, "the PREDICTOR frame of chunks is "
+	                   "damaged");
+	(*use)->predictor_ret = ret;
+	/* That the profile is damaged is the chunks' loss; that it is missing
+	 * can be helped. */
+	if (ret == KVARC_DATA && r->salvage)
+		return KVARC_OK;
+	if (ret) {
+		if (r->error)
+			*r->error = (*use)->predictor_error;
+		return ret;
+	}
+	ret = kvi_reader_open_features(r, s->track, x->plan, &(*use)->features,
+	                               r->error);
+	if (ret == KVARC_OK)
+		kvi_reader_plan_features(r, s, g, (*use)->features);
+	return ret;
+}
+
 static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
                         const struct kvi_segment_ref *s,
                         const struct kvi_chunk_ref *c,
-                        struct kvi_segment_use *segment,
+                        struct kvi_part *p, uint32_t place,
                         kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_params_use *use = NULL;
@@ -77,16 +159,84 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 	j->n = s->n;
 	j->from = s->t0 > g->t0 ? s->t0 : g->t0;
 	j->count = (uint32_t)(end - j->from);
-	if (ret == KVARC_DATA && r->salvage)
+	j->place = place;
+	j->features = place != KVI_NO_PLACE;
+	if (ret == KVARC_DATA && r->salvage) {
+		if (j->features)
+			kvi_feature_table_leave(p->use->features, place);
 		return kvi_salvage_chunk(r, j, r->error);
+	}
 	if (ret)
 		return ret;
 	j->params = use;
-	j->segment = segment;
-	j->deliver = deliver;
+	j->segment = p->use;
+	j->deliver = wanted(r, g, c->tensor) ? deliver : NULL;
 	j->opaque = opaque;
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
+}
+
+/* Starts the next chunk of a segment that is needed. */
+static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g,
+                            struct kvi_part *p, kvarc_deliver deliver,
+                            void *opaque)
+{
+	const struct kvi_segment_ref *s = p->s;
+	while (p->next < s->end) {
+		const struct kvi_chunk_ref *c =
+			KVI_LIST(struct kvi_chunk_ref, r->chunks, p->next++);
+		uint32_t place = KVI_NO_PLACE;
+		struct kvi_feature_slot *slot = NULL;
+		if (p->use && p->use->features &&
+		    kvi_reader_find_place(r, s, c, &p->place, &place))
+			slot = kvi_feature_slot(p->use->features, place);
+		if (!wanted(r, g, c->tensor) &&
+		    !(slot && kvi_feature_slot_needed(slot)))
+			continue;
+		if (!slot || !(slot->flags & KVI_SLOT_WHOLE))
+			place = KVI_NO_PLACE;
+		return submit(r, g, s, c, p, place, deliver, opaque);
+	}
+	return KVARC_OK;
+}
+
+static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
+                       const struct kvi_segment_ref *s)
+{
+	for (uint64_t i = s->first; i < s->end; i++)
+		if (wanted(r, g, KVI_LIST(struct kvi_chunk_ref, r->chunks,
+		                          i)->tensor))
+			return true;
+	return false;
+}
+
+/*
+ * Starts the chunks of several segments, of each one in turn: those of one
+ * segment may wait for each other, those of different ones never do.
+ */
+static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g,
+                             struct kvi_part *parts, size_t n,
+                             kvarc_deliver deliver, void *opaque)
+{
+	kvarc_ret ret = KVARC_OK;
+	size_t left = 0;
+	for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
+		struct kvi_part *p = &parts[i];
+		p->next = p->s->first;
+		p->place = r->order.first[p->s->track];
+		ret = prepare(r, p->s, g, &p->use);
+		left += p->next < p->s->end;
+	}
+	while (left && ret == KVARC_OK) {
+		left = 0;
+		for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
+			ret = start_next(r, g, &parts[i], deliver, opaque);
+			left += parts[i].next < parts[i].s->end;
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		kvi_segment_use_release(r, parts[i].use);
+	return ret;
 }
 
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
@@ -94,34 +244,43 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
                                     const struct kvi_range *g,
                                     kvarc_deliver deliver, void *opaque)
 {
-	struct kvi_segment_use *segment = NULL;
-	kvarc_ret ret = KVARC_OK;
-	for (uint64_t i = s->first; i < s->end && ret == KVARC_OK; i++) {
-		const struct kvi_chunk_ref *c =
-			KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
-		if (!wanted(r, g, c->tensor))
-			continue;
-		if (!segment)
-			ret = load_segment(r, s, &segment);
-		if (ret == KVARC_OK)
-			ret = submit(r, g, s, c, segment, deliver, opaque);
-	}
-	kvi_segment_use_release(r, segment);
-	return ret;
+	struct kvi_part part = { .s = s };
+	return any_wanted(r, g, s)
+	       ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
+}
+
+/* How many segments are decoded together: where layers wait for each other,
+ * workers need segments to be busy. */
+static size_t parts_at_once(const kvarc_reader *r)
+{
+	unsigned workers = kvi_pool_workers(r->pool);
+	for (size_t i = 0; i < r->predictors.n; i++)
+		if ((*KVI_LIST(struct kvi_predictor_ref *, r->predictors,
+		               i))->p.level > 2)
+			return workers < PARTS_MAX ? workers : PARTS_MAX;
+	return 1;
 }
 
 static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
                             kvarc_deliver deliver, void *opaque)
 {
+	struct kvi_part parts[PARTS_MAX];
 	kvarc_ret ret = kvi_reader_start(r);
+	size_t n = 0, most = ret ? 0 : parts_at_once(r);
 	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s =
 			KVI_LIST(struct kvi_segment_ref, r->segments, i);
-		if (s->track == g->track && s->t0 < g->t_end &&
-		    s->t0 + s->n > g->t0)
-			ret = kvi_reader_segment_chunks(r, s, g, deliver,
-			                                opaque);
+		if (s->track != g->track || s->t0 >= g->t_end ||
+		    s->t0 + s->n <= g->t0 || !any_wanted(r, g, s))
+			continue;
+		parts[n++] = (struct kvi_part){ .s = s };
+		if (n < most)
+			continue;
+		ret = start_parts(r, g, parts, n, deliver, opaque);
+		n = 0;
 	}
+	if (n && ret == KVARC_OK)
+		ret = start_parts(r, g, parts, n, deliver, opaque);
 	return r->jobs ? kvi_reader_drain(r, ret) : ret;
 }
 

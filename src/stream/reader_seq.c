@@ -38,6 +38,7 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs,
 		                       w->content_bytes, deliver_blobs, e);
 	case KVI_FRAME_IDENTITY:
 	case KVI_FRAME_PREDICTOR:
+	case KVI_FRAME_PROFILE:
 	case KVI_FRAME_RESTORE:
 		return kvi_reader_meta(r, &w->frame, w->content,
 		                       w->content_bytes, e);
@@ -85,6 +86,7 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 		 * and so has an error in it. */
 		if (ret || (type != KVI_FRAME_IDENTITY &&
 		            type != KVI_FRAME_PREDICTOR &&
+		            type != KVI_FRAME_PROFILE &&
 		            type != KVI_FRAME_RESTORE)) {
 			r->pending = true;
 			r->pending_ret = ret;
@@ -131,6 +133,18 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 	return KVARC_OK;
 }
 
+/* Whether a chunk has to do with the features of its segment. */
+static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h,
+                     uint32_t place)
+{
+	struct kvi_feature_table *t = r->segment->features;
+	if (!t || h->heads == r->geometry.tensors[h->tensor].heads)
+		return t;
+	if (h->head == 0)
+		kvi_feature_table_leave(t, place); /* no source (spec linear 6) */
+	return false;
+}
+
 /* Hands the chunk in the walk's buffer to a worker. */
 static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
                             void *opaque)
@@ -140,7 +154,8 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
 	struct kvi_params_use *use = NULL;
 	struct kvi_decode_job *j;
 	struct kvi_chunk_ref c = { w->frame.offset, w->frame.head.sequence,
-	                           h->params, h->tensor, h->head, h->heads };
+	                           h->params, h->tensor, h->head, h->heads,
+	                           h->codec == KVI_CODEC_LINEAR };
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, &c, &use, r->error);
@@ -159,6 +174,8 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
 	j->n = j->count = h->n;
 	j->deliver = deliver;
 	j->opaque = opaque;
+	j->place = w->place;
+	j->features = foreseen(r, h, w->place);
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
 }
@@ -168,6 +185,9 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode,
                               kvarc_deliver deliver, void *opaque)
 {
 	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
+	if (ret == KVARC_OK && decode)
+		ret = kvi_reader_foresee(r, r->walk.segment_predictor,
+		                         r->segment);
 	while (ret == KVARC_OK && r->in_segment) {
 		ret = next_frame(r);
 		if (ret == KVARC_END)

@@ -5,7 +5,9 @@
 
 #include "codecs/codec.h"
 #include "container/identity.h"
+#include "container/predictor.h"
 #include "container/superblock.h"
+#include "stream/feature_table.h"
 #include "stream/params_store.h"
 #include "stream/reader_internal.h"
 #include "stream/walk.h"
@@ -16,6 +18,7 @@ struct kvi_chunk_ref {
 	uint64_t offset, sequence, params;
 	uint32_t tensor;
 	uint16_t head, heads;
+	bool linear; /* codec 7: params is that of a PREDICTOR frame */
 };
 struct kvi_segment_ref {
 	uint64_t offset;   /* 0: the SEGMENT frame was lost (salvage) */
@@ -35,10 +38,33 @@ struct kvi_list {
 	size_t n, cap;
 };
 
+struct kvi_blob_ref {
+	uint64_t offset, sequence;
+};
+
+/* A PREDICTOR frame and, once a chunk needed it, its profile. */
+struct kvi_predictor_ref {
+	struct kvi_predictor p;
+	uint64_t sequence;
+	struct kvi_list parts;   /* struct kvi_blob_ref: its PROFILE frames */
+	uint8_t *content;        /* a pipe: what was in them */
+	uint64_t filled;
+	bool too_large;          /* content, for the memory limit */
+	bool looked;             /* the rest says what came of it */
+	kvarc_ret ret;
+	kvarc_error error;
+	const struct kvi_profile *profile;
+	struct kvi_profile *own;
+	struct kvi_linear_plan *plan;
+};
+
 /* A segment's positions, shared by the chunks that are decoded. */
 struct kvi_segment_use {
 	struct kvi_segment segment;
 	bool known;     /* false: lost, there are no ids and no positions */
+	struct kvi_feature_table *features; /* NULL: nothing is predicted */
+	kvarc_ret predictor_ret; /* why codec 7 cannot be decoded; a pipe */
+	kvarc_error predictor_error;
 	unsigned users; /* counted by the calling thread only */
 };
 
@@ -56,6 +82,8 @@ struct kvi_decode_job {
 	struct kvi_chunk_ref ref;        /* what is expected */
 	uint64_t segment_sequence;
 	struct kvi_segment_use *segment;
+	uint32_t place;          /* in the order of chunks */
+	bool features;           /* it has to do with segment->features */
 	struct kvi_params_use *params;
 	uint64_t t0, from;       /* first token of the chunk, first wanted */
 	uint32_t n, count;
@@ -68,14 +96,20 @@ struct kvi_decode_job {
 	kvarc_error error;
 };
 
-struct kvi_blob_ref {
-	uint64_t offset, sequence;
-};
-
 /* A place of the file that holds no good frame. */
 struct kvi_region {
 	uint64_t offset, bytes;
 	bool explained; /* a loss tells about it */
+};
+
+/* A segment whose chunks of codec 7 others repeat: its features up to a chunk, so
+ * that chunks that are repeated in order cost one pass. */
+struct kvi_repeated {
+	pthread_mutex_t lock;
+	struct kvi_segment_use *use; /* NULL: none yet */
+	uint64_t segment, next;      /* its sequence; chunk */
+	uint32_t place;
+	struct kvi_decode_job job;
 };
 
 struct kvi_item {
@@ -96,6 +130,9 @@ struct kvarc_reader {
 	struct kvi_order order;
 	struct kvi_identity identity;
 	struct kvi_list items;           /* struct kvi_item */
+	struct kvi_list predictors;      /* struct kvi_predictor_ref * */
+	pthread_mutex_t predictor_lock;  /* of what is loaded of them */
+	bool has_lock;
 	kvarc_state state;
 	uint64_t frames, dropped;
 	uint64_t raw_bytes, elements;    /* a pipe: so far */
@@ -131,6 +168,7 @@ struct kvarc_reader {
 	struct kvi_coder **coders;         /* two a worker */
 	unsigned n_coders, n_jobs, next_job;
 	struct kvi_decode_job *jobs;
+	struct kvi_repeated *repeated; /* NULL until needed, predictor_lock */
 	struct kvi_decode_job *held; /* waits for a partner, not yet in the pool */
 	uint64_t progress_done, progress_total;
 };
@@ -157,6 +195,47 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f,
 /* All literals were there. */
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e);
 
+/* Profiles (reader_profile.c). */
+
+kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
+                                   const uint8_t *content, size_t bytes,
+                                   kvarc_error *e);
+/* A PROFILE frame of the last PREDICTOR: where it is. */
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset,
+                              uint64_t sequence, kvarc_error *e);
+/* The same on a pipe, which passes once: its content. */
+kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content,
+                               size_t bytes);
+/* Its profile and plan. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR, IO; the
+ * same each time. Safe in workers. */
+kvarc_ret kvi_reader_load_predictor(kvarc_reader *r,
+                                    struct kvi_predictor_ref *x,
+                                    kvarc_error *e);
+/* The PREDICTOR of kind 1 with this sequence number; in salvage another one when
+ * that is lost. NULL: there is none. */
+struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
+                                                    uint64_t sequence);
+/* The one in force at a frame, NULL: none. */
+struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
+                                                      uint64_t sequence);
+void kvi_reader_forget_predictors(kvarc_reader *r);
+kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
+                                   const struct kvi_linear_plan *plan,
+                                   struct kvi_feature_table **features,
+                                   kvarc_error *e);
+/*
+ * The place of the next chunk of a segment in the order, at or after *at. False:
+ * there is none; only in damaged files, where the index was not checked.
+ */
+bool kvi_reader_find_place(const kvarc_reader *r,
+                           const struct kvi_segment_ref *s,
+                           const struct kvi_chunk_ref *c, uint32_t *at,
+                           uint32_t *place);
+/* For a segment whose chunks are still to come, in order: any of them may be of
+ * codec 7. predictor: the sequence number of the one in force, 0: none. */
+kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor,
+                             struct kvi_segment_use *use);
+
 /* Index (reader_index.c). */
 
 /* Fills chunks, segments, params, tokens and state of a source that can seek. */
@@ -179,6 +258,8 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker);
 /* Pool, coders, jobs; at the first use. */
 kvarc_ret kvi_reader_start(kvarc_reader *r);
 void kvi_reader_free_workers(kvarc_reader *r);
+/* reader_repeat.c */
+void kvi_reader_free_repeated(kvarc_reader *r);
 /* The next free job; waits for it, and then for its result, if it is busy. */
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
@@ -214,6 +295,11 @@ struct kvi_range {
 	uint64_t layer_end, t0, t_end;
 	const kvarc_view *views; /* NULL, or: tensors without data are left */
 };
+/* Who uses whose features among the chunks of a segment; range NULL: all are wanted. */
+void kvi_reader_plan_features(const kvarc_reader *r,
+                              const struct kvi_segment_ref *s,
+                              const struct kvi_range *range,
+                              struct kvi_feature_table *t);
 /* Starts the chunks of a segment that a range touches; drain afterwards. */
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
                                     const struct kvi_segment_ref *s,

@@ -202,6 +202,7 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 	if (h->codec == KVI_CODEC_LINEAR && h->params != w->segment_predictor)
 		return bad(&w->frame, e, "it does not name the PREDICTOR of its "
 		           "segment");
+	w->place = w->chunks.at;
 	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor,
 	                    h->head, h->heads))
 		return bad(&w->frame, e, "it is not the next chunk of its "

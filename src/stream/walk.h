@@ -38,6 +38,7 @@ struct kvi_walk {
 	uint64_t segment_sequence;
 	uint64_t n_items;               /* RESTORE frames */
 	bool past_items;                /* no RESTORE may come any more */
+	uint32_t place;                 /* CHUNK: its tensor's, in the order */
 	uint64_t predictor;             /* the last PREDICTOR of kind 1, 0: none */
 	uint64_t segment_predictor;     /* the same where the segment began */
 	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */

@@ -5,13 +5,15 @@
 #include <unistd.h>
 
 #include "container/identity.h"
+#include "container/string.h"
 #include "container/superblock.h"
 #include "stream/writer_state.h"
 
 enum { SEGMENT_TOKENS_MIN = 32 };
 enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
 #define FLAGS_KNOWN \
-	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID)
+	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
+	 KVARC_WRITE_EMBED_PROFILE)
 
 kvarc_ret kvi_writer_stick(kvarc_writer *w, kvarc_ret ret)
 {
@@ -45,6 +47,14 @@ static bool all_zero(const void *p, size_t bytes)
 	return bytes == 0;
 }
 
+static bool has_level(const struct kvi_profile *p, int level)
+{
+	for (size_t i = 0; i < p->n_models; i++)
+		if (p->models[i].level == level)
+			return true;
+	return false;
+}
+
 static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 {
 	const char *wrong = NULL;
@@ -61,9 +71,23 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	else if (!all_zero(o->reserved, sizeof o->reserved) ||
 	         !all_zero(o->common.reserved, sizeof o->common.reserved))
 		wrong = "reserved fields of the options are not zero";
+	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
+		wrong = "a profile is to be embedded, but there is none";
+	else if (!kvi_string_fits(o->profile_name))
+		wrong = "the profile's name is too long";
 	if (wrong)
 		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "%s", wrong);
+	if (o->level < KVI_LEVEL_PROFILE)
+		return KVARC_OK;
+	if (!o->profile)
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "level %d needs a profile of the "
+		                "model", o->level);
+	if (!has_level(kvi_profile_of(o->profile), o->level))
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "the profile has no models of "
+		                "level %d", o->level);
 	return KVARC_OK;
 }
 
@@ -141,6 +165,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_free(&w->alloc, w->tracks);
 	kvi_free(&w->alloc, w->tokens);
 	kvi_free(&w->alloc, w->groups);
+	kvi_free(&w->alloc, w->plan);
 	kvi_order_free(&w->order, &w->alloc);
 	kvi_geometry_free(&w->geometry, &w->alloc);
 	kvi_packer_free(&w->packer);
@@ -185,7 +210,9 @@ static uint32_t cut_groups(kvarc_writer *w, uint32_t track, uint32_t at,
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
 		uint32_t one = head_bytes(x) * t->segment_tokens;
 		uint32_t most = w->options.chunk_bytes / one;
-		if (most == 0)
+		if (w->plan && w->plan->of[i].model)
+			most = x->heads; /* spec linear */
+		else if (most == 0)
 			most = 1;
 		for (uint32_t h = 0; h < x->heads; h += most, at++) {
 			uint32_t n = x->heads - h < most ? x->heads - h : most;
@@ -193,7 +220,7 @@ static uint32_t cut_groups(kvarc_writer *w, uint32_t track, uint32_t at,
 				w->chunk_max = n * one;
 			if (groups)
 				groups[at] = (struct kvi_group){
-					.tensor = tensor,
+					.tensor = tensor, .place = i,
 					.head = (uint16_t)h,
 					.heads = (uint16_t)n
 				};
@@ -255,7 +282,9 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	if (kvi_geometry_copy(&w->geometry, &w->alloc, g) ||
 	    kvi_order_make(&w->order, &w->alloc, &w->geometry))
 		return kvi_fail_alloc(w->error, &w->alloc);
-	kvarc_ret ret = make_tracks(w);
+	kvarc_ret ret = kvi_writer_plan(w);
+	if (ret == KVARC_OK)
+		ret = make_tracks(w);
 	if (ret == KVARC_OK)
 		ret = write_superblock(w);
 	if (ret)

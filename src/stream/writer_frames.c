@@ -195,6 +195,8 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 {
 	uint8_t payload[KVI_FOOTER_BYTES];
 	kvarc_ret ret = emit_copies(w);
+	if (ret == KVARC_OK)
+		ret = kvi_writer_emit_predictor_copy(w);
 	if (ret == KVARC_OK && w->uncommitted)
 		ret = kvi_writer_emit_commit(w);
 	if (ret == KVARC_OK && w->index_entries)

@@ -18,6 +18,50 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 	};
 }
 
+/* Makes the features that others need of this tensor, and z of them at once:
+ * so upper layers wait for the elements only, not for this chunk. */
+static kvarc_ret make_features(struct kvi_encode_job *j,
+                               struct kvi_coder *coder,
+                               struct kvi_chunk *chunk)
+{
+	uint32_t place = j->group->place;
+	if (!kvi_feature_slot(j->features, place)->asked)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_feature_table_make(j->features, place,
+	                                       chunk->n_tokens,
+	                                       &chunk->features);
+	if (ret == KVARC_OK && !chunk->features->z)
+		return KVARC_OK; /* level 2 */
+	if (ret == KVARC_OK)
+		ret = kvi_chunk_features(coder, chunk, j->raw, true);
+	if (ret)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	chunk->features->has_z = true;
+	kvi_feature_table_publish(j->features, place, KVI_FEATURES_Z);
+	return KVARC_OK;
+}
+
+/* Fills in what codec 7 needs; in is its memory. */
+static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
+                           struct kvi_chunk *chunk, struct kvi_linear_in *in)
+{
+	const struct kvi_planned *x = &j->w->plan->of[j->group->place];
+	kvi_linear_in_init(in, j->w->plan, j->group->place, &j->w->geometry,
+	                   j->group->tensor, j->segment, true);
+	chunk->linear = in;
+	kvarc_ret ret = make_features(j, coder, chunk);
+	if (ret)
+		return ret;
+	if (kvi_feature_slot(j->features, j->group->place)->asked !=
+	    KVI_FEATURES_ALL)
+		chunk->features = NULL; /* z was all */
+	if (!x->complete)
+		chunk->linear = NULL;
+	else if (!kvi_feature_table_wait(j->features, j->group->place, in))
+		return KVARC_END; /* an earlier job failed and tells why */
+	return KVARC_OK;
+}
+
 /* KVARC_WRITE_VERIFY: decodes what was encoded and compares. */
 static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
                         const struct kvi_chunk *chunk)
@@ -39,12 +83,11 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 	return KVARC_OK;
 }
 
-static void encode(struct kvi_job *job, unsigned worker)
+static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 {
-	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	kvarc_writer *w = j->w;
-	struct kvi_coder *coder = w->coders[worker];
 	struct kvi_chunk chunk = chunk_of(j);
+	struct kvi_linear_in in;
 	const struct kvi_segment *s = j->segment;
 	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
 	if (j->fetch(j->fetch_opaque, j->group->tensor, j->group->head,
@@ -59,6 +102,9 @@ static void encode(struct kvi_job *job, unsigned worker)
 	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
 	if (w->repeats)
 		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
+	j->ret = j->features ? use_model(j, coder, &chunk, &in) : KVARC_OK;
+	if (j->ret)
+		return;
 	j->ret = kvi_chunk_encode(coder, &chunk, w->options.level,
 	                          j->group->params, j->raw, &j->coded);
 	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
@@ -73,8 +119,21 @@ static void encode(struct kvi_job *job, unsigned worker)
 	memcpy(j->frame + PAYLOAD_AT, j->coded.payload,
 	       j->coded.payload_bytes);
 	j->coded.payload = j->frame + PAYLOAD_AT;
+	struct kvi_features *made = chunk.features;
+	chunk.features = NULL;
 	if (j->again)
 		j->ret = verify(j, coder, &chunk);
+	if (made && j->ret == KVARC_OK)
+		kvi_feature_table_publish(j->features, j->group->place,
+		                          KVI_FEATURES_ALL);
+}
+
+static void encode(struct kvi_job *job, unsigned worker)
+{
+	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
+	encode_chunk(j, j->w->coders[worker]);
+	if (j->features)
+		kvi_feature_table_leave(j->features, j->group->place);
 }
 
 /* Frees what the encoder handed over and was not used. */
@@ -128,13 +187,15 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j, uint64_t segment)
 	kvarc_writer *w = j->w;
 	const struct kvi_group *g = j->group;
 	bool repeat = try_repeat(j);
+	const bool linear = j->coded.codec == KVI_CODEC_LINEAR;
 	kvarc_ret ret = use_params(j);
 	if (ret)
 		return ret;
 	struct kvi_chunk_header h = {
 		.tensor = g->tensor, .head = g->head, .heads = g->heads,
 		.segment = segment,
-		.params = j->coded.uses_params ? g->params_sequence : 0,
+		.params = linear ? w->predictor_sequence
+		          : j->coded.uses_params ? g->params_sequence : 0,
 		.codec = j->coded.codec, .lane_order = j->coded.lane_order,
 		.n = (uint16_t)j->segment->n, .t0 = (uint32_t)j->segment->t0,
 		.raw_check = j->raw_check
@@ -152,7 +213,10 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j, uint64_t segment)
 	                      j->raw_bytes, &entry);
 	if (ret)
 		return ret;
-	if (w->repeats && !repeat)
+	/* Readers want what a repeated chunk is predicted from in place (spec
+	 * repeat). */
+	w->segment_repeats = w->segment_repeats || repeat;
+	if (w->repeats && !repeat && !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
 	w->stats.chunks++;
 	w->stats.raw_bytes += j->raw_bytes;
@@ -187,13 +251,40 @@ static kvarc_ret finish_job(struct kvi_encode_job *j, uint64_t segment,
 	return ret;
 }
 
+/* The features of a segment's tensors; NULL when no tensor of the track has a model. */
+static kvarc_ret open_features(kvarc_writer *w, uint32_t track,
+                               struct kvi_feature_table **features)
+{
+	uint32_t first = w->order.first[track], end = w->order.first[track + 1];
+	bool any = false;
+	*features = NULL;
+	for (uint32_t i = first; w->plan && i < end; i++)
+		any = any || w->plan->of[i].complete;
+	if (!any)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan,
+	                                       &w->order, track);
+	if (ret)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	for (uint32_t i = first; i < end; i++)
+		if (w->plan->of[i].model)
+			kvi_feature_slot(*features, i)->flags = KVI_SLOT_WANTED |
+				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE;
+	kvi_feature_table_plan(*features);
+	return KVARC_OK;
+}
+
 static kvarc_ret write_chunks(kvarc_writer *w, const struct kvi_segment *s,
                               uint64_t sequence, kvarc_fetch fetch,
                               void *opaque)
 {
 	const struct kvi_writer_track *t = &w->tracks[s->track];
-	kvarc_ret ret = KVARC_OK;
+	struct kvi_feature_table *features;
+	kvarc_ret ret = open_features(w, s->track, &features);
 	uint32_t next = 0;
+	if (ret)
+		return ret;
+	w->segment_repeats = false;
 	for (uint32_t g = t->first_group; g < t->end_group; g++) {
 		struct kvi_encode_job *j = &w->jobs[next];
 		next = (next + 1) % w->n_jobs;
@@ -204,6 +295,8 @@ static kvarc_ret write_chunks(kvarc_writer *w, const struct kvi_segment *s,
 		j->w = w;
 		j->group = &w->groups[g];
 		j->segment = s;
+		j->features = features && w->plan->of[j->group->place].model
+		              ? features : NULL;
 		j->fetch = fetch;
 		j->fetch_opaque = opaque;
 		j->coded = (struct kvi_encoded){ 0 };
@@ -214,6 +307,7 @@ static kvarc_ret write_chunks(kvarc_writer *w, const struct kvi_segment *s,
 		ret = finish_job(&w->jobs[next], sequence, ret);
 		next = (next + 1) % w->n_jobs;
 	}
+	kvi_feature_table_close(features);
 	return ret;
 }
 
@@ -268,6 +362,11 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	w->started = true;
 	if (w->n_groups == 0)
 		return KVARC_OK;
+	if (w->plan) {
+		kvarc_ret done = kvi_writer_emit_profile(w);
+		if (done)
+			return done;
+	}
 	kvarc_ret ret = kvi_pool_open(&w->pool, &w->alloc,
 	                              w->options.common.threads);
 	if (ret == KVARC_OK)

@@ -11,17 +11,21 @@
 #include "container/segment.h"
 #include "geometry/order.h"
 #include "stream/error.h"
+#include "stream/feature_table.h"
 #include "stream/repeat.h"
 #include "stream/writer_internal.h"
 #include "util/pool.h"
 
 /* Heads of one tensor that are coded together, and the parameters in force. */
 struct kvi_group {
-	uint32_t tensor;
+	uint32_t tensor, place; /* place: in the order of chunks */
 	uint16_t head, heads;
 	uint64_t params_sequence;
 	struct kvi_params *params;
 };
+
+/* From this level on a profile is needed. */
+enum { KVI_LEVEL_PROFILE = 2 };
 
 /* Tokens that wait for a full segment. */
 struct kvi_waiting {
@@ -48,6 +52,7 @@ struct kvi_encode_job {
 	bool busy;
 	/* in */
 	const struct kvi_segment *segment;
+	struct kvi_feature_table *features; /* NULL: the tensor has no model */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
 	/* out */
@@ -90,6 +95,8 @@ struct kvarc_writer {
 	struct kvi_group *groups;
 	size_t n_groups;
 	uint32_t chunk_max;               /* raw bytes of the largest chunk */
+	struct kvi_linear_plan *plan;     /* levels 2 and 3 */
+	uint64_t predictor_sequence;
 
 	struct kvi_out index;
 	struct kvi_index_delta index_delta;
@@ -99,6 +106,7 @@ struct kvarc_writer {
 	struct kvi_out copy_list;         /* struct kvi_params_copy */
 	bool too_many_copies;
 	struct kvi_repeat_table *repeats;
+	bool segment_repeats;             /* a chunk of the segment in hand does */
 
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
@@ -139,6 +147,15 @@ kvarc_ret kvi_writer_start(kvarc_writer *w);
 /* Encodes and writes one segment and its commit. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, struct kvi_segment *segment,
                              kvarc_fetch fetch, void *opaque);
+
+/* Profiles (writer_profile.c). */
+
+/* Which tensors the profile of the options models; before groups are made. */
+kvarc_ret kvi_writer_plan(kvarc_writer *w);
+/* PREDICTOR, and PROFILE frames when the profile is embedded. */
+kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);
+/* PREDICTOR once more, so that a damaged one costs nothing. */
+kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 
 /* Appends (writer_append.c). */
 kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track);

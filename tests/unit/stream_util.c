@@ -173,7 +173,7 @@ size_t cache_bytes(const struct cache *c, size_t tensor)
 	       (size_t)c->n[t->track];
 }
 
-static void link(struct cache *c)
+void cache_link(struct cache *c)
 {
 	c->g.ropes = c->ropes;
 	c->g.tracks = c->tracks;
@@ -228,7 +228,7 @@ void cache_make(struct cache *c, int number, uint64_t seed)
 {
 	memset(c, 0, sizeof *c);
 	shape(c, number);
-	link(c);
+	cache_link(c);
 	for (size_t i = 0; i < c->g.n_tensors; i++)
 		fill(c, i, &seed);
 	for (size_t i = 0; i < c->g.n_tracks; i++)
@@ -243,7 +243,7 @@ void cache_make(struct cache *c, int number, uint64_t seed)
 void cache_make_empty(struct cache *c, const struct cache *like)
 {
 	*c = *like;
-	link(c);
+	cache_link(c);
 }
 
 void cache_free(struct cache *c)

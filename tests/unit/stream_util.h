@@ -54,6 +54,8 @@ struct cache {
 /* Deterministic; several shapes, numbered from 0 to CACHES - 1. */
 enum { CACHES = 7 };
 void cache_make(struct cache *c, int number, uint64_t seed);
+/* Memory for data, ids and positions of a geometry that is filled in, and the views of it. */
+void cache_link(struct cache *c);
 /* The same geometry with empty (0xa5) data, to read into. */
 void cache_make_empty(struct cache *c, const struct cache *like);
 void cache_free(struct cache *c);

@@ -19,7 +19,7 @@ static void test_round_trips(void **state)
 {
 	(void)state;
 	for (int number = 0; number < CACHES; number++)
-		for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+		for (int level = 0; level <= KVARC_LEVEL_DEFAULT; level++) {
 			struct cache c, back;
 			struct memfile first = { .fail_at = -1 };
 			cache_make(&c, number, 1);

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_profile.c - the predictors that a file names, their profiles, what a segment needs of them */
+#include <stdio.h>
+
+#include "stream/reader_state.h"
+
+static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
+{
+	return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
+	                "%s frame %llu at offset %llu is not valid",
+	                kvi_frame_name(f->head.type),
+	                (unsigned long long)f->head.sequence,
+	                (unsigned long long)f->offset);
+}
+
+static struct kvi_predictor_ref *predictor_at(const kvarc_reader *r, size_t i)
+{
+	return *KVI_LIST(struct kvi_predictor_ref *, r->predictors, i);
+}
+
+static struct kvi_predictor_ref *last_predictor(const kvarc_reader *r)
+{
+	return r->predictors.n ? predictor_at(r, r->predictors.n - 1) : NULL;
+}
+
+kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
+                                   const uint8_t *content, size_t bytes,
+                                   kvarc_error *e)
+{
+	struct kvi_predictor_ref *last = last_predictor(r);
+	struct kvi_predictor p;
+	/* Passed again: open has read it before. */
+	if (last && last->sequence >= f->head.sequence)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_predictor_parse(&p, &r->alloc, content, bytes);
+	if (ret == KVARC_DATA)
+		return bad(f, e);
+	if (ret == KVARC_OPTIONS)
+		return kvi_fail(e, ret, f->offset, f->head.sequence,
+		                "the archive needs a predictor that a newer "
+		                "version of kvarc has");
+	if (ret)
+		return kvi_fail_alloc(e, &r->alloc);
+	struct kvi_predictor_ref *x = kvi_calloc(&r->alloc, 1, sizeof *x);
+	struct kvi_predictor_ref **at = x
+		? kvi_list_add(&r->predictors, &r->alloc, sizeof *at) : NULL;
+	if (!at) {
+		kvi_free(&r->alloc, x);
+		kvi_predictor_free(&p, &r->alloc);
+		return kvi_fail_alloc(e, &r->alloc);
+	}
+	x->p = p;
+	x->sequence = f->head.sequence;
+	*at = x;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset,
+                              uint64_t sequence, kvarc_error *e)
+{
+	struct kvi_predictor_ref *x = last_predictor(r);
+	if (!x || x->sequence > sequence ||
+	    (x->parts.n && KVI_LIST(struct kvi_blob_ref, x->parts,
+	                            x->parts.n - 1)->sequence >= sequence))
+		return KVARC_OK;
+	struct kvi_blob_ref *part =
+		kvi_list_add(&x->parts, &r->alloc, sizeof *part);
+	if (!part)
+		return kvi_fail_alloc(e, &r->alloc);
+	*part = (struct kvi_blob_ref){ offset, sequence };
+	return KVARC_OK;
+}
+
+/* The options' profile with this digest. */
+static const struct kvi_profile *given(const kvarc_reader *r,
+                                       struct kvi_h128 digest)
+{
+	for (size_t i = 0; i < r->options.n_profiles; i++) {
+		const struct kvi_profile *p =
+			kvi_profile_of(r->options.profiles[i]);
+		if (kvi_h128_equal(p->digest, digest))
+			return p;
+	}
+	return NULL;
+}
+
+/* Copies a part to its place, if it is the next one. */
+static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content,
+                      size_t bytes)
+{
+	struct kvi_profile_part part;
+	if (!kvi_profile_part_parse(&part, content, bytes) ||
+	    part.offset != x->filled ||
+	    part.bytes > x->p.content_bytes - x->filled)
+		return false;
+	memcpy(x->content + x->filled, part.data, part.bytes);
+	x->filled += part.bytes;
+	return true;
+}
+
+kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content,
+                               size_t bytes)
+{
+	struct kvi_predictor_ref *x = last_predictor(r);
+	if (!x || !x->p.embedded || x->too_large || given(r, x->p.digest))
+		return KVARC_OK;
+	if (!x->content)
+		x->content = kvi_malloc(&r->alloc, (size_t)x->p.content_bytes);
+	/* Told when a chunk needs it. */
+	x->too_large = !x->content;
+	if (x->content)
+		(void)take_part(x, content, bytes); /* the walk has checked it */
+	return KVARC_OK;
+}
+
+static kvarc_ret read_part(kvarc_reader *r, struct kvi_packer *packer,
+                           const struct kvi_blob_ref *ref,
+                           struct kvi_predictor_ref *x,
+                           struct kvi_buffer *buf, kvarc_error *e)
+{
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	struct kvi_frame f;
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PROFILE,
+	                                      ref->sequence, buf, &f, e);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_content(packer, &f, &content, &owned, e);
+	if (ret == KVARC_OK && !take_part(x, content, f.head.decoded_bytes))
+		ret = bad(&f, e);
+	kvi_free(&r->alloc, owned);
+	return ret;
+}
+
+/* All PROFILE frames, from a source that can seek. */
+static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x,
+                            kvarc_error *e)
+{
+	struct kvi_packer packer;
+	struct kvi_buffer buf = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	x->content = kvi_malloc(&r->alloc, (size_t)x->p.content_bytes);
+	if (!x->content)
+		return kvi_fail_alloc(e, &r->alloc);
+	kvi_packer_init(&packer, &r->alloc); /* it may be a worker that reads */
+	for (size_t i = 0; i < x->parts.n && ret == KVARC_OK &&
+	     x->filled < x->p.content_bytes; i++)
+		ret = read_part(r, &packer, KVI_LIST(struct kvi_blob_ref,
+		                                     x->parts, i), x, &buf, e);
+	kvi_free(&r->alloc, buf.p);
+	kvi_packer_free(&packer);
+	return ret;
+}
+
+/* The profile in the file. */
+static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x,
+                               kvarc_error *e)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (!x->content && !x->too_large && kvi_input_seekable(&r->in))
+		ret = read_parts(r, x, e);
+	if (x->too_large)
+		ret = kvi_fail_alloc(e, &r->alloc);
+	if (ret == KVARC_OK &&
+	    (x->filled != x->p.content_bytes ||
+	     !kvi_h128_equal(kvi_h128(x->content, (size_t)x->filled),
+	                     x->p.digest)))
+		ret = kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+		               "the embedded profile is not complete, or not "
+		               "what its digest says; salvage may give the rest");
+	if (ret == KVARC_OK) {
+		ret = kvi_profile_parse(&x->own, &r->alloc, x->content,
+		                        (size_t)x->filled);
+		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+			kvi_fail_alloc(e, &r->alloc);
+		else if (ret)
+			kvi_fail(e, ret, KVARC_UNKNOWN, x->sequence,
+			         ret == KVARC_OPTIONS
+			         ? "a newer version of kvarc is needed for the "
+			           "embedded profile"
+			         : "the embedded profile is not valid; salvage "
+			           "may give the rest");
+	}
+	kvi_free(&r->alloc, x->content);
+	x->content = NULL;
+	x->filled = 0;
+	x->profile = x->own;
+	return ret;
+}
+
+kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
+                                   const struct kvi_linear_plan *plan,
+                                   struct kvi_feature_table **features,
+                                   kvarc_error *e)
+{
+	kvarc_ret ret = kvi_feature_table_open(features, &r->alloc, plan,
+	                                       &r->order, track);
+	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
+}
+
+bool kvi_reader_find_place(const kvarc_reader *r,
+                           const struct kvi_segment_ref *s,
+                           const struct kvi_chunk_ref *c, uint32_t *at,
+                           uint32_t *place)
+{
+	for (uint32_t i = *at; i < r->order.first[s->track + 1]; i++) {
+		if (r->order.tensors[i] != c->tensor)
+			continue;
+		*place = i;
+		*at = i + (c->heads == r->geometry.tensors[c->tensor].heads);
+		return true;
+	}
+	return false;
+}
+
+kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor,
+                             struct kvi_segment_use *use)
+{
+	struct kvi_predictor_ref *x = predictor
+		? kvi_reader_find_predictor(r, predictor) : NULL;
+	if (!x)
+		return KVARC_OK; /* the walk has checked that none is named */
+	/* Chunks that need no profile can be read without. */
+	use->predictor_ret = kvi_reader_load_predictor(r, x,
+	                                               &use->predictor_error);
+	if (use->predictor_ret)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track, x->plan,
+	                                         &use->features, r->error);
+	if (ret)
+		return ret;
+	for (uint32_t i = 0; i < use->features->n; i++)
+		if (x->plan->of[use->features->first + i].model)
+			use->features->slots[i].flags = KVI_SLOT_WANTED |
+				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE;
+	kvi_feature_table_plan(use->features);
+	return KVARC_OK;
+}
+
+/* A digest in hexadecimal, as files are named. */
+static void digest_text(char out[33], struct kvi_h128 digest)
+{
+	uint8_t b[16];
+	kvi_store_h128(b, digest);
+	for (int i = 0; i < 16; i++)
+		snprintf(out + 2 * i, 3, "%02x", b[i]);
+}
+
+static kvarc_ret missing(const struct kvi_predictor_ref *x, kvarc_error *e)
+{
+	char digest[33], name[64];
+	snprintf(name, sizeof name, "%s", x->p.name);
+	for (char *c = name; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	digest_text(digest, x->p.digest);
+	return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
+	                "the profile that the archive was made with is needed: "
+	                "%s%s%s", digest, name[0] ? ", " : "", name);
+}
+
+/* Finds the profile and makes the plan, once. */
+static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
+{
+	kvarc_ret ret = KVARC_OK;
+	x->profile = given(r, x->p.digest);
+	if (!x->profile && x->p.embedded)
+		ret = load_embedded(r, x, &x->error);
+	else if (!x->profile)
+		ret = missing(x, &x->error);
+	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc,
+			x->profile, x->p.level, &r->geometry, &r->order,
+			UINT64_MAX))
+		ret = kvi_fail_alloc(&x->error, &r->alloc);
+	return ret;
+}
+
+kvarc_ret kvi_reader_load_predictor(kvarc_reader *r,
+                                    struct kvi_predictor_ref *x, kvarc_error *e)
+{
+	pthread_mutex_lock(&r->predictor_lock);
+	if (!x->looked)
+		x->ret = look_for(r, x);
+	x->looked = true;
+	pthread_mutex_unlock(&r->predictor_lock);
+	if (x->ret && e)
+		*e = x->error;
+	return x->ret;
+}
+
+struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
+                                                    uint64_t sequence)
+{
+	struct kvi_predictor_ref *any = NULL;
+	for (size_t i = r->predictors.n; i-- > 0;) {
+		struct kvi_predictor_ref *x = predictor_at(r, i);
+		if (x->p.kind != KVI_PREDICTOR_PROFILE)
+			continue;
+		if (x->sequence == sequence)
+			return x;
+		any = x;
+	}
+	return r->salvage ? any : NULL;
+}
+
+struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
+                                                      uint64_t sequence)
+{
+	for (size_t i = r->predictors.n; i-- > 0;) {
+		struct kvi_predictor_ref *x = predictor_at(r, i);
+		if (x->sequence < sequence)
+			return x->p.kind == KVI_PREDICTOR_PROFILE ? x : NULL;
+	}
+	return NULL;
+}
+
+static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
+{
+	kvi_predictor_free(&x->p, &r->alloc);
+	kvi_free(&r->alloc, x->parts.p);
+	kvi_free(&r->alloc, x->content);
+	kvi_free(&r->alloc, x->plan);
+	kvi_profile_free(x->own);
+	kvi_free(&r->alloc, x);
+}
+
+void kvi_reader_forget_predictors(kvarc_reader *r)
+{
+	for (size_t i = 0; i < r->predictors.n; i++)
+		free_predictor(r, predictor_at(r, i));
+	r->predictors.n = 0;
+}
+
+kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
+                                 kvarc_predictor_info *info)
+{
+	if (!r || !info)
+		return KVARC_PROG;
+	for (size_t k = 0; k < r->predictors.n; k++) {
+		const struct kvi_predictor_ref *x = predictor_at(r, k);
+		bool again = x->p.kind != KVI_PREDICTOR_PROFILE;
+		for (size_t before = 0; before < k && !again; before++) {
+			const struct kvi_predictor *p =
+				&predictor_at(r, before)->p;
+			again = p->level == x->p.level &&
+			        kvi_h128_equal(p->digest, x->p.digest);
+		}
+		if (again || i-- > 0)
+			continue;
+		*info = (kvarc_predictor_info){
+			.level = x->p.level, .name = x->p.name,
+			.embedded = x->p.embedded,
+			.present = x->p.embedded || given(r, x->p.digest)
+		};
+		kvi_store_h128(info->digest, x->p.digest);
+		return KVARC_OK;
+	}
+	return KVARC_END;
+}

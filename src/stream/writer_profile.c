@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* writer_profile.c - the writer's profile: its plan, PREDICTOR and PROFILE frames (spec 5.2) */
+#include "container/predictor.h"
+#include "stream/writer_state.h"
+
+/* Tensors whose chunk of a full segment is larger are coded without a model,
+ * cut into groups of heads: every worker holds some chunks. */
+enum { LINEAR_CHUNK_MAX = 8 << 20 };
+/* A PREDICTOR is repeated when the file is larger than this. */
+enum { COPY_FILE_MIN = 32 << 10 };
+
+static bool may_have_model(const kvarc_tensor *t)
+{
+	return t->role == KVARC_WHOLE && t->dtype >= KVARC_F32 &&
+	       t->dtype <= KVARC_E5M2 &&
+	       (t->kind == KVARC_KEY || t->kind == KVARC_VALUE ||
+	        t->kind == KVARC_MLA_LATENT);
+}
+
+kvarc_ret kvi_writer_plan(kvarc_writer *w)
+{
+	const kvarc_writer_options *o = &w->options;
+	if (o->level < KVI_LEVEL_PROFILE)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_linear_plan_make(&w->plan, &w->alloc,
+	                                     kvi_profile_of(o->profile),
+	                                     (unsigned)o->level, &w->geometry,
+	                                     &w->order, LINEAR_CHUNK_MAX);
+	if (ret)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	if (w->plan->n_complete)
+		return KVARC_OK;
+	for (size_t i = 0; i < w->geometry.n_tensors; i++)
+		if (may_have_model(&w->geometry.tensors[i]))
+			return kvi_fail(w->error, KVARC_PREDICTOR,
+			                KVARC_UNKNOWN, KVARC_UNKNOWN, "the "
+			                "profile fits no tensor of this cache: "
+			                "it is of another model");
+	/* Nothing to predict: as level 1. */
+	kvi_free(&w->alloc, w->plan);
+	w->plan = NULL;
+	return KVARC_OK;
+}
+
+static kvarc_ret emit_predictor(kvarc_writer *w, uint64_t content_bytes)
+{
+	const struct kvi_profile *profile = kvi_profile_of(w->options.profile);
+	static char none[1];
+	struct kvi_predictor p = {
+		.kind = KVI_PREDICTOR_PROFILE,
+		.level = (uint8_t)w->options.level,
+		.embedded = content_bytes > 0, .digest = profile->digest,
+		.content_bytes = content_bytes,
+		.name = w->options.profile_name
+			? (char *)(uintptr_t)w->options.profile_name : none
+	};
+	struct kvi_index_entry entry = { 0 };
+	w->content.n = 0;
+	kvi_predictor_put(&w->content, &p);
+	if (w->content.failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	w->predictor_sequence = w->sequence;
+	return kvi_writer_emit_content(w, KVI_FRAME_PREDICTOR, w->content.p,
+	                               w->content.n, true, &entry);
+}
+
+static kvarc_ret emit_parts(kvarc_writer *w, const uint8_t *content,
+                            size_t bytes)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t at = 0; at < bytes && ret == KVARC_OK;) {
+		struct kvi_index_entry entry = { 0 };
+		size_t n = bytes - at;
+		w->content.n = 0;
+		kvi_profile_part_put_head(&w->content, at);
+		if (n > KVI_PROFILE_FRAME_BYTES - w->content.n)
+			n = KVI_PROFILE_FRAME_BYTES - w->content.n;
+		kvi_put_bytes(&w->content, content + at, n);
+		if (w->content.failed)
+			return kvi_fail_alloc(w->error, &w->alloc);
+		ret = kvi_writer_emit_content(w, KVI_FRAME_PROFILE,
+		                              w->content.p, w->content.n, true,
+		                              &entry);
+		at += n;
+	}
+	return ret;
+}
+
+kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
+{
+	struct kvi_out out;
+	if (!(w->options.flags & KVARC_WRITE_EMBED_PROFILE))
+		return emit_predictor(w, 0);
+	kvi_out_init(&out, &w->alloc);
+	kvi_profile_put(kvi_profile_of(w->options.profile), &out);
+	kvarc_ret ret = KVARC_OK;
+	if (out.failed)
+		ret = kvi_fail_alloc(w->error, &w->alloc);
+	else if (out.n > KVI_PROFILE_EMBED_MAX)
+		ret = kvi_fail(w->error, KVARC_PROG, KVARC_UNKNOWN,
+		               KVARC_UNKNOWN, "the profile is too large to be "
+		               "embedded: 1 GiB is the limit");
+	if (ret == KVARC_OK)
+		ret = emit_predictor(w, out.n);
+	if (ret == KVARC_OK)
+		ret = emit_parts(w, out.p, out.n);
+	kvi_out_free(&out);
+	return ret;
+}
+
+kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w)
+{
+	uint64_t first = w->predictor_sequence;
+	if (!first || w->offset < COPY_FILE_MIN)
+		return KVARC_OK;
+	kvarc_ret ret = emit_predictor(w, 0);
+	w->predictor_sequence = first;
+	return ret;
+}
