@@ -2,56 +2,7 @@
 /* context_avx512.c - contexts of 16 elements at a time (spec grid 2, 3) */
 #include "config.h"
 
-#include "avx512.h"
-
-/* Binary32 mantissas, 0 where the exponent is 0, shifted right. */
-INLINE vec mantissa_shifted(vec bits, vec exponent, vec shift)
-{
-	vec man = _mm512_or_si512(_mm512_and_si512(bits, SET(0x7fffff)),
-	                          SET(0x800000));
-	__mmask16 some = _mm512_test_epi32_mask(exponent, exponent);
-	return _mm512_maskz_srlv_epi32(some, man, shift);
-}
-
-/* The steps of kvi_grid_context, in the same order. */
-INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
-{
-	const vec m4 = _mm512_set4_epi32(0x5744fd, 0x3504f3, 0x1837f0, 0);
-	const int m = fmt->mant_bits;
-	vec am = _mm512_min_epu32(_mm512_and_si512(mu, SET(0x7fffffff)),
-	                          SET(0x7f000000));
-	vec kq = _mm512_srai_epi32(k, 2);
-	vec sigma2 = _mm512_or_si512(
-		_mm512_slli_epi32(_mm512_add_epi32(kq, SET(128)), 23),
-		_mm512_permutexvar_epi32(_mm512_and_si512(k, SET(3)), m4));
-	vec xa = _mm512_srli_epi32(am, 23), xs = _mm512_srli_epi32(sigma2, 23);
-	vec x = _mm512_max_epi32(xa, xs);
-	vec ma = mantissa_shifted(am, xa, _mm512_sub_epi32(x, xa));
-	vec ms = mantissa_shifted(sigma2, xs, _mm512_sub_epi32(x, xs));
-	vec e = _mm512_add_epi32(
-		x, _mm512_srli_epi32(_mm512_add_epi32(ma, ms), 24));
-	vec g = _mm512_max_epi32(_mm512_add_epi32(kq, SET(126)),
-	                         _mm512_sub_epi32(e, SET(m)));
-	g = _mm512_max_epi32(g, SET(fmt->emin - m + 127));
-
-	vec ar = _mm512_add_epi32(am, SET(1 << (22 - m)));
-	vec man = _mm512_or_si512(_mm512_and_si512(ar, SET(0x7fffff)),
-	                          SET(0x800000));
-	vec sh = _mm512_sub_epi32(_mm512_add_epi32(g, SET(20)),
-	                          _mm512_srli_epi32(ar, 23));
-	vec y = _mm512_srlv_epi32(man, sh);
-	vec class = _mm512_sub_epi32(
-		k, _mm512_slli_epi32(_mm512_sub_epi32(g, SET(127)), 2));
-	class = _mm512_max_epi32(_mm512_min_epi32(class, SET(7)), SET(-16));
-	vec table = _mm512_add_epi32(
-		_mm512_slli_epi32(_mm512_add_epi32(class, SET(16)), 3),
-		_mm512_and_si512(y, SET(7)));
-	vec high = _mm512_or_si512(
-		_mm512_slli_epi32(_mm512_srli_epi32(y, 3), 16),
-		_mm512_and_si512(mu, SET(0x80000000)));
-	return _mm512_or_si512(_mm512_or_si512(table, high),
-	                       _mm512_slli_epi32(g, 8));
-}
+#include "context_avx512.h"
 
 INLINE __mmask16 first_lanes(size_t n)
 {
@@ -131,20 +82,6 @@ INLINE vec lookup_i8(const int8_t *table, vec index)
 	vec word = _mm512_i32gather_epi32(_mm512_srli_epi32(index, 2), table, 4);
 	vec up = _mm512_slli_epi32(_mm512_andnot_si512(index, SET(3)), 3);
 	return _mm512_srai_epi32(_mm512_sllv_epi32(word, up), 24);
-}
-
-/* v * 2^e as binary32 patterns. */
-INLINE vec scaled_bits(vec v, vec e)
-{
-	vec bits = _mm512_castps_si512(_mm512_cvt_roundepi32_ps(
-		v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-	__mmask16 some = _mm512_test_epi32_mask(v, v);
-	return _mm512_maskz_add_epi32(some, bits, _mm512_slli_epi32(e, 23));
-}
-
-INLINE vec clamp(vec v, int limit)
-{
-	return _mm512_max_epi32(_mm512_min_epi32(v, SET(limit)), SET(-limit));
 }
 
 /* What 16 pairs of all heads share: cosine, sine, angle classes of a and b. */

@@ -2,7 +2,7 @@
 /* kernels.c - which instruction sets this build and this processor have */
 #include "config.h"
 
-#include "scalar.h"
+#include "slots.h"
 
 /*
  * The compiler's runtime reads CPUID once, before main, and counts a set only
@@ -55,6 +55,10 @@ const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask)
 	if (isa_mask)
 		isa &= isa_mask;
 #if defined(KVI_AVX512)
+#if defined(KVI_AVX512VNNI)
+	if (isa & KVARC_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
+		return &kvi_kernels_avx512vnni;
+#endif
 	if (isa & KVARC_ISA_AVX512)
 		return &kvi_kernels_avx512;
 #endif

@@ -160,7 +160,8 @@ struct kvi_rotation {
  * sym: `sym` are symbols, `esc` the escaped bytes (only read / written where sym == escape).
  * The grid encoder uses symbol 40 for all that it cannot code as token and raw bits.
  */
-struct kvi_slot_block; /* slots.h */
+struct kvi_rows; /* slots.h */
+struct kvi_slot_block;
 struct kvi_slot_job;
 
 struct kvi_kernels {
@@ -203,9 +204,7 @@ struct kvi_kernels {
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows,
 	                    size_t cols);
 	/* Of the linear codec, see slots.h. */
-	void (*slot_rows)(int32_t *sum, size_t rows, const int16_t *coef,
-	                  size_t coef_stride, const int16_t *features,
-	                  size_t stride, size_t n_pairs, size_t tokens);
+	void (*slot_rows)(const struct kvi_rows *r);
 	bool (*slot)(const struct kvi_slot_block *b,
 	             const struct kvi_slot_job *j);
 };

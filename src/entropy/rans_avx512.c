@@ -503,22 +503,29 @@ static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
 	return (size_t)(end - w);
 }
 
+#define KERNELS \
+	.name = "avx512", \
+	.isa = KVARC_ISA_AVX512, \
+	.grid_encode = kvi_avx512_grid_encode, \
+	.grid_decode = kvi_avx512_grid_decode, \
+	.sym_encode = sym_encode, \
+	.sym_decode = sym_decode, \
+	.exp_encode = exp_encode, \
+	.exp_decode = exp_decode, \
+	.exp_decode2 = exp_decode2, \
+	.grid_contexts = kvi_avx512_grid_contexts, \
+	.rotated_contexts = kvi_avx512_rotated_contexts, \
+	.bf16_split = kvi_avx2_bf16_split, \
+	.bf16_merge = kvi_avx2_bf16_merge, \
+	.transpose8 = kvi_avx2_transpose8, \
+	.transpose16 = kvi_avx2_transpose16, \
+	.slot = kvi_avx512_slot
+
 const struct kvi_kernels kvi_kernels_avx512 = {
-	.name = "avx512",
-	.isa = KVARC_ISA_AVX512,
-	.grid_encode = kvi_avx512_grid_encode,
-	.grid_decode = kvi_avx512_grid_decode,
-	.sym_encode = sym_encode,
-	.sym_decode = sym_decode,
-	.exp_encode = exp_encode,
-	.exp_decode = exp_decode,
-	.exp_decode2 = exp_decode2,
-	.grid_contexts = kvi_avx512_grid_contexts,
-	.rotated_contexts = kvi_avx512_rotated_contexts,
-	.bf16_split = kvi_avx2_bf16_split,
-	.bf16_merge = kvi_avx2_bf16_merge,
-	.transpose8 = kvi_avx2_transpose8,
-	.transpose16 = kvi_avx2_transpose16,
-	.slot_rows = kvi_scalar_slot_rows,
-	.slot = kvi_scalar_slot,
+	KERNELS, .slot_rows = kvi_avx512_slot_rows
 };
+#if defined(KVI_AVX512VNNI)
+const struct kvi_kernels kvi_kernels_avx512vnni = {
+	KERNELS, .slot_rows = kvi_avx512vnni_slot_rows
+};
+#endif

@@ -6,7 +6,10 @@
  * A lane is a token. Kernels take the tokens of a block: full steps of 32, or
  * one step with fewer active lanes. All arrays by token have room for whole
  * steps; the lanes of a step that are not active take part as elements 0.
- * Feature rows are those of model/linear.h: two slots next to each other.
+ *
+ * Feature rows hold two slots next to each other, so that a dot product is a
+ * multiply-add of pairs: int16 [step][pair of slots][32 tokens][2]. Sums are
+ * int32 [step][slot][32 tokens].
  */
 #ifndef KVI_SLOTS_H
 #define KVI_SLOTS_H
@@ -16,7 +19,16 @@
 enum {
 	KVI_BLOCK_TOKENS = 256, /* at most */
 	KVI_PANEL = 8,          /* slots that kernels take together */
+	KVI_PAIR_STEP = 2 * KVI_LANES, /* int16 of a feature row and step */
 	KVI_SCALE_SLOTS = 65536 /* w and n stop there */
+};
+
+/* sum[row] += coef[row] . features, over n_pairs feature rows. */
+struct kvi_rows {
+	int32_t *sum;
+	const int16_t *coef, *features;
+	size_t rows, n_pairs, steps;
+	size_t sum_step, coef_row, feature_step; /* from one to the next */
 };
 
 /* A stream that is decoded slot by slot. */
@@ -49,6 +61,7 @@ struct kvi_slot {
 	const int32_t *sum;     /* same layer and earlier panels, with half(qb); NULL:
 	                         * the prediction is the base */
 	const int16_t *coef;    /* of the pairs in `near` */
+	size_t sum_step;        /* of below and sum */
 };
 
 /* A slot, or the two of a rotated pair. */
@@ -58,7 +71,7 @@ struct kvi_slot_job {
 	unsigned half;          /* of a slot alone: 0 or 1 in its feature row */
 	int16_t *r, *z;         /* feature row; z NULL: not wanted */
 	const int16_t *near;    /* feature rows of this panel before it */
-	size_t n_near, stride;  /* int16 from row to row */
+	size_t n_near, feature_step;
 	/* pair: cos, sin in 1/16384 of the block's tokens; angle classes; the
 	 * row of ROT (spec grid 2) */
 	const int16_t *turn;
@@ -73,15 +86,21 @@ static inline size_t kvi_slot_steps(const struct kvi_slot_block *b)
 	return b->tokens / KVI_LANES;
 }
 
-/*
- * sum[row][token] += coef[row] . features, over n_pairs feature rows. sum has
- * `tokens` entries a row; at most KVI_PANEL rows.
- */
-void kvi_scalar_slot_rows(int32_t *sum, size_t rows, const int16_t *coef,
-                          size_t coef_stride, const int16_t *features,
-                          size_t stride, size_t n_pairs, size_t tokens);
+void kvi_scalar_slot_rows(const struct kvi_rows *r);
 /* False when the words of the stream do not suffice. */
 bool kvi_scalar_slot(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j);
+
+#if defined(KVI_AVX512)
+/* Multiply-add and sum in one instruction, where the processor has it too. */
+#if defined(__clang__) || __GNUC__ >= 8
+#define KVI_AVX512VNNI 1
+extern const struct kvi_kernels kvi_kernels_avx512vnni;
+void kvi_avx512vnni_slot_rows(const struct kvi_rows *r);
+#endif
+void kvi_avx512_slot_rows(const struct kvi_rows *r);
+bool kvi_avx512_slot(const struct kvi_slot_block *b,
+                     const struct kvi_slot_job *j);
+#endif
 
 #endif

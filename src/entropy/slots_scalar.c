@@ -5,17 +5,25 @@
 enum { LIMIT = 32767, DISTANCE_LIMIT = 65535, SCALE_LIMIT = 127, K_LIMIT = 400,
        SHIFT_LIMIT = 32, COSINE_ONE = 14 };
 
-void kvi_scalar_slot_rows(int32_t *sum, size_t rows, const int16_t *coef,
-                          size_t coef_stride, const int16_t *features,
-                          size_t stride, size_t n_pairs, size_t tokens)
+/* One row of a step. */
+static void add_row(int32_t *sum, const int16_t *coef, const int16_t *f,
+                    size_t n_pairs)
 {
-	for (size_t r = 0; r < rows; r++, sum += tokens, coef += coef_stride)
-		for (size_t p = 0; p < n_pairs; p++) {
-			const int16_t *f = features + p * stride;
-			int32_t a = coef[2 * p], b = coef[2 * p + 1];
-			for (size_t t = 0; t < tokens; t++)
-				sum[t] += a * f[2 * t] + b * f[2 * t + 1];
-		}
+	for (size_t p = 0; p < n_pairs; p++, f += KVI_PAIR_STEP) {
+		int32_t a = coef[2 * p], b = coef[2 * p + 1];
+		for (size_t t = 0; t < KVI_LANES; t++)
+			sum[t] += a * f[2 * t] + b * f[2 * t + 1];
+	}
+}
+
+void kvi_scalar_slot_rows(const struct kvi_rows *r)
+{
+	for (size_t step = 0; step < r->steps; step++)
+		for (size_t i = 0; i < r->rows; i++)
+			add_row(r->sum + step * r->sum_step + i * KVI_LANES,
+			        r->coef + i * r->coef_row,
+			        r->features + step * r->feature_step,
+			        r->n_pairs);
 }
 
 /* An element as an integer in units of 2^step (spec linear 2). */
@@ -53,18 +61,19 @@ struct cell {
 static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j,
                     size_t t, struct cell *c)
 {
+	size_t step = t / KVI_LANES, lane = t % KVI_LANES;
 	int32_t base = s->mean;
 	if (s->table)
 		base += s->table[t];
 	if (s->below)
-		base += s->below[t] >> s->qa;
+		base += s->below[step * s->sum_step + lane] >> s->qa;
 	c->base = c->pred = limited(base);
 	c->k = s->k;
 	if (!s->sum)
 		return;
-	int32_t sum = s->sum[t];
-	for (size_t p = 0; p < j->n_near; p++) {
-		const int16_t *f = j->near + p * j->stride + 2 * t;
+	int32_t sum = s->sum[step * s->sum_step + lane];
+	const int16_t *f = j->near + step * j->feature_step + 2 * lane;
+	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP) {
 		sum += s->coef[2 * p] * f[0] + s->coef[2 * p + 1] * f[1];
 	}
 	c->pred = limited(c->base + (sum >> s->qb));
@@ -115,24 +124,31 @@ static uint32_t distance(const struct cell *c, int step)
 	return v < SCALE_LIMIT ? v : SCALE_LIMIT;
 }
 
-static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
-                    size_t t, unsigned half, const struct cell *c, int32_t u)
+/* Place of token t in a feature row. */
+static size_t feature_at(const struct kvi_slot_job *j, size_t t)
 {
-	j->r[2 * t + half] = (int16_t)limited(u - c->base);
+	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
+}
+
+static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
+                    size_t at, const struct cell *c, int32_t u)
+{
+	j->r[at] = (int16_t)limited(u - c->base);
 	if (j->z)
-		j->z[2 * t + half] = (int16_t)limited(u - s->mean);
+		j->z[at] = (int16_t)limited(u - s->mean);
 }
 
 static void observe_one(const struct kvi_slot_job *j, size_t t,
                         const struct cell *c)
 {
-	observe(&j->slot[0], j, t, j->half, c, c->x);
+	size_t at = feature_at(j, t);
+	observe(&j->slot[0], j, at + j->half, c, c->x);
 	if (j->half)
 		return;
 	/* Until the other one is there, and where there is none. */
-	j->r[2 * t + 1] = 0;
+	j->r[at + 1] = 0;
 	if (j->z)
-		j->z[2 * t + 1] = 0;
+		j->z[at + 1] = 0;
 }
 
 static void observe_pair(const struct kvi_slot_job *j, size_t t,
@@ -140,9 +156,10 @@ static void observe_pair(const struct kvi_slot_job *j, size_t t,
 {
 	int32_t cosine = j->turn[2 * t], sine = j->turn[2 * t + 1];
 	int32_t half = (int32_t)1 << (COSINE_ONE - 1);
-	observe(&j->slot[0], j, t, 0, a,
+	size_t at = feature_at(j, t);
+	observe(&j->slot[0], j, at, a,
 	        (a->x * cosine + b->x * sine + half) >> COSINE_ONE);
-	observe(&j->slot[1], j, t, 1, b,
+	observe(&j->slot[1], j, at + 1, b,
 	        (b->x * cosine - a->x * sine + half) >> COSINE_ONE);
 }
 

@@ -94,7 +94,7 @@ bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
 size_t kvi_linear_bytes(const struct kvi_linear_in *in)
 {
 	size_t room = kvi_token_room(in->n_tokens);
-	return room * (2 * KVI_PANEL * sizeof(int32_t) +
+	return room * (2 * KVI_STRETCH * sizeof(int32_t) +
 	               (KVI_PANEL + 1) * sizeof(int16_t) + sizeof(int8_t *));
 }
 
@@ -146,8 +146,8 @@ void kvi_linear_begin(struct kvi_linear *l, void *memory)
 	l->tokens_room = room;
 	l->ids = memory;
 	l->below = (int32_t *)(void *)(l->ids + room);
-	l->sum = l->below + KVI_PANEL * room;
-	l->table = (int16_t *)(void *)(l->sum + KVI_PANEL * room);
+	l->sum = l->below + KVI_STRETCH * room;
+	l->table = (int16_t *)(void *)(l->sum + KVI_STRETCH * room);
 	l->unknown = l->table + KVI_PANEL * room;
 	l->out->n_tokens = l->in->n_tokens;
 	l->out->tokens_room = room;
@@ -156,132 +156,155 @@ void kvi_linear_begin(struct kvi_linear *l, void *memory)
 	begin_scale(l);
 }
 
-/* Up to KVI_PANEL slots of one head that are predicted together. */
-struct panel {
+/*
+ * Slots of one head: a stretch of them, whose sums over other tensors are made
+ * together, or a panel of that, predicted and coded slot by slot.
+ */
+struct some {
 	size_t head, first, slots; /* first: in the head */
 	size_t c;                  /* of all slots */
-	const int32_t *below, *sum;
+	int32_t *below, *sum;      /* NULL: there are none */
+	size_t sum_step;
+	size_t own;                /* entries of a row of B before its own */
 	const int16_t *table;
 };
 
-static void fill(int32_t *sum, size_t tokens, const uint8_t *q, size_t rows)
+/* int16 from one step of a tensor's features to the next. */
+static size_t feature_step(const struct kvi_model *m)
 {
-	for (size_t r = 0; r < rows; r++) {
-		int32_t half = q[r] ? (int32_t)1 << (q[r] - 1) : 0;
-		for (size_t t = 0; t < tokens; t++)
-			*sum++ = half;
-	}
+	return m->heads * kvi_head_room(m) * KVI_LANES;
 }
 
-/* Feature rows of a source from the first that a head sees; how many. */
-static size_t source_rows(const struct kvi_source *s, size_t head,
-                          size_t *first)
+/* Where a head's features of a block are. */
+static size_t feature_at(const struct kvi_model *m, size_t head,
+                         const struct kvi_linear_block *b)
 {
-	size_t pairs = kvi_head_room(s->model) / 2;
-	*first = s->scope ? head % s->model->heads * pairs : 0;
-	return s->scope ? pairs : s->model->heads * pairs;
+	return b->first / KVI_LANES * feature_step(m) +
+	       head * kvi_head_room(m) * KVI_LANES;
 }
 
-/* The part of a row of coefficients that belongs to other tensors. Returns
- * the entries of a row that it took. */
-static size_t add_sources(const struct kvi_linear *l, const struct panel *p,
+/* Sums start with what rounds them. */
+static void fill(const struct some *s, int32_t *sum, size_t steps,
+                 const uint8_t *q)
+{
+	for (size_t step = 0; step < steps; step++, sum += s->sum_step)
+		for (size_t i = 0; i < s->slots; i++) {
+			int32_t half = q[i] ? (int32_t)1 << (q[i] - 1) : 0;
+			for (size_t t = 0; t < KVI_LANES; t++)
+				sum[i * KVI_LANES + t] = half;
+		}
+}
+
+/* The part of rows of coefficients that belongs to other tensors. Returns the
+ * entries of a row that it took. */
+static size_t add_sources(const struct kvi_linear *l, const struct some *some,
                           const struct kvi_linear_block *b,
                           const struct kvi_source *s, size_t n,
-                          const int16_t *const *features, const int16_t *coef,
-                          size_t coef_stride, int32_t *sum)
+                          const int16_t *const *features, struct kvi_rows *r)
 {
-	size_t done = 0, stride = 2 * l->tokens_room, first;
+	const int16_t *row = r->coef;
 	for (size_t i = 0; i < n; i++) {
-		size_t pairs = source_rows(&s[i], p->head, &first);
-		l->kernels->slot_rows(
-			sum, p->slots, coef + done, coef_stride,
-			features[i] + first * stride + 2 * b->first, stride,
-			pairs, b->steps * KVI_LANES);
-		done += 2 * pairs;
+		const struct kvi_model *m = s[i].model;
+		size_t heads = s[i].scope ? 1 : m->heads;
+		size_t head = s[i].scope ? some->head % m->heads : 0;
+		r->n_pairs = heads * kvi_head_room(m) / 2;
+		r->features = features[i] + feature_at(m, head, b);
+		r->feature_step = feature_step(m);
+		l->kernels->slot_rows(r);
+		r->coef += 2 * r->n_pairs;
 	}
-	return done;
+	return (size_t)(r->coef - row);
 }
 
-static void sum_below(const struct kvi_linear *l, struct panel *p,
+static void sum_below(const struct kvi_linear *l, struct some *s,
                       const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
 	const int16_t *z[KVI_LOWER_MAX];
-	if (!m->n_lower || l->only_z)
-		return;
+	struct kvi_rows r = {
+		.sum = l->below, .coef = m->a + s->c * m->a_stride,
+		.rows = s->slots, .steps = b->steps, .sum_step = s->sum_step,
+		.coef_row = m->a_stride,
+	};
 	for (size_t i = 0; i < m->n_lower; i++)
 		z[i] = l->in->lower[i]->z;
-	fill(l->below, b->steps * KVI_LANES, m->qa + p->c, p->slots);
-	add_sources(l, p, b, m->lower, m->n_lower, z, m->a + p->c * m->a_stride,
-	            m->a_stride, l->below);
-	p->below = l->below;
+	fill(s, l->below, b->steps, m->qa + s->c);
+	add_sources(l, s, b, m->lower, m->n_lower, z, &r);
+	s->below = l->below;
 }
 
-/* Returns where the coefficients of this panel's own slots start in a row. */
-static size_t sum_same(const struct kvi_linear *l, struct panel *p,
-                       const struct kvi_linear_block *b)
+static void sum_same(const struct kvi_linear *l, struct some *s,
+                     const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
-	const int16_t *r[KVI_SAME_MAX], *coef = m->b + p->c * m->b_stride;
-	size_t tokens = b->steps * KVI_LANES, stride = 2 * l->tokens_room;
-	if (!m->b_stride || !l->predicts)
-		return 0;
+	const int16_t *f[KVI_SAME_MAX];
+	struct kvi_rows r = {
+		.sum = l->sum, .coef = m->b + s->c * m->b_stride,
+		.rows = s->slots, .steps = b->steps, .sum_step = s->sum_step,
+		.coef_row = m->b_stride,
+	};
 	for (size_t i = 0; i < m->n_same; i++)
-		r[i] = l->in->same[i]->r;
-	fill(l->sum, tokens, m->qb + p->c, p->slots);
-	size_t own = add_sources(l, p, b, m->same, m->n_same, r, coef,
-	                         m->b_stride, l->sum);
-	p->sum = l->sum;
-	if (!(m->flags & KVI_MODEL_SELF))
-		return own;
-	size_t head = p->head * kvi_head_room(m);
-	size_t before = m->flags & KVI_MODEL_SELF_HEAD ? head : 0;
-	size_t n = head + p->first - before;
-	l->kernels->slot_rows(l->sum, p->slots, coef + own, m->b_stride,
-	                      l->out->r + before / 2 * stride + 2 * b->first,
-	                      stride, n / 2, tokens);
-	return own + n;
+		f[i] = l->in->same[i]->r;
+	fill(s, l->sum, b->steps, m->qb + s->c);
+	s->own = add_sources(l, s, b, m->same, m->n_same, f, &r);
+	s->sum = l->sum;
+}
+
+/* What the tensor itself adds to a panel: the slots before it. */
+static void sum_own(const struct kvi_linear *l, const struct some *p,
+                    const struct kvi_linear_block *b)
+{
+	const struct kvi_model *m = l->in->model;
+	size_t head = m->flags & KVI_MODEL_SELF_HEAD ? p->head : 0;
+	size_t before = (p->head - head) * kvi_head_room(m) + p->first;
+	const struct kvi_rows r = {
+		.sum = p->sum,
+		.coef = m->b + p->c * m->b_stride + p->own,
+		.features = l->out->r + feature_at(m, head, b),
+		.rows = p->slots, .n_pairs = before / 2, .steps = b->steps,
+		.sum_step = p->sum_step, .coef_row = m->b_stride,
+		.feature_step = feature_step(m),
+	};
+	if (before)
+		l->kernels->slot_rows(&r);
 }
 
 /* Token table, slots of the panel by token. */
-static void sum_table(const struct kvi_linear *l, struct panel *p,
+static void sum_table(const struct kvi_linear *l, struct some *p,
                       const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
 	size_t tokens = b->steps * KVI_LANES;
-	if (!(m->flags & KVI_MODEL_TABLE))
-		return;
 	for (size_t t = 0; t < tokens; t++) {
 		const int8_t *row = l->ids[b->first + t];
-		for (size_t s = 0; s < p->slots; s++) {
-			int v = row ? row[p->c + s] * (1 << m->tshift) : 0;
-			l->table[s * tokens + t] = (int16_t)v;
+		for (size_t i = 0; i < p->slots; i++) {
+			int v = row ? row[p->c + i] * (1 << m->tshift) : 0;
+			l->table[i * tokens + t] = (int16_t)v;
 		}
 	}
 	p->table = l->table;
 }
 
-static void set_slot(const struct kvi_linear *l, const struct panel *p,
-                     const struct kvi_linear_block *b, size_t s, size_t own,
+static void set_slot(const struct kvi_linear *l, const struct some *p,
+                     const struct kvi_linear_block *b, size_t i,
                      uint32_t **ctx, struct kvi_slot *slot)
 {
 	const struct kvi_model *m = l->in->model;
-	size_t c = p->c + s, tokens = b->steps * KVI_LANES;
-	size_t row = b->row[c], n = b->steps * b->lanes;
+	size_t c = p->c + i, n = b->steps * b->lanes, row = b->row[c];
 	bool coded = row < b->n_coded;
 	*slot = (struct kvi_slot){
 		.x = b->x + row * n, .known = !b->reader || !coded,
 		.mean = m->mean[c], .k = m->k[c], .step = m->step[c],
-		.table = p->table ? p->table + s * tokens : NULL,
+		.table = p->table ? p->table + i * b->steps * KVI_LANES : NULL,
+		.sum_step = p->sum_step,
 	};
 	if (p->below) {
 		slot->qa = m->qa[c];
-		slot->below = p->below + s * tokens;
+		slot->below = p->below + i * KVI_LANES;
 	}
 	if (p->sum) {
 		slot->qb = m->qb[c];
-		slot->sum = p->sum + s * tokens;
-		slot->coef = m->b + c * m->b_stride + own;
+		slot->sum = p->sum + i * KVI_LANES;
 	}
 	if (*ctx && coded) {
 		slot->ctx = *ctx;
@@ -289,12 +312,27 @@ static void set_slot(const struct kvi_linear *l, const struct panel *p,
 	}
 }
 
-/* How a rotated pair of this panel turns. */
-static void set_turn(const struct kvi_linear *l, const struct panel *p,
-                     const struct kvi_linear_block *b, size_t s,
+/* The finished pairs of the panel that slot i of it, or a pair, looks at. */
+static void set_near(const struct kvi_linear *l, const struct some *p,
+                     size_t i, size_t n, struct kvi_slot_job *j)
+{
+	const struct kvi_model *m = l->in->model;
+	size_t before = p->own + p->first;
+	if (!p->sum || !(m->flags & KVI_MODEL_SELF))
+		return;
+	if (!(m->flags & KVI_MODEL_SELF_HEAD))
+		before += p->head * kvi_head_room(m);
+	j->n_near = (i + 1) / 2;
+	for (size_t k = 0; k < n; k++)
+		j->slot[k].coef = m->b + (p->c + i + k) * m->b_stride + before;
+}
+
+/* How a rotated pair turns. */
+static void set_turn(const struct kvi_linear *l, const struct some *p,
+                     const struct kvi_linear_block *b, size_t i,
                      struct kvi_slot_job *j)
 {
-	size_t at = (p->first + s) / 2 * l->turns->tokens_room + b->first;
+	size_t at = (p->first + i) / 2 * l->turns->tokens_room + b->first;
 	int d = kvi_clamp(j->slot[0].k - j->slot[1].k, -32, 32) + 32;
 	j->pair = true;
 	j->turn = l->turns->turn + 2 * at;
@@ -302,38 +340,59 @@ static void set_turn(const struct kvi_linear *l, const struct panel *p,
 	j->scales = kvi_rot_scale + d * 64;
 }
 
-static bool apply_panel(const struct kvi_linear *l, struct panel *p,
+static bool apply_panel(const struct kvi_linear *l, const struct some *p,
                         const struct kvi_linear_block *b,
                         struct kvi_slot_block *kb, uint32_t **ctx)
 {
 	const struct kvi_model *m = l->in->model;
-	const size_t stride = 2 * l->tokens_room;
-	size_t row = (p->head * kvi_head_room(m) + p->first) / 2;
-	sum_table(l, p, b);
-	sum_below(l, p, b);
-	size_t own = sum_same(l, p, b), done;
-	for (size_t s = 0; s < p->slots; s += done) {
-		size_t at = (row + s / 2) * stride + 2 * b->first;
-		bool pair = p->first + s < m->rotary;
+	size_t near = feature_at(m, p->head, b) + p->first * KVI_LANES, done;
+	for (size_t i = 0; i < p->slots; i += done) {
+		size_t at = near + i / 2 * KVI_PAIR_STEP;
+		bool pair = p->first + i < m->rotary;
 		struct kvi_slot_job j = {
-			.half = s & 1, .r = l->out->r + at,
+			.half = i & 1, .r = l->out->r + at,
 			.z = l->out->z ? l->out->z + at : NULL,
-			.near = l->out->r + row * stride + 2 * b->first,
-			.n_near = m->flags & KVI_MODEL_SELF && p->sum
-			                  ? (s + 1) / 2 : 0,
-			.stride = stride,
+			.near = l->out->r + near,
+			.feature_step = feature_step(m), .n = l->out->n,
+			.grow = p->c + i < KVI_SCALE_SLOTS,
 		};
 		done = pair ? 2 : 1;
-		for (size_t i = 0; i < done; i++)
-			set_slot(l, p, b, s + i, own, ctx, &j.slot[i]);
+		for (size_t k = 0; k < done; k++)
+			set_slot(l, p, b, i + k, ctx, &j.slot[k]);
+		set_near(l, p, i, done, &j);
 		if (pair)
-			set_turn(l, p, b, s, &j);
-		j.n = l->out->n;
-		j.grow = p->c + s < KVI_SCALE_SLOTS;
+			set_turn(l, p, b, i, &j);
 		if (!l->kernels->slot(kb, &j))
 			return false;
 		if (kb->w && j.grow)
 			l->out->n += (uint32_t)done;
+	}
+	return true;
+}
+
+static bool apply_stretch(const struct kvi_linear *l, struct some *s,
+                          const struct kvi_linear_block *b,
+                          struct kvi_slot_block *kb, uint32_t **ctx)
+{
+	const struct kvi_model *m = l->in->model;
+	s->sum_step = s->slots * KVI_LANES;
+	if (m->n_lower && !l->only_z)
+		sum_below(l, s, b);
+	if (m->b_stride && l->predicts)
+		sum_same(l, s, b);
+	for (size_t i = 0; i < s->slots; i += KVI_PANEL) {
+		struct some p = *s;
+		p.first += i;
+		p.c += i;
+		p.slots = s->slots - i < KVI_PANEL ? s->slots - i : KVI_PANEL;
+		p.below = s->below ? s->below + i * KVI_LANES : NULL;
+		p.sum = s->sum ? s->sum + i * KVI_LANES : NULL;
+		if (m->flags & KVI_MODEL_TABLE)
+			sum_table(l, &p, b);
+		if (p.sum && m->flags & KVI_MODEL_SELF)
+			sum_own(l, &p, b);
+		if (!apply_panel(l, &p, b, kb, ctx))
+			return false;
 	}
 	return true;
 }
@@ -355,13 +414,13 @@ bool kvi_linear_apply(const struct kvi_linear *l,
 	};
 	l->out->n = scale ? m->n0 : 1;
 	for (size_t h = 0; h < m->heads; h++)
-		for (size_t c = 0; c < m->head_channels; c += KVI_PANEL) {
-			struct panel p = { .head = h, .first = c,
-				           .slots = KVI_PANEL,
-				           .c = h * m->head_channels + c };
-			if (m->head_channels - c < KVI_PANEL)
-				p.slots = m->head_channels - c;
-			if (!apply_panel(l, &p, b, &kb, &ctx))
+		for (size_t c = 0; c < m->head_channels; c += KVI_STRETCH) {
+			struct some s = { .head = h, .first = c,
+				          .slots = KVI_STRETCH,
+				          .c = h * m->head_channels + c };
+			if (m->head_channels - c < KVI_STRETCH)
+				s.slots = m->head_channels - c;
+			if (!apply_stretch(l, &s, b, &kb, &ctx))
 				return false;
 		}
 	return true;

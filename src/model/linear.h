@@ -3,8 +3,8 @@
  * linear.h - applying a tensor's linear model to the tokens of a segment
  * (spec/codecs/linear.md 2 to 4)
  *
- * Feature rows: int16, [head][channel pair][tokens, rounded up to 32][2]: two
- * slots next to each other, so that a dot product is a multiply-add of pairs.
+ * Features are as kernels want them (entropy/slots.h): 32 tokens after 32
+ * tokens, in them the pairs of slots of head after head.
  */
 #ifndef KVI_LINEAR_H
 #define KVI_LINEAR_H
@@ -21,7 +21,7 @@ static inline size_t kvi_token_room(size_t n_tokens)
 /* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */
 struct kvi_features {
 	size_t n_tokens, tokens_room;
-	int16_t *z, *r;            /* heads * head_room / 2 * tokens_room * 2 */
+	int16_t *z, *r;            /* heads * head_room * tokens_room */
 	uint32_t *w;               /* tokens_room */
 	uint32_t n;                /* N of spec linear 4 */
 	bool has_z;                /* z is there and read by others: only read it */
@@ -74,10 +74,12 @@ struct kvi_linear {
 	bool only_z;                   /* nothing but out->z is wanted */
 
 	size_t tokens_room;
-	int16_t *unknown, *table;
+	int16_t *unknown, *table;      /* table: of a panel */
 	const int8_t **ids;            /* rows of the token table */
-	int32_t *below, *sum;          /* of a panel */
+	int32_t *below, *sum;          /* of a stretch */
 };
+/* Slots of a head whose sums over other tensors are made together. */
+enum { KVI_STRETCH = 32 };
 /* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
 size_t kvi_linear_bytes(const struct kvi_linear_in *in);
 void kvi_linear_begin(struct kvi_linear *l, void *room);
