@@ -37,6 +37,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_LINEAR,   /* what its model works with */
 	KVI_SCRATCH_TURNS,
 	KVI_SCRATCH_LINEAR_OUT,
+	KVI_SCRATCH_SAMPLE,   /* some tokens, to see what level 1 would do */
 	KVI_N_SCRATCH
 };
 

@@ -265,30 +265,109 @@ static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_job *job, int level,
 	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
 }
 
-/* As level 0 or 1, or smaller with the chunk's model. */
-static kvarc_ret encode_chunk(struct kvi_coder *c, struct kvi_job *job,
-                              int level, const struct kvi_params *current,
-                              struct attempt *linear, struct kvi_encoded *out)
+static struct kvi_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
 {
-	const struct kvi_chunk *chunk = job->chunk;
-	unsigned codec = level_codec(level, chunk->dtype);
-	struct attempt best = { .vt = NULL };
-	kvarc_ret ret = mask_chunk(c, job);
-	if (!ret)
-		ret = try_linear(c, job, level, linear);
-	if (!ret && kvi_mask_elements(&job->mask))
-		ret = try_codec(c, job, codec, current, &best);
-	if (ret) {
-		drop(&best);
-		return ret;
+	return (struct kvi_job){
+		.chunk = chunk, .raw = raw,
+		.mask = { .T = chunk->n_tokens,
+		          .C = kvi_chunk_channels(chunk),
+		          .size = (unsigned)kvarc_dtype_bytes(chunk->dtype) },
+	};
+}
+
+/*
+ * Whether level 1 might be smaller than `bytes`, from some of the tokens:
+ * parameters that are fitted to few look a little better than they are, so that
+ * the answer is seldom a wrong no.
+ */
+static kvarc_ret plain_may_win(struct kvi_coder *c,
+                               const struct kvi_chunk *chunk,
+                               const struct kvi_params *current,
+                               const uint8_t *raw, size_t bytes, bool *may)
+{
+	enum { SAMPLE = 32 };
+	size_t n = kvi_chunk_bytes(chunk), row = n / chunk->n_tokens;
+	size_t step = chunk->n_tokens / SAMPLE;
+	int32_t positions[SAMPLE];
+	struct kvi_chunk some = *chunk;
+	struct attempt a = { .vt = NULL };
+	*may = true;
+	if (step < 2 || bytes > n - n / 16)
+		return KVARC_OK;
+	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_SAMPLE, SAMPLE * row);
+	if (!rows)
+		return kvi_alloc_error(c->alloc);
+	for (size_t i = 0; i < SAMPLE; i++) {
+		memcpy(rows + i * row, raw + i * step * row, row);
+		if (chunk->positions)
+			positions[i] = chunk->positions[i * step];
 	}
-	ret = choose(c, job, codec, &best, out);
-	size_t plain = out->payload_bytes +
-	               (out->params ? best.params_bytes : 0);
-	if (ret || !linear->out.begin || cost(linear) >= plain)
+	some.n_tokens = SAMPLE;
+	some.positions = chunk->positions ? positions : NULL;
+	struct kvi_job job = job_of(&some, rows);
+	kvarc_ret ret = mask_chunk(c, &job);
+	if (!ret && kvi_mask_elements(&job.mask))
+		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current,
+		                &a);
+	if (!ret && a.out.begin)
+		*may = (payload_bytes(&a) - KVI_STREAM_HEAD) * step +
+		       a.params_bytes < bytes;
+	drop(&a);
+	return ret;
+}
+
+/* As level 0 or 1 has it, at `bytes` with parameters. */
+static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_job *job,
+                              int level, const struct kvi_params *current,
+                              struct kvi_encoded *out, size_t *bytes)
+{
+	unsigned codec = level_codec(level, job->chunk->dtype);
+	struct attempt best = { .vt = NULL };
+	kvarc_ret ret = KVARC_OK;
+	if (kvi_mask_elements(&job->mask))
+		ret = try_codec(c, job, codec, current, &best);
+	if (!ret)
+		ret = choose(c, job, codec, &best, out);
+	else
+		drop(&best);
+	*bytes = out->payload_bytes + (out->params ? best.params_bytes : 0);
+	return ret;
+}
+
+static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
+{
+	kvi_params_free(out->params);
+	kvi_free(c->alloc, out->params_content);
+}
+
+/* With the chunk's model where it has one and that is smaller. */
+static kvarc_ret encode_chunk(struct kvi_coder *c,
+                              const struct kvi_chunk *chunk, int level,
+                              const struct kvi_params *current,
+                              const uint8_t *raw, struct kvi_encoded *out,
+                              bool *observed)
+{
+	struct kvi_job job = job_of(chunk, raw);
+	struct attempt linear;
+	size_t bytes = SIZE_MAX;
+	bool both = true;
+	kvarc_ret ret = mask_chunk(c, &job);
+	if (!ret)
+		ret = try_linear(c, &job, level, &linear);
+	if (ret)
 		return ret;
-	drop(&best);
-	set_payload(out, KVI_CODEC_LINEAR, linear->out.begin, cost(linear));
+	*observed = linear.out.begin;
+	if (*observed)
+		ret = plain_may_win(c, chunk, current, raw, cost(&linear),
+		                    &both);
+	if (!ret && *observed && both)
+		ret = mask_chunk(c, &job); /* its memory was lent */
+	if (!ret && both)
+		ret = encode_plain(c, &job, level, current, out, &bytes);
+	if (ret || !*observed || bytes <= cost(&linear))
+		return ret;
+	drop_params(c, out);
+	set_payload(out, KVI_CODEC_LINEAR, linear.out.begin, cost(&linear));
 	out->lane_order = KVI_LANES_TOKENS;
 	return KVARC_OK;
 }
@@ -302,12 +381,7 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		return KVARC_PROG;
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	size_t n = kvi_chunk_bytes(chunk);
-	struct kvi_job job = {
-		.chunk = chunk, .raw = raw,
-		.mask = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk),
-		          .size = (unsigned)size },
-	};
-	struct attempt linear = { .vt = NULL };
+	bool observed = false;
 	kvarc_ret ret;
 
 	/* n == size: nothing can be smaller than the element itself. */
@@ -315,9 +389,10 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		ret = store_raw(c, raw, size, out);
 		out->codec = KVI_CODEC_CONSTANT;
 	} else {
-		ret = encode_chunk(c, &job, level, current, &linear, out);
+		ret = encode_chunk(c, chunk, level, current, raw, out,
+		                   &observed);
 	}
-	if (!ret && chunk->features && chunk->linear && !linear.out.begin)
+	if (!ret && chunk->features && chunk->linear && !observed)
 		ret = kvi_chunk_features(c, chunk, raw, false);
 	return ret;
 }
