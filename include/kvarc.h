@@ -25,6 +25,7 @@ extern "C" {
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"
+#include "kvarc/train.h"
 
 #ifdef __cplusplus
 }

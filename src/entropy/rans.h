@@ -81,6 +81,12 @@ struct kvi_grid_format {
 uint32_t kvi_grid_context(uint32_t mu_bits, int k,
                           const struct kvi_grid_format *fmt);
 
+/* Code length of n elements in their contexts, in 1/256 bit; cost: of a frequency. For those who
+ * fit parameters. */
+uint64_t kvi_grid_price(const struct kvi_grid_format *fmt,
+                        const struct kvi_tables *tables, const uint16_t *cost,
+                        const uint32_t *ctx, const uint16_t *elements, size_t n);
+
 /* A coded stream in memory. */
 struct kvi_stream {
 	uint32_t state[KVI_LANES];

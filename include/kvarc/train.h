@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/train.h - fitting a profile to caches of a model (spec/profile.md) */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_TRAIN_H
+#define KVARC_TRAIN_H
+
+/*
+ * Collects caches, reads them again layer by layer while it runs, and gives a profile. Memory:
+ * tokens x the width of about four layers. The same caches in the same order give the same
+ * profile on every machine, with any number of threads.
+ */
+typedef struct kvarc_trainer kvarc_trainer;
+
+/* Channels are predicted from those of their own head only: smaller and faster. Default for
+ * layers of more than 512 channels. */
+#define KVARC_TRAIN_HEAD_BLOCK  0x1u
+/* Channels are predicted from all of the layer, however wide. */
+#define KVARC_TRAIN_WHOLE_LAYER 0x2u
+/* No table of tokens for the lowest layer, though token ids are known. */
+#define KVARC_TRAIN_NO_TABLE    0x4u
+
+typedef struct kvarc_trainer_options {
+	kvarc_common common;
+	unsigned levels;      /* bit 2: level 2, bit 3: level 3; 0: both */
+	unsigned flags;       /* KVARC_TRAIN_* */
+	unsigned held_out;    /* percent of the tokens of every cache, its last ones, that are
+	                       * measured and not fitted: 0..50 */
+	uint64_t reserved[4]; /* zero */
+} kvarc_trainer_options;
+#define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}
+
+/* On failure *t is NULL. Returns OK, MEM, MEMLIMIT, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_open(kvarc_trainer **t,
+	const kvarc_trainer_options *options);
+/* NULL-safe; sets *t to NULL. */
+KVARC_API void kvarc_trainer_close(kvarc_trainer **t);
+
+/* Identity pairs of the profile, in any order; a key that is there already gets the new value.
+ * Returns OK, MEM, MEMLIMIT, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_identity(kvarc_trainer *t,
+	const char *key, const char *value);
+
+/*
+ * Adds one track of a cache. geometry, ids (or NULL) and positions are copied; fetch is called
+ * until kvarc_trainer_run has returned, one call at a time. Tensors that have no
+ * linear model (not floating point, planes of quantised blocks, parts of a layer) are left out.
+ * All caches that have some layers in common must have the same layers, of the same shape.
+ * Returns OK, MEM, MEMLIMIT, GEOMETRY (another model's, or nothing to learn from; the
+ * trainer can be used on), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add(kvarc_trainer *t,
+	const kvarc_geometry *geometry, uint32_t track, uint64_t n,
+	const int32_t *ids, const int32_t *positions, kvarc_fetch fetch,
+	void *opaque);
+/* All tracks of an archive or an import, which must stay until kvarc_trainer_run has returned. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t,
+	kvarc_reader *r);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t,
+	kvarc_import *im);
+
+/* Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens), PROG (called twice), or what a
+ * reader returned. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_run(kvarc_trainer *t);
+/* The profile, once: the caller closes it. Returns OK, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_profile(kvarc_trainer *t,
+	kvarc_profile **p);
+
+/* What a tensor costs, in bits per element, without anything that a file adds. */
+typedef struct kvarc_trained {
+	uint32_t layer;
+	uint8_t kind;        /* kvarc_kind */
+	int measured;        /* on held-out tokens; 0: there were none, on fitted ones */
+	uint64_t elements;
+	double bits[4];      /* by level; [1]: channel means and scales alone; 0: not fitted */
+	uint64_t reserved[4];
+} kvarc_trained;
+/* Tensor i in order of layer and kind, after the run; END past the last. */
+KVARC_API kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i,
+	kvarc_trained *trained);
+/* What the user should know, one line each ("too few tokens ..."); NULL past the last. */
+KVARC_API const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fit.h - the coefficients of a layer's models */
+#ifndef KVI_TRAIN_FIT_H
+#define KVI_TRAIN_FIT_H
+
+#include "layer.h"
+
+/* What the models of a layer may use. */
+struct kvi_train_plan {
+	bool head;       /* all sources by head */
+	bool self;       /* earlier slots, and tensors of the layer */
+	double ridge_a, ridge_b; /* of the diagonal */
+};
+
+/* A layer with its models: of levels 2 and 3 [level - 2], NULL: not wanted. */
+struct kvi_train_task {
+	const struct kvi_train_stack *stack;
+	size_t first;                    /* of its shapes */
+	struct kvi_train_layer *layer;
+	const struct kvi_train_layer *below[KVI_TRAIN_BELOW]; /* next lower first */
+	size_t n_below;
+	const struct kvi_train_weights *weights;
+	struct kvi_train_plan plan;
+	struct kvi_model *models[2][KVI_TRAIN_TENSORS];
+};
+
+/* Adds the layer's models of the levels wanted to the profile: shapes, sources, steps, means. */
+kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k);
+/* Fits A and B of all of them. */
+kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k);
+
+/* First entry of a source in a row of A (lower) or B (same); of the slot's own tensor: n_same. */
+size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source);
+
+/* Slot c of a model has this row of features. */
+static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
+{
+	return c / m->head_channels * kvi_head_room(m) + c % m->head_channels;
+}
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gram.c - second moments of features */
+#include "gram.h"
+
+#include <string.h>
+
+/* A sigma of a weighted feature; values up to ten of them are kept. */
+enum { UNIT = 400 };
+
+struct gram_job {
+	const struct kvi_train_kernels *kernels;
+	const struct kvi_train_feature *f;
+	size_t n, room;          /* room: n rounded up to tiles */
+	const float *w;          /* of the tokens of the block */
+	const size_t *token;
+	size_t count;            /* of them, rest zero */
+	int16_t *rows;           /* room x KVI_GRAM_TOKENS */
+	int64_t *sums;           /* room x room, tiles on and above the diagonal */
+	double *g, norm;
+};
+
+static float unit_of(const struct kvi_train_feature *f)
+{
+	return f->sigma > 0 ? (float)(UNIT / f->sigma) : 0;
+}
+
+static void fill_row(void *arg, size_t r)
+{
+	const struct gram_job *j = arg;
+	int16_t *to = j->rows + r * KVI_GRAM_TOKENS;
+	const int16_t *z = j->f[r].z;
+	float unit = unit_of(&j->f[r]);
+	for (size_t i = 0; i < j->count; i++) {
+		float v = (float)z[j->token[i]] * unit * j->w[i];
+		v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT
+		    : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
+		to[i] = (int16_t)(v < 0 ? v - 0.5f : v + 0.5f);
+	}
+	memset(to + j->count, 0, (KVI_GRAM_TOKENS - j->count) * sizeof *to);
+}
+
+static void add_tiles(void *arg, size_t tile)
+{
+	const struct gram_job *j = arg;
+	size_t r = tile * KVI_GRAM_TILE, n = (j->count + 63) & ~(size_t)63;
+	const int16_t *a = j->rows + r * KVI_GRAM_TOKENS;
+	int64_t sums[KVI_GRAM_TILE * KVI_GRAM_TILE];
+	for (size_t c = r; c < j->room; c += KVI_GRAM_TILE) {
+		j->kernels->gram(sums, a, j->rows + c * KVI_GRAM_TOKENS,
+		                 KVI_GRAM_TOKENS, n);
+		for (size_t i = 0; i < KVI_GRAM_TILE; i++)
+			for (size_t k = 0; k < KVI_GRAM_TILE; k++)
+				j->sums[(r + i) * j->room + c + k] +=
+					sums[i * KVI_GRAM_TILE + k];
+	}
+}
+
+static void finish_row(void *arg, size_t r)
+{
+	const struct gram_job *j = arg;
+	for (size_t c = 0; c < j->n; c++) {
+		size_t lo = r < c ? r : c, hi = r < c ? c : r;
+		double f = (double)unit_of(&j->f[r]) * unit_of(&j->f[c]);
+		j->g[r * j->n + c] = f > 0 ? (double)j->sums[lo * j->room + hi] /
+		                             f / j->norm : 0;
+	}
+}
+
+kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
+                         size_t n, const float *w, size_t n_tokens, double *g)
+{
+	size_t room = (n + KVI_GRAM_TILE - 1) / KVI_GRAM_TILE * KVI_GRAM_TILE;
+	float weights[KVI_GRAM_TOKENS];
+	size_t token[KVI_GRAM_TOKENS];
+	struct gram_job j = { t->kernels, f, n, room, weights, token, 0,
+		              NULL, NULL, g, 0 };
+	j.rows = kvi_calloc(&t->alloc, room, KVI_GRAM_TOKENS * sizeof *j.rows);
+	j.sums = kvi_calloc(&t->alloc, room, room * sizeof *j.sums);
+	bool ok = j.rows && j.sums;
+	for (size_t v = 0; ok && v <= n_tokens; v++) {
+		if (v < n_tokens && w[v] > 0) {
+			weights[j.count] = w[v];
+			token[j.count++] = v;
+			j.norm += (double)w[v] * w[v];
+		}
+		if (j.count == KVI_GRAM_TOKENS || (v == n_tokens && j.count)) {
+			kvi_train_parallel(t, n, fill_row, &j);
+			kvi_train_parallel(t, room / KVI_GRAM_TILE, add_tiles, &j);
+			j.count = 0;
+		}
+	}
+	if (ok)
+		kvi_train_parallel(t, n, finish_row, &j);
+	kvi_free(&t->alloc, j.rows);
+	kvi_free(&t->alloc, j.sums);
+	return ok ? KVARC_OK : kvi_train_no_memory(t);
+}

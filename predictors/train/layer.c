@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* layer.c - a layer comes in: elements, means and steps, features, weights of tokens */
+#include "layer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/formats.h"
+#include "model/rotate.h"
+
+enum {
+	SAMPLE = 8192,         /* tokens for means and scales */
+	SHARE = 24,            /* sigmas that 16 bits must hold */
+	STEP_MIN = -100, STEP_MAX = 100, LIMIT = 32767
+};
+
+void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct kvi_train_tensor *x = &l->tensors[i];
+		kvi_free(&t->alloc, x->z);
+		kvi_free(&t->alloc, x->raw);
+		kvi_free(&t->alloc, x->raw_at);
+		kvi_free(&t->alloc, x->mean);
+		kvi_free(&t->alloc, x->step);
+		kvi_free(&t->alloc, x->sigma);
+	}
+	memset(l, 0, sizeof *l);
+}
+
+void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		kvi_free(&t->alloc, l->tensors[i].raw);
+		l->tensors[i].raw = NULL;
+	}
+}
+
+static const kvarc_tensor *tensor_of(const struct kvi_train_cache *c, size_t i)
+{
+	return &c->geometry.tensors[c->tensors[i]];
+}
+
+/* The elements of shape i of a stack in all its caches. */
+static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
+                      size_t i, struct kvi_train_tensor *x)
+{
+	size_t bytes = 0;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t k = 0; k < s->n_caches; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		x->raw_at[k] = bytes;
+		bytes += c->n * kvi_tensor_bytes(tensor_of(c, i));
+	}
+	x->raw = kvi_malloc(&t->alloc, bytes);
+	if (!x->raw)
+		return kvi_train_no_memory(t);
+	for (size_t k = 0; k < s->n_caches && !ret; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		uint32_t most = c->reader ? (uint32_t)c->n : KVI_TRAIN_BLOCK;
+		uint8_t *to = x->raw + x->raw_at[k];
+		for (size_t t0 = 0; t0 < c->n && !ret; t0 += most) {
+			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0)
+			                              : most;
+			ret = kvi_train_fetch(t, c, c->tensors[i], t0, n, to);
+			to += (size_t)n * kvi_tensor_bytes(tensor_of(c, i));
+		}
+	}
+	return ret;
+}
+
+static bool is_finite(unsigned dtype, uint32_t bits)
+{
+	switch (dtype) {
+	case KVARC_F16: return (bits & 0x7c00) != 0x7c00;
+	case KVARC_E4M3: return (bits & 0x7f) != 0x7f;
+	case KVARC_E5M2: return (bits & 0x7c) != 0x7c;
+	default: return (bits & 0x7f80) != 0x7f80;
+	}
+}
+
+uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
+{
+	switch (dtype) {
+	case KVARC_F32: return kvi_load16(raw + 4 * i + 2);
+	case KVARC_E4M3:
+	case KVARC_E5M2: return raw[i];
+	default: return kvi_load16(raw + 2 * i);
+	}
+}
+
+/* Spec linear 2: an element in units of 2^step. */
+static inline int32_t scaled(uint32_t bits, const struct kvi_grid_format *f,
+                             int step)
+{
+	int m = f->mant_bits;
+	uint32_t top = (uint32_t)1 << (f->elem_bits - 1);
+	int field = (int)((bits & (top - 1)) >> m);
+	uint32_t man = (bits & (((uint32_t)1 << m) - 1)) << (23 - m);
+	man |= field ? (uint32_t)1 << 23 : 0;
+	int sh = 150 + step - ((field ? field : 1) + f->emin - 1 + 127);
+	sh = sh < 1 ? 1 : sh > 31 ? 31 : sh;
+	uint32_t v = (man + ((uint32_t)1 << (sh - 1))) >> sh;
+	v = v > LIMIT ? LIMIT : v;
+	return bits & top ? -(int32_t)v : (int32_t)v;
+}
+
+struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position)
+{
+	uint64_t turn = (uint64_t)(int64_t)position * freq;
+	uint32_t i = (uint32_t)(((turn >> 51) + 1) >> 1) & 4095;
+	int32_t d = (int32_t)((int64_t)(turn - ((uint64_t)i << 52)) >> 36);
+	int32_t c0 = kvi_cos4096[i], s0 = kvi_cos4096[(i + 3072) & 4095];
+	struct kvi_train_turn r = {
+		c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21),
+		s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21), i
+	};
+	return r;
+}
+
+size_t kvi_train_channel(const kvarc_rope *rope, size_t slot)
+{
+	if (!rope || slot >= rope->rotary)
+		return slot;
+	uint32_t a, b;
+	kvi_rope_pair(rope, (uint32_t)slot / 2, &a, &b);
+	return slot & 1 ? b : a;
+}
+
+/* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k; rows of KVI_TRAIN_BLOCK. */
+void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
+                        const struct kvi_train_tensor *x, size_t t0, size_t n,
+                        int32_t *X, int32_t *U)
+{
+	const struct kvi_train_cache *c = s->caches[k];
+	const kvarc_tensor *g = tensor_of(c, shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
+	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
+	size_t room = kvi_train_head_room(x->shape), channels = g->channels;
+	size_t row_bytes = kvi_tensor_bytes(g);
+	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * row_bytes;
+	for (size_t h = 0; h < g->heads; h++)
+		for (size_t i = 0; i < channels; i++) {
+			size_t row = h * room + i;
+			size_t at = h * channels + kvi_train_channel(rope, i);
+			int32_t *to = X + row * KVI_TRAIN_BLOCK;
+			for (size_t v = 0; v < n; v++)
+				to[v] = scaled(kvi_train_element(
+					g->dtype, raw + v * row_bytes, at), f,
+					x->step[row]);
+			memcpy(U + row * KVI_TRAIN_BLOCK, to, n * sizeof *to);
+		}
+	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
+		for (size_t v = 0; v < n; v++) {
+			struct kvi_train_turn w = kvi_train_turn(
+				rope->freq[i], c->positions[t0 + v]);
+			for (size_t h = 0; h < g->heads; h++) {
+				size_t at = (h * room + 2 * i) *
+				            KVI_TRAIN_BLOCK + v;
+				int32_t a = X[at], b = X[at + KVI_TRAIN_BLOCK];
+				U[at] = (a * w.cosine + b * w.sine + 8192) >> 14;
+				U[at + KVI_TRAIN_BLOCK] =
+					(b * w.cosine - a * w.sine + 8192) >> 14;
+			}
+		}
+}
+
+/* ---- means and scales ---- */
+
+/* A sample of the fitted tokens as numbers, one row a channel slot. */
+struct sample {
+	const struct kvi_train_stack *stack;
+	size_t shape, n, every;
+	struct kvi_train_tensor *x;
+	float *v;           /* rows x n */
+};
+
+/* Every `every`-th fitted token, turned back. */
+static void gather(const struct sample *p, const uint8_t *bad, size_t h)
+{
+	const struct kvi_train_tensor *x = p->x;
+	size_t room = kvi_train_head_room(x->shape), at = 0, count = 0;
+	size_t channels = x->shape->channels;
+	float *v = p->v + h * room * p->n;
+	for (size_t k = 0; k < p->stack->n_caches; k++) {
+		const struct kvi_train_cache *c = p->stack->caches[k];
+		const kvarc_tensor *g = tensor_of(c, p->shape);
+		const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
+		size_t size = kvarc_dtype_bytes(g->dtype);
+		for (size_t i = 0; i < c->held; i++) {
+			if (bad[c->first + i] || count++ % p->every)
+				continue;
+			const uint8_t *raw = x->raw + x->raw_at[k] +
+				i * kvi_tensor_bytes(g) + h * channels * size;
+			float *to = v + at++;
+			for (size_t q = 0; q < channels; q++)
+				kvi_floats_widen(g->dtype, raw +
+				                 kvi_train_channel(rope, q) * size, 1,
+				                 to + q * p->n);
+			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
+				struct kvi_train_turn w = kvi_train_turn(
+					rope->freq[q / 2], c->positions[i]);
+				float cs = (float)w.cosine * (1 / 16384.0f);
+				float sn = (float)w.sine * (1 / 16384.0f);
+				float a = to[q * p->n], b = to[(q + 1) * p->n];
+				to[q * p->n] = a * cs + b * sn;
+				to[(q + 1) * p->n] = b * cs - a * sn;
+			}
+		}
+	}
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+	float x, y;
+	memcpy(&x, a, sizeof x);
+	memcpy(&y, b, sizeof y);
+	return (x > y) - (x < y);
+}
+
+/* Median and quartiles of some of the values, then mean and variance of what
+ * is near: outliers do not count. */
+static void robust(const float *v, size_t n, double *mean, double *sigma)
+{
+	enum { FEW = 255 };
+	float few[FEW];
+	size_t count = n < FEW ? n : FEW;
+	for (size_t i = 0; i < count; i++)
+		few[i] = v[i * n / count];
+	qsort(few, count, sizeof *few, compare_floats);
+	*mean = few[count / 2];
+	*sigma = ((double)few[count * 3 / 4] - few[count / 4]) * 0.7413;
+	if (!(*sigma > 0))
+		*sigma = ((double)few[count - 1] - few[0]) / 4;
+	for (int pass = 0; pass < 2; pass++) {
+		double limit = *sigma * (pass ? 6 : 8), s1 = 0, s2 = 0, k = 0;
+		if (pass == 0 && !(*sigma > 0))
+			limit = 3e38; /* most are equal: all count */
+		for (size_t i = 0; i < n; i++) {
+			double d = v[i] - *mean;
+			if (!(d <= limit && d >= -limit))
+				continue;
+			k++;
+			s1 += d;
+			s2 += d * d;
+		}
+		if (k < 1)
+			break;
+		*mean += s1 / k;
+		*sigma = sqrt(s2 / k - s1 / k * (s1 / k));
+	}
+}
+
+/* floor(log2 v), v positive and normal */
+static int log2_floor(double v)
+{
+	uint64_t b;
+	memcpy(&b, &v, sizeof b);
+	return (int)(b >> 52 & 2047) - 1023;
+}
+
+double kvi_train_power(int e)
+{
+	uint64_t b = (uint64_t)(e + 1023) << 52;
+	double v;
+	memcpy(&v, &b, sizeof v);
+	return v;
+}
+
+/* step of slots a..b-1 (two when a rope turns them), which share it */
+static void set_step(struct kvi_train_tensor *x, const double *mean,
+                     const double *sigma, size_t a, size_t n)
+{
+	double most = 0, wide = 0;
+	for (size_t i = a; i < a + n; i++) {
+		double m = mean[i] < 0 ? -mean[i] : mean[i];
+		wide = sigma[i] > wide ? sigma[i] : wide;
+		most = m > most ? m : most;
+	}
+	/* a constant channel: as if its mean were not known so well */
+	double scale = wide > 0 ? wide : most / 256;
+	int step = scale > 1e-30 ? log2_floor(scale) - 9 : STEP_MIN;
+	step = step < STEP_MIN ? STEP_MIN : step > STEP_MAX ? STEP_MAX : step;
+	while (step < STEP_MAX &&
+	       most + SHARE * wide > LIMIT * kvi_train_power(step))
+		step++;
+	for (size_t i = a; i < a + n; i++) {
+		double m = mean[i] / kvi_train_power(step);
+		m = m > LIMIT ? LIMIT : m < -LIMIT ? -LIMIT : m;
+		x->step[i] = (int16_t)step;
+		x->mean[i] = (int32_t)(m < 0 ? m - 0.5 : m + 0.5);
+		x->sigma[i] = sigma[i] / kvi_train_power(step);
+	}
+}
+
+struct scales_job {
+	struct sample sample;
+	const uint8_t *bad;
+	double *mean, *sigma; /* by row */
+};
+
+static void fit_head(void *arg, size_t h)
+{
+	struct scales_job *j = arg;
+	struct kvi_train_tensor *x = j->sample.x;
+	size_t room = kvi_train_head_room(x->shape), n = j->sample.n;
+	gather(&j->sample, j->bad, h);
+	for (size_t i = 0; i < x->shape->channels; i++) {
+		size_t row = h * room + i;
+		robust(j->sample.v + row * n, n, &j->mean[row], &j->sigma[row]);
+	}
+	for (size_t i = 0; i < x->shape->channels;) {
+		size_t pair = i < x->rotary ? 2 : 1;
+		set_step(x, j->mean, j->sigma, h * room + i, pair);
+		i += pair;
+	}
+}
+
+static kvarc_ret fit_scales(kvarc_trainer *t, const struct kvi_train_stack *s,
+                            size_t shape, struct kvi_train_tensor *x,
+                            const struct kvi_train_weights *w)
+{
+	struct scales_job j = {
+		.sample = { s, shape, 0, w->fitted / SAMPLE + 1, x, NULL },
+		.bad = w->bad
+	};
+	if (w->fitted == 0)
+		return KVARC_OK;
+	j.sample.n = (w->fitted + j.sample.every - 1) / j.sample.every;
+	j.sample.v = kvi_calloc(&t->alloc, x->rows,
+	                        j.sample.n * sizeof *j.sample.v);
+	j.mean = kvi_calloc(&t->alloc, 2 * x->rows, sizeof *j.mean);
+	j.sigma = j.mean + x->rows;
+	bool ok = j.sample.v && j.mean;
+	if (ok)
+		kvi_train_parallel(t, x->shape->heads, fit_head, &j);
+	kvi_free(&t->alloc, j.sample.v);
+	kvi_free(&t->alloc, j.mean);
+	return ok ? KVARC_OK : kvi_train_no_memory(t);
+}
+
+/* ---- features and weights ---- */
+
+/* Tokens with values that are no numbers are not fitted, here and above. */
+static void mark_bad(const struct kvi_train_stack *s, size_t shape,
+                     const struct kvi_train_tensor *x,
+                     struct kvi_train_weights *w)
+{
+	w->fitted = 0;
+	for (size_t k = 0; k < s->n_caches; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		const kvarc_tensor *g = tensor_of(c, shape);
+		size_t width = kvi_tensor_width(g);
+		const uint8_t *raw = x->raw + x->raw_at[k];
+		for (size_t i = 0; i < c->n; i++, raw += kvi_tensor_bytes(g)) {
+			bool ok = true;
+			for (size_t q = 0; q < width; q++)
+				ok &= is_finite(g->dtype, kvi_train_element(
+					g->dtype, raw, q));
+			w->n_bad += !ok && !w->bad[c->first + i];
+			w->bad[c->first + i] |= !ok;
+			w->fitted += i < c->held && !w->bad[c->first + i];
+		}
+	}
+}
+
+struct blocks_job {
+	kvarc_trainer *t;
+	const struct kvi_train_stack *stack;
+	size_t shape;
+	struct kvi_train_tensor *x;
+	atomic_bool failed;
+};
+
+/* z of cache k */
+static void fill_z(void *arg, size_t k)
+{
+	struct blocks_job *j = arg;
+	struct kvi_train_tensor *x = j->x;
+	const struct kvi_train_cache *c = j->stack->caches[k];
+	size_t entries = x->rows * KVI_TRAIN_BLOCK;
+	int32_t *X = kvi_calloc(&j->t->alloc, 2 * entries, sizeof *X);
+	if (!X) {
+		atomic_store(&j->failed, true);
+		return;
+	}
+	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK) {
+		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0
+		                                       : KVI_TRAIN_BLOCK;
+		kvi_train_integers(j->stack, k, j->shape, x, t0, n, X,
+		                   X + entries);
+		for (size_t r = 0; r < x->rows; r++) {
+			const int32_t *u = X + entries + r * KVI_TRAIN_BLOCK;
+			int16_t *z = x->z + r * x->room + c->first + t0;
+			for (size_t v = 0; v < n; v++)
+				z[v] = (int16_t)kvi_train_clamp(
+					u[v] - x->mean[r], LIMIT);
+		}
+	}
+	kvi_free(&j->t->alloc, X);
+}
+
+/* Mean |z| / sigma of each token over all channels of the layer, in 1/1024. */
+static kvarc_ret weigh_tokens(kvarc_trainer *t, const struct kvi_train_layer *l,
+                              const struct kvi_train_stack *s,
+                              struct kvi_train_weights *w)
+{
+	double count = 0;
+	memset(w->w, 0, s->n_tokens * sizeof *w->w);
+	for (size_t i = 0; i < l->n; i++) {
+		const struct kvi_train_tensor *x = &l->tensors[i];
+		for (size_t r = 0; r < x->rows; r++) {
+			const int16_t *z = x->z + r * x->room;
+			if (!(x->sigma[r] > 0))
+				continue;
+			float f = (float)(1 / x->sigma[r]);
+			count++;
+			for (size_t v = 0; v < s->n_tokens; v++)
+				w->w[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
+		}
+	}
+	(void)t;
+	for (size_t v = 0; v < s->n_tokens; v++) {
+		/* a normal deviate is 0.8 sigma in the mean */
+		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
+		w->w[v] = w->bad[v] ? 0 : 1 / (scale < 0.5f  ? 0.5f
+		                               : scale > 16 ? 16
+		                                            : scale);
+	}
+	for (size_t k = 0; k < s->n_caches; k++) /* only measured */
+		memset(w->w + s->caches[k]->first + s->caches[k]->held, 0,
+		       (s->caches[k]->n - s->caches[k]->held) * sizeof *w->w);
+	return KVARC_OK;
+}
+
+struct mean_job {
+	const struct kvi_train_stack *stack;
+	struct kvi_train_tensor *x;
+	const float *w;
+};
+
+/* The mean that tokens have by weight becomes the mean of the model. */
+static void centre(void *arg, size_t r)
+{
+	const struct mean_job *j = arg;
+	struct kvi_train_tensor *x = j->x;
+	int16_t *z = x->z + r * x->room;
+	double s0 = 0, s1 = 0;
+	for (size_t v = 0; v < j->stack->n_tokens; v++) {
+		double w = (double)j->w[v] * j->w[v];
+		s0 += w;
+		s1 += w * z[v];
+	}
+	if (!(s0 > 0))
+		return;
+	double d = s1 / s0;
+	int32_t by = (int32_t)(d < 0 ? d - 0.5 : d + 0.5);
+	int32_t mean = kvi_train_clamp(x->mean[r] + by, LIMIT);
+	by = mean - x->mean[r];
+	x->mean[r] = mean;
+	for (size_t v = 0; v < j->stack->n_tokens; v++)
+		z[v] = (int16_t)kvi_train_clamp(z[v] - by, LIMIT);
+}
+
+static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s,
+                             size_t shape, struct kvi_train_tensor *x)
+{
+	const struct kvi_train_shape *p = &s->shapes[shape];
+	x->shape = p;
+	x->rotary = p->rope ? t->ropes[p->rope - 1].rotary : 0;
+	x->rows = kvi_train_rows(p);
+	x->room = (s->n_tokens + 127) & ~(size_t)63;
+	x->raw_at = kvi_calloc(&t->alloc, s->n_caches, sizeof *x->raw_at);
+	x->mean = kvi_calloc(&t->alloc, x->rows, sizeof *x->mean);
+	x->step = kvi_calloc(&t->alloc, x->rows, sizeof *x->step);
+	x->sigma = kvi_calloc(&t->alloc, x->rows, sizeof *x->sigma);
+	x->z = kvi_calloc(&t->alloc, x->rows, x->room * sizeof *x->z);
+	return x->raw_at && x->mean && x->step && x->sigma && x->z
+	       ? KVARC_OK : kvi_train_no_memory(t);
+}
+
+kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
+                               const struct kvi_train_stack *s, size_t first,
+                               size_t n, struct kvi_train_weights *w,
+                               struct kvi_train_layer *l)
+{
+	kvarc_ret ret = KVARC_OK;
+	memset(l, 0, sizeof *l);
+	l->n = n;
+	for (size_t i = 0; i < n && !ret; i++) {
+		ret = open_tensor(t, s, first + i, &l->tensors[i]);
+		if (!ret)
+			ret = load(t, s, first + i, &l->tensors[i]);
+		if (!ret)
+			mark_bad(s, first + i, &l->tensors[i], w);
+	}
+	for (size_t i = 0; i < n && !ret; i++) {
+		struct kvi_train_tensor *x = &l->tensors[i];
+		struct blocks_job j = { t, s, first + i, x, false };
+		ret = fit_scales(t, s, first + i, x, w);
+		if (ret)
+			break;
+		kvi_train_parallel(t, s->n_caches, fill_z, &j);
+		if (atomic_load(&j.failed))
+			ret = kvi_train_no_memory(t);
+	}
+	if (!ret)
+		ret = weigh_tokens(t, l, s, w);
+	for (size_t i = 0; i < n && !ret; i++) {
+		struct mean_job j = { s, &l->tensors[i], w->w };
+		kvi_train_parallel(t, l->tensors[i].rows, centre, &j);
+	}
+	return ret;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* layer.h - the features of a layer, and the numbers of spec linear 2 */
+#ifndef KVI_TRAIN_LAYER_H
+#define KVI_TRAIN_LAYER_H
+
+#include "train.h"
+
+/* What is known of the tokens of a stack. */
+struct kvi_train_weights {
+	uint8_t *bad;      /* holds values that are no numbers, in a layer so far */
+	float *w;          /* of a token in the fit of the layer at hand; 0: not fitted */
+	size_t n_bad;
+	size_t fitted;     /* tokens */
+};
+
+/* Loads the layer whose n shapes start at first: elements, means, steps, z, weights.
+ * kvi_train_layer_free in every case. */
+kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
+                               const struct kvi_train_stack *s, size_t first,
+                               size_t n, struct kvi_train_weights *w,
+                               struct kvi_train_layer *l);
+/* Keeps what upper layers need. */
+void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l);
+void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
+
+struct kvi_train_turn {
+	int32_t cosine, sine;
+	uint32_t angle;    /* in 1/4096 turns, rounded */
+};
+struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position);
+
+/* X and U of tokens [t0, t0 + n) of cache k of a stack, shape `shape`: rows of KVI_TRAIN_BLOCK
+ * entries, n at most that. */
+void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
+                        const struct kvi_train_tensor *x, size_t t0, size_t n,
+                        int32_t *X, int32_t *U);
+/* Channel of a head that a slot stands for (spec linear 1); rope NULL: the same. */
+size_t kvi_train_channel(const kvarc_rope *rope, size_t slot);
+/* Element i as the grid codec codes it. */
+uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i);
+
+/* 2^e, |e| < 1000 */
+double kvi_train_power(int e);
+
+static inline int32_t kvi_train_clamp(int32_t v, int32_t n)
+{
+	return v < -n ? -n : v > n ? n : v;
+}
+
+#endif

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	predictors/train/train.h \
+	predictors/train/trainer.c predictors/train/add.c \
+	predictors/train/layer.c predictors/train/layer.h \
+	predictors/train/gram.c predictors/train/gram.h \
+	predictors/train/dense.c predictors/train/dense.h \
+	predictors/train/rows.c predictors/train/rows.h \
+	predictors/train/fit.c predictors/train/fit.h \
+	predictors/train/sample.c predictors/train/sample.h \
+	predictors/train/price.c predictors/train/price_tokens.c \
+	predictors/train/scales.c \
+	predictors/train/run.c \
+	predictors/train/kernels.c predictors/train/kernels.h \
+	predictors/train/kernels_body.h
+
+if SIMD_AVX2
+libkvi_avx2_la_SOURCES += predictors/train/kernels_avx2.c
+endif
+if SIMD_AVX512
+libkvi_avx512_la_SOURCES += predictors/train/kernels_avx512.c
+endif

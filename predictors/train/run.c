@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* run.c - layer after layer: fit, measure, and the profile in the end */
+#include <string.h>
+
+#include "import/import_internal.h"
+#include "sample.h"
+#include "stream/error.h"
+#include "stream/profile_handle.h"
+#include "util/pool.h"
+
+enum {
+	SCALE_TOKENS = 4096,   /* to find scales with */
+	REPORT_TOKENS = 8192,  /* to measure */
+	ENOUGH = 4             /* tokens for each source of a slot */
+};
+
+/* ---- threads ---- */
+
+struct task {
+	struct kvi_job job;
+	kvi_train_fn fn;
+	void *arg;
+	size_t n;
+	_Atomic size_t *next;
+};
+
+static void run_task(struct kvi_job *job, unsigned worker)
+{
+	struct task *k = (struct task *)(void *)job;
+	(void)worker;
+	for (;;) {
+		size_t i = atomic_fetch_add(k->next, 1);
+		if (i >= k->n)
+			break;
+		k->fn(k->arg, i);
+	}
+}
+
+void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg)
+{
+	enum { TASKS = 64 };
+	struct task tasks[TASKS];
+	_Atomic size_t next = 0;
+	size_t workers = kvi_pool_workers(t->pool);
+	workers = workers > TASKS ? TASKS : workers > n ? n : workers;
+	for (size_t i = 0; i < workers; i++) {
+		tasks[i] = (struct task){ { run_task, NULL, false }, fn, arg, n,
+			                  &next };
+		kvi_pool_submit(t->pool, &tasks[i].job);
+	}
+	for (size_t i = 0; i < workers; i++)
+		kvi_pool_wait(t->pool, &tasks[i].job);
+}
+
+/* ---- the profile ---- */
+
+struct kvi_profile *kvi_train_profile(kvarc_trainer *t)
+{
+	return t->profile->profile;
+}
+
+static kvarc_ret copy_ropes(kvarc_trainer *t, struct kvi_profile *p)
+{
+	if (!t->n_ropes)
+		return KVARC_OK;
+	p->ropes = kvi_calloc(p->alloc, t->n_ropes, sizeof *p->ropes);
+	if (!p->ropes)
+		return KVARC_MEM;
+	p->n_ropes = t->n_ropes;
+	for (size_t i = 0; i < t->n_ropes; i++) {
+		size_t bytes = t->ropes[i].rotary / 2 * sizeof(uint64_t);
+		p->ropes[i].rotary = t->ropes[i].rotary;
+		p->ropes[i].freq = kvi_malloc(p->alloc, bytes);
+		if (!p->ropes[i].freq)
+			return KVARC_MEM;
+		memcpy(p->ropes[i].freq, t->ropes[i].freq, bytes);
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret open_profile(kvarc_trainer *t)
+{
+	size_t n = 0;
+	kvarc_common common = t->options.common;
+	common.error = NULL;
+	for (size_t i = 0; i < t->n_stacks; i++)
+		n += 2 * t->stacks[i].n_shapes;
+	if (n > KVI_MODELS_MAX)
+		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "too many tensors");
+	if (kvi_profile_handle_new(&t->profile, &common))
+		return kvi_train_no_memory(t);
+	kvarc_profile *h = t->profile;
+	if (kvi_profile_new(&h->profile, &h->alloc))
+		return kvi_fail_alloc(t->error, &h->alloc);
+	struct kvi_profile *p = h->profile;
+	p->models = kvi_calloc(p->alloc, n, sizeof *p->models);
+	if (!p->models || copy_ropes(t, p))
+		return kvi_fail_alloc(t->error, &h->alloc);
+	for (size_t i = 0; i < t->identity.n; i++)
+		if (kvi_identity_set(&p->identity, p->alloc,
+		                     t->identity.pairs[i].key,
+		                     t->identity.pairs[i].value))
+			return kvi_fail_alloc(t->error, &h->alloc);
+	return KVARC_OK;
+}
+
+static kvarc_ret finish_profile(kvarc_trainer *t)
+{
+	kvarc_profile *h = t->profile;
+	struct kvi_out out;
+	kvi_out_init(&out, &h->alloc);
+	kvarc_ret ret = kvi_profile_finish(h->profile);
+	if (!ret) {
+		ret = kvi_profile_serialise(h->profile, &out);
+		out.n = 0;
+	}
+	if (!ret)
+		ret = kvi_profile_write_file(h->profile, &out);
+	h->file_bytes = out.n;
+	kvi_out_free(&out);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(t->error, &h->alloc);
+	return ret ? kvi_fail(t->error, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                      "the models do not make a profile") : KVARC_OK;
+}
+
+/* ---- what a layer may use ---- */
+
+static size_t sources_of(const struct kvi_train_task *k, bool lower)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < k->layer->n; i++)
+		n += k->layer->tensors[i].rows;
+	for (size_t b = 0; lower && b < k->n_below; b++)
+		for (size_t i = 0; i < k->below[b]->n; i++)
+			n += k->below[b]->tensors[i].rows;
+	return n / (k->plan.head ? k->layer->tensors[0].shape->heads : 1);
+}
+
+/* By head only if all of them have as many. */
+static bool same_heads(const struct kvi_train_task *k)
+{
+	uint32_t heads = k->layer->tensors[0].shape->heads;
+	for (size_t i = 0; i < k->layer->n; i++)
+		if (k->layer->tensors[i].shape->heads != heads)
+			return false;
+	for (size_t b = 0; b < k->n_below; b++)
+		for (size_t i = 0; i < k->below[b]->n; i++)
+			if (k->below[b]->tensors[i].shape->heads != heads)
+				return false;
+	return true;
+}
+
+/* Few tokens for many coefficients: a stronger ridge, then by head, then without lower layers,
+ * then without sources. */
+static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
+{
+	size_t tokens = k->weights->fitted, wide = 0;
+	bool few = false;
+	for (size_t i = 0; i < k->layer->n; i++)
+		if (k->layer->tensors[i].rows > wide)
+			wide = k->layer->tensors[i].rows;
+	k->plan = (struct kvi_train_plan){ .self = true };
+	k->plan.head = same_heads(k) &&
+	               (t->options.flags & KVARC_TRAIN_HEAD_BLOCK ||
+	                (wide > KVI_TRAIN_WIDE &&
+	                 !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER)));
+	if (tokens < ENOUGH * sources_of(k, true) && !k->plan.head &&
+	    same_heads(k) && !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER))
+		k->plan.head = few = true;
+	if (tokens < ENOUGH * sources_of(k, true) && k->n_below > 1) {
+		k->n_below = 1;
+		few = true;
+	}
+	if (tokens < ENOUGH * sources_of(k, true) && k->n_below) {
+		k->n_below = 0;
+		few = true;
+	}
+	if (tokens < ENOUGH * sources_of(k, false)) {
+		k->plan.self = tokens > sources_of(k, false);
+		few = true;
+	}
+	double part = tokens ? (double)sources_of(k, true) / (double)tokens : 1;
+	k->plan.ridge_a = 0.001 + 0.01 * part;
+	k->plan.ridge_b = 0.001 + 0.01 * part;
+	if (few && !t->few)
+		kvi_train_note(t, "%zu tokens are few for this model: some stages "
+		               "are left out (%u and more are better)", tokens,
+		               30000);
+	t->few |= few;
+}
+
+/* ---- one layer ---- */
+
+static size_t layer_shapes(const struct kvi_train_stack *s, size_t first)
+{
+	size_t n = 1;
+	while (first + n < s->n_shapes &&
+	       s->shapes[first + n].layer == s->shapes[first].layer)
+		n++;
+	return n;
+}
+
+static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
+                         const struct kvi_train_pieces *p, unsigned level,
+                         int16_t *const *k1, kvarc_trained *out)
+{
+	struct kvi_train_view v[KVI_TRAIN_TENSORS];
+	kvarc_ret ret = kvi_train_view_make(t, k, p, level, v);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		const struct kvi_model *m = v[i].model;
+		bool follow = level > 1 && m->flags & KVI_MODEL_SCALE;
+		struct kvi_train_scale s = {
+			.k = level > 1 ? m->k : k1[i],
+			.n0 = follow ? m->n0 : 0,
+			.beta = follow ? m->beta : 0,
+			.unknown = level > 1 ? m->unknown : 0,
+			.source = i && follow ? v[i - 1].scale : NULL
+		};
+		uint64_t bits = kvi_train_price(t, &v[i], &s, NULL);
+		out[i].bits[level] = (double)bits / 256 /
+		                     ((double)p->n_tokens * (double)m->C);
+		out[i].elements = (uint64_t)p->n_tokens * m->C;
+	}
+	kvi_train_view_free(t, v);
+	return ret;
+}
+
+static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k,
+                            const struct kvi_train_pieces *p, unsigned level,
+                            int16_t *const *k1)
+{
+	struct kvi_train_view v[KVI_TRAIN_TENSORS];
+	kvarc_ret ret = kvi_train_view_make(t, k, p, level, v);
+	for (size_t i = 0; i < k->layer->n && !ret; i++)
+		ret = kvi_train_fit_scales(t, &v[i],
+		                           (struct kvi_model *)v[i].model,
+		                           i ? &v[i - 1] : NULL,
+		                           level == 1 ? k1[i] : NULL);
+	kvi_train_view_free(t, v);
+	return ret;
+}
+
+/* Scales on fitted tokens, then what a file would have, on others. */
+static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k,
+                                 kvarc_trained *out)
+{
+	struct kvi_train_pieces fitted = { 0 }, held = { 0 };
+	int16_t *k1[KVI_TRAIN_TENSORS] = { 0 };
+	kvarc_ret ret = kvi_train_pieces_choose(t, k, false, SCALE_TOKENS,
+	                                        &fitted);
+	if (!ret)
+		ret = kvi_train_pieces_choose(t, k, true, REPORT_TOKENS, &held);
+	const struct kvi_train_pieces *p = held.n ? &held : &fitted;
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		k1[i] = kvi_calloc(&t->alloc, k->layer->tensors[i].rows,
+		                   sizeof *k1[i]);
+		if (!k1[i])
+			ret = kvi_train_no_memory(t);
+		out[i].layer = k->layer->tensors[i].shape->layer;
+		out[i].kind = k->layer->tensors[i].shape->kind;
+		out[i].measured = held.n > 0;
+	}
+	for (unsigned level = 1; level <= 3 && !ret; level++) {
+		if (level > 1 && !(t->options.levels >> level & 1))
+			continue;
+		ret = fit_scales(t, k, &fitted, level, k1);
+		if (!ret)
+			ret = measure(t, k, p, level, k1, out);
+	}
+	for (size_t i = 0; i < KVI_TRAIN_TENSORS; i++)
+		kvi_free(&t->alloc, k1[i]);
+	kvi_free(&t->alloc, fitted.p);
+	kvi_free(&t->alloc, held.p);
+	return ret;
+}
+
+static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
+                           struct kvi_train_weights *w)
+{
+	size_t n = layer_shapes(k->stack, k->first);
+	kvarc_ret ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
+	                                     k->layer);
+	if (!ret) {
+		make_plan(t, k);
+		ret = kvi_train_add_models(t, k);
+	}
+	if (!ret)
+		ret = kvi_train_fit(t, k);
+	for (size_t i = 0; i < n && !ret; i++)
+		if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report,
+		                     t->n_report + i, sizeof *t->report))
+			ret = kvi_train_no_memory(t);
+	if (!ret) {
+		memset(t->report + t->n_report, 0, n * sizeof *t->report);
+		ret = fit_and_measure(t, k, t->report + t->n_report);
+		t->n_report += n;
+	}
+	kvi_train_layer_rest(t, k->layer);
+	return ret;
+}
+
+static kvarc_ret run_layers(kvarc_trainer *t, const struct kvi_train_stack *s,
+                            struct kvi_train_weights *w)
+{
+	enum { KEEP = KVI_TRAIN_BELOW + 1 };
+	struct kvi_train_layer layers[KEEP];
+	kvarc_ret ret = KVARC_OK;
+	size_t count = 0;
+	memset(layers, 0, sizeof layers);
+	for (size_t first = 0; first < s->n_shapes && !ret; count++) {
+		struct kvi_train_task k = {
+			.stack = s, .first = first,
+			.layer = &layers[count % KEEP], .weights = w
+		};
+		uint32_t layer = s->shapes[first].layer;
+		bool wanted = t->options.levels >> 3 & 1;
+		for (size_t b = 1; wanted && b <= KVI_TRAIN_BELOW && b <= count;
+		     b++) {
+			const struct kvi_train_layer *l =
+				&layers[(count - b) % KEEP];
+			if (layer - l->tensors[0].shape->layer <= UINT8_MAX)
+				k.below[k.n_below++] = l;
+		}
+		kvi_train_layer_free(t, k.layer);
+		ret = run_layer(t, &k, w);
+		first += layer_shapes(s, first);
+	}
+	for (size_t i = 0; i < KEEP; i++)
+		kvi_train_layer_free(t, &layers[i]);
+	return ret;
+}
+
+static kvarc_ret run_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
+{
+	struct kvi_train_weights w = { 0 };
+	w.bad = kvi_calloc(&t->alloc, s->n_tokens, 1);
+	w.w = kvi_calloc(&t->alloc, s->n_tokens, sizeof *w.w);
+	kvarc_ret ret = w.bad && w.w ? run_layers(t, s, &w)
+	                             : kvi_train_no_memory(t);
+	if (!ret && w.n_bad)
+		kvi_train_note(t, "%zu tokens have infinities or NaNs and were "
+		               "left out", w.n_bad);
+	kvi_free(&t->alloc, w.bad);
+	kvi_free(&t->alloc, w.w);
+	return ret;
+}
+
+static uint64_t bytes_of(const struct kvi_train_stack *s)
+{
+	uint64_t sum = 0;
+	for (size_t k = 0; k < s->n_caches; k++)
+		for (size_t i = 0; i < s->n_shapes; i++) {
+			const struct kvi_train_cache *c = s->caches[k];
+			sum += c->n * kvi_tensor_bytes(
+				&c->geometry.tensors[c->tensors[i]]);
+		}
+	return sum;
+}
+
+kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
+{
+	if (!t || t->ran)
+		return KVARC_PROG;
+	t->ran = true;
+	if (t->n_stacks == 0)
+		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "no caches to learn from");
+	for (size_t i = 0; i < t->n_stacks; i++)
+		t->total += bytes_of(&t->stacks[i]);
+	t->kernels = kvi_train_kernels_get(t->options.common.isa_mask);
+	kvarc_ret ret = kvi_pool_open(&t->pool, &t->alloc,
+	                              t->options.common.threads);
+	if (!ret)
+		ret = kvi_train_prices_open(&t->prices, &t->alloc);
+	if (ret)
+		ret = kvi_train_no_memory(t);
+	if (!ret)
+		ret = open_profile(t);
+	for (size_t i = 0; i < t->n_stacks && !ret; i++)
+		ret = run_stack(t, &t->stacks[i]);
+	if (!ret)
+		ret = finish_profile(t);
+	if (ret)
+		kvarc_profile_close(&t->profile);
+	kvi_train_prices_close(t->prices);
+	kvi_pool_close(t->pool);
+	return ret;
+}
+
+kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **p)
+{
+	if (p)
+		*p = NULL;
+	if (!t || !p || !t->profile)
+		return KVARC_PROG;
+	*p = t->profile;
+	t->profile = NULL;
+	return KVARC_OK;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * train.h - inside the trainer: caches, the layer at hand, its models
+ *
+ * Features are integers (spec linear 2) and their products are summed exactly;
+ * what follows is floating point of one rounding each in a fixed order. So a
+ * profile depends on its caches alone, not on machine or threads.
+ */
+#ifndef KVI_TRAIN_H
+#define KVI_TRAIN_H
+
+#include "container/identity.h"
+#include "geometry/geometry.h"
+#include "kernels.h"
+#include "kvarc.h"
+#include "model/profile.h"
+#include "util/alloc.h"
+
+enum {
+	KVI_TRAIN_BLOCK = 256,       /* tokens of a fetch, and of applying a model */
+	KVI_TRAIN_TENSORS = 3,       /* of a layer: key, value, latent */
+	KVI_TRAIN_BELOW = 2,         /* layers whose features level 3 sees */
+	KVI_TRAIN_WIDE = 512         /* channels of a tensor; wider: head by head */
+};
+
+/* A tensor that models are fitted for, in all caches of a stack. */
+struct kvi_train_shape {
+	uint32_t layer;
+	uint8_t kind;
+	uint32_t heads, channels;
+	uint32_t rope;     /* 0, or 1 + index into the trainer's ropes */
+};
+
+/* One track of a cache. */
+struct kvi_train_cache {
+	kvarc_geometry geometry; /* a copy */
+	kvarc_fetch fetch;
+	void *opaque;
+	kvarc_reader *reader;    /* fetches from it, with its errors; NULL: other */
+	uint32_t track;
+	size_t n, held;          /* tokens; of them fitted, the first ones */
+	size_t first;            /* of its stack's tokens */
+	int32_t *ids, *positions; /* ids may be NULL */
+	uint32_t *tensors;       /* of the geometry, by shape */
+};
+
+/* Caches with the same layers: they are fitted together. */
+struct kvi_train_stack {
+	size_t n_shapes, n_caches, cap_caches;
+	struct kvi_train_shape *shapes; /* ascending by layer and kind */
+	struct kvi_train_cache **caches;
+	size_t n_tokens;
+};
+
+struct kvi_pool;
+struct kvi_train_prices;
+
+struct kvarc_trainer {
+	struct kvi_alloc alloc;
+	kvarc_trainer_options options;
+	kvarc_error *error;
+	struct kvi_identity identity;
+	size_t n_stacks, cap_stacks;
+	struct kvi_train_stack *stacks;
+	size_t n_ropes;
+	struct kvi_profile_rope ropes[KVI_MAX_ROPES];
+	size_t n_notes, cap_notes;
+	char **notes;
+	size_t n_report, cap_report;
+	kvarc_trained *report;
+	/* during the run */
+	struct kvi_pool *pool;
+	const struct kvi_train_kernels *kernels;
+	struct kvi_train_prices *prices;
+	uint64_t done, total;      /* bytes, for the progress */
+	kvarc_profile *profile;    /* in the making, then the result */
+	bool ran, few;
+};
+
+/* A row of features holds all tokens of a stack; rows of a head are rounded up to
+ * an even number, as in struct kvi_model. */
+static inline size_t kvi_train_head_room(const struct kvi_train_shape *s)
+{
+	return (s->channels + 1) & ~(size_t)1;
+}
+static inline size_t kvi_train_rows(const struct kvi_train_shape *s)
+{
+	return s->heads * kvi_train_head_room(s);
+}
+
+/* A tensor of the layer at hand, or of one below: then only what upper layers need. */
+struct kvi_train_tensor {
+	const struct kvi_train_shape *shape;
+	uint32_t rotary;
+	size_t rows;               /* features: kvi_train_rows */
+	size_t room;               /* entries of a row of z */
+	int16_t *z;
+	uint8_t *raw;              /* elements of all caches, token-major */
+	size_t *raw_at;            /* of each cache, in raw */
+	/* by row */
+	int32_t *mean;
+	int16_t *step;
+	double *sigma;             /* marginal, in units of the step */
+};
+
+struct kvi_train_layer {
+	size_t n;
+	struct kvi_train_tensor tensors[KVI_TRAIN_TENSORS];
+};
+
+/* Runs fn for 0..n-1, in any order and in several threads. */
+typedef void (*kvi_train_fn)(void *arg, size_t i);
+void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg);
+void kvi_train_note(kvarc_trainer *t, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+kvarc_ret kvi_train_no_memory(kvarc_trainer *t);
+void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
+
+struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
+
+/* Elements of tokens [t0, t0 + n) of a tensor, packed. OK, or the run's failure. */
+kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
+                          uint32_t tensor, size_t t0, uint32_t n, void *to);
+
+#endif

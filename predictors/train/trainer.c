@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* trainer.c - a trainer's life, and what it tells */
+#include "train.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "import/import_internal.h"
+#include "stream/error.h"
+
+enum { HELD_OUT_MAX = 50, NOTE_BYTES = 200 };
+
+static kvarc_ret check(const kvarc_trainer_options *o)
+{
+	unsigned both = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER;
+	if (o->levels & ~(1u << 2 | 1u << 3))
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN,
+		                "profiles have models of levels 2 and 3");
+	if ((o->flags & both) == both || o->flags & ~(both | KVARC_TRAIN_NO_TABLE))
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "flags that exclude each other");
+	if (o->held_out > HELD_OUT_MAX)
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN,
+		                "at most half of the tokens can be held out");
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
+                             const kvarc_trainer_options *options)
+{
+	static const kvarc_trainer_options defaults = KVARC_TRAINER_OPTIONS_INIT;
+	const kvarc_trainer_options *o = options ? options : &defaults;
+	struct kvi_alloc alloc;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	kvarc_ret ret = check(o);
+	if (ret)
+		return ret;
+	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
+	kvarc_trainer *t = kvi_calloc(&alloc, 1, sizeof *t);
+	if (!t)
+		return kvi_fail_alloc(o->common.error, &alloc);
+	kvi_alloc_init(&t->alloc, o->common.allocator, o->common.memlimit);
+	atomic_store(&t->alloc.used, atomic_load(&alloc.used));
+	t->options = *o;
+	if (!o->levels)
+		t->options.levels = 1u << 2 | 1u << 3;
+	t->error = o->common.error;
+	*out = t;
+	return KVARC_OK;
+}
+
+void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c)
+{
+	if (!c)
+		return;
+	kvi_geometry_free(&c->geometry, &t->alloc);
+	kvi_free(&t->alloc, c->ids);
+	kvi_free(&t->alloc, c->positions);
+	kvi_free(&t->alloc, c->tensors);
+	kvi_free(&t->alloc, c);
+}
+
+void kvarc_trainer_close(kvarc_trainer **pt)
+{
+	kvarc_trainer *t = pt ? *pt : NULL;
+	if (!t)
+		return;
+	*pt = NULL;
+	for (size_t i = 0; i < t->n_stacks; i++) {
+		struct kvi_train_stack *s = &t->stacks[i];
+		for (size_t k = 0; k < s->n_caches; k++)
+			kvi_train_cache_free(t, s->caches[k]);
+		kvi_free(&t->alloc, s->caches);
+		kvi_free(&t->alloc, s->shapes);
+	}
+	kvi_free(&t->alloc, t->stacks);
+	for (size_t i = 0; i < t->n_ropes; i++)
+		kvi_free(&t->alloc, t->ropes[i].freq);
+	for (size_t i = 0; i < t->n_notes; i++)
+		kvi_free(&t->alloc, t->notes[i]);
+	kvi_free(&t->alloc, t->notes);
+	kvi_free(&t->alloc, t->report);
+	kvi_identity_free(&t->identity, &t->alloc);
+	kvarc_profile_close(&t->profile);
+	kvi_free(&t->alloc, t);
+}
+
+kvarc_ret kvarc_trainer_identity(kvarc_trainer *t, const char *key,
+                                 const char *value)
+{
+	if (!t || !key || !value)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_identity_set(&t->identity, &t->alloc, key, value);
+	if (ret == KVARC_PROG)
+		return kvi_fail(t->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "too many identity pairs, or too long");
+	return ret ? kvi_train_no_memory(t) : KVARC_OK;
+}
+
+kvarc_ret kvi_train_no_memory(kvarc_trainer *t)
+{
+	return kvi_fail_alloc(t->error, &t->alloc);
+}
+
+/* A note that cannot be kept is not worth a failure. */
+void kvi_train_note(kvarc_trainer *t, const char *format, ...)
+{
+	char *text = kvi_malloc(&t->alloc, NOTE_BYTES);
+	va_list args;
+	if (!text || !kvi_import_grow(&t->alloc, &t->notes, &t->cap_notes, t->n_notes,
+	                             sizeof *t->notes)) {
+		kvi_free(&t->alloc, text);
+		return;
+	}
+	va_start(args, format);
+	vsnprintf(text, NOTE_BYTES, format, args);
+	va_end(args);
+	t->notes[t->n_notes++] = text;
+}
+
+const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i)
+{
+	return t && i < t->n_notes ? t->notes[i] : NULL;
+}
+
+kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i,
+                               kvarc_trained *trained)
+{
+	if (!t || !trained)
+		return KVARC_PROG;
+	if (i >= t->n_report)
+		return KVARC_END;
+	*trained = t->report[i];
+	return KVARC_OK;
+}
