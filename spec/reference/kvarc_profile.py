@@ -33,7 +33,7 @@ class Model:
         self.level = cursor.u8()
         demand(self.level in (2, 3), "the level of a model")
         self.layer, self.kind = cursor.varint(65535), cursor.u8()
-        demand(self.kind <= 9, "a tensor kind", "unsupported")
+        demand(self.kind in (0, 1, 3), "the kind of a model", "unsupported")
         self.heads, self.head_channels = cursor.varint(), cursor.varint()
         demand(1 <= self.heads <= 65535 and 1 <= self.head_channels <= 65535
                and self.heads * self.head_channels <= 1 << 20,
@@ -175,7 +175,7 @@ class Profile:
         if m.flags & TABLE:
             m.tshift, m.unknown = cursor.u8(), cursor.u8()
             demand(m.tshift <= 8 and m.unknown <= 128, "a token table")
-            ids = cursor.numbers("i", cursor.varint(1 << 20))
+            ids = planes(cursor, cursor.varint(1 << 20), 4)
             demand(all(a < b for a, b in zip(ids, ids[1:])),
                    "the order of token ids")
             m.table = {i: cursor.numbers("b", m.C) for i in ids}
@@ -190,7 +190,8 @@ def read_profile(data):
     demand(h64(data[:56]) == check, "the header of the profile is damaged")
     demand(major == 1 and not incompat, "a newer profile", "unsupported")
     demand(not any(reserved), "reserved bytes of the profile")
-    demand(content_bytes <= 1 << 34, "the size of the profile")
+    demand(content_bytes <= 1 << 34 and
+           1 <= packed_bytes <= content_bytes + 1, "the size of the profile")
     demand(len(data) == 64 + packed_bytes, "the size of the profile")
     content = packed_content(data[64:], content_bytes)
     demand(h128(content) == digest, "the digest of the profile")
