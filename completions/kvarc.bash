@@ -7,14 +7,14 @@ _kvarc()
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut bench help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut train bench help' -- "$cur")
         return
     fi
     case $prev in
     --output|-o|--model|--plot)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--repeat|--threads|-T|--memory|-M)
+    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--repeat|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1' -- "$cur")
@@ -33,8 +33,9 @@ _kvarc()
     list) words=' --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    train) words=' --output -o --level -0 -1 --rope --model --kv-rule --axes --identity --held-out --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
-    help) words=' --help -h pack unpack test list info cut bench help' ;;
+    help) words=' --help -h pack unpack test list info cut train bench help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then

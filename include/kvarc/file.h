@@ -44,6 +44,8 @@ KVARC_API const kvarc_geometry *kvarc_import_geometry(const kvarc_import *im);
 KVARC_API uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track);
 /* "llama.cpp sequence file, version 4", ...; owned by the import. */
 KVARC_API const char *kvarc_import_format(const kvarc_import *im);
+/* Name of the model, from the header given in the options, or NULL; owned by the import. */
+KVARC_API const char *kvarc_import_model(const kvarc_import *im);
 /* Why something was kept opaque, one line, or NULL. */
 KVARC_API const char *kvarc_import_note(const kvarc_import *im);
 /* Bytes of all items and of the tensors in them. */

@@ -60,6 +60,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t,
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t,
 	kvarc_import *im);
 
+/* Tokens of all tracks added so far. */
+KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
+
 /* Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens), PROG (called twice), or what a
  * reader returned. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_run(kvarc_trainer *t);

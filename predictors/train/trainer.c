@@ -123,6 +123,14 @@ void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 	t->notes[t->n_notes++] = text;
 }
 
+uint64_t kvarc_trainer_tokens(const kvarc_trainer *t)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; t && i < t->n_stacks; i++)
+		sum += t->stacks[i].n_tokens;
+	return sum;
+}
+
 const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i)
 {
 	return t && i < t->n_notes ? t->notes[i] : NULL;

@@ -11,6 +11,7 @@ void cmd_test(const struct options *o);
 void cmd_list(const struct options *o);
 void cmd_info(const struct options *o);
 void cmd_cut(const struct options *o);
+void cmd_train(const struct options *o);
 void cmd_bench(const struct options *o);
 void cmd_help(const struct options *o);
 

@@ -26,6 +26,7 @@ kvarc_SOURCES = \
 	src/cli/plot.c src/cli/plot.h \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
 	src/cli/cmd_list.c src/cli/cmd_info.c src/cli/cmd_cut.c \
+	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/util/hash.c src/util/hash.h src/util/bytes.h src/util/ckd.h
 # Its own flags give its objects their own names.

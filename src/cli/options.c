@@ -77,7 +77,7 @@ static int set_level(struct options *o, const struct option_row *r,
 
 	if (!units_parse_u64(value, 9, &n))
 		return bad_value(o, r, value, "a level, 0 or 1");
-	if (n > KVARC_LEVEL_MAX) {
+	if (n > KVARC_LEVEL_MAX && o->verb->bit != VERB_TRAIN) {
 		msg_error(NULL, "level %d is not in kvarc %s: levels 2 and 3 will need "
 		          "a trained profile of the model, 4 to 9 the model itself; "
 		          "use -0 (fast) or -1 (small)", (int)n, kvarc_version());
@@ -211,6 +211,11 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_TRACK:
 		o->range_given = true;
 		return set_number(o, r, value, 4095, &o->track);
+	case OPT_HELD_OUT:
+		if (!units_parse_u64(value, 50, &n))
+			return bad_value(o, r, value, "a percentage, 0 to 50");
+		o->held_out = (unsigned)n;
+		return 0;
 	default: /* OPT_REPEAT */
 		if (set_number(o, r, value, 1000, &n) != 0)
 			return -1;
@@ -224,6 +229,9 @@ static void set_flag(struct options *o, int id)
 	switch (id) {
 	case OPT_STDOUT: o->output = "-"; break;
 	case OPT_FORCE: o->force = true; break;
+	case OPT_HEAD_BLOCK: o->head_block = true; break;
+	case OPT_WHOLE_LAYER: o->whole_layer = true; break;
+	case OPT_NO_TABLE: o->no_table = true; break;
 	case OPT_KEEP: o->keep = true; break;
 	case OPT_RM: o->remove = true; break;
 	case OPT_QUIET: o->verbosity = -1; break;
@@ -371,6 +379,7 @@ static void set_defaults(struct options *o)
 	/* More than four seldom pays for itself in memory. */
 	o->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
 	o->repeat = 5;
+	o->held_out = 10;
 	o->n_layers = UINT64_MAX;
 	o->n_tokens = UINT64_MAX;
 }

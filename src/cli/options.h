@@ -10,7 +10,7 @@
 enum {
 	VERB_PACK = 0x1, VERB_UNPACK = 0x2, VERB_TEST = 0x4, VERB_LIST = 0x8,
 	VERB_INFO = 0x10, VERB_CUT = 0x20, VERB_BENCH = 0x40, VERB_HELP = 0x80,
-	VERB_ALL = 0x7f
+	VERB_TRAIN = 0x100, VERB_ALL = 0x17f
 };
 
 /* What the command line said. Strings belong to argv. */
@@ -24,10 +24,11 @@ struct options {
 	size_t n_identity;
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
-	unsigned threads, repeat;
+	unsigned threads, repeat, held_out;
 	int level, verbosity;
 	bool level_given, threads_given, range_given;
 	bool force, keep, remove, json, opaque, verify, streamable, salvage;
+	bool head_block, whole_layer, no_table;
 };
 
 struct verb {

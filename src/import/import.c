@@ -235,6 +235,14 @@ const char *kvarc_import_format(const kvarc_import *im)
 	return im ? im->format : NULL;
 }
 
+const char *kvarc_import_model(const kvarc_import *im)
+{
+	if (!im)
+		return NULL;
+	const struct kvi_gguf *g = &im->gguf;
+	return g->name[0] ? g->name : g->arch[0] ? g->arch : NULL;
+}
+
 const char *kvarc_import_note(const kvarc_import *im)
 {
 	return im && im->note[0] ? im->note : NULL;

@@ -37,11 +37,10 @@ static void add_pair(struct packing *p, const char *key, const char *value)
 /* In ascending order of the keys. */
 static void make_identity(struct packing *p)
 {
-	const struct kvi_gguf *g = &p->im->gguf;
 	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
 	add_pair(p, "engine", p->im->engine);
 	add_pair(p, "layout", p->im->layout);
-	add_pair(p, "model", g->name[0] ? g->name : g->arch);
+	add_pair(p, "model", kvarc_import_model(p->im));
 }
 
 static kvarc_ret make_plans(struct packing *p)

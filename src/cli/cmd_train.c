@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_train.c - kvarc train: caches of a model become its profile */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "progress.h"
+#include "train_report.h"
+#include "units.h"
+
+/* One input; all stay open until the end of the run. */
+struct cache {
+	struct input in;
+	kvarc_source source;
+	kvarc_import *import;
+	kvarc_reader *reader;
+};
+
+struct training {
+	const struct options *o;
+	struct input model;
+	kvarc_source model_source;
+	kvarc_error error;
+	struct cache *caches;
+	kvarc_trainer *trainer;
+	kvarc_profile *profile;
+	struct output out;
+	double start;
+};
+
+static bool open_trainer(struct training *t)
+{
+	const struct options *o = t->o;
+	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
+
+	library_common(o, &to.common, &t->error);
+	to.levels = o->level_given ? 1u << o->level : 0;
+	to.held_out = o->held_out;
+	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
+	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
+	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0);
+	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
+	if (ret != KVARC_OK)
+		library_error(NULL, ret, &t->error, NULL, NULL);
+	return ret == KVARC_OK;
+}
+
+static bool open_model(struct training *t)
+{
+	if (!t->o->model)
+		return true;
+	if (!input_open(&t->model, t->o->model, true))
+		return false;
+	t->model_source = input_source(&t->model);
+	return true;
+}
+
+static kvarc_ret import(struct training *t, struct cache *c)
+{
+	const struct options *o = t->o;
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_ret ret;
+
+	library_common(o, &io.common, &t->error);
+	io.kv_rule = o->kv_rule;
+	io.axes = o->axes;
+	io.rope = o->rope;
+	io.temp_dir = paths_temporary_folder();
+	io.model = o->model ? &t->model_source : NULL;
+	ret = kvarc_import_open(&c->import, &c->source,
+	                        paths_base(c->in.name), &io);
+	if (ret == KVARC_OK && kvarc_import_note(c->import))
+		msg_warning(c->in.name, "%s", kvarc_import_note(c->import));
+	return ret ? ret : kvarc_trainer_add_import(t->trainer, c->import);
+}
+
+static bool add(struct training *t, struct cache *c, const char *file)
+{
+	kvarc_ret ret;
+
+	if (!input_open(&c->in, file, true))
+		return false;
+	c->source = input_source(&c->in);
+	if (input_is_archive(&c->in)) {
+		c->reader = library_open(t->o, &c->in, 0, &t->error);
+		if (!c->reader)
+			return false;
+		ret = kvarc_trainer_add_reader(t->trainer, c->reader);
+	} else {
+		ret = import(t, c);
+	}
+	if (ret != KVARC_OK)
+		library_error(file, ret, &t->error,
+		              t->model.error ? &t->model : &c->in, NULL);
+	return ret == KVARC_OK;
+}
+
+static bool set_identity(struct training *t, const char *key, const char *value)
+{
+	kvarc_ret ret = kvarc_trainer_identity(t->trainer, key, value);
+
+	if (ret != KVARC_OK)
+		library_error(NULL, ret, &t->error, NULL, NULL);
+	return ret == KVARC_OK;
+}
+
+/* What an archive or a GGUF calls the model; the first that has a name. */
+static const char *model_name(const struct training *t)
+{
+	const char *name = NULL;
+
+	for (size_t i = 0; i < t->o->n_files && !name; i++) {
+		if (t->caches[i].reader)
+			name = kvarc_reader_identity(t->caches[i].reader, "model");
+		else
+			name = kvarc_import_model(t->caches[i].import);
+	}
+	return name;
+}
+
+static bool identify(struct training *t)
+{
+	const struct options *o = t->o;
+	const char *name = model_name(t);
+	char fitted[64];
+	bool ok;
+
+	snprintf(fitted, sizeof(fitted), "%zu input%s, %" PRIu64 " tokens",
+	         o->n_files, o->n_files == 1 ? "" : "s",
+	         kvarc_trainer_tokens(t->trainer));
+	ok = set_identity(t, "created_by", "kvarc " KVARC_VERSION_STRING) &&
+	     set_identity(t, "fitted_on", fitted) &&
+	     (!name || set_identity(t, "model", name));
+	for (size_t i = 0; i < o->n_identity && ok; i++) {
+		const char *equal = strchr(o->identity[i], '=');
+		char *key = strndup(o->identity[i],
+		                    (size_t)(equal - o->identity[i]));
+		ok = key && set_identity(t, key, equal + 1);
+		free(key);
+	}
+	return ok;
+}
+
+static bool run(struct training *t)
+{
+	const char *note;
+	kvarc_ret ret;
+
+	progress_start(t->o->output, KVARC_UNKNOWN);
+	ret = kvarc_trainer_run(t->trainer);
+	progress_stop();
+	if (ret == KVARC_OK)
+		ret = kvarc_trainer_profile(t->trainer, &t->profile);
+	if (ret != KVARC_OK) {
+		struct input *in = NULL;
+		for (size_t i = 0; i < t->o->n_files && !in; i++)
+			in = t->caches[i].in.error ? &t->caches[i].in : NULL;
+		library_error(NULL, ret, &t->error, in, NULL);
+		return false;
+	}
+	for (size_t i = 0; (note = kvarc_trainer_note(t->trainer, i)); i++)
+		msg_warning(NULL, "%s", note);
+	return true;
+}
+
+static bool write_profile(struct training *t)
+{
+	kvarc_sink sink = output_sink(&t->out);
+	kvarc_ret ret = kvarc_profile_write(t->profile, &sink);
+
+	if (ret != KVARC_OK) {
+		library_error(t->o->output, ret, &t->error, NULL, &t->out);
+		return false;
+	}
+	return true;
+}
+
+static void train(struct training *t)
+{
+	const struct options *o = t->o;
+	bool ok = open_model(t) && open_trainer(t);
+
+	for (size_t i = 0; i < o->n_files && ok; i++)
+		ok = add(t, &t->caches[i], o->files[i]);
+	ok = ok && identify(t);
+	if (!ok || !output_open(&t->out, o->output,
+	                        o->force ? OUTPUT_FORCE : 0, 0))
+		return;
+	if (!run(t) || !write_profile(t))
+		output_abort(&t->out);
+	else if (output_commit(&t->out))
+		train_report(o, t->trainer, t->profile, units_now() - t->start);
+}
+
+static void close_all(struct training *t)
+{
+	kvarc_profile_close(&t->profile);
+	kvarc_trainer_close(&t->trainer);
+	for (size_t i = 0; i < t->o->n_files; i++) {
+		kvarc_import_close(&t->caches[i].import);
+		kvarc_reader_close(&t->caches[i].reader);
+		input_close(&t->caches[i].in);
+	}
+	input_close(&t->model);
+}
+
+static bool check(const struct options *o)
+{
+	if (!paths_check_reading(o))
+		return false;
+	if (!o->output) {
+		msg_error(NULL, "train: say where to write the profile with -o FILE");
+		return false;
+	}
+	if (paths_is_folder(o->output)) {
+		msg_error(o->output, "is a folder; give a file name with -o");
+		return false;
+	}
+	if (o->level_given && o->level != 2 && o->level != 3) {
+		msg_error(NULL, "train: profiles are for levels 2 and 3");
+		return false;
+	}
+	if (o->head_block && o->whole_layer) {
+		msg_error(NULL, "train: --head-block and --whole-layer exclude each "
+		          "other");
+		return false;
+	}
+	if (o->json && paths_to_stdout(o)) {
+		msg_error(NULL, "train: --json needs standard output for itself; "
+		          "use -o FILE");
+		return false;
+	}
+	return output_check(o->output, o->force);
+}
+
+void cmd_train(const struct options *o)
+{
+	struct training t = {
+		.o = o, .model = { .fd = -1 }, .start = units_now()
+	};
+
+	if (!check(o))
+		return;
+	t.caches = calloc(o->n_files, sizeof(*t.caches));
+	if (!t.caches) {
+		msg_error(NULL, "out of memory");
+		return;
+	}
+	for (size_t i = 0; i < o->n_files; i++)
+		t.caches[i].in.fd = -1;
+	train(&t);
+	close_all(&t);
+	free(t.caches);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_report.c - what a new profile is worth, layer by layer */
+#include "train_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "json_out.h"
+#include "message.h"
+#include "paths.h"
+#include "units.h"
+
+enum { FIRST_LEVEL = 1, LEVELS = 4 };
+
+/* Sums over tensors, weighted by their elements. */
+struct totals {
+	double bits[LEVELS];
+	double elements;
+	bool measured;
+};
+
+static struct totals add_up(const kvarc_trainer *t)
+{
+	struct totals sum = { .measured = true };
+	kvarc_trained x;
+
+	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+		for (int l = 0; l < LEVELS; l++)
+			sum.bits[l] += x.bits[l] * (double)x.elements;
+		sum.elements += (double)x.elements;
+		sum.measured = sum.measured && x.measured;
+	}
+	for (int l = 0; l < LEVELS; l++)
+		sum.bits[l] /= sum.elements > 0 ? sum.elements : 1;
+	return sum;
+}
+
+static const char *level_key(int level)
+{
+	static const char *const names[] = { "", "level_1", "level_2", "level_3" };
+
+	return names[level];
+}
+
+static void put_bits(struct json *j, const double bits[LEVELS])
+{
+	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
+		if (bits[l] > 0)
+			json_number(j, level_key(l), bits[l], 4);
+	}
+}
+
+static void report_json(const struct options *o, const kvarc_trainer *t,
+                        const kvarc_profile_info *info, double seconds)
+{
+	struct totals sum = add_up(t);
+	char digest[33];
+	kvarc_trained x;
+	struct json j;
+
+	for (int i = 0; i < 16; i++)
+		snprintf(digest + 2 * i, 3, "%02x", info->digest[i]);
+	json_init(&j, stdout);
+	json_object(&j, NULL);
+	json_string(&j, "output", o->output);
+	json_string(&j, "digest", digest);
+	json_u64(&j, "file_bytes", info->file_bytes);
+	json_u64(&j, "coefficients", info->coefficients);
+	json_u64(&j, "inputs", o->n_files);
+	json_u64(&j, "tokens", kvarc_trainer_tokens(t));
+	json_bool(&j, "held_out", sum.measured);
+	put_bits(&j, sum.bits);
+	json_array(&j, "per_tensor");
+	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+		json_object(&j, NULL);
+		json_u64(&j, "layer", x.layer);
+		json_string(&j, "kind", kvarc_kind_name(x.kind));
+		put_bits(&j, x.bits);
+		json_end_object(&j);
+	}
+	json_end_array(&j);
+	json_number(&j, "seconds", seconds, 4);
+	json_end_object(&j);
+	json_line(&j);
+}
+
+static void print_row(const char *layer, const char *kind,
+                      const double bits[LEVELS])
+{
+	printf("%5s  %-6s", layer, kind);
+	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
+		if (bits[l] > 0)
+			printf("  %7.3f", bits[l]);
+		else
+			printf("  %7s", "-");
+	}
+	printf("\n");
+}
+
+static void print_table(const kvarc_trainer *t)
+{
+	struct totals sum = add_up(t);
+	kvarc_trained x;
+	char layer[16];
+
+	printf("%5s  %-6s  %7s  %7s  %7s\n", "layer", "tensor", "level 1",
+	       "level 2", "level 3");
+	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+		const char *kind = kvarc_kind_name(x.kind);
+		snprintf(layer, sizeof(layer), "%" PRIu32, x.layer);
+		print_row(layer, kind, x.bits);
+	}
+	print_row("all", "", sum.bits);
+	printf("bits per element, %s\n", sum.measured ?
+	       "estimated on tokens that were held out" :
+	       "estimated on the tokens that were fitted: others cost more");
+}
+
+void train_report(const struct options *o, const kvarc_trainer *t,
+                  const kvarc_profile *p, double seconds)
+{
+	kvarc_profile_info info;
+	char size[32], tokens[32];
+
+	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
+		return;
+	if (o->json) {
+		report_json(o, t, &info, seconds);
+		return;
+	}
+	if (msg_level() >= 0 && !paths_to_stdout(o))
+		print_table(t);
+	units_bytes(size, sizeof(size), info.file_bytes);
+	units_count(tokens, kvarc_trainer_tokens(t));
+	msg_note(o->output, "%s, fitted to %s tokens of %zu input%s in %.0f s",
+	         size, tokens, o->n_files, o->n_files == 1 ? "" : "s", seconds);
+}

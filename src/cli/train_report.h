@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_report.h - what a new profile is worth, layer by layer */
+#ifndef KVARC_CLI_TRAIN_REPORT_H
+#define KVARC_CLI_TRAIN_REPORT_H
+
+#include "kvarc.h"
+#include "options.h"
+
+/* After the run: a table, or JSON, on standard output. */
+void train_report(const struct options *o, const kvarc_trainer *t,
+                  const kvarc_profile *p, double seconds);
+
+#endif
