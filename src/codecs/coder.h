@@ -196,11 +196,11 @@ kvarc_ret kvi_params_get_tables(const struct kvi_alloc *alloc, uint8_t codec,
 void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
                            struct kvi_out *out);
 /* The kernels' form of the tables, in the coder until the next call; stride:
- * a power of two. Only a decoder needs the large half. */
+ * a power of two. with_lut: the large half, which encoders do without. */
 const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
                                            const struct kvi_params *p,
                                            unsigned symbols, unsigned stride,
-                                           bool decoding);
+                                           bool with_lut);
 
 /* Values of the remaining channels, moved together. */
 void kvi_job_channels8(const struct kvi_job *job, const uint8_t *all,

@@ -101,9 +101,9 @@ void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
 const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
                                            const struct kvi_params *p,
                                            unsigned symbols, unsigned stride,
-                                           bool decoding)
+                                           bool with_lut)
 {
-	size_t lut = decoding ? (size_t)p->n_tables * KVI_PROB_TOTAL : 0;
+	size_t lut = with_lut ? (size_t)p->n_tables * KVI_PROB_TOTAL : 0;
 	uint32_t *room = kvi_scratch(c, KVI_SCRATCH_TABLES,
 	                             (lut + p->n_tables * stride) *
 	                             sizeof *room);
@@ -111,7 +111,7 @@ const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
 		return NULL;
 	c->lut = (struct kvi_tables){ .n_tables = p->n_tables,
 		                      .symbols = symbols, .stride = stride,
-		                      .lut = decoding ? room : NULL,
+		                      .lut = with_lut ? room : NULL,
 		                      .enc = room + lut };
 	/* Frequencies were checked when they were parsed or made. */
 	return kvi_tables_build(&c->lut, p->freq) ? &c->lut : NULL;

@@ -144,4 +144,50 @@ INLINE void symbols_put(struct pair *st, const struct pair *entry,
 		                      (__mmask16)(active >> 16 * h), w);
 }
 
+/* Table numbers of a step's lanes. */
+INLINE struct pair tables_load(const uint8_t *tab, uint32_t active)
+{
+	struct pair t;
+	HALVES
+		t.v[h] = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(
+			(__mmask16)(active >> 16 * h), tab + 16 * h));
+	return t;
+}
+
+/* Phase 1 of a decoder's step under the tables at tab. */
+INLINE struct pair step_take(struct pair *st, const struct kvi_tables *tables,
+                             const uint8_t *tab, bool per_step,
+                             uint32_t active, const uint8_t **p)
+{
+	const uint32_t *lut = tables->lut;
+	if (per_step)
+		return symbols_take(st, lut + ((size_t)*tab << KVI_PROB_BITS),
+		                    NULL, active, p);
+	struct pair table = tables_load(tab, active);
+	return symbols_take(st, lut, &table, active, p);
+}
+
+/* Entries of the symbols for an encoder. */
+INLINE struct pair entries_load(const struct kvi_tables *tables,
+                                const uint8_t *tab, bool per_step,
+                                uint32_t active, const struct pair *symbol)
+{
+	const int stride = __builtin_ctz((unsigned)tables->stride);
+	const uint32_t *enc = tables->enc;
+	struct pair index = *symbol, e;
+	if (per_step) {
+		enc += (size_t)*tab << stride;
+	} else {
+		struct pair t = tables_load(tab, active);
+		HALVES
+			index.v[h] = _mm512_add_epi32(
+				index.v[h],
+				_mm512_sll_epi32(t.v[h],
+			                         _mm_cvtsi32_si128(stride)));
+	}
+	HALVES
+		e.v[h] = gather(enc, index.v[h]);
+	return e;
+}
+
 #endif

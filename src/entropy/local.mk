@@ -18,7 +18,7 @@ libkvi_la_LIBADD += libkvi_avx2.la
 endif
 if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
-libkvi_avx512_la_SOURCES = src/entropy/rans_avx512.c \
+libkvi_avx512_la_SOURCES = src/entropy/rans_avx512.c src/entropy/exp_avx512.c \
 	src/entropy/grid_avx512.c src/entropy/context_avx512.c \
 	src/entropy/slots_avx512.c \
 	src/entropy/avx512.h src/entropy/grid_avx512.h \

@@ -188,6 +188,9 @@ struct kvi_kernels {
 	                     uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*exp_decode)(const struct kvi_exp_job *job,
 	                   const struct kvi_stream *in, uint8_t *e);
+	/* exp_decode with at most so many tables, not per_step, reads enc
+	 * only: lut may be NULL. */
+	unsigned exp_searched;
 	/* Two streams at once, the results in ok. NULL: not faster than one
 	 * after the other. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],

@@ -41,16 +41,19 @@ static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
 		return false;
 	kvi_job_channels8(job, job->params->table, channels);
 	kvi_job_channels8(job, job->params->top, channels + C);
+	bool per_step = job->lanes.order == KVI_LANES_TOKENS;
+	bool lut = decoding && (per_step || job->params->n_tables >
+	                                    c->kernels->exp_searched);
 	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, room);
 	struct kvi_ring8 top = kvi_ring8_make(&job->lanes, channels + C,
 	                                      room + ring);
 	*e = (struct kvi_exp_job){
 		.steps = kvi_lane_steps(&job->lanes),
 		.tables = kvi_params_tables(c, job->params, KVI_EXP_SYMBOLS,
-		                            KVI_EXP_SYMBOLS, decoding),
+		                            KVI_EXP_SYMBOLS, lut),
 		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
 		.top = top.full, .top_tail = top.tail,
-		.per_step = job->lanes.order == KVI_LANES_TOKENS,
+		.per_step = per_step,
 	};
 	return e->tables != NULL;
 }

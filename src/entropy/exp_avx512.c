@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* exp_avx512.c - exponents on 2 x 16 lanes (spec exponent) */
+#include "config.h"
+
+#include "avx512.h"
+#include "escapes.h"
+
+INLINE __m256i tops_load(const uint8_t *top, bool per_step, uint32_t active)
+{
+	return per_step ? _mm256_set1_epi8((char)*top)
+	                : _mm256_maskz_loadu_epi8(active, top);
+}
+
+enum { EXP_STRIDE = 32 };
+
+struct ring {
+	const uint8_t *tab, *top; /* of the first step */
+	size_t at, size;          /* in entries */
+};
+
+/*
+ * A decoder's tables in registers. With gathers the look-ups were more than half
+ * of a step; the symbol of a slot is found faster among the cumulative
+ * frequencies: that of 8, 16 and 24, of the three in the quarter, and of the
+ * odd one between two. All 32 lanes are one vector of 16 bits each, lane i in
+ * the low half of word i and lane i + 16 in its high half.
+ */
+enum { SEARCHED = KVI_AVX512_EXP_SEARCHED };
+
+struct search {
+	vec low[3];  /* by table, in each 128 bits */
+	vec mid[3];  /* by table and quarter */
+	vec last[4]; /* by table and pair */
+};
+
+static void search_make(struct search *s, const struct kvi_tables *tables)
+{
+	uint16_t low[3][SEARCHED] = { 0 }, mid[3][4 * SEARCHED] = { 0 };
+	uint16_t last[16 * SEARCHED] = { 0 };
+	for (size_t t = 0; t < tables->n_tables; t++) {
+		const uint32_t *enc = tables->enc + t * EXP_STRIDE;
+		for (unsigned i = 0; i < 3; i++) {
+			low[i][t] = (uint16_t)(enc[8 * i + 8] >> 16);
+			for (unsigned q = 0; q < 4; q++)
+				mid[i][4 * t + q] = (uint16_t)(
+					enc[8 * q + 2 * i + 2] >> 16);
+		}
+		for (unsigned p = 0; p < 16; p++)
+			last[16 * t + p] = (uint16_t)(enc[2 * p + 1] >> 16);
+	}
+	for (int i = 0; i < 3; i++) {
+		s->low[i] = _mm512_broadcast_i32x4(
+			_mm_loadu_si128((const __m128i *)low[i]));
+		s->mid[i] = _mm512_loadu_si512(mid[i]);
+	}
+	for (int i = 0; i < 4; i++)
+		s->last[i] = _mm512_loadu_si512(last + 32 * i);
+}
+
+/* Where a slot is: its symbol, the cumulative frequency of it and the next. */
+struct place {
+	vec symbol, from, to;
+};
+
+/* Three bounds, ascending, against the slots: two more bits of the symbol. */
+INLINE void place_narrow(struct place *p, vec slot, const vec bound[3])
+{
+	const vec one = _mm512_set1_epi16(1);
+	__mmask32 a = _mm512_cmpge_epu16_mask(slot, bound[0]);
+	__mmask32 b = _mm512_cmpge_epu16_mask(slot, bound[1]);
+	__mmask32 c = _mm512_cmpge_epu16_mask(slot, bound[2]);
+	vec s = _mm512_slli_epi16(p->symbol, 2);
+	s = _mm512_mask_add_epi16(s, a, s, one);
+	s = _mm512_mask_add_epi16(s, b, s, one);
+	p->symbol = _mm512_mask_add_epi16(s, c, s, one);
+	p->from = _mm512_mask_mov_epi16(p->from, a, bound[0]);
+	p->from = _mm512_mask_mov_epi16(p->from, b, bound[1]);
+	p->from = _mm512_mask_mov_epi16(p->from, c, bound[2]);
+	p->to = _mm512_mask_mov_epi16(bound[2], c, p->to);
+	p->to = _mm512_mask_mov_epi16(bound[1], b, p->to);
+	p->to = _mm512_mask_mov_epi16(bound[0], a, p->to);
+}
+
+/* table: number of each lane's table, which is left above the symbol's bits. */
+INLINE struct place search_find(const struct search *s, vec slot, vec table)
+{
+	struct place p = { table, _mm512_setzero_si512(),
+		           _mm512_set1_epi16(KVI_PROB_TOTAL) };
+	vec bytes = _mm512_add_epi16(
+		_mm512_mullo_epi16(table, _mm512_set1_epi16(0x0202)),
+		_mm512_set1_epi16(0x0100));
+	__mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(table, 13));
+	const vec low[3] = { _mm512_shuffle_epi8(s->low[0], bytes),
+		             _mm512_shuffle_epi8(s->low[1], bytes),
+		             _mm512_shuffle_epi8(s->low[2], bytes) };
+	place_narrow(&p, slot, low);
+	const vec mid[3] = { _mm512_permutexvar_epi16(p.symbol, s->mid[0]),
+		             _mm512_permutexvar_epi16(p.symbol, s->mid[1]),
+		             _mm512_permutexvar_epi16(p.symbol, s->mid[2]) };
+	place_narrow(&p, slot, mid);
+	vec last = _mm512_mask_mov_epi16(
+		_mm512_permutex2var_epi16(s->last[0], p.symbol, s->last[1]),
+		upper,
+		_mm512_permutex2var_epi16(s->last[2], p.symbol, s->last[3]));
+	__mmask32 odd = _mm512_cmpge_epu16_mask(slot, last);
+	p.symbol = _mm512_add_epi16(p.symbol, p.symbol);
+	p.symbol = _mm512_mask_add_epi16(p.symbol, odd, p.symbol,
+	                                 _mm512_set1_epi16(1));
+	p.from = _mm512_mask_mov_epi16(p.from, odd, last);
+	p.to = _mm512_mask_mov_epi16(last, odd, p.to);
+	return p;
+}
+
+/* Bytes of lanes 0..31 from the words of a place, without the table's bits. */
+INLINE __m256i symbols_in_order(vec symbol)
+{
+	const __m256i halves = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+		0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+	__m256i mixed = _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(symbol),
+	                                    halves);
+	return _mm256_and_si256(_mm256_permute4x64_epi64(mixed, 0xd8),
+	                        _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1));
+}
+
+/* symbols_take by search. */
+INLINE __m256i search_take(struct pair *st, const struct search *s,
+                               const uint8_t *tab, uint32_t active,
+                               const uint8_t **p)
+{
+	const vec low = SET(0xffff);
+	struct pair table = tables_load(tab, active);
+	vec slot = _mm512_and_si512(
+		_mm512_or_si512(
+			_mm512_and_si512(st->v[0], low),
+			_mm512_slli_epi32(st->v[1], 16)),
+		_mm512_set1_epi16(KVI_PROB_TOTAL - 1));
+	struct place at = search_find(
+		s, slot, _mm512_or_si512(table.v[0],
+	                                 _mm512_slli_epi32(table.v[1], 16)));
+	vec freq = _mm512_sub_epi16(at.to, at.from);
+	vec off = _mm512_sub_epi16(slot, at.from);
+	const vec f[2] = { _mm512_and_si512(freq, low),
+		           _mm512_srli_epi32(freq, 16) };
+	const vec o[2] = { _mm512_and_si512(off, low),
+		           _mm512_srli_epi32(off, 16) };
+	HALVES
+		st->v[h] = _mm512_add_epi32(
+			_mm512_mullo_epi32(
+				_mm512_srli_epi32(st->v[h], KVI_PROB_BITS),
+				f[h]),
+			o[h]);
+	HALVES
+		st->v[h] = renorm(st->v[h], (__mmask16)(active >> 16 * h), p);
+	return symbols_in_order(at.symbol);
+}
+
+/* A stream of exponents on its way through the full steps. */
+struct exp_run {
+	const struct kvi_exp_job *job;
+	struct search search;   /* when searched */
+	bool searched;
+	struct ring ring;
+	struct kvi_feed feed;
+	const uint8_t *p;
+	uint8_t *x;
+	size_t steps; /* still to do */
+	uint32_t bad; /* not 0: a symbol gave E < 0 */
+	uint32_t state[KVI_LANES];
+};
+
+/* The symbols of a step as bytes. */
+INLINE __m256i lut_take(struct pair *st, const struct kvi_tables *tables,
+                        const uint8_t *tab, bool per_step, uint32_t active,
+                        const uint8_t **p)
+{
+	struct pair s = step_take(st, tables, tab, per_step, active, p);
+	return _mm256_inserti128_si256(
+		_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
+		_mm512_cvtepi32_epi8(s.v[1]), 1);
+}
+
+/* One step; the caller has checked the feed. search: NULL, to use the lut. */
+INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
+                               const struct search *search,
+                               const struct ring *ring, struct pair *st,
+                               const uint8_t *p, uint8_t *x, uint32_t *bad,
+                               bool per_step, uint32_t active)
+{
+	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
+	__m256i top = tops_load(ring->top + ring->at, per_step, active);
+	const uint8_t *tab = ring->tab + ring->at;
+	__m256i symbol =
+		search ? search_take(st, search, tab, active, &p)
+		       : lut_take(st, tables, tab, per_step, active, &p);
+	__m256i e = _mm256_sub_epi8(top, symbol);
+	uint32_t escaped = _mm256_mask_cmpeq_epi8_mask(active, symbol, escape);
+	*bad |= _mm256_mask_cmplt_epu8_mask(active, top, symbol) & ~escaped;
+	_mm256_mask_storeu_epi8(x, active, e);
+	if (__builtin_expect(escaped != 0, 0)) {
+		uint32_t a[KVI_LANES];
+		states_store(a, st, UINT32_MAX);
+		p = kvi_escapes_take8(escaped, a, x, p);
+		*st = states_load(a);
+	}
+	return p;
+}
+
+/* The steps that are left of a span; false when the words do not suffice. */
+INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
+                            bool searched, bool full)
+{
+	if (full)
+		lanes = KVI_LANES;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const struct search search = r->search;
+	struct ring ring = r->ring;
+	struct pair st = states_load(r->state);
+	const uint8_t *p = r->p;
+	uint8_t *x = r->x;
+	uint32_t bad = r->bad;
+	for (size_t step = 0; step < r->steps; step++) {
+		KVI_FEED_CHECK(&r->feed, p);
+		p = exp_step(r->job->tables, searched ? &search : NULL, &ring,
+		             &st, p, x, &bad, per_step, active);
+		x += lanes;
+		ring.at += per_step ? 1 : lanes;
+		if (ring.at == ring.size)
+			ring.at = 0;
+	}
+	states_store(r->state, &st, active);
+	r->p = p;
+	r->x = x;
+	r->bad = bad;
+	return true;
+}
+
+/* False when the stream has too few words to begin with. */
+static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
+                         const struct kvi_stream *in, uint8_t *e)
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	r->job = job;
+	r->ring = (struct ring){ job->tab, job->top, 0,
+		                 full.ring * full.step_size };
+	r->p = kvi_feed_open(&r->feed, in);
+	r->x = e;
+	r->steps = full.steps;
+	r->bad = 0;
+	memcpy(r->state, in->state, sizeof(r->state));
+	r->searched = !job->per_step && job->tables->n_tables <= SEARCHED;
+	if (r->searched)
+		search_make(&r->search, job->tables);
+	return r->p != NULL;
+}
+
+static bool exp_run_finish(struct exp_run *r)
+{
+	const struct kvi_exp_job *job = r->job;
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	if (!(job->per_step
+	      ? exp_decode_span(r, KVI_LANES, true, false, true)
+	      : r->searched
+	      ? exp_decode_span(r, KVI_LANES, false, true, true)
+	      : exp_decode_span(r, KVI_LANES, false, false, true)))
+		return false;
+	r->ring = (struct ring){ job->tab_tail, job->top_tail, 0,
+		                 tail.ring * tail.step_size };
+	r->steps = tail.steps;
+	if (tail.steps &&
+	    !(r->searched
+	      ? exp_decode_span(r, tail.lanes, false, true, false)
+	      : exp_decode_span(r, tail.lanes, job->per_step, false, false)))
+		return false;
+	return kvi_feed_done(&r->feed, r->p, r->state) && r->bad == 0;
+}
+
+bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
+                       const struct kvi_stream *in, uint8_t *e)
+{
+	struct exp_run r;
+	return exp_run_open(&r, job, in, e) && exp_run_finish(&r);
+}
+
+/*
+ * Steps of two streams in turns: each waits for its own table look-ups, and
+ * meanwhile the other has work. Ends with the shorter one, or near the end of
+ * the words of either.
+ */
+INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched)
+{
+	const size_t most = a->steps < b->steps ? a->steps : b->steps;
+	const struct search search_a = a->search, search_b = b->search;
+	struct ring ring_a = a->ring, ring_b = b->ring;
+	struct pair st_a = states_load(a->state), st_b = states_load(b->state);
+	const uint8_t *p_a = a->p, *p_b = b->p;
+	const uint8_t *safe_a = a->feed.safe, *safe_b = b->feed.safe;
+	uint8_t *x_a = a->x, *x_b = b->x;
+	uint32_t bad_a = 0, bad_b = 0;
+	size_t step = 0;
+	for (; step < most && p_a <= safe_a && p_b <= safe_b; step++) {
+		p_a = exp_step(a->job->tables, searched ? &search_a : NULL,
+		               &ring_a, &st_a, p_a, x_a, &bad_a, false,
+		               UINT32_MAX);
+		p_b = exp_step(b->job->tables, searched ? &search_b : NULL,
+		               &ring_b, &st_b, p_b, x_b, &bad_b, false,
+		               UINT32_MAX);
+		x_a += KVI_LANES;
+		x_b += KVI_LANES;
+		ring_a.at += KVI_LANES;
+		ring_b.at += KVI_LANES;
+		if (ring_a.at == ring_a.size)
+			ring_a.at = 0;
+		if (ring_b.at == ring_b.size)
+			ring_b.at = 0;
+	}
+	states_store(a->state, &st_a, UINT32_MAX);
+	states_store(b->state, &st_b, UINT32_MAX);
+	a->ring = ring_a;
+	b->ring = ring_b;
+	a->p = p_a;
+	b->p = p_b;
+	a->x = x_a;
+	b->x = x_b;
+	a->bad |= bad_a;
+	b->bad |= bad_b;
+	a->steps -= step;
+	b->steps -= step;
+}
+
+void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
+                        const struct kvi_stream *const in[2],
+                        uint8_t *const e[2], bool ok[2])
+{
+	struct exp_run r[2];
+	for (int i = 0; i < 2; i++)
+		ok[i] = exp_run_open(&r[i], job[i], in[i], e[i]);
+	if (ok[0] && ok[1] && r[0].searched && r[1].searched)
+		exp_decode_both(&r[0], &r[1], true);
+	else if (ok[0] && ok[1] && !job[0]->per_step && !job[1]->per_step &&
+	         !r[0].searched && !r[1].searched)
+		exp_decode_both(&r[0], &r[1], false);
+	for (int i = 0; i < 2; i++)
+		ok[i] = ok[i] && exp_run_finish(&r[i]);
+}
+
+/*
+ * The encoder's entries of up to 6 tables of exponents in registers: two tables
+ * a permutation, both halves of a step at once. Gathers took a third of it.
+ */
+enum { EXP_HELD = 6 };
+
+struct held {
+	vec freq[EXP_HELD], cum[EXP_HELD];
+};
+
+INLINE void held_load(struct held *t, const struct kvi_tables *tables)
+{
+	for (size_t i = 0; i < EXP_HELD; i++) {
+		size_t at = i < tables->n_tables ? i : 0;
+		const uint32_t *enc = tables->enc + at * EXP_STRIDE;
+		vec a = _mm512_loadu_si512(enc);
+		vec b = _mm512_loadu_si512(enc + 16);
+		t->freq[i] = _mm512_inserti64x4(
+			_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+			_mm512_cvtepi32_epi16(b), 1);
+		a = _mm512_srli_epi32(a, 16);
+		b = _mm512_srli_epi32(b, 16);
+		t->cum[i] = _mm512_inserti64x4(
+			_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+			_mm512_cvtepi32_epi16(b), 1);
+	}
+}
+
+/* 32 values of the tables v at index, the number of the table above the 5 bits
+ * of the symbol. second, third: lanes of tables 2 and 3, and 4 and 5. */
+INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second,
+                     __mmask32 third)
+{
+	vec x = _mm512_permutex2var_epi16(v[0], index, v[1]);
+	x = _mm512_mask_mov_epi16(
+		x, second, _mm512_permutex2var_epi16(v[2], index, v[3]));
+	return _mm512_mask_mov_epi16(
+		x, third, _mm512_permutex2var_epi16(v[4], index, v[5]));
+}
+
+INLINE struct pair held_entries(const struct held *t, __m256i table,
+                                __m256i symbol)
+{
+	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(
+		_mm256_slli_epi16(table, 5), symbol));
+	__mmask32 third = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(3));
+	__mmask32 second = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(1));
+	vec freq = held_find(t->freq, index, second, third);
+	vec cum = held_find(t->cum, index, second, third);
+	struct pair e;
+	e.v[0] = _mm512_or_si512(
+		_mm512_cvtepu16_epi32(_mm512_castsi512_si256(freq)),
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
+			_mm512_castsi512_si256(cum)), 16));
+	e.v[1] = _mm512_or_si512(
+		_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(freq, 1)),
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
+			_mm512_extracti64x4_epi64(cum, 1)), 16));
+	return e;
+}
+
+INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
+                                 const struct kvi_span *span,
+                                 struct ring ring, const uint8_t *x,
+                                 uint32_t *state, uint16_t *w, bool per_step,
+                                 bool full, bool held)
+{
+	const unsigned lanes = full ? KVI_LANES : span->lanes;
+	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
+	struct pair st = states_load(state);
+	struct held tables;
+	if (held)
+		held_load(&tables, job->tables);
+	x += span->steps * lanes;
+	for (size_t step = span->steps; step-- > 0;) {
+		if (ring.at == 0)
+			ring.at = ring.size;
+		ring.at -= per_step ? 1 : lanes;
+		x -= lanes;
+		__m256i top = tops_load(ring.top + ring.at, per_step, active);
+		__m256i e = _mm256_maskz_loadu_epi8(active, x);
+		__m256i symbol = _mm256_sub_epi8(top, e);
+		uint32_t near = _mm256_cmple_epu8_mask(e, top) &
+		                _mm256_cmplt_epu8_mask(symbol, escape);
+		uint32_t escaped = active & ~near;
+		symbol = _mm256_mask_mov_epi8(escape, near, symbol);
+		if (__builtin_expect(escaped != 0, 0)) {
+			uint32_t a[KVI_LANES];
+			states_store(a, &st, UINT32_MAX);
+			kvi_escapes_put8(escaped, a, x, &w);
+			st = states_load(a);
+		}
+		struct pair entry;
+		if (held) {
+			entry = held_entries(
+				&tables, tops_load(ring.tab + ring.at,
+			                           per_step, active),
+				symbol);
+		} else {
+			struct pair s = { {
+				_mm512_cvtepu8_epi32(
+					_mm256_castsi256_si128(symbol)),
+				_mm512_cvtepu8_epi32(
+					_mm256_extracti128_si256(symbol, 1))
+			} };
+			entry = entries_load(job->tables, ring.tab + ring.at,
+			                     per_step, active, &s);
+		}
+		symbols_put(&st, &entry, active, &w);
+	}
+	states_store(state, &st, active);
+	return w;
+}
+
+size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
+                         uint16_t *end, uint32_t state[KVI_LANES])
+{
+	const struct kvi_span full = kvi_span_full(
+		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const struct ring ring = { job->tab, job->top,
+		                   full.steps % full.ring * full.step_size,
+		                   full.ring * full.step_size };
+	const struct ring last = { job->tab_tail, job->top_tail, 0,
+		                   tail.ring * tail.step_size };
+	uint16_t *w = end;
+	kvi_states_start(state);
+	if (tail.steps)
+		w = exp_encode_span(job, &tail, last,
+		                    e + full.steps * KVI_LANES, state, w,
+		                    job->per_step, false, false);
+	bool held = job->tables->n_tables <= EXP_HELD;
+	if (job->per_step)
+		w = exp_encode_span(job, &full, ring, e, state, w, true, true,
+		                    false);
+	else if (held)
+		w = exp_encode_span(job, &full, ring, e, state, w, false,
+		                    true, true);
+	else
+		w = exp_encode_span(job, &full, ring, e, state, w, false,
+		                    true, false);
+	return (size_t)(end - w);
+}
