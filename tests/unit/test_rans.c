@@ -233,6 +233,47 @@ static void test_bytes_shapes(void **state)
 	tables_free(&bytes);
 }
 
+/* Any number of tables, with and without symbols of frequency 0; without a lut
+ * where the set says that it does not need one. */
+static void test_exponent_tables(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 64; i++) {
+		struct kvi_tables t = tables_random(1 + i / 4, KVI_EXP_SYMBOLS,
+		                                    i & 1);
+		struct kvi_steps steps = make_steps(30, 1, i & 2 ? 7 : 0);
+		struct byte_case c;
+		struct coded s;
+		byte_case_new(&c, steps, 5, 0, 5, &t);
+		for (size_t n = 0; n < c.n; n++) {
+			size_t at = byte_tab_index(&c, n);
+			const uint32_t *enc = t.enc + c.tab[at] * t.stride;
+			unsigned d = (uint8_t)(c.top[at] - c.e[n]);
+			while (d < KVI_EXP_SYMBOLS - 1 && !(enc[d] & 0xffff))
+				d++; /* what cannot be coded is not there */
+			c.e[n] = (uint8_t)(c.top[at] - d);
+		}
+		uint8_t *e = must_alloc(c.n, 1);
+		EACH_SET(k) {
+			struct kvi_tables some = t;
+			if (t.n_tables <= k->exp_searched)
+				some.lut = NULL;
+			struct kvi_exp_job job = exp_job(&c, &some);
+			coded_new(&s, c.n);
+			size_t n = k->exp_encode(&job, c.e, s.end,
+			                         s.stream.state);
+			uint8_t *words = coded_seal(&s, n);
+			assert_true(k->exp_decode(&job, &s.stream, e));
+			assert_memory_equal(e, c.e, c.n);
+			free(words);
+			free(s.buf);
+		}
+		free(e);
+		byte_case_free(&c);
+		tables_free(&t);
+	}
+}
+
 /* A stream that is too short, too long or ends in another state is refused. */
 static void test_final_check(void **state)
 {
@@ -364,6 +405,7 @@ int main(void)
 		cmocka_unit_test(test_all_patterns),
 		cmocka_unit_test(test_shapes),
 		cmocka_unit_test(test_bytes_shapes),
+		cmocka_unit_test(test_exponent_tables),
 		cmocka_unit_test(test_final_check),
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_negative_exponent),
