@@ -148,7 +148,7 @@ static int kvarc_run_pack(const struct method *m, const struct buffer *in,
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	struct buffer input = *in;
-	kvarc_source source = { read_buffer, &input, in->bytes };
+	kvarc_source source = { .read = read_buffer, .opaque = &input, .size = in->bytes };
 	kvarc_sink sink = { write_buffer, NULL, packed };
 	kvarc_import *im;
 	kvarc_ret ret;
@@ -176,7 +176,7 @@ static int kvarc_run_unpack(const struct method *m, const struct buffer *packed,
                             struct buffer *out, struct buffer *scratch)
 {
 	struct buffer input = *packed;
-	kvarc_source source = { read_buffer, &input, packed->bytes };
+	kvarc_source source = { .read = read_buffer, .opaque = &input, .size = packed->bytes };
 	kvarc_reader *r;
 	kvarc_ret ret;
 

@@ -15,7 +15,7 @@ int main(void)
 	int32_t ids[TURN];
 	FILE *f = tmpfile();
 	kvarc_sink sink = { example_write, NULL, f };
-	kvarc_source source = { example_read, f, 0 };
+	kvarc_source source = { .read = example_read, .opaque = f, .size = 0 };
 	kvarc_writer *w;
 	kvarc_reader *r;
 

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	FILE *in = argc > 1 ? fopen(argv[1], "rb") : made_up_file();
 	FILE *packed = tmpfile();
-	kvarc_source source = { example_read, in, 0 };
+	kvarc_source source = { .read = example_read, .opaque = in, .size = 0 };
 	kvarc_sink sink = { example_write, NULL, packed };
 	struct memory back = { NULL, 0 };
 	kvarc_writer_stats stats;

@@ -38,7 +38,7 @@ int main(void)
 	uint16_t *cache = example_cache(TOKENS);
 	FILE *f = tmpfile();
 	kvarc_sink sink = { example_write, NULL, f };
-	kvarc_source source = { forward_read, f, KVARC_UNKNOWN };
+	kvarc_source source = { .read = forward_read, .opaque = f, .size = KVARC_UNKNOWN };
 	kvarc_segment segment;
 	uint64_t elements = 0, tokens = 0;
 	kvarc_writer *w;

@@ -141,6 +141,6 @@ static int64_t input_read(void *opaque, void *buf, size_t bytes,
 
 kvarc_source fuzz_input_source(struct fuzz_input *in)
 {
-	return (kvarc_source){ input_read, in,
-		               in->pipe ? KVARC_UNKNOWN : in->n };
+	return (kvarc_source){ .read = input_read, .opaque = in,
+		               .size = in->pipe ? KVARC_UNKNOWN : in->n };
 }

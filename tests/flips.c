@@ -132,7 +132,7 @@ static bool look_at(struct synth_file *f, struct look *k, unsigned flags,
 	kvarc_reader *r;
 	bool said = false;
 	if (pipe)
-		source = (kvarc_source){ pipe_read, f, KVARC_UNKNOWN };
+		source = (kvarc_source){ .read = pipe_read, .opaque = f, .size = KVARC_UNKNOWN };
 	opt.flags = flags;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return true;

@@ -53,7 +53,7 @@ static int64_t file_read(void *opaque, void *buf, size_t bytes,
 
 kvarc_source synth_source(struct synth_file *f)
 {
-	return (kvarc_source){ file_read, f, f->n };
+	return (kvarc_source){ .read = file_read, .opaque = f, .size = f->n };
 }
 
 /* ------------------------------------------------------------ numbers */

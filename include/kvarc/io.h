@@ -12,11 +12,16 @@
  * counts are fine, it is called again). size is the total size in bytes, or
  * KVARC_UNKNOWN for a pipe: then offsets only ever go forward without gaps.
  * With threads > 1 and a known size, read may be called from several threads.
+ * memory: NULL, or all size bytes, in memory or mapped. A kvarc_reader then takes
+ * them from there without a copy and never calls read, which may be NULL; other
+ * handles need read. What was checked is not kept: the bytes must stay where and
+ * as they are until the reader is closed.
  */
 typedef struct kvarc_source {
 	int64_t (*read)(void *opaque, void *buf, size_t bytes, uint64_t offset);
 	void *opaque;
 	uint64_t size;
+	const void *memory;
 } kvarc_source;
 
 /*

@@ -131,6 +131,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r,
  * Reads a range into views, one a tensor of the geometry in its order; views
  * with data NULL, of other tracks or other layers are left alone. Token t of the range goes
  * to row t - range.t0 of a view. Only the chunks that the range touches are read and decoded.
+ * While it runs, views may hold bytes that are not checked yet: chunks are decoded in place
+ * where a view is packed. After it, also after a failure, they hold checked tokens, zeros,
+ * or what they held.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r,

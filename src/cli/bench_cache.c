@@ -64,19 +64,6 @@ static int write_memory(void *opaque, const void *buf, size_t bytes,
 	return 0;
 }
 
-static int64_t read_memory(void *opaque, void *buf, size_t bytes,
-                           uint64_t offset)
-{
-	const struct bench_cache *c = opaque;
-
-	if (offset >= c->archive_bytes)
-		return 0;
-	if (bytes > c->archive_bytes - offset)
-		bytes = (size_t)(c->archive_bytes - offset);
-	memcpy(buf, c->archive + offset, bytes);
-	return (int64_t)bytes;
-}
-
 /* Packed views of all tensors, one after another, in both areas. */
 static bool make_views(struct bench_cache *c, const char *file)
 {
@@ -263,7 +250,8 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = { read_memory, c, c->archive_bytes };
+	kvarc_source source = { .size = c->archive_bytes,
+		                .memory = c->archive };
 	kvarc_reader *r;
 	kvarc_ret ret;
 

@@ -75,7 +75,7 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 
 kvarc_source input_source(struct input *in)
 {
-	kvarc_source s = { read_at, in, in->size };
+	kvarc_source s = { .read = read_at, .opaque = in, .size = in->size };
 
 	return s;
 }

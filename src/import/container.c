@@ -160,8 +160,9 @@ static kvarc_ret spool_member(kvarc_import *im, struct archive *a,
 		*left -= (uint64_t)n;
 		size += (uint64_t)n;
 	}
-	item->src = (kvarc_source){ spool_read, (void *)(intptr_t)item->fd,
-		                    size };
+	item->src = (kvarc_source){ .read = spool_read,
+		                    .opaque = (void *)(intptr_t)item->fd,
+		                    .size = size };
 	return KVARC_OK;
 }
 

@@ -19,6 +19,11 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes,
 		if (bytes > s->size - offset)
 			bytes = (size_t)(s->size - offset);
 	}
+	if (s->memory) {
+		memcpy(buf, (const uint8_t *)s->memory + offset, bytes);
+		*got = bytes;
+		return KVARC_OK;
+	}
 	while (*got < bytes) {
 		int64_t n = s->read(s->opaque, (uint8_t *)buf + *got,
 		                    bytes - *got, offset + *got);
@@ -88,14 +93,20 @@ static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head,
 	return KVARC_OK;
 }
 
-/* The rest of a frame whose header is at the start of buf. */
+/* The rest of a frame whose header is at the start of buf; *frame: all of it,
+ * there or in the source's memory. */
 static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf,
-                           struct kvi_frame *f, size_t total, kvarc_error *e)
+                           struct kvi_frame *f, size_t total,
+                           const uint8_t **frame, kvarc_error *e)
 {
 	bool seekable = kvi_input_seekable(in);
 	size_t have = KVI_FRAME_HEAD_BYTES;
 	if (seekable && total > in->source.size - f->offset)
 		return fail_cut(f, e);
+	if (in->source.memory) {
+		*frame = (const uint8_t *)in->source.memory + f->offset;
+		return KVARC_OK;
+	}
 	while (have < total) {
 		size_t step = total - have, got;
 		if (!seekable && step > PIPE_STEP)
@@ -111,6 +122,7 @@ static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf,
 			return fail_cut(f, e);
 		have += step;
 	}
+	*frame = buf->p;
 	return KVARC_OK;
 }
 
@@ -119,6 +131,7 @@ kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
                          kvarc_error *e)
 {
 	size_t got;
+	const uint8_t *frame = NULL;
 	*f = (struct kvi_frame){ .offset = offset };
 	if (!kvi_buffer_grow(buf, in->alloc, KVI_FRAME_HEAD_BYTES, 0))
 		return kvi_fail_alloc(e, in->alloc);
@@ -126,15 +139,15 @@ kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
 	if (ret)
 		return ret;
 	size_t total = (size_t)kvi_frame_bytes(f->head.payload_bytes);
-	ret = read_rest(in, buf, f, total, e);
+	ret = read_rest(in, buf, f, total, &frame, e);
 	if (ret)
 		return ret;
 	size_t padded = kvi_frame_padded(f->head.payload_bytes);
-	f->payload = buf->p + KVI_FRAME_HEAD_BYTES;
+	f->payload = frame + KVI_FRAME_HEAD_BYTES;
 	f->check = f->payload + padded;
 	static const uint8_t zero[KVI_FRAME_ALIGN];
 	if (!kvi_h128_equal(kvi_load_h128(f->check),
-	                    kvi_frame_check(buf->p, offset, f->payload,
+	                    kvi_frame_check(frame, offset, f->payload,
 	                                    padded)) ||
 	    memcmp(f->payload + f->head.payload_bytes, zero,
 	           padded - f->head.payload_bytes))

@@ -24,8 +24,8 @@ struct kvi_buffer {
 struct kvi_frame {
 	struct kvi_frame_head head;
 	uint64_t offset;
-	const uint8_t *payload; /* in the buffer */
-	const uint8_t *check;   /* 16 bytes, in the buffer */
+	const uint8_t *payload; /* in the buffer or the source's memory */
+	const uint8_t *check;   /* 16 bytes behind it */
 	bool head_good;         /* set also when the frame is not good */
 	bool cut;               /* the file ends inside of it */
 };

@@ -27,23 +27,6 @@ static int memory_write(void *opaque, const void *buf, size_t bytes,
 	return 0;
 }
 
-struct memory_source {
-	const uint8_t *p;
-	size_t bytes;
-};
-
-static int64_t memory_read(void *opaque, void *buf, size_t bytes,
-                           uint64_t offset)
-{
-	const struct memory_source *s = opaque;
-	if (offset >= s->bytes)
-		return 0;
-	size_t n = s->bytes - (size_t)offset;
-	n = n < bytes ? n : bytes;
-	memcpy(buf, s->p + offset, n);
-	return (int64_t)n;
-}
-
 /* Shortest segments and smallest chunks that writer options allow. */
 enum { SEGMENT_MIN = 32, CHUNK_MIN = 64 << 10 };
 /*
@@ -154,8 +137,7 @@ kvarc_ret kvarc_decode_buffer(const void *in, size_t in_bytes,
                               const kvarc_view *views, size_t n_views,
                               const kvarc_reader_options *options)
 {
-	struct memory_source from = { in, in_bytes };
-	const kvarc_source source = { memory_read, &from, in_bytes };
+	const kvarc_source source = { .size = in_bytes, .memory = in };
 	const kvarc_range all = KVARC_RANGE_ALL(0);
 	kvarc_error *e = options ? options->common.error : NULL;
 	kvarc_reader *r;

@@ -87,8 +87,10 @@ static kvarc_ret open_check(const kvarc_source *source,
                             const kvarc_reader_options *o)
 {
 	const char *wrong = NULL;
-	if (!source || !source->read)
+	if (!source || (!source->read && !source->memory))
 		wrong = "the reader needs a source";
+	else if (source->memory && source->size == KVARC_UNKNOWN)
+		wrong = "a source in memory has a size";
 	else if (o->flags & ~KVARC_READ_SALVAGE)
 		wrong = "unknown flags in the reader's options";
 	else if (o->n_profiles && !o->profiles)

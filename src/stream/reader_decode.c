@@ -94,8 +94,10 @@ static kvarc_ret get_frame(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 		return kvi_reader_bad(&j->frame, &j->error, "it is not what the index or "
 		           "its segment say");
 	j->raw_bytes = j->frame.head.decoded_bytes;
-	if (!kvi_buffer_grow(&j->raw, &r->alloc, j->raw_bytes, 0))
+	if (!j->direct &&
+	    !kvi_buffer_grow(&j->room, &r->alloc, j->raw_bytes, 0))
 		return kvi_fail_alloc(&j->error, &r->alloc);
+	j->raw = j->direct ? j->direct : j->room.p;
 	return KVARC_OK;
 }
 
@@ -188,7 +190,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j,
 	p.use = NULL;
 	ret = open_payload(j->r, &p, &chunk, &payload, &j->error);
 	if (ret == KVARC_OK &&
-	    kvi_chunk_features(coder, &chunk, j->raw.p, !all))
+	    kvi_chunk_features(coder, &chunk, j->raw, !all))
 		return kvi_fail_alloc(&j->error, &j->r->alloc);
 	if (ret == KVARC_OK)
 		kvi_feature_table_publish(t, j->place, slot->asked);
@@ -206,7 +208,7 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *j,
 	kvarc_ret ret = h->codec == KVI_CODEC_LINEAR ? find_model(j, &p, &in)
 	                                             : KVARC_OK;
 	if (ret == KVARC_OK)
-		ret = kvi_piece_decode(j->r, coder, &p, j->raw.p, &j->error);
+		ret = kvi_piece_decode(j->r, coder, &p, j->raw, &j->error);
 	if (ret == KVARC_OK && p.features)
 		kvi_feature_table_publish(j->segment->features, j->place,
 		                          KVI_FEATURES_ALL);
@@ -233,10 +235,10 @@ static void decode_two(struct kvi_decode_job *const j[2],
 		return;
 	}
 	kvi_chunk_decode2(coders, in,
-	                  (uint8_t *const[2]){ j[0]->raw.p, j[1]->raw.p }, ret);
+	                  (uint8_t *const[2]){ j[0]->raw, j[1]->raw }, ret);
 	for (int i = 0; i < 2; i++)
 		j[i]->ret = close_payload(j[i]->r, &piece[i], ret[i],
-		                          j[i]->raw.p, &j[i]->error);
+		                          j[i]->raw, &j[i]->error);
 }
 
 /* What others need of the chunk, whatever came of it. */
@@ -269,7 +271,7 @@ static kvarc_ret hand_over(struct kvi_decode_job *j)
 		return KVARC_OK;
 	size_t row = j->raw_bytes / j->n;
 	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from,
-	               j->count, j->raw.p + (size_t)(j->from - j->t0) * row))
+	               j->count, j->raw + (size_t)(j->from - j->t0) * row))
 		return kvi_fail(&j->error, KVARC_IO, j->frame.offset,
 		                j->frame.head.sequence, "taking the decoded "
 		                "tokens from %llu on of tensor %u failed",
@@ -291,8 +293,10 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 	struct kvi_coder *const *coders = &first->r->coders[2 * worker];
 	const int n = j[1] ? 2 : 1;
 	struct kvi_chunk_header h[2];
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
+		j[i]->raw = NULL;
 		j[i]->ret = get_frame(j[i], &h[i]);
+	}
 	if (n == 2 && !j[0]->ret && !j[1]->ret &&
 	    h[0].codec != KVI_CODEC_REPEAT && h[1].codec != KVI_CODEC_REPEAT)
 		decode_two(j, coders, h);
@@ -303,6 +307,10 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 				                         &h[i]);
 	for (int i = 0; i < n; i++)
 		give_features(j[i], coders[0], &h[i]);
+	/* What was not checked does not stay in the caller's memory. */
+	for (int i = 0; i < n; i++)
+		if (j[i]->ret && j[i]->direct && j[i]->raw)
+			memset(j[i]->direct, 0, j[i]->raw_bytes);
 	for (int i = 0; i < n; i++) {
 		if (i == 1 && !goes_on(j[0])) {
 			j[1]->ret = j[0]->ret;

@@ -79,6 +79,7 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	j->r = r;
 	j->have_frame = j->features = false;
 	j->deliver = NULL;
+	j->direct = NULL;
 	*job = j;
 	return ret;
 }
@@ -154,7 +155,7 @@ void kvi_reader_free_workers(kvarc_reader *r)
 	for (unsigned i = 0; r->jobs && i < r->n_jobs; i++) {
 		kvi_free(&r->alloc, r->jobs[i].buffer.p);
 		kvi_free(&r->alloc, r->jobs[i].other.p);
-		kvi_free(&r->alloc, r->jobs[i].raw.p);
+		kvi_free(&r->alloc, r->jobs[i].room.p);
 	}
 	kvi_free(&r->alloc, r->jobs);
 	kvi_reader_free_repeated(r);

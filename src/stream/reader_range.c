@@ -141,6 +141,27 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 	return ret;
 }
 
+static struct kvi_block view_block(const kvarc_tensor *t, uint64_t row,
+                                   uint32_t n, uint32_t head, uint32_t heads)
+{
+	return (struct kvi_block){
+		row, n, head * t->channels, heads * t->channels,
+		(uint32_t)kvarc_dtype_bytes(t->dtype)
+	};
+}
+
+/* Where a chunk can be decoded to without a copy: all of it is wanted, and the
+ * view is packed. Salvage leaves views alone where a chunk is lost. */
+static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *g,
+                          const struct kvi_decode_job *j)
+{
+	const struct kvi_chunk_ref *c = &j->ref;
+	struct kvi_block b = view_block(&r->geometry.tensors[c->tensor],
+	                                j->t0 - g->t0, j->n, c->head, c->heads);
+	return g->views && !r->salvage && j->count == j->n
+	       ? kvi_view_packed(&g->views[c->tensor], &b) : NULL;
+}
+
 static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
                         const struct kvi_segment_ref *s,
                         const struct kvi_chunk_ref *c,
@@ -170,7 +191,8 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 		return ret;
 	j->params = use;
 	j->segment = p->use;
-	j->deliver = wanted(r, g, c->tensor) ? deliver : NULL;
+	j->direct = wanted(r, g, c->tensor) ? direct_to(r, g, j) : NULL;
+	j->deliver = !j->direct && wanted(r, g, c->tensor) ? deliver : NULL;
 	j->opaque = opaque;
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
@@ -297,10 +319,7 @@ static int deliver_views(void *opaque, uint32_t tensor, uint32_t head,
 {
 	const struct view_sink *s = opaque;
 	const kvarc_tensor *t = &s->geometry->tensors[tensor];
-	struct kvi_block b = {
-		t0 - s->t0, n, head * t->channels, heads * t->channels,
-		(uint32_t)kvarc_dtype_bytes(t->dtype)
-	};
+	struct kvi_block b = view_block(t, t0 - s->t0, n, head, heads);
 	kvi_view_scatter(&s->views[tensor], &b, src);
 	return 0;
 }

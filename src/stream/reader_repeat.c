@@ -25,7 +25,7 @@ void kvi_reader_free_repeated(kvarc_reader *r)
 		return;
 	kvi_segment_use_release(r, x->use);
 	kvi_free(&r->alloc, x->job.buffer.p);
-	kvi_free(&r->alloc, x->job.raw.p);
+	kvi_free(&r->alloc, x->job.room.p);
 	pthread_mutex_destroy(&x->lock);
 	kvi_free(&r->alloc, x);
 }
@@ -147,7 +147,7 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder,
 	if (ret == KVARC_OK)
 		ret = go_to(r, x, s, f->head.sequence, coder, e);
 	if (ret == KVARC_OK)
-		memcpy(raw, x->job.raw.p, f->head.decoded_bytes);
+		memcpy(raw, x->job.room.p, f->head.decoded_bytes);
 	else if (x->use) { /* begin anew next time */
 		kvi_segment_use_release(r, x->use);
 		x->use = NULL;
@@ -235,5 +235,5 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j,
 	    there.raw_check != h->raw_check ||
 	    f.head.decoded_bytes != j->frame.head.decoded_bytes)
 		return kvi_reader_bad(&j->frame, &j->error, "what it repeats differs");
-	return decode_target(r, coder, &f, j->raw.p, &j->error);
+	return decode_target(r, coder, &f, j->raw, &j->error);
 }

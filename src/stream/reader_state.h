@@ -87,10 +87,12 @@ struct kvi_decode_job {
 	struct kvi_params_use *params;
 	uint64_t t0, from;       /* first token of the chunk, first wanted */
 	uint32_t n, count;
-	kvarc_deliver deliver;   /* NULL: only check */
+	kvarc_deliver deliver;   /* NULL: only check, or decode to `direct` */
 	void *opaque;
+	uint8_t *direct;         /* the caller's memory; NULL: to `room` */
 	/* out */
-	struct kvi_buffer raw;
+	struct kvi_buffer room;
+	uint8_t *raw;            /* in one of the two */
 	uint32_t raw_bytes;
 	kvarc_ret ret;
 	kvarc_error error;

@@ -80,6 +80,14 @@ static void copy(const kvarc_view *v, const struct kvi_block *b,
 	}
 }
 
+void *kvi_view_packed(const kvarc_view *v, const struct kvi_block *b)
+{
+	struct run r = run_at(v, b, 0);
+	bool packed = r.count == b->nc && v->elem_stride == b->elem &&
+	              v->token_stride == (uint64_t)b->nc * b->elem;
+	return packed ? r.at : NULL;
+}
+
 void kvi_view_gather(const kvarc_view *v, const struct kvi_block *b,
                      void *packed)
 {

@@ -14,6 +14,8 @@ struct kvi_block {
 
 void kvi_view_gather(const kvarc_view *v, const struct kvi_block *b,
                      void *packed);
+/* Where a block is that is packed in the view, too; else NULL. */
+void *kvi_view_packed(const kvarc_view *v, const struct kvi_block *b);
 void kvi_view_scatter(const kvarc_view *v, const struct kvi_block *b,
                       const void *packed);
 

@@ -99,7 +99,7 @@ static int open_item(void *opaque, const kvarc_item *info, kvarc_sink *sink)
 
 static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 {
-	kvarc_source source = { read_file, d, KVARC_UNKNOWN };
+	kvarc_source source = { .read = read_file, .opaque = d, .size = KVARC_UNKNOWN };
 	kvarc_reader_options options = KVARC_READER_OPTIONS_INIT;
 	options.common.error = &d->error;
 	options.common.isa_mask = d->isa;

@@ -140,7 +140,7 @@ static int64_t read_blob(void *opaque, void *buf, size_t bytes, uint64_t offset)
 
 kvarc_source blob_source(struct blob *b)
 {
-	return (kvarc_source){ read_blob, b, b->n };
+	return (kvarc_source){ .read = read_blob, .opaque = b, .size = b->n };
 }
 
 static int write_blob(void *opaque, const void *buf, size_t bytes,

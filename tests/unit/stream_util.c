@@ -57,7 +57,8 @@ kvarc_sink memfile_sink(struct memfile *f)
 kvarc_source memfile_source(struct memfile *f)
 {
 	f->next = 0;
-	return (kvarc_source){ mem_read, f, f->pipe ? KVARC_UNKNOWN : f->n };
+	return (kvarc_source){ .read = mem_read, .opaque = f,
+	                       .size = f->pipe ? KVARC_UNKNOWN : f->n };
 }
 
 static void *count_alloc(void *opaque, size_t bytes)

@@ -93,7 +93,7 @@ static kvarc_reader *reader(struct blob *archive, struct pipe *pipe,
 	o.common.threads = threads;
 	if (pipe) {
 		*pipe = (struct pipe){ archive, 0 };
-		src = (kvarc_source){ read_pipe, pipe, KVARC_UNKNOWN };
+		src = (kvarc_source){ .read = read_pipe, .opaque = pipe, .size = KVARC_UNKNOWN };
 	}
 	assert_int_equal(kvarc_reader_open(&r, &src, &o), KVARC_OK);
 	return r;
@@ -270,7 +270,8 @@ static void cut_archives(void **unused)
 		struct pipe pipe = { &part, 0 };
 		part.n = k / 16 * 8;
 		kvarc_source src = k % 16
-			? (kvarc_source){ read_pipe, &pipe, KVARC_UNKNOWN }
+			? (kvarc_source){ .read = read_pipe, .opaque = &pipe,
+			                  .size = KVARC_UNKNOWN }
 			: blob_source(&part);
 		kvarc_reader *r;
 		if (kvarc_reader_open(&r, &src, &o) == KVARC_OK) {

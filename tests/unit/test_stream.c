@@ -4,6 +4,7 @@
 
 #include "stream/reader_internal.h"
 #include "stream/writer_internal.h"
+#include "container/chunk_header.h"
 #include "container/frame.h"
 
 static kvarc_writer_options options(int level, unsigned threads)
@@ -234,6 +235,94 @@ static void check_range(const struct cache *c, kvarc_reader *r, uint32_t layer0,
 			assert_int_equal(back.data[i][k], 0xa5);
 	}
 	cache_free(&back);
+}
+
+/* A source in memory is not read. */
+static void test_memory(void **state)
+{
+	(void)state;
+	for (int number = 0; number < CACHES; number++) {
+		struct cache c, back;
+		kvarc_writer_options o = options(number & 1, 1);
+		kvarc_reader *r;
+		cache_make(&c, number, 8);
+		cache_make_empty(&back, &c);
+		struct memfile f = written(&c, &o);
+		kvarc_source source = { .size = f.n, .memory = f.p };
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL),
+		                 KVARC_OK);
+		for (uint32_t t = 0; t < c.g.n_tracks; t++) {
+			const kvarc_range all = KVARC_RANGE_ALL(t);
+			assert_int_equal(kvarc_reader_read(r, &all, back.views),
+			                 KVARC_OK);
+		}
+		for (size_t i = 0; i < c.g.n_tensors; i++)
+			assert_memory_equal(back.data[i], c.data[i],
+			                    cache_bytes(&c, i));
+		assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_OK);
+		kvarc_reader_close(&r);
+		source.size = KVARC_UNKNOWN;
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL),
+		                 KVARC_PROG);
+		memfile_free(&f);
+		cache_free(&back);
+		cache_free(&c);
+	}
+}
+
+/* Another raw_check in chunk i, under a frame check that holds. */
+static kvarc_chunk_info spoil(struct memfile *f, uint64_t i)
+{
+	kvarc_chunk_info chunk;
+	kvarc_reader *r;
+	kvarc_source source = memfile_source(f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_chunk(r, i, &chunk), KVARC_OK);
+	kvarc_reader_close(&r);
+	uint8_t *frame = f->p + chunk.offset;
+	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
+	size_t padded = kvi_frame_padded(chunk.payload_bytes);
+	payload[KVI_CHUNK_HEADER_BYTES - 1] ^= 1;
+	kvi_store_h128(payload + padded,
+	               kvi_frame_check(frame, chunk.offset, payload, padded));
+	return chunk;
+}
+
+/* Chunks are decoded in place where views are packed: what is not what was
+ * packed does not stay there. */
+static void test_no_unchecked_bytes(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 24; i++) {
+		struct cache c, back;
+		kvarc_writer_options o = options((int)(i & 1), 1);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		const kvarc_range all = KVARC_RANGE_ALL(0);
+		kvarc_reader *r;
+		ro.common.threads = 1 + i / 2 % 3;
+		ro.flags = i & 8 ? KVARC_READ_SALVAGE : 0;
+		cache_make(&c, 0, 9);
+		cache_make_empty(&back, &c);
+		struct memfile f = written(&c, &o);
+		kvarc_chunk_info bad = spoil(&f, i % 5);
+		kvarc_source source = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+		assert_int_equal(kvarc_reader_read(r, &all, back.views),
+		                 ro.flags ? KVARC_OK : KVARC_DATA);
+		kvarc_reader_close(&r);
+		const kvarc_view *v = &c.views[bad.tensor];
+		size_t row = (size_t)v->token_stride;
+		const uint8_t *lost = back.data[bad.tensor] + bad.t0 * row;
+		size_t bytes = (size_t)bad.n * row;
+		assert_true(lost[0] == 0 || lost[0] == 0xa5);
+		if (ro.flags)
+			assert_int_equal(lost[0], 0xa5);
+		for (size_t k = 0; k < bytes && bad.raw_bytes == bytes; k++)
+			assert_int_equal(lost[k], lost[0]);
+		memfile_free(&f);
+		cache_free(&back);
+		cache_free(&c);
+	}
 }
 
 static void test_ranges(void **state)
@@ -745,6 +834,8 @@ int main(void)
 		cmocka_unit_test(test_append_in_pieces),
 		cmocka_unit_test(test_append_fetch_and_commit),
 		cmocka_unit_test(test_ids_and_positions),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_no_unchecked_bytes),
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_bound),
