@@ -155,7 +155,7 @@ INLINE struct pair tables_load(const uint8_t *tab, uint32_t active)
 }
 
 /* Phase 1 of a decoder's step under the tables at tab. */
-INLINE struct pair step_take(struct pair *st, const struct kvi_tables *tables,
+INLINE struct pair table_step_take(struct pair *st, const struct kvi_tables *tables,
                              const uint8_t *tab, bool per_step,
                              uint32_t active, const uint8_t **p)
 {

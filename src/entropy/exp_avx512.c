@@ -173,7 +173,7 @@ INLINE __m256i lut_take(struct pair *st, const struct kvi_tables *tables,
                         const uint8_t *tab, bool per_step, uint32_t active,
                         const uint8_t **p)
 {
-	struct pair s = step_take(st, tables, tab, per_step, active, p);
+	struct pair s = table_step_take(st, tables, tab, per_step, active, p);
 	return _mm256_inserti128_si256(
 		_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
 		_mm512_cvtepi32_epi8(s.v[1]), 1);

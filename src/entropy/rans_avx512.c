@@ -21,7 +21,7 @@ INLINE const uint8_t *sym_decode_span(const struct kvi_sym_job *job,
 	for (size_t step = 0; step < span->steps; step++) {
 		uint32_t escaped = 0;
 		KVI_FEED_CHECK(feed, p);
-		struct pair s = step_take(&st, job->tables, t, per_step,
+		struct pair s = table_step_take(&st, job->tables, t, per_step,
 		                          active, &p);
 		HALVES {
 			__mmask16 act = (__mmask16)(active >> 16 * h);
