@@ -11,12 +11,22 @@ typedef struct kvarc_reader kvarc_reader;
 /* Read what is undamaged in a damaged file instead of failing (needs a source that can seek). */
 #define KVARC_READ_SALVAGE 0x1u
 
+/*
+ * Asked once for a profile that an archive names, does not hold and that is not among the
+ * options' profiles, when the first chunk needs it. Returns it, to stay until the reader is
+ * closed, or NULL. May be called from a worker thread, by one at a time.
+ */
+typedef const kvarc_profile *(*kvarc_find_profile)(void *opaque,
+	const uint8_t digest[16], const char *name);
+
 typedef struct kvarc_reader_options {
 	kvarc_common common;
 	unsigned flags;       /* KVARC_READ_* */
 	const kvarc_profile *const *profiles; /* for archives that name one; must outlive the reader */
 	size_t n_profiles;
-	uint64_t reserved[4]; /* zero */
+	kvarc_find_profile find_profile; /* may be NULL */
+	void *find_opaque;
+	uint64_t reserved[2]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT {0}
 

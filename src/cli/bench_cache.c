@@ -10,6 +10,7 @@
 #include "library.h"
 #include "message.h"
 #include "paths.h"
+#include "profiles.h"
 #include "progress.h"
 #include "units.h"
 #include "util/ckd.h"
@@ -223,7 +224,7 @@ bool bench_cache_load(struct bench_cache *c, const struct options *o,
 }
 
 static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
-                        int level)
+                        const struct bench_run *run)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_sink sink = { write_memory, NULL, c };
@@ -231,7 +232,8 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 	kvarc_ret ret;
 
 	wo.common = *common;
-	wo.level = level;
+	wo.level = run->level;
+	wo.profile = run->profile;
 	c->archive_bytes = 0;
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (ret == KVARC_OK)
@@ -256,6 +258,7 @@ static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
 	kvarc_ret ret;
 
 	ro.common = *common;
+	profiles_reader(&ro);
 	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret == KVARC_OK)
 		read_all(c, r, c->decoded, &ret);
@@ -285,7 +288,7 @@ bool bench_cache_run(struct bench_cache *c, const struct options *o,
 	common.threads = run->threads;
 	common.isa_mask = run->isa_mask;
 	start = units_now();
-	ret = encode(c, &common, run->level);
+	ret = encode(c, &common, run);
 	keep_fastest(&run->encode_seconds, units_now() - start);
 	if (ret == KVARC_OK) {
 		memset(c->decoded_data, 0, c->raw_bytes);

@@ -24,6 +24,7 @@ struct bench_cache {
 
 struct bench_run {
 	int level;
+	const kvarc_profile *profile; /* levels 2 and 3 */
 	uint32_t isa_mask;
 	unsigned threads;
 	double encode_seconds, decode_seconds; /* the fastest */

@@ -9,6 +9,7 @@
 #include "json_out.h"
 #include "message.h"
 #include "paths.h"
+#include "profiles.h"
 #include "shape.h"
 #include "units.h"
 
@@ -56,7 +57,8 @@ static bool run_one(const struct options *o, const char *file,
                     unsigned threads)
 {
 	struct bench_run run = {
-		.level = level, .isa_mask = isa, .threads = threads
+		.level = level, .isa_mask = isa, .threads = threads,
+		.profile = level > 1 ? profiles_fitting(level, c->geometry) : NULL
 	};
 
 	for (unsigned i = 0; i < o->repeat; i++) {
@@ -93,7 +95,8 @@ static bool run_all(const struct options *o, const char *file,
 	if (o->isa_mask)
 		wanted &= o->isa_mask;
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
-		if (o->level_given && level != o->level)
+		if (o->level_given ? level != o->level :
+		    level > 1 && !profiles_fitting(level, c->geometry))
 			continue;
 		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 			if ((wanted & sets[i]) &&
@@ -118,7 +121,7 @@ static void print_title(const char *file, const struct bench_cache *c,
 
 void cmd_bench(const struct options *o)
 {
-	if (!paths_check_reading(o))
+	if (!paths_check_reading(o) || !profiles_check_level(o))
 		return;
 	for (size_t i = 0; i < o->n_files; i++) {
 		struct bench_cache c;

@@ -7,6 +7,7 @@
 #include "library.h"
 #include "message.h"
 #include "paths.h"
+#include "profiles.h"
 #include "progress.h"
 #include "ranges.h"
 #include "units.h"
@@ -52,7 +53,10 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r,
 		return;
 	/* One error for both handles: only one of them fails. */
 	library_common(o, &wo.common, error);
-	wo.level = o->level;
+	if (!profiles_writer(o, kvarc_reader_geometry(r), &wo)) {
+		output_abort(&out);
+		return;
+	}
 	if (o->verify)
 		wo.flags |= KVARC_WRITE_VERIFY;
 	if (o->streamable || out.direct)
@@ -79,7 +83,7 @@ void cmd_cut(const struct options *o)
 		msg_error(NULL, "cut: give one archive");
 		return;
 	}
-	if (!paths_check_operands(o))
+	if (!paths_check_operands(o) || !profiles_check_level(o))
 		return;
 	if (!o->output) {
 		msg_error(NULL, "cut: say where to write it with -o FILE");

@@ -13,6 +13,7 @@
 #include "message.h"
 #include "paths.h"
 #include "plot.h"
+#include "profiles.h"
 #include "shape.h"
 #include "units.h"
 
@@ -119,6 +120,19 @@ static void demand(const struct options *o, const char *file, kvarc_reader *r)
 	}
 }
 
+static void info_profile(const struct options *o, struct input *in, bool first)
+{
+	kvarc_profile *p = profiles_read(o, in);
+
+	if (p && o->json) {
+		describe_profile_json(in->name, p);
+	} else if (p && msg_level() >= 0) {
+		printf("%s", first ? "" : "\n");
+		describe_profile(in->name, p);
+	}
+	kvarc_profile_close(&p);
+}
+
 static void info_one(const struct options *o, const char *file, bool first)
 {
 	struct input in;
@@ -130,6 +144,11 @@ static void info_one(const struct options *o, const char *file, bool first)
 
 	if (!input_open(&in, file, true))
 		return;
+	if (profiles_is_one(&in)) {
+		info_profile(o, &in, first);
+		input_close(&in);
+		return;
+	}
 	r = library_open(o, &in, 0, &error);
 	if (!r) {
 		input_close(&in);

@@ -100,6 +100,16 @@ static void print_table(const char *file, const struct shape *s,
 		print_layer(&s->layers[i], other);
 	print_rest(s, other);
 	printf("key and value are in bits per element\n");
+	switch (describe_reach(s, r)) {
+	case 2:
+		printf("to read a value, the key of its layer is decoded, too\n");
+		break;
+	case 3:
+		printf("to read a layer, the layers below it are decoded, too\n");
+		break;
+	default:
+		break;
+	}
 }
 
 static void json_cell(struct json *j, const char *key,
@@ -129,6 +139,9 @@ static void json_cell(struct json *j, const char *key,
 static void print_json(const char *file, const struct shape *s,
                        kvarc_reader *r)
 {
+	static const char *const reaches[] = {
+		"layer", "layer", "key of the layer", "lower layers"
+	};
 	struct json j;
 
 	json_init(&j, stdout);
@@ -146,6 +159,7 @@ static void print_json(const char *file, const struct shape *s,
 		json_end_object(&j);
 	}
 	json_end_array(&j);
+	json_string(&j, "range_read", reaches[describe_reach(s, r)]);
 	json_u64(&j, "other_bytes", s->info.file_bytes - s->chunk_bytes);
 	json_end_object(&j);
 	json_line(&j);

@@ -11,6 +11,7 @@
 #include "library.h"
 #include "message.h"
 #include "paths.h"
+#include "profiles.h"
 #include "progress.h"
 #include "units.h"
 
@@ -26,6 +27,7 @@ struct job {
 	kvarc_writer_stats stats;
 	uint64_t raw_bytes, tensor_bytes;
 	double start, seconds;
+	int level;
 };
 
 static bool import(struct job *j)
@@ -73,7 +75,11 @@ static bool pack(struct job *j)
 	kvarc_ret ret;
 
 	library_common(o, &wo.common, &j->error);
-	wo.level = o->level;
+	if (!profiles_writer(o, kvarc_import_geometry(j->im), &wo)) {
+		output_abort(&j->out);
+		return false;
+	}
+	j->level = wo.level;
 	if (o->verify || o->remove)
 		wo.flags |= KVARC_WRITE_VERIFY;
 	/* What goes down a pipe must be readable from one. */
@@ -112,7 +118,7 @@ static void report_json(const struct job *j)
 	json_string(&out, "output", j->target);
 	json_string(&out, "input_format", kvarc_import_format(j->im));
 	json_string(&out, "note", note);
-	json_u64(&out, "level", (uint64_t)j->o->level);
+	json_u64(&out, "level", (uint64_t)j->level);
 	json_u64(&out, "raw_bytes", j->raw_bytes);
 	json_u64(&out, "file_bytes", j->stats.file_bytes);
 	json_u64(&out, "elements", j->stats.elements);
@@ -206,6 +212,8 @@ static void pack_one(const struct options *o, const char *file)
 void cmd_pack(const struct options *o)
 {
 	if (!paths_check_operands(o))
+		return;
+	if (!profiles_check_level(o))
 		return;
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");

@@ -9,6 +9,7 @@
 #include "library.h"
 #include "message.h"
 #include "paths.h"
+#include "profiles.h"
 #include "progress.h"
 #include "units.h"
 
@@ -79,6 +80,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in,
 	kvarc_reader *r;
 
 	library_common(o, &ro.common, error);
+	profiles_reader(&ro);
 	*ret = kvarc_reader_open(&r, &source, &ro);
 	if (*ret == KVARC_DATA) {
 		/* The first error is the one to tell. */

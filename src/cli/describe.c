@@ -109,8 +109,7 @@ void describe_head(const char *file, const struct shape *s, kvarc_reader *r)
 	put_cache(s);
 	put_tokens(s, r);
 	put_sizes(s);
-	/* A reader of this version opens only files without a predictor. */
-	put_pair("predictor", "none");
+	describe_predictors(r);
 	snprintf(state, sizeof(state), "%s, %" PRIu64 " chunk%s in %" PRIu64
 	         " segment%s", library_state_name(s->info.state), s->info.chunks,
 	         s->info.chunks == 1 ? "" : "s", s->info.segments,
@@ -189,6 +188,6 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 	     KVARC_OK; i++)
 		json_string(j, key, value);
 	json_end_object(j);
-	json_string(j, "predictor", "none");
+	describe_predictors_json(j, r);
 	json_checks(j, s);
 }

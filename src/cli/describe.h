@@ -12,6 +12,15 @@ void describe_head(const char *file, const struct shape *s, kvarc_reader *r);
 /* Members of an object that is open. */
 void describe_json(struct json *j, const char *file, const struct shape *s,
                    kvarc_reader *r);
+/* The row of predictors, and members of an object that is open. */
+void describe_predictors(kvarc_reader *r);
+void describe_predictors_json(struct json *j, kvarc_reader *r);
+/* What reading a layer costs: 0 that layer alone, 2 a value its key as well, 3 the
+ * layers below as well. */
+unsigned describe_reach(const struct shape *s, kvarc_reader *r);
+/* A profile file. */
+void describe_profile(const char *file, const kvarc_profile *p);
+void describe_profile_json(const char *file, const kvarc_profile *p);
 /* Channels of a head as a model counts them, also of a block type's plane. */
 uint32_t describe_channels(const kvarc_tensor *t);
 /* "half-split pairs, 64 channels, theta 100000" */

@@ -192,14 +192,19 @@ void input_close(struct input *in)
 	in->fd = -1;
 }
 
+bool input_starts_with(struct input *in, const unsigned char magic[8])
+{
+	unsigned char head[8];
+
+	return in->size != KVARC_UNKNOWN && in->size >= 8 &&
+	       read_at(in, head, 8, 0) == 8 && memcmp(head, magic, 8) == 0;
+}
+
 bool input_is_archive(struct input *in)
 {
 	/* spec 2 */
 	static const unsigned char magic[8] = {
 		0x89, 'K', 'V', 'A', '\r', '\n', 0x1a, '\n'
 	};
-	unsigned char head[8];
-
-	return in->size >= 8 && read_at(in, head, 8, 0) == 8 &&
-	       memcmp(head, magic, 8) == 0;
+	return input_starts_with(in, magic);
 }

@@ -29,6 +29,8 @@ bool input_open(struct input *in, const char *name, bool seek);
 void input_close(struct input *in);
 /* in must stay where it is while the source is in use. */
 kvarc_source input_source(struct input *in);
+/* Whether the first 8 bytes are these; needs a seekable input. */
+bool input_starts_with(struct input *in, const unsigned char magic[8]);
 /* Whether the file starts like an archive; needs a seekable input. */
 bool input_is_archive(struct input *in);
 

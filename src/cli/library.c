@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "message.h"
+#include "profiles.h"
 #include "progress.h"
 #include "units.h"
 
@@ -37,6 +38,8 @@ static const char *in_our_words(kvarc_ret ret, const char *text)
 		return "; 'kvarc pack' makes archives";
 	case KVARC_DATA:
 		return strstr(text, "salvage") ? ": 'kvarc unpack --salvage'" : "";
+	case KVARC_PREDICTOR:
+		return profiles_looked_at(text);
 	case KVARC_OPTIONS:
 		return strstr(text, "can seek") ? "; save it as a file first" : "";
 	default:
@@ -68,6 +71,7 @@ kvarc_reader *library_open(const struct options *o, struct input *in,
 
 	library_common(o, &ro.common, error);
 	ro.flags = flags;
+	profiles_reader(&ro);
 	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
@@ -104,7 +108,8 @@ const char *library_codec_name(unsigned codec)
 {
 	/* spec 7 */
 	static const char *const names[] = {
-		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes"
+		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes",
+		"linear"
 	};
 
 	return codec < sizeof(names) / sizeof(names[0]) ? names[codec] : "?";

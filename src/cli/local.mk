@@ -18,10 +18,12 @@ kvarc_SOURCES = \
 	src/cli/paths.c src/cli/paths.h \
 	src/cli/items.c src/cli/items.h \
 	src/cli/library.c src/cli/library.h \
+	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
 	src/cli/damage_report.c src/cli/damage_report.h \
 	src/cli/shape.c src/cli/shape.h \
 	src/cli/describe.c src/cli/describe.h \
+	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
 	src/cli/plot.c src/cli/plot.h \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
@@ -30,5 +32,6 @@ kvarc_SOURCES = \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/util/hash.c src/util/hash.h src/util/bytes.h src/util/ckd.h
 # Its own flags give its objects their own names.
-kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli
+kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \
+	-DKVARC_PROFILE_DIR='"$(pkgdatadir)/profiles"'
 kvarc_LDADD = libkvarc.la $(XXHASH_LIBS) -lm

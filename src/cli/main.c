@@ -2,6 +2,7 @@
 /* main.c - the kvarc command: parse, run a verb, end with its status */
 #include "message.h"
 #include "options.h"
+#include "profiles.h"
 #include "signals.h"
 
 int main(int argc, char **argv)
@@ -12,8 +13,10 @@ int main(int argc, char **argv)
 	if (ret == 0) {
 		msg_init(o.verbosity);
 		signals_init();
-		o.verb->run(&o);
+		if (profiles_open(&o))
+			o.verb->run(&o);
 	}
+	profiles_close();
 	options_free(&o);
 	msg_finish();
 	return msg_status();

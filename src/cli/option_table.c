@@ -9,6 +9,7 @@ const struct verb options_verbs[] = {
 	  "pack caches into archives (FILE.kva)",
 	  "  kvarc pack slot.bin                  writes slot.bin.kva\n"
 	  "  kvarc pack -0 cache.safetensors      faster, a little larger\n"
+	  "  kvarc pack --profile smollm2.kvp slot.bin   much smaller\n"
 	  "  cat slot.bin | kvarc pack - | ssh host 'kvarc unpack - > slot.bin'\n",
 	  cmd_pack },
 	{ "unpack", VERB_UNPACK, "ARCHIVE...",
@@ -59,9 +60,15 @@ const struct option_row options_rows[] = {
 	  "write to FILE, or into the folder FILE" },
 	{ OPT_STDOUT, 'c', "stdout", NULL, ARG_NONE, NULL, WRITES,
 	  "write to standard output" },
-	{ OPT_LEVEL, 0, "level", "N", ARG_CHOICE, "0 1",
+	{ OPT_LEVEL, 0, "level", "N", ARG_CHOICE, "0 1 2 3",
 	  VERB_PACK | VERB_CUT | VERB_BENCH | VERB_TRAIN,
-	  "-0 fast, -1 small (the default); -2 to -9 are reserved" },
+	  "-0 fast, -1 small (the default), -2 and -3 with a profile" },
+	{ OPT_PROFILE, 0, "profile", "KVP", ARG_FILE, NULL,
+	  VERB_ALL & ~VERB_TRAIN,
+	  "use this profile of the model; may be repeated" },
+	{ OPT_EMBED, 0, "embed-profile", NULL, ARG_NONE, NULL,
+	  VERB_PACK | VERB_CUT,
+	  "put the profile into the archive" },
 	{ OPT_ROPE, 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_TRAIN,
 	  "auto, none, or THETA[,half|interleaved][,DIMS]" },
 	{ OPT_MODEL, 0, "model", "GGUF", ARG_FILE, NULL, VERB_PACK | VERB_TRAIN,

@@ -76,11 +76,11 @@ static int set_level(struct options *o, const struct option_row *r,
 	uint64_t n;
 
 	if (!units_parse_u64(value, 9, &n))
-		return bad_value(o, r, value, "a level, 0 or 1");
-	if (n > KVARC_LEVEL_MAX && o->verb->bit != VERB_TRAIN) {
-		msg_error(NULL, "level %d is not in kvarc %s: levels 2 and 3 will need "
-		          "a trained profile of the model, 4 to 9 the model itself; "
-		          "use -0 (fast) or -1 (small)", (int)n, kvarc_version());
+		return bad_value(o, r, value, "a level, 0 to 3");
+	if (n > KVARC_LEVEL_MAX) {
+		msg_error(NULL, "level %d is not in kvarc %s: levels 4 to 9 will need the "
+		          "model itself; use -0 (fast), -1 (small), or -2 and -3 with "
+		          "a profile of the model", (int)n, kvarc_version());
 		return -1;
 	}
 	o->level = (int)n;
@@ -154,21 +154,26 @@ static int set_number(struct options *o, const struct option_row *r,
 	return 0;
 }
 
-static int add_identity(struct options *o, const struct option_row *r,
-                        const char *value)
+/* One more of an option that may be repeated. */
+static int add_string(const char ***list, size_t *n, const char *value)
 {
-	const char **p;
+	const char **p = realloc(*list, (*n + 1) * sizeof(*p));
 
-	if (!strchr(value, '=') || value[0] == '=')
-		return bad_value(o, r, value, "KEY=VALUE, as 'kvarc info' shows them");
-	p = realloc(o->identity, (o->n_identity + 1) * sizeof(*p));
 	if (!p) {
 		msg_error(NULL, "out of memory");
 		return -1;
 	}
-	o->identity = p;
-	o->identity[o->n_identity++] = value;
+	p[(*n)++] = value;
+	*list = p;
 	return 0;
+}
+
+static int add_identity(struct options *o, const struct option_row *r,
+                        const char *value)
+{
+	if (!strchr(value, '=') || value[0] == '=')
+		return bad_value(o, r, value, "KEY=VALUE, as 'kvarc info' shows them");
+	return add_string(&o->identity, &o->n_identity, value);
 }
 
 static int set_to(struct options *o, const struct option_row *r,
@@ -201,6 +206,7 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_MEMORY: return set_memory(o, r, value);
 	case OPT_ISA: return set_isa(o, r, value);
 	case OPT_IDENTITY: return add_identity(o, r, value);
+	case OPT_PROFILE: return add_string(&o->profiles, &o->n_profiles, value);
 	case OPT_LAYERS:
 		if (set_range(o, r, value, &o->layer0, &o->n_layers) != 0)
 			return -1;
@@ -241,6 +247,7 @@ static void set_flag(struct options *o, int id)
 	case OPT_VERIFY: o->verify = true; break;
 	case OPT_STREAMABLE: o->streamable = true; break;
 	case OPT_SALVAGE: o->salvage = true; break;
+	case OPT_EMBED: o->embed_profile = true; break;
 	default: break;
 	}
 }
@@ -429,4 +436,5 @@ void options_free(struct options *o)
 {
 	free(o->files);
 	free(o->identity);
+	free(o->profiles);
 }

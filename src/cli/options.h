@@ -22,11 +22,14 @@ struct options {
 	const char *rope, *model, *kv_rule, *axes, *to, *plot;
 	const char **identity; /* "key=value" */
 	size_t n_identity;
+	const char **profiles;
+	size_t n_profiles;
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
 	unsigned threads, repeat, held_out;
 	int level, verbosity;
 	bool level_given, threads_given, range_given;
+	bool embed_profile;
 	bool force, keep, remove, json, opaque, verify, streamable, salvage;
 	bool head_block, whole_layer, no_table;
 };

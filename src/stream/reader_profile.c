@@ -84,6 +84,19 @@ static const struct kvi_profile *given(const kvarc_reader *r,
 	return NULL;
 }
 
+/* The same from the options' callback. */
+static const struct kvi_profile *asked_for(const kvarc_reader *r,
+                                           const struct kvi_predictor_ref *x)
+{
+	const kvarc_reader_options *o = &r->options;
+	uint8_t digest[16];
+	kvi_store_h128(digest, x->p.digest);
+	const kvarc_profile *p = o->find_profile
+		? o->find_profile(o->find_opaque, digest, x->p.name) : NULL;
+	return p && kvi_h128_equal(kvi_profile_of(p)->digest, x->p.digest)
+	       ? kvi_profile_of(p) : NULL;
+}
+
 /* Copies a part to its place, if it is the next one. */
 static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content,
                       size_t bytes)
@@ -263,6 +276,8 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
 	kvarc_ret ret = KVARC_OK;
 	x->profile = given(r, x->p.digest);
+	if (!x->profile && !x->p.embedded)
+		x->profile = asked_for(r, x);
 	if (!x->profile && x->p.embedded)
 		ret = load_embedded(r, x, &x->error);
 	else if (!x->profile)

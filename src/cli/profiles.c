@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profiles.c - the profiles of --profile, and those that are looked for by digest */
+#include "profiles.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+
+enum { PATH_BYTES = 4096 };
+
+struct loaded {
+	kvarc_profile *p;
+	char *path;
+};
+
+/* All of one run of the command: handles of the library that use them are
+ * closed before. */
+static struct {
+	const struct options *o;
+	const kvarc_profile **given; /* those of --profile */
+	struct loaded *list;         /* the same, and then those that were found */
+	size_t n_given, n;
+} all;
+
+void profiles_hex(char out[33], const uint8_t digest[16])
+{
+	for (int i = 0; i < 16; i++)
+		snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+kvarc_profile *profiles_read(const struct options *o, struct input *in)
+{
+	kvarc_source source = input_source(in);
+	kvarc_common common;
+	kvarc_error error;
+	kvarc_profile *p;
+	kvarc_ret ret;
+
+	library_common(o, &common, &error);
+	common.progress = NULL;
+	common.error = &error;
+	ret = kvarc_profile_open(&p, &source, &common);
+	if (ret == KVARC_FORMAT)
+		msg_error(in->name, "is not a profile");
+	else if (ret != KVARC_OK)
+		library_error(in->name, ret, &error, in, NULL);
+	return p;
+}
+
+static bool add(kvarc_profile *p, const char *path)
+{
+	struct loaded *list = realloc(all.list, (all.n + 1) * sizeof(*list));
+	char *copy = strdup(path);
+
+	if (list)
+		all.list = list;
+	if (!list || !copy) {
+		msg_error(NULL, "out of memory");
+		free(copy);
+		kvarc_profile_close(&p);
+		return false;
+	}
+	all.list[all.n++] = (struct loaded){ p, copy };
+	return true;
+}
+
+static kvarc_profile *open_file(const char *path)
+{
+	kvarc_profile *p = NULL;
+	struct input in;
+
+	if (input_open(&in, path, false)) {
+		p = profiles_read(all.o, &in);
+		input_close(&in);
+	}
+	return p;
+}
+
+bool profiles_open(const struct options *o)
+{
+	all.o = o;
+	if (o->n_profiles == 0)
+		return true;
+	all.given = calloc(o->n_profiles, sizeof(void *));
+	if (!all.given) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < o->n_profiles; i++) {
+		kvarc_profile *p = open_file(o->profiles[i]);
+		if (!p || !add(p, o->profiles[i]))
+			return false;
+		all.given[all.n_given++] = p;
+	}
+	return true;
+}
+
+void profiles_close(void)
+{
+	for (size_t i = 0; i < all.n; i++) {
+		kvarc_profile_close(&all.list[i].p);
+		free(all.list[i].path);
+	}
+	free(all.list);
+	free(all.given);
+	memset(&all, 0, sizeof(all));
+}
+
+const kvarc_profile *const *profiles_given(size_t *n)
+{
+	*n = all.n_given;
+	return all.given;
+}
+
+/* Folder i of those where profiles are kept; false: past the last. */
+static bool folder_at(size_t i, char out[PATH_BYTES])
+{
+	const char *path = getenv("KVARC_PROFILE_PATH");
+	const char *home = getenv("HOME");
+
+	for (; path && *path; path += path[0] == ':') {
+		size_t n = strcspn(path, ":");
+		if (n && n < PATH_BYTES && i-- == 0) {
+			memcpy(out, path, n);
+			out[n] = '\0';
+			return true;
+		}
+		path += n;
+	}
+	if (home && *home && i-- == 0)
+		return snprintf(out, PATH_BYTES, "%s/.local/share/kvarc/profiles",
+		                home) < PATH_BYTES;
+	return i == 0 && snprintf(out, PATH_BYTES, "%s", KVARC_PROFILE_DIR) <
+	       PATH_BYTES;
+}
+
+/* The file of a digest in the first folder that has it. */
+static bool find_file(const uint8_t digest[16], char path[PATH_BYTES + 40])
+{
+	char folder[PATH_BYTES], hex[33];
+
+	profiles_hex(hex, digest);
+	for (size_t i = 0; folder_at(i, folder); i++) {
+		snprintf(path, PATH_BYTES + 40, "%s/%s.kvp", folder, hex);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+static const struct loaded *find_loaded(const uint8_t digest[16])
+{
+	kvarc_profile_info info;
+
+	for (size_t i = 0; i < all.n; i++) {
+		if (kvarc_profile_get_info(all.list[i].p, &info) == KVARC_OK &&
+		    memcmp(info.digest, digest, 16) == 0)
+			return &all.list[i];
+	}
+	return NULL;
+}
+
+const char *profiles_where(const uint8_t digest[16])
+{
+	static char path[PATH_BYTES + 40];
+	const struct loaded *l = find_loaded(digest);
+
+	if (l)
+		return l->path;
+	return find_file(digest, path) ? path : "";
+}
+
+/* A kvarc_find_profile. */
+static const kvarc_profile *find(void *opaque, const uint8_t digest[16],
+                                 const char *name)
+{
+	const struct loaded *l = find_loaded(digest);
+	char path[PATH_BYTES + 40];
+	kvarc_profile *p;
+
+	(void)opaque, (void)name;
+	if (!l && find_file(digest, path)) {
+		p = open_file(path);
+		if (p && add(p, path))
+			l = find_loaded(digest);
+		if (p && !l)
+			msg_warning(path, "is not the profile that its name says");
+	}
+	return l ? l->p : NULL;
+}
+
+void profiles_reader(kvarc_reader_options *ro)
+{
+	ro->profiles = all.given;
+	ro->n_profiles = all.n_given;
+	ro->find_profile = find;
+}
+
+const char *profiles_looked_at(const char *text)
+{
+	static char out[1400];
+	char folder[PATH_BYTES], hex[33] = "";
+	const char *digest = strstr(text, "is needed: ");
+	size_t n = 0;
+
+	if (!digest)
+		return "";
+	snprintf(hex, sizeof(hex), "%s", digest + strlen("is needed: "));
+	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
+		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s",
+		                      i ? ", " : "; looked at ",
+		                      all.list[i].path);
+	for (size_t i = 0; folder_at(i, folder) && n < sizeof(out); i++) {
+		if (i == 0)
+			n += (size_t)snprintf(out + n, sizeof(out) - n,
+			                      "; looked for %s.kvp in %s", hex,
+			                      folder);
+		else
+			n += (size_t)snprintf(out + n, sizeof(out) - n, ", %s",
+			                      folder);
+	}
+	if (n < sizeof(out))
+		snprintf(out + n, sizeof(out) - n, "; give it with --profile FILE");
+	return out;
+}
+
+static int highest_level(const kvarc_profile *p)
+{
+	kvarc_profile_info info;
+
+	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
+		return 0;
+	return info.levels & 8 ? 3 : info.levels & 4 ? 2 : 0;
+}
+
+static bool has_level(const kvarc_profile *p, int level)
+{
+	kvarc_profile_info info;
+
+	return kvarc_profile_get_info(p, &info) == KVARC_OK &&
+	       (info.levels >> level & 1);
+}
+
+/* The level that a writer takes of a profile, 0: it has none. */
+static int level_of(const struct options *o, const kvarc_profile *p)
+{
+	if (!o->level_given)
+		return highest_level(p);
+	return has_level(p, o->level) ? o->level : 0;
+}
+
+static bool fits(const kvarc_profile *p, int level, const kvarc_geometry *g)
+{
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		if (kvarc_profile_fits(p, (unsigned)level, t,
+		                       t->rope ? &g->ropes[t->rope - 1] : NULL))
+			return true;
+	}
+	return false;
+}
+
+bool profiles_check_level(const struct options *o)
+{
+	if (o->level_given && o->level > 1 && all.n_given == 0) {
+		msg_error(NULL, "%s: level %d needs a profile of the model: give it "
+		          "with --profile FILE", o->verb->name, o->level);
+		return false;
+	}
+	if (o->embed_profile && (all.n_given == 0 ||
+	                         (o->level_given && o->level < 2))) {
+		msg_error(NULL, "%s: --embed-profile goes with --profile and level "
+		          "2 or 3", o->verb->name);
+		return false;
+	}
+	for (size_t i = 0; i < all.n_given; i++) {
+		if (!o->level_given || o->level < 2 || level_of(o, all.given[i]))
+			return true;
+	}
+	if (all.n_given == 0)
+		return true;
+	msg_error(all.list[0].path, "has no models of level %d; its highest level "
+	          "is %d", o->level, highest_level(all.given[0]));
+	return false;
+}
+
+bool profiles_writer(const struct options *o, const kvarc_geometry *g,
+                     kvarc_writer_options *wo)
+{
+	size_t best = all.n_given;
+
+	wo->level = o->level;
+	if (all.n_given == 0 || (o->level_given && o->level < 2))
+		return true;
+	/* The first one that fits; else the writer says that none does. */
+	for (size_t i = all.n_given; i-- > 0;) {
+		int level = level_of(o, all.given[i]);
+		if (level && (best == all.n_given || fits(all.given[i], level, g)))
+			best = i;
+	}
+	if (best == all.n_given)
+		return false;
+	wo->profile = all.given[best];
+	wo->level = level_of(o, wo->profile);
+	wo->profile_name = paths_base(all.list[best].path);
+	if (o->embed_profile)
+		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
+	return true;
+}
+
+const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g)
+{
+	for (size_t i = 0; i < all.n_given; i++)
+		if (fits(all.given[i], level, g))
+			return all.given[i];
+	return NULL;
+}
+
+bool profiles_is_one(struct input *in)
+{
+	/* spec profile 1 */
+	static const unsigned char magic[8] = {
+		0x89, 'K', 'V', 'P', '\r', '\n', 0x1a, '\n'
+	};
+	return input_starts_with(in, magic);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profiles.h - the profiles of --profile, and those that are looked for by digest */
+#ifndef KVARC_CLI_PROFILES_H
+#define KVARC_CLI_PROFILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "infile.h"
+#include "kvarc.h"
+#include "options.h"
+
+/* Opens the files of --profile. false: a message was shown. */
+bool profiles_open(const struct options *o);
+void profiles_close(void);
+
+/* The profiles of --profile, in their order. */
+const kvarc_profile *const *profiles_given(size_t *n);
+/* Lets a reader use them, and others that are found by digest. */
+void profiles_reader(kvarc_reader_options *ro);
+/*
+ * Level, profile, name and flags of a writer for a cache of this geometry, from the command
+ * line. false: a message was shown.
+ */
+bool profiles_writer(const struct options *o, const kvarc_geometry *g,
+                     kvarc_writer_options *wo);
+/* The first one of --profile with models of a level for this geometry; NULL: none. */
+const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g);
+/* Level 2 and 3 need a profile: said before any work. false: a message was shown. */
+bool profiles_check_level(const struct options *o);
+
+/* Where a profile with this digest is, "": not at hand. */
+const char *profiles_where(const uint8_t digest[16]);
+/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text, which names the digest. */
+const char *profiles_looked_at(const char *text);
+/* digest as 32 hexadecimal digits */
+void profiles_hex(char out[33], const uint8_t digest[16]);
+
+/* Opens a profile from an input; NULL: a message was shown. */
+kvarc_profile *profiles_read(const struct options *o, struct input *in);
+/* Whether the file starts like a profile; needs a seekable input. */
+bool profiles_is_one(struct input *in);
+
+#endif
