@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* A sigma of a weighted feature; values up to ten of them are kept. */
-enum { UNIT = 400 };
+enum { UNIT = 400, ROWS = 32 };
 
 struct gram_job {
 	const struct kvi_train_kernels *kernels;
@@ -39,20 +39,24 @@ static void fill_row(void *arg, size_t r)
 	memset(to + j->count, 0, (KVI_GRAM_TOKENS - j->count) * sizeof *to);
 }
 
-static void add_tiles(void *arg, size_t tile)
+/* Some rows with all rows from them on: a tile of those others is read once for all of the some,
+ * which stay in the cache. */
+static void add_rows(void *arg, size_t i)
 {
 	const struct gram_job *j = arg;
-	size_t r = tile * KVI_GRAM_TILE, n = (j->count + 63) & ~(size_t)63;
-	const int16_t *a = j->rows + r * KVI_GRAM_TOKENS;
+	size_t first = i * ROWS, n = (j->count + 63) & ~(size_t)63;
+	size_t end = first + ROWS < j->room ? first + ROWS : j->room;
 	int64_t sums[KVI_GRAM_TILE * KVI_GRAM_TILE];
-	for (size_t c = r; c < j->room; c += KVI_GRAM_TILE) {
-		j->kernels->gram(sums, a, j->rows + c * KVI_GRAM_TOKENS,
-		                 KVI_GRAM_TOKENS, n);
-		for (size_t i = 0; i < KVI_GRAM_TILE; i++)
-			for (size_t k = 0; k < KVI_GRAM_TILE; k++)
-				j->sums[(r + i) * j->room + c + k] +=
-					sums[i * KVI_GRAM_TILE + k];
-	}
+	for (size_t c = first; c < j->room; c += KVI_GRAM_TILE)
+		for (size_t r = first; r < end && r <= c; r += KVI_GRAM_TILE) {
+			int64_t *to = j->sums + r * j->room + c;
+			j->kernels->gram(sums, j->rows + r * KVI_GRAM_TOKENS,
+			                 j->rows + c * KVI_GRAM_TOKENS,
+			                 KVI_GRAM_TOKENS, n);
+			for (size_t k = 0; k < KVI_GRAM_TILE * KVI_GRAM_TILE; k++)
+				to[k / KVI_GRAM_TILE * j->room +
+				   k % KVI_GRAM_TILE] += sums[k];
+		}
 }
 
 static void finish_row(void *arg, size_t r)
@@ -85,7 +89,8 @@ kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
 		}
 		if (j.count == KVI_GRAM_TOKENS || (v == n_tokens && j.count)) {
 			kvi_train_parallel(t, n, fill_row, &j);
-			kvi_train_parallel(t, room / KVI_GRAM_TILE, add_tiles, &j);
+			kvi_train_parallel(t, (room + ROWS - 1) / ROWS,
+			                   add_rows, &j);
 			j.count = 0;
 		}
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* kernels.c - the trainer's loops in C, and the choice between sets */
+#include "config.h"
 #include "entropy/rans.h"
 
 #define BYTES 16
