@@ -4,6 +4,11 @@
 
 #include "context_avx512.h"
 
+INLINE vec clamp(vec v, int limit)
+{
+	return _mm512_max_epi32(_mm512_min_epi32(v, SET(limit)), SET(-limit));
+}
+
 INLINE __mmask16 first_lanes(size_t n)
 {
 	return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff);

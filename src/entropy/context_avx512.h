@@ -63,9 +63,4 @@ INLINE vec scaled_bits(vec v, vec e)
 	return _mm512_maskz_add_epi32(some, bits, _mm512_slli_epi32(e, 23));
 }
 
-INLINE vec clamp(vec v, int limit)
-{
-	return _mm512_max_epi32(_mm512_min_epi32(v, SET(limit)), SET(-limit));
-}
-
 #endif

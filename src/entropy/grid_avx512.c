@@ -18,11 +18,12 @@ INLINE const uint8_t *decode_span(const struct kvi_grid_job *job,
                                   uint16_t *x, const struct numbers *f,
                                   bool per_step, bool full)
 {
-	const uint32_t active = full ? UINT32_MAX : lanes_mask(span->lanes);
+	const unsigned lanes = full ? KVI_LANES : span->lanes;
+	const uint32_t active = lanes_mask(lanes);
 	const uint32_t *lut = job->tables->lut, *c = ctx;
 	const uint32_t *wrap = ctx + span->ring * span->step_size;
 	struct pair st = states_load(state);
-	const struct tokens tokens = tokens_load(kvi_grid_tokens);
+	const struct tokens tokens = tokens_load();
 	for (size_t step = 0; step < span->steps; step++) {
 		vec cv[2], y[2];
 		KVI_FEED_CHECK(feed, p);
@@ -30,9 +31,9 @@ INLINE const uint8_t *decode_span(const struct kvi_grid_job *job,
 			cv[h] = contexts_load(per_step ? c : c + 16 * h,
 			                      per_step,
 			                      (__mmask16)(active >> 16 * h));
-		p = step_take(&st, cv, lut, &tokens, f, active, p, x, y);
-		x += full ? KVI_LANES : span->lanes;
-		c += per_step ? 1 : full ? KVI_LANES : span->lanes;
+		p = step_take(&st, cv, lut, &tokens, f, lanes, p, x, y);
+		x += lanes;
+		c += per_step ? 1 : lanes;
 		if (c == wrap)
 			c = ctx;
 	}
@@ -199,8 +200,8 @@ INLINE uint16_t *encode_span(const struct kvi_grid_job *job,
 	const uint32_t *wrap = ctx + span->ring * size;
 	const uint32_t *c = ctx + span->steps % span->ring * size;
 	const uint16_t *x = elements + span->steps * lanes;
-	const struct tokens tokens = tokens_load(kvi_grid_tokens);
-	const struct tokens near = tokens_load(near_tokens);
+	const struct tokens tokens = tokens_load();
+	const struct tokens near = tokens_from(near_tokens);
 	const __m128i stride = _mm_cvtsi32_si128(
 		__builtin_ctz((unsigned)job->tables->stride));
 	struct pair st = states_load(state);

@@ -27,11 +27,16 @@ struct tokens {
 	vec lo, hi;
 };
 
-INLINE struct tokens tokens_load(const uint16_t *table)
+INLINE struct tokens tokens_from(const uint16_t *table)
 {
 	struct tokens t = { _mm512_loadu_si512(table),
 		            _mm512_loadu_si512(table + 32) };
 	return t;
+}
+
+INLINE struct tokens tokens_load(void)
+{
+	return tokens_from(kvi_grid_tokens);
 }
 
 INLINE vec token_info(const struct tokens *t, vec symbol)
@@ -155,14 +160,15 @@ INLINE vec raw_take(vec *state, vec symbol, vec ctx, const struct tokens *t,
 }
 
 /*
- * One step of the active lanes: elements to x and, the same, to y (anything in
- * lanes that are not active). The words of a step are there (kvi_feed).
+ * One step of the first lanes: elements to x and, the same, to y, with 0 in the
+ * other lanes. The words of a step are there (kvi_feed).
  */
 INLINE const uint8_t *step_take(struct pair *st, const vec *ctx,
                                 const uint32_t *lut, const struct tokens *tokens,
-                                const struct numbers *f, uint32_t active,
+                                const struct numbers *f, unsigned lanes,
                                 const uint8_t *p, uint16_t *x, vec *y)
 {
+	const uint32_t active = lanes_mask(lanes);
 	struct pair table, symbol;
 	__mmask16 esc[2];
 	HALVES
@@ -174,6 +180,7 @@ INLINE const uint8_t *step_take(struct pair *st, const vec *ctx,
 	HALVES {
 		__mmask16 act = (__mmask16)(active >> 16 * h);
 		st->v[h] = renorm(st->v[h], act, &p);
+		y[h] = _mm512_maskz_mov_epi32(act, y[h]);
 		_mm512_mask_cvtepi32_storeu_epi16(x + 16 * h, act, y[h]);
 	}
 	uint32_t escaped = (esc[0] | (uint32_t)esc[1] << 16) & active;

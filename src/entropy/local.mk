@@ -20,7 +20,7 @@ if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = src/entropy/rans_avx512.c src/entropy/exp_avx512.c \
 	src/entropy/grid_avx512.c src/entropy/context_avx512.c \
-	src/entropy/slots_avx512.c \
+	src/entropy/slots_avx512.c src/entropy/slots_vector.h \
 	src/entropy/avx512.h src/entropy/grid_avx512.h \
 	src/entropy/context_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * slots_vector.h - slots of the linear codec (spec linear 2 to 4) in terms of a
+ * set's vectors; included once by the file of a set
+ *
+ * That file defines `vec`, WIDTH numbers of 32 bits; PARTS of them are a step.
+ * EACH goes through the parts h. v_* are operations of one vector, struct
+ * states the states of a step, and step_take() takes a step from a stream.
+ */
+#ifndef KVI_SLOTS_VECTOR_H
+#define KVI_SLOTS_VECTOR_H
+
+#include "slots.h"
+
+enum { LIMIT = 32767, WIDTH = KVI_LANES / PARTS };
+
+static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7 };
+
+/* ----------------------------------------------------------- prediction */
+
+/* Places of token t in sums and feature rows. */
+INLINE size_t sum_at(const struct kvi_slot *s, size_t t)
+{
+	return t / KVI_LANES * s->sum_step + t % KVI_LANES;
+}
+
+INLINE size_t feature_at(const struct kvi_slot_job *j, size_t t)
+{
+	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
+}
+
+INLINE vec clamp(vec v, int limit)
+{
+	return v_max(v_min(v, SET(limit)), SET(-limit));
+}
+
+/* Two coefficients of a row, for all lanes. */
+INLINE vec coefficients(const int16_t *p)
+{
+	int32_t both;
+	memcpy(&both, p, sizeof(both));
+	return SET(both);
+}
+
+/* Tokens of a slot from t on, without and with what the same layer says. */
+INLINE vec base_of(const struct kvi_slot *s, size_t t)
+{
+	vec base = SET(s->mean);
+	if (s->table)
+		base = v_add(base, v_load_i16(s->table + t));
+	if (s->below)
+		base = v_add(base, v_sar_by(v_load(s->below + sum_at(s, t)),
+		                            s->qa));
+	return clamp(base, LIMIT);
+}
+
+INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j,
+                   size_t t, vec base)
+{
+	if (!s->sum)
+		return base;
+	vec sum = v_load(s->sum + sum_at(s, t));
+	const int16_t *f = j->near + feature_at(j, t);
+	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP)
+		sum = v_add(sum, v_madd(v_load(f),
+		                        coefficients(s->coef + 2 * p)));
+	return clamp(v_add(base, v_sar_by(sum, s->qb)), LIMIT);
+}
+
+/* o of spec linear 4; start: bits(13 n) - 2^20. */
+INLINE vec token_class(const struct kvi_slot_block *b, size_t t, vec start)
+{
+	if (!b->w)
+		return SET(0);
+	vec d = v_sub(v_float_bits(v_load(b->w + t)), start);
+	return clamp(v_sar(d, 21), 32);
+}
+
+INLINE vec token_start(const struct kvi_slot_job *j)
+{
+	return v_sub(v_float_bits(SET(13 * j->n)), SET(1 << 20));
+}
+
+INLINE vec context_of(vec mu, vec k, vec more,
+                      const struct kvi_grid_format *fmt)
+{
+	return contexts_of(mu, clamp(v_add(k, more), 400), fmt);
+}
+
+/* ---------------------------------------------------------- observation */
+
+/* Elements as integers in units of 2^step. */
+INLINE vec integers_of(vec x, const struct kvi_grid_format *fmt, int step)
+{
+	const vec one = SET(1);
+	const int m = fmt->mant_bits, top = fmt->elem_bits - 1;
+	vec magnitude = v_and(x, SET((1 << top) - 1));
+	vec field = v_shr(magnitude, m);
+	vec man = v_and(v_shl(magnitude, 23 - m), SET(0x7fffff));
+	man = v_or(man, v_where(field, SET(0x800000)));
+	vec sh = v_sub(SET(24 - fmt->emin + step), v_max(field, one));
+	sh = v_max(v_min(sh, SET(31)), one);
+	vec half = v_shl_each(one, v_sub(sh, one));
+	vec v = v_shr_each(v_add(man, half), sh);
+	v = v_min(v, SET(LIMIT));
+	vec minus = v_sub(SET(0), v_and(v_shr(x, top), one));
+	return v_sub(v_xor(v, minus), minus);
+}
+
+/* v of spec linear 4. */
+INLINE vec distance(vec x, vec expected, vec k, int step)
+{
+	vec far = v_min(v_abs(v_sub(x, expected)), SET(65535));
+	vec sh = v_add(v_sar(k, 2), SET(11 - step));
+	sh = v_max(v_min(sh, SET(31)), SET(0));
+	vec scaled = v_mul(far, v_reciprocal(k));
+	return v_min(v_shr_each(scaled, sh), SET(127));
+}
+
+INLINE void scale_add(const struct kvi_slot_block *b,
+                      const struct kvi_slot_job *j, size_t t, vec v)
+{
+	if (b->w && j->grow)
+		v_store(b->w + t, v_add(v_load(b->w + t), v));
+}
+
+/* Feature rows of a slot alone: its half of them. */
+INLINE void store_half(int16_t *row, unsigned half, vec v)
+{
+	const vec low = SET(0xffff);
+	v = v_and(clamp(v, LIMIT), low);
+	if (half)
+		v = v_or(v_shl(v, 16), v_and(v_load(row), low));
+	v_store(row, v);
+}
+
+INLINE void store_both(int16_t *row, vec a, vec b)
+{
+	v_store(row, v_side_by_side(clamp(a, LIMIT), clamp(b, LIMIT)));
+}
+
+/* ---------------------------------------------------------------- slots */
+
+/* A stream while slots are taken from it. */
+struct reading {
+	struct kvi_feed feed;
+	const uint8_t *p;
+	struct states st;
+	struct tokens tokens;
+};
+
+INLINE void reading_begin(struct reading *r, const struct kvi_slot_reader *in)
+{
+	size_t n = (size_t)(in->words.end - in->words.p) / 2;
+	const struct kvi_stream s = { .words = in->words.p, .n_words = n };
+	r->p = kvi_feed_open(&r->feed, &s);
+	r->st = states_load(in->state);
+	r->tokens = tokens_load();
+}
+
+INLINE bool reading_end(const struct reading *r, struct kvi_slot_reader *in,
+                        unsigned lanes)
+{
+	states_keep(in->state, &r->st, lanes);
+	if (!r->feed.last)
+		in->words.p = r->p;
+	else if (r->p <= r->feed.end)
+		in->words.p = in->words.end - (r->feed.end - r->p);
+	else
+		in->words.missing = true;
+	return !in->words.missing;
+}
+
+INLINE bool reading_ready(struct reading *r, struct kvi_slot_reader *in)
+{
+	if (__builtin_expect(r->p > r->feed.safe, 0)) {
+		const uint8_t *p = kvi_feed_move(&r->feed, r->p);
+		in->words.missing = !p;
+		if (p)
+			r->p = p;
+		return p;
+	}
+	return true;
+}
+
+/* What all steps of a slot or pair see. */
+struct setting {
+	const struct kvi_slot_block *b;
+	const struct kvi_slot_job *j;
+	const struct kvi_grid_format *fmt;
+	const struct numbers *f;
+};
+
+/* A vector a part. */
+struct step {
+	vec v[PARTS];
+};
+
+/* Elements that are there; their contexts are stored where that is wanted. */
+INLINE struct step known_take(const struct setting *e, const struct kvi_slot *s,
+                              size_t at, const struct step *ctx)
+{
+	const unsigned lanes = e->b->lanes;
+	uint16_t x[KVI_LANES] = { 0 };
+	uint32_t c[KVI_LANES];
+	const bool full = lanes == KVI_LANES;
+	const uint16_t *from = full ? s->x + at : x;
+	uint32_t *to = full ? s->ctx + at : c;
+	struct step y;
+	if (!full)
+		memcpy(x, s->x + at, lanes * sizeof(*x));
+	EACH
+		y.v[h] = v_load_u16(from + WIDTH * h);
+	if (!s->ctx)
+		return y;
+	EACH
+		v_store(to + WIDTH * h, ctx->v[h]);
+	if (!full)
+		memcpy(s->ctx + at, c, lanes * sizeof(*c));
+	return y;
+}
+
+/* The elements of a step, decoded or as they are; 0 in lanes that are not
+ * active. */
+INLINE bool elements(const struct setting *e, struct reading *r,
+                     const struct kvi_slot *s, size_t step,
+                     const struct step *ctx, struct step *y)
+{
+	size_t at = step * e->b->lanes;
+	if (s->known) {
+		*y = known_take(e, s, at, ctx);
+		return true;
+	}
+	if (!reading_ready(r, e->b->reader))
+		return false;
+	r->p = step_take(&r->st, ctx->v, e->b->tables->lut, &r->tokens, e->f,
+	                 e->b->lanes, r->p, s->x + at, y->v);
+	return true;
+}
+
+/* A slot alone before it is decoded. */
+struct expected {
+	struct step base, pred, k, ctx;
+};
+
+INLINE void predict_one(const struct setting *e, size_t step, vec start,
+                        struct expected *x)
+{
+	const struct kvi_slot *s = &e->j->slot[0];
+	EACH {
+		size_t t = step * KVI_LANES + WIDTH * (size_t)h;
+		x->base.v[h] = base_of(s, t);
+		x->pred.v[h] = pred_of(s, e->j, t, x->base.v[h]);
+		x->k.v[h] = SET(s->k);
+		if (e->b->unknown)
+			x->k.v[h] = v_add(x->k.v[h],
+			                  v_load_i16(e->b->unknown + t));
+		x->ctx.v[h] = context_of(
+			scaled_bits(x->pred.v[h], SET(s->step)), x->k.v[h],
+			token_class(e->b, t, start), e->fmt);
+	}
+}
+
+INLINE bool slot_alone(const struct setting *e, struct reading *r)
+{
+	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot *s = &j->slot[0];
+	const vec start = token_start(j);
+	for (size_t step = 0; step < kvi_slot_steps(e->b); step++) {
+		struct expected x;
+		struct step y;
+		predict_one(e, step, start, &x);
+		if (!elements(e, r, s, step, &x.ctx, &y))
+			return false;
+		EACH {
+			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
+			size_t at = feature_at(j, t);
+			vec v = integers_of(y.v[h], e->fmt, s->step);
+			scale_add(e->b, j, t, distance(v, x.pred.v[h],
+			                               x.k.v[h], s->step));
+			store_half(j->r + at, j->half,
+			           v_sub(v, x.base.v[h]));
+			if (j->z)
+				store_half(j->z + at, j->half,
+				           v_sub(v, SET(s->mean)));
+		}
+	}
+	return true;
+}
+
+/* What the second slot of a pair needs of the time before the first. */
+struct between {
+	uint32_t ctx[KVI_BLOCK_TOKENS];
+	int32_t x[KVI_BLOCK_TOKENS], k[KVI_BLOCK_TOKENS],
+		expected[KVI_BLOCK_TOKENS];
+	int32_t base[2][KVI_BLOCK_TOKENS];
+};
+
+/* Contexts of both slots of tokens from t on; *expected and *k are the first
+ * one's. */
+INLINE vec predict_pair(const struct setting *e, struct between *m, size_t t,
+                        vec start, const struct classes *classes,
+                        vec *expected, vec *k)
+{
+	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
+	const vec step = SET(a->step - 6), round = SET(128);
+	vec turn = v_load(j->turn + 2 * t);
+	vec base_a = base_of(a, t), base_b = base_of(b, t);
+	vec pred = v_side_by_side(pred_of(a, j, t, base_a),
+	                          pred_of(b, j, t, base_b));
+	vec va = v_madd(pred, v_negated_high(turn));
+	vec vb = v_madd(pred, v_exchanged(turn));
+	va = v_sar(v_add(va, round), 8);
+	vb = v_sar(v_add(vb, round), 8);
+	vec angle = v_load_u8(j->angle_class + t), kb = SET(b->k);
+	if (e->b->unknown)
+		kb = v_add(kb, v_load_i16(e->b->unknown + t));
+	vec ka = v_add(kb, class_of(classes, angle));
+	kb = v_add(kb, class_of(classes, v_xor(angle, SET(32))));
+	vec o = token_class(e->b, t, start);
+	v_store(m->base[0] + t, base_a);
+	v_store(m->base[1] + t, base_b);
+	v_store(m->k + t, kb);
+	v_store(m->expected + t, v_sar(v_add(vb, SET(32)), 6));
+	v_store(m->ctx + t, context_of(scaled_bits(vb, step), kb, o, e->fmt));
+	*expected = v_sar(v_add(va, SET(32)), 6);
+	*k = ka;
+	return context_of(scaled_bits(va, step), ka, o, e->fmt);
+}
+
+INLINE void observe_pair(const struct setting *e, const struct between *m,
+                         size_t t, vec xb)
+{
+	const struct kvi_slot_job *j = e->j;
+	const vec round = SET(8192);
+	const size_t at = feature_at(j, t);
+	vec turn = v_load(j->turn + 2 * t);
+	scale_add(e->b, j, t, distance(xb, v_load(m->expected + t),
+	                               v_load(m->k + t), j->slot[1].step));
+	vec x = v_side_by_side(v_load(m->x + t), xb);
+	vec ua = v_madd(x, turn);
+	vec ub = v_madd(x, v_negated_low(v_exchanged(turn)));
+	ua = v_sar(v_add(ua, round), 14);
+	ub = v_sar(v_add(ub, round), 14);
+	store_both(j->r + at, v_sub(ua, v_load(m->base[0] + t)),
+	           v_sub(ub, v_load(m->base[1] + t)));
+	if (j->z)
+		store_both(j->z + at, v_sub(ua, SET(j->slot[0].mean)),
+		           v_sub(ub, SET(j->slot[1].mean)));
+}
+
+INLINE bool slot_pair(const struct setting *e, struct reading *r)
+{
+	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
+	const struct classes classes = classes_load(j->scales);
+	const vec start = token_start(j);
+	const size_t steps = kvi_slot_steps(e->b);
+	struct between m;
+	struct step ctx, y;
+	for (size_t step = 0; step < steps; step++) {
+		struct step expected, k;
+		EACH
+			ctx.v[h] = predict_pair(
+				e, &m, step * KVI_LANES + WIDTH * (size_t)h,
+				start, &classes, &expected.v[h], &k.v[h]);
+		if (!elements(e, r, a, step, &ctx, &y))
+			return false;
+		EACH {
+			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
+			vec x = integers_of(y.v[h], e->fmt, a->step);
+			v_store(m.x + t, x);
+			scale_add(e->b, j, t, distance(x, expected.v[h],
+			                               k.v[h], a->step));
+		}
+	}
+	for (size_t step = 0; step < steps; step++) {
+		EACH
+			ctx.v[h] = v_load(m.ctx + step * KVI_LANES +
+			                  WIDTH * (size_t)h);
+		if (!elements(e, r, b, step, &ctx, &y))
+			return false;
+		EACH
+			observe_pair(e, &m,
+			             step * KVI_LANES + WIDTH * (size_t)h,
+			             integers_of(y.v[h], e->fmt, b->step));
+	}
+	return true;
+}
+
+static bool slot_bf16(struct setting *e, struct reading *r)
+{
+	e->fmt = &bf16_format;
+	e->f = &bf16;
+	return e->j->pair ? slot_pair(e, r) : slot_alone(e, r);
+}
+
+static bool slot_other(struct setting *e, struct reading *r)
+{
+	const struct numbers f = numbers_of(e->b->fmt);
+	e->fmt = e->b->fmt;
+	e->f = &f;
+	return e->j->pair ? slot_pair(e, r) : slot_alone(e, r);
+}
+
+INLINE bool slot_any(const struct kvi_slot_block *b,
+                     const struct kvi_slot_job *j)
+{
+	struct setting e = { .b = b, .j = j };
+	struct reading r;
+	if (b->reader)
+		reading_begin(&r, b->reader);
+	bool ok = b->fmt->emin == bf16_format.emin ? slot_bf16(&e, &r)
+	                                           : slot_other(&e, &r);
+	if (!ok || !b->reader)
+		return ok;
+	return reading_end(&r, b->reader, b->lanes);
+}
+
+#endif
