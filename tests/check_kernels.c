@@ -5,8 +5,12 @@
  * Compares decoded elements, words and final states on random jobs of many
  * shapes, valid and hostile. With the argument "bench": a table of speeds.
  */
+#include "config.h"
+
 #include <time.h>
 
+#include "check_slots.h"
+#include "entropy/slots.h"
 #include "rans_cases.h"
 
 static unsigned failures;
@@ -349,6 +353,9 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
+			const char *slots = check_slots(ref, fast,
+			                                j & 1 ? &model : &grid);
+			check(!slots, fast->name, slots, j);
 		}
 		tables_free(&grid);
 		tables_free(&exps);
@@ -574,6 +581,10 @@ int main(int argc, char **argv)
 			bench_set(k);
 		else
 			check_set(k, rounds);
+#if defined(KVI_AVX512VNNI)
+		if (!bench && k == &kvi_kernels_avx512vnni)
+			check_set(&kvi_kernels_avx512, rounds);
+#endif
 	}
 	return failures != 0;
 }

@@ -12,7 +12,9 @@ if SIMD_AVX2
 noinst_LTLIBRARIES += libkvi_avx2.la
 libkvi_avx2_la_SOURCES = src/entropy/rans_avx2.c \
 	src/entropy/grid_avx2.c src/entropy/context_avx2.c \
-	src/entropy/moves_avx2.c src/entropy/avx2.h
+	src/entropy/moves_avx2.c src/entropy/slots_avx2.c \
+	src/entropy/avx2.h src/entropy/grid_avx2.h \
+	src/entropy/context_avx2.h src/entropy/slots_vector.h
 libkvi_avx2_la_CFLAGS = $(AM_CFLAGS) $(AVX2_CFLAGS)
 libkvi_la_LIBADD += libkvi_avx2.la
 endif

@@ -386,6 +386,6 @@ const struct kvi_kernels kvi_kernels_avx2 = {
 	.bf16_merge = kvi_avx2_bf16_merge,
 	.transpose8 = kvi_avx2_transpose8,
 	.transpose16 = kvi_avx2_transpose16,
-	.slot_rows = kvi_scalar_slot_rows,
-	.slot = kvi_scalar_slot,
+	.slot_rows = kvi_avx2_slot_rows,
+	.slot = kvi_avx2_slot,
 };

@@ -91,6 +91,11 @@ void kvi_scalar_slot_rows(const struct kvi_rows *r);
 bool kvi_scalar_slot(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j);
 
+#if defined(KVI_AVX2)
+void kvi_avx2_slot_rows(const struct kvi_rows *r);
+bool kvi_avx2_slot(const struct kvi_slot_block *b,
+                   const struct kvi_slot_job *j);
+#endif
 #if defined(KVI_AVX512)
 /* Multiply-add and sum in one instruction, where the processor has it too. */
 #if defined(__clang__) || __GNUC__ >= 8

@@ -121,12 +121,6 @@ INLINE vec class_of(const struct classes *c, vec angle)
 
 /* --------------------------------------------------------- dot products */
 
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
-
 INLINE vec dot_madd(vec sum, vec features, vec coef)
 {
 	return v_add(sum, v_madd(features, coef));
