@@ -28,7 +28,9 @@ typedef struct kvarc_import_options {
 	const kvarc_source *model; /* a GGUF whose header tells RoPE and identity, or NULL */
 	const char *temp_dir;   /* for members of tar, zip, npz; NULL: such files stay as they are */
 	int opaque;             /* 1: do not look, keep as opaque files */
-	uint64_t reserved[4];
+	const kvarc_profile *const *profiles; /* these tell the RoPE and the heads of keys that they have a model of */
+	size_t n_profiles;
+	uint64_t reserved[2];
 } kvarc_import_options;
 #define KVARC_IMPORT_OPTIONS_INIT {0}
 

@@ -162,6 +162,7 @@ static bool open_handles(struct bench_cache *c, const struct options *o,
 	library_common(o, &io.common, error);
 	io.kv_rule = o->kv_rule;
 	io.axes = o->axes;
+	io.profiles = profiles_given(&io.n_profiles);
 	io.temp_dir = paths_temporary_folder();
 	*source = input_source(in);
 	ret = kvarc_import_open(&c->im, source, NULL, &io);

@@ -42,6 +42,7 @@ static bool import(struct job *j)
 	io.kv_rule = o->kv_rule;
 	io.axes = o->axes;
 	io.rope = o->rope;
+	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->opaque;
 	io.temp_dir = paths_temporary_folder();
 	if (o->model) {

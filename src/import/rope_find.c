@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rope_find.c - the rotary embedding of imported keys: told, or found by fitting */
+/* rope_find.c - the rotary embedding of imported keys: told, in a profile, or found by fitting */
 #include <stdio.h>
 #include <string.h>
 
 #include "import_internal.h"
+#include "model/profile.h"
 #include "stream/error.h"
 
 enum {
@@ -142,19 +143,32 @@ static void make_group(const kvarc_import *im, uint32_t first, struct group *g)
 	g->tokens = (uint32_t)tokens;
 }
 
-/* Splits the samples into heads of `channels` and asks for a rope. */
-static bool search(const kvarc_import *im, const struct group *g,
-                   const int32_t *positions, uint8_t *const raw[],
-                   uint32_t channels, struct kvi_rope *best)
+/* The elements of a group's samples. */
+struct samples {
+	int32_t positions[SAMPLE_TOKENS];
+	uint8_t *raw[SAMPLES];
+};
+
+/* Splits the samples into heads of `channels`. */
+static void split(const kvarc_import *im, const struct group *g,
+                  const struct samples *from, uint32_t channels,
+                  struct kvi_rope_sample s[SAMPLES])
 {
-	struct kvi_rope_sample s[SAMPLES];
 	for (size_t i = 0; i < g->n; i++) {
 		const kvarc_tensor *t = &im->tensors[g->tensors[i]].pub;
 		s[i] = (struct kvi_rope_sample){
 			t->dtype, g->tokens, t->heads * t->channels / channels,
-			channels, positions, raw[i]
+			channels, from->positions, from->raw[i]
 		};
 	}
+}
+
+static bool search(const kvarc_import *im, const struct group *g,
+                   const struct samples *from, uint32_t channels,
+                   struct kvi_rope *best)
+{
+	struct kvi_rope_sample s[SAMPLES];
+	split(im, g, from, channels, s);
 	return kvi_rope_search(best, &im->alloc, s, g->n, g->hint);
 }
 
@@ -163,8 +177,8 @@ static bool search(const kvarc_import *im, const struct group *g,
  * head turn is the right one; a multiple of it shows partial rotation.
  */
 static bool search_sizes(const kvarc_import *im, const struct group *g,
-                         const int32_t *positions, uint8_t *const raw[],
-                         uint32_t *channels, struct kvi_rope *best)
+                         const struct samples *from, uint32_t *channels,
+                         struct kvi_rope *best)
 {
 	static const uint32_t sizes[] = { 64, 128, 96, 80, 256, 32, 112, 192 };
 	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
@@ -173,11 +187,11 @@ static bool search_sizes(const kvarc_import *im, const struct group *g,
 	*channels = 0;
 	if (t->heads > 1 || im->gguf.present || t->kind != KVARC_KEY) {
 		*channels = t->channels;
-		return search(im, g, positions, raw, t->channels, best);
+		return search(im, g, from, t->channels, best);
 	}
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		if (width % sizes[i] ||
-		    !search(im, g, positions, raw, sizes[i], &r))
+		    !search(im, g, from, sizes[i], &r))
 			continue;
 		/* compare r.rotary / sizes[i] with the best so far */
 		if (!*channels || (uint64_t)r.rotary * *channels >
@@ -191,29 +205,101 @@ static bool search_sizes(const kvarc_import *im, const struct group *g,
 	return *channels != 0;
 }
 
-/* Reads the samples and searches; false also when memory or reading fails:
- * a rope is advice. */
-static bool find_by_fitting(kvarc_import *im, const struct group *g,
-                            uint32_t *channels, struct kvi_rope *best)
+/* False: memory or reading failed; a rope is advice. Free in either case. */
+static bool read_samples(kvarc_import *im, const struct group *g,
+                         struct samples *s)
 {
 	const kvarc_tensor *like = &im->tensors[g->tensors[0]].pub;
 	size_t bytes = (size_t)g->tokens * like->heads * like->channels *
 	               kvarc_dtype_bytes(like->dtype);
-	uint8_t *raw[SAMPLES] = { NULL };
-	int32_t positions[SAMPLE_TOKENS], ids[SAMPLE_TOKENS];
-	bool good = g->tokens >= SAMPLE_TOKENS_MIN &&
-	            !kvi_import_tokens(im, like->track, 0, g->tokens,
-	                               positions, ids);
+	int32_t ids[SAMPLE_TOKENS];
+	memset(s->raw, 0, sizeof s->raw);
+	bool good = !kvi_import_tokens(im, like->track, 0, g->tokens,
+	                               s->positions, ids);
 	for (size_t i = 0; i < g->n && good; i++) {
-		raw[i] = kvi_malloc(&im->alloc, bytes);
-		good = raw[i] && !kvarc_import_fetch(im, g->tensors[i], 0,
-		                                     like->heads, 0, g->tokens,
-		                                     raw[i]);
+		s->raw[i] = kvi_malloc(&im->alloc, bytes);
+		good = s->raw[i] &&
+		       !kvarc_import_fetch(im, g->tensors[i], 0, like->heads, 0,
+		                           g->tokens, s->raw[i]);
 	}
-	good = good && search_sizes(im, g, positions, raw, channels, best);
-	for (size_t i = 0; i < SAMPLES; i++)
-		kvi_free(&im->alloc, raw[i]);
 	return good;
+}
+
+static void free_samples(kvarc_import *im, struct samples *s)
+{
+	for (size_t i = 0; i < SAMPLES; i++)
+		kvi_free(&im->alloc, s->raw[i]);
+}
+
+static bool find_by_fitting(kvarc_import *im, const struct group *g,
+                            uint32_t *channels, struct kvi_rope *best)
+{
+	struct samples s;
+	if (g->tokens < SAMPLE_TOKENS_MIN)
+		return false;
+	bool good = read_samples(im, g, &s) &&
+	            search_sizes(im, g, &s, channels, best);
+	free_samples(im, &s);
+	return good;
+}
+
+/* The model that a profile of the options has of a key. */
+static const struct kvi_model *find_model(const kvarc_import *im,
+                                          const kvarc_tensor *t,
+                                          const struct kvi_profile **profile)
+{
+	for (size_t i = 0; i < im->options.n_profiles; i++) {
+		const struct kvi_profile *p =
+			kvi_profile_of(im->options.profiles[i]);
+		const struct kvi_model *m =
+			kvi_profile_model(p, 3, t->layer, t->kind);
+		if (!m)
+			m = kvi_profile_model(p, 2, t->layer, t->kind);
+		if (m && m->C == (size_t)t->heads * t->channels &&
+		    (t->heads == 1 || t->heads == m->heads)) {
+			*profile = p;
+			return m;
+		}
+	}
+	return NULL;
+}
+
+static bool is_llama(const kvarc_import *im, uint32_t tensor)
+{
+	uint16_t kind = im->items[im->areas[im->tensors[tensor].area].item].kind;
+	return kind == KVI_ITEM_LLAMA_SEQ || kind == KVI_ITEM_LLAMA_SESSION;
+}
+
+/*
+ * Frequencies and head size from a profile; how channels are paired is not in it
+ * and shows in the keys, or else by who wrote the file. *turns: there is a rope.
+ */
+static bool from_profile(kvarc_import *im, const struct group *g,
+                         uint32_t *channels, struct kvi_rope *r, bool *turns)
+{
+	const struct kvi_profile *p;
+	const struct kvi_model *m =
+		find_model(im, &im->tensors[g->tensors[0]].pub, &p);
+	if (!m || m->rotary > 2 * KVI_ROPE_PAIRS_MAX)
+		return false;
+	*channels = m->head_channels;
+	*turns = m->rope;
+	if (!m->rope)
+		return true;
+	memset(r, 0, sizeof *r);
+	r->rotary = m->rotary;
+	r->pairing = is_llama(im, g->tensors[0]) ? KVARC_ROPE_INTERLEAVED
+	                                         : KVARC_ROPE_HALF;
+	memcpy(r->freq, p->ropes[m->rope - 1].freq,
+	       m->rotary / 2 * sizeof *r->freq);
+	struct samples from;
+	struct kvi_rope_sample s[SAMPLES];
+	if (read_samples(im, g, &from)) {
+		split(im, g, &from, *channels, s);
+		(void)kvi_rope_choose_pairing(r, &im->alloc, s, g->n);
+	}
+	free_samples(im, &from);
+	return true;
 }
 
 static bool from_model(const kvarc_import *im, const kvarc_tensor *t,
@@ -234,8 +320,7 @@ static bool from_user(kvarc_import *im, const struct manual *m,
                       struct kvi_rope *r)
 {
 	const struct kvi_imp_tensor *t = &im->tensors[g->tensors[0]];
-	uint16_t kind = im->items[im->areas[t->area].item].kind;
-	bool llama = kind == KVI_ITEM_LLAMA_SEQ || kind == KVI_ITEM_LLAMA_SESSION;
+	bool llama = is_llama(im, g->tensors[0]);
 	uint8_t pairing = m->has_pairing ? m->pairing
 	                  : llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF;
 	if (llama && t->pub.heads == 1 && !im->gguf.present &&
@@ -303,6 +388,7 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 {
 	kvarc_tensor like = im->tensors[tensor].pub;
 	uint32_t channels = like.channels, rope = 0;
+	bool told = false, turns = false;
 	int64_t twin = twin_of(im, tensor);
 	if (twin >= 0) {
 		rope = im->tensors[twin].pub.rope;
@@ -312,13 +398,15 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 		struct kvi_rope r;
 		make_group(im, tensor, &g);
 		g.hint = m ? m->theta : im->gguf.present ? im->gguf.theta : 0;
-		bool good = m ? from_user(im, m, &g, &channels, &r)
-		            : find_by_fitting(im, &g, &channels, &r) ||
-		              from_model(im, &like, &r);
+		told = !m && from_profile(im, &g, &channels, &r, &turns);
+		bool good = told ? turns
+		          : m    ? from_user(im, m, &g, &channels, &r)
+		                 : find_by_fitting(im, &g, &channels, &r) ||
+		                   from_model(im, &like, &r);
 		if (good)
 			rope = add_rope(im, &r, channels);
 	}
-	if (rope)
+	if (rope || told)
 		apply(im, tensor, channels, rope);
 	else if (m)
 		kvi_import_note(im, "the RoPE that was given does not fit %u "

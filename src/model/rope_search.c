@@ -158,30 +158,63 @@ static double search(struct kvi_rope *best, const struct keys *keys,
 	return most;
 }
 
+/* Keys of some samples, spread over the layers that were given; *memory is to
+ * be freed. Returns how many. */
+static size_t load_samples(const struct kvi_alloc *alloc,
+                           const struct kvi_rope_sample *samples,
+                           size_t n_samples, uint32_t channels,
+                           struct keys *keys, float **memory)
+{
+	size_t per_sample = (size_t)TOKENS_MAX * HEADS_MAX * channels;
+	size_t take = n_samples < SAMPLES_MAX ? n_samples : SAMPLES_MAX;
+	size_t n_keys = 0;
+	*memory = kvi_array(alloc, take * per_sample, sizeof **memory);
+	for (size_t i = 0; *memory && i < take; i++) {
+		const struct kvi_rope_sample *s =
+			&samples[i * n_samples / take];
+		if (sample_usable(s, channels))
+			n_keys += load_sample(s, *memory + i * per_sample,
+			                      keys + n_keys);
+	}
+	return n_keys;
+}
+
 bool kvi_rope_search(struct kvi_rope *best, const struct kvi_alloc *alloc,
                      const struct kvi_rope_sample *samples, size_t n_samples,
                      double hint_theta)
 {
 	struct keys keys[SAMPLES_MAX * HEADS_MAX];
 	uint32_t channels = n_samples ? samples[0].channels : 0;
+	float *memory;
 	if (channels < 2 || channels > CHANNELS_MAX)
 		return false;
-	size_t per_sample = (size_t)TOKENS_MAX * HEADS_MAX * channels;
-	size_t take = n_samples < SAMPLES_MAX ? n_samples : SAMPLES_MAX;
-	float *v = kvi_array(alloc, take * per_sample, sizeof *v);
-	size_t n_keys = 0;
-	if (!v)
-		return false;
-	for (size_t i = 0; i < take; i++) {
-		/* spread over the layers that were given */
-		const struct kvi_rope_sample *s =
-			&samples[i * n_samples / take];
-		if (sample_usable(s, channels))
-			n_keys += load_sample(s, v + i * per_sample,
-			                      keys + n_keys);
-	}
+	size_t n_keys = load_samples(alloc, samples, n_samples, channels, keys,
+	                             &memory);
 	double gain = n_keys ? search(best, keys, n_keys, channels, hint_theta)
 	                     : 0;
-	kvi_free(alloc, v);
+	kvi_free(alloc, memory);
 	return gain > least_gain;
+}
+
+bool kvi_rope_choose_pairing(struct kvi_rope *rope,
+                             const struct kvi_alloc *alloc,
+                             const struct kvi_rope_sample *samples,
+                             size_t n_samples)
+{
+	struct keys keys[SAMPLES_MAX * HEADS_MAX];
+	uint32_t channels = n_samples ? samples[0].channels : 0;
+	struct kvi_rope half = *rope, interleaved = *rope;
+	float *memory;
+	if (channels < rope->rotary || channels > CHANNELS_MAX)
+		return false;
+	size_t n_keys = load_samples(alloc, samples, n_samples, channels, keys,
+	                             &memory);
+	half.pairing = KVARC_ROPE_HALF;
+	interleaved.pairing = KVARC_ROPE_INTERLEAVED;
+	if (n_keys)
+		rope->pairing = rope_gain(&half, keys, n_keys, channels) <
+		                rope_gain(&interleaved, keys, n_keys, channels)
+		                ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF;
+	kvi_free(alloc, memory);
+	return n_keys;
 }
