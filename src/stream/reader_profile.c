@@ -196,7 +196,6 @@ static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x,
 	kvi_free(&r->alloc, x->content);
 	x->content = NULL;
 	x->filled = 0;
-	x->profile = x->own;
 	return ret;
 }
 
@@ -271,17 +270,35 @@ static kvarc_ret missing(const struct kvi_predictor_ref *x, kvarc_error *e)
 	                "%s%s%s", digest, name[0] ? ", " : "", name);
 }
 
+/* A PREDICTOR frame, the given one or another, that embeds its profile. */
+static struct kvi_predictor_ref *embedding(const kvarc_reader *r,
+                                           struct kvi_predictor_ref *x)
+{
+	if (x->p.embedded)
+		return x;
+	for (size_t i = 0; i < r->predictors.n; i++) {
+		struct kvi_predictor_ref *y = predictor_at(r, i);
+		if (y->p.kind == KVI_PREDICTOR_PROFILE && y->p.embedded &&
+		    kvi_h128_equal(y->p.digest, x->p.digest))
+			return y;
+	}
+	return NULL;
+}
+
 /* Finds the profile and makes the plan, once. */
 static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
 	kvarc_ret ret = KVARC_OK;
 	x->profile = given(r, x->p.digest);
-	if (!x->profile && !x->p.embedded)
+	struct kvi_predictor_ref *y = x->profile ? NULL : embedding(r, x);
+	if (!x->profile && !y)
 		x->profile = asked_for(r, x);
-	if (!x->profile && x->p.embedded)
-		ret = load_embedded(r, x, &x->error);
-	else if (!x->profile)
+	if (y && !y->own)
+		ret = load_embedded(r, y, &x->error);
+	else if (!x->profile && !y)
 		ret = missing(x, &x->error);
+	if (y && ret == KVARC_OK)
+		x->profile = y->own;
 	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc,
 			x->profile, x->p.level, &r->geometry, &r->order,
 			UINT64_MAX))
@@ -351,7 +368,7 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 	if (!r || !info)
 		return KVARC_PROG;
 	for (size_t k = 0; k < r->predictors.n; k++) {
-		const struct kvi_predictor_ref *x = predictor_at(r, k);
+		struct kvi_predictor_ref *x = predictor_at(r, k);
 		bool again = x->p.kind != KVI_PREDICTOR_PROFILE;
 		for (size_t before = 0; before < k && !again; before++) {
 			const struct kvi_predictor *p =
@@ -364,7 +381,7 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 		*info = (kvarc_predictor_info){
 			.level = x->p.level, .name = x->p.name,
 			.embedded = x->p.embedded,
-			.present = x->p.embedded || given(r, x->p.digest)
+			.present = embedding(r, x) || given(r, x->p.digest)
 		};
 		kvi_store_h128(info->digest, x->p.digest);
 		return KVARC_OK;
