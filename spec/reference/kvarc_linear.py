@@ -45,6 +45,10 @@ def turn(freq, position):
             (i >> 5) & 63)
 
 
+def turned_back(a, b, cs, sn):
+    return [(a * cs + b * sn + 8192) >> 14, (b * cs - a * sn + 8192) >> 14]
+
+
 class Layout:
     """1: which channel a slot is, for a model and the file's rope."""
 
@@ -144,8 +148,7 @@ class Token:
         u = x
         if len(unit) == 2:
             cs, sn = self.cs, self.sn
-            u = [(x[0] * cs + x[1] * sn + 8192) >> 14,
-                 (x[1] * cs - x[0] * sn + 8192) >> 14]
+            u = turned_back(*x, cs, sn)
         counts = m.flags & 4 and self.seen < 65536
         for c, xc, uc, mc, k in zip(unit, x, u, self.M, self.k):
             self.z[c] = clamp(uc - m.mean[c], -LIMIT, LIMIT)
@@ -161,6 +164,39 @@ class Token:
 def tokens_of(layout, dtype, n, positions, ids, sources):
     return [Token(layout, dtype, positions[t], ids[t] if ids else None,
                   sources, t) for t in range(n)]
+
+
+def fits(model, tensor):
+    """Whether a model is of a tensor's shape (the head of linear.md)."""
+    return ((model.heads, model.head_channels, model.rotary)
+            == (tensor.heads, tensor.channels,
+                tensor.rope.rotary if tensor.rope else 0)
+            and tensor.role == 0 and tensor.dtype in codecs.FLOAT
+            and tensor.first_head == 0
+            and tensor.total_heads == tensor.heads)
+
+
+class Z:
+    """A token of which only z is needed."""
+
+    def __init__(self, layout, dtype, position, row):
+        m = layout.model
+        self.z = [0] * m.C
+        for unit in layout.units():
+            u = [to_integer(row[layout.channel[c]], dtype, m.step[c])
+                 for c in unit]
+            if len(unit) == 2:
+                pair = unit[0] % m.head_channels // 2
+                cs, sn, _ = turn(layout.rope.freq[pair], position)
+                u = turned_back(*u, cs, sn)
+            for c, v in zip(unit, u):
+                self.z[c] = clamp(v - m.mean[c], -LIMIT, LIMIT)
+
+
+def observe_z(layout, dtype, positions, elements):
+    C = layout.model.C
+    return [Z(layout, dtype, p, elements[t * C:t * C + C])
+            for t, p in enumerate(positions)]
 
 
 def observe_all(layout, dtype, n, positions, ids, sources, elements):

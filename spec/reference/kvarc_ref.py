@@ -263,6 +263,7 @@ class Archive:
         self.profiles = {p.digest: p for p in profiles}
         self.predictors = {}
         self.filling = None         # PREDICTOR whose PROFILE frames come
+        self.last_predictor = None  # sequence
         self.features = {}          # of the open segment
         self.super = read_superblock(data)
         self.geometry, self.identity = None, {}
@@ -289,8 +290,9 @@ class Archive:
         # 3.4 "The first frame is GEOMETRY, and there is only one."
         demand((f.sequence == 0) == (f.type == GEOMETRY),
                "the place of the GEOMETRY frame")
-        # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame"
-        demand((f.type == PROFILE) == (self.filling is not None),
+        # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame (only
+        # INDEX frames may stand in between)"
+        demand(f.type == INDEX or (f.type == PROFILE) == bool(self.filling),
                "the place of a PROFILE frame")
         if f.type not in TYPES:
             return              # not critical: skipped
@@ -322,6 +324,7 @@ class Archive:
         cursor = Cursor(f.content)
         kind = cursor.u8()
         demand(kind <= 1, "predictor kind %d" % kind, "unsupported")
+        self.last_predictor = f.sequence
         parameters = Cursor(cursor.take(cursor.varint()))
         cursor.end()
         if kind:
@@ -379,7 +382,8 @@ class Archive:
         t = self.heads_of(tensor, first, heads)
         codec = cursor.u8()
         demand(codec >= 4, "PARAMS of codec %d" % codec)
-        demand(codec <= 6, "codec %d" % codec, "unsupported")
+        demand(codec <= 7, "codec %d" % codec, "unsupported")
+        demand(codec <= 6, "PARAMS of codec 7")
         p = codecs.Params(cursor, codec, t, heads, t.rope)
         p.names = (tensor, first, heads, codec)
         self.params[f.sequence] = p
@@ -397,7 +401,7 @@ class Archive:
         s.due = sorted((t.layer, t.kind, i)
                        for i, t in enumerate(self.geometry.tensors)
                        if t.track == s.track)
-        s.head_done = 0
+        s.head_done, s.predictor = 0, self.last_predictor
         self.segments[f.sequence] = s
         self.open_segment = f.sequence
         self.features = {}
@@ -424,7 +428,9 @@ class Archive:
         p = None
         if codec == 7:
             demand(order == 1 and heads == t.heads, "a linear chunk's form")
-            demand(params in self.predictors, "a CHUNK without PREDICTOR")
+            # 5.2 "the last PREDICTOR frame before its SEGMENT"
+            demand(params == s.predictor and params in self.predictors,
+                   "a CHUNK without PREDICTOR")
         elif codec < 4:
             demand(params == 0, "PARAMS of a codec that has none")
         else:
@@ -457,6 +463,10 @@ class Archive:
                 demand(c.offset == offset and c.codec != 3
                        and len(c.raw) == size and c.raw_check == raw_check,
                        "a repeat of another chunk")
+                demand(c.codec != 7 or all(
+                    b.codec != 3 for b in self.chunks
+                    if b.segment == c.segment and b.sequence < sequence),
+                    "a repeat of a chunk that repeats come before")
                 return c.raw
         raise Bad("data", "a repeat of nothing")
 
@@ -469,60 +479,67 @@ class Archive:
                % (p.digest.hex(), p.name.decode("utf-8", "replace")),
                "predictor")
         m = self.profiles[p.digest].models.get((p.level, t.layer, t.kind))
-        demand(m and (m.heads, m.head_channels) == (t.heads, t.channels)
-               and m.rotary == (t.rope.rotary if t.rope else 0)
-               and t.role == 0 and t.dtype in codecs.FLOAT
-               and t.first_head == 0 and t.total_heads == t.heads,
+        demand(m and linear.fits(m, t),
                "the profile has no model for a tensor", "predictor")
         return m
 
-    def source(self, predictor, t, source, layer, s):
-        """Features of a source: linear.md 6."""
+    def source(self, t, model):
+        """The tensor of a source (linear.md 6): "the first one, in the order
+        of chunks, of the slot's track with the source's layer and kind that
+        the source's model fits"."""
         for i, other in enumerate(self.geometry.tensors):
-            if (other.track == t.track and other.layer == layer
-                    and other.kind == source.kind and other.role == 0):
-                return self.features_of(predictor, i, s)
+            if ((other.track, other.layer, other.kind)
+                    == (t.track, model.layer, model.kind)
+                    and linear.fits(model, other)):
+                return i
         raise Bad("data", "a source is not in the file")
 
-    def sources_of(self, predictor, t, m, s):
-        def one(x):
-            return self.source(predictor, t, x, t.layer - x.delta, s)
-        return {"lower": [one(x) for x in m.lower],
-                "same": [one(x) for x in m.same],
-                "scale": one(m.scale) if m.scale else None}
+    def sources_of(self, t, m, s):
+        def seen(source):
+            return self.features_of(self.source(t, source.model),
+                                    source.model, s)
+        return {"lower": [self.z_of(self.source(t, x.model), x.model, s)
+                          for x in m.lower],
+                "same": [seen(x) for x in m.same],
+                "scale": seen(m.scale) if m.scale else None}
 
-    def tokens_of(self, predictor, tensor, s):
+    def elements(self, tensor, s):
+        """The elements of a source in the open segment."""
         t = self.geometry.tensors[tensor]
-        m = self.model_of(predictor, t)
-        layout = linear.Layout(m, t.rope)
-        return layout, linear.tokens_of(
-            layout, t.dtype, s.n, s.positions, s.ids,
-            self.sources_of(predictor, t, m, s))
+        found = [c for c in self.chunks
+                 if (c.tensor, c.segment, c.heads)
+                 == (tensor, self.open_segment, t.heads)]
+        demand(found, "a source in several chunks")
+        return linear.coded_elements(found[0].raw, t.dtype)
 
-    def features_of(self, predictor, tensor, s):
-        if (predictor, tensor) not in self.features:
+    def z_of(self, tensor, model, s):
+        """What a lower layer shows, whatever its codec was."""
+        if tensor in self.features:
+            return self.features[tensor]
+        t = self.geometry.tensors[tensor]
+        return linear.observe_z(linear.Layout(model, t.rope), t.dtype,
+                                s.positions, self.elements(tensor, s))
+
+    def features_of(self, tensor, model, s):
+        """z, r and the scale of each token."""
+        if tensor not in self.features:
             t = self.geometry.tensors[tensor]
-            m = self.model_of(predictor, t)
-            elements = [[] for _ in range(s.n)]
-            for c in self.chunks:
-                if (c.tensor, c.segment) == (tensor, self.open_segment):
-                    row = len(c.raw) // s.n
-                    for i in range(s.n):
-                        elements[i] += linear.coded_elements(
-                            c.raw[i * row:i * row + row], t.dtype)
-            self.features[predictor, tensor] = linear.observe_all(
-                linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
-                self.sources_of(predictor, t, m, s), sum(elements, []))
-        return self.features[predictor, tensor]
+            self.features[tensor] = linear.observe_all(
+                linear.Layout(model, t.rope), t.dtype, s.n, s.positions,
+                s.ids, self.sources_of(t, model, s),
+                self.elements(tensor, s))
+        return self.features[tensor]
 
     def decode_linear(self, predictor, tensor, s, payload):
         t = self.geometry.tensors[tensor]
-        layout, tokens = self.tokens_of(predictor, tensor, s)
+        m = self.model_of(predictor, t)
+        layout = linear.Layout(m, t.rope)
+        tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
+                                  self.sources_of(t, m, s))
         sets = self.profiles[self.predictors[predictor].digest].sets
-        number = layout.model.set
-        tables = sets[number - 1] if number else codecs.grid_set(0)
+        tables = sets[m.set - 1] if m.set else codecs.grid_set(0)
         raw = linear.decode_chunk(payload, layout, t, tokens, tables)
-        self.features[predictor, tensor] = tokens
+        self.features[tensor] = tokens
         return raw
 
     def on_commit(self, f):
