@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # vectors.sh - the C library, the command and the reference decoder on all of
-# spec/vectors: good ones give the expected digests, bad and unsupported ones
-# the expected answer, nothing crashes.
+# spec/vectors: good ones give the expected digests, bad, unsupported and
+# predictor ones the expected answer, nothing crashes.
 # Run by `make check` in the build folder; srcdir is where the sources are.
 set -u
 srcdir=${srcdir:-.}
@@ -43,6 +43,9 @@ answers() {
 	unsupported-*)
 		{ [ "$rc" -eq 3 ] && grep -q '^unsupported: .' "$work/out"; } ||
 			fail "$1 of ${2##*/}: exit $rc instead of 3" ;;
+	predictor-*)
+		{ [ "$rc" -eq 4 ] && grep -q '^predictor: .' "$work/out"; } ||
+			fail "$1 of ${2##*/}: exit $rc instead of 4" ;;
 	esac
 }
 
@@ -63,12 +66,14 @@ fi
 
 n=0
 for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
-	"$vectors"/unsupported-*.kva; do
+	"$vectors"/unsupported-*.kva "$vectors"/predictor-*.kva; do
 	n=$((n + 1))
-	ask "$digest" "$file"
+	profile=${file%.kva}.kvp
+	[ -f "$profile" ] || profile=
+	ask "$digest" ${profile:+-P "$profile"} "$file"
 	answers digest "$file"
 
-	ask "$kvarc" test "$file"
+	ask "$kvarc" test ${profile:+--profile="$profile"} "$file"
 	case ${file##*/} in
 	# A warning: it was not closed.
 	good-open.kva) [ "$rc" -eq 2 ] || fail "kvarc test open: exit $rc" ;;
@@ -79,20 +84,20 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 
 	# Forward only. What is not streamable says that it needs to seek.
 	case ${file##*/} in
-	good-repeat.kva|good-params-earlier.kva)
+	good-repeat.kva|good-params-earlier.kva|good-linear-others.kva)
 		ask "$digest" -p "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)
-		ask "$digest" -p "$file"
+		ask "$digest" -p ${profile:+-P "$profile"} "$file"
 		answers pipe "$file"
 		# scalar, AVX2, AVX-512, NEON: what is not there falls back.
 		for isa in 1 2 4 8; do
-			ask "$digest" -i $isa "$file"
+			ask "$digest" -i $isa ${profile:+-P "$profile"} "$file"
 			answers "ISA $isa" "$file"
 		done ;;
 	*)
-		ask "$digest" -p "$file"
-		[ "$rc" -eq 1 ] || [ "$rc" -eq 3 ] ||
+		ask "$digest" -p ${profile:+-P "$profile"} "$file"
+		[ "$rc" -eq 1 ] || [ "$rc" -ge 3 ] ||
 			fail "pipe ${file##*/}: exit $rc" ;;
 	esac
 

@@ -38,6 +38,11 @@ def rans_stream(ops, columns, order):
             for c in range(columns):
                 steps.append([ops[r * columns + c]
                               for r in range(block, min(block + 32, rows))])
+    return rans_steps(steps)
+
+
+def rans_steps(steps):
+    """The same from the ops of each step."""
     state, words = [1 << 16] * 32, []
 
     def emit(lane):
@@ -376,6 +381,15 @@ def grid_token(x, context, form, late):
     return (2 * t + side, (n, bits), False) if n <= 16 else None
 
 
+def grid_op(x, context, form, tables, late=False):
+    freq, start = tables[context[3]]
+    token = grid_token(x, context, form, late)
+    if not token:
+        return Op(freq[40], start[40], escape=(form[2], x))
+    s, raw, escaped = token
+    return Op(freq[s], start[s], raw, (form[2], x) if escaped else None)
+
+
 def code_grid(p, dtype, head_channels, rope, rows, columns, values,
               positions, order, methods):
     form = GRID_FORM[dtype]
@@ -389,15 +403,8 @@ def code_grid(p, dtype, head_channels, rope, rows, columns, values,
         for c in columns:
             x = values[at] >> 16 if dtype == F32 else values[at]
             at += 1
-            context = cache[position][c]
-            freq, start = grid_tables(p.sets[c])[context[3]]
-            token = grid_token(x, context, form, p.late)
-            if token:
-                s, raw, escaped = token
-                ops.append(Op(freq[s], start[s], raw,
-                              (form[2], x) if escaped else None))
-            else:
-                ops.append(Op(freq[40], start[40], escape=(form[2], x)))
+            ops.append(grid_op(x, cache[position][c], form,
+                               grid_tables(p.sets[c]), p.late))
     out = rans_stream(ops, len(columns), order)
     if dtype == F32:
         out += planes([v & 0xFFFF for v in values], 16, methods)

@@ -226,7 +226,7 @@ def _():
         "critical; compatible feature bits; a later minor version")
 def _():
     w = Writer(minor=7, compat=0x80000001, ro_compat=4, edits={
-        ("private", 1): {"type": 12}, ("private", 2): {"type": 13},
+        ("private", 1): {"type": 13}, ("private", 2): {"type": 0x7FFF},
         ("private", 3): {"type": 0xFFFF, "decoded_bytes": 5}})
     w.geometry([], [(0, 0, "")], [tensor(0, KEY, I8, 1, 2)])
     w.frame("private", b"not for you")

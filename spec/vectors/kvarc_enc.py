@@ -23,7 +23,7 @@ from xxh3 import h64, h128, h128_hex  # noqa: E402
 KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
          6: "SEGMENT", 7: "CHUNK", 8: "COMMIT", 9: "INDEX", 10: "FOOTER",
-         11: "PREDICTOR"}
+         11: "PREDICTOR", 12: "PROFILE"}
 TYPE = {name: number for number, name in NAMES.items()}
 CRITICAL = {1, 5, 6, 7, 8, 11}
 
@@ -143,6 +143,21 @@ class Writer:
         content = varint(len(pairs)) + b"".join(
             string(k) + string(v) for k, v in pairs)
         return self.frame("IDENTITY", content, method=method)
+
+    def predictor(self, level, digest, name="", content=None, piece=1 << 20,
+                  method=0, where=None):
+        """kind 1; content: embedded, in PROFILE frames of so many bytes."""
+        if where is None:
+            where = content is not None
+        parameters = bytes([where, level]) + digest + string(name)
+        if content is not None:
+            parameters += varint(len(content))
+        sequence = self.frame("PREDICTOR", b"\1" + varint(len(parameters))
+                              + parameters, method=method)
+        for at in range(0, len(content or b""), piece):
+            self.frame("PROFILE", varint(at) + content[at:at + piece],
+                       method=method)
+        return sequence
 
     def restore(self, kind, name, pieces, method=0):
         """pieces: an int (literal bytes) or (bytes, track, t0, n, views)."""

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes all files of spec/vectors/ and their README.md.
 
-    make_vectors.py DIR          writes good-*, bad-*, unsupported-*, README.md
+    make_vectors.py DIR          writes good-*, bad-*, unsupported-*,
+                                 predictor-*, README.md
     make_vectors.py --check DIR  exit 1 when a file there is not what it makes
 
 Same output on every machine. good-X.txt says what `kvarc_ref.py digest` must
@@ -18,9 +19,11 @@ sys.dont_write_bytecode = True
 import bad_base  # noqa: E402
 import bad_chunks  # noqa: E402,F401 (adds to bad_base.VECTORS)
 import bad_container  # noqa: E402,F401
+import bad_linear  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
+import good_linear  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
 
 README_HEAD = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
@@ -36,8 +39,16 @@ of the format must treat them so:
   (kvarc-format.md 1.6). All checks in them are right except where the check
   itself is attacked, so that only the named fault is there to be found.
 - `unsupported-*.kva` are answered "unsupported".
+- `predictor-*.kva` are answered "predictor": the file is fine, its profile is
+  missing or does not fit.
+
+Where a file `X.kvp` is beside `X.kva`, that profile is given to the decoder;
+what a decoder answers to the profile itself counts as its answer.
 
 """
+
+
+KINDS = ("good", "bad", "unsupported", "predictor")
 
 
 def table(title, head, rows):
@@ -46,24 +57,35 @@ def table(title, head, rows):
 
 
 def all_files():
-    files, goods, bads, news = {}, [], [], []
-    for name, text, make in good_container.VECTORS + good_codecs.VECTORS:
-        w = make()
-        files["good-%s.kva" % name] = bytes(w.out)
-        files["good-%s.txt" % name] = w.expected().encode()
-        goods.append(("good-" + name, text))
+    """Names and contents; for each kind the rows of README.md."""
+    files, rows = {}, {k: [] for k in KINDS}
+
+    def put(name, made):
+        """made: an archive, or an archive and a profile file."""
+        assert name + ".kva" not in files, name
+        if isinstance(made, tuple):
+            made, files[name + ".kvp"] = made
+        files[name + ".kva"] = made
+
+    for name, text, make in (good_container.VECTORS + good_codecs.VECTORS
+                             + good_linear.VECTORS):
+        name = "good-" + name
+        made = make()
+        w = made[0] if isinstance(made, tuple) else made
+        put(name, (bytes(w.out), made[1]) if w is not made else bytes(w.out))
+        files[name + ".txt"] = w.expected().encode()
+        rows["good"].append((name, text))
     for name, text, make, expected in bad_base.VECTORS:
-        kind = "unsupported" if expected == "unsupported" else "bad"
-        files["%s-%s.kva" % (kind, name)] = make()
-        if kind == "bad":
-            bads.append(("bad-" + name, text + " | " + expected))
-        else:
-            news.append(("unsupported-" + name, text))
+        kind = expected if expected in KINDS else "bad"
+        put("%s-%s" % (kind, name), make())
+        rows[kind].append(("%s-%s" % (kind, name), text + " | " + expected
+                           if kind == "bad" else text))
     readme = (README_HEAD
-              + table("Good", "what it shows", goods)
-              + table("Bad", "what is wrong | answer", bads).replace(
+              + table("Good", "what it shows", rows["good"])
+              + table("Bad", "what is wrong | answer", rows["bad"]).replace(
                   "|---|---|", "|---|---|---|", 1)
-              + table("Unsupported", "what is new", news))
+              + table("Unsupported", "what is new", rows["unsupported"])
+              + table("Predictor", "what is missing", rows["predictor"]))
     files["README.md"] = (readme.rstrip("\n") + "\n").encode()
     return files
 
@@ -75,7 +97,7 @@ def main():
     args = parser.parse_args()
     files, wrong = all_files(), 0
     there = {n for n in os.listdir(args.folder)
-             if n.split("-")[0] in ("good", "bad", "unsupported")}
+             if n.split("-")[0] in KINDS}
     for name in sorted(there - set(files)):
         print("%s is not one of the vectors" % name)
         wrong += 1

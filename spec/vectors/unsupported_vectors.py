@@ -51,8 +51,8 @@ edit("axis-token", "a token axis with an extent", "GEOMETRY",
 edit("pairing", "rope pairing 2", "GEOMETRY", poke(1, 2), "unsupported")
 edit("track-kind", "track kind 4", "GEOMETRY", poke(G_TRACKS + 1, 4),
      "unsupported")
-chunk("codec-7", "codec 7", 24, 7, answer="unsupported")
-edit("params-codec", "PARAMS of codec 7", "PARAMS", poke(8, 7), "unsupported")
+chunk("codec-8", "codec 8", 24, 8, answer="unsupported")
+edit("params-codec", "PARAMS of codec 8", "PARAMS", poke(8, 8), "unsupported")
 edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
      "unsupported")
 chunk("plane-method", "plane method 3", 0,
@@ -61,10 +61,10 @@ edit("item-kind", "item kind 6", "RESTORE", poke(0, 6), "unsupported")
 edit("piece-type", "piece type 2", "RESTORE", poke(6, 2), "unsupported")
 
 
-@vector("predictor", "PREDICTOR of kind 1", "unsupported")
+@vector("predictor", "PREDICTOR of kind 2", "unsupported")
 def _():
     w = base(close=False)
-    w.frame("PREDICTOR", b"\1\0")
+    w.frame("PREDICTOR", b"\2\0")
     w.close()
     return bytes(w.out)
 

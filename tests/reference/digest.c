@@ -2,10 +2,11 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-i ISA] FILE: a line for each chunk in file order, then a line
- * for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3 with
- * "unsupported: ..."; 2 for everything else. -p reads as from a pipe: forward
- * only, size not known. Prints no digests unless the whole file was good.
+ * digest [-p] [-i ISA] [-P PROFILE] FILE: a line for each chunk in file order,
+ * then a line for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3
+ * with "unsupported: ..."; 4 with "predictor: ..."; 2 for everything else. -p
+ * reads as from a pipe: forward only, size not known. Prints no digests unless
+ * the whole file was good.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct digest {
 	uint64_t at; /* where the file stands */
 	int pipe;
 	uint32_t isa;
+	const kvarc_profile *profile;
 	kvarc_error error;
 	const kvarc_geometry *geometry;
 	char *lines;
@@ -42,6 +44,15 @@ static void *checked(void *p)
 		exit(2);
 	}
 	return p;
+}
+
+static int64_t read_stream(void *opaque, void *buf, size_t bytes,
+                           uint64_t offset)
+{
+	(void)offset;
+	FILE *file = opaque;
+	size_t got = fread(buf, 1, bytes, file);
+	return ferror(file) ? -1 : (int64_t)got;
 }
 
 static int64_t read_file(void *opaque, void *buf, size_t bytes, uint64_t offset)
@@ -103,6 +114,8 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	kvarc_reader_options options = KVARC_READER_OPTIONS_INIT;
 	options.common.error = &d->error;
 	options.common.isa_mask = d->isa;
+	options.profiles = &d->profile;
+	options.n_profiles = d->profile != NULL;
 	if (fseek(d->file, 0, SEEK_END))
 		return KVARC_IO;
 	if (!d->pipe)
@@ -163,15 +176,28 @@ static int report(const struct digest *d, kvarc_ret ret)
 	const char *kind = ret == KVARC_FORMAT ? "format"
 	                 : ret == KVARC_DATA ? "data"
 	                 : ret == KVARC_OPTIONS ? "unsupported"
+	                 : ret == KVARC_PREDICTOR ? "predictor"
 	                 : kvarc_strerror(ret);
 	printf("%s: %s\n", kind, d->error.text);
 	return ret == KVARC_FORMAT || ret == KVARC_DATA ? 1
-	     : ret == KVARC_OPTIONS ? 3 : 2;
+	     : ret == KVARC_OPTIONS ? 3 : ret == KVARC_PREDICTOR ? 4 : 2;
 }
 
-static int run(struct digest *d)
+static kvarc_ret open_profile(struct digest *d, FILE *file)
 {
-	kvarc_ret ret = d->pipe ? KVARC_OK : verify(d);
+	kvarc_common common = { .error = &d->error };
+	kvarc_source source = { read_stream, file, KVARC_UNKNOWN };
+	kvarc_profile *profile;
+	kvarc_ret ret = kvarc_profile_open(&profile, &source, &common);
+	d->profile = profile;
+	return ret;
+}
+
+static int run(struct digest *d, FILE *profile)
+{
+	kvarc_ret ret = profile ? open_profile(d, profile) : KVARC_OK;
+	if (ret == KVARC_OK && !d->pipe)
+		ret = verify(d);
 	if (ret == KVARC_OK)
 		ret = chunks(d);
 	if (ret == KVARC_OK && d->n_items)
@@ -193,20 +219,27 @@ static int run(struct digest *d)
 int main(int argc, char **argv)
 {
 	struct digest d = { 0 };
+	FILE *profile = NULL;
 	int i = 1;
 	for (; i < argc - 1; i++) {
 		if (!strcmp(argv[i], "-p"))
 			d.pipe = 1;
 		else if (!strcmp(argv[i], "-i") && i + 2 < argc)
 			d.isa = (uint32_t)strtoul(argv[++i], NULL, 0);
+		else if (!strcmp(argv[i], "-P") && i + 2 < argc && !profile)
+			profile = fopen(argv[++i], "rb");
 		else
 			break;
 	}
 	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
-		fprintf(stderr, "usage: digest [-p] [-i ISA] FILE\n");
+		fprintf(stderr, "usage: digest [-p] [-i ISA] [-P PROFILE] FILE\n");
 		return 2;
 	}
-	int rc = run(&d);
+	int rc = run(&d, profile);
+	kvarc_profile *opened = (kvarc_profile *)(uintptr_t)d.profile;
+	kvarc_profile_close(&opened);
+	if (profile)
+		fclose(profile);
 	for (size_t k = 0; k < d.n_items && d.items; k++)
 		free(d.items[k].p);
 	free(d.items);

@@ -7,7 +7,10 @@ Writes OUT/py-SEED.kva and the digests of what went in, OUT/py-SEED.txt. They
 go where the C writer does not: any parameters and tables, any mask that is
 true, late escapes, any plane method, head groups and lane orders at random.
 
-Writes OUT/edit-SEED-N.kva, too: the small archive that the bad vectors are made
+Writes OUT/linear-SEED.kva and .txt, too: codec 7 with random models, and for half
+of them the profile as OUT/linear-SEED.kvp instead of inside.
+
+Writes OUT/edit-SEED-N.kva, too: a small archive that the bad vectors are made
 from, with one random edit in one frame under checks that hold. Some of them
 are still valid; decoders have to agree which.
 """
@@ -19,12 +22,15 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv[1])
 
 from bad_base import base  # noqa: E402
+from bad_linear import base as linear_base  # noqa: E402
 from enc_codecs import (  # noqa: E402
     GridParams, TableParams, find_constant, scale_table)
 from enc_fields import (  # noqa: E402
     BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random,
     varint)
+from enc_linear import Profile  # noqa: E402
 from kvarc_enc import Writer, tensor  # noqa: E402
+from linear_data import Session, random_model, token_table  # noqa: E402
 from vector_data import any_bits, normal, spice  # noqa: E402
 
 FLOATS = (F32, F16, BF16, E4M3, E5M2)
@@ -146,6 +152,84 @@ def random_file(seed):
     return w
 
 
+def random_sources(rng, known, layer, kind, heads, lower):
+    """Some of the models that come before, with a scope that is possible."""
+    out = []
+    for m in known:
+        if (m.layer < layer if lower else
+                m.layer == layer and m.kind < kind) and rng.chance(2):
+            scope = rng.below(2) if heads % m.heads == 0 else 0
+            out.append(((layer - m.layer,) if lower else ())
+                       + (m.kind, scope))
+    return out[-4:]
+
+
+def random_models(rng, level, freq):
+    out = []
+    for layer in range(rng.between(1, 3)):
+        for kind in (0, 1, 3):
+            if kind == 3 and not rng.chance(4):
+                continue
+            heads, rotary = rng.between(1, 3), 0
+            channels = rng.between(1, 5)
+            if kind != 1 and freq and rng.chance(2):
+                rotary = 2 * len(freq)
+                channels = max(channels, rotary)
+            same = random_sources(rng, out, layer, kind, heads, False)
+            scale = rng.pick([None, (rng.between(1, 255), 0)])
+            kinds = [m.kind for m in out if m.layer == layer]
+            if kinds and rng.chance(2):
+                scale = (rng.between(1, 40), rng.between(1, 16),
+                         rng.pick(kinds))
+            out.append(random_model(
+                rng, level, layer, kind, heads, channels, out,
+                rng.pick([30, 200, 2000]), rope=int(rotary > 0),
+                rotary=rotary, own=rng.below(3), same=same, scale=scale,
+                lower=random_sources(rng, out, layer, kind, heads, True)
+                if level == 3 else []))
+            if rng.chance(4):
+                token_table(rng, out[-1], sorted(
+                    {rng.below(9) - 4 for _ in range(5)}), rng.below(9),
+                    rng.below(129))
+    return out
+
+
+def linear_file(seed):
+    """-> writer, profile file or None"""
+    rng = Random(seed)
+    freq = [rng.bits(64) >> rng.below(30) for _ in range(rng.below(3))]
+    level = rng.between(2, 3)
+    models = random_models(rng, level, freq)
+    profile = Profile(models, [freq] if freq else [])
+    rope = (rng.below(2), 2 * len(freq), freq) if freq else None
+    dtype = rng.pick(FLOATS)
+    tensors = [tensor(m.layer, m.kind, rng.pick([dtype, rng.pick(FLOATS)]),
+                      m.heads, m.head_channels, rope=m.rope) for m in models]
+    embed = rng.chance(2)
+    s = Session(rng, profile, tensors, rope, embed, level,
+                piece=rng.between(50, 3000), method=rng.below(2))
+    for _ in range(rng.between(1, 2)):
+        n = rng.pick([1, 2, 31, 32, 33, rng.between(1, 70)])
+        s.segment(n, random_positions(rng, n),
+                  [rng.below(9) - 4 for _ in range(n)]
+                  if rng.chance(2) else None)
+        odd = rng.pick([0, 0, 3, 30])
+        still = rng.pick([0, 0, 4])
+
+        def change(t, c, x):
+            if still and c % still == 1:
+                return 0x41
+            return any_bits(rng, E4M3, 1)[0] if odd and rng.chance(odd) else x
+        for number in range(len(tensors)):
+            if rng.chance(6):
+                s.raw(number, change)
+            else:
+                s.linear(number, change)
+        s.w.commit()
+    s.w.close()
+    return s.w, None if embed else profile.file()
+
+
 FRAMES = ["GEOMETRY", "IDENTITY", "RESTORE", "BLOB", "SEGMENT", "CHUNK",
           "COMMIT", "INDEX", "FOOTER", "PARAMS", "PARAMS"]
 EDITS = 8       # a seed
@@ -169,8 +253,22 @@ def random_edit(rng):
     return change
 
 
+def edited_linear(rng):
+    name = rng.pick(["PREDICTOR", "PROFILE", "CHUNK"])
+    change, count = random_edit(rng), rng.below(2)
+    if name == "CHUNK":
+        change = {"payload": change, "decoded_bytes": (18, 36)[count]}
+    if name == "PREDICTOR":
+        count = 0
+    elif name == "PROFILE" and rng.chance(2):
+        return linear_base(edit_content=change, layers=2)[0]
+    return linear_base({(name, count): change})[0]
+
+
 def edited_file(seed):
     rng = Random(seed)
+    if rng.chance(3):
+        return edited_linear(rng)
     coded = not rng.chance(3)
     name = rng.pick([f for f in FRAMES if coded or f != "PARAMS"])
     count = rng.below(2) if name in ("CHUNK", "PARAMS") else 0
@@ -187,9 +285,14 @@ for number in sys.argv[3:]:
         path = os.path.join(sys.argv[2], "edit-%s-%d.kva" % (number, i))
         with open(path, "wb") as f:
             f.write(edited_file(int(number) * EDITS + i))
-    writer = random_file(int(number))
-    name = os.path.join(sys.argv[2], "py-" + number)
-    with open(name + ".kva", "wb") as f:
-        f.write(writer.out)
-    with open(name + ".txt", "w") as f:
-        f.write(writer.expected())
+    for name, writer, profile in (
+            ("py-", random_file(int(number)), None),
+            ("linear-",) + linear_file(int(number))):
+        name = os.path.join(sys.argv[2], name + number)
+        with open(name + ".kva", "wb") as f:
+            f.write(writer.out)
+        with open(name + ".txt", "w") as f:
+            f.write(writer.expected())
+        if profile:
+            with open(name + ".kvp", "wb") as f:
+                f.write(profile)

@@ -35,7 +35,9 @@ n=0
 for file in "$work/files"/*.kva; do
 	name=${file##*/}
 	n=$((n + 1))
-	"$digest" "$file" >"$work/out" 2>&1
+	profile=${file%.kva}.kvp
+	[ -f "$profile" ] || profile=
+	"$digest" ${profile:+-P "$profile"} "$file" >"$work/out" 2>&1
 	rc=$?
 	want=$work/ref/$name.out
 	ref_rc=$(cat "$work/ref/$name.rc")
