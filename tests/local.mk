@@ -104,14 +104,19 @@ tests_unit_test_profile_file_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Container, writer and reader.
 check_PROGRAMS += tests/unit/test_container tests/unit/test_stream \
+	tests/unit/test_stream_items \
 	tests/unit/test_salvage
 TESTS += tests/unit/test_container tests/unit/test_stream \
+	tests/unit/test_stream_items \
 	tests/unit/test_salvage
 tests_unit_test_container_SOURCES = tests/unit/test_container.c
 tests_unit_test_container_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_stream_SOURCES = tests/unit/test_stream.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_stream_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_stream_items_SOURCES = tests/unit/test_stream_items.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_stream_items_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_salvage_SOURCES = tests/unit/test_salvage.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_salvage_LDADD = libkvi.la $(CMOCKA_LIBS)
