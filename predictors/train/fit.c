@@ -7,11 +7,13 @@
 #include "dense.h"
 #include "gram.h"
 #include "rows.h"
+#include "table.h"
 
 /* ---- models ---- */
 
 static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
-                           unsigned level, size_t i)
+                           const struct kvi_train_ids *ids, unsigned level,
+                           size_t i)
 {
 	const struct kvi_train_tensor *x = &k->layer->tensors[i];
 	struct kvi_profile *p = kvi_train_profile(t);
@@ -36,6 +38,10 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 				(uint8_t)(x->shape->layer - from->layer),
 				from->kind, scope, NULL };
 		}
+	if (level == 3 && ids->n) {
+		m->flags |= KVI_MODEL_TABLE;
+		m->n_ids = ids->n;
+	}
 	p->n_models++;
 	if (kvi_model_room(p, m))
 		return kvi_train_no_memory(t);
@@ -43,17 +49,20 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 		m->step[c] = x->step[kvi_train_row_of(m, c)];
 		m->mean[c] = x->mean[kvi_train_row_of(m, c)];
 	}
+	if (m->n_ids)
+		memcpy(m->ids, ids->id, ids->n * sizeof *ids->id);
 	k->models[level - 2][i] = m;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k)
+kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
+                               const struct kvi_train_ids *ids)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned level = 2; level <= 3; level++)
 		for (size_t i = 0; i < k->layer->n && !ret; i++)
 			if (t->options.levels >> level & 1)
-				ret = add_model(t, k, level, i);
+				ret = add_model(t, k, ids, level, i);
 	return ret;
 }
 
@@ -310,9 +319,8 @@ static void take_targets(struct group *g)
 		       g->n_y * sizeof *g->s);
 }
 
-static kvarc_ret fit_levels(struct group *g)
+static kvarc_ret fit_levels(struct group *g, unsigned levels)
 {
-	unsigned levels = g->t->options.levels;
 	kvarc_ret ret = KVARC_OK;
 	bool self = g->task->plan.self;
 	unsigned top = g->level;
@@ -332,10 +340,9 @@ static kvarc_ret fit_levels(struct group *g)
 }
 
 static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
-                           size_t head)
+                           size_t head, unsigned levels)
 {
-	struct group g = { .t = t, .task = k,
-		           .level = t->options.levels >> 3 & 1 ? 3 : 2 };
+	struct group g = { .t = t, .task = k, .level = levels >> 3 & 1 ? 3 : 2 };
 	list_rows(&g, head, NULL, NULL);
 	size_t d = g.n_x + g.n_y;
 	struct variable *v = kvi_array(&t->alloc, d, sizeof *v);
@@ -355,7 +362,7 @@ static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
 		                     k->stack->n_tokens, g.g);
 	}
 	if (!ret)
-		ret = fit_levels(&g);
+		ret = fit_levels(&g, levels);
 	kvi_free(&t->alloc, v);
 	kvi_free(&t->alloc, f);
 	kvi_free(&t->alloc, g.g);
@@ -364,11 +371,12 @@ static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret;
 }
 
-kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k)
+kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k,
+                        unsigned levels)
 {
 	size_t heads = k->plan.head ? k->layer->tensors[0].shape->heads : 1;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t h = 0; h < heads && !ret; h++)
-		ret = fit_group(t, k, h);
+		ret = fit_group(t, k, h, levels);
 	return ret;
 }

@@ -24,10 +24,14 @@ struct kvi_train_task {
 	struct kvi_model *models[2][KVI_TRAIN_TENSORS];
 };
 
-/* Adds the layer's models of the levels wanted to the profile: shapes, sources, steps, means. */
-kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k);
-/* Fits A and B of all of them. */
-kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k);
+struct kvi_train_ids;
+/* Adds the layer's models of the levels wanted to the profile: shapes, sources, steps, means;
+ * level 3 with a table of these ids, if there are any. */
+kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
+                               const struct kvi_train_ids *ids);
+/* Fits A and B of levels (bit 2: level 2, bit 3: level 3). */
+kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k,
+                        unsigned levels);
 
 /* First entry of a source in a row of A (lower) or B (same); of the slot's own tensor: n_same. */
 size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source);

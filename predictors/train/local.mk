@@ -7,6 +7,7 @@ libkvi_la_SOURCES += \
 	predictors/train/dense.c predictors/train/dense.h \
 	predictors/train/rows.c predictors/train/rows.h \
 	predictors/train/fit.c predictors/train/fit.h \
+	predictors/train/table.c predictors/train/table.h \
 	predictors/train/sample.c predictors/train/sample.h \
 	predictors/train/price.c predictors/train/price_tokens.c \
 	predictors/train/scales.c \

@@ -6,6 +6,7 @@
 #include "sample.h"
 #include "stream/error.h"
 #include "stream/profile_handle.h"
+#include "table.h"
 #include "util/pool.h"
 
 enum {
@@ -276,6 +277,41 @@ static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret;
 }
 
+/* Level 3 of the lowest layer sees what its tables leave. */
+static kvarc_ret fit_tables(kvarc_trainer *t, struct kvi_train_task *k)
+{
+	struct kvi_train_left left;
+	struct kvi_train_task over = *k;
+	kvarc_ret ret = kvi_train_tables(t, k, &left);
+	over.layer = &left.layer;
+	over.weights = &left.weights;
+	if (!ret)
+		ret = kvi_train_fit(t, &over, 1u << 3);
+	kvi_train_left_free(t, &left);
+	return ret;
+}
+
+static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
+                            bool lowest)
+{
+	unsigned levels = t->options.levels;
+	struct kvi_train_ids ids = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	if (lowest && levels >> 3 & 1 &&
+	    !(t->options.flags & KVARC_TRAIN_NO_TABLE))
+		ret = kvi_train_ids_collect(t, k, &ids);
+	if (!ret)
+		ret = kvi_train_add_models(t, k, &ids);
+	if (ids.n)
+		levels &= ~(1u << 3);
+	if (!ret && levels)
+		ret = kvi_train_fit(t, k, levels);
+	if (!ret && ids.n)
+		ret = fit_tables(t, k);
+	kvi_free(&t->alloc, ids.id);
+	return ret;
+}
+
 static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
                            struct kvi_train_weights *w)
 {
@@ -284,10 +320,8 @@ static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
 	                                     k->layer);
 	if (!ret) {
 		make_plan(t, k);
-		ret = kvi_train_add_models(t, k);
+		ret = fit_models(t, k, k->first == 0);
 	}
-	if (!ret)
-		ret = kvi_train_fit(t, k);
 	for (size_t i = 0; i < n && !ret; i++)
 		if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report,
 		                     t->n_report + i, sizeof *t->report))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/rotate.h"
+#include "table.h"
 
 enum { PIECE = 64, LIMIT = 32767 };
 
@@ -84,8 +85,10 @@ static void add_table(const struct work *w, const struct kvi_model *m,
 	const struct kvi_train_piece *p = w->piece;
 	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
 	for (size_t v = 0; v < p->n; v++) {
-		const int8_t *row = cache->ids ? kvi_train_table_row(
-			m, cache->ids[p->t0 + v]) : NULL;
+		size_t at = p->t0 + v;
+		const int8_t *row = NULL;
+		if (at >= cache->held || !kvi_train_pretend(cache->ids[at]))
+			row = kvi_train_table_row(m, cache->ids[at]);
 		unknown[v] = !row;
 		if (row)
 			base[v] += row[c] * (1 << m->tshift);

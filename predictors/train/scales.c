@@ -154,7 +154,7 @@ static void try_following(struct best *b)
 
 static void try_unknown(struct best *b)
 {
-	for (unsigned u = 4; u <= 64; u += 4) {
+	for (unsigned u = 2; u <= 64; u += 2) {
 		struct kvi_train_scale s = b->s;
 		s.unknown = u;
 		better(b, &s);
