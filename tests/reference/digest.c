@@ -186,7 +186,8 @@ static int report(const struct digest *d, kvarc_ret ret)
 static kvarc_ret open_profile(struct digest *d, FILE *file)
 {
 	kvarc_common common = { .error = &d->error };
-	kvarc_source source = { read_stream, file, KVARC_UNKNOWN };
+	kvarc_source source = { .read = read_stream, .opaque = file,
+	                        .size = KVARC_UNKNOWN };
 	kvarc_profile *profile;
 	kvarc_ret ret = kvarc_profile_open(&profile, &source, &common);
 	d->profile = profile;
