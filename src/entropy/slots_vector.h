@@ -212,7 +212,6 @@ INLINE struct step known_take(const struct setting *e, const struct kvi_slot *s,
 	uint32_t c[KVI_LANES];
 	const bool full = lanes == KVI_LANES;
 	const uint16_t *from = full ? s->x + at : x;
-	uint32_t *to = full ? s->ctx + at : c;
 	struct step y;
 	if (!full)
 		memcpy(x, s->x + at, lanes * sizeof(*x));
@@ -220,6 +219,7 @@ INLINE struct step known_take(const struct setting *e, const struct kvi_slot *s,
 		y.v[h] = v_load_u16(from + WIDTH * h);
 	if (!s->ctx)
 		return y;
+	uint32_t *to = full ? s->ctx + at : c;
 	EACH
 		v_store(to + WIDTH * h, ctx->v[h]);
 	if (!full)
