@@ -206,8 +206,10 @@ static const uint16_t *stream_order(struct kvi_coder *c, const struct work *w)
 		return w->x;
 	uint16_t *all = kvi_scratch(c, KVI_SCRATCH_PLANE,
 	                            n * w->mask->T * sizeof *all);
+	if (!all)
+		return NULL;
 	uint16_t *full = all, *last = all + n * w->full;
-	for (size_t s = 0; all && s < C; s++) {
+	for (size_t s = 0; s < C; s++) {
 		size_t row = w->row[s];
 		if (row >= n)
 			continue;
