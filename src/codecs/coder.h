@@ -147,6 +147,8 @@ struct kvi_job {
 struct kvi_payload {
 	uint8_t *words; /* end of the words, 2-aligned */
 	uint8_t *begin, *end;
+	bool expected;  /* codec 7: the elements are as far from their
+	                 * predictions as the model says */
 };
 
 /*

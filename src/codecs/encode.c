@@ -276,14 +276,15 @@ static struct kvi_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
 }
 
 /*
- * Whether level 1 might be smaller than `bytes`, from some of the tokens:
- * parameters that are fitted to few look a little better than they are, so that
- * the answer is seldom a wrong no.
+ * Whether level 1 might be smaller than `linear`. Where the model fits it was
+ * made to be better; else some of the tokens tell: parameters that are fitted to
+ * few look a little better than they are, so that the answer is seldom a wrong no.
  */
 static kvarc_ret plain_may_win(struct kvi_coder *c,
                                const struct kvi_chunk *chunk,
                                const struct kvi_params *current,
-                               const uint8_t *raw, size_t bytes, bool *may)
+                               const uint8_t *raw,
+                               const struct attempt *linear, bool *may)
 {
 	enum { SAMPLE = 32 };
 	size_t n = kvi_chunk_bytes(chunk), row = n / chunk->n_tokens;
@@ -291,8 +292,8 @@ static kvarc_ret plain_may_win(struct kvi_coder *c,
 	int32_t positions[SAMPLE];
 	struct kvi_chunk some = *chunk;
 	struct attempt a = { .vt = NULL };
-	*may = true;
-	if (step < 2 || bytes > n - n / 16)
+	*may = cost(linear) > n - n / 16 || !linear->out.expected;
+	if (!*may || step < 2 || cost(linear) > n - n / 16)
 		return KVARC_OK;
 	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_SAMPLE, SAMPLE * row);
 	if (!rows)
@@ -311,7 +312,7 @@ static kvarc_ret plain_may_win(struct kvi_coder *c,
 		                &a);
 	if (!ret && a.out.begin)
 		*may = (payload_bytes(&a) - KVI_STREAM_HEAD) * step +
-		       a.params_bytes < bytes;
+		       a.params_bytes < cost(linear);
 	drop(&a);
 	return ret;
 }
@@ -358,8 +359,7 @@ static kvarc_ret encode_chunk(struct kvi_coder *c,
 		return ret;
 	*observed = linear.out.begin;
 	if (*observed)
-		ret = plain_may_win(c, chunk, current, raw, cost(&linear),
-		                    &both);
+		ret = plain_may_win(c, chunk, current, raw, &linear, &both);
 	if (!ret && *observed && both)
 		ret = mask_chunk(c, &job); /* its memory was lent */
 	if (!ret && both)

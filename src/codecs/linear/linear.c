@@ -222,6 +222,18 @@ static const uint16_t *stream_order(struct kvi_coder *c, const struct work *w)
 	return all;
 }
 
+/* By the scale that follows the tokens: W / N is 13 where the model fits. */
+static bool as_expected(const struct work *w)
+{
+	const struct kvi_linear_in *in = w->linear.in;
+	uint64_t sum = 0, n = (uint64_t)w->out.n * in->n_tokens;
+	if (!(in->model->flags & KVI_MODEL_SCALE))
+		return false;
+	for (size_t t = 0; t < in->n_tokens; t++)
+		sum += w->out.w[t];
+	return sum > 10 * n && sum < 16 * n;
+}
+
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
                         struct kvi_payload *out)
 {
@@ -241,6 +253,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	constant_rows(&w);
 	apply(&w, ctx, NULL);
 	end(&w, job->chunk);
+	out->expected = as_expected(&w);
 	e = stream_order(c, &w);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
