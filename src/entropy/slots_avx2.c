@@ -23,7 +23,6 @@
 #define v_shl _mm256_slli_epi32
 #define v_shr _mm256_srli_epi32
 #define v_sar _mm256_srai_epi32
-#define v_shl_each _mm256_sllv_epi32
 #define v_shr_each _mm256_srlv_epi32
 
 INLINE vec v_load_i16(const int16_t *p)
@@ -49,6 +48,12 @@ INLINE vec v_sar_by(vec v, unsigned n)
 INLINE vec v_where(vec some, vec v) /* v where some is not 0, else 0 */
 {
 	return except(is_zero(some), v);
+}
+
+INLINE vec v_negated_where(vec x, int bit, vec v) /* where x has the bit */
+{
+	return _mm256_sign_epi32(
+		v, v_or(_mm256_slli_epi32(x, 31 - bit), SET(1)));
 }
 
 INLINE vec v_float_bits(vec v) /* exact in any rounding mode */

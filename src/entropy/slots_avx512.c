@@ -48,7 +48,6 @@ INLINE vec v_load_u8(const uint8_t *p)
 #define v_shl(v, n) _mm512_slli_epi32(v, (unsigned)(n))
 #define v_shr(v, n) _mm512_srli_epi32(v, (unsigned)(n))
 #define v_sar(v, n) _mm512_srai_epi32(v, (unsigned)(n))
-#define v_shl_each _mm512_sllv_epi32
 #define v_shr_each _mm512_srlv_epi32
 
 INLINE vec v_sar_by(vec v, unsigned n)
@@ -61,6 +60,13 @@ INLINE vec v_where(vec some, vec v) /* v where some is not 0, else 0 */
 	return _mm512_maskz_mov_epi32(_mm512_test_epi32_mask(some, some), v);
 }
 
+INLINE vec v_negated_where(vec x, int bit, vec v) /* where x has the bit */
+{
+	return _mm512_mask_sub_epi32(
+		v, _mm512_test_epi32_mask(x, SET(1 << bit)),
+		_mm512_setzero_si512(), v);
+}
+
 INLINE vec v_float_bits(vec v)
 {
 	return _mm512_castps_si512(_mm512_cvt_roundepi32_ps(
@@ -71,7 +77,7 @@ INLINE vec v_float_bits(vec v)
 INLINE vec v_reciprocal(vec k)
 {
 	const vec table = _mm512_set4_epi32(19484, 23170, 27554, 32768);
-	return _mm512_permutexvar_epi32(v_and(k, SET(3)), table);
+	return _mm512_permutexvar_epi32(k, table); /* by its low bits */
 }
 
 /* Two slots next to each other, as in a feature row; |a|, |b| < 2^15. */

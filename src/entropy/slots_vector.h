@@ -96,30 +96,32 @@ INLINE vec context_of(vec mu, vec k, vec more,
 
 /* ---------------------------------------------------------- observation */
 
-/* Elements as integers in units of 2^step. */
+/*
+ * Elements as integers in units of 2^step. (man + 2^(sh - 1)) >> sh is
+ * ((man >> (sh - 1)) + 1) >> 1, 0 for shifts beyond the word. With bf16 even
+ * the smallest normal number is 0.
+ */
 INLINE vec integers_of(vec x, const struct kvi_grid_format *fmt, int step)
 {
-	const vec one = SET(1);
 	const int m = fmt->mant_bits, top = fmt->elem_bits - 1;
 	vec magnitude = v_and(x, SET((1 << top) - 1));
-	vec field = v_shr(magnitude, m);
-	vec man = v_and(v_shl(magnitude, 23 - m), SET(0x7fffff));
-	man = v_or(man, v_where(field, SET(0x800000)));
-	vec sh = v_sub(SET(24 - fmt->emin + step), v_max(field, one));
-	sh = v_max(v_min(sh, SET(31)), one);
-	vec half = v_shl_each(one, v_sub(sh, one));
-	vec v = v_shr_each(v_add(man, half), sh);
-	v = v_min(v, SET(LIMIT));
-	vec minus = v_sub(SET(0), v_and(v_shr(x, top), one));
-	return v_sub(v_xor(v, minus), minus);
+	vec field = v_shr(magnitude, m), man = v_shl(magnitude, 23 - m);
+	vec one = SET(0x800000);
+	if (fmt->emin != bf16_format.emin) {
+		one = v_where(field, one);
+		field = v_max(field, SET(1));
+	}
+	man = v_or(v_and(man, SET(0x7fffff)), one);
+	vec sh = v_max(v_sub(SET(23 - fmt->emin + step), field), SET(0));
+	vec v = v_shr(v_add(v_shr_each(man, sh), SET(1)), 1);
+	return v_negated_where(x, top, v_min(v, SET(LIMIT)));
 }
 
-/* v of spec linear 4. */
+/* v of spec linear 4; shifts beyond 31 give 0 as 31 does. */
 INLINE vec distance(vec x, vec expected, vec k, int step)
 {
 	vec far = v_min(v_abs(v_sub(x, expected)), SET(65535));
-	vec sh = v_add(v_sar(k, 2), SET(11 - step));
-	sh = v_max(v_min(sh, SET(31)), SET(0));
+	vec sh = v_max(v_add(v_sar(k, 2), SET(11 - step)), SET(0));
 	vec scaled = v_mul(far, v_reciprocal(k));
 	return v_min(v_shr_each(scaled, sh), SET(127));
 }
