@@ -53,5 +53,9 @@ KVARC_API kvarc_ret kvarc_profile_rope(const kvarc_profile *p, size_t i, kvarc_r
 /* Whether the profile has a model of a level for a tensor; rope: the tensor's, or NULL. */
 KVARC_API int kvarc_profile_fits(const kvarc_profile *p, unsigned level,
 	const kvarc_tensor *tensor, const kvarc_rope *rope);
+/* How many tensors of a cache a writer of this level predicts: those with a model that
+ * fits and with all tensors that it predicts from. 0 also when the geometry is not valid. */
+KVARC_API size_t kvarc_profile_predicts(const kvarc_profile *p, unsigned level,
+	const kvarc_geometry *geometry);
 
 #endif

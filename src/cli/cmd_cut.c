@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_cut.c - kvarc cut: some layers and tokens into a new archive */
+#include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
@@ -36,6 +37,31 @@ static void report(const struct options *o, const char *file,
 	msg_note(file, "%s of tensors -> %s", raw, packed);
 }
 
+/* Options for the tensors of the range: a profile may have needs among them. */
+static bool writer_options(const struct options *o, const kvarc_geometry *from,
+                           const kvarc_range *range, kvarc_writer_options *wo)
+{
+	kvarc_geometry g = *from;
+	kvarc_tensor *tensors = malloc((g.n_tensors + 1) * sizeof(*tensors));
+	bool done;
+
+	if (!tensors) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	g.n_tensors = 0;
+	g.tensors = tensors;
+	for (size_t i = 0; i < from->n_tensors; i++) {
+		const kvarc_tensor *t = &from->tensors[i];
+		if (t->track == range->track && t->layer >= range->layer0 &&
+		    t->layer - range->layer0 < range->n_layers)
+			tensors[g.n_tensors++] = *t;
+	}
+	done = profiles_writer(o, &g, wo);
+	free(tensors);
+	return done;
+}
+
 static void cut(const struct options *o, struct input *in, kvarc_reader *r,
                 kvarc_error *error)
 {
@@ -53,7 +79,7 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r,
 		return;
 	/* One error for both handles: only one of them fails. */
 	library_common(o, &wo.common, error);
-	if (!profiles_writer(o, kvarc_reader_geometry(r), &wo)) {
+	if (!writer_options(o, kvarc_reader_geometry(r), &range, &wo)) {
 		output_abort(&out);
 		return;
 	}

@@ -246,23 +246,20 @@ static bool has_level(const kvarc_profile *p, int level)
 	       (info.levels >> level & 1);
 }
 
-/* The level that a writer takes of a profile, 0: it has none. */
-static int level_of(const struct options *o, const kvarc_profile *p)
+/* The level that a writer takes of a profile, 0: it has none. Without a number
+ * it is level 3, unless that predicts less than half of what level 2 does:
+ * of a few layers that were cut out, those that it needs may be missing. */
+static int level_of(const struct options *o, const kvarc_profile *p,
+                    const kvarc_geometry *g)
 {
-	if (!o->level_given)
-		return highest_level(p);
-	return has_level(p, o->level) ? o->level : 0;
-}
+	size_t of_2 = kvarc_profile_predicts(p, 2, g);
+	size_t of_3 = kvarc_profile_predicts(p, 3, g);
 
-static bool fits(const kvarc_profile *p, int level, const kvarc_geometry *g)
-{
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		const kvarc_tensor *t = &g->tensors[i];
-		if (kvarc_profile_fits(p, (unsigned)level, t,
-		                       t->rope ? &g->ropes[t->rope - 1] : NULL))
-			return true;
-	}
-	return false;
+	if (o->level_given)
+		return has_level(p, o->level) ? o->level : 0;
+	if (of_2 == 0 && of_3 == 0)
+		return highest_level(p);
+	return 2 * of_3 > of_2 ? 3 : 2;
 }
 
 bool profiles_check_level(const struct options *o)
@@ -279,7 +276,8 @@ bool profiles_check_level(const struct options *o)
 		return false;
 	}
 	for (size_t i = 0; i < all.n_given; i++) {
-		if (!o->level_given || o->level < 2 || level_of(o, all.given[i]))
+		if (!o->level_given || o->level < 2 ||
+		    has_level(all.given[i], o->level))
 			return true;
 	}
 	if (all.n_given == 0)
@@ -299,14 +297,16 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 		return true;
 	/* The first one that fits; else the writer says that none does. */
 	for (size_t i = all.n_given; i-- > 0;) {
-		int level = level_of(o, all.given[i]);
-		if (level && (best == all.n_given || fits(all.given[i], level, g)))
+		int level = level_of(o, all.given[i], g);
+		if (level && (best == all.n_given ||
+		              kvarc_profile_predicts(all.given[i],
+		                                     (unsigned)level, g)))
 			best = i;
 	}
 	if (best == all.n_given)
 		return false;
 	wo->profile = all.given[best];
-	wo->level = level_of(o, wo->profile);
+	wo->level = level_of(o, wo->profile, g);
 	wo->profile_name = paths_base(all.list[best].path);
 	if (o->embed_profile)
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
@@ -316,7 +316,7 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g)
 {
 	for (size_t i = 0; i < all.n_given; i++)
-		if (fits(all.given[i], level, g))
+		if (kvarc_profile_predicts(all.given[i], (unsigned)level, g))
 			return all.given[i];
 	return NULL;
 }

@@ -3,13 +3,17 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "container/segment.h"
 #include "geometry/geometry.h"
 #include "import/counted.h"
 #include "import/range.h"
 #include "stream/error.h"
 #include "stream/reader_internal.h"
 
-enum { BATCH_TOKENS = 4096, PAIRS_MAX = 4096 };
+enum {
+	BATCH_TOKENS = 4096, PAIRS_MAX = 4096,
+	AHEAD_BYTES = 32 << 20 /* more only when one segment needs it */
+};
 
 struct cutting {
 	kvarc_reader *r;
@@ -21,6 +25,11 @@ struct cutting {
 	kvarc_tensor *tensors;   /* of to */
 	uint32_t *source;        /* tensor i of to is this one of from */
 	kvarc_view *views;       /* one a tensor of from, all NULL */
+	uint32_t batch;          /* tokens that are appended at once */
+	/* With a profile blocks need others to be decoded, of the same layer and
+	 * of those below: all tensors of a batch, so that each is decoded once. */
+	uint8_t *ahead;          /* NULL: each block is read when it is asked for */
+	uint64_t ahead_t0;
 	bool ids;
 	kvarc_ret failed;        /* of the reader, in fetch */
 	pthread_mutex_t lock;    /* a reader serves one thread at a time */
@@ -113,10 +122,79 @@ static kvarc_ret read_heads(struct cutting *c, uint32_t tensor, uint32_t head,
 	return ret;
 }
 
+/* Room for a batch where blocks are decoded from others. Without that much
+ * memory they are read one by one, which is only slower. */
+static void plan_ahead(struct cutting *c, uint32_t segment_tokens)
+{
+	uint32_t n = segment_tokens ? segment_tokens : KVI_SEGMENT_TOKENS;
+	kvarc_predictor_info p;
+	uint64_t row = 0;
+	c->batch = BATCH_TOKENS / n * n;
+	if (kvarc_reader_predictor(c->r, 0, &p) != KVARC_OK)
+		return;
+	for (size_t i = 0; i < c->to.n_tensors; i++)
+		row += kvi_tensor_bytes(&c->tensors[i]);
+	uint64_t segments = AHEAD_BYTES / (row * n);
+	uint32_t batch = n * (uint32_t)(segments < 1 ? 1 : segments);
+	batch = batch < c->batch ? batch : c->batch;
+	batch = batch < c->range.n ? batch : (uint32_t)c->range.n;
+	c->ahead = kvi_array(c->alloc, batch, (size_t)row);
+	if (c->ahead)
+		c->batch = batch;
+}
+
+static void drop_ahead(struct cutting *c)
+{
+	kvi_free(c->alloc, c->ahead);
+	c->ahead = NULL;
+	memset(c->views, 0, c->from->n_tensors * sizeof *c->views);
+}
+
+/* Reads a batch of all tensors; they lie there one after another. */
+static kvarc_ret read_ahead(struct cutting *c, uint64_t t0, uint32_t n)
+{
+	kvarc_range range = c->range;
+	uint8_t *at = c->ahead;
+	for (size_t i = 0; i < c->to.n_tensors; i++) {
+		const kvarc_tensor *t = &c->tensors[i];
+		uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
+		uint32_t width = kvi_tensor_width(t);
+		c->views[c->source[i]] = (kvarc_view){
+			at, (uint64_t)width * es, 0, width, es
+		};
+		at += (size_t)c->batch * width * es;
+	}
+	range.t0 += t0;
+	range.n = n;
+	c->ahead_t0 = t0;
+	kvarc_ret ret = kvarc_reader_read(c->r, &range, c->views);
+	if (ret != KVARC_MEMLIMIT)
+		return ret;
+	drop_ahead(c); /* what it holds is needed more elsewhere */
+	return KVARC_OK;
+}
+
+static void take_ahead(const struct cutting *c, uint32_t tensor, uint32_t head,
+                       uint32_t heads, uint64_t t0, uint32_t n, uint8_t *dst)
+{
+	const kvarc_view *v = &c->views[c->source[tensor]];
+	const kvarc_tensor *t = &c->tensors[tensor];
+	size_t one = (size_t)v->token_stride / t->heads;
+	const uint8_t *from = (const uint8_t *)v->data + head * one +
+	                      (t0 - c->ahead_t0) * v->token_stride;
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(dst + i * heads * one, from + i * v->token_stride,
+		       heads * one);
+}
+
 static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                  uint64_t t0, uint32_t n, void *dst)
 {
 	struct cutting *c = opaque;
+	if (c->ahead) {
+		take_ahead(c, tensor, head, heads, t0, n, dst);
+		return 0;
+	}
 	pthread_mutex_lock(&c->lock);
 	if (!c->failed)
 		c->failed = heads == c->tensors[tensor].heads
@@ -137,10 +215,12 @@ static kvarc_ret copy_tokens(struct cutting *c)
 		                       "not enough memory for the tokens");
 	for (uint64_t at = 0; at < c->range.n && !ret;) {
 		uint64_t left = c->range.n - at;
-		uint32_t n = left < BATCH_TOKENS ? (uint32_t)left : BATCH_TOKENS;
+		uint32_t n = left < c->batch ? (uint32_t)left : c->batch;
 		ret = kvarc_reader_read_tokens(c->r, c->range.track,
 			c->range.t0 + at, n, c->ids ? ids : NULL,
 			ids + BATCH_TOKENS);
+		if (!ret && c->ahead)
+			ret = read_ahead(c, at, n);
 		if (!ret)
 			ret = kvarc_writer_append_fetch(c->w, 0, n,
 				c->ids ? ids : NULL, ids + BATCH_TOKENS,
@@ -179,12 +259,15 @@ kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
 	ret = make_geometry(&c);
 	if (!ret)
 		ret = kvarc_writer_open(&c.w, &counting, options);
-	if (!ret)
+	if (!ret) {
+		plan_ahead(&c, options ? options->segment_tokens : 0);
 		ret = write_all(&c);
+	}
 	ret = kvi_counted_close(&counted, &c.w, ret, stats);
 	kvi_free(c.alloc, c.tensors);
 	kvi_free(c.alloc, c.source);
 	kvi_free(c.alloc, c.views);
+	kvi_free(c.alloc, c.ahead);
 	pthread_mutex_destroy(&c.lock);
 	return ret;
 }

@@ -6,6 +6,10 @@
 #include "geometry/order.h"
 #include "model/profile.h"
 
+/* Tensors whose chunk of a full segment is larger are written without a model,
+ * cut into groups of heads: every worker holds some chunks. */
+enum { KVI_LINEAR_CHUNK_MAX = 8 << 20 };
+
 /* A tensor, by its place in the order of chunks; so are its sources. */
 struct kvi_planned {
 	const struct kvi_model *model; /* NULL: there is none that fits */

@@ -2,6 +2,7 @@
 /* profile.c - profiles through the public interface */
 #include "stream/error.h"
 #include "stream/input.h"
+#include "stream/linear_plan.h"
 #include "stream/profile_handle.h"
 
 kvarc_ret kvi_profile_handle_new(kvarc_profile **out,
@@ -219,4 +220,21 @@ int kvarc_profile_fits(const kvarc_profile *p, unsigned level,
 	const struct kvi_model *m = kvi_profile_model(
 		p->profile, level, tensor->layer, tensor->kind);
 	return m && kvi_model_fits(m, tensor, rope);
+}
+
+size_t kvarc_profile_predicts(const kvarc_profile *p, unsigned level,
+                              const kvarc_geometry *geometry)
+{
+	struct kvi_linear_plan *plan = NULL;
+	struct kvi_order order;
+	size_t n = 0;
+	if (!p || !p->profile || !geometry || kvi_geometry_wrong(geometry))
+		return 0;
+	if (kvi_order_make(&order, &p->alloc, geometry) == KVARC_OK &&
+	    kvi_linear_plan_make(&plan, &p->alloc, p->profile, level, geometry,
+	                         &order, KVI_LINEAR_CHUNK_MAX) == KVARC_OK)
+		n = plan->n_complete;
+	kvi_free(&p->alloc, plan);
+	kvi_order_free(&order, &p->alloc);
+	return n;
 }

@@ -3,9 +3,6 @@
 #include "container/predictor.h"
 #include "stream/writer_state.h"
 
-/* Tensors whose chunk of a full segment is larger are coded without a model,
- * cut into groups of heads: every worker holds some chunks. */
-enum { LINEAR_CHUNK_MAX = 8 << 20 };
 /* A PREDICTOR is repeated when the file is larger than this. */
 enum { COPY_FILE_MIN = 32 << 10 };
 
@@ -17,6 +14,21 @@ static bool may_have_model(const kvarc_tensor *t)
 	        t->kind == KVARC_MLA_LATENT);
 }
 
+/* NULL: no tensor could have a model. */
+static const char *why_nothing(const kvarc_writer *w)
+{
+	const char *why = NULL;
+	for (size_t i = 0; i < w->geometry.n_tensors; i++) {
+		if (w->plan->of[i].model)
+			return "the layers that this level predicts the others "
+			       "from are not here: use a lower level";
+		if (may_have_model(&w->geometry.tensors[i]))
+			why = "the profile fits no tensor of this cache: it is "
+			      "of another model";
+	}
+	return why;
+}
+
 kvarc_ret kvi_writer_plan(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
@@ -25,17 +37,15 @@ kvarc_ret kvi_writer_plan(kvarc_writer *w)
 	kvarc_ret ret = kvi_linear_plan_make(&w->plan, &w->alloc,
 	                                     kvi_profile_of(o->profile),
 	                                     (unsigned)o->level, &w->geometry,
-	                                     &w->order, LINEAR_CHUNK_MAX);
+	                                     &w->order, KVI_LINEAR_CHUNK_MAX);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	if (w->plan->n_complete)
 		return KVARC_OK;
-	for (size_t i = 0; i < w->geometry.n_tensors; i++)
-		if (may_have_model(&w->geometry.tensors[i]))
-			return kvi_fail(w->error, KVARC_PREDICTOR,
-			                KVARC_UNKNOWN, KVARC_UNKNOWN, "the "
-			                "profile fits no tensor of this cache: "
-			                "it is of another model");
+	const char *wrong = why_nothing(w);
+	if (wrong)
+		return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "%s", wrong);
 	/* Nothing to predict: as level 1. */
 	kvi_free(&w->alloc, w->plan);
 	w->plan = NULL;

@@ -456,6 +456,12 @@ static void test_missing_layers(void **state)
 	        upper.g.n_tensors * sizeof *upper.data);
 	memmove(upper.views, upper.views + 2,
 	        upper.g.n_tensors * sizeof *upper.views);
+	size_t all = kvarc_profile_predicts(p, 3, &c.g);
+	size_t some = kvarc_profile_predicts(p, 3, &upper.g);
+	assert_true(0 < some && some < upper.g.n_tensors);
+	assert_int_equal(all, c.g.n_tensors);
+	assert_int_equal(kvarc_profile_predicts(p, 1, &c.g), 0);
+	assert_int_equal(kvarc_profile_predicts(NULL, 3, &c.g), 0);
 	kvarc_writer_options wo = options(3, p, 2);
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	ro.profiles = list;
@@ -465,8 +471,100 @@ static void test_missing_layers(void **state)
 	check_read(&upper, &f, &ro, true);
 	check_read(&upper, &f, &ro, false);
 	memfile_free(&f);
+	/* The uppermost layer alone. */
+	struct cache top = upper;
+	kvarc_error e;
+	top.g.tensors = upper.g.tensors + upper.g.n_tensors - 2;
+	top.g.n_tensors = 2;
+	assert_int_equal(kvarc_profile_predicts(p, 3, &top.g), 0);
+	wo.common.error = &e;
+	assert_int_equal(cache_write(&top, &f, &wo), KVARC_PREDICTOR);
+	assert_non_null(strstr(e.text, "lower level"));
+	memfile_free(&f);
 	kvarc_profile_close(&p);
 	cache_free(&upper);
+	cache_free(&c);
+}
+
+/* Layers 1 to 3 and tokens 30 to 219. */
+static const kvarc_range cut_range = { 0, 1, 3, 30, 190 };
+
+static kvarc_ret cut(struct memfile *f, const kvarc_reader_options *ro,
+                     const kvarc_writer_options *wo, struct memfile *part)
+{
+	kvarc_source source = memfile_source(f);
+	kvarc_sink sink = memfile_sink(part);
+	kvarc_reader *r;
+	*part = (struct memfile){ .fail_at = -1 };
+	kvarc_ret ret = kvarc_reader_open(&r, &source, ro);
+	if (!ret)
+		ret = kvarc_cut(r, &cut_range, &sink, wo, NULL);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+/* Tensors 2 to 7 are those of layers 1 to 3. */
+static void check_cut(const struct cache *c, struct memfile *part,
+                      const kvarc_reader_options *ro)
+{
+	kvarc_range all = KVARC_RANGE_ALL(0);
+	kvarc_source source = memfile_source(part);
+	struct cache back;
+	kvarc_view views[16];
+	kvarc_reader *r;
+	assert_int_equal(cache_verify(part, ro), KVARC_OK);
+	assert_int_equal(kvarc_reader_open(&r, &source, ro), KVARC_OK);
+	assert_int_equal(kvarc_reader_tokens(r, 0), 190);
+	cache_make_empty(&back, c);
+	cache_views_at(&back, 30, views);
+	assert_int_equal(kvarc_reader_read(r, &all, views + 2), KVARC_OK);
+	kvarc_reader_close(&r);
+	for (size_t i = 2; i < 8; i++) {
+		size_t row = cache_bytes(c, i) / c->n[0];
+		assert_memory_equal(back.data[i] + 30 * row,
+		                    c->data[i] + 30 * row, 190 * row);
+	}
+	cache_free(&back);
+	memfile_free(part);
+}
+
+/* A part of an archive in which layers depend on each other; and with the
+ * least memory that is enough. */
+static void test_cut(void **state)
+{
+	struct layers_shape s = usual;
+	struct cache c;
+	struct memfile part;
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	(void)state;
+	s.layers = 4;
+	cache_make_layers(&c, &s, 18);
+	kvarc_profile *p = profile_make(&c, 19);
+	const kvarc_profile *const list[] = { p };
+	kvarc_writer_options wo = options(3, p, 2);
+	struct memfile f = written(&c, &wo);
+	ro.profiles = list;
+	ro.n_profiles = 1;
+	for (int level = 1; level <= 3; level++) {
+		ro.common.threads = 2;
+		wo = options(level, p, 2);
+		wo.segment_tokens = 60;
+		assert_int_equal(cut(&f, &ro, &wo, &part), KVARC_OK);
+		check_cut(&c, &part, &ro);
+	}
+	ro.common.threads = 1;
+	kvarc_ret ret = KVARC_MEMLIMIT;
+	for (uint64_t limit = 1000000; ret; limit += 10000) {
+		ro.common.memlimit = limit;
+		ret = cut(&f, &ro, &wo, &part);
+		assert_true(ret == KVARC_OK || ret == KVARC_MEMLIMIT);
+		if (ret)
+			memfile_free(&part);
+	}
+	ro.common.memlimit = 0;
+	check_cut(&c, &part, &ro);
+	memfile_free(&f);
+	kvarc_profile_close(&p);
 	cache_free(&c);
 }
 
@@ -521,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_flips),
 		cmocka_unit_test(test_repeats),
 		cmocka_unit_test(test_missing_layers),
+		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
