@@ -30,5 +30,6 @@ libkvi_la_LIBADD += libkvi_avx512.la
 endif
 if SIMD_NEON
 libkvi_la_SOURCES += src/entropy/rans_neon.c src/entropy/grid_neon.c \
-	src/entropy/neon.h
+	src/entropy/slots_neon.c src/entropy/neon.h src/entropy/grid_neon.h \
+	src/entropy/slots_vector.h
 endif

@@ -408,6 +408,6 @@ const struct kvi_kernels kvi_kernels_neon = {
 	.bf16_merge = kvi_scalar_bf16_merge,
 	.transpose8 = kvi_scalar_transpose8,
 	.transpose16 = kvi_scalar_transpose16,
-	.slot_rows = kvi_scalar_slot_rows,
-	.slot = kvi_scalar_slot,
+	.slot_rows = kvi_neon_slot_rows,
+	.slot = kvi_neon_slot,
 };

@@ -108,4 +108,10 @@ bool kvi_avx512_slot(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j);
 #endif
 
+#if defined(KVI_NEON)
+void kvi_neon_slot_rows(const struct kvi_rows *r);
+bool kvi_neon_slot(const struct kvi_slot_block *b,
+                   const struct kvi_slot_job *j);
+#endif
+
 #endif
