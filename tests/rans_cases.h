@@ -307,7 +307,8 @@ static inline struct kvi_exp_job exp_job(const struct byte_case *c,
                                          const struct kvi_tables *t)
 {
 	struct kvi_exp_job job = { c->steps, t, c->tab, c->top, c->ring,
-		                   c->tab_tail, c->top_tail, c->per_step != 0 };
+		                   c->tab_tail, c->top_tail, c->per_step != 0,
+		                   NULL };
 	return job;
 }
 

@@ -154,6 +154,34 @@ INLINE __m256i search_take(struct pair *st, const struct search *s,
 	return symbols_in_order(at.symbol);
 }
 
+/* Where the next step goes: exponents, or bf16 elements made with the rest. */
+struct exp_out {
+	uint8_t *e;
+	const uint8_t *rest;
+	uint16_t *x;
+};
+
+INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes,
+                    uint32_t active)
+{
+	if (!merged) {
+		_mm256_mask_storeu_epi8(o->e, active, e);
+		o->e += lanes;
+		return;
+	}
+	vec rest = _mm512_cvtepu8_epi16(
+		_mm256_maskz_loadu_epi8(active, o->rest));
+	vec sign = _mm512_and_si512(_mm512_slli_epi16(rest, 8),
+	                            _mm512_set1_epi16((short)0x8000));
+	vec mantissa = _mm512_and_si512(rest, _mm512_set1_epi16(0x7f));
+	vec field = _mm512_slli_epi16(_mm512_cvtepu8_epi16(e), 7);
+	_mm512_mask_storeu_epi16(
+		o->x, active,
+		_mm512_or_si512(_mm512_or_si512(sign, mantissa), field));
+	o->rest += lanes;
+	o->x += lanes;
+}
+
 /* A stream of exponents on its way through the full steps. */
 struct exp_run {
 	const struct kvi_exp_job *job;
@@ -162,7 +190,7 @@ struct exp_run {
 	struct ring ring;
 	struct kvi_feed feed;
 	const uint8_t *p;
-	uint8_t *x;
+	struct exp_out out;
 	size_t steps; /* still to do */
 	uint32_t bad; /* not 0: a symbol gave E < 0 */
 	uint32_t state[KVI_LANES];
@@ -179,12 +207,14 @@ INLINE __m256i lut_take(struct pair *st, const struct kvi_tables *tables,
 		_mm512_cvtepi32_epi8(s.v[1]), 1);
 }
 
-/* One step; the caller has checked the feed. search: NULL, to use the lut. */
+/* One step's exponent fields; the caller has checked the feed. search: NULL, to use
+ * the lut. */
 INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
                                const struct search *search,
                                const struct ring *ring, struct pair *st,
-                               const uint8_t *p, uint8_t *x, uint32_t *bad,
-                               bool per_step, uint32_t active)
+                               const uint8_t *p, __m256i *fields,
+                               uint32_t *bad, bool per_step,
+                               uint32_t active)
 {
 	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
 	__m256i top = tops_load(ring->top + ring->at, per_step, active);
@@ -195,19 +225,22 @@ INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
 	__m256i e = _mm256_sub_epi8(top, symbol);
 	uint32_t escaped = _mm256_mask_cmpeq_epi8_mask(active, symbol, escape);
 	*bad |= _mm256_mask_cmplt_epu8_mask(active, top, symbol) & ~escaped;
-	_mm256_mask_storeu_epi8(x, active, e);
 	if (__builtin_expect(escaped != 0, 0)) {
 		uint32_t a[KVI_LANES];
+		uint8_t bytes[KVI_LANES];
 		states_store(a, st, UINT32_MAX);
-		p = kvi_escapes_take8(escaped, a, x, p);
+		_mm256_storeu_si256((__m256i *)bytes, e);
+		p = kvi_escapes_take8(escaped, a, bytes, p);
+		e = _mm256_loadu_si256((const __m256i *)bytes);
 		*st = states_load(a);
 	}
+	*fields = e;
 	return p;
 }
 
 /* The steps that are left of a span; false when the words do not suffice. */
 INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
-                            bool searched, bool full)
+                            bool searched, bool merged, bool full)
 {
 	if (full)
 		lanes = KVI_LANES;
@@ -216,27 +249,28 @@ INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
 	struct ring ring = r->ring;
 	struct pair st = states_load(r->state);
 	const uint8_t *p = r->p;
-	uint8_t *x = r->x;
+	struct exp_out out = r->out;
 	uint32_t bad = r->bad;
 	for (size_t step = 0; step < r->steps; step++) {
+		__m256i e;
 		KVI_FEED_CHECK(&r->feed, p);
 		p = exp_step(r->job->tables, searched ? &search : NULL, &ring,
-		             &st, p, x, &bad, per_step, active);
-		x += lanes;
+		             &st, p, &e, &bad, per_step, active);
+		exp_put(&out, e, merged, lanes, active);
 		ring.at += per_step ? 1 : lanes;
 		if (ring.at == ring.size)
 			ring.at = 0;
 	}
 	states_store(r->state, &st, active);
 	r->p = p;
-	r->x = x;
+	r->out = out;
 	r->bad = bad;
 	return true;
 }
 
 /* False when the stream has too few words to begin with. */
 static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
-                         const struct kvi_stream *in, uint8_t *e)
+                         const struct kvi_stream *in, void *out)
 {
 	const struct kvi_span full = kvi_span_full(
 		&job->steps, job->tab_steps, job->per_step);
@@ -244,7 +278,7 @@ static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
 	r->ring = (struct ring){ job->tab, job->top, 0,
 		                 full.ring * full.step_size };
 	r->p = kvi_feed_open(&r->feed, in);
-	r->x = e;
+	r->out = (struct exp_out){ out, job->rest, out };
 	r->steps = full.steps;
 	r->bad = 0;
 	memcpy(r->state, in->state, sizeof(r->state));
@@ -254,32 +288,42 @@ static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
 	return r->p != NULL;
 }
 
+/* Every kind of span has its own loop. */
+static bool exp_run_span(struct exp_run *r, unsigned lanes, bool full)
+{
+	if (r->searched && r->job->rest)
+		return full ? exp_decode_span(r, lanes, false, true, true, true)
+		            : exp_decode_span(r, lanes, false, true, true, false);
+	if (r->searched)
+		return full ? exp_decode_span(r, lanes, false, true, false, true)
+		            : exp_decode_span(r, lanes, false, true, false, false);
+	if (!full)
+		return exp_decode_span(r, lanes, r->job->per_step, false, false,
+		                       false);
+	return r->job->per_step
+	               ? exp_decode_span(r, lanes, true, false, false, true)
+	               : exp_decode_span(r, lanes, false, false, false, true);
+}
+
 static bool exp_run_finish(struct exp_run *r)
 {
 	const struct kvi_exp_job *job = r->job;
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	if (!(job->per_step
-	      ? exp_decode_span(r, KVI_LANES, true, false, true)
-	      : r->searched
-	      ? exp_decode_span(r, KVI_LANES, false, true, true)
-	      : exp_decode_span(r, KVI_LANES, false, false, true)))
+	if (!exp_run_span(r, KVI_LANES, true))
 		return false;
 	r->ring = (struct ring){ job->tab_tail, job->top_tail, 0,
 		                 tail.ring * tail.step_size };
 	r->steps = tail.steps;
-	if (tail.steps &&
-	    !(r->searched
-	      ? exp_decode_span(r, tail.lanes, false, true, false)
-	      : exp_decode_span(r, tail.lanes, job->per_step, false, false)))
+	if (tail.steps && !exp_run_span(r, tail.lanes, false))
 		return false;
 	return kvi_feed_done(&r->feed, r->p, r->state) && r->bad == 0;
 }
 
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, uint8_t *e)
+                       const struct kvi_stream *in, void *out)
 {
 	struct exp_run r;
-	return exp_run_open(&r, job, in, e) && exp_run_finish(&r);
+	return exp_run_open(&r, job, in, out) && exp_run_finish(&r);
 }
 
 /*
@@ -287,7 +331,8 @@ bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
  * meanwhile the other has work. Ends with the shorter one, or near the end of
  * the words of either.
  */
-INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched)
+INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
+                            bool merged)
 {
 	const size_t most = a->steps < b->steps ? a->steps : b->steps;
 	const struct search search_a = a->search, search_b = b->search;
@@ -295,18 +340,19 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched)
 	struct pair st_a = states_load(a->state), st_b = states_load(b->state);
 	const uint8_t *p_a = a->p, *p_b = b->p;
 	const uint8_t *safe_a = a->feed.safe, *safe_b = b->feed.safe;
-	uint8_t *x_a = a->x, *x_b = b->x;
+	struct exp_out out_a = a->out, out_b = b->out;
 	uint32_t bad_a = 0, bad_b = 0;
 	size_t step = 0;
 	for (; step < most && p_a <= safe_a && p_b <= safe_b; step++) {
+		__m256i e_a, e_b;
 		p_a = exp_step(a->job->tables, searched ? &search_a : NULL,
-		               &ring_a, &st_a, p_a, x_a, &bad_a, false,
+		               &ring_a, &st_a, p_a, &e_a, &bad_a, false,
 		               UINT32_MAX);
 		p_b = exp_step(b->job->tables, searched ? &search_b : NULL,
-		               &ring_b, &st_b, p_b, x_b, &bad_b, false,
+		               &ring_b, &st_b, p_b, &e_b, &bad_b, false,
 		               UINT32_MAX);
-		x_a += KVI_LANES;
-		x_b += KVI_LANES;
+		exp_put(&out_a, e_a, merged, KVI_LANES, UINT32_MAX);
+		exp_put(&out_b, e_b, merged, KVI_LANES, UINT32_MAX);
 		ring_a.at += KVI_LANES;
 		ring_b.at += KVI_LANES;
 		if (ring_a.at == ring_a.size)
@@ -320,8 +366,8 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched)
 	b->ring = ring_b;
 	a->p = p_a;
 	b->p = p_b;
-	a->x = x_a;
-	b->x = x_b;
+	a->out = out_a;
+	b->out = out_b;
 	a->bad |= bad_a;
 	b->bad |= bad_b;
 	a->steps -= step;
@@ -330,16 +376,19 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched)
 
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
                         const struct kvi_stream *const in[2],
-                        uint8_t *const e[2], bool ok[2])
+                        void *const out[2], bool ok[2])
 {
 	struct exp_run r[2];
 	for (int i = 0; i < 2; i++)
-		ok[i] = exp_run_open(&r[i], job[i], in[i], e[i]);
-	if (ok[0] && ok[1] && r[0].searched && r[1].searched)
-		exp_decode_both(&r[0], &r[1], true);
-	else if (ok[0] && ok[1] && !job[0]->per_step && !job[1]->per_step &&
-	         !r[0].searched && !r[1].searched)
-		exp_decode_both(&r[0], &r[1], false);
+		ok[i] = exp_run_open(&r[i], job[i], in[i], out[i]);
+	bool both = ok[0] && ok[1] && r[0].searched == r[1].searched &&
+	            !job[0]->rest == !job[1]->rest;
+	if (both && r[0].searched && job[0]->rest)
+		exp_decode_both(&r[0], &r[1], true, true);
+	else if (both && r[0].searched)
+		exp_decode_both(&r[0], &r[1], true, false);
+	else if (both && !job[0]->per_step && !job[1]->per_step)
+		exp_decode_both(&r[0], &r[1], false, false);
 	for (int i = 0; i < 2; i++)
 		ok[i] = ok[i] && exp_run_finish(&r[i]);
 }

@@ -135,6 +135,9 @@ struct kvi_exp_job {
 	size_t tab_steps;
 	const uint8_t *tab_tail, *top_tail;
 	bool per_step;
+	/* Of a decoder that searches: what bf16 elements have beside the exponent, as of
+	 * bf16_split; out are elements then. NULL: out are exponent fields. */
+	const uint8_t *rest;
 };
 
 /*
@@ -187,15 +190,15 @@ struct kvi_kernels {
 	size_t (*exp_encode)(const struct kvi_exp_job *job, const uint8_t *e,
 	                     uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*exp_decode)(const struct kvi_exp_job *job,
-	                   const struct kvi_stream *in, uint8_t *e);
-	/* exp_decode with at most so many tables, not per_step, reads enc
-	 * only: lut may be NULL. */
+	                   const struct kvi_stream *in, void *out);
+	/* exp_decode with at most so many tables, not per_step, searches: it
+	 * reads enc only, lut may be NULL, and it takes rest. */
 	unsigned exp_searched;
 	/* Two streams at once, the results in ok. NULL: not faster than one
 	 * after the other. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
 	                    const struct kvi_stream *const in[2],
-	                    uint8_t *const e[2], bool ok[2]);
+	                    void *const out[2], bool ok[2]);
 	/* n contexts from n mu bit patterns and n classes (-400..400). */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits,
 	                      const int16_t *k, size_t n,

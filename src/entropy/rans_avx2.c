@@ -271,7 +271,7 @@ INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
 }
 
 static bool exp_decode(const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, uint8_t *e)
+                       const struct kvi_stream *in, void *out)
 {
 	const struct kvi_span full = kvi_span_full(
 		&job->steps, job->tab_steps, job->per_step);
@@ -280,6 +280,7 @@ static bool exp_decode(const struct kvi_exp_job *job,
 		                   full.ring * full.step_size };
 	const struct ring last = { job->tab_tail, job->top_tail, 0,
 		                   tail.ring * tail.step_size };
+	uint8_t *e = out;
 	bool good = true;
 	struct kvi_feed feed;
 	const uint8_t *p = kvi_feed_open(&feed, in);

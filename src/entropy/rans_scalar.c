@@ -165,12 +165,13 @@ static bool exp_decode_span(const struct kvi_exp_job *job,
 }
 
 bool kvi_scalar_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, uint8_t *e)
+                           const struct kvi_stream *in, void *out)
 {
 	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
 	                                     job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	struct kvi_words_in words = kvi_words_open(in);
+	uint8_t *e = out;
 	uint32_t st[KVI_LANES];
 	memcpy(st, in->state, sizeof(st));
 	bool good = exp_decode_span(job, &full, job->tab, job->top, &words, st,

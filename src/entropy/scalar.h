@@ -155,7 +155,7 @@ bool kvi_scalar_sym_decode(const struct kvi_sym_job *job,
 size_t kvi_scalar_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
                              uint16_t *end, uint32_t state[KVI_LANES]);
 bool kvi_scalar_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, uint8_t *e);
+                           const struct kvi_stream *in, void *out);
 void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
                               const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);
@@ -207,10 +207,10 @@ enum { KVI_AVX512_EXP_SEARCHED = 8 }; /* kvi_kernels.exp_searched */
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
                              uint16_t *end, uint32_t state[KVI_LANES]);
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, uint8_t *e);
+                           const struct kvi_stream *in, void *out);
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
                             const struct kvi_stream *const in[2],
-                            uint8_t *const e[2], bool ok[2]);
+                            void *const out[2], bool ok[2]);
 void kvi_avx512_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
                               const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);

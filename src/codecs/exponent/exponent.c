@@ -85,43 +85,79 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 struct decoding {
 	struct kvi_exp_job e;
 	struct kvi_stream s;
-	uint8_t *fields;
+	const uint8_t *rest; /* bf16: sign and mantissa */
+	void *out;           /* of the kernel: elements when e.rest, else fields */
 };
 
-static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_job *job,
-                              struct kvi_in *in, struct decoding *d)
+/* Whether the kernel makes elements, which saves a pass over them. */
+static bool takes_rest(const struct kvi_coder *c, const struct kvi_job *job)
 {
+	return job->chunk->dtype == KVARC_BF16 &&
+	       job->lanes.order == KVI_LANES_CHANNELS &&
+	       job->params->n_tables <= c->kernels->exp_searched;
+}
+
+static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in,
+                           struct decoding *d)
+{
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+	return room ? kvi_plane_read(c, in, n, 8, room, &d->rest)
+	            : kvi_alloc_error(c->alloc);
+}
+
+static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_job *job,
+                              struct kvi_in *in, uint8_t *packed,
+                              struct decoding *d)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	kvarc_ret ret = KVARC_OK;
 	if (!kvi_stream_get(in, &d->s))
 		return KVARC_DATA;
-	d->fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS,
-	                        2 * kvi_mask_elements(&job->mask));
-	if (!d->fields || !make_job(c, job, true, &d->e))
+	if (!make_job(c, job, true, &d->e))
 		return kvi_alloc_error(c->alloc);
-	return KVARC_OK;
+	d->rest = NULL;
+	if (job->chunk->dtype == KVARC_BF16)
+		ret = read_rest(c, n, in, d);
+	if (ret)
+		return ret;
+	if (takes_rest(c, job)) {
+		d->e.rest = d->rest;
+		d->out = kvi_elements16_room(c, packed, n);
+	} else {
+		d->out = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
+	}
+	return d->out ? KVARC_OK : kvi_alloc_error(c->alloc);
 }
 
 static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_job *job,
-                            struct kvi_in *in, uint8_t *fields,
+                            struct kvi_in *in, const struct decoding *d,
                             uint8_t *packed)
 {
 	size_t n = kvi_mask_elements(&job->mask);
+	uint8_t *fields = d->out;
+	if (d->e.rest) {
+		kvi_elements16_done(d->out, packed, n);
+		return KVARC_OK;
+	}
 	if (job->lanes.order == KVI_LANES_TOKENS) {
 		kvi_lanes_from8(&job->lanes, fields, fields + n);
 		fields += n;
 	}
-	return kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, packed);
+	return d->rest ? kvi_exponent_merge_bf16(c, fields, d->rest, n, packed)
+	               : kvi_exponent_merge(c, job->chunk->dtype, fields, n, in,
+	                                    packed);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
                         struct kvi_in *in, uint8_t *packed)
 {
 	struct decoding d;
-	kvarc_ret ret = decode_begin(c, job, in, &d);
+	kvarc_ret ret = decode_begin(c, job, in, packed, &d);
 	if (ret)
 		return ret;
-	if (!c->kernels->exp_decode(&d.e, &d.s, d.fields))
+	if (!c->kernels->exp_decode(&d.e, &d.s, d.out))
 		return KVARC_DATA;
-	return decode_end(c, job, in, d.fields, packed);
+	return decode_end(c, job, in, &d, packed);
 }
 
 void kvi_exponent_decode2(struct kvi_coder *const c[2],
@@ -134,19 +170,18 @@ void kvi_exponent_decode2(struct kvi_coder *const c[2],
 	const struct kvi_stream *const s[2] = { &d[0].s, &d[1].s };
 	bool good[2] = { false, false };
 	for (int i = 0; i < 2; i++)
-		ret[i] = decode_begin(c[i], job[i], in[i], &d[i]);
+		ret[i] = decode_begin(c[i], job[i], in[i], packed[i], &d[i]);
 	if (!ret[0] && !ret[1])
 		c[0]->kernels->exp_decode2(
-			e, s, (uint8_t *const[2]){ d[0].fields, d[1].fields },
-			good);
+			e, s, (void *const[2]){ d[0].out, d[1].out }, good);
 	else
 		for (int i = 0; i < 2; i++)
 			good[i] = !ret[i] && c[i]->kernels->exp_decode(
-						     e[i], s[i], d[i].fields);
+						     e[i], s[i], d[i].out);
 	for (int i = 0; i < 2; i++)
 		if (!ret[i])
 			ret[i] = good[i] ? decode_end(c[i], job[i], in[i],
-			                              d[i].fields, packed[i])
+			                              &d[i], packed[i])
 			                 : KVARC_DATA;
 }
 

@@ -7,8 +7,8 @@
 
 /*
  * Elements of a dtype to exponent fields (one byte each) and planes of the
- * rest, written from `to`; returns the end, NULL without memory. And back;
- * an exponent field that the dtype does not have is "data".
+ * rest, written from `to`; returns the end, NULL without memory. And back, but
+ * bf16; an exponent field that the dtype does not have is "data".
  */
 uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
                             const uint8_t *packed, size_t n, uint8_t *e,
@@ -16,6 +16,11 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
 kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
                              const uint8_t *e, size_t n, struct kvi_in *in,
                              uint8_t *packed);
+
+/* bf16 from exponent fields and its only plane. */
+kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *e,
+                                  const uint8_t *rest, size_t n,
+                                  uint8_t *packed);
 
 /* Exponent fields alone; false without memory. */
 bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,

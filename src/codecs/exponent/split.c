@@ -67,12 +67,11 @@ put_elements(const uint8_t *fields, uint8_t *const values[3],
 	}
 }
 
-/* size, mantissa and exponent bits as constants for the loop of each dtype */
+/* size, mantissa and exponent bits as constants for the loop of each dtype but bf16 */
 #define FOR_DTYPE(dtype, loop)                                                \
 	switch (dtype) {                                                      \
 	case KVARC_F32: loop(4, 23, 8); break;                                \
 	case KVARC_F16: loop(2, 10, 5); break;                                \
-	case KVARC_BF16: loop(2, 7, 8); break;                                \
 	case KVARC_E4M3: loop(1, 3, 4); break;                                \
 	default: loop(1, 2, 5); break;                                        \
 	}
@@ -133,17 +132,13 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
 	return to;
 }
 
-static kvarc_ret merge_bf16(struct kvi_coder *c, const uint8_t *fields,
-                            size_t n, struct kvi_in *in, uint8_t *packed)
+kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *fields,
+                                  const uint8_t *rest, size_t n,
+                                  uint8_t *packed)
 {
-	const uint8_t *rest;
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
 	uint16_t *x = kvi_elements16_room(c, packed, n);
-	if (!room || !x)
+	if (!x)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_plane_read(c, in, n, 8, room, &rest);
-	if (ret)
-		return ret;
 	c->kernels->bf16_merge(x, fields, rest, n);
 	kvi_elements16_done(x, packed, n);
 	return KVARC_OK;
@@ -165,8 +160,6 @@ kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	if (!fields_fit(fields, n, f->exp_bits))
 		return KVARC_DATA;
-	if (dtype == KVARC_BF16)
-		return merge_bf16(c, fields, n, in, packed);
 	/* each plane as one byte an element, then one as it was stored */
 	enum { PLANES = 3 };
 	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, (PLANES + 1) * n);
