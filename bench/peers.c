@@ -5,13 +5,14 @@
  * Each packs a whole file in memory, one thread, and gives it back; the result
  * is compared. Fastest of several runs, in processor time, which other programs
  * on the machine disturb less than the time on the wall. `quickstart demo` prints
- * this table.
+ * this table. A profile adds a row for each level that it has models of.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <zstd.h>
 
@@ -33,6 +34,7 @@ struct method {
 	              struct buffer *out, struct buffer *scratch);
 	int level;
 	size_t shuffle;
+	const kvarc_profile *profile; /* NULL: none */
 };
 
 static double now(void)
@@ -156,6 +158,9 @@ static int kvarc_run_pack(const struct method *m, const struct buffer *in,
 	(void)scratch;
 	packed->bytes = 0;
 	wo.level = m->level;
+	wo.profile = m->profile;
+	io.profiles = &m->profile;
+	io.n_profiles = m->profile != NULL;
 	ret = kvarc_import_open(&im, &source, NULL, &io);
 	if (ret == KVARC_OK)
 		ret = kvarc_pack(im, &sink, &wo, NULL);
@@ -177,13 +182,15 @@ static int kvarc_run_unpack(const struct method *m, const struct buffer *packed,
 {
 	struct buffer input = *packed;
 	kvarc_source source = { .read = read_buffer, .opaque = &input, .size = packed->bytes };
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_reader *r;
 	kvarc_ret ret;
 
-	(void)m;
 	(void)scratch;
 	out->bytes = 0;
-	ret = kvarc_reader_open(&r, &source, NULL);
+	ro.profiles = &m->profile;
+	ro.n_profiles = m->profile != NULL;
+	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret == KVARC_OK)
 		ret = kvarc_unpack(r, take_item, out);
 	kvarc_reader_close(&r);
@@ -245,13 +252,39 @@ static int load(struct buffer *b, const char *file)
 	return 0;
 }
 
-static int table(const char *file, size_t element)
+static int load_profile(kvarc_profile **p, const char *file)
+{
+	struct buffer b = { NULL, 0, 0 };
+	kvarc_ret ret = KVARC_IO;
+
+	if (load(&b, file) == 0) {
+		kvarc_source source = { .read = read_buffer, .opaque = &b, .size = b.bytes };
+
+		ret = kvarc_profile_open(p, &source, NULL);
+		if (ret != KVARC_OK)
+			fprintf(stderr, "peers: %s: %s\n", file, kvarc_strerror(ret));
+	}
+	free(b.data);
+	return ret == KVARC_OK ? 0 : -1;
+}
+
+static int has_level(const kvarc_profile *p, int level)
+{
+	kvarc_profile_info info;
+
+	return p && kvarc_profile_get_info(p, &info) == KVARC_OK &&
+	       info.levels >> level & 1;
+}
+
+static int table(const char *file, size_t element, const kvarc_profile *p)
 {
 	const struct method methods[] = {
-		{ "zstd -3", zstd_pack, zstd_unpack, ZSTD_LEVEL, 1 },
-		{ "shuffle + zstd -3", zstd_pack, zstd_unpack, ZSTD_LEVEL, element },
-		{ "kvarc -0", kvarc_run_pack, kvarc_run_unpack, 0, 1 },
-		{ "kvarc -1", kvarc_run_pack, kvarc_run_unpack, 1, 1 },
+		{ "zstd -3", zstd_pack, zstd_unpack, ZSTD_LEVEL, 1, NULL },
+		{ "shuffle + zstd -3", zstd_pack, zstd_unpack, ZSTD_LEVEL, element, NULL },
+		{ "kvarc -0", kvarc_run_pack, kvarc_run_unpack, 0, 1, NULL },
+		{ "kvarc -1", kvarc_run_pack, kvarc_run_unpack, 1, 1, NULL },
+		{ "kvarc -2 --profile", kvarc_run_pack, kvarc_run_unpack, 2, 1, p },
+		{ "kvarc -3 --profile", kvarc_run_pack, kvarc_run_unpack, 3, 1, p },
 	};
 	struct buffer in = { NULL, 0, 0 }, packed = in, out = in, scratch = in;
 	const char *slash = strrchr(file, '/');
@@ -266,8 +299,14 @@ static int table(const char *file, size_t element)
 		printf("  %-20s %11s  %7s  %8s  %12s  %12s\n", "", "bytes", "ratio",
 		       "bits/el.", "pack", "unpack");
 	}
-	for (size_t i = 0; ret == 0 && i < sizeof(methods) / sizeof(methods[0]); i++)
-		ret = measure(&methods[i], &in, &packed, &out, &scratch, element);
+	for (size_t i = 0; ret == 0 && i < sizeof(methods) / sizeof(methods[0]); i++) {
+		const struct method *m = &methods[i];
+
+		if (m->pack == kvarc_run_pack && m->level > 1 &&
+		    !has_level(p, m->level))
+			continue;
+		ret = measure(m, &in, &packed, &out, &scratch, element);
+	}
 	free(in.data);
 	free(packed.data);
 	free(out.data);
@@ -275,22 +314,33 @@ static int table(const char *file, size_t element)
 	return ret;
 }
 
+static int usage(void)
+{
+	fprintf(stderr, "usage: peers [-e ELEMENT_BYTES] [-p PROFILE] FILE...\n");
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
+	kvarc_profile *profile = NULL;
+	const char *profile_file = NULL;
 	size_t element = 2;
-	int first = 1;
+	int c, failed = 0;
 
-	if (argc > 2 && strcmp(argv[1], "-e") == 0) {
-		element = (size_t)atoi(argv[2]);
-		first = 3;
+	while ((c = getopt(argc, argv, "e:p:")) != -1) {
+		if (c == 'e')
+			element = (size_t)atoi(optarg);
+		else if (c == 'p')
+			profile_file = optarg;
+		else
+			return usage();
 	}
-	if (argc <= first || element < 1 || element > 8) {
-		fprintf(stderr, "usage: peers [-e ELEMENT_BYTES] FILE...\n");
+	if (optind >= argc || element < 1 || element > 8)
+		return usage();
+	if (profile_file && load_profile(&profile, profile_file) != 0)
 		return 1;
-	}
-	for (int i = first; i < argc; i++) {
-		if (table(argv[i], element) != 0)
-			return 1;
-	}
-	return 0;
+	for (int i = optind; i < argc && !failed; i++)
+		failed = table(argv[i], element, profile) != 0;
+	kvarc_profile_close(&profile);
+	return failed;
 }
