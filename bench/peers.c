@@ -158,6 +158,7 @@ static int kvarc_run_pack(const struct method *m, const struct buffer *in,
 	(void)scratch;
 	packed->bytes = 0;
 	wo.level = m->level;
+	io.rope = m->level == 0 ? "none" : NULL; /* as kvarc pack */
 	wo.profile = m->profile;
 	io.profiles = &m->profile;
 	io.n_profiles = m->profile != NULL;

@@ -30,6 +30,15 @@ struct job {
 	int level;
 };
 
+/* Level 0 has no use for the rotary embedding: not worth a search, which takes longer than all
+ * the rest. */
+static const char *rope_of(const struct options *o)
+{
+	bool for_free = o->model || o->n_profiles;
+
+	return o->rope || o->level > 0 || for_free ? o->rope : "none";
+}
+
 static bool import(struct job *j)
 {
 	const struct options *o = j->o;
@@ -41,7 +50,7 @@ static bool import(struct job *j)
 	library_common(o, &io.common, &j->error);
 	io.kv_rule = o->kv_rule;
 	io.axes = o->axes;
-	io.rope = o->rope;
+	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->opaque;
 	io.temp_dir = paths_temporary_folder();

@@ -9,6 +9,11 @@ kv pack --rope 100000,half -o b.kva slot
 kv info b.kva | grep RoPE
 kv unpack -o back b.kva
 cmp back slot
+# Not searched for where it is not used.
+kv pack -0 -o d.kva slot
+kv info d.kva | grep RoPE
+kv pack -0 --rope auto -f -o d.kva slot
+kv info d.kva | grep RoPE
 kv pack --model slot -o c.kva slot
 kv pack --model missing.gguf -o c.kva slot
 names
