@@ -57,12 +57,14 @@ kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track)
 	if (!wait || wait->n == 0)
 		return KVARC_OK;
 	s.track = track;
-	s.t0 = t->tokens;
+	s.t0 = t->handed;
 	s.n = wait->n;
 	s.has_ids = wait->has_ids;
 	memcpy(s.ids, wait->ids, sizeof s.ids);
 	memcpy(s.positions, wait->positions, sizeof s.positions);
 	kvarc_ret ret = kvi_writer_segment(w, &s, fetch_waiting, w);
+	ret = kvi_writer_drain(w, ret);
+	t->handed += wait->n;
 	wait->n = 0;
 	return ret;
 }
@@ -165,11 +167,12 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 	struct kvi_writer_track *t = &w->tracks[a->track];
 	struct kvi_segment s;
 	s.track = a->track;
-	s.t0 = t->tokens;
+	s.t0 = t->handed;
 	s.n = count;
 	s.has_ids = a->ids;
 	take_tokens(t, a, count, s.ids, s.positions);
 	kvarc_ret ret = kvi_writer_segment(w, &s, a->fetch, a->opaque);
+	t->handed += count;
 	a->done += count;
 	return ret;
 }
@@ -189,7 +192,7 @@ static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 		else
 			ret = direct(w, a, (uint32_t)left);
 	}
-	return ret;
+	return kvi_writer_drain(w, ret);
 }
 
 /* What both appends ask of their arguments. */

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writer_segment.c - encodes the chunks of a segment, in parallel, and writes
- * them in order, so that the bytes do not depend on the number of threads */
+/*
+ * writer_segment.c - encodes the chunks of segments, in parallel, and writes
+ * them in order, so that the bytes do not depend on the number of threads
+ *
+ * Chunks of a segment are encoded while those of the one before are written. A
+ * group's chunk is written before its next one is encoded, which may use its
+ * parameters; so no more than two segments are on their way.
+ */
 #include "stream/writer_state.h"
 
 /* In a job's frame buffer. */
@@ -11,9 +17,9 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 	const kvarc_geometry *g = &j->w->geometry;
 	const kvarc_tensor *t = &g->tensors[j->group->tensor];
 	return (struct kvi_chunk){
-		.dtype = t->dtype, .n_tokens = j->segment->n,
+		.dtype = t->dtype, .n_tokens = j->segment->s.n,
 		.heads = j->group->heads, .head_channels = t->channels,
-		.positions = j->segment->positions,
+		.positions = j->segment->s.positions,
 		.rope = kvi_tensor_rope(g, t)
 	};
 }
@@ -47,7 +53,7 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 {
 	const struct kvi_planned *x = &j->w->plan->of[j->group->place];
 	kvi_linear_in_init(in, j->w->plan, j->group->place, &j->w->geometry,
-	                   j->group->tensor, j->segment, true);
+	                   j->group->tensor, &j->segment->s, true);
 	chunk->linear = in;
 	kvarc_ret ret = make_features(j, coder, chunk);
 	if (ret)
@@ -88,7 +94,7 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	kvarc_writer *w = j->w;
 	struct kvi_chunk chunk = chunk_of(j);
 	struct kvi_linear_in in;
-	const struct kvi_segment *s = j->segment;
+	const struct kvi_segment *s = &j->segment->s;
 	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
 	if (j->fetch(j->fetch_opaque, j->group->tensor, j->group->head,
 	             j->group->heads, s->t0, s->n, j->raw)) {
@@ -182,22 +188,50 @@ static bool try_repeat(struct kvi_encode_job *j)
 	return true;
 }
 
-static kvarc_ret write_chunk(struct kvi_encode_job *j, uint64_t segment)
+/* The SEGMENT frame. */
+static kvarc_ret begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
+{
+	struct kvi_out *out = &w->content;
+	struct kvi_index_entry entry = {
+		.tensor = s->s.track, .segment = s->s.t0, .n = s->s.n
+	};
+	s->begun = true;
+	s->sequence = w->sequence;
+	w->segment_repeats = false;
+	out->n = 0;
+	kvi_segment_put(out, &s->s);
+	if (out->failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	return kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n,
+	                               true, &entry);
+}
+
+static kvarc_ret end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
+{
+	w->tracks[s->s.track].tokens += s->s.n;
+	return kvi_writer_emit_commit(w);
+}
+
+static kvarc_ret write_chunk(struct kvi_encode_job *j)
 {
 	kvarc_writer *w = j->w;
 	const struct kvi_group *g = j->group;
+	const struct kvi_segment *s = &j->segment->s;
 	bool repeat = try_repeat(j);
 	const bool linear = j->coded.codec == KVI_CODEC_LINEAR;
-	kvarc_ret ret = use_params(j);
+	kvarc_ret ret = j->segment->begun ? KVARC_OK
+	                                  : begin_segment(w, j->segment);
+	if (!ret)
+		ret = use_params(j);
 	if (ret)
 		return ret;
 	struct kvi_chunk_header h = {
 		.tensor = g->tensor, .head = g->head, .heads = g->heads,
-		.segment = segment,
+		.segment = j->segment->sequence,
 		.params = linear ? w->predictor_sequence
 		          : j->coded.uses_params ? g->params_sequence : 0,
 		.codec = j->coded.codec, .lane_order = j->coded.lane_order,
-		.n = (uint16_t)j->segment->n, .t0 = (uint32_t)j->segment->t0,
+		.n = (uint16_t)s->n, .t0 = (uint32_t)s->t0,
 		.raw_check = j->raw_check
 	};
 	struct kvi_index_entry entry = {
@@ -230,25 +264,29 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j, uint64_t segment)
 	return KVARC_OK;
 }
 
-/* Waits for a job and, while nothing failed before, writes its chunk. */
-static kvarc_ret finish_job(struct kvi_encode_job *j, uint64_t segment,
-                            kvarc_ret before)
+/* Waits for the oldest job and, while nothing failed before, writes its chunk. */
+static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 {
-	kvarc_writer *w = j->w;
-	if (!j->busy)
-		return before;
-	kvi_pool_wait(w->pool, &j->job);
-	j->busy = false;
+	struct kvi_encode_job *j = &w->jobs[w->first_job];
+	struct kvi_open_segment *s = j->segment;
 	kvarc_ret ret = before;
+	w->first_job = (w->first_job + 1) % w->n_jobs;
+	w->n_busy--;
+	kvi_pool_wait(w->pool, &j->job);
+	j->group->busy = false;
 	if (ret == KVARC_OK && j->ret) {
 		ret = j->ret;
 		if (w->error)
 			*w->error = j->error;
 	} else if (ret == KVARC_OK) {
-		ret = write_chunk(j, segment);
+		ret = write_chunk(j);
 	}
 	drop_params(j);
-	return ret;
+	if (--s->left)
+		return ret;
+	kvi_feature_table_close(s->features);
+	s->features = NULL;
+	return ret ? ret : end_segment(w, s);
 }
 
 /* The features of a segment's tensors; NULL when no tensor of the track has a model. */
@@ -274,64 +312,67 @@ static kvarc_ret open_features(kvarc_writer *w, uint32_t track,
 	return KVARC_OK;
 }
 
-static kvarc_ret write_chunks(kvarc_writer *w, const struct kvi_segment *s,
-                              uint64_t sequence, kvarc_fetch fetch,
-                              void *opaque)
+static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s,
+                        struct kvi_group *group, kvarc_fetch fetch,
+                        void *opaque)
 {
-	const struct kvi_writer_track *t = &w->tracks[s->track];
-	struct kvi_feature_table *features;
-	kvarc_ret ret = open_features(w, s->track, &features);
-	uint32_t next = 0;
-	if (ret)
-		return ret;
-	w->segment_repeats = false;
-	for (uint32_t g = t->first_group; g < t->end_group; g++) {
-		struct kvi_encode_job *j = &w->jobs[next];
-		next = (next + 1) % w->n_jobs;
-		ret = finish_job(j, sequence, ret);
+	while (w->n_busy == w->n_jobs || group->busy) {
+		kvarc_ret ret = finish_job(w, KVARC_OK);
 		if (ret)
-			break;
-		j->job.run = encode;
-		j->w = w;
-		j->group = &w->groups[g];
-		j->segment = s;
-		j->features = features && w->plan->of[j->group->place].model
-		              ? features : NULL;
-		j->fetch = fetch;
-		j->fetch_opaque = opaque;
-		j->coded = (struct kvi_encoded){ 0 };
-		j->busy = true;
-		kvi_pool_submit(w->pool, &j->job);
+			return ret;
 	}
-	for (unsigned i = 0; i < w->n_jobs; i++) {
-		ret = finish_job(&w->jobs[next], sequence, ret);
-		next = (next + 1) % w->n_jobs;
+	struct kvi_encode_job *j =
+		&w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
+	j->job.run = encode;
+	j->w = w;
+	j->group = group;
+	j->segment = s;
+	j->features = s->features && w->plan->of[group->place].model
+	              ? s->features : NULL;
+	j->fetch = fetch;
+	j->fetch_opaque = opaque;
+	j->coded = (struct kvi_encoded){ 0 };
+	group->busy = true;
+	kvi_pool_submit(w->pool, &j->job);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret)
+{
+	while (w->n_busy)
+		ret = finish_job(w, ret);
+	for (unsigned i = 0; i < 2; i++) {
+		struct kvi_open_segment *s = &w->segments[i];
+		kvi_feature_table_close(s->features);
+		s->features = NULL;
+		s->left = 0;
 	}
-	kvi_feature_table_close(features);
 	return ret;
 }
 
-kvarc_ret kvi_writer_segment(kvarc_writer *w, struct kvi_segment *s,
+kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              kvarc_fetch fetch, void *opaque)
 {
-	struct kvi_writer_track *t = &w->tracks[s->track];
-	struct kvi_out *out = &w->content;
-	struct kvi_index_entry entry = {
-		.tensor = s->track, .segment = s->t0, .n = s->n
-	};
-	uint64_t sequence = w->sequence;
-	out->n = 0;
-	kvi_segment_put(out, s);
-	if (out->failed)
-		return kvi_fail_alloc(w->error, &w->alloc);
-	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p,
-	                                        out->n, true, &entry);
-	if (ret == KVARC_OK)
-		ret = write_chunks(w, s, sequence, fetch, opaque);
+	const struct kvi_writer_track *t = &w->tracks[segment->track];
+	struct kvi_open_segment *s = &w->segments[w->next_segment];
+	kvarc_ret ret = KVARC_OK;
+	w->next_segment ^= 1;
+	while (s->left && ret == KVARC_OK)
+		ret = finish_job(w, ret);
 	if (ret)
 		return ret;
-	t->tokens += s->n;
-	return kvi_writer_emit_commit(w);
+	s->s = *segment;
+	s->begun = false;
+	if (t->first_group == t->end_group) {
+		ret = kvi_writer_drain(w, ret);
+		ret = ret ? ret : begin_segment(w, s);
+		return ret ? ret : end_segment(w, s);
+	}
+	ret = open_features(w, s->s.track, &s->features);
+	s->left = t->end_group - t->first_group;
+	for (uint32_t g = t->first_group; g < t->end_group && !ret; g++)
+		ret = submit(w, s, &w->groups[g], fetch, opaque);
+	return ret;
 }
 
 static kvarc_ret start_jobs(kvarc_writer *w)

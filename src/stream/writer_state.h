@@ -22,6 +22,7 @@ struct kvi_group {
 	uint16_t head, heads;
 	uint64_t params_sequence;
 	struct kvi_params *params;
+	bool busy;              /* a job has it */
 };
 
 /* From this level on a profile is needed. */
@@ -38,10 +39,20 @@ struct kvi_waiting {
 
 struct kvi_writer_track {
 	uint64_t tokens;        /* in the file */
+	uint64_t handed;        /* and in segments on their way */
 	int64_t next_position;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting; /* NULL until needed */
+};
+
+/* A segment whose chunks are encoded, or written. */
+struct kvi_open_segment {
+	struct kvi_segment s;
+	struct kvi_feature_table *features; /* NULL: no tensor has a model */
+	uint32_t left;          /* chunks that are not written */
+	bool begun;             /* its frame is written, as `sequence` */
+	uint64_t sequence;
 };
 
 /* One chunk on its way through a worker. */
@@ -49,9 +60,8 @@ struct kvi_encode_job {
 	struct kvi_job job;     /* first: the pool gives this back */
 	kvarc_writer *w;
 	struct kvi_group *group;
-	bool busy;
 	/* in */
-	const struct kvi_segment *segment;
+	struct kvi_open_segment *segment;
 	struct kvi_feature_table *features; /* NULL: the tensor has no model */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
@@ -112,8 +122,10 @@ struct kvarc_writer {
 	struct kvi_coder_tables *tables;
 	struct kvi_coder **coders;
 	unsigned n_coders;
-	struct kvi_encode_job *jobs;
-	unsigned n_jobs;
+	struct kvi_encode_job *jobs;      /* a ring */
+	unsigned n_jobs, first_job, n_busy;
+	struct kvi_open_segment segments[2];
+	unsigned next_segment;
 };
 
 /* Makes ret stick and returns it. */
@@ -144,9 +156,12 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w);
 
 /* Pool, coders and buffers; at the first append. */
 kvarc_ret kvi_writer_start(kvarc_writer *w);
-/* Encodes and writes one segment and its commit. */
-kvarc_ret kvi_writer_segment(kvarc_writer *w, struct kvi_segment *segment,
+/* Begins to encode one segment; it and its commit are written by later calls,
+ * kvi_writer_drain at the latest, until when fetch is called. */
+kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              kvarc_fetch fetch, void *opaque);
+/* Writes what is on its way, or drops it after a failure ret. */
+kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 
 /* Profiles (writer_profile.c). */
 
