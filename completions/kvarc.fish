@@ -27,7 +27,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l to -x -a 'safetenso
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l layers -x -d 'only these layers, from 0, both included'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l tokens -x -d 'only these tokens, from 0, both included'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l track -x -d 'of this track (token axis), 0 by default'
-complete -c kvarc -n '__fish_seen_subcommand_from info' -l plot -r -F -d 'draw bits per element by layer'
+complete -c kvarc -n '__fish_seen_subcommand_from info' -l plot -r -F -d 'draw bits per element by layer and stage'
 complete -c kvarc -n '__fish_seen_subcommand_from info train' -l identity -x -d 'demand (info) or record (train) this identity'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l held-out -x -d 'only measure the last tokens of each input (10)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l head-block -d 'predict within heads: smaller, faster, less gain'

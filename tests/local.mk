@@ -128,4 +128,11 @@ tests_unit_test_predict_SOURCES = tests/unit/test_predict.c \
 	tests/unit/layers_util.c tests/unit/layers_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_predict_LDADD = libkvi.la $(CMOCKA_LIBS)
+
+# Profiles that are fitted.
+check_PROGRAMS += tests/unit/test_train
+TESTS += tests/unit/test_train
+tests_unit_test_train_SOURCES = tests/unit/test_train.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_train_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 endif

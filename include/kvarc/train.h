@@ -85,4 +85,34 @@ KVARC_API kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i,
 /* What the user should know, one line each ("too few tokens ..."); NULL past the last. */
 KVARC_API const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i);
 
+/* Stages of a predictor; each does what those before it do, and more. */
+typedef enum kvarc_stage {
+	KVARC_STAGE_MEANS = 0, /* channel means and scales alone, about level 1 */
+	KVARC_STAGE_LAYER = 1, /* other channels of the layer; values from keys */
+	KVARC_STAGE_SCALE = 2, /* scales that follow the token: level 2 */
+	KVARC_STAGE_BELOW = 3  /* the layers below, or a table of tokens: level 3 */
+} kvarc_stage;
+#define KVARC_STAGES 4
+
+/* A tensor of an archive, in bits per element, without anything that a file adds. */
+typedef struct kvarc_measured {
+	uint32_t tensor;            /* of the geometry */
+	uint64_t tokens;            /* that were looked at */
+	double bits[KVARC_STAGES];  /* 0: not a stage of this archive, or of its profile */
+	const float *channel_bits;  /* at the last stage, one a channel of all heads */
+	int table;                  /* the last stage uses a table of tokens */
+	uint64_t reserved[4];
+} kvarc_measured;
+typedef void (*kvarc_measured_fn)(void *opaque, const kvarc_measured *measured);
+
+/*
+ * Measures what the stages of an archive's predictor are worth on 256 tokens of a track, fewer of
+ * very wide caches, and calls fn for each tensor, by layer and kind. Scales of the stages before
+ * KVARC_STAGE_SCALE are fitted to these tokens. Layers whose models are of another form than the
+ * trainer's are left out. Memory: the tokens, and as a trainer.
+ * Returns OK, END (no predictor), OPTIONS (a pipe), GEOMETRY (track), and as kvarc_reader_read.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track,
+	kvarc_measured_fn fn, void *opaque);
+
 #endif

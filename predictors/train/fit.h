@@ -36,10 +36,4 @@ kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k,
 /* First entry of a source in a row of A (lower) or B (same); of the slot's own tensor: n_same. */
 size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source);
 
-/* Slot c of a model has this row of features. */
-static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
-{
-	return c / m->head_channels * kvi_head_room(m) + c % m->head_channels;
-}
-
 #endif

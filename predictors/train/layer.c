@@ -480,6 +480,38 @@ static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s,
 	       ? KVARC_OK : kvi_train_no_memory(t);
 }
 
+static kvarc_ret make_z(kvarc_trainer *t, const struct kvi_train_stack *s,
+                        size_t shape, struct kvi_train_tensor *x)
+{
+	struct blocks_job j = { t, s, shape, x, false };
+	kvi_train_parallel(t, s->n_caches, fill_z, &j);
+	return atomic_load(&j.failed) ? kvi_train_no_memory(t) : KVARC_OK;
+}
+
+kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
+                               const struct kvi_train_stack *s, size_t first,
+                               size_t n, const struct kvi_model *const m[],
+                               struct kvi_train_layer *l)
+{
+	kvarc_ret ret = KVARC_OK;
+	memset(l, 0, sizeof *l);
+	l->n = n;
+	for (size_t i = 0; i < n && !ret; i++) {
+		struct kvi_train_tensor *x = &l->tensors[i];
+		ret = open_tensor(t, s, first + i, x);
+		if (!ret)
+			ret = load(t, s, first + i, x);
+		for (size_t c = 0; c < m[i]->C && !ret; c++) {
+			size_t row = kvi_train_row_of(m[i], c);
+			x->step[row] = m[i]->step[c];
+			x->mean[row] = m[i]->mean[c];
+		}
+		if (!ret)
+			ret = make_z(t, s, first + i, x);
+	}
+	return ret;
+}
+
 kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
                                const struct kvi_train_stack *s, size_t first,
                                size_t n, struct kvi_train_weights *w,
@@ -497,13 +529,9 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
 	}
 	for (size_t i = 0; i < n && !ret; i++) {
 		struct kvi_train_tensor *x = &l->tensors[i];
-		struct blocks_job j = { t, s, first + i, x, false };
 		ret = fit_scales(t, s, first + i, x, w);
-		if (ret)
-			break;
-		kvi_train_parallel(t, s->n_caches, fill_z, &j);
-		if (atomic_load(&j.failed))
-			ret = kvi_train_no_memory(t);
+		if (!ret)
+			ret = make_z(t, s, first + i, x);
 	}
 	if (!ret)
 		ret = weigh_tokens(t, l, s, w);

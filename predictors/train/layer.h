@@ -19,6 +19,11 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
                                const struct kvi_train_stack *s, size_t first,
                                size_t n, struct kvi_train_weights *w,
                                struct kvi_train_layer *l);
+/* The same for models that are there: m[i] tells step and mean of tensor i. No weights. */
+kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
+                               const struct kvi_train_stack *s, size_t first,
+                               size_t n, const struct kvi_model *const m[],
+                               struct kvi_train_layer *l);
 /* Keeps what upper layers need. */
 void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l);
 void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
@@ -34,6 +39,11 @@ struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position);
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
                         const struct kvi_train_tensor *x, size_t t0, size_t n,
                         int32_t *X, int32_t *U);
+/* Slot c of a model has this row of features. */
+static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
+{
+	return c / m->head_channels * kvi_head_room(m) + c % m->head_channels;
+}
 /* Channel of a head that a slot stands for (spec linear 1); rope NULL: the same. */
 size_t kvi_train_channel(const kvarc_rope *rope, size_t slot);
 /* Element i as the grid codec codes it. */

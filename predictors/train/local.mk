@@ -11,7 +11,7 @@ libkvi_la_SOURCES += \
 	predictors/train/sample.c predictors/train/sample.h \
 	predictors/train/price.c predictors/train/price_tokens.c \
 	predictors/train/scales.c \
-	predictors/train/run.c \
+	predictors/train/run.c predictors/train/measure.c \
 	predictors/train/kernels.c predictors/train/kernels.h \
 	predictors/train/kernels_body.h
 

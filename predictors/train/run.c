@@ -194,15 +194,6 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 
 /* ---- one layer ---- */
 
-static size_t layer_shapes(const struct kvi_train_stack *s, size_t first)
-{
-	size_t n = 1;
-	while (first + n < s->n_shapes &&
-	       s->shapes[first + n].layer == s->shapes[first].layer)
-		n++;
-	return n;
-}
-
 static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
                          const struct kvi_train_pieces *p, unsigned level,
                          int16_t *const *k1, kvarc_trained *out)
@@ -315,7 +306,7 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
 static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
                            struct kvi_train_weights *w)
 {
-	size_t n = layer_shapes(k->stack, k->first);
+	size_t n = kvi_train_layer_shapes(k->stack, k->first);
 	kvarc_ret ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
 	                                     k->layer);
 	if (!ret) {
@@ -359,7 +350,7 @@ static kvarc_ret run_layers(kvarc_trainer *t, const struct kvi_train_stack *s,
 		}
 		kvi_train_layer_free(t, k.layer);
 		ret = run_layer(t, &k, w);
-		first += layer_shapes(s, first);
+		first += kvi_train_layer_shapes(s, first);
 	}
 	for (size_t i = 0; i < KEEP; i++)
 		kvi_train_layer_free(t, &layers[i]);

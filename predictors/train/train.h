@@ -77,6 +77,17 @@ struct kvarc_trainer {
 	bool ran, few;
 };
 
+/* How many of the stack's shapes are of the layer that begins there. */
+static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *s,
+                                            size_t first)
+{
+	size_t n = 1;
+	while (first + n < s->n_shapes &&
+	       s->shapes[first + n].layer == s->shapes[first].layer)
+		n++;
+	return n;
+}
+
 /* A row of features holds all tokens of a stack; rows of a head are rounded up to
  * an even number, as in struct kvi_model. */
 static inline size_t kvi_train_head_room(const struct kvi_train_shape *s)

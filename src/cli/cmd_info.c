@@ -11,6 +11,7 @@
 #include "json_out.h"
 #include "library.h"
 #include "message.h"
+#include "outfile.h"
 #include "paths.h"
 #include "plot.h"
 #include "profiles.h"
@@ -133,6 +134,27 @@ static void info_profile(const struct options *o, struct input *in, bool first)
 	kvarc_profile_close(&p);
 }
 
+/* The stages are drawn where the profile is at hand. */
+static void plot(const struct options *o, const struct input *in,
+                 const struct shape *s, kvarc_reader *r,
+                 const kvarc_error *error)
+{
+	struct stages stages;
+	kvarc_ret ret = stages_make(&stages, r);
+
+	if (ret == KVARC_PREDICTOR || ret == KVARC_MEM || ret == KVARC_MEMLIMIT) {
+		msg_warning(in->name, "the stages of the prediction are not "
+		            "drawn: %s%s", error->text, ret == KVARC_PREDICTOR ?
+		            "; give it with --profile FILE" : "");
+		stages_free(&stages);
+	}
+	if (ret == KVARC_OK || stages.n == 0)
+		plot_write(o, in->name, s, &stages, r);
+	if (ret == KVARC_DATA || ret == KVARC_IO)
+		library_error(in->name, ret, error, in, NULL);
+	stages_free(&stages);
+}
+
 static void info_one(const struct options *o, const char *file, bool first)
 {
 	struct input in;
@@ -172,7 +194,7 @@ static void info_one(const struct options *o, const char *file, bool first)
 		msg_flush();
 		demand(o, file, r);
 		if (o->plot)
-			plot_write(o, file, &s, r);
+			plot(o, &in, &s, r, &error);
 		library_warn_state(file, &s.info, s.tokens);
 		shape_free(&s);
 	}
@@ -188,6 +210,8 @@ void cmd_info(const struct options *o)
 		msg_error(NULL, "info: --plot draws one archive");
 		return;
 	}
+	if (o->plot && !output_check(o->plot, o->force))
+		return; /* before the work, not after it */
 	for (size_t i = 0; i < o->n_files; i++)
 		info_one(o, o->files[i], i == 0);
 }

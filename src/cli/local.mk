@@ -25,7 +25,8 @@ kvarc_SOURCES = \
 	src/cli/describe.c src/cli/describe.h \
 	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
-	src/cli/plot.c src/cli/plot.h \
+	src/cli/plot.c src/cli/plot.h src/cli/plot_stages.c \
+	src/cli/stages.c src/cli/stages.h \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
 	src/cli/cmd_list.c src/cli/cmd_info.c src/cli/cmd_cut.c \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \

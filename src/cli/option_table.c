@@ -97,7 +97,7 @@ const struct option_row options_rows[] = {
 	{ OPT_TRACK, 0, "track", "N", ARG_VALUE, NULL, VERB_UNPACK | VERB_CUT,
 	  "of this track (token axis), 0 by default" },
 	{ OPT_PLOT, 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO,
-	  "draw bits per element by layer" },
+	  "draw bits per element by layer and stage" },
 	{ OPT_IDENTITY, 0, "identity", "KEY=VALUE", ARG_VALUE, NULL,
 	  VERB_INFO | VERB_TRAIN,
 	  "demand (info) or record (train) this identity" },

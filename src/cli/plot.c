@@ -59,8 +59,7 @@ static double cell_bits(const struct shape *s, size_t layer, unsigned kind)
 	return shape_bits(c->frame_bytes, c->elements);
 }
 
-/* Steps of 0.1, 0.2, 0.5, 1, 2, 5 bits: about six of them. */
-static double nice_step(double range)
+double plot_step(double range)
 {
 	static const double steps[] = { 0.1, 0.2, 0.5, 1, 2, 5 };
 	size_t i = 0;
@@ -85,7 +84,7 @@ static void find_scale(struct scale *sc, const struct shape *s)
 		}
 	}
 	sc->n = s->n_layers;
-	sc->step = nice_step(high - low);
+	sc->step = plot_step(high - low);
 	sc->low = sc->step * floor(low / sc->step - 0.25);
 	sc->high = sc->step * ceil(high / sc->step + 0.25);
 	if (sc->low < 0)
@@ -180,8 +179,24 @@ static void put_legend(FILE *f, const struct shape *s, unsigned shown)
 	        shape_bits(s->info.raw_bytes, s->info.elements));
 }
 
+/* The root element, and what it is for those who cannot see it. */
+static void put_head(FILE *f, const char *file, const struct stages *st)
+{
+	int height = HEIGHT + plot_stages_height(st);
+
+	fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
+	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
+	        "fill='#222222' role='img' aria-labelledby='name what'>\n"
+	        "<title id='name'>", WIDTH, height, WIDTH, height);
+	put_text(f, paths_base(msg_name(file)));
+	fprintf(f, "</title>\n<desc id='what'>Bits per element by layer, key and "
+	        "value%s.</desc>\n<rect width='100%%' height='100%%' "
+	        "fill='white'/>\n", st->n ? ", after each stage of prediction; "
+	        "residuals by layer and channel" : "");
+}
+
 static void put_svg(FILE *f, const char *file, const struct shape *s,
-                    kvarc_reader *r)
+                    const struct stages *st, kvarc_reader *r)
 {
 	const char *model = kvarc_reader_identity(r, "model");
 	struct scale sc;
@@ -189,10 +204,7 @@ static void put_svg(FILE *f, const char *file, const struct shape *s,
 	char tokens[32];
 
 	find_scale(&sc, s);
-	fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
-	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
-	        "fill='#222222'>\n<rect width='100%%' height='100%%' "
-	        "fill='white'/>\n", WIDTH, HEIGHT, WIDTH, HEIGHT);
+	put_head(f, file, st);
 	fprintf(f, "<text x='%d' y='32' font-size='18' font-weight='bold'>", LEFT);
 	put_text(f, paths_base(msg_name(file)));
 	fprintf(f, "<tspan font-size='14' font-weight='normal' dx='14'>");
@@ -206,11 +218,12 @@ static void put_svg(FILE *f, const char *file, const struct shape *s,
 	put_legend(f, s, shown);
 	put_axes(f, &sc, s);
 	put_lines(f, &sc, s, shown);
+	plot_stages(f, st, HEIGHT);
 	fputs("</svg>\n", f);
 }
 
 void plot_write(const struct options *o, const char *file,
-                const struct shape *s, kvarc_reader *r)
+                const struct shape *s, const struct stages *st, kvarc_reader *r)
 {
 	char *text = NULL;
 	size_t bytes = 0;
@@ -224,7 +237,7 @@ void plot_write(const struct options *o, const char *file,
 	}
 	f = open_memstream(&text, &bytes);
 	if (f)
-		put_svg(f, file, s, r);
+		put_svg(f, file, s, st, r);
 	if (!f || ferror(f) || fclose(f) != 0) {
 		msg_error(NULL, "out of memory");
 	} else if (output_open(&out, o->plot, o->force ? OUTPUT_FORCE : 0, 0)) {

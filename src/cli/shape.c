@@ -8,7 +8,7 @@
 
 #include "library.h"
 
-static unsigned cell_kind(const kvarc_tensor *t)
+unsigned shape_kind(const kvarc_tensor *t)
 {
 	switch (t->kind) {
 	case KVARC_KEY: case KVARC_CROSS_KEY: return SHAPE_KEY;
@@ -71,7 +71,7 @@ static kvarc_ret make_layers(struct shape *s)
 	s->n_layers = n;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		add_tensor(&find_layer(s, t->layer)->cells[cell_kind(t)], t);
+		add_tensor(&find_layer(s, t->layer)->cells[shape_kind(t)], t);
 		add_tensor(&s->total, t);
 	}
 	return KVARC_OK;
@@ -106,7 +106,7 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 		/* spec 3.1: header, payload, padding, check */
 		uint64_t frame = 32 + (((uint64_t)c.payload_bytes + 7) & ~(uint64_t)7)
 			+ 16;
-		add_chunk(&find_layer(s, t->layer)->cells[cell_kind(t)], t, &c,
+		add_chunk(&find_layer(s, t->layer)->cells[shape_kind(t)], t, &c,
 		          frame);
 		add_chunk(&s->total, t, &c, frame);
 		s->chunk_bytes += frame;

@@ -47,6 +47,8 @@ uint64_t shape_raw_bytes(const struct shape *s);
 void shape_codecs(char *out, size_t size, const struct shape_cell *c);
 /* "bf16", "q8_0": the element type as its source called it. */
 const char *shape_dtype(const kvarc_tensor *t);
+/* SHAPE_KEY ... */
+unsigned shape_kind(const kvarc_tensor *t);
 const char *shape_kind_name(unsigned kind);
 
 #endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stages.c - what the stages of an archive's predictor are worth, tensor by tensor */
+#include "stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct taking {
+	struct stages *to;
+	const kvarc_geometry *g;
+};
+
+static void take(void *opaque, const kvarc_measured *m)
+{
+	struct taking *t = opaque;
+	struct stages *s = t->to;
+	const kvarc_tensor *x = &t->g->tensors[m->tensor];
+	uint32_t n = x->heads * x->channels;
+	struct stage_row *rows = realloc(s->rows, (s->n + 1) * sizeof(*rows));
+	float *copy = malloc(n * sizeof(*copy));
+
+	if (rows)
+		s->rows = rows;
+	if (!rows || !copy) {
+		free(copy);
+		s->no_memory = true;
+		return;
+	}
+	memcpy(copy, m->channel_bits, n * sizeof(*copy));
+	rows += s->n++;
+	*rows = (struct stage_row){ x->layer, shape_kind(x), n, *m };
+	rows->m.channel_bits = copy;
+	s->tokens = m->tokens;
+}
+
+kvarc_ret stages_make(struct stages *s, kvarc_reader *r)
+{
+	struct taking t = { s, kvarc_reader_geometry(r) };
+	kvarc_predictor_info x;
+	kvarc_ret ret;
+
+	memset(s, 0, sizeof(*s));
+	if (kvarc_reader_predictor(r, 0, &x) != KVARC_OK)
+		return KVARC_END;
+	s->level = x.level;
+	ret = kvarc_reader_measure(r, 0, take, &t);
+	return ret == KVARC_OK && s->no_memory ? KVARC_MEM : ret;
+}
+
+void stages_free(struct stages *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		free((float *)(uintptr_t)s->rows[i].m.channel_bits);
+	free(s->rows);
+	memset(s, 0, sizeof(*s));
+}
