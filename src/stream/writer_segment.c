@@ -380,7 +380,8 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 	size_t room = (size_t)kvi_frame_bytes(w->chunk_max +
 	                                      KVI_CHUNK_HEADER_BYTES +
 	                                      KVI_REPEAT_BYTES);
-	w->n_jobs = w->n_coders > 1 ? 2 * w->n_coders : 1;
+	/* So many that no worker waits for the caller, who writes and works. */
+	w->n_jobs = w->n_coders > 1 ? 2 * (w->n_coders + 1) : 1;
 	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
 	if (!w->jobs)
 		return kvi_fail_alloc(w->error, &w->alloc);
