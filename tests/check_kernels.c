@@ -314,6 +314,35 @@ static void check_sym(const struct kvi_kernels *ref,
 	byte_case_free(&c);
 }
 
+static void check_f16(const struct kvi_kernels *ref,
+                      const struct kvi_kernels *fast, const uint16_t *x,
+                      size_t n, unsigned round)
+{
+	const size_t bytes[3] = { n, (n + 3) / 4, (n + 7) / 8 };
+	uint8_t *e = must_alloc(n, 1), *e2 = must_alloc(n, 1);
+	uint16_t *y = must_alloc(n, 2);
+	uint8_t *a[3], *b[3];
+	for (int i = 0; i < 3; i++) {
+		a[i] = must_alloc(bytes[i], 1);
+		b[i] = must_alloc(bytes[i], 1);
+	}
+	ref->f16_split(e, a, x, n);
+	fast->f16_split(e2, b, x, n);
+	bool same = !memcmp(e, e2, n);
+	for (int i = 0; i < 3; i++)
+		same &= !memcmp(a[i], b[i], bytes[i]);
+	check(same, fast->name, "f16_split", round);
+	fast->f16_merge(y, e, (const uint8_t *const[]){ a[0], a[1], a[2] }, n);
+	check(!memcmp(x, y, 2 * n), fast->name, "f16_merge", round);
+	for (int i = 0; i < 3; i++) {
+		free(a[i]);
+		free(b[i]);
+	}
+	free(e);
+	free(e2);
+	free(y);
+}
+
 static void check_moves(const struct kvi_kernels *ref,
                         const struct kvi_kernels *fast, unsigned round)
 {
@@ -336,6 +365,7 @@ static void check_moves(const struct kvi_kernels *ref,
 	      round);
 	fast->bf16_merge(y, e, r, n);
 	check(!memcmp(x, y, 2 * n), fast->name, "bf16_merge", round);
+	check_f16(ref, fast, x, n, round);
 	ref->transpose16(y, x, rows, cols);
 	fast->transpose16(z, x, rows, cols);
 	check(!memcmp(y, z, 2 * n), fast->name, "transpose16", round);

@@ -209,6 +209,12 @@ struct kvi_kernels {
 	                   size_t n);
 	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest,
 	                   size_t n);
+	/* f16 elements <-> exponent fields (0..31) and the planes of 8, 2 and 1 bits of
+	 * mantissa and sign (spec exponent 3). */
+	void (*f16_split)(uint8_t *e, uint8_t *const planes[3],
+	                  const uint16_t *x, size_t n);
+	void (*f16_merge)(uint16_t *x, const uint8_t *e,
+	                  const uint8_t *const planes[3], size_t n);
 	/* dst[c * rows + r] = src[r * cols + c]: token-major to lane order 1 for a block of
 	 * rows = 32 (or T' % 32) tokens; the way back has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows,

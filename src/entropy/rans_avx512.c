@@ -152,6 +152,8 @@ static size_t sym_encode(const struct kvi_sym_job *job, const uint16_t *sym,
 	.rotated_contexts = kvi_avx512_rotated_contexts, \
 	.bf16_split = kvi_avx2_bf16_split, \
 	.bf16_merge = kvi_avx2_bf16_merge, \
+	.f16_split = kvi_avx2_f16_split, \
+	.f16_merge = kvi_avx2_f16_merge, \
 	.transpose8 = kvi_avx2_transpose8, \
 	.transpose16 = kvi_avx2_transpose16, \
 	.slot = kvi_avx512_slot

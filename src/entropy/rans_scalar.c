@@ -197,6 +197,32 @@ void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
 		                  (rest[i] & 0x7f));
 }
 
+void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
+                          const uint16_t *x, size_t n)
+{
+	unsigned two = 0, one = 0; /* bytes in the making */
+	for (size_t i = 0; i < n; i++) {
+		two = i % 4 ? two : 0;
+		one = i % 8 ? one : 0;
+		two |= (x[i] >> 8 & 3u) << i % 4 * 2;
+		one |= (unsigned)(x[i] >> 15) << i % 8;
+		e[i] = (uint8_t)(x[i] >> 10 & 31);
+		planes[0][i] = (uint8_t)x[i];
+		planes[1][i / 4] = (uint8_t)two;
+		planes[2][i / 8] = (uint8_t)one;
+	}
+}
+
+void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e,
+                          const uint8_t *const planes[3], size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] = (uint16_t)((planes[2][i / 8] >> i % 8 & 1) << 15 |
+		                  e[i] << 10 |
+		                  (planes[1][i / 4] >> i % 4 * 2 & 3) << 8 |
+		                  planes[0][i]);
+}
+
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
                        size_t cols)
 {
@@ -226,6 +252,8 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	.rotated_contexts = kvi_scalar_rotated_contexts,
 	.bf16_split = kvi_scalar_bf16_split,
 	.bf16_merge = kvi_scalar_bf16_merge,
+	.f16_split = kvi_scalar_f16_split,
+	.f16_merge = kvi_scalar_f16_merge,
 	.transpose8 = kvi_scalar_transpose8,
 	.transpose16 = kvi_scalar_transpose16,
 	.slot_rows = kvi_scalar_slot_rows,

@@ -171,6 +171,10 @@ void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
                            size_t n);
 void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
                            size_t n);
+void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
+                          const uint16_t *x, size_t n);
+void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e,
+                          const uint8_t *const planes[3], size_t n);
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
                            size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
@@ -191,6 +195,10 @@ void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
                          size_t n);
 void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
                          size_t n);
+void kvi_avx2_f16_split(uint8_t *e, uint8_t *const planes[3],
+                          const uint16_t *x, size_t n);
+void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e,
+                          const uint8_t *const planes[3], size_t n);
 void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
                          size_t cols);
 void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,

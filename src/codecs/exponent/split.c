@@ -67,11 +67,11 @@ put_elements(const uint8_t *fields, uint8_t *const values[3],
 	}
 }
 
-/* size, mantissa and exponent bits as constants for the loop of each dtype but bf16 */
+/* size, mantissa and exponent bits as constants for the loop of each dtype, but those that
+ * have kernels */
 #define FOR_DTYPE(dtype, loop)                                                \
 	switch (dtype) {                                                      \
 	case KVARC_F32: loop(4, 23, 8); break;                                \
-	case KVARC_F16: loop(2, 10, 5); break;                                \
 	case KVARC_E4M3: loop(1, 3, 4); break;                                \
 	default: loop(1, 2, 5); break;                                        \
 	}
@@ -93,15 +93,55 @@ static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n,
 	return x != NULL;
 }
 
+/* Planes of f16. */
+static const unsigned bits_f16[3] = { 8, 2, 1 };
+
+/* Room for them, one behind the other. */
+static bool planes_f16(struct kvi_coder *c, size_t n, uint8_t *planes[3])
+{
+	size_t twos = kvi_plane_bytes(n, 2), ones = kvi_plane_bytes(n, 1);
+	planes[0] = kvi_scratch(c, KVI_SCRATCH_PLANE, n + twos + ones);
+	if (!planes[0])
+		return false;
+	planes[1] = planes[0] + n;
+	planes[2] = planes[1] + twos;
+	return true;
+}
+
+static bool split_f16(struct kvi_coder *c, const uint8_t *packed, size_t n,
+                      uint8_t *fields, uint8_t *planes[3])
+{
+	const uint16_t *x = kvi_elements16(c, packed, n);
+	if (!x || !planes_f16(c, n, planes))
+		return false;
+	c->kernels->f16_split(fields, planes, x, n);
+	return true;
+}
+
 bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
                          const uint8_t *packed, size_t n, uint8_t *fields)
 {
+	uint8_t *planes[3];
+	if (dtype == KVARC_F16)
+		return split_f16(c, packed, n, fields, planes);
 	if (dtype == KVARC_BF16) {
 		uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
 		return rest && split_bf16(c, packed, n, fields, rest);
 	}
 	take_all_fields(dtype, packed, n, fields);
 	return true;
+}
+
+static uint8_t *write_f16(struct kvi_coder *c, const uint8_t *packed, size_t n,
+                          uint8_t *fields, uint8_t *to)
+{
+	uint8_t *planes[3];
+	if (!split_f16(c, packed, n, fields, planes))
+		return NULL;
+	for (int i = 0; i < 3; i++)
+		to = kvi_plane_write(c, planes[i], kvi_plane_bytes(n, bits_f16[i]),
+		                     to);
+	return to;
 }
 
 uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
@@ -111,6 +151,8 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
 	if (dtype == KVARC_BF16)
 		return split_bf16(c, packed, n, fields, to + 1)
 		               ? kvi_plane_write(c, to + 1, n, to) : NULL;
+	if (dtype == KVARC_F16)
+		return write_f16(c, packed, n, fields, to);
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	uint8_t *values = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
 	if (!values)
@@ -147,10 +189,33 @@ kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *fields,
 /* A dtype with fewer than 8 exponent bits has no larger fields. */
 static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
 {
-	unsigned all = 0;
-	for (size_t i = 0; i < n && exp_bits < 8; i++)
+	const uint64_t none = ~(((1u << exp_bits) - 1) * 0x0101010101010101u);
+	uint64_t all = 0;
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		all |= kvi_load64(fields + i);
+	for (; i < n; i++)
 		all |= fields[i];
-	return all >> exp_bits == 0;
+	return (all & none) == 0;
+}
+
+static kvarc_ret merge_f16(struct kvi_coder *c, const uint8_t *fields,
+                           size_t n, struct kvi_in *in, uint8_t *packed)
+{
+	uint16_t *x = kvi_elements16_room(c, packed, n);
+	uint8_t *planes[3];
+	const uint8_t *stored[3];
+	if (!x || !planes_f16(c, n, planes))
+		return kvi_alloc_error(c->alloc);
+	for (int i = 0; i < 3; i++) {
+		kvarc_ret ret = kvi_plane_read(c, in, n, bits_f16[i], planes[i],
+		                               &stored[i]);
+		if (ret)
+			return ret;
+	}
+	c->kernels->f16_merge(x, fields, stored, n);
+	kvi_elements16_done(x, packed, n);
+	return KVARC_OK;
 }
 
 kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
@@ -160,6 +225,8 @@ kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	if (!fields_fit(fields, n, f->exp_bits))
 		return KVARC_DATA;
+	if (dtype == KVARC_F16)
+		return merge_f16(c, fields, n, in, packed);
 	/* each plane as one byte an element, then one as it was stored */
 	enum { PLANES = 3 };
 	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, (PLANES + 1) * n);
