@@ -135,4 +135,9 @@ TESTS += tests/unit/test_train
 tests_unit_test_train_SOURCES = tests/unit/test_train.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_train_fit
+TESTS += tests/unit/test_train_fit
+tests_unit_test_train_fit_SOURCES = tests/unit/test_train_fit.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_train_fit_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 endif

@@ -155,14 +155,29 @@ static kvarc_ret copy_tokens(kvarc_trainer *t, struct kvi_train_cache *c,
 		c->ids = kvi_array(&t->alloc, n, sizeof *c->ids);
 	if (!c->positions || (ids && !c->ids))
 		return kvi_train_no_memory(t);
-	for (size_t i = 0; i < n; i++)
-		c->positions[i] = positions ? positions[i] : (int32_t)i;
-	if (ids)
-		memcpy(c->ids, ids, n * sizeof *ids);
+	for (size_t i = 0; i < n; i++) {
+		size_t at = kvi_train_token(c, i);
+		c->positions[i] = positions ? positions[at] : (int32_t)at;
+		if (ids)
+			c->ids[i] = ids[at];
+	}
 	return KVARC_OK;
 }
 
-static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c,
+/* Whole blocks, one of so many that it is not too much. */
+static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c,
+                          size_t n)
+{
+	size_t blocks = n / KVI_TRAIN_BLOCK;
+	c->every = 1;
+	c->n = n;
+	if (!t->look_at || n <= t->look_at)
+		return;
+	c->every = (n + t->look_at - 1) / t->look_at;
+	c->n = (blocks + c->every - 1) / c->every * KVI_TRAIN_BLOCK;
+}
+
+static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
                      const kvarc_geometry *g, const int32_t *ids,
                      const int32_t *positions, struct found *f)
 {
@@ -170,6 +185,7 @@ static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c,
 	kvarc_ret ret = kvi_geometry_copy(&c->geometry, &t->alloc, g);
 	if (ret)
 		return kvi_train_no_memory(t);
+	choose_tokens(t, c, n);
 	ret = find(t, &c->geometry, c->track, f);
 	if (!ret)
 		ret = copy_tokens(t, c, ids, positions);
@@ -185,6 +201,7 @@ static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c,
 	c->first = s->n_tokens;
 	c->held = c->n - c->n * t->options.held_out / 100;
 	s->n_tokens += c->n;
+	s->all_tokens += (double)n * t->stands_for;
 	s->caches[s->n_caches++] = c;
 	return KVARC_OK;
 }
@@ -211,8 +228,7 @@ static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
 	c->opaque = opaque;
 	c->reader = reader;
 	c->track = track;
-	c->n = (size_t)n;
-	kvarc_ret ret = add(t, c, g, ids, positions, &f);
+	kvarc_ret ret = add(t, c, (size_t)n, g, ids, positions, &f);
 	kvi_free(&t->alloc, f.shapes);
 	kvi_free(&t->alloc, f.tensors);
 	if (ret)
@@ -263,6 +279,23 @@ static bool track_has_model(const kvarc_geometry *g, uint32_t track)
 	return false;
 }
 
+/* Tracks share what a fit for a file looks at. Gives the distance between tracks that are looked
+ * at. */
+static uint32_t share_out(kvarc_trainer *t, const kvarc_geometry *g)
+{
+	enum { TRACKS = KVI_TRAIN_IN_FILE / KVI_TRAIN_BLOCK };
+	uint32_t n = 0, every;
+	if (!t->look_at)
+		return 1;
+	for (uint32_t i = 0; i < g->n_tracks; i++)
+		n += track_has_model(g, i);
+	every = n / TRACKS + (n % TRACKS > 0);
+	every += every == 0;
+	t->stands_for = every;
+	t->look_at = KVI_TRAIN_IN_FILE / (n / every + 1);
+	return every;
+}
+
 kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 {
 	if (!t || !r)
@@ -299,10 +332,11 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 		return KVARC_PROG;
 	const kvarc_geometry *g = kvarc_import_geometry(im);
 	kvarc_ret ret = KVARC_OK;
-	size_t added = 0;
+	uint32_t every = share_out(t, g);
+	size_t added = 0, seen = 0;
 	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
 		struct tokens k;
-		if (!track_has_model(g, i) || !im->tracks[i].n)
+		if (!track_has_model(g, i) || !im->tracks[i].n || seen++ % every)
 			continue;
 		ret = room(t, im->tracks[i].n, &k);
 		for (uint64_t t0 = 0; t0 < k.n && !ret; t0 += BATCH) {
@@ -346,6 +380,7 @@ kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
 	uint64_t bytes = (uint64_t)n * kvi_tensor_bytes(x);
 	const kvarc_common *common = &t->options.common;
 	kvarc_ret ret;
+	t0 = kvi_train_token(c, t0);
 	if (c->reader) {
 		kvarc_view *views = kvi_calloc(&t->alloc, c->geometry.n_tensors,
 		                               sizeof *views);

@@ -89,7 +89,7 @@ struct group {
 	struct kvi_train_task *task;
 	size_t n_x, n_y;
 	struct variable *x, *y;
-	double *g;              /* (n_x + n_y)^2 */
+	double *g, *mean;       /* (n_x + n_y)^2; n_x + n_y */
 	double *a, *s, *work;   /* n_x * n_y; n_y^2; */
 	unsigned level;
 };
@@ -136,7 +136,6 @@ struct rows_job {
 	const double *s;   /* covariance of the targets, for B its factor too */
 	const double *l;
 	size_t stride, n;
-	double noise;      /* of a target's variance that rounding may add */
 	atomic_bool failed;
 };
 
@@ -155,6 +154,19 @@ static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from,
 	return s && s->scope ? row % kvi_head_room(from) : row;
 }
 
+/* What a fit of n coefficients leaves in its own tokens is too small by this. */
+static double blown_up(const struct group *g, size_t n)
+{
+	double tokens = (double)g->task->weights->fitted;
+	double free = tokens - (double)n;
+	return free > 0.1 * tokens ? tokens / free : 10;
+}
+
+static bool is_few(const struct group *g, size_t n)
+{
+	return g->task->weights->fitted < 2 * n;
+}
+
 /* Quantises column y of a and writes what is left of it back. */
 static void store_a(void *arg, size_t y)
 {
@@ -168,24 +180,32 @@ static void store_a(void *arg, size_t y)
 	double *b = kvi_array(&g->t->alloc, 2 * g->n_x, sizeof *b);
 	int16_t *q = kvi_array(&g->t->alloc, g->n_x, sizeof *q);
 	if (b && q) {
-		double *var = b + g->n_x, gain = 0;
-		double all = g->g[(g->n_x + y) * d + g->n_x + y];
+		const double *target = g->g + (g->n_x + y) * d;
+		double all = target[g->n_x + y], left = all;
 		for (size_t i = 0; i < g->n_x; i++) {
 			b[i] = g->a[i * g->n_y + y];
-			var[i] = g->g[i * d + i];
-			gain += b[i] * g->g[i * d + g->n_x + y];
+			left -= b[i] * target[i];
 		}
-		double left = all - gain > 0.001 * all ? all - gain
-		                                       : 0.001 * all;
-		m->qa[c] = kvi_train_round_row(b, var, g->n_x,
-		                               j->noise * left, q);
-		double unit = 1 / kvi_train_power(m->qa[c]);
+		/* B takes some more away */
+		left = (left > 0.001 * all ? left : 0.001 * all) *
+		       blown_up(g, g->n_x);
+		const struct kvi_train_row r = {
+			g->g, d, g->n_x, target, g->task->plan.ridge_a, all, 0.6,
+			0.6 * left, is_few(g, g->n_x),
+			g->task->plan.tokens
+		};
+		m->qa[c] = kvi_train_round_row(g->t->kernels, &r, b, q,
+		                               b + g->n_x);
+		double shift = 0; /* sources have means with these weights */
+		for (size_t i = 0; i < g->n_x; i++)
+			shift -= b[i] * g->mean[i];
+		m->mean[c] = kvi_train_shifted(m->mean[c], shift);
 		int16_t *row = m->a + c * m->a_stride;
 		for (size_t i = 0; i < g->n_x; i++) {
 			const struct kvi_source *s = &m->lower[g->x[i].source];
 			row[kvi_train_entry(m, true, g->x[i].source) +
 			    entry_of(s, s->model, g->x[i].row)] = q[i];
-			g->a[i * g->n_y + y] = q[i] * unit;
+			g->a[i * g->n_y + y] = b[i];
 		}
 	} else {
 		atomic_store(&j->failed, true);
@@ -210,7 +230,7 @@ static kvarc_ret fit_lower(struct group *g)
 	size_t most = nx > ny ? nx : ny;
 	double *l = kvi_array(&t->alloc, nx, nx * sizeof *l);
 	double *w = kvi_array(&t->alloc, nx, most * sizeof *w);
-	struct rows_job j = { .g = g, .noise = KVI_TRAIN_NOISE_A };
+	struct rows_job j = { .g = g };
 	bool ok = l && w;
 	for (size_t r = 0; ok && r < nx; r++) {
 		memcpy(l + r * nx, g->g + r * d, nx * sizeof *l);
@@ -266,14 +286,17 @@ static void store_b(void *arg, size_t y)
 	double *b = kvi_array(&g->t->alloc, 2 * p, sizeof *b);
 	int16_t *q = kvi_array(&g->t->alloc, p, sizeof *q);
 	if (b && q) {
-		double *var = b + p, left = j->l[y * g->n_y + y];
+		double root = j->l[y * g->n_y + y];
 		const struct kvi_source own = { .scope = g->task->plan.head };
-		kvi_train_regress(j->l, g->n_y, y, p, b);
-		for (size_t i = 0; i < p; i++)
-			var[i] = g->s[i * g->n_y + i];
 		/* a left-out target has no residual worth digits */
-		left = left > 1e30 ? g->s[y * g->n_y + y] : left * left;
-		m->qb[c] = kvi_train_round_row(b, var, p, j->noise * left, q);
+		const struct kvi_train_row r = {
+			g->s, g->n_y, p, g->s + y * g->n_y,
+			g->task->plan.ridge_b, g->s[y * g->n_y + y], 1,
+			root > 1e30 ? 0 : root * root * blown_up(g, p), is_few(g, p),
+			g->task->plan.tokens
+		};
+		kvi_train_regress(j->l, g->n_y, y, p, b);
+		m->qb[c] = kvi_train_round_row(g->t->kernels, &r, b, q, b + p);
 		int16_t *row = m->b + c * m->b_stride;
 		for (size_t i = 0; i < p; i++) {
 			unsigned from = g->y[i].source;
@@ -295,7 +318,7 @@ static kvarc_ret fit_self(struct group *g)
 	kvarc_trainer *t = g->t;
 	size_t n = g->n_y;
 	double *l = kvi_array(&t->alloc, n, n * sizeof *l);
-	struct rows_job j = { .g = g, .l = l, .noise = KVI_TRAIN_NOISE_B };
+	struct rows_job j = { .g = g, .l = l };
 	bool ok = l;
 	if (ok) {
 		memcpy(l, g->s, n * n * sizeof *l);
@@ -311,20 +334,25 @@ static kvarc_ret fit_self(struct group *g)
 
 /* ---- all of it ---- */
 
-static void take_targets(struct group *g)
+/* Second moments of the targets about their means, when the model's mean will be right for these
+ * weights, or about the mean that it has. */
+static void take_targets(struct group *g, bool centred)
 {
 	size_t d = g->n_x + g->n_y;
-	for (size_t r = 0; r < g->n_y; r++)
-		memcpy(g->s + r * g->n_y, g->g + (g->n_x + r) * d + g->n_x,
-		       g->n_y * sizeof *g->s);
+	const double *mean = g->mean + g->n_x;
+	for (size_t r = 0; r < g->n_y; r++) {
+		const double *from = g->g + (g->n_x + r) * d + g->n_x;
+		for (size_t c = 0; c < g->n_y; c++)
+			g->s[r * g->n_y + c] = from[c] +
+				(centred ? 0 : mean[r] * mean[c]);
+	}
 }
 
 static kvarc_ret fit_levels(struct group *g, unsigned levels)
 {
 	kvarc_ret ret = KVARC_OK;
 	bool self = g->task->plan.self;
-	unsigned top = g->level;
-	take_targets(g);
+	take_targets(g, false);
 	if (self && levels >> 2 & 1) {
 		g->level = 2;
 		ret = fit_self(g);
@@ -332,8 +360,10 @@ static kvarc_ret fit_levels(struct group *g, unsigned levels)
 	if (ret || !(levels >> 3 & 1))
 		return ret;
 	g->level = 3;
-	if (top == 3 && g->n_x)
+	if (g->n_x) {
+		take_targets(g, true);
 		ret = fit_lower(g);
+	}
 	if (!ret && self)
 		ret = fit_self(g);
 	return ret;
@@ -348,24 +378,26 @@ static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
 	struct variable *v = kvi_array(&t->alloc, d, sizeof *v);
 	struct kvi_train_feature *f = kvi_array(&t->alloc, d, sizeof *f);
 	g.g = kvi_array(&t->alloc, d, d * sizeof *g.g);
+	g.mean = kvi_array(&t->alloc, d, sizeof *g.mean);
 	g.s = kvi_array(&t->alloc, g.n_y, g.n_y * sizeof *g.s);
 	if (g.n_x)
 		g.a = kvi_array(&t->alloc, g.n_x, g.n_y * sizeof *g.a);
 	kvarc_ret ret = KVARC_OK;
-	if (!v || !f || !g.g || !g.s || (g.n_x && !g.a))
+	if (!v || !f || !g.g || !g.mean || !g.s || (g.n_x && !g.a))
 		ret = kvi_train_no_memory(t);
 	if (!ret) {
 		list_rows(&g, head, v, f);
 		g.x = v;
 		g.y = v + g.n_x;
 		ret = kvi_train_gram(t, f, d, k->weights->w,
-		                     k->stack->n_tokens, g.g);
+		                     k->stack->n_tokens, g.g, g.mean);
 	}
 	if (!ret)
 		ret = fit_levels(&g, levels);
 	kvi_free(&t->alloc, v);
 	kvi_free(&t->alloc, f);
 	kvi_free(&t->alloc, g.g);
+	kvi_free(&t->alloc, g.mean);
 	kvi_free(&t->alloc, g.s);
 	kvi_free(&t->alloc, g.a);
 	return ret;

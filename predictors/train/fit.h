@@ -10,6 +10,7 @@ struct kvi_train_plan {
 	bool head;       /* all sources by head */
 	bool self;       /* earlier slots, and tensors of the layer */
 	double ridge_a, ridge_b; /* of the diagonal */
+	double tokens;   /* that will be coded: what a coefficient must save */
 };
 
 /* A layer with its models: of levels 2 and 3 [level - 2], NULL: not wanted. */

@@ -15,13 +15,23 @@ struct gram_job {
 	const size_t *token;
 	size_t count;            /* of them, rest zero */
 	int16_t *rows;           /* room x KVI_GRAM_TOKENS */
+	int16_t ones[KVI_GRAM_TOKENS]; /* the weights as a row */
+	float one;               /* their unit */
+	int64_t *first;          /* rows x ones */
 	int64_t *sums;           /* room x room, tiles on and above the diagonal */
-	double *g, norm;
+	double *g, *mean, norm;
 };
 
 static float unit_of(const struct kvi_train_feature *f)
 {
 	return f->sigma > 0 ? (float)(UNIT / f->sigma) : 0;
+}
+
+static int16_t entry(float v)
+{
+	v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT
+	    : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
+	return (int16_t)(v < 0 ? v - 0.5f : v + 0.5f);
 }
 
 static void fill_row(void *arg, size_t r)
@@ -31,10 +41,8 @@ static void fill_row(void *arg, size_t r)
 	const int16_t *z = j->f[r].z;
 	float unit = unit_of(&j->f[r]);
 	for (size_t i = 0; i < j->count; i++) {
-		float v = (float)z[j->token[i]] * unit * j->w[i];
-		v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT
-		    : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
-		to[i] = (int16_t)(v < 0 ? v - 0.5f : v + 0.5f);
+		to[i] = entry((float)z[j->token[i]] * unit * j->w[i]);
+		j->first[r] += to[i] * j->ones[i];
 	}
 	memset(to + j->count, 0, (KVI_GRAM_TOKENS - j->count) * sizeof *to);
 }
@@ -59,6 +67,13 @@ static void add_rows(void *arg, size_t i)
 		}
 }
 
+static void finish_mean(void *arg, size_t r)
+{
+	const struct gram_job *j = arg;
+	double f = (double)unit_of(&j->f[r]) * j->one * j->norm;
+	j->mean[r] = f > 0 ? (double)j->first[r] / f : 0;
+}
+
 static void finish_row(void *arg, size_t r)
 {
 	const struct gram_job *j = arg;
@@ -66,37 +81,54 @@ static void finish_row(void *arg, size_t r)
 		size_t lo = r < c ? r : c, hi = r < c ? c : r;
 		double f = (double)unit_of(&j->f[r]) * unit_of(&j->f[c]);
 		j->g[r * j->n + c] = f > 0 ? (double)j->sums[lo * j->room + hi] /
-		                             f / j->norm : 0;
+		                             f / j->norm -
+		                             j->mean[r] * j->mean[c] : 0;
 	}
 }
 
+/* One block of tokens. */
+static void add_block(kvarc_trainer *t, struct gram_job *j)
+{
+	for (size_t i = 0; i < j->count; i++)
+		j->ones[i] = entry(j->w[i] * j->one);
+	kvi_train_parallel(t, j->n, fill_row, j);
+	kvi_train_parallel(t, (j->room + ROWS - 1) / ROWS, add_rows, j);
+	j->count = 0;
+}
+
 kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
-                         size_t n, const float *w, size_t n_tokens, double *g)
+                         size_t n, const float *w, size_t n_tokens, double *g,
+                         double *mean)
 {
 	size_t room = (n + KVI_GRAM_TILE - 1) / KVI_GRAM_TILE * KVI_GRAM_TILE;
-	float weights[KVI_GRAM_TOKENS];
+	float weights[KVI_GRAM_TOKENS], most = 0;
 	size_t token[KVI_GRAM_TOKENS];
-	struct gram_job j = { t->kernels, f, n, room, weights, token, 0,
-		              NULL, NULL, g, 0 };
+	struct gram_job j = {
+		.kernels = t->kernels, .f = f, .n = n, .room = room,
+		.w = weights, .token = token, .g = g, .mean = mean
+	};
 	j.rows = kvi_calloc(&t->alloc, room, KVI_GRAM_TOKENS * sizeof *j.rows);
 	j.sums = kvi_calloc(&t->alloc, room, room * sizeof *j.sums);
-	bool ok = j.rows && j.sums;
+	j.first = kvi_calloc(&t->alloc, n, sizeof *j.first);
+	bool ok = j.rows && j.sums && j.first;
+	for (size_t v = 0; v < n_tokens; v++)
+		most = w[v] > most ? w[v] : most;
+	j.one = most > 0 ? KVI_GRAM_LIMIT / most : 0;
 	for (size_t v = 0; ok && v <= n_tokens; v++) {
 		if (v < n_tokens && w[v] > 0) {
 			weights[j.count] = w[v];
 			token[j.count++] = v;
 			j.norm += (double)w[v] * w[v];
 		}
-		if (j.count == KVI_GRAM_TOKENS || (v == n_tokens && j.count)) {
-			kvi_train_parallel(t, n, fill_row, &j);
-			kvi_train_parallel(t, (room + ROWS - 1) / ROWS,
-			                   add_rows, &j);
-			j.count = 0;
-		}
+		if (j.count == KVI_GRAM_TOKENS || (v == n_tokens && j.count))
+			add_block(t, &j);
 	}
-	if (ok)
+	if (ok) {
+		kvi_train_parallel(t, n, finish_mean, &j);
 		kvi_train_parallel(t, n, finish_row, &j);
+	}
 	kvi_free(&t->alloc, j.rows);
 	kvi_free(&t->alloc, j.sums);
+	kvi_free(&t->alloc, j.first);
 	return ok ? KVARC_OK : kvi_train_no_memory(t);
 }

@@ -10,8 +10,10 @@ struct kvi_train_feature {
 	double sigma;      /* about; 0: a feature that says nothing */
 };
 
-/* g (n x n): sum of w^2 z z' over sum of w^2. Returns OK, or no memory. */
+/* mean (n) and covariance g (n x n) of the features, tokens counting w^2 each. Returns OK, or no
+ * memory. */
 kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
-                         size_t n, const float *w, size_t n_tokens, double *g);
+                         size_t n, const float *w, size_t n_tokens, double *g,
+                         double *mean);
 
 #endif

@@ -25,7 +25,7 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
 }
 
 const struct kvi_train_kernels kvi_train_kernels_scalar = {
-	gram, subtract, weigh
+	gram, subtract, add, weigh
 };
 
 const struct kvi_train_kernels *kvi_train_kernels_get(uint32_t isa_mask)

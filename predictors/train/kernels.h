@@ -30,6 +30,8 @@ struct kvi_train_kernels {
 	void (*subtract)(double *c, size_t c_stride, const double *a,
 	                 size_t a_stride, const double *b, size_t b_stride,
 	                 size_t m, size_t n, size_t k);
+	/* y[i] += f * x[i] */
+	void (*add)(double *y, const double *x, double f, size_t n);
 	/* acc[t] += sum over j of coef[j] * rows[j * stride + t]; wraps. n: a multiple of 32. */
 	void (*weigh)(int32_t *acc, const int16_t *coef, const int16_t *rows,
 	              size_t stride, size_t n_rows, size_t n);

@@ -39,5 +39,5 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
 }
 
 const struct kvi_train_kernels kvi_train_kernels_avx512 = {
-	gram, subtract, weigh
+	gram, subtract, add, weigh
 };

@@ -70,6 +70,20 @@ static void subtract(double *c, size_t c_stride, const double *a,
 	              a_stride, b, b_stride, m - rows, n, k);
 }
 
+static void add(double *y, const double *x, double f, size_t n)
+{
+	size_t i = 0;
+	for (; i + DOUBLES <= n; i += DOUBLES) {
+		doubles a, b;
+		memcpy(&a, y + i, sizeof a);
+		memcpy(&b, x + i, sizeof b);
+		a += f * b;
+		memcpy(y + i, &a, sizeof a);
+	}
+	for (; i < n; i++)
+		y[i] += f * x[i];
+}
+
 static void weigh(int32_t *acc, const int16_t *coef, const int16_t *rows,
                   size_t stride, size_t n_rows, size_t n)
 {

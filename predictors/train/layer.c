@@ -58,7 +58,8 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
 		return kvi_train_no_memory(t);
 	for (size_t k = 0; k < s->n_caches && !ret; k++) {
 		const struct kvi_train_cache *c = s->caches[k];
-		uint32_t most = c->reader ? (uint32_t)c->n : KVI_TRAIN_BLOCK;
+		uint32_t most = c->reader && c->every == 1 ? (uint32_t)c->n
+		                                           : KVI_TRAIN_BLOCK;
 		uint8_t *to = x->raw + x->raw_at[k];
 		for (size_t t0 = 0; t0 < c->n && !ret; t0 += most) {
 			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0)
@@ -274,10 +275,10 @@ static void set_step(struct kvi_train_tensor *x, const double *mean,
 {
 	double most = 0, wide = 0;
 	for (size_t i = a; i < a + n; i++) {
-		double m = mean[i] < 0 ? -mean[i] : mean[i];
 		wide = sigma[i] > wide ? sigma[i] : wide;
-		most = m > most ? m : most;
+		most += mean[i] * mean[i];
 	}
+	most = sqrt(most); /* a pair turns: each has been as large as both */
 	/* a constant channel: as if its mean were not known so well */
 	double scale = wide > 0 ? wide : most / 256;
 	int step = scale > 1e-30 ? log2_floor(scale) - 9 : STEP_MIN;
@@ -401,14 +402,16 @@ static void fill_z(void *arg, size_t k)
 	kvi_free(&j->t->alloc, X);
 }
 
-/* Mean |z| / sigma of each token over all channels of the layer, in 1/1024. */
-static kvarc_ret weigh_tokens(kvarc_trainer *t, const struct kvi_train_layer *l,
-                              const struct kvi_train_stack *s,
-                              struct kvi_train_weights *w)
+/* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
+ * count the same: what is large there is large for a token's id, not by chance, and was measured
+ * to be worth 0.05 bit. */
+static void weigh_tokens(const struct kvi_train_layer *l,
+                         const struct kvi_train_stack *s, bool lowest,
+                         struct kvi_train_weights *w)
 {
 	double count = 0;
 	memset(w->w, 0, s->n_tokens * sizeof *w->w);
-	for (size_t i = 0; i < l->n; i++) {
+	for (size_t i = 0; i < l->n && !lowest; i++) {
 		const struct kvi_train_tensor *x = &l->tensors[i];
 		for (size_t r = 0; r < x->rows; r++) {
 			const int16_t *z = x->z + r * x->room;
@@ -420,7 +423,6 @@ static kvarc_ret weigh_tokens(kvarc_trainer *t, const struct kvi_train_layer *l,
 				w->w[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
 		}
 	}
-	(void)t;
 	for (size_t v = 0; v < s->n_tokens; v++) {
 		/* a normal deviate is 0.8 sigma in the mean */
 		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
@@ -431,7 +433,6 @@ static kvarc_ret weigh_tokens(kvarc_trainer *t, const struct kvi_train_layer *l,
 	for (size_t k = 0; k < s->n_caches; k++) /* only measured */
 		memset(w->w + s->caches[k]->first + s->caches[k]->held, 0,
 		       (s->caches[k]->n - s->caches[k]->held) * sizeof *w->w);
-	return KVARC_OK;
 }
 
 struct mean_job {
@@ -440,12 +441,28 @@ struct mean_job {
 	const float *w;
 };
 
+int32_t kvi_train_shifted(int32_t mean, double by)
+{
+	by = by > LIMIT ? LIMIT : by < -LIMIT ? -LIMIT : by;
+	return kvi_train_clamp(mean + (int32_t)(by < 0 ? by - 0.5 : by + 0.5),
+	                       LIMIT);
+}
+
+void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean,
+                          size_t n_tokens)
+{
+	int16_t *z = x->z + r * x->room;
+	int32_t by = mean - x->mean[r];
+	for (size_t v = 0; by && v < n_tokens; v++)
+		z[v] = (int16_t)kvi_train_clamp(z[v] - by, LIMIT);
+}
+
 /* The mean that tokens have by weight becomes the mean of the model. */
 static void centre(void *arg, size_t r)
 {
 	const struct mean_job *j = arg;
 	struct kvi_train_tensor *x = j->x;
-	int16_t *z = x->z + r * x->room;
+	const int16_t *z = x->z + r * x->room;
 	double s0 = 0, s1 = 0;
 	for (size_t v = 0; v < j->stack->n_tokens; v++) {
 		double w = (double)j->w[v] * j->w[v];
@@ -454,13 +471,9 @@ static void centre(void *arg, size_t r)
 	}
 	if (!(s0 > 0))
 		return;
-	double d = s1 / s0;
-	int32_t by = (int32_t)(d < 0 ? d - 0.5 : d + 0.5);
-	int32_t mean = kvi_train_clamp(x->mean[r] + by, LIMIT);
-	by = mean - x->mean[r];
+	int32_t mean = kvi_train_shifted(x->mean[r], s1 / s0);
+	kvi_train_centre_row(x, r, mean, j->stack->n_tokens);
 	x->mean[r] = mean;
-	for (size_t v = 0; v < j->stack->n_tokens; v++)
-		z[v] = (int16_t)kvi_train_clamp(z[v] - by, LIMIT);
 }
 
 static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s,
@@ -534,7 +547,7 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
 			ret = make_z(t, s, first + i, x);
 	}
 	if (!ret)
-		ret = weigh_tokens(t, l, s, w);
+		weigh_tokens(l, s, first == 0, w);
 	for (size_t i = 0; i < n && !ret; i++) {
 		struct mean_job j = { s, &l->tensors[i], w->w };
 		kvi_train_parallel(t, l->tensors[i].rows, centre, &j);

@@ -28,6 +28,12 @@ kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
 void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l);
 void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
 
+/* mean + by, rounded, within its limits */
+int32_t kvi_train_shifted(int32_t mean, double by);
+/* z of a row about another mean than its tensor's. */
+void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean,
+                          size_t n_tokens);
+
 struct kvi_train_turn {
 	int32_t cosine, sine;
 	uint32_t angle;    /* in 1/4096 turns, rounded */

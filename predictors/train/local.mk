@@ -12,6 +12,7 @@ libkvi_la_SOURCES += \
 	predictors/train/price.c predictors/train/price_tokens.c \
 	predictors/train/scales.c \
 	predictors/train/run.c predictors/train/measure.c \
+	predictors/train/in_file.c \
 	predictors/train/kernels.c predictors/train/kernels.h \
 	predictors/train/kernels_body.h
 

@@ -172,8 +172,7 @@ static bool model_matches(struct measuring *m, struct kvi_train_task *k,
 	if (!x || !kvi_model_fits(x, t, kvi_tensor_rope(&c->geometry, t)) ||
 	    x->rope != s->rope)
 		return false;
-	if (other && (memcmp(x->step, other->step, x->C * sizeof *x->step) ||
-	              memcmp(x->mean, other->mean, x->C * sizeof *x->mean)))
+	if (other && memcmp(x->step, other->step, x->C * sizeof *x->step))
 		return false;
 	/* Views read it only. */
 	k->models[level - 2][i] = (struct kvi_model *)(uintptr_t)x;
@@ -229,13 +228,14 @@ static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
                                struct tensor_results *to)
 {
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
+	uint64_t fitted;
 	if (level > 1 && !k->models[level - 2][0])
 		return KVARC_OK;
 	kvarc_ret ret = kvi_train_view_make(m->t, k, p, level, v);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		if (level < 3)
 			ret = kvi_train_fit_scales(m->t, &v[i], NULL, NULL,
-			                           to[i].k);
+			                           to[i].k, &fitted);
 		if (!ret && level < 3)
 			price(m, v, i, level == 1 ? KVARC_STAGE_MEANS
 			                          : KVARC_STAGE_LAYER, &to[i]);

@@ -11,8 +11,10 @@
 
 enum {
 	SCALE_TOKENS = 4096,   /* to find scales with */
+	SCALE_IN_FILE = 1024,  /* and when it must be quick, */
+	PLAIN_IN_FILE = 256,   /* for level 1 */
 	REPORT_TOKENS = 8192,  /* to measure */
-	ENOUGH = 4             /* tokens for each source of a slot */
+	WORTH = 32768          /* tokens whose bits weigh as much as the profile's */
 };
 
 /* ---- threads ---- */
@@ -158,7 +160,7 @@ static bool same_heads(const struct kvi_train_task *k)
 static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 {
 	size_t tokens = k->weights->fitted, wide = 0;
-	bool few = false;
+	bool few = false, in_file = t->options.flags & KVARC_TRAIN_IN_FILE;
 	for (size_t i = 0; i < k->layer->n; i++)
 		if (k->layer->tensors[i].rows > wide)
 			wide = k->layer->tensors[i].rows;
@@ -167,22 +169,28 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 	               (t->options.flags & KVARC_TRAIN_HEAD_BLOCK ||
 	                (wide > KVI_TRAIN_WIDE &&
 	                 !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER)));
-	if (tokens < ENOUGH * sources_of(k, true) && !k->plan.head &&
+	if (in_file) { /* every coefficient has to pay: no rules are needed */
+		k->plan.tokens = k->stack->all_tokens;
+		k->plan.ridge_a = k->plan.ridge_b = 0.001;
+		return;
+	}
+	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, true) && !k->plan.head &&
 	    same_heads(k) && !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER))
 		k->plan.head = few = true;
-	if (tokens < ENOUGH * sources_of(k, true) && k->n_below > 1) {
+	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, true) && k->n_below > 1) {
 		k->n_below = 1;
 		few = true;
 	}
-	if (tokens < ENOUGH * sources_of(k, true) && k->n_below) {
+	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, true) && k->n_below) {
 		k->n_below = 0;
 		few = true;
 	}
-	if (tokens < ENOUGH * sources_of(k, false)) {
+	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, false)) {
 		k->plan.self = tokens > sources_of(k, false);
 		few = true;
 	}
 	double part = tokens ? (double)sources_of(k, true) / (double)tokens : 1;
+	k->plan.tokens = WORTH;
 	k->plan.ridge_a = 0.001 + 0.01 * part;
 	k->plan.ridge_b = 0.001 + 0.01 * part;
 	if (few && !t->few)
@@ -193,6 +201,13 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 }
 
 /* ---- one layer ---- */
+
+static void set_bits(kvarc_trained *out, const struct kvi_train_view *v,
+                     unsigned level, uint64_t price)
+{
+	out->elements = (uint64_t)v->n * v->model->C;
+	out->bits[level] = (double)price / 256 / (double)out->elements;
+}
 
 static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
                          const struct kvi_train_pieces *p, unsigned level,
@@ -210,27 +225,37 @@ static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
 			.unknown = level > 1 ? m->unknown : 0,
 			.source = i && follow ? v[i - 1].scale : NULL
 		};
-		uint64_t bits = kvi_train_price(t, &v[i], &s, NULL);
-		out[i].bits[level] = (double)bits / 256 /
-		                     ((double)p->n_tokens * (double)m->C);
-		out[i].elements = (uint64_t)p->n_tokens * m->C;
+		set_bits(&out[i], &v[i], level,
+		         kvi_train_price(t, &v[i], &s, NULL));
 	}
 	kvi_train_view_free(t, v);
 	return ret;
 }
 
+/* Also what the tokens that they are fitted to cost then. */
 static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k,
-                            const struct kvi_train_pieces *p, unsigned level,
-                            int16_t *const *k1)
+                            unsigned level, int16_t *const *k1,
+                            kvarc_trained *out)
 {
+	struct kvi_train_pieces p;
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
-	kvarc_ret ret = kvi_train_view_make(t, k, p, level, v);
-	for (size_t i = 0; i < k->layer->n && !ret; i++)
+	size_t most = !(t->options.flags & KVARC_TRAIN_IN_FILE) ? SCALE_TOKENS
+	              : level == 1 ? PLAIN_IN_FILE : SCALE_IN_FILE;
+	kvarc_ret ret = kvi_train_pieces_choose(t, k, false, most, &p);
+	if (ret)
+		return ret;
+	ret = kvi_train_view_make(t, k, &p, level, v);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		uint64_t price;
 		ret = kvi_train_fit_scales(t, &v[i],
 		                           (struct kvi_model *)v[i].model,
 		                           i ? &v[i - 1] : NULL,
-		                           level == 1 ? k1[i] : NULL);
+		                           level == 1 ? k1[i] : NULL, &price);
+		if (!ret && v[i].n)
+			set_bits(&out[i], &v[i], level, price);
+	}
 	kvi_train_view_free(t, v);
+	kvi_free(&t->alloc, p.p);
 	return ret;
 }
 
@@ -238,13 +263,10 @@ static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k,
 static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k,
                                  kvarc_trained *out)
 {
-	struct kvi_train_pieces fitted = { 0 }, held = { 0 };
+	struct kvi_train_pieces held = { 0 };
 	int16_t *k1[KVI_TRAIN_TENSORS] = { 0 };
-	kvarc_ret ret = kvi_train_pieces_choose(t, k, false, SCALE_TOKENS,
-	                                        &fitted);
-	if (!ret)
-		ret = kvi_train_pieces_choose(t, k, true, REPORT_TOKENS, &held);
-	const struct kvi_train_pieces *p = held.n ? &held : &fitted;
+	kvarc_ret ret = kvi_train_pieces_choose(t, k, true, REPORT_TOKENS,
+	                                        &held);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		k1[i] = kvi_calloc(&t->alloc, k->layer->tensors[i].rows,
 		                   sizeof *k1[i]);
@@ -257,13 +279,12 @@ static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k,
 	for (unsigned level = 1; level <= 3 && !ret; level++) {
 		if (level > 1 && !(t->options.levels >> level & 1))
 			continue;
-		ret = fit_scales(t, k, &fitted, level, k1);
-		if (!ret)
-			ret = measure(t, k, p, level, k1, out);
+		ret = fit_scales(t, k, level, k1, out);
+		if (!ret && held.n)
+			ret = measure(t, k, &held, level, k1, out);
 	}
 	for (size_t i = 0; i < KVI_TRAIN_TENSORS; i++)
 		kvi_free(&t->alloc, k1[i]);
-	kvi_free(&t->alloc, fitted.p);
 	kvi_free(&t->alloc, held.p);
 	return ret;
 }
@@ -282,6 +303,18 @@ static kvarc_ret fit_tables(kvarc_trainer *t, struct kvi_train_task *k)
 	return ret;
 }
 
+/* Upper layers see a tensor about the mean of its model of level 3. */
+static void take_means(const struct kvi_train_task *k)
+{
+	for (size_t i = 0; i < k->layer->n; i++) {
+		const struct kvi_model *m = k->models[1][i];
+		for (size_t c = 0; c < m->C; c++)
+			kvi_train_centre_row(&k->layer->tensors[i],
+			                     kvi_train_row_of(m, c),
+			                     m->mean[c], k->stack->n_tokens);
+	}
+}
+
 static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
                             bool lowest)
 {
@@ -289,7 +322,7 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
 	struct kvi_train_ids ids = { 0 };
 	kvarc_ret ret = KVARC_OK;
 	if (lowest && levels >> 3 & 1 &&
-	    !(t->options.flags & KVARC_TRAIN_NO_TABLE))
+	    !(t->options.flags & (KVARC_TRAIN_NO_TABLE | KVARC_TRAIN_IN_FILE)))
 		ret = kvi_train_ids_collect(t, k, &ids);
 	if (!ret)
 		ret = kvi_train_add_models(t, k, &ids);
@@ -300,6 +333,8 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
 	if (!ret && ids.n)
 		ret = fit_tables(t, k);
 	kvi_free(&t->alloc, ids.id);
+	if (!ret && t->options.levels >> 3 & 1)
+		take_means(k);
 	return ret;
 }
 
@@ -394,6 +429,8 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		                KVARC_UNKNOWN, "no caches to learn from");
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
+	if (t->options.flags & KVARC_TRAIN_IN_FILE && !kvi_train_enough(t))
+		t->options.levels = 1u << 2;
 	t->kernels = kvi_train_kernels_get(t->options.common.isa_mask);
 	kvarc_ret ret = kvi_pool_open(&t->pool, &t->alloc,
 	                              t->options.common.threads);
@@ -407,7 +444,9 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		ret = run_stack(t, &t->stacks[i]);
 	if (!ret)
 		ret = finish_profile(t);
-	if (ret)
+	if (!ret)
+		t->gain = kvi_train_gain(t);
+	else
 		kvarc_profile_close(&t->profile);
 	kvi_train_prices_close(t->prices);
 	kvi_pool_close(t->pool);
@@ -420,6 +459,8 @@ kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **p)
 		*p = NULL;
 	if (!t || !p || !t->profile)
 		return KVARC_PROG;
+	if (t->options.flags & KVARC_TRAIN_IN_FILE && !(t->gain > 0))
+		return KVARC_END;
 	*p = t->profile;
 	t->profile = NULL;
 	return KVARC_OK;

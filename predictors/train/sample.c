@@ -120,10 +120,13 @@ static void make_base(const struct work *w, size_t i, size_t c, int32_t *base)
 				x->z + first * x->room + at, x->room,
 				head ? room : x->rows, n);
 		}
+	/* that of level 3 makes up for the means of the sources */
+	int32_t mean = w->level == 1 && m->level == 3
+	               ? w->task->layer->tensors[i].mean[row] : m->mean[c];
 	for (size_t v = 0; v < p->n; v++) {
 		int32_t sum = m->n_lower && w->level == 3
 		              ? (acc[v] + half(m->qa[c])) >> m->qa[c] : 0;
-		base[v] = m->mean[c] + sum;
+		base[v] = mean + sum;
 	}
 	if (w->level == 3 && m->flags & KVI_MODEL_TABLE)
 		add_table(w, m, c, view->unknown + p->at, base);

@@ -74,9 +74,10 @@ uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
                               const int16_t *k, size_t n);
 
 /* scales.c: k, n0, beta, unknown of a model from a sample of fitted tokens; level1: k alone, into
- * that array. */
+ * that array. price: of the sample, then, as kvi_train_price has it. */
 kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
                                struct kvi_model *m,
-                               struct kvi_train_view *source, int16_t *level1);
+                               struct kvi_train_view *source, int16_t *level1,
+                               uint64_t *price);
 
 #endif

@@ -5,7 +5,7 @@
 #include "model/formats.h"
 #include "sample.h"
 
-enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 2, FEW = 2048 };
+enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 2, FEW = 1024 };
 
 struct scales_job {
 	struct kvi_train_view *v;
@@ -161,7 +161,7 @@ static void try_unknown(struct best *b)
 	}
 }
 
-/* Each slot (each pair) the offset that suits it best. */
+/* Each slot (each pair) the offset that suits it best. The price is then about right. */
 static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 {
 	const struct kvi_model *m = b->v->model;
@@ -173,6 +173,7 @@ static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 			atomic_store(&slots[d * m->C + c], 0);
 		kvi_train_price(b->t, b->v, &s, slots + d * m->C);
 	}
+	b->price = 0;
 	for (size_t c = 0; c < m->C;) {
 		size_t n = c % m->head_channels < m->rotary ? 2 : 1;
 		uint64_t least = UINT64_MAX;
@@ -186,6 +187,7 @@ static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 				best = d - REACH;
 			}
 		}
+		b->price += least;
 		for (size_t i = 0; i < n; i++)
 			k[c + i] = class_in(k[c + i] + b->s.offset + best);
 		c += n;
@@ -222,7 +224,8 @@ static void fit(struct best *b, int16_t *k, bool follows, float *work,
 
 kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
                                struct kvi_model *m,
-                               struct kvi_train_view *source, int16_t *level1)
+                               struct kvi_train_view *source, int16_t *level1,
+                               uint64_t *price)
 {
 	size_t C = v->model->C;
 	struct best b = { .t = t, .v = v };
@@ -241,8 +244,9 @@ kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
 		m->scale_kind = m->beta ? source->model->kind : 0;
 		m->unknown = (uint8_t)b.s.unknown;
 		/* its scales at the end, for the next tensor */
-		kvi_train_price(t, v, &b.s, NULL);
+		b.price = kvi_train_price(t, v, &b.s, NULL);
 	}
+	*price = b.price;
 	kvi_free(&t->alloc, work);
 	kvi_free(&t->alloc, slots);
 	return ok ? KVARC_OK : kvi_train_no_memory(t);

@@ -18,6 +18,8 @@
 
 enum {
 	KVI_TRAIN_BLOCK = 256,       /* tokens of a fetch, and of applying a model */
+	KVI_TRAIN_IN_FILE = 16384,   /* tokens of an input that a fit for a file looks at, about */
+	KVI_TRAIN_ENOUGH = 4,        /* tokens for each source of a slot */
 	KVI_TRAIN_TENSORS = 3,       /* of a layer: key, value, latent */
 	KVI_TRAIN_BELOW = 2,         /* layers whose features level 3 sees */
 	KVI_TRAIN_WIDE = 512         /* channels of a tensor; wider: head by head */
@@ -39,6 +41,7 @@ struct kvi_train_cache {
 	kvarc_reader *reader;    /* fetches from it, with its errors; NULL: other */
 	uint32_t track;
 	size_t n, held;          /* tokens; of them fitted, the first ones */
+	size_t every;            /* only one of so many blocks of tokens is looked at */
 	size_t first;            /* of its stack's tokens */
 	int32_t *ids, *positions; /* ids may be NULL */
 	uint32_t *tensors;       /* of the geometry, by shape */
@@ -50,6 +53,7 @@ struct kvi_train_stack {
 	struct kvi_train_shape *shapes; /* ascending by layer and kind */
 	struct kvi_train_cache **caches;
 	size_t n_tokens;
+	double all_tokens;       /* with those that are not looked at */
 };
 
 struct kvi_pool;
@@ -66,6 +70,8 @@ struct kvarc_trainer {
 	struct kvi_profile_rope ropes[KVI_MAX_ROPES];
 	size_t n_notes, cap_notes;
 	char **notes;
+	size_t look_at;            /* tokens of a track at most, 0: all */
+	double stands_for;         /* tracks: all but one of so many are left out */
 	size_t n_report, cap_report;
 	kvarc_trained *report;
 	/* during the run */
@@ -75,6 +81,7 @@ struct kvarc_trainer {
 	uint64_t done, total;      /* bytes, for the progress */
 	kvarc_profile *profile;    /* in the making, then the result */
 	bool ran, few;
+	double gain;               /* bytes that the profile saves, less its own */
 };
 
 /* How many of the stack's shapes are of the layer that begins there. */
@@ -86,6 +93,13 @@ static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *s,
 	       s->shapes[first + n].layer == s->shapes[first].layer)
 		n++;
 	return n;
+}
+
+/* Token of the track that token i of what is looked at is. */
+static inline size_t kvi_train_token(const struct kvi_train_cache *c, size_t i)
+{
+	return i / KVI_TRAIN_BLOCK * c->every * KVI_TRAIN_BLOCK +
+	       i % KVI_TRAIN_BLOCK;
 }
 
 /* A row of features holds all tokens of a stack; rows of a head are rounded up to
@@ -129,7 +143,13 @@ void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
 
 struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 
-/* Elements of tokens [t0, t0 + n) of a tensor, packed. OK, or the run's failure. */
+/* in_file.c: bytes that the profile saves in what it was fitted to, less its own. */
+double kvi_train_gain(const kvarc_trainer *t);
+/* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
+bool kvi_train_enough(const kvarc_trainer *t);
+
+/* Elements of tokens [t0, t0 + n) of those looked at, packed; within a block when it is one of
+ * several. OK, or the run's failure. */
 kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
                           uint32_t tensor, size_t t0, uint32_t n, void *to);
 

@@ -9,7 +9,11 @@
 #include "import/import_internal.h"
 #include "stream/error.h"
 
-enum { HELD_OUT_MAX = 50, NOTE_BYTES = 200 };
+enum {
+	HELD_OUT_MAX = 50, NOTE_BYTES = 200,
+	KNOWN = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER |
+	        KVARC_TRAIN_NO_TABLE | KVARC_TRAIN_IN_FILE
+};
 
 static kvarc_ret check(const kvarc_trainer_options *o)
 {
@@ -18,7 +22,7 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
 		                "profiles have models of levels 2 and 3");
-	if ((o->flags & both) == both || o->flags & ~(both | KVARC_TRAIN_NO_TABLE))
+	if ((o->flags & both) == both || o->flags & ~KNOWN)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "flags that exclude each other");
 	if (o->held_out > HELD_OUT_MAX)
@@ -47,8 +51,14 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
 	kvi_alloc_init(&t->alloc, o->common.allocator, o->common.memlimit);
 	atomic_store(&t->alloc.used, atomic_load(&alloc.used));
 	t->options = *o;
-	if (!o->levels)
+	t->stands_for = 1;
+	if (o->flags & KVARC_TRAIN_IN_FILE) {
+		t->options.levels = 1u << (o->levels >> 3 & 1 ? 3 : 2);
+		t->options.held_out = 0;
+		t->look_at = KVI_TRAIN_IN_FILE;
+	} else if (!o->levels) {
 		t->options.levels = 1u << 2 | 1u << 3;
+	}
 	t->error = o->common.error;
 	*out = t;
 	return KVARC_OK;
