@@ -121,7 +121,7 @@ static void print_title(const char *file, const struct bench_cache *c,
 
 void cmd_bench(const struct options *o)
 {
-	if (!paths_check_reading(o) || !profiles_check_level(o))
+	if (!paths_check_reading(o) || !profiles_check_level(o, false))
 		return;
 	for (size_t i = 0; i < o->n_files; i++) {
 		struct bench_cache c;

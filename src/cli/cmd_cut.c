@@ -109,7 +109,7 @@ void cmd_cut(const struct options *o)
 		msg_error(NULL, "cut: give one archive");
 		return;
 	}
-	if (!paths_check_operands(o) || !profiles_check_level(o))
+	if (!paths_check_operands(o) || !profiles_check_level(o, false))
 		return;
 	if (!o->output) {
 		msg_error(NULL, "cut: say where to write it with -o FILE");

@@ -23,6 +23,7 @@ struct job {
 	struct output out;
 	char *target;
 	kvarc_import *im;
+	kvarc_profile *fitted;
 	kvarc_error error;
 	kvarc_writer_stats stats;
 	uint64_t raw_bytes, tensor_bytes;
@@ -77,6 +78,40 @@ static bool import(struct job *j)
 	return true;
 }
 
+/* A level above 1 without a profile: one of this file alone, inside the archive, when that is
+ * smaller than level 1. */
+static bool fit(struct job *j, kvarc_writer_options *wo)
+{
+	progress_start(j->in.name, j->tensor_bytes);
+	kvarc_ret ret = kvarc_train_import(&j->fitted, j->im, j->o->level,
+	                                   &wo->common);
+	progress_stop();
+	if (ret != KVARC_OK && ret != KVARC_MEMLIMIT) {
+		library_error(j->in.name, ret, &j->error, &j->in, NULL);
+		return false;
+	}
+	wo->level = 1;
+	if (j->fitted) {
+		wo->level = profiles_highest_level(j->fitted);
+		wo->profile = j->fitted;
+		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
+	} else if (msg_level() > 0) {
+		msg_note(j->in.name, ret ? "fitting a profile to it needs more "
+		         "memory (-M): level 1" : "a profile fitted to it would "
+		         "not pay: level 1");
+	}
+	return true;
+}
+
+static bool choose_profile(struct job *j, kvarc_writer_options *wo)
+{
+	bool ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
+		profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
+
+	j->level = wo->level;
+	return ok;
+}
+
 static bool pack(struct job *j)
 {
 	const struct options *o = j->o;
@@ -85,11 +120,10 @@ static bool pack(struct job *j)
 	kvarc_ret ret;
 
 	library_common(o, &wo.common, &j->error);
-	if (!profiles_writer(o, kvarc_import_geometry(j->im), &wo)) {
+	if (!choose_profile(j, &wo)) {
 		output_abort(&j->out);
 		return false;
 	}
-	j->level = wo.level;
 	if (o->verify || o->remove)
 		wo.flags |= KVARC_WRITE_VERIFY;
 	/* What goes down a pipe must be readable from one. */
@@ -160,8 +194,9 @@ static void report(const struct job *j)
 		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio,
 		         rate);
 	if (msg_level() > 0)
-		msg_note(j->in.name, "%s -> %s", kvarc_import_format(j->im),
-		         j->target);
+		msg_note(j->in.name, "%s -> %s, level %d%s",
+		         kvarc_import_format(j->im), j->target, j->level,
+		         j->fitted ? " with a profile fitted to it" : "");
 }
 
 /* Only the file that was read, not one that took its name meanwhile. */
@@ -213,6 +248,7 @@ static void pack_one(const struct options *o, const char *file)
 				remove_source(&j.in);
 		}
 	}
+	kvarc_profile_close(&j.fitted);
 	kvarc_import_close(&j.im);
 	free(j.target);
 	input_close(&j.model);
@@ -223,7 +259,7 @@ void cmd_pack(const struct options *o)
 {
 	if (!paths_check_operands(o))
 		return;
-	if (!profiles_check_level(o))
+	if (!profiles_check_level(o, true))
 		return;
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");

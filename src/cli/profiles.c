@@ -229,7 +229,7 @@ const char *profiles_looked_at(const char *text)
 	return out;
 }
 
-static int highest_level(const kvarc_profile *p)
+int profiles_highest_level(const kvarc_profile *p)
 {
 	kvarc_profile_info info;
 
@@ -258,13 +258,18 @@ static int level_of(const struct options *o, const kvarc_profile *p,
 	if (o->level_given)
 		return has_level(p, o->level) ? o->level : 0;
 	if (of_2 == 0 && of_3 == 0)
-		return highest_level(p);
+		return profiles_highest_level(p);
 	return 2 * of_3 > of_2 ? 3 : 2;
 }
 
-bool profiles_check_level(const struct options *o)
+bool profiles_fit_wanted(const struct options *o)
 {
-	if (o->level_given && o->level > 1 && all.n_given == 0) {
+	return o->level_given && o->level > 1 && all.n_given == 0;
+}
+
+bool profiles_check_level(const struct options *o, bool fits_one)
+{
+	if (profiles_fit_wanted(o) && !fits_one) {
 		msg_error(NULL, "%s: level %d needs a profile of the model: give it "
 		          "with --profile FILE", o->verb->name, o->level);
 		return false;
@@ -283,7 +288,7 @@ bool profiles_check_level(const struct options *o)
 	if (all.n_given == 0)
 		return true;
 	msg_error(all.list[0].path, "has no models of level %d; its highest level "
-	          "is %d", o->level, highest_level(all.given[0]));
+	          "is %d", o->level, profiles_highest_level(all.given[0]));
 	return false;
 }
 

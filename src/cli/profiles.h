@@ -27,8 +27,13 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
                      kvarc_writer_options *wo);
 /* The first one of --profile with models of a level for this geometry; NULL: none. */
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g);
-/* Level 2 and 3 need a profile: said before any work. false: a message was shown. */
-bool profiles_check_level(const struct options *o);
+/* 2 or 3; 0: it cannot be told. */
+int profiles_highest_level(const kvarc_profile *p);
+/* Whether a level is asked for that needs a profile, and none is given. */
+bool profiles_fit_wanted(const struct options *o);
+/* Level 2 and 3 need a profile, unless the verb fits one (fits_one): said before any work. false: a
+ * message was shown. */
+bool profiles_check_level(const struct options *o, bool fits_one);
 
 /* Where a profile with this digest is, "": not at hand. */
 const char *profiles_where(const uint8_t digest[16]);
