@@ -23,7 +23,8 @@ EXTRA_DIST += $(tests_api_scripts) tests/api/common.sh tests/api/consumer.c
 # The sample cache, also of `quickstart demo`.
 EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 	tests/data/sample/smollm2-135m-bf16-160.safetensors \
-	tests/data/sample/smollm2-135m-f16-160.slot
+	tests/data/sample/smollm2-135m-f16-160.slot \
+	tests/data/sample/smollm2-135m-level2.kvp
 
 # Files in and out.
 EXTRA_DIST += tests/data/make_import_data.py \
