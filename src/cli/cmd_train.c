@@ -159,7 +159,10 @@ static bool run(struct training *t)
 		struct input *in = NULL;
 		for (size_t i = 0; i < t->o->n_files && !in; i++)
 			in = t->caches[i].in.error ? &t->caches[i].in : NULL;
-		library_error(NULL, ret, &t->error, in, NULL);
+		bool told = t->o->n_files == 1 &&
+			(ret == KVARC_PREDICTOR || ret == KVARC_DATA);
+		library_error(told ? t->o->files[0] : NULL, ret, &t->error, in,
+		              NULL);
 		return false;
 	}
 	for (size_t i = 0; (note = kvarc_trainer_note(t->trainer, i)); i++)

@@ -26,13 +26,15 @@ kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, uint64_t offset,
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 {
 	kvarc_ret code = kvi_alloc_error(alloc);
-	bool mib = alloc->limit >= (uint64_t)1 << 20;
+	/* Rounded: an inner handle has what is left of the outer one's. */
+	uint64_t limit = alloc->limit + (1 << 19);
+	bool mib = alloc->limit >= (uint64_t)1 << 19;
 	if (code == KVARC_MEMLIMIT)
 		return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "more memory than the limit of %llu %s is "
 		                "needed: raise the limit",
-		                (unsigned long long)(alloc->limit >>
-		                                     (mib ? 20 : 10)),
+		                (unsigned long long)(mib ? limit >> 20
+		                                     : alloc->limit >> 10),
 		                mib ? "MiB" : "KiB");
 	return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
 	                "out of memory");

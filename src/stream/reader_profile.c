@@ -293,11 +293,15 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 	struct kvi_predictor_ref *y = x->profile ? NULL : embedding(r, x);
 	if (!x->profile && !y)
 		x->profile = asked_for(r, x);
-	if (y && !y->own)
+	if (y && !y->own) {
 		ret = load_embedded(r, y, &x->error);
-	else if (!x->profile && !y)
+		if (ret == KVARC_DATA) /* damaged; there may be a file of it */
+			x->profile = asked_for(r, x);
+		if (x->profile)
+			ret = KVARC_OK;
+	} else if (!x->profile && !y)
 		ret = missing(x, &x->error);
-	if (y && ret == KVARC_OK)
+	if (!x->profile && ret == KVARC_OK)
 		x->profile = y->own;
 	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc,
 			x->profile, x->p.level, &r->geometry, &r->order,

@@ -205,6 +205,12 @@ kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j,
 		        "positions are lost"
 	};
 	(void)e;
+	if (j->ref.linear)
+		d.what = j->segment && j->segment->predictor_ret
+			? "the profile that is needed is damaged in the archive "
+			  "(its file would do)"
+			: "a chunk cannot be decoded: what it is predicted from, or "
+			  "its positions, are lost";
 	for (size_t i = 0; i < r->losses.n; i++)
 		if (list[i].offset == d.offset && list[i].tensor == d.tensor)
 			return KVARC_OK;
