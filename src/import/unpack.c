@@ -288,6 +288,15 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
 	return KVARC_OK;
 }
 
+static kvarc_ret flush_rows(struct unpacking *u)
+{
+	/* Planes that salvage lost leave rows incomplete. */
+	if (kvi_assembly_flush(&u->assembly))
+		return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "writing a file failed");
+	return KVARC_OK;
+}
+
 /* At the end of the archive the reader has seen to it that every literal byte
  * and every token of an item came. */
 static kvarc_ret read_segments(struct unpacking *u)
@@ -299,14 +308,51 @@ static kvarc_ret read_segments(struct unpacking *u)
 			return KVARC_OK;
 		if (!ret)
 			ret = kvarc_reader_segment_deliver(u->r, deliver, u);
+		if (!ret)
+			ret = flush_rows(u);
 		if (ret)
 			return ret;
-		/* Planes that salvage lost leave rows incomplete. */
-		if (kvi_assembly_flush(&u->assembly))
-			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
-			                       KVARC_UNKNOWN,
-			                       "writing a file failed");
 	}
+}
+
+/* The same where segments are faster together: all frames pass in order and are
+ * checked, what they hold is decoded a range behind. */
+static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
+{
+	kvarc_range range = { .n = 0 };
+	unsigned segments = 0;
+	for (;;) {
+		kvarc_segment s;
+		kvarc_ret next = kvarc_reader_next_segment(u->r, &s);
+		if (next && next != KVARC_END)
+			return next;
+		if (segments && (next || segments == at_once ||
+		                 s.track != range.track)) {
+			kvarc_ret ret = kvarc_reader_read_deliver(
+				u->r, &range, deliver, u);
+			ret = ret ? ret : flush_rows(u);
+			if (ret)
+				return ret;
+			segments = 0;
+		}
+		if (next)
+			return KVARC_OK;
+		if (segments++ == 0)
+			range = (kvarc_range){ .track = s.track,
+				               .n_layers = UINT32_MAX,
+				               .t0 = s.t0 };
+		range.n += s.n;
+	}
+}
+
+static kvarc_ret read_tokens(struct unpacking *u)
+{
+	enum { ROUNDS = 4 }; /* between two waits for all workers */
+	unsigned at_once = kvi_reader_segments_at_once(u->r);
+	if (at_once == 1 || kvi_reader_is_salvage(u->r) ||
+	    !kvi_reader_can_seek(u->r))
+		return read_segments(u);
+	return read_ranges(u, ROUNDS * at_once);
 }
 
 static kvarc_ret flush_items(struct unpacking *u)
@@ -343,7 +389,7 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 		ret = open_items(&u, open, opaque);
 	kvi_reader_set_blob_handler(r, take_blob, &u);
 	if (!ret)
-		ret = read_segments(&u);
+		ret = read_tokens(&u);
 	kvi_reader_set_blob_handler(r, NULL, NULL);
 	if (u.failed == KVARC_MEM || u.failed == KVARC_MEMLIMIT)
 		ret = kvi_reader_fail(r, u.failed, KVARC_UNKNOWN, KVARC_UNKNOWN,

@@ -271,14 +271,13 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
 	       ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
 }
 
-/* How many segments are decoded together: where layers wait for each other,
- * workers need segments to be busy. */
-static size_t parts_at_once(const kvarc_reader *r)
+/* Where layers wait for each other, workers need segments to be busy. */
+unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 {
-	unsigned workers = kvi_pool_workers(r->pool);
+	unsigned workers = r->options.common.threads;
 	for (size_t i = 0; i < r->predictors.n; i++)
 		if ((*KVI_LIST(struct kvi_predictor_ref *, r->predictors,
-		               i))->p.level > 2)
+		               i))->p.level > 2 && workers > 1)
 			return workers < PARTS_MAX ? workers : PARTS_MAX;
 	return 1;
 }
@@ -288,7 +287,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
 {
 	struct kvi_part parts[PARTS_MAX];
 	kvarc_ret ret = kvi_reader_start(r);
-	size_t n = 0, most = ret ? 0 : parts_at_once(r);
+	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s =
 			KVI_LIST(struct kvi_segment_ref, r->segments, i);
