@@ -292,7 +292,7 @@ static uint32_t share_out(kvarc_trainer *t, const kvarc_geometry *g)
 	every = n / TRACKS + (n % TRACKS > 0);
 	every += every == 0;
 	t->stands_for = every;
-	t->look_at = KVI_TRAIN_IN_FILE / (n / every + 1);
+	t->look_at = KVI_TRAIN_IN_FILE / (n ? (n + every - 1) / every : 1);
 	return every;
 }
 
