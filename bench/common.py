@@ -49,10 +49,10 @@ def kvarc(*arguments):
     return r.stdout.decode()
 
 
-def bench(path, level, isa, threads, repeat=3):
+def bench(path, level, isa, threads, repeat=3, options=()):
     """One line of `kvarc bench --json`."""
     out = kvarc('bench', '--json', '-%d' % level, '-T', str(threads), '--isa',
-                isa, '--repeat', str(repeat), path)
+                isa, '--repeat', str(repeat), *options, path)
     return json.loads(out.splitlines()[-1])
 
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # All measurements of this folder, one after another: must-show.sh BUILD
 # $PYTHON: one with the peers (setup.sh), python3 otherwise.
+# $CALIBRATION: folder of make_caches.py; $PROFILES: where trained profiles are kept.
+# Without the first, rows of profiles are left out.
 set -eu
 
 build=$(cd "${1:?build folder}" && pwd)
@@ -13,5 +15,11 @@ for script in ratios speed memory; do
 	echo "== $script"
 	"$python" "$here/$script.py"
 done
+if [ -n "${CALIBRATION-}" ]; then
+	echo "== profiles"
+	"$python" "$here/profiles.py" "$CALIBRATION" ${PROFILES:+"$PROFILES"}
+else
+	echo "== profiles: not measured, \$CALIBRATION is not set"
+fi
 echo "== flips"
 "$here/flips.sh" "$build"

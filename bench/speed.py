@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Speed next to other compressors: in memory, one thread, in turns in one run.
 
-speed.py [CACHE.safetensors]; the command is $KVARC; ROUNDS=7 rounds.
+speed.py [CACHE.safetensors [PROFILE.kvp]]; the command is $KVARC; ROUNDS=7
+rounds. Levels 2 and 3 are measured as far as the profile has them; without one it
+is that of the sample, which has level 2.
 
 Every round runs each contestant once (fastest of 3), so that drift of the
 machine hits all of them. Rates are raw bytes a second; a row shows the median of
 the rounds and half their range in percent.
 """
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import common as c
 ROUNDS = int(os.environ.get('ROUNDS', '7'))
 SETS = ('avx512', 'avx2', 'scalar')
 LEVEL1 = {'avx512': (.7, 1.0), 'avx2': (.5, .7), 'scalar': (.05, .1)}
+PROFILED = {2: .25, 3: .1} # with avx512, both ways
 
 
 def fastest(pair, raw, repeat=3):
@@ -33,7 +37,8 @@ def fastest(pair, raw, repeat=3):
 
 
 def ours(path, level, isa, threads):
-    r = c.bench(path, level, isa, threads)
+    with_profile = ('--profile', profile) if level > 1 else ()
+    r = c.bench(path, level, isa, threads, options=with_profile)
     return (r['encode_bytes_per_second'] / 1e9,
             r['decode_bytes_per_second'] / 1e9)
 
@@ -67,13 +72,18 @@ def two_at_once(path, isa):
     return sum(sums[0]), sum(sums[1])
 
 
-def measure(path, raw, sets):
+def levels_of(path):
+    models = json.loads(c.kvarc('info', '--json', path))['models']
+    return sorted({m['level'] for m in models})
+
+
+def measure(path, raw, sets, levels):
     runs = {'ZipNN': lambda z=c.peer_zipnn('bfloat16'): fastest(z, raw),
             'zstd -3': lambda z=c.peer_zstd(3): fastest(z, raw, 1)}
     for isa in sets:
-        for level in (0, 1):
+        for level in levels:
             runs[level, isa] = lambda l=level, i=isa: ours(path, l, i, 1)
-    for level in (0, 1):
+    for level in levels:
         runs[level, 'two threads'] = lambda l=level: ours(path, l, sets[0], 2)
     runs['two processes'] = lambda: two_at_once(path, sets[0])
     rates = {k: ([], []) for k in runs}
@@ -85,11 +95,14 @@ def measure(path, raw, sets):
 
 
 def main():
+    global profile
     path, judged = c.cache_path(sys.argv[1:])
+    profile = sys.argv[2] if len(sys.argv) > 2 else c.SAMPLE + 'level2.kvp'
+    levels = [0, 1] + levels_of(profile)
     raw = c.tensors(path)
     c.machine()
     sets = available(path)
-    rates = measure(path, raw, sets)
+    rates = measure(path, raw, sets, levels)
     median = {k: tuple(c.spread(v)[0] for v in r) for k, r in rates.items()}
     print('# GB/s of raw bytes, medians of %d rounds of %s' % (
         ROUNDS, os.path.basename(path)))
@@ -112,11 +125,18 @@ def main():
             row((1, isa), 'level 1 %s, %s' % (isa, what), k, LEVEL1[isa][k])
             c.judge('  as a ratio to zstd -3', '%.2f' % (
                 median[1, isa][k] / median['zstd -3'][k]), '', None, 'x')
+    for level in levels[2:]:
+        for isa in sets:
+            for k, what in enumerate(('encode', 'decode')):
+                row((level, isa), 'level %d %s, %s' % (level, isa, what), k,
+                    PROFILED[level] if isa == 'avx512' else None)
+                c.judge('  as a ratio to level 1', '%.2f' % (
+                    median[level, isa][k] / median[1, isa][k]), '', None, 'x')
     for k, what in enumerate(('encode', 'decode')):
         one = median[1, sets[0]][k]
         c.judge('two processes over one, %s: the machine' % what,
                 '%.2f' % (median['two processes'][k] / one), '', None, 'x')
-    for level in (0, 1):
+    for level in levels:
         for k, what in enumerate(('encode', 'decode')):
             x = median[level, 'two threads'][k] / median[level, sets[0]][k]
             c.judge('level %d, two threads over one, %s' % (level, what),
