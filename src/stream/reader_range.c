@@ -271,15 +271,13 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
 	       ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
 }
 
-/* Where layers wait for each other, workers need segments to be busy. */
+/* Where tensors wait for each other, workers need segments to be busy. */
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 {
 	unsigned workers = r->options.common.threads;
-	for (size_t i = 0; i < r->predictors.n; i++)
-		if ((*KVI_LIST(struct kvi_predictor_ref *, r->predictors,
-		               i))->p.level > 2 && workers > 1)
-			return workers < PARTS_MAX ? workers : PARTS_MAX;
-	return 1;
+	if (r->predictors.n == 0 || workers < 2)
+		return 1;
+	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
 
 static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,

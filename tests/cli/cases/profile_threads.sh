@@ -41,6 +41,6 @@ done
 kv list 1.kva | grep -E 'predictor|segments' | sed -E 's/[0-9a-f]{32}/DIGEST/'
 head -c 1000000 1.kva > cut.kva
 for threads in 1 2; do
-	kv unpack -T $threads --profile p.kvp -o x cut.kva
+	kv unpack -T $threads --profile p.kvp -o x cut.kva 2>&1 | sed 's/offset [0-9]*/offset N/'
 done
 names
