@@ -37,6 +37,10 @@ struct kvi_chunk {
 	const struct kvi_linear_in *linear;
 	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
 	struct kvi_features *features;
+	/* Called by an encoder of codec 7 once features are filled, long before it
+	 * is done; NULL: not wanted. */
+	void (*made)(void *opaque);
+	void *made_opaque;
 };
 
 static inline size_t kvi_chunk_channels(const struct kvi_chunk *c)

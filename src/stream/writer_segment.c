@@ -47,6 +47,14 @@ static kvarc_ret make_features(struct kvi_encode_job *j,
 	return KVARC_OK;
 }
 
+/* Upper tensors need not wait for the chunk to be written. */
+static void features_made(void *opaque)
+{
+	struct kvi_encode_job *j = opaque;
+	kvi_feature_table_publish(j->features, j->group->place,
+	                          KVI_FEATURES_ALL);
+}
+
 /* Fills in what codec 7 needs; in is its memory. */
 static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
                            struct kvi_chunk *chunk, struct kvi_linear_in *in)
@@ -55,6 +63,8 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	kvi_linear_in_init(in, j->w->plan, j->group->place, &j->w->geometry,
 	                   j->group->tensor, &j->segment->s, true);
 	chunk->linear = in;
+	chunk->made = features_made;
+	chunk->made_opaque = j;
 	kvarc_ret ret = make_features(j, coder, chunk);
 	if (ret)
 		return ret;

@@ -253,6 +253,8 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	constant_rows(&w);
 	apply(&w, ctx, NULL);
 	end(&w, job->chunk);
+	if (job->chunk->features && job->chunk->made)
+		job->chunk->made(job->chunk->made_opaque);
 	out->expected = as_expected(&w);
 	e = stream_order(c, &w);
 	if (!e)
