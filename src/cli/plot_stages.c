@@ -123,7 +123,7 @@ static void put_key(FILE *f, const struct panel *p)
 
 	for (unsigned k = 0; k < KVARC_STAGES; k++) {
 		double bits = mean_bits(p, k);
-		int x = LEFT + n % 2 * 204, y = p->y + 30 + n / 2 * 18;
+		int x = LEFT + n % 2 * 216, y = p->y + 30 + n / 2 * 18;
 		if (!(bits > 0))
 			continue;
 		fprintf(f, "<rect x='%d' y='%d' width='12' height='12' fill='%s'/>"
