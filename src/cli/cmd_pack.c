@@ -94,6 +94,7 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 	if (j->fitted) {
 		wo->level = profiles_highest_level(j->fitted);
 		wo->profile = j->fitted;
+		wo->profile_name = "fitted to this file";
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	} else if (msg_level() > 0) {
 		msg_note(j->in.name, ret ? "fitting a profile to it needs more "
