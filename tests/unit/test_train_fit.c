@@ -463,6 +463,7 @@ static void test_refused(void **state)
 	other.tensors[0].rope = 0;
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
 	other.tensors[0].rope = 1;
+	size_t all = other.g.n_tensors;
 	other.g.n_tensors = 4;
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
 	for (size_t i = 0; i < 4; i++)
@@ -487,6 +488,7 @@ static void test_refused(void **state)
 	o = (kvarc_trainer_options){ .flags = KVARC_TRAIN_HEAD_BLOCK |
 		                              KVARC_TRAIN_WHOLE_LAYER };
 	assert_int_equal(open_trainer(&t, &e, &o), KVARC_PROG);
+	other.g.n_tensors = all;
 	cache_free(&other);
 	cache_free(&c);
 }
