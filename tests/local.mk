@@ -93,8 +93,10 @@ tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Profiles.
-check_PROGRAMS += tests/unit/test_profile tests/unit/test_profile_file
-TESTS += tests/unit/test_profile tests/unit/test_profile_file
+check_PROGRAMS += tests/unit/test_profile tests/unit/test_profile_file \
+	tests/unit/test_profile_merge
+TESTS += tests/unit/test_profile tests/unit/test_profile_file \
+	tests/unit/test_profile_merge
 tests_unit_test_profile_SOURCES = tests/unit/test_profile.c \
 	tests/unit/profile_util.c tests/unit/profile_util.h
 tests_unit_test_profile_LDADD = libkvi.la $(CMOCKA_LIBS)
@@ -102,6 +104,9 @@ tests_unit_test_profile_file_SOURCES = tests/unit/test_profile_file.c \
 	tests/unit/profile_util.c tests/unit/profile_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_profile_file_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_profile_merge_SOURCES = tests/unit/test_profile_merge.c \
+	tests/unit/profile_util.c tests/unit/profile_util.h
+tests_unit_test_profile_merge_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Container, writer and reader.
 check_PROGRAMS += tests/unit/test_container tests/unit/test_stream \

@@ -38,6 +38,14 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_open(kvarc_profile **p,
 	const kvarc_source *source, const kvarc_common *common);
 /* NULL-safe; sets *p to NULL. Readers and writers that use it must be closed before. */
 KVARC_API void kvarc_profile_close(kvarc_profile **p);
+/*
+ * One profile of n others: a tensor's model at a level is that of the first profile which has
+ * one, unless what it is predicted from comes from another. The others stay as they are and are not needed
+ * any more. common as above. On failure *out is NULL.
+ * Returns OK, MEM, MEMLIMIT, GEOMETRY (they say that they are of different models), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_merge(kvarc_profile **out,
+	const kvarc_profile *const *list, size_t n, const kvarc_common *common);
 /* Writes the file. Returns OK, MEM, IO, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_write(const kvarc_profile *p,
 	const kvarc_sink *sink);

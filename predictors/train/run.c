@@ -111,17 +111,9 @@ static kvarc_ret open_profile(kvarc_trainer *t)
 static kvarc_ret finish_profile(kvarc_trainer *t)
 {
 	kvarc_profile *h = t->profile;
-	struct kvi_out out;
-	kvi_out_init(&out, &h->alloc);
 	kvarc_ret ret = kvi_profile_finish(h->profile);
-	if (!ret) {
-		ret = kvi_profile_serialise(h->profile, &out);
-		out.n = 0;
-	}
 	if (!ret)
-		ret = kvi_profile_write_file(h->profile, &out);
-	h->file_bytes = out.n;
-	kvi_out_free(&out);
+		ret = kvi_profile_handle_finish(h);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(t->error, &h->alloc);
 	return ret ? kvi_fail(t->error, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_train.c - kvarc train: caches of a model become its profile */
+/* cmd_train.c - kvarc train: caches of a model, and older profiles, become its profile */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +8,18 @@
 #include "library.h"
 #include "message.h"
 #include "paths.h"
+#include "profiles.h"
 #include "progress.h"
 #include "train_report.h"
 #include "units.h"
 
-/* One input; all stay open until the end of the run. */
+/* One input, a cache or a profile; all stay open until the end of the run. */
 struct cache {
 	struct input in;
 	kvarc_source source;
 	kvarc_import *import;
 	kvarc_reader *reader;
+	kvarc_profile *profile;
 };
 
 struct training {
@@ -26,6 +28,7 @@ struct training {
 	kvarc_source model_source;
 	kvarc_error error;
 	struct cache *caches;
+	size_t n_profiles;       /* of the inputs */
 	kvarc_trainer *trainer;
 	kvarc_profile *profile;
 	struct output out;
@@ -84,6 +87,11 @@ static bool add(struct training *t, struct cache *c, const char *file)
 
 	if (!input_open(&c->in, file, true))
 		return false;
+	if (profiles_is_one(&c->in)) {
+		c->profile = profiles_read(t->o, &c->in);
+		t->n_profiles += c->profile != NULL;
+		return c->profile != NULL;
+	}
 	c->source = input_source(&c->in);
 	if (input_is_archive(&c->in)) {
 		c->reader = library_open(t->o, &c->in, 0, &t->error);
@@ -114,10 +122,12 @@ static const char *model_name(const struct training *t)
 	const char *name = NULL;
 
 	for (size_t i = 0; i < t->o->n_files && !name; i++) {
-		if (t->caches[i].reader)
-			name = kvarc_reader_identity(t->caches[i].reader, "model");
-		else
-			name = kvarc_import_model(t->caches[i].import);
+		const struct cache *c = &t->caches[i];
+
+		if (c->reader)
+			name = kvarc_reader_identity(c->reader, "model");
+		else if (c->import)
+			name = kvarc_import_model(c->import);
 	}
 	return name;
 }
@@ -126,12 +136,12 @@ static bool identify(struct training *t)
 {
 	const struct options *o = t->o;
 	const char *name = model_name(t);
+	size_t n = o->n_files - t->n_profiles;
 	char fitted[64];
 	bool ok;
 
 	snprintf(fitted, sizeof(fitted), "%zu input%s, %" PRIu64 " tokens",
-	         o->n_files, o->n_files == 1 ? "" : "s",
-	         kvarc_trainer_tokens(t->trainer));
+	         n, n == 1 ? "" : "s", kvarc_trainer_tokens(t->trainer));
 	ok = set_identity(t, "created_by", "kvarc " KVARC_VERSION_STRING) &&
 	     set_identity(t, "fitted_on", fitted) &&
 	     (!name || set_identity(t, "model", name));
@@ -170,6 +180,52 @@ static bool run(struct training *t)
 	return true;
 }
 
+/* What was fitted, and what the given profiles have beside it. */
+static bool merge(struct training *t)
+{
+	const kvarc_profile **list;
+	kvarc_profile *all = NULL;
+	kvarc_common common;
+	size_t n = 0;
+	kvarc_ret ret = KVARC_MEM;
+
+	if (t->n_profiles == 0)
+		return true;
+	library_common(t->o, &common, &t->error);
+	list = calloc(t->n_profiles + 1, sizeof(*list));
+	if (list && t->profile)
+		list[n++] = t->profile;
+	for (size_t i = 0; list && i < t->o->n_files; i++) {
+		if (t->caches[i].profile)
+			list[n++] = t->caches[i].profile;
+	}
+	if (list)
+		ret = kvarc_profile_merge(&all, list, n, &common);
+	free(list);
+	if (ret != KVARC_OK) {
+		library_error(NULL, ret, &t->error, NULL, NULL);
+		return false;
+	}
+	kvarc_profile_close(&t->profile);
+	t->profile = all;
+	return true;
+}
+
+/* Without caches there is nothing to fit, only profiles to put together. */
+static bool fit(struct training *t)
+{
+	const struct options *o = t->o;
+
+	if (t->n_profiles < o->n_files)
+		return run(t);
+	if (o->level_given || o->n_identity) {
+		msg_error(NULL, "train: --level and --identity are for what is fitted; "
+		          "there are only profiles");
+		return false;
+	}
+	return true;
+}
+
 static bool write_profile(struct training *t)
 {
 	kvarc_sink sink = output_sink(&t->out);
@@ -189,14 +245,15 @@ static void train(struct training *t)
 
 	for (size_t i = 0; i < o->n_files && ok; i++)
 		ok = add(t, &t->caches[i], o->files[i]);
-	ok = ok && identify(t);
+	ok = ok && (t->n_profiles == o->n_files || identify(t));
 	if (!ok || !output_open(&t->out, o->output,
 	                        o->force ? OUTPUT_FORCE : 0, 0))
 		return;
-	if (!run(t) || !write_profile(t))
+	if (!fit(t) || !merge(t) || !write_profile(t))
 		output_abort(&t->out);
 	else if (output_commit(&t->out))
-		train_report(o, t->trainer, t->profile, units_now() - t->start);
+		train_report(o, t->trainer, t->n_profiles, t->profile,
+		             units_now() - t->start);
 }
 
 static void close_all(struct training *t)
@@ -206,6 +263,7 @@ static void close_all(struct training *t)
 	for (size_t i = 0; i < t->o->n_files; i++) {
 		kvarc_import_close(&t->caches[i].import);
 		kvarc_reader_close(&t->caches[i].reader);
+		kvarc_profile_close(&t->caches[i].profile);
 		input_close(&t->caches[i].in);
 	}
 	input_close(&t->model);

@@ -117,10 +117,11 @@ static void print_table(const kvarc_trainer *t)
 }
 
 void train_report(const struct options *o, const kvarc_trainer *t,
-                  const kvarc_profile *p, double seconds)
+                  size_t n_profiles, const kvarc_profile *p, double seconds)
 {
+	const size_t n = o->n_files - n_profiles;
 	kvarc_profile_info info;
-	char size[32], tokens[32];
+	char size[32], tokens[32], merged[64] = "";
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return;
@@ -128,10 +129,18 @@ void train_report(const struct options *o, const kvarc_trainer *t,
 		report_json(o, t, &info, seconds);
 		return;
 	}
-	if (msg_level() >= 0 && !paths_to_stdout(o))
+	if (n && msg_level() >= 0 && !paths_to_stdout(o))
 		print_table(t);
 	units_bytes(size, sizeof(size), info.file_bytes);
+	if (n == 0) {
+		msg_note(o->output, "%s, merged from %zu profile%s", size, n_profiles,
+		         n_profiles == 1 ? "" : "s");
+		return;
+	}
 	units_count(tokens, kvarc_trainer_tokens(t));
-	msg_note(o->output, "%s, fitted to %s tokens of %zu input%s in %.0f s",
-	         size, tokens, o->n_files, o->n_files == 1 ? "" : "s", seconds);
+	if (n_profiles)
+		snprintf(merged, sizeof(merged), ", merged with %zu profile%s",
+		         n_profiles, n_profiles == 1 ? "" : "s");
+	msg_note(o->output, "%s, fitted to %s tokens of %zu input%s in %.0f s%s",
+	         size, tokens, n, n == 1 ? "" : "s", seconds, merged);
 }

@@ -6,8 +6,9 @@
 #include "kvarc.h"
 #include "options.h"
 
-/* After the run: a table, or JSON, on standard output. */
+/* After the run: a table, or JSON, on standard output. n_profiles of the inputs were
+ * not fitted to, but merged. */
 void train_report(const struct options *o, const kvarc_trainer *t,
-                  const kvarc_profile *p, double seconds);
+                  size_t n_profiles, const kvarc_profile *p, double seconds);
 
 #endif

@@ -8,4 +8,4 @@ libkvi_la_SOURCES += \
 	src/model/profile.c src/model/profile.h \
 	src/model/profile_internal.h \
 	src/model/profile_check.c src/model/profile_file.c \
-	src/model/profile_io.c src/model/profile_layout.c
+	src/model/profile_io.c src/model/profile_layout.c src/model/profile_merge.c

@@ -139,6 +139,14 @@ kvarc_ret kvi_model_room(const struct kvi_profile *p, struct kvi_model *m);
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
 kvarc_ret kvi_profile_finish(struct kvi_profile *p);
 
+/*
+ * A finished profile of all tensors that one of n (at least 1) has models of: the first
+ * one's that has the model and all its sources to give. On failure *out is NULL.
+ * Returns OK, MEM, MEMLIMIT, GEOMETRY (they name different models, or have too many table sets).
+ */
+kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,
+                            const struct kvi_profile *const *list, size_t n);
+
 /* What a public handle holds; lives as long as it. */
 const struct kvi_profile *kvi_profile_of(const kvarc_profile *p);
 

@@ -133,6 +133,62 @@ kvarc_ret kvarc_profile_open(kvarc_profile **out, const kvarc_source *source,
 	return ret;
 }
 
+kvarc_ret kvi_profile_handle_finish(kvarc_profile *p)
+{
+	struct kvi_out out;
+	kvi_out_init(&out, &p->alloc);
+	kvarc_ret ret = kvi_profile_serialise(p->profile, &out);
+	out.n = 0;
+	if (ret == KVARC_OK)
+		ret = kvi_profile_write_file(p->profile, &out);
+	p->file_bytes = out.n;
+	kvi_out_free(&out);
+	return ret;
+}
+
+/* The merged profile in its handle. */
+static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list,
+                       size_t n, kvarc_error *e)
+{
+	const struct kvi_profile **from =
+		kvi_array(&p->alloc, n, sizeof *from);
+	if (!from)
+		return kvi_fail_alloc(e, &p->alloc);
+	for (size_t i = 0; i < n; i++)
+		from[i] = kvi_profile_of(list[i]);
+	kvarc_ret ret = kvi_profile_merge(&p->profile, &p->alloc, from, n);
+	if (ret == KVARC_OK)
+		ret = kvi_profile_handle_finish(p);
+	kvi_free(&p->alloc, from);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(e, &p->alloc);
+	return ret ? kvi_fail(e, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                      "the profiles do not go together: they are of "
+	                      "different models") : KVARC_OK;
+}
+
+kvarc_ret kvarc_profile_merge(kvarc_profile **out,
+                              const kvarc_profile *const *list, size_t n,
+                              const kvarc_common *common)
+{
+	static const kvarc_common defaults = KVARC_COMMON_INIT;
+	const kvarc_common *c = common ? common : &defaults;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	for (size_t i = 0; i < n; i++)
+		if (!list || !list[i] || !list[i]->profile)
+			return KVARC_PROG;
+	if (n == 0)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_profile_handle_new(out, c);
+	if (ret == KVARC_OK)
+		ret = merge(*out, list, n, c->error);
+	if (ret)
+		kvarc_profile_close(out);
+	return ret;
+}
+
 kvarc_ret kvarc_profile_write(const kvarc_profile *p, const kvarc_sink *sink)
 {
 	struct kvi_out out;

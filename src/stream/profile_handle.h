@@ -15,4 +15,7 @@ struct kvarc_profile {
  * kvarc_profile_close. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_profile_handle_new(kvarc_profile **p, const kvarc_common *common);
 
+/* Digest and file_bytes of a finished profile in it. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_profile_handle_finish(kvarc_profile *p);
+
 #endif
