@@ -56,6 +56,18 @@ def bench(path, level, isa, threads, repeat=3, options=()):
     return json.loads(out.splitlines()[-1])
 
 
+def packed_bits(path, folder, *options):
+    """Bits per element of an archive of the cache; it must come back."""
+    out, back = os.path.join(folder, 'a.kva'), os.path.join(folder, 'back')
+    kvarc('pack', '-q', '-f', '-o', out, *options, path)
+    find = [o for o in options if o == '--profile' or o.endswith('.kvp')]
+    kvarc('unpack', '-q', '-f', '-o', back, *find, out)
+    with open(path, 'rb') as a, open(back, 'rb') as b:
+        if a.read() != b.read():
+            sys.exit('%s: not the same after unpack' % path)
+    return os.path.getsize(out) * 8 / (len(tensors(path)) // 2)
+
+
 def timed(function, argument):
     start = time.perf_counter()
     result = function(argument)

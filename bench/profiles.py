@@ -19,20 +19,6 @@ import time
 import common as c
 
 
-def bits(path, folder, *options):
-    """Bits per element of an archive of the cache; it must come back."""
-    out = os.path.join(folder, 'a.kva')
-    back = os.path.join(folder, 'back')
-    c.kvarc('pack', '-q', '-f', '-o', out, *options, path)
-    profile = [o for o in options if o.endswith('.kvp')]
-    find = ('--profile', profile[0]) if profile else ()
-    c.kvarc('unpack', '-q', '-f', '-o', back, *find, out)
-    with open(path, 'rb') as a, open(back, 'rb') as b:
-        if a.read() != b.read():
-            sys.exit('%s: not the same after unpack' % path)
-    return os.path.getsize(out) * 8 / (len(c.tensors(path)) // 2)
-
-
 def train(folder, name, inputs, *options):
     """The profile's path; trained when it is not there."""
     path = os.path.join(folder, name + '.kvp')
@@ -46,7 +32,7 @@ def train(folder, name, inputs, *options):
 
 
 def row(what, path, folder, target, *options):
-    value = bits(path, folder, *options)
+    value = c.packed_bits(path, folder, *options)
     c.judge(what, '%.3f' % value, '<= %.2f' % target, value <= target,
             'bits, %.2fx' % (16 / value))
 

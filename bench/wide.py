@@ -71,18 +71,6 @@ def make(path, layers, tokens, seed):
         f.writelines(blob)
 
 
-def size(folder, path, options):
-    """Bits per element of the file; it must come back."""
-    out, back = os.path.join(folder, 'a.kva'), os.path.join(folder, 'back')
-    c.kvarc('pack', '-q', '-f', '-o', out, *options, path)
-    find = [o for o in options if o == '--profile' or o.endswith('.kvp')]
-    c.kvarc('unpack', '-q', '-f', '-o', back, *find, out)
-    with open(path, 'rb') as a, open(back, 'rb') as b:
-        if a.read() != b.read():
-            sys.exit('%s: not the same after unpack' % path)
-    return os.path.getsize(out) * 8 / (len(c.tensors(path)) // 2)
-
-
 def row(folder, what, path, *options):
     rates = []  # of the fastest kernels, which come first
     for threads in '1', '2':
@@ -91,7 +79,7 @@ def row(folder, what, path, *options):
         rates += [out['encode_bytes_per_second'] / 1e6,
                   out['decode_bytes_per_second'] / 1e6]
     print('%-34s %7.3f bits  MB/s, 1 thread %5.0f %5.0f, 2 threads %5.0f %5.0f'
-          % (what, size(folder, path, options), *rates), flush=True)
+          % (what, c.packed_bits(path, folder, *options), *rates), flush=True)
 
 
 def train(folder, name, layers, path, *options):

@@ -5,22 +5,7 @@
 
 #include "neon.h"
 #include "escapes.h"
-
-/* Numbers of the dtype. subnormals is false for bf16: its grid is never near
- * them, because k is at least -400 (spec grid 1). */
-struct numbers {
-	int m, w, z, emin;
-	bool subnormals;
-};
-
-INLINE struct numbers numbers_of(const struct kvi_grid_format *f)
-{
-	struct numbers n = { f->mant_bits, f->elem_bits, f->max_zeros, f->emin,
-		             true };
-	return n;
-}
-
-static const struct numbers bf16 = { 7, 16, 7, -126, false };
+#include "grid_numbers.h"
 
 INLINE vec both(vec a, vec b)
 {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/entropy/rans.h src/entropy/scalar.h src/entropy/feed.h \
-	src/entropy/escapes.h src/entropy/slots.h \
+	src/entropy/escapes.h src/entropy/grid_numbers.h \
+	src/entropy/slots.h \
 	src/entropy/tables.c src/entropy/context.c \
 	src/entropy/rans_scalar.c src/entropy/grid_scalar.c \
 	src/entropy/slots_scalar.c \
