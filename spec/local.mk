@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The specification, its tables, the reference decoder, the test vectors.
-EXTRA_DIST += spec/kvarc-format.md spec/errata.md spec/examples.md \
+EXTRA_DIST += spec/kvarc-format.md spec/arithmetic.md spec/profile.md \
+	spec/errata.md spec/examples.md \
 	spec/codecs spec/tables spec/reference spec/vectors
 
 # After a change of the generators; `make check` says when they disagree.

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * matmul.h - exact products of integer operands (spec/arithmetic.md 2, 3)
+ *
+ * A weight operand is packed for the kernels of all instruction sets alike: rows
+ * in blocks of 16, columns in quads of 4, so that 64 bytes hold a quad of each row
+ * of a block. Groups begin at multiples of 4 columns; what is missing in the last
+ * block or quad is zero.
+ */
+#ifndef KVI_MATMUL_H
+#define KVI_MATMUL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	KVI_OPERAND_ROWS = 16,   /* of a block */
+	KVI_OPERAND_QUAD = 4,
+	KVI_GROUP_MAX = 256,
+	KVI_A8_MAX = 127, KVI_A15_MAX = 16383,
+	KVI_W8_MAX = 127, KVI_W15_MAX = 16319
+};
+
+/* Columns with room for whole quads. */
+static inline size_t kvi_quads(size_t columns)
+{
+	return (columns + 3) / 4;
+}
+
+/*
+ * Matrix of `rows` outputs and `columns` inputs. Block b of plane p is the
+ * kvi_quads(columns) * 64 bytes from w[p] + b * that: quad after quad, row after row.
+ * scale, minimum and sum: by block, group, row of the block.
+ */
+struct kvi_operand {
+	size_t rows, columns;
+	unsigned group;          /* a multiple of 4, at most KVI_GROUP_MAX */
+	unsigned planes;         /* 1 or 2 */
+	const int8_t *w[2];      /* 64-byte aligned */
+	const float *scale;
+	const float *minimum;    /* NULL: none */
+	const int32_t *sum[2];   /* of the integers of a plane's group */
+};
+
+static inline size_t kvi_operand_groups(const struct kvi_operand *w)
+{
+	return (w->columns + w->group - 1) / w->group;
+}
+static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
+{
+	return (w->rows + KVI_OPERAND_ROWS - 1) / KVI_OPERAND_ROWS;
+}
+
+/*
+ * Rows of activations with their groups. A8: int8, in order. A15: int16, columns of a quad in the
+ * order 0, 2, 1, 3 (so that 16-bit halves of a weight quad meet the right ones).
+ * Rows are kvi_quads(columns) * 4 integers long.
+ */
+struct kvi_activations {
+	size_t rows, columns;
+	unsigned group;
+	bool wide;               /* A15 */
+	int8_t *a8;              /* one of the two */
+	int16_t *a15;
+	float *scale;            /* by row and group */
+	int32_t *sum;            /* of the integers of a group; for minima */
+};
+
+struct kvi_product {
+	const struct kvi_activations *a;
+	const struct kvi_operand *w;
+	size_t first, blocks;    /* of w's blocks */
+	float *y;                /* by row of a; y[0] belongs to row 0 of w */
+	size_t y_stride;         /* floats from a row to the next; at least 16 * all blocks of w */
+};
+
+/* One instruction set's kernels; all give the same bits. */
+struct kvi_exact_kernels {
+	const char *name;
+	/* Fills scale, sum and the integers of rows [first, first + n) of a from x,
+	 * x_stride floats a row. */
+	void (*quantise)(struct kvi_activations *a, const float *x,
+	                 size_t x_stride, size_t first, size_t n);
+	/* y of all rows of a and some blocks of w. */
+	void (*product)(const struct kvi_product *p);
+};
+extern const struct kvi_exact_kernels kvi_exact_scalar;
+#if defined(KVI_AVX2)
+extern const struct kvi_exact_kernels kvi_exact_avx2;
+#endif
+#if defined(KVI_AVX512)
+extern const struct kvi_exact_kernels kvi_exact_avx512, kvi_exact_avx512vnni;
+#endif
+#if defined(KVI_NEON)
+extern const struct kvi_exact_kernels kvi_exact_neon;
+#endif
+/* The fastest of a mask (KVARC_ISA_*; 0: all) that this processor runs. */
+const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask);
+
+/* Bytes of memory, 64-aligned parts, that kvi_operand_make needs. False: overflow. */
+bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group,
+                       unsigned planes, bool minima, size_t *bytes);
+/* Lays an empty operand (all zero) into memory of that size. */
+void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows,
+                      size_t columns, unsigned group, unsigned planes,
+                      bool minima);
+/* Row r of an operand from integers: q[p] planes of `columns` integers, scales and minima by
+ * group. memory is what kvi_operand_init was given. */
+void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],
+                     const float *scale, const float *minimum);
+/* Row r from floats: W8 or, with two planes, W15. */
+void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
+
+/* Memory of kvi_activations for rows of so many columns. False: overflow. */
+bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group,
+                           bool wide, size_t *bytes);
+void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,
+                          size_t columns, unsigned group, bool wide);
+
+#endif
