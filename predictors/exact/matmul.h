@@ -17,6 +17,7 @@
 enum {
 	KVI_OPERAND_ROWS = 16,   /* of a block */
 	KVI_OPERAND_QUAD = 4,
+	KVI_OPERAND_PAD = 64,
 	KVI_GROUP_MAX = 256,
 	KVI_A8_MAX = 127, KVI_A15_MAX = 16383,
 	KVI_W8_MAX = 127, KVI_W15_MAX = 16319
@@ -43,9 +44,13 @@ struct kvi_operand {
 	const int32_t *sum[2];   /* of the integers of a plane's group */
 };
 
+static inline size_t kvi_groups(size_t columns, unsigned group)
+{
+	return (columns + group - 1) / group;
+}
 static inline size_t kvi_operand_groups(const struct kvi_operand *w)
 {
-	return (w->columns + w->group - 1) / w->group;
+	return kvi_groups(w->columns, w->group);
 }
 static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
 {
@@ -53,15 +58,16 @@ static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
 }
 
 /*
- * Rows of activations with their groups. A8: int8, in order. A15: int16, columns of a quad in the
- * order 0, 2, 1, 3 (so that 16-bit halves of a weight quad meet the right ones).
- * Rows are kvi_quads(columns) * 4 integers long.
+ * Rows of activations with their groups. A8: a + 128 in a byte, in order (there are instructions
+ * that multiply unsigned by signed bytes). A15: int16, columns of a quad in the order 0, 2, 1, 3
+ * (so that 16-bit halves of a weight quad meet the right ones). Rows are kvi_quads(columns) * 4
+ * integers long; KVI_OPERAND_PAD bytes may be read after the last one.
  */
 struct kvi_activations {
 	size_t rows, columns;
 	unsigned group;
 	bool wide;               /* A15 */
-	int8_t *a8;              /* one of the two */
+	uint8_t *a8;             /* one of the two */
 	int16_t *a15;
 	float *scale;            /* by row and group */
 	int32_t *sum;            /* of the integers of a group; for minima */
@@ -78,11 +84,11 @@ struct kvi_product {
 /* One instruction set's kernels; all give the same bits. */
 struct kvi_exact_kernels {
 	const char *name;
-	/* Fills scale, sum and the integers of rows [first, first + n) of a from x,
-	 * x_stride floats a row. */
+	/* Fills scale, sum and the integers of rows [first, first + n) of a from the n rows at x
+	 * (x[0] belongs to row `first`), x_stride floats from one to the next. */
 	void (*quantise)(struct kvi_activations *a, const float *x,
 	                 size_t x_stride, size_t first, size_t n);
-	/* y of all rows of a and some blocks of w. */
+	/* y of all rows of a and some blocks of w, which has a's columns and groups. */
 	void (*product)(const struct kvi_product *p);
 };
 extern const struct kvi_exact_kernels kvi_exact_scalar;
@@ -112,7 +118,7 @@ void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],
 /* Row r from floats: W8 or, with two planes, W15. */
 void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
 
-/* Memory of kvi_activations for rows of so many columns. False: overflow. */
+/* Memory, 64-byte aligned, of kvi_activations for rows of so many columns. False: overflow. */
 bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group,
                            bool wide, size_t *bytes);
 void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* matmul_scalar.c - exact products in C: what the other kernels must be equal to */
+#include "config.h"
+
+#include "matmul.h"
+#include "quantise.h"
+
+enum { ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD };
+
+/* Column of an A15 quad that is at i. */
+static size_t wide_order(size_t i)
+{
+	static const uint8_t order[QUAD] = { 0, 2, 1, 3 };
+	return i / QUAD * QUAD + order[i % QUAD];
+}
+
+/* Group of n columns, at integer `at`; what is missing in the last quad is 0. */
+static void quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
+                           size_t index)
+{
+	int largest = a->wide ? KVI_A15_MAX : KVI_A8_MAX;
+	float s = kvi_group_scale(kvi_amax(x, n), largest), inverse = 1 / s;
+	int32_t sum = 0;
+
+	for (size_t i = 0; i < kvi_quads(n) * QUAD; i++) {
+		int32_t v = i < n ? kvi_quantised(x[i], inverse, largest) : 0;
+		if (a->wide)
+			a->a15[at + wide_order(i)] = (int16_t)v;
+		else
+			a->a8[at + i] = (uint8_t)(v + 128);
+		sum += v;
+	}
+	a->scale[index] = s;
+	a->sum[index] = sum;
+}
+
+static void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
+                     size_t first, size_t n)
+{
+	size_t groups = kvi_groups(a->columns, a->group);
+
+	for (size_t r = first; r < first + n; r++, x += x_stride)
+		for (size_t g = 0; g < groups; g++) {
+			size_t c = g * a->group, rest = a->columns - c;
+			quantise_group(a, r * kvi_quads(a->columns) * QUAD + c, x + c,
+			               rest < a->group ? rest : a->group, r * groups + g);
+		}
+}
+
+static int32_t activation(const struct kvi_activations *a, size_t at)
+{
+	return a->wide ? a->a15[wide_order(at)] : a->a8[at] - 128;
+}
+
+/* I of a block's rows: integers from quad q to `end` of row r of a. */
+static void integers(int32_t sum[ROWS], const struct kvi_activations *a, size_t r,
+                     const int8_t *w, size_t q, size_t end)
+{
+	size_t at = r * kvi_quads(a->columns) * QUAD;
+
+	for (size_t i = 0; i < ROWS; i++)
+		sum[i] = 0;
+	for (; q < end; q++) {
+		int32_t v[QUAD];
+		for (size_t c = 0; c < QUAD; c++)
+			v[c] = activation(a, at + q * QUAD + c);
+		for (size_t i = 0; i < ROWS; i++) {
+			const int8_t *p = w + (q * ROWS + i) * QUAD;
+			sum[i] += v[0] * p[0] + v[1] * p[1] + v[2] * p[2] + v[3] * p[3];
+		}
+	}
+}
+
+static void row_by_block(float y[ROWS], const struct kvi_product *p, size_t r, size_t block)
+{
+	const struct kvi_operand *w = p->w;
+	size_t quads = kvi_quads(w->columns), groups = kvi_operand_groups(w);
+	float acc[ROWS] = { 0 };
+
+	for (size_t g = 0; g < groups; g++) {
+		size_t q = g * w->group / QUAD, end = q + w->group / QUAD;
+		size_t at = (block * groups + g) * ROWS;
+		float sa = p->a->scale[r * groups + g];
+
+		for (unsigned i = 0; i < w->planes; i++) {
+			float up = i + 1 < w->planes ? 128.0f : 1.0f;
+			int32_t sum[ROWS];
+
+			integers(sum, p->a, r, w->w[i] + block * quads * ROWS * QUAD, q,
+			         end < quads ? end : quads);
+			for (size_t j = 0; j < ROWS; j++)
+				acc[j] = acc[j] + (float)sum[j] * (sa * (up * w->scale[at + j]));
+		}
+		for (size_t j = 0; w->minimum && j < ROWS; j++)
+			acc[j] = acc[j] + (float)p->a->sum[r * groups + g] *
+			                          (sa * w->minimum[at + j]);
+	}
+	for (size_t j = 0; j < ROWS; j++)
+		y[j] = acc[j];
+}
+
+static void product(const struct kvi_product *p)
+{
+	for (size_t b = p->first; b < p->first + p->blocks; b++)
+		for (size_t r = 0; r < p->a->rows; r++)
+			row_by_block(p->y + r * p->y_stride + b * ROWS, p, r, b);
+}
+
+const struct kvi_exact_kernels kvi_exact_scalar = { "scalar", quantise, product };

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* operand.c - memory of operands, and rows of weights (spec/arithmetic.md 2) */
+#include "config.h"
+
+#include <string.h>
+
+#include "matmul.h"
+#include "quantise.h"
+#include "util/ckd.h"
+
+/* The parts of an operand or of activations; bytes of each are multiples of 64. */
+enum { ALIGN = 64, PARTS_MAX = 6 };
+
+struct parts {
+	size_t at[PARTS_MAX]; /* where each begins */
+	size_t n, bytes;
+};
+
+/* n * m * size bytes more. */
+static bool add_part(struct parts *p, size_t n, size_t m, size_t size)
+{
+	size_t bytes;
+
+	p->at[p->n++] = p->bytes;
+	return !kvi_mul(n, m, &bytes) && !kvi_mul(bytes, size, &bytes) &&
+	       !kvi_add(bytes, ALIGN - 1, &bytes) &&
+	       !kvi_add(p->bytes, bytes / ALIGN * ALIGN, &p->bytes);
+}
+
+/* ------------------------------------------------------------- weights */
+
+/* Weights and sums of each plane, scales, minima. */
+static bool operand_parts(const struct kvi_operand *w, bool minima, struct parts *p)
+{
+	size_t blocks = w->rows / KVI_OPERAND_ROWS + (w->rows % KVI_OPERAND_ROWS != 0);
+	size_t quads = w->columns / KVI_OPERAND_QUAD + (w->columns % KVI_OPERAND_QUAD != 0);
+	size_t groups = w->columns / w->group + (w->columns % w->group != 0);
+	size_t per_group;
+	bool fits = !kvi_mul(blocks, groups, &per_group);
+
+	*p = (struct parts){ .n = 0 };
+	for (unsigned i = 0; i < w->planes; i++) {
+		fits = fits && add_part(p, blocks, quads, KVI_OPERAND_ROWS * KVI_OPERAND_QUAD);
+		fits = fits && add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(int32_t));
+	}
+	fits = fits && add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(float));
+	return fits && (!minima || add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(float)));
+}
+
+bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned planes,
+                       bool minima, size_t *bytes)
+{
+	const struct kvi_operand w = { .rows = rows, .columns = columns, .group = group,
+		                       .planes = planes };
+	struct parts p;
+
+	if (!operand_parts(&w, minima, &p))
+		return false;
+	*bytes = p.bytes;
+	return true;
+}
+
+void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns,
+                      unsigned group, unsigned planes, bool minima)
+{
+	char *base = memory;
+	struct parts p;
+	size_t n = 0;
+
+	*w = (struct kvi_operand){ .rows = rows, .columns = columns, .group = group,
+		                   .planes = planes };
+	if (!operand_parts(w, minima, &p)) /* kvi_operand_bytes said no */
+		return;
+	memset(memory, 0, p.bytes);
+	for (unsigned i = 0; i < planes; i++) {
+		w->w[i] = (int8_t *)(base + p.at[n++]);
+		w->sum[i] = (int32_t *)(base + p.at[n++]);
+	}
+	w->scale = (float *)(base + p.at[n++]);
+	if (minima)
+		w->minimum = (float *)(base + p.at[n++]);
+}
+
+/* Where the numbers of row r begin in what is by block, group and row of the block; the next
+ * group is KVI_OPERAND_ROWS further. */
+static size_t row_groups(const struct kvi_operand *w, size_t r)
+{
+	return r / KVI_OPERAND_ROWS * kvi_operand_groups(w) * KVI_OPERAND_ROWS +
+	       r % KVI_OPERAND_ROWS;
+}
+
+/* Columns [c, c + n) of row r in one plane, which are (part of) group g. */
+static void put_group(struct kvi_operand *w, unsigned plane, size_t r, size_t g,
+                      const int8_t *q, size_t n)
+{
+	enum { QUAD = KVI_OPERAND_QUAD, STEP = KVI_OPERAND_ROWS * QUAD };
+	int8_t *to = (int8_t *)w->w[plane] +
+	             (r / KVI_OPERAND_ROWS * kvi_quads(w->columns) + g * w->group / QUAD) * STEP +
+	             r % KVI_OPERAND_ROWS * QUAD;
+	int32_t sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		to[i / QUAD * STEP + i % QUAD] = q[i];
+		sum += q[i];
+	}
+	((int32_t *)w->sum[plane])[row_groups(w, r) + g * KVI_OPERAND_ROWS] = sum;
+}
+
+static size_t group_columns(const struct kvi_operand *w, size_t g)
+{
+	size_t rest = w->columns - g * w->group;
+	return rest < w->group ? rest : w->group;
+}
+
+void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],
+                     const float *scale, const float *minimum)
+{
+	size_t at = row_groups(w, r);
+
+	for (size_t g = 0; g < kvi_operand_groups(w); g++, at += KVI_OPERAND_ROWS) {
+		for (unsigned i = 0; i < w->planes; i++)
+			put_group(w, i, r, g, q[i] + g * w->group, group_columns(w, g));
+		((float *)w->scale)[at] = scale[g];
+		if (w->minimum)
+			((float *)w->minimum)[at] = minimum[g];
+	}
+}
+
+void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x)
+{
+	int largest = w->planes == 2 ? KVI_W15_MAX : KVI_W8_MAX;
+	size_t at = row_groups(w, r);
+
+	for (size_t g = 0; g < kvi_operand_groups(w); g++, at += KVI_OPERAND_ROWS) {
+		int8_t q[2][KVI_GROUP_MAX];
+		size_t n = group_columns(w, g);
+		float s = kvi_group_scale(kvi_amax(x, n), largest), inverse = 1 / s;
+
+		for (size_t i = 0; i < n; i++) {
+			int32_t v = kvi_quantised(x[i], inverse, largest);
+			/* (v + 64) >> 7, of a positive number */
+			int32_t high = w->planes == 2 ?
+				(v + 64 + 128 * 128) / 128 - 128 : v;
+			q[0][i] = (int8_t)high;
+			q[1][i] = (int8_t)(v - 128 * high); /* second plane only */
+		}
+		for (unsigned i = 0; i < w->planes; i++)
+			put_group(w, i, r, g, q[i], n);
+		((float *)w->scale)[at] = s;
+		x += n;
+	}
+}
+
+/* --------------------------------------------------------- activations */
+
+/* Integers, scales and sums. */
+static bool activation_parts(size_t rows, size_t columns, unsigned group, bool wide,
+                             struct parts *p)
+{
+	size_t quads = columns / KVI_OPERAND_QUAD + (columns % KVI_OPERAND_QUAD != 0);
+	size_t groups = columns / group + (columns % group != 0);
+
+	*p = (struct parts){ .n = 0 };
+	return add_part(p, rows, quads, KVI_OPERAND_QUAD * (wide ? 2 : 1)) &&
+	       !kvi_add(p->bytes, KVI_OPERAND_PAD, &p->bytes) &&
+	       add_part(p, rows, groups, sizeof(float)) &&
+	       add_part(p, rows, groups, sizeof(int32_t));
+}
+
+bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide,
+                           size_t *bytes)
+{
+	struct parts p;
+
+	if (!activation_parts(rows, columns, group, wide, &p))
+		return false;
+	*bytes = p.bytes;
+	return true;
+}
+
+void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,
+                          size_t columns, unsigned group, bool wide)
+{
+	char *base = memory;
+	struct parts p;
+
+	*a = (struct kvi_activations){ .rows = rows, .columns = columns, .group = group,
+		                       .wide = wide };
+	if (!activation_parts(rows, columns, group, wide, &p))
+		return;
+	memset(base + p.at[1] - KVI_OPERAND_PAD, 0, KVI_OPERAND_PAD);
+	if (wide)
+		a->a15 = (int16_t *)base;
+	else
+		a->a8 = (uint8_t *)base;
+	a->scale = (float *)(base + p.at[1]);
+	a->sum = (int32_t *)(base + p.at[2]);
+}
