@@ -41,6 +41,8 @@ AC_DEFUN([KV_WARNINGS], [
       -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
       -Wwrite-strings -Wvla -Wundef],
     [KV_TRY_FLAG(kv_flag, [KV_WARN])])
+  # Vectors go between functions of one file alone.
+  KV_TRY_FLAG([-Wno-psabi], [KV_WARN])
   AS_VAR_IF([enable_werror], [yes], [KV_WARN="$KV_WARN -Werror"])
   AC_SUBST([KV_WARN])
 ])
