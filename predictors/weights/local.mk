@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libkvi_la_SOURCES += predictors/weights/model_file.h
+libkvi_la_SOURCES += \
+	predictors/weights/model_file.c predictors/weights/model_file.h \
+	predictors/weights/model_internal.h \
+	predictors/weights/arch.c \
+	predictors/weights/config_json.c \
+	predictors/weights/gguf_model.c \
+	predictors/weights/map.c \
+	predictors/weights/numbers.c \
+	predictors/weights/rope_freq.c \
+	predictors/weights/safetensors_model.c \
+	predictors/weights/tensors.c

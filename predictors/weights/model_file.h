@@ -4,7 +4,9 @@
  * config.json and safetensors
  *
  * Files are mapped, not read: matrices point into them. Everything that a file says is
- * checked before it is here: shapes agree with each other, data lie inside the file.
+ * checked before it is here: shapes agree with each other, data lie inside the file. The
+ * numbers themselves are checked when they are taken, because a pass over all of them would
+ * read the whole file. Files must not be cut while they are open.
  */
 #ifndef KVI_MODEL_FILE_H
 #define KVI_MODEL_FILE_H
@@ -24,11 +26,13 @@ enum kvi_number_type {
 	KVI_NUM_IQ4_NL = 20, KVI_NUM_BF16 = 30
 };
 
-/* data NULL: the model has none. A vector has one row. */
+/* data NULL: the model has none. A vector has one row, of floats. data need not be
+ * aligned. */
 struct kvi_matrix {
 	uint8_t type;            /* enum kvi_number_type */
 	bool transposed;         /* floats only: row r is column r of the file's matrix */
 	uint64_t rows, columns;  /* outputs, inputs */
+	uint64_t stride;         /* transposed: elements of a row of the file's matrix */
 	const uint8_t *data;
 };
 
@@ -43,10 +47,11 @@ struct kvi_model_layer {
 	struct kvi_matrix gate, up, down, up_bias, down_bias; /* gate: none in gpt2 */
 	struct kvi_matrix after_ffn_norm;
 	uint32_t window;         /* sliding: tokens seen, the own one included; 0: all */
-	uint8_t rope;            /* index into ropes */
+	uint8_t rope;            /* index into ropes; nothing where n_ropes is 0 */
 };
 
-/* Frequencies of a rope as fractions of a full turn a position, times 2^64. */
+/* Frequencies of a rope as fractions of a full turn a position, times 2^64, multiples of
+ * 2^16; the same on every machine (spec/arithmetic.md 8). */
 struct kvi_model_rope {
 	uint32_t rotary;         /* channels of a head that turn, even; 0: none */
 	uint64_t *freq;          /* rotary / 2 */
@@ -59,13 +64,16 @@ struct kvi_model_file {
 	uint32_t n_layers, width, heads, kv_heads, head_channels, ffn, vocabulary;
 	float norm_epsilon;
 	float attention_scale;   /* of scores: 1 / sqrt(head_channels) unless the model says otherwise */
-	float embedding_scale;   /* 1 unless the model says otherwise */
+	float embedding_scale;   /* 1 unless the model says otherwise; of safetensors in bf16 or f16
+	                          * a number of that type, as the model's own code has it */
 	bool layer_norm;         /* mean and bias, as gpt2; else root mean square */
 	bool norm_plus_one;      /* norm gains are stored less 1 (gemma in safetensors) */
 	bool interleaved;        /* rows of q and k: pairs (2i, 2i + 1); else (i, i + rotary / 2) */
 	uint8_t activation;      /* enum kvi_activation */
 	struct kvi_matrix embedding, positions; /* vocabulary x width; gpt2's positions */
-	unsigned n_ropes;
+	struct kvi_matrix output_norm, output_norm_bias;
+	struct kvi_matrix output; /* vocabulary x width; the embedding when they are tied */
+	unsigned n_ropes;        /* 0: gpt2. 2: gemma3's, of full and of sliding layers */
 	struct kvi_model_rope ropes[2];
 	struct kvi_model_layer *layers;
 	void *maps;              /* of the loader */
@@ -84,8 +92,8 @@ kvarc_ret kvi_model_file_open(struct kvi_model_file **m,
 void kvi_model_file_close(struct kvi_model_file **m); /* NULL-safe */
 
 /* Row r of a matrix in fp32: exact for floats, w * s (+ m) of quantised types, each
- * operation rounded. columns floats. */
-void kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x);
+ * operation rounded. columns floats. False: one of them, or a scale, is not finite. */
+bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x);
 
 /* What a quantised type is made of: columns of a group, whether there are minima. group 0: a
  * type of floats. */
@@ -95,8 +103,9 @@ struct kvi_number_groups {
 };
 struct kvi_number_groups kvi_number_groups(unsigned type);
 /* Row r of a quantised matrix as its integers, and scales and minima by group, exact or rounded
- * once (spec/arithmetic.md 7). minimum is not touched for types without. */
-void kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q,
+ * once (spec/arithmetic.md 7). minimum is not touched for types without. False: a scale or
+ * minimum is not finite, and no predictor can be made of the matrix. */
+bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q,
                          float *scale, float *minimum);
 
 #endif

@@ -7,6 +7,7 @@ libkvi_la_SOURCES += \
 	src/import/export.c \
 	src/import/ggml_types.c src/import/ggml_types.h \
 	src/import/gguf.c src/import/gguf.h \
+	src/import/gguf_scan.c src/import/gguf_scan.h \
 	src/import/import.c src/import/import_internal.h \
 	src/import/import_build.c \
 	src/import/llama_kv.c \
@@ -20,5 +21,6 @@ libkvi_la_SOURCES += \
 	src/import/rope_find.c \
 	src/import/safetensors.c \
 	src/import/scan.c src/import/scan.h \
+	src/import/st_header.c src/import/st_header.h \
 	src/import/strided.c src/import/strided.h \
 	src/import/unpack.c

@@ -8,16 +8,12 @@
 
 #include "import_internal.h"
 #include "import/named.h"
+#include "import/st_header.h"
 #include "stream/error.h"
 #include "util/ckd.h"
 #ifdef HAVE_JANSSON
 #include <jansson.h>
 #endif
-
-enum {
-	HEADER_MAX = 100000000,   /* of the format */
-	HEADER_COST = 48          /* memory that a byte of JSON may need */
-};
 
 /* u64 length and the brace that follows. END: not safetensors. */
 static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item,
@@ -30,7 +26,7 @@ static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item,
 	if (kvi_source_read(src, head, sizeof head, 0))
 		return KVARC_IO;
 	*bytes = kvi_load64(head);
-	if (head[8] != '{' || *bytes < 2 || *bytes > HEADER_MAX ||
+	if (head[8] != '{' || *bytes < 2 || *bytes > KVI_ST_HEADER_MAX ||
 	    *bytes > src->size - 8)
 		return KVARC_END;
 	return KVARC_OK;
@@ -51,50 +47,30 @@ static const struct {
 	{ "U32", 4, 0, 0 }, { "U64", 8, 0, 0 }, { "F64", 8, 0, 0 },
 };
 
-/* A count or offset: an integer that is not negative. */
-static bool get_count(const json_t *v, uint64_t *n)
-{
-	if (!json_is_integer(v) || json_integer_value(v) < 0)
-		return false;
-	*n = (uint64_t)json_integer_value(v);
-	return true;
-}
-
-/* {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]} */
 static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes,
                        struct kvi_named *x)
 {
-	const json_t *shape = json_object_get(v, "shape");
-	const json_t *offsets = json_object_get(v, "data_offsets");
-	const char *dtype = json_string_value(json_object_get(v, "dtype"));
-	uint64_t begin, end, bytes = 0, size = 1;
-	if (!dtype || !json_is_array(shape) || json_array_size(offsets) != 2 ||
-	    !get_count(json_array_get(offsets, 0), &begin) ||
-	    !get_count(json_array_get(offsets, 1), &end) ||
-	    begin > end || end > data_bytes)
+	struct kvi_st_entry e;
+	uint64_t bytes = 0, size;
+	if (!kvi_st_entry(v, data_bytes, &e))
 		return false;
 	for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-		if (!strcmp(dtype, dtypes[i].name)) {
+		if (!strcmp(e.dtype, dtypes[i].name)) {
 			bytes = dtypes[i].bytes;
 			x->dtype = dtypes[i].dtype;
 			x->int_bytes = dtypes[i].int_bytes;
 		}
-	size_t axes = json_array_size(shape);
-	for (size_t i = 0; i < axes; i++) {
-		uint64_t n;
-		if (!get_count(json_array_get(shape, i), &n) ||
-		    kvi_mul(size, n, &size))
-			return false;
-		if (i < KVI_NAMED_AXES_MAX)
-			x->shape[i] = n;
-	}
-	if (bytes && (kvi_mul(size, bytes, &size) || size != end - begin))
+	if (bytes && (kvi_mul(e.elements, bytes, &size) ||
+	              size != e.end - e.begin))
 		return false;
-	if (axes > KVI_NAMED_AXES_MAX)
+	bool fits = e.axes <= KVI_NAMED_AXES_MAX;
+	if (!fits)
 		x->dtype = x->int_bytes = 0;
-	x->n_axes = (uint8_t)(axes > KVI_NAMED_AXES_MAX ? 0 : axes);
-	x->offset = data_at + begin;
-	x->bytes = end - begin;
+	for (size_t i = 0; fits && i < e.axes; i++)
+		x->shape[i] = e.shape[i];
+	x->n_axes = (uint8_t)(fits ? e.axes : 0);
+	x->offset = data_at + e.begin;
+	x->bytes = e.end - e.begin;
 	return true;
 }
 
@@ -164,7 +140,7 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	if (ret)
 		return ret;
 	/* The JSON library allocates by itself: bound that beforehand. */
-	if (bytes > im->alloc.limit / HEADER_COST) {
+	if (bytes > im->alloc.limit / KVI_JSON_COST) {
 		kvi_import_note(im, "the header of a safetensors file needs "
 		                "more memory than the limit: kept as an "
 		                "opaque file");

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gguf_model.c - metadata and tensors of a GGUF file */
+#include "model_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "import/gguf_scan.h"
+#include "util/ckd.h"
+
+/* Numbers that are needed, by the name after "ARCH."; NaN: differs by layer. */
+enum key {
+	K_LAYERS, K_WIDTH, K_FFN, K_HEADS, K_KV_HEADS, K_KEY, K_VALUE,
+	K_ATTENTION_SCALE, K_RMS_EPSILON, K_EPSILON, K_WINDOW, K_PERIOD,
+	K_ROTARY, K_THETA, K_THETA_SLIDING, K_LINEAR, K_LINEAR_OLD, K_EXPERTS,
+	N_KEYS
+};
+static const char *const keys[N_KEYS] = {
+	"block_count", "embedding_length", "feed_forward_length",
+	"attention.head_count", "attention.head_count_kv",
+	"attention.key_length", "attention.value_length", "attention.scale",
+	"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon",
+	"attention.sliding_window", "attention.sliding_window_pattern",
+	"rope.dimension_count", "rope.freq_base", "rope.freq_base_swa",
+	"rope.scaling.factor", "rope.scale_linear", "expert_count"
+};
+
+struct pairs {
+	char arch[32], scaling[32];
+	double n[N_KEYS];
+	bool has[N_KEYS];
+	double alignment, parts;
+};
+
+struct loader {
+	struct kvi_model_file *m;
+	struct kvi_map file;
+	struct kvi_scan *scan;
+	struct pairs pairs;
+	struct kvi_weights tensors;
+	uint8_t *sliding;
+	kvarc_error *error;
+};
+
+static int64_t map_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	const struct kvi_map *map = opaque;
+	if (offset >= map->n)
+		return 0;
+	size_t n = map->n - (size_t)offset < bytes ? map->n - (size_t)offset : bytes;
+	memcpy(buf, map->p + offset, n);
+	return (int64_t)n;
+}
+
+static kvarc_ret fail_damaged(const struct loader *g)
+{
+	return kvi_fail(g->error, KVARC_DATA, g->scan->at, KVARC_UNKNOWN,
+	                "the header of the GGUF is damaged, or the file is cut: "
+	                "copy or download it again");
+}
+
+/* The number of a value; of an array the one that all elements are. */
+static double one_number(const struct loader *g,
+                         const struct kvi_gguf_value *v)
+{
+	unsigned bytes = kvi_gguf_type_bytes(v->of);
+	if (v->type != KVI_GGUF_ARRAY)
+		return v->number;
+	if (v->n == 0 || bytes == 0)
+		return (double)NAN;
+	const uint8_t *p = g->file.p + v->at;
+	for (uint64_t i = 1; i < v->n; i++)
+		if (memcmp(p, p + i * bytes, bytes) != 0)
+			return (double)NAN;
+	return kvi_gguf_number(v->of, p);
+}
+
+static void show_text(char *dst, size_t room, const char *text)
+{
+	char shown[KVI_SHOWN_BYTES];
+	size_t n = strlen(text);
+	snprintf(dst, room, "%s", kvi_shown(shown, text, n));
+}
+
+/* gemma3's layers by a list instead of a period. */
+static kvarc_ret take_pattern(struct loader *g, const struct kvi_gguf_value *v)
+{
+	if (v->of != KVI_GGUF_BOOL || v->n == 0 || v->n > KVI_MODEL_LAYERS_MAX)
+		return fail_damaged(g);
+	kvi_free(g->m->alloc, g->sliding);
+	g->sliding = kvi_calloc(g->m->alloc, KVI_MODEL_LAYERS_MAX, 1);
+	if (!g->sliding)
+		return kvi_fail_alloc(g->error, g->m->alloc);
+	for (uint64_t i = 0; i < v->n; i++)
+		g->sliding[i] = g->file.p[v->at + i] != 0;
+	return KVARC_OK;
+}
+
+static kvarc_ret take(struct loader *g, const char *key,
+                      const struct kvi_gguf_value *v)
+{
+	struct pairs *p = &g->pairs;
+	if (!strcmp(key, "general.architecture"))
+		show_text(p->arch, sizeof p->arch, v->text);
+	else if (!strcmp(key, "general.name"))
+		show_text(g->m->name, sizeof g->m->name, v->text);
+	else if (!strcmp(key, "general.alignment"))
+		p->alignment = v->number;
+	else if (!strcmp(key, "split.count"))
+		p->parts = v->number;
+	/* The rest begins with the architecture. */
+	const char *dot = strchr(key, '.');
+	if (!dot)
+		return KVARC_OK;
+	dot++;
+	if (!strcmp(dot, "rope.scaling.type"))
+		show_text(p->scaling, sizeof p->scaling, v->text);
+	if (!strcmp(dot, keys[K_PERIOD]) && v->type == KVI_GGUF_ARRAY)
+		return take_pattern(g, v);
+	for (int i = 0; i < N_KEYS; i++)
+		if (!strcmp(dot, keys[i])) {
+			p->n[i] = one_number(g, v);
+			p->has[i] = true;
+		}
+	return KVARC_OK;
+}
+
+static kvarc_ret read_pairs(struct loader *g, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		char key[96];
+		struct kvi_gguf_value v;
+		if (!kvi_gguf_scan_pair(g->scan, key, sizeof key, &v))
+			return fail_damaged(g);
+		kvarc_ret ret = take(g, key, &v);
+		if (ret)
+			return ret;
+	}
+	if (g->pairs.parts > 1)
+		return kvi_model_fail(g->error, KVARC_OPTIONS, "this is one of %.0f "
+		                      "parts of a model: merge them first "
+		                      "(llama-gguf-split --merge)", g->pairs.parts);
+	return KVARC_OK;
+}
+
+/* Name, axes (innermost first), type and offset; the offset goes to *offset. */
+static kvarc_ret read_tensor(struct loader *g, struct kvi_weight *w,
+                             uint64_t *offset)
+{
+	struct kvi_scan *s = g->scan;
+	uint64_t axes[4] = { 1, 1, 1, 1 };
+	w->name_n = (size_t)kvi_scan64(s);
+	w->name = (const char *)g->file.p + s->at;
+	kvi_scan_skip(s, w->name_n);
+	uint32_t n_axes = kvi_scan32(s);
+	if (s->bad || n_axes > 4)
+		return fail_damaged(g);
+	for (uint32_t i = 0; i < n_axes; i++)
+		axes[i] = kvi_scan64(s);
+	uint32_t type = kvi_scan32(s);
+	*offset = kvi_scan64(s);
+	if (s->bad)
+		return fail_damaged(g);
+	const struct kvi_number_info *t = kvi_number_info(type);
+	w->columns = axes[0];
+	w->rows = axes[1];
+	w->plain = axes[2] == 1 && axes[3] == 1;
+	w->type = t ? (uint8_t)type : KVI_NUM_NONE;
+	if (t)
+		snprintf(w->type_name, sizeof w->type_name, "%s", t->name);
+	else
+		snprintf(w->type_name, sizeof w->type_name, "%u", (unsigned)type);
+	/* What is not known, or not a matrix, is never read. */
+	if (!t || !w->plain) {
+		w->type = KVI_NUM_NONE;
+		w->plain = true;
+		return KVARC_OK;
+	}
+	if (w->columns % t->elements ||
+	    kvi_mul(w->columns / t->elements * t->bytes, w->rows, &w->bytes) ||
+	    w->columns > UINT64_MAX / 8)
+		return fail_damaged(g);
+	return KVARC_OK;
+}
+
+/* Offsets are from the first multiple of the alignment after the header. */
+static kvarc_ret place_tensors(struct loader *g, const uint64_t *offsets)
+{
+	char shown[KVI_SHOWN_BYTES];
+	uint64_t a = g->pairs.alignment >= 1 && g->pairs.alignment <= 65536
+	             ? (uint64_t)g->pairs.alignment : 0;
+	if (a == 0 || (a & (a - 1)))
+		return fail_damaged(g);
+	uint64_t start = (g->scan->at + a - 1) / a * a;
+	for (size_t i = 0; i < g->tensors.n; i++) {
+		struct kvi_weight *w = &g->tensors.w[i];
+		if (offsets[i] % a)
+			return fail_damaged(g);
+		if (start > g->file.n || offsets[i] > g->file.n - start ||
+		    w->bytes > g->file.n - start - offsets[i])
+			return kvi_model_fail(g->error, KVARC_DATA, "the file ends "
+			                      "before the end of tensor %s: copy or "
+			                      "download it again",
+			                      kvi_shown(shown, w->name, w->name_n));
+		w->data = g->file.p + start + offsets[i];
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret read_tensors(struct loader *g, uint64_t n)
+{
+	const struct kvi_alloc *alloc = g->m->alloc;
+	if (n > KVI_MODEL_TENSORS_MAX || n > kvi_scan_left(g->scan) / 24)
+		return fail_damaged(g);
+	if (n == 0)
+		return kvi_weights_settle(&g->tensors, g->error);
+	uint64_t *offsets = kvi_array(alloc, (size_t)n, sizeof *offsets);
+	g->tensors.w = kvi_calloc(alloc, (size_t)n, sizeof *g->tensors.w);
+	g->tensors.n = (size_t)n;
+	kvarc_ret ret = KVARC_OK;
+	if (!offsets || !g->tensors.w)
+		ret = kvi_fail_alloc(g->error, alloc);
+	for (size_t i = 0; i < n && !ret; i++)
+		ret = read_tensor(g, &g->tensors.w[i], &offsets[i]);
+	if (!ret)
+		ret = place_tensors(g, offsets);
+	kvi_free(alloc, offsets);
+	return ret ? ret : kvi_weights_settle(&g->tensors, g->error);
+}
+
+/* 0 where it is missing or not a count, which the checks of sizes find. */
+static uint32_t count(const struct loader *g, enum key key, uint32_t missing)
+{
+	double n = g->pairs.n[key];
+	if (!g->pairs.has[key])
+		return missing;
+	return n >= 1 && n <= 1 << 24 ? (uint32_t)n : 0;
+}
+
+static double number(const struct loader *g, enum key key, double missing)
+{
+	return g->pairs.has[key] ? g->pairs.n[key] : missing;
+}
+
+/* Things that a loader which does not know them would silently leave out. */
+static kvarc_ret check_known(const struct loader *g)
+{
+	const struct pairs *p = &g->pairs;
+	for (int i = 0; i < N_KEYS; i++)
+		if (p->has[i] && isnan(p->n[i]))
+			return kvi_model_fail(g->error, KVARC_OPTIONS, "%s of the model "
+			                      "differs by layer: such models cannot be "
+			                      "run", keys[i]);
+	if (p->has[K_EXPERTS] && p->n[K_EXPERTS] > 0)
+		return kvi_model_fail(g->error, KVARC_OPTIONS, "the model is a "
+		                      "mixture of experts: such models cannot be run");
+	if (p->scaling[0] && strcmp(p->scaling, "none") &&
+	    strcmp(p->scaling, "linear"))
+		return kvi_model_fail(g->error, KVARC_OPTIONS, "the model scales its "
+		                      "rotary embedding by \"%s\": known are none, "
+		                      "linear and llama 3's factors", p->scaling);
+	if (p->has[K_VALUE] && count(g, K_VALUE, 0) != g->m->head_channels)
+		return kvi_model_fail(g->error, KVARC_OPTIONS, "values of the model "
+		                      "have other channels than keys: such models "
+		                      "cannot be run");
+	return KVARC_OK;
+}
+
+static void take_sizes(struct loader *g, int arch)
+{
+	struct kvi_model_file *m = g->m;
+	m->n_layers = count(g, K_LAYERS, 0);
+	m->width = count(g, K_WIDTH, 0);
+	m->ffn = count(g, K_FFN, 0);
+	m->heads = count(g, K_HEADS, 0);
+	m->kv_heads = count(g, K_KV_HEADS, m->heads);
+	m->head_channels = count(g, K_KEY, m->heads ? m->width / m->heads : 0);
+	m->norm_epsilon = (float)number(g, m->layer_norm ? K_EPSILON
+	                                                 : K_RMS_EPSILON, -1);
+	/* The largest gemma3 has another scale, which files do not say. */
+	double scaled = m->head_channels;
+	if (arch == KVI_ARCH_GEMMA3 && m->n_layers == 62 && m->heads)
+		scaled = m->width / m->heads;
+	m->attention_scale = (float)number(g, K_ATTENTION_SCALE,
+	                                   scaled > 0 ? 1 / sqrt(scaled) : 0);
+	if (arch == KVI_ARCH_GEMMA3)
+		m->embedding_scale = sqrtf((float)m->width);
+}
+
+static void take_rope(const struct loader *g, struct kvi_rope_rule *r)
+{
+	double linear = number(g, K_LINEAR, number(g, K_LINEAR_OLD, 1));
+	r->rotary = count(g, K_ROTARY, g->m->head_channels);
+	r->theta = number(g, K_THETA, 10000);
+	if (r->theta == 0) /* 0 means none to others */
+		r->theta = -1;
+	if (strcmp(g->pairs.scaling, "none") && linear != 1 && linear != 0) {
+		r->scaling = KVI_ROPE_LINEAR;
+		r->factor = linear;
+	}
+}
+
+/* Every PERIOD-th layer sees all, the others a window with a rope of their own. */
+static kvarc_ret take_windows(struct loader *g, struct kvi_model_spec *spec)
+{
+	uint32_t period = count(g, K_PERIOD, 6);
+	spec->window = count(g, K_WINDOW, 0);
+	if (!spec->window)
+		return KVARC_OK;
+	if (!g->sliding) {
+		g->sliding = kvi_calloc(g->m->alloc, KVI_MODEL_LAYERS_MAX, 1);
+		if (!g->sliding)
+			return kvi_fail_alloc(g->error, g->m->alloc);
+		for (uint32_t i = 0; i < KVI_MODEL_LAYERS_MAX; i++)
+			g->sliding[i] = !period || i % period != period - 1;
+	}
+	spec->sliding = g->sliding;
+	spec->ropes[1] = (struct kvi_rope_rule){
+		.rotary = spec->ropes[0].rotary,
+		.theta = number(g, K_THETA_SLIDING, 10000)
+	};
+	return KVARC_OK;
+}
+
+static kvarc_ret build(struct loader *g)
+{
+	struct kvi_model_spec spec = { .safetensors = false };
+	if (!g->pairs.arch[0])
+		return kvi_model_fail(g->error, KVARC_DATA, "the GGUF does not name "
+		                      "an architecture: it is not a model");
+	int arch = kvi_arch_find(g->pairs.arch, false, g->error);
+	if (arch < 0)
+		return KVARC_OPTIONS;
+	kvi_arch_begin(g->m, arch, false);
+	take_sizes(g, arch);
+	kvarc_ret ret = check_known(g);
+	if (!ret && arch != KVI_ARCH_GPT2)
+		take_rope(g, &spec.ropes[0]);
+	if (!ret && arch == KVI_ARCH_GEMMA3)
+		ret = take_windows(g, &spec);
+	return ret ? ret : kvi_arch_bind(g->m, arch, &spec, &g->tensors, g->error);
+}
+
+static kvarc_ret load(struct loader *g)
+{
+	uint64_t tensors, pairs;
+	kvarc_ret ret = kvi_gguf_scan_head(g->scan, &tensors, &pairs);
+	if (ret == KVARC_FORMAT)
+		return kvi_model_fail(g->error, ret, "this is neither a GGUF file nor "
+		                      "a folder with config.json and safetensors");
+	if (ret == KVARC_OPTIONS)
+		return kvi_model_fail(g->error, ret, "the version of the GGUF is not "
+		                      "known: known are 2 and 3");
+	if (ret)
+		return fail_damaged(g);
+	ret = read_pairs(g, pairs);
+	if (!ret)
+		ret = read_tensors(g, tensors);
+	return ret ? ret : build(g);
+}
+
+kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file,
+                         kvarc_error *error)
+{
+	kvarc_source src = { .read = map_read, .size = file.n };
+	struct loader g = { .m = m, .file = file, .error = error };
+	src.opaque = &g.file;
+	g.pairs.alignment = 32;
+	g.scan = kvi_scan_open(m->alloc, &src);
+	if (!g.scan)
+		return kvi_fail_alloc(error, m->alloc);
+	kvarc_ret ret = load(&g);
+	kvi_free(m->alloc, g.scan);
+	kvi_free(m->alloc, g.tensors.w);
+	kvi_free(m->alloc, g.sliding);
+	return ret;
+}

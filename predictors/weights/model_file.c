@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* model_file.c - opens a model: its files, and what they are */
+#include "config.h"
+
+#include "model_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The files of a model: a GGUF, or config.json and its parts. */
+struct maps {
+	struct kvi_map single;
+	struct kvi_model_part *parts;
+	size_t n;
+};
+
+static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder,
+                         const char *name, char **path, kvarc_error *error)
+{
+	size_t n = strlen(folder) + strlen(name) + 2;
+	*path = kvi_malloc(alloc, n);
+	if (!*path)
+		return kvi_fail_alloc(error, alloc);
+	snprintf(*path, n, "%s/%s", folder, name);
+	return KVARC_OK;
+}
+
+/* END: there is no such file. */
+static kvarc_ret map_in(const struct kvi_alloc *alloc, const char *folder,
+                        const char *name, struct kvi_map *map,
+                        kvarc_error *error)
+{
+	char *path;
+	kvarc_ret ret = path_in(alloc, folder, name, &path, error);
+	if (ret)
+		return ret;
+	ret = kvi_map_open(map, path, error);
+	kvi_free(alloc, path);
+	return ret;
+}
+
+static kvarc_ret single_part(const struct kvi_alloc *alloc, struct maps *maps,
+                             const struct kvi_map *map, kvarc_error *error)
+{
+	static const char name[] = "model.safetensors";
+	maps->parts = kvi_calloc(alloc, 1, sizeof *maps->parts);
+	if (!maps->parts)
+		return kvi_fail_alloc(error, alloc);
+	maps->n = 1;
+	maps->parts[0].name = kvi_malloc(alloc, sizeof name);
+	if (!maps->parts[0].name)
+		return kvi_fail_alloc(error, alloc);
+	memcpy(maps->parts[0].name, name, sizeof name);
+	maps->parts[0].map = *map;
+	return KVARC_OK;
+}
+
+/* model.safetensors, or else what the index names. */
+static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder,
+                           struct maps *maps, kvarc_error *error)
+{
+	struct kvi_map map;
+	kvarc_ret ret = map_in(alloc, folder, "model.safetensors", &map, error);
+	if (!ret) {
+		ret = single_part(alloc, maps, &map, error);
+		if (ret)
+			kvi_map_close(&map);
+		return ret;
+	}
+	if (ret == KVARC_END)
+		ret = map_in(alloc, folder, "model.safetensors.index.json", &map,
+		             error);
+	if (ret == KVARC_END)
+		return kvi_model_fail(error, KVARC_FORMAT, "the folder has neither "
+		                      "model.safetensors nor "
+		                      "model.safetensors.index.json");
+	if (ret)
+		return ret;
+	ret = kvi_safetensors_index(alloc, map, &maps->parts, &maps->n, error);
+	kvi_map_close(&map);
+	for (size_t i = 0; i < maps->n && !ret; i++) {
+		ret = map_in(alloc, folder, maps->parts[i].name,
+		             &maps->parts[i].map, error);
+		if (ret == KVARC_END)
+			ret = kvi_model_fail(error, KVARC_IO, "%.100s, a part of the "
+			                     "model, is missing: download it",
+			                     maps->parts[i].name);
+	}
+	return ret;
+}
+
+static kvarc_ret open_folder(struct kvi_model_file *m, const char *path,
+                             kvarc_error *error)
+{
+	struct maps *maps = m->maps;
+	kvarc_ret ret = map_in(m->alloc, path, "config.json", &maps->single, error);
+	if (ret == KVARC_END)
+		return kvi_model_fail(error, KVARC_FORMAT, "the folder has no "
+		                      "config.json: it is not a model");
+	if (!ret)
+		ret = map_parts(m->alloc, path, maps, error);
+	return ret ? ret : kvi_safetensors_model(m, maps->single, maps->parts,
+	                                         maps->n, error);
+}
+
+static kvarc_ret open_path(struct kvi_model_file *m, const char *path,
+                           kvarc_error *error)
+{
+	struct maps *maps = m->maps;
+	struct stat st;
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return open_folder(m, path, error);
+	kvarc_ret ret = kvi_map_open(&maps->single, path, error);
+	if (ret == KVARC_END)
+		return kvi_model_fail(error, KVARC_IO, "%s: %s", path,
+		                      strerror(ENOENT));
+	return ret ? ret : kvi_gguf_model(m, maps->single, error);
+}
+
+kvarc_ret kvi_model_file_open(struct kvi_model_file **m,
+                              const struct kvi_alloc *alloc, const char *path,
+                              kvarc_error *error)
+{
+	*m = kvi_calloc(alloc, 1, sizeof **m);
+	if (!*m)
+		return kvi_fail_alloc(error, alloc);
+	(*m)->alloc = alloc;
+	(*m)->maps = kvi_calloc(alloc, 1, sizeof(struct maps));
+	kvarc_ret ret = (*m)->maps ? open_path(*m, path, error)
+	                           : kvi_fail_alloc(error, alloc);
+	if (ret)
+		kvi_model_file_close(m);
+	return ret;
+}
+
+void kvi_model_file_close(struct kvi_model_file **m)
+{
+	if (!*m)
+		return;
+	const struct kvi_alloc *alloc = (*m)->alloc;
+	struct maps *maps = (*m)->maps;
+	for (size_t i = 0; maps && i < maps->n; i++) {
+		kvi_map_close(&maps->parts[i].map);
+		kvi_free(alloc, maps->parts[i].name);
+	}
+	if (maps) {
+		kvi_map_close(&maps->single);
+		kvi_free(alloc, maps->parts);
+	}
+	kvi_free(alloc, maps);
+	for (unsigned i = 0; i < (*m)->n_ropes; i++)
+		kvi_free(alloc, (*m)->ropes[i].freq);
+	kvi_free(alloc, (*m)->layers);
+	kvi_free(alloc, *m);
+	*m = NULL;
+}

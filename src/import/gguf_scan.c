@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gguf_scan.c - header and metadata pairs of GGUF files */
+#include "gguf_scan.h"
+
+#include <string.h>
+
+#include "util/ckd.h"
+
+enum {
+	GGUF_MAGIC = 0x46554747, /* "GGUF" */
+	PAIRS_MAX = 1 << 16,
+	DEPTH_MAX = 4            /* of arrays in arrays */
+};
+
+static const uint8_t type_bytes[KVI_GGUF_TYPES] = {
+	1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8
+};
+
+unsigned kvi_gguf_type_bytes(uint32_t type)
+{
+	return type < KVI_GGUF_TYPES ? type_bytes[type] : 0;
+}
+
+kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors,
+                             uint64_t *pairs)
+{
+	if (kvi_scan32(s) != GGUF_MAGIC)
+		return s->io ? KVARC_IO : KVARC_FORMAT;
+	uint32_t version = kvi_scan32(s);
+	if (version != 2 && version != 3)
+		return s->io ? KVARC_IO : KVARC_OPTIONS;
+	*tensors = kvi_scan64(s);
+	*pairs = kvi_scan64(s);
+	if (s->io)
+		return KVARC_IO;
+	return s->bad || *pairs > PAIRS_MAX ? KVARC_DATA : KVARC_OK;
+}
+
+/* The head of an array, of which the elements follow. */
+static bool scan_array(struct kvi_scan *s, uint32_t *of, uint64_t *n)
+{
+	*of = kvi_scan32(s);
+	*n = kvi_scan64(s);
+	return !s->bad && *of < KVI_GGUF_TYPES && *n <= kvi_scan_left(s);
+}
+
+static bool skip_value(struct kvi_scan *s, uint32_t type, int depth);
+
+static bool skip_elements(struct kvi_scan *s, uint32_t of, uint64_t n,
+                          int depth)
+{
+	uint64_t bytes;
+	if (type_bytes[of]) {
+		if (kvi_mul(n, type_bytes[of], &bytes))
+			return false;
+		kvi_scan_skip(s, bytes);
+	}
+	/* each takes 8 bytes or more, or sets bad */
+	for (uint64_t i = 0; !type_bytes[of] && i < n && !s->bad; i++)
+		if (!skip_value(s, of, depth + 1))
+			return false;
+	return !s->bad;
+}
+
+/* Strings and arrays. */
+static bool skip_value(struct kvi_scan *s, uint32_t type, int depth)
+{
+	uint32_t of;
+	uint64_t n;
+	if (type == KVI_GGUF_STRING)
+		kvi_scan_skip(s, kvi_scan64(s));
+	else if (type != KVI_GGUF_ARRAY || depth >= DEPTH_MAX ||
+	         !scan_array(s, &of, &n) || !skip_elements(s, of, n, depth))
+		return false;
+	return !s->bad;
+}
+
+/* A string into a fixed buffer, cut if it is longer. */
+static void scan_text(struct kvi_scan *s, char *dst, size_t room)
+{
+	uint64_t n = kvi_scan64(s);
+	size_t keep = n < room - 1 ? (size_t)n : room - 1;
+	dst[0] = '\0';
+	if (n > kvi_scan_left(s) || !kvi_scan_bytes(s, dst, keep)) {
+		s->bad = true;
+		return;
+	}
+	dst[keep] = '\0';
+	kvi_scan_skip(s, n - keep);
+}
+
+double kvi_gguf_number(uint32_t type, const uint8_t *raw)
+{
+	uint64_t bits = 0;
+	unsigned n = kvi_gguf_type_bytes(type);
+	for (unsigned i = 0; i < n; i++)
+		bits |= (uint64_t)raw[i] << (8 * i);
+	if (type == KVI_GGUF_F32) {
+		uint32_t low = (uint32_t)bits;
+		float f;
+		memcpy(&f, &low, sizeof f);
+		return (double)f;
+	}
+	if (type == KVI_GGUF_F64) {
+		double d;
+		memcpy(&d, &bits, sizeof d);
+		return d;
+	}
+	bool minus = (type == KVI_GGUF_I8 || type == KVI_GGUF_I16 ||
+	              type == KVI_GGUF_I32 || type == KVI_GGUF_I64) &&
+	             bits >> (8 * n - 1);
+	if (minus && n < 8)
+		bits |= UINT64_MAX << (8 * n);
+	return minus ? -(double)(0 - bits) : (double)bits;
+}
+
+bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t room,
+                        struct kvi_gguf_value *v)
+{
+	uint8_t raw[8];
+	memset(v, 0, sizeof *v);
+	scan_text(s, key, room);
+	v->type = kvi_scan32(s);
+	if (s->bad)
+		return false;
+	if (v->type == KVI_GGUF_STRING) {
+		scan_text(s, v->text, sizeof v->text);
+		return !s->bad;
+	}
+	if (v->type == KVI_GGUF_ARRAY) {
+		if (!scan_array(s, &v->of, &v->n))
+			return false;
+		v->at = s->at;
+		return skip_elements(s, v->of, v->n, 0);
+	}
+	unsigned n = kvi_gguf_type_bytes(v->type);
+	if (!n || !kvi_scan_bytes(s, raw, n))
+		return false;
+	v->number = kvi_gguf_number(v->type, raw);
+	return true;
+}

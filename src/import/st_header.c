@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* st_header.c - the entries of a safetensors header */
+#include "config.h"
+
+#include "st_header.h"
+
+#ifdef HAVE_JANSSON
+#include <jansson.h>
+
+#include "util/ckd.h"
+
+/* A count or offset: an integer that is not negative. */
+static bool get_count(const json_t *v, uint64_t *n)
+{
+	if (!json_is_integer(v) || json_integer_value(v) < 0)
+		return false;
+	*n = (uint64_t)json_integer_value(v);
+	return true;
+}
+
+bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes,
+                  struct kvi_st_entry *x)
+{
+	const json_t *shape = json_object_get(v, "shape");
+	const json_t *offsets = json_object_get(v, "data_offsets");
+	x->dtype = json_string_value(json_object_get(v, "dtype"));
+	if (!x->dtype || !json_is_array(shape) ||
+	    json_array_size(offsets) != 2 ||
+	    !get_count(json_array_get(offsets, 0), &x->begin) ||
+	    !get_count(json_array_get(offsets, 1), &x->end) ||
+	    x->begin > x->end || x->end > data_bytes)
+		return false;
+	x->axes = json_array_size(shape);
+	x->elements = 1;
+	for (size_t i = 0; i < x->axes; i++) {
+		uint64_t n;
+		if (!get_count(json_array_get(shape, i), &n) ||
+		    kvi_mul(x->elements, n, &x->elements))
+			return false;
+		if (i < KVI_ST_AXES_MAX)
+			x->shape[i] = n;
+	}
+	return true;
+}
+
+#endif
