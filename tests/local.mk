@@ -141,6 +141,10 @@ TESTS += tests/unit/test_train
 tests_unit_test_train_SOURCES = tests/unit/test_train.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_engine
+TESTS += tests/unit/test_engine
+tests_unit_test_engine_SOURCES = tests/unit/test_engine.c
+tests_unit_test_engine_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_train_fit
 TESTS += tests/unit/test_train_fit
 tests_unit_test_train_fit_SOURCES = tests/unit/test_train_fit.c \

@@ -2,4 +2,17 @@
 libkvi_la_SOURCES += \
 	predictors/exact/matmul.h predictors/exact/matmul.c \
 	predictors/exact/matmul_scalar.c predictors/exact/operand.c \
-	predictors/exact/quantise.h
+	predictors/exact/quantise.h \
+	predictors/exact/elementwise.c predictors/exact/elementwise.h \
+	predictors/exact/elementwise_body.h predictors/exact/fpmode.h \
+	predictors/exact/engine.c predictors/exact/engine.h \
+	predictors/exact/engine_internal.h predictors/exact/parallel.c \
+	predictors/exact/cache.c predictors/exact/attention.c \
+	predictors/exact/run.c
+
+if SIMD_AVX2
+libkvi_avx2_la_SOURCES += predictors/exact/elementwise_avx2.c
+endif
+if SIMD_AVX512
+libkvi_avx512_la_SOURCES += predictors/exact/elementwise_avx512.c
+endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * engine.h - a transformer in exact arithmetic (spec/arithmetic.md 8)
+ *
+ * An engine is a model with its matrices as integer operands: immutable, may be shared.
+ * A run is one sequence of tokens going through it, segment by segment and layer by
+ * layer; whoever drives it gives the keys and values that attention looks at.
+ */
+#ifndef KVI_ENGINE_H
+#define KVI_ENGINE_H
+
+#include "exact/matmul.h"
+#include "util/hash.h"
+#include "util/pool.h"
+#include "weights/model_file.h"
+
+/* What matrices are for; each kind has its own precision. */
+enum kvi_matrix_kind {
+	KVI_MATRIX_KV, KVI_MATRIX_Q, KVI_MATRIX_O, KVI_MATRIX_FFN,
+	KVI_MATRIX_DOWN, KVI_MATRIX_KINDS
+};
+
+/* Bit k of each: matrices of kind k. */
+struct kvi_arithmetic {
+	uint8_t wide_weights;     /* W15, else W8; quantised types stay as they are */
+	uint8_t wide_activations; /* A15, else A8 */
+};
+
+struct kvi_engine;
+
+/*
+ * file must stay open as long as the engine: rows of embeddings are read from it.
+ * threads: for the conversion. On failure *e is NULL and error->text tells why.
+ * Returns OK, MEM, MEMLIMIT, DATA (a scale or gain that is not finite).
+ */
+kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
+                          const struct kvi_model_file *file,
+                          const struct kvi_arithmetic *arithmetic,
+                          struct kvi_pool *pool, kvarc_error *error);
+void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
+const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
+/* Of the weights as they are in the file, the same for GGUF and safetensors files of
+ * the same numbers (spec/arithmetic.md 9). */
+struct kvi_h128 kvi_engine_digest(const struct kvi_engine *e);
+
+struct kvi_run;
+
+struct kvi_run_options {
+	const struct kvi_engine *engine;
+	const struct kvi_alloc *alloc;
+	struct kvi_pool *pool;
+	uint32_t isa_mask;
+};
+
+/* Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *o);
+void kvi_run_close(struct kvi_run **run); /* NULL-safe */
+
+/*
+ * The next 1 to 256 tokens. freq: of the keys' rope, by layer of the model (engine's ropes
+ * when NULL). Ids outside the vocabulary are not predicted: DATA.
+ * Returns OK, MEM, MEMLIMIT, DATA.
+ */
+kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
+                          const int32_t *positions, size_t n);
+
+/* The layer's predictions, n rows of kv heads x head channels, keys in slots before RoPE. Owned by the
+ * run, until the next call of its kind. Layers of a segment are gone through in order. */
+struct kvi_predicted {
+	const float *k, *v;
+	size_t stride;          /* floats from token to token */
+};
+struct kvi_predicted kvi_run_predict(struct kvi_run *run);
+
+/* The hidden state of the layer, n rows of `width`: to be corrected before kvi_run_advance.
+ * roots: of the norm of each token. */
+struct kvi_hidden {
+	float *h;
+	const float *root;
+	size_t width;
+};
+struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
+
+/*
+ * Through the layer: attention over k and v, rows of kv heads x head channels, keys in slots,
+ * rotated. corrected: the hidden state was changed. After the last layer the segment is done.
+ * Returns OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,
+                          size_t stride, bool corrected);
+/*
+ * For trainers, which take all sequences through a layer before the next: n tokens at `before` of
+ * a sequence are at the input of a layer; the caller fills in the hidden state. Attention sees
+ * the tokens of the layer that were advanced since kvi_run_forget.
+ */
+void kvi_run_place(struct kvi_run *run, size_t layer, size_t before,
+                   const int32_t *positions, size_t n);
+void kvi_run_forget(struct kvi_run *run, size_t layer);
+/* Rotates n rows of keys in slots at the positions of the segment, in place; open loop. */
+void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);
+
+#endif

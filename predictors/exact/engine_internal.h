@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine_internal.h - what an engine is made of */
+#ifndef KVI_ENGINE_INTERNAL_H
+#define KVI_ENGINE_INTERNAL_H
+
+#include "exact/elementwise.h"
+#include "exact/engine.h"
+
+enum { KVI_BLOCK = 256, KVI_RUN_TOKENS = 256 };
+
+struct kvi_engine_layer {
+	struct kvi_operand q, k, v, o, gate, up, down; /* rows 0: none */
+	/* NULL: none. Those of queries and keys are in slots. */
+	float *norm, *norm_bias, *q_bias, *k_bias, *v_bias, *o_bias;
+	float *q_norm, *k_norm, *after_attention, *ffn_norm, *ffn_norm_bias;
+	float *up_bias, *down_bias, *after_ffn;
+	uint32_t window;
+	const struct kvi_model_rope *rope;
+};
+
+struct kvi_engine {
+	const struct kvi_alloc *alloc;
+	const struct kvi_model_file *file;
+	struct kvi_arithmetic arithmetic;
+	struct kvi_h128 digest;
+	struct kvi_engine_layer *layers;
+	void *memory;  /* chain of all parts */
+};
+
+static inline bool kvi_wide(const struct kvi_engine *e,
+                            enum kvi_matrix_kind kind)
+{
+	return e->arithmetic.wide_activations >> kind & 1;
+}
+
+/* Keys and values of a layer as operands: for each block of 256 tokens one memory with,
+ * for each head of keys, both operands and the scales of the values. */
+struct kvi_cache_head {
+	struct kvi_operand k, v;
+	float *v_scale;
+};
+struct kvi_cache_block {
+	struct kvi_cache_head *heads; /* in front of what they point to */
+};
+struct kvi_cache {
+	struct kvi_cache_block *blocks;
+	size_t n, room;
+};
+
+/* Adds n tokens, of which `before` are there. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
+                        const struct kvi_model_file *m, size_t before,
+                        size_t n, const float *k, const float *v,
+                        size_t stride);
+void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc);
+
+/* Attention of some tokens of a segment with one head of keys. */
+struct kvi_attention {
+	const struct kvi_exact_kernels *kernels;
+	const struct kvi_elementwise *elementwise;
+	const struct kvi_cache *cache;
+	size_t kv_head, queries_per_head, channels;
+	size_t first, n;     /* tokens, counted in the track */
+	uint32_t window;
+	float scale;
+	const float *q;      /* of token `first`, the first of these heads */
+	float *o;
+	size_t stride;       /* of q and o, floats from token to token */
+};
+/* Tokens that kvi_attention_run takes at most, and the memory it needs. */
+size_t kvi_attention_tokens(size_t queries_per_head);
+size_t kvi_attention_bytes(size_t queries_per_head, size_t channels);
+void kvi_attention_run(const struct kvi_attention *a, void *memory);
+
+/* fn(opaque, i, worker) for i in 0 .. n - 1, in any order, on all workers. */
+typedef void (*kvi_parallel_fn)(void *opaque, size_t i, unsigned worker);
+void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn,
+                  void *opaque);
+
+#endif

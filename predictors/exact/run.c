@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* run.c - a sequence of tokens through an engine (spec/arithmetic.md 8) */
+#include <string.h>
+
+#include "exact/engine_internal.h"
+#include "exact/fpmode.h"
+#include "model/linear.h"
+
+enum { TOKENS_STEP = 16 }; /* of a step of a parallel loop */
+
+struct kvi_run {
+	struct kvi_run_options o;
+	const struct kvi_model_file *m;
+	const struct kvi_exact_kernels *kernels;
+	const struct kvi_elementwise *elementwise;
+	size_t n, before, layer;
+	size_t width, kv, heads, ffn; /* floats of a row, whole operand blocks */
+	float *h, *x, *k, *v, *q, *attended, *gate, *up, *root;
+	void *activations;
+	struct kvi_activations a;     /* of x, as it was last quantised */
+	const float *quantised;
+	struct kvi_turns turns[2];
+	void *turns_memory[2];
+	struct kvi_cache *caches;     /* of all layers but the last */
+	uint8_t *scratch;             /* of attention, by worker */
+	size_t scratch_bytes;
+};
+
+static size_t whole(size_t n)
+{
+	return (n + 15) & ~(size_t)15;
+}
+
+static const struct kvi_engine_layer *layer_of(const struct kvi_run *r)
+{
+	return &r->o.engine->layers[r->layer];
+}
+
+/* Room for x in any form and groups. */
+static kvarc_ret open_activations(struct kvi_run *r)
+{
+	size_t columns = r->m->width, bytes;
+	if (r->m->ffn > columns)
+		columns = r->m->ffn;
+	if ((size_t)r->m->heads * r->m->head_channels > columns)
+		columns = (size_t)r->m->heads * r->m->head_channels;
+	if (!kvi_activations_bytes(KVI_RUN_TOKENS, columns, 16, true, &bytes))
+		return KVARC_MEM;
+	r->activations = kvi_malloc(r->o.alloc, bytes);
+	return r->activations ? KVARC_OK : kvi_alloc_error(r->o.alloc);
+}
+
+static kvarc_ret open_rows(struct kvi_run *r)
+{
+	const struct kvi_model_file *m = r->m;
+	r->width = whole(m->width);
+	r->kv = whole((size_t)m->kv_heads * m->head_channels);
+	r->heads = whole((size_t)m->heads * m->head_channels);
+	r->ffn = whole(m->ffn);
+	struct {
+		float **p;
+		size_t n;
+	} rows[] = {
+		{ &r->h, r->width }, { &r->x, r->width }, { &r->k, r->kv },
+		{ &r->v, r->kv }, { &r->q, r->heads },
+		{ &r->attended, r->heads }, { &r->gate, r->ffn },
+		{ &r->up, r->ffn }, { &r->root, 1 },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		*rows[i].p = kvi_array(r->o.alloc, rows[i].n,
+		                       KVI_RUN_TOKENS * sizeof(float));
+		if (!*rows[i].p)
+			return kvi_alloc_error(r->o.alloc);
+	}
+	return open_activations(r);
+}
+
+static kvarc_ret open_all(struct kvi_run *r)
+{
+	const struct kvi_model_file *m = r->m;
+	kvarc_ret ret = open_rows(r);
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < m->n_ropes; i++) {
+		r->turns_memory[i] = kvi_malloc(r->o.alloc,
+			kvi_turns_bytes(m->ropes[i].rotary / 2, KVI_RUN_TOKENS));
+		if (!r->turns_memory[i])
+			return kvi_alloc_error(r->o.alloc);
+	}
+	r->caches = kvi_calloc(r->o.alloc, m->n_layers, sizeof *r->caches);
+	r->scratch_bytes = kvi_attention_bytes(m->heads / m->kv_heads,
+	                                       m->head_channels);
+	r->scratch_bytes = (r->scratch_bytes + 63) & ~(size_t)63;
+	r->scratch = kvi_array(r->o.alloc, kvi_pool_workers(r->o.pool),
+	                       r->scratch_bytes);
+	return r->caches && r->scratch ? KVARC_OK : kvi_alloc_error(r->o.alloc);
+}
+
+kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *o)
+{
+	struct kvi_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	*out = r;
+	if (!r)
+		return kvi_alloc_error(o->alloc);
+	r->o = *o;
+	r->m = o->engine->file;
+	r->kernels = kvi_exact_kernels_get(o->isa_mask);
+	r->elementwise = kvi_elementwise_get(o->isa_mask);
+	kvarc_ret ret = open_all(r);
+	if (ret)
+		kvi_run_close(out);
+	return ret;
+}
+
+void kvi_run_close(struct kvi_run **run)
+{
+	struct kvi_run *r = *run;
+	if (!r)
+		return;
+	const struct kvi_alloc *alloc = r->o.alloc;
+	float *const rows[] = { r->h, r->x, r->k, r->v, r->q, r->attended,
+		                r->gate, r->up, r->root };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		kvi_free(alloc, rows[i]);
+	kvi_free(alloc, r->activations);
+	for (unsigned i = 0; i < 2; i++)
+		kvi_free(alloc, r->turns_memory[i]);
+	for (size_t i = 0; r->caches && i < r->m->n_layers; i++)
+		kvi_cache_free(&r->caches[i], alloc);
+	kvi_free(alloc, r->caches);
+	kvi_free(alloc, r->scratch);
+	kvi_free(alloc, r);
+	*run = NULL;
+}
+
+/* fn for each token, some at a time. */
+struct tokens {
+	struct kvi_run *r;
+	void (*fn)(struct kvi_run *r, size_t t);
+};
+
+static void some_tokens(void *opaque, size_t i, unsigned worker)
+{
+	const struct tokens *x = opaque;
+	size_t end = (i + 1) * TOKENS_STEP;
+	(void)worker;
+	for (size_t t = i * TOKENS_STEP; t < end && t < x->r->n; t++)
+		x->fn(x->r, t);
+}
+
+static void each_token(struct kvi_run *r,
+                       void (*fn)(struct kvi_run *r, size_t t))
+{
+	struct tokens x = { r, fn };
+	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP,
+	             some_tokens, &x);
+}
+
+struct quantising {
+	struct kvi_run *r;
+	const float *x;
+	size_t stride;
+};
+
+static void quantise_some(void *opaque, size_t i, unsigned worker)
+{
+	const struct quantising *q = opaque;
+	size_t first = i * TOKENS_STEP, n = q->r->n - first;
+	(void)worker;
+	q->r->kernels->quantise(&q->r->a, q->x + first * q->stride, q->stride,
+	                        first, n < TOKENS_STEP ? n : TOKENS_STEP);
+}
+
+/* x as an operand for w; nothing is done when it is that already. */
+static void quantise(struct kvi_run *r, const float *x, size_t stride,
+                     const struct kvi_operand *w, bool wide)
+{
+	if (r->quantised == x && r->a.group == w->group && r->a.wide == wide)
+		return;
+	kvi_activations_init(&r->a, r->activations, r->n, w->columns, w->group,
+	                     wide);
+	struct quantising q = { r, x, stride };
+	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP,
+	             quantise_some, &q);
+	r->quantised = x;
+}
+
+struct products {
+	const struct kvi_run *r;
+	struct kvi_product all;
+	size_t blocks;           /* of a step */
+};
+
+static void product_some(void *opaque, size_t i, unsigned worker)
+{
+	const struct products *x = opaque;
+	struct kvi_product p = x->all;
+	(void)worker;
+	p.first = i * x->blocks;
+	p.blocks = x->all.blocks - p.first;
+	if (p.blocks > x->blocks)
+		p.blocks = x->blocks;
+	x->r->kernels->product(&p);
+}
+
+/* y = W x (+ bias) */
+static void linear(struct kvi_run *r, const float *x, size_t x_stride,
+                   const struct kvi_operand *w, enum kvi_matrix_kind kind,
+                   const float *bias, float *y, size_t y_stride)
+{
+	quantise(r, x, x_stride, w, kvi_wide(r->o.engine, kind));
+	size_t blocks = kvi_operand_blocks(w);
+	size_t workers = kvi_pool_workers(r->o.pool);
+	/* Several steps a worker, so that none waits long for another. */
+	size_t each = workers > 1 ? blocks / (4 * workers) : blocks;
+	struct products x_w = {
+		r, { .a = &r->a, .w = w, .blocks = blocks, .y = y,
+		     .y_stride = y_stride }, each ? each : 1
+	};
+	kvi_parallel(r->o.pool, (blocks + x_w.blocks - 1) / x_w.blocks,
+	             product_some, &x_w);
+	for (size_t t = 0; bias && t < r->n; t++)
+		r->elementwise->add(y + t * y_stride, bias, w->rows);
+}
+
+static void norm_input(struct kvi_run *r, size_t t)
+{
+	const struct kvi_engine_layer *l = layer_of(r);
+	r->root[t] = r->elementwise->norm(r->x + t * r->width,
+	                                  r->h + t * r->width, l->norm,
+	                                  l->norm_bias, r->m->width,
+	                                  r->m->norm_epsilon);
+}
+
+static void norm_ffn(struct kvi_run *r, size_t t)
+{
+	const struct kvi_engine_layer *l = layer_of(r);
+	r->elementwise->norm(r->x + t * r->width, r->h + t * r->width,
+	                     l->ffn_norm, l->ffn_norm_bias, r->m->width,
+	                     r->m->norm_epsilon);
+}
+
+static void norm_heads(const struct kvi_run *r, float *x, size_t heads,
+                       const float *gain)
+{
+	size_t n = r->m->head_channels;
+	for (size_t i = 0; gain && i < heads; i++, x += n)
+		r->elementwise->norm(x, x, gain, NULL, n, r->m->norm_epsilon);
+}
+
+static void norm_keys(struct kvi_run *r, size_t t)
+{
+	norm_heads(r, r->k + t * r->kv, r->m->kv_heads, layer_of(r)->k_norm);
+}
+
+/* spec/arithmetic.md 5 */
+static void rotate(const struct kvi_run *r, size_t t, float *x, size_t heads)
+{
+	const struct kvi_model_rope *rope = layer_of(r)->rope;
+	if (!rope)
+		return;
+	const struct kvi_turns *turns = &r->turns[rope - r->m->ropes];
+	for (size_t h = 0; h < heads; h++, x += r->m->head_channels) {
+		const int16_t *turn = turns->turn + 2 * t;
+		for (size_t p = 0; p < turns->pairs; p++) {
+			float c = (float)turn[0] * 0x1p-14f;
+			float s = (float)turn[1] * 0x1p-14f;
+			float a = x[2 * p], b = x[2 * p + 1];
+			x[2 * p] = a * c - b * s;
+			x[2 * p + 1] = b * c + a * s;
+			turn += 2 * turns->tokens_room;
+		}
+	}
+}
+
+static void finish_queries(struct kvi_run *r, size_t t)
+{
+	float *q = r->q + t * r->heads;
+	norm_heads(r, q, r->m->heads, layer_of(r)->q_norm);
+	rotate(r, t, q, r->m->heads);
+}
+
+/* The residual takes up what a branch gives, here in x. */
+static void add_branch(struct kvi_run *r, size_t t, const float *gain)
+{
+	float *x = r->x + t * r->width;
+	if (gain)
+		r->elementwise->norm(x, x, gain, NULL, r->m->width,
+		                     r->m->norm_epsilon);
+	r->elementwise->add(r->h + t * r->width, x, r->m->width);
+}
+
+static void add_attention(struct kvi_run *r, size_t t)
+{
+	add_branch(r, t, layer_of(r)->after_attention);
+}
+
+static void add_ffn(struct kvi_run *r, size_t t)
+{
+	add_branch(r, t, layer_of(r)->after_ffn);
+}
+
+static void activate(struct kvi_run *r, size_t t)
+{
+	bool gated = layer_of(r)->gate.rows;
+	float *up = r->up + t * r->ffn;
+	float *gate = gated ? r->gate + t * r->ffn : up;
+	if (r->m->activation == KVI_SILU)
+		r->elementwise->silu(gate, gated ? up : NULL, r->m->ffn);
+	else
+		r->elementwise->gelu(gate, gated ? up : NULL, r->m->ffn);
+}
+
+static void attend_some(void *opaque, size_t i, unsigned worker)
+{
+	struct kvi_run *r = opaque;
+	size_t each = r->m->heads / r->m->kv_heads;
+	size_t tokens = kvi_attention_tokens(each);
+	size_t head = i % r->m->kv_heads, t = i / r->m->kv_heads * tokens;
+	size_t at = t * r->heads + head * each * r->m->head_channels;
+	const struct kvi_attention a = {
+		.kernels = r->kernels, .elementwise = r->elementwise,
+		.cache = &r->caches[r->layer], .kv_head = head,
+		.queries_per_head = each, .channels = r->m->head_channels,
+		.first = r->before + t,
+		.n = r->n - t < tokens ? r->n - t : tokens,
+		.window = layer_of(r)->window, .scale = r->m->attention_scale,
+		.q = r->q + at, .o = r->attended + at, .stride = r->heads,
+	};
+	kvi_attention_run(&a, r->scratch + worker * r->scratch_bytes);
+}
+
+static void attention(struct kvi_run *r)
+{
+	const struct kvi_engine_layer *l = layer_of(r);
+	size_t tokens = kvi_attention_tokens(r->m->heads / r->m->kv_heads);
+	linear(r, r->x, r->width, &l->q, KVI_MATRIX_Q, l->q_bias, r->q,
+	       r->heads);
+	each_token(r, finish_queries);
+	kvi_parallel(r->o.pool, (r->n + tokens - 1) / tokens * r->m->kv_heads,
+	             attend_some, r);
+	linear(r, r->attended, r->heads, &l->o, KVI_MATRIX_O, l->o_bias, r->x,
+	       r->width);
+	each_token(r, add_attention);
+}
+
+static void feed_forward(struct kvi_run *r)
+{
+	const struct kvi_engine_layer *l = layer_of(r);
+	each_token(r, norm_ffn);
+	r->quantised = NULL;
+	if (l->gate.rows)
+		linear(r, r->x, r->width, &l->gate, KVI_MATRIX_FFN, NULL,
+		       r->gate, r->ffn);
+	linear(r, r->x, r->width, &l->up, KVI_MATRIX_FFN, l->up_bias, r->up,
+	       r->ffn);
+	each_token(r, activate);
+	linear(r, l->gate.rows ? r->gate : r->up, r->ffn, &l->down,
+	       KVI_MATRIX_DOWN, l->down_bias, r->x, r->width);
+	each_token(r, add_ffn);
+}
+
+/* Rows of the embedding, and of positions. */
+static kvarc_ret embed(struct kvi_run *r, const int32_t *ids,
+                       const int32_t *positions)
+{
+	const struct kvi_model_file *m = r->m;
+	for (size_t t = 0; t < r->n; t++) {
+		float *h = r->h + t * r->width;
+		if (ids[t] < 0 || (uint32_t)ids[t] >= m->vocabulary)
+			return KVARC_DATA;
+		if (!kvi_matrix_row(&m->embedding, (uint64_t)ids[t], h))
+			return KVARC_DATA;
+		for (size_t i = 0; i < m->width; i++)
+			h[i] = h[i] * m->embedding_scale;
+		if (!m->positions.data)
+			continue;
+		if (positions[t] < 0 ||
+		    (uint32_t)positions[t] >= m->positions.rows)
+			return KVARC_DATA;
+		if (!kvi_matrix_row(&m->positions, (uint64_t)positions[t],
+		                    r->x + t * r->width))
+			return KVARC_DATA;
+		r->elementwise->add(h, r->x + t * r->width, m->width);
+	}
+	return KVARC_OK;
+}
+
+void kvi_run_place(struct kvi_run *r, size_t layer, size_t before,
+                   const int32_t *positions, size_t n)
+{
+	r->before = before;
+	r->n = n;
+	r->layer = layer;
+	for (unsigned i = 0; i < r->m->n_ropes; i++) {
+		const kvarc_rope rope = {
+			.rotary = r->m->ropes[i].rotary,
+			.freq = r->m->ropes[i].freq,
+		};
+		kvi_turns_make(&r->turns[i], r->turns_memory[i], &rope,
+		               positions, n);
+	}
+}
+
+void kvi_run_forget(struct kvi_run *r, size_t layer)
+{
+	kvi_cache_free(&r->caches[layer], r->o.alloc);
+}
+
+kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
+                          const int32_t *positions, size_t n)
+{
+	uint64_t mode = kvi_fp_exact();
+	kvi_run_place(r, 0, r->before + r->n, positions, n);
+	kvarc_ret ret = embed(r, ids, positions);
+	kvi_fp_restore(mode);
+	return ret;
+}
+
+struct kvi_predicted kvi_run_predict(struct kvi_run *r)
+{
+	const struct kvi_engine_layer *l = layer_of(r);
+	each_token(r, norm_input);
+	r->quantised = NULL;
+	linear(r, r->x, r->width, &l->k, KVI_MATRIX_KV, l->k_bias, r->k, r->kv);
+	linear(r, r->x, r->width, &l->v, KVI_MATRIX_KV, l->v_bias, r->v, r->kv);
+	if (l->k_norm)
+		each_token(r, norm_keys);
+	return (struct kvi_predicted){ r->k, r->v, r->kv };
+}
+
+struct kvi_hidden kvi_run_hidden(struct kvi_run *r)
+{
+	return (struct kvi_hidden){ r->h, r->root, r->width };
+}
+
+kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
+                          size_t stride, bool corrected)
+{
+	if (r->layer + 1 == r->m->n_layers)
+		return KVARC_OK; /* nobody looks at what comes after */
+	uint64_t mode = kvi_fp_exact();
+	kvarc_ret ret = kvi_cache_add(&r->caches[r->layer], r->o.alloc, r->m,
+	                              r->before, r->n, k, v, stride);
+	if (ret == KVARC_OK) {
+		if (corrected) {
+			each_token(r, norm_input);
+			r->quantised = NULL;
+		}
+		attention(r);
+		feed_forward(r);
+		r->layer++;
+	}
+	kvi_fp_restore(mode);
+	return ret;
+}
+
+void kvi_run_rotate(struct kvi_run *r, float *k, size_t stride)
+{
+	uint64_t mode = kvi_fp_exact();
+	for (size_t t = 0; t < r->n; t++)
+		rotate(r, t, k + t * stride, r->m->kv_heads);
+	kvi_fp_restore(mode);
+}

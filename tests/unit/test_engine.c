@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_engine.c - the exact engine: the same bits for any cut, thread and instruction set;
+ * close to the same model in doubles (spec/arithmetic.md) */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exact/engine.h"
+#include "util/bytes.h"
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+enum {
+	LAYERS = 3, WIDTH = 96, HEADS = 6, KV_HEADS = 2, CHANNELS = 16,
+	FFN = 160, WORDS = 61, TOKENS = 530,
+	KV = KV_HEADS * CHANNELS, Q = HEADS * CHANNELS
+};
+
+static struct kvi_alloc alloc;
+
+static uint32_t seed;
+static float noise(void)
+{
+	int sum = 0;
+	for (int i = 0; i < 4; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		sum += (int)(seed >> 24);
+	}
+	return (float)(sum - 510) * 0x1p-8f;
+}
+
+/* A model made up on the spot, in fp32. */
+struct model {
+	struct kvi_model_file file;
+	struct kvi_model_layer layers[LAYERS];
+	uint64_t freq[CHANNELS / 2];
+	float *memory;
+	size_t used;
+};
+
+static struct kvi_matrix matrix(struct model *m, size_t rows, size_t columns,
+                                float scale, float plus)
+{
+	float *x = m->memory + m->used;
+	m->used += rows * columns;
+	for (size_t i = 0; i < rows * columns; i++)
+		x[i] = noise() * scale + plus;
+	return (struct kvi_matrix){
+		.type = KVI_NUM_F32, .rows = rows, .columns = columns,
+		.data = (const uint8_t *)x
+	};
+}
+
+/* Gain of a product of n inputs, about 1.2 / sqrt(n). Nothing of the model comes from a
+ * library's functions: digests hold everywhere. */
+static float gain(size_t n)
+{
+	return n == WIDTH ? .125f : .09375f;
+}
+
+static void make_layer(struct model *m, struct kvi_model_layer *l)
+{
+	l->input_norm = matrix(m, 1, WIDTH, .1f, 1);
+	l->q = matrix(m, Q, WIDTH, gain(WIDTH), 0);
+	l->k = matrix(m, KV, WIDTH, gain(WIDTH), 0);
+	l->v = matrix(m, KV, WIDTH, gain(WIDTH), 0);
+	l->o = matrix(m, WIDTH, Q, gain(Q), 0);
+	l->ffn_norm = matrix(m, 1, WIDTH, .1f, 1);
+	l->gate = matrix(m, FFN, WIDTH, gain(WIDTH), 0);
+	l->up = matrix(m, FFN, WIDTH, gain(WIDTH), 0);
+	l->down = matrix(m, WIDTH, FFN, gain(FFN), 0);
+}
+
+static void make_model(struct model *m)
+{
+	memset(m, 0, sizeof *m);
+	m->memory = calloc(1000000, sizeof(float));
+	assert_non_null(m->memory);
+	seed = 1;
+	m->file = (struct kvi_model_file){
+		.alloc = &alloc, .arch = "llama", .n_layers = LAYERS,
+		.width = WIDTH, .heads = HEADS, .kv_heads = KV_HEADS,
+		.head_channels = CHANNELS, .ffn = FFN, .vocabulary = WORDS,
+		.norm_epsilon = 1e-5f, .attention_scale = .25f,
+		.embedding_scale = 1, .activation = KVI_SILU, .n_ropes = 1,
+		.layers = m->layers,
+	};
+	for (int i = 0; i < CHANNELS / 2; i++)
+		m->freq[i] = 0x28be60db9391054aull >> (i + i / 4);
+	m->file.ropes[0] = (struct kvi_model_rope){ CHANNELS, m->freq };
+	m->file.embedding = matrix(m, WORDS, WIDTH, 1, 0);
+	for (int i = 0; i < LAYERS; i++)
+		make_layer(m, &m->layers[i]);
+}
+
+struct tokens {
+	int32_t ids[TOKENS], positions[TOKENS];
+};
+
+static void make_tokens(struct tokens *t)
+{
+	seed = 7;
+	for (int i = 0; i < TOKENS; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		t->ids[i] = (int32_t)((seed >> 16) % WORDS);
+		t->positions[i] = i;
+	}
+}
+
+/* Predictions of all layers and tokens. */
+struct result {
+	float k[LAYERS][TOKENS][KV], v[LAYERS][TOKENS][KV];
+};
+
+struct way {
+	struct kvi_arithmetic arithmetic;
+	size_t cut;
+	unsigned threads;
+	uint32_t isa;
+	bool closed;
+};
+
+/* What an engine of another kind would have stored, and how the hidden state is mended. */
+static float disturbed(float x, size_t t, size_t c)
+{
+	return x + (float)((t * 7 + c * 3) % 11) * 0x1p-8f;
+}
+
+static void go_layer(struct kvi_run *run, const struct way *w,
+                     struct result *out, size_t layer, size_t first, size_t n)
+{
+	static float k[256 * KV], v[256 * KV];
+	struct kvi_predicted p = kvi_run_predict(run);
+	for (size_t t = 0; t < n; t++)
+		for (size_t c = 0; c < KV; c++) {
+			float a = p.k[t * p.stride + c];
+			float b = p.v[t * p.stride + c];
+			out->k[layer][first + t][c] = a;
+			out->v[layer][first + t][c] = b;
+			k[t * KV + c] = w->closed ? disturbed(a, t + first, c)
+			                          : a;
+			v[t * KV + c] = w->closed ? disturbed(b, t + first, c)
+			                          : b;
+		}
+	kvi_run_rotate(run, k, KV);
+	if (w->closed) {
+		struct kvi_hidden h = kvi_run_hidden(run);
+		for (size_t t = 0; t < n; t++)
+			for (size_t i = 0; i < WIDTH; i++)
+				h.h[t * h.width + i] += h.root[t] * 0x1p-6f;
+	}
+	assert_int_equal(kvi_run_advance(run, k, v, KV, w->closed), KVARC_OK);
+}
+
+static void go(const struct model *m, const struct tokens *t,
+               const struct way *w, struct result *out)
+{
+	struct kvi_pool *pool;
+	struct kvi_engine *e;
+	struct kvi_run *run;
+	kvarc_error error;
+	assert_int_equal(kvi_pool_open(&pool, &alloc, w->threads), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m->file, &w->arithmetic,
+	                                 pool, &error), KVARC_OK);
+	const struct kvi_run_options o = { e, &alloc, pool, w->isa };
+	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
+	for (size_t at = 0; at < TOKENS; at += w->cut) {
+		size_t n = TOKENS - at < w->cut ? TOKENS - at : w->cut;
+		assert_int_equal(kvi_run_segment(run, t->ids + at,
+		                                 t->positions + at, n),
+		                 KVARC_OK);
+		for (size_t l = 0; l < LAYERS; l++)
+			go_layer(run, w, out, l, at, n);
+	}
+	kvi_run_close(&run);
+	kvi_engine_close(&e);
+	kvi_pool_close(pool);
+}
+
+/* The model in doubles, one token after the other. */
+static void norm(double *y, const double *x, const struct kvi_matrix *g)
+{
+	const float *gains = (const float *)(const void *)g->data;
+	double sum = 0;
+	for (int i = 0; i < WIDTH; i++)
+		sum += x[i] * x[i];
+	for (int i = 0; i < WIDTH; i++)
+		y[i] = x[i] / sqrt(sum / WIDTH + 1e-5) * (double)gains[i];
+}
+
+static void multiply(double *y, const struct kvi_matrix *m, const double *x)
+{
+	const float *w = (const float *)(const void *)m->data;
+	for (size_t r = 0; r < m->rows; r++) {
+		y[r] = 0;
+		for (size_t c = 0; c < m->columns; c++)
+			y[r] += (double)w[r * m->columns + c] * x[c];
+	}
+}
+
+/* Rows of the file are half-split: channel i turns with i + CHANNELS / 2. */
+static void turn(const struct model *m, double *x, size_t heads, int position)
+{
+	for (size_t h = 0; h < heads; h++, x += CHANNELS)
+		for (int i = 0; i < CHANNELS / 2; i++) {
+			double f = (double)m->freq[i] / pow(2, 64) *
+				6.283185307179586 * position;
+			double a = x[i], b = x[i + CHANNELS / 2];
+			x[i] = a * cos(f) - b * sin(f);
+			x[i + CHANNELS / 2] = b * cos(f) + a * sin(f);
+		}
+}
+
+struct doubles {
+	double k[LAYERS][TOKENS][KV], v[LAYERS][TOKENS][KV];
+	double plain[LAYERS][TOKENS][KV]; /* keys before RoPE */
+};
+
+static void attend(const struct doubles *d, int l, int t, const double *q,
+                   double *o)
+{
+	for (int h = 0; h < HEADS; h++) {
+		int kv = h / (HEADS / KV_HEADS) * CHANNELS;
+		double p[TOKENS], sum = 0;
+		for (int j = 0; j <= t; j++) {
+			double s = 0;
+			for (int c = 0; c < CHANNELS; c++)
+				s += q[h * CHANNELS + c] * d->k[l][j][kv + c];
+			p[j] = exp(s * .25);
+			sum += p[j];
+		}
+		for (int c = 0; c < CHANNELS; c++) {
+			o[h * CHANNELS + c] = 0;
+			for (int j = 0; j <= t; j++)
+				o[h * CHANNELS + c] +=
+					p[j] / sum * d->v[l][j][kv + c];
+		}
+	}
+}
+
+static void token_in_doubles(const struct model *m, struct doubles *d, int t,
+                             int id)
+{
+	double h[WIDTH], x[WIDTH], q[Q], o[Q], a[WIDTH], g[FFN], u[FFN];
+	const float *row = (const float *)(const void *)m->file.embedding.data;
+	for (int i = 0; i < WIDTH; i++)
+		h[i] = (double)row[id * WIDTH + i];
+	for (int l = 0; l < LAYERS; l++) {
+		const struct kvi_model_layer *w = &m->layers[l];
+		norm(x, h, &w->input_norm);
+		multiply(d->plain[l][t], &w->k, x);
+		memcpy(d->k[l][t], d->plain[l][t], sizeof d->k[l][t]);
+		multiply(d->v[l][t], &w->v, x);
+		multiply(q, &w->q, x);
+		turn(m, d->k[l][t], KV_HEADS, t);
+		turn(m, q, HEADS, t);
+		attend(d, l, t, q, o);
+		multiply(a, &w->o, o);
+		for (int i = 0; i < WIDTH; i++)
+			h[i] += a[i];
+		norm(x, h, &w->ffn_norm);
+		multiply(g, &w->gate, x);
+		multiply(u, &w->up, x);
+		for (int i = 0; i < FFN; i++)
+			g[i] = g[i] / (1 + exp(-g[i])) * u[i];
+		multiply(a, &w->down, g);
+		for (int i = 0; i < WIDTH; i++)
+			h[i] += a[i];
+	}
+}
+
+/* Slot c of a head is channel of the file's order. */
+static size_t channel(size_t c)
+{
+	size_t i = c % CHANNELS;
+	return c - i + i / 2 + (i & 1 ? CHANNELS / 2 : 0);
+}
+
+static double error_of(const struct result *r, const struct doubles *d)
+{
+	double sum = 0, all = 0;
+	for (int l = 0; l < LAYERS; l++)
+		for (int t = 0; t < TOKENS; t++)
+			for (size_t c = 0; c < KV; c++) {
+				double k = d->plain[l][t][channel(c)];
+				double v = d->v[l][t][c];
+				double a = (double)r->k[l][t][c] - k;
+				double b = (double)r->v[l][t][c] - v;
+				sum += a * a + b * b;
+				all += k * k + v * v;
+			}
+	return sqrt(sum / all);
+}
+
+static const struct kvi_arithmetic w8a8 = { 0, 0 }, w8a15 = { 1, 0x1f },
+	w15a15 = { 0x1f, 0x1f };
+
+static void test_close_to_doubles(void **state)
+{
+	struct model m;
+	struct tokens t;
+	struct result *r = calloc(1, sizeof *r);
+	struct doubles *d = calloc(1, sizeof *d);
+	(void)state;
+	make_model(&m);
+	make_tokens(&t);
+	for (int i = 0; i < TOKENS; i++)
+		token_in_doubles(&m, d, i, t.ids[i]);
+	const struct {
+		struct kvi_arithmetic a;
+		double most, least;
+	} levels[] = {
+		{ w8a8, .03, .003 }, { w8a15, .02, .001 }, { w15a15, 1e-3, 0 },
+	};
+	for (int i = 0; i < 3; i++) {
+		struct way w = { .arithmetic = levels[i].a, .cut = 256,
+			         .threads = 1 };
+		go(&m, &t, &w, r);
+		double e = error_of(r, d);
+		print_message("level %d: relative error %.2e\n", i, e);
+		assert_true(e < levels[i].most && e > levels[i].least);
+	}
+	free(r);
+	free(d);
+	free(m.memory);
+}
+
+static uint64_t digest(const struct model *m, const struct tokens *t,
+                       const struct way *w, struct result *r)
+{
+	memset(r, 0xff, sizeof *r);
+	go(m, t, w, r);
+	return kvi_h64(r, sizeof *r);
+}
+
+/* The numbers say: an engine that gives others reads no archive of this version. */
+static void test_same_bits(void **state)
+{
+	struct model m;
+	struct tokens t;
+	struct result *r = calloc(1, sizeof *r);
+	static const size_t cuts[] = { 256, 1, 7, 64, 255, 101 };
+	static const uint32_t sets[] = {
+		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		KVARC_ISA_NEON
+	};
+	static const struct {
+		struct kvi_arithmetic a;
+		bool closed;
+		uint64_t digest;
+	} known[] = {
+		{ { 0, 0 }, false, 0x7766d67736177495u }, { { 1, 1 }, true, 0xbe3882110167b602u },
+		{ { 1, 0x1f }, true, 0x2cb3eeb33c55216cu }, { { 0x1f, 0x1f }, true, 0xcf762cadb5151fd8u },
+	};
+	(void)state;
+	make_model(&m);
+	make_tokens(&t);
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		struct way w = { known[i].a, 256, 1, 0, known[i].closed };
+		uint64_t d = digest(&m, &t, &w, r);
+		print_message("digest %d: 0x%016llx\n", (int)i,
+		              (unsigned long long)d);
+		assert_int_equal(d, known[i].digest);
+		for (size_t j = 1; j < sizeof cuts / sizeof *cuts; j++) {
+			w.cut = cuts[j];
+			w.threads = (unsigned)j % 3 + 1;
+			assert_int_equal(digest(&m, &t, &w, r), d);
+		}
+		for (size_t j = 0; j < sizeof sets / sizeof *sets; j++) {
+			w.isa = sets[j];
+			w.cut = 256;
+			if (kvarc_isa_available() & sets[j])
+				assert_int_equal(digest(&m, &t, &w, r), d);
+		}
+	}
+	free(r);
+	free(m.memory);
+}
+
+/* Another library has switched subnormals off, and changed the rounding. */
+static void test_callers_mode(void **state)
+{
+#if defined(__SSE2__)
+	struct model m;
+	struct tokens t;
+	struct result *r = calloc(1, sizeof *r);
+	/* open loop: no arithmetic of the test's own */
+	struct way w = { w8a8, 256, 2, 0, false };
+	make_model(&m);
+	make_tokens(&t);
+	uint64_t d = digest(&m, &t, &w, r);
+	unsigned old = _mm_getcsr();
+	_mm_setcsr(0x1f80 | 0x8040 | 0x6000);
+	uint64_t again = digest(&m, &t, &w, r);
+	unsigned after = _mm_getcsr();
+	_mm_setcsr(old);
+	assert_int_equal(again, d);
+	assert_int_equal(after & 0xe040, 0xe040);
+	free(r);
+	free(m.memory);
+#endif
+	(void)state;
+}
+
+static void test_other_ids(void **state)
+{
+	struct model m;
+	struct kvi_pool *pool;
+	struct kvi_engine *e;
+	struct kvi_run *run;
+	const int32_t positions[2] = { 0, 1 };
+	const int32_t ids[2] = { 0, WORDS }, negative[2] = { -1, 0 };
+	(void)state;
+	make_model(&m);
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
+	                                 NULL), KVARC_OK);
+	const struct kvi_run_options o = { e, &alloc, pool, 0 };
+	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
+	assert_int_equal(kvi_run_segment(run, ids, positions, 2), KVARC_DATA);
+	kvi_run_close(&run);
+	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
+	assert_int_equal(kvi_run_segment(run, negative, positions, 2),
+	                 KVARC_DATA);
+	kvi_run_close(&run);
+	kvi_engine_close(&e);
+	kvi_pool_close(pool);
+	free(m.memory);
+}
+
+/* The digest names the numbers, not how they are stored. */
+static void test_digest(void **state)
+{
+	struct model m;
+	struct kvi_pool *pool;
+	struct kvi_engine *e;
+	(void)state;
+	make_model(&m);
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 2), KVARC_OK);
+	struct kvi_h128 d[4];
+	for (int i = 0; i < 4; i++) {
+		float *x = (float *)(uintptr_t)m.layers[1].up.data;
+		float old = x[5];
+		if (i == 2)
+			x[5] = nextafterf(old, 10);
+		assert_int_equal(kvi_engine_open(&e, &alloc, &m.file,
+			i == 1 ? &w15a15 : &w8a8, pool, NULL), KVARC_OK);
+		d[i] = kvi_engine_digest(e);
+		kvi_engine_close(&e);
+		x[5] = old;
+		if (i == 2)
+			m.file.norm_epsilon = 1e-6f;
+	}
+	assert_memory_equal(&d[0], &d[1], sizeof d[0]);
+	assert_memory_not_equal(&d[0], &d[2], sizeof d[0]);
+	assert_memory_not_equal(&d[0], &d[3], sizeof d[0]);
+	float *x = (float *)(uintptr_t)m.layers[0].down.data;
+	x[3] = INFINITY;
+	kvarc_error error;
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
+	                                 &error), KVARC_DATA);
+	assert_null(e);
+	assert_non_null(strstr(error.text, "down (layer 0)"));
+	kvi_pool_close(pool);
+	free(m.memory);
+}
+
+int main(void)
+{
+	kvi_alloc_init(&alloc, NULL, UINT64_MAX);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_close_to_doubles),
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_callers_mode),
+		cmocka_unit_test(test_other_ids),
+		cmocka_unit_test(test_digest),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
