@@ -7,6 +7,6 @@ libkvi_la_SOURCES += \
 	predictors/weights/gguf_model.c \
 	predictors/weights/map.c \
 	predictors/weights/numbers.c \
-	predictors/weights/rope_freq.c \
+	predictors/weights/rope_scaling.c \
 	predictors/weights/safetensors_model.c \
 	predictors/weights/tensors.c

@@ -51,7 +51,7 @@ struct kvi_model_layer {
 };
 
 /* Frequencies of a rope as fractions of a full turn a position, times 2^64, multiples of
- * 2^16; the same on every machine (spec/arithmetic.md 8). */
+ * 2^16; the same on every machine (spec/arithmetic.md 10). */
 struct kvi_model_rope {
 	uint32_t rotary;         /* channels of a head that turn, even; 0: none */
 	uint64_t *freq;          /* rotary / 2 */

@@ -4,6 +4,7 @@ libkvi_la_SOURCES += \
 	src/model/rotate.c src/model/rotate.h \
 	src/model/rotate_tables.c \
 	src/model/rope_search.c src/model/rope_search.h \
+	src/model/rope_turns.c src/model/rope_turns.h \
 	src/model/linear.c src/model/linear.h \
 	src/model/profile.c src/model/profile.h \
 	src/model/profile_internal.h \

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "model/formats.h"
+#include "model/rope_turns.h"
 #include "model/rotate.h"
-
-#define TWO_PI 6.283185307179586476925286766559
 
 enum {
 	TOKENS_MIN = 16,  /* fewer say nothing */
@@ -33,12 +32,9 @@ bool kvi_rope_make(struct kvi_rope *rope, double theta, uint32_t rotary,
 	memset(rope, 0, sizeof *rope);
 	rope->pairing = pairing;
 	rope->rotary = rotary;
-	for (uint32_t i = 0; i < rotary / 2; i++) {
-		double turns = pow(theta, -2.0 * i / rotary) / TWO_PI;
-		/* 2^-48 of a turn is finer than any position needs; what the
-		 * last bits of a libm say does not reach the file. */
-		rope->freq[i] = (uint64_t)floor(turns * 0x1p48 + 0.5) << 16;
-	}
+	uint64_t log_theta = kvi_rope_log(theta);
+	for (uint32_t i = 0; i < rotary / 2; i++)
+		rope->freq[i] = kvi_rope_turns(log_theta, i, rotary);
 	return true;
 }
 
