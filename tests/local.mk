@@ -28,7 +28,7 @@ EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 
 # Files in and out.
 EXTRA_DIST += tests/data/make_import_data.py \
-	tests/data/make_engine_data.py tests/data/import
+	tests/data/make_engine_data.py tests/data/import tests/data/models
 
 # Real engine (installs one, needs the network once): not part of `make check`.
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py
@@ -150,4 +150,12 @@ TESTS += tests/unit/test_train_fit
 tests_unit_test_train_fit_SOURCES = tests/unit/test_train_fit.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_fit_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+
+# Models.
+check_PROGRAMS += tests/unit/test_weights
+TESTS += tests/unit/test_weights
+tests_unit_test_weights_SOURCES = tests/unit/test_weights.c \
+	tests/unit/models_util.c tests/unit/models_util.h \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_weights_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 endif
