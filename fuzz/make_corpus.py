@@ -164,8 +164,10 @@ def planes(values, size):
     return b''.join(bytes(p[i] for p in packed) for i in range(size))
 
 
-def profile_model(level, layer, kind, heads, channels, rotary, flags, table):
-    """A value is predicted from its key, level 3 also from the layer below."""
+def profile_model(level, layer, kind, heads, channels, rotary, flags, table,
+                  width):
+    """A value is predicted from its key, level 3 also from the layer below;
+    above that it corrects a state of this width."""
     n = heads * channels
     lower = [(1, 0, layer & 1)] if level == 3 and layer else []
     same = [(0, 1)] if kind else []
@@ -180,7 +182,7 @@ def profile_model(level, layer, kind, heads, channels, rotary, flags, table):
             got += [rng.randint(-200, 200) for _ in range(most)]
         return planes(got, 2)
     b = bytes([level, layer, kind, heads, channels, rotary > 0, 0,
-               flags | 8 * table, len(lower)])
+               flags | 8 * table | 16 * bool(width), len(lower)])
     b += b''.join(bytes(s) for s in lower) + bytes([len(same)])
     b += b''.join(bytes(s) for s in same)
     if flags & 4:
@@ -197,22 +199,27 @@ def profile_model(level, layer, kind, heads, channels, rotary, flags, table):
         b += bytes([8]) * n + rows([s[1] for s in same], flags & 1)
     if table:
         b += bytes([2, 4, 3]) + planes([-1, 7, 300], 4) + rng.randbytes(3 * n)
+    if width:
+        got = [rng.randint(-200, 200) for _ in range(width * 2 * n)]
+        b += bytes([width]) + bytes(range(width)) + planes(got, 2)
     return b
 
 
-def profile(heads, channels, rotary, flags, table=False, tables=False):
+def profile(heads, channels, rotary, flags, table=False, tables=False,
+            levels=(2, 3), width=0):
     """A .kvp file, its content stored. The target makes the checks right."""
     b = bytes([1, 5]) + b'model' + bytes([1]) + b'M'
     b += bytes([1, rotary]) + rng.randbytes(4 * rotary) if rotary else bytes(1)
     b += bytes([tables])
     if tables:
         b += struct.pack('<41H', 2008, *[1] * 40) * 192
-    shapes = [(level, layer, kind) for level in (2, 3)
+    shapes = [(level, layer, kind) for level in levels
               for layer in range(2) for kind in (0, 1)]
     b += bytes([len(shapes)])
     for level, layer, kind in shapes:
         b += profile_model(level, layer, kind, heads, channels,
-                           0 if kind else rotary, flags, table)
+                           0 if kind else rotary, flags, table,
+                           width if kind and level > 3 else 0)
     return (b'\x89KVP\r\n\x1a\n' + struct.pack(
         '<HHIQQ', 1, 0, 0, len(b), len(b) + 1) + bytes(33) + b)
 
@@ -305,6 +312,8 @@ def main(corpus, kvarc=None):
     put('profile', 'head.kvp', profile(2, 4, 4, 7, table=True))
     put('profile', 'diagonal.kvp', profile(1, 5, 0, 0))
     put('profile', 'tables.kvp', profile(1, 1, 0, 1, tables=True))
+    put('profile', 'corrects.kvp', profile(2, 3, 2, 5, levels=(2, 4, 7),
+                                           width=5))
     for i, c in enumerate(caches if kvarc else []):
         name = os.path.basename(c).replace('.', '-') + '.kva'
         os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)

@@ -14,14 +14,14 @@ enum { CONTENT_AT = KVI_PROFILE_HEADER_BYTES + 1, CHECK_AT = 56 };
 
 /* Rows of a matrix as kernels need them. */
 static void check_rows(const int16_t *p, size_t stride, size_t rows,
-                       const uint8_t *q)
+                       const uint8_t *q, int most)
 {
 	FUZZ_CHECK(stride % 2 == 0);
 	for (size_t c = 0; c < rows; c++) {
 		uint64_t sum = 0;
 		for (size_t i = 0; i < stride; i++)
 			sum += (uint64_t)abs(p[c * stride + i]);
-		FUZZ_CHECK(sum <= KVI_COEF_SUM_MAX && q[c] <= KVI_SHIFT_MAX);
+		FUZZ_CHECK(sum <= KVI_COEF_SUM_MAX && q[c] <= most);
 	}
 }
 
@@ -40,9 +40,15 @@ static void check_model(const struct kvi_profile *p, const struct kvi_model *m)
 		           m->step[c] == m->step[c - 1]);
 	}
 	if (m->a_stride)
-		check_rows(m->a, m->a_stride, m->C, m->qa);
+		check_rows(m->a, m->a_stride, m->C, m->qa, KVI_SHIFT_MAX);
 	if (m->b_stride)
-		check_rows(m->b, m->b_stride, m->C, m->qb);
+		check_rows(m->b, m->b_stride, m->C, m->qb, KVI_SHIFT_MAX);
+	if (m->d_stride)
+		check_rows(m->d, m->d_stride, m->width, m->e,
+		           KVI_CORRECTS_SHIFT_MAX);
+	FUZZ_CHECK(!m->d_stride == !(m->flags & KVI_MODEL_CORRECTS));
+	FUZZ_CHECK(m->level < KVI_LEVEL_MODEL ||
+	           (!m->n_lower && !(m->flags & KVI_MODEL_TABLE)));
 	for (unsigned i = 0; i < m->n_lower; i++)
 		FUZZ_CHECK(m->lower[i].model < m &&
 		           m->lower[i].model->layer < m->layer);

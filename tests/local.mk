@@ -94,9 +94,9 @@ tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Profiles.
 check_PROGRAMS += tests/unit/test_profile tests/unit/test_profile_file \
-	tests/unit/test_profile_merge
+	tests/unit/test_profile_merge tests/unit/test_profile_corrects
 TESTS += tests/unit/test_profile tests/unit/test_profile_file \
-	tests/unit/test_profile_merge
+	tests/unit/test_profile_merge tests/unit/test_profile_corrects
 tests_unit_test_profile_SOURCES = tests/unit/test_profile.c \
 	tests/unit/profile_util.c tests/unit/profile_util.h
 tests_unit_test_profile_LDADD = libkvi.la $(CMOCKA_LIBS)
@@ -107,6 +107,8 @@ tests_unit_test_profile_file_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_profile_merge_SOURCES = tests/unit/test_profile_merge.c \
 	tests/unit/profile_util.c tests/unit/profile_util.h
 tests_unit_test_profile_merge_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_profile_corrects_SOURCES = tests/unit/test_profile_corrects.c
+tests_unit_test_profile_corrects_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Container, writer and reader.
 check_PROGRAMS += tests/unit/test_container tests/unit/test_stream \

@@ -13,7 +13,7 @@ typedef struct kvarc_profile_info {
 	uint8_t digest[16];
 	uint64_t file_bytes;     /* of the .kvp file, packed */
 	uint64_t coefficients;   /* of all models */
-	unsigned levels;         /* bit 2: level 2, bit 3: level 3 */
+	unsigned levels;         /* bit 2: level 2 ... bit 7: level 7 */
 	size_t n_models, n_pairs, n_ropes;
 	uint64_t reserved[4];
 } kvarc_profile_info;
@@ -26,6 +26,7 @@ typedef struct kvarc_model_info {
 	uint32_t heads, channels, rotary;
 	uint64_t coefficients;
 	uint32_t table_rows;     /* token ids in its table */
+	uint32_t corrects;       /* width of the hidden state that it corrects, 0: none */
 	uint64_t reserved[2];
 } kvarc_model_info;
 

@@ -7,7 +7,7 @@ from kvarc_codecs import Cursor, Table, demand, packed_content
 from xxh3 import h64, h128
 
 MAGIC = bytes([0x89]) + b"KVP\r\n\x1a\n"
-SELF, SELF_HEAD, SCALE, TABLE = 1, 2, 4, 8
+SELF, SELF_HEAD, SCALE, TABLE, CORRECTS = 1, 2, 4, 8, 16
 
 
 class Source:
@@ -31,7 +31,7 @@ class Model:
 
     def __init__(self, cursor, ropes):
         self.level = cursor.u8()
-        demand(self.level in (2, 3), "the level of a model")
+        demand(2 <= self.level <= 7, "the level of a model")
         self.layer, self.kind = cursor.varint(65535), cursor.u8()
         demand(self.kind in (0, 1, 3), "the kind of a model", "unsupported")
         self.heads, self.head_channels = cursor.varint(), cursor.varint()
@@ -43,13 +43,15 @@ class Model:
         self.rotary = len(ropes[rope - 1]) * 2 if rope else 0
         demand(self.rotary <= self.head_channels, "the rope of a model")
         self.set, self.flags = cursor.u8(), cursor.u8()
-        demand(self.flags < 16, "reserved flags of a model")
+        demand(self.flags < 32, "reserved flags of a model")
+        demand(not self.flags & (CORRECTS if self.level < 4 else TABLE),
+               "flags that the level does not have")
         demand(self.flags & SELF or not self.flags & SELF_HEAD,
                "a scope without earlier slots")
         self.lower = [Source(cursor.u8(), cursor.u8(), cursor.u8())
                       for _ in range(cursor.varint(8))]
         demand(all(s.delta for s in self.lower), "a lower layer")
-        demand(self.level == 3 or not self.lower, "lower layers at level 2")
+        demand(self.level == 3 or not self.lower, "lower layers at this level")
         self.same = [Source(0, cursor.u8(), cursor.u8())
                      for _ in range(cursor.varint(4))]
         self.n0, self.beta, self.scale = 0, 0, None
@@ -101,10 +103,10 @@ class Model:
                           (head + 1) * m.head_channels))
 
 
-def rows(cursor, lengths):
+def rows(cursor, lengths, most=16):
     """Shifts and rows of coefficients; the sum of a row is bounded."""
     shifts = cursor.numbers("B", len(lengths))
-    demand(max(shifts) <= 16, "a shift")
+    demand(max(shifts) <= most, "a shift")
     flat = planes(cursor, sum(lengths), 2)
     out = []
     for n in lengths:
@@ -147,6 +149,10 @@ class Profile:
             demand(last is None or key > last, "the order of the models")
             demand(m.set <= len(self.sets), "a table set")
             last = key
+            demand(not m.flags & CORRECTS or not any(
+                (m.level, m.layer, kind) in self.models and
+                self.models[m.level, m.layer, kind].flags & CORRECTS
+                for kind in range(m.kind)), "two corrections of a layer")
             self.models[key] = m
             self.arrays(cursor, m)
         cursor.end()
@@ -179,6 +185,12 @@ class Profile:
             demand(all(a < b for a, b in zip(ids, ids[1:])),
                    "the order of token ids")
             m.table = {i: cursor.numbers("b", m.C) for i in ids}
+        m.e, m.d = None, None
+        if m.flags & CORRECTS:
+            width = cursor.varint(1 << 20)
+            demand(width >= 1, "the width of a correction")
+            m.e, m.d = rows(cursor, [sum(s.model.C for s in m.same) + m.C]
+                            * width, 63)
 
 
 def read_profile(data):

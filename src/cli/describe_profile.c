@@ -15,7 +15,7 @@ static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
 {
 	kvarc_model_info m, first = { 0 };
 	uint64_t coefficients = 0, rows = 0;
-	uint32_t from = UINT32_MAX, to = 0;
+	uint32_t from = UINT32_MAX, to = 0, corrects = 0;
 	size_t n = 0;
 	bool alike = true;
 	char count[32];
@@ -29,13 +29,14 @@ static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
 		        m.channels == first.channels && m.rotary == first.rotary;
 		coefficients += m.coefficients;
 		rows += m.table_rows;
+		corrects += m.corrects != 0;
 		from = m.layer < from ? m.layer : from;
 		to = m.layer > to ? m.layer : to;
 	}
 	if (n == 0)
 		return;
-	printf("  %-11s %s of layers %" PRIu32 " to %" PRIu32 ": ", level == 2 ?
-	       "level 2" : "level 3", kvarc_kind_name(kind), from, to);
+	printf("  level %-5u %s of layers %" PRIu32 " to %" PRIu32 ": ", level,
+	       kvarc_kind_name(kind), from, to);
 	if (alike) {
 		printf("%" PRIu32 " head%s of %" PRIu32 " channels", first.heads,
 		       first.heads == 1 ? "" : "s", first.channels);
@@ -47,6 +48,8 @@ static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
 	printf("; %s coefficients", units_count(count, coefficients));
 	if (rows)
 		printf(", %s token ids", units_count(count, rows));
+	if (corrects)
+		printf(", %" PRIu32 " correct the model", corrects);
 	putchar('\n');
 }
 
@@ -69,7 +72,7 @@ void describe_profile(const char *file, const kvarc_profile *p)
 		msg_put_safe(stdout, value);
 		putchar('\n');
 	}
-	for (unsigned level = 2; level <= 3; level++) {
+	for (unsigned level = 2; level <= 7; level++) {
 		for (unsigned kind = 0; kvarc_kind_name(kind); kind++)
 			put_kind(p, level, kind);
 	}
@@ -118,6 +121,7 @@ void describe_profile_json(const char *file, const kvarc_profile *p)
 		json_u64(&j, "rotary", m.rotary);
 		json_u64(&j, "coefficients", m.coefficients);
 		json_u64(&j, "token_ids", m.table_rows);
+		json_u64(&j, "corrects", m.corrects);
 		json_end_object(&j);
 	}
 	json_end_array(&j);

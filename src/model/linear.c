@@ -23,9 +23,10 @@ kvarc_ret kvi_features_open(struct kvi_features **out,
 	f->tokens_room = room;
 	f->r = kvi_array(alloc, n, sizeof *f->r);
 	f->w = kvi_array(alloc, room, sizeof *f->w);
-	if (m->level > 2) /* models of level 2 have no lower sources */
+	const bool z = m->level == KVI_LEVEL_LOWER; /* no others look at it */
+	if (z)
 		f->z = kvi_array(alloc, n, sizeof *f->z);
-	if (f->r && f->w && (f->z || m->level <= 2))
+	if (f->r && f->w && (f->z || !z))
 		return KVARC_OK;
 	kvi_features_close(f, alloc);
 	*out = NULL;

@@ -80,7 +80,8 @@ bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
 
 uint64_t kvi_model_coefficients(const struct kvi_model *m)
 {
-	return kvi_model_entries_a(m) + kvi_model_entries_b(m);
+	return kvi_model_entries_a(m) + kvi_model_entries_b(m) +
+	       kvi_model_entries_d(m);
 }
 
 /* Spec grid 5, profile 2. */
@@ -158,6 +159,7 @@ kvarc_ret kvi_profile_finish(struct kvi_profile *p)
 		/* Room was made for these sources, or it has to be made again. */
 		if (m->a_stride != kvi_model_stride_a(m) ||
 		    m->b_stride != kvi_model_stride_b(m) ||
+		    m->d_stride != kvi_model_stride_d(m) ||
 		    !kvi_model_values_good(m))
 			return KVARC_DATA;
 	}

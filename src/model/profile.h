@@ -29,7 +29,11 @@ enum {
 	KVI_LOWER_MAX = 8, KVI_SAME_MAX = 4,
 	KVI_COEF_SUM_MAX = 65536,  /* |coefficients| of a row */
 	KVI_MODEL_SELF = 1, KVI_MODEL_SELF_HEAD = 2, KVI_MODEL_SCALE = 4,
-	KVI_MODEL_TABLE = 8
+	KVI_MODEL_TABLE = 8, KVI_MODEL_CORRECTS = 16,
+	KVI_CORRECTS_WIDTH_MAX = 1 << 20, KVI_CORRECTS_SHIFT_MAX = 63,
+	KVI_LEVEL_LOWER = 3,       /* the one with sources in lower layers */
+	KVI_LEVEL_MODEL = 4,       /* from here on a transformer predicts first */
+	KVI_LEVEL_LAST = 7
 };
 
 struct kvi_source {
@@ -45,7 +49,8 @@ struct kvi_source {
  * block of earlier slots; a block has the source's heads in scope (all, or one)
  * times kvi_head_room(its head channels) entries, zero where there is no
  * feature. So a row lines up with feature rows (linear.h), also for heads of an
- * odd number of channels.
+ * odd number of channels. Rows of D are like rows of B, of all heads, with all of
+ * the model's own slots.
  */
 struct kvi_model {
 	uint8_t level, kind, set, flags;
@@ -67,6 +72,11 @@ struct kvi_model {
 	uint32_t n_ids;
 	int32_t *ids;              /* ascending */
 	int8_t *table;             /* n_ids x C */
+	/* correction of the hidden state (spec model 3) */
+	uint32_t width;            /* of the state: rows of D */
+	uint8_t *e;
+	int16_t *d;
+	size_t d_stride;           /* entries a row, even; 0: no matrix */
 };
 
 /* Channels of a head rounded up to a multiple of 2. */
@@ -128,8 +138,8 @@ void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
 
 /*
  * For trainers: an empty profile, to be filled with memory from p->alloc. Room for
- * the arrays of a model whose level, layer, kind, shape, sources, flags and n_ids are
- * set, zeroed; the models that its sources name are in p->models with their shapes.
+ * the arrays of a model whose level, layer, kind, shape, sources, flags, n_ids and width
+ * are set, zeroed; the models that its sources name are in p->models with their shapes.
  * Room that the model has is freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
  */
 kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
@@ -158,7 +168,7 @@ const struct kvi_model *kvi_profile_model(const struct kvi_profile *p,
  * channels, rope or not and its rotary, floating-point dtype, whole role, all heads. */
 bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
                     const kvarc_rope *rope);
-/* Stored coefficients of both matrices. */
+/* Stored coefficients of all its matrices. */
 uint64_t kvi_model_coefficients(const struct kvi_model *m);
 
 #endif

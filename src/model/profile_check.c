@@ -6,12 +6,13 @@
 
 enum {
 	FLAGS_KNOWN = KVI_MODEL_SELF | KVI_MODEL_SELF_HEAD | KVI_MODEL_SCALE |
-	              KVI_MODEL_TABLE
+	              KVI_MODEL_TABLE | KVI_MODEL_CORRECTS
 };
 
 static bool shape_good(const struct kvi_profile *p, const struct kvi_model *m)
 {
-	return (m->level == 2 || m->level == 3) && m->layer <= UINT16_MAX &&
+	return m->level >= 2 && m->level <= KVI_LEVEL_LAST &&
+	       m->layer <= UINT16_MAX &&
 	       m->heads >= 1 && m->heads <= UINT16_MAX &&
 	       m->head_channels >= 1 && m->head_channels <= UINT16_MAX &&
 	       (uint64_t)m->heads * m->head_channels <= KVI_MAX_WIDTH &&
@@ -26,8 +27,11 @@ static bool numbers_good(const struct kvi_model *m)
 		return false;
 	if ((m->flags & KVI_MODEL_SELF_HEAD) && !(m->flags & KVI_MODEL_SELF))
 		return false;
-	if (m->n_lower > (m->level == 2 ? 0 : KVI_LOWER_MAX) ||
+	if (m->n_lower > (m->level == KVI_LEVEL_LOWER ? KVI_LOWER_MAX : 0) ||
 	    m->n_same > KVI_SAME_MAX)
+		return false;
+	if (m->flags & (m->level < KVI_LEVEL_MODEL ? KVI_MODEL_CORRECTS
+	                                           : KVI_MODEL_TABLE))
 		return false;
 	if ((m->flags & KVI_MODEL_SCALE) &&
 	    (m->n0 == 0 || m->beta > KVI_BETA_MAX))
@@ -67,12 +71,25 @@ static bool resolve_all(const struct kvi_profile *p, struct kvi_model *m)
 	return m->scale_source;
 }
 
+/* Whether a model before it corrects the same layer. */
+static bool corrected(const struct kvi_profile *p, const struct kvi_model *m)
+{
+	for (unsigned kind = 0; kind < m->kind; kind++) {
+		const struct kvi_model *x =
+			kvi_profile_model(p, m->level, m->layer, kind);
+		if (x && x->flags & KVI_MODEL_CORRECTS)
+			return true;
+	}
+	return false;
+}
+
 kvarc_ret kvi_model_resolve(const struct kvi_profile *p, struct kvi_model *m)
 {
 	if (m->kind != KVARC_KEY && m->kind != KVARC_VALUE &&
 	    m->kind != KVARC_MLA_LATENT)
 		return KVARC_OPTIONS;
-	if (!shape_good(p, m) || !numbers_good(m) || !resolve_all(p, m))
+	if (!shape_good(p, m) || !numbers_good(m) || !resolve_all(p, m) ||
+	    (m->flags & KVI_MODEL_CORRECTS && corrected(p, m)))
 		return KVARC_DATA;
 	m->C = (size_t)m->heads * m->head_channels;
 	m->rotary = m->rope ? p->ropes[m->rope - 1].rotary : 0;
@@ -90,14 +107,14 @@ typedef void row_walk(const struct kvi_model *m, size_t c, kvi_run *run,
                       void *ctx);
 
 /* Small enough for 32 bits in a kernel, and zero where nothing is stored. */
-static bool rows_good(const struct kvi_model *m, row_walk *walk, int16_t *rows,
-                      size_t stride, const uint8_t *q)
+static bool rows_good(const struct kvi_model *m, size_t n, row_walk *walk,
+                      int16_t *rows, size_t stride, const uint8_t *q, int most)
 {
-	for (size_t c = 0; c < m->C; c++) {
+	for (size_t c = 0; c < n; c++) {
 		uint64_t stored = 0, all = 0;
 		walk(m, c, add_absolute, &stored);
 		add_absolute(&all, rows + c * stride, stride);
-		if (q[c] > KVI_SHIFT_MAX || all > KVI_COEF_SUM_MAX ||
+		if (q[c] > most || all > KVI_COEF_SUM_MAX ||
 		    all != stored)
 			return false;
 	}
@@ -114,6 +131,11 @@ static bool slot_good(const struct kvi_model *m, size_t c)
 	       m->mean[c] >= -KVI_UNIT_MAX && m->mean[c] <= KVI_UNIT_MAX;
 }
 
+static bool width_good(const struct kvi_model *m)
+{
+	return m->width >= 1 && m->width <= KVI_CORRECTS_WIDTH_MAX;
+}
+
 bool kvi_model_values_good(const struct kvi_model *m)
 {
 	for (size_t c = 0; c < m->C; c++)
@@ -124,7 +146,13 @@ bool kvi_model_values_good(const struct kvi_model *m)
 			if (m->ids[i - 1] >= m->ids[i])
 				return false;
 	return (!m->a_stride ||
-	        rows_good(m, kvi_model_row_a, m->a, m->a_stride, m->qa)) &&
+	        rows_good(m, m->C, kvi_model_row_a, m->a, m->a_stride, m->qa,
+	                  KVI_SHIFT_MAX)) &&
 	       (!m->b_stride ||
-	        rows_good(m, kvi_model_row_b, m->b, m->b_stride, m->qb));
+	        rows_good(m, m->C, kvi_model_row_b, m->b, m->b_stride, m->qb,
+	                  KVI_SHIFT_MAX)) &&
+	       (!m->d_stride ||
+	        (width_good(m) &&
+	         rows_good(m, m->width, kvi_model_row_d, m->d, m->d_stride,
+	                   m->e, KVI_CORRECTS_SHIFT_MAX)));
 }

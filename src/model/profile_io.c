@@ -112,14 +112,15 @@ typedef void row_walk(const struct kvi_model *m, size_t c, kvi_run *run,
                       void *ctx);
 
 static void put_matrix(struct kvi_out *out, const struct kvi_model *m,
-                       const uint8_t *q, uint64_t entries, row_walk *walk)
+                       const uint8_t *q, size_t rows, uint64_t entries,
+                       row_walk *walk)
 {
 	struct planes to = { NULL, (size_t)entries };
-	kvi_put_bytes(out, q, m->C);
+	kvi_put_bytes(out, q, rows);
 	to.at = kvi_out_reserve(out, 2 * to.n);
 	if (!to.at)
 		return;
-	for (size_t c = 0; c < m->C; c++)
+	for (size_t c = 0; c < rows; c++)
 		walk(m, c, put_run, &to);
 	out->n += 2 * to.n;
 }
@@ -131,11 +132,16 @@ static void put_model(struct kvi_out *out, const struct kvi_model *m)
 	put_planes16(out, m->k, m->C);
 	put_planes32(out, m->mean, m->C);
 	if (m->a_stride)
-		put_matrix(out, m, m->qa, kvi_model_entries_a(m),
+		put_matrix(out, m, m->qa, m->C, kvi_model_entries_a(m),
 		           kvi_model_row_a);
 	if (m->b_stride)
-		put_matrix(out, m, m->qb, kvi_model_entries_b(m),
+		put_matrix(out, m, m->qb, m->C, kvi_model_entries_b(m),
 		           kvi_model_row_b);
+	if (m->d_stride) {
+		kvi_put_varint(out, m->width);
+		put_matrix(out, m, m->e, m->width, kvi_model_entries_d(m),
+		           kvi_model_row_d);
+	}
 	if (!(m->flags & KVI_MODEL_TABLE))
 		return;
 	kvi_put8(out, m->tshift);
@@ -264,15 +270,26 @@ static uint64_t array_bytes(const struct kvi_model *m)
 	return bytes;
 }
 
-/* The table's head, behind the arrays; proves that all arrays are there. */
+/* A row of D and its shift are a byte and entries, as many in each row. */
+static bool look_at_width(struct kvi_model *m, struct kvi_in *in)
+{
+	m->width = (uint32_t)kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
+	return !in->bad && m->width >= 1 &&
+	       m->width + 2 * kvi_model_entries_d(m) <= kvi_in_left(in);
+}
+
+/* The head of a table or of a correction, behind the arrays (no model has both);
+ * proves that all arrays are there. */
 static bool look_ahead(struct kvi_model *m, struct kvi_in in)
 {
 	uint64_t bytes = array_bytes(m);
 	if (bytes > kvi_in_left(&in))
 		return false;
+	kvi_get_bytes(&in, (size_t)bytes);
+	if (m->flags & KVI_MODEL_CORRECTS)
+		return look_at_width(m, &in);
 	if (!(m->flags & KVI_MODEL_TABLE))
 		return true;
-	kvi_get_bytes(&in, (size_t)bytes);
 	m->tshift = kvi_get8(&in);
 	m->unknown = kvi_get8(&in);
 	m->n_ids = (uint32_t)kvi_get_varint(&in, KVI_TABLE_ROWS_MAX);
@@ -282,15 +299,16 @@ static bool look_ahead(struct kvi_model *m, struct kvi_in in)
 }
 
 static void get_matrix(struct kvi_in *in, const struct kvi_model *m,
-                       uint8_t *q, uint64_t entries, row_walk *walk)
+                       uint8_t *q, size_t rows, uint64_t entries,
+                       row_walk *walk)
 {
 	struct const_planes from = { NULL, (size_t)entries };
-	const uint8_t *shifts = kvi_get_bytes(in, m->C);
+	const uint8_t *shifts = kvi_get_bytes(in, rows);
 	from.at = kvi_get_bytes(in, 2 * from.n);
 	if (!shifts || !from.at)
 		return;
-	memcpy(q, shifts, m->C);
-	for (size_t c = 0; c < m->C; c++)
+	memcpy(q, shifts, rows);
+	for (size_t c = 0; c < rows; c++)
 		walk(m, c, get_run, &from);
 }
 
@@ -300,14 +318,20 @@ static void parse_arrays(struct kvi_model *m, struct kvi_in *in)
 	get_planes16(in, m->k, m->C);
 	get_planes32(in, m->mean, m->C);
 	if (m->a_stride)
-		get_matrix(in, m, m->qa, kvi_model_entries_a(m),
+		get_matrix(in, m, m->qa, m->C, kvi_model_entries_a(m),
 		           kvi_model_row_a);
 	if (m->b_stride)
-		get_matrix(in, m, m->qb, kvi_model_entries_b(m),
+		get_matrix(in, m, m->qb, m->C, kvi_model_entries_b(m),
 		           kvi_model_row_b);
+	/* look_ahead has read what stands in front of the next arrays. */
+	if (m->d_stride) {
+		kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
+		get_matrix(in, m, m->e, m->width, kvi_model_entries_d(m),
+		           kvi_model_row_d);
+	}
 	if (!(m->flags & KVI_MODEL_TABLE))
 		return;
-	kvi_get_bytes(in, 2); /* look_ahead has read these and the count */
+	kvi_get_bytes(in, 2);
 	kvi_get_varint(in, KVI_TABLE_ROWS_MAX);
 	get_planes32(in, m->ids, m->n_ids);
 	const uint8_t *rows = kvi_get_bytes(in, m->n_ids * m->C);

@@ -48,6 +48,15 @@ size_t kvi_model_stride_b(const struct kvi_model *m)
 	return block_room(m->same, m->n_same) + self;
 }
 
+/* The state has no heads: a row of D sees all of them. */
+size_t kvi_model_stride_d(const struct kvi_model *m)
+{
+	size_t sum = source_room(m, 0);
+	for (unsigned i = 0; i < m->n_same; i++)
+		sum += source_room(m->same[i].model, 0);
+	return m->flags & KVI_MODEL_CORRECTS ? sum : 0;
+}
+
 /* Slots of its own head that come before slot c: a pair is one step. */
 static size_t earlier_in_head(const struct kvi_model *m, size_t c)
 {
@@ -72,6 +81,14 @@ uint64_t kvi_model_entries_a(const struct kvi_model *m)
 uint64_t kvi_model_entries_b(const struct kvi_model *m)
 {
 	return m->C * block_channels(m->same, m->n_same) + earlier_slots(m);
+}
+
+uint64_t kvi_model_entries_d(const struct kvi_model *m)
+{
+	uint64_t sum = m->C;
+	for (unsigned i = 0; i < m->n_same; i++)
+		sum += m->same[i].model->C;
+	return m->flags & KVI_MODEL_CORRECTS ? m->width * sum : 0;
 }
 
 /* n channels of whole heads, from the first one on. */
@@ -117,6 +134,18 @@ void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run,
 	run_heads(p, m, n, run, ctx);
 }
 
+void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run,
+                     void *ctx)
+{
+	int16_t *p = m->d + i * m->d_stride;
+	for (unsigned k = 0; k < m->n_same; k++) {
+		const struct kvi_model *from = m->same[k].model;
+		run_heads(p, from, from->C, run, ctx);
+		p += source_room(from, 0);
+	}
+	run_heads(p, m, m->C, run, ctx);
+}
+
 void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m)
 {
 	kvi_free(p->alloc, m->step);
@@ -128,11 +157,13 @@ void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m)
 	kvi_free(p->alloc, m->b);
 	kvi_free(p->alloc, m->ids);
 	kvi_free(p->alloc, m->table);
-	m->step = m->k = m->a = m->b = NULL;
+	kvi_free(p->alloc, m->e);
+	kvi_free(p->alloc, m->d);
+	m->step = m->k = m->a = m->b = m->d = NULL;
 	m->mean = m->ids = NULL;
-	m->qa = m->qb = NULL;
+	m->qa = m->qb = m->e = NULL;
 	m->table = NULL;
-	m->a_stride = m->b_stride = 0;
+	m->a_stride = m->b_stride = m->d_stride = 0;
 }
 
 /* A trainer's models need not be in order yet. */
@@ -173,6 +204,12 @@ static bool make_room(const struct kvi_alloc *alloc, struct kvi_model *m)
 		if (!m->qb || !m->b)
 			return false;
 	}
+	if (m->d_stride) {
+		m->e = kvi_calloc(alloc, m->width, sizeof *m->e);
+		m->d = kvi_calloc(alloc, m->width, m->d_stride * sizeof *m->d);
+		if (!m->e || !m->d)
+			return false;
+	}
 	if (!(m->flags & KVI_MODEL_TABLE) || m->n_ids == 0)
 		return true;
 	m->ids = kvi_calloc(alloc, m->n_ids, sizeof *m->ids);
@@ -186,6 +223,7 @@ kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p,
 	kvi_model_free(p, m);
 	m->a_stride = kvi_model_stride_a(m);
 	m->b_stride = kvi_model_stride_b(m);
+	m->d_stride = kvi_model_stride_d(m);
 	if (make_room(p->alloc, m))
 		return KVARC_OK;
 	kvi_model_free(p, m);

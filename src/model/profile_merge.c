@@ -77,17 +77,23 @@ static void copy_arrays(struct kvi_model *x, const struct kvi_model *m)
 		memcpy(x->ids, m->ids, m->n_ids * sizeof *x->ids);
 		memcpy(x->table, m->table, m->n_ids * n);
 	}
+	if (x->d) {
+		memcpy(x->e, m->e, m->width);
+		memcpy(x->d, m->d, m->width * m->d_stride * sizeof *x->d);
+	}
 }
 
 static kvarc_ret take_model(struct kvi_profile *p,
                             const struct kvi_profile *from,
-                            const struct kvi_model *m)
+                            const struct kvi_model *m, bool corrected)
 {
 	struct kvi_model *x = &p->models[p->n_models];
 	*x = *m;
-	x->step = x->k = x->a = x->b = NULL;
+	if (corrected)
+		x->flags &= (uint8_t)~KVI_MODEL_CORRECTS;
+	x->step = x->k = x->a = x->b = x->d = NULL;
 	x->mean = x->ids = NULL;
-	x->qa = x->qb = NULL;
+	x->qa = x->qb = x->e = NULL;
 	x->table = NULL;
 	if (m->rope) {
 		x->rope = take_rope(p, &from->ropes[m->rope - 1]);
@@ -120,6 +126,27 @@ static bool has_sources(const struct kvi_profile *from,
 	return all;
 }
 
+/* One of p's first n models, which are in order. */
+static const struct kvi_model *find(const struct kvi_profile *p, size_t n,
+                                    const struct kvi_model *key)
+{
+	return n ? bsearch(key, p->models, n, sizeof *key, kvi_model_compare)
+	         : NULL;
+}
+
+/* Whether one of them corrects the same layer: one does, the first that came. */
+static bool corrected(const struct kvi_profile *p, size_t n,
+                      const struct kvi_model *m)
+{
+	struct kvi_model key = *m;
+	for (key.kind = 0; key.kind <= KVARC_MLA_LATENT; key.kind++) {
+		const struct kvi_model *x = find(p, n, &key);
+		if (x && x->flags & KVI_MODEL_CORRECTS)
+			return true;
+	}
+	return false;
+}
+
 /* Models of tensors that have none yet; sources come before what needs them. */
 static kvarc_ret take_models(struct kvi_profile *p,
                              const struct kvi_profile *from)
@@ -129,11 +156,10 @@ static kvarc_ret take_models(struct kvi_profile *p,
 	kvarc_ret ret = taken ? KVARC_OK : kvi_alloc_error(p->alloc);
 	for (size_t i = 0; i < from->n_models && ret == KVARC_OK; i++) {
 		const struct kvi_model *m = &from->models[i];
-		bool there = before && bsearch(m, p->models, before, sizeof *m,
-		                               kvi_model_compare);
-		taken[i] = !there && has_sources(from, m, taken);
+		taken[i] = !find(p, before, m) && has_sources(from, m, taken);
 		if (taken[i])
-			ret = take_model(p, from, m);
+			ret = take_model(p, from, m,
+			                 corrected(p, before, m));
 	}
 	kvi_free(p->alloc, taken);
 	/* for the next search; sources are found again at the end */

@@ -241,6 +241,7 @@ kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i,
 		.rotary = m->rotary,
 		.coefficients = kvi_model_coefficients(m),
 		.table_rows = m->flags & KVI_MODEL_TABLE ? m->n_ids : 0,
+		.corrects = m->flags & KVI_MODEL_CORRECTS ? m->width : 0,
 	};
 	return KVARC_OK;
 }

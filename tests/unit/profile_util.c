@@ -59,6 +59,12 @@ static void fill_rows(const struct kvi_model *m, uint64_t *rng)
 			kvi_model_row_b(m, c, fill_run, &f);
 		}
 	}
+	for (size_t i = 0; m->d_stride && i < m->width; i++) {
+		struct filler f = { rng, KVI_COEF_SUM_MAX };
+		m->e[i] = (uint8_t)profile_between(rng, 0,
+		                                   KVI_CORRECTS_SHIFT_MAX);
+		kvi_model_row_d(m, i, fill_run, &f);
+	}
 }
 
 static void fill_model(const struct kvi_model *m, uint64_t *rng)
@@ -95,6 +101,13 @@ static void choose(struct kvi_model *m, const struct shape *s, uint64_t *rng)
 	m->flags = (uint8_t)profile_between(rng, 0, 15);
 	if (!(m->flags & KVI_MODEL_SELF))
 		m->flags &= ~KVI_MODEL_SELF_HEAD & 0xff;
+	if (m->level > 3) {
+		bool corrects = (m->kind == KVARC_KEY) == (m->layer == 1) &&
+		                m->kind <= KVARC_VALUE;
+		m->flags &= ~KVI_MODEL_TABLE & 0xff;
+		m->flags |= corrects ? KVI_MODEL_CORRECTS : 0;
+		m->width = corrects ? (uint32_t)profile_between(rng, 1, 9) : 0;
+	}
 	for (unsigned d = 1; m->level == 3 && d <= m->layer; d++)
 		m->lower[m->n_lower++] = (struct kvi_source){
 			.delta = (uint8_t)d,
@@ -143,20 +156,21 @@ static void make_head(struct kvi_profile *p, const struct shape *s,
 
 struct kvi_profile *profile_make(const struct kvi_alloc *alloc, uint64_t seed)
 {
+	static const uint8_t levels[] = { 7, 4, 3, 2 };
 	enum { LAYERS = 3 };
 	struct shape s = shape_of(seed);
 	uint64_t rng = seed;
 	struct kvi_profile *p;
 	assert_int_equal(kvi_profile_new(&p, alloc), KVARC_OK);
 	make_head(p, &s, &rng);
-	p->models = kvi_calloc(alloc, 2 * 3 * LAYERS, sizeof *p->models);
-	for (unsigned level = 3; level >= 2; level--)
+	p->models = kvi_calloc(alloc, sizeof levels * 3 * LAYERS, sizeof *p->models);
+	for (unsigned i = 0; i < sizeof levels; i++)
 		for (unsigned layer = 0; layer < LAYERS; layer++)
 			for (unsigned kind = 0; kind < 4; kind++) {
 				if (kind == 2 || (kind == 3 && !s.latent))
 					continue;
 				struct kvi_model *m = &p->models[p->n_models++];
-				m->level = (uint8_t)level;
+				m->level = levels[i];
 				m->layer = layer;
 				m->kind = (uint8_t)kind;
 				choose(m, &s, &rng);

@@ -21,8 +21,8 @@ static inline int profile_between(uint64_t *state, int low, int high)
 }
 
 /*
- * A finished profile of up to three layers, levels 2 and 3: heads of odd and even
- * numbers of channels, partial ropes, all kinds of sources, scopes, tables, sets.
+ * A finished profile of up to three layers, levels 2, 3, 4 and 7: heads of odd and even
+ * numbers of channels, partial ropes, all kinds of sources, scopes, tables, corrections, sets.
  * seed also picks the shape. Coefficients are large: rows reach the limit.
  */
 struct kvi_profile *profile_make(const struct kvi_alloc *alloc, uint64_t seed);

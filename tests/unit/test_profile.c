@@ -44,6 +44,7 @@ static void model_same(const struct kvi_model *a, const struct kvi_model *b)
 	            a->n0 == b->n0 && a->beta == b->beta &&
 	            !a->scale_source == !b->scale_source &&
 	            a->a_stride == b->a_stride && a->b_stride == b->b_stride &&
+	            a->d_stride == b->d_stride && a->width == b->width &&
 	            a->tshift == b->tshift && a->unknown == b->unknown &&
 	            a->n_ids == b->n_ids);
 	for (unsigned i = 0; i < a->n_lower; i++)
@@ -62,6 +63,8 @@ static void model_same(const struct kvi_model *a, const struct kvi_model *b)
 	same(a->qb, b->qb, a->b_stride ? n : 0);
 	same(a->a, b->a, n * a->a_stride * sizeof *a->a);
 	same(a->b, b->b, n * a->b_stride * sizeof *a->b);
+	same(a->e, b->e, a->d_stride ? a->width : 0);
+	same(a->d, b->d, a->width * a->d_stride * sizeof *a->d);
 	same(a->ids, b->ids, a->n_ids * sizeof *a->ids);
 	same(a->table, b->table, a->n_ids * n);
 }
@@ -192,8 +195,8 @@ static struct kvi_profile *complete(void)
 {
 	struct kvi_profile *p;
 	assert_int_equal(kvi_profile_new(&p, &alloc), KVARC_OK);
-	p->models = kvi_calloc(&alloc, 5, sizeof *p->models);
-	p->n_models = 5;
+	p->models = kvi_calloc(&alloc, 7, sizeof *p->models);
+	p->n_models = 7;
 	p->ropes = kvi_calloc(&alloc, 1, sizeof *p->ropes);
 	p->n_ropes = 1;
 	p->ropes[0].rotary = 4;
@@ -204,9 +207,10 @@ static struct kvi_profile *complete(void)
 		p->set_freq[i] = i % 41 ? 1 : 2008;
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "a", "1"), 0);
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "b", "2"), 0);
-	static const uint8_t places[5][3] = { { 2, 0, 0 }, { 3, 0, 0 },
-		{ 3, 0, 1 }, { 3, 1, 0 }, { 3, 1, 1 } };
-	for (size_t i = 0; i < 5; i++) {
+	static const uint8_t places[7][3] = { { 2, 0, 0 }, { 3, 0, 0 },
+		{ 3, 0, 1 }, { 3, 1, 0 }, { 3, 1, 1 }, { 6, 0, 0 },
+		{ 6, 0, 1 } };
+	for (size_t i = 0; i < 7; i++) {
 		struct kvi_model *m = &p->models[i];
 		*m = (struct kvi_model){ .level = places[i][0],
 			.layer = places[i][1], .kind = places[i][2],
@@ -223,7 +227,12 @@ static struct kvi_profile *complete(void)
 	last->n0 = 1;
 	last->beta = 1;
 	last->n_ids = 2;
-	for (size_t i = 0; i < 5; i++)
+	/* 2 x (5 + 1) entries a row of the key's, 2 x 6 of the value's own */
+	p->models[6].n_same = 1;
+	p->models[6].same[0].scope = 1;
+	p->models[6].flags = KVI_MODEL_CORRECTS;
+	p->models[6].width = 3;
+	for (size_t i = 0; i < 7; i++)
 		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
 	last->ids[1] = 1;
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
@@ -241,11 +250,19 @@ typedef void breaker(struct kvi_profile *p, struct kvi_model *m);
 
 RULE(nothing, (void)0)
 RULE(level_1, p->models[0].level = 1)
-RULE(level_4, m->level = 4)
+RULE(level_4, m->level = 4) /* it has lower sources and a table */
+RULE(level_8, p->models[5].level = 8)
+RULE(level_7, p->models[6].level = p->models[5].level = 7)
 RULE(kind_2, m->kind = 2)
 RULE(kind_9, m->kind = 9)
 RULE(self_head_alone, p->models[0].flags = 2)
-RULE(flags_unknown, p->models[0].flags = 16)
+RULE(flags_unknown, p->models[0].flags = 32)
+RULE(corrects_low, p->models[0].flags = 16)
+RULE(table_high, p->models[5].flags |= 8)
+RULE(e_63, p->models[6].e[2] = 63)
+RULE(e_64, p->models[6].e[2] = 64)
+RULE(d_most, p->models[6].d[0] = p->models[6].d[16] = -32768)
+RULE(d_more, (d_most(p, m), p->models[6].d[6] = 1))
 RULE(rope_unknown, m->rope = 2)
 RULE(rope_odd, p->ropes[0].rotary = 5)
 RULE(set_unknown, m->set = 2)
@@ -303,7 +320,11 @@ static void test_rules(void **state)
 		kvarc_ret ret;
 	} rules[] = {
 		{ nothing, KVARC_OK }, { level_1, KVARC_DATA },
-		{ level_4, KVARC_DATA }, { kind_2, KVARC_OPTIONS },
+		{ level_4, KVARC_DATA }, { level_8, KVARC_DATA },
+		{ level_7, KVARC_OK }, { kind_2, KVARC_OPTIONS },
+		{ corrects_low, KVARC_DATA }, { table_high, KVARC_DATA },
+		{ e_63, KVARC_OK }, { e_64, KVARC_DATA },
+		{ d_most, KVARC_OK }, { d_more, KVARC_DATA },
 		{ kind_9, KVARC_OPTIONS }, { self_head_alone, KVARC_DATA },
 		{ flags_unknown, KVARC_DATA }, { rope_unknown, KVARC_DATA },
 		{ rope_odd, KVARC_DATA },
@@ -357,7 +378,7 @@ static void test_finish(void **state)
 		else
 			p->n_models = 0;
 		assert_int_equal(kvi_profile_finish(p), KVARC_DATA);
-		p->n_models = 5;
+		p->n_models = 7;
 		p->ropes[0].rotary = 4;
 		kvi_profile_free(p);
 	}
@@ -496,9 +517,9 @@ static void test_bytes(void **state)
 	} bad[] = {
 		{ 0, 1 }, { 1, 0 }, { 1, 2 }, { 2, 0 }, { 2, 1 }, { 2, 3 },
 		{ 2, 4 }, { 11, 1 }, { 11, 8 }, { 12, 0 }, { 12, 2 }, { 13, 1 },
-		{ 13, 4 }, { 14, 0x80 }, { 16, 0 }, { 16, 2 }, { 17, 0 },
+		{ 13, 8 }, { 14, 0x80 }, { 16, 0 }, { 16, 2 }, { 17, 0 },
 		{ 17, 1 }, { 17, 3 }, { 18, 2 }, { 19, 1 }, { 20, 2 },
-		{ 20, 4 }, { 20, 8 }, { 20, 16 }, { 20, 0x80 }, { 21, 1 },
+		{ 20, 4 }, { 20, 8 }, { 20, 16 }, { 20, 32 }, { 20, 0x80 }, { 21, 1 },
 		{ 21, 9 }, { 22, 1 }, { 22, 5 }, { 23, 1 }, { 24, 1 },
 	};
 	uint8_t b[sizeof good + 1];
@@ -582,6 +603,12 @@ static void check_bounds(const struct kvi_profile *p)
 			assert_true(m->k[c] >= -400 && m->k[c] <= 400);
 			assert_true(!m->qa || m->qa[c] <= 16);
 			assert_true(!m->qb || m->qb[c] <= 16);
+		}
+		for (size_t c = 0; m->d_stride && c < m->width; c++) {
+			int64_t d = 0;
+			for (size_t j = 0; j < m->d_stride; j++)
+				d += labs(m->d[c * m->d_stride + j]);
+			assert_true(d <= 65536 && m->e[c] <= 63);
 		}
 		assert_true(m->a_stride % 2 == 0 && m->b_stride % 2 == 0);
 		assert_true(m->set <= p->n_sets);

@@ -253,14 +253,17 @@ static void test_questions(void **state)
 	assert_int_equal(kvarc_profile_get_info(p, &info), KVARC_OK);
 	assert_int_equal(info.file_bytes, f.n);
 	assert_memory_equal(info.digest, f.p + 32, 16);
-	assert_int_equal(info.levels, 1 << 2 | 1 << 3);
-	assert_true(info.n_models == 12 && info.n_pairs == 2 &&
+	assert_int_equal(info.levels, 1 << 2 | 1 << 3 | 1 << 4 | 1 << 7);
+	assert_true(info.n_models == 24 && info.n_pairs == 2 &&
 	            info.n_ropes == 1);
 	uint64_t coefficients = 0;
 	for (size_t i = 0; i < info.n_models; i++) {
 		assert_int_equal(kvarc_profile_model(p, i, &model), KVARC_OK);
 		coefficients += model.coefficients;
-		assert_int_equal(model.level, 2 + i / 6);
+		assert_int_equal(model.level, i < 18 ? 2 + i / 6 : 7);
+		/* keys of layer 1, values of the others */
+		bool corrects = i >= 12 && i % 2 == (i / 2 % 3 != 1);
+		assert_int_equal(!model.corrects, !corrects);
 		assert_int_equal(model.layer, i / 2 % 3);
 		assert_int_equal(model.kind, i % 2);
 		assert_int_equal(model.heads, i % 2 ? 4 : 2);
@@ -268,7 +271,7 @@ static void test_questions(void **state)
 		assert_int_equal(model.rotary, i % 2 ? 0 : 2);
 	}
 	assert_int_equal(info.coefficients, coefficients);
-	assert_int_equal(kvarc_profile_model(p, 12, &model), KVARC_END);
+	assert_int_equal(kvarc_profile_model(p, 24, &model), KVARC_END);
 	assert_int_equal(kvarc_profile_identity_at(p, 1, &key, &value),
 	                 KVARC_OK);
 	assert_string_equal(key, "model");
