@@ -18,6 +18,7 @@
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
+#define NOINLINE __attribute__((noinline))
 
 enum { LIMIT = 32767, WIDTH = KVI_LANES / PARTS };
 
@@ -150,19 +151,22 @@ INLINE void store_both(int16_t *row, vec a, vec b)
 
 /* ---------------------------------------------------------------- slots */
 
-/* A stream while slots are taken from it. */
+/* A stream while slots are taken from it. The feed is elsewhere, so that the
+ * rest is in registers. */
 struct reading {
-	struct kvi_feed feed;
+	struct kvi_feed *feed;
 	const uint8_t *p;
 	struct states st;
 	struct tokens tokens;
 };
 
-INLINE void reading_begin(struct reading *r, const struct kvi_slot_reader *in)
+INLINE void reading_begin(struct reading *r, struct kvi_feed *feed,
+                          const struct kvi_slot_reader *in)
 {
 	size_t n = (size_t)(in->words.end - in->words.p) / 2;
 	const struct kvi_stream s = { .words = in->words.p, .n_words = n };
-	r->p = kvi_feed_open(&r->feed, &s);
+	r->feed = feed;
+	r->p = kvi_feed_open(feed, &s);
 	r->st = states_load(in->state);
 	r->tokens = tokens_load();
 }
@@ -171,10 +175,10 @@ INLINE bool reading_end(const struct reading *r, struct kvi_slot_reader *in,
                         unsigned lanes)
 {
 	states_keep(in->state, &r->st, lanes);
-	if (!r->feed.last)
+	if (!r->feed->last)
 		in->words.p = r->p;
-	else if (r->p <= r->feed.end)
-		in->words.p = in->words.end - (r->feed.end - r->p);
+	else if (r->p <= r->feed->end)
+		in->words.p = in->words.end - (r->feed->end - r->p);
 	else
 		in->words.missing = true;
 	return !in->words.missing;
@@ -182,8 +186,8 @@ INLINE bool reading_end(const struct reading *r, struct kvi_slot_reader *in,
 
 INLINE bool reading_ready(struct reading *r, struct kvi_slot_reader *in)
 {
-	if (__builtin_expect(r->p > r->feed.safe, 0)) {
-		const uint8_t *p = kvi_feed_move(&r->feed, r->p);
+	if (__builtin_expect(r->p > r->feed->safe, 0)) {
+		const uint8_t *p = kvi_feed_move(r->feed, r->p);
 		in->words.missing = !p;
 		if (p)
 			r->p = p;
@@ -192,12 +196,17 @@ INLINE bool reading_ready(struct reading *r, struct kvi_slot_reader *in)
 	return true;
 }
 
-/* What all steps of a slot or pair see. */
+/*
+ * What all steps of a slot or pair see: copies that no store changes, and
+ * constants in the functions for usual slots, which take steps of 32 lanes of
+ * bf16 that are either all there or all in the stream.
+ */
 struct setting {
-	const struct kvi_slot_block *b;
-	const struct kvi_slot_job *j;
-	const struct kvi_grid_format *fmt;
-	const struct numbers *f;
+	struct kvi_slot_block b;
+	struct kvi_slot_job j;
+	struct kvi_grid_format fmt;
+	struct numbers f;
+	bool all_known, all_read;
 };
 
 /* A vector a part. */
@@ -209,7 +218,7 @@ struct step {
 INLINE struct step known_take(const struct setting *e, const struct kvi_slot *s,
                               size_t at, const struct step *ctx)
 {
-	const unsigned lanes = e->b->lanes;
+	const unsigned lanes = e->b.lanes;
 	uint16_t x[KVI_LANES] = { 0 };
 	uint32_t c[KVI_LANES];
 	const bool full = lanes == KVI_LANES;
@@ -235,15 +244,15 @@ INLINE bool elements(const struct setting *e, struct reading *r,
                      const struct kvi_slot *s, size_t step,
                      const struct step *ctx, struct step *y)
 {
-	size_t at = step * e->b->lanes;
-	if (s->known) {
+	size_t at = step * e->b.lanes;
+	if (e->all_known || (!e->all_read && s->known)) {
 		*y = known_take(e, s, at, ctx);
 		return true;
 	}
-	if (!reading_ready(r, e->b->reader))
+	if (!reading_ready(r, e->b.reader))
 		return false;
-	r->p = step_take(&r->st, ctx->v, e->b->tables->lut, &r->tokens, e->f,
-	                 e->b->lanes, r->p, s->x + at, y->v);
+	r->p = step_take(&r->st, ctx->v, e->b.tables->lut, &r->tokens, &e->f,
+	                 e->b.lanes, r->p, s->x + at, y->v);
 	return true;
 }
 
@@ -255,27 +264,27 @@ struct expected {
 INLINE void predict_one(const struct setting *e, size_t step, vec start,
                         struct expected *x)
 {
-	const struct kvi_slot *s = &e->j->slot[0];
+	const struct kvi_slot *s = &e->j.slot[0];
 	EACH {
 		size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 		x->base.v[h] = base_of(s, t);
-		x->pred.v[h] = pred_of(s, e->j, t, x->base.v[h]);
+		x->pred.v[h] = pred_of(s, &e->j, t, x->base.v[h]);
 		x->k.v[h] = SET(s->k);
-		if (e->b->unknown)
+		if (e->b.unknown)
 			x->k.v[h] = v_add(x->k.v[h],
-			                  v_load_i16(e->b->unknown + t));
+			                  v_load_i16(e->b.unknown + t));
 		x->ctx.v[h] = context_of(
 			scaled_bits(x->pred.v[h], SET(s->step)), x->k.v[h],
-			token_class(e->b, t, start), e->fmt);
+			token_class(&e->b, t, start), &e->fmt);
 	}
 }
 
 INLINE bool slot_alone(const struct setting *e, struct reading *r)
 {
-	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *s = &j->slot[0];
 	const vec start = token_start(j);
-	for (size_t step = 0; step < kvi_slot_steps(e->b); step++) {
+	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
 		struct expected x;
 		struct step y;
 		predict_one(e, step, start, &x);
@@ -284,8 +293,8 @@ INLINE bool slot_alone(const struct setting *e, struct reading *r)
 		EACH {
 			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 			size_t at = feature_at(j, t);
-			vec v = integers_of(y.v[h], e->fmt, s->step);
-			scale_add(e->b, j, t, distance(v, x.pred.v[h],
+			vec v = integers_of(y.v[h], &e->fmt, s->step);
+			scale_add(&e->b, j, t, distance(v, x.pred.v[h],
 			                               x.k.v[h], s->step));
 			store_half(j->r + at, j->half,
 			           v_sub(v, x.base.v[h]));
@@ -311,7 +320,7 @@ INLINE vec predict_pair(const struct setting *e, struct between *m, size_t t,
                         vec start, const struct classes *classes,
                         vec *expected, vec *k)
 {
-	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const vec step = SET(a->step - 6), round = SET(128);
 	vec turn = v_load(j->turn + 2 * t);
@@ -323,29 +332,29 @@ INLINE vec predict_pair(const struct setting *e, struct between *m, size_t t,
 	va = v_sar(v_add(va, round), 8);
 	vb = v_sar(v_add(vb, round), 8);
 	vec angle = v_load_u8(j->angle_class + t), kb = SET(b->k);
-	if (e->b->unknown)
-		kb = v_add(kb, v_load_i16(e->b->unknown + t));
+	if (e->b.unknown)
+		kb = v_add(kb, v_load_i16(e->b.unknown + t));
 	vec ka = v_add(kb, class_of(classes, angle));
 	kb = v_add(kb, class_of(classes, v_xor(angle, SET(32))));
-	vec o = token_class(e->b, t, start);
+	vec o = token_class(&e->b, t, start);
 	v_store(m->base[0] + t, base_a);
 	v_store(m->base[1] + t, base_b);
 	v_store(m->k + t, kb);
 	v_store(m->expected + t, v_sar(v_add(vb, SET(32)), 6));
-	v_store(m->ctx + t, context_of(scaled_bits(vb, step), kb, o, e->fmt));
+	v_store(m->ctx + t, context_of(scaled_bits(vb, step), kb, o, &e->fmt));
 	*expected = v_sar(v_add(va, SET(32)), 6);
 	*k = ka;
-	return context_of(scaled_bits(va, step), ka, o, e->fmt);
+	return context_of(scaled_bits(va, step), ka, o, &e->fmt);
 }
 
 INLINE void observe_pair(const struct setting *e, const struct between *m,
                          size_t t, vec xb)
 {
-	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot_job *j = &e->j;
 	const vec round = SET(8192);
 	const size_t at = feature_at(j, t);
 	vec turn = v_load(j->turn + 2 * t);
-	scale_add(e->b, j, t, distance(xb, v_load(m->expected + t),
+	scale_add(&e->b, j, t, distance(xb, v_load(m->expected + t),
 	                               v_load(m->k + t), j->slot[1].step));
 	vec x = v_side_by_side(v_load(m->x + t), xb);
 	vec ua = v_madd(x, turn);
@@ -361,11 +370,11 @@ INLINE void observe_pair(const struct setting *e, const struct between *m,
 
 INLINE bool slot_pair(const struct setting *e, struct reading *r)
 {
-	const struct kvi_slot_job *j = e->j;
+	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const struct classes classes = classes_load(j->scales);
 	const vec start = token_start(j);
-	const size_t steps = kvi_slot_steps(e->b);
+	const size_t steps = kvi_slot_steps(&e->b);
 	struct between m;
 	struct step ctx, y;
 	for (size_t step = 0; step < steps; step++) {
@@ -378,9 +387,9 @@ INLINE bool slot_pair(const struct setting *e, struct reading *r)
 			return false;
 		EACH {
 			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
-			vec x = integers_of(y.v[h], e->fmt, a->step);
+			vec x = integers_of(y.v[h], &e->fmt, a->step);
 			v_store(m.x + t, x);
-			scale_add(e->b, j, t, distance(x, expected.v[h],
+			scale_add(&e->b, j, t, distance(x, expected.v[h],
 			                               k.v[h], a->step));
 		}
 	}
@@ -393,38 +402,57 @@ INLINE bool slot_pair(const struct setting *e, struct reading *r)
 		EACH
 			observe_pair(e, &m,
 			             step * KVI_LANES + WIDTH * (size_t)h,
-			             integers_of(y.v[h], e->fmt, b->step));
+			             integers_of(y.v[h], &e->fmt, b->step));
 	}
 	return true;
 }
 
-static bool slot_bf16(struct setting *e, struct reading *r)
+INLINE bool slot_with(const struct kvi_slot_block *b,
+                      const struct kvi_slot_job *j,
+                      const struct kvi_grid_format *fmt,
+                      const struct numbers *f, bool usual, bool known)
 {
-	e->fmt = &bf16_format;
-	e->f = &bf16;
-	return e->j->pair ? slot_pair(e, r) : slot_alone(e, r);
+	struct setting e = { .b = *b, .j = *j, .fmt = *fmt, .f = *f,
+		             .all_known = usual && known,
+		             .all_read = usual && !known };
+	struct kvi_feed feed;
+	struct reading r = { .p = NULL };
+	const bool reads = usual ? !known : b->reader != NULL;
+	if (usual)
+		e.b.lanes = KVI_LANES;
+	if (reads)
+		reading_begin(&r, &feed, b->reader);
+	bool ok = j->pair ? slot_pair(&e, &r) : slot_alone(&e, &r);
+	return reads ? ok && reading_end(&r, b->reader, e.b.lanes) : ok;
 }
 
-static bool slot_other(struct setting *e, struct reading *r)
+NOINLINE static bool bf16_known(const struct kvi_slot_block *b,
+                       const struct kvi_slot_job *j)
 {
-	const struct numbers f = numbers_of(e->b->fmt);
-	e->fmt = e->b->fmt;
-	e->f = &f;
-	return e->j->pair ? slot_pair(e, r) : slot_alone(e, r);
+	return slot_with(b, j, &bf16_format, &bf16, true, true);
 }
 
-INLINE bool slot_any(const struct kvi_slot_block *b,
+NOINLINE static bool bf16_read(const struct kvi_slot_block *b,
+                      const struct kvi_slot_job *j)
+{
+	return slot_with(b, j, &bf16_format, &bf16, true, false);
+}
+
+NOINLINE static bool any_other(const struct kvi_slot_block *b,
+                      const struct kvi_slot_job *j)
+{
+	const struct numbers f = numbers_of(b->fmt);
+	return slot_with(b, j, b->fmt, &f, false, false);
+}
+
+static bool slot_any(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j)
 {
-	struct setting e = { .b = b, .j = j };
-	struct reading r;
-	if (b->reader)
-		reading_begin(&r, b->reader);
-	bool ok = b->fmt->emin == bf16_format.emin ? slot_bf16(&e, &r)
-	                                           : slot_other(&e, &r);
-	if (!ok || !b->reader)
-		return ok;
-	return reading_end(&r, b->reader, b->lanes);
+	const bool known = j->slot[0].known;
+	if (b->fmt->emin == bf16_format.emin && b->lanes == KVI_LANES &&
+	    (!j->pair || j->slot[1].known == known))
+		return known ? bf16_known(b, j) : bf16_read(b, j);
+	return any_other(b, j);
 }
 
 #endif
