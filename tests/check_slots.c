@@ -34,12 +34,21 @@ static bool rows_equal(const struct kvi_kernels *ref,
 {
 	static int32_t a[STEPS * ROWS * KVI_LANES], b[STEPS * ROWS * KVI_LANES];
 	static int16_t coef[ROWS * 2 * PAIRS], f[FEATURES];
-	struct kvi_rows r = {
-		.sum = a, .coef = coef, .features = f,
-		.rows = rng_below(ROWS + 1), .n_pairs = rng_below(PAIRS + 1),
-		.steps = rng_below(STEPS + 1), .sum_step = ROWS * KVI_LANES,
-		.coef_row = 2 * PAIRS, .feature_step = PAIRS * KVI_PAIR_STEP,
+	uint8_t q[ROWS];
+	size_t n = rng_below(PAIRS + 1), first = rng_below((uint32_t)n + 1);
+	const struct kvi_rows_part part[2] = {
+		{ f, first, PAIRS * KVI_PAIR_STEP },
+		{ f + (PAIRS - n) * KVI_PAIR_STEP, n - first,
+		  first * KVI_PAIR_STEP },
 	};
+	struct kvi_rows r = {
+		.sum = a, .coef = coef, .q = q, .part = part,
+		.n_parts = rng_below(3), .rows = rng_below(ROWS + 1),
+		.steps = rng_below(STEPS + 1), .sum_step = ROWS * KVI_LANES,
+		.coef_row = 2 * PAIRS,
+	};
+	for (size_t i = 0; i < ROWS; i++)
+		q[i] = (uint8_t)rng_below(17);
 	fill_i16(f, FEATURES, feature);
 	fill_i16(coef, ROWS * 2 * PAIRS, coefficient);
 	for (size_t i = 0; i < sizeof(a) / sizeof(*a); i++)
@@ -59,7 +68,7 @@ struct slots {
 	int16_t r[FEATURES], z[FEATURES], near[FEATURES];
 	int16_t table[2][TOKENS], unknown[TOKENS], coef[2][2 * NEAR];
 	int16_t turn[2 * TOKENS];
-	int32_t below[2][TOKENS], sum[2][TOKENS];
+	int32_t below[2][2 * TOKENS], sum[2][TOKENS];
 	uint8_t angle_class[TOKENS];
 	int8_t scales[64];
 	struct kvi_slot_reader reader;
@@ -83,9 +92,10 @@ static void random_slot(struct slots *s, struct kvi_slot *slot, int i)
 		s->x[i][t] = rng_below(4) ? (uint16_t)(rng() >> (32 - format))
 		                          : nasty_bits(s->b.fmt);
 		s->table[i][t] = feature();
-		s->below[i][t] = (int32_t)rng() >> rng_below(20);
 		s->sum[i][t] = (int32_t)rng() >> (2 + rng_below(20));
 	}
+	for (size_t t = 0; t < 2 * TOKENS; t++)
+		s->below[i][t] = (int32_t)rng() >> rng_below(20);
 	fill_i16(s->coef[i], 2 * NEAR, coefficient);
 }
 
@@ -99,6 +109,7 @@ static void random_job(struct slots *s, unsigned parts)
 		slot->ctx = s->ctx[i];
 		slot->known = true;
 		slot->sum_step = KVI_LANES;
+		slot->below_step = 2 * KVI_LANES;
 		slot->table = parts & 1 ? s->table[i] : NULL;
 		slot->below = parts & 2 ? s->below[i] : NULL;
 		slot->sum = parts & 4 ? s->sum[i] : NULL;

@@ -23,13 +23,27 @@ enum {
 	KVI_SCALE_SLOTS = 65536 /* w and n stop there */
 };
 
-/* sum[row] += coef[row] . features, over n_pairs feature rows. */
+/* Feature rows next to each other. */
+struct kvi_rows_part {
+	const int16_t *features;
+	size_t n_pairs, step; /* step: from one step to the next */
+};
+
+/* sum[row] = half(q[row]) + coef[row] . the feature rows of all parts. */
 struct kvi_rows {
 	int32_t *sum;
-	const int16_t *coef, *features;
-	size_t rows, n_pairs, steps;
-	size_t sum_step, coef_row, feature_step; /* from one to the next */
+	const int16_t *coef;
+	const uint8_t *q;
+	const struct kvi_rows_part *part;
+	size_t n_parts, rows, steps;
+	size_t sum_step, coef_row; /* from one to the next */
 };
+
+/* What rounds the sum of a row (spec linear 3). */
+static inline int32_t kvi_rows_half(const struct kvi_rows *r, size_t row)
+{
+	return (int32_t)1 << r->q[row] >> 1;
+}
 
 /* A stream that is decoded slot by slot. */
 struct kvi_slot_reader {
@@ -61,7 +75,7 @@ struct kvi_slot {
 	const int32_t *sum;     /* same layer and earlier panels, with half(qb); NULL:
 	                         * the prediction is the base */
 	const int16_t *coef;    /* of the pairs in `near` */
-	size_t sum_step;        /* of below and sum */
+	size_t below_step, sum_step;
 };
 
 /* A slot, or the two of a rotated pair. */

@@ -118,26 +118,33 @@ INLINE vec class_of(const struct classes *c, vec angle)
 
 #include "slots_vector.h"
 
-/* `rows` rows, a constant, of 16 tokens: all sums stay in registers. */
-INLINE void rows_some(int32_t *sum, const int16_t *coef, size_t coef_row,
-                      const int16_t *f, size_t n_pairs, const size_t rows)
+/* `rows` rows, a constant, of 16 tokens from t of a step on: all sums stay in
+ * registers. */
+INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t t,
+                      size_t first, const size_t rows)
 {
+	int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES + t;
+	const int16_t *coef = r->coef + first * r->coef_row;
+	const size_t coef_row = r->coef_row;
 	vec acc[4][2];
-	UNROLL for (size_t r = 0; r < rows; r++) {
-		acc[r][0] = v_load(sum + r * KVI_LANES);
-		acc[r][1] = v_load(sum + r * KVI_LANES + 8);
-	}
-	for (size_t p = 0; p < n_pairs; p++, f += KVI_PAIR_STEP, coef += 2) {
-		vec x0 = v_load(f), x1 = v_load(f + 16);
-		UNROLL for (size_t r = 0; r < rows; r++) {
-			vec c = coefficients(coef + r * coef_row);
-			acc[r][0] = v_add(acc[r][0], v_madd(x0, c));
-			acc[r][1] = v_add(acc[r][1], v_madd(x1, c));
+	UNROLL for (size_t i = 0; i < rows; i++)
+		acc[i][0] = acc[i][1] = SET(kvi_rows_half(r, first + i));
+	for (size_t k = 0; k < r->n_parts; k++) {
+		const struct kvi_rows_part *part = &r->part[k];
+		const int16_t *f = part->features + step * part->step + 2 * t;
+		const int16_t *end = coef + 2 * part->n_pairs;
+		for (; coef != end; coef += 2, f += KVI_PAIR_STEP) {
+			vec x0 = v_load(f), x1 = v_load(f + 16);
+			UNROLL for (size_t i = 0; i < rows; i++) {
+				vec c = coefficients(coef + i * coef_row);
+				acc[i][0] = v_add(acc[i][0], v_madd(x0, c));
+				acc[i][1] = v_add(acc[i][1], v_madd(x1, c));
+			}
 		}
 	}
-	UNROLL for (size_t r = 0; r < rows; r++) {
-		v_store(sum + r * KVI_LANES, acc[r][0]);
-		v_store(sum + r * KVI_LANES + 8, acc[r][1]);
+	UNROLL for (size_t i = 0; i < rows; i++) {
+		v_store(sum + i * KVI_LANES, acc[i][0]);
+		v_store(sum + i * KVI_LANES + 8, acc[i][1]);
 	}
 }
 
@@ -145,21 +152,11 @@ void kvi_avx2_slot_rows(const struct kvi_rows *r)
 {
 	enum { GROUP = 4 };
 	for (size_t half = 0; half < 2 * r->steps; half++) {
-		int32_t *s = r->sum + half / 2 * r->sum_step + half % 2 * 16;
-		const int16_t *c = r->coef;
-		const int16_t *f = r->features + half / 2 * r->feature_step +
-		                   half % 2 * 32;
-		size_t i = 0;
-		for (; i + GROUP <= r->rows; i += GROUP) {
-			rows_some(s, c, r->coef_row, f, r->n_pairs, GROUP);
-			s += GROUP * KVI_LANES;
-			c += GROUP * r->coef_row;
-		}
-		for (; i < r->rows; i++) {
-			rows_some(s, c, r->coef_row, f, r->n_pairs, 1);
-			s += KVI_LANES;
-			c += r->coef_row;
-		}
+		size_t step = half / 2, t = half % 2 * 16, i = 0;
+		for (; i + GROUP <= r->rows; i += GROUP)
+			rows_some(r, step, t, i, GROUP);
+		for (; i < r->rows; i++)
+			rows_some(r, step, t, i, 1);
 	}
 }
 

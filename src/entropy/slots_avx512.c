@@ -137,49 +137,45 @@ INLINE vec dot_madd(vec sum, vec features, vec coef)
  * for a set of its own that has a multiply-add of pairs.
  */
 #define ROWS(name, dot, target)                                               \
-	target INLINE void name##_some(int32_t *sum, const int16_t *coef,     \
-	                               size_t coef_row, const int16_t *f,     \
-	                               size_t n_pairs, const size_t rows)     \
+	target INLINE void name##_some(const struct kvi_rows *r, size_t step, \
+	                               size_t first, const size_t rows)       \
 	{                                                                     \
+		int32_t *sum = r->sum + step * r->sum_step +                  \
+		               first * KVI_LANES;                             \
+		const int16_t *coef = r->coef + first * r->coef_row;          \
+		const size_t coef_row = r->coef_row;                          \
 		vec acc[KVI_PANEL][2];                                        \
-		UNROLL for (size_t r = 0; r < rows; r++) {                    \
-			acc[r][0] = v_load(sum + r * KVI_LANES);              \
-			acc[r][1] = v_load(sum + r * KVI_LANES + 16);         \
-		}                                                             \
-		for (size_t p = 0; p < n_pairs; p++, coef += 2) {             \
-			vec x0 = v_load(f), x1 = v_load(f + 32);              \
-			f += KVI_PAIR_STEP;                                   \
-			UNROLL for (size_t r = 0; r < rows; r++) {            \
-				vec c = coefficients(coef + r * coef_row);    \
-				acc[r][0] = dot(acc[r][0], x0, c);            \
-				acc[r][1] = dot(acc[r][1], x1, c);            \
+		UNROLL for (size_t i = 0; i < rows; i++)                      \
+			acc[i][0] = acc[i][1] =                               \
+				SET(kvi_rows_half(r, first + i));             \
+		for (size_t k = 0; k < r->n_parts; k++) {                     \
+			const struct kvi_rows_part *part = &r->part[k];       \
+			const int16_t *f =                                    \
+				part->features + step * part->step;           \
+			const int16_t *end = coef + 2 * part->n_pairs;        \
+			for (; coef != end; coef += 2, f += KVI_PAIR_STEP) {  \
+				vec x0 = v_load(f), x1 = v_load(f + 32);      \
+				UNROLL for (size_t i = 0; i < rows; i++) {    \
+					vec c = coefficients(coef +           \
+					                     i * coef_row);   \
+					acc[i][0] = dot(acc[i][0], x0, c);    \
+					acc[i][1] = dot(acc[i][1], x1, c);    \
+				}                                             \
 			}                                                     \
 		}                                                             \
-		UNROLL for (size_t r = 0; r < rows; r++) {                    \
-			v_store(sum + r * KVI_LANES, acc[r][0]);              \
-			v_store(sum + r * KVI_LANES + 16, acc[r][1]);         \
+		UNROLL for (size_t i = 0; i < rows; i++) {                    \
+			v_store(sum + i * KVI_LANES, acc[i][0]);              \
+			v_store(sum + i * KVI_LANES + 16, acc[i][1]);         \
 		}                                                             \
 	}                                                                     \
 	target void name(const struct kvi_rows *r)                            \
 	{                                                                     \
 		for (size_t step = 0; step < r->steps; step++) {              \
-			int32_t *s = r->sum + step * r->sum_step;             \
-			const int16_t *c = r->coef;                           \
-			const int16_t *f =                                    \
-				r->features + step * r->feature_step;         \
 			size_t i = 0;                                         \
-			for (; i + KVI_PANEL <= r->rows; i += KVI_PANEL) {    \
-				name##_some(s, c, r->coef_row, f, r->n_pairs, \
-				            KVI_PANEL);                       \
-				s += KVI_PANEL * KVI_LANES;                   \
-				c += KVI_PANEL * r->coef_row;                 \
-			}                                                     \
-			for (; i < r->rows; i++) {                            \
-				name##_some(s, c, r->coef_row, f, r->n_pairs, \
-				            1);                               \
-				s += KVI_LANES;                               \
-				c += r->coef_row;                             \
-			}                                                     \
+			for (; i + KVI_PANEL <= r->rows; i += KVI_PANEL)      \
+				name##_some(r, step, i, KVI_PANEL);           \
+			for (; i < r->rows; i++)                              \
+				name##_some(r, step, i, 1);                   \
 		}                                                             \
 	}
 

@@ -182,52 +182,50 @@ INLINE vec scaled_bits(vec v, vec e)
 
 #include "slots_vector.h"
 
-/* `rows` rows, a constant, of 8 tokens: all sums stay in registers. */
-INLINE void rows_some(int32_t *sum, const int16_t *coef, size_t coef_row,
-                      const int16_t *f, size_t n_pairs, const size_t rows)
+/* `rows` rows, a constant, of 8 tokens from t of a step on: all sums stay in
+ * registers. */
+INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t t,
+                      size_t first, const size_t rows)
 {
+	int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES + t;
+	const int16_t *coef = r->coef + first * r->coef_row;
 	int32x4_t acc[KVI_PANEL][2];
-	UNROLL for (size_t r = 0; r < rows; r++) {
-		acc[r][0] = vld1q_s32(sum + r * KVI_LANES);
-		acc[r][1] = vld1q_s32(sum + r * KVI_LANES + 4);
-	}
-	for (size_t p = 0; p < n_pairs; p++, f += KVI_PAIR_STEP, coef += 2) {
-		const int16x8x2_t x = vld2q_s16(f);
-		const int16x4_t a = vget_low_s16(x.val[0]);
-		const int16x4_t b = vget_low_s16(x.val[1]);
-		UNROLL for (size_t r = 0; r < rows; r++) {
-			const int16_t *c = coef + r * coef_row;
-			acc[r][0] = vmlal_n_s16(acc[r][0], a, c[0]);
-			acc[r][0] = vmlal_n_s16(acc[r][0], b, c[1]);
-			acc[r][1] = vmlal_high_n_s16(acc[r][1], x.val[0], c[0]);
-			acc[r][1] = vmlal_high_n_s16(acc[r][1], x.val[1], c[1]);
+	UNROLL for (size_t i = 0; i < rows; i++)
+		acc[i][0] = acc[i][1] =
+			vdupq_n_s32(kvi_rows_half(r, first + i));
+	for (size_t k = 0; k < r->n_parts; k++) {
+		const struct kvi_rows_part *part = &r->part[k];
+		const int16_t *f = part->features + step * part->step + 2 * t;
+		const int16_t *end = coef + 2 * part->n_pairs;
+		for (; coef != end; coef += 2, f += KVI_PAIR_STEP) {
+			const int16x8x2_t x = vld2q_s16(f);
+			const int16x4_t a = vget_low_s16(x.val[0]);
+			const int16x4_t b = vget_low_s16(x.val[1]);
+			UNROLL for (size_t i = 0; i < rows; i++) {
+				const int16_t *c = coef + i * r->coef_row;
+				acc[i][0] = vmlal_n_s16(acc[i][0], a, c[0]);
+				acc[i][0] = vmlal_n_s16(acc[i][0], b, c[1]);
+				acc[i][1] = vmlal_high_n_s16(acc[i][1],
+				                             x.val[0], c[0]);
+				acc[i][1] = vmlal_high_n_s16(acc[i][1],
+				                             x.val[1], c[1]);
+			}
 		}
 	}
-	UNROLL for (size_t r = 0; r < rows; r++) {
-		vst1q_s32(sum + r * KVI_LANES, acc[r][0]);
-		vst1q_s32(sum + r * KVI_LANES + 4, acc[r][1]);
+	UNROLL for (size_t i = 0; i < rows; i++) {
+		vst1q_s32(sum + i * KVI_LANES, acc[i][0]);
+		vst1q_s32(sum + i * KVI_LANES + 4, acc[i][1]);
 	}
 }
 
 void kvi_neon_slot_rows(const struct kvi_rows *r)
 {
 	for (size_t part = 0; part < 4 * r->steps; part++) {
-		size_t at = part % 4 * 8;
-		int32_t *s = r->sum + part / 4 * r->sum_step + at;
-		const int16_t *c = r->coef;
-		const int16_t *f = r->features + part / 4 * r->feature_step +
-		                   2 * at;
-		size_t i = 0;
-		for (; i + KVI_PANEL <= r->rows; i += KVI_PANEL) {
-			rows_some(s, c, r->coef_row, f, r->n_pairs, KVI_PANEL);
-			s += KVI_PANEL * KVI_LANES;
-			c += KVI_PANEL * r->coef_row;
-		}
-		for (; i < r->rows; i++) {
-			rows_some(s, c, r->coef_row, f, r->n_pairs, 1);
-			s += KVI_LANES;
-			c += r->coef_row;
-		}
+		size_t step = part / 4, t = part % 4 * 8, i = 0;
+		for (; i + KVI_PANEL <= r->rows; i += KVI_PANEL)
+			rows_some(r, step, t, i, KVI_PANEL);
+		for (; i < r->rows; i++)
+			rows_some(r, step, t, i, 1);
 	}
 }
 

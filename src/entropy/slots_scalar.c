@@ -16,14 +16,24 @@ static void add_row(int32_t *sum, const int16_t *coef, const int16_t *f,
 	}
 }
 
+static void sum_row(const struct kvi_rows *r, size_t step, size_t row)
+{
+	int32_t *sum = r->sum + step * r->sum_step + row * KVI_LANES;
+	const int16_t *coef = r->coef + row * r->coef_row;
+	for (size_t t = 0; t < KVI_LANES; t++)
+		sum[t] = kvi_rows_half(r, row);
+	for (size_t i = 0; i < r->n_parts; i++) {
+		const struct kvi_rows_part *p = &r->part[i];
+		add_row(sum, coef, p->features + step * p->step, p->n_pairs);
+		coef += 2 * p->n_pairs;
+	}
+}
+
 void kvi_scalar_slot_rows(const struct kvi_rows *r)
 {
 	for (size_t step = 0; step < r->steps; step++)
-		for (size_t i = 0; i < r->rows; i++)
-			add_row(r->sum + step * r->sum_step + i * KVI_LANES,
-			        r->coef + i * r->coef_row,
-			        r->features + step * r->feature_step,
-			        r->n_pairs);
+		for (size_t row = 0; row < r->rows; row++)
+			sum_row(r, step, row);
 }
 
 /* An element as an integer in units of 2^step (spec linear 2). */
@@ -66,7 +76,7 @@ static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j,
 	if (s->table)
 		base += s->table[t];
 	if (s->below)
-		base += s->below[step * s->sum_step + lane] >> s->qa;
+		base += s->below[step * s->below_step + lane] >> s->qa;
 	c->base = c->pred = limited(base);
 	c->k = s->k;
 	if (!s->sum)

@@ -27,9 +27,9 @@ static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7 };
 /* ----------------------------------------------------------- prediction */
 
 /* Places of token t in sums and feature rows. */
-INLINE size_t sum_at(const struct kvi_slot *s, size_t t)
+INLINE size_t sum_at(size_t sum_step, size_t t)
 {
-	return t / KVI_LANES * s->sum_step + t % KVI_LANES;
+	return t / KVI_LANES * sum_step + t % KVI_LANES;
 }
 
 INLINE size_t feature_at(const struct kvi_slot_job *j, size_t t)
@@ -57,8 +57,10 @@ INLINE vec base_of(const struct kvi_slot *s, size_t t)
 	if (s->table)
 		base = v_add(base, v_load_i16(s->table + t));
 	if (s->below)
-		base = v_add(base, v_sar_by(v_load(s->below + sum_at(s, t)),
-		                            s->qa));
+		base = v_add(base,
+		             v_sar_by(v_load(s->below +
+		                             sum_at(s->below_step, t)),
+		                      s->qa));
 	return clamp(base, LIMIT);
 }
 
@@ -67,7 +69,7 @@ INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j,
 {
 	if (!s->sum)
 		return base;
-	vec sum = v_load(s->sum + sum_at(s, t));
+	vec sum = v_load(s->sum + sum_at(s->sum_step, t));
 	const int16_t *f = j->near + feature_at(j, t);
 	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP)
 		sum = v_add(sum, v_madd(v_load(f),

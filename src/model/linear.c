@@ -95,7 +95,7 @@ bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
 size_t kvi_linear_bytes(const struct kvi_linear_in *in)
 {
 	size_t room = kvi_token_room(in->n_tokens);
-	return room * (2 * KVI_STRETCH * sizeof(int32_t) +
+	return room * ((KVI_STRETCH + KVI_PANEL) * sizeof(int32_t) +
 	               (KVI_PANEL + 1) * sizeof(int16_t) + sizeof(int8_t *));
 }
 
@@ -148,7 +148,7 @@ void kvi_linear_begin(struct kvi_linear *l, void *memory)
 	l->ids = memory;
 	l->below = (int32_t *)(void *)(l->ids + room);
 	l->sum = l->below + KVI_STRETCH * room;
-	l->table = (int16_t *)(void *)(l->sum + KVI_STRETCH * room);
+	l->table = (int16_t *)(void *)(l->sum + KVI_PANEL * room);
 	l->unknown = l->table + KVI_PANEL * room;
 	l->out->n_tokens = l->in->n_tokens;
 	l->out->tokens_room = room;
@@ -158,15 +158,15 @@ void kvi_linear_begin(struct kvi_linear *l, void *memory)
 }
 
 /*
- * Slots of one head: a stretch of them, whose sums over other tensors are made
+ * Slots of one head: a stretch of them, whose sums over lower layers are made
  * together, or a panel of that, predicted and coded slot by slot.
  */
 struct some {
 	size_t head, first, slots; /* first: in the head */
 	size_t c;                  /* of all slots */
-	int32_t *below, *sum;      /* NULL: there are none */
-	size_t sum_step;
-	size_t own;                /* entries of a row of B before its own */
+	const int32_t *below, *sum; /* NULL: there are none */
+	size_t below_step;
+	size_t near;               /* entries of a row of B before its slots */
 	const int16_t *table;
 };
 
@@ -184,90 +184,76 @@ static size_t feature_at(const struct kvi_model *m, size_t head,
 	       head * kvi_head_room(m) * KVI_LANES;
 }
 
-/* Sums start with what rounds them. */
-static void fill(const struct some *s, int32_t *sum, size_t steps,
-                 const uint8_t *q)
+/* A tensor's slots, of all heads or of one. */
+static struct kvi_rows_part part_of(const struct kvi_model *m,
+                                    const int16_t *features, size_t head,
+                                    size_t slots,
+                                    const struct kvi_linear_block *b)
 {
-	for (size_t step = 0; step < steps; step++, sum += s->sum_step)
-		for (size_t i = 0; i < s->slots; i++) {
-			int32_t half = q[i] ? (int32_t)1 << (q[i] - 1) : 0;
-			for (size_t t = 0; t < KVI_LANES; t++)
-				sum[i * KVI_LANES + t] = half;
-		}
+	return (struct kvi_rows_part){
+		features + feature_at(m, head, b), slots / 2, feature_step(m)
+	};
 }
 
-/* The part of rows of coefficients that belongs to other tensors. Returns the
- * entries of a row that it took. */
-static size_t add_sources(const struct kvi_linear *l, const struct some *some,
-                          const struct kvi_linear_block *b,
-                          const struct kvi_source *s, size_t n,
-                          const int16_t *const *features, struct kvi_rows *r)
+/* The same of a source; entries of a row are added to *n. */
+static struct kvi_rows_part source_part(const struct some *some,
+                                        const struct kvi_source *s,
+                                        const int16_t *features,
+                                        const struct kvi_linear_block *b,
+                                        size_t *n)
 {
-	const int16_t *row = r->coef;
-	for (size_t i = 0; i < n; i++) {
-		const struct kvi_model *m = s[i].model;
-		size_t heads = s[i].scope ? 1 : m->heads;
-		size_t head = s[i].scope ? some->head % m->heads : 0;
-		r->n_pairs = heads * kvi_head_room(m) / 2;
-		r->features = features[i] + feature_at(m, head, b);
-		r->feature_step = feature_step(m);
-		l->kernels->slot_rows(r);
-		r->coef += 2 * r->n_pairs;
-	}
-	return (size_t)(r->coef - row);
+	const struct kvi_model *m = s->model;
+	size_t head = s->scope ? some->head % m->heads : 0;
+	size_t slots = (s->scope ? 1 : m->heads) * kvi_head_room(m);
+	*n += slots;
+	return part_of(m, features, head, slots, b);
 }
 
 static void sum_below(const struct kvi_linear *l, struct some *s,
                       const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
-	const int16_t *z[KVI_LOWER_MAX];
-	struct kvi_rows r = {
+	struct kvi_rows_part part[KVI_LOWER_MAX];
+	size_t n = 0;
+	for (size_t i = 0; i < m->n_lower; i++)
+		part[i] = source_part(s, &m->lower[i], l->in->lower[i]->z, b,
+		                      &n);
+	s->below = l->below;
+	s->below_step = s->slots * KVI_LANES;
+	const struct kvi_rows r = {
 		.sum = l->below, .coef = m->a + s->c * m->a_stride,
-		.rows = s->slots, .steps = b->steps, .sum_step = s->sum_step,
+		.q = m->qa + s->c, .part = part, .n_parts = m->n_lower,
+		.rows = s->slots, .steps = b->steps, .sum_step = s->below_step,
 		.coef_row = m->a_stride,
 	};
-	for (size_t i = 0; i < m->n_lower; i++)
-		z[i] = l->in->lower[i]->z;
-	fill(s, l->below, b->steps, m->qa + s->c);
-	add_sources(l, s, b, m->lower, m->n_lower, z, &r);
-	s->below = l->below;
+	l->kernels->slot_rows(&r);
 }
 
-static void sum_same(const struct kvi_linear *l, struct some *s,
+/* What the tensors of the layer add to a panel: sources, and of the tensor
+ * itself the slots before it. */
+static void sum_same(const struct kvi_linear *l, struct some *p,
                      const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
-	const int16_t *f[KVI_SAME_MAX];
-	struct kvi_rows r = {
-		.sum = l->sum, .coef = m->b + s->c * m->b_stride,
-		.rows = s->slots, .steps = b->steps, .sum_step = s->sum_step,
-		.coef_row = m->b_stride,
-	};
+	struct kvi_rows_part part[KVI_SAME_MAX + 1];
+	size_t n = 0, n_parts = m->n_same;
 	for (size_t i = 0; i < m->n_same; i++)
-		f[i] = l->in->same[i]->r;
-	fill(s, l->sum, b->steps, m->qb + s->c);
-	s->own = add_sources(l, s, b, m->same, m->n_same, f, &r);
-	s->sum = l->sum;
-}
-
-/* What the tensor itself adds to a panel: the slots before it. */
-static void sum_own(const struct kvi_linear *l, const struct some *p,
-                    const struct kvi_linear_block *b)
-{
-	const struct kvi_model *m = l->in->model;
-	size_t head = m->flags & KVI_MODEL_SELF_HEAD ? p->head : 0;
-	size_t before = (p->head - head) * kvi_head_room(m) + p->first;
+		part[i] = source_part(p, &m->same[i], l->in->same[i]->r, b, &n);
+	if (m->flags & KVI_MODEL_SELF) {
+		size_t head = m->flags & KVI_MODEL_SELF_HEAD ? p->head : 0;
+		size_t before = (p->head - head) * kvi_head_room(m) + p->first;
+		part[n_parts++] = part_of(m, l->out->r, head, before, b);
+		n += before;
+	}
+	p->near = n;
+	p->sum = l->sum;
 	const struct kvi_rows r = {
-		.sum = p->sum,
-		.coef = m->b + p->c * m->b_stride + p->own,
-		.features = l->out->r + feature_at(m, head, b),
-		.rows = p->slots, .n_pairs = before / 2, .steps = b->steps,
-		.sum_step = p->sum_step, .coef_row = m->b_stride,
-		.feature_step = feature_step(m),
+		.sum = l->sum, .coef = m->b + p->c * m->b_stride,
+		.q = m->qb + p->c, .part = part, .n_parts = n_parts,
+		.rows = p->slots, .steps = b->steps,
+		.sum_step = p->slots * KVI_LANES, .coef_row = m->b_stride,
 	};
-	if (before)
-		l->kernels->slot_rows(&r);
+	l->kernels->slot_rows(&r);
 }
 
 /* Token table, slots of the panel by token. */
@@ -297,7 +283,7 @@ static void set_slot(const struct kvi_linear *l, const struct some *p,
 		.x = b->x + row * n, .known = !b->reader || !coded,
 		.mean = m->mean[c], .k = m->k[c], .step = m->step[c],
 		.table = p->table ? p->table + i * b->steps * KVI_LANES : NULL,
-		.sum_step = p->sum_step,
+		.below_step = p->below_step, .sum_step = p->slots * KVI_LANES,
 	};
 	if (p->below) {
 		slot->qa = m->qa[c];
@@ -318,14 +304,11 @@ static void set_near(const struct kvi_linear *l, const struct some *p,
                      size_t i, size_t n, struct kvi_slot_job *j)
 {
 	const struct kvi_model *m = l->in->model;
-	size_t before = p->own + p->first;
 	if (!p->sum || !(m->flags & KVI_MODEL_SELF))
 		return;
-	if (!(m->flags & KVI_MODEL_SELF_HEAD))
-		before += p->head * kvi_head_room(m);
 	j->n_near = (i + 1) / 2;
 	for (size_t k = 0; k < n; k++)
-		j->slot[k].coef = m->b + (p->c + i + k) * m->b_stride + before;
+		j->slot[k].coef = m->b + (p->c + i + k) * m->b_stride + p->near;
 }
 
 /* How a rotated pair turns. */
@@ -376,22 +359,18 @@ static bool apply_stretch(const struct kvi_linear *l, struct some *s,
                           struct kvi_slot_block *kb, uint32_t **ctx)
 {
 	const struct kvi_model *m = l->in->model;
-	s->sum_step = s->slots * KVI_LANES;
 	if (m->n_lower && !l->only_z)
 		sum_below(l, s, b);
-	if (m->b_stride && l->predicts)
-		sum_same(l, s, b);
 	for (size_t i = 0; i < s->slots; i += KVI_PANEL) {
 		struct some p = *s;
 		p.first += i;
 		p.c += i;
 		p.slots = s->slots - i < KVI_PANEL ? s->slots - i : KVI_PANEL;
 		p.below = s->below ? s->below + i * KVI_LANES : NULL;
-		p.sum = s->sum ? s->sum + i * KVI_LANES : NULL;
 		if (m->flags & KVI_MODEL_TABLE)
 			sum_table(l, &p, b);
-		if (p.sum && m->flags & KVI_MODEL_SELF)
-			sum_own(l, &p, b);
+		if (m->b_stride && l->predicts)
+			sum_same(l, &p, b);
 		if (!apply_panel(l, &p, b, kb, ctx))
 			return false;
 	}

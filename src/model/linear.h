@@ -76,9 +76,9 @@ struct kvi_linear {
 	size_t tokens_room;
 	int16_t *unknown, *table;      /* table: of a panel */
 	const int8_t **ids;            /* rows of the token table */
-	int32_t *below, *sum;          /* of a stretch */
+	int32_t *below, *sum;          /* of a stretch, of a panel */
 };
-/* Slots of a head whose sums over other tensors are made together. */
+/* Slots of a head whose sums over lower layers are made together. */
 enum { KVI_STRETCH = 32 };
 /* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
 size_t kvi_linear_bytes(const struct kvi_linear_in *in);
