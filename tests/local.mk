@@ -154,8 +154,12 @@ tests_unit_test_train_fit_SOURCES = tests/unit/test_train_fit.c \
 tests_unit_test_train_fit_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 
 # Models.
-check_PROGRAMS += tests/unit/test_weights
-TESTS += tests/unit/test_weights
+check_PROGRAMS += tests/unit/test_weights tests/unit/test_weights_bad
+TESTS += tests/unit/test_weights tests/unit/test_weights_bad
+tests_unit_test_weights_bad_SOURCES = tests/unit/test_weights_bad.c \
+	tests/unit/models_util.c tests/unit/models_util.h \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_weights_bad_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_weights_SOURCES = tests/unit/test_weights.c \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/import_files.c tests/unit/import_files.h

@@ -9,7 +9,7 @@
 #include "import/gguf_scan.h"
 #include "util/ckd.h"
 
-/* Numbers that are needed, by the name after "ARCH."; NaN: differs by layer. */
+/* Numbers that are needed, by the name after "ARCH.". */
 enum key {
 	K_LAYERS, K_WIDTH, K_FFN, K_HEADS, K_KV_HEADS, K_KEY, K_VALUE,
 	K_ATTENTION_SCALE, K_RMS_EPSILON, K_EPSILON, K_WINDOW, K_PERIOD,
@@ -29,7 +29,7 @@ static const char *const keys[N_KEYS] = {
 struct pairs {
 	char arch[32], scaling[32];
 	double n[N_KEYS];
-	bool has[N_KEYS];
+	bool has[N_KEYS], differs[N_KEYS]; /* differs: an array by layer, of more than one number */
 	double alignment, parts;
 };
 
@@ -61,19 +61,22 @@ static kvarc_ret fail_damaged(const struct loader *g)
 }
 
 /* The number of a value; of an array the one that all elements are. */
-static double one_number(const struct loader *g,
-                         const struct kvi_gguf_value *v)
+static void take_number(struct loader *g, enum key key,
+                        const struct kvi_gguf_value *v)
 {
+	struct pairs *p = &g->pairs;
 	unsigned bytes = kvi_gguf_type_bytes(v->of);
+	const uint8_t *first = g->file.p + v->at;
+	p->has[key] = true;
+	p->n[key] = v->number;
+	p->differs[key] = false;
 	if (v->type != KVI_GGUF_ARRAY)
-		return v->number;
-	if (v->n == 0 || bytes == 0)
-		return (double)NAN;
-	const uint8_t *p = g->file.p + v->at;
-	for (uint64_t i = 1; i < v->n; i++)
-		if (memcmp(p, p + i * bytes, bytes) != 0)
-			return (double)NAN;
-	return kvi_gguf_number(v->of, p);
+		return;
+	p->differs[key] = v->n == 0 || bytes == 0;
+	for (uint64_t i = 1; i < v->n && !p->differs[key]; i++)
+		p->differs[key] = memcmp(first, first + i * bytes, bytes) != 0;
+	if (!p->differs[key])
+		p->n[key] = kvi_gguf_number(v->of, first);
 }
 
 static void show_text(char *dst, size_t room, const char *text)
@@ -119,10 +122,8 @@ static kvarc_ret take(struct loader *g, const char *key,
 	if (!strcmp(dot, keys[K_PERIOD]) && v->type == KVI_GGUF_ARRAY)
 		return take_pattern(g, v);
 	for (int i = 0; i < N_KEYS; i++)
-		if (!strcmp(dot, keys[i])) {
-			p->n[i] = one_number(g, v);
-			p->has[i] = true;
-		}
+		if (!strcmp(dot, keys[i]))
+			take_number(g, (enum key)i, v);
 	return KVARC_OK;
 }
 
@@ -248,7 +249,7 @@ static kvarc_ret check_known(const struct loader *g)
 {
 	const struct pairs *p = &g->pairs;
 	for (int i = 0; i < N_KEYS; i++)
-		if (p->has[i] && isnan(p->n[i]))
+		if (p->differs[i])
 			return kvi_model_fail(g->error, KVARC_OPTIONS, "%s of the model "
 			                      "differs by layer: such models cannot be "
 			                      "run", keys[i]);
