@@ -16,6 +16,7 @@ static const struct {
 	[KVI_CODEC_GRID] = { "grid", &kvi_codec_grid },
 	[KVI_CODEC_BYTES] = { "bytes", &kvi_codec_bytes },
 	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
+	[KVI_CODEC_MODEL] = { "model", &kvi_codec_linear },
 };
 
 const char *kvi_codec_name(unsigned codec)
@@ -82,16 +83,32 @@ static kvarc_ret decode_plain(struct kvi_coder *c,
 static kvarc_ret params_fit(const struct kvi_params *p,
                             const struct kvi_chunk *chunk, unsigned codec)
 {
-	if (codec == KVI_CODEC_LINEAR)
-		return !kvi_linear_shape(chunk) ? KVARC_PREDICTOR
-		       : kvi_linear_sources(chunk) ? KVARC_OK : KVARC_DATA;
+	if (kvi_codec_predicts(codec)) {
+		if (!kvi_linear_shape(chunk))
+			return KVARC_PREDICTOR;
+		return kvi_linear_codec(chunk) == codec &&
+		       kvi_linear_sources(chunk) ? KVARC_OK : KVARC_DATA;
+	}
 	bool fit = p && p->codec == codec && p->dtype == chunk->dtype &&
 	           p->heads == chunk->heads &&
 	           p->head_channels == chunk->head_channels;
 	return fit ? KVARC_OK : KVARC_DATA;
 }
 
-/* A chunk of codec 4 to 7 on its way out. */
+/* Whether what is expected here is what the writer expected (spec model 4). */
+static kvarc_ret check_expected(const struct kvi_chunk *chunk,
+                                struct kvi_in *in)
+{
+	uint64_t check = kvi_get64(in);
+	if (in->bad)
+		return KVARC_DATA;
+	return check == kvi_expected_check(chunk->linear->expected,
+	                                   kvi_chunk_channels(chunk) *
+	                                           chunk->n_tokens)
+	               ? KVARC_OK : KVARC_PREDICTOR;
+}
+
+/* A chunk of codec 4 to 8 on its way out. */
 struct coded {
 	struct kvi_job job;
 	struct kvi_in in;
@@ -104,7 +121,7 @@ static kvarc_ret coded_begin(struct kvi_coder *c,
                              const struct kvi_chunk_payload *p, uint8_t *raw,
                              struct coded *d)
 {
-	const bool linear = p->codec == KVI_CODEC_LINEAR;
+	const bool linear = kvi_codec_predicts(p->codec);
 	if (p->lane_order >= KVI_N_LANE_ORDERS ||
 	    !kvi_codec_takes(p->codec, p->chunk->dtype) ||
 	    (linear && p->lane_order != KVI_LANES_TOKENS))
@@ -125,6 +142,10 @@ static kvarc_ret coded_begin(struct kvi_coder *c,
 		.in = kvi_in_make(p->payload, p->payload_bytes),
 		.packed = raw,
 	};
+	if (p->codec == KVI_CODEC_MODEL)
+		ret = check_expected(p->chunk, &d->in);
+	if (ret)
+		return ret;
 	struct kvi_mask *m = &d->job.mask;
 	m->runs = kvi_scratch(c, KVI_SCRATCH_RUNS,
 	                      kvi_mask_runs_max(m->C) * sizeof *m->runs);

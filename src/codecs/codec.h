@@ -18,8 +18,15 @@
 enum {
 	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
 	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
-	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7, KVI_N_CODECS = 8
+	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7,
+	KVI_CODEC_MODEL = 8, KVI_N_CODECS = 9
 };
+
+/* Whether a codec needs a chunk's `linear`. */
+static inline bool kvi_codec_predicts(unsigned codec)
+{
+	return codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL;
+}
 
 struct kvi_linear_in; /* model/linear.h */
 struct kvi_features;
@@ -32,12 +39,13 @@ struct kvi_chunk {
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
-	/* Codec 7: the tensor's model and the features of its sources; NULL: none. Encoders
-	 * of level 2 and up try it first and fall back where it does not pay. */
+	/* Codec 7, and codec 8 when it has what a transformer expects: the tensor's model and
+	 * the features of its sources; NULL: none. Encoders of level 2 and up try it first
+	 * and fall back where it does not pay. */
 	const struct kvi_linear_in *linear;
 	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
 	struct kvi_features *features;
-	/* Called by an encoder of codec 7 once features are filled, long before it
+	/* Called by an encoder of codec 7 or 8 once features are filled, long before it
 	 * is done; NULL: not wanted. */
 	void (*made)(void *opaque);
 	void *made_opaque;
@@ -98,11 +106,11 @@ struct kvi_encoded {
 };
 
 /*
- * Encodes one chunk at a level (0 or 1). raw: kvi_chunk_bytes, packed token-major. current: the
+ * Encodes one chunk at a level (0 to 7). raw: kvi_chunk_bytes, packed token-major. current: the
  * parameters in force for this tensor and head group, or NULL. Never larger
  * than raw: falls back to RAW. Decides itself when new parameters pay.
  * The same input gives the same output on every machine and instruction set.
- * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). Level 2 and 3: linear, then as level 1.
+ * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on: linear, then as level 1.
  */
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            int level, const struct kvi_params *current,
@@ -110,8 +118,9 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 
 /*
  * Decodes a payload of any codec but REPEAT. params may be NULL where the codec needs none.
- * raw: kvi_chunk_bytes of room. Does not check raw_check. Codec 7 without chunk->linear, or with a
- * model of another shape: PREDICTOR. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR.
+ * raw: kvi_chunk_bytes of room. Does not check raw_check. Codec 7 or 8 without chunk->linear,
+ * or with a model of another shape, and 8 with other expectations than the writer's: PREDICTOR.
+ * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR.
  */
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            uint8_t codec, uint8_t lane_order,

@@ -6,6 +6,7 @@
 #include "codecs/codec.h"
 #include "codecs/lanes.h"
 #include "codecs/mask.h"
+#include "model/expect.h"
 #include "model/formats.h"
 #include "model/linear.h"
 #include "util/bytes.h"
@@ -33,7 +34,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_RUNS,
 	KVI_SCRATCH_FIT,
 	KVI_SCRATCH_TABLES,
-	KVI_SCRATCH_SLOTS,    /* elements by slot, codec 7 */
+	KVI_SCRATCH_SLOTS,    /* elements by slot, codecs 7 and 8 */
 	KVI_SCRATCH_LINEAR,   /* what its model works with */
 	KVI_SCRATCH_TURNS,
 	KVI_SCRATCH_LINEAR_OUT,
@@ -58,7 +59,7 @@ struct kvi_coder {
 		size_t bytes;
 	} scratch[KVI_N_SCRATCH];
 	struct kvi_tables lut; /* of codecs 4 and 6, built for each chunk */
-	struct kvi_turns turns; /* of the last chunk of codec 7 that rotated */
+	struct kvi_turns turns; /* of the last chunk of codec 7 or 8 that rotated */
 };
 
 /* At least `bytes` of uninitialised memory, until the next call for the same
@@ -93,7 +94,7 @@ uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n);
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
 
 /*
- * What codecs 5 and 7 code of a packed matrix, token-major: its elements, of f32 the
+ * What codecs 5, 7 and 8 code of a packed matrix, token-major: its elements, of f32 the
  * high halves. Room to decode to, which kvi_coded_place puts into the matrix;
  * of f32 it reads the planes of the low halves from `in`, which
  * kvi_coded_planes wrote (it returns the end).
@@ -147,7 +148,7 @@ struct kvi_job {
 struct kvi_payload {
 	uint8_t *words; /* end of the words, 2-aligned */
 	uint8_t *begin, *end;
-	bool expected;  /* codec 7: the elements are as far from their
+	bool expected;  /* codecs 7 and 8: the elements are as far from their
 	                 * predictions as the model says */
 };
 
@@ -176,12 +177,17 @@ struct kvi_codec {
 
 extern const struct kvi_codec kvi_codec_exponent, kvi_codec_grid,
 	kvi_codec_bytes;
-/* Codec 7: no parameters of its own, the chunk's `linear` instead. */
+/* Codecs 7 and 8: no parameters of their own, the chunk's `linear` instead. */
 extern const struct kvi_codec kvi_codec_linear;
 /* Whether a model can be used on a chunk: it is of the chunk's shape, and its
  * sources are there. */
 bool kvi_linear_shape(const struct kvi_chunk *chunk);
 bool kvi_linear_sources(const struct kvi_chunk *chunk);
+/* 7 or 8, by what its model is given. */
+static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
+{
+	return chunk->linear->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
+}
 /* Of codecs 4, 5 and 6; NULL for the others. */
 const struct kvi_codec *kvi_codec_get(unsigned codec);
 

@@ -5,7 +5,8 @@
 enum {
 	PARAMS_FRAME = 64,   /* bytes around the content of a PARAMS frame */
 	ROWS_TO_FIT = 4,     /* fewer never pay for parameters */
-	LINEAR_LEVEL = 2, LEVEL_MAX = 3,
+	LINEAR_LEVEL = 2, LEVEL_MAX = 7,
+	CHECK = 8,           /* bytes in front of codec 8's mask */
 	SPARE_WORDS = 64
 };
 
@@ -51,10 +52,14 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_job *job,
 	size_t head = job->section_bytes + KVI_STREAM_HEAD;
 	/* A symbol takes 11 bits at most, an escape 8 or 16, the raw bits of
 	 * an escaped grid element 8 with 16-bit elements, 12 with others. */
-	bool grid = a->vt == &kvi_codec_grid || a->vt == &kvi_codec_linear;
+	bool linear = a->vt == &kvi_codec_linear;
+	bool grid = a->vt == &kvi_codec_grid || linear;
+	const int16_t *expected = linear ? job->chunk->linear->expected : NULL;
 	size_t each = grid && job->mask.size > 1 ? 3 : 2;
 	size_t words = (each * n + SPARE_WORDS) * 2;
 	size_t planes = a->vt->planes_room(job->chunk->dtype, n);
+	if (expected)
+		head += CHECK;
 	head += head & 1;
 	uint8_t *base = kvi_scratch(c, where, head + words + planes);
 	if (!base)
@@ -65,6 +70,10 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_job *job,
 		return ret;
 	a->out.begin -= job->section_bytes;
 	memcpy(a->out.begin, job->section, job->section_bytes);
+	if (expected)
+		kvi_store64(a->out.begin -= CHECK,
+		            kvi_expected_check(expected, job->mask.C *
+		                                                 job->mask.T));
 	return KVARC_OK;
 }
 
@@ -253,6 +262,14 @@ static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_job *job)
 	return KVARC_OK;
 }
 
+/* A transformer is not asked about what is not finite (spec model 4). */
+static bool may_expect(const struct kvi_job *job)
+{
+	return !job->chunk->linear->expected ||
+	       kvi_floats_finite(job->chunk->dtype, job->raw,
+	                         job->mask.C * job->mask.T);
+}
+
 /* By the chunk's model; leaves a->out empty when that cannot be. */
 static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_job *job, int level,
                             struct attempt *a)
@@ -260,7 +277,8 @@ static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_job *job, int level,
 	*a = (struct attempt){ .vt = &kvi_codec_linear };
 	if (level < LINEAR_LEVEL || !job->chunk->linear ||
 	    !kvi_mask_elements(&job->mask) || job->mask.row_bits ||
-	    !kvi_linear_shape(job->chunk) || !kvi_linear_sources(job->chunk))
+	    !kvi_linear_shape(job->chunk) || !kvi_linear_sources(job->chunk) ||
+	    !may_expect(job))
 		return KVARC_OK;
 	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
 }
@@ -367,7 +385,8 @@ static kvarc_ret encode_chunk(struct kvi_coder *c,
 	if (ret || !*observed || bytes <= cost(&linear))
 		return ret;
 	drop_params(c, out);
-	set_payload(out, KVI_CODEC_LINEAR, linear.out.begin, cost(&linear));
+	set_payload(out, kvi_linear_codec(chunk), linear.out.begin,
+	            cost(&linear));
 	out->lane_order = KVI_LANES_TOKENS;
 	return KVARC_OK;
 }

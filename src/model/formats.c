@@ -57,3 +57,21 @@ void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to)
 	default: WIDEN(1, load8, 21, 7, 0x1p112f) break;
 	}
 }
+
+/* Without a way out of the loop, so that compilers make vectors of it. */
+#define FINITE(size, load, mask)                                              \
+	for (size_t i = 0; i < n; i++)                                        \
+		bad |= (load(from + i * size) & (mask)) == (mask);
+
+bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n)
+{
+	unsigned bad = 0;
+	switch (dtype) {
+	case KVARC_F32: FINITE(4, kvi_load32, 0x7f800000u) break;
+	case KVARC_BF16: FINITE(2, kvi_load16, 0x7f80u) break;
+	case KVARC_F16: FINITE(2, kvi_load16, 0x7c00u) break;
+	case KVARC_E4M3: FINITE(1, load8, 0x7fu) break; /* it has no infinities */
+	default: FINITE(1, load8, 0x7cu) break;
+	}
+	return !bad;
+}

@@ -3,6 +3,7 @@
 #ifndef KVI_FORMATS_H
 #define KVI_FORMATS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,5 +25,7 @@ const struct kvi_float_format *kvi_float_format(unsigned dtype);
  * fewer comes out as a large number.
  */
 void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
+/* Whether none of n elements is an infinity or not a number. */
+bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
 
 #endif

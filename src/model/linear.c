@@ -229,6 +229,22 @@ static void sum_below(const struct kvi_linear *l, struct some *s,
 	l->kernels->slot_rows(&r);
 }
 
+/* What a transformer expects takes the place of the lower layers. */
+static void take_expected(const struct kvi_linear *l, struct some *s,
+                          const struct kvi_linear_block *b)
+{
+	const size_t C = l->in->model->C, n = l->in->n_tokens;
+	s->below = l->below;
+	s->below_step = s->slots * KVI_LANES;
+	for (size_t i = 0; i < b->steps * KVI_LANES; i++) {
+		const int16_t *e = l->in->expected + (b->first + i) * C + s->c;
+		int32_t *to = l->below + i / KVI_LANES * s->below_step +
+		              i % KVI_LANES;
+		for (size_t k = 0; k < s->slots; k++)
+			to[k * KVI_LANES] = b->first + i < n ? e[k] : 0;
+	}
+}
+
 /* What the tensors of the layer add to a panel: sources, and of the tensor
  * itself the slots before it. */
 static void sum_same(const struct kvi_linear *l, struct some *p,
@@ -286,7 +302,7 @@ static void set_slot(const struct kvi_linear *l, const struct some *p,
 		.below_step = p->below_step, .sum_step = p->slots * KVI_LANES,
 	};
 	if (p->below) {
-		slot->qa = m->qa[c];
+		slot->qa = m->qa ? m->qa[c] : 0; /* else expected */
 		slot->below = p->below + i * KVI_LANES;
 	}
 	if (p->sum) {
@@ -359,7 +375,9 @@ static bool apply_stretch(const struct kvi_linear *l, struct some *s,
                           struct kvi_slot_block *kb, uint32_t **ctx)
 {
 	const struct kvi_model *m = l->in->model;
-	if (m->n_lower && !l->only_z)
+	if (l->in->expected && !l->only_z)
+		take_expected(l, s, b);
+	else if (m->n_lower && !l->only_z)
 		sum_below(l, s, b);
 	for (size_t i = 0; i < s->slots; i += KVI_PANEL) {
 		struct some p = *s;

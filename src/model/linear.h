@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * linear.h - applying a tensor's linear model to the tokens of a segment
- * (spec/codecs/linear.md 2 to 4)
+ * (spec/codecs/linear.md 2 to 4, model.md 2)
  *
  * Features are as kernels want them (entropy/slots.h): 32 tokens after 32
  * tokens, in them the pairs of slots of head after head.
@@ -42,6 +42,9 @@ struct kvi_linear_in {
 	const kvarc_rope *rope;    /* the file's: pairing and frequencies */
 	const struct kvi_features *lower[KVI_LOWER_MAX], *same[KVI_SAME_MAX];
 	const struct kvi_features *scale; /* NULL: none */
+	/* E of spec model 2 by token and slot, for models from KVI_LEVEL_MODEL on and only
+	 * for them; NULL: none. */
+	const int16_t *expected;
 };
 
 /*

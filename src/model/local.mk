@@ -6,6 +6,7 @@ libkvi_la_SOURCES += \
 	src/model/rope_search.c src/model/rope_search.h \
 	src/model/rope_turns.c src/model/rope_turns.h \
 	src/model/linear.c src/model/linear.h \
+	src/model/expect.c src/model/expect.h \
 	src/model/profile.c src/model/profile.h \
 	src/model/profile_internal.h \
 	src/model/profile_check.c src/model/profile_file.c \

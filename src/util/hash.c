@@ -4,6 +4,8 @@
 
 #include "hash.h"
 
+#include "util/bytes.h"
+
 #define XXH_STATIC_LINKING_ONLY /* for a state on the stack */
 #include <xxhash.h>
 #ifdef KVI_XXH_DISPATCH
@@ -15,6 +17,24 @@
 uint64_t kvi_h64(const void *p, size_t bytes)
 {
 	return XXH3_64bits(p, bytes);
+}
+
+uint64_t kvi_h64_i16(const int16_t *p, size_t n)
+{
+	enum { PART = 256 };
+	const uint16_t one = 1;
+	uint8_t part[2 * PART];
+	XXH3_state_t st;
+	if (*(const uint8_t *)&one) /* little-endian: they are there already */
+		return kvi_h64(p, 2 * n);
+	XXH3_64bits_reset(&st);
+	for (size_t k; n; n -= k, p += k) {
+		k = n < PART ? n : PART;
+		for (size_t i = 0; i < k; i++)
+			kvi_store16(part + 2 * i, (uint16_t)p[i]);
+		XXH3_64bits_update(&st, part, 2 * k);
+	}
+	return XXH3_64bits_digest(&st);
 }
 
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb)

@@ -12,6 +12,8 @@ struct kvi_h128 {
 };
 
 uint64_t kvi_h64(const void *p, size_t bytes);
+/* Of n numbers as files have them. */
+uint64_t kvi_h64_i16(const int16_t *p, size_t n);
 /* H64(a || b) and H128(a || b || c) of short heads and a long part. */
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);
 struct kvi_h128 kvi_h128(const void *p, size_t bytes);

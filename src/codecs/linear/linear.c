@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* linear.c - codec 7: predicted by a tensor's model in a profile (spec linear) */
+/* linear.c - codecs 7 and 8: predicted by a tensor's model in a profile (spec linear, model) */
 #include "codecs/coder.h"
 
 /* A chunk with its model at work. */
@@ -35,6 +35,8 @@ bool kvi_linear_sources(const struct kvi_chunk *chunk)
 {
 	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in->model;
+	if ((m->level >= KVI_LEVEL_MODEL) != (in->expected != NULL))
+		return false;
 	for (unsigned i = 0; i < m->n_lower; i++)
 		if (!usable(in->lower[i], in) || !in->lower[i]->z)
 			return false;
