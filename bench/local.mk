@@ -6,3 +6,8 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 noinst_PROGRAMS += bench/peers
 bench_peers_SOURCES = bench/peers.c
 bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)
+
+# Speed of exact products next to the peak of the processor.
+noinst_PROGRAMS += bench/matmul
+bench_matmul_SOURCES = bench/matmul.c
+bench_matmul_LDADD = libkvi.la

@@ -170,4 +170,10 @@ tests_unit_test_weights_SOURCES = tests/unit/test_weights.c \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_weights_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+
+# Exact products of model predictors.
+check_PROGRAMS += tests/unit/test_matmul
+TESTS += tests/unit/test_matmul
+tests_unit_test_matmul_SOURCES = tests/unit/test_matmul.c
+tests_unit_test_matmul_LDADD = libkvi.la $(CMOCKA_LIBS)
 endif

@@ -2,7 +2,9 @@
 libkvi_la_SOURCES += \
 	predictors/exact/matmul.h predictors/exact/matmul.c \
 	predictors/exact/matmul_scalar.c predictors/exact/operand.c \
-	predictors/exact/quantise.h \
+	predictors/exact/quantise.h predictors/exact/quantise_body.h \
+	predictors/exact/matmul_tile.h predictors/exact/matmul_body.h \
+	predictors/exact/matmul_x86.h \
 	predictors/exact/elementwise.c predictors/exact/elementwise.h \
 	predictors/exact/elementwise_body.h predictors/exact/fpmode.h \
 	predictors/exact/engine.c predictors/exact/engine.h \
@@ -15,4 +17,15 @@ libkvi_avx2_la_SOURCES += predictors/exact/elementwise_avx2.c
 endif
 if SIMD_AVX512
 libkvi_avx512_la_SOURCES += predictors/exact/elementwise_avx512.c
+endif
+
+if SIMD_AVX2
+libkvi_avx2_la_SOURCES += predictors/exact/matmul_avx2.c
+endif
+if SIMD_AVX512
+libkvi_avx512_la_SOURCES += predictors/exact/matmul_avx512.c \
+	predictors/exact/matmul_avx512vnni.c predictors/exact/matmul_avx512.h
+endif
+if SIMD_NEON
+libkvi_la_SOURCES += predictors/exact/matmul_neon.c
 endif

@@ -17,7 +17,6 @@
 enum {
 	KVI_OPERAND_ROWS = 16,   /* of a block */
 	KVI_OPERAND_QUAD = 4,
-	KVI_OPERAND_PAD = 64,
 	KVI_GROUP_MAX = 256,
 	KVI_A8_MAX = 127, KVI_A15_MAX = 16383,
 	KVI_W8_MAX = 127, KVI_W15_MAX = 16319
@@ -60,11 +59,12 @@ static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
 /*
  * Rows of activations with their groups. A8: a + 128 in a byte, in order (there are instructions
  * that multiply unsigned by signed bytes). A15: int16, columns of a quad in the order 0, 2, 1, 3
- * (so that 16-bit halves of a weight quad meet the right ones). Rows are kvi_quads(columns) * 4
- * integers long; KVI_OPERAND_PAD bytes may be read after the last one.
+ * (so that 16-bit halves of a weight quad meet the right ones). What is behind the last quad of
+ * a row is not defined.
  */
 struct kvi_activations {
 	size_t rows, columns;
+	size_t stride;           /* integers from a row to the next: whole 64 */
 	unsigned group;
 	bool wide;               /* A15 */
 	uint8_t *a8;             /* one of the two */

@@ -42,7 +42,7 @@ static void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
 	for (size_t r = first; r < first + n; r++, x += x_stride)
 		for (size_t g = 0; g < groups; g++) {
 			size_t c = g * a->group, rest = a->columns - c;
-			quantise_group(a, r * kvi_quads(a->columns) * QUAD + c, x + c,
+			quantise_group(a, r * a->stride + c, x + c,
 			               rest < a->group ? rest : a->group, r * groups + g);
 		}
 }
@@ -56,7 +56,7 @@ static int32_t activation(const struct kvi_activations *a, size_t at)
 static void integers(int32_t sum[ROWS], const struct kvi_activations *a, size_t r,
                      const int8_t *w, size_t q, size_t end)
 {
-	size_t at = r * kvi_quads(a->columns) * QUAD;
+	size_t at = r * a->stride;
 
 	for (size_t i = 0; i < ROWS; i++)
 		sum[i] = 0;

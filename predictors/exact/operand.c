@@ -153,16 +153,24 @@ void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x)
 
 /* --------------------------------------------------------- activations */
 
+/* Integers of a row: whole vectors, and not a power of two, so that the rows of a tile do not
+ * fall on the same places of the first cache. */
+static bool activation_stride(size_t columns, size_t *stride)
+{
+	size_t lines = columns / ALIGN + (columns % ALIGN != 0);
+
+	return !kvi_mul(lines | 1, (size_t)ALIGN, stride);
+}
+
 /* Integers, scales and sums. */
 static bool activation_parts(size_t rows, size_t columns, unsigned group, bool wide,
                              struct parts *p)
 {
-	size_t quads = columns / KVI_OPERAND_QUAD + (columns % KVI_OPERAND_QUAD != 0);
-	size_t groups = columns / group + (columns % group != 0);
+	size_t groups = columns / group + (columns % group != 0), stride;
 
 	*p = (struct parts){ .n = 0 };
-	return add_part(p, rows, quads, KVI_OPERAND_QUAD * (wide ? 2 : 1)) &&
-	       !kvi_add(p->bytes, KVI_OPERAND_PAD, &p->bytes) &&
+	return activation_stride(columns, &stride) &&
+	       add_part(p, rows, stride, wide ? sizeof(int16_t) : sizeof(int8_t)) &&
 	       add_part(p, rows, groups, sizeof(float)) &&
 	       add_part(p, rows, groups, sizeof(int32_t));
 }
@@ -188,7 +196,7 @@ void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,
 		                       .wide = wide };
 	if (!activation_parts(rows, columns, group, wide, &p))
 		return;
-	memset(base + p.at[1] - KVI_OPERAND_PAD, 0, KVI_OPERAND_PAD);
+	activation_stride(columns, &a->stride);
 	if (wide)
 		a->a15 = (int16_t *)base;
 	else

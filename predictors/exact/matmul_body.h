@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * matmul_body.h - exact products tile by tile, for vectors of any instruction set
+ *
+ * A tile is a few rows of activations by a few blocks of outputs; its integers stay
+ * in registers over a group, and its fp32 sums over the groups of a part of the
+ * columns. Between parts the sums are in y. The weights of a part of some blocks stay
+ * in the first cache while all rows pass.
+ *
+ * Included once for each set, after
+ *   FUNCTION, KERNEL           attributes of functions, and of those that must be inlined
+ *   TILE_ROWS, TILE_BLOCKS     the largest tile
+ *   LANES                      numbers of a vector
+ *   matmul_tile.h
+ *   vint: v_zero
+ *   vflt: f_zero, f_load, f_store, f_set, f_add, f_mul, f_of (of integers)
+ *   dots_wide                  integers += 16-bit activations * weights
+ *   widen_weights              weights for it
+ * and, with KVI_BYTE_DOTS, dots_bytes (integers += (a + 128) * w) and v_minus128 (of what is in
+ * memory); without it, widen_bytes.
+ */
+
+/* How integers are multiplied: bytes by bytes; 16 bits by bytes; 16 bits by 16 bits, when so
+ * many rows follow that it pays to widen the weights of a part before. */
+enum form { BYTES, WIDE, WIDENED };
+
+/* The operands of a part, and of the tiles' blocks. */
+struct part {
+	const struct kvi_product *p;
+	enum form form;
+	size_t block, group;             /* the first */
+	size_t quad, quads;
+	const void *w[2];                /* of the first block, at `quad` */
+	size_t w_stride;                 /* from a block to the next */
+	float acc[TILE_ROWS][TILE_VECTORS * LANES] __attribute__((aligned(64)));
+};
+
+/* acc += integers * (sa * sw). */
+KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES], const vint sums[TILE_ROWS][TILE_VECTORS],
+                        const vflt sw[TILE_VECTORS], const float *sa, size_t sa_stride,
+                        int rows, int vectors)
+{
+	UNROLL
+	for (int r = 0; r < rows; r++) {
+		vflt s = f_set(sa[(size_t)r * sa_stride]);
+		UNROLL
+		for (int v = 0; v < vectors; v++)
+			f_store(acc[r] + v * LANES,
+			        f_add(f_load(acc[r] + v * LANES),
+			              f_mul(f_of(sums[r][v]), f_mul(s, sw[v]))));
+	}
+}
+
+/* acc += sum of the activations * (sa * minimum). */
+KERNEL void add_minima(float (*acc)[TILE_VECTORS * LANES], const float *minimum, size_t stride, const float *sa,
+                       const int32_t *sum, size_t sa_stride, int rows, int vectors)
+{
+	UNROLL
+	for (int v = 0; v < vectors; v++) {
+		vflt m = f_load(minimum + (size_t)(v * LANES / ROWS) * stride + v * LANES % ROWS);
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			vflt s = f_set(sa[(size_t)r * sa_stride]);
+			vflt f = f_set((float)sum[(size_t)r * sa_stride]);
+			f_store(acc[r] + v * LANES,
+			        f_add(f_load(acc[r] + v * LANES), f_mul(f, f_mul(s, m))));
+		}
+	}
+}
+
+/* Activations of rows from `row`; a is at the part's first quad, stride its rows' distance. */
+KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int rows,
+                 int blocks, enum form form)
+{
+	const struct kvi_product *p = t->p;
+	const struct kvi_operand *w = p->w;
+	const int vectors = blocks * ROWS / LANES;
+	const size_t all = kvi_operand_groups(w), stride = all * ROWS;
+	const size_t group_quads = w->group / QUAD;
+	const float *sa = p->a->scale + row * all + t->group;
+	const int32_t *a_sum = p->a->sum + row * all + t->group;
+	float *y = p->y + row * p->y_stride + t->block * ROWS;
+	size_t at = (t->block * all + t->group) * ROWS;
+	float (*acc)[TILE_VECTORS * LANES] = t->acc;
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int v = 0; v < vectors; v++)
+			f_store(acc[r] + v * LANES, t->group ?
+				f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero());
+	for (size_t q = 0; q < t->quads; q += group_quads, at += ROWS, sa++, a_sum++) {
+		size_t n = t->quads - q < group_quads ? t->quads - q : group_quads;
+		for (unsigned i = 0; i < w->planes; i++) {
+			const float up = i + 1 < w->planes ? 128.0f : 1.0f;
+			vint sums[TILE_ROWS][TILE_VECTORS];
+			vflt sw[TILE_VECTORS];
+			UNROLL
+			for (int v = 0; v < vectors; v++) {
+				size_t place = at + (size_t)(v * LANES / ROWS) * stride +
+				               v * LANES % ROWS;
+#if defined(KVI_BYTE_DOTS)
+				vint start = form == BYTES ?
+					v_minus128(w->sum[i] + place) : v_zero();
+#else
+				vint start = v_zero();
+#endif
+				sw[v] = f_mul(f_set(up), f_load(w->scale + place));
+				UNROLL
+				for (int r = 0; r < rows; r++)
+					sums[r][v] = start;
+			}
+#if defined(KVI_BYTE_DOTS)
+			if (form == BYTES)
+				dots_bytes(sums, (const uint8_t *)a + q * QUAD, a_stride,
+				           (const int8_t *)t->w[i] + q * STEP, t->w_stride, n,
+				           rows, vectors);
+			else
+#endif
+				dots_wide(sums, (const int16_t *)a + q * QUAD, a_stride,
+				          (const char *)t->w[i] + q * STEP * (form == WIDENED ? 2 : 1), t->w_stride,
+				          n, rows, vectors, form == WIDENED);
+			scale_group(acc, sums, sw, sa, all, rows, vectors);
+		}
+		if (w->minimum)
+			add_minima(acc, w->minimum + at, stride, sa, a_sum, all, rows, vectors);
+	}
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		UNROLL
+		for (int v = 0; v < vectors; v++)
+			f_store(y + (size_t)r * p->y_stride + v * LANES, f_load(acc[r] + v * LANES));
+}
+
+/* Where the integers of the rows from `row` are; bytes become 16 bits where these are wanted. */
+KERNEL void some_rows(struct part *t, size_t row, int rows, int blocks, enum form form)
+{
+	const struct kvi_activations *a = t->p->a;
+	const size_t at = row * a->stride + t->quad * QUAD;
+
+	if (form == BYTES) {
+		tile(t, a->a8 + at, a->stride, row, rows, blocks, form);
+	} else if (a->wide) {
+		tile(t, a->a15 + at, a->stride, row, rows, blocks, form);
+	} else {
+#if !defined(KVI_BYTE_DOTS)
+		int16_t wide[TILE_ROWS][PART_WIDE];
+		for (int r = 0; r < rows; r++)
+			widen_bytes(wide[r], a->a8 + at + (size_t)r * a->stride, t->quads);
+		tile(t, wide, PART_WIDE, row, rows, blocks, form);
+#endif
+	}
+}
+
+/* All rows of a by some blocks and a part. */
+#define TILES(BLOCKS, FORM) TILES_OF(BLOCKS, FORM)
+#define TILES_OF(BLOCKS, FORM)                                                            \
+	static FUNCTION void tiles_##BLOCKS##_##FORM(struct part *t)             \
+	{                                                                              \
+		size_t rows = t->p->a->rows, r = 0;                                    \
+		for (; rows - r >= TILE_ROWS; r += TILE_ROWS)                          \
+			some_rows(t, r, TILE_ROWS, BLOCKS, FORM);                      \
+		if (TILE_ROWS > 4 && rows - r >= 4) {                                  \
+			some_rows(t, r, 4, BLOCKS, FORM);                              \
+			r += 4;                                                        \
+		}                                                                      \
+		if (rows - r >= 2) {                                                   \
+			some_rows(t, r, 2, BLOCKS, FORM);                              \
+			r += 2;                                                        \
+		}                                                                      \
+		if (rows - r >= 1)                                                     \
+			some_rows(t, r, 1, BLOCKS, FORM);                              \
+	}
+
+#if defined(KVI_BYTE_DOTS)
+TILES(1, BYTES)
+#endif
+TILES(1, WIDE)
+TILES(1, WIDENED)
+#if TILE_BLOCKS > 1
+#if defined(KVI_BYTE_DOTS)
+TILES(TILE_BLOCKS, BYTES)
+#endif
+TILES(TILE_BLOCKS, WIDE)
+TILES(TILE_BLOCKS, WIDENED)
+#endif
+
+#define NAME(BLOCKS, FORM) NAME_OF(BLOCKS, FORM)
+#define NAME_OF(BLOCKS, FORM) tiles_##BLOCKS##_##FORM
+static FUNCTION void all_rows(struct part *t, size_t blocks)
+{
+#if TILE_BLOCKS > 1
+	if (blocks == TILE_BLOCKS) {
+		switch (t->form) {
+#if defined(KVI_BYTE_DOTS)
+		case BYTES: NAME(TILE_BLOCKS, BYTES)(t); return;
+#endif
+		case WIDENED: NAME(TILE_BLOCKS, WIDENED)(t); return;
+		default: NAME(TILE_BLOCKS, WIDE)(t); return;
+		}
+	}
+#endif
+	(void)blocks;
+	switch (t->form) {
+#if defined(KVI_BYTE_DOTS)
+	case BYTES: tiles_1_BYTES(t); return;
+#endif
+	case WIDENED: tiles_1_WIDENED(t); return;
+	default: tiles_1_WIDE(t); return;
+	}
+}
+
+static FUNCTION void some_blocks(struct part *t, size_t blocks)
+{
+	const struct kvi_operand *w = t->p->w;
+	const size_t quads = kvi_quads(w->columns);
+	int16_t widened[2][TILE_BLOCKS * PART_WIDE * ROWS] __attribute__((aligned(64)));
+
+	for (unsigned i = 0; i < w->planes; i++) {
+		const int8_t *from = w->w[i] + (t->block * quads + t->quad) * STEP;
+		t->w[i] = from;
+		t->w_stride = quads * STEP;
+		if (t->form != WIDENED)
+			continue;
+		for (size_t b = 0; b < blocks; b++)
+			for (size_t q = 0; q < t->quads; q++)
+				widen_weights(widened[i] + (b * PART_WIDE / QUAD + q) * STEP,
+				              from + (b * quads + q) * STEP);
+		t->w[i] = widened[i];
+		t->w_stride = PART_WIDE * ROWS;
+	}
+	all_rows(t, blocks);
+}
+
+/* Groups of a part of at most so many columns; parts are about equal. */
+static size_t part_groups(const struct kvi_operand *w, size_t columns)
+{
+	size_t groups = kvi_operand_groups(w), most = columns / w->group;
+	size_t parts = (groups + most - 1) / most;
+
+	return parts ? (groups + parts - 1) / parts : 1;
+}
+
+static FUNCTION void product(const struct kvi_product *p)
+{
+	const struct kvi_operand *w = p->w;
+	const size_t quads = kvi_quads(w->columns), group_quads = w->group / QUAD;
+	const size_t end = p->first + p->blocks;
+#if defined(KVI_BYTE_DOTS)
+	const bool bytes = !p->a->wide;
+#else
+	const bool bytes = false;
+#endif
+	const size_t step = part_groups(w, bytes ? PART_BYTES : PART_WIDE);
+	struct part t = { .p = p };
+
+	t.form = bytes ? BYTES : p->a->rows > TILE_ROWS ? WIDENED : WIDE;
+	for (t.block = p->first; t.block < end;) {
+		size_t blocks = end - t.block < TILE_BLOCKS ? 1 : TILE_BLOCKS;
+		for (t.group = 0, t.quad = 0; t.quad < quads; t.group += step) {
+			t.quad = t.group * group_quads;
+			t.quads = quads - t.quad < step * group_quads ?
+				quads - t.quad : step * group_quads;
+			some_blocks(&t, blocks);
+			t.quad += t.quads;
+		}
+		t.block += blocks;
+	}
+}

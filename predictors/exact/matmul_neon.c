@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* matmul_neon.c - exact products and activations on 4 lanes */
+#include "config.h"
+
+#include <arm_neon.h>
+
+#define FUNCTION
+#define KERNEL static inline __attribute__((always_inline))
+enum { LANES = 4, TILE_ROWS = 4 };
+#define TILE_BLOCKS 1
+#include "matmul_tile.h"
+
+typedef int32x4_t vint;
+typedef float32x4_t vflt;
+#define v_zero() vdupq_n_s32(0)
+#define v_add vaddq_s32
+#define v_sum vaddvq_s32
+#define f_zero() vdupq_n_f32(0)
+#define f_load vld1q_f32
+#define f_store vst1q_f32
+#define f_set vdupq_n_f32
+#define f_add vaddq_f32
+#define f_sub vsubq_f32
+#define f_mul vmulq_f32
+#define f_of vcvtq_f32_s32
+#define f_abs vabsq_f32
+#define f_most vmaxvq_f32
+#define f_ints vcvtq_s32_f32
+/* The second where they do not compare. */
+#define f_min(a, b) vbslq_f32(vcltq_f32(a, b), a, b)
+#define f_max(a, b) vbslq_f32(vcgtq_f32(a, b), a, b)
+
+KERNEL void store_a8(uint8_t *to, const vint v[4])
+{
+	int16x8_t a = vcombine_s16(vmovn_s32(v[0]), vmovn_s32(v[1]));
+	int16x8_t b = vcombine_s16(vmovn_s32(v[2]), vmovn_s32(v[3]));
+	int8x16_t c = vcombine_s8(vmovn_s16(a), vmovn_s16(b));
+	vst1q_u8(to, veorq_u8(vreinterpretq_u8_s8(c), vdupq_n_u8(128)));
+}
+
+KERNEL void store_a15(int16_t *to, const vint v[4])
+{
+	UNROLL
+	for (int i = 0; i < 4; i++) { /* 0, 2, 1, 3 */
+		int16x4_t a = vmovn_s32(v[i]);
+		int16x4_t b = vrev64_s16(a);                           /* 3, 2, 1, 0 */
+		int16x4_t c = vext_s16(b, b, 1);                       /* 2, 1, 0, 3 */
+		int16x4_t d = vext_s16(b, b, 3);                       /* 0, 3, 2, 1 */
+		const uint16x4_t outer = { 65535, 0, 0, 0 }, last = { 0, 0, 0, 65535 };
+		b = vbsl_s16(outer, d, b);                             /* 0, 2, 1, 0 */
+		vst1_s16(to + 4 * i, vbsl_s16(last, c, b));            /* 0, 2, 1, 3 */
+	}
+}
+
+KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
+{
+	for (size_t q = 0; q < quads; q += 2, a += 8, to += 8) {
+		uint16x8_t x = vreinterpretq_u16_u8(vcombine_u8(vld1_u8(a), vdup_n_u8(0)));
+		uint16x4_t e = vand_u16(vget_low_u16(x), vdup_n_u16(255));
+		uint16x4_t o = vshr_n_u16(vget_low_u16(x), 8);
+		uint32x2x2_t z = vzip_u32(vreinterpret_u32_u16(e), vreinterpret_u32_u16(o));
+		int16x8_t v = vreinterpretq_s16_u32(vcombine_u32(z.val[0], z.val[1]));
+		vst1q_s16(to, vsubq_s16(v, vdupq_n_s16(128)));
+	}
+}
+
+/* 16-bit weights of a block's quad: columns 0 and 2 of all rows, then 1 and 3. */
+KERNEL void widen_weights(int16_t *to, const int8_t *w)
+{
+	UNROLL
+	for (int v = 0; v < ROWS / LANES; v++) {
+		int16x8_t x = vreinterpretq_s16_s8(vld1q_s8(w + v * LANES * QUAD));
+		vst1q_s16(to + v * LANES * 2, vshrq_n_s16(vshlq_n_s16(x, 8), 8));
+		vst1q_s16(to + 2 * ROWS + v * LANES * 2, vshrq_n_s16(x, 8));
+	}
+}
+
+/* Sums of columns 0 and 1, and of 2 and 3, next to each other until the end. */
+KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size_t a_stride,
+                      const void *w, size_t w_stride, size_t quads, int rows, int vectors,
+                      bool widened)
+{
+	(void)w_stride; /* one block */
+	UNROLL
+	for (int v = 0; v < vectors; v++) {
+		vint low[TILE_ROWS], high[TILE_ROWS];
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			low[r] = high[r] = v_zero();
+		for (size_t q = 0; q < quads; q++) {
+			int16x8_t even, odd;
+			if (widened) {
+				const int16_t *p = (const int16_t *)w + q * STEP + v * LANES * 2;
+				even = vld1q_s16(p);
+				odd = vld1q_s16(p + 2 * ROWS);
+			} else {
+				odd = vreinterpretq_s16_s8(vld1q_s8((const int8_t *)w + q * STEP +
+				                                    v * LANES * QUAD));
+				even = vshrq_n_s16(vshlq_n_s16(odd, 8), 8);
+				odd = vshrq_n_s16(odd, 8);
+			}
+			UNROLL
+			for (int r = 0; r < rows; r++) {
+				const int16_t *p = a + (size_t)r * a_stride + q * QUAD;
+				int32x2_t both = vld1_s32((const int32_t *)(const void *)p);
+				int16x4_t e = vreinterpret_s16_s32(vdup_lane_s32(both, 0));
+				int16x4_t o = vreinterpret_s16_s32(vdup_lane_s32(both, 1));
+				low[r] = vmlal_s16(low[r], vget_low_s16(even), e);
+				high[r] = vmlal_s16(high[r], vget_high_s16(even), e);
+				low[r] = vmlal_s16(low[r], vget_low_s16(odd), o);
+				high[r] = vmlal_s16(high[r], vget_high_s16(odd), o);
+			}
+		}
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			sums[r][v] = vaddq_s32(sums[r][v], vpaddq_s32(low[r], high[r]));
+	}
+}
+
+#include "matmul_body.h"
+#include "quantise_body.h"
+
+const struct kvi_exact_kernels kvi_exact_neon = { "neon", quantise, product };
