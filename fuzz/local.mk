@@ -5,6 +5,7 @@
 check_LTLIBRARIES = fuzz/libfuzzing.la
 fuzz_libfuzzing_la_SOURCES = fuzz/fuzz_common.c fuzz/fuzz_common.h \
 	fuzz/fuzz_read.c fuzz/fuzz_import.c fuzz/fuzz_import.h \
+	fuzz/fuzz_model.c fuzz/fuzz_model.h \
 	fuzz/seal.c fuzz/seal.h
 fuzz_libfuzzing_la_LIBADD = libkvi.la
 
@@ -14,7 +15,8 @@ fuzz_replays = \
 	fuzz/replay_slot_import fuzz/replay_safetensors_import \
 	fuzz/replay_gguf fuzz/replay_npy fuzz/replay_container \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
-	fuzz/replay_geometry fuzz/replay_profile
+	fuzz/replay_geometry fuzz/replay_profile \
+	fuzz/replay_model_gguf fuzz/replay_model_safetensors
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
@@ -50,6 +52,10 @@ fuzz_replay_geometry_SOURCES = fuzz/geometry.c fuzz/standalone.c
 fuzz_replay_geometry_LDADD = fuzz/libfuzzing.la
 fuzz_replay_profile_SOURCES = fuzz/profile.c fuzz/standalone.c
 fuzz_replay_profile_LDADD = fuzz/libfuzzing.la
+fuzz_replay_model_gguf_SOURCES = fuzz/model_gguf.c fuzz/standalone.c
+fuzz_replay_model_gguf_LDADD = fuzz/libfuzzing.la
+fuzz_replay_model_safetensors_SOURCES = fuzz/model_safetensors.c fuzz/standalone.c
+fuzz_replay_model_safetensors_LDADD = fuzz/libfuzzing.la
 
 if FUZZERS
 noinst_PROGRAMS += \
@@ -58,7 +64,7 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_slot_import fuzz/fuzz_safetensors_import fuzz/fuzz_gguf \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
-	fuzz/fuzz_profile
+	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors
 fuzz_fuzz_decode_SOURCES = fuzz/decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
@@ -107,6 +113,12 @@ fuzz_fuzz_geometry_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_profile_SOURCES = fuzz/profile.c
 fuzz_fuzz_profile_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_profile_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_model_gguf_SOURCES = fuzz/model_gguf.c
+fuzz_fuzz_model_gguf_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_model_gguf_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_model_safetensors_SOURCES = fuzz/model_safetensors.c
+fuzz_fuzz_model_safetensors_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_model_safetensors_LDFLAGS = -fsanitize=fuzzer
 endif
 
 EXTRA_DIST += fuzz/README.md fuzz/run.sh fuzz/make_corpus.py fuzz/corpus

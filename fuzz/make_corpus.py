@@ -224,6 +224,12 @@ def profile(heads, channels, rotary, flags, table=False, tables=False,
         '<HHIQQ', 1, 0, 0, len(b), len(b) + 1) + bytes(33) + b)
 
 
+def model(*path):
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, '..', 'tests', 'data', 'models', *path), 'rb') as f:
+        return f.read()
+
+
 def main(corpus, kvarc=None):
     def put(folder, name, data):
         os.makedirs(os.path.join(corpus, folder), exist_ok=True)
@@ -280,6 +286,13 @@ def main(corpus, kvarc=None):
         ('llama.rope.dimension_count', 16), ('a.flag', True),
         ('tokenizer.ggml.tokens', ['a', 'b', 'c'])]))
     put('gguf', 'empty.gguf', gguf([]))
+    for name in ('llama', 'qwen3', 'gpt2'):
+        put('model_gguf', name + '.gguf', model(name + '.gguf'))
+    for name in ('mistral', 'gemma3', 'gpt2'):
+        put('model_safetensors', name + '.safetensors', model(name, 'config.json') +
+            bytes(1) + model(name, 'model.safetensors'))
+    put('model_safetensors', 'index', model('llama', 'model.safetensors.index.json') +
+        bytes([1, 0, 0, 0]))
 
     def string(s):
         return bytes([len(s)]) + s

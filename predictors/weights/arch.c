@@ -337,11 +337,13 @@ static kvarc_ret bind_model(const struct binder *b)
 		if (ret)
 			return ret;
 	}
-	if (m->embedding.rows > KVI_MODEL_VOCABULARY_MAX ||
+	if (m->embedding.rows < 1 ||
+	    m->embedding.rows > KVI_MODEL_VOCABULARY_MAX ||
+	    (m->positions.data && m->positions.rows < 1) ||
 	    m->positions.rows > KVI_MODEL_VOCABULARY_MAX)
 		return kvi_model_fail(b->error, KVARC_DATA, "the model has an "
-		                      "embedding of more than %d rows: the file is "
-		                      "damaged", KVI_MODEL_VOCABULARY_MAX);
+		                      "embedding of no rows, or of more than %d: the "
+		                      "file is damaged", KVI_MODEL_VOCABULARY_MAX);
 	m->vocabulary = (uint32_t)m->embedding.rows;
 	return bind_output(b);
 }

@@ -148,6 +148,7 @@ static const struct edit llama_edits[] = {
 	{ "blk.0.attn_k.wei", 0, 1, 'X', KVARC_DATA, "no tensor blk.0.attn_k.weight" },
 	{ "blk.0.attn_k.weight", -8, 1, 'v', KVARC_DATA, "attn_v.weight is there twice" },
 	{ "token_embd.weigh", 0, 1, 'X', KVARC_DATA, "no tensor token_embd" },
+	{ "token_embd.weight", 12, 8, 0, KVARC_DATA, "embedding of no rows" },
 	{ "output_norm.weight", 0, 4, 2, KVARC_DATA, "header" },
 	{ "", 0, 4, 0, KVARC_DATA, "rope_freqs.weight has a factor" },
 };
