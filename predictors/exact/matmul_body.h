@@ -83,14 +83,27 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 	size_t at = (t->block * all + t->group) * ROWS;
 	float (*acc)[TILE_VECTORS * LANES] = t->acc;
 
+	/* the next tile's rows are fetched: nothing else would, where they are far apart */
+	const size_t ahead = row + 2 * (size_t)rows <= p->a->rows ? (size_t)rows : 0;
+
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < vectors; v++)
+		for (int v = 0; v < vectors; v++) {
 			f_store(acc[r] + v * LANES, t->group ?
 				f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero());
+			if (v * LANES % ROWS == 0)
+				__builtin_prefetch(y + ((size_t)r + ahead) * p->y_stride +
+				                   v * LANES, 1);
+		}
 	for (size_t q = 0; q < t->quads; q += group_quads, at += ROWS, sa++, a_sum++) {
 		size_t n = t->quads - q < group_quads ? t->quads - q : group_quads;
+		if (form == BYTES) {
+			UNROLL
+			for (int r = 0; r < rows; r++)
+				__builtin_prefetch((const uint8_t *)a + q * QUAD +
+				                   ((size_t)r + ahead) * a_stride);
+		}
 		for (unsigned i = 0; i < w->planes; i++) {
 			const float up = i + 1 < w->planes ? 128.0f : 1.0f;
 			vint sums[TILE_ROWS][TILE_VECTORS];
