@@ -347,6 +347,7 @@ static void test_put_floats(void **state)
 		x[i] = (float)between(-16319, 16319);
 	x[3] = 16319;
 	x[5] = -16319;
+	x[6] = 64; /* the planes meet */
 	x[64] = 16319;
 	make_job(&j, &s);
 	kvi_operand_put_floats(&j.w, 0, x);
