@@ -7,7 +7,7 @@ from bad_base import add, cut, poke, splice, vector
 from enc_fields import BF16, Random, varint
 from enc_linear import Profile
 from kvarc_enc import Writer, tensor
-from linear_data import Session, random_model
+from linear_data import Session, correction, random_model
 from vector_data import frequencies, normal
 from xxh3 import h128
 
@@ -146,7 +146,7 @@ model("rope", "a rope that is not there", K0, rope=2)
 model("rotary-wide", "a rope that turns more channels than a head has", K0,
       head_channels=1)
 model("set", "a table set that is not there", K0, set=1)
-model("flags", "a reserved flag", K0, flags=16)
+model("flags", "a reserved flag", K0, flags=32)
 model("flags-scope", "a scope of own slots without own slots", K0, own=0,
       flags=2, b=[], qb=[])
 model("delta-0", "a lower source of the same layer", K1, lower=[(0, 1, 0)])
@@ -192,6 +192,69 @@ model("table-unknown", "129 for unknown tokens", K0,
 model("table-order", "token ids that do not ascend", K0,
       table=(0, 0, {6: [1] * 3, -5: [2] * 3}))
 model("kind", "a model of kind 2", V1, "unsupported", kind=2)
+model("corrects-low", "a correction at level 3", V1,
+      corrects=([1], [[0] * 9]))
+
+
+def correcting(name, text, change):
+    """A profile with a key 1 x 3 and a value 2 x 3 of level 4 in two layers,
+    whose values correct a state of 2."""
+    @vector("model-" + name, text)
+    def _():
+        rng, high = Random(301), []
+        for layer in range(2):
+            high.append(random_model(rng, 4, layer, 0, 1, 3, high))
+            high.append(random_model(rng, 4, layer, 1, 2, 3, high,
+                                     same=[(0, 0)]))
+            correction(rng, high[-1], high, 2)
+        change(high)
+        other = Profile(models(Random(300)) + high, [FREQ])
+        return base(edit_content=lambda c: other.content)[0]
+
+
+def shift_64(m):
+    m[1].corrects[0][1] = 64
+
+
+def sum_d(m):
+    m[3].corrects[1][1][:3] = [32767, -32767, 3]
+    m[3].corrects[1][1][3:] = [0] * 6
+
+
+def short_row(m):
+    m[3].corrects[1][1].pop()
+
+
+def two(m):
+    m[0].corrects = ([0], [[1, 2, 3]])
+
+
+def table(m):
+    m[0].table = (0, 0, {1: [1] * 3})
+
+
+def lower(m):
+    m[2].lower, m[2].qa, m[2].a = [(1, 0, 0)], [0] * 3, [[1] * 3] * 3
+
+
+def level_8(m):
+    m[3].level, m[2].level = 8, 8
+
+
+def no_state(m):
+    m[1].corrects = ([], [])
+
+
+correcting("corrects-shift", "a shift of 64 of a correction", shift_64)
+correcting("corrects-sum", "coefficients of a correction that add up to 65537",
+           sum_d)
+correcting("corrects-short", "a correction without its last coefficient",
+           short_row)
+correcting("corrects-two", "two corrections of a layer", two)
+correcting("corrects-none", "a correction of a state of 0", no_state)
+correcting("level-4-table", "a token table at level 4", table)
+correcting("level-4-lower", "a lower source at level 4", lower)
+correcting("level-8", "a model of level 8", level_8)
 
 
 # ------------------------------------------------------------------- codec 7

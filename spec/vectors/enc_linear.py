@@ -34,7 +34,8 @@ class Model:
     """Fields as in profile.md 3. lower: (delta, kind, scope); same: (kind,
     scope); own: 0 no earlier slots, 1 of all heads, 2 of the own head; scale:
     (n0, beta, kind) or None; a and b: rows of coefficients; table: (tshift,
-    unknown, {id: row}) or None; flags: more of them."""
+    unknown, {id: row}) or None; corrects: (e, rows of D) or None; flags: more
+    of them."""
 
     def __init__(self, level, layer, kind, heads, head_channels, rope=0,
                  rotary=0, **fields):
@@ -43,7 +44,7 @@ class Model:
         self.rope, self.rotary = rope, rotary
         self.set, self.own, self.flags = 0, 0, 0
         self.lower, self.same = [], []
-        self.scale = self.table = None
+        self.scale = self.table = self.corrects = None
         self.a, self.qa, self.b, self.qb = [], [], [], []
         self.__dict__.update(fields)
 
@@ -84,6 +85,7 @@ class Model:
                                           | self.own & 2
                                           | 4 * bool(self.scale)
                                           | 8 * bool(self.table)
+                                          | 16 * bool(self.corrects)
                                           | self.flags])
         out += varint(len(self.lower)) + b"".join(map(bytes, self.lower))
         out += varint(len(self.same)) + b"".join(map(bytes, self.same))
@@ -100,6 +102,9 @@ class Model:
             out += wide(rows, 4)
             for i in rows:
                 out += wide(rows[i], 1)
+        if self.corrects:
+            e, rows = self.corrects
+            out += varint(len(e)) + bytes(e) + wide(sum(rows, []), 2)
         return out
 
 

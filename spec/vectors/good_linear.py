@@ -6,7 +6,8 @@ from enc_codecs import GridParams, read_table
 from enc_fields import BF16, E4M3, E5M2, F16, F32, Random
 from enc_linear import Model, Profile
 from kvarc_enc import tensor
-from linear_data import Session, cache, numbers, random_model, token_table
+from linear_data import (
+    Session, cache, correction, numbers, random_model, token_table)
 from vector_data import any_bits, frequencies, put
 
 VECTORS = []
@@ -274,3 +275,22 @@ def _():
     s.all(lambda t, c, x: any_bits(rng, BF16, 1)[0] if t % 3 else x)
     s.w.close()
     return s.w
+
+
+@vector("linear-corrects", "level 2 of a profile that also has models of "
+        "levels 4 and 7, which correct a state of 5 and of 1 (the .kvp)")
+def _():
+    rng = Random(210)
+    out = level2_models(rng, 1, 2, 3, 0)
+    for level, layer, own, width in ((4, 0, 0, 5), (7, 3, 2, 1)):
+        key = random_model(rng, level, layer, 0, 2, 3, own=own)
+        value = random_model(rng, level, layer, 1, 4, 3, [key],
+                             same=[(0, 1)], own=own, scale=(9, 4, 0))
+        correction(rng, value, [key], width)
+        out += [key, value]
+    p = Profile(out, pairs=[("model", "made up")])
+    s = Session(rng, p, cache(BF16, 1, 2, 3, False), None, False, 2)
+    s.segment(33)
+    s.all()
+    s.w.close()
+    return s.w, p.file()

@@ -45,6 +45,14 @@ def token_table(rng, m, ids, tshift=2, unknown=9):
                {i: numbers(rng, m.width(), 127) for i in ids})
 
 
+def correction(rng, m, known, width, coefficient=200):
+    """D sees all slots of the sources of m, and its own."""
+    of = {(k.level, k.layer, k.kind): k for k in known}
+    n = m.width() + sum(of[m.level, m.layer, k].width() for k, _ in m.same)
+    m.corrects = ([rng.between(0, 63) for _ in range(width)],
+                  [numbers(rng, n, coefficient) for _ in range(width)])
+
+
 class Session:
     """An archive whose tensors have models; data follow them."""
 

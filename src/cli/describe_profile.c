@@ -49,7 +49,9 @@ static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
 	if (rows)
 		printf(", %s token ids", units_count(count, rows));
 	if (corrects)
-		printf(", %" PRIu32 " correct the model", corrects);
+		printf(", corrects the model");
+	if (corrects && corrects < n)
+		printf(" in %" PRIu32 " of %zu layers", corrects, n);
 	putchar('\n');
 }
 

@@ -396,6 +396,16 @@ static void refuse(struct world *w, size_t i, const uint8_t *payload, size_t n)
 	in.expected = NULL;
 	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_DATA);
 	assert_int_equal(ANSWER(7, 1, payload + CHECK, n - CHECK), KVARC_DATA);
+	/* Without expectations a model of these levels is of no use. */
+	struct kvi_encoded e;
+	assert_int_equal(kvi_chunk_encode(coders[0], &chunk, (int)w->level,
+	                                  NULL, w->raw[i], &e), KVARC_OK);
+	assert_false(kvi_codec_predicts(e.codec));
+	drop(&e);
+	chunk.features = w->features[i];
+	assert_int_equal(kvi_chunk_features(coders[0], &chunk, w->raw[i],
+	                                    false), KVARC_DATA);
+	chunk.features = NULL;
 	chunk.linear = NULL;
 	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_PREDICTOR);
 #undef ANSWER

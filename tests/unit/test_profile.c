@@ -449,12 +449,14 @@ static void test_models(void **state)
 		  KVARC_DATA },
 		{ { { 2, 1, 0, 1, 3, NONE }, { 2, 0, 1, 1, 3, NONE } }, 2,
 		  KVARC_DATA },
-		/* level 2 has no lower sources, level 3 none of level 2 */
+		/* levels 2 and 4 have no lower sources, level 3 none of level 2 */
 		{ { { 3, 0, 0, 1, 3, NONE }, { 3, 1, 0, 1, 3, 1, 0, 0 } }, 2,
 		  KVARC_OK },
 		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 1, 0, 1, 3, 1, 0, 0 } }, 2,
 		  KVARC_DATA },
 		{ { { 2, 0, 0, 1, 3, NONE }, { 3, 1, 0, 1, 3, 1, 0, 0 } }, 2,
+		  KVARC_DATA },
+		{ { { 4, 0, 0, 1, 3, NONE }, { 4, 1, 0, 1, 3, 1, 0, 0 } }, 2,
 		  KVARC_DATA },
 		/* heads of the own head's scope */
 		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 4, 2, 0, 0, 1 } }, 2,

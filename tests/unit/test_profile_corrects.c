@@ -24,7 +24,7 @@ static int end(void **state)
 	return alloc.used != 0;
 }
 
-/* A key 1 x 3 and a value 2 x 1 of level 5, which corrects a state of 2. */
+/* A key 2 x 3 and a value 2 x 1 of level 5, which corrects a state of 2. */
 static struct kvi_profile *small(void)
 {
 	struct kvi_profile *p;
@@ -32,11 +32,11 @@ static struct kvi_profile *small(void)
 	p->models = kvi_calloc(&alloc, 2, sizeof *p->models);
 	p->n_models = 2;
 	p->models[0] = (struct kvi_model){ .level = 5, .kind = KVARC_KEY,
-		.heads = 1, .head_channels = 3 };
+		.heads = 2, .head_channels = 3 };
 	p->models[1] = (struct kvi_model){ .level = 5, .kind = KVARC_VALUE,
 		.heads = 2, .head_channels = 1, .n_same = 1,
 		.flags = KVI_MODEL_CORRECTS, .width = 2 };
-	p->models[1].same[0].scope = 1; /* all the same: D sees every slot */
+	p->models[1].same[0].scope = 1; /* B sees 3 slots of the key, D all 6 */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
 	return p;
@@ -44,9 +44,11 @@ static struct kvi_profile *small(void)
 
 static const uint8_t head_of_both[] = {
 	0, 0, 0, 2, /* pairs, ropes, sets, models */
-	5, 0, 0, 1, 3, 0, 0, 0, 0, 0, /* the key's head */
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* step, k */
+	5, 0, 0, 2, 3, 0, 0, 0, 0, 0, /* the key's head */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* step */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* k */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* mean */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 	5, 0, 1, 2, 1, 0, 0, 16, 0, 1, 0, 1, /* the value's */
 	0, 0, 0, 0, 0, 0, 0, 0, /* step, k */
 	0, 0, 0, 0, 0, 0, 0, 0, /* mean */
@@ -58,21 +60,24 @@ static void test_layout(void **state)
 {
 	static const uint8_t d[] = {
 		2, 0, 63, /* width, e */
-		1, 0xfe, 3, 4, 5, 6, 7, 8, 9, 0, /* lowest bytes */
-		0, 0xff, 0, 0, 0, 1, 0, 0, 0, 0x80
+		1, 0xfe, 3, 10, 11, 12, 4, 5, /* lowest bytes */
+		6, 7, 8, 13, 14, 15, 9, 0,
+		0, 0xff, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80
 	};
 	struct kvi_profile *p = small(), *q;
 	struct kvi_model *m = &p->models[1];
 	struct kvi_out out;
 	(void)state;
-	/* 3 channels and one of padding, then two heads of 1 + 1 */
-	const int16_t rows[2][8] = { { 1, -2, 3, 0, 4, 0, 5, 0 },
-		                     { 0x106, 7, 8, 0, 9, 0, -32768, 0 } };
-	assert_int_equal(m->d_stride, 8);
+	/* two heads of 3 channels and one of padding, two heads of 1 + 1 */
+	const int16_t rows[2][12] = {
+		{ 1, -2, 3, 0, 10, 11, 12, 0, 4, 0, 5, 0 },
+		{ 0x106, 7, 8, 0, 13, 14, 15, 0, 9, 0, -32768, 0 }
+	};
+	assert_int_equal(m->d_stride, 12);
 	memcpy(m->d, rows, sizeof rows);
 	m->e[1] = 63;
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
-	assert_int_equal(kvi_model_coefficients(m), 2 * 3 + 2 * 5);
+	assert_int_equal(kvi_model_coefficients(m), 2 * 3 + 2 * 8);
 	kvi_out_init(&out, &alloc);
 	kvi_profile_put(p, &out);
 	assert_int_equal(out.n, sizeof head_of_both + sizeof d);
@@ -84,8 +89,8 @@ static void test_layout(void **state)
 	assert_memory_equal(q->models[1].e, m->e, 2);
 	kvi_profile_free(q);
 	/* where nothing is stored nothing may be */
-	for (size_t i = 0; i < 16; i++) {
-		bool stored = i % 8 < 3 || i % 2 == 0;
+	for (size_t i = 0; i < 24; i++) {
+		bool stored = i % 12 < 8 ? i % 4 != 3 : i % 2 == 0;
 		m->d[i] += 1;
 		assert_int_equal(kvi_profile_finish(p),
 		                 stored ? KVARC_OK : KVARC_DATA);
@@ -102,7 +107,7 @@ static void test_width(void **state)
 		{ 0, 0 }, { 3, 0 }, { 0x80, 0x80, 0x40, 0 },
 		{ 0x81, 0x80, 0x40, 0 }, { 0xff, 0xff, 0xff, 0x7f }
 	};
-	uint8_t b[sizeof head_of_both + 3 + 20] = { 0 };
+	uint8_t b[sizeof head_of_both + 3 + 32] = { 0 };
 	const size_t at = sizeof head_of_both;
 	struct kvi_profile *p;
 	(void)state;
@@ -195,19 +200,17 @@ static void test_merge(void **state)
 	p->models[0].flags = KVI_MODEL_CORRECTS;
 	p->models[0].width = 7;
 	assert_int_equal(kvi_model_room(p, &p->models[0]), KVARC_OK);
-	p->models[0].d[6 * 4] = 11;
-	q->models[1].d[7] = 0;
-	q->models[1].d[6] = 5;
-	q->models[1].same[0].model = NULL;
+	p->models[0].d[6 * 8] = 11;
 	q->models[1].n_same = 0; /* q's key is not taken */
 	assert_int_equal(kvi_model_room(q, &q->models[1]), KVARC_OK);
+	q->models[1].d[2] = 5;
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
 	assert_int_equal(kvi_profile_finish(q), KVARC_OK);
 	assert_int_equal(kvi_profile_merge(&out, &alloc, both, 2), KVARC_OK);
 	assert_int_equal(out->n_models, 2);
 	assert_int_equal(out->models[0].flags, KVI_MODEL_CORRECTS);
 	assert_int_equal(out->models[0].width, 7);
-	assert_int_equal(out->models[0].d[6 * 4], 11);
+	assert_int_equal(out->models[0].d[6 * 8], 11);
 	assert_int_equal(out->models[1].flags, 0);
 	assert_null(out->models[1].d);
 	kvi_profile_free(out);
