@@ -196,7 +196,9 @@ static void fill(struct world *w, size_t i)
 	void *room = malloc(kvi_turns_bytes(32, w->n_tokens));
 	float x[64];
 	assert_non_null(room);
-	kvi_turns_make(&turns, room, &w->rope, w->positions, w->n_tokens);
+	if (m->rotary)
+		kvi_turns_make(&turns, room, &w->rope, w->positions,
+		               w->n_tokens);
 	for (size_t t = 0; t < w->n_tokens; t++)
 		for (size_t c = 0; c < m->C; c++) {
 			int16_t *e = w->expected[i] + t * m->C + c;
