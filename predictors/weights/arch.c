@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "util/ckd.h"
-
 static const struct arch {
 	const char *name;
 	uint8_t activation;
@@ -422,60 +420,6 @@ static kvarc_ret check_sizes(const struct binder *b)
 	return KVARC_OK;
 }
 
-/* GGUF files of llama 3 have the factors of its frequencies as a tensor. */
-static kvarc_ret divide_by_tensor(const struct binder *b,
-                                  struct kvi_model_rope *rope)
-{
-	static const struct slot slot = { NULL, NULL, 0, ONE, ANY, 0, ALL, false };
-	struct kvi_weight *w = b->spec->safetensors
-	                       ? NULL : kvi_weights_find(b->tensors,
-	                                                 "rope_freqs.weight");
-	struct kvi_matrix f;
-	float by;
-	if (!w)
-		return KVARC_OK;
-	kvarc_ret ret = check_type(b, w, slot.rows == ONE);
-	if (ret)
-		return ret;
-	if (w->rows != 1 || w->columns != rope->rotary / 2)
-		return fail_shape(b, w, 1, rope->rotary / 2);
-	f = (struct kvi_matrix){ w->type, true, w->columns, 1, 1, w->data };
-	for (uint32_t i = 0; i < rope->rotary / 2; i++)
-		if (!kvi_matrix_row(&f, i, &by) ||
-		    !kvi_rope_divide(&rope->freq[i], (double)by))
-			return kvi_model_fail(b->error, KVARC_DATA, "tensor "
-			                      "rope_freqs.weight has a factor that is "
-			                      "not possible: the file is damaged");
-	return KVARC_OK;
-}
-
-static kvarc_ret make_ropes(const struct binder *b)
-{
-	struct kvi_model_file *m = b->m;
-	while (m->n_ropes < 2 && b->spec->ropes[m->n_ropes].theta != 0) {
-		const struct kvi_rope_rule *r = &b->spec->ropes[m->n_ropes];
-		struct kvi_model_rope *rope = &m->ropes[m->n_ropes];
-		if (r->rotary < 2 || r->rotary % 2 || r->rotary > m->head_channels)
-			return kvi_model_fail(b->error, KVARC_DATA, "%u channels of "
-			                      "a head cannot turn: heads have %u",
-			                      (unsigned)r->rotary,
-			                      (unsigned)m->head_channels);
-		rope->freq = kvi_array(m->alloc, r->rotary / 2, sizeof *rope->freq);
-		if (!rope->freq)
-			return kvi_fail_alloc(b->error, m->alloc);
-		rope->rotary = r->rotary;
-		m->n_ropes++;
-		if (!kvi_rope_rule_freq(r, rope->freq))
-			return kvi_model_fail(b->error, KVARC_DATA, "base or scaling "
-			                      "of the model's rotary embedding is not "
-			                      "possible");
-		kvarc_ret ret = m->n_ropes == 1 ? divide_by_tensor(b, rope) : KVARC_OK;
-		if (ret)
-			return ret;
-	}
-	return KVARC_OK;
-}
-
 kvarc_ret kvi_arch_bind(struct kvi_model_file *m, int arch,
                         const struct kvi_model_spec *spec,
                         struct kvi_weights *tensors, kvarc_error *error)
@@ -483,7 +427,7 @@ kvarc_ret kvi_arch_bind(struct kvi_model_file *m, int arch,
 	struct binder b = { m, spec, tensors, error, 1u << arch, NULL, NULL };
 	kvarc_ret ret = check_sizes(&b);
 	if (!ret)
-		ret = make_ropes(&b);
+		ret = kvi_rope_bind(m, spec, tensors, error);
 	if (ret)
 		return ret;
 	m->layers = kvi_calloc(m->alloc, m->n_layers, sizeof *m->layers);

@@ -175,7 +175,6 @@ static kvarc_ret read_tensor(struct loader *g, struct kvi_weight *w,
 	/* What is not known, or not a matrix, is never read. */
 	if (!t || !w->plain) {
 		w->type = KVI_NUM_NONE;
-		w->plain = true;
 		return KVARC_OK;
 	}
 	if (w->columns % t->elements ||

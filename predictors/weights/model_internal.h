@@ -90,6 +90,12 @@ struct kvi_model_spec {
 	uint32_t window;                /* of sliding layers */
 };
 
+/* Makes the ropes of a model, of which head_channels is set; frequencies of a GGUF may have
+ * factors that are a tensor. */
+kvarc_ret kvi_rope_bind(struct kvi_model_file *m,
+                        const struct kvi_model_spec *spec,
+                        const struct kvi_weights *tensors, kvarc_error *error);
+
 /* Of the architectures, in enum order. */
 enum kvi_arch_id {
 	KVI_ARCH_LLAMA, KVI_ARCH_QWEN2, KVI_ARCH_QWEN3, KVI_ARCH_GEMMA3,

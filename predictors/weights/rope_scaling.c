@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rope_scaling.c - scaled frequencies of rotary embeddings, the same on every machine: of
- * additions, products and quotients of binary64 alone (spec/arithmetic.md 10)
+ * rope_scaling.c - the ropes of a model, their frequencies scaled; the same on every machine:
+ * of additions, products and quotients of binary64 alone (spec/arithmetic.md 10)
  */
 #include "model_internal.h"
 
@@ -48,4 +48,64 @@ bool kvi_rope_rule_freq(const struct kvi_rope_rule *r, uint64_t *freq)
 			good = scale_llama3(r, &freq[i]) && good;
 	}
 	return good;
+}
+
+/* GGUF files of llama 3 have the factors of its frequencies as a tensor. */
+static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors,
+                                  struct kvi_model_rope *rope,
+                                  kvarc_error *error)
+{
+	struct kvi_weight *w = kvi_weights_find(tensors, "rope_freqs.weight");
+	uint32_t n = rope->rotary / 2;
+	float by;
+	if (!w)
+		return KVARC_OK;
+	if (w->type == KVI_NUM_NONE || kvi_number_groups(w->type).group)
+		return kvi_model_fail(error, KVARC_OPTIONS, "tensor rope_freqs.weight "
+		                      "has numbers of type %s: known are F32, F16 and "
+		                      "BF16", w->type_name);
+	if (w->rows != 1 || w->columns != n)
+		return kvi_model_fail(error, KVARC_DATA, "tensor rope_freqs.weight "
+		                      "has %llu x %llu numbers, but the model's sizes "
+		                      "ask for 1 x %u: the file is damaged",
+		                      (unsigned long long)w->rows,
+		                      (unsigned long long)w->columns, (unsigned)n);
+	/* one number a row */
+	struct kvi_matrix f = { w->type, true, n, 1, 1, w->data };
+	for (uint32_t i = 0; i < n; i++)
+		if (!kvi_matrix_row(&f, i, &by) ||
+		    !kvi_rope_divide(&rope->freq[i], (double)by))
+			return kvi_model_fail(error, KVARC_DATA, "tensor "
+			                      "rope_freqs.weight has a factor that is "
+			                      "not possible: the file is damaged");
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_rope_bind(struct kvi_model_file *m,
+                        const struct kvi_model_spec *spec,
+                        const struct kvi_weights *tensors, kvarc_error *error)
+{
+	while (m->n_ropes < 2 && spec->ropes[m->n_ropes].theta != 0) {
+		const struct kvi_rope_rule *r = &spec->ropes[m->n_ropes];
+		struct kvi_model_rope *rope = &m->ropes[m->n_ropes];
+		if (r->rotary < 2 || r->rotary % 2 || r->rotary > m->head_channels)
+			return kvi_model_fail(error, KVARC_DATA, "%u channels of "
+			                      "a head cannot turn: heads have %u",
+			                      (unsigned)r->rotary,
+			                      (unsigned)m->head_channels);
+		rope->freq = kvi_array(m->alloc, r->rotary / 2, sizeof *rope->freq);
+		if (!rope->freq)
+			return kvi_fail_alloc(error, m->alloc);
+		rope->rotary = r->rotary;
+		m->n_ropes++;
+		if (!kvi_rope_rule_freq(r, rope->freq))
+			return kvi_model_fail(error, KVARC_DATA, "base or scaling "
+			                      "of the model's rotary embedding is not "
+			                      "possible");
+		kvarc_ret ret = m->n_ropes == 1 && !spec->safetensors
+		                ? divide_by_tensor(tensors, rope, error) : KVARC_OK;
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
 }

@@ -237,6 +237,7 @@ static void test_paths(void **state)
 {
 	char dir[] = "weights-XXXXXX", config[64], st[64], index[64];
 	static const char text[] = "{\"weight_map\": {\"a\": \"../b.safetensors\"}}";
+	static const char inner[] = "{\"weight_map\": {\"a\": \"c/b.safetensors\"}}";
 	static const char lost[] = "{\"weight_map\": {\"a\": \"b.safetensors\"}}";
 	(void)state;
 	assert_non_null(mkdtemp(dir));
@@ -252,6 +253,8 @@ static void test_paths(void **state)
 	fails(dir, KVARC_FORMAT, "neither model.safetensors");
 	if (reads_safetensors()) {
 		write_file(index, text, sizeof text - 1);
+		fails(dir, KVARC_DATA, "not one of its folder");
+		write_file(index, inner, sizeof inner - 1);
 		fails(dir, KVARC_DATA, "not one of its folder");
 		write_file(index, lost, sizeof lost - 1);
 		fails(dir, KVARC_IO, "b.safetensors, a part");

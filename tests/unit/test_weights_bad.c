@@ -101,6 +101,7 @@ static const struct edit llama_edits[] = {
 	{ "GGU", 0, 1, 'X', KVARC_FORMAT, "neither" },
 	{ "GGUF", 4, 8, 0, KVARC_DATA, "no tensors" },
 	{ "GGUF", 4, 8, 400, KVARC_DATA, "header" },
+	{ "GGUF", 4, 8, 1 << 20, KVARC_DATA, "header" },
 	{ "GGUF", 4, 8, UINT64_MAX, KVARC_DATA, "header" },
 	{ "GGUF", 12, 8, UINT64_MAX, KVARC_DATA, "header" },
 	{ "GGUF", 12, 8, 60000, KVARC_DATA, "header" },
@@ -148,6 +149,7 @@ static const struct edit llama_edits[] = {
 	{ "blk.0.attn_k.wei", 0, 1, 'X', KVARC_DATA, "no tensor blk.0.attn_k.weight" },
 	{ "blk.0.attn_k.weight", -8, 1, 'v', KVARC_DATA, "attn_v.weight is there twice" },
 	{ "token_embd.weigh", 0, 1, 'X', KVARC_DATA, "no tensor token_embd" },
+	{ "blk.0.attn_norm.weight", 4, 8, (uint64_t)1 << 62, KVARC_DATA, "header" },
 	{ "token_embd.weight", 12, 8, 0, KVARC_DATA, "embedding of no rows" },
 	{ "output_norm.weight", 0, 4, 2, KVARC_DATA, "header" },
 	{ "", 0, 4, 0, KVARC_DATA, "rope_freqs.weight has a factor" },
@@ -250,7 +252,7 @@ static struct blob with_pair(const struct blob *b, const char *key,
 
 static void test_gguf_pairs(void **state)
 {
-	static const uint8_t three[8] = { 3 };
+	static const uint8_t three[8] = { 3 }, wide[8] = { 0, 0, 64 };
 	static const uint8_t differ[] = { 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2 };
 	static const uint8_t same[] = { 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 16, 16 };
 	static const uint8_t deep[] = {
@@ -284,6 +286,8 @@ static void test_gguf_pairs(void **state)
 		  NULL },
 		{ "llama.attention.value_length", KVI_GGUF_U32, three, 4,
 		  KVARC_OPTIONS, "other channels" },
+		{ "llama.attention.key_length", KVI_GGUF_U32, wide, 4, KVARC_DATA,
+		  "channels of a head" },
 		{ "deep", KVI_GGUF_ARRAY, deep, sizeof deep, KVARC_DATA, "header" },
 		{ "endless", KVI_GGUF_ARRAY, endless, sizeof endless, KVARC_DATA,
 		  "header" },
@@ -440,9 +444,10 @@ static void test_folder_cut(void **state)
 	for (int part = -1; part < 2; part++) {
 		struct blob *b = part < 0 ? &f.config : &f.parts[part];
 		size_t n = b->n;
+		size_t header = part < 0 ? 0 : 8 + (size_t)kvi_load64(b->p);
 		for (b->n = 0; b->n < n; b->n++)
-			assert_int_equal(try_folder(&f, ANY, NULL),
-			                 KVARC_DATA);
+			try_folder(&f, KVARC_DATA, part < 0 ? "config.json is damaged"
+			           : b->n < header ? "or it is cut" : " ends before");
 	}
 	folder_free(&f);
 }
