@@ -420,12 +420,14 @@ kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
 struct kvi_predicted kvi_run_predict(struct kvi_run *r)
 {
 	const struct kvi_engine_layer *l = layer_of(r);
+	uint64_t mode = kvi_fp_exact(); /* biases are added here, not by workers */
 	each_token(r, norm_input);
 	r->quantised = NULL;
 	linear(r, r->x, r->width, &l->k, KVI_MATRIX_KV, l->k_bias, r->k, r->kv);
 	linear(r, r->x, r->width, &l->v, KVI_MATRIX_KV, l->v_bias, r->v, r->kv);
 	if (l->k_norm)
 		each_token(r, norm_keys);
+	kvi_fp_restore(mode);
 	return (struct kvi_predicted){ r->k, r->v, r->kv };
 }
 
