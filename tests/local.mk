@@ -170,6 +170,12 @@ tests_unit_test_weights_SOURCES = tests/unit/test_weights.c \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_weights_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_architectures
+TESTS += tests/unit/test_architectures
+tests_unit_test_architectures_SOURCES = tests/unit/test_architectures.c \
+	tests/unit/models_util.c tests/unit/models_util.h \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_architectures_LDADD = libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 
 # Exact products of model predictors.
 check_PROGRAMS += tests/unit/test_matmul
