@@ -344,6 +344,10 @@ kvarc_ret kvi_engine_open(struct kvi_engine **out,
                           const struct kvi_arithmetic *arithmetic,
                           struct kvi_pool *pool, kvarc_error *error)
 {
+	*out = NULL;
+	kvarc_ret ret = kvi_engine_check(file, error);
+	if (ret)
+		return ret;
 	struct kvi_engine *e = kvi_calloc(alloc, 1, sizeof *e);
 	uint64_t mode = kvi_fp_exact();
 	*out = e;
@@ -355,7 +359,7 @@ kvarc_ret kvi_engine_open(struct kvi_engine **out,
 		                       sizeof *e->layers);
 	}
 	struct building b = { .e = e, .pool = pool, .error = error };
-	kvarc_ret ret = e && e->layers ? hash_head(&b) : kvi_alloc_error(alloc);
+	ret = e && e->layers ? hash_head(&b) : kvi_alloc_error(alloc);
 	for (; !ret && b.layer < file->n_layers; b.layer++)
 		ret = make_layer(&b);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)

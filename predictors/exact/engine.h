@@ -31,7 +31,8 @@ struct kvi_engine;
 /*
  * file must stay open as long as the engine: rows of embeddings are read from it.
  * threads: for the conversion. On failure *e is NULL and error->text tells why.
- * Returns OK, MEM, MEMLIMIT, DATA (a scale or gain that is not finite).
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (heads of more than 256 channels), DATA (a scale or gain
+ * that is not finite, sizes and shapes that do not fit each other).
  */
 kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,

@@ -27,6 +27,9 @@ struct kvi_engine {
 	void *memory;  /* chain of all parts */
 };
 
+/* OK; OPTIONS or DATA when the engine would not compute what the model is. */
+kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error);
+
 static inline bool kvi_wide(const struct kvi_engine *e,
                             enum kvi_matrix_kind kind)
 {

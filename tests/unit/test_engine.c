@@ -471,6 +471,80 @@ static void test_digest(void **state)
 	free(m.memory);
 }
 
+enum breaking {
+	WIDE_HEADS, HEADS_DO_NOT_DIVIDE, NO_KV_HEADS, NO_WIDTH, NO_FFN, NO_LAYERS,
+	HUGE_HEADS, HUGE_CHANNELS, NO_VOCABULARY, BIG_VOCABULARY, SHORT_ROWS,
+	SHORT_EMBEDDING, SHORT_NORM, NO_VALUES, NO_NORM_BIAS, LOST_BIAS, LONG_BIAS,
+	NO_SCALE, NAN_SCALE, NAN_EPSILON, ODD_ROTARY, LONG_ROTARY, NO_FREQUENCIES,
+	OTHER_ROPE, MANY_ROPES, OTHER_ACTIVATION, TURNED_BLOCKS, BREAKINGS
+};
+
+static void break_model(struct model *m, enum breaking how)
+{
+	struct kvi_model_file *f = &m->file;
+	struct kvi_model_layer *l = &m->layers[LAYERS - 1];
+	switch (how) {
+	case WIDE_HEADS: f->head_channels = 257; break;
+	case HEADS_DO_NOT_DIVIDE: f->kv_heads = 4; break;
+	case NO_KV_HEADS: f->kv_heads = 0; break;
+	case NO_WIDTH: f->width = 0; break;
+	case NO_FFN: f->ffn = 0; break;
+	case NO_LAYERS: f->n_layers = 0; break;
+	case HUGE_HEADS: f->heads = UINT32_MAX - 1; break;
+	case HUGE_CHANNELS: f->head_channels = UINT32_MAX; break;
+	case NO_VOCABULARY: f->vocabulary = 0; break;
+	case BIG_VOCABULARY: f->vocabulary++; break;
+	case SHORT_ROWS: l->down.columns--; break;
+	case SHORT_EMBEDDING: f->embedding.columns++; break;
+	case SHORT_NORM: l->ffn_norm.columns--; break;
+	case NO_VALUES: l->v.data = NULL; break;
+	case NO_NORM_BIAS: f->layer_norm = true; break;
+	case LOST_BIAS: l->input_norm_bias = l->input_norm; break;
+	case LONG_BIAS: l->k_bias = l->input_norm; break;
+	case NO_SCALE: f->attention_scale = 0; break;
+	case NAN_SCALE: f->embedding_scale = NAN; break;
+	case NAN_EPSILON: f->norm_epsilon = NAN; break;
+	case ODD_ROTARY: f->ropes[0].rotary = 7; break;
+	case LONG_ROTARY: f->ropes[0].rotary = CHANNELS + 2; break;
+	case NO_FREQUENCIES: f->ropes[0].freq = NULL; break;
+	case OTHER_ROPE: l->rope = 1; break;
+	case MANY_ROPES: f->n_ropes = 3; break;
+	case OTHER_ACTIVATION: f->activation = 2; break;
+	case TURNED_BLOCKS:
+		l->up.transposed = true;
+		l->up.type = KVI_NUM_Q8_0;
+		break;
+	default: break;
+	}
+}
+
+/* What the engine would not compute, or would compute wrongly, it does not open. */
+static void test_refused(void **state)
+{
+	struct model m;
+	struct kvi_pool *pool;
+	struct kvi_engine *e;
+	(void)state;
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
+	for (int how = 0; how < BREAKINGS; how++) {
+		kvarc_error error = { .text = "" };
+		make_model(&m);
+		break_model(&m, (enum breaking)how);
+		bool known = how == WIDE_HEADS || how == OTHER_ACTIVATION;
+		kvarc_ret ret = kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
+		                                &error);
+		if (ret != (known ? KVARC_OPTIONS : KVARC_DATA))
+			fail_msg("%d: %d %s", how, ret, error.text);
+		assert_null(e);
+		assert_true(strlen(error.text) > 20);
+		assert_null(strchr(error.text, '\n'));
+		if (how == WIDE_HEADS)
+			assert_non_null(strstr(error.text, "257 channels"));
+		free(m.memory);
+	}
+	kvi_pool_close(pool);
+}
+
 int main(void)
 {
 	kvi_alloc_init(&alloc, NULL, UINT64_MAX);
@@ -480,6 +554,7 @@ int main(void)
 		cmocka_unit_test(test_callers_mode),
 		cmocka_unit_test(test_other_ids),
 		cmocka_unit_test(test_digest),
+		cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

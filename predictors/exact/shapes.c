@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* shapes.c - whether a model is one that the engine computes as it is meant (spec/arithmetic.md 8) */
+#include "exact/engine_internal.h"
+#include "exact/matmul.h"
+#include "stream/error.h"
+
+/* What loaders allow at most; products of two of them overflow nothing. */
+enum { SIZE_LIMIT = 1 << 20, COUNT_LIMIT = 65535, ROWS_LIMIT = 1 << 24 };
+
+/* Parts that a model must have, may have, or cannot have. */
+enum presence { NEVER, MAYBE, ALWAYS };
+
+struct shape {
+	const char *name;
+	const struct kvi_matrix *m;
+	uint64_t rows, columns;
+	enum presence presence;
+};
+
+static kvarc_ret fail_sizes(kvarc_error *error, const char *what)
+{
+	return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "the number of %s of the model is not possible: get the "
+	                "file again", what);
+}
+
+static kvarc_ret check_sizes(const struct kvi_model_file *m,
+                             kvarc_error *error)
+{
+	uint64_t q = (uint64_t)m->heads * m->head_channels;
+	if (m->n_layers < 1 || m->n_layers > COUNT_LIMIT)
+		return fail_sizes(error, "layers");
+	if (m->width < 1 || m->width > SIZE_LIMIT)
+		return fail_sizes(error, "channels");
+	if (m->ffn < 1 || m->ffn > SIZE_LIMIT)
+		return fail_sizes(error, "feed-forward channels");
+	if (m->heads < 1 || m->heads > COUNT_LIMIT || m->kv_heads < 1 ||
+	    m->heads % m->kv_heads)
+		return fail_sizes(error, "heads");
+	if (m->head_channels < 1 || q > SIZE_LIMIT)
+		return fail_sizes(error, "channels of a head");
+	/* A key is one group of an operand. */
+	if (m->head_channels > KVI_GROUP_MAX)
+		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "heads of the model have %u "
+		                "channels: models can be run whose heads have at "
+		                "most %d", (unsigned)m->head_channels,
+		                KVI_GROUP_MAX);
+	return KVARC_OK;
+}
+
+static bool is_scale(float x)
+{
+	return x > 0 && x < 1e6f; /* no NaN */
+}
+
+static kvarc_ret check_numbers(const struct kvi_model_file *m,
+                               kvarc_error *error)
+{
+	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) ||
+	    !is_scale(m->attention_scale) || !is_scale(m->embedding_scale))
+		return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "the epsilon of the norms of the model, or one of "
+		                "its scales, is not possible: get the file again");
+	if (m->activation > KVI_GELU)
+		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "the model has an activation that "
+		                "is not known: known are silu and gelu");
+	return KVARC_OK;
+}
+
+static kvarc_ret check_ropes(const struct kvi_model_file *m,
+                             kvarc_error *error)
+{
+	bool good = m->n_ropes <= 2;
+	for (unsigned i = 0; good && i < m->n_ropes; i++)
+		good = m->ropes[i].rotary % 2 == 0 &&
+		       m->ropes[i].rotary <= m->head_channels &&
+		       (m->ropes[i].freq || !m->ropes[i].rotary);
+	for (uint32_t i = 0; good && m->n_ropes && i < m->n_layers; i++)
+		good = m->layers[i].rope < m->n_ropes;
+	return good ? KVARC_OK
+	            : kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                       "the model's rotary embedding does not fit its "
+	                       "heads and layers: get the file again");
+}
+
+static bool fits(const struct shape *s)
+{
+	if (!s->m->data)
+		return s->presence != ALWAYS;
+	return s->presence != NEVER && s->m->rows == s->rows &&
+	       s->m->columns == s->columns &&
+	       !(s->m->transposed && kvi_number_groups(s->m->type).group);
+}
+
+static kvarc_ret check_shapes(const struct shape *s, size_t n, uint32_t layer,
+                              kvarc_error *error)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!fits(&s[i]))
+			return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN,
+			                KVARC_UNKNOWN, "the model's %s (layer %u) "
+			                "is missing, or not of the shape that its "
+			                "sizes ask for: get the file again",
+			                s[i].name, (unsigned)layer);
+	return KVARC_OK;
+}
+
+static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
+                             kvarc_error *error)
+{
+	const struct kvi_model_layer *l = &m->layers[layer];
+	uint64_t w = m->width, hc = m->head_channels, f = m->ffn;
+	uint64_t q = m->heads * hc, kv = m->kv_heads * hc;
+	/* Whether there is a bias is what tells one kind of norm from the other; norms of
+	 * heads and of what branches give have none. */
+	enum presence bias = m->layer_norm ? ALWAYS : NEVER;
+	enum presence inner = m->layer_norm ? NEVER : MAYBE;
+	const struct shape shapes[] = {
+		{ "input norm", &l->input_norm, 1, w, ALWAYS },
+		{ "input norm bias", &l->input_norm_bias, 1, w, bias },
+		{ "queries", &l->q, q, w, ALWAYS },
+		{ "keys", &l->k, kv, w, ALWAYS },
+		{ "values", &l->v, kv, w, ALWAYS },
+		{ "attention output", &l->o, w, q, ALWAYS },
+		{ "query bias", &l->q_bias, 1, q, MAYBE },
+		{ "key bias", &l->k_bias, 1, kv, MAYBE },
+		{ "value bias", &l->v_bias, 1, kv, MAYBE },
+		{ "output bias", &l->o_bias, 1, w, MAYBE },
+		{ "query norm", &l->q_norm, 1, hc, inner },
+		{ "key norm", &l->k_norm, 1, hc, inner },
+		{ "norm after attention", &l->after_attention_norm, 1, w,
+		  inner },
+		{ "feed-forward norm", &l->ffn_norm, 1, w, ALWAYS },
+		{ "feed-forward norm bias", &l->ffn_norm_bias, 1, w, bias },
+		{ "gate", &l->gate, f, w, MAYBE },
+		{ "up", &l->up, f, w, ALWAYS },
+		{ "down", &l->down, w, f, ALWAYS },
+		{ "up bias", &l->up_bias, 1, f, MAYBE },
+		{ "down bias", &l->down_bias, 1, w, MAYBE },
+		{ "norm after feed-forward", &l->after_ffn_norm, 1, w, inner },
+	};
+	return check_shapes(shapes, sizeof shapes / sizeof *shapes, layer,
+	                    error);
+}
+
+kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error)
+{
+	kvarc_ret ret = check_sizes(m, error);
+	if (!ret)
+		ret = check_numbers(m, error);
+	if (!ret)
+		ret = check_ropes(m, error);
+	if (ret)
+		return ret;
+	if (m->vocabulary < 1 || m->vocabulary > ROWS_LIMIT ||
+	    m->positions.rows > ROWS_LIMIT)
+		return fail_sizes(error, "tokens or positions");
+	const struct shape rows[] = {
+		{ "embedding", &m->embedding, m->vocabulary, m->width, ALWAYS },
+		{ "positions", &m->positions, m->positions.rows, m->width,
+		  MAYBE },
+	};
+	ret = check_shapes(rows, 2, 0, error);
+	for (uint32_t i = 0; !ret && i < m->n_layers; i++)
+		ret = check_layer(m, i, error);
+	return ret;
+}
