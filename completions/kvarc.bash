@@ -11,7 +11,7 @@ _kvarc()
         return
     fi
     case $prev in
-    --output|-o|--profile|--model|--plot)
+    --output|-o|--profile|--model|--plot|--measure)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
     --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--repeat|--threads|-T|--memory|-M)
@@ -33,7 +33,7 @@ _kvarc()
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --measure --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench help' ;;
     *) words= ;;

@@ -149,6 +149,11 @@ TESTS += tests/unit/test_train
 tests_unit_test_train_SOURCES = tests/unit/test_train.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_train_model
+TESTS += tests/unit/test_train_model
+tests_unit_test_train_model_SOURCES = tests/unit/test_train_model.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_train_model_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_engine
 TESTS += tests/unit/test_engine
 tests_unit_test_engine_SOURCES = tests/unit/test_engine.c

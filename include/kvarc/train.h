@@ -27,10 +27,13 @@ typedef struct kvarc_trainer kvarc_trainer;
 
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
-	unsigned levels;      /* bit 2: level 2, bit 3: level 3; 0: both */
+	unsigned levels;      /* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of
+	                       * level 4 to 7 */
 	unsigned flags;       /* KVARC_TRAIN_* */
 	unsigned held_out;    /* percent of the tokens of every cache, its last ones, that are
 	                       * measured and not fitted: 0..50 */
+	const char *model;    /* a GGUF file, or a folder with config.json and safetensors, of the
+	                       * transformer that predicts the caches; NULL: none */
 	uint64_t reserved[4]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}
@@ -45,6 +48,11 @@ KVARC_API void kvarc_trainer_close(kvarc_trainer **t);
  * Returns OK, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_identity(kvarc_trainer *t,
 	const char *key, const char *value);
+
+/* Of caches that are added from now on: held_out of the options, or 100, to be measured alone.
+ * Returns OK, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t,
+	unsigned percent);
 
 /*
  * Adds one track of a cache. geometry, ids (or NULL) and positions are copied; fetch is called
@@ -90,7 +98,8 @@ typedef struct kvarc_trained {
 	uint8_t kind;        /* kvarc_kind */
 	int measured;        /* on held-out tokens; 0: there were none, on fitted ones */
 	uint64_t elements;
-	double bits[4];      /* by level; [1]: channel means and scales alone; 0: not fitted */
+	double bits[8];      /* by level; [1]: channel means and scales alone, of what the transformer
+	                      * leaves if there is one; 0: not fitted */
 	uint64_t reserved[4];
 } kvarc_trained;
 /* Tensor i in order of layer and kind, after the run; END past the last. */

@@ -20,11 +20,23 @@ enum kvi_matrix_kind {
 	KVI_MATRIX_DOWN, KVI_MATRIX_KINDS
 };
 
+enum {
+	KVI_WIDE_KV = 1 << KVI_MATRIX_KV,
+	KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1
+};
+
 /* Bit k of each: matrices of kind k. */
 struct kvi_arithmetic {
 	uint8_t wide_weights;     /* W15, else W8; quantised types stay as they are */
 	uint8_t wide_activations; /* A15, else A8 */
 };
+
+/* Levels 4 to 7 (spec/codecs/model.md). */
+struct kvi_engine_level {
+	struct kvi_arithmetic arithmetic;
+	bool closed;
+};
+struct kvi_engine_level kvi_engine_level(unsigned level);
 
 struct kvi_engine;
 
@@ -51,6 +63,8 @@ struct kvi_run_options {
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;
 	uint32_t isa_mask;
+	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
+	                          * trainers want it; 0: exact arithmetic */
 };
 
 /* Returns OK, MEM, MEMLIMIT. */

@@ -10,7 +10,9 @@ libkvi_la_SOURCES += \
 	predictors/exact/engine.c predictors/exact/engine.h \
 	predictors/exact/engine_internal.h predictors/exact/parallel.c \
 	predictors/exact/cache.c predictors/exact/attention.c \
-	predictors/exact/run.c predictors/exact/shapes.c
+	predictors/exact/run.c predictors/exact/shapes.c \
+	predictors/exact/level.c \
+	predictors/exact/round.c predictors/exact/round.h
 
 if SIMD_AVX2
 libkvi_avx2_la_SOURCES += predictors/exact/elementwise_avx2.c

@@ -4,6 +4,7 @@
 
 #include "exact/engine_internal.h"
 #include "exact/fpmode.h"
+#include "exact/round.h"
 #include "model/linear.h"
 
 enum { TOKENS_STEP = 16 }; /* of a step of a parallel loop */
@@ -13,6 +14,8 @@ struct kvi_run {
 	const struct kvi_model_file *m;
 	const struct kvi_exact_kernels *kernels;
 	const struct kvi_elementwise *elementwise;
+	const struct kvi_grid_format *format; /* to round to; NULL: none */
+	float *ones;                  /* gains, when the norm is rounded before its own */
 	size_t n, before, layer;
 	size_t width, kv, heads, ffn; /* floats of a row, whole operand blocks */
 	float *h, *x, *k, *v, *q, *attended, *gate, *up, *root;
@@ -96,6 +99,16 @@ static kvarc_ret open_all(struct kvi_run *r)
 	return r->caches && r->scratch ? KVARC_OK : kvi_alloc_error(r->o.alloc);
 }
 
+static kvarc_ret open_ones(struct kvi_run *r)
+{
+	size_t n = r->m->width > r->m->head_channels ? r->m->width
+	                                             : r->m->head_channels;
+	r->ones = kvi_array(r->o.alloc, n, sizeof *r->ones);
+	for (size_t i = 0; r->ones && i < n; i++)
+		r->ones[i] = 1;
+	return r->ones ? KVARC_OK : kvi_alloc_error(r->o.alloc);
+}
+
 kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *o)
 {
 	struct kvi_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
@@ -106,7 +119,10 @@ kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *o)
 	r->m = o->engine->file;
 	r->kernels = kvi_exact_kernels_get(o->isa_mask);
 	r->elementwise = kvi_elementwise_get(o->isa_mask);
+	r->format = o->round_to ? &kvi_float_format(o->round_to)->grid : NULL;
 	kvarc_ret ret = open_all(r);
+	if (!ret && r->format)
+		ret = open_ones(r);
 	if (ret)
 		kvi_run_close(out);
 	return ret;
@@ -119,7 +135,7 @@ void kvi_run_close(struct kvi_run **run)
 		return;
 	const struct kvi_alloc *alloc = r->o.alloc;
 	float *const rows[] = { r->h, r->x, r->k, r->v, r->q, r->attended,
-		                r->gate, r->up, r->root };
+		                r->gate, r->up, r->root, r->ones };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		kvi_free(alloc, rows[i]);
 	kvi_free(alloc, r->activations);
@@ -154,6 +170,12 @@ static void each_token(struct kvi_run *r,
 	struct tokens x = { r, fn };
 	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP,
 	             some_tokens, &x);
+}
+
+static void round_row(const struct kvi_run *r, float *x, size_t n)
+{
+	if (r->format)
+		kvi_round_floats(x, n, r->format);
 }
 
 struct quantising {
@@ -221,23 +243,37 @@ static void linear(struct kvi_run *r, const float *x, size_t x_stride,
 	             product_some, &x_w);
 	for (size_t t = 0; bias && t < r->n; t++)
 		r->elementwise->add(y + t * y_stride, bias, w->rows);
+	for (size_t t = 0; r->format && t < r->n; t++)
+		round_row(r, y + t * y_stride, w->rows);
+}
+
+/* y = norm of x; engines round it before they take gains that are stored as they are. */
+static float norm(const struct kvi_run *r, float *y, const float *x,
+                  const float *gain, const float *bias, size_t n)
+{
+	bool twice = r->format && !r->m->layer_norm && !r->m->norm_plus_one;
+	float root = r->elementwise->norm(y, x, twice ? r->ones : gain, bias, n,
+	                                  r->m->norm_epsilon);
+	round_row(r, y, n);
+	for (size_t i = 0; twice && i < n; i++)
+		y[i] *= gain[i];
+	if (twice)
+		round_row(r, y, n);
+	return root;
 }
 
 static void norm_input(struct kvi_run *r, size_t t)
 {
 	const struct kvi_engine_layer *l = layer_of(r);
-	r->root[t] = r->elementwise->norm(r->x + t * r->width,
-	                                  r->h + t * r->width, l->norm,
-	                                  l->norm_bias, r->m->width,
-	                                  r->m->norm_epsilon);
+	r->root[t] = norm(r, r->x + t * r->width, r->h + t * r->width, l->norm,
+	                  l->norm_bias, r->m->width);
 }
 
 static void norm_ffn(struct kvi_run *r, size_t t)
 {
 	const struct kvi_engine_layer *l = layer_of(r);
-	r->elementwise->norm(r->x + t * r->width, r->h + t * r->width,
-	                     l->ffn_norm, l->ffn_norm_bias, r->m->width,
-	                     r->m->norm_epsilon);
+	norm(r, r->x + t * r->width, r->h + t * r->width, l->ffn_norm,
+	     l->ffn_norm_bias, r->m->width);
 }
 
 static void norm_heads(const struct kvi_run *r, float *x, size_t heads,
@@ -245,12 +281,29 @@ static void norm_heads(const struct kvi_run *r, float *x, size_t heads,
 {
 	size_t n = r->m->head_channels;
 	for (size_t i = 0; gain && i < heads; i++, x += n)
-		r->elementwise->norm(x, x, gain, NULL, n, r->m->norm_epsilon);
+		norm(r, x, x, gain, NULL, n);
 }
 
 static void norm_keys(struct kvi_run *r, size_t t)
 {
 	norm_heads(r, r->k + t * r->kv, r->m->kv_heads, layer_of(r)->k_norm);
+}
+
+/* Cosine, sine, products and sums are all rounded. */
+static void turn_rounded(const struct kvi_run *r, float *x, float c, float s)
+{
+	float part[6] = { c, s };
+	round_row(r, part, 2);
+	c = part[0];
+	s = part[1];
+	part[2] = x[0] * c;
+	part[3] = x[1] * s;
+	part[4] = x[1] * c;
+	part[5] = x[0] * s;
+	round_row(r, part + 2, 4);
+	x[0] = part[2] - part[3];
+	x[1] = part[4] + part[5];
+	round_row(r, x, 2);
 }
 
 /* spec/arithmetic.md 5 */
@@ -266,8 +319,12 @@ static void rotate(const struct kvi_run *r, size_t t, float *x, size_t heads)
 			float c = (float)turn[0] * 0x1p-14f;
 			float s = (float)turn[1] * 0x1p-14f;
 			float a = x[2 * p], b = x[2 * p + 1];
-			x[2 * p] = a * c - b * s;
-			x[2 * p + 1] = b * c + a * s;
+			if (r->format) {
+				turn_rounded(r, x + 2 * p, c, s);
+			} else {
+				x[2 * p] = a * c - b * s;
+				x[2 * p + 1] = b * c + a * s;
+			}
 			turn += 2 * turns->tokens_room;
 		}
 	}
@@ -283,11 +340,11 @@ static void finish_queries(struct kvi_run *r, size_t t)
 /* The residual takes up what a branch gives, here in x. */
 static void add_branch(struct kvi_run *r, size_t t, const float *gain)
 {
-	float *x = r->x + t * r->width;
+	float *x = r->x + t * r->width, *h = r->h + t * r->width;
 	if (gain)
-		r->elementwise->norm(x, x, gain, NULL, r->m->width,
-		                     r->m->norm_epsilon);
-	r->elementwise->add(r->h + t * r->width, x, r->m->width);
+		norm(r, x, x, gain, NULL, r->m->width);
+	r->elementwise->add(h, x, r->m->width);
+	round_row(r, h, r->m->width);
 }
 
 static void add_attention(struct kvi_run *r, size_t t)
@@ -305,10 +362,22 @@ static void activate(struct kvi_run *r, size_t t)
 	bool gated = layer_of(r)->gate.rows;
 	float *up = r->up + t * r->ffn;
 	float *gate = gated ? r->gate + t * r->ffn : up;
+	const float *by = gated && !r->format ? up : NULL;
 	if (r->m->activation == KVI_SILU)
-		r->elementwise->silu(gate, gated ? up : NULL, r->m->ffn);
+		r->elementwise->silu(gate, by, r->m->ffn);
 	else
-		r->elementwise->gelu(gate, gated ? up : NULL, r->m->ffn);
+		r->elementwise->gelu(gate, by, r->m->ffn);
+	round_row(r, gate, r->m->ffn);
+	for (size_t i = 0; r->format && gated && i < r->m->ffn; i++)
+		gate[i] *= up[i];
+	if (gated)
+		round_row(r, gate, r->m->ffn);
+}
+
+static void round_attended(struct kvi_run *r, size_t t)
+{
+	round_row(r, r->attended + t * r->heads,
+	          (size_t)r->m->heads * r->m->head_channels);
 }
 
 static void attend_some(void *opaque, size_t i, unsigned worker)
@@ -339,6 +408,8 @@ static void attention(struct kvi_run *r)
 	each_token(r, finish_queries);
 	kvi_parallel(r->o.pool, (r->n + tokens - 1) / tokens * r->m->kv_heads,
 	             attend_some, r);
+	if (r->format)
+		each_token(r, round_attended);
 	linear(r, r->attended, r->heads, &l->o, KVI_MATRIX_O, l->o_bias, r->x,
 	       r->width);
 	each_token(r, add_attention);
@@ -373,6 +444,7 @@ static kvarc_ret embed(struct kvi_run *r, const int32_t *ids,
 			return KVARC_DATA;
 		for (size_t i = 0; i < m->width; i++)
 			h[i] = h[i] * m->embedding_scale;
+		round_row(r, h, m->width);
 		if (!m->positions.data)
 			continue;
 		if (positions[t] < 0 ||
@@ -382,6 +454,7 @@ static kvarc_ret embed(struct kvi_run *r, const int32_t *ids,
 		                    r->x + t * r->width))
 			return KVARC_DATA;
 		r->elementwise->add(h, r->x + t * r->width, m->width);
+		round_row(r, h, m->width);
 	}
 	return KVARC_OK;
 }

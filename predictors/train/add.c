@@ -199,11 +199,21 @@ static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
 	c->tensors = f->tensors;
 	f->tensors = NULL;
 	c->first = s->n_tokens;
-	c->held = c->n - c->n * t->options.held_out / 100;
+	c->held = c->n - c->n * t->held_out / 100;
 	s->n_tokens += c->n;
 	s->all_tokens += (double)n * t->stands_for;
 	s->caches[s->n_caches++] = c;
 	return KVARC_OK;
+}
+
+/* Models begin at token 0 and need all ids. */
+static bool whole_sequence(uint64_t n, const int32_t *ids,
+                           const int32_t *positions)
+{
+	for (uint64_t i = 0; positions && i < n; i++)
+		if (positions[i] < 0 || (uint64_t)positions[i] != i)
+			return false;
+	return ids;
 }
 
 static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
@@ -221,6 +231,10 @@ static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
 		return refuse(t, "no tokens in it");
 	if (n > UINT32_MAX)
 		return refuse(t, "too many tokens in one cache");
+	if (t->predictor && !whole_sequence(n, ids, positions)) {
+		t->n_without_ids++;
+		return KVARC_OK;
+	}
 	struct kvi_train_cache *c = kvi_calloc(&t->alloc, 1, sizeof *c);
 	if (!c)
 		return kvi_train_no_memory(t);
@@ -373,12 +387,22 @@ static kvarc_ret fetch_archive(const struct kvi_train_cache *c,
 	return kvarc_reader_read(c->reader, &range, views);
 }
 
+kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes)
+{
+	const kvarc_common *common = &t->options.common;
+	t->done += bytes;
+	if (common->progress &&
+	    common->progress(common->progress_opaque, t->done, t->total))
+		return kvi_fail(t->error, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "stopped by the caller");
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
                           uint32_t tensor, size_t t0, uint32_t n, void *to)
 {
 	const kvarc_tensor *x = &c->geometry.tensors[tensor];
 	uint64_t bytes = (uint64_t)n * kvi_tensor_bytes(x);
-	const kvarc_common *common = &t->options.common;
 	kvarc_ret ret;
 	t0 = kvi_train_token(c, t0);
 	if (c->reader) {
@@ -395,10 +419,5 @@ kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
 			ret = kvi_fail(t->error, ret, KVARC_UNKNOWN,
 			               KVARC_UNKNOWN, "reading the input failed");
 	}
-	t->done += bytes;
-	if (!ret && common->progress &&
-	    common->progress(common->progress_opaque, t->done, t->total))
-		ret = kvi_fail(t->error, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		               "stopped by the caller");
-	return ret;
+	return ret ? ret : kvi_train_progress(t, bytes);
 }

@@ -6,10 +6,25 @@
 
 #include "dense.h"
 #include "gram.h"
+#include "predict.h"
 #include "rows.h"
 #include "table.h"
 
 /* ---- models ---- */
+
+unsigned kvi_train_level(const kvarc_trainer *t, unsigned level)
+{
+	return t->predictor && level == 2 ? t->predictor->level : level;
+}
+
+/* The last model of a layer, when another layer follows. */
+static bool corrects(const kvarc_trainer *t, const struct kvi_train_task *k,
+                     size_t i)
+{
+	return t->predictor && t->predictor->closed && i + 1 == k->layer->n &&
+	       k->layer->tensors[i].shape->layer + 1 <
+	       t->predictor->file->n_layers;
+}
 
 static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
                            const struct kvi_train_ids *ids, unsigned level,
@@ -20,7 +35,7 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 	struct kvi_model *m = &p->models[p->n_models];
 	uint8_t scope = k->plan.head;
 	*m = (struct kvi_model){
-		.level = (uint8_t)level, .kind = x->shape->kind,
+		.level = (uint8_t)kvi_train_level(t, level), .kind = x->shape->kind,
 		.layer = x->shape->layer, .heads = x->shape->heads,
 		.head_channels = x->shape->channels, .rope = x->shape->rope,
 	};
@@ -41,6 +56,10 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 	if (level == 3 && ids->n) {
 		m->flags |= KVI_MODEL_TABLE;
 		m->n_ids = ids->n;
+	}
+	if (corrects(t, k, i)) {
+		m->flags |= KVI_MODEL_CORRECTS;
+		m->width = (uint32_t)t->predictor->width;
 	}
 	p->n_models++;
 	if (kvi_model_room(p, m))

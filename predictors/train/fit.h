@@ -25,6 +25,10 @@ struct kvi_train_task {
 	struct kvi_model *models[2][KVI_TRAIN_TENSORS];
 };
 
+/* Level of the profile and of the report: models of levels above 3 are fitted like those of level 2,
+ * to what the transformer leaves. */
+unsigned kvi_train_level(const kvarc_trainer *t, unsigned level);
+
 struct kvi_train_ids;
 /* Adds the layer's models of the levels wanted to the profile: shapes, sources, steps, means;
  * level 3 with a table of these ids, if there are any. */

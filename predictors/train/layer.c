@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* layer.c - a layer comes in: elements, means and steps, features, weights of tokens */
+/* layer.c - a layer comes in: elements, features, weights of tokens */
 #include "layer.h"
+#include "predict.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,17 +10,14 @@
 #include "model/formats.h"
 #include "model/rotate.h"
 
-enum {
-	SAMPLE = 8192,         /* tokens for means and scales */
-	SHARE = 24,            /* sigmas that 16 bits must hold */
-	STEP_MIN = -100, STEP_MAX = 100, LIMIT = 32767
-};
+enum { LIMIT = 32767 };
 
 void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l)
 {
 	for (size_t i = 0; i < l->n; i++) {
 		struct kvi_train_tensor *x = &l->tensors[i];
 		kvi_free(&t->alloc, x->z);
+		kvi_free(&t->alloc, x->expected);
 		kvi_free(&t->alloc, x->raw);
 		kvi_free(&t->alloc, x->raw_at);
 		kvi_free(&t->alloc, x->mean);
@@ -37,11 +35,6 @@ void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l)
 	}
 }
 
-static const kvarc_tensor *tensor_of(const struct kvi_train_cache *c, size_t i)
-{
-	return &c->geometry.tensors[c->tensors[i]];
-}
-
 /* The elements of shape i of a stack in all its caches. */
 static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
                       size_t i, struct kvi_train_tensor *x)
@@ -51,7 +44,7 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
 	for (size_t k = 0; k < s->n_caches; k++) {
 		const struct kvi_train_cache *c = s->caches[k];
 		x->raw_at[k] = bytes;
-		bytes += c->n * kvi_tensor_bytes(tensor_of(c, i));
+		bytes += c->n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
 	}
 	x->raw = kvi_malloc(&t->alloc, bytes);
 	if (!x->raw)
@@ -65,7 +58,7 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
 			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0)
 			                              : most;
 			ret = kvi_train_fetch(t, c, c->tensors[i], t0, n, to);
-			to += (size_t)n * kvi_tensor_bytes(tensor_of(c, i));
+			to += (size_t)n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
 		}
 	}
 	return ret;
@@ -135,7 +128,7 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
                         int32_t *X, int32_t *U)
 {
 	const struct kvi_train_cache *c = s->caches[k];
-	const kvarc_tensor *g = tensor_of(c, shape);
+	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
 	size_t room = kvi_train_head_room(x->shape), channels = g->channels;
@@ -150,8 +143,21 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
 				to[v] = scaled(kvi_train_element(
 					g->dtype, raw + v * row_bytes, at), f,
 					x->step[row]);
-			memcpy(U + row * KVI_TRAIN_BLOCK, to, n * sizeof *to);
 		}
+	kvi_train_turn_back(s, k, shape, x, t0, n, X, U);
+}
+
+void kvi_train_turn_back(const struct kvi_train_stack *s, size_t k,
+                         size_t shape, const struct kvi_train_tensor *x,
+                         size_t t0, size_t n, const int32_t *X, int32_t *U)
+{
+	const struct kvi_train_cache *c = s->caches[k];
+	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
+	size_t room = kvi_train_head_room(x->shape);
+	for (size_t r = 0; r < x->rows; r++)
+		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK,
+		       n * sizeof *U);
 	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
 		for (size_t v = 0; v < n; v++) {
 			struct kvi_train_turn w = kvi_train_turn(
@@ -167,180 +173,6 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
 		}
 }
 
-/* ---- means and scales ---- */
-
-/* A sample of the fitted tokens as numbers, one row a channel slot. */
-struct sample {
-	const struct kvi_train_stack *stack;
-	size_t shape, n, every;
-	struct kvi_train_tensor *x;
-	float *v;           /* rows x n */
-};
-
-/* Every `every`-th fitted token, turned back. */
-static void gather(const struct sample *p, const uint8_t *bad, size_t h)
-{
-	const struct kvi_train_tensor *x = p->x;
-	size_t room = kvi_train_head_room(x->shape), at = 0, count = 0;
-	size_t channels = x->shape->channels;
-	float *v = p->v + h * room * p->n;
-	for (size_t k = 0; k < p->stack->n_caches; k++) {
-		const struct kvi_train_cache *c = p->stack->caches[k];
-		const kvarc_tensor *g = tensor_of(c, p->shape);
-		const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
-		size_t size = kvarc_dtype_bytes(g->dtype);
-		for (size_t i = 0; i < c->held; i++) {
-			if (bad[c->first + i] || count++ % p->every)
-				continue;
-			const uint8_t *raw = x->raw + x->raw_at[k] +
-				i * kvi_tensor_bytes(g) + h * channels * size;
-			float *to = v + at++;
-			for (size_t q = 0; q < channels; q++)
-				kvi_floats_widen(g->dtype, raw +
-				                 kvi_train_channel(rope, q) * size, 1,
-				                 to + q * p->n);
-			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
-				struct kvi_train_turn w = kvi_train_turn(
-					rope->freq[q / 2], c->positions[i]);
-				float cs = (float)w.cosine * (1 / 16384.0f);
-				float sn = (float)w.sine * (1 / 16384.0f);
-				float a = to[q * p->n], b = to[(q + 1) * p->n];
-				to[q * p->n] = a * cs + b * sn;
-				to[(q + 1) * p->n] = b * cs - a * sn;
-			}
-		}
-	}
-}
-
-static int compare_floats(const void *a, const void *b)
-{
-	float x, y;
-	memcpy(&x, a, sizeof x);
-	memcpy(&y, b, sizeof y);
-	return (x > y) - (x < y);
-}
-
-/* Median and quartiles of some of the values, then mean and variance of what
- * is near: outliers do not count. */
-static void robust(const float *v, size_t n, double *mean, double *sigma)
-{
-	enum { FEW = 255 };
-	float few[FEW];
-	size_t count = n < FEW ? n : FEW;
-	for (size_t i = 0; i < count; i++)
-		few[i] = v[i * n / count];
-	qsort(few, count, sizeof *few, compare_floats);
-	*mean = few[count / 2];
-	*sigma = ((double)few[count * 3 / 4] - few[count / 4]) * 0.7413;
-	if (!(*sigma > 0))
-		*sigma = ((double)few[count - 1] - few[0]) / 4;
-	for (int pass = 0; pass < 2; pass++) {
-		double limit = *sigma * (pass ? 6 : 8), s1 = 0, s2 = 0, k = 0;
-		if (pass == 0 && !(*sigma > 0))
-			limit = 3e38; /* most are equal: all count */
-		for (size_t i = 0; i < n; i++) {
-			double d = v[i] - *mean;
-			if (!(d <= limit && d >= -limit))
-				continue;
-			k++;
-			s1 += d;
-			s2 += d * d;
-		}
-		if (k < 1)
-			break;
-		*mean += s1 / k;
-		*sigma = sqrt(s2 / k - s1 / k * (s1 / k));
-	}
-}
-
-/* floor(log2 v), v positive and normal */
-static int log2_floor(double v)
-{
-	uint64_t b;
-	memcpy(&b, &v, sizeof b);
-	return (int)(b >> 52 & 2047) - 1023;
-}
-
-double kvi_train_power(int e)
-{
-	uint64_t b = (uint64_t)(e + 1023) << 52;
-	double v;
-	memcpy(&v, &b, sizeof v);
-	return v;
-}
-
-/* step of slots a..b-1 (two when a rope turns them), which share it */
-static void set_step(struct kvi_train_tensor *x, const double *mean,
-                     const double *sigma, size_t a, size_t n)
-{
-	double most = 0, wide = 0;
-	for (size_t i = a; i < a + n; i++) {
-		wide = sigma[i] > wide ? sigma[i] : wide;
-		most += mean[i] * mean[i];
-	}
-	most = sqrt(most); /* a pair turns: each has been as large as both */
-	/* a constant channel: as if its mean were not known so well */
-	double scale = wide > 0 ? wide : most / 256;
-	int step = scale > 1e-30 ? log2_floor(scale) - 9 : STEP_MIN;
-	step = step < STEP_MIN ? STEP_MIN : step > STEP_MAX ? STEP_MAX : step;
-	while (step < STEP_MAX &&
-	       most + SHARE * wide > LIMIT * kvi_train_power(step))
-		step++;
-	for (size_t i = a; i < a + n; i++) {
-		double m = mean[i] / kvi_train_power(step);
-		m = m > LIMIT ? LIMIT : m < -LIMIT ? -LIMIT : m;
-		x->step[i] = (int16_t)step;
-		x->mean[i] = (int32_t)(m < 0 ? m - 0.5 : m + 0.5);
-		x->sigma[i] = sigma[i] / kvi_train_power(step);
-	}
-}
-
-struct scales_job {
-	struct sample sample;
-	const uint8_t *bad;
-	double *mean, *sigma; /* by row */
-};
-
-static void fit_head(void *arg, size_t h)
-{
-	struct scales_job *j = arg;
-	struct kvi_train_tensor *x = j->sample.x;
-	size_t room = kvi_train_head_room(x->shape), n = j->sample.n;
-	gather(&j->sample, j->bad, h);
-	for (size_t i = 0; i < x->shape->channels; i++) {
-		size_t row = h * room + i;
-		robust(j->sample.v + row * n, n, &j->mean[row], &j->sigma[row]);
-	}
-	for (size_t i = 0; i < x->shape->channels;) {
-		size_t pair = i < x->rotary ? 2 : 1;
-		set_step(x, j->mean, j->sigma, h * room + i, pair);
-		i += pair;
-	}
-}
-
-static kvarc_ret fit_scales(kvarc_trainer *t, const struct kvi_train_stack *s,
-                            size_t shape, struct kvi_train_tensor *x,
-                            const struct kvi_train_weights *w)
-{
-	struct scales_job j = {
-		.sample = { s, shape, 0, w->fitted / SAMPLE + 1, x, NULL },
-		.bad = w->bad
-	};
-	if (w->fitted == 0)
-		return KVARC_OK;
-	j.sample.n = (w->fitted + j.sample.every - 1) / j.sample.every;
-	j.sample.v = kvi_calloc(&t->alloc, x->rows,
-	                        j.sample.n * sizeof *j.sample.v);
-	j.mean = kvi_calloc(&t->alloc, 2 * x->rows, sizeof *j.mean);
-	j.sigma = j.mean + x->rows;
-	bool ok = j.sample.v && j.mean;
-	if (ok)
-		kvi_train_parallel(t, x->shape->heads, fit_head, &j);
-	kvi_free(&t->alloc, j.sample.v);
-	kvi_free(&t->alloc, j.mean);
-	return ok ? KVARC_OK : kvi_train_no_memory(t);
-}
-
 /* ---- features and weights ---- */
 
 /* Tokens with values that are no numbers are not fitted, here and above. */
@@ -351,7 +183,7 @@ static void mark_bad(const struct kvi_train_stack *s, size_t shape,
 	w->fitted = 0;
 	for (size_t k = 0; k < s->n_caches; k++) {
 		const struct kvi_train_cache *c = s->caches[k];
-		const kvarc_tensor *g = tensor_of(c, shape);
+		const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 		size_t width = kvi_tensor_width(g);
 		const uint8_t *raw = x->raw + x->raw_at[k];
 		for (size_t i = 0; i < c->n; i++, raw += kvi_tensor_bytes(g)) {
@@ -374,6 +206,20 @@ struct blocks_job {
 	atomic_bool failed;
 };
 
+void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n,
+                      const int32_t *U)
+{
+	for (size_t r = 0; r < x->rows; r++) {
+		const int32_t *u = U + r * KVI_TRAIN_BLOCK;
+		const int16_t *e = x->expected ? x->expected + r * x->room + at
+		                               : NULL;
+		int16_t *z = x->z + r * x->room + at;
+		for (size_t v = 0; v < n; v++)
+			z[v] = (int16_t)kvi_train_clamp(
+				u[v] - x->mean[r] - (e ? e[v] : 0), LIMIT);
+	}
+}
+
 /* z of cache k */
 static void fill_z(void *arg, size_t k)
 {
@@ -391,13 +237,7 @@ static void fill_z(void *arg, size_t k)
 		                                       : KVI_TRAIN_BLOCK;
 		kvi_train_integers(j->stack, k, j->shape, x, t0, n, X,
 		                   X + entries);
-		for (size_t r = 0; r < x->rows; r++) {
-			const int32_t *u = X + entries + r * KVI_TRAIN_BLOCK;
-			int16_t *z = x->z + r * x->room + c->first + t0;
-			for (size_t v = 0; v < n; v++)
-				z[v] = (int16_t)kvi_train_clamp(
-					u[v] - x->mean[r], LIMIT);
-		}
+		kvi_train_fill_z(x, c->first + t0, n, X + entries);
 	}
 	kvi_free(&j->t->alloc, X);
 }
@@ -405,9 +245,9 @@ static void fill_z(void *arg, size_t k)
 /* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
  * count the same: what is large there is large for a token's id, not by chance, and was measured
  * to be worth 0.05 bit. */
-static void weigh_tokens(const struct kvi_train_layer *l,
-                         const struct kvi_train_stack *s, bool lowest,
-                         struct kvi_train_weights *w)
+void kvi_train_weigh_tokens(const struct kvi_train_layer *l,
+                            const struct kvi_train_stack *s, bool lowest,
+                            struct kvi_train_weights *w)
 {
 	double count = 0;
 	memset(w->w, 0, s->n_tokens * sizeof *w->w);
@@ -539,15 +379,20 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
 			ret = load(t, s, first + i, &l->tensors[i]);
 		if (!ret)
 			mark_bad(s, first + i, &l->tensors[i], w);
+		if (t->predictor)
+			l->tensors[i].predicted = kvi_train_walk_rows(
+				&t->predictor->real, s->shapes[first + i].kind);
 	}
 	for (size_t i = 0; i < n && !ret; i++) {
 		struct kvi_train_tensor *x = &l->tensors[i];
-		ret = fit_scales(t, s, first + i, x, w);
+		ret = kvi_train_fit_steps(t, s, first + i, x, w);
+		if (!ret)
+			ret = kvi_train_expect(t, s, x);
 		if (!ret)
 			ret = make_z(t, s, first + i, x);
 	}
 	if (!ret)
-		weigh_tokens(l, s, first == 0, w);
+		kvi_train_weigh_tokens(l, s, first == 0 && !t->predictor, w);
 	for (size_t i = 0; i < n && !ret; i++) {
 		struct mean_job j = { s, &l->tensors[i], w->w };
 		kvi_train_parallel(t, l->tensors[i].rows, centre, &j);

@@ -19,6 +19,14 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
                                const struct kvi_train_stack *s, size_t first,
                                size_t n, struct kvi_train_weights *w,
                                struct kvi_train_layer *l);
+/* steps.c: mean, step and sigma of a tensor's rows. */
+kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
+                              size_t shape, struct kvi_train_tensor *x,
+                              const struct kvi_train_weights *w);
+/* Weights of the tokens from z; in the lowest layer all count the same. */
+void kvi_train_weigh_tokens(const struct kvi_train_layer *l,
+                            const struct kvi_train_stack *s, bool lowest,
+                            struct kvi_train_weights *w);
 /* The same for models that are there: m[i] tells step and mean of tensor i. No weights. */
 kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
                                const struct kvi_train_stack *s, size_t first,
@@ -45,6 +53,20 @@ struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position);
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
                         const struct kvi_train_tensor *x, size_t t0, size_t n,
                         int32_t *X, int32_t *U);
+/* U from X (spec linear 2). */
+void kvi_train_turn_back(const struct kvi_train_stack *s, size_t k,
+                         size_t shape, const struct kvi_train_tensor *x,
+                         size_t t0, size_t n, const int32_t *X, int32_t *U);
+/* z of n tokens, whose first is token `at` of the stack. */
+void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n,
+                      const int32_t *U);
+/* expected.c: `expected` from `predicted`, if there is that. */
+kvarc_ret kvi_train_expect(kvarc_trainer *t, const struct kvi_train_stack *s,
+                           struct kvi_train_tensor *x);
+/* X of n tokens from rows of floats in slots, `stride` apart. */
+void kvi_train_units(const struct kvi_train_tensor *x, const float *rows,
+                     size_t stride, size_t n, int32_t *X);
+
 /* Slot c of a model has this row of features. */
 static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
 {

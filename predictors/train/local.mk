@@ -3,6 +3,9 @@ libkvi_la_SOURCES += \
 	predictors/train/train.h \
 	predictors/train/trainer.c predictors/train/add.c \
 	predictors/train/layer.c predictors/train/layer.h \
+	predictors/train/steps.c predictors/train/expected.c \
+	predictors/train/predict.c predictors/train/predict.h \
+	predictors/train/correct.c \
 	predictors/train/gram.c predictors/train/gram.h \
 	predictors/train/dense.c predictors/train/dense.h \
 	predictors/train/rows.c predictors/train/rows.h \

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "import/import_internal.h"
+#include "predict.h"
 #include "sample.h"
 #include "stream/error.h"
 #include "stream/profile_handle.h"
@@ -178,7 +179,8 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 		few = true;
 	}
 	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, false)) {
-		k->plan.self = tokens > sources_of(k, false);
+		/* a model that corrects sees the whole layer */
+		k->plan.self = t->predictor || tokens > sources_of(k, false);
 		few = true;
 	}
 	double part = tokens ? (double)sources_of(k, true) / (double)tokens : 1;
@@ -194,9 +196,11 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 
 /* ---- one layer ---- */
 
-static void set_bits(kvarc_trained *out, const struct kvi_train_view *v,
-                     unsigned level, uint64_t price)
+static void set_bits(const kvarc_trainer *t, kvarc_trained *out,
+                     const struct kvi_train_view *v, unsigned level,
+                     uint64_t price)
 {
+	level = kvi_train_level(t, level);
 	out->elements = (uint64_t)v->n * v->model->C;
 	out->bits[level] = (double)price / 256 / (double)out->elements;
 }
@@ -217,7 +221,7 @@ static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
 			.unknown = level > 1 ? m->unknown : 0,
 			.source = i && follow ? v[i - 1].scale : NULL
 		};
-		set_bits(&out[i], &v[i], level,
+		set_bits(t, &out[i], &v[i], level,
 		         kvi_train_price(t, &v[i], &s, NULL));
 	}
 	kvi_train_view_free(t, v);
@@ -244,7 +248,7 @@ static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k,
 		                           i ? &v[i - 1] : NULL,
 		                           level == 1 ? k1[i] : NULL, &price);
 		if (!ret && v[i].n)
-			set_bits(&out[i], &v[i], level, price);
+			set_bits(t, &out[i], &v[i], level, price);
 	}
 	kvi_train_view_free(t, v);
 	kvi_free(&t->alloc, p.p);
@@ -334,8 +338,13 @@ static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
                            struct kvi_train_weights *w)
 {
 	size_t n = kvi_train_layer_shapes(k->stack, k->first);
-	kvarc_ret ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
-	                                     k->layer);
+	kvarc_ret ret = KVARC_OK;
+	if (t->predictor)
+		ret = kvi_train_predict_layer(t, k->stack, k->stack->shapes[
+			k->first].layer);
+	if (!ret)
+		ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
+		                           k->layer);
 	if (!ret) {
 		make_plan(t, k);
 		ret = fit_models(t, k, k->first == 0);
@@ -349,6 +358,8 @@ static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
 		ret = fit_and_measure(t, k, t->report + t->n_report);
 		t->n_report += n;
 	}
+	if (!ret && t->predictor)
+		ret = kvi_train_advance_layer(t, k);
 	kvi_train_layer_rest(t, k->layer);
 	return ret;
 }
@@ -416,11 +427,20 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	if (!t || t->ran)
 		return KVARC_PROG;
 	t->ran = true;
+	if (t->n_stacks == 0 && t->n_without_ids)
+		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "a model needs caches with their "
+		                "token ids, from position 0 on: there are none");
 	if (t->n_stacks == 0)
 		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "no caches to learn from");
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
+	if (t->predictor)
+		t->total += kvi_train_predictor_work(t, &t->stacks[0]);
+	if (t->n_without_ids)
+		kvi_train_note(t, "%zu caches were left out: a model needs token "
+		               "ids, and positions from 0 on", t->n_without_ids);
 	if (t->options.flags & KVARC_TRAIN_IN_FILE && !kvi_train_enough(t))
 		t->options.levels = 1u << 2;
 	t->kernels = kvi_train_kernels_get(t->options.common.isa_mask);
@@ -430,6 +450,8 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		ret = kvi_train_prices_open(&t->prices, &t->alloc);
 	if (ret)
 		ret = kvi_train_no_memory(t);
+	if (!ret && t->predictor)
+		ret = kvi_train_predictor_start(t, &t->stacks[0]);
 	if (!ret)
 		ret = open_profile(t);
 	for (size_t i = 0; i < t->n_stacks && !ret; i++)
@@ -440,6 +462,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		t->gain = kvi_train_gain(t);
 	else
 		kvarc_profile_close(&t->profile);
+	kvi_train_predictor_close(t);
 	kvi_train_prices_close(t->prices);
 	kvi_pool_close(t->pool);
 	return ret;

@@ -123,10 +123,13 @@ static void make_base(const struct work *w, size_t i, size_t c, int32_t *base)
 	/* that of level 3 makes up for the means of the sources */
 	int32_t mean = w->level == 1 && m->level == 3
 	               ? w->task->layer->tensors[i].mean[row] : m->mean[c];
+	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
+	const int16_t *expected = own->expected ? own->expected + row * own->room
+	                                        : NULL;
 	for (size_t v = 0; v < p->n; v++) {
 		int32_t sum = m->n_lower && w->level == 3
 		              ? (acc[v] + half(m->qa[c])) >> m->qa[c] : 0;
-		base[v] = mean + sum;
+		base[v] = mean + sum + (expected ? expected[at + v] : 0);
 	}
 	if (w->level == 3 && m->flags & KVI_MODEL_TABLE)
 		add_table(w, m, c, view->unknown + p->at, base);

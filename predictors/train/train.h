@@ -58,6 +58,7 @@ struct kvi_train_stack {
 
 struct kvi_pool;
 struct kvi_train_prices;
+struct kvi_train_predictor;
 
 struct kvarc_trainer {
 	struct kvi_alloc alloc;
@@ -70,8 +71,11 @@ struct kvarc_trainer {
 	struct kvi_profile_rope ropes[KVI_MAX_ROPES];
 	size_t n_notes, cap_notes;
 	char **notes;
+	unsigned held_out;         /* percent, of caches that are added now */
 	size_t look_at;            /* tokens of a track at most, 0: all */
 	double stands_for;         /* tracks: all but one of so many are left out */
+	struct kvi_train_predictor *predictor; /* NULL: none, levels 2 and 3 */
+	size_t n_without_ids;      /* tracks that no model can predict: left out */
 	size_t n_report, cap_report;
 	kvarc_trained *report;
 	/* during the run */
@@ -93,6 +97,13 @@ static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *s,
 	       s->shapes[first + n].layer == s->shapes[first].layer)
 		n++;
 	return n;
+}
+
+/* Shape i of its stack. */
+static inline const kvarc_tensor *kvi_train_tensor_of(
+	const struct kvi_train_cache *c, size_t i)
+{
+	return &c->geometry.tensors[c->tensors[i]];
 }
 
 /* Token of the track that token i of what is looked at is. */
@@ -120,12 +131,15 @@ struct kvi_train_tensor {
 	size_t rows;               /* features: kvi_train_rows */
 	size_t room;               /* entries of a row of z */
 	int16_t *z;
+	const float *predicted;    /* by a transformer, tokens x channels in slots, keys before RoPE;
+	                            * NULL: none is given */
+	int16_t *expected;         /* the same like z, in steps; they are of what is left */
 	uint8_t *raw;              /* elements of all caches, token-major */
 	size_t *raw_at;            /* of each cache, in raw */
 	/* by row */
 	int32_t *mean;
 	int16_t *step;
-	double *sigma;             /* marginal, in units of the step */
+	double *sigma;             /* marginal, or of what is left, in units of the step */
 };
 
 struct kvi_train_layer {
@@ -148,6 +162,8 @@ double kvi_train_gain(const kvarc_trainer *t);
 /* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
 bool kvi_train_enough(const kvarc_trainer *t);
 
+/* Tells the caller; false when it wants to stop. */
+kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);
 /* Elements of tokens [t0, t0 + n) of those looked at, packed; within a block when it is one of
  * several. OK, or the run's failure. */
 kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* trainer.c - a trainer's life, and what it tells */
-#include "train.h"
+#include "predict.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,10 +18,17 @@ enum {
 static kvarc_ret check(const kvarc_trainer_options *o)
 {
 	unsigned both = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER;
-	if (o->levels & ~(1u << 2 | 1u << 3))
+	unsigned linear = 1u << 2 | 1u << 3, model = o->levels & ~linear;
+	if (!o->model && model)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
-		                "profiles have models of levels 2 and 3");
+		                "without a transformer, levels are 2 and 3");
+	if (o->model && (o->levels & linear || !model || model & (model - 1) ||
+	                 model & ~(15u << KVI_LEVEL_MODEL) ||
+	                 o->flags & KVARC_TRAIN_IN_FILE))
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN,
+		                "with a transformer there is one level, 4 to 7");
 	if ((o->flags & both) == both || o->flags & ~KNOWN)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "flags that exclude each other");
@@ -30,6 +37,17 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 		                KVARC_UNKNOWN,
 		                "at most half of the tokens can be held out");
 	return KVARC_OK;
+}
+
+/* Its models are made like those of level 2. */
+static kvarc_ret open_model(kvarc_trainer *t, const kvarc_trainer_options *o)
+{
+	unsigned level = KVI_LEVEL_MODEL;
+	while (!(o->levels >> level & 1))
+		level++;
+	t->options.levels = 1u << 2;
+	t->options.model = NULL; /* the caller's */
+	return kvi_train_predictor_open(t, o->model, level);
 }
 
 kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
@@ -59,9 +77,14 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
 	} else if (!o->levels) {
 		t->options.levels = 1u << 2 | 1u << 3;
 	}
+	t->held_out = t->options.held_out;
 	t->error = o->common.error;
 	*out = t;
-	return KVARC_OK;
+	if (o->model)
+		ret = open_model(t, o);
+	if (ret)
+		kvarc_trainer_close(out);
+	return ret;
 }
 
 void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c)
@@ -89,6 +112,7 @@ void kvarc_trainer_close(kvarc_trainer **pt)
 		kvi_free(&t->alloc, s->shapes);
 	}
 	kvi_free(&t->alloc, t->stacks);
+	kvi_train_predictor_close(t);
 	for (size_t i = 0; i < t->n_ropes; i++)
 		kvi_free(&t->alloc, t->ropes[i].freq);
 	for (size_t i = 0; i < t->n_notes; i++)
@@ -98,6 +122,15 @@ void kvarc_trainer_close(kvarc_trainer **pt)
 	kvi_identity_free(&t->identity, &t->alloc);
 	kvarc_profile_close(&t->profile);
 	kvi_free(&t->alloc, t);
+}
+
+kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t, unsigned percent)
+{
+	if (!t || (percent > HELD_OUT_MAX && percent != 100) ||
+	    t->options.flags & KVARC_TRAIN_IN_FILE)
+		return KVARC_PROG;
+	t->held_out = percent;
+	return KVARC_OK;
 }
 
 kvarc_ret kvarc_trainer_identity(kvarc_trainer *t, const char *key,

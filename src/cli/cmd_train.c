@@ -35,6 +35,17 @@ struct training {
 	double start;
 };
 
+/* A transformer predicts first; other levels take RoPE from --model alone. */
+static bool predicts(const struct options *o)
+{
+	return o->level_given && o->level >= 4;
+}
+
+static size_t n_caches(const struct options *o)
+{
+	return o->n_files + o->n_measure;
+}
+
 static bool open_trainer(struct training *t)
 {
 	const struct options *o = t->o;
@@ -42,19 +53,23 @@ static bool open_trainer(struct training *t)
 
 	library_common(o, &to.common, &t->error);
 	to.levels = o->level_given ? 1u << o->level : 0;
+	to.model = predicts(o) ? o->model : NULL;
+	if (to.model && !o->memlimit) /* as large as the model */
+		to.common.memlimit = UINT64_MAX;
 	to.held_out = o->held_out;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
 	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
 	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0);
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
-		library_error(NULL, ret, &t->error, NULL, NULL);
+		library_error(to.model, ret, &t->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
+/* A GGUF says more of the caches of its model than they do. */
 static bool open_model(struct training *t)
 {
-	if (!t->o->model)
+	if (!t->o->model || paths_is_folder(t->o->model))
 		return true;
 	if (!input_open(&t->model, t->o->model, true))
 		return false;
@@ -73,7 +88,7 @@ static kvarc_ret import(struct training *t, struct cache *c)
 	io.axes = o->axes;
 	io.rope = o->rope;
 	io.temp_dir = paths_temporary_folder();
-	io.model = o->model ? &t->model_source : NULL;
+	io.model = t->model_source.opaque ? &t->model_source : NULL;
 	ret = kvarc_import_open(&c->import, &c->source,
 	                        paths_base(c->in.name), &io);
 	if (ret == KVARC_OK && kvarc_import_note(c->import))
@@ -105,6 +120,17 @@ static bool add(struct training *t, struct cache *c, const char *file)
 		library_error(file, ret, &t->error,
 		              t->model.error ? &t->model : &c->in, NULL);
 	return ret == KVARC_OK;
+}
+
+/* After all that is fitted. */
+static bool add_measured(struct training *t)
+{
+	const struct options *o = t->o;
+	bool ok = kvarc_trainer_held_out(t->trainer, 100) == KVARC_OK;
+
+	for (size_t i = 0; i < o->n_measure && ok; i++)
+		ok = add(t, &t->caches[o->n_files + i], o->measure[i]);
+	return ok;
 }
 
 static bool set_identity(struct training *t, const char *key, const char *value)
@@ -167,7 +193,7 @@ static bool run(struct training *t)
 		ret = kvarc_trainer_profile(t->trainer, &t->profile);
 	if (ret != KVARC_OK) {
 		struct input *in = NULL;
-		for (size_t i = 0; i < t->o->n_files && !in; i++)
+		for (size_t i = 0; i < n_caches(t->o) && !in; i++)
 			in = t->caches[i].in.error ? &t->caches[i].in : NULL;
 		bool told = t->o->n_files == 1 &&
 			(ret == KVARC_PREDICTOR || ret == KVARC_DATA);
@@ -246,6 +272,7 @@ static void train(struct training *t)
 	for (size_t i = 0; i < o->n_files && ok; i++)
 		ok = add(t, &t->caches[i], o->files[i]);
 	ok = ok && (t->n_profiles == o->n_files || identify(t));
+	ok = ok && (o->n_measure == 0 || add_measured(t));
 	if (!ok || !output_open(&t->out, o->output,
 	                        o->force ? OUTPUT_FORCE : 0, 0))
 		return;
@@ -260,7 +287,7 @@ static void close_all(struct training *t)
 {
 	kvarc_profile_close(&t->profile);
 	kvarc_trainer_close(&t->trainer);
-	for (size_t i = 0; i < t->o->n_files; i++) {
+	for (size_t i = 0; i < n_caches(t->o); i++) {
 		kvarc_import_close(&t->caches[i].import);
 		kvarc_reader_close(&t->caches[i].reader);
 		kvarc_profile_close(&t->caches[i].profile);
@@ -281,8 +308,13 @@ static bool check(const struct options *o)
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return false;
 	}
-	if (o->level_given && o->level != 2 && o->level != 3) {
-		msg_error(NULL, "train: profiles are for levels 2 and 3");
+	if (o->level_given && o->level < 2) {
+		msg_error(NULL, "train: profiles are for levels 2 to 7");
+		return false;
+	}
+	if (predicts(o) && !o->model) {
+		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
+		          "a folder with config.json and safetensors");
 		return false;
 	}
 	if (o->head_block && o->whole_layer) {
@@ -306,12 +338,12 @@ void cmd_train(const struct options *o)
 
 	if (!check(o))
 		return;
-	t.caches = calloc(o->n_files, sizeof(*t.caches));
+	t.caches = calloc(n_caches(o), sizeof(*t.caches));
 	if (!t.caches) {
 		msg_error(NULL, "out of memory");
 		return;
 	}
-	for (size_t i = 0; i < o->n_files; i++)
+	for (size_t i = 0; i < n_caches(o); i++)
 		t.caches[i].in.fd = -1;
 	train(&t);
 	close_all(&t);

@@ -77,7 +77,7 @@ static int set_level(struct options *o, const struct option_row *r,
 
 	if (!units_parse_u64(value, 9, &n))
 		return bad_value(o, r, value, "a level, 0 to 3");
-	if (n > KVARC_LEVEL_MAX) {
+	if (n > KVARC_LEVEL_MAX && !(o->verb->bit == VERB_TRAIN && n <= 7)) {
 		msg_error(NULL, "level %d is not in kvarc %s: levels 4 to 9 will need the "
 		          "model itself; use -0 (fast), -1 (small), or -2 and -3 with "
 		          "a profile of the model", (int)n, kvarc_version());
@@ -207,6 +207,7 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_ISA: return set_isa(o, r, value);
 	case OPT_IDENTITY: return add_identity(o, r, value);
 	case OPT_PROFILE: return add_string(&o->profiles, &o->n_profiles, value);
+	case OPT_MEASURE: return add_string(&o->measure, &o->n_measure, value);
 	case OPT_LAYERS:
 		if (set_range(o, r, value, &o->layer0, &o->n_layers) != 0)
 			return -1;
@@ -437,4 +438,5 @@ void options_free(struct options *o)
 	free(o->files);
 	free(o->identity);
 	free(o->profiles);
+	free(o->measure);
 }

@@ -24,6 +24,8 @@ struct options {
 	size_t n_identity;
 	const char **profiles;
 	size_t n_profiles;
+	const char **measure;
+	size_t n_measure;
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
 	unsigned threads, repeat, held_out;

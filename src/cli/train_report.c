@@ -10,7 +10,7 @@
 #include "paths.h"
 #include "units.h"
 
-enum { FIRST_LEVEL = 1, LEVELS = 4 };
+enum { FIRST_LEVEL = 1, LEVELS = 8 };
 
 /* Sums over tensors, weighted by their elements. */
 struct totals {
@@ -37,7 +37,10 @@ static struct totals add_up(const kvarc_trainer *t)
 
 static const char *level_key(int level)
 {
-	static const char *const names[] = { "", "level_1", "level_2", "level_3" };
+	static const char *const names[LEVELS] = {
+		"", "level_1", "level_2", "level_3", "level_4", "level_5",
+		"level_6", "level_7"
+	};
 
 	return names[level];
 }
@@ -84,11 +87,20 @@ static void report_json(const struct options *o, const kvarc_trainer *t,
 	json_line(&j);
 }
 
+/* Levels 2 and 3, or the one that a transformer predicts for. */
+static bool has_column(const double all[LEVELS], int level)
+{
+	return level <= 1 || all[level] > 0 || (level <= 3 && !(all[4] > 0 ||
+	       all[5] > 0 || all[6] > 0 || all[7] > 0));
+}
+
 static void print_row(const char *layer, const char *kind,
-                      const double bits[LEVELS])
+                      const double bits[LEVELS], const double all[LEVELS])
 {
 	printf("%5s  %-6s", layer, kind);
 	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
+		if (!has_column(all, l))
+			continue;
 		if (bits[l] > 0)
 			printf("  %7.3f", bits[l]);
 		else
@@ -103,14 +115,18 @@ static void print_table(const kvarc_trainer *t)
 	kvarc_trained x;
 	char layer[16];
 
-	printf("%5s  %-6s  %7s  %7s  %7s\n", "layer", "tensor", "level 1",
-	       "level 2", "level 3");
+	printf("%5s  %-6s", "layer", "tensor");
+	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
+		if (has_column(sum.bits, l))
+			printf("  level %d", l);
+	}
+	printf("\n");
 	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
 		const char *kind = kvarc_kind_name(x.kind);
 		snprintf(layer, sizeof(layer), "%" PRIu32, x.layer);
-		print_row(layer, kind, x.bits);
+		print_row(layer, kind, x.bits, sum.bits);
 	}
-	print_row("all", "", sum.bits);
+	print_row("all", "", sum.bits, sum.bits);
 	printf("bits per element, %s\n", sum.measured ?
 	       "estimated on tokens that were held out" :
 	       "estimated on the tokens that were fitted: others cost more");

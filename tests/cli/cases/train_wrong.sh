@@ -6,6 +6,8 @@ kv train -o p.kvp
 kv train -o p.kvp missing
 kv train -o . "$SLOT"
 kv train --level 1 -o p.kvp "$SLOT"
+kv train --level 5 -o p.kvp "$SLOT"
+kv train --level 5 --model missing -o p.kvp "$SLOT"
 kv train --held-out 60 -o p.kvp "$SLOT"
 kv train --head-block --whole-layer -o p.kvp "$SLOT"
 kv train --json -o - "$SLOT"

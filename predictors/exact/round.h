@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* round.h - fp32 numbers as engines of fewer bits have them, for trainers */
+#ifndef KVI_ROUND_H
+#define KVI_ROUND_H
+
+#include <stddef.h>
+
+#include "model/formats.h"
+
+/* n numbers, to nearest, ties to even. What is too large for the format stays. */
+void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *f);
+
+#endif

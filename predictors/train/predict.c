@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* predict.c - the sequences of a stack go through a model in exact arithmetic */
+#include "predict.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "exact/round.h"
+#include "model/formats.h"
+#include "stream/error.h"
+#include "util/bytes.h"
+
+enum {
+	TAUGHT = 16384,  /* tokens for the teacher: D has some hundred columns */
+	WORK = 16        /* of a walk, in what reading its layer's bytes counts */
+};
+
+kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path,
+                                   unsigned level)
+{
+	struct kvi_train_predictor *p = kvi_calloc(&t->alloc, 1, sizeof *p);
+	t->predictor = p;
+	if (!p)
+		return kvi_train_no_memory(t);
+	p->level = level;
+	p->closed = kvi_engine_level(level).closed;
+	kvarc_ret ret = kvi_model_file_open(&p->file, &t->alloc, path, t->error);
+	if (ret)
+		return ret;
+	p->width = p->file->width;
+	p->kv = (size_t)p->file->kv_heads * p->file->head_channels;
+	p->layer_work = WORK * 2 * p->kv;
+	return KVARC_OK;
+}
+
+static void close_walk(kvarc_trainer *t, struct kvi_train_walk *w)
+{
+	kvi_run_close(&w->run);
+	kvi_free(&t->alloc, w->h);
+	kvi_free(&t->alloc, w->root);
+	kvi_free(&t->alloc, w->k);
+	kvi_free(&t->alloc, w->v);
+	*w = (struct kvi_train_walk){ 0 };
+}
+
+static void stop(kvarc_trainer *t)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	close_walk(t, &p->real);
+	close_walk(t, &p->pupil);
+	close_walk(t, &p->teacher);
+	if (p->exact != p->engine)
+		kvi_engine_close(&p->exact);
+	kvi_engine_close(&p->engine);
+	p->exact = NULL;
+}
+
+void kvi_train_predictor_close(kvarc_trainer *t)
+{
+	if (!t->predictor)
+		return;
+	stop(t);
+	kvi_model_file_close(&t->predictor->file);
+	kvi_free(&t->alloc, t->predictor);
+	t->predictor = NULL;
+}
+
+/* ---- whether the caches are this model's ---- */
+
+static kvarc_ret refuse(kvarc_trainer *t, const char *what)
+{
+	return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "the caches are not of the given model: %s", what);
+}
+
+/* The caches' frequencies are those that count (spec/arithmetic.md 5); they come from a search
+ * maybe, with a little error. */
+static bool take_rope(const kvarc_trainer *t, struct kvi_train_predictor *p,
+                      const struct kvi_train_shape *s)
+{
+	struct kvi_model_layer *l = &p->file->layers[s->layer];
+	struct kvi_model_rope *own = l->rope < p->file->n_ropes
+	                             ? &p->file->ropes[l->rope] : NULL;
+	uint32_t rotary = own ? own->rotary : 0;
+	if (!s->rope)
+		return rotary == 0;
+	const struct kvi_profile_rope *r = &t->ropes[s->rope - 1];
+	if (r->rotary != rotary)
+		return false;
+	for (uint32_t i = 0; i < rotary / 2; i++) {
+		uint64_t a = own->freq[i], b = r->freq[i];
+		if ((a > b ? a - b : b - a) > a >> 12)
+			return false;
+	}
+	memcpy(own->freq, r->freq, rotary / 2 * sizeof *own->freq);
+	return true;
+}
+
+static kvarc_ret check_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	if (t->n_stacks > 1 || s->n_shapes != 2 * (size_t)p->file->n_layers)
+		return refuse(t, "it has another number of layers");
+	for (size_t i = 0; i < s->n_shapes; i++) {
+		const struct kvi_train_shape *x = &s->shapes[i];
+		if (x->layer != i / 2 ||
+		    x->kind != (i & 1 ? KVARC_VALUE : KVARC_KEY))
+			return refuse(t, "layers are missing");
+		if (x->heads != p->file->kv_heads ||
+		    x->channels != p->file->head_channels)
+			return refuse(t, "heads or their channels differ");
+		if (x->kind == KVARC_KEY && !take_rope(t, p, x))
+			return refuse(t, "its rotary embedding differs");
+		if (x->kind == KVARC_VALUE && x->rope)
+			return refuse(t, "its values are not rotated");
+	}
+	return KVARC_OK;
+}
+
+/* ---- walks ---- */
+
+static kvarc_ret open_walk(kvarc_trainer *t, const struct kvi_train_stack *s,
+                           const struct kvi_engine *e, unsigned round_to,
+                           size_t n_caches, struct kvi_train_walk *w)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	const struct kvi_run_options o = {
+		.engine = e, .alloc = &t->alloc, .pool = t->pool,
+		.isa_mask = t->options.common.isa_mask, .round_to = round_to,
+	};
+	size_t n = s->n_tokens;
+	w->n_caches = n_caches;
+	w->h = kvi_array(&t->alloc, n, p->width * sizeof *w->h);
+	w->root = kvi_array(&t->alloc, n, sizeof *w->root);
+	w->k = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->k);
+	w->v = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->v);
+	if (!w->h || !w->root || !w->k || !w->v || kvi_run_open(&w->run, &o))
+		return kvi_train_no_memory(t);
+	return KVARC_OK;
+}
+
+/* n tokens of a sequence from t0 on; at: of the first one in the rows of the stack. */
+struct block {
+	size_t cache, t0, n, at;
+};
+typedef kvarc_ret block_fn(kvarc_trainer *t, const struct kvi_train_stack *s,
+                           struct kvi_train_walk *w, const struct block *b,
+                           void *arg);
+
+static kvarc_ret each_block(kvarc_trainer *t, const struct kvi_train_stack *s,
+                            struct kvi_train_walk *w, block_fn *fn, void *arg)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t k = 0; k < w->n_caches && !ret; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_TRAIN_BLOCK) {
+			size_t n = c->n - t0;
+			n = n < KVI_TRAIN_BLOCK ? n : KVI_TRAIN_BLOCK;
+			const struct block b = { k, t0, n, c->first + t0 };
+			ret = fn(t, s, w, &b, arg);
+		}
+	}
+	return ret;
+}
+
+static void copy_rows(float *to, size_t to_stride, const float *from,
+                      size_t stride, size_t n, size_t columns)
+{
+	for (size_t i = 0; i < n; i++)
+		memcpy(to + i * to_stride, from + i * stride,
+		       columns * sizeof *to);
+}
+
+static void save_state(const struct kvi_train_predictor *p,
+                       struct kvi_train_walk *w, const struct block *b)
+{
+	struct kvi_hidden h = kvi_run_hidden(w->run);
+	copy_rows(w->h + b->at * p->width, p->width, h.h, h.width, b->n,
+	          p->width);
+}
+
+static void set_state(const struct kvi_train_predictor *p,
+                      struct kvi_train_walk *w, const struct block *b)
+{
+	struct kvi_hidden h = kvi_run_hidden(w->run);
+	copy_rows(h.h, h.width, w->h + b->at * p->width, p->width, b->n,
+	          p->width);
+}
+
+static kvarc_ret embed_block(kvarc_trainer *t, const struct kvi_train_stack *s,
+                             struct kvi_train_walk *w, const struct block *b,
+                             void *arg)
+{
+	const struct kvi_train_cache *c = s->caches[b->cache];
+	(void)arg;
+	kvi_run_place(w->run, 0, 0, c->positions, 0);
+	kvarc_ret ret = kvi_run_segment(w->run, c->ids + b->t0,
+	                                c->positions + b->t0, b->n);
+	if (ret == KVARC_DATA)
+		return refuse(t, "it lacks one of their token ids or positions");
+	if (ret)
+		return kvi_train_no_memory(t);
+	save_state(t->predictor, w, b);
+	return KVARC_OK;
+}
+
+struct place {
+	uint32_t layer;
+	bool store;       /* predictions become what an engine stores */
+	const struct kvi_train_layer *truth; /* of the caches; NULL: of... */
+	const struct kvi_train_walk *from;   /* this walk */
+};
+
+static void place_block(const struct kvi_train_stack *s,
+                        const struct kvi_train_predictor *p,
+                        struct kvi_train_walk *w, const struct block *b,
+                        uint32_t layer)
+{
+	kvi_run_place(w->run, layer, b->t0,
+	              s->caches[b->cache]->positions + b->t0, b->n);
+	set_state(p, w, b);
+}
+
+/* As the caches have it. */
+static void round_rows(const struct kvi_train_stack *s, const struct block *b,
+                       size_t shape, float *x, size_t n)
+{
+	unsigned dtype = kvi_train_tensor_of(s->caches[b->cache], shape)->dtype;
+	if (dtype != KVARC_F32)
+		kvi_round_floats(x, n, &kvi_float_format(dtype)->grid);
+}
+
+static kvarc_ret predict_block(kvarc_trainer *t, const struct kvi_train_stack *s,
+                               struct kvi_train_walk *w, const struct block *b,
+                               void *arg)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	const struct place *l = arg;
+	float *k = w->k + b->at * p->kv, *v = w->v + b->at * p->kv;
+	place_block(s, p, w, b, l->layer);
+	struct kvi_predicted x = kvi_run_predict(w->run);
+	copy_rows(k, p->kv, x.k, x.stride, b->n, p->kv);
+	copy_rows(v, p->kv, x.v, x.stride, b->n, p->kv);
+	memcpy(w->root + b->at, kvi_run_hidden(w->run).root,
+	       b->n * sizeof *w->root);
+	if (l->store) {
+		kvi_run_rotate(w->run, k, p->kv);
+		round_rows(s, b, 2 * (size_t)l->layer, k, b->n * p->kv);
+		round_rows(s, b, 2 * (size_t)l->layer + 1, v, b->n * p->kv);
+	}
+	return kvi_train_progress(t, b->n * p->layer_work / 4);
+}
+
+/* Keys and values of the caches as they are stored, in slots. */
+static void true_rows(const struct kvi_train_stack *s, const struct block *b,
+                      const struct kvi_train_tensor *x, size_t shape, float *to)
+{
+	const kvarc_tensor *g = kvi_train_tensor_of(s->caches[b->cache], shape);
+	const kvarc_rope *rope =
+		kvi_tensor_rope(&s->caches[b->cache]->geometry, g);
+	size_t size = kvarc_dtype_bytes(g->dtype);
+	const uint8_t *raw = x->raw + x->raw_at[b->cache] +
+	                     b->t0 * kvi_tensor_bytes(g);
+	for (size_t i = 0; i < b->n; i++, raw += kvi_tensor_bytes(g))
+		for (size_t h = 0; h < g->heads; h++)
+			for (size_t c = 0; c < g->channels; c++)
+				kvi_floats_widen(g->dtype, raw + size *
+				                 (h * g->channels +
+				                  kvi_train_channel(rope, c)), 1,
+				                 to++);
+}
+
+static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s,
+                               struct kvi_train_walk *w, const struct block *b,
+                               void *arg)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	const struct place *l = arg;
+	size_t n = b->n * p->kv;
+	float *k = kvi_array(&t->alloc, n, 2 * sizeof *k), *v = k + n;
+	if (!k)
+		return kvi_train_no_memory(t);
+	place_block(s, p, w, b, l->layer);
+	if (l->truth) {
+		true_rows(s, b, &l->truth->tensors[0], 2 * (size_t)l->layer, k);
+		true_rows(s, b, &l->truth->tensors[1], 2 * (size_t)l->layer + 1,
+		          v);
+	} else {
+		memcpy(k, l->from->k + b->at * p->kv, n * sizeof *k);
+		memcpy(v, l->from->v + b->at * p->kv, n * sizeof *v);
+		if (!l->store) /* predicted: not rotated yet */
+			kvi_run_rotate(w->run, k, p->kv);
+	}
+	/* "corrected": its norm has not been made since it was placed */
+	kvarc_ret ret = kvi_run_advance(w->run, k, v, p->kv, true);
+	kvi_free(&t->alloc, k);
+	if (ret)
+		return kvi_train_no_memory(t);
+	save_state(p, w, b);
+	if (b->t0 + b->n == s->caches[b->cache]->n)
+		kvi_run_forget(w->run, l->layer);
+	return kvi_train_progress(t, b->n * p->layer_work -
+	                          b->n * p->layer_work / 4);
+}
+
+/* ---- all of it ---- */
+
+static bool has_teacher(const struct kvi_train_predictor *p)
+{
+	return p->closed && p->file->n_layers > 1;
+}
+
+/* How many of the caches the teacher gets: the first ones, until there are tokens enough. */
+static size_t caches_to_teach(const struct kvi_train_stack *s)
+{
+	size_t n = 0, tokens = 0;
+	while (n < s->n_caches && tokens < TAUGHT)
+		tokens += s->caches[n++]->held;
+	return n;
+}
+
+static size_t tokens_to_teach(const struct kvi_train_stack *s)
+{
+	size_t n = caches_to_teach(s);
+	return n ? s->caches[n - 1]->first + s->caches[n - 1]->n : 0;
+}
+
+uint64_t kvi_train_predictor_work(const kvarc_trainer *t,
+                                  const struct kvi_train_stack *s)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	uint64_t tokens = s->n_tokens;
+	if (has_teacher(p))
+		tokens += 2 * (uint64_t)tokens_to_teach(s);
+	return tokens * p->file->n_layers * p->layer_work;
+}
+
+/* The engine that made the caches computed in their dtype; one of 8 bits is what it stores. */
+static unsigned teachers_dtype(const struct kvi_train_stack *s)
+{
+	unsigned dtype = kvi_train_tensor_of(s->caches[0], 0)->dtype;
+	return dtype == KVARC_F32 ? 0 : dtype == KVARC_F16 ? KVARC_F16
+	                                                   : KVARC_BF16;
+}
+
+static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	const struct kvi_arithmetic exact = kvi_engine_level(7).arithmetic;
+	size_t n = caches_to_teach(s);
+	kvarc_ret ret = KVARC_OK;
+	if (p->level == 7)
+		p->exact = p->engine;
+	else
+		ret = kvi_engine_open(&p->exact, &t->alloc, p->file, &exact,
+		                      t->pool, t->error);
+	if (!ret)
+		ret = open_walk(t, s, p->engine, 0, n, &p->pupil);
+	if (!ret)
+		ret = open_walk(t, s, p->exact, teachers_dtype(s), n,
+		                &p->teacher);
+	if (!ret)
+		ret = each_block(t, s, &p->pupil, embed_block, NULL);
+	if (!ret)
+		ret = each_block(t, s, &p->teacher, embed_block, NULL);
+	return ret;
+}
+
+static kvarc_ret identify(kvarc_trainer *t)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	struct kvi_h128 digest = kvi_engine_digest(p->engine);
+	uint8_t b[16];
+	char text[2 * sizeof b + 1];
+	kvi_store64(b, digest.lo);
+	kvi_store64(b + 8, digest.hi);
+	for (size_t i = 0; i < sizeof b; i++)
+		snprintf(text + 2 * i, 3, "%02x", b[i]);
+	kvarc_ret ret = kvarc_trainer_identity(t, "weights", text);
+	if (!ret && p->file->name[0] && !kvi_identity_get(&t->identity, "model"))
+		ret = kvarc_trainer_identity(t, "model", p->file->name);
+	return ret;
+}
+
+kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
+                                    const struct kvi_train_stack *s)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	const struct kvi_arithmetic a = kvi_engine_level(p->level).arithmetic;
+	kvarc_ret ret = check_stack(t, s);
+	if (!ret)
+		ret = kvi_engine_open(&p->engine, &t->alloc, p->file, &a,
+		                      t->pool, t->error);
+	if (!ret)
+		ret = identify(t);
+	if (!ret)
+		ret = open_walk(t, s, p->engine, 0, s->n_caches, &p->real);
+	if (!ret)
+		ret = each_block(t, s, &p->real, embed_block, NULL);
+	if (!ret && has_teacher(p))
+		ret = open_teacher(t, s);
+	return ret;
+}
+
+kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
+                                  const struct kvi_train_stack *s,
+                                  uint32_t layer)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	struct place l = { .layer = layer };
+	kvarc_ret ret = each_block(t, s, &p->real, predict_block, &l);
+	if (!ret && has_teacher(p))
+		ret = each_block(t, s, &p->pupil, predict_block, &l);
+	l.store = true;
+	if (!ret && has_teacher(p))
+		ret = each_block(t, s, &p->teacher, predict_block, &l);
+	return ret;
+}
+
+/* ---- what the pupil leaves of the teacher's keys and values ---- */
+
+struct taught_job {
+	kvarc_trainer *t;
+	const struct kvi_train_stack *stack;
+	struct kvi_train_tensor *x;
+	size_t shape;
+	atomic_bool failed;
+};
+
+static void fill_taught(void *arg, size_t cache)
+{
+	struct taught_job *j = arg;
+	const struct kvi_train_predictor *p = j->t->predictor;
+	const struct kvi_train_cache *c = j->stack->caches[cache];
+	struct kvi_train_tensor *x = j->x;
+	const float *rows = kvi_train_walk_rows(&p->teacher, x->shape->kind);
+	size_t entries = x->rows * KVI_TRAIN_BLOCK;
+	int32_t *X = kvi_calloc(&j->t->alloc, 2 * entries, sizeof *X);
+	if (!X) {
+		atomic_store(&j->failed, true);
+		return;
+	}
+	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK) {
+		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0
+		                                       : KVI_TRAIN_BLOCK;
+		kvi_train_units(x, rows + (c->first + t0) * p->kv, p->kv, n, X);
+		kvi_train_turn_back(j->stack, cache, j->shape, x, t0, n, X,
+		                    X + entries);
+		kvi_train_fill_z(x, c->first + t0, n, X + entries);
+	}
+	kvi_free(&j->t->alloc, X);
+}
+
+/* The layer as the teacher has it: z is its own. */
+static kvarc_ret make_taught(kvarc_trainer *t, const struct kvi_train_task *k,
+                             struct kvi_train_layer *taught)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	kvarc_ret ret = KVARC_OK;
+	*taught = *k->layer;
+	for (size_t i = 0; i < taught->n; i++) {
+		taught->tensors[i].z = NULL;
+		taught->tensors[i].expected = NULL;
+	}
+	for (size_t i = 0; i < taught->n && !ret; i++) {
+		struct kvi_train_tensor *x = &taught->tensors[i];
+		struct taught_job j = { t, k->stack, x, k->first + i, false };
+		x->predicted = kvi_train_walk_rows(&p->pupil, x->shape->kind);
+		x->z = kvi_calloc(&t->alloc, x->rows, x->room * sizeof *x->z);
+		if (!x->z)
+			return kvi_train_no_memory(t);
+		ret = kvi_train_expect(t, k->stack, x);
+		if (!ret)
+			kvi_train_parallel(t, p->teacher.n_caches, fill_taught,
+			                   &j);
+		if (!ret && atomic_load(&j.failed))
+			ret = kvi_train_no_memory(t);
+	}
+	return ret;
+}
+
+/* D from the teacher's tokens, with weights of their own. */
+static kvarc_ret teach(kvarc_trainer *t, struct kvi_train_task *k,
+                       const struct kvi_train_layer *taught)
+{
+	const struct kvi_train_stack *s = k->stack;
+	struct kvi_train_weights w = *k->weights;
+	size_t n = t->predictor->teacher.n_caches;
+	size_t end = s->caches[n - 1]->first + s->caches[n - 1]->n;
+	w.bad = kvi_calloc(&t->alloc, s->n_tokens, 1);
+	w.w = kvi_calloc(&t->alloc, s->n_tokens, sizeof *w.w);
+	kvarc_ret ret = KVARC_OK;
+	if (w.bad && w.w) {
+		kvi_train_weigh_tokens(taught, s, false, &w);
+		memset(w.w + end, 0, (s->n_tokens - end) * sizeof *w.w);
+		ret = kvi_train_correct_fit(t, k, taught, w.w);
+	} else {
+		ret = kvi_train_no_memory(t);
+	}
+	kvi_free(&t->alloc, w.bad);
+	kvi_free(&t->alloc, w.w);
+	return ret;
+}
+
+static kvarc_ret correct(kvarc_trainer *t, struct kvi_train_task *k)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	struct kvi_train_layer taught;
+	kvarc_ret ret = make_taught(t, k, &taught);
+	if (!ret)
+		ret = teach(t, k, &taught);
+	if (!ret) {
+		kvi_train_correct(t, k, k->layer, &p->real);
+		kvi_train_correct(t, k, &taught, &p->pupil);
+	}
+	for (size_t i = 0; i < taught.n; i++) {
+		kvi_free(&t->alloc, taught.tensors[i].z);
+		kvi_free(&t->alloc, taught.tensors[i].expected);
+	}
+	return ret;
+}
+
+kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	uint32_t layer = k->layer->tensors[0].shape->layer;
+	struct place l = { .layer = layer, .from = &p->real };
+	kvarc_ret ret = KVARC_OK;
+	if (layer + 1 == p->file->n_layers)
+		return KVARC_OK;
+	if (p->closed) {
+		ret = correct(t, k);
+		l.truth = k->layer;
+	}
+	if (!ret)
+		ret = each_block(t, k->stack, &p->real, advance_block, &l);
+	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };
+	if (!ret && has_teacher(p))
+		ret = each_block(t, k->stack, &p->pupil, advance_block, &l);
+	if (!ret && has_teacher(p))
+		ret = each_block(t, k->stack, &p->teacher, advance_block, &l);
+	return ret;
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_train_model.c - profiles of what a transformer leaves, fitted to caches of a small one */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "exact/engine.h"
+#include "model/profile.h"
+#include "model/rope_search.h"
+#include "stream_util.h"
+
+enum {
+	LAYERS = 3, WIDTH = 64, HEADS = 4, KV_HEADS = 2, CHANNELS = 16,
+	FFN = 96, WORDS = 61, TOKENS = 700, CACHES_MADE = 3,
+	KV = KV_HEADS * CHANNELS
+};
+
+/* ---- a model as a folder, in bf16 ---- */
+
+static char folder[] = "/tmp/kvarc-model-XXXXXX";
+
+static float normal(uint64_t *seed)
+{
+	int sum = 0;
+	for (int i = 0; i < 4; i++)
+		sum += (int)(rand_next(seed) >> 56);
+	return (float)(sum - 510) * 0x1p-8f;
+}
+
+struct writing {
+	FILE *data;
+	char header[16384];
+	size_t n, bytes;
+	uint64_t seed;
+};
+
+static void tensor(struct writing *w, const char *name, size_t rows,
+                   size_t columns, float scale, float plus)
+{
+	size_t bytes = 2 * rows * columns;
+	for (size_t i = 0; i < rows * columns; i++) {
+		float f = normal(&w->seed) * scale + plus;
+		uint32_t b;
+		memcpy(&b, &f, sizeof b);
+		fputc((int)(b >> 16 & 255), w->data);
+		fputc((int)(b >> 24), w->data);
+	}
+	char shape[40];
+	snprintf(shape, sizeof shape, rows > 1 ? "%zu,%zu" : "%zu",
+	         rows > 1 ? rows : columns, columns);
+	w->n += (size_t)snprintf(
+		w->header + w->n, sizeof w->header - w->n,
+		"%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],"
+		"\"data_offsets\":[%zu,%zu]}", w->n ? ',' : '{', name, shape,
+		w->bytes, w->bytes + bytes);
+	w->bytes += bytes;
+}
+
+static void layer_tensors(struct writing *w, int layer)
+{
+	static const struct {
+		const char *name;
+		size_t rows, columns;
+	} t[] = {
+		{ "input_layernorm", 1, WIDTH },
+		{ "self_attn.q_proj", HEADS * CHANNELS, WIDTH },
+		{ "self_attn.k_proj", KV, WIDTH },
+		{ "self_attn.v_proj", KV, WIDTH },
+		{ "self_attn.o_proj", WIDTH, HEADS * CHANNELS },
+		{ "post_attention_layernorm", 1, WIDTH },
+		{ "mlp.gate_proj", FFN, WIDTH }, { "mlp.up_proj", FFN, WIDTH },
+		{ "mlp.down_proj", WIDTH, FFN },
+	};
+	for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+		char name[80];
+		bool norm = t[i].rows == 1;
+		snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer,
+		         t[i].name);
+		tensor(w, name, t[i].rows, t[i].columns, .15f, norm ? 1 : 0);
+	}
+}
+
+static FILE *create(const char *name)
+{
+	char path[80];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return fopen(path, "wb");
+}
+
+static int make_folder(void)
+{
+	struct writing w = { .data = tmpfile(), .seed = 1 };
+	if (!mkdtemp(folder) || !w.data)
+		return -1;
+	tensor(&w, "model.embed_tokens.weight", WORDS, WIDTH, 1, 0);
+	tensor(&w, "model.norm.weight", 1, WIDTH, .1f, 1);
+	for (int i = 0; i < LAYERS; i++)
+		layer_tensors(&w, i);
+	w.header[w.n++] = '}';
+	FILE *f = create("model.safetensors"), *config = create("config.json");
+	if (!f || !config)
+		return -1;
+	for (int i = 0; i < 8; i++)
+		fputc((int)((uint64_t)w.n >> 8 * i & 255), f);
+	fwrite(w.header, 1, w.n, f);
+	rewind(w.data);
+	for (int c; (c = fgetc(w.data)) != EOF;)
+		fputc(c, f);
+	fclose(w.data);
+	fprintf(config, "{\"model_type\":\"llama\",\"num_hidden_layers\":%d,"
+	        "\"hidden_size\":%d,\"num_attention_heads\":%d,"
+	        "\"num_key_value_heads\":%d,\"head_dim\":%d,"
+	        "\"intermediate_size\":%d,\"rms_norm_eps\":1e-05,"
+	        "\"hidden_act\":\"silu\",\"rope_theta\":10000.0,"
+	        "\"vocab_size\":%d,\"tie_word_embeddings\":true,"
+	        "\"_name_or_path\":\"a/small\"}\n", LAYERS, WIDTH, HEADS,
+	        KV_HEADS, CHANNELS, FFN, WORDS);
+	return fclose(f) + fclose(config);
+}
+
+static void remove_folder(void)
+{
+	char path[80];
+	snprintf(path, sizeof path, "%s/model.safetensors", folder);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/config.json", folder);
+	unlink(path);
+	rmdir(folder);
+}
+
+/* ---- its caches, as an engine in bf16 with a little noise makes them ---- */
+
+struct engine {
+	struct kvi_alloc alloc;
+	struct kvi_pool *pool;
+	struct kvi_model_file *file;
+	struct kvi_engine *engine;
+	struct kvi_run *run;
+};
+
+static void engine_open(struct engine *e, unsigned level, unsigned round_to)
+{
+	const struct kvi_arithmetic a = kvi_engine_level(level).arithmetic;
+	kvarc_error error;
+	memset(e, 0, sizeof *e);
+	kvi_alloc_init(&e->alloc, NULL, 0);
+	assert_int_equal(kvi_pool_open(&e->pool, &e->alloc, 1), KVARC_OK);
+	assert_int_equal(kvi_model_file_open(&e->file, &e->alloc, folder,
+	                                     &error), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e->engine, &e->alloc, e->file, &a,
+	                                 e->pool, &error), KVARC_OK);
+	const struct kvi_run_options o = { e->engine, &e->alloc, e->pool, 0,
+		                           round_to };
+	assert_int_equal(kvi_run_open(&e->run, &o), KVARC_OK);
+}
+
+static void engine_close(struct engine *e)
+{
+	kvi_run_close(&e->run);
+	kvi_engine_close(&e->engine);
+	kvi_model_file_close(&e->file);
+	kvi_pool_close(e->pool);
+}
+
+static size_t channel(size_t slot)
+{
+	size_t i = slot % CHANNELS;
+	return slot - i + i / 2 + (i & 1 ? CHANNELS / 2 : 0);
+}
+
+static void put(uint8_t *to, float f)
+{
+	uint32_t b;
+	memcpy(&b, &f, sizeof b);
+	to[0] = (uint8_t)(b >> 16);
+	to[1] = (uint8_t)(b >> 24);
+}
+
+static float get(const uint8_t *from)
+{
+	uint32_t b = (uint32_t)from[0] << 16 | (uint32_t)from[1] << 24;
+	float f;
+	memcpy(&f, &b, sizeof f);
+	return f;
+}
+
+static void make_layer(struct engine *e, struct cache *c, size_t layer,
+                       size_t at, size_t n, uint64_t *seed)
+{
+	static float k[256 * KV], v[256 * KV];
+	struct kvi_hidden h = kvi_run_hidden(e->run);
+	for (size_t t = 0; t < n; t++)
+		for (size_t i = 0; i < WIDTH; i++)
+			h.h[t * h.width + i] += normal(seed) * 0x1p-7f;
+	struct kvi_predicted p = kvi_run_predict(e->run);
+	for (size_t t = 0; t < n; t++) {
+		memcpy(k + t * KV, p.k + t * p.stride, KV * sizeof *k);
+		memcpy(v + t * KV, p.v + t * p.stride, KV * sizeof *v);
+	}
+	kvi_run_rotate(e->run, k, KV);
+	for (size_t t = 0; t < n; t++)
+		for (size_t i = 0; i < KV; i++) {
+			size_t row = (at + t) * KV;
+			put(c->data[2 * layer] + 2 * (row + channel(i)),
+			    k[t * KV + i]);
+			put(c->data[2 * layer + 1] + 2 * (row + i),
+			    v[t * KV + i]);
+		}
+	assert_int_equal(kvi_run_advance(e->run, k, v, KV, true), KVARC_OK);
+}
+
+static void make(struct cache *c, uint64_t seed)
+{
+	static struct kvi_rope rope;
+	struct engine e;
+	memset(c, 0, sizeof *c);
+	assert_true(kvi_rope_make(&rope, 10000, CHANNELS, KVARC_ROPE_HALF));
+	c->ropes[0] = (kvarc_rope){ rope.pairing, rope.rotary, rope.freq };
+	c->g.n_ropes = c->g.n_tracks = 1;
+	c->g.n_tensors = 2 * LAYERS;
+	c->n[0] = TOKENS;
+	for (uint32_t i = 0; i < 2 * LAYERS; i++)
+		c->tensors[i] = (kvarc_tensor){
+			.layer = i / 2, .kind = i & 1, .dtype = KVARC_BF16,
+			.heads = KV_HEADS, .channels = CHANNELS,
+			.rope = !(i & 1)
+		};
+	cache_link(c);
+	for (int t = 0; t < TOKENS; t++) {
+		c->positions[0][t] = t;
+		c->ids[0][t] = (int32_t)(rand_next(&seed) % WORDS);
+	}
+	engine_open(&e, 7, KVARC_BF16);
+	for (size_t at = 0, n; at < TOKENS; at += n) {
+		n = TOKENS - at < 256 ? TOKENS - at : 256;
+		assert_int_equal(kvi_run_segment(e.run, c->ids[0] + at,
+		                                 c->positions[0] + at, n),
+		                 KVARC_OK);
+		for (size_t l = 0; l < LAYERS; l++)
+			make_layer(&e, c, l, at, n, &seed);
+	}
+	engine_close(&e);
+}
+
+/* ---- training ---- */
+
+struct way {
+	int level;           /* 2: without the model */
+	unsigned threads;
+	uint32_t isa;
+	size_t n_without_ids;
+};
+
+static kvarc_ret train(struct cache *c, const struct way *w,
+                       kvarc_trainer **t, kvarc_error *e)
+{
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	o.common.error = e;
+	o.common.threads = w->threads;
+	o.common.isa_mask = w->isa;
+	o.levels = 1u << w->level;
+	o.model = w->level > 3 ? folder : NULL;
+	assert_int_equal(kvarc_trainer_open(t, &o), KVARC_OK);
+	for (size_t i = 0; i < CACHES_MADE; i++)
+		assert_int_equal(
+			kvarc_trainer_add(*t, &c[i].g, 0, c[i].n[0],
+			                  i < w->n_without_ids ? NULL
+			                                       : c[i].ids[0],
+			                  c[i].positions[0], cache_fetch, &c[i]),
+			KVARC_OK);
+	return kvarc_trainer_run(*t);
+}
+
+static kvarc_profile *profile_of(struct cache *c, const struct way *w,
+                                 double bits[8])
+{
+	kvarc_trainer *t;
+	kvarc_profile *p;
+	kvarc_error e = { 0 };
+	kvarc_trained x;
+	assert_int_equal(train(c, w, &t, &e), KVARC_OK);
+	for (size_t i = 0; bits && !kvarc_trainer_report(t, i, &x); i++)
+		for (int l = 0; l < 8; l++)
+			bits[l] += x.bits[l] / (2 * LAYERS);
+	assert_int_equal(kvarc_trainer_profile(t, &p), KVARC_OK);
+	kvarc_trainer_close(&t);
+	return p;
+}
+
+static struct cache caches[CACHES_MADE];
+
+static int setup(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < CACHES_MADE; i++)
+		make(&caches[i], 100 + i);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < CACHES_MADE; i++)
+		cache_free(&caches[i]);
+	return 0;
+}
+
+static void test_pays(void **state)
+{
+	double alone[8] = { 0 };
+	(void)state;
+	kvarc_profile_close((kvarc_profile *[]){ profile_of(
+		caches, &(struct way){ .level = 2 }, alone) });
+	double last = alone[2];
+	for (int level = 4; level <= 7; level++) {
+		double bits[8] = { 0 };
+		kvarc_profile *p = profile_of(
+			caches, &(struct way){ .level = level }, bits);
+		print_message("level 2 %.3f; level %d %.3f, prediction alone "
+		              "%.3f\n", alone[2], level, bits[level], bits[1]);
+		assert_true(bits[level] < bits[1]);
+		/* the noise is about what level 6 leaves */
+		assert_true(bits[level] < last - (level < 6 ? .3 : 0));
+		last = bits[level];
+		assert_true(bits[2] == 0);
+		const struct kvi_profile *k = kvi_profile_of(p);
+		assert_int_equal(k->n_models, 2 * LAYERS);
+		assert_int_equal(k->models[0].level, level);
+		assert_int_equal(strlen(kvi_identity_get(&k->identity,
+		                                         "weights")), 32);
+		assert_non_null(kvi_identity_get(&k->identity, "model"));
+		for (uint32_t i = 0; i < LAYERS; i++) {
+			const struct kvi_model *m = kvi_profile_model(
+				k, (unsigned)level, i, KVARC_VALUE);
+			assert_int_equal(m->width, level > 4 && i < LAYERS - 1
+			                           ? WIDTH : 0);
+		}
+		kvarc_profile_close(&p);
+	}
+}
+
+static void test_same_profile(void **state)
+{
+	static const uint32_t sets[] = {
+		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		KVARC_ISA_NEON
+	};
+	(void)state;
+	kvarc_profile *p = profile_of(caches, &(struct way){ .level = 6 }, NULL);
+	struct kvi_h128 d = kvi_profile_of(p)->digest;
+	kvarc_profile_close(&p);
+	for (unsigned i = 0; i < 6; i++) {
+		struct way w = { .level = 6, .threads = i };
+		if (i > 2 && !(kvarc_isa_available() & sets[i - 3]))
+			continue;
+		w.isa = i > 2 ? sets[i - 3] : 0;
+		w.threads = i > 2 ? 2 : i + 1;
+		p = profile_of(caches, &w, NULL);
+		assert_memory_equal(&kvi_profile_of(p)->digest, &d, sizeof d);
+		kvarc_profile_close(&p);
+	}
+}
+
+/* ---- corrections ---- */
+
+/* Variance of what is left of the values of the last layer in a closed loop, where the state
+ * is corrected by residuals in floating point. */
+static double last_left(struct cache *c, const struct kvi_profile *p)
+{
+	static float k[256 * KV], v[256 * KV];
+	struct engine e;
+	double sum = 0;
+	engine_open(&e, 5, 0);
+	size_t n = 256;
+	assert_int_equal(kvi_run_segment(e.run, c->ids[0], c->positions[0], n),
+	                 KVARC_OK);
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		const struct kvi_model *m =
+			p ? kvi_profile_model(p, 5, l, KVARC_VALUE) : NULL;
+		const struct kvi_model *key =
+			p ? kvi_profile_model(p, 5, l, KVARC_KEY) : NULL;
+		struct kvi_predicted x = kvi_run_predict(e.run);
+		struct kvi_hidden h = kvi_run_hidden(e.run);
+		static float turned[256 * KV];
+		for (size_t t = 0; t < n; t++) {
+			memcpy(turned + t * KV, x.k + t * x.stride,
+			       KV * sizeof *turned);
+			for (size_t i = 0; i < KV; i++) {
+				size_t row = t * KV;
+				k[row + i] = get(c->data[2 * l] +
+				                 2 * (row + channel(i)));
+				v[row + i] = get(c->data[2 * l + 1] +
+				                 2 * (row + i));
+				double d = (double)v[row + i] -
+				           x.v[t * x.stride + i];
+				sum += l + 1 == LAYERS ? d * d : 0;
+			}
+		}
+		/* residuals of keys: turned forward, minus, turned back by the pairs of the rope */
+		kvi_run_rotate(e.run, turned, KV);
+		for (size_t t = 0; m && m->d && t < n; t++) {
+			double r[2 * KV];
+			for (size_t i = 0; i < KV; i += 2) {
+				const uint64_t f =
+					c->ropes[0].freq[i % CHANNELS / 2];
+				double turn = (double)(int64_t)(f * t) *
+				              0x1p-64 * 6.283185307179586;
+				double a = (double)k[t * KV + i] -
+				           turned[t * KV + i];
+				double b = (double)k[t * KV + i + 1] -
+				           turned[t * KV + i + 1];
+				double cs = __builtin_cos(turn);
+				double sn = __builtin_sin(turn);
+				r[i] = a * cs + b * sn;
+				r[i + 1] = b * cs - a * sn;
+				for (size_t q = 0; q < 2; q++)
+					r[i + q] = r[i + q] * __builtin_ldexp(
+						1, -key->step[i + q]) -
+						key->mean[i + q];
+			}
+			for (size_t i = 0; i < KV; i++)
+				r[KV + i] = ((double)v[t * KV + i] -
+				             x.v[t * x.stride + i]) *
+				            __builtin_ldexp(1, -m->step[i]) -
+				            m->mean[i];
+			for (size_t i = 0; i < WIDTH; i++) {
+				double s = 0;
+				for (size_t q = 0; q < 2 * KV; q++)
+					s += m->d[i * m->d_stride + q] * r[q];
+				h.h[t * h.width + i] += (float)(
+					(double)h.root[t] *
+					__builtin_ldexp(s, -m->e[i]));
+			}
+		}
+		assert_int_equal(kvi_run_advance(e.run, k, v, KV, true),
+		                 KVARC_OK);
+	}
+	engine_close(&e);
+	return sum / (double)(n * KV);
+}
+
+static void test_corrections(void **state)
+{
+	(void)state;
+	kvarc_profile *p = profile_of(caches, &(struct way){ .level = 5 }, NULL);
+	double without = last_left(&caches[0], NULL);
+	double with = last_left(&caches[0], kvi_profile_of(p));
+	print_message("left of the last layer: %.3g without, %.3g with "
+	              "corrections\n", without, with);
+	assert_true(with < .7 * without);
+	kvarc_profile_close(&p);
+}
+
+/* ---- what cannot be ---- */
+
+static void test_ids(void **state)
+{
+	kvarc_trainer *t;
+	kvarc_error e = { 0 };
+	(void)state;
+	assert_int_equal(train(caches, &(struct way){ .level = 5,
+	                       .n_without_ids = 1 }, &t, &e), KVARC_OK);
+	assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
+	bool told = false;
+	const char *note;
+	for (size_t i = 0; (note = kvarc_trainer_note(t, i)); i++)
+		told |= strstr(note, "1 caches were left out") != NULL;
+	assert_true(told);
+	kvarc_trainer_close(&t);
+	assert_int_equal(train(caches, &(struct way){ .level = 5,
+	                       .n_without_ids = 3 }, &t, &e), KVARC_GEOMETRY);
+	assert_non_null(strstr(e.text, "token ids"));
+	kvarc_trainer_close(&t);
+	caches[1].positions[0][3]++;
+	assert_int_equal(train(caches, &(struct way){ .level = 5 }, &t, &e),
+	                 KVARC_OK);
+	assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
+	kvarc_trainer_close(&t);
+	caches[1].positions[0][3]--;
+	caches[1].ids[0][5] = WORDS;
+	assert_int_equal(train(caches, &(struct way){ .level = 5 }, &t, &e),
+	                 KVARC_GEOMETRY);
+	kvarc_trainer_close(&t);
+	caches[1].ids[0][5] = 1;
+}
+
+static void test_other_model(void **state)
+{
+	kvarc_trainer *t;
+	kvarc_error e = { 0 };
+	struct cache c[CACHES_MADE];
+	(void)state;
+	memcpy(c, caches, sizeof c);
+	for (size_t i = 0; i < CACHES_MADE; i++)
+		c[i].g.n_tensors -= 2;
+	assert_int_equal(train(c, &(struct way){ .level = 5 }, &t, &e),
+	                 KVARC_GEOMETRY);
+	assert_non_null(strstr(e.text, "number of layers"));
+	kvarc_trainer_close(&t);
+
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	o.levels = 1u << 5;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.model = "/nowhere";
+	o.levels = 1u << 5 | 1u << 6;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.levels = 1u << 3;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.levels = 1u << 5;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_IO);
+	assert_null(t);
+}
+
+/* A build without its JSON library knows no folders. */
+static bool reads_folders(void)
+{
+	struct kvi_alloc alloc;
+	struct kvi_model_file *m = NULL;
+	kvarc_error e;
+	kvi_alloc_init(&alloc, NULL, 0);
+	bool ok = kvi_model_file_open(&m, &alloc, folder, &e) != KVARC_OPTIONS;
+	kvi_model_file_close(&m);
+	return ok;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pays),
+		cmocka_unit_test(test_same_profile),
+		cmocka_unit_test(test_corrections),
+		cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_other_model),
+	};
+	int ret = make_folder();
+	bool reads = ret == 0 && reads_folders();
+	if (ret == 0 && reads)
+		ret = cmocka_run_group_tests(tests, setup, teardown);
+	remove_folder();
+	return ret == 0 && !reads ? 77 : ret;
+}
