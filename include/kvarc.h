@@ -22,6 +22,7 @@ extern "C" {
 #include "kvarc/geometry.h"
 #include "kvarc/io.h"
 #include "kvarc/profile.h"
+#include "kvarc/predictor.h"
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"

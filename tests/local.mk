@@ -154,8 +154,11 @@ TESTS += tests/unit/test_train_model
 tests_unit_test_train_model_SOURCES = tests/unit/test_train_model.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_model_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
-check_PROGRAMS += tests/unit/test_engine
-TESTS += tests/unit/test_engine
+check_PROGRAMS += tests/unit/test_engine tests/unit/test_guide
+TESTS += tests/unit/test_engine tests/unit/test_guide
+tests_unit_test_guide_SOURCES = tests/unit/test_guide.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_guide_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_engine_SOURCES = tests/unit/test_engine.c
 tests_unit_test_engine_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_train_fit

@@ -26,7 +26,9 @@ typedef struct kvarc_reader_options {
 	size_t n_profiles;
 	kvarc_find_profile find_profile; /* may be NULL */
 	void *find_opaque;
-	uint64_t reserved[2]; /* zero */
+	const kvarc_predictor *predictor; /* for archives that a model predicts (levels 4 to 7), or
+	                       * NULL; must outlive the reader */
+	uint64_t reserved[1]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT {0}
 
@@ -120,6 +122,9 @@ typedef struct kvarc_predictor_info {
 	const char *name;     /* never NULL */
 	int embedded;
 	int present;          /* embedded, or among the options' profiles */
+	int model;            /* levels 4 to 7: a model is needed, with these weights */
+	uint8_t weights[16];
+	const char *model_name; /* never NULL */
 	uint64_t reserved[2];
 } kvarc_predictor_info;
 /* Predictor i in file order; END past the last. On a pipe: those read so far. */

@@ -72,12 +72,14 @@ kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *o);
 void kvi_run_close(struct kvi_run **run); /* NULL-safe */
 
 /*
- * The next 1 to 256 tokens. freq: of the keys' rope, by layer of the model (engine's ropes
- * when NULL). Ids outside the vocabulary are not predicted: DATA.
+ * The next 1 to 256 tokens. Ids outside the vocabulary are not predicted: DATA.
  * Returns OK, MEM, MEMLIMIT, DATA.
  */
 kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
                           const int32_t *positions, size_t n);
+
+/* Before the first token again. */
+void kvi_run_restart(struct kvi_run *run);
 
 /* The layer's predictions, n rows of kv heads x head channels, keys in slots before RoPE. Owned by the
  * run, until the next call of its kind. Layers of a segment are gone through in order. */

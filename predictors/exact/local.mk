@@ -12,7 +12,8 @@ libkvi_la_SOURCES += \
 	predictors/exact/cache.c predictors/exact/attention.c \
 	predictors/exact/run.c predictors/exact/shapes.c \
 	predictors/exact/level.c \
-	predictors/exact/round.c predictors/exact/round.h
+	predictors/exact/round.c predictors/exact/round.h \
+	predictors/exact/handle.c predictors/exact/handle.h
 
 if SIMD_AVX2
 libkvi_avx2_la_SOURCES += predictors/exact/elementwise_avx2.c

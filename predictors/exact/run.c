@@ -480,6 +480,13 @@ void kvi_run_forget(struct kvi_run *r, size_t layer)
 	kvi_cache_free(&r->caches[layer], r->o.alloc);
 }
 
+void kvi_run_restart(struct kvi_run *r)
+{
+	for (size_t l = 0; l < r->m->n_layers; l++)
+		kvi_run_forget(r, l);
+	r->before = r->n = 0;
+}
+
 kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
                           const int32_t *positions, size_t n)
 {

@@ -10,6 +10,7 @@
 #include "json_out.h"
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
@@ -55,7 +56,7 @@ static bool import(struct job *j)
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->opaque;
 	io.temp_dir = paths_temporary_folder();
-	if (o->model) {
+	if (o->model && !models_is_folder(o)) {
 		if (!input_open(&j->model, o->model, true))
 			return false;
 		j->model_source = input_source(&j->model);

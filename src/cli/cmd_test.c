@@ -8,6 +8,7 @@
 #include "json_out.h"
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
@@ -81,6 +82,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in,
 
 	library_common(o, &ro.common, error);
 	profiles_reader(&ro);
+	ro.predictor = models_given();
 	*ret = kvarc_reader_open(&r, &source, &ro);
 	if (*ret == KVARC_DATA) {
 		/* The first error is the one to tell. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "message.h"
+#include "models.h"
 #include "profiles.h"
 #include "progress.h"
 #include "units.h"
@@ -72,6 +73,7 @@ kvarc_reader *library_open(const struct options *o, struct input *in,
 	library_common(o, &ro.common, error);
 	ro.flags = flags;
 	profiles_reader(&ro);
+	ro.predictor = models_given();
 	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);

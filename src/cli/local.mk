@@ -9,6 +9,7 @@ kvarc_SOURCES = \
 	src/cli/nearest.c src/cli/nearest.h \
 	src/cli/help.c src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \
+	src/cli/models.c src/cli/models.h \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \
 	src/cli/json_out.c src/cli/json_out.h \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* main.c - the kvarc command: parse, run a verb, end with its status */
 #include "message.h"
+#include "models.h"
 #include "options.h"
 #include "profiles.h"
 #include "signals.h"
@@ -13,9 +14,10 @@ int main(int argc, char **argv)
 	if (ret == 0) {
 		msg_init(o.verbosity);
 		signals_init();
-		if (profiles_open(&o))
+		if (profiles_open(&o) && models_open(&o))
 			o.verb->run(&o);
 	}
+	models_close();
 	profiles_close();
 	options_free(&o);
 	msg_finish();

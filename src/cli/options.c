@@ -76,11 +76,11 @@ static int set_level(struct options *o, const struct option_row *r,
 	uint64_t n;
 
 	if (!units_parse_u64(value, 9, &n))
-		return bad_value(o, r, value, "a level, 0 to 3");
-	if (n > KVARC_LEVEL_MAX && !(o->verb->bit == VERB_TRAIN && n <= 7)) {
-		msg_error(NULL, "level %d is not in kvarc %s: levels 4 to 9 will need the "
-		          "model itself; use -0 (fast), -1 (small), or -2 and -3 with "
-		          "a profile of the model", (int)n, kvarc_version());
+		return bad_value(o, r, value, "a level, 0 to 7");
+	if (n > KVARC_LEVEL_MAX) {
+		msg_error(NULL, "level %d is not in kvarc %s; use -0 (fast), -1 (small), -2 "
+		          "and -3 with a profile of the model, or -4 to -7 with the "
+		          "model itself", (int)n, kvarc_version());
 		return -1;
 	}
 	o->level = (int)n;

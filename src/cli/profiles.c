@@ -9,9 +9,10 @@
 
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, LEVEL_MODEL = 4 };
 
 struct loaded {
 	kvarc_profile *p;
@@ -210,6 +211,9 @@ const char *profiles_looked_at(const char *text)
 
 	if (!digest)
 		return "";
+	if (strstr(text, ": weights "))
+		return "; give it with --model FILE.gguf, or a folder with "
+		       "config.json and safetensors";
 	snprintf(hex, sizeof(hex), "%s", digest + strlen("is needed: "));
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s",
@@ -235,7 +239,10 @@ int profiles_highest_level(const kvarc_profile *p)
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return 0;
-	return info.levels & 8 ? 3 : info.levels & 4 ? 2 : 0;
+	for (int level = models_given() ? KVARC_LEVEL_MAX : 3; level > 1; level--)
+		if (info.levels >> level & 1)
+			return level;
+	return 0;
 }
 
 static bool has_level(const kvarc_profile *p, int level)
@@ -257,6 +264,8 @@ static int level_of(const struct options *o, const kvarc_profile *p,
 
 	if (o->level_given)
 		return has_level(p, o->level) ? o->level : 0;
+	if (profiles_highest_level(p) >= LEVEL_MODEL)
+		return profiles_highest_level(p);
 	if (of_2 == 0 && of_3 == 0)
 		return profiles_highest_level(p);
 	return 2 * of_3 > of_2 ? 3 : 2;
@@ -269,6 +278,14 @@ bool profiles_fit_wanted(const struct options *o)
 
 bool profiles_check_level(const struct options *o, bool fits_one)
 {
+	if (o->level_given && o->level >= LEVEL_MODEL &&
+	    (!models_given() || all.n_given == 0)) {
+		msg_error(NULL, "%s: level %d needs the model and a profile for it: "
+		          "give --model MODEL and --profile FILE; 'kvarc train "
+		          "--model MODEL --level %d' makes one", o->verb->name,
+		          o->level, o->level);
+		return false;
+	}
 	if (profiles_fit_wanted(o) && !fits_one) {
 		msg_error(NULL, "%s: level %d needs a profile of the model: give it "
 		          "with --profile FILE", o->verb->name, o->level);
@@ -277,7 +294,7 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	if (o->embed_profile && (all.n_given == 0 ||
 	                         (o->level_given && o->level < 2))) {
 		msg_error(NULL, "%s: --embed-profile goes with --profile and level "
-		          "2 or 3", o->verb->name);
+		          "2 or more", o->verb->name);
 		return false;
 	}
 	for (size_t i = 0; i < all.n_given; i++) {
@@ -315,6 +332,10 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 	wo->profile_name = paths_base(all.list[best].path);
 	if (o->embed_profile)
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
+	if (wo->level >= LEVEL_MODEL) {
+		wo->predictor = models_given();
+		wo->predictor_name = models_name();
+	}
 	return true;
 }
 

@@ -5,25 +5,58 @@
 #include "container/frame.h"
 #include "container/string.h"
 
-static kvarc_ret parse_profile(struct kvi_predictor *p,
-                               const struct kvi_alloc *alloc,
-                               const uint8_t *params, size_t bytes)
+enum { CLOSED = 1, EMBEDDED = 2, KINDS_OF_MATRICES = 0x1f };
+
+static struct kvi_h128 get_digest(struct kvi_in *in)
+{
+	const uint8_t *digest = kvi_get_bytes(in, 16);
+	return digest ? kvi_load_h128(digest) : (struct kvi_h128){ 0 };
+}
+
+/* Spec model 1, up to the names. */
+static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
+{
+	uint8_t flags = kvi_get8(in);
+	p->closed = flags & CLOSED;
+	p->embedded = flags & EMBEDDED;
+	p->level = kvi_get8(in);
+	p->wide_weights = kvi_get8(in);
+	p->wide_activations = kvi_get8(in);
+	p->weights = get_digest(in);
+	p->digest = get_digest(in);
+	return !(flags & ~(CLOSED | EMBEDDED)) && p->level >= 4 &&
+	       p->level <= 7 && p->wide_weights <= KINDS_OF_MATRICES &&
+	       p->wide_activations <= KINDS_OF_MATRICES;
+}
+
+static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
+{
+	uint8_t where = kvi_get8(in);
+	p->embedded = where == 1;
+	p->level = kvi_get8(in);
+	p->digest = get_digest(in);
+	return where <= 1 && p->level >= 2 && p->level <= 3;
+}
+
+static kvarc_ret parse_params(struct kvi_predictor *p,
+                              const struct kvi_alloc *alloc,
+                              const uint8_t *params, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(params, bytes);
-	uint8_t where = kvi_get8(&in);
-	p->embedded = where == 1;
-	p->level = kvi_get8(&in);
-	const uint8_t *digest = kvi_get_bytes(&in, 16);
-	if (digest)
-		p->digest = kvi_load_h128(digest);
+	bool good = p->kind == KVI_PREDICTOR_MODEL ? parse_model(p, &in)
+	                                           : parse_linear(p, &in);
+	if (p->kind == KVI_PREDICTOR_MODEL) {
+		p->model_name = kvi_get_string(&in, alloc);
+		if (!p->model_name)
+			return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
+	}
 	p->name = kvi_get_string(&in, alloc);
 	if (!p->name)
 		return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
 	if (p->embedded)
 		p->content_bytes = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
-	return in.bad || kvi_in_left(&in) || where > 1 || p->level < 2 ||
-	       p->level > 3 || (p->embedded && p->content_bytes == 0)
-	       ? KVARC_DATA : KVARC_OK;
+	return in.bad || kvi_in_left(&in) || !good ||
+	       (p->embedded && p->content_bytes == 0) ? KVARC_DATA : KVARC_OK;
 }
 
 kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
@@ -38,9 +71,9 @@ kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
 		return KVARC_DATA;
 	if (p->kind == KVI_PREDICTOR_NONE)
 		return n == 0 ? KVARC_OK : KVARC_DATA;
-	if (p->kind != KVI_PREDICTOR_PROFILE)
+	if (p->kind != KVI_PREDICTOR_PROFILE && p->kind != KVI_PREDICTOR_MODEL)
 		return KVARC_OPTIONS;
-	kvarc_ret ret = parse_profile(p, alloc, params, (size_t)n);
+	kvarc_ret ret = parse_params(p, alloc, params, (size_t)n);
 	if (ret)
 		kvi_predictor_free(p, alloc);
 	return ret;
@@ -49,6 +82,7 @@ kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
 void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc)
 {
 	kvi_free(alloc, p->name);
+	kvi_free(alloc, p->model_name);
 	*p = (struct kvi_predictor){ 0 };
 }
 
@@ -61,21 +95,42 @@ static size_t varint_bytes(uint64_t v)
 	return n;
 }
 
+static size_t string_bytes(const char *s)
+{
+	size_t n = s ? strlen(s) : 0;
+	return varint_bytes(n) + n;
+}
+
+static void put_digest(struct kvi_out *out, struct kvi_h128 digest)
+{
+	uint8_t bytes[16];
+	kvi_store_h128(bytes, digest);
+	kvi_put_bytes(out, bytes, sizeof bytes);
+}
+
 void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
 {
-	size_t name = p->name ? strlen(p->name) : 0;
-	uint8_t digest[16];
+	bool model = p->kind == KVI_PREDICTOR_MODEL;
 	kvi_put8(out, p->kind);
 	if (p->kind == KVI_PREDICTOR_NONE) {
 		kvi_put_varint(out, 0);
 		return;
 	}
-	kvi_put_varint(out, 2 + sizeof digest + varint_bytes(name) + name +
+	kvi_put_varint(out, (model ? 4 + 32 + string_bytes(p->model_name)
+	                           : 2 + 16) + string_bytes(p->name) +
 	               (p->embedded ? varint_bytes(p->content_bytes) : 0));
-	kvi_put8(out, p->embedded);
+	kvi_put8(out, !model ? p->embedded
+	              : (uint8_t)((p->closed ? CLOSED : 0) |
+	                          (p->embedded ? EMBEDDED : 0)));
 	kvi_put8(out, p->level);
-	kvi_store_h128(digest, p->digest);
-	kvi_put_bytes(out, digest, sizeof digest);
+	if (model) {
+		kvi_put8(out, p->wide_weights);
+		kvi_put8(out, p->wide_activations);
+		put_digest(out, p->weights);
+	}
+	put_digest(out, p->digest);
+	if (model)
+		kvi_put_string(out, p->model_name);
 	kvi_put_string(out, p->name);
 	if (p->embedded)
 		kvi_put_varint(out, p->content_bytes);

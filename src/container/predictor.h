@@ -12,16 +12,24 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-enum { KVI_PREDICTOR_NONE = 0, KVI_PREDICTOR_PROFILE = 1 };
+enum {
+	KVI_PREDICTOR_NONE = 0, KVI_PREDICTOR_PROFILE = 1,
+	KVI_PREDICTOR_MODEL = 2
+};
 /* Content of an embedded profile, and of one PROFILE frame that a writer makes. */
 enum { KVI_PROFILE_EMBED_MAX = 1 << 30, KVI_PROFILE_FRAME_BYTES = 1 << 20 };
 
 struct kvi_predictor {
 	uint8_t kind;
-	uint8_t level;          /* of a profile: 2 or 3 */
+	uint8_t level;          /* models of the profile: 2, 3; 4..7 with kind 2 */
 	bool embedded;
-	struct kvi_h128 digest;
-	char *name;             /* NULL for kind 0 */
+	struct kvi_h128 digest; /* of the profile */
+	char *name;             /* of the profile; NULL for kind 0 */
+	/* kind 2 (spec model 1) */
+	bool closed;
+	uint8_t wide_weights, wide_activations;
+	struct kvi_h128 weights;
+	char *model_name;
 	uint64_t content_bytes; /* embedded: of the profile's content */
 };
 

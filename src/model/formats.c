@@ -75,3 +75,21 @@ bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n)
 	}
 	return !bad;
 }
+
+void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to)
+{
+	size_t size = kvarc_dtype_bytes(dtype);
+	if (dtype == KVARC_F32) {
+		for (size_t i = 0; i < n; i++) {
+			uint32_t v = kvi_load32(from + 4 * i);
+			memcpy(to + i, &v, sizeof v);
+		}
+	} else {
+		kvi_floats_widen(dtype, from, n, to);
+	}
+	if (kvi_floats_finite(dtype, from, n))
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (!kvi_floats_finite(dtype, from + i * size, 1))
+			to[i] = 0;
+}

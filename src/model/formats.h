@@ -28,4 +28,8 @@ void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
 /* Whether none of n elements is an infinity or not a number. */
 bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
 
+/* The same for predictors: exact for all of them, what is not finite comes out as 0. Needs
+ * subnormals (exact/fpmode.h). */
+void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
+
 #endif

@@ -78,6 +78,8 @@ void kvi_feature_table_plan(struct kvi_feature_table *t)
 {
 	for (uint32_t i = t->n; i-- > 0;) {
 		struct kvi_feature_slot *s = &t->slots[i];
+		if (s->flags & KVI_SLOT_GUIDE)
+			s->asked = KVI_FEATURES_ALL;
 		if (!kvi_feature_slot_needed(s) || !(s->flags & KVI_SLOT_WHOLE))
 			continue;
 		s->users += s->asked != KVI_FEATURES_NONE;

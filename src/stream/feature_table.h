@@ -20,7 +20,8 @@
 enum {
 	KVI_SLOT_WANTED = 1, /* somebody asked for it */
 	KVI_SLOT_LINEAR = 2, /* it has codec 7, or may have */
-	KVI_SLOT_WHOLE = 4   /* it is there, with all heads */
+	KVI_SLOT_WHOLE = 4,  /* it is there, with all heads */
+	KVI_SLOT_GUIDE = 8   /* a model wants to know its features (guide.h) */
 };
 
 /* How much of a tensor's features is there, or is asked for. */

@@ -3,6 +3,7 @@ libkvi_la_SOURCES += \
 	src/stream/base.c \
 	src/stream/error.c src/stream/error.h \
 	src/stream/feature_table.c src/stream/feature_table.h \
+	src/stream/guide.c src/stream/guide.h \
 	src/stream/input.c src/stream/input.h \
 	src/stream/linear_plan.c src/stream/linear_plan.h \
 	src/stream/oneshot.c \

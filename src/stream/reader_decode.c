@@ -39,6 +39,13 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 		                p->frame->head.sequence, "a newer version of "
 		                "kvarc is needed for the chunk at offset %llu",
 		                (unsigned long long)p->frame->offset);
+	if (ret == KVARC_PREDICTOR && p->h->codec == KVI_CODEC_MODEL)
+		return kvi_fail(e, ret, p->frame->offset,
+		                p->frame->head.sequence, "the model came to "
+		                "other numbers here than where the archive was "
+		                "made (tensor %u, token %llu): report this "
+		                "processor", (unsigned)p->h->tensor,
+		                (unsigned long long)p->h->t0);
 	if (ret == KVARC_PREDICTOR)
 		return kvi_fail(e, ret, p->frame->offset,
 		                p->frame->head.sequence, "the profile is not one "
@@ -133,7 +140,43 @@ static kvarc_ret make_features(struct kvi_decode_job *j,
 	return KVARC_OK;
 }
 
-/* Codec 7: the model, and what it is predicted from. */
+/* What the model expects; DATA: it cannot be told. */
+static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in)
+{
+	const kvarc_reader *r = j->r;
+	struct kvi_segment_use *s = j->segment;
+	size_t bytes = (size_t)in->model->C * j->n * sizeof(int16_t);
+	if (!kvi_buffer_grow(&j->expected, &r->alloc, bytes, 0))
+		return kvi_fail_alloc(&j->error, &r->alloc);
+	int16_t *to = (int16_t *)(void *)j->expected.p;
+	in->expected = to;
+	if (kvi_guide_expect(s->guide, j->place, &s->segment, to)) {
+		const char *why = kvi_guide_why(s->guide);
+		return kvi_reader_bad(&j->frame, &j->error, why ? why
+		                      : "tokens before it are damaged, or not "
+		                      "read");
+	}
+	return KVARC_OK;
+}
+
+static bool guided(const struct kvi_decode_job *j)
+{
+	return j->features && j->segment->guide &&
+	       kvi_feature_slot(j->segment->features, j->place)->flags &
+	       KVI_SLOT_GUIDE;
+}
+
+/* The model goes on once it knows what was there. */
+static void tell_guide(struct kvi_decode_job *j)
+{
+	if (!guided(j))
+		return;
+	j->told = true;
+	kvi_guide_tell(j->segment->guide, j->place, j->raw,
+	               kvi_feature_slot(j->segment->features, j->place)->f);
+}
+
+/* Codecs 7 and 8: the model, and what it is predicted from. */
 static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
                             struct kvi_linear_in *in)
 {
@@ -162,7 +205,7 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 		return kvi_reader_bad(&j->frame, &j->error, "what it is predicted from is "
 		           "damaged");
 	p->linear = in;
-	return KVARC_OK;
+	return guided(j) ? ask_guide(j, in) : KVARC_OK;
 }
 
 /* The features of a tensor whose chunk was coded otherwise. */
@@ -188,12 +231,16 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j,
 		return KVARC_OK;
 	p.linear = &in;
 	p.use = NULL;
+	if (guided(j) && ask_guide(j, &in))
+		return KVARC_OK;
 	ret = open_payload(j->r, &p, &chunk, &payload, &j->error);
 	if (ret == KVARC_OK &&
 	    kvi_chunk_features(coder, &chunk, j->raw, !all))
 		return kvi_fail_alloc(&j->error, &j->r->alloc);
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK) {
 		kvi_feature_table_publish(t, j->place, slot->asked);
+		tell_guide(j);
+	}
 	return ret;
 }
 
@@ -205,13 +252,15 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *j,
 	struct kvi_linear_in in;
 	if (h->codec == KVI_CODEC_REPEAT)
 		return kvi_reader_decode_repeat(j, coder, h);
-	kvarc_ret ret = h->codec == KVI_CODEC_LINEAR ? find_model(j, &p, &in)
+	kvarc_ret ret = kvi_codec_predicts(h->codec) ? find_model(j, &p, &in)
 	                                             : KVARC_OK;
 	if (ret == KVARC_OK)
 		ret = kvi_piece_decode(j->r, coder, &p, j->raw, &j->error);
-	if (ret == KVARC_OK && p.features)
+	if (ret == KVARC_OK && p.features) {
 		kvi_feature_table_publish(j->segment->features, j->place,
 		                          KVI_FEATURES_ALL);
+		tell_guide(j);
+	}
 	return ret;
 }
 
@@ -247,8 +296,10 @@ static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
 {
 	if (!j->features)
 		return;
-	if (!j->ret && h->codec != KVI_CODEC_LINEAR)
+	if (!j->ret && !kvi_codec_predicts(h->codec))
 		j->ret = features_of_raw(j, coder, h);
+	if (guided(j) && !j->told)
+		kvi_guide_lose(j->segment->guide);
 	kvi_feature_table_leave(j->segment->features, j->place);
 }
 

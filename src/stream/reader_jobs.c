@@ -8,6 +8,7 @@ struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
 	if (use) {
 		use->known = true;
 		use->features = NULL;
+		use->guide = NULL;
 		use->predictor_ret = KVARC_OK;
 		use->users = 1;
 	}
@@ -79,7 +80,7 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	kvarc_ret ret = reap(r, j);
 	r->next_job = (r->next_job + 1) % r->n_jobs;
 	j->r = r;
-	j->have_frame = j->features = false;
+	j->have_frame = j->features = j->told = false;
 	j->deliver = NULL;
 	j->direct = NULL;
 	*job = j;
@@ -158,6 +159,7 @@ void kvi_reader_free_workers(kvarc_reader *r)
 		kvi_free(&r->alloc, r->jobs[i].buffer.p);
 		kvi_free(&r->alloc, r->jobs[i].other.p);
 		kvi_free(&r->alloc, r->jobs[i].room.p);
+		kvi_free(&r->alloc, r->jobs[i].expected.p);
 	}
 	kvi_free(&r->alloc, r->jobs);
 	kvi_reader_free_repeated(r);

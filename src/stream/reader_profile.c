@@ -236,14 +236,23 @@ kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor,
 	                                               &use->predictor_error);
 	if (use->predictor_ret)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track, x->plan,
-	                                         &use->features, r->error);
+	kvi_reader_open_guide(r, x, use->segment.track, use->segment.t0,
+	                      UINT64_MAX, use);
+	if (use->predictor_ret)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track,
+	                                         x->plan, &use->features,
+	                                         r->error);
 	if (ret)
 		return ret;
-	for (uint32_t i = 0; i < use->features->n; i++)
-		if (x->plan->of[use->features->first + i].model)
+	for (uint32_t i = 0; i < use->features->n; i++) {
+		uint32_t place = use->features->first + i;
+		if (x->plan->of[place].model)
 			use->features->slots[i].flags = KVI_SLOT_WANTED |
 				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE;
+		if (use->guide && kvi_guide_tells(use->guide, place))
+			use->features->slots[i].flags |= KVI_SLOT_GUIDE;
+	}
 	kvi_feature_table_plan(use->features);
 	return KVARC_OK;
 }
@@ -270,6 +279,77 @@ static kvarc_ret missing(const struct kvi_predictor_ref *x, kvarc_error *e)
 	                "%s%s%s", digest, name[0] ? ", " : "", name);
 }
 
+static kvarc_ret missing_model(const struct kvi_predictor_ref *x,
+                               const char *what, kvarc_error *e)
+{
+	char digest[33], name[64];
+	snprintf(name, sizeof name, "%s", x->p.model_name);
+	for (char *c = name; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	digest_text(digest, x->p.weights);
+	return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
+	                "the model that the archive was made with is needed%s: "
+	                "weights %s%s%s", what, digest, name[0] ? ", " : "",
+	                name);
+}
+
+/* Whether the reader's model is the one, with the arithmetic that is asked for. */
+static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
+{
+	const struct kvi_arithmetic a = { x->p.wide_weights,
+		                          x->p.wide_activations };
+	const struct kvi_engine *e;
+	if (x->p.kind != KVI_PREDICTOR_MODEL)
+		return KVARC_OK;
+	if (!r->options.predictor)
+		return missing_model(x, "", &x->error);
+	kvarc_ret ret = kvi_predictor_engine(r->options.predictor, &a, &e,
+	                                     &x->error);
+	if (ret == KVARC_OK &&
+	    !kvi_h128_equal(kvi_engine_digest(e), x->p.weights))
+		ret = missing_model(x, ", not one with other weights",
+		                    &x->error);
+	if (ret)
+		return ret;
+	x->guides = kvi_calloc(&r->alloc, r->geometry.n_tracks,
+	                       sizeof *x->guides);
+	return x->guides ? KVARC_OK : kvi_fail_alloc(&x->error, &r->alloc);
+}
+
+void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
+                           uint32_t track, uint64_t t0, uint64_t layers,
+                           struct kvi_segment_use *use)
+{
+	if (x->p.kind != KVI_PREDICTOR_MODEL)
+		return;
+	const struct kvi_guide_options o = {
+		.predictor = r->options.predictor, .description = &x->p,
+		.plan = x->plan, .geometry = &r->geometry, .order = &r->order,
+		.track = track, .threads = r->options.common.threads,
+		.isa_mask = r->options.common.isa_mask,
+	};
+	kvarc_error *e = &use->predictor_error;
+	if (!x->guides[track]) {
+		use->predictor_ret = kvi_guide_fits(&o, e);
+		if (!use->predictor_ret)
+			use->predictor_ret = kvi_guide_open(&x->guides[track],
+			                                    &o, e);
+	}
+	struct kvi_guide *g = x->guides[track];
+	if (g && t0 == 0)
+		kvi_guide_restart(g, layers < SIZE_MAX ? (size_t)layers
+		                                       : SIZE_MAX);
+	if (g && kvi_guide_next(g) != t0)
+		use->predictor_ret = kvi_fail(e, r->salvage ? KVARC_DATA
+			: KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+			r->salvage ? "tokens that a model needs before it are "
+			"lost" : "segments that a model predicts are decoded "
+			"one after the other, from the first on");
+	if (!use->predictor_ret)
+		use->guide = g;
+}
+
 /* A PREDICTOR frame, the given one or another, that embeds its profile. */
 static struct kvi_predictor_ref *embedding(const kvarc_reader *r,
                                            struct kvi_predictor_ref *x)
@@ -278,7 +358,7 @@ static struct kvi_predictor_ref *embedding(const kvarc_reader *r,
 		return x;
 	for (size_t i = 0; i < r->predictors.n; i++) {
 		struct kvi_predictor_ref *y = predictor_at(r, i);
-		if (y->p.kind == KVI_PREDICTOR_PROFILE && y->p.embedded &&
+		if (y->p.kind != KVI_PREDICTOR_NONE && y->p.embedded &&
 		    kvi_h128_equal(y->p.digest, x->p.digest))
 			return y;
 	}
@@ -303,6 +383,8 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 		ret = missing(x, &x->error);
 	if (!x->profile && ret == KVARC_OK)
 		x->profile = y->own;
+	if (ret == KVARC_OK)
+		ret = look_for_model(r, x);
 	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc,
 			x->profile, x->p.level, &r->geometry, &r->order,
 			UINT64_MAX))
@@ -329,7 +411,7 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
 	struct kvi_predictor_ref *any = NULL;
 	for (size_t i = r->predictors.n; i-- > 0;) {
 		struct kvi_predictor_ref *x = predictor_at(r, i);
-		if (x->p.kind != KVI_PREDICTOR_PROFILE)
+		if (x->p.kind == KVI_PREDICTOR_NONE)
 			continue;
 		if (x->sequence == sequence)
 			return x;
@@ -344,7 +426,7 @@ struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
 	for (size_t i = r->predictors.n; i-- > 0;) {
 		struct kvi_predictor_ref *x = predictor_at(r, i);
 		if (x->sequence < sequence)
-			return x->p.kind == KVI_PREDICTOR_PROFILE ? x : NULL;
+			return x->p.kind != KVI_PREDICTOR_NONE ? x : NULL;
 	}
 	return NULL;
 }
@@ -354,6 +436,9 @@ static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
 	kvi_predictor_free(&x->p, &r->alloc);
 	kvi_free(&r->alloc, x->parts.p);
 	kvi_free(&r->alloc, x->content);
+	for (size_t i = 0; x->guides && i < r->geometry.n_tracks; i++)
+		kvi_guide_close(x->guides[i]);
+	kvi_free(&r->alloc, x->guides);
 	kvi_free(&r->alloc, x->plan);
 	kvi_profile_free(x->own);
 	kvi_free(&r->alloc, x);
@@ -373,21 +458,25 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 		return KVARC_PROG;
 	for (size_t k = 0; k < r->predictors.n; k++) {
 		struct kvi_predictor_ref *x = predictor_at(r, k);
-		bool again = x->p.kind != KVI_PREDICTOR_PROFILE;
+		bool again = x->p.kind == KVI_PREDICTOR_NONE;
 		for (size_t before = 0; before < k && !again; before++) {
 			const struct kvi_predictor *p =
 				&predictor_at(r, before)->p;
 			again = p->level == x->p.level &&
-			        kvi_h128_equal(p->digest, x->p.digest);
+			        kvi_h128_equal(p->digest, x->p.digest) &&
+			        kvi_h128_equal(p->weights, x->p.weights);
 		}
 		if (again || i-- > 0)
 			continue;
 		*info = (kvarc_predictor_info){
 			.level = x->p.level, .name = x->p.name,
 			.embedded = x->p.embedded,
-			.present = embedding(r, x) || given(r, x->p.digest)
+			.present = embedding(r, x) || given(r, x->p.digest),
+			.model = x->p.kind == KVI_PREDICTOR_MODEL,
+			.model_name = x->p.model_name ? x->p.model_name : ""
 		};
 		kvi_store_h128(info->digest, x->p.digest);
+		kvi_store_h128(info->weights, x->p.weights);
 		return KVARC_OK;
 	}
 	return KVARC_END;

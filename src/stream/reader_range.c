@@ -89,11 +89,21 @@ static struct kvi_predictor_ref *predictor_of(kvarc_reader *r,
 	return NULL;
 }
 
+/* The predictor of a segment, if it is a model. */
+static struct kvi_predictor_ref *model_before(const kvarc_reader *r,
+                                              const struct kvi_segment_ref *s)
+{
+	struct kvi_predictor_ref *x =
+		kvi_reader_predictor_before(r, s->sequence);
+	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
+}
+
 void kvi_reader_plan_features(const kvarc_reader *r,
                               const struct kvi_segment_ref *s,
                               const struct kvi_range *g,
-                              struct kvi_feature_table *t)
+                              struct kvi_segment_use *use)
 {
+	struct kvi_feature_table *t = use->features;
 	uint32_t at = t->first, place;
 	for (uint64_t i = s->first; i < s->end; i++) {
 		const struct kvi_chunk_ref *c =
@@ -107,7 +117,17 @@ void kvi_reader_plan_features(const kvarc_reader *r,
 			*flags |= KVI_SLOT_LINEAR;
 		if (c->heads == r->geometry.tensors[c->tensor].heads)
 			*flags |= KVI_SLOT_WHOLE;
+		/* Upper layers are of no use to the range's. */
+		uint32_t layer = r->geometry.tensors[c->tensor].layer;
+		if (use->guide && kvi_guide_tells(use->guide, place) &&
+		    (!g || layer < g->layer_end))
+			*flags |= KVI_SLOT_GUIDE;
 	}
+	/* A chunk that is not there, or not whole, will never be told. */
+	for (uint32_t i = 0; use->guide && i < t->n; i++)
+		if (kvi_guide_tells(use->guide, t->first + i) &&
+		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
+			kvi_guide_lose(use->guide);
 	kvi_feature_table_plan(t);
 }
 
@@ -117,7 +137,13 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 {
 	bool needed;
 	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
+	struct kvi_predictor_ref *y = needed ? NULL : model_before(r, s);
 	kvarc_ret ret = load_segment(r, s, use);
+	/* A model goes through all segments, also where nothing needs it. */
+	if (y && !kvi_reader_load_predictor(r, y, NULL)) {
+		needed = true;
+		x = y;
+	}
 	if (ret || !needed)
 		return ret;
 	ret = x ? kvi_reader_load_predictor(r, x, &(*use)->predictor_error)
@@ -134,10 +160,21 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 			*r->error = (*use)->predictor_error;
 		return ret;
 	}
-	ret = kvi_reader_open_features(r, s->track, x->plan, &(*use)->features,
-	                               r->error);
+	if ((*use)->known)
+		kvi_reader_open_guide(r, x, s->track, s->t0, g->layer_end,
+		                      *use);
+	if ((*use)->predictor_ret == KVARC_DATA && r->salvage)
+		return KVARC_OK;
+	if ((*use)->predictor_ret) {
+		if (r->error)
+			*r->error = (*use)->predictor_error;
+		return (*use)->predictor_ret;
+	}
 	if (ret == KVARC_OK)
-		kvi_reader_plan_features(r, s, g, (*use)->features);
+		ret = kvi_reader_open_features(r, s->track, x->plan,
+		                               &(*use)->features, r->error);
+	if (ret == KVARC_OK)
+		kvi_reader_plan_features(r, s, g, *use);
 	return ret;
 }
 
@@ -185,6 +222,8 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 	if (ret == KVARC_DATA && r->salvage) {
 		if (j->features)
 			kvi_feature_table_leave(p->use->features, place);
+		if (p->use->guide)
+			kvi_guide_lose(p->use->guide);
 		return kvi_salvage_chunk(r, j, r->error);
 	}
 	if (ret)
@@ -271,13 +310,72 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
 	       ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
 }
 
+/* A model takes segments one after the other. */
+static bool has_model(const kvarc_reader *r)
+{
+	for (size_t i = 0; i < r->predictors.n; i++) {
+		const struct kvi_predictor_ref *x =
+			*KVI_LIST(struct kvi_predictor_ref *, r->predictors, i);
+		if (x->p.kind == KVI_PREDICTOR_MODEL)
+			return true;
+	}
+	return false;
+}
+
 /* Where tensors wait for each other, workers need segments to be busy. */
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 {
 	unsigned workers = r->options.common.threads;
 	if (r->predictors.n == 0 || workers < 2)
 		return 1;
+	if (has_model(r))
+		return 1;
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
+}
+
+/* Where a model that predicts a part of the range has to begin; the range's own
+ * beginning when none does. */
+static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
+{
+	for (size_t i = 0; i < r->segments.n; i++) {
+		const struct kvi_segment_ref *s =
+			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		bool needed;
+		if (s->track != g->track || s->t0 >= g->t_end ||
+		    s->t0 + s->n <= g->t0)
+			continue;
+		struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
+		if (!x || x->p.kind != KVI_PREDICTOR_MODEL ||
+		    kvi_reader_load_predictor(r, x, NULL))
+			continue; /* why it is not there is told in its place */
+		const struct kvi_guide *at = x->guides[g->track];
+		uint64_t layers = at ? kvi_guide_layers(at) : 0;
+		bool goes_on = at && kvi_guide_next(at) <= s->t0 &&
+			(layers >= g->layer_end ||
+			 layers == kvi_predictor_file(
+				 r->options.predictor)->n_layers);
+		return goes_on ? kvi_guide_next(at) : 0;
+	}
+	return g->t0;
+}
+
+/* Takes a model through the segments before a range. */
+static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
+{
+	uint64_t from = model_begins(r, g);
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s =
+			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		struct kvi_part part = { .s = s };
+		const struct kvi_range all = { g->track, 0, g->layer_end,
+			                       s->t0, s->t0 + s->n, NULL };
+		if (s->track == g->track && s->t0 >= from &&
+		    s->t0 + s->n <= g->t0)
+			ret = kvi_reader_drain(r, start_parts(r, &all, &part, 1,
+			                                      NULL, NULL));
+	}
+	return ret;
 }
 
 static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
@@ -285,6 +383,8 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
 {
 	struct kvi_part parts[PARTS_MAX];
 	kvarc_ret ret = kvi_reader_start(r);
+	if (ret == KVARC_OK)
+		ret = lead_model(r, g);
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s =
@@ -296,6 +396,8 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
 		if (n < most)
 			continue;
 		ret = start_parts(r, g, parts, n, deliver, opaque);
+		if (has_model(r))
+			ret = kvi_reader_drain(r, ret);
 		n = 0;
 	}
 	if (n && ret == KVARC_OK)

@@ -65,7 +65,7 @@ static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x,
 		ret = kvi_reader_open_features(r, s->track, p->plan,
 		                               &x->use->features, e);
 	if (ret == KVARC_OK)
-		kvi_reader_plan_features(r, s, NULL, x->use->features);
+		kvi_reader_plan_features(r, s, NULL, x->use);
 	return ret;
 }
 
@@ -172,6 +172,9 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
 		ret = kvi_reader_bad(f, e, "its header is not valid");
 	if (ret == KVARC_OK)
 		ret = kvi_chunk_check(&r->geometry, &h, f, e);
+	if (ret == KVARC_OK && h.codec == KVI_CODEC_MODEL)
+		ret = kvi_reader_bad(f, e, "a chunk that a model predicts "
+		                     "cannot be repeated");
 	if (ret == KVARC_OK && h.codec == KVI_CODEC_LINEAR) {
 		kvi_packer_free(&packer);
 		return decode_linear(r, coder, f, &h, raw, e);

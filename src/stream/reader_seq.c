@@ -142,6 +142,8 @@ static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h,
 		return t;
 	if (h->head == 0)
 		kvi_feature_table_leave(t, place); /* no source (spec linear 6) */
+	if (r->segment->guide && kvi_guide_tells(r->segment->guide, place))
+		kvi_guide_lose(r->segment->guide);
 	return false;
 }
 
@@ -155,7 +157,7 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
 	struct kvi_decode_job *j;
 	struct kvi_chunk_ref c = { w->frame.offset, w->frame.head.sequence,
 	                           h->params, h->tensor, h->head, h->heads,
-	                           h->codec == KVI_CODEC_LINEAR };
+	                           kvi_codec_predicts(h->codec) };
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, &c, &use, r->error);

@@ -8,6 +8,7 @@
 #include "container/predictor.h"
 #include "container/superblock.h"
 #include "stream/feature_table.h"
+#include "stream/guide.h"
 #include "stream/params_store.h"
 #include "stream/reader_internal.h"
 #include "stream/walk.h"
@@ -56,6 +57,7 @@ struct kvi_predictor_ref {
 	const struct kvi_profile *profile;
 	struct kvi_profile *own;
 	struct kvi_linear_plan *plan;
+	struct kvi_guide **guides; /* by track, made at their first use; kind 2 */
 };
 
 /* A segment's positions, shared by the chunks that are decoded. */
@@ -63,6 +65,7 @@ struct kvi_segment_use {
 	struct kvi_segment segment;
 	bool known;     /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
+	struct kvi_guide *guide;            /* NULL: not by a model */
 	kvarc_ret predictor_ret; /* why codec 7 cannot be decoded; a pipe */
 	kvarc_error predictor_error;
 	unsigned users; /* counted by the calling thread only */
@@ -92,6 +95,8 @@ struct kvi_decode_job {
 	uint8_t *direct;         /* the caller's memory; NULL: to `room` */
 	/* out */
 	struct kvi_buffer room;
+	struct kvi_buffer expected; /* by a model */
+	bool told;               /* the model knows what was there */
 	uint8_t *raw;            /* in one of the two */
 	uint32_t raw_bytes;
 	kvarc_ret ret;
@@ -213,7 +218,7 @@ kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content,
 kvarc_ret kvi_reader_load_predictor(kvarc_reader *r,
                                     struct kvi_predictor_ref *x,
                                     kvarc_error *e);
-/* The PREDICTOR of kind 1 with this sequence number; in salvage another one when
+/* The PREDICTOR of kind 1 or 2 with this sequence number; in salvage another one when
  * that is lost. NULL: there is none. */
 struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
                                                     uint64_t sequence);
@@ -225,6 +230,11 @@ kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features,
                                    kvarc_error *e);
+/* The model that predicts a segment, at its first token, as use->guide; for the first `layers`
+ * layers. NULL: none does, or use->predictor_ret tells why it cannot. */
+void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
+                           uint32_t track, uint64_t t0, uint64_t layers,
+                           struct kvi_segment_use *use);
 /*
  * The place of the next chunk of a segment in the order, at or after *at. False:
  * there is none; only in damaged files, where the index was not checked.
@@ -301,7 +311,7 @@ struct kvi_range {
 void kvi_reader_plan_features(const kvarc_reader *r,
                               const struct kvi_segment_ref *s,
                               const struct kvi_range *range,
-                              struct kvi_feature_table *t);
+                              struct kvi_segment_use *use);
 /* Starts the chunks of a segment that a range touches; drain afterwards. */
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
                                     const struct kvi_segment_ref *s,

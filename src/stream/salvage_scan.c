@@ -135,7 +135,7 @@ static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
 		return no_memory(r);
 	*c = (struct kvi_chunk_ref){ f->offset, f->head.sequence, h.params,
 	                             h.tensor, h.head, h.heads,
-	                             h.codec == KVI_CODEC_LINEAR };
+	                             kvi_codec_predicts(h.codec) };
 	segment->end = r->chunks.n;
 	return KVARC_OK;
 }

@@ -112,7 +112,7 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
 	if (lanes ? h->params == 0 || h->params >= f->head.sequence
 	          : h->params != 0 || h->lane_order != 0)
 		return bad(f, e, "PARAMS or lane order do not fit its codec");
-	if (h->codec == KVI_CODEC_LINEAR &&
+	if (kvi_codec_predicts(h->codec) &&
 	    (h->lane_order != 1 || h->heads != t->heads))
 		return bad(f, e, "lane order or heads do not fit its codec");
 	return KVARC_OK;
@@ -133,7 +133,7 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g,
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);
-	return h->codec < KVI_CODEC_EXPONENT || h->codec == KVI_CODEC_LINEAR
+	return h->codec < KVI_CODEC_EXPONENT || kvi_codec_predicts(h->codec)
 	       ? bad(f, e, "its codec has no parameters") : KVARC_OK;
 }
 
@@ -181,6 +181,7 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
 	w->segment_predictor = w->predictor;
+	w->segment_codec = w->predictor_codec;
 	kvi_order_begin(&w->chunks, w->order, s->track);
 	w->entry.tensor = s->track;
 	w->entry.segment = s->t0;
@@ -199,7 +200,8 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 	kvarc_ret ret = kvi_chunk_check(w->geometry, h, &w->frame, e);
 	if (ret)
 		return ret;
-	if (h->codec == KVI_CODEC_LINEAR && h->params != w->segment_predictor)
+	if (kvi_codec_predicts(h->codec) &&
+	    (h->params != w->segment_predictor || h->codec != w->segment_codec))
 		return bad(&w->frame, e, "it does not name the PREDICTOR of its "
 		           "segment");
 	w->place = w->chunks.at;
@@ -246,7 +248,9 @@ static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
 		                "version of kvarc has");
 	if (ret)
 		return kvi_fail_alloc(e, w->in->alloc);
-	w->predictor = p.kind == KVI_PREDICTOR_PROFILE ? w->sequence : 0;
+	w->predictor = p.kind != KVI_PREDICTOR_NONE ? w->sequence : 0;
+	w->predictor_codec = p.kind == KVI_PREDICTOR_MODEL ? KVI_CODEC_MODEL
+	                                                   : KVI_CODEC_LINEAR;
 	w->profile_next = 0;
 	w->profile_bytes = p.content_bytes;
 	kvi_predictor_free(&p, w->in->alloc);

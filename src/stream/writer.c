@@ -73,8 +73,9 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		wrong = "reserved fields of the options are not zero";
 	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
 		wrong = "a profile is to be embedded, but there is none";
-	else if (!kvi_string_fits(o->profile_name))
-		wrong = "the profile's name is too long";
+	else if (!kvi_string_fits(o->profile_name) ||
+	         !kvi_string_fits(o->predictor_name))
+		wrong = "the name of the profile or the model is too long";
 	if (wrong)
 		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "%s", wrong);
@@ -88,6 +89,10 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "the profile has no models of "
 		                "level %d", o->level);
+	if (o->level >= KVI_LEVEL_MODEL && !o->predictor)
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "level %d needs the model",
+		                o->level);
 	return KVARC_OK;
 }
 
@@ -117,6 +122,8 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	w->error = e;
 	w->sink = *sink;
 	w->options = *o;
+	if (o->level >= KVI_LEVEL_MODEL)
+		w->options.flags |= KVARC_WRITE_VERIFY;
 	if (!w->options.segment_tokens)
 		w->options.segment_tokens = KVI_SEGMENT_TOKENS;
 	if (!w->options.chunk_bytes)
@@ -140,6 +147,7 @@ static void free_workers(kvarc_writer *w)
 		kvi_free(&w->alloc, w->jobs[i].raw);
 		kvi_free(&w->alloc, w->jobs[i].again);
 		kvi_free(&w->alloc, w->jobs[i].frame);
+		kvi_free(&w->alloc, w->jobs[i].expected);
 	}
 	kvi_free(&w->alloc, w->jobs);
 	for (unsigned i = 0; w->coders && i < w->n_coders; i++)
@@ -160,6 +168,8 @@ void kvarc_writer_abort(kvarc_writer **out)
 			kvi_free(&w->alloc, w->tracks[i].waiting->data);
 			kvi_free(&w->alloc, w->tracks[i].waiting);
 		}
+	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++)
+		kvi_guide_close(w->tracks[i].guide);
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);
 	kvi_free(&w->alloc, w->tracks);
@@ -285,6 +295,8 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	kvarc_ret ret = kvi_writer_plan(w);
 	if (ret == KVARC_OK)
 		ret = make_tracks(w);
+	if (ret == KVARC_OK && w->plan)
+		ret = kvi_writer_guides(w);
 	if (ret == KVARC_OK)
 		ret = write_superblock(w);
 	if (ret)

@@ -29,6 +29,42 @@ static const char *why_nothing(const kvarc_writer *w)
 	return why;
 }
 
+static char *name_of(const char *name)
+{
+	static char none[1];
+	return name ? (char *)(uintptr_t)name : none;
+}
+
+/* What PREDICTOR frames say of a model. */
+static kvarc_ret describe_model(kvarc_writer *w)
+{
+	const kvarc_writer_options *o = &w->options;
+	struct kvi_predictor *p = &w->predictor;
+	const struct kvi_engine *e;
+	const struct kvi_engine_level l = kvi_engine_level((unsigned)o->level);
+	kvarc_ret ret = kvi_predictor_engine(o->predictor, &l.arithmetic, &e,
+	                                     w->error);
+	if (ret)
+		return ret;
+	p->kind = KVI_PREDICTOR_MODEL;
+	p->closed = l.closed;
+	p->wide_weights = l.arithmetic.wide_weights;
+	p->wide_activations = l.arithmetic.wide_activations;
+	p->weights = kvi_engine_digest(e);
+	p->model_name = name_of(o->predictor_name);
+	return KVARC_OK;
+}
+
+static void describe_profile(kvarc_writer *w)
+{
+	w->predictor = (struct kvi_predictor){
+		.kind = KVI_PREDICTOR_PROFILE,
+		.level = (uint8_t)w->options.level,
+		.digest = kvi_profile_of(w->options.profile)->digest,
+		.name = name_of(w->options.profile_name)
+	};
+}
+
 kvarc_ret kvi_writer_plan(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
@@ -40,8 +76,10 @@ kvarc_ret kvi_writer_plan(kvarc_writer *w)
 	                                     &w->order, KVI_LINEAR_CHUNK_MAX);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
+	describe_profile(w);
 	if (w->plan->n_complete)
-		return KVARC_OK;
+		return o->level < KVI_LEVEL_MODEL ? KVARC_OK
+		                                  : describe_model(w);
 	const char *wrong = why_nothing(w);
 	if (wrong)
 		return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
@@ -52,18 +90,37 @@ kvarc_ret kvi_writer_plan(kvarc_writer *w)
 	return KVARC_OK;
 }
 
+/* A guide for each track that the model could have made. */
+kvarc_ret kvi_writer_guides(kvarc_writer *w)
+{
+	kvarc_ret ret = KVARC_OK, why = KVARC_OK;
+	size_t n = 0;
+	if (w->options.level < KVI_LEVEL_MODEL)
+		return KVARC_OK;
+	for (uint32_t i = 0; i < w->geometry.n_tracks && !ret; i++) {
+		const struct kvi_guide_options o = {
+			.predictor = w->options.predictor,
+			.description = &w->predictor, .plan = w->plan,
+			.geometry = &w->geometry, .order = &w->order,
+			.track = i, .threads = w->options.common.threads,
+			.isa_mask = w->options.common.isa_mask,
+		};
+		kvarc_ret fits = kvi_guide_fits(&o, w->error);
+		if (fits) {
+			why = fits;
+			continue;
+		}
+		ret = kvi_guide_open(&w->tracks[i].guide, &o, w->error);
+		n++;
+	}
+	return ret || n ? ret : why;
+}
+
 static kvarc_ret emit_predictor(kvarc_writer *w, uint64_t content_bytes)
 {
-	const struct kvi_profile *profile = kvi_profile_of(w->options.profile);
-	static char none[1];
-	struct kvi_predictor p = {
-		.kind = KVI_PREDICTOR_PROFILE,
-		.level = (uint8_t)w->options.level,
-		.embedded = content_bytes > 0, .digest = profile->digest,
-		.content_bytes = content_bytes,
-		.name = w->options.profile_name
-			? (char *)(uintptr_t)w->options.profile_name : none
-	};
+	struct kvi_predictor p = w->predictor;
+	p.embedded = content_bytes > 0;
+	p.content_bytes = content_bytes;
 	struct kvi_index_entry entry = { 0 };
 	w->content.n = 0;
 	kvi_predictor_put(&w->content, &p);

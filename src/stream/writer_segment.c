@@ -47,12 +47,39 @@ static kvarc_ret make_features(struct kvi_encode_job *j,
 	return KVARC_OK;
 }
 
+/* The model goes on once it knows what was there. */
+static void tell_guide(struct kvi_encode_job *j)
+{
+	struct kvi_guide *g = j->guide;
+	if (!g || j->told)
+		return;
+	j->told = true;
+	kvi_guide_tell(g, j->group->place, j->raw,
+	               kvi_feature_slot(j->features, j->group->place)->f);
+}
+
 /* Upper tensors need not wait for the chunk to be written. */
 static void features_made(void *opaque)
 {
 	struct kvi_encode_job *j = opaque;
 	kvi_feature_table_publish(j->features, j->group->place,
 	                          KVI_FEATURES_ALL);
+	tell_guide(j);
+}
+
+/* What the model expects, for codec 8. */
+static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
+{
+	if (!j->guide)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_guide_expect(j->guide, j->group->place,
+	                                 &j->segment->s, j->expected);
+	const char *why = kvi_guide_why(j->guide);
+	in->expected = j->expected;
+	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+	                      KVARC_UNKNOWN, "token %llu and those after it: "
+	                      "%s", (unsigned long long)j->segment->s.t0,
+	                      why ? why : "the model has stopped") : KVARC_OK;
 }
 
 /* Fills in what codec 7 needs; in is its memory. */
@@ -75,7 +102,7 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 		chunk->linear = NULL;
 	else if (!kvi_feature_table_wait(j->features, j->group->place, in))
 		return KVARC_END; /* an earlier job failed and tells why */
-	return KVARC_OK;
+	return ask_guide(j, in);
 }
 
 /* KVARC_WRITE_VERIFY: decodes what was encoded and compares. */
@@ -139,15 +166,19 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	chunk.features = NULL;
 	if (j->again)
 		j->ret = verify(j, coder, &chunk);
-	if (made && j->ret == KVARC_OK)
+	if (made && j->ret == KVARC_OK) {
 		kvi_feature_table_publish(j->features, j->group->place,
 		                          KVI_FEATURES_ALL);
+		tell_guide(j);
+	}
 }
 
 static void encode(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	encode_chunk(j, j->w->coders[worker]);
+	if (j->guide && !j->told)
+		kvi_guide_lose(j->guide);
 	if (j->features)
 		kvi_feature_table_leave(j->features, j->group->place);
 }
@@ -228,7 +259,8 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	const struct kvi_group *g = j->group;
 	const struct kvi_segment *s = &j->segment->s;
 	bool repeat = try_repeat(j);
-	const bool linear = j->coded.codec == KVI_CODEC_LINEAR;
+	const bool model = j->coded.codec == KVI_CODEC_MODEL;
+	const bool linear = model || j->coded.codec == KVI_CODEC_LINEAR;
 	kvarc_ret ret = j->segment->begun ? KVARC_OK
 	                                  : begin_segment(w, j->segment);
 	if (!ret)
@@ -260,7 +292,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	/* Readers want what a repeated chunk is predicted from in place (spec
 	 * repeat). */
 	w->segment_repeats = w->segment_repeats || repeat;
-	if (w->repeats && !repeat && !(linear && w->segment_repeats))
+	if (w->repeats && !repeat && !model && !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
 	w->stats.chunks++;
 	w->stats.raw_bytes += j->raw_bytes;
@@ -314,10 +346,12 @@ static kvarc_ret open_features(kvarc_writer *w, uint32_t track,
 	                                       &w->order, track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
+	const struct kvi_guide *g = w->tracks[track].guide;
 	for (uint32_t i = first; i < end; i++)
 		if (w->plan->of[i].model)
 			kvi_feature_slot(*features, i)->flags = KVI_SLOT_WANTED |
-				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE;
+				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
+				(g && kvi_guide_tells(g, i) ? KVI_SLOT_GUIDE : 0);
 	kvi_feature_table_plan(*features);
 	return KVARC_OK;
 }
@@ -339,6 +373,10 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s,
 	j->segment = s;
 	j->features = s->features && w->plan->of[group->place].model
 	              ? s->features : NULL;
+	j->guide = j->features &&
+	           kvi_feature_slot(s->features, group->place)->flags &
+	           KVI_SLOT_GUIDE ? w->tracks[s->s.track].guide : NULL;
+	j->told = false;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
 	j->coded = (struct kvi_encoded){ 0 };
@@ -402,8 +440,12 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 		j->frame = kvi_malloc(&w->alloc, room);
 		if (w->options.flags & KVARC_WRITE_VERIFY)
 			j->again = kvi_malloc(&w->alloc, w->chunk_max);
+		if (w->options.level >= KVI_LEVEL_MODEL)
+			j->expected = kvi_array(&w->alloc, w->chunk_max,
+			                        sizeof *j->expected);
 		if (!j->raw || !j->frame ||
-		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY))
+		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY) ||
+		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
 			return kvi_fail_alloc(w->error, &w->alloc);
 	}
 	return KVARC_OK;

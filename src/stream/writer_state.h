@@ -12,6 +12,7 @@
 #include "geometry/order.h"
 #include "stream/error.h"
 #include "stream/feature_table.h"
+#include "stream/guide.h"
 #include "stream/repeat.h"
 #include "stream/writer_internal.h"
 #include "util/pool.h"
@@ -44,6 +45,7 @@ struct kvi_writer_track {
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting; /* NULL until needed */
+	struct kvi_guide *guide; /* NULL: no model predicts it */
 };
 
 /* A segment whose chunks are encoded, or written. */
@@ -63,6 +65,7 @@ struct kvi_encode_job {
 	/* in */
 	struct kvi_open_segment *segment;
 	struct kvi_feature_table *features; /* NULL: the tensor has no model */
+	struct kvi_guide *guide; /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
 	/* out */
@@ -74,6 +77,8 @@ struct kvi_encode_job {
 	struct kvi_encoded coded; /* payload: in frame */
 	/* memory */
 	uint8_t *raw, *again;   /* again: with KVARC_WRITE_VERIFY */
+	int16_t *expected;      /* by the model, if there is one */
+	bool told;              /* the guide knows what was there */
 	uint8_t *frame;         /* head, chunk header, payload, padding, check */
 };
 
@@ -105,7 +110,8 @@ struct kvarc_writer {
 	struct kvi_group *groups;
 	size_t n_groups;
 	uint32_t chunk_max;               /* raw bytes of the largest chunk */
-	struct kvi_linear_plan *plan;     /* levels 2 and 3 */
+	struct kvi_linear_plan *plan;     /* levels 2 to 7 */
+	struct kvi_predictor predictor;   /* what PREDICTOR frames say; owns nothing */
 	uint64_t predictor_sequence;
 
 	struct kvi_out index;
@@ -167,6 +173,8 @@ kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 
 /* Which tensors the profile of the options models; before groups are made. */
 kvarc_ret kvi_writer_plan(kvarc_writer *w);
+/* The models of tracks, at levels 4 to 7; after groups are made. */
+kvarc_ret kvi_writer_guides(kvarc_writer *w);
 /* PREDICTOR, and PROFILE frames when the profile is embedded. */
 kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);
 /* PREDICTOR once more, so that a damaged one costs nothing. */

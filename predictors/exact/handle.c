@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* handle.c - predictors through the public interface */
+#include "exact/handle.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "stream/error.h"
+#include "container/frame.h"
+
+enum { ENGINES = 4 }; /* levels have so many arithmetics */
+
+struct kvarc_predictor {
+	struct kvi_alloc alloc;
+	kvarc_common common;
+	struct kvi_model_file *file;
+	pthread_mutex_t lock;
+	struct kvi_engine *engines[ENGINES];
+	struct kvi_arithmetic arithmetic[ENGINES];
+};
+
+kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
+                                     const kvarc_common *common)
+{
+	static const kvarc_common defaults = KVARC_COMMON_INIT;
+	const kvarc_common *c = common ? common : &defaults;
+	uint64_t limit = c->memlimit ? c->memlimit : UINT64_MAX;
+	struct kvi_alloc alloc;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!path)
+		return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "path is NULL");
+	kvi_alloc_init(&alloc, c->allocator, limit);
+	kvarc_predictor *p = kvi_calloc(&alloc, 1, sizeof *p);
+	if (!p)
+		return kvi_fail_alloc(c->error, &alloc);
+	kvi_alloc_init(&p->alloc, c->allocator, limit);
+	p->common = *c;
+	if (pthread_mutex_init(&p->lock, NULL)) {
+		kvi_free(&alloc, p);
+		return KVARC_MEM;
+	}
+	*out = p;
+	kvarc_ret ret = kvi_model_file_open(&p->file, &p->alloc, path,
+	                                    c->error);
+	if (ret)
+		kvarc_predictor_close(out);
+	return ret;
+}
+
+void kvarc_predictor_close(kvarc_predictor **out)
+{
+	kvarc_predictor *p = out ? *out : NULL;
+	if (!p)
+		return;
+	for (int i = 0; i < ENGINES; i++)
+		kvi_engine_close(&p->engines[i]);
+	kvi_model_file_close(&p->file);
+	pthread_mutex_destroy(&p->lock);
+	struct kvi_alloc last = p->alloc;
+	kvi_free(&last, p);
+	*out = NULL;
+}
+
+static kvarc_ret make(kvarc_predictor *p, int i,
+                      const struct kvi_arithmetic *a, kvarc_error *error)
+{
+	struct kvi_pool *pool;
+	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
+		return kvi_fail_alloc(error, &p->alloc);
+	kvarc_ret ret = kvi_engine_open(&p->engines[i], &p->alloc, p->file, a,
+	                                pool, error);
+	p->arithmetic[i] = *a;
+	kvi_pool_close(pool);
+	return ret;
+}
+
+kvarc_ret kvi_predictor_engine(const kvarc_predictor *shared,
+                               const struct kvi_arithmetic *a,
+                               const struct kvi_engine **e,
+                               kvarc_error *error)
+{
+	/* What users see of it does not change. */
+	kvarc_predictor *p = (kvarc_predictor *)(uintptr_t)shared;
+	kvarc_ret ret = KVARC_OK;
+	int i = 0;
+	pthread_mutex_lock(&p->lock);
+	while (i < ENGINES && p->engines[i] &&
+	       (p->arithmetic[i].wide_weights != a->wide_weights ||
+	        p->arithmetic[i].wide_activations != a->wide_activations))
+		i++;
+	if (i == ENGINES)
+		ret = kvi_fail(error, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		               "a predictor serves at most %d arithmetics",
+		               ENGINES);
+	else if (!p->engines[i])
+		ret = make(p, i, a, error);
+	if (ret == KVARC_OK)
+		*e = p->engines[i];
+	pthread_mutex_unlock(&p->lock);
+	return ret;
+}
+
+const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p)
+{
+	return &p->alloc;
+}
+
+const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p)
+{
+	return p->file;
+}
+
+const kvarc_common *kvi_predictor_common(const kvarc_predictor *p)
+{
+	return &p->common;
+}
+
+kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
+                                    kvarc_predictor_model *model)
+{
+	if (!p || !model)
+		return KVARC_PROG;
+	const struct kvi_model_file *f = p->file;
+	*model = (kvarc_predictor_model){
+		.layers = f->n_layers, .heads = f->kv_heads,
+		.channels = f->head_channels, .vocabulary = f->vocabulary
+	};
+	memcpy(model->arch, f->arch, sizeof model->arch);
+	memcpy(model->name, f->name, sizeof model->name);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_predictor_digest(const kvarc_predictor *p, uint8_t digest[16])
+{
+	const struct kvi_engine *e;
+	const struct kvi_engine_level any = kvi_engine_level(5);
+	if (!p || !digest)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_predictor_engine(p, &any.arithmetic, &e,
+	                                     p->common.error);
+	if (ret == KVARC_OK)
+		kvi_store_h128(digest, kvi_engine_digest(e));
+	return ret;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* handle.h - the public handle of a predictor: a model and the engines made of it */
+#ifndef KVI_PREDICTOR_HANDLE_H
+#define KVI_PREDICTOR_HANDLE_H
+
+#include "exact/engine.h"
+
+/* An engine with this arithmetic, made at the first call and kept. Safe in threads.
+ * Returns as kvi_engine_open. */
+kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
+                               const struct kvi_arithmetic *a,
+                               const struct kvi_engine **e,
+                               kvarc_error *error);
+/* Memory of runs comes from here. */
+const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p);
+const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p);
+/* As the caller of open said. */
+const kvarc_common *kvi_predictor_common(const kvarc_predictor *p);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* models.c - the model of --model, as a predictor */
+#include "models.h"
+
+#include <sys/stat.h>
+
+#include "library.h"
+#include "message.h"
+#include "option_ids.h"
+#include "paths.h"
+
+enum { LEVEL_MODEL = 4 };
+
+static struct {
+	const struct options *o;
+	kvarc_predictor *p;
+	kvarc_error error; /* the predictor keeps where it is */
+} the;
+
+bool models_is_folder(const struct options *o)
+{
+	struct stat s;
+
+	return o->model && stat(o->model, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* Readers may meet an archive that needs it; writers say so by the level. */
+static bool may_predict(const struct options *o)
+{
+	bool reads = o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT);
+
+	return o->model && (reads || models_is_folder(o) ||
+	                    (o->level_given ? o->level >= LEVEL_MODEL
+	                                    : o->n_profiles > 0));
+}
+
+bool models_open(const struct options *o)
+{
+	kvarc_common common;
+	kvarc_ret ret;
+
+	the.o = o;
+	if (!may_predict(o) || o->verb->bit & VERB_TRAIN)
+		return true;
+	library_common(o, &common, &the.error);
+	common.progress = NULL;
+	ret = kvarc_predictor_open_model(&the.p, o->model, &common);
+	if (ret != KVARC_OK) {
+		library_error(o->model, ret, &the.error, NULL, NULL);
+		return false;
+	}
+	return true;
+}
+
+void models_close(void)
+{
+	kvarc_predictor_close(&the.p);
+}
+
+const kvarc_predictor *models_given(void)
+{
+	return the.p;
+}
+
+const char *models_name(void)
+{
+	static kvarc_predictor_model m;
+
+	if (!the.p || kvarc_predictor_get_model(the.p, &m) != KVARC_OK)
+		return "";
+	return m.name[0] ? m.name : paths_base(the.o->model);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* models.h - the model of --model, as a predictor */
+#ifndef KVARC_CLI_MODELS_H
+#define KVARC_CLI_MODELS_H
+
+#include <stdbool.h>
+
+#include "kvarc.h"
+#include "options.h"
+
+/* Opens it if the verb may predict with it. false: a message was shown. */
+bool models_open(const struct options *o);
+void models_close(void);
+/* NULL: none. */
+const kvarc_predictor *models_given(void);
+/* What archives call it. */
+const char *models_name(void);
+/* Whether --model is a folder: it has no GGUF header then. */
+bool models_is_folder(const struct options *o);
+
+#endif

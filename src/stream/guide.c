@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* guide.c - a model at work next to the coder (spec model 2, 3) */
+#include "stream/guide.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "exact/fpmode.h"
+#include "model/expect.h"
+#include "model/formats.h"
+#include "stream/error.h"
+
+enum { KEY, VALUE, BOTH };
+
+/* A layer's first key and value tensor. */
+struct layer {
+	uint32_t place[BOTH];
+	const struct kvi_model *model[BOTH];
+};
+
+struct kvi_guide {
+	struct kvi_guide_options o;
+	const struct kvi_alloc *alloc;
+	const struct kvi_model_file *file;
+	const struct kvi_kernels *kernels;
+	struct kvi_pool *pool;
+	struct kvi_run *run;
+	size_t C;
+	struct layer *layers;
+	/* The segment in hand, or the next one when n is 0. */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool has_lock, has_changed;
+	uint64_t t0;
+	size_t n, layer, limit;      /* limit: layers that it goes through */
+	unsigned told;               /* bits KEY and VALUE of the layer */
+	bool lost;
+	const char *why;
+	struct kvi_predicted p;
+	float *true_values[BOTH];    /* keys in slots */
+	struct kvi_features *f[BOTH];
+	void *scratch;               /* of corrections */
+};
+
+static const kvarc_tensor *tensor_at(const struct kvi_guide_options *o,
+                                     uint32_t place)
+{
+	return &o->geometry->tensors[o->order->tensors[place]];
+}
+
+/* The first tensor of a layer and kind in the track; UINT32_MAX: none. */
+static uint32_t first_of(const struct kvi_guide_options *o, uint32_t layer,
+                         unsigned kind)
+{
+	uint32_t end = o->order->first[o->track + 1];
+	for (uint32_t i = o->order->first[o->track]; i < end; i++)
+		if (tensor_at(o, i)->layer == layer &&
+		    tensor_at(o, i)->kind == kind)
+			return i;
+	return UINT32_MAX;
+}
+
+static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
+                           unsigned kind, const struct kvi_model_file *m)
+{
+	uint32_t place = first_of(o, layer, kind);
+	if (place == UINT32_MAX)
+		return "a layer of it is missing";
+	const kvarc_tensor *t = tensor_at(o, place);
+	const kvarc_rope *rope = kvi_tensor_rope(o->geometry, t);
+	if (t->heads != m->kv_heads || t->channels != m->head_channels)
+		return "its heads are not those of the model";
+	uint32_t rotary = m->n_ropes
+		? m->ropes[m->layers[layer].rope].rotary : 0;
+	if (kind == KVARC_KEY && (rope ? rope->rotary : 0) != rotary)
+		return "the RoPE of its keys is not known, or not the model's";
+	return o->plan->of[place].complete ? NULL
+		: "the profile is not one for it";
+}
+
+kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
+{
+	const struct kvi_model_file *m = kvi_predictor_file(o->predictor);
+	for (uint32_t l = 0; l < m->n_layers; l++) {
+		const char *why = why_not(o, l, KVARC_KEY, m);
+		if (!why)
+			why = why_not(o, l, KVARC_VALUE, m);
+		if (why)
+			return kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+			                KVARC_UNKNOWN, "the model (%s, %u layers "
+			                "of %u x %u) does not predict this "
+			                "cache: %s (layer %u)", m->arch,
+			                (unsigned)m->n_layers,
+			                (unsigned)m->kv_heads,
+			                (unsigned)m->head_channels, why,
+			                (unsigned)l);
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret open_layers(struct kvi_guide *g)
+{
+	g->layers = kvi_calloc(g->alloc, g->file->n_layers, sizeof *g->layers);
+	if (!g->layers)
+		return kvi_alloc_error(g->alloc);
+	for (uint32_t l = 0; l < g->file->n_layers; l++)
+		for (unsigned k = KEY; k < BOTH; k++) {
+			uint32_t place = first_of(&g->o, l, k == KEY
+				? KVARC_KEY : KVARC_VALUE);
+			g->layers[l].place[k] = place;
+			g->layers[l].model[k] = g->o.plan->of[place].model;
+		}
+	return KVARC_OK;
+}
+
+static kvarc_ret open_rooms(struct kvi_guide *g)
+{
+	for (unsigned k = KEY; k < BOTH; k++) {
+		g->true_values[k] = kvi_array(g->alloc, KVI_SEGMENT_TOKENS * g->C,
+		                              sizeof(float));
+		kvarc_ret ret = kvi_features_open(&g->f[k], g->alloc,
+		                                  g->layers[0].model[k],
+		                                  KVI_SEGMENT_TOKENS);
+		if (ret || !g->true_values[k])
+			return kvi_alloc_error(g->alloc);
+	}
+	g->scratch = kvi_malloc(g->alloc,
+	                        kvi_model_correct_bytes(KVI_SEGMENT_TOKENS));
+	return g->scratch ? KVARC_OK : kvi_alloc_error(g->alloc);
+}
+
+static kvarc_ret open_run(struct kvi_guide *g)
+{
+	const struct kvi_arithmetic a = {
+		g->o.description->wide_weights,
+		g->o.description->wide_activations
+	};
+	struct kvi_run_options run = {
+		.alloc = g->alloc, .pool = g->pool, .isa_mask = g->o.isa_mask
+	};
+	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a, &run.engine,
+	                                     NULL);
+	return ret ? ret : kvi_run_open(&g->run, &run);
+}
+
+static kvarc_ret open_all(struct kvi_guide *g)
+{
+	if (pthread_mutex_init(&g->lock, NULL))
+		return KVARC_MEM;
+	g->has_lock = true;
+	if (pthread_cond_init(&g->changed, NULL))
+		return KVARC_MEM;
+	g->has_changed = true;
+	kvarc_ret ret = kvi_pool_open(&g->pool, g->alloc, g->o.threads);
+	if (!ret)
+		ret = open_layers(g);
+	if (!ret)
+		ret = open_rooms(g);
+	return ret ? ret : open_run(g);
+}
+
+kvarc_ret kvi_guide_open(struct kvi_guide **out,
+                         const struct kvi_guide_options *o, kvarc_error *error)
+{
+	const struct kvi_alloc *alloc = kvi_predictor_alloc(o->predictor);
+	struct kvi_guide *g = kvi_calloc(alloc, 1, sizeof *g);
+	*out = g;
+	if (!g)
+		return kvi_fail_alloc(error, alloc);
+	g->o = *o;
+	g->alloc = alloc;
+	g->file = kvi_predictor_file(o->predictor);
+	g->limit = g->file->n_layers;
+	g->kernels = kvi_kernels_get(o->isa_mask);
+	g->C = (size_t)g->file->kv_heads * g->file->head_channels;
+	kvarc_ret ret = open_all(g);
+	if (ret) {
+		kvi_guide_close(g);
+		*out = NULL;
+	}
+	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT
+	       ? kvi_fail_alloc(error, alloc) : ret;
+}
+
+void kvi_guide_close(struct kvi_guide *g)
+{
+	if (!g)
+		return;
+	kvi_run_close(&g->run);
+	kvi_pool_close(g->pool);
+	for (unsigned k = KEY; k < BOTH; k++) {
+		kvi_free(g->alloc, g->true_values[k]);
+		kvi_features_close(g->f[k], g->alloc);
+	}
+	kvi_free(g->alloc, g->layers);
+	kvi_free(g->alloc, g->scratch);
+	if (g->has_changed)
+		pthread_cond_destroy(&g->changed);
+	if (g->has_lock)
+		pthread_mutex_destroy(&g->lock);
+	kvi_free(g->alloc, g);
+}
+
+uint64_t kvi_guide_next(const struct kvi_guide *g)
+{
+	return g->t0;
+}
+
+size_t kvi_guide_layers(const struct kvi_guide *g)
+{
+	return g->limit;
+}
+
+void kvi_guide_restart(struct kvi_guide *g, size_t layers)
+{
+	kvi_run_restart(g->run);
+	g->limit = layers < g->file->n_layers ? layers : g->file->n_layers;
+	g->t0 = 0;
+	g->n = g->layer = g->told = 0;
+	g->lost = false;
+	g->why = NULL;
+}
+
+const char *kvi_guide_why(const struct kvi_guide *g)
+{
+	return g->why;
+}
+
+/* The layer and kind of a place. */
+static bool find(const struct kvi_guide *g, uint32_t place, size_t *layer,
+                 unsigned *kind)
+{
+	const kvarc_tensor *t = tensor_at(&g->o, place);
+	*layer = t->layer;
+	*kind = t->kind == KVARC_KEY ? KEY : VALUE;
+	return (t->kind == KVARC_KEY || t->kind == KVARC_VALUE) &&
+	       t->layer < g->limit &&
+	       g->layers[t->layer].place[*kind] == place;
+}
+
+bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place)
+{
+	size_t layer;
+	unsigned kind;
+	return find(g, place, &layer, &kind);
+}
+
+/* With the lock. */
+static void fail(struct kvi_guide *g, const char *why)
+{
+	g->lost = true;
+	g->why = why;
+	pthread_cond_broadcast(&g->changed);
+}
+
+/* With the lock: nobody else has anything to do meanwhile. */
+static void begin(struct kvi_guide *g, const struct kvi_segment *s)
+{
+	if (!s->has_ids) {
+		fail(g, "tokens without ids cannot be predicted by a model");
+		return;
+	}
+	if (kvi_run_segment(g->run, s->ids, s->positions, s->n)) {
+		fail(g, "a token id or position is not one of the model");
+		return;
+	}
+	g->n = s->n;
+	g->layer = g->told = 0;
+	g->p = kvi_run_predict(g->run);
+}
+
+kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
+                           const struct kvi_segment *s, int16_t *expected)
+{
+	size_t layer;
+	unsigned kind;
+	if (!find(g, place, &layer, &kind))
+		return KVARC_DATA;
+	pthread_mutex_lock(&g->lock);
+	for (;;) {
+		bool here = g->n && g->t0 == s->t0 && g->layer == layer;
+		bool past = g->t0 > s->t0 || (here && g->told >> kind & 1) ||
+			(g->n && g->t0 == s->t0 && g->layer > layer);
+		if (g->lost || past)
+			break;
+		if (!g->n && g->t0 == s->t0)
+			begin(g, s);
+		else if (here)
+			break;
+		else
+			pthread_cond_wait(&g->changed, &g->lock);
+	}
+	bool there = !g->lost && g->n && g->t0 == s->t0 && g->layer == layer;
+	pthread_mutex_unlock(&g->lock);
+	if (!there)
+		return KVARC_DATA;
+	uint64_t mode = kvi_fp_exact();
+	kvi_model_expect(g->layers[layer].model[kind],
+	                 kind == KEY ? g->p.k : g->p.v, g->p.stride, s->n,
+	                 expected);
+	kvi_fp_restore(mode);
+	return KVARC_OK;
+}
+
+/* Elements as numbers, those of keys in slots. */
+static void take(struct kvi_guide *g, const struct kvi_model *m,
+                 const kvarc_tensor *t, const uint8_t *raw, float *to)
+{
+	const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
+	size_t size = kvarc_dtype_bytes(t->dtype), hd = t->channels;
+	float x[KVI_GROUP_MAX];
+	for (size_t i = 0; i < g->n * t->heads; i++, raw += hd * size) {
+		kvi_floats_exact(t->dtype, raw, hd, x);
+		for (size_t c = 0; c < hd; c++)
+			*to++ = x[kvi_slot_channel(m, rope, c)];
+	}
+}
+
+static void correct(struct kvi_guide *g)
+{
+	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
+	const struct kvi_features *same[KVI_SAME_MAX];
+	struct kvi_hidden h = kvi_run_hidden(g->run);
+	for (unsigned i = 0; i < m->n_same; i++)
+		same[i] = g->f[m->same[i].kind == KVARC_KEY ? KEY : VALUE];
+	kvi_model_correct(m, same, g->f[VALUE], g->kernels, h.h, h.width,
+	                  h.root, 0, g->n, g->scratch);
+}
+
+/* With the lock: both tensors are known. */
+static void advance(struct kvi_guide *g)
+{
+	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
+	bool closed = g->o.description->closed;
+	bool corrects = closed && m->flags & KVI_MODEL_CORRECTS;
+	size_t stride = g->C;
+	const float *k = g->true_values[KEY], *v = g->true_values[VALUE];
+	uint64_t mode = kvi_fp_exact();
+	if (corrects)
+		correct(g);
+	if (!closed) {
+		stride = g->p.stride;
+		k = g->p.k;
+		v = g->p.v;
+		kvi_run_rotate(g->run, (float *)(uintptr_t)k, stride);
+	}
+	kvi_fp_restore(mode);
+	if (kvi_run_advance(g->run, k, v, stride, corrects)) {
+		fail(g, "no memory for the model's keys and values");
+		return;
+	}
+	g->told = 0;
+	if (++g->layer < g->limit) {
+		g->p = kvi_run_predict(g->run);
+	} else {
+		g->t0 += g->n;
+		g->n = 0;
+	}
+	pthread_cond_broadcast(&g->changed);
+}
+
+void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
+                    const struct kvi_features *f)
+{
+	size_t layer;
+	unsigned kind;
+	if (!find(g, place, &layer, &kind))
+		return;
+	const struct kvi_model *m = g->layers[layer].model[kind];
+	const kvarc_tensor *t = tensor_at(&g->o, place);
+	if (g->o.description->closed) {
+		uint64_t mode = kvi_fp_exact();
+		take(g, m, t, raw, g->true_values[kind]);
+		kvi_fp_restore(mode);
+		memcpy(g->f[kind]->r, f->r, m->heads * kvi_head_room(m) *
+		       f->tokens_room * sizeof *f->r);
+	}
+	pthread_mutex_lock(&g->lock);
+	g->told |= 1u << kind;
+	if (g->told == 3 && !g->lost)
+		advance(g);
+	pthread_mutex_unlock(&g->lock);
+}
+
+void kvi_guide_lose(struct kvi_guide *g)
+{
+	pthread_mutex_lock(&g->lock);
+	fail(g, g->why);
+	pthread_mutex_unlock(&g->lock);
+}

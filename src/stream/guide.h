@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * guide.h - a model that goes through one track next to the coder of its chunks (spec model)
+ *
+ * Jobs that encode or decode chunks ask it what to expect and tell it what was there, in the
+ * order of the chunks; the job that completes a layer takes the model through it. Jobs wait for
+ * earlier ones only, as with feature_table.h.
+ */
+#ifndef KVI_GUIDE_H
+#define KVI_GUIDE_H
+
+#include "container/predictor.h"
+#include "container/segment.h"
+#include "exact/handle.h"
+#include "geometry/order.h"
+#include "stream/linear_plan.h"
+
+struct kvi_guide;
+struct kvi_features;
+
+struct kvi_guide_options {
+	const kvarc_predictor *predictor;
+	const struct kvi_predictor *description; /* level, arithmetic, loop */
+	const struct kvi_linear_plan *plan;      /* of that level */
+	const kvarc_geometry *geometry;
+	const struct kvi_order *order;
+	uint32_t track;
+	unsigned threads;
+	uint32_t isa_mask;
+};
+
+/* Whether the model could have made the track (spec model): an answer in error when not.
+ * Returns OK, PREDICTOR. */
+kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error);
+/* Of a track that fits. On failure *g is NULL. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_guide_open(struct kvi_guide **g, const struct kvi_guide_options *o,
+                         kvarc_error *error);
+void kvi_guide_close(struct kvi_guide *g); /* NULL-safe; no job uses it any more */
+
+/* The first token of the segment that comes next; no job of a segment is under way. */
+uint64_t kvi_guide_next(const struct kvi_guide *g);
+/* From the first token again, and through the first so many layers only. */
+void kvi_guide_restart(struct kvi_guide *g, size_t layers);
+/* How many layers it goes through. */
+size_t kvi_guide_layers(const struct kvi_guide *g);
+/* Whether the tensor at this place of the order of chunks is one that it predicts. */
+bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place);
+
+/*
+ * In a job: E of the tensor at a place, n tokens of its width. Waits until the model is there.
+ * Returns OK; DATA when what comes before is lost, or the model cannot go on (kvi_guide_why).
+ */
+kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
+                           const struct kvi_segment *s, int16_t *expected);
+/* In the same job, once: the elements of the chunk, and the features that were made of them. */
+void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
+                    const struct kvi_features *f);
+/* In place of that: the chunk is lost, and all that comes after it. */
+void kvi_guide_lose(struct kvi_guide *g);
+/* Static text of the failure, NULL: none but losses. */
+const char *kvi_guide_why(const struct kvi_guide *g);
+
+#endif
