@@ -72,7 +72,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t,
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t,
 	kvarc_import *im);
 
-/* Tokens of all tracks added so far. */
+/* Tokens of all tracks added so far, but of those that are only measured. */
 KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
 
 /* Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens), PROG (called twice), or what a

@@ -345,7 +345,7 @@ static kvarc_ret find_profile(struct measuring *m)
 	kvarc_error e = { 0 };
 	struct kvi_predictor_ref *x = m->r->predictors.n ?
 		*KVI_LIST(struct kvi_predictor_ref *, m->r->predictors, 0) : NULL;
-	if (!x)
+	if (!x || x->p.level > KVI_LEVEL_LOWER) /* stages of a transformer are not */
 		return KVARC_END;
 	kvarc_ret ret = kvi_reader_load_predictor(m->r, x, &e);
 	if (ret && m->r->error)

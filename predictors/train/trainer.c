@@ -170,7 +170,10 @@ uint64_t kvarc_trainer_tokens(const kvarc_trainer *t)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; t && i < t->n_stacks; i++)
-		sum += t->stacks[i].n_tokens;
+		for (size_t k = 0; k < t->stacks[i].n_caches; k++) {
+			const struct kvi_train_cache *c = t->stacks[i].caches[k];
+			sum += c->held ? c->n : 0;
+		}
 	return sum;
 }
 

@@ -338,6 +338,47 @@ static void test_pays(void **state)
 	}
 }
 
+/* A cache that is only measured changes nothing of the profile. */
+static void test_measured(void **state)
+{
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	struct kvi_h128 digests[2];
+	double bits[2] = { 0 };
+	(void)state;
+	o.levels = 1u << 5;
+	o.model = folder;
+	o.held_out = 0;
+	for (size_t n = 0; n < 2; n++) {
+		kvarc_trainer *t;
+		kvarc_trained x;
+		kvarc_profile *p;
+		assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
+		assert_int_equal(kvarc_trainer_held_out(t, 99), KVARC_PROG);
+		for (size_t i = 0; i < 2 + n; i++) {
+			if (i == 2)
+				assert_int_equal(kvarc_trainer_held_out(t, 100),
+				                 KVARC_OK);
+			assert_int_equal(
+				kvarc_trainer_add(t, &caches[i].g, 0, TOKENS,
+				                  caches[i].ids[0], NULL,
+				                  cache_fetch, &caches[i]),
+				KVARC_OK);
+		}
+		assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
+		assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
+		for (size_t i = 0; !kvarc_trainer_report(t, i, &x); i++) {
+			bits[n] += x.bits[5];
+			assert_int_equal(x.measured, n);
+		}
+		assert_int_equal(kvarc_trainer_profile(t, &p), KVARC_OK);
+		digests[n] = kvi_profile_of(p)->digest;
+		kvarc_profile_close(&p);
+		kvarc_trainer_close(&t);
+	}
+	assert_memory_equal(&digests[0], &digests[1], sizeof digests[0]);
+	assert_true(bits[1] > bits[0] && bits[1] < bits[0] * 1.1);
+}
+
 static void test_same_profile(void **state)
 {
 	static const uint32_t sets[] = {
@@ -526,6 +567,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pays),
+		cmocka_unit_test(test_measured),
 		cmocka_unit_test(test_same_profile),
 		cmocka_unit_test(test_corrections),
 		cmocka_unit_test(test_ids),
