@@ -17,7 +17,7 @@ _kvarc()
     --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--repeat|--threads|-T|--memory|-M)
         return ;;
     --level)
-        mapfile -t COMPREPLY < <(compgen -W '0 1 2 3' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7' -- "$cur")
         return ;;
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
@@ -28,11 +28,11 @@ _kvarc()
     esac
     case $verb in
     pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
-    test) words=' --profile --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    test) words=' --profile --model --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --measure --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench help' ;;
