@@ -60,7 +60,10 @@ def packed_bits(path, folder, *options):
     """Bits per element of an archive of the cache; it must come back."""
     out, back = os.path.join(folder, 'a.kva'), os.path.join(folder, 'back')
     kvarc('pack', '-q', '-f', '-o', out, *options, path)
-    find = [o for o in options if o == '--profile' or o.endswith('.kvp')]
+    find = []
+    for name, value in zip(options, options[1:]):
+        if name in ('--profile', '--model'):
+            find += [name, value]
     kvarc('unpack', '-q', '-f', '-o', back, *find, out)
     with open(path, 'rb') as a, open(back, 'rb') as b:
         if a.read() != b.read():

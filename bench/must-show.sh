@@ -3,7 +3,8 @@
 # All measurements of this folder, one after another: must-show.sh BUILD
 # $PYTHON: one with the peers (setup.sh), python3 otherwise.
 # $CALIBRATION: folder of make_caches.py; $PROFILES: where trained profiles are kept.
-# Without the first, rows of profiles are left out.
+# $MODEL, $MODEL_CALIBRATION, $MODEL_TEST, $MODEL_PROFILES: as models.py takes them.
+# Without $CALIBRATION or $MODEL, rows of profiles or of models are left out.
 set -eu
 
 build=$(cd "${1:?build folder}" && pwd)
@@ -20,6 +21,13 @@ if [ -n "${CALIBRATION-}" ]; then
 	"$python" "$here/profiles.py" "$CALIBRATION" ${PROFILES:+"$PROFILES"}
 else
 	echo "== profiles: not measured, \$CALIBRATION is not set"
+fi
+if [ -n "${MODEL-}" ]; then
+	echo "== models"
+	"$python" "$here/models.py" "$MODEL" "${MODEL_CALIBRATION:?}" \
+		"${MODEL_TEST:?}" ${MODEL_PROFILES:+"$MODEL_PROFILES"}
+else
+	echo "== models: not measured, \$MODEL is not set"
 fi
 echo "== flips"
 "$here/flips.sh" "$build"

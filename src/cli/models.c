@@ -2,6 +2,7 @@
 /* models.c - the model of --model, as a predictor */
 #include "models.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 #include "library.h"
@@ -34,6 +35,16 @@ static bool may_predict(const struct options *o)
 	                                    : o->n_profiles > 0));
 }
 
+/* The library's text, which may name the file itself. */
+static void tell(const char *path, const char *text)
+{
+	size_t n = strlen(path);
+
+	if (strncmp(text, path, n) == 0 && text[n] == ':')
+		text += n + 1 + (text[n + 1] == ' ');
+	msg_error(path, "%s", text);
+}
+
 bool models_open(const struct options *o)
 {
 	kvarc_common common;
@@ -45,11 +56,9 @@ bool models_open(const struct options *o)
 	library_common(o, &common, &the.error);
 	common.progress = NULL;
 	ret = kvarc_predictor_open_model(&the.p, o->model, &common);
-	if (ret != KVARC_OK) {
-		library_error(o->model, ret, &the.error, NULL, NULL);
-		return false;
-	}
-	return true;
+	if (ret != KVARC_OK)
+		tell(o->model, the.error.text);
+	return ret == KVARC_OK;
 }
 
 void models_close(void)

@@ -63,7 +63,7 @@ const struct option_row options_rows[] = {
 	  "write to standard output" },
 	{ OPT_LEVEL, 0, "level", "N", ARG_CHOICE, "0 1 2 3 4 5 6 7",
 	  VERB_PACK | VERB_CUT | VERB_BENCH | VERB_TRAIN,
-	  "-0 fast, -1 small (the default), -2, -3 with a profile, -4 to -7 with a model" },
+	  "-0 fast, -1 small (default), -2 -3 with a profile, -4..-7 a model" },
 	{ OPT_PROFILE, 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL,
 	  "use this profile of the model; may be repeated" },
 	{ OPT_EMBED, 0, "embed-profile", NULL, ARG_NONE, NULL,

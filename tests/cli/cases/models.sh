@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# Levels 4 to 7 say what they need; a model that is none, or another one, is told.
+has_safetensors || skip "needs jansson"
+# shellcheck disable=SC2154 # top: of run.sh
+ln -s "$top/tests/data/models" models
+ln -s "$top/tests/data/sample/smollm2-135m-level2.kvp" level2.kvp
+kv pack -5 "$TENSORS"
+kv pack -5 --model nowhere.gguf --profile level2.kvp "$TENSORS"
+kv pack -5 --model models/llama "$TENSORS"
+kv pack -4 --model models/llama --profile level2.kvp "$TENSORS"
+mkdir empty
+kv pack -7 --model empty --profile level2.kvp "$TENSORS"
+echo '{"model_type": "martian"}' > empty/config.json
+kv pack -7 --model empty --profile level2.kvp "$TENSORS"
+head -c 5000 models/llama.gguf > cut.gguf
+kv pack -7 --model cut.gguf --profile level2.kvp "$TENSORS"
+kv train -q -o p.kvp --level 6 "$TENSORS"
+kv train -q -o p.kvp --level 6 --model models/llama "$TENSORS"
+names
