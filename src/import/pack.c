@@ -63,6 +63,14 @@ static kvarc_ret read_failed(struct packing *p)
 	                KVARC_UNKNOWN, "reading the input failed");
 }
 
+/* It decides what predictions are; models of levels 4 to 7 belong to it. */
+static void put_profile(struct kvi_out *out, const kvarc_profile *profile)
+{
+	kvarc_profile_info info = { .levels = 0 };
+	if (profile && kvarc_profile_get_info(profile, &info) == KVARC_OK)
+		kvi_put_bytes(out, info.digest, sizeof info.digest);
+}
+
 /* Everything that decides the bytes of the archive but the input itself. */
 static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
 {
@@ -75,9 +83,12 @@ static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
 		kvi_put_bytes(&out, KVARC_VERSION_STRING,
 		              sizeof KVARC_VERSION_STRING);
 		kvi_put32(&out, (uint32_t)p->options.level);
-		kvi_put32(&out, p->options.flags & KVARC_WRITE_STREAMABLE);
+		kvi_put32(&out, p->options.flags & (KVARC_WRITE_STREAMABLE |
+		                                    KVARC_WRITE_EMBED_PROFILE));
 		kvi_put32(&out, p->options.segment_tokens);
 		kvi_put32(&out, p->options.chunk_bytes);
+		if (p->options.level >= 2)
+			put_profile(&out, p->options.profile);
 		for (size_t i = 0; i < p->n_pairs; i++)
 			kvi_put_bytes(&out, p->values[i],
 			              strlen(p->values[i]) + 1);
