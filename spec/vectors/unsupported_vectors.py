@@ -61,10 +61,10 @@ edit("item-kind", "item kind 6", "RESTORE", poke(0, 6), "unsupported")
 edit("piece-type", "piece type 2", "RESTORE", poke(6, 2), "unsupported")
 
 
-@vector("predictor", "PREDICTOR of kind 2", "unsupported")
+@vector("predictor", "PREDICTOR of kind 3", "unsupported")
 def _():
     w = base(close=False)
-    w.frame("PREDICTOR", b"\2\0")
+    w.frame("PREDICTOR", b"\3\0")
     w.close()
     return bytes(w.out)
 

@@ -390,6 +390,52 @@ static kvarc_ret parse_predictor(const char *content, size_t bytes)
 	return ret;
 }
 
+/* Kind 2 (spec model 1). */
+static void test_predictor_model(void **state)
+{
+	struct kvi_predictor p = {
+		.kind = KVI_PREDICTOR_MODEL, .level = 6, .closed = true,
+		.digest = { 7, 9 }, .weights = { 5, 3 }, .wide_weights = 1,
+		.wide_activations = 0x1f, .name = (char *)(uintptr_t)"left",
+		.model_name = (char *)(uintptr_t)"smol"
+	}, back;
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct kvi_out out;
+		kvi_out_init(&out, &alloc);
+		kvi_predictor_put(&out, &p);
+		assert_false(out.failed);
+		assert_int_equal(kvi_predictor_parse(&back, &alloc, out.p,
+		                                     out.n), KVARC_OK);
+		assert_int_equal(back.kind, 2);
+		assert_int_equal(back.level, 6);
+		assert_int_equal(back.closed, p.closed);
+		assert_int_equal(back.wide_weights, 1);
+		assert_int_equal(back.wide_activations, 0x1f);
+		assert_true(kvi_h128_equal(back.digest, p.digest));
+		assert_true(kvi_h128_equal(back.weights, p.weights));
+		assert_string_equal(back.name, "left");
+		assert_string_equal(back.model_name, "smol");
+		assert_int_equal(back.content_bytes, p.content_bytes);
+		kvi_predictor_free(&back, &alloc);
+		for (size_t n = 0; n < out.n; n++)
+			assert_int_equal(parse_predictor((char *)out.p, n),
+			                 KVARC_DATA);
+		/* reserved flags, levels and kinds of matrices */
+		for (size_t n = 2; n < 6; n++) {
+			uint8_t old = out.p[n];
+			out.p[n] = 0x84;
+			assert_int_equal(parse_predictor((char *)out.p, out.n),
+			                 KVARC_DATA);
+			out.p[n] = old;
+		}
+		kvi_out_free(&out);
+		p.closed = false;
+		p.embedded = true;
+		p.content_bytes = 77;
+	}
+}
+
 #define DIGEST "0123456789abcdef"
 
 static void test_predictor(void **state)
@@ -404,7 +450,8 @@ static void test_predictor(void **state)
 	assert_int_equal(parse_predictor("\0\0", 2), KVARC_OK);
 	assert_int_equal(parse_predictor("\0\1x", 3), KVARC_DATA);
 	assert_int_equal(parse_predictor("\0", 1), KVARC_DATA);
-	assert_int_equal(parse_predictor("\2\1x", 3), KVARC_OPTIONS);
+	assert_int_equal(parse_predictor("\2\1x", 3), KVARC_DATA);
+	assert_int_equal(parse_predictor("\3\1x", 3), KVARC_OPTIONS);
 	assert_int_equal(parse_predictor("\4\0", 2), KVARC_OPTIONS);
 	for (int i = 0; i < 2; i++) {
 		struct kvi_out out;
@@ -686,6 +733,7 @@ int main(void)
 		cmocka_unit_test(test_index),
 		cmocka_unit_test(test_identity),
 		cmocka_unit_test(test_predictor),
+		cmocka_unit_test(test_predictor_model),
 		cmocka_unit_test(test_geometry),
 		cmocka_unit_test(test_geometry_limits),
 		cmocka_unit_test(test_order),
