@@ -63,6 +63,7 @@ struct kvi_run_options {
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;
 	uint32_t isa_mask;
+	const uint64_t *freq[2]; /* of the cache's keys, by the model's ropes; NULL: the model's */
 	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
 	                          * trainers want it; 0: exact arithmetic */
 };

@@ -468,7 +468,8 @@ void kvi_run_place(struct kvi_run *r, size_t layer, size_t before,
 	for (unsigned i = 0; i < r->m->n_ropes; i++) {
 		const kvarc_rope rope = {
 			.rotary = r->m->ropes[i].rotary,
-			.freq = r->m->ropes[i].freq,
+			.freq = r->o.freq[i] ? r->o.freq[i]
+			                     : r->m->ropes[i].freq,
 		};
 		kvi_turns_make(&r->turns[i], r->turns_memory[i], &rope,
 		               positions, n);

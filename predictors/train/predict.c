@@ -346,10 +346,15 @@ static unsigned teachers_dtype(const struct kvi_train_stack *s)
 static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	struct kvi_train_predictor *p = t->predictor;
-	const struct kvi_arithmetic exact = kvi_engine_level(7).arithmetic;
+	/* Engines that run quantised weights make 8-bit integers of the
+	 * activations, too, and compute in fp32 between. */
+	bool quantised =
+		kvi_number_groups(p->file->layers[0].q.type).group != 0;
+	const struct kvi_arithmetic exact =
+		kvi_engine_level(quantised ? 4 : 7).arithmetic;
 	size_t n = caches_to_teach(s);
 	kvarc_ret ret = KVARC_OK;
-	if (p->level == 7)
+	if (p->level == 7 && !quantised)
 		p->exact = p->engine;
 	else
 		ret = kvi_engine_open(&p->exact, &t->alloc, p->file, &exact,
@@ -357,7 +362,8 @@ static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s)
 	if (!ret)
 		ret = open_walk(t, s, p->engine, 0, n, &p->pupil);
 	if (!ret)
-		ret = open_walk(t, s, p->exact, teachers_dtype(s), n,
+		ret = open_walk(t, s, p->exact,
+		                quantised ? 0 : teachers_dtype(s), n,
 		                &p->teacher);
 	if (!ret)
 		ret = each_block(t, s, &p->pupil, embed_block, NULL);

@@ -60,6 +60,23 @@ static uint32_t first_of(const struct kvi_guide_options *o, uint32_t layer,
 	return UINT32_MAX;
 }
 
+/* Attention rotates with the cache's own frequencies (spec/arithmetic.md 5): one set for each of
+ * the model's. */
+static bool same_rope(const struct kvi_guide_options *o,
+                      const struct kvi_model_file *m, uint32_t layer,
+                      const kvarc_rope *rope)
+{
+	uint32_t first = 0;
+	while (m->layers[first].rope != m->layers[layer].rope)
+		first++;
+	uint32_t place = first_of(o, first, KVARC_KEY);
+	const kvarc_rope *other = place == UINT32_MAX ? NULL
+		: kvi_tensor_rope(o->geometry, tensor_at(o, place));
+	return other && other->rotary == rope->rotary &&
+	       !memcmp(other->freq, rope->freq,
+	               rope->rotary / 2 * sizeof *rope->freq);
+}
+
 static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
                            unsigned kind, const struct kvi_model_file *m)
 {
@@ -74,6 +91,8 @@ static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
 		? m->ropes[m->layers[layer].rope].rotary : 0;
 	if (kind == KVARC_KEY && (rope ? rope->rotary : 0) != rotary)
 		return "the RoPE of its keys is not known, or not the model's";
+	if (kind == KVARC_KEY && rope && !same_rope(o, m, layer, rope))
+		return "layers that the model turns alike have several RoPEs";
 	return o->plan->of[place].complete ? NULL
 		: "the profile is not one for it";
 }
@@ -138,6 +157,13 @@ static kvarc_ret open_run(struct kvi_guide *g)
 	struct kvi_run_options run = {
 		.alloc = g->alloc, .pool = g->pool, .isa_mask = g->o.isa_mask
 	};
+	for (uint32_t l = g->file->n_layers; l-- > 0;) {
+		const kvarc_tensor *t = tensor_at(&g->o,
+		                                  g->layers[l].place[KEY]);
+		const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
+		if (rope)
+			run.freq[g->file->layers[l].rope] = rope->freq;
+	}
 	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a, &run.engine,
 	                                     NULL);
 	return ret ? ret : kvi_run_open(&g->run, &run);

@@ -168,7 +168,9 @@ static void go(const struct model *m, const struct tokens *t,
 	assert_int_equal(kvi_pool_open(&pool, &alloc, w->threads), KVARC_OK);
 	assert_int_equal(kvi_engine_open(&e, &alloc, &m->file, &w->arithmetic,
 	                                 pool, &error), KVARC_OK);
-	const struct kvi_run_options o = { e, &alloc, pool, w->isa, 0 };
+	const struct kvi_run_options o = {
+		.engine = e, .alloc = &alloc, .pool = pool, .isa_mask = w->isa
+	};
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	for (size_t at = 0; at < TOKENS; at += w->cut) {
 		size_t n = TOKENS - at < w->cut ? TOKENS - at : w->cut;
@@ -431,7 +433,9 @@ static void test_other_ids(void **state)
 	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
 	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
 	                                 NULL), KVARC_OK);
-	const struct kvi_run_options o = { e, &alloc, pool, 0, 0 };
+	const struct kvi_run_options o = {
+		.engine = e, .alloc = &alloc, .pool = pool
+	};
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	assert_int_equal(kvi_run_segment(run, ids, positions, 2), KVARC_DATA);
 	kvi_run_close(&run);

@@ -353,6 +353,32 @@ static void test_missing(void **state)
 	world_close(&w);
 }
 
+/* The cache's own RoPE counts, not the model's: what a search found, with a little error. */
+static void test_rope(void **state)
+{
+	struct world w;
+	size_t as_it_is;
+	(void)state;
+	world_open(&w, 7);
+	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
+	as_it_is = w.f.n;
+	uint64_t freq[CHANNELS / 2];
+	memcpy(freq, w.c.ropes[0].freq, sizeof freq);
+	for (size_t i = 0; i < CHANNELS / 2; i++)
+		freq[i] += freq[i] / 50;
+	w.c.ropes[0].freq = freq;
+	memfile_free(&w.f);
+	w.f = (struct memfile){ .fail_at = -1 };
+	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
+	assert_true(w.f.n > as_it_is); /* another rotation of the queries */
+	empty(&w);
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
+	assert_true(cache_equal(&w.c, &w.back));
+	w.c.ropes[0].rotary -= 2;
+	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_PREDICTOR);
+	world_close(&w);
+}
+
 /* The model has 5 words. */
 static void test_tokens(void **state)
 {
@@ -440,6 +466,7 @@ int main(void)
 		cmocka_unit_test(test_same_bytes),
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_rope),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_odd_values),
 		cmocka_unit_test(test_damage),

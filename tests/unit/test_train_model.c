@@ -148,8 +148,10 @@ static void engine_open(struct engine *e, unsigned level, unsigned round_to)
 	                                     &error), KVARC_OK);
 	assert_int_equal(kvi_engine_open(&e->engine, &e->alloc, e->file, &a,
 	                                 e->pool, &error), KVARC_OK);
-	const struct kvi_run_options o = { e->engine, &e->alloc, e->pool, 0,
-		                           round_to };
+	const struct kvi_run_options o = {
+		.engine = e->engine, .alloc = &e->alloc, .pool = e->pool,
+		.round_to = round_to
+	};
 	assert_int_equal(kvi_run_open(&e->run, &o), KVARC_OK);
 }
 
