@@ -107,6 +107,10 @@ static void print_table(const char *file, const struct shape *s,
 	case 3:
 		printf("to read a layer, the layers below it are decoded, too\n");
 		break;
+	case 4:
+		printf("to read tokens, a model goes through all before them and "
+		       "the layers below\n");
+		break;
 	default:
 		break;
 	}
@@ -140,7 +144,8 @@ static void print_json(const char *file, const struct shape *s,
                        kvarc_reader *r)
 {
 	static const char *const reaches[] = {
-		"layer", "layer", "key of the layer", "lower layers"
+		"layer", "layer", "key of the layer", "lower layers",
+		"tokens before and lower layers"
 	};
 	struct json j;
 

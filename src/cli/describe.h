@@ -16,7 +16,7 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 void describe_predictors(kvarc_reader *r);
 void describe_predictors_json(struct json *j, kvarc_reader *r);
 /* What reading a layer costs: 0 that layer alone, 2 a value its key as well, 3 the
- * layers below as well. */
+ * layers below as well, 4 these and all tokens before, by the model. */
 unsigned describe_reach(const struct shape *s, kvarc_reader *r);
 /* A profile file. */
 void describe_profile(const char *file, const kvarc_profile *p);

@@ -148,7 +148,15 @@ void describe_predictors(kvarc_reader *r)
 	char hex[33];
 
 	for (; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++) {
-		printf("  %-11s profile ", i ? "" : "predictor");
+		printf("  %-11s ", i ? "" : "predictor");
+		if (x.model) {
+			printf("model ");
+			msg_put_safe(stdout, x.model_name[0] ? x.model_name
+			             : "(no name)");
+			profiles_hex(hex, x.weights);
+			printf("\n  %-11s weights %s\n  %-11s ", "", hex, "");
+		}
+		printf("profile ");
 		msg_put_safe(stdout, x.name[0] ? x.name : "(no name)");
 		printf(", level %u, ", x.level);
 		msg_put_safe(stdout, place(&x));
@@ -165,8 +173,8 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 	char hex[33];
 
 	json_string(j, "predictor",
-	            kvarc_reader_predictor(r, 0, &x) == KVARC_OK ? "profile" :
-	            "none");
+	            kvarc_reader_predictor(r, 0, &x) != KVARC_OK ? "none" :
+	            x.model ? "model" : "profile");
 	json_array(j, "predictors");
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++) {
 		profiles_hex(hex, x.digest);
@@ -174,6 +182,9 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 		json_string(j, "name", x.name);
 		json_string(j, "digest", hex);
 		json_u64(j, "level", x.level);
+		profiles_hex(hex, x.weights);
+		json_string(j, "model", x.model ? x.model_name : NULL);
+		json_string(j, "weights", x.model ? hex : NULL);
 		json_bool(j, "embedded", x.embedded);
 		json_bool(j, "present",
 		          x.embedded || profiles_where(x.digest)[0]);
@@ -184,13 +195,13 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 
 unsigned describe_reach(const struct shape *s, kvarc_reader *r)
 {
-	enum { LINEAR = 7 }; /* spec 7 */
+	enum { LINEAR = 7, MODEL = 8 }; /* spec 7 */
 	kvarc_predictor_info x;
 	unsigned level = 0;
 
-	if (s->total.codecs[LINEAR] == 0)
+	if (s->total.codecs[LINEAR] + s->total.codecs[MODEL] == 0)
 		return 0;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++)
 		level = x.level > level ? x.level : level;
-	return level;
+	return level < 4 ? level : 4;
 }

@@ -35,6 +35,9 @@ struct kvi_guide {
 	size_t n, layer, limit;      /* limit: layers that it goes through */
 	unsigned told;               /* bits KEY and VALUE of the layer */
 	bool lost;
+	/* The first segment with a loss, and its layers that will never be reached. */
+	uint64_t lost_t0;
+	size_t lost_from;
 	const char *why;
 	struct kvi_predicted p;
 	float *true_values[BOTH];    /* keys in slots */
@@ -197,6 +200,8 @@ kvarc_ret kvi_guide_open(struct kvi_guide **out,
 	g->alloc = alloc;
 	g->file = kvi_predictor_file(o->predictor);
 	g->limit = g->file->n_layers;
+	g->lost_t0 = UINT64_MAX;
+	g->lost_from = SIZE_MAX;
 	g->kernels = kvi_kernels_get(o->isa_mask);
 	g->C = (size_t)g->file->kv_heads * g->file->head_channels;
 	kvarc_ret ret = open_all(g);
@@ -244,12 +249,17 @@ void kvi_guide_restart(struct kvi_guide *g, size_t layers)
 	g->t0 = 0;
 	g->n = g->layer = g->told = 0;
 	g->lost = false;
+	g->lost_t0 = UINT64_MAX;
+	g->lost_from = SIZE_MAX;
 	g->why = NULL;
 }
 
-const char *kvi_guide_why(const struct kvi_guide *g)
+const char *kvi_guide_why(struct kvi_guide *g)
 {
-	return g->why;
+	pthread_mutex_lock(&g->lock);
+	const char *why = g->why;
+	pthread_mutex_unlock(&g->lock);
+	return why;
 }
 
 /* The layer and kind of a place. */
@@ -307,7 +317,9 @@ kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
 		bool here = g->n && g->t0 == s->t0 && g->layer == layer;
 		bool past = g->t0 > s->t0 || (here && g->told >> kind & 1) ||
 			(g->n && g->t0 == s->t0 && g->layer > layer);
-		if (g->lost || past)
+		bool never = s->t0 > g->lost_t0 ||
+			(s->t0 == g->lost_t0 && layer >= g->lost_from);
+		if (g->lost || past || never)
 			break;
 		if (!g->n && g->t0 == s->t0)
 			begin(g, s);
@@ -408,9 +420,17 @@ void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
 	pthread_mutex_unlock(&g->lock);
 }
 
-void kvi_guide_lose(struct kvi_guide *g)
+void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0)
 {
+	size_t layer;
+	unsigned kind;
+	if (!find(g, place, &layer, &kind))
+		return;
 	pthread_mutex_lock(&g->lock);
-	fail(g, g->why);
+	if (t0 < g->lost_t0 || (t0 == g->lost_t0 && layer < g->lost_from)) {
+		g->lost_t0 = t0;
+		g->lost_from = layer + 1;
+	}
+	pthread_cond_broadcast(&g->changed);
 	pthread_mutex_unlock(&g->lock);
 }

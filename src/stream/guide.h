@@ -55,9 +55,10 @@ kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
 /* In the same job, once: the elements of the chunk, and the features that were made of them. */
 void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
                     const struct kvi_features *f);
-/* In place of that: the chunk is lost, and all that comes after it. */
-void kvi_guide_lose(struct kvi_guide *g);
+/* In place of that, by anybody and at any time: the chunk at a place of the segment that begins with
+ * token t0 is lost, and with it upper layers and later segments. */
+void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0);
 /* Static text of the failure, NULL: none but losses. */
-const char *kvi_guide_why(const struct kvi_guide *g);
+const char *kvi_guide_why(struct kvi_guide *g);
 
 #endif

@@ -299,7 +299,7 @@ static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
 	if (!j->ret && !kvi_codec_predicts(h->codec))
 		j->ret = features_of_raw(j, coder, h);
 	if (guided(j) && !j->told)
-		kvi_guide_lose(j->segment->guide);
+		kvi_guide_lose(j->segment->guide, j->place, j->t0);
 	kvi_feature_table_leave(j->segment->features, j->place);
 }
 

@@ -127,7 +127,7 @@ void kvi_reader_plan_features(const kvarc_reader *r,
 	for (uint32_t i = 0; use->guide && i < t->n; i++)
 		if (kvi_guide_tells(use->guide, t->first + i) &&
 		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
-			kvi_guide_lose(use->guide);
+			kvi_guide_lose(use->guide, t->first + i, s->t0);
 	kvi_feature_table_plan(t);
 }
 
@@ -223,7 +223,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 		if (j->features)
 			kvi_feature_table_leave(p->use->features, place);
 		if (p->use->guide)
-			kvi_guide_lose(p->use->guide);
+			kvi_guide_lose(p->use->guide, place, s->t0);
 		return kvi_salvage_chunk(r, j, r->error);
 	}
 	if (ret)

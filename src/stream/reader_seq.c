@@ -143,7 +143,7 @@ static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h,
 	if (h->head == 0)
 		kvi_feature_table_leave(t, place); /* no source (spec linear 6) */
 	if (r->segment->guide && kvi_guide_tells(r->segment->guide, place))
-		kvi_guide_lose(r->segment->guide);
+		kvi_guide_lose(r->segment->guide, place, h->t0);
 	return false;
 }
 

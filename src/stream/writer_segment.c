@@ -178,7 +178,7 @@ static void encode(struct kvi_job *job, unsigned worker)
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	encode_chunk(j, j->w->coders[worker]);
 	if (j->guide && !j->told)
-		kvi_guide_lose(j->guide);
+		kvi_guide_lose(j->guide, j->group->place, j->segment->s.t0);
 	if (j->features)
 		kvi_feature_table_leave(j->features, j->group->place);
 }
