@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exact/engine_internal.h"
+#include "exact/quantise.h"
 #include "util/ckd.h"
 
 static size_t aligned(size_t bytes)
@@ -10,33 +11,13 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
-static float clean(float x)
+/* W15; infinities and NaN are taken as 0. Returns the scale. */
+static float quantise(const float *x, size_t n, int8_t *const q[2])
 {
-	return x - x == 0 ? x : 0; /* infinities and NaN are taken as 0 */
-}
-
-/* W15: integers in two planes; returns the scale. */
-static float quantise(const float *x, size_t n, int8_t *high, int8_t *low)
-{
-	float most = 0;
-	for (size_t i = 0; i < n; i++) {
-		float a = clean(x[i]);
-		a = a < 0 ? -a : a;
-		most = a > most ? a : most;
-	}
-	float scale = most / (float)KVI_W15_MAX, least = 0x1p-60f;
-	scale = scale > least ? scale : least;
-	float inverse = 1.0f / scale;
-	for (size_t i = 0; i < n; i++) {
-		float t = clean(x[i]) * inverse + 12582912.0f;
-		int32_t v = (int32_t)(t - 12582912.0f);
-		v = v > KVI_W15_MAX ? KVI_W15_MAX : v;
-		v = v < -KVI_W15_MAX ? -KVI_W15_MAX : v;
-		int32_t h = (v + 64) >> 7;
-		high[i] = (int8_t)h;
-		low[i] = (int8_t)(v - 128 * h);
-	}
-	return scale;
+	float clean[KVI_GROUP_MAX];
+	for (size_t i = 0; i < n; i++)
+		clean[i] = x[i] - x[i] == 0 ? x[i] : 0;
+	return kvi_quantise_weights(clean, n, 2, q);
 }
 
 /* A token is a column of the operand of the values. */
@@ -111,14 +92,15 @@ kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
 		struct kvi_cache_head *heads =
 			c->blocks[(before + t) / KVI_BLOCK].heads;
 		for (size_t h = 0; h < m->kv_heads; h++) {
-			int8_t q[2][KVI_GROUP_MAX];
-			const int8_t *const planes[2] = { q[0], q[1] };
-			float s = quantise(k + h * hd, hd, q[0], q[1]);
+			int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX];
+			int8_t *const q[2] = { q0, q1 };
+			const int8_t *const planes[2] = { q0, q1 };
+			float s = quantise(k + h * hd, hd, q);
 			kvi_operand_put(&heads[h].k, at, planes, &s, NULL);
 			heads[h].v_scale[at] =
-				quantise(v + h * hd, hd, q[0], q[1]);
-			put_column(&heads[h].v, at, 0, q[0]);
-			put_column(&heads[h].v, at, 1, q[1]);
+				quantise(v + h * hd, hd, q);
+			put_column(&heads[h].v, at, 0, q0);
+			put_column(&heads[h].v, at, 1, q1);
 		}
 	}
 	return KVARC_OK;

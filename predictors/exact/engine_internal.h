@@ -5,6 +5,7 @@
 
 #include "exact/elementwise.h"
 #include "exact/engine.h"
+#include "exact/parallel.h"
 
 enum { KVI_BLOCK = 256, KVI_RUN_TOKENS = 256 };
 
@@ -74,10 +75,5 @@ struct kvi_attention {
 size_t kvi_attention_tokens(size_t queries_per_head);
 size_t kvi_attention_bytes(size_t queries_per_head, size_t channels);
 void kvi_attention_run(const struct kvi_attention *a, void *memory);
-
-/* fn(opaque, i, worker) for i in 0 .. n - 1, in any order, on all workers. */
-typedef void (*kvi_parallel_fn)(void *opaque, size_t i, unsigned worker);
-void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn,
-                  void *opaque);
 
 #endif

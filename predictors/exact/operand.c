@@ -128,25 +128,15 @@ void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],
 
 void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x)
 {
-	int largest = w->planes == 2 ? KVI_W15_MAX : KVI_W8_MAX;
 	size_t at = row_groups(w, r);
 
 	for (size_t g = 0; g < kvi_operand_groups(w); g++, at += KVI_OPERAND_ROWS) {
-		int8_t q[2][KVI_GROUP_MAX];
+		int8_t high[KVI_GROUP_MAX], low[KVI_GROUP_MAX], *const q[2] = { high, low };
 		size_t n = group_columns(w, g);
-		float s = kvi_group_scale(kvi_amax(x, n), largest), inverse = 1 / s;
 
-		for (size_t i = 0; i < n; i++) {
-			int32_t v = kvi_quantised(x[i], inverse, largest);
-			/* (v + 64) >> 7, of a positive number */
-			int32_t high = w->planes == 2 ?
-				(v + 64 + 128 * 128) / 128 - 128 : v;
-			q[0][i] = (int8_t)high;
-			q[1][i] = (int8_t)(v - 128 * high); /* second plane only */
-		}
+		((float *)w->scale)[at] = kvi_quantise_weights(x, n, w->planes, q);
 		for (unsigned i = 0; i < w->planes; i++)
 			put_group(w, i, r, g, q[i], n);
-		((float *)w->scale)[at] = s;
 		x += n;
 	}
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parallel.c - a loop whose steps do not depend on each other, on all workers of a pool */
-#include <stdatomic.h>
+/* parallel.c - the workers of a pool take steps until none is left */
+#include "exact/parallel.h"
 
-#include "exact/engine_internal.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
 #include "exact/fpmode.h"
 
 enum { JOBS_MAX = 64 };

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "matmul.h"
+
 #define KVI_RINT_MAGIC 12582912.0f
 #define KVI_SCALE_MIN 0x1p-60f
 
@@ -35,6 +37,25 @@ static inline int32_t kvi_quantised(float x, float inverse, int largest)
 	t = t < (float)largest ? t : (float)largest;
 	t = t > (float)-largest ? t : (float)-largest;
 	return (int32_t)t;
+}
+
+/* Integers of a group, W15 in two planes (high before low) or W8 in one; returns the scale. */
+static inline float kvi_quantise_weights(const float *x, size_t n, unsigned planes,
+                                         int8_t *const q[2])
+{
+	int largest = planes == 2 ? KVI_W15_MAX : KVI_W8_MAX;
+	float s = kvi_group_scale(kvi_amax(x, n), largest), inverse = 1 / s;
+
+	for (size_t i = 0; i < n; i++) {
+		int32_t v = kvi_quantised(x[i], inverse, largest);
+		/* (v + 64) >> 7, of a positive number */
+		int32_t high = planes == 2 ? (v + 64 + 128 * 128) / 128 - 128 : v;
+
+		q[0][i] = (int8_t)high;
+		if (planes == 2)
+			q[1][i] = (int8_t)(v - 128 * high);
+	}
+	return s;
 }
 
 #endif

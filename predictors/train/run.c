@@ -2,13 +2,13 @@
 /* run.c - layer after layer: fit, measure, and the profile in the end */
 #include <string.h>
 
+#include "exact/parallel.h"
 #include "import/import_internal.h"
 #include "predict.h"
 #include "sample.h"
 #include "stream/error.h"
 #include "stream/profile_handle.h"
 #include "table.h"
-#include "util/pool.h"
 
 enum {
 	SCALE_TOKENS = 4096,   /* to find scales with */
@@ -20,40 +20,22 @@ enum {
 
 /* ---- threads ---- */
 
-struct task {
-	struct kvi_job job;
+struct loop {
 	kvi_train_fn fn;
 	void *arg;
-	size_t n;
-	_Atomic size_t *next;
 };
 
-static void run_task(struct kvi_job *job, unsigned worker)
+static void step(void *opaque, size_t i, unsigned worker)
 {
-	struct task *k = (struct task *)(void *)job;
+	const struct loop *l = opaque;
 	(void)worker;
-	for (;;) {
-		size_t i = atomic_fetch_add(k->next, 1);
-		if (i >= k->n)
-			break;
-		k->fn(k->arg, i);
-	}
+	l->fn(l->arg, i);
 }
 
 void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg)
 {
-	enum { TASKS = 64 };
-	struct task tasks[TASKS];
-	_Atomic size_t next = 0;
-	size_t workers = kvi_pool_workers(t->pool);
-	workers = workers > TASKS ? TASKS : workers > n ? n : workers;
-	for (size_t i = 0; i < workers; i++) {
-		tasks[i] = (struct task){ { run_task, NULL, false }, fn, arg, n,
-			                  &next };
-		kvi_pool_submit(t->pool, &tasks[i].job);
-	}
-	for (size_t i = 0; i < workers; i++)
-		kvi_pool_wait(t->pool, &tasks[i].job);
+	struct loop l = { fn, arg };
+	kvi_parallel(t->pool, n, step, &l);
 }
 
 /* ---- the profile ---- */
