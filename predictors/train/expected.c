@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* expected.c - what a transformer predicted, as integers of a layer's tensors (spec model 2) */
 #include "layer.h"
-
-enum { LIMIT = 32767 };
-
-/* v in units of 2^step, rounded and limited */
-static inline int32_t units(float v, float unit)
-{
-	float q = v * unit;
-	if (!(q < LIMIT))
-		return q >= LIMIT ? LIMIT : 0;
-	return q > -LIMIT ? (int32_t)((q + 12582912.0f) - 12582912.0f) : -LIMIT;
-}
+#include "model/expect.h"
 
 static size_t column_of(const struct kvi_train_tensor *x, size_t row)
 {
@@ -34,7 +24,7 @@ static void expect_row(void *arg, size_t r)
 	float unit = (float)kvi_train_power(-x->step[r]);
 	for (size_t v = 0; c != SIZE_MAX && v < j->n_tokens; v++)
 		x->expected[r * x->room + v] =
-			(int16_t)units(x->predicted[v * stride + c], unit);
+			kvi_expected(x->predicted[v * stride + c] * unit);
 }
 
 kvarc_ret kvi_train_expect(kvarc_trainer *t, const struct kvi_train_stack *s,
@@ -59,6 +49,6 @@ void kvi_train_units(const struct kvi_train_tensor *x, const float *rows,
 		float unit = (float)kvi_train_power(-x->step[r]);
 		for (size_t v = 0; c != SIZE_MAX && v < n; v++)
 			X[r * KVI_TRAIN_BLOCK + v] =
-				units(rows[v * stride + c], unit);
+				kvi_expected(rows[v * stride + c] * unit);
 	}
 }

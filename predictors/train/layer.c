@@ -64,16 +64,6 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
 	return ret;
 }
 
-static bool is_finite(unsigned dtype, uint32_t bits)
-{
-	switch (dtype) {
-	case KVARC_F16: return (bits & 0x7c00) != 0x7c00;
-	case KVARC_E4M3: return (bits & 0x7f) != 0x7f;
-	case KVARC_E5M2: return (bits & 0x7c) != 0x7c;
-	default: return (bits & 0x7f80) != 0x7f80;
-	}
-}
-
 uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
 {
 	switch (dtype) {
@@ -187,10 +177,7 @@ static void mark_bad(const struct kvi_train_stack *s, size_t shape,
 		size_t width = kvi_tensor_width(g);
 		const uint8_t *raw = x->raw + x->raw_at[k];
 		for (size_t i = 0; i < c->n; i++, raw += kvi_tensor_bytes(g)) {
-			bool ok = true;
-			for (size_t q = 0; q < width; q++)
-				ok &= is_finite(g->dtype, kvi_train_element(
-					g->dtype, raw, q));
+			bool ok = kvi_floats_finite(g->dtype, raw, width);
 			w->n_bad += !ok && !w->bad[c->first + i];
 			w->bad[c->first + i] |= !ok;
 			w->fitted += i < c->held && !w->bad[c->first + i];

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define ROUNDS 12582912.0f /* 1.5 x 2^23 (spec arithmetic 1) */
-
 /* 2^e, -126..127 */
 static inline float power(int e)
 {
@@ -15,20 +13,12 @@ static inline float power(int e)
 	return f;
 }
 
-static inline int16_t expected_of(float q)
-{
-	q = q > KVI_UNIT_MAX ? KVI_UNIT_MAX : q;
-	q = q < -KVI_UNIT_MAX ? -KVI_UNIT_MAX : q;
-	q = q == q ? q : 0; /* not a number */
-	return (int16_t)(int32_t)((q + ROUNDS) - ROUNDS);
-}
-
 void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride,
                       size_t n, int16_t *expected)
 {
 	for (size_t t = 0; t < n; t++, p += stride, expected += m->C)
 		for (size_t c = 0; c < m->C; c++)
-			expected[c] = expected_of(p[c] * power(-m->step[c]));
+			expected[c] = kvi_expected(p[c] * power(-m->step[c]));
 }
 
 uint64_t kvi_expected_check(const int16_t *expected, size_t n)

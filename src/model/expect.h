@@ -10,6 +10,16 @@
 
 #include "model/linear.h"
 
+/* E of a prediction in units of 2^step. */
+static inline int16_t kvi_expected(float q)
+{
+	const float rounds = 12582912.0f; /* 1.5 x 2^23 (spec arithmetic 1) */
+	q = q > KVI_UNIT_MAX ? KVI_UNIT_MAX : q;
+	q = q < -KVI_UNIT_MAX ? -KVI_UNIT_MAX : q;
+	q = q == q ? q : 0; /* not a number */
+	return (int16_t)(int32_t)((q + rounds) - rounds);
+}
+
 /* E of n tokens: expected[t * m->C + c] of p[t * stride + c]. */
 void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride,
                       size_t n, int16_t *expected);
