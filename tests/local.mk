@@ -77,15 +77,22 @@ check_PROGRAMS += tests/unit/test_codecs tests/unit/test_rope
 TESTS += tests/unit/test_codecs tests/unit/test_rope
 check_PROGRAMS += tests/unit/test_linear
 TESTS += tests/unit/test_linear
-tests_unit_test_linear_SOURCES = tests/unit/test_linear.c
+tests_unit_test_linear_SOURCES = tests/unit/test_linear.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/random.h
 tests_unit_test_linear_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_model_codec tests/unit/test_expect
 TESTS += tests/unit/test_model_codec tests/unit/test_expect
-tests_unit_test_model_codec_SOURCES = tests/unit/test_model_codec.c
+tests_unit_test_model_codec_SOURCES = tests/unit/test_model_codec.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/random.h
 tests_unit_test_model_codec_LDADD = libkvi.la $(CMOCKA_LIBS)
-tests_unit_test_expect_SOURCES = tests/unit/test_expect.c
+tests_unit_test_expect_SOURCES = tests/unit/test_expect.c \
+	tests/unit/random.h
 tests_unit_test_expect_LDADD = libkvi.la $(CMOCKA_LIBS)
-tests_unit_test_codecs_SOURCES = tests/unit/test_codecs.c
+tests_unit_test_codecs_SOURCES = tests/unit/test_codecs.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/random.h
 tests_unit_test_codecs_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_rope_SOURCES = tests/unit/test_rope.c
 tests_unit_test_rope_LDADD = libkvi.la $(CMOCKA_LIBS)
@@ -188,6 +195,7 @@ tests_unit_test_architectures_LDADD = libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 # Exact products of model predictors.
 check_PROGRAMS += tests/unit/test_matmul
 TESTS += tests/unit/test_matmul
-tests_unit_test_matmul_SOURCES = tests/unit/test_matmul.c
+tests_unit_test_matmul_SOURCES = tests/unit/test_matmul.c \
+	tests/unit/random.h
 tests_unit_test_matmul_LDADD = libkvi.la $(CMOCKA_LIBS)
 endif

@@ -10,50 +10,12 @@
 
 #include <cmocka.h>
 
-#include "codecs/codec.h"
+#include "coders_util.h"
 #include "codecs/grid/sets.h"
 #include "entropy/rans.h"
 #include "model/rope_search.h"
 #include "model/rotate.h"
-
-static struct kvi_alloc alloc;
-static struct kvi_coder_tables *tables;
-
-/* The scalar coder first: the others are compared with it. */
-static const uint32_t isas[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2,
-	                         KVARC_ISA_AVX512, KVARC_ISA_NEON };
-static struct kvi_coder *coders[4];
-static int n_coders;
-
-static uint64_t seed = 1;
-static uint32_t rnd(void)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33);
-}
-
-static int open_all(void **state)
-{
-	(void)state;
-	kvi_alloc_init(&alloc, NULL, (uint64_t)1 << 30);
-	if (kvi_coder_tables_open(&tables, &alloc))
-		return -1;
-	for (int i = 0; i < 4; i++)
-		if (isas[i] & kvarc_isa_available() &&
-		    kvi_coder_open(&coders[n_coders++], &alloc, tables,
-		                   isas[i]))
-			return -1;
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	for (int i = 0; i < n_coders; i++)
-		kvi_coder_close(coders[i]);
-	kvi_coder_tables_close(tables);
-	return alloc.used != 0;
-}
+#include "random.h"
 
 /* ------------------------------------------------------------- patterns */
 
@@ -61,15 +23,6 @@ enum pattern {
 	NORMAL, RANDOM_BITS, ALL_NAN, ZEROS, MINUS_ZERO, SUBNORMAL, DEAD_CHANNELS,
 	CONSTANT_ROWS, SPECIALS, DRIFTING, N_PATTERNS
 };
-
-/* Sum of uniforms: close enough to a normal variate. */
-static float normal(void)
-{
-	int32_t sum = 0;
-	for (int i = 0; i < 12; i++)
-		sum += (int32_t)(rnd() & 0xffff);
-	return (float)(sum - 12 * 32768) / 65536.0f;
-}
 
 static uint32_t from_float(unsigned dtype, float f)
 {
@@ -713,5 +666,5 @@ int main(void)
 		cmocka_unit_test(test_scratch),
 		cmocka_unit_test(test_tables),
 	};
-	return cmocka_run_group_tests(tests, open_all, close_all);
+	return cmocka_run_group_tests(tests, open_coders, close_coders);
 }

@@ -9,24 +9,9 @@
 
 #include "model/expect.h"
 #include "model/profile_internal.h"
+#include "random.h"
 
 static struct kvi_alloc alloc;
-static uint64_t seed = 1;
-
-static uint32_t rnd(void)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33);
-}
-static uint32_t below(uint32_t n)
-{
-	return rnd() % n;
-}
-static int between(int lo, int hi)
-{
-	return lo + (int)below((uint32_t)(hi - lo + 1));
-}
-
 static float from_bits(uint32_t b)
 {
 	float f;

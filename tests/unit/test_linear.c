@@ -10,68 +10,13 @@
 
 #include <cmocka.h>
 
-#include "codecs/codec.h"
+#include "coders_util.h"
 #include "model/formats.h"
 #include "model/linear.h"
+#include "random.h"
 
-enum { LAYERS = 2, KINDS = 2, N_TENSORS = LAYERS * KINDS, MAX_ISAS = 4,
+enum { LAYERS = 2, KINDS = 2, N_TENSORS = LAYERS * KINDS,
        TABLE_IDS = 40 };
-
-static struct kvi_alloc alloc;
-static struct kvi_coder_tables *tables;
-
-/* The scalar coder first: the others are compared with it. */
-static const uint32_t isas[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2,
-	                         KVARC_ISA_AVX512, KVARC_ISA_NEON };
-static struct kvi_coder *coders[MAX_ISAS];
-static int n_coders;
-
-static uint64_t seed = 1;
-static uint32_t rnd(void)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33);
-}
-static uint32_t below(uint32_t n)
-{
-	return rnd() % n;
-}
-static int between(int lo, int hi)
-{
-	return lo + (int)below((uint32_t)(hi - lo + 1));
-}
-
-/* Sum of uniforms: close enough to a normal variate. */
-static float normal(void)
-{
-	int32_t sum = 0;
-	for (int i = 0; i < 12; i++)
-		sum += (int32_t)(rnd() & 0xffff);
-	return (float)(sum - 12 * 32768) / 65536.0f;
-}
-
-static int open_all(void **state)
-{
-	(void)state;
-	kvi_alloc_init(&alloc, NULL, (uint64_t)1 << 30);
-	if (kvi_coder_tables_open(&tables, &alloc))
-		return -1;
-	for (int i = 0; i < MAX_ISAS; i++)
-		if (isas[i] & kvarc_isa_available() &&
-		    kvi_coder_open(&coders[n_coders++], &alloc, tables,
-		                   isas[i]))
-			return -1;
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	for (int i = 0; i < n_coders; i++)
-		kvi_coder_close(coders[i]);
-	kvi_coder_tables_close(tables);
-	return alloc.used != 0;
-}
 
 /* --------------------------------------------------------------- models */
 
@@ -541,5 +486,5 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trips),
 	};
-	return cmocka_run_group_tests(tests, open_all, close_all);
+	return cmocka_run_group_tests(tests, open_coders, close_coders);
 }

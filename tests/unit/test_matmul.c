@@ -15,26 +15,12 @@
 
 #include "entropy/slots.h"
 #include "exact/matmul.h"
+#include "random.h"
 
 enum { MAX_ROWS = 40, MAX_OUTPUTS = 100, MAX_COLUMNS = 1100, ROUNDS = 400 };
 
 static const struct kvi_exact_kernels *sets[4];
 static size_t n_sets;
-
-static uint64_t seed = 1;
-static uint32_t rnd(void)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33);
-}
-static uint32_t below(uint32_t n)
-{
-	return rnd() % n;
-}
-static int between(int lo, int hi)
-{
-	return lo + (int)below((uint32_t)(hi - lo + 1));
-}
 
 static int find_sets(void **state)
 {

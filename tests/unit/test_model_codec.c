@@ -9,69 +9,14 @@
 
 #include <cmocka.h>
 
-#include "codecs/codec.h"
+#include "coders_util.h"
 #include "model/expect.h"
 #include "model/formats.h"
 #include "model/profile_internal.h"
 #include "util/bytes.h"
+#include "random.h"
 
-enum { N_TENSORS = 2, MAX_ISAS = 4, CHECK = 8 };
-
-static struct kvi_alloc alloc;
-static struct kvi_coder_tables *tables;
-
-/* The scalar coder first: the others are compared with it. */
-static const uint32_t isas[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2,
-	                         KVARC_ISA_AVX512, KVARC_ISA_NEON };
-static struct kvi_coder *coders[MAX_ISAS];
-static int n_coders;
-
-static uint64_t seed = 1;
-static uint32_t rnd(void)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(seed >> 33);
-}
-static uint32_t below(uint32_t n)
-{
-	return rnd() % n;
-}
-static int between(int lo, int hi)
-{
-	return lo + (int)below((uint32_t)(hi - lo + 1));
-}
-
-/* Sum of uniforms: close enough to a normal variate. */
-static float normal(void)
-{
-	int32_t sum = 0;
-	for (int i = 0; i < 12; i++)
-		sum += (int32_t)(rnd() & 0xffff);
-	return (float)(sum - 12 * 32768) / 65536.0f;
-}
-
-static int open_all(void **state)
-{
-	(void)state;
-	kvi_alloc_init(&alloc, NULL, (uint64_t)1 << 30);
-	if (kvi_coder_tables_open(&tables, &alloc))
-		return -1;
-	for (int i = 0; i < MAX_ISAS; i++)
-		if (isas[i] & kvarc_isa_available() &&
-		    kvi_coder_open(&coders[n_coders++], &alloc, tables,
-		                   isas[i]))
-			return -1;
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	for (int i = 0; i < n_coders; i++)
-		kvi_coder_close(coders[i]);
-	kvi_coder_tables_close(tables);
-	return alloc.used != 0;
-}
+enum { N_TENSORS = 2, CHECK = 8 };
 
 /* --------------------------------------------------------------- worlds */
 
@@ -599,5 +544,5 @@ int main(void)
 		cmocka_unit_test(test_observed),
 		cmocka_unit_test(test_size),
 	};
-	return cmocka_run_group_tests(tests, open_all, close_all);
+	return cmocka_run_group_tests(tests, open_coders, close_coders);
 }

@@ -16,7 +16,7 @@ enum {
 
 /* ---- a model as a folder, in bf16 ---- */
 
-static char folder[] = "/tmp/kvarc-model-XXXXXX";
+static char folder[] = "train-model-XXXXXX";
 
 static float normal(uint64_t *seed)
 {

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coders_util.c - a coder for every instruction set of this machine */
+#include "coders_util.h"
+
+struct kvi_alloc alloc;
+struct kvi_coder_tables *tables;
+struct kvi_coder *coders[MAX_ISAS];
+int n_coders;
+
+int open_coders(void **state)
+{
+	static const uint32_t isas[MAX_ISAS] = {
+		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		KVARC_ISA_NEON
+	};
+	(void)state;
+	kvi_alloc_init(&alloc, NULL, (uint64_t)1 << 30);
+	if (kvi_coder_tables_open(&tables, &alloc))
+		return -1;
+	for (int i = 0; i < MAX_ISAS; i++)
+		if (isas[i] & kvarc_isa_available() &&
+		    kvi_coder_open(&coders[n_coders++], &alloc, tables,
+		                   isas[i]))
+			return -1;
+	return 0;
+}
+
+int close_coders(void **state)
+{
+	(void)state;
+	for (int i = 0; i < n_coders; i++)
+		kvi_coder_close(coders[i]);
+	kvi_coder_tables_close(tables);
+	return alloc.used != 0;
+}

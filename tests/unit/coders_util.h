@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coders_util.h - a coder for every instruction set of this machine */
+#ifndef CODERS_UTIL_H
+#define CODERS_UTIL_H
+
+#include "codecs/codec.h"
+
+enum { MAX_ISAS = 4 };
+
+extern struct kvi_alloc alloc;
+extern struct kvi_coder_tables *tables;
+/* The scalar coder first: the others are compared with it. */
+extern struct kvi_coder *coders[MAX_ISAS];
+extern int n_coders;
+
+/* Before and after all tests of a group; nothing may be left allocated. */
+int open_coders(void **state);
+int close_coders(void **state);
+
+#endif
