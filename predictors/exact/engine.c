@@ -312,30 +312,43 @@ static kvarc_ret hash_rows(struct building *b, const struct kvi_matrix *m)
 	return ret;
 }
 
-/* The numbers that shape the arithmetic, and the embeddings. */
-static kvarc_ret hash_head(struct building *b)
+/* The numbers that shape the arithmetic. */
+static kvarc_ret hash_shape(struct building *b)
 {
 	const struct kvi_model_file *m = b->e->file;
-	uint8_t head[64] = { 0 };
+	const struct kvi_alloc *alloc = b->e->alloc;
 	float numbers[3] = { m->norm_epsilon, m->attention_scale,
 		             m->embedding_scale };
 	uint32_t shape[8] = { m->n_layers, m->width, m->heads, m->kv_heads,
 		              m->head_channels, m->ffn, m->vocabulary,
 		              (uint32_t)m->layer_norm << 8 | m->activation };
+	size_t bytes;
+	if (kvi_mul(m->n_layers, 4, &bytes) || kvi_add(bytes, 64, &bytes))
+		return KVARC_MEM;
+	uint8_t *head = kvi_calloc(alloc, bytes, 1);
+	if (!head)
+		return kvi_alloc_error(alloc);
 	for (size_t i = 0; i < 8; i++)
 		kvi_store32(head + 4 * i, shape[i]);
 	memcpy(head + 32, numbers, sizeof numbers);
-	b->chain = kvi_h128(head, sizeof head);
-	b->name = "embedding";
-	const struct kvi_matrix *rows[2] = { &m->embedding, &m->positions };
-	for (size_t i = 0; i < 2; i++) {
-		if (!rows[i]->data)
-			continue;
-		kvarc_ret ret = hash_rows(b, rows[i]);
-		if (ret)
-			return ret;
-	}
+	for (size_t l = 0; l < m->n_layers; l++)
+		kvi_store32(head + 64 + 4 * l, m->layers[l].window);
+	b->chain = kvi_h128(head, bytes);
+	kvi_free(alloc, head);
 	return KVARC_OK;
+}
+
+/* Shape and embeddings. */
+static kvarc_ret hash_head(struct building *b)
+{
+	const struct kvi_model_file *m = b->e->file;
+	const struct kvi_matrix *rows[2] = { &m->embedding, &m->positions };
+	kvarc_ret ret = hash_shape(b);
+	b->name = "embedding";
+	for (size_t i = 0; !ret && i < 2; i++)
+		if (rows[i]->data)
+			ret = hash_rows(b, rows[i]);
+	return ret;
 }
 
 kvarc_ret kvi_engine_open(struct kvi_engine **out,

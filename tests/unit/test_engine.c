@@ -457,23 +457,28 @@ static void test_digest(void **state)
 	(void)state;
 	make_model(&m);
 	assert_int_equal(kvi_pool_open(&pool, &alloc, 2), KVARC_OK);
-	struct kvi_h128 d[4];
-	for (int i = 0; i < 4; i++) {
+	struct kvi_h128 d[5];
+	for (int i = 0; i < 5; i++) {
+		uint32_t window = m.layers[LAYERS - 1].window;
 		float *x = (float *)(uintptr_t)m.layers[1].up.data;
 		float old = x[5];
 		if (i == 2)
 			x[5] = nextafterf(old, 10);
+		if (i == 4)
+			m.layers[LAYERS - 1].window++;
 		assert_int_equal(kvi_engine_open(&e, &alloc, &m.file,
 			i == 1 ? &w15a15 : &w8a8, pool, NULL), KVARC_OK);
 		d[i] = kvi_engine_digest(e);
 		kvi_engine_close(&e);
 		x[5] = old;
+		m.layers[LAYERS - 1].window = window;
 		if (i == 2)
 			m.file.norm_epsilon = 1e-6f;
 	}
 	assert_memory_equal(&d[0], &d[1], sizeof d[0]);
 	assert_memory_not_equal(&d[0], &d[2], sizeof d[0]);
 	assert_memory_not_equal(&d[0], &d[3], sizeof d[0]);
+	assert_memory_not_equal(&d[3], &d[4], sizeof d[0]);
 	float *x = (float *)(uintptr_t)m.layers[0].down.data;
 	x[3] = INFINITY;
 	kvarc_error error;
