@@ -34,7 +34,7 @@ _kvarc()
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --measure --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    bench) words=' --level -0 -1 --profile --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    bench) words=' --level -0 -1 --profile --model --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench help' ;;
     *) words= ;;
     esac

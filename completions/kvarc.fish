@@ -16,7 +16,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack cut train bench' -l level
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut train bench' -l profile -r -F -d 'use this profile of the model; may be repeated'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut' -l embed-profile -d 'put the profile into the archive'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train' -l rope -x -d 'auto, none, or THETA[,half|interleaved][,DIMS]'
-complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train' -l model -r -F -d 'a GGUF, or a folder with config.json and safetensors'
+complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train bench' -l model -r -F -d 'a GGUF, or a folder with config.json and safetensors'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l kv-rule -x -d 'names of tensors, "layers.{layer}.{key|value}"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l axes -x -d 'axes of those tensors: head, token, channel; "htc"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l opaque -d 'do not look inside, keep plain bytes'

@@ -44,6 +44,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
 KVARC_API void kvarc_import_close(kvarc_import **im);
 KVARC_API const kvarc_geometry *kvarc_import_geometry(const kvarc_import *im);
 KVARC_API uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track);
+/* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL.
+ * Returns OK, OPTIONS (the file has no ids), GEOMETRY (range), IO, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_read_tokens(const kvarc_import *im,
+	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
 /* "llama.cpp sequence file, version 4", ...; owned by the import. */
 KVARC_API const char *kvarc_import_format(const kvarc_import *im);
 /* Name of the model, from the header given in the options, or NULL; owned by the import. */

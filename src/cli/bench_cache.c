@@ -9,6 +9,7 @@
 #include "infile.h"
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
@@ -146,6 +147,35 @@ static bool fetch_all(struct bench_cache *c)
 	return true;
 }
 
+static kvarc_ret read_tokens(struct bench_cache *c, uint32_t track, int32_t *ids,
+                             int32_t *positions)
+{
+	if (c->reader)
+		return kvarc_reader_read_tokens(c->reader, track, 0, c->tokens[track],
+		                                ids, positions);
+	return kvarc_import_read_tokens(c->im, track, 0, c->tokens[track], ids,
+	                                positions);
+}
+
+/* Ids and positions of a track. */
+static kvarc_ret load_tokens(struct bench_cache *c, uint32_t track)
+{
+	struct bench_tokens *t = &c->of[track];
+	kvarc_ret ret;
+
+	t->ids = calloc(c->tokens[track] + 1, sizeof(*t->ids));
+	t->positions = calloc(c->tokens[track] + 1, sizeof(*t->positions));
+	if (!t->ids || !t->positions)
+		return KVARC_MEM;
+	ret = read_tokens(c, track, t->ids, NULL);
+	if (ret == KVARC_OPTIONS) { /* it has none */
+		free(t->ids);
+		t->ids = NULL;
+		ret = KVARC_OK;
+	}
+	return ret ? ret : read_tokens(c, track, NULL, t->positions);
+}
+
 static bool open_handles(struct bench_cache *c, const struct options *o,
                          struct input *in, kvarc_source *source,
                          kvarc_error *error)
@@ -184,13 +214,21 @@ static bool load(struct bench_cache *c, const struct options *o,
 	if (!open_handles(c, o, in, source, error))
 		return false;
 	c->tokens = calloc(c->geometry->n_tracks + 1, sizeof(*c->tokens));
-	if (!c->tokens) {
+	c->of = calloc(c->geometry->n_tracks + 1, sizeof(*c->of));
+	if (!c->tokens || !c->of) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
 	for (size_t i = 0; i < c->geometry->n_tracks; i++)
 		c->tokens[i] = c->im ? kvarc_import_tokens(c->im, (uint32_t)i) :
 			kvarc_reader_tokens(c->reader, (uint32_t)i);
+	for (size_t i = 0; i < c->geometry->n_tracks; i++) {
+		ret = load_tokens(c, (uint32_t)i);
+		if (ret != KVARC_OK) {
+			library_error(in->name, ret, NULL, in, NULL);
+			return false;
+		}
+	}
 	if (!make_views(c, in->name))
 		return false;
 	if (c->reader) {
@@ -235,14 +273,17 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 	wo.common = *common;
 	wo.level = run->level;
 	wo.profile = run->profile;
+	wo.predictor = models_given();
+	wo.predictor_name = models_name();
 	c->archive_bytes = 0;
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (ret == KVARC_OK)
 		ret = kvarc_writer_set_geometry(w, c->geometry);
 	for (size_t i = 0; i < c->geometry->n_tracks && ret == KVARC_OK; i++) {
 		if (c->tokens[i])
-			ret = kvarc_writer_append(w, (uint32_t)i, c->tokens[i], NULL,
-			                          NULL, c->views);
+			ret = kvarc_writer_append(w, (uint32_t)i, c->tokens[i],
+			                          c->of[i].ids, c->of[i].positions,
+			                          c->views);
 	}
 	if (ret == KVARC_OK)
 		return kvarc_writer_close(&w);
@@ -260,6 +301,7 @@ static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
 
 	ro.common = *common;
 	profiles_reader(&ro);
+	ro.predictor = models_given();
 	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret == KVARC_OK)
 		read_all(c, r, c->decoded, &ret);
@@ -313,8 +355,13 @@ bool bench_cache_run(struct bench_cache *c, const struct options *o,
 
 void bench_cache_free(struct bench_cache *c)
 {
+	for (size_t i = 0; c->of && i < c->geometry->n_tracks; i++) {
+		free(c->of[i].ids);
+		free(c->of[i].positions);
+	}
 	kvarc_import_close(&c->im);
 	kvarc_reader_close(&c->reader);
+	free(c->of);
 	free(c->tokens);
 	free(c->views);
 	free(c->decoded);

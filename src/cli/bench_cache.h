@@ -14,6 +14,9 @@ struct bench_cache {
 	kvarc_import *im;
 	kvarc_reader *reader;
 	uint64_t *tokens;    /* by track */
+	struct bench_tokens {
+		int32_t *ids, *positions; /* ids may be NULL */
+	} *of;               /* by track */
 	kvarc_view *views;   /* by tensor, packed */
 	kvarc_view *decoded; /* where decoding goes */
 	uint8_t *data, *decoded_data;
@@ -24,7 +27,7 @@ struct bench_cache {
 
 struct bench_run {
 	int level;
-	const kvarc_profile *profile; /* levels 2 and 3 */
+	const kvarc_profile *profile; /* levels 2 to 7 */
 	uint32_t isa_mask;
 	unsigned threads;
 	double encode_seconds, decode_seconds; /* the fastest */

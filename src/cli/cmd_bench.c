@@ -9,6 +9,7 @@
 #include "json_out.h"
 #include "message.h"
 #include "paths.h"
+#include "models.h"
 #include "profiles.h"
 #include "shape.h"
 #include "units.h"
@@ -96,7 +97,8 @@ static bool run_all(const struct options *o, const char *file,
 		wanted &= o->isa_mask;
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		if (o->level_given ? level != o->level :
-		    level > 1 && !profiles_fitting(level, c->geometry))
+		    (level > 1 && !profiles_fitting(level, c->geometry)) ||
+		    (level >= LEVEL_MODEL && !models_given()))
 			continue;
 		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 			if ((wanted & sets[i]) &&

@@ -10,8 +10,6 @@
 #include "option_ids.h"
 #include "paths.h"
 
-enum { LEVEL_MODEL = 4 };
-
 static struct {
 	const struct options *o;
 	kvarc_predictor *p;

@@ -8,6 +8,8 @@
 #include "kvarc.h"
 #include "options.h"
 
+enum { LEVEL_MODEL = 4 }; /* and all above */
+
 /* Opens it if the verb may predict with it. false: a message was shown. */
 bool models_open(const struct options *o);
 void models_close(void);

@@ -12,7 +12,7 @@
 #include "models.h"
 #include "paths.h"
 
-enum { PATH_BYTES = 4096, LEVEL_MODEL = 4 };
+enum { PATH_BYTES = 4096 };
 
 struct loaded {
 	kvarc_profile *p;

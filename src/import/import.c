@@ -230,6 +230,30 @@ uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track)
 	return im && track < im->n_tracks ? im->tracks[track].n : 0;
 }
 
+kvarc_ret kvarc_import_read_tokens(const kvarc_import *im, uint32_t track,
+                                   uint64_t t0, uint64_t n, int32_t *ids,
+                                   int32_t *positions)
+{
+	int32_t unused[2][256];
+	if (!im)
+		return KVARC_PROG;
+	if (track >= im->n_tracks || t0 > im->tracks[track].n ||
+	    n > im->tracks[track].n - t0)
+		return KVARC_GEOMETRY;
+	if (ids && !im->tracks[track].has_ids)
+		return KVARC_OPTIONS;
+	for (uint64_t i = 0; i < n; i += 256) {
+		uint32_t k = n - i < 256 ? (uint32_t)(n - i) : 256;
+		kvarc_ret ret = kvi_import_tokens(
+			im, track, t0 + i, k,
+			positions ? positions + i : unused[0],
+			ids ? ids + i : unused[1]);
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
 const char *kvarc_import_format(const kvarc_import *im)
 {
 	return im ? im->format : NULL;

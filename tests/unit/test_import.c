@@ -140,10 +140,19 @@ static void check_tokens(const char *name, uint32_t track, const int32_t *pos,
 	if (ids)
 		assert_memory_equal(got_ids, ids, n * sizeof *ids);
 	for (uint32_t i = 0; i < n; i++) {
-		assert_int_equal(kvi_import_tokens(im, track, i, 1, got_pos,
-		                                   got_ids), 0);
-		assert_int_equal(got_pos[0], pos[i]);
+		assert_int_equal(kvarc_import_read_tokens(
+			im, track, i, n - i, NULL, got_pos), KVARC_OK);
+		assert_memory_equal(got_pos, pos + i, (n - i) * sizeof *pos);
+		assert_int_equal(kvarc_import_read_tokens(
+			im, track, i, 1, got_ids, NULL),
+			ids ? KVARC_OK : KVARC_OPTIONS);
+		if (ids)
+			assert_int_equal(got_ids[0], ids[i]);
 	}
+	assert_int_equal(kvarc_import_read_tokens(im, track, n, 1, NULL, got_pos),
+	                 KVARC_GEOMETRY);
+	assert_int_equal(kvarc_import_read_tokens(im, (uint32_t)im->n_tracks, 0, 0, NULL,
+	                                          NULL), KVARC_GEOMETRY);
 	kvarc_import_close(&im);
 	blob_free(&b);
 }
