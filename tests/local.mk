@@ -185,6 +185,12 @@ tests_unit_test_weights_SOURCES = tests/unit/test_weights.c \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_weights_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_head
+TESTS += tests/unit/test_head
+tests_unit_test_head_SOURCES = tests/unit/test_head.c tests/unit/random.h \
+	tests/unit/models_util.c tests/unit/models_util.h \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_head_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_architectures
 TESTS += tests/unit/test_architectures
 tests_unit_test_architectures_SOURCES = tests/unit/test_architectures.c \

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.c - a model's weights as operands (spec/arithmetic.md 2, 7, 9) */
+/* engine.c - a model's weights as operands (spec/arithmetic.md 2, 7, 9, 11) */
 #include <stdio.h>
 #include <string.h>
 
+#include "container/frame.h"
 #include "exact/engine_internal.h"
 #include "exact/fpmode.h"
+#include "exact/head.h"
 #include "stream/error.h"
 #include "util/bytes.h"
 #include "util/ckd.h"
@@ -385,6 +387,46 @@ kvarc_ret kvi_engine_open(struct kvi_engine **out,
 	return ret;
 }
 
+static kvarc_ret make_head(struct building *b)
+{
+	struct kvi_engine *e = b->e;
+	const struct kvi_model_file *m = e->file;
+	const struct order plain = { 0 };
+	uint8_t start[32] = { 0 };
+	kvi_store_h128(start, e->digest);
+	memcpy(start + 16, &m->logit_cap, sizeof m->logit_cap);
+	b->chain = kvi_h128(start, sizeof start);
+	kvarc_ret ret = make_vector(b, "output norm", &m->output_norm, plain,
+	                            m->norm_plus_one ? 1 : 0,
+	                            &e->output_norm);
+	if (!ret)
+		ret = make_vector(b, "output norm bias", &m->output_norm_bias,
+		                  plain, 0, &e->output_norm_bias);
+	if (!ret)
+		ret = make_operand(b, "output", &m->output, KVI_MATRIX_HEAD,
+		                   plain, &e->output);
+	return ret;
+}
+
+kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
+                              kvarc_error *error)
+{
+	struct building b = { .e = e, .pool = pool, .error = error,
+		              .layer = e->file->n_layers };
+	kvarc_ret ret = kvi_engine_check_head(e->file, error);
+	if (ret)
+		return ret;
+	uint64_t mode = kvi_fp_exact();
+	e->arithmetic.wide_weights |= 1 << KVI_MATRIX_HEAD;
+	e->arithmetic.wide_activations |= 1 << KVI_MATRIX_HEAD;
+	ret = make_head(&b);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		kvi_fail_alloc(error, e->alloc);
+	e->head_digest = b.chain;
+	kvi_fp_restore(mode);
+	return ret;
+}
+
 void kvi_engine_close(struct kvi_engine **engine)
 {
 	struct kvi_engine *e = *engine;
@@ -407,4 +449,9 @@ const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e)
 struct kvi_h128 kvi_engine_digest(const struct kvi_engine *e)
 {
 	return e->digest;
+}
+
+struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e)
+{
+	return e->head_digest;
 }

@@ -17,7 +17,8 @@
 /* What matrices are for; each kind has its own precision. */
 enum kvi_matrix_kind {
 	KVI_MATRIX_KV, KVI_MATRIX_Q, KVI_MATRIX_O, KVI_MATRIX_FFN,
-	KVI_MATRIX_DOWN, KVI_MATRIX_KINDS
+	KVI_MATRIX_DOWN, KVI_MATRIX_KINDS,
+	KVI_MATRIX_HEAD = KVI_MATRIX_KINDS /* always wide: nobody asks for it (head.h) */
 };
 
 enum {
@@ -66,6 +67,7 @@ struct kvi_run_options {
 	const uint64_t *freq[2]; /* of the cache's keys, by the model's ropes; NULL: the model's */
 	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
 	                          * trainers want it; 0: exact arithmetic */
+	bool whole;              /* the last layer is gone through, too, for a head */
 };
 
 /* Returns OK, MEM, MEMLIMIT. */
@@ -101,7 +103,8 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
 
 /*
  * Through the layer: attention over k and v, rows of kv heads x head channels, keys in slots,
- * rotated. corrected: the hidden state was changed. After the last layer the segment is done.
+ * rotated. corrected: the hidden state was changed. After the last layer the segment is done; with
+ * `whole`, kvi_run_hidden is what the head looks at.
  * Returns OK, MEM, MEMLIMIT.
  */
 kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,

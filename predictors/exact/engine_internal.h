@@ -25,11 +25,21 @@ struct kvi_engine {
 	struct kvi_arithmetic arithmetic;
 	struct kvi_h128 digest;
 	struct kvi_engine_layer *layers;
+	struct kvi_operand output;         /* the head: rows 0: not made */
+	float *output_norm, *output_norm_bias;
+	struct kvi_h128 head_digest;
 	void *memory;  /* chain of all parts */
 };
 
 /* OK; OPTIONS or DATA when the engine would not compute what the model is. */
 kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error);
+/* The same of its head. */
+kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
+                                kvarc_error *error);
+
+/* All blocks of w of p, on all workers of a pool. */
+void kvi_product_all(const struct kvi_exact_kernels *kernels,
+                     struct kvi_pool *pool, const struct kvi_product *p);
 
 static inline bool kvi_wide(const struct kvi_engine *e,
                             enum kvi_matrix_kind kind)

@@ -12,7 +12,8 @@ libkvi_la_SOURCES += \
 	predictors/exact/engine_internal.h predictors/exact/parallel.c \
 	predictors/exact/cache.c predictors/exact/attention.c \
 	predictors/exact/run.c predictors/exact/shapes.c \
-	predictors/exact/level.c \
+	predictors/exact/level.c predictors/exact/product.c \
+	predictors/exact/head.c predictors/exact/head.h \
 	predictors/exact/round.c predictors/exact/round.h \
 	predictors/exact/handle.c predictors/exact/handle.h
 

@@ -24,7 +24,7 @@ struct kvi_run {
 	const float *quantised;
 	struct kvi_turns turns[2];
 	void *turns_memory[2];
-	struct kvi_cache *caches;     /* of all layers but the last */
+	struct kvi_cache *caches;     /* of all layers; of the last one if it is gone through */
 	uint8_t *scratch;             /* of attention, by worker */
 	size_t scratch_bytes;
 };
@@ -207,40 +207,17 @@ static void quantise(struct kvi_run *r, const float *x, size_t stride,
 	r->quantised = x;
 }
 
-struct products {
-	const struct kvi_run *r;
-	struct kvi_product all;
-	size_t blocks;           /* of a step */
-};
-
-static void product_some(void *opaque, size_t i, unsigned worker)
-{
-	const struct products *x = opaque;
-	struct kvi_product p = x->all;
-	(void)worker;
-	p.first = i * x->blocks;
-	p.blocks = x->all.blocks - p.first;
-	if (p.blocks > x->blocks)
-		p.blocks = x->blocks;
-	x->r->kernels->product(&p);
-}
-
 /* y = W x (+ bias) */
 static void linear(struct kvi_run *r, const float *x, size_t x_stride,
                    const struct kvi_operand *w, enum kvi_matrix_kind kind,
                    const float *bias, float *y, size_t y_stride)
 {
 	quantise(r, x, x_stride, w, kvi_wide(r->o.engine, kind));
-	size_t blocks = kvi_operand_blocks(w);
-	size_t workers = kvi_pool_workers(r->o.pool);
-	/* Several steps a worker, so that none waits long for another. */
-	size_t each = workers > 1 ? blocks / (4 * workers) : blocks;
-	struct products x_w = {
-		r, { .a = &r->a, .w = w, .blocks = blocks, .y = y,
-		     .y_stride = y_stride }, each ? each : 1
+	const struct kvi_product p = {
+		.a = &r->a, .w = w, .blocks = kvi_operand_blocks(w), .y = y,
+		.y_stride = y_stride
 	};
-	kvi_parallel(r->o.pool, (blocks + x_w.blocks - 1) / x_w.blocks,
-	             product_some, &x_w);
+	kvi_product_all(r->kernels, r->o.pool, &p);
 	for (size_t t = 0; bias && t < r->n; t++)
 		r->elementwise->add(y + t * y_stride, bias, w->rows);
 	for (size_t t = 0; r->format && t < r->n; t++)
@@ -520,7 +497,7 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *r)
 kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
                           size_t stride, bool corrected)
 {
-	if (r->layer + 1 == r->m->n_layers)
+	if (r->layer + 1 == r->m->n_layers && !r->o.whole)
 		return KVARC_OK; /* nobody looks at what comes after */
 	uint64_t mode = kvi_fp_exact();
 	kvarc_ret ret = kvi_cache_add(&r->caches[r->layer], r->o.alloc, r->m,

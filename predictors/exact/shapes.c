@@ -145,6 +145,28 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
 	                    error);
 }
 
+kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
+                                kvarc_error *error)
+{
+	const struct shape shapes[] = {
+		{ "output norm", &m->output_norm, 1, m->width, ALWAYS },
+		{ "output norm bias", &m->output_norm_bias, 1, m->width,
+		  m->layer_norm ? ALWAYS : NEVER },
+		{ "output", &m->output, m->vocabulary, m->width, ALWAYS },
+	};
+	if (!m->output_norm.data || !m->output.data)
+		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "the model lacks its output matrix "
+		                "or the norm before it: it knows caches, but no "
+		                "tokens");
+	if (m->logit_cap != 0 && !is_scale(m->logit_cap))
+		return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "the cap of the model's logits is not possible: "
+		                "get the file again");
+	return check_shapes(shapes, sizeof shapes / sizeof *shapes, m->n_layers,
+	                    error);
+}
+
 kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error)
 {
 	kvarc_ret ret = check_sizes(m, error);

@@ -48,6 +48,7 @@ void kvi_arch_begin(struct kvi_model_file *m, int arch, bool safetensors)
 	m->interleaved = a->interleaved && !safetensors;
 	m->norm_plus_one = a->plus_one && safetensors;
 	m->embedding_scale = 1;
+	m->first_token = -1;
 }
 
 /* Sizes that shapes are made of. */
@@ -300,7 +301,8 @@ static kvarc_ret bind_layer(const struct binder *b, uint32_t i)
 	return KVARC_OK;
 }
 
-/* The head stands outside of the prefix, and may be the embedding. */
+/* The head stands outside of the prefix, and may be the embedding; then files may have a copy
+ * that nobody uses. */
 static kvarc_ret bind_output(const struct binder *b)
 {
 	static const struct slot slot = {
@@ -309,7 +311,10 @@ static kvarc_ret bind_output(const struct binder *b)
 	static const char *const names[] = {
 		"output.weight", "lm_head.weight", "language_model.lm_head.weight"
 	};
-	b->m->output = b->m->embedding;
+	if (b->spec->tied != KVI_TIED_NO)
+		b->m->output = b->m->embedding;
+	if (b->spec->tied == KVI_TIED_YES)
+		return KVARC_OK;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		kvarc_ret ret = b->spec->safetensors == (i > 0)
 		                ? bind(b, names[i], &slot, &b->m->output)
@@ -343,6 +348,8 @@ static kvarc_ret bind_model(const struct binder *b)
 		                      "embedding of no rows, or of more than %d: the "
 		                      "file is damaged", KVI_MODEL_VOCABULARY_MAX);
 	m->vocabulary = (uint32_t)m->embedding.rows;
+	if (m->first_token >= 0 && (uint32_t)m->first_token >= m->vocabulary)
+		m->first_token = -1;
 	return bind_output(b);
 }
 
@@ -413,7 +420,8 @@ static kvarc_ret check_sizes(const struct binder *b)
 		                      "the model is missing, or not possible", wrong);
 	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) ||
 	    !(m->attention_scale > 0) || !(m->attention_scale < 1e6f) ||
-	    !(m->embedding_scale > 0) || !(m->embedding_scale < 1e6f))
+	    !(m->embedding_scale > 0) || !(m->embedding_scale < 1e6f) ||
+	    !(m->logit_cap >= 0) || !(m->logit_cap < 1e6f))
 		return kvi_model_fail(b->error, KVARC_DATA, "the epsilon of the "
 		                      "norms of the model, or one of its scales, is "
 		                      "missing or not possible");

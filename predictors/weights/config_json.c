@@ -130,6 +130,22 @@ static void take_scales(struct reader *r, struct kvi_model_file *m)
 		m->attention_scale = 1;
 }
 
+/* What the head and its users need. */
+static void take_head(struct reader *r, struct kvi_model_file *m,
+                      struct kvi_model_spec *spec)
+{
+	const json_t *first = get(r->o, "bos_token_id");
+	json_int_t id = json_integer_value(first);
+	if (json_is_integer(first) && id >= 0 && id <= 1 << 24)
+		m->first_token = (int32_t)id;
+	if (get(r->o, "tie_word_embeddings"))
+		spec->tied = get_bool(r, "tie_word_embeddings", true)
+		             ? KVI_TIED_YES : KVI_TIED_NO;
+	if (r->arch == KVI_ARCH_GEMMA3)
+		m->logit_cap = (float)get_number(r, r->o,
+		                                 "final_logit_softcapping", 0);
+}
+
 /* What would be left out in silence. */
 static void check_known(struct reader *r)
 {
@@ -283,6 +299,7 @@ static kvarc_ret read_all(struct reader *r, const json_t *root,
 	kvi_arch_begin(m, r->arch, true);
 	take_sizes(r, m);
 	take_scales(r, m);
+	take_head(r, m, spec);
 	check_known(r);
 	if (r->ret)
 		return r->ret;

@@ -9,11 +9,12 @@
 #include "import/gguf_scan.h"
 #include "util/ckd.h"
 
-/* Numbers that are needed, by the name after "ARCH.". */
+/* Numbers that are needed, by the name after "ARCH." or "tokenizer.". */
 enum key {
 	K_LAYERS, K_WIDTH, K_FFN, K_HEADS, K_KV_HEADS, K_KEY, K_VALUE,
 	K_ATTENTION_SCALE, K_RMS_EPSILON, K_EPSILON, K_WINDOW, K_PERIOD,
 	K_ROTARY, K_THETA, K_THETA_SLIDING, K_LINEAR, K_LINEAR_OLD, K_EXPERTS,
+	K_LOGIT_CAP, K_FIRST_TOKEN,
 	N_KEYS
 };
 static const char *const keys[N_KEYS] = {
@@ -23,7 +24,8 @@ static const char *const keys[N_KEYS] = {
 	"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon",
 	"attention.sliding_window", "attention.sliding_window_pattern",
 	"rope.dimension_count", "rope.freq_base", "rope.freq_base_swa",
-	"rope.scaling.factor", "rope.scale_linear", "expert_count"
+	"rope.scaling.factor", "rope.scale_linear", "expert_count",
+	"final_logit_softcapping", "ggml.bos_token_id"
 };
 
 struct pairs {
@@ -288,6 +290,17 @@ static void take_sizes(struct loader *g, int arch)
 		m->embedding_scale = sqrtf((float)m->width);
 }
 
+/* What the head and its users need. */
+static void take_head(const struct loader *g, int arch)
+{
+	struct kvi_model_file *m = g->m;
+	double id = number(g, K_FIRST_TOKEN, -1);
+	if (id >= 0 && id <= 1 << 24)
+		m->first_token = (int32_t)id;
+	if (arch == KVI_ARCH_GEMMA3)
+		m->logit_cap = (float)number(g, K_LOGIT_CAP, 0);
+}
+
 static void take_rope(const struct loader *g, struct kvi_rope_rule *r)
 {
 	double linear = number(g, K_LINEAR, number(g, K_LINEAR_OLD, 1));
@@ -334,6 +347,7 @@ static kvarc_ret build(struct loader *g)
 		return KVARC_OPTIONS;
 	kvi_arch_begin(g->m, arch, false);
 	take_sizes(g, arch);
+	take_head(g, arch);
 	kvarc_ret ret = check_known(g);
 	if (!ret && arch != KVI_ARCH_GPT2)
 		take_rope(g, &spec.ropes[0]);

@@ -64,6 +64,8 @@ struct kvi_model_file {
 	uint32_t n_layers, width, heads, kv_heads, head_channels, ffn, vocabulary;
 	float norm_epsilon;
 	float attention_scale;   /* of scores: 1 / sqrt(head_channels) unless the model says otherwise */
+	float logit_cap;         /* logits are cap * tanh(z / cap); 0: as they are */
+	int32_t first_token;     /* that sequences begin with; -1: the file says none */
 	float embedding_scale;   /* 1 unless the model says otherwise; of safetensors in bf16 or f16
 	                          * a number of that type, as the model's own code has it */
 	bool layer_norm;         /* mean and bias, as gpt2; else root mean square */
@@ -72,7 +74,8 @@ struct kvi_model_file {
 	uint8_t activation;      /* enum kvi_activation */
 	struct kvi_matrix embedding, positions; /* vocabulary x width; gpt2's positions */
 	struct kvi_matrix output_norm, output_norm_bias;
-	struct kvi_matrix output; /* vocabulary x width; the embedding when they are tied */
+	struct kvi_matrix output; /* vocabulary x width; the embedding when they are tied. Models
+	                           * without an output, or its norm, are good for caches */
 	unsigned n_ropes;        /* 0: gpt2. 2: gemma3's, of full and of sliding layers */
 	struct kvi_model_rope ropes[2];
 	struct kvi_model_layer *layers;

@@ -82,12 +82,16 @@ bool kvi_rope_rule_freq(const struct kvi_rope_rule *r, uint64_t *freq);
 /* Divides a frequency; false when out of range. */
 bool kvi_rope_divide(uint64_t *freq, double by);
 
+/* Whether the output matrix is the embedding. */
+enum kvi_tied { KVI_TIED_UNSAID, KVI_TIED_YES, KVI_TIED_NO };
+
 /* What is said about a model before its tensors are looked up. */
 struct kvi_model_spec {
 	bool safetensors;
 	struct kvi_rope_rule ropes[2];  /* theta 0: there is none */
 	const uint8_t *sliding;         /* by layer, NULL: none; of the loader */
 	uint32_t window;                /* of sliding layers */
+	enum kvi_tied tied;             /* unsaid: when there is no other */
 };
 
 /* Makes the ropes of a model, of which head_channels is set; frequencies of a GGUF may have

@@ -14,14 +14,15 @@
 #endif
 #include <zstd.h>
 
-#include "exact/engine.h"
+#include "exact/head.h"
 #include "util/bytes.h"
 
-enum { LAYERS = 3, ROW_MAX = 32, TOKENS_MAX = 300 };
+enum { LAYERS = 3, ROW_MAX = 32, TOKENS_MAX = 300, WORDS = 32 };
 
 static const struct kvi_arithmetic w8a8 = { 0, 0 }, w15a15 = { 0x1f, 0x1f };
 
-/* Most of the relative error of keys or values of a layer: about three times what it is. */
+/* Most of the relative error of keys or values of a layer, or of the logits: about three times
+ * what it is. */
 static const struct expected_model {
 	const char *name;
 	bool gguf;
@@ -119,18 +120,29 @@ static struct cache open_cache(const char *name)
 	return c;
 }
 
-/* A key (0) or value (1) of a token in the order of channels that transformers has. */
-static void true_row(const struct cache *c, size_t layer, int value, size_t t,
-                     float *x)
+/* Row t of numbers: a scale, then integers. */
+static void load_row(const uint8_t *p, size_t t, size_t n, float *x)
 {
-	size_t bytes = 4 + 2 * c->row * (c->tokens - c->first);
-	const uint8_t *p = c->numbers + (2 * layer + (size_t)value) * bytes;
 	uint32_t u = kvi_load32(p);
 	float scale;
 	memcpy(&scale, &u, sizeof scale);
-	p += 4 + 2 * c->row * (t - c->first);
-	for (size_t i = 0; i < c->row; i++)
+	p += 4 + 2 * n * t;
+	for (size_t i = 0; i < n; i++)
 		x[i] = (float)(int16_t)(p[2 * i] | p[2 * i + 1] << 8) * scale;
+}
+
+/* Keys (0) or values (1) of a layer; behind the last one are the logits. */
+static const uint8_t *numbers_of(const struct cache *c, size_t layer, int value)
+{
+	size_t bytes = 4 + 2 * c->row * (c->tokens - c->first);
+	return c->numbers + (2 * layer + (size_t)value) * bytes;
+}
+
+/* A key or value of a token in the order of channels that transformers has. */
+static void true_row(const struct cache *c, size_t layer, int value, size_t t,
+                     float *x)
+{
+	load_row(numbers_of(c, layer, value), t - c->first, c->row, x);
 }
 
 /* The channels that turn together are i and i + rotary / 2; in slots they are neighbours. */
@@ -154,8 +166,10 @@ struct way {
 };
 
 struct result {
-	double square[LAYERS][2], all[LAYERS][2]; /* of errors, of true numbers */
-	struct kvi_h128 digest;                   /* of the engine */
+	double square[LAYERS + 1][2], all[LAYERS + 1][2]; /* of errors, of true numbers; the
+	                                                   * last ones of logits */
+	struct kvi_h128 digest, head;                     /* of the engine */
+	float z[TOKENS_MAX][WORDS];
 	float k[LAYERS][TOKENS_MAX][ROW_MAX], v[LAYERS][TOKENS_MAX][ROW_MAX];
 };
 
@@ -163,7 +177,7 @@ struct result {
 static double worst(const struct result *r)
 {
 	double most = 0;
-	for (int i = 0; i < 2 * LAYERS; i++) {
+	for (int i = 0; i < 2 * LAYERS + 1; i++) {
 		double e = sqrt(r->square[i / 2][i % 2] / r->all[i / 2][i % 2]);
 		most = e > most || isnan(e) ? e : most;
 	}
@@ -210,23 +224,52 @@ static void go_layer(struct kvi_run *run, const struct kvi_model_file *m,
 	assert_int_equal(kvi_run_advance(run, k, v, ROW_MAX, false), KVARC_OK);
 }
 
+/* After the last layer. */
+static void go_head(struct kvi_run *run, struct kvi_head *head,
+                    const struct cache *c, struct result *r, size_t at,
+                    size_t n)
+{
+	const struct kvi_hidden h = kvi_run_hidden(run);
+	float truth[WORDS];
+	for (size_t t = 0; t < n; t += KVI_HEAD_TOKENS) {
+		size_t some = n - t < KVI_HEAD_TOKENS ? n - t : KVI_HEAD_TOKENS;
+		struct kvi_logits z = kvi_head_logits(head, h.h + t * h.width,
+		                                      h.width, some);
+		for (size_t i = 0; i < some; i++)
+			memcpy(r->z[at + t + i], z.z + i * z.stride,
+			       sizeof r->z[0]);
+	}
+	for (size_t t = at; t < at + n; t++) {
+		if (t < c->first)
+			continue;
+		load_row(numbers_of(c, LAYERS, 0), t - c->first, WORDS, truth);
+		compare(r, LAYERS, 0, r->z[t], truth, WORDS);
+	}
+}
+
 static void go(const struct kvi_model_file *m, const struct cache *c,
                const struct way *w, struct result *r)
 {
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
 	struct kvi_run *run;
+	struct kvi_head *head;
 	kvarc_error error = { .text = "" };
 	memset(r, 0, sizeof *r);
+	assert_int_equal(m->vocabulary, WORDS);
 	assert_int_equal(c->row, m->kv_heads * m->head_channels);
 	assert_int_equal(kvi_pool_open(&pool, &alloc, w->threads), KVARC_OK);
 	if (kvi_engine_open(&e, &alloc, m, &w->arithmetic, pool, &error))
 		fail_msg("%s", error.text);
 	const struct kvi_run_options o = {
-		.engine = e, .alloc = &alloc, .pool = pool
+		.engine = e, .alloc = &alloc, .pool = pool, .whole = true
 	};
+	if (kvi_engine_add_head(e, pool, &error))
+		fail_msg("%s", error.text);
 	r->digest = kvi_engine_digest(e);
+	r->head = kvi_engine_head_digest(e);
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
+	assert_int_equal(kvi_head_open(&head, &o), KVARC_OK);
 	for (size_t at = 0; at < c->tokens; at += w->cut) {
 		size_t n = c->tokens - at < w->cut ? c->tokens - at : w->cut;
 		assert_int_equal(kvi_run_segment(run, c->ids + at,
@@ -234,7 +277,9 @@ static void go(const struct kvi_model_file *m, const struct cache *c,
 		                 KVARC_OK);
 		for (size_t l = 0; l < LAYERS; l++)
 			go_layer(run, m, c, w, r, l, at, n);
+		go_head(run, head, c, r, at, n);
 	}
+	kvi_head_close(&head);
 	kvi_run_close(&run);
 	kvi_engine_close(&e);
 	kvi_pool_close(pool);

@@ -9,9 +9,8 @@ of Zstandard: for each entry u32 bytes of its name, u32 bytes of its content, na
 NAME/model.safetensors are what transformers saves; NAME/model.gguf has the same numbers under the names, and in the
 order, that llama.cpp's converter gives them; not of models whose windows a GGUF of their architecture does not say.
 NAME/cache is what transformers computes in fp32: u32 layers, tokens, first token that is here, channels of all heads
-of keys; i32 ids and positions of all tokens; of each layer keys (as stored: after RoPE) and values, each an fp32
-scale and i16 rows of tokens. Weights have few values and a last layer nothing behind its keys and values, so that
-the file is small.
+of keys; i32 ids and positions of all tokens; of each layer keys (as stored: after RoPE) and values, then logits, each an fp32
+scale and i16 rows of tokens. Weights have few values, so that the file is small.
 """
 import os
 import struct
@@ -39,15 +38,15 @@ def models():
         'llama': (hf.LlamaConfig(attention_bias=True, rms_norm_eps=1e-5, rope_parameters=LLAMA3, **SHAPE),
                   100, 40, 0, True),
         'mistral': (hf.MistralConfig(sliding_window=8, rms_norm_eps=1e-5, **SHAPE), 0, 284, 248, False),
-        'qwen2': (hf.Qwen2Config(rope_parameters=dict(rope_type='linear', rope_theta=1e6, factor=4.0), **SHAPE),
-                  5, 40, 0, True),
+        'qwen2': (hf.Qwen2Config(rope_parameters=dict(rope_type='linear', rope_theta=1e6, factor=4.0),
+                                 **dict(SHAPE, tie_word_embeddings=False)), 5, 40, 0, True),
         'qwen2-windows': (hf.Qwen2Config(use_sliding_window=True, sliding_window=5, max_window_layers=1, **SHAPE),
                           0, 40, 0, False),
         'qwen3': (hf.Qwen3Config(rope_parameters=dict(rope_type='default', rope_theta=1e6),
                                  **dict(SHAPE, head_dim=16, num_attention_heads=3, num_key_value_heads=1)),
                   0, 40, 0, True),
         'gemma3': (hf.Gemma3TextConfig(
-            sliding_window=8, query_pre_attn_scalar=20,
+            sliding_window=8, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
             layer_types=['sliding_attention', 'full_attention', 'sliding_attention'],
             rope_parameters=dict(full_attention=dict(rope_type='linear', factor=8.0, rope_theta=1e6),
                                  sliding_attention=dict(rope_type='default', rope_theta=10000.0)), **SHAPE),
@@ -63,18 +62,14 @@ def few(rng, shape, most, scale):
 
 def fill(name, model, rng):
     """Numbers that show what is left out: gains away from 1, biases away from 0."""
-    last = '.%d.' % (LAYERS - 1)
-    kept = ('input_layernorm', 'ln_1', 'k_proj', 'v_proj', 'c_attn', 'k_norm')
     for key, x in model.state_dict().items():
-        if last in key and not any(k in key for k in kept):
-            x.zero_()
-        elif key.endswith('.bias'):
+        if key.endswith('.bias'):
             x.copy_(few(rng, x.shape, 3, 1 / 8))
         elif 'norm' in key or '.ln_' in key:
             x.copy_(few(rng, x.shape, 3, 1 / 8) + (0 if name == 'gemma3' else 1))
         elif 'wpe' in key:
             x.copy_(few(rng, x.shape, 3, 1 / 4))
-        elif 'lm_head' not in key:
+        elif 'lm_head' not in key or not model.config.tie_word_embeddings:
             x.copy_(few(rng, x.shape, 2, 1 / 2 if 'embed' in key or 'wte' in key else 1 / 8))
 
 
@@ -90,19 +85,21 @@ def cache_of(model, rng, at, tokens, first):
     positions = np.arange(at, at + tokens)
     cache = hf.DynamicCache()
     with torch.no_grad():
-        model(torch.tensor(ids)[None], past_key_values=cache, position_ids=torch.tensor(positions)[None],
-              attention_mask=torch.ones(1, tokens))
+        logits = model(torch.tensor(ids)[None], past_key_values=cache,
+                       position_ids=torch.tensor(positions)[None],
+                       attention_mask=torch.ones(1, tokens)).logits
     out = b''
     for layer in cache.layers:
         assert layer.keys.dtype == torch.float32 and layer.keys.shape[2] == tokens
         out += numbers(layer.keys[0, :, first:]) + numbers(layer.values[0, :, first:])
         row = layer.keys.shape[1] * layer.keys.shape[3]
+    out += numbers(logits[:, first:])
     return struct.pack('<4I', LAYERS, tokens, first, row) + ids.astype('<i4').tobytes() + \
         positions.astype('<i4').tobytes() + out
 
 
 NAMES = {'embed_tokens': 'token_embd', 'wte': 'token_embd', 'wpe': 'position_embd', 'norm': 'output_norm',
-         'ln_f': 'output_norm'}
+         'ln_f': 'output_norm', 'lm_head': 'output'}
 LAYER_NAMES = {
     'input_layernorm': 'attn_norm', 'self_attn.q_proj': 'attn_q', 'self_attn.k_proj': 'attn_k',
     'self_attn.v_proj': 'attn_v', 'self_attn.o_proj': 'attn_output', 'self_attn.q_norm': 'attn_q_norm',
@@ -147,6 +144,8 @@ def describe(w, name, c):
     w.add_block_count(c.num_hidden_layers)
     w.add_embedding_length(c.hidden_size)
     w.add_feed_forward_length(FFN)
+    if c.bos_token_id is not None:
+        w.add_bos_token_id(c.bos_token_id)
     w.add_head_count(c.num_attention_heads)
     if name == 'gpt2':
         w.add_context_length(c.n_positions)
@@ -161,6 +160,7 @@ def describe(w, name, c):
         w.add_sliding_window(c.sliding_window)
         w.add_array('gemma3.attention.sliding_window_pattern', [t[0] == 's' for t in c.layer_types])
         w.add_attention_scale(c.query_pre_attn_scalar ** -.5)
+        w.add_final_logit_softcapping(c.final_logit_softcapping)
         rope = rope['full_attention']
     w.add_rope_freq_base(rope['rope_theta'])
     if rope['rope_type'] == 'linear':
@@ -174,7 +174,7 @@ def write_gguf(path, name, model):
     w = gguf.GGUFWriter(path, name)
     describe(w, name, model.config)
     for key, x in model.state_dict().items():
-        if 'lm_head' not in key:
+        if 'lm_head' not in key or not model.config.tie_word_embeddings:
             w.add_tensor(tensor_name(key, GEMMA3_NAMES if name == 'gemma3' else LAYER_NAMES),
                          as_converted(name, key, x.numpy()))
     w.write_header_to_file()

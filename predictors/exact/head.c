@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* head.c - the last norm and the output matrix of a model (spec/arithmetic.md 11) */
+#include "exact/head.h"
+
+#include "exact/engine_internal.h"
+#include "exact/fpmode.h"
+
+struct kvi_head {
+	struct kvi_run_options o;
+	const struct kvi_exact_kernels *kernels;
+	const struct kvi_elementwise *elementwise;
+	size_t width, stride;    /* floats of a row of x, of z */
+	float *x, *z;
+	void *activations;
+};
+
+static size_t whole(size_t n)
+{
+	return (n + KVI_OPERAND_ROWS - 1) / KVI_OPERAND_ROWS * KVI_OPERAND_ROWS;
+}
+
+static kvarc_ret open_rows(struct kvi_head *head)
+{
+	const struct kvi_operand *w = &head->o.engine->output;
+	const struct kvi_alloc *alloc = head->o.alloc;
+	size_t bytes;
+	head->width = whole(w->columns);
+	head->stride = whole(w->rows);
+	if (!kvi_activations_bytes(KVI_HEAD_TOKENS, w->columns, w->group, true,
+	                           &bytes))
+		return KVARC_MEM;
+	head->x = kvi_array(alloc, head->width, KVI_HEAD_TOKENS * sizeof(float));
+	head->z = kvi_array(alloc, head->stride, KVI_HEAD_TOKENS * sizeof(float));
+	head->activations = kvi_malloc(alloc, bytes);
+	return head->x && head->z && head->activations ? KVARC_OK
+	                                               : kvi_alloc_error(alloc);
+}
+
+kvarc_ret kvi_head_open(struct kvi_head **out, const struct kvi_run_options *o)
+{
+	struct kvi_head *head = kvi_calloc(o->alloc, 1, sizeof *head);
+	*out = head;
+	if (!head)
+		return kvi_alloc_error(o->alloc);
+	head->o = *o;
+	head->kernels = kvi_exact_kernels_get(o->isa_mask);
+	head->elementwise = kvi_elementwise_get(o->isa_mask);
+	kvarc_ret ret = open_rows(head);
+	if (ret)
+		kvi_head_close(out);
+	return ret;
+}
+
+void kvi_head_close(struct kvi_head **out)
+{
+	struct kvi_head *head = *out;
+	if (!head)
+		return;
+	const struct kvi_alloc *alloc = head->o.alloc;
+	kvi_free(alloc, head->x);
+	kvi_free(alloc, head->z);
+	kvi_free(alloc, head->activations);
+	kvi_free(alloc, head);
+	*out = NULL;
+}
+
+static void cap_logits(const struct kvi_head *head, float *z, size_t n)
+{
+	float cap = head->o.engine->file->logit_cap;
+	for (size_t i = 0; cap > 0 && i < n; i++) {
+		float x = z[i] / cap, size = x < 0 ? -x : x;
+		float e = head->elementwise->exp(-(2 * size));
+		float tanh = (1 - e) / (1 + e);
+		z[i] = cap * (x >= 0 ? tanh : -tanh);
+	}
+}
+
+struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h,
+                                  size_t stride, size_t n)
+{
+	const struct kvi_engine *e = head->o.engine;
+	const struct kvi_operand *w = &e->output;
+	struct kvi_activations a;
+	uint64_t mode = kvi_fp_exact();
+	for (size_t t = 0; t < n; t++)
+		head->elementwise->norm(head->x + t * head->width, h + t * stride,
+		                        e->output_norm, e->output_norm_bias,
+		                        w->columns, e->file->norm_epsilon);
+	kvi_activations_init(&a, head->activations, n, w->columns, w->group,
+	                     kvi_wide(e, KVI_MATRIX_HEAD));
+	head->kernels->quantise(&a, head->x, head->width, 0, n);
+	const struct kvi_product p = {
+		.a = &a, .w = w, .blocks = kvi_operand_blocks(w), .y = head->z,
+		.y_stride = head->stride
+	};
+	kvi_product_all(head->kernels, head->o.pool, &p);
+	for (size_t t = 0; t < n; t++)
+		cap_logits(head, head->z + t * head->stride, w->rows);
+	kvi_fp_restore(mode);
+	return (struct kvi_logits){ head->z, head->stride };
+}
+
+static uint64_t weight_of(float z, float most)
+{
+	if (!(z - most > -15)) /* less than half a unit, as most words are */
+		return 0;
+	float x = kvi_elementwise_scalar.exp(z - most) * 0x1p20f;
+	return (uint64_t)((x + 12582912.0f) - 12582912.0f); /* rint */
+}
+
+size_t kvi_head_pick(const float *z, size_t n, uint64_t random)
+{
+	uint64_t mode = kvi_fp_exact(), sum = 0, below = 0, at;
+	float most = z[0];
+	size_t i = 0;
+	for (size_t k = 1; k < n; k++)
+		most = z[k] > most ? z[k] : most;
+	for (size_t k = 0; k < n; k++)
+		sum += weight_of(z[k], most);
+	/* sum < 2^44: the top of random times it */
+	at = ((random >> 44) * sum + ((random >> 24 & 0xfffff) * sum >> 20)) >> 20;
+	while (i + 1 < n && (below += weight_of(z[i], most)) <= at)
+		i++;
+	kvi_fp_restore(mode);
+	return i;
+}

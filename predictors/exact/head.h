@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* head.h - what a model says of the next token (spec/arithmetic.md 11) */
+#ifndef KVI_HEAD_H
+#define KVI_HEAD_H
+
+#include "exact/engine.h"
+
+/*
+ * Makes the head of an engine, which nobody else may use meanwhile. Engines for caches need none.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (the file has no output matrix or norm), DATA; after a
+ * failure the engine is good for closing only.
+ */
+kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
+                              kvarc_error *error);
+/* Of the weights and the head, when it is made. */
+struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e);
+
+enum { KVI_HEAD_TOKENS = 16 };
+
+/* Memory to use a head with. */
+struct kvi_head;
+/* engine has a head; whole and round_to do not matter. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *o);
+void kvi_head_close(struct kvi_head **head); /* NULL-safe */
+
+/* Logits of 1 to KVI_HEAD_TOKENS tokens from their hidden states after the last layer. Owned by
+ * the head, until the next call. */
+struct kvi_logits {
+	const float *z;         /* one a word of the vocabulary */
+	size_t stride;          /* floats from token to token */
+};
+struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h,
+                                  size_t stride, size_t n);
+
+/* The word that a random number picks out of the distribution of n > 0 logits: exp(z - max) in
+ * units of 2^-20 as integers. */
+size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
+
+#endif
