@@ -22,7 +22,8 @@ typedef struct kvarc_trainer kvarc_trainer;
 #define KVARC_TRAIN_NO_TABLE    0x4u
 /* The profile is for these caches alone and goes into their archive: coefficients are as few and
  * as coarse as pays, and there is one level, 2 or (if asked for, and there are tokens enough) 3.
- * All tokens are fitted, of more than 16384 only so many, in blocks; no table. */
+ * All tokens are fitted, of more than 16384 only so many, in blocks; no table. With a model the
+ * first 2048, and without a correction of its hidden state. */
 #define KVARC_TRAIN_IN_FILE     0x8u
 
 typedef struct kvarc_trainer_options {
@@ -78,19 +79,21 @@ KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
 /* Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens), PROG (called twice), or what a
  * reader returned. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_run(kvarc_trainer *t);
-/* The profile, once: the caller closes it. Returns OK, PROG, END (with KVARC_TRAIN_IN_FILE: it
- * would not save what it costs). */
+/* The profile, once: the caller closes it. Returns OK, PROG, END (with KVARC_TRAIN_IN_FILE and
+ * no model: it would not save what it costs). */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_profile(kvarc_trainer *t,
 	kvarc_profile **p);
 
 /*
  * One shot with KVARC_TRAIN_IN_FILE: a profile for the archive of an import, to be embedded
- * (KVARC_WRITE_EMBED_PROFILE). level: 2, or 3 for 2 or 3, whichever is smaller. *p is NULL, and
- * the return OK, when none would pay. Returns OK, MEM, MEMLIMIT, IO, PROG (level). common may
- * be NULL.
+ * (KVARC_WRITE_EMBED_PROFILE). level: 2; 3 for 2 or 3, whichever is smaller; 4 to 7 for that, or 2 if
+ * smaller, with a transformer (as in kvarc_trainer_options, else NULL) that the writer must be
+ * given, too. *p is NULL, and the return OK, when none would pay. Returns OK, MEM, MEMLIMIT, IO,
+ * PROG (level, or a model where none belongs), and with a model GEOMETRY (it is not that of the
+ * cache), FORMAT, OPTIONS, DATA. common may be NULL.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_train_import(kvarc_profile **p,
-	kvarc_import *im, int level, const kvarc_common *common);
+	kvarc_import *im, int level, const char *model, const kvarc_common *common);
 
 /* What a tensor costs, in bits per element, without anything that a file adds. */
 typedef struct kvarc_trained {

@@ -164,7 +164,7 @@ static kvarc_ret copy_tokens(kvarc_trainer *t, struct kvi_train_cache *c,
 	return KVARC_OK;
 }
 
-/* Whole blocks, one of so many that it is not too much. */
+/* Whole blocks, one of so many that it is not too much; a transformer begins at the first one. */
 static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c,
                           size_t n)
 {
@@ -173,6 +173,10 @@ static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c,
 	c->n = n;
 	if (!t->look_at || n <= t->look_at)
 		return;
+	if (t->predictor) {
+		c->n = t->look_at;
+		return;
+	}
 	c->every = (n + t->look_at - 1) / t->look_at;
 	c->n = (blocks + c->every - 1) / c->every * KVI_TRAIN_BLOCK;
 }
@@ -297,16 +301,15 @@ static bool track_has_model(const kvarc_geometry *g, uint32_t track)
  * at. */
 static uint32_t share_out(kvarc_trainer *t, const kvarc_geometry *g)
 {
-	enum { TRACKS = KVI_TRAIN_IN_FILE / KVI_TRAIN_BLOCK };
-	uint32_t n = 0, every;
+	uint32_t tracks = (uint32_t)(t->look_at / KVI_TRAIN_BLOCK), n = 0, every;
 	if (!t->look_at)
 		return 1;
 	for (uint32_t i = 0; i < g->n_tracks; i++)
 		n += track_has_model(g, i);
-	every = n / TRACKS + (n % TRACKS > 0);
+	every = n / tracks + (n % tracks > 0);
 	every += every == 0;
 	t->stands_for = every;
-	t->look_at = KVI_TRAIN_IN_FILE / (n ? (n + every - 1) / every : 1);
+	t->look_at /= n ? (n + every - 1) / every : 1;
 	return every;
 }
 

@@ -21,7 +21,7 @@ unsigned kvi_train_level(const kvarc_trainer *t, unsigned level)
 static bool corrects(const kvarc_trainer *t, const struct kvi_train_task *k,
                      size_t i)
 {
-	return t->predictor && t->predictor->closed && i + 1 == k->layer->n &&
+	return t->predictor && t->predictor->corrects && i + 1 == k->layer->n &&
 	       k->layer->tensors[i].shape->layer + 1 <
 	       t->predictor->file->n_layers;
 }

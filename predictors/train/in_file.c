@@ -4,19 +4,17 @@
 #include "stream/profile_handle.h"
 #include "train.h"
 
-double kvi_train_gain(const kvarc_trainer *t)
+double kvi_train_cost(const kvarc_trainer *t, unsigned level)
 {
-	int level = t->options.levels >> 3 & 1 ? 3 : 2;
-	double saved = 0;
+	double bits = 0;
 	size_t at = 0;
 	for (size_t i = 0; i < t->n_stacks; i++)
 		for (size_t k = 0; k < t->stacks[i].n_shapes; k++, at++) {
 			const struct kvi_train_stack *s = &t->stacks[i];
-			const kvarc_trained *x = &t->report[at];
-			saved += (x->bits[1] - x->bits[level]) * s->all_tokens *
-			         s->shapes[k].heads * s->shapes[k].channels;
+			bits += t->report[at].bits[level] * s->all_tokens *
+			        s->shapes[k].heads * s->shapes[k].channels;
 		}
-	return saved / 8 - (double)t->profile->file_bytes;
+	return bits / 8;
 }
 
 bool kvi_train_enough(const kvarc_trainer *t)
@@ -33,15 +31,22 @@ bool kvi_train_enough(const kvarc_trainer *t)
 	return false;
 }
 
+/* A profile for an import, and bytes: of its chunks at level 1, and with it, all counted. */
+struct fitted {
+	kvarc_profile *profile; /* NULL: none that would pay */
+	double plain, cost;
+};
+
 /* Of one level, or of level 2 when it has to be. */
-static kvarc_ret fit_import(kvarc_profile **p, kvarc_import *im, int *level,
-                            double *bytes, const kvarc_common *common)
+static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level,
+                            const char *model, const kvarc_common *common)
 {
 	kvarc_trainer_options o = {
-		.flags = KVARC_TRAIN_IN_FILE, .levels = 1u << *level
+		.flags = KVARC_TRAIN_IN_FILE, .levels = 1u << level,
+		.model = model
 	};
 	kvarc_trainer *t;
-	*p = NULL;
+	*f = (struct fitted){ .plain = 0 };
 	if (common)
 		o.common = *common;
 	kvarc_ret ret = kvarc_trainer_open(&t, &o);
@@ -50,34 +55,44 @@ static kvarc_ret fit_import(kvarc_profile **p, kvarc_import *im, int *level,
 	if (!ret)
 		ret = kvarc_trainer_run(t);
 	if (!ret) {
-		*level = t->options.levels >> 3 & 1 ? 3 : 2;
-		*bytes = t->gain;
-		ret = kvarc_trainer_profile(t, p);
+		f->plain = t->plain;
+		f->cost = t->cost;
+		ret = kvarc_trainer_profile(t, &f->profile);
 	}
 	kvarc_trainer_close(&t);
 	/* nothing to fit is nothing to gain */
-	return ret == KVARC_END || ret == KVARC_GEOMETRY ? KVARC_OK : ret;
+	return ret == KVARC_END || (ret == KVARC_GEOMETRY && !model)
+	       ? KVARC_OK : ret;
+}
+
+/* The smaller one stays in a. */
+static void choose(struct fitted *a, struct fitted *b)
+{
+	if (b->profile && (!a->profile || b->cost < a->cost)) {
+		struct fitted other = *a;
+		*a = *b;
+		*b = other;
+	}
+	kvarc_profile_close(&b->profile);
 }
 
 kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level,
-                             const kvarc_common *common)
+                             const char *model, const kvarc_common *common)
 {
-	kvarc_profile *lower = NULL;
-	double gains[2] = { 0, 0 };
-	if (!p || !im || (level != 2 && level != 3))
+	struct fitted best, other = { .plain = 0 };
+	bool predicts = level >= KVI_LEVEL_MODEL;
+	if (!p || !im || level < 2 || level > KVARC_LEVEL_MAX ||
+	    predicts != (model != NULL))
 		return KVARC_PROG;
-	kvarc_ret ret = fit_import(p, im, &level, &gains[0], common);
-	if (ret || level == 2)
-		return ret;
-	level = 2;
-	ret = fit_import(&lower, im, &level, &gains[1], common);
-	if (!ret && lower && (!*p || gains[1] > gains[0])) {
-		kvarc_profile_close(p);
-		*p = lower;
-		lower = NULL;
-	}
-	kvarc_profile_close(&lower);
+	*p = NULL;
+	kvarc_ret ret = fit_import(&best, im, level, model, common);
+	if (!ret && level > 2)
+		ret = fit_import(&other, im, 2, NULL, common);
+	if (!ret && predicts && best.cost >= other.plain)
+		kvarc_profile_close(&best.profile);
+	choose(&best, &other);
 	if (ret)
-		kvarc_profile_close(p);
+		kvarc_profile_close(&best.profile);
+	*p = best.profile;
 	return ret;
 }

@@ -27,6 +27,8 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path,
 	kvarc_ret ret = kvi_model_file_open(&p->file, &t->alloc, path, t->error);
 	if (ret)
 		return ret;
+	p->corrects = p->closed && p->file->n_layers > 1 &&
+	              !(t->options.flags & KVARC_TRAIN_IN_FILE);
 	p->width = p->file->width;
 	p->kv = (size_t)p->file->kv_heads * p->file->head_channels;
 	p->layer_work = WORK * 2 * p->kv;
@@ -305,11 +307,6 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 
 /* ---- all of it ---- */
 
-static bool has_teacher(const struct kvi_train_predictor *p)
-{
-	return p->closed && p->file->n_layers > 1;
-}
-
 /* How many of the caches the teacher gets: the first ones, until there are tokens enough. */
 static size_t caches_to_teach(const struct kvi_train_stack *s)
 {
@@ -330,7 +327,7 @@ uint64_t kvi_train_predictor_work(const kvarc_trainer *t,
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	uint64_t tokens = s->n_tokens;
-	if (has_teacher(p))
+	if (p->corrects)
 		tokens += 2 * (uint64_t)tokens_to_teach(s);
 	return tokens * p->file->n_layers * p->layer_work;
 }
@@ -403,7 +400,7 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 		ret = open_walk(t, s, p->engine, 0, s->n_caches, &p->real);
 	if (!ret)
 		ret = each_block(t, s, &p->real, embed_block, NULL);
-	if (!ret && has_teacher(p))
+	if (!ret && p->corrects)
 		ret = open_teacher(t, s);
 	return ret;
 }
@@ -415,10 +412,10 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
 	struct kvi_train_predictor *p = t->predictor;
 	struct place l = { .layer = layer };
 	kvarc_ret ret = each_block(t, s, &p->real, predict_block, &l);
-	if (!ret && has_teacher(p))
+	if (!ret && p->corrects)
 		ret = each_block(t, s, &p->pupil, predict_block, &l);
 	l.store = true;
-	if (!ret && has_teacher(p))
+	if (!ret && p->corrects)
 		ret = each_block(t, s, &p->teacher, predict_block, &l);
 	return ret;
 }
@@ -534,16 +531,16 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k)
 	kvarc_ret ret = KVARC_OK;
 	if (layer + 1 == p->file->n_layers)
 		return KVARC_OK;
-	if (p->closed) {
-		ret = correct(t, k);
+	if (p->closed)
 		l.truth = k->layer;
-	}
+	if (p->corrects)
+		ret = correct(t, k);
 	if (!ret)
 		ret = each_block(t, k->stack, &p->real, advance_block, &l);
 	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };
-	if (!ret && has_teacher(p))
+	if (!ret && p->corrects)
 		ret = each_block(t, k->stack, &p->pupil, advance_block, &l);
-	if (!ret && has_teacher(p))
+	if (!ret && p->corrects)
 		ret = each_block(t, k->stack, &p->teacher, advance_block, &l);
 	return ret;
 }

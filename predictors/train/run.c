@@ -404,6 +404,15 @@ static uint64_t bytes_of(const struct kvi_train_stack *s)
 	return sum;
 }
 
+static void set_costs(kvarc_trainer *t)
+{
+	unsigned level = t->options.levels >> 3 & 1 ? 3 : 2;
+	/* Level 1 of what a transformer leaves is not that of the caches. */
+	t->plain = t->predictor ? 0 : kvi_train_cost(t, 1);
+	t->cost = kvi_train_cost(t, kvi_train_level(t, level)) +
+	          (double)t->profile->file_bytes;
+}
+
 kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 {
 	if (!t || t->ran)
@@ -441,7 +450,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	if (!ret)
 		ret = finish_profile(t);
 	if (!ret)
-		t->gain = kvi_train_gain(t);
+		set_costs(t);
 	else
 		kvarc_profile_close(&t->profile);
 	kvi_train_predictor_close(t);
@@ -456,7 +465,8 @@ kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **p)
 		*p = NULL;
 	if (!t || !p || !t->profile)
 		return KVARC_PROG;
-	if (t->options.flags & KVARC_TRAIN_IN_FILE && !(t->gain > 0))
+	if (t->options.flags & KVARC_TRAIN_IN_FILE && t->plain > 0 &&
+	    !(t->cost < t->plain))
 		return KVARC_END;
 	*p = t->profile;
 	t->profile = NULL;

@@ -18,7 +18,8 @@
 
 enum {
 	KVI_TRAIN_BLOCK = 256,       /* tokens of a fetch, and of applying a model */
-	KVI_TRAIN_IN_FILE = 16384,   /* tokens of an input that a fit for a file looks at, about */
+	KVI_TRAIN_IN_FILE = 16384,   /* tokens of an input that a fit for a file looks at, about; */
+	KVI_TRAIN_IN_FILE_MODEL = 2048, /* with a transformer, the first ones */
 	KVI_TRAIN_ENOUGH = 4,        /* tokens for each source of a slot */
 	KVI_TRAIN_TENSORS = 3,       /* of a layer: key, value, latent */
 	KVI_TRAIN_BELOW = 2,         /* layers whose features level 3 sees */
@@ -85,7 +86,9 @@ struct kvarc_trainer {
 	uint64_t done, total;      /* bytes, for the progress */
 	kvarc_profile *profile;    /* in the making, then the result */
 	bool ran, few;
-	double gain;               /* bytes that the profile saves, less its own */
+	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
+	 * with its own. */
+	double plain, cost;
 };
 
 /* How many of the stack's shapes are of the layer that begins there. */
@@ -157,8 +160,8 @@ void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
 
 struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 
-/* in_file.c: bytes that the profile saves in what it was fitted to, less its own. */
-double kvi_train_gain(const kvarc_trainer *t);
+/* in_file.c: bytes of all tokens at a level of the report. */
+double kvi_train_cost(const kvarc_trainer *t, unsigned level);
 /* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
 bool kvi_train_enough(const kvarc_trainer *t);
 

@@ -24,8 +24,7 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 		                KVARC_UNKNOWN,
 		                "without a transformer, levels are 2 and 3");
 	if (o->model && (o->levels & linear || !model || model & (model - 1) ||
-	                 model & ~(15u << KVI_LEVEL_MODEL) ||
-	                 o->flags & KVARC_TRAIN_IN_FILE))
+	                 model & ~(15u << KVI_LEVEL_MODEL)))
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
 		                "with a transformer there is one level, 4 to 7");
@@ -73,7 +72,8 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
 	if (o->flags & KVARC_TRAIN_IN_FILE) {
 		t->options.levels = 1u << (o->levels >> 3 & 1 ? 3 : 2);
 		t->options.held_out = 0;
-		t->look_at = KVI_TRAIN_IN_FILE;
+		t->look_at = o->model ? KVI_TRAIN_IN_FILE_MODEL
+		                      : KVI_TRAIN_IN_FILE;
 	} else if (!o->levels) {
 		t->options.levels = 1u << 2 | 1u << 3;
 	}

@@ -84,7 +84,9 @@ static bool import(struct job *j)
 static bool fit(struct job *j, kvarc_writer_options *wo)
 {
 	progress_start(j->in.name, j->tensor_bytes);
+	bool predicts = j->o->level >= LEVEL_MODEL;
 	kvarc_ret ret = kvarc_train_import(&j->fitted, j->im, j->o->level,
+	                                   predicts ? j->o->model : NULL,
 	                                   &wo->common);
 	progress_stop();
 	if (ret != KVARC_OK && ret != KVARC_MEMLIMIT) {
@@ -97,6 +99,10 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 		wo->profile = j->fitted;
 		wo->profile_name = "fitted to this file";
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
+		if (wo->level >= LEVEL_MODEL) {
+			wo->predictor = models_given();
+			wo->predictor_name = models_name();
+		}
 	} else if (msg_level() > 0) {
 		msg_note(j->in.name, ret ? "fitting a profile to it needs more "
 		         "memory (-M): level 1" : "a profile fitted to it would "

@@ -279,11 +279,12 @@ bool profiles_fit_wanted(const struct options *o)
 bool profiles_check_level(const struct options *o, bool fits_one)
 {
 	if (o->level_given && o->level >= LEVEL_MODEL &&
-	    (!models_given() || all.n_given == 0)) {
-		msg_error(NULL, "%s: level %d needs the model and a profile for it: "
-		          "give --model MODEL and --profile FILE; 'kvarc train "
-		          "--model MODEL --level %d' makes one", o->verb->name,
-		          o->level, o->level);
+	    (!models_given() || (all.n_given == 0 && !fits_one))) {
+		msg_error(NULL, "%s: level %d needs the model%s: give --model MODEL "
+		          "and --profile FILE; 'kvarc train --model MODEL --level "
+		          "%d' makes one", o->verb->name, o->level,
+		          fits_one ? ", and is smallest with a profile for it"
+		          : " and a profile for it", o->level);
 		return false;
 	}
 	if (profiles_fit_wanted(o) && !fits_one) {

@@ -6,6 +6,7 @@
 #include "exact/engine.h"
 #include "model/profile.h"
 #include "model/rope_search.h"
+#include "import_files.h"
 #include "stream_util.h"
 
 enum {
@@ -493,6 +494,93 @@ static void test_corrections(void **state)
 	kvarc_profile_close(&p);
 }
 
+/* ---- for one file ---- */
+
+/* The first tokens of a cache, as a safetensors file. */
+static void export(struct cache *c, uint64_t n, struct blob *f)
+{
+	struct memfile archive = { .fail_at = -1 };
+	kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_reader *r;
+	assert_int_equal(cache_write(c, &archive, &wo), KVARC_OK);
+	kvarc_source source = memfile_source(&archive);
+	kvarc_sink sink = blob_sink(f);
+	range.n = n;
+	assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+	assert_int_equal(kvarc_export_safetensors(r, &range, &sink), KVARC_OK);
+	kvarc_reader_close(&r);
+	memfile_free(&archive);
+}
+
+/* Bytes of its archive, with a profile that was fitted to it at a level above 1; *highest: what
+ * that has. */
+static size_t pack_fitted(struct blob *f, int level, kvarc_predictor *model,
+                          int *highest)
+{
+	struct memfile archive = { .fail_at = -1 };
+	kvarc_import_options io = { .rope = "10000,half" };
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_source source = blob_source(f);
+	kvarc_sink sink = memfile_sink(&archive);
+	kvarc_profile *p = NULL;
+	kvarc_profile_info info;
+	kvarc_import *im;
+	assert_int_equal(kvarc_import_open(&im, &source, NULL, &io), KVARC_OK);
+	if (level > 1)
+		assert_int_equal(kvarc_train_import(
+			&p, im, level, level > 3 ? folder : NULL, NULL),
+			KVARC_OK);
+	*highest = 1;
+	wo.flags |= KVARC_WRITE_VERIFY | KVARC_WRITE_EMBED_PROFILE;
+	wo.profile = p;
+	wo.predictor = model;
+	if (p) {
+		assert_int_equal(kvarc_profile_get_info(p, &info), KVARC_OK);
+		while (info.levels >> (*highest + 1))
+			++*highest;
+	} else {
+		wo.flags &= ~(unsigned)KVARC_WRITE_EMBED_PROFILE;
+	}
+	wo.level = *highest;
+	assert_int_equal(kvarc_pack(im, &sink, &wo, NULL), KVARC_OK);
+	kvarc_import_close(&im);
+	kvarc_profile_close(&p);
+	size_t bytes = archive.n;
+	memfile_free(&archive);
+	return bytes;
+}
+
+/* Levels without a profile: of many tokens they are smaller than level 1, of few they are
+ * left. */
+static void test_one_file(void **state)
+{
+	struct blob f = { .fail_after = -1 };
+	kvarc_predictor *model;
+	int highest;
+	(void)state;
+	assert_int_equal(kvarc_predictor_open_model(&model, folder, NULL),
+	                 KVARC_OK);
+	export(&caches[0], TOKENS, &f);
+	size_t last = pack_fitted(&f, 1, NULL, &highest);
+	for (int level = 4; level < 8; level++) {
+		size_t bytes = pack_fitted(&f, level, model, &highest);
+		print_message("level %d: %zu bytes, one below %zu\n", level,
+		              bytes, last);
+		assert_int_equal(highest, level);
+		assert_true(bytes < last);
+		last = level == 4 ? bytes : last;
+	}
+	blob_free(&f);
+	f = (struct blob){ .fail_after = -1 };
+	export(&caches[0], 3, &f);
+	pack_fitted(&f, 5, model, &highest);
+	assert_int_equal(highest, 1);
+	blob_free(&f);
+	kvarc_predictor_close(&model);
+}
+
 /* ---- what cannot be ---- */
 
 static void test_ids(void **state)
@@ -572,6 +660,7 @@ int main(void)
 		cmocka_unit_test(test_measured),
 		cmocka_unit_test(test_same_profile),
 		cmocka_unit_test(test_corrections),
+		cmocka_unit_test(test_one_file),
 		cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_other_model),
 	};

@@ -7,7 +7,8 @@ ln -s "$top/tests/data/models" models
 ln -s "$top/tests/data/sample/smollm2-135m-level2.kvp" level2.kvp
 kv pack -5 "$TENSORS"
 kv pack -5 --model nowhere.gguf --profile level2.kvp "$TENSORS"
-kv pack -5 --model models/llama "$TENSORS"
+ln -s "$TENSORS" tensors.safetensors
+kv pack -5 --model models/llama tensors.safetensors
 kv pack -4 --model models/llama --profile level2.kvp "$TENSORS"
 mkdir empty
 kv pack -7 --model empty --profile level2.kvp "$TENSORS"
