@@ -8,7 +8,9 @@
 
 /*
  * A model, for levels 4 to 7. Immutable for its users; may be shared by readers, writers and
- * threads, which do not run at the same time as its close.
+ * threads, which do not run at the same time as its close. Before a reader or writer uses one,
+ * the kernels of its isa_mask have to give a known answer: PREDICTOR, "self-test of the exact
+ * arithmetic failed", when they do not.
  */
 typedef struct kvarc_predictor kvarc_predictor;
 

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "entropy/rans.h"
+#include "exact/self_test.h"
 #include "stream/error.h"
 #include "container/frame.h"
 
@@ -17,6 +19,7 @@ struct kvarc_predictor {
 	pthread_mutex_t lock;
 	struct kvi_engine *engines[ENGINES];
 	struct kvi_arithmetic arithmetic[ENGINES];
+	uint32_t tested;         /* instruction sets */
 };
 
 kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
@@ -77,16 +80,12 @@ static kvarc_ret make(kvarc_predictor *p, int i,
 	return ret;
 }
 
-kvarc_ret kvi_predictor_engine(const kvarc_predictor *shared,
-                               const struct kvi_arithmetic *a,
-                               const struct kvi_engine **e,
-                               kvarc_error *error)
+/* With the lock. */
+static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
+                             const struct kvi_engine **e, kvarc_error *error)
 {
-	/* What users see of it does not change. */
-	kvarc_predictor *p = (kvarc_predictor *)(uintptr_t)shared;
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
-	pthread_mutex_lock(&p->lock);
 	while (i < ENGINES && p->engines[i] &&
 	       (p->arithmetic[i].wide_weights != a->wide_weights ||
 	        p->arithmetic[i].wide_activations != a->wide_activations))
@@ -99,6 +98,38 @@ kvarc_ret kvi_predictor_engine(const kvarc_predictor *shared,
 		ret = make(p, i, a, error);
 	if (ret == KVARC_OK)
 		*e = p->engines[i];
+	return ret;
+}
+
+/* With the lock. */
+static kvarc_ret test_kernels(kvarc_predictor *p, uint32_t isa_mask,
+                              kvarc_error *error)
+{
+	uint32_t isa = kvi_kernels_get(isa_mask)->isa;
+	kvarc_ret ret = p->tested & isa ? KVARC_OK
+		: kvi_exact_test(&p->alloc, kvi_exact_kernels_get(isa_mask),
+		                 kvi_elementwise_get(isa_mask), error);
+	if (ret == KVARC_OK)
+		p->tested |= isa;
+	return ret;
+}
+
+/* What users see of it does not change. */
+static kvarc_predictor *writable(const kvarc_predictor *p)
+{
+	return (kvarc_predictor *)(uintptr_t)p;
+}
+
+kvarc_ret kvi_predictor_engine(const kvarc_predictor *shared,
+                               const struct kvi_arithmetic *a,
+                               uint32_t isa_mask, const struct kvi_engine **e,
+                               kvarc_error *error)
+{
+	kvarc_predictor *p = writable(shared);
+	pthread_mutex_lock(&p->lock);
+	kvarc_ret ret = test_kernels(p, isa_mask, error);
+	if (ret == KVARC_OK)
+		ret = find_engine(p, a, e, error);
 	pthread_mutex_unlock(&p->lock);
 	return ret;
 }
@@ -133,14 +164,17 @@ kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_predictor_digest(const kvarc_predictor *p, uint8_t digest[16])
+kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
+                                 uint8_t digest[16])
 {
 	const struct kvi_engine *e;
 	const struct kvi_engine_level any = kvi_engine_level(5);
+	kvarc_predictor *p = writable(shared);
 	if (!p || !digest)
 		return KVARC_PROG;
-	kvarc_ret ret = kvi_predictor_engine(p, &any.arithmetic, &e,
-	                                     p->common.error);
+	pthread_mutex_lock(&p->lock);
+	kvarc_ret ret = find_engine(p, &any.arithmetic, &e, p->common.error);
+	pthread_mutex_unlock(&p->lock);
 	if (ret == KVARC_OK)
 		kvi_store_h128(digest, kvi_engine_digest(e));
 	return ret;

@@ -5,11 +5,11 @@
 
 #include "exact/engine.h"
 
-/* An engine with this arithmetic, made at the first call and kept. Safe in threads.
- * Returns as kvi_engine_open. */
+/* An engine with this arithmetic, made at the first call and kept, after a test of the kernels
+ * that are to run it. Safe in threads. Returns as kvi_engine_open and kvi_exact_test. */
 kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
                                const struct kvi_arithmetic *a,
-                               const struct kvi_engine **e,
+                               uint32_t isa_mask, const struct kvi_engine **e,
                                kvarc_error *error);
 /* Memory of runs comes from here. */
 const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p);

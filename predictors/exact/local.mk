@@ -15,7 +15,8 @@ libkvi_la_SOURCES += \
 	predictors/exact/level.c predictors/exact/product.c \
 	predictors/exact/head.c predictors/exact/head.h \
 	predictors/exact/round.c predictors/exact/round.h \
-	predictors/exact/handle.c predictors/exact/handle.h
+	predictors/exact/handle.c predictors/exact/handle.h \
+	predictors/exact/self_test.c predictors/exact/self_test.h
 
 if SIMD_AVX2
 libkvi_avx2_la_SOURCES += predictors/exact/elementwise_avx2.c

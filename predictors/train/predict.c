@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "exact/round.h"
+#include "exact/self_test.h"
 #include "model/formats.h"
 #include "stream/error.h"
 #include "util/bytes.h"
@@ -390,7 +391,11 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 {
 	struct kvi_train_predictor *p = t->predictor;
 	const struct kvi_arithmetic a = kvi_engine_level(p->level).arithmetic;
+	const uint32_t isa = t->options.common.isa_mask;
 	kvarc_ret ret = check_stack(t, s);
+	if (!ret)
+		ret = kvi_exact_test(&t->alloc, kvi_exact_kernels_get(isa),
+		                     kvi_elementwise_get(isa), t->error);
 	if (!ret)
 		ret = kvi_engine_open(&p->engine, &t->alloc, p->file, &a,
 		                      t->pool, t->error);

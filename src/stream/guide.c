@@ -167,8 +167,8 @@ static kvarc_ret open_run(struct kvi_guide *g)
 		if (rope)
 			run.freq[g->file->layers[l].rope] = rope->freq;
 	}
-	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a, &run.engine,
-	                                     NULL);
+	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a,
+	                                     g->o.isa_mask, &run.engine, NULL);
 	return ret ? ret : kvi_run_open(&g->run, &run);
 }
 

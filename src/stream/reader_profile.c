@@ -304,7 +304,8 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 		return KVARC_OK;
 	if (!r->options.predictor)
 		return missing_model(x, "", &x->error);
-	kvarc_ret ret = kvi_predictor_engine(r->options.predictor, &a, &e,
+	kvarc_ret ret = kvi_predictor_engine(r->options.predictor, &a,
+	                                     r->options.common.isa_mask, &e,
 	                                     &x->error);
 	if (ret == KVARC_OK &&
 	    !kvi_h128_equal(kvi_engine_digest(e), x->p.weights))

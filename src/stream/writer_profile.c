@@ -42,8 +42,8 @@ static kvarc_ret describe_model(kvarc_writer *w)
 	struct kvi_predictor *p = &w->predictor;
 	const struct kvi_engine *e;
 	const struct kvi_engine_level l = kvi_engine_level((unsigned)o->level);
-	kvarc_ret ret = kvi_predictor_engine(o->predictor, &l.arithmetic, &e,
-	                                     w->error);
+	kvarc_ret ret = kvi_predictor_engine(o->predictor, &l.arithmetic,
+	                                     o->common.isa_mask, &e, w->error);
 	if (ret)
 		return ret;
 	p->kind = KVI_PREDICTOR_MODEL;

@@ -71,8 +71,8 @@ static void fill(struct cache *c, const kvarc_predictor *p)
 	struct kvi_run_options o = { .alloc = alloc };
 	struct kvi_run *run;
 	uint64_t seed = 3;
-	assert_int_equal(kvi_predictor_engine(p, &best.arithmetic, &o.engine,
-	                                      NULL), KVARC_OK);
+	assert_int_equal(kvi_predictor_engine(p, &best.arithmetic, 0,
+	                                      &o.engine, NULL), KVARC_OK);
 	assert_int_equal(kvi_pool_open(&o.pool, alloc, 1), KVARC_OK);
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	for (size_t t = 0; t < TOKENS; t++) {

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * self_test.c - a known answer of the exact arithmetic, before it is relied on
+ *
+ * What a compiler or a processor gets wrong here would become an archive that nobody else can
+ * read. Numbers are made of integers alone, so the answer is one number for every machine. All
+ * lengths end within a vector, and some integers are as large as they can be.
+ */
+#include <string.h>
+
+#include "container/frame.h"
+#include "exact/engine_internal.h"
+#include "exact/fpmode.h"
+#include "exact/self_test.h"
+#include "stream/error.h"
+
+enum {
+	ROWS = 5, COLUMNS = 140, OUTPUTS = 37, Y_STRIDE = 48,
+	N = 203,                       /* of what goes element by element */
+	TOKENS = 259, CHANNELS = 20, QUERIES = 2, LAST = 2, WINDOW = 100
+};
+
+struct room {
+	float x[ROWS * COLUMNS], y[ROWS * Y_STRIDE];
+	float a[256], b[256], c[256];
+	float k[TOKENS * CHANNELS], v[TOKENS * CHANNELS];
+	float q[LAST * QUERIES * CHANNELS], o[LAST * QUERIES * CHANNELS];
+};
+
+struct test {
+	const struct kvi_alloc *alloc;
+	const struct kvi_exact_kernels *kernels;
+	const struct kvi_elementwise *elementwise;
+	struct room *room;
+	uint32_t seed;
+	struct kvi_h128 chain;
+};
+
+static int32_t number(struct test *t)
+{
+	t->seed = t->seed * 1664525u + 1013904223u;
+	return (int32_t)(t->seed >> 8 & 0xffff) - 0x8000;
+}
+
+/* n numbers of many sizes below 2^exponent. */
+static void fill(struct test *t, float *x, size_t n, int exponent)
+{
+	uint32_t bits = (uint32_t)(127 + exponent - 15) << 23;
+	float unit;
+	memcpy(&unit, &bits, sizeof unit);
+	for (size_t i = 0; i < n; i++) {
+		int32_t m = number(t);
+		x[i] = (float)(i % 7 ? m : m / 64) * unit;
+	}
+}
+
+static void see(struct test *t, const void *x, size_t bytes)
+{
+	t->chain = kvi_h128_2(&t->chain, sizeof t->chain, x, bytes);
+}
+
+/* Integers of all values, rows of the largest and the smallest among them. */
+static void put_row(struct test *t, struct kvi_operand *w, size_t r)
+{
+	int8_t q[2][COLUMNS];
+	const int8_t *const planes[2] = { q[0], q[1] };
+	float scale[COLUMNS], minimum[COLUMNS];
+	size_t groups = kvi_operand_groups(w);
+	for (size_t i = 0; i < COLUMNS; i++)
+		for (unsigned p = 0; p < w->planes; p++)
+			q[p][i] = r == 1 ? 127 : r == 2 ? -128
+				: (int8_t)(number(t) % 128);
+	fill(t, scale, groups, -4);
+	fill(t, minimum, groups, -1);
+	kvi_operand_put(w, r, planes, scale, w->minimum ? minimum : NULL);
+}
+
+static kvarc_ret product(struct test *t, unsigned group, bool wide,
+                         unsigned planes, bool minima)
+{
+	struct kvi_operand w;
+	struct kvi_activations a;
+	size_t w_bytes, a_bytes;
+	if (!kvi_operand_bytes(OUTPUTS, COLUMNS, group, planes, minima,
+	                       &w_bytes) ||
+	    !kvi_activations_bytes(ROWS, COLUMNS, group, wide, &a_bytes))
+		return KVARC_MEM;
+	void *memory[2] = { kvi_malloc(t->alloc, w_bytes),
+		            kvi_malloc(t->alloc, a_bytes) };
+	if (memory[0] && memory[1]) {
+		kvi_operand_init(&w, memory[0], OUTPUTS, COLUMNS, group, planes,
+		                 minima);
+		for (size_t r = 0; r < OUTPUTS; r++)
+			put_row(t, &w, r);
+		kvi_activations_init(&a, memory[1], ROWS, COLUMNS, group, wide);
+		t->kernels->quantise(&a, t->room->x, COLUMNS, 0, ROWS);
+		const struct kvi_product p = {
+			.a = &a, .w = &w, .blocks = kvi_operand_blocks(&w),
+			.y = t->room->y, .y_stride = Y_STRIDE
+		};
+		t->kernels->product(&p);
+		for (size_t r = 0; r < ROWS; r++)
+			see(t, t->room->y + r * Y_STRIDE,
+			    OUTPUTS * sizeof(float));
+	}
+	kvi_free(t->alloc, memory[0]);
+	kvi_free(t->alloc, memory[1]);
+	return memory[0] && memory[1] ? KVARC_OK : kvi_alloc_error(t->alloc);
+}
+
+static kvarc_ret products(struct test *t)
+{
+	kvarc_ret ret = KVARC_OK;
+	fill(t, t->room->x, ROWS * COLUMNS, 3);
+	for (size_t i = 0; i < COLUMNS; i++) {
+		t->room->x[i] = 1;               /* the largest integers */
+		t->room->x[COLUMNS + i] = i % 2 ? -3 : 3;
+	}
+	for (unsigned group = 16; group <= 256; group *= 2)
+		for (unsigned form = 0; form < 6 && !ret; form++)
+			ret = product(t, group, form & 1, form < 4 ? 1 : 2,
+			              form / 2 == 1);
+	return ret;
+}
+
+static void elementwise(struct test *t)
+{
+	const struct kvi_elementwise *e = t->elementwise;
+	struct room *r = t->room;
+	float numbers[2];
+	fill(t, r->a, N, 5);
+	fill(t, r->b, N, 1);
+	fill(t, r->c, 256, 2);
+	numbers[0] = e->norm(r->y, r->a, r->b, NULL, N, 1e-5f);
+	see(t, r->y, N * sizeof *r->y);
+	numbers[1] = e->norm(r->y, r->a, r->b, r->c, N, 1e-6f);
+	see(t, r->y, N * sizeof *r->y);
+	see(t, numbers, sizeof numbers);
+	for (unsigned way = 0; way < 4; way++) {
+		memcpy(r->y, r->a, N * sizeof *r->y);
+		(way & 1 ? e->silu : e->gelu)(r->y, way & 2 ? r->b : NULL, N);
+		see(t, r->y, N * sizeof *r->y);
+	}
+	e->add(r->y, r->c, N);
+	e->blend(r->y, 0x1.8p-1f, r->a, 0x1.4cccccp-2f, N);
+	for (size_t i = 0; i < N; i++)
+		r->b[i] = e->exp(r->a[i] > 0 ? -3 * r->a[i] : 3 * r->a[i]);
+	see(t, r->y, N * sizeof *r->y);
+	see(t, r->b, N * sizeof *r->b);
+	for (size_t i = 0; i < 256; i++)
+		r->a[i] = r->c[255 - i] * 4;
+	struct kvi_scores s = { .z = r->a, .first = 3, .end = 250, .sv = r->c,
+		                .scale = 0x1.6a09e6p-1f };
+	e->softmax(&s);
+	see(t, r->a, 256 * sizeof *r->a);
+	see(t, &s.m, sizeof s.m);
+	see(t, &s.l, sizeof s.l);
+}
+
+/* The last tokens of two blocks, without and with a window. */
+static kvarc_ret attention(struct test *t)
+{
+	const struct kvi_model_file m = { .head_channels = CHANNELS,
+		                          .kv_heads = 1 };
+	struct room *r = t->room;
+	struct kvi_cache cache = { .n = 0 };
+	fill(t, r->k, TOKENS * CHANNELS, 2);
+	fill(t, r->v, TOKENS * CHANNELS, 0);
+	fill(t, r->q, LAST * QUERIES * CHANNELS, 2);
+	void *memory = kvi_malloc(t->alloc,
+	                          kvi_attention_bytes(QUERIES, CHANNELS));
+	kvarc_ret ret = !memory ? kvi_alloc_error(t->alloc)
+		: kvi_cache_add(&cache, t->alloc, &m, 0, TOKENS, r->k, r->v,
+		                CHANNELS);
+	for (uint32_t window = 0; !ret && window <= WINDOW; window += WINDOW) {
+		const struct kvi_attention a = {
+			.kernels = t->kernels, .elementwise = t->elementwise,
+			.cache = &cache, .queries_per_head = QUERIES,
+			.channels = CHANNELS, .first = TOKENS - LAST, .n = LAST,
+			.window = window, .scale = 0x1.c9f25cp-3f, .q = r->q,
+			.o = r->o, .stride = QUERIES * CHANNELS
+		};
+		kvi_attention_run(&a, memory);
+		see(t, r->o, sizeof r->o);
+	}
+	kvi_cache_free(&cache, t->alloc);
+	kvi_free(t->alloc, memory);
+	return ret;
+}
+
+kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc,
+                           const struct kvi_exact_kernels *kernels,
+                           const struct kvi_elementwise *elements,
+                           struct kvi_h128 *answer)
+{
+	struct test t = { .alloc = alloc, .kernels = kernels,
+		          .elementwise = elements };
+	t.room = kvi_malloc(alloc, sizeof *t.room);
+	if (!t.room)
+		return kvi_alloc_error(alloc);
+	uint64_t mode = kvi_fp_exact();
+	kvarc_ret ret = products(&t);
+	elementwise(&t);
+	if (!ret)
+		ret = attention(&t);
+	kvi_fp_restore(mode);
+	kvi_free(alloc, t.room);
+	*answer = t.chain;
+	return ret;
+}
+
+kvarc_ret kvi_exact_test(const struct kvi_alloc *alloc,
+                         const struct kvi_exact_kernels *kernels,
+                         const struct kvi_elementwise *elements,
+                         kvarc_error *error)
+{
+	static const struct kvi_h128 known = { 0x8c3c19731d3d1dce,
+		                               0xfa254a1c229632d7 };
+	struct kvi_h128 answer;
+	if (kvi_exact_answer(alloc, kernels, elements, &answer))
+		return kvi_fail_alloc(error, alloc);
+	return kvi_h128_equal(answer, known) ? KVARC_OK
+		: kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		           KVARC_UNKNOWN, "self-test of the exact arithmetic "
+		           "failed (isa %s): use --isa scalar, and report this "
+		           "processor", kernels->name);
+}
