@@ -28,6 +28,7 @@ struct job {
 	kvarc_error error;
 	kvarc_writer_stats stats;
 	uint64_t raw_bytes, tensor_bytes;
+	uint64_t tokens; /* that a model goes through; 0: none does */
 	double start, seconds;
 	int level;
 };
@@ -139,6 +140,8 @@ static bool pack(struct job *j)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	sink = output_sink(&j->out);
 	progress_start(j->in.name, j->tensor_bytes);
+	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);
+	progress_tokens(j->tokens);
 	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);
 	progress_stop();
 	if (ret != KVARC_OK) {
@@ -185,7 +188,7 @@ static void report_json(const struct job *j)
 
 static void report(const struct job *j)
 {
-	char raw[32], packed[32], rate[32];
+	char raw[32], packed[32], rate[32], tokens[40] = "";
 	double ratio = (double)j->raw_bytes / (double)j->stats.file_bytes;
 
 	if (j->o->json) {
@@ -195,9 +198,12 @@ static void report(const struct job *j)
 	units_bytes(raw, sizeof(raw), j->raw_bytes);
 	units_bytes(packed, sizeof(packed), j->stats.file_bytes);
 	units_rate(rate, sizeof(rate), (double)j->raw_bytes / j->seconds);
+	if (j->tokens)
+		snprintf(tokens, sizeof(tokens), ", %.0f tokens/s",
+		         (double)j->tokens / j->seconds);
 	if (j->stats.elements)
-		msg_note(j->in.name, "%s -> %s, %.2fx, %.2f bits per element, %s",
-		         raw, packed, ratio, bits_per_element(j), rate);
+		msg_note(j->in.name, "%s -> %s, %.2fx, %.2f bits per element, %s%s",
+		         raw, packed, ratio, bits_per_element(j), rate, tokens);
 	else
 		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio,
 		         rate);

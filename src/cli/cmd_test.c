@@ -107,8 +107,10 @@ static void test_one(const struct options *o, const char *file)
 		return;
 	progress_start(file, KVARC_UNKNOWN);
 	r = open_any(o, &in, &error, &ret);
-	if (r)
+	if (r) {
+		progress_tokens(models_tokens(r, NULL));
 		verified = kvarc_reader_verify(r, damage_collect, &damage);
+	}
 	progress_stop();
 	if (ret == KVARC_OK)
 		ret = verified;

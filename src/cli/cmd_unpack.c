@@ -9,6 +9,7 @@
 #include "json_out.h"
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 #include "progress.h"
 #include "ranges.h"
@@ -64,6 +65,7 @@ static void unpack_items(const struct options *o, struct input *in,
 	if (!items_check(&s, r))
 		return;
 	progress_start(in->name, KVARC_UNKNOWN);
+	progress_tokens(models_tokens(r, NULL));
 	ret = kvarc_unpack(r, items_open, &s);
 	progress_stop();
 	if (ret == KVARC_OPTIONS && s.n == 0) {

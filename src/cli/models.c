@@ -77,3 +77,14 @@ const char *models_name(void)
 		return "";
 	return m.name[0] ? m.name : paths_base(the.o->model);
 }
+
+uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im)
+{
+	const kvarc_geometry *g = r ? kvarc_reader_geometry(r) :
+		kvarc_import_geometry(im);
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; the.p && i < g->n_tracks; i++)
+		n += r ? kvarc_reader_tokens(r, i) : kvarc_import_tokens(im, i);
+	return n;
+}

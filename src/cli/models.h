@@ -4,6 +4,7 @@
 #define KVARC_CLI_MODELS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "kvarc.h"
 #include "options.h"
@@ -17,6 +18,9 @@ void models_close(void);
 const kvarc_predictor *models_given(void);
 /* What archives call it. */
 const char *models_name(void);
+/* Tokens that it has to go through to read an archive or to pack an import (the other is NULL), for
+ * progress_tokens; 0: it is not used. */
+uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im);
 /* Whether --model is a folder: it has no GGUF header then. */
 bool models_is_folder(const struct options *o);
 

@@ -19,7 +19,7 @@ static struct {
 	const char *label;
 	bool active, drawn;
 	double start, last;
-	uint64_t total;
+	uint64_t total, tokens; /* tokens 0: not told */
 } bar;
 
 void progress_start(const char *label, uint64_t total)
@@ -31,6 +31,11 @@ void progress_start(const char *label, uint64_t total)
 	bar.active = true;
 	bar.total = total;
 	bar.start = units_now();
+}
+
+void progress_tokens(uint64_t tokens)
+{
+	bar.tokens = tokens;
 }
 
 static unsigned columns(void)
@@ -54,7 +59,7 @@ static void put_bar(double part, unsigned width)
 
 static void draw(uint64_t done, uint64_t total, double seconds)
 {
-	char rate[32], label[32], tail[80];
+	char rate[32], label[32], tokens[40] = "", tail[120];
 	unsigned width = columns();
 	double speed = seconds > 0 ? (double)done / seconds : 0;
 
@@ -69,9 +74,13 @@ static void draw(uint64_t done, uint64_t total, double seconds)
 	} else {
 		double part = (double)done / (double)total;
 		double left = speed > 0 ? (double)(total - done) / speed : 0;
+		if (bar.tokens && seconds > 0)
+			snprintf(tokens, sizeof(tokens), "  %.0f tokens/s",
+			         part * (double)bar.tokens / seconds);
 		int n = snprintf(tail, sizeof(tail),
-		                 " %5.1f %%  %s  ETA %u:%02u", 100 * part, rate,
-		                 (unsigned)(left / 60), (unsigned)left % 60);
+		                 " %5.1f %%  %s%s  ETA %u:%02u", 100 * part,
+		                 rate, tokens, (unsigned)(left / 60),
+		                 (unsigned)left % 60);
 		unsigned used = (unsigned)strlen(label) + (unsigned)n + 5;
 		if (width > used + 8)
 			put_bar(part, width - used < 40 ? width - used : 40);

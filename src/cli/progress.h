@@ -8,6 +8,8 @@
 /* Starts a line for a file; label lives until progress_stop. total is what to
  * go by when the library does not know it, KVARC_UNKNOWN if nobody does. */
 void progress_start(const char *label, uint64_t total);
+/* The line tells tokens a second, too: total is that many. After progress_start. */
+void progress_tokens(uint64_t tokens);
 /* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
 int progress_update(void *opaque, uint64_t done, uint64_t total);
 /* Removes the line if there is one. */
