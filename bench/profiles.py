@@ -14,21 +14,8 @@ import glob
 import os
 import sys
 import tempfile
-import time
 
 import common as c
-
-
-def train(folder, name, inputs, *options):
-    """The profile's path; trained when it is not there."""
-    path = os.path.join(folder, name + '.kvp')
-    took = ''
-    if not os.path.exists(path):
-        start = time.perf_counter()
-        c.kvarc('train', '-q', '-o', path, *options, *inputs)
-        took = ', trained in %.0f s' % (time.perf_counter() - start)
-    print('# %s.kvp: %d bytes%s' % (name, os.path.getsize(path), took))
-    return path
 
 
 def row(what, path, folder, target, *options):
@@ -50,11 +37,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         kept = sys.argv[2] if len(sys.argv) > 2 else folder
         os.makedirs(kept, exist_ok=True)
-        head = train(kept, 'head-block', wiki, '--level', '2', '--head-block')
-        two = train(kept, 'level2', wiki, '--level', '2')
-        plain = train(kept, 'level3', wiki, '--level', '3', '--no-table')
-        table = train(kept, 'level3-table', wiki, '--level', '3')
-        mixed = train(kept, 'mixed', wiki + code)
+        head = c.trained(kept, 'head-block', wiki, '--level', '2', '--head-block')
+        two = c.trained(kept, 'level2', wiki, '--level', '2')
+        plain = c.trained(kept, 'level3', wiki, '--level', '3', '--no-table')
+        table = c.trained(kept, 'level3-table', wiki, '--level', '3')
+        mixed = c.trained(kept, 'mixed', wiki + code)
         small = os.path.getsize(two)
         c.judge('level 2 profile', '%d' % small, '<= 3145728',
                 small <= 3 << 20, 'bytes')
