@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
-	bench/memory.py bench/profiles.py bench/models.py bench/wide.py bench/make_caches.py bench/setup.sh bench/flips.sh bench/must-show.sh
+	bench/memory.py bench/profiles.py bench/models.py bench/wide.py bench/slots.py \
+	bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
+	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
+	bench/exactness.sh bench/digest.c
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
 noinst_PROGRAMS += bench/peers

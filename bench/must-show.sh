@@ -1,10 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # All measurements of this folder, one after another: must-show.sh BUILD
+#
 # $PYTHON: one with the peers (setup.sh), python3 otherwise.
 # $CALIBRATION: folder of make_caches.py; $PROFILES: where trained profiles are kept.
-# $MODEL, $MODEL_CALIBRATION, $MODEL_TEST, $MODEL_PROFILES: as models.py takes them.
-# Without $CALIBRATION or $MODEL, rows of profiles or of models are left out.
+# $MODEL, $MODEL_CALIBRATION, $MODEL_TEST, $MODEL_PROFILES: as models.py takes them; of the
+# folder F of make_spread.py these are F/model, F, F/test-0.safetensors and any folder.
+# $TEXT: what llama.cpp prefills, wikitext2-test.txt of setup.sh.
+# $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
+# $EXACTNESS: any value: the exactness matrix.
+# What needs a variable that is not set is left out. Minutes on two cores, profiles trained
+# already: ratios 1, speed 15, memory 2, profiles 5, models 3, table 5, slots 3, exactness
+# 10, flips 10. Training takes 4 minutes a level, with a model 5 to 8.
 set -eu
 
 build=$(cd "${1:?build folder}" && pwd)
@@ -12,22 +19,42 @@ here=$(cd "$(dirname "$0")" && pwd)
 KVARC=$build/kvarc
 export KVARC
 python=${PYTHON:-python3}
-for script in ratios speed memory; do
+
+show() { # SCRIPT ARGUMENTS...
+	script=$1
+	shift
 	echo "== $script"
-	"$python" "$here/$script.py"
-done
+	"$python" "$here/$script.py" "$@"
+}
+left_out() { echo "== $1: not measured, \$$2 is not set"; }
+
+show ratios
+show speed
+show memory
 if [ -n "${CALIBRATION-}" ]; then
-	echo "== profiles"
-	"$python" "$here/profiles.py" "$CALIBRATION" ${PROFILES:+"$PROFILES"}
+	show profiles "$CALIBRATION" ${PROFILES:+"$PROFILES"}
 else
-	echo "== profiles: not measured, \$CALIBRATION is not set"
+	left_out profiles CALIBRATION
 fi
 if [ -n "${MODEL-}" ]; then
-	echo "== models"
-	"$python" "$here/models.py" "$MODEL" "${MODEL_CALIBRATION:?}" \
-		"${MODEL_TEST:?}" ${MODEL_PROFILES:+"$MODEL_PROFILES"}
+	profiles=${MODEL_PROFILES:-$(mktemp -d)}
+	set -- "$MODEL" "${MODEL_CALIBRATION:?}" "${MODEL_TEST:?}" "$profiles"
+	show models "$@"
+	show table "$@" ${TEXT:+"$TEXT"}
+	[ -n "${MODEL_PROFILES-}" ] || rm -r "$profiles"
 else
-	echo "== models: not measured, \$MODEL is not set"
+	left_out 'models and table' MODEL
+fi
+if [ -n "${SLOTS-}" ]; then
+	show slots "$SLOTS" ${SLOT_PROFILES:+"$SLOT_PROFILES"}
+else
+	left_out slots SLOTS
+fi
+if [ -n "${EXACTNESS-}" ]; then
+	echo "== exactness"
+	"$here/exactness.sh"
+else
+	left_out exactness EXACTNESS
 fi
 echo "== flips"
 "$here/flips.sh" "$build"
