@@ -165,10 +165,17 @@ tests_unit_test_train_model_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_engine tests/unit/test_guide
 TESTS += tests/unit/test_engine tests/unit/test_guide
 tests_unit_test_guide_SOURCES = tests/unit/test_guide.c \
+	tests/unit/guide_util.c tests/unit/guide_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_guide_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_engine_SOURCES = tests/unit/test_engine.c
 tests_unit_test_engine_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_diverge
+TESTS += tests/unit/test_diverge
+tests_unit_test_diverge_SOURCES = tests/unit/test_diverge.c \
+	tests/unit/guide_util.c tests/unit/guide_util.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_diverge_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_self_test
 TESTS += tests/unit/test_self_test
 tests_unit_test_self_test_SOURCES = tests/unit/test_self_test.c

@@ -52,7 +52,9 @@ typedef struct kvarc_info {
 	uint64_t dropped_bytes; /* after the last commit, or unreadable in salvage */
 	kvarc_state state;
 	size_t n_items;
-	uint64_t reserved[8];
+	uint64_t fallbacks;   /* how often this processor's kernels mispredicted, and scalar arithmetic
+	                       * took over: what was read is right, but report the processor */
+	uint64_t reserved[7];
 } kvarc_info;
 
 /* One chunk as kvarc_reader_chunk tells it. */

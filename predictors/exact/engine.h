@@ -64,6 +64,7 @@ struct kvi_run_options {
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;
 	uint32_t isa_mask;
+	const struct kvi_exact_kernels *kernels; /* NULL: those of isa_mask */
 	const uint64_t *freq[2]; /* of the cache's keys, by the model's ropes; NULL: the model's */
 	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
 	                          * trainers want it; 0: exact arithmetic */
@@ -80,6 +81,11 @@ void kvi_run_close(struct kvi_run **run); /* NULL-safe */
  */
 kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
                           const int32_t *positions, size_t n);
+
+/* The segment in hand from its first layer again, by scalar arithmetic from now on: the layers that
+ * were gone through are advanced with their keys and values in place. Returns as kvi_run_segment. */
+kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids,
+                        const int32_t *positions);
 
 /* Before the first token again. */
 void kvi_run_restart(struct kvi_run *run);
@@ -103,7 +109,8 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
 
 /*
  * Through the layer: attention over k and v, rows of kv heads x head channels, keys in slots,
- * rotated. corrected: the hidden state was changed. After the last layer the segment is done; with
+ * rotated; NULL: the layer has those of the segment since it was advanced
+ * before kvi_run_again. corrected: the hidden state was changed. After the last layer the segment is done; with
  * `whole`, kvi_run_hidden is what the head looks at.
  * Returns OK, MEM, MEMLIMIT.
  */

@@ -20,6 +20,7 @@ struct kvarc_predictor {
 	struct kvi_engine *engines[ENGINES];
 	struct kvi_arithmetic arithmetic[ENGINES];
 	uint32_t tested;         /* instruction sets */
+	const struct kvi_exact_kernels *kernels; /* NULL: by instruction set */
 };
 
 kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
@@ -107,7 +108,7 @@ static kvarc_ret test_kernels(kvarc_predictor *p, uint32_t isa_mask,
 {
 	uint32_t isa = kvi_kernels_get(isa_mask)->isa;
 	kvarc_ret ret = p->tested & isa ? KVARC_OK
-		: kvi_exact_test(&p->alloc, kvi_exact_kernels_get(isa_mask),
+		: kvi_exact_test(&p->alloc, kvi_predictor_kernels(p, isa_mask),
 		                 kvi_elementwise_get(isa_mask), error);
 	if (ret == KVARC_OK)
 		p->tested |= isa;
@@ -132,6 +133,18 @@ kvarc_ret kvi_predictor_engine(const kvarc_predictor *shared,
 		ret = find_engine(p, a, e, error);
 	pthread_mutex_unlock(&p->lock);
 	return ret;
+}
+
+void kvi_predictor_use_kernels(kvarc_predictor *p,
+                               const struct kvi_exact_kernels *kernels)
+{
+	p->kernels = kernels;
+}
+
+const struct kvi_exact_kernels *
+kvi_predictor_kernels(const kvarc_predictor *p, uint32_t isa_mask)
+{
+	return p->kernels ? p->kernels : kvi_exact_kernels_get(isa_mask);
 }
 
 const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p)

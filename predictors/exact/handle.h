@@ -11,6 +11,12 @@ kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
                                const struct kvi_arithmetic *a,
                                uint32_t isa_mask, const struct kvi_engine **e,
                                kvarc_error *error);
+/* Kernels in place of those of its users' instruction sets; before its first use. */
+void kvi_predictor_use_kernels(kvarc_predictor *p,
+                               const struct kvi_exact_kernels *kernels);
+/* Those that runs for a mask have. */
+const struct kvi_exact_kernels *
+kvi_predictor_kernels(const kvarc_predictor *p, uint32_t isa_mask);
 /* Memory of runs comes from here. */
 const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p);
 const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p);

@@ -117,7 +117,8 @@ kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *o)
 		return kvi_alloc_error(o->alloc);
 	r->o = *o;
 	r->m = o->engine->file;
-	r->kernels = kvi_exact_kernels_get(o->isa_mask);
+	r->kernels = o->kernels ? o->kernels
+	                        : kvi_exact_kernels_get(o->isa_mask);
 	r->elementwise = kvi_elementwise_get(o->isa_mask);
 	r->format = o->round_to ? &kvi_float_format(o->round_to)->grid : NULL;
 	kvarc_ret ret = open_all(r);
@@ -465,14 +466,28 @@ void kvi_run_restart(struct kvi_run *r)
 	r->before = r->n = 0;
 }
 
-kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
-                          const int32_t *positions, size_t n)
+static kvarc_ret begin(struct kvi_run *r, const int32_t *ids,
+                       const int32_t *positions, size_t before, size_t n)
 {
 	uint64_t mode = kvi_fp_exact();
-	kvi_run_place(r, 0, r->before + r->n, positions, n);
+	kvi_run_place(r, 0, before, positions, n);
 	kvarc_ret ret = embed(r, ids, positions);
 	kvi_fp_restore(mode);
 	return ret;
+}
+
+kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
+                          const int32_t *positions, size_t n)
+{
+	return begin(r, ids, positions, r->before + r->n, n);
+}
+
+kvarc_ret kvi_run_again(struct kvi_run *r, const int32_t *ids,
+                        const int32_t *positions)
+{
+	r->kernels = &kvi_exact_scalar;
+	r->elementwise = &kvi_elementwise_scalar;
+	return begin(r, ids, positions, r->before, r->n);
 }
 
 struct kvi_predicted kvi_run_predict(struct kvi_run *r)
@@ -500,8 +515,9 @@ kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
 	if (r->layer + 1 == r->m->n_layers && !r->o.whole)
 		return KVARC_OK; /* nobody looks at what comes after */
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = kvi_cache_add(&r->caches[r->layer], r->o.alloc, r->m,
-	                              r->before, r->n, k, v, stride);
+	kvarc_ret ret = !k ? KVARC_OK
+		: kvi_cache_add(&r->caches[r->layer], r->o.alloc, r->m,
+		                r->before, r->n, k, v, stride);
 	if (ret == KVARC_OK) {
 		if (corrected) {
 			each_token(r, norm_input);

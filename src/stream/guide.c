@@ -16,6 +16,7 @@ enum { KEY, VALUE, BOTH };
 struct layer {
 	uint32_t place[BOTH];
 	const struct kvi_model *model[BOTH];
+	struct kvi_features *f[BOTH]; /* shared by all layers unless they are kept */
 };
 
 struct kvi_guide {
@@ -41,7 +42,8 @@ struct kvi_guide {
 	const char *why;
 	struct kvi_predicted p;
 	float *true_values[BOTH];    /* keys in slots */
-	struct kvi_features *f[BOTH];
+	bool keeps;                  /* the features of all layers, of the segment in hand */
+	bool fell_back;              /* to scalar arithmetic */
 	void *scratch;               /* of corrections */
 };
 
@@ -135,16 +137,32 @@ static kvarc_ret open_layers(struct kvi_guide *g)
 	return KVARC_OK;
 }
 
+/* To go through a segment again takes the features of its layers: as much as the keys and values
+ * that attention looks at take for 256 tokens. */
+static kvarc_ret open_features(struct kvi_guide *g, unsigned k)
+{
+	for (uint32_t l = 0; l < g->file->n_layers; l++) {
+		struct layer *x = &g->layers[l];
+		x->f[k] = g->layers[0].f[k];
+		if ((l == 0 || g->keeps) &&
+		    kvi_features_open(&x->f[k], g->alloc, x->model[k],
+		                      KVI_SEGMENT_TOKENS))
+			return kvi_alloc_error(g->alloc);
+	}
+	return KVARC_OK;
+}
+
 static kvarc_ret open_rooms(struct kvi_guide *g)
 {
+	g->keeps = g->o.decodes && g->o.description->closed;
 	for (unsigned k = KEY; k < BOTH; k++) {
 		g->true_values[k] = kvi_array(g->alloc, KVI_SEGMENT_TOKENS * g->C,
 		                              sizeof(float));
-		kvarc_ret ret = kvi_features_open(&g->f[k], g->alloc,
-		                                  g->layers[0].model[k],
-		                                  KVI_SEGMENT_TOKENS);
-		if (ret || !g->true_values[k])
+		if (!g->true_values[k])
 			return kvi_alloc_error(g->alloc);
+		kvarc_ret ret = open_features(g, k);
+		if (ret)
+			return ret;
 	}
 	g->scratch = kvi_malloc(g->alloc,
 	                        kvi_model_correct_bytes(KVI_SEGMENT_TOKENS));
@@ -158,7 +176,9 @@ static kvarc_ret open_run(struct kvi_guide *g)
 		g->o.description->wide_activations
 	};
 	struct kvi_run_options run = {
-		.alloc = g->alloc, .pool = g->pool, .isa_mask = g->o.isa_mask
+		.alloc = g->alloc, .pool = g->pool, .isa_mask = g->o.isa_mask,
+		.kernels = kvi_predictor_kernels(g->o.predictor,
+		                                 g->o.isa_mask)
 	};
 	for (uint32_t l = g->file->n_layers; l-- > 0;) {
 		const kvarc_tensor *t = tensor_at(&g->o,
@@ -221,7 +241,9 @@ void kvi_guide_close(struct kvi_guide *g)
 	kvi_pool_close(g->pool);
 	for (unsigned k = KEY; k < BOTH; k++) {
 		kvi_free(g->alloc, g->true_values[k]);
-		kvi_features_close(g->f[k], g->alloc);
+		for (size_t l = 0; g->layers && l < g->file->n_layers; l++)
+			if (l == 0 || g->keeps)
+				kvi_features_close(g->layers[l].f[k], g->alloc);
 	}
 	kvi_free(g->alloc, g->layers);
 	kvi_free(g->alloc, g->scratch);
@@ -305,8 +327,100 @@ static void begin(struct kvi_guide *g, const struct kvi_segment *s)
 	g->p = kvi_run_predict(g->run);
 }
 
+/* Elements as numbers, those of keys in slots. */
+static void take(struct kvi_guide *g, const struct kvi_model *m,
+                 const kvarc_tensor *t, const uint8_t *raw, float *to)
+{
+	const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
+	size_t size = kvarc_dtype_bytes(t->dtype), hd = t->channels;
+	float x[KVI_GROUP_MAX];
+	for (size_t i = 0; i < g->n * t->heads; i++, raw += hd * size) {
+		kvi_floats_exact(t->dtype, raw, hd, x);
+		for (size_t c = 0; c < hd; c++)
+			*to++ = x[kvi_slot_channel(m, rope, c)];
+	}
+}
+
+static void correct(struct kvi_guide *g)
+{
+	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
+	struct kvi_features *const *f = g->layers[g->layer].f;
+	const struct kvi_features *same[KVI_SAME_MAX];
+	struct kvi_hidden h = kvi_run_hidden(g->run);
+	for (unsigned i = 0; i < m->n_same; i++)
+		same[i] = f[m->same[i].kind == KVARC_KEY ? KEY : VALUE];
+	kvi_model_correct(m, same, f[VALUE], g->kernels, h.h, h.width,
+	                  h.root, 0, g->n, g->scratch);
+}
+
+/* With the lock: both tensors are known. there: attention has their elements since before. */
+static kvarc_ret go_through(struct kvi_guide *g, bool there)
+{
+	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
+	bool closed = g->o.description->closed;
+	bool corrects = closed && m->flags & KVI_MODEL_CORRECTS;
+	size_t stride = g->C;
+	const float *k = there ? NULL : g->true_values[KEY];
+	const float *v = g->true_values[VALUE];
+	uint64_t mode = kvi_fp_exact();
+	if (corrects)
+		correct(g);
+	if (!closed) {
+		stride = g->p.stride;
+		k = g->p.k;
+		v = g->p.v;
+		kvi_run_rotate(g->run, (float *)(uintptr_t)k, stride);
+	}
+	kvi_fp_restore(mode);
+	return kvi_run_advance(g->run, k, v, stride, corrects);
+}
+
+/* With the lock: on to the next layer, or segment. */
+static void advance(struct kvi_guide *g)
+{
+	if (go_through(g, false)) {
+		fail(g, "no memory for the model's keys and values");
+		return;
+	}
+	g->told = 0;
+	if (++g->layer < g->limit) {
+		g->p = kvi_run_predict(g->run);
+	} else {
+		g->t0 += g->n;
+		g->n = 0;
+	}
+	pthread_cond_broadcast(&g->changed);
+}
+
+/* With the lock: the layer's prediction once more, by scalar arithmetic from the first layer on. In
+ * an open loop attention keeps what was predicted of earlier segments: their checks held. */
+static void predict_again(struct kvi_guide *g, const struct kvi_segment *s)
+{
+	size_t layer = g->layer;
+	g->fell_back = true;
+	g->kernels = kvi_kernels_get(KVARC_ISA_SCALAR);
+	kvarc_ret ret = kvi_run_again(g->run, s->ids, s->positions);
+	for (g->layer = 0; !ret && g->layer < layer; g->layer++) {
+		g->p = kvi_run_predict(g->run);
+		ret = go_through(g, true);
+	}
+	g->layer = layer;
+	g->p = kvi_run_predict(g->run);
+}
+
+static void make_expected(const struct kvi_guide *g, size_t layer,
+                          unsigned kind, int16_t *expected)
+{
+	uint64_t mode = kvi_fp_exact();
+	kvi_model_expect(g->layers[layer].model[kind],
+	                 kind == KEY ? g->p.k : g->p.v, g->p.stride, g->n,
+	                 expected);
+	kvi_fp_restore(mode);
+}
+
 kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
-                           const struct kvi_segment *s, int16_t *expected)
+                           const struct kvi_segment *s,
+                           const uint64_t *check, int16_t *expected)
 {
 	size_t layer;
 	unsigned kind;
@@ -329,72 +443,24 @@ kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
 			pthread_cond_wait(&g->changed, &g->lock);
 	}
 	bool there = !g->lost && g->n && g->t0 == s->t0 && g->layer == layer;
+	size_t C = g->layers[layer].model[kind]->C;
+	if (there)
+		make_expected(g, layer, kind, expected);
+	if (there && check && g->o.decodes && !g->fell_back &&
+	    kvi_expected_check(expected, g->n * C) != *check) {
+		predict_again(g, s);
+		make_expected(g, layer, kind, expected);
+	}
 	pthread_mutex_unlock(&g->lock);
-	if (!there)
-		return KVARC_DATA;
-	uint64_t mode = kvi_fp_exact();
-	kvi_model_expect(g->layers[layer].model[kind],
-	                 kind == KEY ? g->p.k : g->p.v, g->p.stride, s->n,
-	                 expected);
-	kvi_fp_restore(mode);
-	return KVARC_OK;
+	return there ? KVARC_OK : KVARC_DATA;
 }
 
-/* Elements as numbers, those of keys in slots. */
-static void take(struct kvi_guide *g, const struct kvi_model *m,
-                 const kvarc_tensor *t, const uint8_t *raw, float *to)
+bool kvi_guide_fell_back(struct kvi_guide *g)
 {
-	const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
-	size_t size = kvarc_dtype_bytes(t->dtype), hd = t->channels;
-	float x[KVI_GROUP_MAX];
-	for (size_t i = 0; i < g->n * t->heads; i++, raw += hd * size) {
-		kvi_floats_exact(t->dtype, raw, hd, x);
-		for (size_t c = 0; c < hd; c++)
-			*to++ = x[kvi_slot_channel(m, rope, c)];
-	}
-}
-
-static void correct(struct kvi_guide *g)
-{
-	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
-	const struct kvi_features *same[KVI_SAME_MAX];
-	struct kvi_hidden h = kvi_run_hidden(g->run);
-	for (unsigned i = 0; i < m->n_same; i++)
-		same[i] = g->f[m->same[i].kind == KVARC_KEY ? KEY : VALUE];
-	kvi_model_correct(m, same, g->f[VALUE], g->kernels, h.h, h.width,
-	                  h.root, 0, g->n, g->scratch);
-}
-
-/* With the lock: both tensors are known. */
-static void advance(struct kvi_guide *g)
-{
-	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
-	bool closed = g->o.description->closed;
-	bool corrects = closed && m->flags & KVI_MODEL_CORRECTS;
-	size_t stride = g->C;
-	const float *k = g->true_values[KEY], *v = g->true_values[VALUE];
-	uint64_t mode = kvi_fp_exact();
-	if (corrects)
-		correct(g);
-	if (!closed) {
-		stride = g->p.stride;
-		k = g->p.k;
-		v = g->p.v;
-		kvi_run_rotate(g->run, (float *)(uintptr_t)k, stride);
-	}
-	kvi_fp_restore(mode);
-	if (kvi_run_advance(g->run, k, v, stride, corrects)) {
-		fail(g, "no memory for the model's keys and values");
-		return;
-	}
-	g->told = 0;
-	if (++g->layer < g->limit) {
-		g->p = kvi_run_predict(g->run);
-	} else {
-		g->t0 += g->n;
-		g->n = 0;
-	}
-	pthread_cond_broadcast(&g->changed);
+	pthread_mutex_lock(&g->lock);
+	bool fell_back = g->fell_back;
+	pthread_mutex_unlock(&g->lock);
+	return fell_back;
 }
 
 void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
@@ -410,7 +476,7 @@ void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
 		uint64_t mode = kvi_fp_exact();
 		take(g, m, t, raw, g->true_values[kind]);
 		kvi_fp_restore(mode);
-		memcpy(g->f[kind]->r, f->r, m->heads * kvi_head_room(m) *
+		memcpy(g->layers[layer].f[kind]->r, f->r, m->heads * kvi_head_room(m) *
 		       f->tokens_room * sizeof *f->r);
 	}
 	pthread_mutex_lock(&g->lock);

@@ -27,6 +27,7 @@ struct kvi_guide_options {
 	uint32_t track;
 	unsigned threads;
 	uint32_t isa_mask;
+	bool decodes;            /* a prediction that is wrong is made again */
 };
 
 /* Whether the model could have made the track (spec model): an answer in error when not.
@@ -48,16 +49,21 @@ bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place);
 
 /*
  * In a job: E of the tensor at a place, n tokens of its width. Waits until the model is there.
- * Returns OK; DATA when what comes before is lost, or the model cannot go on (kvi_guide_why).
+ * check, or NULL: what kvi_expected_check of it should be. When it is not that, and the guide
+ * decodes, the model goes through the segment again in scalar arithmetic, and stays there.
+ * Returns OK, whatever the check says; DATA when what comes before is lost, or the model cannot go on (kvi_guide_why).
  */
 kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
-                           const struct kvi_segment *s, int16_t *expected);
+                           const struct kvi_segment *s,
+                           const uint64_t *check, int16_t *expected);
 /* In the same job, once: the elements of the chunk, and the features that were made of them. */
 void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
                     const struct kvi_features *f);
 /* In place of that, by anybody and at any time: the chunk at a place of the segment that begins with
  * token t0 is lost, and with it upper layers and later segments. */
 void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0);
+/* Whether scalar arithmetic had to take over. */
+bool kvi_guide_fell_back(struct kvi_guide *g);
 /* Static text of the failure, NULL: none but losses. */
 const char *kvi_guide_why(struct kvi_guide *g);
 

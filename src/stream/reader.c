@@ -209,7 +209,7 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 		.elements = r->elements, .frames = r->frames,
 		.chunks = r->n_chunks, .segments = r->n_segments,
 		.dropped_bytes = r->dropped, .state = r->state,
-		.n_items = r->items.n
+		.n_items = r->items.n, .fallbacks = kvi_reader_fallbacks(r)
 	};
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
 	for (size_t i = 0; i < r->items.n; i++)

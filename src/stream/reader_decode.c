@@ -41,10 +41,12 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 		                (unsigned long long)p->frame->offset);
 	if (ret == KVARC_PREDICTOR && p->h->codec == KVI_CODEC_MODEL)
 		return kvi_fail(e, ret, p->frame->offset,
-		                p->frame->head.sequence, "the model came to "
-		                "other numbers here than where the archive was "
-		                "made (tensor %u, token %llu): report this "
-		                "processor", (unsigned)p->h->tensor,
+		                p->frame->head.sequence, "diverged at layer %u, "
+		                "segment %llu (from token %llu): this machine's "
+		                "predictor is not exact, or that of the machine "
+		                "that wrote the archive was not",
+		                (unsigned)r->geometry.tensors[p->h->tensor].layer,
+		                (unsigned long long)p->h->segment,
 		                (unsigned long long)p->h->t0);
 	if (ret == KVARC_PREDICTOR)
 		return kvi_fail(e, ret, p->frame->offset,
@@ -140,8 +142,10 @@ static kvarc_ret make_features(struct kvi_decode_job *j,
 	return KVARC_OK;
 }
 
-/* What the model expects; DATA: it cannot be told. */
-static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in)
+/* What the model expects; check: what it should come to, if that is known. DATA: it cannot
+ * be told. */
+static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
+                           const uint64_t *check)
 {
 	const kvarc_reader *r = j->r;
 	struct kvi_segment_use *s = j->segment;
@@ -150,7 +154,7 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in)
 		return kvi_fail_alloc(&j->error, &r->alloc);
 	int16_t *to = (int16_t *)(void *)j->expected.p;
 	in->expected = to;
-	if (kvi_guide_expect(s->guide, j->place, &s->segment, to)) {
+	if (kvi_guide_expect(s->guide, j->place, &s->segment, check, to)) {
 		const char *why = kvi_guide_why(s->guide);
 		return kvi_reader_bad(&j->frame, &j->error, why ? why
 		                      : "tokens before it are damaged, or not "
@@ -205,7 +209,14 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 		return kvi_reader_bad(&j->frame, &j->error, "what it is predicted from is "
 		           "damaged");
 	p->linear = in;
-	return guided(j) ? ask_guide(j, in) : KVARC_OK;
+	if (!guided(j))
+		return KVARC_OK;
+	struct kvi_in payload =
+		kvi_in_make(j->frame.payload + KVI_CHUNK_HEADER_BYTES,
+		            j->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
+	uint64_t check = kvi_get64(&payload); /* spec model 4 */
+	bool has = p->h->codec == KVI_CODEC_MODEL && !payload.bad;
+	return ask_guide(j, in, has ? &check : NULL);
 }
 
 /* The features of a tensor whose chunk was coded otherwise. */
@@ -231,7 +242,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j,
 		return KVARC_OK;
 	p.linear = &in;
 	p.use = NULL;
-	if (guided(j) && ask_guide(j, &in))
+	if (guided(j) && ask_guide(j, &in, NULL))
 		return KVARC_OK;
 	ret = open_payload(j->r, &p, &chunk, &payload, &j->error);
 	if (ret == KVARC_OK &&

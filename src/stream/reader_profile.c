@@ -328,7 +328,7 @@ void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
 		.predictor = r->options.predictor, .description = &x->p,
 		.plan = x->plan, .geometry = &r->geometry, .order = &r->order,
 		.track = track, .threads = r->options.common.threads,
-		.isa_mask = r->options.common.isa_mask,
+		.isa_mask = r->options.common.isa_mask, .decodes = true,
 	};
 	kvarc_error *e = &use->predictor_error;
 	if (!x->guides[track]) {
@@ -450,6 +450,17 @@ void kvi_reader_forget_predictors(kvarc_reader *r)
 	for (size_t i = 0; i < r->predictors.n; i++)
 		free_predictor(r, predictor_at(r, i));
 	r->predictors.n = 0;
+}
+
+uint64_t kvi_reader_fallbacks(const kvarc_reader *r)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < r->predictors.n; i++) {
+		const struct kvi_predictor_ref *x = predictor_at(r, i);
+		for (size_t t = 0; x->guides && t < r->geometry.n_tracks; t++)
+			n += x->guides[t] && kvi_guide_fell_back(x->guides[t]);
+	}
+	return n;
 }
 
 kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,

@@ -226,6 +226,8 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
 struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
                                                       uint64_t sequence);
 void kvi_reader_forget_predictors(kvarc_reader *r);
+/* Guides that fell back to scalar arithmetic; no job is under way. */
+uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features,

@@ -73,7 +73,7 @@ static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
 	if (!j->guide)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_guide_expect(j->guide, j->group->place,
-	                                 &j->segment->s, j->expected);
+	                                 &j->segment->s, NULL, j->expected);
 	const char *why = kvi_guide_why(j->guide);
 	in->expected = j->expected;
 	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, KVARC_UNKNOWN,

@@ -1,225 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_guide.c - archives that a model predicts (spec model), through writer and reader */
-#include "stream_util.h"
-
-#include <stdio.h>
-
-#include "exact/handle.h"
-#include "model/profile.h"
-#include "stream/profile_handle.h"
-
-enum { TOKENS = 600, LAYERS = 2, CHANNELS = 8, WORDS = 5 };
-
-static kvarc_predictor *open_model(const char *name)
-{
-	const char *dir = getenv("srcdir"); /* set by `make check' */
-	char path[1024];
-	kvarc_predictor *p;
-	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".",
-	         name);
-	kvarc_ret ret = kvarc_predictor_open_model(&p, path, NULL);
-	if (ret == KVARC_OPTIONS)
-		skip(); /* folders need jansson */
-	assert_int_equal(ret, KVARC_OK);
-	return p;
-}
-
-/* ---- a cache that the model could have made ---- */
-
-static uint16_t bf16(float x)
-{
-	uint32_t b;
-	memcpy(&b, &x, sizeof b);
-	return (uint16_t)((b + 0x8000) >> 16);
-}
-
-/* Half-split channels of a slot. */
-static size_t channel(size_t slot)
-{
-	return slot / 2 + (slot & 1 ? CHANNELS / 2 : 0);
-}
-
-static void take_layer(struct cache *c, struct kvi_run *run, size_t layer,
-                       size_t t0, size_t n, uint64_t *seed)
-{
-	struct kvi_predicted p = kvi_run_predict(run);
-	float k[256 * CHANNELS], v[256 * CHANNELS];
-	uint16_t *key = (uint16_t *)(void *)c->data[2 * layer];
-	uint16_t *value = (uint16_t *)(void *)c->data[2 * layer + 1];
-	for (size_t t = 0; t < n; t++)
-		for (size_t i = 0; i < CHANNELS; i++) {
-			uint64_t z = rand_next(seed);
-			float noise = (float)(int8_t)z * 0x1p-14f;
-			float other = (float)(int8_t)(z >> 8) * 0x1p-14f;
-			k[t * CHANNELS + i] = p.k[t * p.stride + i] + noise;
-			v[t * CHANNELS + i] = p.v[t * p.stride + i] + other;
-		}
-	kvi_run_rotate(run, k, CHANNELS);
-	for (size_t t = 0; t < n; t++)
-		for (size_t i = 0; i < CHANNELS; i++) {
-			size_t at = (t0 + t) * CHANNELS;
-			key[at + channel(i)] = bf16(k[t * CHANNELS + i]);
-			value[at + i] = bf16(v[t * CHANNELS + i]);
-		}
-	assert_int_equal(kvi_run_advance(run, k, v, CHANNELS, false), KVARC_OK);
-}
-
-static void fill(struct cache *c, const kvarc_predictor *p)
-{
-	const struct kvi_alloc *alloc = kvi_predictor_alloc(p);
-	const struct kvi_engine_level best = kvi_engine_level(7);
-	struct kvi_run_options o = { .alloc = alloc };
-	struct kvi_run *run;
-	uint64_t seed = 3;
-	assert_int_equal(kvi_predictor_engine(p, &best.arithmetic, 0,
-	                                      &o.engine, NULL), KVARC_OK);
-	assert_int_equal(kvi_pool_open(&o.pool, alloc, 1), KVARC_OK);
-	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
-	for (size_t t = 0; t < TOKENS; t++) {
-		c->ids[0][t] = (int32_t)(rand_next(&seed) % WORDS);
-		c->positions[0][t] = (int32_t)t;
-	}
-	for (size_t t = 0; t < TOKENS; t += 256) {
-		size_t n = TOKENS - t < 256 ? TOKENS - t : 256;
-		assert_int_equal(kvi_run_segment(run, c->ids[0] + t,
-		                                 c->positions[0] + t, n),
-		                 KVARC_OK);
-		for (size_t l = 0; l < LAYERS; l++)
-			take_layer(c, run, l, t, n, &seed);
-	}
-	kvi_run_close(&run);
-	kvi_pool_close(o.pool);
-}
-
-static void make_cache(struct cache *c, const kvarc_predictor *p)
-{
-	memset(c, 0, sizeof *c);
-	const struct kvi_model_rope *r = &kvi_predictor_file(p)->ropes[0];
-	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, r->rotary, r->freq };
-	c->g.n_ropes = 1;
-	c->g.n_tracks = 1;
-	c->n[0] = TOKENS;
-	for (uint32_t i = 0; i < 2 * LAYERS; i++) {
-		bool key = i % 2 == 0;
-		c->tensors[c->g.n_tensors++] = (kvarc_tensor){
-			.layer = i / 2, .kind = key ? KVARC_KEY : KVARC_VALUE,
-			.dtype = KVARC_BF16, .heads = 1, .channels = CHANNELS,
-			.flags = key ? KVARC_TENSOR_POST_ROPE : 0, .rope = key
-		};
-	}
-	cache_link(c);
-	fill(c, p);
-}
-
-/* ---- a profile for it ---- */
-
-static void fill_model(struct kvi_model *m, uint64_t *seed)
-{
-	for (size_t i = 0; i < CHANNELS; i++) {
-		m->step[i] = -13;
-		m->k[i] = -32;
-		if (m->b_stride) {
-			m->qb[i] = 8;
-			m->b[i * m->b_stride] = (int16_t)(rand_next(seed) % 9);
-		}
-	}
-	for (size_t i = 0; m->d_stride && i < m->width; i++) {
-		m->e[i] = 20;
-		for (size_t j = 0; j < m->d_stride; j++)
-			m->d[i * m->d_stride + j] =
-				(int16_t)(rand_next(seed) % 31);
-	}
-}
-
-static kvarc_profile *make_profile(const struct cache *c, unsigned level,
-                                   uint32_t width)
-{
-	const kvarc_common common = KVARC_COMMON_INIT;
-	kvarc_profile *h;
-	uint64_t seed = 5;
-	assert_int_equal(kvi_profile_handle_new(&h, &common), KVARC_OK);
-	assert_int_equal(kvi_profile_new(&h->profile, &h->alloc), KVARC_OK);
-	struct kvi_profile *p = h->profile;
-	p->ropes = kvi_calloc(p->alloc, 1, sizeof *p->ropes);
-	p->models = kvi_calloc(p->alloc, 2 * LAYERS, sizeof *p->models);
-	size_t freqs = CHANNELS / 2 * sizeof(uint64_t);
-	p->ropes[0].rotary = CHANNELS;
-	p->ropes[0].freq = kvi_malloc(p->alloc, freqs);
-	memcpy(p->ropes[0].freq, c->ropes[0].freq, freqs);
-	p->n_ropes = 1;
-	for (uint32_t i = 0; i < 2 * LAYERS; i++) {
-		struct kvi_model *m = &p->models[p->n_models++];
-		bool key = i % 2 == 0;
-		*m = (struct kvi_model){
-			.level = (uint8_t)level, .layer = i / 2,
-			.kind = key ? KVARC_KEY : KVARC_VALUE, .heads = 1,
-			.head_channels = CHANNELS, .rope = key,
-			.flags = KVI_MODEL_SCALE, .n0 = 8,
-		};
-		if (!key) {
-			m->n_same = 1;
-			m->same[0].kind = KVARC_KEY;
-			m->flags |= level > 4 ? KVI_MODEL_CORRECTS : 0;
-			m->width = width;
-		}
-		assert_int_equal(kvi_model_room(p, m), KVARC_OK);
-		fill_model(m, &seed);
-	}
-	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
-	assert_int_equal(kvi_profile_handle_finish(h), KVARC_OK);
-	return h;
-}
-
-/* ---- all of it ---- */
-
-struct world {
-	kvarc_predictor *model;
-	kvarc_profile *profile;
-	struct cache c, back;
-	struct memfile f;
-	kvarc_writer_options wo;
-	kvarc_reader_options ro;
-	kvarc_error error;
-	const kvarc_profile *list[1];
-};
-
-static void world_open(struct world *w, int level)
-{
-	memset(w, 0, sizeof *w);
-	w->f.fail_at = -1;
-	w->model = open_model("llama");
-	make_cache(&w->c, w->model);
-	w->profile = make_profile(&w->c, (unsigned)level,
-	                          kvi_predictor_file(w->model)->width);
-	w->list[0] = w->profile;
-	w->wo = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
-	w->wo.level = level;
-	w->wo.flags = KVARC_WRITE_FILE_ID;
-	w->wo.profile = w->profile;
-	w->wo.predictor = w->model;
-	w->wo.predictor_name = "tiny";
-	w->wo.common.error = &w->error;
-	w->ro.common.error = &w->error;
-	w->ro.profiles = w->list;
-	w->ro.n_profiles = 1;
-	w->ro.predictor = w->model;
-	cache_make_empty(&w->back, &w->c);
-}
-
-static void world_close(struct world *w)
-{
-	memfile_free(&w->f);
-	cache_free(&w->c);
-	cache_free(&w->back);
-	kvarc_profile_close(&w->profile);
-	kvarc_predictor_close(&w->model);
-}
-
-static void empty(struct world *w)
-{
-	cache_free(&w->back);
-	cache_make_empty(&w->back, &w->c);
-}
+#include "guide_util.h"
 
 static void test_round_trip(void **state)
 {
@@ -237,14 +18,14 @@ static void test_round_trip(void **state)
 		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
 		                 KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
 		                 KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		assert_int_equal(cache_verify(&w.f, &w.ro), KVARC_OK);
 		w.f.pipe = true;
 		w.f.next = 0;
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
 		                 KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
@@ -273,7 +54,7 @@ static void test_same_bytes(void **state)
 		assert_int_equal(cache_write(&w.c, &f, &w.wo), KVARC_OK);
 		assert_int_equal(f.n, w.f.n);
 		assert_memory_equal(f.p, w.f.p, f.n);
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_seq(&w.back, &f, &w.ro, NULL),
 		                 KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
@@ -302,7 +83,7 @@ static void test_ranges(void **state)
 		for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
 			const kvarc_range *g = &ranges[i];
 			kvarc_view views[16];
-			empty(&w);
+			world_empty(&w);
 			cache_views_at(&w.back, g->t0, views);
 			assert_int_equal(kvarc_reader_read(r, g, views),
 			                 KVARC_OK);
@@ -374,7 +155,7 @@ static void test_rope(void **state)
 	w.f = (struct memfile){ .fail_at = -1 };
 	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
 	assert_true(w.f.n > as_it_is); /* another rotation of the queries */
-	empty(&w);
+	world_empty(&w);
 	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 	assert_true(cache_equal(&w.c, &w.back));
 	w.c.ropes[0].rotary -= 2;
@@ -453,11 +234,11 @@ static void test_odd_values(void **state)
 		memfile_free(&w.f);
 		w.f = (struct memfile){ .fail_at = -1 };
 		assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
 		                 KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
 		                 KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
@@ -477,11 +258,11 @@ static void test_damage(void **state)
 		w.f.p[at] ^= 0x10;
 		w.ro.flags = 0;
 		w.ro.common.threads = 1 + (unsigned)(at % 3);
-		empty(&w);
+		world_empty(&w);
 		kvarc_ret ret = cache_read_seq(&w.back, &w.f, &w.ro, NULL);
 		silent += ret == KVARC_OK && !cache_equal(&w.c, &w.back);
 		w.ro.flags = KVARC_READ_SALVAGE;
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
 		                 KVARC_OK);
 		for (size_t k = 0; k < 2 * LAYERS; k++)
@@ -515,7 +296,7 @@ static void test_layers_below(void **state)
 	w.ro.flags = KVARC_READ_SALVAGE;
 	for (unsigned threads = 1; threads < 4; threads++) {
 		w.ro.common.threads = threads;
-		empty(&w);
+		world_empty(&w);
 		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
 		                 KVARC_OK);
 		for (size_t k = 0; k < 2; k++)

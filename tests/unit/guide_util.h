@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* guide_util.h - a tiny model, a cache that it could have made, and a profile for the two */
+#ifndef GUIDE_UTIL_H
+#define GUIDE_UTIL_H
+
+#include "stream_util.h"
+
+enum { TOKENS = 600, LAYERS = 2, CHANNELS = 8, WORDS = 5 };
+
+/* Of tests/data/models. */
+kvarc_predictor *open_model(const char *name);
+
+struct world {
+	kvarc_predictor *model;
+	kvarc_profile *profile;
+	struct cache c, back;
+	struct memfile f;
+	kvarc_writer_options wo;
+	kvarc_reader_options ro;
+	kvarc_error error;
+	const kvarc_profile *list[1];
+};
+
+void world_open(struct world *w, int level);
+void world_close(struct world *w);
+/* Nothing is read yet. */
+void world_empty(struct world *w);
+
+#endif
