@@ -59,6 +59,13 @@ def tensors(path):
                     for name, t in head.items() if name.startswith('layers.'))
 
 
+def elements(path):
+    """Of 16 bits; a slot is all elements, as in its table."""
+    size = len(tensors(path)) if path.endswith('.safetensors') else \
+        os.path.getsize(path)
+    return size / 2
+
+
 def kvarc(*arguments):
     r = subprocess.run([KVARC, *arguments], stdout=subprocess.PIPE, check=True)
     return r.stdout.decode()
@@ -83,7 +90,7 @@ def packed_bits(path, folder, *options):
     with open(path, 'rb') as a, open(back, 'rb') as b:
         if a.read() != b.read():
             sys.exit('%s: not the same after unpack' % path)
-    return os.path.getsize(out) * 8 / (len(tensors(path)) // 2)
+    return os.path.getsize(out) * 8 / elements(path)
 
 
 def timed(function, argument):

@@ -3,7 +3,8 @@
 """Speed of llama.cpp's prefill: prefill.py TEXTFILE [GGUF]
 
 One thread; the first 4800 letters of the text, $ROUNDS times (3), fastest. The GGUF is
-that of make_slots.py. Prints {"tokens", "seconds", "processor_seconds"}.
+that of make_slots.py. Prints {"tokens", "seconds", "processor_seconds",
+"sets"}: the last one says what instructions the build of llama.cpp has.
 """
 import json
 import os
@@ -26,8 +27,10 @@ def main():
         t = answer['timings']
         runs.append((used, t['prompt_ms'] / 1e3, t['prompt_n']))
     used, wall, tokens = min(runs)
+    import xllamacpp
     print(json.dumps({'tokens': tokens, 'seconds': wall,
-                      'processor_seconds': used}))
+                      'processor_seconds': used,
+                      'sets': xllamacpp.get_system_info()}))
     sys.stdout.flush()
     os._exit(0)  # the server has threads that would wait
 

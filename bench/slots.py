@@ -7,7 +7,8 @@ level 6, and of $LEVELS (for example 5,6,7), are trained on its wiki-*.slot into
 the folder PROFILES (kept, default: temporary) unless they are there. Measured are
 its test-*.slot and SLOT. The weights are those of the Q4_1 GGUF as they are, at
 most 15 bits of activations. Rows count the whole .kva file, unpacked and
-compared; model and profile are not counted, the profile's size is stated.
+compared, over the bytes of the whole slot; model and profile are not counted, the
+profile's size is stated.
 """
 import glob
 import os

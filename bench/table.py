@@ -72,12 +72,13 @@ def shortened(path, n, out):
         data = f.read()
     new, parts, at = {}, [], 0
     for name, t in head.items():
-        raw = data[slice(*t['data_offsets'])]
-        step = len(raw) // (t['shape'][0] if len(t['shape']) == 3 else 1)
-        kept = step // TOKENS * n
+        raw, shape = data[slice(*t['data_offsets'])], list(t['shape'])
+        axis = len(shape) // 2 # [heads, tokens, channels] or [tokens]
+        step = len(raw) // (shape[0] if axis else 1)
+        kept = step // shape[axis] * n
         raw = b''.join(raw[i:i + kept] for i in range(0, len(raw), step))
-        new[name] = dict(t, shape=[n if s == TOKENS else s for s in t['shape']],
-                         data_offsets=[at, at + len(raw)])
+        shape[axis] = n
+        new[name] = dict(t, shape=shape, data_offsets=[at, at + len(raw)])
         parts.append(raw)
         at += len(raw)
     text = json.dumps(new).encode()
@@ -180,8 +181,8 @@ def main():
     print_rows(rows, token_bytes)
     print('opening the model and %d tokens: %.2f to %.2f s' %
           (SHORT, min(start), max(start)))
-    print('prefill, llama.cpp, the Q4_1 GGUF: %.0f tokens/s, %.1f MB/s' %
-          (rate, rate * token_bytes / 1e6))
+    print('prefill, llama.cpp, the Q4_1 GGUF: %.0f tokens/s, %.1f MB/s (%s)' %
+          (rate, rate * token_bytes / 1e6, p['sets'].strip()))
     print_links(rows, rate * token_bytes / 1e6)
     peak_fractions()
 
