@@ -13,10 +13,11 @@ if [ $# -eq 0 ]; then
 		case $f in *.*) ;; *) [ -x "$f" ] && set -- "$@" "${f#fuzz/fuzz_}" ;; esac
 	done
 fi
+export srcdir="$here/.."
 bad=0
 for target; do
 	mkdir -p "found/$target" "seeds/$target" "crashes/$target"
-	srcdir=$here/.. "fuzz/replay_$target" -w "seeds/$target" > /dev/null
+	"fuzz/replay_$target" -w "seeds/$target" > /dev/null
 	echo "== $target, $seconds s"
 	if "fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 \
 		-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \

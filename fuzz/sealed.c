@@ -1,18 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sealed.c - fuzz target: all ways to read, behind the checks (seal.h) */
+/*
+ * sealed.c - fuzz target: all ways to read, behind the checks (seal.h), with the
+ * model of the vectors at hand: $srcdir/spec/vectors/transformer.gguf
+ */
 #include "fuzz_common.h"
 #include "seal.h"
 
 const size_t fuzz_parameters = 0;
 
+/* NULL: an allocation failed. */
+static kvarc_predictor *open_model(struct fuzz_env *env)
+{
+	const char *srcdir = getenv("srcdir");
+	char path[4096];
+	kvarc_predictor *p;
+	snprintf(path, sizeof path, "%s/spec/vectors/transformer.gguf",
+	         srcdir ? srcdir : ".");
+	kvarc_ret ret = kvarc_predictor_open_model(&p, path, &env->common);
+	FUZZ_CHECK(ret == KVARC_OK || env->failing);
+	return p;
+}
+
 static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
-                     unsigned how)
+                     kvarc_predictor *model, unsigned how)
 {
 	struct fuzz_input in = { .p = data, .n = n, .pipe = how == 0 };
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_range range = KVARC_RANGE_ALL(0);
 	kvarc_reader *r = NULL;
+	opt.predictor = model;
 	if (how == 3)
 		opt.flags = KVARC_READ_SALVAGE;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
@@ -39,10 +56,12 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	FUZZ_CHECK(exact);
 	memcpy(exact, sealed, sealed_n);
 	free(sealed);
+	kvarc_predictor *model = open_model(env);
 	if (env->mode & 0x80)
 		for (unsigned how = 0; how < 5; how++)
-			read_one(exact, sealed_n, env, how);
+			read_one(exact, sealed_n, env, model, how);
 	else
-		read_one(exact, sealed_n, env, env->mode % 5);
+		read_one(exact, sealed_n, env, model, env->mode % 5);
+	kvarc_predictor_close(&model);
 	free(exact);
 }

@@ -70,10 +70,18 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 	n=$((n + 1))
 	profile=${file%.kva}.kvp
 	[ -f "$profile" ] || profile=
-	ask "$digest" ${profile:+-P "$profile"} "$file"
+	model=${file%.kva}.gguf
+	[ -f "$model" ] || case ${file##*/} in
+	*-transformer-*) model=$vectors/transformer.gguf ;;
+	*) model= ;;
+	esac
+	# What the digests are asked with.
+	set -- ${profile:+-P "$profile"} ${model:+-M "$model"}
+	ask "$digest" "$@" "$file"
 	answers digest "$file"
 
-	ask "$kvarc" test ${profile:+--profile="$profile"} "$file"
+	ask "$kvarc" test ${profile:+--profile="$profile"} \
+		${model:+--model="$model"} "$file"
 	case ${file##*/} in
 	# A warning: it was not closed.
 	good-open.kva) [ "$rc" -eq 2 ] || fail "kvarc test open: exit $rc" ;;
@@ -88,15 +96,15 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 		ask "$digest" -p "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)
-		ask "$digest" -p ${profile:+-P "$profile"} "$file"
+		ask "$digest" -p "$@" "$file"
 		answers pipe "$file"
 		# scalar, AVX2, AVX-512, NEON: what is not there falls back.
 		for isa in 1 2 4 8; do
-			ask "$digest" -i $isa ${profile:+-P "$profile"} "$file"
+			ask "$digest" -i $isa "$@" "$file"
 			answers "ISA $isa" "$file"
 		done ;;
 	*)
-		ask "$digest" -p ${profile:+-P "$profile"} "$file"
+		ask "$digest" -p "$@" "$file"
 		[ "$rc" -eq 1 ] || [ "$rc" -ge 3 ] ||
 			fail "pipe ${file##*/}: exit $rc" ;;
 	esac
@@ -115,6 +123,11 @@ if [ -n "$reference" ]; then
 			"$vectors/$file.kva"
 		answers kvarc_ref.py "$vectors/$file.kva"
 	done
+	ask "$python" "$reference/kvarc_ref.py" digest \
+		--profile "$vectors/good-transformer-6.kvp" \
+		--model "$vectors/transformer.gguf" \
+		"$vectors/good-transformer-6.kva"
+	answers kvarc_ref.py "$vectors/good-transformer-6.kva"
 	ask "$python" "$reference/kvarc_ref.py" info "$vectors/good-tracks.kva"
 	{ [ "$rc" -eq 0 ] && "$python" -m json.tool "$work/out" "$work/json"; } ||
 		fail "kvarc_ref.py info"

@@ -92,7 +92,7 @@ static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
 	        p->arithmetic[i].wide_activations != a->wide_activations))
 		i++;
 	if (i == ENGINES)
-		ret = kvi_fail(error, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		ret = kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		               "a predictor serves at most %d arithmetics",
 		               ENGINES);
 	else if (!p->engines[i])

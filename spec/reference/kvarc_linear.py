@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Codec 7 of the reference decoder: spec/codecs/linear.md, step by step."""
+"""Codec 7 of the reference decoder: spec/codecs/linear.md, step by step; what
+codec 8 shares with it."""
 
 import struct
 
@@ -73,7 +74,9 @@ class Layout:
 class Token:
     """One token of one tensor on its way through 2 to 4."""
 
-    def __init__(self, layout, dtype, position, token_id, sources, number):
+    def __init__(self, layout, dtype, position, token_id, sources, number,
+                 expected=None):
+        """expected: E of each slot (model.md 2)."""
         m = layout.model
         self.layout, self.model, self.dtype = layout, m, dtype
         self.position = position
@@ -85,6 +88,7 @@ class Token:
         self.base = []
         for c in range(m.C):
             value = m.mean[c] + ((row[c] << m.tshift) if row else 0)
+            value += expected[c] if expected else 0
             if m.a:
                 seen = [f.z[j] for s, f in zip(m.lower, lower)
                         for j in m.columns(s, c)]
@@ -161,9 +165,9 @@ class Token:
         self.seen += len(unit)
 
 
-def tokens_of(layout, dtype, n, positions, ids, sources):
+def tokens_of(layout, dtype, n, positions, ids, sources, expected=None):
     return [Token(layout, dtype, positions[t], ids[t] if ids else None,
-                  sources, t) for t in range(n)]
+                  sources, t, expected and expected[t]) for t in range(n)]
 
 
 def fits(model, tensor):
@@ -199,10 +203,11 @@ def observe_z(layout, dtype, positions, elements):
             for t, p in enumerate(positions)]
 
 
-def observe_all(layout, dtype, n, positions, ids, sources, elements):
+def observe_all(layout, dtype, n, positions, ids, sources, elements,
+                expected=None):
     """6: features of a tensor that was coded otherwise. elements: n x C,
     token-major, as coded elements."""
-    tokens = tokens_of(layout, dtype, n, positions, ids, sources)
+    tokens = tokens_of(layout, dtype, n, positions, ids, sources, expected)
     C = layout.model.C
     for unit in layout.units():
         channels = [layout.channel[c] for c in unit]

@@ -6,7 +6,8 @@
     kvarc_ref.py unpack FILE -o DIR    restores item i as DIR/item-i
     kvarc_ref.py digest FILE           a line a chunk, then a line an item
 
---profile FILE.kvp, as often as needed, gives profiles that archives name.
+--profile FILE.kvp and --model FILE.gguf, as often as needed, give profiles and
+models that archives name.
 Exit 0: done; 1: "format: ..." or "data: ..."; 3: "unsupported: ..."; 4:
 "predictor: ...". Nothing
 is printed or written before the whole file was read and checked. Python 3.9
@@ -23,9 +24,11 @@ import sys
 sys.dont_write_bytecode = True
 
 import kvarc_codecs as codecs  # noqa: E402
-import kvarc_linear as linear  # noqa: E402
-import kvarc_profile as profile  # noqa: E402
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
+from kvarc_items import Item  # noqa: E402
+from kvarc_model import Model  # noqa: E402
+from kvarc_predict import Predictors  # noqa: E402
+from kvarc_profile import read_profile  # noqa: E402
 from xxh3 import h64, h128, h128_hex  # noqa: E402
 
 MAGIC = bytes([0x89]) + b"KVA\r\n\x1a\n"
@@ -200,71 +203,13 @@ def read_segment(content, tracks):
     return s
 
 
-# --------------------------------------------------- 10. RESTORE, items
-
-def read_view(cursor, area, tensors):
-    v = Record(tensor=cursor.varint(len(tensors) - 1))
-    (v.offset, v.token_stride, v.block_elems, v.block_stride,
-     v.elem_stride) = (cursor.varint() for _ in range(5))
-    tensor = tensors[v.tensor]
-    demand(tensor.track == area.track, "a view of another track")
-    demand(1 <= v.block_elems < 2 ** 32, "block_elems of a view")
-    width = tensor.heads * tensor.channels
-    v.bytes = area.n * width * codecs.ELEMENT_BYTES[tensor.dtype]
-    # "Every element MUST lie inside the area". Strides are not negative, so
-    # the last element of the last or of the longest block is the farthest.
-    if area.n:
-        ends = [width - 1]
-        if width > v.block_elems:
-            ends.append(width // v.block_elems * v.block_elems - 1)
-        for c in ends:
-            demand(place(v, area.n - 1, c)
-                   + codecs.ELEMENT_BYTES[tensor.dtype] <= area.bytes,
-                   "a view reaches past its area")
-    return v
-
-
-def place(v, t, c):
-    """Byte of element (token t0 + t, channel c) in the area."""
-    return (v.offset + t * v.token_stride
-            + c // v.block_elems * v.block_stride
-            + c % v.block_elems * v.elem_stride)
-
-
-def read_restore(content, geometry):
-    cursor = Cursor(content)
-    item = Record(kind=cursor.u16(), name=cursor.string(),
-                  bytes=cursor.varint(), pieces=[], blob=b"")
-    demand(1 <= item.kind <= 5 or item.kind == 255,
-           "item kind %d" % item.kind, "unsupported")
-    for _ in range(cursor.varint()):
-        kind, size = cursor.u8(), cursor.varint()
-        demand(kind <= 1, "piece type %d" % kind, "unsupported")
-        demand(size >= 1, "a piece without bytes")
-        piece = Record(area=kind, bytes=size)
-        if kind:
-            piece.track = cursor.varint(len(geometry.tracks) - 1)
-            piece.t0, piece.n = cursor.varint(), cursor.varint()
-            piece.views = [read_view(cursor, piece, geometry.tensors)
-                           for _ in range(cursor.varint())]
-            demand(sum(v.bytes for v in piece.views) == size,
-                   "the views of an area do not fill it")
-        item.pieces.append(piece)
-    cursor.end()
-    demand(sum(p.bytes for p in item.pieces) == item.bytes,
-           "the pieces of an item do not add up")
-    return item
-
-
 # ----------------------------------------------------------------- the file
 
 class Archive:
-    def __init__(self, data, profiles=()):
-        self.profiles = {p.digest: p for p in profiles}
-        self.predictors = {}
-        self.filling = None         # PREDICTOR whose PROFILE frames come
-        self.last_predictor = None  # sequence
-        self.features = {}          # of the open segment
+    def __init__(self, data, profiles=(), models=()):
+        self.predictors = Predictors(self, profiles, models)
+        self.on_predictor = self.predictors.on_predictor
+        self.on_profile = self.predictors.on_profile
         self.super = read_superblock(data)
         self.geometry, self.identity = None, {}
         self.params, self.chunks, self.items = {}, [], []
@@ -284,7 +229,8 @@ class Archive:
         # 3.4 "A file whose last frame is neither COMMIT nor FOOTER was cut"
         demand(self.frames[-1].type in (COMMIT, FOOTER),
                "the file was cut: its end has no commit")
-        self.finish_items()
+        for item in self.items:
+            item.finish(self)
 
     def frame(self, f):
         # 3.4 "The first frame is GEOMETRY, and there is only one."
@@ -292,7 +238,8 @@ class Archive:
                "the place of the GEOMETRY frame")
         # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame (only
         # INDEX frames may stand in between)"
-        demand(f.type == INDEX or (f.type == PROFILE) == bool(self.filling),
+        demand(f.type == INDEX
+               or (f.type == PROFILE) == bool(self.predictors.filling),
                "the place of a PROFILE frame")
         if f.type not in TYPES:
             return              # not critical: skipped
@@ -319,46 +266,11 @@ class Archive:
         cursor.end()
         demand(len(self.identity) <= 4096, "too many identity keys")
 
-    def on_predictor(self, f):
-        # 5.2
-        cursor = Cursor(f.content)
-        kind = cursor.u8()
-        demand(kind <= 1, "predictor kind %d" % kind, "unsupported")
-        self.last_predictor = f.sequence
-        parameters = Cursor(cursor.take(cursor.varint()))
-        cursor.end()
-        if kind:
-            where = parameters.u8()
-            demand(where <= 1, "the place of a profile")
-            p = Record(level=parameters.u8(), digest=parameters.take(16),
-                       name=parameters.string(), parts=b"", left=0)
-            demand(p.level in (2, 3), "the level of a predictor")
-            if where:
-                p.left = parameters.varint(1 << 30)
-                demand(p.left, "the size of an embedded profile")
-                self.filling = p
-            self.predictors[f.sequence] = p
-        parameters.end()
-
-    def on_profile(self, f):
-        p = self.filling
-        cursor = Cursor(f.content)
-        demand(cursor.varint() == len(p.parts), "the offset of a PROFILE")
-        part = cursor.rest()
-        demand(1 <= len(part) <= p.left, "the size of a PROFILE")
-        p.parts += part
-        p.left -= len(part)
-        if not p.left:
-            demand(h128(p.parts) == p.digest, "the digest of a profile")
-            if p.digest not in self.profiles:
-                self.profiles[p.digest] = profile.Profile(p.parts)
-            self.filling = None
-
     def on_restore(self, f):
         demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, PROFILE,
                               RESTORE)
                    for g in self.frames), "a RESTORE after other frames")
-        self.items.append(read_restore(f.content, self.geometry))
+        self.items.append(Item(f.content, self.geometry))
 
     def on_blob(self, f):
         cursor = Cursor(f.content)
@@ -382,8 +294,8 @@ class Archive:
         t = self.heads_of(tensor, first, heads)
         codec = cursor.u8()
         demand(codec >= 4, "PARAMS of codec %d" % codec)
-        demand(codec <= 7, "codec %d" % codec, "unsupported")
-        demand(codec <= 6, "PARAMS of codec 7")
+        demand(codec <= 8, "codec %d" % codec, "unsupported")
+        demand(codec <= 6, "PARAMS of codec %d" % codec)
         p = codecs.Params(cursor, codec, t, heads, t.rope)
         p.names = (tensor, first, heads, codec)
         self.params[f.sequence] = p
@@ -401,10 +313,10 @@ class Archive:
         s.due = sorted((t.layer, t.kind, i)
                        for i, t in enumerate(self.geometry.tensors)
                        if t.track == s.track)
-        s.head_done, s.predictor = 0, self.last_predictor
+        s.head_done = 0
         self.segments[f.sequence] = s
         self.open_segment = f.sequence
-        self.features = {}
+        self.predictors.begin(s)
 
     def on_chunk(self, f):
         demand(len(f.payload) >= 40, "a CHUNK is too short")
@@ -423,14 +335,11 @@ class Archive:
             s.head_done = 0
         size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
         demand(f.decoded == size, "decoded_bytes of a CHUNK")
-        demand(codec <= 7, "codec %d" % codec, "unsupported")
+        demand(codec <= 8, "codec %d" % codec, "unsupported")
         demand(order <= 1 and (codec >= 4 or not order), "lane order")
         p = None
-        if codec == 7:
-            demand(order == 1 and heads == t.heads, "a linear chunk's form")
-            # 5.2 "the last PREDICTOR frame before its SEGMENT"
-            demand(params == s.predictor and params in self.predictors,
-                   "a CHUNK without PREDICTOR")
+        if codec >= 7:
+            self.predictors.header(s, codec, order, heads, t, params)
         elif codec < 4:
             demand(params == 0, "PARAMS of a codec that has none")
         else:
@@ -441,8 +350,8 @@ class Archive:
                    "the PARAMS of another chunk")
         if codec == 3:
             raw = self.repeat(payload, size, raw_check)
-        elif codec == 7:
-            raw = self.decode_linear(params, tensor, s, payload)
+        elif codec >= 7:
+            raw = self.predictors.decode(codec, tensor, s, payload)
         else:
             raw = codecs.decode_chunk(codec, order, payload, t, heads, n, p,
                                       t.rope, s.positions)
@@ -452,6 +361,7 @@ class Archive:
             tensor=tensor, first=first, heads=heads, t0=t0, n=n, codec=codec,
             sequence=f.sequence, offset=f.offset, raw=raw, params=params,
             raw_check=raw_check, segment=segment))
+        self.predictors.observe(tensor, s, heads, raw)
 
     def repeat(self, payload, size, raw_check):
         # repeat.md
@@ -463,84 +373,13 @@ class Archive:
                 demand(c.offset == offset and c.codec != 3
                        and len(c.raw) == size and c.raw_check == raw_check,
                        "a repeat of another chunk")
+                demand(c.codec != 8, "a repeat of a chunk of codec 8")
                 demand(c.codec != 7 or all(
                     b.codec != 3 for b in self.chunks
                     if b.segment == c.segment and b.sequence < sequence),
                     "a repeat of a chunk that repeats come before")
                 return c.raw
         raise Bad("data", "a repeat of nothing")
-
-    # ------------------------------------------------ codec 7 (linear.md)
-
-    def model_of(self, predictor, t):
-        """The model of a tensor, or the answer "predictor" (5.2)."""
-        p = self.predictors[predictor]
-        demand(p.digest in self.profiles, "profile %s (%s) is missing"
-               % (p.digest.hex(), p.name.decode("utf-8", "replace")),
-               "predictor")
-        m = self.profiles[p.digest].models.get((p.level, t.layer, t.kind))
-        demand(m and linear.fits(m, t),
-               "the profile has no model for a tensor", "predictor")
-        return m
-
-    def source(self, t, model):
-        """The tensor of a source (linear.md 6): "the first one, in the order
-        of chunks, of the slot's track with the source's layer and kind that
-        the source's model fits"."""
-        for i, other in enumerate(self.geometry.tensors):
-            if ((other.track, other.layer, other.kind)
-                    == (t.track, model.layer, model.kind)
-                    and linear.fits(model, other)):
-                return i
-        raise Bad("data", "a source is not in the file")
-
-    def sources_of(self, t, m, s):
-        def seen(source):
-            return self.features_of(self.source(t, source.model),
-                                    source.model, s)
-        return {"lower": [self.z_of(self.source(t, x.model), x.model, s)
-                          for x in m.lower],
-                "same": [seen(x) for x in m.same],
-                "scale": seen(m.scale) if m.scale else None}
-
-    def elements(self, tensor, s):
-        """The elements of a source in the open segment."""
-        t = self.geometry.tensors[tensor]
-        found = [c for c in self.chunks
-                 if (c.tensor, c.segment, c.heads)
-                 == (tensor, self.open_segment, t.heads)]
-        demand(found, "a source in several chunks")
-        return linear.coded_elements(found[0].raw, t.dtype)
-
-    def z_of(self, tensor, model, s):
-        """What a lower layer shows, whatever its codec was."""
-        if tensor in self.features:
-            return self.features[tensor]
-        t = self.geometry.tensors[tensor]
-        return linear.observe_z(linear.Layout(model, t.rope), t.dtype,
-                                s.positions, self.elements(tensor, s))
-
-    def features_of(self, tensor, model, s):
-        """z, r and the scale of each token."""
-        if tensor not in self.features:
-            t = self.geometry.tensors[tensor]
-            self.features[tensor] = linear.observe_all(
-                linear.Layout(model, t.rope), t.dtype, s.n, s.positions,
-                s.ids, self.sources_of(t, model, s),
-                self.elements(tensor, s))
-        return self.features[tensor]
-
-    def decode_linear(self, predictor, tensor, s, payload):
-        t = self.geometry.tensors[tensor]
-        m = self.model_of(predictor, t)
-        layout = linear.Layout(m, t.rope)
-        tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
-                                  self.sources_of(t, m, s))
-        sets = self.profiles[self.predictors[predictor].digest].sets
-        tables = sets[m.set - 1] if m.set else codecs.grid_set(0)
-        raw = linear.decode_chunk(payload, layout, t, tokens, tables)
-        self.features[tensor] = tokens
-        return raw
 
     def on_commit(self, f):
         # 9.1
@@ -606,49 +445,6 @@ class Archive:
                "the FOOTER")
         cursor.end()
 
-    # ------------------------------------------------------------ 10. items
-
-    def element_bytes_of(self, tensor):
-        """All tokens of a tensor, token-major, from its chunks."""
-        t = self.geometry.tensors[tensor]
-        size = t.channels * codecs.ELEMENT_BYTES[t.dtype]
-        out = bytearray(self.geometry.tracks[t.track].tokens
-                        * t.heads * size)
-        for c in self.chunks:
-            for i in range(c.n if c.tensor == tensor else 0):
-                at = ((c.t0 + i) * t.heads + c.first) * size
-                n = c.heads * size
-                out[at:at + n] = c.raw[i * n:i * n + n]
-        return out
-
-    def finish_items(self):
-        for item in self.items:
-            literals = sum(p.bytes for p in item.pieces if not p.area)
-            demand(literals == len(item.blob), "the BLOBs of an item")
-            taken, item.content = 0, b""
-            for p in item.pieces:
-                if p.area:
-                    item.content += self.area(p)
-                else:
-                    item.content += item.blob[taken:taken + p.bytes]
-                    taken += p.bytes
-
-    def area(self, p):
-        demand(p.t0 + p.n <= self.geometry.tracks[p.track].tokens,
-               "an item needs more tokens than there are")
-        out = bytearray(p.bytes)
-        for v in p.views:
-            t = self.geometry.tensors[v.tensor]
-            size = codecs.ELEMENT_BYTES[t.dtype]
-            width = t.heads * t.channels
-            source = self.element_bytes_of(v.tensor)
-            for i in range(p.n):
-                for c in range(width):
-                    at = ((p.t0 + i) * width + c) * size
-                    to = place(v, i, c)
-                    out[to:to + size] = source[at:at + size]
-        return bytes(out)
-
 
 # ------------------------------------------------------------- command line
 
@@ -698,16 +494,22 @@ def unpack(archive, folder):
 STATUS = {"unsupported": 3, "predictor": 4}
 
 
-def answer(data, verb, profiles=()):
+def answer(data, verb, profiles=(), models=()):
     """What the command prints and its exit status; the archive, if good.
-    profiles: contents of .kvp files."""
+    profiles, models: contents of .kvp and .gguf files."""
     try:
-        archive = Archive(data, [profile.read_profile(p) for p in profiles])
+        archive = Archive(data, [read_profile(p) for p in profiles],
+                          [Model(m) for m in models])
     except Bad as error:
         text = "%s: %s\n" % (error.kind, error)
         return text, STATUS.get(error.kind, 1), None
     text = {"info": info, "digest": digest}.get(verb, lambda a: "")(archive)
     return text, 0, archive
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
 
 
 def main():
@@ -716,16 +518,13 @@ def main():
     parser.add_argument("file")
     parser.add_argument("-o", dest="folder")
     parser.add_argument("--profile", action="append", default=[])
+    parser.add_argument("--model", action="append", default=[])
     args = parser.parse_args()
     if (args.verb == "unpack") != (args.folder is not None):
         parser.error("unpack, and only unpack, needs -o DIR")
-    with open(args.file, "rb") as f:
-        data = f.read()
-    profiles = []
-    for path in args.profile:
-        with open(path, "rb") as f:
-            profiles.append(f.read())
-    text, status, archive = answer(data, args.verb, profiles)
+    text, status, archive = answer(
+        content(args.file), args.verb, map(content, args.profile),
+        map(content, args.model))
     sys.stdout.write(text)
     if archive and args.verb == "unpack":
         unpack(archive, args.folder)

@@ -179,14 +179,15 @@ class Walk:
     what is stored (of f32 the high half); .expected and .row are by channel,
     z, r by slot."""
 
-    def __init__(self, model, rope, dtype, position, token, sources, element):
+    def __init__(self, model, rope, dtype, position, token, sources, element,
+                 expected=None):
         """rope: (pairing, rotary, freq) of the file; sources: {(delta,
-        kind): Walk}, of the same token."""
+        kind): Walk}, of the same token; expected: E of its slots (model.md)."""
         m = self.model = model
         C = m.width()
         self.z, self.r = [0] * C, [0] * C
         self.row, self.expected = [None] * C, [None] * C
-        base = self.bases(token, sources)
+        base = self.bases(token, sources, expected)
         rows = m.table and m.table[2]
         more = m.table[1] if m.table and token not in rows else 0
         self.w, self.n = 13, 1
@@ -246,10 +247,10 @@ class Walk:
             return slot - at + at // 2 + (m.rotary // 2 if at % 2 else 0)
         return slot
 
-    def bases(self, token, sources):
+    def bases(self, token, sources, expected):
         m, out = self.model, []
         for c in range(m.width()):
-            value = m.mean[c]
+            value = m.mean[c] + (expected[c] if expected else 0)
             if m.table and token in m.table[2]:
                 value += m.table[2][token][c] << m.table[0]
             if m.lower:

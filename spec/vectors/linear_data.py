@@ -57,12 +57,15 @@ class Session:
     """An archive whose tensors have models; data follow them."""
 
     def __init__(self, rng, profile, tensors, rope=None, embed=True,
-                 level=3, writer=None, **predictor):
-        """tensors: of kvarc_enc.tensor; rope: (pairing, rotary, freq)."""
+                 level=3, writer=None, tracks=1, **predictor):
+        """tensors: of kvarc_enc.tensor; rope: (pairing, rotary, freq);
+        tracks: how many have these tensors."""
         self.rng, self.profile, self.tensors = rng, profile, tensors
-        self.rope, self.low = rope, None
+        self.rope, self.low, self.track = rope, None, 0
         self.w = w = writer or Writer()
-        w.geometry([rope] if rope else [], [(0, 0, "")], tensors)
+        w.geometry([rope] if rope else [], [(0, 0, "")] * tracks,
+                   [dict(t, track=i) for i in range(tracks)
+                    for t in tensors])
         self.level, self.predictors = level, {}
         self.predict_with(level, embed, **predictor)
 
@@ -76,7 +79,7 @@ class Session:
     def segment(self, n, positions=None, ids=None):
         self.ids = ids or [None] * n
         self.n = n
-        self.w.segment(0, n, positions, ids)
+        self.w.segment(self.track, n, positions, ids)
         self.walks = {}
 
     def walk(self, number, change=None):
@@ -102,14 +105,17 @@ class Session:
                 if t["dtype"] == F32:
                     x >>= 16
                 return change(i, channel, x) if change else x
-            out.append(Walk(m, self.rope if m.rotary else None, t["dtype"],
-                            self.w.current[3][i], self.ids[i], sources,
-                            element))
+            out.append(self.make_walk(m, i, t["dtype"], sources, element))
         self.walks[t["layer"], t["kind"]] = out
         if t["dtype"] == F32:
             self.low = [self.rng.bits(16)
                         for _ in range(self.n * m.width())]
         return out
+
+    def make_walk(self, m, token, dtype, sources, element):
+        return Walk(m, self.rope if m.rotary else None, dtype,
+                    self.w.current[3][token], self.ids[token], sources,
+                    element)
 
     def values(self, number):
         t = self.tensors[number]

@@ -21,9 +21,12 @@ import bad_chunks  # noqa: E402,F401 (adds to bad_base.VECTORS)
 import bad_container  # noqa: E402,F401
 import bad_linear  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
+import bad_transformer  # noqa: E402,F401
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
 import good_linear  # noqa: E402
+import good_transformer  # noqa: E402
+import transformer_data  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
 
 README_HEAD = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
@@ -39,11 +42,13 @@ of the format must treat them so:
   (kvarc-format.md 1.6). All checks in them are right except where the check
   itself is attacked, so that only the named fault is there to be found.
 - `unsupported-*.kva` are answered "unsupported".
-- `predictor-*.kva` are answered "predictor": the file is fine, its profile is
-  missing or does not fit.
+- `predictor-*.kva` are answered "predictor": the file is fine, its profile or
+  its model is missing or does not fit.
 
 Where a file `X.kvp` is beside `X.kva`, that profile is given to the decoder;
-what a decoder answers to the profile itself counts as its answer.
+what a decoder answers to the profile itself counts as its answer. So is the
+model `X.gguf`, and where there is none and the name has `-transformer-` in it,
+`transformer.gguf`.
 
 """
 
@@ -59,16 +64,23 @@ def table(title, head, rows):
 def all_files():
     """Names and contents; for each kind the rows of README.md."""
     files, rows = {}, {k: [] for k in KINDS}
+    files["transformer.gguf"] = transformer_data.tiny()
 
     def put(name, made):
-        """made: an archive, or an archive and a profile file."""
+        """made: an archive, or an archive and what stands beside it: a
+        profile file, or {ending: content}."""
         assert name + ".kva" not in files, name
         if isinstance(made, tuple):
-            made, files[name + ".kvp"] = made
+            made, beside = made
+            if not isinstance(beside, dict):
+                beside = {".kvp": beside}
+            for ending, content in beside.items():
+                files[name + ending] = content
         files[name + ".kva"] = made
 
     for name, text, make in (good_container.VECTORS + good_codecs.VECTORS
-                             + good_linear.VECTORS):
+                             + good_linear.VECTORS
+                             + good_transformer.VECTORS):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made

@@ -98,8 +98,11 @@ static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
 		return "the RoPE of its keys is not known, or not the model's";
 	if (kind == KVARC_KEY && rope && !same_rope(o, m, layer, rope))
 		return "layers that the model turns alike have several RoPEs";
-	return o->plan->of[place].complete ? NULL
-		: "the profile is not one for it";
+	const struct kvi_planned *p = &o->plan->of[place];
+	if (p->complete && p->model->flags & KVI_MODEL_CORRECTS &&
+	    p->model->width != m->width)
+		return "the profile corrects a state of another width";
+	return p->complete ? NULL : "the profile is not one for it";
 }
 
 kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
@@ -276,6 +279,14 @@ void kvi_guide_restart(struct kvi_guide *g, size_t layers)
 	g->why = NULL;
 }
 
+bool kvi_guide_lost(struct kvi_guide *g)
+{
+	pthread_mutex_lock(&g->lock);
+	bool lost = g->lost || g->lost_t0 != UINT64_MAX;
+	pthread_mutex_unlock(&g->lock);
+	return lost;
+}
+
 const char *kvi_guide_why(struct kvi_guide *g)
 {
 	pthread_mutex_lock(&g->lock);
@@ -341,30 +352,40 @@ static void take(struct kvi_guide *g, const struct kvi_model *m,
 	}
 }
 
-static void correct(struct kvi_guide *g)
+/* The tensor whose model corrects the hidden state; BOTH: none does. */
+static unsigned corrector(const struct kvi_guide *g)
 {
-	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
+	const struct layer *l = &g->layers[g->layer];
+	unsigned k = KEY;
+	while (k < BOTH && !(l->model[k]->flags & KVI_MODEL_CORRECTS))
+		k++;
+	return g->o.description->closed ? k : BOTH;
+}
+
+static void correct(struct kvi_guide *g, unsigned kind)
+{
+	const struct kvi_model *m = g->layers[g->layer].model[kind];
 	struct kvi_features *const *f = g->layers[g->layer].f;
 	const struct kvi_features *same[KVI_SAME_MAX];
 	struct kvi_hidden h = kvi_run_hidden(g->run);
 	for (unsigned i = 0; i < m->n_same; i++)
 		same[i] = f[m->same[i].kind == KVARC_KEY ? KEY : VALUE];
-	kvi_model_correct(m, same, f[VALUE], g->kernels, h.h, h.width,
+	kvi_model_correct(m, same, f[kind], g->kernels, h.h, h.width,
 	                  h.root, 0, g->n, g->scratch);
 }
 
 /* With the lock: both tensors are known. there: attention has their elements since before. */
 static kvarc_ret go_through(struct kvi_guide *g, bool there)
 {
-	const struct kvi_model *m = g->layers[g->layer].model[VALUE];
 	bool closed = g->o.description->closed;
-	bool corrects = closed && m->flags & KVI_MODEL_CORRECTS;
+	unsigned kind = corrector(g);
+	bool corrects = kind < BOTH;
 	size_t stride = g->C;
 	const float *k = there ? NULL : g->true_values[KEY];
 	const float *v = g->true_values[VALUE];
 	uint64_t mode = kvi_fp_exact();
 	if (corrects)
-		correct(g);
+		correct(g, kind);
 	if (!closed) {
 		stride = g->p.stride;
 		k = g->p.k;

@@ -64,6 +64,8 @@ void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
 void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0);
 /* Whether scalar arithmetic had to take over. */
 bool kvi_guide_fell_back(struct kvi_guide *g);
+/* Whether a segment before the next one, or that one, cannot be gone through. */
+bool kvi_guide_lost(struct kvi_guide *g);
 /* Static text of the failure, NULL: none but losses. */
 const char *kvi_guide_why(struct kvi_guide *g);
 

@@ -341,12 +341,14 @@ void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
 	if (g && t0 == 0)
 		kvi_guide_restart(g, layers < SIZE_MAX ? (size_t)layers
 		                                       : SIZE_MAX);
-	if (g && kvi_guide_next(g) != t0)
-		use->predictor_ret = kvi_fail(e, r->salvage ? KVARC_DATA
+	if (g && kvi_guide_next(g) != t0) {
+		bool lost = r->salvage || kvi_guide_lost(g);
+		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA
 			: KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-			r->salvage ? "tokens that a model needs before it are "
+			lost ? "tokens that a model needs before it are "
 			"lost" : "segments that a model predicts are decoded "
 			"one after the other, from the first on");
+	}
 	if (!use->predictor_ret)
 		use->guide = g;
 }

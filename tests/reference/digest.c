@@ -2,8 +2,8 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-i ISA] [-P PROFILE] FILE: a line for each chunk in file order,
- * then a line for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3
+ * digest [-p] [-i ISA] [-P PROFILE] [-M MODEL] FILE: a line for each chunk in file
+ * order, then a line for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3
  * with "unsupported: ..."; 4 with "predictor: ..."; 2 for everything else. -p
  * reads as from a pipe: forward only, size not known. Prints no digests unless
  * the whole file was good.
@@ -29,6 +29,7 @@ struct digest {
 	int pipe;
 	uint32_t isa;
 	const kvarc_profile *profile;
+	kvarc_predictor *model;
 	kvarc_error error;
 	const kvarc_geometry *geometry;
 	char *lines;
@@ -116,6 +117,7 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	options.common.isa_mask = d->isa;
 	options.profiles = &d->profile;
 	options.n_profiles = d->profile != NULL;
+	options.predictor = d->model;
 	if (fseek(d->file, 0, SEEK_END))
 		return KVARC_IO;
 	if (!d->pipe)
@@ -194,9 +196,17 @@ static kvarc_ret open_profile(struct digest *d, FILE *file)
 	return ret;
 }
 
-static int run(struct digest *d, FILE *profile)
+static kvarc_ret open_model(struct digest *d, const char *path)
+{
+	kvarc_common common = { .error = &d->error, .isa_mask = d->isa };
+	return kvarc_predictor_open_model(&d->model, path, &common);
+}
+
+static int run(struct digest *d, FILE *profile, const char *model)
 {
 	kvarc_ret ret = profile ? open_profile(d, profile) : KVARC_OK;
+	if (ret == KVARC_OK && model)
+		ret = open_model(d, model);
 	if (ret == KVARC_OK && !d->pipe)
 		ret = verify(d);
 	if (ret == KVARC_OK)
@@ -221,6 +231,7 @@ int main(int argc, char **argv)
 {
 	struct digest d = { 0 };
 	FILE *profile = NULL;
+	const char *model = NULL;
 	int i = 1;
 	for (; i < argc - 1; i++) {
 		if (!strcmp(argv[i], "-p"))
@@ -229,16 +240,20 @@ int main(int argc, char **argv)
 			d.isa = (uint32_t)strtoul(argv[++i], NULL, 0);
 		else if (!strcmp(argv[i], "-P") && i + 2 < argc && !profile)
 			profile = fopen(argv[++i], "rb");
+		else if (!strcmp(argv[i], "-M") && i + 2 < argc)
+			model = argv[++i];
 		else
 			break;
 	}
 	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
-		fprintf(stderr, "usage: digest [-p] [-i ISA] [-P PROFILE] FILE\n");
+		fprintf(stderr, "usage: digest [-p] [-i ISA] [-P PROFILE] "
+		        "[-M MODEL] FILE\n");
 		return 2;
 	}
-	int rc = run(&d, profile);
+	int rc = run(&d, profile, model);
 	kvarc_profile *opened = (kvarc_profile *)(uintptr_t)d.profile;
 	kvarc_profile_close(&opened);
+	kvarc_predictor_close(&d.model);
 	if (profile)
 		fclose(profile);
 	for (size_t k = 0; k < d.n_items && d.items; k++)

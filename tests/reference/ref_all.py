@@ -5,7 +5,8 @@
 
 REFERENCE is the folder of kvarc_ref.py. For each FILE, OUT gets NAME.out and
 NAME.rc: what `kvarc_ref.py digest FILE` prints, and its exit status. A .kvp
-beside FILE is its profile.
+beside FILE is its profile, a .gguf its model; names with -transformer- in them
+have transformer.gguf when there is none.
 """
 
 import os
@@ -16,14 +17,19 @@ sys.path.insert(0, sys.argv[1])
 
 import kvarc_ref  # noqa: E402
 
+
+def beside(path, ending):
+    path = os.path.splitext(path)[0] + ending
+    return [kvarc_ref.content(path)] if os.path.exists(path) else []
+
+
 for path in sys.argv[3:]:
-    profiles = []
-    beside = os.path.splitext(path)[0] + ".kvp"
-    if os.path.exists(beside):
-        with open(beside, "rb") as f:
-            profiles.append(f.read())
-    with open(path, "rb") as f:
-        text, status, _ = kvarc_ref.answer(f.read(), "digest", profiles)
+    models = beside(path, ".gguf")
+    if not models and "-transformer-" in path:
+        models = [kvarc_ref.content(os.path.join(
+            os.path.dirname(path), "transformer.gguf"))]
+    text, status, _ = kvarc_ref.answer(
+        kvarc_ref.content(path), "digest", beside(path, ".kvp"), models)
     out = os.path.join(sys.argv[2], os.path.basename(path))
     with open(out + ".out", "w") as f:
         f.write(text)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Codec 8 of the reference decoder: spec/codecs/model.md.
+
+A Guide takes a track through a model, next to its chunks: it is told what
+every key and value tensor holds, and says what the next ones are expected to.
+"""
+
+import math
+import struct
+
+import kvarc_codecs as codecs
+import kvarc_linear as linear
+from kvarc_codecs import Bad, clamp, demand
+from kvarc_exact import fp32, rint
+from kvarc_model import Run
+from kvarc_profile import CORRECTS
+from xxh3 import h64
+
+KEY, VALUE = 0, 1
+
+
+class Predictor:
+    """1: parameters of a PREDICTOR of kind 2."""
+
+    kind = 2
+
+    def __init__(self, cursor):
+        flags = cursor.u8()
+        demand(flags < 4, "reserved flags of a predictor")
+        self.closed, self.embedded = flags & 1, flags & 2
+        self.level = cursor.u8()
+        demand(4 <= self.level <= 7, "the level of a predictor")
+        self.wide_weights, self.wide_activations = cursor.u8(), cursor.u8()
+        demand(max(self.wide_weights, self.wide_activations) < 32,
+               "kinds of matrices that are not")
+        self.weights, self.digest = cursor.take(16), cursor.take(16)
+        self.model_name, self.name = cursor.string(), cursor.string()
+
+
+def expected(p, step):
+    """2: E of a slot."""
+    q = fp32(p * 2.0 ** -step)
+    if math.isnan(q):
+        return 0
+    return int(rint(clamp(q, -linear.LIMIT, linear.LIMIT)))
+
+
+def exact(x, dtype):
+    """An element as a number; what is not finite is 0 (arithmetic.md 6)."""
+    e_bits, m, bias = codecs.FLOAT[dtype]
+    top = (1 << e_bits) - 1
+    field, low = x >> m & top, x & ((1 << m) - 1)
+    if field == top and (dtype != codecs.E4M3 or low == 7):
+        return 0.0
+    value = (low | (1 << m if field else 0)) * 2.0 ** (
+        max(field, 1) - bias - m)
+    return -value if x >> (e_bits + m) else value
+
+
+class Guide:
+    def __init__(self, model, predictor, profile, geometry, track):
+        self.predictor, self.w = predictor, model.weights
+        self.tensors = {}       # (layer, kind): number, tensor, model
+        for layer in range(self.w.n_layers):
+            for kind in (KEY, VALUE):
+                self.tensors[layer, kind] = self.find(
+                    profile, geometry, track, layer, kind)
+        self.check_ropes()
+        freqs = [self.freq(layer) for layer in range(self.w.n_layers)]
+        self.run = Run(model, predictor.wide_weights,
+                       predictor.wide_activations, freqs)
+        self.t0 = 0             # of the segment in hand, or the next one
+        self.layer = None       # None: no segment in hand
+        self.why = None         # it was lost
+
+    # --------------------------------------- what it is for (the head of 1)
+
+    def find(self, profile, geometry, track, layer, kind):
+        """"First tensor" is the first of its layer and kind."""
+        number, t = next(
+            ((i, t) for i, t in enumerate(geometry.tensors)
+             if (t.track, t.layer, t.kind) == (track, layer, kind)),
+            (None, None))
+        m = profile.models.get((self.predictor.level, layer, kind))
+        demand(t and m and linear.fits(m, t) and
+               (t.heads, t.channels) == (self.w.kv_heads, self.w.channels),
+               "no tensor of layer %d that the model predicts" % layer,
+               "predictor")
+        demand(kind == VALUE or m.rotary == self.w.rotary,
+               "the rope of layer %d" % layer, "predictor")
+        for source in m.same + ([m.scale] if m.scale else []):
+            demand((layer, source.kind) in self.tensors,
+                   "a source that is not in the file", "predictor")
+        demand(m.e is None or len(m.e) == self.w.width,
+               "the width of a correction", "predictor")
+        return number, t, m
+
+    def freq(self, layer):
+        rope = self.tensors[layer, KEY][1].rope
+        return rope.freq if rope else []
+
+    def check_ropes(self):
+        """Layers that have a window turn alike, and so do the others."""
+        for i, a in enumerate(self.w.windows):
+            for k, b in enumerate(self.w.windows):
+                demand(bool(a) != bool(b) or self.freq(i) == self.freq(k),
+                       "the ropes of layers %d and %d" % (i, k), "predictor")
+
+    # ----------------------------------------------------- 2. prediction
+
+    def kind_of(self, tensor, t):
+        """Of a tensor that it predicts; else None."""
+        first = self.tensors.get((t.layer, t.kind))
+        return t.kind if first and first[0] == tensor else None
+
+    def begin(self, s):
+        self.layer, self.known = None, {}
+        if self.why or s.t0 != self.t0:
+            return
+        if s.ids is None:
+            self.why = "tokens without ids"
+            return
+        try:
+            self.run.segment(s.ids, s.positions)
+        except Bad as bad:
+            self.why = str(bad)
+            return
+        self.layer, self.segment = 0, s
+        self.p = self.run.predict()
+
+    def expect(self, layer, kind):
+        """E of each token and slot of a tensor."""
+        demand(not self.why, "the model cannot predict it: %s" % self.why)
+        # Segments before this PREDICTOR frame (4)
+        demand(self.layer is not None, "tokens before it were not predicted",
+               "unsupported")
+        demand(self.layer == layer, "a layer before it is missing")
+        m = self.tensors[layer, kind][2]
+        return [[expected(p, step) for p, step in zip(row, m.step)]
+                for row in self.p[kind]]
+
+    # ------------------------------------------------- 3. after a layer
+
+    def tell(self, kind, raw, features):
+        """What a tensor of the layer in hand holds, whatever its codec."""
+        self.known[kind] = raw, features
+        if len(self.known) < 2:
+            return
+        keys, values = self.p
+        if self.predictor.closed:
+            self.correct()
+            keys, values = self.numbers(KEY), self.numbers(VALUE)
+        else:
+            keys = self.run.rotated(keys)
+        self.run.advance(keys, values)
+        self.layer, self.known = self.layer + 1, {}
+        if self.layer < self.w.n_layers:
+            self.p = self.run.predict()
+        else:
+            self.t0 += self.segment.n
+            self.layer = None
+
+    def lose(self, why):
+        self.why = self.why or why
+
+    def numbers(self, kind):
+        """Elements as fp32, each token's in slots."""
+        raw, _ = self.known[kind]
+        _, t, m = self.tensors[self.layer, kind]
+        layout = linear.Layout(m, t.rope)
+        size = codecs.ELEMENT_BYTES[t.dtype]
+        x = struct.unpack("<%d%s" % (len(raw) // size,
+                                     {1: "B", 2: "H", 4: "I"}[size]), raw)
+        return [[exact(x[at + c], t.dtype) for c in layout.channel]
+                for at in range(0, len(x), m.C)]
+
+    def correct(self):
+        for kind in (KEY, VALUE):
+            m = self.tensors[self.layer, kind][2]
+            if not m.flags & CORRECTS:
+                continue
+            for token in range(self.segment.n):
+                r = [v for s in m.same
+                     for v in self.known[s.kind][1][token].r]
+                r += self.known[kind][1][token].r
+                self.run.correct(token, [
+                    (sum(d * v for d, v in zip(row, r)), e)
+                    for row, e in zip(m.d, m.e)])
+
+
+def check(payload, rows):
+    """4: compares the check; the rest of the payload is linear.md 5."""
+    demand(len(payload) >= 8, "a payload without its check")
+    E = [e for row in rows for e in row]
+    demand(struct.pack("<Q", h64(struct.pack("<%dh" % len(E), *E)))
+           == payload[:8], "the predictor is not exact", "predictor")
+    return payload[8:]

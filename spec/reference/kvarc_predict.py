@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Predictors of the reference decoder: kvarc-format.md 5.2, and what chunks of
+codecs 7 and 8 are predicted from (codecs/linear.md 6, codecs/model.md)."""
+
+import kvarc_codecs as codecs
+import kvarc_guide as guides
+import kvarc_linear as linear
+from kvarc_codecs import Bad, Cursor, demand
+from kvarc_profile import Profile
+from xxh3 import h128
+
+
+class ProfilePredictor:
+    """5.2: parameters of kind 1."""
+
+    kind = 1
+
+    def __init__(self, cursor):
+        where = cursor.u8()
+        demand(where <= 1, "the place of a profile")
+        self.embedded, self.level = where, cursor.u8()
+        demand(self.level in (2, 3), "the level of a predictor")
+        self.digest, self.name = cursor.take(16), cursor.string()
+
+
+class Predictors:
+    """Of one archive. profiles: of a user; models: of kvarc_model."""
+
+    def __init__(self, archive, profiles, models):
+        self.archive = archive
+        self.profiles = {p.digest: p for p in profiles}
+        self.models = {m.digest: m for m in models}
+        self.named = {}             # by sequence
+        self.filling = None         # the one whose PROFILE frames come
+        self.last = None            # sequence
+        self.features = {}          # of the open segment
+        self.guides = {}            # by predictor and track
+
+    # ------------------------------------------- PREDICTOR and PROFILE frames
+
+    def on_predictor(self, f):
+        cursor = Cursor(f.content)
+        kind = cursor.u8()
+        demand(kind <= 2, "predictor kind %d" % kind, "unsupported")
+        self.last = f.sequence
+        parameters = Cursor(cursor.take(cursor.varint()))
+        cursor.end()
+        if kind:
+            p = (guides.Predictor if kind == 2 else ProfilePredictor)(
+                parameters)
+            p.parts, p.left = b"", 0
+            if p.embedded:
+                p.left = parameters.varint(1 << 30)
+                demand(p.left, "the size of an embedded profile")
+                self.filling = p
+            self.named[f.sequence] = p
+        parameters.end()
+
+    def on_profile(self, f):
+        p = self.filling
+        cursor = Cursor(f.content)
+        demand(cursor.varint() == len(p.parts), "the offset of a PROFILE")
+        part = cursor.rest()
+        demand(1 <= len(part) <= p.left, "the size of a PROFILE")
+        p.parts += part
+        p.left -= len(part)
+        if not p.left:
+            demand(h128(p.parts) == p.digest, "the digest of a profile")
+            if p.digest not in self.profiles:
+                self.profiles[p.digest] = Profile(p.parts)
+            self.filling = None
+
+    # ------------------------------------------------- segments and chunks
+
+    def begin(self, s):
+        """s.guide: a Guide, why there is none, or None: no model predicts."""
+        self.features = {}
+        s.predictor, s.guide = self.last, None
+        p = self.named.get(s.predictor)
+        if not p or p.kind != 2:
+            return
+        key = s.predictor, s.track
+        if key not in self.guides:
+            try:
+                self.guides[key] = self.guide(p, s.track)
+            except Bad as bad:
+                self.guides[key] = bad
+        s.guide = self.guides[key]
+        if not isinstance(s.guide, Bad):
+            s.guide.begin(s)
+
+    def guide(self, p, track):
+        profile = self.profile(p)
+        demand(p.weights in self.models, "the model with weights %s (%s) is "
+               "missing" % (p.weights.hex(), p.model_name.decode(
+                   "utf-8", "replace")), "predictor")
+        return guides.Guide(self.models[p.weights], p, profile,
+                            self.archive.geometry, track)
+
+    def header(self, s, codec, order, heads, t, params):
+        """A chunk of codec 7 or 8."""
+        demand(order == 1 and heads == t.heads, "the form of a chunk of "
+               "codec %d" % codec)
+        # 5.2 "the last PREDICTOR frame before its SEGMENT"
+        demand(params == s.predictor and params in self.named and
+               self.named[params].kind == codec - 6,
+               "a CHUNK without PREDICTOR")
+
+    def decode(self, codec, tensor, s, payload):
+        t = self.archive.geometry.tensors[tensor]
+        rows = None
+        if isinstance(s.guide, Bad):
+            raise s.guide
+        m = self.model_of(s.predictor, t)
+        if codec == 8:
+            kind = s.guide.kind_of(tensor, t)
+            demand(kind is not None, "a tensor that the model cannot predict")
+            rows = s.guide.expect(t.layer, kind)
+            payload = guides.check(payload, rows)
+        layout = linear.Layout(m, t.rope)
+        tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
+                                  self.sources_of(t, m, s), rows)
+        sets = self.profile(self.named[s.predictor]).sets
+        tables = sets[m.set - 1] if m.set else codecs.grid_set(0)
+        raw = linear.decode_chunk(payload, layout, t, tokens, tables)
+        self.features[tensor] = tokens
+        return raw
+
+    def observe(self, tensor, s, heads, raw):
+        """A chunk was decoded, whatever its codec: the model goes on."""
+        g, t = s.guide, self.archive.geometry.tensors[tensor]
+        if not isinstance(g, guides.Guide):
+            return
+        kind = g.kind_of(tensor, t)
+        if kind is None or g.layer is None or g.why:
+            return
+        if heads != t.heads:
+            g.lose("a tensor came in several chunks")
+            return
+        if tensor not in self.features:
+            m = self.model_of(s.predictor, t)
+            self.features[tensor] = linear.observe_all(
+                linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
+                self.sources_of(t, m, s), linear.coded_elements(raw, t.dtype),
+                g.expect(t.layer, kind))
+        g.tell(kind, raw, self.features[tensor])
+
+    # --------------------------------------------------- models and sources
+
+    def profile(self, p):
+        demand(p.digest in self.profiles, "profile %s (%s) is missing"
+               % (p.digest.hex(), p.name.decode("utf-8", "replace")),
+               "predictor")
+        return self.profiles[p.digest]
+
+    def model_of(self, predictor, t):
+        """The model of a tensor, or the answer "predictor" (5.2)."""
+        p = self.named[predictor]
+        m = self.profile(p).models.get((p.level, t.layer, t.kind))
+        demand(m and linear.fits(m, t),
+               "the profile has no model for a tensor", "predictor")
+        return m
+
+    def source(self, t, model):
+        """The tensor of a source (linear.md 6): "the first one, in the order
+        of chunks, of the slot's track with the source's layer and kind that
+        the source's model fits"."""
+        for i, other in enumerate(self.archive.geometry.tensors):
+            if ((other.track, other.layer, other.kind)
+                    == (t.track, model.layer, model.kind)
+                    and linear.fits(model, other)):
+                return i
+        raise Bad("data", "a source is not in the file")
+
+    def sources_of(self, t, m, s):
+        def seen(source):
+            return self.features_of(self.source(t, source.model),
+                                    source.model, s)
+        return {"lower": [self.z_of(self.source(t, x.model), x.model, s)
+                          for x in m.lower],
+                "same": [seen(x) for x in m.same],
+                "scale": seen(m.scale) if m.scale else None}
+
+    def elements(self, tensor, s):
+        """The elements of a source in the open segment."""
+        t = self.archive.geometry.tensors[tensor]
+        found = [c for c in self.archive.chunks
+                 if (c.tensor, c.segment, c.heads)
+                 == (tensor, self.archive.open_segment, t.heads)]
+        demand(found, "a source in several chunks")
+        return linear.coded_elements(found[0].raw, t.dtype)
+
+    def z_of(self, tensor, model, s):
+        """What a lower layer shows, whatever its codec was."""
+        if tensor in self.features:
+            return self.features[tensor]
+        t = self.archive.geometry.tensors[tensor]
+        return linear.observe_z(linear.Layout(model, t.rope), t.dtype,
+                                s.positions, self.elements(tensor, s))
+
+    def features_of(self, tensor, model, s):
+        """z, r and the scale of each token."""
+        if tensor not in self.features:
+            t = self.archive.geometry.tensors[tensor]
+            self.features[tensor] = linear.observe_all(
+                linear.Layout(model, t.rope), t.dtype, s.n, s.positions,
+                s.ids, self.sources_of(t, model, s),
+                self.elements(tensor, s))
+        return self.features[tensor]

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Valid archives of codec 8: VECTORS has (name, text, make); make gives a
+Writer and files that stand beside it: {ending: content}."""
+
+import struct
+
+import enc_gguf
+from enc_fields import BF16, F16, F32, Random
+from enc_linear import Profile
+from kvarc_enc import Writer, tensor
+from transformer_data import (
+    Guided, archive, caches, models_of, read_model, tiny)
+from vector_data import frequencies
+
+VECTORS = []
+
+
+def small():
+    """For many tokens."""
+    return enc_gguf.gated(Random(405), "llama", [enc_gguf.F16], width=8,
+                          heads=2, kv=1, channels=4, ffn=10, words=8)
+
+
+def vector(name, text):
+    def add(make):
+        VECTORS.append(("transformer-" + name, text, make))
+        return make
+    return add
+
+
+@vector("4", "codec 8: level 4, open loop, 40 tokens of a llama of 2 layers "
+        "(transformer.gguf), interleaved pairs, an embedded profile")
+def _():
+    return archive(500, tiny(), 4, [40]).w, {}
+
+
+@vector("5", "level 5: keys and values wide, closed loop with corrections by "
+        "keys and by values; segments of 256 and 5 tokens, half-split pairs "
+        "(the .gguf)")
+def _():
+    return archive(501, small(), 5, [256, 5], pairing=0, own=2,
+                   corrects=(0, 1)).w, {".gguf": small()}
+
+
+@vector("6", "level 6: wide activations; f16, positions with a gap and below "
+        "zero, the profile not embedded (the .kvp)")
+def _():
+    s = archive(502, tiny(), 6, [19], F16, embed=False,
+                positions=[*range(-5, 4), *range(1000, 1010)])
+    return s.w, {".kvp": s.profile.file()}
+
+
+@vector("7", "level 7: all wide; f32, segments of 33 and 7 tokens")
+def _():
+    return archive(503, tiny(), 7, [33, 7], F32).w, {}
+
+
+@vector("open", "open loop for 260 tokens in two segments: attention over "
+        "predictions of two blocks; wide weights alone (the .gguf)")
+def _():
+    return archive(504, small(), 4, [256, 4], arithmetic=(31, 0, 0)).w, {
+        ".gguf": small()}
+
+
+@vector("quantised", "a llama whose matrices are quantised, all types of "
+        "GGUF files (the .gguf); level 6")
+def _():
+    data = enc_gguf.gated(
+        Random(401), "llama", list(enc_gguf.BLOCKS), layers=3, width=32,
+        heads=2, kv=1, channels=16, ffn=256, words=6)
+    return archive(505, data, 6, [12]).w, {".gguf": data}
+
+
+@vector("windows", "a gemma3 with windows of 7 tokens in layers 0 and 2, norms "
+        "of heads and behind branches, gelu; 262 tokens (the .gguf)")
+def _():
+    data = enc_gguf.gated(
+        Random(402), "gemma3", [enc_gguf.F16, enc_gguf.F32], layers=3,
+        width=12, heads=2, kv=1, channels=8, ffn=16, words=8,
+        attention__sliding_window=7, attention__sliding_window_pattern=[
+            1, 0, 1],
+        extra=(("attn_q_norm.weight", 8, 1.0),
+               ("attn_k_norm.weight", 8, 1.0),
+               ("post_attention_norm.weight", 12, 1.0),
+               ("post_ffw_norm.weight", 12, 1.0)))
+    return archive(506, data, 5, [256, 6], pairing=0).w, {".gguf": data}
+
+
+@vector("gpt2", "a gpt2: layer norms, biases, rows of positions, no rope (the "
+        ".gguf)")
+def _():
+    data = enc_gguf.gpt2(Random(403))
+    return archive(507, data, 5, [10, 30], positions=None).w, {
+        ".gguf": data}
+
+
+@vector("qwen2", "a qwen2: biases of queries, keys and values, 4 of 6 channels "
+        "of a head turn (the .gguf)")
+def _():
+    data = enc_gguf.gated(
+        Random(404), "qwen2", [enc_gguf.F32], width=12, heads=4, kv=2,
+        channels=6, ffn=10, rope__dimension_count=4,
+        extra=(("attn_q.bias", 24, 0.0), ("attn_k.bias", 12, 0.0),
+               ("attn_v.bias", 12, 0.0)))
+    return archive(508, data, 7, [21], F16, pairing=0).w, {".gguf": data}
+
+
+@vector("others", "keys with infinities and NaN in a raw chunk, constant values; a "
+        "second key tensor and a layer that the model does not have, coded "
+        "otherwise; ids that end")
+def _():
+    rng, data = Random(509), tiny()
+    w = read_model(data).weights
+    freq = frequencies(w.rotary)
+    p = Profile(models_of(rng, data, 5, corrects=(1, 0)), [freq])
+    tensors = caches(data) + [
+        tensor(1, 0, BF16, 1, 3), tensor(2, 0, BF16, 2, 8)]
+    s = Guided(rng, p, tensors, (1, w.rotary, freq), data, 5)
+    odd = [0x7F80, 0xFF80, 0x7FC1, 0x8000]
+
+    def segment(n):
+        s.segment(n)
+        s.raw(0, lambda t, c, x: odd[c % 4] if t == 3 else x)
+        s.model(1)
+        s.model(2)
+        s.w.chunk(4, range(3 * n))
+        s.walk(3, lambda t, c, x: 0x3F00)
+        s.w.chunk(3, s.values(3), 2)
+        s.w.chunk(5, range(16 * n), 1)
+        s.w.commit()
+    segment(9)
+    segment(4)
+    s.w.segment(0, 2)
+    for i, t in sorted(enumerate(tensors), key=lambda x: (
+            x[1]["layer"], x[1]["kind"], x[0])):
+        s.w.chunk(i, range(2 * t["heads"] * t["channels"]))
+    s.w.close()
+    return s.w, {}
+
+
+@vector("extremes", "steps of -100 and 100, so that E is clamped or 0; shifts of "
+        "0 and 63 of a correction")
+def _():
+    rng, data = Random(510), tiny()
+    w = read_model(data).weights
+    freq = frequencies(w.rotary)
+    models = models_of(rng, data, 5)
+    for m in models:
+        m.step = [[-100, 100, -7, -16][c // 2 % 4]
+                  for c in range(m.width())]
+        m.k = [rng.pick([-400, 400, -20, 0]) for _ in range(m.width())]
+        m.mean = [rng.pick([-32767, 32767, 0]) for _ in range(m.width())]
+        if m.corrects:
+            m.corrects[0][:3] = [63, 0, 40]
+            m.corrects[1][1] = [0] * len(m.corrects[1][1])
+            m.corrects[1][1][2] = 1
+    s = Guided(rng, Profile(models, [freq]), caches(data),
+               (1, w.rotary, freq), data, 5)
+    s.segment(5)
+    s.all()
+    s.w.close()
+    return s.w, {}
+
+
+@vector("tracks", "two tracks that the model predicts, segments of them in turn")
+def _():
+    data = tiny()
+    w = read_model(data).weights
+    freq = frequencies(w.rotary)
+    rng = Random(511)
+    p = Profile(models_of(rng, data, 6), [freq])
+    s = Guided(rng, p, caches(data), (1, w.rotary, freq), data, 6, tracks=2)
+    runs = [s.run, s.new_run()]
+    for i, n in enumerate((3, 5, 4, 2)):
+        s.run, s.track = runs[i % 2], i % 2
+        s.segment(n)
+        s.all()
+    s.w.close()
+    return s.w, {}
+
+
+VECTORS.append((
+    "predictor-unused", "a PREDICTOR of kind 2 whose model and profile are not "
+    "given, and no chunk of codec 8",
+    lambda: (unused(), {})))
+
+
+def unused():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, 0, BF16, 1, 2)])
+    parameters = bytes([1, 7, 31, 31]) + bytes(range(32)) + b"\1a\0"
+    w.frame("PREDICTOR", b"\2" + bytes([len(parameters)]) + parameters)
+    w.segment(0, 3, None, [1, 2, 3])
+    w.chunk(0, [1, 2, 3, 4, 5, 6])
+    w.close()
+    return w
