@@ -8,7 +8,7 @@ F16, of the Q4_1 GGUF of SmolLM2-135M-Instruct, run on the processor. Needs
   wiki-00..11.slot   4800 letters each (some 1100 tokens) of the valid text
   test-0.slot, test-1.slot   as many of the test text
 
-Two minutes on 2 cores. The server listens on the loopback only.
+Five minutes of a processor. The server listens on the loopback only.
 """
 import json
 import os

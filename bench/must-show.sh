@@ -9,9 +9,9 @@
 # $TEXT: what llama.cpp prefills, wikitext2-test.txt of setup.sh.
 # $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
 # $EXACTNESS: any value: the exactness matrix.
-# What needs a variable that is not set is left out. Minutes on two cores, profiles trained
-# already: ratios 1, speed 15, memory 2, profiles 5, models 3, table 5, slots 3, exactness
-# 10, flips 10. Training takes 4 minutes a level, with a model 5 to 8.
+# What needs a variable that is not set is left out. Processor minutes with the profiles there:
+# models 1, table 6, slots 1, exactness 15. Training takes 2 for levels 2 and 3, 3 to 6 for
+# each level with a model; make_slots.py takes 5.
 set -eu
 
 build=$(cd "${1:?build folder}" && pwd)
