@@ -22,6 +22,41 @@ typedef struct kvarc_predictor_model {
 } kvarc_predictor_model;
 
 /*
+ * A predictor of the application: an engine whose results are the same bits wherever its archives
+ * are read. Each function but close returns 0, or anything else when it failed: PREDICTOR for the
+ * reader or writer. Threads of a pool call them, those of one sequence one at a time, those of
+ * several sequences perhaps at once; a sequence is what one reader or writer has of one track.
+ */
+typedef struct kvarc_external {
+	uint8_t identity[16];   /* another one for anything that predicts otherwise */
+	const char *name;       /* for people, copied; NULL: none */
+	uint32_t layers, heads, channels; /* of keys and values; at most 256 channels a head */
+	/* A sequence without tokens. */
+	int (*open)(void *opaque, void **sequence);
+	void (*close)(void *sequence);
+	/* The next n tokens, 1 to 256. Then come, for layers 0, 1 ..., predict and advance; the last
+	 * layers may be left out when nobody reads them, in all segments up to restart. */
+	int (*segment)(void *sequence, const int32_t *ids, const int32_t *positions, size_t n);
+	/* Fills n rows of heads x channels with what keys and values are expected to be: as the cache
+	 * has them, keys after RoPE where it keeps them so. The memory is the caller's. */
+	int (*predict)(void *sequence, uint32_t layer, float *k, float *v);
+	/* What they are: the same rows, exact (8-bit and 16-bit floats fit fp32). Until it returns. */
+	int (*advance)(void *sequence, uint32_t layer, const float *k, const float *v);
+	/* Before the first token again. */
+	int (*restart)(void *sequence);
+	void *opaque;           /* of open */
+	uint64_t reserved[8];   /* zero */
+} kvarc_external;
+
+/*
+ * external is copied, what opaque points to must stay. common as below. Archives record its
+ * identity, and a reader's check of each layer tells when it came to other numbers ("diverged").
+ * Returns OK, MEM, MEMLIMIT, PROG (a function is missing, a shape that cannot be).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(
+	kvarc_predictor **p, const kvarc_external *external, const kvarc_common *common);
+
+/*
  * path: a GGUF file, or a folder with config.json and safetensors. Files are mapped and must stay
  * as they are. common, or NULL for none: memlimit 0 means none here (the weights as integers take
  * 1 to 2 bytes each, the keys and values that attention looks at as much as the cache); threads for
@@ -35,7 +70,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_model(
 KVARC_API void kvarc_predictor_close(kvarc_predictor **p);
 KVARC_API kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 	kvarc_predictor_model *model);
-/* Digest of the weights (spec/arithmetic.md 9). Reads all of them once.
+/* Digest of the weights (spec/arithmetic.md 9), of which it reads all once; of an external one its
+ * identity.
  * Returns OK, MEM, MEMLIMIT, DATA (a weight is not finite), PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_digest(
 	const kvarc_predictor *p, uint8_t digest[16]);

@@ -15,7 +15,9 @@ enum { ENGINES = 4 }; /* levels have so many arithmetics */
 struct kvarc_predictor {
 	struct kvi_alloc alloc;
 	kvarc_common common;
-	struct kvi_model_file *file;
+	struct kvi_model_file *file; /* NULL: external */
+	kvarc_external external;
+	kvarc_predictor_model model;
 	pthread_mutex_t lock;
 	struct kvi_engine *engines[ENGINES];
 	struct kvi_arithmetic arithmetic[ENGINES];
@@ -23,19 +25,12 @@ struct kvarc_predictor {
 	const struct kvi_exact_kernels *kernels; /* NULL: by instruction set */
 };
 
-kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
-                                     const kvarc_common *common)
+static kvarc_ret open_handle(kvarc_predictor **out, const kvarc_common *common)
 {
 	static const kvarc_common defaults = KVARC_COMMON_INIT;
 	const kvarc_common *c = common ? common : &defaults;
 	uint64_t limit = c->memlimit ? c->memlimit : UINT64_MAX;
 	struct kvi_alloc alloc;
-	if (!out)
-		return KVARC_PROG;
-	*out = NULL;
-	if (!path)
-		return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "path is NULL");
 	kvi_alloc_init(&alloc, c->allocator, limit);
 	kvarc_predictor *p = kvi_calloc(&alloc, 1, sizeof *p);
 	if (!p)
@@ -47,11 +42,70 @@ kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
 		return KVARC_MEM;
 	}
 	*out = p;
-	kvarc_ret ret = kvi_model_file_open(&p->file, &p->alloc, path,
-	                                    c->error);
+	return KVARC_OK;
+}
+
+static kvarc_ret wrong_call(const kvarc_common *common, const char *what)
+{
+	return kvi_fail(common ? common->error : NULL, KVARC_PROG,
+	                KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", what);
+}
+
+kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
+                                     const kvarc_common *common)
+{
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!path)
+		return wrong_call(common, "path is NULL");
+	kvarc_ret ret = open_handle(out, common);
 	if (ret)
+		return ret;
+	kvarc_predictor *p = *out;
+	ret = kvi_model_file_open(&p->file, &p->alloc, path, p->common.error);
+	if (ret) {
 		kvarc_predictor_close(out);
-	return ret;
+		return ret;
+	}
+	const struct kvi_model_file *f = p->file;
+	p->model = (kvarc_predictor_model){
+		.layers = f->n_layers, .heads = f->kv_heads,
+		.channels = f->head_channels, .vocabulary = f->vocabulary
+	};
+	memcpy(p->model.arch, f->arch, sizeof p->model.arch);
+	memcpy(p->model.name, f->name, sizeof p->model.name);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out,
+                                        const kvarc_external *x,
+                                        const kvarc_common *common)
+{
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!x || !x->open || !x->close || !x->segment || !x->predict ||
+	    !x->advance || !x->restart)
+		return wrong_call(common, "a function of the external predictor "
+		                  "is missing");
+	if (!x->layers || !x->heads || x->heads > 65535 || !x->channels ||
+	    x->channels > KVI_GROUP_MAX)
+		return wrong_call(common, "the external predictor has no shape "
+		                  "that can be");
+	kvarc_ret ret = open_handle(out, common);
+	if (ret)
+		return ret;
+	kvarc_predictor *p = *out;
+	p->external = *x;
+	p->external.name = NULL;
+	p->model = (kvarc_predictor_model){
+		.arch = "external", .layers = x->layers, .heads = x->heads,
+		.channels = x->channels
+	};
+	if (x->name)
+		strncpy(p->model.name, x->name, sizeof p->model.name - 1);
+	return KVARC_OK;
 }
 
 void kvarc_predictor_close(kvarc_predictor **out)
@@ -157,6 +211,31 @@ const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p)
 	return p->file;
 }
 
+const kvarc_external *kvi_predictor_external(const kvarc_predictor *p)
+{
+	return p->file ? NULL : &p->external;
+}
+
+const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p)
+{
+	return &p->model;
+}
+
+kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
+                                 const struct kvi_arithmetic *a,
+                                 uint32_t isa_mask, struct kvi_h128 *digest,
+                                 kvarc_error *error)
+{
+	const struct kvi_engine *e;
+	*digest = kvi_load_h128(p->external.identity);
+	if (!p->file)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_predictor_engine(p, a, isa_mask, &e, error);
+	if (ret == KVARC_OK)
+		*digest = kvi_engine_digest(e);
+	return ret;
+}
+
 const kvarc_common *kvi_predictor_common(const kvarc_predictor *p)
 {
 	return &p->common;
@@ -167,13 +246,7 @@ kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 {
 	if (!p || !model)
 		return KVARC_PROG;
-	const struct kvi_model_file *f = p->file;
-	*model = (kvarc_predictor_model){
-		.layers = f->n_layers, .heads = f->kv_heads,
-		.channels = f->head_channels, .vocabulary = f->vocabulary
-	};
-	memcpy(model->arch, f->arch, sizeof model->arch);
-	memcpy(model->name, f->name, sizeof model->name);
+	*model = p->model;
 	return KVARC_OK;
 }
 
@@ -185,6 +258,10 @@ kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
 	kvarc_predictor *p = writable(shared);
 	if (!p || !digest)
 		return KVARC_PROG;
+	if (!p->file) {
+		memcpy(digest, p->external.identity, 16);
+		return KVARC_OK;
+	}
 	pthread_mutex_lock(&p->lock);
 	kvarc_ret ret = find_engine(p, &any.arithmetic, &e, p->common.error);
 	pthread_mutex_unlock(&p->lock);

@@ -19,7 +19,17 @@ const struct kvi_exact_kernels *
 kvi_predictor_kernels(const kvarc_predictor *p, uint32_t isa_mask);
 /* Memory of runs comes from here. */
 const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p);
+/* NULL: it is external. */
 const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p);
+/* NULL: it is a model. */
+const kvarc_external *kvi_predictor_external(const kvarc_predictor *p);
+const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p);
+/* The digest of the weights, for which the engine is made, or the identity of an external one.
+ * Returns as kvi_predictor_engine. */
+kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
+                                 const struct kvi_arithmetic *a,
+                                 uint32_t isa_mask, struct kvi_h128 *digest,
+                                 kvarc_error *error);
 /* As the caller of open said. */
 const kvarc_common *kvi_predictor_common(const kvarc_predictor *p);
 

@@ -22,10 +22,13 @@ struct layer {
 struct kvi_guide {
 	struct kvi_guide_options o;
 	const struct kvi_alloc *alloc;
-	const struct kvi_model_file *file;
+	const struct kvi_model_file *file; /* NULL: an external predictor */
+	const kvarc_predictor_model *shape;
 	const struct kvi_kernels *kernels;
 	struct kvi_pool *pool;
-	struct kvi_run *run;
+	const struct kvi_guide_ops *ops;
+	void *run;
+	struct kvi_external_layer *external;
 	size_t C;
 	struct layer *layers;
 	/* The segment in hand, or the next one when n is 0. */
@@ -40,12 +43,32 @@ struct kvi_guide {
 	uint64_t lost_t0;
 	size_t lost_from;
 	const char *why;
+	kvarc_ret ret;               /* why, as a code */
 	struct kvi_predicted p;
 	float *true_values[BOTH];    /* keys in slots */
 	bool keeps;                  /* the features of all layers, of the segment in hand */
 	bool fell_back;              /* to scalar arithmetic */
 	void *scratch;               /* of corrections */
 };
+
+static const char external_failed[] = "the external predictor failed";
+
+/* With the lock. */
+static void fail(struct kvi_guide *g, kvarc_ret ret, const char *why)
+{
+	g->lost = true;
+	g->ret = ret;
+	g->why = why;
+	pthread_cond_broadcast(&g->changed);
+}
+
+/* With the lock. */
+static void predict(struct kvi_guide *g)
+{
+	kvarc_ret ret = g->ops->predict(g->run, &g->p);
+	if (ret)
+		fail(g, ret, external_failed);
+}
 
 static const kvarc_tensor *tensor_at(const struct kvi_guide_options *o,
                                      uint32_t place)
@@ -82,44 +105,56 @@ static bool same_rope(const struct kvi_guide_options *o,
 	               rope->rotary / 2 * sizeof *rope->freq);
 }
 
-static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
-                           unsigned kind, const struct kvi_model_file *m)
+static const char *why_no_rope(const struct kvi_guide_options *o, uint32_t layer,
+                               const kvarc_rope *rope)
 {
+	const struct kvi_model_file *m = kvi_predictor_file(o->predictor);
+	if (!m)
+		return NULL; /* it tells keys as they are stored */
+	uint32_t rotary = m->n_ropes
+		? m->ropes[m->layers[layer].rope].rotary : 0;
+	if ((rope ? rope->rotary : 0) != rotary)
+		return "the RoPE of its keys is not known, or not the model's";
+	return rope && !same_rope(o, m, layer, rope)
+	       ? "layers that the model turns alike have several RoPEs" : NULL;
+}
+
+static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
+                           unsigned kind)
+{
+	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
 	uint32_t place = first_of(o, layer, kind);
 	if (place == UINT32_MAX)
 		return "a layer of it is missing";
 	const kvarc_tensor *t = tensor_at(o, place);
-	const kvarc_rope *rope = kvi_tensor_rope(o->geometry, t);
-	if (t->heads != m->kv_heads || t->channels != m->head_channels)
+	if (t->heads != m->heads || t->channels != m->channels)
 		return "its heads are not those of the model";
-	uint32_t rotary = m->n_ropes
-		? m->ropes[m->layers[layer].rope].rotary : 0;
-	if (kind == KVARC_KEY && (rope ? rope->rotary : 0) != rotary)
-		return "the RoPE of its keys is not known, or not the model's";
-	if (kind == KVARC_KEY && rope && !same_rope(o, m, layer, rope))
-		return "layers that the model turns alike have several RoPEs";
+	const char *why = kind == KVARC_KEY
+		? why_no_rope(o, layer, kvi_tensor_rope(o->geometry, t)) : NULL;
+	if (why)
+		return why;
+	const struct kvi_model_file *file = kvi_predictor_file(o->predictor);
 	const struct kvi_planned *p = &o->plan->of[place];
-	if (p->complete && p->model->flags & KVI_MODEL_CORRECTS &&
-	    p->model->width != m->width)
+	if (file && p->complete && p->model->flags & KVI_MODEL_CORRECTS &&
+	    p->model->width != file->width)
 		return "the profile corrects a state of another width";
 	return p->complete ? NULL : "the profile is not one for it";
 }
 
 kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
 {
-	const struct kvi_model_file *m = kvi_predictor_file(o->predictor);
-	for (uint32_t l = 0; l < m->n_layers; l++) {
-		const char *why = why_not(o, l, KVARC_KEY, m);
+	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
+	for (uint32_t l = 0; l < m->layers; l++) {
+		const char *why = why_not(o, l, KVARC_KEY);
 		if (!why)
-			why = why_not(o, l, KVARC_VALUE, m);
+			why = why_not(o, l, KVARC_VALUE);
 		if (why)
 			return kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
 			                KVARC_UNKNOWN, "the model (%s, %u layers "
 			                "of %u x %u) does not predict this "
 			                "cache: %s (layer %u)", m->arch,
-			                (unsigned)m->n_layers,
-			                (unsigned)m->kv_heads,
-			                (unsigned)m->head_channels, why,
+			                (unsigned)m->layers, (unsigned)m->heads,
+			                (unsigned)m->channels, why,
 			                (unsigned)l);
 	}
 	return KVARC_OK;
@@ -127,10 +162,10 @@ kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
 
 static kvarc_ret open_layers(struct kvi_guide *g)
 {
-	g->layers = kvi_calloc(g->alloc, g->file->n_layers, sizeof *g->layers);
+	g->layers = kvi_calloc(g->alloc, g->shape->layers, sizeof *g->layers);
 	if (!g->layers)
 		return kvi_alloc_error(g->alloc);
-	for (uint32_t l = 0; l < g->file->n_layers; l++)
+	for (uint32_t l = 0; l < g->shape->layers; l++)
 		for (unsigned k = KEY; k < BOTH; k++) {
 			uint32_t place = first_of(&g->o, l, k == KEY
 				? KVARC_KEY : KVARC_VALUE);
@@ -144,7 +179,7 @@ static kvarc_ret open_layers(struct kvi_guide *g)
  * that attention looks at take for 256 tokens. */
 static kvarc_ret open_features(struct kvi_guide *g, unsigned k)
 {
-	for (uint32_t l = 0; l < g->file->n_layers; l++) {
+	for (uint32_t l = 0; l < g->shape->layers; l++) {
 		struct layer *x = &g->layers[l];
 		x->f[k] = g->layers[0].f[k];
 		if ((l == 0 || g->keeps) &&
@@ -183,7 +218,7 @@ static kvarc_ret open_run(struct kvi_guide *g)
 		.kernels = kvi_predictor_kernels(g->o.predictor,
 		                                 g->o.isa_mask)
 	};
-	for (uint32_t l = g->file->n_layers; l-- > 0;) {
+	for (uint32_t l = g->shape->layers; l-- > 0;) {
 		const kvarc_tensor *t = tensor_at(&g->o,
 		                                  g->layers[l].place[KEY]);
 		const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
@@ -192,7 +227,31 @@ static kvarc_ret open_run(struct kvi_guide *g)
 	}
 	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a,
 	                                     g->o.isa_mask, &run.engine, NULL);
-	return ret ? ret : kvi_run_open(&g->run, &run);
+	struct kvi_run *opened = NULL;
+	if (!ret)
+		ret = kvi_run_open(&opened, &run);
+	g->ops = &kvi_guide_exact;
+	g->run = opened;
+	return ret;
+}
+
+static kvarc_ret open_external(struct kvi_guide *g)
+{
+	const struct kvi_external_options o = {
+		g->alloc, kvi_predictor_external(g->o.predictor),
+		g->external = kvi_calloc(g->alloc, g->shape->layers,
+		                         sizeof *g->external)
+	};
+	if (!g->external)
+		return kvi_alloc_error(g->alloc);
+	for (uint32_t l = 0; l < g->shape->layers; l++)
+		g->external[l] = (struct kvi_external_layer){
+			g->layers[l].model[KEY],
+			kvi_tensor_rope(g->o.geometry, tensor_at(&g->o,
+				g->layers[l].place[KEY]))
+		};
+	g->ops = &kvi_guide_external;
+	return kvi_external_open(&g->run, &o);
 }
 
 static kvarc_ret open_all(struct kvi_guide *g)
@@ -208,7 +267,9 @@ static kvarc_ret open_all(struct kvi_guide *g)
 		ret = open_layers(g);
 	if (!ret)
 		ret = open_rooms(g);
-	return ret ? ret : open_run(g);
+	if (ret)
+		return ret;
+	return g->file ? open_run(g) : open_external(g);
 }
 
 kvarc_ret kvi_guide_open(struct kvi_guide **out,
@@ -222,33 +283,40 @@ kvarc_ret kvi_guide_open(struct kvi_guide **out,
 	g->o = *o;
 	g->alloc = alloc;
 	g->file = kvi_predictor_file(o->predictor);
-	g->limit = g->file->n_layers;
+	g->shape = kvi_predictor_shape(o->predictor);
+	g->limit = g->shape->layers;
 	g->lost_t0 = UINT64_MAX;
 	g->lost_from = SIZE_MAX;
+	g->ret = KVARC_DATA;
 	g->kernels = kvi_kernels_get(o->isa_mask);
-	g->C = (size_t)g->file->kv_heads * g->file->head_channels;
+	g->C = (size_t)g->shape->heads * g->shape->channels;
 	kvarc_ret ret = open_all(g);
 	if (ret) {
 		kvi_guide_close(g);
 		*out = NULL;
 	}
-	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT
-	       ? kvi_fail_alloc(error, alloc) : ret;
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(error, alloc);
+	return ret == KVARC_PREDICTOR && !kvi_predictor_file(o->predictor)
+		? kvi_fail(error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s",
+		           external_failed) : ret;
 }
 
 void kvi_guide_close(struct kvi_guide *g)
 {
 	if (!g)
 		return;
-	kvi_run_close(&g->run);
+	if (g->run)
+		g->ops->close(g->run);
 	kvi_pool_close(g->pool);
 	for (unsigned k = KEY; k < BOTH; k++) {
 		kvi_free(g->alloc, g->true_values[k]);
-		for (size_t l = 0; g->layers && l < g->file->n_layers; l++)
+		for (size_t l = 0; g->layers && l < g->shape->layers; l++)
 			if (l == 0 || g->keeps)
 				kvi_features_close(g->layers[l].f[k], g->alloc);
 	}
 	kvi_free(g->alloc, g->layers);
+	kvi_free(g->alloc, g->external);
 	kvi_free(g->alloc, g->scratch);
 	if (g->has_changed)
 		pthread_cond_destroy(&g->changed);
@@ -269,14 +337,17 @@ size_t kvi_guide_layers(const struct kvi_guide *g)
 
 void kvi_guide_restart(struct kvi_guide *g, size_t layers)
 {
-	kvi_run_restart(g->run);
-	g->limit = layers < g->file->n_layers ? layers : g->file->n_layers;
+	kvarc_ret ret = g->ops->restart(g->run);
+	g->limit = layers < g->shape->layers ? layers : g->shape->layers;
 	g->t0 = 0;
 	g->n = g->layer = g->told = 0;
 	g->lost = false;
 	g->lost_t0 = UINT64_MAX;
 	g->lost_from = SIZE_MAX;
 	g->why = NULL;
+	g->ret = KVARC_DATA;
+	if (ret)
+		fail(g, ret, external_failed);
 }
 
 bool kvi_guide_lost(struct kvi_guide *g)
@@ -314,28 +385,22 @@ bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place)
 	return find(g, place, &layer, &kind);
 }
 
-/* With the lock. */
-static void fail(struct kvi_guide *g, const char *why)
-{
-	g->lost = true;
-	g->why = why;
-	pthread_cond_broadcast(&g->changed);
-}
-
 /* With the lock: nobody else has anything to do meanwhile. */
 static void begin(struct kvi_guide *g, const struct kvi_segment *s)
 {
 	if (!s->has_ids) {
-		fail(g, "tokens without ids cannot be predicted by a model");
+		fail(g, KVARC_DATA, "tokens without ids cannot be predicted by a model");
 		return;
 	}
-	if (kvi_run_segment(g->run, s->ids, s->positions, s->n)) {
-		fail(g, "a token id or position is not one of the model");
+	kvarc_ret ret = g->ops->segment(g->run, s);
+	if (ret) {
+		fail(g, ret, g->file ? "a token id or position is not one of the "
+		     "model" : external_failed);
 		return;
 	}
 	g->n = s->n;
 	g->layer = g->told = 0;
-	g->p = kvi_run_predict(g->run);
+	predict(g);
 }
 
 /* Elements as numbers, those of keys in slots. */
@@ -348,7 +413,7 @@ static void take(struct kvi_guide *g, const struct kvi_model *m,
 	for (size_t i = 0; i < g->n * t->heads; i++, raw += hd * size) {
 		kvi_floats_exact(t->dtype, raw, hd, x);
 		for (size_t c = 0; c < hd; c++)
-			*to++ = x[kvi_slot_channel(m, rope, c)];
+			*to++ = x[g->file ? kvi_slot_channel(m, rope, c) : c];
 	}
 }
 
@@ -359,7 +424,8 @@ static unsigned corrector(const struct kvi_guide *g)
 	unsigned k = KEY;
 	while (k < BOTH && !(l->model[k]->flags & KVI_MODEL_CORRECTS))
 		k++;
-	return g->o.description->closed ? k : BOTH;
+	/* An external predictor has no such state. */
+	return g->file && g->o.description->closed ? k : BOTH;
 }
 
 static void correct(struct kvi_guide *g, unsigned kind)
@@ -393,19 +459,22 @@ static kvarc_ret go_through(struct kvi_guide *g, bool there)
 		kvi_run_rotate(g->run, (float *)(uintptr_t)k, stride);
 	}
 	kvi_fp_restore(mode);
-	return kvi_run_advance(g->run, k, v, stride, corrects);
+	return g->ops->advance(g->run, k, v, stride, corrects);
 }
 
 /* With the lock: on to the next layer, or segment. */
 static void advance(struct kvi_guide *g)
 {
-	if (go_through(g, false)) {
-		fail(g, "no memory for the model's keys and values");
+	kvarc_ret ret = go_through(g, false);
+	if (ret) {
+		fail(g, g->file ? KVARC_DATA : ret, g->file
+		     ? "no memory for the model's keys and values"
+		     : external_failed);
 		return;
 	}
 	g->told = 0;
 	if (++g->layer < g->limit) {
-		g->p = kvi_run_predict(g->run);
+		predict(g);
 	} else {
 		g->t0 += g->n;
 		g->n = 0;
@@ -418,15 +487,17 @@ static void advance(struct kvi_guide *g)
 static void predict_again(struct kvi_guide *g, const struct kvi_segment *s)
 {
 	size_t layer = g->layer;
+	if (g->ops->again(g->run, s))
+		return;
 	g->fell_back = true;
 	g->kernels = kvi_kernels_get(KVARC_ISA_SCALAR);
-	kvarc_ret ret = kvi_run_again(g->run, s->ids, s->positions);
-	for (g->layer = 0; !ret && g->layer < layer; g->layer++) {
-		g->p = kvi_run_predict(g->run);
-		ret = go_through(g, true);
+	for (g->layer = 0; g->layer < layer; g->layer++) {
+		predict(g);
+		if (go_through(g, true))
+			break; /* cannot be: it was gone through before */
 	}
 	g->layer = layer;
-	g->p = kvi_run_predict(g->run);
+	predict(g);
 }
 
 static void make_expected(const struct kvi_guide *g, size_t layer,
@@ -472,8 +543,9 @@ kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
 		predict_again(g, s);
 		make_expected(g, layer, kind, expected);
 	}
+	kvarc_ret ret = there ? KVARC_OK : g->lost ? g->ret : KVARC_DATA;
 	pthread_mutex_unlock(&g->lock);
-	return there ? KVARC_OK : KVARC_DATA;
+	return ret;
 }
 
 bool kvi_guide_fell_back(struct kvi_guide *g)

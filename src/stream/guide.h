@@ -13,6 +13,7 @@
 #include "container/segment.h"
 #include "exact/handle.h"
 #include "geometry/order.h"
+#include "stream/guide_engine.h"
 #include "stream/linear_plan.h"
 
 struct kvi_guide;
@@ -51,7 +52,8 @@ bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place);
  * In a job: E of the tensor at a place, n tokens of its width. Waits until the model is there.
  * check, or NULL: what kvi_expected_check of it should be. When it is not that, and the guide
  * decodes, the model goes through the segment again in scalar arithmetic, and stays there.
- * Returns OK, whatever the check says; DATA when what comes before is lost, or the model cannot go on (kvi_guide_why).
+ * Returns OK, whatever the check says; PREDICTOR when an external predictor failed; DATA when
+ * what comes before is lost, or the model cannot go on (kvi_guide_why).
  */
 kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
                            const struct kvi_segment *s,

@@ -4,6 +4,7 @@ libkvi_la_SOURCES += \
 	src/stream/error.c src/stream/error.h \
 	src/stream/feature_table.c src/stream/feature_table.h \
 	src/stream/guide.c src/stream/guide.h \
+	src/stream/guide_engine.c src/stream/guide_engine.h \
 	src/stream/input.c src/stream/input.h \
 	src/stream/linear_plan.c src/stream/linear_plan.h \
 	src/stream/oneshot.c \

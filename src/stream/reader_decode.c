@@ -154,12 +154,17 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
 		return kvi_fail_alloc(&j->error, &r->alloc);
 	int16_t *to = (int16_t *)(void *)j->expected.p;
 	in->expected = to;
-	if (kvi_guide_expect(s->guide, j->place, &s->segment, check, to)) {
-		const char *why = kvi_guide_why(s->guide);
+	kvarc_ret ret = kvi_guide_expect(s->guide, j->place, &s->segment, check,
+	                                 to);
+	const char *why = ret ? kvi_guide_why(s->guide) : NULL;
+	if (ret == KVARC_PREDICTOR)
+		return kvi_fail(&j->error, ret, j->frame.offset,
+		                j->frame.head.sequence, "%s",
+		                why ? why : "the predictor failed");
+	if (ret)
 		return kvi_reader_bad(&j->frame, &j->error, why ? why
 		                      : "tokens before it are damaged, or not "
 		                      "read");
-	}
 	return KVARC_OK;
 }
 

@@ -299,16 +299,15 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
 	const struct kvi_arithmetic a = { x->p.wide_weights,
 		                          x->p.wide_activations };
-	const struct kvi_engine *e;
+	struct kvi_h128 digest;
 	if (x->p.kind != KVI_PREDICTOR_MODEL)
 		return KVARC_OK;
 	if (!r->options.predictor)
 		return missing_model(x, "", &x->error);
-	kvarc_ret ret = kvi_predictor_engine(r->options.predictor, &a,
-	                                     r->options.common.isa_mask, &e,
-	                                     &x->error);
-	if (ret == KVARC_OK &&
-	    !kvi_h128_equal(kvi_engine_digest(e), x->p.weights))
+	kvarc_ret ret = kvi_predictor_identify(r->options.predictor, &a,
+	                                       r->options.common.isa_mask,
+	                                       &digest, &x->error);
+	if (ret == KVARC_OK && !kvi_h128_equal(digest, x->p.weights))
 		ret = missing_model(x, ", not one with other weights",
 		                    &x->error);
 	if (ret)

@@ -352,8 +352,8 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 		uint64_t layers = at ? kvi_guide_layers(at) : 0;
 		bool goes_on = at && kvi_guide_next(at) <= s->t0 &&
 			(layers >= g->layer_end ||
-			 layers == kvi_predictor_file(
-				 r->options.predictor)->n_layers);
+			 layers == kvi_predictor_shape(
+				 r->options.predictor)->layers);
 		return goes_on ? kvi_guide_next(at) : 0;
 	}
 	return g->t0;

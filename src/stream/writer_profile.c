@@ -40,17 +40,18 @@ static kvarc_ret describe_model(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
 	struct kvi_predictor *p = &w->predictor;
-	const struct kvi_engine *e;
-	const struct kvi_engine_level l = kvi_engine_level((unsigned)o->level);
-	kvarc_ret ret = kvi_predictor_engine(o->predictor, &l.arithmetic,
-	                                     o->common.isa_mask, &e, w->error);
+	struct kvi_engine_level l = kvi_engine_level((unsigned)o->level);
+	if (kvi_predictor_external(o->predictor)) /* spec model 5 */
+		l = (struct kvi_engine_level){ .closed = true };
+	kvarc_ret ret = kvi_predictor_identify(o->predictor, &l.arithmetic,
+	                                       o->common.isa_mask, &p->weights,
+	                                       w->error);
 	if (ret)
 		return ret;
 	p->kind = KVI_PREDICTOR_MODEL;
 	p->closed = l.closed;
 	p->wide_weights = l.arithmetic.wide_weights;
 	p->wide_activations = l.arithmetic.wide_activations;
-	p->weights = kvi_engine_digest(e);
 	p->model_name = name_of(o->predictor_name);
 	return KVARC_OK;
 }

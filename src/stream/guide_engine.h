@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* guide_engine.h - what a guide leads through a track: a model in exact arithmetic, or the
+ * predictor of an application (kvarc/predictor.h) */
+#ifndef KVI_GUIDE_ENGINE_H
+#define KVI_GUIDE_ENGINE_H
+
+#include "container/segment.h"
+#include "exact/handle.h"
+#include "model/linear.h"
+
+/* As the functions of engine.h with these names; one call at a time. */
+struct kvi_guide_ops {
+	kvarc_ret (*segment)(void *run, const struct kvi_segment *s);
+	kvarc_ret (*again)(void *run, const struct kvi_segment *s);
+	kvarc_ret (*predict)(void *run, struct kvi_predicted *p);
+	/* Keys in slots of an engine, in the order of channels of an external one. */
+	kvarc_ret (*advance)(void *run, const float *k, const float *v,
+	                     size_t stride, bool corrected);
+	kvarc_ret (*restart)(void *run);
+	void (*close)(void *run);
+};
+extern const struct kvi_guide_ops kvi_guide_exact; /* run: struct kvi_run */
+extern const struct kvi_guide_ops kvi_guide_external;
+
+/* A layer's keys: their slots, and how they were turned, NULL: not at all. */
+struct kvi_external_layer {
+	const struct kvi_model *model;
+	const kvarc_rope *rope;
+};
+struct kvi_external_options {
+	const struct kvi_alloc *alloc;
+	const kvarc_external *external;
+	const struct kvi_external_layer *layers;
+};
+/* A sequence of it, for kvi_guide_external. Returns OK, MEM, MEMLIMIT, PREDICTOR (its open
+ * failed). */
+kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o);
+
+#endif

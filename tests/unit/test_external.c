@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_external.c - predictors of an application (spec model 5), through writer and reader */
+#include <stdatomic.h>
+
+#include "guide_util.h"
+
+/* Knows what the cache holds, up to noise. */
+struct oracle {
+	const struct cache *c;
+	float noise;
+	int fail;                 /* function that fails, counted from 1 */
+	size_t fail_at;           /* from this token on */
+	atomic_int opened, inside;
+};
+
+struct sequence {
+	struct oracle *o;
+	size_t t0, n;
+	uint32_t layer;
+};
+
+enum { OPEN = 1, SEGMENT, PREDICT, ADVANCE, RESTART };
+
+static int fails(const struct sequence *s, int function)
+{
+	return s->o->fail == function && s->t0 >= s->o->fail_at;
+}
+
+static void enter(struct sequence *s)
+{
+	assert_int_equal(atomic_fetch_add(&s->o->inside, 1), 0);
+}
+
+static int leave(struct sequence *s, int function)
+{
+	atomic_fetch_sub(&s->o->inside, 1);
+	return fails(s, function);
+}
+
+static float element(const struct oracle *o, uint32_t layer, bool value,
+                     size_t i)
+{
+	const uint16_t *x = (const uint16_t *)(const void *)
+		o->c->data[2 * layer + value];
+	uint32_t bits = (uint32_t)x[i] << 16;
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+static int oracle_open(void *opaque, void **sequence)
+{
+	struct sequence *s = calloc(1, sizeof *s);
+	assert_non_null(s);
+	s->o = opaque;
+	if (fails(s, OPEN)) {
+		free(s);
+		return -1;
+	}
+	s->o->opened++;
+	*sequence = s;
+	return 0;
+}
+
+static void oracle_close(void *sequence)
+{
+	struct sequence *s = sequence;
+	s->o->opened--;
+	free(s);
+}
+
+static int oracle_segment(void *sequence, const int32_t *ids,
+                          const int32_t *positions, size_t n)
+{
+	struct sequence *s = sequence;
+	enter(s);
+	s->t0 += s->n;
+	s->n = n;
+	s->layer = 0;
+	assert_memory_equal(ids, s->o->c->ids[0] + s->t0, n * sizeof *ids);
+	assert_memory_equal(positions, s->o->c->positions[0] + s->t0,
+	                    n * sizeof *ids);
+	return leave(s, SEGMENT);
+}
+
+static int oracle_predict(void *sequence, uint32_t layer, float *k, float *v)
+{
+	struct sequence *s = sequence;
+	enter(s);
+	assert_int_equal(layer, s->layer);
+	for (size_t i = 0; i < s->n * CHANNELS; i++) {
+		size_t at = s->t0 * CHANNELS + i;
+		float noise = (float)((at * 7919 + layer) % 17) - 8;
+		k[i] = element(s->o, layer, false, at) + noise * s->o->noise;
+		v[i] = element(s->o, layer, true, at) - noise * s->o->noise;
+	}
+	return leave(s, PREDICT);
+}
+
+static int oracle_advance(void *sequence, uint32_t layer, const float *k,
+                          const float *v)
+{
+	struct sequence *s = sequence;
+	enter(s);
+	assert_int_equal(layer, s->layer);
+	s->layer++;
+	for (size_t i = 0; i < s->n * CHANNELS; i++) {
+		size_t at = s->t0 * CHANNELS + i;
+		assert_true(k[i] == element(s->o, layer, false, at));
+		assert_true(v[i] == element(s->o, layer, true, at));
+	}
+	return leave(s, ADVANCE);
+}
+
+static int oracle_restart(void *sequence)
+{
+	struct sequence *s = sequence;
+	enter(s);
+	s->t0 = s->n = 0;
+	return leave(s, RESTART);
+}
+
+static const kvarc_external shape = {
+	.identity = { 1, 2, 3 }, .name = "oracle", .layers = LAYERS, .heads = 1,
+	.channels = CHANNELS, .open = oracle_open, .close = oracle_close,
+	.segment = oracle_segment, .predict = oracle_predict,
+	.advance = oracle_advance, .restart = oracle_restart,
+};
+
+static kvarc_predictor *external(struct oracle *o, unsigned identity)
+{
+	kvarc_external x = shape;
+	kvarc_predictor *p;
+	x.identity[15] = (uint8_t)identity;
+	x.opaque = o;
+	assert_int_equal(kvarc_predictor_open_external(&p, &x, NULL), KVARC_OK);
+	return p;
+}
+
+/* A world whose predictor is the oracle. */
+static void begin(struct world *w, struct oracle *o, int level, float noise)
+{
+	world_open(w, level);
+	kvarc_predictor_close(&w->model);
+	memset(o, 0, sizeof *o);
+	o->c = &w->c;
+	o->noise = noise;
+	w->model = external(o, 0);
+	w->wo.predictor = w->ro.predictor = w->model;
+}
+
+static void end(struct world *w, struct oracle *o)
+{
+	assert_int_equal(o->opened, 0);
+	world_close(w);
+}
+
+static void write_again(struct world *w)
+{
+	memfile_free(&w->f);
+	w->f = (struct memfile){ .fail_at = -1 };
+	assert_int_equal(cache_write(&w->c, &w->f, &w->wo), KVARC_OK);
+}
+
+static double bits_each(const struct world *w)
+{
+	return 8.0 * (double)w->f.n / (TOKENS * CHANNELS * 2 * LAYERS);
+}
+
+static void test_round_trip(void **state)
+{
+	static const float noises[] = { 0, 0x1p-12f, 0x1p-7f };
+	(void)state;
+	for (int level = 4; level <= 7; level++) {
+		double before = 0;
+		for (size_t i = 0; i < 3; i++) {
+			struct world w;
+			struct oracle o;
+			begin(&w, &o, level, noises[i]);
+			w.wo.common.threads = w.ro.common.threads =
+				(unsigned)i + 1;
+			write_again(&w);
+			assert_true(bits_each(&w) > before);
+			before = bits_each(&w);
+			print_message("level %d, noise %g: %.3f bits\n", level,
+			              (double)noises[i], before);
+			assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro,
+			                                NULL), KVARC_OK);
+			assert_true(cache_equal(&w.c, &w.back));
+			world_empty(&w);
+			assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
+			                 KVARC_OK);
+			assert_true(cache_equal(&w.c, &w.back));
+			end(&w, &o);
+		}
+	}
+}
+
+/* A range of layers, then one before it. */
+static void test_ranges(void **state)
+{
+	static const kvarc_range ranges[] = {
+		{ 0, 0, 1, 300, 100 }, { 0, 1, 1, 10, 5 }, { 0, 0, 2, 590, 10 }
+	};
+	struct world w;
+	struct oracle o;
+	kvarc_reader *r;
+	(void)state;
+	begin(&w, &o, 5, 0x1p-10f);
+	write_again(&w);
+	kvarc_source source = memfile_source(&w.f);
+	assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
+	for (size_t i = 0; i < 3; i++) {
+		const kvarc_range *g = &ranges[i];
+		size_t row = 2 * CHANNELS, at = g->t0 * row;
+		kvarc_view views[16];
+		world_empty(&w);
+		cache_views_at(&w.back, g->t0, views);
+		assert_int_equal(kvarc_reader_read(r, g, views), KVARC_OK);
+		assert_memory_equal(w.back.data[2 * g->layer0] + at,
+		                    w.c.data[2 * g->layer0] + at, g->n * row);
+	}
+	kvarc_reader_close(&r);
+	end(&w, &o);
+}
+
+static void test_errors(void **state)
+{
+	struct world w;
+	struct oracle o;
+	(void)state;
+	begin(&w, &o, 5, 0);
+	write_again(&w);
+	o.noise = 0x1p-8f; /* came to other numbers */
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
+	                 KVARC_PREDICTOR);
+	assert_non_null(strstr(w.error.text, "diverged at layer 0"));
+	o.noise = 0;
+	kvarc_predictor *other = external(&o, 9);
+	w.ro.predictor = other;
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
+	                 KVARC_PREDICTOR);
+	assert_non_null(strstr(w.error.text, "other weights"));
+	kvarc_predictor_close(&other);
+	w.ro.predictor = open_model("llama");
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
+	                 KVARC_PREDICTOR);
+	kvarc_predictor_close((kvarc_predictor **)(uintptr_t)&w.ro.predictor);
+	end(&w, &o);
+}
+
+/* Whichever function fails, early or late: an error, no hang, and all is closed. */
+static void test_failures(void **state)
+{
+	struct world w;
+	struct oracle o;
+	(void)state;
+	begin(&w, &o, 5, 0);
+	write_again(&w);
+	for (unsigned i = 0; i < 5 * 2 * 3; i++) {
+		struct memfile f = { .fail_at = -1 };
+		o.fail = OPEN + (int)(i % 5);
+		o.fail_at = i / 5 % 2 ? 256 : 0;
+		if (o.fail_at && (o.fail == OPEN || o.fail == RESTART))
+			continue; /* once, before the first token */
+		w.wo.common.threads = w.ro.common.threads = i / 10 + 1;
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
+		                 KVARC_PREDICTOR);
+		assert_non_null(strstr(w.error.text, "external predictor"));
+		kvarc_ret ret = cache_write(&w.c, &f, &w.wo);
+		assert_int_equal(ret, o.fail == RESTART ? KVARC_OK
+		                                        : KVARC_PREDICTOR);
+		memfile_free(&f);
+	}
+	end(&w, &o);
+}
+
+static void test_wrong_calls(void **state)
+{
+	kvarc_predictor *p;
+	kvarc_predictor_model m;
+	uint8_t digest[16];
+	struct oracle o = { .c = NULL };
+	(void)state;
+	kvarc_external bad[4] = { shape, shape, shape, shape };
+	bad[0].predict = NULL;
+	bad[1].channels = 257;
+	bad[2].layers = 0;
+	bad[3].heads = 65536;
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(kvarc_predictor_open_external(&p, &bad[i],
+		                                               NULL), KVARC_PROG);
+		assert_null(p);
+	}
+	assert_int_equal(kvarc_predictor_open_external(&p, NULL, NULL),
+	                 KVARC_PROG);
+	p = external(&o, 4);
+	assert_int_equal(kvarc_predictor_get_model(p, &m), KVARC_OK);
+	assert_string_equal(m.name, "oracle");
+	assert_int_equal(m.channels, CHANNELS);
+	assert_int_equal(kvarc_predictor_digest(p, digest), KVARC_OK);
+	assert_int_equal(digest[15], 4);
+	kvarc_predictor_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_wrong_calls),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
