@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models in GGUF files: spec/arithmetic.md 7 and 11.
+"""Models in GGUF files: spec/arithmetic.md 7 and 12.
 
 Gives the numbers of a model and its matrices; what is computed with them is
 kvarc_model.py.
@@ -215,7 +215,7 @@ def read_file(data):
         for name, axes, kind, offset in tensors}
 
 
-# ------------------------------------------------ 11. Models in GGUF files
+# ------------------------------------------------ 12. Models in GGUF files
 
 INTERLEAVED, GELU, LAYER_NORM, QKV = "interleaved", "gelu", "layer norm", "qkv"
 ARCHITECTURES = {
