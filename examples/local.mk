@@ -2,7 +2,8 @@
 # Small complete programs on the public header; `make check' runs them.
 kv_examples = examples/01_pack_buffer examples/02_read_range \
 	examples/03_append_commit examples/04_pack_file \
-	examples/05_read_pipe examples/06_allocator
+	examples/05_read_pipe examples/06_allocator \
+	examples/07_external_predictor
 check_PROGRAMS += $(kv_examples)
 TESTS += $(kv_examples)
 
@@ -18,3 +19,6 @@ examples_05_read_pipe_SOURCES = examples/05_read_pipe.c
 examples_05_read_pipe_LDADD = libkvarc.la
 examples_06_allocator_SOURCES = examples/06_allocator.c
 examples_06_allocator_LDADD = libkvarc.la
+examples_07_external_predictor_SOURCES = examples/07_external_predictor.c \
+	examples/example.h
+examples_07_external_predictor_LDADD = libkvarc.la

@@ -24,8 +24,9 @@ typedef struct kvarc_predictor_model {
 /*
  * A predictor of the application: an engine whose results are the same bits wherever its archives
  * are read. Each function but close returns 0, or anything else when it failed: PREDICTOR for the
- * reader or writer. Threads of a pool call them, those of one sequence one at a time, those of
- * several sequences perhaps at once; a sequence is what one reader or writer has of one track.
+ * reader or writer. Memory is the library's, until the function returns. Threads of a pool call
+ * them, those of one sequence one at a time, those of several sequences perhaps at once; a
+ * sequence is what one reader or writer has of one track.
  */
 typedef struct kvarc_external {
 	uint8_t identity[16];   /* another one for anything that predicts otherwise */
@@ -38,9 +39,9 @@ typedef struct kvarc_external {
 	 * layers may be left out when nobody reads them, in all segments up to restart. */
 	int (*segment)(void *sequence, const int32_t *ids, const int32_t *positions, size_t n);
 	/* Fills n rows of heads x channels with what keys and values are expected to be: as the cache
-	 * has them, keys after RoPE where it keeps them so. The memory is the caller's. */
+	 * has them, keys after RoPE where it keeps them so. */
 	int (*predict)(void *sequence, uint32_t layer, float *k, float *v);
-	/* What they are: the same rows, exact (8-bit and 16-bit floats fit fp32). Until it returns. */
+	/* What they are: the same rows, exact (8-bit and 16-bit floats fit fp32). */
 	int (*advance)(void *sequence, uint32_t layer, const float *k, const float *v);
 	/* Before the first token again. */
 	int (*restart)(void *sequence);

@@ -40,6 +40,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_open(kvarc_profile **p,
 /* NULL-safe; sets *p to NULL. Readers and writers that use it must be closed before. */
 KVARC_API void kvarc_profile_close(kvarc_profile **p);
 /*
+ * A profile without coefficients, for predictors that need no correction
+ * (kvarc_predictor_open_external): how large the channels of keys and values are in n tokens of a
+ * sample. views as of kvarc_writer_append; tensors whose data is NULL are left out. level: 4 to 7,
+ * where it is used. common as above. On failure *p is NULL.
+ * Returns OK, MEM, MEMLIMIT, GEOMETRY (not valid, or no tensor that could be predicted), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_of_sizes(kvarc_profile **p,
+	unsigned level, const kvarc_geometry *geometry, uint64_t n,
+	const kvarc_view *views, const kvarc_common *common);
+/*
  * One profile of n others: a tensor's model at a level is that of the first profile which has
  * one, unless what it is predicted from comes from another. The others stay as they are and are not needed
  * any more. common as above. On failure *out is NULL.

@@ -10,6 +10,7 @@ libkvi_la_SOURCES += \
 	src/stream/oneshot.c \
 	src/stream/params_store.c src/stream/params_store.h \
 	src/stream/profile.c src/stream/profile_handle.h \
+	src/stream/profile_sizes.c \
 	src/stream/reader.c src/stream/reader_internal.h \
 	src/stream/reader_state.h \
 	src/stream/reader_decode.c src/stream/reader_decode.h \

@@ -275,6 +275,40 @@ static void test_failures(void **state)
 	end(&w, &o);
 }
 
+/* With nothing but the sizes of channels an exact predictor leaves little. */
+static void test_sizes(void **state)
+{
+	struct world w;
+	struct oracle o;
+	kvarc_profile *p;
+	(void)state;
+	begin(&w, &o, 6, 0);
+	write_again(&w);
+	double fitted = bits_each(&w);
+	assert_int_equal(kvarc_profile_of_sizes(&p, 6, &w.c.g, 100, w.c.views,
+	                                        NULL), KVARC_OK);
+	w.wo.profile = p;
+	w.wo.flags |= KVARC_WRITE_EMBED_PROFILE;
+	write_again(&w);
+	print_message("%.3f bits, %.3f with sizes\n", fitted, bits_each(&w));
+	assert_true(bits_each(&w) < fitted);
+	w.ro.n_profiles = 0;
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
+	assert_true(cache_equal(&w.c, &w.back));
+	kvarc_profile_close(&p);
+	assert_int_equal(kvarc_profile_of_sizes(&p, 3, &w.c.g, 100, w.c.views,
+	                                        NULL), KVARC_PROG);
+	assert_null(p);
+	w.c.tensors[0].kind = w.c.tensors[1].kind = KVARC_MLA_LATENT;
+	w.c.tensors[2].kind = w.c.tensors[3].kind = KVARC_MLA_LATENT;
+	w.c.tensors[0].flags = w.c.tensors[2].flags = 0;
+	w.c.tensors[0].rope = w.c.tensors[2].rope = 0;
+	assert_int_equal(kvarc_profile_of_sizes(&p, 5, &w.c.g, 100, w.c.views,
+	                                        NULL), KVARC_GEOMETRY);
+	assert_null(p);
+	end(&w, &o);
+}
+
 static void test_wrong_calls(void **state)
 {
 	kvarc_predictor *p;
@@ -310,6 +344,7 @@ int main(void)
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_wrong_calls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
