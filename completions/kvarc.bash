@@ -14,13 +14,16 @@ _kvarc()
     --output|-o|--profile|--model|--plot|--measure)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--repeat|--threads|-T|--memory|-M)
+    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--repeat|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7' -- "$cur")
         return ;;
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
+        return ;;
+    --dtype)
+        mapfile -t COMPREPLY < <(compgen -W 'f32 f16 bf16' -- "$cur")
         return ;;
     --isa)
         mapfile -t COMPREPLY < <(compgen -W 'scalar avx2 avx512 neon' -- "$cur")
@@ -33,7 +36,7 @@ _kvarc()
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --measure --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench help' ;;
     *) words= ;;

@@ -73,6 +73,24 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t,
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t,
 	kvarc_import *im);
 
+/*
+ * Instead of a cache: the model of the options makes keys and values of the n token ids, from
+ * position 0 on, rounded as an engine of this dtype (KVARC_F32, F16 or BF16) does. ids are copied.
+ * Returns OK, MEM, MEMLIMIT, GEOMETRY (an id or a length that the model does not know, or
+ * another rotary embedding than the caches before), PROG (also: no model).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t,
+	uint64_t n, const int32_t *ids, unsigned dtype);
+/*
+ * The same of n tokens that the model writes itself during the run, in sequences of up to 1024,
+ * each word picked from what it says of the next: the same seed gives the same ones everywhere.
+ * first: what each sequence begins with, -1: what the model says. Memory, besides: 8 sequences'
+ * keys and values of all layers in 16 bits. Returns as kvarc_trainer_add_ids, and OPTIONS (no
+ * such first token, or a model without output matrix).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_write(kvarc_trainer *t,
+	uint64_t n, int32_t first, uint64_t seed, unsigned dtype);
+
 /* Tokens of all tracks added so far, but of those that are only measured. */
 KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
 

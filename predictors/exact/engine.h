@@ -68,6 +68,8 @@ struct kvi_run_options {
 	const uint64_t *freq[2]; /* of the cache's keys, by the model's ropes; NULL: the model's */
 	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
 	                          * trainers want it; 0: exact arithmetic */
+	size_t lanes;            /* not 0: so many sequences side by side, a segment is one token of
+	                          * each, all at the same position */
 	bool whole;              /* the last layer is gone through, too, for a head */
 };
 

@@ -33,9 +33,6 @@ struct kvi_engine {
 
 /* OK; OPTIONS or DATA when the engine would not compute what the model is. */
 kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error);
-/* The same of its head. */
-kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
-                                kvarc_error *error);
 
 /* All blocks of w of p, on all workers of a pool. */
 void kvi_product_all(const struct kvi_exact_kernels *kernels,

@@ -5,9 +5,12 @@
 
 #include "exact/engine.h"
 
+/* Whether a model has a head. Returns OK, OPTIONS (its file lacks the output matrix or norm), DATA. */
+kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
+                                kvarc_error *error);
 /*
  * Makes the head of an engine, which nobody else may use meanwhile. Engines for caches need none.
- * Returns OK, MEM, MEMLIMIT, OPTIONS (the file has no output matrix or norm), DATA; after a
+ * Returns OK, MEM, MEMLIMIT, and as kvi_engine_check_head; after a
  * failure the engine is good for closing only.
  */
 kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,

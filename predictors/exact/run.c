@@ -24,7 +24,7 @@ struct kvi_run {
 	const float *quantised;
 	struct kvi_turns turns[2];
 	void *turns_memory[2];
-	struct kvi_cache *caches;     /* of all layers; of the last one if it is gone through */
+	struct kvi_cache *caches;     /* by layer and lane; of the last layer if it is gone through */
 	uint8_t *scratch;             /* of attention, by worker */
 	size_t scratch_bytes;
 };
@@ -37,6 +37,11 @@ static size_t whole(size_t n)
 static const struct kvi_engine_layer *layer_of(const struct kvi_run *r)
 {
 	return &r->o.engine->layers[r->layer];
+}
+
+static size_t lanes_of(const struct kvi_run *r)
+{
+	return r->o.lanes ? r->o.lanes : 1;
 }
 
 /* Room for x in any form and groups. */
@@ -90,7 +95,8 @@ static kvarc_ret open_all(struct kvi_run *r)
 		if (!r->turns_memory[i])
 			return kvi_alloc_error(r->o.alloc);
 	}
-	r->caches = kvi_calloc(r->o.alloc, m->n_layers, sizeof *r->caches);
+	r->caches = kvi_calloc(r->o.alloc, m->n_layers,
+	                       lanes_of(r) * sizeof *r->caches);
 	r->scratch_bytes = kvi_attention_bytes(m->heads / m->kv_heads,
 	                                       m->head_channels);
 	r->scratch_bytes = (r->scratch_bytes + 63) & ~(size_t)63;
@@ -142,7 +148,8 @@ void kvi_run_close(struct kvi_run **run)
 	kvi_free(alloc, r->activations);
 	for (unsigned i = 0; i < 2; i++)
 		kvi_free(alloc, r->turns_memory[i]);
-	for (size_t i = 0; r->caches && i < r->m->n_layers; i++)
+	for (size_t i = 0; r->caches && i < lanes_of(r) * r->m->n_layers;
+	     i++)
 		kvi_cache_free(&r->caches[i], alloc);
 	kvi_free(alloc, r->caches);
 	kvi_free(alloc, r->scratch);
@@ -358,18 +365,27 @@ static void round_attended(struct kvi_run *r, size_t t)
 	          (size_t)r->m->heads * r->m->head_channels);
 }
 
+/* Tokens that attention takes at a time: of one sequence. */
+static size_t attended_step(const struct kvi_run *r)
+{
+	return r->o.lanes ? 1
+	                  : kvi_attention_tokens(r->m->heads / r->m->kv_heads);
+}
+
 static void attend_some(void *opaque, size_t i, unsigned worker)
 {
 	struct kvi_run *r = opaque;
 	size_t each = r->m->heads / r->m->kv_heads;
-	size_t tokens = kvi_attention_tokens(each);
+	size_t tokens = attended_step(r);
 	size_t head = i % r->m->kv_heads, t = i / r->m->kv_heads * tokens;
 	size_t at = t * r->heads + head * each * r->m->head_channels;
+	size_t lane = r->o.lanes ? t : 0;
 	const struct kvi_attention a = {
 		.kernels = r->kernels, .elementwise = r->elementwise,
-		.cache = &r->caches[r->layer], .kv_head = head,
+		.cache = &r->caches[r->layer * lanes_of(r) + lane],
+		.kv_head = head,
 		.queries_per_head = each, .channels = r->m->head_channels,
-		.first = r->before + t,
+		.first = r->before + t - lane,
 		.n = r->n - t < tokens ? r->n - t : tokens,
 		.window = layer_of(r)->window, .scale = r->m->attention_scale,
 		.q = r->q + at, .o = r->attended + at, .stride = r->heads,
@@ -380,7 +396,7 @@ static void attend_some(void *opaque, size_t i, unsigned worker)
 static void attention(struct kvi_run *r)
 {
 	const struct kvi_engine_layer *l = layer_of(r);
-	size_t tokens = kvi_attention_tokens(r->m->heads / r->m->kv_heads);
+	size_t tokens = attended_step(r);
 	linear(r, r->x, r->width, &l->q, KVI_MATRIX_Q, l->q_bias, r->q,
 	       r->heads);
 	each_token(r, finish_queries);
@@ -456,7 +472,8 @@ void kvi_run_place(struct kvi_run *r, size_t layer, size_t before,
 
 void kvi_run_forget(struct kvi_run *r, size_t layer)
 {
-	kvi_cache_free(&r->caches[layer], r->o.alloc);
+	for (size_t i = 0; i < lanes_of(r); i++)
+		kvi_cache_free(&r->caches[layer * lanes_of(r) + i], r->o.alloc);
 }
 
 void kvi_run_restart(struct kvi_run *r)
@@ -479,7 +496,8 @@ static kvarc_ret begin(struct kvi_run *r, const int32_t *ids,
 kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
                           const int32_t *positions, size_t n)
 {
-	return begin(r, ids, positions, r->before + r->n, n);
+	size_t last = r->o.lanes && r->n ? 1 : r->n;
+	return begin(r, ids, positions, r->before + last, n);
 }
 
 kvarc_ret kvi_run_again(struct kvi_run *r, const int32_t *ids,
@@ -509,15 +527,26 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *r)
 	return (struct kvi_hidden){ r->h, r->root, r->width };
 }
 
+/* What attention looks at. */
+static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v,
+                      size_t stride)
+{
+	size_t lanes = lanes_of(r), each = r->o.lanes ? 1 : r->n;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < lanes && !ret; i++)
+		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc,
+		                    r->m, r->before, each, k + i * stride,
+		                    v + i * stride, stride);
+	return ret;
+}
+
 kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
                           size_t stride, bool corrected)
 {
 	if (r->layer + 1 == r->m->n_layers && !r->o.whole)
 		return KVARC_OK; /* nobody looks at what comes after */
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = !k ? KVARC_OK
-		: kvi_cache_add(&r->caches[r->layer], r->o.alloc, r->m,
-		                r->before, r->n, k, v, stride);
+	kvarc_ret ret = k ? keep(r, k, v, stride) : KVARC_OK;
 	if (ret == KVARC_OK) {
 		if (corrected) {
 			each_token(r, norm_input);

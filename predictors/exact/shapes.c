@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shapes.c - whether a model is one that the engine computes as it is meant (spec/arithmetic.md 8) */
 #include "exact/engine_internal.h"
+#include "exact/head.h"
 #include "exact/matmul.h"
 #include "stream/error.h"
 

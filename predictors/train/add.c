@@ -221,15 +221,15 @@ static bool whole_sequence(uint64_t n, const int32_t *ids,
 }
 
 static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
-                           uint32_t track, uint64_t n, const int32_t *ids,
-                           const int32_t *positions, kvarc_fetch fetch,
-                           void *opaque, kvarc_reader *reader)
+                           uint64_t n, const int32_t *ids,
+                           const int32_t *positions,
+                           const struct kvi_train_cache *from)
 {
 	struct found f = { 0 };
 	const char *wrong = kvi_geometry_wrong(g);
 	if (t->ran)
 		return KVARC_PROG;
-	if (wrong || track >= g->n_tracks)
+	if (wrong || from->track >= g->n_tracks)
 		return refuse(t, wrong ? wrong : "no such track");
 	if (n == 0)
 		return refuse(t, "no tokens in it");
@@ -242,10 +242,7 @@ static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
 	struct kvi_train_cache *c = kvi_calloc(&t->alloc, 1, sizeof *c);
 	if (!c)
 		return kvi_train_no_memory(t);
-	c->fetch = fetch;
-	c->opaque = opaque;
-	c->reader = reader;
-	c->track = track;
+	*c = *from;
 	kvarc_ret ret = add(t, c, (size_t)n, g, ids, positions, &f);
 	kvi_free(&t->alloc, f.shapes);
 	kvi_free(&t->alloc, f.tensors);
@@ -259,10 +256,20 @@ kvarc_ret kvarc_trainer_add(kvarc_trainer *t, const kvarc_geometry *geometry,
                             const int32_t *positions, kvarc_fetch fetch,
                             void *opaque)
 {
+	const struct kvi_train_cache from = {
+		.fetch = fetch, .opaque = opaque, .track = track
+	};
 	if (!t || !geometry || !fetch)
 		return KVARC_PROG;
-	return add_cache(t, geometry, track, n, ids, positions, fetch, opaque,
-	                 NULL);
+	return add_cache(t, geometry, n, ids, positions, &from);
+}
+
+kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g,
+                            uint64_t n, const int32_t *ids,
+                            enum kvi_train_origin origin, uint64_t seed)
+{
+	const struct kvi_train_cache from = { .origin = origin, .seed = seed };
+	return add_cache(t, g, n, ids, NULL, &from);
 }
 
 /* Ids and positions of a track, from an archive or an import. */
@@ -321,6 +328,7 @@ kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 	kvarc_ret ret = KVARC_OK;
 	size_t added = 0;
 	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
+		const struct kvi_train_cache from = { .reader = r, .track = i };
 		struct tokens k;
 		if (!track_has_model(g, i) || !kvarc_reader_tokens(r, i))
 			continue;
@@ -333,8 +341,8 @@ kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 		else if (!ret)
 			ret = ids;
 		if (!ret)
-			ret = add_cache(t, g, i, k.n, ids ? NULL : k.ids,
-			                k.positions, NULL, NULL, r);
+			ret = add_cache(t, g, k.n, ids ? NULL : k.ids,
+			                k.positions, &from);
 		added++;
 		drop(t, &k);
 	}
@@ -352,6 +360,9 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 	uint32_t every = share_out(t, g);
 	size_t added = 0, seen = 0;
 	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
+		const struct kvi_train_cache from = {
+			.fetch = kvarc_import_fetch, .opaque = im, .track = i
+		};
 		struct tokens k;
 		if (!track_has_model(g, i) || !im->tracks[i].n || seen++ % every)
 			continue;
@@ -366,10 +377,9 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 				               "reading the input failed");
 		}
 		if (!ret)
-			ret = add_cache(t, g, i, k.n,
+			ret = add_cache(t, g, k.n,
 			                im->tracks[i].has_ids ? k.ids : NULL,
-			                k.positions, kvarc_import_fetch, im,
-			                NULL);
+			                k.positions, &from);
 		added++;
 		drop(t, &k);
 	}
@@ -406,9 +416,11 @@ kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
 {
 	const kvarc_tensor *x = &c->geometry.tensors[tensor];
 	uint64_t bytes = (uint64_t)n * kvi_tensor_bytes(x);
-	kvarc_ret ret;
+	kvarc_ret ret = KVARC_OK;
 	t0 = kvi_train_token(c, t0);
-	if (c->reader) {
+	if (c->origin) {
+		kvi_train_made(t, c, tensor, t0, n, to);
+	} else if (c->reader) {
 		kvarc_view *views = kvi_calloc(&t->alloc, c->geometry.n_tensors,
 		                               sizeof *views);
 		if (!views)

@@ -308,18 +308,24 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 
 /* ---- all of it ---- */
 
-/* How many of the caches the teacher gets: the first ones, until there are tokens enough. */
-static size_t caches_to_teach(const struct kvi_train_stack *s)
+/* How many of the caches the teacher gets: the first ones, until there are tokens enough, and
+ * until those are among them that it makes. */
+static size_t caches_to_teach(const struct kvi_train_predictor *p,
+                              const struct kvi_train_stack *s)
 {
 	size_t n = 0, tokens = 0;
-	while (n < s->n_caches && tokens < TAUGHT)
+	while (p->corrects && n < s->n_caches && tokens < TAUGHT)
 		tokens += s->caches[n++]->held;
+	for (size_t i = n; i < s->n_caches; i++)
+		if (s->caches[i]->origin)
+			n = i + 1;
 	return n;
 }
 
-static size_t tokens_to_teach(const struct kvi_train_stack *s)
+static size_t tokens_to_teach(const struct kvi_train_predictor *p,
+                              const struct kvi_train_stack *s)
 {
-	size_t n = caches_to_teach(s);
+	size_t n = caches_to_teach(p, s);
 	return n ? s->caches[n - 1]->first + s->caches[n - 1]->n : 0;
 }
 
@@ -327,9 +333,8 @@ uint64_t kvi_train_predictor_work(const kvarc_trainer *t,
                                   const struct kvi_train_stack *s)
 {
 	const struct kvi_train_predictor *p = t->predictor;
-	uint64_t tokens = s->n_tokens;
-	if (p->corrects)
-		tokens += 2 * (uint64_t)tokens_to_teach(s);
+	uint64_t tokens = s->n_tokens + kvi_train_write_work(s);
+	tokens += (1 + p->corrects) * (uint64_t)tokens_to_teach(p, s);
 	return tokens * p->file->n_layers * p->layer_work;
 }
 
@@ -341,27 +346,36 @@ static unsigned teachers_dtype(const struct kvi_train_stack *s)
 	                                                   : KVARC_BF16;
 }
 
-static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s)
+/* Engines that run quantised weights make 8-bit integers of the activations, too, and compute in
+ * fp32 between. */
+static bool is_quantised(const struct kvi_train_predictor *p)
+{
+	return kvi_number_groups(p->file->layers[0].q.type).group != 0;
+}
+
+static kvarc_ret open_exact(kvarc_trainer *t)
 {
 	struct kvi_train_predictor *p = t->predictor;
-	/* Engines that run quantised weights make 8-bit integers of the
-	 * activations, too, and compute in fp32 between. */
-	bool quantised =
-		kvi_number_groups(p->file->layers[0].q.type).group != 0;
 	const struct kvi_arithmetic exact =
-		kvi_engine_level(quantised ? 4 : 7).arithmetic;
-	size_t n = caches_to_teach(s);
-	kvarc_ret ret = KVARC_OK;
-	if (p->level == 7 && !quantised)
+		kvi_engine_level(is_quantised(p) ? 4 : 7).arithmetic;
+	if (p->level == 7 && !is_quantised(p)) {
 		p->exact = p->engine;
-	else
-		ret = kvi_engine_open(&p->exact, &t->alloc, p->file, &exact,
-		                      t->pool, t->error);
-	if (!ret)
+		return KVARC_OK;
+	}
+	return kvi_engine_open(&p->exact, &t->alloc, p->file, &exact, t->pool,
+	                       t->error);
+}
+
+static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s,
+                              size_t n)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	kvarc_ret ret = KVARC_OK;
+	if (p->corrects)
 		ret = open_walk(t, s, p->engine, 0, n, &p->pupil);
 	if (!ret)
 		ret = open_walk(t, s, p->exact,
-		                quantised ? 0 : teachers_dtype(s), n,
+		                is_quantised(p) ? 0 : teachers_dtype(s), n,
 		                &p->teacher);
 	if (!ret)
 		ret = each_block(t, s, &p->pupil, embed_block, NULL);
@@ -401,12 +415,17 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 		                      t->pool, t->error);
 	if (!ret)
 		ret = identify(t);
+	size_t taught = caches_to_teach(p, s);
+	if (!ret && taught)
+		ret = open_exact(t);
+	if (!ret)
+		ret = kvi_train_write(t, s);
 	if (!ret)
 		ret = open_walk(t, s, p->engine, 0, s->n_caches, &p->real);
 	if (!ret)
 		ret = each_block(t, s, &p->real, embed_block, NULL);
-	if (!ret && p->corrects)
-		ret = open_teacher(t, s);
+	if (!ret && taught)
+		ret = open_teacher(t, s, taught);
 	return ret;
 }
 
@@ -417,10 +436,10 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
 	struct kvi_train_predictor *p = t->predictor;
 	struct place l = { .layer = layer };
 	kvarc_ret ret = each_block(t, s, &p->real, predict_block, &l);
-	if (!ret && p->corrects)
+	if (!ret)
 		ret = each_block(t, s, &p->pupil, predict_block, &l);
 	l.store = true;
-	if (!ret && p->corrects)
+	if (!ret)
 		ret = each_block(t, s, &p->teacher, predict_block, &l);
 	return ret;
 }
@@ -543,9 +562,9 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k)
 	if (!ret)
 		ret = each_block(t, k->stack, &p->real, advance_block, &l);
 	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };
-	if (!ret && p->corrects)
+	if (!ret)
 		ret = each_block(t, k->stack, &p->pupil, advance_block, &l);
-	if (!ret && p->corrects)
+	if (!ret)
 		ret = each_block(t, k->stack, &p->teacher, advance_block, &l);
 	return ret;
 }

@@ -36,7 +36,7 @@ struct kvi_train_predictor {
 	bool closed, corrects;     /* D would not pay in the file that it was fitted to */
 	size_t width, kv;
 	struct kvi_engine *engine, *exact; /* exact: the teacher's, maybe the same */
-	struct kvi_train_walk real, pupil, teacher;
+	struct kvi_train_walk real, pupil, teacher; /* without caches: none */
 	uint64_t layer_work;       /* of a token, for the progress */
 };
 
@@ -57,6 +57,12 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
                                   uint32_t layer);
 /* After the models of the layer are fitted: fits their correction, and goes on to the next. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
+
+/* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
+ * OPTIONS (a model without a head), DATA. */
+kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s);
+/* Its work, in tokens that go through a layer in blocks. */
+uint64_t kvi_train_write_work(const struct kvi_train_stack *s);
 
 /* The predictions of a kind of tensor. */
 static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w,

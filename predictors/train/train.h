@@ -34,6 +34,13 @@ struct kvi_train_shape {
 	uint32_t rope;     /* 0, or 1 + index into the trainer's ropes */
 };
 
+/* Where keys and values of a cache come from. */
+enum kvi_train_origin {
+	KVI_TRAIN_GIVEN,   /* an engine made them */
+	KVI_TRAIN_IDS,     /* the teacher makes them from ids (made.c) */
+	KVI_TRAIN_WRITTEN  /* and the ids, but for the first (write.c) */
+};
+
 /* One track of a cache. */
 struct kvi_train_cache {
 	kvarc_geometry geometry; /* a copy */
@@ -46,6 +53,8 @@ struct kvi_train_cache {
 	size_t first;            /* of its stack's tokens */
 	int32_t *ids, *positions; /* ids may be NULL */
 	uint32_t *tensors;       /* of the geometry, by shape */
+	enum kvi_train_origin origin;
+	uint64_t seed;           /* of what is written */
 };
 
 /* Caches with the same layers: they are fitted together. */
@@ -164,6 +173,15 @@ struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 double kvi_train_cost(const kvarc_trainer *t, unsigned level);
 /* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
 bool kvi_train_enough(const kvarc_trainer *t);
+
+/* A cache of the transformer's own, whose keys and values nobody has yet. Returns as
+ * kvarc_trainer_add. */
+kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g,
+                            uint64_t n, const int32_t *ids,
+                            enum kvi_train_origin origin, uint64_t seed);
+/* Elements of the layer that the teacher is at, as kvi_train_fetch. */
+void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c,
+                    uint32_t tensor, size_t t0, uint32_t n, uint8_t *to);
 
 /* Tells the caller; false when it wants to stop. */
 kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);

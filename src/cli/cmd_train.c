@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "ids.h"
 #include "library.h"
 #include "message.h"
 #include "paths.h"
@@ -29,6 +30,7 @@ struct training {
 	kvarc_error error;
 	struct cache *caches;
 	size_t n_profiles;       /* of the inputs */
+	const char *ids_file;    /* that is being read */
 	kvarc_trainer *trainer;
 	kvarc_profile *profile;
 	struct output out;
@@ -39,6 +41,12 @@ struct training {
 static bool predicts(const struct options *o)
 {
 	return o->level_given && o->level >= 4;
+}
+
+/* Without caches there is nothing to fit, only profiles to put together. */
+static bool fits(const struct training *t)
+{
+	return t->n_profiles < t->o->n_files || t->o->write;
 }
 
 static size_t n_caches(const struct options *o)
@@ -96,6 +104,42 @@ static kvarc_ret import(struct training *t, struct cache *c)
 	return ret ? ret : kvarc_trainer_add_import(t->trainer, c->import);
 }
 
+static bool take_ids(void *opaque, const int32_t *ids, size_t n)
+{
+	struct training *t = opaque;
+	kvarc_ret ret = kvarc_trainer_add_ids(t->trainer, n, ids, t->o->dtype);
+
+	if (ret != KVARC_OK)
+		library_error(t->ids_file, ret, &t->error, NULL, NULL);
+	return ret == KVARC_OK;
+}
+
+/* Token ids: the model makes the cache. */
+static bool add_ids(struct training *t, struct cache *c, const char *file)
+{
+	if (!predicts(t->o)) {
+		msg_error(file, "these are token ids: they need --level 4 to 7 and the "
+		          "model (--model)");
+		return false;
+	}
+	t->ids_file = file;
+	return ids_read(&c->in, take_ids, t);
+}
+
+/* What the model writes itself. */
+static bool add_written(struct training *t)
+{
+	const struct options *o = t->o;
+	kvarc_ret ret = KVARC_OK;
+
+	if (o->write)
+		ret = kvarc_trainer_write(t->trainer, o->write, o->first_token,
+		                          o->seed, o->dtype);
+	if (ret != KVARC_OK)
+		library_error(o->model, ret, &t->error, NULL, NULL);
+	return ret == KVARC_OK;
+}
+
 static bool add(struct training *t, struct cache *c, const char *file)
 {
 	kvarc_ret ret;
@@ -107,6 +151,8 @@ static bool add(struct training *t, struct cache *c, const char *file)
 		t->n_profiles += c->profile != NULL;
 		return c->profile != NULL;
 	}
+	if (ids_is_text(&c->in))
+		return add_ids(t, c, file);
 	c->source = input_source(&c->in);
 	if (input_is_archive(&c->in)) {
 		c->reader = library_open(t->o, &c->in, 0, &t->error);
@@ -162,12 +208,12 @@ static bool identify(struct training *t)
 {
 	const struct options *o = t->o;
 	const char *name = model_name(t);
-	size_t n = o->n_files - t->n_profiles;
-	char fitted[64];
+	char inputs[64], fitted[128];
 	bool ok;
 
-	snprintf(fitted, sizeof(fitted), "%zu input%s, %" PRIu64 " tokens",
-	         n, n == 1 ? "" : "s", kvarc_trainer_tokens(t->trainer));
+	train_inputs(inputs, sizeof(inputs), o, o->n_files - t->n_profiles);
+	snprintf(fitted, sizeof(fitted), "%s, %" PRIu64 " tokens", inputs,
+	         kvarc_trainer_tokens(t->trainer));
 	ok = set_identity(t, "created_by", "kvarc " KVARC_VERSION_STRING) &&
 	     set_identity(t, "fitted_on", fitted) &&
 	     (!name || set_identity(t, "model", name));
@@ -237,12 +283,11 @@ static bool merge(struct training *t)
 	return true;
 }
 
-/* Without caches there is nothing to fit, only profiles to put together. */
 static bool fit(struct training *t)
 {
 	const struct options *o = t->o;
 
-	if (t->n_profiles < o->n_files)
+	if (fits(t))
 		return run(t);
 	if (o->level_given || o->n_identity) {
 		msg_error(NULL, "train: --level and --identity are for what is fitted; "
@@ -271,7 +316,8 @@ static void train(struct training *t)
 
 	for (size_t i = 0; i < o->n_files && ok; i++)
 		ok = add(t, &t->caches[i], o->files[i]);
-	ok = ok && (t->n_profiles == o->n_files || identify(t));
+	ok = ok && add_written(t);
+	ok = ok && (!fits(t) || identify(t));
 	ok = ok && (o->n_measure == 0 || add_measured(t));
 	if (!ok || !output_open(&t->out, o->output,
 	                        o->force ? OUTPUT_FORCE : 0, 0))
@@ -298,7 +344,7 @@ static void close_all(struct training *t)
 
 static bool check(const struct options *o)
 {
-	if (!paths_check_reading(o))
+	if ((o->n_files || !o->write) && !paths_check_reading(o))
 		return false;
 	if (!o->output) {
 		msg_error(NULL, "train: say where to write the profile with -o FILE");
@@ -315,6 +361,11 @@ static bool check(const struct options *o)
 	if (predicts(o) && !o->model) {
 		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
 		          "a folder with config.json and safetensors");
+		return false;
+	}
+	if (o->write && !predicts(o)) {
+		msg_error(NULL, "train: --generate needs --level 4 to 7 and the model "
+		          "(--model)");
 		return false;
 	}
 	if (o->head_block && o->whole_layer) {
@@ -338,7 +389,7 @@ void cmd_train(const struct options *o)
 
 	if (!check(o))
 		return;
-	t.caches = calloc(n_caches(o), sizeof(*t.caches));
+	t.caches = calloc(n_caches(o) + 1, sizeof(*t.caches));
 	if (!t.caches) {
 		msg_error(NULL, "out of memory");
 		return;

@@ -185,6 +185,28 @@ static int set_to(struct options *o, const struct option_row *r,
 	return 0;
 }
 
+static int set_dtype(struct options *o, const struct option_row *r,
+                     const char *value)
+{
+	static const unsigned known[] = { KVARC_F32, KVARC_F16, KVARC_BF16 };
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (strcmp(value, kvarc_dtype_name(known[i])) == 0) {
+			o->dtype = known[i];
+			return 0;
+		}
+	}
+	return bad_value(o, r, value, "f32, f16 or bf16");
+}
+
+static int set_write(struct options *o, const struct option_row *r,
+                     const char *value)
+{
+	if (!units_parse_u64(value, 1 << 30, &o->write) || o->write < 2)
+		return bad_value(o, r, value, "a number of tokens");
+	return 0;
+}
+
 /* An option with an argument. */
 static int set_value(struct options *o, const struct option_row *r,
                      const char *value)
@@ -218,6 +240,14 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_TRACK:
 		o->range_given = true;
 		return set_number(o, r, value, 4095, &o->track);
+	case OPT_DTYPE: return set_dtype(o, r, value);
+	case OPT_WRITE: return set_write(o, r, value);
+	case OPT_SEED: return set_number(o, r, value, UINT64_MAX, &o->seed);
+	case OPT_FIRST_TOKEN:
+		if (set_number(o, r, value, INT32_MAX, &n) != 0)
+			return -1;
+		o->first_token = (int32_t)n;
+		return 0;
 	case OPT_HELD_OUT:
 		if (!units_parse_u64(value, 50, &n))
 			return bad_value(o, r, value, "a percentage, 0 to 50");
@@ -388,6 +418,8 @@ static void set_defaults(struct options *o)
 	o->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
 	o->repeat = 5;
 	o->held_out = 10;
+	o->first_token = -1;
+	o->dtype = KVARC_BF16;
 	o->n_layers = UINT64_MAX;
 	o->n_tokens = UINT64_MAX;
 }

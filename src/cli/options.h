@@ -26,6 +26,9 @@ struct options {
 	size_t n_profiles;
 	const char **measure;
 	size_t n_measure;
+	uint64_t write, seed;
+	int32_t first_token; /* -1: not given */
+	unsigned dtype;      /* kvarc_dtype */
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
 	unsigned threads, repeat, held_out;

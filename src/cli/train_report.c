@@ -132,12 +132,24 @@ static void print_table(const kvarc_trainer *t)
 	       "estimated on the tokens that were fitted: others cost more");
 }
 
+void train_inputs(char *text, size_t room, const struct options *o, size_t n)
+{
+	int at = 0;
+
+	text[0] = '\0';
+	if (n || !o->write)
+		at = snprintf(text, room, "%zu input%s%s", n, n == 1 ? "" : "s",
+		              o->write ? " and " : "");
+	if (o->write && at >= 0 && (size_t)at < room)
+		snprintf(text + at, room - (size_t)at, "text of its own");
+}
+
 void train_report(const struct options *o, const kvarc_trainer *t,
                   size_t n_profiles, const kvarc_profile *p, double seconds)
 {
 	const size_t n = o->n_files - n_profiles;
 	kvarc_profile_info info;
-	char size[32], tokens[32], merged[64] = "";
+	char size[32], tokens[32], inputs[64], merged[64] = "";
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return;
@@ -145,10 +157,10 @@ void train_report(const struct options *o, const kvarc_trainer *t,
 		report_json(o, t, &info, seconds);
 		return;
 	}
-	if (n && msg_level() >= 0 && !paths_to_stdout(o))
+	if ((n || o->write) && msg_level() >= 0 && !paths_to_stdout(o))
 		print_table(t);
 	units_bytes(size, sizeof(size), info.file_bytes);
-	if (n == 0) {
+	if (n == 0 && !o->write) {
 		msg_note(o->output, "%s, merged from %zu profile%s", size, n_profiles,
 		         n_profiles == 1 ? "" : "s");
 		return;
@@ -157,6 +169,7 @@ void train_report(const struct options *o, const kvarc_trainer *t,
 	if (n_profiles)
 		snprintf(merged, sizeof(merged), ", merged with %zu profile%s",
 		         n_profiles, n_profiles == 1 ? "" : "s");
-	msg_note(o->output, "%s, fitted to %s tokens of %zu input%s in %.0f s%s",
-	         size, tokens, n, n == 1 ? "" : "s", seconds, merged);
+	train_inputs(inputs, sizeof(inputs), o, n);
+	msg_note(o->output, "%s, fitted to %s tokens of %s in %.0f s%s", size,
+	         tokens, inputs, seconds, merged);
 }

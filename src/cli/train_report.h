@@ -6,6 +6,8 @@
 #include "kvarc.h"
 #include "options.h"
 
+/* "2 inputs and text of its own". */
+void train_inputs(char *text, size_t room, const struct options *o, size_t n);
 /* After the run: a table, or JSON, on standard output. n_profiles of the inputs were
  * not fitted to, but merged. */
 void train_report(const struct options *o, const kvarc_trainer *t,

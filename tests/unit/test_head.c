@@ -141,6 +141,76 @@ static void test_heads(void **state)
 	assert_int_equal(alloc.used, 0);
 }
 
+enum { LANES = 3, STEPS = 6, CHANNELS_MAX = 64 };
+
+/* Hidden states of sequences, side by side or each on its own. */
+static void go_lanes(const struct kvi_engine *e, struct kvi_pool *pool,
+                     size_t first, size_t lanes, bool alone, size_t width,
+                     float h[LANES][STEPS][CHANNELS_MAX])
+{
+	const struct kvi_model_file *m = kvi_engine_model(e);
+	const struct kvi_run_options o = {
+		.engine = e, .alloc = &alloc, .pool = pool, .whole = true,
+		.lanes = alone ? 0 : lanes
+	};
+	size_t kv = (size_t)m->kv_heads * m->head_channels;
+	float k[LANES * CHANNELS_MAX], v[LANES * CHANNELS_MAX];
+	struct kvi_run *run;
+	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
+	for (size_t at = 0; at < STEPS; at++) {
+		int32_t ids[LANES], positions[LANES];
+		for (size_t i = 0; i < lanes; i++) {
+			ids[i] = (int32_t)((at * (first + i + 2)) % m->vocabulary);
+			positions[i] = (int32_t)at;
+		}
+		assert_int_equal(kvi_run_segment(run, ids, positions, lanes),
+		                 KVARC_OK);
+		for (uint32_t l = 0; l < m->n_layers; l++) {
+			struct kvi_predicted x = kvi_run_predict(run);
+			for (size_t i = 0; i < lanes; i++) {
+				memcpy(k + i * kv, x.k + i * x.stride,
+				       kv * sizeof *k);
+				memcpy(v + i * kv, x.v + i * x.stride,
+				       kv * sizeof *v);
+			}
+			kvi_run_rotate(run, k, kv);
+			assert_int_equal(kvi_run_advance(run, k, v, kv, false),
+			                 KVARC_OK);
+		}
+		const struct kvi_hidden x = kvi_run_hidden(run);
+		for (size_t i = 0; i < lanes; i++)
+			memcpy(h[first + i][at], x.h + i * x.width,
+			       width * sizeof *x.h);
+	}
+	kvi_run_close(&run);
+}
+
+static void test_lanes(void **state)
+{
+	static const struct kvi_arithmetic w8a8 = { 0, 0 };
+	static float h[2][LANES][STEPS][CHANNELS_MAX];
+	struct blob b = blob_load("../models/gemma3.gguf"); /* it has windows */
+	struct kvi_model_file *m;
+	struct kvi_engine *e;
+	struct kvi_pool *pool;
+	(void)state;
+	assert_int_equal(load_gguf(&m, &alloc, &b, NULL), KVARC_OK);
+	assert_true(m->width <= CHANNELS_MAX &&
+	            m->kv_heads * m->head_channels <= CHANNELS_MAX);
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 2), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, m, &w8a8, pool, NULL),
+	                 KVARC_OK);
+	go_lanes(e, pool, 0, LANES, false, m->width, h[0]);
+	for (size_t i = 0; i < LANES; i++)
+		go_lanes(e, pool, i, 1, true, m->width, h[1]);
+	assert_memory_equal(h[0], h[1], sizeof *h);
+	kvi_engine_close(&e);
+	kvi_pool_close(pool);
+	unload(&m);
+	blob_free(&b);
+	assert_int_equal(alloc.used, 0);
+}
+
 /* As often as a distribution says, and at both ends. */
 static void test_pick(void **state)
 {
@@ -175,6 +245,7 @@ int main(void)
 		cmocka_unit_test_setup(test_tied, reset),
 		cmocka_unit_test_setup(test_said, reset),
 		cmocka_unit_test_setup(test_heads, reset),
+		cmocka_unit_test_setup(test_lanes, reset),
 		cmocka_unit_test_setup(test_pick, reset),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,8 @@ static int make_folder(void)
 	if (!mkdtemp(folder) || !w.data)
 		return -1;
 	tensor(&w, "model.embed_tokens.weight", WORDS, WIDTH, 1, 0);
-	tensor(&w, "model.norm.weight", 1, WIDTH, .1f, 1);
+	/* so small that the head does not repeat the last word */
+	tensor(&w, "model.norm.weight", 1, WIDTH, .01f, .05f);
 	for (int i = 0; i < LAYERS; i++)
 		layer_tensors(&w, i);
 	w.header[w.n++] = '}';
@@ -187,13 +188,13 @@ static float get(const uint8_t *from)
 }
 
 static void make_layer(struct engine *e, struct cache *c, size_t layer,
-                       size_t at, size_t n, uint64_t *seed)
+                       size_t at, size_t n, float noise, uint64_t *seed)
 {
 	static float k[256 * KV], v[256 * KV];
 	struct kvi_hidden h = kvi_run_hidden(e->run);
 	for (size_t t = 0; t < n; t++)
 		for (size_t i = 0; i < WIDTH; i++)
-			h.h[t * h.width + i] += normal(seed) * 0x1p-7f;
+			h.h[t * h.width + i] += normal(seed) * noise;
 	struct kvi_predicted p = kvi_run_predict(e->run);
 	for (size_t t = 0; t < n; t++) {
 		memcpy(k + t * KV, p.k + t * p.stride, KV * sizeof *k);
@@ -211,7 +212,7 @@ static void make_layer(struct engine *e, struct cache *c, size_t layer,
 	assert_int_equal(kvi_run_advance(e->run, k, v, KV, true), KVARC_OK);
 }
 
-static void make(struct cache *c, uint64_t seed)
+static void make(struct cache *c, uint64_t seed, float noise)
 {
 	static struct kvi_rope rope;
 	struct engine e;
@@ -239,7 +240,7 @@ static void make(struct cache *c, uint64_t seed)
 		                                 c->positions[0] + at, n),
 		                 KVARC_OK);
 		for (size_t l = 0; l < LAYERS; l++)
-			make_layer(&e, c, l, at, n, &seed);
+			make_layer(&e, c, l, at, n, noise, &seed);
 	}
 	engine_close(&e);
 }
@@ -295,7 +296,7 @@ static int setup(void **state)
 {
 	(void)state;
 	for (uint64_t i = 0; i < CACHES_MADE; i++)
-		make(&caches[i], 100 + i);
+		make(&caches[i], 100 + i, 0x1p-7f);
 	return 0;
 }
 
@@ -494,6 +495,99 @@ static void test_corrections(void **state)
 	kvarc_profile_close(&p);
 }
 
+/* ---- caches that the model makes itself ---- */
+
+static struct kvi_h128 digest_of(kvarc_trainer **t)
+{
+	kvarc_profile *p;
+	assert_int_equal(kvarc_trainer_run(*t), KVARC_OK);
+	assert_int_equal(kvarc_trainer_profile(*t, &p), KVARC_OK);
+	struct kvi_h128 d = kvi_profile_of(p)->digest;
+	kvarc_profile_close(&p);
+	kvarc_trainer_close(t);
+	return d;
+}
+
+static kvarc_trainer *trainer(unsigned level, unsigned threads)
+{
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	kvarc_trainer *t;
+	o.levels = 1u << level;
+	o.model = folder;
+	o.common.threads = threads;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
+	return t;
+}
+
+/* From ids alone comes the profile that the caches of an engine give which computes as the
+ * teacher does, in a closed loop or an open one, alone or beside caches that are given. */
+static void test_from_ids(void **state)
+{
+	static struct cache made[2];
+	(void)state;
+	for (uint64_t i = 0; i < 2; i++)
+		make(&made[i], 200 + i, 0);
+	for (unsigned level = 4; level < 8; level++) {
+		struct kvi_h128 d[3];
+		for (unsigned own = 0; own < 3; own++) {
+			kvarc_trainer *t = trainer(level, 2);
+			for (unsigned i = 0; i < 2; i++)
+				assert_int_equal(i < own ? kvarc_trainer_add_ids(
+					t, TOKENS, made[i].ids[0], KVARC_BF16) :
+					kvarc_trainer_add(t, &made[i].g, 0,
+					                  TOKENS, made[i].ids[0],
+					                  NULL, cache_fetch,
+					                  &made[i]), KVARC_OK);
+			assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
+			d[own] = digest_of(&t);
+		}
+		assert_memory_equal(&d[0], &d[1], sizeof *d);
+		assert_memory_equal(&d[0], &d[2], sizeof *d);
+	}
+}
+
+/* The same text with the same seed, whatever the threads; other words with another. */
+static void test_written(void **state)
+{
+	struct kvi_h128 d[4];
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		kvarc_trainer *t = trainer(5, i == 1 ? 3 : 1);
+		assert_int_equal(kvarc_trainer_write(t, 1100, i == 3 ? 2 : 1,
+		                                     i == 2 ? 8 : 7, KVARC_BF16),
+		                 KVARC_OK);
+		assert_int_equal(kvarc_trainer_tokens(t), 1100);
+		d[i] = digest_of(&t);
+	}
+	assert_memory_equal(&d[0], &d[1], sizeof *d);
+	assert_memory_not_equal(&d[0], &d[2], sizeof *d);
+	assert_memory_not_equal(&d[0], &d[3], sizeof *d);
+}
+
+static void test_bad_ids(void **state)
+{
+	const int32_t ids[3] = { 1, WORDS, 2 };
+	kvarc_trainer *t = trainer(5, 1);
+	(void)state;
+	assert_int_equal(kvarc_trainer_add_ids(t, 3, ids, KVARC_BF16),
+	                 KVARC_GEOMETRY);
+	assert_int_equal(kvarc_trainer_add_ids(t, 0, ids, KVARC_BF16),
+	                 KVARC_PROG);
+	assert_int_equal(kvarc_trainer_add_ids(t, 1, ids, KVARC_E4M3),
+	                 KVARC_PROG);
+	assert_int_equal(kvarc_trainer_write(t, 9, -1, 0, KVARC_F16),
+	                 KVARC_OPTIONS); /* the model names no first token */
+	assert_int_equal(kvarc_trainer_write(t, 9, WORDS, 0, KVARC_F16),
+	                 KVARC_OPTIONS);
+	kvarc_trainer_close(&t);
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add_ids(t, 1, ids, KVARC_BF16),
+	                 KVARC_PROG);
+	assert_int_equal(kvarc_trainer_write(t, 9, 1, 0, KVARC_F16), KVARC_PROG);
+	kvarc_trainer_close(&t);
+}
+
 /* ---- for one file ---- */
 
 /* The first tokens of a cache, as a safetensors file. */
@@ -660,6 +754,9 @@ int main(void)
 		cmocka_unit_test(test_measured),
 		cmocka_unit_test(test_same_profile),
 		cmocka_unit_test(test_corrections),
+		cmocka_unit_test(test_from_ids),
+		cmocka_unit_test(test_written),
+		cmocka_unit_test(test_bad_ids),
 		cmocka_unit_test(test_one_file),
 		cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_other_model),

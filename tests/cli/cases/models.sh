@@ -18,4 +18,14 @@ head -c 5000 models/llama.gguf > cut.gguf
 kv pack -7 --model cut.gguf --profile level2.kvp "$TENSORS"
 kv train -q -o p.kvp --level 6 "$TENSORS"
 kv train -q -o p.kvp --level 6 --model models/llama "$TENSORS"
+# the model makes the caches itself
+printf '1 2 3 4 0\n\n4 3\n' > text.ids
+kv train -q -o ids.kvp --level 5 --dtype f16 --model models/llama text.ids > fitted.txt
+kv train -q -o own.kvp --level 4 --model models/llama --first-token 1 --generate 40 > fitted.txt
+kv info own.kvp | grep fitted_on
+printf '1 2\n3 x\n' > bad.ids
+kv train -q -o p.kvp --level 6 --model models/llama bad.ids
+echo 1 5 > bad.ids
+kv train -q -o p.kvp --level 6 --model models/llama bad.ids
+kv train -q -o p.kvp --level 6 --model models/llama --generate 40
 names

@@ -9,6 +9,11 @@ kv train --level 1 -o p.kvp "$SLOT"
 kv train --level 5 -o p.kvp "$SLOT"
 kv train --level 5 --model missing -o p.kvp "$SLOT"
 kv train --held-out 60 -o p.kvp "$SLOT"
+echo "1 2 3" > text.ids
+kv train --level 2 -o p.kvp text.ids
+kv train --level 5 --generate 100 -o p.kvp
+kv train --generate 1 -o p.kvp
+kv train --dtype e4m3 -o p.kvp text.ids
 kv train --head-block --whole-layer -o p.kvp "$SLOT"
 kv train --json -o - "$SLOT"
 echo text > text
