@@ -78,8 +78,8 @@ def bench(path, level, isa, threads, repeat=3, options=()):
     return json.loads(out.splitlines()[-1])
 
 
-def packed_bits(path, folder, *options):
-    """Bits per element of an archive of the cache; it must come back."""
+def packed_bits(path, folder, *options, width=2):
+    """Bits per element, of width bytes, of an archive of the cache; it must come back."""
     out, back = os.path.join(folder, 'a.kva'), os.path.join(folder, 'back')
     kvarc('pack', '-q', '-f', '-o', out, *options, path)
     find = []
@@ -90,7 +90,7 @@ def packed_bits(path, folder, *options):
     with open(path, 'rb') as a, open(back, 'rb') as b:
         if a.read() != b.read():
             sys.exit('%s: not the same after unpack' % path)
-    return os.path.getsize(out) * 8 / elements(path)
+    return os.path.getsize(out) * 8 / (elements(path) * 2 / width)
 
 
 def timed(function, argument):

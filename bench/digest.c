@@ -266,7 +266,10 @@ static uint64_t digest(const struct kvi_engine *e, struct kvi_pool *pool, size_t
 static const struct {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
-} levels[LEVELS] = { { { 0, 0 }, false }, { { 1, 0x1f }, true }, { { 0x1f, 0x1f }, true } };
+} levels[LEVELS] = {
+	{ { 0, 0, false }, false }, { { 1, 0x1f, false }, true },
+	{ { 0x1f, 0x1f, false }, true }
+};
 static uint64_t first[LEVELS];
 static unsigned ways, differ;
 

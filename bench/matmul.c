@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "exact/matmul.h"
+#include "exact/float8.h"
 #include "entropy/slots.h"
 
 #if defined(KVI_AVX2)
@@ -43,7 +43,7 @@ static double now(void)
 	{                                                                              \
 		VECTOR a = SET(1), b = SET(2), sum[CHAINS];                            \
 		EACH                                                                   \
-			sum[i] = SET(i);                                               \
+			sum[i] = SET(1);                                               \
 		for (int n = 0; n < PEAK_LOOPS; n++) {                                 \
 			EACH {                                                         \
 				DOT;                                                   \
@@ -67,21 +67,32 @@ PEAK(peak_avx512vnni, "avx512vnni", __m512i, _mm512_set1_epi32,
      sum[i] = _mm512_dpbusd_epi32(sum[i], a, b))
 #endif
 
+#if defined(KVI_AVX2)
+PEAK(floats_avx2, "avx2", __m256, _mm256_set1_ps,
+     sum[i] = _mm256_add_ps(sum[i], _mm256_mul_ps(a, b)); __asm__("" : "+v"(a)))
+#endif
+#if defined(KVI_AVX512)
+PEAK(floats_avx512, "avx512f", __m512, _mm512_set1_ps,
+     sum[i] = _mm512_add_ps(sum[i], _mm512_mul_ps(a, b)); __asm__("" : "+v"(a)))
+#endif
+
 struct set {
 	const struct kvi_exact_kernels *kernels;
 	void (*peak)(void);
 	double peak_ops;         /* of a chain's step */
 	const char *instructions;
+	void (*floats)(void);    /* multiplication and addition of fp32, each rounded */
+	double float_ops;
 };
 
-static double peak_speed(const struct set *s)
+static double peak_speed(void (*peak)(void), double ops)
 {
 	double best = 0;
 
-	for (int i = 0; s->peak && i < REPEAT; i++) {
+	for (int i = 0; peak && i < REPEAT; i++) {
 		double t = now();
-		s->peak();
-		t = PEAK_LOOPS * (double)CHAINS * s->peak_ops / (now() - t);
+		peak();
+		t = PEAK_LOOPS * (double)CHAINS * ops / (now() - t);
 		best = t > best ? t : best;
 	}
 	return best;
@@ -151,8 +162,10 @@ static void measure(const struct set *s, size_t outputs, size_t inputs, unsigned
 
 	make_job(&j, outputs, inputs, planes, wide);
 	for (int i = 0; i < REPEAT && (i < 3 || (double)i * ops < best * 4); i++) {
-		const struct kvi_product p = { &j.a, &j.w, 0, kvi_operand_blocks(&j.w),
-			                       j.y, kvi_operand_blocks(&j.w) * 16 };
+		const struct kvi_product p = {
+			.a = &j.a, .w = &j.w, .blocks = kvi_operand_blocks(&j.w),
+			.y = j.y, .y_stride = kvi_operand_blocks(&j.w) * 16
+		};
 		double t0 = now(), t1, t2;
 		s->kernels->quantise(&j.a, j.x, inputs, 0, ROWS);
 		t1 = now();
@@ -171,21 +184,65 @@ static void measure(const struct set *s, size_t outputs, size_t inputs, unsigned
 	free_job(&j);
 }
 
+/* The same for floats and E4M3 weights. */
+static void measure_floats(const struct set *s, size_t outputs, size_t inputs, double peak)
+{
+	const double ops = 2.0 * ROWS * (double)outputs * (double)inputs;
+	size_t bytes;
+	bool fits = kvi_e4m3_bytes(outputs, inputs, &bytes);
+	void *w_memory = memory(fits, bytes);
+	float *x = memory(true, ROWS * inputs * sizeof(float));
+	float *y = memory(true, ROWS * (outputs + 16) * sizeof(float));
+	struct kvi_operand w;
+	double best = 0;
+
+	kvi_e4m3_init(&w, w_memory, outputs, inputs);
+	for (size_t i = 0; i < ROWS * inputs; i++)
+		x[i] = random_float();
+	for (size_t r = 0; r < outputs; r++)
+		kvi_e4m3_put(&w, r, x + r % ROWS * inputs);
+	for (int i = 0; i < REPEAT && (i < 3 || (double)i * ops < best * 4); i++) {
+		const struct kvi_product p = {
+			.w = &w, .x = x, .rows = ROWS, .x_stride = inputs,
+			.blocks = kvi_operand_blocks(&w), .y = y,
+			.y_stride = kvi_operand_blocks(&w) * 16
+		};
+		double t = now();
+		s->kernels->product_floats(&p);
+		t = ops / (now() - t);
+		best = t > best ? t : best;
+	}
+	printf("  fp32 x E4M3 %d x %4zu x %4zu  %7.1f GOP/s", ROWS, inputs, outputs,
+	       best * 1e-9);
+	if (peak > 0)
+		printf("  %5.1f %%", 100 * best / peak);
+	printf("\n");
+	fflush(stdout);
+	free(w_memory);
+	free(x);
+	free(y);
+}
+
 static void bench(const struct set *s)
 {
 	static const size_t shapes[][2] = { { 576, 576 }, { 1536, 576 }, { 576, 1536 },
 		                            { 4096, 4096 } };
-	double peak = peak_speed(s);
+	double peak = peak_speed(s->peak, s->peak_ops);
+	double floats = peak_speed(s->floats, s->float_ops);
 
 	printf("%s", s->kernels->name);
 	if (s->peak)
-		printf(": peak of %s %.1f GOP/s", s->instructions, peak * 1e-9);
+		printf(": peak of %s %.1f GOP/s, of fp32 %.1f", s->instructions, peak * 1e-9,
+		       floats * 1e-9);
 	printf("\n");
 	for (unsigned form = 0; form < 3; form++)
 		for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
 			if (s->peak || shapes[i][0] < 4096)
 				measure(s, shapes[i][0], shapes[i][1], form == 2 ? 2 : 1,
 				        form > 0, peak);
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+		if (s->peak || shapes[i][0] < 4096)
+			measure_floats(s, shapes[i][0], shapes[i][1], floats);
 }
 
 int main(int argc, char **argv)
@@ -194,22 +251,23 @@ int main(int argc, char **argv)
 	struct set sets[5];
 	int n = 0;
 
-	sets[n++] = (struct set){ &kvi_exact_scalar, NULL, 0, "" };
+	sets[n++] = (struct set){ &kvi_exact_scalar, NULL, 0, "", NULL, 0 };
 #if defined(KVI_NEON)
-	sets[n++] = (struct set){ &kvi_exact_neon, NULL, 0, "" };
+	sets[n++] = (struct set){ &kvi_exact_neon, NULL, 0, "", NULL, 0 };
 #endif
 #if defined(KVI_AVX2)
 	if (isa & KVARC_ISA_AVX2)
-		sets[n++] = (struct set){ &kvi_exact_avx2, peak_avx2, 32, "vpmaddwd + vpaddd" };
+		sets[n++] = (struct set){ &kvi_exact_avx2, peak_avx2, 32, "vpmaddwd + vpaddd",
+			                  floats_avx2, 16 };
 #endif
 #if defined(KVI_AVX512)
 	if (isa & KVARC_ISA_AVX512)
 		sets[n++] = (struct set){ &kvi_exact_avx512, peak_avx512, 64,
-			                  "vpmaddwd + vpaddd" };
+			                  "vpmaddwd + vpaddd", floats_avx512, 32 };
 #if defined(KVI_AVX512VNNI)
 	if (kvi_exact_kernels_get(0) == &kvi_exact_avx512vnni)
 		sets[n++] = (struct set){ &kvi_exact_avx512vnni, peak_avx512vnni, 128,
-			                  "vpdpbusd" };
+			                  "vpdpbusd", floats_avx512, 32 };
 #endif
 #endif
 	(void)isa;

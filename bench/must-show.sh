@@ -6,6 +6,7 @@
 # $CALIBRATION: folder of make_caches.py; $PROFILES: where trained profiles are kept.
 # $MODEL, $MODEL_CALIBRATION, $MODEL_TEST, $MODEL_PROFILES: as models.py takes them; of the
 # folder F of make_spread.py these are F/model, F, F/test-0.safetensors and any folder.
+# $MODEL_E4M3: the same caches in e4m3, for the rows of models.py of these.
 # $TEXT: what llama.cpp prefills, wikitext2-test.txt of setup.sh.
 # $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
 # $EXACTNESS: any value: the exactness matrix.

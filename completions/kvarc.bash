@@ -19,6 +19,12 @@ _kvarc()
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7' -- "$cur")
         return ;;
+    --arith)
+        mapfile -t COMPREPLY < <(compgen -W 'w8a8 w8a15 w15a15 fp8' -- "$cur")
+        return ;;
+    --loop)
+        mapfile -t COMPREPLY < <(compgen -W 'open closed' -- "$cur")
+        return ;;
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
         return ;;
@@ -30,13 +36,13 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
     unpack) words=' --output -o --stdout -c --profile --model --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    train) words=' --output -o --level -0 -1 --profile --rope --model --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench help' ;;
     *) words= ;;

@@ -222,4 +222,9 @@ TESTS += tests/unit/test_matmul
 tests_unit_test_matmul_SOURCES = tests/unit/test_matmul.c \
 	tests/unit/random.h
 tests_unit_test_matmul_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_float8
+TESTS += tests/unit/test_float8
+tests_unit_test_float8_SOURCES = tests/unit/test_float8.c \
+	tests/unit/random.h
+tests_unit_test_float8_LDADD = libkvi.la $(CMOCKA_LIBS)
 endif

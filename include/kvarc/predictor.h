@@ -69,6 +69,22 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_model(
 	kvarc_predictor **p, const char *path, const kvarc_common *common);
 /* NULL-safe; sets *p to NULL. Readers and writers that use it must be closed before. */
 KVARC_API void kvarc_predictor_close(kvarc_predictor **p);
+/* How levels 4 to 7 run a model, when not as the level says (spec/codecs/model.md 1). */
+typedef enum kvarc_arithmetic {
+	KVARC_ARITHMETIC_LEVEL = 0,  /* 4 and 5: W8A8, 6: W8A15, 7: W15A15 */
+	KVARC_ARITHMETIC_W8A8 = 1,   /* integers of 8 bits; where keys and values are made in a
+	                              * closed loop of 15 */
+	KVARC_ARITHMETIC_W8A15 = 2,  /* activations of 15 bits, weights as before */
+	KVARC_ARITHMETIC_W15A15 = 3,
+	KVARC_ARITHMETIC_FP8 = 4     /* weights in e4m3, activations in fp32; not of a model whose
+	                              * file is quantised */
+} kvarc_arithmetic;
+typedef enum kvarc_loop {
+	KVARC_LOOP_LEVEL = 0,        /* 4: open, 5 to 7: closed */
+	KVARC_LOOP_OPEN = 1,         /* attention looks at the model's own keys and values */
+	KVARC_LOOP_CLOSED = 2        /* at the true ones, as they become known */
+} kvarc_loop;
+
 KVARC_API kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 	kvarc_predictor_model *model);
 /* Digest of the weights (spec/arithmetic.md 9), of which it reads all once; of an external one its

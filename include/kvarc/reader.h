@@ -127,7 +127,9 @@ typedef struct kvarc_predictor_info {
 	int model;            /* levels 4 to 7: a model is needed, with these weights */
 	uint8_t weights[16];
 	const char *model_name; /* never NULL */
-	uint64_t reserved[2];
+	const char *arithmetic; /* of the model, and its loop: "w8a8 closed", "fp8 open"; "other";
+	                         * never NULL */
+	uint64_t reserved[1];
 } kvarc_predictor_info;
 /* Predictor i in file order; END past the last. On a pipe: those read so far. */
 KVARC_API kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,

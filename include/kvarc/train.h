@@ -25,6 +25,8 @@ typedef struct kvarc_trainer kvarc_trainer;
  * All tokens are fitted, of more than 16384 only so many, in blocks; no table. With a model the
  * first 2048, and without a correction of its hidden state. */
 #define KVARC_TRAIN_IN_FILE     0x8u
+/* With model: channel means and scales alone, of what it leaves. */
+#define KVARC_TRAIN_NO_STAGES   0x10u
 
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
@@ -35,7 +37,9 @@ typedef struct kvarc_trainer_options {
 	                       * measured and not fitted: 0..50 */
 	const char *model;    /* a GGUF file, or a folder with config.json and safetensors, of the
 	                       * transformer that predicts the caches; NULL: none */
-	uint64_t reserved[4]; /* zero */
+	kvarc_arithmetic arithmetic; /* of the model, and its loop; 0: the level's. The profile's */
+	kvarc_loop loop;      /* identity says it when it is not the level's: "arithmetic_4" */
+	uint64_t reserved[3]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}
 

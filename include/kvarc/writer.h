@@ -34,7 +34,9 @@ typedef struct kvarc_writer_options {
 	const kvarc_predictor *predictor; /* levels 4 to 7; must outlive the writer. Appends then need
 	                         * token ids, and every chunk is verified */
 	const char *predictor_name;   /* recorded for people; NULL: none */
-	uint64_t reserved[2];   /* zero */
+	kvarc_arithmetic arithmetic; /* levels 4 to 7: as the profile was trained for, else */
+	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
+	uint64_t reserved[1];   /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
 

@@ -5,6 +5,7 @@
 
 #include "container/frame.h"
 #include "exact/engine_internal.h"
+#include "exact/float8.h"
 #include "exact/fpmode.h"
 #include "exact/head.h"
 #include "stream/error.h"
@@ -64,12 +65,22 @@ static kvarc_ret not_finite(const struct building *b)
 	                (unsigned)b->layer);
 }
 
+/* Their blocks have scales of their own: FP8 of them would be a copy of a copy. */
+static kvarc_ret not_floats(const struct building *b)
+{
+	return kvi_fail(b->error, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "the model's %s (layer %u) are quantised already: fp8 is "
+	                "made of floats, so take its f16 or bf16 file, or w8a8",
+	                b->name, (unsigned)b->layer);
+}
+
 /* A matrix on its way to an operand. */
 struct converting {
 	const struct kvi_matrix *from;
 	struct kvi_operand *to;
 	struct order order;
 	struct kvi_number_groups native;
+	size_t groups;        /* of a row of integers */
 	uint8_t *memory;      /* a row's integers, scales, minima, floats; by worker */
 	size_t row_bytes;
 	uint64_t *hashes;     /* of rows */
@@ -81,7 +92,7 @@ enum { ROWS_STEP = 16 }; /* one block of an operand */
 static void convert_row(const struct converting *c, uint64_t row,
                         unsigned worker)
 {
-	size_t n = c->to->columns, groups = kvi_operand_groups(c->to);
+	size_t n = c->to->columns, groups = c->groups;
 	float *x = (float *)(void *)(c->memory + worker * c->row_bytes);
 	/* one after the other: that is what is hashed */
 	float *scale = x, *minimum = x + groups;
@@ -96,7 +107,10 @@ static void convert_row(const struct converting *c, uint64_t row,
 		c->hashes[row] = kvi_h64(x, (size_t)(q - (int8_t *)x) + n);
 	} else {
 		c->bad[worker] |= !kvi_matrix_row(c->from, from, x);
-		kvi_operand_put_floats(c->to, row, x);
+		if (c->to->e4m3)
+			kvi_e4m3_put(c->to, row, x);
+		else
+			kvi_operand_put_floats(c->to, row, x);
 		c->hashes[row] = kvi_h64(x, n * sizeof *x);
 	}
 }
@@ -151,20 +165,28 @@ static kvarc_ret make_operand(struct building *b, const char *name,
 	struct converting c = { .from = m, .to = w, .order = order,
 		                .native = kvi_number_groups(m->type) };
 	bool wide = b->e->arithmetic.wide_weights >> kind & 1;
+	bool fp8 = b->e->arithmetic.fp8;
 	unsigned group = c.native.group ? c.native.group : 64;
 	unsigned planes = !c.native.group && wide ? 2 : 1;
 	size_t bytes;
 	if (!m->data)
 		return KVARC_OK;
 	b->name = name;
-	if (!kvi_operand_bytes(m->rows, m->columns, group, planes,
-	                       c.native.minima, &bytes))
+	if (fp8 && c.native.group)
+		return not_floats(b);
+	if (fp8 ? !kvi_e4m3_bytes(m->rows, m->columns, &bytes)
+	        : !kvi_operand_bytes(m->rows, m->columns, group, planes,
+	                             c.native.minima, &bytes))
 		return KVARC_MEM;
 	void *memory = own(b->e, bytes);
 	if (!memory)
 		return kvi_alloc_error(b->e->alloc);
-	kvi_operand_init(w, memory, m->rows, m->columns, group, planes,
-	                 c.native.minima);
+	if (fp8)
+		kvi_e4m3_init(w, memory, m->rows, m->columns);
+	else
+		kvi_operand_init(w, memory, m->rows, m->columns, group, planes,
+		                 c.native.minima);
+	c.groups = kvi_groups(m->columns, group);
 	return convert(b, &c);
 }
 

@@ -30,14 +30,31 @@ enum {
 struct kvi_arithmetic {
 	uint8_t wide_weights;     /* W15, else W8; quantised types stay as they are */
 	uint8_t wide_activations; /* A15, else A8 */
+	bool fp8;                 /* E4M3 by floats instead of both; no quantised types */
 };
+bool kvi_arithmetic_equal(const struct kvi_arithmetic *a,
+                          const struct kvi_arithmetic *b);
 
-/* Levels 4 to 7 (spec/codecs/model.md). */
+/* What a predictor computes: arithmetic and loop. */
 struct kvi_engine_level {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
 };
+/* Of a level, 4 to 7, its own (spec/codecs/model.md 1). */
 struct kvi_engine_level kvi_engine_level(unsigned level);
+/* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
+struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
+                                          kvarc_arithmetic arithmetic,
+                                          kvarc_loop loop);
+bool kvi_engine_level_equal(const struct kvi_engine_level *a,
+                            const struct kvi_engine_level *b);
+/* "fp8 open"; NULL: none of those that have a name. */
+const char *kvi_engine_text(const struct kvi_engine_level *l);
+/* The other way round. false: not known. */
+bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l);
+/* Key of a profile's identity for that text, where it is not the level's own. */
+enum { KVI_ARITHMETIC_KEY_BYTES = 16 };
+void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
 
 struct kvi_engine;
 

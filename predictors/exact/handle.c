@@ -10,7 +10,7 @@
 #include "stream/error.h"
 #include "container/frame.h"
 
-enum { ENGINES = 4 }; /* levels have so many arithmetics */
+enum { ENGINES = 5 }; /* so many arithmetics have names */
 
 struct kvarc_predictor {
 	struct kvi_alloc alloc;
@@ -142,8 +142,7 @@ static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
 	while (i < ENGINES && p->engines[i] &&
-	       (p->arithmetic[i].wide_weights != a->wide_weights ||
-	        p->arithmetic[i].wide_activations != a->wide_activations))
+	       !kvi_arithmetic_equal(&p->arithmetic[i], a))
 		i++;
 	if (i == ENGINES)
 		ret = kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,

@@ -1,18 +1,97 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* level.c - what a level of a predictor computes */
+/* level.c - what a predictor computes: the arithmetics and loops that have names (spec model 1) */
+#include <stdio.h>
+#include <string.h>
+
 #include "exact/engine.h"
+
+enum { N = 8 };
 
 /*
  * What is left in a closed loop is mostly the error of the last products: keys and values are
  * the first to be wide, and cost little, because their matrices are small.
  */
+/* First those of levels 4 to 7. */
+static const struct named {
+	const char *text;
+	kvarc_arithmetic arithmetic;
+	kvarc_loop loop;
+	struct kvi_engine_level is;
+} all[N] = {
+	{ "w8a8 open", KVARC_ARITHMETIC_W8A8, KVARC_LOOP_OPEN,
+	  { { 0, 0, false }, false } },
+	{ "w8a8 closed", KVARC_ARITHMETIC_W8A8, KVARC_LOOP_CLOSED,
+	  { { KVI_WIDE_KV, KVI_WIDE_KV, false }, true } },
+	{ "w8a15 closed", KVARC_ARITHMETIC_W8A15, KVARC_LOOP_CLOSED,
+	  { { KVI_WIDE_KV, KVI_WIDE_ALL, false }, true } },
+	{ "w15a15 closed", KVARC_ARITHMETIC_W15A15, KVARC_LOOP_CLOSED,
+	  { { KVI_WIDE_ALL, KVI_WIDE_ALL, false }, true } },
+	{ "w8a15 open", KVARC_ARITHMETIC_W8A15, KVARC_LOOP_OPEN,
+	  { { KVI_WIDE_KV, KVI_WIDE_ALL, false }, false } },
+	{ "w15a15 open", KVARC_ARITHMETIC_W15A15, KVARC_LOOP_OPEN,
+	  { { KVI_WIDE_ALL, KVI_WIDE_ALL, false }, false } },
+	{ "fp8 open", KVARC_ARITHMETIC_FP8, KVARC_LOOP_OPEN,
+	  { { 0, 0, true }, false } },
+	{ "fp8 closed", KVARC_ARITHMETIC_FP8, KVARC_LOOP_CLOSED,
+	  { { 0, 0, true }, true } },
+};
+
+bool kvi_arithmetic_equal(const struct kvi_arithmetic *a,
+                          const struct kvi_arithmetic *b)
+{
+	return a->wide_weights == b->wide_weights && a->fp8 == b->fp8 &&
+	       a->wide_activations == b->wide_activations;
+}
+
+bool kvi_engine_level_equal(const struct kvi_engine_level *a,
+                            const struct kvi_engine_level *b)
+{
+	return kvi_arithmetic_equal(&a->arithmetic, &b->arithmetic) &&
+	       a->closed == b->closed;
+}
+
 struct kvi_engine_level kvi_engine_level(unsigned level)
 {
-	static const struct kvi_engine_level levels[] = {
-		{ { 0, 0 }, false },
-		{ { KVI_WIDE_KV, KVI_WIDE_KV }, true },
-		{ { KVI_WIDE_KV, KVI_WIDE_ALL }, true },
-		{ { KVI_WIDE_ALL, KVI_WIDE_ALL }, true },
-	};
-	return levels[level < 4 ? 0 : level > 7 ? 3 : level - 4];
+	return all[level < 4 ? 0 : level > 7 ? 3 : level - 4].is;
+}
+
+static const struct named *find(const struct kvi_engine_level *l)
+{
+	for (int i = 0; i < N; i++)
+		if (kvi_engine_level_equal(&all[i].is, l))
+			return &all[i];
+	return NULL;
+}
+
+struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
+                                          kvarc_arithmetic arithmetic,
+                                          kvarc_loop loop)
+{
+	const struct named *own = find(l);
+	for (int i = 0; own && i < N; i++)
+		if (all[i].arithmetic == (arithmetic ? arithmetic : own->arithmetic) &&
+		    all[i].loop == (loop ? loop : own->loop))
+			return all[i].is;
+	return *l;
+}
+
+const char *kvi_engine_text(const struct kvi_engine_level *l)
+{
+	const struct named *own = find(l);
+	return own ? own->text : NULL;
+}
+
+bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l)
+{
+	for (int i = 0; i < N; i++)
+		if (!strcmp(all[i].text, text)) {
+			*l = all[i].is;
+			return true;
+		}
+	return false;
+}
+
+void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level)
+{
+	snprintf(key, KVI_ARITHMETIC_KEY_BYTES, "arithmetic_%u", level & 7);
 }

@@ -3,7 +3,8 @@ libkvi_la_SOURCES += \
 	predictors/exact/matmul.h predictors/exact/matmul.c \
 	predictors/exact/matmul_scalar.c predictors/exact/operand.c \
 	predictors/exact/parallel.h predictors/exact/quantise.h \
-	predictors/exact/quantise_body.h \
+	predictors/exact/quantise_body.h predictors/exact/float8.h \
+	predictors/exact/float8.c predictors/exact/float8_body.h \
 	predictors/exact/matmul_tile.h predictors/exact/matmul_body.h \
 	predictors/exact/matmul_x86.h \
 	predictors/exact/elementwise.c predictors/exact/elementwise.h \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * matmul.h - exact products of integer operands (spec/arithmetic.md 2, 3)
+ * matmul.h - exact products of integer operands, and of floats (spec/arithmetic.md 2, 3)
  *
  * A weight operand is packed for the kernels of all instruction sets alike: rows
  * in blocks of 16, columns in quads of 4, so that 64 bytes hold a quad of each row
@@ -41,6 +41,9 @@ struct kvi_operand {
 	const float *scale;
 	const float *minimum;    /* NULL: none */
 	const int32_t *sum[2];   /* of the integers of a plane's group */
+	/* E4M3 (float8.h), instead of all that but scale, which has one number a row: by block,
+	 * column, row of the block. NULL: integers. */
+	const uint8_t *e4m3;
 };
 
 static inline size_t kvi_groups(size_t columns, unsigned group)
@@ -76,6 +79,9 @@ struct kvi_activations {
 struct kvi_product {
 	const struct kvi_activations *a;
 	const struct kvi_operand *w;
+	/* In place of a, for E4M3: rows of floats. */
+	const float *x;
+	size_t rows, x_stride;
 	size_t first, blocks;    /* of w's blocks */
 	float *y;                /* by row of a; y[0] belongs to row 0 of w */
 	size_t y_stride;         /* floats from a row to the next; at least 16 * all blocks of w */
@@ -90,6 +96,8 @@ struct kvi_exact_kernels {
 	                 size_t x_stride, size_t first, size_t n);
 	/* y of all rows of a and some blocks of w, which has a's columns and groups. */
 	void (*product)(const struct kvi_product *p);
+	/* The same of x, when w is E4M3. */
+	void (*product_floats)(const struct kvi_product *p);
 };
 extern const struct kvi_exact_kernels kvi_exact_scalar;
 #if defined(KVI_AVX2)

@@ -26,6 +26,7 @@ typedef __m256 vflt;
 #define f_add _mm256_add_ps
 #define f_mul _mm256_mul_ps
 #define f_of(v) _mm256_cvtepi32_ps((vec)(v))
+#define v_bytes(p) ((vint)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
 #define f_abs(v) _mm256_andnot_ps(f_set(-0.0f), v)
 #define f_sub _mm256_sub_ps
 #define f_min _mm256_min_ps
@@ -90,5 +91,8 @@ KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 #include "matmul_x86.h"
 #include "matmul_body.h"
 #include "quantise_body.h"
+#include "float8_body.h"
 
-const struct kvi_exact_kernels kvi_exact_avx2 = { "avx2", quantise, product };
+const struct kvi_exact_kernels kvi_exact_avx2 = {
+	"avx2", quantise, product, product_floats
+};

@@ -51,6 +51,7 @@ KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 #include "matmul_x86.h"
 #include "matmul_body.h"
 #include "quantise_body.h"
+#include "float8_body.h"
 
 void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
                          size_t first, size_t n)
@@ -58,4 +59,11 @@ void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_str
 	quantise(a, x, x_stride, first, n);
 }
 
-const struct kvi_exact_kernels kvi_exact_avx512 = { "avx512", quantise, product };
+void kvi_avx512_product_floats(const struct kvi_product *p)
+{
+	product_floats(p);
+}
+
+const struct kvi_exact_kernels kvi_exact_avx512 = {
+	"avx512", quantise, product, product_floats
+};

@@ -27,6 +27,7 @@ typedef __m512 vflt;
 #define f_add _mm512_add_ps
 #define f_mul _mm512_mul_ps
 #define f_of(v) _mm512_cvtepi32_ps((vec)(v))
+#define v_bytes(p) ((vint)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 
 KERNEL vec v_pair(const void *p)
 {
@@ -38,5 +39,6 @@ KERNEL vec v_pair(const void *p)
 
 void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
                          size_t first, size_t n);
+void kvi_avx512_product_floats(const struct kvi_product *p);
 
 #endif

@@ -37,6 +37,6 @@ KERNEL void dots_bytes(vint sums[TILE_ROWS][TILE_VECTORS], const uint8_t *a, siz
 #include "matmul_body.h"
 
 const struct kvi_exact_kernels kvi_exact_avx512vnni = {
-	"avx512vnni", kvi_avx512_quantise, product
+	"avx512vnni", kvi_avx512_quantise, product, kvi_avx512_product_floats
 };
 #endif

@@ -30,6 +30,14 @@ typedef float32x4_t vflt;
 #define f_min(a, b) vbslq_f32(vcltq_f32(a, b), a, b)
 #define f_max(a, b) vbslq_f32(vcgtq_f32(a, b), a, b)
 
+KERNEL vint v_bytes(const uint8_t *p)
+{
+	uint32_t x;
+
+	memcpy(&x, p, sizeof x);
+	return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(x)))));
+}
+
 KERNEL void store_a8(uint8_t *to, const vint v[4])
 {
 	int16x8_t a = vcombine_s16(vmovn_s32(v[0]), vmovn_s32(v[1]));
@@ -119,5 +127,8 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 
 #include "matmul_body.h"
 #include "quantise_body.h"
+#include "float8_body.h"
 
-const struct kvi_exact_kernels kvi_exact_neon = { "neon", quantise, product };
+const struct kvi_exact_kernels kvi_exact_neon = {
+	"neon", quantise, product, product_floats
+};

@@ -2,7 +2,7 @@
 /* matmul_scalar.c - exact products in C: what the other kernels must be equal to */
 #include "config.h"
 
-#include "matmul.h"
+#include "float8.h"
 #include "quantise.h"
 
 enum { ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD };
@@ -106,4 +106,27 @@ static void product(const struct kvi_product *p)
 			row_by_block(p->y + r * p->y_stride + b * ROWS, p, r, b);
 }
 
-const struct kvi_exact_kernels kvi_exact_scalar = { "scalar", quantise, product };
+/* The terms of each sum come in the order of the columns. */
+static void floats_by_block(float y[ROWS], const struct kvi_product *p, size_t r, size_t block)
+{
+	const struct kvi_operand *w = p->w;
+	const uint8_t *e4m3 = w->e4m3 + block * w->columns * ROWS;
+	float acc[ROWS] = { 0 };
+
+	for (size_t c = 0; c < w->columns; c++, e4m3 += ROWS)
+		for (size_t j = 0; j < ROWS; j++)
+			acc[j] = acc[j] + p->x[r * p->x_stride + c] * kvi_e4m3_value(e4m3[j]);
+	for (size_t j = 0; j < ROWS; j++)
+		y[j] = acc[j] * w->scale[block * ROWS + j];
+}
+
+static void product_floats(const struct kvi_product *p)
+{
+	for (size_t b = p->first; b < p->first + p->blocks; b++)
+		for (size_t r = 0; r < p->rows; r++)
+			floats_by_block(p->y + r * p->y_stride + b * ROWS, p, r, b);
+}
+
+const struct kvi_exact_kernels kvi_exact_scalar = {
+	"scalar", quantise, product, product_floats
+};

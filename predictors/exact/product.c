@@ -17,7 +17,10 @@ static void product_some(void *opaque, size_t i, unsigned worker)
 	p.blocks = s->all->blocks - p.first;
 	if (p.blocks > s->blocks)
 		p.blocks = s->blocks;
-	s->kernels->product(&p);
+	if (p.w->e4m3)
+		s->kernels->product_floats(&p);
+	else
+		s->kernels->product(&p);
 }
 
 void kvi_product_all(const struct kvi_exact_kernels *kernels,

@@ -220,10 +220,11 @@ static void linear(struct kvi_run *r, const float *x, size_t x_stride,
                    const struct kvi_operand *w, enum kvi_matrix_kind kind,
                    const float *bias, float *y, size_t y_stride)
 {
-	quantise(r, x, x_stride, w, kvi_wide(r->o.engine, kind));
+	if (!w->e4m3)
+		quantise(r, x, x_stride, w, kvi_wide(r->o.engine, kind));
 	const struct kvi_product p = {
-		.a = &r->a, .w = w, .blocks = kvi_operand_blocks(w), .y = y,
-		.y_stride = y_stride
+		.a = &r->a, .w = w, .x = x, .rows = r->n, .x_stride = x_stride,
+		.blocks = kvi_operand_blocks(w), .y = y, .y_stride = y_stride
 	};
 	kvi_product_all(r->kernels, r->o.pool, &p);
 	for (size_t t = 0; bias && t < r->n; t++)

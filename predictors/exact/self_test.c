@@ -10,6 +10,7 @@
 
 #include "container/frame.h"
 #include "exact/engine_internal.h"
+#include "exact/float8.h"
 #include "exact/fpmode.h"
 #include "exact/self_test.h"
 #include "stream/error.h"
@@ -123,6 +124,35 @@ static kvarc_ret products(struct test *t)
 	return ret;
 }
 
+/* Weights in e4m3 with large and subnormal ones, and floats. */
+static kvarc_ret floats(struct test *t)
+{
+	struct room *r = t->room;
+	struct kvi_operand w;
+	size_t bytes;
+	if (!kvi_e4m3_bytes(OUTPUTS, COLUMNS, &bytes))
+		return KVARC_MEM;
+	void *memory = kvi_malloc(t->alloc, bytes);
+	if (!memory)
+		return kvi_alloc_error(t->alloc);
+	kvi_e4m3_init(&w, memory, OUTPUTS, COLUMNS);
+	for (size_t i = 0; i < OUTPUTS; i++) {
+		fill(t, r->a, COLUMNS, -2);
+		r->a[i] *= 64;
+		kvi_e4m3_put(&w, i, r->a);
+	}
+	const struct kvi_product p = {
+		.w = &w, .x = r->x, .rows = ROWS, .x_stride = COLUMNS,
+		.blocks = kvi_operand_blocks(&w), .y = r->y,
+		.y_stride = Y_STRIDE
+	};
+	t->kernels->product_floats(&p);
+	for (size_t i = 0; i < ROWS; i++)
+		see(t, r->y + i * Y_STRIDE, OUTPUTS * sizeof(float));
+	kvi_free(t->alloc, memory);
+	return KVARC_OK;
+}
+
 static void elementwise(struct test *t)
 {
 	const struct kvi_elementwise *e = t->elementwise;
@@ -203,6 +233,8 @@ kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc,
 	elementwise(&t);
 	if (!ret)
 		ret = attention(&t);
+	if (!ret)
+		ret = floats(&t);
 	kvi_fp_restore(mode);
 	kvi_free(alloc, t.room);
 	*answer = t.chain;
@@ -214,8 +246,8 @@ kvarc_ret kvi_exact_test(const struct kvi_alloc *alloc,
                          const struct kvi_elementwise *elements,
                          kvarc_error *error)
 {
-	static const struct kvi_h128 known = { 0x8c3c19731d3d1dce,
-		                               0xfa254a1c229632d7 };
+	static const struct kvi_h128 known = { 0xe4a8b69113ca26d0,
+		                               0xf002046b4e7455a6 };
 	struct kvi_h128 answer;
 	if (kvi_exact_answer(alloc, kernels, elements, &answer))
 		return kvi_fail_alloc(error, alloc);

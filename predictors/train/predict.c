@@ -24,12 +24,17 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path,
 	if (!p)
 		return kvi_train_no_memory(t);
 	p->level = level;
-	p->closed = kvi_engine_level(level).closed;
+	const struct kvi_engine_level own = kvi_engine_level(level);
+	const struct kvi_engine_level l = kvi_engine_choice(
+		&own, t->options.arithmetic, t->options.loop);
+	p->arithmetic = l.arithmetic;
+	p->closed = l.closed;
 	kvarc_ret ret = kvi_model_file_open(&p->file, &t->alloc, path, t->error);
 	if (ret)
 		return ret;
 	p->corrects = p->closed && p->file->n_layers > 1 &&
-	              !(t->options.flags & KVARC_TRAIN_IN_FILE);
+	              !(t->options.flags &
+	                (KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES));
 	p->width = p->file->width;
 	p->kv = (size_t)p->file->kv_heads * p->file->head_channels;
 	p->layer_work = WORK * 2 * p->kv;
@@ -358,7 +363,7 @@ static kvarc_ret open_exact(kvarc_trainer *t)
 	struct kvi_train_predictor *p = t->predictor;
 	const struct kvi_arithmetic exact =
 		kvi_engine_level(is_quantised(p) ? 4 : 7).arithmetic;
-	if (p->level == 7 && !is_quantised(p)) {
+	if (kvi_arithmetic_equal(&p->arithmetic, &exact)) {
 		p->exact = p->engine;
 		return KVARC_OK;
 	}
@@ -395,6 +400,12 @@ static kvarc_ret identify(kvarc_trainer *t)
 	for (size_t i = 0; i < sizeof b; i++)
 		snprintf(text + 2 * i, 3, "%02x", b[i]);
 	kvarc_ret ret = kvarc_trainer_identity(t, "weights", text);
+	const struct kvi_engine_level own = kvi_engine_level(p->level);
+	const struct kvi_engine_level l = { p->arithmetic, p->closed };
+	char key[KVI_ARITHMETIC_KEY_BYTES];
+	kvi_arithmetic_key(key, p->level);
+	if (!ret && !kvi_engine_level_equal(&own, &l))
+		ret = kvarc_trainer_identity(t, key, kvi_engine_text(&l));
 	if (!ret && p->file->name[0] && !kvi_identity_get(&t->identity, "model"))
 		ret = kvarc_trainer_identity(t, "model", p->file->name);
 	return ret;
@@ -404,15 +415,14 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
                                     const struct kvi_train_stack *s)
 {
 	struct kvi_train_predictor *p = t->predictor;
-	const struct kvi_arithmetic a = kvi_engine_level(p->level).arithmetic;
 	const uint32_t isa = t->options.common.isa_mask;
 	kvarc_ret ret = check_stack(t, s);
 	if (!ret)
 		ret = kvi_exact_test(&t->alloc, kvi_exact_kernels_get(isa),
 		                     kvi_elementwise_get(isa), t->error);
 	if (!ret)
-		ret = kvi_engine_open(&p->engine, &t->alloc, p->file, &a,
-		                      t->pool, t->error);
+		ret = kvi_engine_open(&p->engine, &t->alloc, p->file,
+		                      &p->arithmetic, t->pool, t->error);
 	if (!ret)
 		ret = identify(t);
 	size_t taught = caches_to_teach(p, s);

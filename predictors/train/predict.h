@@ -33,6 +33,7 @@ struct kvi_train_walk {
 struct kvi_train_predictor {
 	struct kvi_model_file *file;
 	unsigned level;
+	struct kvi_arithmetic arithmetic;
 	bool closed, corrects;     /* D would not pay in the file that it was fitted to */
 	size_t width, kv;
 	struct kvi_engine *engine, *exact; /* exact: the teacher's, maybe the same */

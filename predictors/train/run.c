@@ -136,6 +136,9 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 {
 	size_t tokens = k->weights->fitted, wide = 0;
 	bool few = false, in_file = t->options.flags & KVARC_TRAIN_IN_FILE;
+	k->plan = (struct kvi_train_plan){ 0 };
+	if (t->options.flags & KVARC_TRAIN_NO_STAGES)
+		return;
 	for (size_t i = 0; i < k->layer->n; i++)
 		if (k->layer->tensors[i].rows > wide)
 			wide = k->layer->tensors[i].rows;
@@ -306,7 +309,7 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
 		ret = kvi_train_add_models(t, k, &ids);
 	if (ids.n)
 		levels &= ~(1u << 3);
-	if (!ret && levels)
+	if (!ret && levels && !(t->options.flags & KVARC_TRAIN_NO_STAGES))
 		ret = kvi_train_fit(t, k, levels);
 	if (!ret && ids.n)
 		ret = fit_tables(t, k);

@@ -234,8 +234,10 @@ kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
 	                                    (2 * REACH + 1) * sizeof *slots);
 	bool ok = work && slots;
 	if (ok) {
-		b.s.source = source && !level1 ? source->scale : NULL;
-		fit(&b, level1 ? level1 : m->k, !level1, work, slots);
+		bool follows = !level1 &&
+			!(t->options.flags & KVARC_TRAIN_NO_STAGES);
+		b.s.source = source && follows ? source->scale : NULL;
+		fit(&b, level1 ? level1 : m->k, follows, work, slots);
 	}
 	if (ok && !level1) {
 		m->n0 = (uint8_t)b.s.n0;

@@ -12,7 +12,7 @@
 enum {
 	HELD_OUT_MAX = 50, NOTE_BYTES = 200,
 	KNOWN = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER |
-	        KVARC_TRAIN_NO_TABLE | KVARC_TRAIN_IN_FILE
+	        KVARC_TRAIN_NO_TABLE | KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES
 };
 
 static kvarc_ret check(const kvarc_trainer_options *o)
@@ -28,6 +28,15 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
 		                "with a transformer there is one level, 4 to 7");
+	if (!o->model && (o->arithmetic || o->loop ||
+	                  o->flags & KVARC_TRAIN_NO_STAGES))
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN,
+		                "arithmetic, loop and no stages are for models");
+	if (o->arithmetic > KVARC_ARITHMETIC_FP8 || o->loop > KVARC_LOOP_CLOSED)
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "an arithmetic or loop that is "
+		                "not known");
 	if ((o->flags & both) == both || o->flags & ~KNOWN)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "flags that exclude each other");

@@ -141,6 +141,28 @@ def product(a, row):
     return acc
 
 
+def e4m3(x):
+    """The nearest e4m3 number, ties to even, at most 448."""
+    a = min(abs(x), 448.0)
+    unit = 2.0 ** max(math.frexp(a)[1] - 4, -9)
+    return math.copysign(round(a / unit) * unit, x)
+
+
+def e4m3_row(x):
+    """A row of an E4M3 operand: numbers, scale."""
+    s = max(fp32(amax(x) / 448), LEAST)
+    inverse = fp32(1 / s)
+    return [e4m3(fp32(v * inverse)) for v in x], s
+
+
+def product_floats(x, row):
+    w, s = row
+    acc = 0.0
+    for a, b in zip(x, w):
+        acc = fp32(acc + fp32(a * b))
+    return fp32(acc * s)
+
+
 # ------------------------------------------------- 4. Norms, 5. Rotation
 
 def norm(x, gain, bias, eps):

@@ -26,12 +26,14 @@ class Predictor:
 
     def __init__(self, cursor):
         flags = cursor.u8()
-        demand(flags < 4, "reserved flags of a predictor")
+        demand(flags < 8, "reserved flags of a predictor")
+        self.fp8 = flags & 4
         self.closed, self.embedded = flags & 1, flags & 2
         self.level = cursor.u8()
         demand(4 <= self.level <= 7, "the level of a predictor")
         self.wide_weights, self.wide_activations = cursor.u8(), cursor.u8()
-        demand(max(self.wide_weights, self.wide_activations) < 32,
+        demand(max(self.wide_weights, self.wide_activations) <
+               (1 if self.fp8 else 32),
                "kinds of matrices that are not")
         self.weights, self.digest = cursor.take(16), cursor.take(16)
         self.model_name, self.name = cursor.string(), cursor.string()
@@ -68,7 +70,7 @@ class Guide:
         self.check_ropes()
         freqs = [self.freq(layer) for layer in range(self.w.n_layers)]
         self.run = Run(model, predictor.wide_weights,
-                       predictor.wide_activations, freqs)
+                       predictor.wide_activations, freqs, predictor.fp8)
         self.t0 = 0             # of the segment in hand, or the next one
         self.layer = None       # None: no segment in hand
         self.why = None         # it was lost

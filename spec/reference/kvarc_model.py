@@ -9,7 +9,8 @@ import struct
 
 from kvarc_codecs import demand
 from kvarc_exact import (
-    Head, activation, fp32, gelu, norm, product, rotated, silu, weight_row)
+    Head, activation, e4m3_row, fp32, gelu, norm, product, product_floats,
+    rotated, silu, weight_row)
 from kvarc_gguf import MATRICES, VECTORS, Weights
 from kvarc_linear import turn
 from xxh3 import h64, h128
@@ -83,14 +84,26 @@ class Model:
         return self.operands[layer, key, wide]
 
 
+    def e4m3(self, layer, key):
+        """The rows of an E4M3 operand."""
+        if (layer, key) not in self.operands:
+            m = self.weights.layers[layer][key]
+            demand(not m or not m.group, "FP8 of quantised weights",
+                   "predictor")
+            self.operands[layer, key] = m and [
+                e4m3_row(m.floats(r)) for r in self.weights.rows(layer, key)]
+        return self.operands[layer, key]
+
+
 class Layer:
     """What section 8 names, with the numbers at hand."""
 
-    def __init__(self, model, number, wide_weights, wide_activations):
+    def __init__(self, model, number, wide_weights, wide_activations, fp8):
         self.w = model.weights
         self.vectors = {key: self.w.vector(number, key) for key, _ in VECTORS}
         self.operands = {
-            key: model.operand(number, key, bool(wide_weights >> kind & 1))
+            key: (model.e4m3(number, key), None) if fp8 else
+            model.operand(number, key, bool(wide_weights >> kind & 1))
             for key, kind in KIND.items()}
         self.wide = {key: bool(wide_activations >> kind & 1)
                      for key, kind in KIND.items()}
@@ -104,8 +117,11 @@ class Layer:
 
     def linear(self, key, x):
         rows, group = self.operands[key]
-        a = activation(x, group, self.wide[key])
-        y = [product(a, row) for row in rows]
+        if group:
+            a = activation(x, group, self.wide[key])
+            y = [product(a, row) for row in rows]
+        else:
+            y = [product_floats(x, row) for row in rows]
         bias = self.vectors.get(key + "_bias")
         return [fp32(v + b) for v, b in zip(y, bias)] if bias else y
 
@@ -144,10 +160,11 @@ class Layer:
 
 
 class Run:
-    def __init__(self, model, wide_weights, wide_activations, freqs):
+    def __init__(self, model, wide_weights, wide_activations, freqs,
+                 fp8=False):
         """freqs: frequencies of the cache's keys, by layer."""
         self.w, self.freqs, self.before = model.weights, freqs, 0
-        self.layers = [Layer(model, i, wide_weights, wide_activations)
+        self.layers = [Layer(model, i, wide_weights, wide_activations, fp8)
                        for i in range(self.w.n_layers)]
 
     def segment(self, ids, positions):

@@ -67,7 +67,10 @@ static bool open_trainer(struct training *t)
 	to.held_out = o->held_out;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
 	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
-	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0);
+	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0) |
+	           (o->no_stages ? KVARC_TRAIN_NO_STAGES : 0);
+	to.arithmetic = (kvarc_arithmetic)o->arithmetic;
+	to.loop = (kvarc_loop)o->loop;
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model, ret, &t->error, NULL, NULL);
@@ -366,6 +369,10 @@ static bool check(const struct options *o)
 	if (o->write && !predicts(o)) {
 		msg_error(NULL, "train: --generate needs --level 4 to 7 and the model "
 		          "(--model)");
+		return false;
+	}
+	if (o->no_stages && !predicts(o)) {
+		msg_error(NULL, "train: --no-stages is for levels 4 to 7");
 		return false;
 	}
 	if (o->head_block && o->whole_layer) {

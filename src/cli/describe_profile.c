@@ -154,7 +154,8 @@ void describe_predictors(kvarc_reader *r)
 			msg_put_safe(stdout, x.model_name[0] ? x.model_name
 			             : "(no name)");
 			profiles_hex(hex, x.weights);
-			printf("\n  %-11s weights %s\n  %-11s ", "", hex, "");
+			printf("\n  %-11s weights %s, %s\n  %-11s ", "", hex,
+			       x.arithmetic, "");
 		}
 		printf("profile ");
 		msg_put_safe(stdout, x.name[0] ? x.name : "(no name)");
@@ -185,6 +186,7 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 		profiles_hex(hex, x.weights);
 		json_string(j, "model", x.model ? x.model_name : NULL);
 		json_string(j, "weights", x.model ? hex : NULL);
+		json_string(j, "arithmetic", x.model ? x.arithmetic : NULL);
 		json_bool(j, "embedded", x.embedded);
 		json_bool(j, "present",
 		          x.embedded || profiles_where(x.digest)[0]);

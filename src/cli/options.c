@@ -176,6 +176,48 @@ static int add_identity(struct options *o, const struct option_row *r,
 	return add_string(&o->identity, &o->n_identity, value);
 }
 
+/* Number of a choice of the row, from 1; 0: none of them. */
+static unsigned choice_of(const struct option_row *r, const char *value)
+{
+	size_t n = strlen(value);
+	unsigned i = 1;
+
+	for (const char *p = r->choices; *p; i++) {
+		size_t len = strcspn(p, " ");
+		if (len == n && strncmp(p, value, n) == 0)
+			return i;
+		p += len + (p[len] == ' ');
+	}
+	return 0;
+}
+
+static int set_choice(struct options *o, const struct option_row *r,
+                      const char *value, unsigned *to, const char *wanted)
+{
+	*to = choice_of(r, value);
+	return *to ? 0 : bad_value(o, r, value, wanted);
+}
+
+/* --arith and --loop without a level: the one whose own they are, else that of its loop. */
+static int choose_level(struct options *o)
+{
+	bool open = o->loop == KVARC_LOOP_OPEN;
+
+	if (!o->arithmetic && !o->loop)
+		return 0;
+	if (o->level_given && o->level < 4) {
+		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 7",
+		          o->verb->name);
+		return -1;
+	}
+	if (!o->level_given)
+		o->level = open ? 4 : o->arithmetic == KVARC_ARITHMETIC_W8A15 ? 6 :
+			o->arithmetic == KVARC_ARITHMETIC_W15A15 ? 7 : 5;
+	o->loop = o->level_given || o->loop ? o->loop : KVARC_LOOP_CLOSED;
+	o->level_given = true;
+	return 0;
+}
+
 static int set_to(struct options *o, const struct option_row *r,
                   const char *value)
 {
@@ -223,6 +265,11 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_AXES: o->axes = value; return 0;
 	case OPT_PLOT: o->plot = value; return 0;
 	case OPT_TO: return set_to(o, r, value);
+	case OPT_ARITH:
+		return set_choice(o, r, value, &o->arithmetic,
+		                  "w8a8, w8a15, w15a15 or fp8");
+	case OPT_LOOP:
+		return set_choice(o, r, value, &o->loop, "open or closed");
 	case OPT_LEVEL: return set_level(o, r, value);
 	case OPT_THREADS: return set_threads(o, r, value);
 	case OPT_MEMORY: return set_memory(o, r, value);
@@ -269,6 +316,7 @@ static void set_flag(struct options *o, int id)
 	case OPT_HEAD_BLOCK: o->head_block = true; break;
 	case OPT_WHOLE_LAYER: o->whole_layer = true; break;
 	case OPT_NO_TABLE: o->no_table = true; break;
+	case OPT_NO_STAGES: o->no_stages = true; break;
 	case OPT_KEEP: o->keep = true; break;
 	case OPT_RM: o->remove = true; break;
 	case OPT_QUIET: o->verbosity = -1; break;
@@ -462,7 +510,7 @@ int options_parse(struct options *o, int argc, char **argv)
 		if (ret != 0)
 			return ret;
 	}
-	return 0;
+	return choose_level(o);
 }
 
 void options_free(struct options *o)

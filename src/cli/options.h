@@ -33,10 +33,11 @@ struct options {
 	uint32_t isa_mask;
 	unsigned threads, repeat, held_out;
 	int level, verbosity;
+	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	bool level_given, threads_given, range_given;
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, verify, streamable, salvage;
-	bool head_block, whole_layer, no_table;
+	bool head_block, whole_layer, no_table, no_stages;
 };
 
 struct verb {

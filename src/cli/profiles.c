@@ -287,6 +287,11 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 		          : " and a profile for it", o->level);
 		return false;
 	}
+	if ((o->arithmetic || o->loop) && all.n_given == 0) {
+		msg_error(NULL, "%s: --arith and --loop need a profile for them: 'kvarc "
+		          "train' with the same options makes one", o->verb->name);
+		return false;
+	}
 	if (profiles_fit_wanted(o) && !fits_one) {
 		msg_error(NULL, "%s: level %d needs a profile of the model: give it "
 		          "with --profile FILE", o->verb->name, o->level);
@@ -335,6 +340,8 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	if (wo->level >= LEVEL_MODEL) {
 		wo->predictor = models_given();
+		wo->arithmetic = (kvarc_arithmetic)o->arithmetic;
+		wo->loop = (kvarc_loop)o->loop;
 		wo->predictor_name = models_name();
 	}
 	return true;

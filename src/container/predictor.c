@@ -5,7 +5,7 @@
 #include "container/frame.h"
 #include "container/string.h"
 
-enum { CLOSED = 1, EMBEDDED = 2, KINDS_OF_MATRICES = 0x1f };
+enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, KINDS_OF_MATRICES = 0x1f };
 
 static struct kvi_h128 get_digest(struct kvi_in *in)
 {
@@ -19,14 +19,16 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 	uint8_t flags = kvi_get8(in);
 	p->closed = flags & CLOSED;
 	p->embedded = flags & EMBEDDED;
+	p->fp8 = flags & FP8;
 	p->level = kvi_get8(in);
 	p->wide_weights = kvi_get8(in);
 	p->wide_activations = kvi_get8(in);
 	p->weights = get_digest(in);
 	p->digest = get_digest(in);
-	return !(flags & ~(CLOSED | EMBEDDED)) && p->level >= 4 &&
-	       p->level <= 7 && p->wide_weights <= KINDS_OF_MATRICES &&
-	       p->wide_activations <= KINDS_OF_MATRICES;
+	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
+	return !(flags & ~(CLOSED | EMBEDDED | FP8)) && p->level >= 4 &&
+	       p->level <= 7 && p->wide_weights <= most &&
+	       p->wide_activations <= most;
 }
 
 static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
@@ -121,7 +123,8 @@ void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
 	               (p->embedded ? varint_bytes(p->content_bytes) : 0));
 	kvi_put8(out, !model ? p->embedded
 	              : (uint8_t)((p->closed ? CLOSED : 0) |
-	                          (p->embedded ? EMBEDDED : 0)));
+	                          (p->embedded ? EMBEDDED : 0) |
+	                          (p->fp8 ? FP8 : 0)));
 	kvi_put8(out, p->level);
 	if (model) {
 		kvi_put8(out, p->wide_weights);

@@ -27,6 +27,7 @@ struct kvi_predictor {
 	char *name;             /* of the profile; NULL for kind 0 */
 	/* kind 2 (spec model 1) */
 	bool closed;
+	bool fp8;               /* then nothing is wide */
 	uint8_t wide_weights, wide_activations;
 	struct kvi_h128 weights;
 	char *model_name;

@@ -211,7 +211,8 @@ static kvarc_ret open_run(struct kvi_guide *g)
 {
 	const struct kvi_arithmetic a = {
 		g->o.description->wide_weights,
-		g->o.description->wide_activations
+		g->o.description->wide_activations,
+		g->o.description->fp8
 	};
 	struct kvi_run_options run = {
 		.alloc = g->alloc, .pool = g->pool, .isa_mask = g->o.isa_mask,

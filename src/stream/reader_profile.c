@@ -294,11 +294,17 @@ static kvarc_ret missing_model(const struct kvi_predictor_ref *x,
 	                name);
 }
 
+static struct kvi_engine_level arithmetic_of(const struct kvi_predictor *p)
+{
+	return (struct kvi_engine_level){
+		{ p->wide_weights, p->wide_activations, p->fp8 }, p->closed
+	};
+}
+
 /* Whether the reader's model is the one, with the arithmetic that is asked for. */
 static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
-	const struct kvi_arithmetic a = { x->p.wide_weights,
-		                          x->p.wide_activations };
+	const struct kvi_arithmetic a = arithmetic_of(&x->p).arithmetic;
 	struct kvi_h128 digest;
 	if (x->p.kind != KVI_PREDICTOR_MODEL)
 		return KVARC_OK;
@@ -471,11 +477,15 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 		return KVARC_PROG;
 	for (size_t k = 0; k < r->predictors.n; k++) {
 		struct kvi_predictor_ref *x = predictor_at(r, k);
+		const struct kvi_engine_level l = arithmetic_of(&x->p);
+		const char *text = kvi_engine_text(&l);
 		bool again = x->p.kind == KVI_PREDICTOR_NONE;
 		for (size_t before = 0; before < k && !again; before++) {
 			const struct kvi_predictor *p =
 				&predictor_at(r, before)->p;
+			const struct kvi_engine_level a = arithmetic_of(p);
 			again = p->level == x->p.level &&
+			        kvi_engine_level_equal(&a, &l) &&
 			        kvi_h128_equal(p->digest, x->p.digest) &&
 			        kvi_h128_equal(p->weights, x->p.weights);
 		}
@@ -486,7 +496,9 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 			.embedded = x->p.embedded,
 			.present = embedding(r, x) || given(r, x->p.digest),
 			.model = x->p.kind == KVI_PREDICTOR_MODEL,
-			.model_name = x->p.model_name ? x->p.model_name : ""
+			.model_name = x->p.model_name ? x->p.model_name : "",
+			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""
+			              : text ? text : "other"
 		};
 		kvi_store_h128(info->digest, x->p.digest);
 		kvi_store_h128(info->weights, x->p.weights);

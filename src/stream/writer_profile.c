@@ -35,23 +35,51 @@ static char *name_of(const char *name)
 	return name ? (char *)(uintptr_t)name : none;
 }
 
+/* What a profile was fitted to is what it is for: of another arithmetic or loop its scales would be
+ * wrong, and bits be lost without a word. */
+static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *l)
+{
+	const kvarc_writer_options *o = &w->options;
+	const struct kvi_profile *p = kvi_profile_of(o->profile);
+	char key[KVI_ARITHMETIC_KEY_BYTES];
+	kvi_arithmetic_key(key, (unsigned)o->level);
+	const char *text = kvi_identity_get(&p->identity, key);
+	*l = kvi_engine_level((unsigned)o->level);
+	if (text && !kvi_engine_of_text(text, l))
+		return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "the profile was trained with an "
+		                "arithmetic of a later version: %.40s", text);
+	const struct kvi_engine_level wanted =
+		kvi_engine_choice(l, o->arithmetic, o->loop);
+	if (kvi_engine_level_equal(&wanted, l))
+		return KVARC_OK;
+	return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "the profile's models of level %d were trained for %s, "
+	                "not for %s: train others, or leave the choice to the "
+	                "profile", o->level, kvi_engine_text(l),
+	                kvi_engine_text(&wanted));
+}
+
 /* What PREDICTOR frames say of a model. */
 static kvarc_ret describe_model(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
 	struct kvi_predictor *p = &w->predictor;
-	struct kvi_engine_level l = kvi_engine_level((unsigned)o->level);
-	if (kvi_predictor_external(o->predictor)) /* spec model 5 */
-		l = (struct kvi_engine_level){ .closed = true };
-	kvarc_ret ret = kvi_predictor_identify(o->predictor, &l.arithmetic,
-	                                       o->common.isa_mask, &p->weights,
-	                                       w->error);
+	struct kvi_engine_level l = { .closed = true };
+	kvarc_ret ret = KVARC_OK;
+	if (!kvi_predictor_external(o->predictor)) /* spec model 5 */
+		ret = choose_arithmetic(w, &l);
+	if (!ret)
+		ret = kvi_predictor_identify(o->predictor, &l.arithmetic,
+		                             o->common.isa_mask, &p->weights,
+		                             w->error);
 	if (ret)
 		return ret;
 	p->kind = KVI_PREDICTOR_MODEL;
 	p->closed = l.closed;
 	p->wide_weights = l.arithmetic.wide_weights;
 	p->wide_activations = l.arithmetic.wide_activations;
+	p->fp8 = l.arithmetic.fp8;
 	p->model_name = name_of(o->predictor_name);
 	return KVARC_OK;
 }

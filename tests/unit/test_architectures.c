@@ -19,7 +19,8 @@
 
 enum { LAYERS = 3, ROW_MAX = 32, TOKENS_MAX = 300, WORDS = 32 };
 
-static const struct kvi_arithmetic w8a8 = { 0, 0 }, w15a15 = { 0x1f, 0x1f };
+static const struct kvi_arithmetic w8a8 = { 0, 0, false },
+	w15a15 = { 0x1f, 0x1f, false };
 
 /* Most of the relative error of keys or values of a layer, or of the logits: about three times
  * what it is. */

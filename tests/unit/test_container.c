@@ -400,7 +400,7 @@ static void test_predictor_model(void **state)
 		.model_name = (char *)(uintptr_t)"smol"
 	}, back;
 	(void)state;
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 3; i++) {
 		struct kvi_out out;
 		kvi_out_init(&out, &alloc);
 		kvi_predictor_put(&out, &p);
@@ -410,8 +410,9 @@ static void test_predictor_model(void **state)
 		assert_int_equal(back.kind, 2);
 		assert_int_equal(back.level, 6);
 		assert_int_equal(back.closed, p.closed);
-		assert_int_equal(back.wide_weights, 1);
-		assert_int_equal(back.wide_activations, 0x1f);
+		assert_int_equal(back.fp8, p.fp8);
+		assert_int_equal(back.wide_weights, p.wide_weights);
+		assert_int_equal(back.wide_activations, p.wide_activations);
 		assert_true(kvi_h128_equal(back.digest, p.digest));
 		assert_true(kvi_h128_equal(back.weights, p.weights));
 		assert_string_equal(back.name, "left");
@@ -424,15 +425,25 @@ static void test_predictor_model(void **state)
 		/* reserved flags, levels and kinds of matrices */
 		for (size_t n = 2; n < 6; n++) {
 			uint8_t old = out.p[n];
-			out.p[n] = 0x84;
+			out.p[n] = 0x88;
 			assert_int_equal(parse_predictor((char *)out.p, out.n),
 			                 KVARC_DATA);
 			out.p[n] = old;
 		}
+		/* of FP8 nothing is wide */
+		for (size_t n = 4; n < 6 && p.fp8; n++) {
+			out.p[n] = 1;
+			assert_int_equal(parse_predictor((char *)out.p, out.n),
+			                 KVARC_DATA);
+			out.p[n] = 0;
+		}
 		kvi_out_free(&out);
 		p.closed = false;
-		p.embedded = true;
-		p.content_bytes = 77;
+		p.embedded = i == 0;
+		p.content_bytes = i == 0 ? 77 : 0;
+		p.fp8 = i == 1;
+		p.wide_weights = i == 0;
+		p.wide_activations = i == 0 ? 0x1f : 0;
 	}
 }
 

@@ -302,8 +302,9 @@ static double error_of(const struct result *r, const struct doubles *d,
 	return sqrt(sum / all);
 }
 
-static const struct kvi_arithmetic w8a8 = { 0, 0 }, w8a15 = { 1, 0x1f },
-	w15a15 = { 0x1f, 0x1f };
+static const struct kvi_arithmetic w8a8 = { 0, 0, false },
+	w8a15 = { 1, 0x1f, false }, w15a15 = { 0x1f, 0x1f, false },
+	fp8 = { 0, 0, true };
 
 /* Of each head some channels turn, or all. */
 static void close_to_doubles(uint32_t rotary)
@@ -322,8 +323,9 @@ static void close_to_doubles(uint32_t rotary)
 		double most, least;
 	} levels[] = {
 		{ w8a8, .03, .003 }, { w8a15, .02, .001 }, { w15a15, 1e-3, 0 },
+		{ fp8, .1, .01 },
 	};
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		struct way w = { .arithmetic = levels[i].a, .cut = 256,
 			         .threads = 1 };
 		go(&m, &t, &w, r);
@@ -367,8 +369,10 @@ static void test_same_bits(void **state)
 		bool closed;
 		uint64_t digest;
 	} known[] = {
-		{ { 0, 0 }, false, 0x7766d67736177495u }, { { 1, 1 }, true, 0xbe3882110167b602u },
-		{ { 1, 0x1f }, true, 0x2cb3eeb33c55216cu }, { { 0x1f, 0x1f }, true, 0xcf762cadb5151fd8u },
+		{ { 0, 0, false }, false, 0x7766d67736177495u }, { { 1, 1, false }, true, 0xbe3882110167b602u },
+		{ { 1, 0x1f, false }, true, 0x2cb3eeb33c55216cu }, { { 0x1f, 0x1f, false }, true, 0xcf762cadb5151fd8u },
+		{ { 0, 0, true }, false, 0x832ff5f90471b5b4u },
+		{ { 0, 0, true }, true, 0xce2eec30d6e9be0bu },
 	};
 	(void)state;
 	make_model(&m);
@@ -564,6 +568,30 @@ static void test_refused(void **state)
 	kvi_pool_close(pool);
 }
 
+/* FP8 is made of floats alone. */
+static void test_fp8_of_quantised(void **state)
+{
+	static const uint8_t blocks[WIDTH * FFN / 32 * 34];
+	struct model m;
+	struct kvi_pool *pool;
+	struct kvi_engine *e;
+	kvarc_error error = { .text = "" };
+	(void)state;
+	make_model(&m);
+	m.layers[1].down.type = KVI_NUM_Q8_0;
+	m.layers[1].down.data = blocks;
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
+	                                 &error), KVARC_OK);
+	kvi_engine_close(&e);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &fp8, pool,
+	                                 &error), KVARC_OPTIONS);
+	assert_null(e);
+	assert_non_null(strstr(error.text, "down (layer 1)"));
+	kvi_pool_close(pool);
+	free(m.memory);
+}
+
 int main(void)
 {
 	kvi_alloc_init(&alloc, NULL, UINT64_MAX);
@@ -574,6 +602,7 @@ int main(void)
 		cmocka_unit_test(test_other_ids),
 		cmocka_unit_test(test_digest),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_fp8_of_quantised),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

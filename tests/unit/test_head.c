@@ -89,7 +89,7 @@ static void test_said(void **state)
 
 static kvarc_ret head_of(const struct kvi_model_file *m, struct kvi_h128 digest[2])
 {
-	static const struct kvi_arithmetic w8a8 = { 0, 0 };
+	static const struct kvi_arithmetic w8a8 = { 0, 0, false };
 	kvarc_error error = { .text = "" };
 	struct kvi_engine *e;
 	struct kvi_pool *pool;

@@ -84,6 +84,12 @@ static void bad_product(const struct kvi_product *p)
 		spoil(p->y + (p->a->rows - 1) * p->y_stride + p->w->rows - 1);
 }
 
+static void bad_floats(const struct kvi_product *p)
+{
+	kvi_exact_scalar.product_floats(p);
+	spoil(p->y + (p->rows - 1) * p->y_stride + p->w->rows - 1);
+}
+
 static void bad_quantise(struct kvi_activations *a, const float *x,
                          size_t x_stride, size_t first, size_t n)
 {
@@ -146,6 +152,9 @@ static void test_bad_kernels(void **state)
 	for (where = ANYWHERE; where <= VALUES; where++)
 		assert_int_equal(answer(&k, &kvi_elementwise_scalar),
 		                 KVARC_PREDICTOR);
+	k = kvi_exact_scalar;
+	k.product_floats = bad_floats;
+	assert_int_equal(answer(&k, &kvi_elementwise_scalar), KVARC_PREDICTOR);
 	k = kvi_exact_scalar;
 	k.quantise = bad_quantise;
 	for (where = VALUES; where <= SCALES; where++)

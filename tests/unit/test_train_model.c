@@ -252,6 +252,9 @@ struct way {
 	unsigned threads;
 	uint32_t isa;
 	size_t n_without_ids;
+	kvarc_arithmetic arithmetic;
+	kvarc_loop loop;
+	unsigned flags;
 };
 
 static kvarc_ret train(struct cache *c, const struct way *w,
@@ -263,6 +266,9 @@ static kvarc_ret train(struct cache *c, const struct way *w,
 	o.common.isa_mask = w->isa;
 	o.levels = 1u << w->level;
 	o.model = w->level > 3 ? folder : NULL;
+	o.arithmetic = w->arithmetic;
+	o.loop = w->loop;
+	o.flags = w->flags;
 	assert_int_equal(kvarc_trainer_open(t, &o), KVARC_OK);
 	for (size_t i = 0; i < CACHES_MADE; i++)
 		assert_int_equal(
@@ -340,6 +346,99 @@ static void test_pays(void **state)
 		}
 		kvarc_profile_close(&p);
 	}
+}
+
+/* ---- other arithmetics than the level's ---- */
+
+static void write_and_read(struct cache *c, const kvarc_profile *p,
+                           const kvarc_writer_options *wo, const char *text)
+{
+	struct memfile f = { .fail_at = -1 };
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_predictor_info info;
+	kvarc_reader *r;
+	struct cache back;
+	ro.profiles = &p;
+	ro.n_profiles = 1;
+	ro.predictor = wo->predictor;
+	assert_int_equal(cache_write(c, &f, wo), KVARC_OK);
+	cache_make_empty(&back, c);
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+	assert_true(cache_equal(c, &back));
+	const kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+	assert_int_equal(kvarc_reader_predictor(r, 0, &info), KVARC_OK);
+	assert_string_equal(info.arithmetic, text);
+	assert_int_equal(kvarc_reader_predictor(r, 1, &info), KVARC_END);
+	kvarc_reader_close(&r);
+	cache_free(&back);
+	memfile_free(&f);
+}
+
+static void check_models(const struct kvi_profile *p, const struct way *w)
+{
+	const struct kvi_model *m = kvi_profile_model(p, (unsigned)w->level, 0,
+	                                              KVARC_VALUE);
+	bool stages = !(w->flags & KVARC_TRAIN_NO_STAGES);
+	bool corrects = stages && w->loop != KVARC_LOOP_OPEN;
+	assert_true(stages ? m->flags & KVI_MODEL_SELF
+	                   : !m->flags && !m->n_same && !m->beta);
+	assert_int_equal(m->width, corrects ? WIDTH : 0);
+}
+
+/* The profile says what it is for; writers do that, or refuse another. */
+static void test_arithmetics(void **state)
+{
+	static const struct {
+		struct way w;
+		const char *text;
+		bool own;
+	} all[] = {
+		{ { .level = 4, .arithmetic = KVARC_ARITHMETIC_FP8,
+		    .loop = KVARC_LOOP_OPEN, .flags = KVARC_TRAIN_NO_STAGES },
+		  "fp8 open", false },
+		{ { .level = 5, .arithmetic = KVARC_ARITHMETIC_FP8,
+		    .flags = KVARC_TRAIN_NO_STAGES }, "fp8 closed", false },
+		{ { .level = 5, .arithmetic = KVARC_ARITHMETIC_FP8 },
+		  "fp8 closed", false },
+		{ { .level = 6, .loop = KVARC_LOOP_OPEN }, "w8a15 open", false },
+		{ { .level = 6, .arithmetic = KVARC_ARITHMETIC_W8A15 },
+		  "w8a15 closed", true },
+	};
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_predictor *model;
+	kvarc_error e;
+	(void)state;
+	assert_int_equal(kvarc_predictor_open_model(&model, folder, NULL),
+	                 KVARC_OK);
+	wo.predictor = model;
+	wo.common.error = &e;
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		const struct way *w = &all[i].w;
+		struct memfile f = { .fail_at = -1 };
+		char key[] = "arithmetic_N";
+		key[sizeof key - 2] = (char)('0' + w->level);
+		kvarc_profile *p = profile_of(caches, w, NULL);
+		check_models(kvi_profile_of(p), w);
+		const char *said = kvi_identity_get(&kvi_profile_of(p)->identity,
+		                                    key);
+		assert_string_equal(said ? said : "", all[i].own ? "" : all[i].text);
+		wo.level = w->level;
+		wo.profile = p;
+		wo.arithmetic = KVARC_ARITHMETIC_LEVEL;
+		wo.loop = KVARC_LOOP_LEVEL;
+		write_and_read(&caches[0], p, &wo, all[i].text);
+		wo.arithmetic = w->arithmetic;
+		wo.loop = w->loop;
+		write_and_read(&caches[0], p, &wo, all[i].text);
+		wo.arithmetic = KVARC_ARITHMETIC_W8A8;
+		assert_int_equal(cache_write(&caches[0], &f, &wo),
+		                 KVARC_PREDICTOR);
+		assert_non_null(strstr(e.text, all[i].text));
+		memfile_free(&f);
+		kvarc_profile_close(&p);
+	}
+	kvarc_predictor_close(&model);
 }
 
 /* A cache that is only measured changes nothing of the profile. */
@@ -731,7 +830,16 @@ static void test_other_model(void **state)
 	o.levels = 1u << 3;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
 	o.levels = 1u << 5;
+	o.loop = KVARC_LOOP_CLOSED + 1;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.loop = KVARC_LOOP_CLOSED;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_IO);
+	o.model = NULL;
+	o.levels = 0;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.loop = KVARC_LOOP_LEVEL;
+	o.flags = KVARC_TRAIN_NO_STAGES;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
 	assert_null(t);
 }
 
@@ -751,6 +859,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pays),
+		cmocka_unit_test(test_arithmetics),
 		cmocka_unit_test(test_measured),
 		cmocka_unit_test(test_same_profile),
 		cmocka_unit_test(test_corrections),

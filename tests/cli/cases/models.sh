@@ -28,4 +28,12 @@ kv train -q -o p.kvp --level 6 --model models/llama bad.ids
 echo 1 5 > bad.ids
 kv train -q -o p.kvp --level 6 --model models/llama bad.ids
 kv train -q -o p.kvp --level 6 --model models/llama --generate 40
+kv pack --arith fp9 "$TENSORS"
+kv pack -2 --arith fp8 "$TENSORS"
+kv pack --arith w15a15 "$TENSORS"
+kv pack --arith fp8 "$TENSORS"
+kv pack --loop open "$TENSORS"
+kv pack -7 --loop open "$TENSORS"
+kv train -q -o p.kvp --no-stages "$TENSORS"
+kv train -q -o p.kvp --loop closed "$TENSORS"
 names
