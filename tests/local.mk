@@ -159,6 +159,7 @@ tests_unit_test_train_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_train_model
 TESTS += tests/unit/test_train_model
 tests_unit_test_train_model_SOURCES = tests/unit/test_train_model.c \
+	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/import_files.c tests/unit/import_files.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_model_LDADD = libkvi.la $(CMOCKA_LIBS) -lm

@@ -28,7 +28,7 @@ typedef struct kvarc_reader_options {
 	void *find_opaque;
 	const kvarc_predictor *predictor; /* for archives that a model predicts (levels 4 to 7), or
 	                       * NULL; must outlive the reader */
-	uint64_t reserved[1]; /* zero */
+	uint64_t reserved[4]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT {0}
 
@@ -129,7 +129,7 @@ typedef struct kvarc_predictor_info {
 	const char *model_name; /* never NULL */
 	const char *arithmetic; /* of the model, and its loop: "w8a8 closed", "fp8 open"; "other";
 	                         * never NULL */
-	uint64_t reserved[1];
+	uint64_t reserved[4];
 } kvarc_predictor_info;
 /* Predictor i in file order; END past the last. On a pipe: those read so far. */
 KVARC_API kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,

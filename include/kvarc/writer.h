@@ -36,7 +36,7 @@ typedef struct kvarc_writer_options {
 	const char *predictor_name;   /* recorded for people; NULL: none */
 	kvarc_arithmetic arithmetic; /* levels 4 to 7: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
-	uint64_t reserved[1];   /* zero */
+	uint64_t reserved[4];   /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
 

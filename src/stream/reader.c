@@ -95,7 +95,9 @@ static kvarc_ret open_check(const kvarc_source *source,
 		wrong = "unknown flags in the reader's options";
 	else if (o->n_profiles && !o->profiles)
 		wrong = "profiles are counted but not given";
-	else if (!all_zero(o->reserved, 1) || !all_zero(o->common.reserved, 4))
+	else if (!all_zero(o->reserved,
+	                   sizeof o->reserved / sizeof *o->reserved) ||
+	         !all_zero(o->common.reserved, 4))
 		wrong = "reserved fields of the options are not zero";
 	if (wrong)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
