@@ -187,7 +187,7 @@ static void go_lanes(const struct kvi_engine *e, struct kvi_pool *pool,
 
 static void test_lanes(void **state)
 {
-	static const struct kvi_arithmetic w8a8 = { 0, 0 };
+	static const struct kvi_arithmetic w8a8 = { 0, 0, false };
 	static float h[2][LANES][STEPS][CHANNELS_MAX];
 	struct blob b = blob_load("../models/gemma3.gguf"); /* it has windows */
 	struct kvi_model_file *m;
