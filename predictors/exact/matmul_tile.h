@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "matmul.h"
+#include "util/unroll.h"
 
 enum {
 	ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD,
@@ -15,7 +16,10 @@ enum {
 };
 
 /* In front of loops over what is to stay in registers. */
-#if defined(__clang__)
+#if defined(KVI_SANITIZED)
+#define UNROLL
+#define UNROLL_QUADS
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_QUADS _Pragma("clang loop unroll_count(4)")
 #else

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "feed.h"
+#include "util/unroll.h"
 
 #define INLINE static inline __attribute__((always_inline))
 typedef __m256i vec;
@@ -13,13 +14,8 @@ typedef __m256i vec;
 
 /* All parts of a step; without it gcc -O2 keeps them in memory. */
 enum { PARTS = 4 };
-#if defined(__clang__)
-#define EACH _Pragma("unroll") for (int h = 0; h < PARTS; h++)
-#define EACH_BACK _Pragma("unroll") for (int h = PARTS - 1; h >= 0; h--)
-#else
-#define EACH _Pragma("GCC unroll 4") for (int h = 0; h < PARTS; h++)
-#define EACH_BACK _Pragma("GCC unroll 4") for (int h = PARTS - 1; h >= 0; h--)
-#endif
+#define EACH KVI_UNROLL(4) for (int h = 0; h < PARTS; h++)
+#define EACH_BACK KVI_UNROLL(4) for (int h = PARTS - 1; h >= 0; h--)
 
 /* Lanes 8h .. 8h + 7 in v[h]. */
 struct quad {

@@ -6,19 +6,15 @@
 #include <immintrin.h>
 
 #include "feed.h"
+#include "util/unroll.h"
 
 #define INLINE static inline __attribute__((always_inline))
 typedef __m512i vec;
 #define SET(x) _mm512_set1_epi32((int)(x))
 
 /* Both halves of a step; without it gcc -O2 keeps them in memory. */
-#if defined(__clang__)
-#define HALVES _Pragma("unroll") for (int h = 0; h < 2; h++)
-#define HALVES_BACK _Pragma("unroll") for (int h = 1; h >= 0; h--)
-#else
-#define HALVES _Pragma("GCC unroll 2") for (int h = 0; h < 2; h++)
-#define HALVES_BACK _Pragma("GCC unroll 2") for (int h = 1; h >= 0; h--)
-#endif
+#define HALVES KVI_UNROLL(2) for (int h = 0; h < 2; h++)
+#define HALVES_BACK KVI_UNROLL(2) for (int h = 1; h >= 0; h--)
 
 /* Lanes 0..15 and 16..31; active: the lanes that take part. */
 struct pair {

@@ -6,14 +6,10 @@
 #include <string.h>
 
 #include "scalar.h"
+#include "util/unroll.h"
 
 #define INLINE static inline __attribute__((always_inline))
-/* gcc -O2 keeps the rows of a tile in memory otherwise. */
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#define UNROLL KVI_UNROLL(16)
 
 /* 32 values of 0..255 in words, in order. */
 INLINE __m256i packed_bytes(__m256i a, __m256i b)

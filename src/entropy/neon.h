@@ -6,6 +6,7 @@
 #include <arm_neon.h>
 
 #include "feed.h"
+#include "util/unroll.h"
 
 #define INLINE static inline __attribute__((always_inline))
 typedef uint32x4_t vec;
@@ -15,13 +16,8 @@ typedef uint32x4_t vec;
 
 /* All parts of a step. */
 enum { PARTS = 8 };
-#if defined(__clang__)
-#define EACH _Pragma("unroll") for (int h = 0; h < PARTS; h++)
-#define EACH_BACK _Pragma("unroll") for (int h = PARTS - 1; h >= 0; h--)
-#else
-#define EACH _Pragma("GCC unroll 8") for (int h = 0; h < PARTS; h++)
-#define EACH_BACK _Pragma("GCC unroll 8") for (int h = PARTS - 1; h >= 0; h--)
-#endif
+#define EACH KVI_UNROLL(8) for (int h = 0; h < PARTS; h++)
+#define EACH_BACK KVI_UNROLL(8) for (int h = PARTS - 1; h >= 0; h--)
 
 /* Lanes 4h .. 4h + 3 in v[h]. */
 struct parts {

@@ -11,13 +11,9 @@
 #define KVI_SLOTS_VECTOR_H
 
 #include "slots.h"
+#include "util/unroll.h"
 
-/* Loops over rows of a constant number; gcc -O2 keeps sums in memory otherwise. */
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
+#define UNROLL KVI_UNROLL(8)
 #define NOINLINE __attribute__((noinline))
 
 enum { LIMIT = 32767, WIDTH = KVI_LANES / PARTS };

@@ -4,4 +4,5 @@ libkvi_la_SOURCES += \
 	src/util/bytes.c src/util/bytes.h \
 	src/util/ckd.h \
 	src/util/hash.c src/util/hash.h \
-	src/util/pool.c src/util/pool.h
+	src/util/pool.c src/util/pool.h \
+	src/util/unroll.h
