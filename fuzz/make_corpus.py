@@ -327,6 +327,15 @@ def main(corpus, kvarc=None):
     put('profile', 'tables.kvp', profile(1, 1, 0, 1, tables=True))
     put('profile', 'corrects.kvp', profile(2, 3, 2, 5, levels=(2, 4, 7),
                                            width=5))
+    # where, what is added; mode 2: checks are made right after it
+    for name, at, mode in (('magic', 0, 2), ('version', 8, 2), ('order', 12, 2),
+                           ('key', 16, 2), ('digest', 32, 2), ('parts', 48, 2),
+                           ('bytes', 56, 2), ('table', 64, 2), ('hash', 72, 0),
+                           ('check', 4088, 0), ('part', 5000, 0),
+                           ('weights', 5000, 6)):
+        put('kept', name, struct.pack('<HB', at, 1) + bytes([mode, 0, 0, 0]))
+    put('kept', 'whole', bytes(4))
+    put('kept', 'cut', bytes([9]) + bytes(4))
     for i, c in enumerate(caches if kvarc else []):
         name = os.path.basename(c).replace('.', '-') + '.kva'
         os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)

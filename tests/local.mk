@@ -163,6 +163,13 @@ tests_unit_test_train_model_SOURCES = tests/unit/test_train_model.c \
 	tests/unit/import_files.c tests/unit/import_files.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_model_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+# Converted weights in a folder.
+check_PROGRAMS += tests/unit/test_kept
+TESTS += tests/unit/test_kept
+tests_unit_test_kept_SOURCES = tests/unit/test_kept.c \
+	tests/unit/small_model.c tests/unit/small_model.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_kept_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_engine tests/unit/test_guide
 TESTS += tests/unit/test_engine tests/unit/test_guide
 tests_unit_test_guide_SOURCES = tests/unit/test_guide.c \

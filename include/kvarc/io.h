@@ -70,6 +70,31 @@ typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head,
  * Return 0 to go on, anything else to stop with KVARC_IO. One thread at a time. */
 typedef int (*kvarc_progress)(void *opaque, uint64_t done, uint64_t total);
 
+/*
+ * A folder where the weights of models are kept as the integers that predictors compute with: in it
+ * they are converted once, which takes a second to minutes, and then mapped, which takes a
+ * hundredth of that and is memory that processes share. Without one nothing is written anywhere.
+ * Files take 1.1 bytes a weight, 2.2 where weights have 15 bits, and are for this machine and version; each has
+ * mode 0600, and any may be removed at any time. A file that was made of other model files (paths,
+ * inodes, sizes, times), or damaged, or that another user owns or may write, is not used but made
+ * anew; whatever goes wrong with the folder, the weights are converted in memory as without it. One who can
+ * write as this user can make a model answer wrongly.
+ */
+typedef enum kvarc_weights {
+	KVARC_WEIGHTS_FOUND = 0,    /* they come from the folder */
+	KVARC_WEIGHTS_KEPT = 1,     /* converted, and kept there */
+	KVARC_WEIGHTS_NOT_KEPT = 2  /* converted, but not kept: why, in a few words */
+} kvarc_weights;
+typedef struct kvarc_weight_cache {
+	const char *folder;      /* made, with mode 0700, when it is missing; NULL: no cache */
+	uint64_t max_bytes;      /* of all such files in it: those not used for longest are removed
+	                          * for others; no other file is ever removed; 0: 8 GiB */
+	/* NULL, or told what became of a model's weights, and how many bytes their file has. */
+	void (*tell)(void *opaque, kvarc_weights what, uint64_t bytes, const char *why);
+	void *opaque;
+	uint64_t reserved[4];    /* zero */
+} kvarc_weight_cache;
+
 /* Common options. Zero-initialise: KVARC_COMMON_INIT. */
 typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
@@ -80,7 +105,9 @@ typedef struct kvarc_common {
 	uint32_t isa_mask;       /* 0: KVARC_ISA_ALL */
 	kvarc_progress progress; /* may be NULL */
 	void *progress_opaque;
-	uint64_t reserved[4];    /* zero */
+	const kvarc_weight_cache *weight_cache; /* of handles that take a model; must outlive them.
+	                          * NULL: none */
+	uint64_t reserved[3];    /* zero */
 } kvarc_common;
 #define KVARC_COMMON_INIT {0}
 

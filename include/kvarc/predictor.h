@@ -60,8 +60,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(
 /*
  * path: a GGUF file, or a folder with config.json and safetensors. Files are mapped and must stay
  * as they are. common, or NULL for none: memlimit 0 means none here (the weights as integers take
- * 1 to 2 bytes each, the keys and values that attention looks at as much as the cache); threads for
- * the conversion and for all who run the model. On failure *p is NULL.
+ * 1 to 2 bytes each unless weight_cache has them, the keys and values that attention looks at as much
+ * as the cache); threads for the conversion and for all who run the model; progress, in weights, of
+ * the conversion, which the first user of the model waits for. On failure *p is NULL.
  * Returns OK, MEM, MEMLIMIT, IO, FORMAT (no model), OPTIONS (architecture or type that is not
  * known), DATA, PROG.
  */
@@ -87,8 +88,8 @@ typedef enum kvarc_loop {
 
 KVARC_API kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 	kvarc_predictor_model *model);
-/* Digest of the weights (spec/arithmetic.md 9), of which it reads all once; of an external one its
- * identity.
+/* Digest of the weights (spec/arithmetic.md 9), of which it reads all once, or none with
+ * a weight_cache that has them; of an external one its identity.
  * Returns OK, MEM, MEMLIMIT, DATA (a weight is not finite), PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_digest(
 	const kvarc_predictor *p, uint8_t digest[16]);

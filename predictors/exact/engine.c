@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "container/frame.h"
-#include "exact/engine_internal.h"
 #include "exact/float8.h"
 #include "exact/fpmode.h"
 #include "exact/head.h"
+#include "exact/parts.h"
+#include "kept/kept.h"
 #include "stream/error.h"
 #include "util/bytes.h"
 #include "util/ckd.h"
@@ -31,14 +32,7 @@ static void *own(struct kvi_engine *e, size_t bytes)
 	return p + 1;
 }
 
-/* How the rows of a matrix of queries or keys are found: by slots of heads. */
-struct order {
-	uint32_t head_channels; /* 0: as they are */
-	uint32_t rotary;
-	bool interleaved;
-};
-
-static uint64_t file_row(const struct order *o, uint64_t row)
+static uint64_t file_row(const struct kvi_row_order *o, uint64_t row)
 {
 	if (!o->head_channels || o->interleaved)
 		return row;
@@ -55,6 +49,9 @@ struct building {
 	uint32_t layer;
 	const char *name;      /* of the matrix, for messages */
 	struct kvi_h128 chain; /* of all matrices so far */
+	kvarc_progress progress; /* NULL: none */
+	void *progress_opaque;
+	uint64_t done, total;  /* weights */
 };
 
 static kvarc_ret not_finite(const struct building *b)
@@ -63,6 +60,20 @@ static kvarc_ret not_finite(const struct building *b)
 	                "the model's %s (layer %u) has numbers that are not "
 	                "finite: get the file again", b->name,
 	                (unsigned)b->layer);
+}
+
+static uint64_t weights_of(const struct kvi_matrix *m)
+{
+	return m->data ? m->rows * m->columns : 0;
+}
+
+static kvarc_ret progress(struct building *b, const struct kvi_matrix *m)
+{
+	b->done += weights_of(m);
+	if (!b->progress || !b->progress(b->progress_opaque, b->done, b->total))
+		return KVARC_OK;
+	return kvi_fail(b->error, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "stopped while the model was opened");
 }
 
 /* Their blocks have scales of their own: FP8 of them would be a copy of a copy. */
@@ -78,7 +89,7 @@ static kvarc_ret not_floats(const struct building *b)
 struct converting {
 	const struct kvi_matrix *from;
 	struct kvi_operand *to;
-	struct order order;
+	struct kvi_row_order order;
 	struct kvi_number_groups native;
 	size_t groups;        /* of a row of integers */
 	uint8_t *memory;      /* a row's integers, scales, minima, floats; by worker */
@@ -157,137 +168,60 @@ static kvarc_ret convert(struct building *b, struct converting *c)
 	return ret;
 }
 
-static kvarc_ret make_operand(struct building *b, const char *name,
-                              const struct kvi_matrix *m,
-                              enum kvi_matrix_kind kind, struct order order,
-                              struct kvi_operand *w)
+static kvarc_ret make_operand(struct building *b,
+                              const struct kvi_engine_part *p,
+                              const struct kvi_part_form *f)
 {
-	struct converting c = { .from = m, .to = w, .order = order,
-		                .native = kvi_number_groups(m->type) };
-	bool wide = b->e->arithmetic.wide_weights >> kind & 1;
-	bool fp8 = b->e->arithmetic.fp8;
-	unsigned group = c.native.group ? c.native.group : 64;
-	unsigned planes = !c.native.group && wide ? 2 : 1;
-	size_t bytes;
-	if (!m->data)
-		return KVARC_OK;
-	b->name = name;
-	if (fp8 && c.native.group)
+	struct converting c = { .from = p->from, .to = p->operand,
+		                .order = p->order,
+		                .native = kvi_number_groups(p->from->type) };
+	if (f->e4m3 && c.native.group)
 		return not_floats(b);
-	if (fp8 ? !kvi_e4m3_bytes(m->rows, m->columns, &bytes)
-	        : !kvi_operand_bytes(m->rows, m->columns, group, planes,
-	                             c.native.minima, &bytes))
-		return KVARC_MEM;
-	void *memory = own(b->e, bytes);
-	if (!memory)
-		return kvi_alloc_error(b->e->alloc);
-	if (fp8)
-		kvi_e4m3_init(w, memory, m->rows, m->columns);
-	else
-		kvi_operand_init(w, memory, m->rows, m->columns, group, planes,
-		                 c.native.minima);
-	c.groups = kvi_groups(m->columns, group);
+	if (f->group)
+		c.groups = kvi_groups(p->from->columns, f->group);
 	return convert(b, &c);
 }
 
 /* Gains and biases, in fp32; those of queries and keys in slots. */
-static kvarc_ret make_vector(struct building *b, const char *name,
-                             const struct kvi_matrix *m, struct order order,
-                             float plus, float **to)
+static kvarc_ret make_vector(struct building *b,
+                             const struct kvi_engine_part *p)
 {
-	size_t n = m->columns;
-	if (!m->data)
-		return KVARC_OK;
-	float *x = own(b->e, n * sizeof *x);
+	size_t n = p->from->columns;
+	float *x = *p->vector;
 	float *raw = kvi_array(b->e->alloc, n, sizeof *raw);
-	if (!x || !raw) {
-		kvi_free(b->e->alloc, raw);
+	if (!raw)
 		return kvi_alloc_error(b->e->alloc);
-	}
-	b->name = name;
-	bool good = kvi_matrix_row(m, 0, raw);
+	bool good = kvi_matrix_row(p->from, 0, raw);
 	for (size_t i = 0; i < n; i++)
-		x[i] = raw[file_row(&order, i)] + plus;
+		x[i] = raw[file_row(&p->order, i)] + p->plus;
 	kvi_free(b->e->alloc, raw);
 	uint64_t hash = kvi_h64(x, n * sizeof *x);
 	hash_matrix(b, &hash, 1);
-	*to = x;
 	return good ? KVARC_OK : not_finite(b);
 }
 
-static kvarc_ret make_vectors(struct building *b,
-                              const struct kvi_model_layer *from,
-                              struct order slots, struct kvi_engine_layer *l)
+static kvarc_ret make_part(struct building *b, const struct kvi_engine_part *p)
 {
-	const struct order plain = { 0 };
-	float plus = b->e->file->norm_plus_one ? 1 : 0;
-	const struct {
-		const char *name;
-		const struct kvi_matrix *m;
-		float **to;
-		bool slots;
-		float plus;
-	} v[] = {
-		{ "input norm", &from->input_norm, &l->norm, false, plus },
-		{ "input norm bias", &from->input_norm_bias, &l->norm_bias,
-		  false, 0 },
-		{ "query bias", &from->q_bias, &l->q_bias, true, 0 },
-		{ "key bias", &from->k_bias, &l->k_bias, true, 0 },
-		{ "value bias", &from->v_bias, &l->v_bias, false, 0 },
-		{ "output bias", &from->o_bias, &l->o_bias, false, 0 },
-		{ "query norm", &from->q_norm, &l->q_norm, true, plus },
-		{ "key norm", &from->k_norm, &l->k_norm, true, plus },
-		{ "norm after attention", &from->after_attention_norm,
-		  &l->after_attention, false, plus },
-		{ "feed-forward norm", &from->ffn_norm, &l->ffn_norm, false,
-		  plus },
-		{ "feed-forward norm bias", &from->ffn_norm_bias,
-		  &l->ffn_norm_bias, false, 0 },
-		{ "up bias", &from->up_bias, &l->up_bias, false, 0 },
-		{ "down bias", &from->down_bias, &l->down_bias, false, 0 },
-		{ "norm after feed-forward", &from->after_ffn_norm,
-		  &l->after_ffn, false, plus },
-	};
-	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-		kvarc_ret ret = make_vector(b, v[i].name, v[i].m,
-		                            v[i].slots ? slots : plain,
-		                            v[i].plus, v[i].to);
-		if (ret)
-			return ret;
-	}
-	return KVARC_OK;
+	struct kvi_part_form f;
+	b->name = p->name;
+	if (!kvi_engine_part_form(b->e, p, &f))
+		return KVARC_MEM;
+	void *memory = own(b->e, f.bytes);
+	if (!memory)
+		return kvi_alloc_error(b->e->alloc);
+	memset(memory, 0, f.bytes);
+	kvi_engine_part_at(p, &f, memory);
+	kvarc_ret ret = p->vector ? make_vector(b, p) : make_operand(b, p, &f);
+	return ret ? ret : progress(b, p->from);
 }
 
 static kvarc_ret make_layer(struct building *b)
 {
-	const struct kvi_model_file *m = b->e->file;
-	const struct kvi_model_layer *from = &m->layers[b->layer];
-	struct kvi_engine_layer *l = &b->e->layers[b->layer];
-	const struct order plain = { 0 };
-	l->window = from->window;
-	l->rope = from->rope < m->n_ropes ? &m->ropes[from->rope] : NULL;
-	const struct order slots = {
-		m->head_channels, l->rope ? l->rope->rotary : 0, m->interleaved
-	};
-	const struct {
-		const char *name;
-		const struct kvi_matrix *m;
-		enum kvi_matrix_kind kind;
-		struct order order;
-		struct kvi_operand *to;
-	} w[] = {
-		{ "queries", &from->q, KVI_MATRIX_Q, slots, &l->q },
-		{ "keys", &from->k, KVI_MATRIX_KV, slots, &l->k },
-		{ "values", &from->v, KVI_MATRIX_KV, plain, &l->v },
-		{ "attention output", &from->o, KVI_MATRIX_O, plain, &l->o },
-		{ "gate", &from->gate, KVI_MATRIX_FFN, plain, &l->gate },
-		{ "up", &from->up, KVI_MATRIX_FFN, plain, &l->up },
-		{ "down", &from->down, KVI_MATRIX_DOWN, plain, &l->down },
-	};
-	kvarc_ret ret = make_vectors(b, from, slots, l);
-	for (size_t i = 0; !ret && i < sizeof w / sizeof *w; i++)
-		ret = make_operand(b, w[i].name, w[i].m, w[i].kind, w[i].order,
-		                   w[i].to);
+	struct kvi_engine_part parts[KVI_LAYER_PARTS];
+	size_t n = kvi_engine_parts(b->e, b->layer, parts);
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; !ret && i < n; i++)
+		ret = make_part(b, &parts[i]);
 	return ret;
 }
 
@@ -370,63 +304,119 @@ static kvarc_ret hash_head(struct building *b)
 	kvarc_ret ret = hash_shape(b);
 	b->name = "embedding";
 	for (size_t i = 0; !ret && i < 2; i++)
-		if (rows[i]->data)
+		if (rows[i]->data) {
 			ret = hash_rows(b, rows[i]);
+			ret = ret ? ret : progress(b, rows[i]);
+		}
 	return ret;
 }
 
-kvarc_ret kvi_engine_open(struct kvi_engine **out,
+static uint64_t all_weights(struct kvi_engine *e)
+{
+	struct kvi_engine_part parts[KVI_LAYER_PARTS];
+	uint64_t n = weights_of(&e->file->embedding) +
+	             weights_of(&e->file->positions);
+	for (uint32_t l = 0; l < e->file->n_layers; l++)
+		for (size_t i = kvi_engine_parts(e, l, parts); i-- > 0;)
+			n += weights_of(parts[i].from);
+	return n;
+}
+
+/* From the files of the model. */
+static kvarc_ret convert_all(struct kvi_engine *e,
+                             const struct kvi_engine_options *o)
+{
+	struct building b = {
+		.e = e, .pool = o->pool, .error = o->error,
+		.progress = o->progress, .progress_opaque = o->progress_opaque,
+		.total = all_weights(e)
+	};
+	kvarc_ret ret = hash_head(&b);
+	for (; !ret && b.layer < e->file->n_layers; b.layer++)
+		ret = make_layer(&b);
+	e->digest = b.chain;
+	return ret;
+}
+
+/* With layers that have no parts yet. */
+static struct kvi_engine *empty_engine(const struct kvi_engine_options *o)
+{
+	const struct kvi_model_file *m = o->file;
+	struct kvi_engine *e = kvi_calloc(o->alloc, 1, sizeof *e);
+	if (!e)
+		return NULL;
+	e->alloc = o->alloc;
+	e->file = m;
+	e->arithmetic = o->arithmetic;
+	e->layers = kvi_calloc(o->alloc, m->n_layers, sizeof *e->layers);
+	if (!e->layers)
+		kvi_engine_close(&e);
+	for (uint32_t i = 0; e && i < m->n_layers; i++) {
+		const struct kvi_model_layer *l = &m->layers[i];
+		e->layers[i].window = l->window;
+		e->layers[i].rope = l->rope < m->n_ropes ? &m->ropes[l->rope]
+		                                         : NULL;
+	}
+	return e;
+}
+
+kvarc_ret kvi_engine_make(struct kvi_engine **out,
+                          const struct kvi_engine_options *o)
+{
+	*out = NULL;
+	kvarc_ret ret = kvi_engine_check(o->file, o->error);
+	if (ret)
+		return ret;
+	uint64_t mode = kvi_fp_exact();
+	struct kvi_engine *e = empty_engine(o);
+	*out = e;
+	if (!e)
+		ret = kvi_alloc_error(o->alloc);
+	else if (!kvi_kept_find(e, o))
+		ret = convert_all(e, o);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		kvi_fail_alloc(o->error, o->alloc);
+	if (ret)
+		kvi_engine_close(out);
+	else if (!e->kept)
+		kvi_kept_store(e, o);
+	kvi_fp_restore(mode);
+	return ret;
+}
+
+kvarc_ret kvi_engine_open(struct kvi_engine **e,
                           const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
                           const struct kvi_arithmetic *arithmetic,
                           struct kvi_pool *pool, kvarc_error *error)
 {
-	*out = NULL;
-	kvarc_ret ret = kvi_engine_check(file, error);
-	if (ret)
-		return ret;
-	struct kvi_engine *e = kvi_calloc(alloc, 1, sizeof *e);
-	uint64_t mode = kvi_fp_exact();
-	*out = e;
-	if (e) {
-		e->alloc = alloc;
-		e->file = file;
-		e->arithmetic = *arithmetic;
-		e->layers = kvi_calloc(alloc, file->n_layers,
-		                       sizeof *e->layers);
-	}
-	struct building b = { .e = e, .pool = pool, .error = error };
-	ret = e && e->layers ? hash_head(&b) : kvi_alloc_error(alloc);
-	for (; !ret && b.layer < file->n_layers; b.layer++)
-		ret = make_layer(&b);
-	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		kvi_fail_alloc(error, alloc);
-	if (ret)
-		kvi_engine_close(out);
-	else
-		e->digest = b.chain;
-	kvi_fp_restore(mode);
-	return ret;
+	const struct kvi_engine_options o = {
+		.alloc = alloc, .file = file, .arithmetic = *arithmetic,
+		.pool = pool, .error = error
+	};
+	return kvi_engine_make(e, &o);
 }
 
 static kvarc_ret make_head(struct building *b)
 {
 	struct kvi_engine *e = b->e;
 	const struct kvi_model_file *m = e->file;
-	const struct order plain = { 0 };
 	uint8_t start[32] = { 0 };
 	kvi_store_h128(start, e->digest);
 	memcpy(start + 16, &m->logit_cap, sizeof m->logit_cap);
 	b->chain = kvi_h128(start, sizeof start);
-	kvarc_ret ret = make_vector(b, "output norm", &m->output_norm, plain,
-	                            m->norm_plus_one ? 1 : 0,
-	                            &e->output_norm);
-	if (!ret)
-		ret = make_vector(b, "output norm bias", &m->output_norm_bias,
-		                  plain, 0, &e->output_norm_bias);
-	if (!ret)
-		ret = make_operand(b, "output", &m->output, KVI_MATRIX_HEAD,
-		                   plain, &e->output);
+	const struct kvi_engine_part parts[] = {
+		{ .name = "output norm", .from = &m->output_norm,
+		  .vector = &e->output_norm, .plus = m->norm_plus_one ? 1 : 0 },
+		{ .name = "output norm bias", .from = &m->output_norm_bias,
+		  .vector = &e->output_norm_bias },
+		{ .name = "output", .from = &m->output,
+		  .kind = KVI_MATRIX_HEAD, .operand = &e->output },
+	};
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; !ret && i < sizeof parts / sizeof *parts; i++)
+		if (parts[i].from->data)
+			ret = make_part(b, &parts[i]);
 	return ret;
 }
 
@@ -458,6 +448,7 @@ void kvi_engine_close(struct kvi_engine **engine)
 		next = p->next;
 		kvi_free(e->alloc, p);
 	}
+	kvi_kept_unmap(e);
 	kvi_free(e->alloc, e->layers);
 	kvi_free(e->alloc, e);
 	*engine = NULL;

@@ -58,12 +58,25 @@ void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
 
 struct kvi_engine;
 
+struct kvi_engine_options {
+	const struct kvi_alloc *alloc;
+	const struct kvi_model_file *file;
+	struct kvi_arithmetic arithmetic;
+	struct kvi_pool *pool;   /* for the conversion */
+	kvarc_error *error;      /* NULL: none */
+	const kvarc_weight_cache *cache; /* NULL: none */
+	kvarc_progress progress; /* of the conversion, in weights; NULL: none */
+	void *progress_opaque;
+};
 /*
  * file must stay open as long as the engine: rows of embeddings are read from it.
- * threads: for the conversion. On failure *e is NULL and error->text tells why.
+ * On failure *e is NULL and error->text tells why.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (heads of more than 256 channels), DATA (a scale or gain
- * that is not finite, sizes and shapes that do not fit each other).
+ * that is not finite, sizes and shapes that do not fit each other), IO (progress stopped it).
  */
+kvarc_ret kvi_engine_make(struct kvi_engine **e,
+                          const struct kvi_engine_options *o);
+/* The same without cache and progress. */
 kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
                           const struct kvi_arithmetic *arithmetic,

@@ -28,7 +28,9 @@ struct kvi_engine {
 	struct kvi_operand output;         /* the head: rows 0: not made */
 	float *output_norm, *output_norm_bias;
 	struct kvi_h128 head_digest;
-	void *memory;  /* chain of all parts */
+	void *memory;  /* chain of all parts that are not in `kept` */
+	const uint8_t *kept;               /* a file of converted weights (kept/kept.h), or NULL */
+	size_t kept_bytes;
 };
 
 /* OK; OPTIONS or DATA when the engine would not compute what the model is. */

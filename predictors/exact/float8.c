@@ -45,15 +45,22 @@ bool kvi_e4m3_bytes(size_t rows, size_t columns, size_t *bytes)
 	return parts(rows, columns, &scales, bytes);
 }
 
-void kvi_e4m3_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns)
+void kvi_e4m3_at(struct kvi_operand *w, const void *memory, size_t rows, size_t columns)
 {
 	size_t scales, bytes;
 	*w = (struct kvi_operand){ .rows = rows, .columns = columns };
 	if (!parts(rows, columns, &scales, &bytes)) /* kvi_e4m3_bytes said no */
 		return;
-	memset(memory, 0, bytes);
 	w->e4m3 = memory;
 	w->scale = (const float *)(const void *)(w->e4m3 + scales);
+}
+
+void kvi_e4m3_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns)
+{
+	size_t bytes;
+	if (kvi_e4m3_bytes(rows, columns, &bytes))
+		memset(memory, 0, bytes);
+	kvi_e4m3_at(w, memory, rows, columns);
 }
 
 void kvi_e4m3_put(struct kvi_operand *w, size_t r, const float *x)

@@ -25,6 +25,8 @@ static inline float kvi_e4m3_value(uint8_t code)
 bool kvi_e4m3_bytes(size_t rows, size_t columns, size_t *bytes);
 /* Lays an empty operand (all zero) into memory of that size, 64-byte aligned. */
 void kvi_e4m3_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns);
+/* The operand that lies there. */
+void kvi_e4m3_at(struct kvi_operand *w, const void *memory, size_t rows, size_t columns);
 void kvi_e4m3_put(struct kvi_operand *w, size_t r, const float *x);
 
 #endif

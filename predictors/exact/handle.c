@@ -128,8 +128,13 @@ static kvarc_ret make(kvarc_predictor *p, int i,
 	struct kvi_pool *pool;
 	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
 		return kvi_fail_alloc(error, &p->alloc);
-	kvarc_ret ret = kvi_engine_open(&p->engines[i], &p->alloc, p->file, a,
-	                                pool, error);
+	const struct kvi_engine_options o = {
+		.alloc = &p->alloc, .file = p->file, .arithmetic = *a,
+		.pool = pool, .error = error, .cache = p->common.weight_cache,
+		.progress = p->common.progress,
+		.progress_opaque = p->common.progress_opaque
+	};
+	kvarc_ret ret = kvi_engine_make(&p->engines[i], &o);
 	p->arithmetic[i] = *a;
 	kvi_pool_close(pool);
 	return ret;

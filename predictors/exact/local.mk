@@ -11,6 +11,7 @@ libkvi_la_SOURCES += \
 	predictors/exact/elementwise_body.h predictors/exact/fpmode.h \
 	predictors/exact/engine.c predictors/exact/engine.h \
 	predictors/exact/engine_internal.h predictors/exact/parallel.c \
+	predictors/exact/parts.c predictors/exact/parts.h \
 	predictors/exact/cache.c predictors/exact/attention.c \
 	predictors/exact/run.c predictors/exact/shapes.c \
 	predictors/exact/level.c predictors/exact/product.c \

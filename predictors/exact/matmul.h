@@ -119,6 +119,10 @@ bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group,
 void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows,
                       size_t columns, unsigned group, unsigned planes,
                       bool minima);
+/* The operand that lies in such memory. */
+void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows,
+                    size_t columns, unsigned group, unsigned planes,
+                    bool minima);
 /* Row r of an operand from integers: q[p] planes of `columns` integers, scales and minima by
  * group. memory is what kvi_operand_init was given. */
 void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],

@@ -60,10 +60,10 @@ bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned pla
 	return true;
 }
 
-void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns,
-                      unsigned group, unsigned planes, bool minima)
+void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows, size_t columns,
+                    unsigned group, unsigned planes, bool minima)
 {
-	char *base = memory;
+	const char *base = memory;
 	struct parts p;
 	size_t n = 0;
 
@@ -71,14 +71,23 @@ void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t c
 		                   .planes = planes };
 	if (!operand_parts(w, minima, &p)) /* kvi_operand_bytes said no */
 		return;
-	memset(memory, 0, p.bytes);
 	for (unsigned i = 0; i < planes; i++) {
-		w->w[i] = (int8_t *)(base + p.at[n++]);
-		w->sum[i] = (int32_t *)(base + p.at[n++]);
+		w->w[i] = (const int8_t *)(base + p.at[n++]);
+		w->sum[i] = (const int32_t *)(base + p.at[n++]);
 	}
-	w->scale = (float *)(base + p.at[n++]);
+	w->scale = (const float *)(base + p.at[n++]);
 	if (minima)
-		w->minimum = (float *)(base + p.at[n++]);
+		w->minimum = (const float *)(base + p.at[n++]);
+}
+
+void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns,
+                      unsigned group, unsigned planes, bool minima)
+{
+	size_t bytes;
+
+	if (kvi_operand_bytes(rows, columns, group, planes, minima, &bytes))
+		memset(memory, 0, bytes);
+	kvi_operand_at(w, memory, rows, columns, group, planes, minima);
 }
 
 /* Where the numbers of row r begin in what is by block, group and row of the block; the next

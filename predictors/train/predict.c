@@ -358,6 +358,17 @@ static bool is_quantised(const struct kvi_train_predictor *p)
 	return kvi_number_groups(p->file->layers[0].q.type).group != 0;
 }
 
+static kvarc_ret open_engine(kvarc_trainer *t, const struct kvi_arithmetic *a,
+                             struct kvi_engine **e)
+{
+	const struct kvi_engine_options o = {
+		.alloc = &t->alloc, .file = t->predictor->file, .arithmetic = *a,
+		.pool = t->pool, .error = t->error,
+		.cache = t->options.common.weight_cache
+	};
+	return kvi_engine_make(e, &o);
+}
+
 static kvarc_ret open_exact(kvarc_trainer *t)
 {
 	struct kvi_train_predictor *p = t->predictor;
@@ -367,8 +378,7 @@ static kvarc_ret open_exact(kvarc_trainer *t)
 		p->exact = p->engine;
 		return KVARC_OK;
 	}
-	return kvi_engine_open(&p->exact, &t->alloc, p->file, &exact, t->pool,
-	                       t->error);
+	return open_engine(t, &exact, &p->exact);
 }
 
 static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s,
@@ -421,8 +431,7 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 		ret = kvi_exact_test(&t->alloc, kvi_exact_kernels_get(isa),
 		                     kvi_elementwise_get(isa), t->error);
 	if (!ret)
-		ret = kvi_engine_open(&p->engine, &t->alloc, p->file,
-		                      &p->arithmetic, t->pool, t->error);
+		ret = open_engine(t, &p->arithmetic, &p->engine);
 	if (!ret)
 		ret = identify(t);
 	size_t taught = caches_to_teach(p, s);

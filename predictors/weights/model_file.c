@@ -14,7 +14,16 @@ struct maps {
 	struct kvi_map single;
 	struct kvi_model_part *parts;
 	size_t n;
+	char *path;                  /* as it was given */
+	struct kvi_file_stamp stamp; /* of single and the parts */
 };
+
+/* One more file. */
+static void add_stamp(struct kvi_file_stamp *all, struct kvi_file_stamp one)
+{
+	all->is = kvi_h128_2(&all->is, sizeof all->is, &one.is, sizeof one.is);
+	all->settled = all->settled && one.settled;
+}
 
 static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder,
                          const char *name, char **path, kvarc_error *error)
@@ -27,17 +36,20 @@ static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder,
 	return KVARC_OK;
 }
 
-/* END: there is no such file. */
+/* all: stamps, or NULL. END: there is no such file. */
 static kvarc_ret map_in(const struct kvi_alloc *alloc, const char *folder,
                         const char *name, struct kvi_map *map,
-                        kvarc_error *error)
+                        struct kvi_file_stamp *all, kvarc_error *error)
 {
+	struct kvi_file_stamp stamp;
 	char *path;
 	kvarc_ret ret = path_in(alloc, folder, name, &path, error);
 	if (ret)
 		return ret;
-	ret = kvi_map_open(map, path, error);
+	ret = kvi_map_open(map, path, all ? &stamp : NULL, error);
 	kvi_free(alloc, path);
+	if (!ret && all)
+		add_stamp(all, stamp);
 	return ret;
 }
 
@@ -62,7 +74,8 @@ static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder,
                            struct maps *maps, kvarc_error *error)
 {
 	struct kvi_map map;
-	kvarc_ret ret = map_in(alloc, folder, "model.safetensors", &map, error);
+	kvarc_ret ret = map_in(alloc, folder, "model.safetensors", &map,
+	                       &maps->stamp, error);
 	if (!ret) {
 		ret = single_part(alloc, maps, &map, error);
 		if (ret)
@@ -71,7 +84,7 @@ static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder,
 	}
 	if (ret == KVARC_END)
 		ret = map_in(alloc, folder, "model.safetensors.index.json", &map,
-		             error);
+		             NULL, error);
 	if (ret == KVARC_END)
 		return kvi_model_fail(error, KVARC_FORMAT, "the folder has neither "
 		                      "model.safetensors nor "
@@ -82,7 +95,7 @@ static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder,
 	kvi_map_close(&map);
 	for (size_t i = 0; i < maps->n && !ret; i++) {
 		ret = map_in(alloc, folder, maps->parts[i].name,
-		             &maps->parts[i].map, error);
+		             &maps->parts[i].map, &maps->stamp, error);
 		if (ret == KVARC_END)
 			ret = kvi_model_fail(error, KVARC_IO, "%.100s, a part of the "
 			                     "model, is missing: download it",
@@ -95,7 +108,8 @@ static kvarc_ret open_folder(struct kvi_model_file *m, const char *path,
                              kvarc_error *error)
 {
 	struct maps *maps = m->maps;
-	kvarc_ret ret = map_in(m->alloc, path, "config.json", &maps->single, error);
+	kvarc_ret ret = map_in(m->alloc, path, "config.json", &maps->single,
+	                       &maps->stamp, error);
 	if (ret == KVARC_END)
 		return kvi_model_fail(error, KVARC_FORMAT, "the folder has no "
 		                      "config.json: it is not a model");
@@ -109,10 +123,18 @@ static kvarc_ret open_path(struct kvi_model_file *m, const char *path,
                            kvarc_error *error)
 {
 	struct maps *maps = m->maps;
+	struct kvi_file_stamp stamp;
 	struct stat st;
+	maps->stamp.settled = true;
+	maps->path = kvi_malloc(m->alloc, strlen(path) + 1);
+	if (!maps->path)
+		return kvi_fail_alloc(error, m->alloc);
+	memcpy(maps->path, path, strlen(path) + 1);
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 		return open_folder(m, path, error);
-	kvarc_ret ret = kvi_map_open(&maps->single, path, error);
+	kvarc_ret ret = kvi_map_open(&maps->single, path, &stamp, error);
+	if (!ret)
+		add_stamp(&maps->stamp, stamp);
 	if (ret == KVARC_END)
 		return kvi_model_fail(error, KVARC_IO, "%s: %s", path,
 		                      strerror(ENOENT));
@@ -135,6 +157,37 @@ kvarc_ret kvi_model_file_open(struct kvi_model_file **m,
 	return ret;
 }
 
+/* Of the files that are there now. */
+static bool stamp_again(const struct kvi_model_file *m,
+                        struct kvi_file_stamp *all)
+{
+	const struct maps *maps = m->maps;
+	*all = (struct kvi_file_stamp){ .settled = true };
+	if (!maps->n)
+		add_stamp(all, kvi_file_stamp(maps->path));
+	for (size_t i = 0; maps->n && i <= maps->n; i++) {
+		const char *name = i ? maps->parts[i - 1].name : "config.json";
+		char *path;
+		if (path_in(m->alloc, maps->path, name, &path, NULL))
+			return false;
+		add_stamp(all, kvi_file_stamp(path));
+		kvi_free(m->alloc, path);
+	}
+	return true;
+}
+
+bool kvi_model_file_stamp(const struct kvi_model_file *m,
+                          struct kvi_h128 *stamp)
+{
+	const struct maps *maps = m->maps;
+	struct kvi_file_stamp now;
+	if (!maps || !maps->stamp.settled || !stamp_again(m, &now))
+		return false;
+	*stamp = maps->stamp.is;
+	return now.settled &&
+	       memcmp(&now.is, &maps->stamp.is, sizeof now.is) == 0;
+}
+
 void kvi_model_file_close(struct kvi_model_file **m)
 {
 	if (!*m)
@@ -148,6 +201,7 @@ void kvi_model_file_close(struct kvi_model_file **m)
 	if (maps) {
 		kvi_map_close(&maps->single);
 		kvi_free(alloc, maps->parts);
+		kvi_free(alloc, maps->path);
 	}
 	kvi_free(alloc, maps);
 	for (unsigned i = 0; i < (*m)->n_ropes; i++)

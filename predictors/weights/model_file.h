@@ -17,6 +17,7 @@
 
 #include "kvarc.h"
 #include "util/alloc.h"
+#include "util/hash.h"
 
 /* Types of numbers: those of ggml have its numbers. */
 enum kvi_number_type {
@@ -93,6 +94,11 @@ kvarc_ret kvi_model_file_open(struct kvi_model_file **m,
                               const struct kvi_alloc *alloc, const char *path,
                               kvarc_error *error);
 void kvi_model_file_close(struct kvi_model_file **m); /* NULL-safe */
+/* Names the files and their state: paths, inodes, sizes, times. False: there are none, they have changed
+ * since they were opened, or they had just been written then, so that a later change might
+ * not show. */
+bool kvi_model_file_stamp(const struct kvi_model_file *m,
+                          struct kvi_h128 *stamp);
 
 /* Row r of a matrix in fp32: exact for floats, w * s (+ m) of quantised types, each
  * operation rounded. columns floats. False: one of them, or a scale, is not finite. */

@@ -4,6 +4,7 @@
 #define KVI_MODEL_INTERNAL_H
 
 #include "stream/error.h"
+#include "util/hash.h"
 #include "weights/model_file.h"
 
 /* Limits of what a file may say. */
@@ -25,9 +26,16 @@ struct kvi_map {
 	size_t n;
 };
 
-/* END: there is no such file. Else OK, or IO with its text. */
+/* Which file that is, and in which state: its path without links, inode, size and times. */
+struct kvi_file_stamp {
+	struct kvi_h128 is;
+	bool settled; /* a later change cannot leave it as it is */
+};
+/* END: there is no such file. Else OK, or IO with its text. stamp may be NULL. */
 kvarc_ret kvi_map_open(struct kvi_map *map, const char *path,
-                       kvarc_error *error);
+                       struct kvi_file_stamp *stamp, kvarc_error *error);
+/* Of the file that has the path now. */
+struct kvi_file_stamp kvi_file_stamp(const char *path);
 void kvi_map_close(struct kvi_map *map);
 
 /* A tensor of a file. */

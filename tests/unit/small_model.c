@@ -121,6 +121,17 @@ void remove_folder(void)
 	rmdir(folder);
 }
 
+bool reads_folders(void)
+{
+	struct kvi_alloc alloc;
+	struct kvi_model_file *m = NULL;
+	kvarc_error e;
+	kvi_alloc_init(&alloc, NULL, 0);
+	bool ok = kvi_model_file_open(&m, &alloc, folder, &e) != KVARC_OPTIONS;
+	kvi_model_file_close(&m);
+	return ok;
+}
+
 /* ---- its caches, as an engine in bf16 with a little noise makes them ---- */
 
 void engine_open(struct engine *e, unsigned level, unsigned round_to)

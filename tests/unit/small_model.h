@@ -15,6 +15,8 @@ enum {
 extern char folder[];
 int make_folder(void);
 void remove_folder(void);
+/* A build without its JSON library knows no folders. */
+bool reads_folders(void);
 
 struct engine {
 	struct kvi_alloc alloc;

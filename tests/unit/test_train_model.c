@@ -607,18 +607,6 @@ static void test_other_model(void **state)
 	assert_null(t);
 }
 
-/* A build without its JSON library knows no folders. */
-static bool reads_folders(void)
-{
-	struct kvi_alloc alloc;
-	struct kvi_model_file *m = NULL;
-	kvarc_error e;
-	kvi_alloc_init(&alloc, NULL, 0);
-	bool ok = kvi_model_file_open(&m, &alloc, folder, &e) != KVARC_OPTIONS;
-	kvi_model_file_close(&m);
-	return ok;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
