@@ -18,7 +18,11 @@ void help_overview(void)
 		printf("  %-8s %s\n", v->name, v->summary);
 	printf("\n'kvarc VERB --help' explains a verb, 'kvarc --version' tells the "
 	       "version.\nA FILE of - is standard input. Exit status: 0 fine, "
-	       "1 error, 2 warning.\nThe manual is kvarc(1).\n");
+	       "1 error, 2 warning.\nEnvironment: KVARC_CACHE, the folder "
+	       "where converted weights of models are kept\n(~/.cache/kvarc; off: "
+	       "none), KVARC_CACHE_SIZE, how large it may become (8G),\n"
+	       "KVARC_PROFILE_PATH, folders of profiles. The manual is "
+	       "kvarc(1).\n");
 }
 
 static void help_option(const struct option_row *r)

@@ -9,6 +9,7 @@
 #include "profiles.h"
 #include "progress.h"
 #include "units.h"
+#include "weights.h"
 
 void library_common(const struct options *o, kvarc_common *c,
                     kvarc_error *error)
@@ -21,6 +22,7 @@ void library_common(const struct options *o, kvarc_common *c,
 	c->threads = o->threads;
 	c->isa_mask = o->isa_mask;
 	c->progress = progress_update;
+	c->weight_cache = weights_cache();
 }
 
 /*

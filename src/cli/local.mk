@@ -10,6 +10,7 @@ kvarc_SOURCES = \
 	src/cli/help.c src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \
 	src/cli/models.c src/cli/models.h \
+	src/cli/weights.c src/cli/weights.h \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \
 	src/cli/json_out.c src/cli/json_out.h \

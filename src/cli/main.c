@@ -5,6 +5,7 @@
 #include "options.h"
 #include "profiles.h"
 #include "signals.h"
+#include "weights.h"
 
 int main(int argc, char **argv)
 {
@@ -14,7 +15,7 @@ int main(int argc, char **argv)
 	if (ret == 0) {
 		msg_init(o.verbosity);
 		signals_init();
-		if (profiles_open(&o) && models_open(&o))
+		if (weights_init(&o) && profiles_open(&o) && models_open(&o))
 			o.verb->run(&o);
 	}
 	models_close();

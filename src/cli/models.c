@@ -9,6 +9,7 @@
 #include "message.h"
 #include "option_ids.h"
 #include "paths.h"
+#include "progress.h"
 
 static struct {
 	const struct options *o;
@@ -52,7 +53,8 @@ bool models_open(const struct options *o)
 	if (!may_predict(o) || o->verb->bit & VERB_TRAIN)
 		return true;
 	library_common(o, &common, &the.error);
-	common.progress = NULL;
+	common.progress = progress_opening;
+	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);
 	ret = kvarc_predictor_open_model(&the.p, o->model, &common);
 	if (ret != KVARC_OK)
 		tell(o->model, the.error.text);

@@ -107,6 +107,32 @@ int progress_update(void *opaque, uint64_t done, uint64_t total)
 	return 0;
 }
 
+int progress_opening(void *opaque, uint64_t done, uint64_t total)
+{
+	static double start, last;
+	static uint64_t before;
+	char label[32];
+	double now = units_now();
+
+	if (msg_level() < 0 || !isatty(STDERR_FILENO))
+		return 0;
+	if (start <= 0 || done < before) /* another one */
+		start = now;
+	before = done;
+	if (done >= total) {
+		progress_clear();
+	} else if (now - start >= first_after && now - last >= then_every) {
+		units_short_name(label, sizeof(label), opaque);
+		fputs("\r\033[Kopening ", stderr);
+		msg_put_safe(stderr, label);
+		fprintf(stderr, " ... %.0f %%", 100 * (double)done / (double)total);
+		fflush(stderr);
+		bar.drawn = true;
+		last = now;
+	}
+	return 0;
+}
+
 void progress_clear(void)
 {
 	if (!bar.drawn)

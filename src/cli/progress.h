@@ -12,6 +12,9 @@ void progress_start(const char *label, uint64_t total);
 void progress_tokens(uint64_t tokens);
 /* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
 int progress_update(void *opaque, uint64_t done, uint64_t total);
+/* The same for the model that opaque, a string, names: in the middle of other work, whose line comes
+ * back after it. */
+int progress_opening(void *opaque, uint64_t done, uint64_t total);
 /* Removes the line if there is one. */
 void progress_clear(void);
 /* Removes the line and draws no more until the next start. */

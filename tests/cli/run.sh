@@ -27,7 +27,9 @@ trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
 MAKE_NAMED=${MAKE_NAMED:-$PWD/tests/cli/make_named}
-export KVARC MAKE_NAMED
+# Nothing outside of the folder of a case.
+KVARC_CACHE=off
+export KVARC MAKE_NAMED KVARC_CACHE
 export top
 # Copies: those of a source distribution may be read-only.
 SLOT=$work/slot

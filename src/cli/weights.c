@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weights.c - where the converted weights of models are kept: KVARC_CACHE, KVARC_CACHE_SIZE */
+#include "weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "message.h"
+#include "units.h"
+
+enum { PATH_BYTES = 4096 };
+
+static struct {
+	kvarc_weight_cache cache;
+	char folder[PATH_BYTES];
+	const char *model;
+	bool on;
+} the;
+
+/* A kvarc_weight_cache's tell. */
+static void tell(void *opaque, kvarc_weights what, uint64_t bytes,
+                 const char *why)
+{
+	char size[32];
+
+	(void)opaque;
+	units_bytes(size, sizeof(size), bytes);
+	if (msg_level() < 1)
+		return;
+	if (what == KVARC_WEIGHTS_FOUND)
+		msg_note(the.model, "weights found in %s (%s)", the.folder, size);
+	else if (what == KVARC_WEIGHTS_KEPT)
+		msg_note(the.model, "weights converted and kept in %s (%s)",
+		         the.folder, size);
+	else
+		msg_note(the.model, "weights converted, but not kept in %s: %s",
+		         the.folder, why);
+}
+
+/* The user's folder of caches. It is made as the base directory specification wants it; when that
+ * fails, the library finds none. */
+static bool default_folder(void)
+{
+	const char *base = getenv("XDG_CACHE_HOME");
+	const char *home = getenv("HOME");
+	int n;
+
+	if (base && base[0] == '/') {
+		n = snprintf(the.folder, PATH_BYTES, "%s", base);
+	} else if (home && home[0] == '/') {
+		n = snprintf(the.folder, PATH_BYTES, "%s/.cache", home);
+	} else {
+		return false;
+	}
+	if (n + (int)sizeof("/kvarc") > PATH_BYTES)
+		return false;
+	(void)mkdir(the.folder, 0700); /* fails when it is there */
+	strcat(the.folder, "/kvarc");
+	return true;
+}
+
+bool weights_init(const struct options *o)
+{
+	const char *folder = getenv("KVARC_CACHE");
+	const char *size = getenv("KVARC_CACHE_SIZE");
+
+	if (!o->model)
+		return true;
+	if (size && *size &&
+	    (!units_parse_size(size, &the.cache.max_bytes) ||
+	     the.cache.max_bytes == 0)) {
+		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is no size such "
+		          "as 20G", size);
+		return false;
+	}
+	the.model = o->model;
+	if (!folder)
+		the.on = default_folder();
+	else if (*folder && strcmp(folder, "off") != 0)
+		the.on = snprintf(the.folder, PATH_BYTES, "%s", folder) <
+		         PATH_BYTES;
+	the.cache.folder = the.folder;
+	the.cache.tell = tell;
+	return true;
+}
+
+const kvarc_weight_cache *weights_cache(void)
+{
+	return the.on ? &the.cache : NULL;
+}
