@@ -97,7 +97,8 @@ static kvarc_ret open_check(const kvarc_source *source,
 		wrong = "profiles are counted but not given";
 	else if (!all_zero(o->reserved,
 	                   sizeof o->reserved / sizeof *o->reserved) ||
-	         !all_zero(o->common.reserved, 4))
+	         !all_zero(o->common.reserved, sizeof o->common.reserved /
+	                                       sizeof *o->common.reserved))
 		wrong = "reserved fields of the options are not zero";
 	if (wrong)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
