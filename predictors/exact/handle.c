@@ -267,7 +267,10 @@ kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
 		return KVARC_OK;
 	}
 	pthread_mutex_lock(&p->lock);
-	kvarc_ret ret = find_engine(p, &any.arithmetic, &e, p->common.error);
+	kvarc_ret ret = KVARC_OK;
+	e = p->engines[0]; /* all have the same */
+	if (!e)
+		ret = find_engine(p, &any.arithmetic, &e, p->common.error);
 	pthread_mutex_unlock(&p->lock);
 	if (ret == KVARC_OK)
 		kvi_store_h128(digest, kvi_engine_digest(e));

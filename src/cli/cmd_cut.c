@@ -96,6 +96,7 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r,
 		output_abort(&out);
 	} else if (output_commit(&out)) {
 		report(o, in->name, &stats, units_now() - start);
+		profiles_check_weights(o, &wo);
 	}
 }
 

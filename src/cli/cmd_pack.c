@@ -152,6 +152,7 @@ static bool pack(struct job *j)
 	if (!output_commit(&j->out))
 		return false;
 	j->seconds = units_now() - j->start;
+	profiles_check_weights(o, &wo);
 	return true;
 }
 

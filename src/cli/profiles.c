@@ -347,6 +347,40 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 	return true;
 }
 
+static const char *identity_of(const kvarc_profile *p, const char *wanted)
+{
+	const char *key, *value;
+
+	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) ==
+	                   KVARC_OK; i++)
+		if (strcmp(key, wanted) == 0)
+			return value;
+	return NULL;
+}
+
+void profiles_check_weights(const struct options *o,
+                            const kvarc_writer_options *wo)
+{
+	static bool told;
+	const char *trained_for;
+	uint8_t digest[16];
+	char hex[33];
+
+	if (wo->level < LEVEL_MODEL || !wo->profile || told)
+		return;
+	trained_for = identity_of(wo->profile, "weights");
+	if (!trained_for || kvarc_predictor_digest(wo->predictor, digest))
+		return;
+	profiles_hex(hex, digest);
+	if (strcmp(trained_for, hex) == 0)
+		return;
+	told = true;
+	msg_warning(wo->profile_name, "was trained for a model with other weights, "
+	            "%s; those of %s are %s. Archives are right, but larger than "
+	            "with a profile of 'kvarc train --model %s --level %d'",
+	            trained_for, o->model, hex, o->model, wo->level);
+}
+
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g)
 {
 	for (size_t i = 0; i < all.n_given; i++)

@@ -25,6 +25,10 @@ void profiles_reader(kvarc_reader_options *ro);
  */
 bool profiles_writer(const struct options *o, const kvarc_geometry *g,
                      kvarc_writer_options *wo);
+/* After a writer with these options: warns once when its profile was trained for other weights than those of
+ * the model. */
+void profiles_check_weights(const struct options *o,
+                            const kvarc_writer_options *wo);
 /* The first one of --profile with models of a level for this geometry; NULL: none. */
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g);
 /* 2 or 3; 0: it cannot be told. */

@@ -266,31 +266,20 @@ static void digest_text(char out[33], struct kvi_h128 digest)
 		snprintf(out + 2 * i, 3, "%02x", b[i]);
 }
 
-static kvarc_ret missing(const struct kvi_predictor_ref *x, kvarc_error *e)
+/* The profile, or the model, that chunks need; but: what there is instead. */
+static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model,
+                         const char *but, kvarc_error *e)
 {
 	char digest[33], name[64];
-	snprintf(name, sizeof name, "%s", x->p.name);
+	snprintf(name, sizeof name, "%s", model ? x->p.model_name : x->p.name);
 	for (char *c = name; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
-	digest_text(digest, x->p.digest);
+	digest_text(digest, model ? x->p.weights : x->p.digest);
 	return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
-	                "the profile that the archive was made with is needed: "
-	                "%s%s%s", digest, name[0] ? ", " : "", name);
-}
-
-static kvarc_ret missing_model(const struct kvi_predictor_ref *x,
-                               const char *what, kvarc_error *e)
-{
-	char digest[33], name[64];
-	snprintf(name, sizeof name, "%s", x->p.model_name);
-	for (char *c = name; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-	digest_text(digest, x->p.weights);
-	return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
-	                "the model that the archive was made with is needed%s: "
-	                "weights %s%s%s", what, digest, name[0] ? ", " : "",
+	                "the %s that the archive was made with is needed%s: "
+	                "%s%s%s%s", model ? "model" : "profile", but,
+	                model ? "weights " : "", digest, name[0] ? ", " : "",
 	                name);
 }
 
@@ -309,13 +298,13 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 	if (x->p.kind != KVI_PREDICTOR_MODEL)
 		return KVARC_OK;
 	if (!r->options.predictor)
-		return missing_model(x, "", &x->error);
+		return missing(x, true, "", &x->error);
 	kvarc_ret ret = kvi_predictor_identify(r->options.predictor, &a,
 	                                       r->options.common.isa_mask,
 	                                       &digest, &x->error);
 	if (ret == KVARC_OK && !kvi_h128_equal(digest, x->p.weights))
-		ret = missing_model(x, ", not one with other weights",
-		                    &x->error);
+		ret = missing(x, true, ", not one with other weights",
+		              &x->error);
 	if (ret)
 		return ret;
 	x->guides = kvi_calloc(&r->alloc, r->geometry.n_tracks,
@@ -388,7 +377,7 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 		if (x->profile)
 			ret = KVARC_OK;
 	} else if (!x->profile && !y)
-		ret = missing(x, &x->error);
+		ret = missing(x, false, "", &x->error);
 	if (!x->profile && ret == KVARC_OK)
 		x->profile = y->own;
 	if (ret == KVARC_OK)
