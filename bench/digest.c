@@ -13,8 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(KVI_NEON)
+#include <sys/auxv.h>
+#endif
 
-#include "entropy/rans.h"
+#include "entropy/slots.h"
 #include "exact/elementwise.h"
 #include "exact/engine.h"
 #include "util/bytes.h"
@@ -34,6 +37,9 @@ enum {
 const struct kvi_kernels kvi_kernels_avx512vnni = { .name = "avx512vnni",
 	                                            .isa = KVARC_ISA_AVX512 };
 #endif
+#if defined(KVI_NEON)
+static const struct kvi_kernels neon_dots = { .name = "neondot", .isa = KVARC_ISA_NEON };
+#endif
 static const struct set {
 	const struct kvi_kernels *kernels;
 	const char *feature; /* of the processor */
@@ -49,6 +55,7 @@ static const struct set {
 #endif
 #if defined(KVI_NEON)
 	{ &(const struct kvi_kernels){ .name = "neon", .isa = KVARC_ISA_NEON }, NULL },
+	{ &neon_dots, "asimddp" },
 #endif
 };
 enum { SETS = sizeof sets / sizeof *sets };
@@ -60,8 +67,19 @@ const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask)
 	return chosen;
 }
 
+#if defined(KVI_NEON)
+bool kvi_arm_has_dots(void)
+{
+	return chosen == &neon_dots;
+}
+#endif
+
 static bool have(const struct set *s)
 {
+#if defined(KVI_NEON)
+	if (s->feature)
+		return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#endif
 #if defined(KVI_AVX512)
 	if (s->feature && strcmp(s->feature, "avx512bw") == 0)
 		return __builtin_cpu_supports("avx512bw");

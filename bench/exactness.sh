@@ -18,6 +18,7 @@ trap 'exit 1' HUP INT TERM
 jobs=${JOBS:-$(nproc)}
 avx2='-mavx2 -mbmi -mbmi2 -mlzcnt -mpopcnt'
 avx512="$avx2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd"
+neondot=-march=armv8.2-a+dotprod
 common="-I$top/include -I$top/src -I$top/predictors -std=gnu11 -D_GNU_SOURCE \
 	-ffp-contract=off -fno-strict-aliasing -ffunction-sections -fdata-sections \
 	-DXXH_INLINE_ALL -Wno-psabi"
@@ -35,7 +36,7 @@ describe() { # BUILD
 	case $1 in
 	gcc-i386-*) compiler='gcc -m32 -msse2 -mfpmath=sse' flags=$(other_headers) ;;
 	clang-i386-*) compiler='clang -m32 -msse2 -mfpmath=sse' flags=$(other_headers) ;;
-	aarch64-*) compiler=aarch64-linux-gnu-gcc flags=$(other_headers) sets=NEON
+	aarch64-*) compiler=aarch64-linux-gnu-gcc flags=$(other_headers) sets='NEON NEONDOT'
 		runner=qemu-aarch64-static ;;
 	gcc-* | clang-*) compiler=${1%%-*} flags='' ;;
 	*) echo "$1: unknown build" >&2; exit 2 ;;
@@ -56,6 +57,7 @@ compile() { # FOLDER FILE
 	case $2 in
 	*_avx512*) case $sets in *AVX512*) extra=$avx512 ;; *) return ;; esac ;;
 	*_avx2*) case $sets in *AVX2*) extra=$avx2 ;; *) return ;; esac ;;
+	*_neondot*) case $sets in *NEONDOT*) extra=$neondot ;; *) return ;; esac ;;
 	*_neon*) case $sets in *NEON*) ;; *) return ;; esac ;;
 	esac
 	echo "$compiler $common $flags -I$1 $extra -c $top/$2 -o $1/$(basename "$2" .c).o"

@@ -255,6 +255,10 @@ int main(int argc, char **argv)
 #if defined(KVI_NEON)
 	sets[n++] = (struct set){ &kvi_exact_neon, NULL, 0, "", NULL, 0 };
 #endif
+#if defined(KVI_NEONDOT)
+	if (kvi_arm_has_dots())
+		sets[n++] = (struct set){ &kvi_exact_neondot, NULL, 0, "", NULL, 0 };
+#endif
 #if defined(KVI_AVX2)
 	if (isa & KVARC_ISA_AVX2)
 		sets[n++] = (struct set){ &kvi_exact_avx2, peak_avx2, 32, "vpmaddwd + vpaddd",

@@ -60,13 +60,29 @@ AC_DEFUN([KV_VERSION_SCRIPT], [
   AM_CONDITIONAL([VERSION_SCRIPT], [test "x$kv_cv_version_script" = xyes])
 ])
 
+# KV_NEONDOT: kv_neondot is yes if sums of four products compile, with NEONDOT_CFLAGS or
+# without, in the order of make: the user's flags are last.
+AC_DEFUN([KV_NEONDOT], [
+  m4_foreach([kv_flag], [[], [-march=armv8.2-a+dotprod]], [
+    AS_VAR_IF([kv_neondot], [no], [
+      AC_MSG_CHECKING([whether $CC kv_flag has sums of four products])
+      kv_save_CFLAGS=$CFLAGS
+      CFLAGS="-Werror kv_flag $CFLAGS"
+      AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <arm_neon.h>]],
+          [[int8x16_t a = vdupq_n_s8(1);
+            return vgetq_lane_s32(vdotq_laneq_s32(vdupq_n_s32(0), a, a, 1), 0);]])],
+        [kv_neondot=yes NEONDOT_CFLAGS="kv_flag"])
+      CFLAGS=$kv_save_CFLAGS
+      AC_MSG_RESULT([$kv_neondot])])])
+])
+
 # KV_SIMD: which vector kernels can be built. Flags go to their files alone.
 AC_DEFUN([KV_SIMD], [
   AC_ARG_ENABLE([simd],
     [AS_HELP_STRING([--disable-simd], [build the scalar kernels only])],
     [], [enable_simd=yes])
-  kv_avx2=no kv_avx512=no kv_neon=no
-  AVX2_CFLAGS= AVX512_CFLAGS=
+  kv_avx2=no kv_avx512=no kv_neon=no kv_neondot=no
+  AVX2_CFLAGS= AVX512_CFLAGS= NEONDOT_CFLAGS=
   AS_IF([test "x$enable_simd" = xyes], [
     AS_CASE([$host_cpu],
       [x86_64|i?86], [
@@ -80,16 +96,23 @@ AC_DEFUN([KV_SIMD], [
         AS_CASE([$kv_avx2:$AVX512_CFLAGS],
           [yes:*-mavx512dq*-mavx512cd*], [kv_avx512=yes])],
       [aarch64_be*], [],
-      [aarch64*|arm64*], [kv_neon=yes])])
+      [aarch64*|arm64*], [
+        kv_neon=yes
+        KV_NEONDOT
+        AC_CHECK_FUNCS([getauxval])])])
   AC_SUBST([AVX2_CFLAGS])
   AC_SUBST([AVX512_CFLAGS])
+  AC_SUBST([NEONDOT_CFLAGS])
   AM_CONDITIONAL([SIMD_AVX2], [test $kv_avx2 = yes])
   AM_CONDITIONAL([SIMD_AVX512], [test $kv_avx512 = yes])
   AM_CONDITIONAL([SIMD_NEON], [test $kv_neon = yes])
+  AM_CONDITIONAL([SIMD_NEONDOT], [test $kv_neondot = yes])
   AS_IF([test $kv_avx2 = yes], [AC_DEFINE([KVI_AVX2], [1], [AVX2 kernels are built])])
   AS_IF([test $kv_avx512 = yes], [AC_DEFINE([KVI_AVX512], [1], [AVX-512 kernels are built])])
   AS_IF([test $kv_neon = yes], [AC_DEFINE([KVI_NEON], [1], [NEON kernels are built])])
-  kv_simd_summary="avx2 $kv_avx2, avx512 $kv_avx512, neon $kv_neon"
+  AS_IF([test $kv_neondot = yes],
+    [AC_DEFINE([KVI_NEONDOT], [1], [NEON kernels of sums of four products are built])])
+  kv_simd_summary="avx2 $kv_avx2, avx512 $kv_avx512, neon $kv_neon, neon with dot products $kv_neondot"
 ])
 
 # KV_OPTIONAL(NAME, VAR, MODULE, DEBIAN-PACKAGE, PURPOSE)

@@ -35,5 +35,11 @@ libkvi_avx512_la_SOURCES += predictors/exact/matmul_avx512.c \
 	predictors/exact/matmul_avx512vnni.c predictors/exact/matmul_avx512.h
 endif
 if SIMD_NEON
-libkvi_la_SOURCES += predictors/exact/matmul_neon.c
+libkvi_la_SOURCES += predictors/exact/matmul_neon.c predictors/exact/matmul_neon.h
+endif
+if SIMD_NEONDOT
+noinst_LTLIBRARIES += libkvi_neondot.la
+libkvi_neondot_la_SOURCES = predictors/exact/matmul_neondot.c
+libkvi_neondot_la_CFLAGS = $(AM_CFLAGS) $(NEONDOT_CFLAGS)
+libkvi_la_LIBADD += libkvi_neondot.la
 endif

@@ -22,7 +22,12 @@ const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask)
 	case KVARC_ISA_AVX2: return &kvi_exact_avx2;
 #endif
 #if defined(KVI_NEON)
-	case KVARC_ISA_NEON: return &kvi_exact_neon;
+	case KVARC_ISA_NEON:
+#if defined(KVI_NEONDOT)
+		if (kvi_arm_has_dots())
+			return &kvi_exact_neondot;
+#endif
+		return &kvi_exact_neon;
 #endif
 	default: return &kvi_exact_scalar;
 	}

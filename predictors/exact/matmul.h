@@ -109,6 +109,9 @@ extern const struct kvi_exact_kernels kvi_exact_avx512, kvi_exact_avx512vnni;
 #if defined(KVI_NEON)
 extern const struct kvi_exact_kernels kvi_exact_neon;
 #endif
+#if defined(KVI_NEONDOT)
+extern const struct kvi_exact_kernels kvi_exact_neondot;
+#endif
 /* The fastest of a mask (KVARC_ISA_*; 0: all) that this processor runs. */
 const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask);
 

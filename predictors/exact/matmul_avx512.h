@@ -17,7 +17,8 @@ typedef __m512 vflt;
 #define v_load(p) _mm512_loadu_si512(p)
 #define v_store(p, v) _mm512_storeu_si512(p, v)
 #define v_add(a, b) ((a) + (b))
-#define v_minus128(p) ((vint)_mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), v_load(p)), 7))
+/* -128 times: activations are a + 128. */
+#define v_start(p) ((vint)_mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), v_load(p)), 7))
 #define v_even(v) _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8)
 #define v_odd(v) _mm512_srai_epi16(v, 8)
 #define f_zero _mm512_setzero_ps

@@ -16,12 +16,15 @@
  *   vflt: f_zero, f_load, f_store, f_set, f_add, f_mul, f_of (of integers)
  *   dots_wide                  integers += 16-bit activations * weights
  *   widen_weights              weights for it
- * and, with KVI_BYTE_DOTS, dots_bytes (integers += (a + 128) * w) and v_minus128 (of what is in
- * memory); without it, widen_bytes.
+ * and, with KVI_BYTE_DOTS, dots_bytes (integers += activations * weights, all bytes) and v_start
+ * (what these integers begin with, from the sums of the weights in memory); without it,
+ * widen_bytes. With KVI_LIMBS, split_words (of 16-bit activations, two bytes for dots_wide) in
+ * place of widen_weights.
  */
 
 /* How integers are multiplied: bytes by bytes; 16 bits by bytes; 16 bits by 16 bits, when so
- * many rows follow that it pays to widen the weights of a part before. */
+ * many rows follow that it pays to widen the weights of a part before (not with limbs, which
+ * are bytes). */
 enum form { BYTES, WIDE, WIDENED };
 
 /* The operands of a part, and of the tiles' blocks. */
@@ -114,7 +117,7 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 				               v * LANES % ROWS;
 #if defined(KVI_BYTE_DOTS)
 				vint start = form == BYTES ?
-					v_minus128(w->sum[i] + place) : v_zero();
+					v_start(w->sum[i] + place) : v_zero();
 #else
 				vint start = v_zero();
 #endif
@@ -145,7 +148,7 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 			f_store(y + (size_t)r * p->y_stride + v * LANES, f_load(acc[r] + v * LANES));
 }
 
-/* Where the integers of the rows from `row` are; bytes become 16 bits where these are wanted. */
+/* Where the integers of the rows from `row` are, in the form that is wanted. */
 KERNEL void some_rows(struct part *t, size_t row, int rows, int blocks, enum form form)
 {
 	const struct kvi_activations *a = t->p->a;
@@ -154,7 +157,14 @@ KERNEL void some_rows(struct part *t, size_t row, int rows, int blocks, enum for
 	if (form == BYTES) {
 		tile(t, a->a8 + at, a->stride, row, rows, blocks, form);
 	} else if (a->wide) {
+#if defined(KVI_LIMBS)
+		int16_t limbs[TILE_ROWS][PART_WIDE];
+		for (int r = 0; r < rows; r++)
+			split_words(limbs[r], a->a15 + at + (size_t)r * a->stride, t->quads);
+		tile(t, limbs, PART_WIDE, row, rows, blocks, form);
+#else
 		tile(t, a->a15 + at, a->stride, row, rows, blocks, form);
+#endif
 	} else {
 #if !defined(KVI_BYTE_DOTS)
 		int16_t wide[TILE_ROWS][PART_WIDE];
@@ -189,13 +199,17 @@ KERNEL void some_rows(struct part *t, size_t row, int rows, int blocks, enum for
 TILES(1, BYTES)
 #endif
 TILES(1, WIDE)
+#if !defined(KVI_LIMBS)
 TILES(1, WIDENED)
+#endif
 #if TILE_BLOCKS > 1
 #if defined(KVI_BYTE_DOTS)
 TILES(TILE_BLOCKS, BYTES)
 #endif
 TILES(TILE_BLOCKS, WIDE)
+#if !defined(KVI_LIMBS)
 TILES(TILE_BLOCKS, WIDENED)
+#endif
 #endif
 
 #define NAME(BLOCKS, FORM) NAME_OF(BLOCKS, FORM)
@@ -208,7 +222,9 @@ static FUNCTION void all_rows(struct part *t, size_t blocks)
 #if defined(KVI_BYTE_DOTS)
 		case BYTES: NAME(TILE_BLOCKS, BYTES)(t); return;
 #endif
+#if !defined(KVI_LIMBS)
 		case WIDENED: NAME(TILE_BLOCKS, WIDENED)(t); return;
+#endif
 		default: NAME(TILE_BLOCKS, WIDE)(t); return;
 		}
 	}
@@ -218,7 +234,9 @@ static FUNCTION void all_rows(struct part *t, size_t blocks)
 #if defined(KVI_BYTE_DOTS)
 	case BYTES: tiles_1_BYTES(t); return;
 #endif
+#if !defined(KVI_LIMBS)
 	case WIDENED: tiles_1_WIDENED(t); return;
+#endif
 	default: tiles_1_WIDE(t); return;
 	}
 }
@@ -227,12 +245,15 @@ static FUNCTION void some_blocks(struct part *t, size_t blocks)
 {
 	const struct kvi_operand *w = t->p->w;
 	const size_t quads = kvi_quads(w->columns);
+#if !defined(KVI_LIMBS)
 	int16_t widened[2][TILE_BLOCKS * PART_WIDE * ROWS] __attribute__((aligned(64)));
+#endif
 
 	for (unsigned i = 0; i < w->planes; i++) {
 		const int8_t *from = w->w[i] + (t->block * quads + t->quad) * STEP;
 		t->w[i] = from;
 		t->w_stride = quads * STEP;
+#if !defined(KVI_LIMBS)
 		if (t->form != WIDENED)
 			continue;
 		for (size_t b = 0; b < blocks; b++)
@@ -241,6 +262,7 @@ static FUNCTION void some_blocks(struct part *t, size_t blocks)
 				              from + (b * quads + q) * STEP);
 		t->w[i] = widened[i];
 		t->w_stride = PART_WIDE * ROWS;
+#endif
 	}
 	all_rows(t, blocks);
 }
@@ -264,10 +286,15 @@ static FUNCTION void product(const struct kvi_product *p)
 #else
 	const bool bytes = false;
 #endif
+#if defined(KVI_LIMBS)
+	const bool widened = false;
+#else
+	const bool widened = p->a->rows > TILE_ROWS;
+#endif
 	const size_t step = part_groups(w, bytes ? PART_BYTES : PART_WIDE);
 	struct part t = { .p = p };
 
-	t.form = bytes ? BYTES : p->a->rows > TILE_ROWS ? WIDENED : WIDE;
+	t.form = bytes ? BYTES : widened ? WIDENED : WIDE;
 	for (t.block = p->first; t.block < end;) {
 		size_t blocks = end - t.block < TILE_BLOCKS ? 1 : TILE_BLOCKS;
 		for (t.group = 0, t.quad = 0; t.quad < quads; t.group += step) {

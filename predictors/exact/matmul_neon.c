@@ -2,27 +2,13 @@
 /* matmul_neon.c - exact products and activations on 4 lanes */
 #include "config.h"
 
-#include <arm_neon.h>
-
 #define FUNCTION
 #define KERNEL static inline __attribute__((always_inline))
-enum { LANES = 4, TILE_ROWS = 4 };
 #define TILE_BLOCKS 1
-#include "matmul_tile.h"
+#include "matmul_neon.h"
 
-typedef int32x4_t vint;
-typedef float32x4_t vflt;
-#define v_zero() vdupq_n_s32(0)
-#define v_add vaddq_s32
 #define v_sum vaddvq_s32
-#define f_zero() vdupq_n_f32(0)
-#define f_load vld1q_f32
-#define f_store vst1q_f32
-#define f_set vdupq_n_f32
-#define f_add vaddq_f32
 #define f_sub vsubq_f32
-#define f_mul vmulq_f32
-#define f_of vcvtq_f32_s32
 #define f_abs vabsq_f32
 #define f_most vmaxvq_f32
 #define f_ints vcvtq_s32_f32
@@ -128,6 +114,17 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 #include "matmul_body.h"
 #include "quantise_body.h"
 #include "float8_body.h"
+
+void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
+                       size_t first, size_t n)
+{
+	quantise(a, x, x_stride, first, n);
+}
+
+void kvi_neon_product_floats(const struct kvi_product *p)
+{
+	product_floats(p);
+}
 
 const struct kvi_exact_kernels kvi_exact_neon = {
 	"neon", quantise, product, product_floats

@@ -2,6 +2,10 @@
 /* kernels.c - which instruction sets this build and this processor have */
 #include "config.h"
 
+#if defined(HAVE_GETAUXVAL)
+#include <sys/auxv.h>
+#endif
+
 #include "slots.h"
 
 /*
@@ -29,6 +33,20 @@ static bool have_avx512(void)
 	       __builtin_cpu_supports("avx512cd") &&
 	       __builtin_cpu_supports("bmi2") &&
 	       __builtin_cpu_supports("popcnt");
+}
+#endif
+
+#if defined(KVI_NEON)
+/* What the compiler was told that every processor has, or the system says of this one. */
+bool kvi_arm_has_dots(void)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+	return true;
+#elif defined(HAVE_GETAUXVAL) && defined(HWCAP_ASIMDDP)
+	return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#else
+	return false;
+#endif
 }
 #endif
 

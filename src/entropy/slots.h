@@ -123,6 +123,8 @@ bool kvi_avx512_slot(const struct kvi_slot_block *b,
 #endif
 
 #if defined(KVI_NEON)
+/* Whether the processor has sums of four products of bytes. */
+bool kvi_arm_has_dots(void);
 void kvi_neon_slot_rows(const struct kvi_rows *r);
 bool kvi_neon_slot(const struct kvi_slot_block *b,
                    const struct kvi_slot_job *j);

@@ -43,6 +43,10 @@ static int find_sets(void **state)
 #if defined(KVI_NEON)
 	sets[n_sets++] = &kvi_exact_neon;
 #endif
+#if defined(KVI_NEONDOT)
+	if (kvi_arm_has_dots())
+		sets[n_sets++] = &kvi_exact_neondot;
+#endif
 	return 0;
 }
 

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* matmul_neon.h - vectors of exact products, 4 numbers; after KERNEL and TILE_BLOCKS */
+#ifndef KVI_MATMUL_NEON_H
+#define KVI_MATMUL_NEON_H
+
+#include <arm_neon.h>
+
+enum { LANES = 4, TILE_ROWS = 4 };
+#include "matmul_tile.h"
+
+typedef int32x4_t vint;
+typedef float32x4_t vflt;
+#define v_zero() vdupq_n_s32(0)
+#define v_add vaddq_s32
+#define f_zero() vdupq_n_f32(0)
+#define f_load vld1q_f32
+#define f_store vst1q_f32
+#define f_set vdupq_n_f32
+#define f_add vaddq_f32
+#define f_mul vmulq_f32
+#define f_of vcvtq_f32_s32
+
+void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
+                       size_t first, size_t n);
+void kvi_neon_product_floats(const struct kvi_product *p);
+
+#endif
