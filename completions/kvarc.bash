@@ -17,7 +17,7 @@ _kvarc()
     --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--repeat|--threads|-T|--memory|-M)
         return ;;
     --level)
-        mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
         return ;;
     --arith)
         mapfile -t COMPREPLY < <(compgen -W 'w8a8 w8a15 w15a15 fp8' -- "$cur")

@@ -12,7 +12,7 @@ complete -c kvarc -n __fish_use_subcommand -f -a bench -d 'measure speed and siz
 complete -c kvarc -n __fish_use_subcommand -f -a help -d 'explain a verb'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack cut train' -l output -s o -r -F -d 'write to FILE, or into the folder FILE'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack cut' -l stdout -s c -d 'write to standard output'
-complete -c kvarc -n '__fish_seen_subcommand_from pack cut train bench' -l level -x -a '0 1 2 3 4 5 6 7' -d '-0 fast, -1 small (default), -2 -3 with a profile, -4..-7 a model'
+complete -c kvarc -n '__fish_seen_subcommand_from pack cut train bench' -l level -x -a '0 1 2 3 4 5 6 7 8' -d '-0 fast, -1 small (default), -2 -3 with a profile, -4..-8 a model'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut train bench' -l profile -r -F -d 'use this profile of the model; may be repeated'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut' -l embed-profile -d 'put the profile into the archive'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train' -l rope -x -d 'auto, none, or THETA[,half|interleaved][,DIMS]'

@@ -7,7 +7,7 @@
 #define KVARC_PREDICTOR_H
 
 /*
- * A model, for levels 4 to 7. Immutable for its users; may be shared by readers, writers and
+ * A model, for levels 4 to 8. Immutable for its users; may be shared by readers, writers and
  * threads, which do not run at the same time as its close. Before a reader or writer uses one,
  * the kernels of its isa_mask have to give a known answer: PREDICTOR, "self-test of the exact
  * arithmetic failed", when they do not.
@@ -39,7 +39,8 @@ typedef struct kvarc_external {
 	 * layers may be left out when nobody reads them, in all segments up to restart. */
 	int (*segment)(void *sequence, const int32_t *ids, const int32_t *positions, size_t n);
 	/* Fills n rows of heads x channels with what keys and values are expected to be: as the cache
-	 * has them, keys after RoPE where it keeps them so. */
+	 * has them, keys after RoPE where it keeps them so. Where they round to the elements, bit for
+	 * bit, a layer's keys or values of a segment take some 100 bytes. */
 	int (*predict)(void *sequence, uint32_t layer, float *k, float *v);
 	/* What they are: the same rows, exact (8-bit and 16-bit floats fit fp32). */
 	int (*advance)(void *sequence, uint32_t layer, const float *k, const float *v);
@@ -70,7 +71,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_model(
 	kvarc_predictor **p, const char *path, const kvarc_common *common);
 /* NULL-safe; sets *p to NULL. Readers and writers that use it must be closed before. */
 KVARC_API void kvarc_predictor_close(kvarc_predictor **p);
-/* How levels 4 to 7 run a model, when not as the level says (spec/codecs/model.md 1). */
+/* How levels 4 to 8 run a model, when not as the level says (spec/codecs/model.md 1). */
 typedef enum kvarc_arithmetic {
 	KVARC_ARITHMETIC_LEVEL = 0,  /* 4 and 5: W8A8, 6: W8A15, 7: W15A15 */
 	KVARC_ARITHMETIC_W8A8 = 1,   /* integers of 8 bits; where keys and values are made in a

@@ -13,7 +13,7 @@ typedef struct kvarc_profile_info {
 	uint8_t digest[16];
 	uint64_t file_bytes;     /* of the .kvp file, packed */
 	uint64_t coefficients;   /* of all models */
-	unsigned levels;         /* bit 2: level 2 ... bit 7: level 7 */
+	unsigned levels;         /* bit 2: level 2 ... bit 7: level 7; level 8 uses those of 7 */
 	size_t n_models, n_pairs, n_ropes;
 	uint64_t reserved[4];
 } kvarc_profile_info;
@@ -42,7 +42,7 @@ KVARC_API void kvarc_profile_close(kvarc_profile **p);
 /*
  * A profile without coefficients, for predictors that need no correction
  * (kvarc_predictor_open_external): how large the channels of keys and values are in n tokens of a
- * sample. views as of kvarc_writer_append; tensors whose data is NULL are left out. level: 4 to 7,
+ * sample. views as of kvarc_writer_append; tensors whose data is NULL are left out. level: 4 to 8,
  * where it is used. common as above. On failure *p is NULL.
  * Returns OK, MEM, MEMLIMIT, GEOMETRY (not valid, or no tensor that could be predicted), PROG.
  */

@@ -26,7 +26,7 @@ typedef struct kvarc_reader_options {
 	size_t n_profiles;
 	kvarc_find_profile find_profile; /* may be NULL */
 	void *find_opaque;
-	const kvarc_predictor *predictor; /* for archives that a model predicts (levels 4 to 7), or
+	const kvarc_predictor *predictor; /* for archives that a model predicts (levels 4 to 8), or
 	                       * NULL; must outlive the reader */
 	uint64_t reserved[4]; /* zero */
 } kvarc_reader_options;
@@ -124,7 +124,7 @@ typedef struct kvarc_predictor_info {
 	const char *name;     /* never NULL */
 	int embedded;
 	int present;          /* embedded, or among the options' profiles */
-	int model;            /* levels 4 to 7: a model is needed, with these weights */
+	int model;            /* levels 4 to 8: a model is needed, with these weights */
 	uint8_t weights[16];
 	const char *model_name; /* never NULL */
 	const char *arithmetic; /* of the model, and its loop: "w8a8 closed", "fp8 open"; "other";

@@ -108,7 +108,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_profile(kvarc_trainer *t,
 
 /*
  * One shot with KVARC_TRAIN_IN_FILE: a profile for the archive of an import, to be embedded
- * (KVARC_WRITE_EMBED_PROFILE). level: 2; 3 for 2 or 3, whichever is smaller; 4 to 7 for that, or 2 if
+ * (KVARC_WRITE_EMBED_PROFILE). level: 2; 3 for 2 or 3, whichever is smaller; 4 to 8 for that, or 2 if
  * smaller, with a transformer (as in kvarc_trainer_options, else NULL) that the writer must be
  * given, too. *p is NULL, and the return OK, when none would pay. Returns OK, MEM, MEMLIMIT, IO,
  * PROG (level, or a model where none belongs), and with a model GEOMETRY (it is not that of the

@@ -9,7 +9,7 @@
 typedef struct kvarc_writer kvarc_writer;
 
 #define KVARC_LEVEL_DEFAULT 1
-#define KVARC_LEVEL_MAX 7
+#define KVARC_LEVEL_MAX 8
 
 /* Every chunk is decoded again and compared after it was encoded. */
 #define KVARC_WRITE_VERIFY     0x1u
@@ -23,18 +23,19 @@ typedef struct kvarc_writer kvarc_writer;
 
 typedef struct kvarc_writer_options {
 	kvarc_common common;
-	int level;              /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 7 with a model and
-	                         * its profile; use KVARC_LEVEL_DEFAULT */
+	int level;              /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and
+	                         * its profile (8: that of level 7, and patches of what is
+	                         * predicted); use KVARC_LEVEL_DEFAULT */
 	unsigned flags;         /* KVARC_WRITE_* */
 	uint32_t segment_tokens;/* 0: 256; 32..256 */
 	uint32_t chunk_bytes;   /* raw bytes that a chunk aims at; 0: 1 MiB */
 	uint8_t file_id[16];    /* all zero: random (see KVARC_WRITE_FILE_ID) */
-	const kvarc_profile *profile; /* levels 2 to 7; must outlive the writer */
+	const kvarc_profile *profile; /* levels 2 to 8; must outlive the writer */
 	const char *profile_name;     /* recorded for people; NULL: none */
-	const kvarc_predictor *predictor; /* levels 4 to 7; must outlive the writer. Appends then need
+	const kvarc_predictor *predictor; /* levels 4 to 8; must outlive the writer. Appends then need
 	                         * token ids, and every chunk is verified */
 	const char *predictor_name;   /* recorded for people; NULL: none */
-	kvarc_arithmetic arithmetic; /* levels 4 to 7: as the profile was trained for, else */
+	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
 	uint64_t reserved[4];   /* zero */
 } kvarc_writer_options;

@@ -40,7 +40,7 @@ struct kvi_engine_level {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
 };
-/* Of a level, 4 to 7, its own (spec/codecs/model.md 1). */
+/* Of a level, 4 to 8, its own (spec/codecs/model.md 1). */
 struct kvi_engine_level kvi_engine_level(unsigned level);
 /* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
 struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
@@ -158,5 +158,8 @@ void kvi_run_place(struct kvi_run *run, size_t layer, size_t before,
 void kvi_run_forget(struct kvi_run *run, size_t layer);
 /* Rotates n rows of keys in slots at the positions of the segment, in place; open loop. */
 void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);
+/* The same for the row of token t of the segment, in exact arithmetic that the caller has set
+ * (fpmode.h). */
+void kvi_run_rotate_row(const struct kvi_run *run, size_t t, float *k);
 
 #endif

@@ -10,7 +10,7 @@ enum { N = 8 };
 /*
  * What is left in a closed loop is mostly the error of the last products: keys and values are
  * the first to be wide, and cost little, because their matrices are small.
- * First those of levels 4 to 7.
+ * First those of levels 4 to 7; level 8 has that of level 7.
  */
 static const struct named {
 	const char *text;

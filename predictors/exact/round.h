@@ -10,7 +10,4 @@
 /* n numbers, to nearest, ties to even. What is too large for the format stays. */
 void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *f);
 
-/* n numbers, rounded so, as elements of F32, F16 or BF16; what is too large is infinite. */
-void kvi_floats_store(unsigned dtype, const float *x, size_t n, uint8_t *to);
-
 #endif

@@ -561,10 +561,15 @@ kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
 	return ret;
 }
 
+void kvi_run_rotate_row(const struct kvi_run *r, size_t t, float *k)
+{
+	rotate(r, t, k, r->m->kv_heads);
+}
+
 void kvi_run_rotate(struct kvi_run *r, float *k, size_t stride)
 {
 	uint64_t mode = kvi_fp_exact();
 	for (size_t t = 0; t < r->n; t++)
-		rotate(r, t, k + t * stride, r->m->kv_heads);
+		kvi_run_rotate_row(r, t, k + t * stride);
 	kvi_fp_restore(mode);
 }

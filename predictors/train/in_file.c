@@ -85,7 +85,9 @@ kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level,
 	    predicts != (model != NULL))
 		return KVARC_PROG;
 	*p = NULL;
-	kvarc_ret ret = fit_import(&best, im, level, model, common);
+	kvarc_ret ret = fit_import(&best, im,
+	                           (int)kvi_models_level((unsigned)level),
+	                           model, common);
 	if (!ret && level > 2)
 		ret = fit_import(&other, im, 2, NULL, common);
 	if (!ret && predicts && best.cost >= other.plain)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exact/head.h"
-#include "exact/round.h"
+#include "model/formats.h"
 #include "predict.h"
 #include "stream/error.h"
 

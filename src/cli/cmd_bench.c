@@ -97,6 +97,7 @@ static bool run_all(const struct options *o, const char *file,
 		wanted &= o->isa_mask;
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		if (o->level_given ? level != o->level :
+		    level == LEVEL_PREDICTED || /* as the one below, a little slower */
 		    (level > 1 && !profiles_fitting(level, c->geometry)) ||
 		    (level >= LEVEL_MODEL && !models_given()))
 			continue;

@@ -97,6 +97,8 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 	wo->level = 1;
 	if (j->fitted) {
 		wo->level = profiles_highest_level(j->fitted);
+		if (wo->level == LEVEL_MODELS)
+			wo->level = j->o->level;
 		wo->profile = j->fitted;
 		wo->profile_name = "fitted to this file";
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;

@@ -8,6 +8,7 @@
 #include "ids.h"
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
@@ -359,6 +360,11 @@ static bool check(const struct options *o)
 	}
 	if (o->level_given && o->level < 2) {
 		msg_error(NULL, "train: profiles are for levels 2 to 7");
+		return false;
+	}
+	if (o->level_given && o->level == LEVEL_PREDICTED) {
+		msg_error(NULL, "train: level 8 uses the models of level 7: give "
+		          "--level 7");
 		return false;
 	}
 	if (predicts(o) && !o->model) {

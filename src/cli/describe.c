@@ -56,6 +56,18 @@ static void put_sizes(const struct shape *s)
 	putchar('\n');
 }
 
+/* What a predictor had bit for bit. */
+static void put_exact(const struct shape *s)
+{
+	const struct shape_cell *c = &s->total;
+
+	if (c->exact_chunks)
+		printf("  %-11s bit for bit %" PRIu64 " of %" PRIu64 " chunks, "
+		       "%.1f %% of the elements\n", "predicted",
+		       c->exact_chunks, s->info.chunks,
+		       100.0 * (double)c->exact_elements / (double)c->elements);
+}
+
 static void put_tokens(const struct shape *s, kvarc_reader *r)
 {
 	const kvarc_geometry *g = s->geometry;
@@ -110,6 +122,7 @@ void describe_head(const char *file, const struct shape *s, kvarc_reader *r)
 	put_tokens(s, r);
 	put_sizes(s);
 	describe_predictors(r);
+	put_exact(s);
 	snprintf(state, sizeof(state), "%s, %" PRIu64 " chunk%s in %" PRIu64
 	         " segment%s", library_state_name(s->info.state), s->info.chunks,
 	         s->info.chunks == 1 ? "" : "s", s->info.segments,
@@ -177,6 +190,8 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 		            shape_bits(s->info.file_bytes, s->info.elements), 4);
 	else
 		json_null(j, "bits_per_element");
+	json_u64(j, "predicted_chunks", s->total.exact_chunks);
+	json_u64(j, "predicted_elements", s->total.exact_elements);
 	json_u64(j, "tokens", s->tokens);
 	json_u64(j, "layers", s->n_layers);
 	json_u64(j, "heads", t ? t->heads : 0);

@@ -197,11 +197,12 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 
 unsigned describe_reach(const struct shape *s, kvarc_reader *r)
 {
-	enum { LINEAR = 7, MODEL = 8 }; /* spec 7 */
+	enum { LINEAR = 7, MODEL = 8, PREDICTED = 9 }; /* spec 7 */
 	kvarc_predictor_info x;
 	unsigned level = 0;
 
-	if (s->total.codecs[LINEAR] + s->total.codecs[MODEL] == 0)
+	if (s->total.codecs[LINEAR] + s->total.codecs[MODEL] +
+	    s->total.codecs[PREDICTED] == 0)
 		return 0;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++)
 		level = x.level > level ? x.level : level;

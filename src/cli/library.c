@@ -117,7 +117,7 @@ const char *library_codec_name(unsigned codec)
 	/* spec 7 */
 	static const char *const names[] = {
 		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes",
-		"linear", "model"
+		"linear", "model", "predicted"
 	};
 
 	return codec < sizeof(names) / sizeof(names[0]) ? names[codec] : "?";

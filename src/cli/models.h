@@ -9,7 +9,11 @@
 #include "kvarc.h"
 #include "options.h"
 
-enum { LEVEL_MODEL = 4 }; /* and all above */
+enum {
+	LEVEL_MODEL = 4,    /* and all above */
+	LEVEL_MODELS = 7,   /* the last one with models of its own in a profile */
+	LEVEL_PREDICTED = 8 /* uses those */
+};
 
 /* Opens it if the verb may predict with it. false: a message was shown. */
 bool models_open(const struct options *o);

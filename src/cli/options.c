@@ -76,10 +76,10 @@ static int set_level(struct options *o, const struct option_row *r,
 	uint64_t n;
 
 	if (!units_parse_u64(value, 9, &n))
-		return bad_value(o, r, value, "a level, 0 to 7");
+		return bad_value(o, r, value, "a level, 0 to 8");
 	if (n > KVARC_LEVEL_MAX) {
 		msg_error(NULL, "level %d is not in kvarc %s; use -0 (fast), -1 (small), -2 "
-		          "and -3 with a profile of the model, or -4 to -7 with the "
+		          "and -3 with a profile of the model, or -4 to -8 with the "
 		          "model itself", (int)n, kvarc_version());
 		return -1;
 	}
@@ -206,7 +206,7 @@ static int choose_level(struct options *o)
 	if (!o->arithmetic && !o->loop)
 		return 0;
 	if (o->level_given && o->level < 4) {
-		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 7",
+		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 8",
 		          o->verb->name);
 		return -1;
 	}

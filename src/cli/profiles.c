@@ -239,7 +239,7 @@ int profiles_highest_level(const kvarc_profile *p)
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return 0;
-	for (int level = models_given() ? KVARC_LEVEL_MAX : 3; level > 1; level--)
+	for (int level = models_given() ? LEVEL_MODELS : 3; level > 1; level--)
 		if (info.levels >> level & 1)
 			return level;
 	return 0;
@@ -249,6 +249,7 @@ static bool has_level(const kvarc_profile *p, int level)
 {
 	kvarc_profile_info info;
 
+	level = level == LEVEL_PREDICTED ? LEVEL_MODELS : level;
 	return kvarc_profile_get_info(p, &info) == KVARC_OK &&
 	       (info.levels >> level & 1);
 }
@@ -284,7 +285,8 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 		          "and --profile FILE; 'kvarc train --model MODEL --level "
 		          "%d' makes one", o->verb->name, o->level,
 		          fits_one ? ", and is smallest with a profile for it"
-		          : " and a profile for it", o->level);
+		          : " and a profile for it",
+		          o->level < LEVEL_PREDICTED ? o->level : LEVEL_MODELS);
 		return false;
 	}
 	if ((o->arithmetic || o->loop) && all.n_given == 0) {

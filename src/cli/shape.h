@@ -10,7 +10,7 @@
 #include "kvarc.h"
 
 enum { SHAPE_KEY, SHAPE_VALUE, SHAPE_OTHER, SHAPE_KINDS };
-enum { SHAPE_CODECS = 10 }; /* the last one counts those not known */
+enum { SHAPE_CODECS = 11 }; /* the last one counts those not known */
 
 /* The tensors of one kind in one layer. */
 struct shape_cell {
@@ -18,6 +18,7 @@ struct shape_cell {
 	bool mixed;                 /* tensors differ in type or shape */
 	uint64_t elements, raw_bytes, frame_bytes;
 	uint64_t codecs[SHAPE_CODECS]; /* chunks by codec */
+	uint64_t exact_chunks, exact_elements; /* as predicted, bit for bit */
 };
 
 struct shape_layer {

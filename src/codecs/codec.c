@@ -17,6 +17,7 @@ static const struct {
 	[KVI_CODEC_BYTES] = { "bytes", &kvi_codec_bytes },
 	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
 	[KVI_CODEC_MODEL] = { "model", &kvi_codec_linear },
+	[KVI_CODEC_PREDICTED] = { "predicted", NULL },
 };
 
 const char *kvi_codec_name(unsigned codec)
@@ -75,6 +76,8 @@ static kvarc_ret decode_plain(struct kvi_coder *c,
 		return kvi_zstd_read(c, payload, bytes, raw, n);
 	case KVI_CODEC_CONSTANT:
 		return decode_constant(chunk, payload, bytes, raw);
+	case KVI_CODEC_PREDICTED:
+		return kvi_predicted_decode(c, chunk, payload, bytes, raw);
 	default: /* REPEAT is the reader's */
 		return KVARC_OPTIONS;
 	}

@@ -19,13 +19,21 @@ enum {
 	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
 	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
 	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7,
-	KVI_CODEC_MODEL = 8, KVI_N_CODECS = 9
+	KVI_CODEC_MODEL = 8, KVI_CODEC_PREDICTED = 9, KVI_N_CODECS = 10
 };
 
+/* Bytes of a payload of codec 9 whose elements are what is predicted; others have more. */
+enum { KVI_PREDICTED_EXACT = 9 };
+
+/* Whether a chunk of a codec is predicted by a model that goes through all tokens. */
+static inline bool kvi_codec_guided(unsigned codec)
+{
+	return codec == KVI_CODEC_MODEL || codec == KVI_CODEC_PREDICTED;
+}
 /* Whether a codec needs a chunk's `linear`. */
 static inline bool kvi_codec_predicts(unsigned codec)
 {
-	return codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL;
+	return codec == KVI_CODEC_LINEAR || kvi_codec_guided(codec);
 }
 
 struct kvi_linear_in; /* model/linear.h */
@@ -40,7 +48,7 @@ struct kvi_chunk {
 	const int32_t *positions;
 	const kvarc_rope *rope;
 	/* Codec 7, and codec 8 when it has what a transformer expects: the tensor's model and
-	 * the features of its sources; NULL: none. Encoders of level 2 and up try it first
+	 * the features of its sources; codec 9 what is predicted; NULL: none. Encoders of level 2 and up try it first
 	 * and fall back where it does not pay. */
 	const struct kvi_linear_in *linear;
 	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
@@ -106,11 +114,12 @@ struct kvi_encoded {
 };
 
 /*
- * Encodes one chunk at a level (0 to 7). raw: kvi_chunk_bytes, packed token-major. current: the
+ * Encodes one chunk at a level (0 to 8). raw: kvi_chunk_bytes, packed token-major. current: the
  * parameters in force for this tensor and head group, or NULL. Never larger
  * than raw: falls back to RAW. Decides itself when new parameters pay.
  * The same input gives the same output on every machine and instruction set.
- * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on: linear, then as level 1.
+ * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on: what linear says is
+ * predicted, linear, then as level 1.
  */
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            int level, const struct kvi_params *current,
@@ -118,8 +127,8 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 
 /*
  * Decodes a payload of any codec but REPEAT. params may be NULL where the codec needs none.
- * raw: kvi_chunk_bytes of room. Does not check raw_check. Codec 7 or 8 without chunk->linear,
- * or with a model of another shape, and 8 with other expectations than the writer's: PREDICTOR.
+ * raw: kvi_chunk_bytes of room. Does not check raw_check. Codecs 7 to 9 without chunk->linear,
+ * or with a model of another shape, 8 and 9 with other predictions than the writer's: PREDICTOR.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR.
  */
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,

@@ -188,6 +188,19 @@ static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
 {
 	return chunk->linear->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
 }
+/* Codec 9 (predicted.c). The elements are what is predicted, and nothing is not finite. */
+bool kvi_predicted_exact(const struct kvi_chunk *chunk, const uint8_t *raw);
+/* Its payloads: of such a chunk; of a chunk of finite elements, as far as it is smaller than `room`
+ * bytes (0: it is not). NULL: no memory. */
+const uint8_t *kvi_predicted_put(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                                 const uint8_t *raw);
+const uint8_t *kvi_predicted_patch(struct kvi_coder *c,
+                                   const struct kvi_chunk *chunk,
+                                   const uint8_t *raw, size_t room,
+                                   size_t *bytes);
+kvarc_ret kvi_predicted_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                               const uint8_t *payload, size_t bytes,
+                               uint8_t *raw);
 /* Of codecs 4, 5 and 6; NULL for the others. */
 const struct kvi_codec *kvi_codec_get(unsigned codec);
 

@@ -5,7 +5,7 @@
 enum {
 	PARAMS_FRAME = 64,   /* bytes around the content of a PARAMS frame */
 	ROWS_TO_FIT = 4,     /* fewer never pay for parameters */
-	LINEAR_LEVEL = 2, LEVEL_MAX = 7,
+	LINEAR_LEVEL = 2, LEVEL_MAX = 8,
 	CHECK = 8,           /* bytes in front of codec 8's mask */
 	SPARE_WORDS = 64
 };
@@ -391,6 +391,36 @@ static kvarc_ret encode_chunk(struct kvi_coder *c,
 	return KVARC_OK;
 }
 
+/* Codec 9 in place of what there is, where that is smaller and P is known. */
+static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                           const uint8_t *raw, struct kvi_encoded *out)
+{
+	size_t bytes, n = kvi_chunk_bytes(chunk);
+	if (!chunk->linear || !chunk->linear->predicted ||
+	    !kvi_floats_finite(chunk->dtype, raw,
+	                       n / kvarc_dtype_bytes(chunk->dtype)))
+		return KVARC_OK;
+	const uint8_t *patch = kvi_predicted_patch(c, chunk, raw,
+	                                           out->payload_bytes, &bytes);
+	if (!patch)
+		return kvi_alloc_error(c->alloc);
+	if (bytes) {
+		drop_params(c, out);
+		set_payload(out, KVI_CODEC_PREDICTED, patch, bytes);
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret store_exact(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                             const uint8_t *raw, struct kvi_encoded *out)
+{
+	const uint8_t *payload = kvi_predicted_put(c, chunk, raw);
+	if (!payload)
+		return kvi_alloc_error(c->alloc);
+	set_payload(out, KVI_CODEC_PREDICTED, payload, KVI_PREDICTED_EXACT);
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            int level, const struct kvi_params *current,
                            const uint8_t *raw, struct kvi_encoded *out)
@@ -404,12 +434,17 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	kvarc_ret ret;
 
 	/* n == size: nothing can be smaller than the element itself. */
-	if (n > size && memcmp(raw, raw + size, n - size) == 0) {
+	bool constant = n > size && memcmp(raw, raw + size, n - size) == 0;
+	if (kvi_predicted_exact(chunk, raw)) {
+		ret = store_exact(c, chunk, raw, out);
+	} else if (constant) {
 		ret = store_raw(c, raw, size, out);
 		out->codec = KVI_CODEC_CONSTANT;
 	} else {
 		ret = encode_chunk(c, chunk, level, current, raw, out,
 		                   &observed);
+		if (!ret)
+			ret = try_patch(c, chunk, raw, out);
 	}
 	if (!ret && chunk->features && chunk->linear && !observed)
 		ret = kvi_chunk_features(c, chunk, raw, false);

@@ -18,4 +18,5 @@ libkvi_la_SOURCES += \
 	src/codecs/grid/sets.c src/codecs/grid/sets.h \
 	src/codecs/bytes/bytes.c src/codecs/bytes/bytes.h \
 	src/codecs/bytes/fit.c \
-	src/codecs/linear/linear.c
+	src/codecs/linear/linear.c \
+	src/codecs/predicted/predicted.c

@@ -27,7 +27,7 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 	p->digest = get_digest(in);
 	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
 	return !(flags & ~(CLOSED | EMBEDDED | FP8)) && p->level >= 4 &&
-	       p->level <= 7 && p->wide_weights <= most &&
+	       p->level <= 8 && p->wide_weights <= most &&
 	       p->wide_activations <= most;
 }
 

@@ -21,7 +21,7 @@ enum { KVI_PROFILE_EMBED_MAX = 1 << 30, KVI_PROFILE_FRAME_BYTES = 1 << 20 };
 
 struct kvi_predictor {
 	uint8_t kind;
-	uint8_t level;          /* models of the profile: 2, 3; 4..7 with kind 2 */
+	uint8_t level;          /* models of the profile: 2, 3; 4..8 with kind 2 */
 	bool embedded;
 	struct kvi_h128 digest; /* of the profile */
 	char *name;             /* of the profile; NULL for kind 0 */

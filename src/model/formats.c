@@ -93,3 +93,49 @@ void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to)
 		if (!kvi_floats_finite(dtype, from + i * size, 1))
 			to[i] = 0;
 }
+
+/* size without its lowest bits, to nearest, ties to even. */
+static uint32_t without(uint32_t size, unsigned bits)
+{
+	return (size + (1u << (bits - 1)) - 1 + (size >> bits & 1)) >> bits;
+}
+
+/* The pattern of |x| in a format of at most 16 bits. */
+static uint32_t narrow(uint32_t size, const struct kvi_float_format *f,
+                       uint32_t largest)
+{
+	uint32_t lost = 23 - f->mant_bits, e = size >> 23, code;
+	uint32_t least = (uint32_t)(127 + f->grid.emin);
+	if (e >= least) {
+		code = without(size, lost) - ((least - 1) << f->mant_bits);
+		return code < largest ? code : largest;
+	}
+	/* subnormal: units of the smallest number */
+	lost += least - (e ? e : 1);
+	return without((size & 0x7fffff) | (e ? 0x800000 : 0),
+	               lost < 25 ? lost : 25);
+}
+
+void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to)
+{
+	const struct kvi_float_format *f = kvi_float_format(dtype);
+	unsigned size = (unsigned)kvarc_dtype_bytes(dtype);
+	/* e4m3 has no infinity */
+	uint32_t largest = dtype == KVARC_E4M3 ? 0x7e
+		: ((1u << f->exp_bits) - 1) << f->mant_bits;
+	for (size_t i = 0; i < n; i++, to += size) {
+		uint32_t b;
+		memcpy(&b, from + i, sizeof b);
+		uint32_t sign = b >> 31, x = b & 0x7fffffff;
+		if (dtype == KVARC_F32) {
+			kvi_store32(to, x > 0x7f800000 ? 0 : b);
+			continue;
+		}
+		x = x > 0x7f800000 ? 0
+		    : narrow(x, f, largest) | sign << (8 * size - 1);
+		if (size == 2)
+			kvi_store16(to, (uint16_t)x);
+		else
+			*to = (uint8_t)x;
+	}
+}

@@ -61,7 +61,7 @@ const struct kvi_model *kvi_profile_model(const struct kvi_profile *p,
 {
 	if (level > UINT8_MAX || kind > UINT8_MAX || p->n_models == 0)
 		return NULL;
-	const struct kvi_model key = { .level = (uint8_t)level,
+	const struct kvi_model key = { .level = (uint8_t)kvi_models_level(level),
 		                       .layer = layer,
 		                       .kind = (uint8_t)kind };
 	return bsearch(&key, p->models, p->n_models, sizeof key,

@@ -33,8 +33,15 @@ enum {
 	KVI_CORRECTS_WIDTH_MAX = 1 << 20, KVI_CORRECTS_SHIFT_MAX = 63,
 	KVI_LEVEL_LOWER = 3,       /* the one with sources in lower layers */
 	KVI_LEVEL_MODEL = 4,       /* from here on a transformer predicts first */
-	KVI_LEVEL_LAST = 7
+	KVI_LEVEL_LAST = 7,
+	KVI_LEVEL_PREDICTED = 8    /* has no models of its own */
 };
+
+/* The level whose models another one uses (spec model 1). */
+static inline unsigned kvi_models_level(unsigned level)
+{
+	return level == KVI_LEVEL_PREDICTED ? KVI_LEVEL_LAST : level;
+}
 
 struct kvi_source {
 	uint8_t delta; /* 0: same layer */

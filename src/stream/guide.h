@@ -48,19 +48,28 @@ size_t kvi_guide_layers(const struct kvi_guide *g);
 /* Whether the tensor at this place of the order of chunks is one that it predicts. */
 bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place);
 
+/* What a job asks of a tensor in a segment: n tokens of its width. */
+struct kvi_guide_ask {
+	uint32_t place;
+	const struct kvi_segment *s;
+	const uint64_t *check; /* of P when that is wanted, else of E; NULL: not known */
+	const uint8_t *raw;    /* the elements; NULL: not known */
+	/* out */
+	int16_t *expected;     /* E; NULL: not wanted */
+	uint8_t *predicted;    /* P (spec predicted 1); NULL: not wanted */
+	bool exact;            /* raw is finite, and P; which is not filled in then */
+};
 /*
- * In a job: E of the tensor at a place, n tokens of its width. Waits until the model is there.
- * check, or NULL: what kvi_expected_check of it should be. When it is not that, and the guide
- * decodes, the model goes through the segment again in scalar arithmetic, and stays there.
+ * In a job. Waits until the model is there. When the check does not hold, and the guide decodes,
+ * the model goes through the segment again in scalar arithmetic, and stays there.
  * Returns OK, whatever the check says; PREDICTOR when an external predictor failed; DATA when
  * what comes before is lost, or the model cannot go on (kvi_guide_why).
  */
-kvarc_ret kvi_guide_expect(struct kvi_guide *g, uint32_t place,
-                           const struct kvi_segment *s,
-                           const uint64_t *check, int16_t *expected);
-/* In the same job, once: the elements of the chunk, and the features that were made of them. */
+kvarc_ret kvi_guide_expect(struct kvi_guide *g, struct kvi_guide_ask *a);
+/* In the same job, once: the elements of the chunk, and the features that were made of them.
+ * exact: its payload is nothing but a check (spec predicted 3). */
 void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
-                    const struct kvi_features *f);
+                    const struct kvi_features *f, bool exact);
 /* In place of that, by anybody and at any time: the chunk at a place of the segment that begins with
  * token t0 is lost, and with it upper layers and later segments. */
 void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0);

@@ -24,6 +24,15 @@ static kvarc_ret exact_predict(void *run, struct kvi_predicted *p)
 	return KVARC_OK;
 }
 
+static const float *exact_keys(void *opaque, const struct kvi_predicted *p,
+                               size_t t, float *room)
+{
+	const struct kvi_run *run = opaque;
+	memcpy(room, p->k + t * p->stride, p->stride * sizeof *room);
+	kvi_run_rotate_row(run, t, room);
+	return room;
+}
+
 static kvarc_ret exact_advance(void *run, const float *k, const float *v,
                                size_t stride, bool corrected)
 {
@@ -43,8 +52,8 @@ static void exact_close(void *opaque)
 }
 
 const struct kvi_guide_ops kvi_guide_exact = {
-	exact_segment, exact_again, exact_predict, exact_advance, exact_restart,
-	exact_close
+	exact_segment, exact_again, exact_predict, exact_keys, exact_advance,
+	exact_restart, exact_close
 };
 
 /* ---- an application's ---- */
@@ -181,6 +190,15 @@ static kvarc_ret external_predict(void *opaque, struct kvi_predicted *p)
 	return KVARC_OK;
 }
 
+static const float *external_keys(void *opaque, const struct kvi_predicted *p,
+                                  size_t t, float *room)
+{
+	const struct external_run *r = opaque;
+	(void)p; /* turned back */
+	(void)room;
+	return r->k + t * r->C;
+}
+
 static kvarc_ret external_advance(void *opaque, const float *k, const float *v,
                                   size_t stride, bool corrected)
 {
@@ -197,6 +215,6 @@ static kvarc_ret external_restart(void *opaque)
 }
 
 const struct kvi_guide_ops kvi_guide_external = {
-	external_segment, external_again, external_predict, external_advance,
-	external_restart, external_close
+	external_segment, external_again, external_predict, external_keys,
+	external_advance, external_restart, external_close
 };

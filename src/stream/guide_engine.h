@@ -13,7 +13,10 @@ struct kvi_guide_ops {
 	kvarc_ret (*segment)(void *run, const struct kvi_segment *s);
 	kvarc_ret (*again)(void *run, const struct kvi_segment *s);
 	kvarc_ret (*predict)(void *run, struct kvi_predicted *p);
-	/* Keys in slots of an engine, in the order of channels of an external one. */
+	/* A token's predicted keys as a cache has them, after RoPE, in fp32: of p or in room. */
+	const float *(*keys)(void *run, const struct kvi_predicted *p,
+	                     size_t t, float *room);
+	/* As keys are told: in slots of an engine, in the order of channels of an external one. */
 	kvarc_ret (*advance)(void *run, const float *k, const float *v,
 	                     size_t stride, bool corrected);
 	kvarc_ret (*restart)(void *run);

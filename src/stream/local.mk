@@ -5,6 +5,8 @@ libkvi_la_SOURCES += \
 	src/stream/feature_table.c src/stream/feature_table.h \
 	src/stream/guide.c src/stream/guide.h \
 	src/stream/guide_engine.c src/stream/guide_engine.h \
+	src/stream/guide_open.c src/stream/guide_predicted.c \
+	src/stream/guide_state.h \
 	src/stream/input.c src/stream/input.h \
 	src/stream/linear_plan.c src/stream/linear_plan.h \
 	src/stream/oneshot.c \

@@ -156,13 +156,14 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level,
 {
 	static const kvarc_common defaults = KVARC_COMMON_INIT;
 	const kvarc_common *c = common ? common : &defaults;
-	struct sizing s = { .g = g, .level = level, .n = n, .views = views };
+	struct sizing s = { .g = g, .level = kvi_models_level(level), .n = n,
+	                    .views = views };
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!g || !views || level < 4 || level > 7)
+	if (!g || !views || level < 4 || level > 8)
 		return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "sizes are for levels 4 to 7");
+		                KVARC_UNKNOWN, "sizes are for levels 4 to 8");
 	const char *wrong = kvi_geometry_wrong(g);
 	if (wrong)
 		return kvi_fail(c->error, KVARC_GEOMETRY, KVARC_UNKNOWN,

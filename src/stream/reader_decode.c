@@ -39,7 +39,7 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 		                p->frame->head.sequence, "a newer version of "
 		                "kvarc is needed for the chunk at offset %llu",
 		                (unsigned long long)p->frame->offset);
-	if (ret == KVARC_PREDICTOR && p->h->codec == KVI_CODEC_MODEL)
+	if (ret == KVARC_PREDICTOR && kvi_codec_guided(p->h->codec))
 		return kvi_fail(e, ret, p->frame->offset,
 		                p->frame->head.sequence, "diverged at layer %u, "
 		                "segment %llu (from token %llu): this machine's "
@@ -142,8 +142,8 @@ static kvarc_ret make_features(struct kvi_decode_job *j,
 	return KVARC_OK;
 }
 
-/* What the model expects; check: what it should come to, if that is known. DATA: it cannot
- * be told. */
+/* What the model expects; check: what it, or with in->predicted P, should come to, if that is
+ * known. DATA: it cannot be told. */
 static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
                            const uint64_t *check)
 {
@@ -152,10 +152,13 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
 	size_t bytes = (size_t)in->model->C * j->n * sizeof(int16_t);
 	if (!kvi_buffer_grow(&j->expected, &r->alloc, bytes, 0))
 		return kvi_fail_alloc(&j->error, &r->alloc);
-	int16_t *to = (int16_t *)(void *)j->expected.p;
-	in->expected = to;
-	kvarc_ret ret = kvi_guide_expect(s->guide, j->place, &s->segment, check,
-	                                 to);
+	struct kvi_guide_ask a = {
+		.place = j->place, .s = &s->segment, .check = check,
+		.expected = (int16_t *)(void *)j->expected.p,
+		.predicted = in->predicted ? j->raw : NULL
+	};
+	in->expected = a.expected;
+	kvarc_ret ret = kvi_guide_expect(s->guide, &a);
 	const char *why = ret ? kvi_guide_why(s->guide) : NULL;
 	if (ret == KVARC_PREDICTOR)
 		return kvi_fail(&j->error, ret, j->frame.offset,
@@ -176,16 +179,20 @@ static bool guided(const struct kvi_decode_job *j)
 }
 
 /* The model goes on once it knows what was there. */
-static void tell_guide(struct kvi_decode_job *j)
+static void tell_guide(struct kvi_decode_job *j,
+                       const struct kvi_chunk_header *h)
 {
 	if (!guided(j))
 		return;
 	j->told = true;
 	kvi_guide_tell(j->segment->guide, j->place, j->raw,
-	               kvi_feature_slot(j->segment->features, j->place)->f);
+	               kvi_feature_slot(j->segment->features, j->place)->f,
+	               h->codec == KVI_CODEC_PREDICTED &&
+	               j->frame.head.payload_bytes ==
+	               KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
 }
 
-/* Codecs 7 and 8: the model, and what it is predicted from. */
+/* Codecs 7 to 9: the model, and what it is predicted from. */
 static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
                             struct kvi_linear_in *in)
 {
@@ -219,8 +226,10 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 	struct kvi_in payload =
 		kvi_in_make(j->frame.payload + KVI_CHUNK_HEADER_BYTES,
 		            j->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
-	uint64_t check = kvi_get64(&payload); /* spec model 4 */
-	bool has = p->h->codec == KVI_CODEC_MODEL && !payload.bad;
+	uint64_t check = kvi_get64(&payload); /* spec model 4, predicted 2 */
+	bool has = kvi_codec_guided(p->h->codec) && !payload.bad;
+	if (p->h->codec == KVI_CODEC_PREDICTED)
+		in->predicted = j->raw;
 	return ask_guide(j, in, has ? &check : NULL);
 }
 
@@ -255,7 +264,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j,
 		return kvi_fail_alloc(&j->error, &j->r->alloc);
 	if (ret == KVARC_OK) {
 		kvi_feature_table_publish(t, j->place, slot->asked);
-		tell_guide(j);
+		tell_guide(j, h);
 	}
 	return ret;
 }
@@ -275,7 +284,7 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *j,
 	if (ret == KVARC_OK && p.features) {
 		kvi_feature_table_publish(j->segment->features, j->place,
 		                          KVI_FEATURES_ALL);
-		tell_guide(j);
+		tell_guide(j, h);
 	}
 	return ret;
 }

@@ -172,7 +172,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
 		ret = kvi_reader_bad(f, e, "its header is not valid");
 	if (ret == KVARC_OK)
 		ret = kvi_chunk_check(&r->geometry, &h, f, e);
-	if (ret == KVARC_OK && h.codec == KVI_CODEC_MODEL)
+	if (ret == KVARC_OK && kvi_codec_guided(h.codec))
 		ret = kvi_reader_bad(f, e, "a chunk that a model predicts "
 		                     "cannot be repeated");
 	if (ret == KVARC_OK && h.codec == KVI_CODEC_LINEAR) {

@@ -108,12 +108,13 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);
-	bool lanes = h->codec >= KVI_CODEC_EXPONENT;
-	if (lanes ? h->params == 0 || h->params >= f->head.sequence
-	          : h->params != 0 || h->lane_order != 0)
+	bool params = h->codec >= KVI_CODEC_EXPONENT;
+	bool lanes = params && h->codec != KVI_CODEC_PREDICTED;
+	if ((params ? h->params == 0 || h->params >= f->head.sequence
+	            : h->params != 0) || (!lanes && h->lane_order != 0))
 		return bad(f, e, "PARAMS or lane order do not fit its codec");
 	if (kvi_codec_predicts(h->codec) &&
-	    (h->lane_order != 1 || h->heads != t->heads))
+	    (h->lane_order != lanes || h->heads != t->heads))
 		return bad(f, e, "lane order or heads do not fit its codec");
 	return KVARC_OK;
 }
@@ -181,7 +182,7 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
 	w->segment_predictor = w->predictor;
-	w->segment_codec = w->predictor_codec;
+	w->segment_guided = w->predictor_guides;
 	kvi_order_begin(&w->chunks, w->order, s->track);
 	w->entry.tensor = s->track;
 	w->entry.segment = s->t0;
@@ -201,7 +202,8 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 	if (ret)
 		return ret;
 	if (kvi_codec_predicts(h->codec) &&
-	    (h->params != w->segment_predictor || h->codec != w->segment_codec))
+	    (h->params != w->segment_predictor ||
+	     kvi_codec_guided(h->codec) != w->segment_guided))
 		return bad(&w->frame, e, "it does not name the PREDICTOR of its "
 		           "segment");
 	w->place = w->chunks.at;
@@ -249,8 +251,7 @@ static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
 	if (ret)
 		return kvi_fail_alloc(e, w->in->alloc);
 	w->predictor = p.kind != KVI_PREDICTOR_NONE ? w->sequence : 0;
-	w->predictor_codec = p.kind == KVI_PREDICTOR_MODEL ? KVI_CODEC_MODEL
-	                                                   : KVI_CODEC_LINEAR;
+	w->predictor_guides = p.kind == KVI_PREDICTOR_MODEL;
 	w->profile_next = 0;
 	w->profile_bytes = p.content_bytes;
 	kvi_predictor_free(&p, w->in->alloc);

@@ -40,9 +40,9 @@ struct kvi_walk {
 	bool past_items;                /* no RESTORE may come any more */
 	uint32_t place;                 /* CHUNK: its tensor's, in the order */
 	uint64_t predictor;             /* the last PREDICTOR, 0: none, or of kind 0 */
-	uint8_t predictor_codec;        /* of chunks that name it */
+	bool predictor_guides;          /* it is of kind 2 */
 	uint64_t segment_predictor;     /* the same where the segment began */
-	uint8_t segment_codec;
+	bool segment_guided;
 	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */
 	struct kvi_order_walk chunks;
 	uint16_t last_type;

@@ -47,10 +47,10 @@ static bool all_zero(const void *p, size_t bytes)
 	return bytes == 0;
 }
 
-static bool has_level(const struct kvi_profile *p, int level)
+static bool has_level(const struct kvi_profile *p, unsigned level)
 {
 	for (size_t i = 0; i < p->n_models; i++)
-		if (p->models[i].level == level)
+		if (p->models[i].level == kvi_models_level(level))
 			return true;
 	return false;
 }
@@ -85,7 +85,7 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "level %d needs a profile of the "
 		                "model", o->level);
-	if (!has_level(kvi_profile_of(o->profile), o->level))
+	if (!has_level(kvi_profile_of(o->profile), (unsigned)o->level))
 		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "the profile has no models of "
 		                "level %d", o->level);
@@ -148,6 +148,7 @@ static void free_workers(kvarc_writer *w)
 		kvi_free(&w->alloc, w->jobs[i].again);
 		kvi_free(&w->alloc, w->jobs[i].frame);
 		kvi_free(&w->alloc, w->jobs[i].expected);
+		kvi_free(&w->alloc, w->jobs[i].predicted);
 	}
 	kvi_free(&w->alloc, w->jobs);
 	for (unsigned i = 0; w->coders && i < w->n_coders; i++)

@@ -42,7 +42,7 @@ static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *l)
 	const kvarc_writer_options *o = &w->options;
 	const struct kvi_profile *p = kvi_profile_of(o->profile);
 	char key[KVI_ARITHMETIC_KEY_BYTES];
-	kvi_arithmetic_key(key, (unsigned)o->level);
+	kvi_arithmetic_key(key, kvi_models_level((unsigned)o->level));
 	const char *text = kvi_identity_get(&p->identity, key);
 	*l = kvi_engine_level((unsigned)o->level);
 	if (text && !kvi_engine_of_text(text, l))

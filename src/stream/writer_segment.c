@@ -55,7 +55,8 @@ static void tell_guide(struct kvi_encode_job *j)
 		return;
 	j->told = true;
 	kvi_guide_tell(g, j->group->place, j->raw,
-	               kvi_feature_slot(j->features, j->group->place)->f);
+	               kvi_feature_slot(j->features, j->group->place)->f,
+	               j->exact);
 }
 
 /* Upper tensors need not wait for the chunk to be written. */
@@ -67,15 +68,20 @@ static void features_made(void *opaque)
 	tell_guide(j);
 }
 
-/* What the model expects, for codec 8. */
+/* What the model expects, for codecs 8 and 9. */
 static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
 {
+	struct kvi_guide_ask a = {
+		.place = j->group->place, .s = &j->segment->s, .raw = j->raw,
+		.expected = j->expected, .predicted = j->predicted
+	};
 	if (!j->guide)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_guide_expect(j->guide, j->group->place,
-	                                 &j->segment->s, NULL, j->expected);
+	kvarc_ret ret = kvi_guide_expect(j->guide, &a);
 	const char *why = kvi_guide_why(j->guide);
+	j->exact = a.exact;
 	in->expected = j->expected;
+	in->predicted = a.exact ? j->raw : j->predicted;
 	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
 	                      KVARC_UNKNOWN, "token %llu and those after it: "
 	                      "%s", (unsigned long long)j->segment->s.t0,
@@ -259,8 +265,8 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	const struct kvi_group *g = j->group;
 	const struct kvi_segment *s = &j->segment->s;
 	bool repeat = try_repeat(j);
-	const bool model = j->coded.codec == KVI_CODEC_MODEL;
-	const bool linear = model || j->coded.codec == KVI_CODEC_LINEAR;
+	const bool model = kvi_codec_guided(j->coded.codec);
+	const bool linear = kvi_codec_predicts(j->coded.codec);
 	kvarc_ret ret = j->segment->begun ? KVARC_OK
 	                                  : begin_segment(w, j->segment);
 	if (!ret)
@@ -376,7 +382,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s,
 	j->guide = j->features &&
 	           kvi_feature_slot(s->features, group->place)->flags &
 	           KVI_SLOT_GUIDE ? w->tracks[s->s.track].guide : NULL;
-	j->told = false;
+	j->told = j->exact = false;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
 	j->coded = (struct kvi_encoded){ 0 };
@@ -443,7 +449,10 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 		if (w->options.level >= KVI_LEVEL_MODEL)
 			j->expected = kvi_array(&w->alloc, w->chunk_max,
 			                        sizeof *j->expected);
+		if (w->options.level >= KVI_LEVEL_PREDICTED)
+			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
 		if (!j->raw || !j->frame ||
+		    (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
 		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY) ||
 		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
 			return kvi_fail_alloc(w->error, &w->alloc);

@@ -78,6 +78,8 @@ struct kvi_encode_job {
 	/* memory */
 	uint8_t *raw, *again;   /* again: with KVARC_WRITE_VERIFY */
 	int16_t *expected;      /* by the model, if there is one */
+	uint8_t *predicted;     /* the same, as elements; level 8 */
+	bool exact;             /* the elements are what the model predicts */
 	bool told;              /* the guide knows what was there */
 	uint8_t *frame;         /* head, chunk header, payload, padding, check */
 };
@@ -110,7 +112,7 @@ struct kvarc_writer {
 	struct kvi_group *groups;
 	size_t n_groups;
 	uint32_t chunk_max;               /* raw bytes of the largest chunk */
-	struct kvi_linear_plan *plan;     /* levels 2 to 7 */
+	struct kvi_linear_plan *plan;     /* levels 2 to 8 */
 	struct kvi_predictor predictor;   /* what PREDICTOR frames say; owns nothing */
 	uint64_t predictor_sequence;
 
@@ -173,7 +175,7 @@ kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 
 /* Which tensors the profile of the options models; before groups are made. */
 kvarc_ret kvi_writer_plan(kvarc_writer *w);
-/* The models of tracks, at levels 4 to 7; after groups are made. */
+/* The models of tracks, at levels 4 to 8; after groups are made. */
 kvarc_ret kvi_writer_guides(kvarc_writer *w);
 /* PREDICTOR, and PROFILE frames when the profile is embedded. */
 kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "exact/handle.h"
+#include "model/formats.h"
 #include "model/profile.h"
 #include "stream/profile_handle.h"
 
@@ -62,10 +63,42 @@ static void take_layer(struct cache *c, struct kvi_run *run, size_t layer,
 	assert_int_equal(kvi_run_advance(run, k, v, CHANNELS, false), KVARC_OK);
 }
 
-static void fill(struct cache *c, const kvarc_predictor *p)
+/* What the model predicts, bit for bit, and nothing but that. */
+static void take_exactly(struct cache *c, struct kvi_run *run, size_t layer,
+                         size_t t0, size_t n, bool closed)
+{
+	struct kvi_predicted p = kvi_run_predict(run);
+	const unsigned dtype = c->tensors[0].dtype;
+	const size_t row = CHANNELS * kvarc_dtype_bytes(dtype);
+	float k[256 * CHANNELS], v[256 * CHANNELS], x[CHANNELS];
+	for (size_t t = 0; t < n; t++) {
+		memcpy(k + t * CHANNELS, p.k + t * p.stride, sizeof x);
+		memcpy(v + t * CHANNELS, p.v + t * p.stride, sizeof x);
+	}
+	kvi_run_rotate(run, k, CHANNELS);
+	for (size_t t = 0; t < n; t++) {
+		uint8_t *key = c->data[2 * layer] + (t0 + t) * row;
+		uint8_t *value = c->data[2 * layer + 1] + (t0 + t) * row;
+		for (size_t i = 0; i < CHANNELS; i++)
+			x[channel(i)] = k[t * CHANNELS + i];
+		kvi_floats_store(dtype, x, CHANNELS, key);
+		kvi_floats_store(dtype, v + t * CHANNELS, CHANNELS, value);
+		if (!closed)
+			continue;
+		kvi_floats_exact(dtype, key, CHANNELS, x);
+		for (size_t i = 0; i < CHANNELS; i++)
+			k[t * CHANNELS + i] = x[channel(i)];
+		kvi_floats_exact(dtype, value, CHANNELS, v + t * CHANNELS);
+	}
+	assert_int_equal(kvi_run_advance(run, k, v, CHANNELS, false), KVARC_OK);
+}
+
+/* exact: a level, or 0: noise is added. */
+static void fill(struct cache *c, const kvarc_predictor *p, int exact)
 {
 	const struct kvi_alloc *alloc = kvi_predictor_alloc(p);
-	const struct kvi_engine_level best = kvi_engine_level(7);
+	const struct kvi_engine_level best =
+		kvi_engine_level(exact ? (unsigned)exact : 7);
 	struct kvi_run_options o = { .alloc = alloc };
 	struct kvi_run *run;
 	uint64_t seed = 3;
@@ -82,14 +115,17 @@ static void fill(struct cache *c, const kvarc_predictor *p)
 		assert_int_equal(kvi_run_segment(run, c->ids[0] + t,
 		                                 c->positions[0] + t, n),
 		                 KVARC_OK);
-		for (size_t l = 0; l < LAYERS; l++)
+		for (size_t l = 0; l < LAYERS && !exact; l++)
 			take_layer(c, run, l, t, n, &seed);
+		for (size_t l = 0; l < LAYERS && exact; l++)
+			take_exactly(c, run, l, t, n, best.closed);
 	}
 	kvi_run_close(&run);
 	kvi_pool_close(o.pool);
 }
 
-static void make_cache(struct cache *c, const kvarc_predictor *p)
+static void make_cache(struct cache *c, const kvarc_predictor *p,
+                       unsigned dtype, int exact)
 {
 	memset(c, 0, sizeof *c);
 	const struct kvi_model_rope *r = &kvi_predictor_file(p)->ropes[0];
@@ -101,12 +137,12 @@ static void make_cache(struct cache *c, const kvarc_predictor *p)
 		bool key = i % 2 == 0;
 		c->tensors[c->g.n_tensors++] = (kvarc_tensor){
 			.layer = i / 2, .kind = key ? KVARC_KEY : KVARC_VALUE,
-			.dtype = KVARC_BF16, .heads = 1, .channels = CHANNELS,
+			.dtype = (uint8_t)dtype, .heads = 1, .channels = CHANNELS,
 			.flags = key ? KVARC_TENSOR_POST_ROPE : 0, .rope = key
 		};
 	}
 	cache_link(c);
-	fill(c, p);
+	fill(c, p, exact);
 }
 
 /* ---- a profile for it ---- */
@@ -170,13 +206,13 @@ static kvarc_profile *make_profile(const struct cache *c, unsigned level,
 
 /* ---- all of it ---- */
 
-void world_open(struct world *w, int level)
+static void open_world(struct world *w, int level, unsigned dtype, int exact)
 {
 	memset(w, 0, sizeof *w);
 	w->f.fail_at = -1;
 	w->model = open_model("llama");
-	make_cache(&w->c, w->model);
-	w->profile = make_profile(&w->c, (unsigned)level,
+	make_cache(&w->c, w->model, dtype, exact);
+	w->profile = make_profile(&w->c, kvi_models_level((unsigned)level),
 	                          kvi_predictor_file(w->model)->width);
 	w->list[0] = w->profile;
 	w->wo = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
@@ -191,6 +227,16 @@ void world_open(struct world *w, int level)
 	w->ro.n_profiles = 1;
 	w->ro.predictor = w->model;
 	cache_make_empty(&w->back, &w->c);
+}
+
+void world_open(struct world *w, int level)
+{
+	open_world(w, level, KVARC_BF16, 0);
+}
+
+void world_open_exact(struct world *w, int level, unsigned dtype)
+{
+	open_world(w, level, dtype, level);
 }
 
 void world_close(struct world *w)

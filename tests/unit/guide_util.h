@@ -22,6 +22,8 @@ struct world {
 };
 
 void world_open(struct world *w, int level);
+/* The cache is what the model predicts at this level, bit for bit. */
+void world_open_exact(struct world *w, int level, unsigned dtype);
 void world_close(struct world *w);
 /* Nothing is read yet. */
 void world_empty(struct world *w);

@@ -61,14 +61,18 @@ static kvarc_ret read_all(struct world *w, uint64_t *fell_back)
 	return ret;
 }
 
-/* Whichever product is the first to be wrong, the tokens are right; and the reader says so. */
+/* Whichever product is the first to be wrong, the tokens are right; and the reader says so. Level 8:
+ * elements as they are predicted. */
 static void test_falls_back(void **state)
 {
 	(void)state;
-	for (int level = 5; level <= 7; level++) {
+	for (int level = 5; level <= 8; level++) {
 		struct world w;
 		uint64_t n, seen = 0, tries = 0;
-		world_open(&w, level);
+		if (level == 8)
+			world_open_exact(&w, level, KVARC_BF16);
+		else
+			world_open(&w, level);
 		assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
 		kvi_predictor_use_kernels(w.model, &wrong);
 		set_wrong(INT32_MAX);
@@ -76,7 +80,7 @@ static void test_falls_back(void **state)
 		assert_int_equal(n, 0);
 		int all = calls;
 		assert_true(all > 20);
-		for (int from = 0; from < all; from += 7, tries++) {
+		for (int from = 0; from < all; from += 9, tries++) {
 			set_wrong(from);
 			w.ro.common.threads = (unsigned)from % 3 + 1;
 			kvarc_ret ret = read_all(&w, &n);
