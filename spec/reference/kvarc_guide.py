@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Codec 8 of the reference decoder: spec/codecs/model.md.
+"""Codecs 8 and 9 of the reference decoder: spec/codecs/model.md, predicted.md.
 
 A Guide takes a track through a model, next to its chunks: it is told what
 every key and value tensor holds, and says what the next ones are expected to.
@@ -30,7 +30,8 @@ class Predictor:
         self.fp8 = flags & 4
         self.closed, self.embedded = flags & 1, flags & 2
         self.level = cursor.u8()
-        demand(4 <= self.level <= 7, "the level of a predictor")
+        demand(4 <= self.level <= 8, "the level of a predictor")
+        self.models = min(self.level, 7)
         self.wide_weights, self.wide_activations = cursor.u8(), cursor.u8()
         demand(max(self.wide_weights, self.wide_activations) <
                (1 if self.fp8 else 32),
@@ -59,6 +60,24 @@ def exact(x, dtype):
     return -value if x >> (e_bits + m) else value
 
 
+def pattern(x, dtype):
+    """predicted.md 1: the element nearest to x."""
+    e_bits, m, bias = codecs.FLOAT[dtype]
+    if math.isnan(x):
+        return 0
+    largest = ((1 << e_bits) - 1) << m
+    if dtype == codecs.E4M3:
+        largest = 0x7E
+    if math.isinf(x):
+        code = largest
+    else:
+        e = max(math.frexp(abs(x))[1] - 1, 1 - bias)
+        # units of the last place; round() is to even
+        code = ((e + bias - 1) << m) + round(abs(x) * 2.0 ** (m - e))
+    negative = math.copysign(1, x) < 0
+    return min(code, largest) | negative << (e_bits + m)
+
+
 class Guide:
     def __init__(self, model, predictor, profile, geometry, track):
         self.predictor, self.w = predictor, model.weights
@@ -83,7 +102,7 @@ class Guide:
             ((i, t) for i, t in enumerate(geometry.tensors)
              if (t.track, t.layer, t.kind) == (track, layer, kind)),
             (None, None))
-        m = profile.models.get((self.predictor.level, layer, kind))
+        m = profile.models.get((self.predictor.models, layer, kind))
         demand(t and m and linear.fits(m, t) and
                (t.heads, t.channels) == (self.w.kv_heads, self.w.channels),
                "no tensor of layer %d that the model predicts" % layer,
@@ -141,16 +160,32 @@ class Guide:
         return [[expected(p, step) for p, step in zip(row, m.step)]
                 for row in self.p[kind]]
 
+    def predicted(self, layer, kind):
+        """predicted.md 1: P as bytes."""
+        self.expect(layer, kind)
+        _, t, m = self.tensors[layer, kind]
+        channel, out = linear.Layout(m, t.rope).channel, b""
+        rows = self.run.rotated(self.p[KEY]) if kind == KEY else self.p[kind]
+        size = codecs.ELEMENT_BYTES[t.dtype]
+        for row in rows:
+            at = {c: pattern(x, t.dtype) for c, x in zip(channel, row)}
+            out += b"".join(at[c].to_bytes(size, "little")
+                            for c in range(m.C))
+        return out
+
     # ------------------------------------------------- 3. after a layer
 
-    def tell(self, kind, raw, features):
-        """What a tensor of the layer in hand holds, whatever its codec."""
-        self.known[kind] = raw, features
+    def tell(self, kind, raw, features, exact):
+        """What a tensor of the layer in hand holds, whatever its codec.
+        exact: codec 9, method 0."""
+        self.known[kind] = raw, features, exact
         if len(self.known) < 2:
             return
         keys, values = self.p
         if self.predictor.closed:
-            self.correct()
+            # predicted.md 3
+            if not (self.known[KEY][2] and self.known[VALUE][2]):
+                self.correct()
             keys, values = self.numbers(KEY), self.numbers(VALUE)
         else:
             keys = self.run.rotated(keys)
@@ -167,7 +202,7 @@ class Guide:
 
     def numbers(self, kind):
         """Elements as fp32, each token's in slots."""
-        raw, _ = self.known[kind]
+        raw = self.known[kind][0]
         _, t, m = self.tensors[self.layer, kind]
         layout = linear.Layout(m, t.rope)
         size = codecs.ELEMENT_BYTES[t.dtype]
@@ -197,3 +232,19 @@ def check(payload, rows):
     demand(struct.pack("<Q", h64(struct.pack("<%dh" % len(E), *E)))
            == payload[:8], "the predictor is not exact", "predictor")
     return payload[8:]
+
+
+def patched(payload, predicted, size):
+    """predicted.md 2: the elements, and whether they are P."""
+    cursor = codecs.Cursor(payload)
+    demand(cursor.take(8) == struct.pack("<Q", h64(predicted)),
+           "the predictor is not exact", "predictor")
+    method = cursor.u8()
+    demand(method <= 1, "method %d of codec 9" % method, "unsupported")
+    if method == 0:
+        cursor.end()
+        return predicted, True
+    planes = codecs.zstd_content(cursor.rest(), len(predicted))
+    n = len(predicted) // size
+    return bytes(predicted[i] ^ planes[i % size * n + i // size]
+                 for i in range(len(predicted))), False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Predictors of the reference decoder: kvarc-format.md 5.2, and what chunks of
-codecs 7 and 8 are predicted from (codecs/linear.md 6, codecs/model.md)."""
+codecs 7 to 9 are predicted from (codecs/linear.md 6, codecs/model.md)."""
 
 import kvarc_codecs as codecs
 import kvarc_guide as guides
@@ -20,6 +20,7 @@ class ProfilePredictor:
         demand(where <= 1, "the place of a profile")
         self.embedded, self.level = where, cursor.u8()
         demand(self.level in (2, 3), "the level of a predictor")
+        self.models = self.level
         self.digest, self.name = cursor.take(16), cursor.string()
 
 
@@ -34,6 +35,7 @@ class Predictors:
         self.filling = None         # the one whose PROFILE frames come
         self.last = None            # sequence
         self.features = {}          # of the open segment
+        self.exact = set()          # tensors of it: codec 9, method 0
         self.guides = {}            # by predictor and track
 
     # ------------------------------------------- PREDICTOR and PROFILE frames
@@ -74,7 +76,7 @@ class Predictors:
 
     def begin(self, s):
         """s.guide: a Guide, why there is none, or None: no model predicts."""
-        self.features = {}
+        self.features, self.exact = {}, set()
         s.predictor, s.guide = self.last, None
         p = self.named.get(s.predictor)
         if not p or p.kind != 2:
@@ -98,12 +100,12 @@ class Predictors:
                             self.archive.geometry, track)
 
     def header(self, s, codec, order, heads, t, params):
-        """A chunk of codec 7 or 8."""
-        demand(order == 1 and heads == t.heads, "the form of a chunk of "
-               "codec %d" % codec)
+        """A chunk of codec 7, 8 or 9."""
+        demand(order == (codec != 9) and heads == t.heads,
+               "the form of a chunk of codec %d" % codec)
         # 5.2 "the last PREDICTOR frame before its SEGMENT"
         demand(params == s.predictor and params in self.named and
-               self.named[params].kind == codec - 6,
+               self.named[params].kind == min(codec, 8) - 6,
                "a CHUNK without PREDICTOR")
 
     def decode(self, codec, tensor, s, payload):
@@ -112,9 +114,16 @@ class Predictors:
         if isinstance(s.guide, Bad):
             raise s.guide
         m = self.model_of(s.predictor, t)
-        if codec == 8:
+        if codec >= 8:
             kind = s.guide.kind_of(tensor, t)
             demand(kind is not None, "a tensor that the model cannot predict")
+        if codec == 9:
+            raw, exact = guides.patched(
+                payload, s.guide.predicted(t.layer, kind),
+                codecs.ELEMENT_BYTES[t.dtype])
+            self.exact |= {tensor} if exact else set()
+            return raw
+        if codec == 8:
             rows = s.guide.expect(t.layer, kind)
             payload = guides.check(payload, rows)
         layout = linear.Layout(m, t.rope)
@@ -143,7 +152,7 @@ class Predictors:
                 linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
                 self.sources_of(t, m, s), linear.coded_elements(raw, t.dtype),
                 g.expect(t.layer, kind))
-        g.tell(kind, raw, self.features[tensor])
+        g.tell(kind, raw, self.features[tensor], tensor in self.exact)
 
     # --------------------------------------------------- models and sources
 
@@ -156,7 +165,7 @@ class Predictors:
     def model_of(self, predictor, t):
         """The model of a tensor, or the answer "predictor" (5.2)."""
         p = self.named[predictor]
-        m = self.profile(p).models.get((p.level, t.layer, t.kind))
+        m = self.profile(p).models.get((p.models, t.layer, t.kind))
         demand(m and linear.fits(m, t),
                "the profile has no model for a tensor", "predictor")
         return m

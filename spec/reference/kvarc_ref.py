@@ -294,7 +294,7 @@ class Archive:
         t = self.heads_of(tensor, first, heads)
         codec = cursor.u8()
         demand(codec >= 4, "PARAMS of codec %d" % codec)
-        demand(codec <= 8, "codec %d" % codec, "unsupported")
+        demand(codec <= 9, "codec %d" % codec, "unsupported")
         demand(codec <= 6, "PARAMS of codec %d" % codec)
         p = codecs.Params(cursor, codec, t, heads, t.rope)
         p.names = (tensor, first, heads, codec)
@@ -335,7 +335,7 @@ class Archive:
             s.head_done = 0
         size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
         demand(f.decoded == size, "decoded_bytes of a CHUNK")
-        demand(codec <= 8, "codec %d" % codec, "unsupported")
+        demand(codec <= 9, "codec %d" % codec, "unsupported")
         demand(order <= 1 and (codec >= 4 or not order), "lane order")
         p = None
         if codec >= 7:
@@ -373,7 +373,7 @@ class Archive:
                 demand(c.offset == offset and c.codec != 3
                        and len(c.raw) == size and c.raw_check == raw_check,
                        "a repeat of another chunk")
-                demand(c.codec != 8, "a repeat of a chunk of codec 8")
+                demand(c.codec < 8, "a repeat of a chunk of codec 8 or 9")
                 demand(c.codec != 7 or all(
                     b.codec != 3 for b in self.chunks
                     if b.segment == c.segment and b.sequence < sequence),

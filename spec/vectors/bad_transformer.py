@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Archives of codec 8 that are invalid, or that the model or profile at hand
+"""Archives of codecs 8 and 9 that are invalid, or that the model or profile at hand
 does not decode. A make gives the archive, and may give files to read it with:
 {ending: content}."""
 
 import bad_base
 import enc_gguf
 from bad_base import add, cut, poke
-from enc_fields import BF16, Random, varint
+from enc_fields import BF16, Random, varint, zstd_frame
 from enc_linear import Profile
 from kvarc_enc import Writer, geometry_content, tensor
 from transformer_data import (
@@ -61,7 +61,7 @@ def chunk(name, text, change, count=0, answer="data"):
 edit("flags", "a reserved flag of a PREDICTOR of kind 2", "PREDICTOR",
      lambda c: poke(2, c[2] | 128)(c))
 edit("level-3", "level 3 of kind 2", "PREDICTOR", poke(3, 3))
-edit("level-8", "level 8", "PREDICTOR", poke(3, 8))
+edit("level-9", "level 9", "PREDICTOR", poke(3, 9))
 edit("wide-weights", "wide weights of a sixth kind of matrix", "PREDICTOR",
      poke(4, 33))
 edit("wide-activations", "wide activations of a sixth kind", "PREDICTOR",
@@ -254,6 +254,76 @@ def _():
     s.predict_with(5)
     s.segment(2, None, [4, 5])
     s.all()
+    return s.w.close()
+
+
+# ------------------------------------------------------------------ codec 9
+
+def predicted(name, text, answer="data", number=1, **options):
+    """Two layers of which one chunk has these options."""
+    def make():
+        s = session()
+        s.segment(3, None, [4, 5, 6])
+        for i in range(4):
+            s.predicted(i, **options if i == number else {})
+        return s.w.close()
+    vector("predicted-" + name, text, answer)(make)
+
+
+def one(token, channel, x):
+    return x ^ (token == channel == 1)
+
+
+predicted("check", "codec 9 with another check", "predictor", check=1)
+predicted("check-patch", "a patch with another check", "predictor",
+          change=one, check=1 << 63)
+predicted("method", "method 2 of codec 9", "unsupported", method=2)
+predicted("after", "a byte after method 0", more=b"\0")
+predicted("after-patch", "a byte after a patch", change=one, more=b"\0")
+predicted("no-patch", "method 1 and nothing more", change=one,
+          frame=lambda d: b"")
+predicted("short", "a patch of a byte less", change=one,
+          frame=lambda d: zstd_frame(d[:-1]))
+predicted("long", "a patch of a byte more", change=one,
+          frame=lambda d: zstd_frame(d + b"\0"))
+predicted("order", "lane order 1 of codec 9", order=1)
+predicted("raw-check", "a patch that gives other elements", change=one,
+          frame=lambda d: zstd_frame(bytes(len(d))))
+bad_base.edit("params-codec-9", "PARAMS of codec 9", "PARAMS", poke(8, 9))
+
+
+@vector("predicted-cut", "codec 9 with a payload of 8 bytes")
+def _():
+    s = session(edits={("CHUNK", 0): {
+        "payload": lambda p: p[:48], "decoded_bytes": 96}})
+    s.segment(3, None, [4, 5, 6])
+    for number in range(4):
+        s.predicted(number)
+    return s.w.close()
+
+
+@vector("predicted-second", "codec 9 of a second key tensor of a layer")
+def _():
+    s = session(tensors=caches(tiny()) + [tensor(0, 0, BF16, 2, 8, rope=1)])
+    s.segment(3, None, [4, 5, 6])
+    for number in (0, 4, 1, 2, 3):
+        if number == 4:
+            s.w.chunk_frame(4, 0, 2, 9, 0, s.predictors[5], bytes(96),
+                            bytes(9))
+        else:
+            s.predicted(number)
+    return s.w.close()
+
+
+@vector("predicted-repeat", "a repeat of a chunk of codec 9")
+def _():
+    s = session(tensors=caches(tiny()) + [tensor(2, 0, BF16, 2, 8, rope=1)])
+    s.segment(3, None, [4, 5, 6])
+    first = s.predicted(0)
+    values = s.values(0)
+    for number in range(1, 4):
+        s.predicted(number)
+    s.w.chunk(4, values, 3, of=(first, s.w.frames[first][1]))
     return s.w.close()
 
 

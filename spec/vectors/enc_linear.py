@@ -174,6 +174,13 @@ def pattern(n):
 REC = (32768, 27554, 23170, 19484)
 
 
+def channel_of(m, slot, rope):
+    at = slot % m.head_channels
+    if at < m.rotary and rope[0] == 0:
+        return slot - at + at // 2 + (m.rotary // 2 if at % 2 else 0)
+    return slot
+
+
 class Walk:
     """One token of a tensor. element(channel, mu's pattern, class) gives
     what is stored (of f32 the high half); .expected and .row are by channel,
@@ -241,11 +248,7 @@ class Walk:
             done += len(unit)
 
     def channel(self, slot, rope):
-        m = self.model
-        at = slot % m.head_channels
-        if at < m.rotary and rope[0] == 0:
-            return slot - at + at // 2 + (m.rotary // 2 if at % 2 else 0)
-        return slot
+        return channel_of(self.model, slot, rope)
 
     def bases(self, token, sources, expected):
         m, out = self.model, []

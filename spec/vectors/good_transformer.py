@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Valid archives of codec 8: VECTORS has (name, text, make); make gives a
+"""Valid archives of codecs 8 and 9: VECTORS has (name, text, make); make gives a
 Writer and files that stand beside it: {ending: content}."""
 
 import struct
 
 import enc_gguf
-from enc_fields import BF16, F16, F32, Random
+from enc_fields import BF16, E4M3, E5M2, F16, F32, Random
 from enc_linear import Profile
 from kvarc_enc import Writer, tensor
 from transformer_data import (
@@ -175,6 +175,71 @@ def _():
         s.run, s.track = runs[i % 2], i % 2
         s.segment(n)
         s.all()
+    s.w.close()
+    return s.w, {}
+
+
+@vector("predicted", "codec 9: all is as predicted, and nothing is corrected; "
+        "level 7, segments of 33 and 5 tokens")
+def _():
+    return archive(512, tiny(), 7, [33, 5], exact=True).w, {}
+
+
+@vector("predicted-open", "the same in an open loop, f16, half-split pairs, "
+        "positions with a gap")
+def _():
+    return archive(513, tiny(), 4, [11, 4], F16, pairing=0, exact=True,
+                   positions=None).w, {}
+
+
+def flips(*places):
+    """Elements that differ: number of the tensor, token, channel."""
+    def change(number, token, channel, x):
+        return x ^ 5 * ((number, token, channel) in places)
+    return change
+
+
+@vector("predicted-8", "level 8, which has the models of level 7; f32, patches "
+        "of values in layer 0 and of keys in layer 1")
+def _():
+    return archive(514, tiny(), 8, [12, 3], F32, exact=True, change=flips(
+        (1, 0, 0), (1, 11, 7), (2, 2, 3))).w, {}
+
+
+@vector("predicted-e4m3", "e4m3, a patch of keys")
+def _():
+    return archive(515, tiny(), 6, [9, 2], E4M3, exact=True,
+                   change=flips((0, 3, 5))).w, {}
+
+
+@vector("predicted-e5m2", "e5m2, a patch of values in the last layer")
+def _():
+    return archive(516, tiny(), 5, [9, 2], E5M2, pairing=0, exact=True,
+                   change=flips((3, 3, 5))).w, {}
+
+
+@vector("predicted-others", "layers with one chunk of codec 9 and one of codec "
+        "8, and with a raw one that is as predicted: they are corrected")
+def _():
+    rng, data = Random(517), tiny()
+    w = read_model(data).weights
+    freq = frequencies(w.rotary)
+    p = Profile(models_of(rng, data, 7, corrects=(0, 1)), [freq])
+    s = Guided(rng, p, caches(data), (0, w.rotary, freq), data, 8)
+    s.segment(6)
+    s.predicted(0)
+    s.model(1)
+    s.model(2)
+    s.predicted(3)
+    s.w.commit()
+    s.segment(4)
+    s.predicted(0)
+    P = s.elements(1)
+    s.walk(1, lambda t, c, x: P[t][c])
+    s.w.chunk(1, s.values(1))
+    s.predicted(2)
+    s.predicted(3)
+    s.w.commit()
     s.w.close()
     return s.w, {}
 

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Profiles and archives of the vectors of codec 8.
+"""Profiles and archives of the vectors of codecs 8 and 9.
 
 The encoder is apart from the reference decoder, but for one thing: what the
 model predicts comes from the transformer of reference/, which the C library
 is compared with.
 """
 
+import functools
 import math
 import struct
 
 import enc_gguf
 from enc_fields import (
-    BF16, EXPONENT_BITS, F32, MANTISSA_BITS, Random, pack_elements, string,
-    varint)
-from enc_linear import BIAS, Profile, Walk, limit, linear_payload
+    BF16, E4M3, EXPONENT_BITS, F16, F32, MANTISSA_BITS, Random,
+    pack_elements, string, varint, zstd_frame)
+from enc_linear import (
+    BIAS, Profile, Walk, channel_of, limit, linear_payload)
 from kvarc_enc import tensor
 from kvarc_exact import fp32
 from kvarc_model import Model, Run
@@ -23,7 +25,8 @@ from xxh3 import h64
 
 # Arithmetic of the levels as writers have it: wide weights, wide activations,
 # closed loop.
-LEVELS = {4: (0, 0, 0), 5: (1, 1, 1), 6: (1, 31, 1), 7: (31, 31, 1)}
+LEVELS = {4: (0, 0, 0), 5: (1, 1, 1), 6: (1, 31, 1), 7: (31, 31, 1),
+          8: (31, 31, 1)}
 _models = {}
 
 
@@ -69,13 +72,28 @@ def caches(data, dtype=BF16, rope=True, heads=None):
             for layer in range(w.n_layers) for kind in (0, 1)]
 
 
+def nearest(x, dtype):
+    """The pattern of a number; ties to even."""
+    if dtype == F32:
+        return struct.unpack("<I", struct.pack("<f", x))[0]
+    if dtype == F16:
+        return struct.unpack("<H", struct.pack("<e", x))[0]
+    if dtype == BF16:
+        bits = struct.unpack("<I", struct.pack("<f", x))[0]
+        return bits + 0x7FFF + (bits >> 16 & 1) >> 16
+    codes = range(0x7F if dtype == E4M3 else 0x7C)
+    code = min(codes, key=lambda i: (
+        abs(value_of(i, dtype) - abs(x)), i & 1))
+    return code | 0x80 * (math.copysign(1, x) < 0)
+
+
 def value_of(x, dtype):
     """An element as a number; 0 when it is not finite."""
     e, m = EXPONENT_BITS[dtype], MANTISSA_BITS[dtype]
     if dtype == F32:
         e, m = 8, 23
     field = x >> m & (1 << e) - 1
-    if field == (1 << e) - 1:
+    if field == (1 << e) - 1 and dtype != E4M3:
         return 0.0
     low = x & (1 << m) - 1
     v = math.ldexp(low | (1 << m if field else 0),
@@ -126,11 +144,12 @@ class Guided(Session):
         if all(0 <= i < words for i in ids):
             self.run.segment(ids, self.w.current[3])
             self.layer, self.p, self.kept = 0, self.run.predict(), {}
+            self.exact = set()
 
     def expected(self, number):
         """E (model.md 2) of each token and slot."""
         t = self.tensors[number]
-        m = self.profile.models[self.level, t["layer"], t["kind"]]
+        m = self.profile.models[min(self.level, 7), t["layer"], t["kind"]]
         out = []
         for row in self.p[t["kind"]]:
             q = [fp32(p * 2.0 ** -s) for p, s in zip(row, m.step)]
@@ -138,10 +157,12 @@ class Guided(Session):
                         for v in q])
         return out
 
-    def walk(self, number, change=None):
+    def walk(self, number, change=None, low=None):
         t = self.tensors[number]
         self.E = self.expected(number)
+        level, self.level = self.level, min(self.level, 7)
         out = super().walk(number, change)
+        self.level, self.low = level, low or self.low
         self.kept[t["kind"]] = t["dtype"], self.values(number)
         if len(self.kept) == 2:
             self.advance(t["layer"])
@@ -165,8 +186,9 @@ class Guided(Session):
         """model.md 3, when the value of a layer is known."""
         keys, values = self.p
         for kind in (0, 1) if self.closed else ():
-            m = self.profile.models[self.level, layer, kind]
-            for i in range(self.n if m.corrects else 0):
+            m = self.profile.models[min(self.level, 7), layer, kind]
+            for i in range(self.n if m.corrects and len(self.exact) < 2
+                           else 0):
                 r = [v for k, _ in m.same for v in self.walks[layer, k][i].r]
                 r += self.walks[layer, kind][i].r
                 self.run.correct(i, [
@@ -177,7 +199,7 @@ class Guided(Session):
         else:
             keys = self.run.rotated(keys)
         self.run.advance(keys, values)
-        self.layer, self.kept = self.layer + 1, {}
+        self.layer, self.kept, self.exact = self.layer + 1, {}, set()
         if self.layer < self.m.weights.n_layers:
             self.p = self.run.predict()
 
@@ -203,6 +225,44 @@ class Guided(Session):
             number + self.track * len(self.tensors), 0, t["heads"], codec, order, params,
             pack_elements(t["dtype"], values), payload)
 
+    def elements(self, number):
+        """P (predicted.md 1) of each token and channel."""
+        t = self.tensors[number]
+        m = self.profile.models[min(self.level, 7), t["layer"], t["kind"]]
+        rows = self.p[t["kind"]] if t["kind"] else self.run.rotated(self.p[0])
+        rope, out = self.rope if m.rotary else None, []
+        for row in rows:
+            at = {channel_of(m, c, rope): nearest(x, t["dtype"])
+                  for c, x in enumerate(row)}
+            out.append([at[c] for c in range(m.width())])
+        return out
+
+    def predicted(self, number, change=None, method=None, check=0, codec=9,
+                  order=0, more=b"", frame=zstd_frame):
+        """A chunk of codec 9. change(token, channel, P) gives elements."""
+        t = self.tensors[number]
+        P = self.elements(number)
+        true = [[change(i, c, x) if change else x for c, x in enumerate(row)]
+                for i, row in enumerate(P)]
+        if method is None:
+            method = int(true != P)
+        if method == 0:
+            self.exact.add(t["kind"])
+        shift = 16 if t["dtype"] == F32 else 0
+        self.walk(number, lambda i, c, x: true[i][c] >> shift,
+                  [x & 0xFFFF for row in true for x in row])
+        P, true = sum(P, []), sum(true, [])
+        payload = struct.pack("<QB", check ^ h64(pack_elements(
+            t["dtype"], P)), method)
+        if method == 1:
+            d = pack_elements(t["dtype"], [a ^ b for a, b in zip(P, true)])
+            size = len(d) // len(P)
+            payload += frame(b"".join(d[i::size] for i in range(size)))
+        return self.w.chunk_frame(
+            number + self.track * len(self.tensors), 0, t["heads"], codec,
+            order, self.predictors[self.level],
+            pack_elements(t["dtype"], true), payload + more)
+
     def all(self, change=None):
         for number in range(len(self.tensors)):
             self.model(number, change)
@@ -210,17 +270,25 @@ class Guided(Session):
 
 
 def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
-            arithmetic=None, positions=None, **models):
-    """-> Guided, of so many tokens a segment, closed."""
+            arithmetic=None, positions=None, change=None, exact=False,
+            **models):
+    """-> Guided, of so many tokens a segment, closed. exact: of codec 9,
+    with change(number, token, channel, P)."""
     rng = Random(seed)
     w = read_model(data).weights
     freq = frequencies(w.rotary) if w.rotary else []
-    p = Profile(models_of(rng, data, level, **models),
+    p = Profile(models_of(rng, data, min(level, 7), **models),
                 [freq] if freq else [])
     s = Guided(rng, p, caches(data, dtype), (pairing, w.rotary, freq)
                if freq else None, data, level, arithmetic, embed=embed)
     for n in segments:
         s.segment(n, positions)
-        s.all()
+        if exact:
+            for number in range(len(s.tensors)):
+                s.predicted(number, change and functools.partial(
+                    change, number))
+            s.w.commit()
+        else:
+            s.all()
     s.w.close()
     return s

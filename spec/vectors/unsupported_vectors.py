@@ -51,8 +51,9 @@ edit("axis-token", "a token axis with an extent", "GEOMETRY",
 edit("pairing", "rope pairing 2", "GEOMETRY", poke(1, 2), "unsupported")
 edit("track-kind", "track kind 4", "GEOMETRY", poke(G_TRACKS + 1, 4),
      "unsupported")
-chunk("codec-9", "codec 9", 24, 9, answer="unsupported")
-edit("params-codec", "PARAMS of codec 9", "PARAMS", poke(8, 9), "unsupported")
+chunk("codec-10", "codec 10", 24, 10, answer="unsupported")
+edit("params-codec", "PARAMS of codec 10", "PARAMS", poke(8, 10),
+     "unsupported")
 edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
      "unsupported")
 chunk("plane-method", "plane method 3", 0,
