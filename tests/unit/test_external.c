@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "guide_util.h"
+#include "model/formats.h"
 
 /* Knows what the cache holds, up to noise. */
 struct oracle {
@@ -309,6 +310,117 @@ static void test_sizes(void **state)
 	end(&w, &o);
 }
 
+/* ---- an exact engine of a usual shape ---- */
+
+enum {
+	WIDE_HEADS = 8, WIDE_CHANNELS = 64, WIDE = WIDE_HEADS * WIDE_CHANNELS,
+	WIDE_LAYERS = 4, WIDE_TOKENS = 768
+};
+
+static float hash(uint32_t tensor, size_t at)
+{
+	uint32_t x = (uint32_t)at * 2654435761u + tensor;
+	x ^= x >> 15;
+	return (float)(int32_t)(x * 2246822519u) * 0x1p-31f;
+}
+
+static int wide_predict(void *sequence, uint32_t layer, float *k, float *v)
+{
+	const struct sequence *s = sequence;
+	for (size_t i = 0; i < s->n * WIDE; i++) {
+		k[i] = hash(2 * layer, s->t0 * WIDE + i);
+		v[i] = hash(2 * layer + 1, s->t0 * WIDE + i);
+	}
+	return 0;
+}
+
+static int wide_segment(void *sequence, const int32_t *ids,
+                        const int32_t *positions, size_t n)
+{
+	struct sequence *s = sequence;
+	(void)ids;
+	(void)positions;
+	s->t0 += s->n;
+	s->n = n;
+	return 0;
+}
+
+static int wide_advance(void *sequence, uint32_t layer, const float *k,
+                        const float *v)
+{
+	(void)sequence, (void)layer, (void)k, (void)v;
+	return 0;
+}
+
+static void make_wide(struct cache *c)
+{
+	memset(c, 0, sizeof *c);
+	c->g.n_tracks = 1;
+	c->g.n_tensors = 2 * WIDE_LAYERS;
+	c->n[0] = WIDE_TOKENS;
+	for (uint32_t i = 0; i < 2 * WIDE_LAYERS; i++)
+		c->tensors[i] = (kvarc_tensor){
+			.layer = i / 2,
+			.kind = i & 1 ? KVARC_VALUE : KVARC_KEY,
+			.dtype = KVARC_F16, .heads = WIDE_HEADS,
+			.channels = WIDE_CHANNELS
+		};
+	cache_link(c);
+	for (uint32_t i = 0; i < 2 * WIDE_LAYERS; i++)
+		for (size_t at = 0; at < WIDE_TOKENS * WIDE; at++) {
+			float x = hash(i, at);
+			kvi_floats_store(KVARC_F16, &x, 1,
+			                 c->data[i] + 2 * at);
+		}
+	for (int t = 0; t < WIDE_TOKENS; t++) {
+		c->positions[0][t] = t;
+		c->ids[0][t] = (int32_t)((uint32_t)t * 40503u % 50000u);
+	}
+}
+
+/* fp32 that rounds to the elements: nothing is left but checks and token ids. */
+static void test_exact(void **state)
+{
+	static struct cache c, back;
+	struct memfile f = { .fail_at = -1 };
+	struct oracle o = { .noise = 0 };
+	kvarc_external x = shape;
+	kvarc_predictor *p;
+	kvarc_profile *sizes;
+	(void)state;
+	make_wide(&c);
+	x.layers = WIDE_LAYERS;
+	x.heads = WIDE_HEADS;
+	x.channels = WIDE_CHANNELS;
+	x.segment = wide_segment;
+	x.predict = wide_predict;
+	x.advance = wide_advance;
+	x.opaque = &o;
+	assert_int_equal(kvarc_predictor_open_external(&p, &x, NULL), KVARC_OK);
+	assert_int_equal(kvarc_profile_of_sizes(&sizes, 8, &c.g, 100, c.views,
+	                                        NULL), KVARC_OK);
+	const kvarc_profile *list[] = { sizes };
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_reader_options ro = { .profiles = list, .n_profiles = 1,
+		                    .predictor = p };
+	wo.level = 8;
+	wo.predictor = p;
+	wo.profile = sizes;
+	assert_int_equal(cache_write(&c, &f, &wo), KVARC_OK);
+	size_t raw = 4 * (size_t)WIDE_LAYERS * WIDE_TOKENS * WIDE;
+	print_message("%zu bytes to %zu: %zu times smaller\n", raw, f.n,
+	              raw / f.n);
+	assert_true(f.n < raw / 500);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+	assert_true(cache_equal(&c, &back));
+	kvarc_profile_close(&sizes);
+	kvarc_predictor_close(&p);
+	memfile_free(&f);
+	cache_free(&c);
+	cache_free(&back);
+}
+
 static void test_wrong_calls(void **state)
 {
 	kvarc_predictor *p;
@@ -345,6 +457,7 @@ int main(void)
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_exact),
 		cmocka_unit_test(test_wrong_calls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
