@@ -11,7 +11,7 @@
 # $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
 # $EXACTNESS: any value: the exactness matrix.
 # What needs a variable that is not set is left out. Processor minutes with the profiles there:
-# models 1, table 6, slots 1, exactness 15. Training takes 2 for levels 2 and 3, 3 to 6 for
+# models 1, blind 6, table 6, slots 1, exactness 15. Training takes 2 for levels 2 and 3, 3 to 6 for
 # each level with a model; make_slots.py takes 5.
 set -eu
 
@@ -41,6 +41,7 @@ if [ -n "${MODEL-}" ]; then
 	profiles=${MODEL_PROFILES:-$(mktemp -d)}
 	set -- "$MODEL" "${MODEL_CALIBRATION:?}" "${MODEL_TEST:?}" "$profiles"
 	show models "$@"
+	[ ! -d "$MODEL" ] || show blind "$1" "$2" "$3"
 	show table "$@" ${TEXT:+"$TEXT"}
 	[ -n "${MODEL_PROFILES-}" ] || rm -r "$profiles"
 else
