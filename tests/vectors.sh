@@ -13,6 +13,8 @@ python=${PYTHON3:-}
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wrong=0
+KVARC_CACHE=off # nothing outside of here
+export KVARC_CACHE
 
 fail() {
 	echo "FAIL: $*"

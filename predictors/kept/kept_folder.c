@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -129,18 +130,6 @@ static bool write_all(void *opaque, const void *p, size_t n)
 	return true;
 }
 
-static bool write_file(struct kvi_engine *e, const struct kvi_engine_options *o,
-                       const struct kvi_kept_layout *l, int fd)
-{
-	uint8_t *header = kvi_malloc(e->alloc, l->header);
-	errno = ENOMEM;
-	bool good = header && kvi_kept_header(e, l, header, o->pool) &&
-	            write_all(&fd, header, l->header) &&
-	            kvi_kept_parts(e, write_all, &fd);
-	kvi_free(e->alloc, header);
-	return good;
-}
-
 /* A name that no other process or thread has. */
 static void temporary(const struct kvi_engine *e, char name[NAME_BYTES])
 {
@@ -155,8 +144,8 @@ static void temporary(const struct kvi_engine *e, char name[NAME_BYTES])
 
 /* NULL: done. */
 static const char *write_and_rename(struct kvi_engine *e,
-                                    const struct kvi_engine_options *o,
-                                    const struct kvi_kept_layout *l, int folder)
+                                    const struct kvi_kept_layout *l,
+                                    const uint8_t *header, int folder)
 {
 	char name[NAME_BYTES], temp[NAME_BYTES];
 	name_of(l, name);
@@ -165,7 +154,8 @@ static const char *write_and_rename(struct kvi_engine *e,
 	                0600);
 	if (fd < 0)
 		return strerror(errno);
-	bool good = write_file(e, o, l, fd);
+	bool good = write_all(&fd, header, l->header) &&
+	            kvi_kept_parts(e, write_all, &fd);
 	int code = errno;
 	if (close(fd) && good) {
 		good = false;
@@ -185,15 +175,30 @@ static bool disk_has_room(int folder, uint64_t bytes)
 	       (uint64_t)s.f_bavail >= bytes / s.f_frsize + 1;
 }
 
+/* Beyond it a write is a signal, which ends a process. */
+static bool may_be_so_long(uint64_t bytes)
+{
+	struct rlimit r;
+	return getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY ||
+	       bytes <= r.rlim_cur;
+}
+
 static const char *store_in(struct kvi_engine *e,
                             const struct kvi_engine_options *o,
                             const struct kvi_kept_layout *l, int folder)
 {
+	if (!may_be_so_long(l->bytes))
+		return strerror(EFBIG);
 	if (!kvi_kept_make_room(folder, limit(o) - l->bytes))
 		return "others cannot be removed";
 	if (!disk_has_room(folder, l->bytes))
 		return strerror(ENOSPC);
-	return write_and_rename(e, o, l, folder);
+	/* before there is a file: one whose writer is killed has its magic then */
+	uint8_t *header = kvi_malloc(e->alloc, l->header);
+	const char *why = header && kvi_kept_header(e, l, header, o->pool)
+		? write_and_rename(e, l, header, folder) : strerror(ENOMEM);
+	kvi_free(e->alloc, header);
+	return why;
 }
 
 void kvi_kept_store(struct kvi_engine *e, const struct kvi_engine_options *o)

@@ -13,6 +13,8 @@ set -eu
 
 folder=${1:?folder}
 : "${KVARC:?the kvarc command}"
+KVARC_CACHE=off
+export KVARC_CACHE
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)

@@ -2,6 +2,7 @@
 /* test_kept.c - converted weights in a folder: found, kept, and never wrong */
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -432,6 +433,21 @@ static void test_no_folder(void **state)
 	assert_int_equal(chmod(where, 0700), 0);
 }
 
+/* A file that is too long for the process would end it with a signal. */
+static void test_file_limit(void **state)
+{
+	struct rlimit old, low;
+	(void)state;
+	empty();
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	low = old;
+	low.rlim_cur = PAGE + 100;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+	lost(5);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	kept(5);
+}
+
 /* What has its name is no file. */
 static void test_in_the_way(void **state)
 {
@@ -524,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_flips),
 		cmocka_unit_test(test_wrong_files),
 		cmocka_unit_test(test_no_folder),
+		cmocka_unit_test(test_file_limit),
 		cmocka_unit_test(test_in_the_way),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_model_changes),

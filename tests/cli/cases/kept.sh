@@ -35,6 +35,17 @@ for f in cache/*.kvw; do
 done
 train
 cmp own.kvp miss.kvp
+echo "# several at once"
+rm -rf cache
+for i in 1 2 3; do
+	kv train -f -q -o own$i.kvp --level 5 --model model --first-token 1 --generate 20 \
+		> /dev/null 2>&1 &
+done
+wait
+for i in 1 2 3; do
+	cmp own$i.kvp miss.kvp
+done
+find cache -type f | sed -E 's/[0-9a-f]{32}/KEY/'
 echo "# another arithmetic"
 train --arith fp8
 train --arith fp8
