@@ -20,6 +20,7 @@
 #include "entropy/slots.h"
 #include "exact/elementwise.h"
 #include "exact/engine.h"
+#include "kept/kept.h"
 #include "util/bytes.h"
 
 enum {
@@ -28,6 +29,25 @@ enum {
 	THREADS = 8, LEVELS = 3,
 	KV = KV_HEADS * CHANNELS, Q = HEADS * CHANNELS, MODEL_BYTES = 1 << 20
 };
+
+/* Stand in for predictors/kept: there is no folder. */
+bool kvi_kept_find(struct kvi_engine *e, const struct kvi_engine_options *o)
+{
+	(void)e;
+	(void)o;
+	return false;
+}
+
+void kvi_kept_store(struct kvi_engine *e, const struct kvi_engine_options *o)
+{
+	(void)e;
+	(void)o;
+}
+
+void kvi_kept_unmap(struct kvi_engine *e)
+{
+	(void)e;
+}
 
 /* ------------------------------------------------------ instruction sets */
 
