@@ -188,7 +188,7 @@ static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
 {
 	return chunk->linear->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
 }
-/* Codec 9 (predicted.c). The elements are what is predicted, and nothing is not finite. */
+/* Codec 9 (predicted.c). Whoever predicts has found the elements to be that, and finite. */
 bool kvi_predicted_exact(const struct kvi_chunk *chunk, const uint8_t *raw);
 /* Its payloads: of such a chunk; of a chunk of finite elements, as far as it is smaller than `room`
  * bytes (0: it is not). NULL: no memory. */

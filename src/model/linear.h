@@ -45,8 +45,8 @@ struct kvi_linear_in {
 	/* E of spec model 2 by token and slot, for models from KVI_LEVEL_MODEL on and only
 	 * for them; NULL: none. */
 	const int16_t *expected;
-	/* P of spec predicted 1, kvi_chunk_bytes; an encoder's may be the elements themselves, a
-	 * decoder's where they are decoded to. NULL: not known. */
+	/* P of spec predicted 1, kvi_chunk_bytes; an encoder's are the elements themselves where they
+	 * are P and finite, a decoder's where they are decoded to. NULL: not known. */
 	const uint8_t *predicted;
 };
 

@@ -257,3 +257,28 @@ void world_empty(struct world *w)
 	cache_free(&w->back);
 	cache_make_empty(&w->back, &w->c);
 }
+
+void world_write(struct world *w)
+{
+	memfile_free(&w->f);
+	w->f = (struct memfile){ .fail_at = -1 };
+	kvarc_ret ret = cache_write(&w->c, &w->f, &w->wo);
+	if (ret)
+		print_message("%s\n", w->error.text);
+	assert_int_equal(ret, KVARC_OK);
+}
+
+size_t world_chunk(struct world *w, uint32_t tensor, uint64_t t0)
+{
+	kvarc_source source = memfile_source(&w->f);
+	kvarc_chunk_info chunk;
+	kvarc_reader *r;
+	assert_int_equal(kvarc_reader_open(&r, &source, &w->ro), KVARC_OK);
+	for (uint64_t i = 0;; i++) {
+		assert_int_equal(kvarc_reader_chunk(r, i, &chunk), KVARC_OK);
+		if (chunk.tensor == tensor && chunk.t0 == t0)
+			break;
+	}
+	kvarc_reader_close(&r);
+	return (size_t)chunk.offset;
+}

@@ -27,5 +27,9 @@ void world_open_exact(struct world *w, int level, unsigned dtype);
 void world_close(struct world *w);
 /* Nothing is read yet. */
 void world_empty(struct world *w);
+/* The archive of the cache, in place of another one. */
+void world_write(struct world *w);
+/* Where the CHUNK frame of a tensor and the segment from token t0 is in the archive. */
+size_t world_chunk(struct world *w, uint32_t tensor, uint64_t t0);
 
 #endif

@@ -156,13 +156,6 @@ static void end(struct world *w, struct oracle *o)
 	world_close(w);
 }
 
-static void write_again(struct world *w)
-{
-	memfile_free(&w->f);
-	w->f = (struct memfile){ .fail_at = -1 };
-	assert_int_equal(cache_write(&w->c, &w->f, &w->wo), KVARC_OK);
-}
-
 static double bits_each(const struct world *w)
 {
 	return 8.0 * (double)w->f.n / (TOKENS * CHANNELS * 2 * LAYERS);
@@ -180,7 +173,7 @@ static void test_round_trip(void **state)
 			begin(&w, &o, level, noises[i]);
 			w.wo.common.threads = w.ro.common.threads =
 				(unsigned)i + 1;
-			write_again(&w);
+			world_write(&w);
 			assert_true(bits_each(&w) > before);
 			before = bits_each(&w);
 			print_message("level %d, noise %g: %.3f bits\n", level,
@@ -208,7 +201,7 @@ static void test_ranges(void **state)
 	kvarc_reader *r;
 	(void)state;
 	begin(&w, &o, 5, 0x1p-10f);
-	write_again(&w);
+	world_write(&w);
 	kvarc_source source = memfile_source(&w.f);
 	assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
 	for (size_t i = 0; i < 3; i++) {
@@ -231,7 +224,7 @@ static void test_errors(void **state)
 	struct oracle o;
 	(void)state;
 	begin(&w, &o, 5, 0);
-	write_again(&w);
+	world_write(&w);
 	o.noise = 0x1p-8f; /* came to other numbers */
 	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
 	                 KVARC_PREDICTOR);
@@ -257,7 +250,7 @@ static void test_failures(void **state)
 	struct oracle o;
 	(void)state;
 	begin(&w, &o, 5, 0);
-	write_again(&w);
+	world_write(&w);
 	for (unsigned i = 0; i < 5 * 2 * 3; i++) {
 		struct memfile f = { .fail_at = -1 };
 		o.fail = OPEN + (int)(i % 5);
@@ -284,13 +277,13 @@ static void test_sizes(void **state)
 	kvarc_profile *p;
 	(void)state;
 	begin(&w, &o, 6, 0x1p-12f);
-	write_again(&w);
+	world_write(&w);
 	double fitted = bits_each(&w);
 	assert_int_equal(kvarc_profile_of_sizes(&p, 6, &w.c.g, 100, w.c.views,
 	                                        NULL), KVARC_OK);
 	w.wo.profile = p;
 	w.wo.flags |= KVARC_WRITE_EMBED_PROFILE;
-	write_again(&w);
+	world_write(&w);
 	print_message("%.3f bits, %.3f with sizes\n", fitted, bits_each(&w));
 	assert_true(bits_each(&w) < fitted);
 	w.ro.n_profiles = 0;

@@ -279,20 +279,10 @@ static void test_damage(void **state)
 static void test_layers_below(void **state)
 {
 	struct world w;
-	kvarc_reader *r;
-	kvarc_chunk_info chunk;
 	(void)state;
 	world_open(&w, 5);
 	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
-	kvarc_source source = memfile_source(&w.f);
-	assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
-	for (uint64_t i = 0;; i++) {
-		assert_int_equal(kvarc_reader_chunk(r, i, &chunk), KVARC_OK);
-		if (chunk.tensor == 2 && chunk.t0 == 256)
-			break;
-	}
-	kvarc_reader_close(&r);
-	w.f.p[chunk.offset + 100] ^= 1;
+	w.f.p[world_chunk(&w, 2, 256) + 100] ^= 1;
 	w.ro.flags = KVARC_READ_SALVAGE;
 	for (unsigned threads = 1; threads < 4; threads++) {
 		w.ro.common.threads = threads;

@@ -89,16 +89,6 @@ static void count(struct world *w, unsigned *exact, unsigned *patched,
 	kvarc_reader_close(&r);
 }
 
-static void write_again(struct world *w)
-{
-	memfile_free(&w->f);
-	w->f = (struct memfile){ .fail_at = -1 };
-	kvarc_ret ret = cache_write(&w->c, &w->f, &w->wo);
-	if (ret)
-		print_message("%s\n", w->error.text);
-	assert_int_equal(ret, KVARC_OK);
-}
-
 /* In order, by range, as a pipe, and with all that can be verified. */
 static void read_all(struct world *w)
 {
@@ -134,7 +124,7 @@ static void test_exact(void **state)
 			w.wo.common.threads = w.ro.common.threads =
 				(unsigned)level % 3 + 1;
 			w.wo.flags |= level & 1 ? KVARC_WRITE_VERIFY : 0;
-			write_again(&w);
+			world_write(&w);
 			count(&w, &exact, &patched, &others);
 			assert_int_equal(exact, CHUNKS);
 			read_all(&w);
@@ -152,7 +142,7 @@ static void test_flipped(void **state)
 		world_open_exact(&w, level, KVARC_BF16);
 		w.c.data[3][2 * 300 * CHANNELS] ^= 1;
 		w.wo.flags |= KVARC_WRITE_VERIFY;
-		write_again(&w);
+		world_write(&w);
 		count(&w, &exact, &patched, &others);
 		assert_int_equal(exact, CHUNKS - 1);
 		assert_int_equal(patched, level == 8);
@@ -172,7 +162,7 @@ static void test_flipped_early(void **state)
 		world_open_exact(&w, level, KVARC_F16);
 		w.c.data[0][2 * 300 * CHANNELS] ^= 1;
 		w.wo.common.threads = w.ro.common.threads = 2;
-		write_again(&w);
+		world_write(&w);
 		bytes[level] = w.f.n;
 		count(&w, &exact, &patched, &others);
 		/* segment 0, keys and values of layer 0 but the one */
@@ -193,7 +183,7 @@ static void test_not_finite(void **state)
 	world_open_exact(&w, 8, KVARC_BF16);
 	uint16_t *value = (uint16_t *)(void *)w.c.data[3];
 	value[5] = 0x7f80;
-	write_again(&w);
+	world_write(&w);
 	count(&w, &exact, &patched, &others);
 	assert_int_equal(exact, CHUNKS - 1);
 	assert_int_equal(others, 1);
@@ -205,20 +195,10 @@ static void test_not_finite(void **state)
 static void test_damage(void **state)
 {
 	struct world w;
-	kvarc_reader *r;
-	kvarc_chunk_info chunk;
 	(void)state;
 	world_open_exact(&w, 8, KVARC_BF16);
-	write_again(&w);
-	kvarc_source source = memfile_source(&w.f);
-	assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
-	for (uint64_t i = 0;; i++) {
-		assert_int_equal(kvarc_reader_chunk(r, i, &chunk), KVARC_OK);
-		if (chunk.tensor == 2 && chunk.t0 == 256)
-			break;
-	}
-	kvarc_reader_close(&r);
-	w.f.p[chunk.offset + 75] ^= 1;
+	world_write(&w);
+	w.f.p[world_chunk(&w, 2, 256) + 75] ^= 1;
 	assert_int_equal(cache_verify(&w.f, &w.ro), KVARC_DATA);
 	w.ro.flags = KVARC_READ_SALVAGE;
 	world_empty(&w);

@@ -7,11 +7,7 @@ enum { EXACT, PATCH };
 
 bool kvi_predicted_exact(const struct kvi_chunk *chunk, const uint8_t *raw)
 {
-	const uint8_t *p = chunk->linear ? chunk->linear->predicted : NULL;
-	size_t n = kvi_chunk_bytes(chunk);
-	return p && (p == raw || memcmp(p, raw, n) == 0) &&
-	       kvi_floats_finite(chunk->dtype, raw,
-	                         n / kvarc_dtype_bytes(chunk->dtype));
+	return chunk->linear && chunk->linear->predicted == raw;
 }
 
 static void put_head(uint8_t *to, const uint8_t *predicted, size_t n,
