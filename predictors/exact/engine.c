@@ -439,6 +439,24 @@ kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
 	return ret;
 }
 
+kvarc_ret kvi_engine_with_head(struct kvi_engine **out,
+                               const struct kvi_engine *base,
+                               struct kvi_pool *pool, kvarc_error *error)
+{
+	struct kvi_engine *e = kvi_malloc(base->alloc, sizeof *e);
+	*out = e;
+	if (!e)
+		return kvi_fail_alloc(error, base->alloc);
+	*e = *base;
+	e->base = base;
+	e->memory = NULL;
+	e->kept = NULL;
+	kvarc_ret ret = kvi_engine_add_head(e, pool, error);
+	if (ret)
+		kvi_engine_close(out);
+	return ret;
+}
+
 void kvi_engine_close(struct kvi_engine **engine)
 {
 	struct kvi_engine *e = *engine;
@@ -449,7 +467,8 @@ void kvi_engine_close(struct kvi_engine **engine)
 		kvi_free(e->alloc, p);
 	}
 	kvi_kept_unmap(e);
-	kvi_free(e->alloc, e->layers);
+	if (!e->base)
+		kvi_free(e->alloc, e->layers);
 	kvi_free(e->alloc, e);
 	*engine = NULL;
 }

@@ -29,6 +29,7 @@ struct kvi_engine {
 	float *output_norm, *output_norm_bias;
 	struct kvi_h128 head_digest;
 	void *memory;  /* chain of all parts that are not in `kept` */
+	const struct kvi_engine *base;     /* has the layers of this one, and `kept`; NULL: none */
 	const uint8_t *kept;               /* a file of converted weights (kept/kept.h), or NULL */
 	size_t kept_bytes;
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "entropy/rans.h"
+#include "exact/head.h"
 #include "exact/self_test.h"
 #include "stream/error.h"
 #include "container/frame.h"
@@ -20,6 +21,7 @@ struct kvarc_predictor {
 	kvarc_predictor_model model;
 	pthread_mutex_t lock;
 	struct kvi_engine *engines[ENGINES];
+	struct kvi_engine *headed[ENGINES]; /* the same with heads */
 	struct kvi_arithmetic arithmetic[ENGINES];
 	uint32_t tested;         /* instruction sets */
 	const struct kvi_exact_kernels *kernels; /* NULL: by instruction set */
@@ -113,8 +115,10 @@ void kvarc_predictor_close(kvarc_predictor **out)
 	kvarc_predictor *p = out ? *out : NULL;
 	if (!p)
 		return;
-	for (int i = 0; i < ENGINES; i++)
+	for (int i = 0; i < ENGINES; i++) {
+		kvi_engine_close(&p->headed[i]);
 		kvi_engine_close(&p->engines[i]);
+	}
 	kvi_model_file_close(&p->file);
 	pthread_mutex_destroy(&p->lock);
 	struct kvi_alloc last = p->alloc;
@@ -140,9 +144,9 @@ static kvarc_ret make(kvarc_predictor *p, int i,
 	return ret;
 }
 
-/* With the lock. */
+/* With the lock: its place. */
 static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
-                             const struct kvi_engine **e, kvarc_error *error)
+                             int *place, kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
@@ -155,8 +159,21 @@ static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
 		               ENGINES);
 	else if (!p->engines[i])
 		ret = make(p, i, a, error);
-	if (ret == KVARC_OK)
-		*e = p->engines[i];
+	*place = i;
+	return ret;
+}
+
+/* With the lock. */
+static kvarc_ret find_head(kvarc_predictor *p, int i, kvarc_error *error)
+{
+	struct kvi_pool *pool;
+	if (p->headed[i])
+		return KVARC_OK;
+	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
+		return kvi_fail_alloc(error, &p->alloc);
+	kvarc_ret ret = kvi_engine_with_head(&p->headed[i], p->engines[i], pool,
+	                                     error);
+	kvi_pool_close(pool);
 	return ret;
 }
 
@@ -179,18 +196,38 @@ static kvarc_predictor *writable(const kvarc_predictor *p)
 	return (kvarc_predictor *)(uintptr_t)p;
 }
 
-kvarc_ret kvi_predictor_engine(const kvarc_predictor *shared,
+static kvarc_ret get_engine(const kvarc_predictor *shared,
+                            const struct kvi_arithmetic *a, uint32_t isa_mask,
+                            bool head, const struct kvi_engine **e,
+                            kvarc_error *error)
+{
+	kvarc_predictor *p = writable(shared);
+	int i = 0;
+	pthread_mutex_lock(&p->lock);
+	kvarc_ret ret = test_kernels(p, isa_mask, error);
+	if (ret == KVARC_OK)
+		ret = find_engine(p, a, &i, error);
+	if (ret == KVARC_OK && head)
+		ret = find_head(p, i, error);
+	if (ret == KVARC_OK)
+		*e = head ? p->headed[i] : p->engines[i];
+	pthread_mutex_unlock(&p->lock);
+	return ret;
+}
+
+kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
                                const struct kvi_arithmetic *a,
                                uint32_t isa_mask, const struct kvi_engine **e,
                                kvarc_error *error)
 {
-	kvarc_predictor *p = writable(shared);
-	pthread_mutex_lock(&p->lock);
-	kvarc_ret ret = test_kernels(p, isa_mask, error);
-	if (ret == KVARC_OK)
-		ret = find_engine(p, a, e, error);
-	pthread_mutex_unlock(&p->lock);
-	return ret;
+	return get_engine(p, a, isa_mask, false, e, error);
+}
+
+kvarc_ret kvi_predictor_head(const kvarc_predictor *p,
+                             const struct kvi_arithmetic *a, uint32_t isa_mask,
+                             const struct kvi_engine **e, kvarc_error *error)
+{
+	return get_engine(p, a, isa_mask, true, e, error);
 }
 
 void kvi_predictor_use_kernels(kvarc_predictor *p,
@@ -257,7 +294,6 @@ kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
                                  uint8_t digest[16])
 {
-	const struct kvi_engine *e;
 	const struct kvi_engine_level any = kvi_engine_level(5);
 	kvarc_predictor *p = writable(shared);
 	if (!p || !digest)
@@ -268,11 +304,11 @@ kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
 	}
 	pthread_mutex_lock(&p->lock);
 	kvarc_ret ret = KVARC_OK;
-	e = p->engines[0]; /* all have the same */
-	if (!e)
-		ret = find_engine(p, &any.arithmetic, &e, p->common.error);
-	pthread_mutex_unlock(&p->lock);
+	int i = 0;
+	if (!p->engines[0]) /* all have the same */
+		ret = find_engine(p, &any.arithmetic, &i, p->common.error);
 	if (ret == KVARC_OK)
-		kvi_store_h128(digest, kvi_engine_digest(e));
+		kvi_store_h128(digest, kvi_engine_digest(p->engines[i]));
+	pthread_mutex_unlock(&p->lock);
 	return ret;
 }

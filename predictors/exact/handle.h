@@ -11,6 +11,13 @@ kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
                                const struct kvi_arithmetic *a,
                                uint32_t isa_mask, const struct kvi_engine **e,
                                kvarc_error *error);
+/* The same with a head (head.h), which is made at the first such call and kept. Others that run
+ * the engine meanwhile are not disturbed. Returns as kvi_predictor_engine, and as
+ * kvi_engine_add_head. */
+kvarc_ret kvi_predictor_head(const kvarc_predictor *p,
+                             const struct kvi_arithmetic *a,
+                             uint32_t isa_mask, const struct kvi_engine **e,
+                             kvarc_error *error);
 /* Kernels in place of those of its users' instruction sets; before its first use. */
 void kvi_predictor_use_kernels(kvarc_predictor *p,
                                const struct kvi_exact_kernels *kernels);

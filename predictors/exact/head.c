@@ -43,7 +43,8 @@ kvarc_ret kvi_head_open(struct kvi_head **out, const struct kvi_run_options *o)
 	if (!head)
 		return kvi_alloc_error(o->alloc);
 	head->o = *o;
-	head->kernels = kvi_exact_kernels_get(o->isa_mask);
+	head->kernels = o->kernels ? o->kernels
+	                           : kvi_exact_kernels_get(o->isa_mask);
 	head->elementwise = kvi_elementwise_get(o->isa_mask);
 	kvarc_ret ret = open_rows(head);
 	if (ret)

@@ -15,6 +15,13 @@ kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
  */
 kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
                               kvarc_error *error);
+/*
+ * An engine with a head that shares the layers of another one, which has none, does not change and
+ * must be closed later. On failure *e is NULL. Returns as kvi_engine_add_head.
+ */
+kvarc_ret kvi_engine_with_head(struct kvi_engine **e,
+                               const struct kvi_engine *base,
+                               struct kvi_pool *pool, kvarc_error *error);
 /* Of the weights and the head, when it is made. */
 struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e);
 

@@ -113,7 +113,7 @@ bool kvi_engine_part_form(const struct kvi_engine *e,
 		f->bytes -= f->bytes % ALIGN;
 		return true;
 	}
-	f->e4m3 = e->arithmetic.fp8;
+	f->e4m3 = e->arithmetic.fp8 && p->kind != KVI_MATRIX_HEAD;
 	if (f->e4m3)
 		return kvi_e4m3_bytes(m->rows, m->columns, &f->bytes);
 	f->group = native.group ? native.group : GROUP_OF_FLOATS;

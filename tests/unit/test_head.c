@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "container/frame.h"
 #include "exact/head.h"
 #include "random.h"
 
@@ -141,6 +142,63 @@ static void test_heads(void **state)
 	assert_int_equal(alloc.used, 0);
 }
 
+/* Logits of one hidden state by an engine with a head over the layers of another. */
+static struct kvi_h128 logits_over(const struct kvi_engine *base,
+                                   struct kvi_pool *pool,
+                                   struct kvi_h128 *logits)
+{
+	const struct kvi_model_file *m = kvi_engine_model(base);
+	struct kvi_run_options o = { .alloc = &alloc, .pool = pool };
+	struct kvi_engine *e;
+	struct kvi_head *head;
+	float h[256];
+	assert_true(m->width <= 256);
+	for (uint32_t i = 0; i < m->width; i++)
+		h[i] = (float)(i % 7) - 3;
+	assert_int_equal(kvi_engine_with_head(&e, base, pool, NULL), KVARC_OK);
+	o.engine = e;
+	assert_int_equal(kvi_head_open(&head, &o), KVARC_OK);
+	struct kvi_logits z = kvi_head_logits(head, h, m->width, 1);
+	*logits = kvi_h128(z.z, m->vocabulary * sizeof *z.z);
+	struct kvi_h128 digest = kvi_engine_head_digest(e);
+	kvi_head_close(&head);
+	kvi_engine_close(&e);
+	return digest;
+}
+
+/* The head is the same whatever the arithmetic of the layers, also FP8, and leaves the engine that
+ * it is made over as it was. */
+static void test_over(void **state)
+{
+	static const struct kvi_arithmetic arithmetics[] = {
+		{ 0, 0, false }, { KVI_WIDE_ALL, KVI_WIDE_ALL, false },
+		{ 0, 0, true }
+	};
+	struct kvi_model_file *m;
+	struct kvi_pool *pool;
+	struct kvi_h128 first[2], next[2], alone[2];
+	(void)state;
+	if (!reads_safetensors())
+		skip();
+	m = open_with("llama", "", "");
+	assert_int_equal(head_of(m, alone), KVARC_OK);
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
+	for (int i = 0; i < 3; i++) {
+		struct kvi_engine *e;
+		assert_int_equal(kvi_engine_open(&e, &alloc, m, &arithmetics[i],
+		                                 pool, NULL), KVARC_OK);
+		next[0] = logits_over(e, pool, &next[1]);
+		assert_true(kvi_h128_equal(next[0], alone[1]));
+		assert_true(i == 0 || kvi_h128_equal(next[1], first[1]));
+		assert_true(kvi_h128_equal(kvi_engine_digest(e), alone[0]));
+		memcpy(first, next, sizeof first);
+		kvi_engine_close(&e);
+	}
+	kvi_pool_close(pool);
+	unload(&m);
+	assert_int_equal(alloc.used, 0);
+}
+
 enum { LANES = 3, STEPS = 6, CHANNELS_MAX = 64 };
 
 /* Hidden states of sequences, side by side or each on its own. */
@@ -245,6 +303,7 @@ int main(void)
 		cmocka_unit_test_setup(test_tied, reset),
 		cmocka_unit_test_setup(test_said, reset),
 		cmocka_unit_test_setup(test_heads, reset),
+		cmocka_unit_test_setup(test_over, reset),
 		cmocka_unit_test_setup(test_lanes, reset),
 		cmocka_unit_test_setup(test_pick, reset),
 	};
