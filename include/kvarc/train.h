@@ -23,7 +23,8 @@ typedef struct kvarc_trainer kvarc_trainer;
 /* The profile is for these caches alone and goes into their archive: coefficients are as few and
  * as coarse as pays, and there is one level, 2 or (if asked for, and there are tokens enough) 3.
  * All tokens are fitted, of more than 16384 only so many, in blocks; no table. With a model the
- * first 2048, and without a correction of its hidden state. */
+ * first 2048, without a correction of its hidden state, and without coefficients for a layer that
+ * the model predicts bit for bit. */
 #define KVARC_TRAIN_IN_FILE     0x8u
 /* With model: channel means and scales alone, of what it leaves. */
 #define KVARC_TRAIN_NO_STAGES   0x10u

@@ -35,6 +35,7 @@ bool kvi_train_enough(const kvarc_trainer *t)
 struct fitted {
 	kvarc_profile *profile; /* NULL: none that would pay */
 	double plain, cost;
+	bool predicted;         /* all that was looked at, bit for bit */
 };
 
 /* Of one level, or of level 2 when it has to be. */
@@ -42,8 +43,8 @@ static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level,
                             const char *model, const kvarc_common *common)
 {
 	kvarc_trainer_options o = {
-		.flags = KVARC_TRAIN_IN_FILE, .levels = 1u << level,
-		.model = model
+		.flags = KVARC_TRAIN_IN_FILE, .model = model,
+		.levels = 1u << kvi_models_level((unsigned)level)
 	};
 	kvarc_trainer *t;
 	*f = (struct fitted){ .plain = 0 };
@@ -55,6 +56,8 @@ static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level,
 	if (!ret)
 		ret = kvarc_trainer_run(t);
 	if (!ret) {
+		f->predicted = t->n_predicted && t->n_predicted * 2 ==
+		               t->n_report;
 		f->plain = t->plain;
 		f->cost = t->cost;
 		ret = kvarc_trainer_profile(t, &f->profile);
@@ -85,9 +88,11 @@ kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level,
 	    predicts != (model != NULL))
 		return KVARC_PROG;
 	*p = NULL;
-	kvarc_ret ret = fit_import(&best, im,
-	                           (int)kvi_models_level((unsigned)level),
-	                           model, common);
+	kvarc_ret ret = fit_import(&best, im, level, model, common);
+	if (!ret && best.predicted) { /* no other comes near it */
+		*p = best.profile;
+		return KVARC_OK;
+	}
 	if (!ret && level > 2)
 		ret = fit_import(&other, im, 2, NULL, common);
 	if (!ret && predicts && best.cost >= other.plain)

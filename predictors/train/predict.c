@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exact/round.h"
 #include "exact/self_test.h"
-#include "model/formats.h"
 #include "stream/error.h"
 #include "util/bytes.h"
+#include "walk.h"
 
 enum {
 	TAUGHT = 16384,  /* tokens for the teacher: D has some hundred columns */
@@ -41,22 +40,12 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path,
 	return KVARC_OK;
 }
 
-static void close_walk(kvarc_trainer *t, struct kvi_train_walk *w)
-{
-	kvi_run_close(&w->run);
-	kvi_free(&t->alloc, w->h);
-	kvi_free(&t->alloc, w->root);
-	kvi_free(&t->alloc, w->k);
-	kvi_free(&t->alloc, w->v);
-	*w = (struct kvi_train_walk){ 0 };
-}
-
 static void stop(kvarc_trainer *t)
 {
 	struct kvi_train_predictor *p = t->predictor;
-	close_walk(t, &p->real);
-	close_walk(t, &p->pupil);
-	close_walk(t, &p->teacher);
+	kvi_train_walk_close(t, &p->real);
+	kvi_train_walk_close(t, &p->pupil);
+	kvi_train_walk_close(t, &p->teacher);
 	if (p->exact != p->engine)
 		kvi_engine_close(&p->exact);
 	kvi_engine_close(&p->engine);
@@ -125,79 +114,9 @@ static kvarc_ret check_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
 	return KVARC_OK;
 }
 
-/* ---- walks ---- */
-
-static kvarc_ret open_walk(kvarc_trainer *t, const struct kvi_train_stack *s,
-                           const struct kvi_engine *e, unsigned round_to,
-                           size_t n_caches, struct kvi_train_walk *w)
-{
-	const struct kvi_train_predictor *p = t->predictor;
-	const struct kvi_run_options o = {
-		.engine = e, .alloc = &t->alloc, .pool = t->pool,
-		.isa_mask = t->options.common.isa_mask, .round_to = round_to,
-	};
-	size_t n = s->n_tokens;
-	w->n_caches = n_caches;
-	w->h = kvi_array(&t->alloc, n, p->width * sizeof *w->h);
-	w->root = kvi_array(&t->alloc, n, sizeof *w->root);
-	w->k = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->k);
-	w->v = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->v);
-	if (!w->h || !w->root || !w->k || !w->v || kvi_run_open(&w->run, &o))
-		return kvi_train_no_memory(t);
-	return KVARC_OK;
-}
-
-/* n tokens of a sequence from t0 on; at: of the first one in the rows of the stack. */
-struct block {
-	size_t cache, t0, n, at;
-};
-typedef kvarc_ret block_fn(kvarc_trainer *t, const struct kvi_train_stack *s,
-                           struct kvi_train_walk *w, const struct block *b,
-                           void *arg);
-
-static kvarc_ret each_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                            struct kvi_train_walk *w, block_fn *fn, void *arg)
-{
-	kvarc_ret ret = KVARC_OK;
-	for (size_t k = 0; k < w->n_caches && !ret; k++) {
-		const struct kvi_train_cache *c = s->caches[k];
-		for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_TRAIN_BLOCK) {
-			size_t n = c->n - t0;
-			n = n < KVI_TRAIN_BLOCK ? n : KVI_TRAIN_BLOCK;
-			const struct block b = { k, t0, n, c->first + t0 };
-			ret = fn(t, s, w, &b, arg);
-		}
-	}
-	return ret;
-}
-
-static void copy_rows(float *to, size_t to_stride, const float *from,
-                      size_t stride, size_t n, size_t columns)
-{
-	for (size_t i = 0; i < n; i++)
-		memcpy(to + i * to_stride, from + i * stride,
-		       columns * sizeof *to);
-}
-
-static void save_state(const struct kvi_train_predictor *p,
-                       struct kvi_train_walk *w, const struct block *b)
-{
-	struct kvi_hidden h = kvi_run_hidden(w->run);
-	copy_rows(w->h + b->at * p->width, p->width, h.h, h.width, b->n,
-	          p->width);
-}
-
-static void set_state(const struct kvi_train_predictor *p,
-                      struct kvi_train_walk *w, const struct block *b)
-{
-	struct kvi_hidden h = kvi_run_hidden(w->run);
-	copy_rows(h.h, h.width, w->h + b->at * p->width, p->width, b->n,
-	          p->width);
-}
-
 static kvarc_ret embed_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                             struct kvi_train_walk *w, const struct block *b,
-                             void *arg)
+                             struct kvi_train_walk *w,
+                             const struct kvi_train_block *b, void *arg)
 {
 	const struct kvi_train_cache *c = s->caches[b->cache];
 	(void)arg;
@@ -208,7 +127,7 @@ static kvarc_ret embed_block(kvarc_trainer *t, const struct kvi_train_stack *s,
 		return refuse(t, "it lacks one of their token ids or positions");
 	if (ret)
 		return kvi_train_no_memory(t);
-	save_state(t->predictor, w, b);
+	kvi_train_block_save(t->predictor, w, b);
 	return KVARC_OK;
 }
 
@@ -219,68 +138,32 @@ struct place {
 	const struct kvi_train_walk *from;   /* this walk */
 };
 
-static void place_block(const struct kvi_train_stack *s,
-                        const struct kvi_train_predictor *p,
-                        struct kvi_train_walk *w, const struct block *b,
-                        uint32_t layer)
-{
-	kvi_run_place(w->run, layer, b->t0,
-	              s->caches[b->cache]->positions + b->t0, b->n);
-	set_state(p, w, b);
-}
-
-/* As the caches have it. */
-static void round_rows(const struct kvi_train_stack *s, const struct block *b,
-                       size_t shape, float *x, size_t n)
-{
-	unsigned dtype = kvi_train_tensor_of(s->caches[b->cache], shape)->dtype;
-	if (dtype != KVARC_F32)
-		kvi_round_floats(x, n, &kvi_float_format(dtype)->grid);
-}
-
 static kvarc_ret predict_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                               struct kvi_train_walk *w, const struct block *b,
-                               void *arg)
+                               struct kvi_train_walk *w,
+                               const struct kvi_train_block *b, void *arg)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct place *l = arg;
 	float *k = w->k + b->at * p->kv, *v = w->v + b->at * p->kv;
-	place_block(s, p, w, b, l->layer);
+	kvi_train_block_place(s, p, w, b, l->layer);
 	struct kvi_predicted x = kvi_run_predict(w->run);
-	copy_rows(k, p->kv, x.k, x.stride, b->n, p->kv);
-	copy_rows(v, p->kv, x.v, x.stride, b->n, p->kv);
+	kvi_train_copy_rows(k, p->kv, x.k, x.stride, b->n, p->kv);
+	kvi_train_copy_rows(v, p->kv, x.v, x.stride, b->n, p->kv);
 	memcpy(w->root + b->at, kvi_run_hidden(w->run).root,
 	       b->n * sizeof *w->root);
 	if (l->store) {
 		kvi_run_rotate(w->run, k, p->kv);
-		round_rows(s, b, 2 * (size_t)l->layer, k, b->n * p->kv);
-		round_rows(s, b, 2 * (size_t)l->layer + 1, v, b->n * p->kv);
+		kvi_train_block_round(s, b, 2 * (size_t)l->layer, k,
+		                      b->n * p->kv);
+		kvi_train_block_round(s, b, 2 * (size_t)l->layer + 1, v,
+		                      b->n * p->kv);
 	}
 	return kvi_train_progress(t, b->n * p->layer_work / 4);
 }
 
-/* Keys and values of the caches as they are stored, in slots. */
-static void true_rows(const struct kvi_train_stack *s, const struct block *b,
-                      const struct kvi_train_tensor *x, size_t shape, float *to)
-{
-	const kvarc_tensor *g = kvi_train_tensor_of(s->caches[b->cache], shape);
-	const kvarc_rope *rope =
-		kvi_tensor_rope(&s->caches[b->cache]->geometry, g);
-	size_t size = kvarc_dtype_bytes(g->dtype);
-	const uint8_t *raw = x->raw + x->raw_at[b->cache] +
-	                     b->t0 * kvi_tensor_bytes(g);
-	for (size_t i = 0; i < b->n; i++, raw += kvi_tensor_bytes(g))
-		for (size_t h = 0; h < g->heads; h++)
-			for (size_t c = 0; c < g->channels; c++)
-				kvi_floats_widen(g->dtype, raw + size *
-				                 (h * g->channels +
-				                  kvi_train_channel(rope, c)), 1,
-				                 to++);
-}
-
 static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                               struct kvi_train_walk *w, const struct block *b,
-                               void *arg)
+                               struct kvi_train_walk *w,
+                               const struct kvi_train_block *b, void *arg)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct place *l = arg;
@@ -288,11 +171,12 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	float *k = kvi_array(&t->alloc, n, 2 * sizeof *k), *v = k + n;
 	if (!k)
 		return kvi_train_no_memory(t);
-	place_block(s, p, w, b, l->layer);
+	kvi_train_block_place(s, p, w, b, l->layer);
 	if (l->truth) {
-		true_rows(s, b, &l->truth->tensors[0], 2 * (size_t)l->layer, k);
-		true_rows(s, b, &l->truth->tensors[1], 2 * (size_t)l->layer + 1,
-		          v);
+		kvi_train_block_true(s, b, &l->truth->tensors[0],
+		                     2 * (size_t)l->layer, k);
+		kvi_train_block_true(s, b, &l->truth->tensors[1],
+		                     2 * (size_t)l->layer + 1, v);
 	} else {
 		memcpy(k, l->from->k + b->at * p->kv, n * sizeof *k);
 		memcpy(v, l->from->v + b->at * p->kv, n * sizeof *v);
@@ -304,7 +188,7 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	kvi_free(&t->alloc, k);
 	if (ret)
 		return kvi_train_no_memory(t);
-	save_state(p, w, b);
+	kvi_train_block_save(p, w, b);
 	if (b->t0 + b->n == s->caches[b->cache]->n)
 		kvi_run_forget(w->run, l->layer);
 	return kvi_train_progress(t, b->n * p->layer_work -
@@ -387,15 +271,15 @@ static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s,
 	struct kvi_train_predictor *p = t->predictor;
 	kvarc_ret ret = KVARC_OK;
 	if (p->corrects)
-		ret = open_walk(t, s, p->engine, 0, n, &p->pupil);
+		ret = kvi_train_walk_open(t, s, p->engine, 0, n, &p->pupil);
 	if (!ret)
-		ret = open_walk(t, s, p->exact,
-		                is_quantised(p) ? 0 : teachers_dtype(s), n,
-		                &p->teacher);
+		ret = kvi_train_walk_open(t, s, p->exact, is_quantised(p)
+		                          ? 0 : teachers_dtype(s), n,
+		                          &p->teacher);
 	if (!ret)
-		ret = each_block(t, s, &p->pupil, embed_block, NULL);
+		ret = kvi_train_each_block(t, s, &p->pupil, embed_block, NULL);
 	if (!ret)
-		ret = each_block(t, s, &p->teacher, embed_block, NULL);
+		ret = kvi_train_each_block(t, s, &p->teacher, embed_block, NULL);
 	return ret;
 }
 
@@ -440,9 +324,10 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 	if (!ret)
 		ret = kvi_train_write(t, s);
 	if (!ret)
-		ret = open_walk(t, s, p->engine, 0, s->n_caches, &p->real);
+		ret = kvi_train_walk_open(t, s, p->engine, 0, s->n_caches,
+		                          &p->real);
 	if (!ret)
-		ret = each_block(t, s, &p->real, embed_block, NULL);
+		ret = kvi_train_each_block(t, s, &p->real, embed_block, NULL);
 	if (!ret && taught)
 		ret = open_teacher(t, s, taught);
 	return ret;
@@ -454,12 +339,12 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
 {
 	struct kvi_train_predictor *p = t->predictor;
 	struct place l = { .layer = layer };
-	kvarc_ret ret = each_block(t, s, &p->real, predict_block, &l);
+	kvarc_ret ret = kvi_train_each_block(t, s, &p->real, predict_block, &l);
 	if (!ret)
-		ret = each_block(t, s, &p->pupil, predict_block, &l);
+		ret = kvi_train_each_block(t, s, &p->pupil, predict_block, &l);
 	l.store = true;
 	if (!ret)
-		ret = each_block(t, s, &p->teacher, predict_block, &l);
+		ret = kvi_train_each_block(t, s, &p->teacher, predict_block, &l);
 	return ret;
 }
 
@@ -579,11 +464,14 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k)
 	if (p->corrects)
 		ret = correct(t, k);
 	if (!ret)
-		ret = each_block(t, k->stack, &p->real, advance_block, &l);
+		ret = kvi_train_each_block(t, k->stack, &p->real,
+		                           advance_block, &l);
 	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };
 	if (!ret)
-		ret = each_block(t, k->stack, &p->pupil, advance_block, &l);
+		ret = kvi_train_each_block(t, k->stack, &p->pupil,
+		                           advance_block, &l);
 	if (!ret)
-		ret = each_block(t, k->stack, &p->teacher, advance_block, &l);
+		ret = kvi_train_each_block(t, k->stack, &p->teacher,
+		                           advance_block, &l);
 	return ret;
 }

@@ -56,6 +56,9 @@ uint64_t kvi_train_predictor_work(const kvarc_trainer *t,
 kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
                                   const struct kvi_train_stack *s,
                                   uint32_t layer);
+/* walk.c: whether the elements of the layer at hand are what is predicted, bit for bit. */
+kvarc_ret kvi_train_compare_layer(kvarc_trainer *t,
+                                  const struct kvi_train_task *k, bool *same);
 /* After the models of the layer are fitted: fits their correction, and goes on to the next. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
 

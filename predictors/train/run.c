@@ -319,6 +319,39 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret;
 }
 
+/* Its chunks are nothing but checks: what stays is for segments that nobody has looked at. */
+static kvarc_ret add_predicted(kvarc_trainer *t, struct kvi_train_task *k,
+                               kvarc_trained *out)
+{
+	const struct kvi_train_ids none = { 0 };
+	k->plan = (struct kvi_train_plan){ 0 };
+	kvarc_ret ret = kvi_train_add_models(t, k, &none);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		struct kvi_model *m = k->models[0][i];
+		memset(m->mean, 0, m->C * sizeof *m->mean);
+		kvi_model_expect_nothing(m);
+		out[i].layer = m->layer;
+		out[i].kind = m->kind;
+		out[i].elements = (uint64_t)k->stack->n_tokens * m->C;
+	}
+	t->n_predicted += !ret;
+	return ret;
+}
+
+static kvarc_ret fit_layer(kvarc_trainer *t, struct kvi_train_task *k,
+                           kvarc_trained *out)
+{
+	bool same = false;
+	kvarc_ret ret = KVARC_OK;
+	if (t->predictor && t->options.flags & KVARC_TRAIN_IN_FILE)
+		ret = kvi_train_compare_layer(t, k, &same);
+	if (ret || same)
+		return ret ? ret : add_predicted(t, k, out);
+	make_plan(t, k);
+	ret = fit_models(t, k, k->first == 0);
+	return ret ? ret : fit_and_measure(t, k, out);
+}
+
 static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
                            struct kvi_train_weights *w)
 {
@@ -330,17 +363,13 @@ static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
 	if (!ret)
 		ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
 		                           k->layer);
-	if (!ret) {
-		make_plan(t, k);
-		ret = fit_models(t, k, k->first == 0);
-	}
 	for (size_t i = 0; i < n && !ret; i++)
 		if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report,
 		                     t->n_report + i, sizeof *t->report))
 			ret = kvi_train_no_memory(t);
 	if (!ret) {
 		memset(t->report + t->n_report, 0, n * sizeof *t->report);
-		ret = fit_and_measure(t, k, t->report + t->n_report);
+		ret = fit_layer(t, k, t->report + t->n_report);
 		t->n_report += n;
 	}
 	if (!ret && t->predictor)

@@ -95,6 +95,7 @@ struct kvarc_trainer {
 	uint64_t done, total;      /* bytes, for the progress */
 	kvarc_profile *profile;    /* in the making, then the result */
 	bool ran, few;
+	size_t n_predicted;        /* layers that are as predicted, bit for bit */
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
 	 * with its own. */
 	double plain, cost;

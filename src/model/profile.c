@@ -45,6 +45,20 @@ void kvi_profile_free(struct kvi_profile *p)
 	kvi_free(p->alloc, p);
 }
 
+void kvi_model_expect_nothing(struct kvi_model *m)
+{
+	enum {
+		NARROW = -2, /* class of a residual of less than a step */
+		FOLLOWS = 8  /* n0: how fast the scale does */
+	};
+	m->flags |= KVI_MODEL_SCALE;
+	m->n0 = FOLLOWS;
+	for (size_t c = 0; c < m->C; c++) {
+		int k = 4 * m->step[c] + NARROW;
+		m->k[c] = (int16_t)(k < -400 ? -400 : k > 400 ? 400 : k);
+	}
+}
+
 int kvi_model_compare(const void *a, const void *b)
 {
 	const struct kvi_model *x = a, *y = b;

@@ -151,6 +151,9 @@ void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
  */
 kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
 kvarc_ret kvi_model_room(const struct kvi_profile *p, struct kvi_model *m);
+/* For what is predicted without an error, or with a small one: from the steps that the model has, the
+ * sizes and the way they follow. Flags and k are set, the means are left. */
+void kvi_model_expect_nothing(struct kvi_model *m);
 /* Sorts the models (they must not be moved afterwards), resolves sources, builds the table
  * sets from set_freq, checks as parse does.
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */

@@ -10,9 +10,7 @@
 
 enum {
 	ROWS = 64,      /* of a sample, at a time */
-	BELOW_LARGEST = 14, /* a step is so many binades below; X has 15 bits */
-	NARROW = -2,    /* class of a residual of less than a step */
-	FOLLOWS = 8     /* n0: how fast the scale does */
+	BELOW_LARGEST = 14 /* a step is so many binades below; X has 15 bits */
 };
 
 struct sizing {
@@ -97,11 +95,9 @@ static void fill(struct kvi_model *m, const kvarc_rope *rope, const float *amax)
 		size_t other = slot < m->rotary ? slot ^ 1 : slot;
 		int a = binade(amax[head + kvi_slot_channel(m, rope, slot)]);
 		int b = binade(amax[head + kvi_slot_channel(m, rope, other)]);
-		int step = (a > b ? a : b) - BELOW_LARGEST;
-		int k = 4 * step + NARROW;
-		m->step[c] = (int16_t)step;
-		m->k[c] = (int16_t)(k < -400 ? -400 : k > 400 ? 400 : k);
+		m->step[c] = (int16_t)((a > b ? a : b) - BELOW_LARGEST);
 	}
+	kvi_model_expect_nothing(m);
 }
 
 static kvarc_ret add(struct sizing *s, size_t tensor)
@@ -111,8 +107,7 @@ static kvarc_ret add(struct sizing *s, size_t tensor)
 	struct kvi_model *m = &s->p->models[s->p->n_models];
 	*m = (struct kvi_model){
 		.level = (uint8_t)s->level, .layer = t->layer, .kind = t->kind,
-		.heads = t->heads, .head_channels = t->channels,
-		.flags = KVI_MODEL_SCALE, .n0 = FOLLOWS
+		.heads = t->heads, .head_channels = t->channels
 	};
 	if (rope && !(m->rope = rope_number(s->p, rope)))
 		return kvi_alloc_error(s->p->alloc);

@@ -9,14 +9,19 @@
 #include "model/profile.h"
 #include "stream/profile_handle.h"
 
-kvarc_predictor *open_model(const char *name)
+const char *model_path(const char *name)
 {
 	const char *dir = getenv("srcdir"); /* set by `make check' */
-	char path[1024];
-	kvarc_predictor *p;
+	static char path[1024];
 	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".",
 	         name);
-	kvarc_ret ret = kvarc_predictor_open_model(&p, path, NULL);
+	return path;
+}
+
+kvarc_predictor *open_model(const char *name)
+{
+	kvarc_predictor *p;
+	kvarc_ret ret = kvarc_predictor_open_model(&p, model_path(name), NULL);
 	if (ret == KVARC_OPTIONS)
 		skip(); /* folders need jansson */
 	assert_int_equal(ret, KVARC_OK);

@@ -7,7 +7,8 @@
 
 enum { TOKENS = 600, LAYERS = 2, CHANNELS = 8, WORDS = 5 };
 
-/* Of tests/data/models. */
+/* Of tests/data/models. The path stays until the next call. */
+const char *model_path(const char *name);
 kvarc_predictor *open_model(const char *name);
 
 struct world {

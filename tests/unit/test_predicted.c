@@ -211,6 +211,61 @@ static void test_damage(void **state)
 	world_close(&w);
 }
 
+/* ---- profiles for one file ---- */
+
+static kvarc_profile *fit(struct world *w, unsigned level)
+{
+	kvarc_trainer_options o = {
+		.flags = KVARC_TRAIN_IN_FILE, .levels = 1u << level,
+		.model = model_path("llama")
+	};
+	kvarc_trainer *t;
+	kvarc_reader *r;
+	kvarc_profile *p;
+	world_write(w);
+	kvarc_source source = memfile_source(&w->f);
+	assert_int_equal(kvarc_reader_open(&r, &source, &w->ro), KVARC_OK);
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add_reader(t, r), KVARC_OK);
+	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
+	assert_int_equal(kvarc_trainer_profile(t, &p), KVARC_OK);
+	kvarc_trainer_close(&t);
+	kvarc_reader_close(&r);
+	return p;
+}
+
+/* Layers that are as predicted need no coefficients, others have theirs. */
+static void test_fitted(void **state)
+{
+	static const unsigned dtypes[] = { KVARC_F32, KVARC_F16, KVARC_BF16 };
+	unsigned exact, patched, others;
+	(void)state;
+	for (unsigned i = 0; i < 6; i++) {
+		bool differs = i >= 3;
+		unsigned level = i == 1 ? 4 : 7;
+		kvarc_model_info m;
+		struct world w;
+		world_open_exact(&w, (int)level, dtypes[i % 3]);
+		if (differs) /* a value of the last layer and the last segment */
+			w.c.data[3][TOKENS * CHANNELS - 1] ^= 1;
+		kvarc_profile *p = fit(&w, level);
+		for (size_t k = 0; k < 2 * LAYERS; k++) {
+			bool fits = differs && k >= 2;
+			assert_int_equal(kvarc_profile_model(p, k, &m), KVARC_OK);
+			if ((m.coefficients > 0) != fits)
+				fail_msg("%u: tensor %zu has %llu coefficients", i, k,
+				         (unsigned long long)m.coefficients);
+		}
+		w.wo.profile = w.list[0] = p;
+		world_write(&w);
+		count(&w, &exact, &patched, &others);
+		assert_int_equal(exact, CHUNKS - differs);
+		read_all(&w);
+		kvarc_profile_close(&p);
+		world_close(&w);
+	}
+}
+
 /* ---- payloads ---- */
 
 enum { N = 32 };
@@ -289,6 +344,7 @@ int main(void)
 		cmocka_unit_test(test_flipped_early),
 		cmocka_unit_test(test_not_finite),
 		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_fitted),
 		cmocka_unit_test(test_payloads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
