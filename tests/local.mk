@@ -226,9 +226,17 @@ tests_unit_test_head_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_architectures
 TESTS += tests/unit/test_architectures
 tests_unit_test_architectures_SOURCES = tests/unit/test_architectures.c \
+	tests/unit/made_caches.c tests/unit/made_caches.h \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_architectures_LDADD = libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
+check_PROGRAMS += tests/unit/test_import_model
+TESTS += tests/unit/test_import_model
+tests_unit_test_import_model_SOURCES = tests/unit/test_import_model.c \
+	tests/unit/made_caches.c tests/unit/made_caches.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_import_model_LDADD = libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS)
 
 # Exact products of model predictors.
 check_PROGRAMS += tests/unit/test_matmul

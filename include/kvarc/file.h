@@ -30,7 +30,9 @@ typedef struct kvarc_import_options {
 	int opaque;             /* 1: do not look, keep as opaque files */
 	const kvarc_profile *const *profiles; /* these tell the RoPE and the heads of keys that they have a model of */
 	size_t n_profiles;
-	uint64_t reserved[2];
+	const kvarc_predictor *predictor; /* before those; a model of layers like the file's: layer by
+	                         * layer, scaled frequencies included. Until close. NULL: none */
+	uint64_t reserved;
 } kvarc_import_options;
 #define KVARC_IMPORT_OPTIONS_INIT {0}
 

@@ -193,6 +193,7 @@ static bool open_handles(struct bench_cache *c, const struct options *o,
 	io.kv_rule = o->kv_rule;
 	io.axes = o->axes;
 	io.profiles = profiles_given(&io.n_profiles);
+	io.predictor = models_known();
 	io.temp_dir = paths_temporary_folder();
 	*source = input_source(in);
 	ret = kvarc_import_open(&c->im, source, NULL, &io);

@@ -55,6 +55,7 @@ static bool import(struct job *j)
 	io.axes = o->axes;
 	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
+	io.predictor = models_known();
 	io.opaque = o->opaque;
 	io.temp_dir = paths_temporary_folder();
 	if (o->model && !models_is_folder(o)) {

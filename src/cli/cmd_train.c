@@ -101,6 +101,7 @@ static kvarc_ret import(struct training *t, struct cache *c)
 	io.rope = o->rope;
 	io.temp_dir = paths_temporary_folder();
 	io.model = t->model_source.opaque ? &t->model_source : NULL;
+	io.predictor = models_known();
 	ret = kvarc_import_open(&c->import, &c->source,
 	                        paths_base(c->in.name), &io);
 	if (ret == KVARC_OK && kvarc_import_note(c->import))

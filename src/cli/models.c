@@ -14,6 +14,7 @@
 static struct {
 	const struct options *o;
 	kvarc_predictor *p;
+	bool predicts;
 	kvarc_error error; /* the predictor keeps where it is */
 } the;
 
@@ -50,15 +51,16 @@ bool models_open(const struct options *o)
 	kvarc_ret ret;
 
 	the.o = o;
-	if (!may_predict(o) || o->verb->bit & VERB_TRAIN)
+	the.predicts = may_predict(o) && !(o->verb->bit & VERB_TRAIN);
+	if (!o->model)
 		return true;
 	library_common(o, &common, &the.error);
 	common.progress = progress_opening;
 	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);
 	ret = kvarc_predictor_open_model(&the.p, o->model, &common);
-	if (ret != KVARC_OK)
+	if (ret != KVARC_OK && the.predicts)
 		tell(o->model, the.error.text);
-	return ret == KVARC_OK;
+	return ret == KVARC_OK || !the.predicts;
 }
 
 void models_close(void)
@@ -68,6 +70,11 @@ void models_close(void)
 
 const kvarc_predictor *models_given(void)
 {
+	return the.predicts ? the.p : NULL;
+}
+
+const kvarc_predictor *models_known(void)
+{
 	return the.p;
 }
 
@@ -75,7 +82,7 @@ const char *models_name(void)
 {
 	static kvarc_predictor_model m;
 
-	if (!the.p || kvarc_predictor_get_model(the.p, &m) != KVARC_OK)
+	if (!models_given() || kvarc_predictor_get_model(the.p, &m) != KVARC_OK)
 		return "";
 	return m.name[0] ? m.name : paths_base(the.o->model);
 }
@@ -86,7 +93,7 @@ uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im)
 		kvarc_import_geometry(im);
 	uint64_t n = 0;
 
-	for (uint32_t i = 0; the.p && i < g->n_tracks; i++)
+	for (uint32_t i = 0; models_given() && i < g->n_tracks; i++)
 		n += r ? kvarc_reader_tokens(r, i) : kvarc_import_tokens(im, i);
 	return n;
 }

@@ -20,6 +20,9 @@ bool models_open(const struct options *o);
 void models_close(void);
 /* NULL: none. */
 const kvarc_predictor *models_given(void);
+/* The same also where the verb or the level predicts nothing with it: for what it says of caches.
+ * NULL: none, or one that the library does not know. */
+const kvarc_predictor *models_known(void);
 /* What archives call it. */
 const char *models_name(void);
 /* Tokens that it has to go through to read an archive or to pack an import (the other is NULL), for

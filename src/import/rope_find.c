@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "exact/handle.h"
 #include "import_internal.h"
 #include "model/profile.h"
 #include "stream/error.h"
@@ -27,12 +28,33 @@ static bool is_key(const kvarc_tensor *t)
 	       is_float(t->dtype) && !(t->flags & KVARC_TENSOR_HADAMARD);
 }
 
-/* Keys of one track, shape and type share a rope. */
-static bool alike(const kvarc_tensor *a, const kvarc_tensor *b)
+/* The model of the options, where it has such keys in the layer; NULL: it has not. */
+static const struct kvi_model_file *model_of(const kvarc_import *im,
+                                             const kvarc_tensor *t)
+{
+	const struct kvi_model_file *m = im->options.predictor
+		? kvi_predictor_file(im->options.predictor) : NULL;
+	return m && t->kind == KVARC_KEY && t->layer < m->n_layers &&
+	       (t->heads == 1 || t->heads == m->kv_heads) &&
+	       (uint64_t)t->heads * t->channels ==
+	       (uint64_t)m->kv_heads * m->head_channels ? m : NULL;
+}
+
+/* By what the model turns keys of this layer; -1: there is no model. */
+static int turned_by(const kvarc_import *im, const kvarc_tensor *t)
+{
+	const struct kvi_model_file *m = model_of(im, t);
+	return m ? m->layers[t->layer].rope : -1;
+}
+
+/* Keys of one track, shape and type share a rope, unless the model says that they do not. */
+static bool alike(const kvarc_import *im, const kvarc_tensor *a,
+                  const kvarc_tensor *b)
 {
 	return a->track == b->track && a->kind == b->kind &&
 	       a->dtype == b->dtype && a->heads == b->heads &&
-	       a->channels == b->channels;
+	       a->channels == b->channels &&
+	       turned_by(im, a) == turned_by(im, b);
 }
 
 /* "10000", "1e6", "500000.5": a positive number, in any locale. */
@@ -122,11 +144,11 @@ static void make_group(const kvarc_import *im, uint32_t first, struct group *g)
 	size_t count = 0, seen = 0;
 	for (size_t i = first; i < im->n_tensors; i++)
 		count += is_key(&im->tensors[i].pub) &&
-		         alike(&im->tensors[i].pub, like);
+		         alike(im, &im->tensors[i].pub, like);
 	g->n = 0;
 	for (size_t i = first; i < im->n_tensors; i++) {
 		if (!is_key(&im->tensors[i].pub) ||
-		    !alike(&im->tensors[i].pub, like))
+		    !alike(im, &im->tensors[i].pub, like))
 			continue;
 		if (seen == 0 || seen == count / 2 || seen == count - 1)
 			if (g->n < SAMPLES)
@@ -270,6 +292,28 @@ static bool is_llama(const kvarc_import *im, uint32_t tensor)
 	return kind == KVI_ITEM_LLAMA_SEQ || kind == KVI_ITEM_LLAMA_SESSION;
 }
 
+static void set_rope(struct kvi_rope *r, uint32_t rotary, const uint64_t *freq,
+                     uint8_t pairing)
+{
+	memset(r, 0, sizeof *r);
+	r->rotary = rotary;
+	r->pairing = pairing;
+	memcpy(r->freq, freq, rotary / 2 * sizeof *freq);
+}
+
+/* Another pairing, where the keys say so. */
+static void choose_pairing(kvarc_import *im, const struct group *g,
+                           uint32_t channels, struct kvi_rope *r)
+{
+	struct samples from;
+	struct kvi_rope_sample s[SAMPLES];
+	if (read_samples(im, g, &from)) {
+		split(im, g, &from, channels, s);
+		(void)kvi_rope_choose_pairing(r, &im->alloc, s, g->n);
+	}
+	free_samples(im, &from);
+}
+
 /*
  * Frequencies and head size from a profile; how channels are paired is not in it
  * and shows in the keys, or else by who wrote the file. *turns: there is a rope.
@@ -286,19 +330,33 @@ static bool from_profile(kvarc_import *im, const struct group *g,
 	*turns = m->rope;
 	if (!m->rope)
 		return true;
-	memset(r, 0, sizeof *r);
-	r->rotary = m->rotary;
-	r->pairing = is_llama(im, g->tensors[0]) ? KVARC_ROPE_INTERLEAVED
-	                                         : KVARC_ROPE_HALF;
-	memcpy(r->freq, p->ropes[m->rope - 1].freq,
-	       m->rotary / 2 * sizeof *r->freq);
-	struct samples from;
-	struct kvi_rope_sample s[SAMPLES];
-	if (read_samples(im, g, &from)) {
-		split(im, g, &from, *channels, s);
-		(void)kvi_rope_choose_pairing(r, &im->alloc, s, g->n);
-	}
-	free_samples(im, &from);
+	bool llama = is_llama(im, g->tensors[0]);
+	set_rope(r, m->rotary, p->ropes[m->rope - 1].freq,
+	         llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF);
+	choose_pairing(im, g, *channels, r);
+	return true;
+}
+
+/* The same from the model that is to predict the cache. llama.cpp turns the rows of its own
+ * architecture so that pairs are neighbours. */
+static bool from_predictor(kvarc_import *im, const struct group *g,
+                           uint32_t *channels, struct kvi_rope *r, bool *turns)
+{
+	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
+	const struct kvi_model_file *m = model_of(im, t);
+	if (!m)
+		return false;
+	const struct kvi_model_rope *own = &m->ropes[m->layers[t->layer].rope];
+	*channels = m->head_channels;
+	*turns = m->n_ropes && own->rotary;
+	if (!*turns)
+		return true;
+	bool llama = is_llama(im, g->tensors[0]) && !strcmp(m->arch, "llama");
+	if (own->rotary > 2 * KVI_ROPE_PAIRS_MAX)
+		return false;
+	set_rope(r, own->rotary, own->freq,
+	         llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF);
+	choose_pairing(im, g, *channels, r);
 	return true;
 }
 
@@ -354,7 +412,7 @@ static void apply(kvarc_import *im, uint32_t first, uint32_t channels,
 	uint64_t width = (uint64_t)like.heads * like.channels;
 	for (size_t i = first; i < im->n_tensors; i++) {
 		kvarc_tensor *t = &im->tensors[i].pub;
-		if (is_key(t) && alike(t, &like)) {
+		if (is_key(t) && alike(im, t, &like)) {
 			reshape(t, channels);
 			t->rope = rope;
 		} else if (reshaped && t->kind == KVARC_VALUE &&
@@ -398,7 +456,8 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 		struct kvi_rope r;
 		make_group(im, tensor, &g);
 		g.hint = m ? m->theta : im->gguf.present ? im->gguf.theta : 0;
-		told = !m && from_profile(im, &g, &channels, &r, &turns);
+		told = !m && (from_predictor(im, &g, &channels, &r, &turns) ||
+		              from_profile(im, &g, &channels, &r, &turns));
 		bool good = told ? turns
 		          : m    ? from_user(im, m, &g, &channels, &r)
 		                 : find_by_fitting(im, &g, &channels, &r) ||
@@ -433,7 +492,7 @@ kvarc_ret kvi_import_find_ropes(kvarc_import *im)
 		if (done[i] || !is_key(&like))
 			continue;
 		for (size_t k = i; k < im->n_tensors; k++)
-			done[k] |= alike(&im->tensors[k].pub, &like);
+			done[k] |= alike(im, &im->tensors[k].pub, &like);
 		groups += twin_of(im, i) < 0;
 		find_rope(im, i, manual ? &m : NULL);
 	}

@@ -199,18 +199,19 @@ bool kvi_rope_choose_pairing(struct kvi_rope *rope,
 {
 	struct keys keys[SAMPLES_MAX * HEADS_MAX];
 	uint32_t channels = n_samples ? samples[0].channels : 0;
-	struct kvi_rope half = *rope, interleaved = *rope;
+	struct kvi_rope other = *rope;
 	float *memory;
 	if (channels < rope->rotary || channels > CHANNELS_MAX)
 		return false;
 	size_t n_keys = load_samples(alloc, samples, n_samples, channels, keys,
 	                             &memory);
-	half.pairing = KVARC_ROPE_HALF;
-	interleaved.pairing = KVARC_ROPE_INTERLEAVED;
-	if (n_keys)
-		rope->pairing = rope_gain(&half, keys, n_keys, channels) <
-		                rope_gain(&interleaved, keys, n_keys, channels)
-		                ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF;
+	other.pairing = rope->pairing == KVARC_ROPE_HALF
+	                ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF;
+	bool changes = n_keys &&
+		rope_gain(&other, keys, n_keys, channels) >
+		rope_gain(rope, keys, n_keys, channels) + least_gain;
 	kvi_free(alloc, memory);
+	if (changes)
+		rope->pairing = other.pairing;
 	return n_keys;
 }

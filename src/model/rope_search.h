@@ -44,8 +44,9 @@ bool kvi_rope_search(struct kvi_rope *best, const struct kvi_alloc *alloc,
                      double hint_theta);
 
 /*
- * The pairing of a rope whose frequencies are known: the one that explains more of the
- * samples. False, and nothing is changed, when they say nothing, or without memory.
+ * The pairing of a rope whose frequencies are known: its own, unless the other one explains
+ * clearly more of the samples. False, and nothing is changed, when they say nothing, or without
+ * memory.
  */
 bool kvi_rope_choose_pairing(struct kvi_rope *rope,
                              const struct kvi_alloc *alloc,

@@ -163,6 +163,11 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level,
 	if (wrong)
 		return kvi_fail(c->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "%s", wrong);
+	for (size_t i = 0; i < g->n_tensors; i++)
+		if (views[i].data && views[i].block_elems == 0)
+			return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
+			                KVARC_UNKNOWN,
+			                "a view has block_elems 0");
 	kvarc_ret ret = kvi_profile_handle_new(out, c);
 	if (ret)
 		return ret;

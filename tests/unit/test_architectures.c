@@ -3,6 +3,7 @@
  * models (tests/data/models/make_caches.py), from both kinds of file */
 #include "config.h"
 
+#include "made_caches.h"
 #include "models_util.h"
 
 #include <math.h>
@@ -12,12 +13,9 @@
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
-#include <zstd.h>
 
 #include "exact/head.h"
 #include "util/bytes.h"
-
-enum { LAYERS = 3, ROW_MAX = 32, TOKENS_MAX = 300, WORDS = 32 };
 
 static const struct kvi_arithmetic w8a8 = { 0, 0, false },
 	w15a15 = { 0x1f, 0x1f, false };
@@ -40,53 +38,13 @@ static const struct expected_model {
 enum { MODELS = sizeof models / sizeof *models };
 
 static struct kvi_alloc alloc;
-static struct blob all; /* entries of caches.zst */
-
-static int load_all(void **state)
-{
-	(void)state;
-	struct blob packed = blob_load("../models/caches.zst");
-	unsigned long long n = ZSTD_getFrameContentSize(packed.p, packed.n);
-	assert_true(n > 0 && n < 1 << 22);
-	all.p = malloc((size_t)n);
-	assert_non_null(all.p);
-	all.n = ZSTD_decompress(all.p, (size_t)n, packed.p, packed.n);
-	assert_int_equal(all.n, n);
-	blob_free(&packed);
-	return 0;
-}
-
-static int free_all(void **state)
-{
-	(void)state;
-	blob_free(&all);
-	return 0;
-}
-
-/* A view of an entry, not to be freed. */
-static struct blob find(const char *model, const char *file)
-{
-	char name[64];
-	snprintf(name, sizeof name, "%s/%s", model, file);
-	for (size_t at = 0; at < all.n;) {
-		size_t name_n = kvi_load32(all.p + at);
-		size_t n = kvi_load32(all.p + at + 4);
-		at += 8;
-		if (name_n == strlen(name) && !memcmp(all.p + at, name, name_n))
-			return (struct blob){ all.p + at + name_n, n, 0, -1 };
-		at += name_n + n;
-	}
-	fail_msg("no %s", name);
-	return (struct blob){ 0 };
-}
-
 static struct kvi_model_file *open_model(const char *name, bool gguf)
 {
 	struct kvi_model_file *m;
 	kvarc_error error = { .text = "" };
-	struct blob file = find(name, gguf ? "model.gguf" : "model.safetensors");
+	struct blob file = made_entry(name, gguf ? "model.gguf" : "model.safetensors");
 	const struct model_folder folder = {
-		find(name, "config.json"), 1, { file }
+		made_entry(name, "config.json"), 1, { file }
 	};
 	kvarc_ret ret = gguf ? load_gguf(&m, &alloc, &file, &error)
 	                     : load_folder(&m, &alloc, &folder, &error);
@@ -94,56 +52,6 @@ static struct kvi_model_file *open_model(const char *name, bool gguf)
 		fail_msg("%s: %s", name, error.text);
 	assert_int_equal(m->n_layers, LAYERS);
 	return m;
-}
-
-/* What transformers computed. */
-struct cache {
-	size_t tokens, first, row;
-	int32_t ids[TOKENS_MAX], positions[TOKENS_MAX];
-	const uint8_t *numbers;
-};
-
-static struct cache open_cache(const char *name)
-{
-	struct blob b = find(name, "cache");
-	struct cache c = {
-		.tokens = kvi_load32(b.p + 4), .first = kvi_load32(b.p + 8),
-		.row = kvi_load32(b.p + 12)
-	};
-	assert_int_equal(kvi_load32(b.p), LAYERS);
-	assert_true(c.tokens <= TOKENS_MAX && c.row <= ROW_MAX);
-	for (size_t t = 0; t < c.tokens; t++) {
-		c.ids[t] = (int32_t)kvi_load32(b.p + 16 + 4 * t);
-		c.positions[t] =
-			(int32_t)kvi_load32(b.p + 16 + 4 * (c.tokens + t));
-	}
-	c.numbers = b.p + 16 + 8 * c.tokens;
-	return c;
-}
-
-/* Row t of numbers: a scale, then integers. */
-static void load_row(const uint8_t *p, size_t t, size_t n, float *x)
-{
-	uint32_t u = kvi_load32(p);
-	float scale;
-	memcpy(&scale, &u, sizeof scale);
-	p += 4 + 2 * n * t;
-	for (size_t i = 0; i < n; i++)
-		x[i] = (float)(int16_t)(p[2 * i] | p[2 * i + 1] << 8) * scale;
-}
-
-/* Keys (0) or values (1) of a layer; behind the last one are the logits. */
-static const uint8_t *numbers_of(const struct cache *c, size_t layer, int value)
-{
-	size_t bytes = 4 + 2 * c->row * (c->tokens - c->first);
-	return c->numbers + (2 * layer + (size_t)value) * bytes;
-}
-
-/* A key or value of a token in the order of channels that transformers has. */
-static void true_row(const struct cache *c, size_t layer, int value, size_t t,
-                     float *x)
-{
-	load_row(numbers_of(c, layer, value), t - c->first, c->row, x);
 }
 
 /* The channels that turn together are i and i + rotary / 2; in slots they are neighbours. */
@@ -196,7 +104,7 @@ static void compare(struct result *r, size_t layer, int value, const float *x,
 }
 
 static void go_layer(struct kvi_run *run, const struct kvi_model_file *m,
-                     const struct cache *c, const struct way *w,
+                     const struct made_cache *c, const struct way *w,
                      struct result *r, size_t layer, size_t at, size_t n)
 {
 	static float k[256 * ROW_MAX], v[256 * ROW_MAX], truth[2][ROW_MAX];
@@ -212,8 +120,8 @@ static void go_layer(struct kvi_run *run, const struct kvi_model_file *m,
 		memcpy(r->v[layer][at + t], y, c->row * sizeof *y);
 		if (at + t < c->first)
 			continue;
-		true_row(c, layer, 0, at + t, truth[0]);
-		true_row(c, layer, 1, at + t, truth[1]);
+		made_row(c, layer, 0, at + t, truth[0]);
+		made_row(c, layer, 1, at + t, truth[1]);
 		to_slots(m, layer, truth[0]);
 		compare(r, layer, 0, x, truth[0], c->row);
 		compare(r, layer, 1, y, truth[1], c->row);
@@ -227,7 +135,7 @@ static void go_layer(struct kvi_run *run, const struct kvi_model_file *m,
 
 /* After the last layer. */
 static void go_head(struct kvi_run *run, struct kvi_head *head,
-                    const struct cache *c, struct result *r, size_t at,
+                    const struct made_cache *c, struct result *r, size_t at,
                     size_t n)
 {
 	const struct kvi_hidden h = kvi_run_hidden(run);
@@ -243,12 +151,12 @@ static void go_head(struct kvi_run *run, struct kvi_head *head,
 	for (size_t t = at; t < at + n; t++) {
 		if (t < c->first)
 			continue;
-		load_row(numbers_of(c, LAYERS, 0), t - c->first, WORDS, truth);
+		made_load_row(made_numbers(c, LAYERS, 0), t - c->first, WORDS, truth);
 		compare(r, LAYERS, 0, r->z[t], truth, WORDS);
 	}
 }
 
-static void go(const struct kvi_model_file *m, const struct cache *c,
+static void go(const struct kvi_model_file *m, const struct made_cache *c,
                const struct way *w, struct result *r)
 {
 	struct kvi_pool *pool;
@@ -290,9 +198,9 @@ static void go(const struct kvi_model_file *m, const struct cache *c,
 static void each_file(const struct expected_model *x,
                       void (*fn)(const struct expected_model *x,
                                  const struct kvi_model_file *m,
-                                 const struct cache *c))
+                                 const struct made_cache *c))
 {
-	const struct cache c = open_cache(x->name);
+	const struct made_cache c = made_cache(x->name);
 	for (int gguf = !reads_safetensors(); gguf <= x->gguf; gguf++) {
 		struct kvi_model_file *m = open_model(x->name, gguf);
 		fn(x, m, &c);
@@ -302,7 +210,7 @@ static void each_file(const struct expected_model *x,
 }
 
 static void check_open(const struct expected_model *x,
-                       const struct kvi_model_file *m, const struct cache *c)
+                       const struct kvi_model_file *m, const struct made_cache *c)
 {
 	static const size_t cuts[] = { 256, 40, 7, 1 };
 	static struct result r, first;
@@ -330,7 +238,7 @@ static void test_open_loop(void **state)
 }
 
 static void check_closed(const struct expected_model *x,
-                         const struct kvi_model_file *m, const struct cache *c)
+                         const struct kvi_model_file *m, const struct made_cache *c)
 {
 	static const size_t cuts[] = { 256, 7 };
 	static struct result r;
@@ -359,7 +267,7 @@ static void test_both_files(void **state)
 	if (!reads_safetensors())
 		skip();
 	for (size_t i = 0; i < MODELS; i++) {
-		const struct cache c = open_cache(models[i].name);
+		const struct made_cache c = made_cache(models[i].name);
 		const struct way w = { w15a15, 40, 1, false };
 		for (int gguf = 0; gguf < 2 && models[i].gguf; gguf++) {
 			struct kvi_model_file *m = open_model(models[i].name, gguf);
@@ -380,7 +288,7 @@ static void test_callers_mode(void **state)
 	static const char *const biased[] = { "llama", "qwen2", "gpt2" };
 	static struct result r, other;
 	for (size_t i = 0; i < sizeof biased / sizeof *biased; i++) {
-		const struct cache c = open_cache(biased[i]);
+		const struct made_cache c = made_cache(biased[i]);
 		struct kvi_model_file *m = open_model(biased[i], true);
 		const struct way w = { w8a8, 40, 2, false };
 		go(m, &c, &w, &r);
@@ -404,5 +312,5 @@ int main(void)
 		cmocka_unit_test(test_both_files),
 		cmocka_unit_test(test_callers_mode),
 	};
-	return cmocka_run_group_tests(tests, load_all, free_all);
+	return cmocka_run_group_tests(tests, made_load, made_free);
 }
