@@ -97,7 +97,8 @@ static kvarc_ret check_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	struct kvi_train_predictor *p = t->predictor;
 	if (t->n_stacks > 1 || s->n_shapes != 2 * (size_t)p->file->n_layers)
-		return refuse(t, "it has another number of layers");
+		return refuse(t, "it has another number of layers, or the cache "
+		              "keeps those with a window apart");
 	for (size_t i = 0; i < s->n_shapes; i++) {
 		const struct kvi_train_shape *x = &s->shapes[i];
 		if (x->layer != i / 2 ||

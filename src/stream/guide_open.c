@@ -56,7 +56,7 @@ static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
 	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
 	uint32_t place = first_of(o, layer, kind);
 	if (place == UINT32_MAX)
-		return "a layer of it is missing";
+		return "a layer of it is missing, or kept apart";
 	const kvarc_tensor *t = kvi_guide_tensor(o, place);
 	if (t->heads != m->heads || t->channels != m->channels)
 		return "its heads are not those of the model";
