@@ -28,10 +28,12 @@ EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 
 # Files in and out.
 EXTRA_DIST += tests/data/make_import_data.py \
-	tests/data/make_engine_data.py tests/data/import tests/data/models
+	tests/data/make_engine_data.py tests/data/engine_models.py \
+	tests/data/import tests/data/models
 
 # Real engine (installs one, needs the network once): not part of `make check`.
-EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py
+EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py \
+	tests/engines/architectures.py
 check-engines: $(bin_PROGRAMS)
 	KVARC=$(abs_builddir)/kvarc$(EXEEXT) \
 		$(srcdir)/tests/engines/check_engines.sh $(abs_builddir)/engines

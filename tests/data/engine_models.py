@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Models of random weights, and llama.cpp that runs them: for make_engine_data.py and tests/engines/architectures.py.
+
+Needs the Python packages numpy, gguf (0.19) and xllamacpp (2026.10), whose shared library is llama.cpp.
+"""
+import ctypes as C
+import glob
+import os
+
+import gguf
+import numpy as np
+
+rng = np.random.default_rng(3)
+
+
+def weights(*shape):
+    return (rng.standard_normal(shape) * 0.05).astype(np.float32)
+
+
+class Model:
+    """A GGUF of random weights without a vocabulary."""
+
+    def __init__(self, path, arch, layers, heads, kv_heads, width=64, ff=64):
+        self.g = g = gguf.GGUFWriter(path, arch)
+        self.width, self.ff = width, ff
+        g.add_context_length(512)
+        g.add_embedding_length(width)
+        g.add_block_count(layers)
+        g.add_feed_forward_length(ff)
+        g.add_head_count(heads)
+        g.add_head_count_kv(kv_heads)
+        g.add_layer_norm_rms_eps(1e-6)
+        g.add_rope_freq_base(1e6)
+        g.add_vocab_size(256)
+        g.add_tokenizer_model('no_vocab')
+        self.matrix('token_embd', 256, width)
+
+    def matrix(self, name, *shape):
+        self.g.add_tensor(name + '.weight', weights(*shape))
+
+    def norms(self, prefix, size, *names):
+        for name in names:
+            self.g.add_tensor(f'{prefix}{name}.weight', 1 + weights(size))
+
+    def vector(self, name, numbers):
+        self.g.add_tensor(name, np.array(numbers, np.float32))
+
+    def biases(self, p, queries, keys):
+        for name, size in (('q', queries), ('k', keys), ('v', keys)):
+            self.vector(f'{p}attn_{name}.bias', weights(size))
+
+    def attention(self, p, heads, kv_heads, channels):
+        self.matrix(p + 'attn_q', heads * channels, self.width)
+        self.matrix(p + 'attn_k', kv_heads * channels, self.width)
+        self.matrix(p + 'attn_v', kv_heads * channels, self.width)
+        self.matrix(p + 'attn_output', self.width, heads * channels)
+
+    def feed_forward(self, p):
+        self.matrix(p + 'ffn_gate', self.ff, self.width)
+        self.matrix(p + 'ffn_up', self.ff, self.width)
+        self.matrix(p + 'ffn_down', self.width, self.ff)
+
+    def close(self):
+        self.g.write_header_to_file()
+        self.g.write_kv_data_to_file()
+        self.g.write_tensors_to_file()
+        self.g.close()
+
+
+class Params(C.Structure):
+    """Larger than any parameter struct of the library, which takes and returns them by value."""
+    _fields_ = [('bytes', C.c_ubyte * 1024)]
+
+
+class Batch(C.Structure):
+    _fields_ = [('n', C.c_int32), ('token', C.POINTER(C.c_int32)), ('embd', C.c_void_p), ('pos', C.POINTER(C.c_int32)),
+                ('n_seq', C.POINTER(C.c_int32)), ('seq', C.POINTER(C.POINTER(C.c_int32))), ('logits', C.POINTER(C.c_int8))]
+
+
+def run(model, ids, sequences, seq_file, session_file):
+    """Fills a cache with token ids, for each sequence others and fewer, saves it and ends the process."""
+    import xllamacpp
+    lib = C.CDLL(glob.glob(os.path.join(os.path.dirname(xllamacpp.__file__), '*.so'))[0])
+    lib.llama_model_default_params.restype = lib.llama_context_default_params.restype = Params
+    lib.llama_model_load_from_file.restype = lib.llama_init_from_model.restype = C.c_void_p
+    lib.llama_model_load_from_file.argtypes = [C.c_char_p, Params]
+    lib.llama_init_from_model.argtypes = [C.c_void_p, Params]
+    lib.llama_batch_init.restype = Batch
+    lib.llama_decode.argtypes = [C.c_void_p, Batch]
+    lib.llama_state_save_file.argtypes = [C.c_void_p, C.c_char_p, C.c_void_p, C.c_size_t]
+    lib.llama_state_seq_save_file.argtypes = [C.c_void_p, C.c_char_p, C.c_int32, C.c_void_p, C.c_size_t]
+    lib.llama_state_seq_save_file.restype = C.c_size_t
+    lib.llama_backend_init()
+    loaded = lib.llama_model_load_from_file(model.encode(), lib.llama_model_default_params())
+    params = lib.llama_context_default_params()
+    # n_ctx, n_batch, n_ubatch, n_seq_max are its first fields
+    C.memmove(C.byref(params), (C.c_uint32 * 4)(512 * sequences, 512, 512, sequences), 16)
+    context = lib.llama_init_from_model(loaded, params)
+    tokens = (C.c_int32 * len(ids))(*ids)
+    for s in range(sequences):
+        b = lib.llama_batch_init(512, 0, sequences)
+        b.n = len(ids) - 7 * s
+        for i in range(b.n):
+            b.token[i], b.pos[i], b.n_seq[i], b.seq[i][0], b.logits[i] = tokens[i] + s, i, 1, s, i == b.n - 1
+        assert lib.llama_decode(context, b) == 0
+    if seq_file:
+        assert lib.llama_state_seq_save_file(context, seq_file.encode(), 0, tokens, len(ids))
+    if session_file:
+        assert lib.llama_state_save_file(context, session_file.encode(), tokens, len(ids))
+    os._exit(0)
