@@ -119,6 +119,24 @@ kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
 kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids,
                         const int32_t *positions);
 
+/*
+ * Other tokens in the places of some that were gone through, for runs without lanes: each sees the
+ * tokens before it and itself. Then on as for a segment, but not through the last layer. Those in
+ * the same place follow each other, and later places come first: a candidate stays in its place
+ * until kvi_run_put gives the layer its token's keys (rotated) and values again.
+ */
+struct kvi_candidates {
+	const int32_t *ids;
+	const float *rows;       /* not NULL: `width` floats of each in place of rows of the embedding */
+	const int32_t *positions;
+	const size_t *at;        /* tokens of the sequence; must stay until the candidates are done */
+	size_t n;                /* 1 to 256 */
+};
+/* Returns OK, DATA (an id or position that the model lacks). kvi_run_place goes back. */
+kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c);
+void kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k,
+                 const float *v, size_t stride, size_t n);
+
 /* Before the first token again. */
 void kvi_run_restart(struct kvi_run *run);
 

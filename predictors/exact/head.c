@@ -101,21 +101,37 @@ struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h,
 	return (struct kvi_logits){ head->z, head->stride };
 }
 
-static uint64_t weight_of(float z, float most)
+static uint32_t weight_of(float z, float most)
 {
 	if (!(z - most > -15)) /* less than half a unit, as most words are */
 		return 0;
 	float x = kvi_elementwise_scalar.exp(z - most) * 0x1p20f;
-	return (uint64_t)((x + 12582912.0f) - 12582912.0f); /* rint */
+	return (uint32_t)((x + 12582912.0f) - 12582912.0f); /* rint */
+}
+
+static float most_of(const float *z, size_t n)
+{
+	float most = z[0];
+	for (size_t k = 1; k < n; k++)
+		most = z[k] > most ? z[k] : most;
+	return most;
+}
+
+uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w)
+{
+	uint64_t mode = kvi_fp_exact(), sum = 0;
+	float most = most_of(z, n);
+	for (size_t k = 0; k < n; k++)
+		sum += w[k] = weight_of(z[k], most);
+	kvi_fp_restore(mode);
+	return sum;
 }
 
 size_t kvi_head_pick(const float *z, size_t n, uint64_t random)
 {
 	uint64_t mode = kvi_fp_exact(), sum = 0, below = 0, at;
-	float most = z[0];
+	float most = most_of(z, n);
 	size_t i = 0;
-	for (size_t k = 1; k < n; k++)
-		most = z[k] > most ? z[k] : most;
 	for (size_t k = 0; k < n; k++)
 		sum += weight_of(z[k], most);
 	/* sum < 2^44: the top of random times it */

@@ -42,8 +42,9 @@ struct kvi_logits {
 struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h,
                                   size_t stride, size_t n);
 
-/* The word that a random number picks out of the distribution of n > 0 logits: exp(z - max) in
- * units of 2^-20 as integers. */
+/* What each of n > 0 words weighs, up to 2^20 (spec/arithmetic.md 11); their sum. */
+uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w);
+/* The word that a random number picks out of the distribution of n > 0 logits. */
 size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 
 #endif

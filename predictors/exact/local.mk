@@ -13,7 +13,8 @@ libkvi_la_SOURCES += \
 	predictors/exact/engine_internal.h predictors/exact/parallel.c \
 	predictors/exact/parts.c predictors/exact/parts.h \
 	predictors/exact/cache.c predictors/exact/attention.c \
-	predictors/exact/run.c predictors/exact/shapes.c \
+	predictors/exact/run.c predictors/exact/run_begin.c \
+	predictors/exact/run_state.h predictors/exact/shapes.c \
 	predictors/exact/level.c predictors/exact/product.c \
 	predictors/exact/head.c predictors/exact/head.h \
 	predictors/exact/round.c predictors/exact/round.h \

@@ -2,46 +2,14 @@
 /* run.c - a sequence of tokens through an engine (spec/arithmetic.md 8) */
 #include <string.h>
 
-#include "exact/engine_internal.h"
 #include "exact/fpmode.h"
-#include "exact/round.h"
-#include "model/linear.h"
+#include "exact/run_state.h"
 
 enum { TOKENS_STEP = 16 }; /* of a step of a parallel loop */
-
-struct kvi_run {
-	struct kvi_run_options o;
-	const struct kvi_model_file *m;
-	const struct kvi_exact_kernels *kernels;
-	const struct kvi_elementwise *elementwise;
-	const struct kvi_grid_format *format; /* to round to; NULL: none */
-	float *ones;                  /* gains, when the norm is rounded before its own */
-	size_t n, before, layer;
-	size_t width, kv, heads, ffn; /* floats of a row, whole operand blocks */
-	float *h, *x, *k, *v, *q, *attended, *gate, *up, *root;
-	void *activations;
-	struct kvi_activations a;     /* of x, as it was last quantised */
-	const float *quantised;
-	struct kvi_turns turns[2];
-	void *turns_memory[2];
-	struct kvi_cache *caches;     /* by layer and lane; of the last layer if it is gone through */
-	uint8_t *scratch;             /* of attention, by worker */
-	size_t scratch_bytes;
-};
 
 static size_t whole(size_t n)
 {
 	return (n + 15) & ~(size_t)15;
-}
-
-static const struct kvi_engine_layer *layer_of(const struct kvi_run *r)
-{
-	return &r->o.engine->layers[r->layer];
-}
-
-static size_t lanes_of(const struct kvi_run *r)
-{
-	return r->o.lanes ? r->o.lanes : 1;
 }
 
 /* Room for x in any form and groups. */
@@ -96,7 +64,7 @@ static kvarc_ret open_all(struct kvi_run *r)
 			return kvi_alloc_error(r->o.alloc);
 	}
 	r->caches = kvi_calloc(r->o.alloc, m->n_layers,
-	                       lanes_of(r) * sizeof *r->caches);
+	                       kvi_run_lanes(r) * sizeof *r->caches);
 	r->scratch_bytes = kvi_attention_bytes(m->heads / m->kv_heads,
 	                                       m->head_channels);
 	r->scratch_bytes = (r->scratch_bytes + 63) & ~(size_t)63;
@@ -148,7 +116,7 @@ void kvi_run_close(struct kvi_run **run)
 	kvi_free(alloc, r->activations);
 	for (unsigned i = 0; i < 2; i++)
 		kvi_free(alloc, r->turns_memory[i]);
-	for (size_t i = 0; r->caches && i < lanes_of(r) * r->m->n_layers;
+	for (size_t i = 0; r->caches && i < kvi_run_lanes(r) * r->m->n_layers;
 	     i++)
 		kvi_cache_free(&r->caches[i], alloc);
 	kvi_free(alloc, r->caches);
@@ -178,12 +146,6 @@ static void each_token(struct kvi_run *r,
 	struct tokens x = { r, fn };
 	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP,
 	             some_tokens, &x);
-}
-
-static void round_row(const struct kvi_run *r, float *x, size_t n)
-{
-	if (r->format)
-		kvi_round_floats(x, n, r->format);
 }
 
 struct quantising {
@@ -230,7 +192,7 @@ static void linear(struct kvi_run *r, const float *x, size_t x_stride,
 	for (size_t t = 0; bias && t < r->n; t++)
 		r->elementwise->add(y + t * y_stride, bias, w->rows);
 	for (size_t t = 0; r->format && t < r->n; t++)
-		round_row(r, y + t * y_stride, w->rows);
+		kvi_run_round(r, y + t * y_stride, w->rows);
 }
 
 /* y = norm of x; engines round it before they take gains that are stored as they are. */
@@ -240,24 +202,24 @@ static float norm(const struct kvi_run *r, float *y, const float *x,
 	bool twice = r->format && !r->m->layer_norm && !r->m->norm_plus_one;
 	float root = r->elementwise->norm(y, x, twice ? r->ones : gain, bias, n,
 	                                  r->m->norm_epsilon);
-	round_row(r, y, n);
+	kvi_run_round(r, y, n);
 	for (size_t i = 0; twice && i < n; i++)
 		y[i] *= gain[i];
 	if (twice)
-		round_row(r, y, n);
+		kvi_run_round(r, y, n);
 	return root;
 }
 
 static void norm_input(struct kvi_run *r, size_t t)
 {
-	const struct kvi_engine_layer *l = layer_of(r);
+	const struct kvi_engine_layer *l = kvi_run_layer(r);
 	r->root[t] = norm(r, r->x + t * r->width, r->h + t * r->width, l->norm,
 	                  l->norm_bias, r->m->width);
 }
 
 static void norm_ffn(struct kvi_run *r, size_t t)
 {
-	const struct kvi_engine_layer *l = layer_of(r);
+	const struct kvi_engine_layer *l = kvi_run_layer(r);
 	norm(r, r->x + t * r->width, r->h + t * r->width, l->ffn_norm,
 	     l->ffn_norm_bias, r->m->width);
 }
@@ -272,30 +234,30 @@ static void norm_heads(const struct kvi_run *r, float *x, size_t heads,
 
 static void norm_keys(struct kvi_run *r, size_t t)
 {
-	norm_heads(r, r->k + t * r->kv, r->m->kv_heads, layer_of(r)->k_norm);
+	norm_heads(r, r->k + t * r->kv, r->m->kv_heads, kvi_run_layer(r)->k_norm);
 }
 
 /* Cosine, sine, products and sums are all rounded. */
 static void turn_rounded(const struct kvi_run *r, float *x, float c, float s)
 {
 	float part[6] = { c, s };
-	round_row(r, part, 2);
+	kvi_run_round(r, part, 2);
 	c = part[0];
 	s = part[1];
 	part[2] = x[0] * c;
 	part[3] = x[1] * s;
 	part[4] = x[1] * c;
 	part[5] = x[0] * s;
-	round_row(r, part + 2, 4);
+	kvi_run_round(r, part + 2, 4);
 	x[0] = part[2] - part[3];
 	x[1] = part[4] + part[5];
-	round_row(r, x, 2);
+	kvi_run_round(r, x, 2);
 }
 
 /* spec/arithmetic.md 5 */
 static void rotate(const struct kvi_run *r, size_t t, float *x, size_t heads)
 {
-	const struct kvi_model_rope *rope = layer_of(r)->rope;
+	const struct kvi_model_rope *rope = kvi_run_layer(r)->rope;
 	if (!rope)
 		return;
 	const struct kvi_turns *turns = &r->turns[rope - r->m->ropes];
@@ -319,7 +281,7 @@ static void rotate(const struct kvi_run *r, size_t t, float *x, size_t heads)
 static void finish_queries(struct kvi_run *r, size_t t)
 {
 	float *q = r->q + t * r->heads;
-	norm_heads(r, q, r->m->heads, layer_of(r)->q_norm);
+	norm_heads(r, q, r->m->heads, kvi_run_layer(r)->q_norm);
 	rotate(r, t, q, r->m->heads);
 }
 
@@ -330,22 +292,22 @@ static void add_branch(struct kvi_run *r, size_t t, const float *gain)
 	if (gain)
 		norm(r, x, x, gain, NULL, r->m->width);
 	r->elementwise->add(h, x, r->m->width);
-	round_row(r, h, r->m->width);
+	kvi_run_round(r, h, r->m->width);
 }
 
 static void add_attention(struct kvi_run *r, size_t t)
 {
-	add_branch(r, t, layer_of(r)->after_attention);
+	add_branch(r, t, kvi_run_layer(r)->after_attention);
 }
 
 static void add_ffn(struct kvi_run *r, size_t t)
 {
-	add_branch(r, t, layer_of(r)->after_ffn);
+	add_branch(r, t, kvi_run_layer(r)->after_ffn);
 }
 
 static void activate(struct kvi_run *r, size_t t)
 {
-	bool gated = layer_of(r)->gate.rows;
+	bool gated = kvi_run_layer(r)->gate.rows;
 	float *up = r->up + t * r->ffn;
 	float *gate = gated ? r->gate + t * r->ffn : up;
 	const float *by = gated && !r->format ? up : NULL;
@@ -353,16 +315,16 @@ static void activate(struct kvi_run *r, size_t t)
 		r->elementwise->silu(gate, by, r->m->ffn);
 	else
 		r->elementwise->gelu(gate, by, r->m->ffn);
-	round_row(r, gate, r->m->ffn);
+	kvi_run_round(r, gate, r->m->ffn);
 	for (size_t i = 0; r->format && gated && i < r->m->ffn; i++)
 		gate[i] *= up[i];
 	if (gated)
-		round_row(r, gate, r->m->ffn);
+		kvi_run_round(r, gate, r->m->ffn);
 }
 
 static void round_attended(struct kvi_run *r, size_t t)
 {
-	round_row(r, r->attended + t * r->heads,
+	kvi_run_round(r, r->attended + t * r->heads,
 	          (size_t)r->m->heads * r->m->head_channels);
 }
 
@@ -373,36 +335,71 @@ static size_t attended_step(const struct kvi_run *r)
 	                  : kvi_attention_tokens(r->m->heads / r->m->kv_heads);
 }
 
-static void attend_some(void *opaque, size_t i, unsigned worker)
+/* Rows t and on, to a head of keys; the first one is token `first`. */
+static void attend(struct kvi_run *r, size_t t, size_t head, size_t first,
+                   unsigned worker)
 {
-	struct kvi_run *r = opaque;
 	size_t each = r->m->heads / r->m->kv_heads;
-	size_t tokens = attended_step(r);
-	size_t head = i % r->m->kv_heads, t = i / r->m->kv_heads * tokens;
+	size_t tokens = r->at ? 1 : attended_step(r);
 	size_t at = t * r->heads + head * each * r->m->head_channels;
 	size_t lane = r->o.lanes ? t : 0;
 	const struct kvi_attention a = {
 		.kernels = r->kernels, .elementwise = r->elementwise,
-		.cache = &r->caches[r->layer * lanes_of(r) + lane],
+		.cache = &r->caches[r->layer * kvi_run_lanes(r) + lane],
 		.kv_head = head,
 		.queries_per_head = each, .channels = r->m->head_channels,
-		.first = r->before + t - lane,
+		.first = first,
 		.n = r->n - t < tokens ? r->n - t : tokens,
-		.window = layer_of(r)->window, .scale = r->m->attention_scale,
+		.window = kvi_run_layer(r)->window, .scale = r->m->attention_scale,
 		.q = r->q + at, .o = r->attended + at, .stride = r->heads,
 	};
 	kvi_attention_run(&a, r->scratch + worker * r->scratch_bytes);
 }
 
-static void attention(struct kvi_run *r)
+static void attend_some(void *opaque, size_t i, unsigned worker)
 {
-	const struct kvi_engine_layer *l = layer_of(r);
+	struct kvi_run *r = opaque;
+	size_t head = i % r->m->kv_heads;
+	size_t t = i / r->m->kv_heads * attended_step(r);
+	attend(r, t, head, r->before + (r->o.lanes ? 0 : t), worker);
+}
+
+struct candidate {
+	struct kvi_run *r;
+	size_t t;
+};
+
+static void attend_candidate(void *opaque, size_t head, unsigned worker)
+{
+	const struct candidate *c = opaque;
+	attend(c->r, c->t, head, c->r->at[c->t], worker);
+}
+
+/* One after the other: those of a token have the same place in the cache. */
+static void attend_candidates(struct kvi_run *r, const float *k, const float *v,
+                              size_t stride)
+{
+	struct candidate c = { r, 0 };
+	for (; c.t < r->n; c.t++) {
+		kvi_run_put(r, r->layer, r->at[c.t], k + c.t * stride,
+		            v + c.t * stride, stride, 1);
+		kvi_parallel(r->o.pool, r->m->kv_heads, attend_candidate, &c);
+	}
+}
+
+static void attention(struct kvi_run *r, const float *k, const float *v,
+                      size_t stride)
+{
+	const struct kvi_engine_layer *l = kvi_run_layer(r);
 	size_t tokens = attended_step(r);
 	linear(r, r->x, r->width, &l->q, KVI_MATRIX_Q, l->q_bias, r->q,
 	       r->heads);
 	each_token(r, finish_queries);
-	kvi_parallel(r->o.pool, (r->n + tokens - 1) / tokens * r->m->kv_heads,
-	             attend_some, r);
+	if (r->at)
+		attend_candidates(r, k, v, stride);
+	else
+		kvi_parallel(r->o.pool, (r->n + tokens - 1) / tokens *
+		             r->m->kv_heads, attend_some, r);
 	if (r->format)
 		each_token(r, round_attended);
 	linear(r, r->attended, r->heads, &l->o, KVI_MATRIX_O, l->o_bias, r->x,
@@ -412,7 +409,7 @@ static void attention(struct kvi_run *r)
 
 static void feed_forward(struct kvi_run *r)
 {
-	const struct kvi_engine_layer *l = layer_of(r);
+	const struct kvi_engine_layer *l = kvi_run_layer(r);
 	each_token(r, norm_ffn);
 	r->quantised = NULL;
 	if (l->gate.rows)
@@ -426,92 +423,9 @@ static void feed_forward(struct kvi_run *r)
 	each_token(r, add_ffn);
 }
 
-/* Rows of the embedding, and of positions. */
-static kvarc_ret embed(struct kvi_run *r, const int32_t *ids,
-                       const int32_t *positions)
-{
-	const struct kvi_model_file *m = r->m;
-	for (size_t t = 0; t < r->n; t++) {
-		float *h = r->h + t * r->width;
-		if (ids[t] < 0 || (uint32_t)ids[t] >= m->vocabulary)
-			return KVARC_DATA;
-		if (!kvi_matrix_row(&m->embedding, (uint64_t)ids[t], h))
-			return KVARC_DATA;
-		for (size_t i = 0; i < m->width; i++)
-			h[i] = h[i] * m->embedding_scale;
-		round_row(r, h, m->width);
-		if (!m->positions.data)
-			continue;
-		if (positions[t] < 0 ||
-		    (uint32_t)positions[t] >= m->positions.rows)
-			return KVARC_DATA;
-		if (!kvi_matrix_row(&m->positions, (uint64_t)positions[t],
-		                    r->x + t * r->width))
-			return KVARC_DATA;
-		r->elementwise->add(h, r->x + t * r->width, m->width);
-		round_row(r, h, m->width);
-	}
-	return KVARC_OK;
-}
-
-void kvi_run_place(struct kvi_run *r, size_t layer, size_t before,
-                   const int32_t *positions, size_t n)
-{
-	r->before = before;
-	r->n = n;
-	r->layer = layer;
-	for (unsigned i = 0; i < r->m->n_ropes; i++) {
-		const kvarc_rope rope = {
-			.rotary = r->m->ropes[i].rotary,
-			.freq = r->o.freq[i] ? r->o.freq[i]
-			                     : r->m->ropes[i].freq,
-		};
-		kvi_turns_make(&r->turns[i], r->turns_memory[i], &rope,
-		               positions, n);
-	}
-}
-
-void kvi_run_forget(struct kvi_run *r, size_t layer)
-{
-	for (size_t i = 0; i < lanes_of(r); i++)
-		kvi_cache_free(&r->caches[layer * lanes_of(r) + i], r->o.alloc);
-}
-
-void kvi_run_restart(struct kvi_run *r)
-{
-	for (size_t l = 0; l < r->m->n_layers; l++)
-		kvi_run_forget(r, l);
-	r->before = r->n = 0;
-}
-
-static kvarc_ret begin(struct kvi_run *r, const int32_t *ids,
-                       const int32_t *positions, size_t before, size_t n)
-{
-	uint64_t mode = kvi_fp_exact();
-	kvi_run_place(r, 0, before, positions, n);
-	kvarc_ret ret = embed(r, ids, positions);
-	kvi_fp_restore(mode);
-	return ret;
-}
-
-kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
-                          const int32_t *positions, size_t n)
-{
-	size_t last = r->o.lanes && r->n ? 1 : r->n;
-	return begin(r, ids, positions, r->before + last, n);
-}
-
-kvarc_ret kvi_run_again(struct kvi_run *r, const int32_t *ids,
-                        const int32_t *positions)
-{
-	r->kernels = &kvi_exact_scalar;
-	r->elementwise = &kvi_elementwise_scalar;
-	return begin(r, ids, positions, r->before, r->n);
-}
-
 struct kvi_predicted kvi_run_predict(struct kvi_run *r)
 {
-	const struct kvi_engine_layer *l = layer_of(r);
+	const struct kvi_engine_layer *l = kvi_run_layer(r);
 	uint64_t mode = kvi_fp_exact(); /* biases are added here, not by workers */
 	each_token(r, norm_input);
 	r->quantised = NULL;
@@ -532,7 +446,7 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *r)
 static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v,
                       size_t stride)
 {
-	size_t lanes = lanes_of(r), each = r->o.lanes ? 1 : r->n;
+	size_t lanes = kvi_run_lanes(r), each = r->o.lanes ? 1 : r->n;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < lanes && !ret; i++)
 		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc,
@@ -547,13 +461,13 @@ kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
 	if (r->layer + 1 == r->m->n_layers && !r->o.whole)
 		return KVARC_OK; /* nobody looks at what comes after */
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = k ? keep(r, k, v, stride) : KVARC_OK;
+	kvarc_ret ret = k && !r->at ? keep(r, k, v, stride) : KVARC_OK;
 	if (ret == KVARC_OK) {
 		if (corrected) {
 			each_token(r, norm_input);
 			r->quantised = NULL;
 		}
-		attention(r);
+		attention(r, k, v, stride);
 		feed_forward(r);
 		r->layer++;
 	}

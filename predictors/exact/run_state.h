@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* run_state.h - a run's insides, shared by its own sources */
+#ifndef KVI_RUN_STATE_H
+#define KVI_RUN_STATE_H
+
+#include "exact/engine_internal.h"
+#include "exact/round.h"
+#include "model/linear.h"
+
+struct kvi_run {
+	struct kvi_run_options o;
+	const struct kvi_model_file *m;
+	const struct kvi_exact_kernels *kernels;
+	const struct kvi_elementwise *elementwise;
+	const struct kvi_grid_format *format; /* to round to; NULL: none */
+	float *ones;                  /* gains, when the norm is rounded before its own */
+	size_t n, before, layer;
+	const size_t *at;             /* candidates: of these tokens; NULL: a segment */
+	size_t width, kv, heads, ffn; /* floats of a row, whole operand blocks */
+	float *h, *x, *k, *v, *q, *attended, *gate, *up, *root;
+	void *activations;
+	struct kvi_activations a;     /* of x, as it was last quantised */
+	const float *quantised;
+	struct kvi_turns turns[2];
+	void *turns_memory[2];
+	struct kvi_cache *caches;     /* by layer and lane; of the last layer if it is gone through */
+	uint8_t *scratch;             /* of attention, by worker */
+	size_t scratch_bytes;
+};
+
+static inline const struct kvi_engine_layer *
+kvi_run_layer(const struct kvi_run *r)
+{
+	return &r->o.engine->layers[r->layer];
+}
+
+static inline size_t kvi_run_lanes(const struct kvi_run *r)
+{
+	return r->o.lanes ? r->o.lanes : 1;
+}
+
+static inline void kvi_run_round(const struct kvi_run *r, float *x, size_t n)
+{
+	if (r->format)
+		kvi_round_floats(x, n, r->format);
+}
+
+#endif
