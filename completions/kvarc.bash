@@ -25,6 +25,9 @@ _kvarc()
     --loop)
         mapfile -t COMPREPLY < <(compgen -W 'open closed' -- "$cur")
         return ;;
+    --predict)
+        mapfile -t COMPREPLY < <(compgen -W 'token top-1 top-4 top-16 embedding' -- "$cur")
+        return ;;
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
         return ;;
@@ -36,13 +39,13 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --model --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
-    test) words=' --profile --model --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --predict --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    test) words=' --profile --model --predict --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench help' ;;
     *) words= ;;

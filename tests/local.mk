@@ -198,6 +198,12 @@ tests_unit_test_external_SOURCES = tests/unit/test_external.c \
 	tests/unit/guide_util.c tests/unit/guide_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_external_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_blind
+TESTS += tests/unit/test_blind
+tests_unit_test_blind_SOURCES = tests/unit/test_blind.c \
+	tests/unit/small_model.c tests/unit/small_model.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_blind_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_self_test
 TESTS += tests/unit/test_self_test
 tests_unit_test_self_test_SOURCES = tests/unit/test_self_test.c

@@ -69,6 +69,19 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_model(
 	kvarc_predictor **p, const char *path, const kvarc_common *common);
+/* What a model predicts of a token when it does not see it, but those before it alone. */
+#define KVARC_BLIND_TOP_MAX   16u  /* 1 to this many: the likeliest candidates, mixed */
+#define KVARC_BLIND_EMBEDDING 256u /* the model's answer to the expected row of its embedding */
+/*
+ * The same, of a model with an output matrix, as a predictor that does not see the token that it
+ * predicts (spec/codecs/model.md 6). It costs about 2 bits more for each element than one that does, and
+ * blind + 1 passes of the model a token (of an embedding 2): for research. It has no closed loop.
+ * Memory, besides: fp32 rows of 256 tokens of all layers, twice. Returns also PROG (blind is none of those); its first
+ * users OPTIONS where the model has no output matrix.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_blind(
+	kvarc_predictor **p, const char *path, unsigned blind,
+	const kvarc_common *common);
 /* NULL-safe; sets *p to NULL. Readers and writers that use it must be closed before. */
 KVARC_API void kvarc_predictor_close(kvarc_predictor **p);
 /* How levels 4 to 8 run a model, when not as the level says (spec/codecs/model.md 1). */

@@ -40,7 +40,10 @@ typedef struct kvarc_trainer_options {
 	                       * transformer that predicts the caches; NULL: none */
 	kvarc_arithmetic arithmetic; /* of the model, and its loop; 0: the level's. The profile's */
 	kvarc_loop loop;      /* identity says it when it is not the level's: "arithmetic_4" */
-	uint64_t reserved[3]; /* zero */
+	unsigned blind;       /* with model: one that does not see the token, as in
+	                       * kvarc_predictor_open_blind; its rows of all layers are in memory. 0: it
+	                       * does */
+	uint64_t reserved[2]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}
 
@@ -110,13 +113,14 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_profile(kvarc_trainer *t,
 /*
  * One shot with KVARC_TRAIN_IN_FILE: a profile for the archive of an import, to be embedded
  * (KVARC_WRITE_EMBED_PROFILE). level: 2; 3 for 2 or 3, whichever is smaller; 4 to 8 for that, or 2 if
- * smaller, with a transformer (as in kvarc_trainer_options, else NULL) that the writer must be
+ * smaller, with a transformer (and blind as in kvarc_trainer_options, else NULL and 0) that the writer must be
  * given, too. *p is NULL, and the return OK, when none would pay. Returns OK, MEM, MEMLIMIT, IO,
- * PROG (level, or a model where none belongs), and with a model GEOMETRY (it is not that of the
+ * PROG (level, blind, or a model where none belongs), and with a model GEOMETRY (it is not that of the
  * cache), FORMAT, OPTIONS, DATA. common may be NULL.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_train_import(kvarc_profile **p,
-	kvarc_import *im, int level, const char *model, const kvarc_common *common);
+	kvarc_import *im, int level, const char *model, unsigned blind,
+	const kvarc_common *common);
 
 /* What a tensor costs, in bits per element, without anything that a file adds. */
 typedef struct kvarc_trained {

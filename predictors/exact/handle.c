@@ -3,8 +3,10 @@
 #include "exact/handle.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "blind/blind.h"
 #include "entropy/rans.h"
 #include "exact/head.h"
 #include "exact/self_test.h"
@@ -18,6 +20,7 @@ struct kvarc_predictor {
 	kvarc_common common;
 	struct kvi_model_file *file; /* NULL: external */
 	kvarc_external external;
+	unsigned blind;
 	kvarc_predictor_model model;
 	pthread_mutex_t lock;
 	struct kvi_engine *engines[ENGINES];
@@ -77,6 +80,27 @@ kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
 	};
 	memcpy(p->model.arch, f->arch, sizeof p->model.arch);
 	memcpy(p->model.name, f->name, sizeof p->model.name);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_predictor_open_blind(kvarc_predictor **out, const char *path,
+                                     unsigned blind, const kvarc_common *common)
+{
+	char name[sizeof (*out)->model.name], what[16];
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!blind || !kvi_blind_known(blind))
+		return wrong_call(common, "there is no such blind predictor");
+	kvarc_ret ret = kvarc_predictor_open_model(out, path, common);
+	if (ret)
+		return ret;
+	kvarc_predictor *p = *out;
+	p->blind = blind;
+	kvi_blind_name(blind, what);
+	snprintf(name, sizeof name, "%.*s%s%s", (int)sizeof name - 18,
+	         p->model.name, p->model.name[0] ? " " : "", what);
+	memcpy(p->model.name, name, sizeof name);
 	return KVARC_OK;
 }
 
@@ -220,7 +244,7 @@ kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
                                uint32_t isa_mask, const struct kvi_engine **e,
                                kvarc_error *error)
 {
-	return get_engine(p, a, isa_mask, false, e, error);
+	return get_engine(p, a, isa_mask, p->blind != 0, e, error);
 }
 
 kvarc_ret kvi_predictor_head(const kvarc_predictor *p,
@@ -262,6 +286,11 @@ const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p)
 	return &p->model;
 }
 
+unsigned kvi_predictor_blind(const kvarc_predictor *p)
+{
+	return p->blind;
+}
+
 kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
                                  const struct kvi_arithmetic *a,
                                  uint32_t isa_mask, struct kvi_h128 *digest,
@@ -273,7 +302,7 @@ kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
 		return KVARC_OK;
 	kvarc_ret ret = kvi_predictor_engine(p, a, isa_mask, &e, error);
 	if (ret == KVARC_OK)
-		*digest = kvi_engine_digest(e);
+		*digest = kvi_blind_digest(e, p->blind);
 	return ret;
 }
 
@@ -307,8 +336,11 @@ kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
 	int i = 0;
 	if (!p->engines[0]) /* all have the same */
 		ret = find_engine(p, &any.arithmetic, &i, p->common.error);
+	if (ret == KVARC_OK && p->blind)
+		ret = find_head(p, i, p->common.error);
 	if (ret == KVARC_OK)
-		kvi_store_h128(digest, kvi_engine_digest(p->engines[i]));
+		kvi_store_h128(digest, kvi_blind_digest(
+			p->blind ? p->headed[i] : p->engines[i], p->blind));
 	pthread_mutex_unlock(&p->lock);
 	return ret;
 }

@@ -5,8 +5,9 @@
 
 #include "exact/engine.h"
 
-/* An engine with this arithmetic, made at the first call and kept, after a test of the kernels
- * that are to run it. Safe in threads. Returns as kvi_engine_open and kvi_exact_test. */
+/* An engine with this arithmetic, with a head if the predictor needs one (blind.h), made at the
+ * first call and kept, after a test of the kernels that are to run it. Safe in threads.
+ * Returns as kvi_engine_open, kvi_exact_test and kvi_engine_add_head. */
 kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
                                const struct kvi_arithmetic *a,
                                uint32_t isa_mask, const struct kvi_engine **e,
@@ -37,6 +38,8 @@ kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
                                  const struct kvi_arithmetic *a,
                                  uint32_t isa_mask, struct kvi_h128 *digest,
                                  kvarc_error *error);
+/* Not 0: it does not see the token (blind.h). */
+unsigned kvi_predictor_blind(const kvarc_predictor *p);
 /* As the caller of open said. */
 const kvarc_common *kvi_predictor_common(const kvarc_predictor *p);
 

@@ -40,10 +40,11 @@ struct fitted {
 
 /* Of one level, or of level 2 when it has to be. */
 static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level,
-                            const char *model, const kvarc_common *common)
+                            const char *model, unsigned blind,
+                            const kvarc_common *common)
 {
 	kvarc_trainer_options o = {
-		.flags = KVARC_TRAIN_IN_FILE, .model = model,
+		.flags = KVARC_TRAIN_IN_FILE, .model = model, .blind = blind,
 		.levels = 1u << kvi_models_level((unsigned)level)
 	};
 	kvarc_trainer *t;
@@ -80,21 +81,22 @@ static void choose(struct fitted *a, struct fitted *b)
 }
 
 kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level,
-                             const char *model, const kvarc_common *common)
+                             const char *model, unsigned blind,
+                             const kvarc_common *common)
 {
 	struct fitted best, other = { .plain = 0 };
 	bool predicts = level >= KVI_LEVEL_MODEL;
 	if (!p || !im || level < 2 || level > KVARC_LEVEL_MAX ||
-	    predicts != (model != NULL))
+	    predicts != (model != NULL) || (blind && !predicts))
 		return KVARC_PROG;
 	*p = NULL;
-	kvarc_ret ret = fit_import(&best, im, level, model, common);
+	kvarc_ret ret = fit_import(&best, im, level, model, blind, common);
 	if (!ret && best.predicted) { /* no other comes near it */
 		*p = best.profile;
 		return KVARC_OK;
 	}
 	if (!ret && level > 2)
-		ret = fit_import(&other, im, 2, NULL, common);
+		ret = fit_import(&other, im, 2, NULL, 0, common);
 	if (!ret && predicts && best.cost >= other.plain)
 		kvarc_profile_close(&best.profile);
 	choose(&best, &other);

@@ -6,6 +6,7 @@ libkvi_la_SOURCES += \
 	predictors/train/steps.c predictors/train/expected.c \
 	predictors/train/predict.c predictors/train/predict.h \
 	predictors/train/walk.c predictors/train/walk.h \
+	predictors/train/blind.c predictors/train/identify.c \
 	predictors/train/correct.c \
 	predictors/train/made.c predictors/train/write.c \
 	predictors/train/gram.c predictors/train/gram.h \

@@ -2,12 +2,11 @@
 /* predict.c - the sequences of a stack go through a model in exact arithmetic */
 #include "predict.h"
 
-#include <stdio.h>
 #include <string.h>
 
+#include "exact/head.h"
 #include "exact/self_test.h"
 #include "stream/error.h"
-#include "util/bytes.h"
 #include "walk.h"
 
 enum {
@@ -23,7 +22,7 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path,
 	if (!p)
 		return kvi_train_no_memory(t);
 	p->level = level;
-	const struct kvi_engine_level own = kvi_engine_level(level);
+	const struct kvi_engine_level own = kvi_train_level_of(t, level);
 	const struct kvi_engine_level l = kvi_engine_choice(
 		&own, t->options.arithmetic, t->options.loop);
 	p->arithmetic = l.arithmetic;
@@ -46,6 +45,8 @@ static void stop(kvarc_trainer *t)
 	kvi_train_walk_close(t, &p->real);
 	kvi_train_walk_close(t, &p->pupil);
 	kvi_train_walk_close(t, &p->teacher);
+	kvi_free(&t->alloc, p->blind_k);
+	p->blind_k = p->blind_v = NULL;
 	if (p->exact != p->engine)
 		kvi_engine_close(&p->exact);
 	kvi_engine_close(&p->engine);
@@ -284,28 +285,6 @@ static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s,
 	return ret;
 }
 
-static kvarc_ret identify(kvarc_trainer *t)
-{
-	const struct kvi_train_predictor *p = t->predictor;
-	struct kvi_h128 digest = kvi_engine_digest(p->engine);
-	uint8_t b[16];
-	char text[2 * sizeof b + 1];
-	kvi_store64(b, digest.lo);
-	kvi_store64(b + 8, digest.hi);
-	for (size_t i = 0; i < sizeof b; i++)
-		snprintf(text + 2 * i, 3, "%02x", b[i]);
-	kvarc_ret ret = kvarc_trainer_identity(t, "weights", text);
-	const struct kvi_engine_level own = kvi_engine_level(p->level);
-	const struct kvi_engine_level l = { p->arithmetic, p->closed };
-	char key[KVI_ARITHMETIC_KEY_BYTES];
-	kvi_arithmetic_key(key, p->level);
-	if (!ret && !kvi_engine_level_equal(&own, &l))
-		ret = kvarc_trainer_identity(t, key, kvi_engine_text(&l));
-	if (!ret && p->file->name[0] && !kvi_identity_get(&t->identity, "model"))
-		ret = kvarc_trainer_identity(t, "model", p->file->name);
-	return ret;
-}
-
 kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
                                     const struct kvi_train_stack *s)
 {
@@ -317,8 +296,10 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 		                     kvi_elementwise_get(isa), t->error);
 	if (!ret)
 		ret = open_engine(t, &p->arithmetic, &p->engine);
+	if (!ret && t->options.blind)
+		ret = kvi_engine_add_head(p->engine, t->pool, t->error);
 	if (!ret)
-		ret = identify(t);
+		ret = kvi_train_identify(t);
 	size_t taught = caches_to_teach(p, s);
 	if (!ret && taught)
 		ret = open_exact(t);
@@ -329,6 +310,8 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
 		                          &p->real);
 	if (!ret)
 		ret = kvi_train_each_block(t, s, &p->real, embed_block, NULL);
+	if (!ret && t->options.blind)
+		ret = kvi_train_blind_start(t, s);
 	if (!ret && taught)
 		ret = open_teacher(t, s, taught);
 	return ret;
@@ -340,7 +323,11 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
 {
 	struct kvi_train_predictor *p = t->predictor;
 	struct place l = { .layer = layer };
-	kvarc_ret ret = kvi_train_each_block(t, s, &p->real, predict_block, &l);
+	kvarc_ret ret = KVARC_OK;
+	if (p->blind_k)
+		kvi_train_blind_take(t, s, layer);
+	else
+		ret = kvi_train_each_block(t, s, &p->real, predict_block, &l);
 	if (!ret)
 		ret = kvi_train_each_block(t, s, &p->pupil, predict_block, &l);
 	l.store = true;
@@ -464,7 +451,7 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k)
 		l.truth = k->layer;
 	if (p->corrects)
 		ret = correct(t, k);
-	if (!ret)
+	if (!ret && !p->blind_k)
 		ret = kvi_train_each_block(t, k->stack, &p->real,
 		                           advance_block, &l);
 	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };

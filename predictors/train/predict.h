@@ -35,6 +35,8 @@ struct kvi_train_predictor {
 	unsigned level;
 	struct kvi_arithmetic arithmetic;
 	bool closed, corrects;     /* D would not pay in the file that it was fitted to */
+	float *blind_k, *blind_v;  /* of all layers, rows of all tokens, in one piece of memory;
+	                            * NULL: it sees the token */
 	size_t width, kv;
 	struct kvi_engine *engine, *exact; /* exact: the teacher's, maybe the same */
 	struct kvi_train_walk real, pupil, teacher; /* without caches: none */
@@ -61,6 +63,18 @@ kvarc_ret kvi_train_compare_layer(kvarc_trainer *t,
                                   const struct kvi_train_task *k, bool *same);
 /* After the models of the layer are fitted: fits their correction, and goes on to the next. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
+
+/* identify.c: the level's own arithmetic and loop; identity pairs of the profile. Returns OK, MEM,
+ * MEMLIMIT, PROG. */
+struct kvi_engine_level kvi_train_level_of(const kvarc_trainer *t, unsigned level);
+kvarc_ret kvi_train_identify(kvarc_trainer *t);
+
+/* blind.c: all layers at once, because none waits for a model of the one below; then one of them is
+ * what all tokens are expected to have. Returns OK, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_train_blind_start(kvarc_trainer *t,
+                                const struct kvi_train_stack *s);
+void kvi_train_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s,
+                          uint32_t layer);
 
 /* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
  * OPTIONS (a model without a head), DATA. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blind/blind.h"
 #include "import/import_internal.h"
 #include "stream/error.h"
 
@@ -33,6 +34,11 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
 		                "arithmetic, loop and no stages are for models");
+	if (o->blind && (!o->model || !kvi_blind_known(o->blind) ||
+	                 o->loop == KVARC_LOOP_CLOSED))
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "a predictor that does not see the "
+		                "token is of a model, in an open loop");
 	if (o->arithmetic > KVARC_ARITHMETIC_FP8 || o->loop > KVARC_LOOP_CLOSED)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "an arithmetic or loop that is "

@@ -142,7 +142,8 @@ kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	struct writing w = { .t = t };
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_train_write_work(s))
+	if (kvi_train_write_work(s) && !(t->options.blind &&
+	                                 t->predictor->exact == t->predictor->engine))
 		ret = kvi_engine_add_head(t->predictor->exact, t->pool, t->error);
 	for (size_t i = 0; i < s->n_caches && !ret; i++) {
 		if (is_written(s, i))

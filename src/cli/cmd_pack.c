@@ -89,6 +89,7 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 	bool predicts = j->o->level >= LEVEL_MODEL;
 	kvarc_ret ret = kvarc_train_import(&j->fitted, j->im, j->o->level,
 	                                   predicts ? j->o->model : NULL,
+	                                   predicts ? j->o->blind : 0,
 	                                   &wo->common);
 	progress_stop();
 	if (ret != KVARC_OK && ret != KVARC_MEMLIMIT) {

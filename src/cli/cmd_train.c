@@ -72,6 +72,7 @@ static bool open_trainer(struct training *t)
 	           (o->no_stages ? KVARC_TRAIN_NO_STAGES : 0);
 	to.arithmetic = (kvarc_arithmetic)o->arithmetic;
 	to.loop = (kvarc_loop)o->loop;
+	to.blind = to.model ? o->blind : 0;
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model, ret, &t->error, NULL, NULL);

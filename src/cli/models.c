@@ -2,6 +2,7 @@
 /* models.c - the model of --model, as a predictor */
 #include "models.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -57,7 +58,9 @@ bool models_open(const struct options *o)
 	library_common(o, &common, &the.error);
 	common.progress = progress_opening;
 	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);
-	ret = kvarc_predictor_open_model(&the.p, o->model, &common);
+	ret = o->blind ?
+		kvarc_predictor_open_blind(&the.p, o->model, o->blind, &common) :
+		kvarc_predictor_open_model(&the.p, o->model, &common);
 	if (ret != KVARC_OK && the.predicts)
 		tell(o->model, the.error.text);
 	return ret == KVARC_OK || !the.predicts;
@@ -81,10 +84,27 @@ const kvarc_predictor *models_known(void)
 const char *models_name(void)
 {
 	static kvarc_predictor_model m;
+	static char name[512];
 
 	if (!models_given() || kvarc_predictor_get_model(the.p, &m) != KVARC_OK)
 		return "";
-	return m.name[0] ? m.name : paths_base(the.o->model);
+	if (!m.name[0])
+		return paths_base(the.o->model);
+	if (!the.o->blind || strchr(m.name, ' '))
+		return m.name;
+	snprintf(name, sizeof(name), "%s %s", paths_base(the.o->model), m.name);
+	return name;
+}
+
+const char *models_predict_of(const char *name)
+{
+	const char *last = strrchr(name, ' ');
+	unsigned n;
+	char more;
+
+	last = last ? last + 1 : name;
+	return strcmp(last, "embedding") == 0 ||
+	       sscanf(last, "top-%u%c", &n, &more) == 1 ? last : "";
 }
 
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im)

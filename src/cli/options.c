@@ -201,6 +201,13 @@ static int set_choice(struct options *o, const struct option_row *r,
 /* --arith and --loop without a level: the one whose own they are, else that of its loop. */
 static int choose_level(struct options *o)
 {
+	if (o->blind && (!o->model || o->loop == KVARC_LOOP_CLOSED)) {
+		msg_error(NULL, "%s: --predict goes with --model, and has no closed "
+		          "loop", o->verb->name);
+		return -1;
+	}
+	if (o->blind && o->arithmetic)
+		o->loop = KVARC_LOOP_OPEN;
 	bool open = o->loop == KVARC_LOOP_OPEN;
 
 	if (!o->arithmetic && !o->loop)
@@ -215,6 +222,22 @@ static int choose_level(struct options *o)
 			o->arithmetic == KVARC_ARITHMETIC_W15A15 ? 7 : 5;
 	o->loop = o->level_given || o->loop ? o->loop : KVARC_LOOP_CLOSED;
 	o->level_given = true;
+	return 0;
+}
+
+static int set_predict(struct options *o, const struct option_row *r,
+                       const char *value)
+{
+	uint64_t n = 0;
+
+	if (strcmp(value, "embedding") == 0)
+		n = KVARC_BLIND_EMBEDDING;
+	else if (strcmp(value, "token") != 0 &&
+	         (strncmp(value, "top-", 4) != 0 || !units_parse_u64(
+			value + 4, KVARC_BLIND_TOP_MAX, &n) || n == 0))
+		return bad_value(o, r, value, "token, top-1 to top-16, or "
+		                 "embedding");
+	o->blind = (unsigned)n;
 	return 0;
 }
 
@@ -270,6 +293,7 @@ static int set_value(struct options *o, const struct option_row *r,
 		                  "w8a8, w8a15, w15a15 or fp8");
 	case OPT_LOOP:
 		return set_choice(o, r, value, &o->loop, "open or closed");
+	case OPT_PREDICT: return set_predict(o, r, value);
 	case OPT_LEVEL: return set_level(o, r, value);
 	case OPT_THREADS: return set_threads(o, r, value);
 	case OPT_MEMORY: return set_memory(o, r, value);

@@ -34,6 +34,7 @@ struct options {
 	unsigned threads, repeat, held_out;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
+	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */
 	bool level_given, threads_given, range_given;
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, verify, streamable, salvage;

@@ -209,11 +209,21 @@ const char *profiles_looked_at(const char *text)
 	const char *digest = strstr(text, "is needed: ");
 	size_t n = 0;
 
+	if (!digest && strstr(text, " other weights: ") &&
+	    models_predict_of(text)[0]) {
+		snprintf(out, sizeof(out), "; give --predict %s",
+		         models_predict_of(text));
+		return out;
+	}
 	if (!digest)
 		return "";
-	if (strstr(text, ": weights "))
-		return "; give it with --model FILE.gguf, or a folder with "
-		       "config.json and safetensors";
+	if (strstr(text, ": weights ")) {
+		snprintf(out, sizeof(out), "; give it with --model FILE.gguf, or a "
+		         "folder with config.json and safetensors%s%s",
+		         models_predict_of(text)[0] ? ", and --predict " : "",
+		         models_predict_of(text));
+		return out;
+	}
 	snprintf(hex, sizeof(hex), "%s", digest + strlen("is needed: "));
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s",

@@ -156,7 +156,8 @@ static kvarc_ret go_through(struct kvi_guide *g, bool there)
 		stride = g->p.stride;
 		k = g->p.k;
 		v = g->p.v;
-		kvi_run_rotate(g->run, (float *)(uintptr_t)k, stride);
+		if (g->ops->rotate)
+			g->ops->rotate(g->run, &g->p);
 	}
 	kvi_fp_restore(mode);
 	return g->ops->advance(g->run, k, v, stride, corrects);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "blind/blind.h"
 #include "exact/fpmode.h"
 
 /* ---- a model ---- */
@@ -39,6 +40,11 @@ static kvarc_ret exact_advance(void *run, const float *k, const float *v,
 	return kvi_run_advance(run, k, v, stride, corrected);
 }
 
+static void exact_rotate(void *run, struct kvi_predicted *p)
+{
+	kvi_run_rotate(run, (float *)(uintptr_t)p->k, p->stride);
+}
+
 static kvarc_ret exact_restart(void *run)
 {
 	kvi_run_restart(run);
@@ -53,7 +59,86 @@ static void exact_close(void *opaque)
 
 const struct kvi_guide_ops kvi_guide_exact = {
 	exact_segment, exact_again, exact_predict, exact_keys, exact_advance,
-	exact_restart, exact_close
+	exact_rotate, exact_restart, exact_close
+};
+
+/* ---- a model that does not see the token ---- */
+
+struct blind_run {
+	const struct kvi_alloc *alloc;
+	struct kvi_blind *b;
+	uint32_t layer;
+};
+
+kvarc_ret kvi_guide_blind_open(void **run, const struct kvi_run_options *o,
+                               unsigned blind)
+{
+	struct blind_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	*run = r;
+	if (!r)
+		return kvi_alloc_error(o->alloc);
+	r->alloc = o->alloc;
+	return kvi_blind_open(&r->b, o, blind);
+}
+
+static kvarc_ret blind_segment(void *run, const struct kvi_segment *s)
+{
+	struct blind_run *r = run;
+	r->layer = 0;
+	return kvi_blind_segment(r->b, s->ids, s->positions, s->n);
+}
+
+/* There is only the one way. */
+static kvarc_ret blind_again(void *run, const struct kvi_segment *s)
+{
+	(void)run;
+	(void)s;
+	return KVARC_PREDICTOR;
+}
+
+static kvarc_ret blind_predict(void *run, struct kvi_predicted *p)
+{
+	struct blind_run *r = run;
+	*p = kvi_blind_predict(r->b, r->layer);
+	return KVARC_OK;
+}
+
+static const float *blind_keys(void *run, const struct kvi_predicted *p,
+                               size_t t, float *room)
+{
+	const struct blind_run *r = run;
+	memcpy(room, p->k + t * p->stride, p->stride * sizeof *room);
+	kvi_blind_rotate_row(r->b, t, room);
+	return room;
+}
+
+/* The segment was gone through at once. */
+static kvarc_ret blind_advance(void *run, const float *k, const float *v,
+                               size_t stride, bool corrected)
+{
+	struct blind_run *r = run;
+	(void)k, (void)v, (void)stride, (void)corrected;
+	r->layer++;
+	return KVARC_OK;
+}
+
+static kvarc_ret blind_restart(void *run)
+{
+	struct blind_run *r = run;
+	kvi_blind_restart(r->b);
+	return KVARC_OK;
+}
+
+static void blind_close(void *run)
+{
+	struct blind_run *r = run;
+	kvi_blind_close(&r->b);
+	kvi_free(r->alloc, r);
+}
+
+const struct kvi_guide_ops kvi_guide_blind = {
+	blind_segment, blind_again, blind_predict, blind_keys, blind_advance,
+	NULL, blind_restart, blind_close
 };
 
 /* ---- an application's ---- */
@@ -216,5 +301,5 @@ static kvarc_ret external_restart(void *opaque)
 
 const struct kvi_guide_ops kvi_guide_external = {
 	external_segment, external_again, external_predict, external_keys,
-	external_advance, external_restart, external_close
+	external_advance, NULL, external_restart, external_close
 };

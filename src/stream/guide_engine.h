@@ -19,11 +19,14 @@ struct kvi_guide_ops {
 	/* As keys are told: in slots of an engine, in the order of channels of an external one. */
 	kvarc_ret (*advance)(void *run, const float *k, const float *v,
 	                     size_t stride, bool corrected);
+	/* Keys of p, in place, as a cache has them; NULL: attention takes no notice of them. */
+	void (*rotate)(void *run, struct kvi_predicted *p);
 	kvarc_ret (*restart)(void *run);
 	void (*close)(void *run);
 };
 extern const struct kvi_guide_ops kvi_guide_exact; /* run: struct kvi_run */
 extern const struct kvi_guide_ops kvi_guide_external;
+extern const struct kvi_guide_ops kvi_guide_blind;
 
 /* A layer's keys: their slots, and how they were turned, NULL: not at all. */
 struct kvi_external_layer {
@@ -35,6 +38,9 @@ struct kvi_external_options {
 	const kvarc_external *external;
 	const struct kvi_external_layer *layers;
 };
+/* For kvi_guide_blind. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_guide_blind_open(void **run, const struct kvi_run_options *o,
+                               unsigned blind);
 /* A sequence of it, for kvi_guide_external. Returns OK, MEM, MEMLIMIT, PREDICTOR (its open
  * failed). */
 kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o);

@@ -75,6 +75,10 @@ static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
 kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
 {
 	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
+	if (kvi_predictor_blind(o->predictor) && o->description->closed)
+		return kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "a predictor that does not see the "
+		                "token has no closed loop");
 	for (uint32_t l = 0; l < m->layers; l++) {
 		const char *why = why_not(o, l, KVARC_KEY);
 		if (!why)
@@ -164,10 +168,13 @@ static kvarc_ret open_run(struct kvi_guide *g)
 	}
 	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a,
 	                                     g->o.isa_mask, &run.engine, NULL);
+	unsigned blind = kvi_predictor_blind(g->o.predictor);
 	struct kvi_run *opened = NULL;
+	g->ops = blind ? &kvi_guide_blind : &kvi_guide_exact;
+	if (!ret && blind)
+		return kvi_guide_blind_open(&g->run, &run, blind);
 	if (!ret)
 		ret = kvi_run_open(&opened, &run);
-	g->ops = &kvi_guide_exact;
 	g->run = opened;
 	return ret;
 }

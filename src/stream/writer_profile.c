@@ -49,6 +49,8 @@ static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *l)
 		return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "the profile was trained with an "
 		                "arithmetic of a later version: %.40s", text);
+	if (kvi_predictor_blind(o->predictor)) /* spec model 6 */
+		*l = kvi_engine_choice(l, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN);
 	const struct kvi_engine_level wanted =
 		kvi_engine_choice(l, o->arithmetic, o->loop);
 	if (kvi_engine_level_equal(&wanted, l))

@@ -487,7 +487,7 @@ static size_t pack_fitted(struct blob *f, int level, kvarc_predictor *model,
 	assert_int_equal(kvarc_import_open(&im, &source, NULL, &io), KVARC_OK);
 	if (level > 1)
 		assert_int_equal(kvarc_train_import(
-			&p, im, level, level > 3 ? folder : NULL, NULL),
+			&p, im, level, level > 3 ? folder : NULL, 0, NULL),
 			KVARC_OK);
 	*highest = 1;
 	wo.flags |= KVARC_WRITE_VERIFY | KVARC_WRITE_EMBED_PROFILE;
