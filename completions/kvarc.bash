@@ -28,6 +28,9 @@ _kvarc()
     --predict)
         mapfile -t COMPREPLY < <(compgen -W 'token top-1 top-4 top-16 embedding' -- "$cur")
         return ;;
+    --token-ids)
+        mapfile -t COMPREPLY < <(compgen -W 'stored model' -- "$cur")
+        return ;;
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
         return ;;
@@ -39,7 +42,7 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
     unpack) words=' --output -o --stdout -c --profile --model --predict --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;

@@ -20,6 +20,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train ben
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut train' -l arith -x -a 'w8a8 w8a15 w15a15 fp8' -d 'of the model: w8a8, w8a15, w15a15 or fp8'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut train' -l loop -x -a 'open closed' -d 'the model goes on from its own values or the true ones'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train' -l predict -x -a 'token top-1 top-4 top-16 embedding' -d 'what the model goes by: the token (default), or those before it'
+complete -c kvarc -n '__fish_seen_subcommand_from pack' -l token-ids -x -a 'stored model' -d 'stored, or coded by the model: a third of the size'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l kv-rule -x -d 'names of tensors, "layers.{layer}.{key|value}"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l axes -x -d 'axes of those tensors: head, token, channel; "htc"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l opaque -d 'do not look inside, keep plain bytes'

@@ -1,21 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * sealed.c - fuzz target: all ways to read, behind the checks (seal.h), with the
- * model of the vectors at hand: $srcdir/spec/vectors/transformer.gguf
+ * model of the vectors at hand: $srcdir/spec/vectors/transformer.gguf, or tokens.gguf
+ * where token ids may be coded
  */
 #include "fuzz_common.h"
 #include "seal.h"
 
 const size_t fuzz_parameters = 0;
 
+static bool codes_ids(const uint8_t *data, size_t n, struct fuzz_env *env)
+{
+	struct fuzz_input in = { .p = data, .n = n };
+	kvarc_source source = fuzz_input_source(&in);
+	kvarc_reader_options opt = { .common = env->common };
+	kvarc_predictor_info info;
+	kvarc_reader *r = NULL;
+	bool codes = false;
+	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
+		return false;
+	for (size_t i = 0; kvarc_reader_predictor(r, i, &info) == KVARC_OK; i++)
+		codes = codes || info.token_ids;
+	kvarc_reader_close(&r);
+	return codes;
+}
+
 /* NULL: an allocation failed. */
-static kvarc_predictor *open_model(struct fuzz_env *env)
+static kvarc_predictor *open_model(struct fuzz_env *env, const char *name)
 {
 	const char *srcdir = getenv("srcdir");
 	char path[4096];
 	kvarc_predictor *p;
-	snprintf(path, sizeof path, "%s/spec/vectors/transformer.gguf",
-	         srcdir ? srcdir : ".");
+	snprintf(path, sizeof path, "%s/spec/vectors/%s",
+	         srcdir ? srcdir : ".", name);
 	kvarc_ret ret = kvarc_predictor_open_model(&p, path, &env->common);
 	FUZZ_CHECK(ret == KVARC_OK || env->failing);
 	return p;
@@ -28,6 +45,7 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_range range = KVARC_RANGE_ALL(0);
+	uint64_t ids, bytes;
 	kvarc_reader *r = NULL;
 	opt.predictor = model;
 	if (how == 3)
@@ -38,7 +56,8 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
 	kvarc_ret ret = KVARC_OK;
 	switch (how) {
 	case 0: ret = fuzz_read_all(r); break;
-	case 1: fuzz_ask_all(r); ret = kvarc_reader_verify(r, NULL, NULL); break;
+	case 1: fuzz_ask_all(r); ret = kvarc_reader_coded_ids(r, &ids, &bytes);
+		ret = ret ? ret : kvarc_reader_verify(r, NULL, NULL); break;
 	case 2: ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
 		break;
 	default: ret = fuzz_unpack_all(r);
@@ -56,7 +75,9 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	FUZZ_CHECK(exact);
 	memcpy(exact, sealed, sealed_n);
 	free(sealed);
-	kvarc_predictor *model = open_model(env);
+	kvarc_predictor *model = open_model(
+		env, codes_ids(exact, sealed_n, env) ? "tokens.gguf"
+		                                     : "transformer.gguf");
 	if (env->mode & 0x80)
 		for (unsigned how = 0; how < 5; how++)
 			read_one(exact, sealed_n, env, model, how);

@@ -192,6 +192,13 @@ tests_unit_test_predicted_SOURCES = tests/unit/test_predicted.c \
 	tests/unit/guide_util.c tests/unit/guide_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_predicted_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_token_ids
+TESTS += tests/unit/test_token_ids
+tests_unit_test_token_ids_SOURCES = tests/unit/test_token_ids.c \
+	tests/unit/random.h \
+	tests/unit/guide_util.c tests/unit/guide_util.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_token_ids_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_external
 TESTS += tests/unit/test_external
 tests_unit_test_external_SOURCES = tests/unit/test_external.c \

@@ -74,6 +74,7 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 	[ -f "$profile" ] || profile=
 	model=${file%.kva}.gguf
 	[ -f "$model" ] || case ${file##*/} in
+	*-transformer-tokens-*) model=$vectors/tokens.gguf ;;
 	*-transformer-*) model=$vectors/transformer.gguf ;;
 	*) model= ;;
 	esac

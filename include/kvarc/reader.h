@@ -83,8 +83,10 @@ typedef struct kvarc_segment {
 	uint32_t track;
 	uint64_t t0;
 	uint32_t n;
-	const int32_t *ids;       /* NULL: not stored */
+	const int32_t *ids;       /* NULL: not stored, or not known (then ids_coded) */
 	const int32_t *positions; /* n; NULL: lost (only in salvage) */
+	int ids_coded;            /* by a model (spec/codecs/tokens.md); ids is NULL when the options do
+	                           * not have it, or (only in salvage) earlier ids are lost */
 } kvarc_segment;
 
 typedef struct kvarc_damage {
@@ -129,6 +131,7 @@ typedef struct kvarc_predictor_info {
 	const char *model_name; /* never NULL */
 	const char *arithmetic; /* of the model, and its loop: "w8a8 closed", "fp8 open"; "other";
 	                         * never NULL */
+	int token_ids;        /* some may be coded by the model */
 	uint64_t reserved[4];
 } kvarc_predictor_info;
 /* Predictor i in file order; END past the last. On a pipe: those read so far. */
@@ -140,11 +143,17 @@ KVARC_API const char *kvarc_reader_identity(const kvarc_reader *r, const char *k
 KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i,
 	const char **key, const char **value);
 
-/* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL.
+/* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL. Ids that a model
+ * has coded take it through all tokens from the first one on; they are kept until close.
  * Returns OK, OPTIONS (ids are not in the file: the reader can still be used; or a pipe),
- * GEOMETRY (range), DATA, IO, MEM. */
+ * PREDICTOR (the model is needed and not there: the same), GEOMETRY (range), DATA, IO, MEM, MEMLIMIT. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r,
 	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
+
+/* How many token ids a model has coded, and their bytes in the file; 0: none. On a pipe 0.
+ * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r,
+	uint64_t *tokens, uint64_t *bytes);
 
 /*
  * Reads a range into views, one a tensor of the geometry in its order; views

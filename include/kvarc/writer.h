@@ -21,6 +21,15 @@ typedef struct kvarc_writer kvarc_writer;
 /* The profile is put into the archive, so that readers need no file of it. */
 #define KVARC_WRITE_EMBED_PROFILE 0x8u
 
+/* How token ids are kept. */
+typedef enum kvarc_token_ids {
+	KVARC_TOKEN_IDS_STORED = 0,  /* readable by anybody: some 13 bits each */
+	KVARC_TOKEN_IDS_MODEL = 1    /* levels 4 to 8: by what the predictor, a model with a head, says of
+	                              * each next one (spec/codecs/tokens.md): some 4 bits, and unknown
+	                              * to readers without it. A second pass of the model, and to read
+	                              * them it goes through the tokens one by one */
+} kvarc_token_ids;
+
 typedef struct kvarc_writer_options {
 	kvarc_common common;
 	int level;              /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and
@@ -37,6 +46,7 @@ typedef struct kvarc_writer_options {
 	const char *predictor_name;   /* recorded for people; NULL: none */
 	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
+	kvarc_token_ids token_ids;   /* MODEL with a model without a head: set_geometry answers OPTIONS */
 	uint64_t reserved[4];   /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}

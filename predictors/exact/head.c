@@ -141,3 +141,46 @@ size_t kvi_head_pick(const float *z, size_t n, uint64_t random)
 	kvi_fp_restore(mode);
 	return i;
 }
+
+/* Words are weighed in parts, each with its own sum. */
+enum { WORDS_STEP = 2048, STEPS_MAX = KVI_HEAD_WORDS_MAX / WORDS_STEP };
+
+struct weighing {
+	const float *z;
+	size_t n;
+	float most;
+	uint32_t *weights;
+	uint64_t sums[STEPS_MAX];
+};
+
+static void weigh_some(void *opaque, size_t step, unsigned worker)
+{
+	struct weighing *w = opaque;
+	size_t i = step * WORDS_STEP;
+	size_t end = w->n - i < WORDS_STEP ? w->n : i + WORDS_STEP;
+	uint64_t sum = 0;
+	(void)worker;
+	for (; i < end; i++) {
+		float x = w->z[i] - w->most;
+		w->weights[i] = 1;
+		if (x > -17) /* exp of what is below comes to less than a unit */
+			w->weights[i] += (uint32_t)(
+				kvi_elementwise_scalar.exp(x) * 0x1p24f);
+		sum += w->weights[i];
+	}
+	w->sums[step] = sum;
+}
+
+uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n,
+                        uint32_t *weights)
+{
+	struct weighing w = { .z = z, .n = n, .most = z[0], .weights = weights };
+	size_t steps = (n + WORDS_STEP - 1) / WORDS_STEP;
+	uint64_t sum = 0;
+	for (size_t i = 1; i < n; i++)
+		w.most = z[i] > w.most ? z[i] : w.most;
+	kvi_parallel(pool, steps, weigh_some, &w);
+	for (size_t i = 0; i < steps; i++)
+		sum += w.sums[i];
+	return sum;
+}

@@ -47,4 +47,10 @@ uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w);
 /* The word that a random number picks out of the distribution of n > 0 logits. */
 size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 
+/* The distribution of n > 0 logits as weights for a coder, all above 0 (spec tokens 2). Returns
+ * their sum. */
+enum { KVI_HEAD_WORDS_MAX = 1 << 20 };
+uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n,
+                        uint32_t *weights);
+
 #endif

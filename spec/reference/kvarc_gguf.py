@@ -254,6 +254,12 @@ class Weights:
         self.embedding = tensors["token_embd.weight"]
         self.positions = tensors.get("position_embd.weight")
         self.vocabulary = self.embedding.rows
+        self.output = tensors.get("output.weight", self.embedding)
+        self.output_norm = tensors.get("output_norm.weight")
+        self.output_norm_bias = tensors.get("output_norm.bias")
+        self.logit_cap = fp32(
+            self.number("final_logit_softcapping", 0.0)
+            if self.arch == "gemma3" else 0.0)
         self.layers = []
         for i in range(self.n_layers):
             layer = {key: tensors.get("blk.%d.%s" % (i, name))

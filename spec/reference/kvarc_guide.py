@@ -26,7 +26,7 @@ class Predictor:
 
     def __init__(self, cursor):
         flags = cursor.u8()
-        demand(flags < 8, "reserved flags of a predictor")
+        demand(flags < 16, "reserved flags of a predictor")
         self.fp8 = flags & 4
         self.closed, self.embedded = flags & 1, flags & 2
         self.level = cursor.u8()
@@ -37,6 +37,7 @@ class Predictor:
                (1 if self.fp8 else 32),
                "kinds of matrices that are not")
         self.weights, self.digest = cursor.take(16), cursor.take(16)
+        self.head = cursor.take(16) if flags & 8 else None
         self.model_name, self.name = cursor.string(), cursor.string()
 
 
@@ -78,6 +79,28 @@ def pattern(x, dtype):
     return min(code, largest) | negative << (e_bits + m)
 
 
+def first_tensor(geometry, track, layer, kind):
+    return next(((i, t) for i, t in enumerate(geometry.tensors)
+                 if (t.track, t.layer, t.kind) == (track, layer, kind)),
+                (None, None))
+
+
+def frequencies(w, geometry, track):
+    """Of the first key tensor of each layer of a model."""
+    out = []
+    for layer in range(w.n_layers):
+        t = first_tensor(geometry, track, layer, KEY)[1]
+        demand(t and (t.rope.rotary if t.rope else 0) == w.rotary,
+               "the rope of layer %d" % layer, "predictor")
+        out.append(t.rope.freq if t.rope else [])
+    # Layers that have a window turn alike, and so do the others.
+    for i, a in enumerate(w.windows):
+        for k, b in enumerate(w.windows):
+            demand(bool(a) != bool(b) or out[i] == out[k],
+                   "the ropes of layers %d and %d" % (i, k), "predictor")
+    return out
+
+
 class Guide:
     def __init__(self, model, predictor, profile, geometry, track):
         self.predictor, self.w = predictor, model.weights
@@ -86,8 +109,7 @@ class Guide:
             for kind in (KEY, VALUE):
                 self.tensors[layer, kind] = self.find(
                     profile, geometry, track, layer, kind)
-        self.check_ropes()
-        freqs = [self.freq(layer) for layer in range(self.w.n_layers)]
+        freqs = frequencies(self.w, geometry, track)
         self.run = Run(model, predictor.wide_weights,
                        predictor.wide_activations, freqs, predictor.fp8)
         self.t0 = 0             # of the segment in hand, or the next one
@@ -98,17 +120,12 @@ class Guide:
 
     def find(self, profile, geometry, track, layer, kind):
         """"First tensor" is the first of its layer and kind."""
-        number, t = next(
-            ((i, t) for i, t in enumerate(geometry.tensors)
-             if (t.track, t.layer, t.kind) == (track, layer, kind)),
-            (None, None))
+        number, t = first_tensor(geometry, track, layer, kind)
         m = profile.models.get((self.predictor.models, layer, kind))
         demand(t and m and linear.fits(m, t) and
                (t.heads, t.channels) == (self.w.kv_heads, self.w.channels),
                "no tensor of layer %d that the model predicts" % layer,
                "predictor")
-        demand(kind == VALUE or m.rotary == self.w.rotary,
-               "the rope of layer %d" % layer, "predictor")
         for source in m.same + ([m.scale] if m.scale else []):
             demand((layer, source.kind) in self.tensors,
                    "a source that is not in the file", "predictor")
@@ -116,16 +133,6 @@ class Guide:
                "the width of a correction", "predictor")
         return number, t, m
 
-    def freq(self, layer):
-        rope = self.tensors[layer, KEY][1].rope
-        return rope.freq if rope else []
-
-    def check_ropes(self):
-        """Layers that have a window turn alike, and so do the others."""
-        for i, a in enumerate(self.w.windows):
-            for k, b in enumerate(self.w.windows):
-                demand(bool(a) != bool(b) or self.freq(i) == self.freq(k),
-                       "the ropes of layers %d and %d" % (i, k), "predictor")
 
     # ----------------------------------------------------- 2. prediction
 

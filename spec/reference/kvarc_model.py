@@ -9,7 +9,7 @@ import struct
 
 from kvarc_codecs import demand
 from kvarc_exact import (
-    Head, activation, e4m3_row, fp32, gelu, norm, product, product_floats,
+    Head, activation, e4m3_row, exp, fp32, gelu, norm, product, product_floats,
     rotated, silu, weight_row)
 from kvarc_gguf import MATRICES, VECTORS, Weights
 from kvarc_linear import turn
@@ -159,11 +159,50 @@ class Layer:
         return self.branch(h, self.linear("down", g), "after_ffn")
 
 
+class Output:
+    """11: the head of a model."""
+
+    def __init__(self, model):
+        w, self.eps = model.weights, model.weights.eps
+        self.cap = w.logit_cap
+        demand(w.output_norm and w.output, "a model without a head",
+               "predictor")
+        self.norm = w.output_norm.floats(0)
+        self.bias = w.output_norm_bias and w.output_norm_bias.floats(0)
+        self.group = w.output.group or 64
+        self.rows = [[((v,), s, n) for v, s, n in w.output.groups(r)]
+                     if w.output.group else
+                     weight_row(w.output.floats(r), True)
+                     for r in range(w.output.rows)]
+        chain = h128(model.digest + struct.pack("<f12x", self.cap))
+        for m in (w.output_norm, w.output_norm_bias, w.output):
+            if m:
+                hashes = [struct.pack("<Q", h64(
+                    floats(m.floats(r)) if m is not w.output
+                    else model.hashed(m, r))) for r in range(m.rows)]
+                chain = h128(chain + h128(b"".join(hashes)))
+        self.digest = chain
+
+    def logits(self, h):
+        x = norm(h, self.norm, self.bias, self.eps)[0]
+        a = activation(x, self.group, True)
+        z = [product(a, row) for row in self.rows]
+        return [self.capped(v) for v in z] if self.cap else z
+
+    def capped(self, z):
+        x = fp32(z / self.cap)
+        e = exp(-fp32(2 * abs(x)))
+        t = fp32(fp32(1 - e) / fp32(1 + e))
+        return fp32(self.cap * (t if x >= 0 else -t))
+
+
 class Run:
     def __init__(self, model, wide_weights, wide_activations, freqs,
-                 fp8=False):
-        """freqs: frequencies of the cache's keys, by layer."""
+                 fp8=False, whole=False):
+        """freqs: frequencies of the cache's keys, by layer; whole: the last
+        layer is gone through, too."""
         self.w, self.freqs, self.before = model.weights, freqs, 0
+        self.whole = whole
         self.layers = [Layer(model, i, wide_weights, wide_activations, fp8)
                        for i in range(self.w.n_layers)]
 
@@ -220,7 +259,8 @@ class Run:
         """Through the layer; keys in slots and rotated."""
         layer, n = self.layers[self.number], self.w.channels
         last = self.number + 1 == self.w.n_layers
-        for i, (k, v) in enumerate(zip(keys, values) if not last else ()):
+        for i, (k, v) in enumerate(zip(keys, values)
+                                   if self.whole or not last else ()):
             for number, head in enumerate(layer.attention):
                 at = number * n
                 head.add(k[at:at + n], v[at:at + n])

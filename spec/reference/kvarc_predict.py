@@ -7,6 +7,7 @@ import kvarc_guide as guides
 import kvarc_linear as linear
 from kvarc_codecs import Bad, Cursor, demand
 from kvarc_profile import Profile
+from kvarc_tokens import Tokens
 from xxh3 import h128
 
 
@@ -37,6 +38,7 @@ class Predictors:
         self.features = {}          # of the open segment
         self.exact = set()          # tensors of it: codec 9, method 0
         self.guides = {}            # by predictor and track
+        self.tokens = {}            # the same, of token ids
 
     # ------------------------------------------- PREDICTOR and PROFILE frames
 
@@ -91,13 +93,54 @@ class Predictors:
         if not isinstance(s.guide, Bad):
             s.guide.begin(s)
 
+    def token_ids(self, s):
+        """tokens.md: of a segment, coded or not."""
+        p = self.named.get(self.last)
+        head = getattr(p, "head", None)
+        demand(head or not s.coded, "coded token ids without PREDICTOR")
+        if not head:
+            return
+        key = self.last, s.track
+        if key not in self.tokens:
+            try:
+                self.tokens[key] = self.coder(p, s.track)
+            except Bad as bad:
+                self.tokens[key] = bad
+        coder = self.tokens[key]
+        if s.coded and isinstance(coder, Bad):
+            raise coder
+        if isinstance(coder, Bad):
+            return
+        # Tokens before this PREDICTOR frame
+        demand(coder.t0 == s.t0 or not s.coded, "tokens before a PREDICTOR",
+               "unsupported")
+        if s.coded:
+            coder.decode(s)
+        elif coder.t0 == s.t0:
+            try:
+                demand(s.ids is not None, "tokens without ids")
+                coder.go(s.ids, s.positions)
+            except Bad as bad:
+                self.tokens[key] = bad
+
+    def coder(self, p, track):
+        model = self.model(p)
+        coder = Tokens(model, p, guides.frequencies(
+            model.weights, self.archive.geometry, track))
+        demand(coder.head.digest == p.head, "the model has another head",
+               "predictor")
+        return coder
+
     def guide(self, p, track):
         profile = self.profile(p)
+        return guides.Guide(self.model(p), p, profile,
+                            self.archive.geometry, track)
+
+    def model(self, p):
         demand(p.weights in self.models, "the model with weights %s (%s) is "
                "missing" % (p.weights.hex(), p.model_name.decode(
                    "utf-8", "replace")), "predictor")
-        return guides.Guide(self.models[p.weights], p, profile,
-                            self.archive.geometry, track)
+        return self.models[p.weights]
 
     def header(self, s, codec, order, heads, t, params):
         """A chunk of codec 7, 8 or 9."""

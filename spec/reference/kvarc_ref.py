@@ -188,7 +188,7 @@ def read_segment(content, tracks):
     s.n = cursor.varint(256)
     demand(s.n >= 1, "a segment without tokens")
     flags = cursor.u8()
-    demand(flags < 2, "reserved flags of a segment")
+    demand(flags in (0, 1, 3), "flags of a segment")
     s.positions = []
     for i in range(cursor.varint()):
         first, count = cursor.zigzag(), cursor.varint()
@@ -198,7 +198,11 @@ def read_segment(content, tracks):
         demand(not i or first != s.positions[-1] + 1, "positions")
         s.positions += range(first, first + count)
     demand(len(s.positions) == s.n, "positions")
-    s.ids = cursor.numbers("i", s.n) if flags else None
+    s.ids = cursor.numbers("i", s.n) if flags == 1 else None
+    s.coded = flags == 3
+    if s.coded:                 # codecs/tokens.md 1
+        s.check, s.code = cursor.u64(), cursor.rest()
+        demand(len(s.code) <= 6 * s.n + 8, "the code of token ids")
     cursor.end()
     return s
 
@@ -304,6 +308,7 @@ class Archive:
         demand(self.open_segment is None, "a SEGMENT before a COMMIT")
         s = read_segment(f.content, self.geometry.tracks)
         track = self.geometry.tracks[s.track]
+        self.predictors.token_ids(s)
         track.tokens += s.n
         # 5.3 the token chain
         if s.ids is not None:

@@ -83,9 +83,10 @@ class Gguf:
 
 
 def gated(rng, arch, kinds, layers=2, width=24, heads=4, kv=2, channels=8,
-          ffn=72, words=12, extra=(), **numbers):
+          ffn=72, words=12, extra=(), head=False, output=None, **numbers):
     """llama and its kin. kinds: types of the matrices, used in turn; extra:
-    vectors that each layer has: name, numbers, about."""
+    vectors that each layer has: name, numbers, about; head: with the norm in
+    front of the output, which is the embedding or has this type."""
     g = Gguf(arch, block_count=layers, embedding_length=width,
              feed_forward_length=ffn, attention__head_count=heads,
              attention__head_count_kv=kv, attention__key_length=channels,
@@ -113,10 +114,15 @@ def gated(rng, arch, kinds, layers=2, width=24, heads=4, kv=2, channels=8,
             turn += not wide
             g.random(rng, "blk.%d.%s.weight" % (i, name), rows, columns,
                      kind)
+    if head:
+        g.random(rng, "output_norm.weight", 1, width, F32, 1.0, 0.1)
+    if output is not None:
+        g.random(rng, "output.weight", words, width, output)
     return g.file()
 
 
-def gpt2(rng, layers=2, width=16, heads=2, ffn=24, words=9, positions=48):
+def gpt2(rng, layers=2, width=16, heads=2, ffn=24, words=9, positions=48,
+         head=False):
     g = Gguf("gpt2", block_count=layers, embedding_length=width,
              feed_forward_length=ffn, attention__head_count=heads,
              attention__layer_norm_epsilon=1e-5)
@@ -134,4 +140,8 @@ def gpt2(rng, layers=2, width=16, heads=2, ffn=24, words=9, positions=48):
             at = "blk.%d.%s" % (i, name)
             g.random(rng, at + ".weight", 1, width, F32, 1.0)
             g.random(rng, at + ".bias", 1, width)
+    if head:
+        g.random(rng, "output_norm.weight", 1, width, F32, 1.0)
+        g.random(rng, "output_norm.bias", 1, width)
+        g.random(rng, "output.weight", words, width, BF16, size=0.5)
     return g.file()

@@ -179,7 +179,9 @@ class Writer:
         return self.frame("BLOB", varint(item) + varint(offset) + data,
                           method=method)
 
-    def segment(self, track, n, positions=None, ids=None, method=0):
+    def segment(self, track, n, positions=None, ids=None, method=0,
+                coded=None):
+        """coded: in place of the ids (tokens.md 1)."""
         if positions is None:
             positions = range(self.tokens[track], self.tokens[track] + n)
         runs = []
@@ -190,9 +192,11 @@ class Writer:
                 runs.append([p, 1])
         t0 = self.tokens[track]
         content = varint(track) + varint(t0) + varint(n) \
-            + bytes([ids is not None]) + varint(len(runs)) \
+            + bytes([(ids is not None) | 2 * bool(coded)]) \
+            + varint(len(runs)) \
             + b"".join(zigzag(p) + varint(c) for p, c in runs) \
-            + (struct.pack("<%di" % n, *ids) if ids is not None else b"")
+            + (coded or (struct.pack("<%di" % n, *ids)
+                         if ids is not None else b""))
         self.tokens[track] += n
         self.current = (track, t0, n, list(positions))
         self.current_sequence = self.frame(

@@ -76,10 +76,14 @@ class Session:
             self.profile.content if embed else None, **predictor)
         self.level = level
 
+    def coded(self, n, positions, ids):
+        """tokens.md: in place of the ids of the next segment."""
+
     def segment(self, n, positions=None, ids=None):
         self.ids = ids or [None] * n
         self.n = n
-        self.w.segment(self.track, n, positions, ids)
+        self.w.segment(self.track, n, positions, ids,
+                       coded=self.coded(n, positions, ids))
         self.walks = {}
 
     def walk(self, number, change=None):

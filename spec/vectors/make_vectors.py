@@ -21,10 +21,12 @@ import bad_chunks  # noqa: E402,F401 (adds to bad_base.VECTORS)
 import bad_container  # noqa: E402,F401
 import bad_linear  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
+import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
 import good_linear  # noqa: E402
+import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
 import transformer_data  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
@@ -48,7 +50,7 @@ of the format must treat them so:
 Where a file `X.kvp` is beside `X.kva`, that profile is given to the decoder;
 what a decoder answers to the profile itself counts as its answer. So is the
 model `X.gguf`, and where there is none and the name has `-transformer-` in it,
-`transformer.gguf`.
+`transformer.gguf`, or `tokens.gguf` where `-tokens-` comes behind.
 
 """
 
@@ -65,6 +67,7 @@ def all_files():
     """Names and contents; for each kind the rows of README.md."""
     files, rows = {}, {k: [] for k in KINDS}
     files["transformer.gguf"] = transformer_data.tiny()
+    files["tokens.gguf"] = good_tokens.worded()
 
     def put(name, made):
         """made: an archive, or an archive and what stands beside it: a
@@ -80,7 +83,8 @@ def all_files():
 
     for name, text, make in (good_container.VECTORS + good_codecs.VECTORS
                              + good_linear.VECTORS
-                             + good_transformer.VECTORS):
+                             + good_transformer.VECTORS
+                             + good_tokens.VECTORS):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made

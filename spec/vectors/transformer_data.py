@@ -16,9 +16,10 @@ from enc_fields import (
     pack_elements, string, varint, zstd_frame)
 from enc_linear import (
     BIAS, Profile, Walk, channel_of, limit, linear_payload)
+from enc_tokens import Coder
 from kvarc_enc import tensor
 from kvarc_exact import fp32
-from kvarc_model import Model, Run
+from kvarc_model import Model, Output, Run
 from linear_data import Session, numbers, random_model
 from vector_data import frequencies
 from xxh3 import h64
@@ -104,12 +105,20 @@ def value_of(x, dtype):
 class Guided(Session):
     """An archive whose keys and values a transformer predicts."""
 
+    codes = True            # the next segment's ids, where there are coders
+
+    @staticmethod
+    def change_code(content):
+        return content
+
     def __init__(self, rng, profile, tensors, rope, data, level,
                  arithmetic=None, **options):
         self.wide_weights, self.wide_activations, self.closed = \
             arithmetic or LEVELS[level]
         self.data, self.m = data, read_model(data)
         self.other = options.pop("predictor_fields", {})
+        # coders of token ids by track (tokens.md); None: they are stored
+        self.coders = {} if options.pop("codes_ids", False) else None
         super().__init__(rng, profile, tensors, rope, level=level, **options)
         self.run = self.new_run()
 
@@ -123,10 +132,14 @@ class Guided(Session):
                  wide_weights=self.wide_weights,
                  wide_activations=self.wide_activations,
                  weights=self.m.digest, profile=self.profile.digest)
+        if self.coders is not None:
+            self.coders = {}
+            f.update(flags=f["flags"] | 8, head=Output(self.m).digest)
         f.update(self.other)
         parameters = bytes([f["flags"], f["level"], f["wide_weights"],
                             f["wide_activations"]]) + f["weights"] \
-            + f["profile"] + string("tiny") + string("test")
+            + f["profile"] + f.get("head", b"") \
+            + string("tiny") + string("test")
         content = self.profile.content if embed else b""
         if embed:
             parameters += varint(len(content))
@@ -135,6 +148,18 @@ class Guided(Session):
         for at in range(0, len(content), piece):
             self.w.frame("PROFILE", varint(at) + content[at:at + piece])
         self.level = level
+
+    def coded(self, n, positions, ids):
+        if self.coders is None:
+            return None
+        if self.track not in self.coders:
+            self.coders[self.track] = Coder(
+                self.m, self.wide_weights, self.wide_activations,
+                self.rope[2] if self.rope else [])
+        t0 = self.w.tokens[self.track]
+        content = self.coders[self.track].encode(
+            ids, positions or range(t0, t0 + n))
+        return self.change_code(content) if self.codes else None
 
     def segment(self, n, positions=None, ids=None):
         words = self.m.weights.vocabulary

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "models.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 
@@ -48,6 +49,11 @@ kvarc_ret chain_make(struct chain *c, const struct shape *s, kvarc_reader *r)
 		ret = kvarc_reader_read_tokens(r, 0, chunk.t0, chunk.n, ids, NULL);
 		if (ret == KVARC_OPTIONS)
 			return KVARC_OK;
+		if (ret == KVARC_PREDICTOR && !models_given()) {
+			strcpy(c->text, "not known without the model, which has "
+			       "coded the token ids");
+			return KVARC_OK;
+		}
 		if (ret != KVARC_OK)
 			return ret;
 		link_segment(chain, ids, chunk.n);

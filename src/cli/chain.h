@@ -10,7 +10,7 @@
 
 struct chain {
 	bool present;  /* token ids are in the file */
-	char text[64]; /* hex of the last segment of track 0, or why there is none */
+	char text[72]; /* hex of the last segment of track 0, or why there is none */
 };
 
 kvarc_ret chain_make(struct chain *c, const struct shape *s, kvarc_reader *r);

@@ -116,12 +116,22 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 	return true;
 }
 
+static bool codes_ids(const struct options *o)
+{
+	return o->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
+}
+
 static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 {
 	bool ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
 		profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
 
 	j->level = wo->level;
+	if (ok && codes_ids(j->o) && wo->level >= LEVEL_MODEL)
+		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
+	else if (ok && codes_ids(j->o))
+		msg_warning(j->in.name, "no model predicts it (level %d): its token "
+		            "ids are stored", wo->level);
 	return ok;
 }
 
@@ -280,6 +290,12 @@ void cmd_pack(const struct options *o)
 		return;
 	if (!profiles_check_level(o, true))
 		return;
+	if (codes_ids(o) && (!models_given() ||
+	                     (o->level_given && o->level < LEVEL_MODEL))) {
+		msg_error(NULL, "pack: --token-ids model needs --model MODEL and a "
+		          "level of 4 to 8");
+		return;
+	}
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");
 		return;

@@ -68,6 +68,16 @@ static void put_exact(const struct shape *s)
 		       100.0 * (double)c->exact_elements / (double)c->elements);
 }
 
+static void put_coded_ids(kvarc_reader *r)
+{
+	uint64_t tokens, bytes;
+
+	/* Reading what else is there tells why it failed. */
+	if (kvarc_reader_coded_ids(r, &tokens, &bytes) == KVARC_OK && tokens)
+		printf("  %-11s by the model, %.2f bits each\n", "token ids",
+		       8.0 * (double)bytes / (double)tokens);
+}
+
 static void put_tokens(const struct shape *s, kvarc_reader *r)
 {
 	const kvarc_geometry *g = s->geometry;
@@ -84,6 +94,7 @@ static void put_tokens(const struct shape *s, kvarc_reader *r)
 			printf(" ...");
 	}
 	putchar('\n');
+	put_coded_ids(r);
 }
 
 static void put_cache(const struct shape *s)
@@ -169,6 +180,16 @@ static void json_tracks(struct json *j, const struct shape *s,
 	json_end_array(j);
 }
 
+static void json_coded_ids(struct json *j, kvarc_reader *r)
+{
+	uint64_t tokens, bytes;
+
+	if (kvarc_reader_coded_ids(r, &tokens, &bytes) != KVARC_OK)
+		tokens = bytes = 0; /* reading what else is there tells why */
+	json_u64(j, "coded_token_ids", tokens);
+	json_u64(j, "coded_token_id_bytes", bytes);
+}
+
 void describe_json(struct json *j, const char *file, const struct shape *s,
                    kvarc_reader *r)
 {
@@ -193,6 +214,7 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 	json_u64(j, "predicted_chunks", s->total.exact_chunks);
 	json_u64(j, "predicted_elements", s->total.exact_elements);
 	json_u64(j, "tokens", s->tokens);
+	json_coded_ids(j, r);
 	json_u64(j, "layers", s->n_layers);
 	json_u64(j, "heads", t ? t->heads : 0);
 	json_u64(j, "channels", t ? describe_channels(t) : 0);

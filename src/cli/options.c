@@ -294,6 +294,9 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_LOOP:
 		return set_choice(o, r, value, &o->loop, "open or closed");
 	case OPT_PREDICT: return set_predict(o, r, value);
+	case OPT_TOKEN_IDS:
+		return set_choice(o, r, value, &o->token_ids,
+		                  "stored or model");
 	case OPT_LEVEL: return set_level(o, r, value);
 	case OPT_THREADS: return set_threads(o, r, value);
 	case OPT_MEMORY: return set_memory(o, r, value);

@@ -35,6 +35,7 @@ struct options {
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */
+	unsigned token_ids; /* 0, or 1 + kvarc_token_ids */
 	bool level_given, threads_given, range_given;
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, verify, streamable, salvage;

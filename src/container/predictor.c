@@ -5,7 +5,10 @@
 #include "container/frame.h"
 #include "container/string.h"
 
-enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, KINDS_OF_MATRICES = 0x1f };
+enum {
+	CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8,
+	KINDS_OF_MATRICES = 0x1f
+};
 
 static struct kvi_h128 get_digest(struct kvi_in *in)
 {
@@ -25,8 +28,11 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 	p->wide_activations = kvi_get8(in);
 	p->weights = get_digest(in);
 	p->digest = get_digest(in);
+	p->codes_ids = flags & CODES_IDS;
+	if (p->codes_ids)
+		p->head = get_digest(in);
 	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
-	return !(flags & ~(CLOSED | EMBEDDED | FP8)) && p->level >= 4 &&
+	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= 4 &&
 	       p->level <= 8 && p->wide_weights <= most &&
 	       p->wide_activations <= most;
 }
@@ -118,13 +124,15 @@ void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
 		kvi_put_varint(out, 0);
 		return;
 	}
-	kvi_put_varint(out, (model ? 4 + 32 + string_bytes(p->model_name)
+	kvi_put_varint(out, (model ? 4 + 32 + (p->codes_ids ? 16 : 0) +
+	                           string_bytes(p->model_name)
 	                           : 2 + 16) + string_bytes(p->name) +
 	               (p->embedded ? varint_bytes(p->content_bytes) : 0));
 	kvi_put8(out, !model ? p->embedded
 	              : (uint8_t)((p->closed ? CLOSED : 0) |
 	                          (p->embedded ? EMBEDDED : 0) |
-	                          (p->fp8 ? FP8 : 0)));
+	                          (p->fp8 ? FP8 : 0) |
+	                          (p->codes_ids ? CODES_IDS : 0)));
 	kvi_put8(out, p->level);
 	if (model) {
 		kvi_put8(out, p->wide_weights);
@@ -132,6 +140,8 @@ void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
 		put_digest(out, p->weights);
 	}
 	put_digest(out, p->digest);
+	if (model && p->codes_ids)
+		put_digest(out, p->head);
 	if (model)
 		kvi_put_string(out, p->model_name);
 	kvi_put_string(out, p->name);

@@ -30,6 +30,8 @@ struct kvi_predictor {
 	bool fp8;               /* then nothing is wide */
 	uint8_t wide_weights, wide_activations;
 	struct kvi_h128 weights;
+	bool codes_ids;         /* then: (spec tokens) */
+	struct kvi_h128 head;
 	char *model_name;
 	uint64_t content_bytes; /* embedded: of the profile's content */
 };

@@ -2,7 +2,9 @@
 /* segment.c - parses and writes SEGMENT content (spec 6) */
 #include "container/segment.h"
 
-enum { FLAG_IDS = 1 };
+#include "util/hash.h"
+
+enum { FLAG_IDS = 1, FLAG_CODED = 2 };
 
 /* Length of the maximal run of consecutive positions that starts at i. */
 static uint32_t run_length(const struct kvi_segment *s, uint32_t i)
@@ -20,7 +22,8 @@ void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s)
 	kvi_put_varint(out, s->track);
 	kvi_put_varint(out, s->t0);
 	kvi_put_varint(out, s->n);
-	kvi_put8(out, s->has_ids ? FLAG_IDS : 0);
+	kvi_put8(out, s->coded ? FLAG_IDS | FLAG_CODED
+	              : s->has_ids ? FLAG_IDS : 0);
 	for (uint32_t i = 0; i < s->n; i += run_length(s, i))
 		runs++;
 	kvi_put_varint(out, runs);
@@ -28,8 +31,20 @@ void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s)
 		kvi_put_zigzag(out, s->positions[i]);
 		kvi_put_varint(out, run_length(s, i));
 	}
-	for (uint32_t i = 0; s->has_ids && i < s->n; i++)
+	if (s->coded) {
+		kvi_put64(out, s->check);
+		kvi_put_bytes(out, s->code, s->code_bytes);
+	}
+	for (uint32_t i = 0; !s->coded && s->has_ids && i < s->n; i++)
 		kvi_put32(out, (uint32_t)s->ids[i]);
+}
+
+uint64_t kvi_segment_ids_check(const struct kvi_segment *s)
+{
+	uint8_t ids[4 * KVI_SEGMENT_TOKENS];
+	for (uint32_t i = 0; i < s->n; i++)
+		kvi_store32(ids + 4 * (size_t)i, (uint32_t)s->ids[i]);
+	return kvi_h64(ids, 4 * (size_t)s->n);
 }
 
 static bool parse_positions(struct kvi_segment *s, struct kvi_in *in)
@@ -50,6 +65,17 @@ static bool parse_positions(struct kvi_segment *s, struct kvi_in *in)
 	return !in->bad && at == s->n;
 }
 
+static bool parse_code(struct kvi_segment *s, struct kvi_in *in)
+{
+	s->check = kvi_get64(in);
+	size_t bytes = kvi_in_left(in);
+	if (in->bad || bytes > 6 * (size_t)s->n + 8)
+		return false;
+	s->code_bytes = (uint32_t)bytes;
+	memcpy(s->code, kvi_get_bytes(in, bytes), bytes);
+	return true;
+}
+
 bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
                        size_t bytes)
 {
@@ -58,10 +84,14 @@ bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
 	s->t0 = kvi_get_varint(&in, UINT64_MAX);
 	s->n = (uint32_t)kvi_get_varint(&in, KVI_SEGMENT_TOKENS);
 	uint8_t flags = kvi_get8(&in);
-	if (in.bad || s->n == 0 || (flags & ~FLAG_IDS) ||
-	    !parse_positions(s, &in))
+	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED)) ||
+	    flags == FLAG_CODED || !parse_positions(s, &in))
 		return false;
-	s->has_ids = flags & FLAG_IDS;
+	s->has_ids = flags == FLAG_IDS;
+	s->coded = flags & FLAG_CODED;
+	s->code_bytes = 0;
+	if (s->coded && !parse_code(s, &in))
+		return false;
 	for (uint32_t i = 0; i < s->n; i++)
 		s->ids[i] = s->has_ids ? (int32_t)kvi_get32(&in) : 0;
 	return !in.bad && kvi_in_left(&in) == 0;

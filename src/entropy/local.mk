@@ -2,7 +2,7 @@
 libkvi_la_SOURCES += \
 	src/entropy/rans.h src/entropy/scalar.h src/entropy/feed.h \
 	src/entropy/escapes.h src/entropy/grid_numbers.h \
-	src/entropy/slots.h \
+	src/entropy/slots.h src/entropy/range.h src/entropy/range.c \
 	src/entropy/tables.c src/entropy/context.c \
 	src/entropy/rans_scalar.c src/entropy/grid_scalar.c \
 	src/entropy/slots_scalar.c \

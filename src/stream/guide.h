@@ -34,6 +34,9 @@ struct kvi_guide_options {
 /* Whether the model could have made the track (spec model): an answer in error when not.
  * Returns OK, PREDICTOR. */
 kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error);
+/* The same of its keys' RoPEs alone, whatever the profile; freq: theirs, by those of the model. */
+kvarc_ret kvi_guide_ropes(const struct kvi_guide_options *o,
+                          const uint64_t *freq[2], kvarc_error *error);
 /* Of a track that fits. On failure *g is NULL. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_guide_open(struct kvi_guide **g, const struct kvi_guide_options *o,
                          kvarc_error *error);

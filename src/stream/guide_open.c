@@ -6,6 +6,7 @@
 #include "stream/guide_state.h"
 
 const char kvi_guide_failed[] = "the external predictor failed";
+static const char missing_layer[] = "a layer of it is missing, or kept apart";
 
 /* The first tensor of a layer and kind in the track; UINT32_MAX: none. */
 static uint32_t first_of(const struct kvi_guide_options *o, uint32_t layer,
@@ -56,7 +57,7 @@ static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
 	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
 	uint32_t place = first_of(o, layer, kind);
 	if (place == UINT32_MAX)
-		return "a layer of it is missing, or kept apart";
+		return missing_layer;
 	const kvarc_tensor *t = kvi_guide_tensor(o, place);
 	if (t->heads != m->heads || t->channels != m->channels)
 		return "its heads are not those of the model";
@@ -72,6 +73,17 @@ static const char *why_not(const struct kvi_guide_options *o, uint32_t layer,
 	return p->complete ? NULL : "the profile is not one for it";
 }
 
+static kvarc_ret fail_why(const struct kvi_guide_options *o, uint32_t layer,
+                          const char *why, kvarc_error *error)
+{
+	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
+	return kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "the model (%s, %u layers of %u x %u) does not predict "
+	                "this cache: %s (layer %u)", m->arch,
+	                (unsigned)m->layers, (unsigned)m->heads,
+	                (unsigned)m->channels, why, (unsigned)layer);
+}
+
 kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
 {
 	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
@@ -84,13 +96,25 @@ kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
 		if (!why)
 			why = why_not(o, l, KVARC_VALUE);
 		if (why)
-			return kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "the model (%s, %u layers "
-			                "of %u x %u) does not predict this "
-			                "cache: %s (layer %u)", m->arch,
-			                (unsigned)m->layers, (unsigned)m->heads,
-			                (unsigned)m->channels, why,
-			                (unsigned)l);
+			return fail_why(o, l, why, error);
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_guide_ropes(const struct kvi_guide_options *o,
+                          const uint64_t *freq[2], kvarc_error *error)
+{
+	const struct kvi_model_file *m = kvi_predictor_file(o->predictor);
+	for (uint32_t l = m->n_layers; l-- > 0;) {
+		uint32_t place = first_of(o, l, KVARC_KEY);
+		const kvarc_rope *rope = place == UINT32_MAX ? NULL
+			: kvi_tensor_rope(o->geometry, kvi_guide_tensor(o, place));
+		const char *why = place == UINT32_MAX ? missing_layer
+			: why_no_rope(o, l, rope);
+		if (why)
+			return fail_why(o, l, why, error);
+		if (rope)
+			freq[m->layers[l].rope] = rope->freq;
 	}
 	return KVARC_OK;
 }
@@ -159,15 +183,10 @@ static kvarc_ret open_run(struct kvi_guide *g)
 		.kernels = kvi_predictor_kernels(g->o.predictor,
 		                                 g->o.isa_mask)
 	};
-	for (uint32_t l = g->shape->layers; l-- > 0;) {
-		const kvarc_tensor *t = kvi_guide_tensor(&g->o,
-		                                  g->layers[l].place[KEY]);
-		const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
-		if (rope)
-			run.freq[g->file->layers[l].rope] = rope->freq;
-	}
-	kvarc_ret ret = kvi_predictor_engine(g->o.predictor, &a,
-	                                     g->o.isa_mask, &run.engine, NULL);
+	kvarc_ret ret = kvi_guide_ropes(&g->o, run.freq, NULL);
+	if (!ret)
+		ret = kvi_predictor_engine(g->o.predictor, &a, g->o.isa_mask,
+		                           &run.engine, NULL);
 	unsigned blind = kvi_predictor_blind(g->o.predictor);
 	struct kvi_run *opened = NULL;
 	g->ops = blind ? &kvi_guide_blind : &kvi_guide_exact;

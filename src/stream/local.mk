@@ -24,9 +24,11 @@ libkvi_la_SOURCES += \
 	src/stream/reader_range.c \
 	src/stream/reader_repeat.c \
 	src/stream/reader_seq.c \
+	src/stream/reader_ids.c \
 	src/stream/repeat.c src/stream/repeat.h \
 	src/stream/salvage.c \
 	src/stream/salvage_scan.c \
+	src/stream/token_coder.c src/stream/token_coder.h \
 	src/stream/verify.c \
 	src/stream/view.c src/stream/view.h \
 	src/stream/walk.c src/stream/walk.h \

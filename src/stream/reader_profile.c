@@ -283,6 +283,12 @@ static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model,
 	                name);
 }
 
+kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x,
+                                   const char *but, kvarc_error *e)
+{
+	return missing(x, true, but, e);
+}
+
 static struct kvi_engine_level arithmetic_of(const struct kvi_predictor *p)
 {
 	return (struct kvi_engine_level){
@@ -325,6 +331,13 @@ void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
 		.isa_mask = r->options.common.isa_mask, .decodes = true,
 	};
 	kvarc_error *e = &use->predictor_error;
+	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL,
+	                               &use->segment, e);
+	/* In salvage chunks that need what is lost tell so themselves. */
+	if (ret && !(ret == KVARC_DATA && r->salvage)) {
+		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
+		return;
+	}
 	if (!x->guides[track]) {
 		use->predictor_ret = kvi_guide_fits(&o, e);
 		if (!use->predictor_ret)
@@ -436,6 +449,9 @@ static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
 	for (size_t i = 0; x->guides && i < r->geometry.n_tracks; i++)
 		kvi_guide_close(x->guides[i]);
 	kvi_free(&r->alloc, x->guides);
+	for (size_t i = 0; x->coders && i < r->geometry.n_tracks; i++)
+		kvi_token_coder_close(x->coders[i]);
+	kvi_free(&r->alloc, x->coders);
 	kvi_free(&r->alloc, x->plan);
 	kvi_profile_free(x->own);
 	kvi_free(&r->alloc, x);
@@ -453,6 +469,7 @@ uint64_t kvi_reader_fallbacks(const kvarc_reader *r)
 	uint64_t n = 0;
 	for (size_t i = 0; i < r->predictors.n; i++) {
 		const struct kvi_predictor_ref *x = predictor_at(r, i);
+		n += x->ids_fell_back;
 		for (size_t t = 0; x->guides && t < r->geometry.n_tracks; t++)
 			n += x->guides[t] && kvi_guide_fell_back(x->guides[t]);
 	}
@@ -487,7 +504,8 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 			.model = x->p.kind == KVI_PREDICTOR_MODEL,
 			.model_name = x->p.model_name ? x->p.model_name : "",
 			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""
-			              : text ? text : "other"
+			              : text ? text : "other",
+			.token_ids = x->p.codes_ids
 		};
 		kvi_store_h128(info->digest, x->p.digest);
 		kvi_store_h128(info->weights, x->p.weights);

@@ -475,8 +475,11 @@ static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
 		                (unsigned long long)s->t0);
 	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &seg,
 	                                        r->error);
+	if (!ret && ids)
+		ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
+		                     &seg, r->error);
 	if (ret)
-		return ret;
+		return ret == KVARC_END ? KVARC_PREDICTOR : ret;
 	if (ids && !seg.has_ids)
 		return kvi_fail(r->error, KVARC_OPTIONS, s->offset, s->sequence,
 		                "token ids are not in the file");
@@ -507,6 +510,7 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track,
 		    s->t0 + s->n > g.t0)
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
-	/* That a file holds no ids is an answer, not a failure. */
-	return ret == KVARC_OPTIONS ? ret : kvi_reader_stick(r, ret);
+	/* That a file holds no ids, or a model does, is an answer, not a failure. */
+	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR
+	       ? ret : kvi_reader_stick(r, ret);
 }

@@ -121,10 +121,16 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	r->segment->segment = r->walk.segment;
 	r->in_segment = true;
-	const struct kvi_segment *s = &r->segment->segment;
+	struct kvi_segment *s = &r->segment->segment;
+	kvarc_ret ret = kvi_reader_pass_ids(
+		r, kvi_reader_codes_ids(r, r->walk.segment_sequence), s,
+		r->error);
+	if (ret && ret != KVARC_END)
+		return ret;
 	*segment = (kvarc_segment){
 		.track = s->track, .t0 = s->t0, .n = s->n,
-		.ids = s->has_ids ? s->ids : NULL, .positions = s->positions
+		.ids = s->has_ids ? s->ids : NULL, .positions = s->positions,
+		.ids_coded = s->coded
 	};
 	if (!kvi_input_seekable(&r->in)) {
 		kvi_reader_count(r, s->track, s->n);

@@ -11,6 +11,7 @@
 #include "stream/guide.h"
 #include "stream/params_store.h"
 #include "stream/reader_internal.h"
+#include "stream/token_coder.h"
 #include "stream/walk.h"
 #include "util/pool.h"
 
@@ -58,6 +59,10 @@ struct kvi_predictor_ref {
 	struct kvi_profile *own;
 	struct kvi_linear_plan *plan;
 	struct kvi_guide **guides; /* by track, made at their first use; kind 2 */
+	bool ids_looked, ids_fell_back; /* the same of the model's head, for ids that it coded */
+	kvarc_ret ids_ret;
+	kvarc_error ids_error;
+	struct kvi_token_coder **coders; /* by track */
 };
 
 /* A segment's positions, shared by the chunks that are decoded. */
@@ -225,6 +230,9 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
 /* The one in force at a frame, NULL: none. */
 struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
                                                       uint64_t sequence);
+/* PREDICTOR: the model of x is needed. but: what there is instead. */
+kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x,
+                                   const char *but, kvarc_error *e);
 void kvi_reader_forget_predictors(kvarc_reader *r);
 /* Guides that fell back to scalar arithmetic; no job is under way. */
 uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
@@ -249,6 +257,21 @@ bool kvi_reader_find_place(const kvarc_reader *r,
  * codec 7. predictor: the sequence number of the one in force, 0: none. */
 kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor,
                              struct kvi_segment_use *use);
+
+/* Token ids that a model has coded (reader_ids.c); by the calling thread alone. */
+
+/* The PREDICTOR of a segment's ids, if they may be coded. */
+struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r,
+                                               uint64_t sequence);
+/*
+ * Ids that are coded become known; x: of the segment. Returns OK; END: the model is not here, why is in
+ * e; PREDICTOR (the check does not hold), DATA, OPTIONS, MEM, MEMLIMIT, IO.
+ */
+kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
+                         struct kvi_segment *s, kvarc_error *e);
+/* The same for all segments in order: those of later ones may need these, also on a pipe. */
+kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
+                              struct kvi_segment *s, kvarc_error *e);
 
 /* Index (reader_index.c). */
 

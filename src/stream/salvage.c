@@ -250,6 +250,21 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 	return ret;
 }
 
+/* Of the segment in hand. Ids before it may be lost, and with them what is coded. */
+static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
+{
+	const kvarc_damage d = {
+		.offset = s->offset, .track = s->track, .tensor = UINT32_MAX,
+		.t0 = s->t0, .what = "token ids are lost: a model has coded "
+		"them, and those before them are damaged or missing"
+	};
+	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
+	                               &r->segment->segment, r->error);
+	if (ret == KVARC_DATA)
+		return add_loss(r, &d);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 {
 	if (!r->started) {
@@ -275,7 +290,10 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 	segment->positions = full->positions;
 	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s,
 	                                        &r->segment->segment, r->error);
+	if (!ret)
+		ret = known_ids(r, s);
 	segment->ids = ret == KVARC_OK && full->has_ids ? full->ids : NULL;
+	segment->ids_coded = full->coded;
 	return ret;
 }
 

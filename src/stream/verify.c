@@ -11,6 +11,15 @@ static int take_nothing(void *opaque, uint32_t tensor, uint32_t head,
 	return 0;
 }
 
+/* Ids of a segment that nobody can decode without the model. */
+static kvarc_ret unknown_ids(kvarc_reader *r)
+{
+	struct kvi_predictor_ref *x =
+		kvi_reader_codes_ids(r, r->walk.segment_sequence);
+	kvarc_ret ret = kvi_reader_ids(r, x, &r->segment->segment, r->error);
+	return ret == KVARC_END ? x->ids_ret : ret;
+}
+
 /* From the first frame to the end, strictly. */
 static kvarc_ret walk_all(kvarc_reader *r)
 {
@@ -18,6 +27,8 @@ static kvarc_ret walk_all(kvarc_reader *r)
 	kvarc_ret ret = KVARC_OK;
 	while (ret == KVARC_OK) {
 		ret = kvarc_reader_next_segment(r, &segment);
+		if (!ret && segment.ids_coded && !segment.ids && !r->salvage)
+			ret = unknown_ids(r);
 		if (ret == KVARC_OK)
 			ret = kvarc_reader_segment_deliver(r, take_nothing,
 			                                   NULL);

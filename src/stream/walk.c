@@ -179,6 +179,9 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 	if (s->track >= w->geometry->n_tracks ||
 	    s->t0 != w->tokens[s->track] || s->t0 > UINT32_MAX)
 		return bad(&w->frame, e, "its track or first token");
+	if (s->coded && !w->predictor_codes)
+		return bad(&w->frame, e, "its token ids are coded, and its "
+		           "PREDICTOR does not say so");
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
 	w->segment_predictor = w->predictor;
@@ -252,6 +255,7 @@ static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
 		return kvi_fail_alloc(e, w->in->alloc);
 	w->predictor = p.kind != KVI_PREDICTOR_NONE ? w->sequence : 0;
 	w->predictor_guides = p.kind == KVI_PREDICTOR_MODEL;
+	w->predictor_codes = p.codes_ids;
 	w->profile_next = 0;
 	w->profile_bytes = p.content_bytes;
 	kvi_predictor_free(&p, w->in->alloc);

@@ -41,6 +41,7 @@ struct kvi_walk {
 	uint32_t place;                 /* CHUNK: its tensor's, in the order */
 	uint64_t predictor;             /* the last PREDICTOR, 0: none, or of kind 0 */
 	bool predictor_guides;          /* it is of kind 2 */
+	bool predictor_codes;           /* ids of segments behind it may be coded */
 	uint64_t segment_predictor;     /* the same where the segment began */
 	bool segment_guided;
 	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */

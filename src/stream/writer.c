@@ -68,6 +68,9 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	         (o->segment_tokens < SEGMENT_TOKENS_MIN ||
 	          o->segment_tokens > KVI_SEGMENT_TOKENS))
 		wrong = "segment_tokens is not 0 or 32 to 256";
+	else if (o->token_ids != KVARC_TOKEN_IDS_STORED &&
+	         o->token_ids != KVARC_TOKEN_IDS_MODEL)
+		wrong = "token_ids is neither stored nor by the model";
 	else if (!all_zero(o->reserved, sizeof o->reserved) ||
 	         !all_zero(o->common.reserved, sizeof o->common.reserved))
 		wrong = "reserved fields of the options are not zero";
@@ -79,6 +82,10 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	if (wrong)
 		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "%s", wrong);
+	if (o->token_ids && o->level < KVI_LEVEL_MODEL)
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "token ids can be coded by a model at levels 4 "
+		                "to 8, not at level %d", o->level);
 	if (o->level < KVI_LEVEL_PROFILE)
 		return KVARC_OK;
 	if (!o->profile)
@@ -169,8 +176,10 @@ void kvarc_writer_abort(kvarc_writer **out)
 			kvi_free(&w->alloc, w->tracks[i].waiting->data);
 			kvi_free(&w->alloc, w->tracks[i].waiting);
 		}
-	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++)
+	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++) {
+		kvi_token_coder_close(w->tracks[i].ids);
 		kvi_guide_close(w->tracks[i].guide);
+	}
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);
 	kvi_free(&w->alloc, w->tracks);

@@ -60,6 +60,7 @@ kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track)
 	s.t0 = t->handed;
 	s.n = wait->n;
 	s.has_ids = wait->has_ids;
+	s.coded = false;
 	memcpy(s.ids, wait->ids, sizeof s.ids);
 	memcpy(s.positions, wait->positions, sizeof s.positions);
 	kvarc_ret ret = kvi_writer_segment(w, &s, fetch_waiting, w);
@@ -170,6 +171,7 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 	s.t0 = t->handed;
 	s.n = count;
 	s.has_ids = a->ids;
+	s.coded = false;
 	take_tokens(t, a, count, s.ids, s.positions);
 	kvarc_ret ret = kvi_writer_segment(w, &s, a->fetch, a->opaque);
 	t->handed += count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_profile.c - the writer's profile: its plan, PREDICTOR and PROFILE frames (spec 5.2) */
 #include "container/predictor.h"
+#include "exact/head.h"
 #include "stream/writer_state.h"
 
 /* A PREDICTOR is repeated when the file is larger than this. */
@@ -62,6 +63,25 @@ static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *l)
 	                kvi_engine_text(&wanted));
 }
 
+static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *a)
+{
+	const kvarc_writer_options *o = &w->options;
+	const struct kvi_engine *e;
+	if (kvi_predictor_external(o->predictor) ||
+	    kvi_predictor_blind(o->predictor))
+		return kvi_fail(w->error, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "token ids can be coded by a model "
+		                "alone, and not by one that is blind or an "
+		                "application's");
+	kvarc_ret ret = kvi_predictor_head(o->predictor, a, o->common.isa_mask,
+	                                   &e, w->error);
+	if (ret)
+		return ret;
+	w->predictor.codes_ids = true;
+	w->predictor.head = kvi_engine_head_digest(e);
+	return KVARC_OK;
+}
+
 /* What PREDICTOR frames say of a model. */
 static kvarc_ret describe_model(kvarc_writer *w)
 {
@@ -83,7 +103,8 @@ static kvarc_ret describe_model(kvarc_writer *w)
 	p->wide_activations = l.arithmetic.wide_activations;
 	p->fp8 = l.arithmetic.fp8;
 	p->model_name = name_of(o->predictor_name);
-	return KVARC_OK;
+	return o->token_ids == KVARC_TOKEN_IDS_MODEL
+	       ? describe_head(w, &l.arithmetic) : KVARC_OK;
 }
 
 static void describe_profile(kvarc_writer *w)
@@ -121,6 +142,23 @@ kvarc_ret kvi_writer_plan(kvarc_writer *w)
 	return KVARC_OK;
 }
 
+static bool stopped(void *opaque)
+{
+	const kvarc_writer *w = opaque;
+	const kvarc_common *c = &w->options.common;
+	return c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
+	                                  KVARC_UNKNOWN);
+}
+
+static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
+                          const struct kvi_guide_options *o)
+{
+	kvarc_ret ret = kvi_token_coder_open(&t->ids, o, w->error);
+	if (t->ids)
+		kvi_token_coder_stopped_by(t->ids, stopped, w);
+	return ret;
+}
+
 /* A guide for each track that the model could have made. */
 kvarc_ret kvi_writer_guides(kvarc_writer *w)
 {
@@ -142,6 +180,8 @@ kvarc_ret kvi_writer_guides(kvarc_writer *w)
 			continue;
 		}
 		ret = kvi_guide_open(&w->tracks[i].guide, &o, w->error);
+		if (!ret && w->predictor.codes_ids)
+			ret = open_ids(w, &w->tracks[i], &o);
 		n++;
 	}
 	return ret || n ? ret : why;

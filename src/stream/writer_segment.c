@@ -404,6 +404,20 @@ kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret)
 	return ret;
 }
 
+/* Ids that the model does not have are stored, and so are those behind them. */
+static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *s)
+{
+	struct kvi_writer_track *t = &w->tracks[s->track];
+	if (!t->ids)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_token_coder_pass(t->ids, s, true, w->error);
+	if (ret) {
+		kvi_token_coder_close(t->ids);
+		t->ids = NULL;
+	}
+	return ret == KVARC_DATA ? KVARC_OK : ret;
+}
+
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              kvarc_fetch fetch, void *opaque)
 {
@@ -422,7 +436,11 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 		ret = ret ? ret : begin_segment(w, s);
 		return ret ? ret : end_segment(w, s);
 	}
-	ret = open_features(w, s->s.track, &s->features);
+	ret = code_ids(w, &s->s);
+	if (!ret)
+		ret = open_features(w, s->s.track, &s->features);
+	if (ret)
+		return ret;
 	s->left = t->end_group - t->first_group;
 	for (uint32_t g = t->first_group; g < t->end_group && !ret; g++)
 		ret = submit(w, s, &w->groups[g], fetch, opaque);

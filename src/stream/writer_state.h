@@ -14,6 +14,7 @@
 #include "stream/feature_table.h"
 #include "stream/guide.h"
 #include "stream/repeat.h"
+#include "stream/token_coder.h"
 #include "stream/writer_internal.h"
 #include "util/pool.h"
 
@@ -46,6 +47,7 @@ struct kvi_writer_track {
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting; /* NULL until needed */
 	struct kvi_guide *guide; /* NULL: no model predicts it */
+	struct kvi_token_coder *ids; /* NULL: they are stored, those before may be coded */
 };
 
 /* A segment whose chunks are encoded, or written. */

@@ -148,6 +148,8 @@ static kvarc_ret chunks(struct digest *d)
 	kvarc_ret ret = open_reader(d, &r);
 	while (ret == KVARC_OK) {
 		ret = kvarc_reader_next_segment(r, &segment);
+		if (ret == KVARC_OK && segment.ids_coded && !segment.ids)
+			ret = KVARC_PREDICTOR; /* who has the model not gets no ids */
 		if (ret == KVARC_OK)
 			ret = kvarc_reader_segment_deliver(r, deliver, d);
 	}

@@ -6,7 +6,7 @@
 REFERENCE is the folder of kvarc_ref.py. For each FILE, OUT gets NAME.out and
 NAME.rc: what `kvarc_ref.py digest FILE` prints, and its exit status. A .kvp
 beside FILE is its profile, a .gguf its model; names with -transformer- in them
-have transformer.gguf when there is none.
+have transformer.gguf, or tokens.gguf, when there is none.
 """
 
 import os
@@ -27,7 +27,8 @@ for path in sys.argv[3:]:
     models = beside(path, ".gguf")
     if not models and "-transformer-" in path:
         models = [kvarc_ref.content(os.path.join(
-            os.path.dirname(path), "transformer.gguf"))]
+            os.path.dirname(path), "tokens.gguf" if "-tokens-" in path
+            else "transformer.gguf"))]
     text, status, _ = kvarc_ref.answer(
         kvarc_ref.content(path), "digest", beside(path, ".kvp"), models)
     out = os.path.join(sys.argv[2], os.path.basename(path))

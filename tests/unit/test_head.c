@@ -297,6 +297,46 @@ static void test_pick(void **state)
 	assert_int_equal(kvi_head_pick(same, 2, (uint64_t)1 << 63), 1);
 }
 
+/* As the specification has it, for more words than one worker takes; nothing weighs nothing. */
+static void test_weights(void **state)
+{
+	enum { WORDS = 5000 };
+	static float z[WORDS];
+	static uint32_t w[WORDS];
+	struct kvi_pool *pool;
+	(void)state;
+	assert_int_equal(kvi_pool_open(&pool, &alloc, 3), KVARC_OK);
+	for (size_t n = 1; n <= WORDS; n += n < 3 ? 1 : 1249) {
+		uint64_t sum = 0;
+		for (size_t i = 0; i < n; i++)
+			z[i] = (float)((int)(rnd() % 40000) - 30000) / 1000;
+		z[n / 2] = 12;
+		uint64_t total = kvi_head_weigh(pool, z, n, w);
+		for (size_t i = 0; i < n; i++) {
+			double exact = 1 + exp((double)(z[i] - 12)) * 0x1p24;
+			assert_true(fabs((double)w[i] - exact) <
+			            1 + 1e-6 * exact);
+			sum += w[i];
+		}
+		assert_true(sum == total);
+		assert_int_equal(w[n / 2], (1 << 24) + 1);
+	}
+	/* logits that are not numbers: the first is the most as long as none is greater */
+	static const float bad[][3] = {
+		{ NAN, 1, 2 }, { 1, NAN, -20 }, { INFINITY, 1, INFINITY },
+		{ -INFINITY, NAN, -INFINITY }
+	};
+	static const uint32_t expected[][3] = {
+		{ 1, 1, 1 }, { (1 << 24) + 1, 1, 1 }, { 1, 1, 1 },
+		{ 1, 1, 1 }
+	};
+	for (size_t i = 0; i < 4; i++) {
+		kvi_head_weigh(pool, bad[i], 3, w);
+		assert_memory_equal(w, expected[i], sizeof expected[i]);
+	}
+	kvi_pool_close(pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +346,7 @@ int main(void)
 		cmocka_unit_test_setup(test_over, reset),
 		cmocka_unit_test_setup(test_lanes, reset),
 		cmocka_unit_test_setup(test_pick, reset),
+		cmocka_unit_test_setup(test_weights, reset),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
