@@ -214,11 +214,11 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 	json_u64(j, "predicted_chunks", s->total.exact_chunks);
 	json_u64(j, "predicted_elements", s->total.exact_elements);
 	json_u64(j, "tokens", s->tokens);
-	json_coded_ids(j, r);
 	json_u64(j, "layers", s->n_layers);
 	json_u64(j, "heads", t ? t->heads : 0);
 	json_u64(j, "channels", t ? describe_channels(t) : 0);
 	json_string(j, "dtype", t ? shape_dtype(t) : NULL);
+	json_coded_ids(j, r);
 	json_tracks(j, s, r);
 	json_object(j, "identity");
 	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) ==
