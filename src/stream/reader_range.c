@@ -131,6 +131,14 @@ void kvi_reader_plan_features(const kvarc_reader *r,
 	kvi_feature_table_plan(t);
 }
 
+/* Whether a model that nobody needs here can go through the segment. */
+static bool is_at(const struct kvi_predictor_ref *x,
+                  const struct kvi_segment_ref *s)
+{
+	const struct kvi_guide *g = x->guides[s->track];
+	return s->t0 == 0 || (g && kvi_guide_next(g) == s->t0);
+}
+
 static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
                          const struct kvi_range *g,
                          struct kvi_segment_use **use)
@@ -139,8 +147,9 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
 	struct kvi_predictor_ref *y = needed ? NULL : model_before(r, s);
 	kvarc_ret ret = load_segment(r, s, use);
-	/* A model goes through all segments, also where nothing needs it. */
-	if (y && !kvi_reader_load_predictor(r, y, NULL)) {
+	/* A model goes through all segments, also where nothing needs it; a range that does not need
+	 * it at all is not led to. */
+	if (y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s)) {
 		needed = true;
 		x = y;
 	}
