@@ -290,7 +290,7 @@ static void test_ways(void **state)
 	make_text(&t);
 	for (size_t i = 0; i < KINDS; i++)
 		for (size_t j = 0; j < sizeof ways / sizeof *ways; j++) {
-			if (j > 1 && kinds[i] != 4 && kinds[i] <= 16)
+			if (j > 0 && j != 3 && kinds[i] != 4)
 				continue; /* no news */
 			go(&e, &t, kinds[i], &ways[j], &got);
 			uint64_t d = kvi_h64(&got, sizeof got);
@@ -411,9 +411,9 @@ static void test_round_trip(void **state)
 	(void)state;
 	if (!reads_folders())
 		skip();
-	for (int i = 0; i < KINDS; i++) {
+	for (int i = 1; i < KINDS; i += 2) { /* one of each sort */
 		begin(&w, 4 + i);
-		w.wo.common.threads = w.ro.common.threads = (unsigned)i + 1;
+		w.wo.common.threads = w.ro.common.threads = (unsigned)i;
 		write_it(&w, kinds[i]);
 		print_message("kind %u: %.3f bits\n", kinds[i], bits_each(&w));
 		assert_true(bits_each(&w) < 10.6);
