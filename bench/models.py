@@ -12,10 +12,13 @@ of CALIBRATION's are enough. Without it, its rows are left out.
 Profiles are trained into the folder PROFILES as level5.kvp and so on (kept,
 default: temporary) unless they are there. Rows count the whole .kva file, unpacked
 and compared; model and profile are not counted, the profile's size is stated.
-"As published" is what others report of speculative coding: an FP8 copy in an open
+The last row of bf16 is of level 7 with token ids that the model codes. "As
+published" is what others report of speculative coding: an FP8 copy in an open
 loop, and a scale for each channel.
 """
+import filecmp
 import glob
+import json
 import os
 import sys
 import tempfile
@@ -62,6 +65,25 @@ def measure(rows, model, inputs, test, kept, folder, width):
                 '', None, 'processor seconds')
 
 
+def token_ids(model, test, profile, folder):
+    """Token ids as they are stored, and by what the model says of the next one."""
+    out, sizes = os.path.join(folder, 'ids.kva'), []
+    for how in 'stored', 'model':
+        c.kvarc('pack', '-q', '-f', '-7', '--model', model, '--profile', profile,
+                '--token-ids', how, '-o', out, test)
+        sizes.append(os.path.getsize(out))
+    back = os.path.join(folder, 'ids.back')
+    c.kvarc('unpack', '-q', '-f', '--model', model, '--profile', profile, '-o', back,
+            out)
+    if not filecmp.cmp(back, test, shallow=False):
+        sys.exit('token ids: not the same after unpack')
+    info = json.loads(c.kvarc('info', '--json', out))
+    c.judge('level 7: token ids by the model', '%.2f' % (
+        8 * info['coded_token_id_bytes'] / info['coded_token_ids']), '', None,
+        'bits an id, with checks; archive %d bytes, %d with ids stored' %
+        (sizes[1], sizes[0]))
+
+
 def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
@@ -72,6 +94,7 @@ def main():
         kept = sys.argv[4] if len(sys.argv) > 4 else folder
         os.makedirs(kept, exist_ok=True)
         measure(ROWS, model, calibration(data), test, kept, folder, 2)
+        token_ids(model, test, os.path.join(kept, 'level7.kvp'), folder)
         if e4m3:
             measure(ROWS_E4M3, model, calibration(e4m3),
                     os.path.join(e4m3, os.path.basename(test)), kept, folder, 1)

@@ -6,6 +6,7 @@
 # $CALIBRATION: folder of make_caches.py; $PROFILES: where trained profiles are kept.
 # $MODEL, $MODEL_CALIBRATION, $MODEL_TEST, $MODEL_PROFILES: as models.py takes them; of the
 # folder F of make_spread.py these are F/model, F, F/test-0.safetensors and any folder.
+# $UNSEEN_PROFILES: where profiles of unseen.py are kept, which are trained on two of these caches.
 # $MODEL_E4M3: the same caches in e4m3, for the rows of models.py of these.
 # $TEXT: what llama.cpp prefills, wikitext2-test.txt of setup.sh.
 # $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
@@ -42,6 +43,11 @@ if [ -n "${MODEL-}" ]; then
 	set -- "$MODEL" "${MODEL_CALIBRATION:?}" "${MODEL_TEST:?}" "$profiles"
 	show models "$@"
 	[ ! -d "$MODEL" ] || show blind "$1" "$2" "$3"
+	if [ -n "${UNSEEN_PROFILES-}" ]; then
+		show unseen "$1" "$3" "$UNSEEN_PROFILES" "$2"/wiki-0[01].safetensors
+	else
+		left_out unseen UNSEEN_PROFILES
+	fi
 	show table "$@" ${TEXT:+"$TEXT"}
 	[ -n "${MODEL_PROFILES-}" ] || rm -r "$profiles"
 else

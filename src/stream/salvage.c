@@ -292,9 +292,11 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 	                                        &r->segment->segment, r->error);
 	if (!ret)
 		ret = known_ids(r, s);
-	segment->ids = ret == KVARC_OK && full->has_ids ? full->ids : NULL;
+	if (ret)
+		return ret;
+	segment->ids = full->has_ids ? full->ids : NULL;
 	segment->ids_coded = full->coded;
-	return ret;
+	return KVARC_OK;
 }
 
 kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver,
