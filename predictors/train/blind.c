@@ -42,8 +42,10 @@ kvarc_ret kvi_train_blind_start(kvarc_trainer *t,
 	if (kvi_mul(s->n_tokens * p->kv, p->file->n_layers, &floats))
 		return kvi_train_no_memory(t);
 	p->blind_k = kvi_array(&t->alloc, floats, 2 * sizeof *p->blind_k);
+	if (!p->blind_k)
+		return kvi_train_no_memory(t);
 	p->blind_v = p->blind_k + floats;
-	if (!p->blind_k || kvi_blind_open(&b, &o, t->options.blind))
+	if (kvi_blind_open(&b, &o, t->options.blind))
 		return kvi_train_no_memory(t);
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < s->n_caches && !ret; i++)

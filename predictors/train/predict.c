@@ -170,9 +170,10 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct place *l = arg;
 	size_t n = b->n * p->kv;
-	float *k = kvi_array(&t->alloc, n, 2 * sizeof *k), *v = k + n;
+	float *k = kvi_array(&t->alloc, n, 2 * sizeof *k);
 	if (!k)
 		return kvi_train_no_memory(t);
+	float *v = k + n;
 	kvi_train_block_place(s, p, w, b, l->layer);
 	if (l->truth) {
 		kvi_train_block_true(s, b, &l->truth->tensors[0],

@@ -137,9 +137,10 @@ static kvarc_ret compare_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	size_t n = b->n * p->kv;
 	if (c->differs)
 		return KVARC_OK;
-	float *x = kvi_array(&t->alloc, n, 2 * sizeof *x), *is = x + n;
+	float *x = kvi_array(&t->alloc, n, 2 * sizeof *x);
 	if (!x)
 		return kvi_train_no_memory(t);
+	float *is = x + n;
 	kvi_run_place(w->run, c->layer->tensors[0].shape->layer, b->t0,
 	              s->caches[b->cache]->positions + b->t0, b->n);
 	for (unsigned i = 0; i < 2 && !c->differs; i++) {

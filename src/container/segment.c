@@ -69,7 +69,8 @@ static bool parse_code(struct kvi_segment *s, struct kvi_in *in)
 {
 	s->check = kvi_get64(in);
 	size_t bytes = kvi_in_left(in);
-	if (in->bad || bytes > 6 * (size_t)s->n + 8)
+	if (in->bad ||
+	    bytes > KVI_CODE_ID_BYTES * (size_t)s->n + KVI_CODE_END_BYTES)
 		return false;
 	s->code_bytes = (uint32_t)bytes;
 	memcpy(s->code, kvi_get_bytes(in, bytes), bytes);

@@ -11,7 +11,11 @@
 
 enum { KVI_SEGMENT_TOKENS = 256 };
 /* Of ids that are coded (spec tokens 1). */
-enum { KVI_CODE_BYTES_MAX = 6 * KVI_SEGMENT_TOKENS + 8 };
+enum {
+	KVI_CODE_ID_BYTES = 6, KVI_CODE_END_BYTES = 8, /* at most */
+	KVI_CODE_BYTES_MAX = KVI_CODE_ID_BYTES * KVI_SEGMENT_TOKENS +
+	                     KVI_CODE_END_BYTES
+};
 
 struct kvi_segment {
 	uint32_t track;

@@ -9,6 +9,10 @@
 #include "exact/head.h"
 #include "stream/error.h"
 
+_Static_assert((size_t)KVI_CODE_ID_BYTES == (size_t)KVI_RANGE_SYMBOL_BYTES &&
+               (size_t)KVI_CODE_END_BYTES == (size_t)KVI_RANGE_END_BYTES,
+               "a segment has room for the code of its ids");
+
 struct kvi_token_coder {
 	struct kvi_guide_options o;
 	const struct kvi_alloc *alloc;

@@ -263,6 +263,15 @@ void world_empty(struct world *w)
 	cache_make_empty(&w->back, &w->c);
 }
 
+void world_read(struct world *w)
+{
+	world_empty(w);
+	kvarc_ret ret = cache_read_seq(&w->back, &w->f, &w->ro, NULL);
+	if (ret)
+		fail_msg("%d: %s", ret, w->error.text);
+	assert_true(cache_equal(&w->c, &w->back));
+}
+
 void world_write(struct world *w)
 {
 	memfile_free(&w->f);

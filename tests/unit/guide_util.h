@@ -30,6 +30,8 @@ void world_close(struct world *w);
 void world_empty(struct world *w);
 /* The archive of the cache, in place of another one. */
 void world_write(struct world *w);
+/* It is read in order, and what the cache was. */
+void world_read(struct world *w);
 /* Where the CHUNK frame of a tensor and the segment from token t0 is in the archive. */
 size_t world_chunk(struct world *w, uint32_t tensor, uint64_t t0);
 

@@ -92,22 +92,14 @@ static void count(struct world *w, unsigned *exact, unsigned *patched,
 /* In order, by range, as a pipe, and with all that can be verified. */
 static void read_all(struct world *w)
 {
-	world_empty(w);
-	kvarc_ret ret = cache_read_seq(&w->back, &w->f, &w->ro, NULL);
-	if (ret)
-		print_message("%s\n", w->error.text);
-	assert_int_equal(ret, KVARC_OK);
-	assert_true(cache_equal(&w->c, &w->back));
+	world_read(w);
 	world_empty(w);
 	assert_int_equal(cache_read_range(&w->back, &w->f, &w->ro), KVARC_OK);
 	assert_true(cache_equal(&w->c, &w->back));
 	assert_int_equal(cache_verify(&w->f, &w->ro), KVARC_OK);
 	w->f.pipe = true;
 	w->f.next = 0;
-	world_empty(w);
-	assert_int_equal(cache_read_seq(&w->back, &w->f, &w->ro, NULL),
-	                 KVARC_OK);
-	assert_true(cache_equal(&w->c, &w->back));
+	world_read(w);
 	w->f.pipe = false;
 }
 

@@ -98,16 +98,6 @@ static void coded(struct world *w, uint64_t *tokens, uint64_t *bytes)
 	kvarc_reader_close(&r);
 }
 
-static void read_all(struct world *w)
-{
-	world_empty(w);
-	kvarc_ret ret = cache_read_seq(&w->back, &w->f, &w->ro, NULL);
-	if (ret)
-		print_message("%s\n", w->error.text);
-	assert_int_equal(ret, KVARC_OK);
-	assert_true(cache_equal(&w->c, &w->back));
-}
-
 /* Written and read with any kernels and threads, in order, by range, from a pipe. */
 static void test_round_trip(void **state)
 {
@@ -133,7 +123,7 @@ static void test_round_trip(void **state)
 		world_write(&w);
 		assert_int_equal(w.f.n, first.n);
 		assert_memory_equal(w.f.p, first.p, first.n);
-		read_all(&w);
+		world_read(&w);
 		world_empty(&w);
 		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
 		                 KVARC_OK);
@@ -144,7 +134,7 @@ static void test_round_trip(void **state)
 		/* five words at random: 2.3 bits each, and three checks */
 		assert_in_range(bytes, TOKENS * 2 / 8, TOKENS * 4 / 8 + 30);
 		w.f.pipe = true;
-		read_all(&w);
+		world_read(&w);
 	}
 	memfile_free(&first);
 	world_close(&w);
