@@ -103,15 +103,6 @@ struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position)
 	return r;
 }
 
-size_t kvi_train_channel(const kvarc_rope *rope, size_t slot)
-{
-	if (!rope || slot >= rope->rotary)
-		return slot;
-	uint32_t a, b;
-	kvi_rope_pair(rope, (uint32_t)slot / 2, &a, &b);
-	return slot & 1 ? b : a;
-}
-
 /* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k; rows of KVI_TRAIN_BLOCK. */
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
                         const struct kvi_train_tensor *x, size_t t0, size_t n,
@@ -127,7 +118,7 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
 	for (size_t h = 0; h < g->heads; h++)
 		for (size_t i = 0; i < channels; i++) {
 			size_t row = h * room + i;
-			size_t at = h * channels + kvi_train_channel(rope, i);
+			size_t at = h * channels + kvi_rope_channel(rope, i);
 			int32_t *to = X + row * KVI_TRAIN_BLOCK;
 			for (size_t v = 0; v < n; v++)
 				to[v] = scaled(kvi_train_element(

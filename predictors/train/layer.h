@@ -72,8 +72,6 @@ static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
 {
 	return c / m->head_channels * kvi_head_room(m) + c % m->head_channels;
 }
-/* Channel of a head that a slot stands for (spec linear 1); rope NULL: the same. */
-size_t kvi_train_channel(const kvarc_rope *rope, size_t slot);
 /* Element i as the grid codec codes it. */
 uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i);
 

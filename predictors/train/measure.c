@@ -2,6 +2,7 @@
 /* measure.c - what the stages of a predictor are worth on the archive that it made */
 #include <string.h>
 
+#include "model/rotate.h"
 #include "sample.h"
 #include "stream/error.h"
 #include "stream/reader_internal.h"
@@ -263,7 +264,7 @@ static void tell(struct measuring *m, const struct kvi_train_task *k, size_t i,
 	memcpy(out.bits, x->bits, sizeof out.bits);
 	for (size_t s = 0; s < model->C; s++) {
 		size_t at = s / g->channels * g->channels +
-		            kvi_train_channel(rope, s % g->channels);
+		            kvi_rope_channel(rope, s % g->channels);
 		channels[at] = (float)((double)atomic_load(&x->slots[s]) / 256 /
 		                       (double)p->n_tokens);
 	}

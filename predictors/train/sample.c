@@ -236,7 +236,7 @@ static void copy_elements(const struct work *w, size_t i)
 		for (size_t c = 0; c < m->C; c++) {
 			size_t h = c / g->channels, s = c % g->channels;
 			size_t at = h * g->channels +
-			            kvi_train_channel(rope, s);
+			            kvi_rope_channel(rope, s);
 			view->element[c * view->room + p->at + v] =
 				(uint16_t)kvi_train_element(g->dtype, raw, at);
 		}

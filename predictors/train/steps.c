@@ -6,6 +6,7 @@
 
 #include "layer.h"
 #include "model/formats.h"
+#include "model/rotate.h"
 
 enum {
 	SAMPLE = 8192,         /* tokens for means and scales */
@@ -42,7 +43,7 @@ static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 			float *to = v + at++;
 			for (size_t q = 0; q < channels; q++)
 				kvi_floats_widen(g->dtype, raw +
-				                 kvi_train_channel(rope, q) * size, 1,
+				                 kvi_rope_channel(rope, q) * size, 1,
 				                 to + q * p->n);
 			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
 				struct kvi_train_turn w = kvi_train_turn(

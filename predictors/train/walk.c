@@ -6,6 +6,7 @@
 
 #include "exact/round.h"
 #include "model/formats.h"
+#include "model/rotate.h"
 
 void kvi_train_walk_close(kvarc_trainer *t, struct kvi_train_walk *w)
 {
@@ -116,7 +117,7 @@ void kvi_train_block_true(const struct kvi_train_stack *s,
 	for (size_t i = 0; i < b->n * g->heads; i++, raw += head) {
 		kvi_floats_exact(g->dtype, raw, g->channels, channels);
 		for (size_t c = 0; c < g->channels; c++)
-			*to++ = channels[kvi_train_channel(rope, c)];
+			*to++ = channels[kvi_rope_channel(rope, c)];
 	}
 }
 

@@ -2,6 +2,8 @@
 libkvi_la_SOURCES += \
 	predictors/weights/model_file.c predictors/weights/model_file.h \
 	predictors/weights/model_internal.h \
+	predictors/weights/model_geometry.c \
+	predictors/weights/model_geometry.h \
 	predictors/weights/arch.c \
 	predictors/weights/config_json.c \
 	predictors/weights/gguf_model.c \

@@ -32,6 +32,16 @@ static inline void kvi_rope_pair(const kvarc_rope *rope, uint32_t i,
 	}
 }
 
+/* Channel of a head that a slot stands for (spec linear 1); rope NULL: the same. */
+static inline size_t kvi_rope_channel(const kvarc_rope *rope, size_t slot)
+{
+	uint32_t a, b;
+	if (!rope || slot >= rope->rotary)
+		return slot;
+	kvi_rope_pair(rope, (uint32_t)slot / 2, &a, &b);
+	return slot & 1 ? b : a;
+}
+
 /* Angles of all pairs at a position. */
 static inline void kvi_rotate_angles(const kvarc_rope *rope, int32_t position,
                                      uint16_t *angle)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* model_geometry.h - the caches that engines make of a model */
+#ifndef KVI_MODEL_GEOMETRY_H
+#define KVI_MODEL_GEOMETRY_H
+
+#include "weights/model_file.h"
+
+/* One track; the key and the value of each layer, in this order. Points into itself. */
+struct kvi_model_geometry {
+	kvarc_geometry geometry;
+	kvarc_track track;
+	kvarc_rope ropes[2]; /* frequencies are the model's */
+};
+/* pairing: KVARC_ROPE_*, of keys that turn. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g,
+                                  const struct kvi_alloc *alloc,
+                                  const struct kvi_model_file *m,
+                                  unsigned dtype, uint8_t pairing);
+void kvi_model_geometry_free(struct kvi_model_geometry *g,
+                             const struct kvi_alloc *alloc);
+
+/* Positions that the model has, at least. */
+uint64_t kvi_model_positions(const struct kvi_model_file *m);
+
+#endif
