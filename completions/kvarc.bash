@@ -7,14 +7,14 @@ _kvarc()
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut train bench help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut train bench eval help' -- "$cur")
         return
     fi
     case $prev in
     --output|-o|--profile|--model|--plot|--measure)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--repeat|--threads|-T|--memory|-M)
+    --rope|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--tier|--sequences|--prefix|--continue|--max-kl|--repeat|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -42,15 +42,16 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --model --predict --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --kv-rule --axes --opaque --verify --streamable --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
-    help) words=' --help -h pack unpack test list info cut train bench help' ;;
+    eval) words=' --profile --model --arith --plot --dtype --tier --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    help) words=' --help -h pack unpack test list info cut train bench eval help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then

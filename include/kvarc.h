@@ -23,10 +23,12 @@ extern "C" {
 #include "kvarc/io.h"
 #include "kvarc/profile.h"
 #include "kvarc/predictor.h"
+#include "kvarc/lossy.h"
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"
 #include "kvarc/train.h"
+#include "kvarc/eval.h"
 
 #ifdef __cplusplus
 }

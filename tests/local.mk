@@ -211,6 +211,15 @@ tests_unit_test_blind_SOURCES = tests/unit/test_blind.c \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_blind_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_eval tests/unit/test_divergence
+TESTS += tests/unit/test_eval tests/unit/test_divergence
+tests_unit_test_eval_SOURCES = tests/unit/test_eval.c \
+	tests/unit/small_model.c tests/unit/small_model.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_eval_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+tests_unit_test_divergence_SOURCES = tests/unit/test_divergence.c \
+	tests/unit/random.h
+tests_unit_test_divergence_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_self_test
 TESTS += tests/unit/test_self_test
 tests_unit_test_self_test_SOURCES = tests/unit/test_self_test.c

@@ -48,7 +48,10 @@ typedef enum kvarc_ret {
 	                      * different or inexact */
 	KVARC_AUTH = 9,      /* wrong or missing key (reserved) */
 	KVARC_IO = 10,       /* a source or sink callback failed */
-	KVARC_PROG = 11      /* the caller broke a rule of this header */
+	KVARC_PROG = 11,     /* the caller broke a rule of this header */
+	KVARC_LOSSY = 12     /* the file is fine, but what was asked for was
+	                      * changed by a lossy tier: read again with
+	                      * KVARC_READ_ALLOW_LOSSY if that will do */
 } kvarc_ret;
 
 /* Value of kvarc_error.offset and .frame when they are not known. */

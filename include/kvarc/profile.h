@@ -13,7 +13,8 @@ typedef struct kvarc_profile_info {
 	uint8_t digest[16];
 	uint64_t file_bytes;     /* of the .kvp file, packed */
 	uint64_t coefficients;   /* of all models */
-	unsigned levels;         /* bit 2: level 2 ... bit 7: level 7; level 8 uses those of 7 */
+	unsigned levels;         /* bit 2: level 2 ... bit 7: level 7; level 8 uses those of 7;
+	                          * bit 9: transforms for KVARC_TIER_KLT */
 	size_t n_models, n_pairs, n_ropes;
 	uint64_t reserved[4];
 } kvarc_profile_info;

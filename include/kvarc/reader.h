@@ -10,6 +10,9 @@ typedef struct kvarc_reader kvarc_reader;
 
 /* Read what is undamaged in a damaged file instead of failing (needs a source that can seek). */
 #define KVARC_READ_SALVAGE 0x1u
+/* Elements of lossy chunks (spec/codecs/lossy.md) are welcome; without it they answer LOSSY. Both
+ * give what kvarc_reader_verify checks. */
+#define KVARC_READ_ALLOW_LOSSY 0x2u
 
 /*
  * Asked once for a profile that an archive names, does not hold and that is not among the

@@ -32,7 +32,7 @@ typedef struct kvarc_trainer kvarc_trainer;
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
 	unsigned levels;      /* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of
-	                       * level 4 to 7 */
+	                       * level 4 to 7. Bit 9 alone: transforms for KVARC_TIER_KLT */
 	unsigned flags;       /* KVARC_TRAIN_* */
 	unsigned held_out;    /* percent of the tokens of every cache, its last ones, that are
 	                       * measured and not fitted: 0..50 */

@@ -39,7 +39,7 @@ typedef struct kvarc_writer_options {
 	uint32_t segment_tokens;/* 0: 256; 32..256 */
 	uint32_t chunk_bytes;   /* raw bytes that a chunk aims at; 0: 1 MiB */
 	uint8_t file_id[16];    /* all zero: random (see KVARC_WRITE_FILE_ID) */
-	const kvarc_profile *profile; /* levels 2 to 8; must outlive the writer */
+	const kvarc_profile *profile; /* levels 2 to 8, and tier klt; must outlive the writer */
 	const char *profile_name;     /* recorded for people; NULL: none */
 	const kvarc_predictor *predictor; /* levels 4 to 8; must outlive the writer. Appends then need
 	                         * token ids, and every chunk is verified */
@@ -47,7 +47,9 @@ typedef struct kvarc_writer_options {
 	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
 	kvarc_token_ids token_ids;   /* MODEL with a model without a head: set_geometry answers OPTIONS */
-	uint64_t reserved[4];   /* zero */
+	const kvarc_lossy *lossy; /* keys and values may be changed so; copied. NULL: nothing is. Level 0
+	                         * or 1 codes the rest */
+	uint64_t reserved[3];   /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
 

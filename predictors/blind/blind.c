@@ -8,7 +8,7 @@
 #include "blind/guess.h"
 #include "container/frame.h"
 #include "exact/engine_internal.h"
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "util/bytes.h"
 
 struct kvi_blind {
@@ -241,8 +241,9 @@ kvarc_ret kvi_blind_segment(struct kvi_blind *b, const int32_t *ids,
 	if (!ret)
 		ret = run_candidates(b);
 	for (uint32_t l = 0; l < b->m->n_layers && !ret; l++)
-		kvi_run_put(b->run, l, b->before, b->own_k + l * b->layer_floats,
-		            b->own_v + l * b->layer_floats, b->kv, n);
+		ret = kvi_run_put(b->run, l, b->before,
+		                  b->own_k + l * b->layer_floats,
+		                  b->own_v + l * b->layer_floats, b->kv, n);
 	kvi_run_place(b->run, 0, b->before, b->positions, n);
 	return ret;
 }

@@ -5,7 +5,7 @@
 
 #include "container/frame.h"
 #include "exact/float8.h"
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "exact/head.h"
 #include "exact/parts.h"
 #include "kept/kept.h"

@@ -134,8 +134,14 @@ struct kvi_candidates {
 };
 /* Returns OK, DATA (an id or position that the model lacks). kvi_run_place goes back. */
 kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c);
-void kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k,
-                 const float *v, size_t stride, size_t n);
+/*
+ * What attention of a layer looks at in the places of n tokens from `at` on, keys in slots and
+ * rotated; for runs without lanes. Places up to there have been gone through or put before. To go on
+ * behind them: kvi_run_place, with them as `before` and no tokens, then kvi_run_segment.
+ * Returns OK; where tokens come anew MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at,
+                      const float *k, const float *v, size_t stride, size_t n);
 
 /* Before the first token again. */
 void kvi_run_restart(struct kvi_run *run);

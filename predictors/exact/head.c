@@ -3,7 +3,7 @@
 #include "exact/head.h"
 
 #include "exact/engine_internal.h"
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 
 struct kvi_head {
 	struct kvi_run_options o;

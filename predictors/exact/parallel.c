@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 
 enum { JOBS_MAX = 64 };
 

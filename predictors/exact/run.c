@@ -2,7 +2,7 @@
 /* run.c - a sequence of tokens through an engine (spec/arithmetic.md 8) */
 #include <string.h>
 
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "exact/run_state.h"
 
 enum { TOKENS_STEP = 16 }; /* of a step of a parallel loop */
@@ -381,8 +381,9 @@ static void attend_candidates(struct kvi_run *r, const float *k, const float *v,
 {
 	struct candidate c = { r, 0 };
 	for (; c.t < r->n; c.t++) {
-		kvi_run_put(r, r->layer, r->at[c.t], k + c.t * stride,
-		            v + c.t * stride, stride, 1);
+		/* It has room for them. */
+		(void)kvi_run_put(r, r->layer, r->at[c.t], k + c.t * stride,
+		                  v + c.t * stride, stride, 1);
 		kvi_parallel(r->o.pool, r->m->kv_heads, attend_candidate, &c);
 	}
 }

@@ -2,7 +2,7 @@
 /* run_begin.c - tokens come into a run, and leave it (spec/arithmetic.md 8) */
 #include <string.h>
 
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "exact/run_state.h"
 
 static bool id_row(const struct kvi_model_file *m, int32_t id, float *row)
@@ -90,14 +90,14 @@ kvarc_ret kvi_run_candidates(struct kvi_run *r, const struct kvi_candidates *c)
 	return ret;
 }
 
-void kvi_run_put(struct kvi_run *r, size_t layer, size_t at, const float *k,
-                 const float *v, size_t stride, size_t n)
+kvarc_ret kvi_run_put(struct kvi_run *r, size_t layer, size_t at,
+                      const float *k, const float *v, size_t stride, size_t n)
 {
 	uint64_t mode = kvi_fp_exact();
-	/* It has room for them. */
-	(void)kvi_cache_add(&r->caches[layer], r->o.alloc, r->m, at, n, k, v,
-	                    stride);
+	kvarc_ret ret = kvi_cache_add(&r->caches[layer], r->o.alloc, r->m, at, n,
+	                              k, v, stride);
 	kvi_fp_restore(mode);
+	return ret;
 }
 
 kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,

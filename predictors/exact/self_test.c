@@ -11,7 +11,7 @@
 #include "container/frame.h"
 #include "exact/engine_internal.h"
 #include "exact/float8.h"
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "exact/self_test.h"
 #include "stream/error.h"
 

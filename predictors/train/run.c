@@ -2,6 +2,7 @@
 /* run.c - layer after layer: fit, measure, and the profile in the end */
 #include <string.h>
 
+#include "basis.h"
 #include "exact/parallel.h"
 #include "import/import_internal.h"
 #include "predict.h"
@@ -477,8 +478,10 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		ret = kvi_train_predictor_start(t, &t->stacks[0]);
 	if (!ret)
 		ret = open_profile(t);
+	const bool bases = t->options.levels == 1u << KVI_LEVEL_BASIS;
 	for (size_t i = 0; i < t->n_stacks && !ret; i++)
-		ret = run_stack(t, &t->stacks[i]);
+		ret = bases ? kvi_train_bases(t, &t->stacks[i])
+		            : run_stack(t, &t->stacks[i]);
 	if (!ret)
 		ret = finish_profile(t);
 	if (!ret)

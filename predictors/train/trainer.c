@@ -20,10 +20,13 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 {
 	unsigned both = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER;
 	unsigned linear = 1u << 2 | 1u << 3, model = o->levels & ~linear;
+	if (o->levels == 1u << KVI_LEVEL_BASIS && !o->model)
+		model = 0;
 	if (!o->model && model)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
-		                "without a transformer, levels are 2 and 3");
+		                "without a transformer, levels are 2 and 3, or 9 "
+		                "alone");
 	if (o->model && (o->levels & linear || !model || model & (model - 1) ||
 	                 model & ~(15u << KVI_LEVEL_MODEL)))
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,

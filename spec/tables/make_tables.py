@@ -27,6 +27,11 @@ SETS = [
     [("0.950", "0.98"), ("0.045", "1.7"), ("0.004", "4"), ("0.001", "16")],
 ]
 
+# Codes of lossy chunks: classes of sigma / step = 2^((class - 12) / 4).
+CODE_MIX = [("0.80", "0.90"), ("0.20", "1.32")]
+CODE_CLASSES = 33
+CODE_MAX = 127
+
 LO = list(range(8)) + [8, 10, 12, 14, 16, 20, 24, 28, 32, 64, 128, 256]
 NB = [0] * 8 + [1] * 4 + [2] * 4 + [5, 6, 7, 9]
 
@@ -101,6 +106,37 @@ def grid_table(mix, table):
     return quantise(p)
 
 
+def code_table(k):
+    """Frequencies of |code| = 0, 1 ... of a class, each but 0 stands for two.
+
+    What the codes leave of 2048 is the escape's, for those that are not in the
+    table: less likely than half of a unit, or beyond CODE_MAX.
+    """
+    sigma = (LN2 * D(k - 12) / 4).exp()
+    p = []
+    for q in range(CODE_MAX + 1):
+        lo, hi = D(q) - D("0.5"), D(q) + D("0.5")
+        p.append(sum(D(w) * (normal_cdf(hi / (sigma * D(s))) -
+                             normal_cdf(lo / (sigma * D(s))))
+                     for w, s in CODE_MIX))
+    n = max(2, sum(1 for v in p if v * TOTAL >= D("0.5")))
+    p = p[:n]
+    weight = [1] + [2] * (n - 1)
+    f = [max(1, int(v * TOTAL)) for v in p]
+    while True:
+        left = TOTAL - 1 - sum(a * b for a, b in zip(f, weight))
+        if left < 0:
+            cost = [(p[i] * (D(f[i]) / (f[i] - 1)).ln(), i)
+                    for i in range(n) if f[i] > 1]
+            f[min(cost)[1]] -= 1
+            continue
+        gain = [(-p[i] * (D(f[i] + 1) / f[i]).ln(), i)
+                for i in range(n) if weight[i] <= left]
+        if not gain:
+            return f
+        f[min(gain)[1]] += 1
+
+
 def rot_entry(d, h):
     """4 log2 of the scale of a rotated channel over the second one's."""
     c = cosine(PI * (2 * h + 1) / 128)
@@ -153,6 +189,16 @@ def files():
         yield "spec/tables/grid-set-%d.txt" % n, text(
             ["table set %d, spec/codecs/grid.md 5: tables 0..191, one line "
              "each, frequencies of symbols 0..40" % n], tables)
+    codes = [code_table(k) for k in range(CODE_CLASSES)]
+    yield "spec/tables/codes.txt", text(
+        ["codes of lossy chunks, spec/codecs/lossy.md 4: classes 0..32, one "
+         "line each, frequencies of the codes 0, 1 (and -1), 2 (and -2) ..."],
+        codes)
+    yield "src/codecs/lossy/code_freq.c", c_file(
+        "code_freq.c", "frequencies of the codes of lossy chunks",
+        "codecs/lossy/codes.h",
+        [c_array("uint8_t", "kvi_code_counts", [[len(r) for r in codes]]),
+         c_array("uint16_t", "kvi_code_freq", codes)])
     yield "src/model/rotate_tables.c", c_file(
         "rotate_tables.c", "cosines and scales of rotating channels",
         "rotate.h",

@@ -30,6 +30,7 @@ struct job {
 	uint64_t raw_bytes, tensor_bytes;
 	uint64_t tokens; /* that a model goes through; 0: none does */
 	double start, seconds;
+	kvarc_lossy tier;
 	int level;
 };
 
@@ -123,9 +124,17 @@ static bool codes_ids(const struct options *o)
 
 static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 {
-	bool ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
-		profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
+	bool ok = true;
 
+	if (j->o->n_tiers) {
+		wo->lossy = &j->tier;
+		wo->level = j->o->level_given ? j->o->level : 1;
+		ok = profiles_tier(j->o, &j->tier,
+		                   kvarc_import_geometry(j->im), wo);
+	} else {
+		ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
+			profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
+	}
 	j->level = wo->level;
 	if (ok && codes_ids(j->o) && wo->level >= LEVEL_MODEL)
 		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
@@ -259,10 +268,12 @@ static bool open_target(struct job *j)
 	return output_open(&j->out, j->target, flags, j->in.mode);
 }
 
-static void pack_one(const struct options *o, const char *file)
+static void pack_one(const struct options *o, const char *file,
+                     const kvarc_lossy *tier)
 {
 	struct job j = {
-		.o = o, .model = { .fd = -1 }, .start = units_now()
+		.o = o, .model = { .fd = -1 }, .start = units_now(),
+		.tier = *tier
 	};
 
 	if (!input_open(&j.in, file, true))
@@ -286,6 +297,9 @@ static void pack_one(const struct options *o, const char *file)
 
 void cmd_pack(const struct options *o)
 {
+	kvarc_lossy tier = { 0 };
+	kvarc_error error = { 0 };
+
 	if (!paths_check_operands(o))
 		return;
 	if (!profiles_check_level(o, true))
@@ -296,10 +310,23 @@ void cmd_pack(const struct options *o)
 		          "level of 4 to 8");
 		return;
 	}
+	if (o->n_tiers > 1) {
+		msg_error(NULL, "pack: one --tier at a time");
+		return;
+	}
+	if (o->remove && o->n_tiers) {
+		msg_error(NULL, "pack: --rm would remove what --tier cannot give "
+		          "back");
+		return;
+	}
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");
 		return;
 	}
+	if (o->n_tiers && kvarc_lossy_parse(&tier, o->tiers[0], &error)) {
+		msg_error(NULL, "pack: %s", error.text);
+		return;
+	}
 	for (size_t i = 0; i < o->n_files; i++)
-		pack_one(o, o->files[i]);
+		pack_one(o, o->files[i], &tier);
 }

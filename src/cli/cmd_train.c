@@ -61,7 +61,8 @@ static bool open_trainer(struct training *t)
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 
 	library_common(o, &to.common, &t->error);
-	to.levels = o->level_given ? 1u << o->level : 0;
+	to.levels = o->klt ? 1u << LEVEL_BASIS : o->level_given ? 1u << o->level
+	                                                         : 0;
 	to.model = predicts(o) ? o->model : NULL;
 	if (to.model && !o->memlimit) /* as large as the model */
 		to.common.memlimit = UINT64_MAX;
@@ -295,7 +296,7 @@ static bool fit(struct training *t)
 
 	if (fits(t))
 		return run(t);
-	if (o->level_given || o->n_identity) {
+	if (o->level_given || o->n_identity || o->klt) {
 		msg_error(NULL, "train: --level and --identity are for what is fitted; "
 		          "there are only profiles");
 		return false;
@@ -367,6 +368,12 @@ static bool check(const struct options *o)
 	if (o->level_given && o->level == LEVEL_PREDICTED) {
 		msg_error(NULL, "train: level 8 uses the models of level 7: give "
 		          "--level 7");
+		return false;
+	}
+	if (o->klt && (o->level_given || o->no_stages || o->write ||
+	               o->n_measure)) {
+		msg_error(NULL, "train: --klt fits transforms alone, without --level, "
+		          "--measure, --generate and --no-stages");
 		return false;
 	}
 	if (predicts(o) && !o->model) {

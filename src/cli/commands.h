@@ -13,6 +13,7 @@ void cmd_info(const struct options *o);
 void cmd_cut(const struct options *o);
 void cmd_train(const struct options *o);
 void cmd_bench(const struct options *o);
+void cmd_eval(const struct options *o);
 void cmd_help(const struct options *o);
 
 #endif

@@ -43,6 +43,8 @@ static const char *in_our_words(kvarc_ret ret, const char *text)
 		return strstr(text, "salvage") ? ": 'kvarc unpack --salvage'" : "";
 	case KVARC_PREDICTOR:
 		return profiles_looked_at(text);
+	case KVARC_LOSSY:
+		return "; --allow-lossy takes them as they are";
 	case KVARC_OPTIONS:
 		return strstr(text, "can seek") ? "; save it as a file first" : "";
 	default:
@@ -73,7 +75,7 @@ kvarc_reader *library_open(const struct options *o, struct input *in,
 	kvarc_ret ret;
 
 	library_common(o, &ro.common, error);
-	ro.flags = flags;
+	ro.flags = flags | (o->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
 	profiles_reader(&ro);
 	ro.predictor = models_given();
 	ret = kvarc_reader_open(&r, &source, &ro);
@@ -117,8 +119,9 @@ const char *library_codec_name(unsigned codec)
 	/* spec 7 */
 	static const char *const names[] = {
 		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes",
-		"linear", "model", "predicted"
+		"linear", "model", "predicted", NULL, NULL, NULL, "had", "klt"
 	};
 
-	return codec < sizeof(names) / sizeof(names[0]) ? names[codec] : "?";
+	return codec < sizeof(names) / sizeof(names[0]) && names[codec]
+	       ? names[codec] : "?";
 }

@@ -29,11 +29,14 @@ kvarc_SOURCES = \
 	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
 	src/cli/plot.c src/cli/plot.h src/cli/plot_stages.c \
+	src/cli/svg.c src/cli/svg.h \
 	src/cli/stages.c src/cli/stages.h \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
 	src/cli/cmd_list.c src/cli/cmd_info.c src/cli/cmd_cut.c \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
+	src/cli/cmd_eval.c src/cli/eval.h src/cli/eval_texts.c \
+	src/cli/eval_report.c src/cli/eval_plot.c src/cli/tiers.c \
 	src/util/hash.c src/util/hash.h src/util/bytes.h src/util/ckd.h
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \

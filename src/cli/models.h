@@ -11,6 +11,7 @@
 
 enum {
 	LEVEL_MODEL = 4,    /* and all above */
+	LEVEL_BASIS = 9,    /* of a profile: transforms for --tier klt */
 	LEVEL_MODELS = 7,   /* the last one with models of its own in a profile */
 	LEVEL_PREDICTED = 8 /* uses those */
 };

@@ -210,7 +210,7 @@ static int choose_level(struct options *o)
 		o->loop = KVARC_LOOP_OPEN;
 	bool open = o->loop == KVARC_LOOP_OPEN;
 
-	if (!o->arithmetic && !o->loop)
+	if ((!o->arithmetic && !o->loop) || o->verb->bit == VERB_EVAL)
 		return 0;
 	if (o->level_given && o->level < 4) {
 		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 8",
@@ -272,6 +272,26 @@ static int set_write(struct options *o, const struct option_row *r,
 	return 0;
 }
 
+static int set_tokens(struct options *o, const struct option_row *r,
+                      const char *value, uint64_t least, uint64_t *n)
+{
+	if (!units_parse_u64(value, 1 << 24, n) || *n < least)
+		return bad_value(o, r, value, least > 1 ? "a number, at least 2" :
+		                 "a number, at least 1");
+	return 0;
+}
+
+static int set_max_kl(struct options *o, const struct option_row *r,
+                      const char *value)
+{
+	char *end;
+
+	o->max_kl = strtod(value, &end);
+	if (*end || !(o->max_kl > 0) || o->max_kl > 100)
+		return bad_value(o, r, value, "nats a token, such as 0.01");
+	return 0;
+}
+
 /* An option with an argument. */
 static int set_value(struct options *o, const struct option_row *r,
                      const char *value)
@@ -303,6 +323,11 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_ISA: return set_isa(o, r, value);
 	case OPT_IDENTITY: return add_identity(o, r, value);
 	case OPT_PROFILE: return add_string(&o->profiles, &o->n_profiles, value);
+	case OPT_TIER: return add_string(&o->tiers, &o->n_tiers, value);
+	case OPT_SEQUENCES: return set_tokens(o, r, value, 1, &o->sequences);
+	case OPT_PREFIX: return set_tokens(o, r, value, 1, &o->prefix);
+	case OPT_CONTINUE: return set_tokens(o, r, value, 2, &o->continuation);
+	case OPT_MAX_KL: return set_max_kl(o, r, value);
 	case OPT_MEASURE: return add_string(&o->measure, &o->n_measure, value);
 	case OPT_LAYERS:
 		if (set_range(o, r, value, &o->layer0, &o->n_layers) != 0)
@@ -353,6 +378,8 @@ static void set_flag(struct options *o, int id)
 	case OPT_VERIFY: o->verify = true; break;
 	case OPT_STREAMABLE: o->streamable = true; break;
 	case OPT_SALVAGE: o->salvage = true; break;
+	case OPT_ALLOW_LOSSY: o->allow_lossy = true; break;
+	case OPT_KLT: o->klt = true; break;
 	case OPT_EMBED: o->embed_profile = true; break;
 	default: break;
 	}
@@ -495,6 +522,9 @@ static void set_defaults(struct options *o)
 	o->held_out = 10;
 	o->first_token = -1;
 	o->dtype = KVARC_BF16;
+	o->sequences = 64;
+	o->prefix = 512;
+	o->continuation = 64;
 	o->n_layers = UINT64_MAX;
 	o->n_tokens = UINT64_MAX;
 }
@@ -546,4 +576,5 @@ void options_free(struct options *o)
 	free(o->identity);
 	free(o->profiles);
 	free(o->measure);
+	free(o->tiers);
 }

@@ -10,7 +10,7 @@
 enum {
 	VERB_PACK = 0x1, VERB_UNPACK = 0x2, VERB_TEST = 0x4, VERB_LIST = 0x8,
 	VERB_INFO = 0x10, VERB_CUT = 0x20, VERB_BENCH = 0x40, VERB_HELP = 0x80,
-	VERB_TRAIN = 0x100, VERB_ALL = 0x17f
+	VERB_TRAIN = 0x100, VERB_EVAL = 0x200, VERB_ALL = 0x37f
 };
 
 /* What the command line said. Strings belong to argv. */
@@ -26,6 +26,10 @@ struct options {
 	size_t n_profiles;
 	const char **measure;
 	size_t n_measure;
+	const char **tiers;
+	size_t n_tiers;
+	uint64_t sequences, prefix, continuation;
+	double max_kl;       /* 0: not given */
 	uint64_t write, seed;
 	int32_t first_token; /* -1: not given */
 	unsigned dtype;      /* kvarc_dtype */
@@ -36,6 +40,7 @@ struct options {
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */
 	unsigned token_ids; /* 0, or 1 + kvarc_token_ids */
+	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given;
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, verify, streamable, salvage;

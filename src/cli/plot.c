@@ -5,12 +5,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "message.h"
-#include "outfile.h"
 #include "paths.h"
+#include "svg.h"
 #include "units.h"
 
 /* Everything in SVG user units. */
@@ -34,22 +32,6 @@ static double y_of(const struct scale *sc, double bits)
 	double h = HEIGHT - TOP - BOTTOM;
 
 	return TOP + h * (sc->high - bits) / (sc->high - sc->low);
-}
-
-/* XML escaping; control characters are dropped. */
-static void put_text(FILE *f, const char *text)
-{
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		if (c == '&')
-			fputs("&amp;", f);
-		else if (c == '<')
-			fputs("&lt;", f);
-		else if (c == '>')
-			fputs("&gt;", f);
-		else if (c >= 0x20 && c != 0x7f)
-			putc(c, f);
-	}
 }
 
 static double cell_bits(const struct shape *s, size_t layer, unsigned kind)
@@ -188,7 +170,7 @@ static void put_head(FILE *f, const char *file, const struct stages *st)
 	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
 	        "fill='#222222' role='img' aria-labelledby='name what'>\n"
 	        "<title id='name'>", WIDTH, height, WIDTH, height);
-	put_text(f, paths_base(msg_name(file)));
+	svg_text(f, paths_base(msg_name(file)));
 	fprintf(f, "</title>\n<desc id='what'>Bits per element by layer, key and "
 	        "value%s.</desc>\n<rect width='100%%' height='100%%' "
 	        "fill='white'/>\n", st->n ? ", after each stage of prediction; "
@@ -206,10 +188,10 @@ static void put_svg(FILE *f, const char *file, const struct shape *s,
 	find_scale(&sc, s);
 	put_head(f, file, st);
 	fprintf(f, "<text x='%d' y='32' font-size='18' font-weight='bold'>", LEFT);
-	put_text(f, paths_base(msg_name(file)));
+	svg_text(f, paths_base(msg_name(file)));
 	fprintf(f, "<tspan font-size='14' font-weight='normal' dx='14'>");
 	if (model) {
-		put_text(f, model);
+		svg_text(f, model);
 		fputs(", ", f);
 	}
 	fprintf(f, "%s tokens, %zu layers, %s</tspan></text>\n",
@@ -222,32 +204,27 @@ static void put_svg(FILE *f, const char *file, const struct shape *s,
 	fputs("</svg>\n", f);
 }
 
+struct picture {
+	const char *file;
+	const struct shape *s;
+	const struct stages *st;
+	kvarc_reader *r;
+};
+
+static void draw(FILE *f, const void *opaque)
+{
+	const struct picture *p = opaque;
+
+	put_svg(f, p->file, p->s, p->st, p->r);
+}
+
 void plot_write(const struct options *o, const char *file,
                 const struct shape *s, const struct stages *st, kvarc_reader *r)
 {
-	char *text = NULL;
-	size_t bytes = 0;
-	struct output out;
-	kvarc_sink sink;
-	FILE *f;
+	const struct picture p = { file, s, st, r };
 
-	if (!s->total.tensor || s->info.elements == 0) {
+	if (!s->total.tensor || s->info.elements == 0)
 		msg_error(file, "holds no tensors; there is nothing to draw");
-		return;
-	}
-	f = open_memstream(&text, &bytes);
-	if (f)
-		put_svg(f, file, s, st, r);
-	if (!f || ferror(f) || fclose(f) != 0) {
-		msg_error(NULL, "out of memory");
-	} else if (output_open(&out, o->plot, o->force ? OUTPUT_FORCE : 0, 0)) {
-		sink = output_sink(&out);
-		if (sink.write(sink.opaque, text, bytes, 0) != 0) {
-			output_report(&out);
-			output_abort(&out);
-		} else {
-			output_commit(&out);
-		}
-	}
-	free(text);
+	else
+		svg_write(o, draw, &p);
 }

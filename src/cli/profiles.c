@@ -359,6 +359,26 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 	return true;
 }
 
+bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
+                   const kvarc_geometry *g, kvarc_writer_options *wo)
+{
+	if (tier->tier != KVARC_TIER_KLT)
+		return true;
+	for (size_t i = 0; i < all.n_given && !wo->profile; i++) {
+		if (!kvarc_profile_predicts(all.given[i], LEVEL_BASIS, g))
+			continue;
+		wo->profile = all.given[i];
+		wo->profile_name = paths_base(all.list[i].path);
+		if (o->embed_profile)
+			wo->flags |= KVARC_WRITE_EMBED_PROFILE;
+	}
+	if (!wo->profile)
+		msg_error(NULL, "%s: --tier klt needs a profile of the model (--profile) "
+		          "with transforms: 'kvarc train --klt' makes one",
+		          o->verb->name);
+	return wo->profile != NULL;
+}
+
 static const char *identity_of(const kvarc_profile *p, const char *wanted)
 {
 	const char *key, *value;

@@ -29,6 +29,9 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
  * the model. */
 void profiles_check_weights(const struct options *o,
                             const kvarc_writer_options *wo);
+/* The profile that a tier needs, if it does. false: there is none, a message was shown. */
+bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
+                   const kvarc_geometry *g, kvarc_writer_options *wo);
 /* The first one of --profile with models of a level for this geometry; NULL: none. */
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g);
 /* 2 or 3; 0: it cannot be told. */

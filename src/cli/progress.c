@@ -20,6 +20,7 @@ static struct {
 	bool active, drawn;
 	double start, last;
 	uint64_t total, tokens; /* tokens 0: not told */
+	const char *unit;       /* NULL: bytes */
 } bar;
 
 void progress_start(const char *label, uint64_t total)
@@ -36,6 +37,11 @@ void progress_start(const char *label, uint64_t total)
 void progress_tokens(uint64_t tokens)
 {
 	bar.tokens = tokens;
+}
+
+void progress_unit(const char *unit)
+{
+	bar.unit = unit;
 }
 
 static unsigned columns(void)
@@ -63,7 +69,10 @@ static void draw(uint64_t done, uint64_t total, double seconds)
 	unsigned width = columns();
 	double speed = seconds > 0 ? (double)done / seconds : 0;
 
-	units_rate(rate, sizeof(rate), speed);
+	if (bar.unit)
+		snprintf(rate, sizeof(rate), "%.0f %s/s", speed, bar.unit);
+	else
+		units_rate(rate, sizeof(rate), speed);
 	units_short_name(label, sizeof(label), bar.label);
 	fputs("\r\033[K", stderr);
 	msg_put_safe(stderr, label);

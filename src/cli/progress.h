@@ -10,6 +10,8 @@
 void progress_start(const char *label, uint64_t total);
 /* The line tells tokens a second, too: total is that many. After progress_start. */
 void progress_tokens(uint64_t tokens);
+/* What is done are no bytes; unit lives until progress_stop. After progress_start. */
+void progress_unit(const char *unit);
 /* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
 int progress_update(void *opaque, uint64_t done, uint64_t total);
 /* The same for the model that opaque, a string, names: in the middle of other work, whose line comes

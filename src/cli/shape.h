@@ -10,7 +10,7 @@
 #include "kvarc.h"
 
 enum { SHAPE_KEY, SHAPE_VALUE, SHAPE_OTHER, SHAPE_KINDS };
-enum { SHAPE_CODECS = 11 }; /* the last one counts those not known */
+enum { SHAPE_CODECS = 16 }; /* the last one counts those not known */
 
 /* The tensors of one kind in one layer. */
 struct shape_cell {

@@ -157,7 +157,7 @@ void train_report(const struct options *o, const kvarc_trainer *t,
 		report_json(o, t, &info, seconds);
 		return;
 	}
-	if ((n || o->write) && msg_level() >= 0 && !paths_to_stdout(o))
+	if ((n || o->write) && !o->klt && msg_level() >= 0 && !paths_to_stdout(o))
 		print_table(t);
 	units_bytes(size, sizeof(size), info.file_bytes);
 	if (n == 0 && !o->write) {

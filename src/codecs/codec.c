@@ -3,6 +3,7 @@
 #include "coder.h"
 
 #include "codecs/exponent/exponent.h"
+#include "codecs/lossy/lossy.h"
 
 static const struct {
 	const char *name;
@@ -18,6 +19,8 @@ static const struct {
 	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
 	[KVI_CODEC_MODEL] = { "model", &kvi_codec_linear },
 	[KVI_CODEC_PREDICTED] = { "predicted", NULL },
+	[KVI_CODEC_HAD] = { "had", NULL },
+	[KVI_CODEC_KLT] = { "klt", NULL },
 };
 
 const char *kvi_codec_name(unsigned codec)
@@ -195,8 +198,10 @@ static kvarc_ret decode_one(struct kvi_coder *c,
 	struct coded d;
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;
+	if (kvi_lossy_codec_get(p->codec))
+		return kvi_lossy_decode(c, p, raw);
 	if (!vt && p->lane_order)
-		return p->codec < KVI_N_CODECS ? KVARC_DATA : KVARC_OPTIONS;
+		return kvi_codec_name(p->codec) ? KVARC_DATA : KVARC_OPTIONS;
 	kvarc_ret ret;
 	if (!vt) {
 		ret = decode_plain(c, p->chunk, p->codec, p->payload,

@@ -19,8 +19,15 @@ enum {
 	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
 	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
 	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7,
-	KVI_CODEC_MODEL = 8, KVI_CODEC_PREDICTED = 9, KVI_N_CODECS = 10
+	KVI_CODEC_MODEL = 8, KVI_CODEC_PREDICTED = 9,
+	KVI_CODEC_HAD = 13, KVI_CODEC_KLT = 14, KVI_N_CODECS = 15
 };
+
+/* Whether elements of a codec are not those that were packed (spec/codecs/lossy.md). */
+static inline bool kvi_codec_lossy(unsigned codec)
+{
+	return codec > KVI_CODEC_PREDICTED && codec < KVI_N_CODECS;
+}
 
 /* Bytes of a payload of codec 9 whose elements are what is predicted; others have more. */
 enum { KVI_PREDICTED_EXACT = 9 };
@@ -33,7 +40,21 @@ static inline bool kvi_codec_guided(unsigned codec)
 /* Whether a codec needs a chunk's `linear`. */
 static inline bool kvi_codec_predicts(unsigned codec)
 {
-	return codec == KVI_CODEC_LINEAR || kvi_codec_guided(codec);
+	return codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_KLT ||
+	       kvi_codec_guided(codec);
+}
+
+/* Whether chunks of a codec have PARAMS of it. */
+static inline bool kvi_codec_has_params(unsigned codec)
+{
+	return (codec >= KVI_CODEC_EXPONENT && codec <= KVI_CODEC_BYTES) ||
+	       codec == KVI_CODEC_HAD;
+}
+/* Whether they have lanes, in either order. */
+static inline bool kvi_codec_has_lanes(unsigned codec)
+{
+	return kvi_codec_has_params(codec) || (kvi_codec_predicts(codec) &&
+	                                       codec != KVI_CODEC_PREDICTED);
 }
 
 struct kvi_linear_in; /* model/linear.h */
@@ -47,6 +68,9 @@ struct kvi_chunk {
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
+	/* For encoders of lossy chunks. */
+	uint8_t kind;           /* kvarc_kind */
+	uint64_t t0;            /* of the first token in its track */
 	/* Codec 7, and codec 8 when it has what a transformer expects: the tensor's model and
 	 * the features of its sources; codec 9 what is predicted; NULL: none. Encoders of level 2 and up try it first
 	 * and fall back where it does not pay. */
@@ -93,6 +117,9 @@ struct kvi_coder_tables;
 kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t,
                                 const struct kvi_alloc *alloc);
 void kvi_coder_tables_close(struct kvi_coder_tables *t);
+/* Adds those of lossy chunks, which nobody else needs; before coders use them. Returns OK, MEM,
+ * MEMLIMIT. */
+kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
 kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables,
                          uint32_t isa_mask);
@@ -124,6 +151,20 @@ struct kvi_encoded {
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                            int level, const struct kvi_params *current,
                            const uint8_t *raw, struct kvi_encoded *out);
+
+/*
+ * The same by a lossy tier, where it takes the chunk and is smaller than its elements; raw becomes
+ * what the payload decodes to. Returns as kvi_chunk_encode.
+ */
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c,
+                                 const struct kvi_chunk *chunk, int level,
+                                 const kvarc_lossy *how,
+                                 const struct kvi_params *current,
+                                 uint8_t *raw, struct kvi_encoded *out);
+/* Whether the numbers of a tier are in their ranges. */
+bool kvi_lossy_valid(const kvarc_lossy *how);
+/* How often the elements of a lossy payload have been changed; 0: it has none. */
+unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 
 /*
  * Decodes a payload of any codec but REPEAT. params may be NULL where the codec needs none.

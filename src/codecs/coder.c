@@ -63,6 +63,7 @@ void kvi_coder_tables_close(struct kvi_coder_tables *t)
 	if (!t)
 		return;
 	kvi_free(t->alloc, t->grid.lut);
+	kvi_free(t->alloc, t->codes.lut);
 	kvi_free(t->alloc, t);
 }
 
@@ -88,6 +89,22 @@ void kvi_coder_close(struct kvi_coder *c)
 	for (int i = 0; i < KVI_N_SCRATCH; i++)
 		kvi_free(c->alloc, c->scratch[i].p);
 	kvi_free(c->alloc, c);
+}
+
+/* The turns of the last chunk serve as long as positions do not change. */
+const struct kvi_turns *kvi_coder_turns(struct kvi_coder *c,
+                                        const kvarc_rope *rope,
+                                        const int32_t *positions, size_t n)
+{
+	if (kvi_turns_same(&c->turns, rope, positions, n))
+		return &c->turns;
+	void *room = kvi_scratch(c, KVI_SCRATCH_TURNS,
+	                         kvi_turns_bytes(rope->rotary / 2, n));
+	c->turns = (struct kvi_turns){ .pairs = 0 };
+	if (!room)
+		return NULL;
+	kvi_turns_make(&c->turns, room, rope, positions, n);
+	return &c->turns;
 }
 
 void kvi_coder_set_lane_order(struct kvi_coder *c, int order)

@@ -39,12 +39,17 @@ enum kvi_scratch {
 	KVI_SCRATCH_TURNS,
 	KVI_SCRATCH_LINEAR_OUT,
 	KVI_SCRATCH_SAMPLE,   /* some tokens, to see what level 1 would do */
+	KVI_SCRATCH_LOSSY,    /* a lossy chunk's elements, and what they become */
+	KVI_SCRATCH_LOSSY_OUT,
+	KVI_SCRATCH_COEFFICIENTS,
+	KVI_SCRATCH_CODES,
 	KVI_N_SCRATCH
 };
 
 struct kvi_coder_tables {
 	const struct kvi_alloc *alloc;
 	struct kvi_tables grid; /* table set 0 */
+	struct kvi_tables codes; /* of lossy chunks; lut NULL: not made */
 	uint16_t cost[KVI_PROB_TOTAL + 1]; /* of a frequency, in 1/256 bit */
 };
 
@@ -59,12 +64,17 @@ struct kvi_coder {
 		size_t bytes;
 	} scratch[KVI_N_SCRATCH];
 	struct kvi_tables lut; /* of codecs 4 and 6, built for each chunk */
-	struct kvi_turns turns; /* of the last chunk of codec 7 or 8 that rotated */
+	struct kvi_turns turns; /* of the last chunk that rotated by them */
 };
 
 /* At least `bytes` of uninitialised memory, until the next call for the same
  * purpose. NULL: no memory (kvi_alloc_error says which). */
 void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes);
+
+/* Cosines and sines of n tokens, until the next call; NULL without memory. */
+const struct kvi_turns *kvi_coder_turns(struct kvi_coder *c,
+                                        const kvarc_rope *rope,
+                                        const int32_t *positions, size_t n);
 
 void kvi_zstd_close(struct kvi_coder *c);
 /* One frame that decodes to exactly n bytes. */
@@ -122,11 +132,21 @@ struct kvi_params {
 	int16_t *k, *mean;
 	uint8_t *set;
 	uint32_t *ctx; /* contexts without rotation */
+	/* codec 13, in the same block of memory */
+	struct kvi_had_params *had;
 	/* codecs 4 and 6 */
 	unsigned n_tables;
 	uint16_t *freq; /* n_tables * symbols */
 	uint8_t *table, *top;
 };
+
+/* Of encoders: size in 1/1000 bit an element; whether a chunk is so much larger than the one that
+ * its parameters were fitted to that new ones may pay; whether they are for such a chunk. */
+uint64_t kvi_params_rate(size_t bytes, size_t elements);
+bool kvi_params_drifted(const struct kvi_params *p, size_t bytes,
+                        size_t elements);
+bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk,
+                      unsigned codec);
 
 static inline size_t kvi_params_channels(const struct kvi_params *p)
 {
@@ -186,6 +206,8 @@ bool kvi_linear_sources(const struct kvi_chunk *chunk);
 /* 7 or 8, by what its model is given. */
 static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
 {
+	if (chunk->linear->model->flags & KVI_MODEL_BASIS)
+		return KVI_CODEC_KLT; /* it predicts nothing */
 	return chunk->linear->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
 }
 /* Codec 9 (predicted.c). Whoever predicts has found the elements to be that, and finite. */

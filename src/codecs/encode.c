@@ -100,24 +100,23 @@ static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_job *job,
 	return KVARC_OK;
 }
 
-/* Size in 1/1000 bit an element. */
-static uint64_t rate(size_t bytes, size_t elements)
+uint64_t kvi_params_rate(size_t bytes, size_t elements)
 {
 	return (uint64_t)bytes * 8000 / elements;
 }
 
-/* Whether a chunk is so much larger than the one that its parameters were
- * fitted to that new ones may pay. */
-static bool drifted(const struct kvi_params *p, size_t bytes, size_t elements)
+bool kvi_params_drifted(const struct kvi_params *p, size_t bytes,
+                        size_t elements)
 {
 	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 +
 	                PARAMS_FRAME;
-	return !p->expected ||
-	       rate(bytes, elements) > p->expected + rate(params, elements);
+	return !p->expected || kvi_params_rate(bytes, elements) >
+	                               p->expected +
+	                               kvi_params_rate(params, elements);
 }
 
-static bool serves(const struct kvi_params *p, const struct kvi_chunk *chunk,
-                   unsigned codec)
+bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk,
+                      unsigned codec)
 {
 	return p && p->codec == codec && p->dtype == chunk->dtype &&
 	       p->heads == chunk->heads &&
@@ -137,10 +136,10 @@ static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_job *job,
 	struct attempt fresh = { .vt = kvi_codec_get(codec) };
 	kvarc_ret ret;
 	*best = fresh;
-	if (serves(current, job->chunk, codec)) {
+	if (kvi_params_serve(current, job->chunk, codec)) {
 		job->params = current;
 		ret = write_payload(c, job, best, KVI_SCRATCH_OUT);
-		if (ret || !drifted(current, payload_bytes(best), n))
+		if (ret || !kvi_params_drifted(current, payload_bytes(best), n))
 			return ret;
 	}
 	if (job->mask.rows < ROWS_TO_FIT)
@@ -151,7 +150,7 @@ static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_job *job,
 		ret = write_payload(c, job, &fresh, best->out.begin
 		                    ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
 	if (!ret && (!best->out.begin || cost(&fresh) < cost(best))) {
-		fresh.params->expected = rate(payload_bytes(&fresh), n);
+		fresh.params->expected = kvi_params_rate(payload_bytes(&fresh), n);
 		*best = fresh;
 		return KVARC_OK;
 	}

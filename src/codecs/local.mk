@@ -19,4 +19,21 @@ libkvi_la_SOURCES += \
 	src/codecs/bytes/bytes.c src/codecs/bytes/bytes.h \
 	src/codecs/bytes/fit.c \
 	src/codecs/linear/linear.c \
+	src/codecs/lossy/codes.c src/codecs/lossy/codes.h \
+	src/codecs/lossy/code_freq.c \
+	src/codecs/lossy/lossy.c src/codecs/lossy/lossy.h \
+	src/codecs/lossy/quantiser.c src/codecs/lossy/quantiser.h \
+	src/codecs/lossy/tier.c \
+	src/codecs/had/had.c src/codecs/had/had.h \
+	src/codecs/had/fit.c src/codecs/had/tiles.c \
+	src/codecs/klt/klt.c \
+	src/codecs/had/transform.c src/codecs/had/transform.h \
+	src/codecs/had/transform_body.h \
 	src/codecs/predicted/predicted.c
+
+if SIMD_AVX2
+libkvi_avx2_la_SOURCES += src/codecs/had/transform_avx2.c
+endif
+if SIMD_AVX512
+libkvi_avx512_la_SOURCES += src/codecs/had/transform_avx512.c
+endif

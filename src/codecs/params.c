@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* params.c - parameters of a tensor: memory, tables, parsing (spec 8) */
-#include "coder.h"
+#include "codecs/lossy/lossy.h"
 
 #include <string.h>
 
@@ -124,6 +124,7 @@ kvarc_ret kvi_params_parse(struct kvi_params **out,
                            const uint8_t *content, size_t bytes)
 {
 	const struct kvi_codec *vt = kvi_codec_get(codec);
+	const struct kvi_lossy_codec *lossy = kvi_lossy_codec_get(codec);
 	struct kvi_chunk shape = { .dtype = dtype, .n_tokens = 1,
 		                   .heads = heads,
 		                   .head_channels = head_channels,
@@ -131,11 +132,11 @@ kvarc_ret kvi_params_parse(struct kvi_params **out,
 	struct kvi_in in = kvi_in_make(content, bytes);
 	struct kvi_params *p = NULL;
 	*out = NULL;
-	if (!vt)
-		return codec < KVI_N_CODECS ? KVARC_DATA : KVARC_OPTIONS;
+	if (!vt && !(lossy && lossy->parse))
+		return kvi_codec_name(codec) ? KVARC_DATA : KVARC_OPTIONS;
 	if (!kvi_chunk_valid(&shape) || !kvi_codec_takes(codec, dtype))
 		return KVARC_DATA;
-	kvarc_ret ret = vt->parse(alloc, &shape, &in, &p);
+	kvarc_ret ret = (vt ? vt->parse : lossy->parse)(alloc, &shape, &in, &p);
 	if (ret)
 		return ret;
 	if (in.bad || kvi_in_left(&in)) {

@@ -43,7 +43,7 @@ static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
 	p->embedded = where == 1;
 	p->level = kvi_get8(in);
 	p->digest = get_digest(in);
-	return where <= 1 && p->level >= 2 && p->level <= 3;
+	return where <= 1 && ((p->level >= 2 && p->level <= 3) || p->level == 9);
 }
 
 static kvarc_ret parse_params(struct kvi_predictor *p,

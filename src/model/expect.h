@@ -3,7 +3,7 @@
  * expect.h - between a transformer's floats and the integers of codec 8
  * (spec/codecs/model.md 2 to 4)
  *
- * The caller has set rounding to nearest with subnormals (exact/fpmode.h).
+ * The caller has set rounding to nearest with subnormals (util/fpmode.h).
  */
 #ifndef KVI_EXPECT_H
 #define KVI_EXPECT_H

@@ -29,7 +29,7 @@ void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
 bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
 
 /* The same for predictors: exact for all of them, what is not finite comes out as 0. Needs
- * subnormals (exact/fpmode.h). */
+ * subnormals (util/fpmode.h). */
 void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
 
 /* The other way round: n numbers as elements, to nearest, ties to even (spec predicted 1). */

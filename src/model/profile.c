@@ -95,7 +95,7 @@ bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
 uint64_t kvi_model_coefficients(const struct kvi_model *m)
 {
 	return kvi_model_entries_a(m) + kvi_model_entries_b(m) +
-	       kvi_model_entries_d(m);
+	       kvi_model_entries_d(m) + kvi_model_entries_m(m);
 }
 
 /* Spec grid 5, profile 2. */
@@ -174,6 +174,7 @@ kvarc_ret kvi_profile_finish(struct kvi_profile *p)
 		if (m->a_stride != kvi_model_stride_a(m) ||
 		    m->b_stride != kvi_model_stride_b(m) ||
 		    m->d_stride != kvi_model_stride_d(m) ||
+		    m->m_stride != kvi_model_stride_m(m) ||
 		    !kvi_model_values_good(m))
 			return KVARC_DATA;
 	}

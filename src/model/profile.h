@@ -29,12 +29,13 @@ enum {
 	KVI_LOWER_MAX = 8, KVI_SAME_MAX = 4,
 	KVI_COEF_SUM_MAX = 65536,  /* |coefficients| of a row */
 	KVI_MODEL_SELF = 1, KVI_MODEL_SELF_HEAD = 2, KVI_MODEL_SCALE = 4,
-	KVI_MODEL_TABLE = 8, KVI_MODEL_CORRECTS = 16,
+	KVI_MODEL_TABLE = 8, KVI_MODEL_CORRECTS = 16, KVI_MODEL_BASIS = 32,
 	KVI_CORRECTS_WIDTH_MAX = 1 << 20, KVI_CORRECTS_SHIFT_MAX = 63,
 	KVI_LEVEL_LOWER = 3,       /* the one with sources in lower layers */
 	KVI_LEVEL_MODEL = 4,       /* from here on a transformer predicts first */
 	KVI_LEVEL_LAST = 7,
-	KVI_LEVEL_PREDICTED = 8    /* has no models of its own */
+	KVI_LEVEL_PREDICTED = 8,   /* has no models of its own */
+	KVI_LEVEL_BASIS = 9        /* transforms of codec 14, no predictions */
 };
 
 /* The level whose models another one uses (spec model 1). */
@@ -84,6 +85,10 @@ struct kvi_model {
 	uint8_t *e;
 	int16_t *d;
 	size_t d_stride;           /* entries a row, even; 0: no matrix */
+	/* basis of each head (spec klt 2): rows of slots, by coefficient */
+	uint8_t *qm;
+	int16_t *m;
+	size_t m_stride;           /* entries a row, even; 0: no matrix */
 };
 
 /* Channels of a head rounded up to a multiple of 2. */

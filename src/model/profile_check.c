@@ -6,12 +6,13 @@
 
 enum {
 	FLAGS_KNOWN = KVI_MODEL_SELF | KVI_MODEL_SELF_HEAD | KVI_MODEL_SCALE |
-	              KVI_MODEL_TABLE | KVI_MODEL_CORRECTS
+	              KVI_MODEL_TABLE | KVI_MODEL_CORRECTS | KVI_MODEL_BASIS
 };
 
 static bool shape_good(const struct kvi_profile *p, const struct kvi_model *m)
 {
-	return m->level >= 2 && m->level <= KVI_LEVEL_LAST &&
+	return ((m->level >= 2 && m->level <= KVI_LEVEL_LAST) ||
+	        m->level == KVI_LEVEL_BASIS) &&
 	       m->layer <= UINT16_MAX &&
 	       m->heads >= 1 && m->heads <= UINT16_MAX &&
 	       m->head_channels >= 1 && m->head_channels <= UINT16_MAX &&
@@ -25,6 +26,10 @@ static bool numbers_good(const struct kvi_model *m)
 {
 	if (m->flags & ~FLAGS_KNOWN)
 		return false;
+	if (m->level == KVI_LEVEL_BASIS || m->flags & KVI_MODEL_BASIS)
+		return m->level == KVI_LEVEL_BASIS &&
+		       m->flags == KVI_MODEL_BASIS && !m->set &&
+		       !m->n_lower && !m->n_same;
 	if ((m->flags & KVI_MODEL_SELF_HEAD) && !(m->flags & KVI_MODEL_SELF))
 		return false;
 	if (m->n_lower > (m->level == KVI_LEVEL_LOWER ? KVI_LOWER_MAX : 0) ||
@@ -151,6 +156,9 @@ bool kvi_model_values_good(const struct kvi_model *m)
 	       (!m->b_stride ||
 	        rows_good(m, m->C, kvi_model_row_b, m->b, m->b_stride, m->qb,
 	                  KVI_SHIFT_MAX)) &&
+	       (!m->m_stride ||
+	        rows_good(m, m->C, kvi_model_row_m, m->m, m->m_stride, m->qm,
+	                  UINT8_MAX)) &&
 	       (!m->d_stride ||
 	        (width_good(m) &&
 	         rows_good(m, m->width, kvi_model_row_d, m->d, m->d_stride,

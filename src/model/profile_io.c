@@ -137,6 +137,9 @@ static void put_model(struct kvi_out *out, const struct kvi_model *m)
 	if (m->b_stride)
 		put_matrix(out, m, m->qb, m->C, kvi_model_entries_b(m),
 		           kvi_model_row_b);
+	if (m->m_stride)
+		put_matrix(out, m, m->qm, m->C, kvi_model_entries_m(m),
+		           kvi_model_row_m);
 	if (m->d_stride) {
 		kvi_put_varint(out, m->width);
 		put_matrix(out, m, m->e, m->width, kvi_model_entries_d(m),
@@ -267,6 +270,8 @@ static uint64_t array_bytes(const struct kvi_model *m)
 		bytes += m->C + 2 * kvi_model_entries_a(m);
 	if (m->n_same || m->flags & KVI_MODEL_SELF)
 		bytes += m->C + 2 * kvi_model_entries_b(m);
+	if (m->flags & KVI_MODEL_BASIS)
+		bytes += m->C + 2 * kvi_model_entries_m(m);
 	return bytes;
 }
 
@@ -323,6 +328,9 @@ static void parse_arrays(struct kvi_model *m, struct kvi_in *in)
 	if (m->b_stride)
 		get_matrix(in, m, m->qb, m->C, kvi_model_entries_b(m),
 		           kvi_model_row_b);
+	if (m->m_stride)
+		get_matrix(in, m, m->qm, m->C, kvi_model_entries_m(m),
+		           kvi_model_row_m);
 	/* look_ahead has read what stands in front of the next arrays. */
 	if (m->d_stride) {
 		kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);

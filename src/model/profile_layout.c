@@ -57,6 +57,11 @@ size_t kvi_model_stride_d(const struct kvi_model *m)
 	return m->flags & KVI_MODEL_CORRECTS ? sum : 0;
 }
 
+size_t kvi_model_stride_m(const struct kvi_model *m)
+{
+	return m->flags & KVI_MODEL_BASIS ? kvi_head_room(m) : 0;
+}
+
 /* Slots of its own head that come before slot c: a pair is one step. */
 static size_t earlier_in_head(const struct kvi_model *m, size_t c)
 {
@@ -89,6 +94,12 @@ uint64_t kvi_model_entries_d(const struct kvi_model *m)
 	for (unsigned i = 0; i < m->n_same; i++)
 		sum += m->same[i].model->C;
 	return m->flags & KVI_MODEL_CORRECTS ? m->width * sum : 0;
+}
+
+uint64_t kvi_model_entries_m(const struct kvi_model *m)
+{
+	return m->flags & KVI_MODEL_BASIS ? m->C * (uint64_t)m->head_channels
+	                                  : 0;
 }
 
 /* n channels of whole heads, from the first one on. */
@@ -146,6 +157,12 @@ void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run,
 	run_heads(p, m, m->C, run, ctx);
 }
 
+void kvi_model_row_m(const struct kvi_model *m, size_t c, kvi_run *run,
+                     void *ctx)
+{
+	run(ctx, m->m + c * m->m_stride, m->head_channels);
+}
+
 void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m)
 {
 	kvi_free(p->alloc, m->step);
@@ -159,11 +176,13 @@ void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m)
 	kvi_free(p->alloc, m->table);
 	kvi_free(p->alloc, m->e);
 	kvi_free(p->alloc, m->d);
-	m->step = m->k = m->a = m->b = m->d = NULL;
+	kvi_free(p->alloc, m->qm);
+	kvi_free(p->alloc, m->m);
+	m->step = m->k = m->a = m->b = m->d = m->m = NULL;
 	m->mean = m->ids = NULL;
-	m->qa = m->qb = m->e = NULL;
+	m->qa = m->qb = m->e = m->qm = NULL;
 	m->table = NULL;
-	m->a_stride = m->b_stride = m->d_stride = 0;
+	m->a_stride = m->b_stride = m->d_stride = m->m_stride = 0;
 }
 
 /* A trainer's models need not be in order yet. */
@@ -210,6 +229,12 @@ static bool make_room(const struct kvi_alloc *alloc, struct kvi_model *m)
 		if (!m->e || !m->d)
 			return false;
 	}
+	if (m->m_stride) {
+		m->qm = kvi_calloc(alloc, n, sizeof *m->qm);
+		m->m = kvi_calloc(alloc, n, m->m_stride * sizeof *m->m);
+		if (!m->qm || !m->m)
+			return false;
+	}
 	if (!(m->flags & KVI_MODEL_TABLE) || m->n_ids == 0)
 		return true;
 	m->ids = kvi_calloc(alloc, m->n_ids, sizeof *m->ids);
@@ -224,6 +249,7 @@ kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p,
 	m->a_stride = kvi_model_stride_a(m);
 	m->b_stride = kvi_model_stride_b(m);
 	m->d_stride = kvi_model_stride_d(m);
+	m->m_stride = kvi_model_stride_m(m);
 	if (make_room(p->alloc, m))
 		return KVARC_OK;
 	kvi_model_free(p, m);

@@ -73,6 +73,10 @@ static void copy_arrays(struct kvi_model *x, const struct kvi_model *m)
 		memcpy(x->qb, m->qb, n);
 		memcpy(x->b, m->b, n * m->b_stride * sizeof *x->b);
 	}
+	if (x->m) {
+		memcpy(x->qm, m->qm, n);
+		memcpy(x->m, m->m, n * m->m_stride * sizeof *x->m);
+	}
 	if (x->ids) {
 		memcpy(x->ids, m->ids, m->n_ids * sizeof *x->ids);
 		memcpy(x->table, m->table, m->n_ids * n);
@@ -91,9 +95,9 @@ static kvarc_ret take_model(struct kvi_profile *p,
 	*x = *m;
 	if (corrected)
 		x->flags &= (uint8_t)~KVI_MODEL_CORRECTS;
-	x->step = x->k = x->a = x->b = x->d = NULL;
+	x->step = x->k = x->a = x->b = x->d = x->m = NULL;
 	x->mean = x->ids = NULL;
-	x->qa = x->qb = x->e = NULL;
+	x->qa = x->qb = x->e = x->qm = NULL;
 	x->table = NULL;
 	if (m->rope) {
 		x->rope = take_rope(p, &from->ropes[m->rope - 1]);

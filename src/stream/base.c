@@ -22,6 +22,7 @@ const char *kvarc_strerror(kvarc_ret ret)
 	case KVARC_AUTH: return "key missing or wrong";
 	case KVARC_IO: return "input or output error";
 	case KVARC_PROG: return "programming error";
+	case KVARC_LOSSY: return "lossy";
 	}
 	return "unknown return code";
 }

@@ -2,7 +2,7 @@
 /* guide.c - a model at work next to the coder (spec model 2, 3) */
 #include <string.h>
 
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "model/formats.h"
 #include "stream/guide_state.h"
 

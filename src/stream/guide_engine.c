@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "blind/blind.h"
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 
 /* ---- a model ---- */
 

@@ -91,7 +91,7 @@ static kvarc_ret open_check(const kvarc_source *source,
 		wrong = "the reader needs a source";
 	else if (source->memory && source->size == KVARC_UNKNOWN)
 		wrong = "a source in memory has a size";
-	else if (o->flags & ~KVARC_READ_SALVAGE)
+	else if (o->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
 		wrong = "unknown flags in the reader's options";
 	else if (o->n_profiles && !o->profiles)
 		wrong = "profiles are counted but not given";
@@ -148,6 +148,7 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 	r->options = *o;
 	r->error = o->common.error;
 	r->salvage = o->flags & KVARC_READ_SALVAGE;
+	r->allow_lossy = o->flags & KVARC_READ_ALLOW_LOSSY;
 	r->state = KVARC_STATE_UNKNOWN;
 	r->in = (struct kvi_input){ .source = *source, .alloc = &r->alloc };
 	r->progress_total = KVARC_UNKNOWN;

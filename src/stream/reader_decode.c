@@ -20,6 +20,13 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 		p->frame->payload + KVI_CHUNK_HEADER_BYTES,
 		p->frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES
 	};
+	if (kvi_codec_lossy(p->h->codec) && !r->allow_lossy)
+		return kvi_fail(e, KVARC_LOSSY, p->frame->offset,
+		                p->frame->head.sequence, "tokens from %llu on "
+		                "of tensor %u were changed by a lossy tier "
+		                "(\"%s\")", (unsigned long long)p->h->t0,
+		                (unsigned)p->h->tensor,
+		                kvi_codec_name(p->h->codec));
 	if (p->use && p->use->header.codec != p->h->codec)
 		return kvi_reader_bad(p->frame, e, "its PARAMS are of another codec");
 	if (!p->positions && params && kvi_params_rotates(params))

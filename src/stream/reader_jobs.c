@@ -136,6 +136,8 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	if (!r->tables && kvi_coder_tables_open(&r->tables, &r->alloc))
 		return kvi_fail_alloc(r->error, &r->alloc);
+	if (r->allow_lossy && kvi_coder_tables_lossy(r->tables))
+		return kvi_fail_alloc(r->error, &r->alloc);
 	unsigned workers = kvi_pool_workers(r->pool);
 	r->n_coders = 2 * workers;
 	if (!r->coders)

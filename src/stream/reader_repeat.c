@@ -175,7 +175,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
 	if (ret == KVARC_OK && kvi_codec_guided(h.codec))
 		ret = kvi_reader_bad(f, e, "a chunk that a model predicts "
 		                     "cannot be repeated");
-	if (ret == KVARC_OK && h.codec == KVI_CODEC_LINEAR) {
+	if (ret == KVARC_OK && kvi_codec_predicts(h.codec)) {
 		kvi_packer_free(&packer);
 		return decode_linear(r, coder, f, &h, raw, e);
 	}

@@ -167,6 +167,7 @@ struct kvarc_reader {
 	void *blob_opaque;
 
 	/* Salvage. */
+	bool allow_lossy;                  /* lossy chunks are decoded */
 	bool salvage;
 	size_t salvage_at;                 /* segment */
 	struct kvi_list regions;           /* struct kvi_region */

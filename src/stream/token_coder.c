@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "entropy/range.h"
-#include "exact/fpmode.h"
+#include "util/fpmode.h"
 #include "exact/head.h"
 #include "stream/error.h"
 

@@ -41,7 +41,7 @@ static kvarc_ret walk_all(kvarc_reader *r)
 static kvarc_ret open_again(kvarc_reader *r, unsigned flags, kvarc_reader **to)
 {
 	kvarc_reader_options o = r->options;
-	o.flags = flags;
+	o.flags = flags | KVARC_READ_ALLOW_LOSSY; /* nobody gets the elements */
 	/* Both together stay below the limit. */
 	uint64_t used = atomic_load(&r->alloc.used);
 	o.common.memlimit = r->alloc.limit > used ? r->alloc.limit - used : 1;
@@ -108,6 +108,7 @@ kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage,
 		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
 		                       KVARC_UNKNOWN, "a pipe can be verified "
 		                       "only before segments are read");
+	r->allow_lossy = true; /* nothing is read after it */
 	kvarc_ret ret = walk_all(r);
 	if (ret == KVARC_DATA && damage) {
 		kvarc_damage d = {

@@ -101,15 +101,16 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
 	                 kvarc_dtype_bytes(t->dtype);
 	if (bytes != f->head.decoded_bytes)
 		return bad(f, e, "decoded_bytes does not fit its shape");
-	if (h->codec >= KVI_N_CODECS)
+	if (!kvi_codec_name(h->codec))
 		return kvi_fail(e, KVARC_OPTIONS, f->offset, f->head.sequence,
 		                "frame %llu at offset %llu uses codec %u, "
 		                "which a newer version of kvarc is needed for",
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);
-	bool params = h->codec >= KVI_CODEC_EXPONENT;
-	bool lanes = params && h->codec != KVI_CODEC_PREDICTED;
+	bool params = kvi_codec_has_params(h->codec) ||
+	              kvi_codec_predicts(h->codec);
+	bool lanes = kvi_codec_has_lanes(h->codec);
 	if ((params ? h->params == 0 || h->params >= f->head.sequence
 	            : h->params != 0) || (!lanes && h->lane_order != 0))
 		return bad(f, e, "PARAMS or lane order do not fit its codec");
@@ -126,7 +127,7 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g,
 	if (h->tensor >= g->n_tensors ||
 	    (uint32_t)h->head + h->heads > g->tensors[h->tensor].heads)
 		return bad(f, e, "its tensor or heads do not exist");
-	if (h->codec >= KVI_N_CODECS)
+	if (!kvi_codec_name(h->codec))
 		return kvi_fail(e, KVARC_OPTIONS, f->offset, f->head.sequence,
 		                "frame %llu at offset %llu has parameters of "
 		                "codec %u, which a newer version of kvarc is "
@@ -134,8 +135,8 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g,
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);
-	return h->codec < KVI_CODEC_EXPONENT || kvi_codec_predicts(h->codec)
-	       ? bad(f, e, "its codec has no parameters") : KVARC_OK;
+	return kvi_codec_has_params(h->codec)
+	       ? KVARC_OK : bad(f, e, "its codec has no parameters");
 }
 
 /* One frame's part in the INDEX, folded; the copied frame's number is not

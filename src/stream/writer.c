@@ -74,6 +74,8 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	else if (!all_zero(o->reserved, sizeof o->reserved) ||
 	         !all_zero(o->common.reserved, sizeof o->common.reserved))
 		wrong = "reserved fields of the options are not zero";
+	else if (o->lossy && !kvi_lossy_valid(o->lossy))
+		wrong = "the lossy tier's numbers are out of range";
 	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
 		wrong = "a profile is to be embedded, but there is none";
 	else if (!kvi_string_fits(o->profile_name) ||
@@ -86,8 +88,18 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "token ids can be coded by a model at levels 4 "
 		                "to 8, not at level %d", o->level);
+	if (o->lossy && o->lossy->tier == KVARC_TIER_KLT &&
+	    !(o->profile && has_level(kvi_profile_of(o->profile),
+	                              KVI_LEVEL_BASIS)))
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "tier klt needs a profile with "
+		                "transforms of the model");
 	if (o->level < KVI_LEVEL_PROFILE)
 		return KVARC_OK;
+	if (o->lossy)
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "this lossy tier goes with levels 0 and 1, not "
+		                "with level %d", o->level);
 	if (!o->profile)
 		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "level %d needs a profile of the "
@@ -129,6 +141,10 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	w->error = e;
 	w->sink = *sink;
 	w->options = *o;
+	if (o->lossy) {
+		w->lossy = *o->lossy;
+		w->options.lossy = &w->lossy;
+	}
 	if (o->level >= KVI_LEVEL_MODEL)
 		w->options.flags |= KVARC_WRITE_VERIFY;
 	if (!w->options.segment_tokens)

@@ -107,11 +107,20 @@ static kvarc_ret describe_model(kvarc_writer *w)
 	       ? describe_head(w, &l.arithmetic) : KVARC_OK;
 }
 
+/* The level of the profile's models that is used; 0: none. */
+static unsigned level_of(const kvarc_writer *w)
+{
+	const kvarc_writer_options *o = &w->options;
+	if (o->lossy && o->lossy->tier == KVARC_TIER_KLT)
+		return KVI_LEVEL_BASIS;
+	return o->level < KVI_LEVEL_PROFILE ? 0 : (unsigned)o->level;
+}
+
 static void describe_profile(kvarc_writer *w)
 {
 	w->predictor = (struct kvi_predictor){
 		.kind = KVI_PREDICTOR_PROFILE,
-		.level = (uint8_t)w->options.level,
+		.level = (uint8_t)level_of(w),
 		.digest = kvi_profile_of(w->options.profile)->digest,
 		.name = name_of(w->options.profile_name)
 	};
@@ -120,11 +129,11 @@ static void describe_profile(kvarc_writer *w)
 kvarc_ret kvi_writer_plan(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
-	if (o->level < KVI_LEVEL_PROFILE)
+	if (!level_of(w))
 		return KVARC_OK;
 	kvarc_ret ret = kvi_linear_plan_make(&w->plan, &w->alloc,
 	                                     kvi_profile_of(o->profile),
-	                                     (unsigned)o->level, &w->geometry,
+	                                     level_of(w), &w->geometry,
 	                                     &w->order, KVI_LINEAR_CHUNK_MAX);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);

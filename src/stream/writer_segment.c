@@ -20,7 +20,8 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 		.dtype = t->dtype, .n_tokens = j->segment->s.n,
 		.heads = j->group->heads, .head_channels = t->channels,
 		.positions = j->segment->s.positions,
-		.rope = kvi_tensor_rope(g, t)
+		.rope = kvi_tensor_rope(g, t),
+		.kind = t->kind, .t0 = j->segment->s.t0
 	};
 }
 
@@ -132,6 +133,18 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 	return KVARC_OK;
 }
 
+static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
+                      const struct kvi_chunk *chunk)
+{
+	const kvarc_writer_options *o = &j->w->options;
+	const struct kvi_params *current = j->group->params;
+	if (o->lossy)
+		return kvi_chunk_encode_lossy(coder, chunk, o->level, o->lossy,
+		                              current, j->raw, &j->coded);
+	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw,
+	                        &j->coded);
+}
+
 static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 {
 	kvarc_writer *w = j->w;
@@ -148,14 +161,10 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 		                  (unsigned)j->group->tensor);
 		return;
 	}
-	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
-	if (w->repeats)
-		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
 	j->ret = j->features ? use_model(j, coder, &chunk, &in) : KVARC_OK;
 	if (j->ret)
 		return;
-	j->ret = kvi_chunk_encode(coder, &chunk, w->options.level,
-	                          j->group->params, j->raw, &j->coded);
+	j->ret = code(j, coder, &chunk);
 	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(&j->error, &w->alloc);
 	else if (j->ret)
@@ -164,6 +173,10 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 		         (unsigned)j->group->tensor);
 	if (j->ret)
 		return;
+	/* Of what readers get. */
+	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
+	if (w->repeats)
+		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
 	/* The coder's buffer lives until its next job only. */
 	memcpy(j->frame + PAYLOAD_AT, j->coded.payload,
 	       j->coded.payload_bytes);
@@ -492,6 +505,8 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	                              w->options.common.threads);
 	if (ret == KVARC_OK)
 		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
+	if (ret == KVARC_OK && w->options.lossy)
+		ret = kvi_coder_tables_lossy(w->tables);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	w->n_coders = kvi_pool_workers(w->pool);

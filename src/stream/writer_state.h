@@ -100,6 +100,7 @@ struct kvarc_writer {
 	kvarc_ret sticky;
 	kvarc_sink sink;
 	kvarc_writer_options options;
+	kvarc_lossy lossy;                /* options.lossy points here */
 	uint64_t sync, offset, sequence;
 	struct kvi_h128 chain;
 	kvarc_writer_stats stats;

@@ -46,22 +46,6 @@ bool kvi_linear_sources(const struct kvi_chunk *chunk)
 	return !m->scale_source || usable(in->scale, in);
 }
 
-/* The turns of the last chunk serve as long as positions do not change. */
-static const struct kvi_turns *turns_of(struct kvi_coder *c,
-                                        const struct kvi_linear_in *in)
-{
-	if (kvi_turns_same(&c->turns, in->rope, in->positions, in->n_tokens))
-		return &c->turns;
-	void *room = kvi_scratch(c, KVI_SCRATCH_TURNS,
-	                         kvi_turns_bytes(in->rope->rotary / 2,
-	                                         in->n_tokens));
-	c->turns = (struct kvi_turns){ .pairs = 0 };
-	if (!room)
-		return NULL;
-	kvi_turns_make(&c->turns, room, in->rope, in->positions, in->n_tokens);
-	return &c->turns;
-}
-
 /* Rows of the matrix: remaining channels in order, then the constant ones. */
 static void place_rows(struct work *w)
 {
@@ -113,7 +97,8 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	w->linear.kernels = c->kernels;
 	w->linear.tables = in->tables ? in->tables : &c->tables->grid;
 	w->linear.out = &w->out;
-	if (m->rotary && !(w->linear.turns = turns_of(c, in)))
+	if (m->rotary && !(w->linear.turns = kvi_coder_turns(
+				    c, in->rope, in->positions, in->n_tokens)))
 		return kvi_alloc_error(c->alloc);
 	memory += rows + model;
 	if (chunk->features)

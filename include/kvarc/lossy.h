@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/lossy.h - tiers: how a writer may change elements (spec/codecs/lossy.md) */
+#ifndef KVARC_H_INTERNAL
+#error Include <kvarc.h> instead of this file.
+#endif
+#ifndef KVARC_LOSSY_H
+#define KVARC_LOSSY_H
+
+/* What codes keys and values; the numbers of the chunk types (spec 7). */
+typedef enum kvarc_tier {
+	KVARC_TIER_HAD = 13, /* mean, Hadamard transform, uniform quantiser, entropy coder */
+	KVARC_TIER_KLT = 14  /* the same in the basis of a profile (kvarc_trainer_options.levels bit 9), which
+	                      * writers and readers have to have */
+} kvarc_tier;
+
+/* Keys stay as they are stored, they are not turned back by their positions. */
+#define KVARC_LOSSY_NO_UNROPE 0x1u
+/* No Hadamard transform: channels keep their own variances. */
+#define KVARC_LOSSY_IDENTITY  0x2u
+
+/* Rates are nominal: had:4 takes 4 bits for each element of normal data. */
+typedef struct kvarc_lossy {
+	kvarc_tier tier;
+	int rate;              /* bits an element, in 1/16 */
+	int key_rate;          /* keys have so much more, in 1/16 */
+	uint32_t exact_tokens; /* so many first tokens of a track stay bit for bit */
+	uint32_t generation;   /* how often the input has been through lossy coding; 0: never */
+	unsigned flags;        /* KVARC_LOSSY_* */
+	uint64_t reserved[8];  /* zero */
+} kvarc_lossy;
+
+/*
+ * Reads a tier from text, "NAME:RATE[,KEY[=VALUE]]...": "had:4", "had:3.5,keys=+0.5,exact=8".
+ *
+ * had:RATE    1 to 6.5
+ * klt:RATE    0.25 to 6.5
+ * keys=+BITS  how much more keys have than values, -4 to 4
+ * exact=N     first tokens of each track that stay as they are (4)
+ * identity    no Hadamard transform
+ * no-unrope   keys are coded as they are stored
+ *
+ * error may be NULL; its text says what was not understood.
+ * Returns OK, OPTIONS (no such tier, key or value), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy,
+	const char *text, kvarc_error *error);
+
+#endif

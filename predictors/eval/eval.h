@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* eval.h - an evaluation's insides, shared by its own sources and its tests */
+#ifndef KVI_EVAL_H
+#define KVI_EVAL_H
+
+#include "eval/forced.h"
+#include "weights/model_geometry.h"
+
+/* The tensors of a cache, packed. */
+struct kvi_eval_cache {
+	uint8_t *memory;
+	size_t bytes;
+	kvarc_view *views;       /* one a tensor, into memory */
+	uint64_t n;              /* tokens that are there */
+};
+
+struct kvarc_eval {
+	kvarc_eval_options o;
+	struct kvi_alloc alloc;
+	struct kvi_pool *pool;
+	struct kvi_model_geometry g;
+	struct kvi_forced *forced;
+	struct kvi_eval_cache exact, back; /* of the prefix; what an archive gave */
+	int32_t *positions;
+	struct kvi_divergence *d;
+	double *sorted;
+	uint64_t done, total;    /* tokens of the sequence, for the progress */
+	uint64_t sequences;
+	double zeroed_kl;        /* sum over them */
+	kvarc_ret failed;
+};
+
+/* Tests have another put, after open. Returns OK, MEM, MEMLIMIT, and as kvi_forced_open. */
+kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_forced_put put);
+
+/* archive.c: the exact cache through an archive into e->back; bytes and tokens of r. Returns as
+ * writer and reader. */
+kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
+                                   const kvarc_writer_options *tier,
+                                   kvarc_eval_result *r);
+
+/* summary.c: what n divergences come to; room: n numbers. */
+void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d,
+                   size_t n, double *room);
+
+#endif

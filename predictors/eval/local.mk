@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	predictors/eval/eval.h predictors/eval/forced.h \
+	predictors/eval/forced.c predictors/eval/rows.c \
+	predictors/eval/divergence.c predictors/eval/divergence.h \
+	predictors/eval/statistics.c predictors/eval/statistics.h \
+	predictors/eval/summary.c \
+	predictors/eval/archive.c predictors/eval/handle.c

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* eval_plot.c - a self-contained SVG: KL against bits per element, a line for each family of tiers */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "eval.h"
+#include "models.h"
+#include "plot.h"
+#include "svg.h"
+#include "message.h"
+
+/* Everything in SVG user units. */
+enum { WIDTH = 960, HEIGHT = 600, LEFT = 84, RIGHT = 150, TOP = 72, BOTTOM = 60 };
+enum { RIGHT_EDGE = WIDTH - RIGHT, LOWER_EDGE = HEIGHT - BOTTOM, COLOURS = 8 };
+static const char *const colours[COLOURS] = {
+	"#1f6fb4", "#d9700d", "#5c8a3a", "#a8327d", "#6a51a3", "#a0522d",
+	"#137d7d", "#444444"
+};
+static const double gates[] = { 1e-3, 1e-2, 0.1 };
+
+/* KL by powers of ten. */
+struct axes {
+	double most, step;       /* bits, from 0 on */
+	int low, high;           /* powers */
+};
+
+static double x_of(const struct axes *a, double bits)
+{
+	return LEFT + (RIGHT_EDGE - LEFT) * bits / a->most;
+}
+
+/* What is 0, or too small, is at the lower edge. */
+static double y_of(const struct axes *a, double kl)
+{
+	double power = kl > 0 ? log10(kl) : a->low;
+
+	if (!(power > a->low))
+		power = a->low;
+	if (!(power < a->high))
+		power = a->high;
+	return TOP + (LOWER_EDGE - TOP) * (a->high - power) / (a->high - a->low);
+}
+
+static struct axes find_axes(const struct eval_run *r)
+{
+	double bits = 0, low = 1e-3, high = 0.1;
+	struct axes a;
+
+	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
+		const kvarc_eval_summary *s = &r->columns[c].summary;
+		bits = s->bits_per_element > bits ? s->bits_per_element : bits;
+		if (s->low_kl > 0 && s->low_kl < low)
+			low = s->low_kl;
+		if (isfinite(s->high_kl) && s->high_kl > high)
+			high = s->high_kl;
+	}
+	a.step = plot_step(bits);
+	a.most = a.step * ceil(bits / a.step + 0.25);
+	a.low = (int)floor(log10(low > 1e-12 ? low : 1e-12));
+	a.high = (int)ceil(log10(high));
+	return a;
+}
+
+static void put_axes(FILE *f, const struct axes *a)
+{
+	for (double b = 0; b <= a->most + 1e-9; b += a->step) {
+		fprintf(f, "<line x1='%.1f' x2='%.1f' y1='%d' y2='%d' stroke='%s'/>\n"
+		        "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n",
+		        x_of(a, b), x_of(a, b), TOP, LOWER_EDGE,
+		        b > 0 ? "#eeeeee" : "#444444", x_of(a, b),
+		        LOWER_EDGE + 20, b);
+	}
+	for (int p = a->low; p <= a->high; p++) {
+		double y = y_of(a, pow(10, p));
+		fprintf(f, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
+		        "<text x='%d' y='%.1f' text-anchor='end'>10<tspan dy='-6' "
+		        "font-size='10'>%d</tspan></text>\n", LEFT, RIGHT_EDGE, y,
+		        y, p > a->low ? "#eeeeee" : "#444444", LEFT - 8, y + 5, p);
+	}
+	for (size_t i = 0; i < sizeof(gates) / sizeof(gates[0]); i++)
+		fprintf(f, "<line class='gate' x1='%d' x2='%d' y1='%.1f' y2='%.1f' "
+		        "stroke='#b03030' stroke-dasharray='5 4'/>\n"
+		        "<text x='%d' y='%.1f' fill='#b03030' text-anchor='end' "
+		        "font-size='12'>%g</text>\n", LEFT, RIGHT_EDGE,
+		        y_of(a, gates[i]), y_of(a, gates[i]), RIGHT_EDGE - 4,
+		        y_of(a, gates[i]) - 4, gates[i]);
+	fprintf(f, "<text x='%d' y='%d' text-anchor='middle'>bits per element, all "
+	        "bytes counted</text>\n", (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16);
+	fprintf(f, "<text transform='translate(24 %d) rotate(-90)' "
+	        "text-anchor='middle'>mean KL, nats a token</text>\n",
+	        (TOP + LOWER_EDGE) / 2);
+}
+
+/* What is before ':' in a tier's name. */
+static size_t family_of(const char *name)
+{
+	return strcspn(name, ":");
+}
+
+static bool same_family(const struct eval_run *r, size_t a, size_t b)
+{
+	const char *x = r->columns[a].name, *y = r->columns[b].name;
+	size_t n = family_of(x);
+
+	return n == family_of(y) && strncmp(x, y, n) == 0;
+}
+
+/* The member of a family that has the next more bits; 0: none. */
+static size_t next_of(const struct eval_run *r, size_t first, size_t last)
+{
+	size_t best = 0;
+
+	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
+		double bits = r->columns[c].summary.bits_per_element;
+		double before = last ? r->columns[last].summary.bits_per_element : -1;
+		bool later = bits > before || (bits == before && c > last);
+		if (same_family(r, first, c) && c != last && later &&
+		    (!best || bits < r->columns[best].summary.bits_per_element))
+			best = c;
+	}
+	return best;
+}
+
+static void put_point(FILE *f, const struct axes *a, const struct eval_column *c)
+{
+	const kvarc_eval_summary *s = &c->summary;
+	double x = x_of(a, s->bits_per_element);
+	double low = y_of(a, s->low_kl), high = y_of(a, s->high_kl);
+
+	fprintf(f, "<path fill='none' stroke-width='1.5' d='M%.1f %.1fV%.1f"
+	        "M%.1f %.1fh8M%.1f %.1fh8'/>\n<circle cx='%.1f' cy='%.1f' r='4' "
+	        "stroke='none'><title>", x, low, high, x - 4, low, x - 4, high, x,
+	        y_of(a, s->mean_kl));
+	svg_text(f, c->name);
+	fprintf(f, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n",
+	        s->bits_per_element, s->mean_kl, s->low_kl, s->high_kl);
+	fprintf(f, "<text x='%.1f' y='%.1f' font-size='11' stroke='none'>", x + 7,
+	        y_of(a, s->mean_kl) - 6);
+	svg_text(f, c->name);
+	fputs("</text>\n", f);
+}
+
+static void put_family(FILE *f, const struct axes *a, const struct eval_run *r,
+                       size_t first, size_t number)
+{
+	const char *colour = colours[number % COLOURS], *name =
+		r->columns[first].name;
+
+	fprintf(f, "<g fill='%s' stroke='%s'>\n<polyline fill='none' "
+	        "stroke-width='2' points='", colour, colour);
+	for (size_t c = 0; (c = next_of(r, first, c)) != 0;) {
+		const kvarc_eval_summary *s = &r->columns[c].summary;
+		fprintf(f, "%.1f,%.1f ", x_of(a, s->bits_per_element),
+		        y_of(a, s->mean_kl));
+	}
+	fputs("'/>\n", f);
+	for (size_t c = 0; (c = next_of(r, first, c)) != 0;)
+		put_point(f, a, &r->columns[c]);
+	fprintf(f, "<rect x='%d' y='%zu' width='14' height='14' stroke='none'/>\n"
+	        "</g>\n<text class='family' x='%d' y='%zu'>", RIGHT_EDGE + 20,
+	        TOP + 24 * number, RIGHT_EDGE + 40, TOP + 24 * number + 12);
+	for (size_t i = 0; i < family_of(name); i++) {
+		const char letter[2] = { name[i], '\0' };
+		svg_text(f, letter);
+	}
+	fputs("</text>\n", f);
+}
+
+static void put_head(FILE *f, const struct eval_run *r)
+{
+	fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
+	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
+	        "fill='#222222' role='img' aria-labelledby='name what'>\n"
+	        "<title id='name'>", WIDTH, HEIGHT, WIDTH, HEIGHT);
+	svg_text(f, models_name());
+	fputs("</title>\n<desc id='what'>Mean KL of the exact distribution of the "
+	      "next token to that after a lossy cache, against bits per element, by "
+	      "tier.</desc>\n<rect width='100%' height='100%' fill='white'/>\n", f);
+	fprintf(f, "<text x='%d' y='32' font-size='18' font-weight='bold'>", LEFT);
+	svg_text(f, models_name());
+	fprintf(f, "<tspan font-size='14' font-weight='normal' dx='14'>%zu "
+	        "sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan>"
+	        "</text>\n", r->texts.n, r->texts.n == 1 ? "" : "s",
+	        (size_t)r->o->prefix, (size_t)r->o->continuation,
+	        kvarc_dtype_name(r->o->dtype));
+}
+
+static void draw(FILE *f, const void *opaque)
+{
+	const struct eval_run *r = opaque;
+	struct axes a = find_axes(r);
+	size_t number = 0;
+
+	put_head(f, r);
+	put_axes(f, &a);
+	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
+		size_t before = KVARC_EVAL_CHECKS;
+		while (!same_family(r, before, c))
+			before++;
+		if (before == c)
+			put_family(f, &a, r, c, number++);
+	}
+	fputs("</svg>\n", f);
+}
+
+void eval_plot(const struct eval_run *r)
+{
+	if (r->tiers.n == 0)
+		msg_error(NULL, "eval: there is nothing to draw: give tiers with "
+		          "--tier");
+	else
+		svg_write(r->o, draw, r);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fit.c - means and classes of coefficients of codec 13 */
+#include <math.h>
+
+#include "codecs/had/had.h"
+
+enum { TOKENS_MIN = 8 };
+
+/* To bf16, to nearest, ties to even. */
+static float coarse(float x)
+{
+	uint32_t b;
+	memcpy(&b, &x, sizeof b);
+	b += 0x7fff + (b >> 16 & 1);
+	b &= 0xffff0000;
+	memcpy(&x, &b, sizeof x);
+	return x;
+}
+
+/* Adds up the rows of a head, or their squares. */
+static void add_rows(const struct kvi_tiles *t, size_t n, bool squares,
+                     float *sums)
+{
+	for (size_t c = 0; c < t->job->chunk.head_channels; c++)
+		for (size_t i = 0; i < n; i++) {
+			float x = t->x[c * KVI_LANES + i];
+			sums[c] = sums[c] + (squares ? x * x : x);
+		}
+}
+
+/* Sums over all tokens: of channels, or of squares of coefficients once there are means. */
+static void pass(struct kvi_tiles *t, const struct kvi_had_params *p,
+                 bool squares, float *sums)
+{
+	const struct kvi_chunk *chunk = &t->job->chunk;
+	const size_t hc = chunk->head_channels;
+	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
+		kvi_tiles_turn(t, first);
+		kvi_tiles_load(t, first);
+		for (size_t h = 0; h < chunk->heads; h++) {
+			kvi_tiles_head(t, first, h);
+			if (squares)
+				t->transform->forward(t->x, p->mean + h * hc,
+				                      hc, p->hadamard);
+			add_rows(t, kvi_tile_tokens(t, first), squares,
+			         sums + h * hc);
+		}
+	}
+}
+
+/* Whether means and squares are numbers that a body can be made with. */
+static bool sound(float v)
+{
+	return v > -0x1p96f && v < 0x1p96f;
+}
+
+static kvarc_ret fit(struct kvi_tiles *t, struct kvi_params *p, float *sums)
+{
+	const struct kvi_chunk *chunk = &t->job->chunk;
+	const size_t C = kvi_chunk_channels(chunk);
+	const float tokens = (float)chunk->n_tokens;
+	float total = 0;
+	memset(sums, 0, C * sizeof *sums);
+	pass(t, p->had, false, sums);
+	for (size_t c = 0; c < C; c++) {
+		if (!sound(sums[c]))
+			return KVARC_END;
+		p->had->mean[c] = coarse(sums[c] / tokens);
+	}
+	memset(sums, 0, C * sizeof *sums);
+	pass(t, p->had, true, sums);
+	for (size_t c = 0; c < C; c++) {
+		float variance = sums[c] / tokens;
+		if (!sound(variance))
+			return KVARC_END;
+		total = total + variance;
+		int k = variance > 0 ? (kvi_quarter_log(variance) + 1) >> 1
+		                     : INT8_MIN;
+		p->had->k[c] = (int16_t)(k < INT8_MIN ? INT8_MIN
+		                        : k > INT8_MAX ? INT8_MAX : k);
+	}
+	p->had->rms = sqrtf(total / (float)C);
+	return p->had->rms > 0x1p-60f ? KVARC_OK : KVARC_END;
+}
+
+kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
+                      struct kvi_params **out)
+{
+	const struct kvi_chunk *chunk = &job->chunk;
+	struct kvi_tiles t;
+	if (chunk->n_tokens < TOKENS_MIN)
+		return KVARC_END;
+	struct kvi_params *p = kvi_had_params_new(c->alloc, chunk);
+	float *sums = kvi_scratch(c, KVI_SCRATCH_FIT,
+	                          kvi_chunk_channels(chunk) * sizeof *sums);
+	if (!p || !sums) {
+		kvi_params_free(p);
+		return kvi_alloc_error(c->alloc);
+	}
+	p->rotate = p->had->turned = kvi_lossy_turns(job->how, chunk);
+	p->had->hadamard = !(job->how->flags & KVARC_LOSSY_IDENTITY);
+	kvarc_ret ret = kvi_tiles_open(&t, c, job, p->had->turned);
+	if (!ret)
+		ret = fit(&t, p, sums);
+	if (ret)
+		kvi_params_free(p);
+	else
+		*out = p;
+	return ret;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * transform.h - channels of a head to coefficients and back, 32 tokens at once (spec had 3)
+ *
+ * Rows of KVI_LANES numbers, one a token; a row is a channel or coefficient. Numbers of lanes
+ * without a token do not matter. The caller has set rounding to nearest with subnormals
+ * (util/fpmode.h). Results are the same bits whatever the set.
+ */
+#ifndef KVI_TRANSFORM_H
+#define KVI_TRANSFORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codecs/lossy/codes.h"
+
+/* Pairs of a head that are turned, the same for all heads. */
+struct kvi_turned {
+	size_t pairs;            /* 0: none */
+	bool half;               /* pair i is (i, i + pairs), else (2i, 2i + 1) */
+	const float *cos, *sin;  /* of the positions: pairs rows */
+};
+
+struct kvi_transform {
+	const char *name;
+	/* n rows of elements of a dtype of 16 bits, or in the low half of 16; and back (spec lossy 2). */
+	void (*widen)(unsigned dtype, const uint16_t *from, size_t rows,
+	              float *to);
+	void (*narrow)(unsigned dtype, const float *from, size_t rows,
+	               uint16_t *to);
+	/* By minus (back) or by plus the positions. */
+	void (*turn)(float *x, const struct kvi_turned *t, bool back);
+	/* Less the mean of each channel; signed and transformed with gains 1 / sqrt(n). */
+	void (*forward)(float *x, const float *mean, size_t channels,
+	                bool hadamard);
+	/* Points to channels: times the gain of each block, plus the mean. */
+	void (*back)(const int8_t *codes, struct kvi_points points, float step,
+	             const float *mean, size_t channels, bool hadamard,
+	             int32_t *room, float *x);
+	/* Points of n rows of codes as feature rows (entropy/slots.h), the last one with zeros when n is
+	 * odd. */
+	void (*pairs)(const int8_t *codes, struct kvi_points points,
+	              size_t rows, int16_t *to);
+	/* x = z * gain + mean, row by row. */
+	void (*scale)(const int32_t *z, size_t rows, const float *gain,
+	              const float *mean, float *x);
+	/* to[r] = sum of a[r * columns + c] * x[c], in ascending order. */
+	void (*project)(const float *a, size_t rows, size_t columns,
+	                const float *x, float *to);
+	/* q = sign(x) * floor(|x| * inverse + offset). Returns a bit for each token with a code that is
+	 * out of range. */
+	uint32_t (*quantise)(const float *x, size_t rows, float inverse,
+	                     float offset, int8_t *codes);
+};
+
+const struct kvi_transform *kvi_transform_get(uint32_t isa_mask);
+extern const struct kvi_transform kvi_transform_scalar, kvi_transform_avx2,
+	kvi_transform_avx512;
+
+#endif

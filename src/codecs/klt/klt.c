@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* klt.c - codec 14: the basis of a profile in place of the Hadamard transform (spec klt) */
+#include "codecs/had/had.h"
+#include "util/ckd.h"
+
+enum { MIN_RATE = 4, MAX_RATE = 104 };
+
+/* A head at work, in slots. */
+struct work {
+	struct kvi_tiles t;
+	const struct kvi_model *m;
+	float *x;                /* rows of slots; of coefficients */
+	float *y;
+	float *analysis;         /* encoders: head_channels x head_channels of each head */
+	float *gain, *mean;      /* C, by slot */
+	int16_t *pairs;          /* points as feature rows */
+	int32_t *sums;
+	size_t pair_rows;
+};
+
+static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
+{
+	const struct kvi_model *m = chunk->linear ? chunk->linear->model : NULL;
+	return m && m->flags & KVI_MODEL_BASIS && m->heads == chunk->heads &&
+	       m->head_channels == chunk->head_channels ? m : NULL;
+}
+
+/* 2^e, 0 where that is no normal number */
+static float power(int e)
+{
+	uint32_t b = e < -126 || e > 127 ? 0 : (uint32_t)(127 + e) << 23;
+	float f;
+	memcpy(&f, &b, sizeof f);
+	return f;
+}
+
+static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
+                           const struct kvi_lossy_job *job, bool analyses)
+{
+	const struct kvi_chunk *chunk = &job->chunk;
+	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
+	const size_t rows = hc * KVI_LANES;
+	*w = (struct work){ .m = model_of(chunk) };
+	if (!w->m)
+		return KVARC_PREDICTOR;
+	w->pair_rows = kvi_head_room(w->m) / 2;
+	/* C is at most 2^20, a head at most 65535 channels; kvi_array checks the matrices. */
+	size_t floats = 2 * rows + 2 * C;
+	w->x = kvi_scratch(c, KVI_SCRATCH_LINEAR, floats * sizeof *w->x +
+	                   rows * sizeof *w->sums +
+	                   w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs);
+	if (!w->x)
+		return kvi_alloc_error(c->alloc);
+	w->y = w->x + rows;
+	w->gain = w->y + rows;
+	w->mean = w->gain + C;
+	w->sums = (int32_t *)(void *)(w->mean + C);
+	w->pairs = (int16_t *)(void *)(w->sums + rows);
+	for (size_t i = 0; i < C; i++)
+		w->mean[i] = (float)w->m->mean[i] * power(w->m->step[i]);
+	if (analyses) {
+		size_t bytes;
+		if (kvi_mul(C, hc * sizeof *w->analysis, &bytes))
+			return KVARC_MEMLIMIT;
+		w->analysis = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
+		if (!w->analysis)
+			return kvi_alloc_error(c->alloc);
+	}
+	return kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
+}
+
+/* Rows of channels to rows of slots, or back. */
+static void permute(const struct work *w, float *channels, float *slots,
+                    bool to_slots)
+{
+	const size_t bytes = KVI_LANES * sizeof *slots;
+	for (size_t s = 0; s < w->m->head_channels; s++) {
+		size_t c = kvi_slot_channel(w->m, w->t.job->chunk.rope, s);
+		float *a = channels + c * KVI_LANES, *b = slots + s * KVI_LANES;
+		memcpy(to_slots ? b : a, to_slots ? a : b, bytes);
+	}
+}
+
+/* A head's codes to elements that are not turned yet. */
+static void to_slots(struct work *w, struct kvi_points points, size_t head)
+{
+	const struct kvi_model *m = w->m;
+	const size_t hc = m->head_channels;
+	static const uint8_t no_shift[1];
+	const struct kvi_rows_part part = { w->pairs, w->pair_rows,
+		                            w->pair_rows * KVI_PAIR_STEP };
+	struct kvi_rows r = {
+		.q = no_shift, .part = &part, .n_parts = 1, .rows = 1,
+		.steps = 1, .sum_step = KVI_LANES, .coef_row = m->m_stride
+	};
+	w->t.transform->pairs(w->t.codes, points, hc, w->pairs);
+	for (size_t c = 0; c < hc; c++) {
+		r.sum = w->sums + c * KVI_LANES;
+		r.coef = m->m + (head * hc + c) * m->m_stride;
+		w->t.kernels->slot_rows(&r);
+	}
+	w->t.transform->scale(w->sums, hc, w->gain + head * hc,
+	                      w->mean + head * hc, w->x);
+}
+
+static void synthesise(struct work *w, const struct kvi_body *b, int8_t *codes)
+{
+	const struct kvi_chunk *chunk = &w->t.job->chunk;
+	const size_t hc = chunk->head_channels;
+	memset(w->t.codes, 0, hc * KVI_LANES);
+	for (size_t i = 0; i < w->m->C; i++)
+		w->gain[i] = (b->step * 0x1p-5f) * power(w->m->qm[i] - 128);
+	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
+		kvi_tiles_turn(&w->t, first);
+		for (size_t h = 0; h < chunk->heads; h++) {
+			kvi_tiles_codes(&w->t, first, h, codes, false);
+			to_slots(w, b->points, h);
+			permute(w, w->t.x, w->x, false);
+			kvi_tiles_put(&w->t, first, h);
+		}
+		kvi_tiles_store(&w->t, first);
+	}
+}
+
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
+                        struct kvi_in *in)
+{
+	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
+	struct work w;
+	struct kvi_body b;
+	kvarc_ret ret = open_work(&w, c, job, false);
+	if (ret)
+		return ret;
+	if (lanes.order != KVI_LANES_TOKENS || !kvi_body_get(in, &b))
+		return KVARC_DATA;
+	const uint8_t *class = kvi_classes(c, w.m->k, lanes.channels, b.shift);
+	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES,
+	                            lanes.rows * lanes.channels);
+	if (!class || !codes)
+		return kvi_alloc_error(c->alloc);
+	ret = kvi_codes_get(c, &lanes, class, in, codes);
+	if (!ret)
+		synthesise(&w, &b, codes);
+	return ret;
+}
+
+/* y = M^T G (x - mean), G from the sizes of the rows, which are orthogonal. false: that cannot be
+ * computed. */
+static bool make_analysis(struct work *w)
+{
+	const struct kvi_model *m = w->m;
+	const size_t hc = m->head_channels;
+	for (size_t i = 0; i < m->C; i++) {
+		const int16_t *row = m->m + i * m->m_stride;
+		float *to = w->analysis + i / hc * hc * hc + i % hc, sum = 0;
+		for (size_t j = 0; j < hc; j++)
+			sum = sum + (float)row[j] * (float)row[j];
+		float unit = power(128 - m->qm[i]) / sum;
+		if (!(sum > 0) || !(unit > 0) || !(unit < 0x1p100f))
+			return false;
+		for (size_t j = 0; j < hc; j++)
+			to[j * hc] = (float)row[j] * unit;
+	}
+	return true;
+}
+
+static bool analyse(struct work *w, struct kvi_body *b, float offset,
+                    int8_t *codes)
+{
+	const struct kvi_chunk *chunk = &w->t.job->chunk;
+	const size_t hc = chunk->head_channels;
+	const float inverse = 1.0f / b->step;
+	const struct kvi_transform *f = w->t.transform;
+	struct kvi_centroid m = { .n = { 0 } };
+	bool all = true;
+	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
+		size_t n = kvi_tile_tokens(&w->t, first);
+		uint32_t refused = 0;
+		kvi_tiles_turn(&w->t, first);
+		kvi_tiles_load(&w->t, first);
+		for (size_t h = 0; h < chunk->heads; h++) {
+			kvi_tiles_head(&w->t, first, h);
+			permute(w, w->t.x, w->x, true);
+			f->forward(w->x, w->mean + h * hc, hc, false);
+			f->project(w->analysis + h * hc * hc, hc, hc, w->x, w->y);
+			refused |= f->quantise(w->y, hc, inverse, offset,
+			                       w->t.codes);
+			kvi_tiles_codes(&w->t, first, h, codes, true);
+			if (!first)
+				kvi_centroid_watch(&m, w->y, w->t.codes, hc,
+				                   inverse, n);
+		}
+		for (size_t i = 0; i < n; i++) {
+			bool no = refused >> i & 1;
+			w->t.job->refused[first + i] = no;
+			all = all && !no;
+		}
+	}
+	b->points = kvi_centroid_points(&m);
+	return all;
+}
+
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
+                        struct kvi_out *body, bool *refused)
+{
+	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
+	size_t n = lanes.rows * lanes.channels, room = kvi_codes_room(n);
+	/* Coefficients of a profile have a standard deviation of about 1. */
+	struct kvi_body b = { .step = kvi_step_of(job->how, &job->chunk, 1) };
+	struct work w;
+	kvarc_ret ret = open_work(&w, c, job, true);
+	if (ret)
+		return ret;
+	if (!make_analysis(&w))
+		return KVARC_END;
+	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
+	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, KVI_BODY_HEAD + room + 1);
+	if (!codes || !end)
+		return kvi_alloc_error(c->alloc);
+	end += (KVI_BODY_HEAD + room) & ~(size_t)1;
+	b.shift = kvi_quarter_log(b.step) - KVI_CODE_UNIT;
+	*refused = !analyse(&w, &b, kvi_offset_of(1, b.step), codes);
+	if (*refused)
+		return KVARC_OK;
+	synthesise(&w, &b, codes);
+	const uint8_t *class = kvi_classes(c, w.m->k, lanes.channels, b.shift);
+	uint8_t *begin = class ? kvi_codes_put(c, &lanes, class, codes, end) : NULL;
+	if (!begin)
+		return kvi_alloc_error(c->alloc);
+	begin -= KVI_BODY_HEAD;
+	kvi_body_put(begin, &b);
+	kvi_put_bytes(body, begin, (size_t)(end - begin));
+	return KVARC_OK;
+}
+
+static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+{
+	return how->rate >= MIN_RATE && how->rate <= MAX_RATE && model_of(chunk);
+}
+
+const struct kvi_lossy_codec kvi_lossy_klt = {
+	NULL, NULL, NULL, takes, encode, decode
+};

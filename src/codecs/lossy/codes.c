@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* codes.c - streams of small whole numbers (spec lossy 4) */
+#include "codecs/lossy/codes.h"
+
+enum { ESCAPE = KVI_BYTE_SYMBOLS - 1, WORDS_EACH = 2, SPARE_WORDS = 64 };
+
+/* The frequencies of one class by symbol; counts of all before it are `from`. */
+static void by_symbol(const uint16_t *from, unsigned n, uint16_t *freq)
+{
+	unsigned sum = 0;
+	memset(freq, 0, KVI_BYTE_SYMBOLS * sizeof *freq);
+	for (unsigned q = 0; q < n; q++) {
+		freq[2 * q] = from[q];
+		if (q)
+			freq[2 * q - 1] = from[q];
+		sum += from[q] * (q ? 2u : 1u);
+	}
+	freq[ESCAPE] = (uint16_t)(KVI_PROB_TOTAL - sum);
+}
+
+kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t)
+{
+	struct kvi_tables *x = &t->codes;
+	size_t lut = (size_t)KVI_CODE_CLASSES * KVI_PROB_TOTAL;
+	size_t enc = (size_t)KVI_CODE_CLASSES * KVI_CODE_STRIDE;
+	const uint16_t *from = kvi_code_freq;
+	if (x->lut)
+		return KVARC_OK;
+	uint16_t *freq = kvi_array(t->alloc, KVI_CODE_CLASSES * KVI_BYTE_SYMBOLS,
+	                           sizeof *freq);
+	uint32_t *room = kvi_array(t->alloc, lut + enc, sizeof *room);
+	for (unsigned k = 0; freq && k < KVI_CODE_CLASSES; k++) {
+		by_symbol(from, kvi_code_counts[k],
+		          freq + k * KVI_BYTE_SYMBOLS);
+		from += kvi_code_counts[k];
+	}
+	bool made = freq && room;
+	if (made) {
+		*x = (struct kvi_tables){ KVI_CODE_CLASSES, KVI_BYTE_SYMBOLS,
+			                  KVI_CODE_STRIDE, room, room + lut };
+		made = kvi_tables_build(x, freq);
+	}
+	kvi_free(t->alloc, freq);
+	if (made)
+		return KVARC_OK;
+	kvi_free(t->alloc, room);
+	x->lut = NULL;
+	return kvi_alloc_error(t->alloc);
+}
+
+size_t kvi_codes_room(size_t n)
+{
+	return KVI_STREAM_HEAD + 2 * (WORDS_EACH * n + SPARE_WORDS);
+}
+
+/* Symbols and escapes share one block of memory. */
+static kvarc_ret make_job(struct kvi_coder *c, const struct kvi_lanes *l,
+                          const uint8_t *class, struct kvi_sym_job *job,
+                          uint16_t **sym, uint8_t **esc)
+{
+	size_t n = l->rows * l->channels;
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_room(l));
+	*sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 3 * n);
+	if (!room || !*sym)
+		return kvi_alloc_error(c->alloc);
+	*esc = (uint8_t *)(*sym + n);
+	struct kvi_ring8 tab = kvi_ring8_make(l, class, room);
+	*job = (struct kvi_sym_job){
+		.steps = kvi_lane_steps(l), .tables = &c->tables->codes,
+		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
+		.escape = ESCAPE, .per_step = l->order == KVI_LANES_TOKENS,
+	};
+	return KVARC_OK;
+}
+
+static unsigned zigzag(int q)
+{
+	return q < 0 ? (unsigned)(-2 * q - 1) : (unsigned)(2 * q);
+}
+
+/* The symbols of consecutive elements of one class. */
+static void to_symbols(const int8_t *codes, size_t n, unsigned count,
+                       uint16_t *sym, uint8_t *esc)
+{
+	for (size_t i = 0; i < n; i++) {
+		int q = codes[i];
+		unsigned z = zigzag(q), size = (unsigned)(q < 0 ? -q : q);
+		esc[i] = (uint8_t)z;
+		sym[i] = (uint16_t)(size < count ? z : ESCAPE);
+	}
+}
+
+uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
+                       const uint8_t *class, const int8_t *codes, uint8_t *end)
+{
+	struct kvi_payload out = { .words = end };
+	struct kvi_sym_job job;
+	uint32_t state[KVI_LANES];
+	uint16_t *sym;
+	uint8_t *esc;
+	if (make_job(c, l, class, &job, &sym, &esc))
+		return NULL;
+	size_t at = 0, n = l->rows * l->channels;
+	if (l->order == KVI_LANES_CHANNELS)
+		for (; at < n; at++)
+			to_symbols(codes + at, 1,
+			           kvi_code_counts[class[at % l->channels]],
+			           sym + at, esc + at);
+	for (size_t t = 0; at < n; t += KVI_LANES) {
+		size_t lanes = l->rows - t < KVI_LANES ? l->rows - t : KVI_LANES;
+		for (size_t i = 0; i < l->channels; i++, at += lanes)
+			to_symbols(codes + at, lanes, kvi_code_counts[class[i]],
+			           sym + at, esc + at);
+	}
+	size_t words = c->kernels->sym_encode(
+		&job, sym, esc, (uint16_t *)(void *)end, state);
+	kvi_stream_put(&out, words, state);
+	return out.begin;
+}
+
+kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l,
+                        const uint8_t *class, struct kvi_in *in, int8_t *codes)
+{
+	struct kvi_sym_job job;
+	struct kvi_stream s;
+	uint16_t *sym;
+	uint8_t *esc;
+	if (!kvi_stream_get(in, &s))
+		return KVARC_DATA;
+	kvarc_ret ret = make_job(c, l, class, &job, &sym, &esc);
+	if (ret)
+		return ret;
+	if (!c->kernels->sym_decode(&job, &s, sym, esc))
+		return KVARC_DATA;
+	for (size_t i = 0, n = l->rows * l->channels; i < n; i++) {
+		unsigned z = sym[i] == ESCAPE ? esc[i] : sym[i];
+		codes[i] = (int8_t)((z >> 1) ^ (0u - (z & 1)));
+	}
+	return KVARC_OK;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* codes.h - the codes of lossy chunks, their tables and points (spec lossy 4) */
+#ifndef KVI_CODES_H
+#define KVI_CODES_H
+
+#include "codecs/coder.h"
+
+enum {
+	KVI_CODE_CLASSES = 33,
+	KVI_CODE_UNIT = 12,     /* class of codes with a standard deviation of 1 */
+	KVI_CODE_MIN = -128, KVI_CODE_MAX = 127,
+	KVI_CODE_STRIDE = 512,
+	KVI_POINT_UNITS = 32, KVI_NEAR_MAX = 16
+};
+
+extern const uint8_t kvi_code_counts[];
+extern const uint16_t kvi_code_freq[];
+
+/* What codes stand for, near 1 and beyond, in 1/KVI_POINT_UNITS steps. */
+struct kvi_points {
+	int8_t near1, near2;
+};
+static inline int32_t kvi_code_point(int q, struct kvi_points p)
+{
+	int32_t size = KVI_POINT_UNITS * (q < 0 ? -q : q);
+	size -= size > KVI_POINT_UNITS ? p.near2 : size ? p.near1 : 0;
+	return q < 0 ? -size : size;
+}
+
+/*
+ * The stream of n_tokens x C codes in stream order of the lanes, with a class for each channel.
+ * Written below `end`, 2-aligned, with kvi_codes_room bytes in front of it; returns the first byte,
+ * NULL without memory.
+ */
+size_t kvi_codes_room(size_t n);
+uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
+                       const uint8_t *class, const int8_t *codes, uint8_t *end);
+/* Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l,
+                        const uint8_t *class, struct kvi_in *in,
+                        int8_t *codes);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* quantiser.c - one step for all coefficients of a chunk (spec had 2) */
+#include "codecs/lossy/quantiser.h"
+
+bool kvi_body_get(struct kvi_in *in, struct kvi_body *b)
+{
+	uint32_t step = kvi_get32(in);
+	b->shift = (int16_t)kvi_get16(in);
+	b->points.near1 = (int8_t)kvi_get8(in);
+	b->points.near2 = (int8_t)kvi_get8(in);
+	memcpy(&b->step, &step, sizeof step);
+	return !in->bad && step >= 0x00800000 && b->step < 0x1p100f &&
+	       b->points.near1 >= -KVI_NEAR_MAX &&
+	       b->points.near1 <= KVI_NEAR_MAX &&
+	       b->points.near2 >= -KVI_NEAR_MAX &&
+	       b->points.near2 <= KVI_NEAR_MAX;
+}
+
+void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b)
+{
+	uint32_t step;
+	memcpy(&step, &b->step, sizeof step);
+	kvi_store32(to, step);
+	kvi_store16(to + 4, (uint16_t)b->shift);
+	to[6] = (uint8_t)b->points.near1;
+	to[7] = (uint8_t)b->points.near2;
+}
+
+int kvi_quarter_log(float v)
+{
+	uint32_t b;
+	memcpy(&b, &v, sizeof b);
+	int e = (int)(b >> 23) - 127;
+	float m = v;
+	b = (b & 0x7fffff) | 0x3f800000;
+	memcpy(&m, &b, sizeof m);
+	/* odd powers of 2^(1/8) */
+	return 4 * e + (m >= 1.0905077f) + (m >= 1.2968396f) +
+	       (m >= 1.5422108f) + (m >= 1.8340081f);
+}
+
+const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n,
+                           int shift)
+{
+	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, n);
+	for (size_t i = 0; class && i < n; i++) {
+		int v = k[i] - shift;
+		class[i] = (uint8_t)(v < 0 ? 0 : v >= KVI_CODE_CLASSES
+		                               ? KVI_CODE_CLASSES - 1 : v);
+	}
+	return class;
+}
+
+struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c,
+                                 const struct kvi_chunk *chunk, int order)
+{
+	return (struct kvi_lanes){ c->kernels, chunk->n_tokens,
+		                   kvi_chunk_channels(chunk), order };
+}
+
+/* 2^(i/16) */
+static const float sixteenths[16] = {
+	1.0f, 1.0442737f, 1.0905077f, 1.1387886f, 1.1892071f, 1.2418578f,
+	1.2968396f, 1.3542556f, 1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f,
+	1.6817929f, 1.7562522f, 1.8340080f, 1.9152066f
+};
+
+/* At high rates a uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits. */
+float kvi_step_of(const kvarc_lossy *how, const struct kvi_chunk *chunk,
+                  float rms)
+{
+	enum { NORMAL = 33, UNIT = 16 };
+	int rate = how->rate + (chunk->kind == KVARC_KEY ? how->key_rate : 0);
+	int e = NORMAL - rate;
+	int whole = e >> 4;
+	float power = whole < 0 ? 1.0f / (float)(1u << -whole)
+	                        : (float)(1u << whole);
+	float step = rms * sixteenths[e & (UNIT - 1)] * power;
+	return step >= 0x1p-120f ? step : 0x1p-120f;
+}
+
+/* Below 2 bits a dead zone wins more in size than it costs in error. */
+float kvi_offset_of(float rms, float step)
+{
+	return rms >= 2 * step ? 0.5f : rms >= step ? 0.45f : 0.41f;
+}
+
+void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
+                        const int8_t *codes, size_t rows, float inverse,
+                        size_t n)
+{
+	enum { EVERY = 4 };
+	for (size_t c = 0; c < rows; c += EVERY)
+		for (size_t i = 0; i < n; i++) {
+			int q = codes[c * KVI_LANES + i];
+			int size = q < 0 ? -q : q;
+			float v = x[c * KVI_LANES + i] * inverse;
+			if (!size)
+				continue;
+			m->sum[size > 1] += (float)size - (v < 0 ? -v : v);
+			m->n[size > 1]++;
+		}
+}
+
+static int8_t near_of(const struct kvi_centroid *m, int i)
+{
+	float v = m->n[i] ? m->sum[i] / (float)m->n[i] * KVI_POINT_UNITS : 0;
+	int r = (int)(v + (v < 0 ? -0.5f : 0.5f));
+	return (int8_t)(r > KVI_NEAR_MAX ? KVI_NEAR_MAX
+	                : r < -KVI_NEAR_MAX ? -KVI_NEAR_MAX : r);
+}
+
+struct kvi_points kvi_centroid_points(const struct kvi_centroid *m)
+{
+	return (struct kvi_points){ near_of(m, 0), near_of(m, 1) };
+}

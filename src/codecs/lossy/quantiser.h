@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* quantiser.h - one step for all coefficients of a chunk (spec had 2) */
+#ifndef KVI_QUANTISER_H
+#define KVI_QUANTISER_H
+
+#include "codecs/lossy/codes.h"
+
+enum { KVI_BODY_HEAD = 8 };
+
+/* What a body says in front of its stream. */
+struct kvi_body {
+	float step;
+	int shift;
+	struct kvi_points points;
+};
+/* false: it is not valid. */
+bool kvi_body_get(struct kvi_in *in, struct kvi_body *b);
+void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b);
+/* round(4 log2 v), v > 0 */
+int kvi_quarter_log(float v);
+/* The class of each of n coefficients of size k; NULL without memory. */
+const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n,
+                           int shift);
+struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c,
+                                 const struct kvi_chunk *chunk, int order);
+
+/* Encoders. The step for coefficients of this size, and what is added before rounding down. */
+float kvi_step_of(const kvarc_lossy *how, const struct kvi_chunk *chunk,
+                  float rms);
+float kvi_offset_of(float rms, float step);
+
+/* Where the numbers that became a code are, on average, in some of the coefficients. */
+struct kvi_centroid {
+	float sum[2];
+	uint32_t n[2];
+};
+/* Rows of KVI_LANES, the first n of each. */
+void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
+                        const int8_t *codes, size_t rows, float inverse,
+                        size_t n);
+struct kvi_points kvi_centroid_points(const struct kvi_centroid *m);
+
+#endif
