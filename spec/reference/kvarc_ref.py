@@ -7,7 +7,7 @@
     kvarc_ref.py digest FILE           a line a chunk, then a line an item
 
 --profile FILE.kvp and --model FILE.gguf, as often as needed, give profiles and
-models that archives name.
+models that archives name. Lossy chunks are welcome.
 Exit 0: done; 1: "format: ..." or "data: ..."; 3: "unsupported: ..."; 4:
 "predictor: ...". Nothing
 is printed or written before the whole file was read and checked. Python 3.9
@@ -24,6 +24,8 @@ import sys
 sys.dont_write_bytecode = True
 
 import kvarc_codecs as codecs  # noqa: E402
+import kvarc_had  # noqa: E402,F401 (adds itself to kvarc_lossy.CODECS)
+import kvarc_lossy as lossy  # noqa: E402
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
 from kvarc_items import Item  # noqa: E402
 from kvarc_model import Model  # noqa: E402
@@ -43,6 +45,19 @@ TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
 RESERVED = {13: 0, 14: 1, 15: 1}
 (GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
  FOOTER, PREDICTOR, PROFILE) = range(1, 13)
+
+
+# Codecs (7) whose chunks name a PREDICTOR frame.
+PREDICTED = (7, 8, 9)
+
+
+def known(codec):
+    return codec <= 9 or codec in lossy.CODECS
+
+
+def has_params(codec):
+    return codec in (4, 5, 6) or (codec in lossy.CODECS
+                                  and lossy.CODECS[codec].params is not None)
 
 
 class Record:
@@ -297,10 +312,14 @@ class Archive:
         tensor, first, heads = cursor.u32(), cursor.u16(), cursor.u16()
         t = self.heads_of(tensor, first, heads)
         codec = cursor.u8()
-        demand(codec >= 4, "PARAMS of codec %d" % codec)
-        demand(codec <= 9, "codec %d" % codec, "unsupported")
-        demand(codec <= 6, "PARAMS of codec %d" % codec)
-        p = codecs.Params(cursor, codec, t, heads, t.rope)
+        demand(known(codec), "codec %d" % codec, "unsupported")
+        demand(has_params(codec), "PARAMS of codec %d" % codec)
+        if codec in lossy.CODECS:
+            demand(t.dtype in codecs.FLOAT, "the codec does not suit the dtype")
+            p = lossy.CODECS[codec].params(cursor, t, heads, t.rope)
+            cursor.end()
+        else:
+            p = codecs.Params(cursor, codec, t, heads, t.rope)
         p.names = (tensor, first, heads, codec)
         self.params[f.sequence] = p
 
@@ -340,12 +359,12 @@ class Archive:
             s.head_done = 0
         size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
         demand(f.decoded == size, "decoded_bytes of a CHUNK")
-        demand(codec <= 9, "codec %d" % codec, "unsupported")
+        demand(known(codec), "codec %d" % codec, "unsupported")
         demand(order <= 1 and (codec >= 4 or not order), "lane order")
         p = None
-        if codec >= 7:
+        if codec in PREDICTED:
             self.predictors.header(s, codec, order, heads, t, params)
-        elif codec < 4:
+        elif not has_params(codec):
             demand(params == 0, "PARAMS of a codec that has none")
         else:
             # 8. "A chunk's PARAMS MUST name the same tensor, heads, codec."
@@ -355,8 +374,11 @@ class Archive:
                    "the PARAMS of another chunk")
         if codec == 3:
             raw = self.repeat(payload, size, raw_check)
-        elif codec >= 7:
+        elif codec in PREDICTED:
             raw = self.predictors.decode(codec, tensor, s, payload)
+        elif codec in lossy.CODECS:
+            raw = lossy.decode_chunk(codec, order, payload, t, heads, n, p,
+                                     s.positions)
         else:
             raw = codecs.decode_chunk(codec, order, payload, t, heads, n, p,
                                       t.rope, s.positions)
@@ -378,7 +400,8 @@ class Archive:
                 demand(c.offset == offset and c.codec != 3
                        and len(c.raw) == size and c.raw_check == raw_check,
                        "a repeat of another chunk")
-                demand(c.codec < 8, "a repeat of a chunk of codec 8 or 9")
+                demand(c.codec not in (8, 9),
+                       "a repeat of a chunk of codec 8 or 9")
                 demand(c.codec != 7 or all(
                     b.codec != 3 for b in self.chunks
                     if b.segment == c.segment and b.sequence < sequence),

@@ -118,6 +118,7 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	options.profiles = &d->profile;
 	options.n_profiles = d->profile != NULL;
 	options.predictor = d->model;
+	options.flags = KVARC_READ_ALLOW_LOSSY;
 	if (fseek(d->file, 0, SEEK_END))
 		return KVARC_IO;
 	if (!d->pipe)

@@ -19,6 +19,7 @@ enum {
 };
 
 static uint64_t random_state;
+static int tiered; /* a lossy tier, and what it takes */
 
 static uint32_t next_random(void)
 {
@@ -143,7 +144,7 @@ static void fill(struct tensor_data *d, const kvarc_geometry *g,
 				            mean + c / t->channels * t->channels,
 				            c % t->channels, positions[r]);
 			uint32_t x = element(t->dtype, mu + sigma[c] * gauss());
-			if (d->content == ANY_BITS || !below(200))
+			if (d->content == ANY_BITS || !below(tiered ? 4000 : 200))
 				x = next_random();
 			if (d->content == CONSTANT)
 				x = 0x3c3c3c3c;
@@ -188,8 +189,10 @@ static kvarc_geometry make_geometry(void)
 	for (size_t i = 0; i < g.n_tensors; i++) {
 		kvarc_tensor *t = &tensors[i];
 		*t = (kvarc_tensor){
-			.layer = below(3), .kind = (uint8_t)below(10),
-			.dtype = dtypes[below(sizeof dtypes)], .heads = 1 + below(4),
+			.layer = below(3),
+			.kind = (uint8_t)below(tiered ? 2 : 10),
+			.dtype = dtypes[below(tiered ? 8 : sizeof dtypes)],
+			.heads = 1 + below(4),
 			.channels = 1 + below(20),
 			.track = below((uint32_t)g.n_tracks),
 			.rope = below((uint32_t)g.n_ropes + 1),
@@ -238,7 +241,7 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g,
 		const kvarc_tensor *t = &g->tensors[i];
 		size_t size = kvarc_dtype_bytes(t->dtype);
 		uint32_t width = t->heads * t->channels;
-		data[i].content = below(N_CONTENTS);
+		data[i].content = below(tiered && below(4) ? ANY_BITS : N_CONTENTS);
 		data[i].p = checked(malloc((tokens + 1) * width * size));
 		if (t->track == track)
 			fill(&data[i], g, t, tokens, positions);
@@ -262,6 +265,18 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g,
 		free(data[i].p);
 }
 
+/* had of any rate; keys and values that are normal stay in range. */
+static const kvarc_lossy *choose_tier(void)
+{
+	static kvarc_lossy tier;
+	tier = (kvarc_lossy){
+		.tier = KVARC_TIER_HAD, .rate = 16 + (int)below(89),
+		.key_rate = (int)below(33) - 16, .exact_tokens = below(9),
+		.generation = below(260), .flags = below(4)
+	};
+	return &tier;
+}
+
 int main(int argc, char **argv)
 {
 	kvarc_error error = { 0 };
@@ -274,6 +289,7 @@ int main(int argc, char **argv)
 	}
 	random_state = strtoull(argv[1], NULL, 0) * 2 + 1;
 	next_random();
+	tiered = !below(3);
 	kvarc_geometry g = make_geometry();
 	o.common.error = &error;
 	o.common.threads = below(3);
@@ -281,13 +297,16 @@ int main(int argc, char **argv)
 	o.flags = KVARC_WRITE_FILE_ID | (below(2) ? KVARC_WRITE_VERIFY : 0) |
 	          (below(2) ? KVARC_WRITE_STREAMABLE : 0);
 	o.segment_tokens = 32 + below(225);
-	o.chunk_bytes = below(2) ? 0 : 64 + below(4000);
+	o.chunk_bytes = tiered || below(2) ? 0 : 64 + below(4000);
 	for (int i = 0; i < 16; i++)
 		o.file_id[i] = (uint8_t)below(256);
+	if (tiered)
+		o.lossy = choose_tier();
 	printf("seed %s: level %d, threads %u, flags %u, segment %u, "
-	       "chunk %u; %zu ropes, %zu tracks;", argv[1], o.level,
+	       "chunk %u, had %d/16; %zu ropes, %zu tracks;", argv[1], o.level,
 	       o.common.threads, o.flags, (unsigned)o.segment_tokens,
-	       (unsigned)o.chunk_bytes, g.n_ropes, g.n_tracks);
+	       (unsigned)o.chunk_bytes, o.lossy ? o.lossy->rate : 0,
+	       g.n_ropes, g.n_tracks);
 	for (size_t i = 0; i < g.n_tensors; i++)
 		printf(" %s %ux%u", kvarc_dtype_name(g.tensors[i].dtype),
 		       (unsigned)g.tensors[i].heads,
