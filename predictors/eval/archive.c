@@ -79,6 +79,7 @@ static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
 	o.profiles = &tier->profile;
 	o.n_profiles = tier->profile != NULL;
 	o.predictor = tier->predictor;
+	o.flags = KVARC_READ_ALLOW_LOSSY;
 	kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
 	if (ret)
 		return ret;

@@ -484,9 +484,9 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		            : run_stack(t, &t->stacks[i]);
 	if (!ret)
 		ret = finish_profile(t);
-	if (!ret)
+	if (!ret && !bases)
 		set_costs(t);
-	else
+	if (ret)
 		kvarc_profile_close(&t->profile);
 	kvi_train_predictor_close(t);
 	kvi_train_prices_close(t->prices);

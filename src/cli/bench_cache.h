@@ -8,6 +8,7 @@
 
 #include "kvarc.h"
 #include "options.h"
+#include "tiers.h"
 
 struct bench_cache {
 	const kvarc_geometry *geometry; /* lives in the two handles below */
@@ -27,6 +28,7 @@ struct bench_cache {
 
 struct bench_run {
 	int level;
+	const struct tier *tier;      /* NULL: the level's */
 	const kvarc_profile *profile; /* levels 2 to 7 */
 	uint32_t isa_mask;
 	unsigned threads;

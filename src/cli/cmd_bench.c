@@ -14,6 +14,8 @@
 #include "shape.h"
 #include "units.h"
 
+enum { TIER_WIDTH = 12 };
+
 static void print_json(const char *file, const struct bench_cache *c,
                        const struct bench_run *run, unsigned repeat)
 {
@@ -23,7 +25,10 @@ static void print_json(const char *file, const struct bench_cache *c,
 	json_init(&j, stdout);
 	json_object(&j, NULL);
 	json_string(&j, "file", file);
-	json_u64(&j, "level", (uint64_t)run->level);
+	if (run->tier)
+		json_string(&j, "tier", run->tier->name);
+	else
+		json_u64(&j, "level", (uint64_t)run->level);
 	json_string(&j, "isa", kvarc_isa_name(run->isa_mask));
 	json_u64(&j, "threads", run->threads);
 	json_number(&j, "encode_bytes_per_second", raw / run->encode_seconds, 0);
@@ -41,27 +46,23 @@ static void print_json(const char *file, const struct bench_cache *c,
 
 static void print_row(const struct bench_cache *c, const struct bench_run *run)
 {
-	char encode[32], decode[32], memory[32];
+	char encode[32], decode[32], memory[32], level[16];
 	double raw = (double)c->raw_bytes;
 
 	units_rate(encode, sizeof(encode), raw / run->encode_seconds);
 	units_rate(decode, sizeof(decode), raw / run->decode_seconds);
 	units_bytes(memory, sizeof(memory), run->memory_bytes);
-	printf("%5d  %-7s %7u  %11s  %11s  %8.3f  %6.3fx  %9s\n", run->level,
+	snprintf(level, sizeof(level), "%d", run->level);
+	printf("%*s  %-7s %7u  %11s  %11s  %8.3f  %6.3fx  %9s\n", run->tier ? -TIER_WIDTH : 5,
+	       run->tier ? run->tier->name : level,
 	       kvarc_isa_name(run->isa_mask), run->threads, encode, decode,
 	       shape_bits(c->archive_bytes, c->elements),
 	       raw / (double)c->archive_bytes, memory);
 }
 
 static bool run_one(const struct options *o, const char *file,
-                    struct bench_cache *c, int level, uint32_t isa,
-                    unsigned threads)
+                    struct bench_cache *c, struct bench_run run)
 {
-	struct bench_run run = {
-		.level = level, .isa_mask = isa, .threads = threads,
-		.profile = level > 1 ? profiles_fitting(level, c->geometry) : NULL
-	};
-
 	for (unsigned i = 0; i < o->repeat; i++) {
 		if (!bench_cache_run(c, o, file, &run))
 			return false;
@@ -75,18 +76,19 @@ static bool run_one(const struct options *o, const char *file,
 }
 
 static bool run_threads(const struct options *o, const char *file,
-                        struct bench_cache *c, int level, uint32_t isa)
+                        struct bench_cache *c, struct bench_run run)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-	if (o->threads_given)
-		return run_one(o, file, c, level, isa, o->threads);
-	return run_one(o, file, c, level, isa, 1) &&
-	       (cores < 2 || run_one(o, file, c, level, isa, (unsigned)cores));
+	run.threads = o->threads_given ? o->threads : 1;
+	if (!run_one(o, file, c, run))
+		return false;
+	run.threads = (unsigned)cores;
+	return o->threads_given || cores < 2 || run_one(o, file, c, run);
 }
 
-static bool run_all(const struct options *o, const char *file,
-                    struct bench_cache *c)
+static bool run_sets(const struct options *o, const char *file,
+                     struct bench_cache *c, struct bench_run run)
 {
 	static const uint32_t sets[] = {
 		KVARC_ISA_AVX512, KVARC_ISA_AVX2, KVARC_ISA_NEON, KVARC_ISA_SCALAR
@@ -95,45 +97,87 @@ static bool run_all(const struct options *o, const char *file,
 
 	if (o->isa_mask)
 		wanted &= o->isa_mask;
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+		run.isa_mask = sets[i];
+		if ((wanted & sets[i]) && !run_threads(o, file, c, run))
+			return false;
+	}
+	return true;
+}
+
+static bool run_levels(const struct options *o, const char *file,
+                       struct bench_cache *c)
+{
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+		struct bench_run run = { .level = level };
+
+		if (level > 1)
+			run.profile = profiles_fitting(level, c->geometry);
 		if (o->level_given ? level != o->level :
 		    level == LEVEL_PREDICTED || /* as the one below, a little slower */
-		    (level > 1 && !profiles_fitting(level, c->geometry)) ||
+		    (level > 1 && !run.profile) ||
 		    (level >= LEVEL_MODEL && !models_given()))
 			continue;
-		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
-			if ((wanted & sets[i]) &&
-			    !run_threads(o, file, c, level, sets[i]))
-				return false;
-		}
+		if (!run_sets(o, file, c, run))
+			return false;
+	}
+	return true;
+}
+
+static bool run_tiers(const struct options *o, const char *file,
+                      struct bench_cache *c, const struct tiers *tiers)
+{
+	for (size_t i = 0; i < tiers->n; i++) {
+		const struct tier *t = &tiers->list[i];
+		struct bench_run run = {
+			.level = t->writer.level, .profile = t->writer.profile,
+			.tier = t
+		};
+		if (!run_sets(o, file, c, run))
+			return false;
 	}
 	return true;
 }
 
 static void print_title(const char *file, const struct bench_cache *c,
-                        unsigned repeat)
+                        const struct options *o)
 {
 	char size[32];
 
 	units_bytes(size, sizeof(size), c->raw_bytes);
 	msg_put_safe(stdout, msg_name(file));
-	printf(": %s of tensors, in memory, fastest of %u\n", size, repeat);
-	printf("%5s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", "level", "kernels",
+	printf(": %s of tensors, in memory, fastest of %u\n", size, o->repeat);
+	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n",
+	       o->n_tiers ? -TIER_WIDTH : 5, o->n_tiers ? "tier" : "level", "kernels",
 	       "threads", "encode", "decode", "bits/el.", "ratio", "memory");
 }
 
 void cmd_bench(const struct options *o)
 {
+	struct tiers tiers = { 0 };
+
 	if (!paths_check_reading(o) || !profiles_check_level(o, false))
 		return;
+	if (o->n_tiers && o->level_given) {
+		msg_error(NULL, "bench: --tier lossless:LEVEL has the level");
+		return;
+	}
+	if (!tiers_parse(&tiers, o)) {
+		tiers_free(&tiers);
+		return;
+	}
 	for (size_t i = 0; i < o->n_files; i++) {
 		struct bench_cache c;
 
 		if (!bench_cache_load(&c, o, o->files[i]))
 			continue;
 		if (!o->json)
-			print_title(o->files[i], &c, o->repeat);
-		run_all(o, o->files[i], &c);
+			print_title(o->files[i], &c, o);
+		if (tiers.n)
+			run_tiers(o, o->files[i], &c, &tiers);
+		else
+			run_levels(o, o->files[i], &c);
 		bench_cache_free(&c);
 	}
+	tiers_free(&tiers);
 }

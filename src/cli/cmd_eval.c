@@ -77,6 +77,8 @@ static bool open_columns(struct running *x)
 	for (size_t i = 0; i < r->tiers.n; i++) {
 		r->columns[KVARC_EVAL_CHECKS + i].name = r->tiers.list[i].name;
 		x->writers[i] = r->tiers.list[i].writer;
+		if (r->tiers.list[i].lossy.tier)
+			x->writers[i].lossy = &r->tiers.list[i].lossy;
 	}
 	return true;
 }
@@ -157,7 +159,7 @@ static void run(struct running *x)
 {
 	struct eval_run *r = &x->r;
 
-	if (!eval_tiers_parse(&r->tiers, r->o) ||
+	if (!tiers_parse(&r->tiers, r->o) ||
 	    !eval_texts_read(&r->texts, r->o) || !open_columns(x) ||
 	    !open_eval(x) || !run_all(x) || !summarise(x))
 		return;
@@ -189,7 +191,7 @@ void cmd_eval(const struct options *o)
 		return;
 	run(&x);
 	kvarc_eval_close(&x.eval);
-	eval_tiers_free(&x.r.tiers);
+	tiers_free(&x.r.tiers);
 	eval_texts_free(&x.r.texts);
 	free(x.r.columns);
 	free(x.results);

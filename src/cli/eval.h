@@ -8,6 +8,7 @@
 
 #include "kvarc.h"
 #include "options.h"
+#include "tiers.h"
 
 /* Where a sequence is from. */
 struct eval_text {
@@ -25,19 +26,6 @@ struct eval_texts {
 bool eval_texts_read(struct eval_texts *t, const struct options *o);
 void eval_texts_free(struct eval_texts *t);
 
-/* A way to write a cache, as --tier says it. */
-struct eval_tier {
-	char *name;
-	kvarc_writer_options writer;
-};
-struct eval_tiers {
-	struct eval_tier *list;
-	size_t n;
-};
-/* false: a message was shown. */
-bool eval_tiers_parse(struct eval_tiers *t, const struct options *o);
-void eval_tiers_free(struct eval_tiers *t);
-
 /* First the checks, then the tiers. */
 struct eval_column {
 	const char *name;
@@ -48,7 +36,7 @@ struct eval_column {
 struct eval_run {
 	const struct options *o;
 	struct eval_texts texts;
-	struct eval_tiers tiers;
+	struct tiers tiers;
 	struct eval_column *columns;
 	size_t n_columns;
 	kvarc_predictor_model model;

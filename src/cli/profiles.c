@@ -365,7 +365,8 @@ bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
 	if (tier->tier != KVARC_TIER_KLT)
 		return true;
 	for (size_t i = 0; i < all.n_given && !wo->profile; i++) {
-		if (!kvarc_profile_predicts(all.given[i], LEVEL_BASIS, g))
+		if (g ? !kvarc_profile_predicts(all.given[i], LEVEL_BASIS, g)
+		      : !has_level(all.given[i], LEVEL_BASIS))
 			continue;
 		wo->profile = all.given[i];
 		wo->profile_name = paths_base(all.list[i].path);
@@ -373,7 +374,7 @@ bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
 			wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	}
 	if (!wo->profile)
-		msg_error(NULL, "%s: --tier klt needs a profile of the model (--profile) "
+		msg_error(NULL, "%s: the tier klt needs a profile of the model (--profile) "
 		          "with transforms: 'kvarc train --klt' makes one",
 		          o->verb->name);
 	return wo->profile != NULL;

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tiers.c - the ways to write a cache that --tier names */
+#include "tiers.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval.h"
 #include "message.h"
 #include "models.h"
 #include "profiles.h"
 #include "units.h"
 
 /* The first profile with models of the level: whether they fit, the writer tells. */
-static bool set_lossless(struct eval_tier *t, const char *level)
+static bool set_lossless(struct tier *t, const char *level,
+                         const struct options *o)
 {
 	uint64_t n = KVARC_LEVEL_DEFAULT;
 	size_t n_profiles;
 	const kvarc_profile *const *profiles = profiles_given(&n_profiles);
 
 	if (level && !units_parse_u64(level, KVARC_LEVEL_MAX, &n)) {
-		msg_error(NULL, "eval: '%s' is no level, 0 to 8", level);
+		msg_error(NULL, "%s: '%s' is no level, 0 to 8", o->verb->name,
+		          level);
 		return false;
 	}
 	t->writer.level = (int)n;
@@ -26,32 +29,45 @@ static bool set_lossless(struct eval_tier *t, const char *level)
 	if (n < 2)
 		return true;
 	if (n_profiles == 0) {
-		msg_error(NULL, "eval: the tier '%s' needs a profile (--profile)",
-		          t->name);
+		msg_error(NULL, "%s: the tier '%s' needs a profile (--profile)",
+		          o->verb->name, t->name);
 		return false;
 	}
 	t->writer.profile = profiles[0];
 	return true;
 }
 
-static bool parse(struct eval_tier *t)
+static bool set_lossy(struct tier *t, const struct options *o)
+{
+	kvarc_error error;
+
+	if (kvarc_lossy_parse(&t->lossy, t->name, &error) != KVARC_OK) {
+		msg_error(NULL, "%s: %s; without loss: lossless, lossless:LEVEL",
+		          o->verb->name, error.text);
+		return false;
+	}
+	t->writer.level = 1;
+	return profiles_tier(o, &t->lossy, NULL, &t->writer);
+}
+
+static bool parse(struct tier *t, const struct options *o)
 {
 	const char *colon = strchr(t->name, ':');
 	size_t n = colon ? (size_t)(colon - t->name) : strlen(t->name);
 
 	t->writer = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
 	if (n == 8 && strncmp(t->name, "lossless", n) == 0)
-		return set_lossless(t, colon ? colon + 1 : NULL);
-	msg_error(NULL, "eval: '%s' is no tier", t->name);
-	return false;
+		return set_lossless(t, colon ? colon + 1 : NULL, o);
+	return set_lossy(t, o);
 }
 
 /* The names of one option, with blanks between. */
-static bool add_all(struct eval_tiers *t, const char *names)
+static bool add_all(struct tiers *t, const char *names,
+                    const struct options *o)
 {
 	for (;;) {
 		size_t n;
-		struct eval_tier *list;
+		struct tier *list;
 
 		names += strspn(names, " \t\n");
 		n = strcspn(names, " \t\n");
@@ -60,26 +76,28 @@ static bool add_all(struct eval_tiers *t, const char *names)
 		list = realloc(t->list, (t->n + 1) * sizeof(*list));
 		if (list)
 			t->list = list;
-		if (!list || !(list[t->n].name = strndup(names, n))) {
+		if (list)
+			list[t->n] = (struct tier){ .name = strndup(names, n) };
+		if (!list || !list[t->n].name) {
 			msg_error(NULL, "out of memory");
 			return false;
 		}
-		if (!parse(&t->list[t->n++]))
+		if (!parse(&t->list[t->n++], o))
 			return false;
 		names += n;
 	}
 }
 
-bool eval_tiers_parse(struct eval_tiers *t, const struct options *o)
+bool tiers_parse(struct tiers *t, const struct options *o)
 {
 	for (size_t i = 0; i < o->n_tiers; i++) {
-		if (!add_all(t, o->tiers[i]))
+		if (!add_all(t, o->tiers[i], o))
 			return false;
 	}
 	return true;
 }
 
-void eval_tiers_free(struct eval_tiers *t)
+void tiers_free(struct tiers *t)
 {
 	for (size_t i = 0; i < t->n; i++)
 		free(t->list[i].name);

@@ -98,6 +98,7 @@ bool kvi_codec_takes(unsigned codec, unsigned dtype);
  * themselves where they serve, else in scratch memory. And room to decode to,
  * put back with kvi_elements16_done.
  */
+bool kvi_elements16_lie(const uint8_t *packed); /* as numbers of this machine */
 const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
                                size_t n);
 uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n);

@@ -11,7 +11,7 @@ static bool little_endian(void)
 }
 
 /* Whether the packed bytes can be used as u16 where they are. */
-static bool usable(const uint8_t *packed)
+bool kvi_elements16_lie(const uint8_t *packed)
 {
 	return little_endian() && (uintptr_t)packed % sizeof(uint16_t) == 0;
 }
@@ -19,7 +19,7 @@ static bool usable(const uint8_t *packed)
 const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
                                size_t n)
 {
-	if (usable(packed))
+	if (kvi_elements16_lie(packed))
 		return (const uint16_t *)(const void *)packed;
 	uint16_t *e = kvi_scratch(c, KVI_SCRATCH_OTHER, n * sizeof *e);
 	for (size_t i = 0; e && i < n; i++)
@@ -29,7 +29,7 @@ const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
 
 uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n)
 {
-	if (usable(packed))
+	if (kvi_elements16_lie(packed))
 		return (uint16_t *)(void *)packed;
 	return kvi_scratch(c, KVI_SCRATCH_OTHER, n * sizeof(uint16_t));
 }

@@ -17,18 +17,8 @@ static float coarse(float x)
 	return x;
 }
 
-/* Adds up the rows of a head, or their squares. */
-static void add_rows(const struct kvi_tiles *t, size_t n, bool squares,
-                     float *sums)
-{
-	for (size_t c = 0; c < t->job->chunk.head_channels; c++)
-		for (size_t i = 0; i < n; i++) {
-			float x = t->x[c * KVI_LANES + i];
-			sums[c] = sums[c] + (squares ? x * x : x);
-		}
-}
-
-/* Sums over all tokens: of channels, or of squares of coefficients once there are means. */
+/* Sums over all tokens: of channels, or of squares of coefficients once there are means. Rows of
+ * KVI_LANES, the sum of each in front. */
 static void pass(struct kvi_tiles *t, const struct kvi_had_params *p,
                  bool squares, float *sums)
 {
@@ -42,10 +32,13 @@ static void pass(struct kvi_tiles *t, const struct kvi_had_params *p,
 			if (squares)
 				t->transform->forward(t->x, p->mean + h * hc,
 				                      hc, p->hadamard);
-			add_rows(t, kvi_tile_tokens(t, first), squares,
-			         sums + h * hc);
+			t->transform->add(t->x, hc, kvi_tile_tokens(t, first),
+			                  squares, sums + h * hc * KVI_LANES);
 		}
 	}
+	for (size_t c = 0; c < hc * chunk->heads; c++)
+		for (size_t i = 1; i < KVI_LANES; i++)
+			sums[c * KVI_LANES] += sums[c * KVI_LANES + i];
 }
 
 /* Whether means and squares are numbers that a body can be made with. */
@@ -60,17 +53,17 @@ static kvarc_ret fit(struct kvi_tiles *t, struct kvi_params *p, float *sums)
 	const size_t C = kvi_chunk_channels(chunk);
 	const float tokens = (float)chunk->n_tokens;
 	float total = 0;
-	memset(sums, 0, C * sizeof *sums);
+	memset(sums, 0, C * KVI_LANES * sizeof *sums);
 	pass(t, p->had, false, sums);
 	for (size_t c = 0; c < C; c++) {
-		if (!sound(sums[c]))
+		if (!sound(sums[c * KVI_LANES]))
 			return KVARC_END;
-		p->had->mean[c] = coarse(sums[c] / tokens);
+		p->had->mean[c] = coarse(sums[c * KVI_LANES] / tokens);
 	}
-	memset(sums, 0, C * sizeof *sums);
+	memset(sums, 0, C * KVI_LANES * sizeof *sums);
 	pass(t, p->had, true, sums);
 	for (size_t c = 0; c < C; c++) {
-		float variance = sums[c] / tokens;
+		float variance = sums[c * KVI_LANES] / tokens;
 		if (!sound(variance))
 			return KVARC_END;
 		total = total + variance;
@@ -92,7 +85,8 @@ kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
 		return KVARC_END;
 	struct kvi_params *p = kvi_had_params_new(c->alloc, chunk);
 	float *sums = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                          kvi_chunk_channels(chunk) * sizeof *sums);
+	                          kvi_chunk_channels(chunk) * KVI_LANES *
+	                          sizeof *sums);
 	if (!p || !sums) {
 		kvi_params_free(p);
 		return kvi_alloc_error(c->alloc);

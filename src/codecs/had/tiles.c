@@ -79,9 +79,14 @@ void kvi_tiles_load(struct kvi_tiles *t, size_t first)
 	const uint8_t *from = t->job->elements + first * C * size;
 	if (size > sizeof(uint16_t))
 		return; /* heads are taken one by one */
-	for (size_t i = 0; i < n * C; i++)
-		t->rows[i] = size == 1 ? from[i] : kvi_load16(from + 2 * i);
-	t->kernels->transpose16(t->tile, t->rows, n, C);
+	const uint16_t *rows = t->rows;
+	if (size == 2 && kvi_elements16_lie(from))
+		rows = (const uint16_t *)(const void *)from;
+	else
+		for (size_t i = 0; i < n * C; i++)
+			t->rows[i] = size == 1 ? from[i]
+			                       : kvi_load16(from + 2 * i);
+	t->kernels->transpose16(t->tile, rows, n, C);
 	if (n < KVI_LANES)
 		spread(t->tile, n, C);
 }
@@ -144,6 +149,10 @@ void kvi_tiles_store(struct kvi_tiles *t, size_t first)
 		return;
 	if (n < KVI_LANES)
 		gather(t->tile, n, C);
+	if (size == 2 && kvi_elements16_lie(to)) {
+		t->kernels->transpose16((uint16_t *)(void *)to, t->tile, C, n);
+		return;
+	}
 	t->kernels->transpose16(t->rows, t->tile, C, n);
 	for (size_t i = 0; i < n * C; i++)
 		if (size == 1)
@@ -158,6 +167,11 @@ void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head,
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	size_t n = kvi_tile_tokens(t, first), hc = chunk->head_channels;
 	int8_t *at = stream + first * kvi_chunk_channels(chunk) + head * hc * n;
+	if (n == KVI_LANES) {
+		memcpy(to_stream ? at : t->codes, to_stream ? t->codes : at,
+		       hc * KVI_LANES);
+		return;
+	}
 	for (size_t c = 0; c < hc; c++, at += n) {
 		int8_t *row = t->codes + c * KVI_LANES;
 		if (to_stream)

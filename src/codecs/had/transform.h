@@ -45,13 +45,25 @@ struct kvi_transform {
 	/* x = z * gain + mean, row by row. */
 	void (*scale)(const int32_t *z, size_t rows, const float *gain,
 	              const float *mean, float *x);
-	/* to[r] = sum of a[r * columns + c] * x[c], in ascending order. */
-	void (*project)(const float *a, size_t rows, size_t columns,
-	                const float *x, float *to);
+	/* Encoders: feature rows of x, each lane in units of 1/32767 of its largest number; to = z *
+	 * gain of the row * unit of the lane. */
+	void (*lanes_to_pairs)(const float *x, size_t rows, int16_t *to,
+	                       float *unit);
+	void (*scale_lanes)(const int32_t *z, size_t rows, const float *gain,
+	                    const float *unit, float *to);
+	/* Adds the first n lanes of rows, or their squares, to sums: rows, too. */
+	void (*add)(const float *x, size_t rows, size_t n, bool squares,
+	            float *sums);
 	/* q = sign(x) * floor(|x| * inverse + offset). Returns a bit for each token with a code that is
 	 * out of range. */
 	uint32_t (*quantise)(const float *x, size_t rows, float inverse,
 	                     float offset, int8_t *codes);
+	/* Symbols of KVI_LANES codes of a class with `count` sizes, and what an escape would say; and
+	 * n symbols back to codes. */
+	void (*to_symbols)(const int8_t *codes, unsigned count, uint16_t *sym,
+	                   uint8_t *esc);
+	void (*to_codes)(const uint16_t *sym, const uint8_t *esc, size_t n,
+	                 int8_t *codes);
 };
 
 const struct kvi_transform *kvi_transform_get(uint32_t isa_mask);

@@ -2,7 +2,7 @@
 /*
  * transform_body.h - the text of transform.h, included once for each instruction set
  *
- * 16 numbers whatever the set: compilers cut them into what it has.
+ * As many numbers at once as the set has room for: wider vectors are cut up through memory.
  */
 #include <float.h>
 #include <string.h>
@@ -15,12 +15,18 @@
 #endif
 _Static_assert(FLT_EVAL_METHOD == 0, "fp32 must not be computed in more precision");
 
-enum { HALF = 16 };
-typedef float floats __attribute__((vector_size(64)));
-typedef int32_t ints __attribute__((vector_size(64)));
-typedef uint32_t bits __attribute__((vector_size(64)));
-typedef uint16_t shorts __attribute__((vector_size(32)));
-typedef int8_t chars __attribute__((vector_size(16)));
+#if defined(__AVX512F__)
+enum { WIDE = 16 };
+#elif defined(__AVX2__)
+enum { WIDE = 8 };
+#else
+enum { WIDE = 4 };
+#endif
+typedef float floats __attribute__((vector_size(4 * WIDE)));
+typedef int32_t ints __attribute__((vector_size(4 * WIDE)));
+typedef uint32_t bits __attribute__((vector_size(4 * WIDE)));
+typedef uint16_t shorts __attribute__((vector_size(2 * WIDE)));
+typedef int8_t chars __attribute__((vector_size(WIDE)));
 
 static inline floats load(const float *x)
 {
@@ -73,7 +79,7 @@ static void widen(unsigned dtype, const uint16_t *from, size_t rows, float *to)
 	const bits size = (bits){ 0 } + ((1u << f.sign) - 1);
 	/* The fields moved to where fp32 has them, too small by a power of two. */
 	const float factor = power(f.emin + 126);
-	for (size_t i = 0; i < rows * KVI_LANES; i += HALF) {
+	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
 		shorts s;
 		memcpy(&s, from + i, sizeof s);
 		bits x = __builtin_convertvector(s, bits);
@@ -101,7 +107,7 @@ static void narrow(unsigned dtype, const float *from, size_t rows, uint16_t *to)
 {
 	const struct narrow f = narrow_of(dtype);
 	const bits largest = (bits){ 0 } + f.largest;
-	for (size_t i = 0; i < rows * KVI_LANES; i += HALF) {
+	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
 		bits b = (bits)load(from + i), size = b & 0x7fffffffu;
 		bits finite = (bits)(size < 0x7f800000u);
 		bits number = (bits)(size <= 0x7f800000u);
@@ -120,7 +126,7 @@ static void turn(float *x, const struct kvi_turned *t, bool back)
 		float *a = x + (t->half ? p : 2 * p) * KVI_LANES, *b = a + step;
 		const float *c = t->cos + p * KVI_LANES;
 		const float *s = t->sin + p * KVI_LANES;
-		for (size_t i = 0; i < KVI_LANES; i += HALF) {
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			floats va = load(a + i), vb = load(b + i);
 			floats vc = load(c + i), vs = load(s + i);
 			vs = back ? vs : -vs;
@@ -149,25 +155,37 @@ static inline float gain_of(unsigned m)
 	return m & 1 ? 0x1.6a09e6p-1f * power(-(int)(m / 2)) : power(-(int)(m / 2));
 }
 
+/* A step of a butterfly over w and one over 2 w, in one go: half the way through memory. */
 static void mix(float *x, size_t n)
 {
-	for (size_t w = 1; w < n; w *= 2)
-		for (size_t i = 0; i < n; i++) {
-			if (i & w)
+	size_t w = 1;
+	for (; 2 * w < n; w *= 4)
+		for (size_t i = 0; i < n * KVI_LANES; i += WIDE) {
+			if (i & 3 * w * KVI_LANES)
 				continue;
-			float *a = x + i * KVI_LANES, *b = a + w * KVI_LANES;
-			for (size_t k = 0; k < KVI_LANES; k += HALF) {
-				floats va = load(a + k), vb = load(b + k);
-				store(a + k, va + vb);
-				store(b + k, va - vb);
-			}
+			float *at = x + i;
+			const size_t step = w * KVI_LANES;
+			floats a = load(at), b = load(at + step);
+			floats c = load(at + 2 * step), d = load(at + 3 * step);
+			floats ab = a + b, cd = c + d;
+			a = a - b;
+			c = c - d;
+			store(at, ab + cd);
+			store(at + step, a + c);
+			store(at + 2 * step, ab - cd);
+			store(at + 3 * step, a - c);
 		}
+	for (size_t i = 0; w < n && i < w * KVI_LANES; i += WIDE) {
+		floats a = load(x + i), b = load(x + w * KVI_LANES + i);
+		store(x + i, a + b);
+		store(x + w * KVI_LANES + i, a - b);
+	}
 }
 
 static void forward(float *x, const float *mean, size_t channels, bool hadamard)
 {
 	for (size_t c = 0; c < channels; c++)
-		for (size_t i = 0; i < KVI_LANES; i += HALF) {
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			float *at = x + c * KVI_LANES + i;
 			floats v = load(at) - mean[c];
 			store(at, hadamard && flipped(c) ? -v : v);
@@ -177,7 +195,7 @@ static void forward(float *x, const float *mean, size_t channels, bool hadamard)
 		float *block = x + c * KVI_LANES, gain = gain_of(m);
 		size_t n = (size_t)1 << m;
 		mix(block, n);
-		for (size_t i = 0; i < n * KVI_LANES; i += HALF)
+		for (size_t i = 0; i < n * KVI_LANES; i += WIDE)
 			store(block + i, load(block + i) * gain);
 		c += n;
 	}
@@ -197,25 +215,36 @@ static inline void store_ints(int32_t *x, ints v)
 
 static void mix_ints(int32_t *x, size_t n)
 {
-	for (size_t w = 1; w < n; w *= 2)
-		for (size_t i = 0; i < n; i++) {
-			if (i & w)
+	size_t w = 1;
+	for (; 2 * w < n; w *= 4)
+		for (size_t i = 0; i < n * KVI_LANES; i += WIDE) {
+			if (i & 3 * w * KVI_LANES)
 				continue;
-			int32_t *a = x + i * KVI_LANES, *b = a + w * KVI_LANES;
-			for (size_t k = 0; k < KVI_LANES; k += HALF) {
-				ints va = load_ints(a + k);
-				ints vb = load_ints(b + k);
-				store_ints(a + k, va + vb);
-				store_ints(b + k, va - vb);
-			}
+			int32_t *at = x + i;
+			const size_t step = w * KVI_LANES;
+			ints a = load_ints(at), b = load_ints(at + step);
+			ints c = load_ints(at + 2 * step);
+			ints d = load_ints(at + 3 * step);
+			ints ab = a + b, cd = c + d;
+			a = a - b;
+			c = c - d;
+			store_ints(at, ab + cd);
+			store_ints(at + step, a + c);
+			store_ints(at + 2 * step, ab - cd);
+			store_ints(at + 3 * step, a - c);
 		}
+	for (size_t i = 0; w < n && i < w * KVI_LANES; i += WIDE) {
+		ints a = load_ints(x + i), b = load_ints(x + w * KVI_LANES + i);
+		store_ints(x + i, a + b);
+		store_ints(x + w * KVI_LANES + i, a - b);
+	}
 }
 
 /* spec lossy 4 */
 static void points_of(const int8_t *codes, struct kvi_points p, size_t rows,
                       int32_t *to)
 {
-	for (size_t i = 0; i < rows * KVI_LANES; i += HALF) {
+	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
 		chars c;
 		memcpy(&c, codes + i, sizeof c);
 		ints q = __builtin_convertvector(c, ints);
@@ -230,7 +259,7 @@ static void to_channels(const int32_t *z, size_t first, size_t n, float gain,
                         bool flips, const float *mean, float *x)
 {
 	for (size_t c = first; c < first + n; c++)
-		for (size_t i = 0; i < KVI_LANES; i += HALF) {
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			size_t at = c * KVI_LANES + i;
 			floats v = __builtin_convertvector(load_ints(z + at),
 			                                   floats);
@@ -258,25 +287,77 @@ static void back(const int8_t *codes, struct kvi_points points, float step,
 	}
 }
 
+/* Two numbers of 16 bits, the first one first in memory. */
+static inline ints two(ints first, ints second)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	return (ints)((bits)first << 16 | ((bits)second & 0xffff));
+#else
+	return (ints)((bits)second << 16 | ((bits)first & 0xffff));
+#endif
+}
+
 static void pairs(const int8_t *codes, struct kvi_points points, size_t rows,
                   int16_t *to)
 {
-	for (size_t r = 0; r < rows; r++) {
-		int32_t y[KVI_LANES];
-		points_of(codes + r * KVI_LANES, points, 1, y);
-		int16_t *pair = to + r / 2 * 2 * KVI_LANES + r % 2;
-		for (size_t i = 0; i < KVI_LANES; i++)
-			pair[2 * i] = (int16_t)y[i];
+	for (size_t r = 0; r < rows; r += 2, to += 2 * KVI_LANES) {
+		int32_t y[2 * KVI_LANES] = { 0 };
+		points_of(codes + r * KVI_LANES, points, r + 1 < rows ? 2 : 1, y);
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+			ints v = two(load_ints(y + i), load_ints(y + KVI_LANES + i));
+			memcpy(to + 2 * i, &v, sizeof v);
+		}
 	}
-	for (size_t i = 0; rows % 2 && i < KVI_LANES; i++)
-		to[rows / 2 * 2 * KVI_LANES + 2 * i + 1] = 0;
+}
+
+static inline ints nearest_of(const float *x, floats factor)
+{
+	bits b = (bits)(load(x) * factor);
+	floats half = (floats)((b & 0x80000000u) | 0x3f000000u);
+	return __builtin_convertvector((floats)b + half, ints);
+}
+
+static void lanes_to_pairs(const float *x, size_t rows, int16_t *to, float *unit)
+{
+	for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+		bits most = { 0 };
+		for (size_t r = 0; r < rows; r++) {
+			bits b = (bits)load(x + r * KVI_LANES + i) & 0x7fffffffu;
+			most = choose((bits)(b > most), b, most);
+		}
+		/* What is 0, too small or no number becomes zeros. */
+		bits sound = (bits)(most > 0x08000000u) & (bits)(most < 0x77000000u);
+		floats size = (floats)choose(sound, most, (bits)((floats){ 0 } + 1));
+		floats factor = (floats)((bits)(32767.0f / size) & sound);
+		store(unit + i, size * (1.0f / 32767.0f));
+		for (size_t r = 0; r < rows; r += 2) {
+			const float *at = x + r * KVI_LANES + i;
+			ints a = nearest_of(at, factor), b = { 0 };
+			if (r + 1 < rows)
+				b = nearest_of(at + KVI_LANES, factor);
+			ints v = two(a, b);
+			memcpy(to + r * KVI_LANES + 2 * i, &v, sizeof v);
+		}
+	}
+}
+
+static void scale_lanes(const int32_t *z, size_t rows, const float *gain,
+                        const float *unit, float *to)
+{
+	for (size_t r = 0; r < rows; r++)
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+			size_t at = r * KVI_LANES + i;
+			floats v = __builtin_convertvector(load_ints(z + at),
+			                                   floats);
+			store(to + at, v * gain[r] * load(unit + i));
+		}
 }
 
 static void scale(const int32_t *z, size_t rows, const float *gain,
                   const float *mean, float *x)
 {
 	for (size_t c = 0; c < rows; c++)
-		for (size_t i = 0; i < KVI_LANES; i += HALF) {
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			size_t at = c * KVI_LANES + i;
 			floats v = __builtin_convertvector(load_ints(z + at),
 			                                   floats);
@@ -284,18 +365,15 @@ static void scale(const int32_t *z, size_t rows, const float *gain,
 		}
 }
 
-static void project(const float *a, size_t rows, size_t columns, const float *x,
-                    float *to)
+static void add(const float *x, size_t rows, size_t n, bool squares, float *sums)
 {
-	for (size_t r = 0; r < rows; r++, a += columns) {
-		floats lo = { 0 }, hi = { 0 };
-		for (size_t c = 0; c < columns; c++) {
-			const float *row = x + c * KVI_LANES;
-			lo = lo + load(row) * a[c];
-			hi = hi + load(row + HALF) * a[c];
+	for (size_t r = 0; r < rows; r++, x += KVI_LANES, sums += KVI_LANES) {
+		for (size_t i = 0; n == KVI_LANES && i < n; i += WIDE) {
+			floats v = load(x + i);
+			store(sums + i, load(sums + i) + (squares ? v * v : v));
 		}
-		store(to + r * KVI_LANES, lo);
-		store(to + r * KVI_LANES + HALF, hi);
+		for (size_t i = 0; n < KVI_LANES && i < n; i++)
+			sums[i] = sums[i] + (squares ? x[i] * x[i] : x[i]);
 	}
 }
 
@@ -303,26 +381,68 @@ static uint32_t quantise(const float *x, size_t rows, float inverse,
                          float offset, int8_t *codes)
 {
 	const bits far = (bits)((floats){ 0 } + 1000.0f);
-	ints out[KVI_LANES / HALF] = { { 0 } };
+	enum { PARTS = KVI_LANES / WIDE };
+	ints out[PARTS] = { { 0 } };
 	uint32_t refused = 0;
-	for (size_t i = 0; i < rows * KVI_LANES; i += HALF) {
+	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
 		bits b = (bits)load(x + i);
 		floats size = (floats)(b & 0x7fffffffu) * inverse + offset;
 		size = (floats)choose((bits)(size < 1000.0f), (bits)size, far);
 		ints q = __builtin_convertvector(size, ints);
 		ints sign = (ints)b >> 31;
-		out[i / HALF % 2] |= q > KVI_CODE_MAX;
+		out[i / WIDE % PARTS] |= q > KVI_CODE_MAX;
 		q = (q ^ sign) - sign;
 		chars c = __builtin_convertvector(q, chars);
 		memcpy(codes + i, &c, sizeof c);
 	}
 	for (unsigned l = 0; l < KVI_LANES; l++)
-		refused |= (uint32_t)(out[l / HALF][l % HALF] & 1) << l;
+		refused |= (uint32_t)(out[l / WIDE][l % WIDE] & 1) << l;
 	return refused;
+}
+
+typedef int8_t codes8 __attribute__((vector_size(2 * WIDE)));
+typedef uint8_t sizes8 __attribute__((vector_size(2 * WIDE)));
+typedef int16_t codes16 __attribute__((vector_size(4 * WIDE)));
+
+/* spec lossy 4 */
+static void to_symbols(const int8_t *codes, unsigned count, uint16_t *sym,
+                       uint8_t *esc)
+{
+	for (size_t i = 0; i < KVI_LANES; i += 2 * WIDE) {
+		codes8 code;
+		memcpy(&code, codes + i, sizeof code);
+		sizes8 q = (sizes8)code, sign = (sizes8)(code < 0);
+		sizes8 z = (q + q) ^ sign, size = (q ^ sign) - sign;
+		memcpy(esc + i, &z, sizeof z);
+		codes16 in = __builtin_convertvector(size, codes16) < (int16_t)count;
+		codes16 v = __builtin_convertvector(z, codes16);
+		v = (in & v) | (~in & KVI_CODE_ESCAPE);
+		memcpy(sym + i, &v, sizeof v);
+	}
+}
+
+static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n,
+                     int8_t *codes)
+{
+	size_t i = 0;
+	for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+		codes16 s;
+		sizes8 e;
+		memcpy(&s, sym + i, sizeof s);
+		memcpy(&e, esc + i, sizeof e);
+		codes16 known = s != KVI_CODE_ESCAPE;
+		s = (known & s) | (~known & __builtin_convertvector(e, codes16));
+		e = __builtin_convertvector((s >> 1) ^ -(s & 1), sizes8);
+		memcpy(codes + i, &e, sizeof e);
+	}
+	for (; i < n; i++) {
+		unsigned z = sym[i] == KVI_CODE_ESCAPE ? esc[i] : sym[i];
+		codes[i] = (int8_t)((z >> 1) ^ (0u - (z & 1)));
+	}
 }
 
 #define KVI_TRANSFORM(id, name) \
 	const struct kvi_transform id = { \
-		name, widen, narrow, turn, forward, back, pairs, scale, project, \
-		quantise \
+		name, widen, narrow, turn, forward, back, pairs, scale, \
+		lanes_to_pairs, scale_lanes, add, quantise, to_symbols, to_codes \
 	}

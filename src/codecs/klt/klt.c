@@ -11,8 +11,10 @@ struct work {
 	const struct kvi_model *m;
 	float *x;                /* rows of slots; of coefficients */
 	float *y;
-	float *analysis;         /* encoders: head_channels x head_channels of each head */
+	int16_t *analysis;       /* encoders: rows of coefficients, of each head */
+	float *unit;             /* what one is worth in those rows, C */
 	float *gain, *mean;      /* C, by slot */
+	uint8_t *no_shift;       /* head_channels zeros */
 	int16_t *pairs;          /* points as feature rows */
 	int32_t *sums;
 	size_t pair_rows;
@@ -48,7 +50,7 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 	size_t floats = 2 * rows + 2 * C;
 	w->x = kvi_scratch(c, KVI_SCRATCH_LINEAR, floats * sizeof *w->x +
 	                   rows * sizeof *w->sums +
-	                   w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs);
+	                   w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs + hc);
 	if (!w->x)
 		return kvi_alloc_error(c->alloc);
 	w->y = w->x + rows;
@@ -56,15 +58,19 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 	w->mean = w->gain + C;
 	w->sums = (int32_t *)(void *)(w->mean + C);
 	w->pairs = (int16_t *)(void *)(w->sums + rows);
+	w->no_shift = (uint8_t *)(w->pairs + w->pair_rows * KVI_PAIR_STEP);
+	memset(w->no_shift, 0, hc);
 	for (size_t i = 0; i < C; i++)
 		w->mean[i] = (float)w->m->mean[i] * power(w->m->step[i]);
 	if (analyses) {
 		size_t bytes;
-		if (kvi_mul(C, hc * sizeof *w->analysis, &bytes))
+		if (kvi_mul(C, w->m->m_stride * sizeof *w->analysis +
+		            sizeof *w->unit, &bytes))
 			return KVARC_MEMLIMIT;
-		w->analysis = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
-		if (!w->analysis)
+		w->unit = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
+		if (!w->unit)
 			return kvi_alloc_error(c->alloc);
+		w->analysis = (int16_t *)(void *)(w->unit + C);
 	}
 	return kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
 }
@@ -81,24 +87,26 @@ static void permute(const struct work *w, float *channels, float *slots,
 	}
 }
 
+/* Sums of the feature rows in w->pairs with a head's rows of coefficients. */
+static void multiply(struct work *w, const int16_t *coef, size_t head)
+{
+	const size_t hc = w->m->head_channels, stride = w->m->m_stride;
+	const struct kvi_rows_part part = { w->pairs, w->pair_rows,
+		                            w->pair_rows * KVI_PAIR_STEP };
+	const struct kvi_rows r = {
+		.sum = w->sums, .coef = coef + head * hc * stride,
+		.q = w->no_shift, .part = &part, .n_parts = 1, .rows = hc,
+		.steps = 1, .sum_step = hc * KVI_LANES, .coef_row = stride
+	};
+	w->t.kernels->slot_rows(&r);
+}
+
 /* A head's codes to elements that are not turned yet. */
 static void to_slots(struct work *w, struct kvi_points points, size_t head)
 {
-	const struct kvi_model *m = w->m;
-	const size_t hc = m->head_channels;
-	static const uint8_t no_shift[1];
-	const struct kvi_rows_part part = { w->pairs, w->pair_rows,
-		                            w->pair_rows * KVI_PAIR_STEP };
-	struct kvi_rows r = {
-		.q = no_shift, .part = &part, .n_parts = 1, .rows = 1,
-		.steps = 1, .sum_step = KVI_LANES, .coef_row = m->m_stride
-	};
+	const size_t hc = w->m->head_channels;
 	w->t.transform->pairs(w->t.codes, points, hc, w->pairs);
-	for (size_t c = 0; c < hc; c++) {
-		r.sum = w->sums + c * KVI_LANES;
-		r.coef = m->m + (head * hc + c) * m->m_stride;
-		w->t.kernels->slot_rows(&r);
-	}
+	multiply(w, w->m->m, head);
 	w->t.transform->scale(w->sums, hc, w->gain + head * hc,
 	                      w->mean + head * hc, w->x);
 }
@@ -144,6 +152,36 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	return ret;
 }
 
+/* Row j of a head's analysis from column j of its M and the rows' units, in integers as large as sums
+ * allow. */
+static bool make_row(struct work *w, size_t head, size_t j, const float *unit)
+{
+	const struct kvi_model *m = w->m;
+	const size_t hc = m->head_channels, at = head * hc;
+	const int16_t *from = m->m + at * m->m_stride + j;
+	int16_t *to = w->analysis + (at + j) * m->m_stride;
+	float sum = 0, most = 0;
+	for (size_t c = 0; c < hc; c++) {
+		float v = (float)from[c * m->m_stride] * unit[c];
+		v = v < 0 ? -v : v;
+		sum = sum + v;
+		most = v > most ? v : most;
+	}
+	/* Rounding adds half a unit for each channel at most. */
+	float scale = ((float)KVI_COEF_SUM_MAX - (float)hc) / sum;
+	if (most * scale > INT16_MAX)
+		scale = INT16_MAX / most;
+	if (!(sum > 0) || !(scale > 0x1p-100f) || !(scale < 0x1p100f))
+		return false;
+	memset(to, 0, m->m_stride * sizeof *to);
+	for (size_t c = 0; c < hc; c++) {
+		float v = (float)from[c * m->m_stride] * unit[c] * scale;
+		to[c] = (int16_t)(v + (v < 0 ? -0.5f : 0.5f));
+	}
+	w->unit[at + j] = 1 / scale;
+	return true;
+}
+
 /* y = M^T G (x - mean), G from the sizes of the rows, which are orthogonal. false: that cannot be
  * computed. */
 static bool make_analysis(struct work *w)
@@ -152,16 +190,29 @@ static bool make_analysis(struct work *w)
 	const size_t hc = m->head_channels;
 	for (size_t i = 0; i < m->C; i++) {
 		const int16_t *row = m->m + i * m->m_stride;
-		float *to = w->analysis + i / hc * hc * hc + i % hc, sum = 0;
+		float sum = 0;
 		for (size_t j = 0; j < hc; j++)
 			sum = sum + (float)row[j] * (float)row[j];
-		float unit = power(128 - m->qm[i]) / sum;
-		if (!(sum > 0) || !(unit > 0) || !(unit < 0x1p100f))
+		w->y[i % hc] = power(128 - m->qm[i]) / sum;
+		if (!(sum > 0) || !(w->y[i % hc] > 0) ||
+		    !(w->y[i % hc] < 0x1p100f))
 			return false;
-		for (size_t j = 0; j < hc; j++)
-			to[j * hc] = (float)row[j] * unit;
+		for (size_t j = 0; i % hc == hc - 1 && j < hc; j++)
+			if (!make_row(w, i / hc, j, w->y))
+				return false;
 	}
 	return true;
+}
+
+/* Coefficients of a head, w->y, from w->x: near enough for an encoder. */
+static void to_coefficients(struct work *w, size_t head)
+{
+	const size_t hc = w->m->head_channels;
+	float unit[KVI_LANES];
+	w->t.transform->forward(w->x, w->mean + head * hc, hc, false);
+	w->t.transform->lanes_to_pairs(w->x, hc, w->pairs, unit);
+	multiply(w, w->analysis, head);
+	w->t.transform->scale_lanes(w->sums, hc, w->unit + head * hc, unit, w->y);
 }
 
 static bool analyse(struct work *w, struct kvi_body *b, float offset,
@@ -170,7 +221,6 @@ static bool analyse(struct work *w, struct kvi_body *b, float offset,
 	const struct kvi_chunk *chunk = &w->t.job->chunk;
 	const size_t hc = chunk->head_channels;
 	const float inverse = 1.0f / b->step;
-	const struct kvi_transform *f = w->t.transform;
 	struct kvi_centroid m = { .n = { 0 } };
 	bool all = true;
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
@@ -181,10 +231,9 @@ static bool analyse(struct work *w, struct kvi_body *b, float offset,
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_head(&w->t, first, h);
 			permute(w, w->t.x, w->x, true);
-			f->forward(w->x, w->mean + h * hc, hc, false);
-			f->project(w->analysis + h * hc * hc, hc, hc, w->x, w->y);
-			refused |= f->quantise(w->y, hc, inverse, offset,
-			                       w->t.codes);
+			to_coefficients(w, h);
+			refused |= w->t.transform->quantise(
+				w->y, hc, inverse, offset, w->t.codes);
 			kvi_tiles_codes(&w->t, first, h, codes, true);
 			if (!first)
 				kvi_centroid_watch(&m, w->y, w->t.codes, hc,

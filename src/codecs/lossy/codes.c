@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* codes.c - streams of small whole numbers (spec lossy 4) */
-#include "codecs/lossy/codes.h"
+#include "codecs/had/transform.h"
 
-enum { ESCAPE = KVI_BYTE_SYMBOLS - 1, WORDS_EACH = 2, SPARE_WORDS = 64 };
+enum { WORDS_EACH = 2, SPARE_WORDS = 64 };
 
 /* The frequencies of one class by symbol; counts of all before it are `from`. */
 static void by_symbol(const uint16_t *from, unsigned n, uint16_t *freq)
@@ -15,7 +15,7 @@ static void by_symbol(const uint16_t *from, unsigned n, uint16_t *freq)
 			freq[2 * q - 1] = from[q];
 		sum += from[q] * (q ? 2u : 1u);
 	}
-	freq[ESCAPE] = (uint16_t)(KVI_PROB_TOTAL - sum);
+	freq[KVI_CODE_ESCAPE] = (uint16_t)(KVI_PROB_TOTAL - sum);
 }
 
 kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t)
@@ -68,7 +68,7 @@ static kvarc_ret make_job(struct kvi_coder *c, const struct kvi_lanes *l,
 	*job = (struct kvi_sym_job){
 		.steps = kvi_lane_steps(l), .tables = &c->tables->codes,
 		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
-		.escape = ESCAPE, .per_step = l->order == KVI_LANES_TOKENS,
+		.escape = KVI_CODE_ESCAPE, .per_step = l->order == KVI_LANES_TOKENS,
 	};
 	return KVARC_OK;
 }
@@ -86,7 +86,7 @@ static void to_symbols(const int8_t *codes, size_t n, unsigned count,
 		int q = codes[i];
 		unsigned z = zigzag(q), size = (unsigned)(q < 0 ? -q : q);
 		esc[i] = (uint8_t)z;
-		sym[i] = (uint16_t)(size < count ? z : ESCAPE);
+		sym[i] = (uint16_t)(size < count ? z : KVI_CODE_ESCAPE);
 	}
 }
 
@@ -100,6 +100,7 @@ uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
 	uint8_t *esc;
 	if (make_job(c, l, class, &job, &sym, &esc))
 		return NULL;
+	const struct kvi_transform *f = kvi_transform_get(c->kernels->isa);
 	size_t at = 0, n = l->rows * l->channels;
 	if (l->order == KVI_LANES_CHANNELS)
 		for (; at < n; at++)
@@ -109,8 +110,13 @@ uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
 	for (size_t t = 0; at < n; t += KVI_LANES) {
 		size_t lanes = l->rows - t < KVI_LANES ? l->rows - t : KVI_LANES;
 		for (size_t i = 0; i < l->channels; i++, at += lanes)
-			to_symbols(codes + at, lanes, kvi_code_counts[class[i]],
-			           sym + at, esc + at);
+			if (lanes == KVI_LANES)
+				f->to_symbols(codes + at, kvi_code_counts[class[i]],
+				              sym + at, esc + at);
+			else
+				to_symbols(codes + at, lanes,
+				           kvi_code_counts[class[i]], sym + at,
+				           esc + at);
 	}
 	size_t words = c->kernels->sym_encode(
 		&job, sym, esc, (uint16_t *)(void *)end, state);
@@ -132,9 +138,7 @@ kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l,
 		return ret;
 	if (!c->kernels->sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
-	for (size_t i = 0, n = l->rows * l->channels; i < n; i++) {
-		unsigned z = sym[i] == ESCAPE ? esc[i] : sym[i];
-		codes[i] = (int8_t)((z >> 1) ^ (0u - (z & 1)));
-	}
+	kvi_transform_get(c->kernels->isa)->to_codes(
+		sym, esc, l->rows * l->channels, codes);
 	return KVARC_OK;
 }

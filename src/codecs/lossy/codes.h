@@ -9,6 +9,7 @@ enum {
 	KVI_CODE_CLASSES = 33,
 	KVI_CODE_UNIT = 12,     /* class of codes with a standard deviation of 1 */
 	KVI_CODE_MIN = -128, KVI_CODE_MAX = 127,
+	KVI_CODE_ESCAPE = 256,  /* symbol */
 	KVI_CODE_STRIDE = 512,
 	KVI_POINT_UNITS = 32, KVI_NEAR_MAX = 16
 };

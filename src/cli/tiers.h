@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tiers.h - the ways to write a cache that --tier names */
+#ifndef KVARC_CLI_TIERS_H
+#define KVARC_CLI_TIERS_H
+
+#include "kvarc.h"
+#include "options.h"
+
+struct tier {
+	char *name;
+	kvarc_writer_options writer;
+	kvarc_lossy lossy;       /* tier 0: it is lossless */
+};
+struct tiers {
+	struct tier *list;
+	size_t n;
+};
+/* All --tier of a verb; false: a message was shown. */
+bool tiers_parse(struct tiers *t, const struct options *o);
+void tiers_free(struct tiers *t);
+
+#endif
