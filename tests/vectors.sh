@@ -93,9 +93,19 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 		fail "kvarc test ${file##*/}: exit $rc instead of 1" ;;
 	esac
 
+	# Whoever has not asked for lossy chunks gets none.
+	case ${file##*/} in
+	good-had-*)
+		for pipe in '' -p; do
+			ask "$digest" -l $pipe "$@" "$file"
+			{ [ "$rc" -eq 5 ] && grep -q '^lossy: .' "$work/out"; } ||
+				fail "lossless ${file##*/}: exit $rc instead of 5"
+		done ;;
+	esac
+
 	# Forward only. What is not streamable says that it needs to seek.
 	case ${file##*/} in
-	good-repeat.kva|good-params-earlier.kva|good-linear-others.kva)
+	good-repeat.kva|good-had-groups.kva|good-params-earlier.kva|good-linear-others.kva)
 		ask "$digest" -p "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)

@@ -20,12 +20,14 @@ import bad_base  # noqa: E402
 import bad_chunks  # noqa: E402,F401 (adds to bad_base.VECTORS)
 import bad_container  # noqa: E402,F401
 import bad_linear  # noqa: E402,F401
+import bad_lossy  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
 import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
 import good_linear  # noqa: E402
+import good_lossy  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
 import transformer_data  # noqa: E402
@@ -46,6 +48,9 @@ of the format must treat them so:
 - `unsupported-*.kva` are answered "unsupported".
 - `predictor-*.kva` are answered "predictor": the file is fine, its profile or
   its model is missing or does not fit.
+
+Lossy chunks are welcome; a decoder that has not been told so must answer
+"lossy" to `good-had-*.kva`.
 
 Where a file `X.kvp` is beside `X.kva`, that profile is given to the decoder;
 what a decoder answers to the profile itself counts as its answer. So is the
@@ -84,7 +89,8 @@ def all_files():
     for name, text, make in (good_container.VECTORS + good_codecs.VECTORS
                              + good_linear.VECTORS
                              + good_transformer.VECTORS
-                             + good_tokens.VECTORS):
+                             + good_tokens.VECTORS
+                             + good_lossy.VECTORS):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made

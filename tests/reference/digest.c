@@ -2,11 +2,12 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-i ISA] [-P PROFILE] [-M MODEL] FILE: a line for each chunk in file
+ * digest [-p] [-l] [-i ISA] [-P PROFILE] [-M MODEL] FILE: a line for each chunk in file
  * order, then a line for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3
- * with "unsupported: ..."; 4 with "predictor: ..."; 2 for everything else. -p
- * reads as from a pipe: forward only, size not known. Prints no digests unless
- * the whole file was good.
+ * with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which -l
+ * asks for: lossy chunks are not welcome; 2 for everything else. -p reads as from a
+ * pipe: forward only, size not known. Prints no digests unless the whole file was
+ * good.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct item {
 struct digest {
 	FILE *file;
 	uint64_t at; /* where the file stands */
-	int pipe;
+	int pipe, lossless;
 	uint32_t isa;
 	const kvarc_profile *profile;
 	kvarc_predictor *model;
@@ -118,7 +119,7 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	options.profiles = &d->profile;
 	options.n_profiles = d->profile != NULL;
 	options.predictor = d->model;
-	options.flags = KVARC_READ_ALLOW_LOSSY;
+	options.flags = d->lossless ? 0 : KVARC_READ_ALLOW_LOSSY;
 	if (fseek(d->file, 0, SEEK_END))
 		return KVARC_IO;
 	if (!d->pipe)
@@ -182,10 +183,12 @@ static int report(const struct digest *d, kvarc_ret ret)
 	                 : ret == KVARC_DATA ? "data"
 	                 : ret == KVARC_OPTIONS ? "unsupported"
 	                 : ret == KVARC_PREDICTOR ? "predictor"
+	                 : ret == KVARC_LOSSY ? "lossy"
 	                 : kvarc_strerror(ret);
 	printf("%s: %s\n", kind, d->error.text);
 	return ret == KVARC_FORMAT || ret == KVARC_DATA ? 1
-	     : ret == KVARC_OPTIONS ? 3 : ret == KVARC_PREDICTOR ? 4 : 2;
+	     : ret == KVARC_OPTIONS ? 3 : ret == KVARC_PREDICTOR ? 4
+	     : ret == KVARC_LOSSY ? 5 : 2;
 }
 
 static kvarc_ret open_profile(struct digest *d, FILE *file)
@@ -239,6 +242,8 @@ int main(int argc, char **argv)
 	for (; i < argc - 1; i++) {
 		if (!strcmp(argv[i], "-p"))
 			d.pipe = 1;
+		else if (!strcmp(argv[i], "-l"))
+			d.lossless = 1;
 		else if (!strcmp(argv[i], "-i") && i + 2 < argc)
 			d.isa = (uint32_t)strtoul(argv[++i], NULL, 0);
 		else if (!strcmp(argv[i], "-P") && i + 2 < argc && !profile)
@@ -249,7 +254,7 @@ int main(int argc, char **argv)
 			break;
 	}
 	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
-		fprintf(stderr, "usage: digest [-p] [-i ISA] [-P PROFILE] "
+		fprintf(stderr, "usage: digest [-p] [-l] [-i ISA] [-P PROFILE] "
 		        "[-M MODEL] FILE\n");
 		return 2;
 	}

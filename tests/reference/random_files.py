@@ -10,6 +10,9 @@ true, late escapes, any plane method, head groups and lane orders at random.
 Writes OUT/linear-SEED.kva and .txt, too: codec 7 with random models, and for half
 of them the profile as OUT/linear-SEED.kvp instead of inside.
 
+Writes OUT/lossy-SEED.kva and .txt, too: codec 13 with random parameters, codes,
+steps, exact tokens, of any float dtype.
+
 Writes OUT/edit-SEED-N.kva, too: a small archive that the bad vectors are made
 from, with one random edit in one frame under checks that hold. Some of them
 are still valid; decoders have to agree which.
@@ -23,12 +26,15 @@ sys.path.insert(0, sys.argv[1])
 
 from bad_base import base  # noqa: E402
 from bad_linear import base as linear_base  # noqa: E402
+from bad_lossy import SIZES as LOSSY_SIZES, base as lossy_base  # noqa: E402
 from enc_codecs import (  # noqa: E402
     GridParams, TableParams, find_constant, scale_table)
 from enc_fields import (  # noqa: E402
     BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random,
     varint)
 from enc_linear import Profile  # noqa: E402
+from enc_lossy import (  # noqa: E402
+    Had, float_of, lossy_chunk, narrowed, random_codes, usual_shift)
 from kvarc_enc import Writer, tensor  # noqa: E402
 from linear_data import Session, random_model, token_table  # noqa: E402
 from vector_data import any_bits, normal, spice  # noqa: E402
@@ -230,6 +236,62 @@ def linear_file(seed):
     return s.w, None if embed else profile.file()
 
 
+def random_had(rng, columns, step, rope):
+    mean = [narrowed(rng.gauss() * 8, BF16) if not rng.chance(9)
+            else rng.pick([0x8000, 0x7F7F, 0xFF7F, rng.bits(14)])
+            for _ in range(columns)]
+    if rng.chance(4):
+        k = [rng.bits(8) - 128 for _ in range(columns)]
+    else:
+        k = [max(-128, min(127, usual_shift(step) + rng.between(0, 32)))
+             for _ in range(columns)]
+    return Had(mean, k, bool(rope) and not rng.chance(3), not rng.chance(3))
+
+
+def random_lossy(rng, w, number, t, rope, first, heads, n):
+    width = heads * t["channels"]
+    step = float_of(rng.between(0x3A000000, 0x42000000) if not rng.chance(5)
+                    else rng.between(0x00800000, 0x717FFFFF))
+    tier = random_had(rng, width, step, rope)
+    which = [i for i in range(n) if rng.chance(5)] if rng.chance(2) else []
+    exact = {i: any_bits(rng, t["dtype"], width) for i in which[:n - 1]}
+    shift = rng.pick([usual_shift(step), rng.bits(16) - 32768])
+    lossy_chunk(w, number, tier,
+                random_codes(rng, tier, n - len(exact), shift), step,
+                w.params(number, tier, first, heads, method=rng.below(2)),
+                shift, (rng.between(-16, 16), rng.between(-16, 16)),
+                rng.below(2), first, heads, rng.between(1, 255), exact,
+                rng.below(2))
+
+
+def lossy_file(seed):
+    rng = Random(seed)
+    w = Writer()
+    rotary = 2 * rng.between(1, 6)
+    rope = (rng.below(2), rotary,
+            [rng.bits(64) >> rng.below(30) for _ in range(rotary // 2)])
+    tensors = []
+    for i in range(rng.between(1, 3)):
+        turns = rng.below(2)
+        tensors.append(tensor(
+            i, rng.below(10), rng.pick(FLOATS), rng.between(1, 3),
+            rotary * turns + rng.between(1, rng.pick([4, 40])), rope=turns))
+    w.geometry([rope], [(0, 0, "")], tensors)
+    for _ in range(rng.between(1, 2)):
+        n = rng.pick([1, 2, 31, 32, 33, rng.between(1, 70)])
+        w.segment(0, n, random_positions(rng, n))
+        for i, t in enumerate(tensors):
+            first = 0
+            while first < t["heads"]:
+                heads = rng.between(1, t["heads"] - first)
+                random_lossy(rng, w, i, t, rope if t["rope"] else None,
+                             first, heads, n)
+                first += heads
+        w.commit()
+    w.close()
+    return w
+
+
 FRAMES = ["GEOMETRY", "IDENTITY", "RESTORE", "BLOB", "SEGMENT", "CHUNK",
           "COMMIT", "INDEX", "FOOTER", "PARAMS", "PARAMS"]
 EDITS = 8       # a seed
@@ -265,10 +327,20 @@ def edited_linear(rng):
     return linear_base({(name, count): change})[0]
 
 
+def edited_lossy(rng):
+    name, count = rng.pick(["PARAMS", "CHUNK"]), rng.below(2)
+    change = random_edit(rng)
+    if name == "CHUNK":
+        change = {"payload": change, "decoded_bytes": LOSSY_SIZES[count]}
+    return bytes(lossy_base({(name, count): change}).out)
+
+
 def edited_file(seed):
     rng = Random(seed)
     if rng.chance(3):
         return edited_linear(rng)
+    if rng.chance(4):
+        return edited_lossy(rng)
     coded = not rng.chance(3)
     name = rng.pick([f for f in FRAMES if coded or f != "PARAMS"])
     count = rng.below(2) if name in ("CHUNK", "PARAMS") else 0
@@ -287,6 +359,7 @@ for number in sys.argv[3:]:
             f.write(edited_file(int(number) * EDITS + i))
     for name, writer, profile in (
             ("py-", random_file(int(number)), None),
+            ("lossy-", lossy_file(int(number)), None),
             ("linear-",) + linear_file(int(number))):
         name = os.path.join(sys.argv[2], name + number)
         with open(name + ".kva", "wb") as f:

@@ -261,9 +261,11 @@ static void to_channels(const int32_t *z, size_t first, size_t n, float gain,
 	for (size_t c = first; c < first + n; c++)
 		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			size_t at = c * KVI_LANES + i;
-			floats v = __builtin_convertvector(load_ints(z + at),
-			                                   floats);
-			v = flips && flipped(c) ? -v : v;
+			ints whole = load_ints(z + at);
+			/* before it is a float: there is no -0 */
+			if (flips && flipped(c))
+				whole = -whole;
+			floats v = __builtin_convertvector(whole, floats);
 			store(x + at, v * gain + mean[c]);
 		}
 }

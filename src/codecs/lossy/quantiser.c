@@ -4,12 +4,14 @@
 
 bool kvi_body_get(struct kvi_in *in, struct kvi_body *b)
 {
+	/* Patterns of positive normal numbers below 2^100; those of negative ones are above. */
+	const uint32_t least = 0x00800000, end = 0x71800000;
 	uint32_t step = kvi_get32(in);
 	b->shift = (int16_t)kvi_get16(in);
 	b->points.near1 = (int8_t)kvi_get8(in);
 	b->points.near2 = (int8_t)kvi_get8(in);
 	memcpy(&b->step, &step, sizeof step);
-	return !in->bad && step >= 0x00800000 && b->step < 0x1p100f &&
+	return !in->bad && step >= least && step < end &&
 	       b->points.near1 >= -KVI_NEAR_MAX &&
 	       b->points.near1 <= KVI_NEAR_MAX &&
 	       b->points.near2 >= -KVI_NEAR_MAX &&
