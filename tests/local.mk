@@ -107,6 +107,13 @@ tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
+# Lossy chunks.
+check_PROGRAMS += tests/unit/test_transform
+TESTS += tests/unit/test_transform
+tests_unit_test_transform_SOURCES = tests/unit/test_transform.c \
+	tests/unit/random.h
+tests_unit_test_transform_LDADD = libkvi.la $(CMOCKA_LIBS)
+
 # Profiles.
 check_PROGRAMS += tests/unit/test_profile tests/unit/test_profile_file \
 	tests/unit/test_profile_merge tests/unit/test_profile_corrects
