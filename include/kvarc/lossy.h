@@ -8,6 +8,8 @@
 
 /* What codes keys and values; the numbers of the chunk types (spec 7). */
 typedef enum kvarc_tier {
+	KVARC_TIER_TSC = 11, /* keyframes and differences from token to token, a scale for each block of channels */
+	KVARC_TIER_VQ = 12,  /* codebooks for vectors of channels, divided by the largest of the head */
 	KVARC_TIER_HAD = 13, /* mean, Hadamard transform, uniform quantiser, entropy coder */
 	KVARC_TIER_KLT = 14  /* the same in the basis of a profile (kvarc_trainer_options.levels bit 9), which
 	                      * writers and readers have to have */
@@ -17,6 +19,8 @@ typedef enum kvarc_tier {
 #define KVARC_LOSSY_NO_UNROPE 0x1u
 /* No Hadamard transform: channels keep their own variances. */
 #define KVARC_LOSSY_IDENTITY  0x2u
+/* vq:2 by halves of vectors, each with a codebook, not by a second codebook for what is left. */
+#define KVARC_LOSSY_PRODUCT   0x4u
 
 /* Rates are nominal: had:4 takes 4 bits for each element of normal data. */
 typedef struct kvarc_lossy {
@@ -26,18 +30,32 @@ typedef struct kvarc_lossy {
 	uint32_t exact_tokens; /* so many first tokens of a track stay bit for bit */
 	uint32_t generation;   /* how often the input has been through lossy coding; 0: never */
 	unsigned flags;        /* KVARC_LOSSY_* */
-	uint64_t reserved[8];  /* zero */
+	uint32_t keyframe;     /* tsc: one token in so many stands alone, 1 to 256; 0: all do */
+	uint32_t block;        /* tsc: channels of a scale, 1 to 65535; 0: 32 */
+	uint32_t fallback;     /* vq: tokens with a larger error, in 1/1000 of their size, stay bit for bit;
+	                        * 0: none do */
+	uint32_t reserved32;   /* zero */
+	uint64_t reserved[6];  /* zero */
 } kvarc_lossy;
 
 /*
  * Reads a tier from text, "NAME:RATE[,KEY[=VALUE]]...": "had:4", "had:3.5,keys=+0.5,exact=8".
  *
+ * tsc:BITS    2 to 8, a whole number
+ * vq:RATE     1 to 4, a whole number
  * had:RATE    1 to 6.5
  * klt:RATE    0.25 to 6.5
  * keys=+BITS  how much more keys have than values, -4 to 4
  * exact=N     first tokens of each track that stay as they are (4)
  * identity    no Hadamard transform
  * no-unrope   keys are coded as they are stored
+ * kappa=N     tsc: a keyframe every N tokens, others are differences (1)
+ * block=N     tsc: channels with a common scale (32)
+ * pq          vq:2: product codebooks
+ * fallback=X  vq: tokens whose error is above X of their size stay as they are (none)
+ *
+ * tsc-8x, tsc-63x, vq-84x, vq-219x, vq-429x and vq-1034x are the quantisers behind numbers that are
+ * quoted for such codecs; bench/seeds.py says what is left of the numbers. Options may follow.
  *
  * error may be NULL; its text says what was not understood.
  * Returns OK, OPTIONS (no such tier, key or value), PROG.

@@ -19,6 +19,8 @@ static const struct {
 	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
 	[KVI_CODEC_MODEL] = { "model", &kvi_codec_linear },
 	[KVI_CODEC_PREDICTED] = { "predicted", NULL },
+	[KVI_CODEC_TSC] = { "tsc", NULL },
+	[KVI_CODEC_VQ] = { "vq", NULL },
 	[KVI_CODEC_HAD] = { "had", NULL },
 	[KVI_CODEC_KLT] = { "klt", NULL },
 };

@@ -23,7 +23,8 @@ libkvi_la_SOURCES += \
 	src/codecs/lossy/code_freq.c \
 	src/codecs/lossy/lossy.c src/codecs/lossy/lossy.h \
 	src/codecs/lossy/quantiser.c src/codecs/lossy/quantiser.h \
-	src/codecs/lossy/tier.c \
+	src/codecs/lossy/scales.c src/codecs/lossy/scales.h \
+	src/codecs/lossy/tier.c src/codecs/tsc/tsc.c \
 	src/codecs/had/had.c src/codecs/had/had.h \
 	src/codecs/had/fit.c src/codecs/had/tiles.c \
 	src/codecs/klt/klt.c \

@@ -6,15 +6,35 @@
 #include "codecs/codec.h"
 #include "codecs/lossy/codes.h"
 
-enum { UNIT = 16, KEYS_MAX = 4 * UNIT, EXACT_DEFAULT = 4 };
+enum {
+	UNIT = 16, KEYS_MAX = 4 * UNIT, EXACT_DEFAULT = 4,
+	THOUSAND = 1000, KEYFRAME_MAX = 256, BLOCK_MAX = 65535,
+	ALL_FLAGS = KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY |
+	            KVARC_LOSSY_PRODUCT
+};
 
 static const struct tier {
 	const char *name;
 	kvarc_tier tier;
 	int min_rate, max_rate; /* in 1/16 bit */
+	bool whole;             /* bits are whole numbers */
 } tiers[] = {
-	{ "had", KVARC_TIER_HAD, 16, 104 },
-	{ "klt", KVARC_TIER_KLT, 4, 104 },
+	{ "tsc", KVARC_TIER_TSC, 32, 128, true },
+	{ "vq", KVARC_TIER_VQ, 16, 64, true },
+	{ "had", KVARC_TIER_HAD, 16, 104, false },
+	{ "klt", KVARC_TIER_KLT, 4, 104, false },
+};
+
+/* The quantisers of codecs that others have measured, by the ratios that they were given. */
+static const struct preset {
+	const char *name, *tier;
+} presets[] = {
+	{ "tsc-8x", "tsc:4,block=256" },
+	{ "tsc-63x", "tsc:4,kappa=64,block=256" },
+	{ "vq-84x", "tsc:4,kappa=64,block=256" },
+	{ "vq-219x", "vq:2,pq,fallback=0.25" },
+	{ "vq-429x", "vq:4" },
+	{ "vq-1034x", "vq:1" },
 };
 
 static const struct tier *tier_of(kvarc_tier number)
@@ -25,6 +45,18 @@ static const struct tier *tier_of(kvarc_tier number)
 	return NULL;
 }
 
+/* What only some tiers have. */
+static bool own_numbers_valid(const kvarc_lossy *how)
+{
+	bool tsc = how->tier == KVARC_TIER_TSC, vq = how->tier == KVARC_TIER_VQ;
+	if (how->flags & KVARC_LOSSY_PRODUCT &&
+	    (!vq || how->rate != 2 * UNIT || how->key_rate))
+		return false;
+	return how->keyframe <= (tsc ? KEYFRAME_MAX : 0) &&
+	       how->block <= (tsc ? BLOCK_MAX : 0) &&
+	       how->fallback <= (vq ? THOUSAND : 0);
+}
+
 bool kvi_lossy_valid(const kvarc_lossy *how)
 {
 	const struct tier *t = tier_of(how->tier);
@@ -33,7 +65,9 @@ bool kvi_lossy_valid(const kvarc_lossy *how)
 			return false;
 	return t && how->rate >= t->min_rate && how->rate <= t->max_rate &&
 	       how->key_rate >= -KEYS_MAX && how->key_rate <= KEYS_MAX &&
-	       !(how->flags & ~(KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY));
+	       !(t->whole && (how->rate | how->key_rate) % UNIT) &&
+	       !how->reserved32 && own_numbers_valid(how) &&
+	       !(how->flags & ~(unsigned)ALL_FLAGS);
 }
 
 /* A part of the text, up to a comma. */
@@ -81,8 +115,8 @@ static bool number(struct part *p, unsigned most, unsigned *v)
 	return digits > 0;
 }
 
-/* Decimal bits to sixteenths, the nearest. No libm: every machine reads the same. */
-static bool sixteenths(struct part p, bool sign, int *v)
+/* A decimal number in so many parts of 1, the nearest. No libm: every machine reads the same. */
+static bool decimal(struct part p, bool sign, unsigned parts, int *v)
 {
 	unsigned whole, tenth = 0, scale = 1;
 	bool minus = sign && p.n && *p.at == '-';
@@ -97,7 +131,7 @@ static bool sixteenths(struct part p, bool sign, int *v)
 		     scale < 100000; p.at++, p.n--, scale *= 10)
 			tenth = tenth * 10 + (unsigned)(*p.at - '0');
 	}
-	*v = (int)(whole * UNIT + (2 * tenth * UNIT + scale) / (2 * scale));
+	*v = (int)(whole * parts + (2 * tenth * parts + scale) / (2 * scale));
 	*v = minus ? -*v : *v;
 	return p.n == 0;
 }
@@ -105,14 +139,23 @@ static bool sixteenths(struct part p, bool sign, int *v)
 static bool option(kvarc_lossy *l, struct part p)
 {
 	unsigned n;
+	int v;
 	if (is(&p, "identity"))
 		l->flags |= KVARC_LOSSY_IDENTITY;
 	else if (is(&p, "no-unrope"))
 		l->flags |= KVARC_LOSSY_NO_UNROPE;
+	else if (is(&p, "pq"))
+		l->flags |= KVARC_LOSSY_PRODUCT;
 	else if (has_key(&p, "keys"))
-		return sixteenths(p, true, &l->key_rate);
+		return decimal(p, true, UNIT, &l->key_rate);
 	else if (has_key(&p, "exact") && number(&p, 1 << 20, &n) && !p.n)
 		l->exact_tokens = n;
+	else if (has_key(&p, "kappa") && number(&p, KEYFRAME_MAX, &n) && n && !p.n)
+		l->keyframe = n;
+	else if (has_key(&p, "block") && number(&p, BLOCK_MAX, &n) && n && !p.n)
+		l->block = n;
+	else if (has_key(&p, "fallback") && decimal(p, false, THOUSAND, &v))
+		l->fallback = (uint32_t)v;
 	else
 		return false;
 	return true;
@@ -130,31 +173,55 @@ static kvarc_ret refuse(kvarc_error *e, const char *text, const char *why)
 	return KVARC_OPTIONS;
 }
 
-kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
-                            kvarc_error *e)
+/* "NAME:RATE[,KEY[=VALUE]]..."; NULL, or what is wrong with it. */
+static const char *read_tier(kvarc_lossy *lossy, const char *text)
 {
 	const struct tier *t = NULL;
 	struct part p;
-	if (!lossy || !text)
-		return KVARC_PROG;
-	*lossy = (kvarc_lossy){ .exact_tokens = EXACT_DEFAULT };
 	size_t name = strcspn(text, ":,");
 	for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
 		if (strlen(tiers[i].name) == name &&
 		    !strncmp(tiers[i].name, text, name))
 			t = &tiers[i];
 	if (!t)
-		return refuse(e, text, "the tiers are had:RATE and klt:RATE");
+		return "the tiers are tsc:BITS, vq:RATE, had:RATE and klt:RATE";
 	const char *rest = text + name;
 	if (*rest++ != ':' || !next_part(&rest, &p) ||
-	    !sixteenths(p, false, &lossy->rate))
-		return refuse(e, text, "NAME:RATE is wanted, bits an element");
+	    !decimal(p, false, UNIT, &lossy->rate))
+		return "NAME:RATE is wanted, bits an element";
 	lossy->tier = t->tier;
 	while (next_part(&rest, &p))
 		if (!option(lossy, p))
-			return refuse(e, text, "not all options are known: keys=, "
-			              "exact=, identity, no-unrope");
+			return "not all options are known: keys=, exact=, "
+			       "identity, no-unrope, kappa=, block=, pq, fallback=";
+	return NULL;
+}
+
+kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
+                            kvarc_error *e)
+{
+	const char *rest = text, *wrong = NULL;
+	struct part p;
+	if (!lossy || !text)
+		return KVARC_PROG;
+	*lossy = (kvarc_lossy){ .exact_tokens = EXACT_DEFAULT };
+	for (size_t i = 0; i < sizeof presets / sizeof *presets && rest == text; i++) {
+		size_t n = strlen(presets[i].name);
+		if (strncmp(text, presets[i].name, n) ||
+		    (text[n] && text[n] != ','))
+			continue;
+		wrong = read_tier(lossy, presets[i].tier);
+		rest = text + n + (text[n] == ',');
+		while (!wrong && next_part(&rest, &p))
+			if (!option(lossy, p))
+				wrong = "not all of its options are known";
+	}
+	if (rest == text)
+		wrong = read_tier(lossy, text);
+	if (wrong)
+		return refuse(e, text, wrong);
 	if (!kvi_lossy_valid(lossy))
-		return refuse(e, text, "a number is out of its range");
+		return refuse(e, text, "a number is out of its range, or an "
+		              "option is another tier's");
 	return KVARC_OK;
 }

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tsc.c - codec 11: keyframes and differences from token to token, scales of blocks (spec tsc) */
+#include "codecs/lossy/codes.h"
+#include "codecs/lossy/lossy.h"
+#include "codecs/lossy/quantiser.h"
+#include "codecs/lossy/scales.h"
+
+enum {
+	RATE_UNIT = 16, BITS_MIN = 2, BITS_MAX = 8,
+	KEYFRAME_MAX = 256, BLOCK_DEFAULT = 32,
+	AS_BYTES = 0, AS_STREAM = 1
+};
+
+/* What the body says in front of its numbers. */
+struct shape {
+	unsigned keyframe; /* one token in so many */
+	unsigned block;
+	int most[2];       /* of codes of keyframes, of differences */
+};
+
+/* Numbers of a chunk, tokens first. */
+struct work {
+	const struct kvi_chunk *chunk;
+	struct shape s;
+	size_t C, size, blocks; /* of a token */
+	size_t rows[2];         /* keyframes, differences */
+	float *before, *x;      /* the token before as it is decoded; this one */
+	uint16_t *scales;
+	int8_t *codes[2];       /* of keyframes, of differences */
+	int8_t *lanes;          /* room for either in stream order */
+};
+
+static unsigned kind_of(const struct work *w, size_t t)
+{
+	return t % w->s.keyframe != 0;
+}
+
+/* The row that a token has among those of its kind. */
+static int8_t *codes_of(const struct work *w, size_t t)
+{
+	size_t keys = t / w->s.keyframe + 1;
+	size_t row = kind_of(w, t) ? t - keys : keys - 1;
+	return w->codes[kind_of(w, t)] + row * w->C;
+}
+
+static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
+                           const struct kvi_lossy_job *job, struct shape s)
+{
+	const struct kvi_chunk *chunk = &job->chunk;
+	const size_t T = chunk->n_tokens, hc = chunk->head_channels;
+	*w = (struct work){ .chunk = chunk, .s = s };
+	w->C = kvi_chunk_channels(chunk);
+	w->size = kvarc_dtype_bytes(chunk->dtype);
+	w->blocks = chunk->heads * ((hc + s.block - 1) / s.block);
+	w->rows[0] = (T + s.keyframe - 1) / s.keyframe;
+	w->rows[1] = T - w->rows[0];
+	/* C is at most 2^20, T 256: no overflow. */
+	w->before = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,
+	                        2 * w->C * sizeof *w->x +
+	                        T * w->blocks * sizeof *w->scales);
+	w->codes[0] = kvi_scratch(c, KVI_SCRATCH_CODES, 2 * T * w->C);
+	if (!w->before || !w->codes[0])
+		return kvi_alloc_error(c->alloc);
+	w->x = w->before + w->C;
+	w->scales = (uint16_t *)(void *)(w->x + w->C);
+	w->codes[1] = w->codes[0] + w->rows[0] * w->C;
+	w->lanes = w->codes[0] + T * w->C;
+	memset(w->before, 0, w->C * sizeof *w->before);
+	return KVARC_OK;
+}
+
+/* First channels of blocks, and how many they have: a head's last one may be shorter. */
+struct span {
+	size_t at, n;
+};
+static struct span span_of(const struct work *w, size_t block)
+{
+	const size_t hc = w->chunk->head_channels;
+	const size_t each = (hc + w->s.block - 1) / w->s.block;
+	size_t c = block % each * w->s.block;
+	return (struct span){ block / each * hc + c,
+		              hc - c < w->s.block ? hc - c : w->s.block };
+}
+
+/* A token's elements from its codes, and what the next one differs from (spec tsc 3). */
+static void restore(struct work *w, size_t t, uint8_t *decoded)
+{
+	const int8_t *codes = codes_of(w, t);
+	const uint16_t *scales = w->scales + t * w->blocks;
+	uint8_t *to = decoded + t * w->C * w->size;
+	for (size_t b = 0; b < w->blocks; b++) {
+		const struct span s = span_of(w, b);
+		const float step = kvi_scale_value(scales[b]);
+		for (size_t i = s.at; i < s.at + s.n; i++)
+			w->x[i] = (float)codes[i] * step;
+	}
+	if (kind_of(w, t))
+		for (size_t i = 0; i < w->C; i++)
+			w->x[i] = w->before[i] + w->x[i];
+	kvi_lossy_store(w->chunk->dtype, w->x, w->C, to);
+	kvi_floats_exact(w->chunk->dtype, to, w->C, w->before);
+}
+
+/* Decoding. */
+
+static kvarc_ret get_codes(struct kvi_coder *c, struct work *w, unsigned kind,
+                           int order, struct kvi_in *in)
+{
+	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
+	const size_t n = l.rows * l.channels;
+	int8_t *codes = w->codes[kind];
+	unsigned method;
+	if (!n)
+		return KVARC_OK;
+	method = kvi_get8(in);
+	if (method > AS_STREAM)
+		return KVARC_OPTIONS;
+	const uint8_t *from = kvi_get_bytes(in, method == AS_BYTES ? n : w->C);
+	if (!from)
+		return KVARC_DATA;
+	if (method == AS_BYTES) {
+		memcpy(codes, from, n);
+	} else {
+		for (size_t i = 0; i < w->C; i++)
+			if (from[i] >= KVI_CODE_CLASSES)
+				return KVARC_DATA;
+		kvarc_ret ret = kvi_codes_get(c, &l, from, in, w->lanes);
+		if (ret)
+			return ret;
+		if (order == KVI_LANES_TOKENS)
+			kvi_lanes_from8(&l, (uint8_t *)w->lanes, (uint8_t *)codes);
+		else
+			memcpy(codes, w->lanes, n);
+	}
+	bool good = true;
+	for (size_t i = 0; i < n; i++)
+		good = good && codes[i] <= w->s.most[kind] &&
+		       codes[i] >= -w->s.most[kind];
+	return good ? KVARC_OK : KVARC_DATA;
+}
+
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
+                        struct kvi_in *in)
+{
+	struct work w;
+	struct shape s = { kvi_get16(in), kvi_get16(in), { 0, 0 } };
+	bool good = !in->bad && s.keyframe >= 1 && s.keyframe <= KEYFRAME_MAX &&
+	            s.block >= 1;
+	for (int i = 0; i < 2; i++) {
+		s.most[i] = kvi_get8(in);
+		good = good && s.most[i] >= 1 && s.most[i] <= KVI_CODE_MAX;
+	}
+	if (!good)
+		return KVARC_DATA;
+	kvarc_ret ret = open_work(&w, c, job, s);
+	if (!ret)
+		ret = kvi_scales_get(c, in, w.chunk->n_tokens * w.blocks, w.scales);
+	for (unsigned kind = 0; kind < 2 && !ret; kind++)
+		ret = get_codes(c, &w, kind, job->lane_order, in);
+	for (size_t t = 0; t < w.chunk->n_tokens && !ret; t++)
+		restore(&w, t, job->decoded);
+	return ret;
+}
+
+/* Encoding. */
+
+static int8_t code_of(float v, float step, int most)
+{
+	float q = v / step;
+	int code = (int)(q < 0 ? q - 0.5f : q + 0.5f);
+	return (int8_t)(code > most ? most : code < -most ? -most : code);
+}
+
+/* A token's scales and codes; false: there are none for it. */
+static bool quantise(struct work *w, size_t t, const uint8_t *elements)
+{
+	const int most = w->s.most[kind_of(w, t)];
+	int8_t *codes = codes_of(w, t);
+	kvi_floats_exact(w->chunk->dtype, elements + t * w->C * w->size, w->C,
+	                 w->x);
+	if (kind_of(w, t))
+		for (size_t i = 0; i < w->C; i++)
+			w->x[i] = w->x[i] - w->before[i];
+	for (size_t b = 0; b < w->blocks; b++) {
+		const struct span s = span_of(w, b);
+		float largest = 0;
+		for (size_t i = s.at; i < s.at + s.n; i++) {
+			float size = w->x[i] < 0 ? -w->x[i] : w->x[i];
+			largest = size > largest ? size : largest;
+		}
+		const uint16_t scale = kvi_scale_of(largest / (float)most);
+		const float step = kvi_scale_value(scale);
+		if (!scale)
+			return false;
+		w->scales[t * w->blocks + b] = scale;
+		for (size_t i = s.at; i < s.at + s.n; i++)
+			codes[i] = code_of(w->x[i], step, most);
+	}
+	return true;
+}
+
+/* The class of each channel by the size of its codes. */
+static uint8_t *make_classes(struct kvi_coder *c, const struct work *w,
+                             unsigned kind)
+{
+	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, w->C);
+	for (size_t i = 0; class && i < w->C; i++) {
+		uint32_t sum = 0;
+		for (size_t r = 0; r < w->rows[kind]; r++) {
+			int q = w->codes[kind][r * w->C + i];
+			sum += (uint32_t)(q * q);
+		}
+		float square = (float)sum / (float)w->rows[kind];
+		int k = sum ? KVI_CODE_UNIT + ((kvi_quarter_log(square) + 1) >> 1)
+		            : 0;
+		class[i] = (uint8_t)(k < 0 ? 0 : k >= KVI_CODE_CLASSES
+		                                 ? KVI_CODE_CLASSES - 1 : k);
+	}
+	return class;
+}
+
+static kvarc_ret put_codes(struct kvi_coder *c, struct work *w, unsigned kind,
+                           int order, struct kvi_out *out)
+{
+	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
+	const size_t n = l.rows * l.channels, room = kvi_codes_room(n);
+	if (!n)
+		return KVARC_OK;
+	const uint8_t *class = make_classes(c, w, kind);
+	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, room + 1);
+	if (!class || !end)
+		return kvi_alloc_error(c->alloc);
+	end += room & ~(size_t)1;
+	if (order == KVI_LANES_TOKENS)
+		kvi_lanes_to8(&l, (uint8_t *)w->codes[kind], (uint8_t *)w->lanes);
+	else
+		memcpy(w->lanes, w->codes[kind], n);
+	uint8_t *begin = kvi_codes_put(c, &l, class, w->lanes, end);
+	if (!begin)
+		return kvi_alloc_error(c->alloc);
+	size_t bytes = (size_t)(end - begin);
+	bool stream = bytes + w->C < n;
+	kvi_put8(out, stream ? AS_STREAM : AS_BYTES);
+	if (stream)
+		kvi_put_bytes(out, class, w->C);
+	kvi_put_bytes(out, stream ? begin : (uint8_t *)w->codes[kind],
+	              stream ? bytes : n);
+	return KVARC_OK;
+}
+
+static int bits_of(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+{
+	return (how->rate + (chunk->kind == KVARC_KEY ? how->key_rate : 0)) /
+	       RATE_UNIT;
+}
+
+/* A keyframe among differences is what all of them stand on: it has all bits there are. */
+static struct shape shape_of(const kvarc_lossy *how,
+                             const struct kvi_chunk *chunk)
+{
+	const int most = (1 << (bits_of(how, chunk) - 1)) - 1;
+	struct shape s = { how->keyframe ? how->keyframe : 1,
+		           how->block ? how->block : BLOCK_DEFAULT,
+		           { most, most } };
+	if (s.keyframe > 1)
+		s.most[0] = KVI_CODE_MAX;
+	return s;
+}
+
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
+                        struct kvi_out *body, bool *refused)
+{
+	const struct kvi_chunk *chunk = &job->chunk;
+	struct work w;
+	kvarc_ret ret = open_work(&w, c, job, shape_of(job->how, chunk));
+	if (ret)
+		return ret;
+	*refused = false;
+	for (size_t t = 0; t < chunk->n_tokens; t++) {
+		job->refused[t] = !quantise(&w, t, job->elements);
+		*refused = *refused || job->refused[t];
+		if (!job->refused[t])
+			restore(&w, t, job->decoded);
+	}
+	if (*refused)
+		return KVARC_OK;
+	kvi_put16(body, (uint16_t)w.s.keyframe);
+	kvi_put16(body, (uint16_t)w.s.block);
+	kvi_put8(body, (uint8_t)w.s.most[0]);
+	kvi_put8(body, (uint8_t)w.s.most[1]);
+	if (!kvi_scales_put(c, w.scales, chunk->n_tokens * w.blocks, body))
+		return kvi_alloc_error(c->alloc);
+	for (unsigned kind = 0; kind < 2 && !ret; kind++)
+		ret = put_codes(c, &w, kind, job->lane_order, body);
+	return ret;
+}
+
+static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+{
+	return bits_of(how, chunk) >= BITS_MIN && bits_of(how, chunk) <= BITS_MAX &&
+	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
+	        chunk->kind == KVARC_CROSS_KEY ||
+	        chunk->kind == KVARC_CROSS_VALUE);
+}
+
+const struct kvi_lossy_codec kvi_lossy_tsc = {
+	NULL, NULL, NULL, takes, encode, decode
+};
