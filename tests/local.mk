@@ -77,6 +77,12 @@ tests_unit_test_rans_LDADD = libkvi.la $(CMOCKA_LIBS)
 # Codecs and model.
 check_PROGRAMS += tests/unit/test_codecs tests/unit/test_rope
 TESTS += tests/unit/test_codecs tests/unit/test_rope
+check_PROGRAMS += tests/unit/test_tsc
+TESTS += tests/unit/test_tsc
+tests_unit_test_tsc_SOURCES = tests/unit/test_tsc.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h tests/unit/random.h
+tests_unit_test_tsc_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_linear
 TESTS += tests/unit/test_linear
 tests_unit_test_linear_SOURCES = tests/unit/test_linear.c \

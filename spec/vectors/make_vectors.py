@@ -31,6 +31,7 @@ import good_lossy  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
 import transformer_data  # noqa: E402
+import tsc_vectors  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
 
 README_HEAD = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
@@ -90,7 +91,7 @@ def all_files():
                              + good_linear.VECTORS
                              + good_transformer.VECTORS
                              + good_tokens.VECTORS
-                             + good_lossy.VECTORS):
+                             + good_lossy.VECTORS + tsc_vectors.GOOD):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made
