@@ -114,8 +114,11 @@ tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Lossy chunks.
-check_PROGRAMS += tests/unit/test_transform
-TESTS += tests/unit/test_transform
+check_PROGRAMS += tests/unit/test_transform tests/unit/test_lossy
+TESTS += tests/unit/test_transform tests/unit/test_lossy
+tests_unit_test_lossy_SOURCES = tests/unit/test_lossy.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_lossy_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 tests_unit_test_transform_SOURCES = tests/unit/test_transform.c \
 	tests/unit/random.h
 tests_unit_test_transform_LDADD = libkvi.la $(CMOCKA_LIBS)

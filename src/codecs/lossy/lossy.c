@@ -294,7 +294,7 @@ static kvarc_ret finish(struct kvi_coder *c, const struct parted *p,
 	const unsigned before = a->job.how->generation;
 	struct kvi_out o, content;
 	kvi_out_init(&o, c->alloc);
-	kvi_put8(&o, (uint8_t)(before < GENERATION_MAX ? before + 1 : before));
+	kvi_put8(&o, before < GENERATION_MAX ? (uint8_t)(before + 1) : GENERATION_MAX);
 	kvi_put8(&o, p->n_exact ? FLAG_EXACT : 0);
 	kvarc_ret ret = put_exact(c, p, raw, &o);
 	kvi_put_bytes(&o, a->body.p, a->body.n);

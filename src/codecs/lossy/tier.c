@@ -218,6 +218,8 @@ kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
 	}
 	if (rest == text)
 		wrong = read_tier(lossy, text);
+	if (!wrong && text[strlen(text) - 1] == ',')
+		wrong = "nothing follows the last comma";
 	if (wrong)
 		return refuse(e, text, wrong);
 	if (!kvi_lossy_valid(lossy))
