@@ -89,7 +89,7 @@ static void check_grid(const struct kvi_kernels *ref,
 	struct kvi_steps steps = random_steps();
 	struct grid_case c;
 	struct coded a, b;
-	grid_case_new(&c, round % CASE_FORMATS, rng_below(GRID_KINDS), steps,
+	grid_case_new(&c, round % CASE_GRID_FORMATS, rng_below(GRID_KINDS), steps,
 	              random_ring(&steps), rng_below(2), tables);
 	uint32_t *ctx = must_alloc(c.n_ctx, sizeof(*ctx));
 	fast->grid_contexts(ctx, c.mu, c.k, c.n_ctx, c.job.fmt);
@@ -393,7 +393,7 @@ static void check_rotation(const struct kvi_kernels *ref,
 	int16_t *cosines = must_alloc(4096, 2);
 	int8_t *scales = must_alloc(65 * 64, 1);
 	uint32_t *a = must_alloc(n, 4), *b = must_alloc(n, 4);
-	struct kvi_rotation r = { &case_formats[round % CASE_FORMATS], pairs,
+	struct kvi_rotation r = { &case_formats[round % CASE_GRID_FORMATS], pairs,
 		                  rng_below(2) != 0, angle, mean, k, cosines,
 		                  scales, heads, stride };
 	for (int i = 0; i < 4096; i++)

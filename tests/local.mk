@@ -102,6 +102,12 @@ tests_unit_test_codecs_SOURCES = tests/unit/test_codecs.c \
 	tests/unit/coders_util.c tests/unit/coders_util.h \
 	tests/unit/random.h
 tests_unit_test_codecs_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_near
+TESTS += tests/unit/test_near
+tests_unit_test_near_SOURCES = tests/unit/test_near.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/random.h
+tests_unit_test_near_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_rope_SOURCES = tests/unit/test_rope.c
 tests_unit_test_rope_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_import tests/unit/test_files

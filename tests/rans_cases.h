@@ -42,10 +42,16 @@ static inline void *must_alloc(size_t n, size_t size)
 	return p;
 }
 
-enum { CASE_BF16, CASE_F16, CASE_E4M3, CASE_E5M2, CASE_FORMATS };
-static const struct kvi_grid_format case_formats[CASE_FORMATS] = {
-	{ 7, -126, 16, 7 }, { 10, -14, 16, 5 }, { 3, -6, 8, 11 },
-	{ 2, -14, 8, 11 }
+enum {
+	CASE_BF16, CASE_F16, CASE_E4M3, CASE_E5M2, CASE_FORMATS,
+	/* with those of lattices, which slots do not have */
+	CASE_NEAR = CASE_FORMATS, CASE_GRID_FORMATS = CASE_NEAR + 5
+};
+static const struct kvi_grid_format case_formats[CASE_GRID_FORMATS] = {
+	{ 7, -126, 16, 7, false }, { 10, -14, 16, 5, false },
+	{ 3, -6, 8, 11, false }, { 2, -14, 8, 11, false },
+	{ 7, 7, 16, 7, true }, { 10, 10, 16, 5, true }, { 14, 14, 16, 1, true },
+	{ 3, 3, 8, 11, true }, { 2, 2, 8, 11, true }
 };
 
 /* ------------------------------------------------------------- tables */

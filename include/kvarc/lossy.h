@@ -8,6 +8,7 @@
 
 /* What codes keys and values; the numbers of the chunk types (spec 7). */
 typedef enum kvarc_tier {
+	KVARC_TIER_NEAR = 10, /* lossless prediction of rounded elements: no error is greater than a bound */
 	KVARC_TIER_TSC = 11, /* keyframes and differences from token to token, a scale for each block of channels */
 	KVARC_TIER_VQ = 12,  /* codebooks for vectors of channels, divided by the largest of the head */
 	KVARC_TIER_HAD = 13, /* mean, Hadamard transform, uniform quantiser, entropy coder */
@@ -22,7 +23,8 @@ typedef enum kvarc_tier {
 /* vq:2 by halves of vectors, each with a codebook, not by a second codebook for what is left. */
 #define KVARC_LOSSY_PRODUCT   0x4u
 
-/* Rates are nominal: had:4 takes 4 bits for each element of normal data. */
+/* Rates are nominal: had:4 takes 4 bits for each element of normal data. near has a bound instead:
+ * rate is 0. */
 typedef struct kvarc_lossy {
 	kvarc_tier tier;
 	int rate;              /* bits an element, in 1/16 */
@@ -34,18 +36,21 @@ typedef struct kvarc_lossy {
 	uint32_t block;        /* tsc: channels of a scale, 1 to 65535; 0: 32 */
 	uint32_t fallback;     /* vq: tokens with a larger error, in 1/1000 of their size, stay bit for bit;
 	                        * 0: none do */
-	uint32_t reserved32;   /* zero */
+	uint32_t max_error;    /* near: of any element, in 1e-9 of the root mean square of the elements
+	                        * of its chunk, 1000 to 1e9; other tiers: 0 */
 	uint64_t reserved[6];  /* zero */
 } kvarc_lossy;
 
 /*
  * Reads a tier from text, "NAME:RATE[,KEY[=VALUE]]...": "had:4", "had:3.5,keys=+0.5,exact=8".
  *
+ * near:ERROR  0.000001 to 1: 0.01 is 1 % of the root mean square of the elements of a chunk. Steps
+ *             are powers of 2: the greatest error may be half of that
  * tsc:BITS    2 to 8, a whole number
  * vq:RATE     1 to 4, a whole number
  * had:RATE    1 to 6.5
  * klt:RATE    0.25 to 6.5
- * keys=+BITS  how much more keys have than values, -4 to 4
+ * keys=+BITS  how much more keys have than values, -4 to 4; near: an error 2^-BITS times as great
  * exact=N     first tokens of each track that stay as they are (4)
  * identity    no Hadamard transform
  * no-unrope   keys are coded as they are stored

@@ -452,7 +452,8 @@ M4 = [0, 0x1837F0, 0x3504F3, 0x5744FD]
 class Context:
     """grid.md 3."""
 
-    def __init__(self, b, k, m, emin):
+    def __init__(self, b, k, m, emin, half=1):
+        """half: near.md adds none to am."""
         self.neg = b >> 31
         am = min(b & 0x7FFFFFFF, 0x7F000000)
         sigma = (k // 4 + 1 + 127) << 23 | M4[k & 3]
@@ -464,10 +465,10 @@ class Context:
         e = x + ((ma + ms) >> 24)
         g = max(k // 4 - 1 + 127, e - m, emin - m + 127)
         self.G = g - 127
-        ar = am + (1 << (22 - m))
+        ar = am + half * (1 << (22 - m))
         man = ar & 0x7FFFFF | 0x800000
         sh = 20 + g - (ar >> 23)
-        y = 0 if sh > 31 else man >> sh
+        y = self.y = 0 if sh > 31 else man >> sh
         self.M, phase = y >> 3, y & 7
         self.table = (clamp(k - 4 * self.G, -16, 7) + 16) * 8 + phase
 

@@ -2,8 +2,8 @@
 """Lossy chunks of the reference decoder: spec/codecs/lossy.md, what codecs 10 to
 14 have in common.
 
-A codec has a module of its own, which adds itself to CODECS: kvarc_had,
-kvarc_klt. fp32 numbers are as in kvarc_exact.
+A codec has a module of its own, which adds itself to CODECS: kvarc_near,
+kvarc_had, kvarc_klt. fp32 numbers are as in kvarc_exact.
 """
 
 import math

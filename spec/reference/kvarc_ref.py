@@ -26,6 +26,7 @@ sys.dont_write_bytecode = True
 import kvarc_codecs as codecs  # noqa: E402
 import kvarc_had  # noqa: E402,F401 (adds itself to kvarc_lossy.CODECS)
 import kvarc_lossy as lossy  # noqa: E402
+import kvarc_near  # noqa: E402,F401
 import kvarc_tsc  # noqa: E402,F401
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
 from kvarc_items import Item  # noqa: E402

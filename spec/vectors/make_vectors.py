@@ -30,6 +30,7 @@ import good_linear  # noqa: E402
 import good_lossy  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
+import near_vectors  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
@@ -91,6 +92,7 @@ def all_files():
                              + good_linear.VECTORS
                              + good_transformer.VECTORS
                              + good_tokens.VECTORS
+                             + near_vectors.VECTORS
                              + good_lossy.VECTORS + tsc_vectors.GOOD):
         name = "good-" + name
         made = make()

@@ -19,6 +19,7 @@ static const struct {
 	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
 	[KVI_CODEC_MODEL] = { "model", &kvi_codec_linear },
 	[KVI_CODEC_PREDICTED] = { "predicted", NULL },
+	[KVI_CODEC_NEAR] = { "near", NULL },
 	[KVI_CODEC_TSC] = { "tsc", NULL },
 	[KVI_CODEC_VQ] = { "vq", NULL },
 	[KVI_CODEC_HAD] = { "had", NULL },

@@ -20,7 +20,7 @@ enum {
 	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
 	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7,
 	KVI_CODEC_MODEL = 8, KVI_CODEC_PREDICTED = 9,
-	KVI_CODEC_TSC = 11, KVI_CODEC_VQ = 12,
+	KVI_CODEC_NEAR = 10, KVI_CODEC_TSC = 11, KVI_CODEC_VQ = 12,
 	KVI_CODEC_HAD = 13, KVI_CODEC_KLT = 14, KVI_N_CODECS = 15
 };
 
@@ -49,7 +49,8 @@ static inline bool kvi_codec_predicts(unsigned codec)
 static inline bool kvi_codec_has_params(unsigned codec)
 {
 	return (codec >= KVI_CODEC_EXPONENT && codec <= KVI_CODEC_BYTES) ||
-	       codec == KVI_CODEC_VQ || codec == KVI_CODEC_HAD;
+	       codec == KVI_CODEC_NEAR || codec == KVI_CODEC_VQ ||
+	       codec == KVI_CODEC_HAD;
 }
 /* Whether they have lanes, in either order. */
 static inline bool kvi_codec_has_lanes(unsigned codec)

@@ -30,6 +30,8 @@ libkvi_la_SOURCES += \
 	src/codecs/klt/klt.c \
 	src/codecs/had/transform.c src/codecs/had/transform.h \
 	src/codecs/had/transform_body.h \
+	src/codecs/near/near.c src/codecs/near/near.h \
+	src/codecs/near/lattice.c \
 	src/codecs/predicted/predicted.c
 
 if SIMD_AVX2

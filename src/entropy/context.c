@@ -36,7 +36,7 @@ uint32_t kvi_grid_context(uint32_t mu_bits, int k,
 	int g = max_int(kq + 126, sum_exponent(am, sigma2) - m);
 	g = max_int(g, fmt->emin - m + 127);
 
-	uint32_t ar = am + ((uint32_t)1 << (22 - m));
+	uint32_t ar = am + (fmt->whole ? 0 : (uint32_t)1 << (22 - m));
 	int sh = 20 + g - (int)(ar >> 23);
 	uint32_t y = sh > 31 ? 0 : mantissa(ar) >> sh;
 	int class = k - 4 * (g - 127);

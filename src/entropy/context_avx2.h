@@ -39,7 +39,7 @@ INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 	                         _mm256_sub_epi32(e, SET(m)));
 	g = _mm256_max_epi32(g, SET(fmt->emin - m + 127));
 
-	vec ar = _mm256_add_epi32(am, SET(1 << (22 - m)));
+	vec ar = _mm256_add_epi32(am, SET(fmt->whole ? 0 : 1 << (22 - m)));
 	vec sh = _mm256_sub_epi32(_mm256_add_epi32(g, SET(20)),
 	                          _mm256_srli_epi32(ar, 23));
 	vec y = _mm256_srlv_epi32(mantissa(ar), sh);

@@ -38,7 +38,7 @@ INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 	                         _mm512_sub_epi32(e, SET(m)));
 	g = _mm512_max_epi32(g, SET(fmt->emin - m + 127));
 
-	vec ar = _mm512_add_epi32(am, SET(1 << (22 - m)));
+	vec ar = _mm512_add_epi32(am, SET(fmt->whole ? 0 : 1 << (22 - m)));
 	vec sh = _mm512_sub_epi32(_mm512_add_epi32(g, SET(20)),
 	                          _mm512_srli_epi32(ar, 23));
 	vec y = _mm512_srlv_epi32(mantissa(ar), sh);

@@ -69,6 +69,7 @@ struct kvi_grid_format {
 	int emin;         /* 1 - bias */
 	int elem_bits;    /* w: 16 or 8 */
 	int max_zeros;    /* Z */
+	bool whole;       /* elements are the middles of their cells (spec near) */
 };
 
 /*

@@ -18,7 +18,7 @@
 
 enum { LIMIT = 32767, WIDTH = KVI_LANES / PARTS };
 
-static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7 };
+static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7, false };
 
 /* ----------------------------------------------------------- prediction */
 

@@ -9,11 +9,11 @@
 const struct kvi_float_format *kvi_float_format(unsigned dtype)
 {
 	static const struct kvi_float_format formats[] = {
-		[KVARC_F32] = { 8, 23, { 7, -126, 16, 7 } },
-		[KVARC_F16] = { 5, 10, { 10, -14, 16, 5 } },
-		[KVARC_BF16] = { 8, 7, { 7, -126, 16, 7 } },
-		[KVARC_E4M3] = { 4, 3, { 3, -6, 8, 11 } },
-		[KVARC_E5M2] = { 5, 2, { 2, -14, 8, 11 } },
+		[KVARC_F32] = { 8, 23, { 7, -126, 16, 7, false } },
+		[KVARC_F16] = { 5, 10, { 10, -14, 16, 5, false } },
+		[KVARC_BF16] = { 8, 7, { 7, -126, 16, 7, false } },
+		[KVARC_E4M3] = { 4, 3, { 3, -6, 8, 11, false } },
+		[KVARC_E5M2] = { 5, 2, { 2, -14, 8, 11, false } },
 	};
 	if (dtype < KVARC_F32 || dtype > KVARC_E5M2)
 		return NULL;

@@ -265,7 +265,7 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g,
 		free(data[i].p);
 }
 
-/* had of any rate; keys and values that are normal stay in range. */
+/* had or near of any rate; keys and values that are normal stay in range. */
 static const kvarc_lossy *choose_tier(void)
 {
 	static kvarc_lossy tier;
@@ -274,6 +274,12 @@ static const kvarc_lossy *choose_tier(void)
 		.key_rate = (int)below(33) - 16, .exact_tokens = below(9),
 		.generation = below(260), .flags = below(4)
 	};
+	if (below(2)) {
+		tier.tier = KVARC_TIER_NEAR;
+		tier.rate = 0;
+		tier.flags = 0;
+		tier.max_error = 1000u << below(20);
+	}
 	return &tier;
 }
 
@@ -303,9 +309,9 @@ int main(int argc, char **argv)
 	if (tiered)
 		o.lossy = choose_tier();
 	printf("seed %s: level %d, threads %u, flags %u, segment %u, "
-	       "chunk %u, had %d/16; %zu ropes, %zu tracks;", argv[1], o.level,
+	       "chunk %u, tier %d; %zu ropes, %zu tracks;", argv[1], o.level,
 	       o.common.threads, o.flags, (unsigned)o.segment_tokens,
-	       (unsigned)o.chunk_bytes, o.lossy ? o.lossy->rate : 0,
+	       (unsigned)o.chunk_bytes, o.lossy ? (int)o.lossy->tier : 0,
 	       g.n_ropes, g.n_tracks);
 	for (size_t i = 0; i < g.n_tensors; i++)
 		printf(" %s %ux%u", kvarc_dtype_name(g.tensors[i].dtype),

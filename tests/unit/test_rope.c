@@ -174,7 +174,7 @@ static void test_angle(void **state)
 static void test_quarter_turns(void **state)
 {
 	const uint64_t quarter = (uint64_t)1 << 62;
-	const struct kvi_grid_format bf16 = { 7, -126, 16, 7 };
+	const struct kvi_grid_format bf16 = { 7, -126, 16, 7, false };
 	const int16_t k[2] = { 8, -4 }, mean[2] = { 64, -32 };
 	const kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, &quarter };
 	/* in units of 2^(floor(8 / 4) - 4), a quarter */

@@ -4,12 +4,37 @@
 
 #include "model/rotate.h"
 
+/*
+ * Where elements are the middles of their cells, so are means (spec near 2): they move up by half
+ * of a cell, or of the element's own step where that is wider. In 1/8 of the grid's unit.
+ */
+static void half_up(uint32_t *ctx, size_t n, int m)
+{
+	for (size_t i = 0; i < n; i++) {
+		int32_t y = (int32_t)(ctx[i] >> 13 & 0x3fff8) | (ctx[i] & 7);
+		unsigned g = (ctx[i] >> 8 & 255) - 127;
+		int32_t half = g > 2 ? 0 : 4 >> g;
+		int32_t own = y >> (m + 3) ? 4 : y >> (m + 2) ? 2 : y >> (m + 1);
+		y = (ctx[i] >> 31 ? -y : y) + (own > half ? own : half);
+		uint32_t neg = y < 0, size = (uint32_t)(neg ? -y : y);
+		uint32_t cells = size >> 3 < 0x7fff ? size >> 3 : 0x7fff;
+		ctx[i] = (ctx[i] & 0xfff8) | (size & 7) | cells << 16 | neg << 31;
+	}
+}
+
+void kvi_grid_fixed_contexts(const struct kvi_params *p,
+                             const struct kvi_grid_format *fmt, uint32_t *ctx)
+{
+	for (size_t c = 0; c < kvi_params_channels(p); c++)
+		ctx[c] = kvi_grid_context(kvi_fixed_mean(p->mean[c], p->k[c]),
+		                          p->k[c], fmt);
+	if (fmt->whole)
+		half_up(ctx, kvi_params_channels(p), fmt->mant_bits);
+}
+
 void kvi_grid_params_finish(struct kvi_params *p)
 {
-	const struct kvi_grid_format *f = &kvi_float_format(p->dtype)->grid;
-	for (size_t c = 0; c < kvi_params_channels(p); c++)
-		p->ctx[c] = kvi_grid_context(
-			kvi_fixed_mean(p->mean[c], p->k[c]), p->k[c], f);
+	kvi_grid_fixed_contexts(p, &kvi_float_format(p->dtype)->grid, p->ctx);
 }
 
 /* One context a channel: the same for every token. */
@@ -32,12 +57,14 @@ static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_job *job,
 }
 
 void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
-                         const struct kvi_params *p, const kvarc_rope *rope,
-                         int32_t position, uint16_t *angle, uint32_t *ctx)
+                         const struct kvi_params *p,
+                         const struct kvi_grid_format *fmt,
+                         const kvarc_rope *rope, int32_t position,
+                         uint16_t *angle, uint32_t *ctx)
 {
 	size_t n = p->head_channels, rest = n - rope->rotary;
 	const struct kvi_rotation r = {
-		.fmt = &kvi_float_format(p->dtype)->grid,
+		.fmt = fmt,
 		.pairs = rope->rotary / 2,
 		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
 		.angle = angle, .cosines = kvi_cos4096,
@@ -47,6 +74,8 @@ void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
 	};
 	kvi_rotate_angles(rope, position, angle);
 	kernels->rotated_contexts(ctx, &r);
+	for (size_t h = 0; fmt->whole && h < p->heads; h++)
+		half_up(ctx + h * n, rope->rotary, fmt->mant_bits);
 	for (size_t h = 0; rest && h < p->heads; h++)
 		memcpy(ctx + h * n + rope->rotary,
 		       p->ctx + h * n + rope->rotary, rest * sizeof *ctx);
@@ -71,8 +100,8 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_job *job,
 	for (size_t t = 0; t < m->T; t++) {
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		kvi_grid_rotate_row(c->kernels, job->params, chunk->rope,
-		                    chunk->positions[t], angle,
+		kvi_grid_rotate_row(c->kernels, job->params, g->fmt,
+		                    chunk->rope, chunk->positions[t], angle,
 		                    m->channel_bits ? row : at);
 		if (m->channel_bits)
 			kvi_job_channels32(job, row, at);
@@ -89,11 +118,12 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_job *job,
 }
 
 kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_job *job,
+                            const struct kvi_grid_format *fmt,
                             struct kvi_grid_job *g)
 {
 	*g = (struct kvi_grid_job){
 		.steps = kvi_lane_steps(&job->lanes),
-		.fmt = &kvi_float_format(job->chunk->dtype)->grid,
+		.fmt = fmt,
 		.tables = &c->tables->grid,
 	};
 	return job->params->rotate ? rotating(c, job, g) : fixed(c, job, g);

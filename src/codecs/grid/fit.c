@@ -346,7 +346,9 @@ static kvarc_ret rate(struct kvi_coder *c, const struct kvi_job *job,
 	for (size_t t = 0; t < job->mask.T; t += step) {
 		const uint32_t *ctx = p->ctx;
 		if (p->rotate) {
-			kvi_grid_rotate_row(c->kernels, p, chunk->rope,
+			kvi_grid_rotate_row(c->kernels, p,
+			                    &kvi_float_format(p->dtype)->grid,
+			                    chunk->rope,
 			                    chunk->positions[t],
 			                    (uint16_t *)(void *)(row + C), row);
 			ctx = row;

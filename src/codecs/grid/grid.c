@@ -83,7 +83,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	const uint16_t *e = kvi_coded_elements(c, dtype, job->packed, n);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_grid_contexts(c, job, &g);
+	kvarc_ret ret = kvi_grid_contexts(c, job, &kvi_float_format(dtype)->grid, &g);
 	if (ret)
 		return ret;
 	if (job->lanes.order == KVI_LANES_TOKENS) {
@@ -110,7 +110,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
 	struct kvi_stream s;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	kvarc_ret ret = kvi_grid_contexts(c, job, &g);
+	kvarc_ret ret = kvi_grid_contexts(c, job, &kvi_float_format(dtype)->grid, &g);
 	if (ret)
 		return ret;
 	uint16_t *e = kvi_coded_room(c, dtype, packed, n);

@@ -13,6 +13,7 @@ enum {
 const struct kvi_lossy_codec *kvi_lossy_codec_get(unsigned codec)
 {
 	static const struct kvi_lossy_codec *const codecs[KVI_N_CODECS] = {
+		[KVI_CODEC_NEAR] = &kvi_lossy_near,
 		[KVI_CODEC_TSC] = &kvi_lossy_tsc,
 		[KVI_CODEC_HAD] = &kvi_lossy_had,
 		[KVI_CODEC_KLT] = &kvi_lossy_klt,

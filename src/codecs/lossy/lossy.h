@@ -38,7 +38,7 @@ struct kvi_lossy_codec {
 
 /* NULL: the codec is not lossy. */
 const struct kvi_lossy_codec *kvi_lossy_codec_get(unsigned codec);
-extern const struct kvi_lossy_codec kvi_lossy_tsc, kvi_lossy_vq, kvi_lossy_had,
+extern const struct kvi_lossy_codec kvi_lossy_near, kvi_lossy_tsc, kvi_lossy_vq, kvi_lossy_had,
 	kvi_lossy_klt;
 
 /* A payload of a lossy codec; raw: kvi_chunk_bytes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */

@@ -67,17 +67,22 @@ static const float sixteenths[16] = {
 	1.6817929f, 1.7562522f, 1.8340080f, 1.9152066f
 };
 
+float kvi_power_of(int e)
+{
+	enum { UNIT = 16 };
+	int whole = e >> 4;
+	return sixteenths[e & (UNIT - 1)] *
+	       (whole < 0 ? 1.0f / (float)(1u << -whole)
+	                  : (float)(1u << whole));
+}
+
 /* At high rates a uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits. */
 float kvi_step_of(const kvarc_lossy *how, const struct kvi_chunk *chunk,
                   float rms)
 {
-	enum { NORMAL = 33, UNIT = 16 };
+	enum { NORMAL = 33 };
 	int rate = how->rate + (chunk->kind == KVARC_KEY ? how->key_rate : 0);
-	int e = NORMAL - rate;
-	int whole = e >> 4;
-	float power = whole < 0 ? 1.0f / (float)(1u << -whole)
-	                        : (float)(1u << whole);
-	float step = rms * sixteenths[e & (UNIT - 1)] * power;
+	float step = rms * kvi_power_of(NORMAL - rate);
 	return step >= 0x1p-120f ? step : 0x1p-120f;
 }
 

@@ -24,6 +24,9 @@ const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n,
 struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c,
                                  const struct kvi_chunk *chunk, int order);
 
+/* 2^(e/16), |e| < 496 */
+float kvi_power_of(int e);
+
 /* Encoders. The step for coefficients of this size, and what is added before rounding down. */
 float kvi_step_of(const kvarc_lossy *how, const struct kvi_chunk *chunk,
                   float rms);

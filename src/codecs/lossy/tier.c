@@ -8,6 +8,7 @@
 
 enum {
 	UNIT = 16, KEYS_MAX = 4 * UNIT, EXACT_DEFAULT = 4,
+	ERROR_DIGITS = 9, ERROR_MIN = 1000, ERROR_MAX = 1000000000,
 	THOUSAND = 1000, KEYFRAME_MAX = 256, BLOCK_MAX = 65535,
 	ALL_FLAGS = KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY |
 	            KVARC_LOSSY_PRODUCT
@@ -19,6 +20,7 @@ static const struct tier {
 	int min_rate, max_rate; /* in 1/16 bit */
 	bool whole;             /* bits are whole numbers */
 } tiers[] = {
+	{ "near", KVARC_TIER_NEAR, 0, 0, false },
 	{ "tsc", KVARC_TIER_TSC, 32, 128, true },
 	{ "vq", KVARC_TIER_VQ, 16, 64, true },
 	{ "had", KVARC_TIER_HAD, 16, 104, false },
@@ -52,6 +54,10 @@ static bool own_numbers_valid(const kvarc_lossy *how)
 	if (how->flags & KVARC_LOSSY_PRODUCT &&
 	    (!vq || how->rate != 2 * UNIT || how->key_rate))
 		return false;
+	bool near = how->tier == KVARC_TIER_NEAR;
+	if (how->max_error < (near ? ERROR_MIN : 0) ||
+	    how->max_error > (near ? ERROR_MAX : 0))
+		return false;
 	return how->keyframe <= (tsc ? KEYFRAME_MAX : 0) &&
 	       how->block <= (tsc ? BLOCK_MAX : 0) &&
 	       how->fallback <= (vq ? THOUSAND : 0);
@@ -66,7 +72,7 @@ bool kvi_lossy_valid(const kvarc_lossy *how)
 	return t && how->rate >= t->min_rate && how->rate <= t->max_rate &&
 	       how->key_rate >= -KEYS_MAX && how->key_rate <= KEYS_MAX &&
 	       !(t->whole && (how->rate | how->key_rate) % UNIT) &&
-	       !how->reserved32 && own_numbers_valid(how) &&
+	       own_numbers_valid(how) &&
 	       !(how->flags & ~(unsigned)ALL_FLAGS);
 }
 
@@ -136,6 +142,35 @@ static bool decimal(struct part p, bool sign, unsigned parts, int *v)
 	return p.n == 0;
 }
 
+/* A decimal number in 1e-9; whether it is one, not above 9. */
+static bool error_of(struct part p, uint64_t *v)
+{
+	unsigned whole;
+	int digits = 0;
+	if (!number(&p, 9, &whole))
+		return false;
+	*v = whole;
+	if (p.n && *p.at == '.')
+		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' &&
+		     digits < ERROR_DIGITS; p.at++, p.n--, digits++)
+			*v = *v * 10 + (unsigned)(*p.at - '0');
+	for (; digits < ERROR_DIGITS; digits++)
+		*v *= 10;
+	return p.n == 0;
+}
+
+/* What follows the name of a tier. */
+static bool rate_of(kvarc_lossy *l, struct part p)
+{
+	uint64_t error;
+	if (l->tier != KVARC_TIER_NEAR)
+		return decimal(p, false, UNIT, &l->rate);
+	if (!error_of(p, &error) || error > ERROR_MAX)
+		return false;
+	l->max_error = (uint32_t)error;
+	return true;
+}
+
 static bool option(kvarc_lossy *l, struct part p)
 {
 	unsigned n;
@@ -184,12 +219,12 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 		    !strncmp(tiers[i].name, text, name))
 			t = &tiers[i];
 	if (!t)
-		return "the tiers are tsc:BITS, vq:RATE, had:RATE and klt:RATE";
+		return "the tiers are near:ERROR, tsc:BITS, vq:RATE, had:RATE and klt:RATE";
 	const char *rest = text + name;
-	if (*rest++ != ':' || !next_part(&rest, &p) ||
-	    !decimal(p, false, UNIT, &lossy->rate))
-		return "NAME:RATE is wanted, bits an element";
 	lossy->tier = t->tier;
+	if (*rest++ != ':' || !next_part(&rest, &p) || !rate_of(lossy, p))
+		return "NAME:RATE is wanted, bits an element, or near:ERROR, "
+		       "1 at most";
 	while (next_part(&rest, &p))
 		if (!option(lossy, p))
 			return "not all options are known: keys=, exact=, "
