@@ -95,7 +95,7 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 
 	# Whoever has not asked for lossy chunks gets none.
 	case ${file##*/} in
-	good-had-*)
+	good-had-*|good-klt-*|good-near-*|good-tsc-*|good-vq-*)
 		for pipe in '' -p; do
 			ask "$digest" -l $pipe "$@" "$file"
 			{ [ "$rc" -eq 5 ] && grep -q '^lossy: .' "$work/out"; } ||
@@ -105,7 +105,7 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 
 	# Forward only. What is not streamable says that it needs to seek.
 	case ${file##*/} in
-	good-repeat.kva|good-had-groups.kva|good-params-earlier.kva|good-linear-others.kva)
+	good-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-linear-others.kva)
 		ask "$digest" -p "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Predictors of the reference decoder: kvarc-format.md 5.2, and what chunks of
-codecs 7 to 9 are predicted from (codecs/linear.md 6, codecs/model.md)."""
+codecs 7 to 9 and 14 are predicted from (codecs/linear.md 6, codecs/model.md)."""
 
 import kvarc_codecs as codecs
 import kvarc_guide as guides
 import kvarc_linear as linear
+import kvarc_lossy as lossy
 from kvarc_codecs import Bad, Cursor, demand
 from kvarc_profile import Profile
 from kvarc_tokens import Tokens
@@ -20,7 +21,7 @@ class ProfilePredictor:
         where = cursor.u8()
         demand(where <= 1, "the place of a profile")
         self.embedded, self.level = where, cursor.u8()
-        demand(self.level in (2, 3), "the level of a predictor")
+        demand(self.level in (2, 3, 9), "the level of a predictor")
         self.models = self.level
         self.digest, self.name = cursor.take(16), cursor.string()
 
@@ -143,20 +144,26 @@ class Predictors:
         return self.models[p.weights]
 
     def header(self, s, codec, order, heads, t, params):
-        """A chunk of codec 7, 8 or 9."""
+        """A chunk of codec 7, 8, 9 or 14."""
         demand(order == (codec != 9) and heads == t.heads,
                "the form of a chunk of codec %d" % codec)
         # 5.2 "the last PREDICTOR frame before its SEGMENT"
         demand(params == s.predictor and params in self.named and
-               self.named[params].kind == min(codec, 8) - 6,
+               self.named[params].kind == (2 if codec in (8, 9) else 1),
                "a CHUNK without PREDICTOR")
+        if codec in (7, 14):
+            demand((self.named[params].level == 9) == (codec == 14),
+                   "a PREDICTOR of another level")
 
-    def decode(self, codec, tensor, s, payload):
+    def decode(self, codec, order, tensor, s, payload):
         t = self.archive.geometry.tensors[tensor]
         rows = None
         if isinstance(s.guide, Bad):
             raise s.guide
         m = self.model_of(s.predictor, t)
+        if codec == 14:
+            return lossy.decode_chunk(codec, order, payload, t, t.heads, s.n,
+                                      m, s.positions)
         if codec >= 8:
             kind = s.guide.kind_of(tensor, t)
             demand(kind is not None, "a tensor that the model cannot predict")

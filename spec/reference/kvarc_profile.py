@@ -7,7 +7,7 @@ from kvarc_codecs import Cursor, Table, demand, packed_content
 from xxh3 import h64, h128
 
 MAGIC = bytes([0x89]) + b"KVP\r\n\x1a\n"
-SELF, SELF_HEAD, SCALE, TABLE, CORRECTS = 1, 2, 4, 8, 16
+SELF, SELF_HEAD, SCALE, TABLE, CORRECTS, BASIS = 1, 2, 4, 8, 16, 32
 
 
 class Source:
@@ -31,7 +31,7 @@ class Model:
 
     def __init__(self, cursor, ropes):
         self.level = cursor.u8()
-        demand(2 <= self.level <= 7, "the level of a model")
+        demand(2 <= self.level <= 7 or self.level == 9, "the level of a model")
         self.layer, self.kind = cursor.varint(65535), cursor.u8()
         demand(self.kind in (0, 1, 3), "the kind of a model", "unsupported")
         self.heads, self.head_channels = cursor.varint(), cursor.varint()
@@ -43,7 +43,9 @@ class Model:
         self.rotary = len(ropes[rope - 1]) * 2 if rope else 0
         demand(self.rotary <= self.head_channels, "the rope of a model")
         self.set, self.flags = cursor.u8(), cursor.u8()
-        demand(self.flags < 32, "reserved flags of a model")
+        demand(self.flags < 64, "reserved flags of a model")
+        demand(self.flags == BASIS and not self.set if self.level == 9
+               else not self.flags & BASIS, "the basis of a model")
         demand(not self.flags & (CORRECTS if self.level < 4 else TABLE),
                "flags that the level does not have")
         demand(self.flags & SELF or not self.flags & SELF_HEAD,
@@ -54,6 +56,7 @@ class Model:
         demand(self.level == 3 or not self.lower, "lower layers at this level")
         self.same = [Source(0, cursor.u8(), cursor.u8())
                      for _ in range(cursor.varint(4))]
+        demand(self.level != 9 or not self.same, "sources at level 9")
         self.n0, self.beta, self.scale = 0, 0, None
         if self.flags & SCALE:
             self.n0, self.beta = cursor.u8(), cursor.u8()
@@ -177,6 +180,8 @@ class Profile:
             m.qb, m.b = rows(cursor, [
                 sum(len(m.columns(s, c)) for s in m.same)
                 + len(m.earlier(c)) for c in range(m.C)])
+        if m.flags & BASIS:
+            m.q, m.basis = rows(cursor, [m.head_channels] * m.C, 255)
         m.table, m.unknown, m.tshift = None, 0, 0
         if m.flags & TABLE:
             m.tshift, m.unknown = cursor.u8(), cursor.u8()

@@ -25,6 +25,7 @@ sys.dont_write_bytecode = True
 
 import kvarc_codecs as codecs  # noqa: E402
 import kvarc_had  # noqa: E402,F401 (adds itself to kvarc_lossy.CODECS)
+import kvarc_klt  # noqa: E402,F401
 import kvarc_lossy as lossy  # noqa: E402
 import kvarc_near  # noqa: E402,F401
 import kvarc_tsc  # noqa: E402,F401
@@ -50,7 +51,7 @@ RESERVED = {13: 0, 14: 1, 15: 1}
 
 
 # Codecs (7) whose chunks name a PREDICTOR frame.
-PREDICTED = (7, 8, 9)
+PREDICTED = (7, 8, 9, 14)
 
 
 def known(codec):
@@ -377,7 +378,8 @@ class Archive:
         if codec == 3:
             raw = self.repeat(payload, size, raw_check)
         elif codec in PREDICTED:
-            raw = self.predictors.decode(codec, tensor, s, payload)
+            raw = self.predictors.decode(codec, order, tensor, s,
+                                         payload)
         elif codec in lossy.CODECS:
             raw = lossy.decode_chunk(codec, order, payload, t, heads, n, p,
                                      s.positions)

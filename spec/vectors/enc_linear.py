@@ -34,8 +34,8 @@ class Model:
     """Fields as in profile.md 3. lower: (delta, kind, scope); same: (kind,
     scope); own: 0 no earlier slots, 1 of all heads, 2 of the own head; scale:
     (n0, beta, kind) or None; a and b: rows of coefficients; table: (tshift,
-    unknown, {id: row}) or None; corrects: (e, rows of D) or None; flags: more
-    of them."""
+    unknown, {id: row}) or None; corrects: (e, rows of D) or None; basis: (q,
+    rows of M) or None; flags: more of them."""
 
     def __init__(self, level, layer, kind, heads, head_channels, rope=0,
                  rotary=0, **fields):
@@ -44,7 +44,7 @@ class Model:
         self.rope, self.rotary = rope, rotary
         self.set, self.own, self.flags = 0, 0, 0
         self.lower, self.same = [], []
-        self.scale = self.table = self.corrects = None
+        self.scale = self.table = self.corrects = self.basis = None
         self.a, self.qa, self.b, self.qb = [], [], [], []
         self.__dict__.update(fields)
 
@@ -86,6 +86,7 @@ class Model:
                                           | 4 * bool(self.scale)
                                           | 8 * bool(self.table)
                                           | 16 * bool(self.corrects)
+                                          | 32 * bool(self.basis)
                                           | self.flags])
         out += varint(len(self.lower)) + b"".join(map(bytes, self.lower))
         out += varint(len(self.same)) + b"".join(map(bytes, self.same))
@@ -96,6 +97,9 @@ class Model:
             out += bytes(self.qa) + wide(sum(self.a, []), 2)
         if self.same or self.own:
             out += bytes(self.qb) + wide(sum(self.b, []), 2)
+        if self.basis:
+            q, rows = self.basis
+            out += bytes(q) + wide(sum(rows, []), 2)
         if self.table:
             tshift, unknown, rows = self.table
             out += bytes([tshift, unknown]) + varint(len(rows))

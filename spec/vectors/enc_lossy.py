@@ -2,7 +2,7 @@
 """Lossy chunks of the vector encoder: from codes, which the caller chooses, to
 payloads and to the elements that they stand for.
 
-Written from spec/codecs/lossy.md and had.md, apart from the C library and from
+Written from spec/codecs/lossy.md, had.md and klt.md, apart from the C library and from
 the reference decoder.
 """
 
@@ -12,7 +12,7 @@ from enc_codecs import Op, rans_stream, read_table, starts
 from enc_fields import (
     E4M3, EXPONENT_BITS, F32, MANTISSA_BITS, pack_elements, varint,
     zstd_frame)
-from enc_linear import rotation
+from enc_linear import channel_of, rotation
 
 INFINITE = float("inf")
 
@@ -123,6 +123,30 @@ class Had:
                 r *= 11863283 / 2.0 ** 24       # 0x1.6a09e6p-1
             out.append(f32(f32(f32(float(z)) * f32(step * r))
                            + float_of(self.mean[c] << 16)))
+        return out
+
+
+# --------------------------------------------------------------- 14. klt
+
+class Klt:
+    """model: of enc_linear, level 9."""
+
+    codec = 14
+
+    def __init__(self, model, rope):
+        self.model, self.rope, self.k = model, rope, model.k
+        self.turned = model.rotary > 0
+
+    def row(self, y, step, head_channels):
+        """Channels of a token from its points, which are in slots."""
+        m, out = self.model, [None] * len(y)
+        q, basis = m.basis
+        for c, row in enumerate(basis):
+            head = c - c % head_channels
+            z = sum(a * v for a, v in zip(row, y[head:]))
+            gain = f32(f32(step * 2.0 ** -5) * 2.0 ** (q[c] - 128))
+            out[channel_of(m, c, self.rope)] = f32(
+                f32(f32(float(z)) * gain) + m.mean[c] * 2.0 ** m.step[c])
         return out
 
 

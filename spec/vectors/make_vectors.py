@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 import bad_base  # noqa: E402
 import bad_chunks  # noqa: E402,F401 (adds to bad_base.VECTORS)
 import bad_container  # noqa: E402,F401
+import bad_klt  # noqa: E402,F401
 import bad_linear  # noqa: E402,F401
 import bad_lossy  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
@@ -26,6 +27,7 @@ import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
+import good_klt  # noqa: E402
 import good_linear  # noqa: E402
 import good_lossy  # noqa: E402
 import good_tokens  # noqa: E402
@@ -52,7 +54,7 @@ of the format must treat them so:
   its model is missing or does not fit.
 
 Lossy chunks are welcome; a decoder that has not been told so must answer
-"lossy" to `good-had-*.kva`.
+"lossy" to `good-X-*.kva` with a lossy codec X (had, klt ...).
 
 Where a file `X.kvp` is beside `X.kva`, that profile is given to the decoder;
 what a decoder answers to the profile itself counts as its answer. So is the
@@ -93,7 +95,8 @@ def all_files():
                              + good_transformer.VECTORS
                              + good_tokens.VECTORS
                              + near_vectors.VECTORS
-                             + good_lossy.VECTORS + tsc_vectors.GOOD):
+                             + good_lossy.VECTORS + good_klt.VECTORS
+                             + tsc_vectors.GOOD):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made

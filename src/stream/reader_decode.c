@@ -218,6 +218,10 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 		                j->frame.head.sequence, "the profile has no "
 		                "model of tensor %u, or one of another shape",
 		                (unsigned)j->ref.tensor);
+	if (!!(s->features->plan->of[j->place].model->flags & KVI_MODEL_BASIS) !=
+	    (p->h->codec == KVI_CODEC_KLT))
+		return kvi_reader_bad(&j->frame, &j->error, "its PREDICTOR is of "
+		                      "another level");
 	if (!s->features->plan->of[j->place].complete)
 		return kvi_reader_bad(&j->frame, &j->error, "tensors that it is predicted "
 		           "from are not in the file");

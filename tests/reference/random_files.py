@@ -11,7 +11,7 @@ Writes OUT/linear-SEED.kva and .txt, too: codec 7 with random models, and for ha
 of them the profile as OUT/linear-SEED.kvp instead of inside.
 
 Writes OUT/lossy-SEED.kva and .txt, too: codec 13 with random parameters, codes,
-steps, exact tokens, of any float dtype.
+steps, exact tokens, of any float dtype; OUT/klt-SEED.kva and .txt: codec 14.
 
 Writes OUT/edit-SEED-N.kva, too: a small archive that the bad vectors are made
 from, with one random edit in one frame under checks that hold. Some of them
@@ -25,6 +25,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv[1])
 
 from bad_base import base  # noqa: E402
+from bad_klt import SIZES as KLT_SIZES, base as klt_base  # noqa: E402
 from bad_linear import base as linear_base  # noqa: E402
 from bad_lossy import SIZES as LOSSY_SIZES, base as lossy_base  # noqa: E402
 from enc_codecs import (  # noqa: E402
@@ -33,6 +34,7 @@ from enc_fields import (  # noqa: E402
     BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random,
     varint)
 from enc_linear import Profile  # noqa: E402
+from good_klt import basis_model, put as put_klt  # noqa: E402
 from enc_lossy import (  # noqa: E402
     Had, float_of, lossy_chunk, narrowed, random_codes, usual_shift)
 from kvarc_enc import Writer, tensor  # noqa: E402
@@ -248,13 +250,22 @@ def random_had(rng, columns, step, rope):
     return Had(mean, k, bool(rope) and not rng.chance(3), not rng.chance(3))
 
 
+def random_step(rng):
+    if rng.chance(5):
+        return float_of(rng.between(0x00800000, 0x717FFFFF))
+    return float_of(rng.between(0x3A000000, 0x42000000))
+
+
+def random_exact(rng, dtype, n, width):
+    which = [i for i in range(n) if rng.chance(5)] if rng.chance(2) else []
+    return {i: any_bits(rng, dtype, width) for i in which[:n - 1]}
+
+
 def random_lossy(rng, w, number, t, rope, first, heads, n):
     width = heads * t["channels"]
-    step = float_of(rng.between(0x3A000000, 0x42000000) if not rng.chance(5)
-                    else rng.between(0x00800000, 0x717FFFFF))
+    step = random_step(rng)
     tier = random_had(rng, width, step, rope)
-    which = [i for i in range(n) if rng.chance(5)] if rng.chance(2) else []
-    exact = {i: any_bits(rng, t["dtype"], width) for i in which[:n - 1]}
+    exact = random_exact(rng, t["dtype"], n, width)
     shift = rng.pick([usual_shift(step), rng.bits(16) - 32768])
     lossy_chunk(w, number, tier,
                 random_codes(rng, tier, n - len(exact), shift), step,
@@ -287,6 +298,39 @@ def lossy_file(seed):
                 random_lossy(rng, w, i, t, rope if t["rope"] else None,
                              first, heads, n)
                 first += heads
+        w.commit()
+    w.close()
+    return w
+
+
+def klt_file(seed):
+    rng = Random(seed)
+    w, models, tensors = Writer(), [], []
+    rotary = 2 * rng.between(1, 3)
+    freq = [rng.bits(64) >> rng.below(30) for _ in range(rotary // 2)]
+    for layer in range(rng.between(1, 2)):
+        for kind in (0, 1):
+            turns = rotary if not kind and rng.chance(2) else 0
+            m = basis_model(rng, layer, kind, rng.between(1, 3),
+                            turns + rng.between(1, 9), turns)
+            if rng.chance(3):
+                m.k = [rng.between(-400, 400) for _ in m.k]
+                m.basis[0][:] = [rng.bits(8) for _ in m.k]
+            models.append(m)
+            tensors.append(tensor(layer, kind, rng.pick(FLOATS), m.heads,
+                                  m.head_channels, rope=int(turns > 0)))
+    p = Profile(models, [freq])
+    w.geometry([(rng.below(2), rotary, freq)], [(0, 0, "")], tensors)
+    predictor = w.predictor(9, p.digest, "", p.content, rng.between(50, 3000))
+    for _ in range(rng.between(1, 2)):
+        n = rng.pick([1, 2, 31, 32, 33, rng.between(1, 70)])
+        w.segment(0, n, random_positions(rng, n))
+        for i, m in enumerate(models):
+            exact = random_exact(rng, tensors[i]["dtype"], n, m.width())
+            put_klt(w, rng, i, m, n - len(exact), predictor, random_step(rng),
+                    shift=rng.between(-40, 40), exact=exact,
+                    near=(rng.between(-16, 16), rng.between(-16, 16)),
+                    generation=rng.between(1, 255), method=rng.below(2))
         w.commit()
     w.close()
     return w
@@ -327,6 +371,15 @@ def edited_linear(rng):
     return linear_base({(name, count): change})[0]
 
 
+def edited_klt(rng):
+    name, count = rng.pick(["PREDICTOR", "PROFILE", "CHUNK"]), 0
+    change = random_edit(rng)
+    if name == "CHUNK":
+        count = rng.below(2)
+        change = {"payload": change, "decoded_bytes": KLT_SIZES[count]}
+    return klt_base({(name, count): change})[0]
+
+
 def edited_lossy(rng):
     name, count = rng.pick(["PARAMS", "CHUNK"]), rng.below(2)
     change = random_edit(rng)
@@ -341,6 +394,8 @@ def edited_file(seed):
         return edited_linear(rng)
     if rng.chance(4):
         return edited_lossy(rng)
+    if rng.chance(6):
+        return edited_klt(rng)
     coded = not rng.chance(3)
     name = rng.pick([f for f in FRAMES if coded or f != "PARAMS"])
     count = rng.below(2) if name in ("CHUNK", "PARAMS") else 0
@@ -360,6 +415,7 @@ for number in sys.argv[3:]:
     for name, writer, profile in (
             ("py-", random_file(int(number)), None),
             ("lossy-", lossy_file(int(number)), None),
+            ("klt-", klt_file(int(number)), None),
             ("linear-",) + linear_file(int(number))):
         name = os.path.join(sys.argv[2], name + number)
         with open(name + ".kva", "wb") as f:

@@ -27,10 +27,11 @@ static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
 	       m->head_channels == chunk->head_channels ? m : NULL;
 }
 
-/* 2^e, 0 where that is no normal number */
+/* 2^e, -149..127; 0 for others */
 static float power(int e)
 {
-	uint32_t b = e < -126 || e > 127 ? 0 : (uint32_t)(127 + e) << 23;
+	uint32_t b = e < -149 || e > 127 ? 0 : e < -126 ? 1u << (149 + e)
+	             : (uint32_t)(127 + e) << 23;
 	float f;
 	memcpy(&f, &b, sizeof f);
 	return f;

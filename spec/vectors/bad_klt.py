@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Invalid archives: codec 14 (codecs/klt.md) and models of level 9
+(profile.md 3); and those whose profile is missing or does not fit."""
+
+import copy
+
+from bad_base import add, cut, poke, vector
+from enc_fields import BF16, Random
+from enc_linear import Profile
+from enc_lossy import Klt, lossy_chunk, random_codes
+from good_klt import basis_model
+from kvarc_enc import KEY, VALUE, Writer, tensor
+from linear_data import random_model
+from vector_data import frequencies
+
+FREQ = frequencies(2)
+SIZES = (30, 40)        # decoded bytes of the chunks
+
+
+def base(edits=None, change=None, level=9, embed=True, number=None, order=1,
+         codec=None, heads=None, step=0.5, rope=1, layer=0, shape=(1, 3),
+         more=()):
+    """Keys 1 x 3, of which 2 channels turn, values 2 x 2; 5 tokens. Frames:
+    GEOMETRY, PREDICTOR, PROFILE, SEGMENT, CHUNK, CHUNK, COMMIT ... change of
+    the models before they become a profile; number, order, codec, heads: of
+    the first chunk's header."""
+    rng = Random(730)
+    models = [basis_model(rng, 0, 0, 1, 3, 2), basis_model(rng, 0, 1, 2, 2)]
+    tiers = [Klt(m, (0, 2, FREQ)) for m in models]
+    if change:
+        models = copy.deepcopy(models)
+        change(models)
+    p = Profile(list(more) + models, [FREQ])
+    w = Writer(edits=edits)
+    w.geometry([(0, 2, FREQ)] if rope else [], [(0, 0, "")],
+               [tensor(layer, KEY, BF16, *shape, rope=rope),
+                tensor(layer, VALUE, BF16, 2, 2)])
+    predictor = w.predictor(level, p.digest, "",
+                            p.content if embed else None)
+    w.segment(0, 5)
+    for i, t in enumerate(tiers):
+        codes = random_codes(rng, t, 5, -16)
+        if not i:
+            if codec is not None:
+                t.codec = codec
+            lossy_chunk(w, 0, t, codes, step,
+                        predictor if number is None else number, -16,
+                        order=order, heads=heads)
+        else:
+            lossy_chunk(w, 1, t, codes, 0.5, predictor, -16)
+    w.close()
+    return bytes(w.out), p
+
+
+def made(name, text, answer="data", **options):
+    vector(name, text, answer)(lambda: base(**options)[0])
+
+
+def edit(name, text, change, count=0, size=None):
+    vector("klt-" + name, text)(lambda: base({("CHUNK", count): {
+        "payload": change, "decoded_bytes": size or SIZES[count]}})[0])
+
+
+def fields(which=0, **values):
+    """Fields of a model: values, or functions of what was there."""
+    def change(models):
+        m = models[which]
+        for field, value in values.items():
+            setattr(m, field, value(getattr(m, field))
+                    if callable(value) else value)
+    return change
+
+
+def model(name, text, which=0, **values):
+    made("model-basis-" + name, text, change=fields(which, **values))
+
+
+def row(values):
+    """The first row of M."""
+    return lambda basis: (basis[0], [values] + basis[1][1:])
+
+
+# ------------------------------------------------------------------- klt.md
+
+made("klt-order", "lane order 0 of codec 14", order=0)
+made("klt-params", "params that name the GEOMETRY", number=0)
+made("klt-params-segment", "params that name the SEGMENT", number=3)
+made("klt-level", "codec 14 behind a PREDICTOR of level 3", level=3,
+     more=[random_model(Random(731), 3, 0, 0, 1, 3, rope=1, rotary=2),
+           random_model(Random(732), 3, 0, 1, 2, 2)])
+made("klt-codec-7", "codec 7 behind a PREDICTOR of level 9", codec=7)
+made("klt-step", "a negative step", step=-0.5)
+edit("heads", "a chunk of 1 of 2 heads", poke(6, 1), 1, 20)
+edit("generation", "generation 0", poke(40, 0))
+edit("flags", "a reserved flag", poke(41, 2))
+edit("near", "a point of a code 17/32 nearer", poke(48, 17))
+edit("after", "a byte behind the stream", add(b"\0"))
+edit("cut", "the last byte of the stream is missing", cut(1))
+edit("empty", "an empty payload", lambda p: p[:40])
+edit("raw-check", "raw_check of other elements",
+     lambda p: p[:32] + bytes([p[32] ^ 1]) + p[33:], 1)
+
+# ------------------------------------------------------------ profile.md, 3
+
+model("none", "a model of level 9 without a basis", basis=None)
+model("own", "a model of level 9 that sees earlier slots", flags=1)
+model("scale", "a model of level 9 whose scale follows", scale=(8, 0))
+model("reserved", "a reserved flag", flags=64)
+model("set", "table set 1", set=1)
+model("same", "a model of level 9 with a source", 1, same=[(0, 0)],
+      qb=[0] * 4, b=[[0] * 3] * 4)
+model("lower", "a model of level 9 with a lower source", lower=[(1, 0, 0)],
+      qa=[0] * 3, a=[[0] * 3] * 3)
+model("level-3", "a basis at level 3", level=3)
+model("level-8", "a basis at level 8", level=8)
+model("level-10", "level 10", level=10)
+model("sum", "a row of 65537", basis=row([-32768, 32767, 2]))
+model("short", "a row of 2 entries of 3: the next model is in it",
+      basis=row([1, 2]))
+model("rotary", "a rope of more channels than a head has", 1, rope=1,
+      head_channels=1, heads=4,
+      basis=lambda b: (b[0], [[1]] * 4))
+model("step", "slots of a pair with other steps",
+      step=lambda s: [s[0] + 1] + s[1:])
+model("k", "k of 401", k=lambda k: [401] + k[1:])
+model("mean", "a mean of 32768", mean=lambda m: [32768] + m[1:])
+
+# --------------------------------------------------------------- predictor
+
+made("klt-missing", "the profile is not in the file and not given",
+     "predictor", embed=False)
+made("klt-layer", "a profile without the layer", "predictor", layer=1)
+made("klt-channels", "a profile for heads of 3 channels", "predictor",
+     change=fields(0, head_channels=4, step=[0] * 4, k=[0] * 4, mean=[0] * 4,
+                   basis=([0] * 4, [[0] * 4] * 4)))
+made("klt-no-rope", "a profile for keys that do not turn", "predictor",
+     change=fields(0, rope=0, rotary=0))
