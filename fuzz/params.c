@@ -27,7 +27,7 @@ static const uint64_t odd_freqs[32] = { 1, (uint64_t)1 << 63, UINT64_MAX, 77777,
 static void job_init(struct job *j, struct fuzz_bytes *b)
 {
 	memset(j, 0, sizeof *j);
-	j->codec = fuzz_take(b) % 8;
+	j->codec = fuzz_take(b) % 16;
 	j->chunk.dtype = fuzz_take(b) % 8;
 	j->chunk.heads = fuzz_take(b) % 3 + 1;
 	j->chunk.head_channels = fuzz_take(b) % 64 + 1;
@@ -66,6 +66,7 @@ static const struct kvi_coder_tables *shared_tables(void)
 	if (!tables) {
 		kvi_alloc_init(&a, NULL, 0);
 		FUZZ_CHECK(kvi_coder_tables_open(&tables, &a) == KVARC_OK);
+		FUZZ_CHECK(kvi_coder_tables_lossy(tables) == KVARC_OK);
 	}
 	return tables;
 }
@@ -77,6 +78,8 @@ static kvarc_ret decode(const struct job *j, const struct kvi_alloc *a,
 	struct kvi_coder *coder = NULL;
 	struct kvi_params *params = NULL;
 	kvarc_ret ret = failing ? kvi_coder_tables_open(&own, a) : KVARC_OK;
+	if (failing && ret == KVARC_OK)
+		ret = kvi_coder_tables_lossy(own);
 	const struct kvi_coder_tables *tables = failing ? own : shared_tables();
 	if (ret == KVARC_OK)
 		ret = kvi_coder_open(&coder, a, tables, isa);
@@ -113,7 +116,8 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_ret ret = decode(&j, &a, KVARC_ISA_SCALAR, env->failing,
 	                       first);
 	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA ||
-	           ret == KVARC_OPTIONS || env->failing);
+	           ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ||
+	           env->failing);
 	for (uint32_t isa = KVARC_ISA_AVX2; isa <= KVARC_ISA_NEON; isa <<= 1) {
 		if (!(isa & kvarc_isa_available()) || env->failing)
 			continue;

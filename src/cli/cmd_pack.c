@@ -311,7 +311,7 @@ void cmd_pack(const struct options *o)
 		return;
 	}
 	if (o->n_tiers > 1) {
-		msg_error(NULL, "pack: one --tier at a time");
+		msg_error(NULL, "pack: one --tier or --max-error at a time");
 		return;
 	}
 	if (o->remove && o->n_tiers) {

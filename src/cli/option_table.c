@@ -93,6 +93,8 @@ const struct option_row options_rows[] = {
 	{ OPT_TIER, 0, "tier", "SPEC", ARG_VALUE, NULL,
 	  VERB_PACK | VERB_BENCH | VERB_EVAL,
 	  "change elements: had:4 keeps some 4 bits of each" },
+	{ OPT_MAX_ERROR, 0, "max-error", "ERROR", ARG_VALUE, NULL, VERB_PACK,
+	  "change no element by more: 0.01 is 1 % of what is usual" },
 	{ OPT_ALLOW_LOSSY, 0, "allow-lossy", NULL, ARG_NONE, NULL,
 	  VERB_UNPACK | VERB_CUT | VERB_TRAIN | VERB_BENCH,
 	  "take what a lossy tier has changed" },

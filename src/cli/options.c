@@ -168,6 +168,22 @@ static int add_string(const char ***list, size_t *n, const char *value)
 	return 0;
 }
 
+/* --max-error ERROR is --tier near:ERROR; a second one is one tier too many, whatever it says. */
+static int add_max_error(struct options *o, const char *value)
+{
+	static const char near[] = "near:";
+
+	if (o->near_tier)
+		return add_string(&o->tiers, &o->n_tiers, o->near_tier);
+	o->near_tier = malloc(strlen(value) + sizeof(near));
+	if (!o->near_tier) {
+		msg_error(NULL, "out of memory");
+		return -1;
+	}
+	strcat(strcpy(o->near_tier, near), value);
+	return add_string(&o->tiers, &o->n_tiers, o->near_tier);
+}
+
 static int add_identity(struct options *o, const struct option_row *r,
                         const char *value)
 {
@@ -324,6 +340,7 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_IDENTITY: return add_identity(o, r, value);
 	case OPT_PROFILE: return add_string(&o->profiles, &o->n_profiles, value);
 	case OPT_TIER: return add_string(&o->tiers, &o->n_tiers, value);
+	case OPT_MAX_ERROR: return add_max_error(o, value);
 	case OPT_SEQUENCES: return set_tokens(o, r, value, 1, &o->sequences);
 	case OPT_PREFIX: return set_tokens(o, r, value, 1, &o->prefix);
 	case OPT_CONTINUE: return set_tokens(o, r, value, 2, &o->continuation);
@@ -577,4 +594,5 @@ void options_free(struct options *o)
 	free(o->profiles);
 	free(o->measure);
 	free(o->tiers);
+	free(o->near_tier);
 }

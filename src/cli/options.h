@@ -26,7 +26,8 @@ struct options {
 	size_t n_profiles;
 	const char **measure;
 	size_t n_measure;
-	const char **tiers;
+	const char **tiers;  /* near:ERROR of --max-error among them */
+	char *near_tier;
 	size_t n_tiers;
 	uint64_t sequences, prefix, continuation;
 	double max_kl;       /* 0: not given */
