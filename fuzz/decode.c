@@ -12,6 +12,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_reader *r = NULL;
 	opt.common.threads = (env->mode >> 2) % 4;
+	opt.flags = env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK) {
 		FUZZ_CHECK(!r);
 		return;

@@ -17,7 +17,7 @@ fuzz_replays = \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
 	fuzz/replay_geometry fuzz/replay_profile \
 	fuzz/replay_model_gguf fuzz/replay_model_safetensors \
-	fuzz/replay_kept
+	fuzz/replay_kept fuzz/replay_lossy
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
@@ -59,6 +59,8 @@ fuzz_replay_model_safetensors_SOURCES = fuzz/model_safetensors.c fuzz/standalone
 fuzz_replay_model_safetensors_LDADD = fuzz/libfuzzing.la
 fuzz_replay_kept_SOURCES = fuzz/kept.c fuzz/standalone.c
 fuzz_replay_kept_LDADD = fuzz/libfuzzing.la
+fuzz_replay_lossy_SOURCES = fuzz/lossy.c fuzz/standalone.c
+fuzz_replay_lossy_LDADD = fuzz/libfuzzing.la
 
 if FUZZERS
 noinst_PROGRAMS += \
@@ -68,7 +70,7 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
 	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors \
-	fuzz/fuzz_kept
+	fuzz/fuzz_kept fuzz/fuzz_lossy
 fuzz_fuzz_decode_SOURCES = fuzz/decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
@@ -126,6 +128,9 @@ fuzz_fuzz_model_safetensors_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_kept_SOURCES = fuzz/kept.c
 fuzz_fuzz_kept_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_kept_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_lossy_SOURCES = fuzz/lossy.c
+fuzz_fuzz_lossy_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_lossy_LDFLAGS = -fsanitize=fuzzer
 endif
 
 EXTRA_DIST += fuzz/README.md fuzz/run.sh fuzz/make_corpus.py fuzz/corpus

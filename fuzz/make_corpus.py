@@ -321,6 +321,20 @@ def main(corpus, kvarc=None):
                 rng.randbytes(97) + bytes(range(200)) +
                 bytes([dtype, 2, 15, 1 | level << 2, 7, 1, 20, 0, 0, 0, 100,
                        77]) + bytes([0, level, 0, 0]))
+    # what a tier is followed by: elements, then ten numbers and the tail
+    normal = struct.pack('<2048e', *[rng.gauss(0, 1) for _ in range(2048)])
+    for name, tier, elements, last in (
+            ('had', 'had:4', normal, (2, 1, 31, 63, 0, 1, 0)),
+            ('had-f32', 'had:1.5,identity,exact=9', rng.randbytes(900),
+             (1, 2, 10, 40, 1, 0, 90)),
+            ('had-bf16', 'had:6.5,no-unrope,keys=-4', normal, (3, 0, 44, 255, 0, 3, 1)),
+            ('had-e4m3', 'had:2,keys=+0.5', rng.randbytes(500), (4, 2, 15, 99, 0, 5, 84)),
+            ('klt', 'klt:2', normal, (2, 0, 15, 31, 1, 0, 0)),
+            ('tsc', 'tsc:4', normal, (2, 0, 63, 31, 1, 0, 2)),
+            ('near', 'near:0.01', normal, (3, 1, 31, 31, 1, 0, 2)),
+            ('text', 'had:4,exact=1,x', b'', (0,) * 7)):
+        put('lossy', name, tier.encode() + bytes(1) + elements + bytes(last) +
+            bytes(3 + 4))
     put('profile', 'whole.kvp', profile(2, 3, 2, 5))
     put('profile', 'head.kvp', profile(2, 4, 4, 7, table=True))
     put('profile', 'diagonal.kvp', profile(1, 5, 0, 0))

@@ -89,11 +89,12 @@ static kvarc_ret decode(const struct job *j, const struct kvi_alloc *a,
 		                       j->chunk.rope, j->params,
 		                       j->params_bytes);
 	/* after a first decode that fails the coder still works */
-	if (ret == KVARC_OK)
+	bool ready = ret == KVARC_OK;
+	if (ready)
 		ret = kvi_chunk_decode(coder, &j->chunk, j->codec,
 		                       j->lane_order, params, j->payload,
 		                       j->payload_bytes / 2, raw);
-	if (params && ret != KVARC_MEM && ret != KVARC_MEMLIMIT)
+	if (ready && ret != KVARC_MEM && ret != KVARC_MEMLIMIT)
 		ret = kvi_chunk_decode(coder, &j->chunk, j->codec,
 		                       j->lane_order, params, j->payload,
 		                       j->payload_bytes, raw);

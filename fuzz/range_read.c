@@ -68,6 +68,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_writer_options wopt = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_reader *r = NULL;
 	opt.common.threads = env->mode & 1 ? 2 : 0;
+	opt.flags = env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
 	wopt.common = env->common;
 	wopt.flags = KVARC_WRITE_FILE_ID;
 	wopt.level = env->mode >> 7;

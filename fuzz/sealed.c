@@ -48,8 +48,9 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
 	uint64_t ids, bytes;
 	kvarc_reader *r = NULL;
 	opt.predictor = model;
+	opt.flags = KVARC_READ_ALLOW_LOSSY;
 	if (how == 3)
-		opt.flags = KVARC_READ_SALVAGE;
+		opt.flags |= KVARC_READ_SALVAGE;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return;
 	struct fuzz_sum sum = { kvarc_reader_geometry(r), 0 };
