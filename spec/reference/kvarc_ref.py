@@ -29,6 +29,7 @@ import kvarc_klt  # noqa: E402,F401
 import kvarc_lossy as lossy  # noqa: E402
 import kvarc_near  # noqa: E402,F401
 import kvarc_tsc  # noqa: E402,F401
+import kvarc_vq  # noqa: E402,F401
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
 from kvarc_items import Item  # noqa: E402
 from kvarc_model import Model  # noqa: E402

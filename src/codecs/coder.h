@@ -135,7 +135,9 @@ struct kvi_params {
 	uint32_t *ctx; /* contexts without rotation */
 	/* codec 13, in the same block of memory */
 	struct kvi_had_params *had;
-	/* codecs 4 and 6 */
+	/* codec 12, with freq below */
+	struct kvi_vq_params *vq;
+	/* codecs 4, 6 and 12 */
 	unsigned n_tables;
 	uint16_t *freq; /* n_tables * symbols */
 	uint8_t *table, *top;
@@ -237,6 +239,8 @@ kvarc_ret kvi_params_get_tables(const struct kvi_alloc *alloc, uint8_t codec,
                                 const struct kvi_chunk *shape,
                                 struct kvi_in *in, unsigned symbols,
                                 struct kvi_params **out);
+/* One of them: its frequencies. */
+bool kvi_params_get_table(struct kvi_in *in, unsigned symbols, uint16_t *freq);
 void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
                            struct kvi_out *out);
 /* The kernels' form of the tables, in the coder until the next call; stride:

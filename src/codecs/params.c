@@ -50,7 +50,7 @@ bool kvi_params_rotates(const struct kvi_params *p)
 
 /* A table sums to 2048, none of its frequencies is 2048, and the escape can
  * be coded. */
-static bool get_table(struct kvi_in *in, unsigned symbols, uint16_t *freq)
+bool kvi_params_get_table(struct kvi_in *in, unsigned symbols, uint16_t *freq)
 {
 	uint32_t sum = 0;
 	for (unsigned s = 0; s < symbols; s++) {
@@ -75,7 +75,7 @@ kvarc_ret kvi_params_get_tables(const struct kvi_alloc *alloc, uint8_t codec,
 		return kvi_alloc_error(alloc);
 	bool good = true;
 	for (unsigned i = 0; i < n && good; i++)
-		good = get_table(in, symbols, p->freq + i * symbols);
+		good = kvi_params_get_table(in, symbols, p->freq + i * symbols);
 	const uint8_t *table = good ? kvi_get_bytes(in, C) : NULL;
 	if (table)
 		memcpy(p->table, table, C);

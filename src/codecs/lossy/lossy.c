@@ -15,6 +15,7 @@ const struct kvi_lossy_codec *kvi_lossy_codec_get(unsigned codec)
 	static const struct kvi_lossy_codec *const codecs[KVI_N_CODECS] = {
 		[KVI_CODEC_NEAR] = &kvi_lossy_near,
 		[KVI_CODEC_TSC] = &kvi_lossy_tsc,
+		[KVI_CODEC_VQ] = &kvi_lossy_vq,
 		[KVI_CODEC_HAD] = &kvi_lossy_had,
 		[KVI_CODEC_KLT] = &kvi_lossy_klt,
 	};
@@ -352,9 +353,11 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	kvi_out_init(&a.body, c->alloc);
 	if (!kvi_params_serve(current, chunk, how->tier))
 		current = NULL;
+	/* With a fallback tokens are refused for their own sake. */
 	for (int i = 0; i < TRIES && a.refused && !ret; i++) {
 		ret = try_once(c, &p, current, raw, &a);
-		if (!ret && current && (a.refused || drifted(&a))) {
+		if (!ret && current &&
+		    (a.refused ? !how->fallback : drifted(&a))) {
 			current = NULL; /* they are no longer good */
 			a.refused = true;
 		}
