@@ -83,6 +83,11 @@ tests_unit_test_tsc_SOURCES = tests/unit/test_tsc.c \
 	tests/unit/coders_util.c tests/unit/coders_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h tests/unit/random.h
 tests_unit_test_tsc_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_vq
+TESTS += tests/unit/test_vq
+tests_unit_test_vq_SOURCES = tests/unit/test_vq.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h tests/unit/random.h
+tests_unit_test_vq_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_linear
 TESTS += tests/unit/test_linear
 tests_unit_test_linear_SOURCES = tests/unit/test_linear.c \

@@ -36,6 +36,7 @@ import near_vectors  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
+import vq_vectors  # noqa: E402
 
 README_HEAD = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
 # Test vectors
@@ -96,7 +97,7 @@ def all_files():
                              + good_tokens.VECTORS
                              + near_vectors.VECTORS
                              + good_lossy.VECTORS + good_klt.VECTORS
-                             + tsc_vectors.GOOD):
+                             + tsc_vectors.GOOD + vq_vectors.GOOD):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made

@@ -128,6 +128,7 @@ struct kvi_params {
 	/* Encoder only: bits per 1000 elements of the chunk that they were
 	 * fitted to, 0 when not known. */
 	uint64_t expected;
+	size_t books; /* and bytes of codebooks that new ones would bring */
 	/* codec 5; arrays of C, in one block of memory */
 	bool rotate;
 	int16_t *k, *mean;

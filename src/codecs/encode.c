@@ -109,7 +109,7 @@ bool kvi_params_drifted(const struct kvi_params *p, size_t bytes,
                         size_t elements)
 {
 	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 +
-	                PARAMS_FRAME;
+	                PARAMS_FRAME + p->books;
 	return !p->expected || kvi_params_rate(bytes, elements) >
 	                               p->expected +
 	                               kvi_params_rate(params, elements);

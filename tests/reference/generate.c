@@ -265,7 +265,7 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g,
 		free(data[i].p);
 }
 
-/* had or near of any rate; keys and values that are normal stay in range. */
+/* Any tier without a profile; keys and values that are normal stay in range of had. */
 static const kvarc_lossy *choose_tier(void)
 {
 	static kvarc_lossy tier;
@@ -274,11 +274,29 @@ static const kvarc_lossy *choose_tier(void)
 		.key_rate = (int)below(33) - 16, .exact_tokens = below(9),
 		.generation = below(260), .flags = below(4)
 	};
-	if (below(2)) {
+	switch (below(6)) {
+	case 0: case 1:
 		tier.tier = KVARC_TIER_NEAR;
 		tier.rate = 0;
 		tier.flags = 0;
 		tier.max_error = 1000u << below(20);
+		break;
+	case 2:
+		tier.tier = KVARC_TIER_TSC;
+		tier.rate = 16 * (2 + (int)below(7));
+		tier.key_rate = 0;
+		tier.keyframe = below(5) * below(60);
+		tier.block = below(3) * below(70);
+		break;
+	case 3:
+		tier.tier = KVARC_TIER_VQ;
+		tier.rate = 16 * (1 + (int)below(4));
+		tier.key_rate = 0;
+		tier.fallback = below(2) * below(600);
+		if (tier.rate == 32 && below(2))
+			tier.flags |= KVARC_LOSSY_PRODUCT;
+		break;
+	default: break;
 	}
 	return &tier;
 }
@@ -309,9 +327,10 @@ int main(int argc, char **argv)
 	if (tiered)
 		o.lossy = choose_tier();
 	printf("seed %s: level %d, threads %u, flags %u, segment %u, "
-	       "chunk %u, tier %d; %zu ropes, %zu tracks;", argv[1], o.level,
+	       "chunk %u, tier %d %d/16; %zu ropes, %zu tracks;", argv[1], o.level,
 	       o.common.threads, o.flags, (unsigned)o.segment_tokens,
 	       (unsigned)o.chunk_bytes, o.lossy ? (int)o.lossy->tier : 0,
+	       o.lossy ? o.lossy->rate : 0,
 	       g.n_ropes, g.n_tracks);
 	for (size_t i = 0; i < g.n_tensors; i++)
 		printf(" %s %ux%u", kvarc_dtype_name(g.tensors[i].dtype),

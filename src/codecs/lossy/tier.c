@@ -34,7 +34,7 @@ static const struct preset {
 	{ "tsc-8x", "tsc:4,block=256" },
 	{ "tsc-63x", "tsc:4,kappa=64,block=256" },
 	{ "vq-84x", "tsc:4,kappa=64,block=256" },
-	{ "vq-219x", "vq:2,pq,fallback=0.25" },
+	{ "vq-219x", "vq:2,pq,fallback=0.33" },
 	{ "vq-429x", "vq:4" },
 	{ "vq-1034x", "vq:1" },
 };

@@ -29,6 +29,7 @@ struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc,
 	p->heads = shape->heads;
 	p->head_channels = shape->head_channels;
 	p->n_tables = tables;
+	p->books = book + (size_t)tables * KVI_BYTE_SYMBOLS;
 	p->freq = (uint16_t *)(void *)(v + 1);
 	p->vq = v;
 	*v = (struct kvi_vq_params){ dim, parts, stages,
