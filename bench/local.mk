@@ -14,3 +14,9 @@ bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)
 noinst_PROGRAMS += bench/matmul
 bench_matmul_SOURCES = bench/matmul.c
 bench_matmul_LDADD = libkvi.la
+
+# What tier had is worth next to other quantisers, on normal data.
+check_PROGRAMS += bench/micro_gate
+TESTS += bench/micro_gate
+bench_micro_gate_SOURCES = bench/micro_gate.c
+bench_micro_gate_LDADD = libkvarc.la -lm
