@@ -48,35 +48,10 @@ int kvi_lattice_exponent(unsigned dtype, double most)
 	return e < least ? least : e > EXPONENT_MAX ? EXPONENT_MAX : e;
 }
 
-/* v / 2^bits, to nearest, ties to even. */
+/* v / 2^bits, 1 to 30 of them, to nearest, ties to even. */
 static inline uint32_t rounded(uint32_t v, unsigned bits)
 {
-	if (bits > 30)
-		return 0;
-	return (v + ((uint32_t)1 << bits >> 1) - 1 + (v >> bits & 1)) >> bits;
-}
-
-/* The number of a point, counted from zero, of a pattern without its sign. */
-static inline uint32_t to_point(uint32_t size, unsigned m, unsigned depth)
-{
-	uint32_t field = size >> m;
-	uint32_t full = field ? (size & ((1u << m) - 1)) | 1u << m : size;
-	unsigned step = field ? field - 1 : 0;
-	if (step >= depth)
-		return size - ((uint32_t)depth << m);
-	return rounded(full, depth - step);
-}
-
-static inline uint32_t to_pattern(uint32_t point, unsigned m, unsigned depth)
-{
-	if (point >> m)
-		return point + ((uint32_t)depth << m);
-	if (!point)
-		return 0;
-	unsigned level = 31 - (unsigned)__builtin_clz(point);
-	if (depth + level < m)
-		return point << depth;
-	return ((depth + level - m) << m) + (point << (m - level));
+	return (v + ((uint32_t)1 << (bits - 1)) - 1 + (v >> bits & 1)) >> bits;
 }
 
 static inline uint32_t load(const uint8_t *p, unsigned size)
@@ -84,42 +59,88 @@ static inline uint32_t load(const uint8_t *p, unsigned size)
 	return size == 1 ? *p : size == 2 ? kvi_load16(p) : kvi_load32(p);
 }
 
-bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements,
-                       size_t n, uint16_t *codes)
+static inline void store(uint8_t *p, unsigned size, uint32_t x)
 {
-	const unsigned sign_bit = 8 * l->size - 1, size = l->size;
+	if (size == 4)
+		kvi_store32(p, x);
+	else if (size == 2)
+		kvi_store16(p, (uint16_t)x);
+	else
+		*p = (uint8_t)x;
+}
+
+/* size: that of an element, a constant. Returns the greatest point. */
+static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size,
+                                const uint8_t *elements, size_t n,
+                                uint16_t *codes)
+{
+	const unsigned sign_bit = 8 * size - 1;
 	const unsigned m = (unsigned)l->fmt->mant_bits + l->low_bits;
+	const unsigned depth = l->depth + l->low_bits;
 	const uint32_t top = 1u << (l->fmt->elem_bits - 1);
+	const uint32_t one = 1u << m, offset = (uint32_t)depth << m;
 	uint32_t most = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t x = load(elements + i * size, size);
-		uint32_t neg = x >> sign_bit;
-		uint32_t point = to_point(x & ((1u << sign_bit) - 1), m,
-		                          l->depth + l->low_bits);
+		uint32_t neg = x >> sign_bit, abs = x & ((1u << sign_bit) - 1);
+		uint32_t field = abs >> m;
+		uint32_t full = field ? (abs & (one - 1)) | one : abs;
+		unsigned step = field ? field - 1 : 0;
+		unsigned bits = step < depth ? depth - step : 1;
+		uint32_t point = rounded(full, bits < 30 ? bits : 30);
+		point = step < depth ? point : abs - offset;
 		most = point > most ? point : most;
 		/* There is one zero: below it, codes count from -1. */
 		neg = point ? neg : 0;
 		codes[i] = (uint16_t)((point - neg) | (neg ? top : 0));
 	}
-	return most < top;
+	return most;
+}
+
+bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements,
+                       size_t n, uint16_t *codes)
+{
+	switch (l->size) {
+	case 1: to_codes(l, 1, elements, n, codes); return true;
+	case 2: to_codes(l, 2, elements, n, codes); return true;
+	default: return to_codes(l, 4, elements, n, codes) < 1u << 15;
+	}
+}
+
+/*
+ * Points below 2^m are normal or subnormal numbers of the dtype; binary32 has the mantissa of the
+ * normal ones where it is wanted.
+ */
+static inline void to_elements(const struct kvi_lattice *l, unsigned size,
+                               const uint16_t *codes, size_t n,
+                               uint8_t *elements)
+{
+	const unsigned sign_bit = 8 * size - 1;
+	const unsigned m = (unsigned)l->fmt->mant_bits;
+	const unsigned shift = l->depth < 16 ? l->depth : 16;
+	const unsigned sign = (unsigned)l->fmt->elem_bits - 1;
+	const uint32_t top = 1u << sign, offset = (uint32_t)l->depth << m;
+	const uint32_t normal = offset - ((m + 126) << m);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t neg = codes[i] >> sign, x;
+		uint32_t point = (codes[i] & (top - 1)) + neg;
+		uint32_t subnormal = point << shift;
+		float f = (float)(int32_t)point;
+		memcpy(&x, &f, sizeof x);
+		x = (x >> (23 - m)) + normal;
+		x = subnormal >> m ? x : subnormal;
+		x = point >> m ? point + offset : x;
+		x = (x < l->largest ? x : l->largest) << l->low_bits;
+		store(elements + i * size, size, x | neg << sign_bit);
+	}
 }
 
 void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes,
                           size_t n, uint8_t *elements)
 {
-	const unsigned sign_bit = 8 * l->size - 1, size = l->size;
-	const unsigned m = (unsigned)l->fmt->mant_bits;
-	const uint32_t top = 1u << (l->fmt->elem_bits - 1);
-	for (size_t i = 0; i < n; i++, elements += size) {
-		uint32_t neg = codes[i] / top;
-		uint32_t x = to_pattern((codes[i] & (top - 1)) + neg, m, l->depth);
-		x = (x < l->largest ? x : l->largest) << l->low_bits;
-		x |= neg << sign_bit;
-		if (size == 4)
-			kvi_store32(elements, x);
-		else if (size == 2)
-			kvi_store16(elements, (uint16_t)x);
-		else
-			*elements = (uint8_t)x;
+	switch (l->size) {
+	case 1: to_elements(l, 1, codes, n, elements); break;
+	case 2: to_elements(l, 2, codes, n, elements); break;
+	default: to_elements(l, 4, codes, n, elements); break;
 	}
 }
