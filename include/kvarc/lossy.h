@@ -38,7 +38,11 @@ typedef struct kvarc_lossy {
 	                        * 0: none do */
 	uint32_t max_error;    /* near: of any element, in 1e-9 of the root mean square of the elements
 	                        * of its chunk, 1000 to 1e9; other tiers: 0 */
-	uint64_t reserved[6];  /* zero */
+	uint32_t tail_tokens;  /* so many last tokens of a track, as far as it goes when a call appends,
+	                        * stay bit for bit */
+	uint32_t outliers;     /* and tokens whose length (root of the sum of squares) in a chunk is so many
+	                        * standard deviations above the mean of all, in 1/16; 0: none do */
+	uint64_t reserved[5];  /* zero */
 } kvarc_lossy;
 
 /*
@@ -52,6 +56,9 @@ typedef struct kvarc_lossy {
  * klt:RATE    0.25 to 6.5
  * keys=+BITS  how much more keys have than values, -4 to 4; near: an error 2^-BITS times as great
  * exact=N     first tokens of each track that stay as they are (4)
+ * tail=N      last tokens of each track that stay as they are (0)
+ * outliers=Z  tokens of a tensor that are longer than its others by Z standard deviations stay as
+ *             they are (none)
  * identity    no Hadamard transform
  * no-unrope   keys are coded as they are stored
  * kappa=N     tsc: a keyframe every N tokens, others are differences (1)

@@ -182,6 +182,7 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 {
 	uint32_t full = w->tracks[a->track].segment_tokens;
+	w->tracks[a->track].end = a->t0 + a->n;
 	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
 	if (ret == KVARC_OK)
 		ret = fill_waiting(w, a);

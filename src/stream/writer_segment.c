@@ -21,7 +21,8 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 		.heads = j->group->heads, .head_channels = t->channels,
 		.positions = j->segment->s.positions,
 		.rope = kvi_tensor_rope(g, t),
-		.kind = t->kind, .t0 = j->segment->s.t0
+		.kind = t->kind, .t0 = j->segment->s.t0,
+		.end = j->w->tracks[t->track].end
 	};
 }
 

@@ -42,6 +42,7 @@ struct kvi_waiting {
 struct kvi_writer_track {
 	uint64_t tokens;        /* in the file */
 	uint64_t handed;        /* and in segments on their way */
+	uint64_t end;           /* and those that a call appends */
 	int64_t next_position;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;

@@ -307,6 +307,41 @@ static void test_exact_tokens(void **state)
 	}
 }
 
+/* The last tokens of all, also where segments end elsewhere, and those much longer than others. */
+static void test_tail_outliers(void **state)
+{
+	enum { LONG = 200, TAIL = 5 };
+	static const char *const texts[] = {
+		"had:3,exact=0,tail=5,outliers=6", "near:0.1,exact=0,tail=5,outliers=15.5",
+		"had:3,exact=0,outliers=17", "near:0.1,exact=0,tail=0"
+	};
+	(void)state;
+	for (size_t k = 0; k < 4; k++) {
+		struct cache c, back;
+		kvarc_lossy l = tier(texts[k]);
+		kvarc_reader_options ro = welcome(0);
+		make(&c, KVARC_F32);
+		for (size_t i = 0; i < WIDTH; i++)
+			put_float(&c, VALUES, LONG * WIDTH + i,
+			          10 * get_float(&c, VALUES, LONG * WIDTH + i));
+		struct memfile f = written(&c, &l, 1);
+		cache_make_empty(&back, &c);
+		assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+		for (size_t t = 0; t < TOKENS; t++) {
+			bool last = k < 2 && t >= TOKENS - TAIL;
+			assert_int_equal(same_token(&c, &back, KEYS, t), last);
+			assert_int_equal(same_token(&c, &back, VALUES, t),
+			                 last || (k < 2 && t == LONG));
+		}
+		cache_free(&back);
+		cache_free(&c);
+		memfile_free(&f);
+	}
+	kvarc_lossy l;
+	assert_int_equal(kvarc_lossy_parse(&l, "had:4,outliers=0", NULL), KVARC_OPTIONS);
+	assert_int_equal(kvarc_lossy_parse(&l, "had:4,tail=-1", NULL), KVARC_OPTIONS);
+}
+
 /* What the quantiser of a rate makes of a normal number, by adding up. */
 static double expected_error(double rate)
 {
@@ -481,6 +516,7 @@ int main(void)
 		cmocka_unit_test(test_generations),
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_exact_tokens),
+		cmocka_unit_test(test_tail_outliers),
 		cmocka_unit_test(test_error_and_size),
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test(test_options),

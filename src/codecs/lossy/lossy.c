@@ -2,6 +2,8 @@
 /* lossy.c - payloads of lossy chunks: generation, exact tokens, body (spec lossy 1) */
 #include "codecs/lossy/lossy.h"
 
+#include <math.h>
+
 #include "util/fpmode.h"
 
 enum {
@@ -209,15 +211,60 @@ kvarc_ret kvi_lossy_decode(struct kvi_coder *c,
 
 /* Encoding. */
 
-/* The first tokens of a track, and those that are not finite. */
+/* The length of a row of finite elements. */
+static double length_of(const struct kvi_chunk *chunk, const uint8_t *row)
+{
+	enum { BLOCK = 256 };
+	const size_t C = kvi_chunk_channels(chunk);
+	const size_t size = kvarc_dtype_bytes(chunk->dtype);
+	double sum = 0;
+	float x[BLOCK];
+	for (size_t at = 0; at < C; at += BLOCK) {
+		size_t n = C - at < BLOCK ? C - at : BLOCK;
+		kvi_floats_exact(chunk->dtype, row + at * size, n, x);
+		for (size_t i = 0; i < n; i++)
+			sum += (double)x[i] * (double)x[i];
+	}
+	return sqrt(sum);
+}
+
+/* Among the tokens that are not exact, those that are much longer than the mean of them all. */
+static void find_outliers(struct parted *p, const kvarc_lossy *how,
+                          const uint8_t *raw)
+{
+	enum { UNIT = 16 };
+	const size_t T = p->chunk->n_tokens;
+	const double n = (double)(T - p->n_exact);
+	double length[256] = { 0 }, mean = 0, variance = 0;
+	for (size_t t = 0; t < T; t++) {
+		if (p->exact[t])
+			continue;
+		length[t] = length_of(p->chunk, raw + t * p->row);
+		mean += length[t] / n;
+	}
+	for (size_t t = 0; t < T; t++)
+		if (!p->exact[t])
+			variance += (length[t] - mean) * (length[t] - mean) / n;
+	const double most = mean + sqrt(variance) * how->outliers / UNIT;
+	for (size_t t = 0; t < T; t++)
+		if (!p->exact[t] && length[t] > most)
+			set_exact(p, t);
+}
+
+/* The first and last tokens of a track, outliers, and those that are not finite. */
 static void find_exact(struct parted *p, const kvarc_lossy *how,
                        const uint8_t *raw)
 {
-	size_t C = kvi_chunk_channels(p->chunk);
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->chunk->t0 + t < how->exact_tokens ||
-		    !kvi_floats_finite(p->chunk->dtype, raw + t * p->row, C))
+	const struct kvi_chunk *chunk = p->chunk;
+	const uint64_t tail = chunk->end ? how->tail_tokens : 0;
+	for (size_t t = 0; t < chunk->n_tokens; t++)
+		if (chunk->t0 + t < how->exact_tokens ||
+		    (tail && chunk->t0 + t + tail >= chunk->end) ||
+		    !kvi_floats_finite(chunk->dtype, raw + t * p->row,
+		                       kvi_chunk_channels(chunk)))
 			set_exact(p, t);
+	if (how->outliers)
+		find_outliers(p, how, raw);
 }
 
 static kvarc_ret put_exact(struct kvi_coder *c, const struct parted *p,

@@ -185,6 +185,10 @@ static bool option(kvarc_lossy *l, struct part p)
 		return decimal(p, true, UNIT, &l->key_rate);
 	else if (has_key(&p, "exact") && number(&p, 1 << 20, &n) && !p.n)
 		l->exact_tokens = n;
+	else if (has_key(&p, "tail") && number(&p, 1 << 20, &n) && !p.n)
+		l->tail_tokens = n;
+	else if (has_key(&p, "outliers") && decimal(p, false, UNIT, &v) && v)
+		l->outliers = (uint32_t)v;
 	else if (has_key(&p, "kappa") && number(&p, KEYFRAME_MAX, &n) && n && !p.n)
 		l->keyframe = n;
 	else if (has_key(&p, "block") && number(&p, BLOCK_MAX, &n) && n && !p.n)
@@ -228,7 +232,7 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 	while (next_part(&rest, &p))
 		if (!option(lossy, p))
 			return "not all options are known: keys=, exact=, "
-			       "identity, no-unrope, kappa=, block=, pq, fallback=";
+			       "tail=, outliers=, identity, no-unrope, kappa=, block=, pq, fallback=";
 	return NULL;
 }
 
