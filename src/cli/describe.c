@@ -68,6 +68,22 @@ static void put_exact(const struct shape *s)
 		       100.0 * (double)c->exact_elements / (double)c->elements);
 }
 
+/* What a tier has changed. */
+static void put_lossy(const struct shape *s)
+{
+	const struct shape_cell *c = &s->total;
+	char tiers[64];
+
+	if (!c->lossy_chunks)
+		return;
+	shape_tiers(tiers, sizeof(tiers), c);
+	printf("  %-11s tier %s, %" PRIu64 " of %" PRIu64 " chunks, %.1f %% of the "
+	       "elements, generation %u%s\n", "lossy", tiers, c->lossy_chunks,
+	       s->info.chunks,
+	       100.0 * (double)c->lossy_elements / (double)c->elements,
+	       c->generation, c->generation == 255 ? " or more" : "");
+}
+
 static void put_coded_ids(kvarc_reader *r)
 {
 	uint64_t tokens, bytes;
@@ -134,6 +150,7 @@ void describe_head(const char *file, const struct shape *s, kvarc_reader *r)
 	put_sizes(s);
 	describe_predictors(r);
 	put_exact(s);
+	put_lossy(s);
 	snprintf(state, sizeof(state), "%s, %" PRIu64 " chunk%s in %" PRIu64
 	         " segment%s", library_state_name(s->info.state), s->info.chunks,
 	         s->info.chunks == 1 ? "" : "s", s->info.segments,
@@ -213,6 +230,9 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 		json_null(j, "bits_per_element");
 	json_u64(j, "predicted_chunks", s->total.exact_chunks);
 	json_u64(j, "predicted_elements", s->total.exact_elements);
+	json_u64(j, "lossy_chunks", s->total.lossy_chunks);
+	json_u64(j, "lossy_elements", s->total.lossy_elements);
+	json_u64(j, "generation", s->total.generation);
 	json_u64(j, "tokens", s->tokens);
 	json_u64(j, "layers", s->n_layers);
 	json_u64(j, "heads", t ? t->heads : 0);

@@ -119,7 +119,7 @@ const char *library_codec_name(unsigned codec)
 	/* spec 7 */
 	static const char *const names[] = {
 		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes",
-		"linear", "model", "predicted", NULL, "tsc", "vq", "had", "klt"
+		"linear", "model", "predicted", "near", "tsc", "vq", "had", "klt"
 	};
 
 	return codec < sizeof(names) / sizeof(names[0]) && names[codec]

@@ -8,7 +8,7 @@
 
 #include "library.h"
 
-enum { PREDICTED = 9 }; /* spec 7 */
+enum { PREDICTED = 9, LOSSY = 10, LOSSY_END = 15 }; /* spec 7 */
 
 unsigned shape_kind(const kvarc_tensor *t)
 {
@@ -88,6 +88,12 @@ static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t,
 	cell->raw_bytes += c->raw_bytes;
 	cell->frame_bytes += frame;
 	cell->codecs[codec]++;
+	if (c->codec >= LOSSY && c->codec < LOSSY_END) {
+		cell->lossy_chunks++;
+		cell->lossy_elements += (uint64_t)c->n * c->heads * t->channels;
+		if (c->generation > cell->generation)
+			cell->generation = c->generation;
+	}
 	/* spec predicted 2: the chunk's header, a check and the method */
 	if (c->codec == PREDICTED && c->payload_bytes == 40 + 9) {
 		cell->exact_chunks++;
@@ -143,12 +149,11 @@ uint64_t shape_raw_bytes(const struct shape *s)
 	return s->info.raw_bytes + s->info.literal_bytes;
 }
 
-void shape_codecs(char *out, size_t size, const struct shape_cell *c)
+/* Names of codecs by their number of chunks, which is used up. */
+static void put_names(char *out, size_t size, uint64_t left[SHAPE_CODECS])
 {
-	uint64_t left[SHAPE_CODECS];
 	size_t n = 0;
 
-	memcpy(left, c->codecs, sizeof(left));
 	out[0] = '\0';
 	for (;;) {
 		unsigned best = 0;
@@ -162,6 +167,23 @@ void shape_codecs(char *out, size_t size, const struct shape_cell *c)
 		                      library_codec_name(best));
 		left[best] = 0;
 	}
+}
+
+void shape_codecs(char *out, size_t size, const struct shape_cell *c)
+{
+	uint64_t left[SHAPE_CODECS];
+
+	memcpy(left, c->codecs, sizeof(left));
+	put_names(out, size, left);
+}
+
+void shape_tiers(char *out, size_t size, const struct shape_cell *c)
+{
+	uint64_t left[SHAPE_CODECS] = { 0 };
+
+	memcpy(left + LOSSY, c->codecs + LOSSY,
+	       (LOSSY_END - LOSSY) * sizeof(*left));
+	put_names(out, size, left);
 }
 
 const char *shape_dtype(const kvarc_tensor *t)

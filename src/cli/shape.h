@@ -19,6 +19,8 @@ struct shape_cell {
 	uint64_t elements, raw_bytes, frame_bytes;
 	uint64_t codecs[SHAPE_CODECS]; /* chunks by codec */
 	uint64_t exact_chunks, exact_elements; /* as predicted, bit for bit */
+	uint64_t lossy_chunks, lossy_elements; /* changed by a tier */
+	unsigned generation;        /* the highest of them */
 };
 
 struct shape_layer {
@@ -46,6 +48,8 @@ double shape_bits(uint64_t bytes, uint64_t elements);
 uint64_t shape_raw_bytes(const struct shape *s);
 /* "grid", "grid+raw": the codecs of a cell, most chunks first. */
 void shape_codecs(char *out, size_t size, const struct shape_cell *c);
+/* The same of those that are lossy. */
+void shape_tiers(char *out, size_t size, const struct shape_cell *c);
 /* "bf16", "q8_0": the element type as its source called it. */
 const char *shape_dtype(const kvarc_tensor *t);
 /* SHAPE_KEY ... */

@@ -225,7 +225,8 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
                              kvarc_chunk_info *chunk)
 {
-	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
+	/* and the first byte of a payload (spec lossy 1) */
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + 1];
 	struct kvi_chunk_header h;
 	struct kvi_frame f;
 	if (!r || !chunk)
@@ -241,7 +242,7 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
 	const struct kvi_chunk_ref *c =
 		KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
 	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head,
-	                               KVI_CHUNK_HEADER_BYTES, &f, r->error);
+	                               KVI_CHUNK_HEADER_BYTES + 1, &f, r->error);
 	if (ret == KVARC_IO)
 		return kvi_reader_stick(r, ret);
 	if (ret || f.head.type != KVI_FRAME_CHUNK ||
@@ -259,5 +260,9 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
 		.sequence = c->sequence, .payload_bytes = f.head.payload_bytes,
 		.raw_bytes = f.head.decoded_bytes
 	};
+	if (kvi_codec_lossy(h.codec) &&
+	    f.head.payload_bytes > KVI_CHUNK_HEADER_BYTES)
+		chunk->generation = (uint8_t)kvi_lossy_generation(
+			f.payload + KVI_CHUNK_HEADER_BYTES, 1);
 	return KVARC_OK;
 }

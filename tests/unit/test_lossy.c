@@ -235,6 +235,7 @@ static void test_generations(void **state)
 		for (uint64_t i = 0; (at = payload_of(&f, i, &info)); i++)
 			if (info.codec == KVI_CODEC_HAD) {
 				assert_int_equal(f.p[at], now[k]);
+				assert_int_equal(info.generation, now[k]);
 				assert_int_equal(kvi_lossy_generation(f.p + at, 1), now[k]);
 				n++;
 			}
