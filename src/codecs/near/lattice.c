@@ -59,17 +59,7 @@ static inline uint32_t load(const uint8_t *p, unsigned size)
 	return size == 1 ? *p : size == 2 ? kvi_load16(p) : kvi_load32(p);
 }
 
-static inline void store(uint8_t *p, unsigned size, uint32_t x)
-{
-	if (size == 4)
-		kvi_store32(p, x);
-	else if (size == 2)
-		kvi_store16(p, (uint16_t)x);
-	else
-		*p = (uint8_t)x;
-}
-
-/* size: that of an element, a constant. Returns the greatest point. */
+/* size is a constant. Returns the greatest point. */
 static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size,
                                 const uint8_t *elements, size_t n,
                                 uint16_t *codes)
@@ -107,40 +97,73 @@ bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements,
 	}
 }
 
-/*
- * Points below 2^m are normal or subnormal numbers of the dtype; binary32 has the mantissa of the
- * normal ones where it is wanted.
- */
-static inline void to_elements(const struct kvi_lattice *l, unsigned size,
-                               const uint16_t *codes, size_t n,
-                               uint8_t *elements)
+/* Side by side, the same on every machine, as compilers make vectors of it. */
+enum { SIDE = 4 };
+typedef uint32_t lanes __attribute__((vector_size(SIDE * sizeof(uint32_t))));
+typedef int32_t numbers __attribute__((vector_size(SIDE * sizeof(int32_t))));
+typedef float floats __attribute__((vector_size(SIDE * sizeof(float))));
+typedef uint16_t halves __attribute__((vector_size(SIDE * sizeof(uint16_t))));
+
+static inline lanes either(numbers is, lanes yes, lanes no)
 {
-	const unsigned sign_bit = 8 * size - 1;
+	return ((lanes)is & yes) | (~(lanes)is & no);
+}
+
+/*
+ * Elements of codes. Points below 2^m are normal or subnormal numbers of the dtype; binary32 has the
+ * mantissa of the normal ones where it is wanted.
+ */
+static inline lanes to_elements(const struct kvi_lattice *l, lanes codes)
+{
 	const unsigned m = (unsigned)l->fmt->mant_bits;
 	const unsigned shift = l->depth < 16 ? l->depth : 16;
 	const unsigned sign = (unsigned)l->fmt->elem_bits - 1;
-	const uint32_t top = 1u << sign, offset = (uint32_t)l->depth << m;
+	const uint32_t offset = (uint32_t)l->depth << m;
 	const uint32_t normal = offset - ((m + 126) << m);
-	for (size_t i = 0; i < n; i++) {
-		uint32_t neg = codes[i] >> sign, x;
-		uint32_t point = (codes[i] & (top - 1)) + neg;
-		uint32_t subnormal = point << shift;
-		float f = (float)(int32_t)point;
-		memcpy(&x, &f, sizeof x);
-		x = (x >> (23 - m)) + normal;
-		x = subnormal >> m ? x : subnormal;
-		x = point >> m ? point + offset : x;
-		x = (x < l->largest ? x : l->largest) << l->low_bits;
-		store(elements + i * size, size, x | neg << sign_bit);
-	}
+	const lanes largest = (lanes){ 0 } + l->largest;
+	lanes neg = codes >> sign, point = (codes & ((1u << sign) - 1)) + neg;
+	lanes subnormal = point << shift;
+	floats f = __builtin_convertvector((numbers)point, floats);
+	lanes x = ((lanes)f >> (23 - m)) + normal;
+	x = either(subnormal >> m != 0, x, subnormal);
+	x = either(point >> m != 0, point + offset, x);
+	x = either(x < largest, x, largest) << l->low_bits;
+	return x | neg << (8 * l->size - 1);
+}
+
+/* The first n <= SIDE lanes. */
+static inline void store(lanes x, unsigned size, size_t n, uint8_t *to)
+{
+	for (size_t i = 0; i < n; i++)
+		if (size == 4)
+			kvi_store32(to + 4 * i, x[i]);
+		else if (size == 2)
+			kvi_store16(to + 2 * i, (uint16_t)x[i]);
+		else
+			to[i] = (uint8_t)x[i];
 }
 
 void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes,
                           size_t n, uint8_t *elements)
 {
-	switch (l->size) {
-	case 1: to_elements(l, 1, codes, n, elements); break;
-	case 2: to_elements(l, 2, codes, n, elements); break;
-	default: to_elements(l, 4, codes, n, elements); break;
+	const struct kvi_lattice here = *l;
+	size_t i = 0;
+	for (; i + SIDE <= n; i += SIDE) {
+		halves c;
+		memcpy(&c, codes + i, sizeof c);
+		lanes x = to_elements(&here, __builtin_convertvector(c, lanes));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+		if (here.size == 2) {
+			c = __builtin_convertvector(x, halves);
+			memcpy(elements + 2 * i, &c, sizeof c);
+			continue;
+		}
+#endif
+		store(x, here.size, SIDE, elements + i * here.size);
 	}
+	lanes rest = { 0 };
+	for (size_t j = i; j < n; j++)
+		rest[j - i] = codes[j];
+	store(to_elements(&here, rest), here.size, n - i,
+	      elements + i * here.size);
 }
