@@ -127,7 +127,10 @@ def answers(model, ids):
     for line in out.splitlines():
         row = json.loads(line)
         if row.get('type') == 'tier':
-            print(line)
+            print('%-10s %6.2f bits  KL %.4f, worst sequence %.4f  same first '
+                  'token %.1f %%' % (
+                      row['tier'], row['bits_per_element'], row['mean_kl'],
+                      row['worst_kl'], 100 * row['agreement']))
 
 
 def main():
