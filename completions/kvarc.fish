@@ -46,7 +46,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from train eval' -l dtype -x -a 'f3
 complete -c kvarc -n '__fish_seen_subcommand_from eval' -l sequences -x -d 'so many sequences, of all files alike (64)'
 complete -c kvarc -n '__fish_seen_subcommand_from eval' -l prefix -x -d 'tokens of a sequence whose cache is written (512)'
 complete -c kvarc -n '__fish_seen_subcommand_from eval' -l continue -x -d 'tokens behind it that are compared (64)'
-complete -c kvarc -n '__fish_seen_subcommand_from eval' -l max-kl -x -d 'fail where a sequence has a mean KL above X nats'
+complete -c kvarc -n '__fish_seen_subcommand_from pack eval' -l max-kl -x -d 'a cache may change what its model says by X nats a token, no more'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l head-block -d 'predict within heads: smaller, faster, less gain'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l whole-layer -d 'predict from the whole layer, however wide'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l no-table -d 'no table of token ids for the lowest layer'

@@ -29,6 +29,7 @@ extern "C" {
 #include "kvarc/file.h"
 #include "kvarc/train.h"
 #include "kvarc/eval.h"
+#include "kvarc/gate.h"
 
 #ifdef __cplusplus
 }

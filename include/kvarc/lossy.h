@@ -23,6 +23,9 @@ typedef enum kvarc_tier {
 /* vq:2 by halves of vectors, each with a codebook, not by a second codebook for what is left. */
 #define KVARC_LOSSY_PRODUCT   0x4u
 
+/* Of a layer that is not changed. */
+#define KVARC_LOSSY_NOTHING   INT16_MAX
+
 /* Rates are nominal: had:4 takes 4 bits for each element of normal data. near has a bound instead:
  * rate is 0. */
 typedef struct kvarc_lossy {
@@ -42,7 +45,12 @@ typedef struct kvarc_lossy {
 	                        * stay bit for bit */
 	uint32_t outliers;     /* and tokens whose length (root of the sum of squares) in a chunk is so many
 	                        * standard deviations above the mean of all, in 1/16; 0: none do */
-	uint64_t reserved[5];  /* zero */
+	uint32_t n_layers;     /* had, klt: layers that layer_rate tells of */
+	uint32_t reserved32;   /* zero */
+	const int16_t *layer_rate; /* how much more each of them has, in 1/16, at most what the tier can;
+	                        * KVARC_LOSSY_NOTHING: it stays as it is. NULL: all have the same */
+	const char *note;      /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
+	uint64_t reserved[2];  /* zero */
 } kvarc_lossy;
 
 /*

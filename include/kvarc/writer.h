@@ -47,7 +47,8 @@ typedef struct kvarc_writer_options {
 	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
 	kvarc_token_ids token_ids;   /* MODEL with a model without a head: set_geometry answers OPTIONS */
-	const kvarc_lossy *lossy; /* keys and values may be changed so; copied. NULL: nothing is. Level 0
+	const kvarc_lossy *lossy; /* keys and values may be changed so; copied, what it points to must
+	                         * stay. NULL: nothing is. Level 0
 	                         * or 1 codes the rest */
 	uint64_t reserved[3];   /* zero */
 } kvarc_writer_options;

@@ -58,7 +58,7 @@ static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids,
 	kvarc_ret ret = kvarc_writer_open(&w, &sink, &o);
 	if (ret)
 		return ret;
-	ret = kvarc_writer_set_geometry(w, &e->g.geometry);
+	ret = kvarc_writer_set_geometry(w, e->geometry);
 	if (!ret)
 		ret = kvarc_writer_append(w, 0, e->exact.n, ids, e->positions,
 		                          e->exact.views);

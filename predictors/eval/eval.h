@@ -18,7 +18,8 @@ struct kvarc_eval {
 	kvarc_eval_options o;
 	struct kvi_alloc alloc;
 	struct kvi_pool *pool;
-	struct kvi_model_geometry g;
+	struct kvi_model_geometry g;  /* of the model's own caches */
+	const kvarc_geometry *geometry;
 	struct kvi_forced *forced;
 	struct kvi_eval_cache exact, back; /* of the prefix; what an archive gave */
 	int32_t *positions;
@@ -29,6 +30,15 @@ struct kvarc_eval {
 	double zeroed_kl;        /* sum over them */
 	kvarc_ret failed;
 };
+
+/* With o, alloc and geometry set: rooms, threads and the model. Returns as kvarc_eval_open. */
+kvarc_ret kvi_eval_start(kvarc_eval *e);
+void kvi_eval_stop(kvarc_eval *e);
+/* Logits of ids from o.prefix on, after the cache in `exact`. */
+kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids);
+/* Another cache of the same tensors against the exact one, whose logits kvi_forced_exact made. */
+kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
+                           kvarc_eval_result *r);
 
 /* Tests have another put, after open. Returns OK, MEM, MEMLIMIT, and as kvi_forced_open. */
 kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_forced_put put);

@@ -22,7 +22,7 @@ static kvarc_ret no_memory(const kvarc_eval *e)
 
 static bool open_cache(kvarc_eval *e, struct kvi_eval_cache *c)
 {
-	const kvarc_geometry *g = &e->g.geometry;
+	const kvarc_geometry *g = e->geometry;
 	uint64_t bytes = 0, each;
 	for (size_t i = 0; i < g->n_tensors; i++)
 		if (kvi_mul((uint64_t)kvi_tensor_bytes(&g->tensors[i]),
@@ -69,7 +69,7 @@ static kvarc_ret open_forced(kvarc_eval *e, kvi_forced_put put)
 		&best, e->o.arithmetic, KVARC_LOOP_CLOSED);
 	const struct kvi_forced_options o = {
 		.predictor = e->o.predictor, .arithmetic = l.arithmetic,
-		.geometry = &e->g.geometry, .alloc = &e->alloc,
+		.geometry = e->geometry, .alloc = &e->alloc,
 		.pool = e->pool, .isa_mask = e->o.common.isa_mask, .put = put
 	};
 	return kvi_forced_open(&e->forced, &o, e->o.common.error);
@@ -79,6 +79,15 @@ kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_forced_put put)
 {
 	kvi_forced_close(&e->forced);
 	return open_forced(e, put);
+}
+
+/* With a geometry: all else. */
+kvarc_ret kvi_eval_start(kvarc_eval *e)
+{
+	if (kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
+		return no_memory(e);
+	kvarc_ret ret = open_rooms(e);
+	return ret ? ret : open_forced(e, NULL);
 }
 
 static kvarc_ret open_all(kvarc_eval *e)
@@ -93,11 +102,10 @@ static kvarc_ret open_all(kvarc_eval *e)
 	/* Channels lie as in the caches that engines make of such a file. */
 	if (kvi_model_geometry_make(&e->g, &e->alloc, m, e->o.dtype,
 	                            m->interleaved ? KVARC_ROPE_INTERLEAVED
-	                                           : KVARC_ROPE_HALF) ||
-	    kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
+	                                           : KVARC_ROPE_HALF))
 		return no_memory(e);
-	kvarc_ret ret = open_rooms(e);
-	return ret ? ret : open_forced(e, NULL);
+	e->geometry = &e->g.geometry;
+	return kvi_eval_start(e);
 }
 
 static bool may_open(const kvarc_eval_options *o)
@@ -133,14 +141,10 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 	return ret;
 }
 
-void kvarc_eval_close(kvarc_eval **out)
+void kvi_eval_stop(kvarc_eval *e)
 {
-	kvarc_eval *e = out ? *out : NULL;
-	if (!e)
-		return;
 	kvi_forced_close(&e->forced);
 	kvi_pool_close(e->pool);
-	kvi_model_geometry_free(&e->g, &e->alloc);
 	kvi_free(&e->alloc, e->positions);
 	kvi_free(&e->alloc, e->d);
 	kvi_free(&e->alloc, e->sorted);
@@ -149,6 +153,15 @@ void kvarc_eval_close(kvarc_eval **out)
 		kvi_free(&e->alloc, caches[i]->memory);
 		kvi_free(&e->alloc, caches[i]->views);
 	}
+}
+
+void kvarc_eval_close(kvarc_eval **out)
+{
+	kvarc_eval *e = out ? *out : NULL;
+	if (!e)
+		return;
+	kvi_eval_stop(e);
+	kvi_model_geometry_free(&e->g, &e->alloc);
 	struct kvi_alloc last = e->alloc;
 	kvi_free(&last, e);
 	*out = NULL;
@@ -178,11 +191,11 @@ static kvarc_ret say(const kvarc_eval *e, kvarc_ret ret)
 	return ret;
 }
 
-/* What is in e->back against the exact cache. */
-static kvarc_ret compare(kvarc_eval *e, kvarc_eval_result *r)
+kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
+                           kvarc_eval_result *r)
 {
-	const struct kvi_forced_cache back = { e->back.views, e->back.n };
-	kvarc_ret ret = kvi_forced_compare(e->forced, &back, e->d);
+	const struct kvi_forced_cache other = { views, n };
+	kvarc_ret ret = kvi_forced_compare(e->forced, &other, e->d);
 	if (ret)
 		return say(e, ret);
 	r->cache_tokens = e->o.prefix;
@@ -196,7 +209,7 @@ static kvarc_ret run_tier(kvarc_eval *e, const int32_t *ids,
                           kvarc_eval_result *r)
 {
 	kvarc_ret ret = kvi_eval_through_archive(e, ids, tier, r);
-	return ret ? ret : compare(e, r);
+	return ret ? ret : kvi_eval_compare(e, e->back.views, e->back.n, r);
 }
 
 static kvarc_ret run_zeroed(kvarc_eval *e, kvarc_eval_result *r)
@@ -205,7 +218,7 @@ static kvarc_ret run_zeroed(kvarc_eval *e, kvarc_eval_result *r)
 	e->back.n = e->exact.n;
 	r->archive_bytes = 0;
 	r->kept_tokens = e->back.n;
-	return compare(e, r);
+	return kvi_eval_compare(e, e->back.views, e->back.n, r);
 }
 
 /* Nothing that follows can be relied upon when one of these is wrong. */
@@ -231,20 +244,23 @@ static kvarc_ret check(kvarc_eval *e, const int32_t *ids,
 	return KVARC_OK;
 }
 
-static kvarc_ret make_exact(kvarc_eval *e, const int32_t *ids)
+kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids)
 {
 	const uint32_t prefix = e->o.prefix;
-	const struct kvi_forced_text before = { ids, e->positions, prefix };
 	const struct kvi_forced_text after = {
 		ids + prefix, e->positions + prefix, e->o.continuation
 	};
 	const struct kvi_forced_cache exact = { e->exact.views, prefix };
-	kvarc_ret ret = kvi_forced_prefill(e->forced, &before, e->exact.views);
-	if (!ret)
-		ret = progress(e, prefix);
-	if (!ret)
-		ret = kvi_forced_exact(e->forced, &exact, &after);
+	e->exact.n = prefix;
+	kvarc_ret ret = kvi_forced_exact(e->forced, &exact, &after);
 	return ret ? say(e, ret) : progress(e, e->o.continuation);
+}
+
+static kvarc_ret make_cache(kvarc_eval *e, const int32_t *ids)
+{
+	const struct kvi_forced_text before = { ids, e->positions, e->o.prefix };
+	kvarc_ret ret = kvi_forced_prefill(e->forced, &before, e->exact.views);
+	return ret ? say(e, ret) : progress(e, e->o.prefix);
 }
 
 static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
@@ -255,7 +271,9 @@ static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
 	e->done = 0;
 	e->total = e->o.prefix + (n + 1 + KVARC_EVAL_CHECKS) *
 	                         (uint64_t)e->o.continuation;
-	kvarc_ret ret = make_exact(e, ids);
+	kvarc_ret ret = make_cache(e, ids);
+	if (!ret)
+		ret = kvi_eval_make_exact(e, ids);
 	if (!ret)
 		ret = check(e, ids, checks);
 	for (size_t i = 0; i < n && !ret; i++)

@@ -31,6 +31,7 @@ struct job {
 	uint64_t tokens; /* that a model goes through; 0: none does */
 	double start, seconds;
 	kvarc_lossy tier;
+	kvarc_gate *gate;
 	int level;
 };
 
@@ -122,6 +123,42 @@ static bool codes_ids(const struct options *o)
 	return o->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
+/* Rates of layers that keep what the model says within --max-kl, or no tier. */
+static bool pass_gate(struct job *j, kvarc_writer_options *wo)
+{
+	kvarc_gate_options go = KVARC_GATE_OPTIONS_INIT;
+	kvarc_gate_result r;
+	kvarc_ret ret;
+
+	go.common = wo->common;
+	if (!j->o->memlimit) /* as large as the model and the cache */
+		go.common.memlimit = 0;
+	go.predictor = models_given();
+	go.writer = wo;
+	go.max_kl = j->o->max_kl;
+	progress_start(j->in.name, KVARC_UNKNOWN);
+	progress_unit("tokens");
+	ret = kvarc_gate_import(&j->gate, j->im, &go);
+	progress_stop();
+	if (ret == KVARC_OK)
+		ret = kvarc_gate_get_result(j->gate, &r);
+	if (ret != KVARC_OK) {
+		library_error(j->in.name, ret, &j->error, &j->in, NULL);
+		return false;
+	}
+	wo->lossy = kvarc_gate_lossy(j->gate);
+	if (!wo->lossy)
+		msg_warning(j->in.name, "no rate of the tier keeps a KL of %g: "
+		            "nothing was changed", j->o->max_kl);
+	else if (r.raised || r.unchanged)
+		msg_note(j->in.name, "KL %.2g: of %u layers %u have more bits, %u "
+		         "stay as they are", r.eval.mean_kl, (unsigned)r.layers,
+		         (unsigned)r.raised, (unsigned)r.unchanged);
+	else
+		msg_note(j->in.name, "KL %.2g", r.eval.mean_kl);
+	return true;
+}
+
 static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 {
 	bool ok = true;
@@ -131,6 +168,8 @@ static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 		wo->level = j->o->level_given ? j->o->level : 1;
 		ok = profiles_tier(j->o, &j->tier,
 		                   kvarc_import_geometry(j->im), wo);
+		if (ok && j->o->max_kl > 0)
+			ok = pass_gate(j, wo);
 	} else {
 		ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
 			profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
@@ -289,6 +328,7 @@ static void pack_one(const struct options *o, const char *file,
 		}
 	}
 	kvarc_profile_close(&j.fitted);
+	kvarc_gate_close(&j.gate);
 	kvarc_import_close(&j.im);
 	free(j.target);
 	input_close(&j.model);
@@ -327,6 +367,12 @@ void cmd_pack(const struct options *o)
 		msg_error(NULL, "pack: %s", error.text);
 		return;
 	}
+	if (o->max_kl > 0 && !(o->n_tiers && o->model)) {
+		msg_error(NULL, "pack: --max-kl needs --tier and the model "
+		          "(--model)");
+		return;
+	}
+	tier.note = o->n_tiers ? o->tiers[0] : NULL;
 	for (size_t i = 0; i < o->n_files; i++)
 		pack_one(o, o->files[i], &tier);
 }

@@ -32,7 +32,7 @@ static bool may_predict(const struct options *o)
 	bool reads = o->verb->bit &
 		(VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_EVAL);
 
-	return o->model && (reads || models_is_folder(o) ||
+	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 ||
 	                    (o->level_given ? o->level >= LEVEL_MODEL
 	                                    : o->n_profiles > 0));
 }

@@ -166,6 +166,11 @@ kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c,
                                  uint8_t *raw, struct kvi_encoded *out);
 /* Whether the numbers of a tier are in their ranges. */
 bool kvi_lossy_valid(const kvarc_lossy *how);
+/* The highest rate of tiers that have rates between whole bits; 0: of others. */
+int kvi_lossy_max_rate(kvarc_tier tier);
+/* The same for a layer; false: it stays as it is. */
+bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer,
+                        kvarc_lossy *one);
 /* How often the elements of a lossy payload have been changed; 0: it has none. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 

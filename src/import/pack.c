@@ -40,6 +40,7 @@ static void make_identity(struct packing *p)
 	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
 	add_pair(p, "engine", p->im->engine);
 	add_pair(p, "layout", p->im->layout);
+	add_pair(p, "lossy", p->options.lossy ? p->options.lossy->note : NULL);
 	add_pair(p, "model", kvarc_import_model(p->im));
 }
 

@@ -139,8 +139,10 @@ static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
 {
 	const kvarc_writer_options *o = &j->w->options;
 	const struct kvi_params *current = j->group->params;
-	if (o->lossy)
-		return kvi_chunk_encode_lossy(coder, chunk, o->level, o->lossy,
+	uint32_t layer = j->w->geometry.tensors[j->group->tensor].layer;
+	kvarc_lossy how;
+	if (o->lossy && kvi_lossy_of_layer(o->lossy, layer, &how))
+		return kvi_chunk_encode_lossy(coder, chunk, o->level, &how,
 		                              current, j->raw, &j->coded);
 	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw,
 	                        &j->coded);

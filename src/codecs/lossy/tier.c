@@ -72,8 +72,29 @@ bool kvi_lossy_valid(const kvarc_lossy *how)
 	return t && how->rate >= t->min_rate && how->rate <= t->max_rate &&
 	       how->key_rate >= -KEYS_MAX && how->key_rate <= KEYS_MAX &&
 	       !(t->whole && (how->rate | how->key_rate) % UNIT) &&
-	       own_numbers_valid(how) &&
+	       (!how->layer_rate || kvi_lossy_max_rate(how->tier)) &&
+	       !how->reserved32 && own_numbers_valid(how) &&
 	       !(how->flags & ~(unsigned)ALL_FLAGS);
+}
+
+int kvi_lossy_max_rate(kvarc_tier tier)
+{
+	const struct tier *t = tier_of(tier);
+	return t && !t->whole ? t->max_rate : 0;
+}
+
+bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer,
+                        kvarc_lossy *one)
+{
+	int most = kvi_lossy_max_rate(all->tier), more = 0;
+	*one = *all;
+	if (all->layer_rate && layer < all->n_layers)
+		more = all->layer_rate[layer];
+	if (more == KVARC_LOSSY_NOTHING)
+		return false;
+	if (more)
+		one->rate = more > most - all->rate ? most : all->rate + more;
+	return true;
 }
 
 /* A part of the text, up to a comma. */

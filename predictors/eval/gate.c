@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gate.c - rates of layers that keep a model's answers as they are */
+#include <stdio.h>
+#include <string.h>
+
+#include "codecs/codec.h"
+#include "eval/eval.h"
+#include "geometry/geometry.h"
+#include "stream/error.h"
+
+enum {
+	FETCH_TOKENS = 256,
+	QUARTER = 4,     /* of a bit, in 1/16: the finest step of a layer */
+	HALF = 8,        /* all layers together */
+	NOTE_BYTES = 256
+};
+
+struct kvarc_gate {
+	struct kvarc_eval e;
+	double max_kl;
+	kvarc_import *im;
+	kvarc_writer_options writer;
+	kvarc_lossy lossy;
+	uint32_t n_layers;
+	int16_t *rates;          /* of each layer, as kvarc_lossy.layer_rate */
+	double *kl;              /* of each layer alone */
+	kvarc_view *mixed;       /* one a tensor */
+	int32_t *ids;
+	kvarc_gate_result result;
+	char note[NOTE_BYTES];
+};
+
+static kvarc_ret fail(const struct kvarc_eval *e, kvarc_ret ret,
+                      const char *what)
+{
+	return kvi_fail(e->o.common.error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "%s", what);
+}
+
+/* ---- the cache ---- */
+
+static kvarc_ret check_cache(struct kvarc_gate *g)
+{
+	const kvarc_geometry *x = kvarc_import_geometry(g->im);
+	uint64_t n = x->n_tracks == 1 ? kvarc_import_tokens(g->im, 0) : 0;
+	struct kvarc_eval *e = &g->e;
+	if (x->n_tracks != 1 || !x->n_tensors)
+		return fail(e, KVARC_GEOMETRY, "a gate needs a cache with one "
+		            "track of keys and values");
+	if (n < (uint64_t)e->o.continuation + 1)
+		return fail(e, KVARC_GEOMETRY, "the cache has too few tokens to "
+		            "tell the last ones again");
+	if (n - e->o.continuation < e->o.prefix)
+		e->o.prefix = (uint32_t)(n - e->o.continuation);
+	e->o.dtype = x->tensors[0].dtype;
+	e->geometry = x;
+	return KVARC_OK;
+}
+
+static kvarc_ret fetch(struct kvarc_gate *g)
+{
+	struct kvarc_eval *e = &g->e;
+	const kvarc_geometry *x = e->geometry;
+	const uint32_t all = e->o.prefix + e->o.continuation;
+	kvarc_ret ret = kvarc_import_read_tokens(g->im, 0, 0, all, g->ids,
+	                                         e->positions);
+	if (ret == KVARC_OPTIONS)
+		return fail(e, KVARC_GEOMETRY, "a gate needs the token ids of the "
+		            "cache, and the file has none");
+	for (uint32_t i = 0; i < all && !ret; i++)
+		if (e->positions[i] != (int32_t)i)
+			ret = fail(e, KVARC_GEOMETRY, "a gate needs positions from "
+			           "0 on");
+	for (uint32_t i = 0; i < x->n_tensors && !ret; i++)
+		for (uint32_t t = 0; t < e->o.prefix && !ret; t += FETCH_TOKENS) {
+			uint32_t n = e->o.prefix - t < FETCH_TOKENS
+			             ? e->o.prefix - t : FETCH_TOKENS;
+			uint8_t *to = (uint8_t *)e->exact.views[i].data +
+			              t * e->exact.views[i].token_stride;
+			if (kvarc_import_fetch(g->im, i, 0, x->tensors[i].heads,
+			                       t, n, to))
+				ret = fail(e, KVARC_IO, "the cache cannot be read");
+		}
+	return ret;
+}
+
+static kvarc_ret start(struct kvarc_gate *g)
+{
+	struct kvarc_eval *e = &g->e;
+	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
+	if (!m)
+		return fail(e, KVARC_OPTIONS, "a gate needs a model that runs here");
+	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
+		return fail(e, KVARC_GEOMETRY, "the cache is longer than the model "
+		            "can see");
+	g->n_layers = m->n_layers;
+	g->rates = kvi_calloc(&e->alloc, g->n_layers, sizeof *g->rates);
+	g->kl = kvi_calloc(&e->alloc, g->n_layers, sizeof *g->kl);
+	g->mixed = kvi_calloc(&e->alloc, e->geometry->n_tensors,
+	                      sizeof *g->mixed);
+	g->ids = kvi_calloc(&e->alloc, (size_t)e->o.prefix + e->o.continuation,
+	                    sizeof *g->ids);
+	if (!g->rates || !g->kl || !g->mixed || !g->ids)
+		return kvi_fail_alloc(e->o.common.error, &e->alloc);
+	kvarc_ret ret = kvi_eval_start(e);
+	if (!ret)
+		ret = fetch(g);
+	return ret ? ret : kvi_eval_make_exact(e, g->ids);
+}
+
+/* ---- rates ---- */
+
+static kvarc_ret try_rates(struct kvarc_gate *g, int *passed)
+{
+	kvarc_eval_result *r = &g->result.eval;
+	kvarc_ret ret = kvi_eval_through_archive(&g->e, g->ids, &g->writer, r);
+	g->result.archives++;
+	if (!ret)
+		ret = kvi_eval_compare(&g->e, g->e.back.views, g->e.back.n, r);
+	*passed = !ret && kvarc_eval_passes(r, g->max_kl);
+	return ret;
+}
+
+/* What each layer does when it alone is as the archive gave it back. */
+static kvarc_ret try_layers(struct kvarc_gate *g)
+{
+	const kvarc_geometry *x = g->e.geometry;
+	kvarc_ret ret = KVARC_OK;
+	for (uint32_t l = 0; l < g->n_layers && !ret; l++) {
+		kvarc_eval_result r = { 0 };
+		for (size_t i = 0; i < x->n_tensors; i++)
+			g->mixed[i] = x->tensors[i].layer == l
+			              ? g->e.back.views[i] : g->e.exact.views[i];
+		ret = kvi_eval_compare(&g->e, g->mixed, g->e.exact.n, &r);
+		/* The gate's two conditions as one number. */
+		g->kl[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
+	}
+	return ret;
+}
+
+/* A layer has `more` sixteenths of a bit more, or stays as it is when the tier has not so many. */
+static void raise(struct kvarc_gate *g, uint32_t layer, int more)
+{
+	if (g->rates[layer] == KVARC_LOSSY_NOTHING)
+		return;
+	int rate = g->rates[layer] + more;
+	g->rates[layer] = g->lossy.rate + rate >
+	                  kvi_lossy_max_rate(g->lossy.tier)
+	                  ? KVARC_LOSSY_NOTHING : (int16_t)rate;
+}
+
+/*
+ * What layers do is taken to add up, and to fall to a quarter with each bit. The least bits for a sum
+ * are then those that leave the layers that are raised with the same, the highest that fits.
+ */
+static void raise_worst(struct kvarc_gate *g)
+{
+	const double all = 0.8 * g->max_kl, quarter_bit = 0.70710678118654752;
+	double most = 0, sum = 2 * all;
+	for (uint32_t l = 0; l < g->n_layers; l++)
+		most = g->kl[l] > most ? g->kl[l] : most;
+	for (unsigned i = 0; i < 200 && sum > all; i++, most *= 0.84) {
+		sum = 0;
+		for (uint32_t l = 0; l < g->n_layers; l++)
+			sum += g->kl[l] < most ? g->kl[l] : most;
+	}
+	for (uint32_t l = 0; l < g->n_layers; l++) {
+		int more = 0;
+		for (double kl = g->kl[l]; kl > most && more < HALF * QUARTER * 4;
+		     kl *= quarter_bit)
+			more += QUARTER;
+		raise(g, l, more);
+	}
+}
+
+static void count(struct kvarc_gate *g)
+{
+	kvarc_gate_result *r = &g->result;
+	r->layers = g->n_layers;
+	r->raised = r->unchanged = 0;
+	for (uint32_t l = 0; l < g->n_layers; l++) {
+		r->unchanged += g->rates[l] == KVARC_LOSSY_NOTHING;
+		r->raised += g->rates[l] != KVARC_LOSSY_NOTHING &&
+		             g->rates[l] > 0;
+	}
+}
+
+static kvarc_ret search(struct kvarc_gate *g)
+{
+	int passed;
+	kvarc_ret ret = try_rates(g, &passed);
+	if (!ret && !passed)
+		ret = try_layers(g);
+	if (!ret && !passed) {
+		raise_worst(g);
+		ret = try_rates(g, &passed);
+	}
+	count(g);
+	while (!ret && !passed && g->result.unchanged < g->n_layers) {
+		for (uint32_t l = 0; l < g->n_layers; l++)
+			raise(g, l, HALF);
+		count(g);
+		ret = try_rates(g, &passed);
+	}
+	g->result.passed = passed && g->result.unchanged < g->n_layers;
+	return ret;
+}
+
+static void make_note(struct kvarc_gate *g)
+{
+	const kvarc_gate_result *r = &g->result;
+	const kvarc_lossy *from = g->writer.lossy;
+	snprintf(g->note, sizeof g->note, "%.80s; gate: KL %.2e, p99 %.2e, limit "
+	         "%g over %u tokens; of %u layers %u with more bits, %u unchanged",
+	         from->note ? from->note : "", r->eval.mean_kl, r->eval.p99_kl,
+	         g->max_kl, (unsigned)g->e.o.continuation, (unsigned)r->layers,
+	         (unsigned)r->raised, (unsigned)r->unchanged);
+	g->lossy.note = g->note;
+}
+
+/* ---- the handle ---- */
+
+static bool may_open(const kvarc_gate_options *o)
+{
+	return o && o->predictor && o->writer && o->writer->lossy &&
+	       o->max_kl > 0 && o->prefix && o->continuation > 1;
+}
+
+static kvarc_ret run(struct kvarc_gate *g)
+{
+	if (!kvi_lossy_max_rate(g->lossy.tier))
+		return fail(&g->e, KVARC_OPTIONS, "a gate can raise the rates of "
+		            "the tiers had and klt alone");
+	kvarc_ret ret = check_cache(g);
+	if (!ret)
+		ret = start(g);
+	if (ret)
+		return ret;
+	g->lossy.layer_rate = g->rates;
+	g->lossy.n_layers = g->n_layers;
+	ret = search(g);
+	make_note(g);
+	return ret;
+}
+
+kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im,
+                            const kvarc_gate_options *o)
+{
+	struct kvi_alloc alloc;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!im || !may_open(o))
+		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
+		                KVARC_UNKNOWN, KVARC_UNKNOWN, "a gate needs a "
+		                "predictor, a writer's options with a tier, a "
+		                "limit, a prefix and a continuation");
+	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
+	kvi_alloc_init(&alloc, o->common.allocator, limit);
+	struct kvarc_gate *g = kvi_calloc(&alloc, 1, sizeof *g);
+	if (!g)
+		return kvi_fail_alloc(o->common.error, &alloc);
+	g->e.o = (kvarc_eval_options){
+		.common = o->common, .predictor = o->predictor,
+		.prefix = o->prefix, .continuation = o->continuation
+	};
+	g->e.o.common.memlimit = limit;
+	g->e.total = KVARC_UNKNOWN;
+	kvi_alloc_init(&g->e.alloc, o->common.allocator, limit);
+	g->im = im;
+	g->max_kl = o->max_kl;
+	g->lossy = *o->writer->lossy;
+	g->writer = *o->writer;
+	g->writer.lossy = &g->lossy;
+	g->writer.flags &= ~(unsigned)KVARC_WRITE_EMBED_PROFILE;
+	kvarc_ret ret = run(g);
+	if (ret)
+		kvarc_gate_close(&g);
+	*out = g;
+	return ret;
+}
+
+void kvarc_gate_close(kvarc_gate **out)
+{
+	struct kvarc_gate *g = out ? *out : NULL;
+	if (!g)
+		return;
+	const struct kvi_alloc *alloc = &g->e.alloc;
+	kvi_eval_stop(&g->e);
+	kvi_free(alloc, g->rates);
+	kvi_free(alloc, g->kl);
+	kvi_free(alloc, g->mixed);
+	kvi_free(alloc, g->ids);
+	struct kvi_alloc last = *alloc;
+	kvi_free(&last, g);
+	*out = NULL;
+}
+
+const kvarc_lossy *kvarc_gate_lossy(const kvarc_gate *g)
+{
+	return g && g->result.passed ? &g->lossy : NULL;
+}
+
+kvarc_ret kvarc_gate_get_result(const kvarc_gate *g, kvarc_gate_result *result)
+{
+	if (!g || !result)
+		return KVARC_PROG;
+	*result = g->result;
+	return KVARC_OK;
+}
