@@ -139,9 +139,11 @@ static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
 {
 	const kvarc_writer_options *o = &j->w->options;
 	const struct kvi_params *current = j->group->params;
-	uint32_t layer = j->w->geometry.tensors[j->group->tensor].layer;
+	const kvarc_tensor *t = &j->w->geometry.tensors[j->group->tensor];
 	kvarc_lossy how;
-	if (o->lossy && kvi_lossy_of_layer(o->lossy, layer, &how))
+	/* Parts of quantised blocks, such as their scales, stay as they are. */
+	if (o->lossy && t->role == KVARC_WHOLE &&
+	    kvi_lossy_of_layer(o->lossy, t->layer, &how))
 		return kvi_chunk_encode_lossy(coder, chunk, o->level, &how,
 		                              current, j->raw, &j->coded);
 	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw,

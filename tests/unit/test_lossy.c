@@ -509,6 +509,63 @@ static void test_no_memory(void **state)
 	cache_free(&c);
 }
 
+/* What a tier makes of values, relative to what it makes of keys; 0: they are as they were. */
+static double values_error(const struct cache *c, const kvarc_lossy *l)
+{
+	struct cache back;
+	kvarc_reader_options ro = welcome(0);
+	struct memfile f = written(c, l, 1);
+	cache_make_empty(&back, c);
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+	double of_keys = mse(c, &back, KEYS, 4);
+	double of_values = mse(c, &back, VALUES, 4);
+	assert_true(of_keys > 0);
+	cache_free(&back);
+	memfile_free(&f);
+	return of_values / of_keys;
+}
+
+/* Layers have rates of their own, and some have none: a bit is a quarter of the error. */
+static void test_layers(void **state)
+{
+	int16_t rates[] = { 0, 0 };
+	kvarc_lossy l = tier("had:4");
+	struct cache c;
+	(void)state;
+	make(&c, KVARC_F32);
+	c.tensors[VALUES].layer = 1;
+	l.layer_rate = rates;
+	l.n_layers = 2;
+	double same = values_error(&c, &l);
+	assert_true(same > 0);
+	rates[1] = 16;
+	double more = values_error(&c, &l) / same;
+	assert_true(more > 0.9 / 4 && more < 1.1 / 4);
+	rates[1] = 1000; /* as much as the tier has: 2.5 bits more */
+	double most = values_error(&c, &l) / same;
+	assert_true(most > 0.9 / 32 && most < 1.1 / 32);
+	rates[1] = KVARC_LOSSY_NOTHING;
+	assert_true(values_error(&c, &l) == 0);
+	l.n_layers = 1;
+	assert_true(values_error(&c, &l) == same);
+	l = tier("tsc:4");
+	l.layer_rate = rates;
+	assert_false(kvi_lossy_valid(&l));
+	cache_free(&c);
+}
+
+/* Scales of quantised blocks are floats, but not those of a cache. */
+static void test_scales(void **state)
+{
+	kvarc_lossy l = tier("had:4");
+	struct cache c;
+	(void)state;
+	make(&c, KVARC_F32);
+	c.tensors[VALUES].role = KVARC_SCALE;
+	assert_true(values_error(&c, &l) == 0);
+	cache_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -519,6 +576,8 @@ int main(void)
 		cmocka_unit_test(test_exact_tokens),
 		cmocka_unit_test(test_tail_outliers),
 		cmocka_unit_test(test_error_and_size),
+		cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_scales),
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_no_memory),
