@@ -357,7 +357,7 @@ static double expected_error(double rate)
 			sum[i] += p * (q - x / step);
 			weight[i] += p;
 			if (pass)
-				error += p * pow(x - (q ? q - near[i] : 0) * step, 2);
+				error += p * pow(x - (q != 0 ? q - near[i] : 0) * step, 2);
 			else
 				near[i] = 0;
 			if (!pass && x + fine >= 9)
