@@ -23,8 +23,10 @@ typedef enum kvarc_tier {
 /* vq:2 by halves of vectors, each with a codebook, not by a second codebook for what is left. */
 #define KVARC_LOSSY_PRODUCT   0x4u
 
-/* Of a layer that is not changed. */
+/* Of a layer, or a token, that is not changed. */
 #define KVARC_LOSSY_NOTHING   INT16_MAX
+/* Of a token that is left out: it is not in the archive, and positions have a gap. */
+#define KVARC_LOSSY_DROP      INT16_MIN
 
 /* Rates are nominal: had:4 takes 4 bits for each element of normal data. near has a bound instead:
  * rate is 0. */
@@ -49,6 +51,10 @@ typedef struct kvarc_lossy {
 	uint32_t reserved32;   /* zero */
 	const int16_t *layer_rate; /* how much more each of them has, in 1/16, at most what the tier can;
 	                        * KVARC_LOSSY_NOTHING: it stays as it is. NULL: all have the same */
+	uint64_t n_token_rates; /* tokens of each track that token_rate tells of; those behind have 0 */
+	const int16_t *token_rate; /* how much more each has, in 1/16, as it is appended: up to four different
+	                        * numbers, besides KVARC_LOSSY_NOTHING and KVARC_LOSSY_DROP. NULL: all
+	                        * have the same */
 	const char *note;      /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
 	uint64_t reserved[2];  /* zero */
 } kvarc_lossy;

@@ -74,6 +74,8 @@ struct kvi_chunk {
 	uint8_t kind;           /* kvarc_kind */
 	uint64_t t0;            /* of the first token in its track */
 	uint64_t end;           /* tokens of the track, as far as they are known; 0: not known */
+	const int16_t *token_rate; /* how much more each token has, in 1/16 bit, KVARC_LOSSY_NOTHING: it stays
+	                         * exact; NULL: all have the same */
 	/* Codec 7, and codec 8 when it has what a transformer expects: the tensor's model and
 	 * the features of its sources; codec 9 what is predicted; NULL: none. Encoders of level 2 and up try it first
 	 * and fall back where it does not pay. */
