@@ -28,6 +28,7 @@ extern "C" {
 #include "kvarc/reader.h"
 #include "kvarc/file.h"
 #include "kvarc/train.h"
+#include "kvarc/scores.h"
 #include "kvarc/eval.h"
 #include "kvarc/gate.h"
 

@@ -130,6 +130,11 @@ TESTS += tests/unit/test_transform tests/unit/test_lossy
 tests_unit_test_lossy_SOURCES = tests/unit/test_lossy.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_lossy_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_dropped
+TESTS += tests/unit/test_dropped
+tests_unit_test_dropped_SOURCES = tests/unit/test_dropped.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_dropped_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_transform_SOURCES = tests/unit/test_transform.c \
 	tests/unit/random.h
 tests_unit_test_transform_LDADD = libkvi.la $(CMOCKA_LIBS)

@@ -22,7 +22,10 @@ typedef struct kvarc_eval_options {
 	kvarc_arithmetic arithmetic; /* KVARC_ARITHMETIC_LEVEL: KVARC_ARITHMETIC_W15A15 */
 	unsigned dtype;              /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16 */
 	uint32_t prefix, continuation; /* tokens, at least 1 and 2 */
-	uint64_t reserved[4];        /* zero */
+	kvarc_score scores;          /* of the prefix's tokens, for tiers with keep, top or spread and without
+	                              * token_rate; KVARC_SCORE_NONE: writers refuse those */
+	uint32_t reserved32;         /* zero */
+	uint64_t reserved[3];        /* zero */
 } kvarc_eval_options;
 #define KVARC_EVAL_OPTIONS_INIT {.dtype = KVARC_BF16, .prefix = 512, .continuation = 64}
 

@@ -64,7 +64,9 @@ KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head,
 
 /* Packs the import into a sink: geometry, identity, items, all segments, close.
  * options.file_id is derived from the content when it is all zero, so that the same
- * input and options give the same bytes. stats may be NULL. */
+ * input and options give the same bytes. Where a tier leaves tokens out the files cannot come back:
+ * there are no items, and the identity "lossy" ends with "N of M tokens left out", of all tracks. stats may
+ * be NULL. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im,
 	const kvarc_sink *sink, const kvarc_writer_options *options,
 	kvarc_writer_stats *stats);

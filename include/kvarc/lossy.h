@@ -25,8 +25,11 @@ typedef enum kvarc_tier {
 
 /* Of a layer, or a token, that is not changed. */
 #define KVARC_LOSSY_NOTHING   INT16_MAX
-/* Of a token that is left out: it is not in the archive, and positions have a gap. */
+/* Of a token that is left out: it is not in the archive, and positions have a gap. Tokens that stay
+ * exact by exact_tokens or tail_tokens are never left out. */
 #define KVARC_LOSSY_DROP      INT16_MIN
+/* kvarc_lossy.recent: newer tokens are as others. */
+#define KVARC_LOSSY_NO_RECENT UINT32_MAX
 
 /* Rates are nominal: had:4 takes 4 bits for each element of normal data. near has a bound instead:
  * rate is 0. */
@@ -56,6 +59,12 @@ typedef struct kvarc_lossy {
 	                        * numbers, besides KVARC_LOSSY_NOTHING and KVARC_LOSSY_DROP. NULL: all
 	                        * have the same */
 	const char *note;      /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
+	/* What kvarc_lossy_rates makes token_rate of. Writers refuse keep, top and spread without it. */
+	uint32_t keep;         /* tokens that stay, in 1/1000 of all, 1 to 1000; 0: all do */
+	uint32_t top;          /* those with the highest scores that stay bit for bit, in 1/1000, up to 1000 */
+	int spread;            /* how much more the tokens with higher scores have than others, in 1/16 bit, -64
+	                        * to 64: tiers with rates between whole bits */
+	uint32_t recent;       /* so many last tokens are never left out; 0: half of those that stay */
 	uint64_t reserved[2];  /* zero */
 } kvarc_lossy;
 
@@ -73,6 +82,12 @@ typedef struct kvarc_lossy {
  * tail=N      last tokens of each track that stay as they are (0)
  * outliers=Z  tokens of a tensor that are longer than its others by Z standard deviations stay as
  *             they are (none)
+ * keep=SHARE  tokens that stay, 0.001 to 1; others are left out. This and the next two need scores
+ *             of the tokens: kvarc_lossy_rates
+ * recent=N    last tokens that are never left out (half of those that stay, as H2O has it)
+ * top=SHARE   tokens with the highest scores that stay as they are (none)
+ * spread=BITS -4 to 4: quarters of the other tokens, by score, have BITS, BITS / 3, -BITS / 3 and -BITS
+ *             more, the highest scores first
  * identity    no Hadamard transform
  * no-unrope   keys are coded as they are stored
  * kappa=N     tsc: a keyframe every N tokens, others are differences (1)
@@ -88,5 +103,14 @@ typedef struct kvarc_lossy {
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy,
 	const char *text, kvarc_error *error);
+
+/*
+ * What a tier does with each of n tokens whose scores are known, into token_rate (n): by keep, top, spread
+ * and recent, and the first and last tokens that stay exact. Higher scores stay; of equal ones the
+ * later. keep counts all tokens that stay: exact and recent ones first, and as many others as are left.
+ * Pure; the same everywhere. Returns OK, OPTIONS (a score that is not a number), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_lossy_rates(const kvarc_lossy *lossy,
+	const float *score, uint64_t n, int16_t *token_rate);
 
 #endif

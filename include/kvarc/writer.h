@@ -54,9 +54,11 @@ typedef struct kvarc_writer_options {
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
 
-/* Totals since open, in bytes, tokens and elements. */
+/* Totals since open, in bytes, tokens and elements. Tokens that a tier leaves out count in raw_bytes
+ * and elements as well. */
 typedef struct kvarc_writer_stats {
 	uint64_t raw_bytes, file_bytes, elements, chunks, frames;
+	uint64_t dropped_tokens; /* that were left out, of all tracks */
 } kvarc_writer_stats;
 
 /*
@@ -84,7 +86,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_identity(kvarc_writer *w,
  * views has one entry a tensor of the geometry, in its order; entries of
  * tensors of other tracks are ignored. Full segments are encoded before the
  * call returns, a rest of less than segment_tokens is kept and joined with
- * the next append. To avoid that copy append multiples of segment_tokens.
+ * the next append. To avoid that copy append multiples of segment_tokens. Tokens that the options'
+ * tier leaves out (KVARC_LOSSY_DROP) are counted, but not written: those behind them keep their positions.
  * Returns OK, MEM, MEMLIMIT, IO, PROG, GEOMETRY.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append(kvarc_writer *w,

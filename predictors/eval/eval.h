@@ -4,6 +4,7 @@
 #define KVI_EVAL_H
 
 #include "eval/forced.h"
+#include "eval/scores.h"
 #include "weights/model_geometry.h"
 
 /* The tensors of a cache, packed. */
@@ -25,14 +26,21 @@ struct kvarc_eval {
 	int32_t *positions;
 	struct kvi_divergence *d;
 	double *sorted;
+	float *score;            /* of the prefix, with o.scores */
+	int16_t *token_rate;     /* of a tier, by them */
 	uint64_t done, total;    /* tokens of the sequence, for the progress */
 	uint64_t sequences;
 	double zeroed_kl;        /* sum over them */
 	kvarc_ret failed;
 };
 
-/* With o, alloc and geometry set: rooms, threads and the model. Returns as kvarc_eval_open. */
+/* With o, alloc and geometry set: rooms, threads and the model. Without a continuation there is no room
+ * but for the exact cache. Returns as kvarc_eval_open. */
 kvarc_ret kvi_eval_start(kvarc_eval *e);
+/* The same with the geometry of the model's own caches. */
+kvarc_ret kvi_eval_open_model(kvarc_eval *e);
+/* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
+kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
 void kvi_eval_stop(kvarc_eval *e);
 /* Logits of ids from o.prefix on, after the cache in `exact`. */
 kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids);

@@ -199,12 +199,19 @@ static kvarc_ret through_layer(struct kvi_forced *f, size_t layer,
  * nowhere. */
 static kvarc_ret through(struct kvi_forced *f,
                          const struct kvi_forced_text *text,
-                         const kvarc_view *views, size_t t0, size_t n)
+                         const kvarc_view *views,
+                         const struct kvi_forced_watch *watch, size_t t0,
+                         size_t n)
 {
 	kvarc_ret ret = kvi_run_segment(f->run, text->ids + t0,
 	                                text->positions + t0, n);
-	for (size_t l = 0; l < f->m->n_layers && !ret; l++)
+	for (size_t l = 0; l < f->m->n_layers && !ret; l++) {
 		ret = through_layer(f, l, views, t0, n);
+		if (!ret && watch && watch->queries) {
+			struct kvi_queries q = kvi_run_queries(f->run);
+			ret = watch->queries(watch->opaque, l, &q, t0, n);
+		}
+	}
 	return ret;
 }
 
@@ -213,15 +220,52 @@ static size_t step(size_t n, size_t t0)
 	return n - t0 < KVI_FORCED_STEP ? n - t0 : KVI_FORCED_STEP;
 }
 
+/* Of the n tokens that the run was advanced through last, some at a time. */
+static kvarc_ret each_logits(struct kvi_forced *f,
+                             const struct kvi_forced_watch *to, size_t t0,
+                             size_t n)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t t = 0; t < n && !ret; t += KVI_HEAD_TOKENS) {
+		size_t some = n - t < KVI_HEAD_TOKENS ? n - t : KVI_HEAD_TOKENS;
+		struct kvi_hidden h = kvi_run_hidden(f->run);
+		struct kvi_logits z = kvi_head_logits(
+			f->head, h.h + t * h.width, h.width, some);
+		ret = to->logits(to->opaque, &z, t0 + t, some);
+	}
+	return ret;
+}
+
+kvarc_ret kvi_forced_watched(struct kvi_forced *f,
+                             const struct kvi_forced_text *text,
+                             const kvarc_view *views,
+                             const struct kvi_forced_watch *watch)
+{
+	kvarc_ret ret = KVARC_OK;
+	kvi_run_restart(f->run);
+	for (size_t t0 = 0; t0 < text->n && !ret; t0 += KVI_FORCED_STEP) {
+		size_t n = step(text->n, t0);
+		ret = through(f, text, views, watch, t0, n);
+		if (!ret && watch && watch->logits)
+			ret = each_logits(f, watch, t0, n);
+		if (!ret && watch && watch->done)
+			ret = watch->done(watch->opaque, t0, n);
+	}
+	return ret;
+}
+
 kvarc_ret kvi_forced_prefill(struct kvi_forced *f,
                              const struct kvi_forced_text *text,
                              const kvarc_view *views)
 {
-	kvarc_ret ret = KVARC_OK;
-	kvi_run_restart(f->run);
-	for (size_t t0 = 0; t0 < text->n && !ret; t0 += KVI_FORCED_STEP)
-		ret = through(f, text, views, t0, step(text->n, t0));
-	return ret;
+	return kvi_forced_watched(f, text, views, NULL);
+}
+
+void kvi_forced_keys(const struct kvi_forced *f, size_t layer,
+                     const kvarc_view *views, uint64_t t0, size_t n, float *k)
+{
+	const struct kvi_forced_rows r = rows_of(f, layer, KEY, views, t0, n);
+	kvi_forced_load(&r, k);
 }
 
 /* ---- other caches in its place ---- */
@@ -255,37 +299,29 @@ static kvarc_ret inject(struct kvi_forced *f, const struct kvi_forced_cache *c)
 	return ret;
 }
 
-/* Logits of some tokens, from t of the text on. */
-typedef void (*take_fn)(struct kvi_forced *f, void *opaque,
-                        const struct kvi_logits *z, size_t t, size_t n);
-
+/* Logits of the text after a cache, to `to`. */
 static kvarc_ret force(struct kvi_forced *f, const struct kvi_forced_cache *c,
-                       take_fn take, void *opaque)
+                       const struct kvi_forced_watch *to)
 {
 	kvarc_ret ret = inject(f, c);
 	for (size_t t0 = 0; t0 < f->text.n && !ret; t0 += KVI_FORCED_STEP) {
 		size_t n = step(f->text.n, t0);
-		ret = through(f, &f->text, NULL, t0, n);
-		for (size_t t = 0; t < n && !ret; t += KVI_HEAD_TOKENS) {
-			size_t some = n - t < KVI_HEAD_TOKENS ? n - t
-			                                      : KVI_HEAD_TOKENS;
-			struct kvi_hidden h = kvi_run_hidden(f->run);
-			struct kvi_logits z = kvi_head_logits(
-				f->head, h.h + t * h.width, h.width, some);
-			take(f, opaque, &z, t0 + t, some);
-		}
+		ret = through(f, &f->text, NULL, NULL, t0, n);
+		if (!ret)
+			ret = each_logits(f, to, t0, n);
 	}
 	return ret;
 }
 
-static void keep(struct kvi_forced *f, void *opaque, const struct kvi_logits *z,
-                 size_t t, size_t n)
+static kvarc_ret keep(void *opaque, const struct kvi_logits *z, size_t t,
+                      size_t n)
 {
+	struct kvi_forced *f = opaque;
 	size_t words = f->m->vocabulary;
-	(void)opaque;
 	for (size_t i = 0; i < n; i++)
 		memcpy(f->logits + (t + i) * words, z->z + i * z->stride,
 		       words * sizeof *z->z);
+	return KVARC_OK;
 }
 
 kvarc_ret kvi_forced_exact(struct kvi_forced *f,
@@ -304,11 +340,12 @@ kvarc_ret kvi_forced_exact(struct kvi_forced *f,
 		f->room = room;
 	}
 	f->text = *text;
-	return force(f, cache, keep, NULL);
+	const struct kvi_forced_watch to = { .opaque = f, .logits = keep };
+	return force(f, cache, &to);
 }
 
 struct comparison {
-	const struct kvi_forced *f;
+	struct kvi_forced *f;
 	const struct kvi_logits *z;
 	size_t t;
 	struct kvi_divergence *d;
@@ -325,16 +362,21 @@ static void compare_one(void *opaque, size_t i, unsigned worker)
 		f->m->vocabulary, t + 1 < f->text.n ? f->text.ids[t + 1] : -1);
 }
 
-static void compare(struct kvi_forced *f, void *opaque,
-                    const struct kvi_logits *z, size_t t, size_t n)
+static kvarc_ret compare(void *opaque, const struct kvi_logits *z, size_t t,
+                         size_t n)
 {
-	struct comparison c = { f, z, t, opaque };
-	kvi_parallel(f->o.pool, n, compare_one, &c);
+	struct comparison *c = opaque;
+	c->z = z;
+	c->t = t;
+	kvi_parallel(c->f->o.pool, n, compare_one, c);
+	return KVARC_OK;
 }
 
 kvarc_ret kvi_forced_compare(struct kvi_forced *f,
                              const struct kvi_forced_cache *cache,
                              struct kvi_divergence *d)
 {
-	return force(f, cache, compare, d);
+	struct comparison c = { .f = f, .d = d };
+	const struct kvi_forced_watch to = { .opaque = &c, .logits = compare };
+	return force(f, cache, &to);
 }

@@ -11,6 +11,7 @@
 
 #include "eval/divergence.h"
 #include "exact/handle.h"
+#include "exact/head.h"
 
 enum { KVI_FORCED_STEP = 256 }; /* tokens that a run takes at once */
 
@@ -57,6 +58,25 @@ void kvi_forced_close(struct kvi_forced **f); /* NULL-safe */
 kvarc_ret kvi_forced_prefill(struct kvi_forced *f,
                              const struct kvi_forced_text *text,
                              const kvarc_view *views);
+/* Who looks on meanwhile, at tokens [t0, t0 + n); NULL: not wanted. What a call returns ends it. */
+struct kvi_forced_watch {
+	void *opaque;
+	/* of a layer, whose keys are in the cache */
+	kvarc_ret (*queries)(void *opaque, size_t layer,
+	                     const struct kvi_queries *q, size_t t0, size_t n);
+	/* of what comes after each of them */
+	kvarc_ret (*logits)(void *opaque, const struct kvi_logits *z, size_t t0,
+	                    size_t n);
+	kvarc_ret (*done)(void *opaque, size_t t0, size_t n);
+};
+kvarc_ret kvi_forced_watched(struct kvi_forced *f,
+                             const struct kvi_forced_text *text,
+                             const kvarc_view *views,
+                             const struct kvi_forced_watch *watch);
+/* Keys of up to KVI_FORCED_STEP tokens of a layer as attention sees them: rows of kv heads x head
+ * channels, in slots, rotated. */
+void kvi_forced_keys(const struct kvi_forced *f, size_t layer,
+                     const kvarc_view *views, uint64_t t0, size_t n, float *k);
 /*
  * Logits of all tokens of a text after the exact cache, to be kept: text->n x vocabulary floats. Keys
  * and values of the text are rounded to the elements of the cache. Returns as above, and

@@ -47,19 +47,28 @@ static bool open_cache(kvarc_eval *e, struct kvi_eval_cache *c)
 	return true;
 }
 
+/* What comparisons need. */
+static kvarc_ret open_results(kvarc_eval *e)
+{
+	const uint32_t n = e->o.continuation, prefix = e->o.prefix;
+	e->d = kvi_array(&e->alloc, n, sizeof *e->d);
+	e->sorted = kvi_array(&e->alloc, n, sizeof *e->sorted);
+	e->score = kvi_array(&e->alloc, prefix, sizeof *e->score);
+	e->token_rate = kvi_array(&e->alloc, prefix, sizeof *e->token_rate);
+	return e->d && e->sorted && e->score && e->token_rate &&
+	       open_cache(e, &e->back) ? KVARC_OK : no_memory(e);
+}
+
 static kvarc_ret open_rooms(kvarc_eval *e)
 {
 	size_t n = (size_t)e->o.prefix + e->o.continuation;
 	e->positions = kvi_array(&e->alloc, n, sizeof *e->positions);
-	e->d = kvi_array(&e->alloc, e->o.continuation, sizeof *e->d);
-	e->sorted = kvi_array(&e->alloc, e->o.continuation, sizeof *e->sorted);
-	if (!e->positions || !e->d || !e->sorted || !open_cache(e, &e->exact) ||
-	    !open_cache(e, &e->back))
+	if (!e->positions || !open_cache(e, &e->exact))
 		return no_memory(e);
 	for (size_t i = 0; i < n; i++)
 		e->positions[i] = (int32_t)i;
 	e->exact.n = e->o.prefix;
-	return KVARC_OK;
+	return e->o.continuation ? open_results(e) : KVARC_OK;
 }
 
 static kvarc_ret open_forced(kvarc_eval *e, kvi_forced_put put)
@@ -90,7 +99,7 @@ kvarc_ret kvi_eval_start(kvarc_eval *e)
 	return ret ? ret : open_forced(e, NULL);
 }
 
-static kvarc_ret open_all(kvarc_eval *e)
+kvarc_ret kvi_eval_open_model(kvarc_eval *e)
 {
 	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
 	if (!m)
@@ -111,6 +120,7 @@ static kvarc_ret open_all(kvarc_eval *e)
 static bool may_open(const kvarc_eval_options *o)
 {
 	return o && o->predictor && o->prefix && o->continuation > 1 &&
+	       o->scores <= KVARC_SCORE_SURPRISAL &&
 	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 ||
 	        o->dtype == KVARC_BF16);
 }
@@ -134,7 +144,7 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 	e->o = *o;
 	e->o.common.memlimit = limit;
 	kvi_alloc_init(&e->alloc, o->common.allocator, limit);
-	kvarc_ret ret = open_all(e);
+	kvarc_ret ret = kvi_eval_open_model(e);
 	if (ret)
 		kvarc_eval_close(&e);
 	*out = e;
@@ -148,6 +158,8 @@ void kvi_eval_stop(kvarc_eval *e)
 	kvi_free(&e->alloc, e->positions);
 	kvi_free(&e->alloc, e->d);
 	kvi_free(&e->alloc, e->sorted);
+	kvi_free(&e->alloc, e->score);
+	kvi_free(&e->alloc, e->token_rate);
 	struct kvi_eval_cache *caches[] = { &e->exact, &e->back };
 	for (size_t i = 0; i < 2; i++) {
 		kvi_free(&e->alloc, caches[i]->memory);
@@ -204,11 +216,32 @@ kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
 	return progress(e, e->o.continuation);
 }
 
+/* What a tier does with each token of the sequence, where that is by scores. */
+static kvarc_ret rate_tokens(kvarc_eval *e, const kvarc_lossy *from,
+                             kvarc_lossy *to)
+{
+	*to = *from;
+	if (!e->o.scores || from->token_rate ||
+	    !(from->keep || from->top || from->spread))
+		return KVARC_OK;
+	to->token_rate = e->token_rate;
+	to->n_token_rates = e->o.prefix;
+	kvarc_ret ret = kvarc_lossy_rates(from, e->score, e->o.prefix,
+	                                  e->token_rate);
+	return ret ? fail(e, ret, "the scores of a sequence are no numbers, or a "
+	                  "tier's are out of range") : KVARC_OK;
+}
+
 static kvarc_ret run_tier(kvarc_eval *e, const int32_t *ids,
                           const kvarc_writer_options *tier,
                           kvarc_eval_result *r)
 {
-	kvarc_ret ret = kvi_eval_through_archive(e, ids, tier, r);
+	kvarc_writer_options o = *tier;
+	kvarc_lossy lossy;
+	kvarc_ret ret = o.lossy ? rate_tokens(e, o.lossy, &lossy) : KVARC_OK;
+	o.lossy = o.lossy ? &lossy : NULL;
+	if (!ret)
+		ret = kvi_eval_through_archive(e, ids, &o, r);
 	return ret ? ret : kvi_eval_compare(e, e->back.views, e->back.n, r);
 }
 
@@ -256,11 +289,27 @@ kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids)
 	return ret ? say(e, ret) : progress(e, e->o.continuation);
 }
 
-static kvarc_ret make_cache(kvarc_eval *e, const int32_t *ids)
+static kvarc_ret tokens_done(void *opaque, size_t t0, size_t n)
+{
+	(void)t0;
+	return progress(opaque, n);
+}
+
+kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score)
 {
 	const struct kvi_forced_text before = { ids, e->positions, e->o.prefix };
-	kvarc_ret ret = kvi_forced_prefill(e->forced, &before, e->exact.views);
-	return ret ? say(e, ret) : progress(e, e->o.prefix);
+	const struct kvi_scores_options o = {
+		.alloc = &e->alloc, .pool = e->pool,
+		.isa_mask = e->o.common.isa_mask,
+		.model = kvi_predictor_file(e->o.predictor),
+		.kind = e->o.scores, .opaque = e, .done = tokens_done
+	};
+	const struct kvi_forced_watch count = { .opaque = e,
+		                                .done = tokens_done };
+	kvarc_ret ret = score
+		? kvi_scores_make(e->forced, &o, &before, e->exact.views, score)
+		: kvi_forced_watched(e->forced, &before, e->exact.views, &count);
+	return ret ? say(e, ret) : KVARC_OK;
 }
 
 static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
@@ -271,7 +320,8 @@ static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
 	e->done = 0;
 	e->total = e->o.prefix + (n + 1 + KVARC_EVAL_CHECKS) *
 	                         (uint64_t)e->o.continuation;
-	kvarc_ret ret = make_cache(e, ids);
+	kvarc_ret ret = kvi_eval_make_cache(e, ids,
+	                                    e->o.scores ? e->score : NULL);
 	if (!ret)
 		ret = kvi_eval_make_exact(e, ids);
 	if (!ret)

@@ -5,4 +5,5 @@ libkvi_la_SOURCES += \
 	predictors/eval/divergence.c predictors/eval/divergence.h \
 	predictors/eval/statistics.c predictors/eval/statistics.h \
 	predictors/eval/summary.c \
+	predictors/eval/scores.c predictors/eval/scores.h \
 	predictors/eval/gate.c predictors/eval/archive.c predictors/eval/handle.c

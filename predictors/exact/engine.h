@@ -172,6 +172,13 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
  */
 kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,
                           size_t stride, bool corrected);
+/* Queries of the layer that was advanced last: n rows of heads x head channels, in slots, rotated.
+ * Owned by the run, until the next layer. */
+struct kvi_queries {
+	const float *q;
+	size_t stride;
+};
+struct kvi_queries kvi_run_queries(const struct kvi_run *run);
 /*
  * For trainers, which take all sequences through a layer before the next: n tokens at `before` of
  * a sequence are at the input of a layer; the caller fills in the hidden state. Attention sees

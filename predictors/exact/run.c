@@ -476,6 +476,11 @@ kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
 	return ret;
 }
 
+struct kvi_queries kvi_run_queries(const struct kvi_run *r)
+{
+	return (struct kvi_queries){ r->q, r->heads };
+}
+
 void kvi_run_rotate_row(const struct kvi_run *r, size_t t, float *k)
 {
 	rotate(r, t, k, r->m->kv_heads);

@@ -2,6 +2,7 @@
 /* shape.c - what an archive holds, layer by layer, and what that costs */
 #include "shape.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,53 @@ static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t,
 	}
 }
 
+/* Tokens that were left out, as kvarc_pack notes it. 0 when the rest are not those that are here: the
+ * archive was cut. */
+static uint64_t dropped(const struct shape *s, kvarc_reader *r)
+{
+	const char *note = kvarc_reader_identity(r, "lossy"), *last;
+	uint64_t n, all;
+	int end = 0;
+
+	if (!note)
+		return 0;
+	last = strrchr(note, ';');
+	last = last ? last + 1 : note;
+	if (sscanf(last, "%" SCNu64 " of %" SCNu64 " tokens left out%n", &n, &all,
+	           &end) < 2 || !end || last[end])
+		return 0;
+	return n < all && all - n == s->tokens ? n : 0;
+}
+
+static void scale(uint64_t *v, double by)
+{
+	*v = (uint64_t)((double)*v * by + 0.5);
+}
+
+static void scale_cell(struct shape_cell *c, double by)
+{
+	scale(&c->elements, by);
+	scale(&c->raw_bytes, by);
+	scale(&c->lossy_elements, by);
+}
+
+/* Bits are those of what was packed. All tracks as if they had lost alike. */
+static void count_dropped(struct shape *s, kvarc_reader *r)
+{
+	double by;
+
+	s->dropped = dropped(s, r);
+	if (!s->dropped)
+		return;
+	by = (double)(s->tokens + s->dropped) / (double)s->tokens;
+	for (size_t i = 0; i < s->n_layers; i++)
+		for (unsigned k = 0; k < SHAPE_KINDS; k++)
+			scale_cell(&s->layers[i].cells[k], by);
+	scale_cell(&s->total, by);
+	scale(&s->info.elements, by);
+	scale(&s->info.raw_bytes, by);
+}
+
 kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 {
 	kvarc_chunk_info c;
@@ -128,6 +176,8 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 		ret = kvarc_reader_get_info(r, &s->info);
 	for (size_t i = 0; i < s->geometry->n_tracks; i++)
 		s->tokens += kvarc_reader_tokens(r, (uint32_t)i);
+	if (ret == KVARC_OK)
+		count_dropped(s, r);
 	if (ret != KVARC_OK)
 		shape_free(s);
 	return ret;

@@ -24,7 +24,7 @@ libkvi_la_SOURCES += \
 	src/codecs/lossy/lossy.c src/codecs/lossy/lossy.h \
 	src/codecs/lossy/quantiser.c src/codecs/lossy/quantiser.h \
 	src/codecs/lossy/scales.c src/codecs/lossy/scales.h \
-	src/codecs/lossy/tier.c src/codecs/tsc/tsc.c \
+	src/codecs/lossy/scored.c src/codecs/lossy/tier.c src/codecs/tsc/tsc.c \
 	src/codecs/vq/fit.c src/codecs/vq/search.c \
 	src/codecs/vq/vq.c src/codecs/vq/vq.h \
 	src/codecs/had/had.c src/codecs/had/had.h \

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pack.c - an import becomes an archive */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "container/frame.h"
@@ -13,6 +15,7 @@
 enum {
 	LITERAL_BYTES = 256 << 10,   /* of one BLOB frame */
 	HASH_BYTES = 1 << 20,
+	NOTE_BYTES = 512,
 	BATCH_SEGMENTS = 16          /* between two looks at the tokens */
 };
 
@@ -24,6 +27,8 @@ struct packing {
 	uint8_t *buffer;             /* HASH_BYTES */
 	const char *keys[8], *values[8];
 	size_t n_pairs;
+	uint64_t tokens, dropped;    /* of all tracks; that a tier leaves out */
+	char note[NOTE_BYTES];
 };
 
 static void add_pair(struct packing *p, const char *key, const char *value)
@@ -34,13 +39,50 @@ static void add_pair(struct packing *p, const char *key, const char *value)
 	p->values[p->n_pairs++] = value;
 }
 
+/* Tokens that are appended at once. */
+static uint32_t batch_of(const struct packing *p)
+{
+	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens
+	                                             : 256;
+	return segment * BATCH_SEGMENTS;
+}
+
+/* Of a track, as the writer will. */
+static uint64_t drops(const struct packing *p, uint64_t n)
+{
+	uint64_t batch = batch_of(p), dropped = 0;
+	for (uint64_t t0 = 0; t0 < n; t0 += batch) {
+		uint64_t end = n - t0 < batch ? n : t0 + batch;
+		for (uint64_t i = t0; i < end; i++)
+			dropped += kvi_writer_token_rate(p->options.lossy, i,
+			                                 end) == KVARC_LOSSY_DROP;
+	}
+	return dropped;
+}
+
+/* The tier, and what it leaves out: readers count by that. */
+static const char *make_note(struct packing *p)
+{
+	const kvarc_lossy *how = p->options.lossy;
+	for (uint32_t i = 0; how && how->token_rate && i < p->im->n_tracks; i++) {
+		p->tokens += p->im->tracks[i].n;
+		p->dropped += drops(p, p->im->tracks[i].n);
+	}
+	if (!p->dropped)
+		return how ? how->note : NULL;
+	snprintf(p->note, sizeof p->note, "%.400s%s%" PRIu64 " of %" PRIu64
+	         " tokens left out", how->note ? how->note : "",
+	         how->note ? "; " : "", p->dropped, p->tokens);
+	return p->note;
+}
+
 /* In ascending order of the keys. */
 static void make_identity(struct packing *p)
 {
 	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
 	add_pair(p, "engine", p->im->engine);
 	add_pair(p, "layout", p->im->layout);
-	add_pair(p, "lossy", p->options.lossy ? p->options.lossy->note : NULL);
+	add_pair(p, "lossy", make_note(p));
 	add_pair(p, "model", kvarc_import_model(p->im));
 }
 
@@ -72,6 +114,27 @@ static void put_profile(struct kvi_out *out, const kvarc_profile *profile)
 		kvi_put_bytes(out, info.digest, sizeof info.digest);
 }
 
+static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
+{
+	kvi_put64(out, rates ? n : 0);
+	for (uint64_t i = 0; rates && i < n; i++)
+		kvi_put16(out, (uint16_t)rates[i]);
+}
+
+/* All its numbers: callers need not have a note. */
+static void put_tier(struct kvi_out *out, const kvarc_lossy *l)
+{
+	const uint32_t numbers[] = {
+		(uint32_t)l->tier, (uint32_t)l->rate, (uint32_t)l->key_rate,
+		l->exact_tokens, l->generation, l->flags, l->keyframe, l->block,
+		l->fallback, l->max_error, l->tail_tokens, l->outliers
+	};
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		kvi_put32(out, numbers[i]);
+	put_rates(out, l->layer_rate, l->n_layers);
+	put_rates(out, l->token_rate, l->n_token_rates);
+}
+
 /* Everything that decides the bytes of the archive but the input itself. */
 static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
 {
@@ -90,6 +153,8 @@ static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
 		kvi_put32(&out, p->options.chunk_bytes);
 		if (p->options.level >= 2)
 			put_profile(&out, p->options.profile);
+		if (p->options.lossy)
+			put_tier(&out, p->options.lossy);
 		for (size_t i = 0; i < p->n_pairs; i++)
 			kvi_put_bytes(&out, p->values[i],
 			              strlen(p->values[i]) + 1);
@@ -228,9 +293,7 @@ static kvarc_ret put_track(struct packing *p, uint32_t track)
 {
 	kvarc_import *im = p->im;
 	const struct kvi_imp_track *t = &im->tracks[track];
-	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens
-	                                             : 256;
-	uint32_t batch = segment * BATCH_SEGMENTS;
+	const uint32_t batch = batch_of(p);
 	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);
 	kvarc_ret ret = KVARC_OK;
 	if (!positions)
@@ -255,9 +318,10 @@ static kvarc_ret write_all(struct packing *p)
 	if (!ret)
 		ret = kvarc_writer_identity(p->w, p->n_pairs, p->keys,
 		                            p->values);
-	if (!ret)
+	/* Of files that cannot come back there is nothing to say. */
+	if (!ret && !p->dropped)
 		ret = put_restores(p);
-	if (!ret)
+	if (!ret && !p->dropped)
 		ret = put_literals(p);
 	for (uint32_t i = 0; i < p->im->n_tracks && !ret; i++)
 		ret = put_track(p, i);

@@ -84,6 +84,11 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	if (wrong)
 		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "%s", wrong);
+	if (o->lossy && !o->lossy->token_rate &&
+	    (o->lossy->keep || o->lossy->top || o->lossy->spread))
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "keep, top and spread of a lossy tier need scores "
+		                "of the tokens");
 	if (o->token_ids && o->level < KVI_LEVEL_MODEL)
 		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "token ids can be coded by a model at levels 4 "

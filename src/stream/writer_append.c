@@ -63,7 +63,11 @@ kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track)
 	s.coded = false;
 	memcpy(s.ids, wait->ids, sizeof s.ids);
 	memcpy(s.positions, wait->positions, sizeof s.positions);
-	kvarc_ret ret = kvi_writer_segment(w, &s, fetch_waiting, w);
+	for (uint32_t i = 0; i < wait->n; i++)
+		wait->taken.from[i] = (uint32_t)t->handed + i;
+	wait->taken.told = w->options.lossy && w->options.lossy->token_rate;
+	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->taken, fetch_waiting,
+	                                   w);
 	ret = kvi_writer_drain(w, ret);
 	t->handed += wait->n;
 	wait->n = 0;
@@ -98,22 +102,65 @@ static kvarc_ret make_waiting(kvarc_writer *w, uint32_t track)
 /* What one append call brings. */
 struct append {
 	uint32_t track;
-	uint64_t t0, n, done;
+	uint64_t t0, n, done; /* t0: as calls count */
+	uint64_t left;        /* tokens from `done` on that are not left out */
 	const int32_t *ids, *positions;
 	kvarc_fetch fetch;
 	void *opaque;
 };
 
-/* Ids and positions of the next count tokens of the append. */
-static void take_tokens(struct kvi_writer_track *t, const struct append *a,
-                        uint32_t count, int32_t *ids, int32_t *positions)
+int kvi_writer_token_rate(const kvarc_lossy *how, uint64_t token, uint64_t end)
+{
+	if (!how || !how->token_rate || token >= how->n_token_rates)
+		return 0;
+	int rate = how->token_rate[token];
+	bool exact = token < how->exact_tokens ||
+	             (how->tail_tokens && token + how->tail_tokens >= end);
+	return rate == KVARC_LOSSY_DROP && exact ? KVARC_LOSSY_NOTHING : rate;
+}
+
+static int rate_at(const kvarc_writer *w, const struct append *a, uint64_t i)
+{
+	return kvi_writer_token_rate(w->options.lossy, a->t0 + i,
+	                             a->t0 + a->n);
+}
+
+/* The position of the next token of the append, which is done with. */
+static int32_t pass_token(struct kvi_writer_track *t, struct append *a)
+{
+	int32_t at = a->positions ? a->positions[a->done]
+	                          : (int32_t)t->next_position;
+	t->next_position = (int64_t)at + 1;
+	a->done++;
+	return at;
+}
+
+static void pass_dropped(kvarc_writer *w, struct append *a)
+{
+	while (a->done < a->n && rate_at(w, a, a->done) == KVARC_LOSSY_DROP)
+		pass_token(&w->tracks[a->track], a);
+}
+
+/* Where tokens that are taken go. */
+struct taking {
+	int32_t *ids, *positions;
+	uint32_t *from;
+	int16_t *rate;
+};
+
+/* The next count tokens of the append that are not left out. */
+static void take_tokens(kvarc_writer *w, struct append *a, uint32_t count,
+                        const struct taking *to)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		ids[i] = a->ids ? a->ids[a->done + i] : 0;
-		positions[i] = a->positions ? a->positions[a->done + i]
-		                            : (int32_t)t->next_position;
-		t->next_position = (int64_t)positions[i] + 1;
+		pass_dropped(w, a);
+		to->ids[i] = a->ids ? a->ids[a->done] : 0;
+		to->from[i] = (uint32_t)(a->t0 + a->done);
+		to->rate[i] = (int16_t)rate_at(w, a, a->done);
+		to->positions[i] = pass_token(&w->tracks[a->track], a);
 	}
+	a->left -= count;
+	pass_dropped(w, a);
 }
 
 /* Copies count tokens of the append behind those that wait. */
@@ -126,23 +173,26 @@ static kvarc_ret keep(kvarc_writer *w, struct append *a, uint32_t count)
 			return ret;
 	}
 	struct kvi_waiting *wait = t->waiting;
+	const struct kvi_fetching f = { a->fetch, a->opaque, &w->taken,
+		                        a->t0 + a->done, count };
+	const struct taking to = { wait->ids + wait->n,
+		                   wait->positions + wait->n, w->taken.from,
+		                   wait->taken.rate + wait->n };
 	size_t at = 0;
+	take_tokens(w, a, count, &to);
 	for (uint32_t i = w->order.first[a->track];
 	     i < w->order.first[a->track + 1]; i++) {
 		uint32_t tensor = w->order.tensors[i];
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
 		size_t token = kvi_tensor_bytes(x);
-		if (a->fetch(a->opaque, tensor, 0, x->heads, a->t0 + a->done,
-		             count, wait->data + at + wait->n * token))
+		if (kvi_writer_fetch(w, &f, tensor, 0, x->heads,
+		                     wait->data + at + wait->n * token))
 			return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
 			                KVARC_UNKNOWN, "fetching tokens failed");
 		at += token * t->segment_tokens;
 	}
-	take_tokens(t, a, count, wait->ids + wait->n,
-	            wait->positions + wait->n);
 	wait->has_ids = a->ids;
 	wait->n += count;
-	a->done += count;
 	return KVARC_OK;
 }
 
@@ -154,9 +204,8 @@ static kvarc_ret fill_waiting(kvarc_writer *w, struct append *a)
 	if (!t->waiting || t->waiting->n == 0)
 		return KVARC_OK;
 	if (t->waiting->has_ids == (a->ids != NULL)) {
-		uint64_t left = a->n - a->done;
 		uint32_t room = t->segment_tokens - t->waiting->n;
-		ret = keep(w, a, left < room ? (uint32_t)left : room);
+		ret = keep(w, a, a->left < room ? (uint32_t)a->left : room);
 		if (ret || t->waiting->n < t->segment_tokens)
 			return ret;
 	}
@@ -167,33 +216,59 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 {
 	struct kvi_writer_track *t = &w->tracks[a->track];
 	struct kvi_segment s;
+	const struct taking to = { s.ids, s.positions, w->taken.from,
+		                   w->taken.rate };
 	s.track = a->track;
 	s.t0 = t->handed;
 	s.n = count;
 	s.has_ids = a->ids;
 	s.coded = false;
-	take_tokens(t, a, count, s.ids, s.positions);
-	kvarc_ret ret = kvi_writer_segment(w, &s, a->fetch, a->opaque);
+	take_tokens(w, a, count, &to);
+	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, a->fetch,
+	                                   a->opaque);
 	t->handed += count;
-	a->done += count;
 	return ret;
+}
+
+/* Counts the tokens that are not left out, and those that are as if they were written. */
+static void count_tokens(kvarc_writer *w, struct append *a)
+{
+	uint64_t elements = 0, bytes = 0;
+	a->left = a->n;
+	w->taken.told = w->options.lossy && w->options.lossy->token_rate;
+	if (!w->taken.told)
+		return;
+	for (uint64_t i = 0; i < a->n; i++)
+		a->left -= rate_at(w, a, i) == KVARC_LOSSY_DROP;
+	for (uint32_t i = w->order.first[a->track];
+	     i < w->order.first[a->track + 1]; i++) {
+		const kvarc_tensor *x =
+			&w->geometry.tensors[w->order.tensors[i]];
+		elements += kvi_tensor_width(x);
+		bytes += kvi_tensor_bytes(x);
+	}
+	w->stats.dropped_tokens += a->n - a->left;
+	w->stats.elements += elements * (a->n - a->left);
+	w->stats.raw_bytes += bytes * (a->n - a->left);
 }
 
 static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 {
-	uint32_t full = w->tracks[a->track].segment_tokens;
-	w->tracks[a->track].end = a->t0 + a->n;
+	struct kvi_writer_track *t = &w->tracks[a->track];
+	count_tokens(w, a);
+	t->appended += a->n;
+	t->end = t->tokens + (t->waiting ? t->waiting->n : 0) + a->left;
 	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
-	if (ret == KVARC_OK)
+	pass_dropped(w, a);
+	if (ret == KVARC_OK && a->left)
 		ret = fill_waiting(w, a);
-	while (ret == KVARC_OK && a->done < a->n) {
-		uint64_t left = a->n - a->done;
-		if (left >= full)
-			ret = direct(w, a, full);
+	while (ret == KVARC_OK && a->left) {
+		if (a->left >= t->segment_tokens)
+			ret = direct(w, a, t->segment_tokens);
 		else if (keep_rest)
-			ret = keep(w, a, (uint32_t)left);
+			ret = keep(w, a, (uint32_t)a->left);
 		else
-			ret = direct(w, a, (uint32_t)left);
+			ret = direct(w, a, (uint32_t)a->left);
 	}
 	return kvi_writer_drain(w, ret);
 }
@@ -221,10 +296,8 @@ static kvarc_ret check(kvarc_writer *w, const struct append *a)
 
 static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)
 {
-	if (!w->has_geometry || track >= w->geometry.n_tracks)
-		return 0;
-	const struct kvi_writer_track *t = &w->tracks[track];
-	return t->tokens + (t->waiting ? t->waiting->n : 0);
+	return w->has_geometry && track < w->geometry.n_tracks
+	       ? w->tracks[track].appended : 0;
 }
 
 static const char *views_wrong(const kvarc_writer *w, uint32_t track,

@@ -22,8 +22,32 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 		.positions = j->segment->s.positions,
 		.rope = kvi_tensor_rope(g, t),
 		.kind = t->kind, .t0 = j->segment->s.t0,
-		.end = j->w->tracks[t->track].end
+		.end = j->w->tracks[t->track].end,
+		.token_rate = j->segment->taken.told ? j->segment->taken.rate
+		                                     : NULL
 	};
+}
+
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
+                     uint32_t tensor, uint32_t head, uint32_t heads,
+                     uint8_t *dst)
+{
+	const kvarc_tensor *t = &w->geometry.tensors[tensor];
+	const uint32_t *from = f->taken->from;
+	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	uint32_t n;
+	if (!f->taken->told)
+		return f->fetch(f->opaque, tensor, head, heads, f->t0, f->n, dst);
+	/* Runs of tokens between those that are left out. */
+	for (uint32_t i = 0; i < f->n; i += n) {
+		for (n = 1; i + n < f->n && from[i + n] == from[i] + n;)
+			n++;
+		int ret = f->fetch(f->opaque, tensor, head, heads, from[i], n,
+		                   dst + i * row);
+		if (ret)
+			return ret;
+	}
+	return 0;
 }
 
 /* Makes the features that others need of this tensor, and z of them at once:
@@ -156,9 +180,11 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	struct kvi_chunk chunk = chunk_of(j);
 	struct kvi_linear_in in;
 	const struct kvi_segment *s = &j->segment->s;
+	const struct kvi_fetching f = { j->fetch, j->fetch_opaque,
+		                        &j->segment->taken, s->t0, s->n };
 	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
-	if (j->fetch(j->fetch_opaque, j->group->tensor, j->group->head,
-	             j->group->heads, s->t0, s->n, j->raw)) {
+	if (kvi_writer_fetch(w, &f, j->group->tensor, j->group->head,
+	                     j->group->heads, j->raw)) {
 		j->ret = kvi_fail(&j->error, KVARC_IO, KVARC_UNKNOWN,
 		                  KVARC_UNKNOWN, "fetching %u tokens from "
 		                  "token %llu of tensor %u failed",
@@ -437,6 +463,7 @@ static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *s)
 }
 
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
+                             const struct kvi_taken *taken,
                              kvarc_fetch fetch, void *opaque)
 {
 	const struct kvi_writer_track *t = &w->tracks[segment->track];
@@ -448,6 +475,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	if (ret)
 		return ret;
 	s->s = *segment;
+	s->taken = *taken;
 	s->begun = false;
 	if (t->first_group == t->end_group) {
 		ret = kvi_writer_drain(w, ret);

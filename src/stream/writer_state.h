@@ -30,10 +30,18 @@ struct kvi_group {
 /* From this level on a profile is needed. */
 enum { KVI_LEVEL_PROFILE = 2 };
 
+/* What a tier does with each token of a segment. */
+struct kvi_taken {
+	bool told;              /* false: the same with all, and none is left out */
+	uint32_t from[KVI_SEGMENT_TOKENS]; /* what fetch calls them */
+	int16_t rate[KVI_SEGMENT_TOKENS];
+};
+
 /* Tokens that wait for a full segment. */
 struct kvi_waiting {
 	uint32_t n;
 	bool has_ids;
+	struct kvi_taken taken;
 	int32_t ids[KVI_SEGMENT_TOKENS];
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	uint8_t *data;   /* the track's tensors in file order, each packed */
@@ -43,6 +51,7 @@ struct kvi_writer_track {
 	uint64_t tokens;        /* in the file */
 	uint64_t handed;        /* and in segments on their way */
 	uint64_t end;           /* and those that a call appends */
+	uint64_t appended;      /* by all calls, with those that were left out */
 	int64_t next_position;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
@@ -54,6 +63,7 @@ struct kvi_writer_track {
 /* A segment whose chunks are encoded, or written. */
 struct kvi_open_segment {
 	struct kvi_segment s;
+	struct kvi_taken taken;
 	struct kvi_feature_table *features; /* NULL: no tensor has a model */
 	uint32_t left;          /* chunks that are not written */
 	bool begun;             /* its frame is written, as `sequence` */
@@ -112,6 +122,7 @@ struct kvarc_writer {
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_writer_track *tracks;
+	struct kvi_taken taken;           /* of what is appended just now */
 	uint64_t *tokens;                 /* for commits */
 	struct kvi_group *groups;
 	size_t n_groups;
@@ -168,9 +179,23 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w);
 
 /* Pool, coders and buffers; at the first append. */
 kvarc_ret kvi_writer_start(kvarc_writer *w);
+/* Elements of tokens, and the call that gets them. */
+struct kvi_fetching {
+	kvarc_fetch fetch;
+	void *opaque;
+	const struct kvi_taken *taken; /* told, or tokens are t0 and those after it */
+	uint64_t t0;
+	uint32_t n;
+};
+/* Heads of a tensor, packed. Returns what fetch does. */
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
+                     uint32_t tensor, uint32_t head, uint32_t heads,
+                     uint8_t *dst);
+
 /* Begins to encode one segment; it and its commit are written by later calls,
- * kvi_writer_drain at the latest, until when fetch is called. */
+ * kvi_writer_drain at the latest, until when fetch is called. segment and taken are copied. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
+                             const struct kvi_taken *taken,
                              kvarc_fetch fetch, void *opaque);
 /* Writes what is on its way, or drops it after a failure ret. */
 kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);

@@ -10,6 +10,7 @@ enum {
 	UNIT = 16, KEYS_MAX = 4 * UNIT, EXACT_DEFAULT = 4,
 	ERROR_DIGITS = 9, ERROR_MIN = 1000, ERROR_MAX = 1000000000,
 	THOUSAND = 1000, KEYFRAME_MAX = 256, BLOCK_MAX = 65535,
+	SPREAD_MAX = 4 * UNIT, TOKEN_RATES_MAX = 4,
 	ALL_FLAGS = KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY |
 	            KVARC_LOSSY_PRODUCT
 };
@@ -33,7 +34,7 @@ static const struct preset {
 } presets[] = {
 	{ "tsc-8x", "tsc:4,block=256" },
 	{ "tsc-63x", "tsc:4,kappa=64,block=256" },
-	{ "vq-84x", "tsc:4,kappa=64,block=256" },
+	{ "vq-84x", "tsc:4,kappa=64,block=256,keep=0.75" },
 	{ "vq-219x", "vq:2,pq,fallback=0.33" },
 	{ "vq-429x", "vq:4" },
 	{ "vq-1034x", "vq:1" },
@@ -63,6 +64,33 @@ static bool own_numbers_valid(const kvarc_lossy *how)
 	       how->fallback <= (vq ? THOUSAND : 0);
 }
 
+/* Whether there are not more different ones than there may be. */
+static bool token_rates_valid(const kvarc_lossy *how)
+{
+	int16_t seen[TOKEN_RATES_MAX];
+	unsigned n = 0, k;
+	for (uint64_t i = 0; how->token_rate && i < how->n_token_rates; i++) {
+		int16_t rate = how->token_rate[i];
+		if (rate == KVARC_LOSSY_NOTHING || rate == KVARC_LOSSY_DROP)
+			continue;
+		for (k = 0; k < n && seen[k] != rate;)
+			k++;
+		if (k == TOKEN_RATES_MAX)
+			return false;
+		seen[k] = rate;
+		n += k == n;
+	}
+	return true;
+}
+
+/* What kvarc_lossy_rates goes by. */
+static bool shares_valid(const kvarc_lossy *how)
+{
+	return how->keep <= THOUSAND && how->top <= THOUSAND &&
+	       how->spread >= -SPREAD_MAX && how->spread <= SPREAD_MAX &&
+	       (!how->spread || kvi_lossy_max_rate(how->tier));
+}
+
 bool kvi_lossy_valid(const kvarc_lossy *how)
 {
 	const struct tier *t = tier_of(how->tier);
@@ -74,6 +102,7 @@ bool kvi_lossy_valid(const kvarc_lossy *how)
 	       !(t->whole && (how->rate | how->key_rate) % UNIT) &&
 	       (!how->layer_rate || kvi_lossy_max_rate(how->tier)) &&
 	       !how->reserved32 && own_numbers_valid(how) &&
+	       shares_valid(how) && token_rates_valid(how) &&
 	       !(how->flags & ~(unsigned)ALL_FLAGS);
 }
 
@@ -192,10 +221,38 @@ static bool rate_of(kvarc_lossy *l, struct part p)
 	return true;
 }
 
+/* A share of 1, in 1/1000; not 0. */
+static bool share(struct part p, uint32_t *v)
+{
+	int parts;
+	if (!decimal(p, false, THOUSAND, &parts) || parts < 1)
+		return false;
+	*v = (uint32_t)parts;
+	return true;
+}
+
+/* By what is known of single tokens. */
+static bool token_option(kvarc_lossy *l, struct part p)
+{
+	unsigned n;
+	if (has_key(&p, "keep"))
+		return share(p, &l->keep);
+	if (has_key(&p, "top"))
+		return share(p, &l->top);
+	if (has_key(&p, "spread"))
+		return decimal(p, true, UNIT, &l->spread);
+	if (!has_key(&p, "recent") || !number(&p, 1 << 20, &n) || p.n)
+		return false;
+	l->recent = n ? n : KVARC_LOSSY_NO_RECENT;
+	return true;
+}
+
 static bool option(kvarc_lossy *l, struct part p)
 {
 	unsigned n;
 	int v;
+	if (token_option(l, p))
+		return true;
 	if (is(&p, "identity"))
 		l->flags |= KVARC_LOSSY_IDENTITY;
 	else if (is(&p, "no-unrope"))
@@ -253,7 +310,8 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 	while (next_part(&rest, &p))
 		if (!option(lossy, p))
 			return "not all options are known: keys=, exact=, "
-			       "tail=, outliers=, identity, no-unrope, kappa=, block=, pq, fallback=";
+			       "tail=, outliers=, keep=, recent=, top=, spread=, identity, "
+			       "no-unrope, kappa=, block=, pq, fallback=";
 	return NULL;
 }
 

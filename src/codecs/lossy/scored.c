@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* scored.c - rates of tokens out of their scores */
+#include <math.h>
+#include <string.h>
+
+#include "codecs/codec.h"
+
+enum {
+	THOUSAND = 1000, QUARTERS = 4, BYTE = 8, VALUES = 1 << BYTE,
+	STAYS = 0,
+	MARK = KVARC_LOSSY_DROP + 1 /* and the quarter, until all are known */
+};
+
+struct scored {
+	const float *score;
+	int16_t *rate;
+	uint64_t n;
+};
+
+/* Numbers in the order of floats. */
+static uint32_t key_of(float x)
+{
+	uint32_t u;
+	if (x == 0)
+		x = 0; /* -0 */
+	memcpy(&u, &x, sizeof u);
+	return u >> 31 ? ~u : u | UINT32_C(1) << 31;
+}
+
+/* The k-th largest key, from 1, of the tokens with a rate, byte by byte; *equal: so many of its tokens
+ * are among the first k. */
+static uint32_t kth(const struct scored *s, int rate, uint64_t k,
+                    uint64_t *equal)
+{
+	uint32_t key = 0, known = 0;
+	for (int shift = 32 - BYTE; shift >= 0; shift -= BYTE) {
+		uint64_t count[VALUES] = { 0 };
+		uint32_t b = VALUES - 1;
+		for (uint64_t i = 0; i < s->n; i++) {
+			uint32_t u = key_of(s->score[i]);
+			if (s->rate[i] == rate && (u & known) == key)
+				count[u >> shift & (VALUES - 1)]++;
+		}
+		while (b && count[b] < k)
+			k -= count[b--];
+		key |= b << shift;
+		known |= (uint32_t)(VALUES - 1) << shift;
+	}
+	*equal = k;
+	return key;
+}
+
+/* Of the tokens with a rate the k with the highest scores have another; k: not more than there are. */
+static void move(const struct scored *s, int from, int to, uint64_t k)
+{
+	uint64_t equal = 0;
+	uint32_t least = k ? kth(s, from, k, &equal) : 0;
+	for (uint64_t i = k ? s->n : 0; i-- > 0;) {
+		uint32_t u = key_of(s->score[i]);
+		if (s->rate[i] == from &&
+		    (u > least || (u == least && equal && equal--)))
+			s->rate[i] = (int16_t)to;
+	}
+}
+
+static uint64_t count(const struct scored *s, int rate)
+{
+	uint64_t k = 0;
+	for (uint64_t i = 0; i < s->n; i++)
+		k += s->rate[i] == rate;
+	return k;
+}
+
+static uint64_t share(uint64_t n, uint32_t thousandths)
+{
+	return (n * thousandths + THOUSAND / 2) / THOUSAND;
+}
+
+/* Which tokens stay. */
+static void keep(const kvarc_lossy *how, const struct scored *s)
+{
+	uint64_t all = how->keep ? share(s->n, how->keep) : s->n;
+	uint64_t recent = how->recent ? how->recent : all / 2;
+	if (how->recent == KVARC_LOSSY_NO_RECENT)
+		recent = 0;
+	if (how->tail_tokens > recent)
+		recent = how->tail_tokens;
+	for (uint64_t i = 0; i < s->n; i++)
+		s->rate[i] = i < how->exact_tokens || s->n - i <= recent
+		             ? STAYS : KVARC_LOSSY_DROP;
+	uint64_t stay = count(s, STAYS);
+	move(s, KVARC_LOSSY_DROP, STAYS, all > stay ? all - stay : 0);
+}
+
+/* Those that stay by quarters. */
+static void spread(int most, const struct scored *s)
+{
+	uint64_t m = count(s, STAYS), done = 0;
+	int third = ((most < 0 ? -most : most) * 2 + 3) / 6;
+	third = most < 0 ? -third : third;
+	const int more[QUARTERS] = { most, third, -third, -most };
+	for (unsigned q = 0; q < QUARTERS; q++) {
+		uint64_t end = m * (q + 1) / QUARTERS;
+		move(s, STAYS, MARK + (int)q, end - done);
+		done = end;
+	}
+	for (uint64_t i = 0; i < s->n; i++)
+		for (unsigned q = 0; q < QUARTERS; q++)
+			if (s->rate[i] == MARK + (int)q) {
+				s->rate[i] = (int16_t)more[q];
+				break;
+			}
+}
+
+kvarc_ret kvarc_lossy_rates(const kvarc_lossy *how, const float *score,
+                            uint64_t n, int16_t *token_rate)
+{
+	const struct scored s = { score, token_rate, n };
+	if (!how || n > UINT32_MAX || (n && (!score || !token_rate)) ||
+	    !kvi_lossy_valid(how))
+		return KVARC_PROG;
+	for (uint64_t i = 0; i < n; i++)
+		if (isnan(score[i]))
+			return KVARC_OPTIONS;
+	keep(how, &s);
+	uint64_t top = share(n, how->top), stay = count(&s, STAYS);
+	move(&s, STAYS, KVARC_LOSSY_NOTHING, top < stay ? top : stay);
+	if (how->spread)
+		spread(how->spread, &s);
+	return KVARC_OK;
+}
