@@ -138,6 +138,11 @@ tests_unit_test_dropped_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_transform_SOURCES = tests/unit/test_transform.c \
 	tests/unit/random.h
 tests_unit_test_transform_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_copy
+TESTS += tests/unit/test_copy
+tests_unit_test_copy_SOURCES = tests/unit/test_copy.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_copy_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Profiles.
 check_PROGRAMS += tests/unit/test_profile tests/unit/test_profile_file \

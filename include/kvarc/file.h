@@ -100,7 +100,12 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r,
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,
 	const kvarc_range *range, const kvarc_sink *sink);
 
-/* Copies part of an archive (layers and tokens) into a new one, without RESTORE items. */
+/*
+ * Copies part of an archive (layers and tokens) into a new one, without RESTORE items. Segments with
+ * chunks of a lossy tier that lie in the range as a whole keep their payloads, and readers need no
+ * KVARC_READ_ALLOW_LOSSY for them, unless the options have a tier or a level of 4 and up; of parts of
+ * such segments elements are taken as they are (LOSSY without the flag), and coded as the level has it.
+ */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_cut(kvarc_reader *r,
 	const kvarc_range *range, const kvarc_sink *sink,
 	const kvarc_writer_options *options, kvarc_writer_stats *stats);

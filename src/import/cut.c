@@ -7,6 +7,7 @@
 #include "geometry/geometry.h"
 #include "import/counted.h"
 #include "import/range.h"
+#include "stream/copy.h"
 #include "stream/error.h"
 #include "stream/reader_internal.h"
 
@@ -31,7 +32,11 @@ struct cutting {
 	uint8_t *ahead;          /* NULL: each block is read when it is asked for */
 	uint64_t ahead_t0;
 	bool ids;
+	uint32_t *to_of;         /* tensor i of from is this one of to */
+	struct kvi_copy *copy;   /* of segments with lossy chunks; NULL: in salvage */
+	int32_t *tokens;         /* ids, then positions, of BATCH_TOKENS */
 	kvarc_ret failed;        /* of the reader, in fetch */
+	kvarc_error error;       /* why */
 	pthread_mutex_t lock;    /* a reader serves one thread at a time */
 };
 
@@ -45,13 +50,16 @@ static kvarc_ret make_geometry(struct cutting *c)
 	                      sizeof *c->source);
 	c->views = kvi_calloc(c->alloc, c->from->n_tensors + 1,
 	                      sizeof *c->views);
-	if (!c->tensors || !c->source || !c->views)
+	c->to_of = kvi_array(c->alloc, c->from->n_tensors + 1, sizeof *c->to_of);
+	if (!c->tensors || !c->source || !c->views || !c->to_of)
 		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
 		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "not enough memory for the geometry");
 	for (uint32_t i = 0; i < c->from->n_tensors; i++) {
+		c->to_of[i] = KVI_COPY_OUT;
 		if (!kvi_range_has(&c->range, &c->from->tensors[i]))
 			continue;
+		c->to_of[i] = (uint32_t)n;
 		c->tensors[n] = c->from->tensors[i];
 		c->tensors[n].track = 0;
 		c->source[n++] = i;
@@ -201,34 +209,98 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 		            ? read_block(c, tensor, t0, n, dst)
 		            : read_heads(c, tensor, head, heads, t0, n, dst);
 	kvarc_ret ret = c->failed;
+	const kvarc_error *e = kvi_reader_error(c->r);
+	if (ret && e && c->error.code == KVARC_OK)
+		c->error = *e; /* the writer has one of its own, maybe the same */
 	pthread_mutex_unlock(&c->lock);
 	return ret != KVARC_OK;
 }
 
-static kvarc_ret copy_tokens(struct cutting *c)
+/* Tokens of the range, to c->tokens. */
+static kvarc_ret read_tokens(struct cutting *c, uint64_t at, uint32_t n)
 {
-	int32_t *ids = kvi_array(c->alloc, 2 * (size_t)BATCH_TOKENS, sizeof *ids);
+	return kvarc_reader_read_tokens(c->r, c->range.track, c->range.t0 + at, n,
+	                                c->ids ? c->tokens : NULL,
+	                                c->tokens + BATCH_TOKENS);
+}
+
+/* Tokens at .. end - 1 of the range, decoded and coded again. */
+static kvarc_ret code_tokens(struct cutting *c, uint64_t at, uint64_t end)
+{
 	kvarc_ret ret = KVARC_OK;
-	if (!ids)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
-		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "not enough memory for the tokens");
-	for (uint64_t at = 0; at < c->range.n && !ret;) {
-		uint64_t left = c->range.n - at;
+	while (at < end && !ret) {
+		uint64_t left = end - at;
 		uint32_t n = left < c->batch ? (uint32_t)left : c->batch;
-		ret = kvarc_reader_read_tokens(c->r, c->range.track,
-			c->range.t0 + at, n, c->ids ? ids : NULL,
-			ids + BATCH_TOKENS);
+		ret = read_tokens(c, at, n);
 		if (!ret && c->ahead)
 			ret = read_ahead(c, at, n);
 		if (!ret)
 			ret = kvarc_writer_append_fetch(c->w, 0, n,
-				c->ids ? ids : NULL, ids + BATCH_TOKENS,
-				fetch, c);
+				c->ids ? c->tokens : NULL,
+				c->tokens + BATCH_TOKENS, fetch, c);
 		at += n;
 	}
-	kvi_free(c->alloc, ids);
 	return c->failed ? c->failed : ret;
+}
+
+/* The next segment at or behind token `at` of the range that can be taken as it is. */
+static struct kvi_copy_found next_copied(struct cutting *c, uint64_t at)
+{
+	const uint64_t end = c->range.t0 + c->range.n;
+	struct kvi_copy_found f = { 0 };
+	uint64_t from = c->range.t0 + at;
+	while (c->copy && (f = kvi_copy_find(c->copy, from, end)).n && !f.copied && !f.ret)
+		from = f.t0 + f.n;
+	return f;
+}
+
+/* Without permission tokens of lossy chunks are copied or left, not decoded. */
+static kvarc_ret check_lossy(struct cutting *c)
+{
+	const uint64_t end = c->range.t0 + c->range.n;
+	uint64_t at = c->range.t0;
+	if (!c->copy || kvi_reader_allows_lossy(c->r))
+		return KVARC_OK;
+	for (;;) {
+		struct kvi_copy_found f = kvi_copy_find(c->copy, at, end);
+		if (!f.n || f.ret)
+			return f.ret;
+		at = f.t0 + f.n;
+		if (f.copied)
+			continue;
+		bool parted = f.t0 < c->range.t0 || at > end;
+		return kvi_reader_fail(c->r, KVARC_LOSSY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       parted ? "a lossy tier changed tokens %llu to %llu "
+		                       "as one: cut before or behind them"
+		                       : "tokens %llu to %llu were changed by a lossy tier",
+		                       (unsigned long long)f.t0,
+		                       (unsigned long long)at - 1);
+	}
+}
+
+static kvarc_ret copy_tokens(struct cutting *c)
+{
+	kvarc_ret ret = check_lossy(c);
+	uint64_t at = 0;
+	c->tokens = kvi_array(c->alloc, 2 * (size_t)BATCH_TOKENS, sizeof *c->tokens);
+	if (!ret && !c->tokens)
+		ret = kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
+		                      KVARC_UNKNOWN, "not enough memory for the tokens");
+	while (!ret && at < c->range.n) {
+		struct kvi_copy_found f = next_copied(c, at);
+		ret = f.ret;
+		if (!ret)
+			ret = code_tokens(c, at, f.n ? f.t0 - c->range.t0 : c->range.n);
+		at = f.n ? f.t0 + f.n - c->range.t0 : c->range.n;
+		if (!f.n || ret)
+			continue;
+		ret = read_tokens(c, f.t0 - c->range.t0, (uint32_t)f.n);
+		if (!ret)
+			ret = kvi_copy_segment(c->copy, &f, c->ids ? c->tokens : NULL,
+			                       c->tokens + BATCH_TOKENS);
+	}
+	kvi_free(c->alloc, c->tokens);
+	return ret;
 }
 
 static kvarc_ret write_all(struct cutting *c)
@@ -238,7 +310,12 @@ static kvarc_ret write_all(struct cutting *c)
 		ret = kvarc_writer_set_geometry(c->w, &c->to);
 	if (!ret)
 		ret = copy_identity(c);
-	return ret ? ret : copy_tokens(c);
+	if (!ret && !kvi_reader_is_salvage(c->r))
+		ret = kvi_copy_open(&c->copy, c->r, c->w, c->range.track, c->to_of);
+	if (!ret)
+		ret = copy_tokens(c);
+	kvi_copy_close(c->copy);
+	return ret;
 }
 
 kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
@@ -263,9 +340,12 @@ kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
 		plan_ahead(&c, options ? options->segment_tokens : 0);
 		ret = write_all(&c);
 	}
+	if (c.failed && kvi_reader_error(r))
+		*kvi_reader_error(r) = c.error;
 	ret = kvi_counted_close(&counted, &c.w, ret, stats);
 	kvi_free(c.alloc, c.tensors);
 	kvi_free(c.alloc, c.source);
+	kvi_free(c.alloc, c.to_of);
 	kvi_free(c.alloc, c.views);
 	kvi_free(c.alloc, c.ahead);
 	pthread_mutex_destroy(&c.lock);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/stream/base.c \
+	src/stream/copy.c src/stream/copy.h \
 	src/stream/error.c src/stream/error.h \
 	src/stream/feature_table.c src/stream/feature_table.h \
 	src/stream/guide.c src/stream/guide.h \

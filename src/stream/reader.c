@@ -40,6 +40,16 @@ bool kvi_reader_started(const kvarc_reader *r)
 	return r->started;
 }
 
+kvarc_error *kvi_reader_error(const kvarc_reader *r)
+{
+	return r->error;
+}
+
+bool kvi_reader_allows_lossy(const kvarc_reader *r)
+{
+	return r->allow_lossy;
+}
+
 bool kvi_reader_is_salvage(const kvarc_reader *r)
 {
 	return r->salvage;

@@ -96,6 +96,41 @@ static kvarc_ret load_params(kvarc_reader *r, struct kvi_packer *packer,
 	return ret;
 }
 
+kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type,
+                             uint64_t sequence, struct kvi_out *to)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	kvarc_ret ret = kvi_reader_read_frame(r, offset, type, sequence, &buf, &f, r->error);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
+	to->n = 0;
+	if (ret == KVARC_OK)
+		kvi_put_bytes(to, content, f.head.decoded_bytes);
+	if (ret == KVARC_OK && to->failed)
+		ret = kvi_fail_alloc(r->error, &r->alloc);
+	kvi_free(&r->alloc, owned);
+	kvi_free(&r->alloc, buf.p);
+	return ret;
+}
+
+static kvarc_ret missing_params(const struct kvi_chunk_ref *c, kvarc_error *e)
+{
+	return kvi_fail(e, KVARC_DATA, c->offset, c->sequence, "PARAMS frame %llu, which "
+	                "chunk %llu uses, is missing", (unsigned long long)c->params,
+	                (unsigned long long)c->sequence);
+}
+
+kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
+                                    struct kvi_out *content)
+{
+	const struct kvi_params_ref *p = find_params(r, c->params);
+	return p ? kvi_reader_content(r, p->offset, KVI_FRAME_PARAMS, p->sequence, content)
+	         : missing_params(c, r->error);
+}
+
 kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
                             const struct kvi_chunk_ref *c,
                             struct kvi_params_use **use, kvarc_error *e)
@@ -114,11 +149,7 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 	if (!*use) {
 		const struct kvi_params_ref *ref = find_params(r, c->params);
 		if (!ref)
-			return kvi_fail(e, KVARC_DATA, c->offset, c->sequence,
-			                "PARAMS frame %llu, which chunk %llu "
-			                "uses, is missing",
-			                (unsigned long long)c->params,
-			                (unsigned long long)c->sequence);
+			return missing_params(c, e);
 		kvarc_ret ret = load_params(r, packer, ref, c->params, use, e);
 		if (ret)
 			return ret;

@@ -36,10 +36,14 @@ const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
 bool kvi_reader_can_seek(const kvarc_reader *r);
 /* True once kvarc_reader_next_segment was called. */
 bool kvi_reader_started(const kvarc_reader *r);
+bool kvi_reader_allows_lossy(const kvarc_reader *r);
 bool kvi_reader_is_salvage(const kvarc_reader *r);
 /* Segments that are decoded together where a range has several: chunks of one
  * may have to wait for each other. 1: not so, or there is one thread. */
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
+
+/* The caller's, NULL: there is none. */
+kvarc_error *kvi_reader_error(const kvarc_reader *r);
 
 /* Fills the caller's kvarc_error, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset,

@@ -360,9 +360,8 @@ void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
 		use->guide = g;
 }
 
-/* A PREDICTOR frame, the given one or another, that embeds its profile. */
-static struct kvi_predictor_ref *embedding(const kvarc_reader *r,
-                                           struct kvi_predictor_ref *x)
+struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
+                                               struct kvi_predictor_ref *x)
 {
 	if (x->p.embedded)
 		return x;
@@ -380,7 +379,7 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
 	kvarc_ret ret = KVARC_OK;
 	x->profile = given(r, x->p.digest);
-	struct kvi_predictor_ref *y = x->profile ? NULL : embedding(r, x);
+	struct kvi_predictor_ref *y = x->profile ? NULL : kvi_reader_embedding(r, x);
 	if (!x->profile && !y)
 		x->profile = asked_for(r, x);
 	if (y && !y->own) {
@@ -500,7 +499,7 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 		*info = (kvarc_predictor_info){
 			.level = x->p.level, .name = x->p.name,
 			.embedded = x->p.embedded,
-			.present = embedding(r, x) || given(r, x->p.digest),
+			.present = kvi_reader_embedding(r, x) || given(r, x->p.digest),
 			.model = x->p.kind == KVI_PREDICTOR_MODEL,
 			.model_name = x->p.model_name ? x->p.model_name : "",
 			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""

@@ -231,6 +231,9 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
 /* The one in force at a frame, NULL: none. */
 struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
                                                       uint64_t sequence);
+/* A PREDICTOR frame, the given one or another, that embeds its profile; NULL: none does. */
+struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
+                                               struct kvi_predictor_ref *x);
 /* PREDICTOR: the model of x is needed. but: what there is instead. */
 kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x,
                                    const char *but, kvarc_error *e);
@@ -314,6 +317,12 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f,
                                 uint64_t sequence, const uint8_t *content,
                                 size_t bytes, struct kvi_params_use **use,
                                 kvarc_error *e);
+/* The content of a frame of this type and sequence number, in place of what is in content. */
+kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type,
+                             uint64_t sequence, struct kvi_out *content);
+/* That of the PARAMS of a chunk, whatever it says. */
+kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
+                                    struct kvi_out *content);
 /* Reads the SEGMENT frame that ref names. */
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
                                   const struct kvi_segment_ref *ref,
@@ -325,6 +334,10 @@ kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset,
                                 kvarc_error *e);
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
 void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
+
+/* A second, independent reader on the same source (verify.c), which decodes lossy chunks too: the
+ * caller's own place in the file stays what it was. */
+kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **to);
 
 /* Ranges (reader_range.c). */
 

@@ -36,9 +36,7 @@ static kvarc_ret walk_all(kvarc_reader *r)
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* A second, independent reader on the same source: the caller's own place in
- * the file stays what it was. */
-static kvarc_ret open_again(kvarc_reader *r, unsigned flags, kvarc_reader **to)
+kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **to)
 {
 	kvarc_reader_options o = r->options;
 	o.flags = flags | KVARC_READ_ALLOW_LOSSY; /* nobody gets the elements */
@@ -54,7 +52,7 @@ static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
 {
 	kvarc_reader *again;
 	*places = 0;
-	kvarc_ret ret = open_again(r, KVARC_READ_SALVAGE, &again);
+	kvarc_ret ret = kvi_reader_open_again(r, KVARC_READ_SALVAGE, &again);
 	if (ret)
 		return ret;
 	ret = walk_all(again);
@@ -70,7 +68,7 @@ static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage,
 	kvarc_reader *again = NULL;
 	kvarc_error first = { 0 };
 	uint64_t places = 0;
-	kvarc_ret ret = open_again(r, 0, &again);
+	kvarc_ret ret = kvi_reader_open_again(r, 0, &again);
 	if (ret == KVARC_OK)
 		ret = walk_all(again);
 	kvarc_reader_close(&again);

@@ -196,7 +196,7 @@ kvarc_ret kvi_writer_guides(kvarc_writer *w)
 	return ret || n ? ret : why;
 }
 
-static kvarc_ret emit_predictor(kvarc_writer *w, uint64_t content_bytes)
+kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
 {
 	struct kvi_predictor p = w->predictor;
 	p.embedded = content_bytes > 0;
@@ -237,7 +237,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 {
 	struct kvi_out out;
 	if (!(w->options.flags & KVARC_WRITE_EMBED_PROFILE))
-		return emit_predictor(w, 0);
+		return kvi_writer_emit_predictor(w, 0);
 	kvi_out_init(&out, &w->alloc);
 	kvi_profile_put(kvi_profile_of(w->options.profile), &out);
 	kvarc_ret ret = KVARC_OK;
@@ -248,7 +248,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 		               KVARC_UNKNOWN, "the profile is too large to be "
 		               "embedded: 1 GiB is the limit");
 	if (ret == KVARC_OK)
-		ret = emit_predictor(w, out.n);
+		ret = kvi_writer_emit_predictor(w, out.n);
 	if (ret == KVARC_OK)
 		ret = emit_parts(w, out.p, out.n);
 	kvi_out_free(&out);
@@ -260,7 +260,7 @@ kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w)
 	uint64_t first = w->predictor_sequence;
 	if (!first || w->offset < COPY_FILE_MIN)
 		return KVARC_OK;
-	kvarc_ret ret = emit_predictor(w, 0);
+	kvarc_ret ret = kvi_writer_emit_predictor(w, 0);
 	w->predictor_sequence = first;
 	return ret;
 }

@@ -280,7 +280,7 @@ static bool try_repeat(struct kvi_encode_job *j)
 }
 
 /* The SEGMENT frame. */
-static kvarc_ret begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
+kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 {
 	struct kvi_out *out = &w->content;
 	struct kvi_index_entry entry = {
@@ -297,10 +297,23 @@ static kvarc_ret begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 	                               true, &entry);
 }
 
-static kvarc_ret end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
+kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
 {
 	w->tracks[s->s.track].tokens += s->s.n;
 	return kvi_writer_emit_commit(w);
+}
+
+kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
+{
+	w->stats.chunks++;
+	w->stats.raw_bytes += raw_bytes;
+	w->stats.elements += raw_bytes / kvarc_dtype_bytes(w->geometry.tensors[tensor].dtype);
+	const kvarc_common *c = &w->options.common;
+	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
+	                               KVARC_UNKNOWN))
+		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "stopped on request");
+	return KVARC_OK;
 }
 
 static kvarc_ret write_chunk(struct kvi_encode_job *j)
@@ -312,7 +325,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	const bool model = kvi_codec_guided(j->coded.codec);
 	const bool linear = kvi_codec_predicts(j->coded.codec);
 	kvarc_ret ret = j->segment->begun ? KVARC_OK
-	                                  : begin_segment(w, j->segment);
+	                                  : kvi_writer_begin_segment(w, j->segment);
 	if (!ret)
 		ret = use_params(j);
 	if (ret)
@@ -344,16 +357,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	w->segment_repeats = w->segment_repeats || repeat;
 	if (w->repeats && !repeat && !model && !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
-	w->stats.chunks++;
-	w->stats.raw_bytes += j->raw_bytes;
-	w->stats.elements += j->raw_bytes /
-		kvarc_dtype_bytes(w->geometry.tensors[g->tensor].dtype);
-	const kvarc_common *c = &w->options.common;
-	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
-	                               KVARC_UNKNOWN))
-		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "stopped on request");
-	return KVARC_OK;
+	return kvi_writer_count(w, g->tensor, j->raw_bytes);
 }
 
 /* Waits for the oldest job and, while nothing failed before, writes its chunk. */
@@ -378,7 +382,7 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 		return ret;
 	kvi_feature_table_close(s->features);
 	s->features = NULL;
-	return ret ? ret : end_segment(w, s);
+	return ret ? ret : kvi_writer_end_segment(w, s);
 }
 
 /* The features of a segment's tensors; NULL when no tensor of the track has a model. */
@@ -479,8 +483,8 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	s->begun = false;
 	if (t->first_group == t->end_group) {
 		ret = kvi_writer_drain(w, ret);
-		ret = ret ? ret : begin_segment(w, s);
-		return ret ? ret : end_segment(w, s);
+		ret = ret ? ret : kvi_writer_begin_segment(w, s);
+		return ret ? ret : kvi_writer_end_segment(w, s);
 	}
 	ret = code_ids(w, &s->s);
 	if (!ret)

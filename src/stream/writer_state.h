@@ -197,6 +197,11 @@ int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              const struct kvi_taken *taken,
                              kvarc_fetch fetch, void *opaque);
+/* The SEGMENT frame; the commit behind the last chunk. */
+kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s);
+kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s);
+/* A chunk that was written. Returns OK, IO (stopped on request). */
+kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes);
 /* Writes what is on its way, or drops it after a failure ret. */
 kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 
@@ -208,6 +213,8 @@ kvarc_ret kvi_writer_plan(kvarc_writer *w);
 kvarc_ret kvi_writer_guides(kvarc_writer *w);
 /* PREDICTOR, and PROFILE frames when the profile is embedded. */
 kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);
+/* PREDICTOR as w->predictor has it; content_bytes: of the profile that follows, 0: none does. */
+kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes);
 /* PREDICTOR once more, so that a damaged one costs nothing. */
 kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 

@@ -13,6 +13,19 @@ for to in '' '--to=safetensors'; do
 done
 kv cut -q -o x --tokens 0-9 a.kva
 names
+# Segments as a whole are copied: their codes are not made again, and nobody gets elements.
+kv cut -q --verify -o part.kva --layers 2-4 a.kva
+kv test -q part.kva && echo sound
+kv info part.kva | grep -e '^  lossy'
+for name in klt-bf16 klt-extremes; do
+	kv cut -q -o "$name.kva" "$top/spec/vectors/good-$name.kva"
+	for from in "$top/spec/vectors/good-$name.kva" "$name.kva"; do
+		kv unpack -q --allow-lossy --to=safetensors --profile "$top/spec/vectors/good-klt-extremes.kvp" \
+			-o - "$from" | md5sum
+	done | uniq | grep -c -v d41d8cd98f00b204e9800998ecf8427e
+done
+kv info klt-bf16.kva | grep -e '^  predictor' -e '^  lossy'
+rm -f part.kva klt-*.kva
 kv unpack -q --allow-lossy -o x.safetensors a.kva
 kv unpack -q --allow-lossy -o - - < a.kva | cmp - x.safetensors
 cmp -s x.safetensors cache.safetensors && echo nothing has changed
