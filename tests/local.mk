@@ -125,8 +125,14 @@ tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Lossy chunks.
-check_PROGRAMS += tests/unit/test_transform tests/unit/test_lossy
-TESTS += tests/unit/test_transform tests/unit/test_lossy
+check_PROGRAMS += tests/unit/test_transform tests/unit/test_lossy \
+	tests/unit/test_rates
+TESTS += tests/unit/test_transform tests/unit/test_lossy \
+	tests/unit/test_rates
+tests_unit_test_rates_SOURCES = tests/unit/test_rates.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/random.h
+tests_unit_test_rates_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 tests_unit_test_lossy_SOURCES = tests/unit/test_lossy.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_lossy_LDADD = libkvi.la $(CMOCKA_LIBS) -lm

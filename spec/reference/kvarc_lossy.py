@@ -68,6 +68,25 @@ def exact_tokens(cursor, n, row, size):
     return {t: elements[i * row:i * row + row] for i, t in enumerate(which)}
 
 
+def rate_classes(cursor, tokens):
+    """-> for each class its tokens and the bytes of its body, None: the rest"""
+    n = cursor.u8()
+    demand(2 <= n <= 4, "%d rate classes" % n)
+    width = 1 if n == 2 else 2
+    bits = int.from_bytes(cursor.take((len(tokens) * width + 7) // 8),
+                          "little")
+    found = [[] for _ in range(4)]
+    for t in tokens:
+        found[bits & (1 << width) - 1].append(t)
+        bits >>= width
+    demand(bits == 0, "padding of the rate classes is not zero")
+    demand(all(found[:n]) and not any(found[n:]),
+           "a rate class without tokens, or one too many")
+    sizes = [cursor.varint() for _ in range(n - 1)]
+    demand(all(sizes), "an empty body")
+    return list(zip(found, sizes + [None]))
+
+
 def decode_chunk(codec, order, payload, tensor, heads, n, params, positions):
     """The decoded bytes."""
     size = codecs.ELEMENT_BYTES[tensor.dtype]
@@ -75,23 +94,22 @@ def decode_chunk(codec, order, payload, tensor, heads, n, params, positions):
     cursor = Cursor(payload)
     demand(cursor.u8() >= 1, "generation 0")
     flags = cursor.u8()
-    demand(flags < 2, "reserved flags of a lossy chunk")
+    demand(flags < 4, "reserved flags of a lossy chunk")
     row = heads * tensor.channels * size
-    exact = exact_tokens(cursor, n, row, size) if flags else {}
-    chunk = Chunk(tensor, heads, [t for t in range(n) if t not in exact],
-                  positions, order, params)
-    elements = CODECS[codec].body(cursor, chunk)
-    cursor.end()
+    out = exact_tokens(cursor, n, row, size) if flags & 1 else {}
+    parts = [([t for t in range(n) if t not in out], None)]
+    if flags & 2:
+        parts = rate_classes(cursor, parts[0][0])
     code = {1: "B", 2: "H", 4: "I"}[size]
-    others = struct.pack("<%d%s" % (len(elements), code), *elements)
-    out, at = b"", 0
-    for t in range(n):
-        if t in exact:
-            out += exact[t]
-        else:
-            out += others[at:at + row]
-            at += row
-    return out
+    for tokens, length in parts:
+        body = cursor if length is None else Cursor(cursor.take(length))
+        elements = CODECS[codec].body(
+            body, Chunk(tensor, heads, tokens, positions, order, params))
+        body.end()
+        raw = struct.pack("<%d%s" % (len(elements), code), *elements)
+        for i, t in enumerate(tokens):
+            out[t] = raw[i * row:i * row + row]
+    return b"".join(out[t] for t in range(n))
 
 
 # ----------------------------------------------------------- 2. To the dtype

@@ -65,7 +65,7 @@ def relaxed(name, text, **options):
 # ------------------------------------------------------------------- lossy.md
 
 chunk("generation", "generation 0", poke(40, 0))
-chunk("flags", "a reserved flag", poke(41, 2))
+chunk("flags", "a reserved flag", poke(41, 4))
 chunk("exact-none", "a bitmap of exact tokens without a bit",
       lambda p: p[:EXACT] + b"\0" + p[EXACT + 1:], 0)
 chunk("exact-nothing", "no exact token, and none is there",

@@ -197,41 +197,75 @@ def stream(codes, k, shift, order):
                         for i, q in enumerate(codes)], len(k), order)
 
 
-def lossy_chunk(w, number, tier, codes, step, sequence, shift=None,
-                near=(0, 0), order=1, first=0, heads=None, generation=1,
-                exact=None, method=0):
-    """codes: of the tokens that are not exact, token-major; step: a fp32
-    number; exact: {token: its elements}."""
-    t = w.geometry_parts[2][number]
-    rope = w.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
-    heads = heads or t["heads"]
-    width, exact = heads * t["channels"], exact or {}
+def body(t, rope, tier, codes, step, positions, shift=None, near=(0, 0),
+         order=1):
+    """A body of codec 13 or 14 and the elements of each of its tokens, at
+    these positions. t: the tensor."""
+    width, rows = len(tier.k), []
     if shift is None:
         shift = usual_shift(step)
-    n, positions = w.current[2:4]
-    rows, at = [], 0
-    for token in range(n):
-        if token in exact:
-            rows.append(exact[token])
-            continue
-        x = tier.row([point(q, near) for q in codes[at:at + width]], step,
-                     t["channels"])
-        at += width
+    assert len(codes) == width * len(positions)
+    for i, position in enumerate(positions):
+        x = tier.row([point(q, near) for q in
+                      codes[i * width:i * width + width]], step, t["channels"])
         if tier.turned:
-            x = turned_row(x, rope, positions[token], t["channels"])
+            x = turned_row(x, rope, position, t["channels"])
         rows.append([narrowed(v, t["dtype"]) for v in x])
-    assert at == len(codes)
-    payload = bytes([generation, bool(exact)])
+    return (struct.pack("<fhbb", step, shift, *near)
+            + stream(codes, tier.k, shift, order), rows)
+
+
+def rate_classes(rates, bodies):
+    """Classes of tokens, the sizes of bodies, and those."""
+    n = len(bodies)
+    width = 1 if n == 2 else 2
+    bits = sum(r << width * i for i, r in enumerate(rates))
+    return (bytes([n]) + bits.to_bytes((len(rates) * width + 7) // 8, "little")
+            + b"".join(varint(len(b)) for b in bodies[:-1])
+            + b"".join(bodies))
+
+
+def put_bodies(w, number, codec, bodies, sequence=0, rates=None, order=1,
+               first=0, heads=None, generation=1, exact=None, method=0):
+    """A chunk. bodies: each with the elements of its tokens; rates: which of
+    them has a token, one for each that is not exact; exact: {token: its
+    elements}."""
+    t, n, exact = w.geometry_parts[2][number], w.current[2], exact or {}
+    rows = [iter(r) for _, r in bodies]
+    which = iter(rates or [0] * n)
+    values = [exact[i] if i in exact else next(rows[next(which)])
+              for i in range(n)]
+    assert not any(list(r) for r in rows)
+    payload = bytes([generation, bool(exact) + 2 * bool(rates)])
     if exact:
         payload += sum(1 << i for i in exact).to_bytes((n + 7) // 8, "little")
         payload += stored_planes(t["dtype"], [exact[i] for i in sorted(exact)],
                                  method)
-    payload += struct.pack("<fhbb", step, shift, *near)
-    payload += stream(codes, tier.k, shift, order)
-    w.last_elements = [v for row in rows for v in row]
-    raw = pack_elements(t["dtype"], w.last_elements)
-    return w.chunk_frame(number, first, heads, tier.codec, order, sequence,
-                         raw, payload)
+    payload += (rate_classes(rates, [b for b, _ in bodies]) if rates
+                else bodies[0][0])
+    w.last_elements = [v for row in values for v in row]
+    return w.chunk_frame(number, first, heads or t["heads"], codec, order,
+                         sequence, pack_elements(t["dtype"], w.last_elements),
+                         payload)
+
+
+def lossy_chunk(w, number, tier, codes, step, sequence, shift=None,
+                near=(0, 0), order=1, exact=None, rates=None, **options):
+    """codes: of the tokens that are not exact, token-major; step: a fp32
+    number; with rates lists of them, one for each class."""
+    t = w.geometry_parts[2][number]
+    rope = w.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
+    n, positions = w.current[2:4]
+    coded = [i for i in range(n) if i not in (exact or {})]
+    parts = [(coded, codes, step)]
+    if rates:
+        parts = [([t for t, r in zip(coded, rates) if r == i], c, s)
+                 for i, (c, s) in enumerate(zip(codes, step))]
+    bodies = [body(t, rope, tier, c, s, [positions[i] for i in tokens],
+                   shift, near, order)
+              for tokens, c, s in parts]
+    return put_bodies(w, number, tier.codec, bodies, sequence, rates, order,
+                      exact=exact, **options)
 
 
 def usual_shift(step):

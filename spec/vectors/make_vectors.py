@@ -33,6 +33,7 @@ import good_lossy  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
 import near_vectors  # noqa: E402
+import rate_vectors  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
@@ -97,7 +98,8 @@ def all_files():
                              + good_tokens.VECTORS
                              + near_vectors.VECTORS
                              + good_lossy.VECTORS + good_klt.VECTORS
-                             + tsc_vectors.GOOD + vq_vectors.GOOD):
+                             + tsc_vectors.GOOD + vq_vectors.GOOD
+                             + rate_vectors.GOOD):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made

@@ -173,6 +173,10 @@ int kvi_lossy_max_rate(kvarc_tier tier);
 /* The same for a layer; false: it stays as it is. */
 bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer,
                         kvarc_lossy *one);
+/* The rate of a token that has so much more: as near to it as the tier can, which for near and vq is
+ * its own rate. */
+int kvi_lossy_token_rate(const kvarc_lossy *how, const struct kvi_chunk *chunk,
+                         int more);
 /* How often the elements of a lossy payload have been changed; 0: it has none. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 

@@ -21,8 +21,11 @@ libkvi_la_SOURCES += \
 	src/codecs/linear/linear.c \
 	src/codecs/lossy/codes.c src/codecs/lossy/codes.h \
 	src/codecs/lossy/code_freq.c \
+	src/codecs/lossy/encode.c \
 	src/codecs/lossy/lossy.c src/codecs/lossy/lossy.h \
+	src/codecs/lossy/parts.c src/codecs/lossy/parts.h \
 	src/codecs/lossy/quantiser.c src/codecs/lossy/quantiser.h \
+	src/codecs/lossy/rates.c \
 	src/codecs/lossy/scales.c src/codecs/lossy/scales.h \
 	src/codecs/lossy/scored.c src/codecs/lossy/tier.c src/codecs/tsc/tsc.c \
 	src/codecs/vq/fit.c src/codecs/vq/search.c \

@@ -5,7 +5,7 @@
 
 #include "codecs/coder.h"
 
-/* The tokens that a body codes: those of the chunk that are not kept exactly. */
+/* The tokens that a body codes: those of the chunk that are not kept exactly and have a rate. */
 struct kvi_lossy_job {
 	struct kvi_chunk chunk;      /* of these tokens, with their positions */
 	const struct kvi_params *params; /* NULL: the codec has none */

@@ -126,6 +126,28 @@ bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer,
 	return true;
 }
 
+/* The nearest whole number of bits, up when there are two. */
+static int whole_bits(int rate)
+{
+	int whole = rate + UNIT / 2;
+	return whole - (whole % UNIT + UNIT) % UNIT;
+}
+
+int kvi_lossy_token_rate(const kvarc_lossy *how, const struct kvi_chunk *chunk,
+                         int more)
+{
+	const struct tier *t = tier_of(how->tier);
+	int rate = how->rate + more, keys = 0;
+	if (t->tier == KVARC_TIER_NEAR || t->tier == KVARC_TIER_VQ)
+		return how->rate;
+	if (t->whole) {
+		rate = how->rate + whole_bits(more);
+		keys = chunk->kind == KVARC_KEY ? how->key_rate : 0;
+	}
+	return rate + keys < t->min_rate   ? t->min_rate - keys
+	       : rate + keys > t->max_rate ? t->max_rate - keys : rate;
+}
+
 /* A part of the text, up to a comma. */
 struct part {
 	const char *at;
