@@ -67,8 +67,8 @@ typedef struct kvarc_chunk_info {
 	uint32_t n;
 	uint8_t codec;          /* spec 7 */
 	uint8_t lane_order;
-	uint8_t generation;     /* lossy chunks: how often the elements have been changed, 255: that
-	                         * often or more; 0: others */
+	uint8_t generation;     /* lossy chunks, and what repeats them: how often the elements have
+	                         * been changed, 255: that often or more; 0: others */
 	uint64_t offset;        /* of its frame in the file */
 	uint64_t sequence;
 	uint32_t payload_bytes; /* of the frame */

@@ -89,7 +89,8 @@ static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t,
 	cell->raw_bytes += c->raw_bytes;
 	cell->frame_bytes += frame;
 	cell->codecs[codec]++;
-	if (c->codec >= LOSSY && c->codec < LOSSY_END) {
+	/* Repeats of lossy chunks have their generation. */
+	if ((c->codec >= LOSSY && c->codec < LOSSY_END) || c->generation) {
 		cell->lossy_chunks++;
 		cell->lossy_elements += (uint64_t)c->n * c->heads * t->channels;
 		if (c->generation > cell->generation)

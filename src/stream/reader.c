@@ -232,11 +232,32 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 	return KVARC_OK;
 }
 
+/* The generation of the chunk at an offset (spec lossy 1), 0: it is not lossy, or damaged; and, of
+ * a REPEAT, where what it repeats is, else the same offset. Returns OK, IO. */
+static kvarc_ret generation_at(kvarc_reader *r, uint64_t *offset, uint8_t *generation)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES];
+	const uint8_t *payload = head + KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES;
+	struct kvi_chunk_header h;
+	struct kvi_frame f;
+	kvarc_ret ret = kvi_frame_peek(&r->in, *offset, head, sizeof head - KVI_FRAME_HEAD_BYTES,
+	                               &f, r->error);
+	if (ret || f.head.type != KVI_FRAME_CHUNK ||
+	    f.head.payload_bytes <= KVI_CHUNK_HEADER_BYTES ||
+	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes))
+		return ret == KVARC_IO ? ret : KVARC_OK;
+	if (kvi_codec_lossy(h.codec))
+		*generation = (uint8_t)kvi_lossy_generation(payload, 1);
+	if (h.codec == KVI_CODEC_REPEAT &&
+	    f.head.payload_bytes == KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
+		*offset = kvi_load64(payload + 8);
+	return KVARC_OK;
+}
+
 kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
                              kvarc_chunk_info *chunk)
 {
-	/* and the first byte of a payload (spec lossy 1) */
-	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + 1];
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
 	struct kvi_chunk_header h;
 	struct kvi_frame f;
 	if (!r || !chunk)
@@ -252,7 +273,7 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
 	const struct kvi_chunk_ref *c =
 		KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
 	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head,
-	                               KVI_CHUNK_HEADER_BYTES + 1, &f, r->error);
+	                               KVI_CHUNK_HEADER_BYTES, &f, r->error);
 	if (ret == KVARC_IO)
 		return kvi_reader_stick(r, ret);
 	if (ret || f.head.type != KVI_FRAME_CHUNK ||
@@ -270,9 +291,10 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
 		.sequence = c->sequence, .payload_bytes = f.head.payload_bytes,
 		.raw_bytes = f.head.decoded_bytes
 	};
-	if (kvi_codec_lossy(h.codec) &&
-	    f.head.payload_bytes > KVI_CHUNK_HEADER_BYTES)
-		chunk->generation = (uint8_t)kvi_lossy_generation(
-			f.payload + KVI_CHUNK_HEADER_BYTES, 1);
-	return KVARC_OK;
+	uint64_t at = c->offset;
+	if (kvi_codec_lossy(h.codec) || h.codec == KVI_CODEC_REPEAT)
+		ret = generation_at(r, &at, &chunk->generation);
+	if (!ret && at < c->offset && at % KVI_FRAME_ALIGN == 0)
+		ret = generation_at(r, &at, &chunk->generation);
+	return ret ? kvi_reader_stick(r, ret) : KVARC_OK;
 }

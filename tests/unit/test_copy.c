@@ -225,6 +225,7 @@ static void test_repeats(void **state)
 	make(&c);
 	struct memfile f = written(&c, "had:4");
 	assert_int_equal(chunk_at(&f, 12).codec, KVI_CODEC_REPEAT);
+	assert_int_equal(chunk_at(&f, 12).generation, 5);
 	for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
 		const kvarc_range range = { 0, 0, LAYERS, cuts[i].segment * SEGMENT,
 			                    cuts[i].n * SEGMENT };
