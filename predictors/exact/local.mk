@@ -8,7 +8,7 @@ libkvi_la_SOURCES += \
 	predictors/exact/matmul_tile.h predictors/exact/matmul_body.h \
 	predictors/exact/matmul_x86.h \
 	predictors/exact/elementwise.c predictors/exact/elementwise.h \
-	predictors/exact/elementwise_body.h predictors/util/fpmode.h \
+	predictors/exact/elementwise_body.h \
 	predictors/exact/engine.c predictors/exact/engine.h \
 	predictors/exact/engine_internal.h predictors/exact/parallel.c \
 	predictors/exact/parts.c predictors/exact/parts.h \
