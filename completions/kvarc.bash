@@ -11,7 +11,7 @@ _kvarc()
         return
     fi
     case $prev in
-    --output|-o|--profile|--model|--plot|--measure)
+    --output|-o|--profile|--model|--scores|--plot|--measure)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
     --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--repeat|--threads|-T|--memory|-M)
@@ -42,7 +42,7 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --kv-rule --axes --opaque --verify --streamable --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --axes --opaque --verify --streamable --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
     unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
@@ -50,7 +50,7 @@ _kvarc()
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
-    eval) words=' --profile --model --arith --tier --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    eval) words=' --profile --model --arith --tier --scores --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut train bench eval help' ;;
     *) words= ;;
     esac

@@ -260,6 +260,12 @@ tests_unit_test_eval_SOURCES = tests/unit/test_eval.c \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_eval_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_scores
+TESTS += tests/unit/test_scores
+tests_unit_test_scores_SOURCES = tests/unit/test_scores.c \
+	tests/unit/small_model.c tests/unit/small_model.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_scores_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 tests_unit_test_divergence_SOURCES = tests/unit/test_divergence.c \
 	tests/unit/random.h
 tests_unit_test_divergence_LDADD = libkvi.la $(CMOCKA_LIBS) -lm

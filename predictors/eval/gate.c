@@ -7,6 +7,7 @@
 #include "eval/eval.h"
 #include "geometry/geometry.h"
 #include "stream/error.h"
+#include "stream/writer_internal.h"
 
 enum {
 	FETCH_TOKENS = 256,
@@ -232,6 +233,12 @@ static kvarc_ret run(struct kvarc_gate *g)
 		return fail(&g->e, KVARC_OPTIONS, "a gate can raise the rates of "
 		            "the tiers had and klt alone");
 	kvarc_ret ret = check_cache(g);
+	/* Layers of caches with other tokens cannot stand side by side. */
+	uint64_t n = ret ? 0 : kvarc_import_tokens(g->im, 0);
+	for (uint64_t t = 0; t < n && !ret; t++)
+		if (kvi_writer_token_rate(&g->lossy, t, n) == KVARC_LOSSY_DROP)
+			ret = fail(&g->e, KVARC_OPTIONS, "a gate cannot raise "
+			           "the rates of tokens that are left out");
 	if (!ret)
 		ret = start(g);
 	if (ret)

@@ -11,6 +11,7 @@
 #include "outfile.h"
 #include "paths.h"
 #include "progress.h"
+#include "scores.h"
 #include "units.h"
 
 /* A run while it goes on. */
@@ -33,6 +34,16 @@ static int update(void *opaque, uint64_t done, uint64_t total)
 	                       x->r.texts.n * total);
 }
 
+/* H2O's, unless others are asked for, when a tier goes by them. */
+static kvarc_score kind_of(const struct eval_run *r)
+{
+	for (size_t i = 0; i < r->tiers.n; i++) {
+		if (scores_wanted(&r->tiers.list[i].lossy))
+			return r->o->scores ? scores_kind(r->o) : KVARC_SCORE_H2O;
+	}
+	return KVARC_SCORE_NONE;
+}
+
 static bool open_eval(struct running *x)
 {
 	const struct options *o = x->r.o;
@@ -47,6 +58,7 @@ static bool open_eval(struct running *x)
 	eo.dtype = o->dtype;
 	eo.prefix = (uint32_t)o->prefix;
 	eo.continuation = (uint32_t)o->continuation;
+	eo.scores = kind_of(&x->r);
 	ret = kvarc_eval_open(&x->eval, &eo);
 	if (ret != KVARC_OK)
 		library_error(o->model, ret, &x->error, NULL, NULL);
@@ -178,6 +190,10 @@ static bool check(const struct options *o)
 	if (!o->model) {
 		msg_error(NULL, "eval: say which model with --model: a GGUF, or a "
 		          "folder with config.json and safetensors");
+		return false;
+	}
+	if (o->scores && !scores_kind(o)) {
+		msg_error(NULL, "eval: --scores is h2o or surprisal");
 		return false;
 	}
 	return !o->plot || output_check(o->plot, o->force);

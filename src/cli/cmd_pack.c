@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_pack.c - kvarc pack: caches into archives */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
+#include "scores.h"
 #include "units.h"
 
 /* One file on its way into an archive. */
@@ -31,6 +33,7 @@ struct job {
 	uint64_t tokens; /* that a model goes through; 0: none does */
 	double start, seconds;
 	kvarc_lossy tier;
+	int16_t *token_rates;
 	kvarc_gate *gate;
 	int level;
 };
@@ -168,6 +171,9 @@ static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 		wo->level = j->o->level_given ? j->o->level : 1;
 		ok = profiles_tier(j->o, &j->tier,
 		                   kvarc_import_geometry(j->im), wo);
+		if (ok && scores_wanted(&j->tier))
+			ok = scores_rate(j->o, j->in.name, j->im, &wo->common,
+			                 &j->tier, &j->token_rates);
 		if (ok && j->o->max_kl > 0)
 			ok = pass_gate(j, wo);
 	} else {
@@ -244,6 +250,7 @@ static void report_json(const struct job *j)
 		json_number(&out, "bits_per_element", bits_per_element(j), 4);
 	else
 		json_null(&out, "bits_per_element");
+	json_u64(&out, "dropped_tokens", j->stats.dropped_tokens);
 	json_number(&out, "seconds", j->seconds, 4);
 	json_end_object(&out);
 	json_line(&out);
@@ -251,7 +258,7 @@ static void report_json(const struct job *j)
 
 static void report(const struct job *j)
 {
-	char raw[32], packed[32], rate[32], tokens[40] = "";
+	char raw[32], packed[32], rate[32], tokens[40] = "", dropped[64] = "";
 	double ratio = (double)j->raw_bytes / (double)j->stats.file_bytes;
 
 	if (j->o->json) {
@@ -264,9 +271,13 @@ static void report(const struct job *j)
 	if (j->tokens)
 		snprintf(tokens, sizeof(tokens), ", %.0f tokens/s",
 		         (double)j->tokens / j->seconds);
+	if (j->stats.dropped_tokens)
+		snprintf(dropped, sizeof(dropped), ", %" PRIu64 " tokens left out",
+		         j->stats.dropped_tokens);
 	if (j->stats.elements)
-		msg_note(j->in.name, "%s -> %s, %.2fx, %.2f bits per element, %s%s",
-		         raw, packed, ratio, bits_per_element(j), rate, tokens);
+		msg_note(j->in.name, "%s -> %s, %.2fx, %.2f bits per element%s, "
+		         "%s%s", raw, packed, ratio, bits_per_element(j), dropped,
+		         rate, tokens);
 	else
 		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio,
 		         rate);
@@ -329,10 +340,28 @@ static void pack_one(const struct options *o, const char *file,
 	}
 	kvarc_profile_close(&j.fitted);
 	kvarc_gate_close(&j.gate);
+	free(j.token_rates);
 	kvarc_import_close(&j.im);
 	free(j.target);
 	input_close(&j.model);
 	input_close(&j.in);
+}
+
+/* Before files are read. */
+static bool check_scores(const struct options *o, const kvarc_lossy *tier)
+{
+	if (scores_wanted(tier) && !o->scores)
+		msg_error(NULL, "pack: keep=, top= and spread= of --tier need "
+		          "--scores: h2o or surprisal, with --model, or a file");
+	else if (o->scores && !scores_wanted(tier))
+		msg_error(NULL, "pack: --scores is for a --tier with keep=, top= "
+		          "or spread=");
+	else if (scores_kind(o) && !o->model)
+		msg_error(NULL, "pack: --scores %s needs the model (--model)",
+		          o->scores);
+	else
+		return true;
+	return false;
 }
 
 void cmd_pack(const struct options *o)
@@ -372,6 +401,8 @@ void cmd_pack(const struct options *o)
 		          "(--model)");
 		return;
 	}
+	if (!check_scores(o, &tier))
+		return;
 	tier.note = o->n_tiers ? o->tiers[0] : NULL;
 	for (size_t i = 0; i < o->n_files; i++)
 		pack_one(o, o->files[i], &tier);

@@ -235,8 +235,8 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 	json_u64(j, "lossy_chunks", s->total.lossy_chunks);
 	json_u64(j, "lossy_elements", s->total.lossy_elements);
 	json_u64(j, "generation", s->total.generation);
-	json_u64(j, "tokens", s->tokens);
 	json_u64(j, "dropped_tokens", s->dropped);
+	json_u64(j, "tokens", s->tokens);
 	json_u64(j, "layers", s->n_layers);
 	json_u64(j, "heads", t ? t->heads : 0);
 	json_u64(j, "channels", t ? describe_channels(t) : 0);

@@ -23,6 +23,7 @@ kvarc_SOURCES = \
 	src/cli/library.c src/cli/library.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
+	src/cli/scores.c src/cli/scores.h \
 	src/cli/damage_report.c src/cli/damage_report.h \
 	src/cli/shape.c src/cli/shape.h \
 	src/cli/describe.c src/cli/describe.h \

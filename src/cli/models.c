@@ -11,6 +11,7 @@
 #include "option_ids.h"
 #include "paths.h"
 #include "progress.h"
+#include "scores.h"
 
 static struct {
 	const struct options *o;
@@ -33,6 +34,7 @@ static bool may_predict(const struct options *o)
 		(VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_EVAL);
 
 	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 ||
+	                    scores_kind(o) ||
 	                    (o->level_given ? o->level >= LEVEL_MODEL
 	                                    : o->n_profiles > 0));
 }

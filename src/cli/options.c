@@ -345,6 +345,7 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_PREFIX: return set_tokens(o, r, value, 1, &o->prefix);
 	case OPT_CONTINUE: return set_tokens(o, r, value, 2, &o->continuation);
 	case OPT_MAX_KL: return set_max_kl(o, r, value);
+	case OPT_SCORES: o->scores = value; return 0;
 	case OPT_MEASURE: return add_string(&o->measure, &o->n_measure, value);
 	case OPT_LAYERS:
 		if (set_range(o, r, value, &o->layer0, &o->n_layers) != 0)

@@ -31,6 +31,7 @@ struct options {
 	size_t n_tiers;
 	uint64_t sequences, prefix, continuation;
 	double max_kl;       /* 0: not given */
+	const char *scores;  /* "h2o", "surprisal", or a file */
 	uint64_t write, seed;
 	int32_t first_token; /* -1: not given */
 	unsigned dtype;      /* kvarc_dtype */

@@ -517,6 +517,7 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 	}
 	c->given.n = c->given.n < i ? c->given.n : i;
 	t->handed += s->n;
+	t->appended += s->n;
 	t->next_position = (int64_t)positions[s->n - 1] + 1;
 	if (!ret)
 		ret = kvi_writer_end_segment(w, &to);
