@@ -28,6 +28,7 @@ KAPPA, T = 64, 1024
 # the same number, but for the row without codes: streams of so many snapshots.
 TINY_CODES, TINY_PLAIN = 53.9, 61.0
 PRESETS = ('tsc-8x', 'tsc-63x', 'vq-84x', 'vq-219x', 'vq-429x', 'vq-1034x')
+DROP = ('vq-84x',) # leaves tokens out
 OURS = ('tsc:4', 'tsc:8', 'vq:2', 'vq:3', 'had:2', 'had:3', 'had:4')
 
 
@@ -108,10 +109,20 @@ def claims():
             stream=TINY_PLAIN)
 
 
+def scores(path, folder):
+    """A file of equal scores: the last tokens stay, which does for sizes."""
+    out, name = os.path.join(folder, 's.kva'), os.path.join(folder, 'scores')
+    c.kvarc('pack', '-q', '-f', '-0', '-o', out, path)
+    with open(name, 'w') as f:
+        f.write('1\n' * json.loads(c.kvarc('info', '--json', out))['tokens'])
+    return name
+
+
 def quantiser(path, tier, folder):
     """Bits an element of a whole archive, and what a session's stream would be quoted as."""
     out = os.path.join(folder, 'a.kva')
-    c.kvarc('pack', '-q', '-f', '--tier', tier, '-o', out, path)
+    by = ('--scores', scores(path, folder)) if tier in DROP else ()
+    c.kvarc('pack', '-q', '-f', '--tier', tier, *by, '-o', out, path)
     bits = os.path.getsize(out) * 8 / c.elements(path)
     ratio = FP16 / bits
     print('%-10s %6.2f bits  R_final %5.2f   by fp32 %5.2f, snapshots of %d '

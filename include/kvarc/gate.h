@@ -37,8 +37,8 @@ typedef struct kvarc_gate_result {
  * all keys and values of the model as floats. Memory: the prefix in the cache's type three times
  * and as floats once, besides the model. On failure *g is NULL.
  * Returns OK (also when no rate passed), MEM, MEMLIMIT, IO, DATA, GEOMETRY (no ids, several tracks, too few tokens),
- * OPTIONS (no model, one without a head, another tier, or one that leaves tokens out), PREDICTOR (not the cache of this model), PROG, and
- * what writers and readers return.
+ * OPTIONS (no model, one without a head, another tier, or one that leaves tokens out), PREDICTOR
+ * (not the cache of this model), PROG, and what writers and readers return.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_gate_import(kvarc_gate **g,
 	kvarc_import *im, const kvarc_gate_options *options);
