@@ -11,6 +11,7 @@
 
 #include "basis.h"
 #include "codecs/lossy/quantiser.h"
+#include "import/import_internal.h"
 #include "model/formats.h"
 #include "model/linear.h"
 #include "model/profile_internal.h"
@@ -21,7 +22,8 @@ enum {
 	SINKS = 4,        /* first tokens, which are like no others and stay exact */
 	SWEEPS = 24,
 	STEP_BITS = 8,    /* of a standard deviation, for means */
-	FIRST_EXPONENT = 128
+	FIRST_EXPONENT = 128,
+	KLT_RATES = 6     /* that are reported */
 };
 
 /* A tensor at work. */
@@ -309,6 +311,59 @@ static void close_basis(struct basis *b)
 		kvi_free(a, rooms[i]);
 }
 
+/* What a code of each class takes, in 1/256 bit, when codes are as the class expects them. */
+static kvarc_ret price_classes(kvarc_trainer *t, double price[KVI_CODE_CLASSES])
+{
+	struct kvi_coder_tables *tables;
+	const uint16_t *freq = kvi_code_freq;
+	if (kvi_coder_tables_open(&tables, &t->alloc))
+		return kvi_train_no_memory(t);
+	for (size_t k = 0; k < KVI_CODE_CLASSES; freq += kvi_code_counts[k++]) {
+		int left = KVI_PROB_TOTAL;
+		price[k] = 0;
+		for (int q = 0; q < kvi_code_counts[k]; q++) {
+			int f = q ? 2 * freq[q] : freq[q];
+			price[k] += (double)f * tables->cost[freq[q]] / KVI_PROB_TOTAL;
+			left -= f;
+		}
+		price[k] += (double)left * (tables->cost[left] + 8 * 256) / KVI_PROB_TOTAL;
+	}
+	kvi_coder_tables_close(tables);
+	return KVARC_OK;
+}
+
+/* Bits of an element by tier klt, at rates without a fraction. */
+static kvarc_ret report(struct basis *b, kvarc_trained *to)
+{
+	const struct kvi_chunk chunk = { .kind = KVARC_VALUE };
+	double price[KVI_CODE_CLASSES];
+	kvarc_ret ret = price_classes(b->t, price);
+	*to = (kvarc_trained){
+		.layer = b->m->layer, .kind = b->m->kind,
+		.elements = (uint64_t)b->n * b->m->C
+	};
+	for (int rate = 1; rate <= KLT_RATES && !ret; rate++) {
+		const kvarc_lossy how = { .rate = 16 * rate };
+		int shift = kvi_quarter_log(kvi_step_of(&how, &chunk, 1)) - KVI_CODE_UNIT;
+		double sum = 0;
+		for (size_t i = 0; i < b->m->C; i++) {
+			int k = b->m->k[i] - shift;
+			sum += price[k < 0 ? 0 : k >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : k];
+		}
+		to->bits[rate] = sum / 256 / (double)b->m->C;
+	}
+	return ret;
+}
+
+static kvarc_ret add_report(struct basis *b)
+{
+	kvarc_trainer *t = b->t;
+	if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report, t->n_report,
+	                     sizeof *t->report))
+		return kvi_train_no_memory(t);
+	return report(b, &t->report[t->n_report++]);
+}
+
 static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
                            size_t shape)
 {
@@ -331,6 +386,8 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
 		ret = KVARC_END;
 	if (!ret)
 		ret = fit(&b);
+	if (!ret)
+		ret = add_report(&b);
 	if (ret == KVARC_END) {
 		kvi_train_note(t, "layer %u: no transform, its %s are too few or "
 		               "do not vary", (unsigned)x->layer,

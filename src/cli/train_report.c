@@ -10,7 +10,10 @@
 #include "paths.h"
 #include "units.h"
 
-enum { FIRST_LEVEL = 1, LEVELS = 8 };
+enum {
+	FIRST_LEVEL = 1, LEVELS = 8,
+	FIRST_RATE = 2, LAST_RATE = 4 /* of transforms, in the table */
+};
 
 /* Sums over tensors, weighted by their elements. */
 struct totals {
@@ -45,11 +48,20 @@ static const char *level_key(int level)
 	return names[level];
 }
 
-static void put_bits(struct json *j, const double bits[LEVELS])
+static const char *rate_key(int rate)
+{
+	static const char *const names[LEVELS] = {
+		"", "klt_1", "klt_2", "klt_3", "klt_4", "klt_5", "klt_6", "klt_7"
+	};
+
+	return names[rate];
+}
+
+static void put_bits(struct json *j, bool klt, const double bits[LEVELS])
 {
 	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
 		if (bits[l] > 0)
-			json_number(j, level_key(l), bits[l], 4);
+			json_number(j, klt ? rate_key(l) : level_key(l), bits[l], 4);
 	}
 }
 
@@ -72,13 +84,13 @@ static void report_json(const struct options *o, const kvarc_trainer *t,
 	json_u64(&j, "inputs", o->n_files);
 	json_u64(&j, "tokens", kvarc_trainer_tokens(t));
 	json_bool(&j, "held_out", sum.measured);
-	put_bits(&j, sum.bits);
+	put_bits(&j, o->klt, sum.bits);
 	json_array(&j, "per_tensor");
 	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
 		json_object(&j, NULL);
 		json_u64(&j, "layer", x.layer);
 		json_string(&j, "kind", kvarc_kind_name(x.kind));
-		put_bits(&j, x.bits);
+		put_bits(&j, o->klt, x.bits);
 		json_end_object(&j);
 	}
 	json_end_array(&j);
@@ -132,6 +144,28 @@ static void print_table(const kvarc_trainer *t)
 	       "estimated on the tokens that were fitted: others cost more");
 }
 
+/* Of transforms: what tier klt takes at rates, which data that vary in all directions alike take. */
+static void print_rates(const kvarc_trainer *t)
+{
+	struct totals sum = add_up(t);
+	kvarc_trained x;
+
+	printf("%5s  %-6s", "layer", "tensor");
+	for (int rate = FIRST_RATE; rate <= LAST_RATE; rate++)
+		printf("  %5s:%d", "klt", rate);
+	printf("\n");
+	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+		printf("%5" PRIu32 "  %-6s", x.layer, kvarc_kind_name(x.kind));
+		for (int rate = FIRST_RATE; rate <= LAST_RATE; rate++)
+			printf("  %7.3f", x.bits[rate]);
+		printf("\n");
+	}
+	printf("%5s  %-6s", "all", "");
+	for (int rate = FIRST_RATE; rate <= LAST_RATE; rate++)
+		printf("  %7.3f", sum.bits[rate]);
+	printf("\nbits per element, expected of caches like those that were fitted\n");
+}
+
 void train_inputs(char *text, size_t room, const struct options *o, size_t n)
 {
 	int at = 0;
@@ -157,7 +191,9 @@ void train_report(const struct options *o, const kvarc_trainer *t,
 		report_json(o, t, &info, seconds);
 		return;
 	}
-	if ((n || o->write) && !o->klt && msg_level() >= 0 && !paths_to_stdout(o))
+	if (n && o->klt && msg_level() >= 0 && !paths_to_stdout(o))
+		print_rates(t);
+	else if ((n || o->write) && msg_level() >= 0 && !paths_to_stdout(o))
 		print_table(t);
 	units_bytes(size, sizeof(size), info.file_bytes);
 	if (n == 0 && !o->write) {
