@@ -15,6 +15,7 @@ struct job {
 	struct kvi_chunk chunk;
 	kvarc_rope rope;
 	int32_t positions[256];
+	int16_t token_rate[256];
 	size_t bytes;
 	uint8_t *was;
 };
@@ -42,6 +43,19 @@ static bool read_tier(struct job *j, struct fuzz_bytes *b)
 	return !ret;
 }
 
+/* Rates of tokens from the elements: of a few kinds, or of all. */
+static void rates_init(struct job *j, bool few, struct fuzz_bytes elements)
+{
+	static const int16_t rates[8] = {
+		0, 16, -16, KVARC_LOSSY_NOTHING, 5, -40, KVARC_LOSSY_DROP, 200
+	};
+	for (size_t t = 0; t < 256; t++) {
+		unsigned k = elements.n ? elements.p[(3 * t + 1) % elements.n] : 0;
+		j->token_rate[t] = rates[k & (few ? 1 : 7)];
+	}
+	j->chunk.token_rate = j->token_rate;
+}
+
 static void job_init(struct job *j, struct fuzz_bytes elements, struct fuzz_bytes b)
 {
 	struct kvi_chunk *c = &j->chunk;
@@ -61,6 +75,8 @@ static void job_init(struct job *j, struct fuzz_bytes elements, struct fuzz_byte
 	j->rope = (kvarc_rope){ flags >> 1 & 1, c->head_channels / 2 * 2, freqs };
 	if (flags & 1 && j->rope.rotary)
 		c->rope = &j->rope;
+	if (flags & 16)
+		rates_init(j, flags & 32, elements);
 	j->bytes = kvi_chunk_bytes(c);
 	j->was = malloc(j->bytes);
 	FUZZ_CHECK(j->was);
@@ -117,6 +133,9 @@ static void run(const struct job *j, struct kvi_coder *coder,
 		           (j->tier.generation < 255 ? j->tier.generation + 1 : 255));
 	}
 	FUZZ_CHECK(!memcmp(o->raw, j->was, exact < j->bytes ? exact : j->bytes));
+	for (size_t t = 0; t < j->chunk.n_tokens && j->chunk.token_rate; t++)
+		FUZZ_CHECK(j->token_rate[t] != KVARC_LOSSY_NOTHING ||
+		           !memcmp(o->raw + t * row, j->was + t * row, row));
 }
 
 static kvarc_ret on_set(const struct job *j, struct fuzz_env *env, uint32_t isa,

@@ -332,6 +332,12 @@ def main(corpus, kvarc=None):
             ('klt', 'klt:2', normal, (2, 0, 15, 31, 1, 0, 0)),
             ('tsc', 'tsc:4', normal, (2, 0, 63, 31, 1, 0, 2)),
             ('near', 'near:0.01', normal, (3, 1, 31, 31, 1, 0, 2)),
+            # flags 16: tokens have rates, 32: of two kinds
+            ('had-rates', 'had:3,exact=0', normal, (1, 2, 63, 200, 0, 17, 0)),
+            ('had-rates-2', 'had:4,keys=+1', normal, (3, 1, 63, 99, 0, 49, 0)),
+            ('tsc-rates', 'tsc:4,kappa=8', normal, (2, 1, 63, 120, 0, 16, 0)),
+            ('near-rates', 'near:0.01,exact=0', normal, (3, 0, 40, 63, 1, 16, 0)),
+            ('vq-rates', 'vq:2', normal, (2, 1, 63, 99, 1, 16, 0)),
             ('text', 'had:4,exact=1,x', b'', (0,) * 7)):
         put('lossy', name, tier.encode() + bytes(1) + elements + bytes(last) +
             bytes(3 + 4))

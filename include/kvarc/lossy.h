@@ -55,11 +55,11 @@ typedef struct kvarc_lossy {
 	const int16_t *layer_rate; /* how much more each of them has, in 1/16, at most what the tier can;
 	                        * KVARC_LOSSY_NOTHING: it stays as it is. NULL: all have the same */
 	uint64_t n_token_rates; /* tokens of each track that token_rate tells of; those behind have 0 */
-	const int16_t *token_rate; /* how much more each has, in 1/16, as it is appended, at least and at most
-	                        * what the tier can; KVARC_LOSSY_NOTHING, KVARC_LOSSY_DROP. tsc: the nearest
-	                        * whole bits; near and vq: all have the same. A chunk has four numbers at
-	                        * most, fewer where that is smaller: some tokens have more. NULL: all have the
-	                        * same */
+	const int16_t *token_rate; /* how much more each has, in 1/16, as it is appended, at most what the tier
+	                        * can: up to four different numbers, besides KVARC_LOSSY_NOTHING and
+	                        * KVARC_LOSSY_DROP. tsc: the nearest whole bits; near and vq: no more or
+	                        * less. Few tokens of a chunk may get the next higher number, where that is
+	                        * smaller. NULL: all have the same */
 	const char *note;      /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
 	/* What kvarc_lossy_rates makes token_rate of. Writers refuse keep, top and spread without it. */
 	uint32_t keep;         /* tokens that stay, in 1/1000 of all, 1 to 1000; 0: all do */

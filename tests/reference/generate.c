@@ -265,6 +265,20 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g,
 		free(data[i].p);
 }
 
+/* Four rates at most, of some tokens or of all there may be. */
+static void choose_token_rates(kvarc_lossy *tier)
+{
+	static int16_t rates[MAX_TOKENS];
+	int16_t kinds[6] = { 0, 0, 0, 0, KVARC_LOSSY_NOTHING, KVARC_LOSSY_DROP };
+	unsigned n = 2 + below(5);
+	for (int i = 0; i < 4; i++)
+		kinds[i] = (int16_t)((int)below(97) - 48);
+	for (size_t i = 0; i < MAX_TOKENS; i++)
+		rates[i] = kinds[below(n)];
+	tier->token_rate = rates;
+	tier->n_token_rates = 1 + below(MAX_TOKENS);
+}
+
 /* Any tier without a profile; keys and values that are normal stay in range of had. */
 static const kvarc_lossy *choose_tier(void)
 {
@@ -298,6 +312,8 @@ static const kvarc_lossy *choose_tier(void)
 		break;
 	default: break;
 	}
+	if (below(2))
+		choose_token_rates(&tier);
 	return &tier;
 }
 

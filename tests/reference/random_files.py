@@ -11,7 +11,7 @@ Writes OUT/linear-SEED.kva and .txt, too: codec 7 with random models, and for ha
 of them the profile as OUT/linear-SEED.kvp instead of inside.
 
 Writes OUT/lossy-SEED.kva and .txt, too: codec 13 with random parameters, codes,
-steps, exact tokens, of any float dtype; OUT/klt-SEED.kva and .txt: codec 14.
+steps, exact tokens, rate classes, of any float dtype; OUT/klt-SEED.kva and .txt: codec 14.
 
 Writes OUT/edit-SEED-N.kva, too: a small archive that the bad vectors are made
 from, with one random edit in one frame under checks that hold. Some of them
@@ -39,6 +39,7 @@ from enc_lossy import (  # noqa: E402
     Had, float_of, lossy_chunk, narrowed, random_codes, usual_shift)
 from kvarc_enc import Writer, tensor  # noqa: E402
 from linear_data import Session, random_model, token_table  # noqa: E402
+from rate_vectors import base as rates_base  # noqa: E402
 from vector_data import any_bits, normal, spice  # noqa: E402
 
 FLOATS = (F32, F16, BF16, E4M3, E5M2)
@@ -261,18 +262,35 @@ def random_exact(rng, dtype, n, width):
     return {i: any_bits(rng, dtype, width) for i in which[:n - 1]}
 
 
+def random_rates(rng, n):
+    """A rate class for each token that is not exact, or none have any."""
+    classes = rng.between(2, 4)
+    if n < classes or not rng.chance(2):
+        return None
+    rates = [rng.below(classes) for _ in range(n)]
+    for i in range(classes):
+        rates[i * (n // classes)] = i
+    return rates
+
+
 def random_lossy(rng, w, number, t, rope, first, heads, n):
     width = heads * t["channels"]
     step = random_step(rng)
     tier = random_had(rng, width, step, rope)
     exact = random_exact(rng, t["dtype"], n, width)
     shift = rng.pick([usual_shift(step), rng.bits(16) - 32768])
-    lossy_chunk(w, number, tier,
-                random_codes(rng, tier, n - len(exact), shift), step,
+    rates = random_rates(rng, n - len(exact))
+    codes = random_codes(rng, tier, n - len(exact), shift)
+    if rates:
+        rows = [codes[i:i + width] for i in range(0, len(codes), width)]
+        codes = [[q for row, r in zip(rows, rates) if r == i for q in row]
+                 for i in range(max(rates) + 1)]
+        step = [random_step(rng) for _ in codes]
+    lossy_chunk(w, number, tier, codes, step,
                 w.params(number, tier, first, heads, method=rng.below(2)),
                 shift, (rng.between(-16, 16), rng.between(-16, 16)),
-                rng.below(2), first, heads, rng.between(1, 255), exact,
-                rng.below(2))
+                rng.below(2), exact, rates, first=first, heads=heads,
+                generation=rng.between(1, 255), method=rng.below(2))
 
 
 def lossy_file(seed):
@@ -381,6 +399,8 @@ def edited_klt(rng):
 
 
 def edited_lossy(rng):
+    if rng.chance(3):
+        return rates_base(random_edit(rng))
     name, count = rng.pick(["PARAMS", "CHUNK"]), rng.below(2)
     change = random_edit(rng)
     if name == "CHUNK":
