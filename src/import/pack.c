@@ -151,10 +151,11 @@ static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
 		                                    KVARC_WRITE_EMBED_PROFILE));
 		kvi_put32(&out, p->options.segment_tokens);
 		kvi_put32(&out, p->options.chunk_bytes);
-		if (p->options.level >= 2)
+		const kvarc_lossy *l = p->options.lossy;
+		if (p->options.level >= 2 || (l && l->tier == KVARC_TIER_KLT))
 			put_profile(&out, p->options.profile);
-		if (p->options.lossy)
-			put_tier(&out, p->options.lossy);
+		if (l)
+			put_tier(&out, l);
 		for (size_t i = 0; i < p->n_pairs; i++)
 			kvi_put_bytes(&out, p->values[i],
 			              strlen(p->values[i]) + 1);

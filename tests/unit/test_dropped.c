@@ -269,6 +269,70 @@ static void test_exact_wins(void **state)
 	assert_int_equal(dropped, 95);
 }
 
+static void put_bf16(uint8_t *to, float x)
+{
+	uint32_t b;
+	memcpy(&b, &x, sizeof b);
+	memcpy(to, &(uint16_t){ (uint16_t)(b >> 16) }, 2);
+}
+
+/* Rates come to the chunks of their tokens, through appends and waiting tokens. */
+static void test_rates_of_chunks(void **state)
+{
+	static int16_t rate[TOKENS];
+	static const char *const texts[] = { "had:3,exact=0", "tsc:3,exact=0", "vq:1,exact=0" };
+	(void)state;
+	for (unsigned k = 0; k < 6; k++) {
+		struct plan p = { .longest = k % 2 ? 90 : 0, .threads = k % 2 + 1, .fetch = true,
+			          .lossy = tier(texts[k / 2]) };
+		const kvarc_range all = KVARC_RANGE_ALL(0);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+		struct memfile f = { .fail_at = -1 };
+		struct cache c, back;
+		kvarc_writer *w;
+		kvarc_reader *r;
+		uint64_t seed = 5, at = 0, exact = 0, changed = 0;
+		make(&c);
+		cache_free(&c);
+		c.tensors[0].dtype = c.tensors[1].dtype = KVARC_BF16;
+		cache_link(&c);
+		for (size_t i = 0; i < 2 * (size_t)TOKENS * WIDTH; i++)
+			put_bf16(c.data[i % 2] + i / 2 * 2, (float)(rand_next(&seed) % 2001) - 1000);
+		for (size_t i = 0; i < TOKENS; i++)
+			rate[i] = i % 7 == 3 ? D : i % 3 == 0 ? X : i % 2 ? 16 : 0;
+		p.lossy.token_rate = rate;
+		p.lossy.n_token_rates = TOKENS;
+		o.lossy = &p.lossy;
+		o.common.threads = p.threads;
+		ro.flags = KVARC_READ_ALLOW_LOSSY;
+		kvarc_sink sink = memfile_sink(&f);
+		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+		assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+		put_all(&c, &p, w);
+		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+		cache_make_empty(&back, &c);
+		kvarc_source source = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+		assert_int_equal(kvarc_reader_read(r, &all, back.views), KVARC_OK);
+		kvarc_reader_close(&r);
+		for (size_t i = 0; i < TOKENS; i++) {
+			const size_t row = 2 * (size_t)WIDTH;
+			if (rate[i] == D)
+				continue;
+			bool same = !memcmp(back.data[1] + at * row, c.data[1] + i * row, row);
+			exact += same && rate[i] == X;
+			changed += !same && rate[i] != X;
+			at++;
+		}
+		assert_int_equal(exact + changed, at);
+		assert_true(exact > 150 && changed > 300);
+		cache_free(&back);
+		cache_free(&c);
+		memfile_free(&f);
+	}
+}
+
 static kvarc_ret opened(const kvarc_lossy *l)
 {
 	struct memfile f = { .fail_at = -1 };
@@ -309,6 +373,7 @@ int main(void)
 		cmocka_unit_test(test_wrong),
 		cmocka_unit_test(test_appends),
 		cmocka_unit_test(test_exact_wins),
+		cmocka_unit_test(test_rates_of_chunks),
 		cmocka_unit_test(test_options),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
