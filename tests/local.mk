@@ -126,9 +126,13 @@ tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Lossy chunks.
 check_PROGRAMS += tests/unit/test_transform tests/unit/test_lossy \
-	tests/unit/test_rates
+	tests/unit/test_rates tests/unit/test_klt
 TESTS += tests/unit/test_transform tests/unit/test_lossy \
-	tests/unit/test_rates
+	tests/unit/test_rates tests/unit/test_klt
+tests_unit_test_klt_SOURCES = tests/unit/test_klt.c \
+	tests/unit/coders_util.c tests/unit/coders_util.h \
+	tests/unit/random.h
+tests_unit_test_klt_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 tests_unit_test_rates_SOURCES = tests/unit/test_rates.c \
 	tests/unit/coders_util.c tests/unit/coders_util.h \
 	tests/unit/random.h
