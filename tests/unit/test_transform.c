@@ -34,7 +34,7 @@ static int find_sets(void **state)
 
 /* All that a call may read, twice: what one set and scalar C make of it. */
 struct both {
-	float x[2][N], sums[2][N], unit[2][KVI_LANES];
+	float x[2][N + KVI_LANES], sums[2][N], unit[2][KVI_LANES];
 	int32_t z[2][N];
 	int16_t pairs[2][N + 2 * KVI_LANES];
 	uint16_t elements[2][N];
@@ -131,7 +131,8 @@ static void again(const struct kvi_transform *f, struct both *b, int i,
                   size_t rows, unsigned choice)
 {
 	struct kvi_points p = { (int8_t)(choice % 33 - 16), (int8_t)(16 - choice % 31) };
-	switch (choice / 2 % 8) {
+	int16_t turned[2 * KVI_LANES];
+	switch (choice / 2 % 9) {
 	case 0: f->narrow(dtypes[choice / 16 % 4], b->x[i], rows, b->elements[i]); break;
 	case 1: f->back(b->codes[i], p, 0.37f, b->mean, rows, choice & 1, b->z[i], b->x[i]); break;
 	case 2: f->pairs(b->codes[i], p, rows, b->pairs[i]); break;
@@ -143,6 +144,13 @@ static void again(const struct kvi_transform *f, struct both *b, int i,
 		break;
 	case 6:
 		f->to_symbols(b->codes[i], choice % 94, b->elements[i], b->esc[i]);
+		break;
+	case 7:
+		memcpy(turned, b->elements[i], sizeof turned);
+		f->turns(turned, b->x[i], b->x[i] + KVI_LANES);
+		for (size_t k = 0; k < 2 * KVI_LANES; k++)
+			assert_true(b->x[i][k % 2 * KVI_LANES + k / 2] ==
+			            (float)turned[k] * 0x1p-14f);
 		break;
 	default:
 		for (size_t k = 0; k < N; k++)

@@ -47,11 +47,7 @@ void kvi_tiles_turn(struct kvi_tiles *t, size_t first)
 	for (size_t p = 0; p < t->turned.pairs; p++) {
 		const int16_t *turn = t->turns->turn +
 			2 * (p * t->turns->tokens_room + first);
-		for (size_t i = 0; i < KVI_LANES; i++) {
-			t->cos[p * KVI_LANES + i] = (float)turn[2 * i] * 0x1p-14f;
-			t->sin[p * KVI_LANES + i] =
-				(float)turn[2 * i + 1] * 0x1p-14f;
-		}
+		t->transform->turns(turn, t->cos + p * KVI_LANES, t->sin + p * KVI_LANES);
 	}
 }
 

@@ -29,6 +29,8 @@ struct kvi_transform {
 	              float *to);
 	void (*narrow)(unsigned dtype, const float *from, size_t rows,
 	               uint16_t *to);
+	/* KVI_LANES cosines and sines in 2^-14, in turn, as two rows. */
+	void (*turns)(const int16_t *from, float *cosines, float *sines);
 	/* By minus (back) or by plus the positions. */
 	void (*turn)(float *x, const struct kvi_turned *t, bool back);
 	/* Less the mean of each channel; signed and transformed with gains 1 / sqrt(n). */

@@ -119,6 +119,21 @@ static void narrow(unsigned dtype, const float *from, size_t rows, uint16_t *to)
 	}
 }
 
+static void turns(const int16_t *from, float *cosines, float *sines)
+{
+	for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+		ints both;
+		memcpy(&both, from + 2 * i, sizeof both);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+		ints a = both >> 16, b = (ints)((bits)both << 16) >> 16;
+#else
+		ints b = both >> 16, a = (ints)((bits)both << 16) >> 16;
+#endif
+		store(cosines + i, __builtin_convertvector(a, floats) * 0x1p-14f);
+		store(sines + i, __builtin_convertvector(b, floats) * 0x1p-14f);
+	}
+}
+
 static void turn(float *x, const struct kvi_turned *t, bool back)
 {
 	const size_t step = t->half ? t->pairs * KVI_LANES : KVI_LANES;
@@ -155,32 +170,46 @@ static inline float gain_of(unsigned m)
 	return m & 1 ? 0x1.6a09e6p-1f * power(-(int)(m / 2)) : power(-(int)(m / 2));
 }
 
-/* A step of a butterfly over w and one over 2 w, in one go: half the way through memory. */
-static void mix(float *x, size_t n)
+static inline ints load_ints(const int32_t *x)
 {
-	size_t w = 1;
-	for (; 2 * w < n; w *= 4)
-		for (size_t i = 0; i < n * KVI_LANES; i += WIDE) {
-			if (i & 3 * w * KVI_LANES)
-				continue;
-			float *at = x + i;
-			const size_t step = w * KVI_LANES;
-			floats a = load(at), b = load(at + step);
-			floats c = load(at + 2 * step), d = load(at + 3 * step);
-			floats ab = a + b, cd = c + d;
-			a = a - b;
-			c = c - d;
-			store(at, ab + cd);
-			store(at + step, a + c);
-			store(at + 2 * step, ab - cd);
-			store(at + 3 * step, a - c);
-		}
-	for (size_t i = 0; w < n && i < w * KVI_LANES; i += WIDE) {
-		floats a = load(x + i), b = load(x + w * KVI_LANES + i);
-		store(x + i, a + b);
-		store(x + w * KVI_LANES + i, a - b);
-	}
+	ints v;
+	memcpy(&v, x, sizeof v);
+	return v;
 }
+
+static inline void store_ints(int32_t *x, ints v)
+{
+	memcpy(x, &v, sizeof v);
+}
+
+/* A step of a butterfly over w and one over 2 w, in one go: half the way through memory. */
+#define MIX(name, number, vector, get, put) \
+	static void name(number *x, size_t n) \
+	{ \
+		size_t w = KVI_LANES; \
+		for (n *= KVI_LANES; 4 * w <= n; w *= 4) \
+			for (size_t first = 0; first < n; first += 4 * w) \
+				for (size_t i = first; i < first + w; i += WIDE) { \
+					number *at = x + i; \
+					vector a = get(at), b = get(at + w); \
+					vector c = get(at + 2 * w), d = get(at + 3 * w); \
+					vector ab = a + b, cd = c + d; \
+					a = a - b; \
+					c = c - d; \
+					put(at, ab + cd); \
+					put(at + w, a + c); \
+					put(at + 2 * w, ab - cd); \
+					put(at + 3 * w, a - c); \
+				} \
+		for (size_t i = 0; w < n && i < w; i += WIDE) { \
+			vector a = get(x + i), b = get(x + w + i); \
+			put(x + i, a + b); \
+			put(x + w + i, a - b); \
+		} \
+	}
+MIX(mix, float, floats, load, store)
+MIX(mix_ints, int32_t, ints, load_ints, store_ints)
+#undef MIX
 
 static void forward(float *x, const float *mean, size_t channels, bool hadamard)
 {
@@ -201,57 +230,33 @@ static void forward(float *x, const float *mean, size_t channels, bool hadamard)
 	}
 }
 
-static inline ints load_ints(const int32_t *x)
-{
-	ints v;
-	memcpy(&v, x, sizeof v);
-	return v;
-}
-
-static inline void store_ints(int32_t *x, ints v)
-{
-	memcpy(x, &v, sizeof v);
-}
-
-static void mix_ints(int32_t *x, size_t n)
-{
-	size_t w = 1;
-	for (; 2 * w < n; w *= 4)
-		for (size_t i = 0; i < n * KVI_LANES; i += WIDE) {
-			if (i & 3 * w * KVI_LANES)
-				continue;
-			int32_t *at = x + i;
-			const size_t step = w * KVI_LANES;
-			ints a = load_ints(at), b = load_ints(at + step);
-			ints c = load_ints(at + 2 * step);
-			ints d = load_ints(at + 3 * step);
-			ints ab = a + b, cd = c + d;
-			a = a - b;
-			c = c - d;
-			store_ints(at, ab + cd);
-			store_ints(at + step, a + c);
-			store_ints(at + 2 * step, ab - cd);
-			store_ints(at + 3 * step, a - c);
-		}
-	for (size_t i = 0; w < n && i < w * KVI_LANES; i += WIDE) {
-		ints a = load_ints(x + i), b = load_ints(x + w * KVI_LANES + i);
-		store_ints(x + i, a + b);
-		store_ints(x + w * KVI_LANES + i, a - b);
-	}
-}
+/* Twice as many numbers of 16 bits. */
+typedef int8_t codes8 __attribute__((vector_size(2 * WIDE)));
+typedef uint8_t sizes8 __attribute__((vector_size(2 * WIDE)));
+typedef int16_t codes16 __attribute__((vector_size(4 * WIDE)));
+typedef int16_t half16 __attribute__((vector_size(2 * WIDE)));
 
 /* spec lossy 4 */
+static inline codes16 point16(const int8_t *codes, struct kvi_points p)
+{
+	codes8 c;
+	memcpy(&c, codes, sizeof c);
+	codes16 q = __builtin_convertvector(c, codes16);
+	codes16 sign = q >> 15, size = (q ^ sign) - sign;
+	codes16 near = ((size == 1) & (int16_t)p.near1) + ((size > 1) & (int16_t)p.near2);
+	size = size * KVI_POINT_UNITS - near;
+	return (size ^ sign) - sign;
+}
+
 static void points_of(const int8_t *codes, struct kvi_points p, size_t rows,
                       int32_t *to)
 {
-	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
-		chars c;
-		memcpy(&c, codes + i, sizeof c);
-		ints q = __builtin_convertvector(c, ints);
-		ints sign = q < 0, size = (q ^ sign) - sign;
-		ints near = ((size == 1) & p.near1) + ((size > 1) & p.near2);
-		size = size * KVI_POINT_UNITS - near;
-		store_ints(to + i, (size ^ sign) - sign);
+	for (size_t i = 0; i < rows * KVI_LANES; i += 2 * WIDE) {
+		codes16 v = point16(codes + i, p);
+		half16 half[2];
+		memcpy(half, &v, sizeof v);
+		store_ints(to + i, __builtin_convertvector(half[0], ints));
+		store_ints(to + i + WIDE, __builtin_convertvector(half[1], ints));
 	}
 }
 
@@ -302,14 +307,20 @@ static inline ints two(ints first, ints second)
 static void pairs(const int8_t *codes, struct kvi_points points, size_t rows,
                   int16_t *to)
 {
-	for (size_t r = 0; r < rows; r += 2, to += 2 * KVI_LANES) {
-		int32_t y[2 * KVI_LANES] = { 0 };
-		points_of(codes + r * KVI_LANES, points, r + 1 < rows ? 2 : 1, y);
-		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
-			ints v = two(load_ints(y + i), load_ints(y + KVI_LANES + i));
-			memcpy(to + 2 * i, &v, sizeof v);
+	for (size_t r = 0; r < rows; r += 2, codes += 2 * KVI_LANES, to += 2 * KVI_LANES)
+		for (size_t i = 0; i < KVI_LANES; i += 2 * WIDE) {
+			codes16 a = point16(codes + i, points), b = { 0 };
+			if (r + 1 < rows)
+				b = point16(codes + KVI_LANES + i, points);
+			half16 x[2], y[2];
+			memcpy(x, &a, sizeof a);
+			memcpy(y, &b, sizeof b);
+			for (size_t k = 0; k < 2; k++) {
+				ints v = two(__builtin_convertvector(x[k], ints),
+				             __builtin_convertvector(y[k], ints));
+				memcpy(to + 2 * (i + k * WIDE), &v, sizeof v);
+			}
 		}
-	}
 }
 
 static inline ints nearest_of(const float *x, floats factor)
@@ -402,10 +413,6 @@ static uint32_t quantise(const float *x, size_t rows, float inverse,
 	return refused;
 }
 
-typedef int8_t codes8 __attribute__((vector_size(2 * WIDE)));
-typedef uint8_t sizes8 __attribute__((vector_size(2 * WIDE)));
-typedef int16_t codes16 __attribute__((vector_size(4 * WIDE)));
-
 /* spec lossy 4 */
 static void to_symbols(const int8_t *codes, unsigned count, uint16_t *sym,
                        uint8_t *esc)
@@ -445,6 +452,6 @@ static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n,
 
 #define KVI_TRANSFORM(id, name) \
 	const struct kvi_transform id = { \
-		name, widen, narrow, turn, forward, back, pairs, scale, \
+		name, widen, narrow, turns, turn, forward, back, pairs, scale, \
 		lanes_to_pairs, scale_lanes, add, quantise, to_symbols, to_codes \
 	}
