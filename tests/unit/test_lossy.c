@@ -282,8 +282,8 @@ static void test_exact_tokens(void **state)
 	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F32 };
 	static const char *const texts[] = { "had:3,exact=0", "had:3", "had:2,exact=300" };
 	static const size_t n_exact[] = { 0, 4, 300 };
-	/* 1e37 does not fit the step, it stays as well; but it is nothing to fit parameters to. */
-	static const size_t n_odd[] = { 4, 4, 3 };
+	/* 1e37 does not fit the step, it stays as well, nor does it count where steps are made. */
+	static const size_t n_odd[] = { 4, 4, 4 };
 	(void)state;
 	for (size_t k = 0; k < 6; k++) {
 		struct cache c, back;
@@ -402,6 +402,39 @@ static void test_error_and_size(void **state)
 		memfile_free(&f);
 	}
 	cache_free(&c);
+}
+
+/* A token as long as all others together stays, and they are coded as if it were not there; where many
+ * are long none does. */
+static void test_far(void **state)
+{
+	static const size_t every[] = { 256, 4 };
+	(void)state;
+	for (size_t k = 0; k < 2; k++) {
+		struct cache c, back;
+		kvarc_lossy l = tier("had:3,exact=0");
+		kvarc_reader_options ro = welcome(0);
+		size_t stay = 0, n = 0;
+		double sum = 0;
+		make(&c, KVARC_F32);
+		for (size_t i = 100 * WIDTH; i < TOKENS * WIDTH; i++)
+			if (i / WIDTH % every[k] == 100 % every[k])
+				put_float(&c, VALUES, i, 1e4 * get_float(&c, VALUES, i));
+		struct memfile f = written(&c, &l, 1);
+		cache_make_empty(&back, &c);
+		assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+		for (size_t t = 0; t < TOKENS; t++) {
+			stay += same_token(&c, &back, VALUES, t);
+			for (size_t i = t * WIDTH; t % 256 != 100 && i < (t + 1) * WIDTH; i++, n++)
+				sum += pow(get_float(&c, VALUES, i) - get_float(&back, VALUES, i), 2);
+		}
+		assert_int_equal(stay, k ? 0 : 2);
+		if (!k)
+			assert_true(sum / (double)n < 1.03 * expected_error(3));
+		cache_free(&back);
+		cache_free(&c);
+		memfile_free(&f);
+	}
 }
 
 static void test_parse(void **state)
@@ -576,6 +609,7 @@ int main(void)
 		cmocka_unit_test(test_exact_tokens),
 		cmocka_unit_test(test_tail_outliers),
 		cmocka_unit_test(test_error_and_size),
+		cmocka_unit_test(test_far),
 		cmocka_unit_test(test_layers),
 		cmocka_unit_test(test_scales),
 		cmocka_unit_test(test_parse),

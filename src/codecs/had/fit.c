@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "codecs/had/had.h"
+#include "codecs/lossy/scales.h"
 
 enum { TOKENS_MIN = 8 };
 
@@ -76,6 +77,33 @@ static kvarc_ret fit(struct kvi_tiles *t, struct kvi_params *p, float *sums)
 	return p->had->rms > 0x1p-60f ? KVARC_OK : KVARC_END;
 }
 
+/* Refuses tokens whose squares are far above the median, so that what is made of the others is not
+ * made for them. They are few; where there are many it is how tokens are. */
+static bool refuse_far(const struct kvi_lossy_job *job)
+{
+	enum { FAR = 16 * 16, MOST = 8, TOKENS_MAX = 256 };
+	const struct kvi_chunk *chunk = &job->chunk;
+	const size_t C = kvi_chunk_channels(chunk), T = chunk->n_tokens;
+	const size_t row = C * kvarc_dtype_bytes(chunk->dtype);
+	double square[TOKENS_MAX], sorted[TOKENS_MAX];
+	size_t far = 0;
+	for (size_t t = 0; t < T; t++) {
+		size_t i = t;
+		square[t] = kvi_lossy_squares(chunk->dtype, job->elements + t * row, C);
+		for (; i && sorted[i - 1] > square[t]; i--)
+			sorted[i] = sorted[i - 1];
+		sorted[i] = square[t];
+	}
+	const double most = sorted[T / 2] * FAR;
+	for (size_t t = 0; t < T; t++)
+		far += square[t] > most;
+	if (!(most > 0) || !far || far > T / MOST)
+		return false;
+	for (size_t t = 0; t < T; t++)
+		job->refused[t] = square[t] > most;
+	return true;
+}
+
 kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
                       struct kvi_params **out)
 {
@@ -83,6 +111,8 @@ kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	struct kvi_tiles t;
 	if (chunk->n_tokens < TOKENS_MIN)
 		return KVARC_END;
+	if (refuse_far(job))
+		return KVARC_OK;
 	struct kvi_params *p = kvi_had_params_new(c->alloc, chunk);
 	float *sums = kvi_scratch(c, KVI_SCRATCH_FIT,
 	                          kvi_chunk_channels(chunk) * KVI_LANES *

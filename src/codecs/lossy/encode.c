@@ -5,29 +5,13 @@
 #include <math.h>
 
 #include "codecs/lossy/parts.h"
+#include "codecs/lossy/scales.h"
 #include "util/fpmode.h"
 
 enum {
 	GENERATION_MAX = 255,
 	TRIES = 4 /* to find what a codec refuses */
 };
-
-/* The length of a row of finite elements. */
-static double length_of(const struct kvi_chunk *chunk, const uint8_t *row)
-{
-	enum { BLOCK = 256 };
-	const size_t C = kvi_chunk_channels(chunk);
-	const size_t size = kvarc_dtype_bytes(chunk->dtype);
-	double sum = 0;
-	float x[BLOCK];
-	for (size_t at = 0; at < C; at += BLOCK) {
-		size_t n = C - at < BLOCK ? C - at : BLOCK;
-		kvi_floats_exact(chunk->dtype, row + at * size, n, x);
-		for (size_t i = 0; i < n; i++)
-			sum += (double)x[i] * (double)x[i];
-	}
-	return sqrt(sum);
-}
 
 /* Among the tokens that are not exact, those that are much longer than the mean of them all. */
 static void find_outliers(struct kvi_parts *p, const kvarc_lossy *how,
@@ -40,7 +24,8 @@ static void find_outliers(struct kvi_parts *p, const kvarc_lossy *how,
 	for (size_t t = 0; t < T; t++) {
 		if (p->part[t] == KVI_EXACT)
 			continue;
-		length[t] = length_of(p->chunk, raw + t * p->row);
+		length[t] = sqrt(kvi_lossy_squares(p->chunk->dtype,
+			raw + t * p->row, kvi_chunk_channels(p->chunk)));
 		mean += length[t] / n;
 	}
 	for (size_t t = 0; t < T; t++)
@@ -98,6 +83,16 @@ static struct kvi_lossy_job job_of(const struct attempt *a,
 	};
 }
 
+/* Some of the tokens of these parts stay exact. */
+static void refuse(struct kvi_parts *p, unsigned which, const uint8_t *refused,
+                   struct attempt *a)
+{
+	for (size_t t = 0, i = 0; t < p->chunk->n_tokens; t++)
+		if (p->part[t] & which && refused[i++])
+			p->part[t] = KVI_EXACT;
+	a->refused = true;
+}
+
 /* The body of a class, and its elements as they come back. */
 static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
                            unsigned class, const uint8_t *raw, uint8_t *decoded,
@@ -117,19 +112,22 @@ static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
 	if (!ret && a->bodies.failed)
 		ret = kvi_alloc_error(c->alloc);
 	a->bytes[class] = a->bodies.n - before;
-	for (size_t t = 0, i = 0; some && t < p->chunk->n_tokens; t++)
-		if (p->part[t] == 1u << class && refused[i++])
-			p->part[t] = KVI_EXACT;
-	a->refused = a->refused || some;
+	if (some)
+		refuse(p, 1u << class, refused, a);
 	return ret;
 }
 
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_parts *p,
+static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p,
                      const uint8_t *raw, struct attempt *a)
 {
+	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
 	int32_t positions[KVI_TOKENS_MAX];
 	struct kvi_lossy_job job = job_of(a, p, KVI_CODED, positions, raw);
-	return a->vt->fit(c, &job, &a->fresh);
+	job.refused = refused;
+	kvarc_ret ret = a->vt->fit(c, &job, &a->fresh);
+	if (!ret && !a->fresh)
+		refuse(p, KVI_CODED, refused, a);
+	return ret;
 }
 
 static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
@@ -148,6 +146,8 @@ static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
 	a->decoded = a->elements + bytes;
 	if (a->vt->fit && !current && !a->fresh)
 		ret = fit(c, p, raw, a);
+	if (ret || a->refused)
+		return ret;
 	a->params = current ? current : a->fresh;
 	kvi_rates_choose(p, a->how, a->rate);
 	uint8_t *decoded = a->decoded;

@@ -23,8 +23,8 @@ struct kvi_lossy_codec {
 	                   const struct kvi_chunk *shape, struct kvi_in *in,
 	                   struct kvi_params **out);
 	void (*serialise)(const struct kvi_params *p, struct kvi_out *out);
-	/* Parameters for the tokens of the job. Returns OK, MEM, MEMLIMIT, END (there are too few
-	 * tokens, or numbers that it cannot work with). */
+	/* Parameters for the tokens of the job. Or, where tokens were refused, *out is left. Returns OK,
+	 * MEM, MEMLIMIT, END (there are too few tokens, or numbers that it cannot work with). */
 	kvarc_ret (*fit)(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	                 struct kvi_params **out);
 	/* Whether it takes chunks like this one, all tokens of which are finite. */

@@ -86,3 +86,18 @@ void kvi_lossy_store(unsigned dtype, float *x, size_t n, uint8_t *to)
 	}
 	kvi_floats_store(dtype, x, n, to);
 }
+
+double kvi_lossy_squares(unsigned dtype, const uint8_t *elements, size_t n)
+{
+	enum { BLOCK = 256 };
+	const size_t size = kvarc_dtype_bytes(dtype);
+	double sum = 0;
+	float x[BLOCK];
+	for (size_t at = 0; at < n; at += BLOCK) {
+		size_t some = n - at < BLOCK ? n - at : BLOCK;
+		kvi_floats_exact(dtype, elements + at * size, some, x);
+		for (size_t i = 0; i < some; i++)
+			sum += (double)x[i] * (double)x[i];
+	}
+	return sum;
+}

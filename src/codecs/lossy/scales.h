@@ -18,5 +18,7 @@ kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n,
 
 /* Numbers to elements (spec lossy 2). x is changed. */
 void kvi_lossy_store(unsigned dtype, float *x, size_t n, uint8_t *to);
+/* The sum of the squares of n finite elements. */
+double kvi_lossy_squares(unsigned dtype, const uint8_t *elements, size_t n);
 
 #endif

@@ -5,6 +5,7 @@
 #include "codecs/grid/grid.h"
 #include "codecs/lossy/lossy.h"
 #include "codecs/lossy/quantiser.h"
+#include "codecs/lossy/scales.h"
 #include "codecs/near/near.h"
 
 enum {
@@ -97,18 +98,10 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
 /* The greatest error of a chunk; 0: it is all zeros. */
 static double bound_of(const struct kvi_lossy_job *job)
 {
-	enum { UNITS = 1000000000, BLOCK = 256 };
+	enum { UNITS = 1000000000 };
 	const struct kvi_chunk *chunk = &job->chunk;
-	const size_t size = kvarc_dtype_bytes(chunk->dtype);
 	const size_t n = kvi_chunk_channels(chunk) * chunk->n_tokens;
-	double sum = 0;
-	float x[BLOCK];
-	for (size_t at = 0; at < n; at += BLOCK) {
-		size_t some = n - at < BLOCK ? n - at : BLOCK;
-		kvi_floats_exact(chunk->dtype, job->elements + at * size, some, x);
-		for (size_t i = 0; i < some; i++)
-			sum += (double)x[i] * x[i];
-	}
+	double sum = kvi_lossy_squares(chunk->dtype, job->elements, n);
 	int keys = chunk->kind == KVARC_KEY ? job->how->key_rate : 0;
 	return sqrt(sum / (double)n) * (double)job->how->max_error / UNITS *
 	       (double)kvi_power_of(-keys);
