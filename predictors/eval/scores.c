@@ -57,8 +57,10 @@ static void load_keys(struct scoring *s, size_t end)
 	}
 }
 
-/* z = products of a query with the keys of a step; k: a step of each channel. */
-static void products(float z[STEP], const float *q, const float *k, size_t channels)
+/* z = products of a query with the keys of a step; k: a step of each channel. By tokens, so that vector
+ * units may add them up in the same order. */
+static void products(float *restrict z, const float *restrict q,
+                     const float *restrict k, size_t channels)
 {
 	memset(z, 0, STEP * sizeof *z);
 	for (size_t c = 0; c < channels; c++, k += STEP)
