@@ -155,7 +155,7 @@ static void again(const struct kvi_transform *f, struct both *b, int i,
 	default:
 		for (size_t k = 0; k < N; k++)
 			b->elements[i][k] %= KVI_CODE_ESCAPE + 1;
-		f->to_codes(b->elements[i], b->esc[i], rows * KVI_LANES - choice % 40,
+		f->to_codes(b->elements[i], b->esc[i], rows * KVI_LANES - choice % KVI_LANES,
 		            b->codes[i]);
 	}
 }
