@@ -26,7 +26,6 @@ typedef float floats __attribute__((vector_size(4 * WIDE)));
 typedef int32_t ints __attribute__((vector_size(4 * WIDE)));
 typedef uint32_t bits __attribute__((vector_size(4 * WIDE)));
 typedef uint16_t shorts __attribute__((vector_size(2 * WIDE)));
-typedef int8_t chars __attribute__((vector_size(WIDE)));
 
 static inline floats load(const float *x)
 {
@@ -390,24 +389,40 @@ static void add(const float *x, size_t rows, size_t n, bool squares, float *sums
 	}
 }
 
+/* Codes before their range is looked at. */
+static inline ints code_of(const float *x, float inverse, float offset)
+{
+	const bits far = (bits)((floats){ 0 } + 1000.0f);
+	bits b = (bits)load(x);
+	floats size = (floats)(b & 0x7fffffffu) * inverse + offset;
+	size = (floats)choose((bits)(size < 1000.0f), (bits)size, far);
+	return __builtin_convertvector(size, ints);
+}
+
+static inline half16 signed_code(ints q, const float *x)
+{
+	ints sign = (ints)(bits)load(x) >> 31;
+	return __builtin_convertvector((q ^ sign) - sign, half16);
+}
+
 static uint32_t quantise(const float *x, size_t rows, float inverse,
                          float offset, int8_t *codes)
 {
-	const bits far = (bits)((floats){ 0 } + 1000.0f);
 	enum { PARTS = KVI_LANES / WIDE };
 	ints out[PARTS] = { { 0 } };
 	uint32_t refused = 0;
-	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
-		bits b = (bits)load(x + i);
-		floats size = (floats)(b & 0x7fffffffu) * inverse + offset;
-		size = (floats)choose((bits)(size < 1000.0f), (bits)size, far);
-		ints q = __builtin_convertvector(size, ints);
-		ints sign = (ints)b >> 31;
-		out[i / WIDE % PARTS] |= q > KVI_CODE_MAX;
-		q = (q ^ sign) - sign;
-		chars c = __builtin_convertvector(q, chars);
-		memcpy(codes + i, &c, sizeof c);
-	}
+	for (size_t r = 0; r < rows; r++, x += KVI_LANES, codes += KVI_LANES)
+		for (size_t k = 0; k < PARTS; k += 2) {
+			const float *a = x + k * WIDE, *b = a + WIDE;
+			ints q = code_of(a, inverse, offset), p = code_of(b, inverse, offset);
+			out[k] |= q > KVI_CODE_MAX;
+			out[k + 1] |= p > KVI_CODE_MAX;
+			half16 half[2] = { signed_code(q, a), signed_code(p, b) };
+			codes16 v;
+			memcpy(&v, half, sizeof v);
+			codes8 c = __builtin_convertvector(v, codes8);
+			memcpy(codes + k * WIDE, &c, sizeof c);
+		}
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		refused |= (uint32_t)(out[l / WIDE][l % WIDE] & 1) << l;
 	return refused;
