@@ -129,8 +129,8 @@ typedef struct kvarc_trained {
 	int measured;        /* on held-out tokens; 0: there were none, on fitted ones */
 	uint64_t elements;
 	double bits[8];      /* of levels bit 9: by rate of tier klt, 1 to 6, expected of data that vary
-	                      * as those that were fitted; else by level; [1]: channel means and scales alone, of what the transformer
-	                      * leaves if there is one; 0: not fitted */
+	                      * as those that were fitted; else by level; [1]: channel means and scales
+	                      * alone, of what the transformer leaves if there is one; 0: not fitted */
 	uint64_t reserved[4];
 } kvarc_trained;
 /* Tensor i in order of layer and kind, after the run; END past the last. */

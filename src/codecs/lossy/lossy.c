@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lossy.c - payloads of lossy chunks to elements: generation, exact tokens, bodies (spec lossy 1) */
+/* lossy.c - payloads of lossy chunks to elements: generation, exact tokens, bodies (lossy 1) */
 #include "codecs/lossy/lossy.h"
 
 #include "codecs/lossy/parts.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parts.h - which tokens of a lossy chunk are exact, and which rates the others have (spec lossy 1) */
+/* parts.h - which tokens of a lossy chunk are exact, and rates of the others (spec lossy 1) */
 #ifndef KVI_PARTS_H
 #define KVI_PARTS_H
 
@@ -45,7 +45,7 @@ void kvi_rates_put(const struct kvi_parts *p, const size_t bytes[KVI_RATES_MAX],
                    struct kvi_out *out);
 bool kvi_rates_get(struct kvi_parts *p, struct kvi_in *in,
                    size_t bytes[KVI_RATES_MAX]);
-/* Encoders: classes for the chunk's token_rate and the rates of a tier that they have, in 1/16 bit. */
+/* Encoders: classes for the chunk's token_rate, and the rates that they have, in 1/16 bit. */
 void kvi_rates_choose(struct kvi_parts *p, const kvarc_lossy *how,
                       int rate[KVI_RATES_MAX]);
 
