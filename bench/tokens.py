@@ -5,7 +5,7 @@
 MODEL is a GGUF or a folder, IDS files of token ids (eval_ids.py). The command is $KVARC;
 $SEQUENCES, 16 by default. First one rate for all tokens, then more bits for those that
 surprise the model, or get attention (`spread=`), then tokens that are left out (`keep=`).
-Bits count all bytes of the archives, and all tokens. Takes an hour on a core.
+Bits count all bytes of the archives, and all tokens. Takes half an hour on a core.
 
 What is told of a tier besides its KL is `gain`: how many bits less it takes than one
 rate for all tokens at the same KL, off the straight line between the points around it,
@@ -24,6 +24,9 @@ SPREAD = tuple('had:%d,spread=%s' % (rate, s) for rate in (3, 2)
                for s in ('0.5', '1', '-0.5', '-1'))
 KEEP = ('had:3,keep=0.75', 'had:3,keep=0.5', 'had:3,keep=0.25',
         'had:6.5,keep=0.75', 'vq-84x')
+# The first four and the last ones, whatever they are.
+LAST = ('had:3,keep=0.75,recent=380', 'had:3,keep=0.5,recent=252',
+        'had:3,keep=0.25,recent=124')
 
 
 def evaluate(model, ids, tiers, scores):
@@ -37,13 +40,13 @@ def evaluate(model, ids, tiers, scores):
 
 def show(rows, same, title):
     print('# %s' % title)
-    print('%-20s %6s %7s %8s %17s %7s %7s %7s' % (
+    print('%-28s %6s %7s %8s %17s %7s %7s %7s' % (
         'tier', 'kept', 'bits', 'KL', '95 % interval', 'worst', 'top-1',
         'gain'))
     for r in rows:
         at = bits_at(same, r['mean_kl'])
         gain = '-' if at is None else '%+.3f' % (at - r['bits_per_element'])
-        print('%-20s %5.0f%% %7.3f %8.4f %8.4f-%-8.4f %7.3f %6.1f%% %7s' % (
+        print('%-28s %5.0f%% %7.3f %8.4f %8.4f-%-8.4f %7.3f %6.1f%% %7s' % (
             r['tier'], 100 * r['kept'], r['bits_per_element'], r['mean_kl'],
             r['low_kl'], r['high_kl'], r['worst_kl'], 100 * r['agreement'],
             gain))
@@ -53,9 +56,10 @@ def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     model, ids = sys.argv[1], sys.argv[2:]
-    rows = evaluate(model, ids, SAME, 'h2o')
-    same = [(r['bits_per_element'], r['mean_kl']) for r in rows]
-    show(rows, same, 'one rate')
+    rows = evaluate(model, ids, SAME + LAST, 'h2o')
+    same = [(r['bits_per_element'], r['mean_kl']) for r in rows
+            if r['tier'] in SAME]
+    show(rows, same, 'one rate, and the last tokens')
     for scores in 'surprisal', 'h2o':
         show(evaluate(model, ids, SPREAD + KEEP, scores), same, scores)
 
