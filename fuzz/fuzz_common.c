@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "codecs/codec.h"
+
 /* Allocations of one run; several threads may use it. */
 struct counter {
 	atomic_size_t calls, held, bytes;
@@ -143,4 +145,16 @@ kvarc_source fuzz_input_source(struct fuzz_input *in)
 {
 	return (kvarc_source){ .read = input_read, .opaque = in,
 		               .size = in->pipe ? KVARC_UNKNOWN : in->n };
+}
+
+const struct kvi_coder_tables *fuzz_tables(void)
+{
+	static struct kvi_alloc a;
+	static struct kvi_coder_tables *tables;
+	if (!tables) {
+		kvi_alloc_init(&a, NULL, 0);
+		FUZZ_CHECK(kvi_coder_tables_open(&tables, &a) == KVARC_OK);
+		FUZZ_CHECK(kvi_coder_tables_lossy(tables) == KVARC_OK);
+	}
+	return tables;
 }

@@ -106,4 +106,8 @@ static inline uint32_t fuzz_take32(struct fuzz_bytes *b)
 	return v << 8 | fuzz_take(b);
 }
 
+/* Tables of coders, lossy ones too. They are large and the same every time: made once, for runs in which
+ * making them cannot fail. */
+const struct kvi_coder_tables *fuzz_tables(void);
+
 #endif

@@ -141,23 +141,23 @@ static void run(const struct job *j, struct kvi_coder *coder,
 static kvarc_ret on_set(const struct job *j, struct fuzz_env *env, uint32_t isa,
                         struct outcome *o)
 {
-	struct kvi_coder_tables *tables = NULL;
+	struct kvi_coder_tables *own = NULL;
 	struct kvi_coder *coder = NULL;
 	struct kvi_alloc a;
 	kvi_alloc_init(&a, &env->allocator, FUZZ_MEMLIMIT);
 	memset(&o->out, 0, sizeof o->out);
 	memcpy(o->raw, j->was, j->bytes);
-	o->ret = kvi_coder_tables_open(&tables, &a);
+	o->ret = env->failing ? kvi_coder_tables_open(&own, &a) : KVARC_OK;
+	if (!o->ret && own)
+		o->ret = kvi_coder_tables_lossy(own);
 	if (!o->ret)
-		o->ret = kvi_coder_tables_lossy(tables);
-	if (!o->ret)
-		o->ret = kvi_coder_open(&coder, &a, tables, isa);
+		o->ret = kvi_coder_open(&coder, &a, own ? own : fuzz_tables(), isa);
 	if (!o->ret)
 		run(j, coder, &a, o);
 	kvi_params_free(o->out.params);
 	kvi_free(&a, o->out.params_content);
 	kvi_coder_close(coder);
-	kvi_coder_tables_close(tables);
+	kvi_coder_tables_close(own);
 	return o->ret;
 }
 

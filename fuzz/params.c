@@ -57,20 +57,6 @@ static void job_init(struct job *j, struct fuzz_bytes *b)
 	j->params_null = flags & 0x20;
 }
 
-/* Tables are large and the same every time: made once, unless making them may
- * fail. */
-static const struct kvi_coder_tables *shared_tables(void)
-{
-	static struct kvi_alloc a;
-	static struct kvi_coder_tables *tables;
-	if (!tables) {
-		kvi_alloc_init(&a, NULL, 0);
-		FUZZ_CHECK(kvi_coder_tables_open(&tables, &a) == KVARC_OK);
-		FUZZ_CHECK(kvi_coder_tables_lossy(tables) == KVARC_OK);
-	}
-	return tables;
-}
-
 static kvarc_ret decode(const struct job *j, const struct kvi_alloc *a,
                         uint32_t isa, bool failing, uint8_t *raw)
 {
@@ -80,7 +66,7 @@ static kvarc_ret decode(const struct job *j, const struct kvi_alloc *a,
 	kvarc_ret ret = failing ? kvi_coder_tables_open(&own, a) : KVARC_OK;
 	if (failing && ret == KVARC_OK)
 		ret = kvi_coder_tables_lossy(own);
-	const struct kvi_coder_tables *tables = failing ? own : shared_tables();
+	const struct kvi_coder_tables *tables = failing ? own : fuzz_tables();
 	if (ret == KVARC_OK)
 		ret = kvi_coder_open(&coder, a, tables, isa);
 	if (ret == KVARC_OK && !j->params_null)
