@@ -43,6 +43,8 @@ typedef struct kvarc_trainer_options {
 	unsigned blind;       /* with model: one that does not see the token, as in
 	                       * kvarc_predictor_open_blind; its rows of all layers are in memory. 0: it
 	                       * does */
+	unsigned group;       /* bit 9: so many layers, from layer 0 on, are predicted from those below
+	                       * them in the group; 1: none is, 0: 8. To read a layer all those are read */
 	uint64_t reserved[2]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}

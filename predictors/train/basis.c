@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "basis.h"
+#include "below.h"
 #include "codecs/lossy/quantiser.h"
 #include "import/import_internal.h"
 #include "model/formats.h"
@@ -42,6 +43,10 @@ struct basis {
 	float *elements;
 	uint8_t *raw;
 	size_t tokens;        /* of the block */
+	uint32_t index[KVI_TRAIN_BLOCK]; /* which of them are there */
+	int16_t *z;           /* C rows of all tokens; NULL: nothing is predicted from them */
+	float *weight;        /* of all tokens */
+	size_t all;           /* tokens */
 	double rms;
 	bool bad;
 };
@@ -82,7 +87,7 @@ static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t
 			a[1] = (a[1] * cs[0] - a[0] * cs[1]) / 16384;
 			a[0] = u / 16384;
 		}
-		b->tokens++;
+		b->index[b->tokens++] = i;
 	}
 	return KVARC_OK;
 }
@@ -145,19 +150,27 @@ static void diagonalise(double *a, double *v, size_t n)
 	}
 }
 
-/* Covariance of a head, its eigenvectors, and the values in descending order. */
-static void solve_head(void *arg, size_t h)
+/* Mean and covariance of a head from its sums. */
+static void centre_head(void *arg, size_t h)
 {
 	struct basis *b = arg;
 	const size_t n = b->hc;
-	double *a = b->cov + h * n * n, *v = b->work + h * n * n;
-	double *sum = b->sum + h * n, *value = b->value + h * n;
+	double *a = b->cov + h * n * n, *sum = b->sum + h * n;
 	for (size_t i = 0; i < n; i++)
 		sum[i] /= b->n;
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j <= i; j++)
 			a[i * n + j] = a[j * n + i] =
 				a[i * n + j] / b->n - sum[i] * sum[j];
+}
+
+/* Its eigenvectors, and the values in descending order. */
+static void solve_head(void *arg, size_t h)
+{
+	struct basis *b = arg;
+	const size_t n = b->hc;
+	double *a = b->cov + h * n * n, *v = b->work + h * n * n;
+	double *value = b->value + h * n;
 	diagonalise(a, v, n);
 	for (size_t j = 0; j < n; j++)
 		value[j] = a[j * n + j] > 0 ? a[j * n + j] : 0;
@@ -243,23 +256,69 @@ static void set_classes(struct basis *b)
 	}
 }
 
-static kvarc_ret fit(struct basis *b)
+/* Means; the size of elements, which steps are parts of. */
+static kvarc_ret centre(struct basis *b)
 {
+	const size_t n = b->hc;
 	double all = 0;
-	kvi_train_parallel(b->t, b->m->heads, solve_head, b);
+	kvi_train_parallel(b->t, b->m->heads, centre_head, b);
 	for (size_t i = 0; i < b->m->C; i++)
-		all += b->value[i];
+		all += b->cov[i / n * n * n + i % n * (n + 1)];
 	b->rms = sqrt(all / (double)b->m->C);
 	if (!(b->rms > 1e-20) || !(b->rms < 1e20))
 		return KVARC_END;
 	for (size_t h = 0; h < b->m->heads; h++)
-		if (!set_means(b, h) || !set_rows(b, h))
+		if (!set_means(b, h))
+			return KVARC_END;
+	return KVARC_OK;
+}
+
+/* Covariances of what is left of the heads. */
+static kvarc_ret predict(struct basis *b, const struct kvi_train_below *below)
+{
+	const size_t square = b->hc * b->hc;
+	kvarc_ret ret = kvi_train_below_fit(b->t, below, b->m, b->z, b->weight,
+	                                    b->all, b->cov);
+	for (size_t i = 0; i < b->m->C * b->hc && !ret; i++)
+		b->cov[i] = ldexp(b->cov[i],
+		                  2 * b->m->step[i / square * b->hc]);
+	return ret;
+}
+
+static kvarc_ret transform(struct basis *b)
+{
+	kvi_train_parallel(b->t, b->m->heads, solve_head, b);
+	for (size_t h = 0; h < b->m->heads; h++)
+		if (!set_rows(b, h))
 			return KVARC_END;
 	set_classes(b);
 	return KVARC_OK;
 }
 
-static kvarc_ret add_cache(struct basis *b, const struct kvi_train_cache *c)
+static void take_sums(struct basis *b, size_t at)
+{
+	(void)at;
+	kvi_train_parallel(b->t, b->m->heads, add_head, b);
+	b->n += (double)b->tokens;
+}
+
+static void take_z(struct basis *b, size_t at)
+{
+	for (size_t i = 0; i < b->tokens; i++) {
+		const double *x = b->rows + i * b->m->C;
+		const size_t to = at + b->index[i];
+		b->weight[to] = 1;
+		for (size_t c = 0; c < b->m->C; c++) {
+			double v = ldexp(x[c], -b->m->step[c]) - b->m->mean[c];
+			v = v < -INT16_MAX ? -INT16_MAX : v > INT16_MAX ? INT16_MAX : v;
+			b->z[c * b->all + to] = (int16_t)nearest(v);
+		}
+	}
+}
+
+/* Blocks of a cache whose first token is token `at` of all. */
+static kvarc_ret each_block(struct basis *b, const struct kvi_train_cache *c,
+                            size_t at, void take(struct basis *b, size_t at))
 {
 	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
@@ -276,12 +335,35 @@ static kvarc_ret add_cache(struct basis *b, const struct kvi_train_cache *c)
 		ret = load(b, c, t, n, &turns, room);
 		if (ret)
 			break;
-		kvi_train_parallel(b->t, b->m->heads, add_head, b);
-		b->n += (double)b->tokens;
+		take(b, at + t);
 		ret = kvi_train_progress(b->t, n * kvi_tensor_bytes(x));
 	}
 	kvi_free(&b->t->alloc, room);
 	return ret;
+}
+
+static kvarc_ret each_cache(struct basis *b,
+                            void take(struct basis *b, size_t at))
+{
+	kvarc_ret ret = KVARC_OK;
+	size_t at = 0;
+	for (size_t i = 0; i < b->stack->n_caches && !ret; i++) {
+		ret = each_block(b, b->stack->caches[i], at, take);
+		at += b->stack->caches[i]->held;
+	}
+	return ret;
+}
+
+/* What is predicted from it, or is predicted itself, is fitted in integers. */
+static kvarc_ret take_integers(struct basis *b)
+{
+	const struct kvi_alloc *a = &b->t->alloc;
+	if (b->t->options.group == 1)
+		return KVARC_OK;
+	b->z = kvi_calloc(a, b->m->C, b->all * sizeof *b->z);
+	b->weight = kvi_calloc(a, b->all, sizeof *b->weight);
+	return b->z && b->weight ? each_cache(b, take_z)
+	                         : kvi_train_no_memory(b->t);
 }
 
 static kvarc_ret open_basis(struct basis *b)
@@ -306,7 +388,7 @@ static void close_basis(struct basis *b)
 {
 	const struct kvi_alloc *a = &b->t->alloc;
 	void *const rooms[] = { b->sum, b->value, b->cov, b->work, b->rows,
-		                b->elements, b->raw };
+		                b->elements, b->raw, b->z, b->weight };
 	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
 		kvi_free(a, rooms[i]);
 }
@@ -364,8 +446,34 @@ static kvarc_ret add_report(struct basis *b)
 	return report(b, &t->report[t->n_report++]);
 }
 
+static kvarc_ret fit(struct basis *b, const struct kvi_train_below *below)
+{
+	kvarc_ret ret = each_cache(b, take_sums);
+	if (!ret && b->n < (double)b->hc)
+		ret = KVARC_END;
+	if (!ret)
+		ret = centre(b);
+	if (!ret)
+		ret = take_integers(b);
+	if (!ret && b->m->n_lower)
+		ret = predict(b, below);
+	if (!ret)
+		ret = transform(b);
+	return ret ? ret : add_report(b);
+}
+
+/* Others may be predicted from it. Decoding leaves about a hundredth of the variance as noise, at
+ * 3 bits an element; at 2, three times that. */
+static void keep(struct basis *b, struct kvi_train_below *below)
+{
+	double rms = ldexp(b->rms, -b->m->step[0]);
+	if (b->z)
+		kvi_train_below_keep(b->t, below, b->m, b->z, rms * rms / 64);
+	b->z = NULL;
+}
+
 static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
-                           size_t shape)
+                           size_t shape, struct kvi_train_below *below)
 {
 	struct kvi_profile *p = kvi_train_profile(t);
 	const struct kvi_train_shape *x = &s->shapes[shape];
@@ -376,18 +484,17 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
 		.heads = x->heads, .head_channels = x->channels,
 		.rope = x->rope, .flags = KVI_MODEL_BASIS
 	};
+	for (size_t i = 0; i < s->n_caches; i++)
+		b.all += s->caches[i]->held;
+	kvi_train_below_choose(t, below, b.m, (double)b.all);
 	if (kvi_model_room(p, b.m))
 		return kvi_train_no_memory(t);
 	p->n_models++; /* its memory is the profile's now */
 	kvarc_ret ret = open_basis(&b);
-	for (size_t i = 0; i < s->n_caches && !ret; i++)
-		ret = add_cache(&b, s->caches[i]);
-	if (!ret && b.n < (double)b.hc)
-		ret = KVARC_END;
 	if (!ret)
-		ret = fit(&b);
+		ret = fit(&b, below);
 	if (!ret)
-		ret = add_report(&b);
+		keep(&b, below);
 	if (ret == KVARC_END) {
 		kvi_train_note(t, "layer %u: no transform, its %s are too few or "
 		               "do not vary", (unsigned)x->layer,
@@ -403,10 +510,12 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
 kvarc_ret kvi_train_bases(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	uint64_t mode = kvi_fp_exact();
+	struct kvi_train_below below = { .n = 0 };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < s->n_shapes && !ret; i++)
 		if (s->shapes[i].kind != KVARC_MLA_LATENT)
-			ret = run_shape(t, s, i);
+			ret = run_shape(t, s, i, &below);
+	kvi_train_below_free(t, &below);
 	kvi_fp_restore(mode);
 	return ret;
 }

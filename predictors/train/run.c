@@ -460,6 +460,8 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		                KVARC_UNKNOWN, "no caches to learn from");
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
+	if (t->options.levels == 1u << KVI_LEVEL_BASIS && t->options.group != 1)
+		t->total *= 2; /* once more, in integers */
 	if (t->predictor)
 		t->total += kvi_train_predictor_work(t, &t->stacks[0]);
 	if (t->n_without_ids)

@@ -11,7 +11,7 @@
 #include "stream/error.h"
 
 enum {
-	HELD_OUT_MAX = 50, NOTE_BYTES = 200,
+	HELD_OUT_MAX = 50, GROUP = 8, NOTE_BYTES = 200,
 	KNOWN = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER |
 	        KVARC_TRAIN_NO_TABLE | KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES
 };
@@ -49,6 +49,9 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	if ((o->flags & both) == both || o->flags & ~KNOWN)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "flags that exclude each other");
+	if (o->group && o->levels != 1u << KVI_LEVEL_BASIS)
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "groups of layers are for level 9");
 	if (o->held_out > HELD_OUT_MAX)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
@@ -86,6 +89,7 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
 	kvi_alloc_init(&t->alloc, o->common.allocator, o->common.memlimit);
 	atomic_store(&t->alloc.used, atomic_load(&alloc.used));
 	t->options = *o;
+	t->options.group = o->group ? o->group : GROUP;
 	t->stands_for = 1;
 	if (o->flags & KVARC_TRAIN_IN_FILE) {
 		t->options.levels = 1u << (o->levels >> 3 & 1 ? 3 : 2);

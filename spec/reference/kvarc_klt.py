@@ -14,9 +14,9 @@ def body(cursor, chunk):
     quantised = lossy.Quantised(cursor, chunk, m.k)
     step = fp32(quantised.step * 2.0 ** -5)
     gain = [fp32(step * 2.0 ** (q - 128)) for q in m.q]
-    mean = [v * 2.0 ** s for v, s in zip(m.mean, m.step)]
     layout, rows = linear.Layout(m, chunk.rope), []
-    for y in quantised.rows():
+    for y, expected in zip(quantised.rows(), chunk.expected):
+        mean = [p * 2.0 ** s for p, s in zip(expected, m.step)]
         sums = [sum(map(mul, m.basis[c], y[c - c % hc:c - c % hc + hc]))
                 for c in range(m.C)]
         x = lossy.scaled(sums, gain, mean)

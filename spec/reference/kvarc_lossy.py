@@ -30,8 +30,11 @@ class Codec:
 class Chunk:
     """What a body is of: tokens that are not exact."""
 
-    def __init__(self, tensor, heads, tokens, positions, order, params):
-        """params: of Codec.params; or the model of a profile."""
+    def __init__(self, tensor, heads, tokens, positions, order, params,
+                 expected):
+        """params: of Codec.params; or the model of a profile. expected: p of
+        klt.md 2 of all tokens of the segment, by slot."""
+        self.expected = expected and [expected[t] for t in tokens]
         self.dtype, self.rope = tensor.dtype, tensor.rope
         self.heads, self.head_channels = heads, tensor.channels
         self.columns = heads * tensor.channels
@@ -87,7 +90,8 @@ def rate_classes(cursor, tokens):
     return list(zip(found, sizes + [None]))
 
 
-def decode_chunk(codec, order, payload, tensor, heads, n, params, positions):
+def decode_chunk(codec, order, payload, tensor, heads, n, params, positions,
+                 expected=None):
     """The decoded bytes."""
     size = codecs.ELEMENT_BYTES[tensor.dtype]
     demand(tensor.dtype in codecs.FLOAT, "the codec does not suit the dtype")
@@ -104,7 +108,8 @@ def decode_chunk(codec, order, payload, tensor, heads, n, params, positions):
     for tokens, length in parts:
         body = cursor if length is None else Cursor(cursor.take(length))
         elements = CODECS[codec].body(
-            body, Chunk(tensor, heads, tokens, positions, order, params))
+            body, Chunk(tensor, heads, tokens, positions, order, params,
+                        expected))
         body.end()
         raw = struct.pack("<%d%s" % (len(elements), code), *elements)
         for i, t in enumerate(tokens):

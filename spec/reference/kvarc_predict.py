@@ -162,8 +162,11 @@ class Predictors:
             raise s.guide
         m = self.model_of(s.predictor, t)
         if codec == 14:
+            tokens = linear.tokens_of(
+                linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
+                self.sources_of(t, m, s))
             return lossy.decode_chunk(codec, order, payload, t, t.heads, s.n,
-                                      m, s.positions)
+                                      m, s.positions, [x.base for x in tokens])
         if codec >= 8:
             kind = s.guide.kind_of(tensor, t)
             demand(kind is not None, "a tensor that the model cannot predict")

@@ -52,8 +52,10 @@ class Model:
                "a scope without earlier slots")
         self.lower = [Source(cursor.u8(), cursor.u8(), cursor.u8())
                       for _ in range(cursor.varint(8))]
-        demand(all(s.delta for s in self.lower), "a lower layer")
-        demand(self.level == 3 or not self.lower, "lower layers at this level")
+        demand(all(s.delta or (self.level == 9 and s.kind < self.kind)
+                   for s in self.lower), "a lower layer")
+        demand(self.level in (3, 9) or not self.lower,
+               "lower layers at this level")
         self.same = [Source(0, cursor.u8(), cursor.u8())
                      for _ in range(cursor.varint(4))]
         demand(self.level != 9 or not self.same, "sources at level 9")

@@ -407,7 +407,7 @@ class Archive:
                        "a repeat of another chunk")
                 demand(c.codec not in (8, 9),
                        "a repeat of a chunk of codec 8 or 9")
-                demand(c.codec != 7 or all(
+                demand(c.codec not in (7, 14) or all(
                     b.codec != 3 for b in self.chunks
                     if b.segment == c.segment and b.sequence < sequence),
                     "a repeat of a chunk that repeats come before")

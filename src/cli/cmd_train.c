@@ -74,6 +74,7 @@ static bool open_trainer(struct training *t)
 	to.arithmetic = (kvarc_arithmetic)o->arithmetic;
 	to.loop = (kvarc_loop)o->loop;
 	to.blind = to.model ? o->blind : 0;
+	to.group = o->group;
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model, ret, &t->error, NULL, NULL);
@@ -388,6 +389,10 @@ static bool check(const struct options *o)
 	}
 	if (o->no_stages && !predicts(o)) {
 		msg_error(NULL, "train: --no-stages is for levels 4 to 7");
+		return false;
+	}
+	if (o->group && !o->klt) {
+		msg_error(NULL, "train: --group is for --klt");
 		return false;
 	}
 	if (o->head_block && o->whole_layer) {

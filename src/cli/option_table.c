@@ -159,6 +159,8 @@ const struct option_row options_rows[] = {
 	  "no table of token ids for the lowest layer" },
 	{ OPT_KLT, 0, "klt", NULL, ARG_NONE, NULL, VERB_TRAIN,
 	  "fit transforms for pack --tier klt, nothing else" },
+	{ OPT_GROUP, 0, "group", "LAYERS", ARG_VALUE, NULL, VERB_TRAIN,
+	  "with --klt, layers that are predicted from each other (8)" },
 	{ OPT_NO_STAGES, 0, "no-stages", NULL, ARG_NONE, NULL, VERB_TRAIN,
 	  "channel scales alone of what the model leaves" },
 	{ OPT_REPEAT, 0, "repeat", "N", ARG_VALUE, NULL, VERB_BENCH,

@@ -37,7 +37,7 @@ struct options {
 	unsigned dtype;      /* kvarc_dtype */
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
-	unsigned threads, repeat, held_out;
+	unsigned threads, repeat, held_out, group;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */

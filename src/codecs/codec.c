@@ -180,7 +180,8 @@ static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk
 {
 	if (!chunk->features || !chunk->linear)
 		return KVARC_OK;
-	return kvi_chunk_features(c, chunk, raw, false);
+	return kvi_chunk_features(c, chunk, raw,
+	                          chunk->linear->model->flags & KVI_MODEL_BASIS);
 }
 
 static kvarc_ret coded_end(struct kvi_coder *c, const struct coded *d,
@@ -201,8 +202,10 @@ static kvarc_ret decode_one(struct kvi_coder *c,
 	struct coded d;
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;
-	if (kvi_lossy_codec_get(p->codec))
-		return kvi_lossy_decode(c, p, raw);
+	if (kvi_lossy_codec_get(p->codec)) {
+		kvarc_ret lossy = kvi_lossy_decode(c, p, raw);
+		return lossy ? lossy : add_features(c, p->chunk, raw);
+	}
 	if (!vt && p->lane_order)
 		return kvi_codec_name(p->codec) ? KVARC_DATA : KVARC_OPTIONS;
 	kvarc_ret ret;

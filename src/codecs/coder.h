@@ -42,6 +42,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_LOSSY,    /* a lossy chunk's elements, and what they become */
 	KVI_SCRATCH_LOSSY_OUT,
 	KVI_SCRATCH_COEFFICIENTS,
+	KVI_SCRATCH_PREDICTION, /* of coefficients' elements, codec 14 */
 	KVI_SCRATCH_CODES,
 	KVI_N_SCRATCH
 };

@@ -33,6 +33,7 @@ libkvi_la_SOURCES += \
 	src/codecs/had/had.c src/codecs/had/had.h \
 	src/codecs/had/fit.c src/codecs/had/tiles.c \
 	src/codecs/klt/klt.c \
+	src/codecs/klt/predict.c src/codecs/klt/predict.h \
 	src/codecs/had/transform.c src/codecs/had/transform.h \
 	src/codecs/had/transform_body.h \
 	src/codecs/near/near.c src/codecs/near/near.h \

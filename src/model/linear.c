@@ -23,7 +23,8 @@ kvarc_ret kvi_features_open(struct kvi_features **out,
 	f->tokens_room = room;
 	f->r = kvi_array(alloc, n, sizeof *f->r);
 	f->w = kvi_array(alloc, room, sizeof *f->w);
-	const bool z = m->level == KVI_LEVEL_LOWER; /* no others look at it */
+	const bool z = m->level == KVI_LEVEL_LOWER || /* no others look at it */
+	               m->level == KVI_LEVEL_BASIS;
 	if (z)
 		f->z = kvi_array(alloc, n, sizeof *f->z);
 	if (f->r && f->w && (f->z || !z))

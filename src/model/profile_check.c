@@ -29,7 +29,7 @@ static bool numbers_good(const struct kvi_model *m)
 	if (m->level == KVI_LEVEL_BASIS || m->flags & KVI_MODEL_BASIS)
 		return m->level == KVI_LEVEL_BASIS &&
 		       m->flags == KVI_MODEL_BASIS && !m->set &&
-		       !m->n_lower && !m->n_same;
+		       m->n_lower <= KVI_LOWER_MAX && !m->n_same;
 	if ((m->flags & KVI_MODEL_SELF_HEAD) && !(m->flags & KVI_MODEL_SELF))
 		return false;
 	if (m->n_lower > (m->level == KVI_LEVEL_LOWER ? KVI_LOWER_MAX : 0) ||
@@ -57,10 +57,18 @@ static bool resolve(const struct kvi_profile *p, const struct kvi_model *m,
 	       (s->scope == 0 || m->heads % s->model->heads == 0);
 }
 
+/* At level 9 tensors of the same layer are among the lower ones. */
+static bool comes_before(const struct kvi_model *m, const struct kvi_source *s)
+{
+	return s->delta ||
+	       (m->level == KVI_LEVEL_BASIS && s->kind < m->kind);
+}
+
 static bool resolve_all(const struct kvi_profile *p, struct kvi_model *m)
 {
 	for (unsigned i = 0; i < m->n_lower; i++)
-		if (m->lower[i].delta == 0 || !resolve(p, m, &m->lower[i]))
+		if (!comes_before(m, &m->lower[i]) ||
+		    !resolve(p, m, &m->lower[i]))
 			return false;
 	for (unsigned i = 0; i < m->n_same; i++)
 		if (m->same[i].delta != 0 || m->same[i].kind >= m->kind ||

@@ -124,7 +124,8 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	chunk->linear = in;
 	chunk->made = features_made;
 	chunk->made_opaque = j;
-	kvarc_ret ret = make_features(j, coder, chunk);
+	const bool later = x->model->flags & KVI_MODEL_BASIS;
+	kvarc_ret ret = later ? KVARC_OK : make_features(j, coder, chunk);
 	if (ret)
 		return ret;
 	if (kvi_feature_slot(j->features, j->group->place)->asked !=
@@ -204,7 +205,13 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 		         (unsigned)j->group->tensor);
 	if (j->ret)
 		return;
-	/* Of what readers get. */
+	/* Transforms are predicted from what readers get. */
+	if (chunk.linear && chunk.linear->model->flags & KVI_MODEL_BASIS) {
+		j->ret = make_features(j, coder, &chunk);
+		chunk.features = NULL; /* z was all */
+		if (j->ret)
+			return;
+	}
 	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
 	if (w->repeats)
 		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);

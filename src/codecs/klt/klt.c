@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* klt.c - codec 14: the basis of a profile in place of the Hadamard transform (spec klt) */
 #include "codecs/had/had.h"
+#include "codecs/klt/predict.h"
 #include "util/ckd.h"
 
 enum { MIN_RATE = 4, MAX_RATE = 104 };
@@ -9,6 +10,7 @@ enum { MIN_RATE = 4, MAX_RATE = 104 };
 struct work {
 	struct kvi_tiles t;
 	const struct kvi_model *m;
+	struct kvi_klt_below below;
 	float *x;                /* rows of slots; of coefficients */
 	float *y;
 	int16_t *analysis;       /* encoders: rows of coefficients, of each head */
@@ -24,17 +26,8 @@ static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
 {
 	const struct kvi_model *m = chunk->linear ? chunk->linear->model : NULL;
 	return m && m->flags & KVI_MODEL_BASIS && m->heads == chunk->heads &&
-	       m->head_channels == chunk->head_channels ? m : NULL;
-}
-
-/* 2^e, -149..127; 0 for others */
-static float power(int e)
-{
-	uint32_t b = e < -149 || e > 127 ? 0 : e < -126 ? 1u << (149 + e)
-	             : (uint32_t)(127 + e) << 23;
-	float f;
-	memcpy(&f, &b, sizeof f);
-	return f;
+	       m->head_channels == chunk->head_channels &&
+	       kvi_klt_has_sources(chunk->linear) ? m : NULL;
 }
 
 static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
@@ -61,8 +54,10 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 	w->pairs = (int16_t *)(void *)(w->sums + rows);
 	w->no_shift = (uint8_t *)(w->pairs + w->pair_rows * KVI_PAIR_STEP);
 	memset(w->no_shift, 0, hc);
+	/* What is predicted contains the mean. */
 	for (size_t i = 0; i < C; i++)
-		w->mean[i] = (float)w->m->mean[i] * power(w->m->step[i]);
+		w->mean[i] = w->m->n_lower ? 0 : (float)w->m->mean[i] *
+		                                 kvi_klt_power(w->m->step[i]);
 	if (analyses) {
 		size_t bytes;
 		if (kvi_mul(C, w->m->m_stride * sizeof *w->analysis +
@@ -73,7 +68,8 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 			return kvi_alloc_error(c->alloc);
 		w->analysis = (int16_t *)(void *)(w->unit + C);
 	}
-	return kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
+	kvarc_ret ret = kvi_klt_below_open(&w->below, c, job);
+	return ret ? ret : kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
 }
 
 /* Rows of channels to rows of slots, or back. */
@@ -110,6 +106,8 @@ static void to_slots(struct work *w, struct kvi_points points, size_t head)
 	multiply(w, w->m->m, head);
 	w->t.transform->scale(w->sums, hc, w->gain + head * hc,
 	                      w->mean + head * hc, w->x);
+	if (w->m->n_lower)
+		kvi_klt_below_add(&w->below, head, w->x);
 }
 
 static void synthesise(struct work *w, const struct kvi_body *b, int8_t *codes)
@@ -118,9 +116,10 @@ static void synthesise(struct work *w, const struct kvi_body *b, int8_t *codes)
 	const size_t hc = chunk->head_channels;
 	memset(w->t.codes, 0, hc * KVI_LANES);
 	for (size_t i = 0; i < w->m->C; i++)
-		w->gain[i] = (b->step * 0x1p-5f) * power(w->m->qm[i] - 128);
+		w->gain[i] = (b->step * 0x1p-5f) * kvi_klt_power(w->m->qm[i] - 128);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
 		kvi_tiles_turn(&w->t, first);
+		kvi_klt_below_tile(&w->below, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_codes(&w->t, first, h, codes, false);
 			to_slots(w, b->points, h);
@@ -194,7 +193,7 @@ static bool make_analysis(struct work *w)
 		float sum = 0;
 		for (size_t j = 0; j < hc; j++)
 			sum = sum + (float)row[j] * (float)row[j];
-		w->y[i % hc] = power(128 - m->qm[i]) / sum;
+		w->y[i % hc] = kvi_klt_power(128 - m->qm[i]) / sum;
 		if (!(sum > 0) || !(w->y[i % hc] > 0) ||
 		    !(w->y[i % hc] < 0x1p100f))
 			return false;
@@ -210,6 +209,8 @@ static void to_coefficients(struct work *w, size_t head)
 {
 	const size_t hc = w->m->head_channels;
 	float unit[KVI_LANES];
+	if (w->m->n_lower)
+		kvi_klt_below_subtract(&w->below, head, w->x);
 	w->t.transform->forward(w->x, w->mean + head * hc, hc, false);
 	w->t.transform->lanes_to_pairs(w->x, hc, w->pairs, unit);
 	multiply(w, w->analysis, head);
@@ -229,6 +230,7 @@ static bool analyse(struct work *w, struct kvi_body *b, float offset,
 		uint32_t refused = 0;
 		kvi_tiles_turn(&w->t, first);
 		kvi_tiles_load(&w->t, first);
+		kvi_klt_below_tile(&w->below, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_head(&w->t, first, h);
 			permute(w, w->t.x, w->x, true);

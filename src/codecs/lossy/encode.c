@@ -98,12 +98,14 @@ static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
                            unsigned class, const uint8_t *raw, uint8_t *decoded,
                            struct attempt *a)
 {
-	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
+	uint8_t refused[KVI_TOKENS_MAX] = { 0 }, tokens[KVI_TOKENS_MAX];
 	int32_t positions[KVI_TOKENS_MAX];
 	kvarc_lossy how = *a->how;
 	struct kvi_lossy_job job = job_of(a, p, 1u << class, positions, raw);
 	const size_t before = a->bodies.n;
 	bool some = false;
+	kvi_parts_tokens(p, 1u << class, tokens);
+	job.token = tokens;
 	how.rate = a->rate[class];
 	job.how = &how;
 	job.decoded = decoded;

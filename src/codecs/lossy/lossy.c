@@ -42,11 +42,14 @@ static kvarc_ret decode_class(struct kvi_coder *c,
 {
 	const unsigned which = 1u << class;
 	int32_t positions[KVI_TOKENS_MAX];
+	uint8_t tokens[KVI_TOKENS_MAX];
 	struct kvi_lossy_job job = {
 		.chunk = kvi_parts_chunk(parts, which, positions),
+		.token = tokens,
 		.params = p->params, .lane_order = p->lane_order, .decoded = raw
 	};
 	bool all = job.chunk.n_tokens == p->chunk->n_tokens;
+	kvi_parts_tokens(parts, which, tokens);
 	if (!all)
 		job.decoded = kvi_scratch(c, KVI_SCRATCH_LOSSY,
 		                          job.chunk.n_tokens * parts->row);

@@ -8,6 +8,7 @@
 /* The tokens that a body codes: those of the chunk that are not kept exactly and have a rate. */
 struct kvi_lossy_job {
 	struct kvi_chunk chunk;      /* of these tokens, with their positions */
+	const uint8_t *token;        /* which tokens of the segment they are */
 	const struct kvi_params *params; /* NULL: the codec has none */
 	uint8_t lane_order;
 	uint8_t *decoded;            /* packed elements, as they come back */

@@ -34,6 +34,14 @@ struct kvi_chunk kvi_parts_chunk(const struct kvi_parts *p, unsigned which,
 	return some;
 }
 
+void kvi_parts_tokens(const struct kvi_parts *p, unsigned which,
+                      uint8_t tokens[KVI_TOKENS_MAX])
+{
+	for (size_t t = 0; t < p->chunk->n_tokens; t++)
+		if (p->part[t] & which)
+			*tokens++ = (uint8_t)t;
+}
+
 void kvi_parts_take(const struct kvi_parts *p, unsigned which,
                     const uint8_t *all, uint8_t *some)
 {

@@ -26,6 +26,8 @@ void kvi_parts_open(struct kvi_parts *p, const struct kvi_chunk *chunk);
 size_t kvi_parts_count(const struct kvi_parts *p, unsigned which);
 struct kvi_chunk kvi_parts_chunk(const struct kvi_parts *p, unsigned which,
                                  int32_t positions[KVI_TOKENS_MAX]);
+void kvi_parts_tokens(const struct kvi_parts *p, unsigned which,
+                      uint8_t tokens[KVI_TOKENS_MAX]);
 /* Their rows out of all rows, and back. */
 void kvi_parts_take(const struct kvi_parts *p, unsigned which,
                     const uint8_t *all, uint8_t *some);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* predict.h - what a transform's elements are expected to be, from tensors before them (spec klt 2) */
+#ifndef KVI_KLT_PREDICT_H
+#define KVI_KLT_PREDICT_H
+
+#include "codecs/lossy/lossy.h"
+#include "model/linear.h"
+
+struct kvi_klt_below {
+	const struct kvi_lossy_job *job;
+	const struct kvi_linear_in *in;
+	const struct kvi_kernels *kernels;
+	struct kvi_rows_part all[KVI_LOWER_MAX]; /* of a block: all heads of the sources */
+	int16_t *rows[KVI_LOWER_MAX]; /* room for them */
+	int32_t *sums;           /* of a head */
+};
+
+/* 2^e, -149..127; 0 for others */
+float kvi_klt_power(int e);
+
+/* Whether all that a model of level 9 predicts from is there. */
+bool kvi_klt_has_sources(const struct kvi_linear_in *in);
+/* Returns OK, MEM, MEMLIMIT. A model without sources predicts nothing: the others are not called
+ * (tile does nothing). */
+kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
+                             const struct kvi_lossy_job *job);
+/* The 32 tokens of the job from `first` on. */
+void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first);
+/* What is expected of a head's slots, added to rows of KVI_LANES or taken away. */
+void kvi_klt_below_add(struct kvi_klt_below *b, size_t head, float *x);
+void kvi_klt_below_subtract(struct kvi_klt_below *b, size_t head, float *x);
+
+#endif
