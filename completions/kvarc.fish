@@ -52,6 +52,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from train' -l head-block -d 'predi
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l whole-layer -d 'predict from the whole layer, however wide'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l no-table -d 'no table of token ids for the lowest layer'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l klt -d 'fit transforms for pack --tier klt, nothing else'
+complete -c kvarc -n '__fish_seen_subcommand_from train' -l group -x -d 'with --klt, layers that are predicted from each other (8)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l no-stages -d 'channel scales alone of what the model leaves'
 complete -c kvarc -n '__fish_seen_subcommand_from bench' -l repeat -x -d 'take the fastest of N runs (5)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train bench eval' -l threads -s T -x -d 'threads, 0 for all cores (default: up to 4)'

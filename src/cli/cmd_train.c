@@ -74,7 +74,7 @@ static bool open_trainer(struct training *t)
 	to.arithmetic = (kvarc_arithmetic)o->arithmetic;
 	to.loop = (kvarc_loop)o->loop;
 	to.blind = to.model ? o->blind : 0;
-	to.group = o->group;
+	to.group = (unsigned)o->group;
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model, ret, &t->error, NULL, NULL);

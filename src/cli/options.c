@@ -365,11 +365,7 @@ static int set_value(struct options *o, const struct option_row *r,
 			return -1;
 		o->first_token = (int32_t)n;
 		return 0;
-	case OPT_GROUP:
-		if (set_number(o, r, value, 65535, &n) != 0)
-			return -1;
-		o->group = n ? (unsigned)n : 1;
-		return 0;
+	case OPT_GROUP: return set_tokens(o, r, value, 1, &o->group);
 	case OPT_HELD_OUT:
 		if (!units_parse_u64(value, 50, &n))
 			return bad_value(o, r, value, "a percentage, 0 to 50");

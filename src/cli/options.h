@@ -29,7 +29,7 @@ struct options {
 	const char **tiers;  /* near:ERROR of --max-error among them */
 	char *near_tier;
 	size_t n_tiers;
-	uint64_t sequences, prefix, continuation;
+	uint64_t sequences, prefix, continuation, group;
 	double max_kl;       /* 0: not given */
 	const char *scores;  /* "h2o", "surprisal", or a file */
 	uint64_t write, seed;
@@ -37,7 +37,7 @@ struct options {
 	unsigned dtype;      /* kvarc_dtype */
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
-	unsigned threads, repeat, held_out, group;
+	unsigned threads, repeat, held_out;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */

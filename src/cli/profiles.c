@@ -327,6 +327,16 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	return false;
 }
 
+/* Profiles that predict nothing are for tiers, or for what is read. */
+static bool transforms_serve(const struct options *o)
+{
+	if (o->verb->bit != VERB_PACK || o->n_tiers)
+		return true;
+	msg_error(all.list[0].path, "has transforms for lossy tiers alone: say "
+	          "--tier klt:RATE, or leave it out");
+	return false;
+}
+
 bool profiles_writer(const struct options *o, const kvarc_geometry *g,
                      kvarc_writer_options *wo)
 {
@@ -344,7 +354,7 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 			best = i;
 	}
 	if (best == all.n_given)
-		return false;
+		return transforms_serve(o);
 	wo->profile = all.given[best];
 	wo->level = level_of(o, wo->profile, g);
 	wo->profile_name = paths_base(all.list[best].path);

@@ -172,6 +172,32 @@ static bool may_repeat(struct kvi_copy *c, const struct kvi_chunk_ref *target)
 	       !(c->w->options.flags & KVARC_WRITE_STREAMABLE);
 }
 
+/* Whether what a transform may be predicted from is copied, too: its sources, or as long as nobody
+ * knows its profile, all tensors before it. */
+static bool sources_come_along(struct kvi_copy *c, const struct kvi_chunk_header *h)
+{
+	const struct kvi_order *order = &c->r->order;
+	struct kvi_predictor_ref *x = kvi_reader_find_predictor(c->r, h->params);
+	uint32_t first = order->first[c->track], place = first;
+	while (place < order->first[c->track + 1] &&
+	       order->tensors[place] != h->tensor)
+		place++;
+	if (place == order->first[c->track + 1])
+		return false; /* a repeat of another track's */
+	if (x && kvi_reader_load_predictor(c->r, x, NULL) == KVARC_OK &&
+	    x->plan->of[place].complete) {
+		const struct kvi_planned *of = &x->plan->of[place];
+		for (unsigned i = 0; i < of->model->n_lower; i++)
+			if (c->to[order->tensors[of->lower[i]]] == KVI_COPY_OUT)
+				return false;
+		return true;
+	}
+	for (; first < place; first++)
+		if (c->to[order->tensors[first]] == KVI_COPY_OUT)
+			return false;
+	return true;
+}
+
 /* The codec of a chunk or of what it repeats. *takes: it can be copied. */
 static unsigned look_at(struct kvi_copy *c, const struct kvi_chunk_ref *ref, bool *takes)
 {
@@ -179,7 +205,8 @@ static unsigned look_at(struct kvi_copy *c, const struct kvi_chunk_ref *ref, boo
 	const struct kvi_chunk_ref *from = resolve(c, ref, &h, &there);
 	*takes = !from || ((from == ref || may_repeat(c, from) || same_shape(c, &h, &there)) &&
 	         (!kvi_codec_predicts(there.codec) ||
-	          (there.codec == KVI_CODEC_KLT && !c->w->plan)));
+	          (there.codec == KVI_CODEC_KLT && !c->w->plan &&
+	           sources_come_along(c, &there))));
 	if (from == ref)
 		copied_of(c, ref)->planned = *takes;
 	return from ? there.codec : KVI_CODEC_RAW;

@@ -8,3 +8,8 @@ cmp a.kvp b.kvp
 kv train --klt -q -f -o b.kvp "$TENSORS"
 kv pack -q --profile a.kvp --tier klt:3,exact=0 -o a.kva "$TENSORS"
 kv info a.kva | grep '^  size'
+kv pack --profile a.kvp -o b.kva "$TENSORS"
+kv cut -q --profile a.kvp -o b.kva --layers 1-2 a.kva
+kv test --profile a.kvp b.kva
+kv train --group 2 -o c.kvp "$TENSORS"
+kv train --klt --group 0 -o c.kvp "$TENSORS"
