@@ -8,10 +8,10 @@ from bad_base import add, cut, poke, vector
 from enc_fields import BF16, Random
 from enc_linear import Profile
 from enc_lossy import Klt, lossy_chunk, random_codes
-from good_klt import basis_model
+from good_klt import Below, basis_model, put
 from kvarc_enc import KEY, VALUE, Writer, tensor
 from linear_data import random_model
-from vector_data import frequencies
+from vector_data import any_bits, frequencies
 
 FREQ = frequencies(2)
 SIZES = (30, 40)        # decoded bytes of the chunks
@@ -50,6 +50,36 @@ def base(edits=None, change=None, level=9, embed=True, number=None, order=1,
             lossy_chunk(w, 1, t, codes, 0.5, predictor, -16)
     w.close()
     return bytes(w.out), p
+
+
+def below(kinds, halves=False):
+    """Values 2 x 2, predicted from keys 2 x 3; kinds: of the tensors; halves:
+    keys in two chunks."""
+    rng = Random(733)
+    models = [basis_model(rng, 0, 0, 2, 3)]
+    models.append(basis_model(rng, 0, 1, 2, 2, lower=[(0, 0, 0)],
+                              known=models))
+    p = Profile(models)
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [
+        tensor(0, kind, BF16, 2, 2 if kind else 3) for kind in kinds])
+    predictor = w.predictor(9, p.digest, "", p.content)
+    w.segment(0, 5)
+    seen, keys = Below(w), any_bits(rng, BF16, 30)
+    w.geometry_parts[2].append(tensor(0, KEY, BF16, 2, 3))
+    seen.add(-1, models[0], keys)
+    w.geometry_parts[2].pop()
+    for number, kind in enumerate(kinds):
+        if kind:
+            put(w, rng, number, models[1], 5, predictor, below=seen)
+            continue
+        for first in range(1 + halves):
+            heads = 1 if halves else 2
+            w.chunk(number, [x for i, x in enumerate(keys)
+                             if 0 <= i % 6 - 3 * first < 3 * heads],
+                    first=first, heads=heads)
+    w.close()
+    return bytes(w.out)
 
 
 def made(name, text, answer="data", **options):
@@ -100,6 +130,11 @@ edit("empty", "an empty payload", lambda p: p[:40])
 edit("raw-check", "raw_check of other elements",
      lambda p: p[:32] + bytes([p[32] ^ 1]) + p[33:], 1)
 
+vector("klt-below-missing", "values without the keys that they are predicted "
+       "from")(lambda: below((1,)))
+vector("klt-below-halves", "values predicted from keys in two chunks")(
+    lambda: below((0, 1), True))
+
 # ------------------------------------------------------------ profile.md, 3
 
 model("none", "a model of level 9 without a basis", basis=None)
@@ -109,8 +144,20 @@ model("reserved", "a reserved flag", flags=64)
 model("set", "table set 1", set=1)
 model("same", "a model of level 9 with a source", 1, same=[(0, 0)],
       qb=[0] * 4, b=[[0] * 3] * 4)
-model("lower", "a model of level 9 with a lower source", lower=[(1, 0, 0)],
-      qa=[0] * 3, a=[[0] * 3] * 3)
+model("lower", "a model of level 9 with a source below layer 0",
+      lower=[(1, 0, 0)], qa=[0] * 3, a=[[0] * 3] * 3)
+model("lower-own", "a model of level 9 that is its own source", 1,
+      lower=[(0, 1, 0)], qa=[0] * 4, a=[[0] * 4] * 4)
+model("lower-kind", "keys from the values of their layer", lower=[(0, 1, 0)],
+      qa=[0] * 3, a=[[0] * 4] * 3)
+model("lower-missing", "a source that the profile does not have", 1, layer=1,
+      lower=[(1, 1, 0)], qa=[0] * 4, a=[[0] * 4] * 4)
+model("lower-scope", "a scope of 2", 1, lower=[(0, 0, 2)], qa=[0] * 4,
+      a=[[0] * 3] * 4)
+model("lower-shift", "a shift of 17", 1, lower=[(0, 0, 0)], qa=[17] * 4,
+      a=[[0] * 3] * 4)
+model("lower-sum", "a row of 65537 for a source", 1, lower=[(0, 0, 0)],
+      qa=[0] * 4, a=[[0] * 3] * 3 + [[-32768, 32767, 2]])
 model("level-3", "a basis at level 3", level=3)
 model("level-8", "a basis at level 8", level=8)
 model("level-10", "level 10", level=10)

@@ -185,6 +185,22 @@ def channel_of(m, slot, rope):
     return slot
 
 
+def bases(m, token, sources, expected=None):
+    """By slot; the rest as for a Walk."""
+    out = []
+    for c in range(m.width()):
+        value = m.mean[c] + (expected[c] if expected else 0)
+        if m.table and token in m.table[2]:
+            value += m.table[2][token][c] << m.table[0]
+        if m.lower:
+            z = [sources[delta, kind].z[j] for delta, kind, scope in m.lower
+                 for j in m.seen(sources[delta, kind].model, scope, c)]
+            assert len(z) == len(m.a[c])
+            value += shifted(sum(x * y for x, y in zip(z, m.a[c])), m.qa[c])
+        out.append(limit(value))
+    return out
+
+
 class Walk:
     """One token of a tensor. element(channel, mu's pattern, class) gives
     what is stored (of f32 the high half); .expected and .row are by channel,
@@ -198,7 +214,7 @@ class Walk:
         C = m.width()
         self.z, self.r = [0] * C, [0] * C
         self.row, self.expected = [None] * C, [None] * C
-        base = self.bases(token, sources, expected)
+        base = bases(m, token, sources, expected)
         rows = m.table and m.table[2]
         more = m.table[1] if m.table and token not in rows else 0
         self.w, self.n = 13, 1
@@ -253,22 +269,6 @@ class Walk:
 
     def channel(self, slot, rope):
         return channel_of(self.model, slot, rope)
-
-    def bases(self, token, sources, expected):
-        m, out = self.model, []
-        for c in range(m.width()):
-            value = m.mean[c] + (expected[c] if expected else 0)
-            if m.table and token in m.table[2]:
-                value += m.table[2][token][c] << m.table[0]
-            if m.lower:
-                z = [sources[delta, kind].z[j] for delta, kind, scope
-                     in m.lower for j in m.seen(sources[delta, kind].model,
-                                                scope, c)]
-                assert len(z) == len(m.a[c])
-                value += shifted(sum(x * y for x, y in zip(z, m.a[c])),
-                                 m.qa[c])
-            out.append(limit(value))
-        return out
 
     def predict(self, c, base, sources):
         m = self.model

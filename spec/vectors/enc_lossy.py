@@ -105,7 +105,7 @@ class Had:
                 + bytes(m >> 8 for m in self.mean)
                 + struct.pack("<%db" % len(self.k), *self.k))
 
-    def row(self, y, step, head_channels):
+    def row(self, y, step, head_channels, token):
         """Channels of a token from its points."""
         out = []
         for c in range(len(y)):
@@ -129,24 +129,27 @@ class Had:
 # --------------------------------------------------------------- 14. klt
 
 class Klt:
-    """model: of enc_linear, level 9."""
+    """model: of enc_linear, level 9; expected: of each token of the segment
+    its slots, when the model has sources."""
 
     codec = 14
 
-    def __init__(self, model, rope):
+    def __init__(self, model, rope, expected=None):
         self.model, self.rope, self.k = model, rope, model.k
+        self.expected = expected
         self.turned = model.rotary > 0
 
-    def row(self, y, step, head_channels):
+    def row(self, y, step, head_channels, token):
         """Channels of a token from its points, which are in slots."""
         m, out = self.model, [None] * len(y)
+        p = self.expected[token] if self.expected else m.mean
         q, basis = m.basis
         for c, row in enumerate(basis):
             head = c - c % head_channels
             z = sum(a * v for a, v in zip(row, y[head:]))
             gain = f32(f32(step * 2.0 ** -5) * 2.0 ** (q[c] - 128))
             out[channel_of(m, c, self.rope)] = f32(
-                f32(f32(float(z)) * gain) + m.mean[c] * 2.0 ** m.step[c])
+                f32(f32(float(z)) * gain) + p[c] * 2.0 ** m.step[c])
         return out
 
 
@@ -198,16 +201,18 @@ def stream(codes, k, shift, order):
 
 
 def body(t, rope, tier, codes, step, positions, shift=None, near=(0, 0),
-         order=1):
+         order=1, tokens=None):
     """A body of codec 13 or 14 and the elements of each of its tokens, at
-    these positions. t: the tensor."""
+    these positions. t: the tensor; tokens: which of the segment, if not all
+    of it."""
     width, rows = len(tier.k), []
     if shift is None:
         shift = usual_shift(step)
     assert len(codes) == width * len(positions)
     for i, position in enumerate(positions):
         x = tier.row([point(q, near) for q in
-                      codes[i * width:i * width + width]], step, t["channels"])
+                      codes[i * width:i * width + width]], step, t["channels"],
+                     tokens[i] if tokens else i)
         if tier.turned:
             x = turned_row(x, rope, position, t["channels"])
         rows.append([narrowed(v, t["dtype"]) for v in x])
@@ -262,7 +267,7 @@ def lossy_chunk(w, number, tier, codes, step, sequence, shift=None,
         parts = [([t for t, r in zip(coded, rates) if r == i], c, s)
                  for i, (c, s) in enumerate(zip(codes, step))]
     bodies = [body(t, rope, tier, c, s, [positions[i] for i in tokens],
-                   shift, near, order)
+                   shift, near, order, tokens)
               for tokens, c, s in parts]
     return put_bodies(w, number, tier.codec, bodies, sequence, rates, order,
                       exact=exact, **options)

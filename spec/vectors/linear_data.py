@@ -27,10 +27,7 @@ def random_model(rng, level, layer, kind, heads, head_channels, known=(),
         for c in unit:
             m.step[c] = m.step[unit[0]]
     if m.lower:
-        m.qa = [rng.between(9, 12) for _ in range(C)]
-        m.a = [numbers(rng, sum(
-            len(m.seen(of[level, layer - d, k], scope, c))
-            for d, k, scope in m.lower), coefficient) for c in range(C)]
+        lower_rows(rng, m, of, coefficient)
     if m.same or m.own:
         m.qb = [rng.between(8, 11) for _ in range(C)]
         m.b = [numbers(rng, sum(
@@ -38,6 +35,15 @@ def random_model(rng, level, layer, kind, heads, head_channels, known=(),
             for k, scope in m.same) + len(m.own_slots(c)), coefficient)
             for c in range(C)]
     return m
+
+
+def lower_rows(rng, m, of, coefficient=200):
+    """of: models by level, layer and kind."""
+    C = m.width()
+    m.qa = [rng.between(9, 12) for _ in range(C)]
+    m.a = [numbers(rng, sum(
+        len(m.seen(of[m.level, m.layer - d, k], scope, c))
+        for d, k, scope in m.lower), coefficient) for c in range(C)]
 
 
 def token_table(rng, m, ids, tshift=2, unknown=9):
