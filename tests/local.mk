@@ -198,6 +198,12 @@ tests_unit_test_predict_SOURCES = tests/unit/test_predict.c \
 	tests/unit/layers_util.c tests/unit/layers_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_predict_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_klt_below
+TESTS += tests/unit/test_klt_below
+tests_unit_test_klt_below_SOURCES = tests/unit/test_klt_below.c \
+	tests/unit/layers_util.c tests/unit/layers_util.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_klt_below_LDADD = libkvi.la $(CMOCKA_LIBS)
 
 # Profiles that are fitted.
 check_PROGRAMS += tests/unit/test_train
