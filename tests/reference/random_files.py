@@ -34,7 +34,7 @@ from enc_fields import (  # noqa: E402
     BF16, BYTES, E4M3, E5M2, EXPONENT_BITS, F16, F32, I8, U8, Random,
     varint)
 from enc_linear import Profile  # noqa: E402
-from good_klt import basis_model, put as put_klt  # noqa: E402
+from good_klt import Below, basis_model, put as put_klt  # noqa: E402
 from enc_lossy import (  # noqa: E402
     Had, float_of, lossy_chunk, narrowed, random_codes, usual_shift)
 from kvarc_enc import Writer, tensor  # noqa: E402
@@ -321,6 +321,16 @@ def lossy_file(seed):
     return w
 
 
+def random_below(rng, models, layer, heads):
+    """Lower sources of a transform, out of the models before it."""
+    out = []
+    for m in models:
+        if rng.chance(2):
+            scope = int(heads % m.heads == 0 and rng.chance(2))
+            out.append((layer - m.layer, m.kind, scope))
+    return out
+
+
 def klt_file(seed):
     rng = Random(seed)
     w, models, tensors = Writer(), [], []
@@ -329,8 +339,11 @@ def klt_file(seed):
     for layer in range(rng.between(1, 2)):
         for kind in (0, 1):
             turns = rotary if not kind and rng.chance(2) else 0
-            m = basis_model(rng, layer, kind, rng.between(1, 3),
-                            turns + rng.between(1, 9), turns)
+            heads = rng.between(1, 3)
+            m = basis_model(rng, layer, kind, heads,
+                            turns + rng.between(1, 9), turns,
+                            lower=random_below(rng, models, layer, heads),
+                            known=models)
             if rng.chance(3):
                 m.k = [rng.between(-400, 400) for _ in m.k]
                 m.basis[0][:] = [rng.bits(8) for _ in m.k]
@@ -343,10 +356,11 @@ def klt_file(seed):
     for _ in range(rng.between(1, 2)):
         n = rng.pick([1, 2, 31, 32, 33, rng.between(1, 70)])
         w.segment(0, n, random_positions(rng, n))
+        below = Below(w)
         for i, m in enumerate(models):
             exact = random_exact(rng, tensors[i]["dtype"], n, m.width())
             put_klt(w, rng, i, m, n - len(exact), predictor, random_step(rng),
-                    shift=rng.between(-40, 40), exact=exact,
+                    below, shift=rng.between(-40, 40), exact=exact,
                     near=(rng.between(-16, 16), rng.between(-16, 16)),
                     generation=rng.between(1, 255), method=rng.below(2))
         w.commit()

@@ -20,7 +20,7 @@ struct below {
 	kvarc_lossy tier;
 };
 
-/* The keys and values of a layer are those below but for a few numbers; values have their keys, too. */
+/* Keys and values of a layer are those below but for a few numbers; values have their keys, too. */
 static void sources(struct kvi_model *m)
 {
 	if (m->layer)
