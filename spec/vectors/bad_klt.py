@@ -82,6 +82,39 @@ def below(kinds, halves=False):
     return bytes(w.out)
 
 
+def repeated(late=True):
+    """The same two tensors; a repeat of a chunk of codec 14 whose source is a
+    repeat, unless not late."""
+    rng = Random(734)
+    models = [basis_model(rng, 0, 0, 2, 3)]
+    models.append(basis_model(rng, 0, 1, 2, 2, lower=[(0, 0, 0)],
+                              known=models))
+    p = Profile(models)
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, KEY, BF16, 2, 3),
+                                  tensor(0, VALUE, BF16, 2, 2)])
+    predictor = w.predictor(9, p.digest, "", p.content)
+    keys, chunks, values = any_bits(rng, BF16, 30), [], []
+    for segment in range(3):
+        w.segment(0, 5)
+        if segment == 1:
+            w.chunk(0, keys, 3, of=chunks[0])
+        else:
+            chunks.append((w.chunk(0, keys), w.frames[-1][1]))
+        if segment == 2:
+            at = chunks[2 if late else 1]
+            w.chunk(1, values[late], 3, of=at)
+        else:
+            seen = Below(w)
+            seen.add(0, models[0], keys)
+            put(w, rng, 1, models[1], 5, predictor, below=seen)
+            chunks.append((w.sequence - 1, w.frames[-1][1]))
+            values.append(w.last_elements)
+        w.commit()
+    w.close()
+    return bytes(w.out)
+
+
 def made(name, text, answer="data", **options):
     vector(name, text, answer)(lambda: base(**options)[0])
 
@@ -134,6 +167,8 @@ vector("klt-below-missing", "values without the keys that they are predicted "
        "from")(lambda: below((1,)))
 vector("klt-below-halves", "values predicted from keys in two chunks")(
     lambda: below((0, 1), True))
+vector("klt-below-repeat", "a repeat of a chunk of codec 14 that a repeat "
+       "comes before")(repeated)
 
 # ------------------------------------------------------------ profile.md, 3
 
