@@ -328,7 +328,7 @@ static void tiers(void **state)
 	} presets[] = {
 		{ "tsc-8x", "tsc:4,block=256" },
 		{ "tsc-63x", "tsc:4,kappa=64,block=256" },
-		{ "vq-84x", "tsc:4,kappa=64,block=256" },
+		{ "vq-84x", "tsc:4,kappa=64,block=256,keep=0.75" },
 		{ "vq-219x", "vq:2,pq,fallback=0.33" },
 		{ "vq-429x", "vq:4" }, { "vq-1034x", "vq:1" },
 		{ "vq-1034x,exact=0", "vq:1,exact=0" }
