@@ -13,7 +13,8 @@ typedef enum kvarc_tier {
 	KVARC_TIER_VQ = 12,  /* codebooks for vectors of channels, divided by the largest of the head */
 	KVARC_TIER_HAD = 13, /* mean, Hadamard transform, uniform quantiser, entropy coder */
 	KVARC_TIER_KLT = 14  /* the same in the basis of a profile (kvarc_trainer_options.levels bit 9), which
-	                      * writers and readers have to have */
+	                      * writers and readers have to have; of what it predicts from layers below,
+	                      * where it does */
 } kvarc_tier;
 
 /* Keys stay as they are stored, they are not turned back by their positions. */

@@ -80,12 +80,12 @@ static kvarc_ret copy_identity(struct cutting *c)
 {
 	const char **pairs = kvi_array(c->alloc, 2 * (size_t)PAIRS_MAX,
 	                               sizeof *pairs);
-	const char **values = pairs + PAIRS_MAX;
 	size_t n = 0;
 	if (!pairs)
 		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
 		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "not enough memory for the identity");
+	const char **values = pairs + PAIRS_MAX;
 	while (n < PAIRS_MAX && kvarc_reader_identity_at(c->r, n, &pairs[n],
 	                                                 &values[n]) == KVARC_OK)
 		n++;
