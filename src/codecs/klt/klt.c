@@ -106,8 +106,7 @@ static void to_slots(struct work *w, struct kvi_points points, size_t head)
 	multiply(w, w->m->m, head);
 	w->t.transform->scale(w->sums, hc, w->gain + head * hc,
 	                      w->mean + head * hc, w->x);
-	if (w->m->n_lower)
-		kvi_klt_below_add(&w->below, head, w->x);
+	kvi_klt_below_add(&w->below, head, 1, w->x);
 }
 
 static void synthesise(struct work *w, const struct kvi_body *b, int8_t *codes)
@@ -209,8 +208,7 @@ static void to_coefficients(struct work *w, size_t head)
 {
 	const size_t hc = w->m->head_channels;
 	float unit[KVI_LANES];
-	if (w->m->n_lower)
-		kvi_klt_below_subtract(&w->below, head, w->x);
+	kvi_klt_below_add(&w->below, head, -1, w->x);
 	w->t.transform->forward(w->x, w->mean + head * hc, hc, false);
 	w->t.transform->lanes_to_pairs(w->x, hc, w->pairs, unit);
 	multiply(w, w->analysis, head);

@@ -120,26 +120,17 @@ static float expected(const struct kvi_model *m, size_t c, int32_t sum)
 	return (float)(p < -LIMIT ? -LIMIT : p > LIMIT ? LIMIT : p);
 }
 
-void kvi_klt_below_add(struct kvi_klt_below *b, size_t head, float *x)
+void kvi_klt_below_add(struct kvi_klt_below *b, size_t head, float sign,
+                       float *x)
 {
 	const struct kvi_model *m = b->in->model;
+	if (!m->n_lower)
+		return;
 	sum(b, head);
 	for (size_t s = 0; s < m->head_channels; s++) {
 		const size_t c = head * m->head_channels + s;
-		const float unit = kvi_klt_power(m->step[c]);
+		const float unit = sign * kvi_klt_power(m->step[c]);
 		for (size_t i = s * KVI_LANES; i < (s + 1) * KVI_LANES; i++)
 			x[i] = x[i] + expected(m, c, b->sums[i]) * unit;
-	}
-}
-
-void kvi_klt_below_subtract(struct kvi_klt_below *b, size_t head, float *x)
-{
-	const struct kvi_model *m = b->in->model;
-	sum(b, head);
-	for (size_t s = 0; s < m->head_channels; s++) {
-		const size_t c = head * m->head_channels + s;
-		const float unit = kvi_klt_power(m->step[c]);
-		for (size_t i = s * KVI_LANES; i < (s + 1) * KVI_LANES; i++)
-			x[i] = x[i] - expected(m, c, b->sums[i]) * unit;
 	}
 }

@@ -20,14 +20,13 @@ float kvi_klt_power(int e);
 
 /* Whether all that a model of level 9 predicts from is there. */
 bool kvi_klt_has_sources(const struct kvi_linear_in *in);
-/* Returns OK, MEM, MEMLIMIT. A model without sources predicts nothing: the others are not called
- * (tile does nothing). */
+/* Returns OK, MEM, MEMLIMIT. A model without sources predicts nothing: the others do nothing. */
 kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
                              const struct kvi_lossy_job *job);
 /* The 32 tokens of the job from `first` on. */
 void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first);
-/* What is expected of a head's slots, added to rows of KVI_LANES or taken away. */
-void kvi_klt_below_add(struct kvi_klt_below *b, size_t head, float *x);
-void kvi_klt_below_subtract(struct kvi_klt_below *b, size_t head, float *x);
+/* What is expected of a head's slots, added to rows of KVI_LANES (sign 1) or taken away (-1). */
+void kvi_klt_below_add(struct kvi_klt_below *b, size_t head, float sign,
+                       float *x);
 
 #endif
