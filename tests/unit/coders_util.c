@@ -25,6 +25,11 @@ int open_coders(void **state)
 	return 0;
 }
 
+int open_lossy(void **state)
+{
+	return open_coders(state) || kvi_coder_tables_lossy(tables);
+}
+
 int close_coders(void **state)
 {
 	(void)state;

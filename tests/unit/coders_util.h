@@ -15,6 +15,8 @@ extern int n_coders;
 
 /* Before and after all tests of a group; nothing may be left allocated. */
 int open_coders(void **state);
+/* With the tables of lossy codecs. */
+int open_lossy(void **state);
 int close_coders(void **state);
 
 #endif

@@ -293,11 +293,6 @@ static void test_text(void **state)
 	assert_false(kvi_lossy_valid(&l));
 }
 
-static int open_lossy(void **state)
-{
-	return open_coders(state) || kvi_coder_tables_lossy(tables);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

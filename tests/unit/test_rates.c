@@ -22,11 +22,6 @@ enum { FLAGS = 1 };
 
 static float was[TOKENS * WIDTH], is[TOKENS * WIDTH];
 
-static int open_lossy(void **state)
-{
-	return open_coders(state) || kvi_coder_tables_lossy(tables);
-}
-
 static kvarc_lossy tier(const char *text)
 {
 	kvarc_lossy l;

@@ -14,11 +14,6 @@
 #include "random.h"
 #include "stream_util.h"
 
-static int open_lossy(void **state)
-{
-	return open_coders(state) || kvi_coder_tables_lossy(tables);
-}
-
 static kvarc_lossy tier(const char *text)
 {
 	kvarc_lossy l;

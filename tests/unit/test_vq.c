@@ -17,11 +17,6 @@
 
 enum { HEADS = 2, CHANNELS = 20, C = HEADS * CHANNELS, TOKENS = 256 };
 
-static int open_lossy(void **state)
-{
-	return open_coders(state) || kvi_coder_tables_lossy(tables);
-}
-
 static kvarc_lossy tier(const char *text)
 {
 	kvarc_lossy l;
