@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_transform.c - what lossy codecs do with 32 tokens at once: every instruction set as scalar C,
  * numbers to elements and back */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -181,6 +182,121 @@ static void test_sets_as_scalar(void **state)
 	free(b);
 }
 
+static const struct kvi_transform *set(int s)
+{
+	return s < 0 ? &kvi_transform_scalar : sets[s];
+}
+
+static void test_expected(void **state)
+{
+	enum { R = 3, M = R * KVI_LANES };
+	int32_t sums[M], mean[R];
+	int16_t to[M];
+	uint8_t shift[R];
+	float x[M], unit[R];
+	(void)state;
+	for (unsigned k = 0; k < 50; k++)
+		for (int s = -1; s < n_sets; s++) {
+			for (unsigned r = 0; r < R; r++) {
+				shift[r] = (uint8_t)below(15);
+				mean[r] = between(-32767, 32767);
+				unit[r] = normal();
+			}
+			for (unsigned i = 0; i < M; i++)
+				sums[i] = (int32_t)rnd() >> (k % 16);
+			sums[0] = (-32768 - mean[0]) * (1 << shift[0]);
+			set(s)->expect(sums, R, mean, shift, to);
+			for (unsigned i = 0; i < M; i++) {
+				int32_t p = mean[i / KVI_LANES] +
+				            (sums[i] >> shift[i / KVI_LANES]);
+				assert_int_equal(to[i], p < -32767 ? -32767
+				                        : p > 32767 ? 32767 : p);
+				x[i] = 1;
+			}
+			set(s)->add_expected(to, R, unit, k & 1, x);
+			for (unsigned i = 0; i < M; i++) {
+				float v = (float)to[i] * unit[i / KVI_LANES];
+				assert_true(x[i] == (k & 1 ? 1 - v : 1 + v));
+			}
+		}
+}
+
+/* M of n channels, by row and by column. */
+struct basis {
+	int16_t m[ROWS * ROWS], turned[ROWS * ROWS], to[ROWS * ROWS];
+	float gain[ROWS + KVI_LANES], was[ROWS], unit[ROWS];
+	size_t n, stride;
+};
+
+static void fill_basis(struct basis *b, size_t n)
+{
+	memset(b, 0, sizeof *b);
+	b->n = n;
+	b->stride = n + (n & 1);
+	for (size_t c = 0; c < n; c++) {
+		b->was[c] = b->gain[c] = 0.1f + (float)below(1000);
+		for (size_t j = 0; j < n; j++)
+			b->turned[j * n + c] = b->m[c * b->stride + j] =
+				(int16_t)between(-400, 400);
+		b->turned[c * n + c] = b->m[c * b->stride + c] = 401;
+	}
+	memset(b->to, 77, sizeof b->to);
+}
+
+static void check_gains(const struct basis *b)
+{
+	for (size_t c = 0; c < b->n; c++) {
+		const int16_t *row = b->m + c * b->stride;
+		float sum = 0;
+		for (size_t j = 0; j < b->n; j++)
+			sum = sum + (float)row[j] * (float)row[j];
+		assert_true(b->gain[c] == b->was[c] / sum);
+	}
+}
+
+static void check_row(const struct basis *b, size_t j)
+{
+	const int16_t *column = b->turned + j * b->n;
+	float sum = 0, most = 0;
+	for (size_t c = 0; c < b->n; c++) {
+		float v = fabsf((float)column[c] * b->gain[c]);
+		sum = sum + v;
+		most = v > most ? v : most;
+	}
+	float scale = (65536.0f - (float)b->n) / sum;
+	scale = most * scale > 32767 ? 32767 / most : scale;
+	assert_true(b->unit[j] == 1 / scale);
+	for (size_t c = 0; c < b->stride; c++) {
+		float v = c < b->n ? (float)column[c] * b->gain[c] * scale : 0;
+		assert_int_equal(b->to[j * b->stride + c],
+		                 (int)(v + (v < 0 ? -0.5f : 0.5f)));
+	}
+}
+
+static bool invert(int s, struct basis *b)
+{
+	return set(s)->invert(b->m, b->turned, b->n, b->stride, b->gain, b->to,
+	                      b->unit);
+}
+
+static void test_invert(void **state)
+{
+	static struct basis b;
+	(void)state;
+	for (size_t n = 1; n < 70; n++)
+		for (int s = -1; s < n_sets; s++) {
+			fill_basis(&b, n);
+			assert_true(invert(s, &b));
+			check_gains(&b);
+			for (size_t j = 0; j < n; j++)
+				check_row(&b, j);
+			fill_basis(&b, n);
+			for (size_t j = 0; j < n; j++) /* a row of zeros */
+				b.turned[j * n + n / 2] = b.m[n / 2 * b.stride + j] = 0;
+			assert_false(invert(s, &b));
+		}
+}
+
 /* Every finite element comes back; what lies between two goes to the nearer one, or the even one. */
 static void test_elements(void **state)
 {
@@ -272,6 +388,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sets_as_scalar),
+		cmocka_unit_test(test_expected),
+		cmocka_unit_test(test_invert),
 		cmocka_unit_test(test_elements),
 		cmocka_unit_test(test_no_numbers),
 		cmocka_unit_test(test_there_and_back),

@@ -73,21 +73,27 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 		kvi_put8(out, (uint8_t)p->had->k[c]);
 }
 
+/* A head's codes to elements. */
+static void synthesise(struct kvi_tiles *t, const struct kvi_body *b, size_t first,
+                       size_t head)
+{
+	const struct kvi_had_params *p = t->job->params->had;
+	const size_t hc = t->job->chunk.head_channels;
+	t->transform->back(t->codes, b->points, b->step, p->mean + head * hc, hc,
+	                   p->hadamard, t->points, t->x);
+	kvi_tiles_put(t, first, head);
+}
+
 /* job->decoded from codes in stream order. */
-static void synthesise(struct kvi_tiles *t, const struct kvi_body *b, int8_t *codes)
+static void decode_all(struct kvi_tiles *t, const struct kvi_body *b, int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
-	const struct kvi_had_params *p = t->job->params->had;
-	const size_t hc = chunk->head_channels;
-	memset(t->codes, 0, hc * KVI_LANES);
+	memset(t->codes, 0, chunk->head_channels * KVI_LANES);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
 		kvi_tiles_turn(t, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_codes(t, first, h, codes, false);
-			t->transform->back(t->codes, b->points, b->step,
-			                   p->mean + h * hc, hc, p->hadamard,
-			                   t->points, t->x);
-			kvi_tiles_put(t, first, h);
+			synthesise(t, b, first, h);
 		}
 		kvi_tiles_store(t, first);
 	}
@@ -115,42 +121,64 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	if (!ret)
 		ret = kvi_tiles_open(&t, c, job, p->turned);
 	if (!ret)
-		synthesise(&t, &b, codes);
+		decode_all(&t, &b, codes);
 	return ret;
 }
 
-/* Codes of all tokens in stream order; whether all could be coded. */
-static bool analyse(struct kvi_tiles *t, struct kvi_body *b, float offset,
-                    int8_t *codes)
+/* A head's elements to coefficients and codes. Returns what `quantise` does. */
+static uint32_t analyse(struct kvi_tiles *t, float inverse, float offset,
+                        size_t first, size_t head)
+{
+	const struct kvi_had_params *p = t->job->params->had;
+	const size_t hc = t->job->chunk.head_channels;
+	kvi_tiles_head(t, first, head);
+	t->transform->forward(t->x, p->mean + head * hc, hc, p->hadamard);
+	return t->transform->quantise(t->x, hc, inverse, offset, t->codes);
+}
+
+/* The first tokens, whose codes say what the points are. */
+static uint32_t encode_first(struct kvi_tiles *t, struct kvi_body *b, float offset,
+                             int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
-	const struct kvi_had_params *p = t->job->params->had;
-	const size_t hc = chunk->head_channels;
 	const float inverse = 1.0f / b->step;
 	struct kvi_centroid m = { .n = { 0 } };
+	uint32_t refused = 0;
+	for (size_t h = 0; h < chunk->heads; h++) {
+		refused |= analyse(t, inverse, offset, 0, h);
+		kvi_tiles_codes(t, 0, h, codes, true);
+		kvi_centroid_watch(&m, t->x, t->codes, chunk->head_channels,
+		                   inverse, kvi_tile_tokens(t, 0));
+	}
+	b->points = kvi_centroid_points(&m);
+	for (size_t h = 0; h < chunk->heads; h++) {
+		kvi_tiles_codes(t, 0, h, codes, false);
+		synthesise(t, b, 0, h);
+	}
+	return refused;
+}
+
+/* Codes of all tokens in stream order and what they decode to; whether all could be coded. */
+static bool encode_all(struct kvi_tiles *t, struct kvi_body *b, float offset,
+                       int8_t *codes)
+{
+	const struct kvi_chunk *chunk = &t->job->chunk;
+	const float inverse = 1.0f / b->step;
 	bool all = true;
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		size_t n = kvi_tile_tokens(t, first);
 		uint32_t refused = 0;
 		kvi_tiles_turn(t, first);
 		kvi_tiles_load(t, first);
-		for (size_t h = 0; h < chunk->heads; h++) {
-			kvi_tiles_head(t, first, h);
-			t->transform->forward(t->x, p->mean + h * hc, hc,
-			                      p->hadamard);
-			refused |= t->transform->quantise(t->x, hc, inverse,
-			                                  offset, t->codes);
+		if (!first)
+			refused = encode_first(t, b, offset, codes);
+		for (size_t h = 0; first && h < chunk->heads; h++) {
+			refused |= analyse(t, inverse, offset, first, h);
 			kvi_tiles_codes(t, first, h, codes, true);
-			if (!first)
-				kvi_centroid_watch(&m, t->x, t->codes, hc, inverse, n);
+			synthesise(t, b, first, h);
 		}
-		for (size_t i = 0; i < n; i++) {
-			bool no = refused >> i & 1;
-			t->job->refused[first + i] = no;
-			all = all && !no;
-		}
+		kvi_tiles_store(t, first);
+		all = kvi_tiles_refuse(t, first, refused) && all;
 	}
-	b->points = kvi_centroid_points(&m);
 	return all;
 }
 
@@ -171,10 +199,9 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	kvarc_ret ret = kvi_tiles_open(&t, c, job, p->turned);
 	if (ret)
 		return ret;
-	*refused = !analyse(&t, &b, kvi_offset_of(p->rms, b.step), codes);
+	*refused = !encode_all(&t, &b, kvi_offset_of(p->rms, b.step), codes);
 	if (*refused)
 		return KVARC_OK;
-	synthesise(&t, &b, codes);
 	const uint8_t *class = kvi_classes(c, p->k, lanes.channels, b.shift);
 	uint8_t *begin = class ? kvi_codes_put(c, &lanes, class, codes, end) : NULL;
 	if (!begin)

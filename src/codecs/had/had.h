@@ -44,6 +44,8 @@ void kvi_tiles_head(struct kvi_tiles *t, size_t first, size_t head);
 /* x of a head to elements, when it is turned; and those of all heads to job->decoded. */
 void kvi_tiles_put(struct kvi_tiles *t, size_t first, size_t head);
 void kvi_tiles_store(struct kvi_tiles *t, size_t first);
+/* Tokens of the block that have a bit set to job->refused; whether there are none. */
+bool kvi_tiles_refuse(const struct kvi_tiles *t, size_t first, uint32_t refused);
 /* A head's codes to their place in the stream, of lanes of tokens, or from it. */
 void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head,
                      int8_t *stream, bool to_stream);

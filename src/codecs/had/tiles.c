@@ -157,6 +157,18 @@ void kvi_tiles_store(struct kvi_tiles *t, size_t first)
 			kvi_store16(to + 2 * i, t->rows[i]);
 }
 
+bool kvi_tiles_refuse(const struct kvi_tiles *t, size_t first, uint32_t refused)
+{
+	const size_t n = kvi_tile_tokens(t, first);
+	bool none = true;
+	for (size_t i = 0; i < n; i++) {
+		bool no = refused >> i & 1;
+		t->job->refused[first + i] = no;
+		none = none && !no;
+	}
+	return none;
+}
+
 void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head,
                      int8_t *stream, bool to_stream)
 {

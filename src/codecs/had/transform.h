@@ -47,12 +47,24 @@ struct kvi_transform {
 	/* x = z * gain + mean, row by row. */
 	void (*scale)(const int32_t *z, size_t rows, const float *gain,
 	              const float *mean, float *x);
+	/* What sums are expected to be, in the units of `add_expected`: clamped to 32767 (spec klt 2);
+	 * and x = x + to * unit, or - with minus, row by row. */
+	void (*expect)(const int32_t *sums, size_t rows, const int32_t *mean,
+	               const uint8_t *shift, int16_t *to);
+	void (*add_expected)(const int16_t *expected, size_t rows,
+	                     const float *unit, bool minus, float *x);
 	/* Encoders: feature rows of x, each lane in units of 1/32767 of its largest number; to = z *
 	 * gain of the row * unit of the lane. */
 	void (*lanes_to_pairs)(const float *x, size_t rows, int16_t *to,
 	                       float *unit);
 	void (*scale_lanes)(const int32_t *z, size_t rows, const float *gain,
 	                    const float *unit, float *to);
+	/* Encoders: the analysis of a head (spec klt 2) from its M, n rows of n in rows of `stride`, and
+	 * `turned`, the same by column without gaps. gain: what rows of M count in, with room for
+	 * KVI_LANES more; changed. to: rows like those of M, in integers as large as sums allow; unit:
+	 * what one is worth. false: that cannot be computed. */
+	bool (*invert)(const int16_t *m, const int16_t *turned, size_t n,
+	               size_t stride, float *gain, int16_t *to, float *unit);
 	/* Adds the first n lanes of rows, or their squares, to sums: rows, too. */
 	void (*add)(const float *x, size_t rows, size_t n, bool squares,
 	            float *sums);

@@ -9,6 +9,7 @@
 
 #include "codecs/had/transform.h"
 #include "model/formats.h"
+#include "model/profile.h"
 
 #if defined(__FAST_MATH__)
 #error "fast-math changes results: build without it"
@@ -377,6 +378,113 @@ static void scale(const int32_t *z, size_t rows, const float *gain,
 		}
 }
 
+static void expect(const int32_t *sums, size_t rows, const int32_t *mean,
+                   const uint8_t *shift, int16_t *to)
+{
+	const ints most = (ints){ 0 } + KVI_UNIT_MAX;
+	for (size_t r = 0; r < rows; r++)
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+			size_t at = r * KVI_LANES + i;
+			ints p = (load_ints(sums + at) >> shift[r]) + mean[r];
+			p = (ints)choose((bits)(p > most), (bits)most, (bits)p);
+			p = (ints)choose((bits)(p < -most), (bits)-most, (bits)p);
+			half16 half = __builtin_convertvector(p, half16);
+			memcpy(to + at, &half, sizeof half);
+		}
+}
+
+/* At most WIDE numbers. */
+static inline floats load_shorts(const int16_t *x, size_t n)
+{
+	half16 v = { 0 };
+	if (n >= WIDE)
+		memcpy(&v, x, sizeof v);
+	else
+		memcpy(&v, x, n * sizeof *x);
+	return __builtin_convertvector(v, floats);
+}
+
+static void add_expected(const int16_t *expected, size_t rows, const float *unit,
+                         bool minus, float *x)
+{
+	for (size_t r = 0; r < rows; r++) {
+		const float v = minus ? -unit[r] : unit[r];
+		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+			size_t at = r * KVI_LANES + i;
+			store(x + at, load(x + at) + load_shorts(expected + at, WIDE) * v);
+		}
+	}
+}
+
+/* The rows of M are orthogonal: each times its gain, over its squares. */
+static bool over_squares(const int16_t *turned, size_t n, float *gain)
+{
+	bool good = true;
+	for (size_t c = 0; c < n; c += WIDE) {
+		floats sum = { 0 };
+		for (size_t j = 0; j < n; j++) {
+			floats v = load_shorts(turned + j * n + c, n - c);
+			sum = sum + v * v;
+		}
+		for (size_t i = 0; i < WIDE && c + i < n; i++) {
+			float v = gain[c + i] / sum[i];
+			good = good && sum[i] > 0 && v > 0 && v < 0x1p100f;
+			gain[c + i] = v;
+		}
+	}
+	return good;
+}
+
+/* A column of M, each number with its gain, to nearest. */
+static void analysis_row(const int16_t *column, size_t n, const float *gain,
+                         float scale, int16_t *to)
+{
+	for (size_t c = 0; c < n; c += WIDE) {
+		floats v = load_shorts(column + c, n - c) * load(gain + c) * scale;
+		floats half = (floats)(((bits)v & 0x80000000u) | 0x3f000000u);
+		half16 q = __builtin_convertvector(
+			__builtin_convertvector(v + half, ints), half16);
+		if (n - c >= WIDE)
+			memcpy(to + c, &q, sizeof q);
+		else
+			memcpy(to + c, &q, (n - c) * sizeof *to);
+	}
+}
+
+/* The largest scale with which a row's numbers and their sum are in range; rounding adds half a unit
+ * for each of n at most. */
+static inline float scale_for(float sum, float most, size_t n)
+{
+	float scale = ((float)KVI_COEF_SUM_MAX - (float)n) / sum;
+	return most * scale > INT16_MAX ? INT16_MAX / most : scale;
+}
+
+static bool invert(const int16_t *m, const int16_t *turned, size_t n,
+                   size_t stride, float *gain, int16_t *to, float *unit)
+{
+	bool good = over_squares(turned, n, gain);
+	memset(to, 0, n * stride * sizeof *to);
+	for (size_t first = 0; first < n && good; first += WIDE) {
+		floats sum = { 0 }, most = { 0 };
+		for (size_t c = 0; c < n; c++) {
+			floats v = load_shorts(m + c * stride + first, n - first) *
+			           gain[c];
+			v = (floats)((bits)v & 0x7fffffffu);
+			sum = sum + v;
+			most = (floats)choose((bits)(v > most), (bits)v, (bits)most);
+		}
+		for (size_t i = 0, j = first; i < WIDE && j < n && good; i++, j++) {
+			float scale = scale_for(sum[i], most[i], n);
+			good = sum[i] > 0 && scale > 0x1p-100f && scale < 0x1p100f;
+			if (good)
+				analysis_row(turned + j * n, n, gain, scale,
+				             to + j * stride);
+			unit[j] = 1 / scale;
+		}
+	}
+	return good;
+}
+
 static void add(const float *x, size_t rows, size_t n, bool squares, float *sums)
 {
 	for (size_t r = 0; r < rows; r++, x += KVI_LANES, sums += KVI_LANES) {
@@ -468,5 +576,6 @@ static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n,
 #define KVI_TRANSFORM(id, name) \
 	const struct kvi_transform id = { \
 		name, widen, narrow, turns, turn, forward, back, pairs, scale, \
-		lanes_to_pairs, scale_lanes, add, quantise, to_symbols, to_codes \
+		expect, add_expected, lanes_to_pairs, scale_lanes, invert, add, \
+		quantise, to_symbols, to_codes \
 	}

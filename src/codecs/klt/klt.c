@@ -14,6 +14,7 @@ struct work {
 	float *x;                /* rows of slots; of coefficients */
 	float *y;
 	int16_t *analysis;       /* encoders: rows of coefficients, of each head */
+	int16_t *turned;         /* room for a head's M by column */
 	float *unit;             /* what one is worth in those rows, C */
 	float *gain, *mean;      /* C, by slot */
 	uint8_t *no_shift;       /* head_channels zeros */
@@ -60,13 +61,14 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 		                                 kvi_klt_power(w->m->step[i]);
 	if (analyses) {
 		size_t bytes;
-		if (kvi_mul(C, w->m->m_stride * sizeof *w->analysis +
+		if (kvi_mul(C + hc, w->m->m_stride * sizeof *w->analysis +
 		            sizeof *w->unit, &bytes))
 			return KVARC_MEMLIMIT;
 		w->unit = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
 		if (!w->unit)
 			return kvi_alloc_error(c->alloc);
 		w->analysis = (int16_t *)(void *)(w->unit + C);
+		w->turned = w->analysis + C * w->m->m_stride;
 	}
 	kvarc_ret ret = kvi_klt_below_open(&w->below, c, job);
 	return ret ? ret : kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
@@ -98,32 +100,38 @@ static void multiply(struct work *w, const int16_t *coef, size_t head)
 	w->t.kernels->slot_rows(&r);
 }
 
-/* A head's codes to elements that are not turned yet. */
-static void to_slots(struct work *w, struct kvi_points points, size_t head)
+/* A head's codes to elements. */
+static void synthesise(struct work *w, struct kvi_points points, size_t first,
+                       size_t head)
 {
 	const size_t hc = w->m->head_channels;
 	w->t.transform->pairs(w->t.codes, points, hc, w->pairs);
 	multiply(w, w->m->m, head);
 	w->t.transform->scale(w->sums, hc, w->gain + head * hc,
 	                      w->mean + head * hc, w->x);
-	kvi_klt_below_add(&w->below, head, 1, w->x);
+	kvi_klt_below_add(&w->below, head, false, w->x);
+	permute(w, w->t.x, w->x, false);
+	kvi_tiles_put(&w->t, first, head);
 }
 
-static void synthesise(struct work *w, const struct kvi_body *b, int8_t *codes)
+static void make_gain(struct work *w, float step)
+{
+	for (size_t i = 0; i < w->m->C; i++)
+		w->gain[i] = (step * 0x1p-5f) * kvi_klt_power(w->m->qm[i] - 128);
+}
+
+static void decode_all(struct work *w, const struct kvi_body *b, int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &w->t.job->chunk;
-	const size_t hc = chunk->head_channels;
-	memset(w->t.codes, 0, hc * KVI_LANES);
-	for (size_t i = 0; i < w->m->C; i++)
-		w->gain[i] = (b->step * 0x1p-5f) * kvi_klt_power(w->m->qm[i] - 128);
+	memset(w->t.codes, 0, chunk->head_channels * KVI_LANES);
+	make_gain(w, b->step);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
 		kvi_tiles_turn(&w->t, first);
 		kvi_klt_below_tile(&w->below, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_codes(&w->t, first, h, codes, false);
-			to_slots(w, b->points, h);
-			permute(w, w->t.x, w->x, false);
-			kvi_tiles_put(&w->t, first, h);
+			kvi_klt_below_head(&w->below, h);
+			synthesise(w, b->points, first, h);
 		}
 		kvi_tiles_store(&w->t, first);
 	}
@@ -147,38 +155,8 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 		return kvi_alloc_error(c->alloc);
 	ret = kvi_codes_get(c, &lanes, class, in, codes);
 	if (!ret)
-		synthesise(&w, &b, codes);
+		decode_all(&w, &b, codes);
 	return ret;
-}
-
-/* Row j of a head's analysis from column j of its M and the rows' units, in integers as large as sums
- * allow. */
-static bool make_row(struct work *w, size_t head, size_t j, const float *unit)
-{
-	const struct kvi_model *m = w->m;
-	const size_t hc = m->head_channels, at = head * hc;
-	const int16_t *from = m->m + at * m->m_stride + j;
-	int16_t *to = w->analysis + (at + j) * m->m_stride;
-	float sum = 0, most = 0;
-	for (size_t c = 0; c < hc; c++) {
-		float v = (float)from[c * m->m_stride] * unit[c];
-		v = v < 0 ? -v : v;
-		sum = sum + v;
-		most = v > most ? v : most;
-	}
-	/* Rounding adds half a unit for each channel at most. */
-	float scale = ((float)KVI_COEF_SUM_MAX - (float)hc) / sum;
-	if (most * scale > INT16_MAX)
-		scale = INT16_MAX / most;
-	if (!(sum > 0) || !(scale > 0x1p-100f) || !(scale < 0x1p100f))
-		return false;
-	memset(to, 0, m->m_stride * sizeof *to);
-	for (size_t c = 0; c < hc; c++) {
-		float v = (float)from[c * m->m_stride] * unit[c] * scale;
-		to[c] = (int16_t)(v + (v < 0 ? -0.5f : 0.5f));
-	}
-	w->unit[at + j] = 1 / scale;
-	return true;
 }
 
 /* y = M^T G (x - mean), G from the sizes of the rows, which are orthogonal. false: that cannot be
@@ -186,21 +164,20 @@ static bool make_row(struct work *w, size_t head, size_t j, const float *unit)
 static bool make_analysis(struct work *w)
 {
 	const struct kvi_model *m = w->m;
-	const size_t hc = m->head_channels;
-	for (size_t i = 0; i < m->C; i++) {
-		const int16_t *row = m->m + i * m->m_stride;
-		float sum = 0;
-		for (size_t j = 0; j < hc; j++)
-			sum = sum + (float)row[j] * (float)row[j];
-		w->y[i % hc] = kvi_klt_power(128 - m->qm[i]) / sum;
-		if (!(sum > 0) || !(w->y[i % hc] > 0) ||
-		    !(w->y[i % hc] < 0x1p100f))
-			return false;
-		for (size_t j = 0; i % hc == hc - 1 && j < hc; j++)
-			if (!make_row(w, i / hc, j, w->y))
-				return false;
+	const size_t hc = m->head_channels, head = hc * m->m_stride;
+	bool good = true;
+	for (size_t h = 0; h < m->heads && good; h++) {
+		const int16_t *from = m->m + h * head;
+		for (size_t i = 0; i < hc; i++)
+			w->y[i] = kvi_klt_power(128 - m->qm[h * hc + i]);
+		w->t.kernels->transpose16((uint16_t *)w->turned,
+		                          (const uint16_t *)from, hc,
+		                          m->m_stride);
+		good = w->t.transform->invert(from, w->turned, hc, m->m_stride,
+		                              w->y, w->analysis + h * head,
+		                              w->unit + h * hc);
 	}
-	return true;
+	return good;
 }
 
 /* Coefficients of a head, w->y, from w->x: near enough for an encoder. */
@@ -208,45 +185,70 @@ static void to_coefficients(struct work *w, size_t head)
 {
 	const size_t hc = w->m->head_channels;
 	float unit[KVI_LANES];
-	kvi_klt_below_add(&w->below, head, -1, w->x);
+	kvi_klt_below_head(&w->below, head);
+	kvi_klt_below_add(&w->below, head, true, w->x);
 	w->t.transform->forward(w->x, w->mean + head * hc, hc, false);
 	w->t.transform->lanes_to_pairs(w->x, hc, w->pairs, unit);
 	multiply(w, w->analysis, head);
 	w->t.transform->scale_lanes(w->sums, hc, w->unit + head * hc, unit, w->y);
 }
 
-static bool analyse(struct work *w, struct kvi_body *b, float offset,
-                    int8_t *codes)
+/* A head's elements to codes. Returns what `quantise` does. */
+static uint32_t analyse(struct work *w, float inverse, float offset, size_t first,
+                        size_t head)
+{
+	kvi_tiles_head(&w->t, first, head);
+	permute(w, w->t.x, w->x, true);
+	to_coefficients(w, head);
+	return w->t.transform->quantise(w->y, w->m->head_channels, inverse, offset,
+	                                w->t.codes);
+}
+
+/* The first tokens, whose codes say what the points are. */
+static uint32_t encode_first(struct work *w, struct kvi_body *b, float offset,
+                             int8_t *codes)
+{
+	const float inverse = 1.0f / b->step;
+	const size_t n = kvi_tile_tokens(&w->t, 0);
+	struct kvi_centroid m = { .n = { 0 } };
+	uint32_t refused = 0;
+	for (size_t h = 0; h < w->m->heads; h++) {
+		refused |= analyse(w, inverse, offset, 0, h);
+		kvi_tiles_codes(&w->t, 0, h, codes, true);
+		kvi_centroid_watch(&m, w->y, w->t.codes, w->m->head_channels,
+		                   inverse, n);
+	}
+	b->points = kvi_centroid_points(&m);
+	for (size_t h = 0; h < w->m->heads; h++) {
+		kvi_tiles_codes(&w->t, 0, h, codes, false);
+		synthesise(w, b->points, 0, h);
+	}
+	return refused;
+}
+
+/* Codes of all tokens and what they decode to; whether all could be coded. */
+static bool encode_all(struct work *w, struct kvi_body *b, float offset,
+                       int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &w->t.job->chunk;
-	const size_t hc = chunk->head_channels;
 	const float inverse = 1.0f / b->step;
-	struct kvi_centroid m = { .n = { 0 } };
 	bool all = true;
+	make_gain(w, b->step);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		size_t n = kvi_tile_tokens(&w->t, first);
 		uint32_t refused = 0;
 		kvi_tiles_turn(&w->t, first);
 		kvi_tiles_load(&w->t, first);
 		kvi_klt_below_tile(&w->below, first);
-		for (size_t h = 0; h < chunk->heads; h++) {
-			kvi_tiles_head(&w->t, first, h);
-			permute(w, w->t.x, w->x, true);
-			to_coefficients(w, h);
-			refused |= w->t.transform->quantise(
-				w->y, hc, inverse, offset, w->t.codes);
+		if (!first)
+			refused = encode_first(w, b, offset, codes);
+		for (size_t h = 0; first && h < chunk->heads; h++) {
+			refused |= analyse(w, inverse, offset, first, h);
 			kvi_tiles_codes(&w->t, first, h, codes, true);
-			if (!first)
-				kvi_centroid_watch(&m, w->y, w->t.codes, hc,
-				                   inverse, n);
+			synthesise(w, b->points, first, h);
 		}
-		for (size_t i = 0; i < n; i++) {
-			bool no = refused >> i & 1;
-			w->t.job->refused[first + i] = no;
-			all = all && !no;
-		}
+		kvi_tiles_store(&w->t, first);
+		all = kvi_tiles_refuse(&w->t, first, refused) && all;
 	}
-	b->points = kvi_centroid_points(&m);
 	return all;
 }
 
@@ -269,10 +271,9 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 		return kvi_alloc_error(c->alloc);
 	end += (KVI_BODY_HEAD + room) & ~(size_t)1;
 	b.shift = kvi_quarter_log(b.step) - KVI_CODE_UNIT;
-	*refused = !analyse(&w, &b, kvi_offset_of(1, b.step), codes);
+	*refused = !encode_all(&w, &b, kvi_offset_of(1, b.step), codes);
 	if (*refused)
 		return KVARC_OK;
-	synthesise(&w, &b, codes);
 	const uint8_t *class = kvi_classes(c, w.m->k, lanes.channels, b.shift);
 	uint8_t *begin = class ? kvi_codes_put(c, &lanes, class, codes, end) : NULL;
 	if (!begin)

@@ -2,8 +2,6 @@
 /* predict.c - elements of a transform from decoded tensors of the same tokens (spec klt 2) */
 #include "codecs/klt/predict.h"
 
-enum { LIMIT = 32767 };
-
 float kvi_klt_power(int e)
 {
 	uint32_t b = e < -149 || e > 127 ? 0 : e < -126 ? 1u << (149 + e)
@@ -33,10 +31,14 @@ kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
 {
 	const struct kvi_linear_in *in = job->chunk.linear;
 	const struct kvi_model *m = in->model;
+	const size_t sums = m->head_channels * KVI_LANES;
 	/* Models are 2^20 slots at most: no overflow. */
-	size_t bytes = m->head_channels * KVI_LANES * sizeof *b->sums;
-	*b = (struct kvi_klt_below){ .job = job, .in = in,
-		                     .kernels = c->kernels };
+	size_t bytes = sums * sizeof *b->sums +
+	               m->C * (sizeof *b->unit + KVI_LANES * sizeof *b->expected);
+	*b = (struct kvi_klt_below){
+		.job = job, .in = in, .kernels = c->kernels,
+		.transform = kvi_transform_get(c->kernels->isa)
+	};
 	if (!m->n_lower)
 		return KVARC_OK;
 	for (unsigned i = 0; i < m->n_lower; i++)
@@ -44,7 +46,11 @@ kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
 	b->sums = kvi_scratch(c, KVI_SCRATCH_PREDICTION, bytes);
 	if (!b->sums)
 		return kvi_alloc_error(c->alloc);
-	int16_t *at = (int16_t *)(void *)(b->sums + m->head_channels * KVI_LANES);
+	b->unit = (float *)(void *)(b->sums + sums);
+	for (size_t i = 0; i < m->C; i++)
+		b->unit[i] = kvi_klt_power(m->step[i]);
+	b->expected = (int16_t *)(void *)(b->unit + m->C);
+	int16_t *at = b->expected + m->C * KVI_LANES;
 	for (unsigned i = 0; i < m->n_lower; i++) {
 		b->rows[i] = at;
 		at += block_entries(m->lower[i].model);
@@ -89,10 +95,11 @@ void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first)
 	}
 }
 
-/* The sums of a head, with what rounds them. */
-static void sum(struct kvi_klt_below *b, size_t head)
+void kvi_klt_below_head(struct kvi_klt_below *b, size_t head)
 {
 	const struct kvi_model *m = b->in->model;
+	if (!m->n_lower)
+		return;
 	const size_t first = head * m->head_channels;
 	struct kvi_rows_part part[KVI_LOWER_MAX];
 	for (unsigned i = 0; i < m->n_lower; i++) {
@@ -111,26 +118,16 @@ static void sum(struct kvi_klt_below *b, size_t head)
 		.sum_step = m->head_channels * KVI_LANES, .coef_row = m->a_stride
 	};
 	b->kernels->slot_rows(&r);
+	b->transform->expect(b->sums, m->head_channels, m->mean + first,
+	                     m->qa + first, b->expected + first * KVI_LANES);
 }
 
-/* In units of 2^step. */
-static float expected(const struct kvi_model *m, size_t c, int32_t sum)
-{
-	int32_t p = m->mean[c] + (sum >> m->qa[c]);
-	return (float)(p < -LIMIT ? -LIMIT : p > LIMIT ? LIMIT : p);
-}
-
-void kvi_klt_below_add(struct kvi_klt_below *b, size_t head, float sign,
+void kvi_klt_below_add(const struct kvi_klt_below *b, size_t head, bool minus,
                        float *x)
 {
-	const struct kvi_model *m = b->in->model;
-	if (!m->n_lower)
-		return;
-	sum(b, head);
-	for (size_t s = 0; s < m->head_channels; s++) {
-		const size_t c = head * m->head_channels + s;
-		const float unit = sign * kvi_klt_power(m->step[c]);
-		for (size_t i = s * KVI_LANES; i < (s + 1) * KVI_LANES; i++)
-			x[i] = x[i] + expected(m, c, b->sums[i]) * unit;
-	}
+	const size_t first = head * b->in->model->head_channels;
+	if (b->in->model->n_lower)
+		b->transform->add_expected(b->expected + first * KVI_LANES,
+		                           b->in->model->head_channels,
+		                           b->unit + first, minus, x);
 }
