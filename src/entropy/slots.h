@@ -83,7 +83,9 @@ struct kvi_slot_job {
 	struct kvi_slot slot[2];
 	bool pair;
 	unsigned half;          /* of a slot alone: 0 or 1 in its feature row */
-	int16_t *r, *z;         /* feature row; z NULL: not wanted */
+	/* Feature rows. z NULL: it is not wanted; r NULL: nothing but z is, of elements that are known:
+	 * their contexts, and w, are not wanted either. */
+	int16_t *r, *z;
 	const int16_t *near;    /* feature rows of this panel before it */
 	size_t n_near, feature_step;
 	/* pair: cos, sin in 1/16384 of the block's tokens; angle classes; the

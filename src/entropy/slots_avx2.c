@@ -118,45 +118,47 @@ INLINE vec class_of(const struct classes *c, vec angle)
 
 #include "slots_vector.h"
 
-/* `rows` rows, a constant, of 16 tokens from t of a step on: all sums stay in
- * registers. */
-INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t t,
-                      size_t first, const size_t rows)
+/* `rows` rows, a constant, of a step: all sums stay in registers. Three rows of four vectors take the
+ * fewest loads for each sum that 16 registers allow. */
+INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t first,
+                      const size_t rows)
 {
-	int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES + t;
+	int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES;
 	const int16_t *coef = r->coef + first * r->coef_row;
 	const size_t coef_row = r->coef_row;
-	vec acc[4][2];
+	vec acc[3][PARTS], c[3];
 	UNROLL for (size_t i = 0; i < rows; i++)
-		acc[i][0] = acc[i][1] = SET(kvi_rows_half(r, first + i));
+		EACH acc[i][h] = SET(kvi_rows_half(r, first + i));
 	for (size_t k = 0; k < r->n_parts; k++) {
 		const struct kvi_rows_part *part = &r->part[k];
-		const int16_t *f = part->features + step * part->step + 2 * t;
+		const int16_t *f = part->features + step * part->step;
 		const int16_t *end = coef + 2 * part->n_pairs;
 		for (; coef != end; coef += 2, f += KVI_PAIR_STEP) {
-			vec x0 = v_load(f), x1 = v_load(f + 16);
-			UNROLL for (size_t i = 0; i < rows; i++) {
-				vec c = coefficients(coef + i * coef_row);
-				acc[i][0] = v_add(acc[i][0], v_madd(x0, c));
-				acc[i][1] = v_add(acc[i][1], v_madd(x1, c));
+			UNROLL for (size_t i = 0; i < rows; i++)
+				c[i] = coefficients(coef + i * coef_row);
+			EACH {
+				vec x = v_load(f + 2 * WIDTH * h);
+				UNROLL for (size_t i = 0; i < rows; i++)
+					acc[i][h] = v_add(acc[i][h],
+					                  v_madd(x, c[i]));
 			}
 		}
 	}
-	UNROLL for (size_t i = 0; i < rows; i++) {
-		v_store(sum + i * KVI_LANES, acc[i][0]);
-		v_store(sum + i * KVI_LANES + 8, acc[i][1]);
-	}
+	UNROLL for (size_t i = 0; i < rows; i++)
+		EACH v_store(sum + i * KVI_LANES + WIDTH * h, acc[i][h]);
 }
 
 void kvi_avx2_slot_rows(const struct kvi_rows *r)
 {
-	enum { GROUP = 4 };
-	for (size_t half = 0; half < 2 * r->steps; half++) {
-		size_t step = half / 2, t = half % 2 * 16, i = 0;
+	enum { GROUP = 3 };
+	for (size_t step = 0; step < r->steps; step++) {
+		size_t i = 0;
 		for (; i + GROUP <= r->rows; i += GROUP)
-			rows_some(r, step, t, i, GROUP);
-		for (; i < r->rows; i++)
-			rows_some(r, step, t, i, 1);
+			rows_some(r, step, i, GROUP);
+		if (i + 2 == r->rows)
+			rows_some(r, step, i, 2);
+		else if (i < r->rows)
+			rows_some(r, step, i, 1);
 	}
 }
 

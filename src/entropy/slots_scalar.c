@@ -143,7 +143,8 @@ static size_t feature_at(const struct kvi_slot_job *j, size_t t)
 static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
                     size_t at, const struct cell *c, int32_t u)
 {
-	j->r[at] = (int16_t)limited(u - c->base);
+	if (j->r)
+		j->r[at] = (int16_t)limited(u - c->base);
 	if (j->z)
 		j->z[at] = (int16_t)limited(u - s->mean);
 }
@@ -156,7 +157,8 @@ static void observe_one(const struct kvi_slot_job *j, size_t t,
 	if (j->half)
 		return;
 	/* Until the other one is there, and where there is none. */
-	j->r[at + 1] = 0;
+	if (j->r)
+		j->r[at + 1] = 0;
 	if (j->z)
 		j->z[at + 1] = 0;
 }

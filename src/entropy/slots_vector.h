@@ -405,6 +405,37 @@ INLINE bool slot_pair(const struct setting *e, struct reading *r)
 	return true;
 }
 
+/* z of elements that are there, which needs no predictions. */
+INLINE void slot_z(const struct setting *e)
+{
+	const struct kvi_slot_job *j = &e->j;
+	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
+	const vec mean_a = SET(a->mean), mean_b = SET(b->mean), round = SET(8192);
+	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
+		size_t at = step * e->b.lanes;
+		struct step xa = known_take(e, a, at, NULL), xb = { 0 };
+		if (j->pair)
+			xb = known_take(e, b, at, NULL);
+		EACH {
+			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
+			int16_t *to = j->z + feature_at(j, t);
+			vec va = integers_of(xa.v[h], &e->fmt, a->step);
+			if (!j->pair) {
+				store_half(to, j->half, v_sub(va, mean_a));
+				continue;
+			}
+			vec turn = v_load(j->turn + 2 * t);
+			vec x = v_side_by_side(va, integers_of(xb.v[h], &e->fmt,
+			                                       b->step));
+			vec ua = v_madd(x, turn);
+			vec ub = v_madd(x, v_negated_low(v_exchanged(turn)));
+			ua = v_sar(v_add(ua, round), 14);
+			ub = v_sar(v_add(ub, round), 14);
+			store_both(to, v_sub(ua, mean_a), v_sub(ub, mean_b));
+		}
+	}
+}
+
 INLINE bool slot_with(const struct kvi_slot_block *b,
                       const struct kvi_slot_job *j,
                       const struct kvi_grid_format *fmt,
@@ -418,6 +449,10 @@ INLINE bool slot_with(const struct kvi_slot_block *b,
 	const bool reads = usual ? !known : b->reader != NULL;
 	if (usual)
 		e.b.lanes = KVI_LANES;
+	if (!reads && !j->r) {
+		slot_z(&e);
+		return true;
+	}
 	if (reads)
 		reading_begin(&r, &feed, b->reader);
 	bool ok = j->pair ? slot_pair(&e, &r) : slot_alone(&e, &r);

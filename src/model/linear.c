@@ -351,7 +351,7 @@ static bool apply_panel(const struct kvi_linear *l, const struct some *p,
 		size_t at = near + i / 2 * KVI_PAIR_STEP;
 		bool pair = p->first + i < m->rotary;
 		struct kvi_slot_job j = {
-			.half = i & 1, .r = l->out->r + at,
+			.half = i & 1, .r = l->only_z ? NULL : l->out->r + at,
 			.z = l->out->z ? l->out->z + at : NULL,
 			.near = l->out->r + near,
 			.feature_step = feature_step(m), .n = l->out->n,

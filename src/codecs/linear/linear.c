@@ -303,6 +303,8 @@ kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		return KVARC_PROG;
 	if (!only_z && !kvi_linear_sources(chunk))
 		return KVARC_DATA;
+	if (only_z && !chunk->features->z)
+		return KVARC_OK;
 	struct kvi_chunk some = *chunk;
 	struct work w = { .linear.only_z = only_z };
 	if (only_z)
