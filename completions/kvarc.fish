@@ -23,7 +23,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack cut train' -l loop -x -a 
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train' -l predict -x -a 'token top-1 top-4 top-16 embedding' -d 'what the model goes by: the token (default), or those before it'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l token-ids -x -a 'stored model' -d 'stored, or coded by the model: a third of the size'
 complete -c kvarc -n '__fish_seen_subcommand_from pack bench eval' -l tier -x -d 'change elements: had:4 keeps some 4 bits of each'
-complete -c kvarc -n '__fish_seen_subcommand_from pack' -l max-error -x -d 'change no element by more: 0.01 is 1 % of what is usual'
+complete -c kvarc -n '__fish_seen_subcommand_from pack' -l max-error -x -d 'change no element by more (0.01: 1 %); with --tier, no attention'
 complete -c kvarc -n '__fish_seen_subcommand_from pack eval' -l scores -r -F -d 'of tokens, for keep= of tiers: h2o, surprisal or FILE'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut train bench' -l allow-lossy -d 'take what a lossy tier has changed'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l kv-rule -x -d 'names of tensors, "layers.{layer}.{key|value}"'

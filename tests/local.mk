@@ -270,6 +270,11 @@ tests_unit_test_eval_SOURCES = tests/unit/test_eval.c \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_eval_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_gate
+TESTS += tests/unit/test_gate
+tests_unit_test_gate_SOURCES = tests/unit/test_gate.c \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_gate_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_scores
 TESTS += tests/unit/test_scores
 tests_unit_test_scores_SOURCES = tests/unit/test_scores.c \

@@ -41,7 +41,11 @@ kvarc_ret kvi_eval_start(kvarc_eval *e);
 kvarc_ret kvi_eval_open_model(kvarc_eval *e);
 /* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
 kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
+/* Without a model: rooms for both caches, and threads. Continuation 0. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_eval_start_caches(kvarc_eval *e);
 void kvi_eval_stop(kvarc_eval *e);
+/* So many tokens more are done. Returns OK, IO (the callback says stop). */
+kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens);
 /* Logits of ids from o.prefix on, after the cache in `exact`. */
 kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids);
 /* Another cache of the same tensors against the exact one, whose logits kvi_forced_exact made. */

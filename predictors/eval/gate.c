@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gate.c - rates of layers that keep a model's answers as they are */
+/* gate.c - rates of layers that keep a model's answers, or attention outputs, as they are */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "codecs/codec.h"
 #include "eval/eval.h"
+#include "eval/proxy.h"
 #include "geometry/geometry.h"
 #include "stream/error.h"
 #include "stream/writer_internal.h"
@@ -13,18 +15,20 @@ enum {
 	FETCH_TOKENS = 256,
 	QUARTER = 4,     /* of a bit, in 1/16: the finest step of a layer */
 	HALF = 8,        /* all layers together */
+	ARCHIVES_MAX = 12, /* without a model */
 	NOTE_BYTES = 256
 };
 
 struct kvarc_gate {
 	struct kvarc_eval e;
-	double max_kl;
+	double max_kl, max_error; /* the other one is 0 */
 	kvarc_import *im;
 	kvarc_writer_options writer;
 	kvarc_lossy lossy;
 	uint32_t n_layers;
 	int16_t *rates;          /* of each layer, as kvarc_lossy.layer_rate */
-	double *kl;              /* of each layer alone */
+	double *harm;            /* of each layer alone: KL, or error of its outputs */
+	struct kvi_proxy *proxy;
 	kvarc_view *mixed;       /* one a tensor */
 	int32_t *ids;
 	kvarc_gate_result result;
@@ -48,9 +52,11 @@ static kvarc_ret check_cache(struct kvarc_gate *g)
 	if (x->n_tracks != 1 || !x->n_tensors)
 		return fail(e, KVARC_GEOMETRY, "a gate needs a cache with one "
 		            "track of keys and values");
+	if (g->max_error > 0)
+		e->o.continuation = 0; /* nothing is told again */
 	if (n < (uint64_t)e->o.continuation + 1)
-		return fail(e, KVARC_GEOMETRY, "the cache has too few tokens to "
-		            "tell the last ones again");
+		return fail(e, KVARC_GEOMETRY, "the cache has too few tokens for "
+		            "a gate");
 	if (n - e->o.continuation < e->o.prefix)
 		e->o.prefix = (uint32_t)(n - e->o.continuation);
 	e->o.dtype = x->tensors[0].dtype;
@@ -58,10 +64,27 @@ static kvarc_ret check_cache(struct kvarc_gate *g)
 	return KVARC_OK;
 }
 
-static kvarc_ret fetch(struct kvarc_gate *g)
+static kvarc_ret fetch_elements(struct kvarc_gate *g)
 {
 	struct kvarc_eval *e = &g->e;
 	const kvarc_geometry *x = e->geometry;
+	for (uint32_t i = 0; i < x->n_tensors; i++)
+		for (uint32_t t = 0; t < e->o.prefix; t += FETCH_TOKENS) {
+			uint32_t n = e->o.prefix - t < FETCH_TOKENS
+			             ? e->o.prefix - t : FETCH_TOKENS;
+			uint8_t *to = (uint8_t *)e->exact.views[i].data +
+			              t * e->exact.views[i].token_stride;
+			if (kvarc_import_fetch(g->im, i, 0, x->tensors[i].heads,
+			                       t, n, to))
+				return fail(e, KVARC_IO, "the cache cannot be read");
+		}
+	return KVARC_OK;
+}
+
+/* For the model: with token ids. */
+static kvarc_ret fetch(struct kvarc_gate *g)
+{
+	struct kvarc_eval *e = &g->e;
 	const uint32_t all = e->o.prefix + e->o.continuation;
 	kvarc_ret ret = kvarc_import_read_tokens(g->im, 0, 0, all, g->ids,
 	                                         e->positions);
@@ -72,17 +95,16 @@ static kvarc_ret fetch(struct kvarc_gate *g)
 		if (e->positions[i] != (int32_t)i)
 			ret = fail(e, KVARC_GEOMETRY, "a gate needs positions from "
 			           "0 on");
-	for (uint32_t i = 0; i < x->n_tensors && !ret; i++)
-		for (uint32_t t = 0; t < e->o.prefix && !ret; t += FETCH_TOKENS) {
-			uint32_t n = e->o.prefix - t < FETCH_TOKENS
-			             ? e->o.prefix - t : FETCH_TOKENS;
-			uint8_t *to = (uint8_t *)e->exact.views[i].data +
-			              t * e->exact.views[i].token_stride;
-			if (kvarc_import_fetch(g->im, i, 0, x->tensors[i].heads,
-			                       t, n, to))
-				ret = fail(e, KVARC_IO, "the cache cannot be read");
-		}
-	return ret;
+	return ret ? ret : fetch_elements(g);
+}
+
+static kvarc_ret open_layers(struct kvarc_gate *g, uint32_t n)
+{
+	g->n_layers = n;
+	g->rates = kvi_calloc(&g->e.alloc, n, sizeof *g->rates);
+	g->harm = kvi_calloc(&g->e.alloc, n, sizeof *g->harm);
+	return g->rates && g->harm ? KVARC_OK
+	                           : kvi_fail_alloc(g->e.o.common.error, &g->e.alloc);
 }
 
 static kvarc_ret start(struct kvarc_gate *g)
@@ -94,19 +116,46 @@ static kvarc_ret start(struct kvarc_gate *g)
 	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
 		return fail(e, KVARC_GEOMETRY, "the cache is longer than the model "
 		            "can see");
-	g->n_layers = m->n_layers;
-	g->rates = kvi_calloc(&e->alloc, g->n_layers, sizeof *g->rates);
-	g->kl = kvi_calloc(&e->alloc, g->n_layers, sizeof *g->kl);
+	kvarc_ret ret = open_layers(g, m->n_layers);
+	if (ret)
+		return ret;
 	g->mixed = kvi_calloc(&e->alloc, e->geometry->n_tensors,
 	                      sizeof *g->mixed);
 	g->ids = kvi_calloc(&e->alloc, (size_t)e->o.prefix + e->o.continuation,
 	                    sizeof *g->ids);
-	if (!g->rates || !g->kl || !g->mixed || !g->ids)
+	if (!g->mixed || !g->ids)
 		return kvi_fail_alloc(e->o.common.error, &e->alloc);
-	kvarc_ret ret = kvi_eval_start(e);
+	ret = kvi_eval_start(e);
 	if (!ret)
 		ret = fetch(g);
 	return ret ? ret : kvi_eval_make_exact(e, g->ids);
+}
+
+/* Without a model. What has no attention stays as it is. */
+static kvarc_ret start_proxy(struct kvarc_gate *g)
+{
+	struct kvarc_eval *e = &g->e;
+	const kvarc_geometry *x = e->geometry;
+	uint32_t n = 0;
+	for (size_t i = 0; i < x->n_tensors; i++)
+		n = x->tensors[i].layer >= n ? x->tensors[i].layer + 1 : n;
+	kvarc_ret ret = open_layers(g, n);
+	if (!ret)
+		ret = kvi_eval_start_caches(e);
+	if (!ret)
+		ret = kvarc_import_read_tokens(g->im, 0, 0, e->o.prefix, NULL,
+		                               e->positions);
+	if (!ret)
+		ret = fetch_elements(g);
+	if (ret)
+		return ret;
+	ret = kvi_proxy_open(&g->proxy, e, n);
+	if (ret)
+		return kvi_fail_alloc(e->o.common.error, &e->alloc);
+	for (uint32_t l = 0; l < n; l++)
+		if (kvi_proxy_has(g->proxy, l) == KVI_PROXY_OTHER)
+			g->rates[l] = KVARC_LOSSY_NOTHING;
+	return KVARC_OK;
 }
 
 /* ---- rates ---- */
@@ -134,7 +183,7 @@ static kvarc_ret try_layers(struct kvarc_gate *g)
 			              ? g->e.back.views[i] : g->e.exact.views[i];
 		ret = kvi_eval_compare(&g->e, g->mixed, g->e.exact.n, &r);
 		/* The gate's two conditions as one number. */
-		g->kl[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
+		g->harm[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
 	}
 	return ret;
 }
@@ -159,15 +208,15 @@ static void raise_worst(struct kvarc_gate *g)
 	const double all = 0.8 * g->max_kl, quarter_bit = 0.70710678118654752;
 	double most = 0, sum = 2 * all;
 	for (uint32_t l = 0; l < g->n_layers; l++)
-		most = g->kl[l] > most ? g->kl[l] : most;
+		most = g->harm[l] > most ? g->harm[l] : most;
 	for (unsigned i = 0; i < 200 && sum > all; i++, most *= 0.84) {
 		sum = 0;
 		for (uint32_t l = 0; l < g->n_layers; l++)
-			sum += g->kl[l] < most ? g->kl[l] : most;
+			sum += g->harm[l] < most ? g->harm[l] : most;
 	}
 	for (uint32_t l = 0; l < g->n_layers; l++) {
 		int more = 0;
-		for (double kl = g->kl[l]; kl > most && more < HALF * QUARTER * 4;
+		for (double kl = g->harm[l]; kl > most && more < HALF * QUARTER * 4;
 		     kl *= quarter_bit)
 			more += QUARTER;
 		raise(g, l, more);
@@ -177,9 +226,11 @@ static void raise_worst(struct kvarc_gate *g)
 static void count(struct kvarc_gate *g)
 {
 	kvarc_gate_result *r = &g->result;
-	r->layers = g->n_layers;
-	r->raised = r->unchanged = 0;
+	r->layers = r->raised = r->unchanged = 0;
 	for (uint32_t l = 0; l < g->n_layers; l++) {
+		if (g->proxy && kvi_proxy_has(g->proxy, l) == KVI_PROXY_NOTHING)
+			continue;
+		r->layers++;
 		r->unchanged += g->rates[l] == KVARC_LOSSY_NOTHING;
 		r->raised += g->rates[l] != KVARC_LOSSY_NOTHING &&
 		             g->rates[l] > 0;
@@ -197,13 +248,68 @@ static kvarc_ret search(struct kvarc_gate *g)
 		ret = try_rates(g, &passed);
 	}
 	count(g);
-	while (!ret && !passed && g->result.unchanged < g->n_layers) {
+	while (!ret && !passed && g->result.unchanged < g->result.layers) {
 		for (uint32_t l = 0; l < g->n_layers; l++)
 			raise(g, l, HALF);
 		count(g);
 		ret = try_rates(g, &passed);
 	}
-	g->result.passed = passed && g->result.unchanged < g->n_layers;
+	g->result.passed = passed && g->result.unchanged < g->result.layers;
+	return ret;
+}
+
+/* ---- rates without a model ---- */
+
+static kvarc_ret try_errors(struct kvarc_gate *g)
+{
+	kvarc_gate_result *r = &g->result;
+	kvarc_ret ret = kvi_eval_through_archive(&g->e, NULL, &g->writer, &r->eval);
+	r->archives++;
+	if (ret)
+		return ret;
+	kvi_proxy_measure(g->proxy, g->harm);
+	r->worst_error = 0;
+	for (uint32_t l = 0; l < g->n_layers; l++)
+		if (g->rates[l] != KVARC_LOSSY_NOTHING && g->harm[l] > r->worst_error)
+			r->worst_error = g->harm[l];
+	r->passed = r->worst_error <= g->max_error;
+	return kvi_eval_progress(&g->e, g->e.o.prefix);
+}
+
+/* So many sixteenths of a bit, an error being taken to halve with each bit; the tier's most is tried
+ * before a layer stays as it is. Towards the end that is at once. */
+static int more_bits(const struct kvarc_gate *g, uint32_t layer)
+{
+	const double quarter_bit = 0.84089641525371454;
+	int most = kvi_lossy_max_rate(g->lossy.tier), more = 0;
+	int room = most - g->lossy.rate - g->rates[layer];
+	double e = g->harm[layer];
+	if (isinf(e) || g->result.archives + 2 >= ARCHIVES_MAX)
+		return most;
+	for (; e > g->max_error && more < most; e *= quarter_bit)
+		more += QUARTER;
+	return room > 0 && more > room ? room : more;
+}
+
+/* Layers that others are predicted from change the errors of those, too: all are measured again. */
+static void raise_errors(struct kvarc_gate *g)
+{
+	for (uint32_t l = 0; l < g->n_layers; l++)
+		if (g->rates[l] != KVARC_LOSSY_NOTHING &&
+		    g->harm[l] > g->max_error)
+			raise(g, l, more_bits(g, l));
+}
+
+static kvarc_ret search_errors(struct kvarc_gate *g)
+{
+	kvarc_gate_result *r = &g->result;
+	kvarc_ret ret = KVARC_OK;
+	for (count(g); !ret && !r->passed && r->unchanged < r->layers &&
+	     r->archives < ARCHIVES_MAX; count(g)) {
+		ret = try_errors(g);
+		if (!ret && !r->passed)
+			raise_errors(g);
+	}
 	return ret;
 }
 
@@ -211,11 +317,18 @@ static void make_note(struct kvarc_gate *g)
 {
 	const kvarc_gate_result *r = &g->result;
 	const kvarc_lossy *from = g->writer.lossy;
-	snprintf(g->note, sizeof g->note, "%.80s; gate: KL %.2e, p99 %.2e, limit "
-	         "%g over %u tokens; of %u layers %u with more bits, %u unchanged",
-	         from->note ? from->note : "", r->eval.mean_kl, r->eval.p99_kl,
-	         g->max_kl, (unsigned)g->e.o.continuation, (unsigned)r->layers,
-	         (unsigned)r->raised, (unsigned)r->unchanged);
+	char found[NOTE_BYTES / 2];
+	if (g->proxy)
+		snprintf(found, sizeof found, "error of attention outputs (proxy) "
+		         "%.2e, limit %g over %u tokens", r->worst_error,
+		         g->max_error, (unsigned)g->e.o.prefix);
+	else
+		snprintf(found, sizeof found, "KL %.2e, p99 %.2e, limit %g over %u "
+		         "tokens", r->eval.mean_kl, r->eval.p99_kl, g->max_kl,
+		         (unsigned)g->e.o.continuation);
+	snprintf(g->note, sizeof g->note, "%.80s; gate: %s; of %u layers %u with "
+	         "more bits, %u unchanged", from->note ? from->note : "", found,
+	         (unsigned)r->layers, (unsigned)r->raised, (unsigned)r->unchanged);
 	g->lossy.note = g->note;
 }
 
@@ -223,8 +336,12 @@ static void make_note(struct kvarc_gate *g)
 
 static bool may_open(const kvarc_gate_options *o)
 {
-	return o && o->predictor && o->writer && o->writer->lossy &&
-	       o->max_kl > 0 && o->prefix && o->continuation > 1;
+	if (!o || !o->writer || !o->writer->lossy || !o->prefix)
+		return false;
+	if (o->max_error > 0)
+		return o->max_error < 1 && !o->max_kl;
+	return !o->max_error && o->predictor && o->max_kl > 0 &&
+	       o->continuation > 1;
 }
 
 static kvarc_ret run(struct kvarc_gate *g)
@@ -240,12 +357,12 @@ static kvarc_ret run(struct kvarc_gate *g)
 			ret = fail(&g->e, KVARC_OPTIONS, "a gate cannot raise "
 			           "the rates of tokens that are left out");
 	if (!ret)
-		ret = start(g);
+		ret = g->max_error > 0 ? start_proxy(g) : start(g);
 	if (ret)
 		return ret;
 	g->lossy.layer_rate = g->rates;
 	g->lossy.n_layers = g->n_layers;
-	ret = search(g);
+	ret = g->max_error > 0 ? search_errors(g) : search(g);
 	make_note(g);
 	return ret;
 }
@@ -260,8 +377,9 @@ kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im,
 	if (!im || !may_open(o))
 		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
 		                KVARC_UNKNOWN, KVARC_UNKNOWN, "a gate needs a "
-		                "predictor, a writer's options with a tier, a "
-		                "limit, a prefix and a continuation");
+		                "writer's options with a tier, a prefix, and one "
+		                "limit: of errors, or of a KL with a predictor "
+		                "and a continuation");
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
 	kvi_alloc_init(&alloc, o->common.allocator, limit);
 	struct kvarc_gate *g = kvi_calloc(&alloc, 1, sizeof *g);
@@ -276,6 +394,7 @@ kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im,
 	kvi_alloc_init(&g->e.alloc, o->common.allocator, limit);
 	g->im = im;
 	g->max_kl = o->max_kl;
+	g->max_error = o->max_error;
 	g->lossy = *o->writer->lossy;
 	g->writer = *o->writer;
 	g->writer.lossy = &g->lossy;
@@ -293,9 +412,10 @@ void kvarc_gate_close(kvarc_gate **out)
 	if (!g)
 		return;
 	const struct kvi_alloc *alloc = &g->e.alloc;
+	kvi_proxy_close(&g->proxy); /* its memory is the evaluation's */
 	kvi_eval_stop(&g->e);
 	kvi_free(alloc, g->rates);
-	kvi_free(alloc, g->kl);
+	kvi_free(alloc, g->harm);
 	kvi_free(alloc, g->mixed);
 	kvi_free(alloc, g->ids);
 	struct kvi_alloc last = *alloc;

@@ -99,6 +99,16 @@ kvarc_ret kvi_eval_start(kvarc_eval *e)
 	return ret ? ret : open_forced(e, NULL);
 }
 
+kvarc_ret kvi_eval_start_caches(kvarc_eval *e)
+{
+	if (kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
+		return no_memory(e);
+	kvarc_ret ret = open_rooms(e);
+	if (ret)
+		return ret;
+	return open_cache(e, &e->back) ? KVARC_OK : no_memory(e);
+}
+
 kvarc_ret kvi_eval_open_model(kvarc_eval *e)
 {
 	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
@@ -181,7 +191,7 @@ void kvarc_eval_close(kvarc_eval **out)
 
 /* ---- a sequence ---- */
 
-static kvarc_ret progress(kvarc_eval *e, uint64_t tokens)
+kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens)
 {
 	const kvarc_common *c = &e->o.common;
 	e->done += tokens;
@@ -213,7 +223,7 @@ kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
 	r->cache_tokens = e->o.prefix;
 	r->elements = (uint64_t)e->exact.bytes / kvarc_dtype_bytes(e->o.dtype);
 	kvi_eval_take(r, e->d, e->o.continuation, e->sorted);
-	return progress(e, e->o.continuation);
+	return kvi_eval_progress(e, e->o.continuation);
 }
 
 /* What a tier does with each token of the sequence, where that is by scores. */
@@ -286,13 +296,13 @@ kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids)
 	const struct kvi_forced_cache exact = { e->exact.views, prefix };
 	e->exact.n = prefix;
 	kvarc_ret ret = kvi_forced_exact(e->forced, &exact, &after);
-	return ret ? say(e, ret) : progress(e, e->o.continuation);
+	return ret ? say(e, ret) : kvi_eval_progress(e, e->o.continuation);
 }
 
 static kvarc_ret tokens_done(void *opaque, size_t t0, size_t n)
 {
 	(void)t0;
-	return progress(opaque, n);
+	return kvi_eval_progress(opaque, n);
 }
 
 kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score)

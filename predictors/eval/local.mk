@@ -6,4 +6,5 @@ libkvi_la_SOURCES += \
 	predictors/eval/statistics.c predictors/eval/statistics.h \
 	predictors/eval/summary.c \
 	predictors/eval/scores.c predictors/eval/scores.h \
-	predictors/eval/gate.c predictors/eval/archive.c predictors/eval/handle.c
+	predictors/eval/gate.c predictors/eval/proxy.c predictors/eval/proxy.h \
+	predictors/eval/archive.c predictors/eval/handle.c

@@ -33,6 +33,7 @@ struct job {
 	uint64_t tokens; /* that a model goes through; 0: none does */
 	double start, seconds;
 	kvarc_lossy tier;
+	double max_error; /* of attention outputs, by the tier; 0: not wanted */
 	int16_t *token_rates;
 	kvarc_gate *gate;
 	int level;
@@ -126,7 +127,32 @@ static bool codes_ids(const struct options *o)
 	return o->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
-/* Rates of layers that keep what the model says within --max-kl, or no tier. */
+static void report_gate(const struct job *j, const kvarc_gate_result *r,
+                        bool passed)
+{
+	char limit[48], found[48], layers[80] = "";
+
+	if (j->max_error > 0) {
+		snprintf(limit, sizeof(limit), "an error of %g", j->max_error);
+		snprintf(found, sizeof(found), "error of attention %.2g",
+		         r->worst_error);
+	} else {
+		snprintf(limit, sizeof(limit), "a KL of %g", j->o->max_kl);
+		snprintf(found, sizeof(found), "KL %.2g", r->eval.mean_kl);
+	}
+	if (r->raised || r->unchanged)
+		snprintf(layers, sizeof(layers), ": of %u layers %u have more bits, "
+		         "%u stay as they are", (unsigned)r->layers,
+		         (unsigned)r->raised, (unsigned)r->unchanged);
+	if (passed)
+		msg_note(j->in.name, "%s%s", found, layers);
+	else
+		msg_warning(j->in.name, "no rate of the tier keeps %s: nothing was "
+		            "changed", limit);
+}
+
+/* Rates of layers that keep what the model says within --max-kl, or attention within --max-error, or no
+ * tier. */
 static bool pass_gate(struct job *j, kvarc_writer_options *wo)
 {
 	kvarc_gate_options go = KVARC_GATE_OPTIONS_INIT;
@@ -139,6 +165,7 @@ static bool pass_gate(struct job *j, kvarc_writer_options *wo)
 	go.predictor = models_given();
 	go.writer = wo;
 	go.max_kl = j->o->max_kl;
+	go.max_error = j->max_error;
 	progress_start(j->in.name, KVARC_UNKNOWN);
 	progress_unit("tokens");
 	ret = kvarc_gate_import(&j->gate, j->im, &go);
@@ -150,15 +177,7 @@ static bool pass_gate(struct job *j, kvarc_writer_options *wo)
 		return false;
 	}
 	wo->lossy = kvarc_gate_lossy(j->gate);
-	if (!wo->lossy)
-		msg_warning(j->in.name, "no rate of the tier keeps a KL of %g: "
-		            "nothing was changed", j->o->max_kl);
-	else if (r.raised || r.unchanged)
-		msg_note(j->in.name, "KL %.2g: of %u layers %u have more bits, %u "
-		         "stay as they are", r.eval.mean_kl, (unsigned)r.layers,
-		         (unsigned)r.raised, (unsigned)r.unchanged);
-	else
-		msg_note(j->in.name, "KL %.2g", r.eval.mean_kl);
+	report_gate(j, &r, wo->lossy);
 	return true;
 }
 
@@ -174,7 +193,7 @@ static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 		if (ok && scores_wanted(&j->tier))
 			ok = scores_rate(j->o, j->in.name, j->im, &wo->common,
 			                 &j->tier, &j->token_rates);
-		if (ok && j->o->max_kl > 0)
+		if (ok && (j->o->max_kl > 0 || j->max_error > 0))
 			ok = pass_gate(j, wo);
 	} else {
 		ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
@@ -319,11 +338,11 @@ static bool open_target(struct job *j)
 }
 
 static void pack_one(const struct options *o, const char *file,
-                     const kvarc_lossy *tier)
+                     const kvarc_lossy *tier, double max_error)
 {
 	struct job j = {
 		.o = o, .model = { .fd = -1 }, .start = units_now(),
-		.tier = *tier
+		.tier = *tier, .max_error = max_error
 	};
 
 	if (!input_open(&j.in, file, true))
@@ -364,10 +383,57 @@ static bool check_scores(const struct options *o, const kvarc_lossy *tier)
 	return false;
 }
 
+/* --max-error with --tier had or klt: of attention outputs. NULL where it stands alone or is missing. */
+static const char *limit_of_tier(const struct options *o)
+{
+	bool first = o->n_tiers == 2 && o->tiers[0] == o->near_tier;
+	bool second = o->n_tiers == 2 && o->tiers[1] == o->near_tier;
+
+	return first != second ? strchr(o->near_tier, ':') + 1 : NULL;
+}
+
+/* What --tier, --max-error and --max-kl say together. */
+static bool check_tiers(const struct options *o, kvarc_lossy *tier,
+                        double *max_error)
+{
+	const char *limit = limit_of_tier(o);
+	bool is_first = o->n_tiers && (!limit || o->tiers[0] != o->near_tier);
+	const char *text = o->n_tiers ? o->tiers[!is_first] : NULL;
+	kvarc_error error = { 0 };
+	char *end;
+
+	*max_error = limit ? strtod(limit, &end) : 0;
+	if (o->n_tiers > 1 && !limit)
+		msg_error(NULL, "pack: one --tier or --max-error at a time");
+	else if (o->remove && o->n_tiers)
+		msg_error(NULL, "pack: --rm would remove what --tier cannot give "
+		          "back");
+	else if (text && kvarc_lossy_parse(tier, text, &error))
+		msg_error(NULL, "pack: %s", error.text);
+	else if (o->near_tier && o->max_kl > 0)
+		msg_error(NULL, "pack: one of --max-kl and --max-error at a time");
+	else if (o->max_kl > 0 && !(o->n_tiers && o->model))
+		msg_error(NULL, "pack: --max-kl needs --tier and the model "
+		          "(--model)");
+	else if (limit && tier->tier != KVARC_TIER_HAD &&
+	         tier->tier != KVARC_TIER_KLT)
+		msg_error(NULL, "pack: --max-error goes with --tier had or klt, or "
+		          "stands alone");
+	else if (limit && (*end || !(*max_error > 0 && *max_error < 1)))
+		msg_error(NULL, "pack: '%s' is not a value for --max-error with a "
+		          "--tier; give the error of attention outputs, above 0 "
+		          "and below 1", limit);
+	else {
+		tier->note = text;
+		return true;
+	}
+	return false;
+}
+
 void cmd_pack(const struct options *o)
 {
 	kvarc_lossy tier = { 0 };
-	kvarc_error error = { 0 };
+	double max_error;
 
 	if (!paths_check_operands(o))
 		return;
@@ -379,31 +445,14 @@ void cmd_pack(const struct options *o)
 		          "level of 4 to 8");
 		return;
 	}
-	if (o->n_tiers > 1) {
-		msg_error(NULL, "pack: one --tier or --max-error at a time");
-		return;
-	}
-	if (o->remove && o->n_tiers) {
-		msg_error(NULL, "pack: --rm would remove what --tier cannot give "
-		          "back");
-		return;
-	}
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");
 		return;
 	}
-	if (o->n_tiers && kvarc_lossy_parse(&tier, o->tiers[0], &error)) {
-		msg_error(NULL, "pack: %s", error.text);
+	if (!check_tiers(o, &tier, &max_error))
 		return;
-	}
-	if (o->max_kl > 0 && !(o->n_tiers && o->model)) {
-		msg_error(NULL, "pack: --max-kl needs --tier and the model "
-		          "(--model)");
-		return;
-	}
 	if (!check_scores(o, &tier))
 		return;
-	tier.note = o->n_tiers ? o->tiers[0] : NULL;
 	for (size_t i = 0; i < o->n_files; i++)
-		pack_one(o, o->files[i], &tier);
+		pack_one(o, o->files[i], &tier, max_error);
 }

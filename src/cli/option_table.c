@@ -94,7 +94,7 @@ const struct option_row options_rows[] = {
 	  VERB_PACK | VERB_BENCH | VERB_EVAL,
 	  "change elements: had:4 keeps some 4 bits of each" },
 	{ OPT_MAX_ERROR, 0, "max-error", "ERROR", ARG_VALUE, NULL, VERB_PACK,
-	  "change no element by more: 0.01 is 1 % of what is usual" },
+	  "change no element by more (0.01: 1 %); with --tier, no attention" },
 	{ OPT_SCORES, 0, "scores", "SCORES", ARG_FILE, NULL,
 	  VERB_PACK | VERB_EVAL,
 	  "of tokens, for keep= of tiers: h2o, surprisal or FILE" },

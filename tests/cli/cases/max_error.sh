@@ -16,5 +16,5 @@ cmp x.safetensors y.safetensors
 for error in 0 2 0.0000001 x; do
 	kv pack --max-error $error -o d.kva cache.safetensors
 done
-kv pack --max-error 0.1 --tier had:4 -o d.kva cache.safetensors
+kv pack --max-error 0.1 --tier near:0.1 -o d.kva cache.safetensors
 kv pack --max-error 0.1 --max-error 0.2 -o d.kva cache.safetensors
