@@ -70,6 +70,8 @@ static uint32_t special(unsigned dtype)
 	}
 }
 
+typedef uint64_t words __attribute__((vector_size(32)));
+
 /* Elements of one word at once: a field is 0 where all bits of `mask` are set, and
  * (field - 1) & ~field has a highest bit where a field is 0, or one below it in the word was. */
 bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n)
@@ -78,8 +80,16 @@ bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n)
 	const uint64_t ones = UINT64_MAX / ((UINT64_C(1) << width) - 1);
 	const uint64_t mask = ones * special(dtype);
 	const size_t bytes = n * width / 8;
-	uint64_t bad = 0;
+	const bool little = __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__;
+	words wide = { 0 };
 	size_t i = 0;
+	for (; little && i + sizeof wide <= bytes; i += sizeof wide) {
+		words field;
+		memcpy(&field, from + i, sizeof field);
+		field = ~field & mask;
+		wide |= (field - ones) & ~field;
+	}
+	uint64_t bad = wide[0] | wide[1] | wide[2] | wide[3];
 	for (; i + 8 <= bytes; i += 8) {
 		uint64_t field = ~kvi_load64(from + i) & mask;
 		bad |= (field - ones) & ~field;

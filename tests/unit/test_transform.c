@@ -133,7 +133,7 @@ static void again(const struct kvi_transform *f, struct both *b, int i,
 {
 	struct kvi_points p = { (int8_t)(choice % 33 - 16), (int8_t)(16 - choice % 31) };
 	int16_t turned[2 * KVI_LANES];
-	switch (choice / 2 % 9) {
+	switch (choice / 2 % 10) {
 	case 0: f->narrow(dtypes[choice / 16 % 4], b->x[i], rows, b->elements[i]); break;
 	case 1: f->back(b->codes[i], p, 0.37f, b->mean, rows, choice & 1, b->z[i], b->x[i]); break;
 	case 2: f->pairs(b->codes[i], p, rows, b->pairs[i]); break;
@@ -153,6 +153,7 @@ static void again(const struct kvi_transform *f, struct both *b, int i,
 			assert_true(b->x[i][k % 2 * KVI_LANES + k / 2] ==
 			            (float)turned[k] * 0x1p-14f);
 		break;
+	case 8: f->add_squares(b->x[i], rows, b->sums[i]); break;
 	default:
 		for (size_t k = 0; k < N; k++)
 			b->elements[i][k] %= KVI_CODE_ESCAPE + 1;

@@ -68,6 +68,8 @@ struct kvi_transform {
 	/* Adds the first n lanes of rows, or their squares, to sums: rows, too. */
 	void (*add)(const float *x, size_t rows, size_t n, bool squares,
 	            float *sums);
+	/* Adds the squares of each lane of rows to sums: one row. */
+	void (*add_squares)(const float *x, size_t rows, float *sums);
 	/* q = sign(x) * floor(|x| * inverse + offset). Returns a bit for each token with a code that is
 	 * out of range. */
 	uint32_t (*quantise)(const float *x, size_t rows, float inverse,

@@ -109,10 +109,9 @@ static void narrow(unsigned dtype, const float *from, size_t rows, uint16_t *to)
 	const bits largest = (bits){ 0 } + f.largest;
 	for (size_t i = 0; i < rows * KVI_LANES; i += WIDE) {
 		bits b = (bits)load(from + i), size = b & 0x7fffffffu;
-		bits finite = (bits)(size < 0x7f800000u);
 		bits number = (bits)(size <= 0x7f800000u);
 		bits code = narrow_size(size, &f);
-		code = choose(finite & (bits)(code < largest), code, largest);
+		code = choose((bits)(code < largest), code, largest);
 		code = number & (code | b >> 31 << f.sign);
 		shorts s = __builtin_convertvector(code, shorts);
 		memcpy(to + i, &s, sizeof s);
@@ -497,6 +496,18 @@ static void add(const float *x, size_t rows, size_t n, bool squares, float *sums
 	}
 }
 
+static void add_squares(const float *x, size_t rows, float *sums)
+{
+	for (size_t i = 0; i < KVI_LANES; i += WIDE) {
+		floats sum = load(sums + i);
+		for (size_t r = 0; r < rows; r++) {
+			floats v = load(x + r * KVI_LANES + i);
+			sum = sum + v * v;
+		}
+		store(sums + i, sum);
+	}
+}
+
 /* Codes before their range is looked at. */
 static inline ints code_of(const float *x, float inverse, float offset)
 {
@@ -523,16 +534,17 @@ static uint32_t quantise(const float *x, size_t rows, float inverse,
 		for (size_t k = 0; k < PARTS; k += 2) {
 			const float *a = x + k * WIDE, *b = a + WIDE;
 			ints q = code_of(a, inverse, offset), p = code_of(b, inverse, offset);
-			out[k] |= q > KVI_CODE_MAX;
-			out[k + 1] |= p > KVI_CODE_MAX;
+			out[k] |= q;
+			out[k + 1] |= p;
 			half16 half[2] = { signed_code(q, a), signed_code(p, b) };
 			codes16 v;
 			memcpy(&v, half, sizeof v);
 			codes8 c = __builtin_convertvector(v, codes8);
 			memcpy(codes + k * WIDE, &c, sizeof c);
 		}
+	/* None is negative: one is too large where a bit above is set in some. */
 	for (unsigned l = 0; l < KVI_LANES; l++)
-		refused |= (uint32_t)(out[l / WIDE][l % WIDE] & 1) << l;
+		refused |= (uint32_t)(out[l / WIDE][l % WIDE] > KVI_CODE_MAX) << l;
 	return refused;
 }
 
@@ -577,5 +589,5 @@ static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n,
 	const struct kvi_transform id = { \
 		name, widen, narrow, turns, turn, forward, back, pairs, scale, \
 		expect, add_expected, lanes_to_pairs, scale_lanes, invert, add, \
-		quantise, to_symbols, to_codes \
+		add_squares, quantise, to_symbols, to_codes \
 	}

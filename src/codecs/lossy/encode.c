@@ -75,11 +75,13 @@ static struct kvi_lossy_job job_of(const struct attempt *a,
                                    int32_t positions[KVI_TOKENS_MAX],
                                    const uint8_t *raw)
 {
-	kvi_parts_take(p, which, raw, a->elements);
+	const bool all = kvi_parts_count(p, which) == p->chunk->n_tokens;
+	if (!all)
+		kvi_parts_take(p, which, raw, a->elements);
 	return (struct kvi_lossy_job){
 		.chunk = kvi_parts_chunk(p, which, positions),
 		.params = a->params, .lane_order = a->lane_order,
-		.how = a->how, .elements = a->elements
+		.how = a->how, .elements = all ? raw : a->elements
 	};
 }
 

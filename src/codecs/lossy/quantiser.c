@@ -92,21 +92,36 @@ float kvi_offset_of(float rms, float step)
 	return rms >= 2 * step ? 0.5f : rms >= step ? 0.45f : 0.41f;
 }
 
+/* v, or 0 */
+static float where(bool yes, float v)
+{
+	uint32_t b;
+	memcpy(&b, &v, sizeof b);
+	b &= 0u - (uint32_t)yes;
+	memcpy(&v, &b, sizeof v);
+	return v;
+}
+
 void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
                         const int8_t *codes, size_t rows, float inverse,
                         size_t n)
 {
 	enum { EVERY = 4 };
+	float sum1 = m->sum[0], sum2 = m->sum[1];
+	/* Without branches: codes are as hard to guess as can be. */
 	for (size_t c = 0; c < rows; c += EVERY)
 		for (size_t i = 0; i < n; i++) {
 			int q = codes[c * KVI_LANES + i];
 			int size = q < 0 ? -q : q;
 			float v = x[c * KVI_LANES + i] * inverse;
-			if (!size)
-				continue;
-			m->sum[size > 1] += (float)size - (v < 0 ? -v : v);
-			m->n[size > 1]++;
+			float d = (float)size - (v < 0 ? -v : v);
+			sum1 = sum1 + where(size == 1, d);
+			sum2 = sum2 + where(size > 1, d);
+			m->n[0] += size == 1;
+			m->n[1] += size > 1;
 		}
+	m->sum[0] = sum1;
+	m->sum[1] = sum2;
 }
 
 static int8_t near_of(const struct kvi_centroid *m, int i)
