@@ -268,6 +268,45 @@ static void test_rates(void **state)
 	blob_free(&file);
 }
 
+/* Whichever allocation fails, the gate says so and keeps nothing. */
+static void test_memory(void **state)
+{
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_gate_options go = KVARC_GATE_OPTIONS_INIT;
+	kvarc_ret ret = KVARC_MEM;
+	struct failing f;
+	kvarc_import *im;
+	kvarc_lossy lossy;
+	kvarc_gate *g;
+	(void)state;
+	if (!reads_safetensors())
+		skip();
+	struct blob file = make_file();
+	kvarc_source source = blob_source(&file);
+	assert_int_equal(kvarc_import_open(&im, &source, NULL, &io), KVARC_OK);
+	assert_int_equal(kvarc_lossy_parse(&lossy, "had:4", NULL), KVARC_OK);
+	wo.lossy = &lossy;
+	go.writer = &wo;
+	go.max_error = 0.5;
+	go.common.allocator = &f.fn;
+	long n = 0;
+	for (; ret == KVARC_MEM; n++) {
+		failing_init(&f, n);
+		ret = kvarc_gate_import(&g, im, &go);
+		assert_true(ret == KVARC_MEM || ret == KVARC_OK);
+		assert_int_equal(g != NULL, ret == KVARC_OK);
+		kvarc_gate_close(&g);
+		assert_int_equal(f.held, 0);
+	}
+	assert_true(ret == KVARC_OK && n > 20);
+	go.common.allocator = NULL;
+	go.common.memlimit = 100000;
+	assert_int_equal(kvarc_gate_import(&g, im, &go), KVARC_MEMLIMIT);
+	kvarc_import_close(&im);
+	blob_free(&file);
+}
+
 static void test_options(void **state)
 {
 	kvarc_lossy lossy = { .tier = KVARC_TIER_TSC, .rate = 64 };
@@ -311,7 +350,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_layers), cmocka_unit_test(test_noise),
 		cmocka_unit_test(test_reach), cmocka_unit_test(test_no_numbers),
-		cmocka_unit_test(test_rates), cmocka_unit_test(test_options),
+		cmocka_unit_test(test_rates), cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_options),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
