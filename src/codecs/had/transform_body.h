@@ -518,30 +518,30 @@ static inline ints code_of(const float *x, float inverse, float offset)
 	return __builtin_convertvector(size, ints);
 }
 
-static inline half16 signed_code(ints q, const float *x)
-{
-	ints sign = (ints)(bits)load(x) >> 31;
-	return __builtin_convertvector((q ^ sign) - sign, half16);
-}
-
 static uint32_t quantise(const float *x, size_t rows, float inverse,
                          float offset, int8_t *codes)
 {
-	enum { PARTS = KVI_LANES / WIDE };
+	/* Some rows before they are read again: two stores are not forwarded to one load. */
+	enum { PARTS = KVI_LANES / WIDE, ROOM = 8 * KVI_LANES };
 	ints out[PARTS] = { { 0 } };
+	int16_t room[ROOM];
 	uint32_t refused = 0;
-	for (size_t r = 0; r < rows; r++, x += KVI_LANES, codes += KVI_LANES)
-		for (size_t k = 0; k < PARTS; k += 2) {
-			const float *a = x + k * WIDE, *b = a + WIDE;
-			ints q = code_of(a, inverse, offset), p = code_of(b, inverse, offset);
-			out[k] |= q;
-			out[k + 1] |= p;
-			half16 half[2] = { signed_code(q, a), signed_code(p, b) };
-			codes16 v;
-			memcpy(&v, half, sizeof v);
-			codes8 c = __builtin_convertvector(v, codes8);
-			memcpy(codes + k * WIDE, &c, sizeof c);
+	for (size_t left = rows * KVI_LANES, n; left; left -= n, x += n, codes += n) {
+		n = left < ROOM ? left : ROOM;
+		for (size_t i = 0; i < n; i += WIDE) {
+			ints q = code_of(x + i, inverse, offset);
+			ints sign = (ints)(bits)load(x + i) >> 31;
+			half16 half = __builtin_convertvector((q ^ sign) - sign, half16);
+			out[i / WIDE % PARTS] |= q;
+			memcpy(room + i, &half, sizeof half);
 		}
+		for (size_t i = 0; i < n; i += 2 * WIDE) {
+			codes16 v;
+			memcpy(&v, room + i, sizeof v);
+			codes8 c = __builtin_convertvector(v, codes8);
+			memcpy(codes + i, &c, sizeof c);
+		}
+	}
 	/* None is negative: one is too large where a bit above is set in some. */
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		refused |= (uint32_t)(out[l / WIDE][l % WIDE] > KVI_CODE_MAX) << l;

@@ -108,6 +108,7 @@ void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
 {
 	enum { EVERY = 4 };
 	float sum1 = m->sum[0], sum2 = m->sum[1];
+	uint32_t n1 = 0, n2 = 0;
 	/* Without branches: codes are as hard to guess as can be. */
 	for (size_t c = 0; c < rows; c += EVERY)
 		for (size_t i = 0; i < n; i++) {
@@ -117,11 +118,13 @@ void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
 			float d = (float)size - (v < 0 ? -v : v);
 			sum1 = sum1 + where(size == 1, d);
 			sum2 = sum2 + where(size > 1, d);
-			m->n[0] += size == 1;
-			m->n[1] += size > 1;
+			n1 += size == 1;
+			n2 += size > 1;
 		}
 	m->sum[0] = sum1;
 	m->sum[1] = sum2;
+	m->n[0] += n1;
+	m->n[1] += n2;
 }
 
 static int8_t near_of(const struct kvi_centroid *m, int i)
