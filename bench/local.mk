@@ -21,3 +21,8 @@ check_PROGRAMS += bench/micro_gate
 TESTS += bench/micro_gate
 bench_micro_gate_SOURCES = bench/micro_gate.c
 bench_micro_gate_LDADD = libkvarc.la -lm
+
+# What limits of the gate without a model come to, in a model's KL.
+noinst_PROGRAMS += bench/proxy
+bench_proxy_SOURCES = bench/proxy.c
+bench_proxy_LDADD = libkvi.la

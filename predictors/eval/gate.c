@@ -143,10 +143,10 @@ static kvarc_ret start_proxy(struct kvarc_gate *g)
 	if (!ret)
 		ret = kvi_eval_start_caches(e);
 	if (!ret)
-		ret = kvarc_import_read_tokens(g->im, 0, 0, e->o.prefix, NULL,
-		                               e->positions);
-	if (!ret)
 		ret = fetch_elements(g);
+	if (!ret && kvarc_import_read_tokens(g->im, 0, 0, e->o.prefix, NULL,
+	                                     e->positions))
+		ret = fail(e, KVARC_IO, "the cache cannot be read");
 	if (ret)
 		return ret;
 	ret = kvi_proxy_open(&g->proxy, e, n);
