@@ -118,8 +118,8 @@ INLINE vec class_of(const struct classes *c, vec angle)
 
 #include "slots_vector.h"
 
-/* `rows` rows, a constant, of a step: all sums stay in registers. Three rows of four vectors take the
- * fewest loads for each sum that 16 registers allow. */
+/* `rows` rows, a constant, of a step: all sums stay in registers. Three rows of four vectors take
+ * the fewest loads for each sum that 16 registers allow. */
 INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t first,
                       const size_t rows)
 {

@@ -450,8 +450,8 @@ static void analysis_row(const int16_t *column, size_t n, const float *gain,
 	}
 }
 
-/* The largest scale with which a row's numbers and their sum are in range; rounding adds half a unit
- * for each of n at most. */
+/* The largest scale with which a row's numbers and their sum are in range; rounding adds half a
+ * unit for each of n at most. */
 static inline float scale_for(float sum, float most, size_t n)
 {
 	float scale = ((float)KVI_COEF_SUM_MAX - (float)n) / sum;
