@@ -11,8 +11,8 @@ struct work {
 	struct kvi_tiles t;
 	const struct kvi_model *m;
 	struct kvi_klt_below below;
-	float *x;                /* rows of slots; of coefficients */
-	float *y;
+	float *x;                /* rows of slots, t.x where those are channels */
+	float *y;                /* of coefficients */
 	int16_t *analysis;       /* encoders: rows of coefficients, of each head */
 	int16_t *turned;         /* room for a head's M by column */
 	float *unit;             /* what one is worth in those rows, C */
@@ -29,6 +29,12 @@ static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
 	return m && m->flags & KVI_MODEL_BASIS && m->heads == chunk->heads &&
 	       m->head_channels == chunk->head_channels &&
 	       kvi_klt_has_sources(chunk->linear) ? m : NULL;
+}
+
+static bool slots_are_channels(const struct kvi_model *m,
+                               const struct kvi_chunk *chunk)
+{
+	return !m->rotary || chunk->rope->pairing != KVARC_ROPE_HALF;
 }
 
 static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
@@ -71,7 +77,11 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 		w->turned = w->analysis + C * w->m->m_stride;
 	}
 	kvarc_ret ret = kvi_klt_below_open(&w->below, c, job);
-	return ret ? ret : kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
+	if (!ret)
+		ret = kvi_tiles_open(&w->t, c, job, w->m->rotary > 0);
+	if (!ret && slots_are_channels(w->m, chunk))
+		w->x = w->t.x;
+	return ret;
 }
 
 /* Rows of channels to rows of slots, or back. */
@@ -79,6 +89,8 @@ static void permute(const struct work *w, float *channels, float *slots,
                     bool to_slots)
 {
 	const size_t bytes = KVI_LANES * sizeof *slots;
+	if (slots == channels)
+		return;
 	for (size_t s = 0; s < w->m->head_channels; s++) {
 		size_t c = kvi_slot_channel(w->m, w->t.job->chunk.rope, s);
 		float *a = channels + c * KVI_LANES, *b = slots + s * KVI_LANES;
