@@ -4,8 +4,9 @@
 
 MODEL is a GGUF or a folder; IDS a folder of eval_ids.py; CALIBRATION one of its caches
 (make_caches.py), which transforms of klt are fitted to; CACHE what is timed. The command
-is $KVARC; $SEQUENCES, 64 by default, of IDS alike. Takes 40 minutes on 2 cores.
-klt-head is klt without groups of layers: transforms of heads alone.
+is $KVARC; $SEQUENCES, 64 by default, of IDS alike. Takes an hour on 2 cores.
+klt-head is klt without groups of layers: transforms of heads alone. $PROFILES is a folder
+where profiles are kept: those that are there (klt.kvp, heads.kvp) are not fitted again.
 
 Bits count all bytes of the archives; the profile of klt is not counted, its size is
 stated. Bits at a KL are read off the straight line between the two points around it,
@@ -31,9 +32,11 @@ TIERS = {
 Q8_0 = 8.5 # bits: 32 numbers of 8 bits and a scale of 16
 
 
-def train(options, calibration, profile):
+def train(options, model, calibration, profile):
+    if os.path.exists(profile):
+        return os.path.getsize(profile)
     caches = sorted(glob.glob(os.path.join(calibration, '*.safetensors')))
-    c.kvarc('train', '-q', '--klt', *options, '-o', profile, *[
+    c.kvarc('train', '-q', '--klt', *options, '--model', model, '-o', profile, *[
         p for p in caches if not os.path.basename(p).startswith(('test-', 'long'))])
     return os.path.getsize(profile)
 
@@ -111,12 +114,13 @@ def main():
     model, ids, calibration = sys.argv[1:4]
     cache = sys.argv[4] if len(sys.argv) > 4 else c.WIKI
     c.machine()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = os.environ.get('PROFILES', temporary)
         group = os.path.join(folder, 'klt.kvp')
         heads = os.path.join(folder, 'heads.kvp')
         print('# profile of klt: %d bytes, of klt-head %d' % (
-            train((), calibration, group),
-            train(('--group', '1'), calibration, heads)))
+            train((), model, calibration, group),
+            train(('--group', '1'), model, calibration, heads)))
         rows = evaluate_all(model, ids, group, heads)
         show(rows)
         judge(rows)

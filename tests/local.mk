@@ -275,6 +275,12 @@ TESTS += tests/unit/test_gate
 tests_unit_test_gate_SOURCES = tests/unit/test_gate.c \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_gate_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_weigh
+TESTS += tests/unit/test_weigh
+tests_unit_test_weigh_SOURCES = tests/unit/test_weigh.c \
+	tests/unit/small_model.c tests/unit/small_model.h \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_weigh_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_scores
 TESTS += tests/unit/test_scores
 tests_unit_test_scores_SOURCES = tests/unit/test_scores.c \

@@ -45,7 +45,12 @@ typedef struct kvarc_trainer_options {
 	                       * does */
 	unsigned group;       /* bit 9: so many layers, from layer 0 on, are predicted from those below
 	                       * them in the group; 1: none is, 0: 8. To read a layer all those are read */
-	uint64_t reserved[2]; /* zero */
+	const kvarc_predictor *predictor; /* bit 9: the model, with a head, that the caches are of: heads that
+	                       * its answers depend on more are coded with finer steps. It goes through
+	                       * the 64 tokens behind 512 of up to four caches with token ids, once for
+	                       * each head of each. NULL, without such a cache or an output matrix: all
+	                       * have steps of the same part of their tensor's variance */
+	uint64_t reserved[1]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}
 
@@ -105,7 +110,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_write(kvarc_trainer *t,
 KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
 
 /* Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens), PROG (called twice), or what a
- * reader returned. */
+ * reader returned; with predictor also PREDICTOR (the caches are not of it), and as kvarc_eval_open
+ * and kvarc_eval_sequence. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_run(kvarc_trainer *t);
 /* The profile, once: the caller closes it. Returns OK, PROG, END (with KVARC_TRAIN_IN_FILE and
  * no model: it would not save what it costs). */

@@ -6,5 +6,6 @@ libkvi_la_SOURCES += \
 	predictors/eval/statistics.c predictors/eval/statistics.h \
 	predictors/eval/summary.c \
 	predictors/eval/scores.c predictors/eval/scores.h \
+	predictors/eval/harm.c predictors/eval/harm.h \
 	predictors/eval/gate.c predictors/eval/proxy.c predictors/eval/proxy.h \
 	predictors/eval/archive.c predictors/eval/handle.c

@@ -18,6 +18,7 @@
 #include "model/profile_internal.h"
 #include "util/ckd.h"
 #include "util/fpmode.h"
+#include "weigh.h"
 
 enum {
 	SINKS = 4,        /* first tokens, which are like no others and stay exact */
@@ -47,7 +48,8 @@ struct basis {
 	int16_t *z;           /* C rows of all tokens; NULL: nothing is predicted from them */
 	float *weight;        /* of all tokens */
 	size_t all;           /* tokens */
-	double rms;
+	double rms;           /* of all elements about their means */
+	double *unit;         /* of each head: what its coefficients are multiples of, near it */
 	bool bad;
 };
 
@@ -224,24 +226,24 @@ static bool set_means(struct basis *b, size_t h)
 static bool set_rows(struct basis *b, size_t h)
 {
 	const size_t n = b->hc;
-	const double *v = b->work + h * n * n;
+	const double *v = b->work + h * n * n, unit = b->unit[h];
 	for (size_t i = 0; i < n; i++) {
 		double sum = 0;
 		for (size_t j = 0; j < n; j++)
 			sum += v[i * n + j] < 0 ? -v[i * n + j] : v[i * n + j];
 		/* with what rounding may add */
-		int e = exponent(sum * b->rms / (KVI_COEF_SUM_MAX - (double)n)) + 1;
-		while (ldexp(sum * b->rms, -e) * 2 < KVI_COEF_SUM_MAX - (double)n &&
-		       ldexp(b->rms, -e) * 2 < INT16_MAX)
+		int e = exponent(sum * unit / (KVI_COEF_SUM_MAX - (double)n)) + 1;
+		while (ldexp(sum * unit, -e) * 2 < KVI_COEF_SUM_MAX - (double)n &&
+		       ldexp(unit, -e) * 2 < INT16_MAX)
 			e--;
-		while (ldexp(b->rms, -e) > INT16_MAX)
+		while (ldexp(unit, -e) > INT16_MAX)
 			e++;
 		if (e < -FIRST_EXPONENT || e >= FIRST_EXPONENT)
 			return false;
 		b->m->qm[h * n + i] = (uint8_t)(e + FIRST_EXPONENT);
 		for (size_t j = 0; j < n; j++)
 			b->m->m[(h * n + i) * b->m->m_stride + j] = (int16_t)
-				nearest(ldexp(v[i * n + j] * b->rms, -e));
+				nearest(ldexp(v[i * n + j] * unit, -e));
 	}
 	return true;
 }
@@ -250,7 +252,8 @@ static void set_classes(struct basis *b)
 {
 	enum { FAR = -200 };
 	for (size_t i = 0; i < b->m->C; i++) {
-		float v = (float)(b->value[i] / (b->rms * b->rms));
+		const double unit = b->unit[i / b->hc];
+		float v = (float)(b->value[i] / (unit * unit));
 		b->m->k[i] = (int16_t)(v > 0x1p-80f ? (kvi_quarter_log(v) + 1) >> 1
 		                                    : FAR);
 	}
@@ -267,9 +270,11 @@ static kvarc_ret centre(struct basis *b)
 	b->rms = sqrt(all / (double)b->m->C);
 	if (!(b->rms > 1e-20) || !(b->rms < 1e20))
 		return KVARC_END;
-	for (size_t h = 0; h < b->m->heads; h++)
+	for (size_t h = 0; h < b->m->heads; h++) {
+		b->unit[h] = b->rms * kvi_train_unit_of(b->t, b->m, h);
 		if (!set_means(b, h))
 			return KVARC_END;
+	}
 	return KVARC_OK;
 }
 
@@ -374,20 +379,21 @@ static kvarc_ret open_basis(struct basis *b)
 	if (kvi_mul(C, hc, &square))
 		return kvi_train_no_memory(b->t);
 	b->sum = kvi_calloc(a, C, sizeof *b->sum);
+	b->unit = kvi_calloc(a, b->m->heads, sizeof *b->unit);
 	b->value = kvi_calloc(a, C, sizeof *b->value);
 	b->cov = kvi_calloc(a, square, sizeof *b->cov);
 	b->work = kvi_calloc(a, square, sizeof *b->work);
 	b->rows = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof *b->rows);
 	b->elements = kvi_calloc(a, C, sizeof *b->elements);
 	b->raw = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof(float));
-	return b->sum && b->value && b->cov && b->work && b->rows &&
+	return b->sum && b->unit && b->value && b->cov && b->work && b->rows &&
 	       b->elements && b->raw ? KVARC_OK : kvi_train_no_memory(b->t);
 }
 
 static void close_basis(struct basis *b)
 {
 	const struct kvi_alloc *a = &b->t->alloc;
-	void *const rooms[] = { b->sum, b->value, b->cov, b->work, b->rows,
+	void *const rooms[] = { b->sum, b->unit, b->value, b->cov, b->work, b->rows,
 		                b->elements, b->raw, b->z, b->weight };
 	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
 		kvi_free(a, rooms[i]);

@@ -14,6 +14,7 @@
 #include "gram.h"
 #include "layer.h"
 #include "util/ckd.h"
+#include "weigh.h"
 
 enum {
 	TOKENS_EACH = 4,    /* a source channel needs so many */
@@ -108,13 +109,15 @@ static kvarc_ret take_moments(struct fit *f, const int16_t *z, const float *w,
 			i < f->m->n_lower ? kept_of(f, i) : NULL;
 		const struct kvi_model *m = k ? k->m : f->m;
 		for (size_t c = 0; c < m->C; c++, at++) {
+			const double unit = k ? kvi_train_unit_of(
+				t, m, c / m->head_channels) : 1;
 			double sum = 0;
 			x[at].z = (k ? k->z : z) + c * n_tokens;
 			for (size_t n = 0; n < n_tokens; n++)
 				sum += (double)x[at].z[n] * x[at].z[n];
 			x[at].sigma = sqrt(sum / (double)n_tokens);
 			if (k)
-				f->noise[at] = k->noise;
+				f->noise[at] = k->noise * unit * unit;
 		}
 	}
 	if (!ret)

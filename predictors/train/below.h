@@ -11,7 +11,8 @@ enum { KVI_TRAIN_BELOW_KEPT = 8 };
 struct kvi_train_kept {
 	const struct kvi_model *m;
 	int16_t *z;         /* C rows of all tokens */
-	double noise;       /* variance that decoded elements will have about them, in those units */
+	double noise;       /* variance that decoded elements of a head of weight 1 will have about them,
+	                     * in those units */
 };
 struct kvi_train_below {
 	size_t n;

@@ -14,6 +14,7 @@ libkvi_la_SOURCES += \
 	predictors/train/rows.c predictors/train/rows.h \
 	predictors/train/basis.c predictors/train/basis.h \
 	predictors/train/below.c predictors/train/below.h \
+	predictors/train/weigh.c predictors/train/weigh.h \
 	predictors/train/fit.c predictors/train/fit.h \
 	predictors/train/table.c predictors/train/table.h \
 	predictors/train/sample.c predictors/train/sample.h \

@@ -10,6 +10,7 @@
 #include "stream/error.h"
 #include "stream/profile_handle.h"
 #include "table.h"
+#include "weigh.h"
 
 enum {
 	SCALE_TOKENS = 4096,   /* to find scales with */
@@ -481,6 +482,8 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	if (!ret)
 		ret = open_profile(t);
 	const bool bases = t->options.levels == 1u << KVI_LEVEL_BASIS;
+	if (!ret && bases)
+		ret = kvi_train_weigh(t);
 	for (size_t i = 0; i < t->n_stacks && !ret; i++)
 		ret = bases ? kvi_train_bases(t, &t->stacks[i])
 		            : run_stack(t, &t->stacks[i]);

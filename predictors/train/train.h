@@ -99,6 +99,8 @@ struct kvarc_trainer {
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
 	 * with its own. */
 	double plain, cost;
+	struct kvi_train_unit *units; /* of heads that were weighed */
+	size_t n_units;
 };
 
 /* How many of the stack's shapes are of the layer that begins there. */

@@ -49,6 +49,9 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	if ((o->flags & both) == both || o->flags & ~KNOWN)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "flags that exclude each other");
+	if (o->predictor && o->levels != 1u << KVI_LEVEL_BASIS)
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "heads are weighed for level 9");
 	if (o->group && o->levels != 1u << KVI_LEVEL_BASIS)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "groups of layers are for level 9");
@@ -141,6 +144,7 @@ void kvarc_trainer_close(kvarc_trainer **pt)
 		kvi_free(&t->alloc, t->notes[i]);
 	kvi_free(&t->alloc, t->notes);
 	kvi_free(&t->alloc, t->report);
+	kvi_free(&t->alloc, t->units);
 	kvi_identity_free(&t->identity, &t->alloc);
 	kvarc_profile_close(&t->profile);
 	kvi_free(&t->alloc, t);

@@ -44,6 +44,12 @@ static bool predicts(const struct options *o)
 	return o->level_given && o->level >= 4;
 }
 
+/* The library runs it: it may weigh heads. */
+static const kvarc_predictor *weighs(const struct options *o)
+{
+	return o->klt ? models_known() : NULL;
+}
+
 /* Without caches there is nothing to fit, only profiles to put together. */
 static bool fits(const struct training *t)
 {
@@ -75,6 +81,7 @@ static bool open_trainer(struct training *t)
 	to.loop = (kvarc_loop)o->loop;
 	to.blind = to.model ? o->blind : 0;
 	to.group = (unsigned)o->group;
+	to.predictor = weighs(o);
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model, ret, &t->error, NULL, NULL);
@@ -322,6 +329,9 @@ static void train(struct training *t)
 	const struct options *o = t->o;
 	bool ok = open_model(t) && open_trainer(t);
 
+	if (ok && o->klt && o->model && !weighs(o))
+		msg_warning(o->model, "this model cannot run here: all heads have the "
+		            "same steps");
 	for (size_t i = 0; i < o->n_files && ok; i++)
 		ok = add(t, &t->caches[i], o->files[i]);
 	ok = ok && add_written(t);

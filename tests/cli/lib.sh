@@ -51,17 +51,19 @@ places() {
 
 # A safetensors cache for llama.gguf: 80 tokens of a layer with one head of 16 channels, bf16.
 small_cache() {
-	h='{"tokens":{"dtype":"I32","shape":[80],"data_offsets":[0,320]}'
-	h="$h,\"layers.0.key\":{\"dtype\":\"BF16\",\"shape\":[1,80,16],\"data_offsets\":[320,2880]}"
-	h="$h,\"layers.0.value\":{\"dtype\":\"BF16\",\"shape\":[1,80,16],\"data_offsets\":[2880,5440]}}"
+	n=${1:-80}
+	h="{\"tokens\":{\"dtype\":\"I32\",\"shape\":[$n],\"data_offsets\":[0,$((4 * n))]}"
+	h="$h,\"layers.0.key\":{\"dtype\":\"BF16\",\"shape\":[1,$n,16],\"data_offsets\":[$((4 * n)),$((36 * n))]}"
+	h="$h,\"layers.0.value\":{\"dtype\":\"BF16\",\"shape\":[1,$n,16],\"data_offsets\":[$((36 * n)),$((68 * n))]}}"
 	while [ $((${#h} % 8)) -ne 0 ]; do h="$h "; done
 	# shellcheck disable=SC2059
 	printf "\\$(printf %o $((${#h} % 256)))\\$(printf %o $((${#h} / 256)))\0\0\0\0\0\0%s" "$h"
-	for i in 1 2 3 4 5 6 7 8; do
+	i=0
+	while [ $((i += 10)) -le "$n" ]; do
 		for j in 0 1 2 3 4 3 0 2 1 4; do printf "\\$j\0\0\0"; done
 	done
-	awk 'BEGIN { x = 1
-		for (i = 0; i < 2560; i++) {
+	awk -v n="$n" 'BEGIN { x = 1
+		for (i = 0; i < 32 * n; i++) {
 			x = (x * 1103 + 12345) % 65536
 			printf "%c%c", 33 + x % 90, 61 + int(x / 90) % 3
 		} }'

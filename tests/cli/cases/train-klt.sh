@@ -13,3 +13,21 @@ kv cut -q --profile a.kvp -o b.kva --layers 1-2 a.kva
 kv test --profile a.kvp b.kva
 kv train --group 2 -o c.kvp "$TENSORS"
 kv train --klt --group 0 -o c.kvp "$TENSORS"
+
+# With the model: heads that it depends on more have finer steps.
+has_safetensors || exit 0
+# shellcheck disable=SC2154 # top: of run.sh
+ln -s "$top/tests/data/models/llama.gguf" model.gguf
+ln -s "$top/spec/vectors/transformer.gguf" headless.gguf
+ln -s "$TENSORS" tensors
+small_cache 160 > c.safetensors
+small_cache > short.safetensors
+kv train --klt -f -o a.kvp c.safetensors | sed 3q
+kv train --klt -f --model model.gguf -o a.kvp c.safetensors | sed 3q
+kv train --klt -q -f --model model.gguf -o b.kvp c.safetensors
+cmp a.kvp b.kvp
+kv train --klt -q -f --model model.gguf -o b.kvp short.safetensors
+kv train --klt -q -f --model headless.gguf -o b.kvp c.safetensors
+kv train --klt -f --model model.gguf -o b.kvp tensors
+echo no >> no-model
+kv train --klt -f --model no-model -o b.kvp c.safetensors
