@@ -339,8 +339,8 @@ static bool may_open(const kvarc_gate_options *o)
 	if (!o || !o->writer || !o->writer->lossy || !o->prefix)
 		return false;
 	if (o->max_error > 0)
-		return o->max_error < 1 && !o->max_kl;
-	return !o->max_error && o->predictor && o->max_kl > 0 &&
+		return o->max_error < 1 && o->max_kl == 0;
+	return o->max_error == 0 && o->predictor && o->max_kl > 0 &&
 	       o->continuation > 1;
 }
 
