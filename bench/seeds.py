@@ -133,7 +133,7 @@ def quantiser(path, tier, folder):
 
 def answers(model, ids):
     out = c.kvarc('eval', '--json', '--model', model, '--tier',
-                  ' '.join(PRESETS + OURS), '--sequences',
+                  ' '.join(PRESETS + OURS), '--scores', 'h2o', '--sequences',
                   os.environ.get('SEQUENCES', '16'), '--prefix', '256', *ids)
     for line in out.splitlines():
         row = json.loads(line)
