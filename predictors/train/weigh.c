@@ -38,7 +38,9 @@ static kvarc_ret open_eval(kvarc_trainer *t, kvarc_eval **e)
 		return KVARC_END;
 	o.common = t->options.common;
 	o.predictor = t->options.predictor;
-	o.dtype = kvi_train_tensor_of(t->stacks[0].caches[0], 0)->dtype;
+	unsigned dtype = kvi_train_tensor_of(t->stacks[0].caches[0], 0)->dtype;
+	if (dtype == KVARC_F32 || dtype == KVARC_F16)
+		o.dtype = dtype; /* others are weighed as they are in bf16 */
 	o.continuation = CONTINUATION;
 	o.prefix = most - CONTINUATION < PREFIX ? (uint32_t)most - CONTINUATION
 	                                        : PREFIX;

@@ -70,7 +70,8 @@ static bool open_trainer(struct training *t)
 	to.levels = o->klt ? 1u << LEVEL_BASIS : o->level_given ? 1u << o->level
 	                                                         : 0;
 	to.model = predicts(o) ? o->model : NULL;
-	if (to.model && !o->memlimit) /* as large as the model */
+	to.predictor = weighs(o);
+	if ((to.model || to.predictor) && !o->memlimit) /* as large as the model */
 		to.common.memlimit = UINT64_MAX;
 	to.held_out = o->held_out;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
@@ -81,7 +82,6 @@ static bool open_trainer(struct training *t)
 	to.loop = (kvarc_loop)o->loop;
 	to.blind = to.model ? o->blind : 0;
 	to.group = (unsigned)o->group;
-	to.predictor = weighs(o);
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
 		library_error(to.model, ret, &t->error, NULL, NULL);
