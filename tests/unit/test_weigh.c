@@ -46,8 +46,6 @@ static void test_harm(void **state)
 {
 	double harm[2][N_HEADS] = { { 0 } };
 	(void)state;
-	if (!reads_folders())
-		skip();
 	kvarc_predictor *p = open_model();
 	for (unsigned i = 0; i < 2; i++) {
 		kvarc_eval_options o = KVARC_EVAL_OPTIONS_INIT;
@@ -100,11 +98,10 @@ static struct cache caches[2];
 
 static int setup(void **state)
 {
-	int ret = make_folder();
 	(void)state;
-	for (uint64_t i = 0; i < 2 && !ret; i++)
+	for (uint64_t i = 0; i < 2; i++)
 		make(&caches[i], 100 + i, 0x1p-7f);
-	return ret;
+	return 0;
 }
 
 static int teardown(void **state)
@@ -112,7 +109,6 @@ static int teardown(void **state)
 	(void)state;
 	for (size_t i = 0; i < 2; i++)
 		cache_free(&caches[i]);
-	remove_folder();
 	return 0;
 }
 
@@ -134,8 +130,6 @@ static void test_units(void **state)
 	kvarc_trainer *t[2];
 	int sum = 0, least = 0, most = 0;
 	(void)state;
-	if (!reads_folders())
-		skip();
 	kvarc_predictor *p = open_model();
 	assert_int_equal(train(caches, &(struct way){ .p = p }, &t[1], NULL),
 	                 KVARC_OK);
@@ -171,8 +165,6 @@ static void test_units(void **state)
 static void test_same(void **state)
 {
 	(void)state;
-	if (!reads_folders())
-		skip();
 	kvarc_predictor *p = open_model();
 	struct kvi_h128 d[5] = {
 		digest_of(&(struct way){ p, 1, false }),
@@ -195,8 +187,6 @@ static void test_wrong(void **state)
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
 	(void)state;
-	if (!reads_folders())
-		skip();
 	kvarc_predictor *p = open_model();
 	o.predictor = p;
 	o.levels = 1u << 3;
@@ -226,5 +216,10 @@ int main(void)
 		cmocka_unit_test(test_same),
 		cmocka_unit_test(test_wrong),
 	};
-	return cmocka_run_group_tests(tests, setup, teardown);
+	int ret = make_folder();
+	bool reads = ret == 0 && reads_folders();
+	if (ret == 0 && reads)
+		ret = cmocka_run_group_tests(tests, setup, teardown);
+	remove_folder();
+	return ret == 0 && !reads ? 77 : ret;
 }
