@@ -18,7 +18,7 @@ tests_flips_LDADD = libkvi.la
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 	tests/api/consumer.sh tests/api/tree.sh
 TESTS += $(tests_api_scripts)
-EXTRA_DIST += $(tests_api_scripts) tests/api/common.sh tests/api/consumer.c
+EXTRA_DIST += $(tests_api_scripts) tests/api/common.sh tests/api/contracts.sh tests/api/consumer.c
 
 # The sample cache, also of `quickstart demo`.
 EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
