@@ -45,10 +45,9 @@ describe() { # BUILD
 }
 
 sources() {
-	cd "$top" && printf '%s\n' bench/digest.c predictors/exact/*.c \
-		predictors/weights/numbers.c src/util/*.c src/model/linear.c \
-		src/model/formats.c src/model/rotate_tables.c src/stream/error.c |
-		grep -v exact/handle.c
+	cd "$top" && printf '%s\n' bench/exactness_digest.c predictors/exact/*.c \
+		predictors/weights/model_numbers.c src/util/*.c src/profile/linear_model.c \
+		src/numeric/formats.c src/numeric/rotate.c
 }
 
 # What a file of a set needs; nothing for a set that the build has not.

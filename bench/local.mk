@@ -4,7 +4,7 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/seeds.py bench/tokens.py bench/lossy.py bench/eval_ids.py \
 	bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
-	bench/exactness.sh bench/digest.c
+	bench/exactness.sh bench/exactness_digest.c
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
 noinst_PROGRAMS += bench/peers
@@ -13,7 +13,7 @@ bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)
 
 # Speed of exact products next to the peak of the processor.
 noinst_PROGRAMS += bench/matmul
-bench_matmul_SOURCES = bench/matmul.c
+bench_matmul_SOURCES = bench/matmul_speed.c
 bench_matmul_LDADD = libkvi.la
 
 # What tier had is worth next to other quantisers, on normal data.
@@ -24,5 +24,5 @@ bench_micro_gate_LDADD = libkvarc.la -lm
 
 # What limits of the gate without a model come to, in a model's KL.
 noinst_PROGRAMS += bench/proxy
-bench_proxy_SOURCES = bench/proxy.c
+bench_proxy_SOURCES = bench/proxy_speed.c
 bench_proxy_LDADD = libkvi.la

@@ -21,45 +21,45 @@ fuzz_replays = \
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
-fuzz_replay_decode_SOURCES = fuzz/decode.c fuzz/standalone.c
+fuzz_replay_decode_SOURCES = fuzz/target_decode.c fuzz/standalone.c
 fuzz_replay_decode_LDADD = fuzz/libfuzzing.la
-fuzz_replay_index_SOURCES = fuzz/index.c fuzz/standalone.c
+fuzz_replay_index_SOURCES = fuzz/target_index.c fuzz/standalone.c
 fuzz_replay_index_LDADD = fuzz/libfuzzing.la
-fuzz_replay_range_read_SOURCES = fuzz/range_read.c fuzz/standalone.c
+fuzz_replay_range_read_SOURCES = fuzz/target_range_read.c fuzz/standalone.c
 fuzz_replay_range_read_LDADD = fuzz/libfuzzing.la
-fuzz_replay_salvage_SOURCES = fuzz/salvage.c fuzz/standalone.c
+fuzz_replay_salvage_SOURCES = fuzz/target_salvage.c fuzz/standalone.c
 fuzz_replay_salvage_LDADD = fuzz/libfuzzing.la
-fuzz_replay_unpack_SOURCES = fuzz/unpack.c fuzz/standalone.c
+fuzz_replay_unpack_SOURCES = fuzz/target_unpack.c fuzz/standalone.c
 fuzz_replay_unpack_LDADD = fuzz/libfuzzing.la
-fuzz_replay_sealed_SOURCES = fuzz/sealed.c fuzz/standalone.c
+fuzz_replay_sealed_SOURCES = fuzz/target_sealed.c fuzz/standalone.c
 fuzz_replay_sealed_LDADD = fuzz/libfuzzing.la
-fuzz_replay_slot_import_SOURCES = fuzz/slot_import.c fuzz/standalone.c
+fuzz_replay_slot_import_SOURCES = fuzz/target_slot_import.c fuzz/standalone.c
 fuzz_replay_slot_import_LDADD = fuzz/libfuzzing.la
-fuzz_replay_safetensors_import_SOURCES = fuzz/safetensors_import.c fuzz/standalone.c
+fuzz_replay_safetensors_import_SOURCES = fuzz/target_safetensors_import.c fuzz/standalone.c
 fuzz_replay_safetensors_import_LDADD = fuzz/libfuzzing.la
-fuzz_replay_gguf_SOURCES = fuzz/gguf.c fuzz/standalone.c
+fuzz_replay_gguf_SOURCES = fuzz/target_gguf.c fuzz/standalone.c
 fuzz_replay_gguf_LDADD = fuzz/libfuzzing.la
-fuzz_replay_npy_SOURCES = fuzz/npy.c fuzz/standalone.c
+fuzz_replay_npy_SOURCES = fuzz/target_npy.c fuzz/standalone.c
 fuzz_replay_npy_LDADD = fuzz/libfuzzing.la
-fuzz_replay_container_SOURCES = fuzz/container.c fuzz/standalone.c
+fuzz_replay_container_SOURCES = fuzz/target_container.c fuzz/standalone.c
 fuzz_replay_container_LDADD = fuzz/libfuzzing.la
-fuzz_replay_roundtrip_SOURCES = fuzz/roundtrip.c fuzz/standalone.c
+fuzz_replay_roundtrip_SOURCES = fuzz/target_roundtrip.c fuzz/standalone.c
 fuzz_replay_roundtrip_LDADD = fuzz/libfuzzing.la
-fuzz_replay_params_SOURCES = fuzz/params.c fuzz/standalone.c
+fuzz_replay_params_SOURCES = fuzz/target_params.c fuzz/standalone.c
 fuzz_replay_params_LDADD = fuzz/libfuzzing.la
-fuzz_replay_rans_tables_SOURCES = fuzz/rans_tables.c fuzz/standalone.c
+fuzz_replay_rans_tables_SOURCES = fuzz/target_rans_tables.c fuzz/standalone.c
 fuzz_replay_rans_tables_LDADD = fuzz/libfuzzing.la
-fuzz_replay_geometry_SOURCES = fuzz/geometry.c fuzz/standalone.c
+fuzz_replay_geometry_SOURCES = fuzz/target_geometry.c fuzz/standalone.c
 fuzz_replay_geometry_LDADD = fuzz/libfuzzing.la
-fuzz_replay_profile_SOURCES = fuzz/profile.c fuzz/standalone.c
+fuzz_replay_profile_SOURCES = fuzz/target_profile.c fuzz/standalone.c
 fuzz_replay_profile_LDADD = fuzz/libfuzzing.la
-fuzz_replay_model_gguf_SOURCES = fuzz/model_gguf.c fuzz/standalone.c
+fuzz_replay_model_gguf_SOURCES = fuzz/target_model_gguf.c fuzz/standalone.c
 fuzz_replay_model_gguf_LDADD = fuzz/libfuzzing.la
-fuzz_replay_model_safetensors_SOURCES = fuzz/model_safetensors.c fuzz/standalone.c
+fuzz_replay_model_safetensors_SOURCES = fuzz/target_model_safetensors.c fuzz/standalone.c
 fuzz_replay_model_safetensors_LDADD = fuzz/libfuzzing.la
-fuzz_replay_kept_SOURCES = fuzz/kept.c fuzz/standalone.c
+fuzz_replay_kept_SOURCES = fuzz/target_kept.c fuzz/standalone.c
 fuzz_replay_kept_LDADD = fuzz/libfuzzing.la
-fuzz_replay_lossy_SOURCES = fuzz/lossy.c fuzz/standalone.c
+fuzz_replay_lossy_SOURCES = fuzz/target_lossy.c fuzz/standalone.c
 fuzz_replay_lossy_LDADD = fuzz/libfuzzing.la
 
 if FUZZERS
@@ -71,64 +71,64 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
 	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors \
 	fuzz/fuzz_kept fuzz/fuzz_lossy
-fuzz_fuzz_decode_SOURCES = fuzz/decode.c
+fuzz_fuzz_decode_SOURCES = fuzz/target_decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_index_SOURCES = fuzz/index.c
+fuzz_fuzz_index_SOURCES = fuzz/target_index.c
 fuzz_fuzz_index_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_index_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_range_read_SOURCES = fuzz/range_read.c
+fuzz_fuzz_range_read_SOURCES = fuzz/target_range_read.c
 fuzz_fuzz_range_read_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_range_read_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_salvage_SOURCES = fuzz/salvage.c
+fuzz_fuzz_salvage_SOURCES = fuzz/target_salvage.c
 fuzz_fuzz_salvage_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_salvage_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_unpack_SOURCES = fuzz/unpack.c
+fuzz_fuzz_unpack_SOURCES = fuzz/target_unpack.c
 fuzz_fuzz_unpack_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_unpack_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_sealed_SOURCES = fuzz/sealed.c
+fuzz_fuzz_sealed_SOURCES = fuzz/target_sealed.c
 fuzz_fuzz_sealed_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_sealed_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_slot_import_SOURCES = fuzz/slot_import.c
+fuzz_fuzz_slot_import_SOURCES = fuzz/target_slot_import.c
 fuzz_fuzz_slot_import_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_slot_import_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_safetensors_import_SOURCES = fuzz/safetensors_import.c
+fuzz_fuzz_safetensors_import_SOURCES = fuzz/target_safetensors_import.c
 fuzz_fuzz_safetensors_import_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_safetensors_import_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_gguf_SOURCES = fuzz/gguf.c
+fuzz_fuzz_gguf_SOURCES = fuzz/target_gguf.c
 fuzz_fuzz_gguf_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_gguf_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_npy_SOURCES = fuzz/npy.c
+fuzz_fuzz_npy_SOURCES = fuzz/target_npy.c
 fuzz_fuzz_npy_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_npy_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_container_SOURCES = fuzz/container.c
+fuzz_fuzz_container_SOURCES = fuzz/target_container.c
 fuzz_fuzz_container_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_container_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_roundtrip_SOURCES = fuzz/roundtrip.c
+fuzz_fuzz_roundtrip_SOURCES = fuzz/target_roundtrip.c
 fuzz_fuzz_roundtrip_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_roundtrip_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_params_SOURCES = fuzz/params.c
+fuzz_fuzz_params_SOURCES = fuzz/target_params.c
 fuzz_fuzz_params_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_params_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_rans_tables_SOURCES = fuzz/rans_tables.c
+fuzz_fuzz_rans_tables_SOURCES = fuzz/target_rans_tables.c
 fuzz_fuzz_rans_tables_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_rans_tables_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_geometry_SOURCES = fuzz/geometry.c
+fuzz_fuzz_geometry_SOURCES = fuzz/target_geometry.c
 fuzz_fuzz_geometry_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_geometry_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_profile_SOURCES = fuzz/profile.c
+fuzz_fuzz_profile_SOURCES = fuzz/target_profile.c
 fuzz_fuzz_profile_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_profile_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_model_gguf_SOURCES = fuzz/model_gguf.c
+fuzz_fuzz_model_gguf_SOURCES = fuzz/target_model_gguf.c
 fuzz_fuzz_model_gguf_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_model_gguf_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_model_safetensors_SOURCES = fuzz/model_safetensors.c
+fuzz_fuzz_model_safetensors_SOURCES = fuzz/target_model_safetensors.c
 fuzz_fuzz_model_safetensors_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_model_safetensors_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_kept_SOURCES = fuzz/kept.c
+fuzz_fuzz_kept_SOURCES = fuzz/target_kept.c
 fuzz_fuzz_kept_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_kept_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_lossy_SOURCES = fuzz/lossy.c
+fuzz_fuzz_lossy_SOURCES = fuzz/target_lossy.c
 fuzz_fuzz_lossy_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_lossy_LDFLAGS = -fsanitize=fuzzer
 endif

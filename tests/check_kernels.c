@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "check_slots.h"
-#include "entropy/slots.h"
+#include "kernels/slots.h"
 #include "rans_cases.h"
 
 static unsigned failures;

@@ -3,7 +3,7 @@
 #include "rans_cases.h"
 
 #include "check_slots.h"
-#include "entropy/slots.h"
+#include "kernels/slots.h"
 
 enum {
 	TOKENS = 128, STEPS = TOKENS / KVI_LANES, PAIRS = 12, NEAR = 4,

@@ -3,7 +3,7 @@
 #ifndef CHECK_SLOTS_H
 #define CHECK_SLOTS_H
 
-#include "entropy/rans.h"
+#include "kernels/rans.h"
 
 /* One random round; the name of a kernel that differs from scalar C, or NULL. */
 const char *check_slots(const struct kvi_kernels *ref,

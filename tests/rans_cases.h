@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "entropy/rans.h"
+#include "kernels/rans.h"
 
 static uint64_t rng_state = 88172645463325252u;
 

@@ -2,7 +2,7 @@
 /* elementwise.c - elementwise.h for any processor, and the choice between sets */
 #include "config.h"
 
-#include "entropy/rans.h"
+#include "kernels/rans.h"
 #include "exact/elementwise_body.h"
 
 KVI_ELEMENTWISE(kvi_elementwise_scalar);

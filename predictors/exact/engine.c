@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "container/frame.h"
+#include "format/frame.h"
 #include "exact/float8.h"
 #include "util/fpmode.h"
 #include "exact/head.h"
-#include "exact/parts.h"
-#include "kept/kept.h"
-#include "stream/error.h"
+#include "tensor_parts.h"
+#include "weight_cache/weight_cache.h"
+#include "util/error.h"
 #include "util/bytes.h"
 #include "util/ckd.h"
 

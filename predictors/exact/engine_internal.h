@@ -5,7 +5,7 @@
 
 #include "exact/elementwise.h"
 #include "exact/engine.h"
-#include "exact/parallel.h"
+#include "util/parallel.h"
 
 enum { KVI_BLOCK = 256, KVI_RUN_TOKENS = 256 };
 
@@ -30,7 +30,7 @@ struct kvi_engine {
 	struct kvi_h128 head_digest;
 	void *memory;  /* chain of all parts that are not in `kept` */
 	const struct kvi_engine *base;     /* has the layers of this one, and `kept`; NULL: none */
-	const uint8_t *kept;               /* a file of converted weights (kept/kept.h), or NULL */
+	const uint8_t *kept;               /* a file of converted weights (weight_cache.h), or NULL */
 	size_t kept_bytes;
 };
 

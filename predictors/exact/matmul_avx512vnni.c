@@ -2,7 +2,7 @@
 /* matmul_avx512vnni.c - exact products with instructions for sums of products */
 #include "config.h"
 
-#include "entropy/slots.h"
+#include "kernels/slots.h"
 
 #if defined(KVI_AVX512VNNI)
 

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "model/formats.h"
+#include "numeric/formats.h"
 
 /* n numbers, to nearest, ties to even. What is too large for the format stays. */
 void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *f);

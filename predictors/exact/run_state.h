@@ -5,7 +5,7 @@
 
 #include "exact/engine_internal.h"
 #include "exact/round.h"
-#include "model/linear.h"
+#include "profile/linear_model.h"
 
 struct kvi_run {
 	struct kvi_run_options o;

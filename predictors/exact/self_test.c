@@ -8,12 +8,12 @@
  */
 #include <string.h>
 
-#include "container/frame.h"
+#include "format/frame.h"
 #include "exact/engine_internal.h"
 #include "exact/float8.h"
 #include "util/fpmode.h"
 #include "exact/self_test.h"
-#include "stream/error.h"
+#include "util/error.h"
 
 enum {
 	ROWS = 5, COLUMNS = 140, OUTPUTS = 37, Y_STRIDE = 48,

@@ -3,7 +3,7 @@
 #include "exact/engine_internal.h"
 #include "exact/head.h"
 #include "exact/matmul.h"
-#include "stream/error.h"
+#include "util/error.h"
 
 /* What loaders allow at most; products of two of them overflow nothing. */
 enum { SIZE_LIMIT = 1 << 20, COUNT_LIMIT = 65535, ROWS_LIMIT = 1 << 24 };

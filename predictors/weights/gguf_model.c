@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "import/gguf_scan.h"
+#include "parse/gguf_scan.h"
 #include "util/ckd.h"
 
 /* Numbers that are needed, by the name after "ARCH." or "tokenizer.". */

@@ -3,7 +3,7 @@
 #ifndef KVI_MODEL_INTERNAL_H
 #define KVI_MODEL_INTERNAL_H
 
-#include "stream/error.h"
+#include "util/error.h"
 #include "util/hash.h"
 #include "weights/model_file.h"
 

@@ -5,7 +5,7 @@
  */
 #include "model_internal.h"
 
-#include "model/rope_turns.h"
+#include "numeric/rope_turns.h"
 
 bool kvi_rope_divide(uint64_t *freq, double by)
 {

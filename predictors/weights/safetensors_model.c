@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "import/st_header.h"
+#include "parse/st_header.h"
 #include "util/bytes.h"
 #include "util/ckd.h"
 

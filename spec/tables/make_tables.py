@@ -3,7 +3,7 @@
 """Makes the static tables of the grid codec (spec/codecs/grid.md).
 
     make_tables.py              writes the text files next to this script and
-                                the C arrays of src/model and src/codecs/grid
+                                the C arrays of src/tables
     make_tables.py --check      compares instead of writing, exit 1 if they differ
 
 The text files are normative, this script only says where they come from. All
@@ -165,10 +165,10 @@ def c_array(kind, name, rows):
     return "\n".join(out) + "\n"
 
 
-def c_file(name, purpose, header, arrays):
+def c_file(name, purpose, arrays):
     return ("/* SPDX-License-Identifier: BSD-3-Clause */\n"
             "/* %s - %s; made by spec/tables/make_tables.py */\n"
-            "#include \"%s\"\n" % (name, purpose, header)) + "".join(arrays)
+            % (name, purpose)) + "".join(arrays)
 
 
 def files():
@@ -194,18 +194,16 @@ def files():
         ["codes of lossy chunks, spec/codecs/lossy.md 4: classes 0..32, one "
          "line each, frequencies of the codes 0, 1 (and -1), 2 (and -2) ..."],
         codes)
-    yield "src/codecs/lossy/code_freq.c", c_file(
-        "code_freq.c", "frequencies of the codes of lossy chunks",
-        "codecs/lossy/codes.h",
+    yield "src/tables/code_freq.inc", c_file(
+        "code_freq.inc", "frequencies of the codes of lossy chunks",
         [c_array("uint8_t", "kvi_code_counts", [[len(r) for r in codes]]),
          c_array("uint16_t", "kvi_code_freq", codes)])
-    yield "src/model/rotate_tables.c", c_file(
-        "rotate_tables.c", "cosines and scales of rotating channels",
-        "rotate.h",
+    yield "src/tables/rotate_tables.inc", c_file(
+        "rotate_tables.inc", "cosines and scales of rotating channels",
         [c_array("int16_t", "kvi_cos4096", cos_rows),
          c_array("int8_t", "kvi_rot_scale", rot)])
-    yield "src/codecs/grid/sets.c", c_file(
-        "sets.c", "frequencies of the table sets", "codecs/grid/sets.h",
+    yield "src/tables/grid_sets.inc", c_file(
+        "grid_sets.inc", "frequencies of the table sets",
         [c_array("uint16_t", "kvi_grid_set_%d" % n, tables)
          for n, tables in enumerate(sets)])
 

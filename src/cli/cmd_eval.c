@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "commands.h"
-#include "eval.h"
+#include "cmd_eval.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
 #include "outfile.h"
 #include "paths.h"
 #include "progress.h"
-#include "scores.h"
+#include "score_files.h"
 #include "units.h"
 
 /* A run while it goes on. */

@@ -15,7 +15,7 @@
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
-#include "scores.h"
+#include "score_files.h"
 #include "units.h"
 
 /* One file on its way into an archive. */

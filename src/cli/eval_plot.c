@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "eval.h"
+#include "cmd_eval.h"
 #include "models.h"
 #include "plot.h"
 #include "svg.h"

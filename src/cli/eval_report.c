@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "eval.h"
+#include "cmd_eval.h"
 #include "json_out.h"
 #include "message.h"
 #include "models.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval.h"
+#include "cmd_eval.h"
 #include "ids.h"
 #include "library.h"
 #include "message.h"

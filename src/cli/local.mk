@@ -23,7 +23,7 @@ kvarc_SOURCES = \
 	src/cli/library.c src/cli/library.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
-	src/cli/scores.c src/cli/scores.h \
+	src/cli/score_files.c src/cli/score_files.h \
 	src/cli/damage_report.c src/cli/damage_report.h \
 	src/cli/shape.c src/cli/shape.h \
 	src/cli/describe.c src/cli/describe.h \
@@ -36,7 +36,7 @@ kvarc_SOURCES = \
 	src/cli/cmd_list.c src/cli/cmd_info.c src/cli/cmd_cut.c \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
-	src/cli/cmd_eval.c src/cli/eval.h src/cli/eval_texts.c \
+	src/cli/cmd_eval.c src/cli/cmd_eval.h src/cli/eval_texts.c \
 	src/cli/eval_report.c src/cli/eval_plot.c src/cli/tiers.c src/cli/tiers.h \
 	src/util/hash.c src/util/hash.h src/util/bytes.h src/util/ckd.h
 # Its own flags give its objects their own names.

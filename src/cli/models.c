@@ -11,7 +11,7 @@
 #include "option_ids.h"
 #include "paths.h"
 #include "progress.h"
-#include "scores.h"
+#include "score_files.h"
 
 static struct {
 	const struct options *o;

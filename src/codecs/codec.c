@@ -3,7 +3,7 @@
 #include "coder.h"
 
 #include "codecs/exponent/exponent.h"
-#include "codecs/lossy/lossy.h"
+#include "codecs/lossy/lossy_codec.h"
 
 static const struct {
 	const char *name;
@@ -119,7 +119,7 @@ static kvarc_ret check_expected(const struct kvi_chunk *chunk,
 
 /* A chunk of codec 4 to 8 on its way out. */
 struct coded {
-	struct kvi_job job;
+	struct kvi_coder_job job;
 	struct kvi_in in;
 	uint8_t *packed; /* what the codec decodes to */
 	bool observed;   /* the codec fills the chunk's features */
@@ -255,7 +255,7 @@ void kvi_chunk_decode2(struct kvi_coder *const c[2],
 		return;
 	}
 	kvi_exponent_decode2(c,
-		(const struct kvi_job *const[2]){ &d[0].job, &d[1].job },
+		(const struct kvi_coder_job *const[2]){ &d[0].job, &d[1].job },
 		(struct kvi_in *const[2]){ &d[0].in, &d[1].in },
 		(uint8_t *const[2]){ d[0].packed, d[1].packed }, ret);
 	for (int i = 0; i < 2; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.h - one chunk in, one payload out: what src/stream sees of the codecs
+ * codec.h - one chunk in, one payload out: what readers and writers see of the codecs
  *
  * Spec 7, 8 and spec/codecs/. Nothing here knows frames or files.
  */
@@ -59,7 +59,7 @@ static inline bool kvi_codec_has_lanes(unsigned codec)
 	       (kvi_codec_predicts(codec) && codec != KVI_CODEC_PREDICTED);
 }
 
-struct kvi_linear_in; /* model/linear.h */
+struct kvi_linear_in; /* profile/linear_model.h */
 struct kvi_features;
 
 /* What a chunk is. positions (n_tokens) and rope may be NULL: no rotation. */

@@ -2,7 +2,7 @@
 /* coder.c - scratch memory and shared tables of the codecs */
 #include "coder.h"
 
-#include "codecs/grid/sets.h"
+#include "codecs/grid/grid_sets.h"
 
 enum { ENC_STRIDE = 64 };
 

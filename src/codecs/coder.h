@@ -6,9 +6,9 @@
 #include "codecs/codec.h"
 #include "codecs/lanes.h"
 #include "codecs/mask.h"
-#include "model/expect.h"
-#include "model/formats.h"
-#include "model/linear.h"
+#include "profile/expect.h"
+#include "numeric/formats.h"
+#include "profile/linear_model.h"
 #include "util/bytes.h"
 
 enum {
@@ -159,7 +159,7 @@ static inline size_t kvi_params_channels(const struct kvi_params *p)
 }
 
 /* A chunk on its way in or out: what remains of it after the mask. */
-struct kvi_job {
+struct kvi_coder_job {
 	const struct kvi_chunk *chunk;
 	/* Encoder: all T x C elements, the mask section, what remains. */
 	const uint8_t *raw, *section, *packed;
@@ -192,11 +192,11 @@ struct kvi_codec {
 	                   struct kvi_params **out);
 	void (*serialise)(const struct kvi_params *p, struct kvi_out *out);
 	/* Parameters for this chunk, without `expected`. */
-	kvarc_ret (*fit)(struct kvi_coder *c, const struct kvi_job *job,
+	kvarc_ret (*fit)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                 struct kvi_params **out);
-	kvarc_ret (*encode)(struct kvi_coder *c, const struct kvi_job *job,
+	kvarc_ret (*encode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_payload *out);
-	kvarc_ret (*decode)(struct kvi_coder *c, const struct kvi_job *job,
+	kvarc_ret (*decode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_in *in, uint8_t *packed);
 };
 
@@ -253,9 +253,9 @@ const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
                                            bool with_lut);
 
 /* Values of the remaining channels, moved together. */
-void kvi_job_channels8(const struct kvi_job *job, const uint8_t *all,
+void kvi_job_channels8(const struct kvi_coder_job *job, const uint8_t *all,
                        uint8_t *rest);
-void kvi_job_channels32(const struct kvi_job *job, const uint32_t *all,
+void kvi_job_channels32(const struct kvi_coder_job *job, const uint32_t *all,
                         uint32_t *rest);
 
 /* The stream of spec rans 1 in front of the words; states as the kernel left

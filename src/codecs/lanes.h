@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "entropy/rans.h"
+#include "kernels/rans.h"
 
 enum { KVI_LANES_CHANNELS = 0, KVI_LANES_TOKENS = 1, KVI_N_LANE_ORDERS = 2 };
 

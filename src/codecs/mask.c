@@ -44,7 +44,7 @@ static void index_rest(struct kvi_mask *m)
 				c++;
 		else
 			c = m->C;
-		m->runs[m->n_runs++] = (struct kvi_run){ (uint32_t)first,
+		m->runs[m->n_runs++] = (struct kvi_mask_run){ (uint32_t)first,
 			                                 (uint32_t)(c - first) };
 		m->channels += c - first;
 	}

@@ -10,7 +10,7 @@
 #include "util/bytes.h"
 
 /* A stretch of channels without a set bit. */
-struct kvi_run {
+struct kvi_mask_run {
 	uint32_t first, count;
 };
 
@@ -23,7 +23,7 @@ struct kvi_mask {
 	unsigned size;
 	const uint8_t *row_bits, *row_values;
 	const uint8_t *channel_bits, *channel_values;
-	struct kvi_run *runs; /* of the remaining channels; in the caller's memory */
+	struct kvi_mask_run *runs; /* of the remaining channels; in the caller's memory */
 	size_t n_runs;
 };
 

@@ -42,7 +42,7 @@ void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n)
 		kvi_store16(packed + 2 * i, elements[i]);
 }
 
-void kvi_job_channels8(const struct kvi_job *job, const uint8_t *all,
+void kvi_job_channels8(const struct kvi_coder_job *job, const uint8_t *all,
                        uint8_t *rest)
 {
 	const struct kvi_mask *m = &job->mask;
@@ -52,7 +52,7 @@ void kvi_job_channels8(const struct kvi_job *job, const uint8_t *all,
 	}
 }
 
-void kvi_job_channels32(const struct kvi_job *job, const uint32_t *all,
+void kvi_job_channels32(const struct kvi_coder_job *job, const uint32_t *all,
                         uint32_t *rest)
 {
 	const struct kvi_mask *m = &job->mask;

@@ -2,7 +2,13 @@
 libkvi_la_SOURCES += \
 	src/util/alloc.c src/util/alloc.h \
 	src/util/bytes.c src/util/bytes.h \
-	src/util/ckd.h src/util/fpmode.h \
+	src/util/ckd.h \
+	src/util/error.c src/util/error.h \
+	src/util/fpmode.h \
 	src/util/hash.c src/util/hash.h \
+	src/util/parallel.c src/util/parallel.h \
 	src/util/pool.c src/util/pool.h \
-	src/util/unroll.h
+	src/util/string_field.c src/util/string_field.h \
+	src/util/unroll.h \
+	src/util/version.c \
+	src/util/view.c src/util/view.h

@@ -4,10 +4,10 @@
 
 #include <stdio.h>
 
-#include "exact/handle.h"
-#include "model/formats.h"
-#include "model/profile.h"
-#include "stream/profile_handle.h"
+#include "predictor_handle.h"
+#include "numeric/formats.h"
+#include "profile/profile_tensors.h"
+#include "profile/profile_handle.h"
 
 const char *model_path(const char *name)
 {

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "codecs/grid/sets.h"
-#include "model/profile_internal.h"
+#include "codecs/grid/grid_sets.h"
+#include "profile/profile_internal.h"
 #include "profile_util.h"
 
 /* Bits of a seed that choose a shape; the others are only numbers. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "model/rope_search.h"
+#include "numeric/rope_search.h"
 
 /* ---- a model as a folder, in bf16 ---- */
 

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "blind/blind.h"
+#include "token_blind/token_blind.h"
 #include "exact/engine_internal.h"
-#include "exact/handle.h"
+#include "predictor_handle.h"
 #include "exact/head.h"
 #include "small_model.h"
-#include "stream/guide.h"
+#include "predict/guide.h"
 
 enum { LAYER_ROWS = TOKENS * KV, ROWS = LAYERS * LAYER_ROWS };
 static const unsigned kinds[] = { 1, 4, 16, KVARC_BLIND_EMBEDDING };

@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 #include "coders_util.h"
-#include "codecs/grid/sets.h"
-#include "entropy/rans.h"
-#include "model/rope_search.h"
-#include "model/rotate.h"
+#include "codecs/grid/grid_sets.h"
+#include "kernels/rans.h"
+#include "numeric/rope_search.h"
+#include "numeric/rotate.h"
 #include "random.h"
 
 /* ------------------------------------------------------------- patterns */

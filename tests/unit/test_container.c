@@ -7,18 +7,18 @@
 
 #include <cmocka.h>
 
-#include "container/chunk_header.h"
-#include "container/commit.h"
-#include "container/frame.h"
-#include "container/identity.h"
-#include "container/index.h"
-#include "container/packed.h"
-#include "container/predictor.h"
-#include "container/params_header.h"
-#include "container/restore.h"
-#include "container/segment.h"
-#include "container/superblock.h"
-#include "geometry/order.h"
+#include "format/chunk_header.h"
+#include "format/commit.h"
+#include "format/frame.h"
+#include "format/identity.h"
+#include "format/frame_index.h"
+#include "format/packed.h"
+#include "format/predictor_frame.h"
+#include "format/params_header.h"
+#include "format/restore.h"
+#include "format/segment.h"
+#include "format/superblock.h"
+#include "format/chunk_order.h"
 
 static struct kvi_alloc alloc;
 

@@ -4,8 +4,8 @@
 #include "stream_util.h"
 
 #include "codecs/codec.h"
-#include "container/chunk_header.h"
-#include "container/frame.h"
+#include "format/chunk_header.h"
+#include "format/frame.h"
 
 enum { SEGMENT = 64, SEGMENTS = 5, TOKENS = SEGMENT * SEGMENTS - 10, HEADS = 2, CHANNELS = 32,
        WIDTH = HEADS * CHANNELS, LAYERS = 2, HEAD = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };

@@ -4,7 +4,7 @@
 
 #include "guide_util.h"
 
-#include "exact/handle.h"
+#include "predictor_handle.h"
 
 /* The self-test has fewer tokens, so it does not see what goes wrong with more than 16. */
 enum { FEW = 16 };

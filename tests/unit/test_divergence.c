@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "eval/eval.h"
+#include "eval/eval_state.h"
 #include "eval/statistics.h"
 #include "random.h"
 

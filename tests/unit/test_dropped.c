@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "stream/writer_internal.h"
+#include "writer/writer_internal.h"
 
 enum { TOKENS = 700, HEADS = 3, CHANNELS = 40, WIDTH = HEADS * CHANNELS };
 

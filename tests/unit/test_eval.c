@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "eval/eval.h"
+#include "eval/eval_state.h"
 #include "exact/head.h"
 #include "exact/round.h"
-#include "model/formats.h"
+#include "numeric/formats.h"
 #include "small_model.h"
 
 enum { PREFIX = 300, CONTINUED = 40, ALL = PREFIX + CONTINUED };

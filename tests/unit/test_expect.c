@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "model/expect.h"
-#include "model/profile_internal.h"
+#include "profile/expect.h"
+#include "profile/profile_internal.h"
 #include "random.h"
 
 static struct kvi_alloc alloc;

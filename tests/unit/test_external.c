@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 #include "guide_util.h"
-#include "model/formats.h"
+#include "numeric/formats.h"
 
 /* Knows what the cache holds, up to noise. */
 struct oracle {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <xxhash.h>
 
-#include "entropy/slots.h"
+#include "kernels/slots.h"
 #include "exact/float8.h"
 #include "random.h"
 

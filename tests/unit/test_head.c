@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "container/frame.h"
+#include "format/frame.h"
 #include "exact/head.h"
 #include "random.h"
 

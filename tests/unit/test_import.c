@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "import/import_internal.h"
-#include "import/named.h"
-#include "import/plan.h"
+#include "files/import_internal.h"
+#include "files/named.h"
+#include "files/plan.h"
 
 /* A small generator, the same numbers everywhere. */
 static uint64_t state = 1;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exact/handle.h"
+#include "predictor_handle.h"
 #include "made_caches.h"
 #include "stream_util.h"
 #include "util/bytes.h"

@@ -9,7 +9,7 @@
 
 #include "exact/engine_internal.h"
 #include "exact/float8.h"
-#include "kept/kept.h"
+#include "weight_cache/weight_cache.h"
 #include "small_model.h"
 
 enum { PATH = 300, PAGE = 4096 };

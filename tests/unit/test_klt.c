@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "coders_util.h"
-#include "model/formats.h"
-#include "model/linear.h"
+#include "numeric/formats.h"
+#include "profile/linear_model.h"
 #include "random.h"
 
 enum { TOKENS = 200, HEADS = 2, CHANNELS = 16, WIDTH = HEADS * CHANNELS, N = TOKENS * WIDTH };

@@ -4,9 +4,9 @@
 
 #include "codecs/codec.h"
 #include "layers_util.h"
-#include "model/formats.h"
-#include "model/profile.h"
-#include "stream/profile_handle.h"
+#include "numeric/formats.h"
+#include "profile/profile_tensors.h"
+#include "profile/profile_handle.h"
 
 enum { LAYERS = 2, TENSORS = 2 * LAYERS, TOKENS = 200, HEADS = 2, CHANNELS = 9,
        N = TOKENS * HEADS * CHANNELS };

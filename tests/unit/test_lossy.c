@@ -6,8 +6,8 @@
 #include <math.h>
 
 #include "codecs/codec.h"
-#include "container/chunk_header.h"
-#include "container/frame.h"
+#include "format/chunk_header.h"
+#include "format/frame.h"
 
 enum { TOKENS = 512, HEADS = 2, CHANNELS = 64, WIDTH = HEADS * CHANNELS, BYTES_ROW = 7 };
 enum { KEYS, VALUES, OTHER };

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include <xxhash.h>
 
-#include "entropy/slots.h"
+#include "kernels/slots.h"
 #include "exact/matmul.h"
 #include "random.h"
 

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "coders_util.h"
-#include "model/expect.h"
-#include "model/formats.h"
-#include "model/profile_internal.h"
+#include "profile/expect.h"
+#include "numeric/formats.h"
+#include "profile/profile_internal.h"
 #include "util/bytes.h"
 #include "random.h"
 

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/formats.h"
+#include "numeric/formats.h"
 #include "random.h"
-#include "train/sample.h"
+#include "train/train_sample.h"
 #include "util/bytes.h"
 
 enum { N = 4096 };

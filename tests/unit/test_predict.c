@@ -3,9 +3,9 @@
 #include "layers_util.h"
 
 #include "codecs/codec.h"
-#include "container/frame.h"
-#include "container/superblock.h"
-#include "model/profile.h"
+#include "format/frame.h"
+#include "format/superblock.h"
+#include "profile/profile_tensors.h"
 
 static kvarc_writer_options options(int level, const kvarc_profile *p,
                                     unsigned threads)

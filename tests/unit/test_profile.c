@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "model/profile_internal.h"
+#include "profile/profile_internal.h"
 #include "profile_util.h"
 
 enum { SEEDS = 40, FLIPS = 100, SET_FREQS = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };

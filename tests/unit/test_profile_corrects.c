@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "model/profile_internal.h"
+#include "profile/profile_internal.h"
 #include "util/bytes.h"
 
 static struct kvi_alloc alloc;

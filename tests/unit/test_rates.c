@@ -12,8 +12,8 @@
 
 #include "coders_util.h"
 #include "codecs/coder.h"
-#include "codecs/lossy/parts.h"
-#include "model/formats.h"
+#include "codecs/lossy/payload_parts.h"
+#include "numeric/formats.h"
 #include "random.h"
 
 enum { TOKENS = 256, HEADS = 3, CHANNELS = 64, WIDTH = HEADS * CHANNELS, BYTES = TOKENS * WIDTH * 4 };

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "entropy/rans.h"
-#include "model/rope_search.h"
-#include "model/rotate.h"
+#include "kernels/rans.h"
+#include "numeric/rope_search.h"
+#include "numeric/rotate.h"
 
 enum { T = 128, HEADS = 2, D = 64 };
 

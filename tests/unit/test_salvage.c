@@ -3,9 +3,9 @@
 #include "stream_util.h"
 
 #include "codecs/codec.h"
-#include "container/frame.h"
-#include "container/index.h"
-#include "container/superblock.h"
+#include "format/frame.h"
+#include "format/frame_index.h"
+#include "format/superblock.h"
 
 static kvarc_writer_options options(int level)
 {

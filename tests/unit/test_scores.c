@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "eval/eval.h"
-#include "model/formats.h"
+#include "eval/eval_state.h"
+#include "numeric/formats.h"
 #include "small_model.h"
 
 enum { PREFIX = 300, CONTINUED = 20, ALL = PREFIX + CONTINUED };

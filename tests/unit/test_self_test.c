@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "entropy/rans.h"
+#include "kernels/rans.h"
 #include "exact/self_test.h"
 
 static struct kvi_alloc alloc;

@@ -2,10 +2,10 @@
 /* test_stream.c - writer and reader: round trips, threads, pipes, limits, failures */
 #include "stream_util.h"
 
-#include "stream/reader_internal.h"
-#include "stream/writer_internal.h"
-#include "container/chunk_header.h"
-#include "container/frame.h"
+#include "reader/reader_internal.h"
+#include "writer/writer_internal.h"
+#include "format/chunk_header.h"
+#include "format/frame.h"
 
 static kvarc_writer_options options(int level, unsigned threads)
 {

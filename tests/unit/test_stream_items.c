@@ -2,9 +2,9 @@
 /* test_stream_items.c - items and their literal bytes through writer and reader */
 #include "stream_util.h"
 
-#include "stream/reader_internal.h"
-#include "stream/writer_internal.h"
-#include "container/frame.h"
+#include "reader/reader_internal.h"
+#include "writer/writer_internal.h"
+#include "format/frame.h"
 
 struct blobs {
 	uint8_t bytes[64];

@@ -4,8 +4,8 @@
 
 #include "guide_util.h"
 
-#include "entropy/range.h"
-#include "exact/handle.h"
+#include "kernels/range_coder.h"
+#include "predictor_handle.h"
 #include "random.h"
 
 /* ---- the coder ---- */

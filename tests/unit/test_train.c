@@ -2,7 +2,7 @@
 /* test_train.c - profiles that are fitted: geometries, element types, pairings, stages */
 #include <math.h>
 
-#include "model/formats.h"
+#include "numeric/formats.h"
 #include "stream_util.h"
 
 enum { HIDDEN = 12, ROTARY_MAX = 16, TOKENS = 768 };

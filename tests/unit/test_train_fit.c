@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/profile.h"
-#include "model/rope_search.h"
+#include "profile/profile_tensors.h"
+#include "numeric/rope_search.h"
 #include "stream_util.h"
 
 enum { LAYERS = 3, TOKENS = 3000, VOCABULARY = 40 };

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "codecs/had/transform.h"
-#include "model/formats.h"
+#include "numeric/formats.h"
 #include "random.h"
 #include "util/fpmode.h"
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "coders_util.h"
-#include "model/formats.h"
+#include "numeric/formats.h"
 #include "random.h"
 #include "stream_util.h"
 

@@ -11,7 +11,7 @@
 
 #include "codecs/coder.h"
 #include "coders_util.h"
-#include "model/formats.h"
+#include "numeric/formats.h"
 #include "random.h"
 #include "util/bytes.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_weigh.c - what changes of single heads do to a model's answers, and transforms that heed it */
-#include "eval/eval.h"
+#include "eval/eval_state.h"
 #include "eval/harm.h"
-#include "model/profile.h"
+#include "profile/profile_tensors.h"
 #include "small_model.h"
-#include "train/weigh.h"
+#include "train/weigh_heads.h"
 
 enum { PREFIX = 200, CONTINUED = 40, ALL = PREFIX + CONTINUED,
        N_HEADS = 2 * LAYERS * KV_HEADS };

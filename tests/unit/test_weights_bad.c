@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "import/gguf_scan.h"
+#include "parse/gguf_scan.h"
 #include "util/bytes.h"
 
 /* Any result but a wrong one. */

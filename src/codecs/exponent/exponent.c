@@ -31,7 +31,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 }
 
 /* Table and top of each remaining channel, laid out for the kernels. */
-static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
+static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job,
                      bool decoding, struct kvi_exp_job *e)
 {
 	size_t C = job->lanes.channels, ring = kvi_ring_room(&job->lanes);
@@ -58,7 +58,7 @@ static bool make_job(struct kvi_coder *c, const struct kvi_job *job,
 	return e->tables != NULL;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	size_t n = kvi_mask_elements(&job->mask);
@@ -90,7 +90,7 @@ struct decoding {
 };
 
 /* Whether the kernel makes elements, which saves a pass over them. */
-static bool takes_rest(const struct kvi_coder *c, const struct kvi_job *job)
+static bool takes_rest(const struct kvi_coder *c, const struct kvi_coder_job *job)
 {
 	return job->chunk->dtype == KVARC_BF16 &&
 	       job->lanes.order == KVI_LANES_CHANNELS &&
@@ -105,7 +105,7 @@ static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in,
 	            : kvi_alloc_error(c->alloc);
 }
 
-static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *job,
                               struct kvi_in *in, uint8_t *packed,
                               struct decoding *d)
 {
@@ -129,7 +129,7 @@ static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_job *job,
 	return d->out ? KVARC_OK : kvi_alloc_error(c->alloc);
 }
 
-static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_coder_job *job,
                             struct kvi_in *in, const struct decoding *d,
                             uint8_t *packed)
 {
@@ -148,7 +148,7 @@ static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_job *job,
 	                                    packed);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_in *in, uint8_t *packed)
 {
 	struct decoding d;
@@ -161,7 +161,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
 }
 
 void kvi_exponent_decode2(struct kvi_coder *const c[2],
-                          const struct kvi_job *const job[2],
+                          const struct kvi_coder_job *const job[2],
                           struct kvi_in *const in[2], uint8_t *const packed[2],
                           kvarc_ret ret[2])
 {

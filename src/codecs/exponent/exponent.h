@@ -26,12 +26,12 @@ kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *e,
 bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
                          const uint8_t *packed, size_t n, uint8_t *e);
 
-kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_job *job,
+kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
                            struct kvi_params **out);
 
 /* What the codec's decode does, for two chunks at once. */
 void kvi_exponent_decode2(struct kvi_coder *const c[2],
-                          const struct kvi_job *const job[2],
+                          const struct kvi_coder_job *const job[2],
                           struct kvi_in *const in[2], uint8_t *const packed[2],
                           kvarc_ret ret[2]);
 

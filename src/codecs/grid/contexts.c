@@ -2,7 +2,7 @@
 /* contexts.c - what a decoder knows of an element before it sees it (spec grid 2, 3) */
 #include "grid.h"
 
-#include "model/rotate.h"
+#include "numeric/rotate.h"
 
 /* Side by side, the same on every machine, as compilers make vectors of it. */
 enum { SIDE = 4 };
@@ -57,7 +57,7 @@ void kvi_grid_params_finish(struct kvi_params *p)
 }
 
 /* One context a channel: the same for every token. */
-static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
                        struct kvi_grid_job *g)
 {
 	size_t n = job->lanes.channels;
@@ -100,7 +100,7 @@ void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
 		       p->ctx + h * n + rope->rotary, rest * sizeof *ctx);
 }
 
-static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
                           struct kvi_grid_job *g)
 {
 	const struct kvi_mask *m = &job->mask;
@@ -136,7 +136,7 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_job *job,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_job *job,
+kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
                             const struct kvi_grid_format *fmt,
                             struct kvi_grid_job *g)
 {

@@ -2,7 +2,9 @@
 /* grid.c - codec 5: distances on a linear grid and raw bits (spec grid) */
 #include "grid.h"
 
-#include "codecs/grid/sets.h"
+#include "grid_sets.h"
+
+#include "tables/grid_sets.inc"
 
 enum { FLAG_ROTATE = 1, K_LIMIT = 400 };
 
@@ -73,7 +75,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 	put_planes(out, p->mean, C);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	size_t n = kvi_mask_elements(&job->mask);
@@ -101,7 +103,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_job *job,
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_job *job,
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_in *in, uint8_t *packed)
 {
 	size_t n = kvi_mask_elements(&job->mask);

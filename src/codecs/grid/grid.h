@@ -7,7 +7,7 @@
 
 /* Contexts of a job's elements, as the kernels want them; fmt: the dtype's, or that of its lattice
  * (near.h). */
-kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_job *job,
+kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
                             const struct kvi_grid_format *fmt,
                             struct kvi_grid_job *g);
 
@@ -26,7 +26,7 @@ void kvi_grid_fixed_contexts(const struct kvi_params *p,
 /* Sets the contexts without rotation from k and mean. */
 void kvi_grid_params_finish(struct kvi_params *p);
 
-kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_job *job,
+kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
                        struct kvi_params **out);
 
 #endif

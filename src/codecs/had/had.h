@@ -4,7 +4,7 @@
 #define KVI_HAD_H
 
 #include "codecs/had/transform.h"
-#include "codecs/lossy/lossy.h"
+#include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser.h"
 
 /* In one block of memory with struct kvi_params. */

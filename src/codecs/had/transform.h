@@ -40,7 +40,7 @@ struct kvi_transform {
 	void (*back)(const int8_t *codes, struct kvi_points points, float step,
 	             const float *mean, size_t channels, bool hadamard,
 	             int32_t *room, float *x);
-	/* Points of n rows of codes as feature rows (entropy/slots.h), the last one with zeros when n is
+	/* Points of n rows of codes as feature rows (kernels/slots.h), the last one with zeros when n is
 	 * odd. */
 	void (*pairs)(const int8_t *codes, struct kvi_points points,
 	              size_t rows, int16_t *to);

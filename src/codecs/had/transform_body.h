@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "codecs/had/transform.h"
-#include "model/formats.h"
-#include "model/profile.h"
+#include "numeric/formats.h"
+#include "profile/profile_tensors.h"
 
 #if defined(__FAST_MATH__)
 #error "fast-math changes results: build without it"

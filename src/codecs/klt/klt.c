@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* klt.c - codec 14: the basis of a profile in place of the Hadamard transform (spec klt) */
 #include "codecs/had/had.h"
-#include "codecs/klt/predict.h"
+#include "klt_predict.h"
 #include "util/ckd.h"
 
 enum { MIN_RATE = 4, MAX_RATE = 104 };

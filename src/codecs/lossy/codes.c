@@ -2,6 +2,8 @@
 /* codes.c - streams of small whole numbers (spec lossy 4) */
 #include "codecs/had/transform.h"
 
+#include "tables/code_freq.inc"
+
 enum { WORDS_EACH = 2, SPARE_WORDS = 64 };
 
 /* The frequencies of one class by symbol; counts of all before it are `from`. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rates.c - rate classes: tokens of a lossy chunk with a body of their own (spec lossy 1) */
-#include "codecs/lossy/parts.h"
+#include "payload_parts.h"
 
 /* Bits of a class in the payload. */
 static unsigned width_of(unsigned n_rates)

@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "codecs/grid/grid.h"
-#include "codecs/lossy/lossy.h"
+#include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser.h"
-#include "codecs/lossy/scales.h"
+#include "codecs/lossy/quantiser_scales.h"
 #include "codecs/near/near.h"
 
 enum {
@@ -16,20 +16,20 @@ enum {
 /* What the grid codec is given: a chunk without a mask, and its parameters in units of 2^F. */
 struct work {
 	struct kvi_lattice lattice;
-	struct kvi_job job;
+	struct kvi_coder_job job;
 	struct kvi_params scaled;
-	struct kvi_run all;
+	struct kvi_mask_run all;
 	struct kvi_grid_job grid;
 	size_t n;
 };
 
-static struct kvi_job job_of(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                             struct kvi_run *all)
+static struct kvi_coder_job job_of(struct kvi_coder *c, const struct kvi_lossy_job *job,
+                             struct kvi_mask_run *all)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
-	*all = (struct kvi_run){ 0, (uint32_t)C };
-	return (struct kvi_job){
+	*all = (struct kvi_mask_run){ 0, (uint32_t)C };
+	return (struct kvi_coder_job){
 		.chunk = chunk, .raw = job->elements, .packed = job->elements,
 		.params = job->params,
 		.mask = { .T = chunk->n_tokens, .C = C, .rows = chunk->n_tokens,
@@ -85,8 +85,8 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
                      struct kvi_params **out)
 {
-	struct kvi_run all;
-	struct kvi_job exact = job_of(c, job, &all);
+	struct kvi_mask_run all;
+	struct kvi_coder_job exact = job_of(c, job, &all);
 	if (job->chunk.n_tokens < TOKENS_MIN)
 		return KVARC_END;
 	kvarc_ret ret = kvi_grid_fit(c, &exact, out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tsc.c - codec 11: keyframes and differences from token to token, scales of blocks (spec tsc) */
 #include "codecs/lossy/codes.h"
-#include "codecs/lossy/lossy.h"
+#include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser.h"
-#include "codecs/lossy/scales.h"
+#include "codecs/lossy/quantiser_scales.h"
 
 enum {
 	RATE_UNIT = 16, BITS_MIN = 2, BITS_MAX = 8,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* search.c - numbers of a token as vectors, and entries near them, for encoders of codec 12 */
-#include "codecs/lossy/scales.h"
+#include "codecs/lossy/quantiser_scales.h"
 #include "codecs/vq/vq.h"
 
 enum { BLOCK = 16 };

@@ -2,7 +2,7 @@
 /* vq.c - codec 12: scaled heads as indices of codebooks (spec vq) */
 #include "codecs/vq/vq.h"
 
-#include "codecs/lossy/scales.h"
+#include "codecs/lossy/quantiser_scales.h"
 
 enum {
 	ENC_STRIDE = 512, ESCAPE = KVI_BYTE_SYMBOLS - 1,

@@ -3,7 +3,7 @@
 #ifndef KVI_VQ_H
 #define KVI_VQ_H
 
-#include "codecs/lossy/lossy.h"
+#include "codecs/lossy/lossy_codec.h"
 
 enum {
 	KVI_VQ_ENTRIES = 256, KVI_VQ_DIM_MAX = 8, KVI_VQ_STAGES_MAX = 3,

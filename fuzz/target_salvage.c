@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* target_salvage.c - fuzz target: reading and unpacking a damaged file */
+#include "fuzz_common.h"
+
+const size_t fuzz_parameters = 0;
+
+static void on_damage(void *opaque, const kvarc_damage *damage)
+{
+	uint64_t *count = opaque;
+	FUZZ_CHECK(damage->what && damage->what[0]);
+	FUZZ_CHECK(damage->n <= 256);
+	++*count;
+}
+
+void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
+{
+	struct fuzz_input in = { .p = data, .n = n };
+	kvarc_source source = fuzz_input_source(&in);
+	kvarc_reader_options opt = { .common = env->common,
+		                     .flags = KVARC_READ_SALVAGE };
+	opt.flags |= env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
+	kvarc_reader *r = NULL;
+	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
+		return;
+	fuzz_ask_all(r);
+	kvarc_ret ret = env->mode & 1 ? fuzz_unpack_all(r) : fuzz_read_all(r);
+	/* what is damaged is told, not returned, unless nothing can go on */
+	FUZZ_CHECK(ret != KVARC_FORMAT);
+	uint64_t told = 0;
+	uint64_t count = kvarc_reader_damage(r, on_damage, &told);
+	FUZZ_CHECK(count == told);
+	kvarc_reader_close(&r);
+}

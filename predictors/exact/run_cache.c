@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* run_cache.c - keys and values of a layer as operands of attention (spec/arithmetic.md 6) */
+#include <string.h>
+
+#include "engine_internal.h"
+#include "quantise.h"
+#include "util/ckd.h"
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + 63) & ~(size_t)63;
+}
+
+/* W15; infinities and NaN are taken as 0. Returns the scale. */
+static float quantise(const float *x, size_t n, int8_t *const q[2])
+{
+	float clean[KVI_GROUP_MAX];
+	for (size_t i = 0; i < n; i++)
+		clean[i] = x[i] - x[i] == 0 ? x[i] : 0;
+	return kvi_quantise_weights(clean, n, 2, q);
+}
+
+/* A token is a column of the operand of the values. */
+static void put_column(struct kvi_operand *w, size_t column, unsigned plane,
+                       const int8_t *q)
+{
+	size_t block = kvi_quads(w->columns) * 64;
+	int8_t *to = (int8_t *)w->w[plane] + column / 4 * 64 + column % 4;
+	for (size_t c = 0; c < w->rows; c++)
+		to[c / 16 * block + c % 16 * 4] = q[c];
+}
+
+static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc,
+                           const struct kvi_model_file *m)
+{
+	size_t hd = m->head_channels, k, v;
+	if (!kvi_operand_bytes(KVI_BLOCK, hd, KVI_GROUP_MAX, 2, false, &k) ||
+	    !kvi_operand_bytes(hd, KVI_BLOCK, KVI_GROUP_MAX, 2, false, &v))
+		return KVARC_MEM;
+	k = aligned(k);
+	v = aligned(v);
+	size_t scales = aligned(KVI_BLOCK * sizeof(float));
+	size_t table = aligned(m->kv_heads * sizeof(struct kvi_cache_head));
+	size_t each = k + v + scales, bytes;
+	if (kvi_mul(each, m->kv_heads, &bytes) || kvi_add(bytes, table, &bytes))
+		return KVARC_MEM;
+	uint8_t *p = kvi_calloc(alloc, bytes, 1);
+	if (!p)
+		return kvi_alloc_error(alloc);
+	struct kvi_cache_head *heads = (void *)p;
+	c->blocks[c->n++].heads = heads;
+	p += table;
+	for (size_t h = 0; h < m->kv_heads; h++, p += each) {
+		kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX,
+		                 2, false);
+		kvi_operand_init(&heads[h].v, p + k, hd, KVI_BLOCK,
+		                 KVI_GROUP_MAX, 2, false);
+		heads[h].v_scale = (float *)(void *)(p + k + v);
+		float *one = (float *)heads[h].v.scale;
+		for (size_t i = 0; i < (hd + 15) / 16 * 16; i++)
+			one[i] = 1;
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
+                        const struct kvi_model_file *m, size_t before,
+                        size_t n, const float *k, const float *v,
+                        size_t stride)
+{
+	size_t hd = m->head_channels;
+	size_t blocks = (before + n + KVI_BLOCK - 1) / KVI_BLOCK;
+	if (blocks > c->room) {
+		size_t room = 2 * blocks;
+		struct kvi_cache_block *b =
+			kvi_array(alloc, room, sizeof *b);
+		if (!b)
+			return kvi_alloc_error(alloc);
+		if (c->n)
+			memcpy(b, c->blocks, c->n * sizeof *b);
+		kvi_free(alloc, c->blocks);
+		c->blocks = b;
+		c->room = room;
+	}
+	while (c->n < blocks) {
+		kvarc_ret ret = add_block(c, alloc, m);
+		if (ret)
+			return ret;
+	}
+	for (size_t t = 0; t < n; t++, k += stride, v += stride) {
+		size_t at = (before + t) % KVI_BLOCK;
+		struct kvi_cache_head *heads =
+			c->blocks[(before + t) / KVI_BLOCK].heads;
+		for (size_t h = 0; h < m->kv_heads; h++) {
+			int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX];
+			int8_t *const q[2] = { q0, q1 };
+			const int8_t *const planes[2] = { q0, q1 };
+			float s = quantise(k + h * hd, hd, q);
+			kvi_operand_put(&heads[h].k, at, planes, &s, NULL);
+			heads[h].v_scale[at] =
+				quantise(v + h * hd, hd, q);
+			put_column(&heads[h].v, at, 0, q0);
+			put_column(&heads[h].v, at, 1, q1);
+		}
+	}
+	return KVARC_OK;
+}
+
+void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc)
+{
+	for (size_t i = 0; i < c->n; i++)
+		kvi_free(alloc, c->blocks[i].heads);
+	kvi_free(alloc, c->blocks);
+	*c = (struct kvi_cache){ .n = 0 };
+}

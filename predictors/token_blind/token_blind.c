@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* token_blind.c - the model on its own, and candidates in the places of its tokens */
+#include "token_blind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "token_guess.h"
+#include "format/frame.h"
+#include "exact/engine_internal.h"
+#include "util/fpmode.h"
+#include "util/bytes.h"
+
+struct kvi_blind {
+	const struct kvi_alloc *alloc;
+	const struct kvi_model_file *m;
+	struct kvi_run *run;
+	struct kvi_guesses *guesses;
+	size_t kv, layer_floats; /* floats of a row; of a layer's */
+	float *k, *v;            /* predicted, by layer and token */
+	float *own_k, *own_v;    /* of the tokens, keys rotated */
+	float *turned, *rows;    /* candidates' keys, and embeddings */
+	struct kvi_guess *guess; /* of the segment's tokens and the next one */
+	float *guess_rows;
+	size_t before, n;
+	int32_t positions[KVI_RUN_TOKENS];
+};
+
+bool kvi_blind_known(unsigned blind)
+{
+	return blind <= KVARC_BLIND_TOP_MAX || blind == KVARC_BLIND_EMBEDDING;
+}
+
+void kvi_blind_name(unsigned blind, char name[16])
+{
+	if (blind == KVARC_BLIND_EMBEDDING)
+		snprintf(name, 16, "embedding");
+	else
+		snprintf(name, 16, "top-%u", blind & 0xff);
+}
+
+struct kvi_h128 kvi_blind_digest(const struct kvi_engine *e, unsigned blind)
+{
+	uint8_t b[32] = { 0 };
+	if (!blind)
+		return kvi_engine_digest(e);
+	kvi_store_h128(b, kvi_engine_head_digest(e));
+	kvi_store32(b + 16, blind);
+	return kvi_h128(b, sizeof b);
+}
+
+static kvarc_ret open_rooms(struct kvi_blind *b, unsigned blind)
+{
+	float **all[] = { &b->k, &b->v, &b->own_k, &b->own_v };
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		*all[i] = kvi_array(b->alloc, b->m->n_layers,
+		                    b->layer_floats * sizeof **all[i]);
+		if (!*all[i])
+			return kvi_alloc_error(b->alloc);
+	}
+	/* rows of a run are whole blocks of 16 */
+	b->turned = kvi_array(b->alloc, b->kv + 15,
+	                      KVI_RUN_TOKENS * sizeof *b->turned);
+	b->guess = kvi_calloc(b->alloc, KVI_RUN_TOKENS + 1, sizeof *b->guess);
+	if (!b->turned || !b->guess)
+		return kvi_alloc_error(b->alloc);
+	if (blind != KVARC_BLIND_EMBEDDING)
+		return KVARC_OK;
+	b->rows = kvi_array(b->alloc, KVI_RUN_TOKENS,
+	                    b->m->width * sizeof *b->rows);
+	b->guess_rows = kvi_array(b->alloc, KVI_RUN_TOKENS + 1,
+	                          b->m->width * sizeof *b->guess_rows);
+	if (!b->rows || !b->guess_rows)
+		return kvi_alloc_error(b->alloc);
+	for (size_t i = 0; i <= KVI_RUN_TOKENS; i++)
+		b->guess[i].row = b->guess_rows + i * b->m->width;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_blind_open(struct kvi_blind **out, const struct kvi_run_options *o,
+                         unsigned blind)
+{
+	struct kvi_run_options run = *o;
+	struct kvi_blind *b = kvi_calloc(o->alloc, 1, sizeof *b);
+	*out = b;
+	if (!b)
+		return kvi_alloc_error(o->alloc);
+	b->alloc = o->alloc;
+	b->m = kvi_engine_model(o->engine);
+	b->kv = (size_t)b->m->kv_heads * b->m->head_channels;
+	b->layer_floats = KVI_RUN_TOKENS * b->kv;
+	run.whole = true;
+	kvarc_ret ret = kvi_run_open(&b->run, &run);
+	if (!ret)
+		ret = kvi_guesses_open(&b->guesses, &run, blind);
+	if (!ret)
+		ret = open_rooms(b, blind);
+	if (ret)
+		kvi_blind_close(out);
+	return ret;
+}
+
+void kvi_blind_close(struct kvi_blind **out)
+{
+	struct kvi_blind *b = *out;
+	if (!b)
+		return;
+	float *const rooms[] = { b->k, b->v, b->own_k, b->own_v, b->turned,
+		                 b->rows, b->guess_rows };
+	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+		kvi_free(b->alloc, rooms[i]);
+	kvi_free(b->alloc, b->guess);
+	kvi_guesses_close(&b->guesses);
+	kvi_run_close(&b->run);
+	kvi_free(b->alloc, b);
+	*out = NULL;
+}
+
+static void copy_rows(float *to, size_t columns, const float *from,
+                      size_t stride, size_t n)
+{
+	for (size_t t = 0; t < n; t++)
+		memcpy(to + t * columns, from + t * stride,
+		       columns * sizeof *to);
+}
+
+/* The tokens themselves, in an open loop; then what may come after each of them. */
+static kvarc_ret go_on(struct kvi_blind *b, const int32_t *ids)
+{
+	kvarc_ret ret = kvi_run_segment(b->run, ids, b->positions, b->n);
+	for (uint32_t l = 0; l < b->m->n_layers && !ret; l++) {
+		float *k = b->own_k + l * b->layer_floats;
+		float *v = b->own_v + l * b->layer_floats;
+		const struct kvi_predicted p = kvi_run_predict(b->run);
+		copy_rows(k, b->kv, p.k, p.stride, b->n);
+		copy_rows(v, b->kv, p.v, p.stride, b->n);
+		kvi_run_rotate(b->run, k, b->kv);
+		ret = kvi_run_advance(b->run, k, v, b->kv, false);
+	}
+	if (ret)
+		return ret;
+	const struct kvi_hidden h = kvi_run_hidden(b->run);
+	kvi_guesses_make(b->guesses, h.h, h.width, b->n, b->guess + 1);
+	return KVARC_OK;
+}
+
+/* Candidates that go through the model together. */
+struct some {
+	size_t n;
+	int32_t ids[KVI_RUN_TOKENS], positions[KVI_RUN_TOKENS];
+	size_t token[KVI_RUN_TOKENS], at[KVI_RUN_TOKENS];
+	float p[KVI_RUN_TOKENS];
+};
+
+static void mix(float *x, const float *of, float p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] = x[i] + p * of[i];
+}
+
+static void take(struct kvi_blind *b, const struct some *s, uint32_t layer,
+                 const struct kvi_predicted *p)
+{
+	uint64_t mode = kvi_fp_exact();
+	for (size_t i = 0; i < s->n; i++) {
+		size_t to = layer * b->layer_floats + s->token[i] * b->kv;
+		mix(b->k + to, p->k + i * p->stride, s->p[i], b->kv);
+		mix(b->v + to, p->v + i * p->stride, s->p[i], b->kv);
+	}
+	kvi_fp_restore(mode);
+}
+
+static kvarc_ret run_some(struct kvi_blind *b, struct some *s)
+{
+	const struct kvi_candidates c = { s->ids, b->rows, s->positions, s->at,
+		                          s->n };
+	kvarc_ret ret = s->n ? kvi_run_candidates(b->run, &c) : KVARC_OK;
+	for (uint32_t l = 0; l < b->m->n_layers && s->n && !ret; l++) {
+		const struct kvi_predicted p = kvi_run_predict(b->run);
+		take(b, s, l, &p);
+		if (l + 1 == b->m->n_layers)
+			break;
+		copy_rows(b->turned, p.stride, p.k, p.stride, s->n);
+		kvi_run_rotate(b->run, b->turned, p.stride);
+		ret = kvi_run_advance(b->run, b->turned, p.v, p.stride, false);
+	}
+	s->n = 0;
+	return ret;
+}
+
+/* From the last token on, because a candidate stays in its token's place. */
+static kvarc_ret run_candidates(struct kvi_blind *b)
+{
+	struct some s = { .n = 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t t = b->n; t-- > 0 && !ret;) {
+		const struct kvi_guess *g = &b->guess[t];
+		for (size_t i = 0; i < g->n && !ret; i++) {
+			if (g->row)
+				memcpy(b->rows + s.n * b->m->width, g->row,
+				       b->m->width * sizeof *g->row);
+			s.ids[s.n] = g->ids[i];
+			s.p[s.n] = g->p[i];
+			s.positions[s.n] = b->positions[t];
+			s.token[s.n] = t;
+			s.at[s.n++] = b->before + t;
+			if (s.n == KVI_RUN_TOKENS)
+				ret = run_some(b, &s);
+		}
+	}
+	return ret ? ret : run_some(b, &s);
+}
+
+/* The next token is the first one now. */
+static void shift(struct kvi_blind *b)
+{
+	struct kvi_guess *first = b->guess, *next = b->guess + b->n;
+	if (b->n && first->row)
+		memcpy(first->row, next->row, b->m->width * sizeof *first->row);
+	if (b->n) {
+		float *row = first->row;
+		*first = *next;
+		first->row = row;
+	}
+	b->before += b->n;
+	if (!b->before)
+		first->n = 0;
+}
+
+kvarc_ret kvi_blind_segment(struct kvi_blind *b, const int32_t *ids,
+                            const int32_t *positions, size_t n)
+{
+	shift(b);
+	b->n = n;
+	memcpy(b->positions, positions, n * sizeof *positions);
+	for (uint32_t l = 0; l < b->m->n_layers; l++) {
+		memset(b->k + l * b->layer_floats, 0, n * b->kv * sizeof *b->k);
+		memset(b->v + l * b->layer_floats, 0, n * b->kv * sizeof *b->v);
+	}
+	kvarc_ret ret = go_on(b, ids);
+	if (!ret)
+		ret = run_candidates(b);
+	for (uint32_t l = 0; l < b->m->n_layers && !ret; l++)
+		ret = kvi_run_put(b->run, l, b->before,
+		                  b->own_k + l * b->layer_floats,
+		                  b->own_v + l * b->layer_floats, b->kv, n);
+	kvi_run_place(b->run, 0, b->before, b->positions, n);
+	return ret;
+}
+
+struct kvi_predicted kvi_blind_predict(struct kvi_blind *b, uint32_t layer)
+{
+	kvi_run_place(b->run, layer, b->before, b->positions, b->n);
+	return (struct kvi_predicted){ b->k + layer * b->layer_floats,
+		                       b->v + layer * b->layer_floats, b->kv };
+}
+
+void kvi_blind_rotate_row(const struct kvi_blind *b, size_t t, float *k)
+{
+	kvi_run_rotate_row(b->run, t, k);
+}
+
+void kvi_blind_restart(struct kvi_blind *b)
+{
+	kvi_run_restart(b->run);
+	b->before = b->n = 0;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* score_files.c - --scores: how much each token matters, for tiers that ask */
+#include "score_files.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "library.h"
+#include "message.h"
+#include "models.h"
+#include "progress.h"
+
+enum { DIGITS = 63 }; /* of a number in a file */
+
+bool scores_wanted(const kvarc_lossy *l)
+{
+	return l->keep || l->top || l->spread;
+}
+
+kvarc_score scores_kind(const struct options *o)
+{
+	if (!o->scores)
+		return KVARC_SCORE_NONE;
+	if (strcmp(o->scores, "h2o") == 0)
+		return KVARC_SCORE_H2O;
+	return strcmp(o->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL
+	                                           : KVARC_SCORE_NONE;
+}
+
+/* Numbers of a file, with white space between; n of them, no more. */
+static bool read_numbers(FILE *f, const char *name, uint64_t n, float *score)
+{
+	char word[DIGITS + 1], *end;
+	uint64_t i = 0;
+
+	while (fscanf(f, "%63s", word) == 1) {
+		if (i < n)
+			score[i] = strtof(word, &end);
+		else
+			strtof(word, &end);
+		i++;
+		if (*end || strlen(word) == DIGITS) {
+			msg_error(name, "number %" PRIu64 " is none: decimal numbers, "
+			          "with blanks or lines between", i);
+			return false;
+		}
+	}
+	if (ferror(f))
+		msg_error(name, "cannot read: %s", strerror(errno));
+	else if (i != n)
+		msg_error(name, "%" PRIu64 " scores for %" PRIu64 " tokens", i, n);
+	return !ferror(f) && i == n;
+}
+
+static bool from_file(const char *name, uint64_t n, float *score)
+{
+	FILE *f = fopen(name, "re");
+	bool ok;
+
+	if (!f) {
+		msg_error(name, "cannot open: %s", strerror(errno));
+		return false;
+	}
+	ok = read_numbers(f, name, n, score);
+	fclose(f);
+	return ok;
+}
+
+static bool from_model(const struct options *o, const char *file,
+                       kvarc_import *im, const kvarc_common *common,
+                       uint64_t n, float *score)
+{
+	kvarc_scores_options so = KVARC_SCORES_OPTIONS_INIT;
+	unsigned dtype = kvarc_import_geometry(im)->tensors[0].dtype;
+	int32_t *ids = calloc(n + 1, sizeof(*ids));
+	kvarc_ret ret;
+
+	if (!ids) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	so.common = *common;
+	if (!o->memlimit) /* as large as the model and the cache */
+		so.common.memlimit = 0;
+	so.predictor = models_given();
+	so.arithmetic = (kvarc_arithmetic)o->arithmetic;
+	if (dtype == KVARC_F32 || dtype == KVARC_F16)
+		so.dtype = dtype;
+	so.kind = scores_kind(o);
+	ret = kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
+	if (ret == KVARC_OPTIONS) {
+		msg_error(file, "no scores: it has no token ids");
+		free(ids);
+		return false;
+	}
+	progress_start(file, n);
+	progress_unit("tokens");
+	if (ret == KVARC_OK)
+		ret = kvarc_scores_make(&so, ids, n, score);
+	progress_stop();
+	free(ids);
+	if (ret != KVARC_OK)
+		library_error(file, ret, common->error, NULL, NULL);
+	return ret == KVARC_OK;
+}
+
+bool scores_rate(const struct options *o, const char *file, kvarc_import *im,
+                 const kvarc_common *common, kvarc_lossy *l, int16_t **rates)
+{
+	const kvarc_geometry *g = kvarc_import_geometry(im);
+	uint64_t n = g->n_tensors ? kvarc_import_tokens(im, 0) : 0;
+	float *score = calloc(n + 1, sizeof(*score));
+	bool ok = score && (*rates = calloc(n + 1, sizeof(**rates)));
+
+	if (!ok)
+		msg_error(NULL, "out of memory");
+	if (ok && g->n_tensors && g->n_tracks != 1) {
+		msg_error(file, "no scores: it has several tracks of tokens");
+		ok = false;
+	}
+	/* Of a file without a cache nothing is left out. */
+	if (ok && n)
+		ok = scores_kind(o) ? from_model(o, file, im, common, n, score)
+		                    : from_file(o->scores, n, score);
+	if (ok && kvarc_lossy_rates(l, score, n, *rates) != KVARC_OK) {
+		msg_error(file, "a score is not a number");
+		ok = false;
+	}
+	l->token_rate = *rates;
+	l->n_token_rates = n;
+	free(score);
+	return ok;
+}

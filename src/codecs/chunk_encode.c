@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_encode.c - which codec and which parameters a chunk gets */
+#include "coder.h"
+
+enum {
+	PARAMS_FRAME = 64,   /* bytes around the content of a PARAMS frame */
+	ROWS_TO_FIT = 4,     /* fewer never pay for parameters */
+	LINEAR_LEVEL = 2, LEVEL_MAX = 8,
+	CHECK = 8,           /* bytes in front of codec 8's mask */
+	SPARE_WORDS = 64
+};
+
+/* One way to write a chunk. */
+struct attempt {
+	const struct kvi_codec *vt;
+	struct kvi_payload out;
+	struct kvi_params *params; /* new ones, or NULL */
+	struct kvi_out content;    /* of the new PARAMS */
+	size_t params_bytes;       /* what they cost in the file */
+};
+
+static size_t payload_bytes(const struct attempt *a)
+{
+	return (size_t)(a->out.end - a->out.begin);
+}
+
+static size_t cost(const struct attempt *a)
+{
+	return payload_bytes(a) + a->params_bytes;
+}
+
+static void drop(struct attempt *a)
+{
+	kvi_params_free(a->params);
+	kvi_out_free(&a->content);
+	a->params = NULL;
+}
+
+/* The level's codec for a dtype (spec 7). */
+static unsigned level_codec(int level, unsigned dtype)
+{
+	if (!kvi_float_format(dtype))
+		return KVI_CODEC_BYTES;
+	return level == 0 ? KVI_CODEC_EXPONENT : KVI_CODEC_GRID;
+}
+
+/* Mask section, stream and planes, in scratch memory `where`. */
+static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job,
+                               struct attempt *a, enum kvi_scratch where)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	size_t head = job->section_bytes + KVI_STREAM_HEAD;
+	/* A symbol takes 11 bits at most, an escape 8 or 16, the raw bits of
+	 * an escaped grid element 8 with 16-bit elements, 12 with others. */
+	bool linear = a->vt == &kvi_codec_linear;
+	bool grid = a->vt == &kvi_codec_grid || linear;
+	const int16_t *expected = linear ? job->chunk->linear->expected : NULL;
+	size_t each = grid && job->mask.size > 1 ? 3 : 2;
+	size_t words = (each * n + SPARE_WORDS) * 2;
+	size_t planes = a->vt->planes_room(job->chunk->dtype, n);
+	if (expected)
+		head += CHECK;
+	head += head & 1;
+	uint8_t *base = kvi_scratch(c, where, head + words + planes);
+	if (!base)
+		return kvi_alloc_error(c->alloc);
+	a->out.words = base + head + words;
+	kvarc_ret ret = a->vt->encode(c, job, &a->out);
+	if (ret)
+		return ret;
+	a->out.begin -= job->section_bytes;
+	memcpy(a->out.begin, job->section, job->section_bytes);
+	if (expected)
+		kvi_store64(a->out.begin -= CHECK,
+		            kvi_expected_check(expected, job->mask.C *
+		                                                 job->mask.T));
+	return KVARC_OK;
+}
+
+/* Fits parameters and learns what they cost once they are packed. */
+static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
+                             struct attempt *a)
+{
+	kvarc_ret ret = a->vt->fit(c, job, &a->params);
+	if (ret)
+		return ret;
+	kvi_out_init(&a->content, c->alloc);
+	a->vt->serialise(a->params, &a->content);
+	if (a->content.failed)
+		return kvi_alloc_error(c->alloc);
+	size_t n = a->content.n;
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	/* Without memory no other choice is made: the same input gives the
+	 * same bytes, or none. */
+	if (!room)
+		return kvi_alloc_error(c->alloc);
+	size_t packed = kvi_zstd_write(c, a->content.p, n, room, n,
+	                               KVI_ZSTD_LEVEL);
+	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
+	return KVARC_OK;
+}
+
+uint64_t kvi_params_rate(size_t bytes, size_t elements)
+{
+	return (uint64_t)bytes * 8000 / elements;
+}
+
+bool kvi_params_drifted(const struct kvi_params *p, size_t bytes,
+                        size_t elements)
+{
+	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 +
+	                PARAMS_FRAME + p->books;
+	return !p->expected || kvi_params_rate(bytes, elements) >
+	                               p->expected +
+	                               kvi_params_rate(params, elements);
+}
+
+bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk,
+                      unsigned codec)
+{
+	return p && p->codec == codec && p->dtype == chunk->dtype &&
+	       p->heads == chunk->heads &&
+	       p->head_channels == chunk->head_channels &&
+	       (!p->rotate || (chunk->rope && chunk->positions));
+}
+
+/*
+ * The best of the parameters in force and new ones. Leaves best->out empty
+ * when neither can be used.
+ */
+static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job,
+                           unsigned codec, const struct kvi_params *current,
+                           struct attempt *best)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	struct attempt fresh = { .vt = kvi_codec_get(codec) };
+	kvarc_ret ret;
+	*best = fresh;
+	if (kvi_params_serve(current, job->chunk, codec)) {
+		job->params = current;
+		ret = write_payload(c, job, best, KVI_SCRATCH_OUT);
+		if (ret || !kvi_params_drifted(current, payload_bytes(best), n))
+			return ret;
+	}
+	if (job->mask.rows < ROWS_TO_FIT)
+		return KVARC_OK;
+	ret = make_params(c, job, &fresh);
+	job->params = fresh.params;
+	if (!ret)
+		ret = write_payload(c, job, &fresh, best->out.begin
+		                    ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
+	if (!ret && (!best->out.begin || cost(&fresh) < cost(best))) {
+		fresh.params->expected = kvi_params_rate(payload_bytes(&fresh), n);
+		*best = fresh;
+		return KVARC_OK;
+	}
+	drop(&fresh);
+	return ret;
+}
+
+static void set_payload(struct kvi_encoded *out, unsigned codec,
+                        const uint8_t *payload, size_t bytes)
+{
+	*out = (struct kvi_encoded){ .codec = (uint8_t)codec,
+		                     .payload = payload,
+		                     .payload_bytes = bytes };
+}
+
+static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
+                           struct kvi_encoded *out)
+{
+	uint8_t *copy = kvi_scratch(c, KVI_SCRATCH_OUT2, n);
+	if (!copy)
+		return kvi_alloc_error(c->alloc);
+	memcpy(copy, raw, n);
+	set_payload(out, KVI_CODEC_RAW, copy, n);
+	return KVARC_OK;
+}
+
+/*
+ * Zstandard finds what repeats, which the other codecs do not look for. Tried
+ * where they win little, and on bytes when a sample of them packs well.
+ */
+static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                         const uint8_t *raw, size_t n, size_t bytes)
+{
+	enum { SAMPLE = 16384 };
+	if (bytes > n - n / 16)
+		return true;
+	if (kvi_float_format(chunk->dtype) || n < 2 * SAMPLE)
+		return !kvi_float_format(chunk->dtype);
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, SAMPLE);
+	size_t got = room ? kvi_zstd_write(c, raw, SAMPLE, room, SAMPLE, 1) : 0;
+	return got && (uint64_t)got * n < (uint64_t)bytes * SAMPLE;
+}
+
+static void finish(const struct kvi_coder_job *job, struct attempt *a,
+                   unsigned codec, struct kvi_encoded *out)
+{
+	set_payload(out, codec, a->out.begin, payload_bytes(a));
+	out->lane_order = (uint8_t)job->lanes.order;
+	out->uses_params = true;
+	if (a->params) {
+		out->params = a->params;
+		out->params_content = a->content.p;
+		out->params_bytes = a->content.n;
+		out->params_codec = (uint8_t)codec;
+	}
+}
+
+/* Coded, or as Zstandard, or as it is: whatever is smallest. */
+static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job,
+                        unsigned codec, struct attempt *best,
+                        struct kvi_encoded *out)
+{
+	size_t n = kvi_chunk_bytes(job->chunk);
+	size_t bytes = best->out.begin ? cost(best) : n;
+	bytes = bytes < n ? bytes : n;
+	if (zstd_may_win(c, job->chunk, job->raw, n, bytes)) {
+		uint8_t *room = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
+		size_t got = room ? kvi_zstd_write(c, job->raw, n, room,
+		                                   bytes - 1, KVI_ZSTD_LEVEL)
+		                  : 0;
+		if (got) {
+			drop(best);
+			set_payload(out, KVI_CODEC_ZSTD, room, got);
+			return KVARC_OK;
+		}
+	}
+	if (best->out.begin && cost(best) < n) {
+		finish(job, best, codec, out);
+		return KVARC_OK;
+	}
+	drop(best);
+	return store_raw(c, job->raw, n, out);
+}
+
+/* Removes constant channels and rows. */
+static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_coder_job *job)
+{
+	struct kvi_mask *m = &job->mask;
+	size_t runs = kvi_mask_runs_max(m->C) * sizeof *m->runs;
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_RUNS, runs +
+	                            kvi_mask_bytes_max(m->T, m->C, m->size));
+	if (!room)
+		return kvi_alloc_error(c->alloc);
+	m->runs = (struct kvi_mask_run *)(void *)room;
+	job->section = room + runs;
+	job->section_bytes = kvi_mask_find(m, job->raw, room + runs);
+	job->packed = job->raw;
+	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels,
+		                         c->order };
+	if (!kvi_mask_any(m) || !kvi_mask_elements(m))
+		return KVARC_OK;
+	uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PACKED,
+	                            kvi_mask_elements(m) * m->size);
+	if (!rest)
+		return kvi_alloc_error(c->alloc);
+	kvi_mask_gather(m, job->raw, rest);
+	job->packed = rest;
+	return KVARC_OK;
+}
+
+/* A transformer is not asked about what is not finite (spec model 4). */
+static bool may_expect(const struct kvi_coder_job *job)
+{
+	return !job->chunk->linear->expected ||
+	       kvi_floats_finite(job->chunk->dtype, job->raw,
+	                         job->mask.C * job->mask.T);
+}
+
+/* By the chunk's model; leaves a->out empty when that cannot be. */
+static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_coder_job *job, int level,
+                            struct attempt *a)
+{
+	*a = (struct attempt){ .vt = &kvi_codec_linear };
+	if (level < LINEAR_LEVEL || !job->chunk->linear ||
+	    !kvi_mask_elements(&job->mask) || job->mask.row_bits ||
+	    !kvi_linear_shape(job->chunk) || !kvi_linear_sources(job->chunk) ||
+	    !may_expect(job))
+		return KVARC_OK;
+	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
+}
+
+static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
+{
+	return (struct kvi_coder_job){
+		.chunk = chunk, .raw = raw,
+		.mask = { .T = chunk->n_tokens,
+		          .C = kvi_chunk_channels(chunk),
+		          .size = (unsigned)kvarc_dtype_bytes(chunk->dtype) },
+	};
+}
+
+/*
+ * Whether level 1 might be smaller than `linear`. Where the model fits it was
+ * made to be better; else some of the tokens tell: parameters that are fitted to
+ * few look a little better than they are, so that the answer is seldom a wrong no.
+ */
+static kvarc_ret plain_may_win(struct kvi_coder *c,
+                               const struct kvi_chunk *chunk,
+                               const struct kvi_params *current,
+                               const uint8_t *raw,
+                               const struct attempt *linear, bool *may)
+{
+	enum { SAMPLE = 32 };
+	size_t n = kvi_chunk_bytes(chunk), row = n / chunk->n_tokens;
+	size_t step = chunk->n_tokens / SAMPLE;
+	int32_t positions[SAMPLE];
+	struct kvi_chunk some = *chunk;
+	struct attempt a = { .vt = NULL };
+	*may = cost(linear) > n - n / 16 || !linear->out.expected;
+	if (!*may || step < 2 || cost(linear) > n - n / 16)
+		return KVARC_OK;
+	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_SAMPLE, SAMPLE * row);
+	if (!rows)
+		return kvi_alloc_error(c->alloc);
+	for (size_t i = 0; i < SAMPLE; i++) {
+		memcpy(rows + i * row, raw + i * step * row, row);
+		if (chunk->positions)
+			positions[i] = chunk->positions[i * step];
+	}
+	some.n_tokens = SAMPLE;
+	some.positions = chunk->positions ? positions : NULL;
+	struct kvi_coder_job job = job_of(&some, rows);
+	kvarc_ret ret = mask_chunk(c, &job);
+	if (!ret && kvi_mask_elements(&job.mask))
+		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current,
+		                &a);
+	if (!ret && a.out.begin)
+		*may = (payload_bytes(&a) - KVI_STREAM_HEAD) * step +
+		       a.params_bytes < cost(linear);
+	drop(&a);
+	return ret;
+}
+
+/* As level 0 or 1 has it, at `bytes` with parameters. */
+static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job,
+                              int level, const struct kvi_params *current,
+                              struct kvi_encoded *out, size_t *bytes)
+{
+	unsigned codec = level_codec(level, job->chunk->dtype);
+	struct attempt best = { .vt = NULL };
+	kvarc_ret ret = KVARC_OK;
+	if (kvi_mask_elements(&job->mask))
+		ret = try_codec(c, job, codec, current, &best);
+	if (!ret)
+		ret = choose(c, job, codec, &best, out);
+	else
+		drop(&best);
+	*bytes = out->payload_bytes + (out->params ? best.params_bytes : 0);
+	return ret;
+}
+
+static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
+{
+	kvi_params_free(out->params);
+	kvi_free(c->alloc, out->params_content);
+}
+
+/* With the chunk's model where it has one and that is smaller. */
+static kvarc_ret encode_chunk(struct kvi_coder *c,
+                              const struct kvi_chunk *chunk, int level,
+                              const struct kvi_params *current,
+                              const uint8_t *raw, struct kvi_encoded *out,
+                              bool *observed)
+{
+	struct kvi_coder_job job = job_of(chunk, raw);
+	struct attempt linear;
+	size_t bytes = SIZE_MAX;
+	bool both = true;
+	kvarc_ret ret = mask_chunk(c, &job);
+	if (!ret)
+		ret = try_linear(c, &job, level, &linear);
+	if (ret)
+		return ret;
+	*observed = linear.out.begin;
+	if (*observed)
+		ret = plain_may_win(c, chunk, current, raw, &linear, &both);
+	if (!ret && *observed && both)
+		ret = mask_chunk(c, &job); /* its memory was lent */
+	if (!ret && both)
+		ret = encode_plain(c, &job, level, current, out, &bytes);
+	if (ret || !*observed || bytes <= cost(&linear))
+		return ret;
+	drop_params(c, out);
+	set_payload(out, kvi_linear_codec(chunk), linear.out.begin,
+	            cost(&linear));
+	out->lane_order = KVI_LANES_TOKENS;
+	return KVARC_OK;
+}
+
+/* Codec 9 in place of what there is, where that is smaller and P is known. */
+static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                           const uint8_t *raw, struct kvi_encoded *out)
+{
+	size_t bytes, n = kvi_chunk_bytes(chunk);
+	if (!chunk->linear || !chunk->linear->predicted ||
+	    !kvi_floats_finite(chunk->dtype, raw,
+	                       n / kvarc_dtype_bytes(chunk->dtype)))
+		return KVARC_OK;
+	const uint8_t *patch = kvi_predicted_patch(c, chunk, raw,
+	                                           out->payload_bytes, &bytes);
+	if (!patch)
+		return kvi_alloc_error(c->alloc);
+	if (bytes) {
+		drop_params(c, out);
+		set_payload(out, KVI_CODEC_PREDICTED, patch, bytes);
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret store_exact(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                             const uint8_t *raw, struct kvi_encoded *out)
+{
+	const uint8_t *payload = kvi_predicted_put(c, chunk, raw);
+	if (!payload)
+		return kvi_alloc_error(c->alloc);
+	set_payload(out, KVI_CODEC_PREDICTED, payload, KVI_PREDICTED_EXACT);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                           int level, const struct kvi_params *current,
+                           const uint8_t *raw, struct kvi_encoded *out)
+{
+	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
+	if (!kvi_chunk_valid(chunk) || level < 0 || level > LEVEL_MAX)
+		return KVARC_PROG;
+	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	size_t n = kvi_chunk_bytes(chunk);
+	bool observed = false;
+	kvarc_ret ret;
+
+	/* n == size: nothing can be smaller than the element itself. */
+	bool constant = n > size && memcmp(raw, raw + size, n - size) == 0;
+	if (kvi_predicted_exact(chunk, raw)) {
+		ret = store_exact(c, chunk, raw, out);
+	} else if (constant) {
+		ret = store_raw(c, raw, size, out);
+		out->codec = KVI_CODEC_CONSTANT;
+	} else {
+		ret = encode_chunk(c, chunk, level, current, raw, out,
+		                   &observed);
+		if (!ret)
+			ret = try_patch(c, chunk, raw, out);
+	}
+	if (!ret && chunk->features && chunk->linear && !observed)
+		ret = kvi_chunk_features(c, chunk, raw, false);
+	return ret;
+}

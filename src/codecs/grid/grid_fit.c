@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * grid_fit.c - mean and scale of each channel, from the chunk itself
+ *
+ * Floating point, but only + - * / and comparisons in a fixed order: every
+ * machine fits the same parameters. What a chunk means is decided by integers alone.
+ */
+#include "grid.h"
+
+#include "numeric/rotate.h"
+
+enum { SAMPLE = 16, K_MIN = -400, K_MAX = 400, PASSES = 2, BLOCK = 4 };
+/* Values farther from the mean than this many sigma do not count; the second
+ * pass knows sigma better. */
+static const float clip[PASSES] = { 8, 6 };
+
+/*
+ * Some heads of every step-th token of a chunk, rows x C floats, and the mean
+ * and variance of their channels.
+ */
+struct fit {
+	size_t first_head, heads;
+	size_t rows, C, step;
+	float *v;
+	double *mean, *var;
+	/* cosines and sines of the pairs of a rope at one position */
+	float *turn;
+};
+
+/*
+ * Floats side by side: element-wise operations of one rounding each, the same
+ * on every machine, which compilers turn into whatever vectors it has.
+ */
+typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
+typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
+
+/* Turns n pairs (a[i], b[i]) back, BLOCK at a time. */
+static void unrotate_halves(size_t n, const float *cosine, const float *sine,
+                            float *a, float *b)
+{
+	for (size_t i = 0; i < n; i += BLOCK) {
+		lanes x, y, c, s, u, v;
+		memcpy(&x, a + i, sizeof x);
+		memcpy(&y, b + i, sizeof y);
+		memcpy(&c, cosine + i, sizeof c);
+		memcpy(&s, sine + i, sizeof s);
+		u = x * c + y * s;
+		v = y * c - x * s;
+		memcpy(a + i, &u, sizeof u);
+		memcpy(b + i, &v, sizeof v);
+	}
+}
+
+/* Turns the pairs of one token back by its position. */
+static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
+                         int32_t position, size_t head_channels, float *v)
+{
+	size_t pairs = rope->rotary / 2;
+	float *cosine = f->turn, *sine = f->turn + pairs;
+	for (size_t i = 0; i < pairs; i++) {
+		uint32_t angle = kvi_rotate_angle(rope->freq[i], position);
+		cosine[i] = (float)kvi_cos4096[angle] * (1 / 16384.0f);
+		sine[i] = (float)kvi_cos4096[(angle + 3072) & 4095] *
+		          (1 / 16384.0f);
+	}
+	bool half = rope->pairing == KVARC_ROPE_HALF;
+	size_t step = half ? 1 : 2, other = half ? pairs : 1;
+	for (size_t h = 0; h < f->heads; h++, v += head_channels) {
+		size_t done = half ? pairs / BLOCK * BLOCK : 0;
+		unrotate_halves(done, cosine, sine, v, v + pairs);
+		float *a = v + done;
+		for (size_t i = done; i < pairs; i++, a += step) {
+			float x = a[0], y = a[other];
+			a[0] = x * cosine[i] + y * sine[i];
+			a[other] = y * cosine[i] - x * sine[i];
+		}
+	}
+}
+
+static double absolute(double v)
+{
+	return v < 0 ? -v : v;
+}
+
+/* floor(log2 v) and the mantissa in [1, 2) of a positive normal v. */
+static int split_double(double v, double *mantissa)
+{
+	uint64_t b;
+	memcpy(&b, &v, 8);
+	int e = (int)(b >> 52 & 2047) - 1023;
+	b = (b & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
+	memcpy(mantissa, &b, 8);
+	return e;
+}
+
+/* 2^e, |e| < 1000 */
+static double power(int e)
+{
+	uint64_t b = (uint64_t)(e + 1023) << 52;
+	double v;
+	memcpy(&v, &b, 8);
+	return v;
+}
+
+/* Sorts SAMPLE values of BLOCK channels each: Batcher's merge exchange. */
+static void sort(lanes *v)
+{
+	for (size_t p = SAMPLE / 2; p > 0; p /= 2) {
+		size_t q = SAMPLE / 2, r = 0, d = p;
+		for (;; d = q - p, q /= 2, r = p) {
+			for (size_t i = 0; i + d < SAMPLE; i++) {
+				if ((i & p) != r)
+					continue;
+				masks x = (masks)v[i], y = (masks)v[i + d];
+				masks more = v[i] > v[i + d];
+				masks swap = (x ^ y) & more;
+				v[i] = (lanes)(x ^ swap);
+				v[i + d] = (lanes)(y ^ swap);
+			}
+			if (q == p)
+				break;
+		}
+	}
+}
+
+/* A first mean and variance that outliers do not move: median and quartiles
+ * of a sample. */
+static void start_block(struct fit *f, size_t at)
+{
+	lanes s[SAMPLE], zero = { 0 };
+	for (size_t i = 0; i < SAMPLE; i++) {
+		memcpy(&s[i], f->v + i * f->rows / SAMPLE * f->C + at,
+		       sizeof s[i]);
+		/* what is not finite counts as 0 */
+		s[i] = (lanes)((masks)s[i] & (s[i] - s[i] == zero));
+	}
+	sort(s);
+	for (size_t i = 0; i < BLOCK; i++) {
+		double lo = s[SAMPLE / 4][i], hi = s[SAMPLE * 3 / 4][i];
+		double scale = (hi - lo) * 0.7413;
+		if (!(scale > 0))
+			scale = (double)s[SAMPLE - 1][i] - s[0][i];
+		f->mean[at + i] = s[SAMPLE / 2][i];
+		f->var[at + i] = scale * scale;
+	}
+}
+
+/* A power of two near 1 / sigma, so that squares stay in range. */
+static float unit(double var)
+{
+	double m;
+	int e = var > 0 ? split_double(var, &m) / 2 : 0;
+	return (float)power(e > 120 ? -120 : e < -120 ? 120 : -e);
+}
+
+/* Mean and variance of BLOCK channels from the values near the mean. */
+static void refine_block(struct fit *f, size_t at, float clip_at)
+{
+	lanes n = { 0 }, s1 = { 0 }, s2 = { 0 }, mean, scale, limit, one;
+	for (size_t i = 0; i < BLOCK; i++) {
+		mean[i] = (float)f->mean[at + i];
+		scale[i] = unit(f->var[at + i]);
+		limit[i] = (float)(f->var[at + i] * scale[i] * scale[i]) *
+		           clip_at * clip_at;
+		one[i] = 1;
+	}
+	const float *v = f->v + at;
+	for (size_t t = 0; t < f->rows; t++, v += f->C) {
+		lanes x;
+		memcpy(&x, v, sizeof x);
+		lanes d = (x - mean) * scale, d2 = d * d;
+		/* no bit is set for what is not a number, too */
+		masks in = d2 <= limit;
+		n += (lanes)((masks)one & in);
+		s1 += (lanes)((masks)d & in);
+		s2 += (lanes)((masks)d2 & in);
+	}
+	for (size_t i = 0; i < BLOCK; i++) {
+		if (n[i] < 1)
+			continue;
+		double m = (double)s1[i] / n[i];
+		double var = (s2[i] - m * s1[i]) /
+		             (n[i] > 1 ? n[i] - 1 : n[i]);
+		f->mean[at + i] = mean[i] + m / scale[i];
+		f->var[at + i] = var > 0 ? var / scale[i] / scale[i] : 0;
+	}
+}
+
+static int clamp_int(int v, int lo, int hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* round(4 log2 sigma), but never far below the steps of elements around mean */
+static int scale_class(double var, double mean,
+                       const struct kvi_grid_format *fmt)
+{
+	double m;
+	int k = K_MIN, least = 4 * (fmt->emin - fmt->mant_bits) - 4;
+	if (var > 0) {
+		int e = split_double(var, &m);
+		k = 2 * e + (m >= 1.189207115002721) +
+		    (m >= 1.681792830507429);
+	}
+	mean = absolute(mean);
+	if (mean > 0) {
+		int at = 4 * (split_double(mean, &m) - fmt->mant_bits) - 4;
+		least = at > least ? at : least;
+	}
+	return clamp_int(k < least ? least : k, K_MIN, K_MAX);
+}
+
+/* Scale classes of two channels that share a unit for their means, raised
+ * until both means fit 16 bits. a == b: one channel. */
+static void set_pair(struct kvi_params *p, const struct fit *f, size_t a,
+                     size_t b)
+{
+	const struct kvi_grid_format *fmt = &kvi_float_format(p->dtype)->grid;
+	size_t first = f->first_head * p->head_channels;
+	int ka = scale_class(f->var[a], f->mean[a], fmt);
+	int kb = scale_class(f->var[b], f->mean[b], fmt);
+	double most = absolute(f->mean[a]);
+	if (absolute(f->mean[b]) > most)
+		most = absolute(f->mean[b]);
+	int top = ka > kb ? ka : kb;
+	while (top <= K_MAX - 4 && most > power((top >> 2) - 4) * 32767)
+		top += 4;
+	if (ka >= kb)
+		ka = top;
+	if (kb >= ka)
+		kb = top;
+	size_t at[2] = { a, b };
+	p->k[first + a] = (int16_t)ka;
+	p->k[first + b] = (int16_t)kb;
+	for (int i = 0; i < 2; i++) {
+		double q = f->mean[at[i]] / power((top >> 2) - 4);
+		q = q > 32767 ? 32767 : q < -32767 ? -32767 : q;
+		p->mean[first + at[i]] = (int16_t)(q < 0 ? q - 0.5 : q + 0.5);
+	}
+}
+
+static void set_params(struct kvi_params *p, const struct fit *f,
+                       const kvarc_rope *rope)
+{
+	size_t n = p->head_channels, pairs = rope ? rope->rotary / 2 : 0;
+	for (size_t h = 0; h < f->heads; h++) {
+		for (uint32_t i = 0; i < pairs; i++) {
+			uint32_t a, b;
+			kvi_rope_pair(rope, i, &a, &b);
+			set_pair(p, f, h * n + a, h * n + b);
+		}
+		for (size_t c = 2 * pairs; c < n; c++)
+			set_pair(p, f, h * n + c, h * n + c);
+	}
+}
+
+/* Loads the heads of rows that remain, turned back when a rope is given. */
+static void load(struct fit *f, const struct kvi_coder_job *job,
+                 const kvarc_rope *rope)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	size_t width = f->heads * chunk->head_channels;
+	const uint8_t *raw = job->raw +
+	                     f->first_head * chunk->head_channels * size;
+	f->rows = 0;
+	for (size_t t = 0; t < job->mask.T; t += f->step) {
+		if (kvi_bit(job->mask.row_bits, t))
+			continue;
+		float *v = f->v + f->rows++ * f->C;
+		kvi_floats_widen(chunk->dtype, raw + t * job->mask.C * size,
+		                 width, v);
+		for (size_t i = width; i < f->C; i++)
+			v[i] = 0;
+		if (rope)
+			unrotate_row(f, rope, chunk->positions[t],
+			             chunk->head_channels, v);
+	}
+}
+
+static void fit_heads(struct fit *f, const struct kvi_coder_job *job,
+                      const kvarc_rope *rope, struct kvi_params *p)
+{
+	load(f, job, rope);
+	for (size_t at = 0; at < f->C; at += BLOCK) {
+		for (size_t i = at; i < at + BLOCK; i++)
+			f->mean[i] = f->var[i] = 0;
+		if (f->rows)
+			start_block(f, at);
+		for (int i = 0; i < PASSES; i++)
+			refine_block(f, at, clip[i]);
+	}
+	set_params(p, f, rope);
+}
+
+/* Parameters with or without rotation, from every step-th token; some heads at
+ * a time, so that what is read twice stays in the cache. */
+static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_coder_job *job,
+                            const kvarc_rope *rope, size_t step,
+                            struct kvi_params **out)
+{
+	enum { FLOATS = 1 << 16 };
+	const struct kvi_chunk *chunk = job->chunk;
+	size_t rows = (chunk->n_tokens - 1) / step + 1;
+	size_t n = chunk->head_channels, heads = FLOATS / (rows * n);
+	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
+	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
+	struct fit f = { .C = C, .step = step };
+	double *d = kvi_scratch(c, KVI_SCRATCH_FIT, 2 * C * sizeof *d +
+	                        (rows + 1) * C * sizeof(float));
+	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_GRID, chunk,
+	                                      0, 0);
+	*out = p;
+	if (!d || !p) {
+		kvi_params_free(p);
+		*out = NULL;
+		return kvi_alloc_error(c->alloc);
+	}
+	f.mean = d;
+	f.var = d + C;
+	f.turn = (float *)(void *)(d + 2 * C);
+	f.v = f.turn + C;
+	for (size_t h = 0; h < chunk->heads; h += heads) {
+		f.first_head = h;
+		f.heads = chunk->heads - h < heads ? chunk->heads - h : heads;
+		fit_heads(&f, job, rope, p);
+	}
+	p->rotate = rope != NULL;
+	kvi_grid_params_finish(p);
+	return KVARC_OK;
+}
+
+/*
+ * What the scales alone say of the size: the sum of 4 log2 sigma over the
+ * elements, as their contexts see it (spec grid 3).
+ */
+static kvarc_ret rate(struct kvi_coder *c, const struct kvi_coder_job *job,
+                      const struct kvi_params *p, size_t step, int64_t *sum)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	size_t C = job->mask.C;
+	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
+	if (!row)
+		return kvi_alloc_error(c->alloc);
+	*sum = 0;
+	for (size_t t = 0; t < job->mask.T; t += step) {
+		const uint32_t *ctx = p->ctx;
+		if (p->rotate) {
+			kvi_grid_rotate_row(c->kernels, p,
+			                    &kvi_float_format(p->dtype)->grid,
+			                    chunk->rope,
+			                    chunk->positions[t],
+			                    (uint16_t *)(void *)(row + C), row);
+			ctx = row;
+		}
+		for (size_t i = 0; i < C; i++)
+			*sum += 4 * (ctx[i] >> 8 & 255) + (ctx[i] >> 3 & 31);
+	}
+	return KVARC_OK;
+}
+
+/* Every how many-th token gives `tokens` of them; 1 for short chunks. */
+static size_t sample_step(const struct kvi_coder_job *job, size_t tokens)
+{
+	return job->mask.T >= 2 * tokens ? job->mask.T / tokens : 1;
+}
+
+/* Whether rotating channels look smaller, by a part of the tokens. */
+static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_coder_job *job,
+                              bool *pays)
+{
+	size_t step = sample_step(job, 32);
+	struct kvi_params *fixed, *turning = NULL;
+	int64_t rate_fixed = 0, rate_turning = 0;
+	kvarc_ret ret = fit_params(c, job, NULL, step, &fixed);
+	if (!ret)
+		ret = fit_params(c, job, job->chunk->rope, step, &turning);
+	if (!ret)
+		ret = rate(c, job, fixed, step, &rate_fixed);
+	if (!ret)
+		ret = rate(c, job, turning, step, &rate_turning);
+	*pays = rate_turning < rate_fixed;
+	kvi_params_free(fixed);
+	kvi_params_free(turning);
+	return ret;
+}
+
+kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
+                       struct kvi_params **out)
+{
+	const kvarc_rope *rope = job->chunk->rope;
+	bool turn = rope && job->chunk->positions;
+	size_t step = sample_step(job, 64);
+	kvarc_ret ret = turn ? turning_pays(c, job, &turn) : KVARC_OK;
+	*out = NULL;
+	return ret ? ret : fit_params(c, job, turn ? rope : NULL, step, out);
+}

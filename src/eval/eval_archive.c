@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* eval_archive.c - a cache into an archive in memory, and what comes back out of it */
+#include <string.h>
+
+#include "eval_state.h"
+#include "util/error.h"
+#include "util/ckd.h"
+
+struct file {
+	const struct kvi_alloc *alloc;
+	uint8_t *p;
+	size_t bytes, room;
+	bool no_memory;
+};
+
+static int write_file(void *opaque, const void *buf, size_t bytes,
+                      uint64_t offset)
+{
+	struct file *f = opaque;
+	size_t end;
+	if (offset > f->bytes || kvi_add((size_t)offset, bytes, &end))
+		return -1;
+	if (end > f->room) {
+		size_t room = end + end / 2;
+		uint8_t *p = kvi_malloc(f->alloc, room);
+		if (!p) {
+			f->no_memory = true;
+			return -1;
+		}
+		if (f->bytes)
+			memcpy(p, f->p, f->bytes);
+		kvi_free(f->alloc, f->p);
+		f->p = p;
+		f->room = room;
+	}
+	memcpy(f->p + offset, buf, bytes);
+	if (end > f->bytes)
+		f->bytes = end;
+	return 0;
+}
+
+/* Of writers and readers: the evaluation's, but its progress counts other things. */
+static kvarc_common common_of(const kvarc_eval *e)
+{
+	kvarc_common c = e->o.common;
+	c.progress = NULL;
+	return c;
+}
+
+static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids,
+                               const kvarc_writer_options *tier, struct file *f)
+{
+	const kvarc_sink sink = { write_file, NULL, f };
+	kvarc_writer_options o = *tier;
+	kvarc_writer *w;
+	o.common = common_of(e);
+	o.flags |= KVARC_WRITE_FILE_ID;
+	kvarc_ret ret = kvarc_writer_open(&w, &sink, &o);
+	if (ret)
+		return ret;
+	ret = kvarc_writer_set_geometry(w, e->geometry);
+	if (!ret)
+		ret = kvarc_writer_append(w, 0, e->exact.n, ids, e->positions,
+		                          e->exact.views);
+	if (!ret)
+		return kvarc_writer_close(&w);
+	kvarc_writer_abort(&w);
+	return ret;
+}
+
+static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
+                              const struct file *f)
+{
+	const kvarc_source source = { .size = f->bytes, .memory = f->p };
+	const kvarc_range all = KVARC_RANGE_ALL(0);
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_reader *r;
+	o.common = common_of(e);
+	o.profiles = &tier->profile;
+	o.n_profiles = tier->profile != NULL;
+	o.predictor = tier->predictor;
+	o.flags = KVARC_READ_ALLOW_LOSSY;
+	kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
+	if (ret)
+		return ret;
+	e->back.n = kvarc_reader_tokens(r, 0);
+	if (e->back.n > e->exact.n)
+		ret = kvi_fail(e->o.common.error, KVARC_DATA, KVARC_UNKNOWN,
+		               KVARC_UNKNOWN, "more tokens came back than were "
+		               "written");
+	memset(e->back.memory, 0, e->back.bytes);
+	if (!ret && e->back.n)
+		ret = kvarc_reader_read(r, &all, e->back.views);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
+                                   const kvarc_writer_options *tier,
+                                   kvarc_eval_result *r)
+{
+	struct file f = { .alloc = &e->alloc };
+	kvarc_ret ret = write_archive(e, ids, tier, &f);
+	if (!ret)
+		ret = read_archive(e, tier, &f);
+	if (f.no_memory)
+		ret = kvi_fail_alloc(e->o.common.error, &e->alloc);
+	r->archive_bytes = f.bytes;
+	r->kept_tokens = e->back.n;
+	kvi_free(&e->alloc, f.p);
+	return ret;
+}

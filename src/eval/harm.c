@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* harm.c - a cache with one head after another from an archive */
+#include <string.h>
+
+#include "eval_state.h"
+#include "harm.h"
+#include "format/geometry_check.h"
+#include "util/error.h"
+
+const kvarc_geometry *kvi_harm_geometry(const kvarc_eval *e)
+{
+	return e->geometry;
+}
+
+size_t kvi_harm_tokens(const kvarc_eval *e)
+{
+	return (size_t)e->o.prefix + e->o.continuation;
+}
+
+size_t kvi_harm_heads(const kvarc_eval *e)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < e->geometry->n_tensors; i++)
+		n += e->geometry->tensors[i].heads;
+	return n;
+}
+
+/* Rows of a head, or of all of them, from one cache to another. */
+static void copy_head(const kvarc_eval *e, size_t tensor, size_t head,
+                      const struct kvi_eval_cache *from, uint8_t *to)
+{
+	const kvarc_view *v = &from->views[tensor];
+	const size_t row = (size_t)v->token_stride;
+	const size_t bytes = row / e->geometry->tensors[tensor].heads;
+	for (size_t t = 0; t < from->n; t++)
+		memcpy(to + t * row + head * bytes, (const uint8_t *)v->data +
+		       t * row + head * bytes, bytes);
+}
+
+/* views: of the exact cache; the tensor's is put back. */
+static kvarc_ret try_tensor(kvarc_eval *e, size_t tensor, kvarc_view *views,
+                            uint8_t *room, double *harm)
+{
+	const kvarc_view exact = views[tensor];
+	kvarc_ret ret = KVARC_OK;
+	memcpy(room, exact.data, (size_t)(exact.token_stride * e->exact.n));
+	views[tensor].data = room;
+	for (size_t h = 0; h < e->geometry->tensors[tensor].heads && !ret; h++) {
+		kvarc_eval_result r = { 0 };
+		copy_head(e, tensor, h, &e->back, room);
+		ret = kvi_eval_compare(e, views, e->exact.n, &r);
+		copy_head(e, tensor, h, &e->exact, room);
+		harm[h] += r.mean_kl;
+	}
+	views[tensor] = exact;
+	return ret;
+}
+
+static kvarc_ret try_heads(kvarc_eval *e, kvarc_view *views, uint8_t *room,
+                           double *harm)
+{
+	const kvarc_geometry *g = e->geometry;
+	kvarc_ret ret = KVARC_OK;
+	memcpy(views, e->exact.views, g->n_tensors * sizeof *views);
+	for (size_t i = 0; i < g->n_tensors && !ret; i++) {
+		ret = try_tensor(e, i, views, room, harm);
+		harm += g->tensors[i].heads;
+	}
+	return ret;
+}
+
+static kvarc_ret make_caches(kvarc_eval *e, const int32_t *ids)
+{
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_eval_result r = { 0 };
+	kvarc_lossy had;
+	kvarc_ret ret = kvarc_lossy_parse(&had, "had:3", NULL);
+	o.lossy = &had;
+	if (!ret)
+		ret = kvi_eval_make_cache(e, ids, NULL);
+	if (!ret)
+		ret = kvi_eval_make_exact(e, ids);
+	return ret ? ret : kvi_eval_through_archive(e, ids, &o, &r);
+}
+
+kvarc_ret kvi_harm_add(kvarc_eval *e, const int32_t *ids, double *harm)
+{
+	const kvarc_geometry *g = e->geometry;
+	size_t most = 0;
+	for (size_t i = 0; i < g->n_tensors; i++)
+		if (kvi_tensor_bytes(&g->tensors[i]) > most)
+			most = kvi_tensor_bytes(&g->tensors[i]);
+	uint8_t *room = kvi_array(&e->alloc, e->o.prefix, most);
+	kvarc_view *views = kvi_array(&e->alloc, g->n_tensors, sizeof *views);
+	kvarc_ret ret = room && views ? make_caches(e, ids)
+	                              : kvi_fail_alloc(e->o.common.error, &e->alloc);
+	if (!ret)
+		ret = try_heads(e, views, room, harm);
+	kvi_free(&e->alloc, room);
+	kvi_free(&e->alloc, views);
+	return ret;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* scores_file.h - how much each token of a text matters, while its cache is made */
+#ifndef KVI_SCORES_FILE_H
+#define KVI_SCORES_FILE_H
+
+#include "forced.h"
+
+struct kvi_scores_options {
+	const struct kvi_alloc *alloc;
+	struct kvi_pool *pool;
+	uint32_t isa_mask;
+	const struct kvi_model_file *model;
+	kvarc_score kind;
+	void *opaque;
+	kvarc_ret (*done)(void *opaque, size_t t0, size_t n); /* NULL: nobody counts */
+};
+
+/* The same as kvi_forced_prefill, and scores of the text's tokens. Numbers are those of float attention
+ * over the stored cache, not of the engine's: the same everywhere. Returns as that, and what done does. */
+kvarc_ret kvi_scores_make(struct kvi_forced *f, const struct kvi_scores_options *o,
+                          const struct kvi_forced_text *text,
+                          const kvarc_view *views, float *score);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* assembly.h - rows of several planes, kept until every plane has come */
+#ifndef KVI_ASSEMBLY_H
+#define KVI_ASSEMBLY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+
+/* Some rows of one area. */
+struct kvi_token_rows {
+	struct kvi_token_rows *next;
+	size_t area;
+	uint64_t t0;
+	uint32_t n;
+	size_t size, filled;   /* bytes */
+	const kvarc_sink *sink;/* where they go, and the offset */
+	uint64_t at;
+	uint8_t *bytes;        /* zero where nothing came yet */
+};
+
+/* Not thread-safe: the caller holds its lock. */
+struct kvi_assembly {
+	const struct kvi_alloc *alloc;
+	struct kvi_token_rows *list;
+};
+
+void kvi_assembly_init(struct kvi_assembly *a, const struct kvi_alloc *alloc);
+/* The rows [t0, t0 + n) of an area, new if there are none; NULL: no memory. */
+struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area,
+                                  uint64_t t0, uint32_t n, size_t row_bytes);
+/* Says that bytes more are filled in; complete rows are written and freed.
+ * Not 0: the sink failed. */
+int kvi_assembly_put(struct kvi_assembly *a, struct kvi_token_rows *rows,
+                     size_t bytes);
+/* Writes what is there, incomplete rows as well. Not 0: the sink failed. */
+int kvi_assembly_flush(struct kvi_assembly *a);
+void kvi_assembly_free(struct kvi_assembly *a);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* import_internal.h - what the parsers of src/files build together */
+#ifndef KVI_IMPORT_INTERNAL_H
+#define KVI_IMPORT_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/restore.h"
+#include "kvarc.h"
+#include "gguf_import.h"
+#include "strided.h"
+#include "numeric/rope_search.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+
+enum {
+	KVI_IMPORT_TRACKS_MAX = 4096,
+	KVI_IMPORT_TENSORS_MAX = 65536,
+	KVI_IMPORT_ITEMS_MAX = 4096,
+	KVI_IMPORT_ROPES_MAX = 16,
+	KVI_IMPORT_LAYER_MAX = 65535,
+	KVI_IMPORT_WIDTH_MAX = 1 << 20
+};
+
+/* One input file. */
+struct kvi_imp_item {
+	kvarc_source src;
+	int fd;            /* spooled member, -1 otherwise */
+	uint16_t kind;
+	char *name;
+};
+
+/* Tokens start .. start + count - 1 have positions first, first + 1, ... */
+struct kvi_imp_run {
+	uint64_t start, count;
+	int64_t first;
+};
+
+struct kvi_imp_track {
+	kvarc_track pub;
+	char label[48];
+	uint64_t n;
+	struct kvi_imp_run *runs; /* none: positions 0, 1, 2, ... */
+	size_t n_runs, cap_runs;
+	bool has_ids;
+	uint32_t ids_item;
+	uint64_t ids_at;          /* token ids in that item */
+	uint8_t ids_bytes;        /* 4 or 8 each */
+};
+
+/* A tensor and where its elements lie: strides count from the area's start. */
+struct kvi_imp_tensor {
+	kvarc_tensor pub;
+	char name[64];
+	uint32_t area;
+	struct kvi_area_view at; /* its tensor field is not used here */
+};
+
+/* A part of a file that is tensors through and through. */
+struct kvi_imp_area {
+	uint32_t item, track;
+	uint64_t offset, bytes;
+	uint32_t first_tensor, n_tensors;
+};
+
+struct kvarc_import {
+	struct kvi_alloc alloc;
+	kvarc_error *error;
+	kvarc_import_options options; /* its pointers: during open only */
+	struct kvi_gguf gguf;
+
+	struct kvi_imp_item *items;
+	struct kvi_imp_track *tracks;
+	struct kvi_imp_tensor *tensors;
+	struct kvi_imp_area *areas;
+	size_t n_items, cap_items, n_tracks, cap_tracks;
+	size_t n_tensors, cap_tensors, n_areas, cap_areas;
+	struct kvi_rope ropes[KVI_IMPORT_ROPES_MAX];
+	size_t n_ropes;
+
+	kvarc_geometry geometry;   /* arrays below, made by kvi_import_finish */
+	kvarc_rope pub_ropes[KVI_IMPORT_ROPES_MAX];
+	kvarc_track *pub_tracks;
+	kvarc_tensor *pub_tensors;
+	char format[96];
+	char layout[48];           /* for the identity; "": nothing to say */
+	const char *engine;        /* NULL: not known */
+	const char *container;     /* "zip", "tar", or NULL */
+	char note[200];            /* "": none */
+};
+
+/*
+ * Parsers return OK when they understood the item, END when it is something
+ * else or not understood to its end (a note may say why), anything else is
+ * final. They add tracks, areas and tensors; on END what they added is
+ * taken back by the caller.
+ */
+kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item);
+kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item);
+/* All items from `first` on that are npy files of one container, together. */
+kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);
+/* Spools the members of a tar or zip archive as items. END: not one. */
+kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src);
+/* Sets heads, channels and RoPE of key tensors that have none yet. */
+kvarc_ret kvi_import_find_ropes(kvarc_import *im);
+
+/* Makes room for element n of an array: array points to the pointer. */
+bool kvi_import_grow(const struct kvi_alloc *alloc, void *array, size_t *cap,
+                     size_t n, size_t size);
+
+/* Each adds to a growing array and returns the new entry, zeroed, or
+ * NULL (kvi_import_full tells which error that is). */
+struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name);
+struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n);
+struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
+                                         uint32_t track, uint64_t offset,
+                                         uint64_t bytes);
+/* Belongs to the last area. */
+struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im);
+/* What a NULL of the calls above means: END with a note when a limit of the
+ * format was reached, else MEM or MEMLIMIT. */
+kvarc_ret kvi_import_full(kvarc_import *im);
+/* The first note wins. */
+void kvi_import_note(kvarc_import *im, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Appends a position to a track. */
+kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *track,
+                              int64_t position);
+/* heads x channels of a width: `wanted` heads when that divides it and fits. */
+void kvi_import_shape(kvarc_tensor *t, uint64_t width, uint32_t wanted);
+
+/* Positions and, when the track has them, ids of tokens [t0, t0 + n). */
+kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0,
+                            uint32_t n, int32_t *positions, int32_t *ids);
+
+#endif

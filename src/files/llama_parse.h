@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* llama_parse.h - the grammars of llama.cpp state files */
+#ifndef KVI_LLAMA_PARSE_H
+#define KVI_LLAMA_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "parse/scan.h"
+#include "kvarc.h"
+#include "util/alloc.h"
+
+enum {
+	KVI_LLAMA_SEQ_MAGIC = 0x67677371,     /* "ggsq" */
+	KVI_LLAMA_SESSION_MAGIC = 0x6767736e, /* "ggsn" */
+	KVI_LLAMA_BLOBS_MAX = 2
+};
+
+/* The rows of one tensor of one layer and stream. */
+struct kvi_llama_matrix {
+	uint64_t at, bytes;  /* of the elements */
+	uint64_t row_bytes;  /* trans: of one element */
+	uint32_t width;      /* elements a token */
+	int32_t type;        /* ggml type */
+	bool trans;          /* channel-major */
+};
+
+/* One stream of one KV memory: n_layers key matrices, then as many of values
+ * if it has values. */
+struct kvi_llama_section {
+	uint32_t blob, stream;
+	uint32_t n_cells;    /* never 0: empty streams make no section */
+	uint32_t n_layers;
+	bool values;
+	uint32_t rotation_k, rotation_v; /* Hadamard sizes, version 4; 0: none */
+	uint64_t cells_at;
+	size_t first_matrix;
+};
+
+/*
+ * What the file does not say about itself. A file is understood when exactly
+ * one of these leads to its exact end.
+ */
+struct kvi_llama_grammar {
+	bool session;        /* ggsn */
+	uint32_t version;
+	bool outputs;        /* logits and embeddings before the memory (old ggsn) */
+	bool streams;        /* stream count present (not in old files) */
+	uint8_t ext_bytes;   /* of a cell, for models with M-RoPE */
+	uint8_t n_blobs;
+	bool values[KVI_LLAMA_BLOBS_MAX]; /* false: keys only (MLA, indexer) */
+	bool recurrent;      /* recurrent states after the KV memories */
+};
+
+struct kvi_llama_file {
+	struct kvi_llama_grammar grammar;
+	uint64_t tokens_at;  /* text token ids, 0 when they are not plain */
+	uint32_t n_tokens;
+	struct kvi_llama_section *sections;
+	struct kvi_llama_matrix *matrices;
+	size_t n_sections, cap_sections, n_matrices, cap_matrices;
+};
+
+/*
+ * Returns OK; END when this is no such file (version 0) or not understood (version set;
+ * *why says what is the matter); IO, MEM, MEMLIMIT. On OK free with kvi_llama_free.
+ */
+kvarc_ret kvi_llama_parse(struct kvi_llama_file *f,
+                          const struct kvi_alloc *alloc, struct kvi_scan *s,
+                          const char **why);
+void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
+
+/* Reads the next cell: its position. False at a damaged one. */
+bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g,
+                    int32_t *position);
+
+#endif

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/files/archive_copy.c src/files/archive_copy.h \
+	src/files/assembly.c src/files/assembly.h \
+	src/files/container_import.c \
+	src/files/counted.c src/files/counted.h \
+	src/files/cut_archive.c \
+	src/files/export_files.c \
+	src/files/ggml_types.c src/files/ggml_types.h \
+	src/files/gguf_import.c src/files/gguf_import.h \
+	src/files/import.c \
+	src/files/import_build.c \
+	src/files/import_internal.h \
+	src/files/llama_kv.c \
+	src/files/llama_parse.c src/files/llama_parse.h \
+	src/files/locked.c src/files/locked.h \
+	src/files/named.c src/files/named.h \
+	src/files/npy_import.c \
+	src/files/oneshot.c \
+	src/files/pack_files.c \
+	src/files/plan.c src/files/plan.h \
+	src/files/reader_bounds.c src/files/reader_bounds.h \
+	src/files/rope_find.c \
+	src/files/st_import.c \
+	src/files/strided.c src/files/strided.h \
+	src/files/unpack_files.c

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pack_files.c - an import becomes an archive */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format/frame.h"
+#include "format/geometry_check.h"
+#include "counted.h"
+#include "plan.h"
+#include "import_internal.h"
+#include "util/error.h"
+#include "writer/writer_internal.h"
+
+enum {
+	LITERAL_BYTES = 256 << 10,   /* of one BLOB frame */
+	HASH_BYTES = 1 << 20,
+	NOTE_BYTES = 512,
+	BATCH_SEGMENTS = 16          /* between two looks at the tokens */
+};
+
+struct packing {
+	kvarc_import *im;
+	kvarc_writer *w;
+	kvarc_writer_options options;
+	struct kvi_restore *plans;   /* one an item */
+	uint8_t *buffer;             /* HASH_BYTES */
+	const char *keys[8], *values[8];
+	size_t n_pairs;
+	uint64_t tokens, dropped;    /* of all tracks; that a tier leaves out */
+	char note[NOTE_BYTES];
+};
+
+static void add_pair(struct packing *p, const char *key, const char *value)
+{
+	if (!value || !*value)
+		return;
+	p->keys[p->n_pairs] = key;
+	p->values[p->n_pairs++] = value;
+}
+
+/* Tokens that are appended at once. */
+static uint32_t batch_of(const struct packing *p)
+{
+	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens
+	                                             : 256;
+	return segment * BATCH_SEGMENTS;
+}
+
+/* Of a track, as the writer will. */
+static uint64_t drops(const struct packing *p, uint64_t n)
+{
+	uint64_t batch = batch_of(p), dropped = 0;
+	for (uint64_t t0 = 0; t0 < n; t0 += batch) {
+		uint64_t end = n - t0 < batch ? n : t0 + batch;
+		for (uint64_t i = t0; i < end; i++)
+			dropped += kvi_writer_token_rate(p->options.lossy, i,
+			                                 end) == KVARC_LOSSY_DROP;
+	}
+	return dropped;
+}
+
+/* The tier, and what it leaves out: readers count by that. */
+static const char *make_note(struct packing *p)
+{
+	const kvarc_lossy *how = p->options.lossy;
+	for (uint32_t i = 0; how && how->token_rate && i < p->im->n_tracks; i++) {
+		p->tokens += p->im->tracks[i].n;
+		p->dropped += drops(p, p->im->tracks[i].n);
+	}
+	if (!p->dropped)
+		return how ? how->note : NULL;
+	snprintf(p->note, sizeof p->note, "%.400s%s%" PRIu64 " of %" PRIu64
+	         " tokens left out", how->note ? how->note : "",
+	         how->note ? "; " : "", p->dropped, p->tokens);
+	return p->note;
+}
+
+/* In ascending order of the keys. */
+static void make_identity(struct packing *p)
+{
+	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
+	add_pair(p, "engine", p->im->engine);
+	add_pair(p, "layout", p->im->layout);
+	add_pair(p, "lossy", make_note(p));
+	add_pair(p, "model", kvarc_import_model(p->im));
+}
+
+static kvarc_ret make_plans(struct packing *p)
+{
+	kvarc_import *im = p->im;
+	p->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *p->plans);
+	p->buffer = kvi_malloc(&im->alloc, HASH_BYTES);
+	if (!p->plans || !p->buffer)
+		return kvi_fail_alloc(p->options.common.error, &im->alloc);
+	for (uint32_t i = 0; i < im->n_items; i++)
+		if (kvi_plan_make(im, i, &p->plans[i]))
+			return kvi_fail_alloc(p->options.common.error,
+			                      &im->alloc);
+	return KVARC_OK;
+}
+
+static kvarc_ret read_failed(struct packing *p)
+{
+	return kvi_fail(p->options.common.error, KVARC_IO, KVARC_UNKNOWN,
+	                KVARC_UNKNOWN, "reading the input failed");
+}
+
+/* It decides what predictions are; models of levels 4 to 7 belong to it. */
+static void put_profile(struct kvi_out *out, const kvarc_profile *profile)
+{
+	kvarc_profile_info info = { .levels = 0 };
+	if (profile && kvarc_profile_get_info(profile, &info) == KVARC_OK)
+		kvi_put_bytes(out, info.digest, sizeof info.digest);
+}
+
+static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
+{
+	kvi_put64(out, rates ? n : 0);
+	for (uint64_t i = 0; rates && i < n; i++)
+		kvi_put16(out, (uint16_t)rates[i]);
+}
+
+/* All its numbers: callers need not have a note. */
+static void put_tier(struct kvi_out *out, const kvarc_lossy *l)
+{
+	const uint32_t numbers[] = {
+		(uint32_t)l->tier, (uint32_t)l->rate, (uint32_t)l->key_rate,
+		l->exact_tokens, l->generation, l->flags, l->keyframe, l->block,
+		l->fallback, l->max_error, l->tail_tokens, l->outliers
+	};
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		kvi_put32(out, numbers[i]);
+	put_rates(out, l->layer_rate, l->n_layers);
+	put_rates(out, l->token_rate, l->n_token_rates);
+}
+
+/* Everything that decides the bytes of the archive but the input itself. */
+static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
+{
+	struct kvi_out out;
+	kvarc_geometry g;
+	kvarc_ret ret = kvi_geometry_copy(&g, &p->im->alloc,
+	                                  &p->im->geometry);
+	kvi_out_init(&out, &p->im->alloc);
+	if (!ret) {
+		kvi_put_bytes(&out, KVARC_VERSION_STRING,
+		              sizeof KVARC_VERSION_STRING);
+		kvi_put32(&out, (uint32_t)p->options.level);
+		kvi_put32(&out, p->options.flags & (KVARC_WRITE_STREAMABLE |
+		                                    KVARC_WRITE_EMBED_PROFILE));
+		kvi_put32(&out, p->options.segment_tokens);
+		kvi_put32(&out, p->options.chunk_bytes);
+		const kvarc_lossy *l = p->options.lossy;
+		if (p->options.level >= 2 || (l && l->tier == KVARC_TIER_KLT))
+			put_profile(&out, p->options.profile);
+		if (l)
+			put_tier(&out, l);
+		for (size_t i = 0; i < p->n_pairs; i++)
+			kvi_put_bytes(&out, p->values[i],
+			              strlen(p->values[i]) + 1);
+		kvi_geometry_put(&out, &g);
+		for (size_t i = 0; i < p->im->n_items; i++)
+			kvi_restore_put(&out, &p->plans[i]);
+		if (out.failed)
+			ret = kvi_alloc_error(&p->im->alloc);
+		else
+			*c = kvi_h128(out.p, out.n);
+	}
+	kvi_geometry_free(&g, &p->im->alloc);
+	kvi_out_free(&out);
+	return ret ? kvi_fail_alloc(p->options.common.error, &p->im->alloc)
+	           : KVARC_OK;
+}
+
+/*
+ * The file id (spec 2): the same for the same input and settings, and for
+ * nothing else. So all of the input is hashed, which costs one more pass.
+ */
+static kvarc_ret derive_file_id(struct packing *p)
+{
+	static const uint8_t zero[16];
+	struct kvi_h128 c;
+	if ((p->options.flags & KVARC_WRITE_FILE_ID) ||
+	    memcmp(p->options.file_id, zero, sizeof zero))
+		return KVARC_OK;
+	kvarc_ret ret = hash_settings(p, &c);
+	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+		const kvarc_source *src = &p->im->items[i].src;
+		for (uint64_t at = 0; at < src->size && !ret;) {
+			size_t n = src->size - at < HASH_BYTES
+			           ? (size_t)(src->size - at) : HASH_BYTES;
+			if (kvi_source_read(src, p->buffer, n, at))
+				ret = read_failed(p);
+			c = kvi_h128_fold(c, p->buffer, n);
+			at += n;
+		}
+	}
+	if (!ret) {
+		kvi_store_h128(p->options.file_id, c);
+		p->options.flags |= KVARC_WRITE_FILE_ID;
+	}
+	return ret;
+}
+
+static kvarc_ret put_restores(struct packing *p)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+		struct kvi_out out;
+		kvi_out_init(&out, &p->im->alloc);
+		kvi_restore_put(&out, &p->plans[i]);
+		if (out.failed)
+			ret = kvi_fail_alloc(p->options.common.error,
+			                     &p->im->alloc);
+		else
+			ret = kvi_writer_frame(p->w, KVI_FRAME_RESTORE, out.p,
+			                       out.n, true);
+		kvi_out_free(&out);
+	}
+	return ret;
+}
+
+/* Literal bytes wait here until a BLOB is full. */
+struct blob {
+	struct kvi_out out;
+	uint64_t item, offset; /* offset: of the blob's first literal byte */
+	size_t bytes;
+};
+
+static kvarc_ret put_blob(struct packing *p, struct blob *b)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (b->out.failed)
+		return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
+	if (b->bytes)
+		ret = kvi_writer_frame(p->w, KVI_FRAME_BLOB, b->out.p,
+		                       b->out.n, true);
+	b->offset += b->bytes;
+	b->bytes = 0;
+	b->out.n = 0;
+	return ret;
+}
+
+static kvarc_ret put_literal(struct packing *p, struct blob *b, uint64_t at,
+                             uint64_t bytes)
+{
+	const kvarc_source *src = &p->im->items[b->item].src;
+	while (bytes) {
+		uint64_t room = LITERAL_BYTES - b->bytes;
+		size_t n = (size_t)(bytes < room ? bytes : room);
+		if (b->bytes == 0)
+			kvi_blob_put_head(&b->out, b->item, b->offset);
+		uint8_t *dst = kvi_out_reserve(&b->out, n);
+		if (!dst)
+			return kvi_fail_alloc(p->options.common.error,
+			                      &p->im->alloc);
+		if (kvi_source_read(src, dst, n, at))
+			return read_failed(p);
+		b->out.n += n;
+		b->bytes += n;
+		at += n;
+		bytes -= n;
+		kvarc_ret ret = KVARC_OK;
+		if (b->bytes == LITERAL_BYTES)
+			ret = put_blob(p, b);
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret put_literals(struct packing *p)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+		struct blob b = { .item = i };
+		uint64_t at = 0;
+		kvi_out_init(&b.out, &p->im->alloc);
+		for (size_t k = 0; k < p->plans[i].n_pieces && !ret; k++) {
+			const struct kvi_piece *x = &p->plans[i].pieces[k];
+			if (x->type == KVI_PIECE_LITERAL)
+				ret = put_literal(p, &b, at, x->bytes);
+			at += x->bytes;
+		}
+		if (!ret)
+			ret = put_blob(p, &b);
+		kvi_out_free(&b.out);
+	}
+	return ret;
+}
+
+static kvarc_ret put_track(struct packing *p, uint32_t track)
+{
+	kvarc_import *im = p->im;
+	const struct kvi_imp_track *t = &im->tracks[track];
+	const uint32_t batch = batch_of(p);
+	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);
+	kvarc_ret ret = KVARC_OK;
+	if (!positions)
+		return kvi_fail_alloc(p->options.common.error, &im->alloc);
+	int32_t *ids = positions + batch;
+	for (uint64_t t0 = 0; t0 < t->n && !ret; t0 += batch) {
+		uint32_t n = t->n - t0 < batch ? (uint32_t)(t->n - t0) : batch;
+		if (kvi_import_tokens(im, track, t0, n, positions, ids))
+			ret = read_failed(p);
+		else
+			ret = kvarc_writer_append_fetch(p->w, track, n,
+				t->has_ids ? ids : NULL, positions,
+				kvarc_import_fetch, im);
+	}
+	kvi_free(&im->alloc, positions);
+	return ret;
+}
+
+static kvarc_ret write_all(struct packing *p)
+{
+	kvarc_ret ret = kvarc_writer_set_geometry(p->w, &p->im->geometry);
+	if (!ret)
+		ret = kvarc_writer_identity(p->w, p->n_pairs, p->keys,
+		                            p->values);
+	/* Of files that cannot come back there is nothing to say. */
+	if (!ret && !p->dropped)
+		ret = put_restores(p);
+	if (!ret && !p->dropped)
+		ret = put_literals(p);
+	for (uint32_t i = 0; i < p->im->n_tracks && !ret; i++)
+		ret = put_track(p, i);
+	return ret;
+}
+
+static kvarc_ret run(struct packing *p, const kvarc_sink *to,
+                     kvarc_writer_stats *stats)
+{
+	struct kvi_counted counted = { *to, 0 };
+	kvarc_sink sink = kvi_counted_sink(&counted);
+	make_identity(p);
+	kvarc_ret ret = make_plans(p);
+	if (!ret)
+		ret = derive_file_id(p);
+	if (!ret)
+		ret = kvarc_writer_open(&p->w, &sink, &p->options);
+	if (!ret)
+		ret = write_all(p);
+	return kvi_counted_close(&counted, &p->w, ret, stats);
+}
+
+kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink,
+                     const kvarc_writer_options *options,
+                     kvarc_writer_stats *stats)
+{
+	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
+	if (!im || !sink || !sink->write)
+		return KVARC_PROG;
+	struct packing p = { .im = im,
+		             .options = options ? *options : defaults };
+	if (p.options.segment_tokens > 256)
+		return kvi_fail(p.options.common.error, KVARC_PROG,
+		                KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "segment_tokens must be at most 256");
+	kvarc_ret ret = run(&p, sink, stats);
+	for (size_t i = 0; p.plans && i < im->n_items; i++)
+		kvi_restore_free(&p.plans[i], &im->alloc);
+	kvi_free(&im->alloc, p.plans);
+	kvi_free(&im->alloc, p.buffer);
+	return ret;
+}

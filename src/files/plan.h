@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plan.h - how an imported file is put together again (spec 10) */
+#ifndef KVI_PLAN_H
+#define KVI_PLAN_H
+
+#include "format/restore.h"
+#include "kvarc.h"
+
+/* The pieces of an item of an import: its areas, and literals between them.
+ * Returns OK, MEM, MEMLIMIT; *r is empty then. kvi_restore_free. */
+kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item,
+                        struct kvi_restore *r);
+
+#endif

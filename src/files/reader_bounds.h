@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_bounds.h - a caller's range, made exact and checked */
+#ifndef KVI_READER_BOUNDS_H
+#define KVI_READER_BOUNDS_H
+
+#include <stdbool.h>
+
+#include "kvarc.h"
+
+/* Replaces "to the last" by numbers. Returns OK, OPTIONS (a pipe), GEOMETRY. */
+kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range);
+
+/* Is a tensor in a settled range? */
+bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *t);
+
+/* Are token ids stored for a settled range? Looks at its first token. */
+kvarc_ret kvi_range_has_ids(kvarc_reader *r, const kvarc_range *range, bool *ids);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* strided.h - packed token-major blocks from and to strided places in a file */
+#ifndef KVI_STRIDED_H
+#define KVI_STRIDED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/restore.h"
+#include "kvarc.h"
+#include "util/alloc.h"
+
+/* A block of a tensor: tokens [t0, t0 + n), channels [c0, c0 + channels). */
+struct kvi_block {
+	uint64_t t0;
+	uint32_t n;
+	uint32_t c0, channels;
+	uint32_t elem_bytes;
+};
+
+/* Bytes at [offset, offset + bytes); END when the source is shorter. */
+kvarc_ret kvi_source_read(const kvarc_source *src, void *buf, size_t bytes,
+                          uint64_t offset);
+
+/* Gathers a block into dst, packed. base: where the area starts in the source. */
+kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc,
+                           const kvarc_source *src, uint64_t base,
+                           const struct kvi_area_view *s,
+                           const struct kvi_block *b, void *dst);
+
+/* Scatters a packed block into a sink; neighbouring bytes go out in one write. */
+kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc,
+                            const kvarc_sink *sink, uint64_t base,
+                            const struct kvi_area_view *s,
+                            const struct kvi_block *b, const void *src);
+
+/* Scatters a packed block into memory that holds the bytes from `from` on of
+ * the area. The caller made sure that they are all there. */
+void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *s,
+                      const struct kvi_block *b, const void *src);
+
+#endif

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* unpack_files.c - gives back the files that an archive was made from (spec 10) */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/geometry_check.h"
+#include "assembly.h"
+#include "locked.h"
+#include "strided.h"
+#include "reader/reader_internal.h"
+#include "util/ckd.h"
+
+/* One view of an area: where a tensor's elements go. */
+struct target {
+	uint32_t tensor;
+	size_t item, piece, view;
+	uint64_t base;       /* of the area in the file */
+	size_t area;         /* number of the area, over all items */
+	bool rows;           /* whole rows of several planes: to be assembled */
+};
+
+struct item {
+	const struct kvi_restore *plan;
+	kvarc_sink sink;
+	bool skip;
+	/* where the next literal byte goes */
+	size_t piece;
+	uint64_t file_at;    /* of that piece */
+	uint64_t blob_at;    /* literals before that piece */
+};
+
+struct unpacking {
+	kvarc_reader *r;
+	const kvarc_geometry *geometry;
+	const struct kvi_alloc *alloc;
+	struct item *items;
+	size_t n_items, n_targets;
+	struct target *targets;    /* by tensor */
+	size_t *first;             /* of tensor i in targets; n_tensors + 1 */
+	struct kvi_assembly assembly;
+	kvarc_ret failed;          /* in a worker */
+	pthread_mutex_t lock;      /* of the sinks, the assembly and failed */
+};
+
+/* ----- targets ------------------------------------------------------- */
+
+/* Does one token of a view stay inside a row? */
+static bool inside_row(const struct kvi_area_view *v, const kvarc_tensor *t,
+                       uint64_t row)
+{
+	uint64_t width = kvi_tensor_width(t);
+	uint64_t blocks = (width - 1) / v->block_elems;
+	uint64_t in_block = width < v->block_elems ? width : v->block_elems;
+	uint64_t end = v->offset, step;
+	return !kvi_mul(blocks, v->block_stride, &step) &&
+	       !kvi_add(end, step, &end) &&
+	       !kvi_mul(in_block - 1, v->elem_stride, &step) &&
+	       !kvi_add(end, step, &end) &&
+	       !kvi_add(end, kvarc_dtype_bytes(t->dtype), &end) && end <= row;
+}
+
+/* True when the views are planes of rows that lie one after another. */
+static bool is_rows(const struct kvi_piece *p, const kvarc_geometry *g)
+{
+	uint64_t row = p->bytes / p->n_tokens;
+	if (p->n_views < 2 || p->bytes % p->n_tokens)
+		return false;
+	for (size_t i = 0; i < p->n_views; i++) {
+		const struct kvi_area_view *v = &p->views[i];
+		if (v->token_stride != row ||
+		    !inside_row(v, &g->tensors[v->tensor], row))
+			return false;
+	}
+	return true;
+}
+
+static size_t count_targets(const struct unpacking *u)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < u->n_items; i++)
+		for (size_t k = 0; k < u->items[i].plan->n_pieces; k++)
+			n += u->items[i].plan->pieces[k].n_views;
+	return n;
+}
+
+static int by_tensor(const void *a, const void *b)
+{
+	const struct target *x = a, *y = b;
+	if (x->tensor != y->tensor)
+		return x->tensor < y->tensor ? -1 : 1;
+	if (x->area != y->area)
+		return x->area < y->area ? -1 : 1;
+	return (x->view > y->view) - (x->view < y->view);
+}
+
+static void fill_targets(struct unpacking *u)
+{
+	size_t n = 0, area = 0;
+	for (size_t i = 0; i < u->n_items; i++) {
+		const struct kvi_restore *plan = u->items[i].plan;
+		uint64_t base = 0;
+		for (size_t k = 0; k < plan->n_pieces; k++) {
+			const struct kvi_piece *p = &plan->pieces[k];
+			bool rows = p->n_views && is_rows(p, u->geometry);
+			for (size_t v = 0; v < p->n_views; v++)
+				u->targets[n++] = (struct target){
+					p->views[v].tensor, i, k, v, base,
+					area, rows
+				};
+			area += p->n_views > 0;
+			base += p->bytes;
+		}
+	}
+	if (n)
+		qsort(u->targets, n, sizeof *u->targets, by_tensor);
+	u->n_targets = n;
+	for (size_t i = 0, k = 0; i <= u->geometry->n_tensors; i++) {
+		while (k < n && u->targets[k].tensor < i)
+			k++;
+		u->first[i] = k;
+	}
+}
+
+static kvarc_ret prepare(struct unpacking *u)
+{
+	u->items = kvi_calloc(u->alloc, u->n_items, sizeof *u->items);
+	u->first = kvi_array(u->alloc, u->geometry->n_tensors + 1,
+	                     sizeof *u->first);
+	if (!u->items || !u->first)
+		return kvi_alloc_error(u->alloc);
+	for (size_t i = 0; i < u->n_items; i++)
+		u->items[i].plan = kvi_reader_restore(u->r, i);
+	size_t n = count_targets(u);
+	u->targets = n ? kvi_array(u->alloc, n, sizeof *u->targets) : NULL;
+	if (n && !u->targets)
+		return kvi_alloc_error(u->alloc);
+	fill_targets(u);
+	kvi_assembly_init(&u->assembly, u->alloc);
+	return KVARC_OK;
+}
+
+/* ----- literals ------------------------------------------------------- */
+
+/* The next literal piece that holds literal byte `offset`. */
+static bool seek_literal(struct item *it, uint64_t offset)
+{
+	const struct kvi_restore *plan = it->plan;
+	for (; it->piece < plan->n_pieces; it->piece++) {
+		const struct kvi_piece *p = &plan->pieces[it->piece];
+		if (p->type == KVI_PIECE_LITERAL) {
+			if (offset - it->blob_at < p->bytes)
+				return true;
+			it->blob_at += p->bytes;
+		}
+		it->file_at += p->bytes;
+	}
+	return false;
+}
+
+static int take_blob(void *opaque, uint64_t item, uint64_t offset,
+                     const uint8_t *data, size_t bytes)
+{
+	struct unpacking *u = opaque;
+	if (item >= u->n_items)
+		return 1;
+	struct item *it = &u->items[item];
+	while (bytes) {
+		if (offset < it->blob_at || !seek_literal(it, offset))
+			return 1;
+		uint64_t skip = offset - it->blob_at;
+		uint64_t room = it->plan->pieces[it->piece].bytes - skip;
+		size_t n = bytes < room ? bytes : (size_t)room;
+		struct kvi_locked l = { &u->lock, &it->sink };
+		kvarc_sink sink = kvi_locked_sink(&l);
+		if (!it->skip &&
+		    sink.write(sink.opaque, data, n, it->file_at + skip))
+			return 1;
+		data += n;
+		bytes -= n;
+		offset += n;
+	}
+	return 0;
+}
+
+/* ----- areas ----------------------------------------------------------- */
+
+/* A part of a row area: kept until all planes of its tokens came. */
+static kvarc_ret assemble(struct unpacking *u, const struct target *t,
+                          const struct kvi_piece *p, const struct kvi_block *b,
+                          const void *src)
+{
+	struct item *it = &u->items[t->item];
+	uint64_t row = p->bytes / p->n_tokens;
+	size_t bytes = (size_t)b->n * b->channels * b->elem_bytes;
+	kvarc_ret ret = KVARC_OK;
+	pthread_mutex_lock(&u->lock);
+	struct kvi_token_rows *rows = kvi_assembly_get(&u->assembly, t->area, b->t0,
+	                                         b->n, (size_t)row);
+	if (rows) {
+		rows->sink = &it->sink;
+		rows->at = t->base + b->t0 * row;
+	}
+	pthread_mutex_unlock(&u->lock);
+	if (!rows)
+		return kvi_alloc_error(u->alloc);
+	/* planes do not touch each other's bytes */
+	kvi_strided_copy(rows->bytes, b->t0 * row, &p->views[t->view], b, src);
+	pthread_mutex_lock(&u->lock);
+	if (kvi_assembly_put(&u->assembly, rows, bytes))
+		ret = KVARC_IO;
+	pthread_mutex_unlock(&u->lock);
+	return ret;
+}
+
+/* The tokens of a block that are in an area. */
+static kvarc_ret take_part(struct unpacking *u, const struct target *t,
+                           const struct kvi_block *whole, const uint8_t *src)
+{
+	struct item *it = &u->items[t->item];
+	const struct kvi_piece *p = &it->plan->pieces[t->piece];
+	uint64_t end = whole->t0 + whole->n, p_end = p->t0 + p->n_tokens;
+	uint64_t lo = whole->t0 > p->t0 ? whole->t0 : p->t0;
+	uint64_t hi = end < p_end ? end : p_end;
+	if (it->skip || lo >= hi)
+		return KVARC_OK;
+	struct kvi_block b = *whole;
+	b.t0 = lo - p->t0;
+	b.n = (uint32_t)(hi - lo);
+	src += (lo - whole->t0) * whole->channels * whole->elem_bytes;
+	if (t->rows)
+		return assemble(u, t, p, &b, src);
+	struct kvi_locked l = { &u->lock, &it->sink };
+	kvarc_sink sink = kvi_locked_sink(&l);
+	return kvi_strided_write(u->alloc, &sink, t->base, &p->views[t->view],
+	                         &b, src);
+}
+
+static int deliver(void *opaque, uint32_t tensor, uint32_t head,
+                   uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+{
+	struct unpacking *u = opaque;
+	const kvarc_tensor *t = &u->geometry->tensors[tensor];
+	struct kvi_block b = {
+		t0, n, head * t->channels, heads * t->channels,
+		(uint32_t)kvarc_dtype_bytes(t->dtype)
+	};
+	for (size_t i = u->first[tensor]; i < u->first[tensor + 1]; i++) {
+		kvarc_ret ret = take_part(u, &u->targets[i], &b, src);
+		if (ret) {
+			pthread_mutex_lock(&u->lock);
+			u->failed = ret;
+			pthread_mutex_unlock(&u->lock);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* ----- all of it -------------------------------------------------------- */
+
+static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
+                            void *opaque)
+{
+	size_t lost = 0;
+	for (size_t i = 0; i < u->n_items; i++) {
+		struct item *it = &u->items[i];
+		kvarc_item item = { i, it->plan->kind, it->plan->name,
+			            it->plan->file_bytes };
+		if (item.kind == KVI_ITEM_LOST) {
+			it->skip = true;
+			lost++;
+			continue;
+		}
+		int ret = open(opaque, &item, &it->sink);
+		it->skip = ret == 1;
+		if (ret != 0 && ret != 1)
+			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
+			                       KVARC_UNKNOWN, "file %zu of the "
+			                       "archive could not be made", i);
+		if (ret == 0 && !it->sink.write)
+			return KVARC_PROG;
+	}
+	if (lost == u->n_items)
+		return kvi_reader_fail(u->r, KVARC_DATA, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "how the files were made "
+		                       "up is lost; export the tensors instead");
+	return KVARC_OK;
+}
+
+static kvarc_ret flush_rows(struct unpacking *u)
+{
+	/* Planes that salvage lost leave rows incomplete. */
+	if (kvi_assembly_flush(&u->assembly))
+		return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "writing a file failed");
+	return KVARC_OK;
+}
+
+/* At the end of the archive the reader has seen to it that every literal byte
+ * and every token of an item came. */
+static kvarc_ret read_segments(struct unpacking *u)
+{
+	for (;;) {
+		kvarc_segment segment;
+		kvarc_ret ret = kvarc_reader_next_segment(u->r, &segment);
+		if (ret == KVARC_END)
+			return KVARC_OK;
+		if (!ret)
+			ret = kvarc_reader_segment_deliver(u->r, deliver, u);
+		if (!ret)
+			ret = flush_rows(u);
+		if (ret)
+			return ret;
+	}
+}
+
+/* The same where segments are faster together: all frames pass in order and are
+ * checked, what they hold is decoded a range behind. */
+static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
+{
+	kvarc_range range = { .n = 0 };
+	unsigned segments = 0;
+	for (;;) {
+		kvarc_segment s;
+		kvarc_ret next = kvarc_reader_next_segment(u->r, &s);
+		if (next && next != KVARC_END)
+			return next;
+		if (segments && (next || segments == at_once ||
+		                 s.track != range.track)) {
+			kvarc_ret ret = kvarc_reader_read_deliver(
+				u->r, &range, deliver, u);
+			ret = ret ? ret : flush_rows(u);
+			if (ret)
+				return ret;
+			segments = 0;
+		}
+		if (next)
+			return KVARC_OK;
+		if (segments++ == 0)
+			range = (kvarc_range){ .track = s.track,
+				               .n_layers = UINT32_MAX,
+				               .t0 = s.t0 };
+		range.n += s.n;
+	}
+}
+
+static kvarc_ret read_tokens(struct unpacking *u)
+{
+	enum { ROUNDS = 4 }; /* between two waits for all workers */
+	unsigned at_once = kvi_reader_segments_at_once(u->r);
+	if (at_once == 1 || kvi_reader_is_salvage(u->r) ||
+	    !kvi_reader_can_seek(u->r))
+		return read_segments(u);
+	return read_ranges(u, ROUNDS * at_once);
+}
+
+static kvarc_ret flush_items(struct unpacking *u)
+{
+	for (size_t i = 0; i < u->n_items; i++) {
+		const kvarc_sink *sink = &u->items[i].sink;
+		if (!u->items[i].skip && sink->flush &&
+		    sink->flush(sink->opaque))
+			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
+			                       KVARC_UNKNOWN,
+			                       "writing a file failed");
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
+{
+	if (!r || !open || kvi_reader_started(r))
+		return KVARC_PROG;
+	struct unpacking u = { .r = r, .geometry = kvarc_reader_geometry(r),
+		               .alloc = kvi_reader_alloc(r),
+		               .n_items = kvi_reader_n_items(r) };
+	if (u.n_items == 0)
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "the archive holds no "
+		                       "files; export its tensors instead");
+	pthread_mutex_init(&u.lock, NULL);
+	kvarc_ret ret = prepare(&u);
+	if (ret)
+		ret = kvi_reader_fail(r, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                      "not enough memory to put the files "
+		                      "together");
+	if (!ret)
+		ret = open_items(&u, open, opaque);
+	kvi_reader_set_blob_handler(r, take_blob, &u);
+	if (!ret)
+		ret = read_tokens(&u);
+	kvi_reader_set_blob_handler(r, NULL, NULL);
+	if (u.failed == KVARC_MEM || u.failed == KVARC_MEMLIMIT)
+		ret = kvi_reader_fail(r, u.failed, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                      "not enough memory to put the files "
+		                      "together");
+	else if (u.failed)
+		ret = kvi_reader_fail(r, u.failed, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                      "writing a file failed");
+	if (!ret)
+		ret = flush_items(&u);
+	kvi_assembly_free(&u.assembly);
+	kvi_free(u.alloc, u.items);
+	kvi_free(u.alloc, u.targets);
+	kvi_free(u.alloc, u.first);
+	pthread_mutex_destroy(&u.lock);
+	return ret;
+}
+
+kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)
+{
+	if (!r || !item)
+		return KVARC_PROG;
+	if (i >= kvi_reader_n_items(r))
+		return KVARC_END;
+	const struct kvi_restore *plan = kvi_reader_restore(r, i);
+	*item = (kvarc_item){ i, plan->kind, plan->name, plan->file_bytes };
+	return KVARC_OK;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_order.h - the order of the chunks of a segment (spec 3.4) */
+#ifndef KVI_CHUNK_ORDER_H
+#define KVI_CHUNK_ORDER_H
+
+#include "geometry_check.h"
+
+/* Tensors of track i are tensors[first[i]] to tensors[first[i + 1] - 1]. */
+struct kvi_order {
+	uint32_t *tensors;
+	uint32_t *first;
+};
+
+/* Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_order_make(struct kvi_order *o, const struct kvi_alloc *alloc,
+                         const kvarc_geometry *g);
+void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc);
+
+/* Follows the chunks of one segment: each must continue where the last ended. */
+struct kvi_order_walk {
+	uint32_t at, end; /* in order->tensors */
+	uint32_t head;
+};
+
+void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o,
+                     uint32_t track);
+/* False: this chunk is not the next one. */
+bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o,
+                    const kvarc_geometry *g, uint32_t tensor, uint32_t head,
+                    uint32_t heads);
+/* True when every head of every tensor was there. */
+static inline bool kvi_order_done(const struct kvi_order_walk *w)
+{
+	return w->at == w->end;
+}
+
+#endif

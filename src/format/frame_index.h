@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* frame_index.h - INDEX content, entry by entry (spec 9.2) */
+#ifndef KVI_FRAME_INDEX_H
+#define KVI_FRAME_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/bytes.h"
+
+/* A writer emits an INDEX before it holds more entries than this. */
+enum { KVI_INDEX_ENTRIES = 65536 };
+
+struct kvi_index_entry {
+	uint8_t type;      /* frame type; 0 for types above 255 */
+	uint8_t codec;     /* PARAMS */
+	uint32_t tensor;   /* CHUNK, PARAMS; SEGMENT: track */
+	uint32_t n;        /* SEGMENT */
+	uint16_t head, heads;
+	uint64_t offset, sequence;
+	uint64_t segment;  /* CHUNK: sequence of its SEGMENT; SEGMENT: t0 */
+	uint64_t params;   /* CHUNK: sequence of its PARAMS; PARAMS: of the
+	                    * frame it copies, 0 for an original */
+};
+
+/* Offset and sequence of the entry before, both 0 at the start. */
+struct kvi_index_delta {
+	uint64_t offset, sequence;
+};
+
+/* Appends one entry; entries come in ascending order. */
+void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d,
+                   const struct kvi_index_entry *e);
+
+/* Walks a content. */
+struct kvi_index_reader {
+	struct kvi_in in;
+	struct kvi_index_delta d;
+	uint64_t previous; /* offset of the INDEX frame before, 0: none */
+	uint64_t left;
+};
+
+/* False: not valid. */
+bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content,
+                     size_t bytes);
+/* True: *e is the next entry. False: the end, or damage; tell by _end. */
+bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e);
+/* True when everything was read and nothing was wrong. */
+bool kvi_index_end(const struct kvi_index_reader *r);
+
+#endif

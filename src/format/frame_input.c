@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* frame_input.c - bounded reads and verified frames (spec 3.1, 3.2) */
+#include "frame_input.h"
+
+#include <string.h>
+
+/* From a pipe a frame is read in pieces of growing size, so that a length that
+ * is only announced costs no memory. */
+enum { PIPE_STEP = 1 << 20 };
+
+kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes,
+                         uint64_t offset, size_t *got, kvarc_error *e)
+{
+	const kvarc_source *s = &in->source;
+	*got = 0;
+	if (kvi_input_seekable(in)) {
+		if (offset >= s->size)
+			return KVARC_OK;
+		if (bytes > s->size - offset)
+			bytes = (size_t)(s->size - offset);
+	}
+	if (s->memory) {
+		memcpy(buf, (const uint8_t *)s->memory + offset, bytes);
+		*got = bytes;
+		return KVARC_OK;
+	}
+	while (*got < bytes) {
+		int64_t n = s->read(s->opaque, (uint8_t *)buf + *got,
+		                    bytes - *got, offset + *got);
+		if (n == 0)
+			break;
+		if (n < 0 || (uint64_t)n > bytes - *got)
+			return kvi_fail(e, KVARC_IO, offset + *got,
+			                KVARC_UNKNOWN, "reading at offset %llu "
+			                "failed",
+			                (unsigned long long)(offset + *got));
+		*got += (size_t)n;
+	}
+	return KVARC_OK;
+}
+
+bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc,
+                     size_t bytes, size_t keep)
+{
+	if (b->bytes >= bytes)
+		return true;
+	if (!keep) {
+		kvi_free(alloc, b->p);
+		*b = (struct kvi_buffer){ 0 };
+	}
+	uint8_t *p = kvi_malloc(alloc, bytes);
+	if (!p)
+		return false;
+	if (keep)
+		memcpy(p, b->p, keep);
+	kvi_free(alloc, b->p);
+	*b = (struct kvi_buffer){ p, bytes };
+	return true;
+}
+
+static kvarc_ret fail_cut(struct kvi_frame *f, kvarc_error *e)
+{
+	f->cut = true;
+	return kvi_fail(e, KVARC_DATA, f->offset, KVARC_UNKNOWN, "the file is "
+	                "cut: it ends inside the frame at offset %llu; "
+	                "salvage gives what is before",
+	                (unsigned long long)f->offset);
+}
+
+static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head,
+                           size_t bytes, struct kvi_frame *f, size_t *got,
+                           kvarc_error *e)
+{
+	kvarc_ret ret = kvi_input_read(in, head, bytes, f->offset, got, e);
+	if (ret)
+		return ret;
+	if (*got == 0)
+		return KVARC_END;
+	if (*got < KVI_FRAME_HEAD_BYTES)
+		return fail_cut(f, e);
+	if (!kvi_frame_head_parse(&f->head, head, in->sync, f->offset))
+		return kvi_fail(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
+		                "no valid frame at offset %llu: the header is "
+		                "damaged, or bytes are missing or were added; "
+		                "salvage may give the rest",
+		                (unsigned long long)f->offset);
+	f->head_good = true;
+	if (f->head.payload_bytes > KVI_FRAME_MAX ||
+	    f->head.decoded_bytes > KVI_FRAME_MAX)
+		return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
+		                "the frame at offset %llu announces more than "
+		                "2^28 bytes", (unsigned long long)f->offset);
+	return KVARC_OK;
+}
+
+/* The rest of a frame whose header is at the start of buf; *frame: all of it,
+ * there or in the source's memory. */
+static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf,
+                           struct kvi_frame *f, size_t total,
+                           const uint8_t **frame, kvarc_error *e)
+{
+	bool seekable = kvi_input_seekable(in);
+	size_t have = KVI_FRAME_HEAD_BYTES;
+	if (seekable && total > in->source.size - f->offset)
+		return fail_cut(f, e);
+	if (in->source.memory) {
+		*frame = (const uint8_t *)in->source.memory + f->offset;
+		return KVARC_OK;
+	}
+	while (have < total) {
+		size_t step = total - have, got;
+		if (!seekable && step > PIPE_STEP)
+			step = have > PIPE_STEP && have < step ? have
+			                                       : PIPE_STEP;
+		if (!kvi_buffer_grow(buf, in->alloc, have + step, have))
+			return kvi_fail_alloc(e, in->alloc);
+		kvarc_ret ret = kvi_input_read(in, buf->p + have, step,
+		                               f->offset + have, &got, e);
+		if (ret)
+			return ret;
+		if (got < step)
+			return fail_cut(f, e);
+		have += step;
+	}
+	*frame = buf->p;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
+                         struct kvi_buffer *buf, struct kvi_frame *f,
+                         kvarc_error *e)
+{
+	size_t got;
+	const uint8_t *frame = NULL;
+	*f = (struct kvi_frame){ .offset = offset };
+	if (!kvi_buffer_grow(buf, in->alloc, KVI_FRAME_HEAD_BYTES, 0))
+		return kvi_fail_alloc(e, in->alloc);
+	kvarc_ret ret = read_head(in, buf->p, KVI_FRAME_HEAD_BYTES, f, &got, e);
+	if (ret)
+		return ret;
+	size_t total = (size_t)kvi_frame_bytes(f->head.payload_bytes);
+	ret = read_rest(in, buf, f, total, &frame, e);
+	if (ret)
+		return ret;
+	size_t padded = kvi_frame_padded(f->head.payload_bytes);
+	f->payload = frame + KVI_FRAME_HEAD_BYTES;
+	f->check = f->payload + padded;
+	static const uint8_t zero[KVI_FRAME_ALIGN];
+	if (!kvi_h128_equal(kvi_load_h128(f->check),
+	                    kvi_frame_check(frame, offset, f->payload,
+	                                    padded)) ||
+	    memcmp(f->payload + f->head.payload_bytes, zero,
+	           padded - f->head.payload_bytes))
+		return kvi_fail(e, KVARC_DATA, offset, f->head.sequence,
+		                "%s frame %llu at offset %llu is damaged; "
+		                "salvage may give the rest",
+		                kvi_frame_name(f->head.type),
+		                (unsigned long long)f->head.sequence,
+		                (unsigned long long)offset);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
+                         uint8_t *head, size_t extra, struct kvi_frame *f,
+                         kvarc_error *e)
+{
+	size_t got;
+	*f = (struct kvi_frame){ .offset = offset };
+	kvarc_ret ret = read_head(in, head, KVI_FRAME_HEAD_BYTES + extra, f,
+	                          &got, e);
+	if (ret)
+		return ret;
+	if (f->head.payload_bytes < extra)
+		extra = f->head.payload_bytes;
+	if (got < KVI_FRAME_HEAD_BYTES + extra)
+		return fail_cut(f, e);
+	f->payload = head + KVI_FRAME_HEAD_BYTES;
+	return KVARC_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* frame_input.h - reads checked frames from a source that may be a pipe */
+#ifndef KVI_FRAME_INPUT_H
+#define KVI_FRAME_INPUT_H
+
+#include <stdbool.h>
+
+#include "frame.h"
+#include "util/error.h"
+#include "util/alloc.h"
+
+struct kvi_input {
+	kvarc_source source;
+	const struct kvi_alloc *alloc;
+	uint64_t sync;
+};
+
+/* Memory of one frame; kept from frame to frame. */
+struct kvi_buffer {
+	uint8_t *p;
+	size_t bytes;
+};
+
+struct kvi_frame {
+	struct kvi_frame_head head;
+	uint64_t offset;
+	const uint8_t *payload; /* in the buffer or the source's memory */
+	const uint8_t *check;   /* 16 bytes behind it */
+	bool head_good;         /* set also when the frame is not good */
+	bool cut;               /* the file ends inside of it */
+};
+
+static inline bool kvi_input_seekable(const struct kvi_input *in)
+{
+	return in->source.size != KVARC_UNKNOWN;
+}
+
+/* Fills buf as far as the source goes. Returns OK, IO. */
+kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes,
+                         uint64_t offset, size_t *got, kvarc_error *e);
+
+/*
+ * Reads the frame at offset and verifies header, size and check; not what the
+ * header means. END: the source ends exactly here. Safe from several threads
+ * with a buffer each. Returns OK, END, MEM, MEMLIMIT, DATA, IO.
+ */
+kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
+                         struct kvi_buffer *buf, struct kvi_frame *f,
+                         kvarc_error *e);
+
+/* Only the header and up to extra bytes behind it, not verified by the check;
+ * head has room for 32 + extra. For listings. */
+kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
+                         uint8_t *head, size_t extra, struct kvi_frame *f,
+                         kvarc_error *e);
+
+/* At least bytes of room; what was in it is lost when keep is 0. */
+bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc,
+                     size_t bytes, size_t keep);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* frame_walk.h - goes through the frames of a file in order and checks their grammar
+ * (spec 3.4, 6 to 9): sequence, order of chunks, commit chain, index, footer */
+#ifndef KVI_FRAME_WALK_H
+#define KVI_FRAME_WALK_H
+
+#include "chunk_header.h"
+#include "frame_index.h"
+#include "packed.h"
+#include "params_header.h"
+#include "segment.h"
+#include "chunk_order.h"
+#include "frame_input.h"
+
+struct kvi_walk {
+	const struct kvi_input *in;
+	struct kvi_packer *packer;
+	/* Set by the caller after the GEOMETRY frame, by kvi_walk_geometry. */
+	const kvarc_geometry *geometry;
+	const struct kvi_order *order;
+
+	/* The frame in hand, after OK. */
+	struct kvi_buffer buffer;
+	struct kvi_frame frame;
+	const uint8_t *content; /* unpacked; of CHUNK, COMMIT, FOOTER: payload */
+	size_t content_bytes;
+	uint8_t *owned;
+	struct kvi_segment segment;     /* the last SEGMENT */
+	struct kvi_chunk_header chunk;  /* CHUNK */
+	struct kvi_params_header params;/* PARAMS */
+	struct kvi_index_entry entry;   /* all but INDEX and FOOTER */
+
+	/* Where we are. */
+	uint64_t offset, sequence;      /* of the next frame */
+	struct kvi_h128 chain;
+	uint64_t *tokens, *committed;   /* a track */
+	bool in_segment;
+	uint64_t segment_sequence;
+	uint64_t n_items;               /* RESTORE frames */
+	bool past_items;                /* no RESTORE may come any more */
+	uint32_t place;                 /* CHUNK: its tensor's, in the order */
+	uint64_t predictor;             /* the last PREDICTOR, 0: none, or of kind 0 */
+	bool predictor_guides;          /* it is of kind 2 */
+	bool predictor_codes;           /* ids of segments behind it may be coded */
+	uint64_t segment_predictor;     /* the same where the segment began */
+	bool segment_guided;
+	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */
+	struct kvi_order_walk chunks;
+	uint16_t last_type;
+	bool uncommitted;
+	uint64_t last_index, last_commit, commit_end;
+	struct kvi_h128 listed;         /* what the next INDEX must list */
+	uint64_t n_listed;
+};
+
+void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in,
+                   struct kvi_packer *packer);
+void kvi_walk_free(struct kvi_walk *w);
+kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
+                            const struct kvi_order *order, kvarc_error *e);
+
+/*
+ * The next frame; unknown ones that may be skipped are given, too. The first
+ * call gives GEOMETRY. END: the file ends after a complete frame (last_type
+ * tells whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
+ */
+kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e);
+
+/* DATA with a text for a file that ends here without COMMIT or FOOTER; OK when
+ * it ends well. */
+kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e);
+
+/* Unpacks a frame's content. *owned is to be freed. */
+kvarc_ret kvi_frame_content(struct kvi_packer *packer,
+                            const struct kvi_frame *f, const uint8_t **content,
+                            uint8_t **owned, kvarc_error *e);
+
+/* Meaning of the header, as an error. */
+kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e);
+
+/* What a chunk header must satisfy by itself and against its tensor (spec 7).
+ * Returns OK, DATA, OPTIONS. */
+kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
+                          const struct kvi_chunk_header *h,
+                          const struct kvi_frame *f, kvarc_error *e);
+kvarc_ret kvi_params_check(const kvarc_geometry *g,
+                           const struct kvi_params_header *h,
+                           const struct kvi_frame *f, kvarc_error *e);
+
+#endif

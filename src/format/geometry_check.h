@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* geometry_check.h - GEOMETRY content and owned copies (spec 4) */
+#ifndef KVI_GEOMETRY_CHECK_H
+#define KVI_GEOMETRY_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+
+enum {
+	KVI_MAX_ROPES = 64, KVI_MAX_TRACKS = 4096, KVI_MAX_TENSORS = 65536,
+	KVI_MAX_ROTARY = 65536, KVI_MAX_WIDTH = 1 << 20
+};
+
+/* Elements a token. */
+static inline uint32_t kvi_tensor_width(const kvarc_tensor *t)
+{
+	return t->heads * t->channels;
+}
+/* Bytes a token. */
+static inline uint32_t kvi_tensor_bytes(const kvarc_tensor *t)
+{
+	return kvi_tensor_width(t) * (uint32_t)kvarc_dtype_bytes(t->dtype);
+}
+static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g,
+                                                const kvarc_tensor *t)
+{
+	return t->rope ? &g->ropes[t->rope - 1] : NULL;
+}
+
+/* NULL when the values can be stored, else what is wrong, static storage. */
+const char *kvi_geometry_wrong(const kvarc_geometry *g);
+
+/* Makes a copy with memory of its own, to be freed by kvi_geometry_free, also
+ * after a failure. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
+                            const kvarc_geometry *from);
+void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc);
+
+/* g is a copy (total_heads set). Test out->failed afterwards. */
+void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *g);
+/* *g needs kvi_geometry_free in every case.
+ * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_geometry_parse(kvarc_geometry *g, const struct kvi_alloc *alloc,
+                             const uint8_t *content, size_t bytes);
+
+#endif

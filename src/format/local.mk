@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/format/chunk_header.c src/format/chunk_header.h \
+	src/format/chunk_order.c src/format/chunk_order.h \
+	src/format/commit.c src/format/commit.h \
+	src/format/frame.c src/format/frame.h \
+	src/format/frame_index.c src/format/frame_index.h \
+	src/format/frame_input.c src/format/frame_input.h \
+	src/format/frame_walk.c src/format/frame_walk.h \
+	src/format/geometry_check.c src/format/geometry_check.h \
+	src/format/geometry_io.c \
+	src/format/identity.c src/format/identity.h \
+	src/format/packed.c src/format/packed.h \
+	src/format/params_header.c src/format/params_header.h \
+	src/format/predictor_frame.c src/format/predictor_frame.h \
+	src/format/restore.c src/format/restore.h \
+	src/format/segment.c src/format/segment.h \
+	src/format/superblock.c src/format/superblock.h \
+	src/format/tensor_names.c

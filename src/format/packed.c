@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* packed.c - packed fields on libzstd (spec 1.5) */
+#include "packed.h"
+
+/* For contexts on the handle's allocator. */
+#define ZSTD_STATIC_LINKING_ONLY
+#include <zstd.h>
+#include <zstd_errors.h>
+
+enum { METHOD_STORED = 0, METHOD_ZSTD = 1 };
+enum { LEVEL = 6, WINDOW_LOG_MAX = 23, WORTH_TRYING = 64 };
+
+static void *zstd_alloc(void *opaque, size_t bytes)
+{
+	return kvi_malloc(opaque, bytes);
+}
+
+static void zstd_free(void *opaque, void *p)
+{
+	kvi_free(opaque, p);
+}
+
+static ZSTD_customMem memory(const struct kvi_alloc *alloc)
+{
+	return (ZSTD_customMem){ zstd_alloc, zstd_free,
+	                         (void *)(uintptr_t)alloc };
+}
+
+void kvi_packer_init(struct kvi_packer *p, const struct kvi_alloc *alloc)
+{
+	*p = (struct kvi_packer){ .alloc = alloc };
+}
+
+void kvi_packer_free(struct kvi_packer *p)
+{
+	ZSTD_freeCCtx(p->compress);
+	ZSTD_freeDCtx(p->decompress);
+	p->compress = p->decompress = NULL;
+}
+
+/* Tries method 1 at the end of out; 0 when it does not pay. */
+static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out,
+                          const void *content, size_t bytes, size_t *done)
+{
+	*done = 0;
+	if (!p->compress) {
+		p->compress = ZSTD_createCCtx_advanced(memory(p->alloc));
+		if (!p->compress)
+			return kvi_alloc_error(p->alloc);
+	}
+	ZSTD_CCtx *ctx = p->compress;
+	ZSTD_CCtx_reset(ctx, ZSTD_reset_session_and_parameters);
+	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
+	ZSTD_CCtx_setParameter(ctx, ZSTD_c_windowLog, 21);
+	/* Room for less than the content: a frame that needs more is no use. */
+	size_t n = ZSTD_compress2(ctx, out->p + out->n, bytes - 1, content,
+	                          bytes);
+	if (!ZSTD_isError(n))
+		*done = n;
+	else if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
+		return kvi_alloc_error(p->alloc);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out,
+                   const void *content, size_t bytes)
+{
+	size_t done = 0;
+	kvi_put8(out, METHOD_ZSTD);
+	if (!kvi_out_reserve(out, bytes))
+		return kvi_alloc_error(p->alloc);
+	if (bytes >= WORTH_TRYING) {
+		kvarc_ret ret = try_zstd(p, out, content, bytes, &done);
+		if (ret)
+			return ret;
+	}
+	if (done) {
+		out->n += done;
+		return KVARC_OK;
+	}
+	out->p[out->n - 1] = METHOD_STORED;
+	kvi_put_bytes(out, content, bytes);
+	return KVARC_OK;
+}
+
+/* Exactly one frame of exactly this content, within the window limit. */
+static bool frame_fits(const uint8_t *data, size_t bytes, size_t content)
+{
+	ZSTD_frameHeader h;
+	return ZSTD_getFrameHeader(&h, data, bytes) == 0 &&
+	       h.frameType == ZSTD_frame && h.dictID == 0 &&
+	       h.windowSize <= (uint64_t)1 << WINDOW_LOG_MAX &&
+	       (h.frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN ||
+	        h.frameContentSize == content) &&
+	       ZSTD_findFrameCompressedSize(data, bytes) == bytes;
+}
+
+kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
+                     size_t bytes, size_t decoded_bytes,
+                     const uint8_t **content, uint8_t **owned)
+{
+	*owned = NULL;
+	if (bytes == 0)
+		return KVARC_DATA;
+	const uint8_t *data = payload + 1;
+	if (payload[0] == METHOD_STORED) {
+		*content = data;
+		return bytes - 1 == decoded_bytes ? KVARC_OK : KVARC_DATA;
+	}
+	if (payload[0] != METHOD_ZSTD)
+		return KVARC_OPTIONS;
+	if (!frame_fits(data, bytes - 1, decoded_bytes))
+		return KVARC_DATA;
+	if (!p->decompress) {
+		p->decompress = ZSTD_createDCtx_advanced(memory(p->alloc));
+		if (!p->decompress)
+			return kvi_alloc_error(p->alloc);
+	}
+	uint8_t *to = kvi_malloc(p->alloc, decoded_bytes ? decoded_bytes : 1);
+	if (!to)
+		return kvi_alloc_error(p->alloc);
+	size_t n = ZSTD_decompressDCtx(p->decompress, to, decoded_bytes, data,
+	                               bytes - 1);
+	if (ZSTD_isError(n) || n != decoded_bytes) {
+		kvi_free(p->alloc, to);
+		return KVARC_DATA;
+	}
+	*content = *owned = to;
+	return KVARC_OK;
+}

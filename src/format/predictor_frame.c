@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* predictor_frame.c - parses and writes PREDICTOR and PROFILE content (spec 5.2) */
+#include "predictor_frame.h"
+
+#include "frame.h"
+#include "util/string_field.h"
+
+enum {
+	CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8,
+	KINDS_OF_MATRICES = 0x1f
+};
+
+static struct kvi_h128 get_digest(struct kvi_in *in)
+{
+	const uint8_t *digest = kvi_get_bytes(in, 16);
+	return digest ? kvi_load_h128(digest) : (struct kvi_h128){ 0 };
+}
+
+/* Spec model 1, up to the names. */
+static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
+{
+	uint8_t flags = kvi_get8(in);
+	p->closed = flags & CLOSED;
+	p->embedded = flags & EMBEDDED;
+	p->fp8 = flags & FP8;
+	p->level = kvi_get8(in);
+	p->wide_weights = kvi_get8(in);
+	p->wide_activations = kvi_get8(in);
+	p->weights = get_digest(in);
+	p->digest = get_digest(in);
+	p->codes_ids = flags & CODES_IDS;
+	if (p->codes_ids)
+		p->head = get_digest(in);
+	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
+	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= 4 &&
+	       p->level <= 8 && p->wide_weights <= most &&
+	       p->wide_activations <= most;
+}
+
+static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
+{
+	uint8_t where = kvi_get8(in);
+	p->embedded = where == 1;
+	p->level = kvi_get8(in);
+	p->digest = get_digest(in);
+	return where <= 1 && ((p->level >= 2 && p->level <= 3) || p->level == 9);
+}
+
+static kvarc_ret parse_params(struct kvi_predictor *p,
+                              const struct kvi_alloc *alloc,
+                              const uint8_t *params, size_t bytes)
+{
+	struct kvi_in in = kvi_in_make(params, bytes);
+	bool good = p->kind == KVI_PREDICTOR_MODEL ? parse_model(p, &in)
+	                                           : parse_linear(p, &in);
+	if (p->kind == KVI_PREDICTOR_MODEL) {
+		p->model_name = kvi_get_string(&in, alloc);
+		if (!p->model_name)
+			return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
+	}
+	p->name = kvi_get_string(&in, alloc);
+	if (!p->name)
+		return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
+	if (p->embedded)
+		p->content_bytes = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
+	return in.bad || kvi_in_left(&in) || !good ||
+	       (p->embedded && p->content_bytes == 0) ? KVARC_DATA : KVARC_OK;
+}
+
+kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
+                              const struct kvi_alloc *alloc,
+                              const uint8_t *content, size_t bytes)
+{
+	struct kvi_in in = kvi_in_make(content, bytes);
+	*p = (struct kvi_predictor){ .kind = kvi_get8(&in) };
+	uint64_t n = kvi_get_varint(&in, bytes);
+	const uint8_t *params = kvi_get_bytes(&in, (size_t)n);
+	if (in.bad || kvi_in_left(&in) != 0)
+		return KVARC_DATA;
+	if (p->kind == KVI_PREDICTOR_NONE)
+		return n == 0 ? KVARC_OK : KVARC_DATA;
+	if (p->kind != KVI_PREDICTOR_PROFILE && p->kind != KVI_PREDICTOR_MODEL)
+		return KVARC_OPTIONS;
+	kvarc_ret ret = parse_params(p, alloc, params, (size_t)n);
+	if (ret)
+		kvi_predictor_free(p, alloc);
+	return ret;
+}
+
+void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc)
+{
+	kvi_free(alloc, p->name);
+	kvi_free(alloc, p->model_name);
+	*p = (struct kvi_predictor){ 0 };
+}
+
+/* Bytes of a varint. */
+static size_t varint_bytes(uint64_t v)
+{
+	size_t n = 1;
+	while (v >>= 7)
+		n++;
+	return n;
+}
+
+static size_t string_bytes(const char *s)
+{
+	size_t n = s ? strlen(s) : 0;
+	return varint_bytes(n) + n;
+}
+
+static void put_digest(struct kvi_out *out, struct kvi_h128 digest)
+{
+	uint8_t bytes[16];
+	kvi_store_h128(bytes, digest);
+	kvi_put_bytes(out, bytes, sizeof bytes);
+}
+
+void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
+{
+	bool model = p->kind == KVI_PREDICTOR_MODEL;
+	kvi_put8(out, p->kind);
+	if (p->kind == KVI_PREDICTOR_NONE) {
+		kvi_put_varint(out, 0);
+		return;
+	}
+	kvi_put_varint(out, (model ? 4 + 32 + (p->codes_ids ? 16 : 0) +
+	                           string_bytes(p->model_name)
+	                           : 2 + 16) + string_bytes(p->name) +
+	               (p->embedded ? varint_bytes(p->content_bytes) : 0));
+	kvi_put8(out, !model ? p->embedded
+	              : (uint8_t)((p->closed ? CLOSED : 0) |
+	                          (p->embedded ? EMBEDDED : 0) |
+	                          (p->fp8 ? FP8 : 0) |
+	                          (p->codes_ids ? CODES_IDS : 0)));
+	kvi_put8(out, p->level);
+	if (model) {
+		kvi_put8(out, p->wide_weights);
+		kvi_put8(out, p->wide_activations);
+		put_digest(out, p->weights);
+	}
+	put_digest(out, p->digest);
+	if (model && p->codes_ids)
+		put_digest(out, p->head);
+	if (model)
+		kvi_put_string(out, p->model_name);
+	kvi_put_string(out, p->name);
+	if (p->embedded)
+		kvi_put_varint(out, p->content_bytes);
+}
+
+bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content,
+                            size_t bytes)
+{
+	struct kvi_in in = kvi_in_make(content, bytes);
+	p->offset = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
+	p->data = in.p;
+	p->bytes = kvi_in_left(&in);
+	return !in.bad && p->bytes > 0;
+}
+
+void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset)
+{
+	kvi_put_varint(out, offset);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* segment.c - parses and writes SEGMENT content (spec 6) */
+#include "segment.h"
+
+#include "util/hash.h"
+
+enum { FLAG_IDS = 1, FLAG_CODED = 2 };
+
+/* Length of the maximal run of consecutive positions that starts at i. */
+static uint32_t run_length(const struct kvi_segment *s, uint32_t i)
+{
+	uint32_t n = 1;
+	while (i + n < s->n && (int64_t)s->positions[i + n] ==
+	       (int64_t)s->positions[i] + n)
+		n++;
+	return n;
+}
+
+void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s)
+{
+	uint32_t runs = 0;
+	kvi_put_varint(out, s->track);
+	kvi_put_varint(out, s->t0);
+	kvi_put_varint(out, s->n);
+	kvi_put8(out, s->coded ? FLAG_IDS | FLAG_CODED
+	              : s->has_ids ? FLAG_IDS : 0);
+	for (uint32_t i = 0; i < s->n; i += run_length(s, i))
+		runs++;
+	kvi_put_varint(out, runs);
+	for (uint32_t i = 0; i < s->n; i += run_length(s, i)) {
+		kvi_put_zigzag(out, s->positions[i]);
+		kvi_put_varint(out, run_length(s, i));
+	}
+	if (s->coded) {
+		kvi_put64(out, s->check);
+		kvi_put_bytes(out, s->code, s->code_bytes);
+	}
+	for (uint32_t i = 0; !s->coded && s->has_ids && i < s->n; i++)
+		kvi_put32(out, (uint32_t)s->ids[i]);
+}
+
+uint64_t kvi_segment_ids_check(const struct kvi_segment *s)
+{
+	uint8_t ids[4 * KVI_SEGMENT_TOKENS];
+	for (uint32_t i = 0; i < s->n; i++)
+		kvi_store32(ids + 4 * (size_t)i, (uint32_t)s->ids[i]);
+	return kvi_h64(ids, 4 * (size_t)s->n);
+}
+
+static bool parse_positions(struct kvi_segment *s, struct kvi_in *in)
+{
+	uint64_t runs = kvi_get_varint(in, s->n);
+	uint32_t at = 0;
+	for (uint64_t r = 0; r < runs && !in->bad; r++) {
+		int64_t first = kvi_get_zigzag(in);
+		uint32_t count = (uint32_t)kvi_get_varint(in, s->n - at);
+		if (in->bad || count == 0 || first < INT32_MIN ||
+		    first > (int64_t)INT32_MAX - (count - 1))
+			return false;
+		if (at > 0 && first == (int64_t)s->positions[at - 1] + 1)
+			return false; /* runs are maximal */
+		for (uint32_t i = 0; i < count; i++)
+			s->positions[at++] = (int32_t)(first + i);
+	}
+	return !in->bad && at == s->n;
+}
+
+static bool parse_code(struct kvi_segment *s, struct kvi_in *in)
+{
+	s->check = kvi_get64(in);
+	size_t bytes = kvi_in_left(in);
+	if (in->bad ||
+	    bytes > KVI_CODE_ID_BYTES * (size_t)s->n + KVI_CODE_END_BYTES)
+		return false;
+	s->code_bytes = (uint32_t)bytes;
+	memcpy(s->code, kvi_get_bytes(in, bytes), bytes);
+	return true;
+}
+
+bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
+                       size_t bytes)
+{
+	struct kvi_in in = kvi_in_make(content, bytes);
+	s->track = (uint32_t)kvi_get_varint(&in, UINT32_MAX);
+	s->t0 = kvi_get_varint(&in, UINT64_MAX);
+	s->n = (uint32_t)kvi_get_varint(&in, KVI_SEGMENT_TOKENS);
+	uint8_t flags = kvi_get8(&in);
+	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED)) ||
+	    flags == FLAG_CODED || !parse_positions(s, &in))
+		return false;
+	s->has_ids = flags == FLAG_IDS;
+	s->coded = flags & FLAG_CODED;
+	s->code_bytes = 0;
+	if (s->coded && !parse_code(s, &in))
+		return false;
+	for (uint32_t i = 0; i < s->n; i++)
+		s->ids[i] = s->has_ids ? (int32_t)kvi_get32(&in) : 0;
+	return !in.bad && kvi_in_left(&in) == 0;
+}

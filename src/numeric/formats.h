@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* formats.h - the floating-point dtypes in numbers (spec 4.1) */
+#ifndef KVI_FORMATS_H
+#define KVI_FORMATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/rans.h"
+
+/* Bits of an element: sign, exp_bits, mant_bits. grid describes the coded
+ * element of the grid codec, for f32 that is its high half. */
+struct kvi_float_format {
+	unsigned exp_bits, mant_bits;
+	struct kvi_grid_format grid;
+};
+
+/* NULL for a dtype that is not floating point. */
+const struct kvi_float_format *kvi_float_format(unsigned dtype);
+
+/*
+ * n elements of a floating-point dtype as binary32, for statistics: exact but
+ * for f32 (its high half). What is not finite in a format of 5 exponent bits or
+ * fewer comes out as a large number.
+ */
+void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
+/* Whether none of n elements is an infinity or not a number. */
+bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
+
+/* The same for predictors: exact for all of them, what is not finite comes out as 0. Needs
+ * subnormals (util/fpmode.h). */
+void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
+
+/* The other way round: n numbers as elements, to nearest, ties to even (spec predicted 1). */
+void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to);
+
+#endif

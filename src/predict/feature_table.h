@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * feature_table.h - the features of one segment's tensors, from the job that
+ * makes them to the jobs that predict from them
+ *
+ * Jobs run in the order of the chunks, so that a job that waits for an earlier
+ * one waits for something that has begun. Features are freed after their last use.
+ */
+#ifndef KVI_FEATURE_TABLE_H
+#define KVI_FEATURE_TABLE_H
+
+#include <pthread.h>
+
+#include "codecs/codec.h"
+#include "format/segment.h"
+#include "profile/linear_model.h"
+#include "profile/linear_plan.h"
+
+/* What is known of a tensor's chunk before the jobs begin. */
+enum {
+	KVI_SLOT_WANTED = 1, /* somebody asked for it */
+	KVI_SLOT_LINEAR = 2, /* it has codec 7, or may have */
+	KVI_SLOT_WHOLE = 4,  /* it is there, with all heads */
+	KVI_SLOT_GUIDE = 8   /* a model wants to know its features (guide.h) */
+};
+
+/* How much of a tensor's features is there, or is asked for. */
+enum { KVI_FEATURES_NONE = 0, KVI_FEATURES_Z, KVI_FEATURES_ALL };
+
+struct kvi_feature_slot {
+	struct kvi_features *f;
+	uint32_t users;      /* jobs that still use f, its maker included */
+	uint8_t have, asked; /* KVI_FEATURES_* */
+	bool lost;           /* will never be there */
+	bool reads;          /* its job is a user of its sources */
+	uint8_t flags;
+};
+
+struct kvi_feature_table {
+	const struct kvi_alloc *alloc;
+	const struct kvi_linear_plan *plan;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint32_t first, n;   /* places of the track */
+	struct kvi_feature_slot slots[];
+};
+
+/* All slots without flags. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_feature_table_open(struct kvi_feature_table **t,
+                                 const struct kvi_alloc *alloc,
+                                 const struct kvi_linear_plan *plan,
+                                 const struct kvi_order *order,
+                                 uint32_t track);
+/* No job uses it any more. NULL-safe. */
+void kvi_feature_table_close(struct kvi_feature_table *t);
+
+/* place: in the order of chunks, of this table's track. */
+static inline struct kvi_feature_slot *
+kvi_feature_slot(struct kvi_feature_table *t, uint32_t place)
+{
+	return &t->slots[place - t->first];
+}
+
+/* Once the flags are set: who uses what. Slots that are WANTED or asked for
+ * afterwards need a job each. */
+void kvi_feature_table_plan(struct kvi_feature_table *t);
+static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *s)
+{
+	return (s->flags & KVI_SLOT_WANTED) ||
+	       (s->asked && (s->flags & KVI_SLOT_WHOLE));
+}
+
+/* In a job. */
+
+/* Everything of in but the sources. */
+void kvi_linear_in_init(struct kvi_linear_in *in,
+                        const struct kvi_linear_plan *plan, uint32_t place,
+                        const kvarc_geometry *g, uint32_t tensor,
+                        const struct kvi_segment *s, bool known);
+/* Waits for the sources of a tensor whose slot reads, and fills them in. False: one is lost. */
+bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t place,
+                            struct kvi_linear_in *in);
+/* The features that this job has to fill; made now. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_feature_table_make(struct kvi_feature_table *t, uint32_t place,
+                                 size_t n_tokens, struct kvi_features **f);
+/* They are there as far as have says. */
+void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t place,
+                               unsigned have);
+/* The end of the job: what it did not publish is lost, and it uses nothing any more. */
+void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t place);
+
+#endif

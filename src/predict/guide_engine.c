@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* guide_engine.c - models and predictors of applications behind one table of functions */
+#include "guide_engine.h"
+
+#include <string.h>
+
+#include "token_blind/token_blind.h"
+#include "util/fpmode.h"
+
+/* ---- a model ---- */
+
+static kvarc_ret exact_segment(void *run, const struct kvi_segment *s)
+{
+	return kvi_run_segment(run, s->ids, s->positions, s->n);
+}
+
+static kvarc_ret exact_again(void *run, const struct kvi_segment *s)
+{
+	return kvi_run_again(run, s->ids, s->positions);
+}
+
+static kvarc_ret exact_predict(void *run, struct kvi_predicted *p)
+{
+	*p = kvi_run_predict(run);
+	return KVARC_OK;
+}
+
+static const float *exact_keys(void *opaque, const struct kvi_predicted *p,
+                               size_t t, float *room)
+{
+	const struct kvi_run *run = opaque;
+	memcpy(room, p->k + t * p->stride, p->stride * sizeof *room);
+	kvi_run_rotate_row(run, t, room);
+	return room;
+}
+
+static kvarc_ret exact_advance(void *run, const float *k, const float *v,
+                               size_t stride, bool corrected)
+{
+	return kvi_run_advance(run, k, v, stride, corrected);
+}
+
+static void exact_rotate(void *run, struct kvi_predicted *p)
+{
+	kvi_run_rotate(run, (float *)(uintptr_t)p->k, p->stride);
+}
+
+static kvarc_ret exact_restart(void *run)
+{
+	kvi_run_restart(run);
+	return KVARC_OK;
+}
+
+static void exact_close(void *opaque)
+{
+	struct kvi_run *run = opaque;
+	kvi_run_close(&run);
+}
+
+const struct kvi_guide_ops kvi_guide_exact = {
+	exact_segment, exact_again, exact_predict, exact_keys, exact_advance,
+	exact_rotate, exact_restart, exact_close
+};
+
+/* ---- a model that does not see the token ---- */
+
+struct blind_run {
+	const struct kvi_alloc *alloc;
+	struct kvi_blind *b;
+	uint32_t layer;
+};
+
+kvarc_ret kvi_guide_blind_open(void **run, const struct kvi_run_options *o,
+                               unsigned blind)
+{
+	struct blind_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	*run = r;
+	if (!r)
+		return kvi_alloc_error(o->alloc);
+	r->alloc = o->alloc;
+	return kvi_blind_open(&r->b, o, blind);
+}
+
+static kvarc_ret blind_segment(void *run, const struct kvi_segment *s)
+{
+	struct blind_run *r = run;
+	r->layer = 0;
+	return kvi_blind_segment(r->b, s->ids, s->positions, s->n);
+}
+
+/* There is only the one way. */
+static kvarc_ret blind_again(void *run, const struct kvi_segment *s)
+{
+	(void)run;
+	(void)s;
+	return KVARC_PREDICTOR;
+}
+
+static kvarc_ret blind_predict(void *run, struct kvi_predicted *p)
+{
+	struct blind_run *r = run;
+	*p = kvi_blind_predict(r->b, r->layer);
+	return KVARC_OK;
+}
+
+static const float *blind_keys(void *run, const struct kvi_predicted *p,
+                               size_t t, float *room)
+{
+	const struct blind_run *r = run;
+	memcpy(room, p->k + t * p->stride, p->stride * sizeof *room);
+	kvi_blind_rotate_row(r->b, t, room);
+	return room;
+}
+
+/* The segment was gone through at once. */
+static kvarc_ret blind_advance(void *run, const float *k, const float *v,
+                               size_t stride, bool corrected)
+{
+	struct blind_run *r = run;
+	(void)k, (void)v, (void)stride, (void)corrected;
+	r->layer++;
+	return KVARC_OK;
+}
+
+static kvarc_ret blind_restart(void *run)
+{
+	struct blind_run *r = run;
+	kvi_blind_restart(r->b);
+	return KVARC_OK;
+}
+
+static void blind_close(void *run)
+{
+	struct blind_run *r = run;
+	kvi_blind_close(&r->b);
+	kvi_free(r->alloc, r);
+}
+
+const struct kvi_guide_ops kvi_guide_blind = {
+	blind_segment, blind_again, blind_predict, blind_keys, blind_advance,
+	NULL, blind_restart, blind_close
+};
+
+/* ---- an application's ---- */
+
+struct external_run {
+	struct kvi_external_options o;
+	const kvarc_external *x;
+	void *sequence;
+	size_t C, n;
+	uint32_t layer;
+	float *k, *v, *slots;    /* KVI_SEGMENT_TOKENS rows; k, v: as they are told */
+	int32_t positions[KVI_SEGMENT_TOKENS];
+	struct kvi_turns turns;
+	void *turns_memory;
+};
+
+static void external_close(void *opaque)
+{
+	struct external_run *r = opaque;
+	const struct kvi_alloc *alloc = r->o.alloc;
+	if (r->sequence)
+		r->x->close(r->sequence);
+	kvi_free(alloc, r->k);
+	kvi_free(alloc, r->v);
+	kvi_free(alloc, r->slots);
+	kvi_free(alloc, r->turns_memory);
+	kvi_free(alloc, r);
+}
+
+static size_t turns_bytes(const struct kvi_external_options *o)
+{
+	size_t most = 0;
+	for (uint32_t l = 0; l < o->external->layers; l++) {
+		const kvarc_rope *rope = o->layers[l].rope;
+		size_t n = rope ? kvi_turns_bytes(rope->rotary / 2,
+		                                  KVI_SEGMENT_TOKENS) : 0;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static kvarc_ret open_rooms(struct external_run *r)
+{
+	const struct kvi_alloc *alloc = r->o.alloc;
+	size_t row = r->C * sizeof(float), turns = turns_bytes(&r->o);
+	r->k = kvi_array(alloc, KVI_SEGMENT_TOKENS, row);
+	r->v = kvi_array(alloc, KVI_SEGMENT_TOKENS, row);
+	r->slots = kvi_array(alloc, KVI_SEGMENT_TOKENS, row);
+	r->turns_memory = turns ? kvi_malloc(alloc, turns) : NULL;
+	return r->k && r->v && r->slots && (r->turns_memory || !turns)
+	       ? KVARC_OK : kvi_alloc_error(alloc);
+}
+
+kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o)
+{
+	struct external_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	*run = NULL;
+	if (!r)
+		return kvi_alloc_error(o->alloc);
+	r->o = *o;
+	r->x = o->external;
+	r->C = (size_t)r->x->heads * r->x->channels;
+	kvarc_ret ret = open_rooms(r);
+	if (!ret && r->x->open(r->x->opaque, &r->sequence)) {
+		r->sequence = NULL;
+		ret = KVARC_PREDICTOR;
+	}
+	if (ret)
+		external_close(r);
+	else
+		*run = r;
+	return ret;
+}
+
+static kvarc_ret answer(int failed)
+{
+	return failed ? KVARC_PREDICTOR : KVARC_OK;
+}
+
+static kvarc_ret external_segment(void *opaque, const struct kvi_segment *s)
+{
+	struct external_run *r = opaque;
+	r->n = s->n;
+	r->layer = 0;
+	memcpy(r->positions, s->positions, s->n * sizeof *r->positions);
+	return answer(r->x->segment(r->sequence, s->ids, s->positions, s->n));
+}
+
+/* There is only the one way. */
+static kvarc_ret external_again(void *opaque, const struct kvi_segment *s)
+{
+	(void)opaque;
+	(void)s;
+	return KVARC_PREDICTOR;
+}
+
+/* Turns back by the rope of the cache (spec model 5). */
+static void turn_back(struct external_run *r, const kvarc_rope *rope)
+{
+	if (!kvi_turns_same(&r->turns, rope, r->positions, r->n))
+		kvi_turns_make(&r->turns, r->turns_memory, rope, r->positions,
+		               r->n);
+	for (size_t t = 0; t < r->n; t++)
+		for (size_t h = 0; h < r->x->heads; h++) {
+			float *x = r->slots + t * r->C + h * r->x->channels;
+			const int16_t *turn = r->turns.turn + 2 * t;
+			for (size_t p = 0; p < r->turns.pairs; p++, x += 2) {
+				float c = (float)turn[0] * 0x1p-14f;
+				float s = (float)turn[1] * 0x1p-14f;
+				float a = x[0], b = x[1];
+				x[0] = a * c + b * s;
+				x[1] = b * c - a * s;
+				turn += 2 * r->turns.tokens_room;
+			}
+		}
+}
+
+static kvarc_ret external_predict(void *opaque, struct kvi_predicted *p)
+{
+	struct external_run *r = opaque;
+	const struct kvi_external_layer *l = &r->o.layers[r->layer];
+	size_t hd = r->x->channels;
+	if (r->x->predict(r->sequence, r->layer, r->k, r->v))
+		return KVARC_PREDICTOR;
+	uint64_t mode = kvi_fp_exact();
+	for (size_t i = 0; i < r->n * r->x->heads; i++)
+		for (size_t c = 0; c < hd; c++)
+			r->slots[i * hd + c] = r->k[i * hd +
+				kvi_slot_channel(l->model, l->rope, c)];
+	if (l->rope)
+		turn_back(r, l->rope);
+	kvi_fp_restore(mode);
+	*p = (struct kvi_predicted){ r->slots, r->v, r->C };
+	return KVARC_OK;
+}
+
+static const float *external_keys(void *opaque, const struct kvi_predicted *p,
+                                  size_t t, float *room)
+{
+	const struct external_run *r = opaque;
+	(void)p; /* turned back */
+	(void)room;
+	return r->k + t * r->C;
+}
+
+static kvarc_ret external_advance(void *opaque, const float *k, const float *v,
+                                  size_t stride, bool corrected)
+{
+	struct external_run *r = opaque;
+	(void)stride; /* rows follow each other */
+	(void)corrected;
+	return answer(r->x->advance(r->sequence, r->layer++, k, v));
+}
+
+static kvarc_ret external_restart(void *opaque)
+{
+	struct external_run *r = opaque;
+	return answer(r->x->restart(r->sequence));
+}
+
+const struct kvi_guide_ops kvi_guide_external = {
+	external_segment, external_again, external_predict, external_keys,
+	external_advance, NULL, external_restart, external_close
+};

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* linear_model.c - a tensor's linear model at work on a segment (spec linear 2 to 4) */
+#include "linear_model.h"
+
+#include <string.h>
+
+#include "numeric/formats.h"
+#include "numeric/rotate.h"
+
+enum { SCALE_START = 13, SCALE_SOURCE_MAX = 255 };
+
+kvarc_ret kvi_features_open(struct kvi_features **out,
+                            const struct kvi_alloc *alloc,
+                            const struct kvi_model *m, size_t n_tokens)
+{
+	size_t room = kvi_token_room(n_tokens);
+	size_t n = m->heads * kvi_head_room(m) * room;
+	struct kvi_features *f = kvi_calloc(alloc, 1, sizeof *f);
+	*out = f;
+	if (!f)
+		return kvi_alloc_error(alloc);
+	f->n_tokens = n_tokens;
+	f->tokens_room = room;
+	f->r = kvi_array(alloc, n, sizeof *f->r);
+	f->w = kvi_array(alloc, room, sizeof *f->w);
+	const bool z = m->level == KVI_LEVEL_LOWER || /* no others look at it */
+	               m->level == KVI_LEVEL_BASIS;
+	if (z)
+		f->z = kvi_array(alloc, n, sizeof *f->z);
+	if (f->r && f->w && (f->z || !z))
+		return KVARC_OK;
+	kvi_features_close(f, alloc);
+	*out = NULL;
+	return kvi_alloc_error(alloc);
+}
+
+void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc)
+{
+	if (!f)
+		return;
+	kvi_free(alloc, f->z);
+	kvi_free(alloc, f->r);
+	kvi_free(alloc, f->w);
+	kvi_free(alloc, f);
+}
+
+size_t kvi_turns_bytes(size_t pairs, size_t n_tokens)
+{
+	size_t room = kvi_token_room(n_tokens);
+	return pairs * sizeof(uint64_t) + n_tokens * sizeof(int32_t) +
+	       pairs * room * (2 * sizeof(int16_t) + 1);
+}
+
+/* Cosine and sine of one pair at one position (spec linear 2). */
+static void turn_one(uint64_t freq, int32_t position, int16_t *turn,
+                     uint8_t *angle_class)
+{
+	uint64_t full = (uint64_t)(int64_t)position * freq;
+	uint32_t i = kvi_rotate_angle(freq, position);
+	int32_t d = (int32_t)((int64_t)(full - ((uint64_t)i << 52)) >> 36);
+	int32_t c0 = kvi_cos4096[i], s0 = kvi_cos4096[(i + 3072) & 4095];
+	turn[0] = (int16_t)(c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21));
+	turn[1] = (int16_t)(s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21));
+	*angle_class = i >> 5 & 63;
+}
+
+void kvi_turns_make(struct kvi_turns *t, void *memory, const kvarc_rope *rope,
+                    const int32_t *positions, size_t n_tokens)
+{
+	t->pairs = rope->rotary / 2;
+	t->n_tokens = n_tokens;
+	t->tokens_room = kvi_token_room(n_tokens);
+	t->freq = memory;
+	t->turn = (int16_t *)(void *)(t->freq + t->pairs);
+	t->positions = (int32_t *)(void *)(t->turn +
+	                                   2 * t->pairs * t->tokens_room);
+	t->angle_class = (uint8_t *)(t->positions + n_tokens);
+	memcpy(t->freq, rope->freq, t->pairs * sizeof *t->freq);
+	memcpy(t->positions, positions, n_tokens * sizeof *positions);
+	int16_t *turn = t->turn;
+	uint8_t *class = t->angle_class;
+	for (size_t p = 0; p < t->pairs; p++)
+		for (size_t i = 0; i < t->tokens_room; i++, turn += 2)
+			turn_one(rope->freq[p], i < n_tokens ? positions[i] : 0,
+			         turn, class++);
+}
+
+bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
+                    const int32_t *positions, size_t n_tokens)
+{
+	return t->pairs == rope->rotary / 2 && t->n_tokens == n_tokens &&
+	       !memcmp(t->freq, rope->freq, t->pairs * sizeof *t->freq) &&
+	       !memcmp(t->positions, positions, n_tokens * sizeof *positions);
+}
+
+size_t kvi_linear_bytes(const struct kvi_linear_in *in)
+{
+	size_t room = kvi_token_room(in->n_tokens);
+	return room * ((KVI_STRETCH + KVI_PANEL) * sizeof(int32_t) +
+	               (KVI_PANEL + 1) * sizeof(int16_t) + sizeof(int8_t *));
+}
+
+/* The row of the token table of an id; NULL: none. */
+static const int8_t *table_row(const struct kvi_model *m, int32_t id)
+{
+	size_t lo = 0, hi = m->n_ids;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (m->ids[mid] < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < m->n_ids && m->ids[lo] == id ? m->table + lo * m->C : NULL;
+}
+
+static void begin_table(struct kvi_linear *l)
+{
+	const struct kvi_linear_in *in = l->in;
+	const struct kvi_model *m = in->model;
+	for (size_t t = 0; t < l->tokens_room; t++) {
+		bool there = t < in->n_tokens;
+		l->ids[t] = there && in->ids ? table_row(m, in->ids[t]) : NULL;
+		l->unknown[t] = there && !l->ids[t] ? m->unknown : 0;
+	}
+}
+
+static void begin_scale(const struct kvi_linear *l)
+{
+	const struct kvi_model *m = l->in->model;
+	const struct kvi_features *from = l->only_z ? NULL : l->in->scale;
+	struct kvi_features *f = l->out;
+	f->n = m->flags & KVI_MODEL_SCALE ? m->n0 : 1;
+	for (size_t t = 0; t < l->tokens_room; t++) {
+		uint32_t q = from ? from->w[t] / from->n : 0;
+		if (q > SCALE_SOURCE_MAX)
+			q = SCALE_SOURCE_MAX;
+		f->w[t] = SCALE_START * f->n;
+		if (m->flags & KVI_MODEL_SCALE && from)
+			f->w[t] = f->n * (SCALE_START * (16u - m->beta) +
+			                  m->beta * q) >> 4;
+	}
+}
+
+void kvi_linear_begin(struct kvi_linear *l, void *memory)
+{
+	size_t room = kvi_token_room(l->in->n_tokens);
+	l->tokens_room = room;
+	l->ids = memory;
+	l->below = (int32_t *)(void *)(l->ids + room);
+	l->sum = l->below + KVI_STRETCH * room;
+	l->table = (int16_t *)(void *)(l->sum + KVI_PANEL * room);
+	l->unknown = l->table + KVI_PANEL * room;
+	l->out->n_tokens = l->in->n_tokens;
+	l->out->tokens_room = room;
+	if (l->in->model->flags & KVI_MODEL_TABLE)
+		begin_table(l);
+	begin_scale(l);
+}
+
+/*
+ * Slots of one head: a stretch of them, whose sums over lower layers are made
+ * together, or a panel of that, predicted and coded slot by slot.
+ */
+struct some {
+	size_t head, first, slots; /* first: in the head */
+	size_t c;                  /* of all slots */
+	const int32_t *below, *sum; /* NULL: there are none */
+	size_t below_step;
+	size_t near;               /* entries of a row of B before its slots */
+	const int16_t *table;
+};
+
+/* int16 from one step of a tensor's features to the next. */
+static size_t feature_step(const struct kvi_model *m)
+{
+	return m->heads * kvi_head_room(m) * KVI_LANES;
+}
+
+/* Where a head's features of a block are. */
+static size_t feature_at(const struct kvi_model *m, size_t head,
+                         const struct kvi_linear_block *b)
+{
+	return b->first / KVI_LANES * feature_step(m) +
+	       head * kvi_head_room(m) * KVI_LANES;
+}
+
+/* A tensor's slots, of all heads or of one. */
+static struct kvi_rows_part part_of(const struct kvi_model *m,
+                                    const int16_t *features, size_t head,
+                                    size_t slots,
+                                    const struct kvi_linear_block *b)
+{
+	return (struct kvi_rows_part){
+		features + feature_at(m, head, b), slots / 2, feature_step(m)
+	};
+}
+
+/* The same of a source; entries of a row are added to *n. */
+static struct kvi_rows_part source_part(const struct some *some,
+                                        const struct kvi_source *s,
+                                        const int16_t *features,
+                                        const struct kvi_linear_block *b,
+                                        size_t *n)
+{
+	const struct kvi_model *m = s->model;
+	size_t head = s->scope ? some->head % m->heads : 0;
+	size_t slots = (s->scope ? 1 : m->heads) * kvi_head_room(m);
+	*n += slots;
+	return part_of(m, features, head, slots, b);
+}
+
+static void sum_below(const struct kvi_linear *l, struct some *s,
+                      const struct kvi_linear_block *b)
+{
+	const struct kvi_model *m = l->in->model;
+	struct kvi_rows_part part[KVI_LOWER_MAX];
+	size_t n = 0;
+	for (size_t i = 0; i < m->n_lower; i++)
+		part[i] = source_part(s, &m->lower[i], l->in->lower[i]->z, b,
+		                      &n);
+	s->below = l->below;
+	s->below_step = s->slots * KVI_LANES;
+	const struct kvi_rows r = {
+		.sum = l->below, .coef = m->a + s->c * m->a_stride,
+		.q = m->qa + s->c, .part = part, .n_parts = m->n_lower,
+		.rows = s->slots, .steps = b->steps, .sum_step = s->below_step,
+		.coef_row = m->a_stride,
+	};
+	l->kernels->slot_rows(&r);
+}
+
+/* What a transformer expects takes the place of the lower layers. */
+static void take_expected(const struct kvi_linear *l, struct some *s,
+                          const struct kvi_linear_block *b)
+{
+	const size_t C = l->in->model->C, n = l->in->n_tokens;
+	s->below = l->below;
+	s->below_step = s->slots * KVI_LANES;
+	for (size_t i = 0; i < b->steps * KVI_LANES; i++) {
+		const int16_t *e = l->in->expected + (b->first + i) * C + s->c;
+		int32_t *to = l->below + i / KVI_LANES * s->below_step +
+		              i % KVI_LANES;
+		for (size_t k = 0; k < s->slots; k++)
+			to[k * KVI_LANES] = b->first + i < n ? e[k] : 0;
+	}
+}
+
+/* What the tensors of the layer add to a panel: sources, and of the tensor
+ * itself the slots before it. */
+static void sum_same(const struct kvi_linear *l, struct some *p,
+                     const struct kvi_linear_block *b)
+{
+	const struct kvi_model *m = l->in->model;
+	struct kvi_rows_part part[KVI_SAME_MAX + 1];
+	size_t n = 0, n_parts = m->n_same;
+	for (size_t i = 0; i < m->n_same; i++)
+		part[i] = source_part(p, &m->same[i], l->in->same[i]->r, b, &n);
+	if (m->flags & KVI_MODEL_SELF) {
+		size_t head = m->flags & KVI_MODEL_SELF_HEAD ? p->head : 0;
+		size_t before = (p->head - head) * kvi_head_room(m) + p->first;
+		part[n_parts++] = part_of(m, l->out->r, head, before, b);
+		n += before;
+	}
+	p->near = n;
+	p->sum = l->sum;
+	const struct kvi_rows r = {
+		.sum = l->sum, .coef = m->b + p->c * m->b_stride,
+		.q = m->qb + p->c, .part = part, .n_parts = n_parts,
+		.rows = p->slots, .steps = b->steps,
+		.sum_step = p->slots * KVI_LANES, .coef_row = m->b_stride,
+	};
+	l->kernels->slot_rows(&r);
+}
+
+/* Token table, slots of the panel by token. */
+static void sum_table(const struct kvi_linear *l, struct some *p,
+                      const struct kvi_linear_block *b)
+{
+	const struct kvi_model *m = l->in->model;
+	size_t tokens = b->steps * KVI_LANES;
+	for (size_t t = 0; t < tokens; t++) {
+		const int8_t *row = l->ids[b->first + t];
+		for (size_t i = 0; i < p->slots; i++) {
+			int v = row ? row[p->c + i] * (1 << m->tshift) : 0;
+			l->table[i * tokens + t] = (int16_t)v;
+		}
+	}
+	p->table = l->table;
+}
+
+static void set_slot(const struct kvi_linear *l, const struct some *p,
+                     const struct kvi_linear_block *b, size_t i,
+                     uint32_t **ctx, struct kvi_slot *slot)
+{
+	const struct kvi_model *m = l->in->model;
+	size_t c = p->c + i, n = b->steps * b->lanes, row = b->row[c];
+	bool coded = row < b->n_coded;
+	*slot = (struct kvi_slot){
+		.x = b->x + row * n, .known = !b->reader || !coded,
+		.mean = m->mean[c], .k = m->k[c], .step = m->step[c],
+		.table = p->table ? p->table + i * b->steps * KVI_LANES : NULL,
+		.below_step = p->below_step, .sum_step = p->slots * KVI_LANES,
+	};
+	if (p->below) {
+		slot->qa = m->qa ? m->qa[c] : 0; /* else expected */
+		slot->below = p->below + i * KVI_LANES;
+	}
+	if (p->sum) {
+		slot->qb = m->qb[c];
+		slot->sum = p->sum + i * KVI_LANES;
+	}
+	if (*ctx && coded) {
+		slot->ctx = *ctx;
+		*ctx += n;
+	}
+}
+
+/* The finished pairs of the panel that slot i of it, or a pair, looks at. */
+static void set_near(const struct kvi_linear *l, const struct some *p,
+                     size_t i, size_t n, struct kvi_slot_job *j)
+{
+	const struct kvi_model *m = l->in->model;
+	if (!p->sum || !(m->flags & KVI_MODEL_SELF))
+		return;
+	j->n_near = (i + 1) / 2;
+	for (size_t k = 0; k < n; k++)
+		j->slot[k].coef = m->b + (p->c + i + k) * m->b_stride + p->near;
+}
+
+/* How a rotated pair turns. */
+static void set_turn(const struct kvi_linear *l, const struct some *p,
+                     const struct kvi_linear_block *b, size_t i,
+                     struct kvi_slot_job *j)
+{
+	size_t at = (p->first + i) / 2 * l->turns->tokens_room + b->first;
+	int d = kvi_clamp(j->slot[0].k - j->slot[1].k, -32, 32) + 32;
+	j->pair = true;
+	j->turn = l->turns->turn + 2 * at;
+	j->angle_class = l->turns->angle_class + at;
+	j->scales = kvi_rot_scale + d * 64;
+}
+
+static bool apply_panel(const struct kvi_linear *l, const struct some *p,
+                        const struct kvi_linear_block *b,
+                        struct kvi_slot_block *kb, uint32_t **ctx)
+{
+	const struct kvi_model *m = l->in->model;
+	size_t near = feature_at(m, p->head, b) + p->first * KVI_LANES, done;
+	for (size_t i = 0; i < p->slots; i += done) {
+		size_t at = near + i / 2 * KVI_PAIR_STEP;
+		bool pair = p->first + i < m->rotary;
+		struct kvi_slot_job j = {
+			.half = i & 1, .r = l->only_z ? NULL : l->out->r + at,
+			.z = l->out->z ? l->out->z + at : NULL,
+			.near = l->out->r + near,
+			.feature_step = feature_step(m), .n = l->out->n,
+			.grow = p->c + i < KVI_SCALE_SLOTS,
+		};
+		done = pair ? 2 : 1;
+		for (size_t k = 0; k < done; k++)
+			set_slot(l, p, b, i + k, ctx, &j.slot[k]);
+		set_near(l, p, i, done, &j);
+		if (pair)
+			set_turn(l, p, b, i, &j);
+		if (!l->kernels->slot(kb, &j))
+			return false;
+		if (kb->w && j.grow)
+			l->out->n += (uint32_t)done;
+	}
+	return true;
+}
+
+static bool apply_stretch(const struct kvi_linear *l, struct some *s,
+                          const struct kvi_linear_block *b,
+                          struct kvi_slot_block *kb, uint32_t **ctx)
+{
+	const struct kvi_model *m = l->in->model;
+	if (l->in->expected && !l->only_z)
+		take_expected(l, s, b);
+	else if (m->n_lower && !l->only_z)
+		sum_below(l, s, b);
+	for (size_t i = 0; i < s->slots; i += KVI_PANEL) {
+		struct some p = *s;
+		p.first += i;
+		p.c += i;
+		p.slots = s->slots - i < KVI_PANEL ? s->slots - i : KVI_PANEL;
+		p.below = s->below ? s->below + i * KVI_LANES : NULL;
+		if (m->flags & KVI_MODEL_TABLE)
+			sum_table(l, &p, b);
+		if (m->b_stride && l->predicts)
+			sum_same(l, &p, b);
+		if (!apply_panel(l, &p, b, kb, ctx))
+			return false;
+	}
+	return true;
+}
+
+bool kvi_linear_apply(const struct kvi_linear *l,
+                      const struct kvi_linear_block *b)
+{
+	const struct kvi_model *m = l->in->model;
+	const bool scale = m->flags & KVI_MODEL_SCALE && !l->only_z;
+	uint32_t *ctx = b->ctx;
+	struct kvi_slot_block kb = {
+		.tokens = b->steps * KVI_LANES, .lanes = b->lanes,
+		.fmt = &kvi_float_format(l->in->dtype)->grid,
+		.tables = l->tables,
+		.unknown = m->flags & KVI_MODEL_TABLE ? l->unknown + b->first
+		                                      : NULL,
+		.w = scale ? l->out->w + b->first : NULL,
+		.reader = b->reader,
+	};
+	l->out->n = scale ? m->n0 : 1;
+	for (size_t h = 0; h < m->heads; h++)
+		for (size_t c = 0; c < m->head_channels; c += KVI_STRETCH) {
+			struct some s = { .head = h, .first = c,
+				          .slots = KVI_STRETCH,
+				          .c = h * m->head_channels + c };
+			if (m->head_channels - c < KVI_STRETCH)
+				s.slots = m->head_channels - c;
+			if (!apply_stretch(l, &s, b, &kb, &ctx))
+				return false;
+		}
+	return true;
+}

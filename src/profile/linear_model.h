@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * linear_model.h - applying a tensor's linear model to the tokens of a segment
+ * (spec/codecs/linear.md 2 to 4, model.md 2)
+ *
+ * Features are as kernels want them (kernels/slots.h): 32 tokens after 32
+ * tokens, in them the pairs of slots of head after head.
+ */
+#ifndef KVI_LINEAR_MODEL_H
+#define KVI_LINEAR_MODEL_H
+
+#include "kernels/slots.h"
+#include "profile_tensors.h"
+
+/* Tokens that a feature row has room for. */
+static inline size_t kvi_token_room(size_t n_tokens)
+{
+	return (n_tokens + 31) & ~(size_t)31;
+}
+
+/* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */
+struct kvi_features {
+	size_t n_tokens, tokens_room;
+	int16_t *z, *r;            /* heads * head_room * tokens_room */
+	uint32_t *w;               /* tokens_room */
+	uint32_t n;                /* N of spec linear 4 */
+	bool has_z;                /* z is there and read by others: only read it */
+};
+kvarc_ret kvi_features_open(struct kvi_features **f,
+                            const struct kvi_alloc *alloc,
+                            const struct kvi_model *m, size_t n_tokens);
+void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc);
+
+/* Sources of a model's prediction, in the order of m->lower and m->same. */
+struct kvi_linear_in {
+	const struct kvi_model *model;
+	const struct kvi_tables *tables; /* of the model's set; NULL: set 0 */
+	uint8_t dtype;
+	size_t n_tokens;
+	const int32_t *positions;  /* may be NULL when nothing rotates */
+	const int32_t *ids;        /* NULL: not known */
+	const kvarc_rope *rope;    /* the file's: pairing and frequencies */
+	const struct kvi_features *lower[KVI_LOWER_MAX], *same[KVI_SAME_MAX];
+	const struct kvi_features *scale; /* NULL: none */
+	/* E of spec model 2 by token and slot, for models from KVI_LEVEL_MODEL on and only
+	 * for them; NULL: none. */
+	const int16_t *expected;
+	/* P of spec predicted 1, kvi_chunk_bytes; an encoder's are the elements themselves where they
+	 * are P and finite, a decoder's where they are decoded to. NULL: not known. */
+	const uint8_t *predicted;
+};
+
+/*
+ * Cosines and sines of the pairs of a rope at the positions of a segment, the
+ * same for all layers. By pair and token: (cos, sin) in 1/16384, angle class.
+ */
+struct kvi_turns {
+	size_t pairs, n_tokens, tokens_room;
+	uint64_t *freq;
+	int32_t *positions;
+	int16_t *turn;
+	uint8_t *angle_class;
+};
+/* Bytes of memory, 64-aligned, for kvi_turns_make. */
+size_t kvi_turns_bytes(size_t pairs, size_t n_tokens);
+void kvi_turns_make(struct kvi_turns *t, void *room, const kvarc_rope *rope,
+                    const int32_t *positions, size_t n_tokens);
+/* Whether t is already what kvi_turns_make would make. */
+bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
+                    const int32_t *positions, size_t n_tokens);
+
+/* A model at work on a segment. The first group is set by the caller. */
+struct kvi_linear {
+	const struct kvi_linear_in *in;
+	const struct kvi_kernels *kernels;
+	const struct kvi_tables *tables;
+	const struct kvi_turns *turns; /* NULL when nothing rotates */
+	struct kvi_features *out;      /* z NULL: not wanted */
+	bool predicts;                 /* mu is wanted: there is a stream or w */
+	bool only_z;                   /* nothing but out->z is wanted */
+
+	size_t tokens_room;
+	int16_t *unknown, *table;      /* table: of a panel */
+	const int8_t **ids;            /* rows of the token table */
+	int32_t *below, *sum;          /* of a stretch, of a panel */
+};
+/* Slots of a head whose sums over lower layers are made together. */
+enum { KVI_STRETCH = 32 };
+/* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
+size_t kvi_linear_bytes(const struct kvi_linear_in *in);
+void kvi_linear_begin(struct kvi_linear *l, void *room);
+
+/*
+ * Some tokens of the segment: whole steps of 32, or the last ones. Elements
+ * are rows of `lanes` a step; row[slot] says which one is a slot's. Rows from
+ * n_coded on are not in the stream (constant channels).
+ */
+struct kvi_linear_block {
+	size_t first, steps;
+	unsigned lanes;
+	uint16_t *x;
+	const uint32_t *row;
+	size_t n_coded;
+	struct kvi_slot_reader *reader; /* NULL: all elements are there */
+	uint32_t *ctx;                  /* contexts in stream order; NULL: not wanted */
+};
+/* Fills the block's part of out, and of x or ctx. False when the words of the
+ * stream do not suffice. */
+bool kvi_linear_apply(const struct kvi_linear *l,
+                      const struct kvi_linear_block *b);
+
+/* Channel of slot c of a head (spec linear 1). */
+static inline size_t kvi_slot_channel(const struct kvi_model *m,
+                                      const kvarc_rope *rope, size_t c)
+{
+	if (c >= m->rotary || rope->pairing != KVARC_ROPE_HALF)
+		return c;
+	return c / 2 + (c & 1 ? m->rotary / 2 : 0);
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profile_handle.c - profiles through the public interface */
+#include "util/error.h"
+#include "format/frame_input.h"
+#include "linear_plan.h"
+#include "profile_handle.h"
+
+kvarc_ret kvi_profile_handle_new(kvarc_profile **out,
+                                 const kvarc_common *common)
+{
+	struct kvi_alloc alloc;
+	kvi_alloc_init(&alloc, common->allocator, common->memlimit);
+	kvarc_profile *p = kvi_calloc(&alloc, 1, sizeof *p);
+	*out = p;
+	if (!p)
+		return kvi_fail_alloc(common->error, &alloc);
+	/* From here on the handle's own copy counts; it holds itself. */
+	kvi_alloc_init(&p->alloc, common->allocator, common->memlimit);
+	atomic_store(&p->alloc.used, atomic_load(&alloc.used));
+	return KVARC_OK;
+}
+
+void kvarc_profile_close(kvarc_profile **out)
+{
+	kvarc_profile *p = out ? *out : NULL;
+	if (!p)
+		return;
+	kvi_profile_free(p->profile);
+	struct kvi_alloc last = p->alloc;
+	kvi_free(&last, p);
+	*out = NULL;
+}
+
+const struct kvi_profile *kvi_profile_of(const kvarc_profile *p)
+{
+	return p->profile;
+}
+
+/* The packed content and then the end of the source. From a pipe it is read in
+ * pieces of growing size, so that a length that is only announced costs no memory. */
+static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf,
+                             uint64_t bytes, kvarc_error *e)
+{
+	enum { STEP = 1 << 20 };
+	size_t have = 0, got;
+	uint8_t more;
+	bool seekable = kvi_input_seekable(in);
+	bool cut = seekable &&
+	           in->source.size - KVI_PROFILE_HEADER_BYTES < bytes;
+	while (!cut && have < bytes) {
+		size_t step = (size_t)bytes - have;
+		size_t most = have > STEP ? have : STEP;
+		if (!seekable && step > most)
+			step = most;
+		if (!kvi_buffer_grow(buf, in->alloc, have + step, have))
+			return kvi_fail_alloc(e, in->alloc);
+		kvarc_ret ret = kvi_input_read(
+			in, buf->p + have, step,
+			KVI_PROFILE_HEADER_BYTES + have, &got, e);
+		if (ret)
+			return ret;
+		cut = got < step;
+		have += got;
+	}
+	if (cut)
+		return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "the profile is cut");
+	kvarc_ret ret = kvi_input_read(in, &more, 1,
+	                               KVI_PROFILE_HEADER_BYTES + bytes, &got,
+	                               e);
+	if (ret == KVARC_OK && got)
+		return kvi_fail(e, KVARC_DATA, KVI_PROFILE_HEADER_BYTES + bytes,
+		                KVARC_UNKNOWN, "bytes follow the profile");
+	return ret;
+}
+
+static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret,
+                            const struct kvi_alloc *alloc)
+{
+	const char *text = "the profile is damaged or not valid";
+	if (ret == KVARC_OK)
+		return ret;
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(e, alloc);
+	if (ret == KVARC_FORMAT)
+		text = "this is not a profile";
+	else if (ret == KVARC_OPTIONS)
+		text = "the profile is of a version that this library does "
+		       "not know";
+	return kvi_fail(e, ret, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", text);
+}
+
+static kvarc_ret read_profile(kvarc_profile *p, const kvarc_source *source,
+                              kvarc_error *e)
+{
+	const struct kvi_input in = { .source = *source, .alloc = &p->alloc };
+	uint8_t head[KVI_PROFILE_HEADER_BYTES];
+	struct kvi_profile_header h;
+	struct kvi_buffer buf = { 0 };
+	size_t got;
+	kvarc_ret ret = kvi_input_read(&in, head, sizeof head, 0, &got, e);
+	if (ret)
+		return ret;
+	ret = kvi_profile_header_parse(&h, head, got);
+	if (ret)
+		return fail_parse(e, ret, &p->alloc);
+	p->file_bytes = KVI_PROFILE_HEADER_BYTES + h.packed_bytes;
+	ret = read_packed(&in, &buf, h.packed_bytes, e);
+	if (ret == KVARC_OK)
+		ret = fail_parse(e, kvi_profile_unpack(&p->profile, &p->alloc,
+		                                       &h, buf.p), &p->alloc);
+	kvi_free(&p->alloc, buf.p);
+	return ret;
+}
+
+kvarc_ret kvarc_profile_open(kvarc_profile **out, const kvarc_source *source,
+                             const kvarc_common *common)
+{
+	static const kvarc_common defaults = KVARC_COMMON_INIT;
+	const kvarc_common *c = common ? common : &defaults;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!source || !source->read)
+		return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "source is NULL");
+	kvarc_ret ret = kvi_profile_handle_new(out, c);
+	if (ret)
+		return ret;
+	ret = read_profile(*out, source, c->error);
+	if (ret)
+		kvarc_profile_close(out);
+	return ret;
+}
+
+kvarc_ret kvi_profile_handle_finish(kvarc_profile *p)
+{
+	struct kvi_out out;
+	kvi_out_init(&out, &p->alloc);
+	kvarc_ret ret = kvi_profile_serialise(p->profile, &out);
+	out.n = 0;
+	if (ret == KVARC_OK)
+		ret = kvi_profile_write_file(p->profile, &out);
+	p->file_bytes = out.n;
+	kvi_out_free(&out);
+	return ret;
+}
+
+/* The merged profile in its handle. */
+static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list,
+                       size_t n, kvarc_error *e)
+{
+	const struct kvi_profile **from =
+		kvi_array(&p->alloc, n, sizeof *from);
+	if (!from)
+		return kvi_fail_alloc(e, &p->alloc);
+	for (size_t i = 0; i < n; i++)
+		from[i] = kvi_profile_of(list[i]);
+	kvarc_ret ret = kvi_profile_merge(&p->profile, &p->alloc, from, n);
+	if (ret == KVARC_OK)
+		ret = kvi_profile_handle_finish(p);
+	kvi_free(&p->alloc, from);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(e, &p->alloc);
+	return ret ? kvi_fail(e, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                      "the profiles do not go together: they are of "
+	                      "different models") : KVARC_OK;
+}
+
+kvarc_ret kvarc_profile_merge(kvarc_profile **out,
+                              const kvarc_profile *const *list, size_t n,
+                              const kvarc_common *common)
+{
+	static const kvarc_common defaults = KVARC_COMMON_INIT;
+	const kvarc_common *c = common ? common : &defaults;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	for (size_t i = 0; i < n; i++)
+		if (!list || !list[i] || !list[i]->profile)
+			return KVARC_PROG;
+	if (n == 0)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_profile_handle_new(out, c);
+	if (ret == KVARC_OK)
+		ret = merge(*out, list, n, c->error);
+	if (ret)
+		kvarc_profile_close(out);
+	return ret;
+}
+
+kvarc_ret kvarc_profile_write(const kvarc_profile *p, const kvarc_sink *sink)
+{
+	struct kvi_out out;
+	if (!p || !p->profile || !sink || !sink->write)
+		return KVARC_PROG;
+	kvi_out_init(&out, &p->alloc);
+	kvarc_ret ret = kvi_profile_write_file(p->profile, &out);
+	if (ret == KVARC_OK &&
+	    (sink->write(sink->opaque, out.p, out.n, 0) ||
+	     (sink->flush && sink->flush(sink->opaque))))
+		ret = KVARC_IO;
+	kvi_out_free(&out);
+	return ret;
+}
+
+kvarc_ret kvarc_profile_get_info(const kvarc_profile *p,
+                                 kvarc_profile_info *info)
+{
+	if (!p || !p->profile || !info)
+		return KVARC_PROG;
+	const struct kvi_profile *from = p->profile;
+	*info = (kvarc_profile_info){
+		.file_bytes = p->file_bytes,
+		.n_models = from->n_models,
+		.n_pairs = from->identity.n,
+		.n_ropes = from->n_ropes,
+	};
+	kvi_store_h128(info->digest, from->digest);
+	for (size_t i = 0; i < from->n_models; i++) {
+		info->coefficients += kvi_model_coefficients(&from->models[i]);
+		info->levels |= 1u << from->models[i].level;
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i,
+                              kvarc_model_info *info)
+{
+	if (!p || !p->profile || !info)
+		return KVARC_PROG;
+	if (i >= p->profile->n_models)
+		return KVARC_END;
+	const struct kvi_model *m = &p->profile->models[i];
+	*info = (kvarc_model_info){
+		.level = m->level,
+		.layer = m->layer,
+		.kind = m->kind,
+		.heads = m->heads,
+		.channels = m->head_channels,
+		.rotary = m->rotary,
+		.coefficients = kvi_model_coefficients(m),
+		.table_rows = m->flags & KVI_MODEL_TABLE ? m->n_ids : 0,
+		.corrects = m->flags & KVI_MODEL_CORRECTS ? m->width : 0,
+	};
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_profile_identity_at(const kvarc_profile *p, size_t i,
+                                    const char **key, const char **value)
+{
+	if (!p || !p->profile || !key || !value)
+		return KVARC_PROG;
+	if (i >= p->profile->identity.n)
+		return KVARC_END;
+	*key = p->profile->identity.pairs[i].key;
+	*value = p->profile->identity.pairs[i].value;
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_profile_rope(const kvarc_profile *p, size_t i, kvarc_rope *rope)
+{
+	if (!p || !p->profile || !rope)
+		return KVARC_PROG;
+	if (i >= p->profile->n_ropes)
+		return KVARC_END;
+	*rope = (kvarc_rope){ KVARC_ROPE_HALF, p->profile->ropes[i].rotary,
+		              p->profile->ropes[i].freq };
+	return KVARC_OK;
+}
+
+int kvarc_profile_fits(const kvarc_profile *p, unsigned level,
+                       const kvarc_tensor *tensor, const kvarc_rope *rope)
+{
+	if (!p || !p->profile || !tensor)
+		return 0;
+	const struct kvi_model *m = kvi_profile_model(
+		p->profile, level, tensor->layer, tensor->kind);
+	return m && kvi_model_fits(m, tensor, rope);
+}
+
+size_t kvarc_profile_predicts(const kvarc_profile *p, unsigned level,
+                              const kvarc_geometry *geometry)
+{
+	struct kvi_linear_plan *plan = NULL;
+	struct kvi_order order;
+	size_t n = 0;
+	if (!p || !p->profile || !geometry || kvi_geometry_wrong(geometry))
+		return 0;
+	if (kvi_order_make(&order, &p->alloc, geometry) == KVARC_OK &&
+	    kvi_linear_plan_make(&plan, &p->alloc, p->profile, level, geometry,
+	                         &order, KVI_LINEAR_CHUNK_MAX) == KVARC_OK)
+		n = plan->n_complete;
+	kvi_free(&p->alloc, plan);
+	kvi_order_free(&order, &p->alloc);
+	return n;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profile_handle.h - the public handle of a profile */
+#ifndef KVI_PROFILE_HANDLE_H
+#define KVI_PROFILE_HANDLE_H
+
+#include "profile_tensors.h"
+
+struct kvarc_profile {
+	struct kvi_alloc alloc;      /* holds itself and the profile */
+	struct kvi_profile *profile; /* p->alloc is the handle's */
+	uint64_t file_bytes;         /* as a .kvp file, header included */
+};
+
+/* A handle without a profile yet: fill profile and file_bytes. Freed by
+ * kvarc_profile_close. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_profile_handle_new(kvarc_profile **p, const kvarc_common *common);
+
+/* Digest and file_bytes of a finished profile in it. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_profile_handle_finish(kvarc_profile *p);
+
+#endif

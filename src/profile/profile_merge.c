@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profile_merge.c - the models of several profiles in one */
+#include "profile_tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile_internal.h"
+
+enum { SET_ENTRIES = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
+
+/* Room for all that the profiles have. */
+static bool make_room(struct kvi_profile *p,
+                      const struct kvi_profile *const *list, size_t n)
+{
+	size_t models = 0, ropes = 0, sets = 0;
+	for (size_t i = 0; i < n; i++) {
+		models += list[i]->n_models;
+		ropes += list[i]->n_ropes;
+		sets += list[i]->n_sets;
+	}
+	p->models = kvi_calloc(p->alloc, models, sizeof *p->models);
+	if (ropes)
+		p->ropes = kvi_calloc(p->alloc, ropes, sizeof *p->ropes);
+	if (sets)
+		p->set_freq = kvi_array(p->alloc, sets,
+		                        SET_ENTRIES * sizeof *p->set_freq);
+	return p->models && (p->ropes || !ropes) && (p->set_freq || !sets);
+}
+
+/* 1 + index of an equal rope, which is added when there is none; 0: no memory. */
+static uint32_t take_rope(struct kvi_profile *p,
+                          const struct kvi_profile_rope *r)
+{
+	const size_t bytes = r->rotary / 2 * sizeof *r->freq;
+	for (size_t i = 0; i < p->n_ropes; i++)
+		if (p->ropes[i].rotary == r->rotary &&
+		    !memcmp(p->ropes[i].freq, r->freq, bytes))
+			return (uint32_t)i + 1;
+	struct kvi_profile_rope *x = &p->ropes[p->n_ropes];
+	x->freq = kvi_malloc(p->alloc, bytes);
+	if (!x->freq)
+		return 0;
+	x->rotary = r->rotary;
+	memcpy(x->freq, r->freq, bytes);
+	return (uint32_t)++p->n_ropes;
+}
+
+/* The same of table sets; 0: too many. */
+static uint8_t take_set(struct kvi_profile *p, const uint16_t *freq)
+{
+	const size_t bytes = SET_ENTRIES * sizeof *freq;
+	for (unsigned i = 0; i < p->n_sets; i++)
+		if (!memcmp(p->set_freq + i * SET_ENTRIES, freq, bytes))
+			return (uint8_t)(i + 1);
+	if (p->n_sets == KVI_PROFILE_SETS)
+		return 0;
+	memcpy(p->set_freq + p->n_sets * SET_ENTRIES, freq, bytes);
+	return (uint8_t)++p->n_sets;
+}
+
+static void copy_arrays(struct kvi_model *x, const struct kvi_model *m)
+{
+	const size_t n = m->C;
+	memcpy(x->step, m->step, n * sizeof *x->step);
+	memcpy(x->k, m->k, n * sizeof *x->k);
+	memcpy(x->mean, m->mean, n * sizeof *x->mean);
+	if (x->a) {
+		memcpy(x->qa, m->qa, n);
+		memcpy(x->a, m->a, n * m->a_stride * sizeof *x->a);
+	}
+	if (x->b) {
+		memcpy(x->qb, m->qb, n);
+		memcpy(x->b, m->b, n * m->b_stride * sizeof *x->b);
+	}
+	if (x->m) {
+		memcpy(x->qm, m->qm, n);
+		memcpy(x->m, m->m, n * m->m_stride * sizeof *x->m);
+	}
+	if (x->ids) {
+		memcpy(x->ids, m->ids, m->n_ids * sizeof *x->ids);
+		memcpy(x->table, m->table, m->n_ids * n);
+	}
+	if (x->d) {
+		memcpy(x->e, m->e, m->width);
+		memcpy(x->d, m->d, m->width * m->d_stride * sizeof *x->d);
+	}
+}
+
+static kvarc_ret take_model(struct kvi_profile *p,
+                            const struct kvi_profile *from,
+                            const struct kvi_model *m, bool corrected)
+{
+	struct kvi_model *x = &p->models[p->n_models];
+	*x = *m;
+	if (corrected)
+		x->flags &= (uint8_t)~KVI_MODEL_CORRECTS;
+	x->step = x->k = x->a = x->b = x->d = x->m = NULL;
+	x->mean = x->ids = NULL;
+	x->qa = x->qb = x->e = x->qm = NULL;
+	x->table = NULL;
+	if (m->rope) {
+		x->rope = take_rope(p, &from->ropes[m->rope - 1]);
+		if (!x->rope)
+			return kvi_alloc_error(p->alloc);
+	}
+	if (m->set) {
+		x->set = take_set(p, from->set_freq +
+		                     (m->set - 1u) * SET_ENTRIES);
+		if (!x->set)
+			return KVARC_GEOMETRY;
+	}
+	kvarc_ret ret = kvi_model_room(p, x);
+	if (ret)
+		return ret;
+	copy_arrays(x, m);
+	p->n_models++;
+	return KVARC_OK;
+}
+
+/* Whether all that a model is predicted from was taken from the same profile. */
+static bool has_sources(const struct kvi_profile *from,
+                        const struct kvi_model *m, const bool *taken)
+{
+	bool all = !m->scale_source || taken[m->scale_source - from->models];
+	for (unsigned i = 0; i < m->n_lower; i++)
+		all = all && taken[m->lower[i].model - from->models];
+	for (unsigned i = 0; i < m->n_same; i++)
+		all = all && taken[m->same[i].model - from->models];
+	return all;
+}
+
+/* One of p's first n models, which are in order. */
+static const struct kvi_model *find(const struct kvi_profile *p, size_t n,
+                                    const struct kvi_model *key)
+{
+	return n ? bsearch(key, p->models, n, sizeof *key, kvi_model_compare)
+	         : NULL;
+}
+
+/* Whether one of them corrects the same layer: one does, the first that came. */
+static bool corrected(const struct kvi_profile *p, size_t n,
+                      const struct kvi_model *m)
+{
+	struct kvi_model key = *m;
+	for (key.kind = 0; key.kind <= KVARC_MLA_LATENT; key.kind++) {
+		const struct kvi_model *x = find(p, n, &key);
+		if (x && x->flags & KVI_MODEL_CORRECTS)
+			return true;
+	}
+	return false;
+}
+
+/* Models of tensors that have none yet; sources come before what needs them. */
+static kvarc_ret take_models(struct kvi_profile *p,
+                             const struct kvi_profile *from)
+{
+	const size_t before = p->n_models;
+	bool *taken = kvi_calloc(p->alloc, from->n_models, sizeof *taken);
+	kvarc_ret ret = taken ? KVARC_OK : kvi_alloc_error(p->alloc);
+	for (size_t i = 0; i < from->n_models && ret == KVARC_OK; i++) {
+		const struct kvi_model *m = &from->models[i];
+		taken[i] = !find(p, before, m) && has_sources(from, m, taken);
+		if (taken[i])
+			ret = take_model(p, from, m,
+			                 corrected(p, before, m));
+	}
+	kvi_free(p->alloc, taken);
+	/* for the next search; sources are found again at the end */
+	if (p->n_models)
+		qsort(p->models, p->n_models, sizeof *p->models,
+		      kvi_model_compare);
+	return ret;
+}
+
+/* Of a key that both have, the first one's value stands; but what they were fitted on
+ * adds up, and two models do not go together. */
+static kvarc_ret take_pair(struct kvi_profile *p, const struct kvi_pair *pair)
+{
+	const char *have = kvi_identity_get(&p->identity, pair->key);
+	if (!have)
+		return kvi_identity_set(&p->identity, p->alloc, pair->key,
+		                        pair->value);
+	if (!strcmp(have, pair->value))
+		return KVARC_OK;
+	if (!strcmp(pair->key, "model") || !strcmp(pair->key, "weights"))
+		return KVARC_GEOMETRY;
+	if (strcmp(pair->key, "fitted_on"))
+		return KVARC_OK;
+	size_t a = strlen(have), b = strlen(pair->value);
+	char *both = kvi_malloc(p->alloc, a + b + 3);
+	if (!both)
+		return kvi_alloc_error(p->alloc);
+	memcpy(both, have, a);
+	memcpy(both + a, "; ", 2);
+	memcpy(both + a + 2, pair->value, b + 1);
+	kvarc_ret ret = kvi_identity_set(&p->identity, p->alloc, pair->key,
+	                                 both);
+	kvi_free(p->alloc, both);
+	return ret == KVARC_PROG ? KVARC_OK : ret; /* too long: the first */
+}
+
+kvarc_ret kvi_profile_merge(struct kvi_profile **out,
+                            const struct kvi_alloc *alloc,
+                            const struct kvi_profile *const *list, size_t n)
+{
+	struct kvi_profile *p;
+	kvarc_ret ret = kvi_profile_new(&p, alloc);
+	*out = p;
+	if (ret == KVARC_OK && !make_room(p, list, n))
+		ret = kvi_alloc_error(alloc);
+	for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
+		const struct kvi_identity *id = &list[i]->identity;
+		ret = take_models(p, list[i]);
+		for (size_t k = 0; k < id->n && ret == KVARC_OK; k++)
+			ret = take_pair(p, &id->pairs[k]);
+	}
+	if (ret == KVARC_OK)
+		ret = kvi_profile_finish(p);
+	if (ret) {
+		kvi_profile_free(p);
+		*out = NULL;
+	}
+	return ret;
+}

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/reader/params_store.c src/reader/params_store.h \
+	src/reader/reader_decode.c src/reader/reader_decode.h \
+	src/reader/reader_frames.c \
+	src/reader/reader_ids.c \
+	src/reader/reader_index.c \
+	src/reader/reader_internal.h \
+	src/reader/reader_jobs.c \
+	src/reader/reader_meta.c \
+	src/reader/reader_open.c \
+	src/reader/reader_profile.c \
+	src/reader/reader_range.c \
+	src/reader/reader_repeat.c \
+	src/reader/reader_seq.c \
+	src/reader/reader_state.h \
+	src/reader/salvage_read.c \
+	src/reader/salvage_scan.c \
+	src/reader/verify.c

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_frames.c - frames that others name: parameters, segments */
+#include "reader_decode.h"
+
+kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e,
+                         const char *what)
+{
+	return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
+	                "%s frame %llu at offset %llu: %s; salvage may give "
+	                "the rest", kvi_frame_name(f->head.type),
+	                (unsigned long long)f->head.sequence,
+	                (unsigned long long)f->offset, what);
+}
+
+kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset,
+                                uint16_t type, uint64_t sequence,
+                                struct kvi_buffer *buf, struct kvi_frame *f,
+                                kvarc_error *e)
+{
+	kvarc_ret ret = kvi_frame_read(&r->in, offset, buf, f, e);
+	if (ret == KVARC_END)
+		return kvi_fail(e, KVARC_DATA, offset, sequence, "the file "
+		                "ends before the frame at offset %llu that it "
+		                "names", (unsigned long long)offset);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_meaning(f, e);
+	if (ret)
+		return ret;
+	if (f->head.type != type || f->head.sequence != sequence)
+		return kvi_reader_bad(f, e, "another frame was expected here");
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f,
+                                uint64_t sequence, const uint8_t *content,
+                                size_t bytes, struct kvi_params_use **use,
+                                kvarc_error *e)
+{
+	struct kvi_params_header h;
+	struct kvi_params *params;
+	if (!kvi_params_header_parse(&h, content, bytes))
+		return kvi_reader_bad(f, e, "it is too short");
+	kvarc_ret ret = kvi_params_check(&r->geometry, &h, f, e);
+	if (ret)
+		return ret;
+	const kvarc_tensor *t = &r->geometry.tensors[h.tensor];
+	ret = kvi_params_parse(&params, &r->alloc, h.codec, t->dtype, h.heads,
+	                       t->channels, kvi_tensor_rope(&r->geometry, t),
+	                       content + KVI_PARAMS_HEADER_BYTES,
+	                       bytes - KVI_PARAMS_HEADER_BYTES);
+	if (ret == KVARC_DATA)
+		return kvi_reader_bad(f, e, "its parameters are not valid");
+	if (ret == KVARC_OPTIONS)
+		return kvi_fail(e, ret, f->offset, f->head.sequence,
+		                "frame %llu at offset %llu has parameters that "
+		                "a newer version of kvarc is needed for",
+		                (unsigned long long)f->head.sequence,
+		                (unsigned long long)f->offset);
+	if (ret == KVARC_OK)
+		ret = kvi_params_store_add(&r->store, params, &h, sequence, use);
+	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
+}
+
+/* The frame with this sequence number, else a copy of it. */
+static const struct kvi_params_ref *find_params(const kvarc_reader *r,
+                                                uint64_t sequence)
+{
+	size_t i = kvi_reader_params_at(r, sequence);
+	const struct kvi_params_ref *p = r->params.p;
+	if (i < r->params.n && p[i].sequence == sequence)
+		return &p[i];
+	for (i = 0; r->salvage && i < r->params.n; i++)
+		if (p[i].copy_of == sequence)
+			return &p[i];
+	return NULL;
+}
+
+static kvarc_ret load_params(kvarc_reader *r, struct kvi_packer *packer,
+                             const struct kvi_params_ref *ref,
+                             uint64_t sequence, struct kvi_params_use **use,
+                             kvarc_error *e)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PARAMS,
+	                                      ref->sequence, &buf, &f, e);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_content(packer, &f, &content, &owned, e);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_add_params(r, &f, sequence, content,
+		                            f.head.decoded_bytes, use, e);
+	kvi_free(&r->alloc, owned);
+	kvi_free(&r->alloc, buf.p);
+	return ret;
+}
+
+kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type,
+                             uint64_t sequence, struct kvi_out *to)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	kvarc_ret ret = kvi_reader_read_frame(r, offset, type, sequence, &buf, &f, r->error);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
+	to->n = 0;
+	if (ret == KVARC_OK)
+		kvi_put_bytes(to, content, f.head.decoded_bytes);
+	if (ret == KVARC_OK && to->failed)
+		ret = kvi_fail_alloc(r->error, &r->alloc);
+	kvi_free(&r->alloc, owned);
+	kvi_free(&r->alloc, buf.p);
+	return ret;
+}
+
+static kvarc_ret missing_params(const struct kvi_chunk_ref *c, kvarc_error *e)
+{
+	return kvi_fail(e, KVARC_DATA, c->offset, c->sequence, "PARAMS frame %llu, which "
+	                "chunk %llu uses, is missing", (unsigned long long)c->params,
+	                (unsigned long long)c->sequence);
+}
+
+kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
+                                    struct kvi_out *content)
+{
+	const struct kvi_params_ref *p = find_params(r, c->params);
+	return p ? kvi_reader_content(r, p->offset, KVI_FRAME_PARAMS, p->sequence, content)
+	         : missing_params(c, r->error);
+}
+
+kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
+                            const struct kvi_chunk_ref *c,
+                            struct kvi_params_use **use, kvarc_error *e)
+{
+	*use = NULL;
+	if (!c->params || c->linear)
+		return KVARC_OK;
+	*use = kvi_params_store_find(&r->store, c->tensor, c->head, c->params);
+	if (!*use && !kvi_input_seekable(&r->in))
+		return kvi_fail(e, KVARC_OPTIONS, c->offset, c->sequence,
+		                "chunk %llu uses PARAMS frame %llu, which is "
+		                "not the last one before it: the file needs a "
+		                "source that can seek",
+		                (unsigned long long)c->sequence,
+		                (unsigned long long)c->params);
+	if (!*use) {
+		const struct kvi_params_ref *ref = find_params(r, c->params);
+		if (!ref)
+			return missing_params(c, e);
+		kvarc_ret ret = load_params(r, packer, ref, c->params, use, e);
+		if (ret)
+			return ret;
+	}
+	const struct kvi_params_header *got = &(*use)->header;
+	if (got->tensor == c->tensor && got->head == c->head &&
+	    got->heads == c->heads)
+		return KVARC_OK;
+	kvi_params_store_release(&r->store, *use);
+	*use = NULL;
+	return kvi_fail(e, KVARC_DATA, c->offset, c->sequence, "PARAMS frame "
+	                "%llu is not of the tensor of chunk %llu, which uses "
+	                "it", (unsigned long long)c->params,
+	                (unsigned long long)c->sequence);
+}
+
+kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
+                                  const struct kvi_segment_ref *ref,
+                                  struct kvi_segment *s, kvarc_error *e)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_SEGMENT,
+	                                      ref->sequence, &buf, &f, e);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_content(packer, &f, &content, &owned, e);
+	if (ret == KVARC_OK &&
+	    (!kvi_segment_parse(s, content, f.head.decoded_bytes) ||
+	     s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n))
+		ret = kvi_reader_bad(&f, e, "it is not valid, or not what the index says");
+	kvi_free(&r->alloc, owned);
+	kvi_free(&r->alloc, buf.p);
+	return ret;
+}

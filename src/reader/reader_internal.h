@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_internal.h - what src/files needs of a reader beyond the public calls */
+#ifndef KVI_READER_INTERNAL_H
+#define KVI_READER_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "format/restore.h"
+#include "kvarc.h"
+#include "util/alloc.h"
+
+/* Items of the archive: all of them after open, also on a pipe. */
+size_t kvi_reader_n_items(const kvarc_reader *r);
+/* Owned by the reader, valid until close. */
+const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i);
+
+/*
+ * Takes the literal bytes [offset, offset + bytes) of an item: positions count
+ * its BLOB bytes, not the file. Item by item in the order of the file, offsets
+ * of an item without gaps (in salvage there may be gaps). Returns 0; anything
+ * else fails the call in progress with KVARC_IO.
+ */
+typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset,
+                           const uint8_t *data, size_t bytes);
+
+/*
+ * Set after open, before the first kvarc_reader_next_segment: BLOBs are handed
+ * over, in the caller's thread, while kvarc_reader_next_segment and
+ * kvarc_reader_segment_deliver pass them. Without a handler they are checked
+ * and skipped. Works the same on files, on pipes and in salvage.
+ */
+void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque);
+
+const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
+/* False on a pipe. */
+bool kvi_reader_can_seek(const kvarc_reader *r);
+/* True once kvarc_reader_next_segment was called. */
+bool kvi_reader_started(const kvarc_reader *r);
+bool kvi_reader_allows_lossy(const kvarc_reader *r);
+bool kvi_reader_is_salvage(const kvarc_reader *r);
+/* Segments that are decoded together where a range has several: chunks of one
+ * may have to wait for each other. 1: not so, or there is one thread. */
+unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
+
+/* The caller's, NULL: there is none. */
+kvarc_error *kvi_reader_error(const kvarc_reader *r);
+
+/* Fills the caller's kvarc_error, makes code stick to the reader, returns it. */
+kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset,
+                          uint64_t frame, const char *format, ...)
+	__attribute__((format(printf, 5, 6)));
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_jobs.c - the chunks that are on their way through the workers */
+#include "reader_state.h"
+
+struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
+{
+	struct kvi_segment_use *use = kvi_malloc(&r->alloc, sizeof *use);
+	if (use) {
+		use->known = true;
+		use->features = NULL;
+		use->guide = NULL;
+		use->predictor_ret = KVARC_OK;
+		use->users = 1;
+	}
+	return use;
+}
+
+void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
+{
+	if (!use || --use->users)
+		return;
+	kvi_feature_table_close(use->features);
+	kvi_free(&r->alloc, use);
+}
+
+/* Hands the job that waits for a partner to the pool. */
+static void submit_held(kvarc_reader *r)
+{
+	struct kvi_decode_job *j = r->held;
+	r->held = NULL;
+	if (j)
+		kvi_pool_submit(r->pool, &j->job);
+}
+
+static void wait_for(kvarc_reader *r, struct kvi_decode_job *j)
+{
+	struct kvi_decode_job *runner = j->runner;
+	if (!runner)
+		return; /* over together with its partner */
+	if (runner == r->held)
+		submit_held(r);
+	kvi_pool_wait(r->pool, &runner->job);
+	if (runner->partner)
+		runner->partner->runner = NULL;
+	runner->runner = runner->partner = NULL;
+}
+
+/* Waits for a job and takes its result. */
+static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
+{
+	if (!j->busy)
+		return KVARC_OK;
+	wait_for(r, j);
+	j->busy = false;
+	bool lost = j->ret == KVARC_DATA && r->salvage;
+	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j, r->error) : j->ret;
+	kvi_params_store_release(&r->store, j->params);
+	kvi_segment_use_release(r, j->segment);
+	j->params = NULL;
+	j->segment = NULL;
+	if (lost)
+		return ret;
+	if (j->ret) {
+		if (r->error)
+			*r->error = j->error;
+		return j->ret;
+	}
+	const kvarc_common *c = &r->options.common;
+	r->progress_done += j->raw_bytes;
+	if (c->progress && c->progress(c->progress_opaque, r->progress_done,
+	                               r->progress_total))
+		return kvi_fail(r->error, KVARC_IO, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "stopped on request");
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
+{
+	struct kvi_decode_job *j = &r->jobs[r->next_job];
+	kvarc_ret ret = reap(r, j);
+	r->next_job = (r->next_job + 1) % r->n_jobs;
+	j->r = r;
+	j->have_frame = j->features = j->told = false;
+	j->deliver = NULL;
+	j->direct = NULL;
+	*job = j;
+	return ret;
+}
+
+void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
+{
+	j->job.run = kvi_reader_run_job;
+	j->busy = true;
+	j->segment->users++;
+	j->runner = j;
+	j->partner = NULL;
+	bool pairs = j->params &&
+	             kvi_codec_pairs(j->params->header.codec,
+	                             r->options.common.isa_mask);
+	if (pairs && r->held) {
+		j->runner = r->held;
+		r->held->partner = j;
+		submit_held(r);
+		return;
+	}
+	submit_held(r); /* chunks are taken in order */
+	r->held = j;
+	if (!pairs)
+		submit_held(r);
+}
+
+kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
+{
+	kvarc_ret ret = before;
+	for (unsigned i = 0; i < r->n_jobs; i++) {
+		struct kvi_decode_job *j = &r->jobs[r->next_job];
+		kvarc_error keep = { 0 };
+		if (ret && r->error)
+			keep = *r->error;
+		kvarc_ret got = reap(r, j);
+		if (ret == KVARC_OK)
+			ret = got;
+		else if (r->error)
+			*r->error = keep; /* the first failure is the one told */
+		r->next_job = (r->next_job + 1) % r->n_jobs;
+	}
+	return ret;
+}
+
+kvarc_ret kvi_reader_start(kvarc_reader *r)
+{
+	if (r->jobs)
+		return KVARC_OK;
+	if (!r->pool && kvi_pool_open(&r->pool, &r->alloc,
+	                              r->options.common.threads))
+		return kvi_fail_alloc(r->error, &r->alloc);
+	if (!r->tables && kvi_coder_tables_open(&r->tables, &r->alloc))
+		return kvi_fail_alloc(r->error, &r->alloc);
+	if (r->allow_lossy && kvi_coder_tables_lossy(r->tables))
+		return kvi_fail_alloc(r->error, &r->alloc);
+	unsigned workers = kvi_pool_workers(r->pool);
+	r->n_coders = 2 * workers;
+	if (!r->coders)
+		r->coders = kvi_calloc(&r->alloc, r->n_coders, sizeof(void *));
+	if (!r->coders)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	for (unsigned i = 0; i < r->n_coders; i++)
+		if (!r->coders[i] &&
+		    kvi_coder_open(&r->coders[i], &r->alloc, r->tables,
+		                   r->options.common.isa_mask))
+			return kvi_fail_alloc(r->error, &r->alloc);
+	r->n_jobs = workers > 1 ? 2 * (workers + 1) : 2;
+	r->jobs = kvi_calloc(&r->alloc, r->n_jobs, sizeof *r->jobs);
+	return r->jobs ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+}
+
+void kvi_reader_free_workers(kvarc_reader *r)
+{
+	kvi_pool_close(r->pool);
+	for (unsigned i = 0; r->jobs && i < r->n_jobs; i++) {
+		kvi_free(&r->alloc, r->jobs[i].buffer.p);
+		kvi_free(&r->alloc, r->jobs[i].other.p);
+		kvi_free(&r->alloc, r->jobs[i].room.p);
+		kvi_free(&r->alloc, r->jobs[i].expected.p);
+	}
+	kvi_free(&r->alloc, r->jobs);
+	kvi_reader_free_repeated(r);
+	for (unsigned i = 0; r->coders && i < r->n_coders; i++)
+		kvi_coder_close(r->coders[i]);
+	kvi_free(&r->alloc, r->coders);
+	kvi_coder_tables_close(r->tables);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_open.c - the reader's public calls: open, close, what is in the file */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "reader_state.h"
+
+kvarc_ret kvi_reader_stick(kvarc_reader *r, kvarc_ret ret)
+{
+	if (ret != KVARC_OK && ret != KVARC_END && ret != KVARC_MEMLIMIT &&
+	    !r->sticky)
+		r->sticky = ret;
+	return ret;
+}
+
+kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset,
+                          uint64_t frame, const char *format, ...)
+{
+	char text[sizeof r->error->text];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	kvi_fail(r->error, code, offset, frame, "%s", text);
+	return kvi_reader_stick(r, code);
+}
+
+const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r)
+{
+	return &r->alloc;
+}
+
+bool kvi_reader_can_seek(const kvarc_reader *r)
+{
+	return kvi_input_seekable(&r->in);
+}
+
+bool kvi_reader_started(const kvarc_reader *r)
+{
+	return r->started;
+}
+
+kvarc_error *kvi_reader_error(const kvarc_reader *r)
+{
+	return r->error;
+}
+
+bool kvi_reader_allows_lossy(const kvarc_reader *r)
+{
+	return r->allow_lossy;
+}
+
+bool kvi_reader_is_salvage(const kvarc_reader *r)
+{
+	return r->salvage;
+}
+
+static kvarc_ret read_superblock(kvarc_reader *r)
+{
+	uint8_t b[KVI_SUPERBLOCK_BYTES];
+	size_t got;
+	kvarc_ret ret = kvi_input_read(&r->in, b, sizeof b, 0, &got, r->error);
+	if (ret)
+		return ret;
+	if (!kvi_superblock_magic(b, got))
+		return kvi_fail(r->error, KVARC_FORMAT, 0, KVARC_UNKNOWN,
+		                "this is not a kvarc file");
+	if (got < sizeof b)
+		return kvi_fail(r->error, KVARC_DATA, got, KVARC_UNKNOWN,
+		                "the file is cut inside its first 64 bytes: "
+		                "nothing can be read");
+	ret = kvi_superblock_parse(&r->sb, b);
+	r->in.sync = kvi_frame_sync(r->sb.file_id);
+	if (ret == KVARC_OPTIONS)
+		return kvi_fail(r->error, ret, 0, KVARC_UNKNOWN, "format "
+		                "version %u.%u, features %#x: a newer version "
+		                "of kvarc is needed", (unsigned)r->sb.major,
+		                (unsigned)r->sb.minor,
+		                (unsigned)r->sb.incompat);
+	if (ret == KVARC_DATA && r->salvage)
+		return kvi_salvage_superblock(r);
+	if (ret)
+		return kvi_fail(r->error, ret, 0, KVARC_UNKNOWN, "the first 64 "
+		                "bytes are damaged; salvage may give the rest");
+	return KVARC_OK;
+}
+
+static bool all_zero(const uint64_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+static kvarc_ret open_check(const kvarc_source *source,
+                            const kvarc_reader_options *o)
+{
+	const char *wrong = NULL;
+	if (!source || (!source->read && !source->memory))
+		wrong = "the reader needs a source";
+	else if (source->memory && source->size == KVARC_UNKNOWN)
+		wrong = "a source in memory has a size";
+	else if (o->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
+		wrong = "unknown flags in the reader's options";
+	else if (o->n_profiles && !o->profiles)
+		wrong = "profiles are counted but not given";
+	else if (!all_zero(o->reserved,
+	                   sizeof o->reserved / sizeof *o->reserved) ||
+	         !all_zero(o->common.reserved, sizeof o->common.reserved /
+	                                       sizeof *o->common.reserved))
+		wrong = "reserved fields of the options are not zero";
+	if (wrong)
+		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "%s", wrong);
+	if ((o->flags & KVARC_READ_SALVAGE) && source->size == KVARC_UNKNOWN)
+		return kvi_fail(o->common.error, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "salvage needs a source that can "
+		                "seek, not a pipe");
+	return KVARC_OK;
+}
+
+static kvarc_ret open_file(kvarc_reader *r)
+{
+	r->has_lock = !pthread_mutex_init(&r->predictor_lock, NULL);
+	if (!r->has_lock || !kvi_params_store_init(&r->store, &r->alloc))
+		return kvi_fail(r->error, KVARC_MEM, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "out of memory");
+	kvarc_ret ret = read_superblock(r);
+	if (ret)
+		return ret;
+	if (!kvi_input_seekable(&r->in))
+		return kvi_reader_pipe_open(r);
+	ret = r->salvage ? kvi_salvage_load(r) : kvi_reader_load(r);
+	r->progress_total = r->raw_bytes;
+	return ret;
+}
+
+kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
+                            const kvarc_reader_options *options)
+{
+	static const kvarc_reader_options defaults = KVARC_READER_OPTIONS_INIT;
+	const kvarc_reader_options *o = options ? options : &defaults;
+	struct kvi_alloc alloc;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	kvarc_ret ret = open_check(source, o);
+	if (ret)
+		return ret;
+	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
+	kvarc_reader *r = kvi_calloc(&alloc, 1, sizeof *r);
+	if (!r)
+		return kvi_fail_alloc(o->common.error, &alloc);
+	/* From here on the reader's own copy counts; it holds itself. */
+	kvi_alloc_init(&r->alloc, o->common.allocator, o->common.memlimit);
+	atomic_store(&r->alloc.used, atomic_load(&alloc.used));
+	r->options = *o;
+	r->error = o->common.error;
+	r->salvage = o->flags & KVARC_READ_SALVAGE;
+	r->allow_lossy = o->flags & KVARC_READ_ALLOW_LOSSY;
+	r->state = KVARC_STATE_UNKNOWN;
+	r->in = (struct kvi_input){ .source = *source, .alloc = &r->alloc };
+	r->progress_total = KVARC_UNKNOWN;
+	kvi_packer_init(&r->packer, &r->alloc);
+	ret = open_file(r);
+	*out = r;
+	if (ret)
+		kvarc_reader_close(out);
+	return ret;
+}
+
+void kvarc_reader_close(kvarc_reader **out)
+{
+	kvarc_reader *r = out ? *out : NULL;
+	if (!r)
+		return;
+	kvi_reader_free_workers(r);
+	kvi_segment_use_release(r, r->segment);
+	kvi_walk_free(&r->walk);
+	kvi_params_store_free(&r->store);
+	for (size_t i = 0; i < r->items.n; i++)
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
+		                 &r->alloc);
+	kvi_free(&r->alloc, r->items.p);
+	kvi_reader_forget_predictors(r);
+	kvi_free(&r->alloc, r->predictors.p);
+	if (r->has_lock)
+		pthread_mutex_destroy(&r->predictor_lock);
+	kvi_free(&r->alloc, r->chunks.p);
+	kvi_free(&r->alloc, r->segments.p);
+	kvi_free(&r->alloc, r->params.p);
+	kvi_free(&r->alloc, r->regions.p);
+	kvi_free(&r->alloc, r->losses.p);
+	kvi_free(&r->alloc, r->blobs.p);
+	kvi_free(&r->alloc, r->tokens);
+	kvi_identity_free(&r->identity, &r->alloc);
+	kvi_order_free(&r->order, &r->alloc);
+	kvi_geometry_free(&r->geometry, &r->alloc);
+	kvi_packer_free(&r->packer);
+	struct kvi_alloc last = r->alloc;
+	kvi_free(&last, r);
+	*out = NULL;
+}
+
+const kvarc_geometry *kvarc_reader_geometry(const kvarc_reader *r)
+{
+	return r ? &r->geometry : NULL;
+}
+
+uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track)
+{
+	return r && track < r->geometry.n_tracks ? r->tokens[track] : 0;
+}
+
+kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
+{
+	if (!r || !info)
+		return KVARC_PROG;
+	*info = (kvarc_info){
+		.format_major = r->sb.major, .format_minor = r->sb.minor,
+		.file_bytes = r->in.source.size, .raw_bytes = r->raw_bytes,
+		.elements = r->elements, .frames = r->frames,
+		.chunks = r->n_chunks, .segments = r->n_segments,
+		.dropped_bytes = r->dropped, .state = r->state,
+		.n_items = r->items.n, .fallbacks = kvi_reader_fallbacks(r)
+	};
+	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
+	for (size_t i = 0; i < r->items.n; i++)
+		info->literal_bytes += KVI_LIST(struct kvi_item, r->items,
+		                                i)->literal_bytes;
+	return KVARC_OK;
+}
+
+/* The generation of the chunk at an offset (spec lossy 1), 0: it is not lossy, or damaged; and, of
+ * a REPEAT, where what it repeats is, else the same offset. Returns OK, IO. */
+static kvarc_ret generation_at(kvarc_reader *r, uint64_t *offset, uint8_t *generation)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES];
+	const uint8_t *payload = head + KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES;
+	struct kvi_chunk_header h;
+	struct kvi_frame f;
+	kvarc_ret ret = kvi_frame_peek(&r->in, *offset, head, sizeof head - KVI_FRAME_HEAD_BYTES,
+	                               &f, r->error);
+	if (ret || f.head.type != KVI_FRAME_CHUNK ||
+	    f.head.payload_bytes <= KVI_CHUNK_HEADER_BYTES ||
+	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes))
+		return ret == KVARC_IO ? ret : KVARC_OK;
+	if (kvi_codec_lossy(h.codec))
+		*generation = (uint8_t)kvi_lossy_generation(payload, 1);
+	if (h.codec == KVI_CODEC_REPEAT &&
+	    f.head.payload_bytes == KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
+		*offset = kvi_load64(payload + 8);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
+                             kvarc_chunk_info *chunk)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
+	struct kvi_chunk_header h;
+	struct kvi_frame f;
+	if (!r || !chunk)
+		return KVARC_PROG;
+	if (r->sticky)
+		return r->sticky;
+	if (!kvi_input_seekable(&r->in))
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "listing chunks needs a "
+		                       "source that can seek, not a pipe");
+	if (i >= r->chunks.n)
+		return KVARC_END;
+	const struct kvi_chunk_ref *c =
+		KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head,
+	                               KVI_CHUNK_HEADER_BYTES, &f, r->error);
+	if (ret == KVARC_IO)
+		return kvi_reader_stick(r, ret);
+	if (ret || f.head.type != KVI_FRAME_CHUNK ||
+	    f.head.sequence != c->sequence ||
+	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) ||
+	    h.tensor != c->tensor || h.head != c->head || h.heads != c->heads)
+		return kvi_reader_fail(r, KVARC_DATA, c->offset, c->sequence,
+		                       "the chunk at offset %llu is not what "
+		                       "the index says; salvage may give the "
+		                       "rest", (unsigned long long)c->offset);
+	*chunk = (kvarc_chunk_info){
+		.tensor = h.tensor, .head = h.head, .heads = h.heads,
+		.t0 = h.t0, .n = h.n, .codec = h.codec,
+		.lane_order = h.lane_order, .offset = c->offset,
+		.sequence = c->sequence, .payload_bytes = f.head.payload_bytes,
+		.raw_bytes = f.head.decoded_bytes
+	};
+	uint64_t at = c->offset;
+	if (kvi_codec_lossy(h.codec) || h.codec == KVI_CODEC_REPEAT)
+		ret = generation_at(r, &at, &chunk->generation);
+	if (!ret && at < c->offset && at % KVI_FRAME_ALIGN == 0)
+		ret = generation_at(r, &at, &chunk->generation);
+	return ret ? kvi_reader_stick(r, ret) : KVARC_OK;
+}

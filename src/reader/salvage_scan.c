@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* salvage_scan.c - looks for good frames wherever they are (spec 9.4) */
+#include "format/commit.h"
+#include "util/string_field.h"
+#include "reader_state.h"
+
+enum { WINDOW = 64 << 10 };
+
+struct scan {
+	kvarc_reader *r;
+	uint64_t offset, frames;
+	uint64_t next_sequence;  /* after the last good frame */
+	uint16_t last_type;
+	uint64_t *committed;
+	struct kvi_buffer buffer, window;
+	bool gap;                /* a frame of unknown type was lost ... */
+	bool gap_in_items;       /* ... before a RESTORE frame */
+	bool has_index;
+};
+
+static kvarc_ret no_memory(const kvarc_reader *r)
+{
+	return kvi_fail_alloc(r->error, &r->alloc);
+}
+
+static kvarc_ret add_region(struct scan *s, uint64_t offset, uint64_t bytes)
+{
+	struct kvi_region *g =
+		kvi_list_add(&s->r->regions, &s->r->alloc, sizeof *g);
+	if (!g)
+		return no_memory(s->r);
+	g->offset = offset;
+	g->bytes = bytes;
+	s->r->dropped += bytes;
+	return KVARC_OK;
+}
+
+/* The next place after from with a good header; the end of the file if there
+ * is none. */
+static kvarc_ret resync(struct scan *s, uint64_t from, uint64_t *found)
+{
+	kvarc_reader *r = s->r;
+	uint8_t head[KVI_FRAME_HEAD_BYTES];
+	struct kvi_frame f;
+	size_t got;
+	if (!kvi_buffer_grow(&s->window, &r->alloc, WINDOW, 0))
+		return no_memory(r);
+	for (uint64_t at = from; at < r->in.source.size; at += WINDOW) {
+		kvarc_ret ret = kvi_input_read(&r->in, s->window.p, WINDOW, at,
+		                               &got, r->error);
+		if (ret)
+			return ret;
+		for (size_t i = 0; i + 8 <= got; i += KVI_FRAME_ALIGN) {
+			if (kvi_load64(s->window.p + i) != r->in.sync)
+				continue;
+			ret = kvi_frame_peek(&r->in, at + i, head, 0, &f, NULL);
+			if (ret == KVARC_OK) {
+				*found = at + i;
+				return KVARC_OK;
+			}
+			if (ret != KVARC_DATA)
+				return ret;
+		}
+	}
+	*found = r->in.source.size;
+	return KVARC_OK;
+}
+
+/* An item whose RESTORE frame was lost keeps its number. */
+static kvarc_ret add_lost_item(struct scan *s, uint64_t sequence)
+{
+	kvarc_reader *r = s->r;
+	size_t at = r->items.n;
+	struct kvi_item *items = r->items.p;
+	while (at && items[at - 1].sequence >= sequence)
+		at--;
+	if (at < r->items.n && items[at].sequence == sequence)
+		return KVARC_OK;
+	char *name = kvi_string_copy(&r->alloc, NULL);
+	if (!name || !kvi_list_add(&r->items, &r->alloc, sizeof *items)) {
+		kvi_free(&r->alloc, name);
+		return no_memory(r);
+	}
+	items = r->items.p;
+	memmove(items + at + 1, items + at,
+	        (r->items.n - 1 - at) * sizeof *items);
+	items[at] = (struct kvi_item){
+		.restore = { .kind = KVI_ITEM_LOST, .name = name },
+		.sequence = sequence
+	};
+	return KVARC_OK;
+}
+
+/* The segment of a chunk; made up from the chunk when it was lost. DATA: the
+ * chunk does not fit what is known. */
+static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
+                            struct kvi_segment_ref **out)
+{
+	kvarc_reader *r = s->r;
+	uint32_t track = r->geometry.tensors[h->tensor].track;
+	struct kvi_segment_ref *last = r->segments.n
+		? KVI_LIST(struct kvi_segment_ref, r->segments,
+		           r->segments.n - 1) : NULL;
+	*out = last;
+	if (last && last->sequence == h->segment)
+		return last->track == track && last->t0 == h->t0 &&
+		       last->n == h->n ? KVARC_OK : KVARC_DATA;
+	if ((last && last->sequence > h->segment) || h->t0 < r->tokens[track])
+		return KVARC_DATA;
+	*out = kvi_list_add(&r->segments, &r->alloc, sizeof **out);
+	if (!*out)
+		return no_memory(r);
+	**out = (struct kvi_segment_ref){
+		.sequence = h->segment, .t0 = h->t0, .n = h->n, .track = track,
+		.first = r->chunks.n, .end = r->chunks.n
+	};
+	r->tokens[track] = (uint64_t)h->t0 + h->n;
+	return KVARC_OK;
+}
+
+static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_chunk_header h;
+	struct kvi_segment_ref *segment;
+	if (!kvi_chunk_header_parse(&h, f->payload, f->head.payload_bytes))
+		return KVARC_DATA;
+	kvarc_ret ret = kvi_chunk_check(&r->geometry, &h, f, r->error);
+	if (ret == KVARC_OK)
+		ret = segment_of(s, &h, &segment);
+	if (ret)
+		return ret;
+	struct kvi_chunk_ref *c = kvi_list_add(&r->chunks, &r->alloc, sizeof *c);
+	if (!c)
+		return no_memory(r);
+	*c = (struct kvi_chunk_ref){ f->offset, f->head.sequence, h.params,
+	                             h.tensor, h.head, h.heads,
+	                             kvi_codec_predicts(h.codec) };
+	segment->end = r->chunks.n;
+	return KVARC_OK;
+}
+
+static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f,
+                              const uint8_t *content, size_t bytes)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_segment seg;
+	if (!kvi_segment_parse(&seg, content, bytes) ||
+	    seg.track >= r->geometry.n_tracks || seg.t0 > UINT32_MAX ||
+	    seg.t0 < r->tokens[seg.track])
+		return KVARC_DATA;
+	struct kvi_segment_ref *ref =
+		kvi_list_add(&r->segments, &r->alloc, sizeof *ref);
+	if (!ref)
+		return no_memory(r);
+	*ref = (struct kvi_segment_ref){
+		f->offset, f->head.sequence, seg.t0, r->chunks.n, r->chunks.n,
+		seg.track, seg.n
+	};
+	r->tokens[seg.track] = seg.t0 + seg.n;
+	return KVARC_OK;
+}
+
+static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f,
+                             const uint8_t *content, size_t bytes)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_params_header h;
+	if (!kvi_params_header_parse(&h, content, bytes))
+		return KVARC_DATA;
+	kvarc_ret ret = kvi_params_check(&r->geometry, &h, f, r->error);
+	if (ret)
+		return ret;
+	struct kvi_params_ref *p =
+		kvi_list_add(&r->params, &r->alloc, sizeof *p);
+	if (!p)
+		return no_memory(r);
+	*p = (struct kvi_params_ref){ f->offset, f->head.sequence, 0,
+	                              h.tensor, h.head, h.heads };
+	return KVARC_OK;
+}
+
+/* The index tells which PARAMS are copies and where RESTORE frames were. */
+static kvarc_ret take_index(struct scan *s, const uint8_t *content,
+                            size_t bytes)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_index_reader ir;
+	struct kvi_index_entry e;
+	kvarc_ret ret = KVARC_OK;
+	if (!kvi_index_begin(&ir, content, bytes))
+		return KVARC_DATA;
+	while (ret == KVARC_OK && kvi_index_next(&ir, &e)) {
+		size_t i = kvi_reader_params_at(r, e.sequence);
+		struct kvi_params_ref *p = r->params.p;
+		if (e.type == KVI_FRAME_PARAMS && i < r->params.n &&
+		    p[i].sequence == e.sequence)
+			p[i].copy_of = e.params;
+		else if (e.type == KVI_FRAME_RESTORE)
+			ret = add_lost_item(s, e.sequence);
+	}
+	s->has_index = true;
+	return ret ? ret : kvi_index_end(&ir) ? KVARC_OK : KVARC_DATA;
+}
+
+static kvarc_ret take_blob(struct scan *s, const struct kvi_frame *f)
+{
+	struct kvi_blob_ref *b =
+		kvi_list_add(&s->r->blobs, &s->r->alloc, sizeof *b);
+	if (!b)
+		return no_memory(s->r);
+	*b = (struct kvi_blob_ref){ f->offset, f->head.sequence };
+	return KVARC_OK;
+}
+
+static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f,
+                              const uint8_t *content, size_t bytes)
+{
+	kvarc_reader *r = s->r;
+	switch (f->head.type) {
+	case KVI_FRAME_PARAMS: return take_params(s, f, content, bytes);
+	case KVI_FRAME_SEGMENT: return take_segment(s, f, content, bytes);
+	case KVI_FRAME_INDEX: return take_index(s, content, bytes);
+	case KVI_FRAME_BLOB: return take_blob(s, f);
+	case KVI_FRAME_RESTORE:
+		s->gap_in_items = s->gap_in_items || s->gap;
+		return kvi_reader_meta(r, f, content, bytes, r->error);
+	default:
+		return kvi_reader_meta(r, f, content, bytes, r->error);
+	}
+}
+
+/* A good frame. DATA: its content makes no sense here. */
+static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_commit c;
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	kvarc_ret ret = kvi_frame_meaning(f, r->error);
+	if (ret)
+		return ret;
+	if (f->head.sequence < s->next_sequence)
+		return KVARC_DATA;
+	switch (f->head.type) {
+	case KVI_FRAME_CHUNK:
+		return take_chunk(s, f);
+	case KVI_FRAME_COMMIT:
+		return kvi_commit_parse(&c, s->committed, r->geometry.n_tracks,
+		                        f->payload, f->head.payload_bytes)
+		       ? KVARC_OK : KVARC_DATA;
+	case KVI_FRAME_FOOTER:
+		return KVARC_OK;
+	case KVI_FRAME_GEOMETRY:
+		return KVARC_DATA; /* the first one was taken before */
+	default:
+		break;
+	}
+	if (!kvi_frame_known(f->head.type))
+		return KVARC_OK;
+	ret = kvi_frame_content(&r->packer, f, &content, &owned, r->error);
+	if (ret == KVARC_OK)
+		ret = take_content(s, f, content, f->head.decoded_bytes);
+	kvi_free(&r->alloc, owned);
+	return ret;
+}
+
+/* One step: a good frame, or a region without. */
+static kvarc_ret step(struct scan *s)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_frame f;
+	uint64_t next;
+	kvarc_ret ret = kvi_frame_read(&r->in, s->offset, &s->buffer, &f,
+	                               r->error);
+	bool whole = f.head_good && !f.cut && f.head.payload_bytes <=
+	             KVI_FRAME_MAX;
+	if (ret == KVARC_OK)
+		ret = take(s, &f);
+	if (ret == KVARC_OK) {
+		s->next_sequence = f.head.sequence + 1;
+		s->last_type = f.head.type;
+		s->frames++;
+		s->offset += kvi_frame_bytes(f.head.payload_bytes);
+		return KVARC_OK;
+	}
+	if (ret != KVARC_DATA)
+		return ret;
+	if (whole && f.head.type == KVI_FRAME_RESTORE)
+		ret = add_lost_item(s, f.head.sequence);
+	else
+		ret = KVARC_OK;
+	if (!whole)
+		s->gap = true;
+	next = s->offset + kvi_frame_bytes(f.head.payload_bytes);
+	if (ret == KVARC_OK && !whole)
+		ret = resync(s, s->offset + KVI_FRAME_ALIGN, &next);
+	if (ret == KVARC_OK)
+		ret = add_region(s, s->offset, next - s->offset);
+	s->last_type = 0;
+	s->offset = next;
+	return ret;
+}
+
+/* Which item a BLOB is of is not known: better none than a wrong one. */
+static void forget_items(kvarc_reader *r)
+{
+	for (size_t i = 0; i < r->items.n; i++)
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
+		                 &r->alloc);
+	r->items.n = r->blobs.n = 0;
+}
+
+static void set_state(struct scan *s)
+{
+	kvarc_reader *r = s->r;
+	const struct kvi_region *g = r->regions.p;
+	bool tail = r->regions.n == 1 &&
+	            g->offset + g->bytes == r->in.source.size;
+	if (r->regions.n)
+		r->state = tail ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
+	else if (s->last_type == KVI_FRAME_FOOTER)
+		r->state = KVARC_STATE_CLOSED;
+	else if (s->last_type == KVI_FRAME_COMMIT)
+		r->state = KVARC_STATE_OPEN;
+	else
+		r->state = KVARC_STATE_CUT;
+	r->frames = s->frames;
+}
+
+static kvarc_ret scan(struct scan *s)
+{
+	kvarc_reader *r = s->r;
+	kvarc_ret ret = KVARC_OK;
+	while (ret == KVARC_OK && s->offset < r->in.source.size)
+		ret = step(s);
+	if (ret)
+		return ret;
+	if (s->gap_in_items && !s->has_index)
+		forget_items(r);
+	set_state(s);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_salvage_scan(kvarc_reader *r, uint64_t *committed)
+{
+	struct scan s = { .r = r, .committed = committed,
+	                  .next_sequence = 1, .frames = 1 };
+	uint8_t head[KVI_FRAME_HEAD_BYTES];
+	struct kvi_frame f;
+	/* GEOMETRY was read before; its frame ends where the rest begins. */
+	kvarc_ret ret = kvi_frame_peek(&r->in, KVI_SUPERBLOCK_BYTES, head, 0,
+	                               &f, r->error);
+	if (ret == KVARC_OK) {
+		s.offset = KVI_SUPERBLOCK_BYTES +
+		           kvi_frame_bytes(f.head.payload_bytes);
+		ret = scan(&s);
+	}
+	kvi_free(&r->alloc, s.buffer.p);
+	kvi_free(&r->alloc, s.window.p);
+	return ret;
+}

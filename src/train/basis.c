@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * basis.c - the basis in which a head's channels vary independently of each other (spec klt)
+ *
+ * Karhunen-Loeve transform: eigenvectors of the covariance over all tokens that are fitted, keys
+ * turned back by their positions. Jacobi's method in double, in a fixed order: + - * / and sqrt
+ * alone, so that the same caches give the same profile everywhere.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "basis.h"
+#include "below.h"
+#include "codecs/lossy/quantiser.h"
+#include "files/import_internal.h"
+#include "numeric/formats.h"
+#include "profile/linear_model.h"
+#include "profile/profile_internal.h"
+#include "util/ckd.h"
+#include "util/fpmode.h"
+#include "weigh_heads.h"
+
+enum {
+	SINKS = 4,        /* first tokens, which are like no others and stay exact */
+	SWEEPS = 24,
+	STEP_BITS = 8,    /* of a standard deviation, for means */
+	FIRST_EXPONENT = 128,
+	KLT_RATES = 6     /* that are reported */
+};
+
+/* A tensor at work. */
+struct basis {
+	kvarc_trainer *t;
+	const struct kvi_train_stack *stack;
+	size_t shape;
+	struct kvi_model *m;
+	size_t hc;
+	double n;             /* tokens */
+	double *sum;          /* C */
+	double *cov;          /* of each head hc x hc: sums of products, then eigenvectors in columns */
+	double *value;        /* C: eigenvalues */
+	double *work;         /* hc x hc of each head */
+	double *rows;         /* a block of tokens, by slot */
+	float *elements;
+	uint8_t *raw;
+	size_t tokens;        /* of the block */
+	uint32_t index[KVI_TRAIN_BLOCK]; /* which of them are there */
+	int16_t *z;           /* C rows of all tokens; NULL: nothing is predicted from them */
+	float *weight;        /* of all tokens */
+	size_t all;           /* tokens */
+	double rms;           /* of all elements about their means */
+	double *unit;         /* of each head: what its coefficients are multiples of, near it */
+	bool bad;
+};
+
+/* A block of a cache as numbers by slot, keys turned back. Tokens that are not finite are left
+ * out. */
+static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t0,
+                      uint32_t n, struct kvi_turns *turns, void *room)
+{
+	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
+	const size_t C = b->m->C, hc = b->hc, row = kvi_tensor_bytes(x);
+	int32_t positions[KVI_TRAIN_BLOCK];
+	kvarc_ret ret = kvi_train_fetch(b->t, c, c->tensors[b->shape], t0, n,
+	                                b->raw);
+	if (ret)
+		return ret;
+	for (uint32_t i = 0; i < n; i++)
+		positions[i] = c->positions[kvi_train_token(c, t0 + i)];
+	if (rope)
+		kvi_turns_make(turns, room, rope, positions, n);
+	b->tokens = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		double *to = b->rows + b->tokens * C;
+		if (kvi_train_token(c, t0 + i) < SINKS ||
+		    !kvi_floats_finite(x->dtype, b->raw + i * row, C))
+			continue;
+		kvi_floats_exact(x->dtype, b->raw + i * row, C, b->elements);
+		for (size_t s = 0; s < C; s++)
+			to[s] = b->elements[s / hc * hc +
+			                    kvi_slot_channel(b->m, rope, s % hc)];
+		for (size_t p = 0; rope && p < C / hc * turns->pairs; p++) {
+			size_t pair = p % turns->pairs;
+			double *a = to + p / turns->pairs * hc + 2 * pair;
+			const int16_t *cs = turns->turn +
+				2 * (pair * turns->tokens_room + i);
+			double u = a[0] * cs[0] + a[1] * cs[1];
+			a[1] = (a[1] * cs[0] - a[0] * cs[1]) / 16384;
+			a[0] = u / 16384;
+		}
+		b->index[b->tokens++] = i;
+	}
+	return KVARC_OK;
+}
+
+static void add_head(void *arg, size_t h)
+{
+	struct basis *b = arg;
+	const size_t hc = b->hc;
+	double *cov = b->cov + h * hc * hc, *sum = b->sum + h * hc;
+	for (size_t t = 0; t < b->tokens; t++) {
+		const double *x = b->rows + t * b->m->C + h * hc;
+		for (size_t i = 0; i < hc; i++) {
+			sum[i] += x[i];
+			for (size_t j = 0; j <= i; j++)
+				cov[i * hc + j] += x[i] * x[j];
+		}
+	}
+}
+
+/* One rotation of Jacobi's method: a[p][q] becomes 0. v: eigenvectors, in columns. */
+static void rotate(double *a, double *v, size_t n, size_t p, size_t q)
+{
+	double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+	double t = 1 / ((theta < 0 ? -theta : theta) + sqrt(theta * theta + 1));
+	t = theta < 0 ? -t : t;
+	double c = 1 / sqrt(t * t + 1), s = t * c;
+	for (size_t i = 0; i < n; i++) {
+		double x = a[p * n + i], y = a[q * n + i];
+		a[p * n + i] = c * x - s * y;
+		a[q * n + i] = s * x + c * y;
+	}
+	for (size_t i = 0; i < n; i++) {
+		double x = a[i * n + p], y = a[i * n + q];
+		a[i * n + p] = c * x - s * y;
+		a[i * n + q] = s * x + c * y;
+		x = v[i * n + p];
+		y = v[i * n + q];
+		v[i * n + p] = c * x - s * y;
+		v[i * n + q] = s * x + c * y;
+	}
+}
+
+static void diagonalise(double *a, double *v, size_t n)
+{
+	double all = 0, off = 1;
+	memset(v, 0, n * n * sizeof *v);
+	for (size_t i = 0; i < n; i++)
+		v[i * n + i] = 1;
+	for (size_t i = 0; i < n * n; i++)
+		all += a[i] * a[i];
+	for (unsigned sweep = 0; sweep < SWEEPS && off > 1e-18 * all; sweep++) {
+		off = 0;
+		for (size_t p = 0; p + 1 < n; p++)
+			for (size_t q = p + 1; q < n; q++) {
+				double x = a[p * n + q];
+				off += x * x;
+				if (x * x > 1e-26 * all)
+					rotate(a, v, n, p, q);
+			}
+	}
+}
+
+/* Mean and covariance of a head from its sums. */
+static void centre_head(void *arg, size_t h)
+{
+	struct basis *b = arg;
+	const size_t n = b->hc;
+	double *a = b->cov + h * n * n, *sum = b->sum + h * n;
+	for (size_t i = 0; i < n; i++)
+		sum[i] /= b->n;
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j <= i; j++)
+			a[i * n + j] = a[j * n + i] =
+				a[i * n + j] / b->n - sum[i] * sum[j];
+}
+
+/* Its eigenvectors, and the values in descending order. */
+static void solve_head(void *arg, size_t h)
+{
+	struct basis *b = arg;
+	const size_t n = b->hc;
+	double *a = b->cov + h * n * n, *v = b->work + h * n * n;
+	double *value = b->value + h * n;
+	diagonalise(a, v, n);
+	for (size_t j = 0; j < n; j++)
+		value[j] = a[j * n + j] > 0 ? a[j * n + j] : 0;
+	for (size_t j = 0; j < n; j++) { /* selection sort: values and columns */
+		size_t most = j;
+		for (size_t k = j + 1; k < n; k++)
+			if (value[k] > value[most])
+				most = k;
+		double x = value[j];
+		value[j] = value[most];
+		value[most] = x;
+		for (size_t i = 0; most != j && i < n; i++) {
+			x = v[i * n + j];
+			v[i * n + j] = v[i * n + most];
+			v[i * n + most] = x;
+		}
+	}
+}
+
+/* The exponent of v > 0: 2^e <= v < 2^(e+1). Exact. */
+static int exponent(double v)
+{
+	int e;
+	(void)frexp(v, &e);
+	return e - 1;
+}
+
+static int32_t nearest(double v)
+{
+	return (int32_t)(v + (v < 0 ? -0.5 : 0.5));
+}
+
+/* Units of the means, the same for all slots of a head. false: they are out of range. */
+static bool set_means(struct basis *b, size_t h)
+{
+	const size_t n = b->hc;
+	int step = exponent(b->rms) - STEP_BITS;
+	for (size_t i = 0; i < n; i++) {
+		double v = b->sum[h * n + i], size = v < 0 ? -v : v;
+		if (size > 0 && exponent(size) - 13 > step)
+			step = exponent(size) - 13;
+	}
+	for (size_t i = 0; i < n; i++) {
+		b->m->step[h * n + i] = (int16_t)step;
+		b->m->mean[h * n + i] = nearest(ldexp(b->sum[h * n + i], -step));
+	}
+	return step >= KVI_STEP_MIN && step <= KVI_STEP_MAX;
+}
+
+/* Rows as integers, as large as the sum of a row may be. */
+static bool set_rows(struct basis *b, size_t h)
+{
+	const size_t n = b->hc;
+	const double *v = b->work + h * n * n, unit = b->unit[h];
+	for (size_t i = 0; i < n; i++) {
+		double sum = 0;
+		for (size_t j = 0; j < n; j++)
+			sum += v[i * n + j] < 0 ? -v[i * n + j] : v[i * n + j];
+		/* with what rounding may add */
+		int e = exponent(sum * unit / (KVI_COEF_SUM_MAX - (double)n)) + 1;
+		while (ldexp(sum * unit, -e) * 2 < KVI_COEF_SUM_MAX - (double)n &&
+		       ldexp(unit, -e) * 2 < INT16_MAX)
+			e--;
+		while (ldexp(unit, -e) > INT16_MAX)
+			e++;
+		if (e < -FIRST_EXPONENT || e >= FIRST_EXPONENT)
+			return false;
+		b->m->qm[h * n + i] = (uint8_t)(e + FIRST_EXPONENT);
+		for (size_t j = 0; j < n; j++)
+			b->m->m[(h * n + i) * b->m->m_stride + j] = (int16_t)
+				nearest(ldexp(v[i * n + j] * unit, -e));
+	}
+	return true;
+}
+
+static void set_classes(struct basis *b)
+{
+	enum { FAR = -200 };
+	for (size_t i = 0; i < b->m->C; i++) {
+		const double unit = b->unit[i / b->hc];
+		float v = (float)(b->value[i] / (unit * unit));
+		b->m->k[i] = (int16_t)(v > 0x1p-80f ? (kvi_quarter_log(v) + 1) >> 1
+		                                    : FAR);
+	}
+}
+
+/* Means; the size of elements, which steps are parts of. */
+static kvarc_ret centre(struct basis *b)
+{
+	const size_t n = b->hc;
+	double all = 0;
+	kvi_train_parallel(b->t, b->m->heads, centre_head, b);
+	for (size_t i = 0; i < b->m->C; i++)
+		all += b->cov[i / n * n * n + i % n * (n + 1)];
+	b->rms = sqrt(all / (double)b->m->C);
+	if (!(b->rms > 1e-20) || !(b->rms < 1e20))
+		return KVARC_END;
+	for (size_t h = 0; h < b->m->heads; h++) {
+		b->unit[h] = b->rms * kvi_train_unit_of(b->t, b->m, h);
+		if (!set_means(b, h))
+			return KVARC_END;
+	}
+	return KVARC_OK;
+}
+
+/* Covariances of what is left of the heads. */
+static kvarc_ret predict(struct basis *b, const struct kvi_train_below *below)
+{
+	const size_t square = b->hc * b->hc;
+	kvarc_ret ret = kvi_train_below_fit(b->t, below, b->m, b->z, b->weight,
+	                                    b->all, b->cov);
+	for (size_t i = 0; i < b->m->C * b->hc && !ret; i++)
+		b->cov[i] = ldexp(b->cov[i],
+		                  2 * b->m->step[i / square * b->hc]);
+	return ret;
+}
+
+static kvarc_ret transform(struct basis *b)
+{
+	kvi_train_parallel(b->t, b->m->heads, solve_head, b);
+	for (size_t h = 0; h < b->m->heads; h++)
+		if (!set_rows(b, h))
+			return KVARC_END;
+	set_classes(b);
+	return KVARC_OK;
+}
+
+static void take_sums(struct basis *b, size_t at)
+{
+	(void)at;
+	kvi_train_parallel(b->t, b->m->heads, add_head, b);
+	b->n += (double)b->tokens;
+}
+
+static void take_z(struct basis *b, size_t at)
+{
+	for (size_t i = 0; i < b->tokens; i++) {
+		const double *x = b->rows + i * b->m->C;
+		const size_t to = at + b->index[i];
+		b->weight[to] = 1;
+		for (size_t c = 0; c < b->m->C; c++) {
+			double v = ldexp(x[c], -b->m->step[c]) - b->m->mean[c];
+			v = v < -INT16_MAX ? -INT16_MAX : v > INT16_MAX ? INT16_MAX : v;
+			b->z[c * b->all + to] = (int16_t)nearest(v);
+		}
+	}
+}
+
+/* Blocks of a cache whose first token is token `at` of all. */
+static kvarc_ret each_block(struct basis *b, const struct kvi_train_cache *c,
+                            size_t at, void take(struct basis *b, size_t at))
+{
+	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
+	struct kvi_turns turns = { .pairs = 0 };
+	kvarc_ret ret = KVARC_OK;
+	void *room = rope ? kvi_malloc(&b->t->alloc, kvi_turns_bytes(
+		rope->rotary / 2, KVI_TRAIN_BLOCK)) : NULL;
+	if (rope && !room)
+		return kvi_train_no_memory(b->t);
+	for (size_t t = 0; t < c->held && !ret; t += KVI_TRAIN_BLOCK) {
+		size_t left = c->held - t;
+		uint32_t n = left < KVI_TRAIN_BLOCK ? (uint32_t)left
+		                                    : KVI_TRAIN_BLOCK;
+		ret = load(b, c, t, n, &turns, room);
+		if (ret)
+			break;
+		take(b, at + t);
+		ret = kvi_train_progress(b->t, n * kvi_tensor_bytes(x));
+	}
+	kvi_free(&b->t->alloc, room);
+	return ret;
+}
+
+static kvarc_ret each_cache(struct basis *b,
+                            void take(struct basis *b, size_t at))
+{
+	kvarc_ret ret = KVARC_OK;
+	size_t at = 0;
+	for (size_t i = 0; i < b->stack->n_caches && !ret; i++) {
+		ret = each_block(b, b->stack->caches[i], at, take);
+		at += b->stack->caches[i]->held;
+	}
+	return ret;
+}
+
+/* What is predicted from it, or is predicted itself, is fitted in integers. */
+static kvarc_ret take_integers(struct basis *b)
+{
+	const struct kvi_alloc *a = &b->t->alloc;
+	if (b->t->options.group == 1)
+		return KVARC_OK;
+	b->z = kvi_calloc(a, b->m->C, b->all * sizeof *b->z);
+	b->weight = kvi_calloc(a, b->all, sizeof *b->weight);
+	return b->z && b->weight ? each_cache(b, take_z)
+	                         : kvi_train_no_memory(b->t);
+}
+
+static kvarc_ret open_basis(struct basis *b)
+{
+	const struct kvi_alloc *a = &b->t->alloc;
+	const size_t C = b->m->C, hc = b->hc;
+	size_t square;
+	if (kvi_mul(C, hc, &square))
+		return kvi_train_no_memory(b->t);
+	b->sum = kvi_calloc(a, C, sizeof *b->sum);
+	b->unit = kvi_calloc(a, b->m->heads, sizeof *b->unit);
+	b->value = kvi_calloc(a, C, sizeof *b->value);
+	b->cov = kvi_calloc(a, square, sizeof *b->cov);
+	b->work = kvi_calloc(a, square, sizeof *b->work);
+	b->rows = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof *b->rows);
+	b->elements = kvi_calloc(a, C, sizeof *b->elements);
+	b->raw = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof(float));
+	return b->sum && b->unit && b->value && b->cov && b->work && b->rows &&
+	       b->elements && b->raw ? KVARC_OK : kvi_train_no_memory(b->t);
+}
+
+static void close_basis(struct basis *b)
+{
+	const struct kvi_alloc *a = &b->t->alloc;
+	void *const rooms[] = { b->sum, b->unit, b->value, b->cov, b->work, b->rows,
+		                b->elements, b->raw, b->z, b->weight };
+	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+		kvi_free(a, rooms[i]);
+}
+
+/* What a code of each class takes, in 1/256 bit, when codes are as the class expects them. */
+static kvarc_ret price_classes(kvarc_trainer *t, double price[KVI_CODE_CLASSES])
+{
+	struct kvi_coder_tables *tables;
+	const uint16_t *freq = kvi_code_freq;
+	if (kvi_coder_tables_open(&tables, &t->alloc))
+		return kvi_train_no_memory(t);
+	for (size_t k = 0; k < KVI_CODE_CLASSES; freq += kvi_code_counts[k++]) {
+		int left = KVI_PROB_TOTAL;
+		price[k] = 0;
+		for (int q = 0; q < kvi_code_counts[k]; q++) {
+			int f = q ? 2 * freq[q] : freq[q];
+			price[k] += (double)f * tables->cost[freq[q]] / KVI_PROB_TOTAL;
+			left -= f;
+		}
+		price[k] += (double)left * (tables->cost[left] + 8 * 256) / KVI_PROB_TOTAL;
+	}
+	kvi_coder_tables_close(tables);
+	return KVARC_OK;
+}
+
+/* Bits of an element by tier klt, at rates without a fraction. */
+static kvarc_ret report(struct basis *b, kvarc_trained *to)
+{
+	const struct kvi_chunk chunk = { .kind = KVARC_VALUE };
+	double price[KVI_CODE_CLASSES];
+	kvarc_ret ret = price_classes(b->t, price);
+	*to = (kvarc_trained){
+		.layer = b->m->layer, .kind = b->m->kind,
+		.elements = (uint64_t)b->n * b->m->C
+	};
+	for (int rate = 1; rate <= KLT_RATES && !ret; rate++) {
+		const kvarc_lossy how = { .rate = 16 * rate };
+		int shift = kvi_quarter_log(kvi_step_of(&how, &chunk, 1)) - KVI_CODE_UNIT;
+		double sum = 0;
+		for (size_t i = 0; i < b->m->C; i++) {
+			int k = b->m->k[i] - shift;
+			sum += price[k < 0 ? 0 : k >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : k];
+		}
+		to->bits[rate] = sum / 256 / (double)b->m->C;
+	}
+	return ret;
+}
+
+static kvarc_ret add_report(struct basis *b)
+{
+	kvarc_trainer *t = b->t;
+	if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report, t->n_report,
+	                     sizeof *t->report))
+		return kvi_train_no_memory(t);
+	return report(b, &t->report[t->n_report++]);
+}
+
+static kvarc_ret fit(struct basis *b, const struct kvi_train_below *below)
+{
+	kvarc_ret ret = each_cache(b, take_sums);
+	if (!ret && b->n < (double)b->hc)
+		ret = KVARC_END;
+	if (!ret)
+		ret = centre(b);
+	if (!ret)
+		ret = take_integers(b);
+	if (!ret && b->m->n_lower)
+		ret = predict(b, below);
+	if (!ret)
+		ret = transform(b);
+	return ret ? ret : add_report(b);
+}
+
+/* Others may be predicted from it. Decoding leaves 1/64 of the variance as noise at some 2 to 3 bits
+ * an element: one profile serves all rates. */
+static void keep(struct basis *b, struct kvi_train_below *below)
+{
+	double rms = ldexp(b->rms, -b->m->step[0]);
+	if (b->z)
+		kvi_train_below_keep(b->t, below, b->m, b->z, rms * rms / 64);
+	b->z = NULL;
+}
+
+static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
+                           size_t shape, struct kvi_train_below *below)
+{
+	struct kvi_profile *p = kvi_train_profile(t);
+	const struct kvi_train_shape *x = &s->shapes[shape];
+	struct basis b = { .t = t, .stack = s, .shape = shape,
+		           .m = &p->models[p->n_models], .hc = x->channels };
+	*b.m = (struct kvi_model){
+		.level = KVI_LEVEL_BASIS, .kind = x->kind, .layer = x->layer,
+		.heads = x->heads, .head_channels = x->channels,
+		.rope = x->rope, .flags = KVI_MODEL_BASIS
+	};
+	for (size_t i = 0; i < s->n_caches; i++)
+		b.all += s->caches[i]->held;
+	kvi_train_below_choose(t, below, b.m, (double)b.all);
+	if (kvi_model_room(p, b.m))
+		return kvi_train_no_memory(t);
+	p->n_models++; /* its memory is the profile's now */
+	kvarc_ret ret = open_basis(&b);
+	if (!ret)
+		ret = fit(&b, below);
+	if (!ret)
+		keep(&b, below);
+	if (ret == KVARC_END) {
+		kvi_train_note(t, "layer %u: no transform, its %s are too few or "
+		               "do not vary", (unsigned)x->layer,
+		               x->kind == KVARC_KEY ? "keys" : "values");
+		p->n_models--;
+		kvi_model_free(p, b.m);
+		ret = KVARC_OK;
+	}
+	close_basis(&b);
+	return ret;
+}
+
+kvarc_ret kvi_train_bases(kvarc_trainer *t, const struct kvi_train_stack *s)
+{
+	uint64_t mode = kvi_fp_exact();
+	struct kvi_train_below below = { .n = 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < s->n_shapes && !ret; i++)
+		if (s->shapes[i].kind != KVARC_MLA_LATENT)
+			ret = run_shape(t, s, i, &below);
+	kvi_train_below_free(t, &below);
+	kvi_fp_restore(mode);
+	return ret;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gram.h - second moments of the features of weighted tokens, summed exactly */
+#ifndef KVI_TRAIN_GRAM_H
+#define KVI_TRAIN_GRAM_H
+
+#include "trainer.h"
+
+struct kvi_train_feature {
+	const int16_t *z;  /* of all tokens */
+	double sigma;      /* about; 0: a feature that says nothing */
+};
+
+/* mean (n) and covariance g (n x n) of the features, tokens counting w^2 each. Returns OK, or no
+ * memory. */
+kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
+                         size_t n, const float *w, size_t n_tokens, double *g,
+                         double *mean);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* price_tokens.c - scales of elements and what they cost (spec linear 4) */
+#include <string.h>
+
+#include "numeric/rotate.h"
+#include "train_sample.h"
+
+enum { LANES = 32, START = 13, LIMIT = 400, SLOTS_MAX = 65536 };
+
+struct price_job {
+	kvarc_trainer *t;
+	struct kvi_train_view *v;
+	const struct kvi_train_scale *s;
+	_Atomic uint64_t *slots;
+	_Atomic uint64_t sum;
+};
+
+static int32_t bits_of(uint32_t w)
+{
+	float f = (float)w;
+	int32_t b;
+	memcpy(&b, &f, sizeof b);
+	return b;
+}
+
+/* k' of a slot of some tokens. */
+static void classes(const struct price_job *j, size_t c, bool second, size_t at,
+                    size_t n, int32_t *k)
+{
+	const struct kvi_train_view *v = j->v;
+	const struct kvi_model *m = v->model;
+	const int16_t *kc = j->s->k + c;
+	size_t s = c % m->head_channels;
+	if (s < m->rotary) {
+		const uint8_t *angle = v->angle + s / 2 * v->room + at;
+		int32_t kb = second ? kc[0] : kc[1];
+		int32_t ka = second ? kc[-1] : kc[0];
+		const int8_t *rot = kvi_rot_scale +
+		                    (kvi_train_clamp(ka - kb, 32) + 32) * 64;
+		for (size_t i = 0; i < n; i++)
+			k[i] = kb + rot[(angle[i] + 32 * second) & 63];
+	} else {
+		for (size_t i = 0; i < n; i++)
+			k[i] = kc[0];
+	}
+	for (size_t i = 0; i < n; i++)
+		k[i] += j->s->offset +
+		        (v->unknown[at + i] ? (int)j->s->unknown : 0);
+}
+
+static inline uint32_t observed(int32_t miss, int32_t k, int step)
+{
+	static const uint32_t rec[4] = { 32768, 27554, 23170, 19484 };
+	uint32_t d = (uint32_t)(miss < 0 ? -miss : miss);
+	int sh = (k >> 2) - step + 11;
+	d = d > 65535 ? 65535 : d;
+	d = d * rec[k & 3] >> (sh < 0 ? 0 : sh > 31 ? 31 : sh);
+	return d > 127 ? 127 : d;
+}
+
+static uint64_t price(const struct price_job *j, size_t c, size_t at, size_t n,
+                      const int16_t *k)
+{
+	const struct kvi_train_view *v = j->v;
+	size_t first = c * v->room + at;
+	uint64_t sum = 0;
+	for (size_t i = 0, end; i < n; i = end) {
+		unsigned dtype = v->dtype[at + i];
+		for (end = i + 1; end < n && v->dtype[at + end] == dtype;)
+			end++;
+		sum += kvi_train_prices_sum(j->t->prices, dtype,
+		                            v->element + first + i,
+		                            v->mu + first + i, k + i, end - i);
+	}
+	if (j->slots)
+		atomic_fetch_add(&j->slots[c], sum);
+	return sum;
+}
+
+static void price_group(void *arg, size_t group)
+{
+	struct price_job *j = arg;
+	const struct kvi_train_scale *s = j->s;
+	struct kvi_train_view *v = j->v;
+	const struct kvi_model *m = v->model;
+	size_t at = group * LANES * (s->every ? s->every : 1);
+	size_t n = v->n - at < LANES ? v->n - at : LANES;
+	uint32_t w[LANES], count = s->n0 ? s->n0 : 1;
+	int32_t o[LANES] = { 0 }, k[2][LANES];
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		w[i] = s->beta && s->source
+		       ? count * (START * (16 - s->beta) +
+		                  s->beta * s->source[at + i]) >> 4
+		       : START * count;
+	for (size_t c = 0; c < m->C;) {
+		size_t slots = c % m->head_channels < m->rotary ? 2 : 1;
+		for (size_t i = 0; s->n0 && i < n; i++)
+			o[i] = kvi_train_clamp((bits_of(w[i]) -
+			                        bits_of(START * count) +
+			                        (1 << 20)) >> 21, 32);
+		for (size_t x = 0; x < slots; x++) {
+			int16_t class[LANES];
+			classes(j, c + x, x, at, n, k[x]);
+			for (size_t i = 0; i < n; i++)
+				class[i] = (int16_t)kvi_train_clamp(
+					k[x][i] + o[i], LIMIT);
+			sum += price(j, c + x, at, n, class);
+		}
+		for (size_t x = 0; s->n0 && x < slots; x++) {
+			const int32_t *miss = v->miss + (c + x) * v->room + at;
+			if (c + x >= SLOTS_MAX)
+				break;
+			for (size_t i = 0; i < n; i++)
+				w[i] += observed(miss[i], k[x][i], m->step[c]);
+			count++;
+		}
+		c += slots;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint32_t q = s->n0 ? w[i] / count : START;
+		v->scale[at + i] = (uint8_t)(q > 255 ? 255 : q);
+	}
+	atomic_fetch_add(&j->sum, sum);
+}
+
+uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
+                         const struct kvi_train_scale *s,
+                         _Atomic uint64_t *slots)
+{
+	struct price_job j = { t, v, s, slots, 0 };
+	size_t groups = (v->n + LANES - 1) / LANES;
+	if (s->every)
+		groups = (groups + s->every - 1) / s->every;
+	kvi_train_parallel(t, groups, price_group, &j);
+	return atomic_load(&j.sum);
+}

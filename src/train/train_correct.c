@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_correct.c - how residuals of keys and values correct the hidden state (spec model 3) */
+#include <math.h>
+#include <string.h>
+
+#include "dense.h"
+#include "gram.h"
+#include "train_predict.h"
+
+enum { UNIT = 1024, LIMIT = 32767 }; /* UNIT: a sigma of a target */
+
+/* ---- D ---- */
+
+struct fitting {
+	kvarc_trainer *t;
+	const struct kvi_train_task *task;
+	const float *w;
+	size_t n_x, n_y;
+	int16_t *y;          /* n_y rows of `room` tokens */
+	size_t room;
+	double *sigma;       /* of a target, before it was made an integer */
+	double *a;           /* n_x x n_y */
+	struct kvi_model *m;
+	atomic_bool failed;
+};
+
+/* Target i: teacher minus pupil, in units of the root. */
+static void fill_target(void *arg, size_t i)
+{
+	struct fitting *f = arg;
+	const struct kvi_train_predictor *p = f->t->predictor;
+	size_t n = f->task->stack->n_tokens;
+	int16_t *y = f->y + i * f->room;
+	double sum = 0, count = 0;
+	for (int pass = 0; pass < 2; pass++) {
+		double unit = pass && f->sigma[i] > 0 ? UNIT / f->sigma[i] : 0;
+		for (size_t v = 0; v < n; v++) {
+			size_t at = v * p->width + i;
+			if (!(f->w[v] > 0))
+				continue;
+			double d = ((double)p->teacher.h[at] - p->pupil.h[at]) /
+			           p->pupil.root[v];
+			if (!pass) {
+				double w = (double)f->w[v] * f->w[v];
+				sum += w * d * d;
+				count += w;
+				continue;
+			}
+			d *= unit;
+			d = d > LIMIT ? LIMIT : d < -LIMIT ? -LIMIT : d;
+			y[v] = (int16_t)(d < 0 ? d - 0.5 : d + 0.5);
+		}
+		if (!pass)
+			f->sigma[i] = count > 0 ? sqrt(sum / count) : 0;
+	}
+}
+
+static bool fits(const double *b, size_t n, int e, int16_t *to)
+{
+	double scale = kvi_train_power(e);
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n; i++) {
+		double v = b[i] * scale;
+		if (!(v <= LIMIT && v >= -LIMIT))
+			return false;
+		to[i] = (int16_t)(v < 0 ? v - 0.5 : v + 0.5);
+		sum += (uint64_t)(to[i] < 0 ? -to[i] : to[i]);
+	}
+	return sum <= KVI_COEF_SUM_MAX;
+}
+
+/* Row i as integers; the layer's rows of features are in the order of the entries. */
+static void store_row(void *arg, size_t i)
+{
+	struct fitting *f = arg;
+	double *b = kvi_array(&f->t->alloc, f->n_x, sizeof *b), sum = 0;
+	int16_t *to = f->m->d + i * f->m->d_stride;
+	if (!b) {
+		atomic_store(&f->failed, true);
+		return;
+	}
+	for (size_t k = 0; k < f->n_x; k++) {
+		b[k] = f->a[k * f->n_y + i] * f->sigma[i] / UNIT;
+		sum += fabs(b[k]);
+	}
+	int e = KVI_CORRECTS_SHIFT_MAX;
+	while (e >= 0 && sum * kvi_train_power(e) > KVI_COEF_SUM_MAX)
+		e--;
+	while (e >= 0 && !fits(b, f->n_x, e, to))
+		e--;
+	if (e < 0 || !(sum > 0))
+		memset(to, 0, f->n_x * sizeof *to);
+	f->m->e[i] = e < 0 || !(sum > 0) ? 0 : (uint8_t)e;
+	kvi_free(&f->t->alloc, b);
+}
+
+static size_t list(const struct kvi_train_layer *l, const struct fitting *f,
+                   struct kvi_train_feature *to)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < l->n; i++) {
+		const struct kvi_train_tensor *x = &l->tensors[i];
+		for (size_t r = 0; r < x->rows; r++)
+			to[n++] = (struct kvi_train_feature){
+				x->z + r * x->room, x->sigma[r]
+			};
+	}
+	for (size_t i = 0; i < f->n_y; i++)
+		to[n++] = (struct kvi_train_feature){
+			f->y + i * f->room, f->sigma[i] > 0 ? UNIT : 0
+		};
+	return n;
+}
+
+/* a = (Gxx + ridge)^-1 Gxy */
+static kvarc_ret solve(struct fitting *f, const double *g, double *l, double *w)
+{
+	size_t nx = f->n_x, ny = f->n_y, d = nx + ny;
+	double ridge = f->task->plan.ridge_b;
+	for (size_t r = 0; r < nx; r++) {
+		memcpy(l + r * nx, g + r * d, nx * sizeof *l);
+		l[r * nx + r] *= 1 + ridge;
+		memcpy(f->a + r * ny, g + r * d + nx, ny * sizeof *l);
+	}
+	if (!kvi_train_cholesky(f->t, l, nx, nx))
+		return kvi_train_no_memory(f->t);
+	kvi_train_solve(f->t, l, nx, nx, f->a, ny, w);
+	kvi_train_parallel(f->t, ny, store_row, f);
+	return atomic_load(&f->failed) ? kvi_train_no_memory(f->t) : KVARC_OK;
+}
+
+static kvarc_ret fit(struct fitting *f, const struct kvi_train_layer *l)
+{
+	kvarc_trainer *t = f->t;
+	size_t nx = f->n_x, d = nx + f->n_y, n = f->task->stack->n_tokens;
+	struct kvi_train_feature *x = kvi_array(&t->alloc, d, sizeof *x);
+	double *g = kvi_array(&t->alloc, d, d * sizeof *g);
+	double *mean = kvi_array(&t->alloc, d, sizeof *mean);
+	double *work = kvi_array(&t->alloc, nx, 2 * nx * sizeof *work);
+	kvarc_ret ret = KVARC_OK;
+	if (!x || !g || !mean || !work)
+		ret = kvi_train_no_memory(t);
+	if (!ret) {
+		kvi_train_parallel(t, f->n_y, fill_target, f);
+		list(l, f, x);
+		ret = kvi_train_gram(t, x, d, f->w, n, g, mean);
+	}
+	if (!ret)
+		ret = solve(f, g, work, work + nx * nx);
+	kvi_free(&t->alloc, x);
+	kvi_free(&t->alloc, g);
+	kvi_free(&t->alloc, mean);
+	kvi_free(&t->alloc, work);
+	return ret;
+}
+
+/* The model that corrects is the layer's last one. */
+static struct kvi_model *corrector(const struct kvi_train_task *k)
+{
+	return k->models[0][k->layer->n - 1];
+}
+
+kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
+                                const struct kvi_train_layer *taught,
+                                const float *weights)
+{
+	struct fitting f = {
+		.t = t, .task = k, .w = weights, .n_y = t->predictor->width,
+		.m = corrector(k),
+		.room = (k->stack->n_tokens + 127) & ~(size_t)63,
+	};
+	for (size_t i = 0; i < taught->n; i++)
+		f.n_x += taught->tensors[i].rows;
+	f.y = kvi_calloc(&t->alloc, f.n_y, f.room * sizeof *f.y);
+	f.sigma = kvi_calloc(&t->alloc, f.n_y, sizeof *f.sigma);
+	f.a = kvi_array(&t->alloc, f.n_x, f.n_y * sizeof *f.a);
+	kvarc_ret ret = f.y && f.sigma && f.a ? fit(&f, taught)
+	                                      : kvi_train_no_memory(t);
+	kvi_free(&t->alloc, f.y);
+	kvi_free(&t->alloc, f.sigma);
+	kvi_free(&t->alloc, f.a);
+	return ret;
+}
+
+/* ---- its use ---- */
+
+struct applying {
+	const kvarc_trainer *t;
+	const struct kvi_train_task *task;
+	const struct kvi_train_layer *layer;
+	const struct kvi_train_walk *walk;
+	const struct kvi_model *m;
+};
+
+/* Tokens from `at` on, n of them. r of the layer is z: what its models have of mean is in it. */
+static void correct_tokens(const struct applying *a, size_t at, size_t n)
+{
+	size_t width = a->t->predictor->width;
+	for (size_t i = 0; i < width; i++) {
+		const int16_t *row = a->m->d + i * a->m->d_stride;
+		float scale = (float)kvi_train_power(-(int)a->m->e[i]);
+		int32_t sum[KVI_TRAIN_BLOCK] = { 0 };
+		for (size_t k = 0; k < a->layer->n; k++) {
+			const struct kvi_train_tensor *x = &a->layer->tensors[k];
+			a->t->kernels->weigh(sum, row, x->z + at, x->room,
+			                     x->rows, (n + 31) & ~(size_t)31);
+			row += x->rows;
+		}
+		for (size_t v = 0; v < n; v++)
+			a->walk->h[(at + v) * width + i] +=
+				a->walk->root[at + v] * ((float)sum[v] * scale);
+	}
+}
+
+static void correct_cache(void *arg, size_t k)
+{
+	const struct applying *a = arg;
+	const struct kvi_train_cache *c = a->task->stack->caches[k];
+	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK)
+		correct_tokens(a, c->first + t0, c->n - t0 < KVI_TRAIN_BLOCK
+		                                 ? c->n - t0 : KVI_TRAIN_BLOCK);
+}
+
+void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
+                       const struct kvi_train_layer *l,
+                       const struct kvi_train_walk *w)
+{
+	struct applying a = { t, k, l, w, corrector(k) };
+	kvi_train_parallel(t, w->n_caches, correct_cache, &a);
+}

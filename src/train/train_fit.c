@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_fit.c - ridge regressions of a layer from the second moments of its features */
+#include "train_fit.h"
+
+#include <string.h>
+
+#include "dense.h"
+#include "gram.h"
+#include "train_predict.h"
+#include "train_rows.h"
+#include "train_table.h"
+
+/* ---- models ---- */
+
+unsigned kvi_train_level(const kvarc_trainer *t, unsigned level)
+{
+	return t->predictor && level == 2 ? t->predictor->level : level;
+}
+
+/* The last model of a layer, when another layer follows. */
+static bool corrects(const kvarc_trainer *t, const struct kvi_train_task *k,
+                     size_t i)
+{
+	return t->predictor && t->predictor->corrects && i + 1 == k->layer->n &&
+	       k->layer->tensors[i].shape->layer + 1 <
+	       t->predictor->file->n_layers;
+}
+
+static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
+                           const struct kvi_train_ids *ids, unsigned level,
+                           size_t i)
+{
+	const struct kvi_train_tensor *x = &k->layer->tensors[i];
+	struct kvi_profile *p = kvi_train_profile(t);
+	struct kvi_model *m = &p->models[p->n_models];
+	uint8_t scope = k->plan.head;
+	*m = (struct kvi_model){
+		.level = (uint8_t)kvi_train_level(t, level), .kind = x->shape->kind,
+		.layer = x->shape->layer, .heads = x->shape->heads,
+		.head_channels = x->shape->channels, .rope = x->shape->rope,
+	};
+	if (k->plan.self) {
+		m->flags |= KVI_MODEL_SELF | (scope ? KVI_MODEL_SELF_HEAD : 0);
+		for (size_t s = 0; s < i; s++)
+			m->same[m->n_same++] = (struct kvi_source){
+				0, k->layer->tensors[s].shape->kind, scope, NULL };
+	}
+	for (size_t b = 0; level == 3 && b < k->n_below; b++)
+		for (size_t s = 0; s < k->below[b]->n; s++) {
+			const struct kvi_train_shape *from =
+				k->below[b]->tensors[s].shape;
+			m->lower[m->n_lower++] = (struct kvi_source){
+				(uint8_t)(x->shape->layer - from->layer),
+				from->kind, scope, NULL };
+		}
+	if (level == 3 && ids->n) {
+		m->flags |= KVI_MODEL_TABLE;
+		m->n_ids = ids->n;
+	}
+	if (corrects(t, k, i)) {
+		m->flags |= KVI_MODEL_CORRECTS;
+		m->width = (uint32_t)t->predictor->width;
+	}
+	p->n_models++;
+	if (kvi_model_room(p, m))
+		return kvi_train_no_memory(t);
+	for (size_t c = 0; c < m->C; c++) {
+		m->step[c] = x->step[kvi_train_row_of(m, c)];
+		m->mean[c] = x->mean[kvi_train_row_of(m, c)];
+	}
+	if (m->n_ids)
+		memcpy(m->ids, ids->id, ids->n * sizeof *ids->id);
+	k->models[level - 2][i] = m;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
+                               const struct kvi_train_ids *ids)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (unsigned level = 2; level <= 3; level++)
+		for (size_t i = 0; i < k->layer->n && !ret; i++)
+			if (t->options.levels >> level & 1)
+				ret = add_model(t, k, ids, level, i);
+	return ret;
+}
+
+size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source)
+{
+	const struct kvi_source *s = lower ? m->lower : m->same;
+	size_t at = 0;
+	for (unsigned i = 0; i < source; i++)
+		at += (s[i].scope ? 1 : s[i].model->heads) *
+		      kvi_head_room(s[i].model);
+	return at;
+}
+
+/* ---- variables of a regression ---- */
+
+/* A row of features: source number (in order of the models' sources) and row. */
+struct variable {
+	uint32_t source, row;
+};
+
+/* One regression: of the layer, or of one head of it. */
+struct group {
+	kvarc_trainer *t;
+	struct kvi_train_task *task;
+	size_t n_x, n_y;
+	struct variable *x, *y;
+	double *g, *mean;       /* (n_x + n_y)^2; n_x + n_y */
+	double *a, *s, *work;   /* n_x * n_y; n_y^2; */
+	unsigned level;
+};
+
+static size_t put_rows(const struct kvi_train_tensor *x, uint32_t source,
+                       size_t head, bool by_head, struct variable *v,
+                       struct kvi_train_feature *f)
+{
+	size_t room = kvi_train_head_room(x->shape);
+	size_t first = by_head ? head % x->shape->heads * room : 0;
+	size_t n = by_head ? room : x->rows;
+	for (size_t i = 0; v && i < n; i++) {
+		v[i] = (struct variable){ source, (uint32_t)(first + i) };
+		f[i] = (struct kvi_train_feature){
+			x->z + (first + i) * x->room, x->sigma[first + i]
+		};
+	}
+	return n;
+}
+
+/* Lists the rows of a group; v NULL: counts only. */
+static void list_rows(struct group *g, size_t head, struct variable *v,
+                      struct kvi_train_feature *f)
+{
+	const struct kvi_train_task *k = g->task;
+	bool by_head = k->plan.head;
+	size_t n = 0;
+	uint32_t source = 0;
+	for (size_t b = 0; g->level == 3 && b < k->n_below; b++)
+		for (size_t s = 0; s < k->below[b]->n; s++, source++)
+			n += put_rows(&k->below[b]->tensors[s], source, head,
+			              by_head, v ? v + n : NULL, f ? f + n : NULL);
+	g->n_x = n;
+	for (uint32_t i = 0; i < k->layer->n; i++)
+		n += put_rows(&k->layer->tensors[i], i, head, by_head,
+		              v ? v + n : NULL, f ? f + n : NULL);
+	g->n_y = n - g->n_x;
+}
+
+/* ---- lower layers ---- */
+
+struct rows_job {
+	struct group *g;
+	const double *s;   /* covariance of the targets, for B its factor too */
+	const double *l;
+	size_t stride, n;
+	atomic_bool failed;
+};
+
+/* Whether a target row is a slot, and which one. */
+static bool slot_of(const struct kvi_model *m, size_t row, size_t *c)
+{
+	size_t room = kvi_head_room(m), i = row % room;
+	*c = row / room * m->head_channels + i;
+	return i < m->head_channels;
+}
+
+/* Entry of a variable in a row of its source's block. */
+static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from,
+                       size_t row)
+{
+	return s && s->scope ? row % kvi_head_room(from) : row;
+}
+
+/* What a fit of n coefficients leaves in its own tokens is too small by this. */
+static double blown_up(const struct group *g, size_t n)
+{
+	double tokens = (double)g->task->weights->fitted;
+	double free = tokens - (double)n;
+	return free > 0.1 * tokens ? tokens / free : 10;
+}
+
+static bool is_few(const struct group *g, size_t n)
+{
+	return g->task->weights->fitted < 2 * n;
+}
+
+/* Quantises column y of a and writes what is left of it back. */
+static void store_a(void *arg, size_t y)
+{
+	struct rows_job *j = arg;
+	struct group *g = j->g;
+	const struct variable *v = &g->y[y];
+	struct kvi_model *m = g->task->models[1][v->source];
+	size_t d = g->n_x + g->n_y, c;
+	if (!slot_of(m, v->row, &c))
+		return;
+	double *b = kvi_array(&g->t->alloc, 2 * g->n_x, sizeof *b);
+	int16_t *q = kvi_array(&g->t->alloc, g->n_x, sizeof *q);
+	if (b && q) {
+		const double *target = g->g + (g->n_x + y) * d;
+		double all = target[g->n_x + y], left = all;
+		for (size_t i = 0; i < g->n_x; i++) {
+			b[i] = g->a[i * g->n_y + y];
+			left -= b[i] * target[i];
+		}
+		/* B takes some more away */
+		left = (left > 0.001 * all ? left : 0.001 * all) *
+		       blown_up(g, g->n_x);
+		const struct kvi_train_row r = {
+			g->g, d, g->n_x, target, g->task->plan.ridge_a, all, 0.6,
+			0.6 * left, is_few(g, g->n_x),
+			g->task->plan.tokens
+		};
+		m->qa[c] = kvi_train_round_row(g->t->kernels, &r, b, q,
+		                               b + g->n_x);
+		double shift = 0; /* sources have means with these weights */
+		for (size_t i = 0; i < g->n_x; i++)
+			shift -= b[i] * g->mean[i];
+		m->mean[c] = kvi_train_shifted(m->mean[c], shift);
+		int16_t *row = m->a + c * m->a_stride;
+		for (size_t i = 0; i < g->n_x; i++) {
+			const struct kvi_source *s = &m->lower[g->x[i].source];
+			row[kvi_train_entry(m, true, g->x[i].source) +
+			    entry_of(s, s->model, g->x[i].row)] = q[i];
+			g->a[i * g->n_y + y] = b[i];
+		}
+	} else {
+		atomic_store(&j->failed, true);
+	}
+	kvi_free(&g->t->alloc, b);
+	kvi_free(&g->t->alloc, q);
+}
+
+static void transpose(double *to, const double *from, size_t stride, size_t m,
+                      size_t n)
+{
+	for (size_t i = 0; i < m; i++)
+		for (size_t j = 0; j < n; j++)
+			to[j * m + i] = from[i * stride + j];
+}
+
+/* a = (Gxx + ridge)^-1 Gxy, rounded; s = covariance of y - a x. */
+static kvarc_ret fit_lower(struct group *g)
+{
+	kvarc_trainer *t = g->t;
+	size_t nx = g->n_x, ny = g->n_y, d = nx + ny;
+	size_t most = nx > ny ? nx : ny;
+	double *l = kvi_array(&t->alloc, nx, nx * sizeof *l);
+	double *w = kvi_array(&t->alloc, nx, most * sizeof *w);
+	struct rows_job j = { .g = g };
+	bool ok = l && w;
+	for (size_t r = 0; ok && r < nx; r++) {
+		memcpy(l + r * nx, g->g + r * d, nx * sizeof *l);
+		l[r * nx + r] *= 1 + g->task->plan.ridge_a;
+		memcpy(g->a + r * ny, g->g + r * d + nx, ny * sizeof *l);
+	}
+	ok = ok && kvi_train_cholesky(t, l, nx, nx);
+	if (ok) {
+		kvi_train_solve(t, l, nx, nx, g->a, ny, w);
+		kvi_train_parallel(t, ny, store_a, &j);
+		/* l: Gxy - Gxx a, then a^T times that; and Gyx a */
+		double *rest = l;
+		for (size_t r = 0; r < nx; r++)
+			memcpy(w + r * ny, g->g + r * d + nx, ny * sizeof *w);
+		if (nx < ny) { /* no room: rest is nx x ny */
+			kvi_free(&t->alloc, l);
+			l = rest = kvi_array(&t->alloc, nx, ny * sizeof *l);
+		}
+		ok = rest != NULL;
+	}
+	if (ok) {
+		double *rest = l;
+		memcpy(rest, w, nx * ny * sizeof *rest);
+		kvi_train_subtract(t, rest, ny, g->g, d, g->a, ny, nx, ny, nx);
+		transpose(w, g->a, ny, nx, ny);
+		kvi_train_subtract(t, g->s, ny, w, nx, rest, ny, ny, ny, nx);
+		transpose(w, g->g + nx, d, nx, ny);
+		kvi_train_subtract(t, g->s, ny, w, nx, g->a, ny, ny, ny, nx);
+	}
+	kvi_free(&t->alloc, l);
+	kvi_free(&t->alloc, w);
+	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(t);
+}
+
+/* ---- the layer itself ---- */
+
+/* Earlier variables of a target: those of a pair see what is before the pair. */
+static size_t earlier(const struct group *g, size_t y, const struct kvi_model *m)
+{
+	size_t i = g->y[y].row % kvi_head_room(m);
+	return i < m->rotary ? y - (i & 1) : y;
+}
+
+static void store_b(void *arg, size_t y)
+{
+	struct rows_job *j = arg;
+	struct group *g = j->g;
+	const struct variable *v = &g->y[y];
+	struct kvi_model *m = g->task->models[g->level - 2][v->source];
+	size_t p = earlier(g, y, m), c;
+	if (p == 0 || !slot_of(m, v->row, &c))
+		return;
+	double *b = kvi_array(&g->t->alloc, 2 * p, sizeof *b);
+	int16_t *q = kvi_array(&g->t->alloc, p, sizeof *q);
+	if (b && q) {
+		double root = j->l[y * g->n_y + y];
+		const struct kvi_source own = { .scope = g->task->plan.head };
+		/* a left-out target has no residual worth digits */
+		const struct kvi_train_row r = {
+			g->s, g->n_y, p, g->s + y * g->n_y,
+			g->task->plan.ridge_b, g->s[y * g->n_y + y], 1,
+			root > 1e30 ? 0 : root * root * blown_up(g, p), is_few(g, p),
+			g->task->plan.tokens
+		};
+		kvi_train_regress(j->l, g->n_y, y, p, b);
+		m->qb[c] = kvi_train_round_row(g->t->kernels, &r, b, q, b + p);
+		int16_t *row = m->b + c * m->b_stride;
+		for (size_t i = 0; i < p; i++) {
+			unsigned from = g->y[i].source;
+			bool self = from == v->source;
+			row[kvi_train_entry(m, false, from) +
+			    entry_of(self ? &own : &m->same[from],
+			             self ? m : m->same[from].model,
+			             g->y[i].row)] = q[i];
+		}
+	} else {
+		atomic_store(&j->failed, true);
+	}
+	kvi_free(&g->t->alloc, b);
+	kvi_free(&g->t->alloc, q);
+}
+
+static kvarc_ret fit_self(struct group *g)
+{
+	kvarc_trainer *t = g->t;
+	size_t n = g->n_y;
+	double *l = kvi_array(&t->alloc, n, n * sizeof *l);
+	struct rows_job j = { .g = g, .l = l };
+	bool ok = l;
+	if (ok) {
+		memcpy(l, g->s, n * n * sizeof *l);
+		for (size_t i = 0; i < n; i++)
+			l[i * n + i] *= 1 + g->task->plan.ridge_b;
+		ok = kvi_train_cholesky(t, l, n, n);
+	}
+	if (ok)
+		kvi_train_parallel(t, n, store_b, &j);
+	kvi_free(&t->alloc, l);
+	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(t);
+}
+
+/* ---- all of it ---- */
+
+/* Second moments of the targets about their means, when the model's mean will be right for these
+ * weights, or about the mean that it has. */
+static void take_targets(struct group *g, bool centred)
+{
+	size_t d = g->n_x + g->n_y;
+	const double *mean = g->mean + g->n_x;
+	for (size_t r = 0; r < g->n_y; r++) {
+		const double *from = g->g + (g->n_x + r) * d + g->n_x;
+		for (size_t c = 0; c < g->n_y; c++)
+			g->s[r * g->n_y + c] = from[c] +
+				(centred ? 0 : mean[r] * mean[c]);
+	}
+}
+
+static kvarc_ret fit_levels(struct group *g, unsigned levels)
+{
+	kvarc_ret ret = KVARC_OK;
+	bool self = g->task->plan.self;
+	take_targets(g, false);
+	if (self && levels >> 2 & 1) {
+		g->level = 2;
+		ret = fit_self(g);
+	}
+	if (ret || !(levels >> 3 & 1))
+		return ret;
+	g->level = 3;
+	if (g->n_x) {
+		take_targets(g, true);
+		ret = fit_lower(g);
+	}
+	if (!ret && self)
+		ret = fit_self(g);
+	return ret;
+}
+
+static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
+                           size_t head, unsigned levels)
+{
+	struct group g = { .t = t, .task = k, .level = levels >> 3 & 1 ? 3 : 2 };
+	list_rows(&g, head, NULL, NULL);
+	size_t d = g.n_x + g.n_y;
+	struct variable *v = kvi_array(&t->alloc, d, sizeof *v);
+	struct kvi_train_feature *f = kvi_array(&t->alloc, d, sizeof *f);
+	g.g = kvi_array(&t->alloc, d, d * sizeof *g.g);
+	g.mean = kvi_array(&t->alloc, d, sizeof *g.mean);
+	g.s = kvi_array(&t->alloc, g.n_y, g.n_y * sizeof *g.s);
+	if (g.n_x)
+		g.a = kvi_array(&t->alloc, g.n_x, g.n_y * sizeof *g.a);
+	kvarc_ret ret = KVARC_OK;
+	if (!v || !f || !g.g || !g.mean || !g.s || (g.n_x && !g.a))
+		ret = kvi_train_no_memory(t);
+	if (!ret) {
+		list_rows(&g, head, v, f);
+		g.x = v;
+		g.y = v + g.n_x;
+		ret = kvi_train_gram(t, f, d, k->weights->w,
+		                     k->stack->n_tokens, g.g, g.mean);
+	}
+	if (!ret)
+		ret = fit_levels(&g, levels);
+	kvi_free(&t->alloc, v);
+	kvi_free(&t->alloc, f);
+	kvi_free(&t->alloc, g.g);
+	kvi_free(&t->alloc, g.mean);
+	kvi_free(&t->alloc, g.s);
+	kvi_free(&t->alloc, g.a);
+	return ret;
+}
+
+kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k,
+                        unsigned levels)
+{
+	size_t heads = k->plan.head ? k->layer->tensors[0].shape->heads : 1;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t h = 0; h < heads && !ret; h++)
+		ret = fit_group(t, k, h, levels);
+	return ret;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_kernels_avx512.c - the trainer's loops with AVX-512 */
+#include <immintrin.h>
+
+#define BYTES 64
+#include "train_kernels_body.h"
+
+static inline int64_t sum_of(__m512i v)
+{
+	__m512i lo = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(v));
+	__m512i hi = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(v, 1));
+	return _mm512_reduce_add_epi64(_mm512_add_epi64(lo, hi));
+}
+
+static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
+                 size_t stride, size_t n)
+{
+	__m512i s[KVI_GRAM_TILE][KVI_GRAM_TILE];
+	memset(s, 0, sizeof s);
+	for (size_t t = 0; t < n; t += 32) {
+		__m512i y[KVI_GRAM_TILE];
+		KVI_UNROLL
+		for (size_t j = 0; j < KVI_GRAM_TILE; j++)
+			y[j] = _mm512_load_si512(b + j * stride + t);
+		KVI_UNROLL
+		for (size_t i = 0; i < KVI_GRAM_TILE; i++) {
+			__m512i x = _mm512_load_si512(a + i * stride + t);
+			KVI_UNROLL
+			for (size_t j = 0; j < KVI_GRAM_TILE; j++)
+				s[i][j] = _mm512_add_epi32(
+					s[i][j], _mm512_madd_epi16(x, y[j]));
+		}
+	}
+	KVI_UNROLL
+	for (size_t i = 0; i < KVI_GRAM_TILE; i++)
+		KVI_UNROLL
+		for (size_t j = 0; j < KVI_GRAM_TILE; j++)
+			sums[i * KVI_GRAM_TILE + j] = sum_of(s[i][j]);
+}
+
+const struct kvi_train_kernels kvi_train_kernels_avx512 = {
+	gram, subtract, add, weigh
+};

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_layer.c - a layer comes in: elements, features, weights of tokens */
+#include "train_layer.h"
+#include "train_predict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "numeric/formats.h"
+#include "numeric/rotate.h"
+
+enum { LIMIT = 32767 };
+
+void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct kvi_train_tensor *x = &l->tensors[i];
+		kvi_free(&t->alloc, x->z);
+		kvi_free(&t->alloc, x->expected);
+		kvi_free(&t->alloc, x->raw);
+		kvi_free(&t->alloc, x->raw_at);
+		kvi_free(&t->alloc, x->mean);
+		kvi_free(&t->alloc, x->step);
+		kvi_free(&t->alloc, x->sigma);
+	}
+	memset(l, 0, sizeof *l);
+}
+
+void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		kvi_free(&t->alloc, l->tensors[i].raw);
+		l->tensors[i].raw = NULL;
+	}
+}
+
+/* The elements of shape i of a stack in all its caches. */
+static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
+                      size_t i, struct kvi_train_tensor *x)
+{
+	size_t bytes = 0;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t k = 0; k < s->n_caches; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		x->raw_at[k] = bytes;
+		bytes += c->n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
+	}
+	x->raw = kvi_malloc(&t->alloc, bytes);
+	if (!x->raw)
+		return kvi_train_no_memory(t);
+	for (size_t k = 0; k < s->n_caches && !ret; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		uint32_t most = c->reader && c->every == 1 ? (uint32_t)c->n
+		                                           : KVI_TRAIN_BLOCK;
+		uint8_t *to = x->raw + x->raw_at[k];
+		for (size_t t0 = 0; t0 < c->n && !ret; t0 += most) {
+			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0)
+			                              : most;
+			ret = kvi_train_fetch(t, c, c->tensors[i], t0, n, to);
+			to += (size_t)n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
+		}
+	}
+	return ret;
+}
+
+uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
+{
+	switch (dtype) {
+	case KVARC_F32: return kvi_load16(raw + 4 * i + 2);
+	case KVARC_E4M3:
+	case KVARC_E5M2: return raw[i];
+	default: return kvi_load16(raw + 2 * i);
+	}
+}
+
+/* Spec linear 2: an element in units of 2^step. */
+static inline int32_t scaled(uint32_t bits, const struct kvi_grid_format *f,
+                             int step)
+{
+	int m = f->mant_bits;
+	uint32_t top = (uint32_t)1 << (f->elem_bits - 1);
+	int field = (int)((bits & (top - 1)) >> m);
+	uint32_t man = (bits & (((uint32_t)1 << m) - 1)) << (23 - m);
+	man |= field ? (uint32_t)1 << 23 : 0;
+	int sh = 150 + step - ((field ? field : 1) + f->emin - 1 + 127);
+	sh = sh < 1 ? 1 : sh > 31 ? 31 : sh;
+	uint32_t v = (man + ((uint32_t)1 << (sh - 1))) >> sh;
+	v = v > LIMIT ? LIMIT : v;
+	return bits & top ? -(int32_t)v : (int32_t)v;
+}
+
+struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position)
+{
+	uint64_t turn = (uint64_t)(int64_t)position * freq;
+	uint32_t i = (uint32_t)(((turn >> 51) + 1) >> 1) & 4095;
+	int32_t d = (int32_t)((int64_t)(turn - ((uint64_t)i << 52)) >> 36);
+	int32_t c0 = kvi_cos4096[i], s0 = kvi_cos4096[(i + 3072) & 4095];
+	struct kvi_train_turn r = {
+		c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21),
+		s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21), i
+	};
+	return r;
+}
+
+/* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k; rows of KVI_TRAIN_BLOCK. */
+void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
+                        const struct kvi_train_tensor *x, size_t t0, size_t n,
+                        int32_t *X, int32_t *U)
+{
+	const struct kvi_train_cache *c = s->caches[k];
+	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
+	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
+	size_t room = kvi_train_head_room(x->shape), channels = g->channels;
+	size_t row_bytes = kvi_tensor_bytes(g);
+	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * row_bytes;
+	for (size_t h = 0; h < g->heads; h++)
+		for (size_t i = 0; i < channels; i++) {
+			size_t row = h * room + i;
+			size_t at = h * channels + kvi_rope_channel(rope, i);
+			int32_t *to = X + row * KVI_TRAIN_BLOCK;
+			for (size_t v = 0; v < n; v++)
+				to[v] = scaled(kvi_train_element(
+					g->dtype, raw + v * row_bytes, at), f,
+					x->step[row]);
+		}
+	kvi_train_turn_back(s, k, shape, x, t0, n, X, U);
+}
+
+void kvi_train_turn_back(const struct kvi_train_stack *s, size_t k,
+                         size_t shape, const struct kvi_train_tensor *x,
+                         size_t t0, size_t n, const int32_t *X, int32_t *U)
+{
+	const struct kvi_train_cache *c = s->caches[k];
+	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
+	size_t room = kvi_train_head_room(x->shape);
+	for (size_t r = 0; r < x->rows; r++)
+		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK,
+		       n * sizeof *U);
+	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
+		for (size_t v = 0; v < n; v++) {
+			struct kvi_train_turn w = kvi_train_turn(
+				rope->freq[i], c->positions[t0 + v]);
+			for (size_t h = 0; h < g->heads; h++) {
+				size_t at = (h * room + 2 * i) *
+				            KVI_TRAIN_BLOCK + v;
+				int32_t a = X[at], b = X[at + KVI_TRAIN_BLOCK];
+				U[at] = (a * w.cosine + b * w.sine + 8192) >> 14;
+				U[at + KVI_TRAIN_BLOCK] =
+					(b * w.cosine - a * w.sine + 8192) >> 14;
+			}
+		}
+}
+
+/* ---- features and weights ---- */
+
+/* Tokens with values that are no numbers are not fitted, here and above. */
+static void mark_bad(const struct kvi_train_stack *s, size_t shape,
+                     const struct kvi_train_tensor *x,
+                     struct kvi_train_weights *w)
+{
+	w->fitted = 0;
+	for (size_t k = 0; k < s->n_caches; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
+		size_t width = kvi_tensor_width(g);
+		const uint8_t *raw = x->raw + x->raw_at[k];
+		for (size_t i = 0; i < c->n; i++, raw += kvi_tensor_bytes(g)) {
+			bool ok = kvi_floats_finite(g->dtype, raw, width);
+			w->n_bad += !ok && !w->bad[c->first + i];
+			w->bad[c->first + i] |= !ok;
+			w->fitted += i < c->held && !w->bad[c->first + i];
+		}
+	}
+}
+
+struct blocks_job {
+	kvarc_trainer *t;
+	const struct kvi_train_stack *stack;
+	size_t shape;
+	struct kvi_train_tensor *x;
+	atomic_bool failed;
+};
+
+void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n,
+                      const int32_t *U)
+{
+	for (size_t r = 0; r < x->rows; r++) {
+		const int32_t *u = U + r * KVI_TRAIN_BLOCK;
+		const int16_t *e = x->expected ? x->expected + r * x->room + at
+		                               : NULL;
+		int16_t *z = x->z + r * x->room + at;
+		for (size_t v = 0; v < n; v++)
+			z[v] = (int16_t)kvi_train_clamp(
+				u[v] - x->mean[r] - (e ? e[v] : 0), LIMIT);
+	}
+}
+
+/* z of cache k */
+static void fill_z(void *arg, size_t k)
+{
+	struct blocks_job *j = arg;
+	struct kvi_train_tensor *x = j->x;
+	const struct kvi_train_cache *c = j->stack->caches[k];
+	size_t entries = x->rows * KVI_TRAIN_BLOCK;
+	int32_t *X = kvi_calloc(&j->t->alloc, 2 * entries, sizeof *X);
+	if (!X) {
+		atomic_store(&j->failed, true);
+		return;
+	}
+	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK) {
+		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0
+		                                       : KVI_TRAIN_BLOCK;
+		kvi_train_integers(j->stack, k, j->shape, x, t0, n, X,
+		                   X + entries);
+		kvi_train_fill_z(x, c->first + t0, n, X + entries);
+	}
+	kvi_free(&j->t->alloc, X);
+}
+
+/* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
+ * count the same: what is large there is large for a token's id, not by chance, and was measured
+ * to be worth 0.05 bit. */
+void kvi_train_weigh_tokens(const struct kvi_train_layer *l,
+                            const struct kvi_train_stack *s, bool lowest,
+                            struct kvi_train_weights *w)
+{
+	double count = 0;
+	memset(w->w, 0, s->n_tokens * sizeof *w->w);
+	for (size_t i = 0; i < l->n && !lowest; i++) {
+		const struct kvi_train_tensor *x = &l->tensors[i];
+		for (size_t r = 0; r < x->rows; r++) {
+			const int16_t *z = x->z + r * x->room;
+			if (!(x->sigma[r] > 0))
+				continue;
+			float f = (float)(1 / x->sigma[r]);
+			count++;
+			for (size_t v = 0; v < s->n_tokens; v++)
+				w->w[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
+		}
+	}
+	for (size_t v = 0; v < s->n_tokens; v++) {
+		/* a normal deviate is 0.8 sigma in the mean */
+		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
+		w->w[v] = w->bad[v] ? 0 : 1 / (scale < 0.5f  ? 0.5f
+		                               : scale > 16 ? 16
+		                                            : scale);
+	}
+	for (size_t k = 0; k < s->n_caches; k++) /* only measured */
+		memset(w->w + s->caches[k]->first + s->caches[k]->held, 0,
+		       (s->caches[k]->n - s->caches[k]->held) * sizeof *w->w);
+}
+
+struct mean_job {
+	const struct kvi_train_stack *stack;
+	struct kvi_train_tensor *x;
+	const float *w;
+};
+
+int32_t kvi_train_shifted(int32_t mean, double by)
+{
+	by = by > LIMIT ? LIMIT : by < -LIMIT ? -LIMIT : by;
+	return kvi_train_clamp(mean + (int32_t)(by < 0 ? by - 0.5 : by + 0.5),
+	                       LIMIT);
+}
+
+void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean,
+                          size_t n_tokens)
+{
+	int16_t *z = x->z + r * x->room;
+	int32_t by = mean - x->mean[r];
+	for (size_t v = 0; by && v < n_tokens; v++)
+		z[v] = (int16_t)kvi_train_clamp(z[v] - by, LIMIT);
+}
+
+/* The mean that tokens have by weight becomes the mean of the model. */
+static void centre(void *arg, size_t r)
+{
+	const struct mean_job *j = arg;
+	struct kvi_train_tensor *x = j->x;
+	const int16_t *z = x->z + r * x->room;
+	double s0 = 0, s1 = 0;
+	for (size_t v = 0; v < j->stack->n_tokens; v++) {
+		double w = (double)j->w[v] * j->w[v];
+		s0 += w;
+		s1 += w * z[v];
+	}
+	if (!(s0 > 0))
+		return;
+	int32_t mean = kvi_train_shifted(x->mean[r], s1 / s0);
+	kvi_train_centre_row(x, r, mean, j->stack->n_tokens);
+	x->mean[r] = mean;
+}
+
+static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s,
+                             size_t shape, struct kvi_train_tensor *x)
+{
+	const struct kvi_train_shape *p = &s->shapes[shape];
+	x->shape = p;
+	x->rotary = p->rope ? t->ropes[p->rope - 1].rotary : 0;
+	x->rows = kvi_train_rows(p);
+	x->room = (s->n_tokens + 127) & ~(size_t)63;
+	x->raw_at = kvi_calloc(&t->alloc, s->n_caches, sizeof *x->raw_at);
+	x->mean = kvi_calloc(&t->alloc, x->rows, sizeof *x->mean);
+	x->step = kvi_calloc(&t->alloc, x->rows, sizeof *x->step);
+	x->sigma = kvi_calloc(&t->alloc, x->rows, sizeof *x->sigma);
+	x->z = kvi_calloc(&t->alloc, x->rows, x->room * sizeof *x->z);
+	return x->raw_at && x->mean && x->step && x->sigma && x->z
+	       ? KVARC_OK : kvi_train_no_memory(t);
+}
+
+static kvarc_ret make_z(kvarc_trainer *t, const struct kvi_train_stack *s,
+                        size_t shape, struct kvi_train_tensor *x)
+{
+	struct blocks_job j = { t, s, shape, x, false };
+	kvi_train_parallel(t, s->n_caches, fill_z, &j);
+	return atomic_load(&j.failed) ? kvi_train_no_memory(t) : KVARC_OK;
+}
+
+kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
+                               const struct kvi_train_stack *s, size_t first,
+                               size_t n, const struct kvi_model *const m[],
+                               struct kvi_train_layer *l)
+{
+	kvarc_ret ret = KVARC_OK;
+	memset(l, 0, sizeof *l);
+	l->n = n;
+	for (size_t i = 0; i < n && !ret; i++) {
+		struct kvi_train_tensor *x = &l->tensors[i];
+		ret = open_tensor(t, s, first + i, x);
+		if (!ret)
+			ret = load(t, s, first + i, x);
+		for (size_t c = 0; c < m[i]->C && !ret; c++) {
+			size_t row = kvi_train_row_of(m[i], c);
+			x->step[row] = m[i]->step[c];
+			x->mean[row] = m[i]->mean[c];
+		}
+		if (!ret)
+			ret = make_z(t, s, first + i, x);
+	}
+	return ret;
+}
+
+kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
+                               const struct kvi_train_stack *s, size_t first,
+                               size_t n, struct kvi_train_weights *w,
+                               struct kvi_train_layer *l)
+{
+	kvarc_ret ret = KVARC_OK;
+	memset(l, 0, sizeof *l);
+	l->n = n;
+	for (size_t i = 0; i < n && !ret; i++) {
+		ret = open_tensor(t, s, first + i, &l->tensors[i]);
+		if (!ret)
+			ret = load(t, s, first + i, &l->tensors[i]);
+		if (!ret)
+			mark_bad(s, first + i, &l->tensors[i], w);
+		if (t->predictor)
+			l->tensors[i].predicted = kvi_train_walk_rows(
+				&t->predictor->real, s->shapes[first + i].kind);
+	}
+	for (size_t i = 0; i < n && !ret; i++) {
+		struct kvi_train_tensor *x = &l->tensors[i];
+		ret = kvi_train_fit_steps(t, s, first + i, x, w);
+		if (!ret)
+			ret = kvi_train_expect(t, s, x);
+		if (!ret)
+			ret = make_z(t, s, first + i, x);
+	}
+	if (!ret)
+		kvi_train_weigh_tokens(l, s, first == 0 && !t->predictor, w);
+	for (size_t i = 0; i < n && !ret; i++) {
+		struct mean_job j = { s, &l->tensors[i], w->w };
+		kvi_train_parallel(t, l->tensors[i].rows, centre, &j);
+	}
+	return ret;
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_measure.c - what the stages of a predictor are worth on the archive that it made */
+#include <string.h>
+
+#include "numeric/rotate.h"
+#include "train_sample.h"
+#include "util/error.h"
+#include "reader/reader_internal.h"
+#include "reader/reader_state.h"
+#include "util/pool.h"
+
+enum {
+	TOKENS = 256, PIECE = 64,    /* of the archive are looked at, evenly */
+	SAMPLE_BYTES = 64 << 20      /* fewer when they are more than this */
+};
+
+/* Tokens of the archive in memory: all tensors of its track, one after another. */
+struct piece {
+	const struct measuring *m;
+	uint64_t t0;
+	uint32_t n;
+	uint8_t *raw;
+	kvarc_view *views;
+	int32_t *ids, *positions;
+};
+
+struct measuring {
+	kvarc_reader *r;
+	kvarc_trainer *t;
+	const struct kvi_profile *profile;
+	unsigned level;              /* of the archive */
+	uint32_t track;
+	struct piece pieces[TOKENS / PIECE];
+	size_t n_pieces;
+	kvarc_measured_fn fn;
+	void *opaque;
+};
+
+/* ---- the sample ---- */
+
+static uint64_t row_bytes(const struct measuring *m)
+{
+	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
+	uint64_t row = 0;
+	for (size_t i = 0; i < g->n_tensors; i++)
+		if (g->tensors[i].track == m->track)
+			row += kvi_tensor_bytes(&g->tensors[i]);
+	return row;
+}
+
+/* Pieces that lie evenly, from the first token to the last. */
+static void choose(struct measuring *m)
+{
+	uint64_t have = kvarc_reader_tokens(m->r, m->track);
+	uint64_t most = SAMPLE_BYTES / (row_bytes(m) + 1) / PIECE;
+	uint64_t n = (have + PIECE - 1) / PIECE;
+	n = n > TOKENS / PIECE ? TOKENS / PIECE : n;
+	n = n > most ? most : n;
+	n = n ? n : have > 0;
+	for (uint64_t i = 0; i < n; i++) {
+		/* by segments, or halves of them, as they usually are */
+		uint64_t last = (have - 1) / PIECE;
+		uint64_t t0 = n > 1 ? last * i / (n - 1) * PIECE : 0;
+		uint64_t left = have - t0;
+		m->pieces[i] = (struct piece){
+			.m = m, .t0 = t0,
+			.n = left < PIECE ? (uint32_t)left : PIECE
+		};
+	}
+	m->n_pieces = (size_t)n;
+}
+
+static kvarc_ret read_piece(struct measuring *m, struct piece *p)
+{
+	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
+	const kvarc_range range = { m->track, 0, UINT32_MAX, p->t0, p->n };
+	const struct kvi_alloc *a = &m->t->alloc;
+	p->raw = kvi_array(a, p->n, (size_t)row_bytes(m));
+	p->views = kvi_calloc(a, g->n_tensors, sizeof *p->views);
+	p->ids = kvi_array(a, p->n, 2 * sizeof *p->ids);
+	if (!p->raw || !p->views || !p->ids)
+		return kvi_train_no_memory(m->t);
+	p->positions = p->ids + p->n;
+	uint8_t *at = p->raw;
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		uint32_t bytes = kvi_tensor_bytes(t);
+		if (t->track != m->track)
+			continue;
+		p->views[i] = (kvarc_view){ at, bytes, 0, kvi_tensor_width(t),
+			(uint32_t)kvarc_dtype_bytes(t->dtype) };
+		at += (size_t)p->n * bytes;
+	}
+	kvarc_ret ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n,
+	                                         p->ids, p->positions);
+	if (ret == KVARC_OPTIONS) { /* not stored: no table knows them */
+		memset(p->ids, 0xff, p->n * sizeof *p->ids);
+		ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n,
+		                               NULL, p->positions);
+	}
+	return ret ? ret : kvarc_reader_read(m->r, &range, p->views);
+}
+
+static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+                 uint64_t t0, uint32_t n, void *dst)
+{
+	const struct piece *p = opaque;
+	const kvarc_view *v = &p->views[tensor];
+	(void)head, (void)heads; /* all: a trainer asks for no less */
+	memcpy(dst, (const uint8_t *)v->data + t0 * v->token_stride,
+	       n * (size_t)v->token_stride);
+	return 0;
+}
+
+static kvarc_ret take_sample(struct measuring *m)
+{
+	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
+	kvarc_ret ret = KVARC_OK;
+	choose(m);
+	for (size_t i = 0; i < m->n_pieces && !ret; i++) {
+		struct piece *p = &m->pieces[i];
+		ret = read_piece(m, p);
+		if (!ret)
+			ret = kvarc_trainer_add(m->t, g, m->track, p->n,
+			                        p->ids, p->positions, fetch, p);
+	}
+	/* Nothing is fitted to them. */
+	for (size_t i = 0; i < m->t->n_stacks; i++)
+		for (size_t k = 0; k < m->t->stacks[i].n_caches; k++)
+			m->t->stacks[i].caches[k]->held = 0;
+	return ret;
+}
+
+/* ---- models that are like those of the trainer ---- */
+
+/* Sources in the order in which kvi_train_view_make goes through them. */
+static bool lower_match(struct kvi_train_task *k, const struct kvi_model *m)
+{
+	unsigned at = 0;
+	size_t b = 0;
+	for (; b < k->n_below && at < m->n_lower; b++)
+		for (size_t s = 0; s < k->below[b]->n; s++, at++) {
+			const struct kvi_train_shape *from =
+				k->below[b]->tensors[s].shape;
+			if (at == m->n_lower ||
+			    m->lower[at].kind != from->kind ||
+			    m->lower[at].delta != m->layer - from->layer)
+				return false;
+		}
+	k->n_below = m->n_lower ? b : k->n_below;
+	return at == m->n_lower;
+}
+
+static bool same_match(const struct kvi_train_task *k, unsigned level, size_t i)
+{
+	struct kvi_model *const *of = k->models[level - 2];
+	const struct kvi_model *m = of[i];
+	for (unsigned s = 0; s < m->n_same; s++)
+		if (s >= i || m->same[s].model != of[s])
+			return false;
+	return !m->beta || (i && m->scale_source == of[i - 1]);
+}
+
+static bool model_matches(struct measuring *m, struct kvi_train_task *k,
+                          unsigned level, size_t i)
+{
+	const struct kvi_train_shape *s = &k->stack->shapes[k->first + i];
+	const struct kvi_train_cache *c = k->stack->caches[0];
+	const kvarc_tensor *t = &c->geometry.tensors[c->tensors[k->first + i]];
+	const struct kvi_model *x = kvi_profile_model(m->profile, level,
+	                                              s->layer, s->kind);
+	const struct kvi_model *other = k->models[0][i];
+	if (!x || !kvi_model_fits(x, t, kvi_tensor_rope(&c->geometry, t)) ||
+	    x->rope != s->rope)
+		return false;
+	if (other && memcmp(x->step, other->step, x->C * sizeof *x->step))
+		return false;
+	/* Views read it only. */
+	k->models[level - 2][i] = (struct kvi_model *)(uintptr_t)x;
+	return same_match(k, level, i) && lower_match(k, x);
+}
+
+/* The models of a layer, of all its tensors; of level 2 only if there are such. */
+static bool find_models(struct measuring *m, struct kvi_train_task *k, size_t n)
+{
+	uint32_t layer = k->stack->shapes[k->first].layer;
+	unsigned kind = k->stack->shapes[k->first].kind;
+	for (unsigned level = 2; level <= m->level; level++) {
+		if (level < m->level &&
+		    !kvi_profile_model(m->profile, level, layer, kind))
+			continue;
+		for (size_t i = 0; i < n; i++)
+			if (!model_matches(m, k, level, i))
+				return false;
+	}
+	return true;
+}
+
+/* ---- one layer ---- */
+
+struct tensor_results {
+	double bits[KVARC_STAGES];
+	_Atomic uint64_t *slots;
+	int16_t *k;
+};
+
+static void price(struct measuring *m, struct kvi_train_view v[], size_t i,
+                  enum kvarc_stage stage, struct tensor_results *to)
+{
+	const struct kvi_model *x = v[i].model;
+	bool own = stage >= KVARC_STAGE_SCALE; /* the model's scales */
+	bool follow = own && x->flags & KVI_MODEL_SCALE;
+	struct kvi_train_scale s = {
+		.k = own ? x->k : to->k, .n0 = follow ? x->n0 : 0,
+		.beta = follow ? x->beta : 0, .unknown = own ? x->unknown : 0,
+		.source = follow && i ? v[i - 1].scale : NULL
+	};
+	bool last = stage == (m->level == 3 ? KVARC_STAGE_BELOW
+	                                    : KVARC_STAGE_SCALE);
+	uint64_t bits = kvi_train_price(m->t, &v[i], &s,
+	                                last ? to->slots : NULL);
+	to->bits[stage] = (double)bits / 256 / ((double)v[i].n * (double)x->C);
+}
+
+/* The models of a level applied, with scales that are fitted to what they leave and
+ * then, of levels 2 and 3, with their own. */
+static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
+                               const struct kvi_train_pieces *p, unsigned level,
+                               struct tensor_results *to)
+{
+	struct kvi_train_view v[KVI_TRAIN_TENSORS];
+	uint64_t fitted;
+	if (level > 1 && !k->models[level - 2][0])
+		return KVARC_OK;
+	kvarc_ret ret = kvi_train_view_make(m->t, k, p, level, v);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		if (level < 3)
+			ret = kvi_train_fit_scales(m->t, &v[i], NULL, NULL,
+			                           to[i].k, &fitted);
+		if (!ret && level < 3)
+			price(m, v, i, level == 1 ? KVARC_STAGE_MEANS
+			                          : KVARC_STAGE_LAYER, &to[i]);
+		if (!ret && level > 1)
+			price(m, v, i, level == 2 ? KVARC_STAGE_SCALE
+			                          : KVARC_STAGE_BELOW, &to[i]);
+	}
+	kvi_train_view_free(m->t, v);
+	return ret;
+}
+
+/* By channel of the tensor, not by slot. */
+static void tell(struct measuring *m, const struct kvi_train_task *k, size_t i,
+                 const struct kvi_train_pieces *p, struct tensor_results *x,
+                 float *channels)
+{
+	const struct kvi_train_cache *c = k->stack->caches[0];
+	uint32_t tensor = c->tensors[k->first + i];
+	const kvarc_tensor *g = &c->geometry.tensors[tensor];
+	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
+	const struct kvi_model *model = k->models[m->level - 2][i];
+	kvarc_measured out = { .tensor = tensor, .tokens = p->n_tokens,
+		               .channel_bits = channels,
+		               .table = model->n_ids > 0 };
+	memcpy(out.bits, x->bits, sizeof out.bits);
+	for (size_t s = 0; s < model->C; s++) {
+		size_t at = s / g->channels * g->channels +
+		            kvi_rope_channel(rope, s % g->channels);
+		channels[at] = (float)((double)atomic_load(&x->slots[s]) / 256 /
+		                       (double)p->n_tokens);
+	}
+	m->fn(m->opaque, &out);
+}
+
+static kvarc_ret measure_layer(struct measuring *m, struct kvi_train_task *k)
+{
+	struct tensor_results of[KVI_TRAIN_TENSORS] = { 0 };
+	const struct kvi_alloc *a = &m->t->alloc;
+	struct kvi_train_pieces p;
+	float *channels = NULL;
+	kvarc_ret ret = kvi_train_pieces_choose(m->t, k, true, TOKENS, &p);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		size_t rows = k->layer->tensors[i].rows;
+		of[i].slots = kvi_calloc(a, rows, sizeof *of[i].slots);
+		of[i].k = kvi_calloc(a, rows, sizeof *of[i].k);
+		if (!of[i].slots || !of[i].k)
+			ret = kvi_train_no_memory(m->t);
+	}
+	for (unsigned level = 1; level <= m->level && !ret; level++)
+		ret = measure_level(m, k, &p, level, of);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		channels = kvi_calloc(a, k->layer->tensors[i].rows,
+		                      sizeof *channels);
+		if (channels)
+			tell(m, k, i, &p, &of[i], channels);
+		else
+			ret = kvi_train_no_memory(m->t);
+		kvi_free(a, channels);
+	}
+	for (size_t i = 0; i < k->layer->n; i++) {
+		kvi_free(a, of[i].slots);
+		kvi_free(a, of[i].k);
+	}
+	kvi_free(a, p.p);
+	return ret;
+}
+
+/* ---- layer after layer ---- */
+
+/* Layers that have no models as the trainer makes them are left out, and those above
+ * that need them. */
+static kvarc_ret measure_stack(struct measuring *m,
+                               const struct kvi_train_stack *s)
+{
+	enum { KEEP = KVI_TRAIN_BELOW + 1 };
+	struct kvi_train_layer layers[KEEP];
+	kvarc_ret ret = KVARC_OK;
+	size_t count = 0, n;
+	memset(layers, 0, sizeof layers);
+	for (size_t first = 0; first < s->n_shapes && !ret; first += n) {
+		struct kvi_train_task k = {
+			.stack = s, .first = first, .layer = &layers[count % KEEP]
+		};
+		n = kvi_train_layer_shapes(s, first);
+		for (size_t b = 1; b <= KVI_TRAIN_BELOW && b <= count; b++)
+			k.below[k.n_below++] = &layers[(count - b) % KEEP];
+		if (n > KVI_TRAIN_TENSORS || !find_models(m, &k, n))
+			continue;
+		kvi_train_layer_free(m->t, k.layer);
+		ret = kvi_train_layer_take(m->t, s, first, n,
+			(const struct kvi_model *const *)
+			k.models[m->level - 2], k.layer);
+		if (!ret)
+			ret = measure_layer(m, &k);
+		kvi_train_layer_rest(m->t, k.layer);
+		count++;
+	}
+	for (size_t i = 0; i < KEEP; i++)
+		kvi_train_layer_free(m->t, &layers[i]);
+	return ret;
+}
+
+/* ---- the predictor, and a trainer to work in ---- */
+
+static kvarc_ret find_profile(struct measuring *m)
+{
+	kvarc_error e = { 0 };
+	struct kvi_predictor_ref *x = m->r->predictors.n ?
+		*KVI_LIST(struct kvi_predictor_ref *, m->r->predictors, 0) : NULL;
+	if (!x || x->p.level > KVI_LEVEL_LOWER) /* stages of a transformer are not */
+		return KVARC_END;
+	kvarc_ret ret = kvi_reader_load_predictor(m->r, x, &e);
+	if (ret && m->r->error)
+		*m->r->error = e;
+	m->profile = x->profile;
+	m->level = x->p.level;
+	return ret;
+}
+
+/* Its ropes are those of the profile, by number. */
+static kvarc_ret open_trainer(struct measuring *m)
+{
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	o.common = m->r->options.common;
+	o.common.progress = NULL;
+	o.held_out = 0;
+	kvarc_ret ret = kvarc_trainer_open(&m->t, &o);
+	if (ret)
+		return ret;
+	kvarc_trainer *t = m->t;
+	t->kernels = kvi_train_kernels_get(o.common.isa_mask);
+	for (size_t i = 0; i < m->profile->n_ropes; i++) {
+		const struct kvi_profile_rope *from = &m->profile->ropes[i];
+		size_t bytes = from->rotary / 2 * sizeof *from->freq;
+		uint64_t *freq = kvi_malloc(&t->alloc, bytes);
+		if (!freq)
+			return kvi_train_no_memory(t);
+		memcpy(freq, from->freq, bytes);
+		t->ropes[t->n_ropes++] =
+			(struct kvi_profile_rope){ from->rotary, freq };
+	}
+	ret = kvi_pool_open(&t->pool, &t->alloc, o.common.threads);
+	if (!ret)
+		ret = kvi_train_prices_open(&t->prices, &t->alloc);
+	return ret ? kvi_train_no_memory(t) : KVARC_OK;
+}
+
+static void close_trainer(struct measuring *m)
+{
+	for (size_t i = 0; m->t && i < m->n_pieces; i++) {
+		kvi_free(&m->t->alloc, m->pieces[i].raw);
+		kvi_free(&m->t->alloc, m->pieces[i].views);
+		kvi_free(&m->t->alloc, m->pieces[i].ids);
+	}
+	if (m->t) {
+		kvi_train_prices_close(m->t->prices);
+		kvi_pool_close(m->t->pool);
+	}
+	kvarc_trainer_close(&m->t);
+}
+
+kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track,
+                               kvarc_measured_fn fn, void *opaque)
+{
+	struct measuring m = { .r = r, .track = track, .fn = fn,
+		               .opaque = opaque };
+	if (!r || !fn)
+		return KVARC_PROG;
+	if (!kvi_reader_can_seek(r))
+		return KVARC_OPTIONS;
+	if (track >= kvarc_reader_geometry(r)->n_tracks)
+		return KVARC_GEOMETRY;
+	kvarc_ret ret = find_profile(&m);
+	if (!ret)
+		ret = open_trainer(&m);
+	if (!ret)
+		ret = take_sample(&m);
+	for (size_t i = 0; m.t && i < m.t->n_stacks && !ret; i++)
+		ret = measure_stack(&m, &m.t->stacks[i]);
+	close_trainer(&m);
+	return ret;
+}

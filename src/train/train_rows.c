@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_rows.c - rows of coefficients as integers, by rate and distortion */
+#include "train_rows.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "train_layer.h"
+
+enum { SHIFT_MAX = 16, SWEEPS = 6 };
+
+/* Bits of a deviation of one variance, an element: log2(e) / 2. */
+static const double BITS = 0.7213475;
+
+/* What an integer costs in a packed profile, about, in bits. */
+static double rate(int32_t v)
+{
+	uint32_t m = (uint32_t)(v < 0 ? -v : v);
+	return v ? 3 + 1.25 * (31 - __builtin_clz(m)) : 0.5;
+}
+
+/* The q at which a digit more costs as much as it saves. */
+static int choose_shift(const struct kvi_train_row *r, const double *b)
+{
+	double noise = 0, count = 0, worth = r->tokens * BITS / r->left;
+	for (size_t i = 0; i < r->p; i++) {
+		double var = r->s[i * r->stride + i];
+		if (worth * var * b[i] * b[i] < 1)
+			continue; /* will be zero */
+		noise += worth * var / 12;
+		count++;
+	}
+	int q = 0;
+	while (q < SHIFT_MAX && noise * 0.75 > count) {
+		noise /= 4;
+		q++;
+	}
+	return q;
+}
+
+/* Rounds b, and sees to the limits of a row. */
+static bool start(const struct kvi_train_row *r, int q, const double *b,
+                  int16_t *to, uint64_t *sum)
+{
+	double scale = kvi_train_power(q);
+	*sum = 0;
+	for (size_t i = 0; i < r->p; i++) {
+		double v = b[i] * scale;
+		if (!(v <= INT16_MAX && v >= -INT16_MAX))
+			return false;
+		to[i] = (int16_t)(v < 0 ? v - 0.5 : v + 0.5);
+		*sum += (uint64_t)(to[i] < 0 ? -to[i] : to[i]);
+	}
+	return *sum <= KVI_COEF_SUM_MAX;
+}
+
+static int32_t magnitude(int32_t v)
+{
+	return v < 0 ? -v : v;
+}
+
+/* The best integer for coefficient i, whose optimum is u. */
+static int32_t choose(double u, double worth, int32_t now)
+{
+	int32_t near = (int32_t)(u < 0 ? u - 0.5 : u + 0.5);
+	int32_t tries[3] = { near, near > 0 ? near - 1 : near < 0 ? near + 1 : 0,
+		             0 };
+	int32_t best = now;
+	double least = worth * (now - u) * (now - u) + rate(now);
+	for (int k = 0; k < 3; k++) {
+		double d = tries[k] - u;
+		double cost = worth * d * d + rate(tries[k]);
+		if (cost < least) {
+			least = cost;
+			best = tries[k];
+		}
+	}
+	return best;
+}
+
+/* One pass over the coefficients; h: as in set_rest. True when one changed. */
+static bool sweep(const struct kvi_train_kernels *kernels,
+                  const struct kvi_train_row *r, double worth, int16_t *to,
+                  double *h, uint64_t *sum)
+{
+	bool changed = false;
+	for (size_t i = 0; i < r->p; i++) {
+		const double *row = r->s + i * r->stride;
+		double var = row[i] * (1 + r->ridge);
+		if (!(var > 0))
+			continue;
+		double u = to[i] + h[i] / var;
+		u = u > INT16_MAX ? INT16_MAX : u < -INT16_MAX ? -INT16_MAX : u;
+		int32_t v = choose(u, worth * var, to[i]);
+		uint64_t other = *sum - (uint64_t)magnitude(to[i]);
+		if (v == to[i] ||
+		    other + (uint64_t)magnitude(v) > KVI_COEF_SUM_MAX)
+			continue;
+		int32_t d = v - to[i];
+		kernels->add(h, row, -d, r->p);
+		h[i] -= d * row[i] * r->ridge;
+		to[i] = (int16_t)v;
+		*sum = other + (uint64_t)magnitude(v);
+		changed = true;
+	}
+	return changed;
+}
+
+/* h: g - S b in units of the integers, for what to[] has. */
+static void set_rest(const struct kvi_train_kernels *kernels,
+                     const struct kvi_train_row *r, double unit,
+                     const int16_t *to, double *h)
+{
+	for (size_t i = 0; i < r->p; i++)
+		h[i] = r->g[i] / unit;
+	for (size_t i = 0; i < r->p; i++)
+		if (to[i]) {
+			const double *row = r->s + i * r->stride;
+			kernels->add(h, row, -to[i], r->p);
+			h[i] -= to[i] * row[i] * r->ridge;
+		}
+}
+
+uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels,
+                            const struct kvi_train_row *r, double *b,
+                            int16_t *to, double *work)
+{
+	int q = r->left > 0 ? choose_shift(r, b) : 0;
+	uint64_t sum = 0;
+	while (q >= 0 && !start(r, q, b, to, &sum))
+		q--;
+	if (q < 0 || !(r->left > 0)) {
+		memset(to, 0, r->p * sizeof *to);
+		memset(b, 0, r->p * sizeof *b);
+		return 0;
+	}
+	double unit = 1 / kvi_train_power(q);
+	double left = r->left;
+	if (r->few) {
+		memset(to, 0, r->p * sizeof *to);
+		sum = 0;
+		left = r->all;
+	}
+	set_rest(kernels, r, unit, to, work);
+	for (int k = 0; k < SWEEPS; k++) {
+		double worth = r->tokens * BITS / left * unit * unit;
+		if (!sweep(kernels, r, worth, to, work, &sum))
+			break;
+		left = r->all;
+		for (size_t i = 0; i < r->p; i++)
+			left -= to[i] * unit * (r->g[i] + work[i] * unit);
+		left *= r->share;
+		left = left > r->left ? left : r->left;
+	}
+	for (size_t i = 0; i < r->p; i++)
+		b[i] = to[i] * unit;
+	return (uint8_t)q;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_rows.h - rows of coefficients as few, small integers (spec profile 3) */
+#ifndef KVI_TRAIN_ROWS_H
+#define KVI_TRAIN_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "train_kernels.h"
+
+/* The regression of one target on p features. */
+struct kvi_train_row {
+	const double *s;       /* second moments of the features */
+	size_t stride, p;
+	const double *g;       /* theirs with the target */
+	double ridge;          /* of the diagonal of s */
+	double all;            /* variance of the target */
+	double share;          /* of what this row leaves, that stays in the end */
+	double left;           /* variance of the target that stays at least */
+	bool few;              /* tokens: b says little, the row begins at zero */
+	double tokens;         /* that will be coded with it: what digits are worth */
+};
+
+/*
+ * q and coefficients * 2^q, where digits and coefficients that save less bits in those tokens
+ * than they cost in the profile are left out: each in turn takes the best integer given the
+ * others, beginning at b. b becomes what the integers mean. work: p.
+ */
+uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels,
+                            const struct kvi_train_row *r, double *b,
+                            int16_t *to, double *work);
+
+#endif

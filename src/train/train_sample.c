@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_sample.c - models applied to tokens of caches (spec linear 2 to 4) */
+#include "train_sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "numeric/rotate.h"
+#include "train_table.h"
+
+enum { PIECE = 64, LIMIT = 32767 };
+
+kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t,
+                                  const struct kvi_train_task *k, bool held,
+                                  size_t most, struct kvi_train_pieces *p)
+{
+	size_t all = 0, count = 0;
+	for (size_t i = 0; i < k->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = k->stack->caches[i];
+		all += ((held ? c->n - c->held : c->held) + PIECE - 1) / PIECE;
+	}
+	size_t every = (all * PIECE + most - 1) / most;
+	every += every == 0;
+	*p = (struct kvi_train_pieces){ 0 };
+	p->p = kvi_array(&t->alloc, all / every + 1, sizeof *p->p);
+	if (!p->p)
+		return kvi_train_no_memory(t);
+	for (size_t i = 0; i < k->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = k->stack->caches[i];
+		size_t at = held ? c->held : 0, end = held ? c->n : c->held;
+		for (; at < end; at += PIECE) {
+			size_t n = end - at < PIECE ? end - at : PIECE;
+			if (count++ % every)
+				continue;
+			p->p[p->n++] = (struct kvi_train_piece){ i, at, n,
+				                                 p->n_tokens };
+			p->n_tokens += n;
+		}
+	}
+	return KVARC_OK;
+}
+
+/* ---- one piece ---- */
+
+/* A tensor's numbers of a piece; rows of KVI_TRAIN_BLOCK. */
+struct numbers {
+	int32_t *X, *U;
+	int16_t *r;
+};
+
+struct work {
+	kvarc_trainer *t;
+	const struct kvi_train_task *task;
+	const struct kvi_train_piece *piece;
+	unsigned level;
+	struct kvi_train_view *views;
+	struct numbers num[KVI_TRAIN_TENSORS];
+};
+
+static int32_t half(unsigned q)
+{
+	return q ? (int32_t)1 << (q - 1) : 0;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	int32_t x, y;
+	memcpy(&x, a, sizeof x);
+	memcpy(&y, b, sizeof y);
+	return (x > y) - (x < y);
+}
+
+const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id)
+{
+	const int32_t *at = NULL;
+	if (m->flags & KVI_MODEL_TABLE && m->n_ids)
+		at = bsearch(&id, m->ids, m->n_ids, sizeof id, compare_ids);
+	return at ? m->table + (size_t)(at - m->ids) * m->C : NULL;
+}
+
+/* What the token table says; marks the tokens that it does not know. */
+static void add_table(const struct work *w, const struct kvi_model *m,
+                      size_t c, uint8_t *unknown, int32_t *base)
+{
+	const struct kvi_train_piece *p = w->piece;
+	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
+	for (size_t v = 0; v < p->n; v++) {
+		size_t at = p->t0 + v;
+		const int8_t *row = NULL;
+		if (at >= cache->held || !kvi_train_pretend(cache->ids[at]))
+			row = kvi_train_table_row(m, cache->ids[at]);
+		unknown[v] = !row;
+		if (row)
+			base[v] += row[c] * (1 << m->tshift);
+	}
+}
+
+/* base of slot c (spec linear 3), and r. */
+static void make_base(const struct work *w, size_t i, size_t c, int32_t *base)
+{
+	const struct kvi_train_view *view = &w->views[i];
+	const struct kvi_model *m = view->model;
+	const struct kvi_train_piece *p = w->piece;
+	size_t row = kvi_train_row_of(m, c), n = (p->n + 31) & ~(size_t)31;
+	size_t at = w->task->stack->caches[p->cache]->first + p->t0;
+	uint32_t source = 0;
+	int32_t acc[KVI_TRAIN_BLOCK] = { 0 };
+	for (size_t b = 0; m->n_lower && w->level == 3 && b < w->task->n_below;
+	     b++)
+		for (size_t s = 0; s < w->task->below[b]->n; s++, source++) {
+			const struct kvi_train_tensor *x =
+				&w->task->below[b]->tensors[s];
+			size_t room = kvi_train_head_room(x->shape);
+			bool head = m->lower[source].scope;
+			size_t first = head ? c / m->head_channels %
+				x->shape->heads * room : 0;
+			w->t->kernels->weigh(
+				acc, m->a + c * m->a_stride +
+				kvi_train_entry(m, true, source),
+				x->z + first * x->room + at, x->room,
+				head ? room : x->rows, n);
+		}
+	/* that of level 3 makes up for the means of the sources */
+	int32_t mean = w->level == 1 && m->level == 3
+	               ? w->task->layer->tensors[i].mean[row] : m->mean[c];
+	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
+	const int16_t *expected = own->expected ? own->expected + row * own->room
+	                                        : NULL;
+	for (size_t v = 0; v < p->n; v++) {
+		int32_t sum = m->n_lower && w->level == 3
+		              ? (acc[v] + half(m->qa[c])) >> m->qa[c] : 0;
+		base[v] = mean + sum + (expected ? expected[at + v] : 0);
+	}
+	if (w->level == 3 && m->flags & KVI_MODEL_TABLE)
+		add_table(w, m, c, view->unknown + p->at, base);
+	for (size_t v = 0; v < p->n; v++) {
+		size_t to = row * KVI_TRAIN_BLOCK + v;
+		base[v] = kvi_train_clamp(base[v], LIMIT);
+		w->num[i].r[to] = (int16_t)kvi_train_clamp(
+			w->num[i].U[to] - base[v], LIMIT);
+	}
+}
+
+/* pred of slot c from its base. */
+static void predict(const struct work *w, size_t i, size_t c, size_t earlier,
+                    const int32_t *base, int32_t *pred)
+{
+	const struct kvi_model *m = w->views[i].model;
+	size_t n = (w->piece->n + 31) & ~(size_t)31, head = c / m->head_channels;
+	int32_t acc[KVI_TRAIN_BLOCK] = { 0 };
+	const int16_t *row = m->b ? m->b + c * m->b_stride : NULL;
+	for (unsigned s = 0; row && s < m->n_same; s++) {
+		const struct kvi_model *from = m->same[s].model;
+		size_t room = kvi_head_room(from);
+		bool by_head = m->same[s].scope;
+		size_t first = by_head ? head % from->heads * room : 0;
+		w->t->kernels->weigh(acc, row + kvi_train_entry(m, false, s),
+		                     w->num[s].r + first * KVI_TRAIN_BLOCK,
+		                     KVI_TRAIN_BLOCK,
+		                     by_head ? room : from->heads * room, n);
+	}
+	if (row && m->flags & KVI_MODEL_SELF) {
+		size_t room = kvi_head_room(m);
+		bool by_head = m->flags & KVI_MODEL_SELF_HEAD;
+		size_t first = by_head ? head * room : 0;
+		w->t->kernels->weigh(acc, row + kvi_train_entry(m, false, m->n_same),
+		                     w->num[i].r + first * KVI_TRAIN_BLOCK,
+		                     KVI_TRAIN_BLOCK,
+		                     kvi_train_row_of(m, earlier) - first, n);
+	}
+	for (size_t v = 0; v < w->piece->n; v++) {
+		int32_t sum = row ? (acc[v] + half(m->qb[c])) >> m->qb[c] : 0;
+		pred[v] = kvi_train_clamp(base[v] + sum, LIMIT);
+	}
+}
+
+static uint32_t pattern(int32_t v, int e)
+{
+	uint32_t p = (uint32_t)(e + 127) << 23, bits;
+	float scale, f;
+	memcpy(&scale, &p, sizeof scale);
+	f = (float)v * scale;
+	memcpy(&bits, &f, sizeof bits);
+	return bits;
+}
+
+/* One slot, or two that a rope turns. */
+static void finish_slots(const struct work *w, size_t i, size_t c, bool pair,
+                         const int32_t *pred)
+{
+	struct kvi_train_view *view = &w->views[i];
+	const struct kvi_model *m = view->model;
+	const struct kvi_train_piece *p = w->piece;
+	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
+	size_t row = kvi_train_row_of(m, c) * KVI_TRAIN_BLOCK;
+	const int32_t *X = w->num[i].X + row, *U = w->num[i].U + row;
+	size_t s = c % m->head_channels / 2;
+	for (size_t v = 0; v < p->n; v++) {
+		size_t a = c * view->room + p->at + v, b = a + view->room;
+		int32_t pa = pred[v], pb = pred[KVI_TRAIN_BLOCK + v];
+		view->left[a] = U[v] - pa;
+		if (!pair) {
+			view->mu[a] = pattern(pa, m->step[c]);
+			view->miss[a] = X[v] - pa;
+			continue;
+		}
+		struct kvi_train_turn turn = kvi_train_turn(
+			w->t->ropes[m->rope - 1].freq[s],
+			cache->positions[p->t0 + v]);
+		int32_t ma = (pa * turn.cosine - pb * turn.sine + 128) >> 8;
+		int32_t mb = (pb * turn.cosine + pa * turn.sine + 128) >> 8;
+		view->left[b] = U[KVI_TRAIN_BLOCK + v] - pb;
+		view->mu[a] = pattern(ma, m->step[c] - 6);
+		view->mu[b] = pattern(mb, m->step[c] - 6);
+		view->miss[a] = X[v] - ((ma + 32) >> 6);
+		view->miss[b] = X[KVI_TRAIN_BLOCK + v] - ((mb + 32) >> 6);
+		view->angle[s * view->room + p->at + v] =
+			(uint8_t)(turn.angle >> 5 & 63);
+	}
+}
+
+static void copy_elements(const struct work *w, size_t i)
+{
+	struct kvi_train_view *view = &w->views[i];
+	const struct kvi_model *m = view->model;
+	const struct kvi_train_piece *p = w->piece;
+	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
+	const kvarc_tensor *g =
+		&cache->geometry.tensors[cache->tensors[w->task->first + i]];
+	const kvarc_rope *rope = kvi_tensor_rope(&cache->geometry, g);
+	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
+	const uint8_t *raw = x->raw + x->raw_at[p->cache] +
+	                     p->t0 * kvi_tensor_bytes(g);
+	for (size_t v = 0; v < p->n; v++, raw += kvi_tensor_bytes(g)) {
+		view->dtype[p->at + v] = g->dtype;
+		for (size_t c = 0; c < m->C; c++) {
+			size_t h = c / g->channels, s = c % g->channels;
+			size_t at = h * g->channels +
+			            kvi_rope_channel(rope, s);
+			view->element[c * view->room + p->at + v] =
+				(uint16_t)kvi_train_element(g->dtype, raw, at);
+		}
+	}
+}
+
+static void apply(struct work *w, size_t i)
+{
+	const struct kvi_model *m = w->views[i].model;
+	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
+	int32_t base[2 * KVI_TRAIN_BLOCK], pred[2 * KVI_TRAIN_BLOCK];
+	kvi_train_integers(w->task->stack, w->piece->cache, w->task->first + i,
+	                   x, w->piece->t0, w->piece->n, w->num[i].X,
+	                   w->num[i].U);
+	for (size_t c = 0; c < m->C;) {
+		bool pair = c % m->head_channels < m->rotary;
+		size_t n = pair ? 2 : 1;
+		for (size_t s = 0; s < n; s++) {
+			int32_t *b = base + s * KVI_TRAIN_BLOCK;
+			make_base(w, i, c + s, b);
+		}
+		for (size_t s = 0; s < n; s++) {
+			int32_t *b = base + s * KVI_TRAIN_BLOCK;
+			int32_t *to = pred + s * KVI_TRAIN_BLOCK;
+			if (w->level == 1)
+				memcpy(to, b, w->piece->n * sizeof *to);
+			else
+				predict(w, i, c + s, c, b, to);
+		}
+		finish_slots(w, i, c, pair, pred);
+		c += n;
+	}
+	copy_elements(w, i);
+}
+
+/* ---- all pieces ---- */
+
+struct view_job {
+	struct work work;
+	const struct kvi_train_pieces *pieces;
+	atomic_bool failed;
+};
+
+static void apply_piece(void *arg, size_t index)
+{
+	struct view_job *j = arg;
+	struct work w = j->work;
+	const struct kvi_alloc *alloc = &w.t->alloc;
+	w.piece = &j->pieces->p[index];
+	bool ok = true;
+	for (size_t i = 0; i < w.task->layer->n; i++) {
+		size_t n = w.task->layer->tensors[i].rows * KVI_TRAIN_BLOCK;
+		w.num[i].X = kvi_calloc(alloc, n, 2 * sizeof(int32_t));
+		w.num[i].U = w.num[i].X ? w.num[i].X + n : NULL;
+		w.num[i].r = kvi_calloc(alloc, n, sizeof(int16_t));
+		ok = ok && w.num[i].X && w.num[i].r;
+	}
+	for (size_t i = 0; i < w.task->layer->n && ok; i++)
+		apply(&w, i);
+	for (size_t i = 0; i < w.task->layer->n; i++) {
+		kvi_free(alloc, w.num[i].X);
+		kvi_free(alloc, w.num[i].r);
+	}
+	if (!ok)
+		atomic_store(&j->failed, true);
+}
+
+static bool open_view(kvarc_trainer *t, struct kvi_train_view *v,
+                      const struct kvi_model *m, size_t n)
+{
+	size_t pairs = m->rotary / 2 + 1;
+	v->model = m;
+	v->n = n;
+	v->room = (n + 31) & ~(size_t)31;
+	v->element = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->element);
+	v->mu = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->mu);
+	v->left = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->left);
+	v->miss = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->miss);
+	v->angle = kvi_calloc(&t->alloc, pairs, v->room);
+	v->unknown = kvi_calloc(&t->alloc, 3, v->room + 1);
+	v->dtype = v->unknown ? v->unknown + v->room : NULL;
+	v->scale = v->unknown ? v->unknown + 2 * v->room : NULL;
+	return v->element && v->mu && v->left && v->miss && v->angle &&
+	       v->unknown;
+}
+
+void kvi_train_view_free(kvarc_trainer *t,
+                         struct kvi_train_view v[KVI_TRAIN_TENSORS])
+{
+	for (size_t i = 0; i < KVI_TRAIN_TENSORS; i++) {
+		kvi_free(&t->alloc, v[i].element);
+		kvi_free(&t->alloc, v[i].mu);
+		kvi_free(&t->alloc, v[i].left);
+		kvi_free(&t->alloc, v[i].miss);
+		kvi_free(&t->alloc, v[i].angle);
+		kvi_free(&t->alloc, v[i].unknown);
+	}
+	memset(v, 0, KVI_TRAIN_TENSORS * sizeof *v);
+}
+
+kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
+                              const struct kvi_train_pieces *p, unsigned level,
+                              struct kvi_train_view v[KVI_TRAIN_TENSORS])
+{
+	struct view_job j = { .work = { .t = t, .task = k, .level = level,
+		                        .views = v }, .pieces = p };
+	bool ok = true;
+	memset(v, 0, KVI_TRAIN_TENSORS * sizeof *v);
+	for (size_t i = 0; i < k->layer->n && ok; i++) {
+		const struct kvi_model *m = k->models[level == 3][i];
+		if (!m) /* level 1, and level 2 is not wanted */
+			m = k->models[level != 3][i];
+		ok = open_view(t, &v[i], m, p->n_tokens);
+	}
+	if (ok)
+		kvi_train_parallel(t, p->n, apply_piece, &j);
+	return ok && !atomic_load(&j.failed) ? KVARC_OK
+	                                     : kvi_train_no_memory(t);
+}

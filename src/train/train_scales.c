@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_scales.c - scale classes of the slots, and how they follow the token */
+#include <string.h>
+
+#include "numeric/formats.h"
+#include "train_sample.h"
+
+enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 2, FEW = 1024 };
+
+struct scales_job {
+	struct kvi_train_view *v;
+	const float *token;  /* scale of each, about 1 */
+	float *q;            /* by slot: 68 % quantile */
+};
+
+/* The 68 % quantile of |residual| / token scale: sigma of a normal one, whatever its tails. */
+static void quantile(void *arg, size_t c)
+{
+	const struct scales_job *j = arg;
+	const int32_t *left = j->v->left + c * j->v->room;
+	uint32_t bins[BINS] = { 0 };
+	for (size_t i = 0; i < j->v->n; i++) {
+		float x = (float)(left[i] < 0 ? -left[i] : left[i]) / j->token[i];
+		uint32_t b;
+		memcpy(&b, &x, sizeof b);
+		/* 32 bins a factor of two, from 2^-12 on */
+		int at = (int)(b >> 18) - (115 << 5);
+		bins[at < 0 ? 0 : at >= BINS ? BINS - 1 : at]++;
+	}
+	size_t at = 0, want = (size_t)(j->v->n * 17 / 25), have = bins[0];
+	while (at + 1 < BINS && have <= want)
+		have += bins[++at];
+	uint32_t b = ((uint32_t)at + (115 << 5)) << 18 | 1 << 17;
+	memcpy(&j->q[c], &b, sizeof b);
+	if (at == 0)
+		j->q[c] = 0;
+}
+
+/* Mean |residual| of each token in units of the slots' scales, 1 in the mean. */
+static void token_scales(const struct kvi_train_view *v, const float *q,
+                         float *token)
+{
+	double sum = 0;
+	memset(token, 0, v->n * sizeof *token);
+	for (size_t c = 0; c < v->model->C; c++) {
+		const int32_t *left = v->left + c * v->room;
+		if (!(q[c] > 0))
+			continue;
+		float f = 1 / q[c];
+		for (size_t i = 0; i < v->n; i++)
+			token[i] += (float)(left[i] < 0 ? -left[i] : left[i]) * f;
+	}
+	for (size_t i = 0; i < v->n; i++)
+		sum += token[i];
+	float f = sum > 0 ? (float)((double)v->n / sum) : 0;
+	for (size_t i = 0; i < v->n; i++) {
+		token[i] *= f;
+		token[i] = token[i] > 0.125f ? token[i] : 0.125f;
+	}
+}
+
+/* round(4 log2 v), v positive */
+static int class_of(float v)
+{
+	uint32_t b;
+	memcpy(&b, &v, sizeof b);
+	uint32_t m = b & 0x7fffff;
+	/* mantissas of 2^(1/8), 2^(3/8), ... */
+	int part = (m >= 759234) + (m >= 2490071) + (m >= 4548395) +
+	           (m >= 6996167);
+	return 4 * ((int)(b >> 23) - 127) + part;
+}
+
+/* Not far below the steps of elements around the mean (cf. codec 5's fit). */
+static int least_class(const struct kvi_train_view *v, size_t c)
+{
+	const struct kvi_grid_format *f =
+		&kvi_float_format(v->dtype[0])->grid;
+	const struct kvi_model *m = v->model;
+	int least = 4 * (f->emin - f->mant_bits) - 4;
+	float mean = (float)(m->mean[c] < 0 ? -m->mean[c] : m->mean[c]);
+	if (mean > 0) {
+		int at = class_of(mean) / 4 * 4 + 4 * m->step[c] -
+		         4 * f->mant_bits - 8;
+		least = at > least ? at : least;
+	}
+	return least;
+}
+
+static int16_t class_in(int k)
+{
+	return (int16_t)(k < K_MIN ? K_MIN : k > K_MAX ? K_MAX : k);
+}
+
+static void set_classes(const struct kvi_train_view *v, const float *q,
+                        int16_t *k)
+{
+	for (size_t c = 0; c < v->model->C; c++) {
+		int least = least_class(v, c), at = K_MIN;
+		if (q[c] > 0)
+			at = class_of(q[c]) + 4 * v->model->step[c];
+		k[c] = class_in(at < least ? least : at);
+	}
+}
+
+struct best {
+	kvarc_trainer *t;
+	struct kvi_train_view *v;
+	struct kvi_train_scale s;
+	uint64_t price;
+};
+
+static bool better(struct best *b, const struct kvi_train_scale *s)
+{
+	uint64_t price = kvi_train_price(b->t, b->v, s, NULL);
+	if (price >= b->price)
+		return false;
+	b->price = price;
+	b->s = *s;
+	return true;
+}
+
+static void try_offsets(struct best *b)
+{
+	for (int d = -1; d <= 1; d += 2)
+		for (int i = 0; i < 8; i++) {
+			struct kvi_train_scale s = b->s;
+			s.offset += d;
+			if (!better(b, &s))
+				break;
+		}
+}
+
+static void try_following(struct best *b)
+{
+	static const unsigned priors[] = { 8, 16, 32, 64 };
+	for (size_t i = 0; i < sizeof priors / sizeof *priors; i++) {
+		struct kvi_train_scale s = b->s;
+		s.n0 = priors[i];
+		s.beta = 0;
+		better(b, &s);
+	}
+	for (unsigned beta = 4; b->s.source && b->s.n0 && beta <= 12; beta += 4) {
+		struct kvi_train_scale s = b->s;
+		s.beta = beta;
+		better(b, &s);
+	}
+	for (size_t i = 0; b->s.beta && i < sizeof priors / sizeof *priors; i++) {
+		struct kvi_train_scale s = b->s;
+		s.n0 = priors[i];
+		better(b, &s);
+	}
+}
+
+static void try_unknown(struct best *b)
+{
+	for (unsigned u = 2; u <= 64; u += 2) {
+		struct kvi_train_scale s = b->s;
+		s.unknown = u;
+		better(b, &s);
+	}
+}
+
+/* Each slot (each pair) the offset that suits it best. The price is then about right. */
+static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
+{
+	const struct kvi_model *m = b->v->model;
+	enum { N = 2 * REACH + 1 };
+	for (int d = 0; d < N; d++) {
+		struct kvi_train_scale s = b->s;
+		s.offset += d - REACH;
+		for (size_t c = 0; c < m->C; c++)
+			atomic_store(&slots[d * m->C + c], 0);
+		kvi_train_price(b->t, b->v, &s, slots + d * m->C);
+	}
+	b->price = 0;
+	for (size_t c = 0; c < m->C;) {
+		size_t n = c % m->head_channels < m->rotary ? 2 : 1;
+		uint64_t least = UINT64_MAX;
+		int best = 0;
+		for (int d = 0; d < N; d++) {
+			uint64_t sum = 0;
+			for (size_t i = 0; i < n; i++)
+				sum += atomic_load(&slots[d * m->C + c + i]);
+			if (sum < least) {
+				least = sum;
+				best = d - REACH;
+			}
+		}
+		b->price += least;
+		for (size_t i = 0; i < n; i++)
+			k[c + i] = class_in(k[c + i] + b->s.offset + best);
+		c += n;
+	}
+	b->s.offset = 0;
+}
+
+static void fit(struct best *b, int16_t *k, bool follows, float *work,
+                _Atomic uint64_t *slots)
+{
+	const struct kvi_model *m = b->v->model;
+	struct scales_job j = { b->v, work, work + b->v->n };
+	/* a quarter of the tokens is enough to choose a few numbers */
+	b->s.every = b->v->n >= FEW ? 4 : 1;
+	for (size_t i = 0; i < b->v->n; i++)
+		work[i] = 1;
+	for (int pass = 0; pass < (follows ? 3 : 1); pass++) {
+		if (pass)
+			token_scales(b->v, j.q, work);
+		kvi_train_parallel(b->t, m->C, quantile, &j);
+	}
+	set_classes(b->v, j.q, k);
+	b->s.k = k;
+	if (follows) {
+		b->price = kvi_train_price(b->t, b->v, &b->s, NULL);
+		if (m->flags & KVI_MODEL_TABLE)
+			try_unknown(b);
+		try_following(b);
+		try_offsets(b);
+	}
+	b->s.every = 0;
+	try_slots(b, k, slots);
+}
+
+kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
+                               struct kvi_model *m,
+                               struct kvi_train_view *source, int16_t *level1,
+                               uint64_t *price)
+{
+	size_t C = v->model->C;
+	struct best b = { .t = t, .v = v };
+	float *work = kvi_array(&t->alloc, v->n + C, sizeof *work);
+	_Atomic uint64_t *slots = kvi_array(&t->alloc, C,
+	                                    (2 * REACH + 1) * sizeof *slots);
+	bool ok = work && slots;
+	if (ok) {
+		bool follows = !level1 &&
+			!(t->options.flags & KVARC_TRAIN_NO_STAGES);
+		b.s.source = source && follows ? source->scale : NULL;
+		fit(&b, level1 ? level1 : m->k, follows, work, slots);
+	}
+	if (ok && !level1) {
+		m->n0 = (uint8_t)b.s.n0;
+		m->flags |= b.s.n0 ? KVI_MODEL_SCALE : 0;
+		m->beta = b.s.n0 ? (uint8_t)b.s.beta : 0;
+		m->scale_kind = m->beta ? source->model->kind : 0;
+		m->unknown = (uint8_t)b.s.unknown;
+		/* its scales at the end, for the next tensor */
+		b.price = kvi_train_price(t, v, &b.s, NULL);
+	}
+	*price = b.price;
+	kvi_free(&t->alloc, work);
+	kvi_free(&t->alloc, slots);
+	return ok ? KVARC_OK : kvi_train_no_memory(t);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train_table.c - the lowest layer from token ids */
+#include "train_table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_sample.h"
+
+enum { SHIFT_MAX = 8, ROWS_MAX = 1 << 20, LIMIT = 32767 };
+
+static int compare_ids(const void *a, const void *b)
+{
+	int32_t x, y;
+	memcpy(&x, a, sizeof x);
+	memcpy(&y, b, sizeof y);
+	return (x > y) - (x < y);
+}
+
+kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
+                                struct kvi_train_ids *ids)
+{
+	size_t n = 0;
+	*ids = (struct kvi_train_ids){ 0 };
+	for (size_t i = 0; i < k->stack->n_caches; i++)
+		if (!k->stack->caches[i]->ids)
+			return KVARC_OK;
+	ids->id = kvi_array(&t->alloc, k->stack->n_tokens, sizeof *ids->id);
+	if (!ids->id)
+		return kvi_train_no_memory(t);
+	for (size_t i = 0; i < k->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = k->stack->caches[i];
+		for (size_t v = 0; v < c->held; v++)
+			if (!k->weights->bad[c->first + v])
+				ids->id[n++] = c->ids[v];
+	}
+	if (n)
+		qsort(ids->id, n, sizeof *ids->id, compare_ids);
+	for (size_t v = 0; v < n && ids->n < ROWS_MAX; v++)
+		if (v == 0 || ids->id[v] != ids->id[v - 1])
+			ids->id[ids->n++] = ids->id[v];
+	return KVARC_OK;
+}
+
+struct table_job {
+	const struct kvi_train_task *task;
+	struct kvi_model *m;
+	const struct kvi_train_tensor *x;
+	const int32_t *row;      /* of each token in the table, -1: none */
+	uint32_t *count;         /* tokens of each row */
+	int32_t *sum;            /* C x n_ids; then the means */
+};
+
+/* Mean of slot c for each id. */
+static void add_slot(void *arg, size_t c)
+{
+	const struct table_job *j = arg;
+	const int16_t *z = j->x->z + kvi_train_row_of(j->m, c) * j->x->room;
+	int32_t *sum = j->sum + c * j->m->n_ids;
+	size_t n = j->task->stack->n_tokens;
+	for (size_t v = 0; v < n; v++)
+		if (j->row[v] >= 0)
+			sum[j->row[v]] += z[v];
+	for (size_t i = 0; i < j->m->n_ids; i++) {
+		int32_t count = (int32_t)j->count[i], half = count / 2;
+		sum[i] = (sum[i] < 0 ? sum[i] - half : sum[i] + half) / count;
+	}
+}
+
+static int8_t entry(int32_t mean, unsigned shift)
+{
+	int32_t half = shift ? 1 << (shift - 1) : 0;
+	int32_t v = (mean + half) >> shift;
+	return (int8_t)(v < -127 ? -127 : v > 127 ? 127 : v);
+}
+
+/* The shift that leaves least, counted in digits. */
+static unsigned choose_shift(const int32_t *mean, size_t n)
+{
+	unsigned best = 0;
+	double least = 0;
+	size_t step = n / 65536 + 1;
+	for (unsigned shift = 0; shift <= SHIFT_MAX; shift++) {
+		uint64_t digits = 0;
+		for (size_t i = 0; i < n; i += step) {
+			int32_t d = mean[i] - entry(mean[i], shift) * (1 << shift);
+			uint32_t left = (uint32_t)(d < 0 ? -d : d) + 4;
+			/* 1/8 digits: the leading one and three more */
+			unsigned top = 31 - (unsigned)__builtin_clz(left);
+			digits += top * 8 + (left << (31 - top) >> 28 & 7);
+		}
+		if (shift == 0 || (double)digits < least) {
+			least = (double)digits;
+			best = shift;
+		}
+	}
+	return best;
+}
+
+static kvarc_ret fill_table(kvarc_trainer *t, struct table_job *j)
+{
+	struct kvi_model *m = j->m;
+	j->sum = kvi_calloc(&t->alloc, m->C, m->n_ids * sizeof *j->sum);
+	if (!j->sum)
+		return kvi_train_no_memory(t);
+	kvi_train_parallel(t, m->C, add_slot, j);
+	m->tshift = (uint8_t)choose_shift(j->sum, m->C * m->n_ids);
+	for (size_t i = 0; i < m->n_ids; i++)
+		for (size_t c = 0; c < m->C; c++)
+			m->table[i * m->C + c] = entry(
+				j->sum[c * m->n_ids + i], m->tshift);
+	kvi_free(&t->alloc, j->sum);
+	return KVARC_OK;
+}
+
+static void find_rows(const struct kvi_train_task *k, const struct kvi_model *m,
+                      int32_t *row, uint32_t *count)
+{
+	for (size_t i = 0; i < k->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = k->stack->caches[i];
+		for (size_t v = 0; v < c->n; v++) {
+			const int32_t *at = NULL;
+			if (v < c->held && !k->weights->bad[c->first + v])
+				at = bsearch(&c->ids[v], m->ids, m->n_ids,
+				             sizeof *at, compare_ids);
+			row[c->first + v] = at ? (int32_t)(at - m->ids) : -1;
+			/* so that the sums of z fit in 32 bits */
+			if (at && count[at - m->ids] == UINT16_MAX)
+				row[c->first + v] = -1;
+			else if (at)
+				count[at - m->ids]++;
+		}
+	}
+}
+
+struct left_job {
+	const struct kvi_train_task *task;
+	const struct kvi_model *m;
+	const struct kvi_train_tensor *x;
+	struct kvi_train_tensor *left;
+	const int32_t *row;
+};
+
+static void subtract_slot(void *arg, size_t c)
+{
+	const struct left_job *j = arg;
+	size_t at = kvi_train_row_of(j->m, c) * j->x->room;
+	const int16_t *z = j->x->z + at;
+	int16_t *to = j->left->z + at;
+	for (size_t i = 0; i < j->task->stack->n_caches; i++) {
+		const struct kvi_train_cache *k = j->task->stack->caches[i];
+		for (size_t v = k->first; v < k->first + k->n; v++) {
+			int32_t row = j->row[v], d = z[v];
+			if (row >= 0 && !kvi_train_pretend(k->ids[v - k->first]))
+				d -= j->m->table[(size_t)row * j->m->C + c] *
+				     (1 << j->m->tshift);
+			to[v] = (int16_t)kvi_train_clamp(d, LIMIT);
+		}
+	}
+}
+
+/* Tokens count by how much is left of them: what the table knows is worth as much as the rest. */
+static void weigh_left(struct kvi_train_left *left,
+                       const struct kvi_train_weights *w, size_t n)
+{
+	double count = 0;
+	float *to = left->weights.w;
+	memset(to, 0, n * sizeof *to);
+	for (size_t i = 0; i < left->layer.n; i++) {
+		const struct kvi_train_tensor *x = &left->layer.tensors[i];
+		for (size_t r = 0; r < x->rows; r++) {
+			const int16_t *z = x->z + r * x->room;
+			if (!(x->sigma[r] > 0))
+				continue;
+			float f = (float)(1 / x->sigma[r]);
+			count++;
+			for (size_t v = 0; v < n; v++)
+				to[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
+		}
+	}
+	for (size_t v = 0; v < n; v++) {
+		float scale = count > 0 ? to[v] / (float)count : 1;
+		to[v] = !(w->w[v] > 0) ? 0 : 1 / (scale < 0.005f ? 0.005f
+		                                                : scale);
+	}
+}
+
+kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
+                           struct kvi_train_left *left)
+{
+	size_t n = k->stack->n_tokens;
+	uint32_t n_ids = k->models[1][0]->n_ids;
+	int32_t *row = kvi_array(&t->alloc, n, sizeof *row);
+	uint32_t *count = kvi_calloc(&t->alloc, n_ids, sizeof *count);
+	kvarc_ret ret = row && count ? KVARC_OK : kvi_train_no_memory(t);
+	*left = (struct kvi_train_left){ .layer = *k->layer,
+		                         .weights = *k->weights };
+	for (size_t i = 0; i < k->layer->n; i++)
+		left->layer.tensors[i].z = NULL;
+	left->weights.w = kvi_array(&t->alloc, n, sizeof(float));
+	if (!ret && !left->weights.w)
+		ret = kvi_train_no_memory(t);
+	if (!ret)
+		find_rows(k, k->models[1][0], row, count);
+	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		struct kvi_train_tensor *x = &left->layer.tensors[i];
+		struct table_job j = { k, k->models[1][i], &k->layer->tensors[i],
+			               row, count, NULL };
+		struct left_job l = { k, j.m, j.x, x, row };
+		ret = fill_table(t, &j);
+		x->z = kvi_calloc(&t->alloc, x->rows, x->room * sizeof *x->z);
+		if (!ret && !x->z)
+			ret = kvi_train_no_memory(t);
+		if (!ret)
+			kvi_train_parallel(t, j.m->C, subtract_slot, &l);
+	}
+	if (!ret)
+		weigh_left(left, k->weights, n);
+	kvi_free(&t->alloc, row);
+	kvi_free(&t->alloc, count);
+	return ret;
+}
+
+void kvi_train_left_free(kvarc_trainer *t, struct kvi_train_left *left)
+{
+	for (size_t i = 0; i < left->layer.n; i++)
+		kvi_free(&t->alloc, left->layer.tensors[i].z);
+	kvi_free(&t->alloc, left->weights.w);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* error.c - fills kvarc_error */
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "alloc.h"
+
+kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, uint64_t offset,
+                   uint64_t frame, const char *format, ...)
+{
+	va_list args;
+	if (!e)
+		return code;
+	e->code = code;
+	e->offset = offset;
+	e->frame = frame;
+	va_start(args, format);
+	vsnprintf(e->text, sizeof e->text, format, args);
+	va_end(args);
+	return code;
+}
+
+kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
+{
+	kvarc_ret code = kvi_alloc_error(alloc);
+	/* Rounded: an inner handle has what is left of the outer one's. */
+	uint64_t limit = alloc->limit + (1 << 19);
+	bool mib = alloc->limit >= (uint64_t)1 << 19;
+	if (code == KVARC_MEMLIMIT)
+		return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "more memory than the limit of %llu %s is "
+		                "needed: raise the limit",
+		                (unsigned long long)(mib ? limit >> 20
+		                                     : alloc->limit >> 10),
+		                mib ? "MiB" : "KiB");
+	return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	                "out of memory");
+}

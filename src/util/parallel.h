@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* parallel.h - a loop whose steps do not depend on each other, on all workers of a pool */
+#ifndef KVI_PARALLEL_H
+#define KVI_PARALLEL_H
+
+#include <stddef.h>
+
+#include "pool.h"
+
+/* fn(opaque, i, worker) for i in 0 .. n - 1, in any order, in exact arithmetic (fpmode.h). */
+typedef void (*kvi_parallel_fn)(void *opaque, size_t i, unsigned worker);
+void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn,
+                  void *opaque);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* view.h - copies blocks between packed memory and a kvarc_view */
+#ifndef KVI_VIEW_H
+#define KVI_VIEW_H
+
+#include "kvarc.h"
+
+/* A block: n tokens from row on, channels [c0, c0 + nc) of the width, elements
+ * of 1, 2 or 4 bytes; packed means token-major without gaps. */
+struct kvi_view_block {
+	uint64_t row;
+	uint32_t n, c0, nc, elem;
+};
+
+void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b,
+                     void *packed);
+/* Where a block is that is packed in the view, too; else NULL. */
+void *kvi_view_packed(const kvarc_view *v, const struct kvi_view_block *b);
+void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b,
+                      const void *packed);
+
+#endif

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvi_la_SOURCES += \
+	src/writer/repeat.c src/writer/repeat.h \
+	src/writer/writer_append.c \
+	src/writer/writer_frames.c \
+	src/writer/writer_internal.h \
+	src/writer/writer_open.c \
+	src/writer/writer_profile.c \
+	src/writer/writer_segment.c \
+	src/writer/writer_state.h

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* repeat.c - a set-associative table of chunk hashes */
+#include "repeat.h"
+
+#include "format/frame.h"
+
+enum { SETS = 4096, WAYS = 4 };
+
+struct kvi_repeat_table {
+	struct kvi_repeat place[SETS][WAYS]; /* newest first */
+};
+
+struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc)
+{
+	return kvi_calloc(alloc, 1, sizeof(struct kvi_repeat_table));
+}
+
+void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc)
+{
+	kvi_free(alloc, t);
+}
+
+const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t,
+                                         struct kvi_h128 hash, uint64_t bytes)
+{
+	const struct kvi_repeat *set = t->place[hash.lo % SETS];
+	for (int i = 0; i < WAYS; i++)
+		if (set[i].bytes == bytes && kvi_h128_equal(set[i].hash, hash))
+			return &set[i];
+	return NULL;
+}
+
+void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r)
+{
+	struct kvi_repeat *set = t->place[r->hash.lo % SETS];
+	for (int i = WAYS - 1; i > 0; i--)
+		set[i] = set[i - 1];
+	set[0] = *r;
+}

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* writer_open.c - the writer's public calls: open, geometry, identity, commit, close */
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "format/identity.h"
+#include "util/string_field.h"
+#include "format/superblock.h"
+#include "writer_state.h"
+
+enum { SEGMENT_TOKENS_MIN = 32 };
+enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
+#define FLAGS_KNOWN \
+	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
+	 KVARC_WRITE_EMBED_PROFILE)
+
+kvarc_ret kvi_writer_stick(kvarc_writer *w, kvarc_ret ret)
+{
+	if (ret && !w->sticky)
+		w->sticky = ret;
+	return ret;
+}
+
+kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format,
+                          ...)
+{
+	char text[sizeof w->error->text];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	kvi_fail(w->error, code, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", text);
+	return kvi_writer_stick(w, code);
+}
+
+const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)
+{
+	return &w->alloc;
+}
+
+static bool all_zero(const void *p, size_t bytes)
+{
+	const uint8_t *b = p;
+	while (bytes && *b == 0)
+		b++, bytes--;
+	return bytes == 0;
+}
+
+static bool has_level(const struct kvi_profile *p, unsigned level)
+{
+	for (size_t i = 0; i < p->n_models; i++)
+		if (p->models[i].level == kvi_models_level(level))
+			return true;
+	return false;
+}
+
+static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
+{
+	const char *wrong = NULL;
+	if (o->level < 0 || o->level > KVARC_LEVEL_MAX)
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "level %d is not known: 0 to %d are",
+		                o->level, KVARC_LEVEL_MAX);
+	if (o->flags & ~FLAGS_KNOWN)
+		wrong = "unknown flags in the writer's options";
+	else if (o->segment_tokens &&
+	         (o->segment_tokens < SEGMENT_TOKENS_MIN ||
+	          o->segment_tokens > KVI_SEGMENT_TOKENS))
+		wrong = "segment_tokens is not 0 or 32 to 256";
+	else if (o->token_ids != KVARC_TOKEN_IDS_STORED &&
+	         o->token_ids != KVARC_TOKEN_IDS_MODEL)
+		wrong = "token_ids is neither stored nor by the model";
+	else if (!all_zero(o->reserved, sizeof o->reserved) ||
+	         !all_zero(o->common.reserved, sizeof o->common.reserved))
+		wrong = "reserved fields of the options are not zero";
+	else if (o->lossy && !kvi_lossy_valid(o->lossy))
+		wrong = "the lossy tier's numbers are out of range";
+	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
+		wrong = "a profile is to be embedded, but there is none";
+	else if (!kvi_string_fits(o->profile_name) ||
+	         !kvi_string_fits(o->predictor_name))
+		wrong = "the name of the profile or the model is too long";
+	if (wrong)
+		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "%s", wrong);
+	if (o->lossy && !o->lossy->token_rate &&
+	    (o->lossy->keep || o->lossy->top || o->lossy->spread))
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "keep, top and spread of a lossy tier need scores "
+		                "of the tokens");
+	if (o->token_ids && o->level < KVI_LEVEL_MODEL)
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "token ids can be coded by a model at levels 4 "
+		                "to 8, not at level %d", o->level);
+	if (o->lossy && o->lossy->tier == KVARC_TIER_KLT &&
+	    !(o->profile && has_level(kvi_profile_of(o->profile),
+	                              KVI_LEVEL_BASIS)))
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "tier klt needs a profile with "
+		                "transforms of the model");
+	if (o->level < KVI_LEVEL_PROFILE)
+		return KVARC_OK;
+	if (o->lossy)
+		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "this lossy tier goes with levels 0 and 1, not "
+		                "with level %d", o->level);
+	if (!o->profile)
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "level %d needs a profile of the "
+		                "model", o->level);
+	if (!has_level(kvi_profile_of(o->profile), (unsigned)o->level))
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "the profile has no models of "
+		                "level %d", o->level);
+	if (o->level >= KVI_LEVEL_MODEL && !o->predictor)
+		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "level %d needs the model",
+		                o->level);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
+                            const kvarc_writer_options *options)
+{
+	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
+	const kvarc_writer_options *o = options ? options : &defaults;
+	kvarc_error *e = o->common.error;
+	struct kvi_alloc alloc;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	if (!sink || !sink->write)
+		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "the writer needs a sink");
+	kvarc_ret ret = options_check(o, e);
+	if (ret)
+		return ret;
+	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
+	kvarc_writer *w = kvi_calloc(&alloc, 1, sizeof *w);
+	if (!w)
+		return kvi_fail_alloc(e, &alloc);
+	/* From here on the writer's own copy counts; it holds itself. */
+	kvi_alloc_init(&w->alloc, o->common.allocator, o->common.memlimit);
+	atomic_store(&w->alloc.used, atomic_load(&alloc.used));
+	w->error = e;
+	w->sink = *sink;
+	w->options = *o;
+	if (o->lossy) {
+		w->lossy = *o->lossy;
+		w->options.lossy = &w->lossy;
+	}
+	if (o->level >= KVI_LEVEL_MODEL)
+		w->options.flags |= KVARC_WRITE_VERIFY;
+	if (!w->options.segment_tokens)
+		w->options.segment_tokens = KVI_SEGMENT_TOKENS;
+	if (!w->options.chunk_bytes)
+		w->options.chunk_bytes = CHUNK_BYTES_DEFAULT;
+	if (w->options.chunk_bytes < CHUNK_BYTES_MIN)
+		w->options.chunk_bytes = CHUNK_BYTES_MIN;
+	kvi_packer_init(&w->packer, &w->alloc);
+	kvi_out_init(&w->scratch, &w->alloc);
+	kvi_out_init(&w->content, &w->alloc);
+	kvi_out_init(&w->index, &w->alloc);
+	kvi_out_init(&w->copies, &w->alloc);
+	kvi_out_init(&w->copy_list, &w->alloc);
+	*out = w;
+	return KVARC_OK;
+}
+
+static void free_workers(kvarc_writer *w)
+{
+	kvi_pool_close(w->pool);
+	for (unsigned i = 0; w->jobs && i < w->n_jobs; i++) {
+		kvi_free(&w->alloc, w->jobs[i].raw);
+		kvi_free(&w->alloc, w->jobs[i].again);
+		kvi_free(&w->alloc, w->jobs[i].frame);
+		kvi_free(&w->alloc, w->jobs[i].expected);
+		kvi_free(&w->alloc, w->jobs[i].predicted);
+	}
+	kvi_free(&w->alloc, w->jobs);
+	for (unsigned i = 0; w->coders && i < w->n_coders; i++)
+		kvi_coder_close(w->coders[i]);
+	kvi_free(&w->alloc, w->coders);
+	kvi_coder_tables_close(w->tables);
+	kvi_repeat_close(w->repeats, &w->alloc);
+}
+
+void kvarc_writer_abort(kvarc_writer **out)
+{
+	kvarc_writer *w = out ? *out : NULL;
+	if (!w)
+		return;
+	free_workers(w);
+	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++)
+		if (w->tracks[i].waiting) {
+			kvi_free(&w->alloc, w->tracks[i].waiting->data);
+			kvi_free(&w->alloc, w->tracks[i].waiting);
+		}
+	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++) {
+		kvi_token_coder_close(w->tracks[i].ids);
+		kvi_guide_close(w->tracks[i].guide);
+	}
+	for (size_t i = 0; w->groups && i < w->n_groups; i++)
+		kvi_params_free(w->groups[i].params);
+	kvi_free(&w->alloc, w->tracks);
+	kvi_free(&w->alloc, w->tokens);
+	kvi_free(&w->alloc, w->groups);
+	kvi_free(&w->alloc, w->plan);
+	kvi_order_free(&w->order, &w->alloc);
+	kvi_geometry_free(&w->geometry, &w->alloc);
+	kvi_packer_free(&w->packer);
+	kvi_out_free(&w->scratch);
+	kvi_out_free(&w->content);
+	kvi_out_free(&w->index);
+	kvi_out_free(&w->copies);
+	kvi_out_free(&w->copy_list);
+	struct kvi_alloc last = w->alloc;
+	kvi_free(&last, w);
+	*out = NULL;
+}
+
+/* Bytes of one head of a tensor, a token. */
+static uint32_t head_bytes(const kvarc_tensor *t)
+{
+	return t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
+}
+
+/* Shorter segments where one head of a full one would pass chunk_bytes. */
+static uint32_t track_tokens(const kvarc_writer *w, uint32_t track)
+{
+	uint32_t n = w->options.segment_tokens;
+	for (uint32_t i = w->order.first[track];
+	     i < w->order.first[track + 1]; i++) {
+		uint32_t most = w->options.chunk_bytes /
+			head_bytes(&w->geometry.tensors[w->order.tensors[i]]);
+		if (n > most)
+			n = most ? most : 1;
+	}
+	return n;
+}
+
+/* Cuts the tensors of a track into groups of heads, or counts them. */
+static uint32_t cut_groups(kvarc_writer *w, uint32_t track, uint32_t at,
+                           struct kvi_group *groups)
+{
+	const struct kvi_writer_track *t = &w->tracks[track];
+	for (uint32_t i = w->order.first[track];
+	     i < w->order.first[track + 1]; i++) {
+		uint32_t tensor = w->order.tensors[i];
+		const kvarc_tensor *x = &w->geometry.tensors[tensor];
+		uint32_t one = head_bytes(x) * t->segment_tokens;
+		uint32_t most = w->options.chunk_bytes / one;
+		if (w->plan && w->plan->of[i].model)
+			most = x->heads; /* spec linear */
+		else if (most == 0)
+			most = 1;
+		for (uint32_t h = 0; h < x->heads; h += most, at++) {
+			uint32_t n = x->heads - h < most ? x->heads - h : most;
+			if (w->chunk_max < n * one)
+				w->chunk_max = n * one;
+			if (groups)
+				groups[at] = (struct kvi_group){
+					.tensor = tensor, .place = i,
+					.head = (uint16_t)h,
+					.heads = (uint16_t)n
+				};
+		}
+	}
+	return at;
+}
+
+static kvarc_ret make_tracks(kvarc_writer *w)
+{
+	size_t n = w->geometry.n_tracks;
+	uint32_t groups = 0;
+	w->tracks = kvi_calloc(&w->alloc, n, sizeof *w->tracks);
+	w->tokens = kvi_calloc(&w->alloc, n, sizeof *w->tokens);
+	if (!w->tracks || !w->tokens)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	for (uint32_t i = 0; i < n; i++) {
+		w->tracks[i].segment_tokens = track_tokens(w, i);
+		w->tracks[i].first_group = groups;
+		groups = cut_groups(w, i, groups, NULL);
+		w->tracks[i].end_group = groups;
+	}
+	if (groups == 0)
+		return KVARC_OK;
+	w->groups = kvi_calloc(&w->alloc, groups, sizeof *w->groups);
+	if (!w->groups)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	w->n_groups = groups;
+	for (uint32_t i = 0; i < n; i++)
+		cut_groups(w, i, w->tracks[i].first_group, w->groups);
+	return KVARC_OK;
+}
+
+static kvarc_ret write_superblock(kvarc_writer *w)
+{
+	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR,
+	                             .minor = KVARC_FORMAT_MINOR };
+	uint8_t b[KVI_SUPERBLOCK_BYTES];
+	memcpy(sb.file_id, w->options.file_id, sizeof sb.file_id);
+	if (!(w->options.flags & KVARC_WRITE_FILE_ID) &&
+	    all_zero(sb.file_id, sizeof sb.file_id) &&
+	    getentropy(sb.file_id, sizeof sb.file_id))
+		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "no random bytes for the file "
+		                "id: give one in the options");
+	kvi_superblock_write(b, &sb);
+	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
+		return kvi_fail(w->error, KVARC_IO, 0, KVARC_UNKNOWN,
+		                "writing the first %zu bytes failed", sizeof b);
+	w->sync = kvi_frame_sync(sb.file_id);
+	w->offset = sizeof b;
+	w->stats.file_bytes = w->offset;
+	return KVARC_OK;
+}
+
+static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
+{
+	struct kvi_index_entry entry = { 0 };
+	if (kvi_geometry_copy(&w->geometry, &w->alloc, g) ||
+	    kvi_order_make(&w->order, &w->alloc, &w->geometry))
+		return kvi_fail_alloc(w->error, &w->alloc);
+	kvarc_ret ret = kvi_writer_plan(w);
+	if (ret == KVARC_OK)
+		ret = make_tracks(w);
+	if (ret == KVARC_OK && w->plan)
+		ret = kvi_writer_guides(w);
+	if (ret == KVARC_OK)
+		ret = write_superblock(w);
+	if (ret)
+		return ret;
+	w->has_geometry = true;
+	w->content.n = 0;
+	kvi_geometry_put(&w->content, &w->geometry);
+	if (w->content.failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	return kvi_writer_emit_content(w, KVI_FRAME_GEOMETRY, w->content.p,
+	                               w->content.n, true, &entry);
+}
+
+kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w,
+                                    const kvarc_geometry *geometry)
+{
+	if (!w)
+		return KVARC_PROG;
+	if (w->sticky)
+		return w->sticky;
+	if (w->has_geometry || !geometry)
+		return kvi_writer_fail(w, KVARC_PROG, geometry
+		                       ? "the geometry is set already"
+		                       : "geometry is NULL");
+	const char *wrong = kvi_geometry_wrong(geometry);
+	if (wrong)
+		return kvi_writer_fail(w, KVARC_GEOMETRY, "%s", wrong);
+	return kvi_writer_stick(w, set_geometry(w, geometry));
+}
+
+kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content,
+                           size_t bytes, bool packed)
+{
+	struct kvi_index_entry entry = { 0 };
+	if (w->sticky)
+		return w->sticky;
+	if (!w->has_geometry || w->started)
+		return kvi_writer_fail(w, KVARC_PROG, "metadata is written "
+		                       "between geometry and tokens");
+	return kvi_writer_stick(w, kvi_writer_emit_content(
+		w, type, content, bytes, packed, &entry));
+}
+
+kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n,
+                                const char *const keys[],
+                                const char *const values[])
+{
+	struct kvi_identity id = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	if (!w)
+		return KVARC_PROG;
+	if (w->sticky)
+		return w->sticky;
+	if (n && (!keys || !values))
+		return kvi_writer_fail(w, KVARC_PROG, "keys or values missing");
+	for (size_t i = 0; i < n && ret == KVARC_OK; i++)
+		ret = kvi_identity_set(&id, &w->alloc, keys[i], values[i]);
+	if (ret == KVARC_PROG)
+		kvi_writer_fail(w, ret, "too many identity pairs, or one that "
+		                "is missing or too long");
+	else if (ret)
+		kvi_writer_stick(w, kvi_fail_alloc(w->error, &w->alloc));
+	struct kvi_out out;
+	kvi_out_init(&out, &w->alloc);
+	if (ret == KVARC_OK && n) {
+		kvi_identity_put(&out, &id);
+		ret = out.failed
+		      ? kvi_writer_stick(w, kvi_fail_alloc(w->error, &w->alloc))
+		      : kvi_writer_frame(w, KVI_FRAME_IDENTITY, out.p, out.n,
+		                         true);
+	}
+	kvi_out_free(&out);
+	kvi_identity_free(&id, &w->alloc);
+	return ret;
+}
+
+static kvarc_ret flush_sink(kvarc_writer *w)
+{
+	if (w->sink.flush && w->sink.flush(w->sink.opaque))
+		return kvi_fail(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
+		                "flushing the output failed");
+	return KVARC_OK;
+}
+
+static kvarc_ret flush_tracks(kvarc_writer *w)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
+		ret = kvi_writer_flush_track(w, i);
+	return ret;
+}
+
+static kvarc_ret commit(kvarc_writer *w)
+{
+	kvarc_ret ret = flush_tracks(w);
+	if (ret == KVARC_OK && w->uncommitted)
+		ret = kvi_writer_emit_commit(w);
+	return ret ? ret : flush_sink(w);
+}
+
+kvarc_ret kvarc_writer_commit(kvarc_writer *w)
+{
+	if (!w)
+		return KVARC_PROG;
+	if (w->sticky)
+		return w->sticky;
+	if (!w->has_geometry)
+		return kvi_writer_fail(w, KVARC_PROG,
+		                       "commit before set_geometry");
+	return kvi_writer_stick(w, commit(w));
+}
+
+void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats)
+{
+	if (w && stats)
+		*stats = w->stats;
+}
+
+kvarc_ret kvarc_writer_close(kvarc_writer **out)
+{
+	kvarc_writer *w = out ? *out : NULL;
+	if (!w)
+		return KVARC_PROG;
+	kvarc_ret ret = w->sticky;
+	if (ret == KVARC_OK && !w->has_geometry)
+		ret = kvi_writer_fail(w, KVARC_PROG,
+		                      "close before set_geometry");
+	if (ret == KVARC_OK)
+		ret = flush_tracks(w);
+	if (ret == KVARC_OK)
+		ret = kvi_writer_finish(w);
+	if (ret == KVARC_OK)
+		ret = flush_sink(w);
+	kvarc_writer_abort(out);
+	return ret;
+}

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * writer_segment.c - encodes the chunks of segments, in parallel, and writes
+ * them in order, so that the bytes do not depend on the number of threads
+ *
+ * Chunks of a segment are encoded while those of the one before are written. A
+ * group's chunk is written before its next one is encoded, which may use its
+ * parameters; so no more than two segments are on their way.
+ */
+#include "writer_state.h"
+
+/* In a job's frame buffer. */
+enum { PAYLOAD_AT = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
+
+static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
+{
+	const kvarc_geometry *g = &j->w->geometry;
+	const kvarc_tensor *t = &g->tensors[j->group->tensor];
+	return (struct kvi_chunk){
+		.dtype = t->dtype, .n_tokens = j->segment->s.n,
+		.heads = j->group->heads, .head_channels = t->channels,
+		.positions = j->segment->s.positions,
+		.rope = kvi_tensor_rope(g, t),
+		.kind = t->kind, .t0 = j->segment->s.t0,
+		.end = j->w->tracks[t->track].end,
+		.token_rate = j->segment->taken.told ? j->segment->taken.rate
+		                                     : NULL
+	};
+}
+
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
+                     uint32_t tensor, uint32_t head, uint32_t heads,
+                     uint8_t *dst)
+{
+	const kvarc_tensor *t = &w->geometry.tensors[tensor];
+	const uint32_t *from = f->taken->from;
+	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	uint32_t n;
+	if (!f->taken->told)
+		return f->fetch(f->opaque, tensor, head, heads, f->t0, f->n, dst);
+	/* Runs of tokens between those that are left out. */
+	for (uint32_t i = 0; i < f->n; i += n) {
+		for (n = 1; i + n < f->n && from[i + n] == from[i] + n;)
+			n++;
+		int ret = f->fetch(f->opaque, tensor, head, heads, from[i], n,
+		                   dst + i * row);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+/* Makes the features that others need of this tensor, and z of them at once:
+ * so upper layers wait for the elements only, not for this chunk. */
+static kvarc_ret make_features(struct kvi_encode_job *j,
+                               struct kvi_coder *coder,
+                               struct kvi_chunk *chunk)
+{
+	uint32_t place = j->group->place;
+	if (!kvi_feature_slot(j->features, place)->asked)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_feature_table_make(j->features, place,
+	                                       chunk->n_tokens,
+	                                       &chunk->features);
+	if (ret == KVARC_OK && !chunk->features->z)
+		return KVARC_OK; /* level 2 */
+	if (ret == KVARC_OK)
+		ret = kvi_chunk_features(coder, chunk, j->raw, true);
+	if (ret)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	chunk->features->has_z = true;
+	kvi_feature_table_publish(j->features, place, KVI_FEATURES_Z);
+	return KVARC_OK;
+}
+
+/* The model goes on once it knows what was there. */
+static void tell_guide(struct kvi_encode_job *j)
+{
+	struct kvi_guide *g = j->guide;
+	if (!g || j->told)
+		return;
+	j->told = true;
+	kvi_guide_tell(g, j->group->place, j->raw,
+	               kvi_feature_slot(j->features, j->group->place)->f,
+	               j->exact);
+}
+
+/* Upper tensors need not wait for the chunk to be written. */
+static void features_made(void *opaque)
+{
+	struct kvi_encode_job *j = opaque;
+	kvi_feature_table_publish(j->features, j->group->place,
+	                          KVI_FEATURES_ALL);
+	tell_guide(j);
+}
+
+/* What the model expects, for codecs 8 and 9. */
+static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
+{
+	struct kvi_guide_ask a = {
+		.place = j->group->place, .s = &j->segment->s, .raw = j->raw,
+		.expected = j->expected, .predicted = j->predicted
+	};
+	if (!j->guide)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_guide_expect(j->guide, &a);
+	const char *why = kvi_guide_why(j->guide);
+	j->exact = a.exact;
+	in->expected = j->expected;
+	in->predicted = a.exact ? j->raw : j->predicted;
+	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
+	                      KVARC_UNKNOWN, "token %llu and those after it: "
+	                      "%s", (unsigned long long)j->segment->s.t0,
+	                      why ? why : "the model has stopped") : KVARC_OK;
+}
+
+/* Fills in what codec 7 needs; in is its memory. */
+static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
+                           struct kvi_chunk *chunk, struct kvi_linear_in *in)
+{
+	const struct kvi_planned *x = &j->w->plan->of[j->group->place];
+	kvi_linear_in_init(in, j->w->plan, j->group->place, &j->w->geometry,
+	                   j->group->tensor, &j->segment->s, true);
+	chunk->linear = in;
+	chunk->made = features_made;
+	chunk->made_opaque = j;
+	const bool later = x->model->flags & KVI_MODEL_BASIS;
+	kvarc_ret ret = later ? KVARC_OK : make_features(j, coder, chunk);
+	if (ret)
+		return ret;
+	if (kvi_feature_slot(j->features, j->group->place)->asked !=
+	    KVI_FEATURES_ALL)
+		chunk->features = NULL; /* z was all */
+	if (!x->complete)
+		chunk->linear = NULL;
+	else if (!kvi_feature_table_wait(j->features, j->group->place, in))
+		return KVARC_END; /* an earlier job failed and tells why */
+	return ask_guide(j, in);
+}
+
+/* KVARC_WRITE_VERIFY: decodes what was encoded and compares. */
+static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
+                        const struct kvi_chunk *chunk)
+{
+	const struct kvi_encoded *c = &j->coded;
+	const struct kvi_params *params = !c->uses_params ? NULL
+		: c->params ? c->params : j->group->params;
+	kvarc_ret ret = kvi_chunk_decode(coder, chunk, c->codec, c->lane_order,
+	                                 params, c->payload, c->payload_bytes,
+	                                 j->again);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	if (ret || memcmp(j->raw, j->again, j->raw_bytes))
+		return kvi_fail(&j->error, KVARC_DATA, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "verification failed: a chunk "
+		                "of tensor %u does not decode to its input; "
+		                "check this machine's memory",
+		                (unsigned)j->group->tensor);
+	return KVARC_OK;
+}
+
+static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
+                      const struct kvi_chunk *chunk)
+{
+	const kvarc_writer_options *o = &j->w->options;
+	const struct kvi_params *current = j->group->params;
+	const kvarc_tensor *t = &j->w->geometry.tensors[j->group->tensor];
+	kvarc_lossy how;
+	/* Parts of quantised blocks, such as their scales, stay as they are. */
+	if (o->lossy && t->role == KVARC_WHOLE &&
+	    kvi_lossy_of_layer(o->lossy, t->layer, &how))
+		return kvi_chunk_encode_lossy(coder, chunk, o->level, &how,
+		                              current, j->raw, &j->coded);
+	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw,
+	                        &j->coded);
+}
+
+static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
+{
+	kvarc_writer *w = j->w;
+	struct kvi_chunk chunk = chunk_of(j);
+	struct kvi_linear_in in;
+	const struct kvi_segment *s = &j->segment->s;
+	const struct kvi_fetching f = { j->fetch, j->fetch_opaque,
+		                        &j->segment->taken, s->t0, s->n };
+	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
+	if (kvi_writer_fetch(w, &f, j->group->tensor, j->group->head,
+	                     j->group->heads, j->raw)) {
+		j->ret = kvi_fail(&j->error, KVARC_IO, KVARC_UNKNOWN,
+		                  KVARC_UNKNOWN, "fetching %u tokens from "
+		                  "token %llu of tensor %u failed",
+		                  (unsigned)s->n, (unsigned long long)s->t0,
+		                  (unsigned)j->group->tensor);
+		return;
+	}
+	j->ret = j->features ? use_model(j, coder, &chunk, &in) : KVARC_OK;
+	if (j->ret)
+		return;
+	j->ret = code(j, coder, &chunk);
+	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
+		kvi_fail_alloc(&j->error, &w->alloc);
+	else if (j->ret)
+		kvi_fail(&j->error, j->ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		         "a chunk of tensor %u cannot be encoded",
+		         (unsigned)j->group->tensor);
+	if (j->ret)
+		return;
+	/* Transforms are predicted from what readers get. */
+	if (chunk.linear && chunk.linear->model->flags & KVI_MODEL_BASIS) {
+		j->ret = make_features(j, coder, &chunk);
+		chunk.features = NULL; /* z was all */
+		if (j->ret)
+			return;
+	}
+	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
+	if (w->repeats)
+		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
+	/* The coder's buffer lives until its next job only. */
+	memcpy(j->frame + PAYLOAD_AT, j->coded.payload,
+	       j->coded.payload_bytes);
+	j->coded.payload = j->frame + PAYLOAD_AT;
+	struct kvi_features *made = chunk.features;
+	chunk.features = NULL;
+	if (j->again)
+		j->ret = verify(j, coder, &chunk);
+	if (made && j->ret == KVARC_OK) {
+		kvi_feature_table_publish(j->features, j->group->place,
+		                          KVI_FEATURES_ALL);
+		tell_guide(j);
+	}
+}
+
+static void encode(struct kvi_job *job, unsigned worker)
+{
+	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
+	encode_chunk(j, j->w->coders[worker]);
+	if (j->guide && !j->told)
+		kvi_guide_lose(j->guide, j->group->place, j->segment->s.t0);
+	if (j->features)
+		kvi_feature_table_leave(j->features, j->group->place);
+}
+
+/* Frees what the encoder handed over and was not used. */
+static void drop_params(struct kvi_encode_job *j)
+{
+	kvi_params_free(j->coded.params);
+	kvi_free(&j->w->alloc, j->coded.params_content);
+	j->coded.params = NULL;
+	j->coded.params_content = NULL;
+}
+
+static kvarc_ret use_params(struct kvi_encode_job *j)
+{
+	kvarc_writer *w = j->w;
+	struct kvi_encoded *c = &j->coded;
+	if (!c->params || !c->uses_params) {
+		drop_params(j);
+		return KVARC_OK;
+	}
+	kvarc_ret ret = kvi_writer_emit_params(w, j->group, c->params_codec,
+	                                       c->params_content,
+	                                       c->params_bytes);
+	kvi_params_free(j->group->params);
+	j->group->params = c->params;
+	c->params = NULL;
+	drop_params(j);
+	return ret;
+}
+
+/* Turns a chunk into a REPEAT when its bytes were written before and that is shorter. */
+static bool try_repeat(struct kvi_encode_job *j)
+{
+	kvarc_writer *w = j->w;
+	const struct kvi_repeat *r = w->repeats &&
+		j->coded.payload_bytes > KVI_REPEAT_BYTES
+		? kvi_repeat_find(w->repeats, j->raw_hash, j->raw_bytes) : NULL;
+	if (!r)
+		return false;
+	drop_params(j);
+	j->coded.codec = KVI_CODEC_REPEAT;
+	j->coded.lane_order = 0;
+	j->coded.uses_params = false;
+	j->coded.payload_bytes = KVI_REPEAT_BYTES;
+	kvi_store64(j->frame + PAYLOAD_AT, r->sequence);
+	kvi_store64(j->frame + PAYLOAD_AT + 8, r->offset);
+	return true;
+}
+
+/* The SEGMENT frame. */
+kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
+{
+	struct kvi_out *out = &w->content;
+	struct kvi_index_entry entry = {
+		.tensor = s->s.track, .segment = s->s.t0, .n = s->s.n
+	};
+	s->begun = true;
+	s->sequence = w->sequence;
+	w->segment_repeats = false;
+	out->n = 0;
+	kvi_segment_put(out, &s->s);
+	if (out->failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	return kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n,
+	                               true, &entry);
+}
+
+kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
+{
+	w->tracks[s->s.track].tokens += s->s.n;
+	return kvi_writer_emit_commit(w);
+}
+
+kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
+{
+	w->stats.chunks++;
+	w->stats.raw_bytes += raw_bytes;
+	w->stats.elements += raw_bytes / kvarc_dtype_bytes(w->geometry.tensors[tensor].dtype);
+	const kvarc_common *c = &w->options.common;
+	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
+	                               KVARC_UNKNOWN))
+		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
+		                KVARC_UNKNOWN, "stopped on request");
+	return KVARC_OK;
+}
+
+static kvarc_ret write_chunk(struct kvi_encode_job *j)
+{
+	kvarc_writer *w = j->w;
+	const struct kvi_group *g = j->group;
+	const struct kvi_segment *s = &j->segment->s;
+	bool repeat = try_repeat(j);
+	const bool model = kvi_codec_guided(j->coded.codec);
+	const bool linear = kvi_codec_predicts(j->coded.codec);
+	kvarc_ret ret = j->segment->begun ? KVARC_OK
+	                                  : kvi_writer_begin_segment(w, j->segment);
+	if (!ret)
+		ret = use_params(j);
+	if (ret)
+		return ret;
+	struct kvi_chunk_header h = {
+		.tensor = g->tensor, .head = g->head, .heads = g->heads,
+		.segment = j->segment->sequence,
+		.params = linear ? w->predictor_sequence
+		          : j->coded.uses_params ? g->params_sequence : 0,
+		.codec = j->coded.codec, .lane_order = j->coded.lane_order,
+		.n = (uint16_t)s->n, .t0 = (uint32_t)s->t0,
+		.raw_check = j->raw_check
+	};
+	struct kvi_index_entry entry = {
+		.tensor = h.tensor, .head = h.head, .heads = h.heads,
+		.segment = h.segment, .params = h.params
+	};
+	struct kvi_repeat seen = { j->raw_hash, j->raw_bytes, w->sequence,
+	                           w->offset };
+	kvi_chunk_header_write(j->frame + KVI_FRAME_HEAD_BYTES, &h);
+	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, j->frame,
+	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES +
+	                                 j->coded.payload_bytes),
+	                      j->raw_bytes, &entry);
+	if (ret)
+		return ret;
+	/* Readers want what a repeated chunk is predicted from in place (spec
+	 * repeat). */
+	w->segment_repeats = w->segment_repeats || repeat;
+	if (w->repeats && !repeat && !model && !(linear && w->segment_repeats))
+		kvi_repeat_add(w->repeats, &seen);
+	return kvi_writer_count(w, g->tensor, j->raw_bytes);
+}
+
+/* Waits for the oldest job and, while nothing failed before, writes its chunk. */
+static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
+{
+	struct kvi_encode_job *j = &w->jobs[w->first_job];
+	struct kvi_open_segment *s = j->segment;
+	kvarc_ret ret = before;
+	w->first_job = (w->first_job + 1) % w->n_jobs;
+	w->n_busy--;
+	kvi_pool_wait(w->pool, &j->job);
+	j->group->busy = false;
+	if (ret == KVARC_OK && j->ret) {
+		ret = j->ret;
+		if (w->error)
+			*w->error = j->error;
+	} else if (ret == KVARC_OK) {
+		ret = write_chunk(j);
+	}
+	drop_params(j);
+	if (--s->left)
+		return ret;
+	kvi_feature_table_close(s->features);
+	s->features = NULL;
+	return ret ? ret : kvi_writer_end_segment(w, s);
+}
+
+/* The features of a segment's tensors; NULL when no tensor of the track has a model. */
+static kvarc_ret open_features(kvarc_writer *w, uint32_t track,
+                               struct kvi_feature_table **features)
+{
+	uint32_t first = w->order.first[track], end = w->order.first[track + 1];
+	bool any = false;
+	*features = NULL;
+	for (uint32_t i = first; w->plan && i < end; i++)
+		any = any || w->plan->of[i].complete;
+	if (!any)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan,
+	                                       &w->order, track);
+	if (ret)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	const struct kvi_guide *g = w->tracks[track].guide;
+	for (uint32_t i = first; i < end; i++)
+		if (w->plan->of[i].model)
+			kvi_feature_slot(*features, i)->flags = KVI_SLOT_WANTED |
+				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
+				(g && kvi_guide_tells(g, i) ? KVI_SLOT_GUIDE : 0);
+	kvi_feature_table_plan(*features);
+	return KVARC_OK;
+}
+
+static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s,
+                        struct kvi_group *group, kvarc_fetch fetch,
+                        void *opaque)
+{
+	while (w->n_busy == w->n_jobs || group->busy) {
+		kvarc_ret ret = finish_job(w, KVARC_OK);
+		if (ret)
+			return ret;
+	}
+	struct kvi_encode_job *j =
+		&w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
+	j->job.run = encode;
+	j->w = w;
+	j->group = group;
+	j->segment = s;
+	j->features = s->features && w->plan->of[group->place].model
+	              ? s->features : NULL;
+	j->guide = j->features &&
+	           kvi_feature_slot(s->features, group->place)->flags &
+	           KVI_SLOT_GUIDE ? w->tracks[s->s.track].guide : NULL;
+	j->told = j->exact = false;
+	j->fetch = fetch;
+	j->fetch_opaque = opaque;
+	j->coded = (struct kvi_encoded){ 0 };
+	group->busy = true;
+	kvi_pool_submit(w->pool, &j->job);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret)
+{
+	while (w->n_busy)
+		ret = finish_job(w, ret);
+	for (unsigned i = 0; i < 2; i++) {
+		struct kvi_open_segment *s = &w->segments[i];
+		kvi_feature_table_close(s->features);
+		s->features = NULL;
+		s->left = 0;
+	}
+	return ret;
+}
+
+/* Ids that the model does not have are stored, and so are those behind them. */
+static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *s)
+{
+	struct kvi_writer_track *t = &w->tracks[s->track];
+	if (!t->ids)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_token_coder_pass(t->ids, s, true, w->error);
+	if (ret) {
+		kvi_token_coder_close(t->ids);
+		t->ids = NULL;
+	}
+	return ret == KVARC_DATA ? KVARC_OK : ret;
+}
+
+kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
+                             const struct kvi_taken *taken,
+                             kvarc_fetch fetch, void *opaque)
+{
+	const struct kvi_writer_track *t = &w->tracks[segment->track];
+	struct kvi_open_segment *s = &w->segments[w->next_segment];
+	kvarc_ret ret = KVARC_OK;
+	w->next_segment ^= 1;
+	while (s->left && ret == KVARC_OK)
+		ret = finish_job(w, ret);
+	if (ret)
+		return ret;
+	s->s = *segment;
+	s->taken = *taken;
+	s->begun = false;
+	if (t->first_group == t->end_group) {
+		ret = kvi_writer_drain(w, ret);
+		ret = ret ? ret : kvi_writer_begin_segment(w, s);
+		return ret ? ret : kvi_writer_end_segment(w, s);
+	}
+	ret = code_ids(w, &s->s);
+	if (!ret)
+		ret = open_features(w, s->s.track, &s->features);
+	if (ret)
+		return ret;
+	s->left = t->end_group - t->first_group;
+	for (uint32_t g = t->first_group; g < t->end_group && !ret; g++)
+		ret = submit(w, s, &w->groups[g], fetch, opaque);
+	return ret;
+}
+
+static kvarc_ret start_jobs(kvarc_writer *w)
+{
+	size_t room = (size_t)kvi_frame_bytes(w->chunk_max +
+	                                      KVI_CHUNK_HEADER_BYTES +
+	                                      KVI_REPEAT_BYTES);
+	/* So many that no worker waits for the caller, who writes and works. */
+	w->n_jobs = w->n_coders > 1 ? 2 * (w->n_coders + 1) : 1;
+	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
+	if (!w->jobs)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	for (unsigned i = 0; i < w->n_jobs; i++) {
+		struct kvi_encode_job *j = &w->jobs[i];
+		j->w = w;
+		j->raw = kvi_malloc(&w->alloc, w->chunk_max);
+		j->frame = kvi_malloc(&w->alloc, room);
+		if (w->options.flags & KVARC_WRITE_VERIFY)
+			j->again = kvi_malloc(&w->alloc, w->chunk_max);
+		if (w->options.level >= KVI_LEVEL_MODEL)
+			j->expected = kvi_array(&w->alloc, w->chunk_max,
+			                        sizeof *j->expected);
+		if (w->options.level >= KVI_LEVEL_PREDICTED)
+			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
+		if (!j->raw || !j->frame ||
+		    (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
+		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY) ||
+		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
+			return kvi_fail_alloc(w->error, &w->alloc);
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_writer_start(kvarc_writer *w)
+{
+	w->started = true;
+	if (w->n_groups == 0)
+		return KVARC_OK;
+	if (w->plan) {
+		kvarc_ret done = kvi_writer_emit_profile(w);
+		if (done)
+			return done;
+	}
+	kvarc_ret ret = kvi_pool_open(&w->pool, &w->alloc,
+	                              w->options.common.threads);
+	if (ret == KVARC_OK)
+		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
+	if (ret == KVARC_OK && w->options.lossy)
+		ret = kvi_coder_tables_lossy(w->tables);
+	if (ret)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	w->n_coders = kvi_pool_workers(w->pool);
+	w->coders = kvi_calloc(&w->alloc, w->n_coders, sizeof(void *));
+	if (!w->coders)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	for (unsigned i = 0; i < w->n_coders; i++)
+		if (kvi_coder_open(&w->coders[i], &w->alloc, w->tables,
+		                   w->options.common.isa_mask))
+			return kvi_fail_alloc(w->error, &w->alloc);
+	if (!(w->options.flags & KVARC_WRITE_STREAMABLE)) {
+		w->repeats = kvi_repeat_open(&w->alloc);
+		if (!w->repeats)
+			return kvi_fail_alloc(w->error, &w->alloc);
+	}
+	return start_jobs(w);
+}
