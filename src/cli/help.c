@@ -16,12 +16,11 @@ void help_overview(void)
 	       "usage: kvarc VERB [OPTION...] FILE...\n\n", kvarc_version());
 	for (const struct verb *v = options_verbs; v->name; v++)
 		printf("  %-8s %s\n", v->name, v->summary);
-	printf("\n'kvarc VERB --help' explains a verb, 'kvarc --version' tells the "
-	       "version.\nA FILE of - is standard input. Exit status: 0 fine, "
-	       "1 error, 2 warning.\nEnvironment: KVARC_CACHE, the folder "
-	       "where converted weights of models are kept\n(~/.cache/kvarc; off: "
-	       "none), KVARC_CACHE_SIZE, how large it may become (8G),\n"
-	       "KVARC_PROFILE_PATH, folders of profiles. The manual is "
+	printf("\n'kvarc VERB --help' explains a verb, 'kvarc --version' prints the "
+	       "version.\nA FILE of - is standard input. Exit status: 0 success, "
+	       "1 error, 2 warning.\nEnvironment: KVARC_CACHE, the folder of the "
+	       "weight cache (~/.cache/kvarc; off:\nnone), KVARC_CACHE_SIZE, its size "
+	       "limit (8G), KVARC_PROFILE_PATH, folders of\nprofiles. The manual is "
 	       "kvarc(1).\n");
 }
 
