@@ -2,7 +2,7 @@
 # Fuzz targets. Each is linked twice: fuzz/replay_X runs its corpus in `make
 # check`; fuzz/fuzz_X is a libFuzzer program (--enable-fuzzers, fuzz/README.md).
 
-check_LTLIBRARIES = fuzz/libfuzzing.la
+check_LTLIBRARIES += fuzz/libfuzzing.la
 fuzz_libfuzzing_la_SOURCES = fuzz/fuzz_common.c fuzz/fuzz_common.h \
 	fuzz/fuzz_read.c fuzz/fuzz_import.c fuzz/fuzz_import.h \
 	fuzz/fuzz_model.c fuzz/fuzz_model.h \

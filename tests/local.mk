@@ -43,6 +43,12 @@ check-engines: $(bin_PROGRAMS)
 check_PROGRAMS += tests/cli/make_named
 tests_cli_make_named_SOURCES = tests/cli/make_named.c
 tests_cli_make_named_LDADD = libkvarc.la
+# Preloaded into the command: a source that changes while it is packed.
+check_LTLIBRARIES = tests/cli/change_source.la
+tests_cli_change_source_la_SOURCES = tests/cli/change_source.c
+tests_cli_change_source_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+tests_cli_change_source_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_cli_change_source_la_LIBADD = -ldl
 TESTS += tests/cli/run.sh
 EXTRA_DIST += tests/cli/run.sh tests/cli/lib.sh tests/cli/cases
 

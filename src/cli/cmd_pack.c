@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -17,11 +16,13 @@
 #include "progress.h"
 #include "score_files.h"
 #include "units.h"
+#include "watch.h"
 
 /* One file on its way into an archive. */
 struct job {
 	const struct options *o;
 	struct input in, model;
+	struct watch watch;
 	kvarc_source source, model_source;
 	struct output out;
 	char *target;
@@ -46,6 +47,29 @@ static const char *rope_of(const struct options *o)
 	bool for_free = o->model || o->n_profiles;
 
 	return o->rope || o->level > 0 || for_free ? o->rope : "none";
+}
+
+/* Errors of reading follow from a change of the source: the change is what people are told of. */
+static void report_failure(const struct job *j, kvarc_ret ret, const struct input *in)
+{
+	char what[96];
+
+	if (watch_changed(&j->watch, &j->in, what, sizeof(what)))
+		msg_error(j->in.name, "changed while it was packed (%s): %s; pack it again when "
+		          "it is complete", what, j->out.direct ? "the archive that was "
+		          "written is not valid" : "no archive was written");
+	else
+		library_error(j->in.name, ret, &j->error, in, &j->out);
+}
+
+static bool is_unchanged(const struct job *j)
+{
+	char what[96];
+
+	if (!watch_changed(&j->watch, &j->in, what, sizeof(what)))
+		return true;
+	report_failure(j, KVARC_OK, NULL);
+	return false;
 }
 
 static bool import(struct job *j)
@@ -74,8 +98,7 @@ static bool import(struct job *j)
 	ret = kvarc_import_open(&j->im, &j->source,
 	                        j->in.is_stdin ? NULL : name, &io);
 	if (ret != KVARC_OK) {
-		library_error(j->in.name, ret, &j->error,
-		              j->model.error ? &j->model : &j->in, NULL);
+		report_failure(j, ret, j->model.error ? &j->model : &j->in);
 		return false;
 	}
 	kvarc_import_sizes(j->im, &j->raw_bytes, &j->tensor_bytes);
@@ -231,8 +254,9 @@ static bool pack(struct job *j)
 	progress_tokens(j->tokens);
 	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);
 	progress_stop();
-	if (ret != KVARC_OK) {
-		library_error(j->in.name, ret, &j->error, &j->in, &j->out);
+	if (ret != KVARC_OK)
+		report_failure(j, ret, &j->in);
+	if (ret != KVARC_OK || !is_unchanged(j)) {
 		output_abort(&j->out);
 		return false;
 	}
@@ -306,17 +330,15 @@ static void report(const struct job *j)
 		         j->fitted ? " with a profile fitted to it" : "");
 }
 
-/* Only the file that was read, not one that took its name meanwhile. */
-static void remove_source(const struct input *in)
+/* Only the file that was packed, not one that took its name or was written to meanwhile. */
+static void remove_source(const struct job *j)
 {
-	struct stat read, named;
+	char what[96];
 
-	if (fstat(in->fd, &read) != 0 || lstat(in->name, &named) != 0 ||
-	    read.st_dev != named.st_dev || read.st_ino != named.st_ino)
-		msg_warning(in->name, "not removed: the name now stands for "
-		            "another file");
-	else if (unlink(in->name) != 0)
-		msg_warning(in->name, "not removed: %s", strerror(errno));
+	if (watch_name_changed(&j->watch, &j->in, what, sizeof(what)))
+		msg_warning(j->in.name, "not removed: %s", what);
+	else if (unlink(j->in.name) != 0)
+		msg_warning(j->in.name, "not removed: %s", strerror(errno));
 }
 
 static bool open_target(struct job *j)
@@ -347,6 +369,7 @@ static void pack_one(const struct options *o, const char *file,
 
 	if (!input_open(&j.in, file, true))
 		return;
+	watch_start(&j.watch, &j.in);
 	if (!o->opaque && input_is_archive(&j.in))
 		msg_error(file, "is a kvarc archive already; "
 		          "--opaque packs it all the same");
@@ -354,7 +377,7 @@ static void pack_one(const struct options *o, const char *file,
 		if (pack(&j)) {
 			report(&j);
 			if (o->remove)
-				remove_source(&j.in);
+				remove_source(&j);
 		}
 	}
 	kvarc_profile_close(&j.fitted);

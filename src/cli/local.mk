@@ -16,6 +16,7 @@ kvarc_SOURCES = \
 	src/cli/json_out.c src/cli/json_out.h \
 	src/cli/signals.c src/cli/signals.h \
 	src/cli/infile.c src/cli/infile.h \
+	src/cli/watch.c src/cli/watch.h \
 	src/cli/ids.c src/cli/ids.h \
 	src/cli/outfile.c src/cli/outfile.h \
 	src/cli/paths.c src/cli/paths.h \

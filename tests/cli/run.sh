@@ -29,7 +29,8 @@ trap 'exit 1' HUP INT TERM
 MAKE_NAMED=${MAKE_NAMED:-$PWD/tests/cli/make_named}
 # Nothing outside of the folder of a case.
 KVARC_CACHE=off
-export KVARC MAKE_NAMED KVARC_CACHE
+CHANGE_SOURCE=${CHANGE_SOURCE:-$PWD/tests/cli/.libs/change_source.so}
+export KVARC MAKE_NAMED KVARC_CACHE CHANGE_SOURCE
 export top
 # Copies: those of a source distribution may be read-only.
 SLOT=$work/slot

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* watch.c - whether a file changes while it is packed */
+#include "watch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Longer than the tick of the clock that time stamps of files come from. */
+enum { TICK_NS = 20000000, TRIES = 5 };
+
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Two writes within one tick of the clock have the same time stamp. */
+static bool is_fresh(const struct stat *st)
+{
+	struct timespec now;
+	int64_t age;
+
+	if (clock_gettime(CLOCK_REALTIME, &now) != 0 ||
+	    now.tv_sec - st->st_ctim.tv_sec > 1)
+		return false;
+	age = (int64_t)(now.tv_sec - st->st_ctim.tv_sec) * 1000000000 +
+	      (now.tv_nsec - st->st_ctim.tv_nsec);
+	return age < TICK_NS;
+}
+
+void watch_start(struct watch *w, const struct input *in)
+{
+	const struct timespec tick = { 0, TICK_NS };
+
+	memset(w, 0, sizeof(*w));
+	for (int i = 0; i < TRIES; i++) {
+		if (fstat(in->fd, &w->st) != 0 || !S_ISREG(w->st.st_mode) ||
+		    w->st.st_nlink == 0)
+			return; /* a copy without a name cannot change */
+		if (!is_fresh(&w->st))
+			break;
+		nanosleep(&tick, NULL);
+	}
+	w->active = true;
+}
+
+static bool differs(const struct stat *was, const struct stat *is, char *what, size_t bytes)
+{
+	if (was->st_dev != is->st_dev || was->st_ino != is->st_ino)
+		snprintf(what, bytes, "the name now stands for another file");
+	else if (was->st_size != is->st_size)
+		snprintf(what, bytes, "its size went from %" PRId64 " to %" PRId64 " bytes",
+		         (int64_t)was->st_size, (int64_t)is->st_size);
+	else if (!same_time(&was->st_mtim, &is->st_mtim))
+		snprintf(what, bytes, "it was written to");
+	else if (!same_time(&was->st_ctim, &is->st_ctim))
+		snprintf(what, bytes, "its name, links or attributes were changed");
+	else
+		return false;
+	return true;
+}
+
+bool watch_changed(const struct watch *w, const struct input *in, char *what, size_t bytes)
+{
+	struct stat st;
+
+	if (!w->active)
+		return false;
+	if (fstat(in->fd, &st) != 0) {
+		snprintf(what, bytes, "%s", strerror(errno));
+		return true;
+	}
+	/* input_open looked at the size before watch_start; 0 is also the size of what starts
+	 * behind the end */
+	if (in->base + in->size != (uint64_t)st.st_size &&
+	    (in->size || (uint64_t)st.st_size > in->base)) {
+		snprintf(what, bytes, "its size went from %" PRIu64 " to %" PRId64 " bytes",
+		         in->base + in->size, (int64_t)st.st_size);
+		return true;
+	}
+	return differs(&w->st, &st, what, bytes);
+}
+
+bool watch_name_changed(const struct watch *w, const struct input *in, char *what, size_t bytes)
+{
+	struct stat st;
+
+	if (lstat(in->name, &st) != 0) {
+		snprintf(what, bytes, "%s", strerror(errno));
+		return true;
+	}
+	return !w->active || differs(&w->st, &st, what, bytes);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* watch.h - whether a file changes while it is packed */
+#ifndef KVARC_CLI_WATCH_H
+#define KVARC_CLI_WATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "infile.h"
+
+/* A regular file's inode as it was before its first byte was read. */
+struct watch {
+	struct stat st;
+	bool active;  /* false: a pipe, of which there is a copy */
+};
+
+/*
+ * Records the state of an open input, before it is read. Waits for some milliseconds when the file
+ * was written just now, so that every later write gets a time stamp of its own.
+ */
+void watch_start(struct watch *w, const struct input *in);
+
+/*
+ * Whether the open file is not what it was at watch_start: size, modification time or status
+ * change time, device, inode. Then `what`, of `bytes` bytes, says which in a few words.
+ */
+bool watch_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
+
+/* The same for the file that the input's name stands for now (symbolic links are not followed);
+ * also true when there is none. */
+bool watch_name_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
+
+#endif

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# A source that changes while it is packed: an error, nothing is published, nothing is removed.
+
+# changing HOW CALL ARGUMENT...: the command, while "a" changes before that call
+changing() {
+	changing_how=$1 changing_at=$2
+	shift 2
+	kv_status=0
+	CHANGE_FILE=a CHANGE_HOW=$changing_how CHANGE_AT=$changing_at \
+		LD_PRELOAD=$CHANGE_SOURCE "$KVARC" "$@" || kv_status=$?
+	[ $kv_status -eq 0 ] || echo "exit $kv_status" >&2
+}
+
+[ -e "$CHANGE_SOURCE" ] || skip "needs a shared library"
+echo x > a
+changing append fsync:1 pack -q --opaque a > probe 2>&1
+[ "$(cat a)" != x ] || skip "a library cannot be preloaded"
+rm -f a.kva
+# in the middle of the first pass, later, and when all is read
+for call in pread:1 pread:9 pread:20; do
+	for how in append overwrite; do
+		for rm in '' --rm; do
+			cp "$SLOT" a
+			# shellcheck disable=SC2086
+			changing $how $call pack $rm a
+			cmp -s a "$SLOT" && echo "$call did not change it"
+			rm a
+			names
+		done
+	done
+done
+# an archive that is there stays
+cp "$SLOT" a
+echo old > a.kva
+changing append pread:9 pack -f --rm a
+cat a.kva
+rm a.kva
+# a stream is written already
+cp "$SLOT" a
+changing overwrite pread:9 pack -c a > out
+# after the archive has its name: that is of the file as it was
+cp "$SLOT" a
+changing append fsync:2 pack --rm a
+kv unpack -q -o back a.kva
+cmp back "$SLOT"
+names

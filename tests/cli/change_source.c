@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * change_source.c - changes a file at a given system call of the command (LD_PRELOAD)
+ *
+ * CHANGE_FILE: the file. CHANGE_AT: "fsync:N" or "pread:N", before the Nth call (from 1) of that
+ * function in the process. CHANGE_HOW: "append" a byte, or "overwrite" the last byte.
+ */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FSYNC, PREAD, N_FUNCTIONS };
+static atomic_int calls[N_FUNCTIONS];
+
+int fsync(int fd);
+ssize_t pread(int fd, void *buf, size_t bytes, off_t offset);
+ssize_t pread64(int fd, void *buf, size_t bytes, off64_t offset);
+
+static void change(const char *file)
+{
+	const char *how = getenv("CHANGE_HOW");
+	int fd = open(file, O_RDWR | O_CLOEXEC);
+	off_t end = lseek(fd, 0, SEEK_END);
+
+	if (how && strcmp(how, "overwrite") == 0)
+		end--;
+	if (fd < 0 || end < 0 || pwrite(fd, "!", 1, end) != 1)
+		abort();
+	close(fd);
+}
+
+static void count(int which, const char *name)
+{
+	const char *file = getenv("CHANGE_FILE"), *at = getenv("CHANGE_AT");
+	size_t n = strlen(name);
+
+	if (file && at && strncmp(at, name, n) == 0 && at[n] == ':' &&
+	    atomic_fetch_add(&calls[which], 1) + 1 == atoi(at + n + 1))
+		change(file);
+}
+
+/* The function of that name which this one stands in front of. */
+static void next_function(const char *name, void *function)
+{
+	void *p = dlsym(RTLD_NEXT, name);
+
+	if (!p)
+		abort();
+	memcpy(function, &p, sizeof(p));
+}
+
+int fsync(int fd)
+{
+	int (*next)(int);
+
+	next_function("fsync", &next);
+	count(FSYNC, "fsync");
+	return next(fd);
+}
+
+ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
+{
+	ssize_t (*next)(int, void *, size_t, off_t);
+
+	next_function("pread", &next);
+	count(PREAD, "pread");
+	return next(fd, buf, bytes, offset);
+}
+
+ssize_t pread64(int fd, void *buf, size_t bytes, off64_t offset)
+{
+	ssize_t (*next)(int, void *, size_t, off64_t);
+
+	next_function("pread64", &next);
+	count(PREAD, "pread");
+	return next(fd, buf, bytes, offset);
+}
