@@ -1,8 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The tree itself: a licence line on top of every file of ours, no file and no line
-# too long, nothing left to do.
+# too long, nothing left to do. Prints what is over the limits of CONTRIBUTING.md.
 set -eu
+
+# What CONTRIBUTING.md says, and what fails here: no more than what there was when
+# the limits were set.
+lines_stated=500 columns_stated=100
+lines_most=600 columns_most=120 test_lines_most=800
 
 . "${srcdir:-.}/tests/api/common.sh"
 cd "$srcdir"
@@ -13,11 +18,13 @@ find . \( -name .git -o -name autom4te.cache -o -name build -o -name 'build-*' \
 	-o -name vectors -o -name '_build' -o -name '_inst' -o -name 'kvarc-*' \) -prune -o -type f \
 	\( -name '*.[ch]' -o -name '*.cc' -o -name '*.py' -o -name '*.sh' -o -name '*.mk' \
 	-o -name '*.am' -o -name '*.ac' -o -name 'kv_*.m4' -o -name '*.md' -o -name '*.map' \
-	-o -name '*.pc.in' -o -name quickstart -o -name run \) ! -name 'config.h*' \
+	-o -name '*.pc.in' -o -name quickstart -o -path './.ci/*' \) ! -name 'config.h*' \
 	! -path './confdefs.h' -print | sort > "$tmp/files"
 [ "$(wc -l < "$tmp/files")" -gt 60 ] || fail "tree not found"
 
 bad=0
+: > "$tmp/long"
+: > "$tmp/wide"
 complain() {
 	echo "$*" >&2
 	bad=1
@@ -27,19 +34,23 @@ while read -r f; do
 	case $f in
 	*.[ch] | *.cc)
 		lines=$(wc -l < "$f")
-		most=600
+		most=$lines_most
 		case $f in
 		*_tables.c) most=$lines ;; # numbers
-		./tests/*) most=800 ;;
+		./tests/*) most=$test_lines_most ;;
 		esac
 		[ "$lines" -le "$most" ] || complain "$f: $lines lines, $most at most"
-		expand -t 8 "$f" | awk -v f="$f" 'length($0) > 120 {
-			printf "%s:%d: %d columns\n", f, NR, length($0); bad = 1 }
-			END { exit bad }' >&2 || bad=1
+		[ "$lines" -le "$lines_stated" ] || echo "$f: $lines lines" >> "$tmp/long"
+		expand -t 8 "$f" | awk -v f="$f" -v stated="$columns_stated" 'length($0) > stated {
+			printf "%s:%d: %d columns\n", f, NR, length($0) }' >> "$tmp/wide"
 		grep -nE '(^|[^A-Za-z])(TODO|FIXME|XXX)([^A-Za-z]|$)' "$f" /dev/null >&2 && bad=1
 		grep -nE '[[:space:]]+$' "$f" /dev/null >&2 && bad=1
 		;;
 	esac
 done < "$tmp/files"
+awk -v most="$columns_most" '$2 > most { print; bad = 1 } END { exit bad }' "$tmp/wide" >&2 || bad=1
+cat "$tmp/long" "$tmp/wide"
+echo "$(wc -l < "$tmp/long") files over $lines_stated lines," \
+	"$(wc -l < "$tmp/wide") lines over $columns_stated columns"
 [ "$bad" -eq 0 ] || fail "see above"
 echo "$(wc -l < "$tmp/files") files"

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What .ci/run and .ci/long share: steps and their count, missing packages, builds.
+#
+# Sourced in the top folder of the repository. Build folders, logs and emulators are
+# in $work ($CI_WORK, or build/ci).
+set -eu
+
+top=$PWD
+jobs=$(nproc)
+work=${CI_WORK:-$top/build/ci}
+passed=0
+failed=0
+skipped=0
+export LC_ALL=C
+mkdir -p "$work"
+
+say() { printf '\n=== %s (%d s)\n' "$*" "$SECONDS"; }
+
+# Sets cpu to the processor seconds, user and system, of all commands that have ended.
+measure_cpu() {
+	# not in a pipe: a subshell has its own times
+	times > "$work/times"
+	cpu=$(awk 'NR == 2 { gsub("[ms]", " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' \
+		"$work/times")
+}
+
+# Counts the results of tests in FOLDER that are newer than $work/mark.
+count() { # FOLDER
+	local trs good=0 bad=0
+	while IFS= read -r -d '' trs; do
+		case $(sed -n 's/^:global-test-result: //p' "$trs") in
+		PASS | XFAIL) good=$((good + 1)) ;;
+		SKIP) echo "skipped: ${trs%.trs}: $(tail -n 1 "${trs%.trs}.log")" ;;
+		FAIL | XPASS | ERROR)
+			bad=$((bad + 1))
+			echo "failed: ${trs%.trs}"
+			tail -n 15 "${trs%.trs}.log"
+			;;
+		esac
+	done < <(find "$1" -name '*.trs' -newer "$work/mark" -print0)
+	passed=$((passed + good))
+	failed=$((failed + bad))
+	counted_bad=$bad
+}
+
+# Runs a step, which passes or fails as a whole, and counts its tests in FOLDER.
+step() { # NAME FOLDER COMMAND...
+	local name=$1 folder=$2 status=0 start=$SECONDS cpu cpu_start
+	shift 2
+	say "$name"
+	measure_cpu
+	cpu_start=$cpu
+	touch -d '1 second ago' "$work/mark"
+	# not `|| status=`: that would switch off -e inside
+	set +e
+	(
+		set -e
+		"$@"
+	) > "$work/log" 2>&1
+	status=$?
+	set -e
+	counted_bad=0
+	[ ! -d "$folder" ] || count "$folder"
+	if [ "$status" -eq 0 ] && [ "$counted_bad" -eq 0 ]; then
+		passed=$((passed + 1))
+		tail -n 3 "$work/log"
+	else
+		failed=$((failed + 1))
+		echo "FAILED: $name, exit status $status"
+		grep -vE '^  (CC|CCLD|GEN) ' "$work/log" | tail -n 40
+	fi
+	measure_cpu
+	echo "--- $name: $((SECONDS - start)) s, processor $((cpu - cpu_start)) s"
+}
+
+# Runs a step whose PACKAGES, a function, can be installed; says loudly when they cannot.
+step_with() { # PACKAGES NAME FOLDER COMMAND...
+	local packages=$1
+	shift
+	if "$packages" > "$work/packages.log" 2>&1; then
+		step "$@"
+	else
+		skipped=$((skipped + 1))
+		say "SKIPPED: $1: its packages cannot be installed"
+		tail -n 3 "$work/packages.log"
+	fi
+}
+
+# Prints the sums and ends; the last line is read by programs.
+finish() {
+	local cpu
+	say "done"
+	measure_cpu
+	echo "processor: $cpu s"
+	[ "$skipped" -eq 0 ] || echo "SKIPPED steps: $skipped, see above"
+	echo "$passed passed, $failed failed"
+	[ "$failed" -eq 0 ]
+}
+
+install_missing() { # COMMAND-OR-FILE PACKAGE...
+	local have=$1
+	shift
+	if command -v "$have" > /dev/null || [ -e "$have" ]; then
+		return 0
+	fi
+	[ "$(id -u)" -eq 0 ] || { echo "$have is missing (Debian: $*)"; return 1; }
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+configure() { # FOLDER ARGUMENTS...
+	mkdir -p "$work/$1"
+	cd "$work/$1"
+	shift
+	"$top/configure" -q "$@"
+}
+
+# Names of tests, as make check knows them.
+unit_tests() { (cd "$top" && printf '%s\n' tests/unit/test_*.c | sed 's/\.c$//'); }
+replays() {
+	(cd "$top" && grep -l '^const size_t fuzz_parameters' fuzz/*.c |
+		sed 's|fuzz/\(.*\)\.c|fuzz/replay_\1|')
+}
+
+# Builds and runs tests, and no other program but the command.
+check_some() { # TEST...
+	local programs
+	programs=$(printf '%s\n' "$@" | grep -v '\.sh$')
+	case " $* " in *" tests/vectors.sh "*) programs="$programs tests/reference/digest" ;; esac
+	# shellcheck disable=SC2086 # words
+	make -s -j"$jobs" check TESTS="$*" noinst_PROGRAMS= check_PROGRAMS="$(echo $programs)" \
+		${emulator:+LOG_COMPILER="$emulator" PYTHON3=}
+}
+
+clang_packages() { install_missing clang clang libclang-rt-14-dev; }
+
+# A compiler and libraries for the other architecture, and what runs its programs.
+aarch64_packages() {
+	local have=/usr/lib/aarch64-linux-gnu/pkgconfig/cmocka.pc
+	[ -e "$have" ] || [ "$(id -u)" -ne 0 ] || dpkg --add-architecture arm64
+	install_missing qemu-aarch64-static qemu-user-static &&
+		install_missing aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu \
+			libc6-dev-arm64-cross &&
+		install_missing "$have" libxxhash-dev:arm64 libzstd-dev:arm64 \
+			libcmocka-dev:arm64
+}
+
+# Makes a command that runs a program of the current folder under qemu.
+emulated() { # COMMAND PROGRAM
+	printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$PWD/$2" > "$1"
+	chmod +x "$1"
+}
+# Makes a command that runs the test that it is given: scripts as they are.
+emulator() { # COMMAND
+	printf '#!/bin/sh\ncase $1 in *.sh) exec sh "$@" ;; esac\nexec qemu-aarch64-static "$@"\n' > "$1"
+	chmod +x "$1"
+}
+
+# Runs tests in a build for aarch64, on a processor that has all extensions.
+aarch64() { # TEST...
+	local emulator=./emulator
+	export QEMU_CPU=max DIGEST=./run-digest KVARC=./run-kvarc
+	configure aarch64 --host=aarch64-linux-gnu --enable-werror --disable-shared \
+		--without-libarchive --without-jansson \
+		PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig
+	emulator emulator
+	emulated run-digest tests/reference/digest
+	emulated run-kvarc kvarc
+	check_some "$@"
+	# the kernels of the newest and of the oldest processor are the ones that run
+	qemu-aarch64-static tests/unit/test_self_test > self_test
+	grep neondot: self_test
+	QEMU_CPU=cortex-a53 qemu-aarch64-static tests/unit/test_matmul
+}
+aarch64_kernels() {
+	aarch64 tests/vectors.sh tests/check_kernels tests/unit/test_rans \
+		tests/unit/test_matmul tests/unit/test_self_test
+}
+
+# A real server saves and restores slots: $1 is quick or all.
+engines() { # quick|all
+	python3 -c 'import ensurepip, venv' 2> /dev/null ||
+		install_missing /nonexistent python3-venv
+	KV_ENGINES=$1 make -s -C "$top/build" check-engines
+}
+
+# Runs the step of the real server and counts what it did.
+step_engines() { # quick|all
+	local good bad
+	step "real server, $1" /nonexistent engines "$1"
+	read -r good bad < <(sed -n 's/^engines: \([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' \
+		"$work/log"; echo 0 0)
+	passed=$((passed + good))
+	failed=$((failed + bad))
+}
