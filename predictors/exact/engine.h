@@ -146,12 +146,17 @@ kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at,
 /* Before the first token again. */
 void kvi_run_restart(struct kvi_run *run);
 
-/* The layer's predictions, n rows of kv heads x head channels, keys in slots before RoPE. Owned by the
- * run, until the next call of its kind. Layers of a segment are gone through in order. */
+/*
+ * A layer's predicted rows: one row of kv heads x head channels for each token of the segment,
+ * keys in slot order before RoPE. The run owns them until the next prediction; whoever drives
+ * the run may rotate k in place.
+ */
 struct kvi_predicted {
-	const float *k, *v;
-	size_t stride;          /* floats from token to token */
+	float *k;
+	const float *v;
+	size_t stride;          /* floats from one token's row to the next */
 };
+/* Computes the rows of the current layer. Layers of a segment come in order. */
 struct kvi_predicted kvi_run_predict(struct kvi_run *run);
 
 /* The hidden state of the layer, n rows of `width`: to be corrected before kvi_run_advance.
@@ -172,6 +177,25 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
  */
 kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,
                           size_t stride, bool corrected);
+/*
+ * What a driver of whole segments adds between a layer's prediction and its attention.
+ * Members may be NULL. What a call returns other than OK ends the pass.
+ */
+struct kvi_run_pass {
+	void *opaque;
+	/* Keys in *p have RoPE applied. May let *p point to other rows, which attention then
+	 * sees and which must stay until `advanced` is called. */
+	kvarc_ret (*rows)(void *opaque, size_t layer, struct kvi_predicted *p);
+	/* The layer was advanced: its queries are there (kvi_run_queries). */
+	kvarc_ret (*advanced)(void *opaque, size_t layer);
+};
+/*
+ * Takes the next 1 to 256 tokens through all layers in an open loop; pass NULL: attention sees
+ * the predicted rows. Afterwards kvi_run_hidden has the input of the LM head, if the run was
+ * opened with `whole`. Returns as kvi_run_segment and kvi_run_advance, or what a callback did.
+ */
+kvarc_ret kvi_run_through(struct kvi_run *run, const int32_t *ids, const int32_t *positions,
+                          size_t n, const struct kvi_run_pass *pass);
 /* Queries of the layer that was advanced last: n rows of heads x head channels, in slots, rotated.
  * Owned by the run, until the next layer. */
 struct kvi_queries {

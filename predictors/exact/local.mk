@@ -23,6 +23,7 @@ libkvi_la_SOURCES += \
 	predictors/exact/run_begin.c \
 	predictors/exact/run_cache.c \
 	predictors/exact/run_layers.c \
+	predictors/exact/run_through.c \
 	predictors/exact/run_state.h \
 	predictors/exact/self_test.c predictors/exact/self_test.h \
 	predictors/exact/shapes.c \

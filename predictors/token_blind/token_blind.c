@@ -124,19 +124,20 @@ static void copy_rows(float *to, size_t columns, const float *from,
 		       columns * sizeof *to);
 }
 
-/* The tokens themselves, in an open loop; then what may come after each of them. */
+/* Keeps the rows of the tokens themselves: candidates overwrite them in the run. */
+static kvarc_ret copy_own_rows(void *opaque, size_t layer, struct kvi_predicted *p)
+{
+	const struct kvi_blind *b = opaque;
+	copy_rows(b->own_k + layer * b->layer_floats, b->kv, p->k, p->stride, b->n);
+	copy_rows(b->own_v + layer * b->layer_floats, b->kv, p->v, p->stride, b->n);
+	return KVARC_OK;
+}
+
+/* The tokens themselves, in an open loop; then the candidates for the token after each. */
 static kvarc_ret go_on(struct kvi_blind *b, const int32_t *ids)
 {
-	kvarc_ret ret = kvi_run_segment(b->run, ids, b->positions, b->n);
-	for (uint32_t l = 0; l < b->m->n_layers && !ret; l++) {
-		float *k = b->own_k + l * b->layer_floats;
-		float *v = b->own_v + l * b->layer_floats;
-		const struct kvi_predicted p = kvi_run_predict(b->run);
-		copy_rows(k, b->kv, p.k, p.stride, b->n);
-		copy_rows(v, b->kv, p.v, p.stride, b->n);
-		kvi_run_rotate(b->run, k, b->kv);
-		ret = kvi_run_advance(b->run, k, v, b->kv, false);
-	}
+	const struct kvi_run_pass pass = { .opaque = b, .rows = copy_own_rows };
+	kvarc_ret ret = kvi_run_through(b->run, ids, b->positions, b->n, &pass);
 	if (ret)
 		return ret;
 	const struct kvi_hidden h = kvi_run_hidden(b->run);

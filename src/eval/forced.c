@@ -180,19 +180,36 @@ static void take_rows(const struct kvi_forced *f, float *to, const float *from,
 		memcpy(to + t * f->C, from + t * stride, f->C * sizeof *to);
 }
 
-static kvarc_ret through_layer(struct kvi_forced *f, size_t layer,
-                               const kvarc_view *views, uint64_t t0, size_t n)
+/* Tokens [t0, t0 + n) on their way through the layers. */
+struct step {
+	struct kvi_forced *f;
+	const kvarc_view *views;
+	const struct kvi_forced_watch *watch;
+	size_t t0, n;
+};
+
+/* Attention sees the rows as the cache stores them. */
+static kvarc_ret store_rows(void *opaque, size_t layer, struct kvi_predicted *p)
 {
-	struct kvi_predicted p = kvi_run_predict(f->run);
-	take_rows(f, f->rows[KEY], p.k, p.stride, n);
-	take_rows(f, f->rows[VALUE], p.v, p.stride, n);
-	kvi_run_rotate(f->run, f->rows[KEY], f->C);
+	const struct step *s = opaque;
+	struct kvi_forced *f = s->f;
+	take_rows(f, f->rows[KEY], p->k, p->stride, s->n);
+	take_rows(f, f->rows[VALUE], p->v, p->stride, s->n);
 	for (unsigned k = KEY; k < BOTH; k++) {
-		struct kvi_forced_rows r = rows_of(f, layer, k, views, t0, n);
+		struct kvi_forced_rows r = rows_of(f, layer, k, s->views, s->t0, s->n);
 		kvi_forced_store(&r, f->rows[k]);
 	}
-	return kvi_run_advance(f->run, f->rows[KEY], f->rows[VALUE], f->C,
-	                       false);
+	*p = (struct kvi_predicted){ f->rows[KEY], f->rows[VALUE], f->C };
+	return KVARC_OK;
+}
+
+static kvarc_ret watch_queries(void *opaque, size_t layer)
+{
+	const struct step *s = opaque;
+	if (!s->watch || !s->watch->queries)
+		return KVARC_OK;
+	struct kvi_queries q = kvi_run_queries(s->f->run);
+	return s->watch->queries(s->watch->opaque, layer, &q, s->t0, s->n);
 }
 
 /* Tokens [t0, t0 + n) of a text, at most KVI_FORCED_STEP; views: where their elements go, NULL:
@@ -203,19 +220,12 @@ static kvarc_ret through(struct kvi_forced *f,
                          const struct kvi_forced_watch *watch, size_t t0,
                          size_t n)
 {
-	kvarc_ret ret = kvi_run_segment(f->run, text->ids + t0,
-	                                text->positions + t0, n);
-	for (size_t l = 0; l < f->m->n_layers && !ret; l++) {
-		ret = through_layer(f, l, views, t0, n);
-		if (!ret && watch && watch->queries) {
-			struct kvi_queries q = kvi_run_queries(f->run);
-			ret = watch->queries(watch->opaque, l, &q, t0, n);
-		}
-	}
-	return ret;
+	struct step s = { f, views, watch, t0, n };
+	const struct kvi_run_pass pass = { &s, store_rows, watch_queries };
+	return kvi_run_through(f->run, text->ids + t0, text->positions + t0, n, &pass);
 }
 
-static size_t step(size_t n, size_t t0)
+static size_t step_tokens(size_t n, size_t t0)
 {
 	return n - t0 < KVI_FORCED_STEP ? n - t0 : KVI_FORCED_STEP;
 }
@@ -244,7 +254,7 @@ kvarc_ret kvi_forced_watched(struct kvi_forced *f,
 	kvarc_ret ret = KVARC_OK;
 	kvi_run_restart(f->run);
 	for (size_t t0 = 0; t0 < text->n && !ret; t0 += KVI_FORCED_STEP) {
-		size_t n = step(text->n, t0);
+		size_t n = step_tokens(text->n, t0);
 		ret = through(f, text, views, watch, t0, n);
 		if (!ret && watch && watch->logits)
 			ret = each_logits(f, watch, t0, n);
@@ -275,7 +285,7 @@ static kvarc_ret inject_layer(struct kvi_forced *f, size_t layer,
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_FORCED_STEP) {
-		size_t n = step((size_t)c->n, t0);
+		size_t n = step_tokens((size_t)c->n, t0);
 		for (unsigned k = KEY; k < BOTH; k++) {
 			struct kvi_forced_rows r =
 				rows_of(f, layer, k, c->views, t0, n);
@@ -305,7 +315,7 @@ static kvarc_ret force(struct kvi_forced *f, const struct kvi_forced_cache *c,
 {
 	kvarc_ret ret = inject(f, c);
 	for (size_t t0 = 0; t0 < f->text.n && !ret; t0 += KVI_FORCED_STEP) {
-		size_t n = step(f->text.n, t0);
+		size_t n = step_tokens(f->text.n, t0);
 		ret = through(f, &f->text, NULL, NULL, t0, n);
 		if (!ret)
 			ret = each_logits(f, to, t0, n);

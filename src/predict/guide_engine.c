@@ -42,7 +42,7 @@ static kvarc_ret exact_advance(void *run, const float *k, const float *v,
 
 static void exact_rotate(void *run, struct kvi_predicted *p)
 {
-	kvi_run_rotate(run, (float *)(uintptr_t)p->k, p->stride);
+	kvi_run_rotate(run, p->k, p->stride);
 }
 
 static kvarc_ret exact_restart(void *run)

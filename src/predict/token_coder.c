@@ -137,13 +137,7 @@ static kvarc_ret go(struct kvi_token_coder *c, const int32_t *ids,
 {
 	if (c->stop && c->stop(c->stop_opaque))
 		return KVARC_IO;
-	kvarc_ret ret = kvi_run_segment(c->run, ids, positions, n);
-	for (uint32_t l = 0; l < c->file->n_layers && !ret; l++) {
-		struct kvi_predicted p = kvi_run_predict(c->run);
-		kvi_run_rotate(c->run, (float *)(uintptr_t)p.k, p.stride);
-		ret = kvi_run_advance(c->run, p.k, p.v, p.stride, false);
-	}
-	return ret;
+	return kvi_run_through(c->run, ids, positions, n, NULL);
 }
 
 /* The hidden state of token i of those that were gone through last is that of the track's last one. */
