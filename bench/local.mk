@@ -26,3 +26,8 @@ bench_micro_gate_LDADD = libkvarc.la -lm
 noinst_PROGRAMS += bench/proxy
 bench_proxy_SOURCES = bench/proxy_speed.c
 bench_proxy_LDADD = libkvi.la
+
+# How long unpack looks for the areas of a segment.
+noinst_PROGRAMS += bench/areas
+bench_areas_SOURCES = bench/areas.c
+bench_areas_LDADD = libkvi.la

@@ -193,6 +193,11 @@ tests_unit_test_stream_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_stream_items_SOURCES = tests/unit/test_stream_items.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_stream_items_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_areas
+TESTS += tests/unit/test_areas
+tests_unit_test_areas_SOURCES = tests/unit/test_areas.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_areas_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_salvage_SOURCES = tests/unit/test_salvage.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_salvage_LDADD = libkvi.la $(CMOCKA_LIBS)

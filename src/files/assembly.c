@@ -6,18 +6,53 @@
 
 #include "util/ckd.h"
 
-void kvi_assembly_init(struct kvi_assembly *a, const struct kvi_alloc *alloc)
+kvarc_ret kvi_assembly_open(struct kvi_assembly *a,
+                            const struct kvi_alloc *alloc, size_t n_areas)
 {
-	a->alloc = alloc;
-	a->list = NULL;
+	*a = (struct kvi_assembly){ .alloc = alloc };
+	if (n_areas == 0)
+		return KVARC_OK;
+	a->of_area = kvi_calloc(alloc, n_areas, sizeof(struct kvi_token_rows *));
+	return a->of_area ? KVARC_OK : kvi_alloc_error(alloc);
+}
+
+static void insert(struct kvi_assembly *a, struct kvi_token_rows *r)
+{
+	r->next = a->list;
+	if (r->next)
+		r->next->previous = r;
+	a->list = r;
+	r->next_in_area = a->of_area[r->area];
+	a->of_area[r->area] = r;
+}
+
+static void take_out(struct kvi_assembly *a, struct kvi_token_rows *r)
+{
+	struct kvi_token_rows **link = &a->of_area[r->area];
+	while (*link != r)
+		link = &(*link)->next_in_area;
+	*link = r->next_in_area;
+	if (r->previous)
+		r->previous->next = r->next;
+	else
+		a->list = r->next;
+	if (r->next)
+		r->next->previous = r->previous;
+}
+
+static void release(struct kvi_assembly *a, struct kvi_token_rows *r)
+{
+	take_out(a, r);
+	kvi_free(a->alloc, r->bytes);
+	kvi_free(a->alloc, r);
 }
 
 struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area,
                                   uint64_t t0, uint32_t n, size_t row_bytes)
 {
 	size_t size;
-	for (struct kvi_token_rows *r = a->list; r; r = r->next)
-		if (r->area == area && r->t0 == t0 && r->n == n)
+	for (struct kvi_token_rows *r = a->of_area[area]; r; r = r->next_in_area)
+		if (r->t0 == t0 && r->n == n)
 			return r;
 	if (kvi_mul(row_bytes, n, &size))
 		return NULL;
@@ -28,46 +63,37 @@ struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area,
 		kvi_free(a->alloc, bytes);
 		return NULL;
 	}
-	*r = (struct kvi_token_rows){ a->list, area, t0, n, size, 0, NULL, 0, bytes };
-	a->list = r;
+	*r = (struct kvi_token_rows){ .area = area, .t0 = t0, .n = n, .size = size,
+		                .bytes = bytes };
+	insert(a, r);
 	return r;
 }
 
-static int finish(struct kvi_assembly *a, struct kvi_token_rows **link)
+static int finish(struct kvi_assembly *a, struct kvi_token_rows *r)
 {
-	struct kvi_token_rows *r = *link;
 	int ret = r->sink->write(r->sink->opaque, r->bytes, r->size, r->at);
-	*link = r->next;
-	kvi_free(a->alloc, r->bytes);
-	kvi_free(a->alloc, r);
+	release(a, r);
 	return ret;
 }
 
 int kvi_assembly_put(struct kvi_assembly *a, struct kvi_token_rows *rows, size_t bytes)
 {
 	rows->filled += bytes;
-	if (rows->filled < rows->size)
-		return 0;
-	for (struct kvi_token_rows **link = &a->list; *link; link = &(*link)->next)
-		if (*link == rows)
-			return finish(a, link);
-	return 0;
+	return rows->filled < rows->size ? 0 : finish(a, rows);
 }
 
 int kvi_assembly_flush(struct kvi_assembly *a)
 {
 	int ret = 0;
 	while (a->list)
-		ret |= finish(a, &a->list);
+		ret |= finish(a, a->list);
 	return ret;
 }
 
 void kvi_assembly_free(struct kvi_assembly *a)
 {
-	while (a->list) {
-		struct kvi_token_rows *r = a->list;
-		a->list = r->next;
-		kvi_free(a->alloc, r->bytes);
-		kvi_free(a->alloc, r);
-	}
+	while (a->list)
+		release(a, a->list);
+	kvi_free(a->alloc, a->of_area);
+	a->of_area = NULL;
 }

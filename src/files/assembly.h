@@ -11,7 +11,8 @@
 
 /* Some rows of one area. */
 struct kvi_token_rows {
-	struct kvi_token_rows *next;
+	struct kvi_token_rows *next, *previous; /* of all rows */
+	struct kvi_token_rows *next_in_area;
 	size_t area;
 	uint64_t t0;
 	uint32_t n;
@@ -21,13 +22,19 @@ struct kvi_token_rows {
 	uint8_t *bytes;        /* zero where nothing came yet */
 };
 
-/* Not thread-safe: the caller holds its lock. */
+/*
+ * Not thread-safe: the caller holds its lock. However many areas wait for a plane, rows are found
+ * among those of their own area: a few for each segment that is read at once.
+ */
 struct kvi_assembly {
 	const struct kvi_alloc *alloc;
 	struct kvi_token_rows *list;
+	struct kvi_token_rows **of_area; /* the first one of each area */
 };
 
-void kvi_assembly_init(struct kvi_assembly *a, const struct kvi_alloc *alloc);
+/* For areas 0 to n_areas - 1. Returns OK, MEM, MEMLIMIT; alloc must outlive the assembly. */
+kvarc_ret kvi_assembly_open(struct kvi_assembly *a,
+                            const struct kvi_alloc *alloc, size_t n_areas);
 /* The rows [t0, t0 + n) of an area, new if there are none; NULL: no memory. */
 struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area,
                                   uint64_t t0, uint32_t n, size_t row_bytes);
@@ -37,6 +44,7 @@ int kvi_assembly_put(struct kvi_assembly *a, struct kvi_token_rows *rows,
                      size_t bytes);
 /* Writes what is there, incomplete rows as well. Not 0: the sink failed. */
 int kvi_assembly_flush(struct kvi_assembly *a);
+/* Frees rows without writing them. a may be all zeros. */
 void kvi_assembly_free(struct kvi_assembly *a);
 
 #endif

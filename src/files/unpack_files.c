@@ -10,6 +10,7 @@
 #include "strided.h"
 #include "reader/reader_internal.h"
 #include "util/ckd.h"
+#include "util/intervals.h"
 
 /* One view of an area: where a tensor's elements go. */
 struct target {
@@ -35,9 +36,10 @@ struct unpacking {
 	const kvarc_geometry *geometry;
 	const struct kvi_alloc *alloc;
 	struct item *items;
-	size_t n_items, n_targets;
+	size_t n_items, n_targets, n_areas;
 	struct target *targets;    /* by tensor */
-	size_t *first;             /* of tensor i in targets; n_tensors + 1 */
+	struct kvi_interval *tokens; /* of targets; those of a tensor are sorted */
+	size_t *first;             /* of tensor i in both; n_tensors + 1 */
 	struct kvi_assembly assembly;
 	kvarc_ret failed;          /* in a worker */
 	pthread_mutex_t lock;      /* of the sinks, the assembly and failed */
@@ -115,11 +117,26 @@ static void fill_targets(struct unpacking *u)
 	if (n)
 		qsort(u->targets, n, sizeof *u->targets, by_tensor);
 	u->n_targets = n;
-	for (size_t i = 0, k = 0; i <= u->geometry->n_tensors; i++) {
-		while (k < n && u->targets[k].tensor < i)
-			k++;
+	u->n_areas = area;
+}
+
+/* first, and for each tensor the tokens of its targets, ready to be searched. */
+static void index_targets(struct unpacking *u)
+{
+	size_t k = 0;
+	for (size_t i = 0; i < u->geometry->n_tensors; i++) {
 		u->first[i] = k;
+		for (; k < u->n_targets && u->targets[k].tensor == i; k++) {
+			const struct target *t = &u->targets[k];
+			const struct kvi_piece *p =
+				&u->items[t->item].plan->pieces[t->piece];
+			u->tokens[k] = (struct kvi_interval){
+				p->t0, p->t0 + p->n_tokens, 0, k
+			};
+		}
+		kvi_intervals_sort(u->tokens + u->first[i], k - u->first[i]);
 	}
+	u->first[u->geometry->n_tensors] = k;
 }
 
 static kvarc_ret prepare(struct unpacking *u)
@@ -132,12 +149,15 @@ static kvarc_ret prepare(struct unpacking *u)
 	for (size_t i = 0; i < u->n_items; i++)
 		u->items[i].plan = kvi_reader_restore(u->r, i);
 	size_t n = count_targets(u);
-	u->targets = n ? kvi_array(u->alloc, n, sizeof *u->targets) : NULL;
-	if (n && !u->targets)
-		return kvi_alloc_error(u->alloc);
+	if (n) {
+		u->targets = kvi_array(u->alloc, n, sizeof *u->targets);
+		u->tokens = kvi_array(u->alloc, n, sizeof *u->tokens);
+		if (!u->targets || !u->tokens)
+			return kvi_alloc_error(u->alloc);
+	}
 	fill_targets(u);
-	kvi_assembly_init(&u->assembly, u->alloc);
-	return KVARC_OK;
+	index_targets(u);
+	return kvi_assembly_open(&u->assembly, u->alloc, u->n_areas);
 }
 
 /* ----- literals ------------------------------------------------------- */
@@ -236,25 +256,39 @@ static kvarc_ret take_part(struct unpacking *u, const struct target *t,
 	                         &b, src);
 }
 
+/* A block of decoded tokens on its way to the areas that hold some of them. */
+struct delivery {
+	struct unpacking *u;
+	struct kvi_block block;
+	const void *src;
+};
+
+/* A kvi_interval_fn; id is that of a target. */
+static int deliver_part(void *opaque, size_t id)
+{
+	const struct delivery *d = opaque;
+	struct unpacking *u = d->u;
+	kvarc_ret ret = take_part(u, &u->targets[id], &d->block, d->src);
+	if (ret) {
+		pthread_mutex_lock(&u->lock);
+		u->failed = ret;
+		pthread_mutex_unlock(&u->lock);
+	}
+	return ret != KVARC_OK;
+}
+
 static int deliver(void *opaque, uint32_t tensor, uint32_t head,
                    uint32_t heads, uint64_t t0, uint32_t n, const void *src)
 {
 	struct unpacking *u = opaque;
 	const kvarc_tensor *t = &u->geometry->tensors[tensor];
-	struct kvi_block b = {
+	struct delivery d = { u, {
 		t0, n, head * t->channels, heads * t->channels,
 		(uint32_t)kvarc_dtype_bytes(t->dtype)
-	};
-	for (size_t i = u->first[tensor]; i < u->first[tensor + 1]; i++) {
-		kvarc_ret ret = take_part(u, &u->targets[i], &b, src);
-		if (ret) {
-			pthread_mutex_lock(&u->lock);
-			u->failed = ret;
-			pthread_mutex_unlock(&u->lock);
-			return 1;
-		}
-	}
-	return 0;
+	}, src };
+	return kvi_intervals_search(u->tokens + u->first[tensor],
+	                            u->first[tensor + 1] - u->first[tensor],
+	                            t0, t0 + n, deliver_part, &d);
 }
 
 /* ----- all of it -------------------------------------------------------- */
@@ -403,6 +437,7 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 	kvi_assembly_free(&u.assembly);
 	kvi_free(u.alloc, u.items);
 	kvi_free(u.alloc, u.targets);
+	kvi_free(u.alloc, u.tokens);
 	kvi_free(u.alloc, u.first);
 	pthread_mutex_destroy(&u.lock);
 	return ret;

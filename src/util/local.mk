@@ -6,6 +6,7 @@ libkvi_la_SOURCES += \
 	src/util/error.c src/util/error.h \
 	src/util/fpmode.h \
 	src/util/hash.c src/util/hash.h \
+	src/util/intervals.c src/util/intervals.h \
 	src/util/parallel.c src/util/parallel.h \
 	src/util/pool.c src/util/pool.h \
 	src/util/string_field.c src/util/string_field.h \
