@@ -22,6 +22,8 @@ diff table2 manual
 if command -v mandoc > /dev/null; then
 	for page in "$top"/man/*.[135]; do
 		mandoc -T lint "$page" 2> /dev/null | grep -v 'referenced manual not found'
+		# quotes of macros that nest where they should follow one another
+		mandoc -T ascii "$page" | grep '""'
 	done
 fi
 for verb in pack unpack test list info cut train bench eval help; do
