@@ -8,7 +8,8 @@ static void on_damage(void *opaque, const kvarc_damage *damage)
 {
 	uint64_t *count = opaque;
 	FUZZ_CHECK(damage->what && damage->what[0]);
-	FUZZ_CHECK(damage->n <= 256);
+	/* a chunk is of a segment; all tensors may lack more */
+	FUZZ_CHECK(damage->n <= 256 || damage->tensor == UINT32_MAX);
 	++*count;
 }
 
@@ -29,5 +30,17 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	uint64_t told = 0;
 	uint64_t count = kvarc_reader_damage(r, on_damage, &told);
 	FUZZ_CHECK(count == told);
+	kvarc_loss all, one;
+	uint64_t bytes = 0;
+	if (kvarc_reader_loss(r, UINT32_MAX, &all) == KVARC_OK) {
+		FUZZ_CHECK(all.places == count && all.whole_tokens <= all.tokens);
+		FUZZ_CHECK(all.lost_tokens <= all.tokens - all.whole_tokens);
+		for (uint32_t i = 0; kvarc_reader_loss(r, i, &one) == KVARC_OK && i < 8; i++) {
+			FUZZ_CHECK(one.lost_tokens <= one.tokens - one.whole_tokens);
+			FUZZ_CHECK(one.tokens <= all.tokens && one.lost_bytes <= all.lost_bytes);
+			bytes += one.lost_bytes;
+		}
+		FUZZ_CHECK(!bytes || all.lost_bytes);
+	}
 	kvarc_reader_close(&r);
 }

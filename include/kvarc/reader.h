@@ -200,6 +200,32 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r,
  * reading. Returns how many there were. */
 KVARC_API uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque);
 
+/* What is lost of a track, or of the whole archive. */
+typedef struct kvarc_loss {
+	uint64_t places;       /* of the whole archive, as kvarc_reader_damage counts them */
+	uint64_t tokens;       /* that the track had, as far as the archive still says; of all
+	                        * tracks: of the longest */
+	uint64_t whole_tokens; /* leading tokens of which every element of every tensor is there:
+	                        * what an engine can restore; of all tracks: the fewest of a
+	                        * track that lost some, or tokens */
+	uint64_t lost_tokens;  /* of which at least one element is lost; of all tracks: the most */
+	uint64_t lost_bytes;   /* of lost elements; of all tracks: the sum, and bytes of packed
+	                        * files that lie outside of their tensors */
+	int end_unknown;       /* 1: the end of the archive is missing, and nothing says whether
+	                        * there were more tokens */
+	uint64_t reserved[4];
+} kvarc_loss;
+
+/*
+ * With KVARC_READ_SALVAGE, after reading all segments, or after a kvarc_reader_verify with a
+ * callback that returned DATA: what is lost of a track; UINT32_MAX: of the whole archive. Tokens
+ * behind the end of a cut are counted when a COMMIT, an INDEX or the description of a packed file
+ * tells of them. Before all segments are read, chunks that cannot be decoded are not in it yet.
+ * Returns OK, GEOMETRY (no such track), MEM, MEMLIMIT, PROG (none of both has happened).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track,
+	kvarc_loss *loss);
+
 /* One shot: reads track 0 of an archive in memory into views. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_decode_buffer(const void *in,
 	size_t in_bytes, const kvarc_view *views, size_t n_views,

@@ -30,7 +30,7 @@ void damage_collect(void *opaque, const kvarc_damage *damage)
 static void show_one(const char *file, const kvarc_damage *d,
                      const kvarc_geometry *g, bool is_error)
 {
-	char tensor[48] = "", tokens[64] = "";
+	char tensor[48] = "", tokens[64] = "", place[32] = "";
 
 	if (d->tensor < g->n_tensors) {
 		const kvarc_tensor *t = &g->tensors[d->tensor];
@@ -42,8 +42,10 @@ static void show_one(const char *file, const kvarc_damage *d,
 		snprintf(tokens, sizeof(tokens),
 		         ", tokens %" PRIu64 " to %" PRIu64 " are lost", d->t0,
 		         d->t0 + d->n - 1);
-	(is_error ? msg_error : msg_warning)(file, "byte %" PRIu64 ": %s%s%s",
-	                                     d->offset, d->what, tensor, tokens);
+	if (d->offset != KVARC_UNKNOWN)
+		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", d->offset);
+	(is_error ? msg_error : msg_warning)(file, "%s%s%s%s", place, d->what, tensor,
+	                                     tokens);
 }
 
 void damage_show(const char *file, const struct damage_list *list,

@@ -14,6 +14,7 @@ libkvi_la_SOURCES += \
 	src/reader/reader_repeat.c \
 	src/reader/reader_seq.c \
 	src/reader/reader_state.h \
+	src/reader/salvage_losses.c \
 	src/reader/salvage_read.c \
 	src/reader/salvage_scan.c \
 	src/reader/verify.c

@@ -111,7 +111,7 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 		kvi_reader_predictor_before(r, s->sequence);
 	*c = (struct kvi_chunk_ref){ e->offset, e->sequence, e->params,
 	                             e->tensor, e->head, e->heads,
-	                             x && x->sequence == e->params };
+	                             x && x->sequence == e->params, false };
 	s->end = r->chunks.n;
 	return KVARC_OK;
 }

@@ -53,7 +53,7 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 	wait_for(r, j);
 	j->busy = false;
 	bool lost = j->ret == KVARC_DATA && r->salvage;
-	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j, r->error) : j->ret;
+	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j) : j->ret;
 	kvi_params_store_release(&r->store, j->params);
 	kvi_segment_use_release(r, j->segment);
 	j->params = NULL;

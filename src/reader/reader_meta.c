@@ -100,6 +100,7 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f,
 	    (b.offset != item->next && !r->salvage))
 		return bad(f, e);
 	item->next = b.offset + b.bytes;
+	item->received += b.bytes;
 	if (deliver && r->blob &&
 	    r->blob(r->blob_opaque, b.item, b.offset, b.data, b.bytes))
 		return kvi_fail(e, KVARC_IO, f->offset, f->head.sequence,

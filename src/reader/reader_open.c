@@ -192,6 +192,8 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_free(&r->alloc, r->params.p);
 	kvi_free(&r->alloc, r->regions.p);
 	kvi_free(&r->alloc, r->losses.p);
+	kvi_free(&r->alloc, r->expected);
+	kvi_free(&r->alloc, r->loss_sums);
 	kvi_free(&r->alloc, r->blobs.p);
 	kvi_free(&r->alloc, r->tokens);
 	kvi_identity_free(&r->identity, &r->alloc);

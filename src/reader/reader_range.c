@@ -233,7 +233,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 			kvi_feature_table_leave(p->use->features, place);
 		if (p->use->guide)
 			kvi_guide_lose(p->use->guide, place, s->t0);
-		return kvi_salvage_chunk(r, j, r->error);
+		return kvi_salvage_chunk(r, j);
 	}
 	if (ret)
 		return ret;

@@ -182,7 +182,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
 	if (ret == KVARC_OK) {
 		struct kvi_chunk_ref c = { f->offset, f->head.sequence,
 		                           h.params, h.tensor, h.head, h.heads,
-		                           false };
+		                           false, false };
 		ret = kvi_reader_params(r, &packer, &c, &use, e);
 	}
 	if (ret == KVARC_OK && use && kvi_params_rotates(use->params)) {

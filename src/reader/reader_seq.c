@@ -163,7 +163,7 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
 	struct kvi_decode_job *j;
 	struct kvi_chunk_ref c = { w->frame.offset, w->frame.head.sequence,
 	                           h->params, h->tensor, h->head, h->heads,
-	                           kvi_codec_predicts(h->codec) };
+	                           kvi_codec_predicts(h->codec), false };
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, &c, &use, r->error);

@@ -21,6 +21,7 @@ struct kvi_chunk_ref {
 	uint32_t tensor;
 	uint16_t head, heads;
 	bool linear; /* codec 7: params is that of a PREDICTOR frame */
+	bool lost;   /* salvage could not decode it, and it is in the list of losses */
 };
 struct kvi_segment_ref {
 	uint64_t offset;   /* 0: the SEGMENT frame was lost (salvage) */
@@ -114,6 +115,13 @@ struct kvi_region {
 	bool explained; /* a loss tells about it */
 };
 
+/* What salvage has found missing. */
+struct kvi_loss {
+	kvarc_damage place;
+	uint64_t tokens;     /* place.n, which may be too small for it */
+	uint64_t bytes;      /* of elements, or of files outside their tensors */
+};
+
 /* A segment whose chunks of codec 7 others repeat: its features up to a chunk, so
  * that chunks that are repeated in order cost one pass. */
 struct kvi_repeated {
@@ -128,6 +136,7 @@ struct kvi_item {
 	struct kvi_restore restore;
 	uint64_t sequence;
 	uint64_t literal_bytes, next; /* BLOB bytes in all, seen in order */
+	uint64_t received;            /* BLOB bytes seen in salvage, which may have gaps */
 };
 
 struct kvarc_reader {
@@ -171,7 +180,11 @@ struct kvarc_reader {
 	bool salvage;
 	size_t salvage_at;                 /* segment */
 	struct kvi_list regions;           /* struct kvi_region */
-	struct kvi_list losses;            /* kvarc_damage */
+	struct kvi_list losses;            /* struct kvi_loss */
+	uint64_t *expected;                /* a track: tokens that the archive had, as far as
+	                                    * frames that are left tell it */
+	bool end_known;                    /* nothing but that can have been in it */
+	kvarc_loss *loss_sums;             /* a track, then all; also set by verify; or NULL */
 	struct kvi_list blobs;             /* struct kvi_blob_ref */
 
 	/* Workers; made on first use. */
@@ -366,14 +379,29 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
 /* Fills the index from whatever frames are good. */
 kvarc_ret kvi_salvage_load(kvarc_reader *r);
-/* Notes the chunk of a job as lost. */
-kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j,
-                            kvarc_error *e);
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment);
 kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver,
                               void *opaque);
 
-/* The scan (salvage_scan.c): good frames into the index, the rest into regions. */
-kvarc_ret kvi_salvage_scan(kvarc_reader *r, uint64_t *committed);
+/* The scan (salvage_scan.c): good frames into the index, the rest into regions; expected and
+ * end_known from COMMIT, INDEX and FOOTER frames. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
+kvarc_ret kvi_salvage_scan(kvarc_reader *r);
+
+/* The list of losses (salvage_losses.c); by the calling thread alone. */
+
+/* Adds a loss: tokens replaces place->n. bytes: of elements or literals that it costs.
+ * Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t tokens,
+                           uint64_t bytes);
+/* After the scan: finds what segments, chunks and the end of the archive lack, against COMMIT,
+ * INDEX and RESTORE frames. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_salvage_losses(kvarc_reader *r);
+/* After all BLOBs: finds files whose literal bytes are not complete. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_salvage_literals(kvarc_reader *r);
+/* Adds the chunk of a job that cannot be decoded, once. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j);
+/* *sums: memory of alloc for n_tracks + 1 entries, as kvarc_reader_loss gives them; NULL on
+ * failure. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc_loss **sums);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* salvage_read.c - what is lost, and reading what is left (spec 9.4) */
+/* salvage_read.c - reading what is left of a damaged archive (spec 9.4) */
 #include "reader_state.h"
 
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
@@ -28,134 +28,6 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 	return KVARC_OK;
 }
 
-static kvarc_ret add_loss(kvarc_reader *r, const kvarc_damage *d)
-{
-	kvarc_damage *to = kvi_list_add(&r->losses, &r->alloc, sizeof *to);
-	if (!to)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	*to = *d;
-	if (r->state == KVARC_STATE_CLOSED || r->state == KVARC_STATE_OPEN)
-		r->state = KVARC_STATE_DAMAGED;
-	return KVARC_OK;
-}
-
-/* Puts the place of the first region between two offsets into a loss. */
-static void explain(kvarc_reader *r, uint64_t after, uint64_t before,
-                    kvarc_damage *d)
-{
-	struct kvi_region *g = r->regions.p;
-	for (size_t i = 0; i < r->regions.n; i++)
-		if (g[i].offset >= after && g[i].offset < before) {
-			g[i].explained = true;
-			d->offset = g[i].offset;
-			d->bytes = g[i].bytes;
-			return;
-		}
-}
-
-static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s,
-                            uint32_t tensor, uint64_t after, uint64_t before)
-{
-	kvarc_damage d = {
-		.offset = KVARC_UNKNOWN, .track = s->track, .tensor = tensor,
-		.t0 = s->t0, .n = s->n, .what = "a chunk is damaged or missing"
-	};
-	explain(r, after, before, &d);
-	return add_loss(r, &d);
-}
-
-/* Chunks that should be in a segment and are not; end is where it ends at the
- * latest. */
-static kvarc_ret lost_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
-                             uint64_t end)
-{
-	const struct kvi_chunk_ref *c = r->chunks.p;
-	uint64_t i = s->first, after = s->offset;
-	kvarc_ret ret = KVARC_OK;
-	for (uint32_t k = r->order.first[s->track];
-	     k < r->order.first[s->track + 1] && ret == KVARC_OK; k++) {
-		uint32_t tensor = r->order.tensors[k];
-		uint32_t heads = r->geometry.tensors[tensor].heads, got = 0;
-		/* A REPEAT of heads cannot hide a hole: heads only add up to
-		 * all of them when each is there once. */
-		uint64_t from = after;
-		for (; i < s->end && c[i].tensor == tensor; i++) {
-			if (c[i].head != got)
-				break;
-			got += c[i].heads;
-			after = c[i].offset;
-		}
-		if (got == heads)
-			continue;
-		ret = lose_chunk(r, s, tensor, got ? after : from,
-		                 i < s->end ? c[i].offset : end);
-		for (; i < s->end && c[i].tensor == tensor; i++)
-			after = c[i].offset;
-	}
-	return ret;
-}
-
-static kvarc_ret lost_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
-                             uint64_t end, uint64_t after, uint64_t before)
-{
-	kvarc_damage d = {
-		.offset = KVARC_UNKNOWN, .track = track, .tensor = UINT32_MAX,
-		.t0 = t0, .n = (uint32_t)(end - t0),
-		.what = "tokens of all tensors are missing"
-	};
-	explain(r, after, before, &d);
-	return add_loss(r, &d);
-}
-
-/* Where a segment begins, as far as that is known. */
-static uint64_t begin_of(const kvarc_reader *r, size_t segment)
-{
-	if (segment >= r->segments.n)
-		return r->in.source.size;
-	const struct kvi_segment_ref *s =
-		KVI_LIST(struct kvi_segment_ref, r->segments, segment);
-	if (s->offset || s->first == s->end)
-		return s->offset;
-	return KVI_LIST(struct kvi_chunk_ref, r->chunks, s->first)->offset;
-}
-
-static kvarc_ret find_losses(kvarc_reader *r, const uint64_t *committed)
-{
-	size_t n = r->geometry.n_tracks;
-	uint64_t before = 0;
-	kvarc_ret ret = KVARC_OK;
-	uint64_t *tokens = kvi_calloc(&r->alloc, n, sizeof *tokens);
-	if (!tokens)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
-		uint64_t begin = begin_of(r, i);
-		kvarc_damage d = {
-			.offset = KVARC_UNKNOWN, .track = s->track,
-			.tensor = UINT32_MAX, .t0 = s->t0,
-			.what = "token ids and positions are lost"
-		};
-		if (s->t0 > tokens[s->track])
-			ret = lost_tokens(r, s->track, tokens[s->track], s->t0,
-			                  before, begin);
-		tokens[s->track] = s->t0 + s->n;
-		if (ret == KVARC_OK && !s->offset) {
-			explain(r, before, begin, &d);
-			ret = add_loss(r, &d);
-		}
-		before = begin;
-		if (ret == KVARC_OK)
-			ret = lost_chunks(r, s, begin_of(r, i + 1));
-	}
-	for (uint32_t i = 0; i < n && ret == KVARC_OK; i++)
-		if (committed[i] > tokens[i])
-			ret = lost_tokens(r, i, tokens[i], committed[i], before,
-			                  r->in.source.size);
-	kvi_free(&r->alloc, tokens);
-	return ret;
-}
-
 /* The first frame; without it nothing makes sense. */
 static kvarc_ret load_geometry(kvarc_reader *r)
 {
@@ -178,43 +50,17 @@ kvarc_ret kvi_salvage_load(kvarc_reader *r)
 	kvarc_ret ret = load_geometry(r);
 	if (ret)
 		return ret;
-	uint64_t *committed = kvi_calloc(&r->alloc, r->geometry.n_tracks,
-	                                 sizeof *committed);
-	if (!committed)
+	r->expected = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->expected);
+	if (!r->expected)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	ret = kvi_salvage_scan(r, committed);
+	ret = kvi_salvage_scan(r);
 	if (ret == KVARC_OK)
-		ret = find_losses(r, committed);
-	kvi_free(&r->alloc, committed);
+		ret = kvi_salvage_losses(r);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
 		kvi_reader_count(r, i, r->tokens[i]);
 	r->n_chunks = r->chunks.n;
 	r->n_segments = r->segments.n;
 	return ret;
-}
-
-kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j,
-                            kvarc_error *e)
-{
-	const kvarc_damage *list = r->losses.p;
-	uint32_t track = r->geometry.tensors[j->ref.tensor].track;
-	kvarc_damage d = {
-		.offset = j->ref.offset, .track = track,
-		.tensor = j->ref.tensor, .t0 = j->t0, .n = j->n,
-		.what = "a chunk cannot be decoded: it, its parameters or its "
-		        "positions are lost"
-	};
-	(void)e;
-	if (j->ref.linear)
-		d.what = j->segment && j->segment->predictor_ret
-			? "the profile that is needed is damaged in the archive "
-			  "(its file would do)"
-			: "a chunk cannot be decoded: what it is predicted from, or "
-			  "its positions, are lost";
-	for (size_t i = 0; i < r->losses.n; i++)
-		if (list[i].offset == d.offset && list[i].tensor == d.tensor)
-			return KVARC_OK;
-	return add_loss(r, &d);
 }
 
 static kvarc_ret give_blobs(kvarc_reader *r)
@@ -243,11 +89,11 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 				.tensor = UINT32_MAX,
 				.what = "bytes of an unknown item"
 			};
-			ret = add_loss(r, &d);
+			ret = kvi_salvage_lose(r, &d, 0, 0);
 		}
 	}
 	kvi_free(&r->alloc, buf.p);
-	return ret;
+	return ret ? ret : kvi_salvage_literals(r);
 }
 
 /* Of the segment in hand. Ids before it may be lost, and with them what is coded. */
@@ -261,7 +107,7 @@ static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
 	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
 	                               &r->segment->segment, r->error);
 	if (ret == KVARC_DATA)
-		return add_loss(r, &d);
+		return kvi_salvage_lose(r, &d, 0, 0);
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
@@ -312,30 +158,4 @@ kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver,
 	if (ret == KVARC_OK)
 		ret = kvi_reader_segment_chunks(r, s, &all, deliver, opaque);
 	return r->jobs ? kvi_reader_drain(r, ret) : ret;
-}
-
-uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage,
-                             void *opaque)
-{
-	uint64_t places = 0;
-	if (!r)
-		return 0;
-	for (size_t i = 0; i < r->regions.n; i++) {
-		const struct kvi_region *g =
-			KVI_LIST(struct kvi_region, r->regions, i);
-		kvarc_damage d = {
-			.offset = g->offset, .bytes = g->bytes,
-			.track = UINT32_MAX, .tensor = UINT32_MAX,
-			.what = "no valid frame here"
-		};
-		if (g->explained)
-			continue;
-		places++;
-		if (damage)
-			damage(opaque, &d);
-	}
-	for (size_t i = 0; i < r->losses.n; i++, places++)
-		if (damage)
-			damage(opaque, KVI_LIST(kvarc_damage, r->losses, i));
-	return places;
 }

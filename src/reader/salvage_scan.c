@@ -10,8 +10,9 @@ struct scan {
 	kvarc_reader *r;
 	uint64_t offset, frames;
 	uint64_t next_sequence;  /* after the last good frame */
-	uint16_t last_type;
-	uint64_t *committed;
+	uint16_t last_type;      /* 0: a region */
+	uint16_t last_good;
+	uint64_t *committed;     /* a track: tokens of the COMMIT in hand */
 	struct kvi_buffer buffer, window;
 	bool gap;                /* a frame of unknown type was lost ... */
 	bool gap_in_items;       /* ... before a RESTORE frame */
@@ -135,7 +136,7 @@ static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
 		return no_memory(r);
 	*c = (struct kvi_chunk_ref){ f->offset, f->head.sequence, h.params,
 	                             h.tensor, h.head, h.heads,
-	                             kvi_codec_predicts(h.codec) };
+	                             kvi_codec_predicts(h.codec), false };
 	segment->end = r->chunks.n;
 	return KVARC_OK;
 }
@@ -180,6 +181,14 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f,
 	return KVARC_OK;
 }
 
+/* Tokens that the index lists are known to be missing where they are not found. */
+static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	if (e->tensor < r->geometry.n_tracks && e->segment <= UINT32_MAX &&
+	    e->segment + e->n > r->expected[e->tensor])
+		r->expected[e->tensor] = e->segment + e->n;
+}
+
 /* The index tells which PARAMS are copies and where RESTORE frames were. */
 static kvarc_ret take_index(struct scan *s, const uint8_t *content,
                             size_t bytes)
@@ -198,6 +207,8 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content,
 			p[i].copy_of = e.params;
 		else if (e.type == KVI_FRAME_RESTORE)
 			ret = add_lost_item(s, e.sequence);
+		else if (e.type == KVI_FRAME_SEGMENT)
+			expect_segment(r, &e);
 	}
 	s->has_index = true;
 	return ret ? ret : kvi_index_end(&ir) ? KVARC_OK : KVARC_DATA;
@@ -210,6 +221,19 @@ static kvarc_ret take_blob(struct scan *s, const struct kvi_frame *f)
 	if (!b)
 		return no_memory(s->r);
 	*b = (struct kvi_blob_ref){ f->offset, f->head.sequence };
+	return KVARC_OK;
+}
+
+static kvarc_ret take_commit(struct scan *s, const struct kvi_frame *f)
+{
+	kvarc_reader *r = s->r;
+	struct kvi_commit c;
+	if (!kvi_commit_parse(&c, s->committed, r->geometry.n_tracks, f->payload,
+	                      f->head.payload_bytes))
+		return KVARC_DATA;
+	for (size_t i = 0; i < r->geometry.n_tracks; i++)
+		if (s->committed[i] > r->expected[i])
+			r->expected[i] = s->committed[i];
 	return KVARC_OK;
 }
 
@@ -234,7 +258,6 @@ static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f,
 static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 {
 	kvarc_reader *r = s->r;
-	struct kvi_commit c;
 	const uint8_t *content;
 	uint8_t *owned = NULL;
 	kvarc_ret ret = kvi_frame_meaning(f, r->error);
@@ -246,9 +269,7 @@ static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 	case KVI_FRAME_CHUNK:
 		return take_chunk(s, f);
 	case KVI_FRAME_COMMIT:
-		return kvi_commit_parse(&c, s->committed, r->geometry.n_tracks,
-		                        f->payload, f->head.payload_bytes)
-		       ? KVARC_OK : KVARC_DATA;
+		return take_commit(s, f);
 	case KVI_FRAME_FOOTER:
 		return KVARC_OK;
 	case KVI_FRAME_GEOMETRY:
@@ -279,7 +300,7 @@ static kvarc_ret step(struct scan *s)
 		ret = take(s, &f);
 	if (ret == KVARC_OK) {
 		s->next_sequence = f.head.sequence + 1;
-		s->last_type = f.head.type;
+		s->last_type = s->last_good = f.head.type;
 		s->frames++;
 		s->offset += kvi_frame_bytes(f.head.payload_bytes);
 		return KVARC_OK;
@@ -317,6 +338,7 @@ static void set_state(struct scan *s)
 	const struct kvi_region *g = r->regions.p;
 	bool tail = r->regions.n == 1 &&
 	            g->offset + g->bytes == r->in.source.size;
+	r->end_known = s->last_type == KVI_FRAME_COMMIT || s->last_good == KVI_FRAME_FOOTER;
 	if (r->regions.n)
 		r->state = tail ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
 	else if (s->last_type == KVI_FRAME_FOOTER)
@@ -339,18 +361,22 @@ static kvarc_ret scan(struct scan *s)
 	if (s->gap_in_items && !s->has_index)
 		forget_items(r);
 	set_state(s);
-	return KVARC_OK;
+	/* Cut between two frames: a place without bytes. */
+	bool cut = r->state == KVARC_STATE_CUT && r->regions.n == 0;
+	return cut ? add_region(s, r->in.source.size, 0) : KVARC_OK;
 }
 
-kvarc_ret kvi_salvage_scan(kvarc_reader *r, uint64_t *committed)
+kvarc_ret kvi_salvage_scan(kvarc_reader *r)
 {
-	struct scan s = { .r = r, .committed = committed,
-	                  .next_sequence = 1, .frames = 1 };
+	struct scan s = { .r = r, .next_sequence = 1, .frames = 1 };
 	uint8_t head[KVI_FRAME_HEAD_BYTES];
 	struct kvi_frame f;
 	/* GEOMETRY was read before; its frame ends where the rest begins. */
 	kvarc_ret ret = kvi_frame_peek(&r->in, KVI_SUPERBLOCK_BYTES, head, 0,
 	                               &f, r->error);
+	s.committed = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *s.committed);
+	if (ret == KVARC_OK && !s.committed)
+		ret = no_memory(r);
 	if (ret == KVARC_OK) {
 		s.offset = KVI_SUPERBLOCK_BYTES +
 		           kvi_frame_bytes(f.head.payload_bytes);
@@ -358,5 +384,6 @@ kvarc_ret kvi_salvage_scan(kvarc_reader *r, uint64_t *committed)
 	}
 	kvi_free(&r->alloc, s.buffer.p);
 	kvi_free(&r->alloc, s.window.p);
+	kvi_free(&r->alloc, s.committed);
 	return ret;
 }

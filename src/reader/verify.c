@@ -58,6 +58,10 @@ static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
 	ret = walk_all(again);
 	if (ret == KVARC_OK)
 		*places = kvarc_reader_damage(again, damage, opaque);
+	if (ret == KVARC_OK) {
+		kvi_free(&r->alloc, r->loss_sums);
+		ret = kvi_salvage_sums(again, &r->alloc, &r->loss_sums);
+	}
 	kvarc_reader_close(&again);
 	return ret;
 }

@@ -136,6 +136,7 @@ static void test_extra_bytes(void **state)
 struct damages {
 	kvarc_damage list[64];
 	size_t n;
+	kvarc_loss loss; /* of track 0 */
 };
 
 static void note(void *opaque, const kvarc_damage *d)
@@ -167,6 +168,10 @@ static kvarc_ret salvage(struct cache *to, struct memfile *f,
 	assert_int_equal(kvarc_reader_get_info(r, info), KVARC_OK);
 	uint64_t places = kvarc_reader_damage(r, note, all);
 	assert_int_equal(places, all->n);
+	assert_int_equal(kvarc_reader_loss(r, UINT32_MAX, &all->loss), KVARC_OK);
+	assert_int_equal(all->loss.places, places);
+	assert_int_equal(kvarc_reader_loss(r, 4096, &all->loss), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_reader_loss(r, 0, &all->loss), KVARC_OK);
 	kvarc_reader_close(&r);
 	return KVARC_OK;
 }
@@ -185,6 +190,28 @@ static size_t missing_rows(const struct cache *c, const struct cache *back,
 		missing++;
 	}
 	return missing;
+}
+
+/* What the sums say is what did not arrive of the first loss.tokens tokens. */
+static void check_loss(const struct cache *c, const struct cache *back, const kvarc_loss *loss)
+{
+	uint64_t lost = 0, bytes = 0, whole = loss->tokens;
+	assert_true(loss->tokens <= c->n[0]);
+	for (uint64_t t = loss->tokens; t-- > 0;) {
+		bool missing = false;
+		for (size_t i = 0; i < c->g.n_tensors; i++) {
+			size_t row = (size_t)c->views[i].token_stride;
+			if (!memcmp(back->data[i] + t * row, c->data[i] + t * row, row))
+				continue;
+			missing = true;
+			bytes += row;
+		}
+		lost += missing;
+		whole = missing ? t : whole;
+	}
+	assert_int_equal(loss->lost_tokens, lost);
+	assert_int_equal(loss->lost_bytes, bytes);
+	assert_int_equal(loss->whole_tokens, whole);
 }
 
 static void test_one_chunk(void **state)
@@ -215,6 +242,11 @@ static void test_one_chunk(void **state)
 			assert_int_equal(all.list[0].n, chunk.n);
 			assert_int_equal(all.list[0].offset, chunk.offset);
 			assert_int_equal(info.state, KVARC_STATE_DAMAGED);
+			check_loss(&c, &back, &all.loss);
+			assert_int_equal(all.loss.tokens, 100);
+			assert_int_equal(all.loss.whole_tokens, chunk.t0);
+			assert_int_equal(all.loss.lost_tokens, chunk.n);
+			assert_int_equal(all.loss.end_unknown, 0);
 			for (size_t k = 0; k < c.g.n_tensors; k++)
 				assert_int_equal(missing_rows(&c, &back, k),
 				                 k == chunk.tensor ? chunk.n : 0);
@@ -247,6 +279,20 @@ static bool damage_frame(struct memfile *f, uint16_t type, size_t nth,
 	return false;
 }
 
+/* Where frame number `nth` of a type begins. */
+static size_t frame_at(const struct memfile *f, uint16_t type, size_t nth)
+{
+	const uint8_t id[16] = { 0 };
+	uint64_t sync = kvi_frame_sync(id);
+	struct kvi_frame_head h;
+	size_t o = KVI_SUPERBLOCK_BYTES;
+	for (;; o += (size_t)kvi_frame_bytes(h.payload_bytes)) {
+		assert_true(o < f->n && kvi_frame_head_parse(&h, f->p + o, sync, o));
+		if (h.type == type && nth-- == 0)
+			return o;
+	}
+}
+
 static void test_other_frames(void **state)
 {
 	(void)state;
@@ -266,6 +312,8 @@ static void test_other_frames(void **state)
 				} else {
 					assert_int_equal(ret, KVARC_OK);
 					assert_int_equal(all.n > 0, there);
+					check_loss(&c, &back, &all.loss);
+					assert_int_equal(all.loss.tokens, 100);
 					for (size_t k = 0; k < 4; k++)
 						missing += missing_rows(&c, &back,
 						                        k);
@@ -341,6 +389,9 @@ static void test_cuts(void **state)
 		kvarc_source source = memfile_source(&f);
 		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
 		size_t whole = (size_t)kvarc_reader_tokens(r, 0);
+		check_loss(&c, &back, &all.loss);
+		assert_true(all.loss.whole_tokens >= whole);
+		assert_true(all.n > 0);
 		for (size_t k = 0; k < 4; k++) {
 			size_t row = (size_t)c.views[k].token_stride;
 			missing_rows(&c, &back, k);
@@ -351,6 +402,41 @@ static void test_cuts(void **state)
 		kvarc_reader_close(&r);
 		cache_free(&back);
 	}
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+/* Everything between the first commit and the index is gone: the index says what that was. */
+static void test_index_tells(void **state)
+{
+	struct cache c, back;
+	struct damages all;
+	kvarc_info info;
+	(void)state;
+	struct memfile f = written(&c, 0, 100, 1);
+	size_t from = frame_at(&f, KVI_FRAME_COMMIT, 0), to = frame_at(&f, KVI_FRAME_INDEX, 0);
+	memset(f.p + from, 0, to - from);
+	/* The COMMIT is a multiple of 8 long: what follows is found again. */
+	cache_make_empty(&back, &c);
+	assert_int_equal(salvage(&back, &f, &all, &info), KVARC_OK);
+	check_loss(&c, &back, &all.loss);
+	assert_int_equal(all.loss.tokens, 100);
+	assert_int_equal(all.loss.whole_tokens, 32);
+	assert_int_equal(all.loss.lost_tokens, 68);
+	assert_int_equal(all.n, 1);
+	assert_int_equal(all.list[0].offset, from);
+	assert_int_equal(all.list[0].tensor, UINT32_MAX);
+	assert_int_equal(all.list[0].t0, 32);
+	assert_int_equal(all.list[0].n, 68);
+	/* Without it nobody knows, and that is said. */
+	f.n = to;
+	assert_int_equal(salvage(&back, &f, &all, &info), KVARC_OK);
+	assert_int_equal(all.loss.tokens, 32);
+	assert_int_equal(all.loss.lost_tokens, 0);
+	assert_int_equal(all.loss.end_unknown, 1);
+	assert_int_equal(all.n, 1);
+	assert_int_equal(all.list[0].bytes, to - from);
+	cache_free(&back);
 	memfile_free(&f);
 	cache_free(&c);
 }
@@ -370,8 +456,13 @@ static void test_verify_tells(void **state)
 	f.p[f.n - 60] ^= 1; /* and the footer */
 	kvarc_source source = memfile_source(&f);
 	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
+	assert_int_equal(kvarc_reader_loss(r, 0, &all.loss), KVARC_PROG);
 	assert_int_equal(kvarc_reader_verify(r, note, &all), KVARC_DATA);
 	assert_int_equal(all.n, 2);
+	assert_int_equal(kvarc_reader_loss(r, 0, &all.loss), KVARC_OK);
+	assert_int_equal(all.loss.places, 2);
+	assert_int_equal(all.loss.whole_tokens, 0);
+	assert_int_equal(all.loss.lost_tokens, 32);
 	assert_int_equal(e.code, KVARC_DATA);
 	assert_non_null(strstr(e.text, "salvage"));
 	kvarc_reader_close(&r);
@@ -413,6 +504,7 @@ int main(void)
 		cmocka_unit_test(test_params_copy),
 		cmocka_unit_test(test_superblock),
 		cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_index_tells),
 		cmocka_unit_test(test_verify_tells),
 		cmocka_unit_test(test_random_damage),
 	};

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* salvage_losses.c - what a damaged archive has lost, place by place and in sum (spec 9.4) */
+#include <stdlib.h>
+
+#include "reader_state.h"
+#include "util/ckd.h"
+
+static uint64_t product(uint64_t a, uint64_t b)
+{
+	uint64_t p;
+	return kvi_mul(a, b, &p) ? UINT64_MAX : p;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	uint64_t s;
+	return kvi_add(a, b, &s) ? UINT64_MAX : s;
+}
+
+kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t tokens,
+                           uint64_t bytes)
+{
+	struct kvi_loss *to = kvi_list_add(&r->losses, &r->alloc, sizeof *to);
+	if (!to)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	*to = (struct kvi_loss){ *place, tokens, bytes };
+	to->place.n = tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX;
+	if (r->state == KVARC_STATE_CLOSED || r->state == KVARC_STATE_OPEN)
+		r->state = KVARC_STATE_DAMAGED;
+	return KVARC_OK;
+}
+
+/* Puts the place of the first region in [after, before) into a loss. */
+static void explain(kvarc_reader *r, uint64_t after, uint64_t before, kvarc_damage *d)
+{
+	struct kvi_region *g = r->regions.p;
+	size_t lo = 0, hi = r->regions.n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (g[mid].offset < after)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo == r->regions.n || g[lo].offset >= before)
+		return;
+	g[lo].explained = true;
+	d->offset = g[lo].offset;
+	d->bytes = g[lo].bytes;
+}
+
+/* Goes through the segments in order. */
+struct kvi_loss_finder {
+	kvarc_reader *r;
+	uint64_t *tokens; /* a track: seen so far */
+	uint64_t *bytes;  /* a track: of a token in all its tensors */
+};
+
+static bool finder_open(struct kvi_loss_finder *f, kvarc_reader *r)
+{
+	size_t n = r->geometry.n_tracks;
+	*f = (struct kvi_loss_finder){ .r = r };
+	f->tokens = kvi_calloc(&r->alloc, n, sizeof *f->tokens);
+	f->bytes = kvi_calloc(&r->alloc, n, sizeof *f->bytes);
+	if (!f->tokens || !f->bytes)
+		return false;
+	for (size_t i = 0; i < r->geometry.n_tensors; i++) {
+		const kvarc_tensor *t = &r->geometry.tensors[i];
+		f->bytes[t->track] += kvi_tensor_bytes(t);
+	}
+	return true;
+}
+
+static void finder_close(struct kvi_loss_finder *f)
+{
+	kvi_free(&f->r->alloc, f->tokens);
+	kvi_free(&f->r->alloc, f->bytes);
+}
+
+/* Bytes of a token in some heads of a tensor. */
+static uint64_t head_bytes(const kvarc_tensor *t, uint32_t heads)
+{
+	return kvi_tensor_bytes(t) / t->heads * (uint64_t)heads;
+}
+
+/* Tokens [t0, end) of all tensors of a track, found missing between two offsets. */
+static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, uint64_t t0,
+                             uint64_t end, uint64_t after, uint64_t before)
+{
+	kvarc_damage d = {
+		.offset = KVARC_UNKNOWN, .track = track, .tensor = UINT32_MAX, .t0 = t0,
+		.what = "tokens of all tensors are missing"
+	};
+	explain(f->r, after, before, &d);
+	return kvi_salvage_lose(f->r, &d, end - t0, product(end - t0, f->bytes[track]));
+}
+
+static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s, uint32_t tensor,
+                            uint32_t heads, uint64_t after, uint64_t before)
+{
+	kvarc_damage d = {
+		.offset = KVARC_UNKNOWN, .track = s->track, .tensor = tensor, .t0 = s->t0,
+		.what = "a chunk is damaged or missing"
+	};
+	explain(r, after, before, &d);
+	return kvi_salvage_lose(r, &d, s->n,
+	                        s->n * head_bytes(&r->geometry.tensors[tensor], heads));
+}
+
+/* Chunks that should be in a segment and are not; end is where it ends at the latest. */
+static kvarc_ret lost_chunks(const struct kvi_loss_finder *f, const struct kvi_segment_ref *s,
+                             uint64_t end)
+{
+	const struct kvi_order *order = &f->r->order;
+	const struct kvi_chunk_ref *c = f->r->chunks.p;
+	uint64_t i = s->first, after = s->offset;
+	kvarc_ret ret = KVARC_OK;
+	if (s->first == s->end && order->first[s->track] < order->first[s->track + 1])
+		return lose_tokens(f, s->track, s->t0, s->t0 + s->n, after, end);
+	for (uint32_t k = order->first[s->track];
+	     k < order->first[s->track + 1] && ret == KVARC_OK; k++) {
+		uint32_t tensor = order->tensors[k];
+		uint32_t heads = f->r->geometry.tensors[tensor].heads, got = 0;
+		/* A REPEAT of heads cannot hide a hole: heads only add up to
+		 * all of them when each is there once. */
+		for (; i < s->end && c[i].tensor == tensor && c[i].head == got; i++) {
+			got += c[i].heads;
+			after = c[i].offset;
+		}
+		if (got == heads)
+			continue;
+		uint64_t next = i < s->end ? c[i].offset : end, from = after;
+		for (; i < s->end && c[i].tensor == tensor; i++) {
+			got += c[i].heads;
+			after = c[i].offset;
+		}
+		ret = lose_chunk(f->r, s, tensor, got < heads ? heads - got : 0, from, next);
+	}
+	return ret;
+}
+
+/* Where a segment begins, as far as that is known. */
+static uint64_t begin_of(const kvarc_reader *r, size_t segment)
+{
+	if (segment >= r->segments.n)
+		return UINT64_MAX;
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, segment);
+	if (s->offset || s->first == s->end)
+		return s->offset;
+	return KVI_LIST(struct kvi_chunk_ref, r->chunks, s->first)->offset;
+}
+
+/* What is lost in front of a segment and in it; before: where the segment before begins. */
+static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t before)
+{
+	kvarc_reader *r = f->r;
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, segment);
+	uint64_t begin = begin_of(r, segment), *tokens = &f->tokens[s->track];
+	kvarc_damage ids = {
+		.offset = KVARC_UNKNOWN, .track = s->track, .tensor = UINT32_MAX, .t0 = s->t0,
+		.what = "token ids and positions are lost"
+	};
+	kvarc_ret ret = KVARC_OK;
+	if (s->t0 > *tokens)
+		ret = lose_tokens(f, s->track, *tokens, s->t0, before, begin);
+	*tokens = s->t0 + s->n;
+	if (ret == KVARC_OK && !s->offset) {
+		explain(r, before, begin, &ids);
+		ret = kvi_salvage_lose(r, &ids, 0, 0);
+	}
+	return ret ? ret : lost_chunks(f, s, begin_of(r, segment + 1));
+}
+
+/* Tokens that the files in the archive are made of. */
+static void expect_areas(kvarc_reader *r)
+{
+	for (size_t i = 0; i < r->items.n; i++) {
+		const struct kvi_restore *plan =
+			&KVI_LIST(struct kvi_item, r->items, i)->restore;
+		for (size_t k = 0; k < plan->n_pieces; k++) {
+			const struct kvi_piece *p = &plan->pieces[k];
+			uint64_t end = sum(p->t0, p->n_tokens);
+			if (p->type != KVI_PIECE_AREA)
+				continue;
+			r->end_known = true;
+			if (end > r->expected[p->track])
+				r->expected[p->track] = end;
+		}
+	}
+}
+
+kvarc_ret kvi_salvage_losses(kvarc_reader *r)
+{
+	struct kvi_loss_finder f;
+	uint64_t before = 0;
+	kvarc_ret ret = finder_open(&f, r) ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	if (ret == KVARC_OK)
+		expect_areas(r);
+	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
+		ret = lost_around(&f, i, before);
+		before = begin_of(r, i);
+	}
+	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++) {
+		if (r->expected[i] > f.tokens[i])
+			ret = lose_tokens(&f, i, f.tokens[i], r->expected[i], before,
+			                  UINT64_MAX);
+		else
+			r->expected[i] = f.tokens[i];
+	}
+	finder_close(&f);
+	return ret;
+}
+
+kvarc_ret kvi_salvage_literals(kvarc_reader *r)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < r->items.n && ret == KVARC_OK; i++) {
+		const struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, i);
+		kvarc_damage d = {
+			.offset = KVARC_UNKNOWN, .track = UINT32_MAX, .tensor = UINT32_MAX,
+			.what = "bytes of a file outside of its tensors are lost"
+		};
+		if (item->received < item->literal_bytes)
+			ret = kvi_salvage_lose(r, &d, 0, item->literal_bytes - item->received);
+	}
+	return ret;
+}
+
+/* The chunk of salvage at an offset. */
+static struct kvi_chunk_ref *chunk_at(kvarc_reader *r, uint64_t offset)
+{
+	struct kvi_chunk_ref *c = r->chunks.p;
+	size_t lo = 0, hi = r->chunks.n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (c[mid].offset < offset)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < r->chunks.n && c[lo].offset == offset ? &c[lo] : NULL;
+}
+
+kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j)
+{
+	const kvarc_tensor *t = &r->geometry.tensors[j->ref.tensor];
+	struct kvi_chunk_ref *c = chunk_at(r, j->ref.offset);
+	kvarc_damage d = {
+		.offset = j->ref.offset, .track = t->track, .tensor = j->ref.tensor, .t0 = j->t0,
+		.what = "a chunk cannot be decoded: it, its parameters or its "
+		        "positions are lost"
+	};
+	if (j->ref.linear)
+		d.what = j->segment && j->segment->predictor_ret
+			? "the profile that is needed is damaged in the archive "
+			  "(its file would do)"
+			: "a chunk cannot be decoded: what it is predicted from, or "
+			  "its positions, are lost";
+	if (!c || c->lost)
+		return KVARC_OK; /* read before: it is in the list */
+	c->lost = true;
+	return kvi_salvage_lose(r, &d, j->n, j->n * head_bytes(t, j->ref.heads));
+}
+
+/* Tokens [t0, end) of a track of which something is lost. */
+struct kvi_lost_span {
+	uint64_t t0, end;
+	uint32_t track;
+};
+
+static int by_token(const void *a, const void *b)
+{
+	const struct kvi_lost_span *x = a, *y = b;
+	if (x->track != y->track)
+		return x->track < y->track ? -1 : 1;
+	return (x->t0 > y->t0) - (x->t0 < y->t0);
+}
+
+/* Tokens, each counted once, into the sums of their tracks. */
+static void count_tokens(struct kvi_lost_span *s, size_t n, kvarc_loss *sums)
+{
+	uint64_t end = 0;
+	if (n)
+		qsort(s, n, sizeof *s, by_token);
+	for (size_t i = 0; i < n; i++) {
+		kvarc_loss *l = &sums[s[i].track];
+		if (i == 0 || s[i].track != s[i - 1].track) {
+			end = 0;
+			l->whole_tokens = s[i].t0 < l->tokens ? s[i].t0 : l->tokens;
+		}
+		uint64_t t0 = s[i].t0 > end ? s[i].t0 : end;
+		if (s[i].end <= t0)
+			continue;
+		l->lost_tokens += s[i].end - t0;
+		end = s[i].end;
+	}
+}
+
+/* Adds what is lost of a track to what is lost of all. */
+static void add_track(kvarc_loss *all, const kvarc_loss *t)
+{
+	if (t->lost_tokens && (!all->lost_tokens || t->whole_tokens < all->whole_tokens))
+		all->whole_tokens = t->whole_tokens;
+	if (t->lost_tokens > all->lost_tokens)
+		all->lost_tokens = t->lost_tokens;
+	if (t->tokens > all->tokens)
+		all->tokens = t->tokens;
+	all->lost_bytes = sum(all->lost_bytes, t->lost_bytes);
+}
+
+/* spans has room for all losses, sums for all tracks and one more. */
+static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss *sums)
+{
+	const size_t n = r->geometry.n_tracks;
+	const uint64_t places = kvarc_reader_damage(r, NULL, NULL);
+	size_t n_spans = 0;
+	for (size_t i = 0; i <= n; i++) {
+		uint64_t tokens = i < n ? r->expected[i] : 0;
+		sums[i] = (kvarc_loss){ .places = places, .tokens = tokens,
+		                        .whole_tokens = tokens, .end_unknown = !r->end_known };
+	}
+	for (size_t i = 0; i < r->losses.n; i++) {
+		const struct kvi_loss *l = KVI_LIST(struct kvi_loss, r->losses, i);
+		const uint32_t track = l->place.track;
+		kvarc_loss *to = &sums[track < n ? track : n];
+		to->lost_bytes = sum(to->lost_bytes, l->bytes);
+		if (track < n && l->tokens)
+			spans[n_spans++] = (struct kvi_lost_span){
+				l->place.t0, sum(l->place.t0, l->tokens), track
+			};
+	}
+	count_tokens(spans, n_spans, sums);
+	for (size_t i = 0; i < n; i++)
+		add_track(&sums[n], &sums[i]);
+	if (!sums[n].lost_tokens)
+		sums[n].whole_tokens = sums[n].tokens;
+}
+
+kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc_loss **sums)
+{
+	struct kvi_lost_span *spans = kvi_array(alloc, r->losses.n + 1, sizeof *spans);
+	*sums = spans ? kvi_array(alloc, r->geometry.n_tracks + 1, sizeof **sums) : NULL;
+	kvarc_ret ret = *sums ? KVARC_OK : kvi_alloc_error(alloc);
+	if (*sums)
+		sum_losses(r, spans, *sums);
+	kvi_free(alloc, spans);
+	return ret;
+}
+
+kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track, kvarc_loss *loss)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (!r || !loss || (!r->salvage && !r->loss_sums))
+		return KVARC_PROG;
+	size_t i = track == UINT32_MAX ? r->geometry.n_tracks : track;
+	if (i > r->geometry.n_tracks)
+		return KVARC_GEOMETRY;
+	if (r->salvage) { /* more may have been found since the last call */
+		kvi_free(&r->alloc, r->loss_sums);
+		ret = kvi_salvage_sums(r, &r->alloc, &r->loss_sums);
+	}
+	if (ret == KVARC_OK)
+		*loss = r->loss_sums[i];
+	return ret;
+}
+
+/* Bytes in which no good frame was found. */
+static kvarc_damage region_damage(const kvarc_reader *r, const struct kvi_region *g)
+{
+	bool end = g->offset + g->bytes == r->in.source.size;
+	return (kvarc_damage){
+		.offset = g->offset, .bytes = g->bytes,
+		.track = UINT32_MAX, .tensor = UINT32_MAX,
+		.what = end ? "the end of the archive is missing or damaged"
+		            : "no valid frame here"
+	};
+}
+
+uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque)
+{
+	uint64_t places = 0;
+	if (!r)
+		return 0;
+	for (size_t i = 0; i < r->regions.n; i++) {
+		const struct kvi_region *g = KVI_LIST(struct kvi_region, r->regions, i);
+		kvarc_damage d = region_damage(r, g);
+		if (g->explained)
+			continue;
+		places++;
+		if (damage)
+			damage(opaque, &d);
+	}
+	for (size_t i = 0; i < r->losses.n; i++, places++)
+		if (damage)
+			damage(opaque, &KVI_LIST(struct kvi_loss, r->losses, i)->place);
+	return places;
+}
