@@ -20,7 +20,7 @@
 #include "kernels/slots.h"
 #include "exact/elementwise.h"
 #include "exact/engine.h"
-#include "weight_cache/weight_cache.h"
+#include "exact/engine_internal.h"
 #include "util/bytes.h"
 
 enum {
@@ -29,27 +29,6 @@ enum {
 	THREADS = 8, LEVELS = 3,
 	KV = KV_HEADS * CHANNELS, Q = HEADS * CHANNELS, MODEL_BYTES = 1 << 20
 };
-
-/* Stand in for predictors/weight_cache: there is no folder. */
-bool kvi_kept_find(struct kvi_engine *e, const struct kvi_engine_options *o)
-{
-	(void)e;
-	(void)o;
-	return false;
-}
-
-void kvi_kept_store(struct kvi_engine *e, const struct kvi_engine_options *o)
-{
-	(void)e;
-	(void)o;
-}
-
-void kvi_kept_unmap(struct kvi_engine *e)
-{
-	(void)e;
-}
-
-/* ------------------------------------------------------ instruction sets */
 
 /* Stands in for kernels/kernel_sets.c, whose coders the engine does not use, and which takes
  * the products in one instruction wherever the processor has it. */

@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "token_blind/token_blind.h"
+#include "weight_cache/weight_cache.h"
 #include "kernels/rans.h"
 #include "exact/head.h"
 #include "exact/self_test.h"
 #include "util/error.h"
-#include "format/frame.h"
+#include "util/hash.h"
 
 enum { ENGINES = 5 }; /* so many arithmetics have names */
 
@@ -162,7 +163,7 @@ static kvarc_ret make(kvarc_predictor *p, int i,
 		.progress = p->common.progress,
 		.progress_opaque = p->common.progress_opaque
 	};
-	kvarc_ret ret = kvi_engine_make(&p->engines[i], &o);
+	kvarc_ret ret = kvi_kept_engine(&p->engines[i], &o);
 	p->arithmetic[i] = *a;
 	kvi_pool_close(pool);
 	return ret;

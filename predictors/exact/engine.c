@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* engine.c - a model's weights as operands (spec/arithmetic.md 2, 7, 9, 11) */
+#include "config.h"
+
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "format/frame.h"
+#include "util/hash.h"
 #include "exact/float8.h"
 #include "util/fpmode.h"
 #include "exact/head.h"
 #include "tensor_parts.h"
-#include "weight_cache/weight_cache.h"
 #include "util/error.h"
 #include "util/bytes.h"
 #include "util/ckd.h"
@@ -360,28 +362,35 @@ static struct kvi_engine *empty_engine(const struct kvi_engine_options *o)
 	return e;
 }
 
-kvarc_ret kvi_engine_make(struct kvi_engine **out,
-                          const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_begin(struct kvi_engine **out,
+                           const struct kvi_engine_options *o)
 {
 	*out = NULL;
 	kvarc_ret ret = kvi_engine_check(o->file, o->error);
 	if (ret)
 		return ret;
+	*out = empty_engine(o);
+	return *out ? KVARC_OK : kvi_fail_alloc(o->error, o->alloc);
+}
+
+kvarc_ret kvi_engine_convert(struct kvi_engine **e,
+                             const struct kvi_engine_options *o)
+{
 	uint64_t mode = kvi_fp_exact();
-	struct kvi_engine *e = empty_engine(o);
-	*out = e;
-	if (!e)
-		ret = kvi_alloc_error(o->alloc);
-	else if (!kvi_kept_find(e, o))
-		ret = convert_all(e, o);
+	kvarc_ret ret = convert_all(*e, o);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(o->error, o->alloc);
 	if (ret)
-		kvi_engine_close(out);
-	else if (!e->kept)
-		kvi_kept_store(e, o);
+		kvi_engine_close(e);
 	kvi_fp_restore(mode);
 	return ret;
+}
+
+kvarc_ret kvi_engine_make(struct kvi_engine **e,
+                          const struct kvi_engine_options *o)
+{
+	kvarc_ret ret = kvi_engine_begin(e, o);
+	return ret ? ret : kvi_engine_convert(e, o);
 }
 
 kvarc_ret kvi_engine_open(struct kvi_engine **e,
@@ -466,7 +475,8 @@ void kvi_engine_close(struct kvi_engine **engine)
 		next = p->next;
 		kvi_free(e->alloc, p);
 	}
-	kvi_kept_unmap(e);
+	if (e->kept)
+		munmap((void *)(uintptr_t)e->kept, e->kept_bytes);
 	if (!e->base)
 		kvi_free(e->alloc, e->layers);
 	kvi_free(e->alloc, e);

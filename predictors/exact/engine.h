@@ -64,12 +64,12 @@ struct kvi_engine_options {
 	struct kvi_arithmetic arithmetic;
 	struct kvi_pool *pool;   /* for the conversion */
 	kvarc_error *error;      /* NULL: none */
-	const kvarc_weight_cache *cache; /* NULL: none */
+	const kvarc_weight_cache *cache; /* for kvi_kept_engine alone; NULL: none */
 	kvarc_progress progress; /* of the conversion, in weights; NULL: none */
 	void *progress_opaque;
 };
 /*
- * file must stay open as long as the engine: rows of embeddings are read from it.
+ * Converts the weights of a model. file must stay open as long as the engine: rows of embeddings are read from it.
  * On failure *e is NULL and error->text tells why.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (heads of more than 256 channels), DATA (a scale or gain
  * that is not finite, sizes and shapes that do not fit each other), IO (progress stopped it).

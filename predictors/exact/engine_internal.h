@@ -30,12 +30,21 @@ struct kvi_engine {
 	struct kvi_h128 head_digest;
 	void *memory;  /* chain of all parts that are not in `kept` */
 	const struct kvi_engine *base;     /* has the layers of this one, and `kept`; NULL: none */
-	const uint8_t *kept;               /* a file of converted weights (weight_cache.h), or NULL */
+	const uint8_t *kept;               /* mapped converted weights, which kvi_engine_close unmaps, or NULL */
 	size_t kept_bytes;
 };
 
 /* OK; OPTIONS or DATA when the engine would not compute what the model is. */
 kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error);
+
+/* An engine whose layers have no parts yet: kvi_engine_convert gives it parts and digest, or
+ * the weight cache does. Returns OK, MEM, MEMLIMIT, OPTIONS, DATA; on failure *e is NULL. */
+kvarc_ret kvi_engine_begin(struct kvi_engine **e,
+                           const struct kvi_engine_options *o);
+/* Parts and digest from the files of the model. Returns OK, MEM, MEMLIMIT, DATA, IO; on failure
+ * *e is closed. */
+kvarc_ret kvi_engine_convert(struct kvi_engine **e,
+                             const struct kvi_engine_options *o);
 
 /* All blocks of w of p, on all workers of a pool. */
 void kvi_product_all(const struct kvi_exact_kernels *kernels,

@@ -5,7 +5,7 @@
 
 #include "exact/engine_internal.h"
 #include "exact/round.h"
-#include "profile/linear_model.h"
+#include "numeric/rope_angles.h"
 
 struct kvi_run {
 	struct kvi_run_options o;

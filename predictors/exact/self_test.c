@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "format/frame.h"
+#include "util/hash.h"
 #include "exact/engine_internal.h"
 #include "exact/float8.h"
 #include "util/fpmode.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "token_guess.h"
-#include "format/frame.h"
+#include "util/hash.h"
 #include "exact/engine_internal.h"
 #include "util/fpmode.h"
 #include "util/bytes.h"

@@ -45,11 +45,9 @@ bool kvi_kept_parts(struct kvi_engine *e,
                     bool (*put)(void *opaque, const void *p, size_t n),
                     void *opaque);
 
-/* Weights of an engine without any, from the folder of o->cache. False: they are to be converted. */
-bool kvi_kept_find(struct kvi_engine *e, const struct kvi_engine_options *o);
-/* Keeps those of an engine, if that is possible. */
-void kvi_kept_store(struct kvi_engine *e, const struct kvi_engine_options *o);
-void kvi_kept_unmap(struct kvi_engine *e);
+/* As kvi_engine_make, with the converted weights from a file of the folder of o->cache where it
+ * has one; else they are stored there afterwards, if that is possible. */
+kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o);
 
 /* Removes the least recently used of our files in a folder until they have so many bytes at most, and
  * what writers left behind that were killed. False: there are still more. */

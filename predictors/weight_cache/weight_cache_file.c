@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "format/frame.h"
+#include "util/hash.h"
 #include "exact/tensor_parts.h"
 #include "weight_cache.h"
 #include "util/bytes.h"

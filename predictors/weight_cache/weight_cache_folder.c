@@ -82,7 +82,7 @@ static bool map(struct kvi_engine *e, const struct kvi_engine_options *o,
 	return true;
 }
 
-bool kvi_kept_find(struct kvi_engine *e, const struct kvi_engine_options *o)
+static bool find(struct kvi_engine *e, const struct kvi_engine_options *o)
 {
 	struct kvi_kept_layout l;
 	char name[NAME_BYTES];
@@ -105,12 +105,6 @@ bool kvi_kept_find(struct kvi_engine *e, const struct kvi_engine_options *o)
 		close(fd);
 	close(folder);
 	return good;
-}
-
-void kvi_kept_unmap(struct kvi_engine *e)
-{
-	if (e->kept)
-		munmap((void *)(uintptr_t)e->kept, e->kept_bytes);
 }
 
 /* ------------------------------------------------------------- keeping */
@@ -201,7 +195,7 @@ static const char *store_in(struct kvi_engine *e,
 	return why;
 }
 
-void kvi_kept_store(struct kvi_engine *e, const struct kvi_engine_options *o)
+static void store(struct kvi_engine *e, const struct kvi_engine_options *o)
 {
 	struct kvi_kept_layout l;
 	const char *why = "more than all may have";
@@ -219,4 +213,15 @@ void kvi_kept_store(struct kvi_engine *e, const struct kvi_engine_options *o)
 	}
 	tell(o, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes,
 	     why ? why : "");
+}
+
+kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o)
+{
+	kvarc_ret ret = kvi_engine_begin(e, o);
+	if (ret || find(*e, o))
+		return ret;
+	ret = kvi_engine_convert(e, o);
+	if (!ret)
+		store(*e, o);
+	return ret;
 }

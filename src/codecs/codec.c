@@ -5,35 +5,18 @@
 #include "codecs/exponent/exponent.h"
 #include "codecs/lossy/lossy_codec.h"
 
-static const struct {
-	const char *name;
-	const struct kvi_codec *coded; /* has mask and stream */
-} codecs[KVI_N_CODECS] = {
-	[KVI_CODEC_RAW] = { "raw", NULL },
-	[KVI_CODEC_ZSTD] = { "zstd", NULL },
-	[KVI_CODEC_CONSTANT] = { "constant", NULL },
-	[KVI_CODEC_REPEAT] = { "repeat", NULL },
-	[KVI_CODEC_EXPONENT] = { "exponent", &kvi_codec_exponent },
-	[KVI_CODEC_GRID] = { "grid", &kvi_codec_grid },
-	[KVI_CODEC_BYTES] = { "bytes", &kvi_codec_bytes },
-	[KVI_CODEC_LINEAR] = { "linear", &kvi_codec_linear },
-	[KVI_CODEC_MODEL] = { "model", &kvi_codec_linear },
-	[KVI_CODEC_PREDICTED] = { "predicted", NULL },
-	[KVI_CODEC_NEAR] = { "near", NULL },
-	[KVI_CODEC_TSC] = { "tsc", NULL },
-	[KVI_CODEC_VQ] = { "vq", NULL },
-	[KVI_CODEC_HAD] = { "had", NULL },
-	[KVI_CODEC_KLT] = { "klt", NULL },
+/* Codecs that have a mask and a stream. */
+static const struct kvi_codec *const with_stream[KVI_N_CODECS] = {
+	[KVI_CODEC_EXPONENT] = &kvi_codec_exponent,
+	[KVI_CODEC_GRID] = &kvi_codec_grid,
+	[KVI_CODEC_BYTES] = &kvi_codec_bytes,
+	[KVI_CODEC_LINEAR] = &kvi_codec_linear,
+	[KVI_CODEC_MODEL] = &kvi_codec_linear,
 };
-
-const char *kvi_codec_name(unsigned codec)
-{
-	return codec < KVI_N_CODECS ? codecs[codec].name : NULL;
-}
 
 const struct kvi_codec *kvi_codec_get(unsigned codec)
 {
-	return codec < KVI_CODEC_LINEAR ? codecs[codec].coded : NULL;
+	return codec < KVI_CODEC_LINEAR ? with_stream[codec] : NULL;
 }
 
 bool kvi_codec_takes(unsigned codec, unsigned dtype)
@@ -198,7 +181,7 @@ static kvarc_ret decode_one(struct kvi_coder *c,
                             const struct kvi_chunk_payload *p, uint8_t *raw)
 {
 	const struct kvi_codec *vt =
-		p->codec < KVI_N_CODECS ? codecs[p->codec].coded : NULL;
+		p->codec < KVI_N_CODECS ? with_stream[p->codec] : NULL;
 	struct coded d;
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;

@@ -11,53 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/codec_ids.h"
 #include "kvarc.h"
 #include "util/alloc.h"
-
-/* Chunk type numbers (spec 7). */
-enum {
-	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
-	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
-	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7,
-	KVI_CODEC_MODEL = 8, KVI_CODEC_PREDICTED = 9,
-	KVI_CODEC_NEAR = 10, KVI_CODEC_TSC = 11, KVI_CODEC_VQ = 12,
-	KVI_CODEC_HAD = 13, KVI_CODEC_KLT = 14, KVI_N_CODECS = 15
-};
-
-/* Whether elements of a codec are not those that were packed (spec/codecs/lossy.md). */
-static inline bool kvi_codec_lossy(unsigned codec)
-{
-	return codec > KVI_CODEC_PREDICTED && codec < KVI_N_CODECS;
-}
-
-/* Bytes of a payload of codec 9 whose elements are what is predicted; others have more. */
-enum { KVI_PREDICTED_EXACT = 9 };
-
-/* Whether a chunk of a codec is predicted by a model that goes through all tokens. */
-static inline bool kvi_codec_guided(unsigned codec)
-{
-	return codec == KVI_CODEC_MODEL || codec == KVI_CODEC_PREDICTED;
-}
-/* Whether a codec needs a chunk's `linear`. */
-static inline bool kvi_codec_predicts(unsigned codec)
-{
-	return codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_KLT ||
-	       kvi_codec_guided(codec);
-}
-
-/* Whether chunks of a codec have PARAMS of it. */
-static inline bool kvi_codec_has_params(unsigned codec)
-{
-	return (codec >= KVI_CODEC_EXPONENT && codec <= KVI_CODEC_BYTES) ||
-	       codec == KVI_CODEC_NEAR || codec == KVI_CODEC_VQ ||
-	       codec == KVI_CODEC_HAD;
-}
-/* Whether they have lanes, in either order. */
-static inline bool kvi_codec_has_lanes(unsigned codec)
-{
-	return kvi_codec_has_params(codec) || codec == KVI_CODEC_TSC ||
-	       (kvi_codec_predicts(codec) && codec != KVI_CODEC_PREDICTED);
-}
 
 struct kvi_linear_in; /* profile/linear_model.h */
 struct kvi_features;
@@ -215,8 +171,5 @@ bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask);
 void kvi_chunk_decode2(struct kvi_coder *const c[2],
                        const struct kvi_chunk_payload p[2],
                        uint8_t *const raw[2], kvarc_ret ret[2]);
-
-/* "grid"; NULL for a number that is not known. */
-const char *kvi_codec_name(unsigned codec);
 
 #endif

@@ -7,30 +7,11 @@
 #include "import_internal.h"
 #include "util/error.h"
 
-bool kvi_import_grow(const struct kvi_alloc *alloc, void *array, size_t *cap,
-                     size_t n, size_t size)
-{
-	void *old, *p;
-	if (n < *cap)
-		return true;
-	memcpy(&old, array, sizeof old);
-	size_t want = *cap ? *cap * 2 : 16;
-	p = kvi_array(alloc, want, size);
-	if (!p)
-		return false;
-	if (n)
-		memcpy(p, old, n * size);
-	kvi_free(alloc, old);
-	memcpy(array, &p, sizeof p);
-	*cap = want;
-	return true;
-}
-
 struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name)
 {
 	size_t bytes = strlen(name ? name : "") + 1;
 	if (im->n_items >= KVI_IMPORT_ITEMS_MAX ||
-	    !kvi_import_grow(&im->alloc, &im->items, &im->cap_items,
+	    !kvi_array_grow(&im->alloc, &im->items, &im->cap_items,
 	                     im->n_items, sizeof *im->items))
 		return NULL;
 	struct kvi_imp_item *item = &im->items[im->n_items];
@@ -48,7 +29,7 @@ struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name)
 struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n)
 {
 	if (im->n_tracks >= KVI_IMPORT_TRACKS_MAX ||
-	    !kvi_import_grow(&im->alloc, &im->tracks, &im->cap_tracks,
+	    !kvi_array_grow(&im->alloc, &im->tracks, &im->cap_tracks,
 	                     im->n_tracks, sizeof *im->tracks))
 		return NULL;
 	struct kvi_imp_track *t = &im->tracks[im->n_tracks++];
@@ -61,7 +42,7 @@ struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
                                          uint32_t track, uint64_t offset,
                                          uint64_t bytes)
 {
-	if (!kvi_import_grow(&im->alloc, &im->areas, &im->cap_areas,
+	if (!kvi_array_grow(&im->alloc, &im->areas, &im->cap_areas,
 	                     im->n_areas, sizeof *im->areas))
 		return NULL;
 	struct kvi_imp_area *a = &im->areas[im->n_areas++];
@@ -73,7 +54,7 @@ struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
 struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im)
 {
 	if (im->n_tensors >= KVI_IMPORT_TENSORS_MAX ||
-	    !kvi_import_grow(&im->alloc, &im->tensors, &im->cap_tensors,
+	    !kvi_array_grow(&im->alloc, &im->tensors, &im->cap_tensors,
 	                     im->n_tensors, sizeof *im->tensors))
 		return NULL;
 	struct kvi_imp_tensor *t = &im->tensors[im->n_tensors++];
@@ -122,7 +103,7 @@ kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *t,
 			return KVARC_OK;
 		}
 	}
-	if (!kvi_import_grow(&im->alloc, &t->runs, &t->cap_runs, t->n_runs,
+	if (!kvi_array_grow(&im->alloc, &t->runs, &t->cap_runs, t->n_runs,
 	                     sizeof *t->runs))
 		return kvi_fail_alloc(im->error, &im->alloc);
 	t->runs[t->n_runs++] = (struct kvi_imp_run){ start, 1, position };

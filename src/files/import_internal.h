@@ -14,6 +14,7 @@
 #include "numeric/rope_search.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
+#include "util/list.h"
 
 enum {
 	KVI_IMPORT_TRACKS_MAX = 4096,
@@ -105,10 +106,6 @@ kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);
 kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src);
 /* Sets heads, channels and RoPE of key tensors that have none yet. */
 kvarc_ret kvi_import_find_ropes(kvarc_import *im);
-
-/* Makes room for element n of an array: array points to the pointer. */
-bool kvi_import_grow(const struct kvi_alloc *alloc, void *array, size_t *cap,
-                     size_t n, size_t size);
 
 /* Each adds to a growing array and returns the new entry, zeroed, or
  * NULL (kvi_import_full tells which error that is). */

@@ -52,7 +52,7 @@ static bool add_matrix(struct attempt *a, const struct kvi_llama_matrix *m)
 	struct kvi_llama_file *f = a->f;
 	if (f->n_matrices >= MATRICES_MAX)
 		return false;
-	if (!kvi_import_grow(a->alloc, &f->matrices, &f->cap_matrices,
+	if (!kvi_array_grow(a->alloc, &f->matrices, &f->cap_matrices,
 	                     f->n_matrices, sizeof *f->matrices)) {
 		a->no_memory = true;
 		return false;
@@ -137,7 +137,7 @@ static bool section(struct attempt *a, uint32_t blob, uint32_t stream,
 	for (uint32_t i = 0; k.values && i < k.n_layers; i++)
 		if (!matrix(a, n_cells, trans == 1))
 			return false;
-	if (!kvi_import_grow(a->alloc, &f->sections, &f->cap_sections,
+	if (!kvi_array_grow(a->alloc, &f->sections, &f->cap_sections,
 	                     f->n_sections, sizeof *f->sections)) {
 		a->no_memory = true;
 		return false;

@@ -10,6 +10,7 @@
 #include "format/restore.h"
 #include "kvarc.h"
 #include "util/alloc.h"
+#include "util/source.h"
 
 /* A block of a tensor: tokens [t0, t0 + n), channels [c0, c0 + channels). */
 struct kvi_block {
@@ -18,10 +19,6 @@ struct kvi_block {
 	uint32_t c0, channels;
 	uint32_t elem_bytes;
 };
-
-/* Bytes at [offset, offset + bytes); END when the source is shorter. */
-kvarc_ret kvi_source_read(const kvarc_source *src, void *buf, size_t bytes,
-                          uint64_t offset);
 
 /* Gathers a block into dst, packed. base: where the area starts in the source. */
 kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc,

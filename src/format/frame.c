@@ -113,17 +113,6 @@ struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES],
 	return kvi_h128_2(b, sizeof b, padded, padded_bytes);
 }
 
-struct kvi_h128 kvi_load_h128(const uint8_t in[16])
-{
-	return (struct kvi_h128){ kvi_load64(in), kvi_load64(in + 8) };
-}
-
-void kvi_store_h128(uint8_t out[16], struct kvi_h128 h)
-{
-	kvi_store64(out, h.lo);
-	kvi_store64(out + 8, h.hi);
-}
-
 struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes)
 {
 	uint8_t head[16];

@@ -67,12 +67,6 @@ const char *kvi_frame_name(uint16_t type);
 struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES],
                                 uint64_t offset, const uint8_t *padded,
                                 size_t padded_bytes);
-struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
-void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
-static inline bool kvi_h128_equal(struct kvi_h128 a, struct kvi_h128 b)
-{
-	return a.lo == b.lo && a.hi == b.hi;
-}
 /* c := H128( c || b ), the fold of the commit chain (spec 9.1). */
 struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes);
 

@@ -2,7 +2,7 @@
 /* frame_walk.c - the grammar of a file, frame by frame */
 #include "frame_walk.h"
 
-#include "codecs/codec.h"
+#include "codec_ids.h"
 #include "commit.h"
 #include "predictor_frame.h"
 #include "restore.h"

@@ -2,6 +2,7 @@
 libkvi_la_SOURCES += \
 	src/format/chunk_header.c src/format/chunk_header.h \
 	src/format/chunk_order.c src/format/chunk_order.h \
+	src/format/codec_ids.c src/format/codec_ids.h \
 	src/format/commit.c src/format/commit.h \
 	src/format/frame.c src/format/frame.h \
 	src/format/frame_index.c src/format/frame_index.h \
@@ -15,5 +16,4 @@ libkvi_la_SOURCES += \
 	src/format/predictor_frame.c src/format/predictor_frame.h \
 	src/format/restore.c src/format/restore.h \
 	src/format/segment.c src/format/segment.h \
-	src/format/superblock.c src/format/superblock.h \
-	src/format/tensor_names.c
+	src/format/superblock.c src/format/superblock.h

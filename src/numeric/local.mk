@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/numeric/formats.c src/numeric/formats.h \
+	src/numeric/rope_angles.c src/numeric/rope_angles.h \
 	src/numeric/rope_search.c src/numeric/rope_search.h \
 	src/numeric/rope_turns.c src/numeric/rope_turns.h \
 	src/numeric/rotate.c src/numeric/rotate.h

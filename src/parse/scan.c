@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "files/strided.h"
+#include "util/source.h"
 #include "util/bytes.h"
 
 struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc,

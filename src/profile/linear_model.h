@@ -11,12 +11,7 @@
 
 #include "kernels/slots.h"
 #include "profile_tensors.h"
-
-/* Tokens that a feature row has room for. */
-static inline size_t kvi_token_room(size_t n_tokens)
-{
-	return (n_tokens + 31) & ~(size_t)31;
-}
+#include "numeric/rope_angles.h"
 
 /* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */
 struct kvi_features {
@@ -49,25 +44,6 @@ struct kvi_linear_in {
 	 * are P and finite, a decoder's where they are decoded to. NULL: not known. */
 	const uint8_t *predicted;
 };
-
-/*
- * Cosines and sines of the pairs of a rope at the positions of a segment, the
- * same for all layers. By pair and token: (cos, sin) in 1/16384, angle class.
- */
-struct kvi_turns {
-	size_t pairs, n_tokens, tokens_room;
-	uint64_t *freq;
-	int32_t *positions;
-	int16_t *turn;
-	uint8_t *angle_class;
-};
-/* Bytes of memory, 64-aligned, for kvi_turns_make. */
-size_t kvi_turns_bytes(size_t pairs, size_t n_tokens);
-void kvi_turns_make(struct kvi_turns *t, void *room, const kvarc_rope *rope,
-                    const int32_t *positions, size_t n_tokens);
-/* Whether t is already what kvi_turns_make would make. */
-bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
-                    const int32_t *positions, size_t n_tokens);
 
 /* A model at work on a segment. The first group is set by the caller. */
 struct kvi_linear {

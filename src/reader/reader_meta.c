@@ -11,25 +11,6 @@ static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
 	                (unsigned long long)f->offset);
 }
 
-void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc,
-                   size_t entry_bytes)
-{
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 16;
-		void *p = kvi_array(alloc, cap, entry_bytes);
-		if (!p)
-			return NULL;
-		if (l->n)
-			memcpy(p, l->p, l->n * entry_bytes);
-		kvi_free(alloc, l->p);
-		l->p = p;
-		l->cap = cap;
-	}
-	void *at = (uint8_t *)l->p + l->n * entry_bytes;
-	l->n++;
-	return memset(at, 0, entry_bytes);
-}
-
 static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f,
                           const uint8_t *content, size_t bytes, kvarc_error *e)
 {

@@ -14,6 +14,7 @@
 #include "predict/token_coder.h"
 #include "format/frame_walk.h"
 #include "util/pool.h"
+#include "util/list.h"
 
 /* What is known of frames without reading them; in the order of the file. */
 struct kvi_chunk_ref {
@@ -33,12 +34,6 @@ struct kvi_params_ref {
 	uint64_t offset, sequence, copy_of;
 	uint32_t tensor;
 	uint16_t head, heads;
-};
-
-/* A growing array of the above. */
-struct kvi_list {
-	void *p;
-	size_t n, cap;
 };
 
 struct kvi_blob_ref {
@@ -198,12 +193,6 @@ struct kvarc_reader {
 	struct kvi_decode_job *held; /* waits for a partner, not yet in the pool */
 	uint64_t progress_done, progress_total;
 };
-
-#define KVI_LIST(type, list, i) (&((type *)(list).p)[i])
-
-/* Room for one more entry at the end; n is advanced. NULL: no memory. */
-void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc,
-                   size_t entry_bytes);
 
 /* Makes ret stick (all but OK, END and MEMLIMIT) and returns it. */
 kvarc_ret kvi_reader_stick(kvarc_reader *r, kvarc_ret ret);

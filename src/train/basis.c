@@ -446,7 +446,7 @@ static kvarc_ret report(struct basis *b, kvarc_trained *to)
 static kvarc_ret add_report(struct basis *b)
 {
 	kvarc_trainer *t = b->t;
-	if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report, t->n_report,
+	if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report, t->n_report,
 	                     sizeof *t->report))
 		return kvi_train_no_memory(t);
 	return report(b, &t->report[t->n_report++]);

@@ -132,7 +132,7 @@ static kvarc_ret find_stack(kvarc_trainer *t, const struct found *f,
 			return KVARC_OK;
 		}
 	}
-	if (!kvi_import_grow(&t->alloc, &t->stacks, &t->cap_stacks, t->n_stacks,
+	if (!kvi_array_grow(&t->alloc, &t->stacks, &t->cap_stacks, t->n_stacks,
 	                    sizeof *t->stacks))
 		return kvi_train_no_memory(t);
 	*stack = &t->stacks[t->n_stacks];
@@ -195,7 +195,7 @@ static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
 		ret = copy_tokens(t, c, ids, positions);
 	if (!ret)
 		ret = find_stack(t, f, &s);
-	if (!ret && !kvi_import_grow(&t->alloc, &s->caches, &s->cap_caches, s->n_caches,
+	if (!ret && !kvi_array_grow(&t->alloc, &s->caches, &s->cap_caches, s->n_caches,
 	                            sizeof *s->caches))
 		ret = kvi_train_no_memory(t);
 	if (ret)

@@ -8,6 +8,7 @@
 #include "exact/self_test.h"
 #include "util/error.h"
 #include "train_walk.h"
+#include "weight_cache/weight_cache.h"
 
 enum {
 	TAUGHT = 16384,  /* tokens for the teacher: D has some hundred columns */
@@ -253,7 +254,7 @@ static kvarc_ret open_engine(kvarc_trainer *t, const struct kvi_arithmetic *a,
 		.pool = t->pool, .error = t->error,
 		.cache = t->options.common.weight_cache
 	};
-	return kvi_engine_make(e, &o);
+	return kvi_kept_engine(e, &o);
 }
 
 static kvarc_ret open_exact(kvarc_trainer *t)

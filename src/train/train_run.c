@@ -366,7 +366,7 @@ static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
 		ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
 		                           k->layer);
 	for (size_t i = 0; i < n && !ret; i++)
-		if (!kvi_import_grow(&t->alloc, &t->report, &t->cap_report,
+		if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report,
 		                     t->n_report + i, sizeof *t->report))
 			ret = kvi_train_no_memory(t);
 	if (!ret) {

@@ -181,7 +181,7 @@ void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 {
 	char *text = kvi_malloc(&t->alloc, NOTE_BYTES);
 	va_list args;
-	if (!text || !kvi_import_grow(&t->alloc, &t->notes, &t->cap_notes, t->n_notes,
+	if (!text || !kvi_array_grow(&t->alloc, &t->notes, &t->cap_notes, t->n_notes,
 	                             sizeof *t->notes)) {
 		kvi_free(&t->alloc, text);
 		return;

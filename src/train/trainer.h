@@ -15,6 +15,7 @@
 #include "kvarc.h"
 #include "profile/profile_tensors.h"
 #include "util/alloc.h"
+#include "util/list.h"
 
 enum {
 	KVI_TRAIN_BLOCK = 256,       /* tokens of a fetch, and of applying a model */

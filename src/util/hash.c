@@ -64,3 +64,14 @@ struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb)
 	XXH3_128bits_update(&st, b, nb);
 	return from(XXH3_128bits_digest(&st));
 }
+
+struct kvi_h128 kvi_load_h128(const uint8_t in[16])
+{
+	return (struct kvi_h128){ kvi_load64(in), kvi_load64(in + 8) };
+}
+
+void kvi_store_h128(uint8_t out[16], struct kvi_h128 h)
+{
+	kvi_store64(out, h.lo);
+	kvi_store64(out + 8, h.hi);
+}

@@ -3,6 +3,7 @@
 #ifndef KVI_HASH_H
 #define KVI_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,5 +19,13 @@ uint64_t kvi_h64_i16(const int16_t *p, size_t n);
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);
 struct kvi_h128 kvi_h128(const void *p, size_t bytes);
 struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
+
+/* The 16 bytes that a file has: low, then high, little-endian. */
+struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
+void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
+static inline bool kvi_h128_equal(struct kvi_h128 a, struct kvi_h128 b)
+{
+	return a.lo == b.lo && a.hi == b.hi;
+}
 
 #endif

@@ -3,12 +3,15 @@ libkvi_la_SOURCES += \
 	src/util/alloc.c src/util/alloc.h \
 	src/util/bytes.c src/util/bytes.h \
 	src/util/ckd.h \
+	src/util/dtype_names.c \
 	src/util/error.c src/util/error.h \
 	src/util/fpmode.h \
 	src/util/hash.c src/util/hash.h \
 	src/util/intervals.c src/util/intervals.h \
+	src/util/list.c src/util/list.h \
 	src/util/parallel.c src/util/parallel.h \
 	src/util/pool.c src/util/pool.h \
+	src/util/source.c src/util/source.h \
 	src/util/string_field.c src/util/string_field.h \
 	src/util/unroll.h \
 	src/util/version.c \

@@ -89,7 +89,7 @@ static kvarc_ret open_with(struct opened *o, struct kvi_arithmetic a)
 		.pool = o->pool, .cache = &cache
 	};
 	memset(&told, 0, sizeof told);
-	return kvi_engine_make(&o->e, &options);
+	return kvi_kept_engine(&o->e, &options);
 }
 
 static void close_opened(struct opened *o)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_names.c - sizes and names of dtypes, names of tensor kinds (spec 4) */
+/* dtype_names.c - sizes and names of dtypes, names of tensor kinds (spec 4) */
 #include "kvarc.h"
 
 static const struct {

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* codec_ids.c - numbers, names and properties of the codecs, as the format has them (spec 7) */
+#include "codec_ids.h"
+
+enum {
+	LOSSY = KVI_CODEC_IS_LOSSY, GUIDED = KVI_CODEC_IS_GUIDED, LINEAR = KVI_CODEC_IS_LINEAR,
+	PARAMS = KVI_CODEC_HAS_PARAMS, LANES = KVI_CODEC_HAS_LANES
+};
+
+static const struct kvi_codec_id ids[KVI_N_CODECS] = {
+	[KVI_CODEC_RAW] = { "raw", 0 },
+	[KVI_CODEC_ZSTD] = { "zstd", 0 },
+	[KVI_CODEC_CONSTANT] = { "constant", 0 },
+	[KVI_CODEC_REPEAT] = { "repeat", 0 },
+	[KVI_CODEC_EXPONENT] = { "exponent", PARAMS | LANES },
+	[KVI_CODEC_GRID] = { "grid", PARAMS | LANES },
+	[KVI_CODEC_BYTES] = { "bytes", PARAMS | LANES },
+	[KVI_CODEC_LINEAR] = { "linear", LINEAR | LANES },
+	[KVI_CODEC_MODEL] = { "model", LINEAR | GUIDED | LANES },
+	[KVI_CODEC_PREDICTED] = { "predicted", LINEAR | GUIDED },
+	[KVI_CODEC_NEAR] = { "near", LOSSY | PARAMS | LANES },
+	[KVI_CODEC_TSC] = { "tsc", LOSSY | LANES },
+	[KVI_CODEC_VQ] = { "vq", LOSSY | PARAMS | LANES },
+	[KVI_CODEC_HAD] = { "had", LOSSY | PARAMS | LANES },
+	[KVI_CODEC_KLT] = { "klt", LOSSY | LINEAR | LANES },
+};
+
+const struct kvi_codec_id *kvi_codec_id(unsigned codec)
+{
+	static const struct kvi_codec_id unknown;
+	return codec < KVI_N_CODECS ? &ids[codec] : &unknown;
+}
