@@ -92,6 +92,22 @@ def session(cells, layers, width, kind):
             kv_blob(cells, layers, width, kind, 0, 3))
 
 
+def states(sizes):
+    b = struct.pack('<IiIII', 1, 5, 0, 0, 4)
+    for n in sizes:
+        b += struct.pack('<iQ', F32, 4 * n) + values(n, lambda v: struct.pack('<f', v))
+    return b
+
+
+def checkpoints(memories):
+    """What a server appends to a slot: (tokens, memory) of each."""
+    b = struct.pack('<4sII', b'SCKP', 1, len(memories))
+    for tokens, memory in memories:
+        state = struct.pack('<Ii', 0xaf143cd8, 0) + memory
+        b += struct.pack('<QiiQ', tokens, 0, tokens - 1, len(state)) + state + bytes(16)
+    return b
+
+
 def safetensors(tensors, meta=None):
     head, data = {}, b''
     if meta:
@@ -264,6 +280,15 @@ def main(corpus, kvarc=None):
     put(st, 'rule', b'model.{layer}.{k|v}\0thc\0' + safetensors(
         [('model.0.k', 'F16', [8, 2, 4], values(64, f16)),
          ('model.0.v', 'F16', [8, 2, 4], values(64, f16))]) + b'\x10\0\0\0')
+    before = rng.getstate()
+    window, other = (kv_blob(n, 2, 16, F16, 0, 4) for n in (9, 4))
+    put('slot_import', 'checkpoints.slot', slot(20, 1, 16, F16) + window + checkpoints(
+        [(9, other), (9, window), (9, b'not a memory')]))
+    put('slot_import', 'checkpoints-transposed.slot', slot(6, 1, 8, F16, 1) + kv_blob(
+        6, 1, 8, F16, 1, 4) + checkpoints([(6, kv_blob(6, 1, 8, F16, 1, 4))]))
+    put('slot_import', 'states.slot', slot(5, 1, 8, F16) + states([24, 24, 96, 96]) +
+        checkpoints([(4, states([24, 24, 96, 96]))]))
+    rng.setstate(before)
     members = [('layers.%d.%s.npy' % (i, what),
                 npy([2, 20, 8], '<f2', values(320, f16)))
                for i in range(2) for what in ('key', 'value')]

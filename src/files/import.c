@@ -286,6 +286,20 @@ void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes,
 		*tensor_bytes = tensors;
 }
 
+/* The first area of a tensor that holds a token, NULL: none does. */
+static const struct kvi_imp_area *area_of(const kvarc_import *im,
+                                          const struct kvi_imp_tensor *t,
+                                          uint64_t token)
+{
+	const struct kvi_imp_area *a = &im->areas[t->area];
+	const struct kvi_imp_area *end = im->areas + im->n_areas;
+	for (uint32_t first = a->first_tensor;
+	     a < end && a->first_tensor == first; a++)
+		if (token >= a->t0 && token - a->t0 < a->n_tokens)
+			return a;
+	return NULL;
+}
+
 int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head,
                        uint32_t heads, uint64_t t0, uint32_t n, void *dst)
 {
@@ -299,9 +313,22 @@ int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head,
 	    head > t->pub.heads || heads > t->pub.heads - head)
 		return 1;
 	struct kvi_block b = {
-		t0, n, head * t->pub.channels, heads * t->pub.channels,
-		(uint32_t)kvarc_dtype_bytes(t->pub.dtype)
+		.c0 = head * t->pub.channels, .channels = heads * t->pub.channels,
+		.elem_bytes = (uint32_t)kvarc_dtype_bytes(t->pub.dtype)
 	};
-	return kvi_strided_read(&im->alloc, &im->items[area->item].src,
-	                        area->offset, &t->at, &b, dst) != KVARC_OK;
+	uint8_t *to = dst;
+	for (uint64_t at = t0; at < t0 + n; at += b.n) {
+		area = area_of(im, t, at);
+		if (!area)
+			return 1;
+		uint64_t left = area->t0 + area->n_tokens - at;
+		b.t0 = at - area->t0;
+		b.n = left < t0 + n - at ? (uint32_t)left
+		                         : (uint32_t)(t0 + n - at);
+		if (kvi_strided_read(&im->alloc, &im->items[area->item].src,
+		                     area->offset, &t->at, &b, to))
+			return 1;
+		to += (size_t)b.n * b.channels * b.elem_bytes;
+	}
+	return 0;
 }

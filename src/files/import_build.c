@@ -46,8 +46,25 @@ struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
 	                     im->n_areas, sizeof *im->areas))
 		return NULL;
 	struct kvi_imp_area *a = &im->areas[im->n_areas++];
-	*a = (struct kvi_imp_area){ item, track, offset, bytes,
+	*a = (struct kvi_imp_area){ item, track, offset, bytes, 0,
+		                    im->tracks[track].n,
 		                    (uint32_t)im->n_tensors, 0 };
+	return a;
+}
+
+struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset,
+                                         uint64_t bytes, uint64_t t0,
+                                         uint64_t n_tokens)
+{
+	if (!kvi_array_grow(&im->alloc, &im->areas, &im->cap_areas,
+	                     im->n_areas, sizeof *im->areas))
+		return NULL;
+	struct kvi_imp_area *a = &im->areas[im->n_areas++];
+	*a = a[-1];
+	a->offset = offset;
+	a->bytes = bytes;
+	a->t0 = t0;
+	a->n_tokens = n_tokens;
 	return a;
 }
 

@@ -55,14 +55,19 @@ struct kvi_imp_track {
 struct kvi_imp_tensor {
 	kvarc_tensor pub;
 	char name[64];
-	uint32_t area;
+	uint32_t area;     /* the first one */
 	struct kvi_area_view at; /* its tensor field is not used here */
 };
 
-/* A part of a file that is tensors through and through. */
+/*
+ * A part of a file that is tensors through and through: tokens [t0, t0 + n_tokens)
+ * of a track. The areas of a tensor stand one after another; together they hold all
+ * of its tokens, some perhaps more than once.
+ */
 struct kvi_imp_area {
 	uint32_t item, track;
 	uint64_t offset, bytes;
+	uint64_t t0, n_tokens;
 	uint32_t first_tensor, n_tensors;
 };
 
@@ -114,6 +119,10 @@ struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n);
 struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
                                          uint32_t track, uint64_t offset,
                                          uint64_t bytes);
+/* The next area of the tensors of the last one, of other or the same tokens. */
+struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset,
+                                         uint64_t bytes, uint64_t t0,
+                                         uint64_t n_tokens);
 /* Belongs to the last area. */
 struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im);
 /* What a NULL of the calls above means: END with a note when a limit of the

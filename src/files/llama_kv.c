@@ -6,6 +6,7 @@
 #include "import_internal.h"
 #include "ggml_types.h"
 #include "llama_parse.h"
+#include "llama_share.h"
 
 /* The position runs of a section's cells. */
 static kvarc_ret read_positions(kvarc_import *im, struct kvi_imp_track *t,
@@ -49,13 +50,36 @@ static uint32_t model_heads(const struct kvi_gguf *g, uint32_t width, bool value
 	return width / channels;
 }
 
-static kvarc_ret add_matrix(kvarc_import *im, uint32_t item, uint32_t track,
-                            const struct kvi_llama_matrix *m, uint32_t n_cells,
-                            const kvarc_tensor *like, const char *name)
+/* The view of plane p of a matrix's rows, or of its channels. */
+static struct kvi_area_view view_of(const struct kvi_llama_matrix *m,
+                                    const struct kvi_ggml_type *type,
+                                    const struct kvi_ggml_plane *p,
+                                    uint32_t n_cells)
+{
+	uint32_t es = (uint32_t)kvarc_dtype_bytes(p->dtype);
+	struct kvi_area_view v = { .offset = p->offset, .elem_stride = es };
+	if (m->trans) {
+		v.token_stride = es;
+		v.block_elems = 1;
+		v.block_stride = (uint64_t)n_cells * es;
+	} else if (type->block_elems == 1) { /* plain rows */
+		v.token_stride = m->row_bytes;
+		v.block_elems = m->width;
+		v.block_stride = m->row_bytes;
+	} else {
+		v.token_stride = m->row_bytes;
+		v.block_elems = p->elems;
+		v.block_stride = type->block_bytes;
+	}
+	return v;
+}
+
+/* The tensors of the last area: one a plane. */
+static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *m,
+                            uint32_t n_cells, const kvarc_tensor *like,
+                            const char *name)
 {
 	const struct kvi_ggml_type *type = kvi_ggml_type(m->type);
-	if (!kvi_import_add_area(im, item, track, m->at, m->bytes))
-		return kvi_import_full(im);
 	for (uint8_t i = 0; i < type->n_planes; i++) {
 		static const char *const suffix[] = {
 			"", ".scale", ".minimum", ".payload", ".high_bits"
@@ -64,7 +88,7 @@ static kvarc_ret add_matrix(kvarc_import *im, uint32_t item, uint32_t track,
 		struct kvi_imp_tensor *t = kvi_import_add_tensor(im);
 		if (!t)
 			return kvi_import_full(im);
-		uint32_t es = (uint32_t)kvarc_dtype_bytes(p->dtype);
+		uint32_t track = t->pub.track;
 		t->pub = *like;
 		t->pub.track = track;
 		t->pub.role = p->role;
@@ -76,82 +100,215 @@ static kvarc_ret add_matrix(kvarc_import *im, uint32_t item, uint32_t track,
 		                 p->elems, like->heads);
 		snprintf(t->name, sizeof t->name, "%s%s", name,
 		         suffix[p->role]);
-		t->at.offset = p->offset;
-		t->at.elem_stride = es;
-		if (m->trans) {
-			t->at.token_stride = es;
-			t->at.block_elems = 1;
-			t->at.block_stride = (uint64_t)n_cells * es;
-		} else {
-			t->at.token_stride = m->row_bytes;
-			t->at.block_elems = p->elems;
-			t->at.block_stride = type->block_bytes;
-		}
-		if (!m->trans && type->block_elems == 1) /* plain rows */
-			t->at.block_elems = m->width;
-		if (!m->trans && type->block_elems == 1)
-			t->at.block_stride = m->row_bytes;
+		t->at = view_of(m, type, p, n_cells);
 	}
 	return KVARC_OK;
 }
 
-/* Layers are counted in file order: the file does not number them. */
-static kvarc_ret add_layers(kvarc_import *im, uint32_t item, uint32_t track,
-                            const struct kvi_llama_file *f,
-                            const struct kvi_llama_section *k, uint32_t layer0)
+struct llama {
+	kvarc_import *im;
+	uint32_t item;
+	struct kvi_scan *s;
+	const struct kvi_llama_file *f;
+	struct kvi_llama_shared shared;
+};
+
+/* Matrix number i of the common track's sections: the area of each of their spans. */
+static kvarc_ret add_shared_matrix(struct llama *x, uint32_t track, size_t i,
+                                   const kvarc_tensor *like, const char *name)
 {
-	const struct kvi_llama_matrix *m = f->matrices + k->first_matrix;
-	/* Keys alone: MLA; behind another memory: the keys of an indexer. */
-	uint8_t key = k->values ? KVARC_KEY
-	              : k->blob ? KVARC_INDEXER_KEY : KVARC_MLA_LATENT;
-	for (uint32_t i = 0; i < k->n_layers * (k->values ? 2 : 1); i++) {
-		bool value = k->values && i % 2;
-		uint32_t layer = k->values ? i / 2 : i;
-		const struct kvi_llama_matrix *x =
-			&m[value ? k->n_layers + layer : layer];
-		uint32_t rotation = value ? k->rotation_v : k->rotation_k;
-		char name[40];
-		kvarc_tensor like = {
-			.layer = layer0 + layer,
-			.kind = value ? KVARC_VALUE : key,
-			.flags = (uint8_t)((value ? 0 : KVARC_TENSOR_POST_ROPE) |
-			                   (rotation ? KVARC_TENSOR_HADAMARD : 0)),
-			.heads = model_heads(&im->gguf, x->width, value),
-		};
-		snprintf(name, sizeof name, "layers.%u.%s", like.layer,
-		         kvarc_kind_name(like.kind));
-		kvarc_ret ret = add_matrix(im, item, track, x, k->n_cells,
-		                           &like, name);
+	const struct kvi_llama_file *f = x->f;
+	for (size_t k = 0; k < x->shared.n_spans; k++) {
+		const struct kvi_llama_span *p = &x->shared.spans[k];
+		const struct kvi_llama_section *section = &f->sections[p->section];
+		const struct kvi_llama_matrix *m =
+			&f->matrices[section->first_matrix + i];
+		uint64_t at = m->at + p->cell * m->row_bytes;
+		uint64_t bytes = p->n * m->row_bytes;
+		uint64_t t0 = x->shared.runs[p->run].t0 + p->skip;
+		struct kvi_imp_area *area = k
+			? kvi_import_add_part(x->im, at, bytes, t0, p->n)
+			: kvi_import_add_area(x->im, x->item, track, at, bytes);
+		if (!area)
+			return kvi_import_full(x->im);
+		area->t0 = t0;
+		area->n_tokens = p->n;
+		kvarc_ret ret = k ? KVARC_OK : add_planes(x->im, m, 0, like, name);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret add_section(kvarc_import *im, uint32_t item, struct kvi_scan *s,
-                             const struct kvi_llama_file *f, size_t index)
+static kvarc_ret add_matrix(struct llama *x, uint32_t track,
+                            const struct kvi_llama_section *k, size_t i,
+                            const kvarc_tensor *like, const char *name)
 {
+	const struct kvi_llama_matrix *m = &x->f->matrices[k->first_matrix + i];
+	if (k == &x->f->sections[x->shared.like] && x->shared.n_spans)
+		return add_shared_matrix(x, track, i, like, name);
+	if (!kvi_import_add_area(x->im, x->item, track, m->at, m->bytes))
+		return kvi_import_full(x->im);
+	return add_planes(x->im, m, k->n_cells, like, name);
+}
+
+/* Keys alone: MLA; behind another memory: the keys of an indexer. */
+static uint8_t kind_of(const struct kvi_llama_section *k, bool second)
+{
+	if (second)
+		return KVARC_VALUE;
+	return k->values ? KVARC_KEY
+	       : k->blob ? KVARC_INDEXER_KEY : KVARC_MLA_LATENT;
+}
+
+/* Layers are counted in file order: the file does not number them. */
+static kvarc_ret add_layers(struct llama *x, uint32_t track,
+                            const struct kvi_llama_section *k, uint32_t layer0)
+{
+	for (uint32_t i = 0; i < kvi_llama_section_matrices(k); i++) {
+		bool second = k->values && i % 2;
+		uint32_t layer = k->values ? i / 2 : i;
+		uint32_t matrix = second ? k->n_layers + layer : layer;
+		uint32_t rotation = second ? k->rotation_v : k->rotation_k;
+		char name[40];
+		kvarc_tensor like = {
+			.layer = layer0 + layer,
+			.kind = kind_of(k, second),
+			.flags = (uint8_t)((second ? 0 : KVARC_TENSOR_POST_ROPE) |
+			                   (rotation ? KVARC_TENSOR_HADAMARD : 0)),
+			.heads = model_heads(&x->im->gguf,
+				x->f->matrices[k->first_matrix + matrix].width,
+				second),
+		};
+		snprintf(name, sizeof name, "layers.%u.%s", like.layer,
+		         kvarc_kind_name(like.kind));
+		kvarc_ret ret = add_matrix(x, track, k, matrix, &like, name);
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
+static void label_track(struct kvi_imp_track *t, const struct kvi_llama_section *k)
+{
+	char checkpoint[32] = "";
+	t->pub.kind = !k->blob && !k->checkpoint ? KVARC_TRACK_SELF
+	              : k->values ? KVARC_TRACK_WINDOW : KVARC_TRACK_OTHER;
+	if (k->checkpoint)
+		snprintf(checkpoint, sizeof checkpoint, " checkpoint %u",
+		         k->checkpoint - 1);
+	snprintf(t->label, sizeof t->label, "stream %u%s%s", k->stream,
+	         !k->blob ? "" : k->values ? " window" : " indexer", checkpoint);
+}
+
+/* Positions and ids of the common track. */
+static kvarc_ret shared_positions(struct llama *x, struct kvi_imp_track *t)
+{
+	const struct kvi_llama_shared *sh = &x->shared;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < sh->n_runs && !ret; i++)
+		for (uint32_t k = 0; k < sh->runs[i].n && !ret; k++)
+			ret = kvi_import_position(x->im, t,
+			                          sh->runs[i].position + k);
+	return ret;
+}
+
+/*
+ * Recurrent states have no token axis. One row of each would say too little of its
+ * elements, so they are cut into rows of STATE_CHANNELS, which stand as tokens.
+ */
+static kvarc_ret add_states(struct llama *x, const struct kvi_llama_section *k,
+                            bool second)
+{
+	enum { STATE_CHANNELS = 128 };
+	const struct kvi_llama_matrix *m =
+		&x->f->matrices[k->first_matrix + (second ? k->n_layers : 0)];
+	uint32_t channels = STATE_CHANNELS;
+	const struct kvi_ggml_type *type = kvi_ggml_type(m->type);
+	for (uint32_t i = 0; i < k->n_layers; i++)
+		if (m[i].width == 0 || m[i].width != m->width ||
+		    m[i].type != m->type)
+			return KVARC_OK; /* literals, then */
+	while (m->width % channels)
+		channels /= 2;
+	uint64_t rows = (uint64_t)k->n_cells * (m->width / channels);
+	struct kvi_imp_track *t = kvi_import_add_track(x->im, rows);
+	if (!t)
+		return kvi_import_full(x->im);
+	uint32_t track = (uint32_t)x->im->n_tracks - 1;
+	const char *kind = kvarc_kind_name(second ? KVARC_RECURRENT_STATE
+	                                          : KVARC_CONV_STATE);
+	t->pub.kind = KVARC_TRACK_STATE;
+	snprintf(t->label, sizeof t->label, "%s", kind);
+	if (k->checkpoint)
+		snprintf(t->label, sizeof t->label, "%s checkpoint %u", kind,
+		         k->checkpoint - 1);
+	for (uint32_t i = 0; i < k->n_layers; i++) {
+		struct kvi_llama_matrix row = m[i];
+		char name[40];
+		kvarc_tensor like = {
+			.layer = i, .heads = 1,
+			.kind = second ? KVARC_RECURRENT_STATE : KVARC_CONV_STATE
+		};
+		row.width = channels;
+		row.row_bytes = (uint64_t)channels * type->block_bytes;
+		snprintf(name, sizeof name, "layers.%u.%s", i, kind);
+		if (!kvi_import_add_area(x->im, x->item, track, row.at, row.bytes))
+			return kvi_import_full(x->im);
+		kvarc_ret ret = add_planes(x->im, &row, 0, &like, name);
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret add_section(struct llama *x, size_t index)
+{
+	const struct kvi_llama_file *f = x->f;
 	const struct kvi_llama_section *k = &f->sections[index];
+	bool common = kvi_llama_shares(&x->shared, index);
 	uint32_t of_blob = 0, layer0 = 0;
+	if (k->recurrent) {
+		kvarc_ret ret = add_states(x, k, false);
+		return ret ? ret : add_states(x, k, true);
+	}
+	if (common && index != x->shared.like)
+		return KVARC_OK;
 	for (size_t i = 0; i < f->n_sections; i++)
-		of_blob += f->sections[i].blob == k->blob;
+		of_blob += f->sections[i].blob == k->blob &&
+		           !f->sections[i].recurrent && !f->sections[i].checkpoint;
 	/* A window's layers are others than those of the full memory. */
 	if (k->blob && k->values)
 		layer0 = f->sections[0].n_layers;
-	struct kvi_imp_track *t = kvi_import_add_track(im, k->n_cells);
+	struct kvi_imp_track *t = kvi_import_add_track(
+		x->im, common ? x->shared.n_tokens : k->n_cells);
 	if (!t)
-		return kvi_import_full(im);
-	t->pub.kind = !k->blob ? KVARC_TRACK_SELF
-	              : k->values ? KVARC_TRACK_WINDOW : KVARC_TRACK_OTHER;
-	snprintf(t->label, sizeof t->label, "stream %u%s", k->stream,
-	         !k->blob ? "" : k->values ? " window" : " indexer");
-	uint32_t track = (uint32_t)im->n_tracks - 1;
-	kvarc_ret ret = read_positions(im, t, s, f, k);
+		return kvi_import_full(x->im);
+	label_track(t, k);
+	uint32_t track = (uint32_t)x->im->n_tracks - 1;
+	kvarc_ret ret = common ? shared_positions(x, t)
+	                       : read_positions(x->im, t, x->s, f, k);
 	if (ret)
 		return ret;
 	if (of_blob == 1)
-		find_ids(t, item, f);
-	return add_layers(im, item, track, f, k, layer0);
+		find_ids(t, x->item, f);
+	return add_layers(x, track, k, layer0);
+}
+
+/* The last of the slot's own sections is the one that checkpoints hold parts of. */
+static kvarc_ret add_sections(struct llama *x)
+{
+	size_t like = 0;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < x->f->n_sections; i++)
+		if (!x->f->sections[i].checkpoint && !x->f->sections[i].recurrent)
+			like = i;
+	if (x->f->n_sections && x->f->n_checkpoints)
+		ret = kvi_llama_share(&x->shared, &x->im->alloc, x->s, x->f, like);
+	for (size_t i = 0; i < x->f->n_sections && !ret; i++)
+		ret = add_section(x, i);
+	kvi_llama_shared_free(&x->shared, &x->im->alloc);
+	return ret;
 }
 
 static void describe(kvarc_import *im, const struct kvi_llama_file *f,
@@ -160,8 +317,13 @@ static void describe(kvarc_import *im, const struct kvi_llama_file *f,
 	bool trans = false;
 	for (size_t i = 0; i < f->n_matrices; i++)
 		trans = trans || f->matrices[i].trans;
-	snprintf(im->format, sizeof im->format, "llama.cpp %s file, version %u",
-	         what, f->grammar.version);
+	int n = snprintf(im->format, sizeof im->format,
+	                 "llama.cpp %s file, version %u", what,
+	                 f->grammar.version);
+	if (f->n_checkpoints)
+		snprintf(im->format + n, sizeof im->format - (size_t)n,
+		         ", with %zu context checkpoint%s", f->n_checkpoints,
+		         f->n_checkpoints == 1 ? "" : "s");
 	snprintf(im->layout, sizeof im->layout, "%s", trans
 	         ? "token, head, channel; values: channel, token"
 	         : "token, head, channel");
@@ -185,8 +347,7 @@ kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item)
 	if (!ret) {
 		it->kind = f.grammar.session ? KVI_ITEM_LLAMA_SESSION
 		                             : KVI_ITEM_LLAMA_SEQ;
-		for (size_t i = 0; i < f.n_sections && !ret; i++)
-			ret = add_section(im, item, s, &f, i);
+		ret = add_sections(&(struct llama){ im, item, s, &f, { 0 } });
 		if (!ret)
 			describe(im, &f, what);
 		kvi_llama_free(&f, &im->alloc);

@@ -10,188 +10,14 @@
 
 #include <string.h>
 
-#include "ggml_types.h"
-#include "import_internal.h"
+#include "llama_memory.h"
 #include "util/ckd.h"
 
 enum {
-	SEQ_IDS_MAX = 256,     /* sequences that may share a cell */
-	STREAMS_MAX = 256,
-	LAYERS_MAX = 4096,
-	MATRICES_MAX = 65536,
 	ARCH_MAX = 64,
-	ROTATION_MAX = 4096,
 	PACKED_VERSION = 1     /* of the server's token blob */
 };
 #define NULL_TOKEN UINT32_MAX
-
-struct attempt {
-	struct kvi_llama_file *f;
-	const struct kvi_alloc *alloc;
-	struct kvi_scan *s;
-	const struct kvi_llama_grammar *g;
-	bool no_memory;
-};
-
-bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g,
-                    int32_t *position)
-{
-	*position = (int32_t)kvi_scan32(s);
-	uint32_t n = kvi_scan32(s);
-	kvi_scan_skip(s, g->ext_bytes);
-	if (s->bad || *position < 0 || n > (g->session ? SEQ_IDS_MAX : 1))
-		return false;
-	for (uint32_t i = 0; i < n; i++)
-		if (kvi_scan32(s) >= SEQ_IDS_MAX)
-			return false;
-	return !s->bad;
-}
-
-static bool add_matrix(struct attempt *a, const struct kvi_llama_matrix *m)
-{
-	struct kvi_llama_file *f = a->f;
-	if (f->n_matrices >= MATRICES_MAX)
-		return false;
-	if (!kvi_array_grow(a->alloc, &f->matrices, &f->cap_matrices,
-	                     f->n_matrices, sizeof *f->matrices)) {
-		a->no_memory = true;
-		return false;
-	}
-	f->matrices[f->n_matrices++] = *m;
-	return true;
-}
-
-/* i32 type, u64 row_bytes, rows; or, transposed, i32 type, u32 elem_bytes,
- * u32 width, channels. */
-static bool matrix(struct attempt *a, uint32_t n_cells, bool trans)
-{
-	struct kvi_scan *s = a->s;
-	struct kvi_llama_matrix m;
-	memset(&m, 0, sizeof m);
-	m.trans = trans;
-	m.type = (int32_t)kvi_scan32(s);
-	const struct kvi_ggml_type *type = kvi_ggml_type(m.type);
-	uint64_t width, total;
-	if (trans) {
-		m.row_bytes = kvi_scan32(s);
-		width = kvi_scan32(s);
-		if (!type || type->block_elems != 1 ||
-		    m.row_bytes != type->block_bytes ||
-		    kvi_mul(m.row_bytes, width, &total))
-			return false;
-	} else {
-		m.row_bytes = kvi_scan64(s);
-		if (!type || m.row_bytes % type->block_bytes ||
-		    kvi_mul(m.row_bytes / type->block_bytes,
-		            (uint64_t)type->block_elems, &width))
-			return false;
-		total = m.row_bytes;
-	}
-	if (s->bad || width == 0 || width > KVI_IMPORT_WIDTH_MAX ||
-	    kvi_mul(total, (uint64_t)n_cells, &m.bytes))
-		return false;
-	m.width = (uint32_t)width;
-	m.at = s->at;
-	kvi_scan_skip(s, m.bytes);
-	return !s->bad && add_matrix(a, &m);
-}
-
-static bool plausible_rotation(uint32_t n)
-{
-	return n <= ROTATION_MAX && (n & (n - 1)) == 0;
-}
-
-static bool section(struct attempt *a, uint32_t blob, uint32_t stream,
-                    uint32_t n_cells)
-{
-	struct kvi_scan *s = a->s;
-	struct kvi_llama_file *f = a->f;
-	struct kvi_llama_section k;
-	memset(&k, 0, sizeof k);
-	k.blob = blob;
-	k.stream = stream;
-	k.n_cells = n_cells;
-	k.values = a->g->values[blob];
-	k.cells_at = s->at;
-	k.first_matrix = f->n_matrices;
-	if (n_cells > kvi_scan_left(s) / 8)
-		return false;
-	for (uint32_t i = 0; i < n_cells; i++) {
-		int32_t position;
-		if (!kvi_llama_cell(s, a->g, &position))
-			return false;
-	}
-	uint32_t trans = kvi_scan32(s);
-	k.n_layers = kvi_scan32(s);
-	if (a->g->version >= (a->g->session ? 11u : 4u)) {
-		k.rotation_k = kvi_scan32(s);
-		k.rotation_v = kvi_scan32(s);
-	}
-	if (s->bad || trans > 1 || k.n_layers == 0 ||
-	    k.n_layers > LAYERS_MAX || !plausible_rotation(k.rotation_k) ||
-	    !plausible_rotation(k.rotation_v))
-		return false;
-	for (uint32_t i = 0; i < k.n_layers; i++)
-		if (!matrix(a, n_cells, false))
-			return false;
-	for (uint32_t i = 0; k.values && i < k.n_layers; i++)
-		if (!matrix(a, n_cells, trans == 1))
-			return false;
-	if (!kvi_array_grow(a->alloc, &f->sections, &f->cap_sections,
-	                     f->n_sections, sizeof *f->sections)) {
-		a->no_memory = true;
-		return false;
-	}
-	f->sections[f->n_sections++] = k;
-	return true;
-}
-
-static bool kv_memory(struct attempt *a, uint32_t blob)
-{
-	struct kvi_scan *s = a->s;
-	uint32_t streams = a->g->streams ? kvi_scan32(s) : 1;
-	if (streams == 0 || streams > STREAMS_MAX)
-		return false;
-	for (uint32_t i = 0; i < streams; i++) {
-		uint32_t n_cells = kvi_scan32(s);
-		if (s->bad || (n_cells && !section(a, blob, i, n_cells)))
-			return false;
-	}
-	return true;
-}
-
-/*
- * Recurrent states stay literal bytes; they are only walked over. How many
- * layers are recurrent is known to the model alone: states go on to the end of
- * the file, one R and one S a layer.
- */
-static bool recurrent_memory(struct attempt *a)
-{
-	struct kvi_scan *s = a->s;
-	uint32_t n_cells = kvi_scan32(s), states = 0;
-	for (uint32_t i = 0; i < n_cells; i++) {
-		uint32_t position = kvi_scan32(s), n = kvi_scan32(s);
-		if (s->bad || position > INT32_MAX || n > SEQ_IDS_MAX)
-			return false;
-		kvi_scan_skip(s, (uint64_t)n * 4);
-	}
-	uint32_t trans = kvi_scan32(s), n_layers = kvi_scan32(s);
-	if (s->bad || n_cells == 0 || trans != 0 || n_layers == 0 ||
-	    n_layers > LAYERS_MAX)
-		return false;
-	while (kvi_scan_left(s)) {
-		uint32_t type = kvi_scan32(s);
-		uint64_t row = kvi_scan64(s), bytes;
-		/* models without an S state have rows of 0 bytes */
-		if (s->bad || type > 1 || kvi_mul(row, n_cells, &bytes))
-			return false;
-		kvi_scan_skip(s, bytes);
-		if (s->bad)
-			return false;
-		states++;
-	}
-	return states >= 2 && states % 2 == 0 && states / 2 <= n_layers;
-}
 
 /* Old session files: u32 n, i32[n]; then twice u64 n, f32[n]. */
 static bool outputs(struct kvi_scan *s)
@@ -206,19 +32,36 @@ static bool outputs(struct kvi_scan *s)
 	return !s->bad;
 }
 
-/* True when the rest of the file from `start` on follows the grammar. */
-static bool follows(struct attempt *a, uint64_t start)
+static bool is_old(const struct kvi_llama_grammar *g)
 {
-	a->f->n_sections = a->f->n_matrices = 0;
-	kvi_scan_seek(a->s, start);
+	return g->version == (g->session ? 9u : 2u);
+}
+
+static void reset(struct kvi_llama_file *f)
+{
+	f->n_sections = f->n_matrices = f->n_checkpoints = 0;
+	f->appendix_at = 0;
+}
+
+/* True when the rest of the file from its memory on follows the grammar. */
+static bool follows(struct kvi_llama_attempt *a)
+{
+	reset(a->f);
+	/* before there were streams, recurrent states alone looked like a KV cache */
+	if (a->g->n_blobs == 0 && (!a->g->recurrent || is_old(a->g)))
+		return false;
+	kvi_scan_seek(a->s, a->f->memory_at);
 	if (a->g->outputs && !outputs(a->s))
 		return false;
 	for (uint32_t i = 0; i < a->g->n_blobs; i++)
-		if (!kv_memory(a, i))
+		if (!kvi_llama_kv_memory(a, i))
 			return false;
-	if (a->g->recurrent && !recurrent_memory(a))
+	if (a->g->recurrent && !kvi_llama_recurrent_memory(a, a->s->end))
 		return false;
-	return !a->s->bad && kvi_scan_left(a->s) == 0;
+	if (a->s->bad)
+		return false;
+	a->all_read = true;
+	return kvi_scan_left(a->s) == 0 || kvi_llama_appendix(a);
 }
 
 /* Everything but the grammar; two grammars that agree on this are one. */
@@ -253,8 +96,8 @@ static void packed_tokens(struct kvi_llama_file *f, struct kvi_scan *s,
 	}
 }
 
-/* Magic, version, tokens and architecture. *start: the memory. */
-static bool header(struct kvi_llama_file *f, struct kvi_scan *s, uint64_t *start)
+/* Tokens and architecture, up to the memory. */
+static bool header(struct kvi_llama_file *f, struct kvi_scan *s)
 {
 	struct kvi_llama_grammar *g = &f->grammar;
 	uint32_t n = kvi_scan32(s);
@@ -280,7 +123,7 @@ static bool header(struct kvi_llama_file *f, struct kvi_scan *s, uint64_t *start
 			if (arch[i] < 0x20 || arch[i] > 0x7e)
 				return false;
 	}
-	*start = s->at;
+	f->memory_at = s->at;
 	return !s->bad;
 }
 
@@ -293,10 +136,10 @@ static bool grammar_at(struct kvi_llama_grammar *g, unsigned i)
 	} memories[] = {
 		{ 1, { true, false } }, { 1, { false, false } },
 		{ 2, { true, true } }, { 2, { false, false } },
-		{ 2, { true, false } }
+		{ 2, { true, false } }, { 0, { false, false } }
 	};
 	enum { N_MEMORIES = sizeof memories / sizeof *memories };
-	bool old = g->version == (g->session ? 9u : 2u);
+	bool old = is_old(g);
 	g->n_blobs = memories[i % N_MEMORIES].n;
 	memcpy(g->values, memories[i % N_MEMORIES].values, sizeof g->values);
 	i /= N_MEMORIES;
@@ -317,16 +160,58 @@ static bool grammar_at(struct kvi_llama_grammar *g, unsigned i)
 	return i == 0;
 }
 
+/* Why nothing fits, as the attempt that got furthest has it. */
+struct reason {
+	uint64_t good_until;
+	enum { KIND_UNKNOWN, REST_UNKNOWN, CUT } what;
+};
+
+static void consider(struct reason *r, const struct kvi_llama_attempt *a)
+{
+	struct reason x = { a->good_until, a->cut ? CUT
+	                    : a->all_read ? REST_UNKNOWN : KIND_UNKNOWN };
+	if (x.good_until > r->good_until ||
+	    (x.good_until == r->good_until && x.what > r->what))
+		*r = x;
+}
+
+static const char *reason_text(const struct reason *r)
+{
+	static const char *const texts[] = {
+		[KIND_UNKNOWN] = "its kind of memory is not known: please report the "
+		                 "model and the version of llama.cpp",
+		[REST_UNKNOWN] = "what follows its memory is not known: please report the "
+		                 "model and the version of llama.cpp",
+		[CUT] = "it ends too early: it was cut, or is damaged"
+	};
+	return texts[r->what];
+}
+
+static void take(struct kvi_llama_file *f, struct kvi_llama_file *next)
+{
+	struct kvi_llama_file old = *f;
+	*f = *next;
+	/* the loser's arrays serve the next attempt */
+	next->sections = old.sections;
+	next->cap_sections = old.cap_sections;
+	next->matrices = old.matrices;
+	next->cap_matrices = old.cap_matrices;
+	next->checkpoints = old.checkpoints;
+	next->cap_checkpoints = old.cap_checkpoints;
+}
+
 static kvarc_ret try_all(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
-                         struct kvi_scan *s, uint64_t start, const char **why)
+                         struct kvi_scan *s, const char **why)
 {
 	struct kvi_llama_file next = *f;
 	struct kvi_llama_grammar g = f->grammar;
+	struct reason reason = { 0, KIND_UNKNOWN };
 	bool found = false;
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned i = 0; grammar_at(&g, i) && !ret; i++) {
-		struct attempt a = { &next, alloc, s, &g, false };
-		bool fits = follows(&a, start);
+		struct kvi_llama_attempt a = { &next, alloc, s, &g, 0, false,
+			                       false, false, 0 };
+		bool fits = follows(&a);
 		next.grammar = g;
 		if (a.no_memory)
 			ret = kvi_alloc_error(alloc);
@@ -336,20 +221,15 @@ static kvarc_ret try_all(struct kvi_llama_file *f, const struct kvi_alloc *alloc
 			*why = "it can be read in more than one way";
 			ret = KVARC_END;
 		} else if (fits && !found) {
-			struct kvi_llama_file old = *f;
-			*f = next;
-			/* the loser's arrays serve the next attempt */
-			next.sections = old.sections;
-			next.cap_sections = old.cap_sections;
-			next.matrices = old.matrices;
-			next.cap_matrices = old.cap_matrices;
+			take(f, &next);
 			found = true;
+		} else if (!fits) {
+			consider(&reason, &a);
 		}
 	}
 	kvi_llama_free(&next, alloc);
 	if (!ret && !found) {
-		*why = "its memory is of a kind that is not known, or it is "
-		       "damaged";
+		*why = reason_text(&reason);
 		ret = KVARC_END;
 	}
 	if (ret)
@@ -378,18 +258,20 @@ kvarc_ret kvi_llama_parse(struct kvi_llama_file *f,
 	*why = "its version is not known";
 	if (!known_version(&f->grammar))
 		return KVARC_END;
-	uint64_t start;
 	*why = "its header is damaged";
-	if (!header(f, s, &start))
+	if (!header(f, s))
 		return s->io ? KVARC_IO : KVARC_END;
-	return try_all(f, alloc, s, start, why);
+	return try_all(f, alloc, s, why);
 }
 
 void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc)
 {
 	kvi_free(alloc, f->sections);
 	kvi_free(alloc, f->matrices);
+	kvi_free(alloc, f->checkpoints);
 	f->sections = NULL;
 	f->matrices = NULL;
+	f->checkpoints = NULL;
+	f->n_checkpoints = f->cap_checkpoints = 0;
 	f->n_sections = f->cap_sections = f->n_matrices = f->cap_matrices = 0;
 }

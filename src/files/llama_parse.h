@@ -14,6 +14,7 @@
 enum {
 	KVI_LLAMA_SEQ_MAGIC = 0x67677371,     /* "ggsq" */
 	KVI_LLAMA_SESSION_MAGIC = 0x6767736e, /* "ggsn" */
+	KVI_LLAMA_APPENDIX_MAGIC = 0x504b4353, /* "SCKP": context checkpoints */
 	KVI_LLAMA_BLOBS_MAX = 2
 };
 
@@ -21,15 +22,17 @@ enum {
 struct kvi_llama_matrix {
 	uint64_t at, bytes;  /* of the elements */
 	uint64_t row_bytes;  /* trans: of one element */
-	uint32_t width;      /* elements a token */
+	uint32_t width;      /* elements a token; 0: no tensor, bytes as they are */
 	int32_t type;        /* ggml type */
 	bool trans;          /* channel-major */
 };
 
 /* One stream of one KV memory: n_layers key matrices, then as many of values
- * if it has values. */
+ * if it has values; or recurrent states: n_layers R matrices, then as many S. */
 struct kvi_llama_section {
 	uint32_t blob, stream;
+	uint32_t checkpoint; /* 0: of the slot itself, else 1 + number of the checkpoint */
+	bool recurrent;
 	uint32_t n_cells;    /* never 0: empty streams make no section */
 	uint32_t n_layers;
 	bool values;
@@ -53,13 +56,31 @@ struct kvi_llama_grammar {
 	bool recurrent;      /* recurrent states after the KV memories */
 };
 
+/* How many matrices a section has. */
+static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *k)
+{
+	return (size_t)k->n_layers * (k->values ? 2 : 1);
+}
+
+/* A context checkpoint (the state before token n_tokens), as the server appends it. */
+struct kvi_llama_checkpoint {
+	uint64_t at, end;    /* of its record */
+	uint64_t n_tokens;
+	uint64_t state_at, state_bytes; /* of the model's state */
+	bool understood;     /* that state is sections */
+};
+
 struct kvi_llama_file {
 	struct kvi_llama_grammar grammar;
+	uint64_t memory_at;
+	uint64_t appendix_at; /* of what the server appended, 0: nothing */
 	uint64_t tokens_at;  /* text token ids, 0 when they are not plain */
 	uint32_t n_tokens;
 	struct kvi_llama_section *sections;
 	struct kvi_llama_matrix *matrices;
+	struct kvi_llama_checkpoint *checkpoints;
 	size_t n_sections, cap_sections, n_matrices, cap_matrices;
+	size_t n_checkpoints, cap_checkpoints;
 };
 
 /*
@@ -74,5 +95,7 @@ void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
 /* Reads the next cell: its position. False at a damaged one. */
 bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g,
                     int32_t *position);
+/* The same of recurrent states. */
+bool kvi_llama_state_cell(struct kvi_scan *s, int32_t *position);
 
 #endif

@@ -11,8 +11,11 @@ libkvi_la_SOURCES += \
 	src/files/import.c \
 	src/files/import_build.c \
 	src/files/import_internal.h \
+	src/files/llama_checkpoints.c \
 	src/files/llama_kv.c \
+	src/files/llama_memory.c src/files/llama_memory.h \
 	src/files/llama_parse.c src/files/llama_parse.h \
+	src/files/llama_share.c src/files/llama_share.h \
 	src/files/locked.c src/files/locked.h \
 	src/files/named.c src/files/named.h \
 	src/files/npy_import.c \

@@ -31,7 +31,8 @@ static bool put_area(struct kvi_restore *r, const kvarc_import *im,
 	p->type = KVI_PIECE_AREA;
 	p->bytes = a->bytes;
 	p->track = a->track;
-	p->n_tokens = im->tracks[a->track].n;
+	p->t0 = a->t0;
+	p->n_tokens = a->n_tokens;
 	p->views = kvi_array(&im->alloc, a->n_tensors, sizeof *p->views);
 	if (!p->views)
 		return false;

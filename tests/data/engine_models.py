@@ -18,9 +18,9 @@ def weights(*shape):
 
 
 class Model:
-    """A GGUF of random weights without a vocabulary."""
+    """A GGUF of random weights."""
 
-    def __init__(self, path, arch, layers, heads, kv_heads, width=64, ff=64):
+    def __init__(self, path, arch, layers, heads, kv_heads, width=64, ff=64, vocabulary=False):
         self.g = g = gguf.GGUFWriter(path, arch)
         self.width, self.ff = width, ff
         g.add_context_length(512)
@@ -32,8 +32,18 @@ class Model:
         g.add_layer_norm_rms_eps(1e-6)
         g.add_rope_freq_base(1e6)
         g.add_vocab_size(256)
-        g.add_tokenizer_model('no_vocab')
+        if vocabulary:
+            self.bytes_vocabulary()
+        else:
+            g.add_tokenizer_model('no_vocab')
         self.matrix('token_embd', 256, width)
+
+    def bytes_vocabulary(self):
+        """Three marks and most bytes: what the server needs to load a model."""
+        self.g.add_tokenizer_model('llama')
+        self.g.add_token_list(['<unk>', '<s>', '</s>'] + [f'<0x{i:02X}>' for i in range(253)])
+        self.g.add_token_scores([0.0] * 256)
+        self.g.add_token_types([2, 3, 3] + [6] * 253)
 
     def matrix(self, name, *shape):
         self.g.add_tensor(name + '.weight', weights(*shape))

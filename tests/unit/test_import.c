@@ -62,7 +62,7 @@ static void rebuild(kvarc_import *im, uint32_t item, struct blob *out)
 						h * t->channels,
 						hs * t->channels, es };
 					assert_int_equal(kvarc_import_fetch(im,
-						k, h, hs, t0, n, buf), 0);
+						k, h, hs, p->t0 + t0, n, buf), 0);
 					assert_int_equal(kvi_strided_write(
 						&im->alloc, &sink, at,
 						&p->views[v], &b, buf), 0);
@@ -480,6 +480,48 @@ static void parts_left_out(void **unused)
 	}
 }
 
+/* How many tokens the window of a slot with two checkpoints has, which must come
+ * back byte for byte. */
+static uint64_t window_tokens(struct blob *b, size_t checkpoints)
+{
+	kvarc_import *im = open_blob(b, "slot", NULL);
+	int32_t positions[64];
+	assert_non_null(im);
+	assert_null(kvarc_import_note(im));
+	assert_int_equal(strstr(kvarc_import_format(im), "2 context") != NULL,
+	                 checkpoints == 2);
+	uint64_t n = kvarc_import_tokens(im, 1);
+	assert_true(n <= 64);
+	assert_int_equal(kvarc_import_read_tokens(im, 1, 0, n, NULL, positions),
+	                 KVARC_OK);
+	for (uint64_t i = 1; i < n && n <= 32; i++)
+		assert_int_equal(positions[i], positions[i - 1] + 1);
+	assert_int_equal(positions[n - 1], 43);
+	check_rebuilt(im);
+	kvarc_import_close(&im);
+	return n;
+}
+
+/* Tokens 28 to 43 are in the window, 12 to 27 and 24 to 39 in its checkpoints. */
+static void checkpoints_share_rows(void **unused)
+{
+	enum { APPENDIX = 16988, CELLS = 16 * 12, FIRST_ROW = 36 + 8 + 8 + CELLS + 16 + 12 };
+	(void)unused;
+	struct blob b = blob_load("engine-checkpoints-window.bin");
+	assert_memory_equal(b.p + APPENDIX, "SCKP", 4);
+	assert_int_equal(window_tokens(&b, 2), 32);
+	/* a row of the second checkpoint that is not the slot's: a token of its own */
+	size_t first = (b.n - APPENDIX - 12) / 2;
+	b.p[APPENDIX + 12 + first + FIRST_ROW - 4] ^= 1;
+	assert_true(window_tokens(&b, 2) > 32);
+	/* an appendix that is not whole stays as it is */
+	b.n--;
+	assert_int_equal(window_tokens(&b, 0), 16);
+	b.n = APPENDIX + 6;
+	assert_int_equal(window_tokens(&b, 0), 16);
+	blob_free(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -487,6 +529,7 @@ int main(void)
 		cmocka_unit_test(finds_what_is_there),
 		cmocka_unit_test(tokens_and_positions),
 		cmocka_unit_test(shapes),
+		cmocka_unit_test(checkpoints_share_rows),
 		cmocka_unit_test(elements),
 		cmocka_unit_test(user_options),
 		cmocka_unit_test(naming_rules),
