@@ -2,8 +2,7 @@
 /* exp_avx512.c - exponents on 2 x 16 lanes (spec exponent) */
 #include "config.h"
 
-#include "avx512.h"
-#include "escapes.h"
+#include "ops_avx512.h"
 
 INLINE __m256i tops_load(const uint8_t *top, bool per_step, uint32_t active)
 {
@@ -12,11 +11,6 @@ INLINE __m256i tops_load(const uint8_t *top, bool per_step, uint32_t active)
 }
 
 enum { EXP_STRIDE = 32 };
-
-struct ring {
-	const uint8_t *tab, *top; /* of the first step */
-	size_t at, size;          /* in entries */
-};
 
 /*
  * A decoder's tables in registers. With gathers the look-ups were more than half
@@ -27,13 +21,13 @@ struct ring {
  */
 enum { SEARCHED = KVI_AVX512_EXP_SEARCHED };
 
-struct search {
+struct exp_search {
 	vec low[3];  /* by table, in each 128 bits */
 	vec mid[3];  /* by table and quarter */
 	vec last[4]; /* by table and pair */
 };
 
-static void search_make(struct search *s, const struct kvi_tables *tables)
+static void search_make(struct exp_search *s, const struct kvi_tables *tables)
 {
 	uint16_t low[3][SEARCHED] = { 0 }, mid[3][4 * SEARCHED] = { 0 };
 	uint16_t last[16 * SEARCHED] = { 0 };
@@ -58,12 +52,12 @@ static void search_make(struct search *s, const struct kvi_tables *tables)
 }
 
 /* Where a slot is: its symbol, the cumulative frequency of it and the next. */
-struct place {
+struct search_result {
 	vec symbol, from, to;
 };
 
 /* Three bounds, ascending, against the slots: two more bits of the symbol. */
-INLINE void place_narrow(struct place *p, vec slot, const vec bound[3])
+INLINE void place_narrow(struct search_result *p, vec slot, const vec bound[3])
 {
 	const vec one = _mm512_set1_epi16(1);
 	__mmask32 a = _mm512_cmpge_epu16_mask(slot, bound[0]);
@@ -82,10 +76,10 @@ INLINE void place_narrow(struct place *p, vec slot, const vec bound[3])
 }
 
 /* table: number of each lane's table, which is left above the symbol's bits. */
-INLINE struct place search_find(const struct search *s, vec slot, vec table)
+INLINE struct search_result search_find(const struct exp_search *s, vec slot, vec table)
 {
-	struct place p = { table, _mm512_setzero_si512(),
-		           _mm512_set1_epi16(KVI_PROB_TOTAL) };
+	struct search_result p = { table, _mm512_setzero_si512(),
+		                   _mm512_set1_epi16(KVI_PROB_TOTAL) };
 	vec bytes = _mm512_add_epi16(
 		_mm512_mullo_epi16(table, _mm512_set1_epi16(0x0202)),
 		_mm512_set1_epi16(0x0100));
@@ -123,18 +117,18 @@ INLINE __m256i symbols_in_order(vec symbol)
 }
 
 /* symbols_take by search. */
-INLINE __m256i search_take(struct pair *st, const struct search *s,
-                               const uint8_t *tab, uint32_t active,
-                               const uint8_t **p)
+INLINE __m256i search_take(struct parts *st, const struct exp_search *s,
+                           const uint8_t *tab, uint32_t active,
+                           const uint8_t **p)
 {
 	const vec low = SET(0xffff);
-	struct pair table = tables_load(tab, active);
+	struct parts table = tab_load(tab, active);
 	vec slot = _mm512_and_si512(
 		_mm512_or_si512(
 			_mm512_and_si512(st->v[0], low),
 			_mm512_slli_epi32(st->v[1], 16)),
 		_mm512_set1_epi16(KVI_PROB_TOTAL - 1));
-	struct place at = search_find(
+	struct search_result at = search_find(
 		s, slot, _mm512_or_si512(table.v[0],
 	                                 _mm512_slli_epi32(table.v[1], 16)));
 	vec freq = _mm512_sub_epi16(at.to, at.from);
@@ -143,14 +137,14 @@ INLINE __m256i search_take(struct pair *st, const struct search *s,
 		           _mm512_srli_epi32(freq, 16) };
 	const vec o[2] = { _mm512_and_si512(off, low),
 		           _mm512_srli_epi32(off, 16) };
-	HALVES
+	EACH
 		st->v[h] = _mm512_add_epi32(
 			_mm512_mullo_epi32(
 				_mm512_srli_epi32(st->v[h], KVI_PROB_BITS),
 				f[h]),
 			o[h]);
-	HALVES
-		st->v[h] = renorm(st->v[h], (__mmask16)(active >> 16 * h), p);
+	EACH
+		st->v[h] = v_renorm(st->v[h], (__mmask16)(active >> 16 * h), p);
 	return symbols_in_order(at.symbol);
 }
 
@@ -185,9 +179,9 @@ INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes,
 /* A stream of exponents on its way through the full steps. */
 struct exp_run {
 	const struct kvi_exp_job *job;
-	struct search search;   /* when searched */
+	struct exp_search search;   /* when searched */
 	bool searched;
-	struct ring ring;
+	struct kvi_exp_ring ring;
 	struct kvi_feed feed;
 	const uint8_t *p;
 	struct exp_out out;
@@ -197,11 +191,11 @@ struct exp_run {
 };
 
 /* The symbols of a step as bytes. */
-INLINE __m256i lut_take(struct pair *st, const struct kvi_tables *tables,
+INLINE __m256i lut_take(struct parts *st, const struct kvi_tables *tables,
                         const uint8_t *tab, bool per_step, uint32_t active,
                         const uint8_t **p)
 {
-	struct pair s = table_step_take(st, tables, tab, per_step, active, p);
+	struct parts s = tab_step_take(st, tables, tab, per_step, active, p);
 	return _mm256_inserti128_si256(
 		_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
 		_mm512_cvtepi32_epi8(s.v[1]), 1);
@@ -210,8 +204,8 @@ INLINE __m256i lut_take(struct pair *st, const struct kvi_tables *tables,
 /* One step's exponent fields; the caller has checked the feed. search: NULL, to use
  * the lut. */
 INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
-                               const struct search *search,
-                               const struct ring *ring, struct pair *st,
+                               const struct exp_search *search,
+                               const struct kvi_exp_ring *ring, struct parts *st,
                                const uint8_t *p, __m256i *fields,
                                uint32_t *bad, bool per_step,
                                uint32_t active)
@@ -244,10 +238,10 @@ INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
 {
 	if (full)
 		lanes = KVI_LANES;
-	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
-	const struct search search = r->search;
-	struct ring ring = r->ring;
-	struct pair st = states_load(r->state);
+	const uint32_t active = first_active(lanes);
+	const struct exp_search search = r->search;
+	struct kvi_exp_ring ring = r->ring;
+	struct parts st = states_load(r->state);
 	const uint8_t *p = r->p;
 	struct exp_out out = r->out;
 	uint32_t bad = r->bad;
@@ -275,8 +269,8 @@ static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
 	const struct kvi_span full = kvi_span_full(
 		&job->steps, job->tab_steps, job->per_step);
 	r->job = job;
-	r->ring = (struct ring){ job->tab, job->top, 0,
-		                 full.ring * full.step_size };
+	r->ring = (struct kvi_exp_ring){ job->tab, job->top, 0,
+		                         full.ring * full.step_size };
 	r->p = kvi_feed_open(&r->feed, in);
 	r->out = (struct exp_out){ out, job->rest, out };
 	r->steps = full.steps;
@@ -311,8 +305,8 @@ static bool exp_run_finish(struct exp_run *r)
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	if (!exp_run_span(r, KVI_LANES, true))
 		return false;
-	r->ring = (struct ring){ job->tab_tail, job->top_tail, 0,
-		                 tail.ring * tail.step_size };
+	r->ring = (struct kvi_exp_ring){ job->tab_tail, job->top_tail, 0,
+		                         tail.ring * tail.step_size };
 	r->steps = tail.steps;
 	if (tail.steps && !exp_run_span(r, tail.lanes, false))
 		return false;
@@ -320,7 +314,7 @@ static bool exp_run_finish(struct exp_run *r)
 }
 
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, void *out)
+                           const struct kvi_stream *in, void *out)
 {
 	struct exp_run r;
 	return exp_run_open(&r, job, in, out) && exp_run_finish(&r);
@@ -335,9 +329,9 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
                             bool merged)
 {
 	const size_t most = a->steps < b->steps ? a->steps : b->steps;
-	const struct search search_a = a->search, search_b = b->search;
-	struct ring ring_a = a->ring, ring_b = b->ring;
-	struct pair st_a = states_load(a->state), st_b = states_load(b->state);
+	const struct exp_search search_a = a->search, search_b = b->search;
+	struct kvi_exp_ring ring_a = a->ring, ring_b = b->ring;
+	struct parts st_a = states_load(a->state), st_b = states_load(b->state);
 	const uint8_t *p_a = a->p, *p_b = b->p;
 	const uint8_t *safe_a = a->feed.safe, *safe_b = b->feed.safe;
 	struct exp_out out_a = a->out, out_b = b->out;
@@ -375,8 +369,8 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
 }
 
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
-                        const struct kvi_stream *const in[2],
-                        void *const out[2], bool ok[2])
+                            const struct kvi_stream *const in[2],
+                            void *const out[2], bool ok[2])
 {
 	struct exp_run r[2];
 	for (int i = 0; i < 2; i++)
@@ -399,11 +393,11 @@ void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
  */
 enum { EXP_HELD = 6 };
 
-struct held {
+struct held_tables {
 	vec freq[EXP_HELD], cum[EXP_HELD];
 };
 
-INLINE void held_load(struct held *t, const struct kvi_tables *tables)
+INLINE void held_load(struct held_tables *t, const struct kvi_tables *tables)
 {
 	for (size_t i = 0; i < EXP_HELD; i++) {
 		size_t at = i < tables->n_tables ? i : 0;
@@ -433,8 +427,8 @@ INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second,
 		x, third, _mm512_permutex2var_epi16(v[4], index, v[5]));
 }
 
-INLINE struct pair held_entries(const struct held *t, __m256i table,
-                                __m256i symbol)
+INLINE struct parts held_entries(const struct held_tables *t, __m256i table,
+                                 __m256i symbol)
 {
 	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(
 		_mm256_slli_epi16(table, 5), symbol));
@@ -442,7 +436,7 @@ INLINE struct pair held_entries(const struct held *t, __m256i table,
 	__mmask32 second = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(1));
 	vec freq = held_find(t->freq, index, second, third);
 	vec cum = held_find(t->cum, index, second, third);
-	struct pair e;
+	struct parts e;
 	e.v[0] = _mm512_or_si512(
 		_mm512_cvtepu16_epi32(_mm512_castsi512_si256(freq)),
 		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
@@ -456,15 +450,15 @@ INLINE struct pair held_entries(const struct held *t, __m256i table,
 
 INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
                                  const struct kvi_span *span,
-                                 struct ring ring, const uint8_t *x,
+                                 struct kvi_exp_ring ring, const uint8_t *x,
                                  uint32_t *state, uint16_t *w, bool per_step,
                                  bool full, bool held)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
-	const uint32_t active = full ? UINT32_MAX : lanes_mask(lanes);
+	const uint32_t active = first_active(lanes);
 	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
-	struct pair st = states_load(state);
-	struct held tables;
+	struct parts st = states_load(state);
+	struct held_tables tables;
 	if (held)
 		held_load(&tables, job->tables);
 	x += span->steps * lanes;
@@ -486,21 +480,21 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 			kvi_escapes_put8(escaped, a, x, &w);
 			st = states_load(a);
 		}
-		struct pair entry;
+		struct parts entry;
 		if (held) {
 			entry = held_entries(
 				&tables, tops_load(ring.tab + ring.at,
 			                           per_step, active),
 				symbol);
 		} else {
-			struct pair s = { {
+			struct parts s = { {
 				_mm512_cvtepu8_epi32(
 					_mm256_castsi256_si128(symbol)),
 				_mm512_cvtepu8_epi32(
 					_mm256_extracti128_si256(symbol, 1))
 			} };
-			entry = entries_load(job->tables, ring.tab + ring.at,
-			                     per_step, active, &s);
+			entry = tab_entries(job->tables, ring.tab + ring.at,
+			                    per_step, active, &s);
 		}
 		symbols_put(&st, &entry, active, &w);
 	}
@@ -509,16 +503,16 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 }
 
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
-                         uint16_t *end, uint32_t state[KVI_LANES])
+                             uint16_t *end, uint32_t state[KVI_LANES])
 {
 	const struct kvi_span full = kvi_span_full(
 		&job->steps, job->tab_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct ring ring = { job->tab, job->top,
-		                   full.steps % full.ring * full.step_size,
-		                   full.ring * full.step_size };
-	const struct ring last = { job->tab_tail, job->top_tail, 0,
-		                   tail.ring * tail.step_size };
+	const struct kvi_exp_ring ring = { job->tab, job->top,
+		                           full.steps % full.ring * full.step_size,
+		                           full.ring * full.step_size };
+	const struct kvi_exp_ring last = { job->tab_tail, job->top_tail, 0,
+		                           tail.ring * tail.step_size };
 	uint16_t *w = end;
 	kvi_states_start(state);
 	if (tail.steps)

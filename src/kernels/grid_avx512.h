@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* grid_avx512.h - a step of the grid codec's decoder on 2 x 16 lanes */
+/*
+ * grid_avx512.h - a step of the grid codec (spec grid 4) in AVX-512, 2 x 16 lanes
+ *
+ * Defines what grid_body.h defines (contracts there) with masks of a bit a lane, fewer
+ * instructions for token pairs and no branch for cells at zero.
+ */
 #ifndef KVI_GRID_AVX512_H
 #define KVI_GRID_AVX512_H
 
-#include "avx512.h"
-#include "escapes.h"
+#include "ops_avx512.h"
+
+#include "escapes_body.h"
 #include "grid_numbers.h"
 
 /* A table of 64 entries. */
-struct tokens {
+typedef struct {
 	vec lo, hi;
-};
+} token_tables;
 
-INLINE struct tokens tokens_from(const uint16_t *table)
+INLINE token_tables tokens_from(const uint16_t *table)
 {
-	struct tokens t = { _mm512_loadu_si512(table),
-		            _mm512_loadu_si512(table + 32) };
+	token_tables t = { _mm512_loadu_si512(table),
+		           _mm512_loadu_si512(table + 32) };
 	return t;
 }
 
-INLINE struct tokens tokens_load(void)
+INLINE token_tables token_tables_load(void)
 {
 	return tokens_from(kvi_grid_tokens);
 }
 
-INLINE vec token_info(const struct tokens *t, vec symbol)
+INLINE vec token_info(const token_tables *t, vec symbol)
 {
 	return _mm512_permutex2var_epi16(t->lo, symbol, t->hi);
 }
 
 /* The same for pairs of entries that are alike but for bit 15, which is that of
  * their number: one instruction instead of three. */
-INLINE vec token_pair(const struct tokens *t, vec symbol)
+INLINE vec token_pair(const token_tables *t, vec symbol)
 {
 	return _mm512_permutex2var_epi32(t->lo, _mm512_srli_epi32(symbol, 1),
 	                                 t->hi);
@@ -47,7 +53,7 @@ INLINE vec low_bits(vec v, vec n)
 	return _mm512_andnot_si512(_mm512_sllv_epi32(SET(-1), n), v);
 }
 
-INLINE vec grid_start(vec ctx, const struct numbers *f) /* G - emin */
+INLINE vec grid_start(vec ctx, const struct grid_numbers *f) /* G - emin */
 {
 	vec g = _mm512_and_si512(_mm512_srli_epi32(ctx, 8), SET(255));
 	return _mm512_sub_epi32(g, SET(127 + f->emin));
@@ -60,14 +66,14 @@ INLINE vec grid_mean(vec ctx)
 
 /* The cell at zero: an element's magnitude (decoder) or raw bits (encoder), how
  * many raw bits there are, and who is escaped. */
-struct zero_cell {
+typedef struct {
 	vec value, bits;
 	__mmask16 escaped;
-};
+} zero_cell;
 
-INLINE struct zero_cell zero_decode(vec st, vec gs, const struct numbers *f)
+INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
 {
-	struct zero_cell c;
+	zero_cell c;
 	vec one = SET(1), z = SET(f->z);
 	vec deepest = f->subnormals ? _mm512_min_epi32(gs, z) : z;
 	vec stop = _mm512_or_si512(st, _mm512_sllv_epi32(one, deepest));
@@ -79,7 +85,7 @@ INLINE struct zero_cell zero_decode(vec st, vec gs, const struct numbers *f)
 	                            SET((1 << f->m) - 1));
 	vec field = _mm512_maskz_sub_epi32(found, gs, zeros);
 	c.value = _mm512_add_epi32(_mm512_slli_epi32(field, (unsigned)f->m),
-	                               mant);
+	                           mant);
 	c.escaped = (__mmask16)~found;
 	if (f->subnormals)
 		c.escaped &= _mm512_cmpgt_epi32_mask(gs, z);
@@ -91,7 +97,7 @@ INLINE struct zero_cell zero_decode(vec st, vec gs, const struct numbers *f)
 		vec n = _mm512_add_epi32(gs, SET(f->m));
 		c.bits = _mm512_mask_mov_epi32(c.bits, flat, n);
 		c.value = _mm512_mask_mov_epi32(c.value, flat,
-		                                    low_bits(st, n));
+		                                low_bits(st, n));
 		c.escaped &= (__mmask16)~flat;
 	}
 	return c;
@@ -99,14 +105,14 @@ INLINE struct zero_cell zero_decode(vec st, vec gs, const struct numbers *f)
 
 /* 16 lanes between the phases of a step: states, raw bits that are left to take
  * from them, magnitudes, sign bits, and the lanes that are escaped. */
-struct taken {
+struct taken_lanes {
 	vec st, up, magnitude, sign;
 	__mmask16 escaped;
 };
 
 /* Cells as magnitudes; some are at zero. */
-INLINE void cells_any(struct taken *a, vec j, vec nb, vec gs, __mmask16 at_zero,
-                      __mmask16 esc40, const struct numbers *f)
+INLINE void cells_any(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at_zero,
+                      __mmask16 esc40, const struct grid_numbers *f)
 {
 	vec st = a->st, zero = _mm512_setzero_si512();
 	vec level = log2_floor(j), n = _mm512_sub_epi32(SET(f->m), level);
@@ -122,7 +128,7 @@ INLINE void cells_any(struct taken *a, vec j, vec nb, vec gs, __mmask16 at_zero,
 	a->magnitude = _mm512_add_epi32(base, _mm512_srlv_epi32(full, down));
 	a->escaped = esc40;
 	if (at_zero) {
-		struct zero_cell c = zero_decode(st, gs, f);
+		zero_cell c = zero_decode(st, gs, f);
 		__mmask16 far = _mm512_mask_cmpgt_epi32_mask(at_zero, nb,
 		                                             SET(1));
 		up = _mm512_mask_mov_epi32(up, at_zero, c.bits);
@@ -141,9 +147,9 @@ INLINE void cells_any(struct taken *a, vec j, vec nb, vec gs, __mmask16 at_zero,
  * its binade and the 1 that ends them, is as cell 1 that many binades lower. No
  * branch, as most steps have such a cell, but many have none.
  */
-INLINE void cells_normal(struct taken *a, vec j, vec nb, vec gs,
+INLINE void cells_normal(struct taken_lanes *a, vec j, vec nb, vec gs,
                          __mmask16 at_zero, __mmask16 esc40,
-                         const struct numbers *f)
+                         const struct grid_numbers *f)
 {
 	vec zero = _mm512_setzero_si512(), st = a->st;
 	vec some = _mm512_max_epi32(j, SET(1)), lz = _mm512_lzcnt_epi32(some);
@@ -171,10 +177,10 @@ INLINE void cells_normal(struct taken *a, vec j, vec nb, vec gs,
 }
 
 /* Phase 2 of 16 lanes. */
-INLINE struct taken raw_take(vec st, vec symbol, vec ctx,
-                             const struct tokens *t, const struct numbers *f)
+INLINE struct taken_lanes raw_take(vec st, vec symbol, vec ctx,
+                                   const token_tables *t, const struct grid_numbers *f)
 {
-	struct taken a;
+	struct taken_lanes a;
 	vec gs = grid_start(ctx, f), token = token_pair(t, symbol);
 	__mmask16 esc40 = _mm512_cmpeq_epi32_mask(
 		symbol, SET(KVI_GRID_SYMBOLS - 1));
@@ -194,7 +200,7 @@ INLINE struct taken raw_take(vec st, vec symbol, vec ctx,
 	return a;
 }
 
-INLINE vec taken_element(const struct taken *a, const struct numbers *f)
+INLINE vec taken_element(const struct taken_lanes *a, const struct grid_numbers *f)
 {
 	vec sign = _mm512_and_si512(
 		_mm512_srli_epi32(a->sign, 32 - (unsigned)f->w),
@@ -203,48 +209,195 @@ INLINE vec taken_element(const struct taken *a, const struct numbers *f)
 	return f->w == 16 ? x : _mm512_and_si512(x, SET(255));
 }
 
-/*
- * One step of the first lanes: elements to x and, the same, to y, with 0 in the
- * other lanes. The words of a step are there (kvi_feed).
- */
-INLINE const uint8_t *step_take(struct pair *st, const vec *ctx,
-                                const uint32_t *lut, const struct tokens *tokens,
-                                const struct numbers *f, unsigned lanes,
+INLINE const uint8_t *step_take(struct parts *st, const vec *ctx,
+                                const uint32_t *lut, const token_tables *tokens,
+                                const struct grid_numbers *f, unsigned lanes,
                                 const uint8_t *p, uint16_t *x, vec *y)
 {
-	const uint32_t active = lanes_mask(lanes);
-	struct pair table, symbol;
-	struct taken a[2];
-	HALVES
+	const active_lanes active = first_active(lanes);
+	struct parts table, symbol;
+	struct taken_lanes a[2];
+	EACH
 		table.v[h] = _mm512_and_si512(ctx[h], SET(255));
 	symbol = symbols_take(st, lut, &table, active, &p);
-	HALVES
+	EACH
 		a[h] = raw_take(st->v[h], symbol.v[h], ctx[h], tokens, f);
 	uint32_t escaped = (a[0].escaped | (uint32_t)a[1].escaped << 16) &
 	                   active;
 	if (__builtin_expect(escaped != 0, 0)) {
-		HALVES
+		EACH
 			a[h].up = _mm512_mask_mov_epi32(
 				a[h].up, a[h].escaped, _mm512_setzero_si512());
 	}
-	HALVES {
-		__mmask16 act = (__mmask16)(active >> 16 * h);
-		st->v[h] = renorm(_mm512_srlv_epi32(a[h].st, a[h].up), act, &p);
+	EACH {
+		__mmask16 act = ACTIVE(active, h);
+		st->v[h] = v_renorm(_mm512_srlv_epi32(a[h].st, a[h].up), act,
+		                    &p);
 		y[h] = _mm512_maskz_mov_epi32(act, taken_element(&a[h], f));
 		_mm512_mask_cvtepi32_storeu_epi16(x + 16 * h, act, y[h]);
 	}
 	if (__builtin_expect(escaped != 0, 0)) {
-		uint32_t s[KVI_LANES];
-		states_store(s, st, UINT32_MAX);
-		p = kvi_escapes_take16(escaped, s, x, p, (unsigned)f->w);
-		*st = states_load(s);
-		HALVES {
-			__mmask16 act = (__mmask16)(active >> 16 * h);
-			y[h] = _mm512_cvtepu16_epi32(
-				_mm256_maskz_loadu_epi16(act, x + 16 * h));
-		}
+		p = escapes_take16(st, escaped, x, (unsigned)f->w, p);
+		symbol = words16_load(x, active);
+		EACH
+			y[h] = symbol.v[h];
 	}
 	return p;
+}
+
+/* An element as symbol, raw bits and their number; mask: it is escaped. */
+typedef struct {
+	vec symbol, raw, bits;
+	__mmask16 escaped;
+} coded_lanes;
+
+/* Raw bits of an element in the cell at zero. */
+INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs,
+                             const struct grid_numbers *f)
+{
+	zero_cell c;
+	vec one = SET(1), z = SET(f->z), zero = _mm512_setzero_si512();
+	vec mant = _mm512_and_si512(magnitude, SET((1 << f->m) - 1));
+	vec zeros = _mm512_sub_epi32(gs, field);
+	vec deepest = f->subnormals ? _mm512_min_epi32(gs, z) : z;
+	__mmask16 normal = _mm512_test_epi32_mask(field, field);
+	vec raw = _mm512_mask_or_epi32(mant, normal, _mm512_slli_epi32(mant, 1),
+	                               one);
+	c.value = _mm512_sllv_epi32(raw, zeros);
+	c.bits = _mm512_add_epi32(zeros, SET(f->m));
+	c.bits = _mm512_mask_add_epi32(c.bits, normal, c.bits, one);
+	c.escaped = _mm512_cmpge_epi32_mask(zeros, deepest);
+	if (!f->subnormals)
+		return c;
+	__mmask16 under = _mm512_cmpgt_epi32_mask(gs, z);
+	c.escaped = (__mmask16)((c.escaped & normal) | (under & ~normal));
+	__mmask16 flat = _mm512_cmple_epi32_mask(gs, zero);
+	c.value = _mm512_mask_mov_epi32(c.value, flat, magnitude);
+	c.bits = _mm512_mask_add_epi32(c.bits, flat, gs, SET(f->m));
+	c.escaped &= (__mmask16)~flat;
+	return c;
+}
+
+/* Token pairs of the distances below 64. */
+static const uint16_t near_tokens[64] = {
+	0,  1,  2,  3,  4,  5,  6,  7,  8,  8,  9,  9,  10, 10, 11, 11,
+	12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15,
+	16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+	16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16
+};
+
+/* Token pair of e, which is below 768 where it counts. */
+INLINE vec token_of(vec e, const token_tables *near)
+{
+	vec pair = token_info(near, _mm512_and_si512(e, SET(63)));
+	__mmask16 far = _mm512_cmpgt_epi32_mask(e, SET(63));
+	if (far) {
+		vec big = _mm512_add_epi32(log2_floor(e), SET(11));
+		pair = _mm512_mask_min_epi32(pair, far, big, SET(19));
+	}
+	return pair;
+}
+
+INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t,
+                                const token_tables *near,
+                                const struct grid_numbers *f)
+{
+	coded_lanes c;
+	vec one = SET(1), zero = _mm512_setzero_si512();
+	vec gs = grid_start(ctx, f);
+	vec magnitude = _mm512_and_si512(x, SET((1 << (f->w - 1)) - 1));
+	vec field = _mm512_srli_epi32(magnitude, (unsigned)f->m);
+	vec mant = _mm512_and_si512(magnitude, SET((1 << f->m) - 1));
+	__mmask16 normal = _mm512_test_epi32_mask(field, field);
+	vec full = _mm512_mask_or_epi32(mant, normal, mant, SET(1 << f->m));
+
+	/* The cell is 2^shift steps of the element wide. */
+	vec shift = _mm512_sub_epi32(_mm512_add_epi32(gs, SET(f->m + 1)),
+	                             _mm512_max_epi32(field, one));
+	vec up = _mm512_max_epi32(_mm512_sub_epi32(zero, shift), zero);
+	vec down = _mm512_max_epi32(shift, zero);
+	vec j = _mm512_srlv_epi32(_mm512_sllv_epi32(full, up), down);
+	c.raw = low_bits(full, down);
+	c.bits = down;
+	c.escaped = _mm512_cmplt_epi32_mask(shift, SET(-10));
+	__mmask16 at_zero = _mm512_testn_epi32_mask(j, j);
+	if (at_zero) {
+		zero_cell z = zero_encode(magnitude, field, gs, f);
+		c.raw = _mm512_mask_mov_epi32(c.raw, at_zero, z.value);
+		c.bits = _mm512_mask_mov_epi32(c.bits, at_zero, z.bits);
+		c.escaped |= at_zero & z.escaped;
+	}
+
+	vec sign = _mm512_srli_epi32(x, (unsigned)f->w - 1);
+	vec below = _mm512_sub_epi32(
+		zero, _mm512_xor_si512(sign, _mm512_srli_epi32(ctx, 31)));
+	vec d = _mm512_sub_epi32(_mm512_xor_si512(j, below), grid_mean(ctx));
+	vec side = _mm512_srai_epi32(d, 31), e = _mm512_xor_si512(d, side);
+	c.escaped |= _mm512_cmpge_epu32_mask(e, SET(768));
+	c.symbol = _mm512_sub_epi32(
+		_mm512_slli_epi32(token_of(e, near), 1), side);
+	vec token = token_info(t, c.symbol);
+	vec nb = _mm512_and_si512(_mm512_srli_epi32(token, 11), SET(15));
+	vec rest = _mm512_sub_epi32(e, _mm512_and_si512(token, SET(511)));
+	c.escaped |= _mm512_mask_cmpgt_epi32_mask(at_zero, nb, one);
+	c.raw = _mm512_or_si512(_mm512_sllv_epi32(c.raw, nb), rest);
+	c.bits = _mm512_add_epi32(c.bits, nb);
+	c.escaped |= _mm512_cmpgt_epi32_mask(c.bits, SET(16));
+	__mmask16 coded = (__mmask16)~c.escaped;
+	c.raw = _mm512_maskz_mov_epi32(coded, c.raw);
+	c.bits = _mm512_maskz_mov_epi32(coded, c.bits);
+	c.symbol = _mm512_mask_mov_epi32(SET(KVI_GRID_SYMBOLS - 1), coded,
+	                                 c.symbol);
+	return c;
+}
+
+/* Phase 2 of an encoder: raw bits of 16 lanes. */
+INLINE vec raw_put(vec st, const coded_lanes *c, __mmask16 active,
+                   uint16_t **w)
+{
+	vec over = _mm512_srlv_epi32(st, _mm512_sub_epi32(SET(32), c->bits));
+	__mmask16 m = _mm512_mask_test_epi32_mask(active, over, over);
+	st = v_words_put(st, m, w);
+	return _mm512_or_si512(_mm512_sllv_epi32(st, c->bits), c->raw);
+}
+
+/* Of the symbols, and of the distances below 64. */
+typedef struct {
+	token_tables all, near;
+} encoder_tables;
+
+INLINE encoder_tables encoder_tables_load(void)
+{
+	encoder_tables t = { token_tables_load(), tokens_from(near_tokens) };
+	return t;
+}
+
+INLINE void step_put(struct parts *st, const struct parts *ctx,
+                     const uint16_t *x, const struct kvi_tables *tables,
+                     const encoder_tables *tokens,
+                     const struct grid_numbers *f, active_lanes active,
+                     uint16_t **w)
+{
+	const struct parts element = words16_load(x, active);
+	const __m128i stride = _mm_cvtsi32_si128(
+		__builtin_ctz((unsigned)tables->stride));
+	coded_lanes code[PARTS];
+	struct parts entry;
+	EACH {
+		code[h] = element_code(element.v[h], ctx->v[h], &tokens->all,
+		                       &tokens->near, f);
+		vec row = _mm512_sll_epi32(
+			_mm512_and_si512(ctx->v[h], SET(255)), stride);
+		entry.v[h] = v_gather(tables->enc,
+		                      v_add(row, code[h].symbol));
+	}
+	uint32_t escaped = (code[0].escaped |
+	                    (uint32_t)code[1].escaped << 16) & active;
+	if (__builtin_expect(escaped != 0, 0))
+		escapes_put16(st, escaped, x, (unsigned)f->w, w);
+	EACH_BACK
+		st->v[h] = raw_put(st->v[h], &code[h], ACTIVE(active, h), w);
+	symbols_put(st, &entry, active, w);
 }
 
 #endif

@@ -7,18 +7,18 @@
 
 /* subnormals is false for bf16: its grid is never near them, because k is at least
  * -400 (spec grid 1). */
-struct numbers {
+struct grid_numbers {
 	int m, w, z, emin;
 	bool subnormals;
 };
 
-static inline struct numbers numbers_of(const struct kvi_grid_format *f)
+static inline struct grid_numbers numbers_of(const struct kvi_grid_format *f)
 {
-	struct numbers n = { f->mant_bits, f->elem_bits, f->max_zeros, f->emin,
+	struct grid_numbers n = { f->mant_bits, f->elem_bits, f->max_zeros, f->emin,
 		             true };
 	return n;
 }
 
-static const struct numbers bf16 = { 7, 16, 7, -126, false };
+static const struct grid_numbers bf16_numbers = { 7, 16, 7, -126, false };
 
 #endif

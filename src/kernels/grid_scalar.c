@@ -22,7 +22,7 @@ struct code {
 };
 
 /* Numbers of an element that its context and dtype give. */
-struct cell {
+struct grid_cell {
 	int gs;          /* G - emin */
 	int n_max;       /* N: raw bits of a cell at most */
 	int deepest;     /* min(Z, B) */
@@ -30,10 +30,10 @@ struct cell {
 	uint32_t neg;
 };
 
-static inline struct cell cell_of(uint32_t ctx,
-                                  const struct kvi_grid_format *fmt)
+static inline struct grid_cell cell_of(uint32_t ctx,
+                                       const struct kvi_grid_format *fmt)
 {
-	struct cell c;
+	struct grid_cell c;
 	c.gs = (int)(ctx >> 8 & 255) - 127 - fmt->emin;
 	c.n_max = c.gs + fmt->mant_bits;
 	c.deepest = c.gs < fmt->max_zeros ? c.gs : fmt->max_zeros;
@@ -58,7 +58,7 @@ static inline unsigned token_of(uint32_t e)
 
 /* The bits that follow the token of an element in the cell at zero, or false
  * when only an escape reaches it. */
-static inline bool zero_cell(const struct cell *c, uint32_t magnitude, int m,
+static inline bool zero_cell(const struct grid_cell *c, uint32_t magnitude, int m,
                              int max_zeros, struct code *code)
 {
 	uint32_t field = magnitude >> m;
@@ -81,7 +81,7 @@ static inline struct code encode_one(uint32_t x, uint32_t ctx,
 {
 	const struct code escaped = { ESCAPE, 0, 0 };
 	struct code code = { 0, 0, 0 };
-	struct cell c = cell_of(ctx, fmt);
+	struct grid_cell c = cell_of(ctx, fmt);
 	int m = fmt->mant_bits;
 	uint32_t magnitude = x & (((uint32_t)1 << (fmt->elem_bits - 1)) - 1);
 	uint32_t sign = x >> (fmt->elem_bits - 1) & 1;
@@ -174,7 +174,7 @@ static inline uint32_t take(uint32_t *st, unsigned n)
 }
 
 /* Magnitude of an element of cell j > 0. */
-static inline uint32_t decode_cell(uint32_t *st, const struct cell *c,
+static inline uint32_t decode_cell(uint32_t *st, const struct grid_cell *c,
                                    uint32_t j, int m)
 {
 	int level = (int)log2_floor(j), n = m - level;
@@ -186,7 +186,7 @@ static inline uint32_t decode_cell(uint32_t *st, const struct cell *c,
 }
 
 /* Magnitude of an element of the cell at zero; false: it is escaped. */
-static inline bool decode_zero_cell(uint32_t *st, const struct cell *c, int m,
+static inline bool decode_zero_cell(uint32_t *st, const struct grid_cell *c, int m,
                                     int max_zeros, uint32_t *magnitude)
 {
 	if (c->gs <= 0) {
@@ -213,7 +213,7 @@ static inline bool decode_one(uint32_t *st, uint32_t symbol, uint32_t ctx,
 {
 	if (symbol == ESCAPE)
 		return false;
-	struct cell c = cell_of(ctx, fmt);
+	struct grid_cell c = cell_of(ctx, fmt);
 	unsigned token = kvi_grid_tokens[symbol], nb = token >> 11 & 15;
 	int32_t e = (int32_t)((token & 511) + take(st, nb));
 	int32_t pos = c.mean + (token >> 15 ? -e - 1 : e);

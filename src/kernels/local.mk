@@ -15,37 +15,38 @@ libkvi_la_SOURCES += \
 	src/kernels/slots_scalar.c
 
 # Vector kernels: the flags of a set go to its files alone.
+kernel_bodies = \
+	src/kernels/context_body.h \
+	src/kernels/escapes_body.h \
+	src/kernels/exp_body.h \
+	src/kernels/grid_body.h \
+	src/kernels/grid_spans_body.h \
+	src/kernels/ops.h \
+	src/kernels/rotation_body.h \
+	src/kernels/slots_body.h \
+	src/kernels/step_body.h \
+	src/kernels/sym_body.h
 if SIMD_AVX2
 noinst_LTLIBRARIES += libkvi_avx2.la
-libkvi_avx2_la_SOURCES = \
-	src/kernels/avx2.h \
-	src/kernels/context_avx2.c src/kernels/context_avx2.h \
-	src/kernels/grid_avx2.c src/kernels/grid_avx2.h \
+libkvi_avx2_la_SOURCES = $(kernel_bodies) \
+	src/kernels/kernels_avx2.c \
 	src/kernels/moves_avx2.c \
-	src/kernels/rans_avx2.c \
-	src/kernels/slots_avx2.c \
-	src/kernels/slots_vector.h
+	src/kernels/ops_avx2.h
 libkvi_avx2_la_CFLAGS = $(AM_CFLAGS) $(AVX2_CFLAGS)
 libkvi_la_LIBADD += libkvi_avx2.la
 endif
 if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
-libkvi_avx512_la_SOURCES = \
-	src/kernels/avx512.h \
-	src/kernels/context_avx512.c src/kernels/context_avx512.h \
+libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/exp_avx512.c \
-	src/kernels/grid_avx512.c src/kernels/grid_avx512.h \
-	src/kernels/rans_avx512.c \
-	src/kernels/slots_avx512.c \
-	src/kernels/slots_vector.h
+	src/kernels/grid_avx512.h \
+	src/kernels/kernels_avx512.c \
+	src/kernels/ops_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)
 libkvi_la_LIBADD += libkvi_avx512.la
 endif
 if SIMD_NEON
-libkvi_la_SOURCES += \
-	src/kernels/grid_neon.c src/kernels/grid_neon.h \
-	src/kernels/neon.h \
-	src/kernels/rans_neon.c \
-	src/kernels/slots_neon.c \
-	src/kernels/slots_vector.h
+libkvi_la_SOURCES += $(kernel_bodies) \
+	src/kernels/kernels_neon.c \
+	src/kernels/ops_neon.h
 endif

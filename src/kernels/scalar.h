@@ -133,6 +133,12 @@ static inline struct kvi_span kvi_span_tail(const struct kvi_steps *s,
 	return span;
 }
 
+/* Where a span's next step finds its table numbers and largest exponents. */
+struct kvi_exp_ring {
+	const uint8_t *tab, *top; /* of the first step */
+	size_t at, size;          /* in entries */
+};
+
 /* The kernels of scalar C; also stand in where a set has no faster one. */
 extern const struct kvi_kernels kvi_kernels_scalar;
 
@@ -182,15 +188,6 @@ void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
-size_t kvi_avx2_grid_encode(const struct kvi_grid_job *job,
-                            const uint16_t *elements, uint16_t *end,
-                            uint32_t state[KVI_LANES]);
-bool kvi_avx2_grid_decode(const struct kvi_grid_job *job,
-                          const struct kvi_stream *in, uint16_t *elements);
-void kvi_avx2_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
-                            const int16_t *k, size_t n,
-                            const struct kvi_grid_format *fmt);
-void kvi_avx2_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r);
 void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
                          size_t n);
 void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
@@ -206,11 +203,6 @@ void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
 #endif
 #if defined(KVI_AVX512)
 extern const struct kvi_kernels kvi_kernels_avx512;
-size_t kvi_avx512_grid_encode(const struct kvi_grid_job *job,
-                              const uint16_t *elements, uint16_t *end,
-                              uint32_t state[KVI_LANES]);
-bool kvi_avx512_grid_decode(const struct kvi_grid_job *job,
-                            const struct kvi_stream *in, uint16_t *elements);
 enum { KVI_AVX512_EXP_SEARCHED = 8 }; /* kvi_kernels.exp_searched */
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
                              uint16_t *end, uint32_t state[KVI_LANES]);
@@ -219,18 +211,9 @@ bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
                             const struct kvi_stream *const in[2],
                             void *const out[2], bool ok[2]);
-void kvi_avx512_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
-                              const int16_t *k, size_t n,
-                              const struct kvi_grid_format *fmt);
-void kvi_avx512_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r);
 #endif
 #if defined(KVI_NEON)
 extern const struct kvi_kernels kvi_kernels_neon;
-size_t kvi_neon_grid_encode(const struct kvi_grid_job *job,
-                            const uint16_t *elements, uint16_t *end,
-                            uint32_t state[KVI_LANES]);
-bool kvi_neon_grid_decode(const struct kvi_grid_job *job,
-                          const struct kvi_stream *in, uint16_t *elements);
 #endif
 
 /* Token pairs of the grid codec (spec grid 4), by symbol: LO in bits 0..8,

@@ -107,29 +107,17 @@ void kvi_scalar_slot_rows(const struct kvi_rows *r);
 bool kvi_scalar_slot(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j);
 
-#if defined(KVI_AVX2)
-void kvi_avx2_slot_rows(const struct kvi_rows *r);
-bool kvi_avx2_slot(const struct kvi_slot_block *b,
-                   const struct kvi_slot_job *j);
-#endif
 #if defined(KVI_AVX512)
 /* Multiply-add and sum in one instruction, where the processor has it too. */
 #if defined(__clang__) || __GNUC__ >= 8
 #define KVI_AVX512VNNI 1
 extern const struct kvi_kernels kvi_kernels_avx512vnni;
-void kvi_avx512vnni_slot_rows(const struct kvi_rows *r);
 #endif
-void kvi_avx512_slot_rows(const struct kvi_rows *r);
-bool kvi_avx512_slot(const struct kvi_slot_block *b,
-                     const struct kvi_slot_job *j);
 #endif
 
 #if defined(KVI_NEON)
 /* Whether the processor has sums of four products of bytes. */
 bool kvi_arm_has_dots(void);
-void kvi_neon_slot_rows(const struct kvi_rows *r);
-bool kvi_neon_slot(const struct kvi_slot_block *b,
-                   const struct kvi_slot_job *j);
 #endif
 
 #endif

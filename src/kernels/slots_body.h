@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * slots_vector.h - slots of the linear codec (spec linear 2 to 4) in terms of a
- * set's vectors; included once by the file of a set
+ * slots_body.h - slots of the linear codec (spec linear 2 to 4); kvi_kernels.slot
  *
- * That file defines `vec`, WIDTH numbers of 32 bits; PARTS of them are a step.
- * EACH goes through the parts h. v_* are operations of one vector, struct
- * states the states of a step, and step_take() takes a step from a stream.
+ * Included after context_body.h and grid_body.h or grid_avx512.h. Uses SET, EACH and all of the
+ * arithmetic, memory and pairs of 16-bit numbers of ops.h, class_row, class_row_load, class_of;
+ * token_tables, token_tables_load, step_take (contracts in grid_body.h); first_active, states_load,
+ * states_store (in step_body.h); contexts_of, scaled_bits, clamp.
  */
-#ifndef KVI_SLOTS_VECTOR_H
-#define KVI_SLOTS_VECTOR_H
+#ifndef KVI_SLOTS_BODY_H
+#define KVI_SLOTS_BODY_H
 
 #include "slots.h"
-#include "util/unroll.h"
 
 #define UNROLL KVI_UNROLL(8)
 #define NOINLINE __attribute__((noinline))
 
-enum { LIMIT = 32767, WIDTH = KVI_LANES / PARTS };
+enum { LIMIT = 32767 };
 
 static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7, false };
 
@@ -31,11 +30,6 @@ INLINE size_t sum_at(size_t sum_step, size_t t)
 INLINE size_t feature_at(const struct kvi_slot_job *j, size_t t)
 {
 	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
-}
-
-INLINE vec clamp(vec v, int limit)
-{
-	return v_max(v_min(v, SET(limit)), SET(-limit));
 }
 
 /* Two coefficients of a row, for all lanes. */
@@ -112,7 +106,7 @@ INLINE vec integers_of(vec x, const struct kvi_grid_format *fmt, int step)
 	}
 	man = v_or(v_and(man, SET(0x7fffff)), one);
 	vec sh = v_max(v_sub(SET(23 - fmt->emin + step), field), SET(0));
-	vec v = v_shr(v_add(v_shr_each(man, sh), SET(1)), 1);
+	vec v = v_shr(v_add(v_shr_any(man, sh), SET(1)), 1);
 	return v_negated_where(x, top, v_min(v, SET(LIMIT)));
 }
 
@@ -121,8 +115,8 @@ INLINE vec distance(vec x, vec expected, vec k, int step)
 {
 	vec far = v_min(v_abs(v_sub(x, expected)), SET(65535));
 	vec sh = v_max(v_add(v_sar(k, 2), SET(11 - step)), SET(0));
-	vec scaled = v_mul(far, v_reciprocal(k));
-	return v_min(v_shr_each(scaled, sh), SET(127));
+	vec scaled = v_mul(far, v_pick(32768, 27554, 23170, 19484, k));
+	return v_min(v_shr_any(scaled, sh), SET(127));
 }
 
 INLINE void scale_add(const struct kvi_slot_block *b,
@@ -151,14 +145,14 @@ INLINE void store_both(int16_t *row, vec a, vec b)
 
 /* A stream while slots are taken from it. The feed is elsewhere, so that the
  * rest is in registers. */
-struct reading {
+struct slot_reading {
 	struct kvi_feed *feed;
 	const uint8_t *p;
-	struct states st;
-	struct tokens tokens;
+	struct parts st;
+	token_tables tokens;
 };
 
-INLINE void reading_begin(struct reading *r, struct kvi_feed *feed,
+INLINE void reading_begin(struct slot_reading *r, struct kvi_feed *feed,
                           const struct kvi_slot_reader *in)
 {
 	size_t n = (size_t)(in->words.end - in->words.p) / 2;
@@ -166,13 +160,13 @@ INLINE void reading_begin(struct reading *r, struct kvi_feed *feed,
 	r->feed = feed;
 	r->p = kvi_feed_open(feed, &s);
 	r->st = states_load(in->state);
-	r->tokens = tokens_load();
+	r->tokens = token_tables_load();
 }
 
-INLINE bool reading_end(const struct reading *r, struct kvi_slot_reader *in,
+INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in,
                         unsigned lanes)
 {
-	states_keep(in->state, &r->st, lanes);
+	states_store(in->state, &r->st, first_active(lanes));
 	if (!r->feed->last)
 		in->words.p = r->p;
 	else if (r->p <= r->feed->end)
@@ -182,7 +176,7 @@ INLINE bool reading_end(const struct reading *r, struct kvi_slot_reader *in,
 	return !in->words.missing;
 }
 
-INLINE bool reading_ready(struct reading *r, struct kvi_slot_reader *in)
+INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in)
 {
 	if (__builtin_expect(r->p > r->feed->safe, 0)) {
 		const uint8_t *p = kvi_feed_move(r->feed, r->p);
@@ -199,29 +193,24 @@ INLINE bool reading_ready(struct reading *r, struct kvi_slot_reader *in)
  * constants in the functions for usual slots, which take steps of 32 lanes of
  * bf16 that are either all there or all in the stream.
  */
-struct setting {
+struct slot_setting {
 	struct kvi_slot_block b;
 	struct kvi_slot_job j;
 	struct kvi_grid_format fmt;
-	struct numbers f;
+	struct grid_numbers f;
 	bool all_known, all_read;
 };
 
-/* A vector a part. */
-struct step {
-	vec v[PARTS];
-};
-
 /* Elements that are there; their contexts are stored where that is wanted. */
-INLINE struct step known_take(const struct setting *e, const struct kvi_slot *s,
-                              size_t at, const struct step *ctx)
+INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s,
+                               size_t at, const struct parts *ctx)
 {
 	const unsigned lanes = e->b.lanes;
 	uint16_t x[KVI_LANES] = { 0 };
 	uint32_t c[KVI_LANES];
 	const bool full = lanes == KVI_LANES;
 	const uint16_t *from = full ? s->x + at : x;
-	struct step y;
+	struct parts y;
 	if (!full)
 		memcpy(x, s->x + at, lanes * sizeof(*x));
 	EACH
@@ -238,9 +227,9 @@ INLINE struct step known_take(const struct setting *e, const struct kvi_slot *s,
 
 /* The elements of a step, decoded or as they are; 0 in lanes that are not
  * active. */
-INLINE bool elements(const struct setting *e, struct reading *r,
+INLINE bool elements(const struct slot_setting *e, struct slot_reading *r,
                      const struct kvi_slot *s, size_t step,
-                     const struct step *ctx, struct step *y)
+                     const struct parts *ctx, struct parts *y)
 {
 	size_t at = step * e->b.lanes;
 	if (e->all_known || (!e->all_read && s->known)) {
@@ -255,12 +244,12 @@ INLINE bool elements(const struct setting *e, struct reading *r,
 }
 
 /* A slot alone before it is decoded. */
-struct expected {
-	struct step base, pred, k, ctx;
+struct slot_expected {
+	struct parts base, pred, k, ctx;
 };
 
-INLINE void predict_one(const struct setting *e, size_t step, vec start,
-                        struct expected *x)
+INLINE void predict_one(const struct slot_setting *e, size_t step, vec start,
+                        struct slot_expected *x)
 {
 	const struct kvi_slot *s = &e->j.slot[0];
 	EACH {
@@ -277,14 +266,14 @@ INLINE void predict_one(const struct setting *e, size_t step, vec start,
 	}
 }
 
-INLINE bool slot_alone(const struct setting *e, struct reading *r)
+INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *s = &j->slot[0];
 	const vec start = token_start(j);
 	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
-		struct expected x;
-		struct step y;
+		struct slot_expected x;
+		struct parts y;
 		predict_one(e, step, start, &x);
 		if (!elements(e, r, s, step, &x.ctx, &y))
 			return false;
@@ -293,7 +282,7 @@ INLINE bool slot_alone(const struct setting *e, struct reading *r)
 			size_t at = feature_at(j, t);
 			vec v = integers_of(y.v[h], &e->fmt, s->step);
 			scale_add(&e->b, j, t, distance(v, x.pred.v[h],
-			                               x.k.v[h], s->step));
+			                                x.k.v[h], s->step));
 			store_half(j->r + at, j->half,
 			           v_sub(v, x.base.v[h]));
 			if (j->z)
@@ -305,7 +294,7 @@ INLINE bool slot_alone(const struct setting *e, struct reading *r)
 }
 
 /* What the second slot of a pair needs of the time before the first. */
-struct between {
+struct pair_between {
 	uint32_t ctx[KVI_BLOCK_TOKENS];
 	int32_t x[KVI_BLOCK_TOKENS], k[KVI_BLOCK_TOKENS],
 		expected[KVI_BLOCK_TOKENS];
@@ -314,8 +303,8 @@ struct between {
 
 /* Contexts of both slots of tokens from t on; *expected and *k are the first
  * one's. */
-INLINE vec predict_pair(const struct setting *e, struct between *m, size_t t,
-                        vec start, const struct classes *classes,
+INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, size_t t,
+                        vec start, const class_row *classes,
                         vec *expected, vec *k)
 {
 	const struct kvi_slot_job *j = &e->j;
@@ -345,7 +334,7 @@ INLINE vec predict_pair(const struct setting *e, struct between *m, size_t t,
 	return context_of(scaled_bits(va, step), ka, o, &e->fmt);
 }
 
-INLINE void observe_pair(const struct setting *e, const struct between *m,
+INLINE void observe_pair(const struct slot_setting *e, const struct pair_between *m,
                          size_t t, vec xb)
 {
 	const struct kvi_slot_job *j = &e->j;
@@ -353,7 +342,7 @@ INLINE void observe_pair(const struct setting *e, const struct between *m,
 	const size_t at = feature_at(j, t);
 	vec turn = v_load(j->turn + 2 * t);
 	scale_add(&e->b, j, t, distance(xb, v_load(m->expected + t),
-	                               v_load(m->k + t), j->slot[1].step));
+	                                v_load(m->k + t), j->slot[1].step));
 	vec x = v_side_by_side(v_load(m->x + t), xb);
 	vec ua = v_madd(x, turn);
 	vec ub = v_madd(x, v_negated_low(v_exchanged(turn)));
@@ -366,17 +355,17 @@ INLINE void observe_pair(const struct setting *e, const struct between *m,
 		           v_sub(ub, SET(j->slot[1].mean)));
 }
 
-INLINE bool slot_pair(const struct setting *e, struct reading *r)
+INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
-	const struct classes classes = classes_load(j->scales);
+	const class_row classes = class_row_load(j->scales);
 	const vec start = token_start(j);
 	const size_t steps = kvi_slot_steps(&e->b);
-	struct between m;
-	struct step ctx, y;
+	struct pair_between m;
+	struct parts ctx, y;
 	for (size_t step = 0; step < steps; step++) {
-		struct step expected, k;
+		struct parts expected, k;
 		EACH
 			ctx.v[h] = predict_pair(
 				e, &m, step * KVI_LANES + WIDTH * (size_t)h,
@@ -388,7 +377,7 @@ INLINE bool slot_pair(const struct setting *e, struct reading *r)
 			vec x = integers_of(y.v[h], &e->fmt, a->step);
 			v_store(m.x + t, x);
 			scale_add(&e->b, j, t, distance(x, expected.v[h],
-			                               k.v[h], a->step));
+			                                k.v[h], a->step));
 		}
 	}
 	for (size_t step = 0; step < steps; step++) {
@@ -406,14 +395,14 @@ INLINE bool slot_pair(const struct setting *e, struct reading *r)
 }
 
 /* z of elements that are there, which needs no predictions. */
-INLINE void slot_z(const struct setting *e)
+INLINE void slot_z(const struct slot_setting *e)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const vec mean_a = SET(a->mean), mean_b = SET(b->mean), round = SET(8192);
 	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
 		size_t at = step * e->b.lanes;
-		struct step xa = known_take(e, a, at, NULL), xb = { 0 };
+		struct parts xa = known_take(e, a, at, NULL), xb = { 0 };
 		if (j->pair)
 			xb = known_take(e, b, at, NULL);
 		EACH {
@@ -439,13 +428,13 @@ INLINE void slot_z(const struct setting *e)
 INLINE bool slot_with(const struct kvi_slot_block *b,
                       const struct kvi_slot_job *j,
                       const struct kvi_grid_format *fmt,
-                      const struct numbers *f, bool usual, bool known)
+                      const struct grid_numbers *f, bool usual, bool known)
 {
-	struct setting e = { .b = *b, .j = *j, .fmt = *fmt, .f = *f,
-		             .all_known = usual && known,
-		             .all_read = usual && !known };
+	struct slot_setting e = { .b = *b, .j = *j, .fmt = *fmt, .f = *f,
+		                  .all_known = usual && known,
+		                  .all_read = usual && !known };
 	struct kvi_feed feed;
-	struct reading r = { .p = NULL };
+	struct slot_reading r = { .p = NULL };
 	const bool reads = usual ? !known : b->reader != NULL;
 	if (usual)
 		e.b.lanes = KVI_LANES;
@@ -460,26 +449,25 @@ INLINE bool slot_with(const struct kvi_slot_block *b,
 }
 
 NOINLINE static bool bf16_known(const struct kvi_slot_block *b,
-                       const struct kvi_slot_job *j)
+                                const struct kvi_slot_job *j)
 {
-	return slot_with(b, j, &bf16_format, &bf16, true, true);
+	return slot_with(b, j, &bf16_format, &bf16_numbers, true, true);
 }
 
 NOINLINE static bool bf16_read(const struct kvi_slot_block *b,
-                      const struct kvi_slot_job *j)
+                               const struct kvi_slot_job *j)
 {
-	return slot_with(b, j, &bf16_format, &bf16, true, false);
+	return slot_with(b, j, &bf16_format, &bf16_numbers, true, false);
 }
 
 NOINLINE static bool any_other(const struct kvi_slot_block *b,
-                      const struct kvi_slot_job *j)
+                               const struct kvi_slot_job *j)
 {
-	const struct numbers f = numbers_of(b->fmt);
+	const struct grid_numbers f = numbers_of(b->fmt);
 	return slot_with(b, j, b->fmt, &f, false, false);
 }
 
-static bool slot_any(const struct kvi_slot_block *b,
-                     const struct kvi_slot_job *j)
+static bool slot(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
 {
 	const bool known = j->slot[0].known;
 	if (b->fmt->emin == bf16_format.emin && b->lanes == KVI_LANES &&

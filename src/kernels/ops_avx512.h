@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ops_avx512.h - the operations of ops.h, and those of step_body.h, in AVX-512: 16 lanes a vector
+ *
+ * Masks are __mmask16, a bit a lane, so that the grid codec has bodies of its own.
+ */
+#ifndef KVI_OPS_AVX512_H
+#define KVI_OPS_AVX512_H
+
+#include <immintrin.h>
+
+typedef __m512i vec;
+enum { PARTS = 2 };
+#include "ops.h"
+
+#define SET(x) _mm512_set1_epi32((int)(x))
+#define v_add _mm512_add_epi32
+#define v_sub _mm512_sub_epi32
+#define v_mul _mm512_mullo_epi32
+#define v_madd _mm512_madd_epi16
+#define v_abs _mm512_abs_epi32
+#define v_min _mm512_min_epi32
+#define v_max _mm512_max_epi32
+#define v_min_unsigned _mm512_min_epu32
+#define v_and _mm512_and_si512
+#define v_or _mm512_or_si512
+#define v_xor _mm512_xor_si512
+#define v_shl(v, n) _mm512_slli_epi32(v, (unsigned)(n))
+#define v_shr(v, n) _mm512_srli_epi32(v, (unsigned)(n))
+#define v_sar(v, n) _mm512_srai_epi32(v, (unsigned)(n))
+#define v_shr_any _mm512_srlv_epi32
+
+INLINE vec v_load(const void *p)
+{
+	return _mm512_loadu_si512(p);
+}
+
+INLINE void v_store(void *p, vec v)
+{
+	_mm512_storeu_si512(p, v);
+}
+
+INLINE vec v_load_i16(const int16_t *p)
+{
+	return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+
+INLINE vec v_load_u16(const uint16_t *p)
+{
+	return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+
+INLINE vec v_load_u8(const uint8_t *p)
+{
+	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE vec v_sar_by(vec v, unsigned n)
+{
+	return _mm512_sra_epi32(v, _mm_cvtsi32_si128((int)n));
+}
+
+INLINE vec v_where(vec c, vec v)
+{
+	return _mm512_maskz_mov_epi32(_mm512_test_epi32_mask(c, c), v);
+}
+
+INLINE vec v_negated_where(vec x, int bit, vec v)
+{
+	return _mm512_mask_sub_epi32(
+		v, _mm512_test_epi32_mask(x, SET(1 << bit)),
+		_mm512_setzero_si512(), v);
+}
+
+INLINE vec v_float_bits(vec v)
+{
+	return _mm512_castps_si512(_mm512_cvt_roundepi32_ps(
+		v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+INLINE vec v_gather(const uint32_t *base, vec index)
+{
+	return _mm512_i32gather_epi32(index, base, 4);
+}
+
+INLINE vec v_lookup_i16(const int16_t *table, vec index)
+{
+	vec word = _mm512_i32gather_epi32(v_shr(index, 1), table, 4);
+	vec up = v_shl(_mm512_andnot_si512(index, SET(1)), 4);
+	return v_sar(_mm512_sllv_epi32(word, up), 16);
+}
+
+INLINE vec v_lookup_i8(const int8_t *table, vec index)
+{
+	vec word = _mm512_i32gather_epi32(v_shr(index, 2), table, 4);
+	vec up = v_shl(_mm512_andnot_si512(index, SET(3)), 3);
+	return v_sar(_mm512_sllv_epi32(word, up), 24);
+}
+
+INLINE vec v_pick(int a, int b, int c, int d, vec k)
+{
+	return _mm512_permutexvar_epi32(k, _mm512_set4_epi32(d, c, b, a));
+}
+
+typedef __mmask16 some_lanes;
+#define LANES_DONE(n) (n)
+
+INLINE some_lanes first_lanes(size_t n)
+{
+	return (some_lanes)(n < 16 ? (1u << n) - 1 : 0xffff);
+}
+
+INLINE vec v_load_some(const void *p, some_lanes some)
+{
+	return _mm512_maskz_loadu_epi32(some, p);
+}
+
+INLINE vec v_load_i16_some(const int16_t *p, some_lanes some)
+{
+	return _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(some, p));
+}
+
+INLINE void v_store_some(uint32_t *p, vec v, some_lanes some)
+{
+	_mm512_mask_storeu_epi32(p, some, v);
+}
+
+INLINE void v_store_pairs(uint32_t *p, vec a, vec b, some_lanes some)
+{
+	const vec low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
+	                                 2, 17, 1, 16, 0);
+	uint32_t lanes = _pdep_u32(some, 0x55555555);
+	lanes |= lanes << 1;
+	_mm512_mask_storeu_epi32(p, (__mmask16)lanes,
+	                         _mm512_permutex2var_epi32(a, low, b));
+	_mm512_mask_storeu_epi32(
+		p + 16, (__mmask16)(lanes >> 16),
+		_mm512_permutex2var_epi32(a, v_add(low, SET(8)), b));
+}
+
+INLINE vec v_side_by_side(vec a, vec b)
+{
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, a, v_shl(b, 16));
+}
+
+INLINE vec v_negated_low(vec v)
+{
+	return _mm512_mask_sub_epi16(v, 0x55555555, _mm512_setzero_si512(), v);
+}
+
+INLINE vec v_negated_high(vec v)
+{
+	return _mm512_mask_sub_epi16(v, 0xaaaaaaaa, _mm512_setzero_si512(), v);
+}
+
+INLINE vec v_exchanged(vec v)
+{
+	return _mm512_rol_epi32(v, 16);
+}
+
+typedef struct {
+	vec lo, hi;
+} class_row;
+
+INLINE class_row class_row_load(const int8_t *row)
+{
+	class_row c = {
+		_mm512_cvtepi8_epi16(
+			_mm256_loadu_si256((const __m256i *)row)),
+		_mm512_cvtepi8_epi16(
+			_mm256_loadu_si256((const __m256i *)(row + 32)))
+	};
+	return c;
+}
+
+INLINE vec class_of(const class_row *c, vec angle)
+{
+	vec v = _mm512_permutex2var_epi16(c->lo, angle, c->hi);
+	return v_sar(v_shl(v, 16), 16);
+}
+
+/* ---------------------------------------------------------------- a step */
+
+typedef uint32_t active_lanes; /* a bit a lane */
+#define ALL_LANES UINT32_MAX
+#define ACTIVE(active, h) (__mmask16)((active) >> 16 * (h))
+
+INLINE active_lanes first_active(unsigned lanes)
+{
+	return lanes == KVI_LANES ? UINT32_MAX : ((uint32_t)1 << lanes) - 1;
+}
+
+INLINE struct parts states_load(const uint32_t *st)
+{
+	struct parts q = { { v_load(st), v_load(st + 16) } };
+	return q;
+}
+
+INLINE void states_store(uint32_t *st, const struct parts *q,
+                         active_lanes active)
+{
+	EACH
+		_mm512_mask_storeu_epi32(st + 16 * h, ACTIVE(active, h),
+		                         q->v[h]);
+}
+
+INLINE struct parts contexts_load(const uint32_t *ctx, bool per_step,
+                                  active_lanes active)
+{
+	struct parts q;
+	EACH
+		q.v[h] = per_step ? SET(*ctx)
+		                  : _mm512_maskz_loadu_epi32(ACTIVE(active, h),
+		                                             ctx + 16 * h);
+	return q;
+}
+
+INLINE struct parts words16_load(const uint16_t *p, active_lanes active)
+{
+	struct parts q;
+	EACH
+		q.v[h] = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+			ACTIVE(active, h), p + 16 * h));
+	return q;
+}
+
+INLINE void words16_store(uint16_t *p, const struct parts *q,
+                          active_lanes active)
+{
+	EACH
+		_mm512_mask_cvtepi32_storeu_epi16(
+			p + 16 * h, ACTIVE(active, h), q->v[h]);
+}
+
+INLINE uint32_t lanes_equal(const struct parts *q, vec v, active_lanes active)
+{
+	uint32_t bits = 0;
+	EACH
+		bits |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(
+				ACTIVE(active, h), q->v[h], v)
+		        << 16 * h;
+	return bits;
+}
+
+INLINE vec v_renorm(vec st, __mmask16 active, const uint8_t **p)
+{
+	__mmask16 m = _mm512_mask_cmplt_epu32_mask(active, st,
+	                                           SET(KVI_RANS_LOW));
+	vec words = _mm512_cvtepu16_epi32(
+		_mm256_loadu_si256((const __m256i *)*p));
+	*p += 2 * (unsigned)_mm_popcnt_u32(m);
+	words = _mm512_maskz_expand_epi32(m, words);
+	return _mm512_or_si512(_mm512_mask_slli_epi32(st, m, st, 16), words);
+}
+
+/* State after the symbol of a LUT entry. */
+INLINE vec symbol_take(vec st, vec entry)
+{
+	vec freq = _mm512_srli_epi32(entry, 20);
+	vec off = _mm512_and_si512(_mm512_srli_epi32(entry, 9), SET(2047));
+	return _mm512_add_epi32(
+		_mm512_mullo_epi32(_mm512_srli_epi32(st, KVI_PROB_BITS), freq),
+		off);
+}
+
+INLINE vec v_words_put(vec st, __mmask16 m, uint16_t **w)
+{
+	const vec iota = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5,
+	                                  4, 3, 2, 1, 0);
+	int n = _mm_popcnt_u32(m);
+	vec packed = _mm512_maskz_compress_epi32(m, st);
+	packed = _mm512_permutexvar_epi32(_mm512_add_epi32(iota, SET(n)),
+	                                  packed);
+	_mm256_storeu_si256((__m256i *)(*w - 16),
+	                    _mm512_cvtepi32_epi16(packed));
+	*w -= n;
+	return _mm512_mask_srli_epi32(st, m, st, 16);
+}
+
+/*
+ * st / freq by way of binary32, everything rounded towards zero: the state is
+ * below freq * 2^21, so that the quotient is exact or one too small.
+ */
+INLINE vec symbol_put(vec st, vec enc, __mmask16 active, uint16_t **w)
+{
+	enum { RZ = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
+	vec freq = _mm512_and_si512(enc, SET(0xffff));
+	vec cum = _mm512_srli_epi32(enc, 16);
+	__mmask16 m = _mm512_mask_cmpge_epu32_mask(
+		active, _mm512_srli_epi32(st, 21), freq);
+	st = v_words_put(st, m, w);
+	__m512 ratio = _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(st, RZ),
+	                                   _mm512_cvt_roundepu32_ps(freq, RZ),
+	                                   RZ);
+	vec q = _mm512_cvtt_roundps_epu32(ratio, _MM_FROUND_NO_EXC);
+	vec r = _mm512_sub_epi32(st, _mm512_mullo_epi32(q, freq));
+	__mmask16 over = _mm512_cmpge_epu32_mask(r, freq);
+	vec base = _mm512_add_epi32(_mm512_slli_epi32(q, KVI_PROB_BITS),
+	                            _mm512_add_epi32(cum, r));
+	return _mm512_mask_add_epi32(
+		base, over, base,
+		_mm512_sub_epi32(SET(KVI_PROB_TOTAL), freq));
+}
+
+/*
+ * Phase 1 of a decoder's step. table: number of each lane's table, NULL when
+ * lut is the one table of all; returns the symbols.
+ */
+INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut,
+                                 const struct parts *table, active_lanes active,
+                                 const uint8_t **p)
+{
+	struct parts symbol;
+	EACH {
+		vec slot = _mm512_and_si512(st->v[h], SET(KVI_PROB_TOTAL - 1));
+		if (table)
+			slot = _mm512_or_si512(
+				slot, _mm512_slli_epi32(table->v[h],
+		                                        KVI_PROB_BITS));
+		vec entry = v_gather(lut, slot);
+		symbol.v[h] = _mm512_and_si512(entry, SET(511));
+		st->v[h] = symbol_take(st->v[h], entry);
+	}
+	EACH
+		st->v[h] = v_renorm(st->v[h], ACTIVE(active, h), p);
+	return symbol;
+}
+
+/* The mirror image of an encoder; entry: of kvi_tables.enc. */
+INLINE void symbols_put(struct parts *st, const struct parts *entry,
+                        active_lanes active, uint16_t **w)
+{
+	EACH_BACK
+		st->v[h] = symbol_put(st->v[h], entry->v[h],
+		                      ACTIVE(active, h), w);
+}
+
+/* Table numbers of a step's lanes. */
+INLINE struct parts tab_load(const uint8_t *tab, active_lanes active)
+{
+	struct parts t;
+	EACH
+		t.v[h] = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(
+			ACTIVE(active, h), tab + 16 * h));
+	return t;
+}
+
+/* Phase 1 of a decoder's step under the tables at tab. */
+INLINE struct parts tab_step_take(struct parts *st, const struct kvi_tables *tables,
+                                  const uint8_t *tab, bool per_step,
+                                  active_lanes active, const uint8_t **p)
+{
+	const uint32_t *lut = tables->lut;
+	if (per_step)
+		return symbols_take(st, lut + ((size_t)*tab << KVI_PROB_BITS),
+		                    NULL, active, p);
+	struct parts table = tab_load(tab, active);
+	return symbols_take(st, lut, &table, active, p);
+}
+
+/* Entries of the symbols for an encoder. */
+INLINE struct parts tab_entries(const struct kvi_tables *tables,
+                                const uint8_t *tab, bool per_step,
+                                active_lanes active, const struct parts *symbol)
+{
+	const int stride = __builtin_ctz((unsigned)tables->stride);
+	const uint32_t *enc = tables->enc;
+	struct parts index = *symbol, e;
+	if (per_step) {
+		enc += (size_t)*tab << stride;
+	} else {
+		struct parts t = tab_load(tab, active);
+		EACH
+			index.v[h] = _mm512_add_epi32(
+				index.v[h],
+				_mm512_sll_epi32(t.v[h],
+			                         _mm_cvtsi32_si128(stride)));
+	}
+	EACH
+		e.v[h] = v_gather(enc, index.v[h]);
+	return e;
+}
+
+#endif
