@@ -129,7 +129,8 @@ check_some() { # TEST...
 	programs=$(printf '%s\n' "$@" | grep -v '\.sh$')
 	case " $* " in *" tests/vectors.sh "*) programs="$programs tests/reference/digest" ;; esac
 	# shellcheck disable=SC2086 # words
-	make -s -j"$jobs" check TESTS="$*" noinst_PROGRAMS= check_PROGRAMS="$(echo $programs)" \
+	make -s -j"$jobs" check TESTS="$*" noinst_PROGRAMS= check_LTLIBRARIES= \
+		check_PROGRAMS="$(echo $programs)" \
 		${emulator:+LOG_COMPILER="$emulator" PYTHON3=}
 }
 

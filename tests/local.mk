@@ -44,7 +44,10 @@ check_PROGRAMS += tests/cli/make_named
 tests_cli_make_named_SOURCES = tests/cli/make_named.c
 tests_cli_make_named_LDADD = libkvarc.la
 # Preloaded into the command: a source that changes while it is packed.
-check_LTLIBRARIES = tests/cli/change_source.la
+check_LTLIBRARIES =
+if ENABLE_SHARED
+check_LTLIBRARIES += tests/cli/change_source.la
+endif
 tests_cli_change_source_la_SOURCES = tests/cli/change_source.c
 tests_cli_change_source_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 tests_cli_change_source_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
