@@ -118,10 +118,7 @@ configure() { # FOLDER ARGUMENTS...
 
 # Names of tests, as make check knows them.
 unit_tests() { (cd "$top" && printf '%s\n' tests/unit/test_*.c | sed 's/\.c$//'); }
-replays() {
-	(cd "$top" && grep -l '^const size_t fuzz_parameters' fuzz/*.c |
-		sed 's|fuzz/\(.*\)\.c|fuzz/replay_\1|')
-}
+replays() { (cd "$top" && printf '%s\n' fuzz/target_*.c | sed 's|target_\(.*\)\.c|replay_\1|'); }
 
 # Builds and runs tests, and no other program but the command.
 check_some() { # TEST...
