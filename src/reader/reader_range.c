@@ -26,6 +26,16 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range,
 		                       "token %llu, the last one of track %u",
 		                       (unsigned long long)tokens,
 		                       (unsigned)range->track);
+	uint32_t layers = 0;
+	for (size_t i = 0; i < r->geometry.n_tensors; i++)
+		if (r->geometry.tensors[i].layer >= layers)
+			layers = r->geometry.tensors[i].layer + 1;
+	if (range->layer0 > layers || (range->layer0 == layers && layers && range->n_layers) ||
+	    (range->n_layers != UINT32_MAX && range->n_layers > layers - range->layer0))
+		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "the range ends after "
+		                       "layer %u, the last one of the cache",
+		                       (unsigned)layers - !!layers);
 	*out = (struct kvi_range){
 		range->track, range->layer0,
 		range->n_layers == UINT32_MAX

@@ -343,8 +343,8 @@ static void test_ranges(void **state)
 		check_range(&c, r, 0, UINT32_MAX, 0, 600);
 		check_range(&c, r, 1, 1, 255, 2);
 		check_range(&c, r, 0, 1, 599, 1);
-		check_range(&c, r, 7, 9, 0, 600);
 		check_range(&c, r, 0, 2, 100, 0);
+		check_range(&c, r, 1, 0, 0, 600);
 		const kvarc_range outside = { 0, 0, 1, 590, 11 };
 		assert_int_equal(kvarc_reader_read(r, &outside, c.views),
 		                 KVARC_GEOMETRY);
@@ -354,6 +354,30 @@ static void test_ranges(void **state)
 		memfile_free(&f);
 		cache_free(&c);
 	}
+}
+
+/* Layers or tokens that do not exist are an error, never an answer without data. */
+static void test_ranges_outside(void **state)
+{
+	static const kvarc_range outside[] = {
+		{ 0, UINT32_MAX, UINT32_MAX, 0, 600 }, { 0, UINT32_MAX, 1, 0, 600 },
+		{ 0, 2, 1, 0, 600 }, { 0, 2, UINT32_MAX, 0, 600 }, { 0, 0, 3, 0, 600 },
+		{ 0, 1, UINT32_MAX - 1, 0, 600 }, { 0, 0, 2, 600, 1 }, { 1, 0, 2, 0, 600 }
+	};
+	struct cache c;
+	kvarc_writer_options o = options(1, 1);
+	(void)state;
+	cache_make(&c, 0, 5);
+	struct memfile f = written(&c, &o);
+	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+		kvarc_source source = memfile_source(&f);
+		kvarc_reader *r;
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+		assert_int_equal(kvarc_reader_read(r, &outside[i], c.views), KVARC_GEOMETRY);
+		kvarc_reader_close(&r);
+	}
+	memfile_free(&f);
+	cache_free(&c);
 }
 
 /* Strided views: [heads][tokens][channels], and channels first */
@@ -741,6 +765,7 @@ int main(void)
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_no_unchecked_bytes),
 		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_ranges_outside),
 		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_pipe),
