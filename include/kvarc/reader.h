@@ -39,8 +39,11 @@ typedef struct kvarc_reader_options {
 typedef enum kvarc_state {
 	KVARC_STATE_CLOSED = 0,   /* footer present */
 	KVARC_STATE_OPEN = 1,     /* ends with a commit, without a footer */
-	KVARC_STATE_CUT = 2,      /* bytes after the last commit were dropped */
-	KVARC_STATE_DAMAGED = 3,  /* salvage skipped something */
+	KVARC_STATE_CUT = 2,      /* behind the last commit there are whole frames at most, and then
+	                           * the remains of one: a write that did not end. Dropped */
+	KVARC_STATE_DAMAGED = 3,  /* salvage skipped something; without salvage: there is no footer
+	                           * that leads to all frames, a frame behind the last commit
+	                           * that was reached is damaged, and others follow it */
 	KVARC_STATE_UNKNOWN = 4   /* a pipe that was not read to its end */
 } kvarc_state;
 
@@ -75,7 +78,8 @@ typedef struct kvarc_chunk_info {
 	uint32_t raw_bytes;
 } kvarc_chunk_info;
 
-/* Tokens [t0, t0 + n) of one track, of layers [layer0, layer0 + n_layers), all heads. */
+/* Tokens [t0, t0 + n) of one track, of layers [layer0, layer0 + n_layers), all heads. Layers or
+ * tokens that do not exist are answered with GEOMETRY. */
 typedef struct kvarc_range {
 	uint32_t track;
 	uint32_t layer0, n_layers; /* n_layers UINT32_MAX: to the last */
@@ -178,6 +182,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
 
 /*
  * In order, also from a pipe: moves to the next segment, END after the last.
+ * Where the source can seek and the archive was cut (KVARC_STATE_CUT), END comes after the last
+ * committed segment, as for an archive that was not closed (KVARC_STATE_OPEN): whoever wants to know
+ * asks kvarc_reader_get_info. DATA: something is damaged, packed files need tokens behind the cut
+ * (salvage gives what is there), or a pipe ends inside a frame. Every failure stays.
  * Follow with kvarc_reader_segment_deliver to decode its chunks, or call again to skip it.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_next_segment(kvarc_reader *r,
@@ -190,6 +198,10 @@ KVARC_API kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_
 
 /*
  * Reads and decodes everything and checks every check, every frame, the commit chains.
+ * An archive that was cut is verified up to its last commit: OK then, and kvarc_reader_get_info gives
+ * KVARC_STATE_CUT and how many bytes behind that were dropped. So OK together with KVARC_STATE_CLOSED
+ * means that nothing is missing, OK with OPEN or CUT that all committed tokens are good. When packed
+ * files need more than was committed it is DATA. From a pipe a cut is always DATA.
  * damage may be NULL; with it the whole file is looked at and each damaged place
  * told, and the return is still DATA when there was any.
  */

@@ -13,11 +13,14 @@
 #include "ranges.h"
 #include "units.h"
 
-static void report(const struct options *o, const char *file,
+static void report(const struct options *o, const char *file, kvarc_reader *r,
                    const kvarc_writer_stats *stats, double seconds)
 {
 	char raw[32], packed[32];
+	kvarc_info info;
 
+	if (kvarc_reader_get_info(r, &info) == KVARC_OK)
+		library_warn_state(file, &info, library_tokens(r));
 	if (o->json) {
 		struct json j;
 		json_init(&j, stdout);
@@ -95,7 +98,7 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r,
 		library_error(in->name, ret, error, in, &out);
 		output_abort(&out);
 	} else if (output_commit(&out)) {
-		report(o, in->name, &stats, units_now() - start);
+		report(o, in->name, r, &stats, units_now() - start);
 		profiles_check_weights(o, &wo);
 	}
 }

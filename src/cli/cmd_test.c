@@ -16,8 +16,10 @@
 
 static void report_json(const char *file, kvarc_ret ret,
                         const kvarc_error *error, const kvarc_info *info,
-                        const struct damage_list *damage)
+                        const struct damage_list *damage,
+                        const kvarc_geometry *geometry)
 {
+	static const kvarc_geometry none = { 0 };
 	struct json j;
 
 	json_init(&j, stdout);
@@ -34,14 +36,15 @@ static void report_json(const char *file, kvarc_ret ret,
 	json_u64(&j, "frames", info->frames);
 	json_u64(&j, "chunks", info->chunks);
 	json_u64(&j, "dropped_bytes", info->dropped_bytes);
-	damage_json(&j, "damage", damage);
+	json_u64(&j, "tokens", damage->loss.tokens);
+	damage_json(&j, damage, geometry ? geometry : &none);
 	json_end_object(&j);
 	json_line(&j);
 }
 
 static void report(const struct options *o, struct input *in, kvarc_reader *r,
                    kvarc_ret ret, const kvarc_error *error, double seconds,
-                   const struct damage_list *damage)
+                   struct damage_list *damage)
 {
 	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
 	char size[32], rate[32];
@@ -49,8 +52,10 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r,
 
 	if (r && kvarc_reader_get_info(r, &info) != KVARC_OK)
 		info.state = KVARC_STATE_UNKNOWN;
+	if (r && !damage_sum(damage, in->name, r))
+		return;
 	if (o->json)
-		report_json(in->name, ret, error, &info, damage);
+		report_json(in->name, ret, error, &info, damage, kvarc_reader_geometry(r));
 	if (ret != KVARC_OK) {
 		if (damage->n)
 			damage_show(in->name, damage, kvarc_reader_geometry(r),
@@ -58,12 +63,11 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r,
 		if (damage->n == 0)
 			library_error(in->name, ret, error, in, NULL);
 		else
-			msg_error(in->name, "damaged in %zu place%s; 'kvarc unpack "
-			          "--salvage' saves the rest", damage->n,
-			          damage->n == 1 ? "" : "s");
+			damage_show_sum(in->name, damage, true,
+			                "'kvarc unpack --salvage' saves the rest");
 		return;
 	}
-	library_warn_state(in->name, &info, kvarc_reader_tokens(r, 0));
+	library_warn_state(in->name, &info, library_tokens(r));
 	raw = (double)(info.raw_bytes + info.literal_bytes);
 	units_bytes(size, sizeof(size), (uint64_t)raw);
 	units_rate(rate, sizeof(rate), raw / seconds);

@@ -17,7 +17,7 @@
 
 static void report(const struct options *o, const char *archive,
                    const char *target, uint64_t bytes, double seconds,
-                   uint64_t damaged)
+                   const struct damage_list *damage, const kvarc_geometry *geometry)
 {
 	char size[32], rate[32];
 
@@ -28,7 +28,8 @@ static void report(const struct options *o, const char *archive,
 		json_string(&j, "file", archive);
 		json_string(&j, "output", target);
 		json_u64(&j, "bytes", bytes);
-		json_u64(&j, "damaged_places", damaged);
+		json_u64(&j, "tokens", damage->loss.tokens);
+		damage_json(&j, damage, geometry);
 		json_number(&j, "seconds", seconds, 4);
 		json_end_object(&j);
 		json_line(&j);
@@ -40,25 +41,30 @@ static void report(const struct options *o, const char *archive,
 	         strcmp(target, "-") == 0 ? "(stdout)" : target, rate);
 }
 
-/* Tells what salvage could not read; how many places. */
-static uint64_t tell_damage(kvarc_reader *r, const char *archive)
+/* Says what salvage could not read, else how the archive ends. False: out of memory. */
+static bool show_losses(const struct options *o, const char *archive, kvarc_reader *r,
+                        struct damage_list *list)
 {
-	struct damage_list list = { 0 };
+	kvarc_info info;
 
-	kvarc_reader_damage(r, damage_collect, &list);
-	damage_show(archive, &list, kvarc_reader_geometry(r), false);
-	damage_free(&list);
-	if (list.n)
-		msg_warning(archive, "damaged in %zu place%s; what was lost is zero "
-		            "in the output", list.n, list.n == 1 ? "" : "s");
-	return list.n;
+	if (o->salvage)
+		kvarc_reader_damage(r, damage_collect, list);
+	if (!damage_sum(list, archive, r))
+		return false;
+	if (list->n) {
+		damage_show(archive, list, kvarc_reader_geometry(r), false);
+		damage_show_sum(archive, list, false, "what was lost is zero in the output");
+	} else if (kvarc_reader_get_info(r, &info) == KVARC_OK) {
+		library_warn_state(archive, &info, library_tokens(r));
+	}
+	return true;
 }
 
 static void unpack_items(const struct options *o, struct input *in,
                          kvarc_reader *r, kvarc_error *error)
 {
 	struct items s = { .o = o, .archive = in->name, .mode = in->mode };
-	kvarc_info info;
+	struct damage_list damage = { 0 };
 	double start = units_now();
 	kvarc_ret ret;
 
@@ -80,20 +86,15 @@ static void unpack_items(const struct options *o, struct input *in,
 			library_error(in->name, ret, error, in,
 			              items_failed_output(&s));
 	} else {
-		uint64_t bytes = 0, damaged = 0;
-		if (o->salvage)
-			damaged = tell_damage(r, in->name);
+		uint64_t bytes = 0;
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
-		if (items_commit(&s)) {
-			if (damaged == 0 &&
-			    kvarc_reader_get_info(r, &info) == KVARC_OK)
-				library_warn_state(in->name, &info,
-				                   kvarc_reader_tokens(r, 0));
+		if (show_losses(o, in->name, r, &damage) && items_commit(&s))
 			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output,
-			       bytes, units_now() - start, damaged);
-		}
+			       bytes, units_now() - start, &damage,
+			       kvarc_reader_geometry(r));
 	}
+	damage_free(&damage);
 	items_free(&s);
 }
 
@@ -118,6 +119,7 @@ static void export_tensors(const struct options *o, struct input *in,
                            kvarc_reader *r, kvarc_error *error)
 {
 	char *target = export_target(o, in->name);
+	struct damage_list damage = { 0 };
 	double start = units_now();
 	struct output out;
 	kvarc_range range;
@@ -139,13 +141,13 @@ static void export_tensors(const struct options *o, struct input *in,
 			library_error(in->name, ret, error, in, &out);
 			output_abort(&out);
 		} else {
-			uint64_t damaged = o->salvage ? tell_damage(r, in->name) : 0;
 			uint64_t bytes = out.size;
-			if (output_commit(&out))
-				report(o, in->name, target, bytes,
-				       units_now() - start, damaged);
+			if (show_losses(o, in->name, r, &damage) && output_commit(&out))
+				report(o, in->name, target, bytes, units_now() - start,
+				       &damage, kvarc_reader_geometry(r));
 		}
 	}
+	damage_free(&damage);
 	free(target);
 }
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* damage_report.c - the damaged places that verify and salvage tell */
+/* damage_report.c - what verify and salvage find missing, as lines and as JSON */
 #include "damage_report.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "library.h"
+#include "lost_ranges.h"
 #include "message.h"
+#include "units.h"
 
-/* A hostile file must not fill memory with its complaints. */
 enum { KEEP = 10000, SHOW = 20 };
 
 void damage_collect(void *opaque, const kvarc_damage *damage)
@@ -27,64 +30,146 @@ void damage_collect(void *opaque, const kvarc_damage *damage)
 	list->items[list->kept++] = *damage;
 }
 
-static void show_one(const char *file, const kvarc_damage *d,
-                     const kvarc_geometry *g, bool is_error)
+bool damage_sum(struct damage_list *list, const char *file, kvarc_reader *r)
 {
-	char tensor[48] = "", tokens[64] = "", place[32] = "";
+	kvarc_ret ret = kvarc_reader_loss(r, UINT32_MAX, &list->loss);
 
-	if (d->tensor < g->n_tensors) {
-		const kvarc_tensor *t = &g->tensors[d->tensor];
-		const char *kind = kvarc_kind_name(t->kind);
-		snprintf(tensor, sizeof(tensor), ", layer %" PRIu32 " %s", t->layer,
-		         kind ? kind : "tensor");
+	if (ret == KVARC_OK)
+		return true;
+	memset(&list->loss, 0, sizeof(list->loss));
+	list->loss.tokens = list->loss.whole_tokens = library_tokens(r);
+	if (ret == KVARC_PROG)
+		return true;
+	msg_error(file, "%s", kvarc_strerror(ret));
+	return false;
+}
+
+/* ", layers 25 to 29", ", layer 25 value", ", all layers" */
+static void put_layers(char *out, size_t size, const struct lost_range *l)
+{
+	if (l->all_layers)
+		snprintf(out, size, ", all layers");
+	else if (l->tensor)
+		snprintf(out, size, ", layer %" PRIu32 " %s", l->first_layer, l->tensor);
+	else if (l->first_layer == l->last_layer)
+		snprintf(out, size, ", layer %" PRIu32, l->first_layer);
+	else
+		snprintf(out, size, ", layers %" PRIu32 " to %" PRIu32, l->first_layer,
+		         l->last_layer);
+}
+
+static void show_one(const char *file, const struct lost_range *l, size_t n_tracks, bool error)
+{
+	char layers[64] = "", tokens[80] = "", place[40] = "", track[32] = "";
+
+	if (l->offset != KVARC_UNKNOWN)
+		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", l->offset);
+	if (l->end > l->t0) {
+		put_layers(layers, sizeof(layers), l);
+		snprintf(tokens, sizeof(tokens), ", tokens %" PRIu64 " to %" PRIu64
+		         " are lost", l->t0, l->end - 1);
 	}
-	if (d->n)
-		snprintf(tokens, sizeof(tokens),
-		         ", tokens %" PRIu64 " to %" PRIu64 " are lost", d->t0,
-		         d->t0 + d->n - 1);
-	if (d->offset != KVARC_UNKNOWN)
-		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", d->offset);
-	(is_error ? msg_error : msg_warning)(file, "%s%s%s%s", place, d->what, tensor,
-	                                     tokens);
+	if (l->end > l->t0 && n_tracks > 1)
+		snprintf(track, sizeof(track), ", track %" PRIu32, l->track);
+	(error ? msg_error : msg_warning)(file, "%s%s%s%s%s", place, l->what, track, layers,
+	                                  tokens);
 }
 
 void damage_show(const char *file, const struct damage_list *list,
                  const kvarc_geometry *geometry, bool errors)
 {
-	size_t n = list->kept;
+	struct lost_range *ranges;
+	size_t n = lost_ranges_make(&ranges, list->items, list->kept, geometry), shown = n;
 
-	if (msg_level() < 1 && n > SHOW)
-		n = SHOW;
-	for (size_t i = 0; i < n; i++)
-		show_one(file, &list->items[i], geometry, errors);
-	if (n < list->n)
+	if (msg_level() < 1 && shown > SHOW)
+		shown = SHOW;
+	for (size_t i = 0; i < shown; i++)
+		show_one(file, &ranges[i], geometry->n_tracks, errors);
+	if (shown < n || list->kept < list->n)
 		(errors ? msg_error : msg_warning)(file, "... and %zu more places%s",
-			list->n - n, n < list->kept ? "; -v shows them" : "");
+			shown < n ? n - shown : list->n - list->kept,
+			shown < n ? "; -v shows them" : "");
+	free(ranges);
 }
 
-void damage_json(struct json *j, const char *key,
-                 const struct damage_list *list)
+void damage_show_sum(const char *file, const struct damage_list *list, bool error,
+                     const char *advice)
 {
-	json_array(j, key);
-	for (size_t i = 0; i < list->kept; i++) {
-		const kvarc_damage *d = &list->items[i];
-		json_object(j, NULL);
-		json_string(j, "what", d->what);
+	const kvarc_loss *l = &list->loss;
+	char lost[32], all[32], whole[32], bytes[32], first[64], text[256] = "";
+	size_t n = 0;
+
+	units_bytes(bytes, sizeof(bytes), l->lost_bytes);
+	snprintf(first, sizeof(first), "the first %s are whole",
+	         units_count(whole, l->whole_tokens));
+	if (l->lost_tokens)
+		n = (size_t)snprintf(text, sizeof(text), ", %s of %s tokens are lost (%s), %s",
+		                     units_count(lost, l->lost_tokens),
+		                     units_count(all, l->tokens), bytes,
+		                     l->whole_tokens ? first : "the first one included");
+	else if (l->lost_bytes)
+		n = (size_t)snprintf(text, sizeof(text), ", %s are lost", bytes);
+	if (l->end_unknown)
+		snprintf(text + n, sizeof(text) - n, ", how many tokens followed is not known");
+	(error ? msg_error : msg_warning)(file, "damaged in %zu place%s%s; %s", list->n,
+	                                  list->n == 1 ? "" : "s", text, advice);
+}
+
+static void json_place(struct json *j, const kvarc_damage *d)
+{
+	json_object(j, NULL);
+	json_string(j, "what", d->what);
+	if (d->offset != KVARC_UNKNOWN)
 		json_u64(j, "offset", d->offset);
-		json_u64(j, "bytes", d->bytes);
-		if (d->tensor != UINT32_MAX)
-			json_u64(j, "tensor", d->tensor);
-		if (d->track != UINT32_MAX)
-			json_u64(j, "track", d->track);
-		json_u64(j, "first_token", d->t0);
-		json_u64(j, "tokens", d->n);
-		json_end_object(j);
+	else
+		json_null(j, "offset");
+	json_u64(j, "bytes", d->bytes);
+	if (d->tensor != UINT32_MAX)
+		json_u64(j, "tensor", d->tensor);
+	if (d->track != UINT32_MAX)
+		json_u64(j, "track", d->track);
+	json_u64(j, "first_token", d->t0);
+	json_u64(j, "tokens", d->n);
+	json_end_object(j);
+}
+
+static void json_range(struct json *j, const struct lost_range *l)
+{
+	json_object(j, NULL);
+	json_u64(j, "track", l->track);
+	json_u64(j, "first_layer", l->first_layer);
+	json_u64(j, "last_layer", l->last_layer);
+	json_string(j, "tensor", l->tensor);
+	json_u64(j, "first_token", l->t0);
+	json_u64(j, "tokens", l->end - l->t0);
+	json_end_object(j);
+}
+
+void damage_json(struct json *j, const struct damage_list *list, const kvarc_geometry *geometry)
+{
+	struct lost_range *ranges = NULL;
+	size_t n = list->kept ? lost_ranges_make(&ranges, list->items, list->kept, geometry) : 0;
+
+	json_u64(j, "damaged_places", list->n);
+	json_u64(j, "whole_tokens", list->loss.whole_tokens);
+	json_u64(j, "lost_tokens", list->loss.lost_tokens);
+	json_u64(j, "lost_bytes", list->loss.lost_bytes);
+	json_bool(j, "end_unknown", list->loss.end_unknown);
+	json_array(j, "lost");
+	for (size_t i = 0; i < n; i++) {
+		if (ranges[i].end > ranges[i].t0)
+			json_range(j, &ranges[i]);
 	}
 	json_end_array(j);
+	json_array(j, "damage");
+	for (size_t i = 0; i < list->kept; i++)
+		json_place(j, &list->items[i]);
+	json_end_array(j);
+	free(ranges);
 }
 
 void damage_free(struct damage_list *list)
 {
 	free(list->items);
-	list->items = NULL;
+	memset(list, 0, sizeof(*list));
 }

@@ -95,6 +95,18 @@ const char *library_state_name(kvarc_state state)
 	}
 }
 
+uint64_t library_tokens(const kvarc_reader *r)
+{
+	const kvarc_geometry *g = kvarc_reader_geometry(r);
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < g->n_tracks; i++) {
+		uint64_t n = kvarc_reader_tokens(r, i);
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
 void library_warn_state(const char *file, const kvarc_info *info,
                         uint64_t tokens)
 {
@@ -112,6 +124,10 @@ void library_warn_state(const char *file, const kvarc_info *info,
 	else if (info->state == KVARC_STATE_CUT)
 		msg_warning(file, "the archive was cut; the %s tokens up to its last "
 		            "commit are here, %s after it are dropped", n, dropped);
+	else if (info->state == KVARC_STATE_DAMAGED)
+		msg_warning(file, "the archive is damaged behind the %s tokens up to a "
+		            "commit, which are here; 'kvarc unpack --salvage' may save "
+		            "more", n);
 }
 
 const char *library_codec_name(unsigned codec)

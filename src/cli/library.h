@@ -24,7 +24,9 @@ kvarc_reader *library_open(const struct options *o, struct input *in,
 
 /* "closed", "open", "cut", "damaged", "unknown" */
 const char *library_state_name(kvarc_state state);
-/* Warns when an archive does not end as it should. */
+/* Tokens of the cache: of its longest track. */
+uint64_t library_tokens(const kvarc_reader *r);
+/* Warns when an archive does not end as it should; tokens: that it holds. */
 void library_warn_state(const char *file, const kvarc_info *info,
                         uint64_t tokens);
 /* "grid"; "?" for a codec that is not known. */

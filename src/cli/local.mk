@@ -22,6 +22,7 @@ kvarc_SOURCES = \
 	src/cli/paths.c src/cli/paths.h \
 	src/cli/items.c src/cli/items.h \
 	src/cli/library.c src/cli/library.h \
+	src/cli/lost_ranges.c src/cli/lost_ranges.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
 	src/cli/score_files.c src/cli/score_files.h \

@@ -118,7 +118,7 @@ static uint64_t dropped(const struct shape *s, kvarc_reader *r)
 	if (sscanf(last, "%" SCNu64 " of %" SCNu64 " tokens left out%n", &n, &all,
 	           &end) < 2 || !end || last[end])
 		return 0;
-	return n < all && all - n == s->tokens ? n : 0;
+	return n < all && all - n == s->track_tokens ? n : 0;
 }
 
 static void scale(uint64_t *v, double by)
@@ -141,7 +141,7 @@ static void count_dropped(struct shape *s, kvarc_reader *r)
 	s->dropped = dropped(s, r);
 	if (!s->dropped)
 		return;
-	by = (double)(s->tokens + s->dropped) / (double)s->tokens;
+	by = (double)(s->track_tokens + s->dropped) / (double)s->track_tokens;
 	for (size_t i = 0; i < s->n_layers; i++)
 		for (unsigned k = 0; k < SHAPE_KINDS; k++)
 			scale_cell(&s->layers[i].cells[k], by);
@@ -176,7 +176,8 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 	if (ret == KVARC_END)
 		ret = kvarc_reader_get_info(r, &s->info);
 	for (size_t i = 0; i < s->geometry->n_tracks; i++)
-		s->tokens += kvarc_reader_tokens(r, (uint32_t)i);
+		s->track_tokens += kvarc_reader_tokens(r, (uint32_t)i);
+	s->tokens = library_tokens(r);
 	if (ret == KVARC_OK)
 		count_dropped(s, r);
 	if (ret != KVARC_OK)

@@ -33,7 +33,8 @@ struct shape {
 	const kvarc_geometry *geometry;
 	struct shape_layer *layers; /* ascending */
 	size_t n_layers;
-	uint64_t tokens;            /* of all tracks */
+	uint64_t tokens;            /* of the longest track */
+	uint64_t track_tokens;      /* of all tracks, added */
 	uint64_t dropped;           /* that a tier left out; elements and raw bytes count them, too */
 	uint64_t chunk_bytes;       /* frames of all chunks */
 	struct shape_cell total;    /* of all layers and kinds */

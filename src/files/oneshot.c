@@ -154,7 +154,8 @@ kvarc_ret kvarc_decode_buffer(const void *in, size_t in_bytes,
 		               kvarc_reader_geometry(r)->n_tensors, n_views);
 	if (ret == KVARC_OK)
 		ret = kvarc_reader_get_info(r, &info);
-	if (ret == KVARC_OK && info.state == KVARC_STATE_CUT)
+	if (ret == KVARC_OK && (info.state == KVARC_STATE_CUT ||
+	                        info.state == KVARC_STATE_DAMAGED))
 		ret = kvi_fail(e, KVARC_DATA, in_bytes - info.dropped_bytes,
 		               KVARC_UNKNOWN, "the archive is cut or damaged "
 		               "behind token %llu; salvage may give the rest",

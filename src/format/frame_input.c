@@ -177,3 +177,40 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
 	f->payload = head + KVI_FRAME_HEAD_BYTES;
 	return KVARC_OK;
 }
+
+/* Makes the window begin at an offset, if what is there ends before its header. */
+static kvarc_ret move_window(const struct kvi_input *in, struct kvi_frame_window *w,
+                             uint64_t at, kvarc_error *e)
+{
+	enum { WINDOW = 64 << 10 };
+	if (w->bytes && at >= w->offset && at - w->offset + KVI_FRAME_HEAD_BYTES <= w->bytes)
+		return KVARC_OK;
+	if (!kvi_buffer_grow(&w->buffer, in->alloc, WINDOW, 0))
+		return kvi_fail_alloc(e, in->alloc);
+	w->offset = at;
+	return kvi_input_read(in, w->buffer.p, WINDOW, at, &w->bytes, e);
+}
+
+kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from,
+                         struct kvi_frame_window *w, uint64_t *found, kvarc_error *e)
+{
+	const uint64_t size = in->source.size;
+	struct kvi_frame_head h;
+	*found = size;
+	for (uint64_t at = from; at < size && size - at >= KVI_FRAME_HEAD_BYTES;
+	     at += KVI_FRAME_ALIGN) {
+		kvarc_ret ret = move_window(in, w, at, e);
+		if (ret)
+			return ret;
+		const uint8_t *head = w->buffer.p + (at - w->offset);
+		if (w->bytes < KVI_FRAME_HEAD_BYTES)
+			return KVARC_OK; /* the source has become shorter */
+		if (!kvi_frame_head_parse(&h, head, in->sync, at) ||
+		    h.payload_bytes > KVI_FRAME_MAX ||
+		    kvi_frame_bytes(h.payload_bytes) > size - at)
+			continue;
+		*found = at;
+		break;
+	}
+	return KVARC_OK;
+}

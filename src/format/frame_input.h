@@ -54,6 +54,21 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
                          uint8_t *head, size_t extra, struct kvi_frame *f,
                          kvarc_error *e);
 
+/* Where kvi_frame_find looks: a part of the source, kept from call to call. */
+struct kvi_frame_window {
+	struct kvi_buffer buffer;
+	uint64_t offset;        /* of its first byte */
+	size_t bytes;           /* 0: nothing has been read yet */
+};
+
+/*
+ * The first place at or behind from, a multiple of 8, with a good header of a frame that ends
+ * inside the source; the size of the source when there is none. The frame's check is not verified.
+ * The source can seek. window.buffer is the caller's to free. Returns OK, MEM, MEMLIMIT, IO.
+ */
+kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from,
+                         struct kvi_frame_window *window, uint64_t *found, kvarc_error *e);
+
 /* At least bytes of room; what was in it is lost when keep is 0. */
 bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc,
                      size_t bytes, size_t keep);

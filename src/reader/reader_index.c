@@ -319,10 +319,65 @@ static void roll_back(kvarc_reader *r, const struct mark *m)
 	r->params.n = m->params;
 }
 
+/* Whether the sync mark of the file is anywhere behind an offset. */
+static kvarc_ret has_sync(kvarc_reader *r, uint64_t offset, bool *found)
+{
+	enum { WINDOW = 64 << 10, MARK = 8 };
+	uint8_t mark[MARK];
+	uint8_t *window = kvi_malloc(&r->alloc, WINDOW);
+	kvarc_ret ret = window ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	size_t got = WINDOW;
+	kvi_store64(mark, r->in.sync);
+	*found = false;
+	for (; ret == KVARC_OK && got >= MARK && !*found; offset += WINDOW - MARK) {
+		ret = kvi_input_read(&r->in, window, WINDOW, offset, &got, r->error);
+		for (size_t i = 0; ret == KVARC_OK && i + MARK <= got && !*found; i++) {
+			const uint8_t *p = memchr(window + i, mark[0], got - MARK + 1 - i);
+			if (!p)
+				break;
+			i = (size_t)(p - window);
+			*found = memcmp(p, mark, MARK) == 0;
+		}
+	}
+	kvi_free(&r->alloc, window);
+	return ret;
+}
+
+/* Whether nothing but the remains of one write follows: the frame at an offset is not whole, and
+ * none begins behind it, good or bad, in its place or shifted. */
+static kvarc_ret is_cut(kvarc_reader *r, uint64_t offset, bool *cut)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	bool others = false;
+	kvarc_ret ret = kvi_frame_read(&r->in, offset, &buf, &f, NULL);
+	bool whole = ret == KVARC_OK;
+	kvi_free(&r->alloc, buf.p);
+	if (ret == KVARC_DATA)
+		ret = has_sync(r, offset + 1, &others);
+	*cut = !whole && !others;
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+/* The walk met something that is no good at an offset; m: what is committed. */
+static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t offset,
+                         const struct mark *m)
+{
+	bool cut;
+	kvarc_ret ret = is_cut(r, offset, &cut);
+	roll_back(r, m);
+	r->state = cut ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
+	r->stop = w->commit_end;
+	r->dropped = r->in.source.size -
+	             (r->stop ? r->stop : KVI_SUPERBLOCK_BYTES);
+	return ret;
+}
+
 /* Goes on with a walk that has passed GEOMETRY. */
 static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 {
 	struct mark m = { 0 };
+	uint64_t at = w->offset; /* of the frame in hand */
 	kvarc_ret ret;
 	while ((ret = kvi_walk_next(w, &r->cut_error)) == KVARC_OK) {
 		ret = add_entry(r, &w->entry);
@@ -334,6 +389,7 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
 			m = (struct mark){ r->chunks.n, r->segments.n,
 			                   r->params.n };
+		at = w->offset;
 	}
 	r->frames = w->sequence;
 	if (ret == KVARC_END)
@@ -348,12 +404,7 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 			*r->error = r->cut_error;
 		return ret;
 	}
-	roll_back(r, &m);
-	r->state = KVARC_STATE_CUT;
-	r->stop = w->commit_end;
-	r->dropped = r->in.source.size -
-	             (r->stop ? r->stop : KVI_SUPERBLOCK_BYTES);
-	return KVARC_OK;
+	return stop_at(r, w, at, &m);
 }
 
 static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)

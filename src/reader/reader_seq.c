@@ -2,6 +2,14 @@
 /* reader_seq.c - segments in the order of the file, also from a pipe */
 #include "reader_state.h"
 
+/* Behind the last commit of a file that was cut or is damaged there. */
+static bool at_stop(const kvarc_reader *r)
+{
+	return (r->state == KVARC_STATE_CUT || r->state == KVARC_STATE_DAMAGED) &&
+	       kvi_input_seekable(&r->in) && r->walk.offset >= r->stop &&
+	       r->walk.sequence > 0;
+}
+
 /* Moves to the next frame, or to the one that open has found already. */
 static kvarc_ret next_frame(kvarc_reader *r)
 {
@@ -11,8 +19,7 @@ static kvarc_ret next_frame(kvarc_reader *r)
 			*r->error = r->pending_error;
 		return r->pending_ret;
 	}
-	if (r->state == KVARC_STATE_CUT && r->walk.offset >= r->stop &&
-	    r->walk.sequence > 0) {
+	if (at_stop(r)) {
 		if (r->error)
 			*r->error = r->cut_error;
 		return KVARC_DATA;
@@ -111,6 +118,16 @@ static kvarc_ret finish(kvarc_reader *r)
 		r->state = r->walk.last_type == KVI_FRAME_FOOTER
 		           ? KVARC_STATE_CLOSED : KVARC_STATE_OPEN;
 	return KVARC_END;
+}
+
+/* A file that was cut ends with its last commit, if the files in it are complete there. */
+static kvarc_ret finish_cut(kvarc_reader *r)
+{
+	kvarc_ret ret = kvi_reader_blobs_end(r, r->error);
+	if (ret && r->error)
+		*r->error = r->cut_error;
+	r->ended = !ret;
+	return ret ? ret : KVARC_END;
 }
 
 static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
@@ -227,6 +244,8 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 	if (ret == KVARC_OK && r->in_segment)
 		ret = pass_segment(r, false, NULL, NULL);
 	while (ret == KVARC_OK) {
+		if (at_stop(r) && r->state == KVARC_STATE_CUT)
+			return finish_cut(r);
 		ret = next_frame(r);
 		if (ret == KVARC_END)
 			return finish(r);

@@ -164,7 +164,8 @@ struct kvarc_reader {
 	bool started, pending, in_segment, ended;
 	kvarc_ret pending_ret;             /* what open found on a pipe */
 	kvarc_error pending_error;
-	uint64_t stop;                     /* a cut file is read to here */
+	uint64_t stop;                     /* a file that is cut, or damaged behind its last
+	                                    * commit, is read to here */
 	kvarc_error cut_error;
 	struct kvi_segment_use *segment;
 	kvi_blob_fn blob;
@@ -179,7 +180,8 @@ struct kvarc_reader {
 	uint64_t *expected;                /* a track: tokens that the archive had, as far as
 	                                    * frames that are left tell it */
 	bool end_known;                    /* nothing but that can have been in it */
-	kvarc_loss *loss_sums;             /* a track, then all; also set by verify; or NULL */
+	kvarc_loss *loss_sums;             /* a track, then all; or NULL */
+	bool loss_final;                   /* they are those of verify */
 	struct kvi_list blobs;             /* struct kvi_blob_ref */
 
 	/* Workers; made on first use. */
@@ -362,7 +364,7 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
 /* In order (reader_seq.c). */
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
 
-/* Salvage (salvage.c). */
+/* Salvage (salvage_read.c). */
 
 /* The first 64 bytes are damaged: finds the sync mark in the first frame. */
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r);

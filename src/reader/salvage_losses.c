@@ -89,7 +89,7 @@ static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, ui
 {
 	kvarc_damage d = {
 		.offset = KVARC_UNKNOWN, .track = track, .tensor = UINT32_MAX, .t0 = t0,
-		.what = "tokens of all tensors are missing"
+		.what = "chunks are damaged or missing"
 	};
 	explain(f->r, after, before, &d);
 	return kvi_salvage_lose(f->r, &d, end - t0, product(end - t0, f->bytes[track]));
@@ -100,7 +100,7 @@ static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s, ui
 {
 	kvarc_damage d = {
 		.offset = KVARC_UNKNOWN, .track = s->track, .tensor = tensor, .t0 = s->t0,
-		.what = "a chunk is damaged or missing"
+		.what = "chunks are damaged or missing"
 	};
 	explain(r, after, before, &d);
 	return kvi_salvage_lose(r, &d, s->n,
@@ -355,7 +355,7 @@ kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track, kvarc_loss *loss)
 	size_t i = track == UINT32_MAX ? r->geometry.n_tracks : track;
 	if (i > r->geometry.n_tracks)
 		return KVARC_GEOMETRY;
-	if (r->salvage) { /* more may have been found since the last call */
+	if (!r->loss_final) { /* more may have been found since the last call */
 		kvi_free(&r->alloc, r->loss_sums);
 		ret = kvi_salvage_sums(r, &r->alloc, &r->loss_sums);
 	}

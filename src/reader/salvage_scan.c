@@ -4,8 +4,6 @@
 #include "util/string_field.h"
 #include "reader_state.h"
 
-enum { WINDOW = 64 << 10 };
-
 struct scan {
 	kvarc_reader *r;
 	uint64_t offset, frames;
@@ -13,7 +11,8 @@ struct scan {
 	uint16_t last_type;      /* 0: a region */
 	uint16_t last_good;
 	uint64_t *committed;     /* a track: tokens of the COMMIT in hand */
-	struct kvi_buffer buffer, window;
+	struct kvi_buffer buffer;
+	struct kvi_frame_window window;
 	bool gap;                /* a frame of unknown type was lost ... */
 	bool gap_in_items;       /* ... before a RESTORE frame */
 	bool has_index;
@@ -33,37 +32,6 @@ static kvarc_ret add_region(struct scan *s, uint64_t offset, uint64_t bytes)
 	g->offset = offset;
 	g->bytes = bytes;
 	s->r->dropped += bytes;
-	return KVARC_OK;
-}
-
-/* The next place after from with a good header; the end of the file if there
- * is none. */
-static kvarc_ret resync(struct scan *s, uint64_t from, uint64_t *found)
-{
-	kvarc_reader *r = s->r;
-	uint8_t head[KVI_FRAME_HEAD_BYTES];
-	struct kvi_frame f;
-	size_t got;
-	if (!kvi_buffer_grow(&s->window, &r->alloc, WINDOW, 0))
-		return no_memory(r);
-	for (uint64_t at = from; at < r->in.source.size; at += WINDOW) {
-		kvarc_ret ret = kvi_input_read(&r->in, s->window.p, WINDOW, at,
-		                               &got, r->error);
-		if (ret)
-			return ret;
-		for (size_t i = 0; i + 8 <= got; i += KVI_FRAME_ALIGN) {
-			if (kvi_load64(s->window.p + i) != r->in.sync)
-				continue;
-			ret = kvi_frame_peek(&r->in, at + i, head, 0, &f, NULL);
-			if (ret == KVARC_OK) {
-				*found = at + i;
-				return KVARC_OK;
-			}
-			if (ret != KVARC_DATA)
-				return ret;
-		}
-	}
-	*found = r->in.source.size;
 	return KVARC_OK;
 }
 
@@ -315,7 +283,8 @@ static kvarc_ret step(struct scan *s)
 		s->gap = true;
 	next = s->offset + kvi_frame_bytes(f.head.payload_bytes);
 	if (ret == KVARC_OK && !whole)
-		ret = resync(s, s->offset + KVI_FRAME_ALIGN, &next);
+		ret = kvi_frame_find(&r->in, s->offset + KVI_FRAME_ALIGN, &s->window, &next,
+		                     r->error);
 	if (ret == KVARC_OK)
 		ret = add_region(s, s->offset, next - s->offset);
 	s->last_type = 0;
@@ -383,7 +352,7 @@ kvarc_ret kvi_salvage_scan(kvarc_reader *r)
 		ret = scan(&s);
 	}
 	kvi_free(&r->alloc, s.buffer.p);
-	kvi_free(&r->alloc, s.window.p);
+	kvi_free(&r->alloc, s.window.buffer.p);
 	kvi_free(&r->alloc, s.committed);
 	return ret;
 }

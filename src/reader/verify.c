@@ -61,6 +61,7 @@ static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
 	if (ret == KVARC_OK) {
 		kvi_free(&r->alloc, r->loss_sums);
 		ret = kvi_salvage_sums(again, &r->alloc, &r->loss_sums);
+		r->loss_final = ret == KVARC_OK;
 	}
 	kvarc_reader_close(&again);
 	return ret;

@@ -68,3 +68,8 @@ small_cache() {
 			printf "%c%c", 33 + x % 90, 61 + int(x / 90) % 3
 		} }'
 }
+
+# Sizes of what is lost.
+amounts() {
+	sed -E 's/[0-9]+(\.[0-9]+)? k?M?B are lost/SIZE are lost/; s/lost \([0-9.]+ [kM]?B\)/lost (SIZE)/'
+}

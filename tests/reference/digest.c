@@ -135,9 +135,17 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 static kvarc_ret verify(struct digest *d)
 {
 	kvarc_reader *r;
+	kvarc_info info;
 	kvarc_ret ret = open_reader(d, &r);
 	if (ret == KVARC_OK)
 		ret = kvarc_reader_verify(r, NULL, NULL);
+	if (ret == KVARC_OK)
+		ret = kvarc_reader_get_info(r, &info);
+	/* What is committed is good, but digests are of whole files. */
+	if (ret == KVARC_OK && info.state == KVARC_STATE_CUT) {
+		strcpy(d->error.text, "the file was cut after its last commit");
+		ret = KVARC_DATA;
+	}
 	kvarc_reader_close(&r);
 	return ret;
 }

@@ -45,6 +45,35 @@ static kvarc_ret read_checked(const struct cache *c, struct memfile *f,
 	return ret;
 }
 
+/* Where frame number `nth` of a type begins. */
+static size_t frame_at(const struct memfile *f, uint16_t type, size_t nth)
+{
+	const uint8_t id[16] = { 0 };
+	uint64_t sync = kvi_frame_sync(id);
+	struct kvi_frame_head h;
+	size_t o = KVI_SUPERBLOCK_BYTES;
+	for (;; o += (size_t)kvi_frame_bytes(h.payload_bytes)) {
+		assert_true(o < f->n && kvi_frame_head_parse(&h, f->p + o, sync, o));
+		if (h.type == type && nth-- == 0)
+			return o;
+	}
+}
+
+/* Verify says DATA, or that the archive was cut: then the damage is behind the last commit. */
+static bool noticed(struct memfile *f, size_t at, size_t footer)
+{
+	kvarc_source source = memfile_source(f);
+	kvarc_reader *r;
+	kvarc_info info = { .state = KVARC_STATE_CLOSED };
+	kvarc_ret ret = kvarc_reader_open(&r, &source, NULL);
+	if (ret == KVARC_OK)
+		ret = kvarc_reader_verify(r, NULL, NULL);
+	if (ret == KVARC_OK)
+		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	kvarc_reader_close(&r);
+	return ret != KVARC_OK || (info.state == KVARC_STATE_CUT && at >= footer);
+}
+
 static void test_every_bit(void **state)
 {
 	(void)state;
@@ -52,13 +81,15 @@ static void test_every_bit(void **state)
 		struct cache c;
 		kvarc_state how;
 		struct memfile f = written(&c, 5, 40, level);
+		size_t footer = frame_at(&f, KVI_FRAME_FOOTER, 0);
 		for (size_t bit = 0; bit < 8 * f.n; bit++) {
 			f.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
-			assert_int_not_equal(cache_verify(&f, NULL), KVARC_OK);
+			assert_true(noticed(&f, bit / 8, footer));
 			/* verify reads the same way; one bit a byte will do */
 			if (bit / 8 % 8 == bit % 8) {
-				assert_int_not_equal(read_checked(&c, &f, &how),
-				                     KVARC_OK);
+				kvarc_ret ret = read_checked(&c, &f, &how);
+				assert_true(ret != KVARC_OK || bit / 8 >= footer);
+				assert_true(ret != KVARC_OK || how == KVARC_STATE_CUT);
 				f.pipe = true;
 				assert_int_not_equal(read_checked(&c, &f, &how),
 				                     KVARC_OK);
@@ -70,6 +101,57 @@ static void test_every_bit(void **state)
 		memfile_free(&f);
 		cache_free(&c);
 	}
+}
+
+/* A crash behind a commit: all calls give the same tokens and say the same. */
+static void test_cut_is_one_answer(void **state)
+{
+	static const uint8_t stray[12] = "stray bytes";
+	struct cache c, back;
+	kvarc_reader *r;
+	kvarc_segment s;
+	kvarc_info info;
+	kvarc_ret ret;
+	unsigned segments = 0;
+	(void)state;
+	struct memfile f = written(&c, 0, 100, 1);
+	const kvarc_range all = KVARC_RANGE_ALL(0);
+	size_t commit = frame_at(&f, KVI_FRAME_SEGMENT, 2); /* where the second commit ends */
+	memcpy(f.p + commit, stray, sizeof stray);
+	f.n = commit + sizeof stray;
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_tokens(r, 0), 64);
+	cache_make_empty(&back, &c);
+	while ((ret = kvarc_reader_next_segment(r, &s)) == KVARC_OK && segments < 4)
+		segments++;
+	assert_int_equal(ret, KVARC_END);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_END);
+	assert_int_equal(segments, 2);
+	assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_read(r, &all, back.views), KVARC_OK);
+	assert_memory_equal(back.data[0], c.data[0], 64 * (size_t)c.views[0].token_stride);
+	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	assert_int_equal(info.state, KVARC_STATE_CUT);
+	assert_int_equal(info.dropped_bytes, sizeof stray);
+	kvarc_reader_close(&r);
+	/* A frame behind it, though it was moved, is not the remains of a write. */
+	f.p = realloc(f.p, f.cap += 100);
+	memcpy(f.p + f.n, f.p + frame_at(&f, KVI_FRAME_SEGMENT, 1), 64);
+	f.n += 64;
+	source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	assert_int_equal(info.state, KVARC_STATE_DAMAGED);
+	assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_DATA);
+	kvarc_reader_close(&r);
+	f.n -= 64;
+	/* Damage in what was committed is damage, cut or not. */
+	f.p[frame_at(&f, KVI_FRAME_CHUNK, 2) + 90] ^= 4;
+	assert_int_equal(cache_verify(&f, NULL), KVARC_DATA);
+	cache_free(&back);
+	memfile_free(&f);
+	cache_free(&c);
 }
 
 /* Whether a frame of this type ends at this byte. */
@@ -93,17 +175,21 @@ static void test_every_length(void **state)
 	(void)state;
 	struct memfile f = written(&c, 5, 40, 1);
 	size_t full = f.n, opens = 0;
+	size_t begin = 1; /* where GEOMETRY ends */
+	while (!ends_here(&f, begin, KVI_FRAME_GEOMETRY))
+		begin++;
 	for (f.n = 0; f.n < full; f.n++) {
 		bool commit = ends_here(&f, f.n, KVI_FRAME_COMMIT);
-		kvarc_ret want = commit ? KVARC_OK
+		kvarc_ret on_pipe = commit ? KVARC_OK
 			: f.n < KVI_MAGIC_BYTES ? KVARC_FORMAT : KVARC_DATA;
+		kvarc_ret want = f.n >= begin ? KVARC_OK : on_pipe;
 		kvarc_state how = KVARC_STATE_UNKNOWN;
 		assert_int_equal(cache_verify(&f, NULL), want);
 		assert_int_equal(read_checked(&c, &f, &how), want);
-		assert_true(!commit || how == KVARC_STATE_OPEN);
-		assert_true(how != KVARC_STATE_CLOSED);
+		assert_true(want || how == (commit ? KVARC_STATE_OPEN : KVARC_STATE_CUT));
 		f.pipe = true;
-		assert_int_equal(read_checked(&c, &f, &how), want);
+		assert_int_equal(read_checked(&c, &f, &how), on_pipe);
+		assert_true(how != KVARC_STATE_CLOSED);
 		f.pipe = false;
 		opens += commit;
 	}
@@ -123,8 +209,9 @@ static void test_extra_bytes(void **state)
 		g.n = g.cap = f.n + extra;
 		g.p = calloc(1, g.n);
 		memcpy(g.p, f.p, f.n);
-		assert_int_equal(cache_verify(&g, NULL), KVARC_DATA);
-		assert_int_equal(read_checked(&c, &g, &how), KVARC_DATA);
+		assert_int_equal(cache_verify(&g, NULL), KVARC_OK);
+		assert_int_equal(read_checked(&c, &g, &how), KVARC_OK);
+		assert_int_equal(how, KVARC_STATE_CUT);
 		g.pipe = true;
 		assert_int_equal(read_checked(&c, &g, &how), KVARC_DATA);
 		memfile_free(&g);
@@ -277,20 +364,6 @@ static bool damage_frame(struct memfile *f, uint16_t type, size_t nth,
 		}
 	}
 	return false;
-}
-
-/* Where frame number `nth` of a type begins. */
-static size_t frame_at(const struct memfile *f, uint16_t type, size_t nth)
-{
-	const uint8_t id[16] = { 0 };
-	uint64_t sync = kvi_frame_sync(id);
-	struct kvi_frame_head h;
-	size_t o = KVI_SUPERBLOCK_BYTES;
-	for (;; o += (size_t)kvi_frame_bytes(h.payload_bytes)) {
-		assert_true(o < f->n && kvi_frame_head_parse(&h, f->p + o, sync, o));
-		if (h.type == type && nth-- == 0)
-			return o;
-	}
 }
 
 static void test_other_frames(void **state)
@@ -498,6 +571,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_bit),
 		cmocka_unit_test(test_every_length),
+		cmocka_unit_test(test_cut_is_one_answer),
 		cmocka_unit_test(test_extra_bytes),
 		cmocka_unit_test(test_one_chunk),
 		cmocka_unit_test(test_other_frames),

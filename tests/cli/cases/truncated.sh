@@ -9,7 +9,10 @@ head -c 1000 a.kva > d.kva
 for f in b c d; do
 	kv test $f.kva 2>&1 | places >&2
 	kv unpack -o out $f.kva 2>&1 | places >&2
-	[ ! -e out ] || echo "out was left"
+	# One byte of the last frame is missing, and nothing of the file.
+	[ $f != b ] || cmp out "$SLOT"
+	[ $f = b ] || [ ! -e out ] || echo "out was left"
+	rm -f out
 	kv unpack --salvage -o out $f.kva 2>&1 | places >&2
 	rm -f out
 done

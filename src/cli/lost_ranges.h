@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lost_ranges.h - damaged places joined to ranges of layers and tokens */
+#ifndef KVARC_CLI_LOST_RANGES_H
+#define KVARC_CLI_LOST_RANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kvarc.h"
+
+struct lost_range {
+	const char *what;    /* static storage */
+	uint64_t offset;     /* of the first place; KVARC_UNKNOWN */
+	uint32_t track;      /* UINT32_MAX: not known */
+	bool all_layers;     /* of the track */
+	uint32_t first_layer, last_layer;
+	const char *tensor;  /* "key": this one of first_layer alone; NULL: all of the layers */
+	uint64_t t0, end;    /* tokens [t0, end); equal: none */
+};
+
+/* Joins neighbouring places. *ranges: malloc'd, the caller frees it; NULL when there is no memory.
+ * Returns how many there are. */
+size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *places, size_t n,
+                        const kvarc_geometry *geometry);
+
+#endif
