@@ -20,6 +20,10 @@ tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 TESTS += $(tests_api_scripts)
 EXTRA_DIST += $(tests_api_scripts) tests/api/common.sh tests/api/contracts.sh tests/api/consumer.c
 
+# The words of documents (tests/api/words.txt).
+TESTS += tests/api/words.sh
+EXTRA_DIST += tests/api/words.sh tests/api/words.txt
+
 # The sample cache, also of `quickstart demo`.
 EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 	tests/data/sample/smollm2-135m-bf16-160.safetensors \
