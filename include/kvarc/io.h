@@ -15,7 +15,8 @@
  * memory: NULL, or all size bytes, in memory or mapped. A kvarc_reader then takes
  * them from there without a copy and never calls read, which may be NULL; other
  * handles need read. What was checked is not kept: the bytes must stay where and
- * as they are until the reader is closed.
+ * as they are until the reader is closed. Of a mapped file that becomes shorter
+ * the caller gets SIGBUS, in any thread that reads; with read it is KVARC_DATA.
  */
 typedef struct kvarc_source {
 	int64_t (*read)(void *opaque, void *buf, size_t bytes, uint64_t offset);

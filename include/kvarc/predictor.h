@@ -59,8 +59,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(
 	kvarc_predictor **p, const kvarc_external *external, const kvarc_common *common);
 
 /*
- * path: a GGUF file, or a folder with config.json and safetensors. Files are mapped and must stay
- * as they are. common, or NULL for none: memlimit 0 means none here (the weights as integers take
+ * path: a GGUF file, or a folder with config.json and safetensors. Files are mapped, and so are those
+ * of weight_cache: none may be changed in place or become shorter until p is closed (one that is
+ * renamed over or removed is safe). Where that can happen, the program that calls must expect SIGBUS
+ * in any thread that runs the model, as with every mapped file: the library installs no handlers.
+ * After one, p and all that use it are lost. common, or NULL for none: memlimit 0 means none here (the weights as integers take
  * 1 to 2 bytes each unless weight_cache has them, the keys and values that attention looks at as much
  * as the cache); threads for the conversion and for all who run the model; progress, in weights, of
  * the conversion, which the first user of the model waits for. On failure *p is NULL.

@@ -3,8 +3,10 @@
 #include "models.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "library.h"
 #include "message.h"
@@ -12,12 +14,15 @@
 #include "paths.h"
 #include "progress.h"
 #include "score_files.h"
+#include "signals.h"
+#include "weights.h"
 
 static struct {
 	const struct options *o;
 	kvarc_predictor *p;
 	bool predicts;
 	kvarc_error error; /* the predictor keeps where it is */
+	char *bus_error;
 } the;
 
 bool models_is_folder(const struct options *o)
@@ -49,6 +54,29 @@ static void tell(const char *path, const char *text)
 	msg_error(path, "%s", text);
 }
 
+/* Weights are read from the mapped files as they are needed. */
+static void explain_bus_error(const char *path)
+{
+	const kvarc_weight_cache *cache = weights_cache();
+	size_t n;
+	FILE *f = open_memstream(&the.bus_error, &n);
+
+	if (!f)
+		return;
+	fprintf(f, "%skvarc: ", isatty(STDERR_FILENO) ? "\r\033[K" : "");
+	msg_put_safe(f, path);
+	fputs(": the model", f);
+	if (cache) {
+		fputs(", or its converted weights in ", f);
+		msg_put_safe(f, cache->folder);
+		fputs(",", f);
+	}
+	fputs(" became shorter while in use, or the disk failed; what was not "
+	      "finished was removed\n", f);
+	if (fclose(f) == 0)
+		signals_explain_bus_error(the.bus_error);
+}
+
 bool models_open(const struct options *o)
 {
 	kvarc_common common;
@@ -58,6 +86,7 @@ bool models_open(const struct options *o)
 	the.predicts = may_predict(o) && !(o->verb->bit & VERB_TRAIN);
 	if (!o->model)
 		return true;
+	explain_bus_error(o->model);
 	library_common(o, &common, &the.error);
 	common.progress = progress_opening;
 	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);

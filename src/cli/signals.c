@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* signals.c - temporary files vanish when the command is interrupted */
+/* signals.c - temporary files are removed when the command is interrupted */
 #include "signals.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "message.h"
 #include "util/ckd.h"
 
 static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
@@ -17,8 +21,17 @@ static struct temporary {
 	const char *name;
 } *list;
 static size_t n_list, cap_list;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* No mutex: the handler of SIGBUS takes it, too. A thread that has it never touches a mapped file,
+ * so that the handler does not wait for the thread that it interrupted. */
+static atomic_flag is_held = ATOMIC_FLAG_INIT;
 static sigset_t waited;
+static const char *bus_error; /* the message */
+
+static void remove_all(void)
+{
+	for (size_t i = 0; i < n_list; i++)
+		unlinkat(list[i].dirfd, list[i].name, 0);
+}
 
 static void *wait_for_signal(void *unused)
 {
@@ -28,14 +41,39 @@ static void *wait_for_signal(void *unused)
 	if (sigwait(&waited, &sig) != 0)
 		return NULL;
 	/* Never released: nothing may be created from here on. */
-	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < n_list; i++)
-		unlinkat(list[i].dirfd, list[i].name, 0);
+	signals_hold();
+	remove_all();
 	/* By the default action, so that the parent sees why we ended. */
 	signal(sig, SIG_DFL);
 	pthread_sigmask(SIG_UNBLOCK, &waited, NULL);
 	raise(sig);
 	return NULL;
+}
+
+/* Calls nothing that is not safe in a handler. */
+static void on_bus_error(int sig, siginfo_t *info, void *context)
+{
+	(void)sig, (void)context;
+	if (info->si_code != BUS_ADRERR) {
+		/* The instruction is repeated, and ends the process. */
+		signal(SIGBUS, SIG_DFL);
+		return;
+	}
+	signals_hold();
+	remove_all();
+	ssize_t ignored = write(STDERR_FILENO, bus_error, strlen(bus_error));
+	(void)ignored;
+	_exit(EXIT_ERROR);
+}
+
+void signals_explain_bus_error(const char *message)
+{
+	struct sigaction act = { .sa_sigaction = on_bus_error,
+		                 .sa_flags = SA_SIGINFO };
+
+	bus_error = message;
+	sigemptyset(&act.sa_mask);
+	sigaction(SIGBUS, &act, NULL);
 }
 
 void signals_init(void)
@@ -64,12 +102,13 @@ void signals_init(void)
 
 void signals_hold(void)
 {
-	pthread_mutex_lock(&lock);
+	while (atomic_flag_test_and_set(&is_held))
+		poll(NULL, 0, 1);
 }
 
 void signals_release(void)
 {
-	pthread_mutex_unlock(&lock);
+	atomic_flag_clear(&is_held);
 }
 
 bool signals_remember(int dirfd, const char *name)

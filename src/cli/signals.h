@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* signals.h - temporary files vanish when the command is interrupted */
+/* signals.h - temporary files are removed when the command is interrupted */
 #ifndef KVARC_CLI_SIGNALS_H
 #define KVARC_CLI_SIGNALS_H
 
@@ -11,6 +11,14 @@
  * files and lets the signal end the process.
  */
 void signals_init(void);
+
+/*
+ * What to print, with its newline, when a mapped file cannot be read any more (SIGBUS): it became
+ * shorter, or its disk failed. The remembered files are removed then, and the exit status is 1.
+ * Without a message SIGBUS ends the process as usual. message stays until the process ends; call
+ * before a file is mapped.
+ */
+void signals_explain_bus_error(const char *message);
 
 /* No file is removed between these two; hold them while a temporary file comes
  * or goes together with its registration. */
