@@ -135,12 +135,14 @@ static bool open_named(struct items *s, struct item *it, const char *name)
 {
 	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
 
-	if (paths_to_stdout(s->o))
+	if (paths_to_stdout(s->o)) {
 		it->path = strdup("-");
-	else if (s->o->output)
+	} else if (s->o->output) {
 		it->path = strdup(s->o->output);
-	else
+	} else {
 		it->path = default_path(s, name);
+		flags |= OUTPUT_NEW;
+	}
 	if (!it->path) {
 		msg_error(NULL, "out of memory");
 		return false;

@@ -4,20 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "infile.h"
 #include "message.h"
 #include "signals.h"
+#include "tempfile.h"
 
-/* NAME_MAX everywhere that matters. */
-enum { LONGEST_NAME = 255, TRIES = 100 };
+enum { TRIES = 100 }; /* of names for a temporary file */
 
 static const char *advice(int error)
 {
@@ -62,31 +60,13 @@ bool output_check(const char *path, bool force)
 	return false;
 }
 
-/* ".NAME.kvarc-1a2b3c4d", cut to what a folder can hold. */
-static char *temporary_name(const char *base, unsigned attempt)
-{
-	struct timespec t;
-	size_t keep = strlen(base);
-	char *name = malloc(LONGEST_NAME + 1);
-
-	if (!name)
-		return NULL;
-	if (keep > LONGEST_NAME - 20)
-		keep = LONGEST_NAME - 20;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	snprintf(name, LONGEST_NAME + 1, ".%.*s.kvarc-%08" PRIx32, (int)keep, base,
-	         (uint32_t)(((uint64_t)t.tv_nsec << 12) ^
-	                    ((uint64_t)getpid() * 2654435761u) ^ attempt));
-	return name;
-}
-
 /* O_EXCL keeps us off files and links that someone else put there. */
 static bool make_temporary(struct output *out)
 {
 	int error = EEXIST;
 
 	for (unsigned i = 0; i < TRIES && error == EEXIST; i++) {
-		char *name = temporary_name(out->base, i);
+		char *name = tempfile_name(out->base, i);
 
 		if (!name)
 			return fail(out, ENOMEM);
@@ -104,7 +84,11 @@ static bool make_temporary(struct output *out)
 		if (error != 0)
 			free(name);
 	}
-	return error == 0 ? true : fail(out, error);
+	if (error != 0)
+		return fail(out, error);
+	tempfile_lock(out->fd);
+	tempfile_remove_stale(out->dirfd, out->fd);
+	return true;
 }
 
 /* Splits path; opens its folder. */
@@ -164,14 +148,18 @@ bool output_open(struct output *out, const char *path, unsigned flags,
 	out->mode = mode;
 	if (out->is_stdout)
 		return open_stream(out, path, random);
-	if (stat(path, &st) == 0) {
+	if (flags & OUTPUT_NEW) {
+		if (lstat(path, &st) == 0 &&
+		    (S_ISDIR(st.st_mode) || !out->force))
+			return fail(out, S_ISDIR(st.st_mode) ? EISDIR : EEXIST);
+	} else if (stat(path, &st) == 0) {
 		if (S_ISDIR(st.st_mode))
 			return fail(out, EISDIR);
 		/* A device or a named pipe is written to, never replaced. */
 		if (!S_ISREG(st.st_mode))
 			return open_stream(out, path, random);
 	}
-	if (!output_check(path, out->force))
+	if (!(flags & OUTPUT_NEW) && !output_check(path, out->force))
 		return false;
 	return open_folder(out, path) && make_temporary(out);
 }
@@ -297,6 +285,26 @@ static int publish(struct output *out)
 	return error;
 }
 
+/* Gives it its name while it is locked: without a lock another run could take it for stale. */
+static int publish_locked(struct output *out)
+{
+	int lock = fcntl(out->fd, F_DUPFD_CLOEXEC, 3);
+	int error = close_fd(&out->fd);
+
+	if (error == 0) {
+		signals_hold();
+		error = publish(out);
+		if (error == 0) {
+			signals_forget(out->temp);
+			free(out->temp);
+			out->temp = NULL;
+		}
+		signals_release();
+	}
+	close_fd(&lock);
+	return error;
+}
+
 static int commit_file(struct output *out)
 {
 	mode_t mode = out->mode;
@@ -312,17 +320,7 @@ static int commit_file(struct output *out)
 		return errno;
 	if (fsync(out->fd) != 0 && errno != EINVAL)
 		return errno;
-	error = close_fd(&out->fd);
-	if (error)
-		return error;
-	signals_hold();
-	error = publish(out);
-	if (error == 0) {
-		signals_forget(out->temp);
-		free(out->temp);
-		out->temp = NULL;
-	}
-	signals_release();
+	error = publish_locked(out);
 	if (error == 0 && fsync(out->dirfd) != 0 && errno != EINVAL &&
 	    errno != EACCES)
 		error = errno;

@@ -28,11 +28,15 @@ struct output {
 	uint64_t size;     /* end of the furthest write */
 };
 
-enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2 };
+/*
+ * FORCE: an existing file is replaced. RANDOM: writes come at any offset. NEW: of a name that the
+ * user did not give: what has it already, be it a link, a pipe or a device, is never written to;
+ * with FORCE it is replaced.
+ */
+enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2, OUTPUT_NEW = 4 };
 
 /*
- * Opens "-" or a path; OUTPUT_RANDOM: writes come at any offset. On failure a
- * message was shown and nothing is left.
+ * Opens "-" or a path. On failure a message was shown and nothing is left.
  */
 bool output_open(struct output *out, const char *path, unsigned flags,
                  mode_t mode);

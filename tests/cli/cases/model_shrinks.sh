@@ -5,15 +5,15 @@ has_safetensors || skip "needs jansson"
 mkfifo fifo
 small_cache 600 > c.safetensors
 
-# shrink MODEL FILE: FILE is truncated when the model is open and the rest of the archive is waited
-# for
+# shrink MODEL FILE: FILE is truncated when the model has decoded the first segment, and the rest of
+# the archive is waited for
 shrink() {
 	"$KVARC" unpack -o back --model "$1" fifo &
 	pid=$!
 	exec 3> fifo
 	head -c $(($(wc -c < c.kva) / 2)) c.kva >&3
 	tries=0
-	while [ -z "$(find . -name '.back.kvarc-*')" ] && [ $tries -lt 200 ]; do
+	while [ -z "$(find . -name '.back.kvarc-*' -size +8)" ] && [ $tries -lt 200 ]; do
 		sleep 0.05
 		tries=$((tries + 1))
 	done
