@@ -67,7 +67,7 @@ struct slots {
 	uint32_t ctx[2][TOKENS], w[TOKENS];
 	int16_t r[FEATURES], z[FEATURES], near[FEATURES];
 	int16_t table[2][TOKENS], unknown[TOKENS], coef[2][2 * NEAR];
-	int16_t turn[2 * TOKENS];
+	int16_t cos_sin[2 * TOKENS];
 	int32_t below[2][2 * TOKENS], sum[2][TOKENS];
 	uint8_t angle_class[TOKENS];
 	int8_t scales[64];
@@ -125,7 +125,7 @@ static void random_job(struct slots *s, unsigned parts)
 	j->n_near = parts & 4 ? parts >> 8 & 3 : 0;
 	j->half = parts >> 10 & 1;
 	j->feature_step = PAIRS * KVI_PAIR_STEP;
-	j->turn = s->turn;
+	j->cos_sin = s->cos_sin;
 	j->angle_class = s->angle_class;
 	j->scales = s->scales;
 }
@@ -141,8 +141,8 @@ static void random_numbers(struct slots *s, const struct kvi_tables *tables)
 	s->j.n = 1 + rng_below(rng_below(2) ? 65791 : 300);
 	for (size_t t = 0; t < TOKENS; t++) {
 		double angle = 6.283185307179586 * rng_unit();
-		s->turn[2 * t] = (int16_t)lround(16384 * cos(angle));
-		s->turn[2 * t + 1] = (int16_t)lround(16384 * sin(angle));
+		s->cos_sin[2 * t] = (int16_t)lround(16384 * cos(angle));
+		s->cos_sin[2 * t + 1] = (int16_t)lround(16384 * sin(angle));
 		s->angle_class[t] = (uint8_t)rng_below(64);
 		s->w[t] = rng_below(2) ? 13 * s->j.n + rng_below(1000)
 		                       : rng_below(8388098);

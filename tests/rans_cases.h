@@ -75,10 +75,10 @@ static inline void quantize_table(uint16_t *freq, const double *weight,
 		if (f > freq[big])
 			big = (int)i;
 	}
-	/* The rest goes where it fits. */
+	/* Add the remainder to symbols whose frequencies permit it. */
 	for (unsigned i = (unsigned)big; left; i = (i + 1) % n) {
-		int room = KVI_PROB_TOTAL - 1 - freq[i];
-		int add = left < room ? left : room;
+		int most = KVI_PROB_TOTAL - 1 - freq[i];
+		int add = left < most ? left : most;
 		if (add < 0 && freq[i] + add < 1)
 			add = 1 - freq[i];
 		freq[i] = (uint16_t)(freq[i] + add);

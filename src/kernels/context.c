@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* context.c - from an expected value and a scale class to a table (spec grid 3) */
+/* context.c - contexts from predicted means and classes of scales (spec grid 2, 3) */
 #include "scalar.h"
 
 static inline int max_int(int a, int b)
@@ -12,7 +12,7 @@ static inline uint32_t mantissa(uint32_t bits)
 	return (bits & 0x7fffff) | 0x800000;
 }
 
-/* Exponent of the sum of two positive binary32 patterns, biased. */
+/* The biased exponent of the sum of two positive binary32 patterns. */
 static int sum_exponent(uint32_t a, uint32_t b)
 {
 	int xa = (int)(a >> 23), xb = (int)(b >> 23), x = max_int(xa, xb);
@@ -84,9 +84,4 @@ void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
 		size_t at = h * r->head_channels;
 		rotate_head(ctx + at, r->mean + at, r->k + at, r, first);
 	}
-}
-
-void kvi_scalar_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
-{
-	kvi_scalar_rotate_pairs(ctx, r, 0);
 }

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* escapes.h - the rare parts of a step that vector kernels do lane by lane */
+/*
+ * escapes.h - escaped elements of a step, which vector kernels take lane by lane
+ *
+ * mask: bit l is set when lane l is escaped. st: the states of 32 lanes. x: the elements of the
+ * step, of which those of the lanes in mask are written (take) or read (put).
+ */
 #ifndef KVI_ESCAPES_H
 #define KVI_ESCAPES_H
 
 #include "scalar.h"
 
-/* Phase 3 of a decoder's step (spec rans 2), for the lanes in mask. The words
- * come from a kvi_feed, which has enough of them. */
+/* Phase 3 of a decoder's step (spec rans 2): elements of `width` bits. Returns the position
+ * behind the consumed words; a kvi_feed provides that there are enough. */
 static inline const uint8_t *kvi_escapes_take16(uint32_t mask, uint32_t *st,
                                                 uint16_t *x, const uint8_t *p,
                                                 unsigned width)
@@ -23,6 +28,7 @@ static inline const uint8_t *kvi_escapes_take16(uint32_t mask, uint32_t *st,
 	return p;
 }
 
+/* The same of bytes. */
 static inline const uint8_t *kvi_escapes_take8(uint32_t mask, uint32_t *st,
                                                uint8_t *x, const uint8_t *p)
 {
@@ -38,7 +44,7 @@ static inline const uint8_t *kvi_escapes_take8(uint32_t mask, uint32_t *st,
 	return p;
 }
 
-/* The mirror image in an encoder. */
+/* The encoder's inverse, from the last lane to the first; writes words downwards from *w. */
 static inline void kvi_escapes_put16(uint32_t mask, uint32_t *st,
                                      const uint16_t *x, unsigned width,
                                      uint16_t **w)
@@ -50,6 +56,7 @@ static inline void kvi_escapes_put16(uint32_t mask, uint32_t *st,
 	}
 }
 
+/* The same of bytes. */
 static inline void kvi_escapes_put8(uint32_t mask, uint32_t *st,
                                     const uint8_t *x, uint16_t **w)
 {

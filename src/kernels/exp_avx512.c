@@ -4,7 +4,7 @@
 
 #include "ops_avx512.h"
 
-INLINE __m256i tops_load(const uint8_t *top, bool per_step, uint32_t active)
+INLINE __m256i exp_bytes_load(const uint8_t *top, bool per_step, uint32_t active)
 {
 	return per_step ? _mm256_set1_epi8((char)*top)
 	                : _mm256_maskz_loadu_epi8(active, top);
@@ -51,13 +51,13 @@ static void search_make(struct exp_search *s, const struct kvi_tables *tables)
 		s->last[i] = _mm512_loadu_si512(last + 32 * i);
 }
 
-/* Where a slot is: its symbol, the cumulative frequency of it and the next. */
+/* The result for a slot: its symbol, the cumulative frequency of it and of the next. */
 struct search_result {
 	vec symbol, from, to;
 };
 
 /* Three bounds, ascending, against the slots: two more bits of the symbol. */
-INLINE void place_narrow(struct search_result *p, vec slot, const vec bound[3])
+INLINE void search_narrow(struct search_result *p, vec slot, const vec bound[3])
 {
 	const vec one = _mm512_set1_epi16(1);
 	__mmask32 a = _mm512_cmpge_epu16_mask(slot, bound[0]);
@@ -75,7 +75,7 @@ INLINE void place_narrow(struct search_result *p, vec slot, const vec bound[3])
 	p->to = _mm512_mask_mov_epi16(bound[0], a, p->to);
 }
 
-/* table: number of each lane's table, which is left above the symbol's bits. */
+/* table: number of each lane's table, which stays above the symbol's bits. */
 INLINE struct search_result search_find(const struct exp_search *s, vec slot, vec table)
 {
 	struct search_result p = { table, _mm512_setzero_si512(),
@@ -87,11 +87,11 @@ INLINE struct search_result search_find(const struct exp_search *s, vec slot, ve
 	const vec low[3] = { _mm512_shuffle_epi8(s->low[0], bytes),
 		             _mm512_shuffle_epi8(s->low[1], bytes),
 		             _mm512_shuffle_epi8(s->low[2], bytes) };
-	place_narrow(&p, slot, low);
+	search_narrow(&p, slot, low);
 	const vec mid[3] = { _mm512_permutexvar_epi16(p.symbol, s->mid[0]),
 		             _mm512_permutexvar_epi16(p.symbol, s->mid[1]),
 		             _mm512_permutexvar_epi16(p.symbol, s->mid[2]) };
-	place_narrow(&p, slot, mid);
+	search_narrow(&p, slot, mid);
 	vec last = _mm512_mask_mov_epi16(
 		_mm512_permutex2var_epi16(s->last[0], p.symbol, s->last[1]),
 		upper,
@@ -105,7 +105,7 @@ INLINE struct search_result search_find(const struct exp_search *s, vec slot, ve
 	return p;
 }
 
-/* Bytes of lanes 0..31 from the words of a place, without the table's bits. */
+/* Bytes of lanes 0..31 from the symbols of a search, without the table's bits. */
 INLINE __m256i symbols_in_order(vec symbol)
 {
 	const __m256i halves = _mm256_broadcastsi128_si256(_mm_setr_epi8(
@@ -148,7 +148,7 @@ INLINE __m256i search_take(struct parts *st, const struct exp_search *s,
 	return symbols_in_order(at.symbol);
 }
 
-/* Where the next step goes: exponents, or bf16 elements made with the rest. */
+/* Output of the next step: exponents, or bf16 elements made with the rest. */
 struct exp_out {
 	uint8_t *e;
 	const uint8_t *rest;
@@ -211,7 +211,7 @@ INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
                                uint32_t active)
 {
 	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
-	__m256i top = tops_load(ring->top + ring->at, per_step, active);
+	__m256i top = exp_bytes_load(ring->top + ring->at, per_step, active);
 	const uint8_t *tab = ring->tab + ring->at;
 	__m256i symbol =
 		search ? search_take(st, search, tab, active, &p)
@@ -232,7 +232,7 @@ INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
 	return p;
 }
 
-/* The steps that are left of a span; false when the words do not suffice. */
+/* The remaining steps of a span; false when the words do not suffice. */
 INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
                             bool searched, bool merged, bool full)
 {
@@ -321,7 +321,7 @@ bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
 }
 
 /*
- * Steps of two streams in turns: each waits for its own table look-ups, and
+ * Steps of two streams alternately: each waits for its own table look-ups, and
  * meanwhile the other has work. Ends with the shorter one, or near the end of
  * the words of either.
  */
@@ -467,7 +467,7 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 			ring.at = ring.size;
 		ring.at -= per_step ? 1 : lanes;
 		x -= lanes;
-		__m256i top = tops_load(ring.top + ring.at, per_step, active);
+		__m256i top = exp_bytes_load(ring.top + ring.at, per_step, active);
 		__m256i e = _mm256_maskz_loadu_epi8(active, x);
 		__m256i symbol = _mm256_sub_epi8(top, e);
 		uint32_t near = _mm256_cmple_epu8_mask(e, top) &
@@ -483,8 +483,8 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 		struct parts entry;
 		if (held) {
 			entry = held_entries(
-				&tables, tops_load(ring.tab + ring.at,
-			                           per_step, active),
+				&tables, exp_bytes_load(ring.tab + ring.at,
+			                                per_step, active),
 				symbol);
 		} else {
 			struct parts s = { {

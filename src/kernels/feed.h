@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * feed.h - words for a vector decoder, which reads ahead
+ * feed.h - the words of a stream for a vector decoder, which reads ahead
  *
  * A step consumes at most FEED_STEP bytes and reads at most FEED_AHEAD beyond
- * them. Near the end of the stream the words that are left move to a padded
+ * them. Near the end of the stream the remaining words are copied to a padded
  * buffer, so that steps need one comparison and no other care.
  */
 #ifndef KVI_FEED_H
@@ -11,22 +11,25 @@
 
 #include "scalar.h"
 
+/* Sizes in bytes. */
 enum {
 	FEED_STEP = 3 * KVI_LANES * 2, /* symbol, raw bits, escape a lane */
 	FEED_AHEAD = 64,
 	FEED_NEED = FEED_STEP + FEED_AHEAD
 };
 
+/* The end of a stream; the decoder has the position itself. Of one thread. */
 struct kvi_feed {
 	const uint8_t *safe; /* a step may start up to here */
-	const uint8_t *end;  /* of the words that are really there */
-	bool last;
+	const uint8_t *end;  /* of the words, without padding */
+	bool last;           /* the remaining words are in pad */
 	uint8_t pad[2 * FEED_NEED];
 };
 
 /*
- * Called when p has passed safe: moves to the padded buffer. NULL when there
- * already: the stream needs more words than it has.
+ * Called when the position p has passed safe: copies the remaining words to the
+ * padded buffer. Returns the position there, or NULL when p was there already:
+ * the stream needs more words than it has.
  */
 static inline const uint8_t *kvi_feed_move(struct kvi_feed *f, const uint8_t *p)
 {
@@ -41,6 +44,8 @@ static inline const uint8_t *kvi_feed_move(struct kvi_feed *f, const uint8_t *p)
 	return f->pad;
 }
 
+/* Begins with the words of *s, which stay the caller's and must outlive the feed. Returns the
+ * position of the first one, never NULL. */
 static inline const uint8_t *kvi_feed_open(struct kvi_feed *f,
                                            const struct kvi_stream *s)
 {
@@ -54,8 +59,8 @@ static inline const uint8_t *kvi_feed_open(struct kvi_feed *f,
 	return p;
 }
 
-/* The last test of a decoder (spec rans 1). A stream whose words did not all
- * move to the padded buffer has some left over. */
+/* The last test of a decoder (spec rans 1): all words up to p are consumed and all states are
+ * 2^16. The words of a valid stream end in the padded buffer. */
 static inline bool kvi_feed_done(const struct kvi_feed *f, const uint8_t *p,
                                  const uint32_t state[KVI_LANES])
 {
@@ -65,7 +70,8 @@ static inline bool kvi_feed_done(const struct kvi_feed *f, const uint8_t *p,
 	return diff == 0 && p == f->end;
 }
 
-/* Before each step. */
+/* Before each step of a decoder whose position is p. Returns 0 from the caller when the words do
+ * not suffice. */
 #define KVI_FEED_CHECK(f, p)                             \
 	do {                                             \
 		if (__builtin_expect((p) > (f)->safe, 0)) { \

@@ -4,7 +4,7 @@
  *
  * Included after step_body.h and escapes_body.h. Uses, beside what these do: v_xor, v_min, v_max,
  * v_is_zero, v_blend, v_shr_each, v_shl_any, v_shr_any, v_float_bits, v_log2, token_tables,
- * token_tables_load, token_info (contracts in ops.h). What it defines, grid_avx512.h
+ * token_tables_load, token_info (contracts in ops.h). What it defines, grid_avx512_body.h
  * defines for AVX-512:
  *
  *   step_take(st, ctx, lut, tokens, f, lanes, p, x, y)

@@ -2,7 +2,7 @@
 /*
  * grid_spans_body.h - the grid codec's streams, step by step; kvi_kernels.grid_encode, grid_decode
  *
- * Included after grid_body.h or grid_avx512.h. Uses step_take, step_put, encoder_tables,
+ * Included after grid_body.h or grid_avx512_body.h. Uses step_take, step_put, encoder_tables,
  * encoder_tables_load (contracts in grid_body.h), first_active, states_load, states_store,
  * contexts_load (in step_body.h) and token_tables_load (in ops.h). Each kind of span has a loop of
  * its own: bf16, whose numbers are constants, or others; contexts by step or by element; full

@@ -37,7 +37,7 @@ static bool have_avx512(void)
 #endif
 
 #if defined(KVI_NEON)
-/* What the compiler was told that every processor has, or the system says of this one. */
+/* From the target of the compiler, or what the system reports of this processor. */
 bool kvi_arm_has_dots(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)

@@ -2,7 +2,7 @@
 /* kernels_avx512.c - the kernels of AVX-512, 2 x 16 lanes a step; with exp_avx512.c */
 #include "config.h"
 
-#include "grid_avx512.h"
+#include "grid_avx512_body.h"
 
 #include "grid_spans_body.h"
 #include "sym_body.h"

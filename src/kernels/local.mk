@@ -39,7 +39,7 @@ if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/exp_avx512.c \
-	src/kernels/grid_avx512.h \
+	src/kernels/grid_avx512_body.h \
 	src/kernels/kernels_avx512.c \
 	src/kernels/ops_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)

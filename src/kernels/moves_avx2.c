@@ -205,7 +205,7 @@ INLINE void tile16(uint16_t *dst, size_t dst_stride, const uint16_t *src,
 /*
  * Blocks of 64 x 64 bytes, so that a cache line is used while it is there: the
  * side with the longer stride, whose lines share few cache sets, is the inner
- * one. What is left at the edges goes one by one.
+ * one. The rest at the edges is moved one by one.
  */
 #define TRANSPOSE(name, type, SIDE, tile)                                     \
 	static void block_##name(type *dst, const type *src, size_t rows,     \

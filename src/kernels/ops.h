@@ -52,8 +52,8 @@
  *                           `table` in which they are
  *   v_pick(a, b, c, d, k)   one of four numbers, by the lowest two bits of k
  *   first_lanes(n)          some_lanes: the first n lanes of a vector, or all (n >= WIDTH)
- *   LANES_DONE(n)           how many of n lanes loops take that pass `some_lanes`; the others are
- *                           left to scalar C
+ *   LANES_DONE(n)           the lanes that loops with some_lanes take, of n; scalar C takes the
+ *                           others
  *   v_load_some, v_load_i16_some(p, some), v_store_some(p, v, some)
  *                           touch only those lanes in memory; the others load as 0
  *   v_store_pairs(p, a, b, some)
@@ -91,6 +91,7 @@
 #define EACH KVI_UNROLL(8) for (int h = 0; h < PARTS; h++)
 #define EACH_BACK KVI_UNROLL(8) for (int h = PARTS - 1; h >= 0; h--)
 
+/* Lanes of a vector. */
 enum { WIDTH = KVI_LANES / PARTS };
 
 /* The lanes of a step: lane l is lane l % WIDTH of v[l / WIDTH]. */

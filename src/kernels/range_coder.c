@@ -10,7 +10,7 @@ static uint64_t part_begins(uint64_t range, const struct kvi_range_part *p)
 	return range / p->total * p->below;
 }
 
-/* What is left of the range; the last part has the rest of the division. */
+/* The range after a symbol; the last part has the remainder of the division. */
 static uint64_t part_range(uint64_t range, const struct kvi_range_part *p)
 {
 	return p->below + p->weight == p->total

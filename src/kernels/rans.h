@@ -16,6 +16,7 @@
 
 #include "kvarc.h"
 
+/* Sizes that the format fixes (spec rans 1, grid 4, exponent 2). */
 enum {
 	KVI_LANES = 32,
 	KVI_PROB_BITS = 11,
@@ -37,58 +38,55 @@ struct kvi_steps {
 	unsigned tail_lanes;
 };
 
+/* The elements of all steps. */
 static inline size_t kvi_steps_elements(const struct kvi_steps *s)
 {
 	return s->full_steps * KVI_LANES + s->tail_steps * s->tail_lanes;
 }
 
 /*
- * Decoder's and encoder's form of a group of tables. lut has 2048 entries a
- * table: bits 0..8 symbol, 9..19 offset in the symbol's interval, 20..31
- * frequency (a frequency of 0 marks a slot that no symbol owns and cannot be
- * reached in a table that sums to 2048). enc has `stride` entries a table:
- * frequency | cum << 16.
+ * Decoder's and encoder's form of a group of tables; the caller owns the memory. lut has 2048
+ * entries a table: bits 0..8 symbol, 9..19 offset in the symbol's interval, 20..31 frequency.
+ * enc has `stride` entries a table: frequency | cumulative frequency << 16.
  */
 struct kvi_tables {
 	size_t n_tables;
 	unsigned symbols; /* a table */
 	unsigned stride;  /* entries of enc a table: symbols rounded up to 2^n */
-	uint32_t *lut;    /* n_tables * 2048 */
+	uint32_t *lut;    /* n_tables * 2048, or NULL */
 	uint32_t *enc;    /* n_tables * stride */
 };
 
-/* Fills lut (NULL: not wanted, an encoder does without) and enc (caller's
- * memory, sized as above) from n_tables * symbols frequencies. False when a
- * table does not sum to 2048, has a frequency above 2047, or its last symbol
- * (escape) has frequency 0. */
+/* Fills lut (unless NULL: encoders do not need it) and enc from n_tables * symbols frequencies.
+ * False when symbols is not 1 to 512, stride is not a power of two that is at least symbols, or a
+ * table does not sum to 2048, has a frequency above 2047 or one of 0 for its last symbol, the
+ * escape. */
 bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq);
 
-/* Numbers of a dtype for the grid codec (spec/codecs/grid.md). */
+/* The numbers of a floating-point format for the grid codec (spec grid 1). */
 struct kvi_grid_format {
 	int mant_bits;    /* m */
 	int emin;         /* 1 - bias */
 	int elem_bits;    /* w: 16 or 8 */
 	int max_zeros;    /* Z */
-	bool whole;       /* elements are the middles of their cells (spec near) */
+	bool whole;       /* elements are the centres of their cells (spec near) */
 };
 
 /*
- * Context of an element, packed: bits 0..7 table, 8..15 g (biased grid
- * exponent), 16..30 M, 31 neg (spec grid 3). Made by kvi_grid_context for one
- * element; kernels take arrays in stream order. ctx_steps: the array repeats after
- * so many full steps (at least 1, divides full_steps or is >= full_steps; contexts
- * of the tail steps follow behind, never repeated: at ctx_tail).
+ * The context of an element, packed: bits 0..7 table, 8..15 g (biased grid exponent), 16..30 M,
+ * 31 neg (spec grid 3). mu_bits: the predicted mean, a binary32 pattern; k: the class of the
+ * scale, -400 to 400.
  */
 uint32_t kvi_grid_context(uint32_t mu_bits, int k,
                           const struct kvi_grid_format *fmt);
 
-/* Code length of n elements in their contexts, in 1/256 bit; cost: of a frequency. For those who
- * fit parameters. */
+/* Code length of n elements in their contexts, in 1/256 bit, for fits of parameters. cost: that of
+ * a symbol by its frequency, 2048 entries. ctx and elements: n each. */
 uint64_t kvi_grid_price(const struct kvi_grid_format *fmt,
                         const struct kvi_tables *tables, const uint16_t *cost,
                         const uint32_t *ctx, const uint16_t *elements, size_t n);
 
-/* A coded stream in memory. */
+/* A coded stream in memory; the caller owns the words. */
 struct kvi_stream {
 	uint32_t state[KVI_LANES];
 	const void *words; /* u16, little-endian, of any alignment */
@@ -96,23 +94,23 @@ struct kvi_stream {
 };
 
 /*
- * per_step (lanes are tokens and nothing differs between them): the context
- * arrays have one entry a step instead of one an element; ctx_steps entries,
- * then tail_steps in the tail array. Faster, and 32 times smaller.
+ * A job of the grid codec; read only, all memory is the caller's. Contexts are in stream order.
+ * Those of the full steps repeat after ctx_steps steps, which is at least 1 and divides full_steps
+ * or is not less; those of the tail steps never repeat. per_step: the arrays have one entry a step
+ * instead of one an element, because the lanes are tokens between which nothing differs; faster,
+ * and 32 times smaller.
  */
 struct kvi_grid_job {
 	struct kvi_steps steps;
 	const struct kvi_grid_format *fmt;
-	const struct kvi_tables *tables; /* of the table sets in use: table number
-	                                  * in a context is relative to `lut` */
-	const uint32_t *ctx;       /* full steps, ring of ctx_steps * 32 */
+	const struct kvi_tables *tables; /* those that contexts number */
+	const uint32_t *ctx;       /* ctx_steps * 32 */
 	size_t ctx_steps;
-	const uint32_t *ctx_tail;  /* tail_steps * tail_lanes, compact */
+	const uint32_t *ctx_tail;  /* tail_steps * tail_lanes */
 	bool per_step;
 };
 
-/* byte codec: the table of each element, same ring rule.
- * tab[i] is a table number (0..15). */
+/* A job of the byte codec, as kvi_grid_job: tab and tab_tail are the table numbers, 0 to 15. */
 struct kvi_sym_job {
 	struct kvi_steps steps;
 	const struct kvi_tables *tables;
@@ -124,10 +122,10 @@ struct kvi_sym_job {
 };
 
 /*
- * exponent codec, fused: from and to the exponent fields themselves. Symbol
- * top - E when that is 0..30, else 31 and E as an escape. Tables of 32
- * symbols, stride 32. A decoder also returns false for a symbol that gives
- * E < 0; the caller compares E with 2^e for dtypes with e < 8 (spec exponent 2).
+ * A job of the exponent codec, as kvi_grid_job, from and to exponent fields E: the symbol is
+ * top - E when that is 0..30, else 31 with E as an escape. Tables have 32 symbols and stride 32. A
+ * decoder also returns false for a symbol that gives E < 0; the caller compares E with 2^e for
+ * formats with e < 8 (spec exponent 2).
  */
 struct kvi_exp_job {
 	struct kvi_steps steps;
@@ -136,18 +134,18 @@ struct kvi_exp_job {
 	size_t tab_steps;
 	const uint8_t *tab_tail, *top_tail;
 	bool per_step;
-	/* Of a decoder that searches: what bf16 elements have beside the exponent, as of
-	 * bf16_split; out are elements then. NULL: out are exponent fields. */
+	/* For a decoder that searches (kvi_kernels.exp_searched): signs and mantissas of the bf16
+	 * elements as bf16_split gives them; `out` is elements then. NULL: exponent fields. */
 	const uint8_t *rest;
 };
 
 /*
- * Contexts of the rotating channels of heads at one position (spec grid 2):
- * 2 * pairs channels a head, pair i is (i, i + pairs), or (2i, 2i + 1) when
- * interleaved. angle[i] is the pair's angle in 1/4096 turns, the same for all
- * heads. cosines (4096) and scales (65 * 64) are the tables of grid 2. mean, k
- * and the contexts of the next head follow head_channels further on. Many heads
- * in one call are faster: they share the cosines. heads = 0 means one.
+ * Means and classes of the rotating channels of heads at one position (spec grid 2): 2 * pairs
+ * channels a head, pair i is (i, i + pairs), or (2i, 2i + 1) when interleaved. angle[i] is the
+ * pair's angle in 1/4096 of a revolution, the same for all heads. cosines (4096) and scales
+ * (65 * 64) are the tables of grid 2. mean, k and the contexts of the next head follow
+ * head_channels further on. Many heads in one call are faster: they share the cosines. heads = 0
+ * means one.
  */
 struct kvi_rotation {
 	const struct kvi_grid_format *fmt;
@@ -160,20 +158,25 @@ struct kvi_rotation {
 	size_t heads, head_channels;
 };
 
-/*
- * Encoders write words downwards from end; they return the number of words, which start
- * at end - n. Callers provide 3 words an element + 64 spare (grid: symbol, raw, escape; others: 2).
- * Decoders return false when the stream needs more words than it has, leaves some
- * over, or does not end with all lanes at 2^16; output is then unspecified but in bounds.
- * Decoders accept any states and words. Elements are u16 in stream order (one-byte dtypes
- * are widened by the caller).
- * sym: `sym` are symbols, `esc` the escaped bytes (only read / written where sym == escape).
- * The grid encoder uses symbol 40 for all that it cannot code as token and raw bits.
- */
 struct kvi_rows; /* slots.h */
 struct kvi_slot_block;
 struct kvi_slot_job;
 
+/*
+ * The kernels of a set of instructions: pure functions for any thread, whose memory is all the
+ * caller's.
+ *
+ * Encoders write words downwards from `end` and return their number n; the stream starts at
+ * end - n, and `state` receives the states. Callers provide 3 words an element and 64 more (grid:
+ * symbol, raw bits, escape; others: 2 an element).
+ *
+ * Decoders accept any states and words. They return false when the stream needs more words than it
+ * has, does not need all of them, or does not end with all lanes at 2^16; output is then
+ * unspecified, but in bounds. Elements are u16 in stream order (callers widen formats of a byte).
+ *
+ * sym: symbols; esc: the escaped bytes, touched only where sym is the escape. The grid encoder
+ * uses symbol 40 for all elements that it cannot code as token and raw bits.
+ */
 struct kvi_kernels {
 	const char *name;
 	uint32_t isa; /* KVARC_ISA_* */
@@ -192,44 +195,45 @@ struct kvi_kernels {
 	                     uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*exp_decode)(const struct kvi_exp_job *job,
 	                   const struct kvi_stream *in, void *out);
-	/* exp_decode with at most so many tables, not per_step, searches: it
-	 * reads enc only, lut may be NULL, and it takes rest. */
+	/* exp_decode of a job with at most so many tables that is not per_step searches:
+	 * it reads enc only, lut may be NULL, and it accepts `rest`. */
 	unsigned exp_searched;
-	/* Two streams at once, the results in ok. NULL: not faster than one
-	 * after the other. */
+	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
 	                    const struct kvi_stream *const in[2],
 	                    void *const out[2], bool ok[2]);
-	/* n contexts from n mu bit patterns and n classes (-400..400). */
+	/* kvi_grid_context of n elements. */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits,
 	                      const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);
+	/* Contexts of rotated channels. */
 	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
-	/* bf16 elements <-> exponent fields and sign and mantissa (sign << 7 | mantissa). */
+	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */
 	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x,
 	                   size_t n);
 	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest,
 	                   size_t n);
-	/* f16 elements <-> exponent fields (0..31) and the planes of 8, 2 and 1 bits of
-	 * mantissa and sign (spec exponent 3). */
+	/* n f16 elements <-> exponent fields (0..31) and the planes of 8, 2 and 1 bits
+	 * (n, ceil(n / 4), ceil(n / 8) bytes) of mantissa and sign (spec exponent 3). */
 	void (*f16_split)(uint8_t *e, uint8_t *const planes[3],
 	                  const uint16_t *x, size_t n);
 	void (*f16_merge)(uint16_t *x, const uint8_t *e,
 	                  const uint8_t *const planes[3], size_t n);
 	/* dst[c * rows + r] = src[r * cols + c]: token-major to lane order 1 for a block of
-	 * rows = 32 (or T' % 32) tokens; the way back has rows and cols exchanged. */
+	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows,
 	                   size_t cols);
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows,
 	                    size_t cols);
-	/* Of the linear codec, see slots.h. */
+	/* The linear codec's dot products and slots (slots.h). slot: false when the words of
+	 * the reader's stream do not suffice. */
 	void (*slot_rows)(const struct kvi_rows *r);
 	bool (*slot)(const struct kvi_slot_block *b,
 	             const struct kvi_slot_job *j);
 };
 
-/* The fastest kernels in the mask (0: any) that this build and processor
- * have; scalar when the mask leaves none. */
+/* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;
+ * scalar when there are none. Never NULL; from any thread. */
 const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rans_scalar.c - symbols, exponents and plain data movement in portable C */
+/* rans_scalar.c - the kernels of portable C: symbols, exponents, moves */
 #include "scalar.h"
 #include "slots.h"
 
@@ -27,7 +27,7 @@ static uint16_t *sym_encode_span(const struct kvi_sym_job *job,
 	return w;
 }
 
-size_t kvi_scalar_sym_encode(const struct kvi_sym_job *job, const uint16_t *sym,
+static size_t sym_encode(const struct kvi_sym_job *job, const uint16_t *sym,
                          const uint8_t *esc, uint16_t *end,
                          uint32_t state[KVI_LANES])
 {
@@ -70,7 +70,7 @@ static void sym_decode_span(const struct kvi_sym_job *job,
 	}
 }
 
-bool kvi_scalar_sym_decode(const struct kvi_sym_job *job,
+static bool sym_decode(const struct kvi_sym_job *job,
                        const struct kvi_stream *in, uint16_t *sym,
                        uint8_t *esc)
 {
@@ -117,7 +117,7 @@ static uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 	return w;
 }
 
-size_t kvi_scalar_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
+static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
                          uint16_t *end, uint32_t state[KVI_LANES])
 {
 	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
@@ -164,8 +164,8 @@ static bool exp_decode_span(const struct kvi_exp_job *job,
 	return good;
 }
 
-bool kvi_scalar_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, void *out)
+static bool exp_decode(const struct kvi_exp_job *job,
+                       const struct kvi_stream *in, void *out)
 {
 	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
 	                                     job->per_step);
@@ -190,7 +190,7 @@ void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t 
 }
 
 void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
-                       size_t n)
+                           size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		x[i] = (uint16_t)((rest[i] & 0x80) << 8 | e[i] << 7 |
@@ -200,7 +200,7 @@ void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
 void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
                           const uint16_t *x, size_t n)
 {
-	unsigned two = 0, one = 0; /* bytes in the making */
+	unsigned two = 0, one = 0; /* incomplete bytes of the planes */
 	for (size_t i = 0; i < n; i++) {
 		two = i % 4 ? two : 0;
 		one = i % 8 ? one : 0;
@@ -224,7 +224,7 @@ void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e,
 }
 
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
-                       size_t cols)
+                           size_t cols)
 {
 	for (size_t c = 0; c < cols; c++)
 		for (size_t r = 0; r < rows; r++)
@@ -232,11 +232,16 @@ void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
 }
 
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
-                        size_t cols)
+                            size_t cols)
 {
 	for (size_t c = 0; c < cols; c++)
 		for (size_t r = 0; r < rows; r++)
 			dst[c * rows + r] = src[r * cols + c];
+}
+
+static void rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
+{
+	kvi_scalar_rotate_pairs(ctx, r, 0);
 }
 
 const struct kvi_kernels kvi_kernels_scalar = {
@@ -244,12 +249,12 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	.isa = KVARC_ISA_SCALAR,
 	.grid_encode = kvi_scalar_grid_encode,
 	.grid_decode = kvi_scalar_grid_decode,
-	.sym_encode = kvi_scalar_sym_encode,
-	.sym_decode = kvi_scalar_sym_decode,
-	.exp_encode = kvi_scalar_exp_encode,
-	.exp_decode = kvi_scalar_exp_decode,
+	.sym_encode = sym_encode,
+	.sym_decode = sym_decode,
+	.exp_encode = exp_encode,
+	.exp_decode = exp_decode,
 	.grid_contexts = kvi_scalar_grid_contexts,
-	.rotated_contexts = kvi_scalar_rotated_contexts,
+	.rotated_contexts = rotated_contexts,
 	.bf16_split = kvi_scalar_bf16_split,
 	.bf16_merge = kvi_scalar_bf16_merge,
 	.f16_split = kvi_scalar_f16_split,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * scalar.h - the definition of a step in C, private to src/kernels
+ * scalar.h - the definition of a coder's step in C (spec rans 2), private to src/kernels
  *
- * A span is a run of steps with the same number of active lanes: the full
- * steps or the tail of a job.
+ * Everything is pure; memory is the caller's.
  */
 #ifndef KVI_SCALAR_H
 #define KVI_SCALAR_H
@@ -11,12 +10,13 @@
 #include "rans.h"
 #include "util/bytes.h"
 
-/* Words of a decoder. Past the end they are 0 and missing is set (spec rans 1). */
+/* The words of a decoder from p on. Past the end they are 0 and `missing` is set (spec rans 1). */
 struct kvi_words_in {
 	const uint8_t *p, *end;
 	bool missing;
 };
 
+/* All words of *s. */
 static inline struct kvi_words_in kvi_words_open(const struct kvi_stream *s)
 {
 	struct kvi_words_in in = { s->words, NULL, false };
@@ -24,6 +24,7 @@ static inline struct kvi_words_in kvi_words_open(const struct kvi_stream *s)
 	return in;
 }
 
+/* Consumes a word. */
 static inline uint32_t kvi_word_next(struct kvi_words_in *in)
 {
 	if (in->p == in->end) {
@@ -35,12 +36,13 @@ static inline uint32_t kvi_word_next(struct kvi_words_in *in)
 	return w;
 }
 
+/* The state after renormalisation, which consumes a word when it is below 2^16. */
 static inline uint32_t kvi_renorm(uint32_t st, struct kvi_words_in *in)
 {
 	return st < KVI_RANS_LOW ? st << 16 | kvi_word_next(in) : st;
 }
 
-/* The last test of a decoder: everything consumed, all lanes at 2^16. */
+/* The last test of a decoder: all words consumed, all states 2^16. */
 static inline bool kvi_stream_done(const uint32_t state[KVI_LANES],
                                    const struct kvi_words_in *in)
 {
@@ -50,20 +52,21 @@ static inline bool kvi_stream_done(const uint32_t state[KVI_LANES],
 	return diff == 0 && !in->missing && in->p == in->end;
 }
 
+/* The states in which an encoder begins. */
 static inline void kvi_states_start(uint32_t state[KVI_LANES])
 {
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		state[l] = KVI_RANS_LOW;
 }
 
-/* Writes the low word of a state downwards. */
+/* Writes the low word of a state below *w; returns the rest of the state. */
 static inline uint32_t kvi_word_put(uint32_t st, uint16_t **w)
 {
 	kvi_store16(--*w, (uint16_t)st);
 	return st >> 16;
 }
 
-/* Encodes n <= 16 raw bits. */
+/* Encodes n <= 16 raw bits; returns the new state. */
 static inline uint32_t kvi_bits_put(uint32_t st, unsigned n, uint32_t bits,
                                     uint16_t **w)
 {
@@ -72,7 +75,7 @@ static inline uint32_t kvi_bits_put(uint32_t st, unsigned n, uint32_t bits,
 	return st << n | bits;
 }
 
-/* Encodes a symbol; enc is its entry in kvi_tables. */
+/* Encodes a symbol; returns the new state. enc: its entry in kvi_tables.enc, freq not 0. */
 static inline uint32_t kvi_symbol_put(uint32_t st, uint32_t enc, uint16_t **w)
 {
 	uint32_t freq = enc & 0xffff, cum = enc >> 16;
@@ -81,7 +84,7 @@ static inline uint32_t kvi_symbol_put(uint32_t st, uint32_t enc, uint16_t **w)
 	return ((st / freq) << KVI_PROB_BITS) + cum + st % freq;
 }
 
-/* State after the symbol of a LUT entry, before renorm. */
+/* The state after the symbol of an entry of kvi_tables.lut, before kvi_renorm(). */
 static inline uint32_t kvi_symbol_take(uint32_t st, uint32_t entry)
 {
 	return (entry >> 20) * (st >> KVI_PROB_BITS) + (entry >> 9 & 2047);
@@ -93,13 +96,13 @@ static inline int kvi_quarter(int a)
 	return (a - (a & 3)) / 4;
 }
 
+/* v, or the limit that it is beyond; lo <= hi. */
 static inline int kvi_clamp(int v, int lo, int hi)
 {
 	return v < lo ? lo : v > hi ? hi : v;
 }
 
-/* v * 2^e as a binary32 pattern; |v| <= 2^24, the product is a normal number
- * or 0. */
+/* v * 2^e as a binary32 pattern. |v| <= 2^24; the product is a normal number or 0. */
 static inline uint32_t kvi_scaled_bits(int32_t v, int e)
 {
 	uint32_t bits;
@@ -108,6 +111,7 @@ static inline uint32_t kvi_scaled_bits(int32_t v, int e)
 	return v ? bits + ((uint32_t)e << 23) : 0;
 }
 
+/* A run of steps with the same number of active lanes: the full steps or the tail of a job. */
 struct kvi_span {
 	size_t steps;
 	unsigned lanes;
@@ -116,6 +120,7 @@ struct kvi_span {
 	size_t lane_size;  /* 1, or 0 when all lanes share an entry */
 };
 
+/* The full steps of a job whose contexts repeat after `ring` steps. */
 static inline struct kvi_span kvi_span_full(const struct kvi_steps *s,
                                             size_t ring, bool per_step)
 {
@@ -124,6 +129,7 @@ static inline struct kvi_span kvi_span_full(const struct kvi_steps *s,
 	return span;
 }
 
+/* The tail of a job; no steps when there is none. */
 static inline struct kvi_span kvi_span_tail(const struct kvi_steps *s,
                                             bool per_step)
 {
@@ -133,54 +139,53 @@ static inline struct kvi_span kvi_span_tail(const struct kvi_steps *s,
 	return span;
 }
 
-/* Where a span's next step finds its table numbers and largest exponents. */
+/* Table numbers and largest exponents of a span of the exponent codec; `at` is the next step's. */
 struct kvi_exp_ring {
 	const uint8_t *tab, *top; /* of the first step */
 	size_t at, size;          /* in entries */
 };
 
-/* The kernels of scalar C; also stand in where a set has no faster one. */
+/* The kernels of scalar C, by which kvi_kernels is defined. */
 extern const struct kvi_kernels kvi_kernels_scalar;
 
+/* kvi_kernels.grid_encode. */
 size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job,
                               const uint16_t *elements, uint16_t *end,
                               uint32_t state[KVI_LANES]);
+/* kvi_kernels.grid_decode. */
 bool kvi_scalar_grid_decode(const struct kvi_grid_job *job,
                             const struct kvi_stream *in, uint16_t *elements);
-/* The steps of a span; words and states are left for what follows. */
+/* Decodes the steps of a span of a grid job, whose contexts are at ctx. *in and st are then those
+ * after the span; words may be missing. */
 void kvi_scalar_grid_span(const struct kvi_grid_job *job,
                           const struct kvi_span *span, const uint32_t *ctx,
                           struct kvi_words_in *in, uint32_t st[KVI_LANES],
                           uint16_t *elements);
-size_t kvi_scalar_sym_encode(const struct kvi_sym_job *job,
-                             const uint16_t *sym, const uint8_t *esc,
-                             uint16_t *end, uint32_t state[KVI_LANES]);
-bool kvi_scalar_sym_decode(const struct kvi_sym_job *job,
-                           const struct kvi_stream *in, uint16_t *sym,
-                           uint8_t *esc);
-size_t kvi_scalar_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
-                             uint16_t *end, uint32_t state[KVI_LANES]);
-bool kvi_scalar_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, void *out);
+/* kvi_kernels.grid_contexts. */
 void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
                               const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);
-void kvi_scalar_rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r);
+/* The number of heads in *r. */
 static inline size_t kvi_rotation_heads(const struct kvi_rotation *r)
 {
 	return r->heads ? r->heads : 1;
 }
-/* From pair `first` of each head on. */
+/* kvi_kernels.rotated_contexts, from pair `first` of each head on. */
 void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
                              size_t first);
+/* kvi_kernels.bf16_split. */
 void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
                            size_t n);
+/* kvi_kernels.bf16_merge. */
 void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
                            size_t n);
+/* kvi_kernels.f16_split. */
 void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
                           const uint16_t *x, size_t n);
+/* kvi_kernels.f16_merge. */
 void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e,
                           const uint8_t *const planes[3], size_t n);
+/* kvi_kernels.transpose8 and transpose16. */
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
                            size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
@@ -188,14 +193,19 @@ void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
+/* kvi_kernels.bf16_split; this and the following serve AVX-512, too. */
 void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
                          size_t n);
+/* kvi_kernels.bf16_merge. */
 void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
                          size_t n);
+/* kvi_kernels.f16_split. */
 void kvi_avx2_f16_split(uint8_t *e, uint8_t *const planes[3],
-                          const uint16_t *x, size_t n);
+                        const uint16_t *x, size_t n);
+/* kvi_kernels.f16_merge. */
 void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e,
-                          const uint8_t *const planes[3], size_t n);
+                        const uint8_t *const planes[3], size_t n);
+/* kvi_kernels.transpose8 and transpose16. */
 void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
                          size_t cols);
 void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
@@ -203,9 +213,12 @@ void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
 #endif
 #if defined(KVI_AVX512)
 extern const struct kvi_kernels kvi_kernels_avx512;
-enum { KVI_AVX512_EXP_SEARCHED = 8 }; /* kvi_kernels.exp_searched */
+/* kvi_kernels.exp_searched of AVX-512. */
+enum { KVI_AVX512_EXP_SEARCHED = 8 };
+/* kvi_kernels.exp_encode. */
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
                              uint16_t *end, uint32_t state[KVI_LANES]);
+/* kvi_kernels.exp_decode and exp_decode2. */
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
                            const struct kvi_stream *in, void *out);
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],

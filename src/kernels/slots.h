@@ -4,18 +4,22 @@
  * decoded and observed (spec linear 2 to 4)
  *
  * A lane is a token. Kernels take the tokens of a block: full steps of 32, or
- * one step with fewer active lanes. All arrays by token have room for whole
- * steps; the lanes of a step that are not active take part as elements 0.
+ * one step with fewer active lanes. All arrays by token have capacity for whole
+ * steps; the lanes of a step that are not active count as elements 0.
  *
  * Feature rows hold two slots next to each other, so that a dot product is a
  * multiply-add of pairs: int16 [step][pair of slots][32 tokens][2]. Sums are
  * int32 [step][slot][32 tokens].
+ *
+ * The structs are arguments of kernels: the caller owns all memory, and a kernel
+ * writes only where the comments say so.
  */
 #ifndef KVI_SLOTS_H
 #define KVI_SLOTS_H
 
 #include "scalar.h"
 
+/* Sizes of blocks and rows. */
 enum {
 	KVI_BLOCK_TOKENS = 256, /* at most */
 	KVI_PANEL = 8,          /* slots that kernels take together */
@@ -26,56 +30,58 @@ enum {
 /* Feature rows next to each other. */
 struct kvi_rows_part {
 	const int16_t *features;
-	size_t n_pairs, step; /* step: from one step to the next */
+	size_t n_pairs, step; /* step: int16 from one step to the next */
 };
 
-/* sum[row] = half(q[row]) + coef[row] . the feature rows of all parts. */
+/* Dot products, written to sum[row]: half(q[row]) + coef[row] . the feature rows of all parts.
+ * Callers bound coefficients and features so that no sum exceeds 32 bits. */
 struct kvi_rows {
-	int32_t *sum;
-	const int16_t *coef;
-	const uint8_t *q;
+	int32_t *sum;              /* written */
+	const int16_t *coef;       /* 2 a pair of slots, all parts after each other */
+	const uint8_t *q;          /* fraction bits of a row's sum, 0 to 16 */
 	const struct kvi_rows_part *part;
 	size_t n_parts, rows, steps;
-	size_t sum_step, coef_row; /* from one to the next */
+	size_t sum_step, coef_row; /* from one step, one row to the next */
 };
 
-/* What rounds the sum of a row (spec linear 3). */
+/* Half of a unit of the row's sum, which rounds it (spec linear 3). */
 static inline int32_t kvi_rows_half(const struct kvi_rows *r, size_t row)
 {
 	return (int32_t)1 << r->q[row] >> 1;
 }
 
-/* A stream that is decoded slot by slot. */
+/* A stream that is decoded slot by slot; kernels advance it. */
 struct kvi_slot_reader {
 	uint32_t state[KVI_LANES];
 	struct kvi_words_in words;
 };
 
-/* What the slots of a block of tokens share. */
+/* What the slots of a block of tokens have in common. */
 struct kvi_slot_block {
-	size_t tokens;  /* a multiple of 32 */
+	size_t tokens;  /* a multiple of 32, at most KVI_BLOCK_TOKENS */
 	unsigned lanes; /* of a step: 32, or those of the only one */
 	const struct kvi_grid_format *fmt;
 	const struct kvi_tables *tables;
-	const int16_t *unknown; /* added to k'; NULL: nothing */
-	uint32_t *w;            /* NULL: the scale does not follow the token */
+	const int16_t *unknown; /* added to k' by token; NULL: nothing */
+	uint32_t *w;            /* distances by token, updated by kvi_slot_job.grow; NULL: the
+	                         * scale does not follow the token */
 	struct kvi_slot_reader *reader; /* NULL: all elements are known */
 };
 
 /* One slot. Elements and contexts are in stream order: `lanes` a step. */
 struct kvi_slot {
-	uint16_t *x;
-	bool known;             /* x is there already, and not in the stream */
-	uint32_t *ctx;          /* contexts of known elements; NULL: not wanted */
+	uint16_t *x;            /* elements; written unless known */
+	bool known;             /* x is given, and not in the stream */
+	uint32_t *ctx;          /* written: contexts of known elements; NULL: not wanted */
 	int32_t mean;
 	int k, step;
 	unsigned qa, qb;
-	const int16_t *table;   /* T * 2^tshift; NULL: zeros */
+	const int16_t *table;   /* T * 2^tshift by token; NULL: zeros */
 	const int32_t *below;   /* sum over lower sources and half(qa); NULL: 0 */
 	const int32_t *sum;     /* same layer and earlier panels, with half(qb); NULL:
 	                         * the prediction is the base */
-	const int16_t *coef;    /* of the pairs in `near` */
-	size_t below_step, sum_step;
+	const int16_t *coef;    /* of the pairs in kvi_slot_job.near */
+	size_t below_step, sum_step; /* int32 from one step to the next */
 };
 
 /* A slot, or the two of a rotated pair. */
@@ -83,32 +89,34 @@ struct kvi_slot_job {
 	struct kvi_slot slot[2];
 	bool pair;
 	unsigned half;          /* of a slot alone: 0 or 1 in its feature row */
-	/* Feature rows. z NULL: it is not wanted; r NULL: nothing but z is, of elements that are known:
-	 * their contexts, and w, are not wanted either. */
+	/* Feature rows, written: residuals r, and elements less the mean z. z NULL: not wanted. r
+	 * NULL: only z is, of known elements; neither contexts nor w are written then. */
 	int16_t *r, *z;
-	const int16_t *near;    /* feature rows of this panel before it */
-	size_t n_near, feature_step;
-	/* pair: cos, sin in 1/16384 of the block's tokens; angle classes; the
-	 * row of ROT (spec grid 2) */
-	const int16_t *turn;
+	const int16_t *near;    /* n_near feature rows of this panel before this one */
+	size_t n_near, feature_step; /* feature_step: int16 from one step to the next */
+	/* pair: cosines and sines in 1/16384, angle classes, by token; the row of ROT (spec
+	 * grid 2) */
+	const int16_t *cos_sin;
 	const uint8_t *angle_class;
 	const int8_t *scales;
 	uint32_t n;             /* slots in w */
-	bool grow;              /* w takes these */
+	bool grow;              /* add the distances of these to w */
 };
 
+/* The number of steps in *b. */
 static inline size_t kvi_slot_steps(const struct kvi_slot_block *b)
 {
 	return b->tokens / KVI_LANES;
 }
 
+/* kvi_kernels.slot_rows. */
 void kvi_scalar_slot_rows(const struct kvi_rows *r);
-/* False when the words of the stream do not suffice. */
+/* kvi_kernels.slot: false when the words of the stream do not suffice. */
 bool kvi_scalar_slot(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j);
 
 #if defined(KVI_AVX512)
-/* Multiply-add and sum in one instruction, where the processor has it too. */
+/* AVX-512 with multiply-add and sum in one instruction (VNNI). */
 #if defined(__clang__) || __GNUC__ >= 8
 #define KVI_AVX512VNNI 1
 extern const struct kvi_kernels kvi_kernels_avx512vnni;
@@ -116,7 +124,7 @@ extern const struct kvi_kernels kvi_kernels_avx512vnni;
 #endif
 
 #if defined(KVI_NEON)
-/* Whether the processor has sums of four products of bytes. */
+/* Whether this processor has sums of four products of bytes (DotProd). */
 bool kvi_arm_has_dots(void);
 #endif
 

@@ -2,10 +2,11 @@
 /*
  * slots_body.h - slots of the linear codec (spec linear 2 to 4); kvi_kernels.slot
  *
- * Included after context_body.h and grid_body.h or grid_avx512.h. Uses SET, EACH and all of the
- * arithmetic, memory and pairs of 16-bit numbers of ops.h, class_row, class_row_load, class_of;
- * token_tables, token_tables_load, step_take (contracts in grid_body.h); first_active, states_load,
- * states_store (in step_body.h); contexts_of, scaled_bits, clamp.
+ * Included after context_body.h and grid_body.h or grid_avx512_body.h. Uses SET, EACH, all of the
+ * arithmetic, v_load, v_store, v_load_u8, v_load_u16, v_load_i16, v_pick, the pairs of 16-bit
+ * numbers, class_row, class_row_load, class_of, token_tables and token_tables_load of ops.h;
+ * step_take (contract in grid_body.h); first_active, states_load, states_store (in step_body.h);
+ * contexts_of, scaled_bits, clamp (in context_body.h).
  */
 #ifndef KVI_SLOTS_BODY_H
 #define KVI_SLOTS_BODY_H
@@ -21,12 +22,13 @@ static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7, false };
 
 /* ----------------------------------------------------------- prediction */
 
-/* Places of token t in sums and feature rows. */
+/* The index of token t in sums. */
 INLINE size_t sum_at(size_t sum_step, size_t t)
 {
 	return t / KVI_LANES * sum_step + t % KVI_LANES;
 }
 
+/* The index of token t in feature rows. */
 INLINE size_t feature_at(const struct kvi_slot_job *j, size_t t)
 {
 	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
@@ -40,7 +42,7 @@ INLINE vec coefficients(const int16_t *p)
 	return SET(both);
 }
 
-/* Tokens of a slot from t on, without and with what the same layer says. */
+/* The base of a slot (spec linear 3): the prediction of tokens from t on without the same layer. */
 INLINE vec base_of(const struct kvi_slot *s, size_t t)
 {
 	vec base = SET(s->mean);
@@ -54,6 +56,7 @@ INLINE vec base_of(const struct kvi_slot *s, size_t t)
 	return clamp(base, LIMIT);
 }
 
+/* The prediction of those tokens, with the same layer. */
 INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j,
                    size_t t, vec base)
 {
@@ -76,11 +79,13 @@ INLINE vec token_class(const struct kvi_slot_block *b, size_t t, vec start)
 	return clamp(v_sar(d, 21), 32);
 }
 
+/* The start for token_class(), the same for all tokens of a job. */
 INLINE vec token_start(const struct kvi_slot_job *j)
 {
 	return v_sub(v_float_bits(SET(13 * j->n)), SET(1 << 20));
 }
 
+/* more: the class of the token. */
 INLINE vec context_of(vec mu, vec k, vec more,
                       const struct kvi_grid_format *fmt)
 {
@@ -119,6 +124,7 @@ INLINE vec distance(vec x, vec expected, vec k, int step)
 	return v_min(v_shr_any(scaled, sh), SET(127));
 }
 
+/* Adds distances to w from token t on, where the job wants that. */
 INLINE void scale_add(const struct kvi_slot_block *b,
                       const struct kvi_slot_job *j, size_t t, vec v)
 {
@@ -126,7 +132,7 @@ INLINE void scale_add(const struct kvi_slot_block *b,
 		v_store(b->w + t, v_add(v_load(b->w + t), v));
 }
 
-/* Feature rows of a slot alone: its half of them. */
+/* Stores one slot of a feature row; the second one must follow the first one. */
 INLINE void store_half(int16_t *row, unsigned half, vec v)
 {
 	const vec low = SET(0xffff);
@@ -136,6 +142,7 @@ INLINE void store_half(int16_t *row, unsigned half, vec v)
 	v_store(row, v);
 }
 
+/* Stores both slots of a feature row. */
 INLINE void store_both(int16_t *row, vec a, vec b)
 {
 	v_store(row, v_side_by_side(clamp(a, LIMIT), clamp(b, LIMIT)));
@@ -143,8 +150,8 @@ INLINE void store_both(int16_t *row, vec a, vec b)
 
 /* ---------------------------------------------------------------- slots */
 
-/* A stream while slots are taken from it. The feed is elsewhere, so that the
- * rest is in registers. */
+/* A stream while slots are decoded from it. The feed is apart, so that the
+ * members are in registers. */
 struct slot_reading {
 	struct kvi_feed *feed;
 	const uint8_t *p;
@@ -152,6 +159,7 @@ struct slot_reading {
 	token_tables tokens;
 };
 
+/* Begins at the state of *in. */
 INLINE void reading_begin(struct slot_reading *r, struct kvi_feed *feed,
                           const struct kvi_slot_reader *in)
 {
@@ -163,6 +171,7 @@ INLINE void reading_begin(struct slot_reading *r, struct kvi_feed *feed,
 	r->tokens = token_tables_load();
 }
 
+/* Updates *in to the state after the slots; false when words were missing. */
 INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in,
                         unsigned lanes)
 {
@@ -176,6 +185,7 @@ INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in
 	return !in->words.missing;
 }
 
+/* Before a step: false when the words do not suffice. */
 INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in)
 {
 	if (__builtin_expect(r->p > r->feed->safe, 0)) {
@@ -189,9 +199,9 @@ INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in)
 }
 
 /*
- * What all steps of a slot or pair see: copies that no store changes, and
- * constants in the functions for usual slots, which take steps of 32 lanes of
- * bf16 that are either all there or all in the stream.
+ * What all steps of a slot or pair have in common: copies that no store changes,
+ * and constants in the functions for usual slots, which have steps of 32 lanes of
+ * bf16, either all known or all in the stream.
  */
 struct slot_setting {
 	struct kvi_slot_block b;
@@ -201,7 +211,7 @@ struct slot_setting {
 	bool all_known, all_read;
 };
 
-/* Elements that are there; their contexts are stored where that is wanted. */
+/* Known elements; stores their contexts ctx where the slot wants them. */
 INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s,
                                size_t at, const struct parts *ctx)
 {
@@ -225,8 +235,8 @@ INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_sl
 	return y;
 }
 
-/* The elements of a step, decoded or as they are; 0 in lanes that are not
- * active. */
+/* The elements of a step, decoded or known; 0 in lanes that are not active. False when the words
+ * do not suffice. */
 INLINE bool elements(const struct slot_setting *e, struct slot_reading *r,
                      const struct kvi_slot *s, size_t step,
                      const struct parts *ctx, struct parts *y)
@@ -243,11 +253,12 @@ INLINE bool elements(const struct slot_setting *e, struct slot_reading *r,
 	return true;
 }
 
-/* A slot alone before it is decoded. */
+/* The prediction of a slot alone. */
 struct slot_expected {
 	struct parts base, pred, k, ctx;
 };
 
+/* Predicts a step of a slot alone. start: token_start(). */
 INLINE void predict_one(const struct slot_setting *e, size_t step, vec start,
                         struct slot_expected *x)
 {
@@ -266,6 +277,7 @@ INLINE void predict_one(const struct slot_setting *e, size_t step, vec start,
 	}
 }
 
+/* Predicts, decodes and observes a slot alone. */
 INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 {
 	const struct kvi_slot_job *j = &e->j;
@@ -293,7 +305,7 @@ INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 	return true;
 }
 
-/* What the second slot of a pair needs of the time before the first. */
+/* What the second slot of a pair needs of the state before the first one was observed. */
 struct pair_between {
 	uint32_t ctx[KVI_BLOCK_TOKENS];
 	int32_t x[KVI_BLOCK_TOKENS], k[KVI_BLOCK_TOKENS],
@@ -301,8 +313,8 @@ struct pair_between {
 	int32_t base[2][KVI_BLOCK_TOKENS];
 };
 
-/* Contexts of both slots of tokens from t on; *expected and *k are the first
- * one's. */
+/* Predicts both slots of the tokens from t on: the contexts of the first one, with its predicted
+ * mean in *expected and class in *k; those of the second one in *m. */
 INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, size_t t,
                         vec start, const class_row *classes,
                         vec *expected, vec *k)
@@ -310,12 +322,12 @@ INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, si
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const vec step = SET(a->step - 6), round = SET(128);
-	vec turn = v_load(j->turn + 2 * t);
+	vec cs = v_load(j->cos_sin + 2 * t);
 	vec base_a = base_of(a, t), base_b = base_of(b, t);
 	vec pred = v_side_by_side(pred_of(a, j, t, base_a),
 	                          pred_of(b, j, t, base_b));
-	vec va = v_madd(pred, v_negated_high(turn));
-	vec vb = v_madd(pred, v_exchanged(turn));
+	vec va = v_madd(pred, v_negated_high(cs));
+	vec vb = v_madd(pred, v_exchanged(cs));
 	va = v_sar(v_add(va, round), 8);
 	vb = v_sar(v_add(vb, round), 8);
 	vec angle = v_load_u8(j->angle_class + t), kb = SET(b->k);
@@ -334,18 +346,19 @@ INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, si
 	return context_of(scaled_bits(va, step), ka, o, &e->fmt);
 }
 
+/* Observes both slots of the tokens from t on. xb: the integers of the second one. */
 INLINE void observe_pair(const struct slot_setting *e, const struct pair_between *m,
                          size_t t, vec xb)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const vec round = SET(8192);
 	const size_t at = feature_at(j, t);
-	vec turn = v_load(j->turn + 2 * t);
+	vec cs = v_load(j->cos_sin + 2 * t);
 	scale_add(&e->b, j, t, distance(xb, v_load(m->expected + t),
 	                                v_load(m->k + t), j->slot[1].step));
 	vec x = v_side_by_side(v_load(m->x + t), xb);
-	vec ua = v_madd(x, turn);
-	vec ub = v_madd(x, v_negated_low(v_exchanged(turn)));
+	vec ua = v_madd(x, cs);
+	vec ub = v_madd(x, v_negated_low(v_exchanged(cs)));
 	ua = v_sar(v_add(ua, round), 14);
 	ub = v_sar(v_add(ub, round), 14);
 	store_both(j->r + at, v_sub(ua, v_load(m->base[0] + t)),
@@ -355,6 +368,7 @@ INLINE void observe_pair(const struct slot_setting *e, const struct pair_between
 		           v_sub(ub, SET(j->slot[1].mean)));
 }
 
+/* Predicts, decodes and observes a rotated pair: first all steps of one slot, then of the other. */
 INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 {
 	const struct kvi_slot_job *j = &e->j;
@@ -394,7 +408,7 @@ INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 	return true;
 }
 
-/* z of elements that are there, which needs no predictions. */
+/* z of known elements, which needs no predictions. */
 INLINE void slot_z(const struct slot_setting *e)
 {
 	const struct kvi_slot_job *j = &e->j;
@@ -413,11 +427,11 @@ INLINE void slot_z(const struct slot_setting *e)
 				store_half(to, j->half, v_sub(va, mean_a));
 				continue;
 			}
-			vec turn = v_load(j->turn + 2 * t);
+			vec cs = v_load(j->cos_sin + 2 * t);
 			vec x = v_side_by_side(va, integers_of(xb.v[h], &e->fmt,
 			                                       b->step));
-			vec ua = v_madd(x, turn);
-			vec ub = v_madd(x, v_negated_low(v_exchanged(turn)));
+			vec ua = v_madd(x, cs);
+			vec ub = v_madd(x, v_negated_low(v_exchanged(cs)));
 			ua = v_sar(v_add(ua, round), 14);
 			ub = v_sar(v_add(ub, round), 14);
 			store_both(to, v_sub(ua, mean_a), v_sub(ub, mean_b));
@@ -425,6 +439,7 @@ INLINE void slot_z(const struct slot_setting *e)
 	}
 }
 
+/* usual: as struct slot_setting says; known: then, whether all are. */
 INLINE bool slot_with(const struct kvi_slot_block *b,
                       const struct kvi_slot_job *j,
                       const struct kvi_grid_format *fmt,

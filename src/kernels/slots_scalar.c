@@ -59,17 +59,17 @@ static int32_t limited(int32_t v)
 	return kvi_clamp(v, -LIMIT, LIMIT);
 }
 
-/* What is known of a token's slot before it is decoded, and then. */
-struct cell {
+/* The prediction of a slot of one token, and its element. */
+struct slot_cell {
 	int32_t base, pred;
-	int32_t expected; /* M: mu in units of 2^step */
+	int32_t expected; /* M: the predicted mean in units of 2^step */
 	uint32_t mu;
 	int k;            /* k' */
 	int32_t x;        /* X */
 };
 
 static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j,
-                    size_t t, struct cell *c)
+                    size_t t, struct slot_cell *c)
 {
 	size_t step = t / KVI_LANES, lane = t % KVI_LANES;
 	int32_t base = s->mean;
@@ -89,17 +89,17 @@ static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j,
 	c->pred = limited(c->base + (sum >> s->qb));
 }
 
-static void expect_one(const struct kvi_slot *s, struct cell *c)
+static void expect_one(const struct kvi_slot *s, struct slot_cell *c)
 {
 	c->expected = c->pred;
 	c->mu = kvi_scaled_bits(c->pred, s->step);
 }
 
-/* Both of a pair, turned to the token's position. */
-static void expect_pair(const struct kvi_slot_job *j, size_t t, struct cell *a,
-                        struct cell *b)
+/* Both slots of a pair, with RoPE applied at the position of the token. */
+static void expect_pair(const struct kvi_slot_job *j, size_t t, struct slot_cell *a,
+                        struct slot_cell *b)
 {
-	int32_t cosine = j->turn[2 * t], sine = j->turn[2 * t + 1];
+	int32_t cosine = j->cos_sin[2 * t], sine = j->cos_sin[2 * t + 1];
 	int32_t va = (a->pred * cosine - b->pred * sine + 128) >> 8;
 	int32_t vb = (b->pred * cosine + a->pred * sine + 128) >> 8;
 	int h = j->angle_class[t], kb = b->k, e = j->slot[0].step - 6;
@@ -111,7 +111,7 @@ static void expect_pair(const struct kvi_slot_job *j, size_t t, struct cell *a,
 	b->k = kb + j->scales[(h + 32) & 63];
 }
 
-/* How much larger than expected the slots of a token were, in classes. */
+/* By how many classes the distances of a token were larger than the mean. */
 static int token_class(const struct kvi_slot_block *b, uint32_t n, size_t t)
 {
 	if (!b->w)
@@ -122,7 +122,7 @@ static int token_class(const struct kvi_slot_block *b, uint32_t n, size_t t)
 }
 
 /* v of spec linear 4. */
-static uint32_t distance(const struct cell *c, int step)
+static uint32_t distance(const struct slot_cell *c, int step)
 {
 	static const uint32_t reciprocal[4] = { 32768, 27554, 23170, 19484 };
 	int32_t d = c->x - c->expected;
@@ -134,14 +134,14 @@ static uint32_t distance(const struct cell *c, int step)
 	return v < SCALE_LIMIT ? v : SCALE_LIMIT;
 }
 
-/* Place of token t in a feature row. */
+/* The index of token t in a feature row. */
 static size_t feature_at(const struct kvi_slot_job *j, size_t t)
 {
 	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
 }
 
 static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
-                    size_t at, const struct cell *c, int32_t u)
+                    size_t at, const struct slot_cell *c, int32_t u)
 {
 	if (j->r)
 		j->r[at] = (int16_t)limited(u - c->base);
@@ -150,13 +150,13 @@ static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
 }
 
 static void observe_one(const struct kvi_slot_job *j, size_t t,
-                        const struct cell *c)
+                        const struct slot_cell *c)
 {
 	size_t at = feature_at(j, t);
 	observe(&j->slot[0], j, at + j->half, c, c->x);
 	if (j->half)
 		return;
-	/* Until the other one is there, and where there is none. */
+	/* Until the other slot is observed, and where there is none. */
 	if (j->r)
 		j->r[at + 1] = 0;
 	if (j->z)
@@ -164,9 +164,9 @@ static void observe_one(const struct kvi_slot_job *j, size_t t,
 }
 
 static void observe_pair(const struct kvi_slot_job *j, size_t t,
-                         const struct cell *a, const struct cell *b)
+                         const struct slot_cell *a, const struct slot_cell *b)
 {
-	int32_t cosine = j->turn[2 * t], sine = j->turn[2 * t + 1];
+	int32_t cosine = j->cos_sin[2 * t], sine = j->cos_sin[2 * t + 1];
 	int32_t half = (int32_t)1 << (COSINE_ONE - 1);
 	size_t at = feature_at(j, t);
 	observe(&j->slot[0], j, at, a,
@@ -175,8 +175,8 @@ static void observe_pair(const struct kvi_slot_job *j, size_t t,
 	        (b->x * cosine - a->x * sine + half) >> COSINE_ONE);
 }
 
-/* Where token t stands in stream order; false: its lane is not active. */
-static bool place_of(const struct kvi_slot_block *b, size_t t, size_t *at)
+/* The index of token t in stream order; false: its lane is not active. */
+static bool stream_index(const struct kvi_slot_block *b, size_t t, size_t *at)
 {
 	*at = t / KVI_LANES * b->lanes + t % KVI_LANES;
 	return t % KVI_LANES < b->lanes;
@@ -196,13 +196,13 @@ static bool decode(const struct kvi_slot_block *b, const struct kvi_slot *s,
 bool kvi_scalar_slot(const struct kvi_slot_block *b,
                      const struct kvi_slot_job *j)
 {
-	struct cell cell[KVI_BLOCK_TOKENS][2];
-	uint32_t room[2][KVI_BLOCK_TOKENS];
+	struct slot_cell cell[KVI_BLOCK_TOKENS][2];
+	uint32_t decode_ctx[2][KVI_BLOCK_TOKENS];
 	const unsigned slots = j->pair ? 2 : 1;
 	size_t at;
 
 	for (size_t t = 0; t < b->tokens; t++) {
-		struct cell *c = cell[t];
+		struct slot_cell *c = cell[t];
 		for (unsigned i = 0; i < slots; i++)
 			predict(&j->slot[i], j, t, &c[i]);
 		if (j->pair)
@@ -214,8 +214,8 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b,
 			if (b->unknown)
 				c[i].k += b->unknown[t];
 			uint32_t *ctx = j->slot[i].known ? j->slot[i].ctx
-			                                 : room[i];
-			if (ctx && place_of(b, t, &at))
+			                                 : decode_ctx[i];
+			if (ctx && stream_index(b, t, &at))
 				ctx[at] = kvi_grid_context(
 					c[i].mu, kvi_clamp(c[i].k + more,
 					                   -K_LIMIT, K_LIMIT),
@@ -223,11 +223,11 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b,
 		}
 	}
 	for (unsigned i = 0; i < slots; i++)
-		if (!j->slot[i].known && !decode(b, &j->slot[i], room[i]))
+		if (!j->slot[i].known && !decode(b, &j->slot[i], decode_ctx[i]))
 			return false;
 	for (size_t t = 0; t < b->tokens; t++) {
-		struct cell *c = cell[t];
-		bool active = place_of(b, t, &at);
+		struct slot_cell *c = cell[t];
+		bool active = stream_index(b, t, &at);
 		for (unsigned i = 0; i < slots; i++) {
 			const struct kvi_slot *s = &j->slot[i];
 			c[i].x = active ? integer_of(s->x[at], b->fmt, s->step)

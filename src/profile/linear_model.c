@@ -287,7 +287,7 @@ static void set_turn(const struct kvi_linear *l, const struct some *p,
 	size_t at = (p->first + i) / 2 * l->turns->tokens_room + b->first;
 	int d = kvi_clamp(j->slot[0].k - j->slot[1].k, -32, 32) + 32;
 	j->pair = true;
-	j->turn = l->turns->turn + 2 * at;
+	j->cos_sin = l->turns->turn + 2 * at;
 	j->angle_class = l->turns->angle_class + at;
 	j->scales = kvi_rot_scale + d * 64;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * grid_avx512.h - a step of the grid codec (spec grid 4) in AVX-512, 2 x 16 lanes
+ * grid_avx512_body.h - a step of the grid codec (spec grid 4) in AVX-512, 2 x 16 lanes
  *
  * Defines what grid_body.h defines (contracts there) with masks of a bit a lane, fewer
  * instructions for token pairs and no branch for cells at zero.
  */
-#ifndef KVI_GRID_AVX512_H
-#define KVI_GRID_AVX512_H
+#ifndef KVI_GRID_AVX512_BODY_H
+#define KVI_GRID_AVX512_BODY_H
 
 #include "ops_avx512.h"
 
@@ -103,7 +103,7 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
 	return c;
 }
 
-/* 16 lanes between the phases of a step: states, raw bits that are left to take
+/* 16 lanes between the phases of a step: states, raw bits still to take
  * from them, magnitudes, sign bits, and the lanes that are escaped. */
 struct taken_lanes {
 	vec st, up, magnitude, sign;
