@@ -32,3 +32,9 @@ bench_proxy_LDADD = libkvi.la
 noinst_PROGRAMS += bench/areas
 bench_areas_SOURCES = bench/areas.c
 bench_areas_LDADD = libkvi.la
+
+# Archives that are small and made to cost a reader much; hostile_frames.sh measures them.
+EXTRA_DIST += bench/hostile_frames.sh
+noinst_PROGRAMS += bench/hostile_frames
+bench_hostile_frames_SOURCES = bench/hostile_frames.c
+bench_hostile_frames_LDADD = libkvi.la

@@ -66,12 +66,10 @@ static bool is_packed(uint16_t type)
 	       type != KVI_FRAME_FOOTER && kvi_frame_known(type);
 }
 
-kvarc_ret kvi_frame_content(struct kvi_packer *packer,
-                            const struct kvi_frame *f, const uint8_t **content,
-                            uint8_t **owned, kvarc_error *e)
+/* What kvi_unpack returned, as an error. */
+static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_frame *f,
+                          kvarc_ret ret, kvarc_error *e)
 {
-	kvarc_ret ret = kvi_unpack(packer, f->payload, f->head.payload_bytes,
-	                           f->head.decoded_bytes, content, owned);
 	switch (ret) {
 	case KVARC_DATA:
 		return bad(f, e, "its content does not unpack");
@@ -86,6 +84,43 @@ kvarc_ret kvi_frame_content(struct kvi_packer *packer,
 	default:
 		return kvi_fail_alloc(e, packer->alloc);
 	}
+}
+
+kvarc_ret kvi_frame_content(struct kvi_packer *packer,
+                            const struct kvi_frame *f, const uint8_t **content,
+                            uint8_t **owned, kvarc_error *e)
+{
+	return unpacked(packer, f, kvi_unpack(packer, f->payload, f->head.payload_bytes,
+	                                      f->head.decoded_bytes, content, owned), e);
+}
+
+bool kvi_frame_skims(const struct kvi_frame_head *h)
+{
+	enum { LARGE = 64 << 10 };
+	return h->decoded_bytes > LARGE &&
+	       (h->type == KVI_FRAME_PARAMS || h->type == KVI_FRAME_BLOB ||
+	        h->type == KVI_FRAME_PROFILE);
+}
+
+kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
+                         uint8_t head[KVI_SKIM_BYTES], kvarc_error *e)
+{
+	return unpacked(packer, f, kvi_unpack_head(packer, f->payload, f->head.payload_bytes,
+	                                           f->head.decoded_bytes, head,
+	                                           KVI_SKIM_BYTES), e);
+}
+
+kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e)
+{
+	if (!left)
+		return KVARC_OK;
+	if (f->head.decoded_bytes > *left)
+		return kvi_fail(e, KVARC_MEMLIMIT, f->offset, f->head.sequence,
+		                "the metadata of the archive, up to frame %llu, is larger "
+		                "than the memory limit; raise it",
+		                (unsigned long long)f->head.sequence);
+	*left -= f->head.decoded_bytes;
+	return KVARC_OK;
 }
 
 kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
@@ -363,9 +398,13 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *e)
 	w->content = f->payload;
 	w->content_bytes = f->head.payload_bytes;
 	if (is_packed(f->head.type)) {
+		bool skims = w->skim && kvi_frame_skims(&f->head);
 		w->content_bytes = f->head.decoded_bytes;
-		return kvi_frame_content(w->packer, f, &w->content, &w->owned,
-		                         e);
+		w->content = w->head;
+		if (skims)
+			return kvi_frame_skim(w->packer, f, w->head, e);
+		kvarc_ret ret = kvi_frame_spend(f, w->decode_left, e);
+		return ret ? ret : kvi_frame_content(w->packer, f, &w->content, &w->owned, e);
 	}
 	if ((f->head.type == KVI_FRAME_COMMIT ||
 	     f->head.type == KVI_FRAME_FOOTER) &&

@@ -12,6 +12,9 @@
 #include "chunk_order.h"
 #include "frame_input.h"
 
+/* What of a large frame tells what it is for. */
+enum { KVI_SKIM_BYTES = 64 };
+
 struct kvi_walk {
 	const struct kvi_input *in;
 	struct kvi_packer *packer;
@@ -29,6 +32,12 @@ struct kvi_walk {
 	struct kvi_chunk_header chunk;  /* CHUNK */
 	struct kvi_params_header params;/* PARAMS */
 	struct kvi_index_entry entry;   /* all but INDEX and FOOTER */
+
+	/* Set by a caller that looks for frames and does not use what is in all of them. */
+	bool skim;              /* of large PARAMS, BLOB and PROFILE frames content holds the first
+	                         * KVI_SKIM_BYTES alone; content_bytes counts all */
+	uint64_t *decode_left;  /* how many bytes other frames may decode to; NULL: any */
+	uint8_t head[KVI_SKIM_BYTES];
 
 	/* Where we are. */
 	uint64_t offset, sequence;      /* of the next frame */
@@ -74,6 +83,16 @@ kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e);
 kvarc_ret kvi_frame_content(struct kvi_packer *packer,
                             const struct kvi_frame *f, const uint8_t **content,
                             uint8_t **owned, kvarc_error *e);
+
+/* Whether its first KVI_SKIM_BYTES are enough for whoever looks for frames: large PARAMS, BLOB and
+ * PROFILE frames. */
+bool kvi_frame_skims(const struct kvi_frame_head *h);
+/* These bytes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
+                         uint8_t head[KVI_SKIM_BYTES], kvarc_error *e);
+/* Takes the decoded size of a frame from what is left of a limit; NULL: there is none.
+ * Returns OK, MEMLIMIT. */
+kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e);
 
 /* Meaning of the header, as an error. */
 kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e);

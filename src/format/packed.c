@@ -95,6 +95,13 @@ static bool frame_fits(const uint8_t *data, size_t bytes, size_t content)
 	       ZSTD_findFrameCompressedSize(data, bytes) == bytes;
 }
 
+static bool has_context(struct kvi_packer *p)
+{
+	if (!p->decompress)
+		p->decompress = ZSTD_createDCtx_advanced(memory(p->alloc));
+	return p->decompress;
+}
+
 kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
                      size_t bytes, size_t decoded_bytes,
                      const uint8_t **content, uint8_t **owned)
@@ -111,11 +118,8 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
 		return KVARC_OPTIONS;
 	if (!frame_fits(data, bytes - 1, decoded_bytes))
 		return KVARC_DATA;
-	if (!p->decompress) {
-		p->decompress = ZSTD_createDCtx_advanced(memory(p->alloc));
-		if (!p->decompress)
-			return kvi_alloc_error(p->alloc);
-	}
+	if (!has_context(p))
+		return kvi_alloc_error(p->alloc);
 	uint8_t *to = kvi_malloc(p->alloc, decoded_bytes ? decoded_bytes : 1);
 	if (!to)
 		return kvi_alloc_error(p->alloc);
@@ -127,4 +131,43 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
 	}
 	*content = *owned = to;
 	return KVARC_OK;
+}
+
+/* Goes on until the output is full. */
+static kvarc_ret fill(struct kvi_packer *p, ZSTD_inBuffer *in, ZSTD_outBuffer *out)
+{
+	while (out->pos < out->size) {
+		const size_t in_pos = in->pos, out_pos = out->pos;
+		size_t n = ZSTD_decompressStream(p->decompress, out, in);
+		if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
+			return kvi_alloc_error(p->alloc);
+		if (ZSTD_isError(n) || (in->pos == in_pos && out->pos == out_pos))
+			return KVARC_DATA;
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_unpack_head(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
+                          size_t decoded_bytes, uint8_t *head, size_t head_bytes)
+{
+	if (bytes == 0 || decoded_bytes < head_bytes)
+		return KVARC_DATA;
+	if (payload[0] == METHOD_STORED) {
+		if (bytes - 1 != decoded_bytes)
+			return KVARC_DATA;
+		memcpy(head, payload + 1, head_bytes);
+		return KVARC_OK;
+	}
+	if (payload[0] != METHOD_ZSTD)
+		return KVARC_OPTIONS;
+	if (!frame_fits(payload + 1, bytes - 1, decoded_bytes))
+		return KVARC_DATA;
+	if (!has_context(p))
+		return kvi_alloc_error(p->alloc);
+	ZSTD_inBuffer in = { payload + 1, bytes - 1, 0 };
+	ZSTD_outBuffer out = { head, head_bytes, 0 };
+	ZSTD_DCtx_reset(p->decompress, ZSTD_reset_session_only);
+	kvarc_ret ret = fill(p, &in, &out);
+	ZSTD_DCtx_reset(p->decompress, ZSTD_reset_session_only);
+	return ret;
 }

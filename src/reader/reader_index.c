@@ -147,6 +147,8 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
 		ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence,
 		                            &buf, &f, r->error);
 		if (ret == KVARC_OK)
+			ret = kvi_frame_spend(&f, &r->decode_left, r->error);
+		if (ret == KVARC_OK)
 			ret = kvi_frame_content(&r->packer, &f, &content,
 			                        &owned, r->error);
 		if (ret == KVARC_OK)
@@ -424,6 +426,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 	ret = load_index(r);
 	if (ret == KVARC_DATA) {
 		forget(r);
+		r->decode_left = r->alloc.limit;
 		ret = scan(r, w);
 	} else {
 		r->state = KVARC_STATE_CLOSED;
@@ -439,6 +442,8 @@ kvarc_ret kvi_reader_load(kvarc_reader *r)
 {
 	struct kvi_walk w;
 	kvi_walk_init(&w, &r->in, &r->packer);
+	w.skim = true;
+	w.decode_left = &r->decode_left;
 	kvarc_ret ret = load(r, &w);
 	kvi_walk_free(&w);
 	return ret;

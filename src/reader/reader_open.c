@@ -162,6 +162,7 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 	r->state = KVARC_STATE_UNKNOWN;
 	r->in = (struct kvi_input){ .source = *source, .alloc = &r->alloc };
 	r->progress_total = KVARC_UNKNOWN;
+	r->decode_left = r->alloc.limit;
 	kvi_packer_init(&r->packer, &r->alloc);
 	ret = open_file(r);
 	*out = r;

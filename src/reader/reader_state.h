@@ -153,6 +153,8 @@ struct kvarc_reader {
 	uint64_t frames, dropped;
 	uint64_t raw_bytes, elements;    /* a pipe: so far */
 	uint64_t n_chunks, n_segments;
+	uint64_t decode_left;            /* how many bytes metadata may decode to while it is opened:
+	                                  * the memory limit, though it is not held at once */
 
 	/* The index; not on a pipe. */
 	struct kvi_list chunks, segments, params;

@@ -226,8 +226,8 @@ static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f,
 static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 {
 	kvarc_reader *r = s->r;
-	const uint8_t *content;
-	uint8_t *owned = NULL;
+	const uint8_t *content = NULL;
+	uint8_t *owned = NULL, head[KVI_SKIM_BYTES];
 	kvarc_ret ret = kvi_frame_meaning(f, r->error);
 	if (ret)
 		return ret;
@@ -247,7 +247,14 @@ static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 	}
 	if (!kvi_frame_known(f->head.type))
 		return KVARC_OK;
-	ret = kvi_frame_content(&r->packer, f, &content, &owned, r->error);
+	if (kvi_frame_skims(&f->head)) {
+		content = head;
+		ret = kvi_frame_skim(&r->packer, f, head, r->error);
+	} else {
+		ret = kvi_frame_spend(f, &r->decode_left, r->error);
+		if (ret == KVARC_OK)
+			ret = kvi_frame_content(&r->packer, f, &content, &owned, r->error);
+	}
 	if (ret == KVARC_OK)
 		ret = take_content(s, f, content, f->head.decoded_bytes);
 	kvi_free(&r->alloc, owned);

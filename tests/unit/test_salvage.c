@@ -6,6 +6,7 @@
 #include "format/frame.h"
 #include "format/frame_index.h"
 #include "format/superblock.h"
+#include "writer/writer_internal.h"
 
 static kvarc_writer_options options(int level)
 {
@@ -566,6 +567,66 @@ static void test_random_damage(void **state)
 	}
 }
 
+/* An archive without footer, with n more frames of a type that decode to so many bytes. */
+static struct memfile with_frames(uint16_t type, unsigned n, size_t bytes)
+{
+	struct cache c;
+	struct memfile f = { .fail_at = -1 };
+	kvarc_writer_options o = options(1);
+	kvarc_sink sink = memfile_sink(&f);
+	kvarc_writer *w;
+	uint8_t *content = calloc(1, bytes); /* PARAMS: of tensor 0; IDENTITY: a value is replaced */
+	assert_non_null(content);
+	content[6] = 1; /* PARAMS: one head */
+	content[8] = 5; /* of codec grid */
+	if (type == KVI_FRAME_IDENTITY) {
+		/* One pair: key "k", a value of 65535 characters. */
+		static const uint8_t head[] = { 1, 1, 'k', 0xff, 0xff, 3 };
+		memset(content, 'v', bytes);
+		memcpy(content, head, sizeof head);
+		bytes = sizeof head + 65535;
+	}
+	cache_make(&c, 0, 11);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(kvi_writer_frame(w, type, content, bytes, true), KVARC_OK);
+	kvarc_writer_abort(&w);
+	free(content);
+	cache_free(&c);
+	return f;
+}
+
+static kvarc_ret open_limited(struct memfile *f, unsigned flags)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = memfile_source(f);
+	kvarc_reader *r;
+	o.flags = flags;
+	o.common.memlimit = 16 << 20;
+	kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+/* Frames that no chunk uses cost nothing; those that are read cost no more than the limit. */
+static void test_metadata_bombs(void **state)
+{
+	(void)state;
+	struct memfile f = with_frames(KVI_FRAME_PARAMS, 3, 64 << 20);
+	assert_true(f.n < 100 << 10);
+	assert_int_equal(open_limited(&f, 0), KVARC_OK);
+	assert_int_equal(open_limited(&f, KVARC_READ_SALVAGE), KVARC_OK);
+	memfile_free(&f);
+	f = with_frames(KVI_FRAME_IDENTITY, 300, 1 << 20);
+	assert_int_equal(open_limited(&f, 0), KVARC_MEMLIMIT);
+	assert_int_equal(open_limited(&f, KVARC_READ_SALVAGE), KVARC_MEMLIMIT);
+	memfile_free(&f);
+	f = with_frames(KVI_FRAME_IDENTITY, 200, 1 << 20);
+	assert_int_equal(open_limited(&f, 0), KVARC_OK);
+	memfile_free(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -580,6 +641,7 @@ int main(void)
 		cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_index_tells),
 		cmocka_unit_test(test_verify_tells),
+		cmocka_unit_test(test_metadata_bombs),
 		cmocka_unit_test(test_random_damage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
