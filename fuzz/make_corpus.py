@@ -161,14 +161,14 @@ def gguf(pairs):
         text(k) + value(v) for k, v in pairs)
 
 
-def bundle(members):
+def bundle(members, method=zipfile.ZIP_DEFLATED, prefix='', form=tarfile.PAX_FORMAT):
     z, t = io.BytesIO(), io.BytesIO()
-    with zipfile.ZipFile(z, 'w', zipfile.ZIP_DEFLATED) as f:
+    with zipfile.ZipFile(z, 'w', method) as f:
         for name, data in members:
             f.writestr(zipfile.ZipInfo(name), data)
-    with tarfile.open(fileobj=t, mode='w') as f:
+    with tarfile.open(fileobj=t, mode='w', format=form) as f:
         for name, data in members:
-            info = tarfile.TarInfo(name)
+            info = tarfile.TarInfo(prefix + name)
             info.size = len(data)
             f.addfile(info, io.BytesIO(data))
     return z.getvalue(), t.getvalue()
@@ -302,6 +302,11 @@ def main(corpus, kvarc=None):
     z, t = bundle([('a/x.slot', slot(8, 1, 4, F16)), ('README', b'text')])
     put('container', 'mixed.zip', z)
     put('container', 'mixed.tar', t)
+    z, t = bundle(members[:2], zipfile.ZIP_STORED, 'n' * 120 + '/')
+    put('container', 'stored.npz', z)
+    put('container', 'pax.tar', t)
+    z, t = bundle(members[:2], zipfile.ZIP_STORED, 'n' * 120 + '/', tarfile.GNU_FORMAT)
+    put('container', 'gnu.tar', t)
     put('gguf', 'llama.gguf', gguf([
         ('general.architecture', 'llama'), ('general.name', 'a model'),
         ('llama.block_count', 2), ('llama.embedding_length', 64),

@@ -10,8 +10,9 @@
  * Packing. An import looks at one or more files, finds caches in them and
  * knows how to give back every byte. What is not understood to its exact end
  * is kept as an opaque file (kvarc_import_note says why).
- * A tar, zip or npz file in which there are caches becomes several items, its members: these
- * come back byte for byte, the tar or zip around them does not.
+ * A tar, zip or npz file is one item like any other file and comes back byte for byte: caches in
+ * members that are stored without compression become tensors. With a compressed member the whole
+ * container is kept as an opaque file, unless `members` is set.
  */
 typedef struct kvarc_import kvarc_import;
 
@@ -26,8 +27,13 @@ typedef struct kvarc_import_options {
 	const char *rope;       /* NULL or "auto": find by fitting; "none";
 	                         * "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header tells RoPE and identity, or NULL */
-	const char *temp_dir;   /* for members of tar, zip, npz; NULL: such files stay as they are */
+	const char *temp_dir;   /* for deflated members (see members); NULL: such files stay as they are */
 	int opaque;             /* 1: do not look, keep as opaque files */
+	int members;            /* 1: the files in a tar, zip or npz file with caches become items in
+	                         * its place, deflated ones too: they come back, the container does
+	                         * not. Not done, with a note, when they could not be unpacked side by
+	                         * side (links, names that are not relative paths in UTF-8 or are there
+	                         * twice) or are neither stored nor deflated */
 	const kvarc_profile *const *profiles; /* these tell the RoPE and the heads of keys that they have a model of */
 	size_t n_profiles;
 	const kvarc_predictor *predictor; /* before those; a model of layers like the file's: layer by
@@ -52,6 +58,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_read_tokens(const kvarc_import
 	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
 /* "llama.cpp sequence file, version 4", ...; owned by the import. */
 KVARC_API const char *kvarc_import_format(const kvarc_import *im);
+/* With the option members: how many files take the place of the container, which does not come
+ * back; 0: the file itself comes back. */
+KVARC_API size_t kvarc_import_members(const kvarc_import *im);
 /* Name of the model, from the header given in the options, or NULL; owned by the import. */
 KVARC_API const char *kvarc_import_model(const kvarc_import *im);
 /* Why something was kept opaque, one line, or NULL. */

@@ -195,6 +195,7 @@ static bool open_handles(struct bench_cache *c, const struct options *o,
 	io.profiles = profiles_given(&io.n_profiles);
 	io.predictor = models_known();
 	io.temp_dir = paths_temporary_folder();
+	io.members = 1; /* compressed ones as well */
 	*source = input_source(in);
 	ret = kvarc_import_open(&c->im, source, NULL, &io);
 	if (ret != KVARC_OK) {

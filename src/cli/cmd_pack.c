@@ -87,6 +87,7 @@ static bool import(struct job *j)
 	io.profiles = profiles_given(&io.n_profiles);
 	io.predictor = models_known();
 	io.opaque = o->opaque;
+	io.members = o->members;
 	io.temp_dir = paths_temporary_folder();
 	if (o->model && !models_is_folder(o)) {
 		if (!input_open(&j->model, o->model, true))
@@ -104,6 +105,9 @@ static bool import(struct job *j)
 	kvarc_import_sizes(j->im, &j->raw_bytes, &j->tensor_bytes);
 	if (!o->opaque && kvarc_import_note(j->im))
 		msg_warning(j->in.name, "%s", kvarc_import_note(j->im));
+	else if (kvarc_import_members(j->im))
+		msg_note(j->in.name, "its %zu files come back, the container itself does not",
+		         kvarc_import_members(j->im));
 	else if (!o->opaque && j->tensor_bytes == 0)
 		msg_warning(j->in.name, "no cache was found in it; kept as plain "
 		            "bytes");
@@ -285,6 +289,7 @@ static void report_json(const struct job *j)
 	json_string(&out, "output", j->target);
 	json_string(&out, "input_format", kvarc_import_format(j->im));
 	json_string(&out, "note", note);
+	json_u64(&out, "members", kvarc_import_members(j->im));
 	json_u64(&out, "level", (uint64_t)j->level);
 	json_u64(&out, "raw_bytes", j->raw_bytes);
 	json_u64(&out, "file_bytes", j->stats.file_bytes);
@@ -470,6 +475,11 @@ void cmd_pack(const struct options *o)
 	}
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");
+		return;
+	}
+	if (o->remove && o->members) {
+		msg_error(NULL, "pack: --rm would remove the container, of which --members "
+		          "gives back the files alone");
 		return;
 	}
 	if (!check_tiers(o, &tier, &max_error))

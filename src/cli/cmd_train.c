@@ -110,6 +110,7 @@ static kvarc_ret import(struct training *t, struct cache *c)
 	io.axes = o->axes;
 	io.rope = o->rope;
 	io.temp_dir = paths_temporary_folder();
+	io.members = 1; /* compressed ones as well: nothing has to come back */
 	io.model = t->model_source.opaque ? &t->model_source : NULL;
 	io.predictor = models_known();
 	ret = kvarc_import_open(&c->import, &c->source,

@@ -109,6 +109,8 @@ const struct option_row options_rows[] = {
 	  "order of their axes: head, token, channel; \"htc\"" },
 	{ OPT_OPAQUE, 0, "opaque", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "do not parse the file, store it as plain bytes" },
+	{ OPT_MEMBERS, 0, "members", NULL, ARG_NONE, NULL, VERB_PACK,
+	  "pack the files in a tar or zip in its place, deflated ones too" },
 	{ OPT_VERIFY, 0, "verify", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT,
 	  "decode every chunk after encoding and compare" },
 	{ OPT_STREAMABLE, 0, "streamable", NULL, ARG_NONE, NULL,

@@ -394,6 +394,7 @@ static void set_flag(struct options *o, int id)
 	case OPT_VERBOSE: o->verbosity++; break;
 	case OPT_JSON: o->json = true; break;
 	case OPT_OPAQUE: o->opaque = true; break;
+	case OPT_MEMBERS: o->members = true; break;
 	case OPT_VERIFY: o->verify = true; break;
 	case OPT_STREAMABLE: o->streamable = true; break;
 	case OPT_SALVAGE: o->salvage = true; break;

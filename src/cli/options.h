@@ -45,7 +45,7 @@ struct options {
 	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given;
 	bool embed_profile;
-	bool force, keep, remove, json, opaque, verify, streamable, salvage;
+	bool force, keep, remove, json, opaque, members, verify, streamable, salvage;
 	bool head_block, whole_layer, no_table, no_stages;
 };
 

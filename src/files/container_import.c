@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* container_import.c - members of zip (npz) and tar files, spooled to temporary files */
-#include "config.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
+/* container_import.c - members of zip (npz) and tar files, where they lie in the container */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "import_internal.h"
+#include "container.h"
 #include "util/error.h"
-#ifdef HAVE_LIBARCHIVE
-#include <archive.h>
-#include <archive_entry.h>
-#endif
+#include "util/list.h"
 
-enum { TAR_MAGIC_AT = 257, SNIFF_BYTES = TAR_MAGIC_AT + 5 };
+enum {
+	TAR_MAGIC_AT = 257, SNIFF_BYTES = TAR_MAGIC_AT + 5,
+	MEMBERS_MAX = 1 << 16
+};
 
 /* "zip", "tar" or NULL. */
 static const char *sniff(const kvarc_source *src, kvarc_ret *ret)
@@ -33,234 +27,160 @@ static const char *sniff(const kvarc_source *src, kvarc_ret *ret)
 	return NULL;
 }
 
-#ifdef HAVE_LIBARCHIVE
-
-enum { BUFFER_BYTES = 64 << 10 };
-/* What members may grow to: more than deflate can do with this many bytes. */
-#define EXPANSION_MAX ((uint64_t)1100)
-
-/* The source as libarchive wants it. */
-struct feed {
-	const kvarc_source *src;
-	uint64_t at;
-	uint8_t buf[BUFFER_BYTES];
+struct listing {
+	kvarc_import *im;
+	struct kvi_container *c;
 };
 
-static la_ssize_t feed_read(struct archive *a, void *opaque, const void **buf)
+static kvarc_ret add_member(void *opaque, const struct kvi_member *m)
 {
-	struct feed *f = opaque;
-	*buf = f->buf;
-	if (f->at >= f->src->size)
-		return 0;
-	int64_t got = f->src->read(f->src->opaque, f->buf, sizeof f->buf, f->at);
-	if (got < 0 || got > BUFFER_BYTES) {
-		archive_set_error(a, EIO, "read failed");
-		return ARCHIVE_FATAL;
+	struct listing *l = opaque;
+	struct kvi_container *c = l->c;
+	const struct kvi_alloc *alloc = &l->im->alloc;
+	if (c->n >= MEMBERS_MAX) {
+		kvi_import_note(l->im, "more than %d members: the %s file is kept as "
+		                "an opaque file", MEMBERS_MAX, c->what);
+		return KVARC_END;
 	}
-	f->at += (uint64_t)got;
-	return got;
-}
-
-static la_int64_t feed_skip(struct archive *a, void *opaque, la_int64_t n)
-{
-	struct feed *f = opaque;
-	(void)a;
-	uint64_t left = f->at < f->src->size ? f->src->size - f->at : 0;
-	uint64_t k = n < 0 ? 0 : (uint64_t)n < left ? (uint64_t)n : left;
-	f->at += k;
-	return (la_int64_t)k;
-}
-
-static la_int64_t feed_seek(struct archive *a, void *opaque, la_int64_t offset,
-                            int whence)
-{
-	struct feed *f = opaque;
-	int64_t base = whence == SEEK_SET ? 0
-	               : whence == SEEK_CUR ? (int64_t)f->at
-	                                    : (int64_t)f->src->size;
-	if (__builtin_add_overflow(base, offset, &base) || base < 0) {
-		archive_set_error(a, EINVAL, "bad seek");
-		return ARCHIVE_FATAL;
+	if (!kvi_array_grow(alloc, &c->list, &c->cap, c->n, sizeof *c->list))
+		return kvi_fail_alloc(l->im->error, alloc);
+	struct kvi_listed *x = &c->list[c->n];
+	*x = (struct kvi_listed){ *m, NULL };
+	if (m->name) {
+		size_t n = strlen(m->name) + 1;
+		x->name = kvi_malloc(alloc, n);
+		if (!x->name)
+			return kvi_fail_alloc(l->im->error, alloc);
+		memcpy(x->name, m->name, n);
 	}
-	f->at = (uint64_t)base;
-	return base;
+	x->m.name = NULL;
+	c->packed += m->kind == KVI_MEMBER_DEFLATED || m->kind == KVI_MEMBER_PACKED;
+	c->n++;
+	return KVARC_OK;
 }
 
-/* A file without a name in temp_dir. */
-static int open_spool(const char *dir)
+static int by_place(const void *a, const void *b)
 {
-	int fd = -1;
-	char path[4096];
-#ifdef O_TMPFILE
-	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-#endif
-	if (fd < 0 && snprintf(path, sizeof path, "%s/kvarc-XXXXXX", dir) <
-	              (int)sizeof path) {
-		fd = mkstemp(path);
-		if (fd >= 0)
-			(void)unlink(path);
-	}
-	return fd;
+	const struct kvi_member *x = &((const struct kvi_listed *)a)->m;
+	const struct kvi_member *y = &((const struct kvi_listed *)b)->m;
+	return (x->header_at > y->header_at) - (x->header_at < y->header_at);
 }
 
-static int64_t spool_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
+static bool is_disjoint(const struct kvi_container *c)
 {
-	/* the descriptor is the pointer's value: items move in memory */
-	return pread((int)(intptr_t)opaque, buf, bytes, (off_t)offset);
-}
-
-static bool write_all(int fd, const uint8_t *p, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
+	for (size_t i = 1; i < c->n; i++) {
+		const struct kvi_member *m = &c->list[i - 1].m;
+		if (m->offset + m->packed > c->list[i].m.header_at)
 			return false;
-		p += k;
-		n -= (size_t)k;
 	}
 	return true;
 }
 
-static kvarc_ret bad_archive(kvarc_import *im, struct archive *a)
+static kvarc_ret list_members(kvarc_import *im, struct kvi_container *c)
 {
-	/* The library's own text may quote the archive: it is not passed on. */
-	if (archive_errno(a) == EIO)
-		return KVARC_IO;
-	return kvi_fail(im->error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "the zip or tar file is damaged or of a kind that "
-	                "cannot be read");
+	struct listing l = { im, c };
+	kvarc_ret ret = (*c->what == 'z' ? kvi_zip_scan : kvi_tar_scan)(
+		&im->container, &im->alloc, add_member, &l);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	if (!ret && c->n)
+		qsort(c->list, c->n, sizeof *c->list, by_place);
+	if (ret == KVARC_END || (!ret && !is_disjoint(c))) {
+		kvi_import_note(im, "looks like a %s file, but is not one to its exact "
+		                "end: kept as an opaque file", c->what);
+		ret = KVARC_END;
+	}
+	return ret;
 }
 
-/* Copies the current member out; *left is what all members may still take. */
-static kvarc_ret spool_member(kvarc_import *im, struct archive *a,
-                              struct kvi_imp_item *item, uint64_t *left,
-                              uint8_t *buf)
+/* ----- members in place ---------------------------------------------- */
+
+static int64_t read_member(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
-	uint64_t size = 0;
-	item->fd = open_spool(im->options.temp_dir);
-	if (item->fd < 0)
-		return kvi_fail(im->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "cannot make a temporary file");
-	for (;;) {
-		la_ssize_t n = archive_read_data(a, buf, BUFFER_BYTES);
-		if (n < 0)
-			return bad_archive(im, a);
-		if (n == 0)
-			break;
-		if ((uint64_t)n > *left)
-			return kvi_fail(im->error, KVARC_DATA, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "the members of the "
-			                "archive are absurdly large");
-		if (!write_all(item->fd, buf, (size_t)n))
-			return kvi_fail(im->error, KVARC_IO, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "writing a temporary "
-			                "file failed");
-		*left -= (uint64_t)n;
-		size += (uint64_t)n;
-	}
-	item->src = (kvarc_source){ .read = spool_read,
-		                    .opaque = (void *)(intptr_t)item->fd,
-		                    .size = size };
+	const struct kvi_member_window *w = opaque;
+	if (offset >= w->bytes)
+		return 0;
+	if (bytes > w->bytes - offset)
+		bytes = (size_t)(w->bytes - offset);
+	return w->container->read(w->container->opaque, buf, bytes, w->base + offset);
+}
+
+kvarc_ret kvi_member_in_place(kvarc_import *im, const struct kvi_listed *x, const char *name)
+{
+	struct kvi_imp_item *item = kvi_import_add_item(im, name);
+	if (!item)
+		return kvi_import_full(im);
+	item->window = kvi_malloc(&im->alloc, sizeof *item->window);
+	if (!item->window)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	*item->window = (struct kvi_member_window){ &im->container, x->m.offset, x->m.packed };
+	item->src = (kvarc_source){ .read = read_member, .opaque = item->window,
+		                    .size = x->m.packed };
 	return KVARC_OK;
 }
 
-static kvarc_ret spool_all(kvarc_import *im, struct archive *a,
-                           uint64_t archive_bytes, uint8_t *buf)
+/* What is not a plain file is part of the container's own bytes. */
+static kvarc_ret take_stored(kvarc_import *im, const struct kvi_container *c)
 {
-	uint64_t left = archive_bytes < UINT64_MAX / EXPANSION_MAX / 2
-	                ? archive_bytes * EXPANSION_MAX : UINT64_MAX;
-	struct archive_entry *e;
-	for (;;) {
-		int r = archive_read_next_header(a, &e);
-		if (r == ARCHIVE_EOF)
-			return KVARC_OK;
-		if (r == ARCHIVE_RETRY)
-			continue;
-		if (r < ARCHIVE_WARN)
-			return bad_archive(im, a);
-		const char *name = archive_entry_pathname(e);
-		if (archive_entry_filetype(e) == AE_IFDIR)
-			continue;
-		if (archive_entry_filetype(e) != AE_IFREG ||
-		    archive_entry_hardlink(e) || !name ||
-		    strlen(name) > UINT16_MAX) {
-			kvi_import_note(im, "links and special files in the "
-			                "archive were left out");
-			continue;
-		}
-		if (im->n_items >= KVI_IMPORT_ITEMS_MAX)
-			return kvi_fail(im->error, KVARC_DATA, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "the archive has more "
-			                "than %d files", KVI_IMPORT_ITEMS_MAX);
-		struct kvi_imp_item *item = kvi_import_add_item(im, name);
-		if (!item)
-			return kvi_fail_alloc(im->error, &im->alloc);
-		kvarc_ret ret = spool_member(im, a, item, &left, buf);
-		if (ret)
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < c->n && !ret; i++)
+		if (c->list[i].m.kind == KVI_MEMBER_STORED)
+			ret = kvi_member_in_place(im, &c->list[i], c->list[i].name);
+	return ret;
+}
+
+static kvarc_ret take(kvarc_import *im, struct kvi_container *c)
+{
+	kvarc_ret ret = list_members(im, c);
+	if (!ret && im->options.members) {
+		ret = kvi_members_take(im, c);
+		if (ret != KVARC_END) {
+			im->n_members = im->n_items;
 			return ret;
+		}
+		kvi_import_drop_items(im);
+		ret = KVARC_OK;
 	}
-}
-
-static kvarc_ret read_archive(kvarc_import *im, const kvarc_source *src)
-{
-	kvarc_ret ret = KVARC_MEM;
-	struct feed *f = kvi_malloc(&im->alloc, sizeof *f);
-	uint8_t *buf = kvi_malloc(&im->alloc, BUFFER_BYTES);
-	struct archive *a = archive_read_new();
-	if (!f || !buf || !a) {
-		ret = kvi_fail_alloc(im->error, &im->alloc);
-		goto out;
+	if (ret)
+		return ret;
+	if (c->packed) {
+		kvi_import_note(im, "%zu of %zu members are compressed: the %s file is "
+		                "kept as an opaque file; --members packs its members "
+		                "instead", c->packed, c->n, c->what);
+		return KVARC_END;
 	}
-	f->src = src;
-	f->at = 0;
-	archive_read_support_format_zip(a);
-	archive_read_support_format_tar(a);
-	archive_read_set_callback_data(a, f);
-	archive_read_set_read_callback(a, feed_read);
-	archive_read_set_skip_callback(a, feed_skip);
-	archive_read_set_seek_callback(a, feed_seek);
-	if (archive_read_open1(a) != ARCHIVE_OK)
-		ret = bad_archive(im, a);
-	else
-		ret = spool_all(im, a, src->size, buf);
-out:
-	if (a)
-		(void)archive_read_free(a);
-	kvi_free(&im->alloc, f);
-	kvi_free(&im->alloc, buf);
-	return ret;
+	return take_stored(im, c);
 }
 
 kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src)
 {
+	struct kvi_container c = { .n = 0 };
 	kvarc_ret ret;
-	const char *what = sniff(src, &ret);
-	if (ret || !what)
+	c.what = sniff(src, &ret);
+	if (ret || !c.what)
 		return ret ? ret : KVARC_END;
-	if (!im->options.temp_dir) {
-		kvi_import_note(im, "no folder for temporary files was given: "
-		                "the %s file is kept as it is", what);
-		return KVARC_END;
-	}
-	ret = read_archive(im, src);
-	if (ret == KVARC_OK && im->n_items == 0)
-		return KVARC_END;
-	im->container = what;
-	return ret;
+	im->container = *src;
+	im->container_kind = c.what;
+	ret = take(im, &c);
+	for (size_t i = 0; i < c.n; i++)
+		kvi_free(&im->alloc, c.list[i].name);
+	kvi_free(&im->alloc, c.list);
+	return ret ? ret : im->n_items ? KVARC_OK : KVARC_END;
 }
 
-#else
-
-kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src)
+void kvi_import_join_members(kvarc_import *im)
 {
-	kvarc_ret ret;
-	const char *what = sniff(src, &ret);
-	if (what)
-		kvi_import_note(im, "%s files were not built in (libarchive): "
-		                "kept as an opaque file", what);
-	return ret ? ret : KVARC_END;
+	for (size_t i = 0; i < im->n_areas; i++) {
+		struct kvi_imp_area *a = &im->areas[i];
+		a->offset += im->items[a->item].window->base;
+		a->item = 0;
+	}
+	for (size_t i = 0; i < im->n_tracks; i++) {
+		struct kvi_imp_track *t = &im->tracks[i];
+		if (!t->has_ids)
+			continue;
+		t->ids_at += im->items[t->ids_item].window->base;
+		t->ids_item = 0;
+	}
+	kvi_import_drop_items(im);
 }
-
-#endif

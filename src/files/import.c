@@ -15,12 +15,13 @@ static void drop_tracks(kvarc_import *im, size_t keep)
 		kvi_free(&im->alloc, im->tracks[--im->n_tracks].runs);
 }
 
-static void drop_items(kvarc_import *im)
+void kvi_import_drop_items(kvarc_import *im)
 {
 	while (im->n_items) {
 		struct kvi_imp_item *item = &im->items[--im->n_items];
 		if (item->fd >= 0)
 			(void)close(item->fd);
+		kvi_free(&im->alloc, item->window);
 		kvi_free(&im->alloc, item->name);
 	}
 }
@@ -31,7 +32,7 @@ void kvarc_import_close(kvarc_import **pim)
 	if (!im)
 		return;
 	*pim = NULL;
-	drop_items(im);
+	kvi_import_drop_items(im);
 	drop_tracks(im, 0);
 	kvi_free(&im->alloc, im->items);
 	kvi_free(&im->alloc, im->tracks);
@@ -136,29 +137,6 @@ static kvarc_ret read_model(kvarc_import *im)
 	return ret;
 }
 
-/*
- * An archive file comes back as its members. That is worth it only if there
- * are caches in it; others stay what they are.
- */
-static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src)
-{
-	kvarc_ret ret = kvi_import_container(im, src);
-	if (ret)
-		return ret;
-	ret = look_at_all(im);
-	if (!ret && im->n_tensors == 0) {
-		roll_back(im, &(struct mark){ 0, 0, 0 });
-		drop_items(im);
-		kvi_import_note(im, "no cache was found in the archive: it is "
-		                "kept as an opaque file");
-		ret = KVARC_END;
-	}
-	if (!ret)
-		snprintf(im->format, sizeof im->format, "%s archive of %zu files",
-		         im->container, im->n_items);
-	return ret;
-}
-
 static kvarc_ret open_single(kvarc_import *im, const kvarc_source *src,
                              const char *name)
 {
@@ -169,12 +147,50 @@ static kvarc_ret open_single(kvarc_import *im, const kvarc_source *src,
 	return KVARC_OK;
 }
 
+/* Back to before the container was looked into. */
+static void close_container(kvarc_import *im)
+{
+	roll_back(im, &(struct mark){ 0, 0, 0 });
+	kvi_import_drop_items(im);
+	im->n_members = 0;
+}
+
+/*
+ * A container with caches among its stored members is one item: the tensors of all members, and
+ * literal bytes between them. When members were asked for they are items of their own.
+ */
+static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src,
+                                const char *name)
+{
+	kvarc_ret ret = kvi_import_container(im, src);
+	if (!ret)
+		ret = look_at_all(im);
+	if (!ret && im->n_tensors == 0) {
+		kvi_import_note(im, "no cache was found in the archive: it is "
+		                "kept as an opaque file");
+		ret = KVARC_END;
+	}
+	if (ret == KVARC_END)
+		close_container(im);
+	if (ret)
+		return ret;
+	snprintf(im->format, sizeof im->format, "%s archive of %zu files",
+	         im->container_kind, im->n_items);
+	if (im->n_members)
+		return KVARC_OK;
+	kvi_import_join_members(im);
+	ret = open_single(im, src, name);
+	if (!ret)
+		im->items[0].kind = KVI_ITEM_OTHER;
+	return ret;
+}
+
 static kvarc_ret open_all(kvarc_import *im, const kvarc_source *src,
                           const char *name)
 {
 	kvarc_ret ret = read_model(im);
 	if (!ret && !im->options.opaque) {
-		ret = open_container(im, src);
+		ret = open_container(im, src, name);
 		if (ret != KVARC_END)
 			return ret ? ret : finish(im);
 		ret = open_single(im, src, name);
@@ -257,6 +273,11 @@ kvarc_ret kvarc_import_read_tokens(const kvarc_import *im, uint32_t track,
 const char *kvarc_import_format(const kvarc_import *im)
 {
 	return im ? im->format : NULL;
+}
+
+size_t kvarc_import_members(const kvarc_import *im)
+{
+	return im ? im->n_members : 0;
 }
 
 const char *kvarc_import_model(const kvarc_import *im)

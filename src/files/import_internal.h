@@ -25,9 +25,16 @@ enum {
 	KVI_IMPORT_WIDTH_MAX = 1 << 20
 };
 
-/* One input file. */
+/* The bytes of a member in its container. */
+struct kvi_member_window {
+	const kvarc_source *container;
+	uint64_t base, bytes;
+};
+
+/* One input file, or for the time of open a member of a container. */
 struct kvi_imp_item {
 	kvarc_source src;
+	struct kvi_member_window *window; /* what src reads: a member in place; NULL otherwise */
 	int fd;            /* spooled member, -1 otherwise */
 	uint16_t kind;
 	char *name;
@@ -93,7 +100,9 @@ struct kvarc_import {
 	char format[96];
 	char layout[48];           /* for the identity; "": nothing to say */
 	const char *engine;        /* NULL: not known */
-	const char *container;     /* "zip", "tar", or NULL */
+	kvarc_source container;    /* when container_kind is not NULL */
+	const char *container_kind;/* "zip", "tar", or NULL */
+	size_t n_members;          /* items that take the place of their container, 0: none do */
 	char note[200];            /* "": none */
 };
 
@@ -107,8 +116,17 @@ kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item);
 kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item);
 /* All items from `first` on that are npy files of one container, together. */
 kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);
-/* Spools the members of a tar or zip archive as items. END: not one. */
+/*
+ * Adds the members of a zip or tar file as items. Without options.members they are windows of the
+ * container, in ascending order, and kvi_import_join_members makes one file of them again.
+ * Returns OK; END (not a container, or one that is kept as a whole: there may be items left, which
+ * the caller drops, and a note); DATA, IO, MEM, MEMLIMIT.
+ */
 kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src);
+/* Moves areas and token ids from members in place to item 0, the container, and drops all items:
+ * the caller adds item 0. */
+void kvi_import_join_members(kvarc_import *im);
+void kvi_import_drop_items(kvarc_import *im);
 /* Sets heads, channels and RoPE of key tensors that have none yet. */
 kvarc_ret kvi_import_find_ropes(kvarc_import *im);
 

@@ -2,7 +2,9 @@
 libkvi_la_SOURCES += \
 	src/files/archive_copy.c src/files/archive_copy.h \
 	src/files/assembly.c src/files/assembly.h \
+	src/files/container.h \
 	src/files/container_import.c \
+	src/files/container_members.c \
 	src/files/counted.c src/files/counted.h \
 	src/files/cut_archive.c \
 	src/files/export_files.c \
@@ -17,6 +19,7 @@ libkvi_la_SOURCES += \
 	src/files/llama_parse.c src/files/llama_parse.h \
 	src/files/llama_share.c src/files/llama_share.h \
 	src/files/locked.c src/files/locked.h \
+	src/files/member_names.c src/files/member_names.h \
 	src/files/named.c src/files/named.h \
 	src/files/npy_import.c \
 	src/files/oneshot.c \

@@ -271,3 +271,50 @@ save('model-neox.gguf', gguf([(k.replace('llama.', 'qwen2.'), t, 'qwen2' if v ==
 save('bad-model.gguf', gguf(model)[:-3])
 save('opaque.txt', b'This is not a cache.\n' * 50)
 save('opaque-empty', b'')
+
+# Containers that come back byte for byte, whatever their members are called.
+save('np-names.npz', zipped(arrays + [('schl\u00fcssel.npy', arrays[1][1])]))
+both = [('a/slot.bin', good), ('st.safetensors', st)]
+save('box-latin.zip', zipped(both).replace(b'a/slot.bin', b'a/sl\xf6t.bin'))
+save('box-twice.zip', zipped([('slot', good), ('slot', st)], zipfile.ZIP_DEFLATED))
+save('box-nested.zip', zipped([('x', good), ('x/y', st)], zipfile.ZIP_DEFLATED))
+save('box-dots.zip', zipped([('./a//slot.bin', good), ('b/./st', st), ('d/', b'')], zipfile.ZIP_DEFLATED))
+save('box-lzma.zip', zipped([('slot', good)], zipfile.ZIP_LZMA))
+plain = zipped(both)
+end = plain.rindex(b'PK\5\6')
+directory = struct.unpack('<I', plain[end + 16:end + 20])[0]
+save('bad-box-behind.zip', plain + b'behind')
+save('box-comment.zip', plain[:end + 20] + struct.pack('<H', 26) + b'PK\5\6' + bytes(22))
+second = directory + 46 + len('a/slot.bin')
+save('bad-box-overlap.zip', plain[:second + 42] + u32(0) + plain[second + 46:])
+save('box-zip64.zip', plain[:end] + b'PK\6\6' + u64(44) + struct.pack('<HHII', 45, 45, 0, 0) +
+     u64(2, 2, end - directory, directory) + b'PK\6\7' + u32(0) + u64(end) + u32(1) +
+     plain[end:end + 8] + b'\xff' * 12 + plain[end + 20:])
+
+
+def tarred(members, form):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w', format=form) as t:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            if isinstance(data, str):
+                info.type, info.linkname = tarfile.LNKTYPE, data
+            elif data is None:
+                info.type = tarfile.DIRTYPE
+            else:
+                info.size = len(data)
+            t.addfile(info, io.BytesIO(data) if isinstance(data, bytes) else None)
+    return out.getvalue()
+
+
+dots = [('.', None), ('./sub', None), ('./sub/slot.bin', good), ('./st.safetensors', st)]
+long = [('n' * 120 + '/' + name, data) for name, data in arrays]
+save('box-dots.tar', tarred(dots, tarfile.GNU_FORMAT))
+save('box-twice.tar', tarred(dots + dots[2:], tarfile.GNU_FORMAT))
+save('box-joined.tar', tarred(dots, tarfile.GNU_FORMAT) + tarred(long, tarfile.PAX_FORMAT))
+save('box-linked.tar', tarred(dots + [('./again', './sub/slot.bin')], tarfile.PAX_FORMAT))
+save('box-gnu.tar', tarred(long, tarfile.GNU_FORMAT))
+save('box-pax.tar', tarred(long, tarfile.PAX_FORMAT))
+save('bad-box-behind.tar', tarred(dots, tarfile.USTAR_FORMAT) + b'behind')
+save('bad-box-check.tar', tarred(dots, tarfile.USTAR_FORMAT).replace(b'sub/slot', b'sub/slut', 1))
+save('bad-box-cut.tar', tarred(dots, tarfile.USTAR_FORMAT)[:2000])

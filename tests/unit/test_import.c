@@ -130,7 +130,8 @@ static void check_tokens(const char *name, uint32_t track, const int32_t *pos,
                          const int32_t *ids, uint32_t n)
 {
 	struct blob b = blob_load(name);
-	kvarc_import *im = open_blob(&b, name, NULL);
+	kvarc_import_options o = { .members = 1 };
+	kvarc_import *im = open_blob(&b, name, &o);
 	int32_t got_pos[16], got_ids[16];
 	assert_non_null(im);
 	assert_int_equal(kvarc_import_tokens(im, track), n);
@@ -175,6 +176,8 @@ static void tokens_and_positions(void **unused)
 	check_tokens("st-thc-f16.safetensors", 0, count, ids, 5);
 	check_tokens("st-window.safetensors", 1, count + 2, ids + 2, 3);
 	check_tokens("np-bf16.npz", 0, count, ids, 5);
+	check_tokens("box-slots.zip", 0, count, ids, 5);
+	check_tokens("box-slots.zip", 1, count, ids, 5);
 }
 
 static void shapes(void **unused)
@@ -430,6 +433,7 @@ static void no_memory(void **unused)
 			failing_init(&f, n);
 			o.common.allocator = &f.fn;
 			o.temp_dir = "/tmp";
+			o.members = i % 2;
 			kvarc_ret ret = kvarc_import_open(&im, &src, "x", &o);
 			assert_true(ret == KVARC_OK || ret == KVARC_MEM);
 			kvarc_import_close(&im);
@@ -464,12 +468,13 @@ static void parts_left_out(void **unused)
 		const char *file, *part;
 	} cases[] = {
 		{ "st-htc-bf16.safetensors", "jansson" },
-		{ "box-slots.zip", "libarchive" },
+		{ "np-bf16.npz", "libarchive" },
 	};
+	const kvarc_import_options o = { .members = 1 };
 	(void)unused;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct blob b = blob_load(cases[i].file);
-		kvarc_import *im = open_blob(&b, cases[i].file, NULL);
+		kvarc_import *im = open_blob(&b, cases[i].file, &o);
 		const char *note = kvarc_import_note(im);
 		bool there = i ? reads_containers() : reads_safetensors();
 		bool told = note && strstr(note, cases[i].part);

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# A tar file of files: they come back into a folder, never outside of it.
+# The files in a tar file, packed in its place: they come back into a folder, never outside of it.
 mkdir -p sub
 cp "$SLOT" sub/slot.bin
 echo 'a note' > sub/note.txt
 tar --format=ustar -cf files.tar sub/slot.bin sub/note.txt
-"$KVARC" pack -q files.tar 2> /dev/null
+"$KVARC" pack -q --members files.tar 2> /dev/null
 kv info --json files.tar.kva 2> /dev/null | grep -q '"name":"sub/note.txt"' ||
 	skip "tar files are kept whole"
 kv unpack files.tar.kva

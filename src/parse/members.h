@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* members.h - where the members of zip and tar files lie */
+#ifndef KVI_MEMBERS_H
+#define KVI_MEMBERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+
+enum { KVI_MEMBER_NAME_MAX = 4095 };
+
+enum kvi_member_kind {
+	KVI_MEMBER_STORED,   /* a regular file, its bytes as they are */
+	KVI_MEMBER_DEFLATED, /* zip: a regular file, method 8 */
+	KVI_MEMBER_PACKED,   /* zip: another method, or encrypted */
+	KVI_MEMBER_FOLDER,
+	KVI_MEMBER_SPECIAL   /* links, devices, sparse files: more than bytes and a name */
+};
+
+struct kvi_member {
+	enum kvi_member_kind kind;
+	const char *name;    /* as stored, terminated; NULL: longer than KVI_MEMBER_NAME_MAX, or
+	                      * with a 0 in it. During the call only */
+	uint64_t header_at;  /* offsets in the container: its header */
+	uint64_t offset;     /* its first byte */
+	uint64_t packed;     /* bytes from there on */
+	uint64_t bytes;      /* of the file */
+};
+
+/* Anything but OK ends the scan and is what it returns. */
+typedef kvarc_ret (*kvi_member_found)(void *opaque, const struct kvi_member *m);
+
+/*
+ * Parse a whole container and report its members: zip in the order of the central directory
+ * (APPNOTE 6.3.10, zip64 included; nothing says that members do not overlap), tar in the order of
+ * the file (POSIX ustar and pax, GNU; several joined ones count as one). offset + packed is at most
+ * src->size. Reads headers only.
+ * Return OK, END when the grammar does not reach to the exact end of the source, IO, MEM,
+ * MEMLIMIT, or what found returned.
+ */
+kvarc_ret kvi_zip_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
+                       kvi_member_found found, void *opaque);
+kvarc_ret kvi_tar_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
+                       kvi_member_found found, void *opaque);
+
+#endif

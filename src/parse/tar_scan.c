@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tar_scan.c - where the members of a tar file lie (POSIX.1-2017 pax, GNU tar) */
+#include <string.h>
+
+#include "members.h"
+#include "scan.h"
+#include "util/ckd.h"
+
+enum {
+	BLOCK = 512, PAX_MAX = 1 << 20,
+	NAME_AT = 0, SIZE_AT = 124, CHECK_AT = 148, TYPE_AT = 156, MAGIC_AT = 257,
+	PREFIX_AT = 345, GNU_EXTENDED_AT = 482, EXTENDED_AT = 504,
+	NAME_BYTES = 100, SIZE_BYTES = 12, CHECK_BYTES = 8, PREFIX_BYTES = 155
+};
+
+struct tar {
+	struct kvi_scan *s;
+	const struct kvi_alloc *alloc;
+	kvi_member_found found;
+	void *opaque;
+	uint8_t block[BLOCK];
+	uint64_t block_at;
+	/* of the headers before the next member */
+	bool has_name, long_name, has_size, sparse;
+	uint64_t size;
+	char name[KVI_MEMBER_NAME_MAX + 1];
+};
+
+static void forget_headers(struct tar *t)
+{
+	t->has_name = t->long_name = t->has_size = t->sparse = false;
+	t->name[0] = '\0';
+}
+
+/* Octal digits between spaces, up to a 0 or the end; GNU: base 256 behind 0x80. */
+static bool take_number(const uint8_t *p, size_t n, uint64_t *v)
+{
+	*v = 0;
+	if (*p == 0x80) {
+		for (size_t i = 1; i < n; i++) {
+			if (*v >> 56)
+				return false;
+			*v = *v << 8 | p[i];
+		}
+		return true;
+	}
+	while (n && *p == ' ')
+		p++, n--;
+	for (; n && *p >= '0' && *p <= '7'; p++, n--) {
+		if (*v >> 61)
+			return false;
+		*v = *v << 3 | (uint64_t)(*p - '0');
+	}
+	return n == 0 || *p == ' ' || *p == '\0';
+}
+
+static bool is_zero(const uint8_t *block)
+{
+	for (size_t i = 0; i < BLOCK; i++)
+		if (block[i])
+			return false;
+	return true;
+}
+
+/* The sum of a header's bytes, with spaces for the sum itself. */
+static bool has_check(const uint8_t *block)
+{
+	uint64_t sum = 0, stored;
+	for (size_t i = 0; i < BLOCK; i++)
+		sum += i - CHECK_AT < CHECK_BYTES ? ' ' : block[i];
+	return take_number(block + CHECK_AT, CHECK_BYTES, &stored) && stored == sum;
+}
+
+/* A name of n bytes from an extended header. */
+static void set_name(struct tar *t, const char *name, size_t n)
+{
+	t->long_name = true;
+	t->has_name = n <= KVI_MEMBER_NAME_MAX && !memchr(name, '\0', n);
+	if (t->has_name) {
+		memcpy(t->name, name, n);
+		t->name[n] = '\0';
+	}
+}
+
+static bool take_decimal(const char *p, size_t n, uint64_t *v)
+{
+	*v = 0;
+	for (size_t i = 0; i < n; i++)
+		if (p[i] < '0' || p[i] > '9' || kvi_mul(*v, (uint64_t)10, v) ||
+		    kvi_add(*v, (uint64_t)(p[i] - '0'), v))
+			return false;
+	return n > 0;
+}
+
+/* key=value of a pax record. False: not valid. */
+static bool take_pair(struct tar *t, const char *p, size_t n)
+{
+	const char *equals = memchr(p, '=', n);
+	if (!equals)
+		return false;
+	size_t key = (size_t)(equals - p), value = n - key - 1;
+	if (key == 4 && !memcmp(p, "path", 4)) {
+		set_name(t, equals + 1, value);
+	} else if (key == 4 && !memcmp(p, "size", 4)) {
+		t->has_size = true;
+		return take_decimal(equals + 1, value, &t->size);
+	} else if (key > 11 && !memcmp(p, "GNU.sparse.", 11)) {
+		t->sparse = true;
+	}
+	return true;
+}
+
+/* Records "LENGTH key=value\n"; the length counts all of that. */
+static bool take_pax(struct tar *t, const char *p, size_t n)
+{
+	while (n) {
+		uint64_t length;
+		const char *space = memchr(p, ' ', n < 8 ? n : 8);
+		if (!space || !take_decimal(p, (size_t)(space - p), &length))
+			return false;
+		size_t head = (size_t)(space - p) + 1;
+		if (length > n || length < head + 2 || p[length - 1] != '\n' ||
+		    !take_pair(t, space + 1, (size_t)length - head - 1))
+			return false;
+		p += length;
+		n -= (size_t)length;
+	}
+	return true;
+}
+
+/* An extended header in front of a member: pax records, or a long name of GNU. */
+static kvarc_ret take_extended(struct tar *t, uint8_t type, uint64_t size)
+{
+	if (size > PAX_MAX || size > kvi_scan_left(t->s))
+		return KVARC_END;
+	size_t n = (size_t)size;
+	char *p = kvi_malloc(t->alloc, n + 1);
+	if (!p)
+		return kvi_alloc_error(t->alloc);
+	bool good = kvi_scan_bytes(t->s, p, n);
+	p[n] = '\0';
+	if (good && type == 'x')
+		good = take_pax(t, p, n);
+	else if (good && type == 'L')
+		set_name(t, p, strlen(p));
+	kvi_free(t->alloc, p);
+	kvi_scan_skip(t->s, -size % BLOCK);
+	return t->s->io ? KVARC_IO : good && !t->s->bad ? KVARC_OK : KVARC_END;
+}
+
+/* The name of the header itself; POSIX has a prefix, GNU uses these bytes for something else. */
+static void take_name(struct tar *t)
+{
+	const char *block = (const char *)t->block;
+	size_t n = 0;
+	if (t->long_name)
+		return;
+	if (!memcmp(block + MAGIC_AT, "ustar", 6) && block[PREFIX_AT]) {
+		n = strnlen(block + PREFIX_AT, PREFIX_BYTES);
+		memcpy(t->name, block + PREFIX_AT, n);
+		t->name[n++] = '/';
+	}
+	size_t rest = strnlen(block + NAME_AT, NAME_BYTES);
+	memcpy(t->name + n, block + NAME_AT, rest);
+	t->name[n + rest] = '\0';
+	t->has_name = true;
+}
+
+static enum kvi_member_kind kind_of(const struct tar *t, uint8_t type)
+{
+	size_t n = t->has_name ? strlen(t->name) : 0;
+	if (t->sparse)
+		return KVI_MEMBER_SPECIAL;
+	switch (type) {
+	case '0': case '7':
+		return KVI_MEMBER_STORED;
+	case '\0':
+		return n && t->name[n - 1] == '/' ? KVI_MEMBER_FOLDER
+		                                  : KVI_MEMBER_STORED;
+	case '5':
+		return KVI_MEMBER_FOLDER;
+	default:
+		return KVI_MEMBER_SPECIAL;
+	}
+}
+
+/* Whether bytes follow is not certain for those of a size that is not 0. */
+static bool has_no_bytes(enum kvi_member_kind kind, uint8_t type)
+{
+	return kind == KVI_MEMBER_FOLDER || (type >= '1' && type <= '6');
+}
+
+/* Blocks that continue the map of an old sparse file of GNU. */
+static void skip_sparse_map(struct tar *t)
+{
+	uint8_t more = t->block[GNU_EXTENDED_AT];
+	while (more && kvi_scan_bytes(t->s, t->block, BLOCK))
+		more = t->block[EXTENDED_AT];
+}
+
+static kvarc_ret take_member(struct tar *t, uint8_t type, uint64_t size)
+{
+	if (t->has_size)
+		size = t->size;
+	if (type == 'S')
+		skip_sparse_map(t);
+	take_name(t);
+	struct kvi_member m = {
+		.kind = kind_of(t, type), .name = t->has_name ? t->name : NULL,
+		.header_at = t->block_at, .offset = t->s->at,
+		.packed = size, .bytes = size
+	};
+	if (size && has_no_bytes(m.kind, type))
+		return KVARC_END;
+	/* The last block of a member is filled up. */
+	uint64_t left = kvi_scan_left(t->s);
+	if (size > left || -size % BLOCK > left - size)
+		return t->s->io ? KVARC_IO : KVARC_END;
+	kvi_scan_skip(t->s, size + -size % BLOCK);
+	kvarc_ret ret = t->found(t->opaque, &m);
+	forget_headers(t);
+	return ret;
+}
+
+/* The header in t->block, and what it heads. */
+static kvarc_ret take_header(struct tar *t)
+{
+	uint8_t type = t->block[TYPE_AT];
+	uint64_t size;
+	if (memcmp(t->block + MAGIC_AT, "ustar", 5) || !has_check(t->block) ||
+	    !take_number(t->block + SIZE_AT, SIZE_BYTES, &size))
+		return KVARC_END;
+	if (type == 'x' || type == 'L' || type == 'K' || type == 'g')
+		return take_extended(t, type, size);
+	return take_member(t, type, size);
+}
+
+static kvarc_ret scan_blocks(struct tar *t)
+{
+	kvarc_ret ret = KVARC_OK;
+	forget_headers(t);
+	while (!ret && kvi_scan_left(t->s)) {
+		t->block_at = t->s->at;
+		if (!kvi_scan_bytes(t->s, t->block, BLOCK))
+			return t->s->io ? KVARC_IO : KVARC_END;
+		/* Two such blocks are an end mark; another tar may follow. */
+		if (!is_zero(t->block))
+			ret = take_header(t);
+	}
+	return ret ? ret : t->s->io ? KVARC_IO : t->s->bad ? KVARC_END : KVARC_OK;
+}
+
+kvarc_ret kvi_tar_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
+                       kvi_member_found found, void *opaque)
+{
+	struct tar *t = kvi_malloc(alloc, sizeof *t);
+	struct kvi_scan *s = kvi_scan_open(alloc, src);
+	kvarc_ret ret = kvi_alloc_error(alloc);
+	if (t && s) {
+		t->s = s;
+		t->alloc = alloc;
+		t->found = found;
+		t->opaque = opaque;
+		ret = scan_blocks(t);
+	}
+	kvi_free(alloc, t);
+	kvi_free(alloc, s);
+	return ret;
+}

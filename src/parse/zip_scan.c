@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* zip_scan.c - where the members of a zip file lie (APPNOTE 6.3.10) */
+#include <string.h>
+
+#include "members.h"
+#include "files/strided.h"
+#include "scan.h"
+#include "util/bytes.h"
+
+enum {
+	LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END64 = 0x06064b50,
+	LOCATOR64 = 0x07064b50, END = 0x06054b50
+};
+enum {
+	LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END64_BYTES = 56,
+	LOCATOR64_BYTES = 20, END_BYTES = 22,
+	TAIL_BYTES = END_BYTES + 65535, /* the comment is behind the end record */
+	EXTRA_ZIP64 = 1, MADE_BY_UNIX = 3, ENCRYPTED = 1,
+	UNIX_TYPE = 0170000, UNIX_REGULAR = 0100000, UNIX_FOLDER = 0040000
+};
+
+/* What the end records say. */
+struct directory {
+	uint64_t entries, at, bytes;
+};
+
+/* A central header with its name and zip64 fields. */
+struct entry {
+	uint8_t made_by;
+	uint16_t flags, method;
+	uint32_t attributes;
+	uint64_t packed, bytes, header_at;
+	size_t name_bytes;
+	bool has_name;
+	char name[KVI_MEMBER_NAME_MAX + 1];
+};
+
+/* The zip64 records in front of the end record, which is at `at`. */
+static kvarc_ret find_end64(const kvarc_source *src, uint64_t at, struct directory *d)
+{
+	uint8_t loc[LOCATOR64_BYTES], end[END64_BYTES];
+	if (at < LOCATOR64_BYTES + END64_BYTES)
+		return KVARC_END;
+	if (kvi_source_read(src, loc, sizeof loc, at - sizeof loc))
+		return KVARC_IO;
+	uint64_t end_at = kvi_load64(loc + 8);
+	if (kvi_load32(loc) != LOCATOR64 || kvi_load32(loc + 4) != 0 ||
+	    end_at > at - LOCATOR64_BYTES - END64_BYTES)
+		return KVARC_END;
+	if (kvi_source_read(src, end, sizeof end, end_at))
+		return KVARC_IO;
+	d->entries = kvi_load64(end + 32);
+	d->bytes = kvi_load64(end + 40);
+	d->at = kvi_load64(end + 48);
+	if (kvi_load32(end) != END64 ||
+	    kvi_load64(end + 4) != at - LOCATOR64_BYTES - end_at - 12 ||
+	    kvi_load32(end + 16) != 0 || kvi_load32(end + 20) != 0 ||
+	    kvi_load64(end + 24) != d->entries ||
+	    d->at > end_at || d->bytes != end_at - d->at)
+		return KVARC_END;
+	return KVARC_OK;
+}
+
+static kvarc_ret parse_end(const kvarc_source *src, const uint8_t *p, uint64_t at,
+                           struct directory *d)
+{
+	d->entries = kvi_load16(p + 10);
+	d->bytes = kvi_load32(p + 12);
+	d->at = kvi_load32(p + 16);
+	if (d->entries == UINT16_MAX || d->bytes == UINT32_MAX || d->at == UINT32_MAX)
+		return find_end64(src, at, d);
+	if (kvi_load16(p + 4) != 0 || kvi_load16(p + 6) != 0 ||
+	    kvi_load16(p + 8) != d->entries || d->at > at || d->bytes != at - d->at)
+		return KVARC_END;
+	return KVARC_OK;
+}
+
+/* The end record whose comment ends where the file does. */
+static kvarc_ret find_directory(const kvarc_source *src, const struct kvi_alloc *alloc,
+                                struct directory *d)
+{
+	size_t n = src->size < TAIL_BYTES ? (size_t)src->size : TAIL_BYTES;
+	kvarc_ret ret = KVARC_END;
+	if (n < END_BYTES)
+		return KVARC_END;
+	uint8_t *tail = kvi_malloc(alloc, n);
+	if (!tail)
+		return kvi_alloc_error(alloc);
+	if (kvi_source_read(src, tail, n, src->size - n))
+		ret = KVARC_IO;
+	for (size_t i = n - END_BYTES + 1; ret == KVARC_END && i-- > 0;) {
+		const uint8_t *p = tail + i;
+		if (kvi_load32(p) == END && kvi_load16(p + 20) == n - END_BYTES - i) {
+			ret = parse_end(src, p, src->size - n + i, d);
+			break;
+		}
+	}
+	kvi_free(alloc, tail);
+	return ret;
+}
+
+/* Fields of 32 bits that are all ones are in the zip64 extra field, in this order. */
+static void take_zip64(struct kvi_scan *s, struct entry *e, uint64_t bytes)
+{
+	uint64_t *const fields[] = { &e->bytes, &e->packed, &e->header_at };
+	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+		if (*fields[i] == UINT32_MAX && bytes >= 8) {
+			*fields[i] = kvi_scan64(s);
+			bytes -= 8;
+		}
+	kvi_scan_skip(s, bytes);
+}
+
+static void take_extra(struct kvi_scan *s, struct entry *e, uint64_t bytes)
+{
+	while (bytes >= 4 && !s->bad) {
+		uint32_t head = kvi_scan32(s), n = head >> 16;
+		bytes -= 4;
+		if (n > bytes) {
+			s->bad = true;
+			return;
+		}
+		if ((head & 0xffff) == EXTRA_ZIP64)
+			take_zip64(s, e, n);
+		else
+			kvi_scan_skip(s, n);
+		bytes -= n;
+	}
+	kvi_scan_skip(s, bytes);
+}
+
+static void take_name(struct kvi_scan *s, struct entry *e)
+{
+	e->has_name = e->name_bytes <= KVI_MEMBER_NAME_MAX;
+	e->name[0] = '\0';
+	if (!e->has_name) {
+		kvi_scan_skip(s, e->name_bytes);
+		return;
+	}
+	if (kvi_scan_bytes(s, e->name, e->name_bytes))
+		e->name[e->name_bytes] = '\0';
+	e->has_name = !memchr(e->name, '\0', e->name_bytes);
+}
+
+static bool take_central(struct kvi_scan *s, struct entry *e)
+{
+	uint8_t p[CENTRAL_BYTES];
+	if (!kvi_scan_bytes(s, p, sizeof p) || kvi_load32(p) != CENTRAL)
+		return false;
+	e->made_by = p[5];
+	e->flags = kvi_load16(p + 8);
+	e->method = kvi_load16(p + 10);
+	e->packed = kvi_load32(p + 20);
+	e->bytes = kvi_load32(p + 24);
+	e->name_bytes = kvi_load16(p + 28);
+	e->attributes = kvi_load32(p + 38);
+	e->header_at = kvi_load32(p + 42);
+	take_name(s, e);
+	take_extra(s, e, kvi_load16(p + 30));
+	kvi_scan_skip(s, kvi_load16(p + 32));
+	return !s->bad && kvi_load16(p + 34) == 0;
+}
+
+static enum kvi_member_kind kind_of(const struct entry *e)
+{
+	uint32_t type = e->attributes >> 16 & UNIX_TYPE;
+	if (e->name_bytes && e->has_name && e->name[e->name_bytes - 1] == '/')
+		return e->bytes ? KVI_MEMBER_SPECIAL : KVI_MEMBER_FOLDER;
+	if (e->made_by == MADE_BY_UNIX && type && type != UNIX_REGULAR)
+		return KVI_MEMBER_SPECIAL;
+	if (e->flags & ENCRYPTED)
+		return KVI_MEMBER_PACKED;
+	return e->method == 0 ? KVI_MEMBER_STORED
+	       : e->method == 8 ? KVI_MEMBER_DEFLATED : KVI_MEMBER_PACKED;
+}
+
+/* The local header tells where the bytes start; it may not contradict the directory. */
+static kvarc_ret take_local(const kvarc_source *src, const struct directory *d,
+                            const struct entry *e, struct kvi_member *m)
+{
+	uint8_t p[LOCAL_BYTES];
+	if (e->header_at > d->at || d->at - e->header_at < sizeof p)
+		return KVARC_END;
+	if (kvi_source_read(src, p, sizeof p, e->header_at))
+		return KVARC_IO;
+	m->kind = kind_of(e);
+	m->name = e->has_name ? e->name : NULL;
+	m->header_at = e->header_at;
+	m->offset = e->header_at + sizeof p + kvi_load16(p + 26) + kvi_load16(p + 28);
+	m->packed = e->packed;
+	m->bytes = e->bytes;
+	if (kvi_load32(p) != LOCAL || kvi_load16(p + 8) != e->method ||
+	    ((kvi_load16(p + 6) ^ e->flags) & ENCRYPTED) ||
+	    m->offset > d->at || m->packed > d->at - m->offset ||
+	    (e->method == 0 && !(e->flags & ENCRYPTED) && m->packed != m->bytes))
+		return KVARC_END;
+	return KVARC_OK;
+}
+
+static kvarc_ret scan_directory(const kvarc_source *src, const struct directory *d,
+                                struct kvi_scan *s, struct entry *e,
+                                kvi_member_found found, void *opaque)
+{
+	s->end = d->at + d->bytes;
+	kvi_scan_seek(s, d->at);
+	for (uint64_t i = 0; i < d->entries; i++) {
+		struct kvi_member m;
+		if (!take_central(s, e))
+			return s->io ? KVARC_IO : KVARC_END;
+		kvarc_ret ret = take_local(src, d, e, &m);
+		if (!ret)
+			ret = found(opaque, &m);
+		if (ret)
+			return ret;
+	}
+	return kvi_scan_left(s) ? KVARC_END : KVARC_OK;
+}
+
+kvarc_ret kvi_zip_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
+                       kvi_member_found found, void *opaque)
+{
+	struct directory d = { 0, 0, 0 };
+	kvarc_ret ret = find_directory(src, alloc, &d);
+	if (ret)
+		return ret;
+	struct kvi_scan *s = kvi_scan_open(alloc, src);
+	struct entry *e = kvi_malloc(alloc, sizeof *e);
+	ret = s && e ? scan_directory(src, &d, s, e, found, opaque)
+	             : kvi_alloc_error(alloc);
+	kvi_free(alloc, s);
+	kvi_free(alloc, e);
+	return ret;
+}
