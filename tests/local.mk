@@ -76,6 +76,10 @@ TESTS += tests/vectors.sh tests/reference/random_files.sh
 EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 	tests/reference/random_files.py tests/reference/ref_all.py
 
+# Peaks of memory on hostile files.
+TESTS += tests/hostile_memory.sh
+EXTRA_DIST += tests/hostile_memory.sh tests/hostile_memory.py
+
 # The static tables are what their script makes.
 TESTS += tests/tables.sh
 EXTRA_DIST += tests/tables.sh

@@ -10,7 +10,8 @@
 enum {
 	KVI_ST_AXES_MAX = 8,           /* that are kept */
 	KVI_ST_HEADER_MAX = 100000000, /* bytes, of the format */
-	KVI_JSON_COST = 48             /* memory that a byte of JSON may need */
+	KVI_JSON_COST = 88             /* memory that a byte of JSON may need: jansson takes 256 bytes
+	                                * for "{}," and its entry in an array */
 };
 
 struct kvi_st_entry {

@@ -1,0 +1,8 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# hostile_memory.sh - files that are made to take memory stay within -M 64M
+[ -n "$PYTHON3" ] || exit 77
+case $CFLAGS in
+*-fsanitize*) exit 77 ;; # its own memory is more than the limit
+esac
+exec "$PYTHON3" "${srcdir:-.}/tests/hostile_memory.py" ./kvarc
