@@ -31,6 +31,9 @@ _kvarc()
     --token-ids)
         mapfile -t COMPREPLY < <(compgen -W 'stored model' -- "$cur")
         return ;;
+    --salvage-tokens)
+        mapfile -t COMPREPLY < <(compgen -W 'keep zero' -- "$cur")
+        return ;;
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
         return ;;
@@ -43,7 +46,7 @@ _kvarc()
     esac
     case $verb in
     pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --axes --opaque --members --verify --streamable --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --salvage-tokens --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;

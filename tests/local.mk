@@ -137,6 +137,11 @@ TESTS += tests/unit/test_import tests/unit/test_files
 tests_unit_test_import_SOURCES = tests/unit/test_import.c \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_import_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_salvage_slot
+TESTS += tests/unit/test_salvage_slot
+tests_unit_test_salvage_slot_SOURCES = tests/unit/test_salvage_slot.c \
+	tests/unit/import_files.c tests/unit/import_files.h
+tests_unit_test_salvage_slot_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_files_SOURCES = tests/unit/test_files.c \
 	tests/unit/import_files.c tests/unit/import_files.h
 tests_unit_test_files_LDADD = libkvi.la $(CMOCKA_LIBS)

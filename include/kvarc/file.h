@@ -104,6 +104,28 @@ KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *ite
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r,
 	kvarc_item_open open, void *opaque);
 
+/* A llama.cpp slot that salvage shortens. */
+typedef struct kvarc_slot_prefix {
+	uint64_t tokens;       /* of the slot that was packed */
+	uint64_t whole_tokens; /* leading tokens of the shorter slot: whole in all layers */
+	uint64_t bytes;        /* of the shorter slot */
+	const char *why;       /* OPTIONS: why it cannot be shortened, a clause; static storage */
+	uint64_t reserved[2];
+} kvarc_slot_prefix;
+
+/*
+ * After kvarc_unpack of an archive with KVARC_READ_SALVAGE: writes item i, a llama.cpp slot,
+ * once more, with only the leading tokens that are whole: token list, cells, keys, values and
+ * checkpoints agree, so that an engine restores these tokens and computes the others again,
+ * where the file that kvarc_unpack has written holds zeros in silence. source is that file.
+ * Where a sliding window or a recurrent state cannot be rewound the last checkpoint that is
+ * whole takes its place. The sink takes writes at any offset, and gets them in order.
+ * Returns OK; END (nothing of the slot is lost) or OPTIONS (it cannot be shortened), nothing
+ * is written then; IO, MEM, MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_salvage_slot(kvarc_reader *r, size_t item,
+	const kvarc_source *source, const kvarc_sink *sink, kvarc_slot_prefix *prefix);
+
 /* Writes the tensors of a range as a safetensors file, any archive. Needs a source that can seek;
  * the sink takes writes at any offset. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,

@@ -15,9 +15,14 @@
 #include "ranges.h"
 #include "units.h"
 
+/* A value of --salvage-tokens. */
+enum { SALVAGE_ZERO = 2 };
+#define ZEROS "what was lost is zero in the output"
+
 static void report(const struct options *o, const char *archive,
                    const char *target, uint64_t bytes, double seconds,
-                   const struct damage_list *damage, const kvarc_geometry *geometry)
+                   const struct damage_list *damage, const kvarc_geometry *geometry,
+                   const struct item *item)
 {
 	char size[32], rate[32];
 
@@ -30,6 +35,8 @@ static void report(const struct options *o, const char *archive,
 		json_u64(&j, "bytes", bytes);
 		json_u64(&j, "tokens", damage->loss.tokens);
 		damage_json(&j, damage, geometry);
+		if (item && item->tokens)
+			json_u64(&j, "slot_tokens", item->whole_tokens);
 		json_number(&j, "seconds", seconds, 4);
 		json_end_object(&j);
 		json_line(&j);
@@ -41,9 +48,9 @@ static void report(const struct options *o, const char *archive,
 	         strcmp(target, "-") == 0 ? "(stdout)" : target, rate);
 }
 
-/* Says what salvage could not read, else how the archive ends. False: out of memory. */
+/* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out of memory. */
 static bool show_losses(const struct options *o, const char *archive, kvarc_reader *r,
-                        struct damage_list *list)
+                        struct damage_list *list, const char *rest)
 {
 	kvarc_info info;
 
@@ -53,11 +60,20 @@ static bool show_losses(const struct options *o, const char *archive, kvarc_read
 		return false;
 	if (list->n) {
 		damage_show(archive, list, kvarc_reader_geometry(r), false);
-		damage_show_sum(archive, list, false, "what was lost is zero in the output");
+		damage_show_sum(archive, list, false, rest);
 	} else if (kvarc_reader_get_info(r, &info) == KVARC_OK) {
 		library_warn_state(archive, &info, library_tokens(r));
 	}
 	return true;
+}
+
+/* What becomes of items that have lost something. */
+static const char *after_salvage(const struct options *o, const struct items *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (!s->list[i]->slot || o->salvage_tokens == SALVAGE_ZERO)
+			return ZEROS;
+	return "a slot is written with its whole tokens alone";
 }
 
 static void unpack_items(const struct options *o, struct input *in,
@@ -86,13 +102,17 @@ static void unpack_items(const struct options *o, struct input *in,
 			library_error(in->name, ret, error, in,
 			              items_failed_output(&s));
 	} else {
+		const char *rest = after_salvage(o, &s);
 		uint64_t bytes = 0;
+		bool ok = show_losses(o, in->name, r, &damage, rest);
+		if (ok && damage.n && o->salvage_tokens != SALVAGE_ZERO)
+			ok = items_shorten(&s, r);
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
-		if (show_losses(o, in->name, r, &damage) && items_commit(&s))
+		if (ok && items_commit(&s))
 			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output,
 			       bytes, units_now() - start, &damage,
-			       kvarc_reader_geometry(r));
+			       kvarc_reader_geometry(r), s.n == 1 ? s.list[0] : NULL);
 	}
 	damage_free(&damage);
 	items_free(&s);
@@ -143,9 +163,10 @@ static void export_tensors(const struct options *o, struct input *in,
 			output_abort(&out);
 		} else {
 			uint64_t bytes = out.size;
-			if (show_losses(o, in->name, r, &damage) && output_commit(&out))
+			if (show_losses(o, in->name, r, &damage, ZEROS) &&
+			    output_commit(&out))
 				report(o, in->name, target, bytes, units_now() - start,
-				       &damage, kvarc_reader_geometry(r));
+				       &damage, kvarc_reader_geometry(r), NULL);
 		}
 	}
 	damage_free(&damage);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,6 +13,9 @@
 
 #include "message.h"
 #include "paths.h"
+
+/* An item's kind (spec 10). */
+enum { LLAMA_SLOT = 2 };
 
 static bool into_folder(const struct items *s)
 {
@@ -150,32 +154,43 @@ static bool open_named(struct items *s, struct item *it, const char *name)
 	return output_open(&it->out, it->path, flags, s->mode);
 }
 
+static bool open_item(struct items *s, struct item *it)
+{
+	char *stem = NULL;
+	const char *name = it->name;
+	bool ok;
+
+	if (!into_folder(s))
+		return open_named(s, it, name);
+	if (!name[0])
+		name = stem = paths_stem(paths_base(s->archive), "");
+	ok = name && open_in_folder(s, it, name);
+	free(stem);
+	return ok;
+}
+
 static bool add_item(struct items *s, const kvarc_item *item,
                      kvarc_sink *sink)
 {
 	struct item **list = realloc(s->list, (s->n + 1) * sizeof(*list));
 	struct item *it = calloc(1, sizeof(*it));
-	char *stem = NULL;
-	const char *name = item->name;
+	char *copy = strdup(item->name);
 
 	if (list)
 		s->list = list;
-	if (!list || !it) {
+	if (!list || !it || !copy) {
 		free(it);
+		free(copy);
 		msg_error(NULL, "out of memory");
 		s->failed = true;
 		return false;
 	}
 	s->list[s->n++] = it;
 	it->bytes = item->bytes;
-	if (into_folder(s)) {
-		if (!name[0])
-			name = stem = paths_stem(paths_base(s->archive), "");
-		it->open = name && open_in_folder(s, it, name);
-	} else {
-		it->open = open_named(s, it, name);
-	}
-	free(stem);
+	it->index = item->index;
+	it->slot = item->kind == LLAMA_SLOT;
+	it->name = copy;
+	it->open = open_item(s, it);
 	if (!it->open) {
 		s->failed = true;
 		return false;
@@ -206,6 +221,91 @@ const struct output *items_failed_output(const struct items *s)
 	return NULL;
 }
 
+static int64_t read_output(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	const struct output *out = opaque;
+	size_t got = 0;
+
+	while (got < bytes) {
+		ssize_t n = pread(out->fd, (char *)buf + got, bytes - got,
+		                  (off_t)(offset + got));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	return (int64_t)got;
+}
+
+/* What kvarc_salvage_slot has said about an item. */
+static bool shortened(struct item *it, kvarc_ret ret,
+                      const kvarc_slot_prefix *prefix)
+{
+	if (ret == KVARC_OPTIONS) {
+		msg_error(it->path, "cannot be shortened to whole tokens: %s; "
+		          "--salvage-tokens zero writes what is left, with zeros",
+		          prefix->why);
+		return false;
+	}
+	if (ret != KVARC_OK) {
+		msg_error(it->path, "shortening it to its whole tokens failed");
+		return false;
+	}
+	it->bytes = prefix->bytes;
+	it->tokens = prefix->tokens;
+	it->whole_tokens = prefix->whole_tokens;
+	msg_warning(it->path, "%" PRIu64 " of %" PRIu64 " tokens are whole; the slot "
+	            "is written with these %" PRIu64, it->whole_tokens, it->tokens,
+	            it->whole_tokens);
+	return true;
+}
+
+/* The shorter slot goes to a file of its own, which replaces the first one. */
+static bool shorten(struct items *s, struct item *it, kvarc_reader *r)
+{
+	struct output full = it->out;
+	char *path = it->path;
+	kvarc_slot_prefix prefix;
+	kvarc_ret ret;
+
+	if (!output_truncate(&full, it->bytes)) {
+		it->open = false;
+		return false;
+	}
+	it->path = NULL;
+	if (!open_item(s, it)) {
+		it->out = full;
+		free(it->path);
+		it->path = path;
+		return false;
+	}
+	kvarc_source source = { .read = read_output, .opaque = &full,
+		                .size = it->bytes };
+	kvarc_sink sink = output_sink(&it->out);
+	ret = kvarc_salvage_slot(r, it->index, &source, &sink, &prefix);
+	if (ret == KVARC_END) { /* nothing of it is lost */
+		output_abort(&it->out);
+		free(it->path);
+		it->path = path;
+		it->out = full;
+		return true;
+	}
+	output_abort(&full);
+	free(path);
+	return shortened(it, ret, &prefix);
+}
+
+bool items_shorten(struct items *s, kvarc_reader *r)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->list[i]->slot && !shorten(s, s->list[i], r))
+			return false;
+	return true;
+}
+
 bool items_commit(struct items *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -226,6 +326,7 @@ void items_free(struct items *s)
 		if (s->list[i]->open)
 			output_abort(&s->list[i]->out);
 		free(s->list[i]->path);
+		free(s->list[i]->name);
 		free(s->list[i]);
 	}
 	free(s->list);

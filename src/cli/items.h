@@ -13,7 +13,11 @@
 struct item {
 	struct output out;
 	char *path;      /* where it goes, for messages */
+	char *name;      /* in the archive */
+	size_t index;    /* in the archive */
+	bool slot;       /* a llama.cpp slot, which salvage can shorten */
 	uint64_t bytes;
+	uint64_t tokens, whole_tokens; /* of a slot that salvage has shortened, else 0 */
 	bool open;
 };
 
@@ -32,6 +36,9 @@ bool items_check(struct items *s, kvarc_reader *r);
 int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink);
 /* The output that failed to write, NULL if none did. */
 const struct output *items_failed_output(const struct items *s);
+/* After salvage: llama.cpp slots that lost something get only their leading tokens that
+ * are whole. false: a message says what cannot be written, and nothing is to be. */
+bool items_shorten(struct items *s, kvarc_reader *r);
 /* Gives all files their names; false: a message was shown. */
 bool items_commit(struct items *s);
 /* Removes what is not finished, frees. */

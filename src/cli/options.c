@@ -324,6 +324,8 @@ static int set_value(struct options *o, const struct option_row *r,
 	case OPT_AXES: o->axes = value; return 0;
 	case OPT_PLOT: o->plot = value; return 0;
 	case OPT_TO: return set_to(o, r, value);
+	case OPT_SALVAGE_TOKENS:
+		return set_choice(o, r, value, &o->salvage_tokens, "keep or zero");
 	case OPT_ARITH:
 		return set_choice(o, r, value, &o->arithmetic,
 		                  "w8a8, w8a15, w15a15 or fp8");

@@ -42,6 +42,7 @@ struct options {
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */
 	unsigned token_ids; /* 0, or 1 + kvarc_token_ids */
+	unsigned salvage_tokens; /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
 	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given;
 	bool embed_profile;

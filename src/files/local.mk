@@ -27,6 +27,7 @@ libkvi_la_SOURCES += \
 	src/files/plan.c src/files/plan.h \
 	src/files/reader_bounds.c src/files/reader_bounds.h \
 	src/files/rope_find.c \
+	src/files/salvage_slot.c \
 	src/files/st_import.c \
 	src/files/strided.c src/files/strided.h \
 	src/files/unpack_files.c

@@ -10,7 +10,9 @@ cat a.kva | kv unpack - 2>&1 > piped | places >&2
 wc -c < piped
 rm piped
 names
-kv unpack --salvage -o out a.kva 2>&1 | places >&2
+kv unpack --salvage -o out a.kva 2>&1 | tail -n 2 | places >&2
+names
+kv unpack --salvage --salvage-tokens zero -o out a.kva 2>&1 | places >&2
 wc -c < out
 cmp "$SLOT" out > /dev/null && echo "the damage had no effect"
 cmp -l "$SLOT" out | wc -l | awk '{ print ($1 < 100000 ? "most came back" : "too much is lost") }'

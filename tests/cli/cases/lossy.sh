@@ -44,7 +44,7 @@ kv test -q a.kva 2>&1 | places >&2
 for allow in '' --allow-lossy; do
 	kv unpack -q $allow -o z a.kva 2>&1 | places >&2
 done
-kv unpack -q --salvage -o z a.kva 2>&1 | places >&2
-kv unpack -q --salvage --allow-lossy -o z a.kva 2>&1 | places >&2
+kv unpack -q --salvage --salvage-tokens zero -o z a.kva 2>&1 | places >&2
+kv unpack -q --salvage --salvage-tokens zero --allow-lossy -o z a.kva 2>&1 | places >&2
 wc -c < z
 names

@@ -9,8 +9,8 @@ kv list --json a.kva 2> /dev/null | grep -o '"tokens":[0-9]*' | head -n 1
 size=$(wc -c < a.kva)
 head -c $((size / 2)) a.kva > b.kva
 kv test b.kva 2>&1 | places | amounts >&2
-kv unpack --salvage -o out b.kva 2>&1 | places | amounts >&2
-for verb in "test" "unpack -f --salvage -o out"; do
+kv unpack --salvage --salvage-tokens zero -o out b.kva 2>&1 | places | amounts >&2
+for verb in "test" "unpack -f --salvage --salvage-tokens zero -o out"; do
 	# shellcheck disable=SC2086
 	kv $verb --json b.kva 2> /dev/null |
 		grep -o '"tokens":700\|"whole_tokens":[0-9]*\|"lost_tokens":[0-9]*\|"end_unknown":[a-z]*\|"lost":\[[^]]*\]'

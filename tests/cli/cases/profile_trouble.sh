@@ -15,12 +15,12 @@ cp a.kva b.kva
 flip b.kva 100000
 kv test b.kva 2>&1 | sed -n '2p;$p' | places
 kv unpack -o back b.kva 2>&1 | places
-kv unpack -q --salvage -o back b.kva 2>&1 | tail -n 2 | places
-kv unpack -q --salvage --profile p.kvp -f -o back b.kva 2>&1 | tail -n 2 | places
+kv unpack -q --salvage --salvage-tokens zero -o back b.kva 2>&1 | tail -n 2 | places
+kv unpack -q --salvage --salvage-tokens zero --profile p.kvp -f -o back b.kva 2>&1 | tail -n 2 | places
 cmp back slot
 mkdir -p home/.local/share/kvarc/profiles
 cp p.kvp "home/.local/share/kvarc/profiles/$digest.kvp"
-kv unpack -q --salvage -f -o back b.kva 2> /dev/null
+kv unpack -q --salvage --salvage-tokens zero -f -o back b.kva 2> /dev/null
 cmp back slot
 rm -r home
 
