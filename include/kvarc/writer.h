@@ -30,6 +30,9 @@ typedef enum kvarc_token_ids {
 	                              * them it goes through the tokens one by one */
 } kvarc_token_ids;
 
+/* The profile_name of a profile that was fitted to the file alone. */
+#define KVARC_PROFILE_NAME_FITTED "fitted to this file"
+
 typedef struct kvarc_writer_options {
 	kvarc_common common;
 	int level;              /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and

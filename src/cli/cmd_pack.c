@@ -135,7 +135,7 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 		if (wo->level == LEVEL_MODELS)
 			wo->level = j->o->level;
 		wo->profile = j->fitted;
-		wo->profile_name = "fitted to this file";
+		wo->profile_name = KVARC_PROFILE_NAME_FITTED;
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 		if (wo->level >= LEVEL_MODEL) {
 			wo->predictor = models_given();

@@ -114,6 +114,32 @@ static void put_profile(struct kvi_out *out, const kvarc_profile *profile)
 		kvi_put_bytes(out, info.digest, sizeof info.digest);
 }
 
+static void put_name(struct kvi_out *out, const char *name)
+{
+	kvi_put_bytes(out, name ? name : "", strlen(name ? name : "") + 1);
+}
+
+/* The names that PREDICTOR frames record, and how a model is used. The name of a fitted profile adds
+ * nothing, every other one does, none included: so archives of pack -2 keep their file id. */
+static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *o)
+{
+	uint8_t digest[16];
+	if (!o->profile_name || strcmp(o->profile_name, KVARC_PROFILE_NAME_FITTED))
+		put_name(out, o->profile_name);
+	if (o->level < 4 || !o->predictor)
+		return KVARC_OK;
+	kvarc_ret ret = kvarc_predictor_digest(o->predictor, digest);
+	if (ret)
+		return kvi_fail(o->common.error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                "the weights of the model cannot be read");
+	kvi_put_bytes(out, digest, sizeof digest);
+	put_name(out, o->predictor_name);
+	kvi_put32(out, (uint32_t)o->arithmetic);
+	kvi_put32(out, (uint32_t)o->loop);
+	kvi_put32(out, (uint32_t)o->token_ids);
+	return KVARC_OK;
+}
+
 static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
 {
 	kvi_put64(out, rates ? n : 0);
@@ -135,42 +161,48 @@ static void put_tier(struct kvi_out *out, const kvarc_lossy *l)
 	put_rates(out, l->token_rate, l->n_token_rates);
 }
 
+static kvarc_ret put_settings(struct packing *p, struct kvi_out *out)
+{
+	const kvarc_writer_options *o = &p->options;
+	const kvarc_lossy *l = o->lossy;
+	kvarc_ret ret = KVARC_OK;
+	kvi_put_bytes(out, KVARC_VERSION_STRING, sizeof KVARC_VERSION_STRING);
+	kvi_put32(out, (uint32_t)o->level);
+	kvi_put32(out, o->flags & (KVARC_WRITE_STREAMABLE | KVARC_WRITE_EMBED_PROFILE));
+	kvi_put32(out, o->segment_tokens);
+	kvi_put32(out, o->chunk_bytes);
+	if (o->level >= 2 || (l && l->tier == KVARC_TIER_KLT)) {
+		put_profile(out, o->profile);
+		ret = put_predictor(out, o);
+	}
+	if (l)
+		put_tier(out, l);
+	for (size_t i = 0; i < p->n_pairs; i++)
+		kvi_put_bytes(out, p->values[i], strlen(p->values[i]) + 1);
+	return ret;
+}
+
 /* Everything that decides the bytes of the archive but the input itself. */
 static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
 {
+	const struct kvi_alloc *alloc = &p->im->alloc;
 	struct kvi_out out;
 	kvarc_geometry g;
-	kvarc_ret ret = kvi_geometry_copy(&g, &p->im->alloc,
-	                                  &p->im->geometry);
-	kvi_out_init(&out, &p->im->alloc);
-	if (!ret) {
-		kvi_put_bytes(&out, KVARC_VERSION_STRING,
-		              sizeof KVARC_VERSION_STRING);
-		kvi_put32(&out, (uint32_t)p->options.level);
-		kvi_put32(&out, p->options.flags & (KVARC_WRITE_STREAMABLE |
-		                                    KVARC_WRITE_EMBED_PROFILE));
-		kvi_put32(&out, p->options.segment_tokens);
-		kvi_put32(&out, p->options.chunk_bytes);
-		const kvarc_lossy *l = p->options.lossy;
-		if (p->options.level >= 2 || (l && l->tier == KVARC_TIER_KLT))
-			put_profile(&out, p->options.profile);
-		if (l)
-			put_tier(&out, l);
-		for (size_t i = 0; i < p->n_pairs; i++)
-			kvi_put_bytes(&out, p->values[i],
-			              strlen(p->values[i]) + 1);
-		kvi_geometry_put(&out, &g);
-		for (size_t i = 0; i < p->im->n_items; i++)
-			kvi_restore_put(&out, &p->plans[i]);
-		if (out.failed)
-			ret = kvi_alloc_error(&p->im->alloc);
-		else
-			*c = kvi_h128(out.p, out.n);
-	}
+	kvarc_ret ret = kvi_geometry_copy(&g, alloc, &p->im->geometry);
+	if (ret)
+		return kvi_fail_alloc(p->options.common.error, alloc);
+	kvi_out_init(&out, alloc);
+	ret = put_settings(p, &out);
+	kvi_geometry_put(&out, &g);
+	for (size_t i = 0; i < p->im->n_items; i++)
+		kvi_restore_put(&out, &p->plans[i]);
+	if (!ret && out.failed)
+		ret = kvi_fail_alloc(p->options.common.error, alloc);
+	if (!ret)
+		*c = kvi_h128(out.p, out.n);
 	kvi_geometry_free(&g, &p->im->alloc);
 	kvi_out_free(&out);
-	return ret ? kvi_fail_alloc(p->options.common.error, &p->im->alloc)
-	           : KVARC_OK;
+	return ret;
 }
 
 /*
