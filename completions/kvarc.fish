@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Made by 'kvarc --completions fish'; do not edit.
-complete -c kvarc -n __fish_use_subcommand -f -l version -d 'tell the version'
+complete -c kvarc -n __fish_use_subcommand -f -l version -d 'print the version'
 complete -c kvarc -n __fish_use_subcommand -f -a pack -d 'pack caches into archives (FILE.kva)'
 complete -c kvarc -n __fish_use_subcommand -f -a unpack -d 'restore the packed files, bit for bit'
 complete -c kvarc -n __fish_use_subcommand -f -a test -d 'decode everything and verify every check'

@@ -82,8 +82,8 @@ static kvarc_ret progress(struct building *b, const struct kvi_matrix *m)
 static kvarc_ret not_floats(const struct building *b)
 {
 	return kvi_fail(b->error, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "the model's %s (layer %u) are quantised already: fp8 is "
-	                "made of floats, so take its f16 or bf16 file, or w8a8",
+	                "the model's %s (layer %u) are quantised already: fp8 needs "
+	                "floats, so use its f16 or bf16 file, or w8a8",
 	                b->name, (unsigned)b->layer);
 }
 

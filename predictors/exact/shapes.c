@@ -21,7 +21,7 @@ struct shape {
 static kvarc_ret fail_sizes(kvarc_error *error, const char *what)
 {
 	return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "the number of %s of the model is not possible: get the "
+	                "the number of %s of the model is not valid: get the "
 	                "file again", what);
 }
 
@@ -44,8 +44,8 @@ static kvarc_ret check_sizes(const struct kvi_model_file *m,
 	if (m->head_channels > KVI_GROUP_MAX)
 		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "heads of the model have %u "
-		                "channels: models can be run whose heads have at "
-		                "most %d", (unsigned)m->head_channels,
+		                "channels: at most %d are supported",
+		                (unsigned)m->head_channels,
 		                KVI_GROUP_MAX);
 	return KVARC_OK;
 }
@@ -61,12 +61,12 @@ static kvarc_ret check_numbers(const struct kvi_model_file *m,
 	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) ||
 	    !is_scale(m->attention_scale) || !is_scale(m->embedding_scale))
 		return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the epsilon of the norms of the model, or one of "
-		                "its scales, is not possible: get the file again");
+		                "the epsilon of the norms of the model, or one of its "
+		                "scales, is not valid: get the file again");
 	if (m->activation > KVI_GELU)
 		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "the model has an activation that "
-		                "is not known: known are silu and gelu");
+		                KVARC_UNKNOWN, "the model's activation function is "
+		                               "unknown: silu and gelu are supported");
 	return KVARC_OK;
 }
 
@@ -158,11 +158,11 @@ kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
 	if (!m->output_norm.data || !m->output.data)
 		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "the model lacks its output matrix "
-		                "or the norm before it: it knows caches, but no "
+		                "or the norm before it: it can predict caches, but no "
 		                "tokens");
 	if (m->logit_cap != 0 && !is_scale(m->logit_cap))
 		return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the cap of the model's logits is not possible: "
+		                "the logit cap of the model is not valid: "
 		                "get the file again");
 	return check_shapes(shapes, sizeof shapes / sizeof *shapes, m->n_layers,
 	                    error);

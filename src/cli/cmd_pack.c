@@ -143,8 +143,8 @@ static bool fit(struct job *j, kvarc_writer_options *wo)
 		}
 	} else if (msg_level() > 0) {
 		msg_note(j->in.name, ret ? "fitting a profile to it needs more "
-		         "memory (-M): level 1" : "a profile fitted to it would "
-		         "not pay: level 1");
+		         "memory (-M): level 1"
+		         : "a profile fitted to it would not make it smaller: level 1");
 	}
 	return true;
 }
@@ -174,7 +174,7 @@ static void report_gate(const struct job *j, const kvarc_gate_result *r,
 	if (passed)
 		msg_note(j->in.name, "%s%s", found, layers);
 	else
-		msg_warning(j->in.name, "no rate of the tier keeps %s: nothing was "
+		msg_warning(j->in.name, "no rate of the tier meets %s: nothing was "
 		            "changed", limit);
 }
 
@@ -434,8 +434,8 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier,
 	if (o->n_tiers > 1 && !limit)
 		msg_error(NULL, "pack: one --tier or --max-error at a time");
 	else if (o->remove && o->n_tiers)
-		msg_error(NULL, "pack: --rm would remove what --tier cannot give "
-		          "back");
+		msg_error(NULL, "pack: --rm would delete data that --tier cannot "
+		                "restore");
 	else if (text && kvarc_lossy_parse(tier, text, &error))
 		msg_error(NULL, "pack: %s", error.text);
 	else if (o->near_tier && o->max_kl > 0)
@@ -445,8 +445,8 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier,
 		          "(--model)");
 	else if (limit && tier->tier != KVARC_TIER_HAD &&
 	         tier->tier != KVARC_TIER_KLT)
-		msg_error(NULL, "pack: --max-error goes with --tier had or klt, or "
-		          "stands alone");
+		msg_error(NULL, "pack: --max-error is used with --tier had or klt, or "
+		                "alone");
 	else if (limit && (*end || !(*max_error > 0 && *max_error < 1)))
 		msg_error(NULL, "pack: '%s' is not a value for --max-error with a "
 		          "--tier; give the error of attention outputs, above 0 "

@@ -331,8 +331,8 @@ static void train(struct training *t)
 	bool ok = open_model(t) && open_trainer(t);
 
 	if (ok && o->klt && o->model && !weighs(o))
-		msg_warning(o->model, "this model cannot run here: all heads have the "
-		            "same steps");
+		msg_warning(o->model, "this model cannot run here: all heads get the "
+		                      "same quantisation steps");
 	for (size_t i = 0; i < o->n_files && ok; i++)
 		ok = add(t, &t->caches[i], o->files[i]);
 	ok = ok && add_written(t);

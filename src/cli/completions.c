@@ -149,7 +149,7 @@ static void print_zsh(void)
 static void print_fish(void)
 {
 	printf("complete -c kvarc -n __fish_use_subcommand -f -l version "
-	       "-d 'tell the version'\n");
+	       "-d 'print the version'\n");
 	for (const struct verb *v = options_verbs; v->name; v++) {
 		printf("complete -c kvarc -n __fish_use_subcommand -f -a %s -d '",
 		       v->name);

@@ -85,7 +85,8 @@ static bool take(struct reading *r, char c)
 			return true;
 	}
 	msg_error(r->in->name, "line %llu is not a sequence of token ids: decimal "
-	          "numbers, with blanks between", (unsigned long long)r->line);
+	                       "numbers separated by blanks",
+	          (unsigned long long)r->line);
 	return false;
 }
 

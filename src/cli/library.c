@@ -115,9 +115,9 @@ void library_warn_state(const char *file, const kvarc_info *info,
 	units_count(n, tokens);
 	units_bytes(dropped, sizeof(dropped), info->dropped_bytes);
 	if (info->fallbacks)
-		msg_warning(file, "this processor's arithmetic is not exact, and "
-		            "scalar arithmetic took its place: all is right, but "
-		            "use --isa scalar, and report the processor");
+		msg_warning(file, "this processor's arithmetic is not exact; scalar "
+		                  "arithmetic was used instead: the result is correct, "
+		                  "but use --isa scalar, and report the processor");
 	if (info->state == KVARC_STATE_OPEN)
 		msg_warning(file, "the archive was not closed; all %s tokens up to "
 		            "its last commit are here", n);

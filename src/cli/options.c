@@ -218,8 +218,7 @@ static int set_choice(struct options *o, const struct option_row *r,
 static int choose_level(struct options *o)
 {
 	if (o->blind && (!o->model || o->loop == KVARC_LOOP_CLOSED)) {
-		msg_error(NULL, "%s: --predict goes with --model, and has no closed "
-		          "loop", o->verb->name);
+		msg_error(NULL, "%s: --predict needs --model and an open loop", o->verb->name);
 		return -1;
 	}
 	if (o->blind && o->arithmetic)

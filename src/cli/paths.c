@@ -40,7 +40,7 @@ bool paths_check_reading(const struct options *o)
 	for (size_t i = 0; i < o->n_files; i++)
 		n_stdin += strcmp(o->files[i], "-") == 0;
 	if (n_stdin && o->n_files > 1) {
-		msg_error(NULL, "%s: - can only stand alone", o->verb->name);
+		msg_error(NULL, "%s: - must be the only file", o->verb->name);
 		return false;
 	}
 	return true;

@@ -300,7 +300,8 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 		return false;
 	}
 	if ((o->arithmetic || o->loop) && all.n_given == 0) {
-		msg_error(NULL, "%s: --arith and --loop need a profile for them: 'kvarc "
+		msg_error(NULL, "%s: --arith and --loop need a profile that was trained "
+		                "with them: 'kvarc "
 		          "train' with the same options makes one", o->verb->name);
 		return false;
 	}
@@ -311,8 +312,8 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	}
 	if (o->embed_profile && (all.n_given == 0 ||
 	                         (o->level_given && o->level < 2))) {
-		msg_error(NULL, "%s: --embed-profile goes with --profile and level "
-		          "2 or more", o->verb->name);
+		msg_error(NULL, "%s: --embed-profile needs --profile and level 2 or "
+		                "higher", o->verb->name);
 		return false;
 	}
 	for (size_t i = 0; i < all.n_given; i++) {

@@ -19,7 +19,7 @@ static bool set_lossless(struct tier *t, const char *level,
 	const kvarc_profile *const *profiles = profiles_given(&n_profiles);
 
 	if (level && !units_parse_u64(level, KVARC_LEVEL_MAX, &n)) {
-		msg_error(NULL, "%s: '%s' is no level, 0 to 8", o->verb->name,
+		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", o->verb->name,
 		          level);
 		return false;
 	}

@@ -32,10 +32,10 @@ static void tell(void *opaque, kvarc_weights what, uint64_t bytes,
 	if (what == KVARC_WEIGHTS_FOUND)
 		msg_note(the.model, "weights found in %s (%s)", the.folder, size);
 	else if (what == KVARC_WEIGHTS_KEPT)
-		msg_note(the.model, "weights converted and kept in %s (%s)",
+		msg_note(the.model, "weights converted and stored in %s (%s)",
 		         the.folder, size);
 	else
-		msg_note(the.model, "weights converted, but not kept in %s: %s",
+		msg_note(the.model, "weights converted, but not stored in %s: %s",
 		         the.folder, why);
 }
 
@@ -71,8 +71,8 @@ bool weights_init(const struct options *o)
 	if (size && *size &&
 	    (!units_parse_size(size, &the.cache.max_bytes) ||
 	     the.cache.max_bytes == 0)) {
-		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is no size such "
-		          "as 20G", size);
+		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is not a size such as "
+		                "20G", size);
 		return false;
 	}
 	the.model = o->model;

@@ -369,7 +369,7 @@ kvarc_ret kvarc_eval_trusted(const kvarc_eval *e, double max_kl)
 	if (!(kl < least))
 		return KVARC_OK;
 	return kvi_fail(e->o.common.error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-	                KVARC_UNKNOWN, "this evaluation hardly reads the cache: one "
-	                "of zeros has a mean KL of %g, and %g is the least that "
-	                "tells tiers apart", kl, least);
+	                KVARC_UNKNOWN, "this evaluation hardly depends on the cache: a "
+	                               "cache of zeros has a mean KL of %g, and %g is "
+	                               "needed to distinguish tiers", kl, least);
 }

@@ -128,8 +128,8 @@ static kvarc_ret read_model(kvarc_import *im)
 		                "the model file is not a GGUF file");
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail(im->error, ret, 4, KVARC_UNKNOWN,
-		                "the model file is a GGUF of a version that is "
-		                "not known (2 and 3 are)");
+		                "the model file is a GGUF of an unknown version (2 and "
+		                "3 are supported)");
 	if (ret == KVARC_DATA)
 		return kvi_fail(im->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "the metadata of the GGUF model file are "

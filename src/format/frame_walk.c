@@ -52,8 +52,8 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e)
 	kvarc_ret ret = kvi_frame_head_check(&f->head);
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has type %u, which "
-		                "a newer version of kvarc is needed for",
+		                "frame %llu at offset %llu has type %u, which needs a "
+		                "newer version of kvarc",
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)f->head.type);
@@ -75,8 +75,8 @@ static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_fram
 		return bad(f, e, "its content does not unpack");
 	case KVARC_OPTIONS:
 		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu is packed in a way "
-		                "that a newer version of kvarc is needed for",
+		                "frame %llu at offset %llu is packed in a way that "
+		                "needs a newer version of kvarc",
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset);
 	case KVARC_OK:
@@ -138,8 +138,8 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
 		return bad(f, e, "decoded_bytes does not fit its shape");
 	if (!kvi_codec_name(h->codec))
 		return kvi_fail(e, KVARC_OPTIONS, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu uses codec %u, "
-		                "which a newer version of kvarc is needed for",
+		                "frame %llu at offset %llu uses codec %u, which needs a "
+		                "newer version of kvarc",
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);
@@ -165,8 +165,7 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g,
 	if (!kvi_codec_name(h->codec))
 		return kvi_fail(e, KVARC_OPTIONS, f->offset, f->head.sequence,
 		                "frame %llu at offset %llu has parameters of "
-		                "codec %u, which a newer version of kvarc is "
-		                "needed for",
+		                "codec %u, which needs a newer version of kvarc",
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset,
 		                (unsigned)h->codec);

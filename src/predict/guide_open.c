@@ -89,8 +89,8 @@ kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error)
 	const kvarc_predictor_model *m = kvi_predictor_shape(o->predictor);
 	if (kvi_predictor_blind(o->predictor) && o->description->closed)
 		return kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "a predictor that does not see the "
-		                "token has no closed loop");
+		                KVARC_UNKNOWN, "a predictor without the current token "
+		                               "has no closed loop");
 	for (uint32_t l = 0; l < m->layers; l++) {
 		const char *why = why_not(o, l, KVARC_KEY);
 		if (!why)

@@ -79,8 +79,8 @@ kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out,
 		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "token ids cannot be coded by "
 		                "the predictor: %s", file
-		                ? "it has more than 2^20 words"
-		                : "one of an application has no words");
+		                ? "its vocabulary has more than 2^20 entries"
+		                : "a predictor of an application has no vocabulary");
 	struct kvi_token_coder *c = kvi_calloc(alloc, 1, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(error, alloc);

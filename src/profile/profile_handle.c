@@ -163,8 +163,8 @@ static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list,
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &p->alloc);
 	return ret ? kvi_fail(e, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                      "the profiles do not go together: they are of "
-	                      "different models") : KVARC_OK;
+	                      "the profiles cannot be merged: they are for different "
+	                      "models") : KVARC_OK;
 }
 
 kvarc_ret kvarc_profile_merge(kvarc_profile **out,

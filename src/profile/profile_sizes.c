@@ -176,7 +176,7 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level,
 		kvi_fail_alloc(c->error, &(*out)->alloc);
 	else if (ret)
 		kvi_fail(c->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		         "no key or value of the sample can have a model");
+		         "no key or value tensor of the sample can be predicted");
 	if (ret)
 		kvarc_profile_close(out);
 	return ret;

@@ -52,8 +52,8 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f,
 		return kvi_reader_bad(f, e, "its parameters are not valid");
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has parameters that "
-		                "a newer version of kvarc is needed for",
+		                "frame %llu at offset %llu has parameters that need a "
+		                "newer version of kvarc",
 		                (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset);
 	if (ret == KVARC_OK)

@@ -68,10 +68,10 @@ static kvarc_ret out_of_order(kvarc_reader *r, kvarc_error *e)
 {
 	return kvi_fail(e, r->salvage ? KVARC_DATA : KVARC_OPTIONS,
 	                KVARC_UNKNOWN, KVARC_UNKNOWN, r->salvage
-	                ? "token ids that others before them are needed for, "
-	                "which are lost" : "token ids that a model has coded "
-	                "are decoded one after the other, from the first of a "
-	                "track on, and its PREDICTOR comes before that");
+	                ? "token ids that depend on earlier ones, which are lost"
+	                : "token ids that a model has coded are decoded "
+	                  "one after the other, from the first of a track on, "
+	                  "and its PREDICTOR comes before that");
 }
 
 /* The segment where the coder is. */
@@ -133,8 +133,8 @@ kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
 		return KVARC_OK;
 	if (!x)
 		return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "token ids are coded, and no PREDICTOR is there "
-		                "that could have done it");
+		                "token ids are coded, but there is no PREDICTOR frame "
+		                "for them");
 	kvarc_ret ret = open_coder(r, x, s->track, e);
 	if (ret)
 		return ret;

@@ -12,9 +12,9 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f,
 		return kvi_fail(r->error, ret, f->offset, 0,
 		                "the GEOMETRY frame is not valid");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(r->error, ret, f->offset, 0, "the geometry has "
-		                "a dtype or axes that a newer version of kvarc "
-		                "is needed for");
+		return kvi_fail(r->error, ret, f->offset, 0,
+		                "the geometry has a dtype or axes that need a newer "
+		                "version of kvarc");
 	if (ret == KVARC_OK)
 		ret = kvi_order_make(&r->order, &r->alloc, &r->geometry);
 	if (ret)
@@ -71,7 +71,7 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
 static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
 {
 	return kvi_fail(r->error, KVARC_DATA, e->offset, e->sequence,
-	                "the index has no sense at frame %llu",
+	                "the index is inconsistent at frame %llu",
 	                (unsigned long long)e->sequence);
 }
 

@@ -26,9 +26,9 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f,
 		return bad(f, e);
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has an item of a "
-		                "kind that a newer version of kvarc is needed "
-		                "for", (unsigned long long)f->head.sequence,
+		                "frame %llu at offset %llu has an item of a kind that "
+		                "needs a newer version of "
+		                "kvarc", (unsigned long long)f->head.sequence,
 		                (unsigned long long)f->offset);
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);

@@ -352,9 +352,9 @@ void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
 		bool lost = r->salvage || kvi_guide_lost(g);
 		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA
 			: KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-			lost ? "tokens that a model needs before it are "
-			"lost" : "segments that a model predicts are decoded "
-			"one after the other, from the first on");
+			lost ? "earlier tokens that the model needs are lost"
+			     : "segments that a model predicts are decoded "
+			       "one after the other, from the first one on");
 	}
 	if (!use->predictor_ret)
 		use->guide = g;

@@ -458,7 +458,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		                "token ids, from position 0 on: there are none");
 	if (t->n_stacks == 0)
 		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "no caches to learn from");
+		                KVARC_UNKNOWN, "no caches to fit to");
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
 	if (t->options.levels == 1u << KVI_LEVEL_BASIS && t->options.group != 1)
@@ -466,8 +466,8 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	if (t->predictor)
 		t->total += kvi_train_predictor_work(t, &t->stacks[0]);
 	if (t->n_without_ids)
-		kvi_train_note(t, "%zu caches were left out: a model needs token "
-		               "ids, and positions from 0 on", t->n_without_ids);
+		kvi_train_note(t, "%zu caches were skipped: a model needs token ids, "
+		                  "and positions that start at 0", t->n_without_ids);
 	if (t->options.flags & KVARC_TRAIN_IN_FILE && !kvi_train_enough(t))
 		t->options.levels = 1u << 2;
 	t->kernels = kvi_train_kernels_get(t->options.common.isa_mask);

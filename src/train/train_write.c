@@ -71,7 +71,7 @@ static kvarc_ret step(struct writing *w, size_t at)
 		return kvi_train_no_memory(w->t);
 	if (ret)
 		return kvi_fail(w->t->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the model cannot write: its embeddings are "
+		                "the model cannot generate: its embeddings are "
 		                "damaged");
 	const struct kvi_hidden h = kvi_run_hidden(w->run);
 	const struct kvi_logits z = kvi_head_logits(w->head, h.h, h.width, w->n);

@@ -25,13 +25,13 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	if (!o->model && model)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
-		                "without a transformer, levels are 2 and 3, or 9 "
-		                "alone");
+		                "without a transformer, levels are 2 and 3, or 9 (klt "
+		                "transforms) alone");
 	if (o->model && (o->levels & linear || !model || model & (model - 1) ||
 	                 model & ~(15u << KVI_LEVEL_MODEL)))
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,
-		                "with a transformer there is one level, 4 to 7");
+		                "with a transformer, give one level from 4 to 7");
 	if (!o->model && (o->arithmetic || o->loop ||
 	                  o->flags & KVARC_TRAIN_NO_STAGES))
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
@@ -40,8 +40,8 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	if (o->blind && (!o->model || !kvi_blind_known(o->blind) ||
 	                 o->loop == KVARC_LOOP_CLOSED))
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "a predictor that does not see the "
-		                "token is of a model, in an open loop");
+		                KVARC_UNKNOWN, "prediction without the current token "
+		                               "needs a model and an open loop");
 	if (o->arithmetic > KVARC_ARITHMETIC_FP8 || o->loop > KVARC_LOOP_CLOSED)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "an arithmetic or loop that is "
@@ -51,10 +51,12 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 		                KVARC_UNKNOWN, "flags that exclude each other");
 	if (o->predictor && o->levels != 1u << KVI_LEVEL_BASIS)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "heads are weighed for level 9");
+		                KVARC_UNKNOWN, "head sensitivity is for klt transforms "
+		                               "(level 9)");
 	if (o->group && o->levels != 1u << KVI_LEVEL_BASIS)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "groups of layers are for level 9");
+		                KVARC_UNKNOWN, "groups of layers are for klt transforms "
+		                               "(level 9)");
 	if (o->held_out > HELD_OUT_MAX)
 		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN,

@@ -134,17 +134,17 @@ kvarc_ret kvi_train_weigh(kvarc_trainer *t)
 		return KVARC_OK;
 	kvarc_ret ret = open_eval(t, &e);
 	if (ret == KVARC_END)
-		kvi_train_note(t, "no cache has %d tokens with their ids: all heads "
-		               "have the same steps", LEAST + CONTINUATION);
+		kvi_train_note(t, "no cache has %d tokens with token ids: all heads get "
+		                  "the same quantisation steps", LEAST + CONTINUATION);
 	if (ret == KVARC_OPTIONS)
-		kvi_train_note(t, "the model has no output matrix: all heads have the "
-		               "same steps");
+		kvi_train_note(t, "the model has no output matrix: all heads get the "
+		                  "same quantisation steps");
 	if (ret)
 		return ret == KVARC_END || ret == KVARC_OPTIONS ? KVARC_OK : ret;
 	if (!is_of_model(t, kvi_harm_geometry(e)))
 		ret = kvi_fail(t->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		               KVARC_UNKNOWN, "the caches are not of the model that "
-		               "is to weigh their heads");
+		                              "measures head sensitivity");
 	if (!ret) {
 		harm = kvi_calloc(&t->alloc, kvi_harm_heads(e), sizeof *harm);
 		ret = harm ? measure(t, e, harm) : kvi_train_no_memory(t);

@@ -60,7 +60,7 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	const char *wrong = NULL;
 	if (o->level < 0 || o->level > KVARC_LEVEL_MAX)
 		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "level %d is not known: 0 to %d are",
+		                "level %d is unknown: levels are 0 to %d",
 		                o->level, KVARC_LEVEL_MAX);
 	if (o->flags & ~FLAGS_KNOWN)
 		wrong = "unknown flags in the writer's options";
@@ -87,8 +87,7 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	if (o->lossy && !o->lossy->token_rate &&
 	    (o->lossy->keep || o->lossy->top || o->lossy->spread))
 		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "keep, top and spread of a lossy tier need scores "
-		                "of the tokens");
+		                "keep, top and spread of a lossy tier need token scores");
 	if (o->token_ids && o->level < KVI_LEVEL_MODEL)
 		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "token ids can be coded by a model at levels 4 "
@@ -103,8 +102,8 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		return KVARC_OK;
 	if (o->lossy)
 		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "this lossy tier goes with levels 0 and 1, not "
-		                "with level %d", o->level);
+		                "this lossy tier works with levels 0 and 1, not with "
+		                "level %d", o->level);
 	if (!o->profile)
 		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
 		                KVARC_UNKNOWN, "level %d needs a profile of the "

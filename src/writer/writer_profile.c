@@ -70,9 +70,8 @@ static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *a)
 	if (kvi_predictor_external(o->predictor) ||
 	    kvi_predictor_blind(o->predictor))
 		return kvi_fail(w->error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "token ids can be coded by a model "
-		                "alone, and not by one that is blind or an "
-		                "application's");
+		                KVARC_UNKNOWN, "token ids can be coded by a model only, "
+		                               "which sees the current token");
 	kvarc_ret ret = kvi_predictor_head(o->predictor, a, o->common.isa_mask,
 	                                   &e, w->error);
 	if (ret)
