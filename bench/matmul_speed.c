@@ -76,7 +76,7 @@ PEAK(floats_avx512, "avx512f", __m512, _mm512_set1_ps,
      sum[i] = _mm512_add_ps(sum[i], _mm512_mul_ps(a, b)); __asm__("" : "+v"(a)))
 #endif
 
-struct set {
+struct matmul_set {
 	const struct kvi_exact_kernels *kernels;
 	void (*peak)(void);
 	double peak_ops;         /* of a chain's step */
@@ -153,7 +153,7 @@ static void free_job(struct job *j)
 }
 
 /* Operations a second, and floats that are quantised in one. */
-static void measure(const struct set *s, size_t outputs, size_t inputs, unsigned planes,
+static void measure(const struct matmul_set *s, size_t outputs, size_t inputs, unsigned planes,
                     bool wide, double peak)
 {
 	const double ops = 2.0 * ROWS * (double)outputs * (double)inputs;
@@ -185,7 +185,7 @@ static void measure(const struct set *s, size_t outputs, size_t inputs, unsigned
 }
 
 /* The same for floats and E4M3 weights. */
-static void measure_floats(const struct set *s, size_t outputs, size_t inputs, double peak)
+static void measure_floats(const struct matmul_set *s, size_t outputs, size_t inputs, double peak)
 {
 	const double ops = 2.0 * ROWS * (double)outputs * (double)inputs;
 	size_t bytes;
@@ -223,7 +223,7 @@ static void measure_floats(const struct set *s, size_t outputs, size_t inputs, d
 	free(y);
 }
 
-static void bench(const struct set *s)
+static void bench(const struct matmul_set *s)
 {
 	static const size_t shapes[][2] = { { 576, 576 }, { 1536, 576 }, { 576, 1536 },
 		                            { 4096, 4096 } };
@@ -248,29 +248,29 @@ static void bench(const struct set *s)
 int main(int argc, char **argv)
 {
 	const uint32_t isa = kvarc_isa_available();
-	struct set sets[5];
+	struct matmul_set sets[5];
 	int n = 0;
 
-	sets[n++] = (struct set){ &kvi_exact_scalar, NULL, 0, "", NULL, 0 };
+	sets[n++] = (struct matmul_set){ &kvi_exact_scalar, NULL, 0, "", NULL, 0 };
 #if defined(KVI_NEON)
-	sets[n++] = (struct set){ &kvi_exact_neon, NULL, 0, "", NULL, 0 };
+	sets[n++] = (struct matmul_set){ &kvi_exact_neon, NULL, 0, "", NULL, 0 };
 #endif
 #if defined(KVI_NEONDOT)
 	if (kvi_arm_has_dots())
-		sets[n++] = (struct set){ &kvi_exact_neondot, NULL, 0, "", NULL, 0 };
+		sets[n++] = (struct matmul_set){ &kvi_exact_neondot, NULL, 0, "", NULL, 0 };
 #endif
 #if defined(KVI_AVX2)
 	if (isa & KVARC_ISA_AVX2)
-		sets[n++] = (struct set){ &kvi_exact_avx2, peak_avx2, 32, "vpmaddwd + vpaddd",
+		sets[n++] = (struct matmul_set){ &kvi_exact_avx2, peak_avx2, 32, "vpmaddwd + vpaddd",
 			                  floats_avx2, 16 };
 #endif
 #if defined(KVI_AVX512)
 	if (isa & KVARC_ISA_AVX512)
-		sets[n++] = (struct set){ &kvi_exact_avx512, peak_avx512, 64,
+		sets[n++] = (struct matmul_set){ &kvi_exact_avx512, peak_avx512, 64,
 			                  "vpmaddwd + vpaddd", floats_avx512, 32 };
 #if defined(KVI_AVX512VNNI)
 	if (kvi_exact_kernels_get(0) == &kvi_exact_avx512vnni)
-		sets[n++] = (struct set){ &kvi_exact_avx512vnni, peak_avx512vnni, 128,
+		sets[n++] = (struct matmul_set){ &kvi_exact_avx512vnni, peak_avx512vnni, 128,
 			                  "vpdpbusd", floats_avx512, 32 };
 #endif
 #endif

@@ -2,14 +2,14 @@
 /* fuzz_import.c - pack a file, unpack it, compare */
 #include "fuzz_import.h"
 
-struct items {
+struct import_items {
 	struct fuzz_file now;
 	uint64_t bytes, n;
 };
 
 static int item_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
-	struct items *it = opaque;
+	struct import_items *it = opaque;
 	FUZZ_CHECK(item->index == it->n && item->name);
 	it->n++;
 	it->bytes += item->bytes;
@@ -26,7 +26,7 @@ static void unpack_and_compare(const struct fuzz_file *archive,
 		                 .pipe = env->mode & 8 };
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common };
-	struct items items = { { 0 }, 0, 0 };
+	struct import_items items = { { 0 }, 0, 0 };
 	kvarc_reader *r = NULL;
 	kvarc_ret ret = kvarc_reader_open(&r, &source, &opt);
 	FUZZ_CHECK(ret == KVARC_OK || env->failing);

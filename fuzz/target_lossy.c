@@ -10,7 +10,7 @@
 
 const size_t fuzz_parameters = 10;
 
-struct job {
+struct lossy_job {
 	kvarc_lossy tier;
 	struct kvi_chunk chunk;
 	kvarc_rope rope;
@@ -26,7 +26,7 @@ static const uint64_t freqs[40] = {
 };
 
 /* false: the text is not a tier. */
-static bool read_tier(struct job *j, struct fuzz_bytes *b)
+static bool read_tier(struct lossy_job *j, struct fuzz_bytes *b)
 {
 	char text[80];
 	size_t n = 0;
@@ -44,7 +44,7 @@ static bool read_tier(struct job *j, struct fuzz_bytes *b)
 }
 
 /* Rates of tokens from the elements: of a few kinds, or of all. */
-static void rates_init(struct job *j, bool few, struct fuzz_bytes elements)
+static void rates_init(struct lossy_job *j, bool few, struct fuzz_bytes elements)
 {
 	static const int16_t rates[8] = {
 		0, 16, -16, KVARC_LOSSY_NOTHING, 5, -40, KVARC_LOSSY_DROP, 200
@@ -56,7 +56,7 @@ static void rates_init(struct job *j, bool few, struct fuzz_bytes elements)
 	j->chunk.token_rate = j->token_rate;
 }
 
-static void job_init(struct job *j, struct fuzz_bytes elements, struct fuzz_bytes b)
+static void job_init(struct lossy_job *j, struct fuzz_bytes elements, struct fuzz_bytes b)
 {
 	struct kvi_chunk *c = &j->chunk;
 	c->dtype = fuzz_take(&b) % 8;
@@ -91,7 +91,7 @@ struct outcome {
 	struct kvi_encoded out;
 };
 
-static kvarc_ret decode(const struct job *j, struct kvi_coder *coder,
+static kvarc_ret decode(const struct lossy_job *j, struct kvi_coder *coder,
                         const struct kvi_alloc *a, struct outcome *o)
 {
 	struct kvi_params *p = NULL;
@@ -111,7 +111,7 @@ static kvarc_ret decode(const struct job *j, struct kvi_coder *coder,
 
 /* There and back. Elements that no lossy codec took are as they were, and so are tokens that the
  * tier wants exact. */
-static void run(const struct job *j, struct kvi_coder *coder,
+static void run(const struct lossy_job *j, struct kvi_coder *coder,
                 const struct kvi_alloc *a, struct outcome *o)
 {
 	size_t row = j->bytes / j->chunk.n_tokens, exact = 0;
@@ -138,7 +138,7 @@ static void run(const struct job *j, struct kvi_coder *coder,
 		           !memcmp(o->raw + t * row, j->was + t * row, row));
 }
 
-static kvarc_ret on_set(const struct job *j, struct fuzz_env *env, uint32_t isa,
+static kvarc_ret on_set(const struct lossy_job *j, struct fuzz_env *env, uint32_t isa,
                         struct outcome *o)
 {
 	struct kvi_coder_tables *own = NULL;
@@ -163,7 +163,7 @@ static kvarc_ret on_set(const struct job *j, struct fuzz_env *env, uint32_t isa,
 
 void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 {
-	struct job j = { .bytes = 0 };
+	struct lossy_job j = { .bytes = 0 };
 	struct outcome first, other;
 	if (n < fuzz_parameters)
 		return;

@@ -10,7 +10,7 @@
 
 const size_t fuzz_parameters = 0;
 
-struct job {
+struct params_job {
 	struct kvi_chunk chunk;
 	uint8_t codec, lane_order;
 	const uint8_t *params, *payload;
@@ -24,7 +24,7 @@ struct job {
 static const uint64_t odd_freqs[32] = { 1, (uint64_t)1 << 63, UINT64_MAX, 77777,
 	(uint64_t)3 << 40, 2935890503282001226u, 12345678901234567u };
 
-static void job_init(struct job *j, struct fuzz_bytes *b)
+static void job_init(struct params_job *j, struct fuzz_bytes *b)
 {
 	memset(j, 0, sizeof *j);
 	j->codec = fuzz_take(b) % 16;
@@ -57,7 +57,7 @@ static void job_init(struct job *j, struct fuzz_bytes *b)
 	j->params_null = flags & 0x20;
 }
 
-static kvarc_ret decode(const struct job *j, const struct kvi_alloc *a,
+static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a,
                         uint32_t isa, bool failing, uint8_t *raw)
 {
 	struct kvi_coder_tables *own = NULL;
@@ -94,7 +94,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 {
 	struct fuzz_bytes b = { data, n };
 	struct kvi_alloc a;
-	struct job j;
+	struct params_job j;
 	job_init(&j, &b);
 	kvi_alloc_init(&a, &env->allocator, FUZZ_MEMLIMIT);
 	size_t bytes = kvi_chunk_bytes(&j.chunk);

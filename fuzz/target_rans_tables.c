@@ -13,7 +13,7 @@ const size_t fuzz_parameters = 0;
 
 enum { MAX_TABLES = 4, MAX_STEPS = 8, MAX_SYMBOLS = 257 };
 
-struct job {
+struct tables_job {
 	uint16_t freq[MAX_TABLES * MAX_SYMBOLS];
 	uint32_t lut[MAX_TABLES * KVI_PROB_TOTAL];
 	uint32_t enc[MAX_TABLES * 512];
@@ -30,7 +30,7 @@ static uint16_t take16(struct fuzz_bytes *b)
 	return (uint16_t)(lo | fuzz_take(b) << 8);
 }
 
-static void job_init(struct job *j, struct fuzz_bytes *b)
+static void job_init(struct tables_job *j, struct fuzz_bytes *b)
 {
 	static const unsigned symbols[3] = { KVI_EXP_SYMBOLS, KVI_GRID_SYMBOLS,
 		                             KVI_BYTE_SYMBOLS };
@@ -75,7 +75,7 @@ static void job_init(struct job *j, struct fuzz_bytes *b)
 }
 
 /* The encoder of what was decoded gives the stream back on every set. */
-static void encode_again(const struct job *j, const struct kvi_kernels *k,
+static void encode_again(const struct tables_job *j, const struct kvi_kernels *k,
                          const uint16_t *sym, const uint8_t *esc)
 {
 	static uint16_t words[(MAX_STEPS + 1) * KVI_LANES * 2 + 64];
@@ -88,7 +88,7 @@ static void encode_again(const struct job *j, const struct kvi_kernels *k,
 }
 
 /* Makes the stream of job from symbols: its words as they were. */
-static void encode_first(struct job *j)
+static void encode_first(struct tables_job *j)
 {
 	static uint16_t words[(MAX_STEPS + 1) * KVI_LANES * 2 + 64];
 	uint16_t sym[(MAX_STEPS + 1) * KVI_LANES];
@@ -116,7 +116,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	enum { ELEMENTS = (MAX_STEPS + 1) * KVI_LANES };
 	uint16_t sym[2][ELEMENTS] = { { 0 } };
 	uint8_t esc[2][ELEMENTS] = { { 0 } };
-	struct job *j = calloc(1, sizeof *j);
+	struct tables_job *j = calloc(1, sizeof *j);
 	FUZZ_CHECK(j);
 	job_init(j, &b);
 	bool ok = kvi_tables_build(&j->tables, j->freq);

@@ -7,7 +7,7 @@
 
 const size_t fuzz_parameters = 12;
 
-struct job {
+struct roundtrip_job {
 	kvarc_rope rope;
 	kvarc_track track;
 	kvarc_tensor tensors[2];
@@ -24,7 +24,7 @@ static const uint64_t freqs[40] = {
 	(uint64_t)1 << 50, 12345678901234567u, 3
 };
 
-static void job_init(struct job *j, struct fuzz_bytes *b, struct fuzz_env *env)
+static void job_init(struct roundtrip_job *j, struct fuzz_bytes *b, struct fuzz_env *env)
 {
 	kvarc_tensor *t = j->tensors;
 	memset(j, 0, sizeof *j);
@@ -65,7 +65,7 @@ static void job_init(struct job *j, struct fuzz_bytes *b, struct fuzz_env *env)
 }
 
 /* Elements repeat the input, changed a little from one round to the next. */
-static void job_fill(struct job *j, const uint8_t *p, size_t n)
+static void job_fill(struct roundtrip_job *j, const uint8_t *p, size_t n)
 {
 	size_t bytes = (size_t)j->tokens * j->row;
 	for (int v = 0; v < 2; v++) {
@@ -78,7 +78,7 @@ static void job_fill(struct job *j, const uint8_t *p, size_t n)
 	}
 }
 
-static void views_at(const struct job *j, kvarc_view v[2], uint8_t *const raw[2],
+static void views_at(const struct roundtrip_job *j, kvarc_view v[2], uint8_t *const raw[2],
                      uint64_t t0)
 {
 	for (int i = 0; i < 2; i++) {
@@ -90,7 +90,7 @@ static void views_at(const struct job *j, kvarc_view v[2], uint8_t *const raw[2]
 	}
 }
 
-static kvarc_ret append(kvarc_writer *w, struct job *j, uint64_t t0, uint64_t n)
+static kvarc_ret append(kvarc_writer *w, struct roundtrip_job *j, uint64_t t0, uint64_t n)
 {
 	kvarc_view views[2];
 	int32_t *pos = malloc(n * sizeof *pos);
@@ -104,7 +104,7 @@ static kvarc_ret append(kvarc_writer *w, struct job *j, uint64_t t0, uint64_t n)
 	return ret;
 }
 
-static kvarc_ret job_write(struct job *j, kvarc_sink *sink)
+static kvarc_ret job_write(struct roundtrip_job *j, kvarc_sink *sink)
 {
 	kvarc_writer *w = NULL;
 	kvarc_ret ret = kvarc_writer_open(&w, sink, &j->wopt);
@@ -124,7 +124,7 @@ static kvarc_ret job_write(struct job *j, kvarc_sink *sink)
 	return kvarc_writer_close(&w);
 }
 
-static kvarc_ret job_read(struct job *j, struct fuzz_file *f,
+static kvarc_ret job_read(struct roundtrip_job *j, struct fuzz_file *f,
                           uint8_t *const raw[2])
 {
 	struct fuzz_input in = { .p = f->p, .n = f->n };
@@ -153,7 +153,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	struct fuzz_bytes b = { data + n, fuzz_parameters };
 	struct fuzz_file out = { 0 };
 	kvarc_sink sink = fuzz_file_sink(&out);
-	struct job j;
+	struct roundtrip_job j;
 	job_init(&j, &b, env);
 	job_fill(&j, data, n);
 	kvarc_ret ret = job_write(&j, &sink);

@@ -13,7 +13,7 @@
 #include "synth.h"
 
 static const unsigned thread_counts[] = { 1, 2, 4 };
-static const struct shape {
+static const struct trip_shape {
 	uint32_t heads, channels, tokens, segment;
 } shapes[] = {
 	{ 1, 1, 1, 0 },      /* one element */
@@ -113,7 +113,7 @@ int main(void)
 	for (unsigned dtype = KVARC_BYTES; dtype <= KVARC_U8; dtype += step)
 		for (size_t i = 0; i < n_shapes; i += step)
 			for (int kind = 0; kind < SYNTH_KINDS; kind++) {
-				const struct shape *s = &shapes[i];
+				const struct trip_shape *s = &shapes[i];
 				struct synth_shape h = {
 					(uint8_t)dtype, 2, s->heads, s->channels,
 					s->tokens, s->channels > 1,

@@ -16,17 +16,17 @@
 #include "util/ckd.h"
 
 /* Parts of an engine's memory form a chain. */
-struct part {
-	struct part *next;
-	uint8_t to_align[64 - sizeof(struct part *)];
+struct memory_part {
+	struct memory_part *next;
+	uint8_t to_align[64 - sizeof(struct memory_part *)];
 };
 
 static void *own(struct kvi_engine *e, size_t bytes)
 {
 	size_t all;
-	if (kvi_add(bytes, sizeof(struct part), &all))
+	if (kvi_add(bytes, sizeof(struct memory_part), &all))
 		return NULL;
-	struct part *p = kvi_malloc(e->alloc, all);
+	struct memory_part *p = kvi_malloc(e->alloc, all);
 	if (!p)
 		return NULL;
 	p->next = e->memory;
@@ -471,7 +471,7 @@ void kvi_engine_close(struct kvi_engine **engine)
 	struct kvi_engine *e = *engine;
 	if (!e)
 		return;
-	for (struct part *p = e->memory, *next; p; p = next) {
+	for (struct memory_part *p = e->memory, *next; p; p = next) {
 		next = p->next;
 		kvi_free(e->alloc, p);
 	}

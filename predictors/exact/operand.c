@@ -11,13 +11,13 @@
 /* The parts of an operand or of activations; bytes of each are multiples of 64. */
 enum { ALIGN = 64, PARTS_MAX = 6 };
 
-struct parts {
+struct operand_parts {
 	size_t at[PARTS_MAX]; /* where each begins */
 	size_t n, bytes;
 };
 
 /* n * m * size bytes more. */
-static bool add_part(struct parts *p, size_t n, size_t m, size_t size)
+static bool add_part(struct operand_parts *p, size_t n, size_t m, size_t size)
 {
 	size_t bytes;
 
@@ -30,7 +30,7 @@ static bool add_part(struct parts *p, size_t n, size_t m, size_t size)
 /* ------------------------------------------------------------- weights */
 
 /* Weights and sums of each plane, scales, minima. */
-static bool operand_parts(const struct kvi_operand *w, bool minima, struct parts *p)
+static bool operand_parts(const struct kvi_operand *w, bool minima, struct operand_parts *p)
 {
 	size_t blocks = w->rows / KVI_OPERAND_ROWS + (w->rows % KVI_OPERAND_ROWS != 0);
 	size_t quads = w->columns / KVI_OPERAND_QUAD + (w->columns % KVI_OPERAND_QUAD != 0);
@@ -38,7 +38,7 @@ static bool operand_parts(const struct kvi_operand *w, bool minima, struct parts
 	size_t per_group;
 	bool fits = !kvi_mul(blocks, groups, &per_group);
 
-	*p = (struct parts){ .n = 0 };
+	*p = (struct operand_parts){ .n = 0 };
 	for (unsigned i = 0; i < w->planes; i++) {
 		fits = fits && add_part(p, blocks, quads, KVI_OPERAND_ROWS * KVI_OPERAND_QUAD);
 		fits = fits && add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(int32_t));
@@ -52,7 +52,7 @@ bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned pla
 {
 	const struct kvi_operand w = { .rows = rows, .columns = columns, .group = group,
 		                       .planes = planes };
-	struct parts p;
+	struct operand_parts p;
 
 	if (!operand_parts(&w, minima, &p))
 		return false;
@@ -64,7 +64,7 @@ void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows, size
                     unsigned group, unsigned planes, bool minima)
 {
 	const char *base = memory;
-	struct parts p;
+	struct operand_parts p;
 	size_t n = 0;
 
 	*w = (struct kvi_operand){ .rows = rows, .columns = columns, .group = group,
@@ -163,11 +163,11 @@ static bool activation_stride(size_t columns, size_t *stride)
 
 /* Integers, scales and sums. */
 static bool activation_parts(size_t rows, size_t columns, unsigned group, bool wide,
-                             struct parts *p)
+                             struct operand_parts *p)
 {
 	size_t groups = columns / group + (columns % group != 0), stride;
 
-	*p = (struct parts){ .n = 0 };
+	*p = (struct operand_parts){ .n = 0 };
 	return activation_stride(columns, &stride) &&
 	       add_part(p, rows, stride, wide ? sizeof(int16_t) : sizeof(int8_t)) &&
 	       add_part(p, rows, groups, sizeof(float)) &&
@@ -177,7 +177,7 @@ static bool activation_parts(size_t rows, size_t columns, unsigned group, bool w
 bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide,
                            size_t *bytes)
 {
-	struct parts p;
+	struct operand_parts p;
 
 	if (!activation_parts(rows, columns, group, wide, &p))
 		return false;
@@ -189,7 +189,7 @@ void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,
                           size_t columns, unsigned group, bool wide)
 {
 	char *base = memory;
-	struct parts p;
+	struct operand_parts p;
 
 	*a = (struct kvi_activations){ .rows = rows, .columns = columns, .group = group,
 		                       .wide = wide };

@@ -11,7 +11,7 @@ enum { SIZE_LIMIT = 1 << 20, COUNT_LIMIT = 65535, ROWS_LIMIT = 1 << 24 };
 /* Parts that a model must have, may have, or cannot have. */
 enum presence { NEVER, MAYBE, ALWAYS };
 
-struct shape {
+struct engine_shape {
 	const char *name;
 	const struct kvi_matrix *m;
 	uint64_t rows, columns;
@@ -86,7 +86,7 @@ static kvarc_ret check_ropes(const struct kvi_model_file *m,
 	                       "heads and layers: get the file again");
 }
 
-static bool fits(const struct shape *s)
+static bool fits(const struct engine_shape *s)
 {
 	if (!s->m->data)
 		return s->presence != ALWAYS;
@@ -95,7 +95,7 @@ static bool fits(const struct shape *s)
 	       !(s->m->transposed && kvi_number_groups(s->m->type).group);
 }
 
-static kvarc_ret check_shapes(const struct shape *s, size_t n, uint32_t layer,
+static kvarc_ret check_shapes(const struct engine_shape *s, size_t n, uint32_t layer,
                               kvarc_error *error)
 {
 	for (size_t i = 0; i < n; i++)
@@ -118,7 +118,7 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
 	 * heads and of what branches give have none. */
 	enum presence bias = m->layer_norm ? ALWAYS : NEVER;
 	enum presence inner = m->layer_norm ? NEVER : MAYBE;
-	const struct shape shapes[] = {
+	const struct engine_shape shapes[] = {
 		{ "input norm", &l->input_norm, 1, w, ALWAYS },
 		{ "input norm bias", &l->input_norm_bias, 1, w, bias },
 		{ "queries", &l->q, q, w, ALWAYS },
@@ -149,7 +149,7 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
 kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
                                 kvarc_error *error)
 {
-	const struct shape shapes[] = {
+	const struct engine_shape shapes[] = {
 		{ "output norm", &m->output_norm, 1, m->width, ALWAYS },
 		{ "output norm bias", &m->output_norm_bias, 1, m->width,
 		  m->layer_norm ? ALWAYS : NEVER },
@@ -180,7 +180,7 @@ kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error)
 	if (m->vocabulary < 1 || m->vocabulary > ROWS_LIMIT ||
 	    m->positions.rows > ROWS_LIMIT)
 		return fail_sizes(error, "tokens or positions");
-	const struct shape rows[] = {
+	const struct engine_shape rows[] = {
 		{ "embedding", &m->embedding, m->vocabulary, m->width, ALWAYS },
 		{ "positions", &m->positions, m->positions.rows, m->width,
 		  MAYBE },

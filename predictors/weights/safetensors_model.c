@@ -126,7 +126,7 @@ static kvarc_ret take_tensors(const struct header *h, struct kvi_weights *t,
 	return KVARC_OK;
 }
 
-struct loader {
+struct st_loader {
 	struct kvi_model_file *m;
 	struct header *headers;
 	size_t n;
@@ -135,7 +135,7 @@ struct loader {
 	kvarc_error *error;
 };
 
-static kvarc_ret load_tensors(struct loader *l)
+static kvarc_ret load_tensors(struct st_loader *l)
 {
 	uint64_t room = l->m->alloc->limit;
 	size_t n = 0;
@@ -173,7 +173,7 @@ static void round_scale(struct kvi_model_file *m)
 	memcpy(&m->embedding_scale, &bits, sizeof bits);
 }
 
-static kvarc_ret load(struct loader *l, struct kvi_map config)
+static kvarc_ret load(struct st_loader *l, struct kvi_map config)
 {
 	struct kvi_model_spec spec = { .safetensors = true };
 	int arch;
@@ -192,7 +192,7 @@ kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
                                 const struct kvi_model_part *parts,
                                 size_t n_parts, kvarc_error *error)
 {
-	struct loader l = { .m = m, .error = error };
+	struct st_loader l = { .m = m, .error = error };
 	l.headers = kvi_calloc(m->alloc, n_parts, sizeof *l.headers);
 	if (!l.headers)
 		return kvi_fail_alloc(error, m->alloc);

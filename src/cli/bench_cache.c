@@ -19,13 +19,13 @@
 enum { PIECE_TOKENS = 256 };
 
 /* An allocator that knows how much is held at most. */
-struct counter {
+struct bench_counter {
 	_Atomic uint64_t held, peak;
 };
 
 static void *counted_alloc(void *opaque, size_t bytes)
 {
-	struct counter *c = opaque;
+	struct bench_counter *c = opaque;
 	max_align_t *p;
 	uint64_t now, peak;
 
@@ -44,7 +44,7 @@ static void *counted_alloc(void *opaque, size_t bytes)
 
 static void counted_free(void *opaque, void *ptr)
 {
-	struct counter *c = opaque;
+	struct bench_counter *c = opaque;
 	max_align_t *p = ptr;
 
 	if (!p)
@@ -327,7 +327,7 @@ static void keep_fastest(double *best, double seconds)
 bool bench_cache_run(struct bench_cache *c, const struct options *o,
                      const char *file, struct bench_run *run)
 {
-	struct counter counter = { 0, 0 };
+	struct bench_counter counter = { 0, 0 };
 	kvarc_allocator allocator = { counted_alloc, counted_free, &counter };
 	kvarc_common common;
 	kvarc_error error;

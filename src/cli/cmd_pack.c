@@ -19,7 +19,7 @@
 #include "watch.h"
 
 /* One file on its way into an archive. */
-struct job {
+struct pack_job {
 	const struct options *o;
 	struct input in, model;
 	struct watch watch;
@@ -50,7 +50,7 @@ static const char *rope_of(const struct options *o)
 }
 
 /* Errors of reading follow from a change of the source: the change is what people are told of. */
-static void report_failure(const struct job *j, kvarc_ret ret, const struct input *in)
+static void report_failure(const struct pack_job *j, kvarc_ret ret, const struct input *in)
 {
 	char what[96];
 
@@ -62,7 +62,7 @@ static void report_failure(const struct job *j, kvarc_ret ret, const struct inpu
 		library_error(j->in.name, ret, &j->error, in, &j->out);
 }
 
-static bool is_unchanged(const struct job *j)
+static bool is_unchanged(const struct pack_job *j)
 {
 	char what[96];
 
@@ -72,7 +72,7 @@ static bool is_unchanged(const struct job *j)
 	return false;
 }
 
-static bool import(struct job *j)
+static bool import(struct pack_job *j)
 {
 	const struct options *o = j->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
@@ -116,7 +116,7 @@ static bool import(struct job *j)
 
 /* A level above 1 without a profile: one of this file alone, inside the archive, when that is
  * smaller than level 1. */
-static bool fit(struct job *j, kvarc_writer_options *wo)
+static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 {
 	progress_start(j->in.name, j->tensor_bytes);
 	bool predicts = j->o->level >= LEVEL_MODEL;
@@ -154,7 +154,7 @@ static bool codes_ids(const struct options *o)
 	return o->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
-static void report_gate(const struct job *j, const kvarc_gate_result *r,
+static void report_gate(const struct pack_job *j, const kvarc_gate_result *r,
                         bool passed)
 {
 	char limit[48], found[48], layers[80] = "";
@@ -180,7 +180,7 @@ static void report_gate(const struct job *j, const kvarc_gate_result *r,
 
 /* Rates of layers that keep what the model says within --max-kl, or attention within --max-error, or no
  * tier. */
-static bool pass_gate(struct job *j, kvarc_writer_options *wo)
+static bool pass_gate(struct pack_job *j, kvarc_writer_options *wo)
 {
 	kvarc_gate_options go = KVARC_GATE_OPTIONS_INIT;
 	kvarc_gate_result r;
@@ -208,7 +208,7 @@ static bool pass_gate(struct job *j, kvarc_writer_options *wo)
 	return true;
 }
 
-static bool choose_profile(struct job *j, kvarc_writer_options *wo)
+static bool choose_profile(struct pack_job *j, kvarc_writer_options *wo)
 {
 	bool ok = true;
 
@@ -235,7 +235,7 @@ static bool choose_profile(struct job *j, kvarc_writer_options *wo)
 	return ok;
 }
 
-static bool pack(struct job *j)
+static bool pack(struct pack_job *j)
 {
 	const struct options *o = j->o;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
@@ -272,13 +272,13 @@ static bool pack(struct job *j)
 }
 
 /* 0 for an archive without tensors. */
-static double bits_per_element(const struct job *j)
+static double bits_per_element(const struct pack_job *j)
 {
 	return j->stats.elements ?
 		8.0 * (double)j->stats.file_bytes / (double)j->stats.elements : 0;
 }
 
-static void report_json(const struct job *j)
+static void report_json(const struct pack_job *j)
 {
 	struct json out;
 	const char *note = kvarc_import_note(j->im);
@@ -304,7 +304,7 @@ static void report_json(const struct job *j)
 	json_line(&out);
 }
 
-static void report(const struct job *j)
+static void report(const struct pack_job *j)
 {
 	char raw[32], packed[32], rate[32], tokens[40] = "", dropped[64] = "";
 	double ratio = (double)j->raw_bytes / (double)j->stats.file_bytes;
@@ -336,7 +336,7 @@ static void report(const struct job *j)
 }
 
 /* Only the file that was packed, not one that took its name or was written to meanwhile. */
-static void remove_source(const struct job *j)
+static void remove_source(const struct pack_job *j)
 {
 	char what[96];
 
@@ -346,7 +346,7 @@ static void remove_source(const struct job *j)
 		msg_warning(j->in.name, "not removed: %s", strerror(errno));
 }
 
-static bool open_target(struct job *j)
+static bool open_target(struct pack_job *j)
 {
 	const struct options *o = j->o;
 	unsigned flags = o->force ? OUTPUT_FORCE : 0;
@@ -367,7 +367,7 @@ static bool open_target(struct job *j)
 static void pack_one(const struct options *o, const char *file,
                      const kvarc_lossy *tier, double max_error)
 {
-	struct job j = {
+	struct pack_job j = {
 		.o = o, .model = { .fd = -1 }, .start = units_now(),
 		.tier = *tier, .max_error = max_error
 	};

@@ -16,7 +16,7 @@
 #include "units.h"
 
 /* One input, a cache or a profile; all stay open until the end of the run. */
-struct cache {
+struct input_cache {
 	struct input in;
 	kvarc_source source;
 	kvarc_import *import;
@@ -29,7 +29,7 @@ struct training {
 	struct input model;
 	kvarc_source model_source;
 	kvarc_error error;
-	struct cache *caches;
+	struct input_cache *caches;
 	size_t n_profiles;       /* of the inputs */
 	const char *ids_file;    /* that is being read */
 	kvarc_trainer *trainer;
@@ -99,7 +99,7 @@ static bool open_model(struct training *t)
 	return true;
 }
 
-static kvarc_ret import(struct training *t, struct cache *c)
+static kvarc_ret import(struct training *t, struct input_cache *c)
 {
 	const struct options *o = t->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
@@ -131,7 +131,7 @@ static bool take_ids(void *opaque, const int32_t *ids, size_t n)
 }
 
 /* Token ids: the model makes the cache. */
-static bool add_ids(struct training *t, struct cache *c, const char *file)
+static bool add_ids(struct training *t, struct input_cache *c, const char *file)
 {
 	if (!predicts(t->o)) {
 		msg_error(file, "these are token ids: they need --level 4 to 7 and the "
@@ -156,7 +156,7 @@ static bool add_written(struct training *t)
 	return ret == KVARC_OK;
 }
 
-static bool add(struct training *t, struct cache *c, const char *file)
+static bool add(struct training *t, struct input_cache *c, const char *file)
 {
 	kvarc_ret ret;
 
@@ -210,7 +210,7 @@ static const char *model_name(const struct training *t)
 	const char *name = NULL;
 
 	for (size_t i = 0; i < t->o->n_files && !name; i++) {
-		const struct cache *c = &t->caches[i];
+		const struct input_cache *c = &t->caches[i];
 
 		if (c->reader)
 			name = kvarc_reader_identity(c->reader, "model");

@@ -101,7 +101,7 @@ static kvarc_ret check_expected(const struct kvi_chunk *chunk,
 }
 
 /* A chunk of codec 4 to 8 on its way out. */
-struct coded {
+struct payload_coded {
 	struct kvi_coder_job job;
 	struct kvi_in in;
 	uint8_t *packed; /* what the codec decodes to */
@@ -111,7 +111,7 @@ struct coded {
 /* The mask section; then follows what the codec's page says. */
 static kvarc_ret coded_begin(struct kvi_coder *c,
                              const struct kvi_chunk_payload *p, uint8_t *raw,
-                             struct coded *d)
+                             struct payload_coded *d)
 {
 	const bool linear = kvi_codec_predicts(p->codec);
 	if (p->lane_order >= KVI_N_LANE_ORDERS ||
@@ -121,7 +121,7 @@ static kvarc_ret coded_begin(struct kvi_coder *c,
 	kvarc_ret ret = params_fit(p->params, p->chunk, p->codec);
 	if (ret)
 		return ret;
-	*d = (struct coded){
+	*d = (struct payload_coded){
 		.job = {
 			.chunk = p->chunk, .params = p->params,
 			.mask = { .T = p->chunk->n_tokens,
@@ -167,7 +167,7 @@ static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk
 	                          chunk->linear->model->flags & KVI_MODEL_BASIS);
 }
 
-static kvarc_ret coded_end(struct kvi_coder *c, const struct coded *d,
+static kvarc_ret coded_end(struct kvi_coder *c, const struct payload_coded *d,
                            uint8_t *raw)
 {
 	if (d->in.bad || kvi_in_left(&d->in))
@@ -182,7 +182,7 @@ static kvarc_ret decode_one(struct kvi_coder *c,
 {
 	const struct kvi_codec *vt =
 		p->codec < KVI_N_CODECS ? with_stream[p->codec] : NULL;
-	struct coded d;
+	struct payload_coded d;
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;
 	if (kvi_lossy_codec_get(p->codec)) {
@@ -225,7 +225,7 @@ void kvi_chunk_decode2(struct kvi_coder *const c[2],
                        const struct kvi_chunk_payload p[2],
                        uint8_t *const raw[2], kvarc_ret ret[2])
 {
-	struct coded d[2];
+	struct payload_coded d[2];
 	bool pair = c[0]->kernels->exp_decode2 != NULL;
 	for (int i = 0; i < 2 && pair; i++)
 		pair = p[i].codec == KVI_CODEC_EXPONENT &&

@@ -18,13 +18,13 @@ enum { QUERIES = 64 };
 static const double SHARPNESS = 4;
 
 /* The tensors of a layer. */
-struct layer {
+struct proxy_layer {
 	enum kvi_proxy_layer has;
 	const kvarc_tensor *key, *value;
 };
 
 /* Of a worker: one head of a cache as floats. */
-struct room {
+struct proxy_room {
 	float *k, *v;           /* of all tokens */
 	double *z;              /* logits of a query */
 	double *q;              /* QUERIES of them */
@@ -36,8 +36,8 @@ struct kvi_proxy {
 	kvarc_eval *e;
 	uint32_t n_layers;
 	size_t n;               /* tokens */
-	struct layer *layers;
-	struct room *rooms;
+	struct proxy_layer *layers;
+	struct proxy_room *rooms;
 	unsigned n_rooms;
 	double *error;          /* of the call at hand */
 };
@@ -49,7 +49,7 @@ static void find_layers(struct kvi_proxy *p)
 	const kvarc_geometry *g = p->e->geometry;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		struct layer *l = &p->layers[t->layer];
+		struct proxy_layer *l = &p->layers[t->layer];
 		const kvarc_tensor **place = t->kind == KVARC_KEY ? &l->key : &l->value;
 		bool fine = (t->kind == KVARC_KEY || t->kind == KVARC_VALUE) &&
 		            t->role == KVARC_WHOLE && kvi_float_format(t->dtype) &&
@@ -62,7 +62,7 @@ static void find_layers(struct kvi_proxy *p)
 			l->has = KVI_PROXY_ATTENTION;
 	}
 	for (uint32_t i = 0; i < p->n_layers; i++) {
-		struct layer *l = &p->layers[i];
+		struct proxy_layer *l = &p->layers[i];
 		if (l->has == KVI_PROXY_ATTENTION &&
 		    (!l->key || !l->value || l->key->heads != l->value->heads))
 			l->has = KVI_PROXY_OTHER;
@@ -75,7 +75,7 @@ static kvarc_ret open_rooms(struct kvi_proxy *p)
 	size_t k = 0, v = 0;
 	for (uint32_t i = 0; i < p->n_layers; i++)
 		if (p->layers[i].has == KVI_PROXY_ATTENTION) {
-			const struct layer *l = &p->layers[i];
+			const struct proxy_layer *l = &p->layers[i];
 			k = l->key->channels > k ? l->key->channels : k;
 			v = l->value->channels > v ? l->value->channels : v;
 		}
@@ -87,7 +87,7 @@ static kvarc_ret open_rooms(struct kvi_proxy *p)
 		return KVARC_MEM;
 	/* No product is more than the bytes of the exact cache, or 64 channels of each head. */
 	for (unsigned i = 0; i < p->n_rooms; i++) {
-		struct room *r = &p->rooms[i];
+		struct proxy_room *r = &p->rooms[i];
 		r->k = kvi_array(alloc, p->n * k, sizeof *r->k);
 		r->v = kvi_array(alloc, p->n * v, sizeof *r->v);
 		r->z = kvi_array(alloc, p->n, sizeof *r->z);
@@ -116,8 +116,8 @@ static bool load(const kvarc_view *view, const kvarc_tensor *t, uint32_t head,
 	return finite;
 }
 
-static bool load_head(struct kvi_proxy *p, struct room *r,
-                      const struct layer *l, const struct kvi_eval_cache *c,
+static bool load_head(struct kvi_proxy *p, struct proxy_room *r,
+                      const struct proxy_layer *l, const struct kvi_eval_cache *c,
                       uint32_t head)
 {
 	const kvarc_tensor *first = p->e->geometry->tensors;
@@ -126,7 +126,7 @@ static bool load_head(struct kvi_proxy *p, struct room *r,
 }
 
 /* Directions at random, the same in every run: sums of four uniform numbers, almost normal. */
-static void make_queries(struct room *r, uint64_t seed, size_t n)
+static void make_queries(struct proxy_room *r, uint64_t seed, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t x = seed += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
@@ -186,8 +186,8 @@ static size_t tokens_of(size_t i, size_t m, size_t n)
 	return n - 1 - i * (n - 1) / m;
 }
 
-static double head_error(struct kvi_proxy *p, struct room *r,
-                         const struct layer *l, uint32_t head)
+static double head_error(struct kvi_proxy *p, struct proxy_room *r,
+                         const struct proxy_layer *l, uint32_t head)
 {
 	const size_t m = p->n - 1 < QUERIES ? p->n - 1 : QUERIES;
 	const size_t kd = l->key->channels, vd = l->value->channels;
@@ -222,7 +222,7 @@ static double head_error(struct kvi_proxy *p, struct room *r,
 static void layer_error(void *opaque, size_t layer, unsigned worker)
 {
 	struct kvi_proxy *p = opaque;
-	const struct layer *l = &p->layers[layer];
+	const struct proxy_layer *l = &p->layers[layer];
 	double worst = 0;
 	if (l->has == KVI_PROXY_ATTENTION)
 		for (uint32_t h = 0; h < l->key->heads && worst < INFINITY; h++) {
@@ -261,7 +261,7 @@ void kvi_proxy_close(struct kvi_proxy **out)
 		return;
 	const struct kvi_alloc *alloc = &p->e->alloc;
 	for (unsigned i = 0; p->rooms && i < p->n_rooms; i++) {
-		struct room *r = &p->rooms[i];
+		struct proxy_room *r = &p->rooms[i];
 		kvi_free(alloc, r->k);
 		kvi_free(alloc, r->v);
 		kvi_free(alloc, r->z);

@@ -6,7 +6,7 @@
 #include "util/error.h"
 #include "util/ckd.h"
 
-struct file {
+struct memory_file {
 	const struct kvi_alloc *alloc;
 	uint8_t *p;
 	size_t bytes, room;
@@ -16,7 +16,7 @@ struct file {
 static int write_file(void *opaque, const void *buf, size_t bytes,
                       uint64_t offset)
 {
-	struct file *f = opaque;
+	struct memory_file *f = opaque;
 	size_t end;
 	if (offset > f->bytes || kvi_add((size_t)offset, bytes, &end))
 		return -1;
@@ -48,7 +48,7 @@ static kvarc_common common_of(const kvarc_eval *e)
 }
 
 static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids,
-                               const kvarc_writer_options *tier, struct file *f)
+                               const kvarc_writer_options *tier, struct memory_file *f)
 {
 	const kvarc_sink sink = { write_file, NULL, f };
 	kvarc_writer_options o = *tier;
@@ -69,7 +69,7 @@ static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids,
 }
 
 static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
-                              const struct file *f)
+                              const struct memory_file *f)
 {
 	const kvarc_source source = { .size = f->bytes, .memory = f->p };
 	const kvarc_range all = KVARC_RANGE_ALL(0);
@@ -99,7 +99,7 @@ kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
                                    const kvarc_writer_options *tier,
                                    kvarc_eval_result *r)
 {
-	struct file f = { .alloc = &e->alloc };
+	struct memory_file f = { .alloc = &e->alloc };
 	kvarc_ret ret = write_archive(e, ids, tier, &f);
 	if (!ret)
 		ret = read_archive(e, tier, &f);

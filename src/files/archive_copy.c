@@ -36,7 +36,7 @@ struct kvi_copy {
 };
 
 /* A chunk that is read: its header and where its payload comes from. */
-struct piece {
+struct copy_piece {
 	struct kvi_chunk_ref ref;  /* PARAMS are those of this chunk */
 	struct kvi_frame frame;
 	struct kvi_chunk_header h;
@@ -265,7 +265,7 @@ static kvarc_ret bad(struct kvi_copy *c, const struct kvi_frame *f, const char *
 }
 
 static kvarc_ret read_piece(struct kvi_copy *c, const struct kvi_chunk_ref *ref,
-                            struct kvi_buffer *buf, struct piece *p)
+                            struct kvi_buffer *buf, struct copy_piece *p)
 {
 	kvarc_reader *r = c->r;
 	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_CHUNK,
@@ -340,7 +340,7 @@ static struct given *given_at(struct kvi_copy *c, size_t i)
 }
 
 /* The PARAMS of a piece, for the chunk at place i with header h. */
-static kvarc_ret use_params(struct kvi_copy *c, size_t i, const struct piece *p,
+static kvarc_ret use_params(struct kvi_copy *c, size_t i, const struct copy_piece *p,
                             struct kvi_chunk_header *h)
 {
 	kvarc_reader *r = c->r;
@@ -396,7 +396,7 @@ static kvarc_ret put_chunk(struct kvi_copy *c, const struct kvi_chunk_header *h,
 }
 
 /* A piece in place of a chunk of the reader, at place i of its segment. */
-static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct piece *p,
+static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct copy_piece *p,
                            struct kvi_chunk_header *h, struct copied *at)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -415,7 +415,7 @@ static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct piece *p,
 }
 
 /* What a REPEAT names: as a REPEAT of its copy, else in its place. */
-static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct piece *p,
+static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct copy_piece *p,
                               struct kvi_chunk_header *h)
 {
 	kvarc_writer *w = c->w;
@@ -424,7 +424,7 @@ static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct piece *
 	const struct kvi_chunk_ref *ref = find_chunk(c->r, kvi_get64(&in));
 	uint8_t rest[KVI_REPEAT_BYTES];
 	struct copied at;
-	struct piece there;
+	struct copy_piece there;
 	if (in.bad || !ref || ref->sequence >= p->ref.sequence)
 		return bad(c, &p->frame, "what it repeats is missing");
 	struct copied *done = copied_of(c, ref);
@@ -454,7 +454,7 @@ static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct piece *
 static kvarc_ret copy_chunk(struct kvi_copy *c, size_t i, const struct kvi_segment_ref *s,
                             const struct kvi_chunk_ref *ref, const struct kvi_open_segment *to)
 {
-	struct piece p;
+	struct copy_piece p;
 	kvarc_ret ret = read_piece(c, ref, &c->frame, &p);
 	if (ret)
 		return ret;

@@ -91,14 +91,14 @@ bool kvi_named_match(const char *rule, const char *name, uint32_t *layer,
 }
 
 /* A recognised tensor. */
-struct found {
+struct name_found {
 	const struct kvi_named *named;
 	uint32_t layer;
 	bool value;
 };
 
 static bool recognise(const kvarc_import *im, const struct kvi_named *x,
-                      struct found *f)
+                      struct name_found *f)
 {
 	f->named = x;
 	if (!x->dtype || !x->bytes)
@@ -115,7 +115,7 @@ static bool recognise(const kvarc_import *im, const struct kvi_named *x,
 
 static int by_layer(const void *a, const void *b)
 {
-	const struct found *x = a, *y = b;
+	const struct name_found *x = a, *y = b;
 	if (x->layer != y->layer)
 		return x->layer < y->layer ? -1 : 1;
 	if (x->value != y->value)
@@ -144,7 +144,7 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
  * [heads, tokens, channels] is usual; the other way round when the number of
  * token ids says so, or without ids when so many heads would be absurd.
  */
-static const char *guess_axes(const struct found *f, size_t n,
+static const char *guess_axes(const struct name_found *f, size_t n,
                               const struct kvi_named *ids)
 {
 	uint64_t n_ids = ids ? ids->shape[ids->n_axes - 1] : 0;
@@ -160,19 +160,19 @@ static const char *guess_axes(const struct found *f, size_t n,
 	return thc > htc ? "thc" : "htc";
 }
 
-struct axes {
+struct name_axes {
 	uint64_t tokens, heads, channels;
 	bool heads_first;
 };
 
 /* Letters from the last axis on: t, h, c and 1; each letter at most once. */
 static bool take_axes(const struct kvi_named *x, const char *letters,
-                      struct axes *a)
+                      struct name_axes *a)
 {
 	size_t n = strlen(letters), at_h = n, at_t = n, at_c = n;
 	if (n != x->n_axes)
 		return false;
-	*a = (struct axes){ 1, 1, 1, false };
+	*a = (struct name_axes){ 1, 1, 1, false };
 	for (size_t i = 0; i < n; i++) {
 		uint64_t size = x->shape[i];
 		switch (letters[i]) {
@@ -196,7 +196,7 @@ static bool take_axes(const struct kvi_named *x, const char *letters,
 }
 
 static bool axes_of(const kvarc_import *im, const struct kvi_named *x,
-                    const char *guess, struct axes *a)
+                    const char *guess, struct name_axes *a)
 {
 	char letters[8];
 	if (im->options.axes)
@@ -239,8 +239,8 @@ static struct kvi_imp_track *track_for(kvarc_import *im, size_t first,
 	return t;
 }
 
-static kvarc_ret add(kvarc_import *im, const struct found *f,
-                     const struct axes *a, uint32_t track)
+static kvarc_ret add(kvarc_import *im, const struct name_found *f,
+                     const struct name_axes *a, uint32_t track)
 {
 	const struct kvi_named *x = f->named;
 	uint64_t es = kvarc_dtype_bytes(x->dtype);
@@ -269,14 +269,14 @@ static kvarc_ret add(kvarc_import *im, const struct found *f,
 	return KVARC_OK;
 }
 
-static kvarc_ret add_all(kvarc_import *im, struct found *f, size_t n,
+static kvarc_ret add_all(kvarc_import *im, struct name_found *f, size_t n,
                          const struct kvi_named *ids, size_t *found)
 {
 	size_t first = im->n_tracks;
 	const char *guess = guess_axes(f, n, ids);
 	qsort(f, n, sizeof *f, by_layer);
 	for (size_t i = 0; i < n; i++) {
-		struct axes a;
+		struct name_axes a;
 		uint32_t track;
 		if (!axes_of(im, f[i].named, guess, &a)) {
 			kvi_import_note(im, "the shape of some keys and values "
@@ -306,7 +306,7 @@ kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named,
 	*found = 0;
 	if (n == 0)
 		return KVARC_OK;
-	struct found *f = kvi_array(&im->alloc, n, sizeof *f);
+	struct name_found *f = kvi_array(&im->alloc, n, sizeof *f);
 	if (!f)
 		return kvi_fail_alloc(im->error, &im->alloc);
 	size_t k = 0;

@@ -254,13 +254,13 @@ static kvarc_ret put_restores(struct packing *p)
 }
 
 /* Literal bytes wait here until a BLOB is full. */
-struct blob {
+struct pack_blob {
 	struct kvi_out out;
 	uint64_t item, offset; /* offset: of the blob's first literal byte */
 	size_t bytes;
 };
 
-static kvarc_ret put_blob(struct packing *p, struct blob *b)
+static kvarc_ret put_blob(struct packing *p, struct pack_blob *b)
 {
 	kvarc_ret ret = KVARC_OK;
 	if (b->out.failed)
@@ -274,7 +274,7 @@ static kvarc_ret put_blob(struct packing *p, struct blob *b)
 	return ret;
 }
 
-static kvarc_ret put_literal(struct packing *p, struct blob *b, uint64_t at,
+static kvarc_ret put_literal(struct packing *p, struct pack_blob *b, uint64_t at,
                              uint64_t bytes)
 {
 	const kvarc_source *src = &p->im->items[b->item].src;
@@ -306,7 +306,7 @@ static kvarc_ret put_literals(struct packing *p)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
-		struct blob b = { .item = i };
+		struct pack_blob b = { .item = i };
 		uint64_t at = 0;
 		kvi_out_init(&b.out, &p->im->alloc);
 		for (size_t k = 0; k < p->plans[i].n_pieces && !ret; k++) {

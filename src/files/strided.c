@@ -11,7 +11,7 @@ enum { WINDOW_BYTES = 256 << 10 };
  * outer loop when a token's channels lie closer together than tokens do
  * (rows), blocks of channels otherwise (transposed, heads first).
  */
-struct walk {
+struct stride_walk {
 	const struct kvi_area_view *s;
 	const struct kvi_block *b;
 	bool rows;
@@ -26,11 +26,11 @@ static uint64_t channel_at(const struct kvi_area_view *s, uint64_t c)
 	       c % s->block_elems * s->elem_stride;
 }
 
-static struct walk walk_make(const struct kvi_area_view *s,
+static struct stride_walk walk_make(const struct kvi_area_view *s,
                              const struct kvi_block *b)
 {
 	uint64_t c1 = (uint64_t)b->c0 + b->channels - 1;
-	struct walk w = { s, b, false, b->c0 / s->block_elems,
+	struct stride_walk w = { s, b, false, b->c0 / s->block_elems,
 		          c1 / s->block_elems, 0, 0 };
 	uint64_t row = channel_at(s, c1) - channel_at(s, b->c0) + b->elem_bytes;
 	if (w.b0 != w.b1 && s->block_stride < s->block_elems * s->elem_stride)
@@ -50,7 +50,7 @@ static struct walk walk_make(const struct kvi_area_view *s,
 }
 
 /* Channels of the block that are in channel block k: first one and how many. */
-static uint32_t part_of(const struct walk *w, uint64_t k, uint64_t *c)
+static uint32_t part_of(const struct stride_walk *w, uint64_t k, uint64_t *c)
 {
 	uint64_t lo = k * w->s->block_elems, hi = lo + w->s->block_elems;
 	uint64_t end = (uint64_t)w->b->c0 + w->b->channels;
@@ -86,10 +86,10 @@ struct run {
 	uint32_t count;
 	uint64_t outer_at;  /* where this outer step starts */
 };
-typedef kvarc_ret (*run_fn)(void *ctx, const struct walk *w,
+typedef kvarc_ret (*run_fn)(void *ctx, const struct stride_walk *w,
                             const struct run *r);
 
-static kvarc_ret walk_rows(const struct walk *w, run_fn fn, void *ctx)
+static kvarc_ret walk_rows(const struct stride_walk *w, run_fn fn, void *ctx)
 {
 	const struct kvi_block *b = w->b;
 	for (uint32_t t = 0; t < b->n; t++) {
@@ -113,7 +113,7 @@ static kvarc_ret walk_rows(const struct walk *w, run_fn fn, void *ctx)
 	return KVARC_OK;
 }
 
-static kvarc_ret walk_blocks(const struct walk *w, run_fn fn, void *ctx)
+static kvarc_ret walk_blocks(const struct stride_walk *w, run_fn fn, void *ctx)
 {
 	const struct kvi_block *b = w->b;
 	uint64_t row = (uint64_t)b->channels * b->elem_bytes;
@@ -142,12 +142,12 @@ static kvarc_ret walk_blocks(const struct walk *w, run_fn fn, void *ctx)
 	return KVARC_OK;
 }
 
-static kvarc_ret walk_all(const struct walk *w, run_fn fn, void *ctx)
+static kvarc_ret walk_all(const struct stride_walk *w, run_fn fn, void *ctx)
 {
 	return w->rows ? walk_rows(w, fn, ctx) : walk_blocks(w, fn, ctx);
 }
 
-struct reading {
+struct stride_reading {
 	const kvarc_source *src;
 	uint64_t base;
 	uint8_t *dst;
@@ -159,7 +159,7 @@ struct reading {
 
 /* Fills the window from `at` on: to the end of this outer step, or further
  * when the steps lie close together. */
-static kvarc_ret fill(struct reading *g, const struct walk *w,
+static kvarc_ret fill(struct stride_reading *g, const struct stride_walk *w,
                       const struct run *r, uint64_t at)
 {
 	uint64_t end = w->stride <= 4 * w->extent ? g->area_end
@@ -171,9 +171,9 @@ static kvarc_ret fill(struct reading *g, const struct walk *w,
 	return kvi_source_read(g->src, g->window, g->have, g->base + at);
 }
 
-static kvarc_ret read_run(void *ctx, const struct walk *w, const struct run *r)
+static kvarc_ret read_run(void *ctx, const struct stride_walk *w, const struct run *r)
 {
-	struct reading *g = ctx;
+	struct stride_reading *g = ctx;
 	uint32_t es = w->b->elem_bytes, left = r->count;
 	uint64_t at = r->at;
 	uint8_t *dst = g->dst + r->packed;
@@ -221,8 +221,8 @@ kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc,
 		                       base + s->offset +
 		                       b->t0 * s->token_stride +
 		                       channel_at(s, b->c0));
-	struct walk w = walk_make(s, b);
-	struct reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES),
+	struct stride_walk w = walk_make(s, b);
+	struct stride_reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES),
 		             0, 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
@@ -255,7 +255,7 @@ static kvarc_ret flush(struct writing *g)
 	return KVARC_OK;
 }
 
-static kvarc_ret write_run(void *ctx, const struct walk *w, const struct run *r)
+static kvarc_ret write_run(void *ctx, const struct stride_walk *w, const struct run *r)
 {
 	struct writing *g = ctx;
 	uint32_t es = w->b->elem_bytes, left = r->count;
@@ -293,7 +293,7 @@ kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc,
 		return sink->write(sink->opaque, src, bytes, at) ? KVARC_IO
 		                                                 : KVARC_OK;
 	}
-	struct walk w = walk_make(s, b);
+	struct stride_walk w = walk_make(s, b);
 	struct writing g = { sink, base, src, kvi_malloc(alloc, WINDOW_BYTES),
 		             0, 0 };
 	if (!g.window)
@@ -311,7 +311,7 @@ struct copying {
 	const uint8_t *src;
 };
 
-static kvarc_ret copy_run(void *ctx, const struct walk *w, const struct run *r)
+static kvarc_ret copy_run(void *ctx, const struct stride_walk *w, const struct run *r)
 {
 	struct copying *g = ctx;
 	copy_elems(g->mem + (r->at - g->from), r->file_step, g->src + r->packed,
@@ -322,7 +322,7 @@ static kvarc_ret copy_run(void *ctx, const struct walk *w, const struct run *r)
 void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *s,
                       const struct kvi_block *b, const void *src)
 {
-	struct walk w = walk_make(s, b);
+	struct stride_walk w = walk_make(s, b);
 	struct copying g = { mem, from, src };
 	(void)walk_all(&w, copy_run, &g);
 }

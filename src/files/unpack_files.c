@@ -21,7 +21,7 @@ struct target {
 	bool rows;           /* whole rows of several planes: to be assembled */
 };
 
-struct item {
+struct unpack_item {
 	const struct kvi_restore *plan;
 	kvarc_sink sink;
 	bool skip;
@@ -35,7 +35,7 @@ struct unpacking {
 	kvarc_reader *r;
 	const kvarc_geometry *geometry;
 	const struct kvi_alloc *alloc;
-	struct item *items;
+	struct unpack_item *items;
 	size_t n_items, n_targets, n_areas;
 	struct target *targets;    /* by tensor */
 	struct kvi_interval *tokens; /* of targets; those of a tensor are sorted */
@@ -163,7 +163,7 @@ static kvarc_ret prepare(struct unpacking *u)
 /* ----- literals ------------------------------------------------------- */
 
 /* The next literal piece that holds literal byte `offset`. */
-static bool seek_literal(struct item *it, uint64_t offset)
+static bool seek_literal(struct unpack_item *it, uint64_t offset)
 {
 	const struct kvi_restore *plan = it->plan;
 	for (; it->piece < plan->n_pieces; it->piece++) {
@@ -184,7 +184,7 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset,
 	struct unpacking *u = opaque;
 	if (item >= u->n_items)
 		return 1;
-	struct item *it = &u->items[item];
+	struct unpack_item *it = &u->items[item];
 	while (bytes) {
 		if (offset < it->blob_at || !seek_literal(it, offset))
 			return 1;
@@ -210,7 +210,7 @@ static kvarc_ret assemble(struct unpacking *u, const struct target *t,
                           const struct kvi_piece *p, const struct kvi_block *b,
                           const void *src)
 {
-	struct item *it = &u->items[t->item];
+	struct unpack_item *it = &u->items[t->item];
 	uint64_t row = p->bytes / p->n_tokens;
 	size_t bytes = (size_t)b->n * b->channels * b->elem_bytes;
 	kvarc_ret ret = KVARC_OK;
@@ -237,7 +237,7 @@ static kvarc_ret assemble(struct unpacking *u, const struct target *t,
 static kvarc_ret take_part(struct unpacking *u, const struct target *t,
                            const struct kvi_block *whole, const uint8_t *src)
 {
-	struct item *it = &u->items[t->item];
+	struct unpack_item *it = &u->items[t->item];
 	const struct kvi_piece *p = &it->plan->pieces[t->piece];
 	uint64_t end = whole->t0 + whole->n, p_end = p->t0 + p->n_tokens;
 	uint64_t lo = whole->t0 > p->t0 ? whole->t0 : p->t0;
@@ -298,7 +298,7 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
 {
 	size_t lost = 0;
 	for (size_t i = 0; i < u->n_items; i++) {
-		struct item *it = &u->items[i];
+		struct unpack_item *it = &u->items[i];
 		kvarc_item item = { i, it->plan->kind, it->plan->name,
 			            it->plan->file_bytes };
 		if (item.kind == KVI_ITEM_LOST) {

@@ -113,7 +113,7 @@ void kvi_linear_begin(struct kvi_linear *l, void *memory)
  * Slots of one head: a stretch of them, whose sums over lower layers are made
  * together, or a panel of that, predicted and coded slot by slot.
  */
-struct some {
+struct linear_some {
 	size_t head, first, slots; /* first: in the head */
 	size_t c;                  /* of all slots */
 	const int32_t *below, *sum; /* NULL: there are none */
@@ -148,7 +148,7 @@ static struct kvi_rows_part part_of(const struct kvi_model *m,
 }
 
 /* The same of a source; entries of a row are added to *n. */
-static struct kvi_rows_part source_part(const struct some *some,
+static struct kvi_rows_part source_part(const struct linear_some *some,
                                         const struct kvi_source *s,
                                         const int16_t *features,
                                         const struct kvi_linear_block *b,
@@ -161,7 +161,7 @@ static struct kvi_rows_part source_part(const struct some *some,
 	return part_of(m, features, head, slots, b);
 }
 
-static void sum_below(const struct kvi_linear *l, struct some *s,
+static void sum_below(const struct kvi_linear *l, struct linear_some *s,
                       const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
@@ -182,7 +182,7 @@ static void sum_below(const struct kvi_linear *l, struct some *s,
 }
 
 /* What a transformer expects takes the place of the lower layers. */
-static void take_expected(const struct kvi_linear *l, struct some *s,
+static void take_expected(const struct kvi_linear *l, struct linear_some *s,
                           const struct kvi_linear_block *b)
 {
 	const size_t C = l->in->model->C, n = l->in->n_tokens;
@@ -199,7 +199,7 @@ static void take_expected(const struct kvi_linear *l, struct some *s,
 
 /* What the tensors of the layer add to a panel: sources, and of the tensor
  * itself the slots before it. */
-static void sum_same(const struct kvi_linear *l, struct some *p,
+static void sum_same(const struct kvi_linear *l, struct linear_some *p,
                      const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
@@ -225,7 +225,7 @@ static void sum_same(const struct kvi_linear *l, struct some *p,
 }
 
 /* Token table, slots of the panel by token. */
-static void sum_table(const struct kvi_linear *l, struct some *p,
+static void sum_table(const struct kvi_linear *l, struct linear_some *p,
                       const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
@@ -240,7 +240,7 @@ static void sum_table(const struct kvi_linear *l, struct some *p,
 	p->table = l->table;
 }
 
-static void set_slot(const struct kvi_linear *l, const struct some *p,
+static void set_slot(const struct kvi_linear *l, const struct linear_some *p,
                      const struct kvi_linear_block *b, size_t i,
                      uint32_t **ctx, struct kvi_slot *slot)
 {
@@ -268,7 +268,7 @@ static void set_slot(const struct kvi_linear *l, const struct some *p,
 }
 
 /* The finished pairs of the panel that slot i of it, or a pair, looks at. */
-static void set_near(const struct kvi_linear *l, const struct some *p,
+static void set_near(const struct kvi_linear *l, const struct linear_some *p,
                      size_t i, size_t n, struct kvi_slot_job *j)
 {
 	const struct kvi_model *m = l->in->model;
@@ -280,7 +280,7 @@ static void set_near(const struct kvi_linear *l, const struct some *p,
 }
 
 /* How a rotated pair turns. */
-static void set_turn(const struct kvi_linear *l, const struct some *p,
+static void set_turn(const struct kvi_linear *l, const struct linear_some *p,
                      const struct kvi_linear_block *b, size_t i,
                      struct kvi_slot_job *j)
 {
@@ -292,7 +292,7 @@ static void set_turn(const struct kvi_linear *l, const struct some *p,
 	j->scales = kvi_rot_scale + d * 64;
 }
 
-static bool apply_panel(const struct kvi_linear *l, const struct some *p,
+static bool apply_panel(const struct kvi_linear *l, const struct linear_some *p,
                         const struct kvi_linear_block *b,
                         struct kvi_slot_block *kb, uint32_t **ctx)
 {
@@ -322,7 +322,7 @@ static bool apply_panel(const struct kvi_linear *l, const struct some *p,
 	return true;
 }
 
-static bool apply_stretch(const struct kvi_linear *l, struct some *s,
+static bool apply_stretch(const struct kvi_linear *l, struct linear_some *s,
                           const struct kvi_linear_block *b,
                           struct kvi_slot_block *kb, uint32_t **ctx)
 {
@@ -332,7 +332,7 @@ static bool apply_stretch(const struct kvi_linear *l, struct some *s,
 	else if (m->n_lower && !l->only_z)
 		sum_below(l, s, b);
 	for (size_t i = 0; i < s->slots; i += KVI_PANEL) {
-		struct some p = *s;
+		struct linear_some p = *s;
 		p.first += i;
 		p.c += i;
 		p.slots = s->slots - i < KVI_PANEL ? s->slots - i : KVI_PANEL;
@@ -365,7 +365,7 @@ bool kvi_linear_apply(const struct kvi_linear *l,
 	l->out->n = scale ? m->n0 : 1;
 	for (size_t h = 0; h < m->heads; h++)
 		for (size_t c = 0; c < m->head_channels; c += KVI_STRETCH) {
-			struct some s = { .head = h, .first = c,
+			struct linear_some s = { .head = h, .first = c,
 				          .slots = KVI_STRETCH,
 				          .c = h * m->head_channels + c };
 			if (m->head_channels - c < KVI_STRETCH)

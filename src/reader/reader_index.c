@@ -305,12 +305,12 @@ static void forget(kvarc_reader *r)
 }
 
 /* How much of the lists is committed. */
-struct mark {
+struct index_mark {
 	size_t chunks, segments, params;
 };
 
 /* Drops what came after the last commit. */
-static void roll_back(kvarc_reader *r, const struct mark *m)
+static void roll_back(kvarc_reader *r, const struct index_mark *m)
 {
 	while (r->segments.n > m->segments) {
 		const struct kvi_segment_ref *s = KVI_LIST(
@@ -363,7 +363,7 @@ static kvarc_ret is_cut(kvarc_reader *r, uint64_t offset, bool *cut)
 
 /* The walk met something that is no good at an offset; m: what is committed. */
 static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t offset,
-                         const struct mark *m)
+                         const struct index_mark *m)
 {
 	bool cut;
 	kvarc_ret ret = is_cut(r, offset, &cut);
@@ -378,7 +378,7 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 /* Goes on with a walk that has passed GEOMETRY. */
 static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 {
-	struct mark m = { 0 };
+	struct index_mark m = { 0 };
 	uint64_t at = w->offset; /* of the frame in hand */
 	kvarc_ret ret;
 	while ((ret = kvi_walk_next(w, &r->cut_error)) == KVARC_OK) {
@@ -389,7 +389,7 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 		if (ret)
 			break;
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
-			m = (struct mark){ r->chunks.n, r->segments.n,
+			m = (struct index_mark){ r->chunks.n, r->segments.n,
 			                   r->params.n };
 		at = w->offset;
 	}

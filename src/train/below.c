@@ -73,7 +73,7 @@ void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b,
 }
 
 /* A fit at work: features are all channels of the sources, then the tensor's own. */
-struct fit {
+struct below_fit {
 	kvarc_trainer *t;
 	const struct kvi_train_below *b;
 	struct kvi_model *m;
@@ -87,7 +87,7 @@ struct fit {
 	double *s, *a, *work;
 };
 
-static const struct kvi_train_kept *kept_of(const struct fit *f, unsigned source)
+static const struct kvi_train_kept *kept_of(const struct below_fit *f, unsigned source)
 {
 	for (size_t i = 0; i < f->b->n; i++)
 		if (f->b->kept[i].m == f->m->lower[source].model)
@@ -95,7 +95,7 @@ static const struct kvi_train_kept *kept_of(const struct fit *f, unsigned source
 	return NULL; /* they were chosen from these */
 }
 
-static kvarc_ret take_moments(struct fit *f, const int16_t *z, const float *w,
+static kvarc_ret take_moments(struct below_fit *f, const int16_t *z, const float *w,
                               size_t n_tokens)
 {
 	kvarc_trainer *t = f->t;
@@ -128,7 +128,7 @@ static kvarc_ret take_moments(struct fit *f, const int16_t *z, const float *w,
 }
 
 /* Which features the channels see, and where their coefficients are. */
-static void look_around(struct fit *f)
+static void look_around(struct below_fit *f)
 {
 	size_t feature = 0, entry = 0;
 	f->n_seen = 0;
@@ -153,7 +153,7 @@ static void look_around(struct fit *f)
 /* Column c of a, as integers in a row of A, and what those mean. */
 static void store_row(void *arg, size_t c)
 {
-	const struct fit *f = arg;
+	const struct below_fit *f = arg;
 	struct kvi_model *m = f->m;
 	int16_t *to = m->a + (f->first + c) * m->a_stride;
 	double sum = 0, most = 0, unit = 65536;
@@ -180,7 +180,7 @@ static void store_row(void *arg, size_t c)
 /* Column c of the features' covariance with noise times a, into work. */
 static void multiply(void *arg, size_t c)
 {
-	const struct fit *f = arg;
+	const struct below_fit *f = arg;
 	for (size_t i = 0; i < f->n_seen; i++) {
 		const double *row = f->g + f->seen[i] * f->n_all;
 		double sum = f->noise[f->seen[i]] * f->a[i * f->n_y + c];
@@ -193,7 +193,7 @@ static void multiply(void *arg, size_t c)
 /* Covariance of what is left of two channels of a head: y - a^T x. */
 static void leave(void *arg, size_t c)
 {
-	const struct fit *f = arg;
+	const struct below_fit *f = arg;
 	const size_t hc = f->m->head_channels, h = c / hc * hc;
 	const size_t y = f->n_x + f->first;
 	for (size_t d = h; d < h + hc; d++) {
@@ -208,7 +208,7 @@ static void leave(void *arg, size_t c)
 	}
 }
 
-static kvarc_ret fit_channels(struct fit *f)
+static kvarc_ret fit_channels(struct below_fit *f)
 {
 	kvarc_trainer *t = f->t;
 	const size_t n = f->n_seen, y = f->n_x + f->first;
@@ -228,7 +228,7 @@ static kvarc_ret fit_channels(struct fit *f)
 	return KVARC_OK;
 }
 
-static kvarc_ret fit_all(struct fit *f, bool by_head)
+static kvarc_ret fit_all(struct below_fit *f, bool by_head)
 {
 	kvarc_ret ret = KVARC_OK;
 	f->n_y = by_head ? f->m->head_channels : f->m->C;
@@ -244,7 +244,7 @@ kvarc_ret kvi_train_below_fit(kvarc_trainer *t, const struct kvi_train_below *b,
                               const float *w, size_t n_tokens, double *cov)
 {
 	const struct kvi_alloc *alloc = &t->alloc;
-	struct fit f = { .t = t, .b = b, .m = m, .cov = cov };
+	struct below_fit f = { .t = t, .b = b, .m = m, .cov = cov };
 	bool by_head = false;
 	for (unsigned i = 0; i < m->n_lower; i++) {
 		f.n_x += m->lower[i].model->C;

@@ -52,13 +52,13 @@ static int compare(const struct kvi_train_shape *a,
 }
 
 /* Shapes and tensors of a cache, ascending; n is at most the number of its tensors. */
-struct found {
+struct train_found {
 	struct kvi_train_shape *shapes;
 	uint32_t *tensors;
 	size_t n;
 };
 
-static kvarc_ret insert(kvarc_trainer *t, struct found *f,
+static kvarc_ret insert(kvarc_trainer *t, struct train_found *f,
                         const struct kvi_train_shape *s, uint32_t tensor)
 {
 	size_t at = f->n;
@@ -76,7 +76,7 @@ static kvarc_ret insert(kvarc_trainer *t, struct found *f,
 }
 
 static kvarc_ret find(kvarc_trainer *t, const kvarc_geometry *g, uint32_t track,
-                      struct found *f)
+                      struct train_found *f)
 {
 	kvarc_ret ret = KVARC_OK;
 	f->shapes = kvi_array(&t->alloc, g->n_tensors + 1, sizeof *f->shapes);
@@ -102,7 +102,7 @@ static kvarc_ret find(kvarc_trainer *t, const kvarc_geometry *g, uint32_t track,
 }
 
 /* Caches have the same layers or none in common. */
-static kvarc_ret find_stack(kvarc_trainer *t, const struct found *f,
+static kvarc_ret find_stack(kvarc_trainer *t, const struct train_found *f,
                             struct kvi_train_stack **stack)
 {
 	for (size_t i = 0; i < t->n_stacks; i++) {
@@ -183,7 +183,7 @@ static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c,
 
 static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
                      const kvarc_geometry *g, const int32_t *ids,
-                     const int32_t *positions, struct found *f)
+                     const int32_t *positions, struct train_found *f)
 {
 	struct kvi_train_stack *s = NULL;
 	kvarc_ret ret = kvi_geometry_copy(&c->geometry, &t->alloc, g);
@@ -225,7 +225,7 @@ static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
                            const int32_t *positions,
                            const struct kvi_train_cache *from)
 {
-	struct found f = { 0 };
+	struct train_found f = { 0 };
 	const char *wrong = kvi_geometry_wrong(g);
 	if (t->ran)
 		return KVARC_PROG;
@@ -273,15 +273,15 @@ kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g,
 }
 
 /* Ids and positions of a track, from an archive or an import. */
-struct tokens {
+struct train_tokens {
 	uint64_t n;
 	int32_t *ids, *positions;
 	bool has_ids;
 };
 
-static kvarc_ret room(kvarc_trainer *t, uint64_t n, struct tokens *k)
+static kvarc_ret room(kvarc_trainer *t, uint64_t n, struct train_tokens *k)
 {
-	*k = (struct tokens){ .n = n };
+	*k = (struct train_tokens){ .n = n };
 	if (n > UINT32_MAX)
 		return refuse(t, "too many tokens in one cache");
 	k->ids = kvi_array(&t->alloc, (size_t)n + 1, sizeof *k->ids);
@@ -289,7 +289,7 @@ static kvarc_ret room(kvarc_trainer *t, uint64_t n, struct tokens *k)
 	return k->ids && k->positions ? KVARC_OK : kvi_train_no_memory(t);
 }
 
-static void drop(kvarc_trainer *t, struct tokens *k)
+static void drop(kvarc_trainer *t, struct train_tokens *k)
 {
 	kvi_free(&t->alloc, k->ids);
 	kvi_free(&t->alloc, k->positions);
@@ -329,7 +329,7 @@ kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 	size_t added = 0;
 	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
 		const struct kvi_train_cache from = { .reader = r, .track = i };
-		struct tokens k;
+		struct train_tokens k;
 		if (!track_has_model(g, i) || !kvarc_reader_tokens(r, i))
 			continue;
 		ret = room(t, kvarc_reader_tokens(r, i), &k);
@@ -363,7 +363,7 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 		const struct kvi_train_cache from = {
 			.fetch = kvarc_import_fetch, .opaque = im, .track = i
 		};
-		struct tokens k;
+		struct train_tokens k;
 		if (!track_has_model(g, i) || !im->tracks[i].n || seen++ % every)
 			continue;
 		ret = room(t, im->tracks[i].n, &k);

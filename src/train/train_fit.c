@@ -103,7 +103,7 @@ struct variable {
 };
 
 /* One regression: of the layer, or of one head of it. */
-struct group {
+struct fit_group {
 	kvarc_trainer *t;
 	struct kvi_train_task *task;
 	size_t n_x, n_y;
@@ -130,7 +130,7 @@ static size_t put_rows(const struct kvi_train_tensor *x, uint32_t source,
 }
 
 /* Lists the rows of a group; v NULL: counts only. */
-static void list_rows(struct group *g, size_t head, struct variable *v,
+static void list_rows(struct fit_group *g, size_t head, struct variable *v,
                       struct kvi_train_feature *f)
 {
 	const struct kvi_train_task *k = g->task;
@@ -151,7 +151,7 @@ static void list_rows(struct group *g, size_t head, struct variable *v,
 /* ---- lower layers ---- */
 
 struct rows_job {
-	struct group *g;
+	struct fit_group *g;
 	const double *s;   /* covariance of the targets, for B its factor too */
 	const double *l;
 	size_t stride, n;
@@ -174,14 +174,14 @@ static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from,
 }
 
 /* What a fit of n coefficients leaves in its own tokens is too small by this. */
-static double blown_up(const struct group *g, size_t n)
+static double blown_up(const struct fit_group *g, size_t n)
 {
 	double tokens = (double)g->task->weights->fitted;
 	double free = tokens - (double)n;
 	return free > 0.1 * tokens ? tokens / free : 10;
 }
 
-static bool is_few(const struct group *g, size_t n)
+static bool is_few(const struct fit_group *g, size_t n)
 {
 	return g->task->weights->fitted < 2 * n;
 }
@@ -190,7 +190,7 @@ static bool is_few(const struct group *g, size_t n)
 static void store_a(void *arg, size_t y)
 {
 	struct rows_job *j = arg;
-	struct group *g = j->g;
+	struct fit_group *g = j->g;
 	const struct variable *v = &g->y[y];
 	struct kvi_model *m = g->task->models[1][v->source];
 	size_t d = g->n_x + g->n_y, c;
@@ -242,7 +242,7 @@ static void transpose(double *to, const double *from, size_t stride, size_t m,
 }
 
 /* a = (Gxx + ridge)^-1 Gxy, rounded; s = covariance of y - a x. */
-static kvarc_ret fit_lower(struct group *g)
+static kvarc_ret fit_lower(struct fit_group *g)
 {
 	kvarc_trainer *t = g->t;
 	size_t nx = g->n_x, ny = g->n_y, d = nx + ny;
@@ -287,7 +287,7 @@ static kvarc_ret fit_lower(struct group *g)
 /* ---- the layer itself ---- */
 
 /* Earlier variables of a target: those of a pair see what is before the pair. */
-static size_t earlier(const struct group *g, size_t y, const struct kvi_model *m)
+static size_t earlier(const struct fit_group *g, size_t y, const struct kvi_model *m)
 {
 	size_t i = g->y[y].row % kvi_head_room(m);
 	return i < m->rotary ? y - (i & 1) : y;
@@ -296,7 +296,7 @@ static size_t earlier(const struct group *g, size_t y, const struct kvi_model *m
 static void store_b(void *arg, size_t y)
 {
 	struct rows_job *j = arg;
-	struct group *g = j->g;
+	struct fit_group *g = j->g;
 	const struct variable *v = &g->y[y];
 	struct kvi_model *m = g->task->models[g->level - 2][v->source];
 	size_t p = earlier(g, y, m), c;
@@ -332,7 +332,7 @@ static void store_b(void *arg, size_t y)
 	kvi_free(&g->t->alloc, q);
 }
 
-static kvarc_ret fit_self(struct group *g)
+static kvarc_ret fit_self(struct fit_group *g)
 {
 	kvarc_trainer *t = g->t;
 	size_t n = g->n_y;
@@ -355,7 +355,7 @@ static kvarc_ret fit_self(struct group *g)
 
 /* Second moments of the targets about their means, when the model's mean will be right for these
  * weights, or about the mean that it has. */
-static void take_targets(struct group *g, bool centred)
+static void take_targets(struct fit_group *g, bool centred)
 {
 	size_t d = g->n_x + g->n_y;
 	const double *mean = g->mean + g->n_x;
@@ -367,7 +367,7 @@ static void take_targets(struct group *g, bool centred)
 	}
 }
 
-static kvarc_ret fit_levels(struct group *g, unsigned levels)
+static kvarc_ret fit_levels(struct fit_group *g, unsigned levels)
 {
 	kvarc_ret ret = KVARC_OK;
 	bool self = g->task->plan.self;
@@ -391,7 +391,7 @@ static kvarc_ret fit_levels(struct group *g, unsigned levels)
 static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
                            size_t head, unsigned levels)
 {
-	struct group g = { .t = t, .task = k, .level = levels >> 3 & 1 ? 3 : 2 };
+	struct fit_group g = { .t = t, .task = k, .level = levels >> 3 & 1 ? 3 : 2 };
 	list_rows(&g, head, NULL, NULL);
 	size_t d = g.n_x + g.n_y;
 	struct variable *v = kvi_array(&t->alloc, d, sizeof *v);

@@ -15,7 +15,7 @@ enum {
 };
 
 /* Tokens of the archive in memory: all tensors of its track, one after another. */
-struct piece {
+struct measure_piece {
 	const struct measuring *m;
 	uint64_t t0;
 	uint32_t n;
@@ -30,7 +30,7 @@ struct measuring {
 	const struct kvi_profile *profile;
 	unsigned level;              /* of the archive */
 	uint32_t track;
-	struct piece pieces[TOKENS / PIECE];
+	struct measure_piece pieces[TOKENS / PIECE];
 	size_t n_pieces;
 	kvarc_measured_fn fn;
 	void *opaque;
@@ -62,7 +62,7 @@ static void choose(struct measuring *m)
 		uint64_t last = (have - 1) / PIECE;
 		uint64_t t0 = n > 1 ? last * i / (n - 1) * PIECE : 0;
 		uint64_t left = have - t0;
-		m->pieces[i] = (struct piece){
+		m->pieces[i] = (struct measure_piece){
 			.m = m, .t0 = t0,
 			.n = left < PIECE ? (uint32_t)left : PIECE
 		};
@@ -70,7 +70,7 @@ static void choose(struct measuring *m)
 	m->n_pieces = (size_t)n;
 }
 
-static kvarc_ret read_piece(struct measuring *m, struct piece *p)
+static kvarc_ret read_piece(struct measuring *m, struct measure_piece *p)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
 	const kvarc_range range = { m->track, 0, UINT32_MAX, p->t0, p->n };
@@ -104,7 +104,7 @@ static kvarc_ret read_piece(struct measuring *m, struct piece *p)
 static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                  uint64_t t0, uint32_t n, void *dst)
 {
-	const struct piece *p = opaque;
+	const struct measure_piece *p = opaque;
 	const kvarc_view *v = &p->views[tensor];
 	(void)head, (void)heads; /* all: a trainer asks for no less */
 	memcpy(dst, (const uint8_t *)v->data + t0 * v->token_stride,
@@ -118,7 +118,7 @@ static kvarc_ret take_sample(struct measuring *m)
 	kvarc_ret ret = KVARC_OK;
 	choose(m);
 	for (size_t i = 0; i < m->n_pieces && !ret; i++) {
-		struct piece *p = &m->pieces[i];
+		struct measure_piece *p = &m->pieces[i];
 		ret = read_piece(m, p);
 		if (!ret)
 			ret = kvarc_trainer_add(m->t, g, m->track, p->n,

@@ -48,7 +48,7 @@ struct numbers {
 	int16_t *r;
 };
 
-struct work {
+struct sample_work {
 	kvarc_trainer *t;
 	const struct kvi_train_task *task;
 	const struct kvi_train_piece *piece;
@@ -79,7 +79,7 @@ const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id)
 }
 
 /* What the token table says; marks the tokens that it does not know. */
-static void add_table(const struct work *w, const struct kvi_model *m,
+static void add_table(const struct sample_work *w, const struct kvi_model *m,
                       size_t c, uint8_t *unknown, int32_t *base)
 {
 	const struct kvi_train_piece *p = w->piece;
@@ -96,7 +96,7 @@ static void add_table(const struct work *w, const struct kvi_model *m,
 }
 
 /* base of slot c (spec linear 3), and r. */
-static void make_base(const struct work *w, size_t i, size_t c, int32_t *base)
+static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *base)
 {
 	const struct kvi_train_view *view = &w->views[i];
 	const struct kvi_model *m = view->model;
@@ -142,7 +142,7 @@ static void make_base(const struct work *w, size_t i, size_t c, int32_t *base)
 }
 
 /* pred of slot c from its base. */
-static void predict(const struct work *w, size_t i, size_t c, size_t earlier,
+static void predict(const struct sample_work *w, size_t i, size_t c, size_t earlier,
                     const int32_t *base, int32_t *pred)
 {
 	const struct kvi_model *m = w->views[i].model;
@@ -185,7 +185,7 @@ static uint32_t pattern(int32_t v, int e)
 }
 
 /* One slot, or two that a rope turns. */
-static void finish_slots(const struct work *w, size_t i, size_t c, bool pair,
+static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool pair,
                          const int32_t *pred)
 {
 	struct kvi_train_view *view = &w->views[i];
@@ -219,7 +219,7 @@ static void finish_slots(const struct work *w, size_t i, size_t c, bool pair,
 	}
 }
 
-static void copy_elements(const struct work *w, size_t i)
+static void copy_elements(const struct sample_work *w, size_t i)
 {
 	struct kvi_train_view *view = &w->views[i];
 	const struct kvi_model *m = view->model;
@@ -243,7 +243,7 @@ static void copy_elements(const struct work *w, size_t i)
 	}
 }
 
-static void apply(struct work *w, size_t i)
+static void apply(struct sample_work *w, size_t i)
 {
 	const struct kvi_model *m = w->views[i].model;
 	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
@@ -275,7 +275,7 @@ static void apply(struct work *w, size_t i)
 /* ---- all pieces ---- */
 
 struct view_job {
-	struct work work;
+	struct sample_work work;
 	const struct kvi_train_pieces *pieces;
 	atomic_bool failed;
 };
@@ -283,7 +283,7 @@ struct view_job {
 static void apply_piece(void *arg, size_t index)
 {
 	struct view_job *j = arg;
-	struct work w = j->work;
+	struct sample_work w = j->work;
 	const struct kvi_alloc *alloc = &w.t->alloc;
 	w.piece = &j->pieces->p[index];
 	bool ok = true;

@@ -154,7 +154,7 @@ static void set_step(struct kvi_train_tensor *x, const struct moments *m,
 	}
 }
 
-struct scales_job {
+struct step_scales_job {
 	struct sample sample;
 	const uint8_t *bad;
 	struct moments m; /* by row */
@@ -162,7 +162,7 @@ struct scales_job {
 
 static void fit_head(void *arg, size_t h)
 {
-	struct scales_job *j = arg;
+	struct step_scales_job *j = arg;
 	struct kvi_train_tensor *x = j->sample.x;
 	struct sample sample = j->sample;
 	size_t room = kvi_train_head_room(x->shape), n = sample.n;
@@ -187,7 +187,7 @@ kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
                               size_t shape, struct kvi_train_tensor *x,
                               const struct kvi_train_weights *w)
 {
-	struct scales_job j = {
+	struct step_scales_job j = {
 		.sample = { s, shape, 0, w->fitted / SAMPLE + 1, x, NULL, false },
 		.bad = w->bad
 	};

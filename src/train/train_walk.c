@@ -123,7 +123,7 @@ void kvi_train_block_true(const struct kvi_train_stack *s,
 
 /* ---- whether all is as predicted ---- */
 
-struct comparison {
+struct walk_comparison {
 	const struct kvi_train_layer *layer;
 	size_t first;     /* of its shapes */
 	bool differs;
@@ -134,7 +134,7 @@ static kvarc_ret compare_block(kvarc_trainer *t, const struct kvi_train_stack *s
                                const struct kvi_train_block *b, void *arg)
 {
 	const struct kvi_train_predictor *p = t->predictor;
-	struct comparison *c = arg;
+	struct walk_comparison *c = arg;
 	size_t n = b->n * p->kv;
 	if (c->differs)
 		return KVARC_OK;
@@ -161,7 +161,7 @@ static kvarc_ret compare_block(kvarc_trainer *t, const struct kvi_train_stack *s
 kvarc_ret kvi_train_compare_layer(kvarc_trainer *t,
                                   const struct kvi_train_task *k, bool *same)
 {
-	struct comparison c = { k->layer, k->first, false };
+	struct walk_comparison c = { k->layer, k->first, false };
 	kvarc_ret ret = kvi_train_each_block(t, k->stack, &t->predictor->real,
 	                                     compare_block, &c);
 	*same = !ret && !c.differs;

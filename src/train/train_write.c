@@ -18,7 +18,7 @@ struct lane {
 	uint64_t random;
 };
 
-struct writing {
+struct write_writing {
 	kvarc_trainer *t;
 	struct kvi_run *run;
 	struct kvi_head *head;
@@ -36,7 +36,7 @@ static uint64_t next_random(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-static kvarc_ret go_layers(struct writing *w)
+static kvarc_ret go_layers(struct write_writing *w)
 {
 	const struct kvi_train_predictor *p = w->t->predictor;
 	kvarc_ret ret = KVARC_OK;
@@ -55,7 +55,7 @@ static kvarc_ret go_layers(struct writing *w)
 }
 
 /* One more token of each sequence. What is behind the end of a shorter one is not kept. */
-static kvarc_ret step(struct writing *w, size_t at)
+static kvarc_ret step(struct write_writing *w, size_t at)
 {
 	const struct kvi_train_predictor *p = w->t->predictor;
 	int32_t ids[LANES], positions[LANES];
@@ -86,7 +86,7 @@ static kvarc_ret step(struct writing *w, size_t at)
 	                          p->layer_work);
 }
 
-static kvarc_ret write_all(struct writing *w)
+static kvarc_ret write_all(struct write_writing *w)
 {
 	kvarc_trainer *t = w->t;
 	const struct kvi_train_predictor *p = t->predictor;
@@ -106,7 +106,7 @@ static kvarc_ret write_all(struct writing *w)
 	return ret;
 }
 
-static void close_writing(struct writing *w)
+static void close_writing(struct write_writing *w)
 {
 	kvi_head_close(&w->head);
 	kvi_run_close(&w->run);
@@ -116,7 +116,7 @@ static void close_writing(struct writing *w)
 	w->n = w->longest = 0;
 }
 
-static void add_lane(struct writing *w, struct kvi_train_cache *c)
+static void add_lane(struct write_writing *w, struct kvi_train_cache *c)
 {
 	uint8_t seed[8];
 	kvi_store64(seed, c->seed);
@@ -140,7 +140,7 @@ uint64_t kvi_train_write_work(const struct kvi_train_stack *s)
 
 kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
-	struct writing w = { .t = t };
+	struct write_writing w = { .t = t };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_train_write_work(s) && !(t->options.blind &&
 	                                 t->predictor->exact == t->predictor->engine))

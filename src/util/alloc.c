@@ -8,7 +8,7 @@
 #include "ckd.h"
 
 /* Before each block: what the user's allocator returned, and the size. */
-struct head {
+struct alloc_head {
 	void *base;
 	size_t bytes;
 };
@@ -42,7 +42,7 @@ void *kvi_malloc(const struct kvi_alloc *ca, size_t bytes)
 	/* Counters are bookkeeping, not state that a const user relies on. */
 	struct kvi_alloc *a = (struct kvi_alloc *)(uintptr_t)ca;
 	size_t total;
-	if (bytes == 0 || kvi_add(bytes, sizeof(struct head) + ALIGN, &total))
+	if (bytes == 0 || kvi_add(bytes, sizeof(struct alloc_head) + ALIGN, &total))
 		return NULL;
 	uint64_t used = atomic_fetch_add(&a->used, total) + total;
 	if (used > a->limit) {
@@ -59,9 +59,9 @@ void *kvi_malloc(const struct kvi_alloc *ca, size_t bytes)
 	while (used > peak &&
 	       !atomic_compare_exchange_weak(&a->peak, &peak, used))
 		;
-	uintptr_t at = ((uintptr_t)base + sizeof(struct head) + ALIGN - 1) &
+	uintptr_t at = ((uintptr_t)base + sizeof(struct alloc_head) + ALIGN - 1) &
 	               ~(uintptr_t)(ALIGN - 1);
-	struct head h = { base, total };
+	struct alloc_head h = { base, total };
 	memcpy((void *)(at - sizeof h), &h, sizeof h);
 	return (void *)at;
 }
@@ -81,7 +81,7 @@ void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size)
 void kvi_free(const struct kvi_alloc *ca, void *p)
 {
 	struct kvi_alloc *a = (struct kvi_alloc *)(uintptr_t)ca;
-	struct head h;
+	struct alloc_head h;
 	if (!p)
 		return;
 	memcpy(&h, (char *)p - sizeof h, sizeof h);

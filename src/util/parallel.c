@@ -9,21 +9,21 @@
 
 enum { JOBS_MAX = 64 };
 
-struct loop {
+struct parallel_loop {
 	atomic_size_t next;
 	size_t n;
 	kvi_parallel_fn fn;
 	void *opaque;
 };
 
-struct part {
+struct parallel_part {
 	struct kvi_job job;
-	struct loop *loop;
+	struct parallel_loop *loop;
 };
 
 static void run(struct kvi_job *job, unsigned worker)
 {
-	struct loop *l = ((struct part *)job)->loop;
+	struct parallel_loop *l = ((struct parallel_part *)job)->loop;
 	uint64_t mode = kvi_fp_exact();
 	for (;;) {
 		size_t i = atomic_fetch_add(&l->next, 1);
@@ -37,15 +37,15 @@ static void run(struct kvi_job *job, unsigned worker)
 void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn,
                   void *opaque)
 {
-	struct loop l = { .n = n, .fn = fn, .opaque = opaque };
-	struct part parts[JOBS_MAX];
+	struct parallel_loop l = { .n = n, .fn = fn, .opaque = opaque };
+	struct parallel_part parts[JOBS_MAX];
 	size_t jobs = kvi_pool_workers(pool);
 	if (jobs > JOBS_MAX)
 		jobs = JOBS_MAX;
 	if (jobs > n)
 		jobs = n;
 	for (size_t i = 0; i < jobs; i++) {
-		parts[i] = (struct part){ .job.run = run, .loop = &l };
+		parts[i] = (struct parallel_part){ .job.run = run, .loop = &l };
 		kvi_pool_submit(pool, &parts[i].job);
 	}
 	for (size_t i = 0; i < jobs; i++)

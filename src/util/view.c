@@ -6,19 +6,19 @@
 #include <string.h>
 
 /* A run of channels inside one block of a view. */
-struct run {
+struct view_run {
 	uint8_t *at;     /* first channel of the first token */
 	size_t packed;   /* where it is in a packed token, bytes */
 	uint32_t count;
 };
 
-static struct run run_at(const kvarc_view *v, const struct kvi_view_block *b,
+static struct view_run run_at(const kvarc_view *v, const struct kvi_view_block *b,
                          uint32_t done)
 {
 	uint32_t c = b->c0 + done;
 	uint32_t in = c % v->block_elems;
 	uint32_t left = v->block_elems - in;
-	struct run r = {
+	struct view_run r = {
 		(uint8_t *)v->data + b->row * v->token_stride +
 			c / v->block_elems * v->block_stride +
 			(uint64_t)in * v->elem_stride,
@@ -41,7 +41,7 @@ static inline void move(uint8_t *to, const uint8_t *from, uint32_t elem)
 /* One run, all tokens; out: into the view. Channels are the outer loop when
  * tokens are closer together, so that memory is walked in order. */
 static void copy_run(const kvarc_view *v, const struct kvi_view_block *b,
-                     const struct run *r, uint8_t *packed, bool out)
+                     const struct view_run *r, uint8_t *packed, bool out)
 {
 	size_t row = (size_t)b->nc * b->elem;
 	bool token_outer = v->token_stride >= v->elem_stride;
@@ -74,7 +74,7 @@ static void copy(const kvarc_view *v, const struct kvi_view_block *b,
                  uint8_t *packed, bool out)
 {
 	for (uint32_t done = 0; done < b->nc;) {
-		struct run r = run_at(v, b, done);
+		struct view_run r = run_at(v, b, done);
 		copy_run(v, b, &r, packed, out);
 		done += r.count;
 	}
@@ -82,7 +82,7 @@ static void copy(const kvarc_view *v, const struct kvi_view_block *b,
 
 void *kvi_view_packed(const kvarc_view *v, const struct kvi_view_block *b)
 {
-	struct run r = run_at(v, b, 0);
+	struct view_run r = run_at(v, b, 0);
 	bool packed = r.count == b->nc && v->elem_stride == b->elem &&
 	              v->token_stride == (uint64_t)b->nc * b->elem;
 	return packed ? r.at : NULL;

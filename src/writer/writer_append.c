@@ -142,7 +142,7 @@ static void pass_dropped(kvarc_writer *w, struct append *a)
 }
 
 /* Where tokens that are taken go. */
-struct taking {
+struct append_taking {
 	int32_t *ids, *positions;
 	uint32_t *from;
 	int16_t *rate;
@@ -150,7 +150,7 @@ struct taking {
 
 /* The next count tokens of the append that are not left out. */
 static void take_tokens(kvarc_writer *w, struct append *a, uint32_t count,
-                        const struct taking *to)
+                        const struct append_taking *to)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		pass_dropped(w, a);
@@ -175,7 +175,7 @@ static kvarc_ret keep(kvarc_writer *w, struct append *a, uint32_t count)
 	struct kvi_waiting *wait = t->waiting;
 	const struct kvi_fetching f = { a->fetch, a->opaque, &w->taken,
 		                        a->t0 + a->done, count };
-	const struct taking to = { wait->ids + wait->n,
+	const struct append_taking to = { wait->ids + wait->n,
 		                   wait->positions + wait->n, w->taken.from,
 		                   wait->taken.rate + wait->n };
 	size_t at = 0;
@@ -216,7 +216,7 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 {
 	struct kvi_writer_track *t = &w->tracks[a->track];
 	struct kvi_segment s;
-	const struct taking to = { s.ids, s.positions, w->taken.from,
+	const struct append_taking to = { s.ids, s.positions, w->taken.from,
 		                   w->taken.rate };
 	s.track = a->track;
 	s.t0 = t->handed;

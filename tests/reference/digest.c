@@ -19,7 +19,7 @@
 
 #include <kvarc.h>
 
-struct item {
+struct digest_item {
 	uint8_t *p;
 	uint64_t bytes;
 };
@@ -35,7 +35,7 @@ struct digest {
 	const kvarc_geometry *geometry;
 	char *lines;
 	size_t n_lines;
-	struct item *items;
+	struct digest_item *items;
 	size_t n_items;
 };
 
@@ -90,7 +90,7 @@ static int deliver(void *opaque, uint32_t tensor, uint32_t head,
 static int write_item(void *opaque, const void *buf, size_t bytes,
                       uint64_t offset)
 {
-	struct item *item = opaque;
+	struct digest_item *item = opaque;
 	if (offset > item->bytes || bytes > item->bytes - offset)
 		return -1;
 	if (bytes)
@@ -103,7 +103,7 @@ static int open_item(void *opaque, const kvarc_item *info, kvarc_sink *sink)
 	struct digest *d = opaque;
 	if (info->index >= d->n_items || d->items[info->index].p)
 		return -1;
-	struct item *item = &d->items[info->index];
+	struct digest_item *item = &d->items[info->index];
 	item->bytes = info->bytes;
 	item->p = checked(calloc(1, info->bytes ? (size_t)info->bytes : 1));
 	*sink = (kvarc_sink){ .write = write_item, .opaque = item };

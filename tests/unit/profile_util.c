@@ -11,16 +11,16 @@
 #include "profile_util.h"
 
 /* Bits of a seed that choose a shape; the others are only numbers. */
-struct shape {
+struct profile_shape {
 	uint32_t heads, channels, rotary;
 	bool set, latent;
 };
 
-static struct shape shape_of(uint64_t seed)
+static struct profile_shape shape_of(uint64_t seed)
 {
 	static const uint32_t heads[] = { 1, 2, 3, 4 };
 	static const uint32_t channels[] = { 5, 8, 1, 6 };
-	struct shape s = { heads[seed % 4], channels[seed / 4 % 4], 0, false,
+	struct profile_shape s = { heads[seed % 4], channels[seed / 4 % 4], 0, false,
 		           seed % 5 == 4 };
 	if (seed % 3 && s.channels > 1)
 		s.rotary = seed % 3 == 1 ? s.channels & ~1u : 2;
@@ -91,7 +91,7 @@ static void fill_ids(const struct kvi_model *m, uint64_t *rng)
 	}
 }
 
-static void choose(struct kvi_model *m, const struct shape *s, uint64_t *rng)
+static void choose(struct kvi_model *m, const struct profile_shape *s, uint64_t *rng)
 {
 	bool twice = m->kind == KVARC_VALUE; /* a multiple: scope head works */
 	m->heads = twice ? 2 * s->heads : s->heads;
@@ -129,7 +129,7 @@ static void choose(struct kvi_model *m, const struct shape *s, uint64_t *rng)
 	}
 }
 
-static void make_head(struct kvi_profile *p, const struct shape *s,
+static void make_head(struct kvi_profile *p, const struct profile_shape *s,
                       uint64_t *rng)
 {
 	assert_int_equal(kvi_identity_set(&p->identity, p->alloc, "model", "M"),
@@ -158,7 +158,7 @@ struct kvi_profile *profile_make(const struct kvi_alloc *alloc, uint64_t seed)
 {
 	static const uint8_t levels[] = { 7, 4, 3, 2 };
 	enum { LAYERS = 3 };
-	struct shape s = shape_of(seed);
+	struct profile_shape s = shape_of(seed);
 	uint64_t rng = seed;
 	struct kvi_profile *p;
 	assert_int_equal(kvi_profile_new(&p, alloc), KVARC_OK);

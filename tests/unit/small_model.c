@@ -19,14 +19,14 @@ static float normal(uint64_t *seed)
 	return (float)(sum - 510) * 0x1p-8f;
 }
 
-struct writing {
+struct model_writing {
 	FILE *data;
 	char header[16384];
 	size_t n, bytes;
 	uint64_t seed;
 };
 
-static void tensor(struct writing *w, const char *name, size_t rows,
+static void tensor(struct model_writing *w, const char *name, size_t rows,
                    size_t columns, float scale, float plus)
 {
 	size_t bytes = 2 * rows * columns;
@@ -48,7 +48,7 @@ static void tensor(struct writing *w, const char *name, size_t rows,
 	w->bytes += bytes;
 }
 
-static void layer_tensors(struct writing *w, int layer)
+static void layer_tensors(struct model_writing *w, int layer)
 {
 	static const struct {
 		const char *name;
@@ -81,7 +81,7 @@ static FILE *create(const char *name)
 
 int make_folder(void)
 {
-	struct writing w = { .data = tmpfile(), .seed = 1 };
+	struct model_writing w = { .data = tmpfile(), .seed = 1 };
 	if (!mkdtemp(folder) || !w.data)
 		return -1;
 	tensor(&w, "model.embed_tokens.weight", WORDS, WIDTH, 1, 0);

@@ -39,14 +39,14 @@ static void open_with_head(struct engine *e)
 	                 KVARC_OK);
 }
 
-struct way {
+struct blind_way {
 	size_t n, cut;
 	unsigned threads;
 	uint32_t isa;
 };
 
 static void go(const struct engine *e, const struct text *t, unsigned kind,
-               const struct way *w, struct rows *out)
+               const struct blind_way *w, struct rows *out)
 {
 	struct kvi_run_options o = {
 		.engine = e->engine, .alloc = &e->alloc, .isa_mask = w->isa
@@ -227,7 +227,7 @@ static void test_definition(void **state)
 	for (int i = 0; i < TOKENS; i++)
 		t.ids[i] %= WORDS - 2; /* define_embedding takes one of the others */
 	for (int i = 0; i < KINDS; i++) {
-		go(&e, &t, kinds[i], &(struct way){ 300, 256, 1, 0 }, &got);
+		go(&e, &t, kinds[i], &(struct blind_way){ 300, 256, 1, 0 }, &got);
 		for (size_t j = 0; j < sizeof tokens / sizeof *tokens; j++)
 			check_token(&e, &t, kinds[i], tokens[j], &got);
 	}
@@ -260,7 +260,7 @@ static void test_ties(void **state)
 	                                 NULL), KVARC_OK);
 	assert_int_equal(kvi_engine_add_head(twice.engine, e.pool, NULL), KVARC_OK);
 	for (unsigned kind = 1; kind < 4; kind += 2) {
-		go(&twice, &t, kind, &(struct way){ 8, 8, 1, 0 }, &got);
+		go(&twice, &t, kind, &(struct blind_way){ 8, 8, 1, 0 }, &got);
 		for (size_t at = 1; at < 8; at++)
 			check_token(&twice, &t, kind, at, &got);
 	}
@@ -271,7 +271,7 @@ static void test_ties(void **state)
 static void test_ways(void **state)
 {
 	enum { LONG = 270 };
-	static const struct way ways[] = {
+	static const struct blind_way ways[] = {
 		{ LONG, 256, 1, 0 }, { LONG, 100, 2, 0 }, { LONG, 1, 1, 0 },
 		{ LONG, 37, 3, KVARC_ISA_SCALAR }, { LONG, 256, 2, KVARC_ISA_AVX2 },
 		{ LONG, 200, 2, KVARC_ISA_AVX512 }, { LONG, 200, 2, KVARC_ISA_NEON },
@@ -303,7 +303,7 @@ static void test_ways(void **state)
 
 /* ---- archives ---- */
 
-struct world {
+struct blind_world {
 	struct cache c, back;
 	struct memfile f;
 	kvarc_writer_options wo;
@@ -337,7 +337,7 @@ static kvarc_profile *train(struct cache *c, unsigned kind, int level)
 	return p;
 }
 
-static void begin(struct world *w, int level)
+static void begin(struct blind_world *w, int level)
 {
 	memset(w, 0, sizeof *w);
 	make(&w->c, 5, 0);
@@ -349,7 +349,7 @@ static void begin(struct world *w, int level)
 	w->wo.common.error = w->ro.common.error = &w->error;
 }
 
-static void write_with(struct world *w, unsigned kind, kvarc_profile *profile)
+static void write_with(struct blind_world *w, unsigned kind, kvarc_profile *profile)
 {
 	kvarc_predictor *p = open_kind(kind);
 	memfile_free(&w->f);
@@ -363,18 +363,18 @@ static void write_with(struct world *w, unsigned kind, kvarc_profile *profile)
 	kvarc_predictor_close(&p);
 }
 
-static void write_it(struct world *w, unsigned kind)
+static void write_it(struct blind_world *w, unsigned kind)
 {
 	write_with(w, kind, train(&w->c, kind, w->wo.level));
 }
 
-static void empty(struct world *w)
+static void empty(struct blind_world *w)
 {
 	cache_free(&w->back);
 	cache_make_empty(&w->back, &w->c);
 }
 
-static void end(struct world *w)
+static void end(struct blind_world *w)
 {
 	kvarc_profile_close(&w->profile);
 	memfile_free(&w->f);
@@ -382,12 +382,12 @@ static void end(struct world *w)
 	cache_free(&w->back);
 }
 
-static double bits_each(const struct world *w)
+static double bits_each(const struct blind_world *w)
 {
 	return 8.0 * (double)w->f.n / (TOKENS * KV * 2 * LAYERS);
 }
 
-static kvarc_ret read_all(struct world *w, unsigned kind)
+static kvarc_ret read_all(struct blind_world *w, unsigned kind)
 {
 	kvarc_predictor *p = open_kind(kind);
 	w->ro.predictor = p;
@@ -407,7 +407,7 @@ static kvarc_ret read_all(struct world *w, unsigned kind)
 
 static void test_round_trip(void **state)
 {
-	struct world w;
+	struct blind_world w;
 	(void)state;
 	if (!reads_folders())
 		skip();
@@ -430,7 +430,7 @@ static void read_ranges(bool useless)
 		{ 0, 1, 1, 300, 100 }, { 0, 0, 1, 10, 5 },
 		{ 0, 2, 1, 600, 100 }
 	};
-	struct world w;
+	struct blind_world w;
 	kvarc_predictor *p;
 	kvarc_profile *sizes;
 	kvarc_reader *r;
@@ -476,7 +476,7 @@ static void test_ranges(void **state)
 static void test_others(void **state)
 {
 	static const unsigned others[] = { 0, 1, KVARC_BLIND_EMBEDDING };
-	struct world w;
+	struct blind_world w;
 	(void)state;
 	if (!reads_folders())
 		skip();

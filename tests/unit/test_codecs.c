@@ -179,7 +179,7 @@ static void round_trip(struct kvi_chunk chunk, int level, int order,
 	free(raw);
 }
 
-static const struct shape {
+static const struct codec_shape {
 	uint32_t tokens, heads, channels;
 } shapes[] = {
 	{ 1, 1, 1 }, { 1, 3, 64 }, { 2, 1, 7 }, { 5, 2, 33 }, { 31, 1, 32 },
@@ -528,13 +528,13 @@ static void test_grid_params(void **state)
 
 /* ----------------------------------------------------- memory and tables */
 
-struct failing {
+struct codec_failing {
 	long left; /* allocations until the failing one */
 };
 
 static void *failing_alloc(void *opaque, size_t bytes)
 {
-	struct failing *f = opaque;
+	struct codec_failing *f = opaque;
 	return f->left-- > 0 ? malloc(bytes) : NULL;
 }
 
@@ -557,7 +557,7 @@ static void test_no_memory(void **state)
 		fill(raw, &c, v & 1 ? DEAD_CHANNELS : NORMAL);
 		kvarc_ret ret = KVARC_MEM;
 		for (long n = 0; ret; n++) {
-			struct failing f = { n };
+			struct codec_failing f = { n };
 			kvarc_allocator user = { failing_alloc, failing_free,
 				                 &f };
 			struct kvi_alloc a;

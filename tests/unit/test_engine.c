@@ -36,7 +36,7 @@ static float noise(void)
 }
 
 /* A model made up on the spot, in fp32. */
-struct model {
+struct engine_model {
 	struct kvi_model_file file;
 	struct kvi_model_layer layers[LAYERS];
 	uint64_t freq[CHANNELS / 2];
@@ -44,7 +44,7 @@ struct model {
 	size_t used;
 };
 
-static struct kvi_matrix matrix(struct model *m, size_t rows, size_t columns,
+static struct kvi_matrix matrix(struct engine_model *m, size_t rows, size_t columns,
                                 float scale, float plus)
 {
 	float *x = m->memory + m->used;
@@ -64,7 +64,7 @@ static float gain(size_t n)
 	return n == WIDTH ? .125f : .09375f;
 }
 
-static void make_layer(struct model *m, struct kvi_model_layer *l)
+static void make_layer(struct engine_model *m, struct kvi_model_layer *l)
 {
 	l->input_norm = matrix(m, 1, WIDTH, .1f, 1);
 	l->q = matrix(m, Q, WIDTH, gain(WIDTH), 0);
@@ -77,7 +77,7 @@ static void make_layer(struct model *m, struct kvi_model_layer *l)
 	l->down = matrix(m, WIDTH, FFN, gain(FFN), 0);
 }
 
-static void make_model(struct model *m)
+static void make_model(struct engine_model *m)
 {
 	memset(m, 0, sizeof *m);
 	m->memory = calloc(1000000, sizeof(float));
@@ -99,11 +99,11 @@ static void make_model(struct model *m)
 		make_layer(m, &m->layers[i]);
 }
 
-struct tokens {
+struct engine_tokens {
 	int32_t ids[TOKENS], positions[TOKENS];
 };
 
-static void make_tokens(struct tokens *t)
+static void make_tokens(struct engine_tokens *t)
 {
 	seed = 7;
 	for (int i = 0; i < TOKENS; i++) {
@@ -114,11 +114,11 @@ static void make_tokens(struct tokens *t)
 }
 
 /* Predictions of all layers and tokens. */
-struct result {
+struct engine_result {
 	float k[LAYERS][TOKENS][KV], v[LAYERS][TOKENS][KV];
 };
 
-struct way {
+struct engine_way {
 	struct kvi_arithmetic arithmetic;
 	size_t cut;
 	unsigned threads;
@@ -132,8 +132,8 @@ static float disturbed(float x, size_t t, size_t c)
 	return x + (float)((t * 7 + c * 3) % 11) * 0x1p-8f;
 }
 
-static void go_layer(struct kvi_run *run, const struct way *w,
-                     struct result *out, size_t layer, size_t first, size_t n)
+static void go_layer(struct kvi_run *run, const struct engine_way *w,
+                     struct engine_result *out, size_t layer, size_t first, size_t n)
 {
 	static float k[256 * KV], v[256 * KV];
 	struct kvi_predicted p = kvi_run_predict(run);
@@ -158,8 +158,8 @@ static void go_layer(struct kvi_run *run, const struct way *w,
 	assert_int_equal(kvi_run_advance(run, k, v, KV, w->closed), KVARC_OK);
 }
 
-static void go(const struct model *m, const struct tokens *t,
-               const struct way *w, struct result *out)
+static void go(const struct engine_model *m, const struct engine_tokens *t,
+               const struct engine_way *w, struct engine_result *out)
 {
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
@@ -207,7 +207,7 @@ static void multiply(double *y, const struct kvi_matrix *m, const double *x)
 }
 
 /* Rows of the file are half-split: channel i turns with i + rotary / 2. */
-static void turn(const struct model *m, double *x, size_t heads, int position)
+static void turn(const struct engine_model *m, double *x, size_t heads, int position)
 {
 	uint32_t half = m->file.ropes[0].rotary / 2;
 	for (size_t h = 0; h < heads; h++, x += CHANNELS)
@@ -247,7 +247,7 @@ static void attend(const struct doubles *d, int l, int t, const double *q,
 	}
 }
 
-static void token_in_doubles(const struct model *m, struct doubles *d, int t,
+static void token_in_doubles(const struct engine_model *m, struct doubles *d, int t,
                              int id)
 {
 	double h[WIDTH], x[WIDTH], q[Q], o[Q], a[WIDTH], g[FFN], u[FFN];
@@ -285,7 +285,7 @@ static size_t channel(size_t c, uint32_t rotary)
 	return i < rotary ? c - i + i / 2 + (i & 1 ? rotary / 2 : 0) : c;
 }
 
-static double error_of(const struct result *r, const struct doubles *d,
+static double error_of(const struct engine_result *r, const struct doubles *d,
                        uint32_t rotary)
 {
 	double sum = 0, all = 0;
@@ -309,9 +309,9 @@ static const struct kvi_arithmetic w8a8 = { 0, 0, false },
 /* Of each head some channels turn, or all. */
 static void close_to_doubles(uint32_t rotary)
 {
-	struct model m;
-	struct tokens t;
-	struct result *r = calloc(1, sizeof *r);
+	struct engine_model m;
+	struct engine_tokens t;
+	struct engine_result *r = calloc(1, sizeof *r);
 	struct doubles *d = calloc(1, sizeof *d);
 	make_model(&m);
 	m.file.ropes[0].rotary = rotary;
@@ -326,7 +326,7 @@ static void close_to_doubles(uint32_t rotary)
 		{ fp8, .1, .01 },
 	};
 	for (int i = 0; i < 4; i++) {
-		struct way w = { .arithmetic = levels[i].a, .cut = 256,
+		struct engine_way w = { .arithmetic = levels[i].a, .cut = 256,
 			         .threads = 1 };
 		go(&m, &t, &w, r);
 		double e = error_of(r, d, rotary);
@@ -345,8 +345,8 @@ static void test_close_to_doubles(void **state)
 	close_to_doubles(CHANNELS / 2 - 2);
 }
 
-static uint64_t digest(const struct model *m, const struct tokens *t,
-                       const struct way *w, struct result *r)
+static uint64_t digest(const struct engine_model *m, const struct engine_tokens *t,
+                       const struct engine_way *w, struct engine_result *r)
 {
 	memset(r, 0xff, sizeof *r);
 	go(m, t, w, r);
@@ -356,9 +356,9 @@ static uint64_t digest(const struct model *m, const struct tokens *t,
 /* The numbers say: an engine that gives others reads no archive of this version. */
 static void test_same_bits(void **state)
 {
-	struct model m;
-	struct tokens t;
-	struct result *r = calloc(1, sizeof *r);
+	struct engine_model m;
+	struct engine_tokens t;
+	struct engine_result *r = calloc(1, sizeof *r);
 	static const size_t cuts[] = { 256, 1, 7, 64, 255, 101 };
 	static const uint32_t sets[] = {
 		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
@@ -378,7 +378,7 @@ static void test_same_bits(void **state)
 	make_model(&m);
 	make_tokens(&t);
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-		struct way w = { known[i].a, 256, 1, 0, known[i].closed };
+		struct engine_way w = { known[i].a, 256, 1, 0, known[i].closed };
 		uint64_t d = digest(&m, &t, &w, r);
 		print_message("digest %d: 0x%016llx\n", (int)i,
 		              (unsigned long long)d);
@@ -403,11 +403,11 @@ static void test_same_bits(void **state)
 static void test_callers_mode(void **state)
 {
 #if defined(__SSE2__)
-	struct model m;
-	struct tokens t;
-	struct result *r = calloc(1, sizeof *r);
+	struct engine_model m;
+	struct engine_tokens t;
+	struct engine_result *r = calloc(1, sizeof *r);
 	/* open loop: no arithmetic of the test's own */
-	struct way w = { w8a8, 256, 2, 0, false };
+	struct engine_way w = { w8a8, 256, 2, 0, false };
 	make_model(&m);
 	make_tokens(&t);
 	uint64_t d = digest(&m, &t, &w, r);
@@ -426,7 +426,7 @@ static void test_callers_mode(void **state)
 
 static void test_other_ids(void **state)
 {
-	struct model m;
+	struct engine_model m;
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
 	struct kvi_run *run;
@@ -455,7 +455,7 @@ static void test_other_ids(void **state)
 /* The digest names the numbers, not how they are stored. */
 static void test_digest(void **state)
 {
-	struct model m;
+	struct engine_model m;
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
 	(void)state;
@@ -502,7 +502,7 @@ enum breaking {
 	OTHER_ROPE, MANY_ROPES, OTHER_ACTIVATION, TURNED_BLOCKS, BREAKINGS
 };
 
-static void break_model(struct model *m, enum breaking how)
+static void break_model(struct engine_model *m, enum breaking how)
 {
 	struct kvi_model_file *f = &m->file;
 	struct kvi_model_layer *l = &m->layers[LAYERS - 1];
@@ -544,7 +544,7 @@ static void break_model(struct model *m, enum breaking how)
 /* What the engine would not compute, or would compute wrongly, it does not open. */
 static void test_refused(void **state)
 {
-	struct model m;
+	struct engine_model m;
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
 	(void)state;
@@ -572,7 +572,7 @@ static void test_refused(void **state)
 static void test_fp8_of_quantised(void **state)
 {
 	static const uint8_t blocks[WIDTH * FFN / 32 * 34];
-	struct model m;
+	struct engine_model m;
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
 	kvarc_error error = { .text = "" };

@@ -95,13 +95,13 @@ static void test_random(void **state)
 
 enum { MAX_TOKENS = 256 };
 
-struct filler {
+struct expect_filler {
 	int left;
 };
 
 static void fill_run(void *ctx, int16_t *p, size_t n)
 {
-	struct filler *f = ctx;
+	struct expect_filler *f = ctx;
 	for (size_t i = 0; i < n; i++) {
 		int most = f->left < 800 ? f->left : 800;
 		if (below(40) == 0)
@@ -134,7 +134,7 @@ static struct kvi_profile *profile(void)
 	}
 	struct kvi_model *m = &p->models[1];
 	for (size_t i = 0; i < m->width; i++) {
-		struct filler f = { KVI_COEF_SUM_MAX };
+		struct expect_filler f = { KVI_COEF_SUM_MAX };
 		m->e[i] = (uint8_t)between(0, 63);
 		kvi_model_row_d(m, i, fill_run, &f);
 	}

@@ -14,7 +14,7 @@ struct oracle {
 	atomic_int opened, inside;
 };
 
-struct sequence {
+struct external_sequence {
 	struct oracle *o;
 	size_t t0, n;
 	uint32_t layer;
@@ -22,17 +22,17 @@ struct sequence {
 
 enum { OPEN = 1, SEGMENT, PREDICT, ADVANCE, RESTART };
 
-static int fails(const struct sequence *s, int function)
+static int fails(const struct external_sequence *s, int function)
 {
 	return s->o->fail == function && s->t0 >= s->o->fail_at;
 }
 
-static void enter(struct sequence *s)
+static void enter(struct external_sequence *s)
 {
 	assert_int_equal(atomic_fetch_add(&s->o->inside, 1), 0);
 }
 
-static int leave(struct sequence *s, int function)
+static int leave(struct external_sequence *s, int function)
 {
 	atomic_fetch_sub(&s->o->inside, 1);
 	return fails(s, function);
@@ -51,7 +51,7 @@ static float element(const struct oracle *o, uint32_t layer, bool value,
 
 static int oracle_open(void *opaque, void **sequence)
 {
-	struct sequence *s = calloc(1, sizeof *s);
+	struct external_sequence *s = calloc(1, sizeof *s);
 	assert_non_null(s);
 	s->o = opaque;
 	if (fails(s, OPEN)) {
@@ -65,7 +65,7 @@ static int oracle_open(void *opaque, void **sequence)
 
 static void oracle_close(void *sequence)
 {
-	struct sequence *s = sequence;
+	struct external_sequence *s = sequence;
 	s->o->opened--;
 	free(s);
 }
@@ -73,7 +73,7 @@ static void oracle_close(void *sequence)
 static int oracle_segment(void *sequence, const int32_t *ids,
                           const int32_t *positions, size_t n)
 {
-	struct sequence *s = sequence;
+	struct external_sequence *s = sequence;
 	enter(s);
 	s->t0 += s->n;
 	s->n = n;
@@ -86,7 +86,7 @@ static int oracle_segment(void *sequence, const int32_t *ids,
 
 static int oracle_predict(void *sequence, uint32_t layer, float *k, float *v)
 {
-	struct sequence *s = sequence;
+	struct external_sequence *s = sequence;
 	enter(s);
 	assert_int_equal(layer, s->layer);
 	for (size_t i = 0; i < s->n * CHANNELS; i++) {
@@ -101,7 +101,7 @@ static int oracle_predict(void *sequence, uint32_t layer, float *k, float *v)
 static int oracle_advance(void *sequence, uint32_t layer, const float *k,
                           const float *v)
 {
-	struct sequence *s = sequence;
+	struct external_sequence *s = sequence;
 	enter(s);
 	assert_int_equal(layer, s->layer);
 	s->layer++;
@@ -115,7 +115,7 @@ static int oracle_advance(void *sequence, uint32_t layer, const float *k,
 
 static int oracle_restart(void *sequence)
 {
-	struct sequence *s = sequence;
+	struct external_sequence *s = sequence;
 	enter(s);
 	s->t0 = s->n = 0;
 	return leave(s, RESTART);
@@ -319,7 +319,7 @@ static float hash(uint32_t tensor, size_t at)
 
 static int wide_predict(void *sequence, uint32_t layer, float *k, float *v)
 {
-	const struct sequence *s = sequence;
+	const struct external_sequence *s = sequence;
 	for (size_t i = 0; i < s->n * WIDE; i++) {
 		k[i] = hash(2 * layer, s->t0 * WIDE + i);
 		v[i] = hash(2 * layer + 1, s->t0 * WIDE + i);
@@ -330,7 +330,7 @@ static int wide_predict(void *sequence, uint32_t layer, float *k, float *v)
 static int wide_segment(void *sequence, const int32_t *ids,
                         const int32_t *positions, size_t n)
 {
-	struct sequence *s = sequence;
+	struct external_sequence *s = sequence;
 	(void)ids;
 	(void)positions;
 	s->t0 += s->n;

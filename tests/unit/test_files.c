@@ -9,7 +9,7 @@
 enum { ITEMS_MAX = 8 };
 
 /* Unpacked items. */
-struct items {
+struct file_items {
 	struct blob file[ITEMS_MAX];
 	char name[ITEMS_MAX][64];
 	size_t n;
@@ -19,7 +19,7 @@ struct items {
 
 static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
-	struct items *s = opaque;
+	struct file_items *s = opaque;
 	assert_int_equal(item->index, s->n);
 	assert_true(s->n < ITEMS_MAX);
 	snprintf(s->name[s->n], sizeof s->name[0], "%s", item->name);
@@ -30,7 +30,7 @@ static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return s->skip == (int)item->index;
 }
 
-static void free_items(struct items *s)
+static void free_items(struct file_items *s)
 {
 	for (size_t i = 0; i < s->n; i++)
 		blob_free(&s->file[i]);
@@ -118,11 +118,11 @@ static kvarc_reader *reader(struct blob *archive, struct pipe *pipe,
 }
 
 static void unpack(struct blob *archive, bool piped, unsigned threads,
-                   struct items *s)
+                   struct file_items *s)
 {
 	struct pipe pipe;
 	kvarc_reader *r = reader(archive, piped ? &pipe : NULL, threads);
-	*s = (struct items){ .skip = -1, .fail_after = -1 };
+	*s = (struct file_items){ .skip = -1, .fail_after = -1 };
 	assert_int_equal(kvarc_unpack(r, take_item, s), KVARC_OK);
 	kvarc_reader_close(&r);
 }
@@ -136,7 +136,7 @@ static void every_byte_comes_back(void **unused)
 			struct blob b = blob_load(e->name);
 			struct blob one = pack(&b, e->name, level, 1);
 			struct blob two = pack(&b, e->name, level, 3);
-			struct items s;
+			struct file_items s;
 			/* the same input gives the same archive */
 			assert_int_equal(one.n, two.n);
 			assert_memory_equal(one.p, two.p, one.n);
@@ -162,7 +162,7 @@ static void members(void **unused)
 	struct blob zip = blob_load("np-bf16.npz");
 	struct blob array = blob_load("layers.0.key.npy");
 	struct blob archive = pack_members(&zip, "np-bf16.npz", 5);
-	struct items s;
+	struct file_items s;
 	(void)unused;
 	unpack(&archive, true, 1, &s);
 	assert_int_equal(s.n, 5);
@@ -173,7 +173,7 @@ static void members(void **unused)
 
 	/* one that is not wanted */
 	kvarc_reader *r = reader(&archive, NULL, 1);
-	s = (struct items){ .skip = 0, .fail_after = -1 };
+	s = (struct file_items){ .skip = 0, .fail_after = -1 };
 	assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_OK);
 	assert_int_equal(s.file[0].n, 0);
 	assert_true(s.file[1].n > 0);
@@ -192,7 +192,7 @@ static void members_that_cannot_be_unpacked(void **unused)
 	needs_all_parts();
 	struct blob zip = blob_load("box-slots.zip");
 	struct blob archive = pack_members(&zip, "box-slots.zip", 0);
-	struct items s;
+	struct file_items s;
 	(void)unused;
 	unpack(&archive, false, 1, &s);
 	assert_int_equal(s.n, 1);
@@ -215,7 +215,7 @@ static void sinks_that_fail(void **unused)
 		struct blob archive = pack(&b, names[i], 1, 1);
 		for (int n = 0; n < 4; n++) {
 			kvarc_reader *r = reader(&archive, NULL, 1);
-			struct items s = { .skip = -1, .fail_after = n };
+			struct file_items s = { .skip = -1, .fail_after = n };
 			assert_int_equal(kvarc_unpack(r, take_item, &s),
 			                 KVARC_IO);
 			kvarc_reader_close(&r);
@@ -265,7 +265,7 @@ static void damaged_archives(void **unused)
 		cut.p[n] ^= 0x10;
 		kvarc_source src = blob_source(&cut);
 		kvarc_ret ret = kvarc_reader_open(&r, &src, &o);
-		struct items s = { .skip = -1, .fail_after = -1 };
+		struct file_items s = { .skip = -1, .fail_after = -1 };
 		if (!ret)
 			ret = kvarc_unpack(r, take_item, &s);
 		/* whatever is said to be whole is whole */
@@ -291,7 +291,7 @@ static void cut_archives(void **unused)
 	(void)unused;
 	for (size_t k = 128; k < 2 * archive.n; k += 8) {
 		kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
-		struct items s = { .skip = -1, .fail_after = -1 };
+		struct file_items s = { .skip = -1, .fail_after = -1 };
 		struct blob part = archive;
 		struct pipe pipe = { &part, 0 };
 		part.n = k / 16 * 8;
@@ -445,7 +445,7 @@ static void cuts(void **unused)
 	assert_int_equal(ids[0], 44);
 	assert_int_equal(positions[1], 4);
 	assert_string_equal(kvarc_reader_identity(r, "engine"), "llama.cpp");
-	struct items s = { .skip = -1, .fail_after = -1 };
+	struct file_items s = { .skip = -1, .fail_after = -1 };
 	assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_OPTIONS);
 	kvarc_reader_close(&r);
 
@@ -494,7 +494,7 @@ static void cuts_by_heads(void **unused)
 	kvarc_range range = KVARC_RANGE_ALL(0);
 	kvarc_import *im = import(&b, "x", NULL);
 	kvarc_writer_stats stats;
-	struct items s;
+	struct file_items s;
 	size_t n, m;
 	(void)unused;
 	o.chunk_bytes = 1;
@@ -532,7 +532,7 @@ static void salvaged(void **unused)
 		for (size_t at = 64; at < archive.n; at += 13) {
 			kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 			struct blob bad = blob_copy(&archive);
-			struct items s = { .skip = -1, .fail_after = -1 };
+			struct file_items s = { .skip = -1, .fail_after = -1 };
 			kvarc_source src = blob_source(&bad);
 			kvarc_reader *r;
 			o.flags = KVARC_READ_SALVAGE;
@@ -580,7 +580,7 @@ static void no_memory(void **unused)
 		struct failing f;
 		kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 		kvarc_source src = blob_source(&archive);
-		struct items s = { .skip = -1, .fail_after = -1 };
+		struct file_items s = { .skip = -1, .fail_after = -1 };
 		kvarc_reader *r;
 		failing_init(&f, n);
 		o.common.allocator = &f.fn;

@@ -69,7 +69,7 @@ static void test_numbers(void **state)
 
 /* ------------------------------------------------------------- products */
 
-struct job {
+struct float8_job {
 	size_t rows, outputs, columns, y_stride, y_floats;
 	struct kvi_operand w;
 	void *memory;
@@ -87,7 +87,7 @@ static float number(unsigned kind)
 	}
 }
 
-static void make_job(struct job *j)
+static void make_job(struct float8_job *j)
 {
 	float row[MAX_COLUMNS];
 	size_t bytes;
@@ -119,7 +119,7 @@ static void make_job(struct job *j)
 	}
 }
 
-static void free_job(struct job *j)
+static void free_job(struct float8_job *j)
 {
 	free(j->memory);
 	free(j->x);
@@ -127,7 +127,7 @@ static void free_job(struct job *j)
 }
 
 /* What a set makes of a job, in two pieces; a copy. */
-static float *run(struct job *j, const struct kvi_exact_kernels *k)
+static float *run(struct float8_job *j, const struct kvi_exact_kernels *k)
 {
 	const size_t blocks = kvi_operand_blocks(&j->w);
 	const size_t cut = below((uint32_t)blocks + 1);
@@ -149,7 +149,7 @@ static void test_same_bits(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct job j;
+		struct float8_job j;
 		make_job(&j);
 		float *want = run(&j, &kvi_exact_scalar);
 		for (size_t k = 0; k < n_sets; k++) {
@@ -169,7 +169,7 @@ static void test_order(void **state)
 {
 	static const float w[4] = { 448, 1, 1, -448 };
 	static const float x[4] = { 0x1p24f, 200, 200, 0x1p24f };
-	struct job j = { .rows = 1, .outputs = 1, .columns = 4, .y_stride = 16, .y_floats = 16 };
+	struct float8_job j = { .rows = 1, .outputs = 1, .columns = 4, .y_stride = 16, .y_floats = 16 };
 	size_t bytes;
 
 	(void)state;
@@ -196,7 +196,7 @@ static uint64_t digest(const struct kvi_exact_kernels *k)
 
 	seed = 33;
 	for (unsigned i = 0; i < 24; i++) {
-		struct job j;
+		struct float8_job j;
 		make_job(&j);
 		float *y = run(&j, k);
 		for (size_t r = 0; r < j.rows; r++)

@@ -23,7 +23,7 @@ static const kvarc_rope ropes[2] = { { KVARC_ROPE_HALF, ROTARY, freq },
 	                             { KVARC_ROPE_INTERLEAVED, ROTARY, freq } };
 
 /* A profile with a basis for keys that turn, and one for values. */
-struct world {
+struct klt_world {
 	struct kvi_profile *profile;
 	const struct kvi_model *model;
 	struct kvi_linear_in in;
@@ -67,7 +67,7 @@ static void fill_model(struct kvi_model *m)
 	}
 }
 
-static void make_profile(struct world *w)
+static void make_profile(struct klt_world *w)
 {
 	assert_int_equal(kvi_profile_new(&w->profile, &alloc), KVARC_OK);
 	struct kvi_profile *p = w->profile;
@@ -92,7 +92,7 @@ static void make_profile(struct world *w)
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
 }
 
-static void turn(struct world *w, size_t t, float *x)
+static void turn(struct klt_world *w, size_t t, float *x)
 {
 	const kvarc_rope *rope = w->chunk.rope;
 	for (size_t i = 0; i < PAIRS; i++) {
@@ -108,7 +108,7 @@ static void turn(struct world *w, size_t t, float *x)
 }
 
 /* Coefficients as large as k says, turned into elements. */
-static void make_elements(struct world *w)
+static void make_elements(struct klt_world *w)
 {
 	const struct kvi_model *m = w->model;
 	for (size_t i = 0; i < N; i += CHANNELS) {
@@ -131,7 +131,7 @@ static void make_elements(struct world *w)
 }
 
 /* kind: of the chunk; pairing of its rope. */
-static void make_world(struct world *w, unsigned kind, unsigned pairing)
+static void make_world(struct klt_world *w, unsigned kind, unsigned pairing)
 {
 	make_profile(w);
 	w->model = kvi_profile_model(w->profile, KVI_LEVEL_BASIS, 0, kind);
@@ -152,7 +152,7 @@ static void make_world(struct world *w, unsigned kind, unsigned pairing)
 
 /* Every set writes the same bytes, and reads what was to come back. The payload and its bytes; NULL: it
  * is not one of codec 14. */
-static uint8_t *code(struct world *w, const kvarc_lossy *how, size_t *bytes)
+static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 {
 	uint8_t *first = NULL, *back = malloc(sizeof w->raw), *raw = malloc(sizeof w->raw);
 	for (int i = 0; i < n_coders; i++) {
@@ -185,7 +185,7 @@ static uint8_t *code(struct world *w, const kvarc_lossy *how, size_t *bytes)
 }
 
 /* Of slots that count once, or twice; of every so many tokens, from one on. */
-static double error_of(const struct world *w, bool twice, size_t first, size_t step)
+static double error_of(const struct klt_world *w, bool twice, size_t first, size_t step)
 {
 	double sum = 0;
 	size_t n = 0;
@@ -229,7 +229,7 @@ static void errors_and_sizes(void **state)
 	static const int rates[] = { 48, 72, 40 };
 	(void)state;
 	for (size_t k = 0; k < 9; k++) {
-		struct world *w = calloc(1, sizeof *w);
+		struct klt_world *w = calloc(1, sizeof *w);
 		kvarc_lossy how = tier(texts[k % 3]);
 		size_t bytes = 0;
 		unsigned kind = k < 3 ? KVARC_VALUE : KVARC_KEY;
@@ -256,7 +256,7 @@ static void errors_and_sizes(void **state)
 static void tokens_apart(void **state)
 {
 	static int16_t rates[TOKENS];
-	struct world *w = calloc(1, sizeof *w);
+	struct klt_world *w = calloc(1, sizeof *w);
 	kvarc_lossy how = tier("klt:3");
 	size_t bytes = 0;
 	(void)state;
@@ -295,7 +295,7 @@ static void expect(const struct kvi_chunk *chunk, unsigned order,
 
 static void what_does_not_fit(void **state)
 {
-	struct world *w = calloc(1, sizeof *w);
+	struct klt_world *w = calloc(1, sizeof *w);
 	kvarc_lossy how = tier("klt:3");
 	size_t bytes = 0;
 	(void)state;

@@ -21,7 +21,7 @@ enum { LAYERS = 2, KINDS = 2, N_TENSORS = LAYERS * KINDS,
 /* --------------------------------------------------------------- models */
 
 /* A cache of two layers of keys and values, and a profile for it. */
-struct world {
+struct linear_world {
 	struct kvi_profile *profile;
 	kvarc_rope rope;
 	uint64_t freq[32];
@@ -93,7 +93,7 @@ static void clear_later(struct kvi_model *m)
 	}
 }
 
-static void random_slots(struct kvi_model *m, const struct world *w)
+static void random_slots(struct kvi_model *m, const struct linear_world *w)
 {
 	int e = 0;
 	for (float s = w->scale; s > 1.5f; s /= 2)
@@ -126,7 +126,7 @@ static void random_table(struct kvi_model *m)
 		                                 : between(-128, 127));
 }
 
-static void random_model(struct world *w, unsigned layer, unsigned kind)
+static void random_model(struct linear_world *w, unsigned layer, unsigned kind)
 {
 	static const uint32_t channels[] = { 1, 3, 8, 9, 16, 23, 32, 47, 64 };
 	struct kvi_profile *p = w->profile;
@@ -190,7 +190,7 @@ static uint32_t from_float(unsigned dtype, float f)
 	return sign << (bits + m) | (uint32_t)e << m | man >> (23 - m);
 }
 
-static uint32_t element(const struct world *w, unsigned pattern, size_t t,
+static uint32_t element(const struct linear_world *w, unsigned pattern, size_t t,
                         size_t c)
 {
 	uint32_t sign = (uint32_t)1 << (8 * kvarc_dtype_bytes(w->dtype) - 1);
@@ -204,7 +204,7 @@ static uint32_t element(const struct world *w, unsigned pattern, size_t t,
 	return from_float(w->dtype, w->scale * token * normal());
 }
 
-static void fill(const struct world *w, uint8_t *raw, size_t C)
+static void fill(const struct linear_world *w, uint8_t *raw, size_t C)
 {
 	size_t size = kvarc_dtype_bytes(w->dtype);
 	unsigned pattern = below(10);
@@ -218,7 +218,7 @@ static void fill(const struct world *w, uint8_t *raw, size_t C)
 
 /* --------------------------------------------------------------- worlds */
 
-static void make_rope(struct world *w)
+static void make_rope(struct linear_world *w)
 {
 	w->rope.pairing = below(2) ? KVARC_ROPE_HALF : KVARC_ROPE_INTERLEAVED;
 	w->rope.rotary = 2 * (1 + below(12));
@@ -233,7 +233,7 @@ static void make_rope(struct world *w)
 }
 
 /* What the stream gives a codec for tensor i. */
-static void connect(struct world *w, size_t i)
+static void connect(struct linear_world *w, size_t i)
 {
 	struct kvi_linear_in *in = &w->in[i];
 	const struct kvi_model *m = &w->profile->models[i];
@@ -259,12 +259,12 @@ static void connect(struct world *w, size_t i)
 	};
 }
 
-static void make_world(struct world *w, unsigned round)
+static void make_world(struct linear_world *w, unsigned round)
 {
 	static const uint32_t tokens[] = { 1, 31, 32, 33, 95, 96, 255, 256 };
 	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32,
 		                           KVARC_E4M3, KVARC_E5M2 };
-	*w = (struct world){ .level = 2 + (round & 1), .heads = 1 + below(4),
+	*w = (struct linear_world){ .level = 2 + (round & 1), .heads = 1 + below(4),
 		             .n_tokens = tokens[below(8)],
 		             .dtype = dtypes[round / 2 % 5],
 		             .with_ids = below(2), .scale = 1 };
@@ -294,7 +294,7 @@ static void make_world(struct world *w, unsigned round)
 	}
 }
 
-static void free_world(struct world *w)
+static void free_world(struct linear_world *w)
 {
 	for (size_t i = 0; i < N_TENSORS; i++) {
 		kvi_features_close(w->features[i], &alloc);
@@ -305,14 +305,14 @@ static void free_world(struct world *w)
 
 /* ---------------------------------------------------------- round trips */
 
-static size_t feature_bytes(const struct world *w, size_t i)
+static size_t feature_bytes(const struct linear_world *w, size_t i)
 {
 	const struct kvi_model *m = &w->profile->models[i];
 	return m->heads * kvi_head_room(m) * w->features[i]->tokens_room * 2;
 }
 
 /* r, then z, then w and n. */
-static uint8_t *features_copy(const struct world *w, size_t i, size_t *bytes)
+static uint8_t *features_copy(const struct linear_world *w, size_t i, size_t *bytes)
 {
 	const struct kvi_features *f = w->features[i];
 	size_t n = feature_bytes(w, i), z = f->z ? n : 0;
@@ -327,7 +327,7 @@ static uint8_t *features_copy(const struct world *w, size_t i, size_t *bytes)
 	return all;
 }
 
-static void spoil_features(const struct world *w, size_t i)
+static void spoil_features(const struct linear_world *w, size_t i)
 {
 	struct kvi_features *f = w->features[i];
 	memset(f->r, 0x55, feature_bytes(w, i));
@@ -337,7 +337,7 @@ static void spoil_features(const struct world *w, size_t i)
 	f->n = 0x55;
 }
 
-static void features_are(const struct world *w, size_t i, const uint8_t *wanted)
+static void features_are(const struct linear_world *w, size_t i, const uint8_t *wanted)
 {
 	size_t n;
 	uint8_t *got = features_copy(w, i, &n);
@@ -353,7 +353,7 @@ static void drop(struct kvi_encoded *e)
 	kvi_free(&alloc, e->params_content);
 }
 
-static void decode_all(struct world *w, size_t i, const struct kvi_encoded *e,
+static void decode_all(struct linear_world *w, size_t i, const struct kvi_encoded *e,
                        const uint8_t *payload, const uint8_t *features)
 {
 	size_t n = kvi_chunk_bytes(&w->chunk[i]);
@@ -381,7 +381,7 @@ static void decode_all(struct world *w, size_t i, const struct kvi_encoded *e,
 }
 
 /* Wrong bytes give an error or other elements, nothing worse. */
-static void damage(struct world *w, size_t i, const struct kvi_encoded *e,
+static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e,
                    const uint8_t *payload)
 {
 	uint8_t *bad = malloc(e->payload_bytes);
@@ -422,7 +422,7 @@ static void damage(struct world *w, size_t i, const struct kvi_encoded *e,
 	free(bad);
 }
 
-static void round_trip(struct world *w, size_t i)
+static void round_trip(struct linear_world *w, size_t i)
 {
 	const struct kvi_chunk *chunk = &w->chunk[i];
 	struct kvi_encoded e, first = { 0 };
@@ -470,7 +470,7 @@ static void test_round_trips(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 150; round++) {
-		struct world w;
+		struct linear_world w;
 		make_world(&w, round);
 		for (size_t i = 0; i < N_TENSORS; i++)
 			round_trip(&w, i);

@@ -52,14 +52,14 @@ static int find_sets(void **state)
 
 /* ----------------------------------------------------------------- data */
 
-struct shape {
+struct product_shape {
 	size_t rows, outputs, columns;
 	unsigned group, planes;
 	bool wide, minima;
 };
 
-struct job {
-	struct shape s;
+struct test_matmul_job {
+	struct product_shape s;
 	struct kvi_operand w;
 	struct kvi_activations a;
 	void *w_memory, *a_memory;
@@ -78,7 +78,7 @@ static void *memory(bool fits, size_t bytes)
 	return p;
 }
 
-static void make_job(struct job *j, const struct shape *s)
+static void make_job(struct test_matmul_job *j, const struct product_shape *s)
 {
 	size_t bytes;
 	bool fits = kvi_operand_bytes(s->outputs, s->columns, s->group, s->planes, s->minima,
@@ -97,7 +97,7 @@ static void make_job(struct job *j, const struct shape *s)
 	assert_true(j->x && j->y);
 }
 
-static void free_job(struct job *j)
+static void free_job(struct test_matmul_job *j)
 {
 	free(j->w_memory);
 	free(j->a_memory);
@@ -139,7 +139,7 @@ static float activation(unsigned kind, size_t i, int largest)
 	}
 }
 
-static void fill_weights(struct job *j, unsigned kind)
+static void fill_weights(struct test_matmul_job *j, unsigned kind)
 {
 	static int8_t q[2][MAX_COLUMNS];
 	static float scale[MAX_COLUMNS], minimum[MAX_COLUMNS];
@@ -159,7 +159,7 @@ static void fill_weights(struct job *j, unsigned kind)
 	}
 }
 
-static void fill_activations(struct job *j, unsigned kind)
+static void fill_activations(struct test_matmul_job *j, unsigned kind)
 {
 	const int largest = j->s.wide ? KVI_A15_MAX : KVI_A8_MAX;
 	float *x = j->x;
@@ -172,11 +172,11 @@ static void fill_activations(struct job *j, unsigned kind)
 		}
 }
 
-static size_t integer_bytes(const struct job *j)
+static size_t integer_bytes(const struct test_matmul_job *j)
 {
 	return kvi_quads(j->s.columns) * KVI_OPERAND_QUAD * (j->s.wide ? 2 : 1);
 }
-static const char *integers(const struct job *j, size_t r)
+static const char *integers(const struct test_matmul_job *j, size_t r)
 {
 	return j->s.wide ? (const char *)(j->a.a15 + r * j->a.stride) :
 	                   (const char *)(j->a.a8 + r * j->a.stride);
@@ -201,7 +201,7 @@ static void *copy(const void *p, size_t bytes)
 }
 
 /* What a set makes of a job; rows and blocks in pieces as chance has it. */
-static void run(struct job *j, const struct kvi_exact_kernels *k, struct results *out)
+static void run(struct test_matmul_job *j, const struct kvi_exact_kernels *k, struct results *out)
 {
 	const size_t row_bytes = integer_bytes(j), blocks = kvi_operand_blocks(&j->w);
 	struct kvi_product p = { .a = &j->a, .w = &j->w, .y = j->y, .y_stride = j->y_stride };
@@ -238,7 +238,7 @@ static void free_results(struct results *r)
 	free(r->y);
 }
 
-static void compare(struct job *j)
+static void compare(struct test_matmul_job *j)
 {
 	struct results want, got;
 
@@ -260,7 +260,7 @@ static void compare(struct job *j)
 
 static const unsigned group_sizes[] = { 16, 32, 64, 128, 256 };
 
-static void random_shape(struct shape *s)
+static void random_shape(struct product_shape *s)
 {
 	s->rows = 1 + below(below(4) ? 10 : MAX_ROWS);
 	s->outputs = 1 + below(MAX_OUTPUTS);
@@ -275,8 +275,8 @@ static void test_random(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct shape s;
-		struct job j;
+		struct product_shape s;
+		struct test_matmul_job j;
 
 		random_shape(&s);
 		make_job(&j, &s);
@@ -292,8 +292,8 @@ static void test_extremes(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < KINDS * KINDS * 4; i++) {
-		struct shape s = { 9, 48, 512 + 64 + 20, 256, 1 + i % 2, i / 2 % 2, i % 3 == 0 };
-		struct job j;
+		struct product_shape s = { 9, 48, 512 + 64 + 20, 256, 1 + i % 2, i / 2 % 2, i % 3 == 0 };
+		struct test_matmul_job j;
 
 		make_job(&j, &s);
 		fill_weights(&j, i / 4 % KINDS);
@@ -309,9 +309,9 @@ static void test_shapes(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 5 * 40; i++) {
 		const unsigned group = group_sizes[i % 5];
-		struct shape s = { 1 + i / 5, 16 * (i % 3 + 1), group * (i % 4 + 1), group,
+		struct product_shape s = { 1 + i / 5, 16 * (i % 3 + 1), group * (i % 4 + 1), group,
 			           1 + i / 7 % 2, i / 3 % 2, i / 2 % 2 };
-		struct job j;
+		struct test_matmul_job j;
 
 		s.outputs += i % 2 ? below(16) : 0;
 		s.columns -= i % 2 ? below(group) : 0;
@@ -329,8 +329,8 @@ static void test_shapes(void **state)
 static void test_put_floats(void **state)
 {
 	static float x[70];
-	struct shape s = { 1, 1, 70, 64, 2, true, false };
-	struct job j;
+	struct product_shape s = { 1, 1, 70, 64, 2, true, false };
+	struct test_matmul_job j;
 
 	(void)state;
 	for (size_t i = 0; i < 70; i++)
@@ -363,10 +363,10 @@ static uint64_t digest(const struct kvi_exact_kernels *k)
 	seed = 20;
 	huge_unit = 0x1p70f;
 	for (unsigned i = 0; i < 24; i++) {
-		struct shape s = { 1 + i % 9, 40 + i, 150 + 16 * i, group_sizes[i % 5],
+		struct product_shape s = { 1 + i % 9, 40 + i, 150 + 16 * i, group_sizes[i % 5],
 			           1 + i % 2, i / 2 % 2, i % 3 == 0 && i % 2 == 0 };
 		struct results r;
-		struct job j;
+		struct test_matmul_job j;
 
 		make_job(&j, &s);
 		fill_activations(&j, KINDS);

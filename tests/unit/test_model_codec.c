@@ -21,15 +21,15 @@ enum { N_TENSORS = 2, CHECK = 8 };
 /* --------------------------------------------------------------- worlds */
 
 /* How elements are made. HOLES: near what is expected, but for one that is no number. */
-enum pattern { NEAR, CONSTANT, FAR, ANY, HOLES, PATTERNS };
+enum model_pattern { NEAR, CONSTANT, FAR, ANY, HOLES, PATTERNS };
 
 /* A key and a value of one layer, what is expected of them, and a profile. */
-struct world {
+struct model_world {
 	struct kvi_profile *profile;
 	kvarc_rope rope;
 	uint64_t freq[32];
 	unsigned dtype, level;
-	enum pattern pattern;
+	enum model_pattern pattern;
 	uint32_t n_tokens, heads;
 	int32_t positions[256];
 	int step, noise; /* of all slots: 2^step, 2^noise */
@@ -47,7 +47,7 @@ static void small_run(void *ctx, int16_t *p, size_t n)
 		p[i] = (int16_t)between(-100, 100);
 }
 
-static void random_model(struct world *w, unsigned kind)
+static void random_model(struct model_world *w, unsigned kind)
 {
 	static const uint32_t channels[] = { 1, 3, 8, 9, 16, 23, 32, 47, 64 };
 	struct kvi_profile *p = w->profile;
@@ -92,7 +92,7 @@ static uint32_t from_float(unsigned dtype, float f)
 	return sign << (bits + m) | (uint32_t)e << m | man >> (23 - m);
 }
 
-static void put(const struct world *w, size_t i, size_t t, size_t c, uint32_t v)
+static void put(const struct model_world *w, size_t i, size_t t, size_t c, uint32_t v)
 {
 	size_t size = kvarc_dtype_bytes(w->dtype);
 	uint8_t *to = w->raw[i] + (t * kvi_chunk_channels(&w->chunk[i]) + c) *
@@ -102,7 +102,7 @@ static void put(const struct world *w, size_t i, size_t t, size_t c, uint32_t v)
 }
 
 /* Values of the slots of one head of a token, turned where they turn. */
-static void put_head(const struct world *w, size_t i, size_t t, size_t head,
+static void put_head(const struct model_world *w, size_t i, size_t t, size_t head,
                      float *x, const struct kvi_turns *turns)
 {
 	const struct kvi_model *m = w->in[i].model;
@@ -134,7 +134,7 @@ static float unit(int e)
 	return f;
 }
 
-static void fill(struct world *w, size_t i)
+static void fill(struct model_world *w, size_t i)
 {
 	const struct kvi_model *m = w->in[i].model;
 	struct kvi_turns turns;
@@ -168,7 +168,7 @@ static void fill(struct world *w, size_t i)
 	put(w, i, below(w->n_tokens), below((uint32_t)m->C), nan);
 }
 
-static void make_rope(struct world *w)
+static void make_rope(struct model_world *w)
 {
 	w->rope.pairing = below(2) ? KVARC_ROPE_HALF : KVARC_ROPE_INTERLEAVED;
 	w->rope.rotary = 2 * (1 + below(12));
@@ -183,7 +183,7 @@ static void make_rope(struct world *w)
 }
 
 /* What the stream gives a codec for tensor i. */
-static void connect(struct world *w, size_t i)
+static void connect(struct model_world *w, size_t i)
 {
 	struct kvi_linear_in *in = &w->in[i];
 	const struct kvi_model *m = &w->profile->models[i];
@@ -211,15 +211,15 @@ static void connect(struct world *w, size_t i)
 	fill(w, i);
 }
 
-static void make_world(struct world *w, unsigned round)
+static void make_world(struct model_world *w, unsigned round)
 {
 	static const uint32_t tokens[] = { 5, 31, 32, 33, 95, 96, 255, 256 };
 	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32,
 		                           KVARC_E4M3 };
-	*w = (struct world){ .level = 4 + round % 4, .heads = 1 + below(4),
+	*w = (struct model_world){ .level = 4 + round % 4, .heads = 1 + below(4),
 		             .n_tokens = tokens[below(8)],
 		             .dtype = dtypes[round / 4 % 4],
-		             .pattern = (enum pattern)(round % PATTERNS),
+		             .pattern = (enum model_pattern)(round % PATTERNS),
 		             .step = between(-10, -8), .noise = -5 };
 	int32_t at = (int32_t)below(100000);
 	for (uint32_t t = 0; t < w->n_tokens; t++)
@@ -236,7 +236,7 @@ static void make_world(struct world *w, unsigned round)
 		connect(w, i);
 }
 
-static void free_world(struct world *w)
+static void free_world(struct model_world *w)
 {
 	for (size_t i = 0; i < N_TENSORS; i++) {
 		kvi_features_close(w->features[i], &alloc);
@@ -249,7 +249,7 @@ static void free_world(struct world *w)
 /* ---------------------------------------------------------- round trips */
 
 /* r, then w and n. */
-static uint8_t *features_copy(const struct world *w, size_t i, size_t *bytes)
+static uint8_t *features_copy(const struct model_world *w, size_t i, size_t *bytes)
 {
 	const struct kvi_model *m = w->in[i].model;
 	const struct kvi_features *f = w->features[i];
@@ -263,7 +263,7 @@ static uint8_t *features_copy(const struct world *w, size_t i, size_t *bytes)
 	return all;
 }
 
-static void spoil_features(const struct world *w, size_t i)
+static void spoil_features(const struct model_world *w, size_t i)
 {
 	const struct kvi_model *m = w->in[i].model;
 	struct kvi_features *f = w->features[i];
@@ -272,7 +272,7 @@ static void spoil_features(const struct world *w, size_t i)
 	f->n = 0x55;
 }
 
-static void features_are(const struct world *w, size_t i, const uint8_t *wanted)
+static void features_are(const struct model_world *w, size_t i, const uint8_t *wanted)
 {
 	size_t n;
 	uint8_t *got = features_copy(w, i, &n);
@@ -286,7 +286,7 @@ static void drop(struct kvi_encoded *e)
 	kvi_free(&alloc, e->params_content);
 }
 
-static void decode_all(struct world *w, size_t i, const struct kvi_encoded *e,
+static void decode_all(struct model_world *w, size_t i, const struct kvi_encoded *e,
                        const uint8_t *payload, const uint8_t *features)
 {
 	size_t n = kvi_chunk_bytes(&w->chunk[i]);
@@ -307,7 +307,7 @@ static void decode_all(struct world *w, size_t i, const struct kvi_encoded *e,
 }
 
 /* A payload of codec 8 as other codec, in other circumstances, and damaged. */
-static void refuse(struct world *w, size_t i, const uint8_t *payload, size_t n)
+static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size_t n)
 {
 	uint8_t *bad = malloc(n);
 	uint8_t *back = calloc(1, kvi_chunk_bytes(&w->chunk[i]));
@@ -361,7 +361,7 @@ static void refuse(struct world *w, size_t i, const uint8_t *payload, size_t n)
 }
 
 /* The check is of E as files have it. */
-static void check_is(const struct world *w, size_t i, const uint8_t *payload)
+static void check_is(const struct model_world *w, size_t i, const uint8_t *payload)
 {
 	size_t n = kvi_chunk_channels(&w->chunk[i]) * w->n_tokens;
 	uint8_t *bytes = malloc(2 * n);
@@ -374,7 +374,7 @@ static void check_is(const struct world *w, size_t i, const uint8_t *payload)
 
 static unsigned n_model[PATTERNS], n_other[PATTERNS];
 
-static void round_trip(struct world *w, size_t i)
+static void round_trip(struct model_world *w, size_t i)
 {
 	const struct kvi_chunk *chunk = &w->chunk[i];
 	struct kvi_encoded e, first = { 0 };
@@ -425,7 +425,7 @@ static void test_round_trips(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 160; round++) {
-		struct world w;
+		struct model_world w;
 		make_world(&w, round);
 		for (size_t i = 0; i < N_TENSORS; i++)
 			round_trip(&w, i);
@@ -464,7 +464,7 @@ static void test_observed(void **state)
 	unsigned done = 0;
 	(void)state;
 	for (unsigned round = 0; done < 10; round++) {
-		struct world w;
+		struct model_world w;
 		make_world(&w, round);
 		const struct kvi_model *m = w.in[1].model;
 		const struct kvi_features *f = w.features[1];
@@ -500,7 +500,7 @@ static void test_size(void **state)
 	(void)state;
 	for (int with = 0; with < 2; with++) {
 		struct kvi_profile *p;
-		struct world w = { .level = with ? 5 : 2, .heads = 2,
+		struct model_world w = { .level = with ? 5 : 2, .heads = 2,
 			           .n_tokens = 256, .dtype = KVARC_BF16,
 			           .step = -9, .noise = -5 };
 		struct kvi_encoded e;

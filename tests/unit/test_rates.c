@@ -47,24 +47,24 @@ static void make(bool walk)
 	}
 }
 
-struct coded {
+struct rate_coded {
 	unsigned codec, lane_order;
 	uint8_t *payload;
 	size_t bytes;
 	struct kvi_params *params;
 };
 
-static void coded_free(struct coded *o)
+static void coded_free(struct rate_coded *o)
 {
 	free(o->payload);
 	kvi_params_free(o->params);
 }
 
 /* `was` with every set: the same payload, and `is` from it. fresh: whether parameters came along. */
-static struct coded code(const struct kvi_chunk *chunk, const kvarc_lossy *how,
+static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *how,
                          const struct kvi_params *current, bool *fresh)
 {
-	struct coded o = { .payload = NULL };
+	struct rate_coded o = { .payload = NULL };
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		uint8_t *raw = malloc(BYTES), *back = malloc(BYTES);
@@ -73,7 +73,7 @@ static struct coded code(const struct kvi_chunk *chunk, const kvarc_lossy *how,
 			current, raw, &e), KVARC_OK);
 		assert_true(kvi_codec_lossy(e.codec));
 		if (!i) {
-			o = (struct coded){ e.codec, e.lane_order, malloc(e.payload_bytes),
+			o = (struct rate_coded){ e.codec, e.lane_order, malloc(e.payload_bytes),
 				            e.payload_bytes, e.params };
 			memcpy(o.payload, e.payload, o.bytes);
 			kvi_floats_exact(KVARC_F32, raw, TOKENS * WIDTH, is);
@@ -131,7 +131,7 @@ static void errors(void **state)
 		struct kvi_chunk chunk = chunk_of(kind, rates), plain = chunk_of(kind, NULL);
 		double mixed[4];
 		make(false);
-		struct coded o = code(&chunk, &how, NULL, NULL);
+		struct rate_coded o = code(&chunk, &how, NULL, NULL);
 		assert_int_equal(o.payload[FLAGS], KVI_FLAG_EXACT | KVI_FLAG_RATES);
 		assert_true(error_of(rates, STAYS) == 0);
 		for (size_t i = 0; i < 4; i++)
@@ -160,7 +160,7 @@ static void one_rate(void **state)
 	for (size_t k = 0; k < 4; k++) {
 		struct kvi_chunk plain = chunk_of(KVARC_VALUE, NULL), chunk = plain;
 		kvarc_lossy how = tier(tiers[k]);
-		struct coded o = code(&plain, &how, NULL, NULL), other;
+		struct rate_coded o = code(&plain, &how, NULL, NULL), other;
 		assert_int_equal(o.payload[FLAGS], 0);
 		chunk.token_rate = rates;
 		/* near and vq have one for all, whatever is asked for. */
@@ -197,7 +197,7 @@ static void tsc_closed_loop(void **state)
 	for (size_t t = 0; t < TOKENS; t++)
 		rates[t] = t % 3 ? 0 : 32;
 	make(true);
-	struct coded o = code(&chunk, &how, NULL, NULL);
+	struct rate_coded o = code(&chunk, &how, NULL, NULL);
 	assert_int_equal(o.payload[FLAGS], KVI_FLAG_RATES);
 	/* A difference of two steps of the walk has a step of 1/3 of the largest of 16 numbers, 2 of
 	 * deviation at most: (2 * 0.125 * 1.42 / 3)^2 / 12; of 1/15 for the others. */
@@ -292,9 +292,9 @@ static void parameters_serve(void **state)
 	mixed.token_rate = rates;
 	spread(rates, two, 3);
 	make(false);
-	struct coded a = code(&plain, &how, NULL, &fresh);
+	struct rate_coded a = code(&plain, &how, NULL, &fresh);
 	assert_true(fresh);
-	struct coded b = code(&mixed, &how, a.params, &fresh);
+	struct rate_coded b = code(&mixed, &how, a.params, &fresh);
 	assert_false(fresh);
 	assert_int_equal(b.payload[FLAGS], KVI_FLAG_RATES);
 	coded_free(&b);

@@ -8,14 +8,14 @@
 enum { HIDDEN = 12, ROTARY_MAX = 16, TOKENS = 768 };
 
 /* A model's cache: layers of one kind of attention. */
-struct shape {
+struct train_shape {
 	const char *name;
 	uint32_t layers, heads, channels, rotary;
 	uint8_t dtype;
 	bool latent;  /* MLA: one latent a layer, no keys and values */
 };
 
-static const struct shape shapes[] = {
+static const struct train_shape shapes[] = {
 	{ "MHA", 3, 4, 12, 12, KVARC_BF16, false },
 	{ "GQA", 3, 2, 16, 16, KVARC_F16, false },
 	{ "MQA", 3, 1, 32, 16, KVARC_BF16, false },
@@ -117,7 +117,7 @@ static void fill(struct cache *c, uint64_t model, uint64_t seed)
 	}
 }
 
-static void make(struct cache *c, const struct shape *s, uint8_t pairing,
+static void make(struct cache *c, const struct train_shape *s, uint8_t pairing,
                  uint64_t seed)
 {
 	static const uint64_t freq[ROTARY_MAX / 2] = {

@@ -11,7 +11,7 @@ enum { LAYERS = 3, TOKENS = 3000, VOCABULARY = 40 };
 /* Each slot is this part of the one before, each layer this part of the one below. */
 static const double along = 0.9, upwards = 0.95;
 
-struct shape {
+struct fit_shape {
 	uint32_t heads, channels;
 	size_t tokens;
 	bool ids;      /* the lowest layer is a function of the token's id */
@@ -19,7 +19,7 @@ struct shape {
 	bool loose;    /* all is independent */
 	double a, b;   /* means of the pairs of keys, besides the usual ones */
 };
-static const struct shape usual = { .heads = 2, .channels = 8, .tokens = TOKENS };
+static const struct fit_shape usual = { .heads = 2, .channels = 8, .tokens = TOKENS };
 
 static double normal(uint64_t *seed)
 {
@@ -41,7 +41,7 @@ static void put(uint8_t *to, double v)
 
 /* One token of one layer: all slots of the key, then all of the value. */
 static void next_layer(double *x, size_t n, uint64_t *seed, bool first,
-                       const struct shape *s)
+                       const struct fit_shape *s)
 {
 	double last = 0, a = s->loose ? 0 : along, u = s->loose ? 0 : upwards;
 	for (size_t i = 0; i < n; i++) {
@@ -52,7 +52,7 @@ static void next_layer(double *x, size_t n, uint64_t *seed, bool first,
 	}
 }
 
-static void put_token(struct cache *c, const struct shape *s, size_t layer,
+static void put_token(struct cache *c, const struct fit_shape *s, size_t layer,
                       size_t token, const double *x)
 {
 	const kvarc_rope *rope = &c->ropes[0];
@@ -75,7 +75,7 @@ static void put_token(struct cache *c, const struct shape *s, size_t layer,
 		put(value + 2 * i, 0.01 * x[width + i]);
 }
 
-static void make(struct cache *c, const struct shape *s, uint64_t seed)
+static void make(struct cache *c, const struct fit_shape *s, uint64_t seed)
 {
 	static struct kvi_rope rope;
 	double x[2 * 64];
@@ -183,7 +183,7 @@ static void test_gain(void **state)
 	cache_free(&c);
 }
 
-static double fitted_bits(const struct shape *s, int level, unsigned kind,
+static double fitted_bits(const struct fit_shape *s, int level, unsigned kind,
                           uint32_t first, uint32_t last)
 {
 	struct cache c;
@@ -204,7 +204,7 @@ static double fitted_bits(const struct shape *s, int level, unsigned kind,
 static void test_means(void **state)
 {
 	(void)state;
-	struct shape loud = usual;
+	struct fit_shape loud = usual;
 	loud.loud = true;
 	/* less, because steps of large values are coarser */
 	expect(fitted_bits(&loud, 3, KVARC_VALUE, 1, 1),
@@ -216,7 +216,7 @@ static void test_means(void **state)
 static void test_large_means(void **state)
 {
 	(void)state;
-	struct shape both = usual, one = usual;
+	struct fit_shape both = usual, one = usual;
 	both.a = both.b = 190;
 	one.a = sqrt(193 * 193 + 188 * 188) - 3;
 	one.b = 2;
@@ -259,7 +259,7 @@ static void test_in_file(void **state)
 		{ TOKENS, true, 0 }
 	};
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-		struct shape s = usual;
+		struct fit_shape s = usual;
 		struct cache c;
 		kvarc_trainer *t;
 		kvarc_error e = { 0 };
@@ -293,7 +293,7 @@ static void test_in_file(void **state)
 static void test_in_file_long(void **state)
 {
 	(void)state;
-	struct shape s = usual;
+	struct fit_shape s = usual;
 	struct cache c;
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
@@ -319,7 +319,7 @@ static void test_in_file_long(void **state)
 static void test_token_table(void **state)
 {
 	(void)state;
-	static const struct shape s = {
+	static const struct fit_shape s = {
 		.heads = 2, .channels = 8, .tokens = TOKENS, .ids = true
 	};
 	struct cache c;
@@ -367,7 +367,7 @@ static void test_same(void **state)
 	};
 	struct memfile first = { .fail_at = -1 };
 	struct cache c;
-	make(&c, &(struct shape){ .heads = 2, .channels = 6,
+	make(&c, &(struct fit_shape){ .heads = 2, .channels = 6,
 		                       .tokens = 700 }, 3);
 	for (unsigned i = 0; i < 4; i++) {
 		kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
@@ -432,7 +432,7 @@ static void test_few(void **state)
 		struct cache c;
 		kvarc_trainer *t;
 		kvarc_error e = { 0 };
-		make(&c, &(struct shape){ .heads = 2, .channels = 8,
+		make(&c, &(struct fit_shape){ .heads = 2, .channels = 8,
 		                       .tokens = n, .ids = true }, n);
 		assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
 		assert_int_equal(add(t, &c, true), KVARC_OK);
@@ -449,16 +449,16 @@ static void test_refused(void **state)
 	struct cache c, other;
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
-	make(&c, &(struct shape){ .heads = 2, .channels = 8,
+	make(&c, &(struct fit_shape){ .heads = 2, .channels = 8,
 		                       .tokens = 50 }, 5);
 	assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
 	assert_int_equal(add(t, &c, false), KVARC_OK);
 	/* other channels, other rotary embedding, fewer layers */
-	make(&other, &(struct shape){ .heads = 2, .channels = 6,
+	make(&other, &(struct fit_shape){ .heads = 2, .channels = 6,
 		                       .tokens = 50 }, 5);
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
 	cache_free(&other);
-	make(&other, &(struct shape){ .heads = 2, .channels = 8,
+	make(&other, &(struct fit_shape){ .heads = 2, .channels = 8,
 		                       .tokens = 50 }, 5);
 	other.tensors[0].rope = 0;
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
@@ -517,7 +517,7 @@ static void test_failures(void **state)
 	struct cache c;
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
-	make(&c, &(struct shape){ .heads = 1, .channels = 4,
+	make(&c, &(struct fit_shape){ .heads = 1, .channels = 4,
 		                       .tokens = 60, .ids = true }, 6);
 	assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
 	assert_int_equal(kvarc_trainer_add(t, &c.g, 0, 60, NULL, NULL,

@@ -11,7 +11,7 @@ enum { CACHES_MADE = 3 };
 
 /* ---- training ---- */
 
-struct way {
+struct train_model_way {
 	int level;           /* 2: without the model */
 	unsigned threads;
 	uint32_t isa;
@@ -21,7 +21,7 @@ struct way {
 	unsigned flags;
 };
 
-static kvarc_ret train(struct cache *c, const struct way *w,
+static kvarc_ret train(struct cache *c, const struct train_model_way *w,
                        kvarc_trainer **t, kvarc_error *e)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
@@ -44,7 +44,7 @@ static kvarc_ret train(struct cache *c, const struct way *w,
 	return kvarc_trainer_run(*t);
 }
 
-static kvarc_profile *profile_of(struct cache *c, const struct way *w,
+static kvarc_profile *profile_of(struct cache *c, const struct train_model_way *w,
                                  double bits[8])
 {
 	kvarc_trainer *t;
@@ -83,12 +83,12 @@ static void test_pays(void **state)
 	double alone[8] = { 0 };
 	(void)state;
 	kvarc_profile_close((kvarc_profile *[]){ profile_of(
-		caches, &(struct way){ .level = 2 }, alone) });
+		caches, &(struct train_model_way){ .level = 2 }, alone) });
 	double last = alone[2];
 	for (int level = 4; level <= 7; level++) {
 		double bits[8] = { 0 };
 		kvarc_profile *p = profile_of(
-			caches, &(struct way){ .level = level }, bits);
+			caches, &(struct train_model_way){ .level = level }, bits);
 		print_message("level 2 %.3f; level %d %.3f, prediction alone "
 		              "%.3f\n", alone[2], level, bits[level], bits[1]);
 		assert_true(bits[level] < bits[1]);
@@ -139,7 +139,7 @@ static void write_and_read(struct cache *c, const kvarc_profile *p,
 	memfile_free(&f);
 }
 
-static void check_models(const struct kvi_profile *p, const struct way *w)
+static void check_models(const struct kvi_profile *p, const struct train_model_way *w)
 {
 	const struct kvi_model *m = kvi_profile_model(p, (unsigned)w->level, 0,
 	                                              KVARC_VALUE);
@@ -154,7 +154,7 @@ static void check_models(const struct kvi_profile *p, const struct way *w)
 static void test_arithmetics(void **state)
 {
 	static const struct {
-		struct way w;
+		struct train_model_way w;
 		const char *text;
 		bool own;
 	} all[] = {
@@ -178,7 +178,7 @@ static void test_arithmetics(void **state)
 	wo.predictor = model;
 	wo.common.error = &e;
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		const struct way *w = &all[i].w;
+		const struct train_model_way *w = &all[i].w;
 		struct memfile f = { .fail_at = -1 };
 		char key[] = "arithmetic_N";
 		key[sizeof key - 2] = (char)('0' + w->level);
@@ -253,11 +253,11 @@ static void test_same_profile(void **state)
 		KVARC_ISA_NEON
 	};
 	(void)state;
-	kvarc_profile *p = profile_of(caches, &(struct way){ .level = 6 }, NULL);
+	kvarc_profile *p = profile_of(caches, &(struct train_model_way){ .level = 6 }, NULL);
 	struct kvi_h128 d = kvi_profile_of(p)->digest;
 	kvarc_profile_close(&p);
 	for (unsigned i = 0; i < 6; i++) {
-		struct way w = { .level = 6, .threads = i };
+		struct train_model_way w = { .level = 6, .threads = i };
 		if (i > 2 && !(kvarc_isa_available() & sets[i - 3]))
 			continue;
 		w.isa = i > 2 ? sets[i - 3] : 0;
@@ -349,7 +349,7 @@ static double last_left(struct cache *c, const struct kvi_profile *p)
 static void test_corrections(void **state)
 {
 	(void)state;
-	kvarc_profile *p = profile_of(caches, &(struct way){ .level = 5 }, NULL);
+	kvarc_profile *p = profile_of(caches, &(struct train_model_way){ .level = 5 }, NULL);
 	double without = last_left(&caches[0], NULL);
 	double with = last_left(&caches[0], kvi_profile_of(p));
 	print_message("left of the last layer: %.3g without, %.3g with "
@@ -545,7 +545,7 @@ static void test_ids(void **state)
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
 	(void)state;
-	assert_int_equal(train(caches, &(struct way){ .level = 5,
+	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5,
 	                       .n_without_ids = 1 }, &t, &e), KVARC_OK);
 	assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
 	bool told = false;
@@ -554,18 +554,18 @@ static void test_ids(void **state)
 		told |= strstr(note, "1 caches were left out") != NULL;
 	assert_true(told);
 	kvarc_trainer_close(&t);
-	assert_int_equal(train(caches, &(struct way){ .level = 5,
+	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5,
 	                       .n_without_ids = 3 }, &t, &e), KVARC_GEOMETRY);
 	assert_non_null(strstr(e.text, "token ids"));
 	kvarc_trainer_close(&t);
 	caches[1].positions[0][3]++;
-	assert_int_equal(train(caches, &(struct way){ .level = 5 }, &t, &e),
+	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5 }, &t, &e),
 	                 KVARC_OK);
 	assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
 	kvarc_trainer_close(&t);
 	caches[1].positions[0][3]--;
 	caches[1].ids[0][5] = WORDS;
-	assert_int_equal(train(caches, &(struct way){ .level = 5 }, &t, &e),
+	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5 }, &t, &e),
 	                 KVARC_GEOMETRY);
 	kvarc_trainer_close(&t);
 	caches[1].ids[0][5] = 1;
@@ -580,7 +580,7 @@ static void test_other_model(void **state)
 	memcpy(c, caches, sizeof c);
 	for (size_t i = 0; i < CACHES_MADE; i++)
 		c[i].g.n_tensors -= 2;
-	assert_int_equal(train(c, &(struct way){ .level = 5 }, &t, &e),
+	assert_int_equal(train(c, &(struct train_model_way){ .level = 5 }, &t, &e),
 	                 KVARC_GEOMETRY);
 	assert_non_null(strstr(e.text, "number of layers"));
 	kvarc_trainer_close(&t);

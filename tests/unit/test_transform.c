@@ -223,13 +223,13 @@ static void test_expected(void **state)
 }
 
 /* M of n channels, by row and by column. */
-struct basis {
+struct transform_basis {
 	int16_t m[ROWS * ROWS], turned[ROWS * ROWS], to[ROWS * ROWS];
 	float gain[ROWS + KVI_LANES], was[ROWS], unit[ROWS];
 	size_t n, stride;
 };
 
-static void fill_basis(struct basis *b, size_t n)
+static void fill_basis(struct transform_basis *b, size_t n)
 {
 	memset(b, 0, sizeof *b);
 	b->n = n;
@@ -244,7 +244,7 @@ static void fill_basis(struct basis *b, size_t n)
 	memset(b->to, 77, sizeof b->to);
 }
 
-static void check_gains(const struct basis *b)
+static void check_gains(const struct transform_basis *b)
 {
 	for (size_t c = 0; c < b->n; c++) {
 		const int16_t *row = b->m + c * b->stride;
@@ -255,7 +255,7 @@ static void check_gains(const struct basis *b)
 	}
 }
 
-static void check_row(const struct basis *b, size_t j)
+static void check_row(const struct transform_basis *b, size_t j)
 {
 	const int16_t *column = b->turned + j * b->n;
 	float sum = 0, most = 0;
@@ -274,7 +274,7 @@ static void check_row(const struct basis *b, size_t j)
 	}
 }
 
-static bool invert(int s, struct basis *b)
+static bool invert(int s, struct transform_basis *b)
 {
 	return set(s)->invert(b->m, b->turned, b->n, b->stride, b->gain, b->to,
 	                      b->unit);
@@ -282,7 +282,7 @@ static bool invert(int s, struct basis *b)
 
 static void test_invert(void **state)
 {
-	static struct basis b;
+	static struct transform_basis b;
 	(void)state;
 	for (size_t n = 1; n < 70; n++)
 		for (int s = -1; s < n_sets; s++) {

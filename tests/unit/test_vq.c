@@ -33,7 +33,7 @@ static struct kvi_chunk chunk_of(unsigned dtype, uint32_t n)
 }
 
 /* A chunk, its elements before and after, and what it became. */
-struct coded {
+struct vq_coded {
 	struct kvi_chunk chunk;
 	float x[TOKENS * C], y[TOKENS * C];
 	uint8_t raw[4 * TOKENS * C];
@@ -43,7 +43,7 @@ struct coded {
 	bool lossy, fresh;
 };
 
-static void drop(struct coded *d)
+static void drop(struct vq_coded *d)
 {
 	kvi_params_free(d->params);
 	free(d->payload);
@@ -51,7 +51,7 @@ static void drop(struct coded *d)
 }
 
 /* The same with every set, and every set gives it back, by parameters that were read. */
-static void code(struct coded *d, const kvarc_lossy *how,
+static void code(struct vq_coded *d, const kvarc_lossy *how,
                  const struct kvi_params *current)
 {
 	const size_t numbers = C * d->chunk.n_tokens;
@@ -104,14 +104,14 @@ static void code(struct coded *d, const kvarc_lossy *how,
 	free(back);
 }
 
-static void fill(struct coded *d)
+static void fill(struct vq_coded *d)
 {
 	for (size_t i = 0; i < (size_t)C * d->chunk.n_tokens; i++)
 		d->x[i] = normal() * (1.0f + (float)(i % 3));
 }
 
 /* Error in tokens [from, to), relative. */
-static double error_of(const struct coded *d, size_t from, size_t to)
+static double error_of(const struct vq_coded *d, size_t from, size_t to)
 {
 	double e = 0, s = 0;
 	for (size_t i = from * C; i < to * C; i++) {
@@ -122,9 +122,9 @@ static double error_of(const struct coded *d, size_t from, size_t to)
 	return e / s;
 }
 
-static struct coded *coded_new(unsigned dtype, uint32_t n)
+static struct vq_coded *coded_new(unsigned dtype, uint32_t n)
 {
-	struct coded *d = calloc(1, sizeof *d);
+	struct vq_coded *d = calloc(1, sizeof *d);
 	d->chunk = chunk_of(dtype, n);
 	fill(d);
 	return d;
@@ -143,7 +143,7 @@ static void rates(void **state)
 	(void)state;
 	for (unsigned dtype = KVARC_F32; dtype <= KVARC_E5M2; dtype++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-			struct coded *d = coded_new(dtype, TOKENS);
+			struct vq_coded *d = coded_new(dtype, TOKENS);
 			kvarc_lossy how = tier(cases[i].text);
 			code(d, &how, NULL);
 			assert_true(d->lossy && d->fresh);
@@ -157,12 +157,12 @@ static void rates(void **state)
 static void codebooks_serve_again(void **state)
 {
 	static const uint32_t tokens[] = { 256, 33, 1 };
-	struct coded *a = coded_new(KVARC_BF16, TOKENS);
+	struct vq_coded *a = coded_new(KVARC_BF16, TOKENS);
 	kvarc_lossy how = tier("vq:2");
 	(void)state;
 	code(a, &how, NULL);
 	for (size_t i = 0; i < 3; i++) {
-		struct coded *b = coded_new(KVARC_BF16, tokens[i]);
+		struct vq_coded *b = coded_new(KVARC_BF16, tokens[i]);
 		code(b, &how, a->params);
 		if (tokens[i] > 1)
 			assert_true(b->lossy && !b->fresh);
@@ -170,7 +170,7 @@ static void codebooks_serve_again(void **state)
 		free(b);
 	}
 	/* Too few vectors for a codebook: lossless. */
-	struct coded *few = coded_new(KVARC_BF16, 60);
+	struct vq_coded *few = coded_new(KVARC_BF16, 60);
 	code(few, &how, NULL);
 	assert_false(few->lossy);
 	drop(few);
@@ -182,8 +182,8 @@ static void codebooks_serve_again(void **state)
 /* Tokens beyond the threshold are exact tokens; that costs no new codebook. */
 static void fallback(void **state)
 {
-	struct coded *a = coded_new(KVARC_F16, TOKENS);
-	struct coded *b = coded_new(KVARC_F16, TOKENS);
+	struct vq_coded *a = coded_new(KVARC_F16, TOKENS);
+	struct vq_coded *b = coded_new(KVARC_F16, TOKENS);
 	kvarc_lossy how = tier("vq:3,fallback=0.25");
 	size_t exact = 0;
 	(void)state;
@@ -210,7 +210,7 @@ static void fallback(void **state)
 /* All heads zero, and numbers that have no scale. */
 static void extremes(void **state)
 {
-	struct coded *d = coded_new(KVARC_F32, TOKENS);
+	struct vq_coded *d = coded_new(KVARC_F32, TOKENS);
 	kvarc_lossy how = tier("vq:1");
 	(void)state;
 	memset(d->x + 7 * C, 0, C * sizeof *d->x);
@@ -245,7 +245,7 @@ static void hostile_parameters(void **state)
 		{ 8, 2, 1 }, { 4, 3, 1 }, { 2, 5, 1 }, { 8, 1, 0 }, { 8, 1, 4 },
 		{ 255, 255, 255 }
 	};
-	struct coded *d = coded_new(KVARC_BF16, TOKENS);
+	struct vq_coded *d = coded_new(KVARC_BF16, TOKENS);
 	kvarc_lossy how = tier("vq:1");
 	(void)state;
 	code(d, &how, NULL);
@@ -277,8 +277,8 @@ static void hostile_parameters(void **state)
 
 static void hostile_bodies(void **state)
 {
-	struct coded *d = coded_new(KVARC_BF16, 40);
-	struct coded *a = coded_new(KVARC_BF16, TOKENS);
+	struct vq_coded *d = coded_new(KVARC_BF16, 40);
+	struct vq_coded *a = coded_new(KVARC_BF16, TOKENS);
 	kvarc_lossy how = tier("vq:2");
 	(void)state;
 	code(a, &how, NULL);

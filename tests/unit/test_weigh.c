@@ -71,13 +71,13 @@ static void test_harm(void **state)
 
 /* ---- training ---- */
 
-struct way {
+struct weigh_way {
 	const kvarc_predictor *p;
 	unsigned threads;
 	bool no_ids;
 };
 
-static kvarc_ret train(const struct cache *c, const struct way *w,
+static kvarc_ret train(const struct cache *c, const struct weigh_way *w,
                        kvarc_trainer **t, kvarc_error *e)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
@@ -112,7 +112,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct kvi_h128 digest_of(const struct way *w)
+static struct kvi_h128 digest_of(const struct weigh_way *w)
 {
 	kvarc_trainer *t;
 	kvarc_profile *p;
@@ -131,9 +131,9 @@ static void test_units(void **state)
 	int sum = 0, least = 0, most = 0;
 	(void)state;
 	kvarc_predictor *p = open_model();
-	assert_int_equal(train(caches, &(struct way){ .p = p }, &t[1], NULL),
+	assert_int_equal(train(caches, &(struct weigh_way){ .p = p }, &t[1], NULL),
 	                 KVARC_OK);
-	assert_int_equal(train(caches, &(struct way){ .p = NULL }, &t[0], NULL),
+	assert_int_equal(train(caches, &(struct weigh_way){ .p = NULL }, &t[0], NULL),
 	                 KVARC_OK);
 	assert_int_equal(t[0]->n_units, 0);
 	assert_int_equal(t[1]->n_units, N_HEADS);
@@ -167,11 +167,11 @@ static void test_same(void **state)
 	(void)state;
 	kvarc_predictor *p = open_model();
 	struct kvi_h128 d[5] = {
-		digest_of(&(struct way){ p, 1, false }),
-		digest_of(&(struct way){ p, 3, false }),
-		digest_of(&(struct way){ p, 2, true }),
-		digest_of(&(struct way){ NULL, 1, true }),
-		digest_of(&(struct way){ NULL, 1, false })
+		digest_of(&(struct weigh_way){ p, 1, false }),
+		digest_of(&(struct weigh_way){ p, 3, false }),
+		digest_of(&(struct weigh_way){ p, 2, true }),
+		digest_of(&(struct weigh_way){ NULL, 1, true }),
+		digest_of(&(struct weigh_way){ NULL, 1, false })
 	};
 	assert_memory_equal(&d[0], &d[1], sizeof *d);
 	assert_memory_equal(&d[2], &d[3], sizeof *d);
@@ -198,7 +198,7 @@ static void test_wrong(void **state)
 	less[1].heads = 1;
 	for (size_t i = 0; i < 2; i++)
 		caches[i].g.tensors = less;
-	assert_int_equal(train(caches, &(struct way){ .p = p }, &t, &e),
+	assert_int_equal(train(caches, &(struct weigh_way){ .p = p }, &t, &e),
 	                 KVARC_PREDICTOR);
 	assert_non_null(strstr(e.text, "not of the model"));
 	for (size_t i = 0; i < 2; i++)

@@ -3,7 +3,7 @@
 #include "codecs/coder.h"
 
 /* A chunk with its model at work. */
-struct work {
+struct linear_work {
 	struct kvi_linear linear;
 	struct kvi_features out;
 	const struct kvi_mask *mask;
@@ -47,7 +47,7 @@ bool kvi_linear_sources(const struct kvi_chunk *chunk)
 }
 
 /* Rows of the matrix: remaining channels in order, then the constant ones. */
-static void place_rows(struct work *w)
+static void place_rows(struct linear_work *w)
 {
 	const struct kvi_model *m = w->linear.in->model;
 	const uint8_t *constant = w->mask->channel_bits;
@@ -73,7 +73,7 @@ static size_t aligned(size_t bytes)
 
 /* C is at most 2^20 and a chunk has 256 tokens at most: no overflow. */
 static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                       const struct kvi_mask *mask, struct work *w)
+                       const struct kvi_mask *mask, struct linear_work *w)
 {
 	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in->model;
@@ -116,14 +116,14 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 }
 
 /* What follows the last slot. */
-static void end(const struct work *w, const struct kvi_chunk *chunk)
+static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 {
 	if (chunk->features)
 		chunk->features->n = w->out.n;
 }
 
 /* All blocks, with contexts to ctx or elements from reader. */
-static bool apply(const struct work *w, uint32_t *ctx,
+static bool apply(const struct linear_work *w, uint32_t *ctx,
                   struct kvi_slot_reader *reader)
 {
 	struct kvi_linear_block b = {
@@ -143,7 +143,7 @@ static bool apply(const struct work *w, uint32_t *ctx,
 }
 
 /* Token-major elements into the rows, or back. */
-static void to_rows(const struct work *w, const uint16_t *e)
+static void to_rows(const struct linear_work *w, const uint16_t *e)
 {
 	size_t n = w->mask->channels;
 	const struct kvi_kernels *k = w->linear.kernels;
@@ -152,7 +152,7 @@ static void to_rows(const struct work *w, const uint16_t *e)
 	               n);
 }
 
-static void from_rows(const struct work *w, uint16_t *e)
+static void from_rows(const struct linear_work *w, uint16_t *e)
 {
 	size_t n = w->mask->channels;
 	const struct kvi_kernels *k = w->linear.kernels;
@@ -168,7 +168,7 @@ static void fill(uint16_t *to, size_t n, uint16_t v)
 }
 
 /* The rows of constant channels. */
-static void constant_rows(const struct work *w)
+static void constant_rows(const struct linear_work *w)
 {
 	const struct kvi_mask *m = w->mask;
 	const uint8_t *v = m->channel_values;
@@ -186,7 +186,7 @@ static void constant_rows(const struct work *w)
 }
 
 /* Elements in stream order. */
-static const uint16_t *stream_order(struct kvi_coder *c, const struct work *w)
+static const uint16_t *stream_order(struct kvi_coder *c, const struct linear_work *w)
 {
 	size_t n = w->mask->channels, C = w->mask->C;
 	if (w->in_order)
@@ -210,7 +210,7 @@ static const uint16_t *stream_order(struct kvi_coder *c, const struct work *w)
 }
 
 /* By the scale that follows the tokens: W / N is 13 where the model fits. */
-static bool as_expected(const struct work *w)
+static bool as_expected(const struct linear_work *w)
 {
 	const struct kvi_linear_in *in = w->linear.in;
 	uint64_t sum = 0, n = (uint64_t)w->out.n * in->n_tokens;
@@ -227,7 +227,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	const struct kvi_mask *m = &job->mask;
 	size_t n = kvi_mask_elements(m);
 	unsigned dtype = job->chunk->dtype;
-	struct work w = { .linear.predicts = true };
+	struct linear_work w = { .linear.predicts = true };
 	uint32_t state[KVI_LANES];
 	const uint16_t *e = kvi_coded_elements(c, dtype, job->packed, n);
 	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, n * sizeof *ctx);
@@ -266,7 +266,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	unsigned dtype = job->chunk->dtype;
-	struct work w = { .linear.predicts = true };
+	struct linear_work w = { .linear.predicts = true };
 	struct kvi_slot_reader reader;
 	struct kvi_stream s;
 	if (!kvi_stream_get(in, &s))
@@ -306,7 +306,7 @@ kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	if (only_z && !chunk->features->z)
 		return KVARC_OK;
 	struct kvi_chunk some = *chunk;
-	struct work w = { .linear.only_z = only_z };
+	struct linear_work w = { .linear.only_z = only_z };
 	if (only_z)
 		some.features = NULL;
 	w.linear.predicts = !only_z &&

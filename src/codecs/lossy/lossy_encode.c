@@ -56,7 +56,7 @@ static void find_exact(struct kvi_parts *p, const kvarc_lossy *how,
 }
 
 /* What a codec makes of the tokens that are not exact. */
-struct attempt {
+struct lossy_attempt {
 	const struct kvi_lossy_codec *vt;
 	const kvarc_lossy *how;
 	uint8_t lane_order;
@@ -70,7 +70,7 @@ struct attempt {
 	bool refused;
 };
 
-static struct kvi_lossy_job job_of(const struct attempt *a,
+static struct kvi_lossy_job job_of(const struct lossy_attempt *a,
                                    const struct kvi_parts *p, unsigned which,
                                    int32_t positions[KVI_TOKENS_MAX],
                                    const uint8_t *raw)
@@ -87,7 +87,7 @@ static struct kvi_lossy_job job_of(const struct attempt *a,
 
 /* Some of the tokens of these parts stay exact. */
 static void refuse(struct kvi_parts *p, unsigned which, const uint8_t *refused,
-                   struct attempt *a)
+                   struct lossy_attempt *a)
 {
 	for (size_t t = 0, i = 0; t < p->chunk->n_tokens; t++)
 		if (p->part[t] & which && refused[i++])
@@ -98,7 +98,7 @@ static void refuse(struct kvi_parts *p, unsigned which, const uint8_t *refused,
 /* The body of a class, and its elements as they come back. */
 static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
                            unsigned class, const uint8_t *raw, uint8_t *decoded,
-                           struct attempt *a)
+                           struct lossy_attempt *a)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 }, tokens[KVI_TOKENS_MAX];
 	int32_t positions[KVI_TOKENS_MAX];
@@ -122,7 +122,7 @@ static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
 }
 
 static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p,
-                     const uint8_t *raw, struct attempt *a)
+                     const uint8_t *raw, struct lossy_attempt *a)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
 	int32_t positions[KVI_TOKENS_MAX];
@@ -136,7 +136,7 @@ static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p,
 
 static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
                           const struct kvi_params *current, const uint8_t *raw,
-                          struct attempt *a)
+                          struct lossy_attempt *a)
 {
 	kvarc_ret ret = KVARC_OK;
 	size_t bytes = kvi_parts_count(p, KVI_CODED) * p->row;
@@ -164,7 +164,7 @@ static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
 }
 
 /* Bytes of the bodies as if all tokens had the tier's rate. */
-static size_t bytes_alike(const struct attempt *a, const struct kvi_parts *p)
+static size_t bytes_alike(const struct lossy_attempt *a, const struct kvi_parts *p)
 {
 	enum { PARTS_OF_BYTE = 16 * 8 };
 	int64_t more = 0;
@@ -182,7 +182,7 @@ static size_t elements_of(const struct kvi_parts *p)
 }
 
 static kvarc_ret put_payload(struct kvi_coder *c, const struct kvi_parts *p,
-                             const struct attempt *a, const uint8_t *raw,
+                             const struct lossy_attempt *a, const uint8_t *raw,
                              struct kvi_out *out)
 {
 	const unsigned before = a->how->generation;
@@ -200,7 +200,7 @@ static kvarc_ret put_payload(struct kvi_coder *c, const struct kvi_parts *p,
 }
 
 static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p,
-                            struct attempt *a, struct kvi_encoded *out)
+                            struct lossy_attempt *a, struct kvi_encoded *out)
 {
 	struct kvi_out content;
 	a->fresh->expected = kvi_params_rate(bytes_alike(a, p), elements_of(p));
@@ -219,7 +219,7 @@ static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p,
 }
 
 static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p,
-                        struct attempt *a, uint8_t *raw, struct kvi_encoded *out)
+                        struct lossy_attempt *a, uint8_t *raw, struct kvi_encoded *out)
 {
 	struct kvi_out o;
 	kvi_out_init(&o, c->alloc);
@@ -238,14 +238,14 @@ static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p,
 	return ret || !a->fresh ? ret : put_params(c, p, a, out);
 }
 
-static bool drifted(const struct attempt *a, const struct kvi_parts *p)
+static bool drifted(const struct lossy_attempt *a, const struct kvi_parts *p)
 {
 	return a->vt->fit &&
 	       kvi_params_drifted(a->params, bytes_alike(a, p), elements_of(p));
 }
 
 /* What was coded, in place of what was there. */
-static void put_decoded(const struct attempt *a, const struct kvi_parts *p,
+static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p,
                         uint8_t *raw)
 {
 	const uint8_t *from = a->decoded;
@@ -262,7 +262,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
                         struct kvi_encoded *out)
 {
 	struct kvi_parts p;
-	struct attempt a = {
+	struct lossy_attempt a = {
 		.vt = kvi_lossy_codec_get(how->tier), .how = how,
 		.lane_order = KVI_LANES_TOKENS, .refused = true
 	};

@@ -15,7 +15,7 @@ enum {
 	            KVARC_LOSSY_PRODUCT
 };
 
-static const struct tier {
+static const struct tier_tier {
 	const char *name;
 	kvarc_tier tier;
 	int min_rate, max_rate; /* in 1/16 bit */
@@ -40,7 +40,7 @@ static const struct preset {
 	{ "vq-1034x", "vq:1" },
 };
 
-static const struct tier *tier_of(kvarc_tier number)
+static const struct tier_tier *tier_of(kvarc_tier number)
 {
 	for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
 		if (tiers[i].tier == number)
@@ -93,7 +93,7 @@ static bool shares_valid(const kvarc_lossy *how)
 
 bool kvi_lossy_valid(const kvarc_lossy *how)
 {
-	const struct tier *t = tier_of(how->tier);
+	const struct tier_tier *t = tier_of(how->tier);
 	for (size_t i = 0; i < sizeof how->reserved / sizeof *how->reserved; i++)
 		if (how->reserved[i])
 			return false;
@@ -108,7 +108,7 @@ bool kvi_lossy_valid(const kvarc_lossy *how)
 
 int kvi_lossy_max_rate(kvarc_tier tier)
 {
-	const struct tier *t = tier_of(tier);
+	const struct tier_tier *t = tier_of(tier);
 	return t && !t->whole ? t->max_rate : 0;
 }
 
@@ -136,7 +136,7 @@ static int whole_bits(int rate)
 int kvi_lossy_token_rate(const kvarc_lossy *how, const struct kvi_chunk *chunk,
                          int more)
 {
-	const struct tier *t = tier_of(how->tier);
+	const struct tier_tier *t = tier_of(how->tier);
 	int rate = how->rate + more, keys = 0;
 	if (t->tier == KVARC_TIER_NEAR || t->tier == KVARC_TIER_VQ)
 		return how->rate;
@@ -149,12 +149,12 @@ int kvi_lossy_token_rate(const kvarc_lossy *how, const struct kvi_chunk *chunk,
 }
 
 /* A part of the text, up to a comma. */
-struct part {
+struct tier_part {
 	const char *at;
 	size_t n;
 };
 
-static bool next_part(const char **text, struct part *p)
+static bool next_part(const char **text, struct tier_part *p)
 {
 	if (!**text)
 		return false;
@@ -166,7 +166,7 @@ static bool next_part(const char **text, struct part *p)
 }
 
 /* What follows "key=" in a part. */
-static bool has_key(struct part *p, const char *key)
+static bool has_key(struct tier_part *p, const char *key)
 {
 	size_t n = strlen(key);
 	if (p->n <= n || strncmp(p->at, key, n) || p->at[n] != '=')
@@ -176,12 +176,12 @@ static bool has_key(struct part *p, const char *key)
 	return true;
 }
 
-static bool is(const struct part *p, const char *word)
+static bool is(const struct tier_part *p, const char *word)
 {
 	return p->n == strlen(word) && !strncmp(p->at, word, p->n);
 }
 
-static bool number(struct part *p, unsigned most, unsigned *v)
+static bool number(struct tier_part *p, unsigned most, unsigned *v)
 {
 	size_t digits = 0;
 	*v = 0;
@@ -194,7 +194,7 @@ static bool number(struct part *p, unsigned most, unsigned *v)
 }
 
 /* A decimal number in so many parts of 1, the nearest. No libm: every machine reads the same. */
-static bool decimal(struct part p, bool sign, unsigned parts, int *v)
+static bool decimal(struct tier_part p, bool sign, unsigned parts, int *v)
 {
 	unsigned whole, tenth = 0, scale = 1;
 	bool minus = sign && p.n && *p.at == '-';
@@ -215,7 +215,7 @@ static bool decimal(struct part p, bool sign, unsigned parts, int *v)
 }
 
 /* A decimal number in 1e-9; whether it is one, not above 9. */
-static bool error_of(struct part p, uint64_t *v)
+static bool error_of(struct tier_part p, uint64_t *v)
 {
 	unsigned whole;
 	int digits = 0;
@@ -232,7 +232,7 @@ static bool error_of(struct part p, uint64_t *v)
 }
 
 /* What follows the name of a tier. */
-static bool rate_of(kvarc_lossy *l, struct part p)
+static bool rate_of(kvarc_lossy *l, struct tier_part p)
 {
 	uint64_t error;
 	if (l->tier != KVARC_TIER_NEAR)
@@ -244,7 +244,7 @@ static bool rate_of(kvarc_lossy *l, struct part p)
 }
 
 /* A share of 1, in 1/1000; not 0. */
-static bool share(struct part p, uint32_t *v)
+static bool share(struct tier_part p, uint32_t *v)
 {
 	int parts;
 	if (!decimal(p, false, THOUSAND, &parts) || parts < 1)
@@ -254,7 +254,7 @@ static bool share(struct part p, uint32_t *v)
 }
 
 /* By what is known of single tokens. */
-static bool token_option(kvarc_lossy *l, struct part p)
+static bool token_option(kvarc_lossy *l, struct tier_part p)
 {
 	unsigned n;
 	if (has_key(&p, "keep"))
@@ -269,7 +269,7 @@ static bool token_option(kvarc_lossy *l, struct part p)
 	return true;
 }
 
-static bool option(kvarc_lossy *l, struct part p)
+static bool option(kvarc_lossy *l, struct tier_part p)
 {
 	unsigned n;
 	int v;
@@ -315,8 +315,8 @@ static kvarc_ret refuse(kvarc_error *e, const char *text, const char *why)
 /* "NAME:RATE[,KEY[=VALUE]]..."; NULL, or what is wrong with it. */
 static const char *read_tier(kvarc_lossy *lossy, const char *text)
 {
-	const struct tier *t = NULL;
-	struct part p;
+	const struct tier_tier *t = NULL;
+	struct tier_part p;
 	size_t name = strcspn(text, ":,");
 	for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
 		if (strlen(tiers[i].name) == name &&
@@ -341,7 +341,7 @@ kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
                             kvarc_error *e)
 {
 	const char *rest = text, *wrong = NULL;
-	struct part p;
+	struct tier_part p;
 	if (!lossy || !text)
 		return KVARC_PROG;
 	*lossy = (kvarc_lossy){ .exact_tokens = EXACT_DEFAULT };

@@ -14,7 +14,7 @@ enum {
 };
 
 /* What the grid codec is given: a chunk without a mask, and its parameters in units of 2^F. */
-struct work {
+struct near_work {
 	struct kvi_lattice lattice;
 	struct kvi_coder_job job;
 	struct kvi_params scaled;
@@ -41,7 +41,7 @@ static struct kvi_coder_job job_of(struct kvi_coder *c, const struct kvi_lossy_j
 }
 
 /* Returns OK, MEM, MEMLIMIT, DATA. */
-static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
+static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
                            const struct kvi_lossy_job *job, int exponent)
 {
 	const struct kvi_params *p = job->params;
@@ -108,7 +108,7 @@ static double bound_of(const struct kvi_lossy_job *job)
 }
 
 /* Codes token after token, and job->decoded; whether no token is refused. */
-static bool analyse(const struct work *w, const struct kvi_lossy_job *job,
+static bool analyse(const struct near_work *w, const struct kvi_lossy_job *job,
                     uint16_t *codes)
 {
 	const size_t C = w->job.mask.C, row = C * w->lattice.size;
@@ -127,7 +127,7 @@ static bool analyse(const struct work *w, const struct kvi_lossy_job *job,
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
                         struct kvi_out *body, bool *refused)
 {
-	struct work w;
+	struct near_work w;
 	const double most = bound_of(job);
 	if (!(most > 0))
 		return KVARC_END;
@@ -162,7 +162,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
                         struct kvi_in *in)
 {
-	struct work w;
+	struct near_work w;
 	struct kvi_stream s;
 	int exponent = (int16_t)kvi_get16(in);
 	if (in->bad || !kvi_stream_get(in, &s))

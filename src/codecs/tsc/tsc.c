@@ -12,16 +12,16 @@ enum {
 };
 
 /* What the body says in front of its numbers. */
-struct shape {
+struct tsc_shape {
 	unsigned keyframe; /* one token in so many */
 	unsigned block;
 	int most[2];       /* of codes of keyframes, of differences */
 };
 
 /* Numbers of a chunk, tokens first. */
-struct work {
+struct tsc_work {
 	const struct kvi_chunk *chunk;
-	struct shape s;
+	struct tsc_shape s;
 	size_t C, size, blocks; /* of a token */
 	size_t rows[2];         /* keyframes, differences */
 	float *before, *x;      /* the token before as it is decoded; this one */
@@ -30,25 +30,25 @@ struct work {
 	int8_t *lanes;          /* room for either in stream order */
 };
 
-static unsigned kind_of(const struct work *w, size_t t)
+static unsigned kind_of(const struct tsc_work *w, size_t t)
 {
 	return t % w->s.keyframe != 0;
 }
 
 /* The row that a token has among those of its kind. */
-static int8_t *codes_of(const struct work *w, size_t t)
+static int8_t *codes_of(const struct tsc_work *w, size_t t)
 {
 	size_t keys = t / w->s.keyframe + 1;
 	size_t row = kind_of(w, t) ? t - keys : keys - 1;
 	return w->codes[kind_of(w, t)] + row * w->C;
 }
 
-static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
-                           const struct kvi_lossy_job *job, struct shape s)
+static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c,
+                           const struct kvi_lossy_job *job, struct tsc_shape s)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t T = chunk->n_tokens, hc = chunk->head_channels;
-	*w = (struct work){ .chunk = chunk, .s = s };
+	*w = (struct tsc_work){ .chunk = chunk, .s = s };
 	w->C = kvi_chunk_channels(chunk);
 	w->size = kvarc_dtype_bytes(chunk->dtype);
 	w->blocks = chunk->heads * ((hc + s.block - 1) / s.block);
@@ -73,7 +73,7 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 struct span {
 	size_t at, n;
 };
-static struct span span_of(const struct work *w, size_t block)
+static struct span span_of(const struct tsc_work *w, size_t block)
 {
 	const size_t hc = w->chunk->head_channels;
 	const size_t each = (hc + w->s.block - 1) / w->s.block;
@@ -83,7 +83,7 @@ static struct span span_of(const struct work *w, size_t block)
 }
 
 /* A token's elements from its codes, and what the next one differs from (spec tsc 3). */
-static void restore(struct work *w, size_t t, uint8_t *decoded)
+static void restore(struct tsc_work *w, size_t t, uint8_t *decoded)
 {
 	const int8_t *codes = codes_of(w, t);
 	const uint16_t *scales = w->scales + t * w->blocks;
@@ -103,7 +103,7 @@ static void restore(struct work *w, size_t t, uint8_t *decoded)
 
 /* Decoding. */
 
-static kvarc_ret get_codes(struct kvi_coder *c, struct work *w, unsigned kind,
+static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
                            int order, struct kvi_in *in)
 {
 	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
@@ -142,8 +142,8 @@ static kvarc_ret get_codes(struct kvi_coder *c, struct work *w, unsigned kind,
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
                         struct kvi_in *in)
 {
-	struct work w;
-	struct shape s = { kvi_get16(in), kvi_get16(in), { 0, 0 } };
+	struct tsc_work w;
+	struct tsc_shape s = { kvi_get16(in), kvi_get16(in), { 0, 0 } };
 	bool good = !in->bad && s.keyframe >= 1 && s.keyframe <= KEYFRAME_MAX &&
 	            s.block >= 1;
 	for (int i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ static int8_t code_of(float v, float step, int most)
 }
 
 /* A token's scales and codes; false: there are none for it. */
-static bool quantise(struct work *w, size_t t, const uint8_t *elements)
+static bool quantise(struct tsc_work *w, size_t t, const uint8_t *elements)
 {
 	const int most = w->s.most[kind_of(w, t)];
 	int8_t *codes = codes_of(w, t);
@@ -200,7 +200,7 @@ static bool quantise(struct work *w, size_t t, const uint8_t *elements)
 }
 
 /* The class of each channel by the size of its codes. */
-static uint8_t *make_classes(struct kvi_coder *c, const struct work *w,
+static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w,
                              unsigned kind)
 {
 	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, w->C);
@@ -219,7 +219,7 @@ static uint8_t *make_classes(struct kvi_coder *c, const struct work *w,
 	return class;
 }
 
-static kvarc_ret put_codes(struct kvi_coder *c, struct work *w, unsigned kind,
+static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
                            int order, struct kvi_out *out)
 {
 	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
@@ -255,11 +255,11 @@ static int bits_of(const kvarc_lossy *how, const struct kvi_chunk *chunk)
 }
 
 /* A keyframe among differences is what all of them stand on: it has all bits there are. */
-static struct shape shape_of(const kvarc_lossy *how,
+static struct tsc_shape shape_of(const kvarc_lossy *how,
                              const struct kvi_chunk *chunk)
 {
 	const int most = (1 << (bits_of(how, chunk) - 1)) - 1;
-	struct shape s = { how->keyframe ? how->keyframe : 1,
+	struct tsc_shape s = { how->keyframe ? how->keyframe : 1,
 		           how->block ? how->block : BLOCK_DEFAULT,
 		           { most, most } };
 	if (s.keyframe > 1)
@@ -271,7 +271,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
                         struct kvi_out *body, bool *refused)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
-	struct work w;
+	struct tsc_work w;
 	kvarc_ret ret = open_work(&w, c, job, shape_of(job->how, chunk));
 	if (ret)
 		return ret;

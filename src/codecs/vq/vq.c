@@ -80,7 +80,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 }
 
 /* A chunk's indices and numbers. */
-struct work {
+struct vq_work {
 	const struct kvi_lossy_job *job;
 	const struct kvi_vq_params *v;
 	size_t C, size, vectors; /* of a token: channels; of a head */
@@ -90,13 +90,13 @@ struct work {
 	float *x, *vector;       /* of a token: numbers; as vectors */
 };
 
-static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
+static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c,
                            const struct kvi_lossy_job *job)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const struct kvi_vq_params *v = job->params->vq;
 	const size_t T = chunk->n_tokens, dim = v->dim;
-	*w = (struct work){ .job = job, .v = v };
+	*w = (struct vq_work){ .job = job, .v = v };
 	w->C = kvi_chunk_channels(chunk);
 	w->size = kvarc_dtype_bytes(chunk->dtype);
 	w->vectors = (chunk->head_channels + dim - 1) / dim;
@@ -117,13 +117,13 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 }
 
 /* Which table a column has. */
-static unsigned table_of(const struct work *w, size_t vector, size_t stage)
+static unsigned table_of(const struct vq_work *w, size_t vector, size_t stage)
 {
 	return (unsigned)(vector % w->v->parts * w->v->stages + stage);
 }
 
 /* A token's elements (spec vq 3). */
-static void restore(struct work *w, size_t t)
+static void restore(struct vq_work *w, size_t t)
 {
 	const struct kvi_chunk *chunk = &w->job->chunk;
 	const struct kvi_vq_params *v = w->v;
@@ -151,7 +151,7 @@ static void restore(struct work *w, size_t t)
 }
 
 /* What the coder is to do with a stream. */
-static bool make_job(struct kvi_coder *c, const struct work *w, bool decoding,
+static bool make_job(struct kvi_coder *c, const struct vq_work *w, bool decoding,
                      struct kvi_sym_job *s)
 {
 	const size_t columns = w->lanes.channels;
@@ -175,7 +175,7 @@ static bool make_job(struct kvi_coder *c, const struct work *w, bool decoding,
 	return s->tables != NULL;
 }
 
-static kvarc_ret get_stream(struct kvi_coder *c, struct work *w,
+static kvarc_ret get_stream(struct kvi_coder *c, struct vq_work *w,
                             struct kvi_in *in)
 {
 	const size_t n = w->lanes.rows * w->lanes.channels;
@@ -201,7 +201,7 @@ static kvarc_ret get_stream(struct kvi_coder *c, struct work *w,
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
                         struct kvi_in *in)
 {
-	struct work w;
+	struct vq_work w;
 	kvarc_ret ret = open_work(&w, c, job);
 	if (!ret)
 		ret = kvi_scales_get(c, in, (size_t)job->chunk.n_tokens *
@@ -215,7 +215,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 
 /* Encoding. */
 
-static kvarc_ret put_stream(struct kvi_coder *c, struct work *w,
+static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w,
                             struct kvi_out *out)
 {
 	const size_t n = w->lanes.rows * w->lanes.channels;
@@ -253,7 +253,7 @@ static kvarc_ret put_stream(struct kvi_coder *c, struct work *w,
 }
 
 /* Whether what came back of a token is near enough. */
-static bool near(const struct work *w, size_t t, const float *was)
+static bool near(const struct vq_work *w, size_t t, const float *was)
 {
 	const double most = w->job->how->fallback / 1000.0;
 	double error = 0, size = 0;
@@ -268,7 +268,7 @@ static bool near(const struct work *w, size_t t, const float *was)
 }
 
 /* A token's scales and indices; false: it has to stay exact. */
-static bool quantise(struct work *w, const struct kvi_vq_search *books, size_t t,
+static bool quantise(struct vq_work *w, const struct kvi_vq_search *books, size_t t,
                      float *was)
 {
 	const struct kvi_chunk *chunk = &w->job->chunk;
@@ -295,7 +295,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
                         struct kvi_out *body, bool *refused)
 {
 	const size_t tables = job->params->n_tables;
-	struct work w;
+	struct vq_work w;
 	kvarc_ret ret = open_work(&w, c, job);
 	if (ret)
 		return ret;
