@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Layers: every symbol that an object needs, and every header that a file includes, comes from a
+# folder that stands above its own in layers.txt, so that there is no circle. Runs in the build
+# folder.
+set -eu
+
+. "${srcdir:-.}/tests/api/common.sh"
+law=$srcdir/tests/api/layers.txt
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+# objects whose source is still there; libtool keeps a second one in .libs
+find src predictors -name '*.o' | while read -r o; do
+	c=$(echo "$o" | sed -E 's,/\.libs/,/,; s,/(libkvi[a-z0-9_]*_la|libkvi_la|kvarc)-,/,; s,\.o$,.c,')
+	[ ! -f "$srcdir/$c" ] || echo "$o"
+done | sort > "$tmp/objects"
+[ "$(wc -l < "$tmp/objects")" -gt 100 ] || skip "no objects here"
+# shellcheck disable=SC2086 # NM may be a command with options
+xargs $NM -A -g < "$tmp/objects" > "$tmp/symbols" 2> /dev/null || skip "$NM failed"
+[ "$(grep -c ' T kvarc_' "$tmp/symbols")" -gt 50 ] || skip "$NM does not understand these objects"
+(cd "$srcdir" && find src predictors -name '*.[ch]' -exec \
+	grep -H '^[[:space:]]*#[[:space:]]*include "[^"]*/' {} +) > "$tmp/includes"
+(cd "$srcdir" && find src predictors -type d) > "$tmp/folders"
+
+awk '
+function folder(path,   p, n) {
+	sub(/\/\.libs\//, "/", path)
+	n = split(path, p, "/")
+	return n > 2 ? p[1] "/" p[2] : p[1]
+}
+function complain(text) {
+	print text > "/dev/stderr"
+	bad = 1
+}
+function check(from, to, what, where,   f, t) {
+	if (from == to)
+		return
+	edges[from " " to] = 1
+	f = from
+	if (!(from in rank)) {
+		complain(from ": not in layers.txt (" where ")")
+	} else if (rank[to] > rank[from])
+		complain(where " uses " what " of " to ", which is above " from)
+	sub(/\/.*/, "", f)
+	if ((from, to) in never || (f != "src" && (f, to) in never))
+		complain(where " uses " what " of " to ", which layers.txt forbids")
+	if (from in public && !((from, to) in private) && what !~ /^(kvarc_|kvarc\.h|kvarc\/)/)
+		complain(where " uses " what " of " to ", which is not public")
+}
+FILENAME ~ /layers\.txt$/ {
+	if ($1 == "never") {
+		for (i = 3; i <= NF && $i ~ /\//; i++)
+			never[$2, $i] = 1
+	} else if ($1 == "public") {
+		public[$2] = 1
+		for (i = 3; i <= NF && $i ~ /\//; i++)
+			private[$2, $i] = 1
+	} else if ($1 !~ /^#/ && NF)
+		rank[$1] = ++ranks
+	next
+}
+FILENAME ~ /symbols$/ {
+	at = index($0, ":")
+	object = substr($0, 1, at - 1)
+	from = folder(object)
+	if ($(NF - 1) == "U" || $(NF - 1) ~ /:U$/) {
+		need[from, $NF] = object
+	} else if (!($NF in home) || rank[from] < rank[home[$NF]])
+		home[$NF] = from
+	next
+}
+FILENAME ~ /includes$/ {
+	at = index($0, ":")
+	file = substr($0, 1, at - 1)
+	split($0, q, "\"")
+	n = split(q[2], p, "/")
+	to = "src/" p[1]
+	if (!(to in rank))
+		to = n > 2 || ("predictors/" p[1]) in rank ? "predictors/" p[1] : "?"
+	if (to in rank)
+		check(folder(file), to, q[2], file)
+	next
+}
+END {
+	for (k in need) {
+		split(k, a, SUBSEP)
+		if (a[2] in home)
+			check(a[1], home[a[2]], a[2], need[k])
+	}
+	for (e in edges)
+		n_edges++
+	printf "%d folders, %d edges, %d symbols; ", ranks, n_edges, length(home)
+	print bad ? "the order is broken" : "no circle"
+	exit bad
+}' "$law" "$tmp/symbols" "$tmp/includes" || fail "see above; the law is in tests/api/layers.txt"
+
+# what is quoted is the law
+sed -n '/^src\//p; /^predictors/p' "$law" | while read -r line; do
+	grep -qF "$line" "$srcdir/CONTRIBUTING.md" || fail "CONTRIBUTING.md does not quote: $line"
+done

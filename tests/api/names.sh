@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Names: every C file of the tree has a name of its own, and so have include guards and the tags
+# of structs, unions and enums.
+set -eu
+
+. "${srcdir:-.}/tests/api/common.sh"
+cd "$srcdir"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+folders=
+for f in src predictors include tests fuzz bench examples gpu; do
+	[ ! -d "$f" ] || folders="$folders $f"
+done
+# shellcheck disable=SC2086 # a list
+find $folders -name '*.[ch]' ! -path '*/_build/*' ! -path '*/_inst/*' | sort > "$tmp/files"
+[ "$(wc -l < "$tmp/files")" -gt 300 ] || fail "tree not found"
+
+# NAME FILE lines: names that occur in two files
+twice() { # WHAT
+	sort -u | awk -v what="$1" '
+		$1 == last { print what " " $1 ": " file " and " $2; bad = 1 }
+		{ last = $1; file = $2 }
+		END { exit bad }' >&2 || echo "$1" >> "$tmp/bad"
+}
+sed 's,.*/\(.*\),\1 &,' "$tmp/files" | twice "file name"
+xargs awk '/^#ifndef [A-Z0-9_]+_H_?$/ { guard = $2 }
+	/^#define / && $2 == guard { print guard, FILENAME; guard = "" }' < "$tmp/files" |
+	twice "include guard"
+xargs awk 'match($0, /^[ \t]*(typedef |static |const )*(struct|union|enum) [A-Za-z0-9_]+ \{/) {
+		text = substr($0, RSTART, RLENGTH - 2)
+		sub(/.* /, "", text)
+		print text, FILENAME
+	}' < "$tmp/files" | twice "tag"
+[ ! -e "$tmp/bad" ] || fail "names that occur twice, see above"
+echo "$(wc -l < "$tmp/files") files"
