@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "members.h"
-#include "files/strided.h"
+#include "util/source.h"
 #include "scan.h"
 #include "util/bytes.h"
 
