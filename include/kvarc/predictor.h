@@ -63,9 +63,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(
  * of weight_cache: none may be changed in place or become shorter until p is closed (one that is
  * renamed over or removed is safe). Where that can happen, the program that calls must expect SIGBUS
  * in any thread that runs the model, as with every mapped file: the library installs no handlers.
- * After one, p and all that use it are lost. common, or NULL for none: memlimit 0 means none here (the weights as integers take
- * 1 to 2 bytes each unless weight_cache has them, the keys and values that attention looks at as much
- * as the cache); threads for the conversion and for all who run the model; progress, in weights, of
+ * After one, p and all that use it are lost. common, or NULL for none: memlimit 0 means none here
+ * (the weights as integers take 1 to 2 bytes each unless weight_cache has them, the keys and values
+ * that attention looks at as much as the cache); threads for the conversion and for all who run
+ * the model; progress, in weights, of
  * the conversion, which the first user of the model waits for. On failure *p is NULL.
  * Returns OK, MEM, MEMLIMIT, IO, FORMAT (no model), OPTIONS (architecture or type that is not
  * known), DATA, PROG.

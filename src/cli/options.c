@@ -250,8 +250,7 @@ static int set_predict(struct options *o, const struct option_row *r,
 	else if (strcmp(value, "token") != 0 &&
 	         (strncmp(value, "top-", 4) != 0 || !units_parse_u64(
 			value + 4, KVARC_BLIND_TOP_MAX, &n) || n == 0))
-		return bad_value(o, r, value, "token, top-1 to top-16, or "
-		                 "embedding");
+		return bad_value(o, r, value, "token, top-1 to top-16, or embedding");
 	o->blind = (unsigned)n;
 	return 0;
 }
@@ -521,8 +520,7 @@ static int without_verb(int argc, char **argv)
 	}
 	near = options_nearest_verb(text);
 	if (near)
-		msg_error(NULL, "unknown verb '%s'; did you mean 'kvarc %s'?",
-		          text, near);
+		msg_error(NULL, "unknown verb '%s'; did you mean 'kvarc %s'?", text, near);
 	else if (access(text, F_OK) == 0)
 		msg_error(NULL, "'%s' stands where a verb belongs; "
 		          "did you mean 'kvarc pack %s'?", text, text);
