@@ -32,8 +32,7 @@ const char *options_nearest_verb(const char *name)
 	return nearest_result(&n);
 }
 
-static int unknown_option(const struct verb *verb, const char *shown,
-                          const char *name)
+static int unknown_option(const struct verb *verb, const char *shown, const char *name)
 {
 	struct nearest n;
 	const char *near;

@@ -149,12 +149,11 @@ static kvarc_ret prepare(struct unpacking *u)
 	for (size_t i = 0; i < u->n_items; i++)
 		u->items[i].plan = kvi_reader_restore(u->r, i);
 	size_t n = count_targets(u);
-	if (n) {
-		u->targets = kvi_array(u->alloc, n, sizeof *u->targets);
-		u->tokens = kvi_array(u->alloc, n, sizeof *u->tokens);
-		if (!u->targets || !u->tokens)
-			return kvi_alloc_error(u->alloc);
-	}
+	/* one more: never NULL, not even where no item has an area */
+	u->targets = kvi_array(u->alloc, n + 1, sizeof *u->targets);
+	u->tokens = kvi_array(u->alloc, n + 1, sizeof *u->tokens);
+	if (!u->targets || !u->tokens)
+		return kvi_alloc_error(u->alloc);
 	fill_targets(u);
 	index_targets(u);
 	return kvi_assembly_open(&u->assembly, u->alloc, u->n_areas);
