@@ -67,39 +67,36 @@ static void put_item(kvarc_writer *w, uint32_t tensors, size_t n, size_t tokens)
 {
 	struct kvi_area_view *views = calloc(n * tensors, sizeof *views);
 	struct kvi_piece *pieces = calloc(n, sizeof *pieces);
-	struct kvi_restore item = {
-		.kind = 255, .name = (char[]){ "item" }, .file_bytes = n * tensors,
-		.n_pieces = n, .pieces = pieces
-	};
+	struct kvi_restore item = { .kind = 255,
+		                    .name = (char[]){ "item" },
+		                    .file_bytes = n * tensors,
+		                    .n_pieces = n,
+		                    .pieces = pieces };
 	struct kvi_out out;
 
 	if (!views || !pieces)
 		exit(1);
 	for (size_t i = 0; i < n; i++) {
 		struct kvi_area_view *v = views + i * tensors;
-		pieces[i] = (struct kvi_piece){
-			KVI_PIECE_AREA, 0, tensors, i % tokens, 1, tensors, v
-		};
+		pieces[i] = (struct kvi_piece){ KVI_PIECE_AREA, 0, tensors, i % tokens, 1,
+			                        tensors,        v };
 		for (uint32_t k = 0; k < tensors; k++)
 			v[k] = (struct kvi_area_view){ k, 1, k, tensors, 1, 1 };
 	}
 	kvi_out_init(&out, kvi_writer_alloc(w));
 	kvi_restore_put(&out, &item);
-	check(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n, true),
-	      "RESTORE");
+	check(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n, true), "RESTORE");
 	kvi_out_free(&out);
 	free(pieces);
 	free(views);
 }
 
-static void make(struct areas_file *f, uint32_t tensors, size_t areas,
-                 size_t segments, uint32_t each)
+static void make(struct areas_file *f, uint32_t tensors, size_t areas, size_t segments,
+                 uint32_t each)
 {
-	kvarc_tensor t[2] = { { .kind = KVARC_KEY, .dtype = KVARC_U8,
-		                .heads = 1, .channels = 1 } };
+	kvarc_tensor t[2] = { { .kind = KVARC_KEY, .dtype = KVARC_U8, .heads = 1, .channels = 1 } };
 	kvarc_track track = { 0 };
-	kvarc_geometry g = { .n_tensors = tensors, .tensors = t, .n_tracks = 1,
-		             .tracks = &track };
+	kvarc_geometry g = { .n_tensors = tensors, .tensors = t, .n_tracks = 1, .tracks = &track };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_sink sink = { write_file, NULL, f };
 	uint8_t *data = calloc(1, each);
@@ -116,8 +113,7 @@ static void make(struct areas_file *f, uint32_t tensors, size_t areas,
 	check(kvarc_writer_set_geometry(w, &g), "geometry");
 	put_item(w, tensors, areas, segments * each);
 	for (size_t i = 0; i < segments; i++) {
-		check(kvarc_writer_append(w, 0, each, NULL, NULL, views),
-		      "append");
+		check(kvarc_writer_append(w, 0, each, NULL, NULL, views), "append");
 		check(kvarc_writer_commit(w), "commit");
 	}
 	check(kvarc_writer_close(&w), "close");
@@ -165,9 +161,8 @@ int main(void)
 		uint32_t tensors, each; /* tokens of a segment */
 		size_t areas, segments;
 	} rows[] = {
-		{ 1, 25, 100000, 4000 }, { 1, 25, 200000, 8000 },
-		{ 1, 25, 400000, 16000 }, { 2, 32, 25000, 1 },
-		{ 2, 32, 50000, 1 }, { 2, 32, 100000, 1 },
+		{ 1, 25, 100000, 4000 }, { 1, 25, 200000, 8000 }, { 1, 25, 400000, 16000 },
+		{ 2, 32, 25000, 1 },     { 2, 32, 50000, 1 },     { 2, 32, 100000, 1 },
 	};
 
 	puts("tensors    areas  segments  seconds of unpack");
@@ -175,8 +170,8 @@ int main(void)
 		const struct areas_case *r = &rows[i];
 		struct areas_file f = { 0 };
 		make(&f, r->tensors, r->areas, r->segments, r->each);
-		printf("%7" PRIu32 " %8zu %9zu %18.2f\n", r->tensors, r->areas,
-		       r->segments, unpack(&f, (uint64_t)r->areas * r->tensors));
+		printf("%7" PRIu32 " %8zu %9zu %18.2f\n", r->tensors, r->areas, r->segments,
+		       unpack(&f, (uint64_t)r->areas * r->tensors));
 		fflush(stdout);
 		free(f.bytes);
 	}

@@ -24,17 +24,27 @@
 #include "util/bytes.h"
 
 enum {
-	LAYERS = 3, WIDTH = 96, HEADS = 6, KV_HEADS = 2, CHANNELS = 16,
-	FFN = 160, WORDS = 61, TOKENS = 270, SEGMENT = 256, WINDOW = 100,
-	THREADS = 8, LEVELS = 3,
-	KV = KV_HEADS * CHANNELS, Q = HEADS * CHANNELS, MODEL_BYTES = 1 << 20
+	LAYERS = 3,
+	WIDTH = 96,
+	HEADS = 6,
+	KV_HEADS = 2,
+	CHANNELS = 16,
+	FFN = 160,
+	WORDS = 61,
+	TOKENS = 270,
+	SEGMENT = 256,
+	WINDOW = 100,
+	THREADS = 8,
+	LEVELS = 3,
+	KV = KV_HEADS * CHANNELS,
+	Q = HEADS * CHANNELS,
+	MODEL_BYTES = 1 << 20
 };
 
 /* Stands in for kernels/kernel_sets.c, whose coders the engine does not use, and which takes
  * the products in one instruction wherever the processor has it. */
 #if defined(KVI_AVX512)
-const struct kvi_kernels kvi_kernels_avx512vnni = { .name = "avx512vnni",
-	                                            .isa = KVARC_ISA_AVX512 };
+const struct kvi_kernels kvi_kernels_avx512vnni = { .name = "avx512vnni", .isa = KVARC_ISA_AVX512 };
 #endif
 #if defined(KVI_NEON)
 static const struct kvi_kernels neon_dots = { .name = "neondot", .isa = KVARC_ISA_NEON };
@@ -48,8 +58,7 @@ static const struct set {
 	{ &(const struct kvi_kernels){ .name = "avx2", .isa = KVARC_ISA_AVX2 }, "avx2" },
 #endif
 #if defined(KVI_AVX512)
-	{ &(const struct kvi_kernels){ .name = "avx512", .isa = KVARC_ISA_AVX512 },
-	  "avx512bw" },
+	{ &(const struct kvi_kernels){ .name = "avx512", .isa = KVARC_ISA_AVX512 }, "avx512bw" },
 	{ &kvi_kernels_avx512vnni, "avx512vnni" },
 #endif
 #if defined(KVI_NEON)
@@ -134,8 +143,7 @@ static float noise(void)
 	return (float)(sum - 510) * 0x1p-8f;
 }
 
-static struct kvi_matrix floats(unsigned type, size_t rows, size_t columns, float scale,
-                                float plus)
+static struct kvi_matrix floats(unsigned type, size_t rows, size_t columns, float scale, float plus)
 {
 	const size_t size = type == KVI_NUM_F32 ? 4 : 2;
 	struct kvi_matrix m = { .type = (uint8_t)type, .rows = rows, .columns = columns };
@@ -180,8 +188,8 @@ static struct kvi_matrix blocks(unsigned type, size_t rows, size_t columns)
 static struct kvi_matrix weights(unsigned type, size_t rows, size_t columns)
 {
 	return type == KVI_NUM_F32 || type == KVI_NUM_BF16
-		? floats(type, rows, columns, columns == FFN ? .09375f : .125f, 0)
-		: blocks(type, rows, columns);
+	               ? floats(type, rows, columns, columns == FFN ? .09375f : .125f, 0)
+	               : blocks(type, rows, columns);
 }
 
 static void make_layer(struct kvi_model_layer *l, unsigned type)
@@ -200,11 +208,22 @@ static void make_layer(struct kvi_model_layer *l, unsigned type)
 static struct kvi_model_file make_model(void)
 {
 	struct kvi_model_file f = {
-		.alloc = &alloc, .arch = "qwen2", .n_layers = LAYERS, .width = WIDTH,
-		.heads = HEADS, .kv_heads = KV_HEADS, .head_channels = CHANNELS,
-		.ffn = FFN, .vocabulary = WORDS, .norm_epsilon = 1e-5f,
-		.attention_scale = .25f, .embedding_scale = 1, .activation = KVI_SILU,
-		.n_ropes = 1, .ropes = { { CHANNELS, freq } }, .layers = layers,
+		.alloc = &alloc,
+		.arch = "qwen2",
+		.n_layers = LAYERS,
+		.width = WIDTH,
+		.heads = HEADS,
+		.kv_heads = KV_HEADS,
+		.head_channels = CHANNELS,
+		.ffn = FFN,
+		.vocabulary = WORDS,
+		.norm_epsilon = 1e-5f,
+		.attention_scale = .25f,
+		.embedding_scale = 1,
+		.activation = KVI_SILU,
+		.n_ropes = 1,
+		.ropes = { { CHANNELS, freq } },
+		.layers = layers,
 	};
 
 	for (int i = 0; i < CHANNELS / 2; i++)
@@ -258,8 +277,7 @@ static void go_layer(struct kvi_run *run, size_t layer, size_t first, size_t n, 
 		fail("no memory");
 }
 
-static uint64_t digest(const struct kvi_engine *e, struct kvi_pool *pool, size_t cut,
-                       bool closed)
+static uint64_t digest(const struct kvi_engine *e, struct kvi_pool *pool, size_t cut, bool closed)
 {
 	const struct kvi_run_options o = { .engine = e, .alloc = &alloc, .pool = pool };
 	struct kvi_run *run;
@@ -283,21 +301,20 @@ static uint64_t digest(const struct kvi_engine *e, struct kvi_pool *pool, size_t
 static const struct {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
-} levels[LEVELS] = {
-	{ { 0, 0, false }, false }, { { 1, 0x1f, false }, true },
-	{ { 0x1f, 0x1f, false }, true }
-};
+} levels[LEVELS] = { { { 0, 0, false }, false },
+	             { { 1, 0x1f, false }, true },
+	             { { 0x1f, 0x1f, false }, true } };
 static uint64_t first[LEVELS];
 static unsigned ways, differ;
 
-static void check(const struct set *s, unsigned level, unsigned threads, size_t cut,
-                  uint64_t d)
+static void check(const struct set *s, unsigned level, unsigned threads, size_t cut, uint64_t d)
 {
 	ways++;
 	if (!first[level])
 		first[level] = d;
 	if (d != first[level] && differ++ < 10)
-		fprintf(stderr, "%s, arithmetic %u, %u threads, cut %zu: 0x%016llx, not 0x%016llx\n",
+		fprintf(stderr,
+		        "%s, arithmetic %u, %u threads, cut %zu: 0x%016llx, not 0x%016llx\n",
 		        s->kernels->name, level, threads, cut, (unsigned long long)d,
 		        (unsigned long long)first[level]);
 }

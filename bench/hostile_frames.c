@@ -43,8 +43,7 @@ static void begin(struct hostile_file *f, const char *folder, const char *name)
 {
 	kvarc_tensor t = { .dtype = KVARC_F16, .heads = 1, .channels = 64 };
 	kvarc_track track = { 0 };
-	const kvarc_geometry g = { .n_tensors = 1, .tensors = &t, .n_tracks = 1,
-		                   .tracks = &track };
+	const kvarc_geometry g = { .n_tensors = 1, .tensors = &t, .n_tracks = 1, .tracks = &track };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_sink sink = { write_file, NULL, f };
 	char path[4096];
@@ -109,8 +108,9 @@ static uint8_t *identity(size_t *bytes)
 	*p++ = (PAIRS & 0x7f) | 0x80;
 	*p++ = PAIRS >> 7;
 	for (unsigned i = 0; i < PAIRS; i++) {
-		const uint8_t head[] = { 2, (uint8_t)('a' + i / 16), (uint8_t)('a' + i % 16),
-			                 0xff, 0xff, 3 };
+		const uint8_t head[] = {
+			2, (uint8_t)('a' + i / 16), (uint8_t)('a' + i % 16), 0xff, 0xff, 3
+		};
 		memcpy(p, head, sizeof head);
 		memset(p + sizeof head, 'v', VALUE);
 		p += PAIR;

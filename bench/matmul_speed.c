@@ -38,29 +38,33 @@ static double now(void)
 #else
 #define EACH _Pragma("GCC unroll 16") for (int i = 0; i < CHAINS; i++)
 #endif
-#define PEAK(NAME, TARGET, VECTOR, SET, DOT)                                           \
-	static __attribute__((target(TARGET), noinline)) void NAME(void)               \
-	{                                                                              \
-		VECTOR a = SET(1), b = SET(2), sum[CHAINS];                            \
-		EACH                                                                   \
-			sum[i] = SET(1);                                               \
-		for (int n = 0; n < PEAK_LOOPS; n++) {                                 \
-			EACH {                                                         \
-				DOT;                                                   \
-				__asm__("" : "+v"(sum[i]));                            \
-			}                                                              \
-		}                                                                      \
-		EACH                                                                   \
-			__asm__ volatile("" : : "v"(sum[i]));                          \
+#define PEAK(NAME, TARGET, VECTOR, SET, DOT)                             \
+	static __attribute__((target(TARGET), noinline)) void NAME(void) \
+	{                                                                \
+		VECTOR a = SET(1), b = SET(2), sum[CHAINS];              \
+		EACH                                                     \
+			sum[i] = SET(1);                                 \
+		for (int n = 0; n < PEAK_LOOPS; n++) {                   \
+			EACH {                                           \
+				DOT;                                     \
+				__asm__("" : "+v"(sum[i]));              \
+			}                                                \
+		}                                                        \
+		EACH                                                     \
+			__asm__ volatile("" : : "v"(sum[i]));            \
 	}
 
 #if defined(KVI_AVX2)
 PEAK(peak_avx2, "avx2", __m256i, _mm256_set1_epi32,
-     sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(a, b)); __asm__("" : "+v"(a)))
+     sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(a, b));
+     __asm__(""
+             : "+v"(a)))
 #endif
 #if defined(KVI_AVX512)
 PEAK(peak_avx512, "avx512bw", __m512i, _mm512_set1_epi32,
-     sum[i] = _mm512_add_epi32(sum[i], _mm512_madd_epi16(a, b)); __asm__("" : "+v"(a)))
+     sum[i] = _mm512_add_epi32(sum[i], _mm512_madd_epi16(a, b));
+     __asm__(""
+             : "+v"(a)))
 #endif
 #if defined(KVI_AVX512VNNI)
 PEAK(peak_avx512vnni, "avx512vnni", __m512i, _mm512_set1_epi32,
@@ -69,19 +73,23 @@ PEAK(peak_avx512vnni, "avx512vnni", __m512i, _mm512_set1_epi32,
 
 #if defined(KVI_AVX2)
 PEAK(floats_avx2, "avx2", __m256, _mm256_set1_ps,
-     sum[i] = _mm256_add_ps(sum[i], _mm256_mul_ps(a, b)); __asm__("" : "+v"(a)))
+     sum[i] = _mm256_add_ps(sum[i], _mm256_mul_ps(a, b));
+     __asm__(""
+             : "+v"(a)))
 #endif
 #if defined(KVI_AVX512)
 PEAK(floats_avx512, "avx512f", __m512, _mm512_set1_ps,
-     sum[i] = _mm512_add_ps(sum[i], _mm512_mul_ps(a, b)); __asm__("" : "+v"(a)))
+     sum[i] = _mm512_add_ps(sum[i], _mm512_mul_ps(a, b));
+     __asm__(""
+             : "+v"(a)))
 #endif
 
 struct matmul_set {
 	const struct kvi_exact_kernels *kernels;
 	void (*peak)(void);
-	double peak_ops;         /* of a chain's step */
+	double peak_ops; /* of a chain's step */
 	const char *instructions;
-	void (*floats)(void);    /* multiplication and addition of fp32, each rounded */
+	void (*floats)(void); /* multiplication and addition of fp32, each rounded */
 	double float_ops;
 };
 
@@ -162,10 +170,11 @@ static void measure(const struct matmul_set *s, size_t outputs, size_t inputs, u
 
 	make_job(&j, outputs, inputs, planes, wide);
 	for (int i = 0; i < REPEAT && (i < 3 || (double)i * ops < best * 4); i++) {
-		const struct kvi_product p = {
-			.a = &j.a, .w = &j.w, .blocks = kvi_operand_blocks(&j.w),
-			.y = j.y, .y_stride = kvi_operand_blocks(&j.w) * 16
-		};
+		const struct kvi_product p = { .a = &j.a,
+			                       .w = &j.w,
+			                       .blocks = kvi_operand_blocks(&j.w),
+			                       .y = j.y,
+			                       .y_stride = kvi_operand_blocks(&j.w) * 16 };
 		double t0 = now(), t1, t2;
 		s->kernels->quantise(&j.a, j.x, inputs, 0, ROWS);
 		t1 = now();
@@ -202,18 +211,19 @@ static void measure_floats(const struct matmul_set *s, size_t outputs, size_t in
 	for (size_t r = 0; r < outputs; r++)
 		kvi_e4m3_put(&w, r, x + r % ROWS * inputs);
 	for (int i = 0; i < REPEAT && (i < 3 || (double)i * ops < best * 4); i++) {
-		const struct kvi_product p = {
-			.w = &w, .x = x, .rows = ROWS, .x_stride = inputs,
-			.blocks = kvi_operand_blocks(&w), .y = y,
-			.y_stride = kvi_operand_blocks(&w) * 16
-		};
+		const struct kvi_product p = { .w = &w,
+			                       .x = x,
+			                       .rows = ROWS,
+			                       .x_stride = inputs,
+			                       .blocks = kvi_operand_blocks(&w),
+			                       .y = y,
+			                       .y_stride = kvi_operand_blocks(&w) * 16 };
 		double t = now();
 		s->kernels->product_floats(&p);
 		t = ops / (now() - t);
 		best = t > best ? t : best;
 	}
-	printf("  fp32 x E4M3 %d x %4zu x %4zu  %7.1f GOP/s", ROWS, inputs, outputs,
-	       best * 1e-9);
+	printf("  fp32 x E4M3 %d x %4zu x %4zu  %7.1f GOP/s", ROWS, inputs, outputs, best * 1e-9);
 	if (peak > 0)
 		printf("  %5.1f %%", 100 * best / peak);
 	printf("\n");
@@ -225,8 +235,9 @@ static void measure_floats(const struct matmul_set *s, size_t outputs, size_t in
 
 static void bench(const struct matmul_set *s)
 {
-	static const size_t shapes[][2] = { { 576, 576 }, { 1536, 576 }, { 576, 1536 },
-		                            { 4096, 4096 } };
+	static const size_t shapes[][2] = {
+		{ 576, 576 }, { 1536, 576 }, { 576, 1536 }, { 4096, 4096 }
+	};
 	double peak = peak_speed(s->peak, s->peak_ops);
 	double floats = peak_speed(s->floats, s->float_ops);
 
@@ -238,8 +249,8 @@ static void bench(const struct matmul_set *s)
 	for (unsigned form = 0; form < 3; form++)
 		for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
 			if (s->peak || shapes[i][0] < 4096)
-				measure(s, shapes[i][0], shapes[i][1], form == 2 ? 2 : 1,
-				        form > 0, peak);
+				measure(s, shapes[i][0], shapes[i][1], form == 2 ? 2 : 1, form > 0,
+				        peak);
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
 		if (s->peak || shapes[i][0] < 4096)
 			measure_floats(s, shapes[i][0], shapes[i][1], floats);
@@ -261,17 +272,18 @@ int main(int argc, char **argv)
 #endif
 #if defined(KVI_AVX2)
 	if (isa & KVARC_ISA_AVX2)
-		sets[n++] = (struct matmul_set){ &kvi_exact_avx2, peak_avx2, 32, "vpmaddwd + vpaddd",
-			                  floats_avx2, 16 };
+		sets[n++] = (struct matmul_set){ &kvi_exact_avx2,     peak_avx2,   32,
+			                         "vpmaddwd + vpaddd", floats_avx2, 16 };
 #endif
 #if defined(KVI_AVX512)
 	if (isa & KVARC_ISA_AVX512)
-		sets[n++] = (struct matmul_set){ &kvi_exact_avx512, peak_avx512, 64,
-			                  "vpmaddwd + vpaddd", floats_avx512, 32 };
+		sets[n++] = (struct matmul_set){ &kvi_exact_avx512,   peak_avx512,   64,
+			                         "vpmaddwd + vpaddd", floats_avx512, 32 };
 #if defined(KVI_AVX512VNNI)
 	if (kvi_exact_kernels_get(0) == &kvi_exact_avx512vnni)
-		sets[n++] = (struct matmul_set){ &kvi_exact_avx512vnni, peak_avx512vnni, 128,
-			                  "vpdpbusd", floats_avx512, 32 };
+		sets[n++] = (struct matmul_set){
+			&kvi_exact_avx512vnni, peak_avx512vnni, 128, "vpdpbusd", floats_avx512, 32
+		};
 #endif
 #endif
 	(void)isa;

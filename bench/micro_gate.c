@@ -17,8 +17,15 @@
 #include <kvarc.h>
 
 enum {
-	TOKENS = 1024, HEADS = 4, CHANNELS = 128, WIDTH = HEADS * CHANNELS,
-	N = TOKENS * WIDTH, FIRST = 32, LAST = 96, STEP = 8, RATES = (LAST - FIRST) / STEP + 1
+	TOKENS = 1024,
+	HEADS = 4,
+	CHANNELS = 128,
+	WIDTH = HEADS * CHANNELS,
+	N = TOKENS * WIDTH,
+	FIRST = 32,
+	LAST = 96,
+	STEP = 8,
+	RATES = (LAST - FIRST) / STEP + 1
 };
 
 static float data[N], back[N];
@@ -173,8 +180,8 @@ int main(void)
 	other[1] = int4();
 	for (int i = 0; i < RATES; i++) {
 		size[i] = had(&a, FIRST + STEP * i, &error[i]);
-		printf("had:%-4g %8.4f bits, error %.6f\n", (FIRST + STEP * i) / 16.0,
-		       size[i], error[i]);
+		printf("had:%-4g %8.4f bits, error %.6f\n", (FIRST + STEP * i) / 16.0, size[i],
+		       error[i]);
 	}
 	for (int k = 0; k < 2; k++) {
 		int i = 0;
@@ -185,8 +192,9 @@ int main(void)
 		double less = bits[k] - had_bits;
 		int fine = t >= 0 && t <= 1 && less >= wanted[k];
 		printf("%s: %.3f bits, error %.6f; had %.4f bits there, %.4f less "
-		       "(%.2f wanted): %s\n", names[k], bits[k], other[k], had_bits, less,
-		       wanted[k], fine ? "good" : "BAD");
+		       "(%.2f wanted): %s\n",
+		       names[k], bits[k], other[k], had_bits, less, wanted[k],
+		       fine ? "good" : "BAD");
 		bad |= !fine;
 	}
 	free(a.p);

@@ -22,16 +22,16 @@ enum { REPEAT = 5, ZSTD_LEVEL = 3 };
 
 struct buffer {
 	uint8_t *data;
-	size_t bytes, room;
+	size_t bytes, capacity;
 };
 
 /* One way to pack; level is its own. shuffle: bytes of an element, 1 for none. */
 struct method {
 	const char *name;
-	int (*pack)(const struct method *m, const struct buffer *in,
-	            struct buffer *packed, struct buffer *scratch);
-	int (*unpack)(const struct method *m, const struct buffer *packed,
-	              struct buffer *out, struct buffer *scratch);
+	int (*pack)(const struct method *m, const struct buffer *in, struct buffer *packed,
+	            struct buffer *scratch);
+	int (*unpack)(const struct method *m, const struct buffer *packed, struct buffer *out,
+	              struct buffer *scratch);
 	int level;
 	size_t shuffle;
 	const kvarc_profile *profile; /* NULL: none */
@@ -49,7 +49,7 @@ static int make_room(struct buffer *b, size_t bytes)
 {
 	b->data = malloc(bytes ? bytes : 1);
 	b->bytes = 0;
-	b->room = bytes;
+	b->capacity = bytes;
 	return b->data ? 0 : -1;
 }
 
@@ -67,8 +67,7 @@ static void shuffle(uint8_t *dst, const uint8_t *src, size_t bytes, size_t size)
 	memcpy(dst + n * size, src + n * size, bytes - n * size);
 }
 
-static void unshuffle(uint8_t *dst, const uint8_t *src, size_t bytes,
-                      size_t size)
+static void unshuffle(uint8_t *dst, const uint8_t *src, size_t bytes, size_t size)
 {
 	size_t n = bytes / size;
 
@@ -79,8 +78,8 @@ static void unshuffle(uint8_t *dst, const uint8_t *src, size_t bytes,
 	memcpy(dst + n * size, src + n * size, bytes - n * size);
 }
 
-static int zstd_pack(const struct method *m, const struct buffer *in,
-                     struct buffer *packed, struct buffer *scratch)
+static int zstd_pack(const struct method *m, const struct buffer *in, struct buffer *packed,
+                     struct buffer *scratch)
 {
 	const uint8_t *src = in->data;
 	size_t n;
@@ -89,16 +88,16 @@ static int zstd_pack(const struct method *m, const struct buffer *in,
 		shuffle(scratch->data, src, in->bytes, m->shuffle);
 		src = scratch->data;
 	}
-	n = ZSTD_compress(packed->data, packed->room, src, in->bytes, m->level);
+	n = ZSTD_compress(packed->data, packed->capacity, src, in->bytes, m->level);
 	packed->bytes = ZSTD_isError(n) ? 0 : n;
 	return ZSTD_isError(n) ? -1 : 0;
 }
 
-static int zstd_unpack(const struct method *m, const struct buffer *packed,
-                       struct buffer *out, struct buffer *scratch)
+static int zstd_unpack(const struct method *m, const struct buffer *packed, struct buffer *out,
+                       struct buffer *scratch)
 {
 	uint8_t *dst = m->shuffle > 1 ? scratch->data : out->data;
-	size_t n = ZSTD_decompress(dst, out->room, packed->data, packed->bytes);
+	size_t n = ZSTD_decompress(dst, out->capacity, packed->data, packed->bytes);
 
 	if (ZSTD_isError(n))
 		return -1;
@@ -110,8 +109,7 @@ static int zstd_unpack(const struct method *m, const struct buffer *packed,
 
 /* ------------------------------------------------------------ kvarc */
 
-static int64_t read_buffer(void *opaque, void *buf, size_t bytes,
-                           uint64_t offset)
+static int64_t read_buffer(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	const struct buffer *b = opaque;
 
@@ -123,12 +121,11 @@ static int64_t read_buffer(void *opaque, void *buf, size_t bytes,
 	return (int64_t)bytes;
 }
 
-static int write_buffer(void *opaque, const void *buf, size_t bytes,
-                        uint64_t offset)
+static int write_buffer(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct buffer *b = opaque;
 
-	if (offset > b->room || bytes > b->room - offset)
+	if (offset > b->capacity || bytes > b->capacity - offset)
 		return -1;
 	memcpy(b->data + offset, buf, bytes);
 	if (offset + bytes > b->bytes)
@@ -144,8 +141,8 @@ static int report(kvarc_ret ret)
 	return -1;
 }
 
-static int kvarc_run_pack(const struct method *m, const struct buffer *in,
-                          struct buffer *packed, struct buffer *scratch)
+static int kvarc_run_pack(const struct method *m, const struct buffer *in, struct buffer *packed,
+                          struct buffer *scratch)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
@@ -178,8 +175,8 @@ static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return 0;
 }
 
-static int kvarc_run_unpack(const struct method *m, const struct buffer *packed,
-                            struct buffer *out, struct buffer *scratch)
+static int kvarc_run_unpack(const struct method *m, const struct buffer *packed, struct buffer *out,
+                            struct buffer *scratch)
 {
 	struct buffer input = *packed;
 	kvarc_source source = { .read = read_buffer, .opaque = &input, .size = packed->bytes };
@@ -200,9 +197,8 @@ static int kvarc_run_unpack(const struct method *m, const struct buffer *packed,
 
 /* ------------------------------------------------------------ table */
 
-static int measure(const struct method *m, const struct buffer *in,
-                   struct buffer *packed, struct buffer *out,
-                   struct buffer *scratch, size_t element)
+static int measure(const struct method *m, const struct buffer *in, struct buffer *packed,
+                   struct buffer *out, struct buffer *scratch, size_t element)
 {
 	double pack = 0, unpack = 0, t;
 
@@ -212,22 +208,20 @@ static int measure(const struct method *m, const struct buffer *in,
 			return -1;
 		t = now() - t;
 		pack = i == 0 || t < pack ? t : pack;
-		memset(out->data, 0, out->room);
+		memset(out->data, 0, out->capacity);
 		t = now();
 		if (m->unpack(m, packed, out, scratch) != 0)
 			return -1;
 		t = now() - t;
 		unpack = i == 0 || t < unpack ? t : unpack;
 	}
-	if (out->bytes != in->bytes ||
-	    memcmp(out->data, in->data, in->bytes) != 0) {
+	if (out->bytes != in->bytes || memcmp(out->data, in->data, in->bytes) != 0) {
 		fprintf(stderr, "peers: %s: the result differs\n", m->name);
 		return -1;
 	}
-	printf("  %-20s %11zu  %6.3fx  %8.2f  %7.0f MB/s  %7.0f MB/s\n", m->name,
-	       packed->bytes, (double)in->bytes / (double)packed->bytes,
-	       8.0 * (double)packed->bytes /
-	       ((double)in->bytes / (double)element),
+	printf("  %-20s %11zu  %6.3fx  %8.2f  %7.0f MB/s  %7.0f MB/s\n", m->name, packed->bytes,
+	       (double)in->bytes / (double)packed->bytes,
+	       8.0 * (double)packed->bytes / ((double)in->bytes / (double)element),
 	       (double)in->bytes / pack / 1e6, (double)in->bytes / unpack / 1e6);
 	fflush(stdout);
 	return 0;
@@ -240,8 +234,7 @@ static int load(struct buffer *b, const char *file)
 
 	if (f && fseek(f, 0, SEEK_END) == 0)
 		size = ftell(f);
-	if (size < 0 || fseek(f, 0, SEEK_SET) != 0 ||
-	    make_room(b, (size_t)size) != 0 ||
+	if (size < 0 || fseek(f, 0, SEEK_SET) != 0 || make_room(b, (size_t)size) != 0 ||
 	    fread(b->data, 1, (size_t)size, f) != (size_t)size) {
 		perror(file);
 		if (f)
@@ -273,8 +266,7 @@ static int has_level(const kvarc_profile *p, int level)
 {
 	kvarc_profile_info info;
 
-	return p && kvarc_profile_get_info(p, &info) == KVARC_OK &&
-	       info.levels >> level & 1;
+	return p && kvarc_profile_get_info(p, &info) == KVARC_OK && info.levels >> level & 1;
 }
 
 static int table(const char *file, size_t element, const kvarc_profile *p)
@@ -295,16 +287,15 @@ static int table(const char *file, size_t element, const kvarc_profile *p)
 	                 make_room(&out, in.bytes) || make_room(&scratch, in.bytes)))
 		ret = -1;
 	if (ret == 0) {
-		printf("%s, %zu bytes, one thread (%s)\n", slash ? slash + 1 : file,
-		       in.bytes, kvarc_isa_name(KVARC_ISA_ALL));
-		printf("  %-20s %11s  %7s  %8s  %12s  %12s\n", "", "bytes", "ratio",
-		       "bits/el.", "pack", "unpack");
+		printf("%s, %zu bytes, one thread (%s)\n", slash ? slash + 1 : file, in.bytes,
+		       kvarc_isa_name(KVARC_ISA_ALL));
+		printf("  %-20s %11s  %7s  %8s  %12s  %12s\n", "", "bytes", "ratio", "bits/el.",
+		       "pack", "unpack");
 	}
 	for (size_t i = 0; ret == 0 && i < sizeof(methods) / sizeof(methods[0]); i++) {
 		const struct method *m = &methods[i];
 
-		if (m->pack == kvarc_run_pack && m->level > 1 &&
-		    !has_level(p, m->level))
+		if (m->pack == kvarc_run_pack && m->level > 1 && !has_level(p, m->level))
 			continue;
 		ret = measure(m, &in, &packed, &out, &scratch, element);
 	}

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * proxy_speed.c - what a limit of the gate without a model comes to: proxy MODEL TIER[+PROFILE] IDS...
+ * proxy_speed.c - what a limit of the gate without a model comes to: proxy MODEL TIER[+PROFILE]
+ * IDS...
  *
- * For each file of token ids SEQUENCES caches of PREFIX tokens, for each limit bits and the KL of the
- * next tokens (mean of all sequences, least, most), as `kvarc eval` measures it; then the rank
+ * For each file of token ids SEQUENCES caches of PREFIX tokens, for each limit bits and the KL of
+ * the next tokens (mean of all sequences, least, most), as `kvarc eval` measures it; then the rank
  * correlation of a layer's error and of its KL alone with the tier as it is given.
  */
 #include <stdio.h>
@@ -18,7 +19,7 @@ static const double limits[LIMITS] = { 0.6, 0.4, 0.25, 0.15, 0.1 };
 
 struct bytes {
 	uint8_t *p;
-	size_t n, room;
+	size_t n, capacity;
 };
 
 /* What a limit gave, over sequences. */
@@ -51,9 +52,9 @@ static void check(kvarc_ret ret, const char *what)
 static int put(void *opaque, const void *from, size_t n, uint64_t offset)
 {
 	struct bytes *to = opaque;
-	if (offset + n > to->room) {
-		to->room = 2 * (size_t)(offset + n);
-		to->p = realloc(to->p, to->room);
+	if (offset + n > to->capacity) {
+		to->capacity = 2 * (size_t)(offset + n);
+		to->p = realloc(to->p, to->capacity);
 		if (!to->p)
 			return -1;
 	}
@@ -104,8 +105,8 @@ static void make_file(struct bytes *file)
 	wo.flags = KVARC_WRITE_FILE_ID;
 	check(kvarc_writer_open(&w, &to, &wo), "writer");
 	check(kvarc_writer_set_geometry(w, b.e->geometry), "geometry");
-	check(kvarc_writer_append(w, 0, b.e->exact.n, NULL, b.e->positions,
-	                          b.e->exact.views), "append");
+	check(kvarc_writer_append(w, 0, b.e->exact.n, NULL, b.e->positions, b.e->exact.views),
+	      "append");
 	check(kvarc_writer_close(&w), "close");
 	kvarc_source from = source_of(&archive);
 	check(kvarc_reader_open(&r, &from, &ro), "reader");
@@ -188,8 +189,7 @@ static void run_layers(const int32_t *ids)
 	for (uint32_t l = 0; l < n; l++) {
 		kvarc_eval_result r = { 0 };
 		for (size_t i = 0; i < g->n_tensors; i++)
-			mixed[i] = (g->tensors[i].layer == l ? &b.e->back
-			                                     : &b.e->exact)->views[i];
+			mixed[i] = (g->tensors[i].layer == l ? &b.e->back : &b.e->exact)->views[i];
 		check(kvi_eval_compare(b.e, mixed, b.e->exact.n, &r), "compare");
 		kl[l] = r.mean_kl;
 	}
@@ -227,8 +227,8 @@ static void print(void)
 		else
 			printf("%-8s", "no limit");
 		printf(" %7.3f bits, KL %.2g (%.2g-%.2g), %u sequences, %u layers "
-		       "unchanged\n", r->bits / r->n, r->kl / r->n, r->least,
-		       r->most, r->n, r->unchanged);
+		       "unchanged\n",
+		       r->bits / r->n, r->kl / r->n, r->least, r->most, r->n, r->unchanged);
 	}
 	printf("rank correlation %.2f (mean of %u caches)\n", b.correlation / b.n, b.n);
 }

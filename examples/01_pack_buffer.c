@@ -13,19 +13,19 @@ int main(void)
 	size_t cache_bytes = 2 * LAYERS * TOKENS * WIDTH * sizeof(uint16_t);
 	uint16_t *cache = example_cache(TOKENS);
 	uint16_t *back = calloc(1, cache_bytes);
-	size_t room, written;
+	size_t capacity, written;
 	uint8_t *archive;
 
 	example_geometry(&geometry, &track, tensors);
 	example_views(views, cache, TOKENS, 0);
-	room = kvarc_encode_bound(&geometry, TOKENS);
-	archive = malloc(room);
+	capacity = kvarc_encode_bound(&geometry, TOKENS);
+	archive = malloc(capacity);
 	EXPECT(back != NULL && archive != NULL);
 
-	CHECK(kvarc_encode_buffer(archive, room, &written, &geometry, TOKENS, NULL,
-	                          views, &options));
-	printf("%zu bytes became %zu, %.2f bits per element\n", cache_bytes,
-	       written, 8.0 * (double)written / ((double)cache_bytes / 2));
+	CHECK(kvarc_encode_buffer(archive, capacity, &written, &geometry, TOKENS, NULL, views,
+	                          &options));
+	printf("%zu bytes became %zu, %.2f bits per element\n", cache_bytes, written,
+	       8.0 * (double)written / ((double)cache_bytes / 2));
 
 	example_views(views, back, TOKENS, 0);
 	CHECK(kvarc_decode_buffer(archive, written, views, 2 * LAYERS, NULL));

@@ -6,9 +6,7 @@ int main(void)
 {
 	enum { TOKENS = 700, FIRST = 500, N = 100, LAYER = 2 };
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_range range = {
-		.track = 0, .layer0 = LAYER, .n_layers = 1, .t0 = FIRST, .n = N
-	};
+	kvarc_range range = { .track = 0, .layer0 = LAYER, .n_layers = 1, .t0 = FIRST, .n = N };
 	kvarc_track track;
 	kvarc_tensor tensors[2 * LAYERS];
 	kvarc_geometry geometry;
@@ -45,8 +43,7 @@ int main(void)
 	kvarc_reader_close(&r);
 
 	for (size_t i = 0; i < 2; i++)
-		EXPECT(memcmp(part[i],
-		              cache + ((2 * LAYER + i) * TOKENS + FIRST) * WIDTH,
+		EXPECT(memcmp(part[i], cache + ((2 * LAYER + i) * TOKENS + FIRST) * WIDTH,
 		              sizeof(part[i])) == 0);
 	printf("read tokens %d to %d of layer %d\n", FIRST, FIRST + N - 1, LAYER);
 	fclose(f);

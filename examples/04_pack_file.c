@@ -12,8 +12,7 @@ struct memory {
 	uint64_t bytes;
 };
 
-static int memory_write(void *opaque, const void *buf, size_t bytes,
-                        uint64_t offset)
+static int memory_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct memory *m = opaque;
 
@@ -77,11 +76,9 @@ int main(int argc, char **argv)
 
 	original = malloc((size_t)back.bytes + 1);
 	EXPECT(original && example_size(in) == back.bytes);
-	EXPECT(example_read(in, original, (size_t)back.bytes, 0) ==
-	       (int64_t)back.bytes);
+	EXPECT(example_read(in, original, (size_t)back.bytes, 0) == (int64_t)back.bytes);
 	EXPECT(memcmp(original, back.data, (size_t)back.bytes) == 0);
-	printf("%llu bytes became %llu and came back\n",
-	       (unsigned long long)back.bytes,
+	printf("%llu bytes became %llu and came back\n", (unsigned long long)back.bytes,
 	       (unsigned long long)stats.file_bytes);
 	free(original);
 	free(back.data);

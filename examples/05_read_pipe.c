@@ -3,8 +3,7 @@
 #include "example.h"
 
 /* A source that only goes forward, like a pipe or a socket. */
-static int64_t forward_read(void *opaque, void *buf, size_t bytes,
-                            uint64_t offset)
+static int64_t forward_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	FILE *f = opaque;
 
@@ -14,8 +13,8 @@ static int64_t forward_read(void *opaque, void *buf, size_t bytes,
 }
 
 /* A kvarc_deliver: n tokens of some heads of a tensor, decoded and checked. */
-static int take_block(void *opaque, uint32_t tensor, uint32_t head,
-                      uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+static int take_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                      uint32_t n, const void *src)
 {
 	uint64_t *elements = opaque;
 

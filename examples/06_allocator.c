@@ -35,33 +35,31 @@ int main(void)
 	kvarc_geometry geometry;
 	kvarc_view views[2 * LAYERS];
 	uint16_t *cache = example_cache(TOKENS);
-	size_t room, written;
+	size_t capacity, written;
 	uint8_t *archive;
 	kvarc_ret ret;
 
 	example_geometry(&geometry, &track, tensors);
 	example_views(views, cache, TOKENS, 0);
-	room = kvarc_encode_bound(&geometry, TOKENS);
-	archive = malloc(room);
+	capacity = kvarc_encode_bound(&geometry, TOKENS);
+	archive = malloc(capacity);
 	EXPECT(archive != NULL);
 	options.common.allocator = &allocator;
 	options.common.error = &error;
 
 	/* Far too little: refused before anything is done. */
 	options.common.memlimit = 4096;
-	ret = kvarc_encode_buffer(archive, room, &written, &geometry, TOKENS, NULL,
-	                          views, &options);
+	ret = kvarc_encode_buffer(archive, capacity, &written, &geometry, TOKENS, NULL, views,
+	                          &options);
 	EXPECT(ret == KVARC_MEMLIMIT);
-	printf("with 4 KiB: %s\n", error.text[0] ? error.text :
-	       kvarc_strerror(ret));
+	printf("with 4 KiB: %s\n", error.text[0] ? error.text : kvarc_strerror(ret));
 	EXPECT(pool.blocks == 0);
 
 	options.common.memlimit = 0; /* the default */
-	CHECK(kvarc_encode_buffer(archive, room, &written, &geometry, TOKENS, NULL,
-	                          views, &options));
+	CHECK(kvarc_encode_buffer(archive, capacity, &written, &geometry, TOKENS, NULL, views,
+	                          &options));
 	EXPECT(pool.blocks == 0);
-	printf("with the default: %zu bytes, and every block was given back\n",
-	       written);
+	printf("with the default: %zu bytes, and every block was given back\n", written);
 	free(archive);
 	free(cache);
 	return 0;

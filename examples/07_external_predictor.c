@@ -35,8 +35,7 @@ static int engine_open(void *opaque, void **sequence)
 	return *sequence ? 0 : -1;
 }
 
-static int engine_segment(void *sequence, const int32_t *ids,
-                          const int32_t *positions, size_t n)
+static int engine_segment(void *sequence, const int32_t *ids, const int32_t *positions, size_t n)
 {
 	struct sequence *s = sequence;
 
@@ -58,8 +57,7 @@ static int engine_predict(void *sequence, uint32_t layer, float *k, float *v)
 	return 0;
 }
 
-static int engine_advance(void *sequence, uint32_t layer, const float *k,
-                          const float *v)
+static int engine_advance(void *sequence, uint32_t layer, const float *k, const float *v)
 {
 	(void)sequence, (void)layer, (void)k, (void)v;
 	return 0;
@@ -73,13 +71,17 @@ static int engine_restart(void *sequence)
 
 int main(void)
 {
-	kvarc_external engine = {
-		.identity = { 0x6b, 0x76, 7 }, .name = "hash", .layers = LAYERS,
-		.heads = HEADS, .channels = CHANNELS, .open = engine_open,
-		.close = free, .segment = engine_segment,
-		.predict = engine_predict, .advance = engine_advance,
-		.restart = engine_restart
-	};
+	kvarc_external engine = { .identity = { 0x6b, 0x76, 7 },
+		                  .name = "hash",
+		                  .layers = LAYERS,
+		                  .heads = HEADS,
+		                  .channels = CHANNELS,
+		                  .open = engine_open,
+		                  .close = free,
+		                  .segment = engine_segment,
+		                  .predict = engine_predict,
+		                  .advance = engine_advance,
+		                  .restart = engine_restart };
 	kvarc_predictor *predictor;
 	kvarc_profile *profile;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
@@ -94,15 +96,14 @@ int main(void)
 	uint8_t *archive;
 
 	for (size_t i = 0; i < n; i++)
-		cache[i] = element((uint32_t)(i / WIDTH / TOKENS),
-		                   (int32_t)(i / WIDTH % TOKENS), i % WIDTH);
+		cache[i] = element((uint32_t)(i / WIDTH / TOKENS), (int32_t)(i / WIDTH % TOKENS),
+		                   i % WIDTH);
 	example_geometry(&geometry, &track, tensors);
 	example_views(views, cache, TOKENS, 0);
 	room = kvarc_encode_bound(&geometry, TOKENS);
 	archive = malloc(room);
 	EXPECT(archive != NULL);
-	CHECK(kvarc_encode_buffer(archive, room, &plain, &geometry, TOKENS, ids,
-	                          views, &wo));
+	CHECK(kvarc_encode_buffer(archive, room, &plain, &geometry, TOKENS, ids, views, &wo));
 
 	CHECK(kvarc_predictor_open_external(&predictor, &engine, NULL));
 	CHECK(kvarc_profile_of_sizes(&profile, 5, &geometry, 256, views, NULL));
@@ -110,8 +111,7 @@ int main(void)
 	wo.predictor = predictor;
 	wo.profile = profile;
 	wo.flags = KVARC_WRITE_EMBED_PROFILE;
-	CHECK(kvarc_encode_buffer(archive, room, &written, &geometry, TOKENS, ids,
-	                          views, &wo));
+	CHECK(kvarc_encode_buffer(archive, room, &written, &geometry, TOKENS, ids, views, &wo));
 	printf("%zu bytes: %zu by level 1, %zu with the engine, %zu times smaller\n",
 	       n * sizeof(*cache), plain, written, n * sizeof(*cache) / written);
 	EXPECT(written < plain / 50);
@@ -121,8 +121,7 @@ int main(void)
 	CHECK(kvarc_decode_buffer(archive, written, views, 2 * LAYERS, &ro));
 	EXPECT(memcmp(cache, back, n * sizeof(*cache)) == 0);
 	ro.predictor = NULL;
-	EXPECT(kvarc_decode_buffer(archive, written, views, 2 * LAYERS, &ro) ==
-	       KVARC_PREDICTOR);
+	EXPECT(kvarc_decode_buffer(archive, written, views, 2 * LAYERS, &ro) == KVARC_PREDICTOR);
 
 	kvarc_profile_close(&profile);
 	kvarc_predictor_close(&predictor);

@@ -13,21 +13,21 @@
 enum { LAYERS = 4, HEADS = 2, CHANNELS = 32, WIDTH = HEADS * CHANNELS };
 
 /* Ends the example with a line that says which call failed, and how. */
-#define CHECK(call) \
-	do { \
-		kvarc_ret check_ = (call); \
-		if (check_ != KVARC_OK) { \
+#define CHECK(call)                                                                 \
+	do {                                                                        \
+		kvarc_ret check_ = (call);                                          \
+		if (check_ != KVARC_OK) {                                           \
 			fprintf(stderr, "%s: %s\n", #call, kvarc_strerror(check_)); \
-			exit(1); \
-		} \
+			exit(1);                                                    \
+		}                                                                   \
 	} while (0)
 
-#define EXPECT(condition) \
-	do { \
-		if (!(condition)) { \
+#define EXPECT(condition)                                            \
+	do {                                                         \
+		if (!(condition)) {                                  \
 			fprintf(stderr, "not so: %s\n", #condition); \
-			exit(1); \
-		} \
+			exit(1);                                     \
+		}                                                    \
 	} while (0)
 
 /* A bf16 with a plausible size for channel c. */
@@ -71,8 +71,8 @@ static inline void example_geometry(kvarc_geometry *g, kvarc_track *track,
 }
 
 /* Views of such a cache from token t0 on; views of tensor i start at its row t0. */
-static inline void example_views(kvarc_view views[2 * LAYERS], uint16_t *cache,
-                                 size_t tokens, size_t t0)
+static inline void example_views(kvarc_view views[2 * LAYERS], uint16_t *cache, size_t tokens,
+                                 size_t t0)
 {
 	for (size_t i = 0; i < 2 * LAYERS; i++) {
 		views[i].data = cache + (i * tokens + t0) * WIDTH;
@@ -84,17 +84,14 @@ static inline void example_views(kvarc_view views[2 * LAYERS], uint16_t *cache,
 }
 
 /* A kvarc_sink and a kvarc_source on a FILE. */
-static inline int example_write(void *opaque, const void *buf, size_t bytes,
-                                uint64_t offset)
+static inline int example_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	FILE *f = opaque;
 
-	return fseek(f, (long)offset, SEEK_SET) == 0 &&
-	       fwrite(buf, 1, bytes, f) == bytes ? 0 : -1;
+	return fseek(f, (long)offset, SEEK_SET) == 0 && fwrite(buf, 1, bytes, f) == bytes ? 0 : -1;
 }
 
-static inline int64_t example_read(void *opaque, void *buf, size_t bytes,
-                                   uint64_t offset)
+static inline int64_t example_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	FILE *f = opaque;
 

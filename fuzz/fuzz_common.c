@@ -23,8 +23,7 @@ static void *counted_alloc(void *opaque, size_t bytes)
 {
 	struct counter *c = opaque;
 	size_t call = atomic_fetch_add(&c->calls, 1) + 1;
-	if (c->fail_at &&
-	    (call == c->fail_at || (c->persistent && call > c->fail_at))) {
+	if (c->fail_at && (call == c->fail_at || (c->persistent && call > c->fail_at))) {
 		atomic_store(&c->failed, true);
 		return NULL;
 	}
@@ -50,8 +49,8 @@ static void counted_free(void *opaque, void *ptr)
 	free(h);
 }
 
-bool fuzz_run(const uint8_t *data, size_t n, uint8_t mode, uint32_t isa,
-              unsigned fail_at, bool persistent)
+bool fuzz_run(const uint8_t *data, size_t n, uint8_t mode, uint32_t isa, unsigned fail_at,
+              bool persistent)
 {
 	struct counter c = { .fail_at = fail_at, .persistent = persistent };
 	struct fuzz_env env = { .mode = mode, .failing = fail_at > 0 };
@@ -81,15 +80,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	const uint8_t *tail = data + n;
 	unsigned fail = tail[2] | (unsigned)tail[3] << 8;
 	bool on = fail & 0x8000;
-	fuzz_run(data, n, tail[0], 1u << (tail[1] & 3),
-	         on ? (fail & 0x3fff) + 1 : 0, fail & 0x4000);
+	fuzz_run(data, n, tail[0], 1u << (tail[1] & 3), on ? (fail & 0x3fff) + 1 : 0,
+	         fail & 0x4000);
 	return 0;
 }
 
 /* ------------------------------------------------------- memory files */
 
-static int file_write(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int file_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct fuzz_file *f = opaque;
 	if (offset > FUZZ_MEMLIMIT || bytes > FUZZ_MEMLIMIT - offset)
@@ -122,8 +120,7 @@ void fuzz_file_free(struct fuzz_file *f)
 	*f = (struct fuzz_file){ 0 };
 }
 
-static int64_t input_read(void *opaque, void *buf, size_t bytes,
-                          uint64_t offset)
+static int64_t input_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	struct fuzz_input *in = opaque;
 	if (in->pipe)
@@ -143,7 +140,8 @@ static int64_t input_read(void *opaque, void *buf, size_t bytes,
 
 kvarc_source fuzz_input_source(struct fuzz_input *in)
 {
-	return (kvarc_source){ .read = input_read, .opaque = in,
+	return (kvarc_source){ .read = input_read,
+		               .opaque = in,
 		               .size = in->pipe ? KVARC_UNKNOWN : in->n };
 }
 

@@ -26,21 +26,20 @@
 enum { FUZZ_TAIL = 4, FUZZ_MEMLIMIT = 64 << 20 };
 
 /* Stops the process with a line on stderr: a promise was broken. */
-#define FUZZ_CHECK(cond)                                                    \
-	do {                                                                \
-		if (!(cond)) {                                              \
-			fprintf(stderr, "%s:%d: broken: %s\n", __FILE__,    \
-			        __LINE__, #cond);                           \
-			abort();                                            \
-		}                                                           \
+#define FUZZ_CHECK(cond)                                                                   \
+	do {                                                                               \
+		if (!(cond)) {                                                             \
+			fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #cond); \
+			abort();                                                           \
+		}                                                                          \
 	} while (0)
 
 struct fuzz_env {
 	uint8_t mode;
 	kvarc_allocator allocator; /* fails where the mode says */
 	kvarc_error error;
-	kvarc_common common;       /* allocator, error, memlimit, isa_mask */
-	bool failing;              /* an allocation was made to fail */
+	kvarc_common common; /* allocator, error, memlimit, isa_mask */
+	bool failing;        /* an allocation was made to fail */
 };
 
 /* Bytes of parameters at the end of the data. */
@@ -50,8 +49,8 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env);
 
 /* One run; fail_at 0: no allocation fails, else the fail_at-th (and all
  * after it). Returns whether that one was reached. */
-bool fuzz_run(const uint8_t *data, size_t n, uint8_t mode, uint32_t isa,
-              unsigned fail_at, bool persistent);
+bool fuzz_run(const uint8_t *data, size_t n, uint8_t mode, uint32_t isa, unsigned fail_at,
+              bool persistent);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 /* A file in memory. Growing costs what is written, at most FUZZ_MEMLIMIT. */
@@ -77,8 +76,8 @@ struct fuzz_sum {
 	const kvarc_geometry *geometry;
 	_Atomic uint64_t sum; /* of several workers */
 };
-int fuzz_deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
-                 uint64_t t0, uint32_t n, const void *src);
+int fuzz_deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                 uint32_t n, const void *src);
 /* Sequential read of everything. Returns the first code but OK. */
 kvarc_ret fuzz_read_all(kvarc_reader *r);
 /* kvarc_unpack into memory; the items go nowhere but are counted. */
@@ -106,8 +105,8 @@ static inline uint32_t fuzz_take32(struct fuzz_bytes *b)
 	return v << 8 | fuzz_take(b);
 }
 
-/* Tables of coders, lossy ones too. They are large and the same every time: made once, for runs in which
- * making them cannot fail. */
+/* Tables of coders, lossy ones too. They are large and the same every time: made once, for runs in
+ * which making them cannot fail. */
 const struct kvi_coder_tables *fuzz_tables(void);
 
 #endif

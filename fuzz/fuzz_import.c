@@ -18,12 +18,10 @@ static int item_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return 0;
 }
 
-static void unpack_and_compare(const struct fuzz_file *archive,
-                               const uint8_t *data, size_t n,
+static void unpack_and_compare(const struct fuzz_file *archive, const uint8_t *data, size_t n,
                                struct fuzz_env *env, bool one)
 {
-	struct fuzz_input in = { .p = archive->p, .n = archive->n,
-		                 .pipe = env->mode & 8 };
+	struct fuzz_input in = { .p = archive->p, .n = archive->n, .pipe = env->mode & 8 };
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common };
 	struct import_items items = { { 0 }, 0, 0 };
@@ -43,8 +41,8 @@ static void unpack_and_compare(const struct fuzz_file *archive,
 	fuzz_file_free(&items.now);
 }
 
-void fuzz_import(const uint8_t *data, size_t n, struct fuzz_env *env,
-                 kvarc_import_options *options, const char *name, bool one)
+void fuzz_import(const uint8_t *data, size_t n, struct fuzz_env *env, kvarc_import_options *options,
+                 const char *name, bool one)
 {
 	struct fuzz_input in = { .p = data, .n = n };
 	struct fuzz_file out = { 0 };
@@ -65,8 +63,7 @@ void fuzz_import(const uint8_t *data, size_t n, struct fuzz_env *env,
 	wopt.common = env->common;
 	wopt.level = env->mode & 1;
 	wopt.common.threads = env->mode & 2 ? 2 : 0;
-	wopt.flags = KVARC_WRITE_STREAMABLE |
-	             (env->mode & 4 ? KVARC_WRITE_VERIFY : 0);
+	wopt.flags = KVARC_WRITE_STREAMABLE | (env->mode & 4 ? KVARC_WRITE_VERIFY : 0);
 	ret = kvarc_pack(im, &sink, &wopt, NULL);
 	kvarc_import_close(&im);
 	FUZZ_CHECK(!im);

@@ -2,16 +2,15 @@
 /* fuzz_read.c - ways to read an archive, for the targets that have a reader */
 #include "fuzz_common.h"
 
-int fuzz_deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
-                 uint64_t t0, uint32_t n, const void *src)
+int fuzz_deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                 uint32_t n, const void *src)
 {
 	struct fuzz_sum *s = opaque;
 	const uint8_t *p = src;
 	FUZZ_CHECK(tensor < s->geometry->n_tensors);
 	const kvarc_tensor *t = &s->geometry->tensors[tensor];
 	FUZZ_CHECK(heads && head < t->heads && heads <= t->heads - head);
-	size_t bytes = (size_t)n * heads * t->channels *
-	               kvarc_dtype_bytes(t->dtype);
+	size_t bytes = (size_t)n * heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	uint64_t sum = t0;
 	for (size_t i = 0; i < bytes; i++)
 		sum += p[i];
@@ -31,8 +30,7 @@ kvarc_ret fuzz_read_all(kvarc_reader *r)
 		/* lost only in salvage, which then has something to tell */
 		FUZZ_CHECK(seg.positions || kvarc_reader_damage(r, NULL, NULL));
 		for (uint32_t t = 0; t < seg.n && seg.positions; t++)
-			s.sum += (uint64_t)seg.positions[t] +
-			         (uint64_t)(seg.ids ? seg.ids[t] : 0);
+			s.sum += (uint64_t)seg.positions[t] + (uint64_t)(seg.ids ? seg.ids[t] : 0);
 		if (i % 4 == 3)
 			continue; /* skipping is allowed too */
 		ret = kvarc_reader_segment_deliver(r, fuzz_deliver, &s);
@@ -46,8 +44,7 @@ struct sizes {
 	uint64_t bytes[16];
 };
 
-static int drop_write(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int drop_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	const uint64_t *size = opaque;
 	(void)buf;
@@ -95,8 +92,7 @@ void fuzz_ask_all(kvarc_reader *r)
 		sum += strlen(item.name);
 	for (uint64_t i = 0; kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++)
 		FUZZ_CHECK(chunk.tensor < g->n_tensors);
-	for (size_t i = 0;
-	     kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++) {
+	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++) {
 		const char *again = kvarc_reader_identity(r, key);
 		FUZZ_CHECK(again && strcmp(again, value) == 0);
 	}

@@ -7,8 +7,13 @@
 #include "util/hash.h"
 
 enum {
-	SUPERBLOCK = 64, HEAD = 32, CHECK = 16,
-	T_CHUNK = 7, T_COMMIT = 8, T_INDEX = 9, T_FOOTER = 10
+	SUPERBLOCK = 64,
+	HEAD = 32,
+	CHECK = 16,
+	T_CHUNK = 7,
+	T_COMMIT = 8,
+	T_INDEX = 9,
+	T_FOOTER = 10
 };
 
 struct seal {
@@ -83,8 +88,7 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 }
 
 /* Where the next sync stands, n when there is none. */
-static size_t find_sync(const uint8_t *in, size_t n, size_t from,
-                        const uint8_t sync[8])
+static size_t find_sync(const uint8_t *in, size_t n, size_t from, const uint8_t sync[8])
 {
 	for (size_t i = from; i + 8 <= n; i++)
 		if (in[i] == sync[0] && memcmp(in + i, sync, 8) == 0)

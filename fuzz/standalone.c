@@ -16,14 +16,12 @@
 #include "fuzz_common.h"
 
 /* Targets whose input is an archive share these. */
-static const char *const archive_targets[] = { "decode", "index", "range_read",
+static const char *const archive_targets[] = { "decode",  "index",  "range_read",
 	                                       "salvage", "unpack", "sealed" };
-static const char *const archive_folders[] = { "fuzz/corpus/archive",
-	                                       "spec/vectors" };
-static const char *const bare_ends[] = { ".kva", ".kvp", ".slot", ".safetensors",
-	                                 ".gguf", ".npy", ".npz", ".tar",
-	                                 ".zip" };
-#define COUNT(a) (sizeof (a) / sizeof (a)[0])
+static const char *const archive_folders[] = { "fuzz/corpus/archive", "spec/vectors" };
+static const char *const bare_ends[] = { ".kva", ".kvp", ".slot", ".safetensors", ".gguf",
+	                                 ".npy", ".npz", ".tar",  ".zip" };
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 static const uint8_t modes[] = { 0, 0xff, 1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80 };
 static unsigned files, runs, failures = 24;
@@ -99,8 +97,7 @@ static void replay_file(const char *path)
 	size_t bytes = in.n;
 	FUZZ_CHECK(sink.write(sink.opaque, "", 1, bytes + 64) == 0);
 	if (is_bare(path))
-		replay_bare(in.p, bytes, !strstr(path, "/bad-") &&
-		                                 !strstr(path, "/unsupported-"));
+		replay_bare(in.p, bytes, !strstr(path, "/bad-") && !strstr(path, "/unsupported-"));
 	else
 		replay_bytes(in.p, bytes, true);
 	fuzz_file_free(&in);
@@ -119,8 +116,7 @@ static void replay(const char *path)
 		char name[4096];
 		snprintf(name, sizeof name, "%s/%s", path, list[i]->d_name);
 		/* notes and generators stand beside the vectors */
-		if (list[i]->d_name[0] != '.' &&
-		    (!strstr(path, "spec/vectors") || is_bare(name)))
+		if (list[i]->d_name[0] != '.' && (!strstr(path, "spec/vectors") || is_bare(name)))
 			replay(name);
 		free(list[i]);
 	}
@@ -128,8 +124,7 @@ static void replay(const char *path)
 		free(list);
 }
 
-static void replay_folder(const char *srcdir, const char *folder,
-                          const char *target)
+static void replay_folder(const char *srcdir, const char *folder, const char *target)
 {
 	struct stat st;
 	char path[4096];
@@ -146,8 +141,8 @@ static void replay_default(const char *program)
 	srcdir = srcdir ? srcdir : ".";
 	replay_folder(srcdir, "fuzz/corpus/", target);
 	for (size_t i = 0; i < COUNT(archive_targets); i++)
-		for (size_t k = 0; k < COUNT(archive_folders) &&
-		                   !strcmp(archive_targets[i], target); k++)
+		for (size_t k = 0;
+		     k < COUNT(archive_folders) && !strcmp(archive_targets[i], target); k++)
 			replay_folder(srcdir, archive_folders[k], "");
 }
 

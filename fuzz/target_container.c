@@ -11,6 +11,5 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	opt.temp_dir = dir ? dir : "/tmp";
 	opt.rope = "none";
 	opt.members = env->mode & 0x20 ? 1 : 0;
-	fuzz_import(data, n, env, &opt, env->mode & 0x10 ? "a.npz" : "a.tar",
-	            !opt.members);
+	fuzz_import(data, n, env, &opt, env->mode & 0x10 ? "a.npz" : "a.tar", !opt.members);
 }

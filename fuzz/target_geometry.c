@@ -6,8 +6,8 @@
 const size_t fuzz_parameters = 0;
 
 /* Extensions are skipped and not written again: the rest is the same. */
-static void write_again(const kvarc_geometry *g, const struct kvi_alloc *a,
-                        const uint8_t *data, size_t n)
+static void write_again(const kvarc_geometry *g, const struct kvi_alloc *a, const uint8_t *data,
+                        size_t n)
 {
 	kvarc_geometry copy = { 0 };
 	struct kvi_out out;
@@ -30,9 +30,8 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_geometry g = { 0 };
 	kvi_alloc_init(&a, &env->allocator, FUZZ_MEMLIMIT);
 	kvarc_ret ret = kvi_geometry_parse(&g, &a, data, n);
-	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA ||
-	           ret == KVARC_OPTIONS || ret == KVARC_MEMLIMIT ||
-	           env->failing);
+	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS ||
+	           ret == KVARC_MEMLIMIT || env->failing);
 	if (ret == KVARC_OK)
 		write_again(&g, &a, data, n);
 	kvi_geometry_free(&g, &a);

@@ -19,8 +19,8 @@ static void tokens_of(kvarc_reader *r)
 	int32_t *ids = calloc((size_t)n, 2 * sizeof *ids);
 	FUZZ_CHECK(ids);
 	if (kvarc_reader_read_tokens(r, 0, 0, n, ids, ids + n) == KVARC_OPTIONS)
-		FUZZ_CHECK(kvarc_reader_read_tokens(r, 0, n / 2, n - n / 2,
-		                                    NULL, ids) != KVARC_PROG);
+		FUZZ_CHECK(kvarc_reader_read_tokens(r, 0, n / 2, n - n / 2, NULL, ids) !=
+		           KVARC_PROG);
 	free(ids);
 }
 
@@ -36,8 +36,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	if (env->mode & 1)
 		tokens_of(r);
 	unsigned damaged = 0;
-	kvarc_ret ret = kvarc_reader_verify(
-		r, env->mode & 2 ? count_damage : NULL, &damaged);
+	kvarc_ret ret = kvarc_reader_verify(r, env->mode & 2 ? count_damage : NULL, &damaged);
 	if (damaged)
 		FUZZ_CHECK(ret == KVARC_DATA || env->failing);
 	kvarc_reader_close(&r);

@@ -2,8 +2,8 @@
 /* target_kept.c - fuzz target: files of converted weights of a small model
  *
  * Data: changes of a right file, of three bytes each: where it is (of 16 bits, in units of mode
- * bits 4..7 plus 1), and what is added; with an odd number of bytes, the last one is a number of bytes
- * that are cut off. Mode, bit 0: the data are the file. Bit 1: checks are made right after
+ * bits 4..7 plus 1), and what is added; with an odd number of bytes, the last one is a number of
+ * bytes that are cut off. Mode, bit 0: the data are the file. Bit 1: checks are made right after
  * the changes. Bit 2: two workers.
  */
 #include "weight_cache/weight_cache.h"
@@ -24,8 +24,7 @@ struct model {
 static struct kvi_matrix matrix(const struct model *m, uint64_t rows)
 {
 	return (struct kvi_matrix){
-		.type = KVI_NUM_F32, .rows = rows, .columns = N,
-		.data = (const uint8_t *)m->numbers
+		.type = KVI_NUM_F32, .rows = rows, .columns = N, .data = (const uint8_t *)m->numbers
 	};
 }
 
@@ -34,18 +33,28 @@ static void make_model(struct model *m, const struct kvi_alloc *alloc)
 	struct kvi_matrix vector = matrix(m, 1), square = matrix(m, N);
 	for (size_t i = 0; i < N * N; i++)
 		m->numbers[i] = (float)(i * 37 % 256) / 256 - .5f;
-	m->layer = (struct kvi_model_layer){
-		.input_norm = vector, .q = square, .k = square, .v = square,
-		.o = square, .ffn_norm = vector, .gate = square, .up = square,
-		.down = square
-	};
-	m->file = (struct kvi_model_file){
-		.alloc = alloc, .n_layers = 1, .width = N, .heads = 1,
-		.kv_heads = 1, .head_channels = N, .ffn = N,
-		.vocabulary = WORDS, .norm_epsilon = .5f, .attention_scale = 1,
-		.embedding_scale = 1, .embedding = matrix(m, WORDS),
-		.layers = &m->layer
-	};
+	m->layer = (struct kvi_model_layer){ .input_norm = vector,
+		                             .q = square,
+		                             .k = square,
+		                             .v = square,
+		                             .o = square,
+		                             .ffn_norm = vector,
+		                             .gate = square,
+		                             .up = square,
+		                             .down = square };
+	m->file = (struct kvi_model_file){ .alloc = alloc,
+		                           .n_layers = 1,
+		                           .width = N,
+		                           .heads = 1,
+		                           .kv_heads = 1,
+		                           .head_channels = N,
+		                           .ffn = N,
+		                           .vocabulary = WORDS,
+		                           .norm_epsilon = .5f,
+		                           .attention_scale = 1,
+		                           .embedding_scale = 1,
+		                           .embedding = matrix(m, WORDS),
+		                           .layers = &m->layer };
 }
 
 struct file {
@@ -75,16 +84,16 @@ static const struct file *right_file(const struct kvi_engine_options *o,
                                      const struct kvi_h128 *stamp)
 {
 	static struct file f;
-	struct kvi_kept_layout l;
+	struct kvi_weight_cache_layout l;
 	struct kvi_engine *e;
 	if (f.n)
 		return &f;
 	if (kvi_engine_make(&e, o))
 		return NULL;
-	FUZZ_CHECK(kvi_kept_layout(e, stamp, &l) && l.bytes <= LARGEST);
-	if (kvi_kept_header(e, &l, f.bytes, o->pool)) {
+	FUZZ_CHECK(kvi_weight_cache_layout(e, stamp, &l) && l.bytes <= LARGEST);
+	if (kvi_weight_cache_header(e, &l, f.bytes, o->pool)) {
 		f.n = l.header;
-		FUZZ_CHECK(kvi_kept_parts(e, append, &f) && f.n == l.bytes);
+		FUZZ_CHECK(kvi_weight_cache_parts(e, append, &f) && f.n == l.bytes);
 	}
 	kvi_engine_close(&e);
 	return f.n ? &f : NULL;
@@ -105,8 +114,7 @@ static void change(struct file *f, const uint8_t *data, size_t n, uint8_t mode)
 }
 
 /* Hashes of the parts, of which the right file tells where they are, and of the header. */
-static void seal(struct file *f, const struct file *right,
-                 const struct kvi_kept_layout *l)
+static void seal(struct file *f, const struct file *right, const struct kvi_weight_cache_layout *l)
 {
 	size_t at = l->header;
 	if (f->n != l->bytes)
@@ -122,37 +130,34 @@ static void seal(struct file *f, const struct file *right,
 
 /* All that is not a hash of the weights, or the digest. */
 static bool same_shape(const struct file *a, const struct file *b,
-                       const struct kvi_kept_layout *l)
+                       const struct kvi_weight_cache_layout *l)
 {
 	bool same = a->n == b->n && memcmp(a->bytes, b->bytes, 32) == 0 &&
 	            memcmp(a->bytes + 48, b->bytes + 48, 16) == 0;
 	for (size_t i = 0; same && i < l->parts; i++)
-		same = memcmp(a->bytes + 64 + 16 * i, b->bytes + 64 + 16 * i,
-		              8) == 0;
+		same = memcmp(a->bytes + 64 + 16 * i, b->bytes + 64 + 16 * i, 8) == 0;
 	return same;
 }
 
 /* What was taken is what was kept, or what somebody made right after he changed it. */
-static void read_file(struct file *f, const struct kvi_engine_options *o,
-                      const struct file *right, const struct kvi_h128 *stamp,
-                      const struct fuzz_env *env)
+static void read_file(struct file *f, const struct kvi_engine_options *o, const struct file *right,
+                      const struct kvi_h128 *stamp, const struct fuzz_env *env)
 {
 	struct kvi_engine_layer layer = { .window = 0 };
 	struct kvi_engine e = {
-		.alloc = o->alloc, .file = o->file, .arithmetic = o->arithmetic,
-		.layers = &layer
+		.alloc = o->alloc, .file = o->file, .arithmetic = o->arithmetic, .layers = &layer
 	};
-	struct kvi_kept_layout l;
-	FUZZ_CHECK(kvi_kept_layout(&e, stamp, &l));
+	struct kvi_weight_cache_layout l;
+	FUZZ_CHECK(kvi_weight_cache_layout(&e, stamp, &l));
 	if (env->mode & 2)
 		seal(f, right, &l);
-	bool good = kvi_kept_read(&e, &l, f->bytes, f->n, o->pool);
+	bool good = kvi_weight_cache_read(&e, &l, f->bytes, f->n, o->pool);
 	bool same = f->n == right->n && memcmp(f->bytes, right->bytes, f->n) == 0;
 	FUZZ_CHECK(good || !same || env->failing);
 	FUZZ_CHECK(!good || same || env->mode & 3);
 	FUZZ_CHECK(!good || same_shape(f, right, &l));
 	f->n = l.header;
-	FUZZ_CHECK(!good || (kvi_kept_parts(&e, compare, f) && f->n == l.bytes));
+	FUZZ_CHECK(!good || (kvi_weight_cache_parts(&e, compare, f) && f->n == l.bytes));
 	FUZZ_CHECK(good || !layer.q.w[0]);
 }
 
@@ -168,8 +173,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	if (kvi_pool_open(&pool, &alloc, env->mode & 4 ? 2 : 1))
 		return;
 	const struct kvi_engine_options o = {
-		.alloc = &alloc, .file = &m.file, .pool = pool,
-		.error = &env->error
+		.alloc = &alloc, .file = &m.file, .pool = pool, .error = &env->error
 	};
 	const struct file *right = right_file(&o, &stamp);
 	FUZZ_CHECK(right || env->failing);

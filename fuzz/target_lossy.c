@@ -21,8 +21,8 @@ struct lossy_job {
 };
 
 static const uint64_t freqs[40] = {
-	1, UINT64_MAX, (uint64_t)1 << 63, 2935890503282001226u, 99991,
-	(uint64_t)1 << 50, 12345678901234567u, 3
+	1,     UINT64_MAX,        (uint64_t)1 << 63,  2935890503282001226u,
+	99991, (uint64_t)1 << 50, 12345678901234567u, 3
 };
 
 /* false: the text is not a tier. */
@@ -97,26 +97,23 @@ static kvarc_ret decode(const struct lossy_job *j, struct kvi_coder *coder,
 	struct kvi_params *p = NULL;
 	kvarc_ret ret = KVARC_OK;
 	if (o->out.params)
-		ret = kvi_params_parse(&p, a, o->out.params_codec, j->chunk.dtype,
-		                       j->chunk.heads, j->chunk.head_channels,
-		                       j->chunk.rope, o->out.params_content,
+		ret = kvi_params_parse(&p, a, o->out.params_codec, j->chunk.dtype, j->chunk.heads,
+		                       j->chunk.head_channels, j->chunk.rope, o->out.params_content,
 		                       o->out.params_bytes);
 	if (!ret)
-		ret = kvi_chunk_decode(coder, &j->chunk, o->out.codec,
-		                       o->out.lane_order, p, o->payload,
-		                       o->out.payload_bytes, o->back);
+		ret = kvi_chunk_decode(coder, &j->chunk, o->out.codec, o->out.lane_order, p,
+		                       o->payload, o->out.payload_bytes, o->back);
 	kvi_params_free(p);
 	return ret;
 }
 
 /* There and back. Elements that no lossy codec took are as they were, and so are tokens that the
  * tier wants exact. */
-static void run(const struct lossy_job *j, struct kvi_coder *coder,
-                const struct kvi_alloc *a, struct outcome *o)
+static void run(const struct lossy_job *j, struct kvi_coder *coder, const struct kvi_alloc *a,
+                struct outcome *o)
 {
 	size_t row = j->bytes / j->chunk.n_tokens, exact = 0;
-	o->ret = kvi_chunk_encode_lossy(coder, &j->chunk, 1, &j->tier, NULL,
-	                                o->raw, &o->out);
+	o->ret = kvi_chunk_encode_lossy(coder, &j->chunk, 1, &j->tier, NULL, o->raw, &o->out);
 	if (o->ret)
 		return;
 	FUZZ_CHECK(o->out.payload_bytes <= j->bytes);
@@ -128,7 +125,8 @@ static void run(const struct lossy_job *j, struct kvi_coder *coder,
 	exact = j->bytes;
 	if (kvi_codec_lossy(o->out.codec)) {
 		exact = j->chunk.t0 < j->tier.exact_tokens
-			? (size_t)(j->tier.exact_tokens - j->chunk.t0) * row : 0;
+		                ? (size_t)(j->tier.exact_tokens - j->chunk.t0) * row
+		                : 0;
 		FUZZ_CHECK(kvi_lossy_generation(o->payload, 1) ==
 		           (j->tier.generation < 255 ? j->tier.generation + 1 : 255));
 	}
@@ -172,12 +170,14 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	if (!read_tier(&j, &b))
 		return;
 	job_init(&j, b, parameters);
-	uint8_t *room = malloc(6 * j.bytes);
-	FUZZ_CHECK(room);
-	first = (struct outcome){ .raw = room, .back = room + j.bytes,
-		                  .payload = room + 2 * j.bytes };
-	other = (struct outcome){ .raw = room + 3 * j.bytes, .back = room + 4 * j.bytes,
-		                  .payload = room + 5 * j.bytes };
+	uint8_t *buffer = malloc(6 * j.bytes);
+	FUZZ_CHECK(buffer);
+	first = (struct outcome){ .raw = buffer,
+		                  .back = buffer + j.bytes,
+		                  .payload = buffer + 2 * j.bytes };
+	other = (struct outcome){ .raw = buffer + 3 * j.bytes,
+		                  .back = buffer + 4 * j.bytes,
+		                  .payload = buffer + 5 * j.bytes };
 	kvarc_ret ret = on_set(&j, env, KVARC_ISA_SCALAR, &first);
 	FUZZ_CHECK(ret == KVARC_OK || env->failing || ret == KVARC_MEMLIMIT);
 	for (uint32_t isa = KVARC_ISA_AVX2; isa <= KVARC_ISA_NEON; isa <<= 1) {
@@ -189,6 +189,6 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 		           !memcmp(other.payload, first.payload, other.out.payload_bytes) &&
 		           !memcmp(other.raw, first.raw, j.bytes));
 	}
-	free(room);
+	free(buffer);
 	free(j.was);
 }

@@ -14,8 +14,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 		memcpy(file, data, n);
 	fuzz_model_begin(&m, &alloc, env);
 	if (m) {
-		kvarc_ret ret = kvi_gguf_model(m, (struct kvi_map){ file, n },
-		                               &env->error);
+		kvarc_ret ret = kvi_gguf_model(m, (struct kvi_map){ file, n }, &env->error);
 		fuzz_model_end(&m, ret, file, n, env);
 	}
 	free(file);

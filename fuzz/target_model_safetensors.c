@@ -14,8 +14,8 @@ static void read_index(const uint8_t *file, size_t n, struct fuzz_env *env)
 	struct kvi_model_part *parts;
 	size_t n_parts;
 	kvi_alloc_init(&alloc, &env->allocator, FUZZ_MEMLIMIT);
-	kvarc_ret ret = kvi_safetensors_index(&alloc, (struct kvi_map){ file, n },
-	                                      &parts, &n_parts, &env->error);
+	kvarc_ret ret = kvi_safetensors_index(&alloc, (struct kvi_map){ file, n }, &parts, &n_parts,
+	                                      &env->error);
 	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS ||
 	           ret == KVARC_MEMLIMIT || (ret == KVARC_MEM && env->failing));
 	for (size_t i = 0; i < n_parts; i++) {
@@ -30,17 +30,15 @@ static void read_folder(const uint8_t *file, size_t n, struct fuzz_env *env)
 	char names[2][8] = { "part 1", "part 2" };
 	const uint8_t *end = n ? memchr(file, 0, n) : NULL;
 	size_t config = end ? (size_t)(end - file) : n;
-	struct kvi_map whole = { file + config + (end != NULL),
-		                 n - config - (end != NULL) };
+	struct kvi_map whole = { file + config + (end != NULL), n - config - (end != NULL) };
 	struct kvi_model_part parts[2] = { { names[0], whole }, { names[1], whole } };
 	struct kvi_alloc alloc;
 	struct kvi_model_file *m;
 	fuzz_model_begin(&m, &alloc, env);
 	if (!m)
 		return;
-	kvarc_ret ret = kvi_safetensors_model(m, (struct kvi_map){ file, config },
-	                                      parts, env->mode & 2 ? 2 : 1,
-	                                      &env->error);
+	kvarc_ret ret = kvi_safetensors_model(m, (struct kvi_map){ file, config }, parts,
+	                                      env->mode & 2 ? 2 : 1, &env->error);
 	fuzz_model_end(&m, ret, file, n, env);
 }
 

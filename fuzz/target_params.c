@@ -21,8 +21,13 @@ struct params_job {
 	bool params_null;
 };
 
-static const uint64_t odd_freqs[32] = { 1, (uint64_t)1 << 63, UINT64_MAX, 77777,
-	(uint64_t)3 << 40, 2935890503282001226u, 12345678901234567u };
+static const uint64_t odd_freqs[32] = { 1,
+	                                (uint64_t)1 << 63,
+	                                UINT64_MAX,
+	                                77777,
+	                                (uint64_t)3 << 40,
+	                                2935890503282001226u,
+	                                12345678901234567u };
 
 static void job_init(struct params_job *j, struct fuzz_bytes *b)
 {
@@ -57,8 +62,8 @@ static void job_init(struct params_job *j, struct fuzz_bytes *b)
 	j->params_null = flags & 0x20;
 }
 
-static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a,
-                        uint32_t isa, bool failing, uint8_t *raw)
+static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a, uint32_t isa,
+                        bool failing, uint8_t *raw)
 {
 	struct kvi_coder_tables *own = NULL;
 	struct kvi_coder *coder = NULL;
@@ -70,20 +75,17 @@ static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a,
 	if (ret == KVARC_OK)
 		ret = kvi_coder_open(&coder, a, tables, isa);
 	if (ret == KVARC_OK && !j->params_null)
-		ret = kvi_params_parse(&params, a, j->codec, j->chunk.dtype,
-		                       j->chunk.heads, j->chunk.head_channels,
-		                       j->chunk.rope, j->params,
+		ret = kvi_params_parse(&params, a, j->codec, j->chunk.dtype, j->chunk.heads,
+		                       j->chunk.head_channels, j->chunk.rope, j->params,
 		                       j->params_bytes);
 	/* after a first decode that fails the coder still works */
 	bool ready = ret == KVARC_OK;
 	if (ready)
-		ret = kvi_chunk_decode(coder, &j->chunk, j->codec,
-		                       j->lane_order, params, j->payload,
-		                       j->payload_bytes / 2, raw);
+		ret = kvi_chunk_decode(coder, &j->chunk, j->codec, j->lane_order, params,
+		                       j->payload, j->payload_bytes / 2, raw);
 	if (ready && ret != KVARC_MEM && ret != KVARC_MEMLIMIT)
-		ret = kvi_chunk_decode(coder, &j->chunk, j->codec,
-		                       j->lane_order, params, j->payload,
-		                       j->payload_bytes, raw);
+		ret = kvi_chunk_decode(coder, &j->chunk, j->codec, j->lane_order, params,
+		                       j->payload, j->payload_bytes, raw);
 	kvi_params_free(params);
 	kvi_coder_close(coder);
 	kvi_coder_tables_close(own);
@@ -100,11 +102,9 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	size_t bytes = kvi_chunk_bytes(&j.chunk);
 	uint8_t *first = malloc(bytes), *other = malloc(bytes);
 	FUZZ_CHECK(first && other);
-	kvarc_ret ret = decode(&j, &a, KVARC_ISA_SCALAR, env->failing,
-	                       first);
-	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA ||
-	           ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ||
-	           env->failing);
+	kvarc_ret ret = decode(&j, &a, KVARC_ISA_SCALAR, env->failing, first);
+	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS ||
+	           ret == KVARC_PREDICTOR || env->failing);
 	for (uint32_t isa = KVARC_ISA_AVX2; isa <= KVARC_ISA_NEON; isa <<= 1) {
 		if (!(isa & kvarc_isa_available()) || env->failing)
 			continue;

@@ -13,8 +13,7 @@ const size_t fuzz_parameters = 0;
 enum { CONTENT_AT = KVI_PROFILE_HEADER_BYTES + 1, CHECK_AT = 56 };
 
 /* Rows of a matrix as kernels need them. */
-static void check_rows(const int16_t *p, size_t stride, size_t rows,
-                       const uint8_t *q, int most)
+static void check_rows(const int16_t *p, size_t stride, size_t rows, const uint8_t *q, int most)
 {
 	FUZZ_CHECK(stride % 2 == 0);
 	for (size_t c = 0; c < rows; c++) {
@@ -32,43 +31,34 @@ static void check_model(const struct kvi_profile *p, const struct kvi_model *m)
 	for (size_t c = 0; c < m->C; c++) {
 		size_t s = c % m->head_channels;
 		FUZZ_CHECK(abs(m->k[c]) <= KVI_CLASS_MAX);
-		FUZZ_CHECK(m->mean[c] >= -KVI_UNIT_MAX &&
-		           m->mean[c] <= KVI_UNIT_MAX);
-		FUZZ_CHECK(m->step[c] >= KVI_STEP_MIN &&
-		           m->step[c] <= KVI_STEP_MAX);
-		FUZZ_CHECK(s >= m->rotary || s % 2 == 0 ||
-		           m->step[c] == m->step[c - 1]);
+		FUZZ_CHECK(m->mean[c] >= -KVI_UNIT_MAX && m->mean[c] <= KVI_UNIT_MAX);
+		FUZZ_CHECK(m->step[c] >= KVI_STEP_MIN && m->step[c] <= KVI_STEP_MAX);
+		FUZZ_CHECK(s >= m->rotary || s % 2 == 0 || m->step[c] == m->step[c - 1]);
 	}
 	if (m->a_stride)
 		check_rows(m->a, m->a_stride, m->C, m->qa, KVI_SHIFT_MAX);
 	if (m->b_stride)
 		check_rows(m->b, m->b_stride, m->C, m->qb, KVI_SHIFT_MAX);
 	if (m->d_stride)
-		check_rows(m->d, m->d_stride, m->width, m->e,
-		           KVI_CORRECTS_SHIFT_MAX);
+		check_rows(m->d, m->d_stride, m->width, m->e, KVI_CORRECTS_SHIFT_MAX);
 	FUZZ_CHECK(!m->d_stride == !(m->flags & KVI_MODEL_CORRECTS));
-	FUZZ_CHECK(m->level < KVI_LEVEL_MODEL ||
-	           (!m->n_lower && !(m->flags & KVI_MODEL_TABLE)));
+	FUZZ_CHECK(m->level < KVI_LEVEL_MODEL || (!m->n_lower && !(m->flags & KVI_MODEL_TABLE)));
 	for (unsigned i = 0; i < m->n_lower; i++)
-		FUZZ_CHECK(m->lower[i].model < m &&
-		           m->lower[i].model->layer < m->layer);
+		FUZZ_CHECK(m->lower[i].model < m && m->lower[i].model->layer < m->layer);
 	for (unsigned i = 0; i < m->n_same; i++)
-		FUZZ_CHECK(m->same[i].model < m &&
-		           m->same[i].model->layer == m->layer);
+		FUZZ_CHECK(m->same[i].model < m && m->same[i].model->layer == m->layer);
 	FUZZ_CHECK(kvi_profile_model(p, m->level, m->layer, m->kind) == m);
 }
 
-static void parse_content(const uint8_t *content, size_t n,
-                          struct fuzz_env *env)
+static void parse_content(const uint8_t *content, size_t n, struct fuzz_env *env)
 {
 	struct kvi_alloc a;
 	struct kvi_profile *p;
 	struct kvi_out out;
 	kvi_alloc_init(&a, &env->allocator, FUZZ_MEMLIMIT);
 	kvarc_ret ret = kvi_profile_parse(&p, &a, content, n);
-	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA ||
-	           ret == KVARC_OPTIONS || ret == KVARC_MEMLIMIT ||
-	           env->failing);
+	FUZZ_CHECK(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS ||
+	           ret == KVARC_MEMLIMIT || env->failing);
 	FUZZ_CHECK(!p == !!ret);
 	if (ret)
 		return;
@@ -98,11 +88,9 @@ static void ask_all(const kvarc_profile *p)
 	}
 	FUZZ_CHECK(coefficients == info.coefficients);
 	for (size_t i = 0; i < info.n_pairs; i++)
-		FUZZ_CHECK(kvarc_profile_identity_at(p, i, &key, &value) ==
-		           KVARC_OK);
+		FUZZ_CHECK(kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK);
 	for (size_t i = 0; i < info.n_ropes; i++)
-		FUZZ_CHECK(kvarc_profile_rope(p, i, &rope) == KVARC_OK &&
-		           rope.rotary >= 2);
+		FUZZ_CHECK(kvarc_profile_rope(p, i, &rope) == KVARC_OK && rope.rotary >= 2);
 }
 
 static void open_file(const uint8_t *file, size_t n, struct fuzz_env *env)
@@ -133,8 +121,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	if (n)
 		memcpy(file, data, n);
 	if (n >= CONTENT_AT && !(env->mode & 1)) {
-		const struct kvi_h128 digest =
-			kvi_h128(file + CONTENT_AT, n - CONTENT_AT);
+		const struct kvi_h128 digest = kvi_h128(file + CONTENT_AT, n - CONTENT_AT);
 		kvi_store64(file + 16, n - CONTENT_AT);
 		kvi_store64(file + 24, n - KVI_PROFILE_HEADER_BYTES);
 		kvi_store64(file + 32, digest.lo);

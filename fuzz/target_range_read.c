@@ -78,11 +78,18 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	struct fuzz_sum sum = { kvarc_reader_geometry(r), 0 };
 	kvarc_ret ret = KVARC_OK;
 	switch ((env->mode >> 1) % 4) {
-	case 0: read_views(r, &range); break;
-	case 1: ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
+	case 0:
+		read_views(r, &range);
 		break;
-	case 2: ret = kvarc_export_safetensors(r, &range, &sink); break;
-	case 3: ret = kvarc_cut(r, &range, &sink, &wopt, NULL); break;
+	case 1:
+		ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
+		break;
+	case 2:
+		ret = kvarc_export_safetensors(r, &range, &sink);
+		break;
+	case 3:
+		ret = kvarc_cut(r, &range, &sink, &wopt, NULL);
+		break;
 	}
 	FUZZ_CHECK(ret != KVARC_END && ret != KVARC_FORMAT);
 	kvarc_reader_close(&r);

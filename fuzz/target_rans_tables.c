@@ -32,8 +32,7 @@ static uint16_t take16(struct fuzz_bytes *b)
 
 static void job_init(struct tables_job *j, struct fuzz_bytes *b)
 {
-	static const unsigned symbols[3] = { KVI_EXP_SYMBOLS, KVI_GRID_SYMBOLS,
-		                             KVI_BYTE_SYMBOLS };
+	static const unsigned symbols[3] = { KVI_EXP_SYMBOLS, KVI_GRID_SYMBOLS, KVI_BYTE_SYMBOLS };
 	static const unsigned strides[3] = { 32, 64, 512 };
 	unsigned which = fuzz_take(b) % 3;
 	j->tables.symbols = symbols[which];
@@ -105,8 +104,8 @@ static void encode_first(struct tables_job *j)
 		esc[i] = (uint8_t)(j->words[i] >> 8);
 	}
 	uint16_t *end = words + sizeof words / sizeof words[0];
-	j->stream.n_words = kvi_kernels_get(KVARC_ISA_SCALAR)->sym_encode(
-		&j->sym, sym, esc, end, j->stream.state);
+	j->stream.n_words = kvi_kernels_get(KVARC_ISA_SCALAR)
+	                            ->sym_encode(&j->sym, sym, esc, end, j->stream.state);
 	memcpy(j->words, end - j->stream.n_words, j->stream.n_words * 2);
 }
 
@@ -135,8 +134,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 			if (!(m & kvarc_isa_available()))
 				continue;
 			k = kvi_kernels_get(m);
-			FUZZ_CHECK(k->sym_decode(&j->sym, &j->stream, sym[1],
-			                         esc[1]) == ok);
+			FUZZ_CHECK(k->sym_decode(&j->sym, &j->stream, sym[1], esc[1]) == ok);
 			if (!ok)
 				continue;
 			size_t count = kvi_steps_elements(&j->sym.steps);

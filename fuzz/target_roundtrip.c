@@ -20,8 +20,8 @@ struct roundtrip_job {
 };
 
 static const uint64_t freqs[40] = {
-	1, UINT64_MAX, (uint64_t)1 << 63, 2935890503282001226u, 99991,
-	(uint64_t)1 << 50, 12345678901234567u, 3
+	1,     UINT64_MAX,        (uint64_t)1 << 63,  2935890503282001226u,
+	99991, (uint64_t)1 << 50, 12345678901234567u, 3
 };
 
 static void job_init(struct roundtrip_job *j, struct fuzz_bytes *b, struct fuzz_env *env)
@@ -98,8 +98,7 @@ static kvarc_ret append(kvarc_writer *w, struct roundtrip_job *j, uint64_t t0, u
 	for (uint64_t t = 0; t < n; t++)
 		pos[t] = j->position + (int32_t)(t0 + t);
 	views_at(j, views, j->raw, t0);
-	kvarc_ret ret = kvarc_writer_append(w, 0, n, j->position ? pos : NULL,
-	                                    pos, views);
+	kvarc_ret ret = kvarc_writer_append(w, 0, n, j->position ? pos : NULL, pos, views);
 	free(pos);
 	return ret;
 }
@@ -124,8 +123,7 @@ static kvarc_ret job_write(struct roundtrip_job *j, kvarc_sink *sink)
 	return kvarc_writer_close(&w);
 }
 
-static kvarc_ret job_read(struct roundtrip_job *j, struct fuzz_file *f,
-                          uint8_t *const raw[2])
+static kvarc_ret job_read(struct roundtrip_job *j, struct fuzz_file *f, uint8_t *const raw[2])
 {
 	struct fuzz_input in = { .p = f->p, .n = f->n };
 	kvarc_source source = fuzz_input_source(&in);

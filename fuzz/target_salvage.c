@@ -17,8 +17,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 {
 	struct fuzz_input in = { .p = data, .n = n };
 	kvarc_source source = fuzz_input_source(&in);
-	kvarc_reader_options opt = { .common = env->common,
-		                     .flags = KVARC_READ_SALVAGE };
+	kvarc_reader_options opt = { .common = env->common, .flags = KVARC_READ_SALVAGE };
 	opt.flags |= env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
 	kvarc_reader *r = NULL;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)

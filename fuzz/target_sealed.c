@@ -31,8 +31,7 @@ static kvarc_predictor *open_model(struct fuzz_env *env, const char *name)
 	const char *srcdir = getenv("srcdir");
 	char path[4096];
 	kvarc_predictor *p;
-	snprintf(path, sizeof path, "%s/spec/vectors/%s",
-	         srcdir ? srcdir : ".", name);
+	snprintf(path, sizeof path, "%s/spec/vectors/%s", srcdir ? srcdir : ".", name);
 	kvarc_ret ret = kvarc_predictor_open_model(&p, path, &env->common);
 	FUZZ_CHECK(ret == KVARC_OK || env->failing);
 	return p;
@@ -52,8 +51,8 @@ static kvarc_ret cut_all(kvarc_reader *r, const kvarc_range *range, struct fuzz_
 	return ret;
 }
 
-static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
-                     kvarc_predictor *model, unsigned how)
+static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env, kvarc_predictor *model,
+                     unsigned how)
 {
 	struct fuzz_input in = { .p = data, .n = n, .pipe = how == 0 };
 	kvarc_source source = fuzz_input_source(&in);
@@ -72,13 +71,22 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env,
 	struct fuzz_sum sum = { kvarc_reader_geometry(r), 0 };
 	kvarc_ret ret = KVARC_OK;
 	switch (how) {
-	case 0: ret = fuzz_read_all(r); break;
-	case 1: fuzz_ask_all(r); ret = kvarc_reader_coded_ids(r, &ids, &bytes);
-		ret = ret ? ret : kvarc_reader_verify(r, NULL, NULL); break;
-	case 2: ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
+	case 0:
+		ret = fuzz_read_all(r);
 		break;
-	case 5: ret = cut_all(r, &range, env); break;
-	default: ret = fuzz_unpack_all(r);
+	case 1:
+		fuzz_ask_all(r);
+		ret = kvarc_reader_coded_ids(r, &ids, &bytes);
+		ret = ret ? ret : kvarc_reader_verify(r, NULL, NULL);
+		break;
+	case 2:
+		ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
+		break;
+	case 5:
+		ret = cut_all(r, &range, env);
+		break;
+	default:
+		ret = fuzz_unpack_all(r);
 	}
 	FUZZ_CHECK(ret != KVARC_FORMAT && ret != KVARC_PROG);
 	kvarc_reader_close(&r);
@@ -94,8 +102,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	memcpy(exact, sealed, sealed_n);
 	free(sealed);
 	kvarc_predictor *model = open_model(
-		env, codes_ids(exact, sealed_n, env) ? "tokens.gguf"
-		                                     : "transformer.gguf");
+		env, codes_ids(exact, sealed_n, env) ? "tokens.gguf" : "transformer.gguf");
 	if (env->mode & 0x80)
 		for (unsigned how = 0; how < 6; how++)
 			read_one(exact, sealed_n, env, model, how);

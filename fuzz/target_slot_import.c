@@ -7,7 +7,6 @@ const size_t fuzz_parameters = 0;
 void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 {
 	kvarc_import_options opt = KVARC_IMPORT_OPTIONS_INIT;
-	opt.rope = env->mode & 0x10 ? "10000,interleaved" :
-	           env->mode & 0x20 ? "auto" : "none";
+	opt.rope = env->mode & 0x10 ? "10000,interleaved" : env->mode & 0x20 ? "auto" : "none";
 	fuzz_import(data, n, env, &opt, env->mode & 0x40 ? NULL : "slot", true);
 }

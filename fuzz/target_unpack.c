@@ -6,8 +6,9 @@ const size_t fuzz_parameters = 0;
 
 void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 {
-	struct fuzz_input in = { .p = data, .n = n, .pipe = env->mode & 1,
-		                 .piece = env->mode & 2 ? 1000 : 0 };
+	struct fuzz_input in = {
+		.p = data, .n = n, .pipe = env->mode & 1, .piece = env->mode & 2 ? 1000 : 0
+	};
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_reader *r = NULL;

@@ -27,7 +27,7 @@ struct kvarc_predictor {
 	struct kvi_engine *engines[ENGINES];
 	struct kvi_engine *headed[ENGINES]; /* the same with heads */
 	struct kvi_arithmetic arithmetic[ENGINES];
-	uint32_t tested;         /* instruction sets */
+	uint32_t tested;                         /* instruction sets */
 	const struct kvi_exact_kernels *kernels; /* NULL: by instruction set */
 };
 
@@ -53,8 +53,7 @@ static kvarc_ret open_handle(kvarc_predictor **out, const kvarc_common *common)
 
 static kvarc_ret wrong_call(const kvarc_common *common, const char *what)
 {
-	return kvi_fail(common ? common->error : NULL, KVARC_PROG,
-	                KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", what);
+	return kvi_fail(common ? common->error : NULL, KVARC_PROG, "%s", what);
 }
 
 kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
@@ -75,51 +74,49 @@ kvarc_ret kvarc_predictor_open_model(kvarc_predictor **out, const char *path,
 		return ret;
 	}
 	const struct kvi_model_file *f = p->file;
-	p->model = (kvarc_predictor_model){
-		.layers = f->n_layers, .heads = f->kv_heads,
-		.channels = f->head_channels, .vocabulary = f->vocabulary
-	};
+	p->model = (kvarc_predictor_model){ .layers = f->n_layers,
+		                            .heads = f->kv_heads,
+		                            .channels = f->head_channels,
+		                            .vocabulary = f->vocabulary };
 	memcpy(p->model.arch, f->arch, sizeof p->model.arch);
 	memcpy(p->model.name, f->name, sizeof p->model.name);
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_predictor_open_blind(kvarc_predictor **out, const char *path,
-                                     unsigned blind, const kvarc_common *common)
+kvarc_ret kvarc_predictor_open_blind(kvarc_predictor **out, const char *path, unsigned blind,
+                                     const kvarc_common *common)
 {
-	char name[sizeof (*out)->model.name], what[16];
+	char name[sizeof(*out)->model.name], what[16];
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!blind || !kvi_blind_known(blind))
+	if (!blind || !kvi_token_blind_known(blind))
 		return wrong_call(common, "there is no such blind predictor");
 	kvarc_ret ret = kvarc_predictor_open_model(out, path, common);
 	if (ret)
 		return ret;
 	kvarc_predictor *p = *out;
 	p->blind = blind;
-	kvi_blind_name(blind, what);
-	snprintf(name, sizeof name, "%.*s%s%s", (int)sizeof name - 18,
-	         p->model.name, p->model.name[0] ? " " : "", what);
+	kvi_token_blind_name(blind, what);
+	snprintf(name, sizeof name, "%.*s%s%s", (int)sizeof name - 18, p->model.name,
+	         p->model.name[0] ? " " : "", what);
 	memcpy(p->model.name, name, sizeof name);
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out,
-                                        const kvarc_external *x,
+kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out, const kvarc_external *x,
                                         const kvarc_common *common)
 {
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!x || !x->open || !x->close || !x->segment || !x->predict ||
-	    !x->advance || !x->restart)
+	if (!x || !x->open || !x->close || !x->segment || !x->predict || !x->advance || !x->restart)
 		return wrong_call(common, "a function of the external predictor "
-		                  "is missing");
+		                          "is missing");
 	if (!x->layers || !x->heads || x->heads > 65535 || !x->channels ||
 	    x->channels > KVI_GROUP_MAX)
 		return wrong_call(common, "the external predictor has no shape "
-		                  "that can be");
+		                          "that can be");
 	kvarc_ret ret = open_handle(out, common);
 	if (ret)
 		return ret;
@@ -127,8 +124,7 @@ kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out,
 	p->external = *x;
 	p->external.name = NULL;
 	p->model = (kvarc_predictor_model){
-		.arch = "external", .layers = x->layers, .heads = x->heads,
-		.channels = x->channels
+		.arch = "external", .layers = x->layers, .heads = x->heads, .channels = x->channels
 	};
 	if (x->name)
 		strncpy(p->model.name, x->name, sizeof p->model.name - 1);
@@ -151,18 +147,19 @@ void kvarc_predictor_close(kvarc_predictor **out)
 	*out = NULL;
 }
 
-static kvarc_ret make(kvarc_predictor *p, int i,
-                      const struct kvi_arithmetic *a, kvarc_error *error)
+static kvarc_ret make(kvarc_predictor *p, int i, const struct kvi_arithmetic *a, kvarc_error *error)
 {
 	struct kvi_pool *pool;
 	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
 		return kvi_fail_alloc(error, &p->alloc);
-	const struct kvi_engine_options o = {
-		.alloc = &p->alloc, .file = p->file, .arithmetic = *a,
-		.pool = pool, .error = error, .cache = p->common.weight_cache,
-		.progress = p->common.progress,
-		.progress_opaque = p->common.progress_opaque
-	};
+	const struct kvi_engine_options o = { .alloc = &p->alloc,
+		                              .file = p->file,
+		                              .arithmetic = *a,
+		                              .pool = pool,
+		                              .error = error,
+		                              .cache = p->common.weight_cache,
+		                              .progress = p->common.progress,
+		                              .progress_opaque = p->common.progress_opaque };
 	kvarc_ret ret = kvi_kept_engine(&p->engines[i], &o);
 	p->arithmetic[i] = *a;
 	kvi_pool_close(pool);
@@ -170,17 +167,15 @@ static kvarc_ret make(kvarc_predictor *p, int i,
 }
 
 /* With the lock: its place. */
-static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
-                             int *place, kvarc_error *error)
+static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a, int *place,
+                             kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
-	while (i < ENGINES && p->engines[i] &&
-	       !kvi_arithmetic_equal(&p->arithmetic[i], a))
+	while (i < ENGINES && p->engines[i] && !kvi_arithmetic_equal(&p->arithmetic[i], a))
 		i++;
 	if (i == ENGINES)
-		ret = kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		               "a predictor serves at most %d arithmetics",
+		ret = kvi_fail(error, KVARC_OPTIONS, "a predictor serves at most %d arithmetics",
 		               ENGINES);
 	else if (!p->engines[i])
 		ret = make(p, i, a, error);
@@ -196,20 +191,19 @@ static kvarc_ret find_head(kvarc_predictor *p, int i, kvarc_error *error)
 		return KVARC_OK;
 	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
 		return kvi_fail_alloc(error, &p->alloc);
-	kvarc_ret ret = kvi_engine_with_head(&p->headed[i], p->engines[i], pool,
-	                                     error);
+	kvarc_ret ret = kvi_engine_with_head(&p->headed[i], p->engines[i], pool, error);
 	kvi_pool_close(pool);
 	return ret;
 }
 
 /* With the lock. */
-static kvarc_ret test_kernels(kvarc_predictor *p, uint32_t isa_mask,
-                              kvarc_error *error)
+static kvarc_ret test_kernels(kvarc_predictor *p, uint32_t isa_mask, kvarc_error *error)
 {
 	uint32_t isa = kvi_kernels_get(isa_mask)->isa;
-	kvarc_ret ret = p->tested & isa ? KVARC_OK
-		: kvi_exact_test(&p->alloc, kvi_predictor_kernels(p, isa_mask),
-		                 kvi_elementwise_get(isa_mask), error);
+	kvarc_ret ret = p->tested & isa
+	                        ? KVARC_OK
+	                        : kvi_exact_test(&p->alloc, kvi_predictor_kernels(p, isa_mask),
+	                                         kvi_elementwise_get(isa_mask), error);
 	if (ret == KVARC_OK)
 		p->tested |= isa;
 	return ret;
@@ -221,9 +215,8 @@ static kvarc_predictor *writable(const kvarc_predictor *p)
 	return (kvarc_predictor *)(uintptr_t)p;
 }
 
-static kvarc_ret get_engine(const kvarc_predictor *shared,
-                            const struct kvi_arithmetic *a, uint32_t isa_mask,
-                            bool head, const struct kvi_engine **e,
+static kvarc_ret get_engine(const kvarc_predictor *shared, const struct kvi_arithmetic *a,
+                            uint32_t isa_mask, bool head, const struct kvi_engine **e,
                             kvarc_error *error)
 {
 	kvarc_predictor *p = writable(shared);
@@ -240,29 +233,24 @@ static kvarc_ret get_engine(const kvarc_predictor *shared,
 	return ret;
 }
 
-kvarc_ret kvi_predictor_engine(const kvarc_predictor *p,
-                               const struct kvi_arithmetic *a,
-                               uint32_t isa_mask, const struct kvi_engine **e,
-                               kvarc_error *error)
+kvarc_ret kvi_predictor_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
+                               uint32_t isa_mask, const struct kvi_engine **e, kvarc_error *error)
 {
 	return get_engine(p, a, isa_mask, p->blind != 0, e, error);
 }
 
-kvarc_ret kvi_predictor_head(const kvarc_predictor *p,
-                             const struct kvi_arithmetic *a, uint32_t isa_mask,
-                             const struct kvi_engine **e, kvarc_error *error)
+kvarc_ret kvi_predictor_head(const kvarc_predictor *p, const struct kvi_arithmetic *a,
+                             uint32_t isa_mask, const struct kvi_engine **e, kvarc_error *error)
 {
 	return get_engine(p, a, isa_mask, true, e, error);
 }
 
-void kvi_predictor_use_kernels(kvarc_predictor *p,
-                               const struct kvi_exact_kernels *kernels)
+void kvi_predictor_use_kernels(kvarc_predictor *p, const struct kvi_exact_kernels *kernels)
 {
 	p->kernels = kernels;
 }
 
-const struct kvi_exact_kernels *
-kvi_predictor_kernels(const kvarc_predictor *p, uint32_t isa_mask)
+const struct kvi_exact_kernels *kvi_predictor_kernels(const kvarc_predictor *p, uint32_t isa_mask)
 {
 	return p->kernels ? p->kernels : kvi_exact_kernels_get(isa_mask);
 }
@@ -287,15 +275,13 @@ const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p)
 	return &p->model;
 }
 
-unsigned kvi_predictor_blind(const kvarc_predictor *p)
+unsigned kvi_predictor_token_blind(const kvarc_predictor *p)
 {
 	return p->blind;
 }
 
-kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
-                                 const struct kvi_arithmetic *a,
-                                 uint32_t isa_mask, struct kvi_h128 *digest,
-                                 kvarc_error *error)
+kvarc_ret kvi_predictor_identify(const kvarc_predictor *p, const struct kvi_arithmetic *a,
+                                 uint32_t isa_mask, struct kvi_h128 *digest, kvarc_error *error)
 {
 	const struct kvi_engine *e;
 	*digest = kvi_load_h128(p->external.identity);
@@ -303,7 +289,7 @@ kvarc_ret kvi_predictor_identify(const kvarc_predictor *p,
 		return KVARC_OK;
 	kvarc_ret ret = kvi_predictor_engine(p, a, isa_mask, &e, error);
 	if (ret == KVARC_OK)
-		*digest = kvi_blind_digest(e, p->blind);
+		*digest = kvi_token_blind_digest(e, p->blind);
 	return ret;
 }
 
@@ -312,8 +298,7 @@ const kvarc_common *kvi_predictor_common(const kvarc_predictor *p)
 	return &p->common;
 }
 
-kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
-                                    kvarc_predictor_model *model)
+kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p, kvarc_predictor_model *model)
 {
 	if (!p || !model)
 		return KVARC_PROG;
@@ -321,8 +306,7 @@ kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
-                                 uint8_t digest[16])
+kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared, uint8_t digest[16])
 {
 	const struct kvi_engine_level any = kvi_engine_level(5);
 	kvarc_predictor *p = writable(shared);
@@ -340,8 +324,8 @@ kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared,
 	if (ret == KVARC_OK && p->blind)
 		ret = find_head(p, i, p->common.error);
 	if (ret == KVARC_OK)
-		kvi_store_h128(digest, kvi_blind_digest(
-			p->blind ? p->headed[i] : p->engines[i], p->blind));
+		kvi_store_h128(digest, kvi_token_blind_digest(
+					       p->blind ? p->headed[i] : p->engines[i], p->blind));
 	pthread_mutex_unlock(&p->lock);
 	return ret;
 }

@@ -21,19 +21,27 @@ static void check(int ok, const char *set, const char *what, unsigned round)
 		return;
 	failures++;
 	if (failures < 20)
-		printf("%s: %s differs from scalar, round %u\n", set, what,
-		       round);
+		printf("%s: %s differs from scalar, round %u\n", set, what, round);
 }
 
 static struct kvi_steps random_steps(void)
 {
 	struct kvi_steps s = { rng_below(40), rng_below(12), rng_below(32) };
 	switch (rng_below(6)) {
-	case 0: s.full_steps = 0; break;
-	case 1: s.tail_steps = 0; break;
-	case 2: s.tail_lanes = 0; break;
-	case 3: s.full_steps = 100 + rng_below(200); break;
-	default: break;
+	case 0:
+		s.full_steps = 0;
+		break;
+	case 1:
+		s.tail_steps = 0;
+		break;
+	case 2:
+		s.tail_lanes = 0;
+		break;
+	case 3:
+		s.full_steps = 100 + rng_below(200);
+		break;
+	default:
+		break;
 	}
 	return s;
 }
@@ -73,17 +81,13 @@ static void spoil(struct kvi_stream *s, uint8_t *words)
 	}
 }
 
-static int same_words(const struct coded *a, size_t na, const struct coded *b,
-                      size_t nb)
+static int same_words(const struct coded *a, size_t na, const struct coded *b, size_t nb)
 {
-	return na == nb &&
-	       memcmp(a->end - na, b->end - nb, 2 * na) == 0 &&
-	       memcmp(a->stream.state, b->stream.state,
-	              sizeof(a->stream.state)) == 0;
+	return na == nb && memcmp(a->end - na, b->end - nb, 2 * na) == 0 &&
+	       memcmp(a->stream.state, b->stream.state, sizeof(a->stream.state)) == 0;
 }
 
-static void check_grid(const struct kvi_kernels *ref,
-                       const struct kvi_kernels *fast,
+static void check_grid(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                        const struct kvi_tables *tables, unsigned round)
 {
 	struct kvi_steps steps = random_steps();
@@ -93,8 +97,7 @@ static void check_grid(const struct kvi_kernels *ref,
 	              random_ring(&steps), rng_below(2), tables);
 	uint32_t *ctx = must_alloc(c.n_ctx, sizeof(*ctx));
 	fast->grid_contexts(ctx, c.mu, c.k, c.n_ctx, c.job.fmt);
-	check(memcmp(ctx, c.ctx, c.n_ctx * sizeof(*ctx)) == 0, fast->name,
-	      "grid_contexts", round);
+	check(memcmp(ctx, c.ctx, c.n_ctx * sizeof(*ctx)) == 0, fast->name, "grid_contexts", round);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
 	size_t na = ref->grid_encode(&c.job, c.x, a.end, a.stream.state);
@@ -103,15 +106,14 @@ static void check_grid(const struct kvi_kernels *ref,
 
 	uint16_t *y = must_alloc(c.n, 2), *z = must_alloc(c.n, 2);
 	uint8_t *words = coded_seal(&a, na);
-	check(ref->grid_decode(&c.job, &a.stream, z) &&
-	      memcmp(z, c.x, 2 * c.n) == 0, "scalar", "grid round trip", round);
-	check(fast->grid_decode(&c.job, &a.stream, y) &&
-	      memcmp(y, c.x, 2 * c.n) == 0, fast->name, "grid_decode", round);
+	check(ref->grid_decode(&c.job, &a.stream, z) && memcmp(z, c.x, 2 * c.n) == 0, "scalar",
+	      "grid round trip", round);
+	check(fast->grid_decode(&c.job, &a.stream, y) && memcmp(y, c.x, 2 * c.n) == 0, fast->name,
+	      "grid_decode", round);
 	spoil(&a.stream, words + 1);
 	int ok = ref->grid_decode(&c.job, &a.stream, z);
-	check(fast->grid_decode(&c.job, &a.stream, y) == ok &&
-	      (!ok || memcmp(y, z, 2 * c.n) == 0), fast->name,
-	      "grid_decode of a bad stream", round);
+	check(fast->grid_decode(&c.job, &a.stream, y) == ok && (!ok || memcmp(y, z, 2 * c.n) == 0),
+	      fast->name, "grid_decode of a bad stream", round);
 	/* Enough words for anything: the elements must be equal then. */
 	free(words);
 	memset(a.buf, (int)rng(), (3 * c.n + 64) * 2);
@@ -123,8 +125,7 @@ static void check_grid(const struct kvi_kernels *ref,
 	a.stream.n_words = 3 * c.n + 64;
 	ref->grid_decode(&c.job, &a.stream, z);
 	fast->grid_decode(&c.job, &a.stream, y);
-	check(memcmp(y, z, 2 * c.n) == 0, fast->name,
-	      "grid_decode of noise", round);
+	check(memcmp(y, z, 2 * c.n) == 0, fast->name, "grid_decode of noise", round);
 	free(y);
 	free(z);
 	free(ctx);
@@ -140,15 +141,14 @@ struct exp_to {
 	size_t n;
 };
 
-static void *exp_to_new(struct exp_to *to, struct kvi_exp_job *job,
-                        const struct kvi_kernels *k, uint8_t *e, size_t n)
+static void *exp_to_new(struct exp_to *to, struct kvi_exp_job *job, const struct kvi_kernels *k,
+                        uint8_t *e, size_t n)
 {
 	memset(to, 0, sizeof *to);
 	to->e = e;
 	to->n = n;
 	job->rest = NULL;
-	if (job->per_step || job->tables->n_tables > k->exp_searched ||
-	    rng_below(2))
+	if (job->per_step || job->tables->n_tables > k->exp_searched || rng_below(2))
 		return e;
 	to->rest = must_alloc(n, 1);
 	to->again = must_alloc(n, 1);
@@ -161,23 +161,20 @@ static void *exp_to_new(struct exp_to *to, struct kvi_exp_job *job,
 }
 
 /* Exponents are in e then; good: so is the rest in the elements. */
-static void exp_to_end(struct exp_to *to, const struct kvi_kernels *k,
-                       bool good, unsigned round)
+static void exp_to_end(struct exp_to *to, const struct kvi_kernels *k, bool good, unsigned round)
 {
 	if (!to->rest)
 		return;
 	kvi_scalar_bf16_split(to->e, to->again, to->x, to->n);
-	check(!good || !memcmp(to->again, to->rest, to->n), k->name,
-	      "exp_decode of elements", round);
+	check(!good || !memcmp(to->again, to->rest, to->n), k->name, "exp_decode of elements",
+	      round);
 	free(to->rest);
 	free(to->again);
 	free(to->x);
 }
 
-static bool exp_decode(const struct kvi_kernels *k,
-                       const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, uint8_t *e, size_t n,
-                       unsigned round)
+static bool exp_decode(const struct kvi_kernels *k, const struct kvi_exp_job *job,
+                       const struct kvi_stream *in, uint8_t *e, size_t n, unsigned round)
 {
 	struct kvi_exp_job j = *job;
 	struct exp_to to;
@@ -186,15 +183,13 @@ static bool exp_decode(const struct kvi_kernels *k,
 	return good;
 }
 
-static void check_exp(const struct kvi_kernels *ref,
-                      const struct kvi_kernels *fast,
+static void check_exp(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                       const struct kvi_tables *tables, unsigned round)
 {
 	struct kvi_steps steps = random_steps();
 	struct byte_case c;
 	struct coded a, b;
-	byte_case_new(&c, steps, random_ring(&steps), rng_below(2),
-	              (int)rng_below(4) * 4, tables);
+	byte_case_new(&c, steps, random_ring(&steps), rng_below(2), (int)rng_below(4) * 4, tables);
 	struct kvi_exp_job job = exp_job(&c, tables);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
@@ -203,15 +198,15 @@ static void check_exp(const struct kvi_kernels *ref,
 	check(same_words(&a, na, &b, nb), fast->name, "exp_encode", round);
 	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
 	uint8_t *words = coded_seal(&a, na);
-	check(ref->exp_decode(&job, &a.stream, z) &&
-	      memcmp(z, c.e, c.n) == 0, "scalar", "exp round trip", round);
-	check(exp_decode(fast, &job, &a.stream, y, c.n, round) &&
-	      memcmp(y, c.e, c.n) == 0, fast->name, "exp_decode", round);
+	check(ref->exp_decode(&job, &a.stream, z) && memcmp(z, c.e, c.n) == 0, "scalar",
+	      "exp round trip", round);
+	check(exp_decode(fast, &job, &a.stream, y, c.n, round) && memcmp(y, c.e, c.n) == 0,
+	      fast->name, "exp_decode", round);
 	spoil(&a.stream, words + 1);
 	int ok = ref->exp_decode(&job, &a.stream, z);
 	check(exp_decode(fast, &job, &a.stream, y, c.n, round) == ok &&
-	      (!ok || memcmp(y, z, c.n) == 0), fast->name,
-	      "exp_decode of a bad stream", round);
+	              (!ok || memcmp(y, z, c.n) == 0),
+	      fast->name, "exp_decode of a bad stream", round);
 	free(words);
 	free(y);
 	free(z);
@@ -221,8 +216,7 @@ static void check_exp(const struct kvi_kernels *ref,
 }
 
 /* Two streams in one call, each of them good or not, against one by one. */
-static void check_exp2(const struct kvi_kernels *ref,
-                       const struct kvi_kernels *fast,
+static void check_exp2(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                        const struct kvi_tables *tables, unsigned round)
 {
 	struct byte_case c[2];
@@ -234,13 +228,11 @@ static void check_exp2(const struct kvi_kernels *ref,
 	void *out[2];
 	for (int i = 0; i < 2; i++) {
 		struct kvi_steps steps = random_steps();
-		byte_case_new(&c[i], steps, random_ring(&steps),
-		              rng_below(4) == 0, (int)rng_below(4) * 4,
-		              tables);
+		byte_case_new(&c[i], steps, random_ring(&steps), rng_below(4) == 0,
+		              (int)rng_below(4) * 4, tables);
 		job[i] = exp_job(&c[i], tables);
 		coded_new(&a[i], c[i].n);
-		size_t n = ref->exp_encode(&job[i], c[i].e, a[i].end,
-		                           a[i].stream.state);
+		size_t n = ref->exp_encode(&job[i], c[i].e, a[i].end, a[i].stream.state);
 		words[i] = coded_seal(&a[i], n);
 		if (rng_below(3) == 0)
 			spoil(&a[i].stream, words[i] + 1);
@@ -254,15 +246,13 @@ static void check_exp2(const struct kvi_kernels *ref,
 		out[i] = exp_to_new(&to[i], &job[i], fast, y[i], c[i].n);
 	}
 	fast->exp_decode2((const struct kvi_exp_job *const[]){ job, job + 1 },
-	                  (const struct kvi_stream *const[]){ &a[0].stream,
-	                                                      &a[1].stream },
-	                  out, ok);
+	                  (const struct kvi_stream *const[]){ &a[0].stream, &a[1].stream }, out,
+	                  ok);
 	for (int i = 0; i < 2; i++) {
 		exp_to_end(&to[i], fast, ok[i], round);
-		check(ok[i] == expected[i] &&
-		      (!ok[i] || memcmp(y[i], z[i], c[i].n) == 0) &&
-		      memcmp(y[i], x[i], c[i].n) == 0, fast->name,
-		      "exp_decode2", round);
+		check(ok[i] == expected[i] && (!ok[i] || memcmp(y[i], z[i], c[i].n) == 0) &&
+		              memcmp(y[i], x[i], c[i].n) == 0,
+		      fast->name, "exp_decode2", round);
 		free(words[i]);
 		free(x[i]);
 		free(y[i]);
@@ -272,15 +262,13 @@ static void check_exp2(const struct kvi_kernels *ref,
 	}
 }
 
-static void check_sym(const struct kvi_kernels *ref,
-                      const struct kvi_kernels *fast,
+static void check_sym(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                       const struct kvi_tables *tables, unsigned round)
 {
 	struct kvi_steps steps = random_steps();
 	struct byte_case c;
 	struct coded a, b;
-	byte_case_new(&c, steps, random_ring(&steps), rng_below(2),
-	              (int)rng_below(3) * 30, tables);
+	byte_case_new(&c, steps, random_ring(&steps), rng_below(2), (int)rng_below(3) * 30, tables);
 	struct kvi_sym_job job = sym_job(&c, tables);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
@@ -290,20 +278,17 @@ static void check_sym(const struct kvi_kernels *ref,
 	uint16_t *y = must_alloc(c.n, 2), *z = must_alloc(c.n, 2);
 	uint8_t *ey = must_alloc(c.n, 1), *ez = must_alloc(c.n, 1);
 	uint8_t *words = coded_seal(&a, na);
-	check(ref->sym_decode(&job, &a.stream, z, ez) &&
-	      memcmp(z, c.sym, 2 * c.n) == 0, "scalar", "sym round trip",
-	      round);
-	check(fast->sym_decode(&job, &a.stream, y, ey) &&
-	      memcmp(y, c.sym, 2 * c.n) == 0 && memcmp(ey, ez, c.n) == 0,
+	check(ref->sym_decode(&job, &a.stream, z, ez) && memcmp(z, c.sym, 2 * c.n) == 0, "scalar",
+	      "sym round trip", round);
+	check(fast->sym_decode(&job, &a.stream, y, ey) && memcmp(y, c.sym, 2 * c.n) == 0 &&
+	              memcmp(ey, ez, c.n) == 0,
 	      fast->name, "sym_decode", round);
 	for (size_t i = 0; i < c.n; i++)
-		check(z[i] != job.escape || ez[i] == c.esc[i], "scalar",
-		      "escaped byte", round);
+		check(z[i] != job.escape || ez[i] == c.esc[i], "scalar", "escaped byte", round);
 	spoil(&a.stream, words + 1);
 	int ok = ref->sym_decode(&job, &a.stream, z, ez);
-	check(fast->sym_decode(&job, &a.stream, y, ey) == ok &&
-	      (!ok || memcmp(y, z, 2 * c.n) == 0), fast->name,
-	      "sym_decode of a bad stream", round);
+	check(fast->sym_decode(&job, &a.stream, y, ey) == ok && (!ok || memcmp(y, z, 2 * c.n) == 0),
+	      fast->name, "sym_decode of a bad stream", round);
 	free(words);
 	free(y);
 	free(z);
@@ -314,9 +299,8 @@ static void check_sym(const struct kvi_kernels *ref,
 	byte_case_free(&c);
 }
 
-static void check_f16(const struct kvi_kernels *ref,
-                      const struct kvi_kernels *fast, const uint16_t *x,
-                      size_t n, unsigned round)
+static void check_f16(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                      const uint16_t *x, size_t n, unsigned round)
 {
 	const size_t bytes[3] = { n, (n + 3) / 4, (n + 7) / 8 };
 	uint8_t *e = must_alloc(n, 1), *e2 = must_alloc(n, 1);
@@ -343,8 +327,8 @@ static void check_f16(const struct kvi_kernels *ref,
 	free(y);
 }
 
-static void check_moves(const struct kvi_kernels *ref,
-                        const struct kvi_kernels *fast, unsigned round)
+static void check_moves(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                        unsigned round)
 {
 	size_t rows = rng_below(3) ? 32 : 1 + rng_below(40);
 	size_t cols = 1 + rng_below(200), n = rows * cols;
@@ -361,8 +345,7 @@ static void check_moves(const struct kvi_kernels *ref,
 		x[i] = (uint16_t)rng();
 	ref->bf16_split(e, r, x, n);
 	fast->bf16_split(e2, r2, x, n);
-	check(!memcmp(e, e2, n) && !memcmp(r, r2, n), fast->name, "bf16_split",
-	      round);
+	check(!memcmp(e, e2, n) && !memcmp(r, r2, n), fast->name, "bf16_split", round);
 	fast->bf16_merge(y, e, r, n);
 	check(!memcmp(x, y, 2 * n), fast->name, "bf16_merge", round);
 	check_f16(ref, fast, x, n, round);
@@ -382,8 +365,8 @@ static void check_moves(const struct kvi_kernels *ref,
 }
 
 /* Tables of any numbers serve here: both kernels use the same ones. */
-static void check_rotation(const struct kvi_kernels *ref,
-                           const struct kvi_kernels *fast, unsigned round)
+static void check_rotation(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                           unsigned round)
 {
 	size_t pairs = 1 + rng_below(100);
 	size_t heads = rng_below(4), stride = 2 * pairs + rng_below(5);
@@ -393,19 +376,24 @@ static void check_rotation(const struct kvi_kernels *ref,
 	int16_t *cosines = must_alloc(4096, 2);
 	int8_t *scales = must_alloc(65 * 64, 1);
 	uint32_t *a = must_alloc(n, 4), *b = must_alloc(n, 4);
-	struct kvi_rotation r = { &case_formats[round % CASE_GRID_FORMATS], pairs,
-		                  rng_below(2) != 0, angle, mean, k, cosines,
-		                  scales, heads, stride };
+	struct kvi_rotation r = { &case_formats[round % CASE_GRID_FORMATS],
+		                  pairs,
+		                  rng_below(2) != 0,
+		                  angle,
+		                  mean,
+		                  k,
+		                  cosines,
+		                  scales,
+		                  heads,
+		                  stride };
 	for (int i = 0; i < 4096; i++)
-		cosines[i] = (int16_t)lround(
-			16384 * cos(6.283185307179586 * i / 4096));
+		cosines[i] = (int16_t)lround(16384 * cos(6.283185307179586 * i / 4096));
 	for (int i = 0; i < 65 * 64; i++)
 		scales[i] = (int8_t)((int)rng_below(66) - 33);
 	int narrow = rng_below(2) != 0;
 	for (size_t i = 0; i < n; i++) {
 		mean[i] = (int16_t)(rng() >> rng_below(16));
-		k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20
-		                        : (int)rng_below(801) - 400);
+		k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20 : (int)rng_below(801) - 400);
 	}
 	for (size_t i = 0; i < pairs; i++)
 		angle[i] = (uint16_t)(rng() & 4095);
@@ -426,12 +414,9 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 	const struct kvi_kernels *ref = kvi_kernels_get(KVARC_ISA_SCALAR);
 	struct kvi_tables model = tables_model();
 	for (unsigned i = 0; i < rounds; i++) {
-		struct kvi_tables grid = tables_random(KVI_GRID_TABLES,
-		                                       KVI_GRID_SYMBOLS, 1);
-		struct kvi_tables exps =
-			tables_random(1 + rng_below(16), KVI_EXP_SYMBOLS, 1);
-		struct kvi_tables bytes =
-			tables_random(1 + rng_below(16), KVI_BYTE_SYMBOLS, 0);
+		struct kvi_tables grid = tables_random(KVI_GRID_TABLES, KVI_GRID_SYMBOLS, 1);
+		struct kvi_tables exps = tables_random(1 + rng_below(16), KVI_EXP_SYMBOLS, 1);
+		struct kvi_tables bytes = tables_random(1 + rng_below(16), KVI_BYTE_SYMBOLS, 0);
 		for (unsigned j = 0; j < 40; j++) {
 			check_grid(ref, fast, j & 1 ? &model : &grid, j);
 			check_exp(ref, fast, &exps, j);
@@ -440,8 +425,7 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
-			const char *slots = check_slots(ref, fast,
-			                                j & 1 ? &model : &grid);
+			const char *slots = check_slots(ref, fast, j & 1 ? &model : &grid);
 			check(!slots, fast->name, slots, j);
 		}
 		tables_free(&grid);
@@ -462,90 +446,81 @@ static double now(void)
 }
 
 /* Best of several runs of `run`, as GB/s of `bytes`. */
-#define BEST(bytes, run)                                            \
-	__extension__({                                             \
-		double best_ = 1e9, stop_ = now() + 0.4;            \
-		do {                                                \
-			double t_ = now();                          \
-			run;                                        \
-			t_ = now() - t_;                            \
-			best_ = t_ < best_ ? t_ : best_;            \
-		} while (now() < stop_);                            \
-		(double)(bytes) / best_ / 1e9;                      \
+#define BEST(bytes, run)                                 \
+	__extension__({                                  \
+		double best_ = 1e9, stop_ = now() + 0.4; \
+		do {                                     \
+			double t_ = now();               \
+			run;                             \
+			t_ = now() - t_;                 \
+			best_ = t_ < best_ ? t_ : best_; \
+		} while (now() < stop_);                 \
+		(double)(bytes) / best_ / 1e9;           \
 	})
 
 enum { BENCH_TOKENS = 256, BENCH_CHANNELS = 1024 };
 
-static void bench_grid(const struct kvi_kernels *k,
-                       const struct kvi_tables *t, const char *what,
+static void bench_grid(const struct kvi_kernels *k, const struct kvi_tables *t, const char *what,
                        unsigned format, size_t ring, int per_step)
 {
-	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES,
-		                   0, 0 };
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
 	struct grid_case c;
 	struct coded a;
 	grid_case_new(&c, format, GRID_MODEL, steps, ring, per_step, t);
 	coded_new(&a, c.n);
 	uint16_t *y = must_alloc(c.n, 2);
 	size_t n = 0, bytes = c.n * (unsigned)c.job.fmt->elem_bits / 8;
-	double enc = BEST(bytes, n = k->grid_encode(&c.job, c.x, a.end,
-	                                            a.stream.state));
+	double enc = BEST(bytes, n = k->grid_encode(&c.job, c.x, a.end, a.stream.state));
 	a.stream.words = a.end - n;
 	a.stream.n_words = n;
 	int ok = 1;
 	double dec = BEST(bytes, ok &= k->grid_decode(&c.job, &a.stream, y));
-	printf("%-7s grid %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n",
-	       k->name, what, enc, dec, 16.0 * (double)n / (double)c.n,
+	printf("%-7s grid %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
+	       dec, 16.0 * (double)n / (double)c.n,
 	       ok && !memcmp(y, c.x, 2 * c.n) ? "" : "  WRONG");
 	free(y);
 	free(a.buf);
 	grid_case_free(&c);
 }
 
-static void bench_exp(const struct kvi_kernels *k, size_t n_tables,
-                      int per_step, const char *what)
+static void bench_exp(const struct kvi_kernels *k, size_t n_tables, int per_step, const char *what)
 {
-	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES,
-		                   0, 0 };
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
 	struct kvi_tables t = tables_new(n_tables, KVI_EXP_SYMBOLS);
 	uint16_t freq[16 * KVI_EXP_SYMBOLS];
 	for (size_t i = 0; i < n_tables; i++) {
 		double w[KVI_EXP_SYMBOLS];
 		for (int s = 0; s < KVI_EXP_SYMBOLS; s++)
 			w[s] = normal_mass(s, s + 1, 0, 3);
-		quantize_table(freq + i * KVI_EXP_SYMBOLS, w, KVI_EXP_SYMBOLS,
-		               1);
+		quantize_table(freq + i * KVI_EXP_SYMBOLS, w, KVI_EXP_SYMBOLS, 1);
 	}
 	if (!kvi_tables_build(&t, freq))
 		exit(99);
 	struct byte_case c;
 	struct coded a;
-	byte_case_new(&c, steps, per_step ? BENCH_CHANNELS : BENCH_CHANNELS / 32,
-	              per_step, 3, &t);
+	byte_case_new(&c, steps, per_step ? BENCH_CHANNELS : BENCH_CHANNELS / 32, per_step, 3, &t);
 	struct kvi_exp_job job = exp_job(&c, &t);
 	coded_new(&a, c.n);
 	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
 	size_t n = 0;
-	double enc = BEST(2 * c.n, n = k->exp_encode(&job, c.e, a.end,
-	                                             a.stream.state));
+	double enc = BEST(2 * c.n, n = k->exp_encode(&job, c.e, a.end, a.stream.state));
 	a.stream.words = a.end - n;
 	a.stream.n_words = n;
 	int ok = 1;
 	double dec = BEST(2 * c.n, ok &= k->exp_decode(&job, &a.stream, y));
-	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n",
-	       k->name, what, enc, dec, 16.0 * (double)n / (double)c.n,
-	       ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
+	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
+	       dec, 16.0 * (double)n / (double)c.n, ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
 	if (k->exp_decode2) {
 		bool both[2] = { false, false };
-		dec = BEST(4 * c.n, k->exp_decode2(
-			(const struct kvi_exp_job *const[]){ &job, &job },
-			(const struct kvi_stream *const[]){ &a.stream,
-			                                    &a.stream },
-			(void *const[]){ y, z }, both));
-		printf("%-7s exp  %-24s two at once     decode %6.3f GB/s%s\n",
-		       k->name, what, dec,
-		       both[0] && both[1] && !memcmp(y, c.e, c.n) &&
-		       !memcmp(z, c.e, c.n) ? "" : "  WRONG");
+		dec = BEST(
+			4 * c.n,
+			k->exp_decode2((const struct kvi_exp_job *const[]){ &job, &job },
+		                       (const struct kvi_stream *const[]){ &a.stream, &a.stream },
+		                       (void *const[]){ y, z }, both));
+		printf("%-7s exp  %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
+		       both[0] && both[1] && !memcmp(y, c.e, c.n) && !memcmp(z, c.e, c.n)
+		               ? ""
+		               : "  WRONG");
 	}
 	free(y);
 	free(z);
@@ -556,8 +531,7 @@ static void bench_exp(const struct kvi_kernels *k, size_t n_tables,
 
 static void bench_sym(const struct kvi_kernels *k)
 {
-	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES,
-		                   0, 0 };
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
 	struct kvi_tables t = tables_random(16, KVI_BYTE_SYMBOLS, 1);
 	struct byte_case c;
 	struct coded a;
@@ -567,15 +541,13 @@ static void bench_sym(const struct kvi_kernels *k)
 	uint16_t *y = must_alloc(c.n, 2);
 	uint8_t *esc = must_alloc(c.n, 1);
 	size_t n = 0;
-	double enc = BEST(c.n, n = k->sym_encode(&job, c.sym, c.esc, a.end,
-	                                         a.stream.state));
+	double enc = BEST(c.n, n = k->sym_encode(&job, c.sym, c.esc, a.end, a.stream.state));
 	a.stream.words = a.end - n;
 	a.stream.n_words = n;
 	int ok = 1;
 	double dec = BEST(c.n, ok &= k->sym_decode(&job, &a.stream, y, esc));
-	printf("%-7s sym  %-24s encode %6.3f  decode %6.3f GB/s%s\n", k->name,
-	       "bytes, 16 tables", enc, dec,
-	       ok && !memcmp(y, c.sym, 2 * c.n) ? "" : "  WRONG");
+	printf("%-7s sym  %-24s encode %6.3f  decode %6.3f GB/s%s\n", k->name, "bytes, 16 tables",
+	       enc, dec, ok && !memcmp(y, c.sym, 2 * c.n) ? "" : "  WRONG");
 	free(y);
 	free(esc);
 	free(a.buf);
@@ -594,8 +566,7 @@ static void bench_moves(const struct kvi_kernels *k)
 	printf("%-7s split %.2f  merge %.2f  transpose8 %.2f %.2f  "
 	       "transpose16 %.2f %.2f  contexts %.2f GB/s\n",
 	       k->name, BEST(2 * n, k->bf16_split(e, r, x, n)),
-	       BEST(2 * n, k->bf16_merge(x, e, r, n)),
-	       BEST(2 * n, k->transpose8(r, e, rows, cols)),
+	       BEST(2 * n, k->bf16_merge(x, e, r, n)), BEST(2 * n, k->transpose8(r, e, rows, cols)),
 	       BEST(2 * n, k->transpose8(r, e, cols, rows)),
 	       BEST(2 * n, k->transpose16(y, x, rows, cols)),
 	       BEST(2 * n, k->transpose16(y, x, cols, rows)),
@@ -614,8 +585,15 @@ static void bench_rotation(const struct kvi_kernels *k)
 	static int8_t scales[65 * 64];
 	static uint16_t angle[PAIRS];
 	static uint32_t ctx[N];
-	struct kvi_rotation r = { &case_formats[CASE_BF16], PAIRS, false, angle,
-		                  mean, scale_class, cosines, scales, HEADS,
+	struct kvi_rotation r = { &case_formats[CASE_BF16],
+		                  PAIRS,
+		                  false,
+		                  angle,
+		                  mean,
+		                  scale_class,
+		                  cosines,
+		                  scales,
+		                  HEADS,
 		                  2 * PAIRS };
 	for (int i = 0; i < N; i++) {
 		mean[i] = (int16_t)rng();
@@ -624,18 +602,15 @@ static void bench_rotation(const struct kvi_kernels *k)
 	for (int i = 0; i < PAIRS; i++)
 		angle[i] = (uint16_t)(rng() & 4095);
 	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
-	       BEST(2 * N * 100, for (int i = 0; i < 100; i++)
-	                    k->rotated_contexts(ctx, &r)));
+	       BEST(2 * N * 100, for (int i = 0; i < 100; i++) k->rotated_contexts(ctx, &r)));
 }
 
 static void bench_set(const struct kvi_kernels *k)
 {
 	struct kvi_tables model = tables_model();
 	size_t all = BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES;
-	bench_grid(k, &model, "bf16 order 1 per step", CASE_BF16,
-	           BENCH_CHANNELS, 1);
-	bench_grid(k, &model, "bf16 order 0 per channel", CASE_BF16,
-	           BENCH_CHANNELS / 32, 0);
+	bench_grid(k, &model, "bf16 order 1 per step", CASE_BF16, BENCH_CHANNELS, 1);
+	bench_grid(k, &model, "bf16 order 0 per channel", CASE_BF16, BENCH_CHANNELS / 32, 0);
 	bench_grid(k, &model, "bf16 per element", CASE_BF16, all, 0);
 	bench_grid(k, &model, "f16 per element", CASE_F16, all, 0);
 	bench_grid(k, &model, "e4m3 per element", CASE_E4M3, all, 0);

@@ -6,16 +6,21 @@
 #include "kernels/slots.h"
 
 enum {
-	TOKENS = 128, STEPS = TOKENS / KVI_LANES, PAIRS = 12, NEAR = 4,
-	ROWS = 2 * KVI_PANEL + 3, FEATURES = STEPS * PAIRS * KVI_PAIR_STEP,
+	TOKENS = 128,
+	STEPS = TOKENS / KVI_LANES,
+	PAIRS = 12,
+	NEAR = 4,
+	ROWS = 2 * KVI_PANEL + 3,
+	FEATURES = STEPS * PAIRS * KVI_PAIR_STEP,
 	SLOTS = 24 /* taken one after the other from a stream */
 };
 
 /* Features and coefficients whose sums stay in 32 bits. */
 static int16_t feature(void)
 {
-	return (int16_t)(rng_below(8) ? (int)rng_below(2001) - 1000
-	                 : rng_below(2) ? 32767 : -32767);
+	return (int16_t)(rng_below(8)   ? (int)rng_below(2001) - 1000
+	                 : rng_below(2) ? 32767
+	                                : -32767);
 }
 
 static int16_t coefficient(void)
@@ -29,8 +34,7 @@ static void fill_i16(int16_t *p, size_t n, int16_t (*of)(void))
 		p[i] = of();
 }
 
-static bool rows_equal(const struct kvi_kernels *ref,
-                       const struct kvi_kernels *fast)
+static bool rows_equal(const struct kvi_kernels *ref, const struct kvi_kernels *fast)
 {
 	static int32_t a[STEPS * ROWS * KVI_LANES], b[STEPS * ROWS * KVI_LANES];
 	static int16_t coef[ROWS * 2 * PAIRS], f[FEATURES];
@@ -38,13 +42,17 @@ static bool rows_equal(const struct kvi_kernels *ref,
 	size_t n = rng_below(PAIRS + 1), first = rng_below((uint32_t)n + 1);
 	const struct kvi_rows_part part[2] = {
 		{ f, first, PAIRS * KVI_PAIR_STEP },
-		{ f + (PAIRS - n) * KVI_PAIR_STEP, n - first,
-		  first * KVI_PAIR_STEP },
+		{ f + (PAIRS - n) * KVI_PAIR_STEP, n - first, first * KVI_PAIR_STEP },
 	};
 	struct kvi_rows r = {
-		.sum = a, .coef = coef, .q = q, .part = part,
-		.n_parts = rng_below(3), .rows = rng_below(ROWS + 1),
-		.steps = rng_below(STEPS + 1), .sum_step = ROWS * KVI_LANES,
+		.sum = a,
+		.coef = coef,
+		.q = q,
+		.part = part,
+		.n_parts = rng_below(3),
+		.rows = rng_below(ROWS + 1),
+		.steps = rng_below(STEPS + 1),
+		.sum_step = ROWS * KVI_LANES,
 		.coef_row = 2 * PAIRS,
 	};
 	for (size_t i = 0; i < ROWS; i++)
@@ -135,17 +143,14 @@ static void random_numbers(struct slots *s, const struct kvi_tables *tables)
 	s->b.fmt = &case_formats[rng_below(CASE_FORMATS)];
 	s->b.tables = tables;
 	s->b.lanes = rng_below(2) ? KVI_LANES : 1 + rng_below(KVI_LANES - 1);
-	s->b.tokens = s->b.lanes < KVI_LANES
-	                      ? KVI_LANES
-	                      : KVI_LANES * (1 + rng_below(STEPS));
+	s->b.tokens = s->b.lanes < KVI_LANES ? KVI_LANES : KVI_LANES * (1 + rng_below(STEPS));
 	s->j.n = 1 + rng_below(rng_below(2) ? 65791 : 300);
 	for (size_t t = 0; t < TOKENS; t++) {
 		double angle = 6.283185307179586 * rng_unit();
 		s->cos_sin[2 * t] = (int16_t)lround(16384 * cos(angle));
 		s->cos_sin[2 * t + 1] = (int16_t)lround(16384 * sin(angle));
 		s->angle_class[t] = (uint8_t)rng_below(64);
-		s->w[t] = rng_below(2) ? 13 * s->j.n + rng_below(1000)
-		                       : rng_below(8388098);
+		s->w[t] = rng_below(2) ? 13 * s->j.n + rng_below(1000) : rng_below(8388098);
 		s->unknown[t] = (int16_t)(rng_below(2) * rng_below(129));
 	}
 	for (int i = 0; i < 64; i++)
@@ -160,13 +165,10 @@ static void random_numbers(struct slots *s, const struct kvi_tables *tables)
 
 static bool results_equal(const struct slots *a, const struct slots *b)
 {
-	return !memcmp(a->x, b->x, sizeof(a->x)) &&
-	       !memcmp(a->ctx, b->ctx, sizeof(a->ctx)) &&
-	       !memcmp(a->w, b->w, sizeof(a->w)) &&
-	       !memcmp(a->r, b->r, sizeof(a->r)) &&
+	return !memcmp(a->x, b->x, sizeof(a->x)) && !memcmp(a->ctx, b->ctx, sizeof(a->ctx)) &&
+	       !memcmp(a->w, b->w, sizeof(a->w)) && !memcmp(a->r, b->r, sizeof(a->r)) &&
 	       !memcmp(a->z, b->z, sizeof(a->z)) &&
-	       !memcmp(a->reader.state, b->reader.state,
-	               sizeof(a->reader.state));
+	       !memcmp(a->reader.state, b->reader.state, sizeof(a->reader.state));
 }
 
 static void copy(struct slots *to, const struct slots *from, unsigned parts)
@@ -180,21 +182,18 @@ static void copy(struct slots *to, const struct slots *from, unsigned parts)
 }
 
 /* Elements from words that nobody wrote, and sometimes too few of them. */
-static bool decoded_equal(const struct kvi_kernels *ref,
-                          const struct kvi_kernels *fast,
+static bool decoded_equal(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                           const struct slots *start, unsigned parts)
 {
 	static struct slots a, b;
 	static uint8_t words[SLOTS * 2 * TOKENS * 3 * 2 + 1];
-	size_t bytes = rng_below(2) ? sizeof(words) - 1
-	                            : 2 * rng_below(3 * TOKENS);
+	size_t bytes = rng_below(2) ? sizeof(words) - 1 : 2 * rng_below(3 * TOKENS);
 	for (size_t i = 0; i < sizeof(words); i++)
 		words[i] = (uint8_t)rng();
 	copy(&a, start, parts);
 	for (int l = 0; l < KVI_LANES; l++)
 		a.reader.state[l] = rng() >> rng_below(16);
-	a.reader.words = (struct kvi_words_in){ words + 1, words + 1 + bytes,
-		                                false };
+	a.reader.words = (struct kvi_words_in){ words + 1, words + 1 + bytes, false };
 	a.b.reader = &a.reader;
 	for (int i = 0; i < 2; i++)
 		a.j.slot[i].known = parts >> (11 + i) & 1;
@@ -205,8 +204,7 @@ static bool decoded_equal(const struct kvi_kernels *ref,
 			return false;
 		if (!ok)
 			return true;
-		if (!results_equal(&a, &b) ||
-		    a.reader.words.p != b.reader.words.p)
+		if (!results_equal(&a, &b) || a.reader.words.p != b.reader.words.p)
 			return false;
 	}
 	return true;
@@ -227,8 +225,7 @@ static bool z_equal(const struct kvi_kernels *k, const struct slots *start,
 	return same && results_equal(&s, start);
 }
 
-static bool slots_equal(const struct kvi_kernels *ref,
-                        const struct kvi_kernels *fast,
+static bool slots_equal(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                         const struct kvi_tables *tables)
 {
 	static struct slots start, a, b;
@@ -240,16 +237,15 @@ static bool slots_equal(const struct kvi_kernels *ref,
 	copy(&b, &start, parts);
 	ref->slot(&a.b, &a.j);
 	fast->slot(&b.b, &b.j);
-	if (a.j.z && (!z_equal(ref, &start, &a, parts) ||
-	              !z_equal(fast, &start, &a, parts)))
+	if (a.j.z && (!z_equal(ref, &start, &a, parts) || !z_equal(fast, &start, &a, parts)))
 		return false;
 	return results_equal(&a, &b) && decoded_equal(ref, fast, &a, parts);
 }
 
-const char *check_slots(const struct kvi_kernels *ref,
-                        const struct kvi_kernels *fast,
+const char *check_slots(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                         const struct kvi_tables *tables)
 {
-	return !rows_equal(ref, fast) ? "slot_rows"
-	       : !slots_equal(ref, fast, tables) ? "slot" : NULL;
+	return !rows_equal(ref, fast)            ? "slot_rows"
+	       : !slots_equal(ref, fast, tables) ? "slot"
+	                                         : NULL;
 }

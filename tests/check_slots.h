@@ -6,8 +6,7 @@
 #include "kernels/rans.h"
 
 /* One random round; the name of a kernel that differs from scalar C, or NULL. */
-const char *check_slots(const struct kvi_kernels *ref,
-                        const struct kvi_kernels *fast,
+const char *check_slots(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                         const struct kvi_tables *tables);
 
 #endif

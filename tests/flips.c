@@ -36,8 +36,7 @@ struct counts {
 
 static void golden_make(struct golden *g, uint8_t dtype, int level)
 {
-	struct synth_shape shape = { dtype, 2, 1, 16, COMMITS * PART, true,
-		                     SYNTH_SPARSE };
+	struct synth_shape shape = { dtype, 2, 1, 16, COMMITS * PART, true, SYNTH_SPARSE };
 	kvarc_writer_options opt = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_sink sink = synth_sink(&g->file);
 	static const char *const key[] = { "model" }, *const value[] = { "m" };
@@ -54,8 +53,8 @@ static void golden_make(struct golden *g, uint8_t dtype, int level)
 	for (int i = 0; i < COMMITS; i++) {
 		uint64_t t0 = (uint64_t)i * PART;
 		synth_views(&g->cache, g->cache.raw, t0, views);
-		REQUIRE(kvarc_writer_append(w, 0, PART, g->cache.ids + t0, NULL,
-		                            views) == KVARC_OK);
+		REQUIRE(kvarc_writer_append(w, 0, PART, g->cache.ids + t0, NULL, views) ==
+		        KVARC_OK);
 		REQUIRE(kvarc_writer_commit(w) == KVARC_OK);
 		kvarc_writer_get_stats(w, &stats);
 		g->commit_end[i] = stats.file_bytes;
@@ -69,14 +68,14 @@ static void golden_make(struct golden *g, uint8_t dtype, int level)
 
 struct look {
 	const struct golden *g;
-	bool wrong;       /* a byte that is not the original's */
-	uint64_t blocks;  /* delivered */
-	uint64_t tokens;  /* each tensor has all of the first so many */
+	bool wrong;      /* a byte that is not the original's */
+	uint64_t blocks; /* delivered */
+	uint64_t tokens; /* each tensor has all of the first so many */
 	uint64_t have[16];
 };
 
-static int on_block(void *opaque, uint32_t tensor, uint32_t head,
-                    uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+static int on_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                    uint32_t n, const void *src)
 {
 	struct look *k = opaque;
 	const struct synth_cache *c = &k->g->cache;
@@ -123,8 +122,7 @@ static int64_t pipe_read(void *opaque, void *buf, size_t bytes, uint64_t at)
 }
 
 /* Opens, verifies when asked, and reads all. True when something was said. */
-static bool look_at(struct synth_file *f, struct look *k, unsigned flags,
-                    bool pipe, bool verify)
+static bool look_at(struct synth_file *f, struct look *k, unsigned flags, bool pipe, bool verify)
 {
 	kvarc_reader_options opt = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = synth_source(f);
@@ -140,8 +138,7 @@ static bool look_at(struct synth_file *f, struct look *k, unsigned flags,
 		said = true;
 	if (!said)
 		said = look_through(r, k) != KVARC_END;
-	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
-	    info.state != KVARC_STATE_CLOSED)
+	if (kvarc_reader_get_info(r, &info) != KVARC_OK || info.state != KVARC_STATE_CLOSED)
 		said = true;
 	kvarc_reader_close(&r);
 	return said;
@@ -155,8 +152,7 @@ static bool complete(const struct look *k)
 	return !k->wrong && k->blocks == k->g->blocks;
 }
 
-static void try_flip(const struct golden *g, struct synth_file *f, size_t bit,
-                     struct counts *n)
+static void try_flip(const struct golden *g, struct synth_file *f, size_t bit, struct counts *n)
 {
 	uint8_t *byte = &f->p[bit / 8];
 	struct look verified = { .g = g };
@@ -170,8 +166,7 @@ static void try_flip(const struct golden *g, struct synth_file *f, size_t bit,
 	else
 		n->harmless++;
 	if (bit % 8 == bit / 8 % 8) { /* one bit of each byte */
-		struct look plain = { .g = g }, pipe = { .g = g },
-			    saved = { .g = g };
+		struct look plain = { .g = g }, pipe = { .g = g }, saved = { .g = g };
 		/* reading alone may miss damage outside of what it reads */
 		said = look_at(f, &plain, 0, false, false);
 		if (plain.wrong || (!said && !complete(&plain)))
@@ -183,15 +178,13 @@ static void try_flip(const struct golden *g, struct synth_file *f, size_t bit,
 		if (saved.wrong)
 			n->silent++;
 		n->salvages++;
-		if (g->blocks - saved.blocks > n->lost_most &&
-		    bit / 8 >= g->file.n - g->file.n / 2)
+		if (g->blocks - saved.blocks > n->lost_most && bit / 8 >= g->file.n - g->file.n / 2)
 			n->lost_most = g->blocks - saved.blocks;
 	}
 	*byte ^= (uint8_t)(1u << bit % 8);
 }
 
-static void try_cut(const struct golden *g, struct synth_file *f, size_t len,
-                    struct counts *n)
+static void try_cut(const struct golden *g, struct synth_file *f, size_t len, struct counts *n)
 {
 	struct look whole = { .g = g }, saved = { .g = g };
 	uint64_t committed = 0;
@@ -212,8 +205,7 @@ static void try_cut(const struct golden *g, struct synth_file *f, size_t len,
 /* ------------------------------------------------------------- workers */
 
 /* Worker w of count takes every count-th place (of every 29th, when quick). */
-static void work(const struct golden *g, unsigned w, unsigned count,
-                 struct counts *n)
+static void work(const struct golden *g, unsigned w, unsigned count, struct counts *n)
 {
 	if (getenv("KV_QUICK")) {
 		w *= 29;
@@ -247,8 +239,7 @@ static void add(struct counts *sum, const struct counts *n)
 static struct counts share(const struct golden *g)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned count = cpus < 1 ? 1 : cpus > MAX_WORKERS ? MAX_WORKERS
-	                                                   : (unsigned)cpus;
+	unsigned count = cpus < 1 ? 1 : cpus > MAX_WORKERS ? MAX_WORKERS : (unsigned)cpus;
 	struct counts sum = { 0 };
 	int fd[MAX_WORKERS][2];
 	fflush(stdout);
@@ -285,8 +276,7 @@ static bool run(uint8_t dtype, int level)
 	struct look whole = { .g = &g };
 	REQUIRE(!look_at(&g.file, &whole, 0, false, true) && complete(&whole));
 	struct counts n = share(&g);
-	printf("%s level %d, %zu bytes\n", kvarc_dtype_name(dtype), level,
-	       g.file.n);
+	printf("%s level %d, %zu bytes\n", kvarc_dtype_name(dtype), level, g.file.n);
 	printf("  flips %llu: detected %llu, harmless %llu, silent %llu\n",
 	       (unsigned long long)n.flips, (unsigned long long)n.detected,
 	       (unsigned long long)n.harmless, (unsigned long long)n.silent);
@@ -295,10 +285,9 @@ static bool run(uint8_t dtype, int level)
 	       (unsigned long long)n.cut_silent);
 	printf("  salvages %llu: a flip in the second half costs %llu of %llu"
 	       " blocks at most\n",
-	       (unsigned long long)n.salvages,
-	       (unsigned long long)n.lost_most, (unsigned long long)g.blocks);
-	REQUIRE(getenv("KV_QUICK") ||
-	        (n.flips == g.file.n * 8 && n.cuts == g.file.n));
+	       (unsigned long long)n.salvages, (unsigned long long)n.lost_most,
+	       (unsigned long long)g.blocks);
+	REQUIRE(getenv("KV_QUICK") || (n.flips == g.file.n * 8 && n.cuts == g.file.n));
 	bool ok = n.silent == 0 && n.cut_silent == 0 && n.lost_most <= 1;
 	synth_free(&g.cache);
 	free(g.file.p);

@@ -247,51 +247,51 @@ tests_unit_test_train_model_SOURCES = tests/unit/test_train_model.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_model_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 # Converted weights in a folder.
-check_PROGRAMS += tests/unit/test_kept
-TESTS += tests/unit/test_kept
-tests_unit_test_kept_SOURCES = tests/unit/test_kept.c \
+check_PROGRAMS += tests/unit/test_weight_cache
+TESTS += tests/unit/test_weight_cache
+tests_unit_test_weight_cache_SOURCES = tests/unit/test_weight_cache.c \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
-tests_unit_test_kept_LDADD = libkvi.la $(CMOCKA_LIBS)
-check_PROGRAMS += tests/unit/test_engine tests/unit/test_guide
-TESTS += tests/unit/test_engine tests/unit/test_guide
-tests_unit_test_guide_SOURCES = tests/unit/test_guide.c \
-	tests/unit/guide_util.c tests/unit/guide_util.h \
+tests_unit_test_weight_cache_LDADD = libkvi.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_engine tests/unit/test_prediction
+TESTS += tests/unit/test_engine tests/unit/test_prediction
+tests_unit_test_prediction_SOURCES = tests/unit/test_prediction.c \
+	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
-tests_unit_test_guide_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_prediction_LDADD = libkvi.la $(CMOCKA_LIBS)
 tests_unit_test_engine_SOURCES = tests/unit/test_engine.c
 tests_unit_test_engine_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_diverge
 TESTS += tests/unit/test_diverge
 tests_unit_test_diverge_SOURCES = tests/unit/test_diverge.c \
-	tests/unit/guide_util.c tests/unit/guide_util.h \
+	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_diverge_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_predicted
 TESTS += tests/unit/test_predicted
 tests_unit_test_predicted_SOURCES = tests/unit/test_predicted.c \
-	tests/unit/guide_util.c tests/unit/guide_util.h \
+	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_predicted_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_token_ids
 TESTS += tests/unit/test_token_ids
 tests_unit_test_token_ids_SOURCES = tests/unit/test_token_ids.c \
 	tests/unit/random.h \
-	tests/unit/guide_util.c tests/unit/guide_util.h \
+	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_token_ids_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_external
 TESTS += tests/unit/test_external
 tests_unit_test_external_SOURCES = tests/unit/test_external.c \
-	tests/unit/guide_util.c tests/unit/guide_util.h \
+	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_external_LDADD = libkvi.la $(CMOCKA_LIBS)
-check_PROGRAMS += tests/unit/test_blind
-TESTS += tests/unit/test_blind
-tests_unit_test_blind_SOURCES = tests/unit/test_blind.c \
+check_PROGRAMS += tests/unit/test_token_blind
+TESTS += tests/unit/test_token_blind
+tests_unit_test_token_blind_SOURCES = tests/unit/test_token_blind.c \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
-tests_unit_test_blind_LDADD = libkvi.la $(CMOCKA_LIBS)
+tests_unit_test_token_blind_LDADD = libkvi.la $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_eval tests/unit/test_divergence
 TESTS += tests/unit/test_eval tests/unit/test_divergence
 tests_unit_test_eval_SOURCES = tests/unit/test_eval.c \

@@ -43,22 +43,25 @@ static inline void *must_alloc(size_t n, size_t size)
 }
 
 enum {
-	CASE_BF16, CASE_F16, CASE_E4M3, CASE_E5M2, CASE_FORMATS,
+	CASE_BF16,
+	CASE_F16,
+	CASE_E4M3,
+	CASE_E5M2,
+	CASE_FORMATS,
 	/* with those of lattices, which slots do not have */
-	CASE_NEAR = CASE_FORMATS, CASE_GRID_FORMATS = CASE_NEAR + 5
+	CASE_NEAR = CASE_FORMATS,
+	CASE_GRID_FORMATS = CASE_NEAR + 5
 };
 static const struct kvi_grid_format case_formats[CASE_GRID_FORMATS] = {
-	{ 7, -126, 16, 7, false }, { 10, -14, 16, 5, false },
-	{ 3, -6, 8, 11, false }, { 2, -14, 8, 11, false },
-	{ 7, 7, 16, 7, true }, { 10, 10, 16, 5, true }, { 14, 14, 16, 1, true },
-	{ 3, 3, 8, 11, true }, { 2, 2, 8, 11, true }
+	{ 7, -126, 16, 7, false }, { 10, -14, 16, 5, false }, { 3, -6, 8, 11, false },
+	{ 2, -14, 8, 11, false },  { 7, 7, 16, 7, true },     { 10, 10, 16, 5, true },
+	{ 14, 14, 16, 1, true },   { 3, 3, 8, 11, true },     { 2, 2, 8, 11, true }
 };
 
 /* ------------------------------------------------------------- tables */
 
 /* Frequencies with total 2048 from weights; at least 1 each when all is set. */
-static inline void quantize_table(uint16_t *freq, const double *weight,
-                                  unsigned n, int all)
+static inline void quantize_table(uint16_t *freq, const double *weight, unsigned n, int all)
 {
 	double sum = 0;
 	int left = KVI_PROB_TOTAL, big = 0;
@@ -104,8 +107,7 @@ static inline void tables_free(struct kvi_tables *t)
 
 /* Random tables: peaked, flat, sparse, almost certain. all: every frequency
  * at least 1. */
-static inline struct kvi_tables tables_random(size_t n, unsigned symbols,
-                                              int all)
+static inline struct kvi_tables tables_random(size_t n, unsigned symbols, int all)
 {
 	struct kvi_tables t = tables_new(n, symbols);
 	uint16_t *freq = must_alloc(n * symbols, sizeof(*freq));
@@ -140,11 +142,10 @@ static inline double normal_mass(double lo, double hi, double mean, double s)
 /* Tables of the grid codec for a mixture of normal distributions. */
 static inline struct kvi_tables tables_model(void)
 {
-	static const int lo[21] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,   10,  12,
+	static const int lo[21] = { 0,  1,  2,  3,  4,  5,  6,  7,   8,   10, 12,
 		                    14, 16, 20, 24, 28, 32, 64, 128, 256, 768 };
 	struct kvi_tables t = tables_new(KVI_GRID_TABLES, KVI_GRID_SYMBOLS);
-	uint16_t *freq =
-		must_alloc(KVI_GRID_TABLES * KVI_GRID_SYMBOLS, sizeof(*freq));
+	uint16_t *freq = must_alloc(KVI_GRID_TABLES * KVI_GRID_SYMBOLS, sizeof(*freq));
 	for (int i = 0; i < KVI_GRID_TABLES; i++) {
 		double sigma = pow(2, (i / 8 - 16) / 4.0);
 		double mean = (i % 8 + 0.5) / 8, w[KVI_GRID_SYMBOLS];
@@ -160,8 +161,7 @@ static inline struct kvi_tables tables_model(void)
 			       0.02 * normal_mass(a, b, mean, 16 * sigma);
 		}
 		w[40] = 1e-9;
-		quantize_table(freq + i * KVI_GRID_SYMBOLS, w,
-		               KVI_GRID_SYMBOLS, 1);
+		quantize_table(freq + i * KVI_GRID_SYMBOLS, w, KVI_GRID_SYMBOLS, 1);
 	}
 	if (!kvi_tables_build(&t, freq))
 		exit(99);
@@ -201,18 +201,23 @@ static inline uint16_t nasty_bits(const struct kvi_grid_format *f)
 	uint32_t top = (uint32_t)1 << (f->elem_bits - 1);
 	uint32_t exps = top - ((uint32_t)1 << f->mant_bits);
 	uint32_t mant = rng() & (((uint32_t)1 << f->mant_bits) - 1);
-	const uint32_t v[8] = { 0,    1,           mant, exps, exps | mant,
-		                top - 1, (uint32_t)1 << f->mant_bits,
+	const uint32_t v[8] = { 0,
+		                1,
+		                mant,
+		                exps,
+		                exps | mant,
+		                top - 1,
+		                (uint32_t)1 << f->mant_bits,
 		                rng() & (top - 1) };
 	return (uint16_t)(v[rng_below(8)] | (rng() & 1 ? top : 0));
 }
 
 struct grid_case {
 	struct kvi_grid_job job;
-	uint16_t *x;       /* elements */
-	uint32_t *mu;      /* of each context, full then tail */
+	uint16_t *x;  /* elements */
+	uint32_t *mu; /* of each context, full then tail */
 	int16_t *k;
-	size_t n, n_ctx;   /* elements, contexts */
+	size_t n, n_ctx; /* elements, contexts */
 	uint32_t *ctx;
 };
 
@@ -241,8 +246,7 @@ static inline void grid_case_fill(struct grid_case *c, enum grid_kind kind)
 		float mu = (float)(rng_gauss() * scale);
 		c->k[i] = (int16_t)floor(4 * log2(scale * 0.05) + 0.5);
 		memcpy(&c->mu[i], &mu, 4);
-		if (kind == GRID_RANDOM ||
-		    (kind == GRID_SPRINKLED && rng_below(16) == 0)) {
+		if (kind == GRID_RANDOM || (kind == GRID_SPRINKLED && rng_below(16) == 0)) {
 			c->mu[i] = rng_below(8) ? rng() : rng() << 23;
 			c->k[i] = (int16_t)((int)rng_below(801) - 400);
 		}
@@ -258,16 +262,14 @@ static inline void grid_case_fill(struct grid_case *c, enum grid_kind kind)
 			v = 1;
 		c->x[i] = format_bits(v, f);
 		if (kind == GRID_RANDOM && rng_below(2) == 0)
-			c->x[i] = (uint16_t)(rng() &
-			                     ((1u << f->elem_bits) - 1));
+			c->x[i] = (uint16_t)(rng() & ((1u << f->elem_bits) - 1));
 		if (kind != GRID_MODEL && rng_below(12) == 0)
 			c->x[i] = nasty_bits(f);
 	}
 }
 
-static inline void grid_case_new(struct grid_case *c, unsigned format,
-                                 enum grid_kind kind, struct kvi_steps steps,
-                                 size_t ring, int per_step,
+static inline void grid_case_new(struct grid_case *c, unsigned format, enum grid_kind kind,
+                                 struct kvi_steps steps, size_t ring, int per_step,
                                  const struct kvi_tables *tables)
 {
 	size_t tail = steps.tail_lanes ? steps.tail_steps : 0;
@@ -309,20 +311,17 @@ struct byte_case {
 	uint8_t *esc;
 };
 
-static inline struct kvi_exp_job exp_job(const struct byte_case *c,
-                                         const struct kvi_tables *t)
+static inline struct kvi_exp_job exp_job(const struct byte_case *c, const struct kvi_tables *t)
 {
-	struct kvi_exp_job job = { c->steps, t, c->tab, c->top, c->ring,
-		                   c->tab_tail, c->top_tail, c->per_step != 0,
-		                   NULL };
+	struct kvi_exp_job job = { c->steps,    t,           c->tab,           c->top, c->ring,
+		                   c->tab_tail, c->top_tail, c->per_step != 0, NULL };
 	return job;
 }
 
-static inline struct kvi_sym_job sym_job(const struct byte_case *c,
-                                         const struct kvi_tables *t)
+static inline struct kvi_sym_job sym_job(const struct byte_case *c, const struct kvi_tables *t)
 {
-	struct kvi_sym_job job = { c->steps, t, c->tab, c->ring, c->tab_tail,
-		                   t->symbols - 1, c->per_step != 0 };
+	struct kvi_sym_job job = { c->steps,        t, c->tab, c->ring, c->tab_tail, t->symbols - 1,
+		                   c->per_step != 0 };
 	return job;
 }
 
@@ -337,9 +336,8 @@ static inline size_t byte_tab_index(const struct byte_case *c, size_t i)
 
 /* spread: distance of exponents from the top, 0: any byte. Symbols that a
  * table lacks become escapes. */
-static inline void byte_case_new(struct byte_case *c, struct kvi_steps steps,
-                                 size_t ring, int per_step, int spread,
-                                 const struct kvi_tables *t)
+static inline void byte_case_new(struct byte_case *c, struct kvi_steps steps, size_t ring,
+                                 int per_step, int spread, const struct kvi_tables *t)
 {
 	size_t tail = steps.tail_lanes ? steps.tail_steps : 0;
 	memset(c, 0, sizeof(*c));
@@ -358,18 +356,15 @@ static inline void byte_case_new(struct byte_case *c, struct kvi_steps steps,
 	c->sym = must_alloc(c->n, sizeof(*c->sym));
 	for (size_t i = 0; i < c->n_tab; i++) {
 		c->tab[i] = (uint8_t)rng_below((uint32_t)t->n_tables);
-		c->top[i] = spread ? (uint8_t)(120 + rng_below(16))
-		                   : (uint8_t)rng();
+		c->top[i] = spread ? (uint8_t)(120 + rng_below(16)) : (uint8_t)rng();
 	}
 	for (size_t i = 0; i < c->n; i++) {
 		size_t at = byte_tab_index(c, i);
 		const uint32_t *enc = t->enc + c->tab[at] * t->stride;
-		int d = spread ? (int)(fabs(rng_gauss()) * spread)
-		               : (int)(rng() & 255);
+		int d = spread ? (int)(fabs(rng_gauss()) * spread) : (int)(rng() & 255);
 		c->e[i] = (uint8_t)(c->top[at] - d);
 		c->esc[i] = (uint8_t)rng();
-		unsigned s = (unsigned)d < t->symbols ? (unsigned)d
-		                                      : t->symbols - 1;
+		unsigned s = (unsigned)d < t->symbols ? (unsigned)d : t->symbols - 1;
 		c->sym[i] = (uint16_t)(enc[s] & 0xffff ? s : t->symbols - 1);
 	}
 }
@@ -408,8 +403,8 @@ static inline uint8_t *coded_seal(struct coded *c, size_t n_words)
 	return exact;
 }
 
-static const uint32_t case_isas[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2,
-	                              KVARC_ISA_AVX512, KVARC_ISA_NEON };
+static const uint32_t case_isas[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+	                              KVARC_ISA_NEON };
 enum { CASE_ISAS = sizeof(case_isas) / sizeof(case_isas[0]) };
 
 #endif

@@ -26,9 +26,8 @@ static const struct trip_shape {
 };
 static unsigned archives, reads;
 
-static void write_archive(const struct synth_cache *c, int level,
-                          unsigned threads, uint32_t isa, uint32_t segment,
-                          struct synth_file *out)
+static void write_archive(const struct synth_cache *c, int level, unsigned threads, uint32_t isa,
+                          uint32_t segment, struct synth_file *out)
 {
 	kvarc_writer_options opt = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_sink sink = synth_sink(out);
@@ -44,14 +43,13 @@ static void write_archive(const struct synth_cache *c, int level,
 	REQUIRE(kvarc_writer_open(&w, &sink, &opt) == KVARC_OK);
 	REQUIRE(kvarc_writer_set_geometry(w, &c->geometry) == KVARC_OK);
 	synth_views(c, c->raw, 0, views);
-	REQUIRE(kvarc_writer_append(w, 0, c->shape.tokens, c->ids, NULL,
-	                            views) == KVARC_OK);
+	REQUIRE(kvarc_writer_append(w, 0, c->shape.tokens, c->ids, NULL, views) == KVARC_OK);
 	REQUIRE(kvarc_writer_close(&w) == KVARC_OK && !w);
 	archives++;
 }
 
-static void read_archive(const struct synth_cache *c, struct synth_file *in,
-                         unsigned threads, uint32_t isa)
+static void read_archive(const struct synth_cache *c, struct synth_file *in, unsigned threads,
+                         uint32_t isa)
 {
 	kvarc_reader_options opt = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = synth_source(in);
@@ -70,8 +68,7 @@ static void read_archive(const struct synth_cache *c, struct synth_file *in,
 	synth_views(c, back, 0, views);
 	REQUIRE(kvarc_reader_tokens(r, 0) == c->shape.tokens);
 	REQUIRE(kvarc_reader_read(r, &all, views) == KVARC_OK);
-	REQUIRE(kvarc_reader_read_tokens(r, 0, 0, c->shape.tokens, ids,
-	                                 NULL) == KVARC_OK);
+	REQUIRE(kvarc_reader_read_tokens(r, 0, 0, c->shape.tokens, ids, NULL) == KVARC_OK);
 	REQUIRE(!memcmp(ids, c->ids, c->shape.tokens * sizeof *ids));
 	REQUIRE(kvarc_reader_verify(r, NULL, NULL) == KVARC_OK);
 	for (size_t i = 0; i < c->geometry.n_tensors; i++) {
@@ -95,8 +92,7 @@ static void cross(const struct synth_cache *c, uint32_t segment)
 				struct synth_file f = { 0 };
 				if (!(isa & have))
 					continue;
-				write_archive(c, level, thread_counts[t], isa,
-				              segment, &f);
+				write_archive(c, level, thread_counts[t], isa, segment, &f);
 				REQUIRE(f.n == golden.n);
 				REQUIRE(!memcmp(f.p, golden.p, f.n));
 				read_archive(c, &f, thread_counts[t], isa);
@@ -115,8 +111,8 @@ int main(void)
 			for (int kind = 0; kind < SYNTH_KINDS; kind++) {
 				const struct trip_shape *s = &shapes[i];
 				struct synth_shape h = {
-					(uint8_t)dtype, 2, s->heads, s->channels,
-					s->tokens, s->channels > 1,
+					(uint8_t)dtype,       2,         s->heads,
+					s->channels,          s->tokens, s->channels > 1,
 					(enum synth_kind)kind
 				};
 				struct synth_cache c;
@@ -124,7 +120,6 @@ int main(void)
 				cross(&c, s->segment);
 				synth_free(&c);
 			}
-	printf("round trips: %u archives written, %u read back, all equal\n",
-	       archives, reads);
+	printf("round trips: %u archives written, %u read back, all equal\n", archives, reads);
 	return 0;
 }

@@ -15,8 +15,7 @@ _Noreturn void synth_fail(const char *file, int line, const char *what)
 
 /* ------------------------------------------------------------- files */
 
-static int file_write(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int file_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct synth_file *f = opaque;
 	size_t end = (size_t)offset + bytes;
@@ -39,8 +38,7 @@ kvarc_sink synth_sink(struct synth_file *f)
 	return (kvarc_sink){ file_write, NULL, f };
 }
 
-static int64_t file_read(void *opaque, void *buf, size_t bytes,
-                         uint64_t offset)
+static int64_t file_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	struct synth_file *f = opaque;
 	if (offset >= f->n)
@@ -85,29 +83,29 @@ static uint32_t element(uint8_t dtype, float x)
 	uint32_t b;
 	memcpy(&b, &x, 4);
 	switch (dtype) {
-	case KVARC_F32: return b;
-	case KVARC_BF16: return b >> 16;
-	default: break;
+	case KVARC_F32:
+		return b;
+	case KVARC_BF16:
+		return b >> 16;
+	default:
+		break;
 	}
 	int e = (int)(b >> 23 & 255) - 127;
 	uint32_t sign = b >> 31, m = b & 0x7fffff;
 	switch (dtype) {
 	case KVARC_F16:
-		return sign << 15 |
-		       (e < -14 ? 0 : (uint32_t)(e + 15) << 10 | m >> 13);
+		return sign << 15 | (e < -14 ? 0 : (uint32_t)(e + 15) << 10 | m >> 13);
 	case KVARC_E4M3:
-		return sign << 7 |
-		       (e < -6 ? 0 : (uint32_t)(e + 7) << 3 | m >> 20);
+		return sign << 7 | (e < -6 ? 0 : (uint32_t)(e + 7) << 3 | m >> 20);
 	case KVARC_E5M2:
-		return sign << 7 |
-		       (e < -14 ? 0 : (uint32_t)(e + 15) << 2 | m >> 21);
-	default: return (uint32_t)(int32_t)(x * 20) & 255;
+		return sign << 7 | (e < -14 ? 0 : (uint32_t)(e + 15) << 2 | m >> 21);
+	default:
+		return (uint32_t)(int32_t)(x * 20) & 255;
 	}
 }
 
 /* mean of one head, turned to position p (half-split pairs). */
-static void rotate(const struct synth_cache *c, uint32_t p, const float *mean,
-                   float *out)
+static void rotate(const struct synth_cache *c, uint32_t p, const float *mean, float *out)
 {
 	uint32_t half = c->rope.rotary / 2;
 	for (uint32_t i = 0; i < half; i++) {
@@ -121,8 +119,7 @@ static void rotate(const struct synth_cache *c, uint32_t p, const float *mean,
 		out[i] = mean[i];
 }
 
-static void fill(struct synth_cache *c, uint8_t *raw, bool rotated,
-                 uint64_t *seed)
+static void fill(struct synth_cache *c, uint8_t *raw, bool rotated, uint64_t *seed)
 {
 	const struct synth_shape *h = &c->shape;
 	size_t elem = kvarc_dtype_bytes(h->dtype);
@@ -137,8 +134,7 @@ static void fill(struct synth_cache *c, uint8_t *raw, bool rotated,
 	memcpy(now, mean, sizeof now);
 	for (uint32_t t = 0; t < h->tokens; t++) {
 		for (uint32_t k = 0; k < h->heads && rotated; k++)
-			rotate(c, t, mean + k * h->channels,
-			       now + k * h->channels);
+			rotate(c, t, mean + k * h->channels, now + k * h->channels);
 		for (size_t i = 0; i < width; i++) {
 			float x = now[i] + scale[i] * normal(seed);
 			if (sparse && (i % 5 == 1 || t % 7 == 3))
@@ -154,17 +150,14 @@ static void fill(struct synth_cache *c, uint8_t *raw, bool rotated,
 	}
 }
 
-void synth_make(struct synth_cache *c, const struct synth_shape *shape,
-                uint64_t seed)
+void synth_make(struct synth_cache *c, const struct synth_shape *shape, uint64_t seed)
 {
 	memset(c, 0, sizeof *c);
 	c->shape = *shape;
-	c->row = (size_t)shape->heads * shape->channels *
-	         kvarc_dtype_bytes(shape->dtype);
+	c->row = (size_t)shape->heads * shape->channels * kvarc_dtype_bytes(shape->dtype);
 	for (int i = 0; i < 64; i++) /* halves from pair to pair */
 		c->freq[i] = 2935890503282001226u >> i;
-	c->rope = (kvarc_rope){ KVARC_ROPE_HALF, shape->channels / 2 * 2,
-		                c->freq };
+	c->rope = (kvarc_rope){ KVARC_ROPE_HALF, shape->channels / 2 * 2, c->freq };
 	c->geometry = (kvarc_geometry){ .n_ropes = shape->rope,
 		                        .ropes = &c->rope,
 		                        .n_tracks = 1,
@@ -173,14 +166,12 @@ void synth_make(struct synth_cache *c, const struct synth_shape *shape,
 		                        .tensors = c->tensors };
 	REQUIRE(shape->layers <= 8 && shape->channels <= 128);
 	for (uint32_t i = 0; i < shape->layers * 2; i++) {
-		c->tensors[i] = (kvarc_tensor){
-			.layer = i / 2,
-			.kind = i & 1 ? KVARC_VALUE : KVARC_KEY,
-			.dtype = shape->dtype,
-			.heads = shape->heads,
-			.channels = shape->channels,
-			.rope = shape->rope && !(i & 1)
-		};
+		c->tensors[i] = (kvarc_tensor){ .layer = i / 2,
+			                        .kind = i & 1 ? KVARC_VALUE : KVARC_KEY,
+			                        .dtype = shape->dtype,
+			                        .heads = shape->heads,
+			                        .channels = shape->channels,
+			                        .rope = shape->rope && !(i & 1) };
 		c->raw[i] = malloc(shape->tokens * c->row + 1);
 		REQUIRE(c->raw[i]);
 		fill(c, c->raw[i], c->tensors[i].rope > 0, &seed);
@@ -199,15 +190,12 @@ void synth_free(struct synth_cache *c)
 	memset(c, 0, sizeof *c);
 }
 
-void synth_views(const struct synth_cache *c, uint8_t *const *base,
-                 uint64_t t0, kvarc_view *views)
+void synth_views(const struct synth_cache *c, uint8_t *const *base, uint64_t t0, kvarc_view *views)
 {
 	size_t elem = kvarc_dtype_bytes(c->shape.dtype);
 	for (size_t i = 0; i < c->geometry.n_tensors; i++)
-		views[i] = (kvarc_view){
-			.data = base[i] + t0 * c->row,
-			.token_stride = c->row,
-			.block_elems = c->shape.heads * c->shape.channels,
-			.elem_stride = (uint32_t)elem
-		};
+		views[i] = (kvarc_view){ .data = base[i] + t0 * c->row,
+			                 .token_stride = c->row,
+			                 .block_elems = c->shape.heads * c->shape.channels,
+			                 .elem_stride = (uint32_t)elem };
 }

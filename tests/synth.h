@@ -10,10 +10,10 @@
 #include "kvarc.h"
 
 /* Says what was expected where, and ends the test with status 1. */
-#define REQUIRE(cond)                                                       \
-	do {                                                                \
-		if (!(cond))                                                \
-			synth_fail(__FILE__, __LINE__, #cond);              \
+#define REQUIRE(cond)                                          \
+	do {                                                   \
+		if (!(cond))                                   \
+			synth_fail(__FILE__, __LINE__, #cond); \
 	} while (0)
 _Noreturn void synth_fail(const char *file, int line, const char *what);
 
@@ -54,11 +54,9 @@ struct synth_cache {
 	uint8_t *raw[16]; /* tokens * row each */
 	int32_t *ids;
 };
-void synth_make(struct synth_cache *c, const struct synth_shape *shape,
-                uint64_t seed);
+void synth_make(struct synth_cache *c, const struct synth_shape *shape, uint64_t seed);
 void synth_free(struct synth_cache *c);
 /* Views from token t0 on. base: n_tensors blocks of tokens * row. */
-void synth_views(const struct synth_cache *c, uint8_t *const *base,
-                 uint64_t t0, kvarc_view *views);
+void synth_views(const struct synth_cache *c, uint8_t *const *base, uint64_t t0, kvarc_view *views);
 
 #endif

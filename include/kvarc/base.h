@@ -79,10 +79,10 @@ typedef struct kvarc_allocator {
 
 /* Instruction sets, for kvarc_options.isa_mask. Every set gives the same bytes. */
 #define KVARC_ISA_SCALAR 0x1u
-#define KVARC_ISA_AVX2   0x2u
+#define KVARC_ISA_AVX2 0x2u
 #define KVARC_ISA_AVX512 0x4u
-#define KVARC_ISA_NEON   0x8u
-#define KVARC_ISA_ALL    0xffffffffu
+#define KVARC_ISA_NEON 0x8u
+#define KVARC_ISA_ALL 0xffffffffu
 
 /* "0.1.0"; static storage. */
 KVARC_API const char *kvarc_version(void);

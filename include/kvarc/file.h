@@ -18,44 +18,54 @@ typedef struct kvarc_import kvarc_import;
 
 typedef struct kvarc_import_options {
 	kvarc_common common;
-	const char *kv_rule;    /* naming rule for safetensors and npy: literal text with
+	const char *kv_rule;       /* naming rule for safetensors and npy: literal text with
 	                         * {layer}, a decimal number, and {K|V}, one of two words;
 	                         * NULL: "layers.{layer}.{key|value}" and other usual ones */
-	const char *axes;       /* axes of those tensors, one letter each: t token, h head,
+	const char *axes;          /* axes of those tensors, one letter each: t token, h head,
 	                         * c channel (last), 1 an axis of size 1; NULL: guess
 	                         * ("htc", "thc", "1htc", "tc") */
-	const char *rope;       /* NULL or "auto": find by fitting; "none";
+	const char *rope;          /* NULL or "auto": find by fitting; "none";
 	                         * "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header tells RoPE and identity, or NULL */
-	const char *temp_dir;   /* for deflated members (see members); NULL: such files stay as they are */
-	int opaque;             /* 1: do not look, keep as opaque files */
-	int members;            /* 1: the files in a tar, zip or npz file with caches become items in
+	const char *
+		temp_dir; /* for deflated members (see members); NULL: such files stay as they are */
+	int opaque;       /* 1: do not look, keep as opaque files */
+	int members;      /* 1: the files in a tar, zip or npz file with caches become items in
 	                         * its place, deflated ones too: they come back, the container does
 	                         * not. Not done, with a note, when they could not be unpacked side by
 	                         * side (links, names that are not relative paths in UTF-8 or are there
 	                         * twice) or are neither stored nor deflated */
-	const kvarc_profile *const *profiles; /* these tell the RoPE and the heads of keys that they have a model of */
+	const kvarc_profile *const
+		*profiles; /* these tell the RoPE and the heads of keys that they have a model of */
 	size_t n_profiles;
-	const kvarc_predictor *predictor; /* before those; a model of layers like the file's: layer by
+	const kvarc_predictor
+		*predictor; /* before those; a model of layers like the file's: layer by
 	                         * layer, scaled frequencies included. Until close. NULL: none */
 	uint64_t reserved;
 } kvarc_import_options;
-#define KVARC_IMPORT_OPTIONS_INIT {0}
+#define KVARC_IMPORT_OPTIONS_INIT \
+	{                         \
+		0                 \
+	}
 
 /*
  * Looks at a file. name is the base name to remember, may be NULL. The source must have a
  * known size and stay until close. On failure *im is NULL.
- * Returns OK, MEM, MEMLIMIT, OPTIONS (a part that was not built in), DATA (a container that cannot be read), IO, PROG.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (a part that was not built in), DATA (a container that cannot
+ * be read), IO, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
-	const kvarc_source *source, const char *name, const kvarc_import_options *options);
+                                                       const kvarc_source *source, const char *name,
+                                                       const kvarc_import_options *options);
 KVARC_API void kvarc_import_close(kvarc_import **im);
 KVARC_API const kvarc_geometry *kvarc_import_geometry(const kvarc_import *im);
 KVARC_API uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track);
 /* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL.
  * Returns OK, OPTIONS (the file has no ids), GEOMETRY (range), IO, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_read_tokens(const kvarc_import *im,
-	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
+                                                              uint32_t track, uint64_t t0,
+                                                              uint64_t n, int32_t *ids,
+                                                              int32_t *positions);
 /* "llama.cpp sequence file, version 4", ...; owned by the import. */
 KVARC_API const char *kvarc_import_format(const kvarc_import *im);
 /* With the option members: how many files take the place of the container, which does not come
@@ -66,25 +76,26 @@ KVARC_API const char *kvarc_import_model(const kvarc_import *im);
 /* Why something was kept opaque, one line, or NULL. */
 KVARC_API const char *kvarc_import_note(const kvarc_import *im);
 /* Bytes of all items and of the tensors in them. */
-KVARC_API void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes, uint64_t *tensor_bytes);
+KVARC_API void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes,
+                                  uint64_t *tensor_bytes);
 /* A fetch for kvarc_writer_append_fetch; opaque is the import. */
-KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head,
-	uint32_t heads, uint64_t t0, uint32_t n, void *dst);
+KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head, uint32_t heads,
+                                 uint64_t t0, uint32_t n, void *dst);
 
 /* Packs the import into a sink: geometry, identity, items, all segments, close.
  * options.file_id is derived from the content when it is all zero, so that the same
  * input and options give the same bytes. Where a tier leaves tokens out the files cannot come back:
- * there are no items, and the identity "lossy" ends with "N of M tokens left out", of all tracks. stats may
- * be NULL. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im,
-	const kvarc_sink *sink, const kvarc_writer_options *options,
-	kvarc_writer_stats *stats);
+ * there are no items, and the identity "lossy" ends with "N of M tokens left out", of all tracks.
+ * stats may be NULL. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink,
+                                                const kvarc_writer_options *options,
+                                                kvarc_writer_stats *stats);
 
 /* Unpacking. */
 typedef struct kvarc_item {
 	size_t index;
-	uint16_t kind;      /* spec 10; 0: salvage lost its description, kvarc_unpack leaves it out */
-	const char *name;   /* "" when not known; not checked for safety as a path */
+	uint16_t kind;    /* spec 10; 0: salvage lost its description, kvarc_unpack leaves it out */
+	const char *name; /* "" when not known; not checked for safety as a path */
 	uint64_t bytes;
 } kvarc_item;
 
@@ -97,12 +108,12 @@ KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *ite
 
 /*
  * Gives every item back, reading the archive once, in order (also from a pipe).
- * Bytes that salvage could not read are left as the sink has them (zero in a new file), or written as zero.
- * Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the archive holds no items
- * (made through the C API: read its tensors instead).
+ * Bytes that salvage could not read are left as the sink has them (zero in a new file), or written
+ * as zero. Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the
+ * archive holds no items (made through the C API: read its tensors instead).
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r,
-	kvarc_item_open open, void *opaque);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open,
+                                                  void *opaque);
 
 /* A llama.cpp slot that salvage shortens. */
 typedef struct kvarc_slot_prefix {
@@ -124,21 +135,26 @@ typedef struct kvarc_slot_prefix {
  * is written then; IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_salvage_slot(kvarc_reader *r, size_t item,
-	const kvarc_source *source, const kvarc_sink *sink, kvarc_slot_prefix *prefix);
+                                                        const kvarc_source *source,
+                                                        const kvarc_sink *sink,
+                                                        kvarc_slot_prefix *prefix);
 
 /* Writes the tensors of a range as a safetensors file, any archive. Needs a source that can seek;
  * the sink takes writes at any offset. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,
-	const kvarc_range *range, const kvarc_sink *sink);
+                                                              const kvarc_range *range,
+                                                              const kvarc_sink *sink);
 
 /*
- * Copies part of an archive (layers and tokens) into a new one, without RESTORE items. Segments with
- * chunks of a lossy tier that lie in the range as a whole keep their payloads, and readers need no
- * KVARC_READ_ALLOW_LOSSY for them, unless the options have a tier or a level of 4 and up; of parts of
- * such segments elements are taken as they are (LOSSY without the flag), and coded as the level has it.
+ * Copies part of an archive (layers and tokens) into a new one, without RESTORE items. Segments
+ * with chunks of a lossy tier that lie in the range as a whole keep their payloads, and readers
+ * need no KVARC_READ_ALLOW_LOSSY for them, unless the options have a tier or a level of 4 and up;
+ * of parts of such segments elements are taken as they are (LOSSY without the flag), and coded as
+ * the level has it.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_cut(kvarc_reader *r,
-	const kvarc_range *range, const kvarc_sink *sink,
-	const kvarc_writer_options *options, kvarc_writer_stats *stats);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
+                                               const kvarc_sink *sink,
+                                               const kvarc_writer_options *options,
+                                               kvarc_writer_stats *stats);
 
 #endif

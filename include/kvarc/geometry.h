@@ -18,28 +18,40 @@ typedef enum kvarc_dtype {
 } kvarc_dtype;
 
 typedef enum kvarc_kind {
-	KVARC_KEY = 0, KVARC_VALUE = 1, KVARC_KV_PACKED = 2,
-	KVARC_MLA_LATENT = 3, KVARC_INDEXER_KEY = 4, KVARC_CONV_STATE = 5,
-	KVARC_RECURRENT_STATE = 6, KVARC_CROSS_KEY = 7,
-	KVARC_CROSS_VALUE = 8, KVARC_OPAQUE = 9
+	KVARC_KEY = 0,
+	KVARC_VALUE = 1,
+	KVARC_KV_PACKED = 2,
+	KVARC_MLA_LATENT = 3,
+	KVARC_INDEXER_KEY = 4,
+	KVARC_CONV_STATE = 5,
+	KVARC_RECURRENT_STATE = 6,
+	KVARC_CROSS_KEY = 7,
+	KVARC_CROSS_VALUE = 8,
+	KVARC_OPAQUE = 9
 } kvarc_kind;
 
 /* The tensor itself, or one plane of a ggml block type. */
 typedef enum kvarc_role {
-	KVARC_WHOLE = 0, KVARC_SCALE = 1, KVARC_MINIMUM = 2,
-	KVARC_PAYLOAD = 3, KVARC_HIGH_BITS = 4
+	KVARC_WHOLE = 0,
+	KVARC_SCALE = 1,
+	KVARC_MINIMUM = 2,
+	KVARC_PAYLOAD = 3,
+	KVARC_HIGH_BITS = 4
 } kvarc_role;
 
 typedef enum kvarc_track_kind {
-	KVARC_TRACK_SELF = 0, KVARC_TRACK_WINDOW = 1, KVARC_TRACK_CROSS = 2,
-	KVARC_TRACK_STATE = 3, KVARC_TRACK_OTHER = 255
+	KVARC_TRACK_SELF = 0,
+	KVARC_TRACK_WINDOW = 1,
+	KVARC_TRACK_CROSS = 2,
+	KVARC_TRACK_STATE = 3,
+	KVARC_TRACK_OTHER = 255
 } kvarc_track_kind;
 
 #define KVARC_ROPE_HALF 0        /* channel i turns with i + rotary/2 */
 #define KVARC_ROPE_INTERLEAVED 1 /* channel 2i turns with 2i + 1 */
 
 #define KVARC_TENSOR_POST_ROPE 0x1u
-#define KVARC_TENSOR_HADAMARD  0x2u
+#define KVARC_TENSOR_HADAMARD 0x2u
 
 /* Rotary embedding. freq[i], rotary/2 of them: angle per position of pair i,
  * as a fraction of a full turn times 2^64. */
@@ -65,11 +77,11 @@ typedef struct kvarc_tensor {
 	uint8_t flags;        /* KVARC_TENSOR_* */
 	uint16_t source_type; /* 0, or 0x100 + ggml type */
 	uint32_t heads;
-	uint32_t channels;    /* of one head */
+	uint32_t channels; /* of one head */
 	uint32_t track;
-	uint32_t rope;        /* 0 none, else 1 + index into ropes */
+	uint32_t rope;                    /* 0 none, else 1 + index into ropes */
 	uint32_t first_head, total_heads; /* shard; total_heads 0: heads */
-	const char *name;     /* may be NULL */
+	const char *name;                 /* may be NULL */
 } kvarc_tensor;
 
 typedef struct kvarc_geometry {

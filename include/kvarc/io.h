@@ -32,8 +32,7 @@ typedef struct kvarc_source {
  * called by kvarc_writer_commit and kvarc_writer_close, not after every segment.
  */
 typedef struct kvarc_sink {
-	int (*write)(void *opaque, const void *buf, size_t bytes,
-	             uint64_t offset);
+	int (*write)(void *opaque, const void *buf, size_t bytes, uint64_t offset);
 	int (*flush)(void *opaque);
 	void *opaque;
 } kvarc_sink;
@@ -58,14 +57,13 @@ typedef struct kvarc_view {
  * [head, head + heads) of a tensor: packed, token-major (spec 7). Returns 0,
  * anything else fails the append with KVARC_IO. Called from worker threads.
  */
-typedef int (*kvarc_fetch)(void *opaque, uint32_t tensor, uint32_t head,
-                           uint32_t heads, uint64_t t0, uint32_t n, void *dst);
+typedef int (*kvarc_fetch)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+                           uint64_t t0, uint32_t n, void *dst);
 
 /* The same way out: takes a decoded, checked block. Called from worker threads,
  * never for the same block twice. */
-typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head,
-                             uint32_t heads, uint64_t t0, uint32_t n,
-                             const void *src);
+typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+                             uint64_t t0, uint32_t n, const void *src);
 
 /* Progress: raw bytes done so far and in all (KVARC_UNKNOWN if not known).
  * Return 0 to go on, anything else to stop with KVARC_IO. One thread at a time. */
@@ -75,41 +73,44 @@ typedef int (*kvarc_progress)(void *opaque, uint64_t done, uint64_t total);
  * A folder where the weights of models are kept as the integers that predictors compute with: in it
  * they are converted once, which takes a second to minutes, and then mapped, which takes a
  * hundredth of that and is memory that processes share. Without one nothing is written anywhere.
- * Files take 1.1 bytes a weight, 2.2 where weights have 15 bits, and are for this machine and version; each has
- * mode 0600, and any may be removed at any time. A file that was made of other model files (paths,
- * inodes, sizes, times), or damaged, or that another user owns or may write, is not used but made
- * anew; whatever goes wrong with the folder, the weights are converted in memory as without it. One who can
- * write as this user can make a model answer wrongly.
+ * Files take 1.1 bytes a weight, 2.2 where weights have 15 bits, and are for this machine and
+ * version; each has mode 0600, and any may be removed at any time. A file that was made of other
+ * model files (paths, inodes, sizes, times), or damaged, or that another user owns or may write, is
+ * not used but made anew; whatever goes wrong with the folder, the weights are converted in memory
+ * as without it. One who can write as this user can make a model answer wrongly.
  */
 typedef enum kvarc_weights {
-	KVARC_WEIGHTS_FOUND = 0,    /* they come from the folder */
-	KVARC_WEIGHTS_KEPT = 1,     /* converted, and kept there */
-	KVARC_WEIGHTS_NOT_KEPT = 2  /* converted, but not kept: why, in a few words */
+	KVARC_WEIGHTS_FOUND = 0,   /* they come from the folder */
+	KVARC_WEIGHTS_KEPT = 1,    /* converted, and kept there */
+	KVARC_WEIGHTS_NOT_KEPT = 2 /* converted, but not kept: why, in a few words */
 } kvarc_weights;
 typedef struct kvarc_weight_cache {
-	const char *folder;      /* made, with mode 0700, when it is missing; NULL: no cache */
-	uint64_t max_bytes;      /* of all such files in it: those not used for longest are removed
+	const char *folder; /* made, with mode 0700, when it is missing; NULL: no cache */
+	uint64_t max_bytes; /* of all such files in it: those not used for longest are removed
 	                          * for others; no other file is ever removed; 0: 8 GiB */
 	/* NULL, or told what became of a model's weights, and how many bytes their file has. */
 	void (*tell)(void *opaque, kvarc_weights what, uint64_t bytes, const char *why);
 	void *opaque;
-	uint64_t reserved[4];    /* zero */
+	uint64_t reserved[4]; /* zero */
 } kvarc_weight_cache;
 
 /* Common options. Zero-initialise: KVARC_COMMON_INIT. */
 typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
-	kvarc_error *error;      /* NULL, or filled when a call fails; must
+	kvarc_error *error;               /* NULL, or filled when a call fails; must
 	                          * outlive the handle */
-	uint64_t memlimit;       /* bytes, 0: the default, 256 MiB */
-	unsigned threads;        /* 0 or 1: none but the caller's */
-	uint32_t isa_mask;       /* 0: KVARC_ISA_ALL */
-	kvarc_progress progress; /* may be NULL */
+	uint64_t memlimit;                /* bytes, 0: the default, 256 MiB */
+	unsigned threads;                 /* 0 or 1: none but the caller's */
+	uint32_t isa_mask;                /* 0: KVARC_ISA_ALL */
+	kvarc_progress progress;          /* may be NULL */
 	void *progress_opaque;
 	const kvarc_weight_cache *weight_cache; /* of handles that take a model; must outlive them.
 	                          * NULL: none */
-	uint64_t reserved[3];    /* zero */
+	uint64_t reserved[3];                   /* zero */
 } kvarc_common;
-#define KVARC_COMMON_INIT {0}
+#define KVARC_COMMON_INIT \
+	{                 \
+		0         \
+	}
 
 #endif

@@ -19,46 +19,51 @@ typedef struct kvarc_reader kvarc_reader;
  * options' profiles, when the first chunk needs it. Returns it, to stay until the reader is
  * closed, or NULL. May be called from a worker thread, by one at a time.
  */
-typedef const kvarc_profile *(*kvarc_find_profile)(void *opaque,
-	const uint8_t digest[16], const char *name);
+typedef const kvarc_profile *(*kvarc_find_profile)(void *opaque, const uint8_t digest[16],
+                                                   const char *name);
 
 typedef struct kvarc_reader_options {
 	kvarc_common common;
-	unsigned flags;       /* KVARC_READ_* */
-	const kvarc_profile *const *profiles; /* for archives that name one; must outlive the reader */
+	unsigned flags; /* KVARC_READ_* */
+	const kvarc_profile *const
+		*profiles; /* for archives that name one; must outlive the reader */
 	size_t n_profiles;
 	kvarc_find_profile find_profile; /* may be NULL */
 	void *find_opaque;
 	const kvarc_predictor *predictor; /* for archives that a model predicts (levels 4 to 8), or
 	                       * NULL; must outlive the reader */
-	uint64_t reserved[4]; /* zero */
+	uint64_t reserved[4];             /* zero */
 } kvarc_reader_options;
-#define KVARC_READER_OPTIONS_INIT {0}
+#define KVARC_READER_OPTIONS_INIT \
+	{                         \
+		0                 \
+	}
 
 /* How the file ended. */
 typedef enum kvarc_state {
-	KVARC_STATE_CLOSED = 0,   /* footer present */
-	KVARC_STATE_OPEN = 1,     /* ends with a commit, without a footer */
-	KVARC_STATE_CUT = 2,      /* behind the last commit there are whole frames at most, and then
+	KVARC_STATE_CLOSED = 0,  /* footer present */
+	KVARC_STATE_OPEN = 1,    /* ends with a commit, without a footer */
+	KVARC_STATE_CUT = 2,     /* behind the last commit there are whole frames at most, and then
 	                           * the remains of one: a write that did not end. Dropped */
-	KVARC_STATE_DAMAGED = 3,  /* salvage skipped something; without salvage: there is no footer
+	KVARC_STATE_DAMAGED = 3, /* salvage skipped something; without salvage: there is no footer
 	                           * that leads to all frames, a frame behind the last commit
 	                           * that was reached is damaged, and others follow it */
-	KVARC_STATE_UNKNOWN = 4   /* a pipe that was not read to its end */
+	KVARC_STATE_UNKNOWN = 4  /* a pipe that was not read to its end */
 } kvarc_state;
 
 typedef struct kvarc_info {
 	uint16_t format_major, format_minor;
 	uint8_t file_id[16];
-	uint64_t file_bytes;  /* KVARC_UNKNOWN on a pipe */
-	uint64_t raw_bytes;   /* of all tensors */
-	uint64_t elements;    /* of all tensors */
+	uint64_t file_bytes;    /* KVARC_UNKNOWN on a pipe */
+	uint64_t raw_bytes;     /* of all tensors */
+	uint64_t elements;      /* of all tensors */
 	uint64_t literal_bytes; /* raw bytes outside tensors, in items */
 	uint64_t frames, chunks, segments;
 	uint64_t dropped_bytes; /* after the last commit, or unreadable in salvage */
 	kvarc_state state;
 	size_t n_items;
-	uint64_t fallbacks;   /* how often this processor's kernels mispredicted, and scalar arithmetic
+	uint64_t
+		fallbacks; /* how often this processor's kernels mispredicted, and scalar arithmetic
 	                       * took over: what was read is right, but report the processor */
 	uint64_t reserved[7];
 } kvarc_info;
@@ -68,11 +73,11 @@ typedef struct kvarc_chunk_info {
 	uint32_t tensor, head, heads;
 	uint64_t t0;
 	uint32_t n;
-	uint8_t codec;          /* spec 7 */
+	uint8_t codec; /* spec 7 */
 	uint8_t lane_order;
-	uint8_t generation;     /* lossy chunks, and what repeats them: how often the elements have
+	uint8_t generation; /* lossy chunks, and what repeats them: how often the elements have
 	                         * been changed, 255: that often or more; 0: others */
-	uint64_t offset;        /* of its frame in the file */
+	uint64_t offset;    /* of its frame in the file */
 	uint64_t sequence;
 	uint32_t payload_bytes; /* of the frame */
 	uint32_t raw_bytes;
@@ -85,7 +90,10 @@ typedef struct kvarc_range {
 	uint32_t layer0, n_layers; /* n_layers UINT32_MAX: to the last */
 	uint64_t t0, n;            /* n UINT64_MAX: to the last */
 } kvarc_range;
-#define KVARC_RANGE_ALL(track_) {(track_), 0, UINT32_MAX, 0, UINT64_MAX}
+#define KVARC_RANGE_ALL(track_)                        \
+	{                                              \
+		(track_), 0, UINT32_MAX, 0, UINT64_MAX \
+	}
 
 /* A segment as kvarc_reader_next_segment tells it; pointers live until the next call. */
 typedef struct kvarc_segment {
@@ -94,7 +102,7 @@ typedef struct kvarc_segment {
 	uint32_t n;
 	const int32_t *ids;       /* NULL: not stored, or not known (then ids_coded) */
 	const int32_t *positions; /* n; NULL: lost (only in salvage) */
-	int ids_coded;            /* by a model (spec/codecs/tokens.md); ids is NULL when the options do
+	int ids_coded; /* by a model (spec/codecs/tokens.md); ids is NULL when the options do
 	                           * not have it, or (only in salvage) earlier ids are lost */
 } kvarc_segment;
 
@@ -102,8 +110,8 @@ typedef struct kvarc_damage {
 	uint64_t offset, bytes; /* place in the file */
 	uint32_t track, tensor; /* UINT32_MAX: not known */
 	uint64_t t0;
-	uint32_t n;             /* tokens that are missing, 0: none or not known */
-	const char *what;       /* static storage */
+	uint32_t n;       /* tokens that are missing, 0: none or not known */
+	const char *what; /* static storage */
 } kvarc_damage;
 typedef void (*kvarc_damage_fn)(void *opaque, const kvarc_damage *damage);
 
@@ -113,8 +121,8 @@ typedef void (*kvarc_damage_fn)(void *opaque, const kvarc_damage *damage);
  * copied. On failure *r is NULL.
  * Returns OK, MEM, MEMLIMIT, FORMAT, OPTIONS, DATA, IO, PROG.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_open(kvarc_reader **r,
-	const kvarc_source *source, const kvarc_reader_options *options);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_open(kvarc_reader **r, const kvarc_source *source,
+                                                       const kvarc_reader_options *options);
 
 /* NULL-safe; sets *r to NULL. */
 KVARC_API void kvarc_reader_close(kvarc_reader **r);
@@ -132,37 +140,40 @@ KVARC_API uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track);
 typedef struct kvarc_predictor_info {
 	unsigned level;
 	uint8_t digest[16];
-	const char *name;     /* never NULL */
+	const char *name; /* never NULL */
 	int embedded;
-	int present;          /* embedded, or among the options' profiles */
-	int model;            /* levels 4 to 8: a model is needed, with these weights */
+	int present; /* embedded, or among the options' profiles */
+	int model;   /* levels 4 to 8: a model is needed, with these weights */
 	uint8_t weights[16];
 	const char *model_name; /* never NULL */
 	const char *arithmetic; /* of the model, and its loop: "w8a8 closed", "fp8 open"; "other";
 	                         * never NULL */
-	int token_ids;        /* some may be coded by the model */
+	int token_ids;          /* some may be coded by the model */
 	uint64_t reserved[4];
 } kvarc_predictor_info;
 /* Predictor i in file order; END past the last. On a pipe: those read so far. */
 KVARC_API kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
-	kvarc_predictor_info *info);
+                                           kvarc_predictor_info *info);
 
-/* Value of an identity key, NULL when absent. kvarc_reader_identity_at walks all pairs in key order. */
+/* Value of an identity key, NULL when absent. kvarc_reader_identity_at walks all pairs in key
+ * order. */
 KVARC_API const char *kvarc_reader_identity(const kvarc_reader *r, const char *key);
-KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i,
-	const char **key, const char **value);
+KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i, const char **key,
+                                             const char **value);
 
 /* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL. Ids that a model
  * has coded take it through all tokens from the first one on; they are kept until close.
  * Returns OK, OPTIONS (ids are not in the file: the reader can still be used; or a pipe),
- * PREDICTOR (the model is needed and not there: the same), GEOMETRY (range), DATA, IO, MEM, MEMLIMIT. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r,
-	uint32_t track, uint64_t t0, uint64_t n, int32_t *ids, int32_t *positions);
+ * PREDICTOR (the model is needed and not there: the same), GEOMETRY (range), DATA, IO, MEM,
+ * MEMLIMIT. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track,
+                                                              uint64_t t0, uint64_t n, int32_t *ids,
+                                                              int32_t *positions);
 
 /* How many token ids a model has coded, and their bytes in the file; 0: none. On a pipe 0.
  * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r,
-	uint64_t *tokens, uint64_t *bytes);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens,
+                                                            uint64_t *bytes);
 
 /*
  * Reads a range into views, one a tensor of the geometry in its order; views
@@ -173,40 +184,42 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r,
  * or what they held.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r,
-	const kvarc_range *range, const kvarc_view *views);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range,
+                                                       const kvarc_view *views);
 
 /* The same by callback: whole blocks, cut to the range. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
-	const kvarc_range *range, kvarc_deliver deliver, void *opaque);
+                                                               const kvarc_range *range,
+                                                               kvarc_deliver deliver, void *opaque);
 
 /*
  * In order, also from a pipe: moves to the next segment, END after the last.
  * Where the source can seek and the archive was cut (KVARC_STATE_CUT), END comes after the last
- * committed segment, as for an archive that was not closed (KVARC_STATE_OPEN): whoever wants to know
- * asks kvarc_reader_get_info. DATA: something is damaged, packed files need tokens behind the cut
- * (salvage gives what is there), or a pipe ends inside a frame. Every failure stays.
+ * committed segment, as for an archive that was not closed (KVARC_STATE_OPEN): whoever wants to
+ * know asks kvarc_reader_get_info. DATA: something is damaged, packed files need tokens behind the
+ * cut (salvage gives what is there), or a pipe ends inside a frame. Every failure stays.
  * Follow with kvarc_reader_segment_deliver to decode its chunks, or call again to skip it.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_next_segment(kvarc_reader *r,
-	kvarc_segment *segment);
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_segment_deliver(
-	kvarc_reader *r, kvarc_deliver deliver, void *opaque);
+                                                               kvarc_segment *segment);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r,
+                                                                  kvarc_deliver deliver,
+                                                                  void *opaque);
 
 /* Chunk i of the file in file order; END past the last. Needs a source that can seek. */
 KVARC_API kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chunk);
 
 /*
  * Reads and decodes everything and checks every check, every frame, the commit chains.
- * An archive that was cut is verified up to its last commit: OK then, and kvarc_reader_get_info gives
- * KVARC_STATE_CUT and how many bytes behind that were dropped. So OK together with KVARC_STATE_CLOSED
- * means that nothing is missing, OK with OPEN or CUT that all committed tokens are good. When packed
- * files need more than was committed it is DATA. From a pipe a cut is always DATA.
- * damage may be NULL; with it the whole file is looked at and each damaged place
+ * An archive that was cut is verified up to its last commit: OK then, and kvarc_reader_get_info
+ * gives KVARC_STATE_CUT and how many bytes behind that were dropped. So OK together with
+ * KVARC_STATE_CLOSED means that nothing is missing, OK with OPEN or CUT that all committed tokens
+ * are good. When packed files need more than was committed it is DATA. From a pipe a cut is always
+ * DATA. damage may be NULL; with it the whole file is looked at and each damaged place
  * told, and the return is still DATA when there was any.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r,
-	kvarc_damage_fn damage, void *opaque);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage,
+                                                         void *opaque);
 
 /* With KVARC_READ_SALVAGE: tells each damaged or missing place once, after
  * reading. Returns how many there were. */
@@ -236,11 +249,11 @@ typedef struct kvarc_loss {
  * Returns OK, GEOMETRY (no such track), MEM, MEMLIMIT, PROG (none of both has happened).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track,
-	kvarc_loss *loss);
+                                                       kvarc_loss *loss);
 
 /* One shot: reads track 0 of an archive in memory into views. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_decode_buffer(const void *in,
-	size_t in_bytes, const kvarc_view *views, size_t n_views,
-	const kvarc_reader_options *options);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_decode_buffer(const void *in, size_t in_bytes,
+                                                         const kvarc_view *views, size_t n_views,
+                                                         const kvarc_reader_options *options);
 
 #endif

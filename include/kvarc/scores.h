@@ -8,31 +8,36 @@
 
 typedef enum kvarc_score {
 	KVARC_SCORE_NONE = 0,
-	KVARC_SCORE_H2O = 1,      /* attention that a token has from those after it and itself: softmax weights,
+	KVARC_SCORE_H2O =
+		1, /* attention that a token has from those after it and itself: softmax weights,
 	                           * summed over their queries, mean of layers and heads. Not divided by
 	                           * the number of queries: early tokens have more of them */
-	KVARC_SCORE_SURPRISAL = 2 /* -ln of the probability that the model gives it after those before
+	KVARC_SCORE_SURPRISAL =
+		2 /* -ln of the probability that the model gives it after those before
 	                           * it; of the first token ln of the vocabulary */
 } kvarc_score;
 
 typedef struct kvarc_scores_options {
-	kvarc_common common;         /* memlimit 0: none; progress in tokens */
+	kvarc_common common;              /* memlimit 0: none; progress in tokens */
 	const kvarc_predictor *predictor; /* a model with a head */
-	kvarc_arithmetic arithmetic; /* KVARC_ARITHMETIC_LEVEL: KVARC_ARITHMETIC_W15A15 */
-	unsigned dtype;              /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16 */
+	kvarc_arithmetic arithmetic;      /* KVARC_ARITHMETIC_LEVEL: KVARC_ARITHMETIC_W15A15 */
+	unsigned dtype;                   /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16 */
 	kvarc_score kind;
-	uint64_t reserved[4];        /* zero */
+	uint64_t reserved[4]; /* zero */
 } kvarc_scores_options;
-#define KVARC_SCORES_OPTIONS_INIT {.dtype = KVARC_BF16, .kind = KVARC_SCORE_H2O}
+#define KVARC_SCORES_OPTIONS_INIT                            \
+	{                                                    \
+		.dtype = KVARC_BF16, .kind = KVARC_SCORE_H2O \
+	}
 
 /*
- * Scores of n tokens, the first at position 0, into score (n), for kvarc_lossy_rates. The model goes
- * through them once. Memory: their cache, and 8 bytes a token and head, besides the model.
- * Returns OK, MEM, MEMLIMIT, OPTIONS (no model, or without a head), DATA (an id or position that the model lacks),
- * IO (stopped), PREDICTOR, PROG.
+ * Scores of n tokens, the first at position 0, into score (n), for kvarc_lossy_rates. The model
+ * goes through them once. Memory: their cache, and 8 bytes a token and head, besides the model.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (no model, or without a head), DATA (an id or position that
+ * the model lacks), IO (stopped), PREDICTOR, PROG.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_scores_make(
-	const kvarc_scores_options *options, const int32_t *ids, uint64_t n,
-	float *score);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_scores_make(const kvarc_scores_options *options,
+                                                       const int32_t *ids, uint64_t n,
+                                                       float *score);
 
 #endif

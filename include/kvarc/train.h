@@ -15,60 +15,63 @@ typedef struct kvarc_trainer kvarc_trainer;
 
 /* Channels are predicted from those of their own head only: smaller and faster. Default for
  * layers of more than 512 channels. */
-#define KVARC_TRAIN_HEAD_BLOCK  0x1u
+#define KVARC_TRAIN_HEAD_BLOCK 0x1u
 /* Channels are predicted from all of the layer, however wide. */
 #define KVARC_TRAIN_WHOLE_LAYER 0x2u
 /* No table of tokens for the lowest layer, though token ids are known. */
-#define KVARC_TRAIN_NO_TABLE    0x4u
+#define KVARC_TRAIN_NO_TABLE 0x4u
 /* The profile is for these caches alone and goes into their archive: coefficients are as few and
  * as coarse as pays, and there is one level, 2 or (if asked for, and there are tokens enough) 3.
  * All tokens are fitted, of more than 16384 only so many, in blocks; no table. With a model the
  * first 2048, without a correction of its hidden state, and without coefficients for a layer that
  * the model predicts bit for bit. */
-#define KVARC_TRAIN_IN_FILE     0x8u
+#define KVARC_TRAIN_IN_FILE 0x8u
 /* With model: channel means and scales alone, of what it leaves. */
-#define KVARC_TRAIN_NO_STAGES   0x10u
+#define KVARC_TRAIN_NO_STAGES 0x10u
 
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
-	unsigned levels;      /* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of
+	unsigned levels;   /* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of
 	                       * level 4 to 7. Bit 9 alone: transforms for KVARC_TIER_KLT */
-	unsigned flags;       /* KVARC_TRAIN_* */
-	unsigned held_out;    /* percent of the tokens of every cache, its last ones, that are
+	unsigned flags;    /* KVARC_TRAIN_* */
+	unsigned held_out; /* percent of the tokens of every cache, its last ones, that are
 	                       * measured and not fitted: 0..50 */
-	const char *model;    /* a GGUF file, or a folder with config.json and safetensors, of the
+	const char *model; /* a GGUF file, or a folder with config.json and safetensors, of the
 	                       * transformer that predicts the caches; NULL: none */
 	kvarc_arithmetic arithmetic; /* of the model, and its loop; 0: the level's. The profile's */
-	kvarc_loop loop;      /* identity says it when it is not the level's: "arithmetic_4" */
-	unsigned blind;       /* with model: one that does not see the token, as in
+	kvarc_loop loop; /* identity says it when it is not the level's: "arithmetic_4" */
+	unsigned blind;  /* with model: one that does not see the token, as in
 	                       * kvarc_predictor_open_blind; its rows of all layers are in memory. 0: it
 	                       * does */
-	unsigned group;       /* bit 9: so many layers, from layer 0 on, are predicted from those below
+	unsigned group;  /* bit 9: so many layers, from layer 0 on, are predicted from those below
 	                       * them in the group; 1: none is, 0: 8. To read a layer all those are read */
-	const kvarc_predictor *predictor; /* bit 9: the model, with a head, that the caches are of: heads that
+	const kvarc_predictor
+		*predictor;   /* bit 9: the model, with a head, that the caches are of: heads that
 	                       * its answers depend on more are coded with finer steps. It goes through
 	                       * the 64 tokens behind 512 of up to four caches with token ids, once for
 	                       * each head of each. NULL, without such a cache or an output matrix: all
 	                       * have steps of the same part of their tensor's variance */
 	uint64_t reserved[1]; /* zero */
 } kvarc_trainer_options;
-#define KVARC_TRAINER_OPTIONS_INIT {.held_out = 10}
+#define KVARC_TRAINER_OPTIONS_INIT \
+	{                          \
+		.held_out = 10     \
+	}
 
 /* On failure *t is NULL. Returns OK, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_open(kvarc_trainer **t,
-	const kvarc_trainer_options *options);
+                                                        const kvarc_trainer_options *options);
 /* NULL-safe; sets *t to NULL. */
 KVARC_API void kvarc_trainer_close(kvarc_trainer **t);
 
 /* Identity pairs of the profile, in any order; a key that is there already gets the new value.
  * Returns OK, MEM, MEMLIMIT, PROG. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_identity(kvarc_trainer *t,
-	const char *key, const char *value);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_identity(kvarc_trainer *t, const char *key,
+                                                            const char *value);
 
 /* Of caches that are added from now on: held_out of the options, or 100, to be measured alone.
  * Returns OK, PROG. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t,
-	unsigned percent);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t, unsigned percent);
 
 /*
  * Adds one track of a cache. geometry, ids (or NULL) and positions are copied; fetch is called
@@ -79,14 +82,13 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t,
  * trainer can be used on), PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add(kvarc_trainer *t,
-	const kvarc_geometry *geometry, uint32_t track, uint64_t n,
-	const int32_t *ids, const int32_t *positions, kvarc_fetch fetch,
-	void *opaque);
+                                                       const kvarc_geometry *geometry,
+                                                       uint32_t track, uint64_t n,
+                                                       const int32_t *ids, const int32_t *positions,
+                                                       kvarc_fetch fetch, void *opaque);
 /* All tracks of an archive or an import, which must stay until kvarc_trainer_run has returned. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t,
-	kvarc_reader *r);
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t,
-	kvarc_import *im);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im);
 
 /*
  * Instead of a cache: the model of the options makes keys and values of the n token ids, from
@@ -94,8 +96,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t,
  * Returns OK, MEM, MEMLIMIT, GEOMETRY (an id or a length that the model does not know, or
  * another rotary embedding than the caches before), PROG (also: no model).
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t,
-	uint64_t n, const int32_t *ids, unsigned dtype);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t, uint64_t n,
+                                                           const int32_t *ids, unsigned dtype);
 /*
  * The same of n tokens that the model writes itself during the run, in sequences of up to 1024,
  * each word picked from what it says of the next: the same seed gives the same ones everywhere.
@@ -103,8 +105,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t,
  * keys and values of all layers in 16 bits. Returns as kvarc_trainer_add_ids, and OPTIONS (no
  * such first token, or a model without output matrix).
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_write(kvarc_trainer *t,
-	uint64_t n, int32_t first, uint64_t seed, unsigned dtype);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_write(kvarc_trainer *t, uint64_t n,
+                                                         int32_t first, uint64_t seed,
+                                                         unsigned dtype);
 
 /* Tokens of all tracks added so far, but of those that are only measured. */
 KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
@@ -115,35 +118,33 @@ KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_run(kvarc_trainer *t);
 /* The profile, once: the caller closes it. Returns OK, PROG, END (with KVARC_TRAIN_IN_FILE and
  * no model: it would not save what it costs). */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_profile(kvarc_trainer *t,
-	kvarc_profile **p);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **p);
 
 /*
  * One shot with KVARC_TRAIN_IN_FILE: a profile for the archive of an import, to be embedded
- * (KVARC_WRITE_EMBED_PROFILE). level: 2; 3 for 2 or 3, whichever is smaller; 4 to 8 for that, or 2 if
- * smaller, with a transformer (and blind as in kvarc_trainer_options, else NULL and 0) that the writer must be
- * given, too. *p is NULL, and the return OK, when none would pay. Returns OK, MEM, MEMLIMIT, IO,
- * PROG (level, blind, or a model where none belongs), and with a model GEOMETRY (it is not that of the
- * cache), FORMAT, OPTIONS, DATA. common may be NULL.
+ * (KVARC_WRITE_EMBED_PROFILE). level: 2; 3 for 2 or 3, whichever is smaller; 4 to 8 for that, or 2
+ * if smaller, with a transformer (and blind as in kvarc_trainer_options, else NULL and 0) that the
+ * writer must be given, too. *p is NULL, and the return OK, when none would pay. Returns OK, MEM,
+ * MEMLIMIT, IO, PROG (level, blind, or a model where none belongs), and with a model GEOMETRY (it
+ * is not that of the cache), FORMAT, OPTIONS, DATA. common may be NULL.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_train_import(kvarc_profile **p,
-	kvarc_import *im, int level, const char *model, unsigned blind,
-	const kvarc_common *common);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im,
+                                                        int level, const char *model,
+                                                        unsigned blind, const kvarc_common *common);
 
 /* What a tensor costs, in bits per element, without anything that a file adds. */
 typedef struct kvarc_trained {
 	uint32_t layer;
-	uint8_t kind;        /* kvarc_kind */
-	int measured;        /* on held-out tokens; 0: there were none, on fitted ones */
+	uint8_t kind; /* kvarc_kind */
+	int measured; /* on held-out tokens; 0: there were none, on fitted ones */
 	uint64_t elements;
-	double bits[8];      /* of levels bit 9: by rate of tier klt, 1 to 6, expected of data that vary
+	double bits[8]; /* of levels bit 9: by rate of tier klt, 1 to 6, expected of data that vary
 	                      * as those that were fitted; else by level; [1]: channel means and scales
 	                      * alone, of what the transformer leaves if there is one; 0: not fitted */
 	uint64_t reserved[4];
 } kvarc_trained;
 /* Tensor i in order of layer and kind, after the run; END past the last. */
-KVARC_API kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i,
-	kvarc_trained *trained);
+KVARC_API kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i, kvarc_trained *trained);
 /* What the user should know, one line each ("too few tokens ..."); NULL past the last. */
 KVARC_API const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i);
 
@@ -158,11 +159,11 @@ typedef enum kvarc_stage {
 
 /* A tensor of an archive, in bits per element, without anything that a file adds. */
 typedef struct kvarc_measured {
-	uint32_t tensor;            /* of the geometry */
-	uint64_t tokens;            /* that were looked at */
-	double bits[KVARC_STAGES];  /* 0: not a stage of this archive, or of its profile */
-	const float *channel_bits;  /* at the last stage, one a channel of all heads */
-	int table;                  /* the last stage uses a table of tokens */
+	uint32_t tensor;           /* of the geometry */
+	uint64_t tokens;           /* that were looked at */
+	double bits[KVARC_STAGES]; /* 0: not a stage of this archive, or of its profile */
+	const float *channel_bits; /* at the last stage, one a channel of all heads */
+	int table;                 /* the last stage uses a table of tokens */
 	uint64_t reserved[4];
 } kvarc_measured;
 typedef void (*kvarc_measured_fn)(void *opaque, const kvarc_measured *measured);
@@ -175,6 +176,6 @@ typedef void (*kvarc_measured_fn)(void *opaque, const kvarc_measured *measured);
  * Returns OK, END (no predictor), OPTIONS (a pipe), GEOMETRY (track), and as kvarc_reader_read.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track,
-	kvarc_measured_fn fn, void *opaque);
+                                                          kvarc_measured_fn fn, void *opaque);
 
 #endif

@@ -12,19 +12,20 @@ typedef struct kvarc_writer kvarc_writer;
 #define KVARC_LEVEL_MAX 8
 
 /* Every chunk is decoded again and compared after it was encoded. */
-#define KVARC_WRITE_VERIFY     0x1u
+#define KVARC_WRITE_VERIFY 0x1u
 /* No chunk refers back to another one: readable from a pipe (spec 3.5). */
 #define KVARC_WRITE_STREAMABLE 0x2u
 /* file_id below is used even if it is all zero bytes. */
-#define KVARC_WRITE_FILE_ID    0x4u
+#define KVARC_WRITE_FILE_ID 0x4u
 
 /* The profile is put into the archive, so that readers need no file of it. */
 #define KVARC_WRITE_EMBED_PROFILE 0x8u
 
 /* How token ids are kept. */
 typedef enum kvarc_token_ids {
-	KVARC_TOKEN_IDS_STORED = 0,  /* readable by anybody: some 13 bits each */
-	KVARC_TOKEN_IDS_MODEL = 1    /* levels 4 to 8: by what the predictor, a model with a head, says of
+	KVARC_TOKEN_IDS_STORED = 0, /* readable by anybody: some 13 bits each */
+	KVARC_TOKEN_IDS_MODEL =
+		1 /* levels 4 to 8: by what the predictor, a model with a head, says of
 	                              * each next one (spec/codecs/tokens.md): some 4 bits, and unknown
 	                              * to readers without it. A second pass of the model, and to read
 	                              * them it goes through the tokens one by one */
@@ -35,30 +36,36 @@ typedef enum kvarc_token_ids {
 
 typedef struct kvarc_writer_options {
 	kvarc_common common;
-	int level;              /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and
+	int level;               /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and
 	                         * its profile (8: that of level 7, and patches of what is
 	                         * predicted); use KVARC_LEVEL_DEFAULT */
-	unsigned flags;         /* KVARC_WRITE_* */
-	uint32_t segment_tokens;/* 0: 256; 32..256 */
-	uint32_t chunk_bytes;   /* raw bytes that a chunk aims at; 0: 1 MiB */
-	uint8_t file_id[16];    /* all zero: random (see KVARC_WRITE_FILE_ID) */
+	unsigned flags;          /* KVARC_WRITE_* */
+	uint32_t segment_tokens; /* 0: 256; 32..256 */
+	uint32_t chunk_bytes;    /* raw bytes that a chunk aims at; 0: 1 MiB */
+	uint8_t file_id[16];     /* all zero: random (see KVARC_WRITE_FILE_ID) */
 	const kvarc_profile *profile; /* levels 2 to 8, and tier klt; must outlive the writer */
 	const char *profile_name;     /* recorded for people; NULL: none */
-	const kvarc_predictor *predictor; /* levels 4 to 8; must outlive the writer. Appends then need
+	const kvarc_predictor
+		*predictor;          /* levels 4 to 8; must outlive the writer. Appends then need
 	                         * token ids, and every chunk is verified */
-	const char *predictor_name;   /* recorded for people; NULL: none */
+	const char *predictor_name;  /* recorded for people; NULL: none */
 	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
-	kvarc_token_ids token_ids;   /* MODEL with a model without a head: set_geometry answers OPTIONS */
-	const kvarc_lossy *lossy; /* keys and values may be changed so; copied, what it points to must
+	kvarc_token_ids
+		token_ids; /* MODEL with a model without a head: set_geometry answers OPTIONS */
+	const kvarc_lossy
+		*lossy;       /* keys and values may be changed so; copied, what it points to must
 	                         * stay. NULL: nothing is. Level 0
 	                         * or 1 codes the rest */
-	uint64_t reserved[3];   /* zero */
+	uint64_t reserved[3]; /* zero */
 } kvarc_writer_options;
-#define KVARC_WRITER_OPTIONS_INIT {.level = KVARC_LEVEL_DEFAULT}
+#define KVARC_WRITER_OPTIONS_INIT            \
+	{                                    \
+		.level = KVARC_LEVEL_DEFAULT \
+	}
 
-/* Totals since open, in bytes, tokens and elements. Tokens that a tier leaves out count in raw_bytes
- * and elements as well. */
+/* Totals since open, in bytes, tokens and elements. Tokens that a tier leaves out count in
+ * raw_bytes and elements as well. */
 typedef struct kvarc_writer_stats {
 	uint64_t raw_bytes, file_bytes, elements, chunks, frames;
 	uint64_t dropped_tokens; /* that were left out, of all tracks */
@@ -68,20 +75,22 @@ typedef struct kvarc_writer_stats {
  * Opens a writer; nothing is written before _set_geometry. sink and options
  * are copied, what they point to must stay. On failure *w is NULL and nothing
  * is owned.
- * Returns OK, MEM, OPTIONS (level not known), PREDICTOR (the profile has no models of the level), PROG.
+ * Returns OK, MEM, OPTIONS (level not known), PREDICTOR (the profile has no models of the level),
+ * PROG.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w,
-	const kvarc_sink *sink, const kvarc_writer_options *options);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w, const kvarc_sink *sink,
+                                                       const kvarc_writer_options *options);
 
 /* Sets the geometry, once, before anything else. It is copied.
  * Returns OK, MEM, IO, PROG (called twice), GEOMETRY (values out of range). */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w,
-	const kvarc_geometry *geometry);
+                                                               const kvarc_geometry *geometry);
 
 /* Identity pairs, after _set_geometry and before the first append; may be repeated.
  * Returns OK, MEM, IO, PROG. */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_identity(kvarc_writer *w,
-	size_t n, const char *const keys[], const char *const values[]);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n,
+                                                           const char *const keys[],
+                                                           const char *const values[]);
 
 /*
  * Appends n tokens to a track. ids are n token ids or NULL; positions are n
@@ -90,12 +99,13 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_identity(kvarc_writer *w,
  * tensors of other tracks are ignored. Full segments are encoded before the
  * call returns, a rest of less than segment_tokens is kept and joined with
  * the next append. To avoid that copy append multiples of segment_tokens. Tokens that the options'
- * tier leaves out (KVARC_LOSSY_DROP) are counted, but not written: those behind them keep their positions.
- * Returns OK, MEM, MEMLIMIT, IO, PROG, GEOMETRY.
+ * tier leaves out (KVARC_LOSSY_DROP) are counted, but not written: those behind them keep their
+ * positions. Returns OK, MEM, MEMLIMIT, IO, PROG, GEOMETRY.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append(kvarc_writer *w,
-	uint32_t track, uint64_t n, const int32_t *ids,
-	const int32_t *positions, const kvarc_view *views);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track,
+                                                         uint64_t n, const int32_t *ids,
+                                                         const int32_t *positions,
+                                                         const kvarc_view *views);
 
 /*
  * The same with data on demand, for caches larger than memory: fetch is called
@@ -103,17 +113,17 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append(kvarc_writer *w,
  * segment at the last token even if it is short. Must not be called while
  * tokens of an earlier kvarc_writer_append wait for a full segment (PROG): commit first.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w,
-	uint32_t track, uint64_t n, const int32_t *ids,
-	const int32_t *positions, kvarc_fetch fetch, void *opaque);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track,
+                                                               uint64_t n, const int32_t *ids,
+                                                               const int32_t *positions,
+                                                               kvarc_fetch fetch, void *opaque);
 
 /* Encodes waiting tokens as short segments, writes a commit record and calls
  * the sink's flush. Everything before it survives a cut. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_commit(kvarc_writer *w);
 
 /* What was written so far. */
-KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w,
-	kvarc_writer_stats *stats);
+KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats);
 
 /*
  * Commits, writes index and footer, frees the writer in every case and sets
@@ -131,9 +141,11 @@ KVARC_API void kvarc_writer_abort(kvarc_writer **w);
  * kvarc_encode_buffer returns OK, or what writer calls return; PROG when out_bytes is too small.
  */
 KVARC_API size_t kvarc_encode_bound(const kvarc_geometry *geometry, uint64_t n_tokens);
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_encode_buffer(void *out,
-	size_t out_bytes, size_t *written, const kvarc_geometry *geometry,
-	uint64_t n_tokens, const int32_t *ids, const kvarc_view *views,
-	const kvarc_writer_options *options);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_encode_buffer(void *out, size_t out_bytes,
+                                                         size_t *written,
+                                                         const kvarc_geometry *geometry,
+                                                         uint64_t n_tokens, const int32_t *ids,
+                                                         const kvarc_view *views,
+                                                         const kvarc_writer_options *options);
 
 #endif

@@ -8,11 +8,11 @@ enum { ROWS = 96 };
 
 /* Queries of a tile, token after token, and what becomes of them. */
 struct tile {
-	size_t rows, channels, room; /* room: channels, whole operand blocks */
+	size_t rows, channels, capacity; /* room: channels, whole operand blocks */
 	struct kvi_activations q, p;
-	float *x, *z, *part, *out;   /* rows of channels, 256, room, channels */
-	float *m, *l;                /* so far */
-	float *block_m, *block_l;    /* of the block */
+	float *x, *z, *part, *out; /* rows of channels, 256, room, channels */
+	float *m, *l;              /* so far */
+	float *block_m, *block_l;  /* of the block */
 	bool *begun;
 };
 
@@ -29,37 +29,34 @@ static size_t aligned(size_t bytes)
 
 static size_t tile_bytes(size_t rows, size_t channels, size_t *q, size_t *p)
 {
-	size_t room = (channels + 15) & ~(size_t)15;
+	size_t capacity = (channels + 15) & ~(size_t)15;
 	/* Bounded by the model file's limits: no overflow. */
 	kvi_activations_bytes(rows, channels, KVI_GROUP_MAX, true, q);
 	kvi_activations_bytes(rows, KVI_BLOCK, KVI_GROUP_MAX, true, p);
 	*q = aligned(*q);
 	*p = aligned(*p);
-	return *q + *p +
-	       aligned(rows * (2 * channels + KVI_BLOCK + room + 4) *
-	               sizeof(float)) + aligned(rows * sizeof(bool));
+	return *q + *p + aligned(rows * (2 * channels + KVI_BLOCK + capacity + 4) * sizeof(float)) +
+	       aligned(rows * sizeof(bool));
 }
 
 size_t kvi_attention_bytes(size_t queries_per_head, size_t channels)
 {
 	size_t q, p;
-	return tile_bytes(kvi_attention_tokens(queries_per_head) *
-	                  queries_per_head, channels, &q, &p);
+	return tile_bytes(kvi_attention_tokens(queries_per_head) * queries_per_head, channels, &q,
+	                  &p);
 }
 
 static void lay_out(struct tile *t, uint8_t *memory)
 {
 	size_t q, p;
 	tile_bytes(t->rows, t->channels, &q, &p);
-	t->room = (t->channels + 15) & ~(size_t)15;
-	kvi_activations_init(&t->q, memory, t->rows, t->channels,
-	                     KVI_GROUP_MAX, true);
-	kvi_activations_init(&t->p, memory + q, t->rows, KVI_BLOCK,
-	                     KVI_GROUP_MAX, true);
+	t->capacity = (t->channels + 15) & ~(size_t)15;
+	kvi_activations_init(&t->q, memory, t->rows, t->channels, KVI_GROUP_MAX, true);
+	kvi_activations_init(&t->p, memory + q, t->rows, KVI_BLOCK, KVI_GROUP_MAX, true);
 	t->x = (float *)(void *)(memory + q + p);
 	t->z = t->x + t->rows * t->channels;
 	t->part = t->z + t->rows * KVI_BLOCK;
-	t->out = t->part + t->rows * t->room;
+	t->out = t->part + t->rows * t->capacity;
 	t->m = t->out + t->rows * t->channels;
 	t->l = t->m + t->rows;
 	t->block_m = t->l + t->rows;
@@ -69,8 +66,7 @@ static void lay_out(struct tile *t, uint8_t *memory)
 }
 
 /* The tokens of block b that token `at` sees, counted in the block. */
-static bool seen(const struct kvi_attention *a, size_t b, size_t at,
-                 size_t *first, size_t *end)
+static bool seen(const struct kvi_attention *a, size_t b, size_t at, size_t *first, size_t *end)
 {
 	size_t from = a->window && at >= a->window ? at - a->window + 1 : 0;
 	size_t start = b * KVI_BLOCK;
@@ -86,7 +82,7 @@ static void blend(const struct kvi_attention *a, struct tile *t, size_t row)
 {
 	float m = t->block_m[row], l = t->block_l[row];
 	float *out = t->out + row * t->channels;
-	const float *part = t->part + row * t->room;
+	const float *part = t->part + row * t->capacity;
 	if (!t->begun[row]) {
 		t->begun[row] = true;
 		t->m[row] = m;
@@ -104,8 +100,7 @@ static void blend(const struct kvi_attention *a, struct tile *t, size_t row)
 
 static void block(const struct kvi_attention *a, struct tile *t, size_t b)
 {
-	const struct kvi_cache_head *head =
-		&a->cache->blocks[b].heads[a->kv_head];
+	const struct kvi_cache_head *head = &a->cache->blocks[b].heads[a->kv_head];
 	size_t n = a->queries_per_head, first, end, last = 0;
 	for (size_t i = 0; i < a->n; i++)
 		if (seen(a, b, a->first + i, &first, &end) && end > last)
@@ -113,13 +108,17 @@ static void block(const struct kvi_attention *a, struct tile *t, size_t b)
 	if (!last)
 		return;
 	const struct kvi_product scores = {
-		.a = &t->q, .w = &head->k, .y = t->z, .y_stride = KVI_BLOCK,
+		.a = &t->q,
+		.w = &head->k,
+		.y = t->z,
+		.y_stride = KVI_BLOCK,
 		.blocks = (last + KVI_OPERAND_ROWS - 1) / KVI_OPERAND_ROWS,
 	};
 	a->kernels->product(&scores);
 	for (size_t row = 0; row < t->rows; row++) {
 		struct kvi_scores s = {
-			.z = t->z + row * KVI_BLOCK, .sv = head->v_scale,
+			.z = t->z + row * KVI_BLOCK,
+			.sv = head->v_scale,
 			.scale = a->scale,
 		};
 		if (!seen(a, b, a->first + row / n, &s.first, &s.end)) {
@@ -132,8 +131,11 @@ static void block(const struct kvi_attention *a, struct tile *t, size_t b)
 	}
 	a->kernels->quantise(&t->p, t->z, KVI_BLOCK, 0, t->rows);
 	const struct kvi_product values = {
-		.a = &t->p, .w = &head->v, .y = t->part, .y_stride = t->room,
-		.blocks = t->room / KVI_OPERAND_ROWS,
+		.a = &t->p,
+		.w = &head->v,
+		.y = t->part,
+		.y_stride = t->capacity,
+		.blocks = t->capacity / KVI_OPERAND_ROWS,
 	};
 	a->kernels->product(&values);
 	for (size_t row = 0; row < t->rows; row++)
@@ -147,8 +149,7 @@ void kvi_attention_run(const struct kvi_attention *a, void *memory)
 	struct tile t = { .rows = a->n * n, .channels = hd };
 	lay_out(&t, memory);
 	for (size_t i = 0; i < a->n; i++)
-		memcpy(t.x + i * n * hd, a->q + i * a->stride,
-		       n * hd * sizeof *t.x);
+		memcpy(t.x + i * n * hd, a->q + i * a->stride, n * hd * sizeof *t.x);
 	a->kernels->quantise(&t.q, t.x, hd, 0, t.rows);
 	size_t end = a->first + a->n;
 	for (size_t b = 0; b * KVI_BLOCK < end; b++)

@@ -15,17 +15,17 @@
 
 /* A row of scores of a block of attention. */
 struct kvi_scores {
-	float *z;               /* 256 scores; afterwards p_j * sv_j */
-	size_t first, end;      /* tokens of the block that are seen; not empty */
-	const float *sv;        /* 256 scales of values */
-	float scale;            /* attention scale */
-	float m, l;             /* out */
+	float *z;          /* 256 scores; afterwards p_j * sv_j */
+	size_t first, end; /* tokens of the block that are seen; not empty */
+	const float *sv;   /* 256 scales of values */
+	float scale;       /* attention scale */
+	float m, l;        /* out */
 };
 
 struct kvi_elementwise {
 	/* y = norm of n numbers; returns the root. bias NULL: root mean square. */
-	float (*norm)(float *y, const float *x, const float *gain,
-	              const float *bias, size_t n, float epsilon);
+	float (*norm)(float *y, const float *x, const float *gain, const float *bias, size_t n,
+	              float epsilon);
 	/* g = act(g) * u, or act(g) when u is NULL. */
 	void (*silu)(float *g, const float *u, size_t n);
 	void (*gelu)(float *g, const float *u, size_t n);

@@ -95,8 +95,8 @@ static inline float max_lanes(lanes v)
 
 /* A last part of fewer than 16 numbers adds zeros to its other lanes: no change, as
  * their sums are never -0. */
-static float norm(float *y, const float *x, const float *gain,
-                  const float *bias, size_t n, float epsilon)
+static float norm(float *y, const float *x, const float *gain, const float *bias, size_t n,
+                  float epsilon)
 {
 	lanes sum = { 0 };
 	float mean = 0;
@@ -124,8 +124,7 @@ static float norm(float *y, const float *x, const float *gain,
 		lanes d = load_some(x + i, n - i);
 		lanes g = load_some(gain + i, n - i);
 		if (bias)
-			d = ((d - mean) * inverse) * g +
-			    load_some(bias + i, n - i);
+			d = ((d - mean) * inverse) * g + load_some(bias + i, n - i);
 		else
 			d = (d * inverse) * g;
 		store_some(y + i, d, n - i);
@@ -221,6 +220,4 @@ static float exp_one(float x)
 }
 
 #define KVI_ELEMENTWISE(name) \
-	const struct kvi_elementwise name = { \
-		norm, silu, gelu, add, softmax, blend, exp_one \
-	}
+	const struct kvi_elementwise name = { norm, silu, gelu, add, softmax, blend, exp_one }

@@ -49,19 +49,19 @@ struct building {
 	struct kvi_pool *pool;
 	kvarc_error *error;
 	uint32_t layer;
-	const char *name;      /* of the matrix, for messages */
-	struct kvi_h128 chain; /* of all matrices so far */
+	const char *name;        /* of the matrix, for messages */
+	struct kvi_h128 chain;   /* of all matrices so far */
 	kvarc_progress progress; /* NULL: none */
 	void *progress_opaque;
-	uint64_t done, total;  /* weights */
+	uint64_t done, total; /* weights */
 };
 
 static kvarc_ret not_finite(const struct building *b)
 {
-	return kvi_fail(b->error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	return kvi_fail(b->error, KVARC_DATA,
 	                "the model's %s (layer %u) has numbers that are not "
-	                "finite: get the file again", b->name,
-	                (unsigned)b->layer);
+	                "finite: get the file again",
+	                b->name, (unsigned)b->layer);
 }
 
 static uint64_t weights_of(const struct kvi_matrix *m)
@@ -74,16 +74,15 @@ static kvarc_ret progress(struct building *b, const struct kvi_matrix *m)
 	b->done += weights_of(m);
 	if (!b->progress || !b->progress(b->progress_opaque, b->done, b->total))
 		return KVARC_OK;
-	return kvi_fail(b->error, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "stopped while the model was opened");
+	return kvi_fail(b->error, KVARC_IO, "stopped while the model was opened");
 }
 
 /* Their blocks have scales of their own: FP8 of them would be a copy of a copy. */
 static kvarc_ret not_floats(const struct building *b)
 {
-	return kvi_fail(b->error, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "the model's %s (layer %u) are quantised already: fp8 needs "
-	                "floats, so use its f16 or bf16 file, or w8a8",
+	return kvi_fail(b->error, KVARC_OPTIONS,
+	                "the model's %s (layer %u) are quantised already: "
+	                "fp8 needs floats, so use its f16 or bf16 file, or w8a8",
 	                b->name, (unsigned)b->layer);
 }
 
@@ -93,17 +92,16 @@ struct converting {
 	struct kvi_operand *to;
 	struct kvi_row_order order;
 	struct kvi_number_groups native;
-	size_t groups;        /* of a row of integers */
-	uint8_t *memory;      /* a row's integers, scales, minima, floats; by worker */
+	size_t groups;   /* of a row of integers */
+	uint8_t *memory; /* a row's integers, scales, minima, floats; by worker */
 	size_t row_bytes;
-	uint64_t *hashes;     /* of rows */
-	bool *bad;            /* by worker */
+	uint64_t *hashes; /* of rows */
+	bool *bad;        /* by worker */
 };
 
 enum { ROWS_STEP = 16 }; /* one block of an operand */
 
-static void convert_row(const struct converting *c, uint64_t row,
-                        unsigned worker)
+static void convert_row(const struct converting *c, uint64_t row, unsigned worker)
 {
 	size_t n = c->to->columns, groups = c->groups;
 	float *x = (float *)(void *)(c->memory + worker * c->row_bytes);
@@ -113,10 +111,8 @@ static void convert_row(const struct converting *c, uint64_t row,
 	const int8_t *const planes[2] = { q, NULL };
 	uint64_t from = file_row(&c->order, row);
 	if (c->native.group) {
-		c->bad[worker] |= !kvi_matrix_integers(c->from, from, q, scale,
-		                                       minimum);
-		kvi_operand_put(c->to, row, planes, scale,
-		                c->native.minima ? minimum : NULL);
+		c->bad[worker] |= !kvi_matrix_integers(c->from, from, q, scale, minimum);
+		kvi_operand_put(c->to, row, planes, scale, c->native.minima ? minimum : NULL);
 		c->hashes[row] = kvi_h64(x, (size_t)(q - (int8_t *)x) + n);
 	} else {
 		c->bad[worker] |= !kvi_matrix_row(c->from, from, x);
@@ -157,8 +153,7 @@ static kvarc_ret convert(struct building *b, struct converting *c)
 	if (!c->memory || !c->hashes || !c->bad) {
 		ret = kvi_alloc_error(alloc);
 	} else {
-		kvi_parallel(b->pool, (c->to->rows + ROWS_STEP - 1) / ROWS_STEP,
-		             convert_some, c);
+		kvi_parallel(b->pool, (c->to->rows + ROWS_STEP - 1) / ROWS_STEP, convert_some, c);
 		for (unsigned i = 0; i < workers && !ret; i++)
 			if (c->bad[i])
 				ret = not_finite(b);
@@ -170,11 +165,11 @@ static kvarc_ret convert(struct building *b, struct converting *c)
 	return ret;
 }
 
-static kvarc_ret make_operand(struct building *b,
-                              const struct kvi_engine_part *p,
+static kvarc_ret make_operand(struct building *b, const struct kvi_engine_part *p,
                               const struct kvi_part_form *f)
 {
-	struct converting c = { .from = p->from, .to = p->operand,
+	struct converting c = { .from = p->from,
+		                .to = p->operand,
 		                .order = p->order,
 		                .native = kvi_number_groups(p->from->type) };
 	if (f->e4m3 && c.native.group)
@@ -185,8 +180,7 @@ static kvarc_ret make_operand(struct building *b,
 }
 
 /* Gains and biases, in fp32; those of queries and keys in slots. */
-static kvarc_ret make_vector(struct building *b,
-                             const struct kvi_engine_part *p)
+static kvarc_ret make_vector(struct building *b, const struct kvi_engine_part *p)
 {
 	size_t n = p->from->columns;
 	float *x = *p->vector;
@@ -229,9 +223,9 @@ static kvarc_ret make_layer(struct building *b)
 
 struct hashing {
 	const struct kvi_matrix *m;
-	float *rows;          /* by worker */
+	float *rows; /* by worker */
 	uint64_t *hashes;
-	bool *bad;            /* by worker */
+	bool *bad; /* by worker */
 };
 
 static void hash_some(void *opaque, size_t i, unsigned worker)
@@ -250,15 +244,12 @@ static kvarc_ret hash_rows(struct building *b, const struct kvi_matrix *m)
 {
 	const struct kvi_alloc *alloc = b->e->alloc;
 	unsigned workers = kvi_pool_workers(b->pool);
-	struct hashing h = {
-		m, kvi_array(alloc, workers, m->columns * sizeof(float)),
-		kvi_array(alloc, m->rows, sizeof *h.hashes),
-		kvi_calloc(alloc, workers, sizeof *h.bad)
-	};
+	struct hashing h = { m, kvi_array(alloc, workers, m->columns * sizeof(float)),
+		             kvi_array(alloc, m->rows, sizeof *h.hashes),
+		             kvi_calloc(alloc, workers, sizeof *h.bad) };
 	kvarc_ret ret = KVARC_OK;
 	if (h.rows && h.hashes && h.bad) {
-		kvi_parallel(b->pool, (m->rows + ROWS_STEP - 1) / ROWS_STEP,
-		             hash_some, &h);
+		kvi_parallel(b->pool, (m->rows + ROWS_STEP - 1) / ROWS_STEP, hash_some, &h);
 		hash_matrix(b, h.hashes, m->rows);
 		for (unsigned i = 0; i < workers && !ret; i++)
 			if (h.bad[i])
@@ -277,11 +268,11 @@ static kvarc_ret hash_shape(struct building *b)
 {
 	const struct kvi_model_file *m = b->e->file;
 	const struct kvi_alloc *alloc = b->e->alloc;
-	float numbers[3] = { m->norm_epsilon, m->attention_scale,
-		             m->embedding_scale };
-	uint32_t shape[8] = { m->n_layers, m->width, m->heads, m->kv_heads,
-		              m->head_channels, m->ffn, m->vocabulary,
-		              (uint32_t)m->layer_norm << 8 | m->activation };
+	float numbers[3] = { m->norm_epsilon, m->attention_scale, m->embedding_scale };
+	uint32_t shape[8] = { m->n_layers,      m->width,
+		              m->heads,         m->kv_heads,
+		              m->head_channels, m->ffn,
+		              m->vocabulary,    (uint32_t)m->layer_norm << 8 | m->activation };
 	size_t bytes;
 	if (kvi_mul(m->n_layers, 4, &bytes) || kvi_add(bytes, 64, &bytes))
 		return KVARC_MEM;
@@ -316,8 +307,7 @@ static kvarc_ret hash_head(struct building *b)
 static uint64_t all_weights(struct kvi_engine *e)
 {
 	struct kvi_engine_part parts[KVI_LAYER_PARTS];
-	uint64_t n = weights_of(&e->file->embedding) +
-	             weights_of(&e->file->positions);
+	uint64_t n = weights_of(&e->file->embedding) + weights_of(&e->file->positions);
 	for (uint32_t l = 0; l < e->file->n_layers; l++)
 		for (size_t i = kvi_engine_parts(e, l, parts); i-- > 0;)
 			n += weights_of(parts[i].from);
@@ -325,14 +315,14 @@ static uint64_t all_weights(struct kvi_engine *e)
 }
 
 /* From the files of the model. */
-static kvarc_ret convert_all(struct kvi_engine *e,
-                             const struct kvi_engine_options *o)
+static kvarc_ret convert_all(struct kvi_engine *e, const struct kvi_engine_options *o)
 {
-	struct building b = {
-		.e = e, .pool = o->pool, .error = o->error,
-		.progress = o->progress, .progress_opaque = o->progress_opaque,
-		.total = all_weights(e)
-	};
+	struct building b = { .e = e,
+		              .pool = o->pool,
+		              .error = o->error,
+		              .progress = o->progress,
+		              .progress_opaque = o->progress_opaque,
+		              .total = all_weights(e) };
 	kvarc_ret ret = hash_head(&b);
 	for (; !ret && b.layer < e->file->n_layers; b.layer++)
 		ret = make_layer(&b);
@@ -356,14 +346,12 @@ static struct kvi_engine *empty_engine(const struct kvi_engine_options *o)
 	for (uint32_t i = 0; e && i < m->n_layers; i++) {
 		const struct kvi_model_layer *l = &m->layers[i];
 		e->layers[i].window = l->window;
-		e->layers[i].rope = l->rope < m->n_ropes ? &m->ropes[l->rope]
-		                                         : NULL;
+		e->layers[i].rope = l->rope < m->n_ropes ? &m->ropes[l->rope] : NULL;
 	}
 	return e;
 }
 
-kvarc_ret kvi_engine_begin(struct kvi_engine **out,
-                           const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_begin(struct kvi_engine **out, const struct kvi_engine_options *o)
 {
 	*out = NULL;
 	kvarc_ret ret = kvi_engine_check(o->file, o->error);
@@ -373,8 +361,7 @@ kvarc_ret kvi_engine_begin(struct kvi_engine **out,
 	return *out ? KVARC_OK : kvi_fail_alloc(o->error, o->alloc);
 }
 
-kvarc_ret kvi_engine_convert(struct kvi_engine **e,
-                             const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_convert(struct kvi_engine **e, const struct kvi_engine_options *o)
 {
 	uint64_t mode = kvi_fp_exact();
 	kvarc_ret ret = convert_all(*e, o);
@@ -386,23 +373,22 @@ kvarc_ret kvi_engine_convert(struct kvi_engine **e,
 	return ret;
 }
 
-kvarc_ret kvi_engine_make(struct kvi_engine **e,
-                          const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_make(struct kvi_engine **e, const struct kvi_engine_options *o)
 {
 	kvarc_ret ret = kvi_engine_begin(e, o);
 	return ret ? ret : kvi_engine_convert(e, o);
 }
 
-kvarc_ret kvi_engine_open(struct kvi_engine **e,
-                          const struct kvi_alloc *alloc,
+kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
-                          const struct kvi_arithmetic *arithmetic,
-                          struct kvi_pool *pool, kvarc_error *error)
+                          const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
+                          kvarc_error *error)
 {
-	const struct kvi_engine_options o = {
-		.alloc = alloc, .file = file, .arithmetic = *arithmetic,
-		.pool = pool, .error = error
-	};
+	const struct kvi_engine_options o = { .alloc = alloc,
+		                              .file = file,
+		                              .arithmetic = *arithmetic,
+		                              .pool = pool,
+		                              .error = error };
 	return kvi_engine_make(e, &o);
 }
 
@@ -415,12 +401,17 @@ static kvarc_ret make_head(struct building *b)
 	memcpy(start + 16, &m->logit_cap, sizeof m->logit_cap);
 	b->chain = kvi_h128(start, sizeof start);
 	const struct kvi_engine_part parts[] = {
-		{ .name = "output norm", .from = &m->output_norm,
-		  .vector = &e->output_norm, .plus = m->norm_plus_one ? 1 : 0 },
-		{ .name = "output norm bias", .from = &m->output_norm_bias,
+		{ .name = "output norm",
+		  .from = &m->output_norm,
+		  .vector = &e->output_norm,
+		  .plus = m->norm_plus_one ? 1 : 0 },
+		{ .name = "output norm bias",
+		  .from = &m->output_norm_bias,
 		  .vector = &e->output_norm_bias },
-		{ .name = "output", .from = &m->output,
-		  .kind = KVI_MATRIX_HEAD, .operand = &e->output },
+		{ .name = "output",
+		  .from = &m->output,
+		  .kind = KVI_MATRIX_HEAD,
+		  .operand = &e->output },
 	};
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; !ret && i < sizeof parts / sizeof *parts; i++)
@@ -429,11 +420,9 @@ static kvarc_ret make_head(struct building *b)
 	return ret;
 }
 
-kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
-                              kvarc_error *error)
+kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool, kvarc_error *error)
 {
-	struct building b = { .e = e, .pool = pool, .error = error,
-		              .layer = e->file->n_layers };
+	struct building b = { .e = e, .pool = pool, .error = error, .layer = e->file->n_layers };
 	kvarc_ret ret = kvi_engine_check_head(e->file, error);
 	if (ret)
 		return ret;
@@ -448,8 +437,7 @@ kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
 	return ret;
 }
 
-kvarc_ret kvi_engine_with_head(struct kvi_engine **out,
-                               const struct kvi_engine *base,
+kvarc_ret kvi_engine_with_head(struct kvi_engine **out, const struct kvi_engine *base,
                                struct kvi_pool *pool, kvarc_error *error)
 {
 	struct kvi_engine *e = kvi_malloc(base->alloc, sizeof *e);

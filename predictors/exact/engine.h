@@ -16,15 +16,16 @@
 
 /* What matrices are for; each kind has its own precision. */
 enum kvi_matrix_kind {
-	KVI_MATRIX_KV, KVI_MATRIX_Q, KVI_MATRIX_O, KVI_MATRIX_FFN,
-	KVI_MATRIX_DOWN, KVI_MATRIX_KINDS,
+	KVI_MATRIX_KV,
+	KVI_MATRIX_Q,
+	KVI_MATRIX_O,
+	KVI_MATRIX_FFN,
+	KVI_MATRIX_DOWN,
+	KVI_MATRIX_KINDS,
 	KVI_MATRIX_HEAD = KVI_MATRIX_KINDS /* always wide: nobody asks for it (head.h) */
 };
 
-enum {
-	KVI_WIDE_KV = 1 << KVI_MATRIX_KV,
-	KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1
-};
+enum { KVI_WIDE_KV = 1 << KVI_MATRIX_KV, KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1 };
 
 /* Bit k of each: matrices of kind k. */
 struct kvi_arithmetic {
@@ -32,8 +33,7 @@ struct kvi_arithmetic {
 	uint8_t wide_activations; /* A15, else A8 */
 	bool fp8;                 /* E4M3 by floats instead of both; no quantised types */
 };
-bool kvi_arithmetic_equal(const struct kvi_arithmetic *a,
-                          const struct kvi_arithmetic *b);
+bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b);
 
 /* What a predictor computes: arithmetic and loop. */
 struct kvi_engine_level {
@@ -44,10 +44,8 @@ struct kvi_engine_level {
 struct kvi_engine_level kvi_engine_level(unsigned level);
 /* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
 struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
-                                          kvarc_arithmetic arithmetic,
-                                          kvarc_loop loop);
-bool kvi_engine_level_equal(const struct kvi_engine_level *a,
-                            const struct kvi_engine_level *b);
+                                          kvarc_arithmetic arithmetic, kvarc_loop loop);
+bool kvi_engine_level_equal(const struct kvi_engine_level *a, const struct kvi_engine_level *b);
 /* "fp8 open"; NULL: none of those that have a name. */
 const char *kvi_engine_text(const struct kvi_engine_level *l);
 /* The other way round. false: not known. */
@@ -62,25 +60,24 @@ struct kvi_engine_options {
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *file;
 	struct kvi_arithmetic arithmetic;
-	struct kvi_pool *pool;   /* for the conversion */
-	kvarc_error *error;      /* NULL: none */
+	struct kvi_pool *pool;           /* for the conversion */
+	kvarc_error *error;              /* NULL: none */
 	const kvarc_weight_cache *cache; /* for kvi_kept_engine alone; NULL: none */
-	kvarc_progress progress; /* of the conversion, in weights; NULL: none */
+	kvarc_progress progress;         /* of the conversion, in weights; NULL: none */
 	void *progress_opaque;
 };
 /*
- * Converts the weights of a model. file must stay open as long as the engine: rows of embeddings are read from it.
- * On failure *e is NULL and error->text tells why.
+ * Converts the weights of a model. file must stay open as long as the engine: rows of embeddings
+ * are read from it. On failure *e is NULL and error->text tells why.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (heads of more than 256 channels), DATA (a scale or gain
  * that is not finite, sizes and shapes that do not fit each other), IO (progress stopped it).
  */
-kvarc_ret kvi_engine_make(struct kvi_engine **e,
-                          const struct kvi_engine_options *o);
+kvarc_ret kvi_engine_make(struct kvi_engine **e, const struct kvi_engine_options *o);
 /* The same without cache and progress. */
 kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
-                          const struct kvi_arithmetic *arithmetic,
-                          struct kvi_pool *pool, kvarc_error *error);
+                          const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
+                          kvarc_error *error);
 void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
 const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
 /* Of the weights as they are in the file, the same for GGUF and safetensors files of
@@ -111,13 +108,13 @@ void kvi_run_close(struct kvi_run **run); /* NULL-safe */
  * The next 1 to 256 tokens. Ids outside the vocabulary are not predicted: DATA.
  * Returns OK, MEM, MEMLIMIT, DATA.
  */
-kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
-                          const int32_t *positions, size_t n);
+kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids, const int32_t *positions,
+                          size_t n);
 
 /* The segment in hand from its first layer again, by scalar arithmetic from now on: the layers that
- * were gone through are advanced with their keys and values in place. Returns as kvi_run_segment. */
-kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids,
-                        const int32_t *positions);
+ * were gone through are advanced with their keys and values in place. Returns as kvi_run_segment.
+ * */
+kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids, const int32_t *positions);
 
 /*
  * Other tokens in the places of some that were gone through, for runs without lanes: each sees the
@@ -127,21 +124,21 @@ kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids,
  */
 struct kvi_candidates {
 	const int32_t *ids;
-	const float *rows;       /* not NULL: `width` floats of each in place of rows of the embedding */
+	const float *rows; /* not NULL: `width` floats of each in place of rows of the embedding */
 	const int32_t *positions;
-	const size_t *at;        /* tokens of the sequence; must stay until the candidates are done */
-	size_t n;                /* 1 to 256 */
+	const size_t *at; /* tokens of the sequence; must stay until the candidates are done */
+	size_t n;         /* 1 to 256 */
 };
 /* Returns OK, DATA (an id or position that the model lacks). kvi_run_place goes back. */
 kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c);
 /*
  * What attention of a layer looks at in the places of n tokens from `at` on, keys in slots and
- * rotated; for runs without lanes. Places up to there have been gone through or put before. To go on
- * behind them: kvi_run_place, with them as `before` and no tokens, then kvi_run_segment.
+ * rotated; for runs without lanes. Places up to there have been gone through or put before. To go
+ * on behind them: kvi_run_place, with them as `before` and no tokens, then kvi_run_segment.
  * Returns OK; where tokens come anew MEM, MEMLIMIT.
  */
-kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at,
-                      const float *k, const float *v, size_t stride, size_t n);
+kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k, const float *v,
+                      size_t stride, size_t n);
 
 /* Before the first token again. */
 void kvi_run_restart(struct kvi_run *run);
@@ -154,7 +151,7 @@ void kvi_run_restart(struct kvi_run *run);
 struct kvi_predicted {
 	float *k;
 	const float *v;
-	size_t stride;          /* floats from one token's row to the next */
+	size_t stride; /* floats from one token's row to the next */
 };
 /* Computes the rows of the current layer. Layers of a segment come in order. */
 struct kvi_predicted kvi_run_predict(struct kvi_run *run);
@@ -171,12 +168,12 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
 /*
  * Through the layer: attention over k and v, rows of kv heads x head channels, keys in slots,
  * rotated; NULL: the layer has those of the segment since it was advanced
- * before kvi_run_again. corrected: the hidden state was changed. After the last layer the segment is done; with
- * `whole`, kvi_run_hidden is what the head looks at.
+ * before kvi_run_again. corrected: the hidden state was changed. After the last layer the segment
+ * is done; with `whole`, kvi_run_hidden is what the head looks at.
  * Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,
-                          size_t stride, bool corrected);
+kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v, size_t stride,
+                          bool corrected);
 /*
  * What a driver of whole segments adds between a layer's prediction and its attention.
  * Members may be NULL. What a call returns other than OK ends the pass.
@@ -208,8 +205,8 @@ struct kvi_queries kvi_run_queries(const struct kvi_run *run);
  * a sequence are at the input of a layer; the caller fills in the hidden state. Attention sees
  * the tokens of the layer that were advanced since kvi_run_forget.
  */
-void kvi_run_place(struct kvi_run *run, size_t layer, size_t before,
-                   const int32_t *positions, size_t n);
+void kvi_run_place(struct kvi_run *run, size_t layer, size_t before, const int32_t *positions,
+                   size_t n);
 void kvi_run_forget(struct kvi_run *run, size_t layer);
 /* Rotates n rows of keys in slots at the positions of the segment, in place; open loop. */
 void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);

@@ -25,12 +25,12 @@ struct kvi_engine {
 	struct kvi_arithmetic arithmetic;
 	struct kvi_h128 digest;
 	struct kvi_engine_layer *layers;
-	struct kvi_operand output;         /* the head: rows 0: not made */
+	struct kvi_operand output; /* the head: rows 0: not made */
 	float *output_norm, *output_norm_bias;
 	struct kvi_h128 head_digest;
-	void *memory;  /* chain of all parts that are not in `kept` */
-	const struct kvi_engine *base;     /* has the layers of this one, and `kept`; NULL: none */
-	const uint8_t *kept;               /* mapped converted weights, which kvi_engine_close unmaps, or NULL */
+	void *memory;                  /* chain of all parts that are not in `kept` */
+	const struct kvi_engine *base; /* has the layers of this one, and `kept`; NULL: none */
+	const uint8_t *kept; /* mapped converted weights, which kvi_engine_close unmaps, or NULL */
 	size_t kept_bytes;
 };
 
@@ -39,19 +39,16 @@ kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error);
 
 /* An engine whose layers have no parts yet: kvi_engine_convert gives it parts and digest, or
  * the weight cache does. Returns OK, MEM, MEMLIMIT, OPTIONS, DATA; on failure *e is NULL. */
-kvarc_ret kvi_engine_begin(struct kvi_engine **e,
-                           const struct kvi_engine_options *o);
+kvarc_ret kvi_engine_begin(struct kvi_engine **e, const struct kvi_engine_options *o);
 /* Parts and digest from the files of the model. Returns OK, MEM, MEMLIMIT, DATA, IO; on failure
  * *e is closed. */
-kvarc_ret kvi_engine_convert(struct kvi_engine **e,
-                             const struct kvi_engine_options *o);
+kvarc_ret kvi_engine_convert(struct kvi_engine **e, const struct kvi_engine_options *o);
 
 /* All blocks of w of p, on all workers of a pool. */
-void kvi_product_all(const struct kvi_exact_kernels *kernels,
-                     struct kvi_pool *pool, const struct kvi_product *p);
+void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
+                     const struct kvi_product *p);
 
-static inline bool kvi_wide(const struct kvi_engine *e,
-                            enum kvi_matrix_kind kind)
+static inline bool kvi_wide(const struct kvi_engine *e, enum kvi_matrix_kind kind)
 {
 	return e->arithmetic.wide_activations >> kind & 1;
 }
@@ -67,14 +64,13 @@ struct kvi_cache_block {
 };
 struct kvi_cache {
 	struct kvi_cache_block *blocks;
-	size_t n, room;
+	size_t n, capacity;
 };
 
 /* Adds n tokens, of which `before` are there. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
-                        const struct kvi_model_file *m, size_t before,
-                        size_t n, const float *k, const float *v,
-                        size_t stride);
+                        const struct kvi_model_file *m, size_t before, size_t n, const float *k,
+                        const float *v, size_t stride);
 void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc);
 
 /* Attention of some tokens of a segment with one head of keys. */
@@ -83,12 +79,12 @@ struct kvi_attention {
 	const struct kvi_elementwise *elementwise;
 	const struct kvi_cache *cache;
 	size_t kv_head, queries_per_head, channels;
-	size_t first, n;     /* tokens, counted in the track */
+	size_t first, n; /* tokens, counted in the track */
 	uint32_t window;
 	float scale;
-	const float *q;      /* of token `first`, the first of these heads */
+	const float *q; /* of token `first`, the first of these heads */
 	float *o;
-	size_t stride;       /* of q and o, floats from token to token */
+	size_t stride; /* of q and o, floats from token to token */
 };
 /* Tokens that kvi_attention_run takes at most, and the memory it needs. */
 size_t kvi_attention_tokens(size_t queries_per_head);

@@ -35,8 +35,7 @@ static bool parts(size_t rows, size_t columns, size_t *scales, size_t *bytes)
 	size_t blocks = rows / ROWS + (rows % ROWS != 0), n;
 	return !kvi_mul(blocks, columns, &n) && !kvi_mul(n, ROWS, &n) &&
 	       !kvi_add(n, ALIGN - 1, &n) && (*scales = n / ALIGN * ALIGN, true) &&
-	       !kvi_mul(blocks, ROWS * sizeof(float), &n) &&
-	       !kvi_add(*scales, n, bytes);
+	       !kvi_mul(blocks, ROWS * sizeof(float), &n) && !kvi_add(*scales, n, bytes);
 }
 
 bool kvi_e4m3_bytes(size_t rows, size_t columns, size_t *bytes)
@@ -65,8 +64,7 @@ void kvi_e4m3_init(struct kvi_operand *w, void *memory, size_t rows, size_t colu
 
 void kvi_e4m3_put(struct kvi_operand *w, size_t r, const float *x)
 {
-	uint8_t *to = (uint8_t *)(uintptr_t)w->e4m3 +
-	              r / ROWS * w->columns * ROWS + r % ROWS;
+	uint8_t *to = (uint8_t *)(uintptr_t)w->e4m3 + r / ROWS * w->columns * ROWS + r % ROWS;
 	float s = kvi_amax(x, w->columns) / KVI_E4M3_MAX;
 	s = s > KVI_SCALE_MIN ? s : KVI_SCALE_MIN;
 	float inverse = 1 / s;

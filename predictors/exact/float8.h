@@ -9,8 +9,8 @@
 
 #define KVI_E4M3_MAX 448.0f
 
-/* The nearest e4m3 number, ties to even; what is above the largest becomes the largest. Zeros have no
- * sign. */
+/* The nearest e4m3 number, ties to even; what is above the largest becomes the largest. Zeros have
+ * no sign. */
 uint8_t kvi_e4m3_of(float x);
 static inline float kvi_e4m3_value(uint8_t code)
 {

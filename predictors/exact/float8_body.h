@@ -41,9 +41,8 @@ KERNEL void float_tile(const struct float_part *t, size_t row, int rows, int vec
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < vectors; v++)
-			acc[r][v] = t->column ?
-				f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero();
+	for (int v = 0; v < vectors; v++)
+		acc[r][v] = t->column ? f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero();
 	for (size_t c = 0; c < t->columns; c++, w += vectors * LANES) {
 		vflt of[TILE_VECTORS];
 		UNROLL
@@ -60,9 +59,9 @@ KERNEL void float_tile(const struct float_part *t, size_t row, int rows, int vec
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < vectors; v++)
-			f_store(y + (size_t)r * p->y_stride + v * LANES, last ?
-				f_mul(acc[r][v], f_load(scale + v * LANES)) : acc[r][v]);
+	for (int v = 0; v < vectors; v++)
+		f_store(y + (size_t)r * p->y_stride + v * LANES,
+		        last ? f_mul(acc[r][v], f_load(scale + v * LANES)) : acc[r][v]);
 }
 
 KERNEL void float_rows(const struct float_part *t, int vectors)
@@ -97,8 +96,7 @@ static FUNCTION void make_floats(struct float_part *t, size_t blocks)
 	const struct kvi_operand *w = t->p->w;
 
 	for (size_t b = 0; b < blocks; b++) {
-		const uint8_t *from = w->e4m3 +
-			((t->block + b) * w->columns + t->column) * ROWS;
+		const uint8_t *from = w->e4m3 + ((t->block + b) * w->columns + t->column) * ROWS;
 		float *to = t->w + b * ROWS;
 		for (size_t c = 0; c < t->columns; c++, to += blocks * ROWS, from += ROWS) {
 			UNROLL

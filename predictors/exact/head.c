@@ -9,7 +9,7 @@ struct kvi_head {
 	struct kvi_run_options o;
 	const struct kvi_exact_kernels *kernels;
 	const struct kvi_elementwise *elementwise;
-	size_t width, stride;    /* floats of a row of x, of z */
+	size_t width, stride; /* floats of a row of x, of z */
 	float *x, *z;
 	void *activations;
 };
@@ -26,14 +26,12 @@ static kvarc_ret open_rows(struct kvi_head *head)
 	size_t bytes;
 	head->width = whole(w->columns);
 	head->stride = whole(w->rows);
-	if (!kvi_activations_bytes(KVI_HEAD_TOKENS, w->columns, w->group, true,
-	                           &bytes))
+	if (!kvi_activations_bytes(KVI_HEAD_TOKENS, w->columns, w->group, true, &bytes))
 		return KVARC_MEM;
 	head->x = kvi_array(alloc, head->width, KVI_HEAD_TOKENS * sizeof(float));
 	head->z = kvi_array(alloc, head->stride, KVI_HEAD_TOKENS * sizeof(float));
 	head->activations = kvi_malloc(alloc, bytes);
-	return head->x && head->z && head->activations ? KVARC_OK
-	                                               : kvi_alloc_error(alloc);
+	return head->x && head->z && head->activations ? KVARC_OK : kvi_alloc_error(alloc);
 }
 
 kvarc_ret kvi_head_open(struct kvi_head **out, const struct kvi_run_options *o)
@@ -43,8 +41,7 @@ kvarc_ret kvi_head_open(struct kvi_head **out, const struct kvi_run_options *o)
 	if (!head)
 		return kvi_alloc_error(o->alloc);
 	head->o = *o;
-	head->kernels = o->kernels ? o->kernels
-	                           : kvi_exact_kernels_get(o->isa_mask);
+	head->kernels = o->kernels ? o->kernels : kvi_exact_kernels_get(o->isa_mask);
 	head->elementwise = kvi_elementwise_get(o->isa_mask);
 	kvarc_ret ret = open_rows(head);
 	if (ret)
@@ -76,24 +73,23 @@ static void cap_logits(const struct kvi_head *head, float *z, size_t n)
 	}
 }
 
-struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h,
-                                  size_t stride, size_t n)
+struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride, size_t n)
 {
 	const struct kvi_engine *e = head->o.engine;
 	const struct kvi_operand *w = &e->output;
 	struct kvi_activations a;
 	uint64_t mode = kvi_fp_exact();
 	for (size_t t = 0; t < n; t++)
-		head->elementwise->norm(head->x + t * head->width, h + t * stride,
-		                        e->output_norm, e->output_norm_bias,
-		                        w->columns, e->file->norm_epsilon);
+		head->elementwise->norm(head->x + t * head->width, h + t * stride, e->output_norm,
+		                        e->output_norm_bias, w->columns, e->file->norm_epsilon);
 	kvi_activations_init(&a, head->activations, n, w->columns, w->group,
 	                     kvi_wide(e, KVI_MATRIX_HEAD));
 	head->kernels->quantise(&a, head->x, head->width, 0, n);
-	const struct kvi_product p = {
-		.a = &a, .w = w, .blocks = kvi_operand_blocks(w), .y = head->z,
-		.y_stride = head->stride
-	};
+	const struct kvi_product p = { .a = &a,
+		                       .w = w,
+		                       .blocks = kvi_operand_blocks(w),
+		                       .y = head->z,
+		                       .y_stride = head->stride };
 	kvi_product_all(head->kernels, head->o.pool, &p);
 	for (size_t t = 0; t < n; t++)
 		cap_logits(head, head->z + t * head->stride, w->rows);
@@ -143,7 +139,7 @@ size_t kvi_head_pick(const float *z, size_t n, uint64_t random)
 }
 
 /* Words are weighed in parts, each with its own sum. */
-enum { WORDS_STEP = 2048, STEPS_MAX = KVI_HEAD_WORDS_MAX / WORDS_STEP };
+enum { WORDS_STEP = 2048, STEPS_MAX = KVI_HEAD_VOCAB_MAX / WORDS_STEP };
 
 struct weighing {
 	const float *z;
@@ -164,15 +160,13 @@ static void weigh_some(void *opaque, size_t step, unsigned worker)
 		float x = w->z[i] - w->most;
 		w->weights[i] = 1;
 		if (x > -17) /* exp of what is below comes to less than a unit */
-			w->weights[i] += (uint32_t)(
-				kvi_elementwise_scalar.exp(x) * 0x1p24f);
+			w->weights[i] += (uint32_t)(kvi_elementwise_scalar.exp(x) * 0x1p24f);
 		sum += w->weights[i];
 	}
 	w->sums[step] = sum;
 }
 
-uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n,
-                        uint32_t *weights)
+uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights)
 {
 	struct weighing w = { .z = z, .n = n, .most = z[0], .weights = weights };
 	size_t steps = (n + WORDS_STEP - 1) / WORDS_STEP;

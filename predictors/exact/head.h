@@ -5,22 +5,20 @@
 
 #include "exact/engine.h"
 
-/* Whether a model has a head. Returns OK, OPTIONS (its file lacks the output matrix or norm), DATA. */
-kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
-                                kvarc_error *error);
+/* Whether a model has a head. Returns OK, OPTIONS (its file lacks the output matrix or norm),
+ * DATA. */
+kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m, kvarc_error *error);
 /*
  * Makes the head of an engine, which nobody else may use meanwhile. Engines for caches need none.
  * Returns OK, MEM, MEMLIMIT, and as kvi_engine_check_head; after a
  * failure the engine is good for closing only.
  */
-kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
-                              kvarc_error *error);
+kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool, kvarc_error *error);
 /*
  * An engine with a head that shares the layers of another one, which has none, does not change and
  * must be closed later. On failure *e is NULL. Returns as kvi_engine_add_head.
  */
-kvarc_ret kvi_engine_with_head(struct kvi_engine **e,
-                               const struct kvi_engine *base,
+kvarc_ret kvi_engine_with_head(struct kvi_engine **e, const struct kvi_engine *base,
                                struct kvi_pool *pool, kvarc_error *error);
 /* Of the weights and the head, when it is made. */
 struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e);
@@ -36,11 +34,10 @@ void kvi_head_close(struct kvi_head **head); /* NULL-safe */
 /* Logits of 1 to KVI_HEAD_TOKENS tokens from their hidden states after the last layer. Owned by
  * the head, until the next call. */
 struct kvi_logits {
-	const float *z;         /* one a word of the vocabulary */
-	size_t stride;          /* floats from token to token */
+	const float *z; /* one a word of the vocabulary */
+	size_t stride;  /* floats from token to token */
 };
-struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h,
-                                  size_t stride, size_t n);
+struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride, size_t n);
 
 /* What each of n > 0 words weighs, up to 2^20 (spec/arithmetic.md 11); their sum. */
 uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w);
@@ -49,8 +46,7 @@ size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 
 /* The distribution of n > 0 logits as weights for a coder, all above 0 (spec tokens 2). Returns
  * their sum. */
-enum { KVI_HEAD_WORDS_MAX = 1 << 20 };
-uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n,
-                        uint32_t *weights);
+enum { KVI_HEAD_VOCAB_MAX = 1 << 20 };
+uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights);
 
 #endif

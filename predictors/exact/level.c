@@ -18,36 +18,40 @@ static const struct named {
 	kvarc_loop loop;
 	struct kvi_engine_level is;
 } all[N] = {
-	{ "w8a8 open", KVARC_ARITHMETIC_W8A8, KVARC_LOOP_OPEN,
-	  { { 0, 0, false }, false } },
-	{ "w8a8 closed", KVARC_ARITHMETIC_W8A8, KVARC_LOOP_CLOSED,
+	{ "w8a8 open", KVARC_ARITHMETIC_W8A8, KVARC_LOOP_OPEN, { { 0, 0, false }, false } },
+	{ "w8a8 closed",
+	  KVARC_ARITHMETIC_W8A8,
+	  KVARC_LOOP_CLOSED,
 	  { { KVI_WIDE_KV, KVI_WIDE_KV, false }, true } },
-	{ "w8a15 closed", KVARC_ARITHMETIC_W8A15, KVARC_LOOP_CLOSED,
+	{ "w8a15 closed",
+	  KVARC_ARITHMETIC_W8A15,
+	  KVARC_LOOP_CLOSED,
 	  { { KVI_WIDE_KV, KVI_WIDE_ALL, false }, true } },
-	{ "w15a15 closed", KVARC_ARITHMETIC_W15A15, KVARC_LOOP_CLOSED,
+	{ "w15a15 closed",
+	  KVARC_ARITHMETIC_W15A15,
+	  KVARC_LOOP_CLOSED,
 	  { { KVI_WIDE_ALL, KVI_WIDE_ALL, false }, true } },
-	{ "w8a15 open", KVARC_ARITHMETIC_W8A15, KVARC_LOOP_OPEN,
+	{ "w8a15 open",
+	  KVARC_ARITHMETIC_W8A15,
+	  KVARC_LOOP_OPEN,
 	  { { KVI_WIDE_KV, KVI_WIDE_ALL, false }, false } },
-	{ "w15a15 open", KVARC_ARITHMETIC_W15A15, KVARC_LOOP_OPEN,
+	{ "w15a15 open",
+	  KVARC_ARITHMETIC_W15A15,
+	  KVARC_LOOP_OPEN,
 	  { { KVI_WIDE_ALL, KVI_WIDE_ALL, false }, false } },
-	{ "fp8 open", KVARC_ARITHMETIC_FP8, KVARC_LOOP_OPEN,
-	  { { 0, 0, true }, false } },
-	{ "fp8 closed", KVARC_ARITHMETIC_FP8, KVARC_LOOP_CLOSED,
-	  { { 0, 0, true }, true } },
+	{ "fp8 open", KVARC_ARITHMETIC_FP8, KVARC_LOOP_OPEN, { { 0, 0, true }, false } },
+	{ "fp8 closed", KVARC_ARITHMETIC_FP8, KVARC_LOOP_CLOSED, { { 0, 0, true }, true } },
 };
 
-bool kvi_arithmetic_equal(const struct kvi_arithmetic *a,
-                          const struct kvi_arithmetic *b)
+bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b)
 {
 	return a->wide_weights == b->wide_weights && a->fp8 == b->fp8 &&
 	       a->wide_activations == b->wide_activations;
 }
 
-bool kvi_engine_level_equal(const struct kvi_engine_level *a,
-                            const struct kvi_engine_level *b)
+bool kvi_engine_level_equal(const struct kvi_engine_level *a, const struct kvi_engine_level *b)
 {
-	return kvi_arithmetic_equal(&a->arithmetic, &b->arithmetic) &&
-	       a->closed == b->closed;
+	return kvi_arithmetic_equal(&a->arithmetic, &b->arithmetic) && a->closed == b->closed;
 }
 
 struct kvi_engine_level kvi_engine_level(unsigned level)
@@ -64,8 +68,7 @@ static const struct named *find(const struct kvi_engine_level *l)
 }
 
 struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
-                                          kvarc_arithmetic arithmetic,
-                                          kvarc_loop loop)
+                                          kvarc_arithmetic arithmetic, kvarc_loop loop)
 {
 	const struct named *own = find(l);
 	for (int i = 0; own && i < N; i++)

@@ -15,11 +15,13 @@
 #include <stdint.h>
 
 enum {
-	KVI_OPERAND_ROWS = 16,   /* of a block */
+	KVI_OPERAND_ROWS = 16, /* of a block */
 	KVI_OPERAND_QUAD = 4,
 	KVI_GROUP_MAX = 256,
-	KVI_A8_MAX = 127, KVI_A15_MAX = 16383,
-	KVI_W8_MAX = 127, KVI_W15_MAX = 16319
+	KVI_A8_MAX = 127,
+	KVI_A15_MAX = 16383,
+	KVI_W8_MAX = 127,
+	KVI_W15_MAX = 16319
 };
 
 /* Columns with room for whole quads. */
@@ -35,12 +37,12 @@ static inline size_t kvi_quads(size_t columns)
  */
 struct kvi_operand {
 	size_t rows, columns;
-	unsigned group;          /* a multiple of 4, at most KVI_GROUP_MAX */
-	unsigned planes;         /* 1 or 2 */
-	const int8_t *w[2];      /* 64-byte aligned */
+	unsigned group;     /* a multiple of 4, at most KVI_GROUP_MAX */
+	unsigned planes;    /* 1 or 2 */
+	const int8_t *w[2]; /* 64-byte aligned */
 	const float *scale;
-	const float *minimum;    /* NULL: none */
-	const int32_t *sum[2];   /* of the integers of a plane's group */
+	const float *minimum;  /* NULL: none */
+	const int32_t *sum[2]; /* of the integers of a plane's group */
 	/* E4M3 (float8.h), instead of all that but scale, which has one number a row: by block,
 	 * column, row of the block. NULL: integers. */
 	const uint8_t *e4m3;
@@ -67,13 +69,13 @@ static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
  */
 struct kvi_activations {
 	size_t rows, columns;
-	size_t stride;           /* integers from a row to the next: whole 64 */
+	size_t stride; /* integers from a row to the next: whole 64 */
 	unsigned group;
-	bool wide;               /* A15 */
-	uint8_t *a8;             /* one of the two */
+	bool wide;   /* A15 */
+	uint8_t *a8; /* one of the two */
 	int16_t *a15;
-	float *scale;            /* by row and group */
-	int32_t *sum;            /* of the integers of a group; for minima */
+	float *scale; /* by row and group */
+	int32_t *sum; /* of the integers of a group; for minima */
 };
 
 struct kvi_product {
@@ -82,9 +84,9 @@ struct kvi_product {
 	/* In place of a, for E4M3: rows of floats. */
 	const float *x;
 	size_t rows, x_stride;
-	size_t first, blocks;    /* of w's blocks */
-	float *y;                /* by row of a; y[0] belongs to row 0 of w */
-	size_t y_stride;         /* floats from a row to the next; at least 16 * all blocks of w */
+	size_t first, blocks; /* of w's blocks */
+	float *y;             /* by row of a; y[0] belongs to row 0 of w */
+	size_t y_stride;      /* floats from a row to the next; at least 16 * all blocks of w */
 };
 
 /* One instruction set's kernels; all give the same bits. */
@@ -92,8 +94,8 @@ struct kvi_exact_kernels {
 	const char *name;
 	/* Fills scale, sum and the integers of rows [first, first + n) of a from the n rows at x
 	 * (x[0] belongs to row `first`), x_stride floats from one to the next. */
-	void (*quantise)(struct kvi_activations *a, const float *x,
-	                 size_t x_stride, size_t first, size_t n);
+	void (*quantise)(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+	                 size_t n);
 	/* y of all rows of a and some blocks of w, which has a's columns and groups. */
 	void (*product)(const struct kvi_product *p);
 	/* The same of x, when w is E4M3. */
@@ -116,27 +118,24 @@ extern const struct kvi_exact_kernels kvi_exact_neondot;
 const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask);
 
 /* Bytes of memory, 64-aligned parts, that kvi_operand_make needs. False: overflow. */
-bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group,
-                       unsigned planes, bool minima, size_t *bytes);
+bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned planes, bool minima,
+                       size_t *bytes);
 /* Lays an empty operand (all zero) into memory of that size. */
-void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows,
-                      size_t columns, unsigned group, unsigned planes,
-                      bool minima);
+void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns,
+                      unsigned group, unsigned planes, bool minima);
 /* The operand that lies in such memory. */
-void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows,
-                    size_t columns, unsigned group, unsigned planes,
-                    bool minima);
+void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows, size_t columns,
+                    unsigned group, unsigned planes, bool minima);
 /* Row r of an operand from integers: q[p] planes of `columns` integers, scales and minima by
  * group. memory is what kvi_operand_init was given. */
-void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],
-                     const float *scale, const float *minimum);
+void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2], const float *scale,
+                     const float *minimum);
 /* Row r from floats: W8 or, with two planes, W15. */
 void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
 
 /* Memory, 64-byte aligned, of kvi_activations for rows of so many columns. False: overflow. */
-bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group,
-                           bool wide, size_t *bytes);
-void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,
-                          size_t columns, unsigned group, bool wide);
+bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide, size_t *bytes);
+void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, size_t columns,
+                          unsigned group, bool wide);
 
 #endif

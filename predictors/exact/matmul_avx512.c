@@ -40,8 +40,8 @@ KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 		vec x = v_load(a);
 		vec e = _mm512_sub_epi16(_mm512_and_si512(x, low), middle);
 		vec o = _mm512_sub_epi16(_mm512_srli_epi16(x, 8), middle);
-		const vec first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
-		                                     21, 6, 22, 7, 23);
+		const vec first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
+		                                    7, 23);
 		const vec second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
 		v_store(to, _mm512_permutex2var_epi32(e, first, o));
 		v_store(to + 32, _mm512_permutex2var_epi32(e, second, o));
@@ -53,8 +53,8 @@ KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 #include "quantise_body.h"
 #include "float8_body.h"
 
-void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
-                         size_t first, size_t n)
+void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+                         size_t n)
 {
 	quantise(a, x, x_stride, first, n);
 }
@@ -64,6 +64,4 @@ void kvi_avx512_product_floats(const struct kvi_product *p)
 	product_floats(p);
 }
 
-const struct kvi_exact_kernels kvi_exact_avx512 = {
-	"avx512", quantise, product, product_floats
-};
+const struct kvi_exact_kernels kvi_exact_avx512 = { "avx512", quantise, product, product_floats };

@@ -38,8 +38,8 @@ KERNEL vec v_pair(const void *p)
 	return _mm512_set1_epi32(x);
 }
 
-void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
-                         size_t first, size_t n);
+void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+                         size_t n);
 void kvi_avx512_product_floats(const struct kvi_product *p);
 
 #endif

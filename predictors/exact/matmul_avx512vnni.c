@@ -36,7 +36,6 @@ KERNEL void dots_bytes(vint sums[TILE_ROWS][TILE_VECTORS], const uint8_t *a, siz
 #include "matmul_x86.h"
 #include "matmul_body.h"
 
-const struct kvi_exact_kernels kvi_exact_avx512vnni = {
-	"avx512vnni", kvi_avx512_quantise, product, kvi_avx512_product_floats
-};
+const struct kvi_exact_kernels kvi_exact_avx512vnni = { "avx512vnni", kvi_avx512_quantise, product,
+	                                                kvi_avx512_product_floats };
 #endif

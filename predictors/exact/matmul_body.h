@@ -31,17 +31,17 @@ enum form { BYTES, WIDE, WIDENED };
 struct part {
 	const struct kvi_product *p;
 	enum form form;
-	size_t block, group;             /* the first */
+	size_t block, group; /* the first */
 	size_t quad, quads;
-	const void *w[2];                /* of the first block, at `quad` */
-	size_t w_stride;                 /* from a block to the next */
+	const void *w[2]; /* of the first block, at `quad` */
+	size_t w_stride;  /* from a block to the next */
 	float acc[TILE_ROWS][TILE_VECTORS * LANES] __attribute__((aligned(64)));
 };
 
 /* acc += integers * (sa * sw). */
-KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES], const vint sums[TILE_ROWS][TILE_VECTORS],
-                        const vflt sw[TILE_VECTORS], const float *sa, size_t sa_stride,
-                        int rows, int vectors)
+KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES],
+                        const vint sums[TILE_ROWS][TILE_VECTORS], const vflt sw[TILE_VECTORS],
+                        const float *sa, size_t sa_stride, int rows, int vectors)
 {
 	UNROLL
 	for (int r = 0; r < rows; r++) {
@@ -55,8 +55,8 @@ KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES], const vint sums[TILE
 }
 
 /* acc += sum of the activations * (sa * minimum). */
-KERNEL void add_minima(float (*acc)[TILE_VECTORS * LANES], const float *minimum, size_t stride, const float *sa,
-                       const int32_t *sum, size_t sa_stride, int rows, int vectors)
+KERNEL void add_minima(float (*acc)[TILE_VECTORS * LANES], const float *minimum, size_t stride,
+                       const float *sa, const int32_t *sum, size_t sa_stride, int rows, int vectors)
 {
 	UNROLL
 	for (int v = 0; v < vectors; v++) {
@@ -72,8 +72,8 @@ KERNEL void add_minima(float (*acc)[TILE_VECTORS * LANES], const float *minimum,
 }
 
 /* Activations of rows from `row`; a is at the part's first quad, stride its rows' distance. */
-KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int rows,
-                 int blocks, enum form form)
+KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int rows, int blocks,
+                 enum form form)
 {
 	const struct kvi_product *p = t->p;
 	const struct kvi_operand *w = p->w;
@@ -84,7 +84,7 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 	const int32_t *a_sum = p->a->sum + row * all + t->group;
 	float *y = p->y + row * p->y_stride + t->block * ROWS;
 	size_t at = (t->block * all + t->group) * ROWS;
-	float (*acc)[TILE_VECTORS * LANES] = t->acc;
+	float(*acc)[TILE_VECTORS * LANES] = t->acc;
 
 	/* the next tile's rows are fetched: nothing else would, where they are far apart */
 	const size_t ahead = row + 2 * (size_t)rows <= p->a->rows ? (size_t)rows : 0;
@@ -92,13 +92,12 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < vectors; v++) {
-			f_store(acc[r] + v * LANES, t->group ?
-				f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero());
-			if (v * LANES % ROWS == 0)
-				__builtin_prefetch(y + ((size_t)r + ahead) * p->y_stride +
-				                   v * LANES, 1);
-		}
+	for (int v = 0; v < vectors; v++) {
+		f_store(acc[r] + v * LANES,
+		        t->group ? f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero());
+		if (v * LANES % ROWS == 0)
+			__builtin_prefetch(y + ((size_t)r + ahead) * p->y_stride + v * LANES, 1);
+	}
 	for (size_t q = 0; q < t->quads; q += group_quads, at += ROWS, sa++, a_sum++) {
 		size_t n = t->quads - q < group_quads ? t->quads - q : group_quads;
 		if (form == BYTES) {
@@ -116,8 +115,7 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 				size_t place = at + (size_t)(v * LANES / ROWS) * stride +
 				               v * LANES % ROWS;
 #if defined(KVI_BYTE_DOTS)
-				vint start = form == BYTES ?
-					v_start(w->sum[i] + place) : v_zero();
+				vint start = form == BYTES ? v_start(w->sum[i] + place) : v_zero();
 #else
 				vint start = v_zero();
 #endif
@@ -129,13 +127,14 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 #if defined(KVI_BYTE_DOTS)
 			if (form == BYTES)
 				dots_bytes(sums, (const uint8_t *)a + q * QUAD, a_stride,
-				           (const int8_t *)t->w[i] + q * STEP, t->w_stride, n,
-				           rows, vectors);
+				           (const int8_t *)t->w[i] + q * STEP, t->w_stride, n, rows,
+				           vectors);
 			else
 #endif
 				dots_wide(sums, (const int16_t *)a + q * QUAD, a_stride,
-				          (const char *)t->w[i] + q * STEP * (form == WIDENED ? 2 : 1), t->w_stride,
-				          n, rows, vectors, form == WIDENED);
+				          (const char *)t->w[i] +
+				                  q * STEP * (form == WIDENED ? 2 : 1),
+				          t->w_stride, n, rows, vectors, form == WIDENED);
 			scale_group(acc, sums, sw, sa, all, rows, vectors);
 		}
 		if (w->minimum)
@@ -144,8 +143,8 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < vectors; v++)
-			f_store(y + (size_t)r * p->y_stride + v * LANES, f_load(acc[r] + v * LANES));
+	for (int v = 0; v < vectors; v++)
+		f_store(y + (size_t)r * p->y_stride + v * LANES, f_load(acc[r] + v * LANES));
 }
 
 /* Where the integers of the rows from `row` are, in the form that is wanted. */
@@ -177,22 +176,22 @@ KERNEL void some_rows(struct part *t, size_t row, int rows, int blocks, enum for
 
 /* All rows of a by some blocks and a part. */
 #define TILES(BLOCKS, FORM) TILES_OF(BLOCKS, FORM)
-#define TILES_OF(BLOCKS, FORM)                                                            \
-	static FUNCTION void tiles_##BLOCKS##_##FORM(struct part *t)             \
-	{                                                                              \
-		size_t rows = t->p->a->rows, r = 0;                                    \
-		for (; rows - r >= TILE_ROWS; r += TILE_ROWS)                          \
-			some_rows(t, r, TILE_ROWS, BLOCKS, FORM);                      \
-		if (TILE_ROWS > 4 && rows - r >= 4) {                                  \
-			some_rows(t, r, 4, BLOCKS, FORM);                              \
-			r += 4;                                                        \
-		}                                                                      \
-		if (rows - r >= 2) {                                                   \
-			some_rows(t, r, 2, BLOCKS, FORM);                              \
-			r += 2;                                                        \
-		}                                                                      \
-		if (rows - r >= 1)                                                     \
-			some_rows(t, r, 1, BLOCKS, FORM);                              \
+#define TILES_OF(BLOCKS, FORM)                                       \
+	static FUNCTION void tiles_##BLOCKS##_##FORM(struct part *t) \
+	{                                                            \
+		size_t rows = t->p->a->rows, r = 0;                  \
+		for (; rows - r >= TILE_ROWS; r += TILE_ROWS)        \
+			some_rows(t, r, TILE_ROWS, BLOCKS, FORM);    \
+		if (TILE_ROWS > 4 && rows - r >= 4) {                \
+			some_rows(t, r, 4, BLOCKS, FORM);            \
+			r += 4;                                      \
+		}                                                    \
+		if (rows - r >= 2) {                                 \
+			some_rows(t, r, 2, BLOCKS, FORM);            \
+			r += 2;                                      \
+		}                                                    \
+		if (rows - r >= 1)                                   \
+			some_rows(t, r, 1, BLOCKS, FORM);            \
 	}
 
 #if defined(KVI_BYTE_DOTS)
@@ -220,24 +219,36 @@ static FUNCTION void all_rows(struct part *t, size_t blocks)
 	if (blocks == TILE_BLOCKS) {
 		switch (t->form) {
 #if defined(KVI_BYTE_DOTS)
-		case BYTES: NAME(TILE_BLOCKS, BYTES)(t); return;
+		case BYTES:
+			NAME(TILE_BLOCKS, BYTES)(t);
+			return;
 #endif
 #if !defined(KVI_LIMBS)
-		case WIDENED: NAME(TILE_BLOCKS, WIDENED)(t); return;
+		case WIDENED:
+			NAME(TILE_BLOCKS, WIDENED)(t);
+			return;
 #endif
-		default: NAME(TILE_BLOCKS, WIDE)(t); return;
+		default:
+			NAME(TILE_BLOCKS, WIDE)(t);
+			return;
 		}
 	}
 #endif
 	(void)blocks;
 	switch (t->form) {
 #if defined(KVI_BYTE_DOTS)
-	case BYTES: tiles_1_BYTES(t); return;
+	case BYTES:
+		tiles_1_BYTES(t);
+		return;
 #endif
 #if !defined(KVI_LIMBS)
-	case WIDENED: tiles_1_WIDENED(t); return;
+	case WIDENED:
+		tiles_1_WIDENED(t);
+		return;
 #endif
-	default: tiles_1_WIDE(t); return;
+	default:
+		tiles_1_WIDE(t);
+		return;
 	}
 }
 
@@ -299,8 +310,8 @@ static FUNCTION void product(const struct kvi_product *p)
 		size_t blocks = end - t.block < TILE_BLOCKS ? 1 : TILE_BLOCKS;
 		for (t.group = 0, t.quad = 0; t.quad < quads; t.group += step) {
 			t.quad = t.group * group_quads;
-			t.quads = quads - t.quad < step * group_quads ?
-				quads - t.quad : step * group_quads;
+			t.quads = quads - t.quad < step * group_quads ? quads - t.quad
+			                                              : step * group_quads;
 			some_blocks(&t, blocks);
 			t.quad += t.quads;
 		}

@@ -37,12 +37,12 @@ KERNEL void store_a15(int16_t *to, const vint v[4])
 	UNROLL
 	for (int i = 0; i < 4; i++) { /* 0, 2, 1, 3 */
 		int16x4_t a = vmovn_s32(v[i]);
-		int16x4_t b = vrev64_s16(a);                           /* 3, 2, 1, 0 */
-		int16x4_t c = vext_s16(b, b, 1);                       /* 2, 1, 0, 3 */
-		int16x4_t d = vext_s16(b, b, 3);                       /* 0, 3, 2, 1 */
+		int16x4_t b = vrev64_s16(a);     /* 3, 2, 1, 0 */
+		int16x4_t c = vext_s16(b, b, 1); /* 2, 1, 0, 3 */
+		int16x4_t d = vext_s16(b, b, 3); /* 0, 3, 2, 1 */
 		const uint16x4_t outer = { 65535, 0, 0, 0 }, last = { 0, 0, 0, 65535 };
-		b = vbsl_s16(outer, d, b);                             /* 0, 2, 1, 0 */
-		vst1_s16(to + 4 * i, vbsl_s16(last, c, b));            /* 0, 2, 1, 3 */
+		b = vbsl_s16(outer, d, b);                  /* 0, 2, 1, 0 */
+		vst1_s16(to + 4 * i, vbsl_s16(last, c, b)); /* 0, 2, 1, 3 */
 	}
 }
 
@@ -88,8 +88,8 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 				even = vld1q_s16(p);
 				odd = vld1q_s16(p + 2 * ROWS);
 			} else {
-				odd = vreinterpretq_s16_s8(vld1q_s8((const int8_t *)w + q * STEP +
-				                                    v * LANES * QUAD));
+				odd = vreinterpretq_s16_s8(
+					vld1q_s8((const int8_t *)w + q * STEP + v * LANES * QUAD));
 				even = vshrq_n_s16(vshlq_n_s16(odd, 8), 8);
 				odd = vshrq_n_s16(odd, 8);
 			}
@@ -115,8 +115,8 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 #include "quantise_body.h"
 #include "float8_body.h"
 
-void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
-                       size_t first, size_t n)
+void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+                       size_t n)
 {
 	quantise(a, x, x_stride, first, n);
 }
@@ -126,6 +126,4 @@ void kvi_neon_product_floats(const struct kvi_product *p)
 	product_floats(p);
 }
 
-const struct kvi_exact_kernels kvi_exact_neon = {
-	"neon", quantise, product, product_floats
-};
+const struct kvi_exact_kernels kvi_exact_neon = { "neon", quantise, product, product_floats };

@@ -20,8 +20,8 @@ typedef float32x4_t vflt;
 #define f_mul vmulq_f32
 #define f_of vcvtq_f32_s32
 
-void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride,
-                       size_t first, size_t n);
+void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+                       size_t n);
 void kvi_neon_product_floats(const struct kvi_product *p);
 
 #endif

@@ -23,15 +23,14 @@ KERNEL void no_sums(vint s[TILE_ROWS][BLOCK_VECTORS], int rows)
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < BLOCK_VECTORS; v++)
-			s[r][v] = v_zero();
+	for (int v = 0; v < BLOCK_VECTORS; v++)
+		s[r][v] = v_zero();
 }
 
 /* Two quads of 16 bytes: high bytes of the first quad, its low ones, those of the second. */
 KERNEL void split_words(int16_t *to, const int16_t *a, size_t quads)
 {
-	static const uint8_t places[16] = { 8, 10, 9, 11, 0, 2, 1, 3,
-		                            12, 14, 13, 15, 4, 6, 5, 7 };
+	static const uint8_t places[16] = { 8, 10, 9, 11, 0, 2, 1, 3, 12, 14, 13, 15, 4, 6, 5, 7 };
 	const uint8x16_t order = vld1q_u8(places);
 
 	for (size_t q = 0; q < quads; q += 2, a += 8, to += 8) {
@@ -58,10 +57,14 @@ KERNEL int8x16_t load_bytes(const uint8_t *a, size_t n)
 KERNEL vint dot_lane(vint sum, int8x16_t w, int8x16_t a, int lane)
 {
 	switch (lane) {
-	case 0: return vdotq_laneq_s32(sum, w, a, 0);
-	case 1: return vdotq_laneq_s32(sum, w, a, 1);
-	case 2: return vdotq_laneq_s32(sum, w, a, 2);
-	default: return vdotq_laneq_s32(sum, w, a, 3);
+	case 0:
+		return vdotq_laneq_s32(sum, w, a, 0);
+	case 1:
+		return vdotq_laneq_s32(sum, w, a, 1);
+	case 2:
+		return vdotq_laneq_s32(sum, w, a, 2);
+	default:
+		return vdotq_laneq_s32(sum, w, a, 3);
 	}
 }
 
@@ -129,10 +132,10 @@ KERNEL void add_block(vint sums[TILE_ROWS][TILE_VECTORS], int block,
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
-		for (int v = 0; v < BLOCK_VECTORS; v++) {
-			vint *to = &sums[r][block * BLOCK_VECTORS + v];
-			*to = v_add(*to, s[r][v]);
-		}
+	for (int v = 0; v < BLOCK_VECTORS; v++) {
+		vint *to = &sums[r][block * BLOCK_VECTORS + v];
+		*to = v_add(*to, s[r][v]);
+	}
 }
 
 KERNEL void dots_bytes(vint sums[TILE_ROWS][TILE_VECTORS], const uint8_t *a, size_t a_stride,
@@ -148,8 +151,8 @@ KERNEL void dots_bytes(vint sums[TILE_ROWS][TILE_VECTORS], const uint8_t *a, siz
 }
 
 KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size_t a_stride,
-                      const void *weights, size_t w_stride, size_t quads, int rows,
-                      int vectors, bool widened)
+                      const void *weights, size_t w_stride, size_t quads, int rows, int vectors,
+                      bool widened)
 {
 	const int8_t *w = weights;
 
@@ -162,8 +165,8 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 		UNROLL
 		for (int r = 0; r < rows; r++)
 			UNROLL
-			for (int v = 0; v < BLOCK_VECTORS; v++)
-				s[r][v] = vshlq_n_s32(s[r][v], 7);
+		for (int v = 0; v < BLOCK_VECTORS; v++)
+			s[r][v] = vshlq_n_s32(s[r][v], 7);
 		sdot_limb(s, a, a_stride, w, quads, 1, rows);
 		add_block(sums, b, s, rows);
 	}
@@ -171,6 +174,5 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 
 #include "matmul_body.h"
 
-const struct kvi_exact_kernels kvi_exact_neondot = {
-	"neondot", kvi_neon_quantise, product, kvi_neon_product_floats
-};
+const struct kvi_exact_kernels kvi_exact_neondot = { "neondot", kvi_neon_quantise, product,
+	                                             kvi_neon_product_floats };

@@ -34,8 +34,8 @@ static void quantise_group(struct kvi_activations *a, size_t at, const float *x,
 	a->sum[index] = sum;
 }
 
-static void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
-                     size_t first, size_t n)
+static void quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+                     size_t n)
 {
 	size_t groups = kvi_groups(a->columns, a->group);
 
@@ -53,8 +53,8 @@ static int32_t activation(const struct kvi_activations *a, size_t at)
 }
 
 /* I of a block's rows: integers from quad q to `end` of row r of a. */
-static void integers(int32_t sum[ROWS], const struct kvi_activations *a, size_t r,
-                     const int8_t *w, size_t q, size_t end)
+static void integers(int32_t sum[ROWS], const struct kvi_activations *a, size_t r, const int8_t *w,
+                     size_t q, size_t end)
 {
 	size_t at = r * a->stride;
 
@@ -92,8 +92,8 @@ static void row_by_block(float y[ROWS], const struct kvi_product *p, size_t r, s
 				acc[j] = acc[j] + (float)sum[j] * (sa * (up * w->scale[at + j]));
 		}
 		for (size_t j = 0; w->minimum && j < ROWS; j++)
-			acc[j] = acc[j] + (float)p->a->sum[r * groups + g] *
-			                          (sa * w->minimum[at + j]);
+			acc[j] = acc[j] +
+			         (float)p->a->sum[r * groups + g] * (sa * w->minimum[at + j]);
 	}
 	for (size_t j = 0; j < ROWS; j++)
 		y[j] = acc[j];
@@ -127,6 +127,4 @@ static void product_floats(const struct kvi_product *p)
 			floats_by_block(p->y + r * p->y_stride + b * ROWS, p, r, b);
 }
 
-const struct kvi_exact_kernels kvi_exact_scalar = {
-	"scalar", quantise, product, product_floats
-};
+const struct kvi_exact_kernels kvi_exact_scalar = { "scalar", quantise, product, product_floats };

@@ -19,7 +19,8 @@ const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask)
 		return &kvi_exact_avx512;
 #endif
 #if defined(KVI_AVX2)
-	case KVARC_ISA_AVX2: return &kvi_exact_avx2;
+	case KVARC_ISA_AVX2:
+		return &kvi_exact_avx2;
 #endif
 #if defined(KVI_NEON)
 	case KVARC_ISA_NEON:
@@ -29,6 +30,7 @@ const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask)
 #endif
 		return &kvi_exact_neon;
 #endif
-	default: return &kvi_exact_scalar;
+	default:
+		return &kvi_exact_scalar;
 	}
 }

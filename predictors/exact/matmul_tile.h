@@ -9,10 +9,12 @@
 #include "util/unroll.h"
 
 enum {
-	ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD,
-	STEP = ROWS * QUAD,              /* weights of a quad of a block */
+	ROWS = KVI_OPERAND_ROWS,
+	QUAD = KVI_OPERAND_QUAD,
+	STEP = ROWS * QUAD, /* weights of a quad of a block */
 	TILE_VECTORS = TILE_BLOCKS * ROWS / LANES,
-	PART_BYTES = 768, PART_WIDE = 256 /* columns; at least KVI_GROUP_MAX */
+	PART_BYTES = 768,
+	PART_WIDE = 256 /* columns; at least KVI_GROUP_MAX */
 };
 
 /* In front of loops over what is to stay in registers. */

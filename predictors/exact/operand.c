@@ -47,11 +47,12 @@ static bool operand_parts(const struct kvi_operand *w, bool minima, struct opera
 	return fits && (!minima || add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(float)));
 }
 
-bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned planes,
-                       bool minima, size_t *bytes)
+bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned planes, bool minima,
+                       size_t *bytes)
 {
-	const struct kvi_operand w = { .rows = rows, .columns = columns, .group = group,
-		                       .planes = planes };
+	const struct kvi_operand w = {
+		.rows = rows, .columns = columns, .group = group, .planes = planes
+	};
 	struct operand_parts p;
 
 	if (!operand_parts(&w, minima, &p))
@@ -67,8 +68,9 @@ void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows, size
 	struct operand_parts p;
 	size_t n = 0;
 
-	*w = (struct kvi_operand){ .rows = rows, .columns = columns, .group = group,
-		                   .planes = planes };
+	*w = (struct kvi_operand){
+		.rows = rows, .columns = columns, .group = group, .planes = planes
+	};
 	if (!operand_parts(w, minima, &p)) /* kvi_operand_bytes said no */
 		return;
 	for (unsigned i = 0; i < planes; i++) {
@@ -99,8 +101,8 @@ static size_t row_groups(const struct kvi_operand *w, size_t r)
 }
 
 /* Columns [c, c + n) of row r in one plane, which are (part of) group g. */
-static void put_group(struct kvi_operand *w, unsigned plane, size_t r, size_t g,
-                      const int8_t *q, size_t n)
+static void put_group(struct kvi_operand *w, unsigned plane, size_t r, size_t g, const int8_t *q,
+                      size_t n)
 {
 	enum { QUAD = KVI_OPERAND_QUAD, STEP = KVI_OPERAND_ROWS * QUAD };
 	int8_t *to = (int8_t *)w->w[plane] +
@@ -121,8 +123,8 @@ static size_t group_columns(const struct kvi_operand *w, size_t g)
 	return rest < w->group ? rest : w->group;
 }
 
-void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2],
-                     const float *scale, const float *minimum)
+void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2], const float *scale,
+                     const float *minimum)
 {
 	size_t at = row_groups(w, r);
 
@@ -174,8 +176,7 @@ static bool activation_parts(size_t rows, size_t columns, unsigned group, bool w
 	       add_part(p, rows, groups, sizeof(int32_t));
 }
 
-bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide,
-                           size_t *bytes)
+bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide, size_t *bytes)
 {
 	struct operand_parts p;
 
@@ -185,14 +186,15 @@ bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wid
 	return true;
 }
 
-void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows,
-                          size_t columns, unsigned group, bool wide)
+void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, size_t columns,
+                          unsigned group, bool wide)
 {
 	char *base = memory;
 	struct operand_parts p;
 
-	*a = (struct kvi_activations){ .rows = rows, .columns = columns, .group = group,
-		                       .wide = wide };
+	*a = (struct kvi_activations){
+		.rows = rows, .columns = columns, .group = group, .wide = wide
+	};
 	if (!activation_parts(rows, columns, group, wide, &p))
 		return;
 	activation_stride(columns, &a->stride);

@@ -5,7 +5,7 @@
 struct steps {
 	const struct kvi_exact_kernels *kernels;
 	const struct kvi_product *all;
-	size_t blocks;           /* of a step */
+	size_t blocks; /* of a step */
 };
 
 static void product_some(void *opaque, size_t i, unsigned worker)
@@ -23,13 +23,12 @@ static void product_some(void *opaque, size_t i, unsigned worker)
 		s->kernels->product(&p);
 }
 
-void kvi_product_all(const struct kvi_exact_kernels *kernels,
-                     struct kvi_pool *pool, const struct kvi_product *p)
+void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
+                     const struct kvi_product *p)
 {
 	size_t workers = kvi_pool_workers(pool);
 	/* Several steps a worker, so that none waits long for another. */
 	size_t each = workers > 1 ? p->blocks / (4 * workers) : p->blocks;
 	struct steps s = { kernels, p, each ? each : 1 };
-	kvi_parallel(pool, (p->blocks + s.blocks - 1) / s.blocks, product_some,
-	             &s);
+	kvi_parallel(pool, (p->blocks + s.blocks - 1) / s.blocks, product_some, &s);
 }

@@ -41,8 +41,8 @@ KERNEL void quantise_vectors(struct kvi_activations *a, void *to, const float *x
 }
 
 /* A group of n columns whose integers begin at `at`. */
-static FUNCTION void quantise_group(struct kvi_activations *a, size_t at, const float *x,
-                                    size_t n, size_t index)
+static FUNCTION void quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
+                                    size_t index)
 {
 	const size_t bytes = a->wide ? sizeof(*a->a15) : sizeof(*a->a8);
 	char *to = a->wide ? (char *)(a->a15 + at) : (char *)(a->a8 + at);

@@ -27,11 +27,9 @@ static kvarc_ret embed(struct kvi_run *r, const int32_t *ids, const float *rows,
 		kvi_run_round(r, h, m->width);
 		if (!m->positions.data)
 			continue;
-		if (positions[t] < 0 ||
-		    (uint32_t)positions[t] >= m->positions.rows)
+		if (positions[t] < 0 || (uint32_t)positions[t] >= m->positions.rows)
 			return KVARC_DATA;
-		if (!kvi_matrix_row(&m->positions, (uint64_t)positions[t],
-		                    r->x + t * r->width))
+		if (!kvi_matrix_row(&m->positions, (uint64_t)positions[t], r->x + t * r->width))
 			return KVARC_DATA;
 		r->elementwise->add(h, r->x + t * r->width, m->width);
 		kvi_run_round(r, h, m->width);
@@ -39,8 +37,8 @@ static kvarc_ret embed(struct kvi_run *r, const int32_t *ids, const float *rows,
 	return KVARC_OK;
 }
 
-void kvi_run_place(struct kvi_run *r, size_t layer, size_t before,
-                   const int32_t *positions, size_t n)
+void kvi_run_place(struct kvi_run *r, size_t layer, size_t before, const int32_t *positions,
+                   size_t n)
 {
 	r->before = before;
 	r->n = n;
@@ -49,11 +47,9 @@ void kvi_run_place(struct kvi_run *r, size_t layer, size_t before,
 	for (unsigned i = 0; i < r->m->n_ropes; i++) {
 		const kvarc_rope rope = {
 			.rotary = r->m->ropes[i].rotary,
-			.freq = r->o.freq[i] ? r->o.freq[i]
-			                     : r->m->ropes[i].freq,
+			.freq = r->o.freq[i] ? r->o.freq[i] : r->m->ropes[i].freq,
 		};
-		kvi_turns_make(&r->turns[i], r->turns_memory[i], &rope,
-		               positions, n);
+		kvi_rotations_make(&r->turns[i], r->rotations_memory[i], &rope, positions, n);
 	}
 }
 
@@ -70,8 +66,8 @@ void kvi_run_restart(struct kvi_run *r)
 	r->before = r->n = 0;
 }
 
-static kvarc_ret begin(struct kvi_run *r, const int32_t *ids,
-                       const int32_t *positions, size_t before, size_t n)
+static kvarc_ret begin(struct kvi_run *r, const int32_t *ids, const int32_t *positions,
+                       size_t before, size_t n)
 {
 	uint64_t mode = kvi_fp_exact();
 	kvi_run_place(r, 0, before, positions, n);
@@ -90,25 +86,22 @@ kvarc_ret kvi_run_candidates(struct kvi_run *r, const struct kvi_candidates *c)
 	return ret;
 }
 
-kvarc_ret kvi_run_put(struct kvi_run *r, size_t layer, size_t at,
-                      const float *k, const float *v, size_t stride, size_t n)
+kvarc_ret kvi_run_put(struct kvi_run *r, size_t layer, size_t at, const float *k, const float *v,
+                      size_t stride, size_t n)
 {
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = kvi_cache_add(&r->caches[layer], r->o.alloc, r->m, at, n,
-	                              k, v, stride);
+	kvarc_ret ret = kvi_cache_add(&r->caches[layer], r->o.alloc, r->m, at, n, k, v, stride);
 	kvi_fp_restore(mode);
 	return ret;
 }
 
-kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids,
-                          const int32_t *positions, size_t n)
+kvarc_ret kvi_run_segment(struct kvi_run *r, const int32_t *ids, const int32_t *positions, size_t n)
 {
 	size_t last = r->o.lanes && r->n ? 1 : r->n;
 	return begin(r, ids, positions, r->before + last, n);
 }
 
-kvarc_ret kvi_run_again(struct kvi_run *r, const int32_t *ids,
-                        const int32_t *positions)
+kvarc_ret kvi_run_again(struct kvi_run *r, const int32_t *ids, const int32_t *positions)
 {
 	r->kernels = &kvi_exact_scalar;
 	r->elementwise = &kvi_elementwise_scalar;

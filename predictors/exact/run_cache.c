@@ -21,8 +21,7 @@ static float quantise(const float *x, size_t n, int8_t *const q[2])
 }
 
 /* A token is a column of the operand of the values. */
-static void put_column(struct kvi_operand *w, size_t column, unsigned plane,
-                       const int8_t *q)
+static void put_column(struct kvi_operand *w, size_t column, unsigned plane, const int8_t *q)
 {
 	size_t block = kvi_quads(w->columns) * 64;
 	int8_t *to = (int8_t *)w->w[plane] + column / 4 * 64 + column % 4;
@@ -51,10 +50,8 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc,
 	c->blocks[c->n++].heads = heads;
 	p += table;
 	for (size_t h = 0; h < m->kv_heads; h++, p += each) {
-		kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX,
-		                 2, false);
-		kvi_operand_init(&heads[h].v, p + k, hd, KVI_BLOCK,
-		                 KVI_GROUP_MAX, 2, false);
+		kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX, 2, false);
+		kvi_operand_init(&heads[h].v, p + k, hd, KVI_BLOCK, KVI_GROUP_MAX, 2, false);
 		heads[h].v_scale = (float *)(void *)(p + k + v);
 		float *one = (float *)heads[h].v.scale;
 		for (size_t i = 0; i < (hd + 15) / 16 * 16; i++)
@@ -64,23 +61,21 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc,
 }
 
 kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
-                        const struct kvi_model_file *m, size_t before,
-                        size_t n, const float *k, const float *v,
-                        size_t stride)
+                        const struct kvi_model_file *m, size_t before, size_t n, const float *k,
+                        const float *v, size_t stride)
 {
 	size_t hd = m->head_channels;
 	size_t blocks = (before + n + KVI_BLOCK - 1) / KVI_BLOCK;
-	if (blocks > c->room) {
-		size_t room = 2 * blocks;
-		struct kvi_cache_block *b =
-			kvi_array(alloc, room, sizeof *b);
+	if (blocks > c->capacity) {
+		size_t capacity = 2 * blocks;
+		struct kvi_cache_block *b = kvi_array(alloc, capacity, sizeof *b);
 		if (!b)
 			return kvi_alloc_error(alloc);
 		if (c->n)
 			memcpy(b, c->blocks, c->n * sizeof *b);
 		kvi_free(alloc, c->blocks);
 		c->blocks = b;
-		c->room = room;
+		c->capacity = capacity;
 	}
 	while (c->n < blocks) {
 		kvarc_ret ret = add_block(c, alloc, m);
@@ -89,16 +84,14 @@ kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
 	}
 	for (size_t t = 0; t < n; t++, k += stride, v += stride) {
 		size_t at = (before + t) % KVI_BLOCK;
-		struct kvi_cache_head *heads =
-			c->blocks[(before + t) / KVI_BLOCK].heads;
+		struct kvi_cache_head *heads = c->blocks[(before + t) / KVI_BLOCK].heads;
 		for (size_t h = 0; h < m->kv_heads; h++) {
 			int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX];
 			int8_t *const q[2] = { q0, q1 };
 			const int8_t *const planes[2] = { q0, q1 };
 			float s = quantise(k + h * hd, hd, q);
 			kvi_operand_put(&heads[h].k, at, planes, &s, NULL);
-			heads[h].v_scale[at] =
-				quantise(v + h * hd, hd, q);
+			heads[h].v_scale[at] = quantise(v + h * hd, hd, q);
 			put_column(&heads[h].v, at, 0, q0);
 			put_column(&heads[h].v, at, 1, q1);
 		}

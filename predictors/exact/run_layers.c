@@ -37,14 +37,12 @@ static kvarc_ret open_rows(struct kvi_run *r)
 		float **p;
 		size_t n;
 	} rows[] = {
-		{ &r->h, r->width }, { &r->x, r->width }, { &r->k, r->kv },
-		{ &r->v, r->kv }, { &r->q, r->heads },
-		{ &r->attended, r->heads }, { &r->gate, r->ffn },
-		{ &r->up, r->ffn }, { &r->root, 1 },
+		{ &r->h, r->width },  { &r->x, r->width }, { &r->k, r->kv },
+		{ &r->v, r->kv },     { &r->q, r->heads }, { &r->attended, r->heads },
+		{ &r->gate, r->ffn }, { &r->up, r->ffn },  { &r->root, 1 },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		*rows[i].p = kvi_array(r->o.alloc, rows[i].n,
-		                       KVI_RUN_TOKENS * sizeof(float));
+		*rows[i].p = kvi_array(r->o.alloc, rows[i].n, KVI_RUN_TOKENS * sizeof(float));
 		if (!*rows[i].p)
 			return kvi_alloc_error(r->o.alloc);
 	}
@@ -58,25 +56,21 @@ static kvarc_ret open_all(struct kvi_run *r)
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < m->n_ropes; i++) {
-		r->turns_memory[i] = kvi_malloc(r->o.alloc,
-			kvi_turns_bytes(m->ropes[i].rotary / 2, KVI_RUN_TOKENS));
-		if (!r->turns_memory[i])
+		r->rotations_memory[i] = kvi_malloc(
+			r->o.alloc, kvi_rotations_bytes(m->ropes[i].rotary / 2, KVI_RUN_TOKENS));
+		if (!r->rotations_memory[i])
 			return kvi_alloc_error(r->o.alloc);
 	}
-	r->caches = kvi_calloc(r->o.alloc, m->n_layers,
-	                       kvi_run_lanes(r) * sizeof *r->caches);
-	r->scratch_bytes = kvi_attention_bytes(m->heads / m->kv_heads,
-	                                       m->head_channels);
+	r->caches = kvi_calloc(r->o.alloc, m->n_layers, kvi_run_lanes(r) * sizeof *r->caches);
+	r->scratch_bytes = kvi_attention_bytes(m->heads / m->kv_heads, m->head_channels);
 	r->scratch_bytes = (r->scratch_bytes + 63) & ~(size_t)63;
-	r->scratch = kvi_array(r->o.alloc, kvi_pool_workers(r->o.pool),
-	                       r->scratch_bytes);
+	r->scratch = kvi_array(r->o.alloc, kvi_pool_workers(r->o.pool), r->scratch_bytes);
 	return r->caches && r->scratch ? KVARC_OK : kvi_alloc_error(r->o.alloc);
 }
 
 static kvarc_ret open_ones(struct kvi_run *r)
 {
-	size_t n = r->m->width > r->m->head_channels ? r->m->width
-	                                             : r->m->head_channels;
+	size_t n = r->m->width > r->m->head_channels ? r->m->width : r->m->head_channels;
 	r->ones = kvi_array(r->o.alloc, n, sizeof *r->ones);
 	for (size_t i = 0; r->ones && i < n; i++)
 		r->ones[i] = 1;
@@ -91,8 +85,7 @@ kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *o)
 		return kvi_alloc_error(o->alloc);
 	r->o = *o;
 	r->m = o->engine->file;
-	r->kernels = o->kernels ? o->kernels
-	                        : kvi_exact_kernels_get(o->isa_mask);
+	r->kernels = o->kernels ? o->kernels : kvi_exact_kernels_get(o->isa_mask);
 	r->elementwise = kvi_elementwise_get(o->isa_mask);
 	r->format = o->round_to ? &kvi_float_format(o->round_to)->grid : NULL;
 	kvarc_ret ret = open_all(r);
@@ -109,15 +102,14 @@ void kvi_run_close(struct kvi_run **run)
 	if (!r)
 		return;
 	const struct kvi_alloc *alloc = r->o.alloc;
-	float *const rows[] = { r->h, r->x, r->k, r->v, r->q, r->attended,
-		                r->gate, r->up, r->root, r->ones };
+	float *const rows[] = { r->h,        r->x,    r->k,  r->v,    r->q,
+		                r->attended, r->gate, r->up, r->root, r->ones };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		kvi_free(alloc, rows[i]);
 	kvi_free(alloc, r->activations);
 	for (unsigned i = 0; i < 2; i++)
-		kvi_free(alloc, r->turns_memory[i]);
-	for (size_t i = 0; r->caches && i < kvi_run_lanes(r) * r->m->n_layers;
-	     i++)
+		kvi_free(alloc, r->rotations_memory[i]);
+	for (size_t i = 0; r->caches && i < kvi_run_lanes(r) * r->m->n_layers; i++)
 		kvi_cache_free(&r->caches[i], alloc);
 	kvi_free(alloc, r->caches);
 	kvi_free(alloc, r->scratch);
@@ -140,12 +132,10 @@ static void some_tokens(void *opaque, size_t i, unsigned worker)
 		x->fn(x->r, t);
 }
 
-static void each_token(struct kvi_run *r,
-                       void (*fn)(struct kvi_run *r, size_t t))
+static void each_token(struct kvi_run *r, void (*fn)(struct kvi_run *r, size_t t))
 {
 	struct tokens x = { r, fn };
-	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP,
-	             some_tokens, &x);
+	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP, some_tokens, &x);
 }
 
 struct quantising {
@@ -159,35 +149,36 @@ static void quantise_some(void *opaque, size_t i, unsigned worker)
 	const struct quantising *q = opaque;
 	size_t first = i * TOKENS_STEP, n = q->r->n - first;
 	(void)worker;
-	q->r->kernels->quantise(&q->r->a, q->x + first * q->stride, q->stride,
-	                        first, n < TOKENS_STEP ? n : TOKENS_STEP);
+	q->r->kernels->quantise(&q->r->a, q->x + first * q->stride, q->stride, first,
+	                        n < TOKENS_STEP ? n : TOKENS_STEP);
 }
 
 /* x as an operand for w; nothing is done when it is that already. */
-static void quantise(struct kvi_run *r, const float *x, size_t stride,
-                     const struct kvi_operand *w, bool wide)
+static void quantise(struct kvi_run *r, const float *x, size_t stride, const struct kvi_operand *w,
+                     bool wide)
 {
 	if (r->quantised == x && r->a.group == w->group && r->a.wide == wide)
 		return;
-	kvi_activations_init(&r->a, r->activations, r->n, w->columns, w->group,
-	                     wide);
+	kvi_activations_init(&r->a, r->activations, r->n, w->columns, w->group, wide);
 	struct quantising q = { r, x, stride };
-	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP,
-	             quantise_some, &q);
+	kvi_parallel(r->o.pool, (r->n + TOKENS_STEP - 1) / TOKENS_STEP, quantise_some, &q);
 	r->quantised = x;
 }
 
 /* y = W x (+ bias) */
-static void linear(struct kvi_run *r, const float *x, size_t x_stride,
-                   const struct kvi_operand *w, enum kvi_matrix_kind kind,
-                   const float *bias, float *y, size_t y_stride)
+static void linear(struct kvi_run *r, const float *x, size_t x_stride, const struct kvi_operand *w,
+                   enum kvi_matrix_kind kind, const float *bias, float *y, size_t y_stride)
 {
 	if (!w->e4m3)
 		quantise(r, x, x_stride, w, kvi_wide(r->o.engine, kind));
-	const struct kvi_product p = {
-		.a = &r->a, .w = w, .x = x, .rows = r->n, .x_stride = x_stride,
-		.blocks = kvi_operand_blocks(w), .y = y, .y_stride = y_stride
-	};
+	const struct kvi_product p = { .a = &r->a,
+		                       .w = w,
+		                       .x = x,
+		                       .rows = r->n,
+		                       .x_stride = x_stride,
+		                       .blocks = kvi_operand_blocks(w),
+		                       .y = y,
+		                       .y_stride = y_stride };
 	kvi_product_all(r->kernels, r->o.pool, &p);
 	for (size_t t = 0; bias && t < r->n; t++)
 		r->elementwise->add(y + t * y_stride, bias, w->rows);
@@ -196,8 +187,8 @@ static void linear(struct kvi_run *r, const float *x, size_t x_stride,
 }
 
 /* y = norm of x; engines round it before they take gains that are stored as they are. */
-static float norm(const struct kvi_run *r, float *y, const float *x,
-                  const float *gain, const float *bias, size_t n)
+static float norm(const struct kvi_run *r, float *y, const float *x, const float *gain,
+                  const float *bias, size_t n)
 {
 	bool twice = r->format && !r->m->layer_norm && !r->m->norm_plus_one;
 	float root = r->elementwise->norm(y, x, twice ? r->ones : gain, bias, n,
@@ -213,19 +204,18 @@ static float norm(const struct kvi_run *r, float *y, const float *x,
 static void norm_input(struct kvi_run *r, size_t t)
 {
 	const struct kvi_engine_layer *l = kvi_run_layer(r);
-	r->root[t] = norm(r, r->x + t * r->width, r->h + t * r->width, l->norm,
-	                  l->norm_bias, r->m->width);
+	r->root[t] = norm(r, r->x + t * r->width, r->h + t * r->width, l->norm, l->norm_bias,
+	                  r->m->width);
 }
 
 static void norm_ffn(struct kvi_run *r, size_t t)
 {
 	const struct kvi_engine_layer *l = kvi_run_layer(r);
-	norm(r, r->x + t * r->width, r->h + t * r->width, l->ffn_norm,
-	     l->ffn_norm_bias, r->m->width);
+	norm(r, r->x + t * r->width, r->h + t * r->width, l->ffn_norm, l->ffn_norm_bias,
+	     r->m->width);
 }
 
-static void norm_heads(const struct kvi_run *r, float *x, size_t heads,
-                       const float *gain)
+static void norm_heads(const struct kvi_run *r, float *x, size_t heads, const float *gain)
 {
 	size_t n = r->m->head_channels;
 	for (size_t i = 0; gain && i < heads; i++, x += n)
@@ -260,7 +250,7 @@ static void rotate(const struct kvi_run *r, size_t t, float *x, size_t heads)
 	const struct kvi_model_rope *rope = kvi_run_layer(r)->rope;
 	if (!rope)
 		return;
-	const struct kvi_turns *turns = &r->turns[rope - r->m->ropes];
+	const struct kvi_rotations *turns = &r->turns[rope - r->m->ropes];
 	for (size_t h = 0; h < heads; h++, x += r->m->head_channels) {
 		const int16_t *turn = turns->turn + 2 * t;
 		for (size_t p = 0; p < turns->pairs; p++) {
@@ -273,7 +263,7 @@ static void rotate(const struct kvi_run *r, size_t t, float *x, size_t heads)
 				x[2 * p] = a * c - b * s;
 				x[2 * p + 1] = b * c + a * s;
 			}
-			turn += 2 * turns->tokens_room;
+			turn += 2 * turns->tokens_capacity;
 		}
 	}
 }
@@ -324,34 +314,36 @@ static void activate(struct kvi_run *r, size_t t)
 
 static void round_attended(struct kvi_run *r, size_t t)
 {
-	kvi_run_round(r, r->attended + t * r->heads,
-	          (size_t)r->m->heads * r->m->head_channels);
+	kvi_run_round(r, r->attended + t * r->heads, (size_t)r->m->heads * r->m->head_channels);
 }
 
 /* Tokens that attention takes at a time: of one sequence. */
 static size_t attended_step(const struct kvi_run *r)
 {
-	return r->o.lanes ? 1
-	                  : kvi_attention_tokens(r->m->heads / r->m->kv_heads);
+	return r->o.lanes ? 1 : kvi_attention_tokens(r->m->heads / r->m->kv_heads);
 }
 
 /* Rows t and on, to a head of keys; the first one is token `first`. */
-static void attend(struct kvi_run *r, size_t t, size_t head, size_t first,
-                   unsigned worker)
+static void attend(struct kvi_run *r, size_t t, size_t head, size_t first, unsigned worker)
 {
 	size_t each = r->m->heads / r->m->kv_heads;
 	size_t tokens = r->at ? 1 : attended_step(r);
 	size_t at = t * r->heads + head * each * r->m->head_channels;
 	size_t lane = r->o.lanes ? t : 0;
 	const struct kvi_attention a = {
-		.kernels = r->kernels, .elementwise = r->elementwise,
+		.kernels = r->kernels,
+		.elementwise = r->elementwise,
 		.cache = &r->caches[r->layer * kvi_run_lanes(r) + lane],
 		.kv_head = head,
-		.queries_per_head = each, .channels = r->m->head_channels,
+		.queries_per_head = each,
+		.channels = r->m->head_channels,
 		.first = first,
 		.n = r->n - t < tokens ? r->n - t : tokens,
-		.window = kvi_run_layer(r)->window, .scale = r->m->attention_scale,
-		.q = r->q + at, .o = r->attended + at, .stride = r->heads,
+		.window = kvi_run_layer(r)->window,
+		.scale = r->m->attention_scale,
+		.q = r->q + at,
+		.o = r->attended + at,
+		.stride = r->heads,
 	};
 	kvi_attention_run(&a, r->scratch + worker * r->scratch_bytes);
 }
@@ -376,35 +368,31 @@ static void attend_candidate(void *opaque, size_t head, unsigned worker)
 }
 
 /* One after the other: those of a token have the same place in the cache. */
-static void attend_candidates(struct kvi_run *r, const float *k, const float *v,
-                              size_t stride)
+static void attend_candidates(struct kvi_run *r, const float *k, const float *v, size_t stride)
 {
 	struct candidate c = { r, 0 };
 	for (; c.t < r->n; c.t++) {
 		/* It has room for them. */
-		(void)kvi_run_put(r, r->layer, r->at[c.t], k + c.t * stride,
-		                  v + c.t * stride, stride, 1);
+		(void)kvi_run_put(r, r->layer, r->at[c.t], k + c.t * stride, v + c.t * stride,
+		                  stride, 1);
 		kvi_parallel(r->o.pool, r->m->kv_heads, attend_candidate, &c);
 	}
 }
 
-static void attention(struct kvi_run *r, const float *k, const float *v,
-                      size_t stride)
+static void attention(struct kvi_run *r, const float *k, const float *v, size_t stride)
 {
 	const struct kvi_engine_layer *l = kvi_run_layer(r);
 	size_t tokens = attended_step(r);
-	linear(r, r->x, r->width, &l->q, KVI_MATRIX_Q, l->q_bias, r->q,
-	       r->heads);
+	linear(r, r->x, r->width, &l->q, KVI_MATRIX_Q, l->q_bias, r->q, r->heads);
 	each_token(r, finish_queries);
 	if (r->at)
 		attend_candidates(r, k, v, stride);
 	else
-		kvi_parallel(r->o.pool, (r->n + tokens - 1) / tokens *
-		             r->m->kv_heads, attend_some, r);
+		kvi_parallel(r->o.pool, (r->n + tokens - 1) / tokens * r->m->kv_heads, attend_some,
+		             r);
 	if (r->format)
 		each_token(r, round_attended);
-	linear(r, r->attended, r->heads, &l->o, KVI_MATRIX_O, l->o_bias, r->x,
-	       r->width);
+	linear(r, r->attended, r->heads, &l->o, KVI_MATRIX_O, l->o_bias, r->x, r->width);
 	each_token(r, add_attention);
 }
 
@@ -414,13 +402,11 @@ static void feed_forward(struct kvi_run *r)
 	each_token(r, norm_ffn);
 	r->quantised = NULL;
 	if (l->gate.rows)
-		linear(r, r->x, r->width, &l->gate, KVI_MATRIX_FFN, NULL,
-		       r->gate, r->ffn);
-	linear(r, r->x, r->width, &l->up, KVI_MATRIX_FFN, l->up_bias, r->up,
-	       r->ffn);
+		linear(r, r->x, r->width, &l->gate, KVI_MATRIX_FFN, NULL, r->gate, r->ffn);
+	linear(r, r->x, r->width, &l->up, KVI_MATRIX_FFN, l->up_bias, r->up, r->ffn);
 	each_token(r, activate);
-	linear(r, l->gate.rows ? r->gate : r->up, r->ffn, &l->down,
-	       KVI_MATRIX_DOWN, l->down_bias, r->x, r->width);
+	linear(r, l->gate.rows ? r->gate : r->up, r->ffn, &l->down, KVI_MATRIX_DOWN, l->down_bias,
+	       r->x, r->width);
 	each_token(r, add_ffn);
 }
 
@@ -444,20 +430,18 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *r)
 }
 
 /* What attention looks at. */
-static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v,
-                      size_t stride)
+static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v, size_t stride)
 {
 	size_t lanes = kvi_run_lanes(r), each = r->o.lanes ? 1 : r->n;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < lanes && !ret; i++)
-		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc,
-		                    r->m, r->before, each, k + i * stride,
-		                    v + i * stride, stride);
+		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc, r->m, r->before,
+		                    each, k + i * stride, v + i * stride, stride);
 	return ret;
 }
 
-kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v,
-                          size_t stride, bool corrected)
+kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v, size_t stride,
+                          bool corrected)
 {
 	if (r->layer + 1 == r->m->n_layers && !r->o.whole)
 		return KVARC_OK; /* nobody looks at what comes after */

@@ -16,9 +16,16 @@
 #include "util/error.h"
 
 enum {
-	ROWS = 5, COLUMNS = 140, OUTPUTS = 37, Y_STRIDE = 48,
-	N = 203,                       /* of what goes element by element */
-	TOKENS = 259, CHANNELS = 20, QUERIES = 2, LAST = 2, WINDOW = 100
+	ROWS = 5,
+	COLUMNS = 140,
+	OUTPUTS = 37,
+	Y_STRIDE = 48,
+	N = 203, /* of what goes element by element */
+	TOKENS = 259,
+	CHANNELS = 20,
+	QUERIES = 2,
+	LAST = 2,
+	WINDOW = 100
 };
 
 struct room {
@@ -69,40 +76,35 @@ static void put_row(struct test *t, struct kvi_operand *w, size_t r)
 	size_t groups = kvi_operand_groups(w);
 	for (size_t i = 0; i < COLUMNS; i++)
 		for (unsigned p = 0; p < w->planes; p++)
-			q[p][i] = r == 1 ? 127 : r == 2 ? -128
-				: (int8_t)(number(t) % 128);
+			q[p][i] = r == 1 ? 127 : r == 2 ? -128 : (int8_t)(number(t) % 128);
 	fill(t, scale, groups, -4);
 	fill(t, minimum, groups, -1);
 	kvi_operand_put(w, r, planes, scale, w->minimum ? minimum : NULL);
 }
 
-static kvarc_ret product(struct test *t, unsigned group, bool wide,
-                         unsigned planes, bool minima)
+static kvarc_ret product(struct test *t, unsigned group, bool wide, unsigned planes, bool minima)
 {
 	struct kvi_operand w;
 	struct kvi_activations a;
 	size_t w_bytes, a_bytes;
-	if (!kvi_operand_bytes(OUTPUTS, COLUMNS, group, planes, minima,
-	                       &w_bytes) ||
+	if (!kvi_operand_bytes(OUTPUTS, COLUMNS, group, planes, minima, &w_bytes) ||
 	    !kvi_activations_bytes(ROWS, COLUMNS, group, wide, &a_bytes))
 		return KVARC_MEM;
-	void *memory[2] = { kvi_malloc(t->alloc, w_bytes),
-		            kvi_malloc(t->alloc, a_bytes) };
+	void *memory[2] = { kvi_malloc(t->alloc, w_bytes), kvi_malloc(t->alloc, a_bytes) };
 	if (memory[0] && memory[1]) {
-		kvi_operand_init(&w, memory[0], OUTPUTS, COLUMNS, group, planes,
-		                 minima);
+		kvi_operand_init(&w, memory[0], OUTPUTS, COLUMNS, group, planes, minima);
 		for (size_t r = 0; r < OUTPUTS; r++)
 			put_row(t, &w, r);
 		kvi_activations_init(&a, memory[1], ROWS, COLUMNS, group, wide);
 		t->kernels->quantise(&a, t->room->x, COLUMNS, 0, ROWS);
-		const struct kvi_product p = {
-			.a = &a, .w = &w, .blocks = kvi_operand_blocks(&w),
-			.y = t->room->y, .y_stride = Y_STRIDE
-		};
+		const struct kvi_product p = { .a = &a,
+			                       .w = &w,
+			                       .blocks = kvi_operand_blocks(&w),
+			                       .y = t->room->y,
+			                       .y_stride = Y_STRIDE };
 		t->kernels->product(&p);
 		for (size_t r = 0; r < ROWS; r++)
-			see(t, t->room->y + r * Y_STRIDE,
-			    OUTPUTS * sizeof(float));
+			see(t, t->room->y + r * Y_STRIDE, OUTPUTS * sizeof(float));
 	}
 	kvi_free(t->alloc, memory[0]);
 	kvi_free(t->alloc, memory[1]);
@@ -114,13 +116,12 @@ static kvarc_ret products(struct test *t)
 	kvarc_ret ret = KVARC_OK;
 	fill(t, t->room->x, ROWS * COLUMNS, 3);
 	for (size_t i = 0; i < COLUMNS; i++) {
-		t->room->x[i] = 1;               /* the largest integers */
+		t->room->x[i] = 1; /* the largest integers */
 		t->room->x[COLUMNS + i] = i % 2 ? -3 : 3;
 	}
 	for (unsigned group = 16; group <= 256; group *= 2)
 		for (unsigned form = 0; form < 6 && !ret; form++)
-			ret = product(t, group, form & 1, form < 4 ? 1 : 2,
-			              form / 2 == 1);
+			ret = product(t, group, form & 1, form < 4 ? 1 : 2, form / 2 == 1);
 	return ret;
 }
 
@@ -141,11 +142,13 @@ static kvarc_ret floats(struct test *t)
 		r->a[i] *= 64;
 		kvi_e4m3_put(&w, i, r->a);
 	}
-	const struct kvi_product p = {
-		.w = &w, .x = r->x, .rows = ROWS, .x_stride = COLUMNS,
-		.blocks = kvi_operand_blocks(&w), .y = r->y,
-		.y_stride = Y_STRIDE
-	};
+	const struct kvi_product p = { .w = &w,
+		                       .x = r->x,
+		                       .rows = ROWS,
+		                       .x_stride = COLUMNS,
+		                       .blocks = kvi_operand_blocks(&w),
+		                       .y = r->y,
+		                       .y_stride = Y_STRIDE };
 	t->kernels->product_floats(&p);
 	for (size_t i = 0; i < ROWS; i++)
 		see(t, r->y + i * Y_STRIDE, OUTPUTS * sizeof(float));
@@ -179,8 +182,9 @@ static void elementwise(struct test *t)
 	see(t, r->b, N * sizeof *r->b);
 	for (size_t i = 0; i < 256; i++)
 		r->a[i] = r->c[255 - i] * 4;
-	struct kvi_scores s = { .z = r->a, .first = 3, .end = 250, .sv = r->c,
-		                .scale = 0x1.6a09e6p-1f };
+	struct kvi_scores s = {
+		.z = r->a, .first = 3, .end = 250, .sv = r->c, .scale = 0x1.6a09e6p-1f
+	};
 	e->softmax(&s);
 	see(t, r->a, 256 * sizeof *r->a);
 	see(t, &s.m, sizeof s.m);
@@ -190,26 +194,29 @@ static void elementwise(struct test *t)
 /* The last tokens of two blocks, without and with a window. */
 static kvarc_ret attention(struct test *t)
 {
-	const struct kvi_model_file m = { .head_channels = CHANNELS,
-		                          .kv_heads = 1 };
+	const struct kvi_model_file m = { .head_channels = CHANNELS, .kv_heads = 1 };
 	struct room *r = t->room;
 	struct kvi_cache cache = { .n = 0 };
 	fill(t, r->k, TOKENS * CHANNELS, 2);
 	fill(t, r->v, TOKENS * CHANNELS, 0);
 	fill(t, r->q, LAST * QUERIES * CHANNELS, 2);
-	void *memory = kvi_malloc(t->alloc,
-	                          kvi_attention_bytes(QUERIES, CHANNELS));
+	void *memory = kvi_malloc(t->alloc, kvi_attention_bytes(QUERIES, CHANNELS));
 	kvarc_ret ret = !memory ? kvi_alloc_error(t->alloc)
-		: kvi_cache_add(&cache, t->alloc, &m, 0, TOKENS, r->k, r->v,
-		                CHANNELS);
+	                        : kvi_cache_add(&cache, t->alloc, &m, 0, TOKENS, r->k, r->v,
+	                                        CHANNELS);
 	for (uint32_t window = 0; !ret && window <= WINDOW; window += WINDOW) {
-		const struct kvi_attention a = {
-			.kernels = t->kernels, .elementwise = t->elementwise,
-			.cache = &cache, .queries_per_head = QUERIES,
-			.channels = CHANNELS, .first = TOKENS - LAST, .n = LAST,
-			.window = window, .scale = 0x1.c9f25cp-3f, .q = r->q,
-			.o = r->o, .stride = QUERIES * CHANNELS
-		};
+		const struct kvi_attention a = { .kernels = t->kernels,
+			                         .elementwise = t->elementwise,
+			                         .cache = &cache,
+			                         .queries_per_head = QUERIES,
+			                         .channels = CHANNELS,
+			                         .first = TOKENS - LAST,
+			                         .n = LAST,
+			                         .window = window,
+			                         .scale = 0x1.c9f25cp-3f,
+			                         .q = r->q,
+			                         .o = r->o,
+			                         .stride = QUERIES * CHANNELS };
 		kvi_attention_run(&a, memory);
 		see(t, r->o, sizeof r->o);
 	}
@@ -218,13 +225,10 @@ static kvarc_ret attention(struct test *t)
 	return ret;
 }
 
-kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc,
-                           const struct kvi_exact_kernels *kernels,
-                           const struct kvi_elementwise *elements,
-                           struct kvi_h128 *answer)
+kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc, const struct kvi_exact_kernels *kernels,
+                           const struct kvi_elementwise *elements, struct kvi_h128 *answer)
 {
-	struct test t = { .alloc = alloc, .kernels = kernels,
-		          .elementwise = elements };
+	struct test t = { .alloc = alloc, .kernels = kernels, .elementwise = elements };
 	t.room = kvi_malloc(alloc, sizeof *t.room);
 	if (!t.room)
 		return kvi_alloc_error(alloc);
@@ -241,19 +245,17 @@ kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc,
 	return ret;
 }
 
-kvarc_ret kvi_exact_test(const struct kvi_alloc *alloc,
-                         const struct kvi_exact_kernels *kernels,
-                         const struct kvi_elementwise *elements,
-                         kvarc_error *error)
+kvarc_ret kvi_exact_test(const struct kvi_alloc *alloc, const struct kvi_exact_kernels *kernels,
+                         const struct kvi_elementwise *elements, kvarc_error *error)
 {
-	static const struct kvi_h128 known = { 0xe4a8b69113ca26d0,
-		                               0xf002046b4e7455a6 };
+	static const struct kvi_h128 known = { 0xe4a8b69113ca26d0, 0xf002046b4e7455a6 };
 	struct kvi_h128 answer;
 	if (kvi_exact_answer(alloc, kernels, elements, &answer))
 		return kvi_fail_alloc(error, alloc);
-	return kvi_h128_equal(answer, known) ? KVARC_OK
-		: kvi_fail(error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		           KVARC_UNKNOWN, "self-test of the exact arithmetic "
-		           "failed (isa %s): use --isa scalar, and report this "
-		           "processor", kernels->name);
+	return kvi_h128_equal(answer, known)
+	               ? KVARC_OK
+	               : kvi_fail(error, KVARC_PREDICTOR,
+	                          "self-test of the exact arithmetic failed (isa "
+	                          "%s): use --isa scalar, and report this processor",
+	                          kernels->name);
 }

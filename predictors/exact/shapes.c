@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shapes.c - whether a model is one that the engine computes as it is meant (spec/arithmetic.md 8) */
+/* shapes.c - whether a model is one that the engine computes as it is meant (spec/arithmetic.md
+ * 8) */
 #include "exact/engine_internal.h"
 #include "exact/head.h"
 #include "exact/matmul.h"
@@ -20,13 +21,11 @@ struct engine_shape {
 
 static kvarc_ret fail_sizes(kvarc_error *error, const char *what)
 {
-	return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "the number of %s of the model is not valid: get the "
-	                "file again", what);
+	return kvi_fail(error, KVARC_DATA,
+	                "the number of %s of the model is not valid: get the file again", what);
 }
 
-static kvarc_ret check_sizes(const struct kvi_model_file *m,
-                             kvarc_error *error)
+static kvarc_ret check_sizes(const struct kvi_model_file *m, kvarc_error *error)
 {
 	uint64_t q = (uint64_t)m->heads * m->head_channels;
 	if (m->n_layers < 1 || m->n_layers > COUNT_LIMIT)
@@ -35,18 +34,15 @@ static kvarc_ret check_sizes(const struct kvi_model_file *m,
 		return fail_sizes(error, "channels");
 	if (m->ffn < 1 || m->ffn > SIZE_LIMIT)
 		return fail_sizes(error, "feed-forward channels");
-	if (m->heads < 1 || m->heads > COUNT_LIMIT || m->kv_heads < 1 ||
-	    m->heads % m->kv_heads)
+	if (m->heads < 1 || m->heads > COUNT_LIMIT || m->kv_heads < 1 || m->heads % m->kv_heads)
 		return fail_sizes(error, "heads");
 	if (m->head_channels < 1 || q > SIZE_LIMIT)
 		return fail_sizes(error, "channels of a head");
 	/* A key is one group of an operand. */
 	if (m->head_channels > KVI_GROUP_MAX)
-		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "heads of the model have %u "
-		                "channels: at most %d are supported",
-		                (unsigned)m->head_channels,
-		                KVI_GROUP_MAX);
+		return kvi_fail(error, KVARC_OPTIONS,
+		                "heads of the model have %u channels: at most %d are supported",
+		                (unsigned)m->head_channels, KVI_GROUP_MAX);
 	return KVARC_OK;
 }
 
@@ -55,33 +51,30 @@ static bool is_scale(float x)
 	return x > 0 && x < 1e6f; /* no NaN */
 }
 
-static kvarc_ret check_numbers(const struct kvi_model_file *m,
-                               kvarc_error *error)
+static kvarc_ret check_numbers(const struct kvi_model_file *m, kvarc_error *error)
 {
-	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) ||
-	    !is_scale(m->attention_scale) || !is_scale(m->embedding_scale))
-		return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the epsilon of the norms of the model, or one of its "
-		                "scales, is not valid: get the file again");
+	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) || !is_scale(m->attention_scale) ||
+	    !is_scale(m->embedding_scale))
+		return kvi_fail(error, KVARC_DATA,
+		                "the epsilon of the norms of the model, or one "
+		                "of its scales, is not valid: get the file again");
 	if (m->activation > KVI_GELU)
-		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "the model's activation function is "
-		                               "unknown: silu and gelu are supported");
+		return kvi_fail(error, KVARC_OPTIONS,
+		                "the model's activation function is unknown: "
+		                "silu and gelu are supported");
 	return KVARC_OK;
 }
 
-static kvarc_ret check_ropes(const struct kvi_model_file *m,
-                             kvarc_error *error)
+static kvarc_ret check_ropes(const struct kvi_model_file *m, kvarc_error *error)
 {
 	bool good = m->n_ropes <= 2;
 	for (unsigned i = 0; good && i < m->n_ropes; i++)
-		good = m->ropes[i].rotary % 2 == 0 &&
-		       m->ropes[i].rotary <= m->head_channels &&
+		good = m->ropes[i].rotary % 2 == 0 && m->ropes[i].rotary <= m->head_channels &&
 		       (m->ropes[i].freq || !m->ropes[i].rotary);
 	for (uint32_t i = 0; good && m->n_ropes && i < m->n_layers; i++)
 		good = m->layers[i].rope < m->n_ropes;
 	return good ? KVARC_OK
-	            : kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+	            : kvi_fail(error, KVARC_DATA,
 	                       "the model's rotary embedding does not fit its "
 	                       "heads and layers: get the file again");
 }
@@ -90,8 +83,7 @@ static bool fits(const struct engine_shape *s)
 {
 	if (!s->m->data)
 		return s->presence != ALWAYS;
-	return s->presence != NEVER && s->m->rows == s->rows &&
-	       s->m->columns == s->columns &&
+	return s->presence != NEVER && s->m->rows == s->rows && s->m->columns == s->columns &&
 	       !(s->m->transposed && kvi_number_groups(s->m->type).group);
 }
 
@@ -100,16 +92,15 @@ static kvarc_ret check_shapes(const struct engine_shape *s, size_t n, uint32_t l
 {
 	for (size_t i = 0; i < n; i++)
 		if (!fits(&s[i]))
-			return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "the model's %s (layer %u) "
-			                "is missing, or not of the shape that its "
-			                "sizes ask for: get the file again",
+			return kvi_fail(error, KVARC_DATA,
+			                "the model's %s (layer %u) is missing, "
+			                "or not of the shape that its sizes ask for: get the file "
+			                "again",
 			                s[i].name, (unsigned)layer);
 	return KVARC_OK;
 }
 
-static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
-                             kvarc_error *error)
+static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer, kvarc_error *error)
 {
 	const struct kvi_model_layer *l = &m->layers[layer];
 	uint64_t w = m->width, hc = m->head_channels, f = m->ffn;
@@ -131,8 +122,7 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
 		{ "output bias", &l->o_bias, 1, w, MAYBE },
 		{ "query norm", &l->q_norm, 1, hc, inner },
 		{ "key norm", &l->k_norm, 1, hc, inner },
-		{ "norm after attention", &l->after_attention_norm, 1, w,
-		  inner },
+		{ "norm after attention", &l->after_attention_norm, 1, w, inner },
 		{ "feed-forward norm", &l->ffn_norm, 1, w, ALWAYS },
 		{ "feed-forward norm bias", &l->ffn_norm_bias, 1, w, bias },
 		{ "gate", &l->gate, f, w, MAYBE },
@@ -142,12 +132,10 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer,
 		{ "down bias", &l->down_bias, 1, w, MAYBE },
 		{ "norm after feed-forward", &l->after_ffn_norm, 1, w, inner },
 	};
-	return check_shapes(shapes, sizeof shapes / sizeof *shapes, layer,
-	                    error);
+	return check_shapes(shapes, sizeof shapes / sizeof *shapes, layer, error);
 }
 
-kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
-                                kvarc_error *error)
+kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m, kvarc_error *error)
 {
 	const struct engine_shape shapes[] = {
 		{ "output norm", &m->output_norm, 1, m->width, ALWAYS },
@@ -156,16 +144,13 @@ kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m,
 		{ "output", &m->output, m->vocabulary, m->width, ALWAYS },
 	};
 	if (!m->output_norm.data || !m->output.data)
-		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "the model lacks its output matrix "
-		                "or the norm before it: it can predict caches, but no "
-		                "tokens");
+		return kvi_fail(error, KVARC_OPTIONS,
+		                "the model lacks its output matrix or the "
+		                "norm before it: it can predict caches, but no tokens");
 	if (m->logit_cap != 0 && !is_scale(m->logit_cap))
-		return kvi_fail(error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the logit cap of the model is not valid: "
-		                "get the file again");
-	return check_shapes(shapes, sizeof shapes / sizeof *shapes, m->n_layers,
-	                    error);
+		return kvi_fail(error, KVARC_DATA,
+		                "the logit cap of the model is not valid: get the file again");
+	return check_shapes(shapes, sizeof shapes / sizeof *shapes, m->n_layers, error);
 }
 
 kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error)
@@ -177,13 +162,11 @@ kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error)
 		ret = check_ropes(m, error);
 	if (ret)
 		return ret;
-	if (m->vocabulary < 1 || m->vocabulary > ROWS_LIMIT ||
-	    m->positions.rows > ROWS_LIMIT)
+	if (m->vocabulary < 1 || m->vocabulary > ROWS_LIMIT || m->positions.rows > ROWS_LIMIT)
 		return fail_sizes(error, "tokens or positions");
 	const struct engine_shape rows[] = {
 		{ "embedding", &m->embedding, m->vocabulary, m->width, ALWAYS },
-		{ "positions", &m->positions, m->positions.rows, m->width,
-		  MAYBE },
+		{ "positions", &m->positions, m->positions.rows, m->width, MAYBE },
 	};
 	ret = check_shapes(rows, 2, 0, error);
 	for (uint32_t i = 0; !ret && i < m->n_layers; i++)

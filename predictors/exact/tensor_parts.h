@@ -18,13 +18,13 @@ struct kvi_row_order {
 };
 
 struct kvi_engine_part {
-	const char *name;               /* for messages */
+	const char *name; /* for messages */
 	const struct kvi_matrix *from;
 	struct kvi_row_order order;
-	enum kvi_matrix_kind kind;      /* of operands */
-	struct kvi_operand *operand;    /* one of the two */
+	enum kvi_matrix_kind kind;   /* of operands */
+	struct kvi_operand *operand; /* one of the two */
 	float **vector;
-	float plus;                     /* is added to all of a vector */
+	float plus; /* is added to all of a vector */
 };
 
 /* Parts of a layer that the model has, in the order of the digest; how many. */
@@ -33,16 +33,15 @@ size_t kvi_engine_parts(struct kvi_engine *e, uint32_t layer,
                         struct kvi_engine_part parts[KVI_LAYER_PARTS]);
 
 struct kvi_part_form {
-	size_t bytes;                   /* a multiple of 64 */
-	unsigned group, planes;         /* 0: a vector, or E4M3 */
+	size_t bytes;           /* a multiple of 64 */
+	unsigned group, planes; /* 0: a vector, or E4M3 */
 	bool minima, e4m3;
 };
 /* False: overflow. */
-bool kvi_engine_part_form(const struct kvi_engine *e,
-                          const struct kvi_engine_part *p,
+bool kvi_engine_part_form(const struct kvi_engine *e, const struct kvi_engine_part *p,
                           struct kvi_part_form *f);
 /* The part is what lies there, 64-byte aligned. */
-void kvi_engine_part_at(const struct kvi_engine_part *p,
-                        const struct kvi_part_form *f, const void *memory);
+void kvi_engine_part_at(const struct kvi_engine_part *p, const struct kvi_part_form *f,
+                        const void *memory);
 
 #endif

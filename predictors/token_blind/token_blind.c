@@ -11,7 +11,7 @@
 #include "util/fpmode.h"
 #include "util/bytes.h"
 
-struct kvi_blind {
+struct kvi_token_blind {
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *m;
 	struct kvi_run *run;
@@ -26,12 +26,12 @@ struct kvi_blind {
 	int32_t positions[KVI_RUN_TOKENS];
 };
 
-bool kvi_blind_known(unsigned blind)
+bool kvi_token_blind_known(unsigned blind)
 {
 	return blind <= KVARC_BLIND_TOP_MAX || blind == KVARC_BLIND_EMBEDDING;
 }
 
-void kvi_blind_name(unsigned blind, char name[16])
+void kvi_token_blind_name(unsigned blind, char name[16])
 {
 	if (blind == KVARC_BLIND_EMBEDDING)
 		snprintf(name, 16, "embedding");
@@ -39,7 +39,7 @@ void kvi_blind_name(unsigned blind, char name[16])
 		snprintf(name, 16, "top-%u", blind & 0xff);
 }
 
-struct kvi_h128 kvi_blind_digest(const struct kvi_engine *e, unsigned blind)
+struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind)
 {
 	uint8_t b[32] = { 0 };
 	if (!blind)
@@ -49,25 +49,22 @@ struct kvi_h128 kvi_blind_digest(const struct kvi_engine *e, unsigned blind)
 	return kvi_h128(b, sizeof b);
 }
 
-static kvarc_ret open_rooms(struct kvi_blind *b, unsigned blind)
+static kvarc_ret open_rooms(struct kvi_token_blind *b, unsigned blind)
 {
 	float **all[] = { &b->k, &b->v, &b->own_k, &b->own_v };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		*all[i] = kvi_array(b->alloc, b->m->n_layers,
-		                    b->layer_floats * sizeof **all[i]);
+		*all[i] = kvi_array(b->alloc, b->m->n_layers, b->layer_floats * sizeof **all[i]);
 		if (!*all[i])
 			return kvi_alloc_error(b->alloc);
 	}
 	/* rows of a run are whole blocks of 16 */
-	b->turned = kvi_array(b->alloc, b->kv + 15,
-	                      KVI_RUN_TOKENS * sizeof *b->turned);
+	b->turned = kvi_array(b->alloc, b->kv + 15, KVI_RUN_TOKENS * sizeof *b->turned);
 	b->guess = kvi_calloc(b->alloc, KVI_RUN_TOKENS + 1, sizeof *b->guess);
 	if (!b->turned || !b->guess)
 		return kvi_alloc_error(b->alloc);
 	if (blind != KVARC_BLIND_EMBEDDING)
 		return KVARC_OK;
-	b->rows = kvi_array(b->alloc, KVI_RUN_TOKENS,
-	                    b->m->width * sizeof *b->rows);
+	b->rows = kvi_array(b->alloc, KVI_RUN_TOKENS, b->m->width * sizeof *b->rows);
 	b->guess_rows = kvi_array(b->alloc, KVI_RUN_TOKENS + 1,
 	                          b->m->width * sizeof *b->guess_rows);
 	if (!b->rows || !b->guess_rows)
@@ -77,11 +74,11 @@ static kvarc_ret open_rooms(struct kvi_blind *b, unsigned blind)
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_blind_open(struct kvi_blind **out, const struct kvi_run_options *o,
-                         unsigned blind)
+kvarc_ret kvi_token_blind_open(struct kvi_token_blind **out, const struct kvi_run_options *o,
+                               unsigned blind)
 {
 	struct kvi_run_options run = *o;
-	struct kvi_blind *b = kvi_calloc(o->alloc, 1, sizeof *b);
+	struct kvi_token_blind *b = kvi_calloc(o->alloc, 1, sizeof *b);
 	*out = b;
 	if (!b)
 		return kvi_alloc_error(o->alloc);
@@ -96,17 +93,18 @@ kvarc_ret kvi_blind_open(struct kvi_blind **out, const struct kvi_run_options *o
 	if (!ret)
 		ret = open_rooms(b, blind);
 	if (ret)
-		kvi_blind_close(out);
+		kvi_token_blind_close(out);
 	return ret;
 }
 
-void kvi_blind_close(struct kvi_blind **out)
+void kvi_token_blind_close(struct kvi_token_blind **out)
 {
-	struct kvi_blind *b = *out;
+	struct kvi_token_blind *b = *out;
 	if (!b)
 		return;
-	float *const rooms[] = { b->k, b->v, b->own_k, b->own_v, b->turned,
-		                 b->rows, b->guess_rows };
+	float *const rooms[] = {
+		b->k, b->v, b->own_k, b->own_v, b->turned, b->rows, b->guess_rows
+	};
 	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
 		kvi_free(b->alloc, rooms[i]);
 	kvi_free(b->alloc, b->guess);
@@ -116,25 +114,23 @@ void kvi_blind_close(struct kvi_blind **out)
 	*out = NULL;
 }
 
-static void copy_rows(float *to, size_t columns, const float *from,
-                      size_t stride, size_t n)
+static void copy_rows(float *to, size_t columns, const float *from, size_t stride, size_t n)
 {
 	for (size_t t = 0; t < n; t++)
-		memcpy(to + t * columns, from + t * stride,
-		       columns * sizeof *to);
+		memcpy(to + t * columns, from + t * stride, columns * sizeof *to);
 }
 
 /* Keeps the rows of the tokens themselves: candidates overwrite them in the run. */
 static kvarc_ret copy_own_rows(void *opaque, size_t layer, struct kvi_predicted *p)
 {
-	const struct kvi_blind *b = opaque;
+	const struct kvi_token_blind *b = opaque;
 	copy_rows(b->own_k + layer * b->layer_floats, b->kv, p->k, p->stride, b->n);
 	copy_rows(b->own_v + layer * b->layer_floats, b->kv, p->v, p->stride, b->n);
 	return KVARC_OK;
 }
 
 /* The tokens themselves, in an open loop; then the candidates for the token after each. */
-static kvarc_ret go_on(struct kvi_blind *b, const int32_t *ids)
+static kvarc_ret go_on(struct kvi_token_blind *b, const int32_t *ids)
 {
 	const struct kvi_run_pass pass = { .opaque = b, .rows = copy_own_rows };
 	kvarc_ret ret = kvi_run_through(b->run, ids, b->positions, b->n, &pass);
@@ -159,7 +155,7 @@ static void mix(float *x, const float *of, float p, size_t n)
 		x[i] = x[i] + p * of[i];
 }
 
-static void take(struct kvi_blind *b, const struct some *s, uint32_t layer,
+static void take(struct kvi_token_blind *b, const struct some *s, uint32_t layer,
                  const struct kvi_predicted *p)
 {
 	uint64_t mode = kvi_fp_exact();
@@ -171,10 +167,9 @@ static void take(struct kvi_blind *b, const struct some *s, uint32_t layer,
 	kvi_fp_restore(mode);
 }
 
-static kvarc_ret run_some(struct kvi_blind *b, struct some *s)
+static kvarc_ret run_some(struct kvi_token_blind *b, struct some *s)
 {
-	const struct kvi_candidates c = { s->ids, b->rows, s->positions, s->at,
-		                          s->n };
+	const struct kvi_candidates c = { s->ids, b->rows, s->positions, s->at, s->n };
 	kvarc_ret ret = s->n ? kvi_run_candidates(b->run, &c) : KVARC_OK;
 	for (uint32_t l = 0; l < b->m->n_layers && s->n && !ret; l++) {
 		const struct kvi_predicted p = kvi_run_predict(b->run);
@@ -190,7 +185,7 @@ static kvarc_ret run_some(struct kvi_blind *b, struct some *s)
 }
 
 /* From the last token on, because a candidate stays in its token's place. */
-static kvarc_ret run_candidates(struct kvi_blind *b)
+static kvarc_ret run_candidates(struct kvi_token_blind *b)
 {
 	struct some s = { .n = 0 };
 	kvarc_ret ret = KVARC_OK;
@@ -213,7 +208,7 @@ static kvarc_ret run_candidates(struct kvi_blind *b)
 }
 
 /* The next token is the first one now. */
-static void shift(struct kvi_blind *b)
+static void shift(struct kvi_token_blind *b)
 {
 	struct kvi_guess *first = b->guess, *next = b->guess + b->n;
 	if (b->n && first->row)
@@ -228,8 +223,8 @@ static void shift(struct kvi_blind *b)
 		first->n = 0;
 }
 
-kvarc_ret kvi_blind_segment(struct kvi_blind *b, const int32_t *ids,
-                            const int32_t *positions, size_t n)
+kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *b, const int32_t *ids,
+                                  const int32_t *positions, size_t n)
 {
 	shift(b);
 	b->n = n;
@@ -242,26 +237,25 @@ kvarc_ret kvi_blind_segment(struct kvi_blind *b, const int32_t *ids,
 	if (!ret)
 		ret = run_candidates(b);
 	for (uint32_t l = 0; l < b->m->n_layers && !ret; l++)
-		ret = kvi_run_put(b->run, l, b->before,
-		                  b->own_k + l * b->layer_floats,
+		ret = kvi_run_put(b->run, l, b->before, b->own_k + l * b->layer_floats,
 		                  b->own_v + l * b->layer_floats, b->kv, n);
 	kvi_run_place(b->run, 0, b->before, b->positions, n);
 	return ret;
 }
 
-struct kvi_predicted kvi_blind_predict(struct kvi_blind *b, uint32_t layer)
+struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *b, uint32_t layer)
 {
 	kvi_run_place(b->run, layer, b->before, b->positions, b->n);
 	return (struct kvi_predicted){ b->k + layer * b->layer_floats,
 		                       b->v + layer * b->layer_floats, b->kv };
 }
 
-void kvi_blind_rotate_row(const struct kvi_blind *b, size_t t, float *k)
+void kvi_token_blind_rotate_row(const struct kvi_token_blind *b, size_t t, float *k)
 {
 	kvi_run_rotate_row(b->run, t, k);
 }
 
-void kvi_blind_restart(struct kvi_blind *b)
+void kvi_token_blind_restart(struct kvi_token_blind *b)
 {
 	kvi_run_restart(b->run);
 	b->before = b->n = 0;

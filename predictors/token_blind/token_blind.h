@@ -13,27 +13,27 @@
 
 /* What a predictor is: 0: it sees the token; 1 to KVARC_BLIND_TOP_MAX candidates;
  * KVARC_BLIND_EMBEDDING. */
-bool kvi_blind_known(unsigned blind);
+bool kvi_token_blind_known(unsigned blind);
 /* "top-4", "embedding". */
-void kvi_blind_name(unsigned blind, char name[16]);
+void kvi_token_blind_name(unsigned blind, char name[16]);
 /* The digest of the weights, or what takes its place: then the engine has a head. */
-struct kvi_h128 kvi_blind_digest(const struct kvi_engine *e, unsigned blind);
+struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind);
 
-struct kvi_blind;
+struct kvi_token_blind;
 
 /* o: of an engine with a head, no lanes. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_blind_open(struct kvi_blind **b, const struct kvi_run_options *o,
-                         unsigned blind);
-void kvi_blind_close(struct kvi_blind **b); /* NULL-safe */
+kvarc_ret kvi_token_blind_open(struct kvi_token_blind **b, const struct kvi_run_options *o,
+                               unsigned blind);
+void kvi_token_blind_close(struct kvi_token_blind **b); /* NULL-safe */
 /* The next 1 to 256 tokens. Returns OK, MEM, MEMLIMIT, DATA (an id or position that the model
  * lacks). */
-kvarc_ret kvi_blind_segment(struct kvi_blind *b, const int32_t *ids,
-                            const int32_t *positions, size_t n);
+kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *b, const int32_t *ids,
+                                  const int32_t *positions, size_t n);
 /* As kvi_run_predict, of any layer of the segment. */
-struct kvi_predicted kvi_blind_predict(struct kvi_blind *b, uint32_t layer);
+struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *b, uint32_t layer);
 /* As kvi_run_rotate_row, keys of the layer that was predicted last. */
-void kvi_blind_rotate_row(const struct kvi_blind *b, size_t t, float *k);
+void kvi_token_blind_rotate_row(const struct kvi_token_blind *b, size_t t, float *k);
 /* Before the first token again. */
-void kvi_blind_restart(struct kvi_blind *b);
+void kvi_token_blind_restart(struct kvi_token_blind *b);
 
 #endif

@@ -11,14 +11,14 @@ struct kvi_guesses {
 	const struct kvi_model_file *m;
 	unsigned blind;
 	struct kvi_head *head;
-	uint32_t *weights;       /* of KVI_HEAD_TOKENS tokens, all words */
-	float *rows;             /* by worker, of the embedding */
-	struct kvi_logits z;     /* of these tokens */
+	uint32_t *weights;   /* of KVI_HEAD_TOKENS tokens, all words */
+	float *rows;         /* by worker, of the embedding */
+	struct kvi_logits z; /* of these tokens */
 	struct kvi_guess *to;
 };
 
-kvarc_ret kvi_guesses_open(struct kvi_guesses **out,
-                           const struct kvi_run_options *o, unsigned blind)
+kvarc_ret kvi_guesses_open(struct kvi_guesses **out, const struct kvi_run_options *o,
+                           unsigned blind)
 {
 	struct kvi_guesses *g = kvi_calloc(o->alloc, 1, sizeof *g);
 	*out = g;
@@ -27,10 +27,8 @@ kvarc_ret kvi_guesses_open(struct kvi_guesses **out,
 	g->o = *o;
 	g->m = kvi_engine_model(o->engine);
 	g->blind = blind;
-	g->weights = kvi_array(o->alloc, g->m->vocabulary,
-	                       KVI_HEAD_TOKENS * sizeof *g->weights);
-	g->rows = kvi_array(o->alloc, kvi_pool_workers(o->pool),
-	                    g->m->width * sizeof *g->rows);
+	g->weights = kvi_array(o->alloc, g->m->vocabulary, KVI_HEAD_TOKENS * sizeof *g->weights);
+	g->rows = kvi_array(o->alloc, kvi_pool_workers(o->pool), g->m->width * sizeof *g->rows);
 	kvarc_ret ret = g->weights && g->rows ? kvi_head_open(&g->head, o)
 	                                      : kvi_alloc_error(o->alloc);
 	if (ret)
@@ -51,8 +49,7 @@ void kvi_guesses_close(struct kvi_guesses **out)
 }
 
 /* The heaviest words, in order; of the same weight the first. */
-static void choose(const struct kvi_guesses *g, const uint32_t *w,
-                   struct kvi_guess *to)
+static void choose(const struct kvi_guesses *g, const uint32_t *w, struct kvi_guess *to)
 {
 	uint32_t sum = 0, best[KVI_CANDIDATES_MAX];
 	to->n = 0;
@@ -73,8 +70,8 @@ static void choose(const struct kvi_guesses *g, const uint32_t *w,
 		to->p[i] = (float)best[i] / (float)sum;
 }
 
-static void expect_row(const struct kvi_guesses *g, const uint32_t *w,
-                       uint64_t sum, float *row, struct kvi_guess *to)
+static void expect_row(const struct kvi_guesses *g, const uint32_t *w, uint64_t sum, float *row,
+                       struct kvi_guess *to)
 {
 	to->n = sum ? 1 : 0;
 	to->p[0] = 1;
@@ -92,16 +89,15 @@ static void guess(void *opaque, size_t t, unsigned worker)
 {
 	const struct kvi_guesses *g = opaque;
 	uint32_t *w = g->weights + t * g->m->vocabulary;
-	uint64_t sum = kvi_head_weights(g->z.z + t * g->z.stride,
-	                                g->m->vocabulary, w);
+	uint64_t sum = kvi_head_weights(g->z.z + t * g->z.stride, g->m->vocabulary, w);
 	if (g->to[t].row)
 		expect_row(g, w, sum, g->rows + worker * g->m->width, &g->to[t]);
 	else
 		choose(g, w, &g->to[t]);
 }
 
-void kvi_guesses_make(struct kvi_guesses *g, const float *h, size_t stride,
-                      size_t n, struct kvi_guess *to)
+void kvi_guesses_make(struct kvi_guesses *g, const float *h, size_t stride, size_t n,
+                      struct kvi_guess *to)
 {
 	for (size_t t = 0, some; t < n; t += some) {
 		some = n - t < KVI_HEAD_TOKENS ? n - t : KVI_HEAD_TOKENS;

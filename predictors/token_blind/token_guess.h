@@ -10,19 +10,18 @@ enum { KVI_CANDIDATES_MAX = 16 };
 
 /* Of one token: n candidates, or of an expected embedding one, with its row. */
 struct kvi_guess {
-	size_t n;                /* 0: nothing is known */
+	size_t n; /* 0: nothing is known */
 	int32_t ids[KVI_CANDIDATES_MAX];
 	float p[KVI_CANDIDATES_MAX];
-	float *row;              /* width of the model; NULL: candidates */
+	float *row; /* width of the model; NULL: candidates */
 };
 
 struct kvi_guesses;
 /* Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_guesses_open(struct kvi_guesses **g, const struct kvi_run_options *o,
-                           unsigned blind);
+kvarc_ret kvi_guesses_open(struct kvi_guesses **g, const struct kvi_run_options *o, unsigned blind);
 void kvi_guesses_close(struct kvi_guesses **g); /* NULL-safe */
 /* What comes after each of n tokens, by their hidden states after the last layer. */
-void kvi_guesses_make(struct kvi_guesses *g, const float *h, size_t stride,
-                      size_t n, struct kvi_guess *to);
+void kvi_guesses_make(struct kvi_guesses *g, const float *h, size_t stride, size_t n,
+                      struct kvi_guess *to);
 
 #endif

@@ -20,37 +20,37 @@
 
 #include "exact/engine_internal.h"
 
-/* Another one when the numbers or their order in parts change: tests/unit/test_kept.c knows. */
-enum { KVI_KEPT_VERSION = 1 };
-enum { KVI_KEPT_MAGIC_BYTES = 8 };
-extern const uint8_t kvi_kept_magic[KVI_KEPT_MAGIC_BYTES];
+/* Another one when the numbers or their order in parts change: tests/unit/test_weight_cache.c
+ * knows. */
+enum { KVI_WEIGHT_CACHE_VERSION = 1 };
+enum { KVI_WEIGHT_CACHE_MAGIC_BYTES = 8 };
+extern const uint8_t kvi_weight_cache_magic[KVI_WEIGHT_CACHE_MAGIC_BYTES];
 
 /* What the file of an engine has to be. */
-struct kvi_kept_layout {
+struct kvi_weight_cache_layout {
 	struct kvi_h128 key;
 	size_t parts, header, bytes;
 };
 /* False: it cannot be, or there is no such stamp. e has its layers. */
-bool kvi_kept_layout(struct kvi_engine *e, const struct kvi_h128 *stamp,
-                     struct kvi_kept_layout *l);
-/* Takes digest and parts from n bytes, page-aligned, which have to stay. False: they are something else or
- * damaged; e is as it was. */
-bool kvi_kept_read(struct kvi_engine *e, const struct kvi_kept_layout *l,
-                   const uint8_t *p, size_t n, struct kvi_pool *pool);
+bool kvi_weight_cache_layout(struct kvi_engine *e, const struct kvi_h128 *stamp,
+                             struct kvi_weight_cache_layout *l);
+/* Takes digest and parts from n bytes, page-aligned, which have to stay. False: they are something
+ * else or damaged; e is as it was. */
+bool kvi_weight_cache_read(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                           const uint8_t *p, size_t n, struct kvi_pool *pool);
 /* The first l->header bytes of the file of a whole engine. False: no memory. */
-bool kvi_kept_header(struct kvi_engine *e, const struct kvi_kept_layout *l,
-                     uint8_t *header, struct kvi_pool *pool);
+bool kvi_weight_cache_header(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                             uint8_t *header, struct kvi_pool *pool);
 /* Hands out what comes behind the header, in order; stops when put says false, and says so. */
-bool kvi_kept_parts(struct kvi_engine *e,
-                    bool (*put)(void *opaque, const void *p, size_t n),
-                    void *opaque);
+bool kvi_weight_cache_parts(struct kvi_engine *e,
+                            bool (*put)(void *opaque, const void *p, size_t n), void *opaque);
 
 /* As kvi_engine_make, with the converted weights from a file of the folder of o->cache where it
  * has one; else they are stored there afterwards, if that is possible. */
 kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o);
 
-/* Removes the least recently used of our files in a folder until they have so many bytes at most, and
- * what writers left behind that were killed. False: there are still more. */
-bool kvi_kept_make_room(int folder, uint64_t bytes);
+/* Removes the least recently used of our files in a folder until they have so many bytes at most,
+ * and what writers left behind that were killed. False: there are still more. */
+bool kvi_weight_cache_evict(int folder, uint64_t bytes);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weight_cache_file.c - the file of converted weights: what it must be, reading, writing (kept.h) */
+/* weight_cache_file.c - the file of converted weights: what it must be, reading, writing (kept.h)
+ * */
 #include "config.h"
 
 #include <stdatomic.h>
@@ -11,13 +12,20 @@
 #include "util/bytes.h"
 #include "util/ckd.h"
 
-const uint8_t kvi_kept_magic[KVI_KEPT_MAGIC_BYTES] = {
-	0x89, 'K', 'V', 'W', '\r', '\n', 0x1a, '\n'
-};
+const uint8_t kvi_weight_cache_magic[KVI_WEIGHT_CACHE_MAGIC_BYTES] = { 0x89, 'K',  'V',  'W',
+	                                                               '\r', '\n', 0x1a, '\n' };
 
 enum {
-	AT_VERSION = 8, AT_ORDER = 12, AT_KEY = 16, AT_DIGEST = 32, AT_PARTS = 48,
-	AT_BYTES = 56, AT_TABLE = 64, ENTRY = 16, CHECK = 8, PAGE = 4096
+	AT_VERSION = 8,
+	AT_ORDER = 12,
+	AT_KEY = 16,
+	AT_DIGEST = 32,
+	AT_PARTS = 48,
+	AT_BYTES = 56,
+	AT_TABLE = 64,
+	ENTRY = 16,
+	CHECK = 8,
+	PAGE = 4096
 };
 
 /* ---------------------------------------------------- all parts in order */
@@ -56,9 +64,8 @@ static const void *memory_of(const struct kvi_engine_part *p)
 	return p->operand->e4m3 ? (const void *)p->operand->e4m3 : p->operand->w[0];
 }
 
-bool kvi_kept_parts(struct kvi_engine *e,
-                    bool (*put)(void *opaque, const void *p, size_t n),
-                    void *opaque)
+bool kvi_weight_cache_parts(struct kvi_engine *e,
+                            bool (*put)(void *opaque, const void *p, size_t n), void *opaque)
 {
 	struct walk w = walk_begin(e);
 	for (const struct kvi_engine_part *p; (p = next_part(&w));)
@@ -71,14 +78,14 @@ bool kvi_kept_parts(struct kvi_engine *e,
 
 /* Files, version of the library, and how each part is made: two arithmetics that make the same
  * share a file. */
-bool kvi_kept_layout(struct kvi_engine *e, const struct kvi_h128 *stamp,
-                     struct kvi_kept_layout *l)
+bool kvi_weight_cache_layout(struct kvi_engine *e, const struct kvi_h128 *stamp,
+                             struct kvi_weight_cache_layout *l)
 {
 	const char *version = kvarc_version();
 	struct walk w = walk_begin(e);
 	uint8_t form[16] = { 0 };
 	size_t table;
-	*l = (struct kvi_kept_layout){ .key = *stamp };
+	*l = (struct kvi_weight_cache_layout){ .key = *stamp };
 	l->key = kvi_h128_2(&l->key, sizeof l->key, version, strlen(version));
 	while (next_part(&w)) {
 		kvi_store64(form, w.form.bytes);
@@ -125,12 +132,12 @@ static bool add_piece(void *opaque, const void *p, size_t n)
 	return true;
 }
 
-static void put_head(const struct kvi_engine *e,
-                     const struct kvi_kept_layout *l, uint8_t *header)
+static void put_head(const struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                     uint8_t *header)
 {
 	const uint32_t one = 1;
-	memcpy(header, kvi_kept_magic, sizeof kvi_kept_magic);
-	kvi_store32(header + AT_VERSION, KVI_KEPT_VERSION);
+	memcpy(header, kvi_weight_cache_magic, sizeof kvi_weight_cache_magic);
+	kvi_store32(header + AT_VERSION, KVI_WEIGHT_CACHE_VERSION);
 	memcpy(header + AT_ORDER, &one, sizeof one);
 	kvi_store_h128(header + AT_KEY, l->key);
 	kvi_store_h128(header + AT_DIGEST, e->digest);
@@ -138,15 +145,13 @@ static void put_head(const struct kvi_engine *e,
 	kvi_store64(header + AT_BYTES, l->bytes);
 }
 
-bool kvi_kept_header(struct kvi_engine *e, const struct kvi_kept_layout *l,
-                     uint8_t *header, struct kvi_pool *pool)
+bool kvi_weight_cache_header(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                             uint8_t *header, struct kvi_pool *pool)
 {
-	struct pieces pieces = {
-		kvi_array(e->alloc, l->parts, sizeof *pieces.list), 0
-	};
+	struct pieces pieces = { kvi_array(e->alloc, l->parts, sizeof *pieces.list), 0 };
 	if (!pieces.list)
 		return false;
-	kvi_kept_parts(e, add_piece, &pieces);
+	kvi_weight_cache_parts(e, add_piece, &pieces);
 	kvi_parallel(pool, pieces.n, hash_piece, &pieces);
 	memset(header, 0, l->header);
 	put_head(e, l, header);
@@ -154,19 +159,17 @@ bool kvi_kept_header(struct kvi_engine *e, const struct kvi_kept_layout *l,
 		kvi_store64(header + AT_TABLE + ENTRY * i, pieces.list[i].bytes);
 		kvi_store64(header + AT_TABLE + ENTRY * i + 8, pieces.list[i].hash);
 	}
-	kvi_store64(header + l->header - CHECK,
-	            kvi_h64(header, l->header - CHECK));
+	kvi_store64(header + l->header - CHECK, kvi_h64(header, l->header - CHECK));
 	kvi_free(e->alloc, pieces.list);
 	return true;
 }
 
 /* Everything in front of the table, and the check. */
-static bool head_is(const struct kvi_engine *e,
-                    const struct kvi_kept_layout *l, const uint8_t *p, size_t n)
+static bool head_is(const struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                    const uint8_t *p, size_t n)
 {
 	uint8_t head[AT_TABLE];
-	if (n != l->bytes ||
-	    kvi_load64(p + l->header - CHECK) != kvi_h64(p, l->header - CHECK))
+	if (n != l->bytes || kvi_load64(p + l->header - CHECK) != kvi_h64(p, l->header - CHECK))
 		return false;
 	put_head(e, l, head);
 	return memcmp(head, p, AT_DIGEST) == 0 &&
@@ -174,9 +177,8 @@ static bool head_is(const struct kvi_engine *e,
 }
 
 /* The sizes of the table, and the bytes of all parts. */
-static bool parts_are(struct kvi_engine *e, const struct kvi_kept_layout *l,
-                      const uint8_t *p, struct pieces *pieces,
-                      struct kvi_pool *pool)
+static bool parts_are(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                      const uint8_t *p, struct pieces *pieces, struct kvi_pool *pool)
 {
 	struct walk w = walk_begin(e);
 	size_t at = l->header;
@@ -190,13 +192,12 @@ static bool parts_are(struct kvi_engine *e, const struct kvi_kept_layout *l,
 	if (same)
 		kvi_parallel(pool, pieces->n, hash_piece, pieces);
 	for (size_t i = 0; same && i < pieces->n; i++)
-		same = kvi_load64(p + AT_TABLE + ENTRY * i + 8) ==
-		       pieces->list[i].hash;
+		same = kvi_load64(p + AT_TABLE + ENTRY * i + 8) == pieces->list[i].hash;
 	return same;
 }
 
-bool kvi_kept_read(struct kvi_engine *e, const struct kvi_kept_layout *l,
-                   const uint8_t *p, size_t n, struct kvi_pool *pool)
+bool kvi_weight_cache_read(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+                           const uint8_t *p, size_t n, struct kvi_pool *pool)
 {
 	struct pieces pieces = { NULL, 0 };
 	struct walk w = walk_begin(e);

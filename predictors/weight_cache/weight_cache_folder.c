@@ -19,8 +19,8 @@
 
 enum { NAME_BYTES = 64, WRITE_MAX = 1 << 30 };
 
-static void tell(const struct kvi_engine_options *o, kvarc_weights what,
-                 uint64_t bytes, const char *why)
+static void tell(const struct kvi_engine_options *o, kvarc_weights what, uint64_t bytes,
+                 const char *why)
 {
 	const kvarc_weight_cache *c = o->cache;
 	if (c->tell)
@@ -33,25 +33,23 @@ static uint64_t limit(const struct kvi_engine_options *o)
 }
 
 static bool layout_of(struct kvi_engine *e, const struct kvi_engine_options *o,
-                      struct kvi_kept_layout *l)
+                      struct kvi_weight_cache_layout *l)
 {
 	struct kvi_h128 stamp;
-	return o->cache && o->cache->folder &&
-	       kvi_model_file_stamp(o->file, &stamp) &&
-	       kvi_kept_layout(e, &stamp, l);
+	return o->cache && o->cache->folder && kvi_model_file_stamp(o->file, &stamp) &&
+	       kvi_weight_cache_layout(e, &stamp, l);
 }
 
-static void name_of(const struct kvi_kept_layout *l, char name[NAME_BYTES])
+static void name_of(const struct kvi_weight_cache_layout *l, char name[NAME_BYTES])
 {
-	snprintf(name, NAME_BYTES, "%016llx%016llx.kvw",
-	         (unsigned long long)l->key.hi, (unsigned long long)l->key.lo);
+	snprintf(name, NAME_BYTES, "%016llx%016llx.kvw", (unsigned long long)l->key.hi,
+	         (unsigned long long)l->key.lo);
 }
 
 static int open_folder(const char *path, bool make)
 {
 	int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (folder < 0 && errno == ENOENT && make &&
-	    (mkdir(path, 0700) == 0 || errno == EEXIST))
+	if (folder < 0 && errno == ENOENT && make && (mkdir(path, 0700) == 0 || errno == EEXIST))
 		folder = open_folder(path, false);
 	return folder;
 }
@@ -62,18 +60,17 @@ static int open_folder(const char *path, bool make)
 static bool is_private(int fd, size_t bytes)
 {
 	struct stat st;
-	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-	       st.st_uid == geteuid() && !(st.st_mode & 022) &&
-	       (uintmax_t)st.st_size == bytes;
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	       !(st.st_mode & 022) && (uintmax_t)st.st_size == bytes;
 }
 
 static bool map(struct kvi_engine *e, const struct kvi_engine_options *o,
-                const struct kvi_kept_layout *l, int fd)
+                const struct kvi_weight_cache_layout *l, int fd)
 {
 	void *p = mmap(NULL, l->bytes, PROT_READ, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return false;
-	if (!kvi_kept_read(e, l, p, l->bytes, o->pool)) {
+	if (!kvi_weight_cache_read(e, l, p, l->bytes, o->pool)) {
 		munmap(p, l->bytes);
 		return false;
 	}
@@ -84,7 +81,7 @@ static bool map(struct kvi_engine *e, const struct kvi_engine_options *o,
 
 static bool find(struct kvi_engine *e, const struct kvi_engine_options *o)
 {
-	struct kvi_kept_layout l;
+	struct kvi_weight_cache_layout l;
 	char name[NAME_BYTES];
 	if (!layout_of(e, o, &l))
 		return false;
@@ -92,8 +89,7 @@ static bool find(struct kvi_engine *e, const struct kvi_engine_options *o)
 	int folder = open_folder(o->cache->folder, false);
 	if (folder < 0)
 		return false;
-	int fd = openat(folder, name,
-	                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	bool good = fd >= 0 && is_private(fd, l.bytes) && map(e, o, &l, fd);
 	if (good) {
 		/* The last use: where that is not allowed, the file goes sooner. */
@@ -127,7 +123,11 @@ static bool write_all(void *opaque, const void *p, size_t n)
 /* A name that no other process or thread has. */
 static void temporary(const struct kvi_engine *e, char name[NAME_BYTES])
 {
-	struct { const void *e; struct timespec now; pid_t pid; } unique;
+	struct {
+		const void *e;
+		struct timespec now;
+		pid_t pid;
+	} unique;
 	memset(&unique, 0, sizeof unique);
 	unique.e = e;
 	unique.pid = getpid();
@@ -137,19 +137,16 @@ static void temporary(const struct kvi_engine *e, char name[NAME_BYTES])
 }
 
 /* NULL: done. */
-static const char *write_and_rename(struct kvi_engine *e,
-                                    const struct kvi_kept_layout *l,
+static const char *write_and_rename(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
                                     const uint8_t *header, int folder)
 {
 	char name[NAME_BYTES], temp[NAME_BYTES];
 	name_of(l, name);
 	temporary(e, temp);
-	int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-	                0600);
+	int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return strerror(errno);
-	bool good = write_all(&fd, header, l->header) &&
-	            kvi_kept_parts(e, write_all, &fd);
+	bool good = write_all(&fd, header, l->header) && kvi_weight_cache_parts(e, write_all, &fd);
 	int code = errno;
 	if (close(fd) && good) {
 		good = false;
@@ -165,39 +162,37 @@ static const char *write_and_rename(struct kvi_engine *e,
 static bool disk_has_room(int folder, uint64_t bytes)
 {
 	struct statvfs s;
-	return fstatvfs(folder, &s) ||
-	       (uint64_t)s.f_bavail >= bytes / s.f_frsize + 1;
+	return fstatvfs(folder, &s) || (uint64_t)s.f_bavail >= bytes / s.f_frsize + 1;
 }
 
 /* Beyond it a write is a signal, which ends a process. */
 static bool may_be_so_long(uint64_t bytes)
 {
 	struct rlimit r;
-	return getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY ||
-	       bytes <= r.rlim_cur;
+	return getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY || bytes <= r.rlim_cur;
 }
 
-static const char *store_in(struct kvi_engine *e,
-                            const struct kvi_engine_options *o,
-                            const struct kvi_kept_layout *l, int folder)
+static const char *store_in(struct kvi_engine *e, const struct kvi_engine_options *o,
+                            const struct kvi_weight_cache_layout *l, int folder)
 {
 	if (!may_be_so_long(l->bytes))
 		return strerror(EFBIG);
-	if (!kvi_kept_make_room(folder, limit(o) - l->bytes))
+	if (!kvi_weight_cache_evict(folder, limit(o) - l->bytes))
 		return "others cannot be removed";
 	if (!disk_has_room(folder, l->bytes))
 		return strerror(ENOSPC);
 	/* before there is a file: one whose writer is killed has its magic then */
 	uint8_t *header = kvi_malloc(e->alloc, l->header);
-	const char *why = header && kvi_kept_header(e, l, header, o->pool)
-		? write_and_rename(e, l, header, folder) : strerror(ENOMEM);
+	const char *why = header && kvi_weight_cache_header(e, l, header, o->pool)
+	                          ? write_and_rename(e, l, header, folder)
+	                          : strerror(ENOMEM);
 	kvi_free(e->alloc, header);
 	return why;
 }
 
 static void store(struct kvi_engine *e, const struct kvi_engine_options *o)
 {
-	struct kvi_kept_layout l;
+	struct kvi_weight_cache_layout l;
 	const char *why = "more than all may have";
 	if (!o->cache || !o->cache->folder)
 		return;
@@ -211,8 +206,7 @@ static void store(struct kvi_engine *e, const struct kvi_engine_options *o)
 		if (folder >= 0)
 			close(folder);
 	}
-	tell(o, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes,
-	     why ? why : "");
+	tell(o, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes, why ? why : "");
 }
 
 kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o)

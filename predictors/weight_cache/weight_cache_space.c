@@ -15,9 +15,9 @@
 enum { ABANDONED = 3600 }; /* seconds after its last byte */
 
 struct found {
-	uint64_t bytes;          /* of all */
+	uint64_t bytes; /* of all */
 	char oldest[NAME_MAX + 1];
-	struct timespec used;    /* the oldest; its name is empty: there is none */
+	struct timespec used; /* the oldest; its name is empty: there is none */
 };
 
 static bool ends_with(const char *name, const char *end)
@@ -28,21 +28,19 @@ static bool ends_with(const char *name, const char *end)
 
 static bool has_magic(int folder, const char *name)
 {
-	uint8_t magic[KVI_KEPT_MAGIC_BYTES];
-	int fd = openat(folder, name,
-	                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	uint8_t magic[KVI_WEIGHT_CACHE_MAGIC_BYTES];
+	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return false;
 	ssize_t n = read(fd, magic, sizeof magic);
 	close(fd);
 	return n == (ssize_t)sizeof magic &&
-	       memcmp(magic, kvi_kept_magic, sizeof magic) == 0;
+	       memcmp(magic, kvi_weight_cache_magic, sizeof magic) == 0;
 }
 
 static bool is_older(const struct timespec *a, const struct timespec *b)
 {
-	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec
-	                              : a->tv_nsec < b->tv_nsec;
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
 
 /* One name of the folder. */
@@ -51,9 +49,8 @@ static void look_at(int folder, const char *name, struct found *f)
 	bool unfinished = ends_with(name, ".tmp");
 	struct stat st;
 	if ((!unfinished && !ends_with(name, ".kvw")) || strlen(name) > NAME_MAX ||
-	    fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) ||
-	    !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-	    !has_magic(folder, name))
+	    fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) ||
+	    st.st_uid != geteuid() || !has_magic(folder, name))
 		return;
 	if (unfinished && time(NULL) - st.st_mtim.tv_sec > ABANDONED &&
 	    unlinkat(folder, name, 0) == 0)
@@ -81,7 +78,7 @@ static bool look_around(int folder, struct found *f)
 	return true;
 }
 
-bool kvi_kept_make_room(int folder, uint64_t bytes)
+bool kvi_weight_cache_evict(int folder, uint64_t bytes)
 {
 	struct found f;
 	while (look_around(folder, &f)) {

@@ -11,11 +11,11 @@
 #include <string.h>
 
 struct reader {
-	const json_t *o;         /* the object of the text model */
+	const json_t *o; /* the object of the text model */
 	int arch;
 	bool mistral;
 	kvarc_error *error;
-	kvarc_ret ret;           /* the first failure */
+	kvarc_ret ret; /* the first failure */
 };
 
 /* What the classes of architectures have where a file is silent; 0: it must say it. */
@@ -34,16 +34,16 @@ static const struct defaults defaults[KVI_ARCHS] = {
 static void fail_value(struct reader *r, const char *key)
 {
 	if (!r->ret)
-		r->ret = kvi_model_fail(r->error, KVARC_DATA, "config.json: \"%s\" "
-		                        "has a value that is not possible", key);
+		r->ret = kvi_fail(r->error, KVARC_DATA,
+		                  "config.json: \"%s\" has a value that is not possible", key);
 }
 
 static void fail_known(struct reader *r, const char *key, const char *known)
 {
 	if (!r->ret)
-		r->ret = kvi_model_fail(r->error, KVARC_OPTIONS, "config.json: "
-		                        "\"%s\" asks for what is not known; known "
-		                        "is %s", key, known);
+		r->ret = kvi_fail(r->error, KVARC_OPTIONS,
+		                  "config.json: \"%s\" asks for what is not known; known is %s",
+		                  key, known);
 }
 
 /* null is as good as absent. */
@@ -53,8 +53,7 @@ static const json_t *get(const json_t *o, const char *key)
 	return json_is_null(v) ? NULL : v;
 }
 
-static double get_number(struct reader *r, const json_t *o, const char *key,
-                         double missing)
+static double get_number(struct reader *r, const json_t *o, const char *key, double missing)
 {
 	const json_t *v = get(o, key);
 	if (!v)
@@ -102,19 +101,19 @@ static void take_sizes(struct reader *r, struct kvi_model_file *m)
 	m->width = get_count(r, gpt2 ? "n_embd" : "hidden_size", 0);
 	m->heads = get_count(r, gpt2 ? "n_head" : "num_attention_heads", d->heads);
 	m->kv_heads = gpt2 ? m->heads
-	              : get_count(r, "num_key_value_heads",
-	                          d->kv_heads ? d->kv_heads
-	                          : r->mistral ? 8 : m->heads);
+	                   : get_count(r, "num_key_value_heads",
+	                               d->kv_heads  ? d->kv_heads
+	                               : r->mistral ? 8
+	                                            : m->heads);
 	m->ffn = gpt2 ? get_count(r, "n_inner", 4 * m->width)
 	              : get_count(r, "intermediate_size", 0);
 	m->head_channels = m->heads ? m->width / m->heads : 0;
 	if (!gpt2)
 		m->head_channels = get_count(r, "head_dim",
-		                             !json_object_get(r->o, "head_dim") &&
-		                             d->head_channels ? d->head_channels
-		                                              : m->head_channels);
-	m->norm_epsilon = (float)get_number(r, r->o, gpt2 ? "layer_norm_epsilon"
-	                                                  : "rms_norm_eps",
+		                             !json_object_get(r->o, "head_dim") && d->head_channels
+		                                     ? d->head_channels
+		                                     : m->head_channels);
+	m->norm_epsilon = (float)get_number(r, r->o, gpt2 ? "layer_norm_epsilon" : "rms_norm_eps",
 	                                    d->epsilon);
 }
 
@@ -131,19 +130,16 @@ static void take_scales(struct reader *r, struct kvi_model_file *m)
 }
 
 /* What the head and its users need. */
-static void take_head(struct reader *r, struct kvi_model_file *m,
-                      struct kvi_model_spec *spec)
+static void take_head(struct reader *r, struct kvi_model_file *m, struct kvi_model_spec *spec)
 {
 	const json_t *first = get(r->o, "bos_token_id");
 	json_int_t id = json_integer_value(first);
 	if (json_is_integer(first) && id >= 0 && id <= 1 << 24)
 		m->first_token = (int32_t)id;
 	if (get(r->o, "tie_word_embeddings"))
-		spec->tied = get_bool(r, "tie_word_embeddings", true)
-		             ? KVI_TIED_YES : KVI_TIED_NO;
+		spec->tied = get_bool(r, "tie_word_embeddings", true) ? KVI_TIED_YES : KVI_TIED_NO;
 	if (r->arch == KVI_ARCH_GEMMA3)
-		m->logit_cap = (float)get_number(r, r->o,
-		                                 "final_logit_softcapping", 0);
+		m->logit_cap = (float)get_number(r, r->o, "final_logit_softcapping", 0);
 }
 
 /* What would be left out in silence. */
@@ -169,9 +165,8 @@ static void check_known(struct reader *r)
 }
 
 /* p: where the parameters of this rope are, NULL: nowhere. */
-static void take_rope(struct reader *r, const struct kvi_model_file *m,
-                      const json_t *p, const char *theta_key, double theta,
-                      struct kvi_rope_rule *rule)
+static void take_rope(struct reader *r, const struct kvi_model_file *m, const json_t *p,
+                      const char *theta_key, double theta, struct kvi_rope_rule *rule)
 {
 	const json_t *type = get(p, "rope_type");
 	const char *name = json_string_value(type ? type : get(p, "type"));
@@ -193,8 +188,7 @@ static void take_rope(struct reader *r, const struct kvi_model_file *m,
 		rule->scaling = KVI_ROPE_LLAMA3;
 		rule->low = get_number(r, p, "low_freq_factor", 0);
 		rule->high = get_number(r, p, "high_freq_factor", 0);
-		rule->context = get_number(r, p, "original_max_position_embeddings",
-		                           0);
+		rule->context = get_number(r, p, "original_max_position_embeddings", 0);
 	} else if (strcmp(name, "linear") != 0) {
 		fail_known(r, "rope_type", "default, linear and llama3");
 	}
@@ -216,12 +210,10 @@ static void take_ropes(struct reader *r, const struct kvi_model_file *m,
 	}
 	take_rope(r, m, full, "rope_theta", theta, &spec->ropes[0]);
 	if (r->arch == KVI_ARCH_GEMMA3)
-		take_rope(r, m, sliding, "rope_local_base_freq", 10000,
-		          &spec->ropes[1]);
+		take_rope(r, m, sliding, "rope_local_base_freq", 10000, &spec->ropes[1]);
 }
 
-static void list_sliding(struct reader *r, const json_t *list, uint32_t layers,
-                         uint8_t *sliding)
+static void list_sliding(struct reader *r, const json_t *list, uint32_t layers, uint8_t *sliding)
 {
 	if (!json_is_array(list) || json_array_size(list) != layers)
 		fail_value(r, "layer_types");
@@ -232,7 +224,8 @@ static void list_sliding(struct reader *r, const json_t *list, uint32_t layers,
 		else if (!strcmp(type, "sliding_attention"))
 			sliding[i] = 1;
 		else if (strcmp(type, "full_attention") != 0)
-			fail_known(r, "layer_types", "full_attention and "
+			fail_known(r, "layer_types",
+			           "full_attention and "
 			           "sliding_attention");
 	}
 }
@@ -245,16 +238,14 @@ static void take_windows(struct reader *r, const struct kvi_model_file *m,
 	const json_t *list = get(r->o, "layer_types");
 	const json_t *told = json_object_get(r->o, "sliding_window");
 	bool gemma3 = r->arch == KVI_ARCH_GEMMA3;
-	uint32_t window = told ? get_count(r, "sliding_window", 0)
-	                       : r->mistral ? 4096 : d->window;
-	if (!gemma3 && !r->mistral &&
-	    !get_bool(r, "use_sliding_window", false))
+	uint32_t window = told ? get_count(r, "sliding_window", 0) : r->mistral ? 4096 : d->window;
+	if (!gemma3 && !r->mistral && !get_bool(r, "use_sliding_window", false))
 		window = 0;
 	if (!window)
 		return;
 	uint32_t period = get_count(r, "sliding_window_pattern", 6);
-	uint32_t from = r->mistral || gemma3
-	                ? 0 : get_count(r, "max_window_layers", d->window_from);
+	uint32_t from = r->mistral || gemma3 ? 0
+	                                     : get_count(r, "max_window_layers", d->window_from);
 	if (!period)
 		fail_value(r, "sliding_window_pattern");
 	else if (list && !r->mistral)
@@ -277,16 +268,15 @@ static kvarc_ret find_arch(struct reader *r, const json_t *root)
 		type = "gemma3_text";
 	}
 	if (!type)
-		return kvi_model_fail(r->error, KVARC_DATA, "config.json names no "
-		                      "\"model_type\": it is not of a model");
+		return kvi_fail(r->error, KVARC_DATA,
+		                "config.json names no \"model_type\": it is not of a model");
 	r->mistral = !strcmp(type, "mistral");
 	r->arch = kvi_arch_find(type, true, r->error);
 	return r->arch < 0 ? KVARC_OPTIONS : KVARC_OK;
 }
 
-static kvarc_ret read_all(struct reader *r, const json_t *root,
-                          struct kvi_model_file *m, struct kvi_model_spec *spec,
-                          uint8_t **sliding)
+static kvarc_ret read_all(struct reader *r, const json_t *root, struct kvi_model_file *m,
+                          struct kvi_model_spec *spec, uint8_t **sliding)
 {
 	kvarc_ret ret = find_arch(r, root);
 	if (ret)
@@ -294,8 +284,7 @@ static kvarc_ret read_all(struct reader *r, const json_t *root,
 	const char *name = json_string_value(get(root, "_name_or_path"));
 	char shown[KVI_SHOWN_BYTES];
 	if (name)
-		snprintf(m->name, sizeof m->name, "%s",
-		         kvi_shown(shown, name, strlen(name)));
+		snprintf(m->name, sizeof m->name, "%s", kvi_shown(shown, name, strlen(name)));
 	kvi_arch_begin(m, r->arch, true);
 	take_sizes(r, m);
 	take_scales(r, m);
@@ -304,28 +293,25 @@ static kvarc_ret read_all(struct reader *r, const json_t *root,
 	if (r->ret)
 		return r->ret;
 	if (m->n_layers < 1 || m->n_layers > KVI_MODEL_LAYERS_MAX)
-		return kvi_model_fail(r->error, KVARC_DATA, "config.json: the number "
-		                      "of layers is missing, or not possible");
+		return kvi_fail(r->error, KVARC_DATA,
+		                "config.json: the number of layers is missing, or not possible");
 	*sliding = kvi_calloc(m->alloc, m->n_layers, 1);
 	if (!*sliding)
 		return kvi_fail_alloc(r->error, m->alloc);
 	if (r->arch != KVI_ARCH_GPT2)
 		take_ropes(r, m, spec);
-	if (r->arch != KVI_ARCH_GPT2 &&
-	    (r->arch != KVI_ARCH_LLAMA || r->mistral))
+	if (r->arch != KVI_ARCH_GPT2 && (r->arch != KVI_ARCH_LLAMA || r->mistral))
 		take_windows(r, m, spec, *sliding);
 	return r->ret;
 }
 
-kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config,
-                          int *arch, struct kvi_model_spec *spec,
-                          uint8_t **sliding, kvarc_error *error)
+kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config, int *arch,
+                          struct kvi_model_spec *spec, uint8_t **sliding, kvarc_error *error)
 {
 	struct reader r = { .error = error };
-	uint64_t room = m->alloc->limit;
+	uint64_t capacity = m->alloc->limit;
 	json_t *root;
-	kvarc_ret ret = kvi_json_load(config.p, config.n, "config.json", &room,
-	                              &root, error);
+	kvarc_ret ret = kvi_json_load(config.p, config.n, "config.json", &capacity, &root, error);
 	if (ret)
 		return ret;
 	ret = read_all(&r, root, m, spec, sliding);

@@ -11,22 +11,48 @@
 
 /* Numbers that are needed, by the name after "ARCH." or "tokenizer.". */
 enum key {
-	K_LAYERS, K_WIDTH, K_FFN, K_HEADS, K_KV_HEADS, K_KEY, K_VALUE,
-	K_ATTENTION_SCALE, K_RMS_EPSILON, K_EPSILON, K_WINDOW, K_PERIOD,
-	K_ROTARY, K_THETA, K_THETA_SLIDING, K_LINEAR, K_LINEAR_OLD, K_EXPERTS,
-	K_LOGIT_CAP, K_FIRST_TOKEN,
+	K_LAYERS,
+	K_WIDTH,
+	K_FFN,
+	K_HEADS,
+	K_KV_HEADS,
+	K_KEY,
+	K_VALUE,
+	K_ATTENTION_SCALE,
+	K_RMS_EPSILON,
+	K_EPSILON,
+	K_WINDOW,
+	K_PERIOD,
+	K_ROTARY,
+	K_THETA,
+	K_THETA_SLIDING,
+	K_LINEAR,
+	K_LINEAR_OLD,
+	K_EXPERTS,
+	K_LOGIT_CAP,
+	K_FIRST_TOKEN,
 	N_KEYS
 };
-static const char *const keys[N_KEYS] = {
-	"block_count", "embedding_length", "feed_forward_length",
-	"attention.head_count", "attention.head_count_kv",
-	"attention.key_length", "attention.value_length", "attention.scale",
-	"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon",
-	"attention.sliding_window", "attention.sliding_window_pattern",
-	"rope.dimension_count", "rope.freq_base", "rope.freq_base_swa",
-	"rope.scaling.factor", "rope.scale_linear", "expert_count",
-	"final_logit_softcapping", "ggml.bos_token_id"
-};
+static const char *const keys[N_KEYS] = { "block_count",
+	                                  "embedding_length",
+	                                  "feed_forward_length",
+	                                  "attention.head_count",
+	                                  "attention.head_count_kv",
+	                                  "attention.key_length",
+	                                  "attention.value_length",
+	                                  "attention.scale",
+	                                  "attention.layer_norm_rms_epsilon",
+	                                  "attention.layer_norm_epsilon",
+	                                  "attention.sliding_window",
+	                                  "attention.sliding_window_pattern",
+	                                  "rope.dimension_count",
+	                                  "rope.freq_base",
+	                                  "rope.freq_base_swa",
+	                                  "rope.scaling.factor",
+	                                  "rope.scale_linear",
+	                                  "expert_count",
+	                                  "final_logit_softcapping",
+	                                  "ggml.bos_token_id" };
 
 struct pairs {
 	char arch[32], scaling[32];
@@ -57,14 +83,13 @@ static int64_t map_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 
 static kvarc_ret fail_damaged(const struct loader *g)
 {
-	return kvi_fail(g->error, KVARC_DATA, g->scan->at, KVARC_UNKNOWN,
-	                "the header of the GGUF is damaged, or the file is cut: "
-	                "copy or download it again");
+	return kvi_fail_at(g->error, KVARC_DATA, g->scan->at, KVARC_UNKNOWN,
+	                   "the header of the GGUF is damaged, or the file is cut: copy or "
+	                   "download it again");
 }
 
 /* The number of a value; of an array the one that all elements are. */
-static void take_number(struct loader *g, enum key key,
-                        const struct kvi_gguf_value *v)
+static void take_number(struct loader *g, enum key key, const struct kvi_gguf_value *v)
 {
 	struct pairs *p = &g->pairs;
 	unsigned bytes = kvi_gguf_type_bytes(v->of);
@@ -81,11 +106,11 @@ static void take_number(struct loader *g, enum key key,
 		p->n[key] = kvi_gguf_number(v->of, first);
 }
 
-static void show_text(char *dst, size_t room, const char *text)
+static void show_text(char *dst, size_t capacity, const char *text)
 {
 	char shown[KVI_SHOWN_BYTES];
 	size_t n = strlen(text);
-	snprintf(dst, room, "%s", kvi_shown(shown, text, n));
+	snprintf(dst, capacity, "%s", kvi_shown(shown, text, n));
 }
 
 /* gemma3's layers by a list instead of a period. */
@@ -102,8 +127,7 @@ static kvarc_ret take_pattern(struct loader *g, const struct kvi_gguf_value *v)
 	return KVARC_OK;
 }
 
-static kvarc_ret take(struct loader *g, const char *key,
-                      const struct kvi_gguf_value *v)
+static kvarc_ret take(struct loader *g, const char *key, const struct kvi_gguf_value *v)
 {
 	struct pairs *p = &g->pairs;
 	if (!strcmp(key, "general.architecture"))
@@ -141,15 +165,15 @@ static kvarc_ret read_pairs(struct loader *g, uint64_t n)
 			return ret;
 	}
 	if (g->pairs.parts > 1)
-		return kvi_model_fail(g->error, KVARC_OPTIONS, "this is one of %.0f "
-		                      "parts of a model: merge them first "
-		                      "(llama-gguf-split --merge)", g->pairs.parts);
+		return kvi_fail(g->error, KVARC_OPTIONS,
+		                "this is one of %.0f parts of a model: "
+		                "merge them first (llama-gguf-split --merge)",
+		                g->pairs.parts);
 	return KVARC_OK;
 }
 
 /* Name, axes (innermost first), type and offset; the offset goes to *offset. */
-static kvarc_ret read_tensor(struct loader *g, struct kvi_weight *w,
-                             uint64_t *offset)
+static kvarc_ret read_tensor(struct loader *g, struct kvi_weight *w, uint64_t *offset)
 {
 	struct kvi_scan *s = g->scan;
 	uint64_t axes[4] = { 1, 1, 1, 1 };
@@ -191,7 +215,8 @@ static kvarc_ret place_tensors(struct loader *g, const uint64_t *offsets)
 {
 	char shown[KVI_SHOWN_BYTES];
 	uint64_t a = g->pairs.alignment >= 1 && g->pairs.alignment <= 65536
-	             ? (uint64_t)g->pairs.alignment : 0;
+	                     ? (uint64_t)g->pairs.alignment
+	                     : 0;
 	if (a == 0 || (a & (a - 1)))
 		return fail_damaged(g);
 	uint64_t start = (g->scan->at + a - 1) / a * a;
@@ -201,10 +226,10 @@ static kvarc_ret place_tensors(struct loader *g, const uint64_t *offsets)
 			return fail_damaged(g);
 		if (start > g->file.n || offsets[i] > g->file.n - start ||
 		    w->bytes > g->file.n - start - offsets[i])
-			return kvi_model_fail(g->error, KVARC_DATA, "the file ends "
-			                      "before the end of tensor %s: copy or "
-			                      "download it again",
-			                      kvi_shown(shown, w->name, w->name_n));
+			return kvi_fail(g->error, KVARC_DATA,
+			                "the file ends before the end of "
+			                "tensor %s: copy or download it again",
+			                kvi_shown(shown, w->name, w->name_n));
 		w->data = g->file.p + start + offsets[i];
 	}
 	return KVARC_OK;
@@ -213,7 +238,7 @@ static kvarc_ret place_tensors(struct loader *g, const uint64_t *offsets)
 static kvarc_ret read_tensors(struct loader *g, uint64_t n)
 {
 	const struct kvi_alloc *alloc = g->m->alloc;
-	if (n > KVI_MODEL_TENSORS_MAX || n > kvi_scan_left(g->scan) / 24)
+	if (n > KVI_MODEL_TENSORS_MAX || n > kvi_scan_remaining(g->scan) / 24)
 		return fail_damaged(g);
 	if (n == 0)
 		return kvi_weights_settle(&g->tensors, g->error);
@@ -251,21 +276,22 @@ static kvarc_ret check_known(const struct loader *g)
 	const struct pairs *p = &g->pairs;
 	for (int i = 0; i < N_KEYS; i++)
 		if (p->differs[i])
-			return kvi_model_fail(g->error, KVARC_OPTIONS, "%s of the model "
-			                      "differs by layer: such models cannot be "
-			                      "run", keys[i]);
+			return kvi_fail(g->error, KVARC_OPTIONS,
+			                "%s of the model differs by "
+			                "layer: such models cannot be run",
+			                keys[i]);
 	if (p->has[K_EXPERTS] && p->n[K_EXPERTS] > 0)
-		return kvi_model_fail(g->error, KVARC_OPTIONS, "the model is a "
-		                      "mixture of experts: such models cannot be run");
-	if (p->scaling[0] && strcmp(p->scaling, "none") &&
-	    strcmp(p->scaling, "linear"))
-		return kvi_model_fail(g->error, KVARC_OPTIONS, "the model scales its "
-		                      "rotary embedding by \"%s\": known are none, "
-		                      "linear and llama 3's factors", p->scaling);
+		return kvi_fail(g->error, KVARC_OPTIONS,
+		                "the model is a mixture of experts: such models cannot be run");
+	if (p->scaling[0] && strcmp(p->scaling, "none") && strcmp(p->scaling, "linear"))
+		return kvi_fail(g->error, KVARC_OPTIONS,
+		                "the model scales its rotary embedding by "
+		                "\"%s\": known are none, linear and llama 3's factors",
+		                p->scaling);
 	if (p->has[K_VALUE] && count(g, K_VALUE, 0) != g->m->head_channels)
-		return kvi_model_fail(g->error, KVARC_OPTIONS, "values of the model "
-		                      "have other channels than keys: such models "
-		                      "cannot be run");
+		return kvi_fail(g->error, KVARC_OPTIONS,
+		                "values of the model have other channels "
+		                "than keys: such models cannot be run");
 	return KVARC_OK;
 }
 
@@ -278,14 +304,12 @@ static void take_sizes(struct loader *g, int arch)
 	m->heads = count(g, K_HEADS, 0);
 	m->kv_heads = count(g, K_KV_HEADS, m->heads);
 	m->head_channels = count(g, K_KEY, m->heads ? m->width / m->heads : 0);
-	m->norm_epsilon = (float)number(g, m->layer_norm ? K_EPSILON
-	                                                 : K_RMS_EPSILON, -1);
+	m->norm_epsilon = (float)number(g, m->layer_norm ? K_EPSILON : K_RMS_EPSILON, -1);
 	/* The largest gemma3 has another scale, which files do not say. */
 	double scaled = m->head_channels;
 	if (arch == KVI_ARCH_GEMMA3 && m->n_layers == 62 && m->heads)
 		scaled = m->width / m->heads;
-	m->attention_scale = (float)number(g, K_ATTENTION_SCALE,
-	                                   scaled > 0 ? 1 / sqrt(scaled) : 0);
+	m->attention_scale = (float)number(g, K_ATTENTION_SCALE, scaled > 0 ? 1 / sqrt(scaled) : 0);
 	if (arch == KVI_ARCH_GEMMA3)
 		m->embedding_scale = sqrtf((float)m->width);
 }
@@ -329,10 +353,8 @@ static kvarc_ret take_windows(struct loader *g, struct kvi_model_spec *spec)
 			g->sliding[i] = !period || i % period != period - 1;
 	}
 	spec->sliding = g->sliding;
-	spec->ropes[1] = (struct kvi_rope_rule){
-		.rotary = spec->ropes[0].rotary,
-		.theta = number(g, K_THETA_SLIDING, 10000)
-	};
+	spec->ropes[1] = (struct kvi_rope_rule){ .rotary = spec->ropes[0].rotary,
+		                                 .theta = number(g, K_THETA_SLIDING, 10000) };
 	return KVARC_OK;
 }
 
@@ -340,8 +362,8 @@ static kvarc_ret build(struct loader *g)
 {
 	struct kvi_model_spec spec = { .safetensors = false };
 	if (!g->pairs.arch[0])
-		return kvi_model_fail(g->error, KVARC_DATA, "the GGUF does not name "
-		                      "an architecture: it is not a model");
+		return kvi_fail(g->error, KVARC_DATA,
+		                "the GGUF does not name an architecture: it is not a model");
 	int arch = kvi_arch_find(g->pairs.arch, false, g->error);
 	if (arch < 0)
 		return KVARC_OPTIONS;
@@ -361,11 +383,12 @@ static kvarc_ret load(struct loader *g)
 	uint64_t tensors, pairs;
 	kvarc_ret ret = kvi_gguf_scan_head(g->scan, &tensors, &pairs);
 	if (ret == KVARC_FORMAT)
-		return kvi_model_fail(g->error, ret, "this is neither a GGUF file nor "
-		                      "a folder with config.json and safetensors");
+		return kvi_fail(g->error, ret,
+		                "this is neither a GGUF file nor a folder with "
+		                "config.json and safetensors");
 	if (ret == KVARC_OPTIONS)
-		return kvi_model_fail(g->error, ret, "the version of the GGUF is not "
-		                      "known: known are 2 and 3");
+		return kvi_fail(g->error, ret,
+		                "the version of the GGUF is not known: known are 2 and 3");
 	if (ret)
 		return fail_damaged(g);
 	ret = read_pairs(g, pairs);
@@ -374,8 +397,7 @@ static kvarc_ret load(struct loader *g)
 	return ret ? ret : build(g);
 }
 
-kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file,
-                         kvarc_error *error)
+kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file, kvarc_error *error)
 {
 	kvarc_source src = { .read = map_read, .size = file.n };
 	struct loader g = { .m = m, .file = file, .error = error };

@@ -25,8 +25,8 @@ static void add_stamp(struct kvi_file_stamp *all, struct kvi_file_stamp one)
 	all->settled = all->settled && one.settled;
 }
 
-static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder,
-                         const char *name, char **path, kvarc_error *error)
+static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder, const char *name,
+                         char **path, kvarc_error *error)
 {
 	size_t n = strlen(folder) + strlen(name) + 2;
 	*path = kvi_malloc(alloc, n);
@@ -37,9 +37,8 @@ static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder,
 }
 
 /* all: stamps, or NULL. END: there is no such file. */
-static kvarc_ret map_in(const struct kvi_alloc *alloc, const char *folder,
-                        const char *name, struct kvi_map *map,
-                        struct kvi_file_stamp *all, kvarc_error *error)
+static kvarc_ret map_in(const struct kvi_alloc *alloc, const char *folder, const char *name,
+                        struct kvi_map *map, struct kvi_file_stamp *all, kvarc_error *error)
 {
 	struct kvi_file_stamp stamp;
 	char *path;
@@ -70,12 +69,11 @@ static kvarc_ret single_part(const struct kvi_alloc *alloc, struct maps *maps,
 }
 
 /* model.safetensors, or else what the index names. */
-static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder,
-                           struct maps *maps, kvarc_error *error)
+static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder, struct maps *maps,
+                           kvarc_error *error)
 {
 	struct kvi_map map;
-	kvarc_ret ret = map_in(alloc, folder, "model.safetensors", &map,
-	                       &maps->stamp, error);
+	kvarc_ret ret = map_in(alloc, folder, "model.safetensors", &map, &maps->stamp, error);
 	if (!ret) {
 		ret = single_part(alloc, maps, &map, error);
 		if (ret)
@@ -83,44 +81,39 @@ static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder,
 		return ret;
 	}
 	if (ret == KVARC_END)
-		ret = map_in(alloc, folder, "model.safetensors.index.json", &map,
-		             NULL, error);
+		ret = map_in(alloc, folder, "model.safetensors.index.json", &map, NULL, error);
 	if (ret == KVARC_END)
-		return kvi_model_fail(error, KVARC_FORMAT, "the folder has neither "
-		                      "model.safetensors nor "
-		                      "model.safetensors.index.json");
+		return kvi_fail(error, KVARC_FORMAT,
+		                "the folder has neither model.safetensors nor "
+		                "model.safetensors.index.json");
 	if (ret)
 		return ret;
 	ret = kvi_safetensors_index(alloc, map, &maps->parts, &maps->n, error);
 	kvi_map_close(&map);
 	for (size_t i = 0; i < maps->n && !ret; i++) {
-		ret = map_in(alloc, folder, maps->parts[i].name,
-		             &maps->parts[i].map, &maps->stamp, error);
+		ret = map_in(alloc, folder, maps->parts[i].name, &maps->parts[i].map, &maps->stamp,
+		             error);
 		if (ret == KVARC_END)
-			ret = kvi_model_fail(error, KVARC_IO, "%.100s, a part of the "
-			                     "model, is missing: download it",
-			                     maps->parts[i].name);
+			ret = kvi_fail(error, KVARC_IO,
+			               "%.100s, a part of the model, is missing: download it",
+			               maps->parts[i].name);
 	}
 	return ret;
 }
 
-static kvarc_ret open_folder(struct kvi_model_file *m, const char *path,
-                             kvarc_error *error)
+static kvarc_ret open_folder(struct kvi_model_file *m, const char *path, kvarc_error *error)
 {
 	struct maps *maps = m->maps;
-	kvarc_ret ret = map_in(m->alloc, path, "config.json", &maps->single,
-	                       &maps->stamp, error);
+	kvarc_ret ret = map_in(m->alloc, path, "config.json", &maps->single, &maps->stamp, error);
 	if (ret == KVARC_END)
-		return kvi_model_fail(error, KVARC_FORMAT, "the folder has no "
-		                      "config.json: it is not a model");
+		return kvi_fail(error, KVARC_FORMAT,
+		                "the folder has no config.json: it is not a model");
 	if (!ret)
 		ret = map_parts(m->alloc, path, maps, error);
-	return ret ? ret : kvi_safetensors_model(m, maps->single, maps->parts,
-	                                         maps->n, error);
+	return ret ? ret : kvi_safetensors_model(m, maps->single, maps->parts, maps->n, error);
 }
 
-static kvarc_ret open_path(struct kvi_model_file *m, const char *path,
-                           kvarc_error *error)
+static kvarc_ret open_path(struct kvi_model_file *m, const char *path, kvarc_error *error)
 {
 	struct maps *maps = m->maps;
 	struct kvi_file_stamp stamp;
@@ -136,30 +129,26 @@ static kvarc_ret open_path(struct kvi_model_file *m, const char *path,
 	if (!ret)
 		add_stamp(&maps->stamp, stamp);
 	if (ret == KVARC_END)
-		return kvi_model_fail(error, KVARC_IO, "%s: %s", path,
-		                      strerror(ENOENT));
+		return kvi_fail(error, KVARC_IO, "%s: %s", path, strerror(ENOENT));
 	return ret ? ret : kvi_gguf_model(m, maps->single, error);
 }
 
-kvarc_ret kvi_model_file_open(struct kvi_model_file **m,
-                              const struct kvi_alloc *alloc, const char *path,
-                              kvarc_error *error)
+kvarc_ret kvi_model_file_open(struct kvi_model_file **m, const struct kvi_alloc *alloc,
+                              const char *path, kvarc_error *error)
 {
 	*m = kvi_calloc(alloc, 1, sizeof **m);
 	if (!*m)
 		return kvi_fail_alloc(error, alloc);
 	(*m)->alloc = alloc;
 	(*m)->maps = kvi_calloc(alloc, 1, sizeof(struct maps));
-	kvarc_ret ret = (*m)->maps ? open_path(*m, path, error)
-	                           : kvi_fail_alloc(error, alloc);
+	kvarc_ret ret = (*m)->maps ? open_path(*m, path, error) : kvi_fail_alloc(error, alloc);
 	if (ret)
 		kvi_model_file_close(m);
 	return ret;
 }
 
 /* Of the files that are there now. */
-static bool stamp_again(const struct kvi_model_file *m,
-                        struct kvi_file_stamp *all)
+static bool stamp_again(const struct kvi_model_file *m, struct kvi_file_stamp *all)
 {
 	const struct maps *maps = m->maps;
 	*all = (struct kvi_file_stamp){ .settled = true };
@@ -176,16 +165,14 @@ static bool stamp_again(const struct kvi_model_file *m,
 	return true;
 }
 
-bool kvi_model_file_stamp(const struct kvi_model_file *m,
-                          struct kvi_h128 *stamp)
+bool kvi_model_file_stamp(const struct kvi_model_file *m, struct kvi_h128 *stamp)
 {
 	const struct maps *maps = m->maps;
 	struct kvi_file_stamp now;
 	if (!maps || !maps->stamp.settled || !stamp_again(m, &now))
 		return false;
 	*stamp = maps->stamp.is;
-	return now.settled &&
-	       memcmp(&now.is, &maps->stamp.is, sizeof now.is) == 0;
+	return now.settled && memcmp(&now.is, &maps->stamp.is, sizeof now.is) == 0;
 }
 
 void kvi_model_file_close(struct kvi_model_file **m)

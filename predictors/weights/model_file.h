@@ -21,19 +21,27 @@
 
 /* Types of numbers: those of ggml have its numbers. */
 enum kvi_number_type {
-	KVI_NUM_F32 = 0, KVI_NUM_F16 = 1, KVI_NUM_Q4_0 = 2, KVI_NUM_Q4_1 = 3,
-	KVI_NUM_Q5_0 = 6, KVI_NUM_Q5_1 = 7, KVI_NUM_Q8_0 = 8,
-	KVI_NUM_Q4_K = 12, KVI_NUM_Q5_K = 13, KVI_NUM_Q6_K = 14,
-	KVI_NUM_IQ4_NL = 20, KVI_NUM_BF16 = 30
+	KVI_NUM_F32 = 0,
+	KVI_NUM_F16 = 1,
+	KVI_NUM_Q4_0 = 2,
+	KVI_NUM_Q4_1 = 3,
+	KVI_NUM_Q5_0 = 6,
+	KVI_NUM_Q5_1 = 7,
+	KVI_NUM_Q8_0 = 8,
+	KVI_NUM_Q4_K = 12,
+	KVI_NUM_Q5_K = 13,
+	KVI_NUM_Q6_K = 14,
+	KVI_NUM_IQ4_NL = 20,
+	KVI_NUM_BF16 = 30
 };
 
 /* data NULL: the model has none. A vector has one row, of floats. data need not be
  * aligned. */
 struct kvi_matrix {
-	uint8_t type;            /* enum kvi_number_type */
-	bool transposed;         /* floats only: row r is column r of the file's matrix */
-	uint64_t rows, columns;  /* outputs, inputs */
-	uint64_t stride;         /* transposed: elements of a row of the file's matrix */
+	uint8_t type;           /* enum kvi_number_type */
+	bool transposed;        /* floats only: row r is column r of the file's matrix */
+	uint64_t rows, columns; /* outputs, inputs */
+	uint64_t stride;        /* transposed: elements of a row of the file's matrix */
 	const uint8_t *data;
 };
 
@@ -42,45 +50,45 @@ enum kvi_activation { KVI_SILU, KVI_GELU }; /* gelu: the tanh form */
 struct kvi_model_layer {
 	struct kvi_matrix input_norm, input_norm_bias;
 	struct kvi_matrix q, k, v, o, q_bias, k_bias, v_bias, o_bias;
-	struct kvi_matrix q_norm, k_norm;         /* of a head's channels */
-	struct kvi_matrix after_attention_norm;   /* before the residual is added */
+	struct kvi_matrix q_norm, k_norm;       /* of a head's channels */
+	struct kvi_matrix after_attention_norm; /* before the residual is added */
 	struct kvi_matrix ffn_norm, ffn_norm_bias;
 	struct kvi_matrix gate, up, down, up_bias, down_bias; /* gate: none in gpt2 */
 	struct kvi_matrix after_ffn_norm;
-	uint32_t window;         /* sliding: tokens seen, the own one included; 0: all */
-	uint8_t rope;            /* index into ropes; nothing where n_ropes is 0 */
+	uint32_t window; /* sliding: tokens seen, the own one included; 0: all */
+	uint8_t rope;    /* index into ropes; nothing where n_ropes is 0 */
 };
 
 /* Frequencies of a rope as fractions of a full turn a position, times 2^64, multiples of
  * 2^16; the same on every machine (spec/arithmetic.md 10). */
 struct kvi_model_rope {
-	uint32_t rotary;         /* channels of a head that turn, even; 0: none */
-	uint64_t *freq;          /* rotary / 2 */
+	uint32_t rotary; /* channels of a head that turn, even; 0: none */
+	uint64_t *freq;  /* rotary / 2 */
 };
 
 struct kvi_model_file {
 	const struct kvi_alloc *alloc;
-	char arch[32];           /* "llama", "qwen2", "qwen3", "gemma3", "gpt2" */
-	char name[128];          /* may be empty */
+	char arch[32];  /* "llama", "qwen2", "qwen3", "gemma3", "gpt2" */
+	char name[128]; /* may be empty */
 	uint32_t n_layers, width, heads, kv_heads, head_channels, ffn, vocabulary;
 	float norm_epsilon;
-	float attention_scale;   /* of scores: 1 / sqrt(head_channels) unless the model says otherwise */
-	float logit_cap;         /* logits are cap * tanh(z / cap); 0: as they are */
-	int32_t first_token;     /* that sequences begin with; -1: the file says none */
-	float embedding_scale;   /* 1 unless the model says otherwise; of safetensors in bf16 or f16
+	float attention_scale; /* of scores: 1 / sqrt(head_channels) unless the model says otherwise */
+	float logit_cap;       /* logits are cap * tanh(z / cap); 0: as they are */
+	int32_t first_token;   /* that sequences begin with; -1: the file says none */
+	float embedding_scale; /* 1 unless the model says otherwise; of safetensors in bf16 or f16
 	                          * a number of that type, as the model's own code has it */
-	bool layer_norm;         /* mean and bias, as gpt2; else root mean square */
-	bool norm_plus_one;      /* norm gains are stored less 1 (gemma in safetensors) */
-	bool interleaved;        /* rows of q and k: pairs (2i, 2i + 1); else (i, i + rotary / 2) */
-	uint8_t activation;      /* enum kvi_activation */
+	bool layer_norm;       /* mean and bias, as gpt2; else root mean square */
+	bool norm_plus_one;    /* norm gains are stored less 1 (gemma in safetensors) */
+	bool interleaved;      /* rows of q and k: pairs (2i, 2i + 1); else (i, i + rotary / 2) */
+	uint8_t activation;    /* enum kvi_activation */
 	struct kvi_matrix embedding, positions; /* vocabulary x width; gpt2's positions */
 	struct kvi_matrix output_norm, output_norm_bias;
 	struct kvi_matrix output; /* vocabulary x width; the embedding when they are tied. Models
 	                           * without an output, or its norm, are good for caches */
-	unsigned n_ropes;        /* 0: gpt2. 2: gemma3's, of full and of sliding layers */
+	unsigned n_ropes;         /* 0: gpt2. 2: gemma3's, of full and of sliding layers */
 	struct kvi_model_rope ropes[2];
 	struct kvi_model_layer *layers;
-	void *maps;              /* of the loader */
+	void *maps; /* of the loader */
 };
 
 /*
@@ -90,15 +98,13 @@ struct kvi_model_file {
  * Returns OK, MEM, MEMLIMIT, IO, FORMAT (neither of the two), OPTIONS (architecture, type, rope
  * scaling or version that is not known, no JSON library), DATA.
  */
-kvarc_ret kvi_model_file_open(struct kvi_model_file **m,
-                              const struct kvi_alloc *alloc, const char *path,
-                              kvarc_error *error);
+kvarc_ret kvi_model_file_open(struct kvi_model_file **m, const struct kvi_alloc *alloc,
+                              const char *path, kvarc_error *error);
 void kvi_model_file_close(struct kvi_model_file **m); /* NULL-safe */
-/* Names the files and their state: paths, inodes, sizes, times. False: there are none, they have changed
- * since they were opened, or they had just been written then, so that a later change might
+/* Names the files and their state: paths, inodes, sizes, times. False: there are none, they have
+ * changed since they were opened, or they had just been written then, so that a later change might
  * not show. */
-bool kvi_model_file_stamp(const struct kvi_model_file *m,
-                          struct kvi_h128 *stamp);
+bool kvi_model_file_stamp(const struct kvi_model_file *m, struct kvi_h128 *stamp);
 
 /* Row r of a matrix in fp32: exact for floats, w * s (+ m) of quantised types, each
  * operation rounded. columns floats. False: one of them, or a scale, is not finite. */
@@ -114,7 +120,7 @@ struct kvi_number_groups kvi_number_groups(unsigned type);
 /* Row r of a quantised matrix as its integers, and scales and minima by group, exact or rounded
  * once (spec/arithmetic.md 7). minimum is not touched for types without. False: a scale or
  * minimum is not finite, and no predictor can be made of the matrix. */
-bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q,
-                         float *scale, float *minimum);
+bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q, float *scale,
+                         float *minimum);
 
 #endif

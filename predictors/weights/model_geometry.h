@@ -12,12 +12,9 @@ struct kvi_model_geometry {
 	kvarc_rope ropes[2]; /* frequencies are the model's */
 };
 /* pairing: KVARC_ROPE_*, of keys that turn. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g,
-                                  const struct kvi_alloc *alloc,
-                                  const struct kvi_model_file *m,
-                                  unsigned dtype, uint8_t pairing);
-void kvi_model_geometry_free(struct kvi_model_geometry *g,
-                             const struct kvi_alloc *alloc);
+kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g, const struct kvi_alloc *alloc,
+                                  const struct kvi_model_file *m, unsigned dtype, uint8_t pairing);
+void kvi_model_geometry_free(struct kvi_model_geometry *g, const struct kvi_alloc *alloc);
 
 /* Positions that the model has, at least. */
 uint64_t kvi_model_positions(const struct kvi_model_file *m);

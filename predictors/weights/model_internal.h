@@ -10,15 +10,12 @@
 /* Limits of what a file may say. */
 enum {
 	KVI_MODEL_LAYERS_MAX = 65535,
-	KVI_MODEL_WIDTH_MAX = 1 << 20,       /* also of all heads, and of the feed-forward part */
+	KVI_MODEL_WIDTH_MAX = 1 << 20, /* also of all heads, and of the feed-forward part */
 	KVI_MODEL_HEADS_MAX = 65535,
 	KVI_MODEL_VOCABULARY_MAX = 1 << 24,
 	KVI_MODEL_TENSORS_MAX = 1 << 21,
 	KVI_MODEL_PARTS_MAX = 4096
 };
-
-#define kvi_model_fail(error, code, ...) \
-	kvi_fail((error), (code), KVARC_UNKNOWN, KVARC_UNKNOWN, __VA_ARGS__)
 
 /* A file in memory. */
 struct kvi_map {
@@ -32,18 +29,18 @@ struct kvi_file_stamp {
 	bool settled; /* a later change cannot leave it as it is */
 };
 /* END: there is no such file. Else OK, or IO with its text. stamp may be NULL. */
-kvarc_ret kvi_map_open(struct kvi_map *map, const char *path,
-                       struct kvi_file_stamp *stamp, kvarc_error *error);
+kvarc_ret kvi_map_open(struct kvi_map *map, const char *path, struct kvi_file_stamp *stamp,
+                       kvarc_error *error);
 /* Of the file that has the path now. */
 struct kvi_file_stamp kvi_file_stamp(const char *path);
 void kvi_map_close(struct kvi_map *map);
 
 /* A tensor of a file. */
 struct kvi_weight {
-	const char *name;       /* not terminated */
+	const char *name; /* not terminated */
 	size_t name_n;
-	uint8_t type;           /* enum kvi_number_type, KVI_NUM_NONE: not known */
-	bool plain;             /* has one axis, or two */
+	uint8_t type; /* enum kvi_number_type, KVI_NUM_NONE: not known */
+	bool plain;   /* has one axis, or two */
 	bool used;
 	char type_name[16];     /* of the file, for errors */
 	uint64_t rows, columns; /* in the file; rows 1 of one axis */
@@ -63,13 +60,12 @@ const char *kvi_shown(char dst[KVI_SHOWN_BYTES], const char *name, size_t n);
 /* Refuses tensors that overlap and names that are there twice; then they are sorted by name. */
 kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error);
 /* NULL: there is none. */
-struct kvi_weight *kvi_weights_find(const struct kvi_weights *t,
-                                    const char *name);
+struct kvi_weight *kvi_weights_find(const struct kvi_weights *t, const char *name);
 
 /* Types by their number in ggml; NULL: not known. */
 struct kvi_number_info {
 	const char *name;
-	unsigned elements, bytes;  /* of a block */
+	unsigned elements, bytes; /* of a block */
 };
 const struct kvi_number_info *kvi_number_info(uint32_t type);
 /* The names of all, for errors. */
@@ -96,59 +92,56 @@ enum kvi_tied { KVI_TIED_UNSAID, KVI_TIED_YES, KVI_TIED_NO };
 /* What is said about a model before its tensors are looked up. */
 struct kvi_model_spec {
 	bool safetensors;
-	struct kvi_rope_rule ropes[2];  /* theta 0: there is none */
-	const uint8_t *sliding;         /* by layer, NULL: none; of the loader */
-	uint32_t window;                /* of sliding layers */
-	enum kvi_tied tied;             /* unsaid: when there is no other */
+	struct kvi_rope_rule ropes[2]; /* theta 0: there is none */
+	const uint8_t *sliding;        /* by layer, NULL: none; of the loader */
+	uint32_t window;               /* of sliding layers */
+	enum kvi_tied tied;            /* unsaid: when there is no other */
 };
 
 /* Makes the ropes of a model, of which head_channels is set; frequencies of a GGUF may have
  * factors that are a tensor. */
-kvarc_ret kvi_rope_bind(struct kvi_model_file *m,
-                        const struct kvi_model_spec *spec,
+kvarc_ret kvi_rope_bind(struct kvi_model_file *m, const struct kvi_model_spec *spec,
                         const struct kvi_weights *tensors, kvarc_error *error);
 
 /* Of the architectures, in enum order. */
 enum kvi_arch_id {
-	KVI_ARCH_LLAMA, KVI_ARCH_QWEN2, KVI_ARCH_QWEN3, KVI_ARCH_GEMMA3,
-	KVI_ARCH_GPT2, KVI_ARCHS
+	KVI_ARCH_LLAMA,
+	KVI_ARCH_QWEN2,
+	KVI_ARCH_QWEN3,
+	KVI_ARCH_GEMMA3,
+	KVI_ARCH_GPT2,
+	KVI_ARCHS
 };
 /* By its name in a GGUF, or the model_type of a config.json; -1 after OPTIONS is in error. */
 int kvi_arch_find(const char *name, bool safetensors, kvarc_error *error);
 /* What an architecture always has: arch, layer_norm, activation and the like. */
 void kvi_arch_begin(struct kvi_model_file *m, int arch, bool safetensors);
 /* Checks sizes, then finds and checks all tensors. */
-kvarc_ret kvi_arch_bind(struct kvi_model_file *m, int arch,
-                        const struct kvi_model_spec *spec,
+kvarc_ret kvi_arch_bind(struct kvi_model_file *m, int arch, const struct kvi_model_spec *spec,
                         struct kvi_weights *tensors, kvarc_error *error);
 
 /* A GGUF in memory. */
-kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file,
-                         kvarc_error *error);
+kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file, kvarc_error *error);
 /* config.json and the safetensors files of a model in memory; names are for errors. */
 struct kvi_model_part {
 	char *name;
 	struct kvi_map map;
 };
 kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
-                                const struct kvi_model_part *parts,
-                                size_t n_parts, kvarc_error *error);
+                                const struct kvi_model_part *parts, size_t n_parts,
+                                kvarc_error *error);
 /* The files that an index names, each once; parts and parts[].name are of alloc, also after
  * an error. */
-kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc,
-                                struct kvi_map index,
-                                struct kvi_model_part **parts, size_t *n_parts,
-                                kvarc_error *error);
+kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map index,
+                                struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error);
 /* The content of config.json. sliding: to be freed, or NULL. */
-kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config,
-                          int *arch, struct kvi_model_spec *spec,
-                          uint8_t **sliding, kvarc_error *error);
+kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config, int *arch,
+                          struct kvi_model_spec *spec, uint8_t **sliding, kvarc_error *error);
 
 /* JSON text that is an object, when its cost is within *room, which is reduced; release
  * with json_decref. name: for errors. */
 struct json_t;
-kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name,
-                        uint64_t *room, struct json_t **root,
-                        kvarc_error *error);
+kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *buffer,
+                        struct json_t **root, kvarc_error *error);
 
 #endif

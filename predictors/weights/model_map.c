@@ -26,8 +26,7 @@ static int64_t nanoseconds(const struct timespec *t)
 static bool is_settled(const struct stat *st)
 {
 	const int64_t second = 1000000000;
-	int64_t tick = st->st_mtim.tv_nsec && st->st_ctim.tv_nsec ? second / 10
-	                                                          : 2 * second;
+	int64_t tick = st->st_mtim.tv_nsec && st->st_ctim.tv_nsec ? second / 10 : 2 * second;
 	struct timespec now;
 	if (clock_gettime(CLOCK_REALTIME, &now))
 		return false;
@@ -37,11 +36,9 @@ static bool is_settled(const struct stat *st)
 
 static struct kvi_file_stamp stamp_of(const char *path, const struct stat *st)
 {
-	const uint64_t numbers[4] = {
-		(uint64_t)st->st_ino, (uint64_t)st->st_size,
-		(uint64_t)nanoseconds(&st->st_mtim),
-		(uint64_t)nanoseconds(&st->st_ctim)
-	};
+	const uint64_t numbers[4] = { (uint64_t)st->st_ino, (uint64_t)st->st_size,
+		                      (uint64_t)nanoseconds(&st->st_mtim),
+		                      (uint64_t)nanoseconds(&st->st_ctim) };
 	struct kvi_file_stamp stamp = { .settled = false };
 	char real[PATH_MAX];
 	if (realpath(path, real)) {
@@ -54,49 +51,45 @@ static struct kvi_file_stamp stamp_of(const char *path, const struct stat *st)
 struct kvi_file_stamp kvi_file_stamp(const char *path)
 {
 	struct stat st;
-	return stat(path, &st) ? (struct kvi_file_stamp){ .settled = false }
-	                       : stamp_of(path, &st);
+	return stat(path, &st) ? (struct kvi_file_stamp){ .settled = false } : stamp_of(path, &st);
 }
 
 /* --------------------------------------------------------------- maps */
 
 static kvarc_ret map_descriptor(struct kvi_map *map, int fd, const char *path,
-                                struct kvi_file_stamp *stamp,
-                                kvarc_error *error)
+                                struct kvi_file_stamp *stamp, kvarc_error *error)
 {
 	struct stat st;
 	if (fstat(fd, &st))
-		return kvi_model_fail(error, KVARC_IO, "%s: %s", path,
-		                      strerror(errno));
+		return kvi_fail(error, KVARC_IO, "%s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return kvi_model_fail(error, KVARC_IO, "%s is not a regular file: "
-		                      "a model must be one, to be mapped", path);
+		return kvi_fail(error, KVARC_IO,
+		                "%s is not a regular file: a model must be one, to be mapped",
+		                path);
 	if (stamp)
 		*stamp = stamp_of(path, &st);
 	if (st.st_size == 0)
 		return KVARC_OK;
 	if ((uintmax_t)st.st_size > (uintmax_t)(SIZE_MAX / 2))
-		return kvi_model_fail(error, KVARC_IO, "%s is too large to be "
-		                      "mapped: use a 64-bit program", path);
+		return kvi_fail(error, KVARC_IO,
+		                "%s is too large to be mapped: use a 64-bit program", path);
 	void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (p == MAP_FAILED)
-		return kvi_model_fail(error, KVARC_IO, "%s cannot be mapped: %s",
-		                      path, strerror(errno));
+		return kvi_fail(error, KVARC_IO, "%s cannot be mapped: %s", path, strerror(errno));
 	map->p = p;
 	map->n = (size_t)st.st_size;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_map_open(struct kvi_map *map, const char *path,
-                       struct kvi_file_stamp *stamp, kvarc_error *error)
+kvarc_ret kvi_map_open(struct kvi_map *map, const char *path, struct kvi_file_stamp *stamp,
+                       kvarc_error *error)
 {
 	memset(map, 0, sizeof *map);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 && errno == ENOENT)
 		return KVARC_END;
 	if (fd < 0)
-		return kvi_model_fail(error, KVARC_IO, "%s cannot be opened: %s",
-		                      path, strerror(errno));
+		return kvi_fail(error, KVARC_IO, "%s cannot be opened: %s", path, strerror(errno));
 	kvarc_ret ret = map_descriptor(map, fd, path, stamp, error);
 	close(fd);
 	return ret;

@@ -8,8 +8,8 @@
 
 enum {
 	BLOCK_MAX = 256,
-	GROUPS_MAX = 16,         /* of a block */
-	MINIMA = 1               /* the type has them */
+	GROUPS_MAX = 16, /* of a block */
+	MINIMA = 1       /* the type has them */
 };
 
 /* The integers of a block, with scales and minima of its groups. */
@@ -99,10 +99,8 @@ static void q8_0(const uint8_t *p, struct block *b)
 
 static void iq4_nl(const uint8_t *p, struct block *b)
 {
-	static const int8_t values[16] = {
-		-127, -104, -83, -65, -49, -35, -22, -10,
-		1, 13, 25, 38, 53, 69, 89, 113
-	};
+	static const int8_t values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+		                           1,    13,   25,  38,  53,  69,  89,  113 };
 	b->scale[0] = load_f16(p);
 	nibbles(p + 2, 0, b->q);
 	for (int i = 0; i < 32; i++)
@@ -147,8 +145,7 @@ static void q5_k(const uint8_t *p, struct block *b)
 	k_nibbles(p + 48, b->q);
 	for (int g = 0; g < 8; g++)
 		for (int i = 0; i < 32; i++)
-			b->q[32 * g + i] = (int8_t)(b->q[32 * g + i] +
-			                            (p[16 + i] >> g & 1) * 16);
+			b->q[32 * g + i] = (int8_t)(b->q[32 * g + i] + (p[16 + i] >> g & 1) * 16);
 }
 
 static void q6_k(const uint8_t *p, struct block *b)
@@ -159,8 +156,7 @@ static void q6_k(const uint8_t *p, struct block *b)
 		b->scale[g] = d * (float)(int8_t)factors[g];
 	for (int i = 0; i < 256; i++) {
 		int half = i / 128, part = i % 128 / 32, k = i % 32;
-		int nibble = low[64 * half + 32 * (part & 1) + k] >>
-		             (part & 2 ? 4 : 0) & 15;
+		int nibble = low[64 * half + 32 * (part & 1) + k] >> (part & 2 ? 4 : 0) & 15;
 		int top = high[32 * half + k] >> (2 * part) & 3;
 		b->q[i] = (int8_t)((nibble | top << 4) - 32);
 	}
@@ -187,7 +183,7 @@ static const struct type types[] = {
 	{ KVI_NUM_IQ4_NL, 32, 0, { "IQ4_NL", 32, 18 }, iq4_nl },
 };
 const char kvi_number_names[] = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
-                                "Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL";
+				"Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL";
 
 static const struct type *find(uint32_t type)
 {
@@ -218,12 +214,10 @@ static float load_float(uint8_t type, const uint8_t *p)
 {
 	if (type == KVI_NUM_F32)
 		return from_bits(kvi_load32(p));
-	return type == KVI_NUM_F16 ? load_f16(p)
-	                           : from_bits((uint32_t)kvi_load16(p) << 16);
+	return type == KVI_NUM_F16 ? load_f16(p) : from_bits((uint32_t)kvi_load16(p) << 16);
 }
 
-static bool float_row(const struct kvi_matrix *m, unsigned bytes, uint64_t r,
-                      float *x)
+static bool float_row(const struct kvi_matrix *m, unsigned bytes, uint64_t r, float *x)
 {
 	const uint8_t *p = m->data;
 	uint64_t step = m->transposed ? m->stride * bytes : bytes;
@@ -236,8 +230,7 @@ static bool float_row(const struct kvi_matrix *m, unsigned bytes, uint64_t r,
 	return finite;
 }
 
-static const uint8_t *block_row(const struct kvi_matrix *m,
-                                const struct type *t, uint64_t r)
+static const uint8_t *block_row(const struct kvi_matrix *m, const struct type *t, uint64_t r)
 {
 	return m->data + m->columns / t->info.elements * t->info.bytes * r;
 }
@@ -278,8 +271,8 @@ bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x)
 	return finite; /* a scale of f16 times integers of blocks cannot overflow */
 }
 
-bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q,
-                         float *scale, float *minimum)
+bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q, float *scale,
+                         float *minimum)
 {
 	const struct type *t = find(m->type);
 	const uint8_t *p = block_row(m, t, r);

@@ -40,30 +40,28 @@ kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error)
 	char a[KVI_SHOWN_BYTES], b[KVI_SHOWN_BYTES];
 	struct kvi_weight *w = t->w;
 	if (t->n == 0)
-		return kvi_model_fail(error, KVARC_DATA, "the model has no tensors");
+		return kvi_fail(error, KVARC_DATA, "the model has no tensors");
 	qsort(w, t->n, sizeof *w, by_place);
 	for (size_t i = 0, last = 0; i < t->n; i++) {
 		if (w[i].bytes == 0)
 			continue;
-		if (i != last && (uintptr_t)w[i].data -
-		    (uintptr_t)w[last].data < w[last].bytes)
-			return kvi_model_fail(error, KVARC_DATA, "tensors %s and %s "
-			                      "overlap: the file is damaged",
-			                      kvi_shown(a, w[last].name, w[last].name_n),
-			                      kvi_shown(b, w[i].name, w[i].name_n));
+		if (i != last && (uintptr_t)w[i].data - (uintptr_t)w[last].data < w[last].bytes)
+			return kvi_fail(error, KVARC_DATA,
+			                "tensors %s and %s overlap: the file is damaged",
+			                kvi_shown(a, w[last].name, w[last].name_n),
+			                kvi_shown(b, w[i].name, w[i].name_n));
 		last = i;
 	}
 	qsort(w, t->n, sizeof *w, by_name);
 	for (size_t i = 1; i < t->n; i++)
 		if (by_name(&w[i - 1], &w[i]) == 0)
-			return kvi_model_fail(error, KVARC_DATA, "tensor %s is there "
-			                      "twice: the file is damaged",
-			                      kvi_shown(a, w[i].name, w[i].name_n));
+			return kvi_fail(error, KVARC_DATA,
+			                "tensor %s is there twice: the file is damaged",
+			                kvi_shown(a, w[i].name, w[i].name_n));
 	return KVARC_OK;
 }
 
-struct kvi_weight *kvi_weights_find(const struct kvi_weights *t,
-                                    const char *name)
+struct kvi_weight *kvi_weights_find(const struct kvi_weights *t, const char *name)
 {
 	size_t n = strlen(name), low = 0, high = t->n;
 	while (low < high) {

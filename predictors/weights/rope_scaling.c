@@ -5,7 +5,7 @@
  */
 #include "model_internal.h"
 
-#include "numeric/rope_turns.h"
+#include "numeric/rope_rotations.h"
 
 bool kvi_rope_divide(uint64_t *freq, double by)
 {
@@ -35,13 +35,13 @@ bool kvi_rope_rule_freq(const struct kvi_rope_rule *r, uint64_t *freq)
 	    (r->scaling && (!(r->factor >= 1) || !(r->factor <= 1048576))))
 		return false;
 	if (r->scaling == KVI_ROPE_LLAMA3 &&
-	    (!(r->low > 0) || !(r->high > r->low) || !(r->high <= 1e6) ||
-	     !(r->context >= 1) || !(r->context <= 1e9)))
+	    (!(r->low > 0) || !(r->high > r->low) || !(r->high <= 1e6) || !(r->context >= 1) ||
+	     !(r->context <= 1e9)))
 		return false;
 	uint64_t log_theta = kvi_rope_log(r->theta);
 	bool good = true;
 	for (uint32_t i = 0; i < r->rotary / 2; i++) {
-		freq[i] = kvi_rope_turns(log_theta, i, r->rotary);
+		freq[i] = kvi_rope_rotations(log_theta, i, r->rotary);
 		if (r->scaling == KVI_ROPE_LINEAR)
 			good = kvi_rope_divide(&freq[i], r->factor) && good;
 		else if (r->scaling == KVI_ROPE_LLAMA3)
@@ -51,8 +51,7 @@ bool kvi_rope_rule_freq(const struct kvi_rope_rule *r, uint64_t *freq)
 }
 
 /* GGUF files of llama 3 have the factors of its frequencies as a tensor. */
-static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors,
-                                  struct kvi_model_rope *rope,
+static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors, struct kvi_model_rope *rope,
                                   kvarc_error *error)
 {
 	struct kvi_weight *w = kvi_weights_find(tensors, "rope_freqs.weight");
@@ -61,49 +60,49 @@ static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors,
 	if (!w)
 		return KVARC_OK;
 	if (w->type == KVI_NUM_NONE || kvi_number_groups(w->type).group)
-		return kvi_model_fail(error, KVARC_OPTIONS, "tensor rope_freqs.weight "
-		                      "has numbers of type %s: known are F32, F16 and "
-		                      "BF16", w->type_name);
+		return kvi_fail(error, KVARC_OPTIONS,
+		                "tensor rope_freqs.weight has numbers of "
+		                "type %s: known are F32, F16 and BF16",
+		                w->type_name);
 	if (w->rows != 1 || w->columns != n)
-		return kvi_model_fail(error, KVARC_DATA, "tensor rope_freqs.weight "
-		                      "has %llu x %llu numbers, but the model's sizes "
-		                      "ask for 1 x %u: the file is damaged",
-		                      (unsigned long long)w->rows,
-		                      (unsigned long long)w->columns, (unsigned)n);
+		return kvi_fail(error, KVARC_DATA,
+		                "tensor rope_freqs.weight has %llu x %llu "
+		                "numbers, but the model's sizes ask for 1 x %u: the file is "
+		                "damaged",
+		                (unsigned long long)w->rows, (unsigned long long)w->columns,
+		                (unsigned)n);
 	/* one number a row */
 	struct kvi_matrix f = { w->type, true, n, 1, 1, w->data };
 	for (uint32_t i = 0; i < n; i++)
-		if (!kvi_matrix_row(&f, i, &by) ||
-		    !kvi_rope_divide(&rope->freq[i], (double)by))
-			return kvi_model_fail(error, KVARC_DATA, "tensor "
-			                      "rope_freqs.weight has a factor that is "
-			                      "not possible: the file is damaged");
+		if (!kvi_matrix_row(&f, i, &by) || !kvi_rope_divide(&rope->freq[i], (double)by))
+			return kvi_fail(error, KVARC_DATA,
+			                "tensor rope_freqs.weight has a factor "
+			                "that is not possible: the file is damaged");
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_rope_bind(struct kvi_model_file *m,
-                        const struct kvi_model_spec *spec,
+kvarc_ret kvi_rope_bind(struct kvi_model_file *m, const struct kvi_model_spec *spec,
                         const struct kvi_weights *tensors, kvarc_error *error)
 {
 	while (m->n_ropes < 2 && spec->ropes[m->n_ropes].theta != 0) {
 		const struct kvi_rope_rule *r = &spec->ropes[m->n_ropes];
 		struct kvi_model_rope *rope = &m->ropes[m->n_ropes];
 		if (r->rotary < 2 || r->rotary % 2 || r->rotary > m->head_channels)
-			return kvi_model_fail(error, KVARC_DATA, "%u channels of "
-			                      "a head cannot turn: heads have %u",
-			                      (unsigned)r->rotary,
-			                      (unsigned)m->head_channels);
+			return kvi_fail(error, KVARC_DATA,
+			                "%u channels of a head cannot turn: heads have %u",
+			                (unsigned)r->rotary, (unsigned)m->head_channels);
 		rope->freq = kvi_array(m->alloc, r->rotary / 2, sizeof *rope->freq);
 		if (!rope->freq)
 			return kvi_fail_alloc(error, m->alloc);
 		rope->rotary = r->rotary;
 		m->n_ropes++;
 		if (!kvi_rope_rule_freq(r, rope->freq))
-			return kvi_model_fail(error, KVARC_DATA, "base or scaling "
-			                      "of the model's rotary embedding is not "
-			                      "possible");
+			return kvi_fail(error, KVARC_DATA,
+			                "base or scaling of the model's rotary "
+			                "embedding is not possible");
 		kvarc_ret ret = m->n_ropes == 1 && !spec->safetensors
-		                ? divide_by_tensor(tensors, rope, error) : KVARC_OK;
+		                        ? divide_by_tensor(tensors, rope, error)
+		                        : KVARC_OK;
 		if (ret)
 			return ret;
 	}

@@ -14,27 +14,26 @@
 #include "util/bytes.h"
 #include "util/ckd.h"
 
-kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name,
-                        uint64_t *room, struct json_t **root,
-                        kvarc_error *error)
+kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *room,
+                        struct json_t **root, kvarc_error *error)
 {
 	*root = NULL;
 	if (n > KVI_ST_HEADER_MAX)
-		return kvi_model_fail(error, KVARC_DATA, "%.80s: JSON of %zu bytes "
-		                      "is more than the format allows", name, n);
+		return kvi_fail(error, KVARC_DATA,
+		                "%.80s: JSON of %zu bytes is more than the format allows", name, n);
 	/* The JSON library allocates by itself: bound that beforehand. */
 	if (n > *room / KVI_JSON_COST)
-		return kvi_model_fail(error, KVARC_MEMLIMIT, "%.80s: its JSON needs "
-		                      "more memory than the limit: raise the limit",
-		                      name);
+		return kvi_fail(error, KVARC_MEMLIMIT,
+		                "%.80s: its JSON needs more memory than the limit: raise the limit",
+		                name);
 	*room -= (uint64_t)n * KVI_JSON_COST;
 	*root = json_loadb((const char *)p, n, JSON_REJECT_DUPLICATES, NULL);
 	if (json_is_object(*root))
 		return KVARC_OK;
 	json_decref(*root);
 	*root = NULL;
-	return kvi_model_fail(error, KVARC_DATA, "%.80s is damaged, its JSON cannot "
-	                      "be read: download it again", name);
+	return kvi_fail(error, KVARC_DATA,
+	                "%.80s is damaged, its JSON cannot be read: download it again", name);
 }
 
 /* A header with the file it is of. */
@@ -45,19 +44,17 @@ struct header {
 	uint64_t data_bytes;
 };
 
-static kvarc_ret load_header(struct header *h, uint64_t *room,
-                             kvarc_error *error)
+static kvarc_ret load_header(struct header *h, uint64_t *room, kvarc_error *error)
 {
 	const struct kvi_map *map = &h->part->map;
 	uint64_t n = map->n < 8 ? UINT64_MAX : kvi_load64(map->p);
 	if (n == UINT64_MAX || n > map->n - 8)
-		return kvi_model_fail(error, KVARC_DATA, "%.80s is not a safetensors "
-		                      "file, or it is cut: download it again",
-		                      h->part->name);
+		return kvi_fail(error, KVARC_DATA,
+		                "%.80s is not a safetensors file, or it is cut: download it again",
+		                h->part->name);
 	h->data = map->p + 8 + n;
 	h->data_bytes = map->n - 8 - n;
-	return kvi_json_load(map->p + 8, (size_t)n, h->part->name, room, &h->root,
-	                     error);
+	return kvi_json_load(map->p + 8, (size_t)n, h->part->name, room, &h->root, error);
 }
 
 static void set_type(struct kvi_weight *w, const char *dtype, unsigned *bytes)
@@ -65,9 +62,7 @@ static void set_type(struct kvi_weight *w, const char *dtype, unsigned *bytes)
 	static const struct {
 		const char *name;
 		uint8_t type;
-	} known[] = {
-		{ "F32", KVI_NUM_F32 }, { "F16", KVI_NUM_F16 }, { "BF16", KVI_NUM_BF16 }
-	};
+	} known[] = { { "F32", KVI_NUM_F32 }, { "F16", KVI_NUM_F16 }, { "BF16", KVI_NUM_BF16 } };
 	w->type = KVI_NUM_NONE;
 	*bytes = 0;
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -80,9 +75,8 @@ static void set_type(struct kvi_weight *w, const char *dtype, unsigned *bytes)
 	         kvi_shown(shown, dtype, strlen(dtype)));
 }
 
-static kvarc_ret take_tensor(const struct header *h, const char *name,
-                             const json_t *v, struct kvi_weight *w,
-                             kvarc_error *error)
+static kvarc_ret take_tensor(const struct header *h, const char *name, const json_t *v,
+                             struct kvi_weight *w, kvarc_error *error)
 {
 	struct kvi_st_entry e;
 	unsigned bytes;
@@ -92,15 +86,14 @@ static kvarc_ret take_tensor(const struct header *h, const char *name,
 	w->name_n = strlen(name);
 	if (good) {
 		set_type(w, e.dtype, &bytes);
-		good = !bytes || (!kvi_mul(e.elements, bytes, &size) &&
-		                  size == e.end - e.begin);
+		good = !bytes || (!kvi_mul(e.elements, bytes, &size) && size == e.end - e.begin);
 	}
 	if (!good) {
 		char shown[KVI_SHOWN_BYTES];
-		return kvi_model_fail(error, KVARC_DATA, "tensor %s is not valid, or "
-		                      "%.60s ends before it does: download it again",
-		                      kvi_shown(shown, name, strlen(name)),
-		                      h->part->name);
+		return kvi_fail(error, KVARC_DATA,
+		                "tensor %s is not valid, or %.60s ends before "
+		                "it does: download it again",
+		                kvi_shown(shown, name, strlen(name)), h->part->name);
 	}
 	w->plain = e.axes == 1 || e.axes == 2;
 	w->rows = e.axes == 2 ? e.shape[0] : 1;
@@ -110,12 +103,12 @@ static kvarc_ret take_tensor(const struct header *h, const char *name,
 	return KVARC_OK;
 }
 
-static kvarc_ret take_tensors(const struct header *h, struct kvi_weights *t,
-                              kvarc_error *error)
+static kvarc_ret take_tensors(const struct header *h, struct kvi_weights *t, kvarc_error *error)
 {
 	const char *name;
 	json_t *v;
-	json_object_foreach(h->root, name, v) {
+	json_object_foreach(h->root, name, v)
+	{
 		if (!strcmp(name, "__metadata__"))
 			continue;
 		kvarc_ret ret = take_tensor(h, name, v, &t->w[t->n], error);
@@ -146,10 +139,11 @@ static kvarc_ret load_tensors(struct st_loader *l)
 		n += json_object_size(l->headers[i].root);
 	}
 	l->tensors.w = n && n <= KVI_MODEL_TENSORS_MAX
-	               ? kvi_calloc(l->m->alloc, n, sizeof *l->tensors.w) : NULL;
+	                       ? kvi_calloc(l->m->alloc, n, sizeof *l->tensors.w)
+	                       : NULL;
 	if (n > KVI_MODEL_TENSORS_MAX)
-		return kvi_model_fail(l->error, KVARC_DATA, "the model has more than "
-		                      "%d tensors", KVI_MODEL_TENSORS_MAX);
+		return kvi_fail(l->error, KVARC_DATA, "the model has more than %d tensors",
+		                KVI_MODEL_TENSORS_MAX);
 	if (n && !l->tensors.w)
 		return kvi_fail_alloc(l->error, l->m->alloc);
 	for (size_t i = 0; i < l->n; i++) {
@@ -163,8 +157,9 @@ static kvarc_ret load_tensors(struct st_loader *l)
 /* The model's own code multiplies embeddings with a number of their type. */
 static void round_scale(struct kvi_model_file *m)
 {
-	uint32_t bits, cut = m->embedding.type == KVI_NUM_BF16 ? 16
-	                     : m->embedding.type == KVI_NUM_F16 ? 13 : 0;
+	uint32_t bits, cut = m->embedding.type == KVI_NUM_BF16  ? 16
+	                     : m->embedding.type == KVI_NUM_F16 ? 13
+	                                                        : 0;
 	memcpy(&bits, &m->embedding_scale, sizeof bits);
 	if (cut) {
 		bits += ((uint32_t)1 << (cut - 1)) - 1 + (bits >> cut & 1);
@@ -177,8 +172,7 @@ static kvarc_ret load(struct st_loader *l, struct kvi_map config)
 {
 	struct kvi_model_spec spec = { .safetensors = true };
 	int arch;
-	kvarc_ret ret = kvi_config_json(l->m, config, &arch, &spec, &l->sliding,
-	                                l->error);
+	kvarc_ret ret = kvi_config_json(l->m, config, &arch, &spec, &l->sliding, l->error);
 	if (!ret)
 		ret = load_tensors(l);
 	if (!ret)
@@ -189,8 +183,8 @@ static kvarc_ret load(struct st_loader *l, struct kvi_map config)
 }
 
 kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
-                                const struct kvi_model_part *parts,
-                                size_t n_parts, kvarc_error *error)
+                                const struct kvi_model_part *parts, size_t n_parts,
+                                kvarc_error *error)
 {
 	struct st_loader l = { .m = m, .error = error };
 	l.headers = kvi_calloc(m->alloc, n_parts, sizeof *l.headers);
@@ -213,8 +207,7 @@ static bool good_name(const char *name)
 {
 	static const char end[] = ".safetensors";
 	size_t n = strlen(name);
-	return n > sizeof end - 1 && n < 200 && name[0] != '.' &&
-	       !strchr(name, '/') &&
+	return n > sizeof end - 1 && n < 200 && name[0] != '.' && !strchr(name, '/') &&
 	       !strcmp(name + n - (sizeof end - 1), end);
 }
 
@@ -224,9 +217,8 @@ static int by_text(const void *a, const void *b)
 }
 
 /* The distinct names of n. */
-static kvarc_ret take_names(const struct kvi_alloc *alloc, const char **names,
-                            size_t n, struct kvi_model_part **parts,
-                            size_t *n_parts, kvarc_error *error)
+static kvarc_ret take_names(const struct kvi_alloc *alloc, const char **names, size_t n,
+                            struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error)
 {
 	size_t distinct = 0;
 	qsort(names, n, sizeof *names, by_text);
@@ -234,9 +226,9 @@ static kvarc_ret take_names(const struct kvi_alloc *alloc, const char **names,
 		if (i == 0 || strcmp(names[i], names[distinct - 1]) != 0)
 			names[distinct++] = names[i];
 	if (distinct > KVI_MODEL_PARTS_MAX)
-		return kvi_model_fail(error, KVARC_DATA, "the index of the model "
-		                      "names more than %d files",
-		                      KVI_MODEL_PARTS_MAX);
+		return kvi_fail(error, KVARC_DATA,
+		                "the index of the model names more than %d files",
+		                KVI_MODEL_PARTS_MAX);
 	*parts = kvi_calloc(alloc, distinct, sizeof **parts);
 	if (!*parts)
 		return kvi_fail_alloc(error, alloc);
@@ -252,8 +244,7 @@ static kvarc_ret take_names(const struct kvi_alloc *alloc, const char **names,
 }
 
 static kvarc_ret read_index(const struct kvi_alloc *alloc, const json_t *root,
-                            struct kvi_model_part **parts, size_t *n_parts,
-                            kvarc_error *error)
+                            struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error)
 {
 	json_t *map = json_object_get(root, "weight_map"), *v;
 	size_t n = 0, room = json_object_size(map);
@@ -261,16 +252,17 @@ static kvarc_ret read_index(const struct kvi_alloc *alloc, const json_t *root,
 	kvarc_ret ret = KVARC_OK;
 	const char **names = room ? kvi_array(alloc, room, sizeof *names) : NULL;
 	if (!room)
-		return kvi_model_fail(error, KVARC_DATA, "the index of the model "
-		                      "names no files: download it again");
+		return kvi_fail(error, KVARC_DATA,
+		                "the index of the model names no files: download it again");
 	if (!names)
 		return kvi_fail_alloc(error, alloc);
-	json_object_foreach(map, key, v) {
+	json_object_foreach(map, key, v)
+	{
 		const char *name = json_string_value(v);
 		if (!name || !good_name(name)) {
-			ret = kvi_model_fail(error, KVARC_DATA, "the index of the model "
-			                     "names a file that is not one of its "
-			                     "folder: do not use this model");
+			ret = kvi_fail(error, KVARC_DATA,
+			               "the index of the model names a file "
+			               "that is not one of its folder: do not use this model");
 			break;
 		}
 		names[n++] = name;
@@ -281,18 +273,15 @@ static kvarc_ret read_index(const struct kvi_alloc *alloc, const json_t *root,
 	return ret;
 }
 
-kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc,
-                                struct kvi_map index,
-                                struct kvi_model_part **parts, size_t *n_parts,
-                                kvarc_error *error)
+kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map index,
+                                struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error)
 {
 	uint64_t room = alloc->limit;
 	json_t *root;
 	*parts = NULL;
 	*n_parts = 0;
-	kvarc_ret ret = kvi_json_load(index.p, index.n,
-	                              "model.safetensors.index.json", &room, &root,
-	                              error);
+	kvarc_ret ret = kvi_json_load(index.p, index.n, "model.safetensors.index.json", &room,
+	                              &root, error);
 	if (ret)
 		return ret;
 	ret = read_index(alloc, root, parts, n_parts, error);
@@ -304,13 +293,13 @@ kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc,
 
 static kvarc_ret fail_library(kvarc_error *error)
 {
-	return kvi_model_fail(error, KVARC_OPTIONS, "models as safetensors were "
-	                      "not built in (jansson): use a GGUF file");
+	return kvi_fail(error, KVARC_OPTIONS,
+	                "models as safetensors were not built in (jansson): use a GGUF file");
 }
 
 kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
-                                const struct kvi_model_part *parts,
-                                size_t n_parts, kvarc_error *error)
+                                const struct kvi_model_part *parts, size_t n_parts,
+                                kvarc_error *error)
 {
 	(void)m;
 	(void)config;
@@ -319,10 +308,8 @@ kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
 	return fail_library(error);
 }
 
-kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc,
-                                struct kvi_map index,
-                                struct kvi_model_part **parts, size_t *n_parts,
-                                kvarc_error *error)
+kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map index,
+                                struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error)
 {
 	(void)alloc;
 	(void)index;

@@ -53,12 +53,11 @@ static void counted_free(void *opaque, void *ptr)
 	free(p - 1);
 }
 
-static int write_memory(void *opaque, const void *buf, size_t bytes,
-                        uint64_t offset)
+static int write_memory(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct bench_cache *c = opaque;
 
-	if (offset > c->archive_room || bytes > c->archive_room - offset)
+	if (offset > c->archive_capacity || bytes > c->archive_capacity - offset)
 		return -1;
 	memcpy(c->archive + offset, buf, bytes);
 	if (offset + bytes > c->archive_bytes)
@@ -80,8 +79,7 @@ static bool make_views(struct bench_cache *c, const char *file)
 
 		width = (uint64_t)t->heads * t->channels;
 		if (kvi_mul(n, width * kvarc_dtype_bytes(t->dtype), &bytes) ||
-		    kvi_add(c->raw_bytes, bytes, &c->raw_bytes) ||
-		    c->raw_bytes > SIZE_MAX / 4) {
+		    kvi_add(c->raw_bytes, bytes, &c->raw_bytes) || c->raw_bytes > SIZE_MAX / 4) {
 			msg_error(file, "is too large to hold in memory");
 			return false;
 		}
@@ -91,14 +89,13 @@ static bool make_views(struct bench_cache *c, const char *file)
 		msg_error(file, "holds no tensors that could be measured");
 		return false;
 	}
-	c->archive_room = kvarc_encode_bound(g, c->tokens[0]);
-	if (c->archive_room < c->raw_bytes + c->raw_bytes / 8 + (16 << 20))
-		c->archive_room = c->raw_bytes + c->raw_bytes / 8 + (16 << 20);
+	c->archive_capacity = kvarc_encode_bound(g, c->tokens[0]);
+	if (c->archive_capacity < c->raw_bytes + c->raw_bytes / 8 + (16 << 20))
+		c->archive_capacity = c->raw_bytes + c->raw_bytes / 8 + (16 << 20);
 	c->data = malloc(c->raw_bytes);
 	c->decoded_data = malloc(c->raw_bytes);
-	c->archive = malloc(c->archive_room);
-	if (!c->views || !c->decoded || !c->data || !c->decoded_data ||
-	    !c->archive) {
+	c->archive = malloc(c->archive_capacity);
+	if (!c->views || !c->decoded || !c->data || !c->decoded_data || !c->archive) {
 		msg_error(file, "out of memory; 'bench' holds the cache three times");
 		return false;
 	}
@@ -107,8 +104,8 @@ static bool make_views(struct bench_cache *c, const char *file)
 		uint32_t bytes = (uint32_t)kvarc_dtype_bytes(t->dtype);
 		uint32_t width = t->heads * t->channels;
 
-		c->views[i] = (kvarc_view){ c->data + at, (uint64_t)width * bytes, 0,
-			                    width, bytes };
+		c->views[i] = (kvarc_view){ c->data + at, (uint64_t)width * bytes, 0, width,
+			                    bytes };
 		c->decoded[i] = c->views[i];
 		c->decoded[i].data = c->decoded_data + at;
 		at += c->tokens[t->track] * width * bytes;
@@ -116,8 +113,8 @@ static bool make_views(struct bench_cache *c, const char *file)
 	return true;
 }
 
-static bool read_all(struct bench_cache *c, kvarc_reader *r,
-                     const kvarc_view *views, kvarc_ret *ret)
+static bool read_all(struct bench_cache *c, kvarc_reader *r, const kvarc_view *views,
+                     kvarc_ret *ret)
 {
 	*ret = KVARC_OK;
 	for (size_t i = 0; i < c->geometry->n_tracks && *ret == KVARC_OK; i++) {
@@ -135,12 +132,10 @@ static bool fetch_all(struct bench_cache *c)
 		uint64_t n = c->tokens[t->track];
 
 		for (uint64_t t0 = 0; t0 < n; t0 += PIECE_TOKENS) {
-			uint32_t piece = n - t0 < PIECE_TOKENS ?
-				(uint32_t)(n - t0) : PIECE_TOKENS;
-			uint8_t *dst = (uint8_t *)c->views[i].data +
-				t0 * c->views[i].token_stride;
-			if (kvarc_import_fetch(c->im, (uint32_t)i, 0, t->heads, t0,
-			                       piece, dst) != 0)
+			uint32_t piece = n - t0 < PIECE_TOKENS ? (uint32_t)(n - t0) : PIECE_TOKENS;
+			uint8_t *dst = (uint8_t *)c->views[i].data + t0 * c->views[i].token_stride;
+			if (kvarc_import_fetch(c->im, (uint32_t)i, 0, t->heads, t0, piece, dst) !=
+			    0)
 				return false;
 		}
 	}
@@ -151,10 +146,9 @@ static kvarc_ret read_tokens(struct bench_cache *c, uint32_t track, int32_t *ids
                              int32_t *positions)
 {
 	if (c->reader)
-		return kvarc_reader_read_tokens(c->reader, track, 0, c->tokens[track],
-		                                ids, positions);
-	return kvarc_import_read_tokens(c->im, track, 0, c->tokens[track], ids,
-	                                positions);
+		return kvarc_reader_read_tokens(c->reader, track, 0, c->tokens[track], ids,
+		                                positions);
+	return kvarc_import_read_tokens(c->im, track, 0, c->tokens[track], ids, positions);
 }
 
 /* Ids and positions of a track. */
@@ -176,9 +170,8 @@ static kvarc_ret load_tokens(struct bench_cache *c, uint32_t track)
 	return ret ? ret : read_tokens(c, track, NULL, t->positions);
 }
 
-static bool open_handles(struct bench_cache *c, const struct options *o,
-                         struct input *in, kvarc_source *source,
-                         kvarc_error *error)
+static bool open_handles(struct bench_cache *c, const struct options *o, struct input *in,
+                         kvarc_source *source, kvarc_error *error)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_ret ret;
@@ -208,8 +201,8 @@ static bool open_handles(struct bench_cache *c, const struct options *o,
 	return true;
 }
 
-static bool load(struct bench_cache *c, const struct options *o,
-                 struct input *in, kvarc_source *source, kvarc_error *error)
+static bool load(struct bench_cache *c, const struct options *o, struct input *in,
+                 kvarc_source *source, kvarc_error *error)
 {
 	kvarc_ret ret;
 
@@ -222,8 +215,8 @@ static bool load(struct bench_cache *c, const struct options *o,
 		return false;
 	}
 	for (size_t i = 0; i < c->geometry->n_tracks; i++)
-		c->tokens[i] = c->im ? kvarc_import_tokens(c->im, (uint32_t)i) :
-			kvarc_reader_tokens(c->reader, (uint32_t)i);
+		c->tokens[i] = c->im ? kvarc_import_tokens(c->im, (uint32_t)i)
+		                     : kvarc_reader_tokens(c->reader, (uint32_t)i);
 	for (size_t i = 0; i < c->geometry->n_tracks; i++) {
 		ret = load_tokens(c, (uint32_t)i);
 		if (ret != KVARC_OK) {
@@ -245,8 +238,7 @@ static bool load(struct bench_cache *c, const struct options *o,
 	return false;
 }
 
-bool bench_cache_load(struct bench_cache *c, const struct options *o,
-                      const char *file)
+bool bench_cache_load(struct bench_cache *c, const struct options *o, const char *file)
 {
 	struct input in;
 	kvarc_source source;
@@ -289,9 +281,8 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 		ret = kvarc_writer_set_geometry(w, c->geometry);
 	for (size_t i = 0; i < c->geometry->n_tracks && ret == KVARC_OK; i++) {
 		if (c->tokens[i])
-			ret = kvarc_writer_append(w, (uint32_t)i, c->tokens[i],
-			                          c->of[i].ids, c->of[i].positions,
-			                          c->views);
+			ret = kvarc_writer_append(w, (uint32_t)i, c->tokens[i], c->of[i].ids,
+			                          c->of[i].positions, c->views);
 	}
 	if (ret == KVARC_OK)
 		return kvarc_writer_close(&w);
@@ -302,8 +293,7 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = { .size = c->archive_bytes,
-		                .memory = c->archive };
+	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
 	kvarc_reader *r;
 	kvarc_ret ret;
 
@@ -324,8 +314,8 @@ static void keep_fastest(double *best, double seconds)
 		*best = seconds;
 }
 
-bool bench_cache_run(struct bench_cache *c, const struct options *o,
-                     const char *file, struct bench_run *run)
+bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
+                     struct bench_run *run)
 {
 	struct bench_counter counter = { 0, 0 };
 	kvarc_allocator allocator = { counted_alloc, counted_free, &counter };
@@ -354,7 +344,7 @@ bool bench_cache_run(struct bench_cache *c, const struct options *o,
 	}
 	if (!is_lossy(run) && memcmp(c->data, c->decoded_data, c->raw_bytes) != 0) {
 		msg_error(file, "what was decoded differs from the input; "
-		          "this is a bug in kvarc, please report it");
+		                "this is a bug in kvarc, please report it");
 		return false;
 	}
 	if (counter.peak > run->memory_bytes)

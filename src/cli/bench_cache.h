@@ -14,16 +14,16 @@ struct bench_cache {
 	const kvarc_geometry *geometry; /* lives in the two handles below */
 	kvarc_import *im;
 	kvarc_reader *reader;
-	uint64_t *tokens;    /* by track */
+	uint64_t *tokens; /* by track */
 	struct bench_tokens {
 		int32_t *ids, *positions; /* ids may be NULL */
-	} *of;               /* by track */
-	kvarc_view *views;   /* by tensor, packed */
-	kvarc_view *decoded; /* where decoding goes */
+	} * of;                           /* by track */
+	kvarc_view *views;                /* by tensor, packed */
+	kvarc_view *decoded;              /* where decoding goes */
 	uint8_t *data, *decoded_data;
 	uint64_t raw_bytes, elements;
 	uint8_t *archive;
-	uint64_t archive_bytes, archive_room;
+	uint64_t archive_bytes, archive_capacity;
 };
 
 struct bench_run {
@@ -37,11 +37,10 @@ struct bench_run {
 };
 
 /* Imports a file, or reads an archive, into memory. false: a message was shown. */
-bool bench_cache_load(struct bench_cache *c, const struct options *o,
-                      const char *file);
+bool bench_cache_load(struct bench_cache *c, const struct options *o, const char *file);
 /* One encode and one decode, compared; keeps the fastest times in run. */
-bool bench_cache_run(struct bench_cache *c, const struct options *o,
-                     const char *file, struct bench_run *run);
+bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
+                     struct bench_run *run);
 void bench_cache_free(struct bench_cache *c);
 
 #endif

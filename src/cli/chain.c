@@ -43,15 +43,15 @@ kvarc_ret chain_make(struct chain *c, const struct shape *s, kvarc_reader *r)
 		if (ret != KVARC_OK)
 			break;
 		if (chunk.tensor >= s->geometry->n_tensors ||
-		    s->geometry->tensors[chunk.tensor].track != 0 ||
-		    chunk.t0 != next || chunk.n > SEGMENT_MAX)
+		    s->geometry->tensors[chunk.tensor].track != 0 || chunk.t0 != next ||
+		    chunk.n > SEGMENT_MAX)
 			continue;
 		ret = kvarc_reader_read_tokens(r, 0, chunk.t0, chunk.n, ids, NULL);
 		if (ret == KVARC_OPTIONS)
 			return KVARC_OK;
 		if (ret == KVARC_PREDICTOR && !models_given()) {
 			strcpy(c->text, "not known without the model, which has "
-			       "coded the token ids");
+			                "coded the token ids");
 			return KVARC_OK;
 		}
 		if (ret != KVARC_OK)

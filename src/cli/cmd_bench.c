@@ -16,8 +16,8 @@
 
 enum { TIER_WIDTH = 12 };
 
-static void print_json(const char *file, const struct bench_cache *c,
-                       const struct bench_run *run, unsigned repeat)
+static void print_json(const char *file, const struct bench_cache *c, const struct bench_run *run,
+                       unsigned repeat)
 {
 	struct json j;
 	double raw = (double)c->raw_bytes;
@@ -33,8 +33,7 @@ static void print_json(const char *file, const struct bench_cache *c,
 	json_u64(&j, "threads", run->threads);
 	json_number(&j, "encode_bytes_per_second", raw / run->encode_seconds, 0);
 	json_number(&j, "decode_bytes_per_second", raw / run->decode_seconds, 0);
-	json_number(&j, "bits_per_element",
-	            shape_bits(c->archive_bytes, c->elements), 4);
+	json_number(&j, "bits_per_element", shape_bits(c->archive_bytes, c->elements), 4);
 	json_u64(&j, "memory_bytes", run->memory_bytes);
 	json_u64(&j, "raw_bytes", c->raw_bytes);
 	json_u64(&j, "file_bytes", c->archive_bytes);
@@ -54,14 +53,13 @@ static void print_row(const struct bench_cache *c, const struct bench_run *run)
 	units_bytes(memory, sizeof(memory), run->memory_bytes);
 	snprintf(level, sizeof(level), "%d", run->level);
 	printf("%*s  %-7s %7u  %11s  %11s  %8.3f  %6.3fx  %9s\n", run->tier ? -TIER_WIDTH : 5,
-	       run->tier ? run->tier->name : level,
-	       kvarc_isa_name(run->isa_mask), run->threads, encode, decode,
-	       shape_bits(c->archive_bytes, c->elements),
+	       run->tier ? run->tier->name : level, kvarc_isa_name(run->isa_mask), run->threads,
+	       encode, decode, shape_bits(c->archive_bytes, c->elements),
 	       raw / (double)c->archive_bytes, memory);
 }
 
-static bool run_one(const struct options *o, const char *file,
-                    struct bench_cache *c, struct bench_run run)
+static bool run_one(const struct options *o, const char *file, struct bench_cache *c,
+                    struct bench_run run)
 {
 	for (unsigned i = 0; i < o->repeat; i++) {
 		if (!bench_cache_run(c, o, file, &run))
@@ -75,8 +73,8 @@ static bool run_one(const struct options *o, const char *file,
 	return true;
 }
 
-static bool run_threads(const struct options *o, const char *file,
-                        struct bench_cache *c, struct bench_run run)
+static bool run_threads(const struct options *o, const char *file, struct bench_cache *c,
+                        struct bench_run run)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -87,12 +85,11 @@ static bool run_threads(const struct options *o, const char *file,
 	return o->threads_given || cores < 2 || run_one(o, file, c, run);
 }
 
-static bool run_sets(const struct options *o, const char *file,
-                     struct bench_cache *c, struct bench_run run)
+static bool run_sets(const struct options *o, const char *file, struct bench_cache *c,
+                     struct bench_run run)
 {
-	static const uint32_t sets[] = {
-		KVARC_ISA_AVX512, KVARC_ISA_AVX2, KVARC_ISA_NEON, KVARC_ISA_SCALAR
-	};
+	static const uint32_t sets[] = { KVARC_ISA_AVX512, KVARC_ISA_AVX2, KVARC_ISA_NEON,
+		                         KVARC_ISA_SCALAR };
 	uint32_t wanted = kvarc_isa_available();
 
 	if (o->isa_mask)
@@ -105,18 +102,18 @@ static bool run_sets(const struct options *o, const char *file,
 	return true;
 }
 
-static bool run_levels(const struct options *o, const char *file,
-                       struct bench_cache *c)
+static bool run_levels(const struct options *o, const char *file, struct bench_cache *c)
 {
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		struct bench_run run = { .level = level };
 
 		if (level > 1)
 			run.profile = profiles_fitting(level, c->geometry);
-		if (o->level_given ? level != o->level :
-		    level == LEVEL_PREDICTED || /* as the one below, a little slower */
-		    (level > 1 && !run.profile) ||
-		    (level >= LEVEL_MODEL && !models_given()))
+		if (o->level_given
+		            ? level != o->level
+		            : level == LEVEL_PREDICTED || /* as the one below, a little slower */
+		                      (level > 1 && !run.profile) ||
+		                      (level >= LEVEL_MODEL && !models_given()))
 			continue;
 		if (!run_sets(o, file, c, run))
 			return false;
@@ -124,32 +121,30 @@ static bool run_levels(const struct options *o, const char *file,
 	return true;
 }
 
-static bool run_tiers(const struct options *o, const char *file,
-                      struct bench_cache *c, const struct tiers *tiers)
+static bool run_tiers(const struct options *o, const char *file, struct bench_cache *c,
+                      const struct tiers *tiers)
 {
 	for (size_t i = 0; i < tiers->n; i++) {
 		const struct tier *t = &tiers->list[i];
-		struct bench_run run = {
-			.level = t->writer.level, .profile = t->writer.profile,
-			.tier = t
-		};
+		struct bench_run run = { .level = t->writer.level,
+			                 .profile = t->writer.profile,
+			                 .tier = t };
 		if (!run_sets(o, file, c, run))
 			return false;
 	}
 	return true;
 }
 
-static void print_title(const char *file, const struct bench_cache *c,
-                        const struct options *o)
+static void print_title(const char *file, const struct bench_cache *c, const struct options *o)
 {
 	char size[32];
 
 	units_bytes(size, sizeof(size), c->raw_bytes);
 	msg_put_safe(stdout, msg_name(file));
 	printf(": %s of tensors, in memory, fastest of %u\n", size, o->repeat);
-	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n",
-	       o->n_tiers ? -TIER_WIDTH : 5, o->n_tiers ? "tier" : "level", "kernels",
-	       "threads", "encode", "decode", "bits/el.", "ratio", "memory");
+	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", o->n_tiers ? -TIER_WIDTH : 5,
+	       o->n_tiers ? "tier" : "level", "kernels", "threads", "encode", "decode", "bits/el.",
+	       "ratio", "memory");
 }
 
 void cmd_bench(const struct options *o)

@@ -65,8 +65,7 @@ static bool writer_options(const struct options *o, const kvarc_geometry *from,
 	return done;
 }
 
-static void cut(const struct options *o, struct input *in, kvarc_reader *r,
-                kvarc_error *error)
+static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_writer_stats stats;

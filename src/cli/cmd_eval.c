@@ -30,8 +30,7 @@ static int update(void *opaque, uint64_t done, uint64_t total)
 {
 	const struct running *x = opaque;
 
-	return progress_update(NULL, x->sequence * total + done,
-	                       x->r.texts.n * total);
+	return progress_update(NULL, x->sequence * total + done, x->r.texts.n * total);
 }
 
 /* H2O's, unless others are asked for, when a tier goes by them. */
@@ -104,8 +103,8 @@ static bool run_sequence(struct running *x, size_t i, kvarc_eval_result *row)
 	x->sequence = i;
 	for (size_t c = 0; c < r->n_columns; c++)
 		row[c] = r->columns[c].results[i];
-	ret = kvarc_eval_sequence(x->eval, r->texts.list[i].ids, r->tiers.n,
-	                          x->writers, row + KVARC_EVAL_CHECKS, row);
+	ret = kvarc_eval_sequence(x->eval, r->texts.list[i].ids, r->tiers.n, x->writers,
+	                          row + KVARC_EVAL_CHECKS, row);
 	for (size_t c = 0; c < r->n_columns; c++)
 		r->columns[c].results[i] = row[c];
 	if (ret != KVARC_OK)
@@ -138,14 +137,13 @@ static bool summarise(struct running *x)
 
 	for (size_t c = 0; c < r->n_columns; c++) {
 		struct eval_column *k = &r->columns[c];
-		if (kvarc_eval_summarise(&k->summary, k->results, r->texts.n,
-		                         EVAL_SEED) != KVARC_OK) {
+		if (kvarc_eval_summarise(&k->summary, k->results, r->texts.n, EVAL_SEED) !=
+		    KVARC_OK) {
 			msg_error(NULL, "out of memory");
 			return false;
 		}
 		for (size_t i = 0; i < r->texts.n && r->o->max_kl > 0; i++)
-			k->failed += !kvarc_eval_passes(&k->results[i],
-			                                r->o->max_kl);
+			k->failed += !kvarc_eval_passes(&k->results[i], r->o->max_kl);
 	}
 	return true;
 }
@@ -161,9 +159,10 @@ static void judge(struct running *x)
 		library_error(NULL, ret, &x->error, NULL, NULL);
 	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
 		if (r->columns[c].failed)
-			msg_error(r->columns[c].name, "%zu of %zu sequences do not pass "
-			          "--max-kl %g", r->columns[c].failed, r->texts.n,
-			          r->o->max_kl);
+			msg_error(r->columns[c].name,
+			          "%zu of %zu sequences do not pass "
+			          "--max-kl %g",
+			          r->columns[c].failed, r->texts.n, r->o->max_kl);
 	}
 }
 
@@ -171,9 +170,8 @@ static void run(struct running *x)
 {
 	struct eval_run *r = &x->r;
 
-	if (!tiers_parse(&r->tiers, r->o) ||
-	    !eval_texts_read(&r->texts, r->o) || !open_columns(x) ||
-	    !open_eval(x) || !run_all(x) || !summarise(x))
+	if (!tiers_parse(&r->tiers, r->o) || !eval_texts_read(&r->texts, r->o) ||
+	    !open_columns(x) || !open_eval(x) || !run_all(x) || !summarise(x))
 		return;
 	if (kvarc_predictor_get_model(models_given(), &r->model) != KVARC_OK)
 		return;
@@ -189,7 +187,7 @@ static bool check(const struct options *o)
 		return false;
 	if (!o->model) {
 		msg_error(NULL, "eval: say which model with --model: a GGUF, or a "
-		          "folder with config.json and safetensors");
+		                "folder with config.json and safetensors");
 		return false;
 	}
 	if (o->scores && !scores_kind(o)) {

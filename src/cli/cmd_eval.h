@@ -21,8 +21,8 @@ struct eval_texts {
 	struct eval_file *files; /* own the ids */
 	size_t n_files;
 };
-/* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files alike, and
- * from all over each of them. false: a message was shown. */
+/* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files
+ * alike, and from all over each of them. false: a message was shown. */
 bool eval_texts_read(struct eval_texts *t, const struct options *o);
 void eval_texts_free(struct eval_texts *t);
 
@@ -31,7 +31,7 @@ struct eval_column {
 	const char *name;
 	kvarc_eval_result *results; /* one a sequence */
 	kvarc_eval_summary summary;
-	size_t failed;              /* sequences that do not pass --max-kl */
+	size_t failed; /* sequences that do not pass --max-kl */
 };
 struct eval_run {
 	const struct options *o;

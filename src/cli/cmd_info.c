@@ -27,12 +27,18 @@ static void hex(char *out, const uint8_t *p, size_t n)
 static const char *item_kind(unsigned kind)
 {
 	switch (kind) { /* spec 10 */
-	case 1: return "plain bytes";
-	case 2: return "llama.cpp sequence file";
-	case 3: return "llama.cpp session file";
-	case 4: return "safetensors";
-	case 5: return "npy";
-	default: return "other";
+	case 1:
+		return "plain bytes";
+	case 2:
+		return "llama.cpp sequence file";
+	case 3:
+		return "llama.cpp session file";
+	case 4:
+		return "safetensors";
+	case 5:
+		return "npy";
+	default:
+		return "other";
 	}
 }
 
@@ -49,8 +55,8 @@ static void print_items(kvarc_reader *r)
 	}
 }
 
-static void print_text(const char *file, const struct shape *s,
-                       kvarc_reader *r, const struct chain *chain)
+static void print_text(const char *file, const struct shape *s, kvarc_reader *r,
+                       const struct chain *chain)
 {
 	const char *key, *value;
 	char id[33], n[32];
@@ -59,12 +65,11 @@ static void print_text(const char *file, const struct shape *s,
 	hex(id, s->info.file_id, 16);
 	printf("  %-11s %s\n", "file id", id);
 	printf("  %-11s xxh3-128 of each of %s frames and of their order, xxh3-64 "
-	       "of each chunk's bytes\n", "checks",
-	       units_count(n, s->info.frames));
+	       "of each chunk's bytes\n",
+	       "checks", units_count(n, s->info.frames));
 	printf("  %-11s %s\n", "token chain", chain->text);
 	print_items(r);
-	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) ==
-	     KVARC_OK; i++) {
+	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++) {
 		printf("  %-11s ", i ? "" : "identity");
 		msg_put_safe(stdout, key);
 		putchar('=');
@@ -73,8 +78,8 @@ static void print_text(const char *file, const struct shape *s,
 	}
 }
 
-static void print_json(const char *file, const struct shape *s,
-                       kvarc_reader *r, const struct chain *chain)
+static void print_json(const char *file, const struct shape *s, kvarc_reader *r,
+                       const struct chain *chain)
 {
 	struct json j;
 	kvarc_item item;
@@ -105,18 +110,15 @@ static void demand(const struct options *o, const char *file, kvarc_reader *r)
 {
 	for (size_t i = 0; i < o->n_identity; i++) {
 		const char *wanted = strchr(o->identity[i], '=') + 1;
-		char *key = strndup(o->identity[i],
-		                    (size_t)(wanted - 1 - o->identity[i]));
+		char *key = strndup(o->identity[i], (size_t)(wanted - 1 - o->identity[i]));
 		const char *value = key ? kvarc_reader_identity(r, key) : NULL;
 
 		if (!key)
 			msg_error(NULL, "out of memory");
 		else if (!value)
-			msg_error(file, "says nothing about '%s'; '%s' is demanded",
-			          key, wanted);
+			msg_error(file, "says nothing about '%s'; '%s' is demanded", key, wanted);
 		else if (strcmp(value, wanted) != 0)
-			msg_error(file, "%s is '%s'; '%s' is demanded", key, value,
-			          wanted);
+			msg_error(file, "%s is '%s'; '%s' is demanded", key, value, wanted);
 		free(key);
 	}
 }
@@ -135,17 +137,18 @@ static void info_profile(const struct options *o, struct input *in, bool first)
 }
 
 /* The stages are drawn where the profile is at hand. */
-static void plot(const struct options *o, const struct input *in,
-                 const struct shape *s, kvarc_reader *r,
-                 const kvarc_error *error)
+static void plot(const struct options *o, const struct input *in, const struct shape *s,
+                 kvarc_reader *r, const kvarc_error *error)
 {
 	struct stages stages;
 	kvarc_ret ret = stages_make(&stages, r);
 
 	if (ret == KVARC_PREDICTOR || ret == KVARC_MEM || ret == KVARC_MEMLIMIT) {
-		msg_warning(in->name, "the stages of the prediction are not "
-		            "drawn: %s%s", error->text, ret == KVARC_PREDICTOR ?
-		            "; give it with --profile FILE" : "");
+		msg_warning(in->name,
+		            "the stages of the prediction are not "
+		            "drawn: %s%s",
+		            error->text,
+		            ret == KVARC_PREDICTOR ? "; give it with --profile FILE" : "");
 		stages_free(&stages);
 	}
 	if (ret == KVARC_OK || stages.n == 0)

@@ -43,8 +43,7 @@ static void layer_codecs(char *out, size_t size, const struct shape_layer *l)
 			continue;
 		shape_codecs(part, sizeof(part), &l->cells[k]);
 		if (strcmp(part, last) != 0)
-			n += (size_t)snprintf(out + n, size - n, "%s%s",
-			                      n ? ", " : "", part);
+			n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", part);
 		strcpy(last, part);
 	}
 }
@@ -60,11 +59,10 @@ static void print_layer(const struct shape_layer *l, bool other)
 		bytes += l->cells[k].frame_bytes;
 	}
 	layer_codecs(codecs, sizeof(codecs), l);
-	snprintf(shape, sizeof(shape), "%" PRIu32 " x %" PRIu32, t->heads,
-	         describe_channels(t));
+	snprintf(shape, sizeof(shape), "%" PRIu32 " x %" PRIu32, t->heads, describe_channels(t));
 	units_bytes(packed, sizeof(packed), bytes);
-	printf("%5" PRIu32 "  %10s  %6s  %6s  %6s", l->layer, shape,
-	       shape_dtype(t), bits[SHAPE_KEY], bits[SHAPE_VALUE]);
+	printf("%5" PRIu32 "  %10s  %6s  %6s  %6s", l->layer, shape, shape_dtype(t),
+	       bits[SHAPE_KEY], bits[SHAPE_VALUE]);
 	if (other)
 		printf("  %6s", bits[SHAPE_OTHER]);
 	printf("  %9s  %s\n", packed, codecs);
@@ -76,13 +74,12 @@ static void print_rest(const struct shape *s, bool other)
 	uint64_t rest = s->info.file_bytes - s->chunk_bytes;
 
 	units_bytes(bytes, sizeof(bytes), rest);
-	printf("%5s  %-*s  %9s  %.1f %% of the file\n", "rest",
-	       other ? 42 : 34, "parameters, token ids, headers, index", bytes,
+	printf("%5s  %-*s  %9s  %.1f %% of the file\n", "rest", other ? 42 : 34,
+	       "parameters, token ids, headers, index", bytes,
 	       100.0 * (double)rest / (double)s->info.file_bytes);
 }
 
-static void print_table(const char *file, const struct shape *s,
-                        kvarc_reader *r)
+static void print_table(const char *file, const struct shape *s, kvarc_reader *r)
 {
 	bool other = false;
 
@@ -91,8 +88,7 @@ static void print_table(const char *file, const struct shape *s,
 		other = other || s->layers[i].cells[SHAPE_OTHER].tensor;
 	if (s->n_layers == 0)
 		return;
-	printf("\n%5s  %10s  %6s  %6s  %6s", "layer", "heads", "type", "key",
-	       "value");
+	printf("\n%5s  %10s  %6s  %6s  %6s", "layer", "heads", "type", "key", "value");
 	if (other)
 		printf("  %6s", "other");
 	printf("  %9s  %s\n", "packed", "codec");
@@ -116,8 +112,7 @@ static void print_table(const char *file, const struct shape *s,
 	}
 }
 
-static void json_cell(struct json *j, const char *key,
-                      const struct shape_cell *c)
+static void json_cell(struct json *j, const char *key, const struct shape_cell *c)
 {
 	json_object(j, key);
 	json_string(j, "dtype", shape_dtype(c->tensor));
@@ -127,8 +122,7 @@ static void json_cell(struct json *j, const char *key,
 	json_u64(j, "raw_bytes", c->raw_bytes);
 	json_u64(j, "packed_bytes", c->frame_bytes);
 	if (c->elements)
-		json_number(j, "bits_per_element",
-		            shape_bits(c->frame_bytes, c->elements), 4);
+		json_number(j, "bits_per_element", shape_bits(c->frame_bytes, c->elements), 4);
 	else
 		json_null(j, "bits_per_element");
 	json_object(j, "chunks");
@@ -140,13 +134,10 @@ static void json_cell(struct json *j, const char *key,
 	json_end_object(j);
 }
 
-static void print_json(const char *file, const struct shape *s,
-                       kvarc_reader *r)
+static void print_json(const char *file, const struct shape *s, kvarc_reader *r)
 {
-	static const char *const reaches[] = {
-		"layer", "layer", "key of the layer", "lower layers",
-		"tokens before and lower layers"
-	};
+	static const char *const reaches[] = { "layer", "layer", "key of the layer", "lower layers",
+		                               "tokens before and lower layers" };
 	struct json j;
 
 	json_init(&j, stdout);

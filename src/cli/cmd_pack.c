@@ -55,9 +55,13 @@ static void report_failure(const struct pack_job *j, kvarc_ret ret, const struct
 	char what[96];
 
 	if (watch_changed(&j->watch, &j->in, what, sizeof(what)))
-		msg_error(j->in.name, "changed while it was packed (%s): %s; pack it again when "
-		          "it is complete", what, j->out.direct ? "the archive that was "
-		          "written is not valid" : "no archive was written");
+		msg_error(j->in.name,
+		          "changed while it was packed (%s): %s; pack it again when "
+		          "it is complete",
+		          what,
+		          j->out.direct ? "the archive that was "
+		                          "written is not valid"
+		                        : "no archive was written");
 	else
 		library_error(j->in.name, ret, &j->error, in, &j->out);
 }
@@ -96,8 +100,7 @@ static bool import(struct pack_job *j)
 		io.model = &j->model_source;
 	}
 	j->source = input_source(&j->in);
-	ret = kvarc_import_open(&j->im, &j->source,
-	                        j->in.is_stdin ? NULL : name, &io);
+	ret = kvarc_import_open(&j->im, &j->source, j->in.is_stdin ? NULL : name, &io);
 	if (ret != KVARC_OK) {
 		report_failure(j, ret, j->model.error ? &j->model : &j->in);
 		return false;
@@ -110,7 +113,7 @@ static bool import(struct pack_job *j)
 		         kvarc_import_members(j->im));
 	else if (!o->opaque && j->tensor_bytes == 0)
 		msg_warning(j->in.name, "no cache was found in it; kept as plain "
-		            "bytes");
+		                        "bytes");
 	return true;
 }
 
@@ -122,8 +125,7 @@ static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 	bool predicts = j->o->level >= LEVEL_MODEL;
 	kvarc_ret ret = kvarc_train_import(&j->fitted, j->im, j->o->level,
 	                                   predicts ? j->o->model : NULL,
-	                                   predicts ? j->o->blind : 0,
-	                                   &wo->common);
+	                                   predicts ? j->o->blind : 0, &wo->common);
 	progress_stop();
 	if (ret != KVARC_OK && ret != KVARC_MEMLIMIT) {
 		library_error(j->in.name, ret, &j->error, &j->in, NULL);
@@ -142,9 +144,10 @@ static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 			wo->predictor_name = models_name();
 		}
 	} else if (msg_level() > 0) {
-		msg_note(j->in.name, ret ? "fitting a profile to it needs more "
-		         "memory (-M): level 1"
-		         : "a profile fitted to it would not make it smaller: level 1");
+		msg_note(j->in.name,
+		         ret ? "fitting a profile to it needs more "
+		               "memory (-M): level 1"
+		             : "a profile fitted to it would not make it smaller: level 1");
 	}
 	return true;
 }
@@ -154,32 +157,33 @@ static bool codes_ids(const struct options *o)
 	return o->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
-static void report_gate(const struct pack_job *j, const kvarc_gate_result *r,
-                        bool passed)
+static void report_gate(const struct pack_job *j, const kvarc_gate_result *r, bool passed)
 {
 	char limit[48], found[48], layers[80] = "";
 
 	if (j->max_error > 0) {
 		snprintf(limit, sizeof(limit), "an error of %g", j->max_error);
-		snprintf(found, sizeof(found), "error of attention %.2g",
-		         r->worst_error);
+		snprintf(found, sizeof(found), "error of attention %.2g", r->worst_error);
 	} else {
 		snprintf(limit, sizeof(limit), "a KL of %g", j->o->max_kl);
 		snprintf(found, sizeof(found), "KL %.2g", r->eval.mean_kl);
 	}
 	if (r->raised || r->unchanged)
-		snprintf(layers, sizeof(layers), ": of %u layers %u have more bits, "
-		         "%u stay as they are", (unsigned)r->layers,
-		         (unsigned)r->raised, (unsigned)r->unchanged);
+		snprintf(layers, sizeof(layers),
+		         ": of %u layers %u have more bits, "
+		         "%u stay as they are",
+		         (unsigned)r->layers, (unsigned)r->raised, (unsigned)r->unchanged);
 	if (passed)
 		msg_note(j->in.name, "%s%s", found, layers);
 	else
-		msg_warning(j->in.name, "no rate of the tier meets %s: nothing was "
-		            "changed", limit);
+		msg_warning(j->in.name,
+		            "no rate of the tier meets %s: nothing was "
+		            "changed",
+		            limit);
 }
 
-/* Rates of layers that keep what the model says within --max-kl, or attention within --max-error, or no
- * tier. */
+/* Rates of layers that keep what the model says within --max-kl, or attention within --max-error,
+ * or no tier. */
 static bool pass_gate(struct pack_job *j, kvarc_writer_options *wo)
 {
 	kvarc_gate_options go = KVARC_GATE_OPTIONS_INIT;
@@ -215,23 +219,25 @@ static bool choose_profile(struct pack_job *j, kvarc_writer_options *wo)
 	if (j->o->n_tiers) {
 		wo->lossy = &j->tier;
 		wo->level = j->o->level_given ? j->o->level : 1;
-		ok = profiles_tier(j->o, &j->tier,
-		                   kvarc_import_geometry(j->im), wo);
+		ok = profiles_tier(j->o, &j->tier, kvarc_import_geometry(j->im), wo);
 		if (ok && scores_wanted(&j->tier))
-			ok = scores_rate(j->o, j->in.name, j->im, &wo->common,
-			                 &j->tier, &j->token_rates);
+			ok = scores_rate(j->o, j->in.name, j->im, &wo->common, &j->tier,
+			                 &j->token_rates);
 		if (ok && (j->o->max_kl > 0 || j->max_error > 0))
 			ok = pass_gate(j, wo);
 	} else {
-		ok = profiles_fit_wanted(j->o) ? fit(j, wo) :
-			profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
+		ok = profiles_fit_wanted(j->o)
+		             ? fit(j, wo)
+		             : profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
 	}
 	j->level = wo->level;
 	if (ok && codes_ids(j->o) && wo->level >= LEVEL_MODEL)
 		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
 	else if (ok && codes_ids(j->o))
-		msg_warning(j->in.name, "no model predicts it (level %d): its token "
-		            "ids are stored", wo->level);
+		msg_warning(j->in.name,
+		            "no model predicts it (level %d): its token "
+		            "ids are stored",
+		            wo->level);
 	return ok;
 }
 
@@ -274,8 +280,8 @@ static bool pack(struct pack_job *j)
 /* 0 for an archive without tensors. */
 static double bits_per_element(const struct pack_job *j)
 {
-	return j->stats.elements ?
-		8.0 * (double)j->stats.file_bytes / (double)j->stats.elements : 0;
+	return j->stats.elements ? 8.0 * (double)j->stats.file_bytes / (double)j->stats.elements
+	                         : 0;
 }
 
 static void report_json(const struct pack_job *j)
@@ -317,22 +323,20 @@ static void report(const struct pack_job *j)
 	units_bytes(packed, sizeof(packed), j->stats.file_bytes);
 	units_rate(rate, sizeof(rate), (double)j->raw_bytes / j->seconds);
 	if (j->tokens)
-		snprintf(tokens, sizeof(tokens), ", %.0f tokens/s",
-		         (double)j->tokens / j->seconds);
+		snprintf(tokens, sizeof(tokens), ", %.0f tokens/s", (double)j->tokens / j->seconds);
 	if (j->stats.dropped_tokens)
 		snprintf(dropped, sizeof(dropped), ", %" PRIu64 " tokens left out",
 		         j->stats.dropped_tokens);
 	if (j->stats.elements)
-		msg_note(j->in.name, "%s -> %s, %.2fx, %.2f bits per element%s, "
-		         "%s%s", raw, packed, ratio, bits_per_element(j), dropped,
-		         rate, tokens);
+		msg_note(j->in.name,
+		         "%s -> %s, %.2fx, %.2f bits per element%s, "
+		         "%s%s",
+		         raw, packed, ratio, bits_per_element(j), dropped, rate, tokens);
 	else
-		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio,
-		         rate);
+		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio, rate);
 	if (msg_level() > 0)
-		msg_note(j->in.name, "%s -> %s, level %d%s",
-		         kvarc_import_format(j->im), j->target, j->level,
-		         j->fitted ? " with a profile fitted to it" : "");
+		msg_note(j->in.name, "%s -> %s, level %d%s", kvarc_import_format(j->im), j->target,
+		         j->level, j->fitted ? " with a profile fitted to it" : "");
 }
 
 /* Only the file that was packed, not one that took its name or was written to meanwhile. */
@@ -364,20 +368,21 @@ static bool open_target(struct pack_job *j)
 	return output_open(&j->out, j->target, flags, j->in.mode);
 }
 
-static void pack_one(const struct options *o, const char *file,
-                     const kvarc_lossy *tier, double max_error)
+static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,
+                     double max_error)
 {
-	struct pack_job j = {
-		.o = o, .model = { .fd = -1 }, .start = units_now(),
-		.tier = *tier, .max_error = max_error
-	};
+	struct pack_job j = { .o = o,
+		              .model = { .fd = -1 },
+		              .start = units_now(),
+		              .tier = *tier,
+		              .max_error = max_error };
 
 	if (!input_open(&j.in, file, true))
 		return;
 	watch_start(&j.watch, &j.in);
 	if (!o->opaque && input_is_archive(&j.in))
 		msg_error(file, "is a kvarc archive already; "
-		          "--opaque packs it all the same");
+		                "--opaque packs it all the same");
 	else if (open_target(&j)) {
 		if (pack(&j)) {
 			report(&j);
@@ -399,19 +404,19 @@ static bool check_scores(const struct options *o, const kvarc_lossy *tier)
 {
 	if (scores_wanted(tier) && !o->scores)
 		msg_error(NULL, "pack: keep=, top= and spread= of --tier need "
-		          "--scores: h2o or surprisal, with --model, or a file");
+		                "--scores: h2o or surprisal, with --model, or a file");
 	else if (o->scores && !scores_wanted(tier))
 		msg_error(NULL, "pack: --scores is for a --tier with keep=, top= "
-		          "or spread=");
+		                "or spread=");
 	else if (scores_kind(o) && !o->model)
-		msg_error(NULL, "pack: --scores %s needs the model (--model)",
-		          o->scores);
+		msg_error(NULL, "pack: --scores %s needs the model (--model)", o->scores);
 	else
 		return true;
 	return false;
 }
 
-/* --max-error with --tier had or klt: of attention outputs. NULL where it stands alone or is missing. */
+/* --max-error with --tier had or klt: of attention outputs. NULL where it stands alone or is
+ * missing. */
 static const char *limit_of_tier(const struct options *o)
 {
 	bool first = o->n_tiers == 2 && o->tiers[0] == o->near_tier;
@@ -421,8 +426,7 @@ static const char *limit_of_tier(const struct options *o)
 }
 
 /* What --tier, --max-error and --max-kl say together. */
-static bool check_tiers(const struct options *o, kvarc_lossy *tier,
-                        double *max_error)
+static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_error)
 {
 	const char *limit = limit_of_tier(o);
 	bool is_first = o->n_tiers && (!limit || o->tiers[0] != o->near_tier);
@@ -442,15 +446,16 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier,
 		msg_error(NULL, "pack: one of --max-kl and --max-error at a time");
 	else if (o->max_kl > 0 && !(o->n_tiers && o->model))
 		msg_error(NULL, "pack: --max-kl needs --tier and the model "
-		          "(--model)");
-	else if (limit && tier->tier != KVARC_TIER_HAD &&
-	         tier->tier != KVARC_TIER_KLT)
+		                "(--model)");
+	else if (limit && tier->tier != KVARC_TIER_HAD && tier->tier != KVARC_TIER_KLT)
 		msg_error(NULL, "pack: --max-error is used with --tier had or klt, or "
 		                "alone");
 	else if (limit && (*end || !(*max_error > 0 && *max_error < 1)))
-		msg_error(NULL, "pack: '%s' is not a value for --max-error with a "
+		msg_error(NULL,
+		          "pack: '%s' is not a value for --max-error with a "
 		          "--tier; give the error of attention outputs, above 0 "
-		          "and below 1", limit);
+		          "and below 1",
+		          limit);
 	else {
 		tier->note = text;
 		return true;
@@ -467,10 +472,9 @@ void cmd_pack(const struct options *o)
 		return;
 	if (!profiles_check_level(o, true))
 		return;
-	if (codes_ids(o) && (!models_given() ||
-	                     (o->level_given && o->level < LEVEL_MODEL))) {
+	if (codes_ids(o) && (!models_given() || (o->level_given && o->level < LEVEL_MODEL))) {
 		msg_error(NULL, "pack: --token-ids model needs --model MODEL and a "
-		          "level of 4 to 8");
+		                "level of 4 to 8");
 		return;
 	}
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
@@ -479,7 +483,7 @@ void cmd_pack(const struct options *o)
 	}
 	if (o->remove && o->members) {
 		msg_error(NULL, "pack: --rm would remove the container, of which --members "
-		          "gives back the files alone");
+		                "gives back the files alone");
 		return;
 	}
 	if (!check_tiers(o, &tier, &max_error))

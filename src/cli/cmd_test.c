@@ -14,9 +14,8 @@
 #include "progress.h"
 #include "units.h"
 
-static void report_json(const char *file, kvarc_ret ret,
-                        const kvarc_error *error, const kvarc_info *info,
-                        const struct damage_list *damage,
+static void report_json(const char *file, kvarc_ret ret, const kvarc_error *error,
+                        const kvarc_info *info, const struct damage_list *damage,
                         const kvarc_geometry *geometry)
 {
 	static const kvarc_geometry none = { 0 };
@@ -30,8 +29,7 @@ static void report_json(const char *file, kvarc_ret ret,
 	if (ret == KVARC_OK)
 		json_null(&j, "error");
 	else
-		json_string(&j, "error", error->text[0] ? error->text :
-		            kvarc_strerror(ret));
+		json_string(&j, "error", error->text[0] ? error->text : kvarc_strerror(ret));
 	json_u64(&j, "raw_bytes", info->raw_bytes + info->literal_bytes);
 	json_u64(&j, "frames", info->frames);
 	json_u64(&j, "chunks", info->chunks);
@@ -42,9 +40,8 @@ static void report_json(const char *file, kvarc_ret ret,
 	json_line(&j);
 }
 
-static void report(const struct options *o, struct input *in, kvarc_reader *r,
-                   kvarc_ret ret, const kvarc_error *error, double seconds,
-                   struct damage_list *damage)
+static void report(const struct options *o, struct input *in, kvarc_reader *r, kvarc_ret ret,
+                   const kvarc_error *error, double seconds, struct damage_list *damage)
 {
 	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
 	char size[32], rate[32];
@@ -58,8 +55,7 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r,
 		report_json(in->name, ret, error, &info, damage, kvarc_reader_geometry(r));
 	if (ret != KVARC_OK) {
 		if (damage->n)
-			damage_show(in->name, damage, kvarc_reader_geometry(r),
-			            true);
+			damage_show(in->name, damage, kvarc_reader_geometry(r), true);
 		if (damage->n == 0)
 			library_error(in->name, ret, error, in, NULL);
 		else
@@ -72,13 +68,12 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r,
 	units_bytes(size, sizeof(size), (uint64_t)raw);
 	units_rate(rate, sizeof(rate), raw / seconds);
 	if (info.state == KVARC_STATE_CLOSED)
-		msg_note(in->name, "ok, %s in %" PRIu64 " chunks, %s", size,
-		         info.chunks, rate);
+		msg_note(in->name, "ok, %s in %" PRIu64 " chunks, %s", size, info.chunks, rate);
 }
 
 /* A file that does not open may still tell where it is damaged. */
-static kvarc_reader *open_any(const struct options *o, struct input *in,
-                              kvarc_error *error, kvarc_ret *ret)
+static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_error *error,
+                              kvarc_ret *ret)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = input_source(in);

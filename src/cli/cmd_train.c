@@ -30,8 +30,8 @@ struct training {
 	kvarc_source model_source;
 	kvarc_error error;
 	struct input_cache *caches;
-	size_t n_profiles;       /* of the inputs */
-	const char *ids_file;    /* that is being read */
+	size_t n_profiles;    /* of the inputs */
+	const char *ids_file; /* that is being read */
 	kvarc_trainer *trainer;
 	kvarc_profile *profile;
 	struct output out;
@@ -67,8 +67,7 @@ static bool open_trainer(struct training *t)
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 
 	library_common(o, &to.common, &t->error);
-	to.levels = o->klt ? 1u << LEVEL_BASIS : o->level_given ? 1u << o->level
-	                                                         : 0;
+	to.levels = o->klt ? 1u << LEVEL_BASIS : o->level_given ? 1u << o->level : 0;
 	to.model = predicts(o) ? o->model : NULL;
 	to.predictor = weighs(o);
 	if ((to.model || to.predictor) && !o->memlimit) /* as large as the model */
@@ -113,8 +112,7 @@ static kvarc_ret import(struct training *t, struct input_cache *c)
 	io.members = 1; /* compressed ones as well: nothing has to come back */
 	io.model = t->model_source.opaque ? &t->model_source : NULL;
 	io.predictor = models_known();
-	ret = kvarc_import_open(&c->import, &c->source,
-	                        paths_base(c->in.name), &io);
+	ret = kvarc_import_open(&c->import, &c->source, paths_base(c->in.name), &io);
 	if (ret == KVARC_OK && kvarc_import_note(c->import))
 		msg_warning(c->in.name, "%s", kvarc_import_note(c->import));
 	return ret ? ret : kvarc_trainer_add_import(t->trainer, c->import);
@@ -135,7 +133,7 @@ static bool add_ids(struct training *t, struct input_cache *c, const char *file)
 {
 	if (!predicts(t->o)) {
 		msg_error(file, "these are token ids: they need --level 4 to 7 and the "
-		          "model (--model)");
+		                "model (--model)");
 		return false;
 	}
 	t->ids_file = file;
@@ -149,8 +147,7 @@ static bool add_written(struct training *t)
 	kvarc_ret ret = KVARC_OK;
 
 	if (o->write)
-		ret = kvarc_trainer_write(t->trainer, o->write, o->first_token,
-		                          o->seed, o->dtype);
+		ret = kvarc_trainer_write(t->trainer, o->write, o->first_token, o->seed, o->dtype);
 	if (ret != KVARC_OK)
 		library_error(o->model, ret, &t->error, NULL, NULL);
 	return ret == KVARC_OK;
@@ -179,8 +176,7 @@ static bool add(struct training *t, struct input_cache *c, const char *file)
 		ret = import(t, c);
 	}
 	if (ret != KVARC_OK)
-		library_error(file, ret, &t->error,
-		              t->model.error ? &t->model : &c->in, NULL);
+		library_error(file, ret, &t->error, t->model.error ? &t->model : &c->in, NULL);
 	return ret == KVARC_OK;
 }
 
@@ -231,12 +227,10 @@ static bool identify(struct training *t)
 	snprintf(fitted, sizeof(fitted), "%s, %" PRIu64 " tokens", inputs,
 	         kvarc_trainer_tokens(t->trainer));
 	ok = set_identity(t, "created_by", "kvarc " KVARC_VERSION_STRING) &&
-	     set_identity(t, "fitted_on", fitted) &&
-	     (!name || set_identity(t, "model", name));
+	     set_identity(t, "fitted_on", fitted) && (!name || set_identity(t, "model", name));
 	for (size_t i = 0; i < o->n_identity && ok; i++) {
 		const char *equal = strchr(o->identity[i], '=');
-		char *key = strndup(o->identity[i],
-		                    (size_t)(equal - o->identity[i]));
+		char *key = strndup(o->identity[i], (size_t)(equal - o->identity[i]));
 		ok = key && set_identity(t, key, equal + 1);
 		free(key);
 	}
@@ -257,10 +251,8 @@ static bool run(struct training *t)
 		struct input *in = NULL;
 		for (size_t i = 0; i < n_caches(t->o) && !in; i++)
 			in = t->caches[i].in.error ? &t->caches[i].in : NULL;
-		bool told = t->o->n_files == 1 &&
-			(ret == KVARC_PREDICTOR || ret == KVARC_DATA);
-		library_error(told ? t->o->files[0] : NULL, ret, &t->error, in,
-		              NULL);
+		bool told = t->o->n_files == 1 && (ret == KVARC_PREDICTOR || ret == KVARC_DATA);
+		library_error(told ? t->o->files[0] : NULL, ret, &t->error, in, NULL);
 		return false;
 	}
 	for (size_t i = 0; (note = kvarc_trainer_note(t->trainer, i)); i++)
@@ -307,7 +299,7 @@ static bool fit(struct training *t)
 		return run(t);
 	if (o->level_given || o->n_identity || o->klt) {
 		msg_error(NULL, "train: --level and --identity are for what is fitted; "
-		          "there are only profiles");
+		                "there are only profiles");
 		return false;
 	}
 	return true;
@@ -338,14 +330,12 @@ static void train(struct training *t)
 	ok = ok && add_written(t);
 	ok = ok && (!fits(t) || identify(t));
 	ok = ok && (o->n_measure == 0 || add_measured(t));
-	if (!ok || !output_open(&t->out, o->output,
-	                        o->force ? OUTPUT_FORCE : 0, 0))
+	if (!ok || !output_open(&t->out, o->output, o->force ? OUTPUT_FORCE : 0, 0))
 		return;
 	if (!fit(t) || !merge(t) || !write_profile(t))
 		output_abort(&t->out);
 	else if (output_commit(&t->out))
-		train_report(o, t->trainer, t->n_profiles, t->profile,
-		             units_now() - t->start);
+		train_report(o, t->trainer, t->n_profiles, t->profile, units_now() - t->start);
 }
 
 static void close_all(struct training *t)
@@ -379,23 +369,22 @@ static bool check(const struct options *o)
 	}
 	if (o->level_given && o->level == LEVEL_PREDICTED) {
 		msg_error(NULL, "train: level 8 uses the models of level 7: give "
-		          "--level 7");
+		                "--level 7");
 		return false;
 	}
-	if (o->klt && (o->level_given || o->no_stages || o->write ||
-	               o->n_measure)) {
+	if (o->klt && (o->level_given || o->no_stages || o->write || o->n_measure)) {
 		msg_error(NULL, "train: --klt fits transforms alone, without --level, "
-		          "--measure, --generate and --no-stages");
+		                "--measure, --generate and --no-stages");
 		return false;
 	}
 	if (predicts(o) && !o->model) {
 		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
-		          "a folder with config.json and safetensors");
+		                "a folder with config.json and safetensors");
 		return false;
 	}
 	if (o->write && !predicts(o)) {
 		msg_error(NULL, "train: --generate needs --level 4 to 7 and the model "
-		          "(--model)");
+		                "(--model)");
 		return false;
 	}
 	if (o->no_stages && !predicts(o)) {
@@ -408,12 +397,12 @@ static bool check(const struct options *o)
 	}
 	if (o->head_block && o->whole_layer) {
 		msg_error(NULL, "train: --head-block and --whole-layer exclude each "
-		          "other");
+		                "other");
 		return false;
 	}
 	if (o->json && paths_to_stdout(o)) {
 		msg_error(NULL, "train: --json needs standard output for itself; "
-		          "use -o FILE");
+		                "use -o FILE");
 		return false;
 	}
 	return output_check(o->output, o->force);
@@ -421,9 +410,7 @@ static bool check(const struct options *o)
 
 void cmd_train(const struct options *o)
 {
-	struct training t = {
-		.o = o, .model = { .fd = -1 }, .start = units_now()
-	};
+	struct training t = { .o = o, .model = { .fd = -1 }, .start = units_now() };
 
 	if (!check(o))
 		return;

@@ -19,9 +19,8 @@
 enum { SALVAGE_ZERO = 2 };
 #define ZEROS "what was lost is zero in the output"
 
-static void report(const struct options *o, const char *archive,
-                   const char *target, uint64_t bytes, double seconds,
-                   const struct damage_list *damage, const kvarc_geometry *geometry,
+static void report(const struct options *o, const char *archive, const char *target, uint64_t bytes,
+                   double seconds, const struct damage_list *damage, const kvarc_geometry *geometry,
                    const struct item *item)
 {
 	char size[32], rate[32];
@@ -44,11 +43,12 @@ static void report(const struct options *o, const char *archive,
 	}
 	units_bytes(size, sizeof(size), bytes);
 	units_rate(rate, sizeof(rate), (double)bytes / seconds);
-	msg_note(archive, "%s -> %s, %s", size,
-	         strcmp(target, "-") == 0 ? "(stdout)" : target, rate);
+	msg_note(archive, "%s -> %s, %s", size, strcmp(target, "-") == 0 ? "(stdout)" : target,
+	         rate);
 }
 
-/* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out of memory. */
+/* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out
+ * of memory. */
 static bool show_losses(const struct options *o, const char *archive, kvarc_reader *r,
                         struct damage_list *list, const char *rest)
 {
@@ -76,8 +76,8 @@ static const char *after_salvage(const struct options *o, const struct items *s)
 	return "a slot is written with its whole tokens alone";
 }
 
-static void unpack_items(const struct options *o, struct input *in,
-                         kvarc_reader *r, kvarc_error *error)
+static void unpack_items(const struct options *o, struct input *in, kvarc_reader *r,
+                         kvarc_error *error)
 {
 	struct items s = { .o = o, .archive = in->name, .mode = in->mode };
 	struct damage_list damage = { 0 };
@@ -94,13 +94,12 @@ static void unpack_items(const struct options *o, struct input *in,
 		kvarc_item item;
 		if (kvarc_reader_item(r, 0, &item) == KVARC_END)
 			msg_error(in->name, "holds tensors but no file; use "
-			          "--to safetensors");
+			                    "--to safetensors");
 		else
 			library_error(in->name, ret, error, in, NULL);
 	} else if (ret != KVARC_OK) {
 		if (!s.failed)
-			library_error(in->name, ret, error, in,
-			              items_failed_output(&s));
+			library_error(in->name, ret, error, in, items_failed_output(&s));
 	} else {
 		const char *rest = after_salvage(o, &s);
 		uint64_t bytes = 0;
@@ -110,9 +109,9 @@ static void unpack_items(const struct options *o, struct input *in,
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
 		if (ok && items_commit(&s))
-			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output,
-			       bytes, units_now() - start, &damage,
-			       kvarc_reader_geometry(r), s.n == 1 ? s.list[0] : NULL);
+			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output, bytes,
+			       units_now() - start, &damage, kvarc_reader_geometry(r),
+			       s.n == 1 ? s.list[0] : NULL);
 	}
 	damage_free(&damage);
 	items_free(&s);
@@ -135,8 +134,8 @@ static char *export_target(const struct options *o, const char *archive)
 	return path;
 }
 
-static void export_tensors(const struct options *o, struct input *in,
-                           kvarc_reader *r, kvarc_error *error)
+static void export_tensors(const struct options *o, struct input *in, kvarc_reader *r,
+                           kvarc_error *error)
 {
 	char *target = export_target(o, in->name);
 	struct damage_list damage = { 0 };
@@ -153,7 +152,8 @@ static void export_tensors(const struct options *o, struct input *in,
 	if (ranges_from_options(o, in->name, r, &range) &&
 	    output_open(&out, target,
 	                OUTPUT_RANDOM | (o->force ? OUTPUT_FORCE : 0) |
-	                (o->output ? 0 : OUTPUT_NEW), in->mode)) {
+	                        (o->output ? 0 : OUTPUT_NEW),
+	                in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);
 		ret = kvarc_export_safetensors(r, &range, &sink);
@@ -163,10 +163,9 @@ static void export_tensors(const struct options *o, struct input *in,
 			output_abort(&out);
 		} else {
 			uint64_t bytes = out.size;
-			if (show_losses(o, in->name, r, &damage, ZEROS) &&
-			    output_commit(&out))
-				report(o, in->name, target, bytes, units_now() - start,
-				       &damage, kvarc_reader_geometry(r), NULL);
+			if (show_losses(o, in->name, r, &damage, ZEROS) && output_commit(&out))
+				report(o, in->name, target, bytes, units_now() - start, &damage,
+				       kvarc_reader_geometry(r), NULL);
 		}
 	}
 	damage_free(&damage);
@@ -198,7 +197,7 @@ void cmd_unpack(const struct options *o)
 		return;
 	if (o->range_given && !o->to) {
 		msg_error(NULL, "unpack: --layers, --tokens and --track need --to "
-		          "safetensors; 'kvarc cut' makes a smaller archive");
+		                "safetensors; 'kvarc cut' makes a smaller archive");
 		return;
 	}
 	for (size_t i = 0; i < o->n_files; i++)

@@ -6,9 +6,8 @@
 #include "option_ids.h"
 #include "options.h"
 
-static const char note[] =
-	"# SPDX-License-Identifier: BSD-3-Clause\n"
-	"# Made by 'kvarc --completions %s'; do not edit.\n";
+static const char note[] = "# SPDX-License-Identifier: BSD-3-Clause\n"
+			   "# Made by 'kvarc --completions %s'; do not edit.\n";
 
 static void print_words(const struct verb *v)
 {
@@ -100,8 +99,8 @@ static void print_escaped(const char *text, const char *special)
 static void print_zsh_option(const struct option_row *r)
 {
 	if (r->letter)
-		printf("            '(-%c --%s)'{-%c,--%s%s}'[", r->letter, r->name,
-		       r->letter, r->name, r->arg ? "=" : "");
+		printf("            '(-%c --%s)'{-%c,--%s%s}'[", r->letter, r->name, r->letter,
+		       r->name, r->arg ? "=" : "");
 	else
 		printf("            '--%s%s[", r->name, r->arg ? "=" : "");
 	print_escaped(r->help, "[]:");
@@ -151,8 +150,7 @@ static void print_fish(void)
 	printf("complete -c kvarc -n __fish_use_subcommand -f -l version "
 	       "-d 'print the version'\n");
 	for (const struct verb *v = options_verbs; v->name; v++) {
-		printf("complete -c kvarc -n __fish_use_subcommand -f -a %s -d '",
-		       v->name);
+		printf("complete -c kvarc -n __fish_use_subcommand -f -a %s -d '", v->name);
 		print_escaped(v->summary, "");
 		printf("'\n");
 	}
@@ -184,8 +182,7 @@ bool completions_print(const char *shell)
 {
 	if (strcmp(shell, "zsh") == 0)
 		printf("#compdef kvarc\n");
-	if (strcmp(shell, "bash") == 0 || strcmp(shell, "zsh") == 0 ||
-	    strcmp(shell, "fish") == 0)
+	if (strcmp(shell, "bash") == 0 || strcmp(shell, "zsh") == 0 || strcmp(shell, "fish") == 0)
 		printf(note, shell);
 	if (strcmp(shell, "bash") == 0)
 		print_bash();
@@ -203,9 +200,8 @@ void completions_print_table(void)
 	for (const struct verb *v = options_verbs; v->name; v++) {
 		for (const struct option_row *r = options_rows; r->name; r++) {
 			if (r->verbs & v->bit)
-				printf("%s\t%s%c\t%s\t%s\n", v->name,
-				       r->letter ? "-" : "", r->letter ? r->letter : '-',
-				       r->name, r->arg ? r->arg : "-");
+				printf("%s\t%s%c\t%s\t%s\n", v->name, r->letter ? "-" : "",
+				       r->letter ? r->letter : '-', r->name, r->arg ? r->arg : "-");
 		}
 	}
 }

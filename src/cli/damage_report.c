@@ -66,8 +66,8 @@ static void show_one(const char *file, const struct lost_range *l, size_t n_trac
 		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", l->offset);
 	if (l->end > l->t0) {
 		put_layers(layers, sizeof(layers), l);
-		snprintf(tokens, sizeof(tokens), ", tokens %" PRIu64 " to %" PRIu64
-		         " are lost", l->t0, l->end - 1);
+		snprintf(tokens, sizeof(tokens), ", tokens %" PRIu64 " to %" PRIu64 " are lost",
+		         l->t0, l->end - 1);
 	}
 	if (l->end > l->t0 && n_tracks > 1)
 		snprintf(track, sizeof(track), ", track %" PRIu32, l->track);
@@ -75,8 +75,8 @@ static void show_one(const char *file, const struct lost_range *l, size_t n_trac
 	                                  tokens);
 }
 
-void damage_show(const char *file, const struct damage_list *list,
-                 const kvarc_geometry *geometry, bool errors)
+void damage_show(const char *file, const struct damage_list *list, const kvarc_geometry *geometry,
+                 bool errors)
 {
 	struct lost_range *ranges;
 	size_t n = lost_ranges_make(&ranges, list->items, list->kept, geometry), shown = n;
@@ -87,8 +87,8 @@ void damage_show(const char *file, const struct damage_list *list,
 		show_one(file, &ranges[i], geometry->n_tracks, errors);
 	if (shown < n || list->kept < list->n)
 		(errors ? msg_error : msg_warning)(file, "... and %zu more places%s",
-			shown < n ? n - shown : list->n - list->kept,
-			shown < n ? "; -v shows them" : "");
+		                                   shown < n ? n - shown : list->n - list->kept,
+		                                   shown < n ? "; -v shows them" : "");
 	free(ranges);
 }
 
@@ -104,9 +104,8 @@ void damage_show_sum(const char *file, const struct damage_list *list, bool erro
 	         units_count(whole, l->whole_tokens));
 	if (l->lost_tokens)
 		n = (size_t)snprintf(text, sizeof(text), ", %s of %s tokens are lost (%s), %s",
-		                     units_count(lost, l->lost_tokens),
-		                     units_count(all, l->tokens), bytes,
-		                     l->whole_tokens ? first : "the first one included");
+		                     units_count(lost, l->lost_tokens), units_count(all, l->tokens),
+		                     bytes, l->whole_tokens ? first : "the first one included");
 	else if (l->lost_bytes)
 		n = (size_t)snprintf(text, sizeof(text), ", %s are lost", bytes);
 	if (l->end_unknown)

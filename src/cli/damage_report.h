@@ -24,8 +24,8 @@ void damage_collect(void *opaque, const kvarc_damage *damage);
 bool damage_sum(struct damage_list *list, const char *file, kvarc_reader *r);
 /* Lines on stderr, one for neighbouring layers that lost the same tokens, the first ones unless
  * -v; errors, or warnings. */
-void damage_show(const char *file, const struct damage_list *list,
-                 const kvarc_geometry *geometry, bool errors);
+void damage_show(const char *file, const struct damage_list *list, const kvarc_geometry *geometry,
+                 bool errors);
 /* The last line: how much is lost, then what to do about it. */
 void damage_show_sum(const char *file, const struct damage_list *list, bool error,
                      const char *advice);

@@ -21,10 +21,8 @@ uint32_t describe_channels(const kvarc_tensor *t)
 /* For people only: the frequencies in the file are what counts. */
 void describe_rope(char *out, size_t size, const kvarc_rope *rope)
 {
-	const char *pairs = rope->pairing == KVARC_ROPE_HALF ? "half-split" :
-		"interleaved";
-	int n = snprintf(out, size, "%s pairs, %" PRIu32 " channels", pairs,
-	                 rope->rotary);
+	const char *pairs = rope->pairing == KVARC_ROPE_HALF ? "half-split" : "interleaved";
+	int n = snprintf(out, size, "%s pairs, %" PRIu32 " channels", pairs, rope->rotary);
 
 	if (rope->rotary >= 4 && rope->freq[1] && rope->freq[0] > rope->freq[1]) {
 		double step = (double)rope->freq[0] / (double)rope->freq[1];
@@ -51,8 +49,7 @@ static void put_sizes(const struct shape *s)
 	printf("  %-11s %s -> %s, %.2fx", "size", raw, packed,
 	       (double)raw_bytes / (double)s->info.file_bytes);
 	if (s->info.elements)
-		printf(", %.2f bits per element",
-		       shape_bits(s->info.file_bytes, s->info.elements));
+		printf(", %.2f bits per element", shape_bits(s->info.file_bytes, s->info.elements));
 	putchar('\n');
 }
 
@@ -63,8 +60,8 @@ static void put_exact(const struct shape *s)
 
 	if (c->exact_chunks)
 		printf("  %-11s bit for bit %" PRIu64 " of %" PRIu64 " chunks, "
-		       "%.1f %% of the elements\n", "predicted",
-		       c->exact_chunks, s->info.chunks,
+		       "%.1f %% of the elements\n",
+		       "predicted", c->exact_chunks, s->info.chunks,
 		       100.0 * (double)c->exact_elements / (double)c->elements);
 }
 
@@ -78,10 +75,10 @@ static void put_lossy(const struct shape *s)
 		return;
 	shape_tiers(tiers, sizeof(tiers), c);
 	printf("  %-11s tier %s, %" PRIu64 " of %" PRIu64 " chunks, %.1f %% of the "
-	       "elements, generation %u%s\n", "lossy", tiers, c->lossy_chunks,
-	       s->info.chunks,
-	       100.0 * (double)c->lossy_elements / (double)c->elements,
-	       c->generation, c->generation == 255 ? " or more" : "");
+	       "elements, generation %u%s\n",
+	       "lossy", tiers, c->lossy_chunks, s->info.chunks,
+	       100.0 * (double)c->lossy_elements / (double)c->elements, c->generation,
+	       c->generation == 255 ? " or more" : "");
 }
 
 static void put_coded_ids(kvarc_reader *r)
@@ -123,9 +120,10 @@ static void put_cache(const struct shape *s)
 	if (!t)
 		return;
 	printf("  %-11s %zu layer%s, %" PRIu32 " head%s of %" PRIu32 " channels, "
-	       "%s%s\n", "cache", s->n_layers, s->n_layers == 1 ? "" : "s",
-	       t->heads, t->heads == 1 ? "" : "s", describe_channels(t),
-	       shape_dtype(t), s->total.mixed ? " and others" : "");
+	       "%s%s\n",
+	       "cache", s->n_layers, s->n_layers == 1 ? "" : "s", t->heads,
+	       t->heads == 1 ? "" : "s", describe_channels(t), shape_dtype(t),
+	       s->total.mixed ? " and others" : "");
 	if (s->geometry->n_ropes)
 		describe_rope(rope, sizeof(rope), &s->geometry->ropes[0]);
 	put_pair("RoPE", rope);
@@ -133,15 +131,13 @@ static void put_cache(const struct shape *s)
 
 void describe_head(const char *file, const struct shape *s, kvarc_reader *r)
 {
-	static const char *const shown[] = {
-		"model", "engine", "engine_version", "quantization", "layout"
-	};
+	static const char *const shown[] = { "model", "engine", "engine_version", "quantization",
+		                             "layout" };
 	const char *value;
 	char state[96];
 
 	msg_put_safe(stdout, msg_name(file));
-	printf(": kvarc archive, format %u.%u\n", s->info.format_major,
-	       s->info.format_minor);
+	printf(": kvarc archive, format %u.%u\n", s->info.format_major, s->info.format_minor);
 	for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
 		value = kvarc_reader_identity(r, shown[i]);
 		if (value)
@@ -153,10 +149,9 @@ void describe_head(const char *file, const struct shape *s, kvarc_reader *r)
 	describe_predictors(r);
 	put_exact(s);
 	put_lossy(s);
-	snprintf(state, sizeof(state), "%s, %" PRIu64 " chunk%s in %" PRIu64
-	         " segment%s", library_state_name(s->info.state), s->info.chunks,
-	         s->info.chunks == 1 ? "" : "s", s->info.segments,
-	         s->info.segments == 1 ? "" : "s");
+	snprintf(state, sizeof(state), "%s, %" PRIu64 " chunk%s in %" PRIu64 " segment%s",
+	         library_state_name(s->info.state), s->info.chunks, s->info.chunks == 1 ? "" : "s",
+	         s->info.segments, s->info.segments == 1 ? "" : "s");
 	put_pair("state", state);
 }
 
@@ -173,12 +168,16 @@ static void json_checks(struct json *j, const struct shape *s)
 	json_end_object(j);
 }
 
-static void json_tracks(struct json *j, const struct shape *s,
-                        kvarc_reader *r)
+static void json_tracks(struct json *j, const struct shape *s, kvarc_reader *r)
 {
-	static const struct { uint8_t kind; const char *name; } kinds[] = {
-		{ KVARC_TRACK_SELF, "self" }, { KVARC_TRACK_WINDOW, "window" },
-		{ KVARC_TRACK_CROSS, "cross" }, { KVARC_TRACK_STATE, "state" },
+	static const struct {
+		uint8_t kind;
+		const char *name;
+	} kinds[] = {
+		{ KVARC_TRACK_SELF, "self" },
+		{ KVARC_TRACK_WINDOW, "window" },
+		{ KVARC_TRACK_CROSS, "cross" },
+		{ KVARC_TRACK_STATE, "state" },
 	};
 
 	json_array(j, "tracks");
@@ -209,15 +208,13 @@ static void json_coded_ids(struct json *j, kvarc_reader *r)
 	json_u64(j, "coded_token_id_bytes", bytes);
 }
 
-void describe_json(struct json *j, const char *file, const struct shape *s,
-                   kvarc_reader *r)
+void describe_json(struct json *j, const char *file, const struct shape *s, kvarc_reader *r)
 {
 	const kvarc_tensor *t = s->total.tensor;
 	const char *key, *value;
 	char version[16];
 
-	snprintf(version, sizeof(version), "%u.%u", s->info.format_major,
-	         s->info.format_minor);
+	snprintf(version, sizeof(version), "%u.%u", s->info.format_major, s->info.format_minor);
 	json_string(j, "file", file);
 	json_string(j, "format_version", version);
 	json_string(j, "state", library_state_name(s->info.state));
@@ -226,8 +223,8 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 	json_u64(j, "file_bytes", s->info.file_bytes);
 	json_u64(j, "elements", s->info.elements);
 	if (s->info.elements)
-		json_number(j, "bits_per_element",
-		            shape_bits(s->info.file_bytes, s->info.elements), 4);
+		json_number(j, "bits_per_element", shape_bits(s->info.file_bytes, s->info.elements),
+		            4);
 	else
 		json_null(j, "bits_per_element");
 	json_u64(j, "predicted_chunks", s->total.exact_chunks);
@@ -244,8 +241,7 @@ void describe_json(struct json *j, const char *file, const struct shape *s,
 	json_coded_ids(j, r);
 	json_tracks(j, s, r);
 	json_object(j, "identity");
-	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) ==
-	     KVARC_OK; i++)
+	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++)
 		json_string(j, key, value);
 	json_end_object(j);
 	describe_predictors_json(j, r);

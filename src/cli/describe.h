@@ -10,8 +10,7 @@
 /* What it is, from where, how many tokens, sizes, state. */
 void describe_head(const char *file, const struct shape *s, kvarc_reader *r);
 /* Members of an object that is open. */
-void describe_json(struct json *j, const char *file, const struct shape *s,
-                   kvarc_reader *r);
+void describe_json(struct json *j, const char *file, const struct shape *s, kvarc_reader *r);
 /* The row of predictors, and members of an object that is open. */
 void describe_predictors(kvarc_reader *r);
 void describe_predictors_json(struct json *j, kvarc_reader *r);

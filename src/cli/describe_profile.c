@@ -25,8 +25,8 @@ static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
 			continue;
 		if (n++ == 0)
 			first = m;
-		alike = alike && m.heads == first.heads &&
-		        m.channels == first.channels && m.rotary == first.rotary;
+		alike = alike && m.heads == first.heads && m.channels == first.channels &&
+		        m.rotary == first.rotary;
 		coefficients += m.coefficients;
 		rows += m.table_rows;
 		corrects += m.corrects != 0;
@@ -66,8 +66,7 @@ void describe_profile(const char *file, const kvarc_profile *p)
 		return;
 	msg_put_safe(stdout, msg_name(file));
 	printf(": kvarc profile\n");
-	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) ==
-	     KVARC_OK; i++) {
+	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++) {
 		printf("  ");
 		msg_put_safe(stdout, key);
 		printf("%*s ", strlen(key) < 11 ? (int)(11 - strlen(key)) : 0, "");
@@ -108,8 +107,7 @@ void describe_profile_json(const char *file, const kvarc_profile *p)
 	json_u64(&j, "file_bytes", info.file_bytes);
 	json_u64(&j, "coefficients", info.coefficients);
 	json_object(&j, "identity");
-	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) ==
-	     KVARC_OK; i++)
+	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++)
 		json_string(&j, key, value);
 	json_end_object(&j);
 	json_array(&j, "models");
@@ -151,11 +149,9 @@ void describe_predictors(kvarc_reader *r)
 		printf("  %-11s ", i ? "" : "predictor");
 		if (x.model) {
 			printf("model ");
-			msg_put_safe(stdout, x.model_name[0] ? x.model_name
-			             : "(no name)");
+			msg_put_safe(stdout, x.model_name[0] ? x.model_name : "(no name)");
 			profiles_hex(hex, x.weights);
-			printf("\n  %-11s weights %s, %s\n  %-11s ", "", hex,
-			       x.arithmetic, "");
+			printf("\n  %-11s weights %s, %s\n  %-11s ", "", hex, x.arithmetic, "");
 		}
 		printf("profile ");
 		msg_put_safe(stdout, x.name[0] ? x.name : "(no name)");
@@ -174,8 +170,9 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 	char hex[33];
 
 	json_string(j, "predictor",
-	            kvarc_reader_predictor(r, 0, &x) != KVARC_OK ? "none" :
-	            x.model ? "model" : "profile");
+	            kvarc_reader_predictor(r, 0, &x) != KVARC_OK ? "none"
+	            : x.model                                    ? "model"
+	                                                         : "profile");
 	json_array(j, "predictors");
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++) {
 		profiles_hex(hex, x.digest);
@@ -188,8 +185,7 @@ void describe_predictors_json(struct json *j, kvarc_reader *r)
 		json_string(j, "weights", x.model ? hex : NULL);
 		json_string(j, "arithmetic", x.model ? x.arithmetic : NULL);
 		json_bool(j, "embedded", x.embedded);
-		json_bool(j, "present",
-		          x.embedded || profiles_where(x.digest)[0]);
+		json_bool(j, "present", x.embedded || profiles_where(x.digest)[0]);
 		json_end_object(j);
 	}
 	json_end_array(j);
@@ -201,8 +197,7 @@ unsigned describe_reach(const struct shape *s, kvarc_reader *r)
 	kvarc_predictor_info x;
 	unsigned level = 0;
 
-	if (s->total.codecs[LINEAR] + s->total.codecs[MODEL] +
-	    s->total.codecs[PREDICTED] == 0)
+	if (s->total.codecs[LINEAR] + s->total.codecs[MODEL] + s->total.codecs[PREDICTED] == 0)
 		return 0;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++)
 		level = x.level > level ? x.level : level;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* eval_plot.c - a self-contained SVG: KL against bits per element, a line for each family of tiers */
+/* eval_plot.c - a self-contained SVG: KL against bits per element, a line for each family of
+ * tiers */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,16 +14,14 @@
 /* Everything in SVG user units. */
 enum { WIDTH = 960, HEIGHT = 600, LEFT = 84, RIGHT = 150, TOP = 72, BOTTOM = 60 };
 enum { RIGHT_EDGE = WIDTH - RIGHT, LOWER_EDGE = HEIGHT - BOTTOM, COLOURS = 8 };
-static const char *const colours[COLOURS] = {
-	"#1f6fb4", "#d9700d", "#5c8a3a", "#a8327d", "#6a51a3", "#a0522d",
-	"#137d7d", "#444444"
-};
+static const char *const colours[COLOURS] = { "#1f6fb4", "#d9700d", "#5c8a3a", "#a8327d",
+	                                      "#6a51a3", "#a0522d", "#137d7d", "#444444" };
 static const double gates[] = { 1e-3, 1e-2, 0.1 };
 
 /* KL by powers of ten. */
 struct axes {
-	double most, step;       /* bits, from 0 on */
-	int low, high;           /* powers */
+	double most, step; /* bits, from 0 on */
+	int low, high;     /* powers */
 };
 
 static double x_of(const struct axes *a, double bits)
@@ -65,29 +64,35 @@ static struct axes find_axes(const struct eval_run *r)
 static void put_axes(FILE *f, const struct axes *a)
 {
 	for (double b = 0; b <= a->most + 1e-9; b += a->step) {
-		fprintf(f, "<line x1='%.1f' x2='%.1f' y1='%d' y2='%d' stroke='%s'/>\n"
+		fprintf(f,
+		        "<line x1='%.1f' x2='%.1f' y1='%d' y2='%d' stroke='%s'/>\n"
 		        "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n",
-		        x_of(a, b), x_of(a, b), TOP, LOWER_EDGE,
-		        b > 0 ? "#eeeeee" : "#444444", x_of(a, b),
-		        LOWER_EDGE + 20, b);
+		        x_of(a, b), x_of(a, b), TOP, LOWER_EDGE, b > 0 ? "#eeeeee" : "#444444",
+		        x_of(a, b), LOWER_EDGE + 20, b);
 	}
 	for (int p = a->low; p <= a->high; p++) {
 		double y = y_of(a, pow(10, p));
-		fprintf(f, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
+		fprintf(f,
+		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
 		        "<text x='%d' y='%.1f' text-anchor='end'>10<tspan dy='-6' "
-		        "font-size='10'>%d</tspan></text>\n", LEFT, RIGHT_EDGE, y,
-		        y, p > a->low ? "#eeeeee" : "#444444", LEFT - 8, y + 5, p);
+		        "font-size='10'>%d</tspan></text>\n",
+		        LEFT, RIGHT_EDGE, y, y, p > a->low ? "#eeeeee" : "#444444", LEFT - 8, y + 5,
+		        p);
 	}
 	for (size_t i = 0; i < sizeof(gates) / sizeof(gates[0]); i++)
-		fprintf(f, "<line class='gate' x1='%d' x2='%d' y1='%.1f' y2='%.1f' "
+		fprintf(f,
+		        "<line class='gate' x1='%d' x2='%d' y1='%.1f' y2='%.1f' "
 		        "stroke='#b03030' stroke-dasharray='5 4'/>\n"
 		        "<text x='%d' y='%.1f' fill='#b03030' text-anchor='end' "
-		        "font-size='12'>%g</text>\n", LEFT, RIGHT_EDGE,
-		        y_of(a, gates[i]), y_of(a, gates[i]), RIGHT_EDGE - 4,
+		        "font-size='12'>%g</text>\n",
+		        LEFT, RIGHT_EDGE, y_of(a, gates[i]), y_of(a, gates[i]), RIGHT_EDGE - 4,
 		        y_of(a, gates[i]) - 4, gates[i]);
-	fprintf(f, "<text x='%d' y='%d' text-anchor='middle'>bits per element, all "
-	        "bytes counted</text>\n", (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16);
-	fprintf(f, "<text transform='translate(24 %d) rotate(-90)' "
+	fprintf(f,
+	        "<text x='%d' y='%d' text-anchor='middle'>bits per element, all "
+	        "bytes counted</text>\n",
+	        (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16);
+	fprintf(f,
+	        "<text transform='translate(24 %d) rotate(-90)' "
 	        "text-anchor='middle'>mean KL, nats a token</text>\n",
 	        (TOP + LOWER_EDGE) / 2);
 }
@@ -128,38 +133,40 @@ static void put_point(FILE *f, const struct axes *a, const struct eval_column *c
 	double x = x_of(a, s->bits_per_element);
 	double low = y_of(a, s->low_kl), high = y_of(a, s->high_kl);
 
-	fprintf(f, "<path fill='none' stroke-width='1.5' d='M%.1f %.1fV%.1f"
+	fprintf(f,
+	        "<path fill='none' stroke-width='1.5' d='M%.1f %.1fV%.1f"
 	        "M%.1f %.1fh8M%.1f %.1fh8'/>\n<circle cx='%.1f' cy='%.1f' r='4' "
-	        "stroke='none'><title>", x, low, high, x - 4, low, x - 4, high, x,
-	        y_of(a, s->mean_kl));
+	        "stroke='none'><title>",
+	        x, low, high, x - 4, low, x - 4, high, x, y_of(a, s->mean_kl));
 	svg_text(f, c->name);
-	fprintf(f, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n",
-	        s->bits_per_element, s->mean_kl, s->low_kl, s->high_kl);
+	fprintf(f, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n", s->bits_per_element,
+	        s->mean_kl, s->low_kl, s->high_kl);
 	fprintf(f, "<text x='%.1f' y='%.1f' font-size='11' stroke='none'>", x + 7,
 	        y_of(a, s->mean_kl) - 6);
 	svg_text(f, c->name);
 	fputs("</text>\n", f);
 }
 
-static void put_family(FILE *f, const struct axes *a, const struct eval_run *r,
-                       size_t first, size_t number)
+static void put_family(FILE *f, const struct axes *a, const struct eval_run *r, size_t first,
+                       size_t number)
 {
-	const char *colour = colours[number % COLOURS], *name =
-		r->columns[first].name;
+	const char *colour = colours[number % COLOURS], *name = r->columns[first].name;
 
-	fprintf(f, "<g fill='%s' stroke='%s'>\n<polyline fill='none' "
-	        "stroke-width='2' points='", colour, colour);
+	fprintf(f,
+	        "<g fill='%s' stroke='%s'>\n<polyline fill='none' "
+	        "stroke-width='2' points='",
+	        colour, colour);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;) {
 		const kvarc_eval_summary *s = &r->columns[c].summary;
-		fprintf(f, "%.1f,%.1f ", x_of(a, s->bits_per_element),
-		        y_of(a, s->mean_kl));
+		fprintf(f, "%.1f,%.1f ", x_of(a, s->bits_per_element), y_of(a, s->mean_kl));
 	}
 	fputs("'/>\n", f);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;)
 		put_point(f, a, &r->columns[c]);
-	fprintf(f, "<rect x='%d' y='%zu' width='14' height='14' stroke='none'/>\n"
-	        "</g>\n<text class='family' x='%d' y='%zu'>", RIGHT_EDGE + 20,
-	        TOP + 24 * number, RIGHT_EDGE + 40, TOP + 24 * number + 12);
+	fprintf(f,
+	        "<rect x='%d' y='%zu' width='14' height='14' stroke='none'/>\n"
+	        "</g>\n<text class='family' x='%d' y='%zu'>",
+	        RIGHT_EDGE + 20, TOP + 24 * number, RIGHT_EDGE + 40, TOP + 24 * number + 12);
 	for (size_t i = 0; i < family_of(name); i++) {
 		const char letter[2] = { name[i], '\0' };
 		svg_text(f, letter);
@@ -169,21 +176,25 @@ static void put_family(FILE *f, const struct axes *a, const struct eval_run *r,
 
 static void put_head(FILE *f, const struct eval_run *r)
 {
-	fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
+	fprintf(f,
+	        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
 	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
 	        "fill='#222222' role='img' aria-labelledby='name what'>\n"
-	        "<title id='name'>", WIDTH, HEIGHT, WIDTH, HEIGHT);
+	        "<title id='name'>",
+	        WIDTH, HEIGHT, WIDTH, HEIGHT);
 	svg_text(f, models_name());
 	fputs("</title>\n<desc id='what'>Mean KL of the exact distribution of the "
 	      "next token to that after a lossy cache, against bits per element, by "
-	      "tier.</desc>\n<rect width='100%' height='100%' fill='white'/>\n", f);
+	      "tier.</desc>\n<rect width='100%' height='100%' fill='white'/>\n",
+	      f);
 	fprintf(f, "<text x='%d' y='32' font-size='18' font-weight='bold'>", LEFT);
 	svg_text(f, models_name());
-	fprintf(f, "<tspan font-size='14' font-weight='normal' dx='14'>%zu "
+	fprintf(f,
+	        "<tspan font-size='14' font-weight='normal' dx='14'>%zu "
 	        "sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan>"
-	        "</text>\n", r->texts.n, r->texts.n == 1 ? "" : "s",
-	        (size_t)r->o->prefix, (size_t)r->o->continuation,
-	        kvarc_dtype_name(r->o->dtype));
+	        "</text>\n",
+	        r->texts.n, r->texts.n == 1 ? "" : "s", (size_t)r->o->prefix,
+	        (size_t)r->o->continuation, kvarc_dtype_name(r->o->dtype));
 }
 
 static void draw(FILE *f, const void *opaque)
@@ -208,7 +219,7 @@ void eval_plot(const struct eval_run *r)
 {
 	if (r->tiers.n == 0)
 		msg_error(NULL, "eval: there is nothing to draw: give tiers with "
-		          "--tier");
+		                "--tier");
 	else
 		svg_write(r->o, draw, r);
 }

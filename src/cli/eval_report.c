@@ -23,8 +23,7 @@ static double ratio_of(const struct options *o, double bits)
 
 /* ---- JSON ---- */
 
-static void json_sequence(const struct eval_run *r, const struct eval_column *c,
-                          size_t i)
+static void json_sequence(const struct eval_run *r, const struct eval_column *c, size_t i)
 {
 	const kvarc_eval_result *x = &c->results[i];
 	struct json j;
@@ -47,8 +46,7 @@ static void json_sequence(const struct eval_run *r, const struct eval_column *c,
 		json_u64(&j, "first_diverging", x->first_diverging);
 	json_u64(&j, "kept_tokens", x->kept_tokens);
 	json_u64(&j, "archive_bytes", x->archive_bytes);
-	json_number(&j, "bits_per_element",
-	            bits_of(x->archive_bytes, x->elements), 4);
+	json_number(&j, "bits_per_element", bits_of(x->archive_bytes, x->elements), 4);
 	if (r->o->max_kl > 0)
 		json_bool(&j, "passes", kvarc_eval_passes(x, r->o->max_kl));
 	json_end_object(&j);
@@ -100,12 +98,11 @@ static void print_title(const struct eval_run *r)
 	msg_put_safe(stdout, models_name());
 	printf(" (%s, %" PRIu32 " layers of %" PRIu32 " x %" PRIu32 "): %zu "
 	       "sequence%s of %" PRIu64 " + %" PRIu64 " tokens, caches of %s\n",
-	       m->arch, m->layers, m->heads, m->channels, r->texts.n,
-	       r->texts.n == 1 ? "" : "s", r->o->prefix, r->o->continuation,
-	       kvarc_dtype_name(r->o->dtype));
-	printf("%-16s %8s %7s  %9s %19s %9s %5s %9s %9s %6s %8s %8s\n", "tier",
-	       "bits/el.", "ratio", "mean KL", "95 % interval", "worst", "no.",
-	       "p99", "max", "top-1", "+NLL", "diverge");
+	       m->arch, m->layers, m->heads, m->channels, r->texts.n, r->texts.n == 1 ? "" : "s",
+	       r->o->prefix, r->o->continuation, kvarc_dtype_name(r->o->dtype));
+	printf("%-16s %8s %7s  %9s %19s %9s %5s %9s %9s %6s %8s %8s\n", "tier", "bits/el.", "ratio",
+	       "mean KL", "95 % interval", "worst", "no.", "p99", "max", "top-1", "+NLL",
+	       "diverge");
 }
 
 static void print_row(const struct eval_run *r, const struct eval_column *c)
@@ -115,16 +112,14 @@ static void print_row(const struct eval_run *r, const struct eval_column *c)
 
 	if (s->bits_per_element > 0) {
 		snprintf(bits, sizeof(bits), "%.3f", s->bits_per_element);
-		snprintf(ratio, sizeof(ratio), "%.2fx",
-		         ratio_of(r->o, s->bits_per_element));
+		snprintf(ratio, sizeof(ratio), "%.2fx", ratio_of(r->o, s->bits_per_element));
 	}
 	snprintf(interval, sizeof(interval), "%.3g-%.3g", s->low_kl, s->high_kl);
-	snprintf(diverge, sizeof(diverge), "%" PRIu64 "/%" PRIu64, s->diverging,
-	         s->sequences);
+	snprintf(diverge, sizeof(diverge), "%" PRIu64 "/%" PRIu64, s->diverging, s->sequences);
 	printf("%-16s %8s %7s  %9.3g %19s %9.3g %5" PRIu64 " %9.3g %9.3g %5.1f%% "
-	       "%8.4f %8s\n", c->name, bits, ratio, s->mean_kl, interval,
-	       s->worst_kl, s->worst + 1, s->p99_kl, s->max_kl,
-	       100 * s->agreement, s->delta_nll, diverge);
+	       "%8.4f %8s\n",
+	       c->name, bits, ratio, s->mean_kl, interval, s->worst_kl, s->worst + 1, s->p99_kl,
+	       s->max_kl, 100 * s->agreement, s->delta_nll, diverge);
 }
 
 static void print_notes(const struct eval_run *r)
@@ -133,7 +128,8 @@ static void print_notes(const struct eval_run *r)
 	       "sequence counting once; 95 %% of 2000\nmeans of sequences drawn "
 	       "again (seed %d); p99 and max of all tokens. diverge: sequences "
 	       "with another likeliest\ntoken somewhere. Bits of all bytes of the "
-	       "archives, for all elements. %.0f s\n", EVAL_SEED, r->seconds);
+	       "archives, for all elements. %.0f s\n",
+	       EVAL_SEED, r->seconds);
 }
 
 void eval_report(const struct eval_run *r)

@@ -14,8 +14,8 @@
 struct eval_file {
 	const char *name;
 	int32_t *ids;
-	size_t length, n, room;  /* of a sequence; sequences */
-	size_t share;            /* so many of them are taken */
+	size_t length, n, capacity; /* of a sequence; sequences */
+	size_t share;               /* so many of them are taken */
 };
 
 /* A text's sequences; what is left over at its end is not used. */
@@ -24,19 +24,18 @@ static bool take(void *opaque, const int32_t *ids, size_t n)
 	struct eval_file *f = opaque;
 	size_t more = n / f->length;
 
-	if (f->n + more > f->room) {
-		size_t room = 2 * (f->n + more);
-		int32_t *p = realloc(f->ids, room * f->length * sizeof(*p));
+	if (f->n + more > f->capacity) {
+		size_t capacity = 2 * (f->n + more);
+		int32_t *p = realloc(f->ids, capacity * f->length * sizeof(*p));
 		if (!p) {
 			msg_error(NULL, "out of memory");
 			return false;
 		}
 		f->ids = p;
-		f->room = room;
+		f->capacity = capacity;
 	}
 	if (more)
-		memcpy(f->ids + f->n * f->length, ids,
-		       more * f->length * sizeof(*ids));
+		memcpy(f->ids + f->n * f->length, ids, more * f->length * sizeof(*ids));
 	f->n += more;
 	return true;
 }
@@ -51,8 +50,8 @@ static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
 	bool ok = false;
 
 	if (ids)
-		ret = r ? kvarc_reader_read_tokens(r, 0, 0, n, ids, NULL) :
-			kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
+		ret = r ? kvarc_reader_read_tokens(r, 0, 0, n, ids, NULL)
+		        : kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
 	if (ret == KVARC_OK)
 		ok = take(f, ids, (size_t)n);
 	else
@@ -61,8 +60,7 @@ static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
 	return ok;
 }
 
-static bool take_cache(struct eval_file *f, const struct options *o,
-                       struct input *in)
+static bool take_cache(struct eval_file *f, const struct options *o, struct input *in)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_source source = input_source(in);
@@ -79,13 +77,12 @@ static bool take_cache(struct eval_file *f, const struct options *o,
 	}
 	library_common(o, &io.common, &error);
 	io.predictor = models_known();
-	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) ==
-	    KVARC_OK && kvarc_import_tokens(im, 0) &&
-	    kvarc_import_geometry(im)->n_tensors)
+	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
+	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
 		ok = take_track(f, NULL, im, &error);
 	else
 		msg_error(f->name, "no token ids: neither a text of them, nor a cache "
-		          "that has some");
+		                   "that has some");
 	kvarc_import_close(&im);
 	return ok;
 }
@@ -158,11 +155,13 @@ bool eval_texts_read(struct eval_texts *t, const struct options *o)
 	if (!choose(t, (size_t)o->sequences))
 		return false;
 	if (t->n == 0)
-		msg_error(NULL, "eval: no sequence of %zu tokens: give more text, or "
-		          "a smaller --prefix or --continue", length);
+		msg_error(NULL,
+		          "eval: no sequence of %zu tokens: give more text, or "
+		          "a smaller --prefix or --continue",
+		          length);
 	else if (t->n < o->sequences)
-		msg_warning(NULL, "only %zu sequences of %zu tokens, not %zu", t->n,
-		            length, (size_t)o->sequences);
+		msg_warning(NULL, "only %zu sequences of %zu tokens, not %zu", t->n, length,
+		            (size_t)o->sequences);
 	return t->n > 0;
 }
 

@@ -13,7 +13,8 @@ enum { HELP_COLUMN = 26 };
 void help_overview(void)
 {
 	printf("kvarc %s - lossless archives of transformer KV caches\n\n"
-	       "usage: kvarc VERB [OPTION...] FILE...\n\n", kvarc_version());
+	       "usage: kvarc VERB [OPTION...] FILE...\n\n",
+	       kvarc_version());
 	for (const struct verb *v = options_verbs; v->name; v++)
 		printf("  %-8s %s\n", v->name, v->summary);
 	printf("\n'kvarc VERB --help' explains a verb, 'kvarc --version' prints the "
@@ -47,8 +48,7 @@ void help_verb(const struct verb *verb)
 		help_overview();
 		return;
 	}
-	printf("usage: kvarc %s [OPTION...] %s\n%s\n\n", verb->name,
-	       verb->operands, verb->summary);
+	printf("usage: kvarc %s [OPTION...] %s\n%s\n\n", verb->name, verb->operands, verb->summary);
 	for (const struct option_row *r = options_rows; r->name; r++) {
 		if (r->verbs & verb->bit)
 			help_option(r);
@@ -70,10 +70,8 @@ void cmd_help(const struct options *o)
 	} else {
 		const char *near = options_nearest_verb(o->files[0]);
 		if (near)
-			msg_error(NULL, "unknown verb '%s'; did you mean '%s'?",
-			          o->files[0], near);
+			msg_error(NULL, "unknown verb '%s'; did you mean '%s'?", o->files[0], near);
 		else
-			msg_error(NULL, "unknown verb '%s'; see 'kvarc help'",
-			          o->files[0]);
+			msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", o->files[0]);
 	}
 }

@@ -30,8 +30,7 @@ bool ids_is_text(struct input *in)
 	first = i;
 	while (i < n && is_digit(head[i]))
 		i++;
-	return i > first && i < (int64_t)sizeof(head) &&
-	       (i == n || is_space(head[i]));
+	return i > first && i < (int64_t)sizeof(head) && (i == n || is_space(head[i]));
 }
 
 /* A line as far as it was read. */
@@ -39,25 +38,25 @@ struct reading {
 	struct input *in;
 	ids_fn fn;
 	void *opaque;
-	uint64_t line;           /* from 1 */
-	int64_t number;          /* -1: none is begun */
+	uint64_t line;  /* from 1 */
+	int64_t number; /* -1: none is begun */
 	int32_t *ids;
-	size_t n, room;
+	size_t n, capacity;
 };
 
 static bool end_number(struct reading *r)
 {
 	if (r->number < 0)
 		return true;
-	if (r->n == r->room) {
-		size_t room = r->room ? 2 * r->room : 4096;
-		int32_t *ids = realloc(r->ids, room * sizeof(*ids));
+	if (r->n == r->capacity) {
+		size_t capacity = r->capacity ? 2 * r->capacity : 4096;
+		int32_t *ids = realloc(r->ids, capacity * sizeof(*ids));
 		if (!ids) {
 			msg_error(NULL, "out of memory");
 			return false;
 		}
 		r->ids = ids;
-		r->room = room;
+		r->capacity = capacity;
 	}
 	r->ids[r->n++] = (int32_t)r->number;
 	r->number = -1;
@@ -84,8 +83,9 @@ static bool take(struct reading *r, char c)
 		if (r->number <= INT32_MAX)
 			return true;
 	}
-	msg_error(r->in->name, "line %llu is not a sequence of token ids: decimal "
-	                       "numbers separated by blanks",
+	msg_error(r->in->name,
+	          "line %llu is not a sequence of token ids: decimal "
+	          "numbers separated by blanks",
 	          (unsigned long long)r->line);
 	return false;
 }
@@ -113,9 +113,7 @@ static bool read_all(struct reading *r, char *piece, size_t bytes)
 bool ids_read(struct input *in, ids_fn fn, void *opaque)
 {
 	enum { PIECE = 1 << 16 };
-	struct reading r = {
-		.in = in, .fn = fn, .opaque = opaque, .line = 1, .number = -1
-	};
+	struct reading r = { .in = in, .fn = fn, .opaque = opaque, .line = 1, .number = -1 };
 	char *piece = malloc(PIECE);
 	bool ok = false;
 

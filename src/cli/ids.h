@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ids.h - text files of token ids: decimal numbers with white space between, each line a sequence */
+/* ids.h - text files of token ids: decimal numbers with white space between, each line a sequence
+ * */
 #ifndef KVARC_CLI_IDS_H
 #define KVARC_CLI_IDS_H
 

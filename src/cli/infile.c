@@ -110,8 +110,10 @@ static bool spool(struct input *in)
 	}
 	while ((n = read_some(in->fd, buf, PIECE)) > 0) {
 		if (!write_whole(fd, buf, (size_t)n)) {
-			msg_error(in->name, "cannot write a temporary file: %s; set "
-			          "TMPDIR to a folder with room", strerror(errno));
+			msg_error(in->name,
+			          "cannot write a temporary file: %s; set "
+			          "TMPDIR to a folder with room",
+			          strerror(errno));
 			goto fail;
 		}
 		total += (uint64_t)n;
@@ -143,7 +145,7 @@ static bool open_fd(struct input *in)
 	}
 	if (isatty(STDIN_FILENO)) {
 		msg_error(NULL, "standard input is a terminal; give a file, or "
-		          "connect a pipe");
+		                "connect a pipe");
 		return false;
 	}
 	in->fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -174,8 +176,7 @@ bool input_open(struct input *in, const char *name, bool seek)
 		if (S_ISREG(st.st_mode) && here >= 0) {
 			in->seekable = true;
 			in->base = (uint64_t)here;
-			in->size = st.st_size > here ?
-				(uint64_t)(st.st_size - here) : 0;
+			in->size = st.st_size > here ? (uint64_t)(st.st_size - here) : 0;
 			return true;
 		}
 		if (!seek || spool(in))
@@ -196,15 +197,13 @@ bool input_starts_with(struct input *in, const unsigned char magic[8])
 {
 	unsigned char head[8];
 
-	return in->size != KVARC_UNKNOWN && in->size >= 8 &&
-	       read_at(in, head, 8, 0) == 8 && memcmp(head, magic, 8) == 0;
+	return in->size != KVARC_UNKNOWN && in->size >= 8 && read_at(in, head, 8, 0) == 8 &&
+	       memcmp(head, magic, 8) == 0;
 }
 
 bool input_is_archive(struct input *in)
 {
 	/* spec 2 */
-	static const unsigned char magic[8] = {
-		0x89, 'K', 'V', 'A', '\r', '\n', 0x1a, '\n'
-	};
+	static const unsigned char magic[8] = { 0x89, 'K', 'V', 'A', '\r', '\n', 0x1a, '\n' };
 	return input_starts_with(in, magic);
 }

@@ -12,12 +12,12 @@
 struct input {
 	const char *name; /* as on the command line */
 	int fd;
-	int error;        /* errno of a read that failed */
+	int error; /* errno of a read that failed */
 	bool is_stdin;
 	bool seekable;
-	mode_t mode;      /* permission bits, for what is made from it */
-	uint64_t base;    /* offset of its first byte */
-	uint64_t size;    /* KVARC_UNKNOWN when not seekable */
+	mode_t mode;   /* permission bits, for what is made from it */
+	uint64_t base; /* offset of its first byte */
+	uint64_t size; /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
 };
 

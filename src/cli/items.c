@@ -19,8 +19,7 @@ enum { LLAMA_SLOT = 2 };
 
 static bool into_folder(const struct items *s)
 {
-	return s->o->output && strcmp(s->o->output, "-") != 0 &&
-	       paths_is_folder(s->o->output);
+	return s->o->output && strcmp(s->o->output, "-") != 0 && paths_is_folder(s->o->output);
 }
 
 /* All files stay open until all are complete. */
@@ -41,15 +40,19 @@ bool items_check(struct items *s, kvarc_reader *r)
 
 	while (kvarc_reader_item(r, n, &item) == KVARC_OK) {
 		if (into_folder(s) && item.name[0] && !paths_safe_path(item.name)) {
-			msg_error(s->archive, "holds a file with the unsafe name "
-			          "'%s'; give a name with -o FILE", item.name);
+			msg_error(s->archive,
+			          "holds a file with the unsafe name "
+			          "'%s'; give a name with -o FILE",
+			          item.name);
 			return false;
 		}
 		n++;
 	}
 	if (n > 1 && !into_folder(s)) {
-		msg_error(s->archive, "holds %zu files; give a folder for them, "
-		          "-o FOLDER/", n);
+		msg_error(s->archive,
+		          "holds %zu files; give a folder for them, "
+		          "-o FOLDER/",
+		          n);
 		return false;
 	}
 	if (n > 64)
@@ -71,8 +74,7 @@ static int walk(int dirfd, char *path, char **last)
 		if (mkdirat(fd, path, 0777) != 0 && errno != EEXIST)
 			next = -1;
 		else
-			next = openat(fd, path, O_RDONLY | O_DIRECTORY |
-			              O_NOFOLLOW | O_CLOEXEC);
+			next = openat(fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		int error = errno;
 		close(fd);
 		errno = error;
@@ -97,13 +99,12 @@ static bool open_in_folder(struct items *s, struct item *it, const char *name)
 		if (top >= 0)
 			fd = walk(top, copy, &last);
 		if (fd >= 0)
-			ok = output_open_at(&it->out, fd, last, it->path, flags,
-			                    s->mode);
+			ok = output_open_at(&it->out, fd, last, it->path, flags, s->mode);
 		else
 			msg_error(it->path, "cannot make its folder: %s",
-			          errno == ELOOP || errno == ENOTDIR ?
-			          "there is a file or a link of that name" :
-			          strerror(errno));
+			          errno == ELOOP || errno == ENOTDIR
+			                  ? "there is a file or a link of that name"
+			                  : strerror(errno));
 	} else {
 		msg_error(NULL, "out of memory");
 	}
@@ -169,8 +170,7 @@ static bool open_item(struct items *s, struct item *it)
 	return ok;
 }
 
-static bool add_item(struct items *s, const kvarc_item *item,
-                     kvarc_sink *sink)
+static bool add_item(struct items *s, const kvarc_item *item, kvarc_sink *sink)
 {
 	struct item **list = realloc(s->list, (s->n + 1) * sizeof(*list));
 	struct item *it = calloc(1, sizeof(*it));
@@ -205,8 +205,7 @@ int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 
 	/* Salvage: the frame that told about this file is lost. */
 	if (item->kind == 0) {
-		msg_warning(s->archive, "nothing is left of its file %zu",
-		            item->index);
+		msg_warning(s->archive, "nothing is left of its file %zu", item->index);
 		return 1;
 	}
 	return add_item(s, item, sink) ? 0 : -1;
@@ -227,8 +226,7 @@ static int64_t read_output(void *opaque, void *buf, size_t bytes, uint64_t offse
 	size_t got = 0;
 
 	while (got < bytes) {
-		ssize_t n = pread(out->fd, (char *)buf + got, bytes - got,
-		                  (off_t)(offset + got));
+		ssize_t n = pread(out->fd, (char *)buf + got, bytes - got, (off_t)(offset + got));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -241,11 +239,11 @@ static int64_t read_output(void *opaque, void *buf, size_t bytes, uint64_t offse
 }
 
 /* What kvarc_salvage_slot has said about an item. */
-static bool shortened(struct item *it, kvarc_ret ret,
-                      const kvarc_slot_prefix *prefix)
+static bool shortened(struct item *it, kvarc_ret ret, const kvarc_slot_prefix *prefix)
 {
 	if (ret == KVARC_OPTIONS) {
-		msg_error(it->path, "cannot be shortened to whole tokens: %s; "
+		msg_error(it->path,
+		          "cannot be shortened to whole tokens: %s; "
 		          "--salvage-tokens zero writes what is left, with zeros",
 		          prefix->why);
 		return false;
@@ -257,9 +255,10 @@ static bool shortened(struct item *it, kvarc_ret ret,
 	it->bytes = prefix->bytes;
 	it->tokens = prefix->tokens;
 	it->whole_tokens = prefix->whole_tokens;
-	msg_warning(it->path, "%" PRIu64 " of %" PRIu64 " tokens are whole; the slot "
-	            "is written with these %" PRIu64, it->whole_tokens, it->tokens,
-	            it->whole_tokens);
+	msg_warning(it->path,
+	            "%" PRIu64 " of %" PRIu64 " tokens are whole; the slot "
+	            "is written with these %" PRIu64,
+	            it->whole_tokens, it->tokens, it->whole_tokens);
 	return true;
 }
 
@@ -282,8 +281,7 @@ static bool shorten(struct items *s, struct item *it, kvarc_reader *r)
 		it->path = path;
 		return false;
 	}
-	kvarc_source source = { .read = read_output, .opaque = &full,
-		                .size = it->bytes };
+	kvarc_source source = { .read = read_output, .opaque = &full, .size = it->bytes };
 	kvarc_sink sink = output_sink(&it->out);
 	ret = kvarc_salvage_slot(r, it->index, &source, &sink, &prefix);
 	if (ret == KVARC_END) { /* nothing of it is lost */

@@ -12,10 +12,10 @@
 
 struct item {
 	struct output out;
-	char *path;      /* where it goes, for messages */
-	char *name;      /* in the archive */
-	size_t index;    /* in the archive */
-	bool slot;       /* a llama.cpp slot, which salvage can shorten */
+	char *path;   /* where it goes, for messages */
+	char *name;   /* in the archive */
+	size_t index; /* in the archive */
+	bool slot;    /* a llama.cpp slot, which salvage can shorten */
 	uint64_t bytes;
 	uint64_t tokens, whole_tokens; /* of a slot that salvage has shortened, else 0 */
 	bool open;
@@ -27,7 +27,7 @@ struct items {
 	mode_t mode;
 	struct item **list;
 	size_t n;
-	bool failed;     /* a message was shown */
+	bool failed; /* a message was shown */
 };
 
 /* Checks that the items of the archive can go where -o says. */

@@ -8,8 +8,12 @@
 /* Length of the UTF-8 sequence at p, 0 if it is none (RFC 3629). */
 static unsigned utf8_length(const unsigned char *p)
 {
-	unsigned n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 :
-	             p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+	unsigned n = p[0] < 0x80   ? 1
+	             : p[0] < 0xc2 ? 0
+	             : p[0] < 0xe0 ? 2
+	             : p[0] < 0xf0 ? 3
+	             : p[0] < 0xf5 ? 4
+	                           : 0;
 
 	for (unsigned i = 1; i < n; i++) {
 		if ((p[i] & 0xc0) != 0x80)

@@ -11,8 +11,7 @@
 #include "units.h"
 #include "weights.h"
 
-void library_common(const struct options *o, kvarc_common *c,
-                    kvarc_error *error)
+void library_common(const struct options *o, kvarc_common *c, kvarc_error *error)
 {
 	memset(c, 0, sizeof(*c));
 	memset(error, 0, sizeof(*error));
@@ -35,8 +34,8 @@ static const char *in_our_words(kvarc_ret ret, const char *text)
 	case KVARC_MEM:
 		return "; end other programs, or use fewer threads (-T 1)";
 	case KVARC_MEMLIMIT:
-		return strstr(text, "raise") ? " with -M, for example -M 1G" :
-			"; raise the limit with -M, for example -M 1G";
+		return strstr(text, "raise") ? " with -M, for example -M 1G"
+		                             : "; raise the limit with -M, for example -M 1G";
 	case KVARC_FORMAT:
 		return "; 'kvarc pack' makes archives";
 	case KVARC_DATA:
@@ -55,8 +54,7 @@ static const char *in_our_words(kvarc_ret ret, const char *text)
 void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
                    const struct input *in, const struct output *out)
 {
-	const char *text = error && error->text[0] ? error->text :
-		kvarc_strerror(ret);
+	const char *text = error && error->text[0] ? error->text : kvarc_strerror(ret);
 
 	if (out && out->error)
 		output_report(out);
@@ -66,8 +64,8 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, text));
 }
 
-kvarc_reader *library_open(const struct options *o, struct input *in,
-                           unsigned flags, kvarc_error *error)
+kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
+                           kvarc_error *error)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = input_source(in);
@@ -87,11 +85,16 @@ kvarc_reader *library_open(const struct options *o, struct input *in,
 const char *library_state_name(kvarc_state state)
 {
 	switch (state) {
-	case KVARC_STATE_CLOSED: return "closed";
-	case KVARC_STATE_OPEN: return "open";
-	case KVARC_STATE_CUT: return "cut";
-	case KVARC_STATE_DAMAGED: return "damaged";
-	default: return "unknown";
+	case KVARC_STATE_CLOSED:
+		return "closed";
+	case KVARC_STATE_OPEN:
+		return "open";
+	case KVARC_STATE_CUT:
+		return "cut";
+	case KVARC_STATE_DAMAGED:
+		return "damaged";
+	default:
+		return "unknown";
 	}
 }
 
@@ -107,8 +110,7 @@ uint64_t library_tokens(const kvarc_reader *r)
 	return most;
 }
 
-void library_warn_state(const char *file, const kvarc_info *info,
-                        uint64_t tokens)
+void library_warn_state(const char *file, const kvarc_info *info, uint64_t tokens)
 {
 	char n[32], dropped[32];
 
@@ -119,25 +121,29 @@ void library_warn_state(const char *file, const kvarc_info *info,
 		                  "arithmetic was used instead: the result is correct, "
 		                  "but use --isa scalar, and report the processor");
 	if (info->state == KVARC_STATE_OPEN)
-		msg_warning(file, "the archive was not closed; all %s tokens up to "
-		            "its last commit are here", n);
+		msg_warning(file,
+		            "the archive was not closed; all %s tokens up to "
+		            "its last commit are here",
+		            n);
 	else if (info->state == KVARC_STATE_CUT)
-		msg_warning(file, "the archive was cut; the %s tokens up to its last "
-		            "commit are here, %s after it are dropped", n, dropped);
+		msg_warning(file,
+		            "the archive was cut; the %s tokens up to its last "
+		            "commit are here, %s after it are dropped",
+		            n, dropped);
 	else if (info->state == KVARC_STATE_DAMAGED)
-		msg_warning(file, "the archive is damaged behind the %s tokens up to a "
+		msg_warning(file,
+		            "the archive is damaged behind the %s tokens up to a "
 		            "commit, which are here; 'kvarc unpack --salvage' may save "
-		            "more", n);
+		            "more",
+		            n);
 }
 
 const char *library_codec_name(unsigned codec)
 {
 	/* spec 7 */
-	static const char *const names[] = {
-		"raw", "zstd", "constant", "repeat", "exponent", "grid", "bytes",
-		"linear", "model", "predicted", "near", "tsc", "vq", "had", "klt"
-	};
+	static const char *const names[] = { "raw",  "zstd",  "constant", "repeat", "exponent",
+		                             "grid", "bytes", "linear",   "model",  "predicted",
+		                             "near", "tsc",   "vq",       "had",    "klt" };
 
-	return codec < sizeof(names) / sizeof(names[0]) && names[codec]
-	       ? names[codec] : "?";
+	return codec < sizeof(names) / sizeof(names[0]) && names[codec] ? names[codec] : "?";
 }

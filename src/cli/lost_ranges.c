@@ -9,11 +9,11 @@ enum { LAYERS = 65536 }; /* spec 4 */
 
 struct joining {
 	const kvarc_geometry *geometry;
-	uint32_t track;     /* that counts is of */
-	uint32_t *counts;   /* a layer: its tensors on the track */
+	uint32_t track;   /* that counts is of */
+	uint32_t *counts; /* a layer: its tensors on the track */
 	struct lost_range *ranges;
 	size_t n;
-	bool whole;         /* the last range is of whole layers of the run in hand */
+	bool whole; /* the last range is of whole layers of the run in hand */
 };
 
 static void count_tensors(struct joining *x, uint32_t track)
@@ -33,8 +33,11 @@ static struct lost_range *add(struct joining *x, const kvarc_damage *d)
 {
 	struct lost_range *l = &x->ranges[x->n++];
 
-	*l = (struct lost_range){ .what = d->what, .offset = d->offset, .track = d->track,
-	                          .t0 = d->t0, .end = d->t0 + d->n };
+	*l = (struct lost_range){ .what = d->what,
+		                  .offset = d->offset,
+		                  .track = d->track,
+		                  .t0 = d->t0,
+		                  .end = d->t0 + d->n };
 	return l;
 }
 
@@ -103,8 +106,7 @@ static void add_run(struct joining *x, const kvarc_damage *d, size_t n)
 	x->whole = false;
 	while (n) {
 		size_t same = 1;
-		while (same < n &&
-		       tensors[d[same].tensor].layer == tensors[d->tensor].layer)
+		while (same < n && tensors[d[same].tensor].layer == tensors[d->tensor].layer)
 			same++;
 		add_layer(x, d, same);
 		d += same;

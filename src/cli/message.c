@@ -50,11 +50,10 @@ void msg_put_safe(FILE *f, const char *text)
 	}
 }
 
-static void line(const char *prefix, const char *file, const char *format,
-                 va_list args) __attribute__((format(printf, 3, 0)));
+static void line(const char *prefix, const char *file, const char *format, va_list args)
+	__attribute__((format(printf, 3, 0)));
 
-static void line(const char *prefix, const char *file, const char *format,
-                 va_list args)
+static void line(const char *prefix, const char *file, const char *format, va_list args)
 {
 	char text[2048];
 

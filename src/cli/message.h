@@ -16,13 +16,10 @@ int msg_level(void);
  * "kvarc: FILE: text" on stderr. file may be NULL. An error makes the exit
  * status 1, a warning 2 unless it is 1 already.
  */
-void msg_error(const char *file, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-void msg_warning(const char *file, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+void msg_error(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void msg_warning(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "FILE: text", shown on a terminal unless -q, elsewhere only with -v. */
-void msg_note(const char *file, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+void msg_note(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int msg_status(void);
 
 /* "-" is shown as "(stdin)". */

@@ -35,13 +35,10 @@ bool models_is_folder(const struct options *o)
 /* Readers may meet an archive that needs it; writers say so by the level. */
 static bool may_predict(const struct options *o)
 {
-	bool reads = o->verb->bit &
-		(VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_EVAL);
+	bool reads = o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_EVAL);
 
-	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 ||
-	                    scores_kind(o) ||
-	                    (o->level_given ? o->level >= LEVEL_MODEL
-	                                    : o->n_profiles > 0));
+	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 || scores_kind(o) ||
+	                    (o->level_given ? o->level >= LEVEL_MODEL : o->n_profiles > 0));
 }
 
 /* The library's text, which may name the file itself. */
@@ -72,7 +69,8 @@ static void explain_bus_error(const char *path)
 		fputs(",", f);
 	}
 	fputs(" became shorter while in use, or the disk failed; what was not "
-	      "finished was removed\n", f);
+	      "finished was removed\n",
+	      f);
 	if (fclose(f) == 0)
 		signals_explain_bus_error(the.bus_error);
 }
@@ -90,9 +88,8 @@ bool models_open(const struct options *o)
 	library_common(o, &common, &the.error);
 	common.progress = progress_opening;
 	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);
-	ret = o->blind ?
-		kvarc_predictor_open_blind(&the.p, o->model, o->blind, &common) :
-		kvarc_predictor_open_model(&the.p, o->model, &common);
+	ret = o->blind ? kvarc_predictor_open_blind(&the.p, o->model, o->blind, &common)
+	               : kvarc_predictor_open_model(&the.p, o->model, &common);
 	if (ret != KVARC_OK && the.predicts)
 		tell(o->model, the.error.text);
 	return ret == KVARC_OK || !the.predicts;
@@ -135,14 +132,13 @@ const char *models_predict_of(const char *name)
 	char more;
 
 	last = last ? last + 1 : name;
-	return strcmp(last, "embedding") == 0 ||
-	       sscanf(last, "top-%u%c", &n, &more) == 1 ? last : "";
+	return strcmp(last, "embedding") == 0 || sscanf(last, "top-%u%c", &n, &more) == 1 ? last
+	                                                                                  : "";
 }
 
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im)
 {
-	const kvarc_geometry *g = r ? kvarc_reader_geometry(r) :
-		kvarc_import_geometry(im);
+	const kvarc_geometry *g = r ? kvarc_reader_geometry(r) : kvarc_import_geometry(im);
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; models_given() && i < g->n_tracks; i++)

@@ -29,10 +29,9 @@ static unsigned edits(const char *a, const char *b)
 	for (size_t i = 1; i <= na; i++) {
 		for (size_t j = 1; j <= nb; j++) {
 			unsigned same = a[i - 1] == b[j - 1] ? 0 : 1;
-			d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1,
-			               d[i - 1][j - 1] + same);
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
-			    a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < d[i][j])
+			d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + same);
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    d[i - 2][j - 2] + 1 < d[i][j])
 				d[i][j] = d[i - 2][j - 2] + 1;
 		}
 	}

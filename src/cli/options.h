@@ -8,9 +8,17 @@
 #include <stdint.h>
 
 enum {
-	VERB_PACK = 0x1, VERB_UNPACK = 0x2, VERB_TEST = 0x4, VERB_LIST = 0x8,
-	VERB_INFO = 0x10, VERB_CUT = 0x20, VERB_BENCH = 0x40, VERB_HELP = 0x80,
-	VERB_TRAIN = 0x100, VERB_EVAL = 0x200, VERB_ALL = 0x37f
+	VERB_PACK = 0x1,
+	VERB_UNPACK = 0x2,
+	VERB_TEST = 0x4,
+	VERB_LIST = 0x8,
+	VERB_INFO = 0x10,
+	VERB_CUT = 0x20,
+	VERB_BENCH = 0x40,
+	VERB_HELP = 0x80,
+	VERB_TRAIN = 0x100,
+	VERB_EVAL = 0x200,
+	VERB_ALL = 0x37f
 };
 
 /* What the command line said. Strings belong to argv. */
@@ -26,12 +34,12 @@ struct options {
 	size_t n_profiles;
 	const char **measure;
 	size_t n_measure;
-	const char **tiers;  /* near:ERROR of --max-error among them */
+	const char **tiers; /* near:ERROR of --max-error among them */
 	char *near_tier;
 	size_t n_tiers;
 	uint64_t sequences, prefix, continuation, group;
-	double max_kl;       /* 0: not given */
-	const char *scores;  /* "h2o", "surprisal", or a file */
+	double max_kl;      /* 0: not given */
+	const char *scores; /* "h2o", "surprisal", or a file */
 	uint64_t write, seed;
 	int32_t first_token; /* -1: not given */
 	unsigned dtype;      /* kvarc_dtype */
@@ -40,9 +48,9 @@ struct options {
 	unsigned threads, repeat, held_out;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
-	unsigned blind;      /* as in kvarc_predictor_open_blind; 0: it sees the token */
-	unsigned token_ids; /* 0, or 1 + kvarc_token_ids */
-	unsigned salvage_tokens; /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
+	unsigned blind;            /* as in kvarc_predictor_open_blind; 0: it sees the token */
+	unsigned token_ids;        /* 0, or 1 + kvarc_token_ids */
+	unsigned salvage_tokens;   /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
 	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given;
 	bool embed_profile;

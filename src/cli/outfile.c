@@ -20,12 +20,17 @@ enum { TRIES = 100 }; /* of names for a temporary file */
 static const char *advice(int error)
 {
 	switch (error) {
-	case ENOSPC: return "; free some space, or choose another place with -o";
-	case EDQUOT: return "; your quota is used up";
-	case EFBIG: return "; a file size limit is set (ulimit -f)";
+	case ENOSPC:
+		return "; free some space, or choose another place with -o";
+	case EDQUOT:
+		return "; your quota is used up";
+	case EFBIG:
+		return "; a file size limit is set (ulimit -f)";
 	case EROFS:
-	case EACCES: return "; choose another place with -o";
-	default: return "";
+	case EACCES:
+		return "; choose another place with -o";
+	default:
+		return "";
 	}
 }
 
@@ -35,8 +40,7 @@ void output_report(const struct output *out)
 		msg_error(out->name, "exists already; use -f to overwrite it");
 		return;
 	}
-	msg_error(out->name, "cannot write: %s%s", strerror(out->error),
-	          advice(out->error));
+	msg_error(out->name, "cannot write: %s%s", strerror(out->error), advice(out->error));
 }
 
 static bool fail(struct output *out, int error)
@@ -71,8 +75,8 @@ static bool make_temporary(struct output *out)
 		if (!name)
 			return fail(out, ENOMEM);
 		signals_hold();
-		out->fd = openat(out->dirfd, name, O_RDWR | O_CREAT | O_EXCL |
-		                 O_NOFOLLOW | O_CLOEXEC, 0600);
+		out->fd = openat(out->dirfd, name,
+		                 O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		error = out->fd >= 0 ? 0 : errno;
 		if (error == 0 && !signals_remember(out->dirfd, name)) {
 			unlinkat(out->dirfd, name, 0);
@@ -102,8 +106,7 @@ static bool open_folder(struct output *out, const char *path)
 		free(folder);
 		return fail(out, ENOMEM);
 	}
-	out->dirfd = open(folder ? folder : ".",
-	                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	out->dirfd = open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(folder);
 	return out->dirfd >= 0 ? true : fail(out, errno);
 }
@@ -115,7 +118,7 @@ static bool open_stream(struct output *out, const char *path, bool random)
 	if (out->is_stdout) {
 		if (isatty(STDOUT_FILENO)) {
 			msg_error(NULL, "binary data is not written to a terminal; "
-			          "redirect standard output, or use -o FILE");
+			                "redirect standard output, or use -o FILE");
 			return false;
 		}
 		fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -134,8 +137,7 @@ static bool open_stream(struct output *out, const char *path, bool random)
 	return out->fd >= 0 ? true : fail(out, errno);
 }
 
-bool output_open(struct output *out, const char *path, unsigned flags,
-                 mode_t mode)
+bool output_open(struct output *out, const char *path, unsigned flags, mode_t mode)
 {
 	bool random = flags & OUTPUT_RANDOM;
 	struct stat st;
@@ -149,8 +151,7 @@ bool output_open(struct output *out, const char *path, unsigned flags,
 	if (out->is_stdout)
 		return open_stream(out, path, random);
 	if (flags & OUTPUT_NEW) {
-		if (lstat(path, &st) == 0 &&
-		    (S_ISDIR(st.st_mode) || !out->force))
+		if (lstat(path, &st) == 0 && (S_ISDIR(st.st_mode) || !out->force))
 			return fail(out, S_ISDIR(st.st_mode) ? EISDIR : EEXIST);
 	} else if (stat(path, &st) == 0) {
 		if (S_ISDIR(st.st_mode))
@@ -164,8 +165,8 @@ bool output_open(struct output *out, const char *path, unsigned flags,
 	return open_folder(out, path) && make_temporary(out);
 }
 
-bool output_open_at(struct output *out, int dirfd, const char *base,
-                    const char *name, unsigned flags, mode_t mode)
+bool output_open_at(struct output *out, int dirfd, const char *base, const char *name,
+                    unsigned flags, mode_t mode)
 {
 	struct stat st;
 
@@ -193,8 +194,8 @@ static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset
 		return -1;
 	}
 	while (bytes) {
-		ssize_t n = out->direct ? write(out->fd, p, bytes) :
-			pwrite(out->fd, p, bytes, (off_t)offset);
+		ssize_t n = out->direct ? write(out->fd, p, bytes)
+		                        : pwrite(out->fd, p, bytes, (off_t)offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {
@@ -236,8 +237,7 @@ static int copy_out(struct output *out)
 	ssize_t n = -1;
 	int error = buf ? 0 : ENOMEM;
 
-	while (error == 0 &&
-	       (n = pread(out->fd, buf, PIECE, (off_t)to.position)) != 0) {
+	while (error == 0 && (n = pread(out->fd, buf, PIECE, (off_t)to.position)) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -263,8 +263,7 @@ static int publish(struct output *out)
 	int error = 0;
 
 	if (out->force)
-		return renameat(out->dirfd, out->temp, out->dirfd, out->base) == 0 ?
-			0 : errno;
+		return renameat(out->dirfd, out->temp, out->dirfd, out->base) == 0 ? 0 : errno;
 	if (linkat(out->dirfd, out->temp, out->dirfd, out->base, 0) == 0) {
 		unlinkat(out->dirfd, out->temp, 0);
 		return 0;
@@ -273,8 +272,8 @@ static int publish(struct output *out)
 	if (error == EEXIST)
 		return error;
 	/* No hard links here: reserve the name, then rename over it. */
-	int fd = openat(out->dirfd, out->base,
-	                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd = openat(out->dirfd, out->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+	                0600);
 	if (fd < 0)
 		return errno;
 	close(fd);
@@ -321,8 +320,7 @@ static int commit_file(struct output *out)
 	if (fsync(out->fd) != 0 && errno != EINVAL)
 		return errno;
 	error = publish_locked(out);
-	if (error == 0 && fsync(out->dirfd) != 0 && errno != EINVAL &&
-	    errno != EACCES)
+	if (error == 0 && fsync(out->dirfd) != 0 && errno != EINVAL && errno != EACCES)
 		error = errno;
 	return error;
 }

@@ -16,12 +16,12 @@
  * unlinked temporary file first.
  */
 struct output {
-	const char *name;  /* for messages */
-	char *base;        /* last component */
-	char *temp;        /* NULL: there is no temporary name */
-	int dirfd, fd;     /* fd is where bytes go */
-	int stream;        /* the copy's target, -1: none */
-	int error;         /* errno of a write that failed */
+	const char *name; /* for messages */
+	char *base;       /* last component */
+	char *temp;       /* NULL: there is no temporary name */
+	int dirfd, fd;    /* fd is where bytes go */
+	int stream;       /* the copy's target, -1: none */
+	int error;        /* errno of a write that failed */
 	bool force, direct, is_stdout;
 	mode_t mode;       /* of the finished file, 0: by the umask */
 	uint64_t position; /* of a direct stream */
@@ -38,11 +38,10 @@ enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2, OUTPUT_NEW = 4 };
 /*
  * Opens "-" or a path. On failure a message was shown and nothing is left.
  */
-bool output_open(struct output *out, const char *path, unsigned flags,
-                 mode_t mode);
+bool output_open(struct output *out, const char *path, unsigned flags, mode_t mode);
 /* A file called base in a folder that is open; name is for messages and stays. */
-bool output_open_at(struct output *out, int dirfd, const char *base,
-                    const char *name, unsigned flags, mode_t mode);
+bool output_open_at(struct output *out, int dirfd, const char *base, const char *name,
+                    unsigned flags, mode_t mode);
 /* out must stay where it is while the sink is in use. */
 kvarc_sink output_sink(struct output *out);
 /* Makes the file exactly size bytes long. */

@@ -24,8 +24,7 @@ bool paths_is_folder(const char *path)
 	struct stat st;
 	size_t n = strlen(path);
 
-	return (n && path[n - 1] == '/') ||
-	       (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+	return (n && path[n - 1] == '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
 bool paths_check_reading(const struct options *o)
@@ -52,18 +51,22 @@ bool paths_check_operands(const struct options *o)
 		return false;
 	if (paths_to_stdout(o)) {
 		if (o->n_files > 1) {
-			msg_error(NULL, "%s: standard output takes one file; give "
-			          "one, or a folder with -o", o->verb->name);
+			msg_error(NULL,
+			          "%s: standard output takes one file; give "
+			          "one, or a folder with -o",
+			          o->verb->name);
 			return false;
 		}
 		if (o->json) {
-			msg_error(NULL, "%s: --json needs standard output for itself; "
-			          "use -o FILE", o->verb->name);
+			msg_error(NULL,
+			          "%s: --json needs standard output for itself; "
+			          "use -o FILE",
+			          o->verb->name);
 			return false;
 		}
 	} else if (o->n_files > 1 && o->output && !paths_is_folder(o->output)) {
 		msg_error(o->output, "is not a folder, and several files cannot "
-		          "become one");
+		                     "become one");
 		return false;
 	}
 	return true;
@@ -150,8 +153,7 @@ bool paths_safe_name(const char *name)
 {
 	size_t n = strlen(name);
 
-	if (n == 0 || n > 255 || strcmp(name, ".") == 0 ||
-	    strcmp(name, "..") == 0)
+	if (n == 0 || n > 255 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
 		return false;
 	for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
 		if (*p < 0x20 || *p == 0x7f || *p == '/')

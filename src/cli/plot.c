@@ -78,19 +78,19 @@ static void put_axes(FILE *f, const struct scale *sc, const struct shape *s)
 	size_t every = sc->n <= 32 ? 1 : (sc->n + 31) / 32;
 
 	for (double b = sc->low; b <= sc->high + 1e-9; b += sc->step) {
-		fprintf(f, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n",
-		        LEFT, WIDTH - RIGHT, y_of(sc, b), y_of(sc, b),
+		fprintf(f, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n", LEFT,
+		        WIDTH - RIGHT, y_of(sc, b), y_of(sc, b),
 		        b > sc->low ? "#dddddd" : "#444444");
-		fprintf(f, "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
-		        LEFT - 8, y_of(sc, b) + 5, b);
+		fprintf(f, "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n", LEFT - 8,
+		        y_of(sc, b) + 5, b);
 	}
 	for (size_t i = 0; i < sc->n; i += every)
-		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu32
-		        "</text>\n", x_of(sc, i), HEIGHT - BOTTOM + 20,
-		        s->layers[i].layer);
+		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu32 "</text>\n",
+		        x_of(sc, i), HEIGHT - BOTTOM + 20, s->layers[i].layer);
 	fprintf(f, "<text x='%d' y='%d' text-anchor='middle'>layer</text>\n",
 	        (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 18);
-	fprintf(f, "<text transform='translate(22 %d) rotate(-90)' "
+	fprintf(f,
+	        "<text transform='translate(22 %d) rotate(-90)' "
 	        "text-anchor='middle'>bits per element</text>\n",
 	        (TOP + HEIGHT - BOTTOM) / 2);
 }
@@ -109,14 +109,15 @@ static unsigned kinds_shown(const struct shape *s)
 }
 
 /* A line for each kind with a dot for each layer; its title has the number. */
-static void put_lines(FILE *f, const struct scale *sc, const struct shape *s,
-                      unsigned shown)
+static void put_lines(FILE *f, const struct scale *sc, const struct shape *s, unsigned shown)
 {
 	for (unsigned k = 0; k < SHAPE_KINDS; k++) {
 		if (!(shown >> k & 1))
 			continue;
-		fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='2' "
-		        "points='", colours[k]);
+		fprintf(f,
+		        "<polyline fill='none' stroke='%s' stroke-width='2' "
+		        "points='",
+		        colours[k]);
 		for (size_t i = 0; i < sc->n; i++) {
 			double bits = cell_bits(s, i, k);
 			if (bits >= 0)
@@ -127,8 +128,9 @@ static void put_lines(FILE *f, const struct scale *sc, const struct shape *s,
 			double bits = cell_bits(s, i, k);
 			if (bits < 0)
 				continue;
-			fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%s'><title>layer %"
-			        PRIu32 " %s: %.3f bits</title></circle>\n",
+			fprintf(f,
+			        "<circle cx='%.1f' cy='%.1f' r='%s'><title>layer %" PRIu32
+			        " %s: %.3f bits</title></circle>\n",
 			        x_of(sc, i), y_of(sc, bits), sc->n > 64 ? "2" : "4",
 			        s->layers[i].layer, shape_kind_name(k), bits);
 		}
@@ -149,15 +151,16 @@ static void put_legend(FILE *f, const struct shape *s, unsigned shown)
 			bytes += s->layers[i].cells[k].frame_bytes;
 			elements += s->layers[i].cells[k].elements;
 		}
-		fprintf(f, "<rect x='%d' y='%d' width='14' height='14' fill='%s'/>\n",
-		        x, TOP - 28, colours[k]);
-		fprintf(f, "<text x='%d' y='%d'>%s, mean %.2f</text>\n", x + 20,
-		        TOP - 16, shape_kind_name(k), shape_bits(bytes, elements));
+		fprintf(f, "<rect x='%d' y='%d' width='14' height='14' fill='%s'/>\n", x, TOP - 28,
+		        colours[k]);
+		fprintf(f, "<text x='%d' y='%d'>%s, mean %.2f</text>\n", x + 20, TOP - 16,
+		        shape_kind_name(k), shape_bits(bytes, elements));
 		x += 180;
 	}
-	fprintf(f, "<text x='%d' y='%d' text-anchor='end'>whole file %.2f, "
-	        "unpacked %.4g</text>\n", WIDTH - RIGHT, TOP - 16,
-	        shape_bits(s->info.file_bytes, s->info.elements),
+	fprintf(f,
+	        "<text x='%d' y='%d' text-anchor='end'>whole file %.2f, "
+	        "unpacked %.4g</text>\n",
+	        WIDTH - RIGHT, TOP - 16, shape_bits(s->info.file_bytes, s->info.elements),
 	        shape_bits(s->info.raw_bytes, s->info.elements));
 }
 
@@ -166,19 +169,24 @@ static void put_head(FILE *f, const char *file, const struct stages *st)
 {
 	int height = HEIGHT + plot_stages_height(st);
 
-	fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
+	fprintf(f,
+	        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
 	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
 	        "fill='#222222' role='img' aria-labelledby='name what'>\n"
-	        "<title id='name'>", WIDTH, height, WIDTH, height);
+	        "<title id='name'>",
+	        WIDTH, height, WIDTH, height);
 	svg_text(f, paths_base(msg_name(file)));
-	fprintf(f, "</title>\n<desc id='what'>Bits per element by layer, key and "
+	fprintf(f,
+	        "</title>\n<desc id='what'>Bits per element by layer, key and "
 	        "value%s.</desc>\n<rect width='100%%' height='100%%' "
-	        "fill='white'/>\n", st->n ? ", after each stage of prediction; "
-	        "residuals by layer and channel" : "");
+	        "fill='white'/>\n",
+	        st->n ? ", after each stage of prediction; "
+	                "residuals by layer and channel"
+	              : "");
 }
 
-static void put_svg(FILE *f, const char *file, const struct shape *s,
-                    const struct stages *st, kvarc_reader *r)
+static void put_svg(FILE *f, const char *file, const struct shape *s, const struct stages *st,
+                    kvarc_reader *r)
 {
 	const char *model = kvarc_reader_identity(r, "model");
 	struct scale sc;
@@ -194,9 +202,8 @@ static void put_svg(FILE *f, const char *file, const struct shape *s,
 		svg_text(f, model);
 		fputs(", ", f);
 	}
-	fprintf(f, "%s tokens, %zu layers, %s</tspan></text>\n",
-	        units_count(tokens, s->tokens), s->n_layers,
-	        shape_dtype(s->total.tensor));
+	fprintf(f, "%s tokens, %zu layers, %s</tspan></text>\n", units_count(tokens, s->tokens),
+	        s->n_layers, shape_dtype(s->total.tensor));
 	put_legend(f, s, shown);
 	put_axes(f, &sc, s);
 	put_lines(f, &sc, s, shown);
@@ -218,8 +225,8 @@ static void draw(FILE *f, const void *opaque)
 	put_svg(f, p->file, p->s, p->st, p->r);
 }
 
-void plot_write(const struct options *o, const char *file,
-                const struct shape *s, const struct stages *st, kvarc_reader *r)
+void plot_write(const struct options *o, const char *file, const struct shape *s,
+                const struct stages *st, kvarc_reader *r)
 {
 	const struct picture p = { file, s, st, r };
 

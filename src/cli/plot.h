@@ -11,8 +11,8 @@
 #include "stages.h"
 
 /* Writes the SVG that o->plot names; st may be empty. */
-void plot_write(const struct options *o, const char *file,
-                const struct shape *s, const struct stages *st, kvarc_reader *r);
+void plot_write(const struct options *o, const char *file, const struct shape *s,
+                const struct stages *st, kvarc_reader *r);
 
 /* The part of the picture below y, and how high it is. */
 void plot_stages(FILE *f, const struct stages *s, int y);

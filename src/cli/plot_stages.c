@@ -10,19 +10,23 @@
 /* SVG user units. A row for keys, one for values, one for others: lines at the
  * left, a map at the right. */
 enum {
-	ROW = 360, TOP = 76, BOTTOM = 56, HIGH = ROW - TOP - BOTTOM,
-	LEFT = 72, LINES_WIDE = 388, MAP_LEFT = 540, MAP_WIDE = 396,
-	FOOT = 44, COLUMNS = 192, SHADES = 10
+	ROW = 360,
+	TOP = 76,
+	BOTTOM = 56,
+	HIGH = ROW - TOP - BOTTOM,
+	LEFT = 72,
+	LINES_WIDE = 388,
+	MAP_LEFT = 540,
+	MAP_WIDE = 396,
+	FOOT = 44,
+	COLUMNS = 192,
+	SHADES = 10
 };
 
-static const char *const colours[KVARC_STAGES] = {
-	"#777777", "#1f6fb4", "#d9700d", "#5c8a3a"
-};
+static const char *const colours[KVARC_STAGES] = { "#777777", "#1f6fb4", "#d9700d", "#5c8a3a" };
 /* Dark to light, told apart without colour vision. */
-static const char *const shades[SHADES] = {
-	"#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89",
-	"#35b779", "#6ece58", "#b5de2b", "#fde725"
-};
+static const char *const shades[SHADES] = { "#440154", "#482878", "#3e4989", "#31688e", "#26828e",
+	                                    "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725" };
 
 /* What is drawn of one kind. */
 struct panel {
@@ -30,7 +34,7 @@ struct panel {
 	unsigned kind;
 	const struct stage_row **rows;
 	size_t n;
-	int y;              /* of its top */
+	int y; /* of its top */
 	double low, high, step;
 };
 
@@ -43,11 +47,14 @@ static const char *stage_name(const struct panel *p, unsigned stage)
 		none = none && !p->rows[i]->m.table;
 	}
 	switch (stage) {
-	case KVARC_STAGE_MEANS: return "means and scales";
-	case KVARC_STAGE_LAYER: return "+ same layer";
-	case KVARC_STAGE_SCALE: return "+ token's scale";
-	default: return none ? "+ layers below" : all ? "+ token table" :
-		"+ below, or token table";
+	case KVARC_STAGE_MEANS:
+		return "means and scales";
+	case KVARC_STAGE_LAYER:
+		return "+ same layer";
+	case KVARC_STAGE_SCALE:
+		return "+ token's scale";
+	default:
+		return none ? "+ layers below" : all ? "+ token table" : "+ below, or token table";
 	}
 }
 
@@ -99,21 +106,20 @@ static void put_axes(FILE *f, const struct panel *p)
 	size_t every = (p->n + 15) / 16;
 
 	for (double b = p->low; b <= p->high + 1e-9; b += p->step) {
-		fprintf(f, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
-		        "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n", LEFT,
-		        LEFT + LINES_WIDE, y_of(p, b), y_of(p, b),
-		        b > p->low ? "#dddddd" : "#444444", LEFT - 8,
-		        y_of(p, b) + 5, b);
+		fprintf(f,
+		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
+		        "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
+		        LEFT, LEFT + LINES_WIDE, y_of(p, b), y_of(p, b),
+		        b > p->low ? "#dddddd" : "#444444", LEFT - 8, y_of(p, b) + 5, b);
 	}
 	for (size_t i = 0; i < p->n; i += every)
-		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu32
-		        "</text>\n", x_of(p, i), p->y + TOP + HIGH + 20,
-		        p->rows[i]->layer);
-	fprintf(f, "<text x='%d' y='%d' text-anchor='middle'>layer</text>\n"
+		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu32 "</text>\n",
+		        x_of(p, i), p->y + TOP + HIGH + 20, p->rows[i]->layer);
+	fprintf(f,
+	        "<text x='%d' y='%d' text-anchor='middle'>layer</text>\n"
 	        "<text transform='translate(22 %d) rotate(-90)' "
 	        "text-anchor='middle'>bits per element</text>\n",
-	        LEFT + LINES_WIDE / 2, p->y + TOP + HIGH + 42,
-	        p->y + TOP + HIGH / 2);
+	        LEFT + LINES_WIDE / 2, p->y + TOP + HIGH + 42, p->y + TOP + HIGH / 2);
 }
 
 /* Two entries a line. */
@@ -126,7 +132,8 @@ static void put_key(FILE *f, const struct panel *p)
 		int x = LEFT + n % 2 * 216, y = p->y + 30 + n / 2 * 18;
 		if (!(bits > 0))
 			continue;
-		fprintf(f, "<rect x='%d' y='%d' width='12' height='12' fill='%s'/>"
+		fprintf(f,
+		        "<rect x='%d' y='%d' width='12' height='12' fill='%s'/>"
 		        "<text x='%d' y='%d' font-size='12'>%s, mean %.2f</text>\n",
 		        x, y, colours[k], x + 18, y + 11, stage_name(p, k), bits);
 		n++;
@@ -139,8 +146,10 @@ static void put_lines(FILE *f, const struct panel *p)
 	for (unsigned k = 0; k < KVARC_STAGES; k++) {
 		if (!(mean_bits(p, k) > 0))
 			continue;
-		fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='2' "
-		        "points='", colours[k]);
+		fprintf(f,
+		        "<polyline fill='none' stroke='%s' stroke-width='2' "
+		        "points='",
+		        colours[k]);
 		for (size_t i = 0; i < p->n; i++) {
 			if (p->rows[i]->m.bits[k] > 0)
 				fprintf(f, "%.1f,%.1f ", x_of(p, i),
@@ -151,13 +160,14 @@ static void put_lines(FILE *f, const struct panel *p)
 			const struct stage_row *r = p->rows[i];
 			if (!(r->m.bits[k] > 0))
 				continue;
-			fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%s'><title>layer %"
-			        PRIu32 " %s, %s: %.3f bits</title></circle>\n",
-			        x_of(p, i), y_of(p, r->m.bits[k]),
-			        p->n > 48 ? "2" : "3", r->layer,
+			fprintf(f,
+			        "<circle cx='%.1f' cy='%.1f' r='%s'><title>layer %" PRIu32
+			        " %s, %s: %.3f bits</title></circle>\n",
+			        x_of(p, i), y_of(p, r->m.bits[k]), p->n > 48 ? "2" : "3", r->layer,
 			        shape_kind_name(p->kind),
-			        k < KVARC_STAGE_BELOW ? stage_name(p, k) :
-			        r->m.table ? "+ token table" : "+ layers below",
+			        k < KVARC_STAGE_BELOW ? stage_name(p, k)
+			        : r->m.table          ? "+ token table"
+			                              : "+ layers below",
 			        r->m.bits[k]);
 		}
 		fputs("</g>\n", f);
@@ -169,12 +179,11 @@ static void put_lines(FILE *f, const struct panel *p)
 struct map {
 	size_t columns, channels; /* channels of the widest tensor */
 	double low, high;
-	uint8_t *shade;           /* n x columns */
+	uint8_t *shade; /* n x columns */
 };
 
 /* Mean over the channels of a column; -1: it has none. */
-static double column_bits(const struct map *m, const struct stage_row *r,
-                          size_t column)
+static double column_bits(const struct map *m, const struct stage_row *r, size_t column)
 {
 	size_t from = column * m->channels / m->columns;
 	size_t to = (column + 1) * m->channels / m->columns;
@@ -197,8 +206,7 @@ static bool make_map(struct map *m, const struct panel *p)
 	m->columns = m->channels < COLUMNS ? m->channels : COLUMNS;
 	m->shade = malloc(p->n * m->columns);
 	for (size_t i = 0; m->shade && i < p->n * m->columns; i++) {
-		double bits = column_bits(m, p->rows[i / m->columns],
-		                          i % m->columns);
+		double bits = column_bits(m, p->rows[i / m->columns], i % m->columns);
 		if (bits >= 0 && bits < m->low)
 			m->low = bits;
 		if (bits > m->high)
@@ -209,18 +217,15 @@ static bool make_map(struct map *m, const struct panel *p)
 	if (m->high <= m->low)
 		m->high = m->low + 0.5;
 	for (size_t i = 0; m->shade && i < p->n * m->columns; i++) {
-		double bits = column_bits(m, p->rows[i / m->columns],
-		                          i % m->columns);
+		double bits = column_bits(m, p->rows[i / m->columns], i % m->columns);
 		double at = SHADES * (bits - m->low) / (m->high - m->low);
-		m->shade[i] = bits < 0 ? SHADES : at < SHADES ? (uint8_t)at :
-			SHADES - 1;
+		m->shade[i] = bits < 0 ? SHADES : at < SHADES ? (uint8_t)at : SHADES - 1;
 	}
 	return m->shade != NULL;
 }
 
 /* One path a shade, in units of one column and one layer. */
-static void put_shade(FILE *f, const struct map *m, const struct panel *p,
-                      unsigned shade)
+static void put_shade(FILE *f, const struct map *m, const struct panel *p, unsigned shade)
 {
 	double width = (m->high - m->low) / SHADES;
 
@@ -231,12 +236,11 @@ static void put_shade(FILE *f, const struct map *m, const struct panel *p,
 			for (end = c + 1; end < m->columns && row[end] == row[c];)
 				end++;
 			if (row[c] == shade)
-				fprintf(f, "M%zu %zuh%zuv1h-%zuz", c, i, end - c,
-				        end - c);
+				fprintf(f, "M%zu %zuh%zuv1h-%zuz", c, i, end - c, end - c);
 		}
 	}
-	fprintf(f, "'><title>%.2f to %.2f bits</title></path>\n",
-	        m->low + shade * width, m->low + (shade + 1) * width);
+	fprintf(f, "'><title>%.2f to %.2f bits</title></path>\n", m->low + shade * width,
+	        m->low + (shade + 1) * width);
 }
 
 static void put_map_axes(FILE *f, const struct map *m, const struct panel *p)
@@ -245,24 +249,24 @@ static void put_map_axes(FILE *f, const struct map *m, const struct panel *p)
 	size_t every = (p->n + 15) / 16;
 
 	for (size_t i = 0; i < p->n; i += every)
-		fprintf(f, "<text x='%d' y='%.1f' text-anchor='end'>%" PRIu32
-		        "</text>\n", MAP_LEFT - 8, p->y + TOP + 5 +
-		        HIGH * ((double)i + 0.5) / (double)p->n,
+		fprintf(f, "<text x='%d' y='%.1f' text-anchor='end'>%" PRIu32 "</text>\n",
+		        MAP_LEFT - 8, p->y + TOP + 5 + HIGH * ((double)i + 0.5) / (double)p->n,
 		        p->rows[i]->layer);
-	fprintf(f, "<text x='%d' y='%d'>0</text>\n<text x='%d' y='%d' "
+	fprintf(f,
+	        "<text x='%d' y='%d'>0</text>\n<text x='%d' y='%d' "
 	        "text-anchor='end'>%zu</text>\n<text x='%d' y='%d' "
 	        "text-anchor='middle'>channel, head after head</text>\n"
 	        "<text transform='translate(%d %d) rotate(-90)' "
-	        "text-anchor='middle'>layer</text>\n", MAP_LEFT, y + 20,
-	        MAP_LEFT + MAP_WIDE, y + 20, m->channels - 1,
-	        MAP_LEFT + MAP_WIDE / 2, y + 42, MAP_LEFT - 40,
-	        p->y + TOP + HIGH / 2);
-	fprintf(f, "<text x='%d' y='%d' font-size='12'>%.1f bits</text>\n",
-	        MAP_LEFT, p->y + 59, m->low);
+	        "text-anchor='middle'>layer</text>\n",
+	        MAP_LEFT, y + 20, MAP_LEFT + MAP_WIDE, y + 20, m->channels - 1,
+	        MAP_LEFT + MAP_WIDE / 2, y + 42, MAP_LEFT - 40, p->y + TOP + HIGH / 2);
+	fprintf(f, "<text x='%d' y='%d' font-size='12'>%.1f bits</text>\n", MAP_LEFT, p->y + 59,
+	        m->low);
 	for (int i = 0; i < SHADES; i++)
-		fprintf(f, "<rect x='%d' y='%d' width='24' height='12' "
-		        "fill='%s'/>\n", MAP_LEFT + 64 + 24 * i, p->y + 48,
-		        shades[i]);
+		fprintf(f,
+		        "<rect x='%d' y='%d' width='24' height='12' "
+		        "fill='%s'/>\n",
+		        MAP_LEFT + 64 + 24 * i, p->y + 48, shades[i]);
 	fprintf(f, "<text x='%d' y='%d' font-size='12'>%.1f bits</text>\n",
 	        MAP_LEFT + 72 + 24 * SHADES, p->y + 59, m->high);
 }
@@ -272,9 +276,10 @@ static void put_map(FILE *f, const struct panel *p)
 	struct map m;
 
 	if (make_map(&m, p)) {
-		fprintf(f, "<g transform='translate(%d %d) scale(%.5f %.5f)' "
-		        "shape-rendering='crispEdges'>\n", MAP_LEFT, p->y + TOP,
-		        (double)MAP_WIDE / (double)m.columns,
+		fprintf(f,
+		        "<g transform='translate(%d %d) scale(%.5f %.5f)' "
+		        "shape-rendering='crispEdges'>\n",
+		        MAP_LEFT, p->y + TOP, (double)MAP_WIDE / (double)m.columns,
 		        (double)HIGH / (double)p->n);
 		for (unsigned k = 0; k < SHADES; k++)
 			put_shade(f, &m, p, k);
@@ -309,11 +314,12 @@ static void put_panel(FILE *f, struct panel *p)
 	const char *kind = shape_kind_name(p->kind);
 
 	find_range(p);
-	fprintf(f, "<text x='%d' y='%d' font-weight='bold'>%s: gain of each "
+	fprintf(f,
+	        "<text x='%d' y='%d' font-weight='bold'>%s: gain of each "
 	        "stage</text>\n<text x='%d' y='%d' font-weight='bold'>%s: size of "
 	        "residuals</text>\n<text x='%d' y='%d' font-size='12'>bits per "
-	        "element by layer and channel, all stages</text>\n", LEFT,
-	        p->y + 18, kind, MAP_LEFT, p->y + 18, kind, MAP_LEFT, p->y + 38);
+	        "element by layer and channel, all stages</text>\n",
+	        LEFT, p->y + 18, kind, MAP_LEFT, p->y + 18, kind, MAP_LEFT, p->y + 38);
 	put_key(f, p);
 	put_axes(f, p);
 	put_lines(f, p);
@@ -340,8 +346,9 @@ void plot_stages(FILE *f, const struct stages *s, int y)
 		y += ROW;
 	}
 	free(rows);
-	fprintf(f, "<text x='%d' y='%d' font-size='12'>Stages and residuals: ideal "
+	fprintf(f,
+	        "<text x='%d' y='%d' font-size='12'>Stages and residuals: ideal "
 	        "code length of %" PRIu64 " tokens, spread over the archive, by the "
-	        "models of the profile; the file adds a little.</text>\n", LEFT, y + 20,
-	        s->tokens);
+	        "models of the profile; the file adds a little.</text>\n",
+	        LEFT, y + 20, s->tokens);
 }

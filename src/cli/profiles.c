@@ -134,10 +134,9 @@ static bool folder_at(size_t i, char out[PATH_BYTES])
 		path += n;
 	}
 	if (home && *home && i-- == 0)
-		return snprintf(out, PATH_BYTES, "%s/.local/share/kvarc/profiles",
-		                home) < PATH_BYTES;
-	return i == 0 && snprintf(out, PATH_BYTES, "%s", KVARC_PROFILE_DIR) <
-	       PATH_BYTES;
+		return snprintf(out, PATH_BYTES, "%s/.local/share/kvarc/profiles", home) <
+		       PATH_BYTES;
+	return i == 0 && snprintf(out, PATH_BYTES, "%s", KVARC_PROFILE_DIR) < PATH_BYTES;
 }
 
 /* The file of a digest in the first folder that has it. */
@@ -177,8 +176,7 @@ const char *profiles_where(const uint8_t digest[16])
 }
 
 /* A kvarc_find_profile. */
-static const kvarc_profile *find(void *opaque, const uint8_t digest[16],
-                                 const char *name)
+static const kvarc_profile *find(void *opaque, const uint8_t digest[16], const char *name)
 {
 	const struct loaded *l = find_loaded(digest);
 	char path[PATH_BYTES + 40];
@@ -209,16 +207,15 @@ const char *profiles_looked_at(const char *text)
 	const char *digest = strstr(text, "is needed: ");
 	size_t n = 0;
 
-	if (!digest && strstr(text, " other weights: ") &&
-	    models_predict_of(text)[0]) {
-		snprintf(out, sizeof(out), "; give --predict %s",
-		         models_predict_of(text));
+	if (!digest && strstr(text, " other weights: ") && models_predict_of(text)[0]) {
+		snprintf(out, sizeof(out), "; give --predict %s", models_predict_of(text));
 		return out;
 	}
 	if (!digest)
 		return "";
 	if (strstr(text, ": weights ")) {
-		snprintf(out, sizeof(out), "; give it with --model FILE.gguf, or a "
+		snprintf(out, sizeof(out),
+		         "; give it with --model FILE.gguf, or a "
 		         "folder with config.json and safetensors%s%s",
 		         models_predict_of(text)[0] ? ", and --predict " : "",
 		         models_predict_of(text));
@@ -226,17 +223,14 @@ const char *profiles_looked_at(const char *text)
 	}
 	snprintf(hex, sizeof(hex), "%s", digest + strlen("is needed: "));
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
-		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s",
-		                      i ? ", " : "; looked at ",
+		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
 		                      all.list[i].path);
 	for (size_t i = 0; folder_at(i, folder) && n < sizeof(out); i++) {
 		if (i == 0)
-			n += (size_t)snprintf(out + n, sizeof(out) - n,
-			                      "; looked for %s.kvp in %s", hex,
-			                      folder);
+			n += (size_t)snprintf(out + n, sizeof(out) - n, "; looked for %s.kvp in %s",
+			                      hex, folder);
 		else
-			n += (size_t)snprintf(out + n, sizeof(out) - n, ", %s",
-			                      folder);
+			n += (size_t)snprintf(out + n, sizeof(out) - n, ", %s", folder);
 	}
 	if (n < sizeof(out))
 		snprintf(out + n, sizeof(out) - n, "; give it with --profile FILE");
@@ -260,15 +254,13 @@ static bool has_level(const kvarc_profile *p, int level)
 	kvarc_profile_info info;
 
 	level = level == LEVEL_PREDICTED ? LEVEL_MODELS : level;
-	return kvarc_profile_get_info(p, &info) == KVARC_OK &&
-	       (info.levels >> level & 1);
+	return kvarc_profile_get_info(p, &info) == KVARC_OK && (info.levels >> level & 1);
 }
 
 /* The level that a writer takes of a profile, 0: it has none. Without a number
  * it is level 3, unless that predicts less than half of what level 2 does:
  * of a few layers that were cut out, those that it needs may be missing. */
-static int level_of(const struct options *o, const kvarc_profile *p,
-                    const kvarc_geometry *g)
+static int level_of(const struct options *o, const kvarc_profile *p, const kvarc_geometry *g)
 {
 	size_t of_2 = kvarc_profile_predicts(p, 2, g);
 	size_t of_3 = kvarc_profile_predicts(p, 3, g);
@@ -291,40 +283,48 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 {
 	if (o->level_given && o->level >= LEVEL_MODEL &&
 	    (!models_given() || (all.n_given == 0 && !fits_one))) {
-		msg_error(NULL, "%s: level %d needs the model%s: give --model MODEL "
+		msg_error(NULL,
+		          "%s: level %d needs the model%s: give --model MODEL "
 		          "and --profile FILE; 'kvarc train --model MODEL --level "
-		          "%d' makes one", o->verb->name, o->level,
+		          "%d' makes one",
+		          o->verb->name, o->level,
 		          fits_one ? ", and is smallest with a profile for it"
-		          : " and a profile for it",
+		                   : " and a profile for it",
 		          o->level < LEVEL_PREDICTED ? o->level : LEVEL_MODELS);
 		return false;
 	}
 	if ((o->arithmetic || o->loop) && all.n_given == 0) {
-		msg_error(NULL, "%s: --arith and --loop need a profile that was trained "
-		                "with them: 'kvarc "
-		          "train' with the same options makes one", o->verb->name);
+		msg_error(NULL,
+		          "%s: --arith and --loop need a profile that was trained "
+		          "with them: 'kvarc "
+		          "train' with the same options makes one",
+		          o->verb->name);
 		return false;
 	}
 	if (profiles_fit_wanted(o) && !fits_one) {
-		msg_error(NULL, "%s: level %d needs a profile of the model: give it "
-		          "with --profile FILE", o->verb->name, o->level);
+		msg_error(NULL,
+		          "%s: level %d needs a profile of the model: give it "
+		          "with --profile FILE",
+		          o->verb->name, o->level);
 		return false;
 	}
-	if (o->embed_profile && (all.n_given == 0 ||
-	                         (o->level_given && o->level < 2))) {
-		msg_error(NULL, "%s: --embed-profile needs --profile and level 2 or "
-		                "higher", o->verb->name);
+	if (o->embed_profile && (all.n_given == 0 || (o->level_given && o->level < 2))) {
+		msg_error(NULL,
+		          "%s: --embed-profile needs --profile and level 2 or "
+		          "higher",
+		          o->verb->name);
 		return false;
 	}
 	for (size_t i = 0; i < all.n_given; i++) {
-		if (!o->level_given || o->level < 2 ||
-		    has_level(all.given[i], o->level))
+		if (!o->level_given || o->level < 2 || has_level(all.given[i], o->level))
 			return true;
 	}
 	if (all.n_given == 0)
 		return true;
-	msg_error(all.list[0].path, "has no models of level %d; its highest level "
-	          "is %d", o->level, profiles_highest_level(all.given[0]));
+	msg_error(all.list[0].path,
+	          "has no models of level %d; its highest level "
+	          "is %d",
+	          o->level, profiles_highest_level(all.given[0]));
 	return false;
 }
 
@@ -334,12 +334,11 @@ static bool transforms_serve(const struct options *o)
 	if (o->verb->bit != VERB_PACK || o->n_tiers)
 		return true;
 	msg_error(all.list[0].path, "has transforms for lossy tiers alone: say "
-	          "--tier klt:RATE, or leave it out");
+	                            "--tier klt:RATE, or leave it out");
 	return false;
 }
 
-bool profiles_writer(const struct options *o, const kvarc_geometry *g,
-                     kvarc_writer_options *wo)
+bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_writer_options *wo)
 {
 	size_t best = all.n_given;
 
@@ -350,8 +349,7 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 	for (size_t i = all.n_given; i-- > 0;) {
 		int level = level_of(o, all.given[i], g);
 		if (level && (best == all.n_given ||
-		              kvarc_profile_predicts(all.given[i],
-		                                     (unsigned)level, g)))
+		              kvarc_profile_predicts(all.given[i], (unsigned)level, g)))
 			best = i;
 	}
 	if (best == all.n_given)
@@ -370,8 +368,8 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g,
 	return true;
 }
 
-bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
-                   const kvarc_geometry *g, kvarc_writer_options *wo)
+bool profiles_tier(const struct options *o, const kvarc_lossy *tier, const kvarc_geometry *g,
+                   kvarc_writer_options *wo)
 {
 	if (tier->tier != KVARC_TIER_KLT)
 		return true;
@@ -385,7 +383,8 @@ bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
 			wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	}
 	if (!wo->profile)
-		msg_error(NULL, "%s: the tier klt needs a profile of the model (--profile) "
+		msg_error(NULL,
+		          "%s: the tier klt needs a profile of the model (--profile) "
 		          "with transforms: 'kvarc train --klt' makes one",
 		          o->verb->name);
 	return wo->profile != NULL;
@@ -395,15 +394,13 @@ static const char *identity_of(const kvarc_profile *p, const char *wanted)
 {
 	const char *key, *value;
 
-	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) ==
-	                   KVARC_OK; i++)
+	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++)
 		if (strcmp(key, wanted) == 0)
 			return value;
 	return NULL;
 }
 
-void profiles_check_weights(const struct options *o,
-                            const kvarc_writer_options *wo)
+void profiles_check_weights(const struct options *o, const kvarc_writer_options *wo)
 {
 	static bool told;
 	const char *trained_for;
@@ -419,7 +416,8 @@ void profiles_check_weights(const struct options *o,
 	if (strcmp(trained_for, hex) == 0)
 		return;
 	told = true;
-	msg_warning(wo->profile_name, "was trained for a model with other weights, "
+	msg_warning(wo->profile_name,
+	            "was trained for a model with other weights, "
 	            "%s; those of %s are %s. Archives are right, but larger than "
 	            "with a profile of 'kvarc train --model %s --level %d'",
 	            trained_for, o->model, hex, o->model, wo->level);
@@ -436,8 +434,6 @@ const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g)
 bool profiles_is_one(struct input *in)
 {
 	/* spec profile 1 */
-	static const unsigned char magic[8] = {
-		0x89, 'K', 'V', 'P', '\r', '\n', 0x1a, '\n'
-	};
+	static const unsigned char magic[8] = { 0x89, 'K', 'V', 'P', '\r', '\n', 0x1a, '\n' };
 	return input_starts_with(in, magic);
 }

@@ -23,15 +23,13 @@ void profiles_reader(kvarc_reader_options *ro);
  * Level, profile, name and flags of a writer for a cache of this geometry, from the command
  * line. false: a message was shown.
  */
-bool profiles_writer(const struct options *o, const kvarc_geometry *g,
-                     kvarc_writer_options *wo);
-/* After a writer with these options: warns once when its profile was trained for other weights than those of
- * the model. */
-void profiles_check_weights(const struct options *o,
-                            const kvarc_writer_options *wo);
+bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_writer_options *wo);
+/* After a writer with these options: warns once when its profile was trained for other weights than
+ * those of the model. */
+void profiles_check_weights(const struct options *o, const kvarc_writer_options *wo);
 /* The profile that a tier needs, if it does. false: there is none, a message was shown. */
-bool profiles_tier(const struct options *o, const kvarc_lossy *tier,
-                   const kvarc_geometry *g, kvarc_writer_options *wo);
+bool profiles_tier(const struct options *o, const kvarc_lossy *tier, const kvarc_geometry *g,
+                   kvarc_writer_options *wo);
 /* The first one of --profile with models of a level for this geometry; NULL: none. */
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g);
 /* 2 or 3; 0: it cannot be told. */
@@ -44,7 +42,8 @@ bool profiles_check_level(const struct options *o, bool fits_one);
 
 /* Where a profile with this digest is, "": not at hand. */
 const char *profiles_where(const uint8_t digest[16]);
-/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text, which names the digest. */
+/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text, which names the
+ * digest. */
 const char *profiles_looked_at(const char *text);
 /* digest as 32 hexadecimal digits */
 void profiles_hex(char out[33], const uint8_t digest[16]);

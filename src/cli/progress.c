@@ -86,10 +86,8 @@ static void draw(uint64_t done, uint64_t total, double seconds)
 		if (bar.tokens && seconds > 0)
 			snprintf(tokens, sizeof(tokens), "  %.0f tokens/s",
 			         part * (double)bar.tokens / seconds);
-		int n = snprintf(tail, sizeof(tail),
-		                 " %5.1f %%  %s%s  ETA %u:%02u", 100 * part,
-		                 rate, tokens, (unsigned)(left / 60),
-		                 (unsigned)left % 60);
+		int n = snprintf(tail, sizeof(tail), " %5.1f %%  %s%s  ETA %u:%02u", 100 * part,
+		                 rate, tokens, (unsigned)(left / 60), (unsigned)left % 60);
 		unsigned used = (unsigned)strlen(label) + (unsigned)n + 5;
 		if (width > used + 8)
 			put_bar(part, width - used < 40 ? width - used : 40);

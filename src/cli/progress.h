@@ -14,8 +14,8 @@ void progress_tokens(uint64_t tokens);
 void progress_unit(const char *unit);
 /* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
 int progress_update(void *opaque, uint64_t done, uint64_t total);
-/* The same for the model that opaque, a string, names: in the middle of other work, whose line comes
- * back after it. */
+/* The same for the model that opaque, a string, names: in the middle of other work, whose line
+ * comes back after it. */
 int progress_opening(void *opaque, uint64_t done, uint64_t total);
 /* Removes the line if there is one. */
 void progress_clear(void);

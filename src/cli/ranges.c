@@ -7,8 +7,7 @@
 #include "message.h"
 
 /* Whether first .. first + n - 1 lies in 0 .. have - 1; an open end does. */
-static bool fits(const char *file, const char *what, uint64_t first, uint64_t n,
-                 uint64_t have)
+static bool fits(const char *file, const char *what, uint64_t first, uint64_t n, uint64_t have)
 {
 	if (first < have && (n == UINT64_MAX || n <= have - first))
 		return true;
@@ -17,15 +16,15 @@ static bool fits(const char *file, const char *what, uint64_t first, uint64_t n,
 	return false;
 }
 
-bool ranges_from_options(const struct options *o, const char *file,
-                         kvarc_reader *r, kvarc_range *range)
+bool ranges_from_options(const struct options *o, const char *file, kvarc_reader *r,
+                         kvarc_range *range)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	uint64_t layers = 0, tokens;
 
 	if (o->track >= g->n_tracks) {
-		msg_error(file, "has %zu track%s; there is no track %" PRIu64,
-		          g->n_tracks, g->n_tracks == 1 ? "" : "s", o->track);
+		msg_error(file, "has %zu track%s; there is no track %" PRIu64, g->n_tracks,
+		          g->n_tracks == 1 ? "" : "s", o->track);
 		return false;
 	}
 	for (size_t i = 0; i < g->n_tensors; i++) {
@@ -43,8 +42,7 @@ bool ranges_from_options(const struct options *o, const char *file,
 	}
 	range->track = (uint32_t)o->track;
 	range->layer0 = (uint32_t)o->layer0;
-	range->n_layers = o->n_layers == UINT64_MAX ? UINT32_MAX :
-		(uint32_t)o->n_layers;
+	range->n_layers = o->n_layers == UINT64_MAX ? UINT32_MAX : (uint32_t)o->n_layers;
 	range->t0 = o->token0;
 	range->n = o->n_tokens;
 	return true;

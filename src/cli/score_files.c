@@ -26,8 +26,7 @@ kvarc_score scores_kind(const struct options *o)
 		return KVARC_SCORE_NONE;
 	if (strcmp(o->scores, "h2o") == 0)
 		return KVARC_SCORE_H2O;
-	return strcmp(o->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL
-	                                           : KVARC_SCORE_NONE;
+	return strcmp(o->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
 }
 
 /* Numbers of a file, with white space between; n of them, no more. */
@@ -43,8 +42,10 @@ static bool read_numbers(FILE *f, const char *name, uint64_t n, float *score)
 			strtof(word, &end);
 		i++;
 		if (*end || strlen(word) == DIGITS) {
-			msg_error(name, "number %" PRIu64 " is none: decimal numbers, "
-			          "with blanks or lines between", i);
+			msg_error(name,
+			          "number %" PRIu64 " is none: decimal numbers, "
+			          "with blanks or lines between",
+			          i);
 			return false;
 		}
 	}
@@ -69,9 +70,8 @@ static bool from_file(const char *name, uint64_t n, float *score)
 	return ok;
 }
 
-static bool from_model(const struct options *o, const char *file,
-                       kvarc_import *im, const kvarc_common *common,
-                       uint64_t n, float *score)
+static bool from_model(const struct options *o, const char *file, kvarc_import *im,
+                       const kvarc_common *common, uint64_t n, float *score)
 {
 	kvarc_scores_options so = KVARC_SCORES_OPTIONS_INIT;
 	unsigned dtype = kvarc_import_geometry(im)->tensors[0].dtype;

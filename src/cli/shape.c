@@ -14,9 +14,14 @@ enum { PREDICTED = 9, LOSSY = 10, LOSSY_END = 15 }; /* spec 7 */
 unsigned shape_kind(const kvarc_tensor *t)
 {
 	switch (t->kind) {
-	case KVARC_KEY: case KVARC_CROSS_KEY: return SHAPE_KEY;
-	case KVARC_VALUE: case KVARC_CROSS_VALUE: return SHAPE_VALUE;
-	default: return SHAPE_OTHER;
+	case KVARC_KEY:
+	case KVARC_CROSS_KEY:
+		return SHAPE_KEY;
+	case KVARC_VALUE:
+	case KVARC_CROSS_VALUE:
+		return SHAPE_VALUE;
+	default:
+		return SHAPE_OTHER;
 	}
 }
 
@@ -49,9 +54,9 @@ static void add_tensor(struct shape_cell *c, const kvarc_tensor *t)
 	         t->source_type == c->tensor->source_type)
 		c->tensor = t; /* tells the channels that the model has */
 	else if (c->tensor->source_type != t->source_type ||
-	         (t->source_type == 0 && (c->tensor->dtype != t->dtype ||
-	                                  c->tensor->heads != t->heads ||
-	                                  c->tensor->channels != t->channels)))
+	         (t->source_type == 0 &&
+	          (c->tensor->dtype != t->dtype || c->tensor->heads != t->heads ||
+	           c->tensor->channels != t->channels)))
 		c->mixed = true;
 }
 
@@ -80,8 +85,8 @@ static kvarc_ret make_layers(struct shape *s)
 	return KVARC_OK;
 }
 
-static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t,
-                      const kvarc_chunk_info *c, uint64_t frame)
+static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t, const kvarc_chunk_info *c,
+                      uint64_t frame)
 {
 	unsigned codec = c->codec < SHAPE_CODECS ? c->codec : SHAPE_CODECS - 1;
 
@@ -103,8 +108,8 @@ static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t,
 	}
 }
 
-/* Tokens that were left out, as kvarc_pack notes it. 0 when the rest are not those that are here: the
- * archive was cut. */
+/* Tokens that were left out, as kvarc_pack notes it. 0 when the rest are not those that are here:
+ * the archive was cut. */
 static uint64_t dropped(const struct shape *s, kvarc_reader *r)
 {
 	const char *note = kvarc_reader_identity(r, "lossy"), *last;
@@ -115,8 +120,8 @@ static uint64_t dropped(const struct shape *s, kvarc_reader *r)
 		return 0;
 	last = strrchr(note, ';');
 	last = last ? last + 1 : note;
-	if (sscanf(last, "%" SCNu64 " of %" SCNu64 " tokens left out%n", &n, &all,
-	           &end) < 2 || !end || last[end])
+	if (sscanf(last, "%" SCNu64 " of %" SCNu64 " tokens left out%n", &n, &all, &end) < 2 ||
+	    !end || last[end])
 		return 0;
 	return n < all && all - n == s->track_tokens ? n : 0;
 }
@@ -166,10 +171,8 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 			continue;
 		const kvarc_tensor *t = &s->geometry->tensors[c.tensor];
 		/* spec 3.1: header, payload, padding, check */
-		uint64_t frame = 32 + (((uint64_t)c.payload_bytes + 7) & ~(uint64_t)7)
-			+ 16;
-		add_chunk(&find_layer(s, t->layer)->cells[shape_kind(t)], t, &c,
-		          frame);
+		uint64_t frame = 32 + (((uint64_t)c.payload_bytes + 7) & ~(uint64_t)7) + 16;
+		add_chunk(&find_layer(s, t->layer)->cells[shape_kind(t)], t, &c, frame);
 		add_chunk(&s->total, t, &c, frame);
 		s->chunk_bytes += frame;
 	}
@@ -233,20 +236,21 @@ void shape_tiers(char *out, size_t size, const struct shape_cell *c)
 {
 	uint64_t left[SHAPE_CODECS] = { 0 };
 
-	memcpy(left + LOSSY, c->codecs + LOSSY,
-	       (LOSSY_END - LOSSY) * sizeof(*left));
+	memcpy(left + LOSSY, c->codecs + LOSSY, (LOSSY_END - LOSSY) * sizeof(*left));
 	put_names(out, size, left);
 }
 
 const char *shape_dtype(const kvarc_tensor *t)
 {
 	/* ggml type numbers as they are stored in GGUF files. */
-	static const struct { uint16_t type; const char *name; } ggml[] = {
-		{ 0, "f32" }, { 1, "f16" }, { 2, "q4_0" }, { 3, "q4_1" },
-		{ 6, "q5_0" }, { 7, "q5_1" }, { 8, "q8_0" }, { 9, "q8_1" },
-		{ 10, "q2_k" }, { 11, "q3_k" }, { 12, "q4_k" }, { 13, "q5_k" },
-		{ 14, "q6_k" }, { 15, "q8_k" }, { 20, "iq4_nl" }, { 24, "i8" },
-		{ 30, "bf16" },
+	static const struct {
+		uint16_t type;
+		const char *name;
+	} ggml[] = {
+		{ 0, "f32" },   { 1, "f16" },   { 2, "q4_0" },  { 3, "q4_1" },  { 6, "q5_0" },
+		{ 7, "q5_1" },  { 8, "q8_0" },  { 9, "q8_1" },  { 10, "q2_k" }, { 11, "q3_k" },
+		{ 12, "q4_k" }, { 13, "q5_k" }, { 14, "q6_k" }, { 15, "q8_k" }, { 20, "iq4_nl" },
+		{ 24, "i8" },   { 30, "bf16" },
 	};
 	const char *name = kvarc_dtype_name(t->dtype);
 

@@ -17,10 +17,10 @@ struct shape_cell {
 	const kvarc_tensor *tensor; /* the first one, NULL: there is none */
 	bool mixed;                 /* tensors differ in type or shape */
 	uint64_t elements, raw_bytes, frame_bytes;
-	uint64_t codecs[SHAPE_CODECS]; /* chunks by codec */
+	uint64_t codecs[SHAPE_CODECS];         /* chunks by codec */
 	uint64_t exact_chunks, exact_elements; /* as predicted, bit for bit */
 	uint64_t lossy_chunks, lossy_elements; /* changed by a tier */
-	unsigned generation;        /* the highest of them */
+	unsigned generation;                   /* the highest of them */
 };
 
 struct shape_layer {
@@ -33,11 +33,11 @@ struct shape {
 	const kvarc_geometry *geometry;
 	struct shape_layer *layers; /* ascending */
 	size_t n_layers;
-	uint64_t tokens;            /* of the longest track */
-	uint64_t track_tokens;      /* of all tracks, added */
-	uint64_t dropped;           /* that a tier left out; elements and raw bytes count them, too */
-	uint64_t chunk_bytes;       /* frames of all chunks */
-	struct shape_cell total;    /* of all layers and kinds */
+	uint64_t tokens;         /* of the longest track */
+	uint64_t track_tokens;   /* of all tracks, added */
+	uint64_t dropped;        /* that a tier left out; elements and raw bytes count them, too */
+	uint64_t chunk_bytes;    /* frames of all chunks */
+	struct shape_cell total; /* of all layers and kinds */
 };
 
 /* Walks over all chunks of an archive that can seek. */

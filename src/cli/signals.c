@@ -19,7 +19,7 @@ enum { N_CAUGHT = sizeof(caught) / sizeof(caught[0]) };
 static struct temporary {
 	int dirfd;
 	const char *name;
-} *list;
+} * list;
 static size_t n_list, cap_list;
 /* No mutex: the handler of SIGBUS takes it, too. A thread that has it never touches a mapped file,
  * so that the handler does not wait for the thread that it interrupted. */
@@ -68,8 +68,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 
 void signals_explain_bus_error(const char *message)
 {
-	struct sigaction act = { .sa_sigaction = on_bus_error,
-		                 .sa_flags = SA_SIGINFO };
+	struct sigaction act = { .sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO };
 
 	bus_error = message;
 	sigemptyset(&act.sa_mask);
@@ -86,8 +85,7 @@ void signals_init(void)
 	signal(SIGXFSZ, SIG_IGN);
 	sigemptyset(&waited);
 	for (int i = 0; i < N_CAUGHT; i++) {
-		if (sigaction(caught[i], NULL, &old) == 0 &&
-		    old.sa_handler != SIG_IGN)
+		if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			n += sigaddset(&waited, caught[i]) == 0;
 	}
 	if (n == 0)

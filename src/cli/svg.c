@@ -38,8 +38,7 @@ static void save(const struct options *o, const char *text, size_t bytes)
 	}
 }
 
-void svg_write(const struct options *o,
-               void (*fn)(FILE *f, const void *opaque), const void *opaque)
+void svg_write(const struct options *o, void (*fn)(FILE *f, const void *opaque), const void *opaque)
 {
 	char *text = NULL;
 	size_t bytes = 0;

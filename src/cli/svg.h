@@ -10,7 +10,7 @@
 /* XML escaping; control characters are dropped. */
 void svg_text(FILE *f, const char *text);
 /* Writes what fn draws to the file that o->plot names. */
-void svg_write(const struct options *o,
-               void (*fn)(FILE *f, const void *opaque), const void *opaque);
+void svg_write(const struct options *o, void (*fn)(FILE *f, const void *opaque),
+               const void *opaque);
 
 #endif

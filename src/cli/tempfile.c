@@ -32,8 +32,8 @@ char *tempfile_name(const char *base, unsigned attempt)
 		keep = LONGEST_NAME - 1 - ENDING;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	snprintf(name, LONGEST_NAME + 1, ".%.*s%s%08" PRIx32, (int)keep, base, mark,
-	         (uint32_t)(((uint64_t)t.tv_nsec << 12) ^
-	                    ((uint64_t)getpid() * 2654435761u) ^ attempt));
+	         (uint32_t)(((uint64_t)t.tv_nsec << 12) ^ ((uint64_t)getpid() * 2654435761u) ^
+	                    attempt));
 	return name;
 }
 
@@ -42,8 +42,7 @@ static bool is_temporary_name(const char *name)
 	size_t n = strlen(name);
 	const char *end = name + n - ENDING;
 
-	return name[0] == '.' && n > ENDING &&
-	       memcmp(end, mark, sizeof(mark) - 1) == 0 &&
+	return name[0] == '.' && n > ENDING && memcmp(end, mark, sizeof(mark) - 1) == 0 &&
 	       strspn(end + sizeof(mark) - 1, "0123456789abcdef") == DIGITS;
 }
 
@@ -86,18 +85,15 @@ static void remove_if_stale(int dirfd, const char *name, time_t now)
 	struct stat st, again;
 	int fd;
 
-	if (!is_temporary_name(name) ||
-	    fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-	    !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-	    now - st.st_mtime < STALE_SECONDS)
+	if (!is_temporary_name(name) || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+	    !S_ISREG(st.st_mode) || st.st_uid != geteuid() || now - st.st_mtime < STALE_SECONDS)
 		return;
 	/* Over NFS only a file that is open for writing can be locked. */
 	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	if (lock(fd) && fstat(fd, &again) == 0 && same_file(&st, &again) &&
-	    fstatat(dirfd, name, &again, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    same_file(&st, &again))
+	    fstatat(dirfd, name, &again, AT_SYMLINK_NOFOLLOW) == 0 && same_file(&st, &again))
 		unlinkat(dirfd, name, 0);
 	close(fd);
 }

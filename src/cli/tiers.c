@@ -11,16 +11,14 @@
 #include "units.h"
 
 /* The first profile with models of the level: whether they fit, the writer tells. */
-static bool set_lossless(struct tier *t, const char *level,
-                         const struct options *o)
+static bool set_lossless(struct tier *t, const char *level, const struct options *o)
 {
 	uint64_t n = KVARC_LEVEL_DEFAULT;
 	size_t n_profiles;
 	const kvarc_profile *const *profiles = profiles_given(&n_profiles);
 
 	if (level && !units_parse_u64(level, KVARC_LEVEL_MAX, &n)) {
-		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", o->verb->name,
-		          level);
+		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", o->verb->name, level);
 		return false;
 	}
 	t->writer.level = (int)n;
@@ -29,8 +27,8 @@ static bool set_lossless(struct tier *t, const char *level,
 	if (n < 2)
 		return true;
 	if (n_profiles == 0) {
-		msg_error(NULL, "%s: the tier '%s' needs a profile (--profile)",
-		          o->verb->name, t->name);
+		msg_error(NULL, "%s: the tier '%s' needs a profile (--profile)", o->verb->name,
+		          t->name);
 		return false;
 	}
 	t->writer.profile = profiles[0];
@@ -42,8 +40,8 @@ static bool set_lossy(struct tier *t, const struct options *o)
 	kvarc_error error;
 
 	if (kvarc_lossy_parse(&t->lossy, t->name, &error) != KVARC_OK) {
-		msg_error(NULL, "%s: %s; without loss: lossless, lossless:LEVEL",
-		          o->verb->name, error.text);
+		msg_error(NULL, "%s: %s; without loss: lossless, lossless:LEVEL", o->verb->name,
+		          error.text);
 		return false;
 	}
 	t->writer.level = 1;
@@ -62,8 +60,7 @@ static bool parse(struct tier *t, const struct options *o)
 }
 
 /* The names of one option, with blanks between. */
-static bool add_all(struct tiers *t, const char *names,
-                    const struct options *o)
+static bool add_all(struct tiers *t, const char *names, const struct options *o)
 {
 	for (;;) {
 		size_t n;

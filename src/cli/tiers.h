@@ -9,7 +9,7 @@
 struct tier {
 	char *name;
 	kvarc_writer_options writer;
-	kvarc_lossy lossy;       /* tier 0: it is lossless */
+	kvarc_lossy lossy; /* tier 0: it is lossless */
 };
 struct tiers {
 	struct tier *list;

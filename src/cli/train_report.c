@@ -11,8 +11,10 @@
 #include "units.h"
 
 enum {
-	FIRST_LEVEL = 1, LEVELS = 8,
-	FIRST_RATE = 2, LAST_RATE = 4 /* of transforms, in the table */
+	FIRST_LEVEL = 1,
+	LEVELS = 8,
+	FIRST_RATE = 2,
+	LAST_RATE = 4 /* of transforms, in the table */
 };
 
 /* Sums over tensors, weighted by their elements. */
@@ -40,19 +42,16 @@ static struct totals add_up(const kvarc_trainer *t)
 
 static const char *level_key(int level)
 {
-	static const char *const names[LEVELS] = {
-		"", "level_1", "level_2", "level_3", "level_4", "level_5",
-		"level_6", "level_7"
-	};
+	static const char *const names[LEVELS] = { "",        "level_1", "level_2", "level_3",
+		                                   "level_4", "level_5", "level_6", "level_7" };
 
 	return names[level];
 }
 
 static const char *rate_key(int rate)
 {
-	static const char *const names[LEVELS] = {
-		"", "klt_1", "klt_2", "klt_3", "klt_4", "klt_5", "klt_6", "klt_7"
-	};
+	static const char *const names[LEVELS] = { "",      "klt_1", "klt_2", "klt_3",
+		                                   "klt_4", "klt_5", "klt_6", "klt_7" };
 
 	return names[rate];
 }
@@ -102,12 +101,12 @@ static void report_json(const struct options *o, const kvarc_trainer *t,
 /* Levels 2 and 3, or the one that a transformer predicts for. */
 static bool has_column(const double all[LEVELS], int level)
 {
-	return level <= 1 || all[level] > 0 || (level <= 3 && !(all[4] > 0 ||
-	       all[5] > 0 || all[6] > 0 || all[7] > 0));
+	return level <= 1 || all[level] > 0 ||
+	       (level <= 3 && !(all[4] > 0 || all[5] > 0 || all[6] > 0 || all[7] > 0));
 }
 
-static void print_row(const char *layer, const char *kind,
-                      const double bits[LEVELS], const double all[LEVELS])
+static void print_row(const char *layer, const char *kind, const double bits[LEVELS],
+                      const double all[LEVELS])
 {
 	printf("%5s  %-6s", layer, kind);
 	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
@@ -139,12 +138,13 @@ static void print_table(const kvarc_trainer *t)
 		print_row(layer, kind, x.bits, sum.bits);
 	}
 	print_row("all", "", sum.bits, sum.bits);
-	printf("bits per element, %s\n", sum.measured ?
-	       "estimated on tokens that were held out" :
-	       "estimated on the tokens that were fitted: others cost more");
+	printf("bits per element, %s\n",
+	       sum.measured ? "estimated on tokens that were held out"
+	                    : "estimated on the tokens that were fitted: others cost more");
 }
 
-/* Of transforms: what tier klt takes at rates, which data that vary in all directions alike take. */
+/* Of transforms: what tier klt takes at rates, which data that vary in all directions alike take.
+ * */
 static void print_rates(const kvarc_trainer *t)
 {
 	struct totals sum = add_up(t);
@@ -166,20 +166,20 @@ static void print_rates(const kvarc_trainer *t)
 	printf("\nbits per element, expected of caches like those that were fitted\n");
 }
 
-void train_inputs(char *text, size_t room, const struct options *o, size_t n)
+void train_inputs(char *text, size_t capacity, const struct options *o, size_t n)
 {
 	int at = 0;
 
 	text[0] = '\0';
 	if (n || !o->write)
-		at = snprintf(text, room, "%zu input%s%s", n, n == 1 ? "" : "s",
+		at = snprintf(text, capacity, "%zu input%s%s", n, n == 1 ? "" : "s",
 		              o->write ? " and " : "");
-	if (o->write && at >= 0 && (size_t)at < room)
-		snprintf(text + at, room - (size_t)at, "text of its own");
+	if (o->write && at >= 0 && (size_t)at < capacity)
+		snprintf(text + at, capacity - (size_t)at, "text of its own");
 }
 
-void train_report(const struct options *o, const kvarc_trainer *t,
-                  size_t n_profiles, const kvarc_profile *p, double seconds)
+void train_report(const struct options *o, const kvarc_trainer *t, size_t n_profiles,
+                  const kvarc_profile *p, double seconds)
 {
 	const size_t n = o->n_files - n_profiles;
 	kvarc_profile_info info;
@@ -203,9 +203,9 @@ void train_report(const struct options *o, const kvarc_trainer *t,
 	}
 	units_count(tokens, kvarc_trainer_tokens(t));
 	if (n_profiles)
-		snprintf(merged, sizeof(merged), ", merged with %zu profile%s",
-		         n_profiles, n_profiles == 1 ? "" : "s");
+		snprintf(merged, sizeof(merged), ", merged with %zu profile%s", n_profiles,
+		         n_profiles == 1 ? "" : "s");
 	train_inputs(inputs, sizeof(inputs), o, n);
-	msg_note(o->output, "%s, fitted to %s tokens of %s in %.0f s%s", size,
-	         tokens, inputs, seconds, merged);
+	msg_note(o->output, "%s, fitted to %s tokens of %s in %.0f s%s", size, tokens, inputs,
+	         seconds, merged);
 }

@@ -16,8 +16,7 @@ static const char *digits(const char *p, uint64_t *value)
 
 	*value = 0;
 	for (; *p >= '0' && *p <= '9'; p++) {
-		if (kvi_mul(*value, 10u, value) ||
-		    kvi_add(*value, (uint64_t)(*p - '0'), value))
+		if (kvi_mul(*value, 10u, value) || kvi_add(*value, (uint64_t)(*p - '0'), value))
 			return NULL;
 	}
 	return p == start ? NULL : p;
@@ -43,11 +42,9 @@ bool units_parse_size(const char *text, uint64_t *bytes)
 	if (!letter)
 		return false;
 	end++;
-	if (strcmp(end, "") != 0 && strcmp(end, "B") != 0 &&
-	    strcmp(end, "iB") != 0)
+	if (strcmp(end, "") != 0 && strcmp(end, "B") != 0 && strcmp(end, "iB") != 0)
 		return false;
-	return !kvi_mul(*bytes,
-	                (uint64_t)1 << (10 * ((letter - letters) % 3 + 1)), bytes);
+	return !kvi_mul(*bytes, (uint64_t)1 << (10 * ((letter - letters) % 3 + 1)), bytes);
 }
 
 bool units_parse_range(const char *text, uint64_t *first, uint64_t *n)
@@ -121,8 +118,7 @@ void units_short_name(char *out, size_t size, const char *path)
 	if (len < size)
 		memcpy(out, base, len + 1);
 	else
-		snprintf(out, size, "%.*s...%s", (int)half, base,
-		         base + len - half);
+		snprintf(out, size, "%.*s...%s", (int)half, base, base + len - half);
 }
 
 double units_now(void)

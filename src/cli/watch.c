@@ -22,8 +22,7 @@ static bool is_fresh(const struct stat *st)
 	struct timespec now;
 	int64_t age;
 
-	if (clock_gettime(CLOCK_REALTIME, &now) != 0 ||
-	    now.tv_sec - st->st_ctim.tv_sec > 1)
+	if (clock_gettime(CLOCK_REALTIME, &now) != 0 || now.tv_sec - st->st_ctim.tv_sec > 1)
 		return false;
 	age = (int64_t)(now.tv_sec - st->st_ctim.tv_sec) * 1000000000 +
 	      (now.tv_nsec - st->st_ctim.tv_nsec);
@@ -36,8 +35,7 @@ void watch_start(struct watch *w, const struct input *in)
 
 	memset(w, 0, sizeof(*w));
 	for (int i = 0; i < TRIES; i++) {
-		if (fstat(in->fd, &w->st) != 0 || !S_ISREG(w->st.st_mode) ||
-		    w->st.st_nlink == 0)
+		if (fstat(in->fd, &w->st) != 0 || !S_ISREG(w->st.st_mode) || w->st.st_nlink == 0)
 			return; /* a copy without a name cannot change */
 		if (!is_fresh(&w->st))
 			break;

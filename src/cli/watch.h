@@ -12,7 +12,7 @@
 /* A regular file's inode as it was before its first byte was read. */
 struct watch {
 	struct stat st;
-	bool active;  /* false: a pipe, of which there is a copy */
+	bool active; /* false: a pipe, of which there is a copy */
 };
 
 /*

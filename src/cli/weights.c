@@ -20,8 +20,7 @@ static struct {
 } the;
 
 /* A kvarc_weight_cache's tell. */
-static void tell(void *opaque, kvarc_weights what, uint64_t bytes,
-                 const char *why)
+static void tell(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
 {
 	char size[32];
 
@@ -32,11 +31,9 @@ static void tell(void *opaque, kvarc_weights what, uint64_t bytes,
 	if (what == KVARC_WEIGHTS_FOUND)
 		msg_note(the.model, "weights found in %s (%s)", the.folder, size);
 	else if (what == KVARC_WEIGHTS_KEPT)
-		msg_note(the.model, "weights converted and stored in %s (%s)",
-		         the.folder, size);
+		msg_note(the.model, "weights converted and stored in %s (%s)", the.folder, size);
 	else
-		msg_note(the.model, "weights converted, but not stored in %s: %s",
-		         the.folder, why);
+		msg_note(the.model, "weights converted, but not stored in %s: %s", the.folder, why);
 }
 
 /* The user's folder of caches. It is made as the base directory specification wants it; when that
@@ -69,18 +66,18 @@ bool weights_init(const struct options *o)
 	if (!o->model)
 		return true;
 	if (size && *size &&
-	    (!units_parse_size(size, &the.cache.max_bytes) ||
-	     the.cache.max_bytes == 0)) {
-		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is not a size such as "
-		                "20G", size);
+	    (!units_parse_size(size, &the.cache.max_bytes) || the.cache.max_bytes == 0)) {
+		msg_error(NULL,
+		          "KVARC_CACHE_SIZE is '%s', which is not a size such as "
+		          "20G",
+		          size);
 		return false;
 	}
 	the.model = o->model;
 	if (!folder)
 		the.on = default_folder();
 	else if (*folder && strcmp(folder, "off") != 0)
-		the.on = snprintf(the.folder, PATH_BYTES, "%s", folder) <
-		         PATH_BYTES;
+		the.on = snprintf(the.folder, PATH_BYTES, "%s", folder) < PATH_BYTES;
 	the.cache.folder = the.folder;
 	the.cache.tell = tell;
 	return true;

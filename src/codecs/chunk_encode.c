@@ -3,10 +3,11 @@
 #include "coder.h"
 
 enum {
-	PARAMS_FRAME = 64,   /* bytes around the content of a PARAMS frame */
-	ROWS_TO_FIT = 4,     /* fewer never pay for parameters */
-	LINEAR_LEVEL = 2, LEVEL_MAX = 8,
-	CHECK = 8,           /* bytes in front of codec 8's mask */
+	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
+	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
+	LINEAR_LEVEL = 2,
+	LEVEL_MAX = 8,
+	CHECK = 8, /* bytes in front of codec 8's mask */
 	SPARE_WORDS = 64
 };
 
@@ -45,8 +46,8 @@ static unsigned level_codec(int level, unsigned dtype)
 }
 
 /* Mask section, stream and planes, in scratch memory `where`. */
-static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job,
-                               struct attempt *a, enum kvi_scratch where)
+static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *a,
+                               enum kvi_scratch where)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	size_t head = job->section_bytes + KVI_STREAM_HEAD;
@@ -57,7 +58,7 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job,
 	const int16_t *expected = linear ? job->chunk->linear->expected : NULL;
 	size_t each = grid && job->mask.size > 1 ? 3 : 2;
 	size_t words = (each * n + SPARE_WORDS) * 2;
-	size_t planes = a->vt->planes_room(job->chunk->dtype, n);
+	size_t planes = a->vt->planes_capacity(job->chunk->dtype, n);
 	if (expected)
 		head += CHECK;
 	head += head & 1;
@@ -72,8 +73,7 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job,
 	memcpy(a->out.begin, job->section, job->section_bytes);
 	if (expected)
 		kvi_store64(a->out.begin -= CHECK,
-		            kvi_expected_check(expected, job->mask.C *
-		                                                 job->mask.T));
+		            kvi_expected_check(expected, job->mask.C * job->mask.T));
 	return KVARC_OK;
 }
 
@@ -89,13 +89,12 @@ static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *jo
 	if (a->content.failed)
 		return kvi_alloc_error(c->alloc);
 	size_t n = a->content.n;
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
 	/* Without memory no other choice is made: the same input gives the
 	 * same bytes, or none. */
-	if (!room)
+	if (!buffer)
 		return kvi_alloc_error(c->alloc);
-	size_t packed = kvi_zstd_write(c, a->content.p, n, room, n,
-	                               KVI_ZSTD_LEVEL);
+	size_t packed = kvi_zstd_write(c, a->content.p, n, buffer, n, KVI_ZSTD_LEVEL);
 	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
 	return KVARC_OK;
 }
@@ -105,21 +104,16 @@ uint64_t kvi_params_rate(size_t bytes, size_t elements)
 	return (uint64_t)bytes * 8000 / elements;
 }
 
-bool kvi_params_drifted(const struct kvi_params *p, size_t bytes,
-                        size_t elements)
+bool kvi_params_drifted(const struct kvi_params *p, size_t bytes, size_t elements)
 {
-	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 +
-	                PARAMS_FRAME + p->books;
-	return !p->expected || kvi_params_rate(bytes, elements) >
-	                               p->expected +
-	                               kvi_params_rate(params, elements);
+	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 + PARAMS_FRAME + p->books;
+	return !p->expected ||
+	       kvi_params_rate(bytes, elements) > p->expected + kvi_params_rate(params, elements);
 }
 
-bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk,
-                      unsigned codec)
+bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk, unsigned codec)
 {
-	return p && p->codec == codec && p->dtype == chunk->dtype &&
-	       p->heads == chunk->heads &&
+	return p && p->codec == codec && p->dtype == chunk->dtype && p->heads == chunk->heads &&
 	       p->head_channels == chunk->head_channels &&
 	       (!p->rotate || (chunk->rope && chunk->positions));
 }
@@ -128,9 +122,8 @@ bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk,
  * The best of the parameters in force and new ones. Leaves best->out empty
  * when neither can be used.
  */
-static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job,
-                           unsigned codec, const struct kvi_params *current,
-                           struct attempt *best)
+static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
+                           const struct kvi_params *current, struct attempt *best)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	struct attempt fresh = { .vt = kvi_codec_get(codec) };
@@ -147,8 +140,8 @@ static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job,
 	ret = make_params(c, job, &fresh);
 	job->params = fresh.params;
 	if (!ret)
-		ret = write_payload(c, job, &fresh, best->out.begin
-		                    ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
+		ret = write_payload(c, job, &fresh,
+		                    best->out.begin ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
 	if (!ret && (!best->out.begin || cost(&fresh) < cost(best))) {
 		fresh.params->expected = kvi_params_rate(payload_bytes(&fresh), n);
 		*best = fresh;
@@ -158,8 +151,8 @@ static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job,
 	return ret;
 }
 
-static void set_payload(struct kvi_encoded *out, unsigned codec,
-                        const uint8_t *payload, size_t bytes)
+static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *payload,
+                        size_t bytes)
 {
 	*out = (struct kvi_encoded){ .codec = (uint8_t)codec,
 		                     .payload = payload,
@@ -181,21 +174,21 @@ static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
  * Zstandard finds what repeats, which the other codecs do not look for. Tried
  * where they win little, and on bytes when a sample of them packs well.
  */
-static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                         const uint8_t *raw, size_t n, size_t bytes)
+static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                         size_t n, size_t bytes)
 {
 	enum { SAMPLE = 16384 };
 	if (bytes > n - n / 16)
 		return true;
 	if (kvi_float_format(chunk->dtype) || n < 2 * SAMPLE)
 		return !kvi_float_format(chunk->dtype);
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, SAMPLE);
-	size_t got = room ? kvi_zstd_write(c, raw, SAMPLE, room, SAMPLE, 1) : 0;
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, SAMPLE);
+	size_t got = buffer ? kvi_zstd_write(c, raw, SAMPLE, buffer, SAMPLE, 1) : 0;
 	return got && (uint64_t)got * n < (uint64_t)bytes * SAMPLE;
 }
 
-static void finish(const struct kvi_coder_job *job, struct attempt *a,
-                   unsigned codec, struct kvi_encoded *out)
+static void finish(const struct kvi_coder_job *job, struct attempt *a, unsigned codec,
+                   struct kvi_encoded *out)
 {
 	set_payload(out, codec, a->out.begin, payload_bytes(a));
 	out->lane_order = (uint8_t)job->lanes.order;
@@ -209,21 +202,20 @@ static void finish(const struct kvi_coder_job *job, struct attempt *a,
 }
 
 /* Coded, or as Zstandard, or as it is: whatever is smallest. */
-static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job,
-                        unsigned codec, struct attempt *best,
-                        struct kvi_encoded *out)
+static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
+                        struct attempt *best, struct kvi_encoded *out)
 {
 	size_t n = kvi_chunk_bytes(job->chunk);
 	size_t bytes = best->out.begin ? cost(best) : n;
 	bytes = bytes < n ? bytes : n;
 	if (zstd_may_win(c, job->chunk, job->raw, n, bytes)) {
-		uint8_t *room = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
-		size_t got = room ? kvi_zstd_write(c, job->raw, n, room,
-		                                   bytes - 1, KVI_ZSTD_LEVEL)
-		                  : 0;
+		uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
+		size_t got = buffer ? kvi_zstd_write(c, job->raw, n, buffer, bytes - 1,
+		                                     KVI_ZSTD_LEVEL)
+		                    : 0;
 		if (got) {
 			drop(best);
-			set_payload(out, KVI_CODEC_ZSTD, room, got);
+			set_payload(out, KVI_CODEC_ZSTD, buffer, got);
 			return KVARC_OK;
 		}
 	}
@@ -240,20 +232,18 @@ static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_coder_job *job)
 {
 	struct kvi_mask *m = &job->mask;
 	size_t runs = kvi_mask_runs_max(m->C) * sizeof *m->runs;
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_RUNS, runs +
-	                            kvi_mask_bytes_max(m->T, m->C, m->size));
-	if (!room)
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_RUNS,
+	                              runs + kvi_mask_bytes_max(m->T, m->C, m->size));
+	if (!buffer)
 		return kvi_alloc_error(c->alloc);
-	m->runs = (struct kvi_mask_run *)(void *)room;
-	job->section = room + runs;
-	job->section_bytes = kvi_mask_find(m, job->raw, room + runs);
+	m->runs = (struct kvi_mask_run *)(void *)buffer;
+	job->section = buffer + runs;
+	job->section_bytes = kvi_mask_find(m, job->raw, buffer + runs);
 	job->packed = job->raw;
-	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels,
-		                         c->order };
+	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels, c->order };
 	if (!kvi_mask_any(m) || !kvi_mask_elements(m))
 		return KVARC_OK;
-	uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PACKED,
-	                            kvi_mask_elements(m) * m->size);
+	uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PACKED, kvi_mask_elements(m) * m->size);
 	if (!rest)
 		return kvi_alloc_error(c->alloc);
 	kvi_mask_gather(m, job->raw, rest);
@@ -265,8 +255,7 @@ static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_coder_job *job)
 static bool may_expect(const struct kvi_coder_job *job)
 {
 	return !job->chunk->linear->expected ||
-	       kvi_floats_finite(job->chunk->dtype, job->raw,
-	                         job->mask.C * job->mask.T);
+	       kvi_floats_finite(job->chunk->dtype, job->raw, job->mask.C * job->mask.T);
 }
 
 /* By the chunk's model; leaves a->out empty when that cannot be. */
@@ -274,10 +263,9 @@ static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_coder_job *job, int 
                             struct attempt *a)
 {
 	*a = (struct attempt){ .vt = &kvi_codec_linear };
-	if (level < LINEAR_LEVEL || !job->chunk->linear ||
-	    !kvi_mask_elements(&job->mask) || job->mask.row_bits ||
-	    !kvi_linear_shape(job->chunk) || !kvi_linear_sources(job->chunk) ||
-	    !may_expect(job))
+	if (level < LINEAR_LEVEL || !job->chunk->linear || !kvi_mask_elements(&job->mask) ||
+	    job->mask.row_bits || !kvi_linear_shape(job->chunk) ||
+	    !kvi_linear_sources(job->chunk) || !may_expect(job))
 		return KVARC_OK;
 	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
 }
@@ -285,7 +273,8 @@ static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_coder_job *job, int 
 static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
 {
 	return (struct kvi_coder_job){
-		.chunk = chunk, .raw = raw,
+		.chunk = chunk,
+		.raw = raw,
 		.mask = { .T = chunk->n_tokens,
 		          .C = kvi_chunk_channels(chunk),
 		          .size = (unsigned)kvarc_dtype_bytes(chunk->dtype) },
@@ -297,10 +286,8 @@ static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t 
  * made to be better; else some of the tokens tell: parameters that are fitted to
  * few look a little better than they are, so that the answer is seldom a wrong no.
  */
-static kvarc_ret plain_may_win(struct kvi_coder *c,
-                               const struct kvi_chunk *chunk,
-                               const struct kvi_params *current,
-                               const uint8_t *raw,
+static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
+                               const struct kvi_params *current, const uint8_t *raw,
                                const struct attempt *linear, bool *may)
 {
 	enum { SAMPLE = 32 };
@@ -325,19 +312,17 @@ static kvarc_ret plain_may_win(struct kvi_coder *c,
 	struct kvi_coder_job job = job_of(&some, rows);
 	kvarc_ret ret = mask_chunk(c, &job);
 	if (!ret && kvi_mask_elements(&job.mask))
-		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current,
-		                &a);
+		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current, &a);
 	if (!ret && a.out.begin)
-		*may = (payload_bytes(&a) - KVI_STREAM_HEAD) * step +
-		       a.params_bytes < cost(linear);
+		*may = (payload_bytes(&a) - KVI_STREAM_HEAD) * step + a.params_bytes < cost(linear);
 	drop(&a);
 	return ret;
 }
 
 /* As level 0 or 1 has it, at `bytes` with parameters. */
-static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job,
-                              int level, const struct kvi_params *current,
-                              struct kvi_encoded *out, size_t *bytes)
+static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, int level,
+                              const struct kvi_params *current, struct kvi_encoded *out,
+                              size_t *bytes)
 {
 	unsigned codec = level_codec(level, job->chunk->dtype);
 	struct attempt best = { .vt = NULL };
@@ -359,11 +344,9 @@ static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
 }
 
 /* With the chunk's model where it has one and that is smaller. */
-static kvarc_ret encode_chunk(struct kvi_coder *c,
-                              const struct kvi_chunk *chunk, int level,
-                              const struct kvi_params *current,
-                              const uint8_t *raw, struct kvi_encoded *out,
-                              bool *observed)
+static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+                              const struct kvi_params *current, const uint8_t *raw,
+                              struct kvi_encoded *out, bool *observed)
 {
 	struct kvi_coder_job job = job_of(chunk, raw);
 	struct attempt linear;
@@ -384,23 +367,20 @@ static kvarc_ret encode_chunk(struct kvi_coder *c,
 	if (ret || !*observed || bytes <= cost(&linear))
 		return ret;
 	drop_params(c, out);
-	set_payload(out, kvi_linear_codec(chunk), linear.out.begin,
-	            cost(&linear));
+	set_payload(out, kvi_linear_codec(chunk), linear.out.begin, cost(&linear));
 	out->lane_order = KVI_LANES_TOKENS;
 	return KVARC_OK;
 }
 
 /* Codec 9 in place of what there is, where that is smaller and P is known. */
-static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                           const uint8_t *raw, struct kvi_encoded *out)
+static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                           struct kvi_encoded *out)
 {
 	size_t bytes, n = kvi_chunk_bytes(chunk);
 	if (!chunk->linear || !chunk->linear->predicted ||
-	    !kvi_floats_finite(chunk->dtype, raw,
-	                       n / kvarc_dtype_bytes(chunk->dtype)))
+	    !kvi_floats_finite(chunk->dtype, raw, n / kvarc_dtype_bytes(chunk->dtype)))
 		return KVARC_OK;
-	const uint8_t *patch = kvi_predicted_patch(c, chunk, raw,
-	                                           out->payload_bytes, &bytes);
+	const uint8_t *patch = kvi_predicted_patch(c, chunk, raw, out->payload_bytes, &bytes);
 	if (!patch)
 		return kvi_alloc_error(c->alloc);
 	if (bytes) {
@@ -410,8 +390,8 @@ static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	return KVARC_OK;
 }
 
-static kvarc_ret store_exact(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                             const uint8_t *raw, struct kvi_encoded *out)
+static kvarc_ret store_exact(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                             struct kvi_encoded *out)
 {
 	const uint8_t *payload = kvi_predicted_put(c, chunk, raw);
 	if (!payload)
@@ -420,9 +400,9 @@ static kvarc_ret store_exact(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                           int level, const struct kvi_params *current,
-                           const uint8_t *raw, struct kvi_encoded *out)
+kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+                           const struct kvi_params *current, const uint8_t *raw,
+                           struct kvi_encoded *out)
 {
 	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
 	if (!kvi_chunk_valid(chunk) || level < 0 || level > LEVEL_MAX)
@@ -440,8 +420,7 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		ret = store_raw(c, raw, size, out);
 		out->codec = KVI_CODEC_CONSTANT;
 	} else {
-		ret = encode_chunk(c, chunk, level, current, raw, out,
-		                   &observed);
+		ret = encode_chunk(c, chunk, level, current, raw, out, &observed);
 		if (!ret)
 			ret = try_patch(c, chunk, raw, out);
 	}

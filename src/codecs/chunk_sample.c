@@ -4,8 +4,7 @@
 
 enum { SAMPLE = 2048, STRETCHES = 8 };
 
-unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p,
-                            size_t n)
+unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t n)
 {
 	uint16_t counts[256] = { 0 };
 	size_t taken = 0, each = SAMPLE / STRETCHES;
@@ -20,7 +19,6 @@ unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p,
 	for (unsigned v = 0; v < 256; v++)
 		if (counts[v])
 			bits += (uint64_t)counts[v] *
-			        c->tables->cost[counts[v] * (size_t)2048 /
-			                        taken];
+			        c->tables->cost[counts[v] * (size_t)2048 / taken];
 	return (unsigned)(bits / taken);
 }

@@ -21,20 +21,21 @@ struct kvi_features;
 /* What a chunk is. positions (n_tokens) and rope may be NULL: no rotation. */
 struct kvi_chunk {
 	uint8_t dtype;
-	uint32_t n_tokens;      /* 1..256 */
+	uint32_t n_tokens; /* 1..256 */
 	uint32_t heads;
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
 	/* For encoders of lossy chunks. */
-	uint8_t kind;           /* kvarc_kind */
-	uint64_t t0;            /* of the first token in its track */
-	uint64_t end;           /* tokens of the track, as far as they are known; 0: not known */
-	const int16_t *token_rate; /* how much more each token has, in 1/16 bit, KVARC_LOSSY_NOTHING: it stays
+	uint8_t kind; /* kvarc_kind */
+	uint64_t t0;  /* of the first token in its track */
+	uint64_t end; /* tokens of the track, as far as they are known; 0: not known */
+	const int16_t *
+		token_rate; /* how much more each token has, in 1/16 bit, KVARC_LOSSY_NOTHING: it stays
 	                         * exact; NULL: all have the same */
 	/* Codec 7, and codec 8 when it has what a transformer expects: the tensor's model and
-	 * the features of its sources; codec 9 what is predicted; NULL: none. Encoders of level 2 and up try it first
-	 * and fall back where it does not pay. */
+	 * the features of its sources; codec 9 what is predicted; NULL: none. Encoders of level 2
+	 * and up try it first and fall back where it does not pay. */
 	const struct kvi_linear_in *linear;
 	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
 	struct kvi_features *features;
@@ -50,8 +51,7 @@ static inline size_t kvi_chunk_channels(const struct kvi_chunk *c)
 }
 static inline size_t kvi_chunk_bytes(const struct kvi_chunk *c)
 {
-	return kvi_chunk_channels(c) * c->n_tokens *
-	       kvarc_dtype_bytes(c->dtype);
+	return kvi_chunk_channels(c) * c->n_tokens * kvarc_dtype_bytes(c->dtype);
 }
 
 /* Parameters of one tensor and head group; immutable, shared by threads. */
@@ -62,11 +62,9 @@ struct kvi_params;
  * codec's page asks for. rope as in the chunk, NULL for none.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS.
  */
-kvarc_ret kvi_params_parse(struct kvi_params **out,
-                           const struct kvi_alloc *alloc, uint8_t codec,
-                           uint8_t dtype, uint32_t heads,
-                           uint32_t head_channels, const kvarc_rope *rope,
-                           const uint8_t *content, size_t bytes);
+kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *alloc, uint8_t codec,
+                           uint8_t dtype, uint32_t heads, uint32_t head_channels,
+                           const kvarc_rope *rope, const uint8_t *content, size_t bytes);
 void kvi_params_free(struct kvi_params *p); /* NULL-safe */
 /* True when decoding needs the positions of the tokens (rotating grid). */
 bool kvi_params_rotates(const struct kvi_params *p);
@@ -75,15 +73,13 @@ bool kvi_params_rotates(const struct kvi_params *p);
 struct kvi_coder;
 /* Tables that all coders of a handle share, read-only after open. */
 struct kvi_coder_tables;
-kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t,
-                                const struct kvi_alloc *alloc);
+kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t, const struct kvi_alloc *alloc);
 void kvi_coder_tables_close(struct kvi_coder_tables *t);
 /* Adds those of lossy chunks, which nobody else needs; before coders use them. Returns OK, MEM,
  * MEMLIMIT. */
 kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
 kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
-                         const struct kvi_coder_tables *tables,
-                         uint32_t isa_mask);
+                         const struct kvi_coder_tables *tables, uint32_t isa_mask);
 void kvi_coder_close(struct kvi_coder *c);
 /* Lane order of the streams that this coder writes: 0 (default, faster) or 1. */
 void kvi_coder_set_lane_order(struct kvi_coder *c, int order);
@@ -109,30 +105,26 @@ struct kvi_encoded {
  * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on: what linear says is
  * predicted, linear, then as level 1.
  */
-kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                           int level, const struct kvi_params *current,
-                           const uint8_t *raw, struct kvi_encoded *out);
+kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+                           const struct kvi_params *current, const uint8_t *raw,
+                           struct kvi_encoded *out);
 
 /*
  * The same by a lossy tier, where it takes the chunk and is smaller than its elements; raw becomes
  * what the payload decodes to. Returns as kvi_chunk_encode.
  */
-kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c,
-                                 const struct kvi_chunk *chunk, int level,
-                                 const kvarc_lossy *how,
-                                 const struct kvi_params *current,
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+                                 const kvarc_lossy *tier, const struct kvi_params *current,
                                  uint8_t *raw, struct kvi_encoded *out);
 /* Whether the numbers of a tier are in their ranges. */
-bool kvi_lossy_valid(const kvarc_lossy *how);
+bool kvi_lossy_valid(const kvarc_lossy *tier);
 /* The highest rate of tiers that have rates between whole bits; 0: of others. */
 int kvi_lossy_max_rate(kvarc_tier tier);
 /* The same for a layer; false: it stays as it is. */
-bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer,
-                        kvarc_lossy *one);
-/* The rate of a token that has so much more: as near to it as the tier can, which for near and vq is
- * its own rate. */
-int kvi_lossy_token_rate(const kvarc_lossy *how, const struct kvi_chunk *chunk,
-                         int more);
+bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one);
+/* The rate of a token that has so much more: as near to it as the tier can, which for near and vq
+ * is its own rate. */
+int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more);
 /* How often the elements of a lossy payload have been changed; 0: it has none. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 
@@ -142,11 +134,9 @@ unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
  * or with a model of another shape, 8 and 9 with other predictions than the writer's: PREDICTOR.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR.
  */
-kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                           uint8_t codec, uint8_t lane_order,
-                           const struct kvi_params *params,
-                           const uint8_t *payload, size_t payload_bytes,
-                           uint8_t *raw);
+kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
+                           uint8_t lane_order, const struct kvi_params *params,
+                           const uint8_t *payload, size_t payload_bytes, uint8_t *raw);
 
 /*
  * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that were
@@ -155,8 +145,8 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
  * threads may be reading z: it is not written again, here or in encode and decode.
  * Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                             const uint8_t *raw, bool only_z);
+kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                             bool only_z);
 
 struct kvi_chunk_payload {
 	const struct kvi_chunk *chunk;
@@ -168,8 +158,7 @@ struct kvi_chunk_payload {
 /* Whether two chunks of this codec decode faster together. */
 bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask);
 /* The same for two chunks, each with a coder and a result of its own. */
-void kvi_chunk_decode2(struct kvi_coder *const c[2],
-                       const struct kvi_chunk_payload p[2],
+void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payload p[2],
                        uint8_t *const raw[2], kvarc_ret ret[2]);
 
 #endif

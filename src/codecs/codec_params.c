@@ -5,15 +5,13 @@
 #include <string.h>
 
 struct kvi_params *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec,
-                                  const struct kvi_chunk *shape,
-                                  unsigned n_tables, unsigned symbols)
+                                  const struct kvi_chunk *shape, unsigned n_tables,
+                                  unsigned symbols)
 {
 	/* C is at most 2^20 and a table at most 257 entries: no overflow. */
 	size_t C = kvi_chunk_channels(shape);
 	size_t freq = (size_t)n_tables * symbols * sizeof(uint16_t);
-	size_t body = n_tables ? freq + 2 * C
-	                       : C * (sizeof(uint32_t) + 2 * sizeof(int16_t) +
-	                              1);
+	size_t body = n_tables ? freq + 2 * C : C * (sizeof(uint32_t) + 2 * sizeof(int16_t) + 1);
 	struct kvi_params *p = kvi_calloc(alloc, 1, sizeof *p + body);
 	if (!p)
 		return NULL;
@@ -61,14 +59,12 @@ bool kvi_params_get_table(struct kvi_in *in, unsigned symbols, uint16_t *freq)
 }
 
 kvarc_ret kvi_params_get_tables(const struct kvi_alloc *alloc, uint8_t codec,
-                                const struct kvi_chunk *shape,
-                                struct kvi_in *in, unsigned symbols,
+                                const struct kvi_chunk *shape, struct kvi_in *in, unsigned symbols,
                                 struct kvi_params **out)
 {
 	size_t C = kvi_chunk_channels(shape);
 	unsigned n = kvi_get8(in);
-	if (n < 1 || n > KVI_TABLES_MAX ||
-	    kvi_in_left(in) < (size_t)n * symbols + C)
+	if (n < 1 || n > KVI_TABLES_MAX || kvi_in_remaining(in) < (size_t)n * symbols + C)
 		return KVARC_DATA;
 	struct kvi_params *p = kvi_params_new(alloc, codec, shape, n, symbols);
 	if (!p)
@@ -89,8 +85,7 @@ kvarc_ret kvi_params_get_tables(const struct kvi_alloc *alloc, uint8_t codec,
 	return KVARC_OK;
 }
 
-void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
-                           struct kvi_out *out)
+void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols, struct kvi_out *out)
 {
 	kvi_put8(out, (uint8_t)p->n_tables);
 	for (unsigned i = 0; i < p->n_tables * symbols; i++)
@@ -98,34 +93,31 @@ void kvi_params_put_tables(const struct kvi_params *p, unsigned symbols,
 	kvi_put_bytes(out, p->table, kvi_params_channels(p));
 }
 
-const struct kvi_tables *kvi_params_tables(struct kvi_coder *c,
-                                           const struct kvi_params *p,
-                                           unsigned symbols, unsigned stride,
-                                           bool with_lut)
+const struct kvi_tables *kvi_params_tables(struct kvi_coder *c, const struct kvi_params *p,
+                                           unsigned symbols, unsigned stride, bool with_lut)
 {
 	size_t lut = with_lut ? (size_t)p->n_tables * KVI_PROB_TOTAL : 0;
-	uint32_t *room = kvi_scratch(c, KVI_SCRATCH_TABLES,
-	                             (lut + p->n_tables * stride) *
-	                             sizeof *room);
-	if (!room)
+	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_TABLES,
+	                               (lut + p->n_tables * stride) * sizeof *buffer);
+	if (!buffer)
 		return NULL;
 	c->lut = (struct kvi_tables){ .n_tables = p->n_tables,
-		                      .symbols = symbols, .stride = stride,
-		                      .lut = with_lut ? room : NULL,
-		                      .enc = room + lut };
+		                      .symbols = symbols,
+		                      .stride = stride,
+		                      .lut = with_lut ? buffer : NULL,
+		                      .enc = buffer + lut };
 	/* Frequencies were checked when they were parsed or made. */
 	return kvi_tables_build(&c->lut, p->freq) ? &c->lut : NULL;
 }
 
-kvarc_ret kvi_params_parse(struct kvi_params **out,
-                           const struct kvi_alloc *alloc, uint8_t codec,
-                           uint8_t dtype, uint32_t heads,
-                           uint32_t head_channels, const kvarc_rope *rope,
-                           const uint8_t *content, size_t bytes)
+kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *alloc, uint8_t codec,
+                           uint8_t dtype, uint32_t heads, uint32_t head_channels,
+                           const kvarc_rope *rope, const uint8_t *content, size_t bytes)
 {
 	const struct kvi_codec *vt = kvi_codec_get(codec);
 	const struct kvi_lossy_codec *lossy = kvi_lossy_codec_get(codec);
-	struct kvi_chunk shape = { .dtype = dtype, .n_tokens = 1,
+	struct kvi_chunk shape = { .dtype = dtype,
+		                   .n_tokens = 1,
 		                   .heads = heads,
 		                   .head_channels = head_channels,
 		                   .rope = rope };
@@ -139,7 +131,7 @@ kvarc_ret kvi_params_parse(struct kvi_params **out,
 	kvarc_ret ret = (vt ? vt->parse : lossy->parse)(alloc, &shape, &in, &p);
 	if (ret)
 		return ret;
-	if (in.bad || kvi_in_left(&in)) {
+	if (in.bad || kvi_in_remaining(&in)) {
 		kvi_params_free(p);
 		return KVARC_DATA;
 	}

@@ -14,7 +14,7 @@ static uint16_t cost_of(uint32_t f)
 {
 	if (f == 0)
 		return KVI_PROB_BITS << 9; /* never better than any other */
-	uint64_t x = f; /* scaled to [2^30, 2^31) */
+	uint64_t x = f;                    /* scaled to [2^30, 2^31) */
 	unsigned whole = 31u - (unsigned)__builtin_clz(f), bits = 0;
 	x <<= 30 - whole;
 	for (unsigned i = 0; i < 8; i++) {
@@ -28,8 +28,7 @@ static uint16_t cost_of(uint32_t f)
 	return (uint16_t)((KVI_PROB_BITS << 8) - (whole << 8 | bits));
 }
 
-kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out,
-                                const struct kvi_alloc *alloc)
+kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_alloc *alloc)
 {
 	struct kvi_coder_tables *t = kvi_calloc(alloc, 1, sizeof *t);
 	*out = NULL;
@@ -68,8 +67,7 @@ void kvi_coder_tables_close(struct kvi_coder_tables *t)
 }
 
 kvarc_ret kvi_coder_open(struct kvi_coder **out, const struct kvi_alloc *alloc,
-                         const struct kvi_coder_tables *tables,
-                         uint32_t isa_mask)
+                         const struct kvi_coder_tables *tables, uint32_t isa_mask)
 {
 	struct kvi_coder *c = kvi_calloc(alloc, 1, sizeof *c);
 	*out = c;
@@ -92,25 +90,23 @@ void kvi_coder_close(struct kvi_coder *c)
 }
 
 /* The turns of the last chunk serve as long as positions do not change. */
-const struct kvi_turns *kvi_coder_turns(struct kvi_coder *c,
-                                        const kvarc_rope *rope,
-                                        const int32_t *positions, size_t n)
+const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc_rope *rope,
+                                                const int32_t *positions, size_t n)
 {
-	if (kvi_turns_same(&c->turns, rope, positions, n))
+	if (kvi_rotations_equal(&c->turns, rope, positions, n))
 		return &c->turns;
-	void *room = kvi_scratch(c, KVI_SCRATCH_TURNS,
-	                         kvi_turns_bytes(rope->rotary / 2, n));
-	c->turns = (struct kvi_turns){ .pairs = 0 };
-	if (!room)
+	void *buffer = kvi_scratch(c, KVI_SCRATCH_ROTATIONS,
+	                           kvi_rotations_bytes(rope->rotary / 2, n));
+	c->turns = (struct kvi_rotations){ .pairs = 0 };
+	if (!buffer)
 		return NULL;
-	kvi_turns_make(&c->turns, room, rope, positions, n);
+	kvi_rotations_make(&c->turns, buffer, rope, positions, n);
 	return &c->turns;
 }
 
 void kvi_coder_set_lane_order(struct kvi_coder *c, int order)
 {
-	c->order = order == KVI_LANES_TOKENS ? KVI_LANES_TOKENS
-	                                     : KVI_LANES_CHANNELS;
+	c->order = order == KVI_LANES_TOKENS ? KVI_LANES_TOKENS : KVI_LANES_CHANNELS;
 }
 
 void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)

@@ -6,13 +6,13 @@
 
 enum { F32_LOW_BITS = 16 };
 
-size_t kvi_coded_planes_room(unsigned dtype, size_t n)
+size_t kvi_coded_planes_capacity(unsigned dtype, size_t n)
 {
-	return dtype == KVARC_F32 ? kvi_planes_room(n, F32_LOW_BITS) : 0;
+	return dtype == KVARC_F32 ? kvi_planes_capacity(n, F32_LOW_BITS) : 0;
 }
 
-const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype,
-                                   const uint8_t *packed, size_t n)
+const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype, const uint8_t *packed,
+                                   size_t n)
 {
 	size_t size = kvarc_dtype_bytes(dtype);
 	if (size == 2)
@@ -27,16 +27,15 @@ const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype,
 	return e;
 }
 
-uint16_t *kvi_coded_room(struct kvi_coder *c, unsigned dtype, uint8_t *packed,
-                         size_t n)
+uint16_t *kvi_coded_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n)
 {
 	if (kvarc_dtype_bytes(dtype) == 2)
-		return kvi_elements16_room(c, packed, n);
+		return kvi_elements16_buffer(c, packed, n);
 	return kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof(uint16_t));
 }
 
-uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype,
-                          const uint8_t *packed, size_t n, uint8_t *to)
+uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
+                          uint8_t *to)
 {
 	for (unsigned byte = 0; byte < 2 && dtype == KVARC_F32; byte++) {
 		for (size_t i = 0; i < n; i++)
@@ -46,9 +45,8 @@ uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype,
 	return to;
 }
 
-kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype,
-                          const uint16_t *e, size_t n, struct kvi_in *in,
-                          uint8_t *packed)
+kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype, const uint16_t *e, size_t n,
+                          struct kvi_in *in, uint8_t *packed)
 {
 	size_t size = kvarc_dtype_bytes(dtype);
 	if (size == 2) {
@@ -60,17 +58,16 @@ kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype,
 			packed[i] = (uint8_t)e[i];
 		return KVARC_OK;
 	}
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
 	const uint8_t *low, *high;
-	if (!room)
+	if (!buffer)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_plane_read(c, in, n, 8, room, &low);
+	kvarc_ret ret = kvi_plane_read(c, in, n, 8, buffer, &low);
 	if (!ret)
-		ret = kvi_plane_read(c, in, n, 8, room + n, &high);
+		ret = kvi_plane_read(c, in, n, 8, buffer + n, &high);
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < n; i++)
-		kvi_store32(packed + 4 * i, (uint32_t)e[i] << 16 |
-		            (uint32_t)high[i] << 8 | low[i]);
+		kvi_store32(packed + 4 * i, (uint32_t)e[i] << 16 | (uint32_t)high[i] << 8 | low[i]);
 	return KVARC_OK;
 }

@@ -29,40 +29,32 @@ static size_t block_rows(const struct kvi_lanes *l, size_t t)
 void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to)
 {
 	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose8(to + t * l->channels,
-		                       from + t * l->channels,
+		l->kernels->transpose8(to + t * l->channels, from + t * l->channels,
 		                       block_rows(l, t), l->channels);
 }
 
-void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from,
-                     uint8_t *to)
+void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to)
 {
 	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose8(to + t * l->channels,
-		                       from + t * l->channels, l->channels,
+		l->kernels->transpose8(to + t * l->channels, from + t * l->channels, l->channels,
 		                       block_rows(l, t));
 }
 
-void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from,
-                    uint16_t *to)
+void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to)
 {
 	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose16(to + t * l->channels,
-		                        from + t * l->channels,
+		l->kernels->transpose16(to + t * l->channels, from + t * l->channels,
 		                        block_rows(l, t), l->channels);
 }
 
-void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from,
-                      uint16_t *to)
+void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to)
 {
 	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose16(to + t * l->channels,
-		                        from + t * l->channels, l->channels,
+		l->kernels->transpose16(to + t * l->channels, from + t * l->channels, l->channels,
 		                        block_rows(l, t));
 }
 
-void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from,
-                    uint32_t *to)
+void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to)
 {
 	for (size_t t = 0; t < l->rows; t += KVI_LANES) {
 		size_t n = block_rows(l, t);
@@ -95,7 +87,7 @@ static size_t ring_steps(const struct kvi_lanes *l, size_t full_steps)
 	return period ? period : 1;
 }
 
-size_t kvi_ring_room(const struct kvi_lanes *l)
+size_t kvi_ring_capacity(const struct kvi_lanes *l)
 {
 	struct kvi_steps s = kvi_lane_steps(l);
 	if (l->order != KVI_LANES_CHANNELS)
@@ -104,50 +96,47 @@ size_t kvi_ring_room(const struct kvi_lanes *l)
 }
 
 /* Fills n entries with the channels, over and over, starting at `channel`. */
-#define REPEAT(name, type)                                                    \
-	static void name(type *to, size_t n, const type *per_channel,         \
-	                 size_t channels, size_t channel)                     \
-	{                                                                     \
-		while (n) {                                                   \
-			size_t some = channels - channel;                     \
-			if (some > n)                                         \
-				some = n;                                     \
-			memcpy(to, per_channel + channel,                     \
-			       some * sizeof *to);                            \
-			to += some;                                           \
-			n -= some;                                            \
-			channel = 0;                                          \
-		}                                                             \
+#define REPEAT(name, type)                                                             \
+	static void name(type *to, size_t n, const type *per_channel, size_t channels, \
+	                 size_t channel)                                               \
+	{                                                                              \
+		while (n) {                                                            \
+			size_t some = channels - channel;                              \
+			if (some > n)                                                  \
+				some = n;                                              \
+			memcpy(to, per_channel + channel, some * sizeof *to);          \
+			to += some;                                                    \
+			n -= some;                                                     \
+			channel = 0;                                                   \
+		}                                                                      \
 	}
 REPEAT(repeat8, uint8_t)
 REPEAT(repeat32, uint32_t)
 
-struct kvi_ring8 kvi_ring8_make(const struct kvi_lanes *l,
-                                const uint8_t *per_channel, uint8_t *room)
+struct kvi_ring8 kvi_ring8_make(const struct kvi_lanes *l, const uint8_t *per_channel,
+                                uint8_t *buffer)
 {
 	struct kvi_steps s = kvi_lane_steps(l);
 	if (l->order != KVI_LANES_CHANNELS)
-		return (struct kvi_ring8){ per_channel, per_channel,
-			                   l->channels };
+		return (struct kvi_ring8){ per_channel, per_channel, l->channels };
 	size_t steps = ring_steps(l, s.full_steps);
-	uint8_t *tail = room + steps * KVI_LANES;
-	repeat8(room, steps * KVI_LANES, per_channel, l->channels, 0);
+	uint8_t *tail = buffer + steps * KVI_LANES;
+	repeat8(buffer, steps * KVI_LANES, per_channel, l->channels, 0);
 	repeat8(tail, s.tail_lanes, per_channel, l->channels,
 	        s.full_steps * KVI_LANES % l->channels);
-	return (struct kvi_ring8){ room, tail, steps };
+	return (struct kvi_ring8){ buffer, tail, steps };
 }
 
-struct kvi_ring32 kvi_ring32_make(const struct kvi_lanes *l,
-                                  const uint32_t *per_channel, uint32_t *room)
+struct kvi_ring32 kvi_ring32_make(const struct kvi_lanes *l, const uint32_t *per_channel,
+                                  uint32_t *buffer)
 {
 	struct kvi_steps s = kvi_lane_steps(l);
 	if (l->order != KVI_LANES_CHANNELS)
-		return (struct kvi_ring32){ per_channel, per_channel,
-			                    l->channels };
+		return (struct kvi_ring32){ per_channel, per_channel, l->channels };
 	size_t steps = ring_steps(l, s.full_steps);
-	uint32_t *tail = room + steps * KVI_LANES;
-	repeat32(room, steps * KVI_LANES, per_channel, l->channels, 0);
+	uint32_t *tail = buffer + steps * KVI_LANES;
+	repeat32(buffer, steps * KVI_LANES, per_channel, l->channels, 0);
 	repeat32(tail, s.tail_lanes, per_channel, l->channels,
 	         s.full_steps * KVI_LANES % l->channels);
-	return (struct kvi_ring32){ room, tail, steps };
+	return (struct kvi_ring32){ buffer, tail, steps };
 }

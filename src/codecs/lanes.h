@@ -21,21 +21,17 @@ struct kvi_steps kvi_lane_steps(const struct kvi_lanes *l);
 
 /* Between token-major order and order 1. (Order 0 is token-major.) */
 void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
-void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from,
-                     uint8_t *to);
-void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from,
-                    uint16_t *to);
-void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from,
-                      uint16_t *to);
-void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from,
-                    uint32_t *to);
+void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
+void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
+void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
+void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to);
 
 /*
  * What is known of a channel (one or four bytes), laid out for the kernels'
  * jobs. In order 1 all lanes of a step share an entry and per_channel itself
- * serves; in order 0 a ring is made in `room` (kvi_ring_room elements).
+ * serves; in order 0 a ring is made in `room` (kvi_ring_capacity elements).
  */
-size_t kvi_ring_room(const struct kvi_lanes *l);
+size_t kvi_ring_capacity(const struct kvi_lanes *l);
 struct kvi_ring8 {
 	const uint8_t *full, *tail;
 	size_t steps;
@@ -44,9 +40,9 @@ struct kvi_ring32 {
 	const uint32_t *full, *tail;
 	size_t steps;
 };
-struct kvi_ring8 kvi_ring8_make(const struct kvi_lanes *l,
-                                const uint8_t *per_channel, uint8_t *room);
-struct kvi_ring32 kvi_ring32_make(const struct kvi_lanes *l,
-                                  const uint32_t *per_channel, uint32_t *room);
+struct kvi_ring8 kvi_ring8_make(const struct kvi_lanes *l, const uint8_t *per_channel,
+                                uint8_t *buffer);
+struct kvi_ring32 kvi_ring32_make(const struct kvi_lanes *l, const uint32_t *per_channel,
+                                  uint32_t *buffer);
 
 #endif

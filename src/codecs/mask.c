@@ -45,14 +45,14 @@ static void index_rest(struct kvi_mask *m)
 		else
 			c = m->C;
 		m->runs[m->n_runs++] = (struct kvi_mask_run){ (uint32_t)first,
-			                                 (uint32_t)(c - first) };
+			                                      (uint32_t)(c - first) };
 		m->channels += c - first;
 	}
 }
 
 /* A bitmap with at least one bit, zero padding, and a value for each bit. */
-static bool get_part(struct kvi_in *in, size_t n, unsigned size,
-                     const uint8_t **bits, const uint8_t **values)
+static bool get_part(struct kvi_in *in, size_t n, unsigned size, const uint8_t **bits,
+                     const uint8_t **values)
 {
 	*bits = kvi_get_bytes(in, bitmap_bytes(n));
 	if (!*bits)
@@ -74,8 +74,7 @@ bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in)
 	if (flags & HAS_CHANNELS &&
 	    !get_part(in, m->C, m->size, &m->channel_bits, &m->channel_values))
 		return false;
-	if (flags & HAS_ROWS &&
-	    !get_part(in, m->T, m->size, &m->row_bits, &m->row_values))
+	if (flags & HAS_ROWS && !get_part(in, m->T, m->size, &m->row_bits, &m->row_values))
 		return false;
 	index_rest(m);
 	return true;
@@ -83,13 +82,13 @@ bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in)
 
 static inline bool equal(const uint8_t *a, const uint8_t *b, unsigned size)
 {
-	return size == 2 ? kvi_load16(a) == kvi_load16(b)
-	     : size == 1 ? *a == *b : kvi_load32(a) == kvi_load32(b);
+	return size == 2   ? kvi_load16(a) == kvi_load16(b)
+	       : size == 1 ? *a == *b
+	                   : kvi_load32(a) == kvi_load32(b);
 }
 
 /* Bits of the channels all of whose elements are equal; how many. */
-static size_t find_channels(const struct kvi_mask *m, const uint8_t *raw,
-                            uint8_t *bits)
+static size_t find_channels(const struct kvi_mask *m, const uint8_t *raw, uint8_t *bits)
 {
 	size_t row = m->C * m->size, found = 0;
 	for (size_t c = 0; c < m->C; c++) {
@@ -111,15 +110,13 @@ static bool constant_row(const struct kvi_mask *m, const uint8_t *row)
 	const uint8_t *first = row + m->runs[0].first * (size_t)m->size;
 	for (size_t r = 0; r < m->n_runs; r++)
 		for (size_t c = 0; c < m->runs[r].count; c++)
-			if (!equal(row + (m->runs[r].first + c) * m->size,
-			           first, m->size))
+			if (!equal(row + (m->runs[r].first + c) * m->size, first, m->size))
 				return false;
 	return true;
 }
 
 /* Bits of the constant rows; how many. */
-static size_t find_rows(const struct kvi_mask *m, const uint8_t *raw,
-                        uint8_t *bits)
+static size_t find_rows(const struct kvi_mask *m, const uint8_t *raw, uint8_t *bits)
 {
 	size_t found = 0;
 	for (size_t t = 0; t < m->T; t++)
@@ -160,8 +157,8 @@ size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to)
 		m->row_values = at;
 		for (size_t t = 0; t < m->T; t++)
 			if (kvi_bit(m->row_bits, t)) {
-				memcpy(at, raw + t * row + m->runs[0].first *
-				       (size_t)m->size, m->size);
+				memcpy(at, raw + t * row + m->runs[0].first * (size_t)m->size,
+				       m->size);
 				at += m->size;
 			}
 		index_rest(m);
@@ -169,8 +166,7 @@ size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to)
 	return (size_t)(at - to);
 }
 
-void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw,
-                     uint8_t *packed)
+void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed)
 {
 	for (size_t t = 0; t < m->T; t++) {
 		if (kvi_bit(m->row_bits, t))
@@ -178,8 +174,7 @@ void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw,
 		const uint8_t *row = raw + t * m->C * m->size;
 		for (size_t r = 0; r < m->n_runs; r++) {
 			size_t n = m->runs[r].count * (size_t)m->size;
-			memcpy(packed, row + m->runs[r].first *
-			       (size_t)m->size, n);
+			memcpy(packed, row + m->runs[r].first * (size_t)m->size, n);
 			packed += n;
 		}
 	}
@@ -196,8 +191,7 @@ static void fill_channels(const struct kvi_mask *m, uint8_t *row)
 		}
 }
 
-void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed,
-                      uint8_t *raw)
+void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, uint8_t *raw)
 {
 	const uint8_t *value = m->row_values;
 	for (size_t t = 0; t < m->T; t++) {

@@ -53,9 +53,7 @@ bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in);
 size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to);
 
 /* The remaining elements, packed; and back, with the constants filled in. */
-void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw,
-                     uint8_t *packed);
-void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed,
-                      uint8_t *raw);
+void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed);
+void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, uint8_t *raw);
 
 #endif

@@ -7,7 +7,7 @@ enum { STORED = 0, ZSTD = 1, CONSTANT = 2 };
  * to zstd. */
 enum { WORTH_ZSTD = 7 * 256 + 128 };
 
-size_t kvi_planes_room(size_t n, unsigned r)
+size_t kvi_planes_capacity(size_t n, unsigned r)
 {
 	size_t room = 0;
 	for (; r; r -= kvi_plane_next(r))
@@ -20,8 +20,7 @@ static bool is_constant(const uint8_t *plane, size_t bytes)
 	return memcmp(plane, plane + 1, bytes - 1) == 0;
 }
 
-uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane,
-                         size_t bytes, uint8_t *to)
+uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to)
 {
 	if (is_constant(plane, bytes)) {
 		uint8_t value = plane[0];
@@ -31,8 +30,7 @@ uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane,
 	}
 	if (kvi_sample_entropy(c, plane, bytes) < WORTH_ZSTD && bytes > 64) {
 		uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
-		size_t n = packed ? kvi_zstd_write(c, plane, bytes, packed,
-		                                   bytes - 8, 1) : 0;
+		size_t n = packed ? kvi_zstd_write(c, plane, bytes, packed, bytes - 8, 1) : 0;
 		if (n) {
 			*to++ = ZSTD;
 			kvi_store32(to, (uint32_t)n);
@@ -53,8 +51,8 @@ static bool padding_is_zero(const uint8_t *plane, size_t n, unsigned bits)
 	return !used || plane[kvi_plane_bytes(n, bits) - 1] >> used == 0;
 }
 
-kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n,
-                         unsigned bits, uint8_t *room, const uint8_t **plane)
+kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsigned bits,
+                         uint8_t *room, const uint8_t **plane)
 {
 	size_t bytes = kvi_plane_bytes(n, bits);
 	unsigned method = kvi_get8(in);
@@ -89,8 +87,8 @@ static inline uint64_t spread(uint8_t plane, unsigned bits)
 		return (b | b << 4) & 0x0f0f;
 	if (bits == 2)
 		return (b | b << 6 | b << 12 | b << 18) & 0x03030303;
-	return ((b & 15) * 0x204081u & 0x01010101u) |
-	       (uint64_t)((b >> 4) * 0x204081u & 0x01010101u) << 32;
+	return ((b & 15) * 0x204081u & 0x01010101u) | (uint64_t)((b >> 4) * 0x204081u & 0x01010101u)
+	                                                      << 32;
 }
 
 static inline uint8_t gather(uint64_t v, unsigned bits)
@@ -104,8 +102,7 @@ static inline uint8_t gather(uint64_t v, unsigned bits)
 
 static inline uint64_t load(const uint8_t *p, size_t bytes)
 {
-	return bytes == 2 ? kvi_load16(p) : bytes == 4 ? kvi_load32(p)
-	                                  : kvi_load64(p);
+	return bytes == 2 ? kvi_load16(p) : bytes == 4 ? kvi_load32(p) : kvi_load64(p);
 }
 
 static inline void store(uint8_t *p, size_t bytes, uint64_t v)
@@ -118,8 +115,7 @@ static inline void store(uint8_t *p, size_t bytes, uint64_t v)
 		kvi_store64(p, v);
 }
 
-void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits,
-                    uint8_t *plane)
+void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane)
 {
 	size_t each = 8 / bits, whole = n / each, rest = n % each;
 	for (size_t i = 0; i < whole; i++)
@@ -131,8 +127,7 @@ void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits,
 	}
 }
 
-void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits,
-                      uint8_t *values)
+void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values)
 {
 	size_t each = 8 / bits, whole = n / each, rest = n % each;
 	for (size_t i = 0; i < whole; i++)

@@ -24,23 +24,20 @@ static inline size_t kvi_plane_bytes(size_t n, unsigned bits)
 }
 
 /* Bytes that the planes of r bits take at most once written. */
-size_t kvi_planes_room(size_t n, unsigned r);
+size_t kvi_planes_capacity(size_t n, unsigned r);
 
 /* Writes one plane with its method to `to`; returns the end. */
-uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane,
-                         size_t bytes, uint8_t *to);
+uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to);
 
 /*
  * Reads one plane of n elements; *plane points into the input where it is
  * stored as it is, else to room (kvi_plane_bytes).
  */
-kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n,
-                         unsigned bits, uint8_t *room, const uint8_t **plane);
+kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsigned bits,
+                         uint8_t *buffer, const uint8_t **plane);
 
 /* One byte an element, below 2^bits, to a plane of 4, 2 or 1 bits and back. */
-void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits,
-                    uint8_t *plane);
-void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits,
-                      uint8_t *values);
+void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane);
+void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values);
 
 #endif

@@ -16,8 +16,7 @@ bool kvi_elements16_lie(const uint8_t *packed)
 	return little_endian() && (uintptr_t)packed % sizeof(uint16_t) == 0;
 }
 
-const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
-                               size_t n)
+const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed, size_t n)
 {
 	if (kvi_elements16_lie(packed))
 		return (const uint16_t *)(const void *)packed;
@@ -27,7 +26,7 @@ const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed,
 	return e;
 }
 
-uint16_t *kvi_elements16_room(struct kvi_coder *c, uint8_t *packed, size_t n)
+uint16_t *kvi_elements16_buffer(struct kvi_coder *c, uint8_t *packed, size_t n)
 {
 	if (kvi_elements16_lie(packed))
 		return (uint16_t *)(void *)packed;
@@ -42,8 +41,7 @@ void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n)
 		kvi_store16(packed + 2 * i, elements[i]);
 }
 
-void kvi_job_channels8(const struct kvi_coder_job *job, const uint8_t *all,
-                       uint8_t *rest)
+void kvi_job_channels8(const struct kvi_coder_job *job, const uint8_t *all, uint8_t *rest)
 {
 	const struct kvi_mask *m = &job->mask;
 	for (size_t r = 0; r < m->n_runs; r++) {
@@ -52,19 +50,16 @@ void kvi_job_channels8(const struct kvi_coder_job *job, const uint8_t *all,
 	}
 }
 
-void kvi_job_channels32(const struct kvi_coder_job *job, const uint32_t *all,
-                        uint32_t *rest)
+void kvi_job_channels32(const struct kvi_coder_job *job, const uint32_t *all, uint32_t *rest)
 {
 	const struct kvi_mask *m = &job->mask;
 	for (size_t r = 0; r < m->n_runs; r++) {
-		memcpy(rest, all + m->runs[r].first,
-		       m->runs[r].count * sizeof *rest);
+		memcpy(rest, all + m->runs[r].first, m->runs[r].count * sizeof *rest);
 		rest += m->runs[r].count;
 	}
 }
 
-void kvi_stream_put(struct kvi_payload *out, size_t n_words,
-                    const uint32_t state[KVI_LANES])
+void kvi_stream_put(struct kvi_payload *out, size_t n_words, const uint32_t state[KVI_LANES])
 {
 	uint8_t *at = out->words - 2 * n_words - KVI_STREAM_HEAD;
 	out->begin = at;
@@ -78,7 +73,7 @@ bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s)
 	uint32_t low = KVI_RANS_LOW;
 	s->n_words = kvi_get32(in);
 	const uint8_t *states = kvi_get_bytes(in, 4 * KVI_LANES);
-	if (!states || s->n_words > kvi_in_left(in) / 2)
+	if (!states || s->n_words > kvi_in_remaining(in) / 2)
 		return false;
 	for (unsigned l = 0; l < KVI_LANES; l++) {
 		s->state[l] = kvi_load32(states + 4 * l);

@@ -16,8 +16,7 @@ enum { ROUNDS = 2, BLOCK = 8 };
 typedef uint16_t lanes16 __attribute__((vector_size(BLOCK * 2)));
 typedef uint32_t lanes32 __attribute__((vector_size(BLOCK * 4)));
 
-size_t kvi_tables_fit_work(size_t channels, unsigned n_tables,
-                           unsigned stride)
+size_t kvi_tables_fit_work(size_t channels, unsigned n_tables, unsigned stride)
 {
 	/* what channels cost, sums of tables, code lengths of tables */
 	return (channels + (size_t)n_tables * stride) * sizeof(uint32_t) +
@@ -36,8 +35,7 @@ static uint16_t *lengths(const struct kvi_tables_fit *f)
 
 /* Frequencies of a total of 2048 from counts; the escape gets what is due to
  * something that was not seen. */
-static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts,
-                     uint16_t *freq)
+static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uint16_t *freq)
 {
 	unsigned n = f->symbols;
 	uint64_t total = 0;
@@ -46,8 +44,7 @@ static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts,
 	uint32_t sum = 1, most = 0;
 	freq[n] = 1;
 	for (unsigned s = 0; s < n; s++) {
-		uint64_t v = total ? ((uint64_t)counts[s] * KVI_PROB_TOTAL +
-		                      total / 2) / total : 0;
+		uint64_t v = total ? ((uint64_t)counts[s] * KVI_PROB_TOTAL + total / 2) / total : 0;
 		if (v == 0 && (counts[s] || f->all_symbols))
 			v = 1;
 		freq[s] = (uint16_t)v;
@@ -135,8 +132,7 @@ static void start(struct kvi_tables_fit *f)
 	}
 	uint64_t width = (uint64_t)hi - lo + 1;
 	for (size_t c = 0; c < f->channels; c++)
-		f->table[c] = (uint8_t)((uint64_t)(cost[c] - lo) *
-		                        f->n_tables / width);
+		f->table[c] = (uint8_t)((uint64_t)(cost[c] - lo) * f->n_tables / width);
 }
 
 /* The groups are in an order: a channel can move to a neighbour. */
@@ -145,8 +141,7 @@ static void assign(struct kvi_tables_fit *f)
 	for (size_t c = 0; c < f->channels; c++) {
 		uint32_t best = UINT32_MAX;
 		unsigned at = f->table[c];
-		for (unsigned i = at ? at - 1 : 0;
-		     i < f->n_tables && i <= at + 1; i++) {
+		for (unsigned i = at ? at - 1 : 0; i < f->n_tables && i <= at + 1; i++) {
 			uint32_t p = price(f, c, i);
 			if (p < best) {
 				best = p;

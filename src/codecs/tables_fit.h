@@ -9,19 +9,18 @@
 struct kvi_tables_fit {
 	const uint16_t *cost; /* of kvi_coder_tables */
 	size_t channels;
-	unsigned symbols;     /* without the escape, which is symbol `symbols` */
-	unsigned stride;      /* of counts: symbols, up to a multiple of 32;
+	unsigned symbols; /* without the escape, which is symbol `symbols` */
+	unsigned stride;  /* of counts: symbols, up to a multiple of 32;
 	                       * what is between does not matter */
 	unsigned n_tables;
 	const uint16_t *counts;
-	uint16_t *freq;       /* n_tables * (symbols + 1) */
-	uint8_t *table;       /* of each channel */
-	bool all_symbols;     /* none may have frequency 0 */
-	uint32_t *work;       /* kvi_tables_fit_work bytes */
+	uint16_t *freq;   /* n_tables * (symbols + 1) */
+	uint8_t *table;   /* of each channel */
+	bool all_symbols; /* none may have frequency 0 */
+	uint32_t *work;   /* kvi_tables_fit_work bytes */
 };
 
-size_t kvi_tables_fit_work(size_t channels, unsigned n_tables,
-                           unsigned stride);
+size_t kvi_tables_fit_work(size_t channels, unsigned n_tables, unsigned stride);
 void kvi_tables_fit(struct kvi_tables_fit *f);
 
 #endif

@@ -11,8 +11,8 @@
 enum { QUERIES = 64 };
 
 /*
- * Attention is as sharp as logits with this standard deviation make it. Chosen, as random directions
- * were instead of keys, by the rank correlation of layers' errors and their KL alone
+ * Attention is as sharp as logits with this standard deviation make it. Chosen, as random
+ * directions were instead of keys, by the rank correlation of layers' errors and their KL alone
  * (bench/METHOD.md).
  */
 static const double SHARPNESS = 4;
@@ -25,21 +25,21 @@ struct proxy_layer {
 
 /* Of a worker: one head of a cache as floats. */
 struct proxy_room {
-	float *k, *v;           /* of all tokens */
-	double *z;              /* logits of a query */
-	double *q;              /* QUERIES of them */
-	double *o, *other;      /* outputs of them all, and of one */
+	float *k, *v;      /* of all tokens */
+	double *z;         /* logits of a query */
+	double *q;         /* QUERIES of them */
+	double *o, *other; /* outputs of them all, and of one */
 	double scale[QUERIES];
 };
 
 struct kvi_proxy {
 	kvarc_eval *e;
 	uint32_t n_layers;
-	size_t n;               /* tokens */
+	size_t n; /* tokens */
 	struct proxy_layer *layers;
 	struct proxy_room *rooms;
 	unsigned n_rooms;
-	double *error;          /* of the call at hand */
+	double *error; /* of the call at hand */
 };
 
 /* ---- layers ---- */
@@ -52,8 +52,8 @@ static void find_layers(struct kvi_proxy *p)
 		struct proxy_layer *l = &p->layers[t->layer];
 		const kvarc_tensor **place = t->kind == KVARC_KEY ? &l->key : &l->value;
 		bool fine = (t->kind == KVARC_KEY || t->kind == KVARC_VALUE) &&
-		            t->role == KVARC_WHOLE && kvi_float_format(t->dtype) &&
-		            p->n > 1 && !*place;
+		            t->role == KVARC_WHOLE && kvi_float_format(t->dtype) && p->n > 1 &&
+		            !*place;
 		if (fine)
 			*place = t;
 		if (!fine || l->has == KVI_PROXY_OTHER)
@@ -103,8 +103,7 @@ static kvarc_ret open_rooms(struct kvi_proxy *p)
 /* ---- one head ---- */
 
 /* False when an element is not finite. */
-static bool load(const kvarc_view *view, const kvarc_tensor *t, uint32_t head,
-                 size_t n, float *x)
+static bool load(const kvarc_view *view, const kvarc_tensor *t, uint32_t head, size_t n, float *x)
 {
 	size_t bytes = t->channels * kvarc_dtype_bytes(t->dtype);
 	const uint8_t *from = (const uint8_t *)view->data + head * bytes;
@@ -116,9 +115,8 @@ static bool load(const kvarc_view *view, const kvarc_tensor *t, uint32_t head,
 	return finite;
 }
 
-static bool load_head(struct kvi_proxy *p, struct proxy_room *r,
-                      const struct proxy_layer *l, const struct kvi_eval_cache *c,
-                      uint32_t head)
+static bool load_head(struct kvi_proxy *p, struct proxy_room *r, const struct proxy_layer *l,
+                      const struct kvi_eval_cache *c, uint32_t head)
 {
 	const kvarc_tensor *first = p->e->geometry->tensors;
 	return load(&c->views[l->key - first], l->key, head, p->n, r->k) &&
@@ -133,8 +131,9 @@ static void make_queries(struct proxy_room *r, uint64_t seed, size_t n)
 		x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 		x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
 		x ^= x >> 31;
-		r->q[i] = (double)((x & 0xffff) + (x >> 16 & 0xffff) +
-		                   (x >> 32 & 0xffff) + (x >> 48)) - 131070;
+		r->q[i] = (double)((x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) +
+		                   (x >> 48)) -
+		          131070;
 	}
 }
 
@@ -163,8 +162,7 @@ static double scale_of(const double *z, size_t n)
 	return square > 0 ? SHARPNESS / sqrt(square) : 0;
 }
 
-static void attend(const double *z, double scale, const float *v, size_t n,
-                   size_t d, double *o)
+static void attend(const double *z, double scale, const float *v, size_t n, size_t d, double *o)
 {
 	double most = z[0], sum = 0;
 	for (size_t t = 1; t < n; t++)
@@ -186,8 +184,8 @@ static size_t tokens_of(size_t i, size_t m, size_t n)
 	return n - 1 - i * (n - 1) / m;
 }
 
-static double head_error(struct kvi_proxy *p, struct proxy_room *r,
-                         const struct proxy_layer *l, uint32_t head)
+static double head_error(struct kvi_proxy *p, struct proxy_room *r, const struct proxy_layer *l,
+                         uint32_t head)
 {
 	const size_t m = p->n - 1 < QUERIES ? p->n - 1 : QUERIES;
 	const size_t kd = l->key->channels, vd = l->value->channels;

@@ -14,8 +14,7 @@ static size_t best_of(const float *z, size_t n)
 }
 
 /* Logits are taken from the largest one on, in double: sums neither overflow nor lose a word. */
-struct kvi_divergence kvi_divergence(const float *exact, const float *other,
-                                     size_t n, int32_t next)
+struct kvi_divergence kvi_divergence(const float *exact, const float *other, size_t n, int32_t next)
 {
 	size_t a = best_of(exact, n), b = best_of(other, n);
 	double sum = 0, other_sum = 0, difference = 0;
@@ -28,10 +27,8 @@ struct kvi_divergence kvi_divergence(const float *exact, const float *other,
 		difference += p * (x - y);
 	}
 	double turn = log(other_sum) - log(sum); /* 0 for the same logits, as the difference */
-	struct kvi_divergence d = {
-		.kl = difference / sum + turn,
-		.best = { (int32_t)a, (int32_t)b }
-	};
+	struct kvi_divergence d = { .kl = difference / sum + turn,
+		                    .best = { (int32_t)a, (int32_t)b } };
 	if (!isfinite(d.kl))
 		d.kl = INFINITY;
 	else if (d.kl < 0) /* by rounding: some 1e-15 */

@@ -8,15 +8,15 @@
 
 /* Of one position. Nats. */
 struct kvi_divergence {
-	double kl;          /* of the exact distribution to the other one; never negative, 0 for the same
+	double kl; /* of the exact distribution to the other one; never negative, 0 for the same
 	                     * logits, infinite where it cannot be told */
-	double delta_nll;   /* of the token that comes next: what it costs more; 0: not known */
-	int32_t best[2];    /* likeliest token of the exact and of the other distribution, the first
+	double delta_nll; /* of the token that comes next: what it costs more; 0: not known */
+	int32_t best[2];  /* likeliest token of the exact and of the other distribution, the first
 	                     * of several */
 };
 
 /* exact and other: n > 0 logits each, not normalised. next: the token that comes, -1: not known. */
-struct kvi_divergence kvi_divergence(const float *exact, const float *other,
-                                     size_t n, int32_t next);
+struct kvi_divergence kvi_divergence(const float *exact, const float *other, size_t n,
+                                     int32_t next);
 
 #endif

@@ -9,20 +9,19 @@
 struct memory_file {
 	const struct kvi_alloc *alloc;
 	uint8_t *p;
-	size_t bytes, room;
+	size_t bytes, capacity;
 	bool no_memory;
 };
 
-static int write_file(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int write_file(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct memory_file *f = opaque;
 	size_t end;
 	if (offset > f->bytes || kvi_add((size_t)offset, bytes, &end))
 		return -1;
-	if (end > f->room) {
-		size_t room = end + end / 2;
-		uint8_t *p = kvi_malloc(f->alloc, room);
+	if (end > f->capacity) {
+		size_t capacity = end + end / 2;
+		uint8_t *p = kvi_malloc(f->alloc, capacity);
 		if (!p) {
 			f->no_memory = true;
 			return -1;
@@ -31,7 +30,7 @@ static int write_file(void *opaque, const void *buf, size_t bytes,
 			memcpy(p, f->p, f->bytes);
 		kvi_free(f->alloc, f->p);
 		f->p = p;
-		f->room = room;
+		f->capacity = capacity;
 	}
 	memcpy(f->p + offset, buf, bytes);
 	if (end > f->bytes)
@@ -47,8 +46,8 @@ static kvarc_common common_of(const kvarc_eval *e)
 	return c;
 }
 
-static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids,
-                               const kvarc_writer_options *tier, struct memory_file *f)
+static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids, const kvarc_writer_options *tier,
+                               struct memory_file *f)
 {
 	const kvarc_sink sink = { write_file, NULL, f };
 	kvarc_writer_options o = *tier;
@@ -60,8 +59,7 @@ static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids,
 		return ret;
 	ret = kvarc_writer_set_geometry(w, e->geometry);
 	if (!ret)
-		ret = kvarc_writer_append(w, 0, e->exact.n, ids, e->positions,
-		                          e->exact.views);
+		ret = kvarc_writer_append(w, 0, e->exact.n, ids, e->positions, e->exact.views);
 	if (!ret)
 		return kvarc_writer_close(&w);
 	kvarc_writer_abort(&w);
@@ -85,9 +83,8 @@ static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
 		return ret;
 	e->back.n = kvarc_reader_tokens(r, 0);
 	if (e->back.n > e->exact.n)
-		ret = kvi_fail(e->o.common.error, KVARC_DATA, KVARC_UNKNOWN,
-		               KVARC_UNKNOWN, "more tokens came back than were "
-		               "written");
+		ret = kvi_fail(e->o.common.error, KVARC_DATA,
+		               "more tokens came back than were written");
 	memset(e->back.memory, 0, e->back.bytes);
 	if (!ret && e->back.n)
 		ret = kvarc_reader_read(r, &all, e->back.views);
@@ -96,8 +93,7 @@ static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
 }
 
 kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
-                                   const kvarc_writer_options *tier,
-                                   kvarc_eval_result *r)
+                                   const kvarc_writer_options *tier, kvarc_eval_result *r)
 {
 	struct memory_file f = { .alloc = &e->alloc };
 	kvarc_ret ret = write_archive(e, ids, tier, &f);

@@ -9,8 +9,7 @@
 
 static kvarc_ret fail(const kvarc_eval *e, kvarc_ret ret, const char *what)
 {
-	return kvi_fail(e->o.common.error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "%s", what);
+	return kvi_fail(e->o.common.error, ret, "%s", what);
 }
 
 static kvarc_ret no_memory(const kvarc_eval *e)
@@ -25,8 +24,8 @@ static bool open_cache(kvarc_eval *e, struct kvi_eval_cache *c)
 	const kvarc_geometry *g = e->geometry;
 	uint64_t bytes = 0, each;
 	for (size_t i = 0; i < g->n_tensors; i++)
-		if (kvi_mul((uint64_t)kvi_tensor_bytes(&g->tensors[i]),
-		            (uint64_t)e->o.prefix, &each) ||
+		if (kvi_mul((uint64_t)kvi_tensor_bytes(&g->tensors[i]), (uint64_t)e->o.prefix,
+		            &each) ||
 		    kvi_add(bytes, each, &bytes))
 			return false;
 	c->memory = kvi_calloc(&e->alloc, 1, (size_t)bytes);
@@ -37,11 +36,10 @@ static bool open_cache(kvarc_eval *e, struct kvi_eval_cache *c)
 	uint8_t *at = c->memory;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		c->views[i] = (kvarc_view){
-			.data = at, .token_stride = kvi_tensor_bytes(t),
-			.block_elems = kvi_tensor_width(t),
-			.elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype)
-		};
+		c->views[i] = (kvarc_view){ .data = at,
+			                    .token_stride = kvi_tensor_bytes(t),
+			                    .block_elems = kvi_tensor_width(t),
+			                    .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
 		at += (size_t)kvi_tensor_bytes(t) * e->o.prefix;
 	}
 	return true;
@@ -55,8 +53,9 @@ static kvarc_ret open_results(kvarc_eval *e)
 	e->sorted = kvi_array(&e->alloc, n, sizeof *e->sorted);
 	e->score = kvi_array(&e->alloc, prefix, sizeof *e->score);
 	e->token_rate = kvi_array(&e->alloc, prefix, sizeof *e->token_rate);
-	return e->d && e->sorted && e->score && e->token_rate &&
-	       open_cache(e, &e->back) ? KVARC_OK : no_memory(e);
+	return e->d && e->sorted && e->score && e->token_rate && open_cache(e, &e->back)
+	               ? KVARC_OK
+	               : no_memory(e);
 }
 
 static kvarc_ret open_rooms(kvarc_eval *e)
@@ -71,22 +70,24 @@ static kvarc_ret open_rooms(kvarc_eval *e)
 	return e->o.continuation ? open_results(e) : KVARC_OK;
 }
 
-static kvarc_ret open_forced(kvarc_eval *e, kvi_forced_put put)
+static kvarc_ret open_forced(kvarc_eval *e, kvi_teacher_forced_put put)
 {
 	const struct kvi_engine_level best = kvi_engine_level(7);
-	const struct kvi_engine_level l = kvi_engine_choice(
-		&best, e->o.arithmetic, KVARC_LOOP_CLOSED);
-	const struct kvi_forced_options o = {
-		.predictor = e->o.predictor, .arithmetic = l.arithmetic,
-		.geometry = e->geometry, .alloc = &e->alloc,
-		.pool = e->pool, .isa_mask = e->o.common.isa_mask, .put = put
-	};
-	return kvi_forced_open(&e->forced, &o, e->o.common.error);
+	const struct kvi_engine_level l = kvi_engine_choice(&best, e->o.arithmetic,
+	                                                    KVARC_LOOP_CLOSED);
+	const struct kvi_teacher_forced_options o = { .predictor = e->o.predictor,
+		                                      .arithmetic = l.arithmetic,
+		                                      .geometry = e->geometry,
+		                                      .alloc = &e->alloc,
+		                                      .pool = e->pool,
+		                                      .isa_mask = e->o.common.isa_mask,
+		                                      .put = put };
+	return kvi_teacher_forced_open(&e->forced, &o, e->o.common.error);
 }
 
-kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_forced_put put)
+kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_teacher_forced_put put)
 {
-	kvi_forced_close(&e->forced);
+	kvi_teacher_forced_close(&e->forced);
 	return open_forced(e, put);
 }
 
@@ -113,15 +114,16 @@ kvarc_ret kvi_eval_open_model(kvarc_eval *e)
 {
 	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
 	if (!m)
-		return fail(e, KVARC_OPTIONS, "an evaluation needs a model that "
+		return fail(e, KVARC_OPTIONS,
+		            "an evaluation needs a model that "
 		            "runs here");
 	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
-		return fail(e, KVARC_DATA, "the sequences are longer than the "
+		return fail(e, KVARC_DATA,
+		            "the sequences are longer than the "
 		            "model can see");
 	/* Channels lie as in the caches that engines make of such a file. */
 	if (kvi_model_geometry_make(&e->g, &e->alloc, m, e->o.dtype,
-	                            m->interleaved ? KVARC_ROPE_INTERLEAVED
-	                                           : KVARC_ROPE_HALF))
+	                            m->interleaved ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF))
 		return no_memory(e);
 	e->geometry = &e->g.geometry;
 	return kvi_eval_start(e);
@@ -131,8 +133,7 @@ static bool may_open(const kvarc_eval_options *o)
 {
 	return o && o->predictor && o->prefix && o->continuation > 1 &&
 	       o->scores <= KVARC_SCORE_SURPRISAL &&
-	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 ||
-	        o->dtype == KVARC_BF16);
+	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16);
 }
 
 kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
@@ -143,9 +144,8 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 	*out = NULL;
 	if (!may_open(o))
 		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
-		                KVARC_UNKNOWN, KVARC_UNKNOWN, "an evaluation "
-		                "needs a predictor, a dtype of floats, a prefix "
-		                "and a continuation");
+		                "an evaluation needs a predictor, a dtype of floats, a prefix and "
+		                "a continuation");
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
 	kvi_alloc_init(&alloc, o->common.allocator, limit);
 	kvarc_eval *e = kvi_calloc(&alloc, 1, sizeof *e);
@@ -163,7 +163,7 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 
 void kvi_eval_stop(kvarc_eval *e)
 {
-	kvi_forced_close(&e->forced);
+	kvi_teacher_forced_close(&e->forced);
 	kvi_pool_close(e->pool);
 	kvi_free(&e->alloc, e->positions);
 	kvi_free(&e->alloc, e->d);
@@ -208,16 +208,16 @@ static kvarc_ret say(const kvarc_eval *e, kvarc_ret ret)
 	if (ret == KVARC_DATA)
 		return fail(e, ret, "a token id is not one of the model's");
 	if (ret == KVARC_OPTIONS)
-		return fail(e, ret, "layers of this model have windows: tokens "
+		return fail(e, ret,
+		            "layers of this model have windows: tokens "
 		            "cannot be dropped in an evaluation of it");
 	return ret;
 }
 
-kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
-                           kvarc_eval_result *r)
+kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n, kvarc_eval_result *r)
 {
-	const struct kvi_forced_cache other = { views, n };
-	kvarc_ret ret = kvi_forced_compare(e->forced, &other, e->d);
+	const struct kvi_teacher_forced_cache other = { views, n };
+	kvarc_ret ret = kvi_teacher_forced_compare(e->forced, &other, e->d);
 	if (ret)
 		return say(e, ret);
 	r->cache_tokens = e->o.prefix;
@@ -227,23 +227,21 @@ kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
 }
 
 /* What a tier does with each token of the sequence, where that is by scores. */
-static kvarc_ret rate_tokens(kvarc_eval *e, const kvarc_lossy *from,
-                             kvarc_lossy *to)
+static kvarc_ret rate_tokens(kvarc_eval *e, const kvarc_lossy *from, kvarc_lossy *to)
 {
 	*to = *from;
-	if (!e->o.scores || from->token_rate ||
-	    !(from->keep || from->top || from->spread))
+	if (!e->o.scores || from->token_rate || !(from->keep || from->top || from->spread))
 		return KVARC_OK;
 	to->token_rate = e->token_rate;
 	to->n_token_rates = e->o.prefix;
-	kvarc_ret ret = kvarc_lossy_rates(from, e->score, e->o.prefix,
-	                                  e->token_rate);
-	return ret ? fail(e, ret, "the scores of a sequence are no numbers, or a "
-	                  "tier's are out of range") : KVARC_OK;
+	kvarc_ret ret = kvarc_lossy_rates(from, e->score, e->o.prefix, e->token_rate);
+	return ret ? fail(e, ret,
+	                  "the scores of a sequence are no numbers, or a "
+	                  "tier's are out of range")
+	           : KVARC_OK;
 }
 
-static kvarc_ret run_tier(kvarc_eval *e, const int32_t *ids,
-                          const kvarc_writer_options *tier,
+static kvarc_ret run_tier(kvarc_eval *e, const int32_t *ids, const kvarc_writer_options *tier,
                           kvarc_eval_result *r)
 {
 	kvarc_writer_options o = *tier;
@@ -265,8 +263,7 @@ static kvarc_ret run_zeroed(kvarc_eval *e, kvarc_eval_result *r)
 }
 
 /* Nothing that follows can be relied upon when one of these is wrong. */
-static kvarc_ret check(kvarc_eval *e, const int32_t *ids,
-                       kvarc_eval_result *checks)
+static kvarc_ret check(kvarc_eval *e, const int32_t *ids, kvarc_eval_result *checks)
 {
 	kvarc_writer_options lossless = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_eval_result *floor = &checks[KVARC_EVAL_FLOOR];
@@ -277,11 +274,12 @@ static kvarc_ret check(kvarc_eval *e, const int32_t *ids,
 	if (ret)
 		return ret;
 	if (floor->max_kl != 0 || floor->agreement != 1)
-		return kvi_fail(e->o.common.error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "this evaluation is broken: a "
-		                "lossless archive has a KL of %g", floor->max_kl);
+		return kvi_fail(e->o.common.error, KVARC_PREDICTOR,
+		                "this evaluation is broken: a lossless archive has a KL of %g",
+		                floor->max_kl);
 	if (zeroed->max_kl == 0)
-		return fail(e, KVARC_PREDICTOR, "this evaluation does not read the "
+		return fail(e, KVARC_PREDICTOR,
+		            "this evaluation does not read the "
 		            "cache: one of zeros makes no difference");
 	e->zeroed_kl += zeroed->mean_kl;
 	return KVARC_OK;
@@ -290,12 +288,11 @@ static kvarc_ret check(kvarc_eval *e, const int32_t *ids,
 kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids)
 {
 	const uint32_t prefix = e->o.prefix;
-	const struct kvi_forced_text after = {
-		ids + prefix, e->positions + prefix, e->o.continuation
-	};
-	const struct kvi_forced_cache exact = { e->exact.views, prefix };
+	const struct kvi_teacher_forced_text after = { ids + prefix, e->positions + prefix,
+		                                       e->o.continuation };
+	const struct kvi_teacher_forced_cache exact = { e->exact.views, prefix };
 	e->exact.n = prefix;
-	kvarc_ret ret = kvi_forced_exact(e->forced, &exact, &after);
+	kvarc_ret ret = kvi_teacher_forced_exact(e->forced, &exact, &after);
 	return ret ? say(e, ret) : kvi_eval_progress(e, e->o.continuation);
 }
 
@@ -307,31 +304,28 @@ static kvarc_ret tokens_done(void *opaque, size_t t0, size_t n)
 
 kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score)
 {
-	const struct kvi_forced_text before = { ids, e->positions, e->o.prefix };
-	const struct kvi_scores_options o = {
-		.alloc = &e->alloc, .pool = e->pool,
-		.isa_mask = e->o.common.isa_mask,
-		.model = kvi_predictor_file(e->o.predictor),
-		.kind = e->o.scores, .opaque = e, .done = tokens_done
-	};
-	const struct kvi_forced_watch count = { .opaque = e,
-		                                .done = tokens_done };
-	kvarc_ret ret = score
-		? kvi_scores_make(e->forced, &o, &before, e->exact.views, score)
-		: kvi_forced_watched(e->forced, &before, e->exact.views, &count);
+	const struct kvi_teacher_forced_text before = { ids, e->positions, e->o.prefix };
+	const struct kvi_scores_options o = { .alloc = &e->alloc,
+		                              .pool = e->pool,
+		                              .isa_mask = e->o.common.isa_mask,
+		                              .model = kvi_predictor_file(e->o.predictor),
+		                              .kind = e->o.scores,
+		                              .opaque = e,
+		                              .done = tokens_done };
+	const struct kvi_teacher_forced_observer count = { .opaque = e, .done = tokens_done };
+	kvarc_ret ret = score ? kvi_scores_make(e->forced, &o, &before, e->exact.views, score)
+	                      : kvi_teacher_forced_observed(e->forced, &before, e->exact.views,
+	                                                    &count);
 	return ret ? say(e, ret) : KVARC_OK;
 }
 
 static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
-                              const kvarc_writer_options *tiers,
-                              kvarc_eval_result *results,
+                              const kvarc_writer_options *tiers, kvarc_eval_result *results,
                               kvarc_eval_result *checks)
 {
 	e->done = 0;
-	e->total = e->o.prefix + (n + 1 + KVARC_EVAL_CHECKS) *
-	                         (uint64_t)e->o.continuation;
-	kvarc_ret ret = kvi_eval_make_cache(e, ids,
-	                                    e->o.scores ? e->score : NULL);
+	e->total = e->o.prefix + (n + 1 + KVARC_EVAL_CHECKS) * (uint64_t)e->o.continuation;
+	kvarc_ret ret = kvi_eval_make_cache(e, ids, e->o.scores ? e->score : NULL);
 	if (!ret)
 		ret = kvi_eval_make_exact(e, ids);
 	if (!ret)
@@ -342,8 +336,7 @@ static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
 }
 
 kvarc_ret kvarc_eval_sequence(kvarc_eval *e, const int32_t *ids, size_t n_tiers,
-                              const kvarc_writer_options *tiers,
-                              kvarc_eval_result *results,
+                              const kvarc_writer_options *tiers, kvarc_eval_result *results,
                               kvarc_eval_result *checks)
 {
 	if (!e)
@@ -351,7 +344,8 @@ kvarc_ret kvarc_eval_sequence(kvarc_eval *e, const int32_t *ids, size_t n_tiers,
 	if (e->failed)
 		return e->failed;
 	if (!ids || !checks || (n_tiers && (!tiers || !results)))
-		return fail(e, KVARC_PROG, "ids, tiers, results or checks are "
+		return fail(e, KVARC_PROG,
+		            "ids, tiers, results or checks are "
 		            "missing");
 	e->failed = run_sequence(e, ids, n_tiers, tiers, results, checks);
 	e->sequences += !e->failed;
@@ -362,14 +356,14 @@ kvarc_ret kvarc_eval_trusted(const kvarc_eval *e, double max_kl)
 {
 	if (!e || !e->sequences)
 		return KVARC_PROG;
-	double least = KVARC_EVAL_ZEROED_KL, kl = e->zeroed_kl /
-	                                          (double)e->sequences;
+	double least = KVARC_EVAL_ZEROED_KL, kl = e->zeroed_kl / (double)e->sequences;
 	if (10 * max_kl > least)
 		least = 10 * max_kl;
 	if (!(kl < least))
 		return KVARC_OK;
-	return kvi_fail(e->o.common.error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-	                KVARC_UNKNOWN, "this evaluation hardly depends on the cache: a "
-	                               "cache of zeros has a mean KL of %g, and %g is "
-	                               "needed to distinguish tiers", kl, least);
+	return kvi_fail(e->o.common.error, KVARC_PREDICTOR,
+	                "this evaluation hardly depends on the "
+	                "cache: a cache of zeros has a mean KL of %g, and %g is needed to "
+	                "distinguish tiers",
+	                kl, least);
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* eval_rows.c - elements of a cache as the rows of numbers that attention looks at */
-#include "forced.h"
+#include "teacher_forced.h"
 #include "util/fpmode.h"
 #include "format/geometry_check.h"
 #include "numeric/formats.h"
 #include "numeric/rotate.h"
 #include "util/view.h"
 
-static struct kvi_view_block block_of(const struct kvi_forced_rows *r)
+static struct kvi_view_block block_of(const struct kvi_teacher_forced_rows *r)
 {
-	return (struct kvi_view_block){
-		.row = r->t0, .n = (uint32_t)r->n, .c0 = 0,
-		.nc = kvi_tensor_width(r->tensor),
-		.elem = (uint32_t)kvarc_dtype_bytes(r->tensor->dtype)
-	};
+	return (struct kvi_view_block){ .row = r->t0,
+		                        .n = (uint32_t)r->n,
+		                        .c0 = 0,
+		                        .nc = kvi_tensor_width(r->tensor),
+		                        .elem = (uint32_t)kvarc_dtype_bytes(r->tensor->dtype) };
 }
 
 /* Elements of all heads to rows, or rows to elements. */
-static void convert(const struct kvi_forced_rows *r, float *x, bool store)
+static void convert(const struct kvi_teacher_forced_rows *r, float *x, bool store)
 {
 	const kvarc_tensor *t = r->tensor;
 	const kvarc_rope *rope = kvi_tensor_rope(r->geometry, t);
@@ -39,14 +39,14 @@ static void convert(const struct kvi_forced_rows *r, float *x, bool store)
 	kvi_fp_restore(mode);
 }
 
-void kvi_forced_load(const struct kvi_forced_rows *r, float *x)
+void kvi_teacher_forced_load(const struct kvi_teacher_forced_rows *r, float *x)
 {
 	const struct kvi_view_block b = block_of(r);
 	kvi_view_gather(r->view, &b, r->elements);
 	convert(r, x, false);
 }
 
-void kvi_forced_store(const struct kvi_forced_rows *r, float *x)
+void kvi_teacher_forced_store(const struct kvi_teacher_forced_rows *r, float *x)
 {
 	const struct kvi_view_block b = block_of(r);
 	convert(r, x, true);

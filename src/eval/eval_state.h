@@ -3,7 +3,7 @@
 #ifndef KVI_EVAL_STATE_H
 #define KVI_EVAL_STATE_H
 
-#include "forced.h"
+#include "teacher_forced.h"
 #include "scores_file.h"
 #include "weights/model_geometry.h"
 
@@ -11,58 +11,58 @@
 struct kvi_eval_cache {
 	uint8_t *memory;
 	size_t bytes;
-	kvarc_view *views;       /* one a tensor, into memory */
-	uint64_t n;              /* tokens that are there */
+	kvarc_view *views; /* one a tensor, into memory */
+	uint64_t n;        /* tokens that are there */
 };
 
 struct kvarc_eval {
 	kvarc_eval_options o;
 	struct kvi_alloc alloc;
 	struct kvi_pool *pool;
-	struct kvi_model_geometry g;  /* of the model's own caches */
+	struct kvi_model_geometry g; /* of the model's own caches */
 	const kvarc_geometry *geometry;
-	struct kvi_forced *forced;
+	struct kvi_teacher_forced *forced;
 	struct kvi_eval_cache exact, back; /* of the prefix; what an archive gave */
 	int32_t *positions;
 	struct kvi_divergence *d;
 	double *sorted;
-	float *score;            /* of the prefix, with o.scores */
-	int16_t *token_rate;     /* of a tier, by them */
-	uint64_t done, total;    /* tokens of the sequence, for the progress */
+	float *score;         /* of the prefix, with o.scores */
+	int16_t *token_rate;  /* of a tier, by them */
+	uint64_t done, total; /* tokens of the sequence, for the progress */
 	uint64_t sequences;
-	double zeroed_kl;        /* sum over them */
+	double zeroed_kl; /* sum over them */
 	kvarc_ret failed;
 };
 
-/* With o, alloc and geometry set: rooms, threads and the model. Without a continuation there is no room
- * but for the exact cache. Returns as kvarc_eval_open. */
+/* With o, alloc and geometry set: rooms, threads and the model. Without a continuation there is no
+ * room but for the exact cache. Returns as kvarc_eval_open. */
 kvarc_ret kvi_eval_start(kvarc_eval *e);
 /* The same with the geometry of the model's own caches. */
 kvarc_ret kvi_eval_open_model(kvarc_eval *e);
 /* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
 kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
-/* Without a model: rooms for both caches, and threads. Continuation 0. Returns OK, MEM, MEMLIMIT. */
+/* Without a model: rooms for both caches, and threads. Continuation 0. Returns OK, MEM, MEMLIMIT.
+ * */
 kvarc_ret kvi_eval_start_caches(kvarc_eval *e);
 void kvi_eval_stop(kvarc_eval *e);
 /* So many tokens more are done. Returns OK, IO (the callback says stop). */
 kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens);
 /* Logits of ids from o.prefix on, after the cache in `exact`. */
 kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids);
-/* Another cache of the same tensors against the exact one, whose logits kvi_forced_exact made. */
+/* Another cache of the same tensors against the exact one, whose logits kvi_teacher_forced_exact
+ * made. */
 kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
                            kvarc_eval_result *r);
 
-/* Tests have another put, after open. Returns OK, MEM, MEMLIMIT, and as kvi_forced_open. */
-kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_forced_put put);
+/* Tests have another put, after open. Returns OK, MEM, MEMLIMIT, and as kvi_teacher_forced_open. */
+kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_teacher_forced_put put);
 
 /* archive.c: the exact cache through an archive into e->back; bytes and tokens of r. Returns as
  * writer and reader. */
 kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
-                                   const kvarc_writer_options *tier,
-                                   kvarc_eval_result *r);
+                                   const kvarc_writer_options *tier, kvarc_eval_result *r);
 
 /* summary.c: what n divergences come to; room: n numbers. */
-void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d,
-                   size_t n, double *room);
+void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d, size_t n, double *buffer);
 
 #endif

@@ -16,8 +16,7 @@ int kvarc_eval_passes(const kvarc_eval_result *r, double max_kl)
 }
 
 /* Of the divergences of all tokens of a text. */
-void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d,
-                   size_t n, double *sorted)
+void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d, size_t n, double *sorted)
 {
 	size_t same = 0;
 	r->tokens = n;
@@ -42,8 +41,7 @@ void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d,
 	r->max_kl = sorted[n - 1];
 }
 
-static void add_up(kvarc_eval_summary *s, const kvarc_eval_result *results,
-                   size_t n, double *means)
+static void add_up(kvarc_eval_summary *s, const kvarc_eval_result *results, size_t n, double *means)
 {
 	double bytes = 0, elements = 0, tokens = 0, share = 1 / (double)n;
 	for (size_t i = 0; i < n; i++) {
@@ -66,8 +64,7 @@ static void add_up(kvarc_eval_summary *s, const kvarc_eval_result *results,
 	s->kept = tokens > 0 ? s->kept / tokens : 0;
 }
 
-static void take_means(kvarc_eval_summary *s, double *means, size_t n,
-                       uint64_t seed, double *draws)
+static void take_means(kvarc_eval_summary *s, double *means, size_t n, uint64_t seed, double *draws)
 {
 	s->mean_kl = kvi_mean(means, n);
 	s->deviation_kl = kvi_deviation(means, n);
@@ -90,8 +87,8 @@ static size_t count_tokens(const kvarc_eval_result *results, size_t n)
 	return sum;
 }
 
-static void take_tokens(kvarc_eval_summary *s, const kvarc_eval_result *results,
-                        size_t n, double *kl, size_t tokens)
+static void take_tokens(kvarc_eval_summary *s, const kvarc_eval_result *results, size_t n,
+                        double *kl, size_t tokens)
 {
 	size_t at = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -105,9 +102,8 @@ static void take_tokens(kvarc_eval_summary *s, const kvarc_eval_result *results,
 	s->max_kl = kl[tokens - 1];
 }
 
-kvarc_ret kvarc_eval_summarise(kvarc_eval_summary *summary,
-                               const kvarc_eval_result *results, size_t n,
-                               uint64_t seed)
+kvarc_ret kvarc_eval_summarise(kvarc_eval_summary *summary, const kvarc_eval_result *results,
+                               size_t n, uint64_t seed)
 {
 	struct kvi_alloc alloc;
 	kvarc_ret ret = KVARC_OK;

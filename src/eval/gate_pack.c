@@ -13,8 +13,8 @@
 
 enum {
 	FETCH_TOKENS = 256,
-	QUARTER = 4,     /* of a bit, in 1/16: the finest step of a layer */
-	HALF = 8,        /* all layers together */
+	QUARTER = 4,       /* of a bit, in 1/16: the finest step of a layer */
+	HALF = 8,          /* all layers together */
 	ARCHIVES_MAX = 12, /* without a model */
 	NOTE_BYTES = 256
 };
@@ -26,20 +26,18 @@ struct kvarc_gate {
 	kvarc_writer_options writer;
 	kvarc_lossy lossy;
 	uint32_t n_layers;
-	int16_t *rates;          /* of each layer, as kvarc_lossy.layer_rate */
-	double *harm;            /* of each layer alone: KL, or error of its outputs */
+	int16_t *rates;      /* of each layer, as kvarc_lossy.layer_rate */
+	double *sensitivity; /* of each layer alone: KL, or error of its outputs */
 	struct kvi_proxy *proxy;
-	kvarc_view *mixed;       /* one a tensor */
+	kvarc_view *mixed; /* one a tensor */
 	int32_t *ids;
 	kvarc_gate_result result;
 	char note[NOTE_BYTES];
 };
 
-static kvarc_ret fail(const struct kvarc_eval *e, kvarc_ret ret,
-                      const char *what)
+static kvarc_ret fail(const struct kvarc_eval *e, kvarc_ret ret, const char *what)
 {
-	return kvi_fail(e->o.common.error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "%s", what);
+	return kvi_fail(e->o.common.error, ret, "%s", what);
 }
 
 /* ---- the cache ---- */
@@ -50,12 +48,14 @@ static kvarc_ret check_cache(struct kvarc_gate *g)
 	uint64_t n = x->n_tracks == 1 ? kvarc_import_tokens(g->im, 0) : 0;
 	struct kvarc_eval *e = &g->e;
 	if (x->n_tracks != 1 || !x->n_tensors)
-		return fail(e, KVARC_GEOMETRY, "a gate needs a cache with one "
+		return fail(e, KVARC_GEOMETRY,
+		            "a gate needs a cache with one "
 		            "track of keys and values");
 	if (g->max_error > 0)
 		e->o.continuation = 0; /* nothing is told again */
 	if (n < (uint64_t)e->o.continuation + 1)
-		return fail(e, KVARC_GEOMETRY, "the cache has too few tokens for "
+		return fail(e, KVARC_GEOMETRY,
+		            "the cache has too few tokens for "
 		            "a gate");
 	if (n - e->o.continuation < e->o.prefix)
 		e->o.prefix = (uint32_t)(n - e->o.continuation);
@@ -70,12 +70,11 @@ static kvarc_ret fetch_elements(struct kvarc_gate *g)
 	const kvarc_geometry *x = e->geometry;
 	for (uint32_t i = 0; i < x->n_tensors; i++)
 		for (uint32_t t = 0; t < e->o.prefix; t += FETCH_TOKENS) {
-			uint32_t n = e->o.prefix - t < FETCH_TOKENS
-			             ? e->o.prefix - t : FETCH_TOKENS;
+			uint32_t n = e->o.prefix - t < FETCH_TOKENS ? e->o.prefix - t
+			                                            : FETCH_TOKENS;
 			uint8_t *to = (uint8_t *)e->exact.views[i].data +
 			              t * e->exact.views[i].token_stride;
-			if (kvarc_import_fetch(g->im, i, 0, x->tensors[i].heads,
-			                       t, n, to))
+			if (kvarc_import_fetch(g->im, i, 0, x->tensors[i].heads, t, n, to))
 				return fail(e, KVARC_IO, "the cache cannot be read");
 		}
 	return KVARC_OK;
@@ -86,14 +85,15 @@ static kvarc_ret fetch(struct kvarc_gate *g)
 {
 	struct kvarc_eval *e = &g->e;
 	const uint32_t all = e->o.prefix + e->o.continuation;
-	kvarc_ret ret = kvarc_import_read_tokens(g->im, 0, 0, all, g->ids,
-	                                         e->positions);
+	kvarc_ret ret = kvarc_import_read_tokens(g->im, 0, 0, all, g->ids, e->positions);
 	if (ret == KVARC_OPTIONS)
-		return fail(e, KVARC_GEOMETRY, "a gate needs the token ids of the "
+		return fail(e, KVARC_GEOMETRY,
+		            "a gate needs the token ids of the "
 		            "cache, and the file has none");
 	for (uint32_t i = 0; i < all && !ret; i++)
 		if (e->positions[i] != (int32_t)i)
-			ret = fail(e, KVARC_GEOMETRY, "a gate needs positions from "
+			ret = fail(e, KVARC_GEOMETRY,
+			           "a gate needs positions from "
 			           "0 on");
 	return ret ? ret : fetch_elements(g);
 }
@@ -102,9 +102,9 @@ static kvarc_ret open_layers(struct kvarc_gate *g, uint32_t n)
 {
 	g->n_layers = n;
 	g->rates = kvi_calloc(&g->e.alloc, n, sizeof *g->rates);
-	g->harm = kvi_calloc(&g->e.alloc, n, sizeof *g->harm);
-	return g->rates && g->harm ? KVARC_OK
-	                           : kvi_fail_alloc(g->e.o.common.error, &g->e.alloc);
+	g->sensitivity = kvi_calloc(&g->e.alloc, n, sizeof *g->sensitivity);
+	return g->rates && g->sensitivity ? KVARC_OK
+	                                  : kvi_fail_alloc(g->e.o.common.error, &g->e.alloc);
 }
 
 static kvarc_ret start(struct kvarc_gate *g)
@@ -114,15 +114,14 @@ static kvarc_ret start(struct kvarc_gate *g)
 	if (!m)
 		return fail(e, KVARC_OPTIONS, "a gate needs a model that runs here");
 	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
-		return fail(e, KVARC_GEOMETRY, "the cache is longer than the model "
+		return fail(e, KVARC_GEOMETRY,
+		            "the cache is longer than the model "
 		            "can see");
 	kvarc_ret ret = open_layers(g, m->n_layers);
 	if (ret)
 		return ret;
-	g->mixed = kvi_calloc(&e->alloc, e->geometry->n_tensors,
-	                      sizeof *g->mixed);
-	g->ids = kvi_calloc(&e->alloc, (size_t)e->o.prefix + e->o.continuation,
-	                    sizeof *g->ids);
+	g->mixed = kvi_calloc(&e->alloc, e->geometry->n_tensors, sizeof *g->mixed);
+	g->ids = kvi_calloc(&e->alloc, (size_t)e->o.prefix + e->o.continuation, sizeof *g->ids);
 	if (!g->mixed || !g->ids)
 		return kvi_fail_alloc(e->o.common.error, &e->alloc);
 	ret = kvi_eval_start(e);
@@ -144,8 +143,7 @@ static kvarc_ret start_proxy(struct kvarc_gate *g)
 		ret = kvi_eval_start_caches(e);
 	if (!ret)
 		ret = fetch_elements(g);
-	if (!ret && kvarc_import_read_tokens(g->im, 0, 0, e->o.prefix, NULL,
-	                                     e->positions))
+	if (!ret && kvarc_import_read_tokens(g->im, 0, 0, e->o.prefix, NULL, e->positions))
 		ret = fail(e, KVARC_IO, "the cache cannot be read");
 	if (ret)
 		return ret;
@@ -179,11 +177,11 @@ static kvarc_ret try_layers(struct kvarc_gate *g)
 	for (uint32_t l = 0; l < g->n_layers && !ret; l++) {
 		kvarc_eval_result r = { 0 };
 		for (size_t i = 0; i < x->n_tensors; i++)
-			g->mixed[i] = x->tensors[i].layer == l
-			              ? g->e.back.views[i] : g->e.exact.views[i];
+			g->mixed[i] = x->tensors[i].layer == l ? g->e.back.views[i]
+			                                       : g->e.exact.views[i];
 		ret = kvi_eval_compare(&g->e, g->mixed, g->e.exact.n, &r);
 		/* The gate's two conditions as one number. */
-		g->harm[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
+		g->sensitivity[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
 	}
 	return ret;
 }
@@ -194,29 +192,29 @@ static void raise(struct kvarc_gate *g, uint32_t layer, int more)
 	if (g->rates[layer] == KVARC_LOSSY_NOTHING)
 		return;
 	int rate = g->rates[layer] + more;
-	g->rates[layer] = g->lossy.rate + rate >
-	                  kvi_lossy_max_rate(g->lossy.tier)
-	                  ? KVARC_LOSSY_NOTHING : (int16_t)rate;
+	g->rates[layer] = g->lossy.rate + rate > kvi_lossy_max_rate(g->lossy.tier)
+	                          ? KVARC_LOSSY_NOTHING
+	                          : (int16_t)rate;
 }
 
 /*
- * What layers do is taken to add up, and to fall to a quarter with each bit. The least bits for a sum
- * are then those that leave the layers that are raised with the same, the highest that fits.
+ * What layers do is taken to add up, and to fall to a quarter with each bit. The least bits for a
+ * sum are then those that leave the layers that are raised with the same, the highest that fits.
  */
 static void raise_worst(struct kvarc_gate *g)
 {
 	const double all = 0.8 * g->max_kl, quarter_bit = 0.70710678118654752;
 	double most = 0, sum = 2 * all;
 	for (uint32_t l = 0; l < g->n_layers; l++)
-		most = g->harm[l] > most ? g->harm[l] : most;
+		most = g->sensitivity[l] > most ? g->sensitivity[l] : most;
 	for (unsigned i = 0; i < 200 && sum > all; i++, most *= 0.84) {
 		sum = 0;
 		for (uint32_t l = 0; l < g->n_layers; l++)
-			sum += g->harm[l] < most ? g->harm[l] : most;
+			sum += g->sensitivity[l] < most ? g->sensitivity[l] : most;
 	}
 	for (uint32_t l = 0; l < g->n_layers; l++) {
 		int more = 0;
-		for (double kl = g->harm[l]; kl > most && more < HALF * QUARTER * 4;
+		for (double kl = g->sensitivity[l]; kl > most && more < HALF * QUARTER * 4;
 		     kl *= quarter_bit)
 			more += QUARTER;
 		raise(g, l, more);
@@ -232,8 +230,7 @@ static void count(struct kvarc_gate *g)
 			continue;
 		r->layers++;
 		r->unchanged += g->rates[l] == KVARC_LOSSY_NOTHING;
-		r->raised += g->rates[l] != KVARC_LOSSY_NOTHING &&
-		             g->rates[l] > 0;
+		r->raised += g->rates[l] != KVARC_LOSSY_NOTHING && g->rates[l] > 0;
 	}
 }
 
@@ -267,36 +264,35 @@ static kvarc_ret try_errors(struct kvarc_gate *g)
 	r->archives++;
 	if (ret)
 		return ret;
-	kvi_proxy_measure(g->proxy, g->harm);
+	kvi_proxy_measure(g->proxy, g->sensitivity);
 	r->worst_error = 0;
 	for (uint32_t l = 0; l < g->n_layers; l++)
-		if (g->rates[l] != KVARC_LOSSY_NOTHING && g->harm[l] > r->worst_error)
-			r->worst_error = g->harm[l];
+		if (g->rates[l] != KVARC_LOSSY_NOTHING && g->sensitivity[l] > r->worst_error)
+			r->worst_error = g->sensitivity[l];
 	r->passed = r->worst_error <= g->max_error;
 	return kvi_eval_progress(&g->e, g->e.o.prefix);
 }
 
-/* So many sixteenths of a bit, an error being taken to halve with each bit; the tier's most is tried
- * before a layer stays as it is. Towards the end that is at once. */
+/* So many sixteenths of a bit, an error being taken to halve with each bit; the tier's most is
+ * tried before a layer stays as it is. Towards the end that is at once. */
 static int more_bits(const struct kvarc_gate *g, uint32_t layer)
 {
 	const double quarter_bit = 0.84089641525371454;
 	int most = kvi_lossy_max_rate(g->lossy.tier), more = 0;
-	int room = most - g->lossy.rate - g->rates[layer];
-	double e = g->harm[layer];
+	int capacity = most - g->lossy.rate - g->rates[layer];
+	double e = g->sensitivity[layer];
 	if (isinf(e) || g->result.archives + 2 >= ARCHIVES_MAX)
 		return most;
 	for (; e > g->max_error && more < most; e *= quarter_bit)
 		more += QUARTER;
-	return room > 0 && more > room ? room : more;
+	return capacity > 0 && more > capacity ? capacity : more;
 }
 
 /* Layers that others are predicted from change the errors of those, too: all are measured again. */
 static void raise_errors(struct kvarc_gate *g)
 {
 	for (uint32_t l = 0; l < g->n_layers; l++)
-		if (g->rates[l] != KVARC_LOSSY_NOTHING &&
-		    g->harm[l] > g->max_error)
+		if (g->rates[l] != KVARC_LOSSY_NOTHING && g->sensitivity[l] > g->max_error)
 			raise(g, l, more_bits(g, l));
 }
 
@@ -304,8 +300,8 @@ static kvarc_ret search_errors(struct kvarc_gate *g)
 {
 	kvarc_gate_result *r = &g->result;
 	kvarc_ret ret = KVARC_OK;
-	for (count(g); !ret && !r->passed && r->unchanged < r->layers &&
-	     r->archives < ARCHIVES_MAX; count(g)) {
+	for (count(g); !ret && !r->passed && r->unchanged < r->layers && r->archives < ARCHIVES_MAX;
+	     count(g)) {
 		ret = try_errors(g);
 		if (!ret && !r->passed)
 			raise_errors(g);
@@ -319,16 +315,20 @@ static void make_note(struct kvarc_gate *g)
 	const kvarc_lossy *from = g->writer.lossy;
 	char found[NOTE_BYTES / 2];
 	if (g->proxy)
-		snprintf(found, sizeof found, "error of attention outputs (proxy) "
-		         "%.2e, limit %g over %u tokens", r->worst_error,
-		         g->max_error, (unsigned)g->e.o.prefix);
+		snprintf(found, sizeof found,
+		         "error of attention outputs (proxy) "
+		         "%.2e, limit %g over %u tokens",
+		         r->worst_error, g->max_error, (unsigned)g->e.o.prefix);
 	else
-		snprintf(found, sizeof found, "KL %.2e, p99 %.2e, limit %g over %u "
-		         "tokens", r->eval.mean_kl, r->eval.p99_kl, g->max_kl,
-		         (unsigned)g->e.o.continuation);
-	snprintf(g->note, sizeof g->note, "%.80s; gate: %s; of %u layers %u with "
-	         "more bits, %u unchanged", from->note ? from->note : "", found,
-	         (unsigned)r->layers, (unsigned)r->raised, (unsigned)r->unchanged);
+		snprintf(found, sizeof found,
+		         "KL %.2e, p99 %.2e, limit %g over %u "
+		         "tokens",
+		         r->eval.mean_kl, r->eval.p99_kl, g->max_kl, (unsigned)g->e.o.continuation);
+	snprintf(g->note, sizeof g->note,
+	         "%.80s; gate: %s; of %u layers %u with "
+	         "more bits, %u unchanged",
+	         from->note ? from->note : "", found, (unsigned)r->layers, (unsigned)r->raised,
+	         (unsigned)r->unchanged);
 	g->lossy.note = g->note;
 }
 
@@ -340,21 +340,22 @@ static bool may_open(const kvarc_gate_options *o)
 		return false;
 	if (o->max_error > 0)
 		return o->max_error < 1 && o->max_kl == 0;
-	return o->max_error == 0 && o->predictor && o->max_kl > 0 &&
-	       o->continuation > 1;
+	return o->max_error == 0 && o->predictor && o->max_kl > 0 && o->continuation > 1;
 }
 
 static kvarc_ret run(struct kvarc_gate *g)
 {
 	if (!kvi_lossy_max_rate(g->lossy.tier))
-		return fail(&g->e, KVARC_OPTIONS, "a gate can raise the rates of "
+		return fail(&g->e, KVARC_OPTIONS,
+		            "a gate can raise the rates of "
 		            "the tiers had and klt alone");
 	kvarc_ret ret = check_cache(g);
 	/* Layers of caches with other tokens cannot stand side by side. */
 	uint64_t n = ret ? 0 : kvarc_import_tokens(g->im, 0);
 	for (uint64_t t = 0; t < n && !ret; t++)
 		if (kvi_writer_token_rate(&g->lossy, t, n) == KVARC_LOSSY_DROP)
-			ret = fail(&g->e, KVARC_OPTIONS, "a gate cannot raise "
+			ret = fail(&g->e, KVARC_OPTIONS,
+			           "a gate cannot raise "
 			           "the rates of tokens that are left out");
 	if (!ret)
 		ret = g->max_error > 0 ? start_proxy(g) : start(g);
@@ -367,8 +368,7 @@ static kvarc_ret run(struct kvarc_gate *g)
 	return ret;
 }
 
-kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im,
-                            const kvarc_gate_options *o)
+kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate_options *o)
 {
 	struct kvi_alloc alloc;
 	if (!out)
@@ -376,19 +376,17 @@ kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im,
 	*out = NULL;
 	if (!im || !may_open(o))
 		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
-		                KVARC_UNKNOWN, KVARC_UNKNOWN, "a gate needs a "
-		                "writer's options with a tier, a prefix, and one "
-		                "limit: of errors, or of a KL with a predictor "
-		                "and a continuation");
+		                "a gate needs a writer's options with a tier, a prefix, and one "
+		                "limit: of errors, or of a KL with a predictor and a continuation");
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
 	kvi_alloc_init(&alloc, o->common.allocator, limit);
 	struct kvarc_gate *g = kvi_calloc(&alloc, 1, sizeof *g);
 	if (!g)
 		return kvi_fail_alloc(o->common.error, &alloc);
-	g->e.o = (kvarc_eval_options){
-		.common = o->common, .predictor = o->predictor,
-		.prefix = o->prefix, .continuation = o->continuation
-	};
+	g->e.o = (kvarc_eval_options){ .common = o->common,
+		                       .predictor = o->predictor,
+		                       .prefix = o->prefix,
+		                       .continuation = o->continuation };
 	g->e.o.common.memlimit = limit;
 	g->e.total = KVARC_UNKNOWN;
 	kvi_alloc_init(&g->e.alloc, o->common.allocator, limit);
@@ -415,7 +413,7 @@ void kvarc_gate_close(kvarc_gate **out)
 	kvi_proxy_close(&g->proxy); /* its memory is the evaluation's */
 	kvi_eval_stop(&g->e);
 	kvi_free(alloc, g->rates);
-	kvi_free(alloc, g->harm);
+	kvi_free(alloc, g->sensitivity);
 	kvi_free(alloc, g->mixed);
 	kvi_free(alloc, g->ids);
 	struct kvi_alloc last = *alloc;

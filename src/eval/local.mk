@@ -7,8 +7,8 @@ libkvi_la_SOURCES += \
 	src/eval/eval_rows.c \
 	src/eval/eval_state.h \
 	src/eval/eval_summary.c \
-	src/eval/forced.c src/eval/forced.h \
+	src/eval/teacher_forced.c src/eval/teacher_forced.h \
 	src/eval/gate_pack.c \
-	src/eval/harm.c src/eval/harm.h \
+	src/eval/sensitivity.c src/eval/sensitivity.h \
 	src/eval/scores_file.c src/eval/scores_file.h \
 	src/eval/statistics.c src/eval/statistics.h

@@ -10,21 +10,21 @@
 #include "util/parallel.h"
 #include "util/error.h"
 
-enum { STEP = KVI_FORCED_STEP };
+enum { STEP = KVI_TEACHER_FORCED_STEP };
 
 struct scoring {
 	const struct kvi_scores_options *o;
-	struct kvi_forced *f;
-	const struct kvi_forced_text *text;
+	struct kvi_teacher_forced *f;
+	const struct kvi_teacher_forced_text *text;
 	const kvarc_view *views;
 	const struct kvi_elementwise *elementwise;
 	float *score;
-	size_t room;             /* tokens, whole steps */
+	size_t capacity; /* tokens, whole steps */
 	/* H2O */
-	float *rows;             /* keys of a step, as they are stored */
-	float *keys;             /* of a layer: steps of tokens, each channel by channel */
-	float *z;                /* of a query, by worker */
-	double *sums;            /* by head and token */
+	float *rows;  /* keys of a step, as they are stored */
+	float *keys;  /* of a layer: steps of tokens, each channel by channel */
+	float *z;     /* of a query, by worker */
+	double *sums; /* by head and token */
 	/* what is in hand */
 	size_t layer, t0, n;
 	const struct kvi_queries *q;
@@ -52,15 +52,15 @@ static void load_keys(struct scoring *s, size_t end)
 {
 	for (s->t0 = 0; s->t0 < end; s->t0 += STEP) {
 		s->n = end - s->t0 < STEP ? end - s->t0 : STEP;
-		kvi_forced_keys(s->f, s->layer, s->views, s->t0, s->n, s->rows);
+		kvi_teacher_forced_keys(s->f, s->layer, s->views, s->t0, s->n, s->rows);
 		kvi_parallel(s->o->pool, row_of(s), load_step, s);
 	}
 }
 
-/* z = products of a query with the keys of a step; k: a step of each channel. By tokens, so that vector
- * units may add them up in the same order. */
-static void products(float *restrict z, const float *restrict q,
-                     const float *restrict k, size_t channels)
+/* z = products of a query with the keys of a step; k: a step of each channel. By tokens, so that
+ * vector units may add them up in the same order. */
+static void products(float *restrict z, const float *restrict q, const float *restrict k,
+                     size_t channels)
 {
 	memset(z, 0, STEP * sizeof *z);
 	for (size_t c = 0; c < channels; c++, k += STEP)
@@ -69,14 +69,13 @@ static void products(float *restrict z, const float *restrict q,
 }
 
 /* What the query of a token gives to each token that it sees. */
-static void share_out(const struct scoring *s, size_t head, size_t token,
-                      const float *q, float *z)
+static void share_out(const struct scoring *s, size_t head, size_t token, const float *q, float *z)
 {
 	const struct kvi_model_file *m = s->o->model;
 	const size_t hd = m->head_channels, kv = head / (m->heads / m->kv_heads);
 	const size_t window = m->layers[s->layer].window;
 	const size_t first = window && token >= window ? token - window + 1 : 0;
-	double *sums = s->sums + head * s->room, total = 0;
+	double *sums = s->sums + head * s->capacity, total = 0;
 	float most = -INFINITY;
 	for (size_t t0 = first / STEP * STEP; t0 <= token; t0 += STEP)
 		products(z + t0, q, s->keys + t0 * row_of(s) + kv * hd * STEP, hd);
@@ -96,11 +95,11 @@ static void one_head(void *opaque, size_t head, unsigned worker)
 	const size_t hd = s->o->model->head_channels;
 	for (size_t i = 0; i < s->n; i++)
 		share_out(s, head, s->t0 + i, s->q->q + i * s->q->stride + head * hd,
-		          s->z + worker * s->room);
+		          s->z + worker * s->capacity);
 }
 
-static kvarc_ret take_queries(void *opaque, size_t layer,
-                              const struct kvi_queries *q, size_t t0, size_t n)
+static kvarc_ret take_queries(void *opaque, size_t layer, const struct kvi_queries *q, size_t t0,
+                              size_t n)
 {
 	struct scoring *s = opaque;
 	s->layer = layer;
@@ -119,7 +118,7 @@ static void mean_of_heads(const struct scoring *s)
 	for (size_t t = 0; t < s->text->n; t++) {
 		double sum = 0;
 		for (size_t h = 0; h < m->heads; h++)
-			sum += s->sums[h * s->room + t];
+			sum += s->sums[h * s->capacity + t];
 		s->score[t] = (float)(sum / n);
 	}
 }
@@ -129,14 +128,13 @@ static kvarc_ret open_attention(struct scoring *s)
 	const struct kvi_alloc *alloc = s->o->alloc;
 	const size_t c = row_of(s);
 	s->rows = kvi_array(alloc, c, STEP * sizeof *s->rows);
-	s->keys = kvi_array(alloc, s->room, c * sizeof *s->keys);
-	s->z = kvi_array(alloc, s->room,
-	                 kvi_pool_workers(s->o->pool) * sizeof *s->z);
-	s->sums = kvi_calloc(alloc, s->room, s->o->model->heads * sizeof *s->sums);
+	s->keys = kvi_array(alloc, s->capacity, c * sizeof *s->keys);
+	s->z = kvi_array(alloc, s->capacity, kvi_pool_workers(s->o->pool) * sizeof *s->z);
+	s->sums = kvi_calloc(alloc, s->capacity, s->o->model->heads * sizeof *s->sums);
 	if (!s->rows || !s->keys || !s->z || !s->sums)
 		return kvi_alloc_error(alloc);
 	/* The end of the last step is multiplied with, but not looked at. */
-	memset(s->keys, 0, s->room * c * sizeof *s->keys);
+	memset(s->keys, 0, s->capacity * c * sizeof *s->keys);
 	return KVARC_OK;
 }
 
@@ -156,12 +154,10 @@ static void surprise_one(void *opaque, size_t i, unsigned worker)
 		most = z[w] > most ? z[w] : most;
 	for (size_t w = 0; w < words; w++)
 		sum += (double)s->elementwise->exp(z[w] - most);
-	s->score[t] = (float)(log(sum) + ((double)most -
-	                      (double)z[s->text->ids[t]]));
+	s->score[t] = (float)(log(sum) + ((double)most - (double)z[s->text->ids[t]]));
 }
 
-static kvarc_ret take_logits(void *opaque, const struct kvi_logits *z,
-                             size_t t0, size_t n)
+static kvarc_ret take_logits(void *opaque, const struct kvi_logits *z, size_t t0, size_t n)
 {
 	struct scoring *s = opaque;
 	s->logits = z;
@@ -178,28 +174,31 @@ static kvarc_ret count(void *opaque, size_t t0, size_t n)
 	return s->o->done ? s->o->done(s->o->opaque, t0, n) : KVARC_OK;
 }
 
-kvarc_ret kvi_scores_make(struct kvi_forced *f, const struct kvi_scores_options *o,
-                          const struct kvi_forced_text *text,
-                          const kvarc_view *views, float *score)
+kvarc_ret kvi_scores_make(struct kvi_teacher_forced *f, const struct kvi_scores_options *o,
+                          const struct kvi_teacher_forced_text *text, const kvarc_view *views,
+                          float *score)
 {
 	const bool attention = o->kind == KVARC_SCORE_H2O;
-	struct scoring s = {
-		.o = o, .f = f, .text = text, .views = views, .score = score,
-		.elementwise = kvi_elementwise_get(o->isa_mask),
-		.room = (text->n + STEP - 1) / STEP * STEP
-	};
-	const struct kvi_forced_watch watch = {
-		.opaque = &s, .queries = attention ? take_queries : NULL,
-		.logits = attention ? NULL : take_logits, .done = count
-	};
-	/* Ids are checked as the model goes through them, one step ahead of what reads them here. */
+	struct scoring s = { .o = o,
+		             .f = f,
+		             .text = text,
+		             .views = views,
+		             .score = score,
+		             .elementwise = kvi_elementwise_get(o->isa_mask),
+		             .capacity = (text->n + STEP - 1) / STEP * STEP };
+	const struct kvi_teacher_forced_observer watch = { .opaque = &s,
+		                                           .queries = attention ? take_queries
+		                                                                : NULL,
+		                                           .logits = attention ? NULL : take_logits,
+		                                           .done = count };
+	/* Ids are checked as the model goes through them, one step ahead of what reads them here.
+	 * */
 	for (size_t t = 0; t < text->n; t++)
-		if (text->ids[t] < 0 ||
-		    (uint32_t)text->ids[t] >= o->model->vocabulary)
+		if (text->ids[t] < 0 || (uint32_t)text->ids[t] >= o->model->vocabulary)
 			return KVARC_DATA;
 	kvarc_ret ret = attention ? open_attention(&s) : KVARC_OK;
 	if (!ret)
-		ret = kvi_forced_watched(f, text, views, &watch);
+		ret = kvi_teacher_forced_observed(f, text, views, &watch);
 	if (!ret && attention)
 		mean_of_heads(&s);
 	else if (!ret && text->n)
@@ -213,30 +212,27 @@ kvarc_ret kvi_scores_make(struct kvi_forced *f, const struct kvi_scores_options 
 
 /* ---- the public call ---- */
 
-static bool may_make(const kvarc_scores_options *o, const int32_t *ids,
-                     uint64_t n, const float *score)
+static bool may_make(const kvarc_scores_options *o, const int32_t *ids, uint64_t n,
+                     const float *score)
 {
 	return o && o->predictor && ids && score && n && n < UINT32_MAX &&
-	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 ||
-	        o->dtype == KVARC_BF16) &&
+	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16) &&
 	       (o->kind == KVARC_SCORE_H2O || o->kind == KVARC_SCORE_SURPRISAL);
 }
 
-kvarc_ret kvarc_scores_make(const kvarc_scores_options *o, const int32_t *ids,
-                            uint64_t n, float *score)
+kvarc_ret kvarc_scores_make(const kvarc_scores_options *o, const int32_t *ids, uint64_t n,
+                            float *score)
 {
 	if (!may_make(o, ids, n, score))
 		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
-		                KVARC_UNKNOWN, KVARC_UNKNOWN, "scores need a "
-		                "predictor, a dtype of floats, a kind and tokens");
-	struct kvarc_eval e = {
-		.o = {
-			.common = o->common, .predictor = o->predictor,
-			.arithmetic = o->arithmetic, .dtype = o->dtype,
-			.prefix = (uint32_t)n, .scores = o->kind
-		},
-		.total = n
-	};
+		                "scores need a predictor, a dtype of floats, a kind and tokens");
+	struct kvarc_eval e = { .o = { .common = o->common,
+		                       .predictor = o->predictor,
+		                       .arithmetic = o->arithmetic,
+		                       .dtype = o->dtype,
+		                       .prefix = (uint32_t)n,
+		                       .scores = o->kind },
+		                .total = n };
 	if (!e.o.common.memlimit)
 		e.o.common.memlimit = UINT64_MAX;
 	kvi_alloc_init(&e.alloc, o->common.allocator, e.o.common.memlimit);

@@ -3,7 +3,7 @@
 #ifndef KVI_SCORES_FILE_H
 #define KVI_SCORES_FILE_H
 
-#include "forced.h"
+#include "teacher_forced.h"
 
 struct kvi_scores_options {
 	const struct kvi_alloc *alloc;
@@ -15,10 +15,11 @@ struct kvi_scores_options {
 	kvarc_ret (*done)(void *opaque, size_t t0, size_t n); /* NULL: nobody counts */
 };
 
-/* The same as kvi_forced_prefill, and scores of the text's tokens. Numbers are those of float attention
- * over the stored cache, not of the engine's: the same everywhere. Returns as that, and what done does. */
-kvarc_ret kvi_scores_make(struct kvi_forced *f, const struct kvi_scores_options *o,
-                          const struct kvi_forced_text *text,
-                          const kvarc_view *views, float *score);
+/* The same as kvi_teacher_forced_prefill, and scores of the text's tokens. Numbers are those of
+ * float attention over the stored cache, not of the engine's: the same everywhere. Returns as that,
+ * and what done does. */
+kvarc_ret kvi_scores_make(struct kvi_teacher_forced *f, const struct kvi_scores_options *o,
+                          const struct kvi_teacher_forced_text *text, const kvarc_view *views,
+                          float *score);
 
 #endif

@@ -48,8 +48,7 @@ static uint64_t next(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-void kvi_bootstrap(const double *x, size_t n, uint64_t seed, double *means,
-                   size_t draws)
+void kvi_bootstrap(const double *x, size_t n, uint64_t seed, double *means, size_t draws)
 {
 	for (size_t d = 0; d < draws; d++) {
 		double sum = 0;

@@ -15,7 +15,6 @@ void kvi_sort(double *x, size_t n);
 double kvi_rank(const double *sorted, size_t n, double part);
 
 /* n numbers drawn out of x, with replacement; their mean, `draws` times into means, sorted. */
-void kvi_bootstrap(const double *x, size_t n, uint64_t seed, double *means,
-                   size_t draws);
+void kvi_bootstrap(const double *x, size_t n, uint64_t seed, double *means, size_t draws);
 
 #endif

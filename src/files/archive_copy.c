@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* archive_copy.c - chunks of a reader to a writer: headers anew, payloads as they are (spec 7, lossy) */
+/* archive_copy.c - chunks of a reader to a writer: headers anew, payloads as they are (spec 7,
+ * lossy) */
 #include "archive_copy.h"
 
 #include "reader/reader_decode.h"
@@ -13,37 +14,37 @@ struct copied {
 
 /* PARAMS in force for the chunk at this place of its segment. */
 struct given {
-	uint32_t tensor;           /* of the writer */
+	uint32_t tensor; /* of the writer */
 	uint16_t head, heads;
-	uint64_t from, sequence;   /* the reader's frame, the writer's; 0: none */
+	uint64_t from, sequence; /* the reader's frame, the writer's; 0: none */
 };
 
 struct kvi_copy {
-	kvarc_reader *r, *again;   /* again: of KVARC_WRITE_VERIFY, NULL: not wanted */
+	kvarc_reader *r, *again; /* again: of KVARC_WRITE_VERIFY, NULL: not wanted */
 	kvarc_writer *w;
 	uint32_t track;
 	const uint32_t *to;
-	struct copied *copied;     /* of each chunk of the reader */
+	struct copied *copied; /* of each chunk of the reader */
 	struct kvi_list given;
-	uint64_t looked_t0;        /* of the last search, and where it ended */
+	uint64_t looked_t0; /* of the last search, and where it ended */
 	size_t looked;
-	uint64_t sequence;         /* the writer's behind the last copied segment */
+	uint64_t sequence;                         /* the writer's behind the last copied segment */
 	const struct kvi_predictor_ref *predictor; /* in force in the new archive; NULL: another */
 	struct kvi_buffer frame, target;
 	struct kvi_out content;
 	struct kvi_segment segments[2];
-	kvarc_ret ret;             /* of looking at chunks: what is not about them */
+	kvarc_ret ret; /* of looking at chunks: what is not about them */
 };
 
 /* A chunk that is read: its header and where its payload comes from. */
 struct copy_piece {
-	struct kvi_chunk_ref ref;  /* PARAMS are those of this chunk */
+	struct kvi_chunk_ref ref; /* PARAMS are those of this chunk */
 	struct kvi_frame frame;
 	struct kvi_chunk_header h;
 };
 
-kvarc_ret kvi_copy_open(struct kvi_copy **out, kvarc_reader *r, kvarc_writer *w,
-                        uint32_t track, const uint32_t *to)
+kvarc_ret kvi_copy_open(struct kvi_copy **out, kvarc_reader *r, kvarc_writer *w, uint32_t track,
+                        const uint32_t *to)
 {
 	struct kvi_copy *c = kvi_calloc(&r->alloc, 1, sizeof *c);
 	*out = c;
@@ -54,8 +55,8 @@ kvarc_ret kvi_copy_open(struct kvi_copy **out, kvarc_reader *r, kvarc_writer *w,
 	c->copied = kvi_calloc(&r->alloc, r->chunks.n + 1, sizeof *c->copied);
 	if (!c->copied)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	return w->options.flags & KVARC_WRITE_VERIFY
-	       ? kvi_reader_open_again(r, 0, &c->again) : KVARC_OK;
+	return w->options.flags & KVARC_WRITE_VERIFY ? kvi_reader_open_again(r, 0, &c->again)
+	                                             : KVARC_OK;
 }
 
 void kvi_copy_close(struct kvi_copy *c)
@@ -75,8 +76,7 @@ void kvi_copy_close(struct kvi_copy *c)
 /* What can be copied. */
 
 /* The chunk with this sequence number, NULL: there is none. */
-static const struct kvi_chunk_ref *find_chunk(const kvarc_reader *r,
-                                              uint64_t sequence)
+static const struct kvi_chunk_ref *find_chunk(const kvarc_reader *r, uint64_t sequence)
 {
 	const struct kvi_chunk_ref *p = r->chunks.p;
 	size_t lo = 0, hi = r->chunks.n;
@@ -104,11 +104,10 @@ static bool same_positions(struct kvi_copy *c, uint64_t a, uint64_t b)
 	if (a == b)
 		return true;
 	for (int i = 0; i < 2; i++) {
-		const struct kvi_segment_ref *s =
-			kvi_reader_find_segment(c->r, sequences[i]);
+		const struct kvi_segment_ref *s = kvi_reader_find_segment(c->r, sequences[i]);
 		if (!s || !s->offset ||
-		    !good(c, kvi_reader_read_segment(c->r, &c->r->packer, s,
-		                                     &c->segments[i], c->r->error)))
+		    !good(c, kvi_reader_read_segment(c->r, &c->r->packer, s, &c->segments[i],
+		                                     c->r->error)))
 			return false;
 	}
 	const struct kvi_segment *s = c->segments;
@@ -129,17 +128,16 @@ static bool same_shape(struct kvi_copy *c, const struct kvi_chunk_header *a,
 }
 
 /* The header of a chunk, and what follows it up to extra bytes; what it says is not checked. */
-static bool peek(struct kvi_copy *c, const struct kvi_chunk_ref *ref, uint8_t *room,
-                 size_t extra, struct kvi_chunk_header *h)
+static bool peek(struct kvi_copy *c, const struct kvi_chunk_ref *ref, uint8_t *room, size_t extra,
+                 struct kvi_chunk_header *h)
 {
 	struct kvi_frame f;
-	return good(c, kvi_frame_peek(&c->r->in, ref->offset, room,
-	                              KVI_CHUNK_HEADER_BYTES + extra, &f, c->r->error)) &&
+	return good(c, kvi_frame_peek(&c->r->in, ref->offset, room, KVI_CHUNK_HEADER_BYTES + extra,
+	                              &f, c->r->error)) &&
 	       f.head.type == KVI_FRAME_CHUNK && f.head.sequence == ref->sequence &&
 	       f.head.payload_bytes >= KVI_CHUNK_HEADER_BYTES + extra &&
 	       kvi_chunk_header_parse(h, f.payload, f.head.payload_bytes) &&
-	       h->tensor == ref->tensor && h->head == ref->head &&
-	       h->heads == ref->heads;
+	       h->tensor == ref->tensor && h->head == ref->head && h->heads == ref->heads;
 }
 
 /* Headers of a chunk and of the one that has its payload, which is itself but for a REPEAT. NULL:
@@ -157,8 +155,7 @@ static const struct kvi_chunk_ref *resolve(struct kvi_copy *c, const struct kvi_
 	if (!peek(c, ref, room, KVI_REPEAT_BYTES, h))
 		return NULL;
 	ref = find_chunk(c->r, kvi_load64(room + sizeof room - KVI_REPEAT_BYTES));
-	return ref && peek(c, ref, room, 0, there) && there->codec != KVI_CODEC_REPEAT
-	       ? ref : NULL;
+	return ref && peek(c, ref, room, 0, there) && there->codec != KVI_CODEC_REPEAT ? ref : NULL;
 }
 
 static struct copied *copied_of(struct kvi_copy *c, const struct kvi_chunk_ref *ref)
@@ -168,8 +165,7 @@ static struct copied *copied_of(struct kvi_copy *c, const struct kvi_chunk_ref *
 
 static bool may_repeat(struct kvi_copy *c, const struct kvi_chunk_ref *target)
 {
-	return copied_of(c, target)->planned &&
-	       !(c->w->options.flags & KVARC_WRITE_STREAMABLE);
+	return copied_of(c, target)->planned && !(c->w->options.flags & KVARC_WRITE_STREAMABLE);
 }
 
 /* Whether what a transform may be predicted from is copied, too: its sources, or as long as nobody
@@ -179,8 +175,7 @@ static bool sources_come_along(struct kvi_copy *c, const struct kvi_chunk_header
 	const struct kvi_order *order = &c->r->order;
 	struct kvi_predictor_ref *x = kvi_reader_find_predictor(c->r, h->params);
 	uint32_t first = order->first[c->track], place = first;
-	while (place < order->first[c->track + 1] &&
-	       order->tensors[place] != h->tensor)
+	while (place < order->first[c->track + 1] && order->tensors[place] != h->tensor)
 		place++;
 	if (place == order->first[c->track + 1])
 		return false; /* a repeat of another track's */
@@ -203,10 +198,10 @@ static unsigned look_at(struct kvi_copy *c, const struct kvi_chunk_ref *ref, boo
 {
 	struct kvi_chunk_header h, there;
 	const struct kvi_chunk_ref *from = resolve(c, ref, &h, &there);
-	*takes = !from || ((from == ref || may_repeat(c, from) || same_shape(c, &h, &there)) &&
-	         (!kvi_codec_predicts(there.codec) ||
-	          (there.codec == KVI_CODEC_KLT && !c->w->plan &&
-	           sources_come_along(c, &there))));
+	*takes = !from ||
+	         ((from == ref || may_repeat(c, from) || same_shape(c, &h, &there)) &&
+	          (!kvi_codec_predicts(there.codec) ||
+	           (there.codec == KVI_CODEC_KLT && !c->w->plan && sources_come_along(c, &there))));
 	if (from == ref)
 		copied_of(c, ref)->planned = *takes;
 	return from ? there.codec : KVI_CODEC_RAW;
@@ -223,8 +218,7 @@ static struct kvi_copy_found look_into(struct kvi_copy *c, size_t i, bool copied
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->segments, i);
 	struct kvi_copy_found f = { s->t0, s->n, false, copied, i, KVARC_OK };
 	for (uint64_t k = s->first; k < s->end; k++) {
-		const struct kvi_chunk_ref *ref =
-			KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
+		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
 		bool takes;
 		if (c->to[ref->tensor] == KVI_COPY_OUT)
 			continue;
@@ -242,14 +236,13 @@ struct kvi_copy_found kvi_copy_find(struct kvi_copy *c, uint64_t t0, uint64_t en
 	size_t i = t0 >= c->looked_t0 ? c->looked : 0;
 	c->looked_t0 = t0;
 	for (; i < r->segments.n; i++) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
 		if (s->track != c->track || s->t0 >= end || s->t0 + s->n <= t0)
 			continue;
-		struct kvi_copy_found f = look_into(c, i, copies(c->w) && s->t0 >= t0 &&
-		                                    s->t0 + s->n <= end);
+		struct kvi_copy_found f =
+			look_into(c, i, copies(c->w) && s->t0 >= t0 && s->t0 + s->n <= end);
 		c->looked = i;
-		f.ret = kvi_reader_stick(c->r, c->ret);
+		f.ret = kvi_reader_set_error(c->r, c->ret);
 		if (f.lossy || f.ret)
 			return f;
 	}
@@ -261,25 +254,25 @@ struct kvi_copy_found kvi_copy_find(struct kvi_copy *c, uint64_t t0, uint64_t en
 
 static kvarc_ret bad(struct kvi_copy *c, const struct kvi_frame *f, const char *what)
 {
-	return kvi_reader_stick(c->r, kvi_reader_bad(f, c->r->error, what));
+	return kvi_reader_set_error(c->r, kvi_reader_bad(f, c->r->error, what));
 }
 
 static kvarc_ret read_piece(struct kvi_copy *c, const struct kvi_chunk_ref *ref,
                             struct kvi_buffer *buf, struct copy_piece *p)
 {
 	kvarc_reader *r = c->r;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_CHUNK,
-	                                      ref->sequence, buf, &p->frame, r->error);
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_CHUNK, ref->sequence, buf,
+	                                      &p->frame, r->error);
 	if (ret)
-		return kvi_reader_stick(r, ret);
+		return kvi_reader_set_error(r, ret);
 	p->ref = *ref;
 	if (!kvi_chunk_header_parse(&p->h, p->frame.payload, p->frame.head.payload_bytes))
 		return bad(c, &p->frame, "its header is not valid");
 	ret = kvi_chunk_check(&r->geometry, &p->h, &p->frame, r->error);
 	if (ret)
-		return kvi_reader_stick(r, ret);
-	if (p->h.tensor != ref->tensor || p->h.head != ref->head ||
-	    p->h.heads != ref->heads || p->h.params != ref->params)
+		return kvi_reader_set_error(r, ret);
+	if (p->h.tensor != ref->tensor || p->h.head != ref->head || p->h.heads != ref->heads ||
+	    p->h.params != ref->params)
 		return bad(c, &p->frame, "it is not what the index or its segment say");
 	return KVARC_OK;
 }
@@ -308,24 +301,24 @@ static kvarc_ret use_predictor(struct kvi_copy *c, uint64_t sequence)
 	uint64_t left = y ? y->p.content_bytes : 0;
 	kvarc_ret ret = kvi_writer_emit_predictor(w, left);
 	for (size_t i = 0; y && i < y->parts.n && left && !ret; i++) {
-		const struct kvi_blob_ref *part =
-			KVI_LIST(struct kvi_blob_ref, y->parts, i);
+		const struct kvi_blob_ref *part = KVI_LIST(struct kvi_blob_ref, y->parts, i);
 		struct kvi_index_entry entry = { 0 };
 		struct kvi_profile_part in;
-		ret = kvi_reader_content(r, part->offset, KVI_FRAME_PROFILE,
-		                         part->sequence, &c->content);
+		ret = kvi_reader_content(r, part->offset, KVI_FRAME_PROFILE, part->sequence,
+		                         &c->content);
 		if (!ret && (!kvi_profile_part_parse(&in, c->content.p, c->content.n) ||
-		             in.offset != y->p.content_bytes - left ||
-		             in.bytes > left))
+		             in.offset != y->p.content_bytes - left || in.bytes > left))
 			break;
 		if (!ret)
 			ret = kvi_writer_emit_content(w, KVI_FRAME_PROFILE, c->content.p,
 			                              c->content.n, true, &entry);
 		left -= ret ? 0 : in.bytes;
 	}
-	return ret || !left ? ret : kvi_reader_fail(r, KVARC_DATA, KVARC_UNKNOWN,
-		x->sequence, "the embedded profile is not complete; salvage may give "
-		"the rest");
+	return ret || !left
+	               ? ret
+	               : kvi_reader_fail(r, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+	                                 "the embedded profile is not complete; salvage may give "
+	                                 "the rest");
 }
 
 static struct given *given_at(struct kvi_copy *c, size_t i)
@@ -345,8 +338,7 @@ static kvarc_ret use_params(struct kvi_copy *c, size_t i, const struct copy_piec
 {
 	kvarc_reader *r = c->r;
 	struct given *g = given_at(c, i);
-	struct kvi_group group = { .tensor = h->tensor, .head = h->head,
-		                   .heads = h->heads };
+	struct kvi_group group = { .tensor = h->tensor, .head = h->head, .heads = h->heads };
 	struct kvi_params_header there;
 	if (!g)
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -357,7 +349,7 @@ static kvarc_ret use_params(struct kvi_copy *c, size_t i, const struct copy_piec
 	}
 	kvarc_ret ret = kvi_reader_params_content(r, &p->ref, &c->content);
 	if (ret)
-		return kvi_reader_stick(r, ret);
+		return kvi_reader_set_error(r, ret);
 	if (!kvi_params_header_parse(&there, c->content.p, c->content.n) ||
 	    there.tensor != p->ref.tensor || there.head != p->ref.head ||
 	    there.heads != p->ref.heads || there.codec != p->h.codec)
@@ -365,8 +357,7 @@ static kvarc_ret use_params(struct kvi_copy *c, size_t i, const struct copy_piec
 	ret = kvi_writer_emit_params(c->w, &group, there.codec,
 	                             c->content.p + KVI_PARAMS_HEADER_BYTES,
 	                             c->content.n - KVI_PARAMS_HEADER_BYTES);
-	*g = (struct given){ h->tensor, h->head, h->heads, p->ref.params,
-		             group.params_sequence };
+	*g = (struct given){ h->tensor, h->head, h->heads, p->ref.params, group.params_sequence };
 	h->params = g->sequence;
 	return ret;
 }
@@ -378,10 +369,11 @@ static kvarc_ret put_chunk(struct kvi_copy *c, const struct kvi_chunk_header *h,
 {
 	kvarc_writer *w = c->w;
 	const size_t payload = KVI_CHUNK_HEADER_BYTES + bytes;
-	struct kvi_index_entry entry = {
-		.tensor = h->tensor, .head = h->head, .heads = h->heads,
-		.segment = h->segment, .params = h->params
-	};
+	struct kvi_index_entry entry = { .tensor = h->tensor,
+		                         .head = h->head,
+		                         .heads = h->heads,
+		                         .segment = h->segment,
+		                         .params = h->params };
 	struct kvi_out *out = &w->scratch;
 	out->n = 0;
 	if (!kvi_out_reserve(out, (size_t)kvi_frame_bytes((uint32_t)payload)))
@@ -409,9 +401,9 @@ static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct copy_piece
 		h->params = c->w->predictor_sequence;
 	else if (p->h.params)
 		ret = use_params(c, i, p, h);
-	return ret ? ret : put_chunk(c, h, p->frame.payload + KVI_CHUNK_HEADER_BYTES,
-	                             p->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES,
-	                             &p->frame, at);
+	return ret ? ret
+	           : put_chunk(c, h, p->frame.payload + KVI_CHUNK_HEADER_BYTES,
+	                       p->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &p->frame, at);
 }
 
 /* What a REPEAT names: as a REPEAT of its copy, else in its place. */
@@ -473,22 +465,22 @@ static kvarc_ret copy_chunk(struct kvi_copy *c, size_t i, const struct kvi_segme
 static kvarc_ret find_predictor(struct kvi_copy *c, const struct kvi_segment_ref *s)
 {
 	for (uint64_t k = s->first; k < s->end; k++) {
-		const struct kvi_chunk_ref *ref =
-			KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
+		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
 		struct kvi_chunk_header h, there;
 		if (c->to[ref->tensor] == KVI_COPY_OUT)
 			continue;
 		const struct kvi_chunk_ref *from = resolve(c, ref, &h, &there);
 		kvarc_ret ret = from && there.codec == KVI_CODEC_KLT
-		                ? use_predictor(c, there.params) : c->ret;
+		                        ? use_predictor(c, there.params)
+		                        : c->ret;
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static int drop(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
-                uint64_t t0, uint32_t n, const void *src)
+static int drop(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                uint32_t n, const void *src)
 {
 	(void)opaque, (void)tensor, (void)head, (void)heads;
 	(void)t0, (void)n, (void)src;
@@ -521,8 +513,8 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 {
 	kvarc_writer *w = c->w;
 	struct kvi_writer_track *t = &w->tracks[0];
-	const struct kvi_segment_ref *s =
-		KVI_LIST(struct kvi_segment_ref, c->r->segments, found->segment);
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->segments,
+	                                           found->segment);
 	struct kvi_open_segment to = { .s = { .n = s->n, .t0 = t->tokens, .has_ids = ids } };
 	size_t i = 0;
 	for (uint32_t k = 0; k < s->n; k++) {
@@ -537,8 +529,7 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 	if (!ret)
 		ret = kvi_writer_begin_segment(w, &to);
 	for (uint64_t k = s->first; k < s->end && !ret; k++) {
-		const struct kvi_chunk_ref *ref =
-			KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
+		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
 		if (c->to[ref->tensor] != KVI_COPY_OUT)
 			ret = copy_chunk(c, i++, s, ref, &to);
 	}

@@ -16,11 +16,11 @@
 
 struct kvi_copy;
 struct kvi_copy_found {
-	uint64_t t0, n;  /* its tokens in the reader's track; n = 0: there is none */
-	bool lossy;      /* it has chunks of a lossy tier */
-	bool copied;     /* it can be taken as it is */
+	uint64_t t0, n; /* its tokens in the reader's track; n = 0: there is none */
+	bool lossy;     /* it has chunks of a lossy tier */
+	bool copied;    /* it can be taken as it is */
 	uint64_t segment;
-	kvarc_ret ret;   /* MEM, MEMLIMIT, IO: the rest is not known */
+	kvarc_ret ret; /* MEM, MEMLIMIT, IO: the rest is not known */
 };
 
 /*
@@ -28,8 +28,8 @@ struct kvi_copy_found {
  * writer's number of each of the reader's tensors; the caller's until close.
  * Returns OK, or what opening a reader does (KVARC_WRITE_VERIFY needs another one).
  */
-kvarc_ret kvi_copy_open(struct kvi_copy **c, kvarc_reader *r, kvarc_writer *w,
-                        uint32_t track, const uint32_t *to);
+kvarc_ret kvi_copy_open(struct kvi_copy **c, kvarc_reader *r, kvarc_writer *w, uint32_t track,
+                        const uint32_t *to);
 void kvi_copy_close(struct kvi_copy *c); /* NULL-safe */
 
 /* The first segment with tokens in t0 .. end - 1 that has lossy chunks. */

@@ -6,8 +6,7 @@
 
 #include "util/ckd.h"
 
-kvarc_ret kvi_assembly_open(struct kvi_assembly *a,
-                            const struct kvi_alloc *alloc, size_t n_areas)
+kvarc_ret kvi_assembly_open(struct kvi_assembly *a, const struct kvi_alloc *alloc, size_t n_areas)
 {
 	*a = (struct kvi_assembly){ .alloc = alloc };
 	if (n_areas == 0)
@@ -47,8 +46,8 @@ static void release(struct kvi_assembly *a, struct kvi_token_rows *r)
 	kvi_free(a->alloc, r);
 }
 
-struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area,
-                                  uint64_t t0, uint32_t n, size_t row_bytes)
+struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area, uint64_t t0,
+                                        uint32_t n, size_t row_bytes)
 {
 	size_t size;
 	for (struct kvi_token_rows *r = a->of_area[area]; r; r = r->next_in_area)
@@ -63,8 +62,9 @@ struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area,
 		kvi_free(a->alloc, bytes);
 		return NULL;
 	}
-	*r = (struct kvi_token_rows){ .area = area, .t0 = t0, .n = n, .size = size,
-		                .bytes = bytes };
+	*r = (struct kvi_token_rows){
+		.area = area, .t0 = t0, .n = n, .size = size, .bytes = bytes
+	};
 	insert(a, r);
 	return r;
 }

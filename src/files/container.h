@@ -13,15 +13,15 @@
 /* A member, with a name of its own. */
 struct kvi_listed {
 	struct kvi_member m;
-	char *name;          /* NULL: as in struct kvi_member */
+	char *name; /* NULL: as in struct kvi_member */
 };
 
 /* The members of a container by offset; they do not overlap. */
 struct kvi_container {
-	const char *what;    /* "zip", "tar" */
+	const char *what; /* "zip", "tar" */
 	struct kvi_listed *list;
 	size_t n, cap;
-	size_t packed;       /* members that are not stored as they are */
+	size_t packed; /* members that are not stored as they are */
 };
 
 /*

@@ -7,10 +7,7 @@
 #include "util/error.h"
 #include "util/list.h"
 
-enum {
-	TAR_MAGIC_AT = 257, SNIFF_BYTES = TAR_MAGIC_AT + 5,
-	MEMBERS_MAX = 1 << 16
-};
+enum { TAR_MAGIC_AT = 257, SNIFF_BYTES = TAR_MAGIC_AT + 5, MEMBERS_MAX = 1 << 16 };
 
 /* "zip", "tar" or NULL. */
 static const char *sniff(const kvarc_source *src, kvarc_ret *ret)
@@ -38,8 +35,10 @@ static kvarc_ret add_member(void *opaque, const struct kvi_member *m)
 	struct kvi_container *c = l->c;
 	const struct kvi_alloc *alloc = &l->im->alloc;
 	if (c->n >= MEMBERS_MAX) {
-		kvi_import_note(l->im, "more than %d members: the %s file is kept as "
-		                "an opaque file", MEMBERS_MAX, c->what);
+		kvi_import_note(l->im,
+		                "more than %d members: the %s file is kept as "
+		                "an opaque file",
+		                MEMBERS_MAX, c->what);
 		return KVARC_END;
 	}
 	if (!kvi_array_grow(alloc, &c->list, &c->cap, c->n, sizeof *c->list))
@@ -79,15 +78,17 @@ static bool is_disjoint(const struct kvi_container *c)
 static kvarc_ret list_members(kvarc_import *im, struct kvi_container *c)
 {
 	struct listing l = { im, c };
-	kvarc_ret ret = (*c->what == 'z' ? kvi_zip_scan : kvi_tar_scan)(
-		&im->container, &im->alloc, add_member, &l);
+	kvarc_ret ret = (*c->what == 'z' ? kvi_zip_scan : kvi_tar_scan)(&im->container, &im->alloc,
+	                                                                add_member, &l);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(im->error, &im->alloc);
 	if (!ret && c->n)
 		qsort(c->list, c->n, sizeof *c->list, by_place);
 	if (ret == KVARC_END || (!ret && !is_disjoint(c))) {
-		kvi_import_note(im, "looks like a %s file, but is not one to its exact "
-		                "end: kept as an opaque file", c->what);
+		kvi_import_note(im,
+		                "looks like a %s file, but is not one to its exact "
+		                "end: kept as an opaque file",
+		                c->what);
 		ret = KVARC_END;
 	}
 	return ret;
@@ -114,8 +115,8 @@ kvarc_ret kvi_member_in_place(kvarc_import *im, const struct kvi_listed *x, cons
 	if (!item->window)
 		return kvi_fail_alloc(im->error, &im->alloc);
 	*item->window = (struct kvi_member_window){ &im->container, x->m.offset, x->m.packed };
-	item->src = (kvarc_source){ .read = read_member, .opaque = item->window,
-		                    .size = x->m.packed };
+	item->src =
+		(kvarc_source){ .read = read_member, .opaque = item->window, .size = x->m.packed };
 	return KVARC_OK;
 }
 
@@ -144,9 +145,11 @@ static kvarc_ret take(kvarc_import *im, struct kvi_container *c)
 	if (ret)
 		return ret;
 	if (c->packed) {
-		kvi_import_note(im, "%zu of %zu members are compressed: the %s file is "
+		kvi_import_note(im,
+		                "%zu of %zu members are compressed: the %s file is "
 		                "kept as an opaque file; --members packs its members "
-		                "instead", c->packed, c->n, c->what);
+		                "instead",
+		                c->packed, c->n, c->what);
 		return KVARC_END;
 	}
 	return take_stored(im, c);

@@ -61,11 +61,10 @@ static la_int64_t feed_skip(struct archive *a, void *opaque, la_int64_t n)
 	return (la_int64_t)k;
 }
 
-static la_int64_t feed_seek(struct archive *a, void *opaque, la_int64_t offset,
-                            int whence)
+static la_int64_t feed_seek(struct archive *a, void *opaque, la_int64_t offset, int whence)
 {
 	struct feed *f = opaque;
-	int64_t base = whence == SEEK_SET ? 0
+	int64_t base = whence == SEEK_SET   ? 0
 	               : whence == SEEK_CUR ? (int64_t)f->at
 	                                    : (int64_t)f->src->size;
 	if (__builtin_add_overflow(base, offset, &base) || base < 0) {
@@ -84,8 +83,7 @@ static int open_spool(const char *dir)
 #ifdef O_TMPFILE
 	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 #endif
-	if (fd < 0 && snprintf(path, sizeof path, "%s/kvarc-XXXXXX", dir) <
-	              (int)sizeof path) {
+	if (fd < 0 && snprintf(path, sizeof path, "%s/kvarc-XXXXXX", dir) < (int)sizeof path) {
 		fd = mkstemp(path);
 		if (fd >= 0)
 			(void)unlink(path);
@@ -118,21 +116,19 @@ static kvarc_ret bad_archive(kvarc_import *im, struct archive *a)
 	/* The library's own text may quote the archive: it is not passed on. */
 	if (archive_errno(a) == EIO)
 		return KVARC_IO;
-	return kvi_fail(im->error, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "a member of the zip file is damaged; without --members the "
-	                "file is packed as it is");
+	return kvi_fail(im->error, KVARC_DATA,
+	                "a member of the zip file is damaged; without "
+	                "--members the file is packed as it is");
 }
 
 /* Copies the current member out, which says how long it is. */
-static kvarc_ret spool_member(kvarc_import *im, struct archive *a,
-                              struct kvi_imp_item *item, uint64_t bytes,
-                              uint8_t *buf)
+static kvarc_ret spool_member(kvarc_import *im, struct archive *a, struct kvi_imp_item *item,
+                              uint64_t bytes, uint8_t *buf)
 {
 	uint64_t size = 0;
 	item->fd = open_spool(im->options.temp_dir);
 	if (item->fd < 0)
-		return kvi_fail(im->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "cannot make a temporary file");
+		return kvi_fail(im->error, KVARC_IO, "cannot make a temporary file");
 	for (;;) {
 		la_ssize_t n = archive_read_data(a, buf, BUFFER_BYTES);
 		if (n < 0 || (uint64_t)n > bytes - size)
@@ -140,9 +136,7 @@ static kvarc_ret spool_member(kvarc_import *im, struct archive *a,
 		if (n == 0)
 			break;
 		if (!write_all(item->fd, buf, (size_t)n))
-			return kvi_fail(im->error, KVARC_IO, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "writing a temporary "
-			                "file failed");
+			return kvi_fail(im->error, KVARC_IO, "writing a temporary file failed");
 		size += (uint64_t)n;
 	}
 	if (size != bytes)
@@ -167,16 +161,15 @@ static kvarc_ret next_member(kvarc_import *im, struct archive *a, const struct k
 	if (x->m.kind != KVI_MEMBER_DEFLATED)
 		return KVARC_OK;
 	const char *method = archive_format_name(a);
-	if (!method || !strstr(method, "(deflation)") ||
-	    !archive_entry_size_is_set(e) ||
+	if (!method || !strstr(method, "(deflation)") || !archive_entry_size_is_set(e) ||
 	    (uint64_t)archive_entry_size(e) != x->m.bytes)
 		return bad_archive(im, a);
 	return KVARC_OK;
 }
 
 /* libarchive goes through a zip file in the order of the members' headers, too. */
-static kvarc_ret inflate_all(kvarc_import *im, struct archive *a,
-                             const struct kvi_container *c, uint8_t *buf)
+static kvarc_ret inflate_all(kvarc_import *im, struct archive *a, const struct kvi_container *c,
+                             uint8_t *buf)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0, item = 0; i < c->n && !ret; i++) {
@@ -252,7 +245,8 @@ static int by_text(const void *a, const void *b)
 static const char *why_not(kvarc_import *im, struct kvi_container *c, size_t n)
 {
 	uint64_t left = im->container.size < UINT64_MAX / EXPANSION_MAX
-	                ? im->container.size * EXPANSION_MAX : UINT64_MAX;
+	                        ? im->container.size * EXPANSION_MAX
+	                        : UINT64_MAX;
 	size_t k = 0;
 	const char **names = kvi_array(&im->alloc, n, sizeof *names);
 	if (!names)
@@ -293,8 +287,10 @@ kvarc_ret kvi_members_take(kvarc_import *im, struct kvi_container *c)
 		return KVARC_END;
 	const char *why = why_not(im, c, n);
 	if (why) {
-		kvi_import_note(im, "its members cannot take the place of the %s file, "
-		                "which is packed as a whole: %s", c->what, why);
+		kvi_import_note(im,
+		                "its members cannot take the place of the %s file, "
+		                "which is packed as a whole: %s",
+		                c->what, why);
 		return KVARC_END;
 	}
 	kvarc_ret ret = KVARC_OK;

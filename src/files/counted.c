@@ -4,8 +4,7 @@
 
 enum { LAST_FRAMES = 2 }; /* INDEX and FOOTER, which only close writes */
 
-static int counted_write(void *opaque, const void *buf, size_t bytes,
-                         uint64_t offset)
+static int counted_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct kvi_counted *c = opaque;
 	c->bytes += bytes;
@@ -23,8 +22,8 @@ kvarc_sink kvi_counted_sink(struct kvi_counted *c)
 	return (kvarc_sink){ counted_write, counted_flush, c };
 }
 
-kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w,
-                            kvarc_ret ret, kvarc_writer_stats *stats)
+kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret ret,
+                            kvarc_writer_stats *stats)
 {
 	if (!ret)
 		ret = kvarc_writer_commit(*w);

@@ -16,7 +16,7 @@ struct kvi_counted {
 kvarc_sink kvi_counted_sink(struct kvi_counted *c);
 /* Commits and closes a writer on that sink, or aborts it when ret is not OK,
  * and returns what came out of it all. stats may be NULL. */
-kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w,
-                            kvarc_ret ret, kvarc_writer_stats *stats);
+kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret ret,
+                            kvarc_writer_stats *stats);
 
 #endif

@@ -12,7 +12,8 @@
 #include "reader/reader_internal.h"
 
 enum {
-	BATCH_TOKENS = 4096, PAIRS_MAX = 4096,
+	BATCH_TOKENS = 4096,
+	PAIRS_MAX = 4096,
 	AHEAD_BYTES = 32 << 20 /* more only when one segment needs it */
 };
 
@@ -23,38 +24,34 @@ struct cutting {
 	kvarc_range range;
 	const kvarc_geometry *from;
 	kvarc_geometry to;
-	kvarc_tensor *tensors;   /* of to */
-	uint32_t *source;        /* tensor i of to is this one of from */
-	kvarc_view *views;       /* one a tensor of from, all NULL */
-	uint32_t batch;          /* tokens that are appended at once */
+	kvarc_tensor *tensors; /* of to */
+	uint32_t *source;      /* tensor i of to is this one of from */
+	kvarc_view *views;     /* one a tensor of from, all NULL */
+	uint32_t batch;        /* tokens that are appended at once */
 	/* With a profile blocks need others to be decoded, of the same layer and
 	 * of those below: all tensors of a batch, so that each is decoded once. */
-	uint8_t *ahead;          /* NULL: each block is read when it is asked for */
+	uint8_t *ahead; /* NULL: each block is read when it is asked for */
 	uint64_t ahead_t0;
 	bool ids;
-	uint32_t *to_of;         /* tensor i of from is this one of to */
-	struct kvi_copy *copy;   /* of segments with lossy chunks; NULL: in salvage */
-	int32_t *tokens;         /* ids, then positions, of BATCH_TOKENS */
-	kvarc_ret failed;        /* of the reader, in fetch */
-	kvarc_error error;       /* why */
-	pthread_mutex_t lock;    /* a reader serves one thread at a time */
+	uint32_t *to_of;       /* tensor i of from is this one of to */
+	struct kvi_copy *copy; /* of segments with lossy chunks; NULL: in salvage */
+	int32_t *tokens;       /* ids, then positions, of BATCH_TOKENS */
+	kvarc_ret failed;      /* of the reader, in fetch */
+	kvarc_error error;     /* why */
+	pthread_mutex_t lock;  /* a reader serves one thread at a time */
 };
 
 /* The tensors of the range, on one track; RoPEs stay as they are numbered. */
 static kvarc_ret make_geometry(struct cutting *c)
 {
 	size_t n = 0;
-	c->tensors = kvi_array(c->alloc, c->from->n_tensors + 1,
-	                       sizeof *c->tensors);
-	c->source = kvi_array(c->alloc, c->from->n_tensors + 1,
-	                      sizeof *c->source);
-	c->views = kvi_calloc(c->alloc, c->from->n_tensors + 1,
-	                      sizeof *c->views);
+	c->tensors = kvi_array(c->alloc, c->from->n_tensors + 1, sizeof *c->tensors);
+	c->source = kvi_array(c->alloc, c->from->n_tensors + 1, sizeof *c->source);
+	c->views = kvi_calloc(c->alloc, c->from->n_tensors + 1, sizeof *c->views);
 	c->to_of = kvi_array(c->alloc, c->from->n_tensors + 1, sizeof *c->to_of);
 	if (!c->tensors || !c->source || !c->views || !c->to_of)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
-		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "not enough memory for the geometry");
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "not enough memory for the geometry");
 	for (uint32_t i = 0; i < c->from->n_tensors; i++) {
 		c->to_of[i] = KVI_COPY_OUT;
 		if (!kvi_range_has(&c->range, &c->from->tensors[i]))
@@ -65,8 +62,7 @@ static kvarc_ret make_geometry(struct cutting *c)
 		c->source[n++] = i;
 	}
 	if (n == 0)
-		return kvi_reader_fail(c->r, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN,
+		return kvi_reader_fail(c->r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "no tensors in this range");
 	c->to = *c->from;
 	c->to.n_tracks = 1;
@@ -78,26 +74,22 @@ static kvarc_ret make_geometry(struct cutting *c)
 
 static kvarc_ret copy_identity(struct cutting *c)
 {
-	const char **pairs = kvi_array(c->alloc, 2 * (size_t)PAIRS_MAX,
-	                               sizeof *pairs);
+	const char **pairs = kvi_array(c->alloc, 2 * (size_t)PAIRS_MAX, sizeof *pairs);
 	size_t n = 0;
 	if (!pairs)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
-		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "not enough memory for the identity");
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "not enough memory for the identity");
 	const char **values = pairs + PAIRS_MAX;
-	while (n < PAIRS_MAX && kvarc_reader_identity_at(c->r, n, &pairs[n],
-	                                                 &values[n]) == KVARC_OK)
+	while (n < PAIRS_MAX &&
+	       kvarc_reader_identity_at(c->r, n, &pairs[n], &values[n]) == KVARC_OK)
 		n++;
-	kvarc_ret ret = n ? kvarc_writer_identity(c->w, n, pairs, values)
-	                  : KVARC_OK;
+	kvarc_ret ret = n ? kvarc_writer_identity(c->w, n, pairs, values) : KVARC_OK;
 	kvi_free(c->alloc, (void *)pairs);
 	return ret;
 }
 
 /* Reads all heads of a block; dst has room for them. */
-static kvarc_ret read_block(struct cutting *c, uint32_t tensor, uint64_t t0,
-                            uint32_t n, void *dst)
+static kvarc_ret read_block(struct cutting *c, uint32_t tensor, uint64_t t0, uint32_t n, void *dst)
 {
 	const kvarc_tensor *t = &c->tensors[tensor];
 	kvarc_range range = { c->range.track, t->layer, 1, c->range.t0 + t0, n };
@@ -111,21 +103,18 @@ static kvarc_ret read_block(struct cutting *c, uint32_t tensor, uint64_t t0,
 }
 
 /* The same for a part of the heads. */
-static kvarc_ret read_heads(struct cutting *c, uint32_t tensor, uint32_t head,
-                            uint32_t heads, uint64_t t0, uint32_t n,
-                            uint8_t *dst)
+static kvarc_ret read_heads(struct cutting *c, uint32_t tensor, uint32_t head, uint32_t heads,
+                            uint64_t t0, uint32_t n, uint8_t *dst)
 {
 	const kvarc_tensor *t = &c->tensors[tensor];
 	size_t row = kvi_tensor_bytes(t), one = row / t->heads;
 	uint8_t *all = kvi_array(c->alloc, n, row);
 	if (!all)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
-		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "not enough memory for a block");
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "not enough memory for a block");
 	kvarc_ret ret = read_block(c, tensor, t0, n, all);
 	for (uint32_t i = 0; i < n && !ret; i++)
-		memcpy(dst + i * heads * one, all + i * row + head * one,
-		       heads * one);
+		memcpy(dst + i * heads * one, all + i * row + head * one, heads * one);
 	kvi_free(c->alloc, all);
 	return ret;
 }
@@ -167,9 +156,7 @@ static kvarc_ret read_ahead(struct cutting *c, uint64_t t0, uint32_t n)
 		const kvarc_tensor *t = &c->tensors[i];
 		uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
 		uint32_t width = kvi_tensor_width(t);
-		c->views[c->source[i]] = (kvarc_view){
-			at, (uint64_t)width * es, 0, width, es
-		};
+		c->views[c->source[i]] = (kvarc_view){ at, (uint64_t)width * es, 0, width, es };
 		at += (size_t)c->batch * width * es;
 	}
 	range.t0 += t0;
@@ -182,8 +169,8 @@ static kvarc_ret read_ahead(struct cutting *c, uint64_t t0, uint32_t n)
 	return KVARC_OK;
 }
 
-static void take_ahead(const struct cutting *c, uint32_t tensor, uint32_t head,
-                       uint32_t heads, uint64_t t0, uint32_t n, uint8_t *dst)
+static void take_ahead(const struct cutting *c, uint32_t tensor, uint32_t head, uint32_t heads,
+                       uint64_t t0, uint32_t n, uint8_t *dst)
 {
 	const kvarc_view *v = &c->views[c->source[tensor]];
 	const kvarc_tensor *t = &c->tensors[tensor];
@@ -191,12 +178,11 @@ static void take_ahead(const struct cutting *c, uint32_t tensor, uint32_t head,
 	const uint8_t *from = (const uint8_t *)v->data + head * one +
 	                      (t0 - c->ahead_t0) * v->token_stride;
 	for (uint32_t i = 0; i < n; i++)
-		memcpy(dst + i * heads * one, from + i * v->token_stride,
-		       heads * one);
+		memcpy(dst + i * heads * one, from + i * v->token_stride, heads * one);
 }
 
-static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
-                 uint64_t t0, uint32_t n, void *dst)
+static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                 uint32_t n, void *dst)
 {
 	struct cutting *c = opaque;
 	if (c->ahead) {
@@ -206,8 +192,8 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 	pthread_mutex_lock(&c->lock);
 	if (!c->failed)
 		c->failed = heads == c->tensors[tensor].heads
-		            ? read_block(c, tensor, t0, n, dst)
-		            : read_heads(c, tensor, head, heads, t0, n, dst);
+		                    ? read_block(c, tensor, t0, n, dst)
+		                    : read_heads(c, tensor, head, heads, t0, n, dst);
 	kvarc_ret ret = c->failed;
 	const kvarc_error *e = kvi_reader_error(c->r);
 	if (ret && e && c->error.code == KVARC_OK)
@@ -220,8 +206,7 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 static kvarc_ret read_tokens(struct cutting *c, uint64_t at, uint32_t n)
 {
 	return kvarc_reader_read_tokens(c->r, c->range.track, c->range.t0 + at, n,
-	                                c->ids ? c->tokens : NULL,
-	                                c->tokens + BATCH_TOKENS);
+	                                c->ids ? c->tokens : NULL, c->tokens + BATCH_TOKENS);
 }
 
 /* Tokens at .. end - 1 of the range, decoded and coded again. */
@@ -235,9 +220,8 @@ static kvarc_ret code_tokens(struct cutting *c, uint64_t at, uint64_t end)
 		if (!ret && c->ahead)
 			ret = read_ahead(c, at, n);
 		if (!ret)
-			ret = kvarc_writer_append_fetch(c->w, 0, n,
-				c->ids ? c->tokens : NULL,
-				c->tokens + BATCH_TOKENS, fetch, c);
+			ret = kvarc_writer_append_fetch(c->w, 0, n, c->ids ? c->tokens : NULL,
+			                                c->tokens + BATCH_TOKENS, fetch, c);
 		at += n;
 	}
 	return c->failed ? c->failed : ret;
@@ -271,10 +255,9 @@ static kvarc_ret check_lossy(struct cutting *c)
 		bool parted = f.t0 < c->range.t0 || at > end;
 		return kvi_reader_fail(c->r, KVARC_LOSSY, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       parted ? "a lossy tier changed tokens %llu to %llu "
-		                       "as one: cut before or behind them"
-		                       : "tokens %llu to %llu were changed by a lossy tier",
-		                       (unsigned long long)f.t0,
-		                       (unsigned long long)at - 1);
+		                                "as one: cut before or behind them"
+		                              : "tokens %llu to %llu were changed by a lossy tier",
+		                       (unsigned long long)f.t0, (unsigned long long)at - 1);
 	}
 }
 
@@ -284,8 +267,8 @@ static kvarc_ret copy_tokens(struct cutting *c)
 	uint64_t at = 0;
 	c->tokens = kvi_array(c->alloc, 2 * (size_t)BATCH_TOKENS, sizeof *c->tokens);
 	if (!ret && !c->tokens)
-		ret = kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
-		                      KVARC_UNKNOWN, "not enough memory for the tokens");
+		ret = kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                      "not enough memory for the tokens");
 	while (!ret && at < c->range.n) {
 		struct kvi_copy_found f = next_copied(c, at);
 		ret = f.ret;
@@ -318,15 +301,15 @@ static kvarc_ret write_all(struct cutting *c)
 	return ret;
 }
 
-kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
-                    const kvarc_sink *sink, const kvarc_writer_options *options,
-                    kvarc_writer_stats *stats)
+kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range, const kvarc_sink *sink,
+                    const kvarc_writer_options *options, kvarc_writer_stats *stats)
 {
 	if (!r || !range || !sink || !sink->write)
 		return KVARC_PROG;
 	struct kvi_counted counted = { *sink, 0 };
 	kvarc_sink counting = kvi_counted_sink(&counted);
-	struct cutting c = { .r = r, .range = *range,
+	struct cutting c = { .r = r,
+		             .range = *range,
 		             .from = kvarc_reader_geometry(r),
 		             .alloc = kvi_reader_alloc(r) };
 	kvarc_ret ret = kvi_range_settle(r, &c.range);

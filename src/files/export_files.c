@@ -11,33 +11,41 @@
 #include "util/bytes.h"
 
 enum {
-	HEADER_MAX = 100000000,  /* of the safetensors format */
+	HEADER_MAX = 100000000, /* of the safetensors format */
 	TOKENS_STEP = 4096
 };
 
-struct export {
+struct export
+{
 	kvarc_reader *r;
 	const kvarc_geometry *geometry;
 	kvarc_range range;
 	const kvarc_sink *sink;
 	const struct kvi_alloc *alloc;
-	uint64_t *at;            /* offset of each tensor; UINT64_MAX: not in the file */
-	uint64_t data;           /* where the next one goes, from the data on */
+	uint64_t *at;  /* offset of each tensor; UINT64_MAX: not in the file */
+	uint64_t data; /* where the next one goes, from the data on */
 	bool ids;
 	struct kvi_out header;
-	pthread_mutex_t lock;    /* of the sink */
+	pthread_mutex_t lock; /* of the sink */
 };
 
 static const char *dtype_name(uint8_t dtype)
 {
 	switch (dtype) {
-	case KVARC_F32: return "F32";
-	case KVARC_F16: return "F16";
-	case KVARC_BF16: return "BF16";
-	case KVARC_E4M3: return "F8_E4M3";
-	case KVARC_E5M2: return "F8_E5M2";
-	case KVARC_I8: return "I8";
-	default: return "U8";
+	case KVARC_F32:
+		return "F32";
+	case KVARC_F16:
+		return "F16";
+	case KVARC_BF16:
+		return "BF16";
+	case KVARC_E4M3:
+		return "F8_E4M3";
+	case KVARC_E5M2:
+		return "F8_E5M2";
+	case KVARC_I8:
+		return "I8";
+	default:
+		return "U8";
 	}
 }
 
@@ -48,33 +56,30 @@ static void put_text(struct kvi_out *out, const char *text)
 
 /* "layers.3.key", "layers.3.key.scale"; a second one of the same name gets the
  * number of its tensor. */
-static void make_name(const struct export *x, uint32_t i, char *name, size_t room)
+static void make_name(const struct export *x, uint32_t i, char *name, size_t capacity)
 {
-	static const char *const role[] = {
-		"", ".scale", ".minimum", ".payload", ".high_bits"
-	};
+	static const char *const role[] = { "", ".scale", ".minimum", ".payload", ".high_bits" };
 	const kvarc_tensor *t = &x->geometry->tensors[i];
-	int n = snprintf(name, room, "layers.%u.%s%s", t->layer,
-	                 kvarc_kind_name(t->kind),
+	int n = snprintf(name, capacity, "layers.%u.%s%s", t->layer, kvarc_kind_name(t->kind),
 	                 t->role < 5 ? role[t->role] : "");
 	for (uint32_t k = 0; k < i; k++) {
 		const kvarc_tensor *o = &x->geometry->tensors[k];
-		if (x->at[k] != UINT64_MAX && o->layer == t->layer &&
-		    o->kind == t->kind && o->role == t->role) {
-			snprintf(name + n, room - (size_t)n, ".%u", i);
+		if (x->at[k] != UINT64_MAX && o->layer == t->layer && o->kind == t->kind &&
+		    o->role == t->role) {
+			snprintf(name + n, capacity - (size_t)n, ".%u", i);
 			return;
 		}
 	}
 }
 
-static void put_entry(struct export *x, const char *name, const char *dtype,
-                      const char *shape, uint64_t bytes)
+static void put_entry(struct export *x, const char *name, const char *dtype, const char *shape,
+                      uint64_t bytes)
 {
 	char text[256];
 	snprintf(text, sizeof text,
 	         "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],"
-	         "\"data_offsets\":[%llu,%llu]}", x->data ? "," : "", name,
-	         dtype, shape, (unsigned long long)x->data,
+	         "\"data_offsets\":[%llu,%llu]}",
+	         x->data ? "," : "", name, dtype, shape, (unsigned long long)x->data,
 	         (unsigned long long)(x->data + bytes));
 	put_text(&x->header, text);
 	x->data += bytes;
@@ -87,8 +92,7 @@ static kvarc_ret make_header(struct export *x)
 	size_t n = 0;
 	put_text(&x->header, "        {"); /* its length comes here */
 	if (x->ids) {
-		snprintf(shape, sizeof shape, "%llu",
-		         (unsigned long long)x->range.n);
+		snprintf(shape, sizeof shape, "%llu", (unsigned long long)x->range.n);
 		put_entry(x, "tokens", "I32", shape, 4 * x->range.n);
 	}
 	for (uint32_t i = 0; i < x->geometry->n_tensors; i++) {
@@ -101,21 +105,19 @@ static kvarc_ret make_header(struct export *x)
 		n++;
 		snprintf(shape, sizeof shape, "%u,%llu,%u", t->heads,
 		         (unsigned long long)x->range.n, t->channels);
-		put_entry(x, name, dtype_name(t->dtype), shape,
-		          x->range.n * kvi_tensor_bytes(t));
+		put_entry(x, name, dtype_name(t->dtype), shape, x->range.n * kvi_tensor_bytes(t));
 	}
 	put_text(&x->header, "}");
 	while (x->header.n % 8)
 		put_text(&x->header, " ");
 	if (x->header.failed)
-		return kvi_reader_fail(x->r, kvi_alloc_error(x->alloc),
-		                       KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "not enough memory for the header");
+		return kvi_reader_fail(x->r, kvi_alloc_error(x->alloc), KVARC_UNKNOWN,
+		                       KVARC_UNKNOWN, "not enough memory for the header");
 	if (n == 0 || x->header.n > HEADER_MAX)
-		return kvi_reader_fail(x->r, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, n ? "too many tensors for "
-		                       "a safetensors file"
-		                       : "no tensors in this range");
+		return kvi_reader_fail(x->r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       n ? "too many tensors for "
+		                           "a safetensors file"
+		                         : "no tensors in this range");
 	kvi_store64(x->header.p, x->header.n - 8);
 	return KVARC_OK;
 }
@@ -133,22 +135,21 @@ static kvarc_ret write_ids(struct export *x)
 	for (uint64_t done = 0; x->ids && done < x->range.n;) {
 		uint64_t left = x->range.n - done;
 		uint32_t n = left < TOKENS_STEP ? (uint32_t)left : TOKENS_STEP;
-		kvarc_ret ret = kvarc_reader_read_tokens(x->r, x->range.track,
-			x->range.t0 + done, n, ids, NULL);
+		kvarc_ret ret = kvarc_reader_read_tokens(x->r, x->range.track, x->range.t0 + done,
+		                                         n, ids, NULL);
 		if (ret)
 			return ret;
 		for (uint32_t i = 0; i < n; i++)
 			kvi_store32(raw + 4 * i, (uint32_t)ids[i]);
-		if (x->sink->write(x->sink->opaque, raw, 4 * (size_t)n,
-		                   x->header.n + 4 * done))
+		if (x->sink->write(x->sink->opaque, raw, 4 * (size_t)n, x->header.n + 4 * done))
 			return write_failed(x);
 		done += n;
 	}
 	return KVARC_OK;
 }
 
-static int deliver(void *opaque, uint32_t tensor, uint32_t head,
-                   uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+static int deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                   uint32_t n, const void *src)
 {
 	struct export *x = opaque;
 	const kvarc_tensor *t = &x->geometry->tensors[tensor];
@@ -156,15 +157,14 @@ static int deliver(void *opaque, uint32_t tensor, uint32_t head,
 	if (x->at[tensor] == UINT64_MAX)
 		return 0;
 	struct kvi_area_view v = {
-		tensor, t->channels, 0, t->channels * es,
-		x->range.n * t->channels * es, es
+		tensor, t->channels, 0, t->channels * es, x->range.n * t->channels * es, es
 	};
-	struct kvi_block b = { t0 - x->range.t0, n, head * t->channels,
-		               heads * t->channels, (uint32_t)es };
+	struct kvi_block b = { t0 - x->range.t0, n, head * t->channels, heads * t->channels,
+		               (uint32_t)es };
 	struct kvi_locked l = { &x->lock, x->sink };
 	kvarc_sink sink = kvi_locked_sink(&l);
-	return kvi_strided_write(x->alloc, &sink, x->header.n + x->at[tensor],
-	                         &v, &b, src) != KVARC_OK;
+	return kvi_strided_write(x->alloc, &sink, x->header.n + x->at[tensor], &v, &b, src) !=
+	       KVARC_OK;
 }
 
 static kvarc_ret write_all(struct export *x)
@@ -186,8 +186,10 @@ kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
 {
 	if (!r || !range || !sink || !sink->write)
 		return KVARC_PROG;
-	struct export x = { .r = r, .geometry = kvarc_reader_geometry(r),
-		            .range = *range, .sink = sink,
+	struct export x = { .r = r,
+		            .geometry = kvarc_reader_geometry(r),
+		            .range = *range,
+		            .sink = sink,
 		            .alloc = kvi_reader_alloc(r) };
 	kvarc_ret ret = kvi_range_settle(r, &x.range);
 	if (ret)
@@ -196,8 +198,7 @@ kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
 	kvi_out_init(&x.header, x.alloc);
 	x.at = kvi_array(x.alloc, x.geometry->n_tensors + 1, sizeof *x.at);
 	if (!x.at)
-		ret = kvi_reader_fail(r, kvi_alloc_error(x.alloc),
-		                      KVARC_UNKNOWN, KVARC_UNKNOWN,
+		ret = kvi_reader_fail(r, kvi_alloc_error(x.alloc), KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                      "not enough memory for the header");
 	if (!ret)
 		ret = kvi_range_has_ids(r, &x.range, &x.ids);

@@ -12,16 +12,16 @@ enum { KVI_GGML_PLANES_MAX = 4 };
 
 /* One field of a block: `elems` elements of `dtype`, `offset` bytes into it. */
 struct kvi_ggml_plane {
-	uint8_t role;   /* kvarc_role */
-	uint8_t dtype;  /* kvarc_dtype */
+	uint8_t role;  /* kvarc_role */
+	uint8_t dtype; /* kvarc_dtype */
 	uint8_t offset;
 	uint8_t elems;
 };
 
 struct kvi_ggml_type {
-	int32_t type;         /* number in a llama.cpp file */
+	int32_t type; /* number in a llama.cpp file */
 	const char *name;
-	uint8_t block_elems;  /* tensor elements of one block */
+	uint8_t block_elems; /* tensor elements of one block */
 	uint8_t block_bytes;
 	uint8_t n_planes;
 	struct kvi_ggml_plane planes[KVI_GGML_PLANES_MAX];

@@ -11,11 +11,11 @@
 
 /* Architectures whose RoPE turns channel 2i with 2i + 1; all others are half. */
 static const char *const interleaved[] = {
-	"llama", "llama4", "deci", "baichuan", "starcoder", "internlm2",
-	"minicpm", "xverse", "command-r", "cohere2", "olmo", "arctic",
-	"deepseek", "deepseek2", "plm", "chatglm", "granite", "granitemoe",
-	"granitehybrid", "chameleon", "bailingmoe", "smollm3", "arcee",
-	"ernie4_5", "ernie4_5-moe", "mistral3", "mistral4", "apertus",
+	"llama",         "llama4",    "deci",       "baichuan", "starcoder", "internlm2",
+	"minicpm",       "xverse",    "command-r",  "cohere2",  "olmo",      "arctic",
+	"deepseek",      "deepseek2", "plm",        "chatglm",  "granite",   "granitemoe",
+	"granitehybrid", "chameleon", "bailingmoe", "smollm3",  "arcee",     "ernie4_5",
+	"ernie4_5-moe",  "mistral3",  "mistral4",   "apertus",
 };
 
 static uint32_t as_count(const struct kvi_gguf_value *v)
@@ -99,8 +99,7 @@ static kvarc_ret read_pairs(struct kvi_gguf *g, struct kvi_scan *s)
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_gguf_read(struct kvi_gguf *g, const struct kvi_alloc *alloc,
-                        const kvarc_source *src)
+kvarc_ret kvi_gguf_read(struct kvi_gguf *g, const struct kvi_alloc *alloc, const kvarc_source *src)
 {
 	memset(g, 0, sizeof *g);
 	g->linear = 1;

@@ -12,15 +12,15 @@
 struct kvi_gguf {
 	bool present;
 	char arch[32];
-	char name[128];         /* general.name, may be empty */
-	uint32_t blocks;        /* layers; 0: not told, as everywhere here */
-	uint32_t heads;         /* KV heads; 0 when they differ by layer */
+	char name[128];                        /* general.name, may be empty */
+	uint32_t blocks;                       /* layers; 0: not told, as everywhere here */
+	uint32_t heads;                        /* KV heads; 0 when they differ by layer */
 	uint32_t key_channels, value_channels; /* of one head */
 	uint32_t rotary;
 	double theta;
-	bool scaled;            /* RoPE scaling other than none or linear */
-	double linear;          /* linear scaling factor, 1: none */
-	uint8_t pairing;        /* KVARC_ROPE_*, of this architecture */
+	bool scaled;     /* RoPE scaling other than none or linear */
+	double linear;   /* linear scaling factor, 1: none */
+	uint8_t pairing; /* KVARC_ROPE_*, of this architecture */
 };
 
 /*
@@ -28,7 +28,6 @@ struct kvi_gguf {
  * little memory whatever the file says.
  * Returns OK, FORMAT (not a GGUF), OPTIONS (version), DATA, IO, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_gguf_read(struct kvi_gguf *g, const struct kvi_alloc *alloc,
-                        const kvarc_source *src);
+kvarc_ret kvi_gguf_read(struct kvi_gguf *g, const struct kvi_alloc *alloc, const kvarc_source *src);
 
 #endif

@@ -58,9 +58,8 @@ static void roll_back(kvarc_import *im, const struct mark *m)
 /* Asks the parsers in turn; what none of them knows stays opaque. */
 static kvarc_ret look_at(kvarc_import *im, uint32_t item)
 {
-	static kvarc_ret (*const parsers[])(kvarc_import *, uint32_t) = {
-		kvi_import_llama, kvi_import_safetensors
-	};
+	static kvarc_ret (*const parsers[])(kvarc_import *, uint32_t) = { kvi_import_llama,
+		                                                          kvi_import_safetensors };
 	struct mark m = { im->n_tracks, im->n_tensors, im->n_areas };
 	for (size_t i = 0; i < sizeof parsers / sizeof *parsers; i++) {
 		kvarc_ret ret = parsers[i](im, item);
@@ -95,8 +94,7 @@ static kvarc_ret finish(kvarc_import *im)
 		return kvi_import_full(im);
 	im->pub_tracks = kvi_array(&im->alloc, im->n_tracks, sizeof(kvarc_track));
 	if (im->n_tensors)
-		im->pub_tensors = kvi_array(&im->alloc, im->n_tensors,
-		                            sizeof(kvarc_tensor));
+		im->pub_tensors = kvi_array(&im->alloc, im->n_tensors, sizeof(kvarc_tensor));
 	if (!im->pub_tracks || (im->n_tensors && !im->pub_tensors))
 		return kvi_import_full(im);
 	for (size_t i = 0; i < im->n_tracks; i++) {
@@ -108,13 +106,10 @@ static kvarc_ret finish(kvarc_import *im)
 		im->pub_tensors[i].name = im->tensors[i].name;
 	}
 	for (size_t i = 0; i < im->n_ropes; i++)
-		im->pub_ropes[i] = (kvarc_rope){ im->ropes[i].pairing,
-			                         im->ropes[i].rotary,
+		im->pub_ropes[i] = (kvarc_rope){ im->ropes[i].pairing, im->ropes[i].rotary,
 			                         im->ropes[i].freq };
-	im->geometry = (kvarc_geometry){
-		im->n_ropes, im->n_tracks, im->n_tensors,
-		im->pub_ropes, im->pub_tracks, im->pub_tensors
-	};
+	im->geometry = (kvarc_geometry){ im->n_ropes,   im->n_tracks,   im->n_tensors,
+		                         im->pub_ropes, im->pub_tracks, im->pub_tensors };
 	return KVARC_OK;
 }
 
@@ -124,21 +119,18 @@ static kvarc_ret read_model(kvarc_import *im)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_gguf_read(&im->gguf, &im->alloc, im->options.model);
 	if (ret == KVARC_FORMAT)
-		return kvi_fail(im->error, KVARC_DATA, 0, KVARC_UNKNOWN,
-		                "the model file is not a GGUF file");
+		return kvi_fail_at(im->error, KVARC_DATA, 0, KVARC_UNKNOWN,
+		                   "the model file is not a GGUF file");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(im->error, ret, 4, KVARC_UNKNOWN,
-		                "the model file is a GGUF of an unknown version (2 and "
-		                "3 are supported)");
+		return kvi_fail_at(im->error, ret, 4, KVARC_UNKNOWN,
+		                   "the model file is a GGUF of "
+		                   "an unknown version (2 and 3 are supported)");
 	if (ret == KVARC_DATA)
-		return kvi_fail(im->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the metadata of the GGUF model file are "
-		                "damaged");
+		return kvi_fail(im->error, ret, "the metadata of the GGUF model file are damaged");
 	return ret;
 }
 
-static kvarc_ret open_single(kvarc_import *im, const kvarc_source *src,
-                             const char *name)
+static kvarc_ret open_single(kvarc_import *im, const kvarc_source *src, const char *name)
 {
 	struct kvi_imp_item *item = kvi_import_add_item(im, name);
 	if (!item)
@@ -159,23 +151,22 @@ static void close_container(kvarc_import *im)
  * A container with caches among its stored members is one item: the tensors of all members, and
  * literal bytes between them. When members were asked for they are items of their own.
  */
-static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src,
-                                const char *name)
+static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src, const char *name)
 {
 	kvarc_ret ret = kvi_import_container(im, src);
 	if (!ret)
 		ret = look_at_all(im);
 	if (!ret && im->n_tensors == 0) {
 		kvi_import_note(im, "no cache was found in the archive: it is "
-		                "kept as an opaque file");
+		                    "kept as an opaque file");
 		ret = KVARC_END;
 	}
 	if (ret == KVARC_END)
 		close_container(im);
 	if (ret)
 		return ret;
-	snprintf(im->format, sizeof im->format, "%s archive of %zu files",
-	         im->container_kind, im->n_items);
+	snprintf(im->format, sizeof im->format, "%s archive of %zu files", im->container_kind,
+	         im->n_items);
 	if (im->n_members)
 		return KVARC_OK;
 	kvi_import_join_members(im);
@@ -185,8 +176,7 @@ static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src,
 	return ret;
 }
 
-static kvarc_ret open_all(kvarc_import *im, const kvarc_source *src,
-                          const char *name)
+static kvarc_ret open_all(kvarc_import *im, const kvarc_source *src, const char *name)
 {
 	kvarc_ret ret = read_model(im);
 	if (!ret && !im->options.opaque) {
@@ -204,8 +194,7 @@ static kvarc_ret open_all(kvarc_import *im, const kvarc_source *src,
 	return ret ? ret : finish(im);
 }
 
-kvarc_ret kvarc_import_open(kvarc_import **pim, const kvarc_source *source,
-                            const char *name,
+kvarc_ret kvarc_import_open(kvarc_import **pim, const kvarc_source *source, const char *name,
                             const kvarc_import_options *options)
 {
 	static const kvarc_import_options defaults = KVARC_IMPORT_OPTIONS_INIT;
@@ -215,9 +204,8 @@ kvarc_ret kvarc_import_open(kvarc_import **pim, const kvarc_source *source,
 		return KVARC_PROG;
 	*pim = NULL;
 	if (!source || !source->read || source->size == KVARC_UNKNOWN)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "an import needs a source of "
-		                "known size");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "an import needs a source of known size");
 	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
 	kvarc_import *im = kvi_calloc(&alloc, 1, sizeof *im);
 	if (!im)
@@ -228,8 +216,7 @@ kvarc_ret kvarc_import_open(kvarc_import **pim, const kvarc_source *source,
 	im->options = *o;
 	kvarc_ret ret = open_all(im, source, name);
 	if (ret == KVARC_IO)
-		ret = kvi_fail(im->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		               "reading the input failed");
+		ret = kvi_fail(im->error, ret, "reading the input failed");
 	if (ret)
 		kvarc_import_close(&im);
 	*pim = im;
@@ -246,24 +233,21 @@ uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track)
 	return im && track < im->n_tracks ? im->tracks[track].n : 0;
 }
 
-kvarc_ret kvarc_import_read_tokens(const kvarc_import *im, uint32_t track,
-                                   uint64_t t0, uint64_t n, int32_t *ids,
-                                   int32_t *positions)
+kvarc_ret kvarc_import_read_tokens(const kvarc_import *im, uint32_t track, uint64_t t0, uint64_t n,
+                                   int32_t *ids, int32_t *positions)
 {
 	int32_t unused[2][256];
 	if (!im)
 		return KVARC_PROG;
-	if (track >= im->n_tracks || t0 > im->tracks[track].n ||
-	    n > im->tracks[track].n - t0)
+	if (track >= im->n_tracks || t0 > im->tracks[track].n || n > im->tracks[track].n - t0)
 		return KVARC_GEOMETRY;
 	if (ids && !im->tracks[track].has_ids)
 		return KVARC_OPTIONS;
 	for (uint64_t i = 0; i < n; i += 256) {
 		uint32_t k = n - i < 256 ? (uint32_t)(n - i) : 256;
-		kvarc_ret ret = kvi_import_tokens(
-			im, track, t0 + i, k,
-			positions ? positions + i : unused[0],
-			ids ? ids + i : unused[1]);
+		kvarc_ret ret = kvi_import_tokens(im, track, t0 + i, k,
+		                                  positions ? positions + i : unused[0],
+		                                  ids ? ids + i : unused[1]);
 		if (ret)
 			return ret;
 	}
@@ -293,8 +277,7 @@ const char *kvarc_import_note(const kvarc_import *im)
 	return im && im->note[0] ? im->note : NULL;
 }
 
-void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes,
-                        uint64_t *tensor_bytes)
+void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes, uint64_t *tensor_bytes)
 {
 	uint64_t files = 0, tensors = 0;
 	for (size_t i = 0; im && i < im->n_items; i++)
@@ -308,21 +291,19 @@ void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes,
 }
 
 /* The first area of a tensor that holds a token, NULL: none does. */
-static const struct kvi_imp_area *area_of(const kvarc_import *im,
-                                          const struct kvi_imp_tensor *t,
+static const struct kvi_imp_area *area_of(const kvarc_import *im, const struct kvi_imp_tensor *t,
                                           uint64_t token)
 {
 	const struct kvi_imp_area *a = &im->areas[t->area];
 	const struct kvi_imp_area *end = im->areas + im->n_areas;
-	for (uint32_t first = a->first_tensor;
-	     a < end && a->first_tensor == first; a++)
+	for (uint32_t first = a->first_tensor; a < end && a->first_tensor == first; a++)
 		if (token >= a->t0 && token - a->t0 < a->n_tokens)
 			return a;
 	return NULL;
 }
 
-int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head,
-                       uint32_t heads, uint64_t t0, uint32_t n, void *dst)
+int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                       uint32_t n, void *dst)
 {
 	const kvarc_import *im = opaque;
 	if (tensor >= im->n_tensors)
@@ -330,13 +311,12 @@ int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head,
 	const struct kvi_imp_tensor *t = &im->tensors[tensor];
 	const struct kvi_imp_area *area = &im->areas[t->area];
 	uint64_t tokens = im->tracks[area->track].n;
-	if (n == 0 || heads == 0 || t0 > tokens || n > tokens - t0 ||
-	    head > t->pub.heads || heads > t->pub.heads - head)
+	if (n == 0 || heads == 0 || t0 > tokens || n > tokens - t0 || head > t->pub.heads ||
+	    heads > t->pub.heads - head)
 		return 1;
-	struct kvi_block b = {
-		.c0 = head * t->pub.channels, .channels = heads * t->pub.channels,
-		.elem_bytes = (uint32_t)kvarc_dtype_bytes(t->pub.dtype)
-	};
+	struct kvi_block b = { .c0 = head * t->pub.channels,
+		               .channels = heads * t->pub.channels,
+		               .elem_bytes = (uint32_t)kvarc_dtype_bytes(t->pub.dtype) };
 	uint8_t *to = dst;
 	for (uint64_t at = t0; at < t0 + n; at += b.n) {
 		area = area_of(im, t, at);
@@ -344,10 +324,9 @@ int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head,
 			return 1;
 		uint64_t left = area->t0 + area->n_tokens - at;
 		b.t0 = at - area->t0;
-		b.n = left < t0 + n - at ? (uint32_t)left
-		                         : (uint32_t)(t0 + n - at);
-		if (kvi_strided_read(&im->alloc, &im->items[area->item].src,
-		                     area->offset, &t->at, &b, to))
+		b.n = left < t0 + n - at ? (uint32_t)left : (uint32_t)(t0 + n - at);
+		if (kvi_strided_read(&im->alloc, &im->items[area->item].src, area->offset, &t->at,
+		                     &b, to))
 			return 1;
 		to += (size_t)b.n * b.channels * b.elem_bytes;
 	}

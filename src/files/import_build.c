@@ -11,8 +11,7 @@ struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name)
 {
 	size_t bytes = strlen(name ? name : "") + 1;
 	if (im->n_items >= KVI_IMPORT_ITEMS_MAX ||
-	    !kvi_array_grow(&im->alloc, &im->items, &im->cap_items,
-	                     im->n_items, sizeof *im->items))
+	    !kvi_array_grow(&im->alloc, &im->items, &im->cap_items, im->n_items, sizeof *im->items))
 		return NULL;
 	struct kvi_imp_item *item = &im->items[im->n_items];
 	memset(item, 0, sizeof *item);
@@ -29,8 +28,8 @@ struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name)
 struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n)
 {
 	if (im->n_tracks >= KVI_IMPORT_TRACKS_MAX ||
-	    !kvi_array_grow(&im->alloc, &im->tracks, &im->cap_tracks,
-	                     im->n_tracks, sizeof *im->tracks))
+	    !kvi_array_grow(&im->alloc, &im->tracks, &im->cap_tracks, im->n_tracks,
+	                    sizeof *im->tracks))
 		return NULL;
 	struct kvi_imp_track *t = &im->tracks[im->n_tracks++];
 	memset(t, 0, sizeof *t);
@@ -38,26 +37,22 @@ struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n)
 	return t;
 }
 
-struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
-                                         uint32_t track, uint64_t offset,
-                                         uint64_t bytes)
+struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item, uint32_t track,
+                                         uint64_t offset, uint64_t bytes)
 {
-	if (!kvi_array_grow(&im->alloc, &im->areas, &im->cap_areas,
-	                     im->n_areas, sizeof *im->areas))
+	if (!kvi_array_grow(&im->alloc, &im->areas, &im->cap_areas, im->n_areas, sizeof *im->areas))
 		return NULL;
 	struct kvi_imp_area *a = &im->areas[im->n_areas++];
-	*a = (struct kvi_imp_area){ item, track, offset, bytes, 0,
-		                    im->tracks[track].n,
-		                    (uint32_t)im->n_tensors, 0 };
+	*a = (struct kvi_imp_area){
+		item, track, offset, bytes, 0, im->tracks[track].n, (uint32_t)im->n_tensors, 0
+	};
 	return a;
 }
 
-struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset,
-                                         uint64_t bytes, uint64_t t0,
-                                         uint64_t n_tokens)
+struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset, uint64_t bytes,
+                                         uint64_t t0, uint64_t n_tokens)
 {
-	if (!kvi_array_grow(&im->alloc, &im->areas, &im->cap_areas,
-	                     im->n_areas, sizeof *im->areas))
+	if (!kvi_array_grow(&im->alloc, &im->areas, &im->cap_areas, im->n_areas, sizeof *im->areas))
 		return NULL;
 	struct kvi_imp_area *a = &im->areas[im->n_areas++];
 	*a = a[-1];
@@ -71,8 +66,8 @@ struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset,
 struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im)
 {
 	if (im->n_tensors >= KVI_IMPORT_TENSORS_MAX ||
-	    !kvi_array_grow(&im->alloc, &im->tensors, &im->cap_tensors,
-	                     im->n_tensors, sizeof *im->tensors))
+	    !kvi_array_grow(&im->alloc, &im->tensors, &im->cap_tensors, im->n_tensors,
+	                    sizeof *im->tensors))
 		return NULL;
 	struct kvi_imp_tensor *t = &im->tensors[im->n_tensors++];
 	struct kvi_imp_area *a = &im->areas[im->n_areas - 1];
@@ -85,11 +80,10 @@ struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im)
 
 kvarc_ret kvi_import_full(kvarc_import *im)
 {
-	if (im->n_items >= KVI_IMPORT_ITEMS_MAX ||
-	    im->n_tracks >= KVI_IMPORT_TRACKS_MAX ||
+	if (im->n_items >= KVI_IMPORT_ITEMS_MAX || im->n_tracks >= KVI_IMPORT_TRACKS_MAX ||
 	    im->n_tensors >= KVI_IMPORT_TENSORS_MAX) {
 		kvi_import_note(im, "more files, tracks or tensors than an "
-		                "archive can describe: kept as opaque");
+		                    "archive can describe: kept as opaque");
 		return KVARC_END;
 	}
 	return kvi_fail_alloc(im->error, &im->alloc);
@@ -108,8 +102,7 @@ void kvi_import_note(kvarc_import *im, const char *format, ...)
 			*p = '?';
 }
 
-kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *t,
-                              int64_t position)
+kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *t, int64_t position)
 {
 	uint64_t start = 0;
 	if (t->n_runs) {
@@ -120,8 +113,7 @@ kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *t,
 			return KVARC_OK;
 		}
 	}
-	if (!kvi_array_grow(&im->alloc, &t->runs, &t->cap_runs, t->n_runs,
-	                     sizeof *t->runs))
+	if (!kvi_array_grow(&im->alloc, &t->runs, &t->cap_runs, t->n_runs, sizeof *t->runs))
 		return kvi_fail_alloc(im->error, &im->alloc);
 	t->runs[t->n_runs++] = (struct kvi_imp_run){ start, 1, position };
 	return KVARC_OK;
@@ -151,8 +143,8 @@ static size_t run_of(const struct kvi_imp_track *t, uint64_t token)
 	return lo;
 }
 
-static void fill_positions(const struct kvi_imp_track *t, uint64_t t0,
-                           uint32_t n, int32_t *positions)
+static void fill_positions(const struct kvi_imp_track *t, uint64_t t0, uint32_t n,
+                           int32_t *positions)
 {
 	const struct kvi_imp_run from_zero = { 0, t->n, 0 };
 	const struct kvi_imp_run *r = &from_zero;
@@ -161,13 +153,12 @@ static void fill_positions(const struct kvi_imp_track *t, uint64_t t0,
 	for (uint32_t i = 0; i < n; i++) {
 		if (t0 + i >= r->start + r->count)
 			r++;
-		positions[i] = (int32_t)(r->first +
-		                         (int64_t)(t0 + i - r->start));
+		positions[i] = (int32_t)(r->first + (int64_t)(t0 + i - r->start));
 	}
 }
 
-kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0,
-                            uint32_t n, int32_t *positions, int32_t *ids)
+kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0, uint32_t n,
+                            int32_t *positions, int32_t *ids)
 {
 	const struct kvi_imp_track *t = &im->tracks[track];
 	fill_positions(t, t0, n, positions);
@@ -182,8 +173,7 @@ kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0,
 		                    t->ids_at + (t0 + i) * t->ids_bytes))
 			return KVARC_IO;
 		for (uint32_t j = 0; j < k; j++)
-			ids[i + j] = (int32_t)kvi_load32(raw + (size_t)j *
-			                                 t->ids_bytes);
+			ids[i + j] = (int32_t)kvi_load32(raw + (size_t)j * t->ids_bytes);
 	}
 	return KVARC_OK;
 }

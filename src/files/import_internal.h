@@ -35,7 +35,7 @@ struct kvi_member_window {
 struct kvi_imp_item {
 	kvarc_source src;
 	struct kvi_member_window *window; /* what src reads: a member in place; NULL otherwise */
-	int fd;            /* spooled member, -1 otherwise */
+	int fd;                           /* spooled member, -1 otherwise */
 	uint16_t kind;
 	char *name;
 };
@@ -54,15 +54,15 @@ struct kvi_imp_track {
 	size_t n_runs, cap_runs;
 	bool has_ids;
 	uint32_t ids_item;
-	uint64_t ids_at;          /* token ids in that item */
-	uint8_t ids_bytes;        /* 4 or 8 each */
+	uint64_t ids_at;   /* token ids in that item */
+	uint8_t ids_bytes; /* 4 or 8 each */
 };
 
 /* A tensor and where its elements lie: strides count from the area's start. */
 struct kvi_imp_tensor {
 	kvarc_tensor pub;
 	char name[64];
-	uint32_t area;     /* the first one */
+	uint32_t area;           /* the first one */
 	struct kvi_area_view at; /* its tensor field is not used here */
 };
 
@@ -93,17 +93,17 @@ struct kvarc_import {
 	struct kvi_rope ropes[KVI_IMPORT_ROPES_MAX];
 	size_t n_ropes;
 
-	kvarc_geometry geometry;   /* arrays below, made by kvi_import_finish */
+	kvarc_geometry geometry; /* arrays below, made by kvi_import_finish */
 	kvarc_rope pub_ropes[KVI_IMPORT_ROPES_MAX];
 	kvarc_track *pub_tracks;
 	kvarc_tensor *pub_tensors;
 	char format[96];
-	char layout[48];           /* for the identity; "": nothing to say */
-	const char *engine;        /* NULL: not known */
-	kvarc_source container;    /* when container_kind is not NULL */
-	const char *container_kind;/* "zip", "tar", or NULL */
-	size_t n_members;          /* items that take the place of their container, 0: none do */
-	char note[200];            /* "": none */
+	char layout[48];            /* for the identity; "": nothing to say */
+	const char *engine;         /* NULL: not known */
+	kvarc_source container;     /* when container_kind is not NULL */
+	const char *container_kind; /* "zip", "tar", or NULL */
+	size_t n_members;           /* items that take the place of their container, 0: none do */
+	char note[200];             /* "": none */
 };
 
 /*
@@ -134,13 +134,11 @@ kvarc_ret kvi_import_find_ropes(kvarc_import *im);
  * NULL (kvi_import_full tells which error that is). */
 struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name);
 struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n);
-struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item,
-                                         uint32_t track, uint64_t offset,
-                                         uint64_t bytes);
+struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item, uint32_t track,
+                                         uint64_t offset, uint64_t bytes);
 /* The next area of the tensors of the last one, of other or the same tokens. */
-struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset,
-                                         uint64_t bytes, uint64_t t0,
-                                         uint64_t n_tokens);
+struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset, uint64_t bytes,
+                                         uint64_t t0, uint64_t n_tokens);
 /* Belongs to the last area. */
 struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im);
 /* What a NULL of the calls above means: END with a note when a limit of the
@@ -150,13 +148,12 @@ kvarc_ret kvi_import_full(kvarc_import *im);
 void kvi_import_note(kvarc_import *im, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Appends a position to a track. */
-kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *track,
-                              int64_t position);
+kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *track, int64_t position);
 /* heads x channels of a width: `wanted` heads when that divides it and fits. */
 void kvi_import_shape(kvarc_tensor *t, uint64_t width, uint32_t wanted);
 
 /* Positions and, when the track has them, ids of tokens [t0, t0 + n). */
-kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0,
-                            uint32_t n, int32_t *positions, int32_t *ids);
+kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0, uint32_t n,
+                            int32_t *positions, int32_t *ids);
 
 #endif

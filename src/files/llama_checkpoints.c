@@ -14,11 +14,7 @@
 #include "import_internal.h"
 #include "util/list.h"
 
-enum {
-	APPENDIX_VERSION = 1,
-	CHECKPOINTS_MAX = 1024,
-	STATES = 3
-};
+enum { APPENDIX_VERSION = 1, CHECKPOINTS_MAX = 1024, STATES = 3 };
 #define STATE_MAGIC 0xaf143cd8u
 
 /* The memory of a checkpoint, to its exact end. */
@@ -61,7 +57,7 @@ static bool checkpoint(struct kvi_llama_attempt *a)
 	kvi_scan64(s); /* first and last position */
 	for (int i = 0; i < STATES; i++) {
 		uint64_t bytes = kvi_scan64(s);
-		if (s->bad || bytes > kvi_scan_left(s))
+		if (s->bad || bytes > kvi_scan_remaining(s))
 			return false;
 		if (i == 0) {
 			c.state_at = s->at;
@@ -75,8 +71,8 @@ static bool checkpoint(struct kvi_llama_attempt *a)
 	kvi_scan_seek(s, c.state_at);
 	read_state(a, &c);
 	kvi_scan_seek(s, c.end);
-	if (!kvi_array_grow(a->alloc, &f->checkpoints, &f->cap_checkpoints,
-	                     f->n_checkpoints, sizeof *f->checkpoints)) {
+	if (!kvi_array_grow(a->alloc, &f->checkpoints, &f->cap_checkpoints, f->n_checkpoints,
+	                    sizeof *f->checkpoints)) {
 		a->no_memory = true;
 		return false;
 	}
@@ -93,13 +89,12 @@ bool kvi_llama_appendix(struct kvi_llama_attempt *a)
 	if (a->g->session || kvi_scan32(s) != KVI_LLAMA_APPENDIX_MAGIC || s->bad)
 		return false;
 	uint32_t version = kvi_scan32(s), count = kvi_scan32(s);
-	bool whole = !s->bad && version == APPENDIX_VERSION &&
-	             count <= CHECKPOINTS_MAX;
+	bool whole = !s->bad && version == APPENDIX_VERSION && count <= CHECKPOINTS_MAX;
 	for (a->checkpoint = 1; whole && a->checkpoint <= count; a->checkpoint++)
 		whole = checkpoint(a);
 	a->checkpoint = 0;
 	f->appendix_at = at;
-	if (!whole || kvi_scan_left(s)) {
+	if (!whole || kvi_scan_remaining(s)) {
 		f->n_sections = sections;
 		f->n_matrices = matrices;
 		f->n_checkpoints = 0;

@@ -10,16 +10,16 @@
 #include "util/list.h"
 
 enum {
-	SEQ_IDS_MAX = 256,     /* sequences that may share a cell */
+	SEQ_IDS_MAX = 256, /* sequences that may share a cell */
 	STREAMS_MAX = 256,
 	LAYERS_MAX = 4096,
 	MATRICES_MAX = 65536,
 	ROTATION_MAX = 4096,
-	TYPE_F32 = 0, TYPE_F16 = 1
+	TYPE_F32 = 0,
+	TYPE_F16 = 1
 };
 
-bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g,
-                    int32_t *position)
+bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g, int32_t *position)
 {
 	*position = (int32_t)kvi_scan32(s);
 	uint32_t n = kvi_scan32(s);
@@ -42,14 +42,13 @@ bool kvi_llama_state_cell(struct kvi_scan *s, int32_t *position)
 	return !s->bad;
 }
 
-static bool add_matrix(struct kvi_llama_attempt *a,
-                       const struct kvi_llama_matrix *m)
+static bool add_matrix(struct kvi_llama_attempt *a, const struct kvi_llama_matrix *m)
 {
 	struct kvi_llama_file *f = a->f;
 	if (f->n_matrices >= MATRICES_MAX)
 		return false;
-	if (!kvi_array_grow(a->alloc, &f->matrices, &f->cap_matrices,
-	                     f->n_matrices, sizeof *f->matrices)) {
+	if (!kvi_array_grow(a->alloc, &f->matrices, &f->cap_matrices, f->n_matrices,
+	                    sizeof *f->matrices)) {
 		a->no_memory = true;
 		return false;
 	}
@@ -57,12 +56,11 @@ static bool add_matrix(struct kvi_llama_attempt *a,
 	return true;
 }
 
-static bool add_section(struct kvi_llama_attempt *a,
-                        const struct kvi_llama_section *k)
+static bool add_section(struct kvi_llama_attempt *a, const struct kvi_llama_section *k)
 {
 	struct kvi_llama_file *f = a->f;
-	if (!kvi_array_grow(a->alloc, &f->sections, &f->cap_sections,
-	                     f->n_sections, sizeof *f->sections)) {
+	if (!kvi_array_grow(a->alloc, &f->sections, &f->cap_sections, f->n_sections,
+	                    sizeof *f->sections)) {
 		a->no_memory = true;
 		return false;
 	}
@@ -99,15 +97,13 @@ static bool matrix(struct kvi_llama_attempt *a, uint32_t n_cells, bool trans)
 	if (trans) {
 		m.row_bytes = kvi_scan32(s);
 		width = kvi_scan32(s);
-		if (!type || type->block_elems != 1 ||
-		    m.row_bytes != type->block_bytes ||
+		if (!type || type->block_elems != 1 || m.row_bytes != type->block_bytes ||
 		    kvi_mul(m.row_bytes, width, &total))
 			return false;
 	} else {
 		m.row_bytes = kvi_scan64(s);
 		if (!type || m.row_bytes % type->block_bytes ||
-		    kvi_mul(m.row_bytes / type->block_bytes,
-		            (uint64_t)type->block_elems, &width))
+		    kvi_mul(m.row_bytes / type->block_bytes, (uint64_t)type->block_elems, &width))
 			return false;
 		total = m.row_bytes;
 	}
@@ -125,7 +121,7 @@ static bool plausible_rotation(uint32_t n)
 
 static bool kv_cells(struct kvi_llama_attempt *a, uint32_t n_cells)
 {
-	if (n_cells > kvi_scan_left(a->s) / 8)
+	if (n_cells > kvi_scan_remaining(a->s) / 8)
 		return false;
 	for (uint32_t i = 0; i < n_cells; i++) {
 		int32_t position;
@@ -135,8 +131,8 @@ static bool kv_cells(struct kvi_llama_attempt *a, uint32_t n_cells)
 	return true;
 }
 
-static bool kv_section(struct kvi_llama_attempt *a, uint32_t blob,
-                       uint32_t stream, uint32_t n_cells)
+static bool kv_section(struct kvi_llama_attempt *a, uint32_t blob, uint32_t stream,
+                       uint32_t n_cells)
 {
 	struct kvi_scan *s = a->s;
 	struct kvi_llama_section k;
@@ -156,9 +152,8 @@ static bool kv_section(struct kvi_llama_attempt *a, uint32_t blob,
 		k.rotation_k = kvi_scan32(s);
 		k.rotation_v = kvi_scan32(s);
 	}
-	if (s->bad || trans > 1 || k.n_layers == 0 ||
-	    k.n_layers > LAYERS_MAX || !plausible_rotation(k.rotation_k) ||
-	    !plausible_rotation(k.rotation_v))
+	if (s->bad || trans > 1 || k.n_layers == 0 || k.n_layers > LAYERS_MAX ||
+	    !plausible_rotation(k.rotation_k) || !plausible_rotation(k.rotation_v))
 		return false;
 	for (uint32_t i = 0; i < k.n_layers; i++)
 		if (!matrix(a, n_cells, false))
@@ -220,8 +215,7 @@ bool kvi_llama_recurrent_memory(struct kvi_llama_attempt *a, uint64_t end)
 			return false;
 	}
 	uint32_t trans = kvi_scan32(s), n_layers = kvi_scan32(s), states = 0;
-	if (s->bad || k.n_cells == 0 || trans != 0 || n_layers == 0 ||
-	    n_layers > LAYERS_MAX)
+	if (s->bad || k.n_cells == 0 || trans != 0 || n_layers == 0 || n_layers > LAYERS_MAX)
 		return false;
 	while (s->at < end) {
 		uint64_t at = s->at;
@@ -234,6 +228,6 @@ bool kvi_llama_recurrent_memory(struct kvi_llama_attempt *a, uint64_t end)
 		states++;
 	}
 	k.n_layers = states / 2;
-	return s->at <= end && states >= 2 && states % 2 == 0 &&
-	       k.n_layers <= n_layers && add_section(a, &k);
+	return s->at <= end && states >= 2 && states % 2 == 0 && k.n_layers <= n_layers &&
+	       add_section(a, &k);
 }

@@ -11,11 +11,11 @@ struct kvi_llama_attempt {
 	const struct kvi_alloc *alloc;
 	struct kvi_scan *s;
 	const struct kvi_llama_grammar *g;
-	uint32_t checkpoint;   /* of the memory being read: 0, or 1 + its number */
-	bool no_memory;        /* an allocation failed */
-	bool cut;              /* a matrix went past the end of the file */
-	bool all_read;         /* all memories of the grammar were there */
-	uint64_t good_until;   /* end of the last matrix that was plausible */
+	uint32_t checkpoint; /* of the memory being read: 0, or 1 + its number */
+	bool no_memory;      /* an allocation failed */
+	bool cut;            /* a matrix went past the end of the file */
+	bool all_read;       /* all memories of the grammar were there */
+	uint64_t good_until; /* end of the last matrix that was plausible */
 };
 
 /* Each reads one memory at the scan's position; false: it is not there. */

@@ -15,7 +15,7 @@
 
 enum {
 	ARCH_MAX = 64,
-	PACKED_VERSION = 1     /* of the server's token blob */
+	PACKED_VERSION = 1 /* of the server's token blob */
 };
 #define NULL_TOKEN UINT32_MAX
 
@@ -61,7 +61,7 @@ static bool follows(struct kvi_llama_attempt *a)
 	if (a->s->bad)
 		return false;
 	a->all_read = true;
-	return kvi_scan_left(a->s) == 0 || kvi_llama_appendix(a);
+	return kvi_scan_remaining(a->s) == 0 || kvi_llama_appendix(a);
 }
 
 /* Everything but the grammar; two grammars that agree on this are one. */
@@ -72,15 +72,12 @@ static bool same(const struct kvi_llama_file *x, const struct kvi_llama_file *y)
 	if (x->n_sections == 0)
 		return true;
 	return x->grammar.ext_bytes == y->grammar.ext_bytes &&
-	       !memcmp(x->sections, y->sections,
-	               x->n_sections * sizeof *x->sections) &&
-	       !memcmp(x->matrices, y->matrices,
-	               x->n_matrices * sizeof *x->matrices);
+	       !memcmp(x->sections, y->sections, x->n_sections * sizeof *x->sections) &&
+	       !memcmp(x->matrices, y->matrices, x->n_matrices * sizeof *x->matrices);
 }
 
 /* The server's token array: -1, version, n, tokens, n_media, ... */
-static void packed_tokens(struct kvi_llama_file *f, struct kvi_scan *s,
-                          uint64_t at, uint64_t end)
+static void packed_tokens(struct kvi_llama_file *f, struct kvi_scan *s, uint64_t at, uint64_t end)
 {
 	uint32_t n, version;
 	f->tokens_at = 0;
@@ -116,8 +113,7 @@ static bool header(struct kvi_llama_file *f, struct kvi_scan *s)
 	if (g->session) {
 		char arch[ARCH_MAX];
 		uint32_t len = kvi_scan32(s);
-		if (len == 0 || len > sizeof arch ||
-		    !kvi_scan_bytes(s, arch, len))
+		if (len == 0 || len > sizeof arch || !kvi_scan_bytes(s, arch, len))
 			return false;
 		for (uint32_t i = 0; i < len; i++)
 			if (arch[i] < 0x20 || arch[i] > 0x7e)
@@ -134,9 +130,8 @@ static bool grammar_at(struct kvi_llama_grammar *g, unsigned i)
 		uint8_t n;
 		bool values[KVI_LLAMA_BLOBS_MAX];
 	} memories[] = {
-		{ 1, { true, false } }, { 1, { false, false } },
-		{ 2, { true, true } }, { 2, { false, false } },
-		{ 2, { true, false } }, { 0, { false, false } }
+		{ 1, { true, false } },  { 1, { false, false } }, { 2, { true, true } },
+		{ 2, { false, false } }, { 2, { true, false } },  { 0, { false, false } }
 	};
 	enum { N_MEMORIES = sizeof memories / sizeof *memories };
 	bool old = is_old(g);
@@ -168,10 +163,10 @@ struct reason {
 
 static void consider(struct reason *r, const struct kvi_llama_attempt *a)
 {
-	struct reason x = { a->good_until, a->cut ? CUT
-	                    : a->all_read ? REST_UNKNOWN : KIND_UNKNOWN };
-	if (x.good_until > r->good_until ||
-	    (x.good_until == r->good_until && x.what > r->what))
+	struct reason x = { a->good_until, a->cut        ? CUT
+		                           : a->all_read ? REST_UNKNOWN
+		                                         : KIND_UNKNOWN };
+	if (x.good_until > r->good_until || (x.good_until == r->good_until && x.what > r->what))
 		*r = x;
 }
 
@@ -179,9 +174,9 @@ static const char *reason_text(const struct reason *r)
 {
 	static const char *const texts[] = {
 		[KIND_UNKNOWN] = "its kind of memory is not known: please report the "
-		                 "model and the version of llama.cpp",
+				 "model and the version of llama.cpp",
 		[REST_UNKNOWN] = "what follows its memory is not known: please report the "
-		                 "model and the version of llama.cpp",
+				 "model and the version of llama.cpp",
 		[CUT] = "it ends too early: it was cut, or is damaged"
 	};
 	return texts[r->what];
@@ -209,8 +204,7 @@ static kvarc_ret try_all(struct kvi_llama_file *f, const struct kvi_alloc *alloc
 	bool found = false;
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned i = 0; grammar_at(&g, i) && !ret; i++) {
-		struct kvi_llama_attempt a = { &next, alloc, s, &g, 0, false,
-			                       false, false, 0 };
+		struct kvi_llama_attempt a = { &next, alloc, s, &g, 0, false, false, false, 0 };
 		bool fits = follows(&a);
 		next.grammar = g;
 		if (a.no_memory)
@@ -243,9 +237,8 @@ static bool known_version(const struct kvi_llama_grammar *g)
 	                  : g->version >= 2 && g->version <= 4;
 }
 
-kvarc_ret kvi_llama_parse(struct kvi_llama_file *f,
-                          const struct kvi_alloc *alloc, struct kvi_scan *s,
-                          const char **why)
+kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
+                          struct kvi_scan *s, const char **why)
 {
 	memset(f, 0, sizeof *f);
 	kvi_scan_seek(s, 0);

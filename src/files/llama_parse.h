@@ -12,19 +12,19 @@
 #include "util/alloc.h"
 
 enum {
-	KVI_LLAMA_SEQ_MAGIC = 0x67677371,     /* "ggsq" */
-	KVI_LLAMA_SESSION_MAGIC = 0x6767736e, /* "ggsn" */
+	KVI_LLAMA_SEQ_MAGIC = 0x67677371,      /* "ggsq" */
+	KVI_LLAMA_SESSION_MAGIC = 0x6767736e,  /* "ggsn" */
 	KVI_LLAMA_APPENDIX_MAGIC = 0x504b4353, /* "SCKP": context checkpoints */
 	KVI_LLAMA_BLOBS_MAX = 2
 };
 
 /* The rows of one tensor of one layer and stream. */
 struct kvi_llama_matrix {
-	uint64_t at, bytes;  /* of the elements */
-	uint64_t row_bytes;  /* trans: of one element */
-	uint32_t width;      /* elements a token; 0: no tensor, bytes as they are */
-	int32_t type;        /* ggml type */
-	bool trans;          /* channel-major */
+	uint64_t at, bytes; /* of the elements */
+	uint64_t row_bytes; /* trans: of one element */
+	uint32_t width;     /* elements a token; 0: no tensor, bytes as they are */
+	int32_t type;       /* ggml type */
+	bool trans;         /* channel-major */
 };
 
 /* One stream of one KV memory: n_layers key matrices, then as many of values
@@ -33,7 +33,7 @@ struct kvi_llama_section {
 	uint32_t blob, stream;
 	uint32_t checkpoint; /* 0: of the slot itself, else 1 + number of the checkpoint */
 	bool recurrent;
-	uint32_t n_cells;    /* never 0: empty streams make no section */
+	uint32_t n_cells; /* never 0: empty streams make no section */
 	uint32_t n_layers;
 	bool values;
 	uint32_t rotation_k, rotation_v; /* Hadamard sizes, version 4; 0: none */
@@ -46,14 +46,14 @@ struct kvi_llama_section {
  * one of these leads to its exact end.
  */
 struct kvi_llama_grammar {
-	bool session;        /* ggsn */
+	bool session; /* ggsn */
 	uint32_t version;
-	bool outputs;        /* logits and embeddings before the memory (old ggsn) */
-	bool streams;        /* stream count present (not in old files) */
-	uint8_t ext_bytes;   /* of a cell, for models with M-RoPE */
+	bool outputs;      /* logits and embeddings before the memory (old ggsn) */
+	bool streams;      /* stream count present (not in old files) */
+	uint8_t ext_bytes; /* of a cell, for models with M-RoPE */
 	uint8_t n_blobs;
 	bool values[KVI_LLAMA_BLOBS_MAX]; /* false: keys only (MLA, indexer) */
-	bool recurrent;      /* recurrent states after the KV memories */
+	bool recurrent;                   /* recurrent states after the KV memories */
 };
 
 /* How many matrices a section has. */
@@ -64,17 +64,17 @@ static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *
 
 /* A context checkpoint (the state before token n_tokens), as the server appends it. */
 struct kvi_llama_checkpoint {
-	uint64_t at, end;    /* of its record */
+	uint64_t at, end; /* of its record */
 	uint64_t n_tokens;
 	uint64_t state_at, state_bytes; /* of the model's state */
-	bool understood;     /* that state is sections */
+	bool understood;                /* that state is sections */
 };
 
 struct kvi_llama_file {
 	struct kvi_llama_grammar grammar;
 	uint64_t memory_at;
 	uint64_t appendix_at; /* of what the server appended, 0: nothing */
-	uint64_t tokens_at;  /* text token ids, 0 when they are not plain */
+	uint64_t tokens_at;   /* text token ids, 0 when they are not plain */
 	uint32_t n_tokens;
 	struct kvi_llama_section *sections;
 	struct kvi_llama_matrix *matrices;
@@ -87,14 +87,12 @@ struct kvi_llama_file {
  * Returns OK; END when this is no such file (version 0) or not understood (version set;
  * *why says what is the matter); IO, MEM, MEMLIMIT. On OK free with kvi_llama_free.
  */
-kvarc_ret kvi_llama_parse(struct kvi_llama_file *f,
-                          const struct kvi_alloc *alloc, struct kvi_scan *s,
-                          const char **why);
+kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
+                          struct kvi_scan *s, const char **why);
 void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
 
 /* Reads the next cell: its position. False at a damaged one. */
-bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g,
-                    int32_t *position);
+bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g, int32_t *position);
 /* The same of recurrent states. */
 bool kvi_llama_state_cell(struct kvi_scan *s, int32_t *position);
 

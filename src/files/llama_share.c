@@ -9,7 +9,7 @@
 #include "util/list.h"
 
 enum {
-	RUNS_MAX = 1024,        /* more are not shared: each is looked at for each new one */
+	RUNS_MAX = 1024, /* more are not shared: each is looked at for each new one */
 	SECTION_RUNS_MAX = 64,
 	COMPARE_BYTES = 1 << 16
 };
@@ -19,23 +19,21 @@ struct sharing {
 	const struct kvi_alloc *alloc;
 	struct kvi_scan *s;
 	const struct kvi_llama_file *f;
-	uint8_t *buffer[2];     /* COMPARE_BYTES each */
-	bool full;              /* too many runs */
+	uint8_t *buffer[2]; /* COMPARE_BYTES each */
+	bool full;          /* too many runs */
 };
 
 /* The same layers, types and widths, by rows. */
 static bool alike(const struct kvi_llama_file *f, size_t a, size_t b)
 {
 	const struct kvi_llama_section *x = &f->sections[a], *y = &f->sections[b];
-	if (y->recurrent || x->recurrent || x->blob != y->blob ||
-	    x->n_layers != y->n_layers || x->rotation_k != y->rotation_k ||
-	    x->rotation_v != y->rotation_v)
+	if (y->recurrent || x->recurrent || x->blob != y->blob || x->n_layers != y->n_layers ||
+	    x->rotation_k != y->rotation_k || x->rotation_v != y->rotation_v)
 		return false;
 	for (size_t i = 0; i < kvi_llama_section_matrices(x); i++) {
 		const struct kvi_llama_matrix *m = &f->matrices[x->first_matrix + i];
 		const struct kvi_llama_matrix *n = &f->matrices[y->first_matrix + i];
-		if (m->trans || n->trans || m->type != n->type ||
-		    m->row_bytes != n->row_bytes)
+		if (m->trans || n->trans || m->type != n->type || m->row_bytes != n->row_bytes)
 			return false;
 	}
 	return true;
@@ -59,8 +57,8 @@ static int compare(struct sharing *x, uint64_t a, uint64_t b, uint64_t bytes)
 }
 
 /* Are the rows of two cells and the n - 1 behind them the same in all matrices? */
-static int same_rows(struct sharing *x, size_t section_a, uint32_t cell_a,
-                     size_t section_b, uint32_t cell_b, uint32_t n)
+static int same_rows(struct sharing *x, size_t section_a, uint32_t cell_a, size_t section_b,
+                     uint32_t cell_b, uint32_t n)
 {
 	const struct kvi_llama_section *a = &x->f->sections[section_a];
 	const struct kvi_llama_section *b = &x->f->sections[section_b];
@@ -68,8 +66,8 @@ static int same_rows(struct sharing *x, size_t section_a, uint32_t cell_a,
 	for (size_t i = 0; i < kvi_llama_section_matrices(a) && ret == 1; i++) {
 		const struct kvi_llama_matrix *m = &x->f->matrices[a->first_matrix + i];
 		const struct kvi_llama_matrix *k = &x->f->matrices[b->first_matrix + i];
-		ret = compare(x, m->at + cell_a * m->row_bytes,
-		              k->at + cell_b * k->row_bytes, n * m->row_bytes);
+		ret = compare(x, m->at + cell_a * m->row_bytes, k->at + cell_b * k->row_bytes,
+		              n * m->row_bytes);
 	}
 	return ret;
 }
@@ -77,8 +75,7 @@ static int same_rows(struct sharing *x, size_t section_a, uint32_t cell_a,
 static kvarc_ret add_span(struct sharing *x, const struct kvi_llama_span *span)
 {
 	struct kvi_llama_shared *sh = x->sh;
-	if (!kvi_array_grow(x->alloc, &sh->spans, &sh->cap_spans, sh->n_spans,
-	                     sizeof *sh->spans))
+	if (!kvi_array_grow(x->alloc, &sh->spans, &sh->cap_spans, sh->n_spans, sizeof *sh->spans))
 		return kvi_alloc_error(x->alloc);
 	sh->spans[sh->n_spans++] = *span;
 	return KVARC_OK;
@@ -90,20 +87,16 @@ static kvarc_ret add_run(struct sharing *x, const struct kvi_llama_run *run)
 	x->full = x->full || sh->n_runs == RUNS_MAX;
 	if (x->full)
 		return KVARC_OK;
-	if (!kvi_array_grow(x->alloc, &sh->runs, &sh->cap_runs, sh->n_runs,
-	                     sizeof *sh->runs))
+	if (!kvi_array_grow(x->alloc, &sh->runs, &sh->cap_runs, sh->n_runs, sizeof *sh->runs))
 		return kvi_alloc_error(x->alloc);
 	sh->runs[sh->n_runs] = *run;
-	const struct kvi_llama_span span = {
-		run->section, sh->n_runs++, run->cell, run->n, 0
-	};
+	const struct kvi_llama_span span = { run->section, sh->n_runs++, run->cell, run->n, 0 };
 	return add_span(x, &span);
 }
 
 /* The run that has a position, or else n_runs; *n becomes how many positions from there
  * on all are in it, or in none. */
-static size_t find_run(const struct kvi_llama_shared *sh, int64_t position,
-                       uint32_t *n)
+static size_t find_run(const struct kvi_llama_shared *sh, int64_t position, uint32_t *n)
 {
 	size_t found = sh->n_runs;
 	for (size_t i = 0; i < sh->n_runs; i++) {
@@ -131,11 +124,10 @@ static kvarc_ret add_cells(struct sharing *x, struct kvi_llama_run rest)
 		if (i < x->sh->n_runs) {
 			const struct kvi_llama_run *r = &x->sh->runs[i];
 			uint32_t skip = (uint32_t)(rest.position - r->position);
-			const struct kvi_llama_span span = {
-				rest.section, i, rest.cell, part.n, skip
-			};
-			same = same_rows(x, r->section, r->cell + skip,
-			                 rest.section, rest.cell, part.n);
+			const struct kvi_llama_span span = { rest.section, i, rest.cell, part.n,
+				                             skip };
+			same = same_rows(x, r->section, r->cell + skip, rest.section, rest.cell,
+			                 part.n);
 			if (same < 0)
 				return KVARC_IO;
 			if (same)
@@ -160,8 +152,7 @@ static kvarc_ret add_section(struct sharing *x, size_t section)
 	for (uint32_t i = 0; i <= k->n_cells && !ret && !x->full; i++) {
 		int32_t position = -1;
 		kvi_scan_seek(x->s, at); /* comparing may take its own way */
-		if (i < k->n_cells &&
-		    !kvi_llama_cell(x->s, &x->f->grammar, &position))
+		if (i < k->n_cells && !kvi_llama_cell(x->s, &x->f->grammar, &position))
 			return KVARC_IO; /* the file changed since the parse */
 		at = x->s->at;
 		if (run.n && i < k->n_cells && run.position + run.n == position) {
@@ -225,9 +216,8 @@ static kvarc_ret share_all(struct sharing *x, size_t like)
 	return ret || x->full ? ret : order_runs(x);
 }
 
-kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh,
-                          const struct kvi_alloc *alloc, struct kvi_scan *s,
-                          const struct kvi_llama_file *f, size_t like)
+kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh, const struct kvi_alloc *alloc,
+                          struct kvi_scan *s, const struct kvi_llama_file *f, size_t like)
 {
 	struct sharing x = { .sh = sh, .alloc = alloc, .s = s, .f = f };
 	bool any = false;
@@ -238,8 +228,7 @@ kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh,
 		return KVARC_OK;
 	x.buffer[0] = kvi_malloc(alloc, COMPARE_BYTES);
 	x.buffer[1] = kvi_malloc(alloc, COMPARE_BYTES);
-	kvarc_ret ret = x.buffer[0] && x.buffer[1] ? share_all(&x, like)
-	                                           : kvi_alloc_error(alloc);
+	kvarc_ret ret = x.buffer[0] && x.buffer[1] ? share_all(&x, like) : kvi_alloc_error(alloc);
 	kvi_free(alloc, x.buffer[0]);
 	kvi_free(alloc, x.buffer[1]);
 	if (ret || x.full)
@@ -247,8 +236,7 @@ kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh,
 	return ret;
 }
 
-void kvi_llama_shared_free(struct kvi_llama_shared *sh,
-                           const struct kvi_alloc *alloc)
+void kvi_llama_shared_free(struct kvi_llama_shared *sh, const struct kvi_alloc *alloc)
 {
 	kvi_free(alloc, sh->runs);
 	kvi_free(alloc, sh->spans);

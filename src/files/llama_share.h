@@ -7,8 +7,8 @@
 
 /* Tokens of the common track that lie in a section as cells [cell, cell + n). */
 struct kvi_llama_run {
-	int64_t position;  /* of the first, the others follow */
-	uint64_t t0;       /* tokens [t0, t0 + n) of the track */
+	int64_t position; /* of the first, the others follow */
+	uint64_t t0;      /* tokens [t0, t0 + n) of the track */
 	size_t section;
 	uint32_t cell, n;
 };
@@ -38,11 +38,9 @@ struct kvi_llama_shared {
  * example because values are channel-major. On OK free with kvi_llama_shared_free.
  * Returns OK, IO, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh,
-                          const struct kvi_alloc *alloc, struct kvi_scan *s,
-                          const struct kvi_llama_file *f, size_t like);
-void kvi_llama_shared_free(struct kvi_llama_shared *sh,
-                           const struct kvi_alloc *alloc);
+kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh, const struct kvi_alloc *alloc,
+                          struct kvi_scan *s, const struct kvi_llama_file *f, size_t like);
+void kvi_llama_shared_free(struct kvi_llama_shared *sh, const struct kvi_alloc *alloc);
 /* Is the section one of the common track's? */
 bool kvi_llama_shares(const struct kvi_llama_shared *sh, size_t section);
 

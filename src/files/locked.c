@@ -2,8 +2,7 @@
 /* locked.c - a sink that several worker threads may write to */
 #include "locked.h"
 
-static int locked_write(void *opaque, const void *buf, size_t bytes,
-                        uint64_t offset)
+static int locked_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct kvi_locked *l = opaque;
 	pthread_mutex_lock(l->lock);

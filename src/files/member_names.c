@@ -87,8 +87,7 @@ static bool has_folder_in(const char *name, const char *const *names, size_t n)
 bool kvi_member_names_fit(const char *const *names, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if ((i && !strcmp(names[i - 1], names[i])) ||
-		    has_folder_in(names[i], names, n))
+		if ((i && !strcmp(names[i - 1], names[i])) || has_folder_in(names[i], names, n))
 			return false;
 	return true;
 }

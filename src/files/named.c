@@ -69,8 +69,7 @@ static bool match_layer(const char **name, uint32_t *layer)
 	return true;
 }
 
-bool kvi_named_match(const char *rule, const char *name, uint32_t *layer,
-                     bool *value)
+bool kvi_named_match(const char *rule, const char *name, uint32_t *layer, bool *value)
 {
 	*layer = 0;
 	*value = false;
@@ -97,18 +96,15 @@ struct name_found {
 	bool value;
 };
 
-static bool recognise(const kvarc_import *im, const struct kvi_named *x,
-                      struct name_found *f)
+static bool recognise(const kvarc_import *im, const struct kvi_named *x, struct name_found *f)
 {
 	f->named = x;
 	if (!x->dtype || !x->bytes)
 		return false;
 	if (im->options.kv_rule)
-		return kvi_named_match(im->options.kv_rule, x->name, &f->layer,
-		                       &f->value);
+		return kvi_named_match(im->options.kv_rule, x->name, &f->layer, &f->value);
 	for (size_t i = 0; i < sizeof default_rules / sizeof *default_rules; i++)
-		if (kvi_named_match(default_rules[i], x->name, &f->layer,
-		                    &f->value))
+		if (kvi_named_match(default_rules[i], x->name, &f->layer, &f->value))
 			return true;
 	return false;
 }
@@ -132,8 +128,7 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
 		for (size_t i = 0; i < n; i++) {
 			const struct kvi_named *x = &named[i];
-			bool flat = x->n_axes == 1 ||
-			            (x->n_axes == 2 && x->shape[0] == 1);
+			bool flat = x->n_axes == 1 || (x->n_axes == 2 && x->shape[0] == 1);
 			if (x->int_bytes && flat && !strcmp(x->name, names[k]))
 				return x;
 		}
@@ -144,8 +139,7 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
  * [heads, tokens, channels] is usual; the other way round when the number of
  * token ids says so, or without ids when so many heads would be absurd.
  */
-static const char *guess_axes(const struct name_found *f, size_t n,
-                              const struct kvi_named *ids)
+static const char *guess_axes(const struct name_found *f, size_t n, const struct kvi_named *ids)
 {
 	uint64_t n_ids = ids ? ids->shape[ids->n_axes - 1] : 0;
 	size_t htc = 0, thc = 0;
@@ -166,8 +160,7 @@ struct name_axes {
 };
 
 /* Letters from the last axis on: t, h, c and 1; each letter at most once. */
-static bool take_axes(const struct kvi_named *x, const char *letters,
-                      struct name_axes *a)
+static bool take_axes(const struct kvi_named *x, const char *letters, struct name_axes *a)
 {
 	size_t n = strlen(letters), at_h = n, at_t = n, at_c = n;
 	if (n != x->n_axes)
@@ -180,23 +173,31 @@ static bool take_axes(const struct kvi_named *x, const char *letters,
 			if (size != 1)
 				return false;
 			break;
-		case 't': a->tokens = size; at_t = i; break;
-		case 'h': a->heads = size; at_h = i; break;
-		case 'c': a->channels = size; at_c = i; break;
-		default: return false;
+		case 't':
+			a->tokens = size;
+			at_t = i;
+			break;
+		case 'h':
+			a->heads = size;
+			at_h = i;
+			break;
+		case 'c':
+			a->channels = size;
+			at_c = i;
+			break;
+		default:
+			return false;
 		}
 	}
 	a->heads_first = at_h < at_t;
 	/* channels are the innermost axis */
-	return at_t < n && at_c < n && at_t < at_c &&
-	       (at_h == n || at_h < at_c) && a->tokens && a->heads &&
-	       a->channels && a->tokens <= UINT32_MAX && a->heads <= 65535 &&
-	       a->channels <= 65535 &&
-	       a->heads * a->channels <= KVI_IMPORT_WIDTH_MAX;
+	return at_t < n && at_c < n && at_t < at_c && (at_h == n || at_h < at_c) && a->tokens &&
+	       a->heads && a->channels && a->tokens <= UINT32_MAX && a->heads <= 65535 &&
+	       a->channels <= 65535 && a->heads * a->channels <= KVI_IMPORT_WIDTH_MAX;
 }
 
-static bool axes_of(const kvarc_import *im, const struct kvi_named *x,
-                    const char *guess, struct name_axes *a)
+static bool axes_of(const kvarc_import *im, const struct kvi_named *x, const char *guess,
+                    struct name_axes *a)
 {
 	char letters[8];
 	if (im->options.axes)
@@ -207,10 +208,8 @@ static bool axes_of(const kvarc_import *im, const struct kvi_named *x,
 }
 
 /* The track of this many tokens among those from `first` on. */
-static struct kvi_imp_track *track_for(kvarc_import *im, size_t first,
-                                       uint64_t tokens,
-                                       const struct kvi_named *ids,
-                                       uint32_t *index)
+static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, uint64_t tokens,
+                                       const struct kvi_named *ids, uint32_t *index)
 {
 	for (size_t i = first; i < im->n_tracks; i++)
 		if (im->tracks[i].n == tokens) {
@@ -239,8 +238,8 @@ static struct kvi_imp_track *track_for(kvarc_import *im, size_t first,
 	return t;
 }
 
-static kvarc_ret add(kvarc_import *im, const struct name_found *f,
-                     const struct name_axes *a, uint32_t track)
+static kvarc_ret add(kvarc_import *im, const struct name_found *f, const struct name_axes *a,
+                     uint32_t track)
 {
 	const struct kvi_named *x = f->named;
 	uint64_t es = kvarc_dtype_bytes(x->dtype);
@@ -280,28 +279,27 @@ static kvarc_ret add_all(kvarc_import *im, struct name_found *f, size_t n,
 		uint32_t track;
 		if (!axes_of(im, f[i].named, guess, &a)) {
 			kvi_import_note(im, "the shape of some keys and values "
-			                "does not fit the axes: kept as bytes");
+			                    "does not fit the axes: kept as bytes");
 			continue;
 		}
 		if (!track_for(im, first, a.tokens, ids, &track)) {
 			if (im->n_tracks - first < TRACKS_PER_FILE)
 				return kvi_import_full(im);
 			kvi_import_note(im, "too many different numbers of "
-			                "tokens: some tensors kept as bytes");
+			                    "tokens: some tensors kept as bytes");
 			continue;
 		}
 		kvarc_ret ret = add(im, &f[i], &a, track);
 		if (ret)
 			return ret;
-		snprintf(im->layout, sizeof im->layout, "%s", a.heads_first
-		         ? "head, token, channel" : "token, head, channel");
+		snprintf(im->layout, sizeof im->layout, "%s",
+		         a.heads_first ? "head, token, channel" : "token, head, channel");
 		(*found)++;
 	}
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named,
-                           size_t n, size_t *found)
+kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n, size_t *found)
 {
 	*found = 0;
 	if (n == 0)

@@ -14,8 +14,8 @@ enum { KVI_NAMED_AXES_MAX = 8 };
 struct kvi_named {
 	uint32_t item;
 	const char *name;
-	uint8_t dtype;         /* kvarc_dtype; 0 for one that is not supported */
-	uint8_t int_bytes;     /* 4 or 8 for I32 and I64, else 0 */
+	uint8_t dtype;     /* kvarc_dtype; 0 for one that is not supported */
+	uint8_t int_bytes; /* 4 or 8 for I32 and I64, else 0 */
 	uint8_t n_axes;
 	uint64_t shape[KVI_NAMED_AXES_MAX];
 	uint64_t offset, bytes; /* in the item; bytes fit shape and type */
@@ -26,12 +26,11 @@ struct kvi_named {
  * of integers named tokens, input_ids or ids. *found: how many keys and values.
  * Others are left to be literal bytes.
  */
-kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named,
-                           size_t n, size_t *found);
+kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n,
+                           size_t *found);
 
 /* True if name follows the rule: literal text with {layer}, a decimal number,
  * and {K|V}, one of two words. */
-bool kvi_named_match(const char *rule, const char *name, uint32_t *layer,
-                     bool *value);
+bool kvi_named_match(const char *rule, const char *name, uint32_t *layer, bool *value);
 
 #endif

@@ -34,11 +34,11 @@ static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
 		const char *descr;
 		uint8_t bytes, dtype, int_bytes;
 	} known[] = {
-		{ "'<f2'", 2, KVARC_F16, 0 }, { "'<f4'", 4, KVARC_F32, 0 },
+		{ "'<f2'", 2, KVARC_F16, 0 },  { "'<f4'", 4, KVARC_F32, 0 },
 		{ "'|V2'", 2, KVARC_BF16, 0 }, { "'<V2'", 2, KVARC_BF16, 0 },
 		{ "'<u2'", 2, KVARC_BF16, 0 }, { "'|i1'", 1, KVARC_I8, 0 },
-		{ "'|u1'", 1, KVARC_U8, 0 }, { "'|V1'", 1, KVARC_U8, 0 },
-		{ "'<i4'", 4, 0, 4 }, { "'<i8'", 8, 0, 8 },
+		{ "'|u1'", 1, KVARC_U8, 0 },   { "'|V1'", 1, KVARC_U8, 0 },
+		{ "'<i4'", 4, 0, 4 },          { "'<i8'", 8, 0, 8 },
 	};
 	for (size_t i = 0; p && i < sizeof known / sizeof *known; i++)
 		if (!strncmp(p, known[i].descr, strlen(known[i].descr))) {
@@ -62,8 +62,7 @@ static bool take_shape(const char *p, struct kvi_named *x, uint64_t *size)
 		if (x->n_axes >= KVI_NAMED_AXES_MAX || *p < '0' || *p > '9')
 			return false;
 		for (; *p >= '0' && *p <= '9'; p++)
-			if (kvi_mul(n, (uint64_t)10, &n) ||
-			    kvi_add(n, (uint64_t)(*p - '0'), &n))
+			if (kvi_mul(n, (uint64_t)10, &n) || kvi_add(n, (uint64_t)(*p - '0'), &n))
 				return false;
 		if (kvi_mul(*size, n, size))
 			return false;
@@ -75,8 +74,7 @@ static bool take_shape(const char *p, struct kvi_named *x, uint64_t *size)
 }
 
 /* END: not an array that is understood. */
-static kvarc_ret read_header(const kvarc_import *im, uint32_t item,
-                             struct kvi_named *x)
+static kvarc_ret read_header(const kvarc_import *im, uint32_t item, struct kvi_named *x)
 {
 	const kvarc_source *src = &im->items[item].src;
 	uint8_t raw[12];
@@ -98,9 +96,8 @@ static kvarc_ret read_header(const kvarc_import *im, uint32_t item,
 	text[n] = '\0';
 	const char *order = value_of(text, "'fortran_order'");
 	if (!take_dtype(value_of(text, "'descr'"), x, &elem) ||
-	    !take_shape(value_of(text, "'shape'"), x, &size) ||
-	    !order || strncmp(order, "False", 5) ||
-	    kvi_mul(size, (uint64_t)elem, &x->bytes) ||
+	    !take_shape(value_of(text, "'shape'"), x, &size) || !order ||
+	    strncmp(order, "False", 5) || kvi_mul(size, (uint64_t)elem, &x->bytes) ||
 	    x->bytes != src->size - at - n)
 		return KVARC_END;
 	x->item = item;

@@ -13,21 +13,21 @@
 #include "writer/writer_internal.h"
 
 enum {
-	LITERAL_BYTES = 256 << 10,   /* of one BLOB frame */
+	LITERAL_BYTES = 256 << 10, /* of one BLOB frame */
 	HASH_BYTES = 1 << 20,
 	NOTE_BYTES = 512,
-	BATCH_SEGMENTS = 16          /* between two looks at the tokens */
+	BATCH_SEGMENTS = 16 /* between two looks at the tokens */
 };
 
 struct packing {
 	kvarc_import *im;
 	kvarc_writer *w;
 	kvarc_writer_options options;
-	struct kvi_restore *plans;   /* one an item */
-	uint8_t *buffer;             /* HASH_BYTES */
+	struct kvi_restore *plans; /* one an item */
+	uint8_t *buffer;           /* HASH_BYTES */
 	const char *keys[8], *values[8];
 	size_t n_pairs;
-	uint64_t tokens, dropped;    /* of all tracks; that a tier leaves out */
+	uint64_t tokens, dropped; /* of all tracks; that a tier leaves out */
 	char note[NOTE_BYTES];
 };
 
@@ -42,8 +42,7 @@ static void add_pair(struct packing *p, const char *key, const char *value)
 /* Tokens that are appended at once. */
 static uint32_t batch_of(const struct packing *p)
 {
-	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens
-	                                             : 256;
+	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens : 256;
 	return segment * BATCH_SEGMENTS;
 }
 
@@ -54,8 +53,8 @@ static uint64_t drops(const struct packing *p, uint64_t n)
 	for (uint64_t t0 = 0; t0 < n; t0 += batch) {
 		uint64_t end = n - t0 < batch ? n : t0 + batch;
 		for (uint64_t i = t0; i < end; i++)
-			dropped += kvi_writer_token_rate(p->options.lossy, i,
-			                                 end) == KVARC_LOSSY_DROP;
+			dropped += kvi_writer_token_rate(p->options.lossy, i, end) ==
+			           KVARC_LOSSY_DROP;
 	}
 	return dropped;
 }
@@ -70,9 +69,8 @@ static const char *make_note(struct packing *p)
 	}
 	if (!p->dropped)
 		return how ? how->note : NULL;
-	snprintf(p->note, sizeof p->note, "%.400s%s%" PRIu64 " of %" PRIu64
-	         " tokens left out", how->note ? how->note : "",
-	         how->note ? "; " : "", p->dropped, p->tokens);
+	snprintf(p->note, sizeof p->note, "%.400s%s%" PRIu64 " of %" PRIu64 " tokens left out",
+	         how->note ? how->note : "", how->note ? "; " : "", p->dropped, p->tokens);
 	return p->note;
 }
 
@@ -95,15 +93,13 @@ static kvarc_ret make_plans(struct packing *p)
 		return kvi_fail_alloc(p->options.common.error, &im->alloc);
 	for (uint32_t i = 0; i < im->n_items; i++)
 		if (kvi_plan_make(im, i, &p->plans[i]))
-			return kvi_fail_alloc(p->options.common.error,
-			                      &im->alloc);
+			return kvi_fail_alloc(p->options.common.error, &im->alloc);
 	return KVARC_OK;
 }
 
 static kvarc_ret read_failed(struct packing *p)
 {
-	return kvi_fail(p->options.common.error, KVARC_IO, KVARC_UNKNOWN,
-	                KVARC_UNKNOWN, "reading the input failed");
+	return kvi_fail(p->options.common.error, KVARC_IO, "reading the input failed");
 }
 
 /* It decides what predictions are; models of levels 4 to 7 belong to it. */
@@ -119,8 +115,8 @@ static void put_name(struct kvi_out *out, const char *name)
 	kvi_put_bytes(out, name ? name : "", strlen(name ? name : "") + 1);
 }
 
-/* The names that PREDICTOR frames record, and how a model is used. The name of a fitted profile adds
- * nothing, every other one does, none included: so archives of pack -2 keep their file id. */
+/* The names that PREDICTOR frames record, and how a model is used. The name of a fitted profile
+ * adds nothing, every other one does, none included: so archives of pack -2 keep their file id. */
 static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *o)
 {
 	uint8_t digest[16];
@@ -130,8 +126,7 @@ static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *
 		return KVARC_OK;
 	kvarc_ret ret = kvarc_predictor_digest(o->predictor, digest);
 	if (ret)
-		return kvi_fail(o->common.error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the weights of the model cannot be read");
+		return kvi_fail(o->common.error, ret, "the weights of the model cannot be read");
 	kvi_put_bytes(out, digest, sizeof digest);
 	put_name(out, o->predictor_name);
 	kvi_put32(out, (uint32_t)o->arithmetic);
@@ -150,11 +145,10 @@ static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
 /* All its numbers: callers need not have a note. */
 static void put_tier(struct kvi_out *out, const kvarc_lossy *l)
 {
-	const uint32_t numbers[] = {
-		(uint32_t)l->tier, (uint32_t)l->rate, (uint32_t)l->key_rate,
-		l->exact_tokens, l->generation, l->flags, l->keyframe, l->block,
-		l->fallback, l->max_error, l->tail_tokens, l->outliers
-	};
+	const uint32_t numbers[] = { (uint32_t)l->tier, (uint32_t)l->rate, (uint32_t)l->key_rate,
+		                     l->exact_tokens,   l->generation,     l->flags,
+		                     l->keyframe,       l->block,          l->fallback,
+		                     l->max_error,      l->tail_tokens,    l->outliers };
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		kvi_put32(out, numbers[i]);
 	put_rates(out, l->layer_rate, l->n_layers);
@@ -220,8 +214,8 @@ static kvarc_ret derive_file_id(struct packing *p)
 	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
 		const kvarc_source *src = &p->im->items[i].src;
 		for (uint64_t at = 0; at < src->size && !ret;) {
-			size_t n = src->size - at < HASH_BYTES
-			           ? (size_t)(src->size - at) : HASH_BYTES;
+			size_t n = src->size - at < HASH_BYTES ? (size_t)(src->size - at)
+			                                       : HASH_BYTES;
 			if (kvi_source_read(src, p->buffer, n, at))
 				ret = read_failed(p);
 			c = kvi_h128_fold(c, p->buffer, n);
@@ -243,11 +237,9 @@ static kvarc_ret put_restores(struct packing *p)
 		kvi_out_init(&out, &p->im->alloc);
 		kvi_restore_put(&out, &p->plans[i]);
 		if (out.failed)
-			ret = kvi_fail_alloc(p->options.common.error,
-			                     &p->im->alloc);
+			ret = kvi_fail_alloc(p->options.common.error, &p->im->alloc);
 		else
-			ret = kvi_writer_frame(p->w, KVI_FRAME_RESTORE, out.p,
-			                       out.n, true);
+			ret = kvi_writer_frame(p->w, KVI_FRAME_RESTORE, out.p, out.n, true);
 		kvi_out_free(&out);
 	}
 	return ret;
@@ -266,27 +258,24 @@ static kvarc_ret put_blob(struct packing *p, struct pack_blob *b)
 	if (b->out.failed)
 		return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
 	if (b->bytes)
-		ret = kvi_writer_frame(p->w, KVI_FRAME_BLOB, b->out.p,
-		                       b->out.n, true);
+		ret = kvi_writer_frame(p->w, KVI_FRAME_BLOB, b->out.p, b->out.n, true);
 	b->offset += b->bytes;
 	b->bytes = 0;
 	b->out.n = 0;
 	return ret;
 }
 
-static kvarc_ret put_literal(struct packing *p, struct pack_blob *b, uint64_t at,
-                             uint64_t bytes)
+static kvarc_ret put_literal(struct packing *p, struct pack_blob *b, uint64_t at, uint64_t bytes)
 {
 	const kvarc_source *src = &p->im->items[b->item].src;
 	while (bytes) {
-		uint64_t room = LITERAL_BYTES - b->bytes;
-		size_t n = (size_t)(bytes < room ? bytes : room);
+		uint64_t capacity = LITERAL_BYTES - b->bytes;
+		size_t n = (size_t)(bytes < capacity ? bytes : capacity);
 		if (b->bytes == 0)
 			kvi_blob_put_head(&b->out, b->item, b->offset);
 		uint8_t *dst = kvi_out_reserve(&b->out, n);
 		if (!dst)
-			return kvi_fail_alloc(p->options.common.error,
-			                      &p->im->alloc);
+			return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
 		if (kvi_source_read(src, dst, n, at))
 			return read_failed(p);
 		b->out.n += n;
@@ -337,9 +326,8 @@ static kvarc_ret put_track(struct packing *p, uint32_t track)
 		if (kvi_import_tokens(im, track, t0, n, positions, ids))
 			ret = read_failed(p);
 		else
-			ret = kvarc_writer_append_fetch(p->w, track, n,
-				t->has_ids ? ids : NULL, positions,
-				kvarc_import_fetch, im);
+			ret = kvarc_writer_append_fetch(p->w, track, n, t->has_ids ? ids : NULL,
+			                                positions, kvarc_import_fetch, im);
 	}
 	kvi_free(&im->alloc, positions);
 	return ret;
@@ -349,8 +337,7 @@ static kvarc_ret write_all(struct packing *p)
 {
 	kvarc_ret ret = kvarc_writer_set_geometry(p->w, &p->im->geometry);
 	if (!ret)
-		ret = kvarc_writer_identity(p->w, p->n_pairs, p->keys,
-		                            p->values);
+		ret = kvarc_writer_identity(p->w, p->n_pairs, p->keys, p->values);
 	/* Of files that cannot come back there is nothing to say. */
 	if (!ret && !p->dropped)
 		ret = put_restores(p);
@@ -361,8 +348,7 @@ static kvarc_ret write_all(struct packing *p)
 	return ret;
 }
 
-static kvarc_ret run(struct packing *p, const kvarc_sink *to,
-                     kvarc_writer_stats *stats)
+static kvarc_ret run(struct packing *p, const kvarc_sink *to, kvarc_writer_stats *stats)
 {
 	struct kvi_counted counted = { *to, 0 };
 	kvarc_sink sink = kvi_counted_sink(&counted);
@@ -377,18 +363,15 @@ static kvarc_ret run(struct packing *p, const kvarc_sink *to,
 	return kvi_counted_close(&counted, &p->w, ret, stats);
 }
 
-kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink,
-                     const kvarc_writer_options *options,
+kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writer_options *options,
                      kvarc_writer_stats *stats)
 {
 	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
 	if (!im || !sink || !sink->write)
 		return KVARC_PROG;
-	struct packing p = { .im = im,
-		             .options = options ? *options : defaults };
+	struct packing p = { .im = im, .options = options ? *options : defaults };
 	if (p.options.segment_tokens > 256)
 		return kvi_fail(p.options.common.error, KVARC_PROG,
-		                KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                "segment_tokens must be at most 256");
 	kvarc_ret ret = run(&p, sink, stats);
 	for (size_t i = 0; p.plans && i < im->n_items; i++)

@@ -24,8 +24,7 @@ static void put_literal(struct kvi_restore *r, uint64_t bytes)
 	p->bytes = bytes;
 }
 
-static bool put_area(struct kvi_restore *r, const kvarc_import *im,
-                     const struct kvi_imp_area *a)
+static bool put_area(struct kvi_restore *r, const kvarc_import *im, const struct kvi_imp_area *a)
 {
 	struct kvi_piece *p = &r->pieces[r->n_pieces++];
 	p->type = KVI_PIECE_AREA;
@@ -59,8 +58,7 @@ static bool put_pieces(struct kvi_restore *r, const kvarc_import *im,
 	return good;
 }
 
-kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item,
-                        struct kvi_restore *r)
+kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item, struct kvi_restore *r)
 {
 	const struct kvi_imp_item *it = &im->items[item];
 	const struct kvi_imp_area **areas = NULL;

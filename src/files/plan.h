@@ -8,7 +8,6 @@
 
 /* The pieces of an item of an import: its areas, and literals between them.
  * Returns OK, MEM, MEMLIMIT; *r is empty then. kvi_restore_free. */
-kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item,
-                        struct kvi_restore *r);
+kvarc_ret kvi_plan_make(const kvarc_import *im, uint32_t item, struct kvi_restore *r);
 
 #endif

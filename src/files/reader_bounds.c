@@ -9,8 +9,8 @@ kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range)
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	uint64_t tokens = kvarc_reader_tokens(r, range->track);
 	if (!kvi_reader_can_seek(r))
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "this needs an archive "
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "this needs an archive "
 		                       "that can be read at any place, not a "
 		                       "pipe");
 	if (range->track >= g->n_tracks || range->t0 > tokens)
@@ -31,8 +31,7 @@ bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *t)
 kvarc_ret kvi_range_has_ids(kvarc_reader *r, const kvarc_range *range, bool *ids)
 {
 	int32_t one;
-	kvarc_ret ret = kvarc_reader_read_tokens(r, range->track, range->t0, 1,
-	                                         &one, NULL);
+	kvarc_ret ret = kvarc_reader_read_tokens(r, range->track, range->t0, 1, &one, NULL);
 	*ids = ret == KVARC_OK;
 	return ret == KVARC_OPTIONS ? KVARC_OK : ret;
 }

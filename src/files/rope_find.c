@@ -10,10 +10,10 @@
 
 enum {
 	SAMPLE_TOKENS = 512,
-	SAMPLE_TOKENS_MIN = 32,       /* fewer say nothing about angles */
-	SAMPLE_BYTES = 1 << 21,       /* of one tensor */
+	SAMPLE_TOKENS_MIN = 32, /* fewer say nothing about angles */
+	SAMPLE_BYTES = 1 << 21, /* of one tensor */
 	SAMPLES = 3,
-	GROUPS_MAX = 16               /* that are searched */
+	GROUPS_MAX = 16 /* that are searched */
 };
 
 static bool is_float(uint8_t dtype)
@@ -24,20 +24,22 @@ static bool is_float(uint8_t dtype)
 static bool is_key(const kvarc_tensor *t)
 {
 	return (t->kind == KVARC_KEY || t->kind == KVARC_MLA_LATENT ||
-	        t->kind == KVARC_INDEXER_KEY) && t->role == KVARC_WHOLE &&
-	       is_float(t->dtype) && !(t->flags & KVARC_TENSOR_HADAMARD);
+	        t->kind == KVARC_INDEXER_KEY) &&
+	       t->role == KVARC_WHOLE && is_float(t->dtype) && !(t->flags & KVARC_TENSOR_HADAMARD);
 }
 
 /* The model of the options, where it has such keys in the layer; NULL: it has not. */
-static const struct kvi_model_file *model_of(const kvarc_import *im,
-                                             const kvarc_tensor *t)
+static const struct kvi_model_file *model_of(const kvarc_import *im, const kvarc_tensor *t)
 {
 	const struct kvi_model_file *m = im->options.predictor
-		? kvi_predictor_file(im->options.predictor) : NULL;
+	                                         ? kvi_predictor_file(im->options.predictor)
+	                                         : NULL;
 	return m && t->kind == KVARC_KEY && t->layer < m->n_layers &&
-	       (t->heads == 1 || t->heads == m->kv_heads) &&
-	       (uint64_t)t->heads * t->channels ==
-	       (uint64_t)m->kv_heads * m->head_channels ? m : NULL;
+	                       (t->heads == 1 || t->heads == m->kv_heads) &&
+	                       (uint64_t)t->heads * t->channels ==
+	                               (uint64_t)m->kv_heads * m->head_channels
+	               ? m
+	               : NULL;
 }
 
 /* By what the model turns keys of this layer; -1: there is no model. */
@@ -48,12 +50,10 @@ static int turned_by(const kvarc_import *im, const kvarc_tensor *t)
 }
 
 /* Keys of one track, shape and type share a rope, unless the model says that they do not. */
-static bool alike(const kvarc_import *im, const kvarc_tensor *a,
-                  const kvarc_tensor *b)
+static bool alike(const kvarc_import *im, const kvarc_tensor *a, const kvarc_tensor *b)
 {
-	return a->track == b->track && a->kind == b->kind &&
-	       a->dtype == b->dtype && a->heads == b->heads &&
-	       a->channels == b->channels &&
+	return a->track == b->track && a->kind == b->kind && a->dtype == b->dtype &&
+	       a->heads == b->heads && a->channels == b->channels &&
 	       turned_by(im, a) == turned_by(im, b);
 }
 
@@ -103,8 +103,7 @@ static bool parse_manual(const char *p, struct manual *m)
 	if (*p == ',') {
 		double dims;
 		p++;
-		if (!parse_number(&p, &dims) || dims < 2 ||
-		    dims > 2 * KVI_ROPE_PAIRS_MAX)
+		if (!parse_number(&p, &dims) || dims < 2 || dims > 2 * KVI_ROPE_PAIRS_MAX)
 			return false;
 		m->rotary = (uint32_t)dims;
 	}
@@ -113,16 +112,13 @@ static bool parse_manual(const char *p, struct manual *m)
 
 /* Index + 1 of a rope, which is added when it is new; 0 when there are too
  * many or it does not fit. */
-static uint32_t add_rope(kvarc_import *im, const struct kvi_rope *r,
-                         uint32_t channels)
+static uint32_t add_rope(kvarc_import *im, const struct kvi_rope *r, uint32_t channels)
 {
 	if (r->rotary > channels)
 		return 0;
 	for (size_t i = 0; i < im->n_ropes; i++)
-		if (im->ropes[i].pairing == r->pairing &&
-		    im->ropes[i].rotary == r->rotary &&
-		    !memcmp(im->ropes[i].freq, r->freq,
-		            r->rotary / 2 * sizeof *r->freq))
+		if (im->ropes[i].pairing == r->pairing && im->ropes[i].rotary == r->rotary &&
+		    !memcmp(im->ropes[i].freq, r->freq, r->rotary / 2 * sizeof *r->freq))
 			return (uint32_t)i + 1;
 	if (im->n_ropes >= KVI_IMPORT_ROPES_MAX)
 		return 0;
@@ -143,20 +139,17 @@ static void make_group(const kvarc_import *im, uint32_t first, struct group *g)
 	const kvarc_tensor *like = &im->tensors[first].pub;
 	size_t count = 0, seen = 0;
 	for (size_t i = first; i < im->n_tensors; i++)
-		count += is_key(&im->tensors[i].pub) &&
-		         alike(im, &im->tensors[i].pub, like);
+		count += is_key(&im->tensors[i].pub) && alike(im, &im->tensors[i].pub, like);
 	g->n = 0;
 	for (size_t i = first; i < im->n_tensors; i++) {
-		if (!is_key(&im->tensors[i].pub) ||
-		    !alike(im, &im->tensors[i].pub, like))
+		if (!is_key(&im->tensors[i].pub) || !alike(im, &im->tensors[i].pub, like))
 			continue;
 		if (seen == 0 || seen == count / 2 || seen == count - 1)
 			if (g->n < SAMPLES)
 				g->tensors[g->n++] = (uint32_t)i;
 		seen++;
 	}
-	uint64_t row = (uint64_t)like->heads * like->channels *
-	               kvarc_dtype_bytes(like->dtype);
+	uint64_t row = (uint64_t)like->heads * like->channels * kvarc_dtype_bytes(like->dtype);
 	uint64_t tokens = im->tracks[like->track].n;
 	if (tokens > SAMPLE_TOKENS)
 		tokens = SAMPLE_TOKENS;
@@ -172,22 +165,20 @@ struct samples {
 };
 
 /* Splits the samples into heads of `channels`. */
-static void split(const kvarc_import *im, const struct group *g,
-                  const struct samples *from, uint32_t channels,
-                  struct kvi_rope_sample s[SAMPLES])
+static void split(const kvarc_import *im, const struct group *g, const struct samples *from,
+                  uint32_t channels, struct kvi_rope_sample s[SAMPLES])
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const kvarc_tensor *t = &im->tensors[g->tensors[i]].pub;
 		s[i] = (struct kvi_rope_sample){
-			t->dtype, g->tokens, t->heads * t->channels / channels,
+			t->dtype, g->tokens,       t->heads * t->channels / channels,
 			channels, from->positions, from->raw[i]
 		};
 	}
 }
 
-static bool search(const kvarc_import *im, const struct group *g,
-                   const struct samples *from, uint32_t channels,
-                   struct kvi_rope *best)
+static bool search(const kvarc_import *im, const struct group *g, const struct samples *from,
+                   uint32_t channels, struct kvi_rope *best)
 {
 	struct kvi_rope_sample s[SAMPLES];
 	split(im, g, from, channels, s);
@@ -198,9 +189,8 @@ static bool search(const kvarc_import *im, const struct group *g,
  * The head size is not in llama.cpp files. A size at which all channels of a
  * head turn is the right one; a multiple of it shows partial rotation.
  */
-static bool search_sizes(const kvarc_import *im, const struct group *g,
-                         const struct samples *from, uint32_t *channels,
-                         struct kvi_rope *best)
+static bool search_sizes(const kvarc_import *im, const struct group *g, const struct samples *from,
+                         uint32_t *channels, struct kvi_rope *best)
 {
 	static const uint32_t sizes[] = { 64, 128, 96, 80, 256, 32, 112, 192 };
 	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
@@ -212,12 +202,11 @@ static bool search_sizes(const kvarc_import *im, const struct group *g,
 		return search(im, g, from, t->channels, best);
 	}
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		if (width % sizes[i] ||
-		    !search(im, g, from, sizes[i], &r))
+		if (width % sizes[i] || !search(im, g, from, sizes[i], &r))
 			continue;
 		/* compare r.rotary / sizes[i] with the best so far */
-		if (!*channels || (uint64_t)r.rotary * *channels >
-		                  (uint64_t)best->rotary * sizes[i]) {
+		if (!*channels ||
+		    (uint64_t)r.rotary * *channels > (uint64_t)best->rotary * sizes[i]) {
 			*best = r;
 			*channels = sizes[i];
 		}
@@ -228,21 +217,18 @@ static bool search_sizes(const kvarc_import *im, const struct group *g,
 }
 
 /* False: memory or reading failed; a rope is advice. Free in either case. */
-static bool read_samples(kvarc_import *im, const struct group *g,
-                         struct samples *s)
+static bool read_samples(kvarc_import *im, const struct group *g, struct samples *s)
 {
 	const kvarc_tensor *like = &im->tensors[g->tensors[0]].pub;
 	size_t bytes = (size_t)g->tokens * like->heads * like->channels *
 	               kvarc_dtype_bytes(like->dtype);
 	int32_t ids[SAMPLE_TOKENS];
 	memset(s->raw, 0, sizeof s->raw);
-	bool good = !kvi_import_tokens(im, like->track, 0, g->tokens,
-	                               s->positions, ids);
+	bool good = !kvi_import_tokens(im, like->track, 0, g->tokens, s->positions, ids);
 	for (size_t i = 0; i < g->n && good; i++) {
 		s->raw[i] = kvi_malloc(&im->alloc, bytes);
-		good = s->raw[i] &&
-		       !kvarc_import_fetch(im, g->tensors[i], 0, like->heads, 0,
-		                           g->tokens, s->raw[i]);
+		good = s->raw[i] && !kvarc_import_fetch(im, g->tensors[i], 0, like->heads, 0,
+		                                        g->tokens, s->raw[i]);
 	}
 	return good;
 }
@@ -253,28 +239,24 @@ static void free_samples(kvarc_import *im, struct samples *s)
 		kvi_free(&im->alloc, s->raw[i]);
 }
 
-static bool find_by_fitting(kvarc_import *im, const struct group *g,
-                            uint32_t *channels, struct kvi_rope *best)
+static bool find_by_fitting(kvarc_import *im, const struct group *g, uint32_t *channels,
+                            struct kvi_rope *best)
 {
 	struct samples s;
 	if (g->tokens < SAMPLE_TOKENS_MIN)
 		return false;
-	bool good = read_samples(im, g, &s) &&
-	            search_sizes(im, g, &s, channels, best);
+	bool good = read_samples(im, g, &s) && search_sizes(im, g, &s, channels, best);
 	free_samples(im, &s);
 	return good;
 }
 
 /* The model that a profile of the options has of a key. */
-static const struct kvi_model *find_model(const kvarc_import *im,
-                                          const kvarc_tensor *t,
+static const struct kvi_model *find_model(const kvarc_import *im, const kvarc_tensor *t,
                                           const struct kvi_profile **profile)
 {
 	for (size_t i = 0; i < im->options.n_profiles; i++) {
-		const struct kvi_profile *p =
-			kvi_profile_of(im->options.profiles[i]);
-		const struct kvi_model *m =
-			kvi_profile_model(p, 3, t->layer, t->kind);
+		const struct kvi_profile *p = kvi_profile_of(im->options.profiles[i]);
+		const struct kvi_model *m = kvi_profile_model(p, 3, t->layer, t->kind);
 		if (!m)
 			m = kvi_profile_model(p, 2, t->layer, t->kind);
 		if (m && m->C == (size_t)t->heads * t->channels &&
@@ -292,8 +274,7 @@ static bool is_llama(const kvarc_import *im, uint32_t tensor)
 	return kind == KVI_ITEM_LLAMA_SEQ || kind == KVI_ITEM_LLAMA_SESSION;
 }
 
-static void set_rope(struct kvi_rope *r, uint32_t rotary, const uint64_t *freq,
-                     uint8_t pairing)
+static void set_rope(struct kvi_rope *r, uint32_t rotary, const uint64_t *freq, uint8_t pairing)
 {
 	memset(r, 0, sizeof *r);
 	r->rotary = rotary;
@@ -302,8 +283,8 @@ static void set_rope(struct kvi_rope *r, uint32_t rotary, const uint64_t *freq,
 }
 
 /* Another pairing, where the keys say so. */
-static void choose_pairing(kvarc_import *im, const struct group *g,
-                           uint32_t channels, struct kvi_rope *r)
+static void choose_pairing(kvarc_import *im, const struct group *g, uint32_t channels,
+                           struct kvi_rope *r)
 {
 	struct samples from;
 	struct kvi_rope_sample s[SAMPLES];
@@ -318,12 +299,11 @@ static void choose_pairing(kvarc_import *im, const struct group *g,
  * Frequencies and head size from a profile; how channels are paired is not in it
  * and shows in the keys, or else by who wrote the file. *turns: there is a rope.
  */
-static bool from_profile(kvarc_import *im, const struct group *g,
-                         uint32_t *channels, struct kvi_rope *r, bool *turns)
+static bool from_profile(kvarc_import *im, const struct group *g, uint32_t *channels,
+                         struct kvi_rope *r, bool *turns)
 {
 	const struct kvi_profile *p;
-	const struct kvi_model *m =
-		find_model(im, &im->tensors[g->tensors[0]].pub, &p);
+	const struct kvi_model *m = find_model(im, &im->tensors[g->tensors[0]].pub, &p);
 	if (!m || m->rotary > 2 * KVI_ROPE_PAIRS_MAX)
 		return false;
 	*channels = m->head_channels;
@@ -339,8 +319,8 @@ static bool from_profile(kvarc_import *im, const struct group *g,
 
 /* The same from the model that is to predict the cache. llama.cpp turns the rows of its own
  * architecture so that pairs are neighbours. */
-static bool from_predictor(kvarc_import *im, const struct group *g,
-                           uint32_t *channels, struct kvi_rope *r, bool *turns)
+static bool from_predictor(kvarc_import *im, const struct group *g, uint32_t *channels,
+                           struct kvi_rope *r, bool *turns)
 {
 	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
 	const struct kvi_model_file *m = model_of(im, t);
@@ -354,14 +334,12 @@ static bool from_predictor(kvarc_import *im, const struct group *g,
 	bool llama = is_llama(im, g->tensors[0]) && !strcmp(m->arch, "llama");
 	if (own->rotary > 2 * KVI_ROPE_PAIRS_MAX)
 		return false;
-	set_rope(r, own->rotary, own->freq,
-	         llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF);
+	set_rope(r, own->rotary, own->freq, llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF);
 	choose_pairing(im, g, *channels, r);
 	return true;
 }
 
-static bool from_model(const kvarc_import *im, const kvarc_tensor *t,
-                       struct kvi_rope *r)
+static bool from_model(const kvarc_import *im, const kvarc_tensor *t, struct kvi_rope *r)
 {
 	const struct kvi_gguf *g = &im->gguf;
 	if (!g->present || g->scaled || g->rotary > t->channels ||
@@ -373,23 +351,21 @@ static bool from_model(const kvarc_import *im, const kvarc_tensor *t,
 }
 
 /* The head size of a llama.cpp file: from the user's DIMS, else by fitting. */
-static bool from_user(kvarc_import *im, const struct manual *m,
-                      const struct group *g, uint32_t *channels,
-                      struct kvi_rope *r)
+static bool from_user(kvarc_import *im, const struct manual *m, const struct group *g,
+                      uint32_t *channels, struct kvi_rope *r)
 {
 	const struct kvi_imp_tensor *t = &im->tensors[g->tensors[0]];
 	bool llama = is_llama(im, g->tensors[0]);
 	uint8_t pairing = m->has_pairing ? m->pairing
-	                  : llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF;
-	if (llama && t->pub.heads == 1 && !im->gguf.present &&
-	    t->pub.kind == KVARC_KEY) {
+	                  : llama        ? KVARC_ROPE_INTERLEAVED
+	                                 : KVARC_ROPE_HALF;
+	if (llama && t->pub.heads == 1 && !im->gguf.present && t->pub.kind == KVARC_KEY) {
 		if (m->rotary && t->pub.channels % m->rotary == 0)
 			*channels = m->rotary;
 		else if (!find_by_fitting(im, g, channels, r))
 			return false;
 	}
-	return kvi_rope_make(r, m->theta, m->rotary ? m->rotary : *channels,
-	                     pairing);
+	return kvi_rope_make(r, m->theta, m->rotary ? m->rotary : *channels, pairing);
 }
 
 /* Heads of a tensor become `channels` wide if that divides it. */
@@ -404,8 +380,7 @@ static void reshape(kvarc_tensor *t, uint32_t channels)
  * Gives a rope to all keys of a group; values of the same track and width
  * take the head size that was found with it.
  */
-static void apply(kvarc_import *im, uint32_t first, uint32_t channels,
-                  uint32_t rope)
+static void apply(kvarc_import *im, uint32_t first, uint32_t channels, uint32_t rope)
 {
 	kvarc_tensor like = im->tensors[first].pub;
 	bool reshaped = channels != like.channels;
@@ -415,9 +390,8 @@ static void apply(kvarc_import *im, uint32_t first, uint32_t channels,
 		if (is_key(t) && alike(im, t, &like)) {
 			reshape(t, channels);
 			t->rope = rope;
-		} else if (reshaped && t->kind == KVARC_VALUE &&
-		           t->track == like.track && t->heads == 1 &&
-		           t->role == KVARC_WHOLE && t->channels == width) {
+		} else if (reshaped && t->kind == KVARC_VALUE && t->track == like.track &&
+		           t->heads == 1 && t->role == KVARC_WHOLE && t->channels == width) {
 			reshape(t, channels);
 		}
 	}
@@ -435,8 +409,7 @@ static int64_t twin_of(const kvarc_import *im, uint32_t tensor)
 		    x->kind == t->kind && x->dtype == t->dtype &&
 		    x->heads * x->channels == t->heads * t->channels &&
 		    im->areas[im->tensors[i].area].item == item &&
-		    im->tracks[x->track].pub.kind ==
-		    im->tracks[t->track].pub.kind)
+		    im->tracks[x->track].pub.kind == im->tracks[t->track].pub.kind)
 			return i;
 	}
 	return -1;
@@ -459,17 +432,19 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 		told = !m && (from_predictor(im, &g, &channels, &r, &turns) ||
 		              from_profile(im, &g, &channels, &r, &turns));
 		bool good = told ? turns
-		          : m    ? from_user(im, m, &g, &channels, &r)
+		            : m  ? from_user(im, m, &g, &channels, &r)
 		                 : find_by_fitting(im, &g, &channels, &r) ||
-		                   from_model(im, &like, &r);
+		                            from_model(im, &like, &r);
 		if (good)
 			rope = add_rope(im, &r, channels);
 	}
 	if (rope || told)
 		apply(im, tensor, channels, rope);
 	else if (m)
-		kvi_import_note(im, "the RoPE that was given does not fit %u "
-		                "channels", like.channels);
+		kvi_import_note(im,
+		                "the RoPE that was given does not fit %u "
+		                "channels",
+		                like.channels);
 }
 
 kvarc_ret kvi_import_find_ropes(kvarc_import *im)
@@ -480,9 +455,8 @@ kvarc_ret kvi_import_find_ropes(kvarc_import *im)
 	if ((how && !strcmp(how, "none")) || im->n_tensors == 0)
 		return KVARC_OK;
 	if (manual && !parse_manual(how, &m))
-		return kvi_fail(im->error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "rope must be auto, none or "
-		                "THETA[,half|interleaved][,DIMS]");
+		return kvi_fail(im->error, KVARC_PROG,
+		                "rope must be auto, none or THETA[,half|interleaved][,DIMS]");
 	uint8_t *done = kvi_calloc(&im->alloc, im->n_tensors, 1);
 	if (!done)
 		return kvi_fail_alloc(im->error, &im->alloc);

@@ -12,9 +12,9 @@
 
 enum {
 	COPY_BYTES = 1 << 16,
-	MATRIX_HEAD = 12,       /* before the elements of a matrix */
-	STATE_HEAD = 8,         /* magic and sequence of a checkpoint's state */
-	PACKED_WORDS = 4        /* of a packed token list, without its tokens */
+	MATRIX_HEAD = 12, /* before the elements of a matrix */
+	STATE_HEAD = 8,   /* magic and sequence of a checkpoint's state */
+	PACKED_WORDS = 4  /* of a packed token list, without its tokens */
 };
 
 struct shortening {
@@ -23,47 +23,43 @@ struct shortening {
 	const kvarc_sink *sink;
 	struct kvi_llama_file f;
 	struct kvi_scan *s;
-	uint64_t *whole;        /* leading whole tokens of each track */
-	uint8_t *buffer;        /* COPY_BYTES */
-	uint64_t at;            /* in the sink */
-	uint64_t tokens;        /* to be written */
-	uint64_t base;          /* whole, but for what checkpoints hold */
-	bool all;               /* all tokens: checkpoints alone are lost */
+	uint64_t *whole;                          /* leading whole tokens of each track */
+	uint8_t *buffer;                          /* COPY_BYTES */
+	uint64_t at;                              /* in the sink */
+	uint64_t tokens;                          /* to be written */
+	uint64_t base;                            /* whole, but for what checkpoints hold */
+	bool all;                                 /* all tokens: checkpoints alone are lost */
 	const struct kvi_llama_checkpoint *state; /* whose state ends them, NULL: the slot's */
 };
 
 /* ----- what is whole -------------------------------------------------- */
 
-static uint64_t section_begin(const struct kvi_llama_file *f,
-                              const struct kvi_llama_section *k)
+static uint64_t section_begin(const struct kvi_llama_file *f, const struct kvi_llama_section *k)
 {
 	return f->matrices[k->first_matrix].at;
 }
 
-static uint64_t section_end(const struct kvi_llama_file *f,
-                            const struct kvi_llama_section *k)
+static uint64_t section_end(const struct kvi_llama_file *f, const struct kvi_llama_section *k)
 {
-	const struct kvi_llama_matrix *last = &f->matrices[
-		k->first_matrix + kvi_llama_section_matrices(k) - 1];
+	const struct kvi_llama_matrix *last =
+		&f->matrices[k->first_matrix + kvi_llama_section_matrices(k) - 1];
 	return last->at + last->bytes;
 }
 
 /* The cell that byte `at` of a section is of; 0 where rows are not cells. */
-static uint64_t cell_of(const struct kvi_llama_file *f,
-                        const struct kvi_llama_section *k, uint64_t at)
+static uint64_t cell_of(const struct kvi_llama_file *f, const struct kvi_llama_section *k,
+                        uint64_t at)
 {
 	for (size_t i = kvi_llama_section_matrices(k); i-- > 0;) {
 		const struct kvi_llama_matrix *m = &f->matrices[k->first_matrix + i];
 		if (at >= m->at)
-			return m->trans || k->recurrent ? 0
-			       : (at - m->at) / m->row_bytes;
+			return m->trans || k->recurrent ? 0 : (at - m->at) / m->row_bytes;
 	}
 	return 0;
 }
 
 /* How many leading cells of a section are whole in all of its matrices. */
-static uint64_t whole_cells(const struct shortening *x,
-                            const struct kvi_llama_section *k)
+static uint64_t whole_cells(const struct shortening *x, const struct kvi_llama_section *k)
 {
 	uint64_t cells = k->n_cells, base = 0;
 	uint64_t begin = section_begin(&x->f, k), end = section_end(&x->f, k);
@@ -84,15 +80,13 @@ static uint64_t whole_cells(const struct shortening *x,
 }
 
 /* Of the cells from the first one on that have positions 0, 1, 2, ... */
-static uint64_t prefix_cells(const struct shortening *x,
-                             const struct kvi_llama_section *k)
+static uint64_t prefix_cells(const struct shortening *x, const struct kvi_llama_section *k)
 {
 	uint64_t n = whole_cells(x, k);
 	kvi_scan_seek(x->s, k->cells_at);
 	for (uint64_t i = 0; i < n; i++) {
 		int32_t position;
-		if (!kvi_llama_cell(x->s, &x->f.grammar, &position) ||
-		    (uint64_t)position != i)
+		if (!kvi_llama_cell(x->s, &x->f.grammar, &position) || (uint64_t)position != i)
 			return i;
 	}
 	return n;
@@ -114,16 +108,14 @@ static bool all_whole(const struct shortening *x, bool checkpoints)
 {
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if ((checkpoints || !k->checkpoint) &&
-		    whole_cells(x, k) < k->n_cells)
+		if ((checkpoints || !k->checkpoint) && whole_cells(x, k) < k->n_cells)
 			return false;
 	}
 	return true;
 }
 
 /* Does a checkpoint hold this memory, so that its state can stand for it? */
-static bool in_checkpoints(const struct shortening *x,
-                           const struct kvi_llama_section *k)
+static bool in_checkpoints(const struct shortening *x, const struct kvi_llama_section *k)
 {
 	const struct kvi_llama_grammar *g = &x->f.grammar;
 	return k->recurrent || (g->n_blobs > 1 && k->blob + 1u == g->n_blobs);
@@ -158,8 +150,8 @@ static void choose(struct shortening *x)
 	x->tokens = rewinds ? own : 0;
 	for (size_t i = 0; i < x->f.n_checkpoints; i++) {
 		const struct kvi_llama_checkpoint *c = &x->f.checkpoints[i];
-		if (c->understood && c->n_tokens <= base &&
-		    c->n_tokens > x->tokens && checkpoint_whole(x, i)) {
+		if (c->understood && c->n_tokens <= base && c->n_tokens > x->tokens &&
+		    checkpoint_whole(x, i)) {
 			x->tokens = c->n_tokens;
 			x->state = c;
 		}
@@ -223,8 +215,7 @@ static kvarc_ret put_matrix(struct shortening *x, const struct kvi_llama_matrix 
 	if (!m->trans)
 		return ret ? ret : copy(x, m->at, x->tokens * m->row_bytes);
 	for (uint32_t c = 0; c < m->width && !ret; c++)
-		ret = copy(x, m->at + c * m->row_bytes * n_cells,
-		           x->tokens * m->row_bytes);
+		ret = copy(x, m->at + c * m->row_bytes * n_cells, x->tokens * m->row_bytes);
 	return ret;
 }
 
@@ -286,8 +277,7 @@ static kvarc_ret put_all(struct shortening *x)
 			ret = put_section(x, k);
 	}
 	if (!ret && x->state)
-		ret = copy(x, x->state->state_at + STATE_HEAD,
-		           x->state->state_bytes - STATE_HEAD);
+		ret = copy(x, x->state->state_at + STATE_HEAD, x->state->state_bytes - STATE_HEAD);
 	return ret ? ret : put_checkpoints(x);
 }
 
@@ -377,7 +367,8 @@ kvarc_ret kvarc_salvage_slot(kvarc_reader *r, size_t item, const kvarc_source *s
 	    item >= kvi_reader_n_items(r))
 		return KVARC_PROG;
 	*prefix = (kvarc_slot_prefix){ .why = "it is not a llama.cpp slot" };
-	struct shortening x = { .alloc = kvi_reader_alloc(r), .sink = sink,
+	struct shortening x = { .alloc = kvi_reader_alloc(r),
+		                .sink = sink,
 		                .plan = kvi_reader_restore(r, item) };
 	if (x.plan->kind != KVI_ITEM_LLAMA_SEQ)
 		return KVARC_OPTIONS;

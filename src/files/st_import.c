@@ -16,8 +16,7 @@
 #endif
 
 /* u64 length and the brace that follows. END: not safetensors. */
-static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item,
-                              uint64_t *bytes)
+static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item, uint64_t *bytes)
 {
 	const kvarc_source *src = &im->items[item].src;
 	uint8_t head[9];
@@ -26,8 +25,7 @@ static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item,
 	if (kvi_source_read(src, head, sizeof head, 0))
 		return KVARC_IO;
 	*bytes = kvi_load64(head);
-	if (head[8] != '{' || *bytes < 2 || *bytes > KVI_ST_HEADER_MAX ||
-	    *bytes > src->size - 8)
+	if (head[8] != '{' || *bytes < 2 || *bytes > KVI_ST_HEADER_MAX || *bytes > src->size - 8)
 		return KVARC_END;
 	return KVARC_OK;
 }
@@ -38,17 +36,25 @@ static const struct {
 	const char *name;
 	uint8_t bytes, dtype, int_bytes;
 } dtypes[] = {
-	{ "BF16", 2, KVARC_BF16, 0 }, { "F16", 2, KVARC_F16, 0 },
-	{ "F32", 4, KVARC_F32, 0 }, { "F8_E4M3", 1, KVARC_E4M3, 0 },
-	{ "F8_E5M2", 1, KVARC_E5M2, 0 }, { "I8", 1, KVARC_I8, 0 },
-	{ "U8", 1, KVARC_U8, 0 }, { "I32", 4, 0, 4 }, { "I64", 8, 0, 8 },
+	{ "BF16", 2, KVARC_BF16, 0 },
+	{ "F16", 2, KVARC_F16, 0 },
+	{ "F32", 4, KVARC_F32, 0 },
+	{ "F8_E4M3", 1, KVARC_E4M3, 0 },
+	{ "F8_E5M2", 1, KVARC_E5M2, 0 },
+	{ "I8", 1, KVARC_I8, 0 },
+	{ "U8", 1, KVARC_U8, 0 },
+	{ "I32", 4, 0, 4 },
+	{ "I64", 8, 0, 8 },
 	/* kept as bytes, but their sizes are known */
-	{ "BOOL", 1, 0, 0 }, { "I16", 2, 0, 0 }, { "U16", 2, 0, 0 },
-	{ "U32", 4, 0, 0 }, { "U64", 8, 0, 0 }, { "F64", 8, 0, 0 },
+	{ "BOOL", 1, 0, 0 },
+	{ "I16", 2, 0, 0 },
+	{ "U16", 2, 0, 0 },
+	{ "U32", 4, 0, 0 },
+	{ "U64", 8, 0, 0 },
+	{ "F64", 8, 0, 0 },
 };
 
-static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes,
-                       struct kvi_named *x)
+static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes, struct kvi_named *x)
 {
 	struct kvi_st_entry e;
 	uint64_t bytes = 0, size;
@@ -60,8 +66,7 @@ static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes,
 			x->dtype = dtypes[i].dtype;
 			x->int_bytes = dtypes[i].int_bytes;
 		}
-	if (bytes && (kvi_mul(e.elements, bytes, &size) ||
-	              size != e.end - e.begin))
+	if (bytes && (kvi_mul(e.elements, bytes, &size) || size != e.end - e.begin))
 		return false;
 	bool fits = e.axes <= KVI_NAMED_AXES_MAX;
 	if (!fits)
@@ -92,8 +97,7 @@ static bool disjoint(struct kvi_named *x, size_t n)
 	return true;
 }
 
-static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root,
-                             uint64_t data_at)
+static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint64_t data_at)
 {
 	size_t n = 0, found = 0, room = json_object_size(root);
 	uint64_t data_bytes = im->items[item].src.size - data_at;
@@ -106,7 +110,8 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root,
 	if (!x)
 		return kvi_fail_alloc(im->error, &im->alloc);
 	bool good = true;
-	json_object_foreach(root, key, v) {
+	json_object_foreach(root, key, v)
+	{
 		if (!strcmp(key, "__metadata__"))
 			continue;
 		x[n].item = item;
@@ -119,15 +124,14 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root,
 		ret = kvi_import_named(im, x, n, &found);
 	else
 		kvi_import_note(im, "the header of a safetensors file is not "
-		                "valid: kept as an opaque file");
+		                    "valid: kept as an opaque file");
 	if (!ret) {
 		im->items[item].kind = KVI_ITEM_SAFETENSORS;
 		snprintf(im->format, sizeof im->format,
-		         "safetensors, %zu of %zu tensors are keys and values",
-		         found, n);
+		         "safetensors, %zu of %zu tensors are keys and values", found, n);
 		if (!found)
 			kvi_import_note(im, "no tensor name follows the rule "
-			                "for keys and values: kept as bytes");
+			                    "for keys and values: kept as bytes");
 	}
 	kvi_free(&im->alloc, x);
 	return ret;
@@ -142,8 +146,8 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	/* The JSON library allocates by itself: bound that beforehand. */
 	if (bytes > im->alloc.limit / KVI_JSON_COST) {
 		kvi_import_note(im, "the header of a safetensors file needs "
-		                "more memory than the limit: kept as an "
-		                "opaque file");
+		                    "more memory than the limit: kept as an "
+		                    "opaque file");
 		return KVARC_END;
 	}
 	char *text = kvi_malloc(&im->alloc, (size_t)bytes);
@@ -153,15 +157,14 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	if (kvi_source_read(&im->items[item].src, text, (size_t)bytes, 8)) {
 		ret = KVARC_IO;
 	} else {
-		root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES,
-		                  NULL);
+		root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
 	}
 	kvi_free(&im->alloc, text);
 	if (!ret && json_is_object(root)) {
 		ret = take_header(im, item, root, 8 + bytes);
 	} else if (!ret) {
 		kvi_import_note(im, "looks like safetensors, but its header is "
-		                "not JSON: kept as an opaque file");
+		                    "not JSON: kept as an opaque file");
 		ret = KVARC_END;
 	}
 	json_decref(root);
@@ -176,7 +179,7 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	kvarc_ret ret = header_bytes(im, item, &bytes);
 	if (!ret)
 		kvi_import_note(im, "safetensors files were not built in "
-		                "(jansson): kept as an opaque file");
+		                    "(jansson): kept as an opaque file");
 	return ret ? ret : KVARC_END;
 }
 

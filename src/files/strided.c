@@ -15,23 +15,20 @@ struct stride_walk {
 	const struct kvi_area_view *s;
 	const struct kvi_block *b;
 	bool rows;
-	uint64_t b0, b1;       /* blocks of channels: b0 .. b1 */
-	uint64_t extent;       /* bytes of one outer step */
-	uint64_t stride;       /* between outer steps */
+	uint64_t b0, b1; /* blocks of channels: b0 .. b1 */
+	uint64_t extent; /* bytes of one outer step */
+	uint64_t stride; /* between outer steps */
 };
 
 static uint64_t channel_at(const struct kvi_area_view *s, uint64_t c)
 {
-	return c / s->block_elems * s->block_stride +
-	       c % s->block_elems * s->elem_stride;
+	return c / s->block_elems * s->block_stride + c % s->block_elems * s->elem_stride;
 }
 
-static struct stride_walk walk_make(const struct kvi_area_view *s,
-                             const struct kvi_block *b)
+static struct stride_walk walk_make(const struct kvi_area_view *s, const struct kvi_block *b)
 {
 	uint64_t c1 = (uint64_t)b->c0 + b->channels - 1;
-	struct stride_walk w = { s, b, false, b->c0 / s->block_elems,
-		          c1 / s->block_elems, 0, 0 };
+	struct stride_walk w = { s, b, false, b->c0 / s->block_elems, c1 / s->block_elems, 0, 0 };
 	uint64_t row = channel_at(s, c1) - channel_at(s, b->c0) + b->elem_bytes;
 	if (w.b0 != w.b1 && s->block_stride < s->block_elems * s->elem_stride)
 		row = s->token_stride + 1; /* overlapping blocks: no rows */
@@ -40,10 +37,9 @@ static struct stride_walk walk_make(const struct kvi_area_view *s,
 		w.extent = row;
 		w.stride = s->token_stride;
 	} else {
-		uint64_t elems = s->block_elems < b->channels ? s->block_elems
-		                                              : b->channels;
-		w.extent = (b->n - 1) * s->token_stride +
-		           (elems - 1) * s->elem_stride + b->elem_bytes;
+		uint64_t elems = s->block_elems < b->channels ? s->block_elems : b->channels;
+		w.extent = (b->n - 1) * s->token_stride + (elems - 1) * s->elem_stride +
+		           b->elem_bytes;
 		w.stride = s->block_stride;
 	}
 	return w;
@@ -58,8 +54,8 @@ static uint32_t part_of(const struct stride_walk *w, uint64_t k, uint64_t *c)
 	return (uint32_t)((hi < end ? hi : end) - *c);
 }
 
-static void copy_elems(uint8_t *dst, size_t dst_step, const uint8_t *src,
-                       size_t src_step, uint32_t n, uint32_t elem_bytes)
+static void copy_elems(uint8_t *dst, size_t dst_step, const uint8_t *src, size_t src_step,
+                       uint32_t n, uint32_t elem_bytes)
 {
 	if (dst_step == elem_bytes && src_step == elem_bytes) {
 		memcpy(dst, src, (size_t)n * elem_bytes);
@@ -67,9 +63,15 @@ static void copy_elems(uint8_t *dst, size_t dst_step, const uint8_t *src,
 	}
 	for (uint32_t i = 0; i < n; i++, dst += dst_step, src += src_step) {
 		switch (elem_bytes) {
-		case 1: *dst = *src; break;
-		case 2: memcpy(dst, src, 2); break;
-		default: memcpy(dst, src, 4); break;
+		case 1:
+			*dst = *src;
+			break;
+		case 2:
+			memcpy(dst, src, 2);
+			break;
+		default:
+			memcpy(dst, src, 4);
+			break;
 		}
 	}
 }
@@ -80,31 +82,28 @@ static void copy_elems(uint8_t *dst, size_t dst_step, const uint8_t *src,
  * block.
  */
 struct run {
-	uint64_t at;        /* in the area */
-	uint64_t packed;    /* in the packed block */
+	uint64_t at;     /* in the area */
+	uint64_t packed; /* in the packed block */
 	uint64_t file_step, pack_step;
 	uint32_t count;
-	uint64_t outer_at;  /* where this outer step starts */
+	uint64_t outer_at; /* where this outer step starts */
 };
-typedef kvarc_ret (*run_fn)(void *ctx, const struct stride_walk *w,
-                            const struct run *r);
+typedef kvarc_ret (*run_fn)(void *ctx, const struct stride_walk *w, const struct run *r);
 
 static kvarc_ret walk_rows(const struct stride_walk *w, run_fn fn, void *ctx)
 {
 	const struct kvi_block *b = w->b;
 	for (uint32_t t = 0; t < b->n; t++) {
-		uint64_t base = w->s->offset +
-		                (b->t0 + t) * w->s->token_stride;
+		uint64_t base = w->s->offset + (b->t0 + t) * w->s->token_stride;
 		for (uint64_t k = w->b0; k <= w->b1; k++) {
 			uint64_t c;
 			uint32_t count = part_of(w, k, &c);
-			struct run r = {
-				base + channel_at(w->s, c),
-				((uint64_t)t * b->channels + (c - b->c0)) *
-					b->elem_bytes,
-				w->s->elem_stride, b->elem_bytes, count,
-				base + channel_at(w->s, b->c0)
-			};
+			struct run r = { base + channel_at(w->s, c),
+				         ((uint64_t)t * b->channels + (c - b->c0)) * b->elem_bytes,
+				         w->s->elem_stride,
+				         b->elem_bytes,
+				         count,
+				         base + channel_at(w->s, b->c0) };
 			kvarc_ret ret = fn(ctx, w, &r);
 			if (ret)
 				return ret;
@@ -120,20 +119,19 @@ static kvarc_ret walk_blocks(const struct stride_walk *w, run_fn fn, void *ctx)
 	for (uint64_t k = w->b0; k <= w->b1; k++) {
 		uint64_t c;
 		uint32_t count = part_of(w, k, &c);
-		uint64_t base = w->s->offset + b->t0 * w->s->token_stride +
-		                channel_at(w->s, c);
+		uint64_t base = w->s->offset + b->t0 * w->s->token_stride + channel_at(w->s, c);
 		uint64_t packed = (c - b->c0) * b->elem_bytes;
-		struct run r = { base, packed, w->s->token_stride, row,
-			         b->n, base };
+		struct run r = { base, packed, w->s->token_stride, row, b->n, base };
 		kvarc_ret ret = KVARC_OK;
 		if (count == 1) /* channel-major: a run of tokens */
 			ret = fn(ctx, w, &r);
 		for (uint32_t t = 0; count > 1 && t < b->n && !ret; t++) {
-			struct run one = {
-				base + t * w->s->token_stride,
-				packed + t * row, w->s->elem_stride,
-				b->elem_bytes, count, base
-			};
+			struct run one = { base + t * w->s->token_stride,
+				           packed + t * row,
+				           w->s->elem_stride,
+				           b->elem_bytes,
+				           count,
+				           base };
 			ret = fn(ctx, w, &one);
 		}
 		if (ret)
@@ -152,18 +150,17 @@ struct stride_reading {
 	uint64_t base;
 	uint8_t *dst;
 	uint8_t *window;
-	uint64_t at;      /* of the window, in the area */
+	uint64_t at; /* of the window, in the area */
 	size_t have;
-	uint64_t area_end;/* end of the last outer step */
+	uint64_t area_end; /* end of the last outer step */
 };
 
 /* Fills the window from `at` on: to the end of this outer step, or further
  * when the steps lie close together. */
-static kvarc_ret fill(struct stride_reading *g, const struct stride_walk *w,
-                      const struct run *r, uint64_t at)
+static kvarc_ret fill(struct stride_reading *g, const struct stride_walk *w, const struct run *r,
+                      uint64_t at)
 {
-	uint64_t end = w->stride <= 4 * w->extent ? g->area_end
-	                                          : r->outer_at + w->extent;
+	uint64_t end = w->stride <= 4 * w->extent ? g->area_end : r->outer_at + w->extent;
 	uint64_t need = at + w->b->elem_bytes;
 	uint64_t want = (end > need ? end : need) - at;
 	g->have = want < WINDOW_BYTES ? (size_t)want : WINDOW_BYTES;
@@ -177,21 +174,18 @@ static kvarc_ret read_run(void *ctx, const struct stride_walk *w, const struct r
 	uint32_t es = w->b->elem_bytes, left = r->count;
 	uint64_t at = r->at;
 	uint8_t *dst = g->dst + r->packed;
-	if (r->file_step == es && r->pack_step == es &&
-	    (uint64_t)left * es >= WINDOW_BYTES / 2)
-		return kvi_source_read(g->src, dst, (size_t)left * es,
-		                       g->base + at);
+	if (r->file_step == es && r->pack_step == es && (uint64_t)left * es >= WINDOW_BYTES / 2)
+		return kvi_source_read(g->src, dst, (size_t)left * es, g->base + at);
 	while (left) {
 		if (at < g->at || at + es > g->at + g->have) {
 			kvarc_ret ret = fill(g, w, r, at);
 			if (ret)
 				return ret;
 		}
-		uint64_t room = g->at + g->have - at - es;
-		uint64_t fit = r->file_step ? room / r->file_step + 1 : left;
+		uint64_t capacity = g->at + g->have - at - es;
+		uint64_t fit = r->file_step ? capacity / r->file_step + 1 : left;
 		uint32_t n = fit < left ? (uint32_t)fit : left;
-		copy_elems(dst, r->pack_step, g->window + (at - g->at),
-		           r->file_step, n, es);
+		copy_elems(dst, r->pack_step, g->window + (at - g->at), r->file_step, n, es);
 		dst += n * r->pack_step;
 		at += n * r->file_step;
 		left -= n;
@@ -206,31 +200,25 @@ static bool contiguous(const struct kvi_area_view *s, const struct kvi_block *b)
 	bool one = b->c0 / s->block_elems == c1 / s->block_elems ||
 	           s->block_stride == s->block_elems * s->elem_stride;
 	return one && s->elem_stride == b->elem_bytes &&
-	       (b->n == 1 ||
-	        s->token_stride == (uint64_t)b->channels * b->elem_bytes);
+	       (b->n == 1 || s->token_stride == (uint64_t)b->channels * b->elem_bytes);
 }
 
-kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc,
-                           const kvarc_source *src, uint64_t base,
-                           const struct kvi_area_view *s,
-                           const struct kvi_block *b, void *dst)
+kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc, const kvarc_source *src, uint64_t base,
+                           const struct kvi_area_view *s, const struct kvi_block *b, void *dst)
 {
 	if (contiguous(s, b))
-		return kvi_source_read(src, dst,
-		                       (size_t)b->n * b->channels * b->elem_bytes,
-		                       base + s->offset +
-		                       b->t0 * s->token_stride +
-		                       channel_at(s, b->c0));
+		return kvi_source_read(src, dst, (size_t)b->n * b->channels * b->elem_bytes,
+		                       base + s->offset + b->t0 * s->token_stride +
+		                               channel_at(s, b->c0));
 	struct stride_walk w = walk_make(s, b);
-	struct stride_reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES),
-		             0, 0, 0 };
+	struct stride_reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES), 0, 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
 	/* One past the furthest byte of the block. */
 	uint64_t t1 = b->t0 + b->n - 1, c1 = (uint64_t)b->c0 + b->channels - 1;
 	uint64_t full = w.b1 > w.b0 ? w.b1 * s->block_elems - 1 : c1;
-	uint64_t far = channel_at(s, c1) > channel_at(s, full)
-	               ? channel_at(s, c1) : channel_at(s, full);
+	uint64_t far = channel_at(s, c1) > channel_at(s, full) ? channel_at(s, c1)
+	                                                       : channel_at(s, full);
 	g.area_end = s->offset + t1 * s->token_stride + far + b->elem_bytes;
 	kvarc_ret ret = walk_all(&w, read_run, &g);
 	kvi_free(alloc, g.window);
@@ -248,8 +236,7 @@ struct writing {
 
 static kvarc_ret flush(struct writing *g)
 {
-	if (g->have && g->sink->write(g->sink->opaque, g->window, g->have,
-	                              g->base + g->at))
+	if (g->have && g->sink->write(g->sink->opaque, g->window, g->have, g->base + g->at))
 		return KVARC_IO;
 	g->have = 0;
 	return KVARC_OK;
@@ -281,21 +268,17 @@ static kvarc_ret write_run(void *ctx, const struct stride_walk *w, const struct 
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc,
-                            const kvarc_sink *sink, uint64_t base,
-                            const struct kvi_area_view *s,
-                            const struct kvi_block *b, const void *src)
+kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc, const kvarc_sink *sink, uint64_t base,
+                            const struct kvi_area_view *s, const struct kvi_block *b,
+                            const void *src)
 {
 	if (contiguous(s, b)) {
 		size_t bytes = (size_t)b->n * b->channels * b->elem_bytes;
-		uint64_t at = base + s->offset + b->t0 * s->token_stride +
-		              channel_at(s, b->c0);
-		return sink->write(sink->opaque, src, bytes, at) ? KVARC_IO
-		                                                 : KVARC_OK;
+		uint64_t at = base + s->offset + b->t0 * s->token_stride + channel_at(s, b->c0);
+		return sink->write(sink->opaque, src, bytes, at) ? KVARC_IO : KVARC_OK;
 	}
 	struct stride_walk w = walk_make(s, b);
-	struct writing g = { sink, base, src, kvi_malloc(alloc, WINDOW_BYTES),
-		             0, 0 };
+	struct writing g = { sink, base, src, kvi_malloc(alloc, WINDOW_BYTES), 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
 	kvarc_ret ret = walk_all(&w, write_run, &g);
@@ -314,8 +297,8 @@ struct copying {
 static kvarc_ret copy_run(void *ctx, const struct stride_walk *w, const struct run *r)
 {
 	struct copying *g = ctx;
-	copy_elems(g->mem + (r->at - g->from), r->file_step, g->src + r->packed,
-	           r->pack_step, r->count, w->b->elem_bytes);
+	copy_elems(g->mem + (r->at - g->from), r->file_step, g->src + r->packed, r->pack_step,
+	           r->count, w->b->elem_bytes);
 	return KVARC_OK;
 }
 

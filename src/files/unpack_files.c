@@ -16,9 +16,9 @@
 struct target {
 	uint32_t tensor;
 	size_t item, piece, view;
-	uint64_t base;       /* of the area in the file */
-	size_t area;         /* number of the area, over all items */
-	bool rows;           /* whole rows of several planes: to be assembled */
+	uint64_t base; /* of the area in the file */
+	size_t area;   /* number of the area, over all items */
+	bool rows;     /* whole rows of several planes: to be assembled */
 };
 
 struct unpack_item {
@@ -27,8 +27,8 @@ struct unpack_item {
 	bool skip;
 	/* where the next literal byte goes */
 	size_t piece;
-	uint64_t file_at;    /* of that piece */
-	uint64_t blob_at;    /* literals before that piece */
+	uint64_t file_at; /* of that piece */
+	uint64_t blob_at; /* literals before that piece */
 };
 
 struct unpacking {
@@ -37,28 +37,25 @@ struct unpacking {
 	const struct kvi_alloc *alloc;
 	struct unpack_item *items;
 	size_t n_items, n_targets, n_areas;
-	struct target *targets;    /* by tensor */
+	struct target *targets;      /* by tensor */
 	struct kvi_interval *tokens; /* of targets; those of a tensor are sorted */
-	size_t *first;             /* of tensor i in both; n_tensors + 1 */
+	size_t *first;               /* of tensor i in both; n_tensors + 1 */
 	struct kvi_assembly assembly;
-	kvarc_ret failed;          /* in a worker */
-	pthread_mutex_t lock;      /* of the sinks, the assembly and failed */
+	kvarc_ret failed;     /* in a worker */
+	pthread_mutex_t lock; /* of the sinks, the assembly and failed */
 };
 
 /* ----- targets ------------------------------------------------------- */
 
 /* Does one token of a view stay inside a row? */
-static bool inside_row(const struct kvi_area_view *v, const kvarc_tensor *t,
-                       uint64_t row)
+static bool inside_row(const struct kvi_area_view *v, const kvarc_tensor *t, uint64_t row)
 {
 	uint64_t width = kvi_tensor_width(t);
 	uint64_t blocks = (width - 1) / v->block_elems;
 	uint64_t in_block = width < v->block_elems ? width : v->block_elems;
 	uint64_t end = v->offset, step;
-	return !kvi_mul(blocks, v->block_stride, &step) &&
-	       !kvi_add(end, step, &end) &&
-	       !kvi_mul(in_block - 1, v->elem_stride, &step) &&
-	       !kvi_add(end, step, &end) &&
+	return !kvi_mul(blocks, v->block_stride, &step) && !kvi_add(end, step, &end) &&
+	       !kvi_mul(in_block - 1, v->elem_stride, &step) && !kvi_add(end, step, &end) &&
 	       !kvi_add(end, kvarc_dtype_bytes(t->dtype), &end) && end <= row;
 }
 
@@ -70,8 +67,7 @@ static bool is_rows(const struct kvi_piece *p, const kvarc_geometry *g)
 		return false;
 	for (size_t i = 0; i < p->n_views; i++) {
 		const struct kvi_area_view *v = &p->views[i];
-		if (v->token_stride != row ||
-		    !inside_row(v, &g->tensors[v->tensor], row))
+		if (v->token_stride != row || !inside_row(v, &g->tensors[v->tensor], row))
 			return false;
 	}
 	return true;
@@ -107,8 +103,7 @@ static void fill_targets(struct unpacking *u)
 			bool rows = p->n_views && is_rows(p, u->geometry);
 			for (size_t v = 0; v < p->n_views; v++)
 				u->targets[n++] = (struct target){
-					p->views[v].tensor, i, k, v, base,
-					area, rows
+					p->views[v].tensor, i, k, v, base, area, rows
 				};
 			area += p->n_views > 0;
 			base += p->bytes;
@@ -128,11 +123,8 @@ static void index_targets(struct unpacking *u)
 		u->first[i] = k;
 		for (; k < u->n_targets && u->targets[k].tensor == i; k++) {
 			const struct target *t = &u->targets[k];
-			const struct kvi_piece *p =
-				&u->items[t->item].plan->pieces[t->piece];
-			u->tokens[k] = (struct kvi_interval){
-				p->t0, p->t0 + p->n_tokens, 0, k
-			};
+			const struct kvi_piece *p = &u->items[t->item].plan->pieces[t->piece];
+			u->tokens[k] = (struct kvi_interval){ p->t0, p->t0 + p->n_tokens, 0, k };
 		}
 		kvi_intervals_sort(u->tokens + u->first[i], k - u->first[i]);
 	}
@@ -142,8 +134,7 @@ static void index_targets(struct unpacking *u)
 static kvarc_ret prepare(struct unpacking *u)
 {
 	u->items = kvi_calloc(u->alloc, u->n_items, sizeof *u->items);
-	u->first = kvi_array(u->alloc, u->geometry->n_tensors + 1,
-	                     sizeof *u->first);
+	u->first = kvi_array(u->alloc, u->geometry->n_tensors + 1, sizeof *u->first);
 	if (!u->items || !u->first)
 		return kvi_alloc_error(u->alloc);
 	for (size_t i = 0; i < u->n_items; i++)
@@ -177,8 +168,8 @@ static bool seek_literal(struct unpack_item *it, uint64_t offset)
 	return false;
 }
 
-static int take_blob(void *opaque, uint64_t item, uint64_t offset,
-                     const uint8_t *data, size_t bytes)
+static int take_blob(void *opaque, uint64_t item, uint64_t offset, const uint8_t *data,
+                     size_t bytes)
 {
 	struct unpacking *u = opaque;
 	if (item >= u->n_items)
@@ -188,12 +179,11 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset,
 		if (offset < it->blob_at || !seek_literal(it, offset))
 			return 1;
 		uint64_t skip = offset - it->blob_at;
-		uint64_t room = it->plan->pieces[it->piece].bytes - skip;
-		size_t n = bytes < room ? bytes : (size_t)room;
+		uint64_t capacity = it->plan->pieces[it->piece].bytes - skip;
+		size_t n = bytes < capacity ? bytes : (size_t)capacity;
 		struct kvi_locked l = { &u->lock, &it->sink };
 		kvarc_sink sink = kvi_locked_sink(&l);
-		if (!it->skip &&
-		    sink.write(sink.opaque, data, n, it->file_at + skip))
+		if (!it->skip && sink.write(sink.opaque, data, n, it->file_at + skip))
 			return 1;
 		data += n;
 		bytes -= n;
@@ -205,17 +195,16 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset,
 /* ----- areas ----------------------------------------------------------- */
 
 /* A part of a row area: kept until all planes of its tokens came. */
-static kvarc_ret assemble(struct unpacking *u, const struct target *t,
-                          const struct kvi_piece *p, const struct kvi_block *b,
-                          const void *src)
+static kvarc_ret assemble(struct unpacking *u, const struct target *t, const struct kvi_piece *p,
+                          const struct kvi_block *b, const void *src)
 {
 	struct unpack_item *it = &u->items[t->item];
 	uint64_t row = p->bytes / p->n_tokens;
 	size_t bytes = (size_t)b->n * b->channels * b->elem_bytes;
 	kvarc_ret ret = KVARC_OK;
 	pthread_mutex_lock(&u->lock);
-	struct kvi_token_rows *rows = kvi_assembly_get(&u->assembly, t->area, b->t0,
-	                                         b->n, (size_t)row);
+	struct kvi_token_rows *rows = kvi_assembly_get(&u->assembly, t->area, b->t0, b->n,
+	                                               (size_t)row);
 	if (rows) {
 		rows->sink = &it->sink;
 		rows->at = t->base + b->t0 * row;
@@ -251,8 +240,7 @@ static kvarc_ret take_part(struct unpacking *u, const struct target *t,
 		return assemble(u, t, p, &b, src);
 	struct kvi_locked l = { &u->lock, &it->sink };
 	kvarc_sink sink = kvi_locked_sink(&l);
-	return kvi_strided_write(u->alloc, &sink, t->base, &p->views[t->view],
-	                         &b, src);
+	return kvi_strided_write(u->alloc, &sink, t->base, &p->views[t->view], &b, src);
 }
 
 /* A block of decoded tokens on its way to the areas that hold some of them. */
@@ -276,30 +264,28 @@ static int deliver_part(void *opaque, size_t id)
 	return ret != KVARC_OK;
 }
 
-static int deliver(void *opaque, uint32_t tensor, uint32_t head,
-                   uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+static int deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                   uint32_t n, const void *src)
 {
 	struct unpacking *u = opaque;
 	const kvarc_tensor *t = &u->geometry->tensors[tensor];
-	struct delivery d = { u, {
-		t0, n, head * t->channels, heads * t->channels,
-		(uint32_t)kvarc_dtype_bytes(t->dtype)
-	}, src };
+	struct delivery d = { u,
+		              { t0, n, head * t->channels, heads * t->channels,
+		                (uint32_t)kvarc_dtype_bytes(t->dtype) },
+		              src };
 	return kvi_intervals_search(u->tokens + u->first[tensor],
-	                            u->first[tensor + 1] - u->first[tensor],
-	                            t0, t0 + n, deliver_part, &d);
+	                            u->first[tensor + 1] - u->first[tensor], t0, t0 + n,
+	                            deliver_part, &d);
 }
 
 /* ----- all of it -------------------------------------------------------- */
 
-static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
-                            void *opaque)
+static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open, void *opaque)
 {
 	size_t lost = 0;
 	for (size_t i = 0; i < u->n_items; i++) {
 		struct unpack_item *it = &u->items[i];
-		kvarc_item item = { i, it->plan->kind, it->plan->name,
-			            it->plan->file_bytes };
+		kvarc_item item = { i, it->plan->kind, it->plan->name, it->plan->file_bytes };
 		if (item.kind == KVI_ITEM_LOST) {
 			it->skip = true;
 			lost++;
@@ -308,15 +294,16 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open,
 		int ret = open(opaque, &item, &it->sink);
 		it->skip = ret == 1;
 		if (ret != 0 && ret != 1)
-			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
-			                       KVARC_UNKNOWN, "file %zu of the "
-			                       "archive could not be made", i);
+			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
+			                       "file %zu of the "
+			                       "archive could not be made",
+			                       i);
 		if (ret == 0 && !it->sink.write)
 			return KVARC_PROG;
 	}
 	if (lost == u->n_items)
-		return kvi_reader_fail(u->r, KVARC_DATA, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "how the files were made "
+		return kvi_reader_fail(u->r, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "how the files were made "
 		                       "up is lost; export the tensors instead");
 	return KVARC_OK;
 }
@@ -325,8 +312,8 @@ static kvarc_ret flush_rows(struct unpacking *u)
 {
 	/* Planes that salvage lost leave rows incomplete. */
 	if (kvi_assembly_flush(&u->assembly))
-		return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "writing a file failed");
+		return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "writing a file failed");
 	return KVARC_OK;
 }
 
@@ -359,10 +346,8 @@ static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
 		kvarc_ret next = kvarc_reader_next_segment(u->r, &s);
 		if (next && next != KVARC_END)
 			return next;
-		if (segments && (next || segments == at_once ||
-		                 s.track != range.track)) {
-			kvarc_ret ret = kvarc_reader_read_deliver(
-				u->r, &range, deliver, u);
+		if (segments && (next || segments == at_once || s.track != range.track)) {
+			kvarc_ret ret = kvarc_reader_read_deliver(u->r, &range, deliver, u);
 			ret = ret ? ret : flush_rows(u);
 			if (ret)
 				return ret;
@@ -382,8 +367,7 @@ static kvarc_ret read_tokens(struct unpacking *u)
 {
 	enum { ROUNDS = 4 }; /* between two waits for all workers */
 	unsigned at_once = kvi_reader_segments_at_once(u->r);
-	if (at_once == 1 || kvi_reader_is_salvage(u->r) ||
-	    !kvi_reader_can_seek(u->r))
+	if (at_once == 1 || kvi_reader_is_salvage(u->r) || !kvi_reader_can_seek(u->r))
 		return read_segments(u);
 	return read_ranges(u, ROUNDS * at_once);
 }
@@ -392,10 +376,8 @@ static kvarc_ret flush_items(struct unpacking *u)
 {
 	for (size_t i = 0; i < u->n_items; i++) {
 		const kvarc_sink *sink = &u->items[i].sink;
-		if (!u->items[i].skip && sink->flush &&
-		    sink->flush(sink->opaque))
-			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN,
-			                       KVARC_UNKNOWN,
+		if (!u->items[i].skip && sink->flush && sink->flush(sink->opaque))
+			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
 			                       "writing a file failed");
 	}
 	return KVARC_OK;
@@ -405,12 +387,13 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 {
 	if (!r || !open || kvi_reader_started(r))
 		return KVARC_PROG;
-	struct unpacking u = { .r = r, .geometry = kvarc_reader_geometry(r),
+	struct unpacking u = { .r = r,
+		               .geometry = kvarc_reader_geometry(r),
 		               .alloc = kvi_reader_alloc(r),
 		               .n_items = kvi_reader_n_items(r) };
 	if (u.n_items == 0)
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "the archive holds no "
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "the archive holds no "
 		                       "files; export its tensors instead");
 	pthread_mutex_init(&u.lock, NULL);
 	kvarc_ret ret = prepare(&u);

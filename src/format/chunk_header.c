@@ -5,8 +5,7 @@
 #include "segment.h"
 #include "util/bytes.h"
 
-void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
-                            const struct kvi_chunk_header *h)
+void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES], const struct kvi_chunk_header *h)
 {
 	kvi_store32(out, h->tensor);
 	kvi_store16(out + 4, h->head);
@@ -20,8 +19,7 @@ void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
 	kvi_store64(out + 32, h->raw_check);
 }
 
-bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload,
-                            size_t bytes)
+bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload, size_t bytes)
 {
 	if (bytes < KVI_CHUNK_HEADER_BYTES)
 		return false;
@@ -35,6 +33,5 @@ bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload,
 	h->n = kvi_load16(payload + 26);
 	h->t0 = kvi_load32(payload + 28);
 	h->raw_check = kvi_load64(payload + 32);
-	return h->heads >= 1 && h->n >= 1 && h->n <= KVI_SEGMENT_TOKENS &&
-	       h->lane_order <= 1;
+	return h->heads >= 1 && h->n >= 1 && h->n <= KVI_SEGMENT_TOKENS && h->lane_order <= 1;
 }

@@ -19,10 +19,8 @@ struct kvi_chunk_header {
 	uint64_t raw_check;
 };
 
-void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
-                            const struct kvi_chunk_header *h);
+void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES], const struct kvi_chunk_header *h);
 /* False: too short, or not valid on its own; codec may be any. */
-bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload,
-                            size_t bytes);
+bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload, size_t bytes);
 
 #endif

@@ -6,8 +6,8 @@
 static uint64_t sort_key(const kvarc_geometry *g, uint32_t tensor)
 {
 	const kvarc_tensor *t = &g->tensors[tensor];
-	return (uint64_t)t->track << 40 | (uint64_t)t->layer << 24 |
-	       (uint64_t)t->kind << 16 | tensor;
+	return (uint64_t)t->track << 40 | (uint64_t)t->layer << 24 | (uint64_t)t->kind << 16 |
+	       tensor;
 }
 
 static void sift(uint64_t *v, size_t root, size_t n)
@@ -72,18 +72,15 @@ void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc)
 	*o = (struct kvi_order){ 0 };
 }
 
-void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o,
-                     uint32_t track)
+void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o, uint32_t track)
 {
 	*w = (struct kvi_order_walk){ o->first[track], o->first[track + 1], 0 };
 }
 
-bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o,
-                    const kvarc_geometry *g, uint32_t tensor, uint32_t head,
-                    uint32_t heads)
+bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o, const kvarc_geometry *g,
+                    uint32_t tensor, uint32_t head, uint32_t heads)
 {
-	if (w->at == w->end || o->tensors[w->at] != tensor ||
-	    head != w->head || heads == 0 ||
+	if (w->at == w->end || o->tensors[w->at] != tensor || head != w->head || heads == 0 ||
 	    heads > g->tensors[tensor].heads - head)
 		return false;
 	w->head += heads;

@@ -22,12 +22,10 @@ struct kvi_order_walk {
 	uint32_t head;
 };
 
-void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o,
-                     uint32_t track);
+void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o, uint32_t track);
 /* False: this chunk is not the next one. */
-bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o,
-                    const kvarc_geometry *g, uint32_t tensor, uint32_t head,
-                    uint32_t heads);
+bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o, const kvarc_geometry *g,
+                    uint32_t tensor, uint32_t head, uint32_t heads);
 /* True when every head of every tensor was there. */
 static inline bool kvi_order_done(const struct kvi_order_walk *w)
 {

@@ -7,29 +7,41 @@
 
 /* Chunk type numbers (spec 7). */
 enum {
-	KVI_CODEC_RAW = 0, KVI_CODEC_ZSTD = 1, KVI_CODEC_CONSTANT = 2,
-	KVI_CODEC_REPEAT = 3, KVI_CODEC_EXPONENT = 4, KVI_CODEC_GRID = 5,
-	KVI_CODEC_BYTES = 6, KVI_CODEC_LINEAR = 7,
-	KVI_CODEC_MODEL = 8, KVI_CODEC_PREDICTED = 9,
-	KVI_CODEC_NEAR = 10, KVI_CODEC_TSC = 11, KVI_CODEC_VQ = 12,
-	KVI_CODEC_HAD = 13, KVI_CODEC_KLT = 14, KVI_N_CODECS = 15
+	KVI_CODEC_RAW = 0,
+	KVI_CODEC_ZSTD = 1,
+	KVI_CODEC_CONSTANT = 2,
+	KVI_CODEC_REPEAT = 3,
+	KVI_CODEC_EXPONENT = 4,
+	KVI_CODEC_GRID = 5,
+	KVI_CODEC_BYTES = 6,
+	KVI_CODEC_LINEAR = 7,
+	KVI_CODEC_MODEL = 8,
+	KVI_CODEC_PREDICTED = 9,
+	KVI_CODEC_NEAR = 10,
+	KVI_CODEC_TSC = 11,
+	KVI_CODEC_VQ = 12,
+	KVI_CODEC_HAD = 13,
+	KVI_CODEC_KLT = 14,
+	KVI_N_CODECS = 15
 };
 
-/* Bytes of a payload of KVI_CODEC_PREDICTED whose elements are what is predicted; others have more. */
+/* Bytes of a payload of KVI_CODEC_PREDICTED whose elements are what is predicted; others have
+ * more. */
 enum { KVI_PREDICTED_EXACT = 9 };
 
 /* Properties of a codec. */
 enum {
-	KVI_CODEC_IS_LOSSY = 1,    /* decoded elements are not those that were packed (spec lossy) */
-	KVI_CODEC_IS_GUIDED = 2,   /* a transformer that runs over all tokens predicts its chunks */
-	KVI_CODEC_IS_LINEAR = 4,   /* its chunks need a linear model of their tensor, or predictions */
-	KVI_CODEC_HAS_PARAMS = 8,  /* its chunks have PARAMS of it */
-	KVI_CODEC_HAS_LANES = 16   /* its streams have lanes, in either order */
+	KVI_CODEC_IS_LOSSY = 1,  /* decoded elements are not those that were packed (spec lossy) */
+	KVI_CODEC_IS_GUIDED = 2, /* a transformer that runs over all tokens predicts its chunks */
+	KVI_CODEC_IS_LINEAR =
+		4, /* its chunks need a linear model of their tensor, or predictions */
+	KVI_CODEC_HAS_PARAMS = 8, /* its chunks have PARAMS of it */
+	KVI_CODEC_HAS_LANES = 16  /* its streams have lanes, in either order */
 };
 
 struct kvi_codec_id {
 	const char *name;
-	unsigned flags;            /* KVI_CODEC_IS_* and KVI_CODEC_HAS_* */
+	unsigned flags; /* KVI_CODEC_IS_* and KVI_CODEC_HAS_* */
 };
 /* The row of a codec; of a number that is not known: no name, no flags. Never NULL. */
 const struct kvi_codec_id *kvi_codec_id(unsigned codec);
@@ -45,7 +57,7 @@ static inline bool kvi_codec_lossy(unsigned codec)
 	return kvi_codec_id(codec)->flags & KVI_CODEC_IS_LOSSY;
 }
 /* Whether a transformer that runs over all tokens predicts its chunks. */
-static inline bool kvi_codec_guided(unsigned codec)
+static inline bool kvi_codec_uses_prediction(unsigned codec)
 {
 	return kvi_codec_id(codec)->flags & KVI_CODEC_IS_GUIDED;
 }

@@ -4,8 +4,8 @@
 
 #include "frame.h"
 
-void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c,
-                    const uint64_t *tokens, size_t n_tracks)
+void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c, const uint64_t *tokens,
+                    size_t n_tracks)
 {
 	uint8_t chain[16];
 	kvi_put64(out, c->frames);
@@ -29,19 +29,17 @@ bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
 	c->chain = kvi_load_h128(chain);
 	for (size_t i = 0; i < n_tracks; i++)
 		tokens[i] = kvi_get_varint(&in, UINT64_MAX);
-	return !in.bad && kvi_in_left(&in) == 0;
+	return !in.bad && kvi_in_remaining(&in) == 0;
 }
 
-void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES],
-                      const struct kvi_footer *f)
+void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *f)
 {
 	kvi_store64(out, f->index);
 	kvi_store64(out + 8, f->commit);
 	kvi_store64(out + 16, f->frames);
 }
 
-bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload,
-                      size_t bytes)
+bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload, size_t bytes)
 {
 	if (bytes != KVI_FOOTER_BYTES)
 		return false;

@@ -16,8 +16,8 @@ struct kvi_commit {
 	struct kvi_h128 chain;
 };
 
-void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c,
-                    const uint64_t *tokens, size_t n_tracks);
+void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c, const uint64_t *tokens,
+                    size_t n_tracks);
 /* tokens takes n_tracks counts. False: not valid, or another number of tracks. */
 bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
                       const uint8_t *payload, size_t bytes);
@@ -29,9 +29,7 @@ struct kvi_footer {
 	uint64_t frames;        /* before this one */
 };
 
-void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES],
-                      const struct kvi_footer *f);
-bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload,
-                      size_t bytes);
+void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *f);
+bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload, size_t bytes);
 
 #endif

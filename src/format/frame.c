@@ -5,26 +5,18 @@
 #include "util/bytes.h"
 
 /* Reserved types of version 1.0 (spec 3.3). */
-enum {
-	TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_STOREREF = 15
-};
+enum { TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_STOREREF = 15 };
 
 static const struct {
 	const char *name;
 	bool critical;
 } types[] = {
-	[KVI_FRAME_GEOMETRY] = { "GEOMETRY", true },
-	[KVI_FRAME_IDENTITY] = { "IDENTITY", false },
-	[KVI_FRAME_RESTORE] = { "RESTORE", false },
-	[KVI_FRAME_BLOB] = { "BLOB", false },
-	[KVI_FRAME_PARAMS] = { "PARAMS", true },
-	[KVI_FRAME_SEGMENT] = { "SEGMENT", true },
-	[KVI_FRAME_CHUNK] = { "CHUNK", true },
-	[KVI_FRAME_COMMIT] = { "COMMIT", true },
-	[KVI_FRAME_INDEX] = { "INDEX", false },
-	[KVI_FRAME_FOOTER] = { "FOOTER", false },
-	[KVI_FRAME_PREDICTOR] = { "PREDICTOR", true },
-	[KVI_FRAME_PROFILE] = { "PROFILE", false },
+	[KVI_FRAME_GEOMETRY] = { "GEOMETRY", true },   [KVI_FRAME_IDENTITY] = { "IDENTITY", false },
+	[KVI_FRAME_RESTORE] = { "RESTORE", false },    [KVI_FRAME_BLOB] = { "BLOB", false },
+	[KVI_FRAME_PARAMS] = { "PARAMS", true },       [KVI_FRAME_SEGMENT] = { "SEGMENT", true },
+	[KVI_FRAME_CHUNK] = { "CHUNK", true },         [KVI_FRAME_COMMIT] = { "COMMIT", true },
+	[KVI_FRAME_INDEX] = { "INDEX", false },        [KVI_FRAME_FOOTER] = { "FOOTER", false },
+	[KVI_FRAME_PREDICTOR] = { "PREDICTOR", true }, [KVI_FRAME_PROFILE] = { "PROFILE", false },
 };
 
 uint64_t kvi_frame_sync(const uint8_t file_id[16])
@@ -47,13 +39,11 @@ const char *kvi_frame_name(uint16_t type)
 
 uint16_t kvi_frame_flags(uint16_t type)
 {
-	return kvi_frame_known(type) && types[type].critical
-	       ? KVI_FRAME_CRITICAL : 0;
+	return kvi_frame_known(type) && types[type].critical ? KVI_FRAME_CRITICAL : 0;
 }
 
-void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES],
-                          const struct kvi_frame_head *h, uint64_t sync,
-                          uint64_t offset)
+void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *h,
+                          uint64_t sync, uint64_t offset)
 {
 	uint8_t at[8];
 	kvi_store64(out, sync);
@@ -66,14 +56,13 @@ void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES],
 	kvi_store32(out + 28, (uint32_t)kvi_h64_2(out, 28, at, sizeof at));
 }
 
-bool kvi_frame_head_parse(struct kvi_frame_head *h,
-                          const uint8_t in[KVI_FRAME_HEAD_BYTES],
+bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_HEAD_BYTES],
                           uint64_t sync, uint64_t offset)
 {
 	uint8_t at[8];
 	kvi_store64(at, offset);
-	if (kvi_load64(in) != sync || kvi_load32(in + 28) !=
-	    (uint32_t)kvi_h64_2(in, 28, at, sizeof at))
+	if (kvi_load64(in) != sync ||
+	    kvi_load32(in + 28) != (uint32_t)kvi_h64_2(in, 28, at, sizeof at))
 		return false;
 	h->type = kvi_load16(in + 8);
 	h->flags = kvi_load16(in + 10);
@@ -88,24 +77,20 @@ bool kvi_frame_head_parse(struct kvi_frame_head *h,
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 {
 	bool critical = h->flags & KVI_FRAME_CRITICAL;
-	if (h->type == 0 || (h->flags & ~KVI_FRAME_CRITICAL) ||
-	    h->payload_bytes > KVI_FRAME_MAX ||
+	if (h->type == 0 || (h->flags & ~KVI_FRAME_CRITICAL) || h->payload_bytes > KVI_FRAME_MAX ||
 	    h->decoded_bytes > KVI_FRAME_MAX)
 		return KVARC_DATA;
 	if (kvi_frame_known(h->type))
-		return critical == types[h->type].critical ? KVARC_OK
-		                                           : KVARC_DATA;
+		return critical == types[h->type].critical ? KVARC_OK : KVARC_DATA;
 	if (h->type == TYPE_PARITY && critical)
 		return KVARC_DATA;
-	if ((h->type == TYPE_ENCRYPTED || h->type == TYPE_STOREREF) &&
-	    !critical)
+	if ((h->type == TYPE_ENCRYPTED || h->type == TYPE_STOREREF) && !critical)
 		return KVARC_DATA;
 	return critical ? KVARC_OPTIONS : KVARC_OK;
 }
 
-struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES],
-                                uint64_t offset, const uint8_t *padded,
-                                size_t padded_bytes)
+struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
+                                const uint8_t *padded, size_t padded_bytes)
 {
 	uint8_t b[KVI_FRAME_HEAD_BYTES + 8];
 	memcpy(b, head, KVI_FRAME_HEAD_BYTES);

@@ -11,10 +11,17 @@
 #include "util/hash.h"
 
 enum {
-	KVI_FRAME_GEOMETRY = 1, KVI_FRAME_IDENTITY = 2, KVI_FRAME_RESTORE = 3,
-	KVI_FRAME_BLOB = 4, KVI_FRAME_PARAMS = 5, KVI_FRAME_SEGMENT = 6,
-	KVI_FRAME_CHUNK = 7, KVI_FRAME_COMMIT = 8, KVI_FRAME_INDEX = 9,
-	KVI_FRAME_FOOTER = 10, KVI_FRAME_PREDICTOR = 11,
+	KVI_FRAME_GEOMETRY = 1,
+	KVI_FRAME_IDENTITY = 2,
+	KVI_FRAME_RESTORE = 3,
+	KVI_FRAME_BLOB = 4,
+	KVI_FRAME_PARAMS = 5,
+	KVI_FRAME_SEGMENT = 6,
+	KVI_FRAME_CHUNK = 7,
+	KVI_FRAME_COMMIT = 8,
+	KVI_FRAME_INDEX = 9,
+	KVI_FRAME_FOOTER = 10,
+	KVI_FRAME_PREDICTOR = 11,
 	KVI_FRAME_PROFILE = 12
 };
 enum {
@@ -36,25 +43,22 @@ uint64_t kvi_frame_sync(const uint8_t file_id[16]);
 /* Payload and padding. */
 static inline size_t kvi_frame_padded(uint32_t payload_bytes)
 {
-	return ((size_t)payload_bytes + KVI_FRAME_ALIGN - 1) &
-	       ~(size_t)(KVI_FRAME_ALIGN - 1);
+	return ((size_t)payload_bytes + KVI_FRAME_ALIGN - 1) & ~(size_t)(KVI_FRAME_ALIGN - 1);
 }
 
 /* The whole frame, header and check included. */
 static inline uint64_t kvi_frame_bytes(uint32_t payload_bytes)
 {
-	return (uint64_t)kvi_frame_padded(payload_bytes) +
-	       KVI_FRAME_HEAD_BYTES + KVI_FRAME_CHECK_BYTES;
+	return (uint64_t)kvi_frame_padded(payload_bytes) + KVI_FRAME_HEAD_BYTES +
+	       KVI_FRAME_CHECK_BYTES;
 }
 
 /* What flags a writer gives to a type. */
 uint16_t kvi_frame_flags(uint16_t type);
-void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES],
-                          const struct kvi_frame_head *h, uint64_t sync,
-                          uint64_t offset);
+void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *h,
+                          uint64_t sync, uint64_t offset);
 /* False: sync or header_check do not hold here; *h is then unspecified. */
-bool kvi_frame_head_parse(struct kvi_frame_head *h,
-                          const uint8_t in[KVI_FRAME_HEAD_BYTES],
+bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_HEAD_BYTES],
                           uint64_t sync, uint64_t offset);
 /* Meaning of a header that parsed: OK, DATA, OPTIONS (spec 3.3). */
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h);
@@ -64,9 +68,8 @@ bool kvi_frame_known(uint16_t type);
 const char *kvi_frame_name(uint16_t type);
 
 /* The check behind a frame: head 32 bytes, padded: payload and padding. */
-struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES],
-                                uint64_t offset, const uint8_t *padded,
-                                size_t padded_bytes);
+struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
+                                const uint8_t *padded, size_t padded_bytes);
 /* c := H128( c || b ), the fold of the commit chain (spec 9.1). */
 struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes);
 

@@ -5,8 +5,7 @@
 #include "frame.h"
 #include "segment.h"
 
-void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d,
-                   const struct kvi_index_entry *e)
+void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct kvi_index_entry *e)
 {
 	kvi_put8(out, e->type);
 	kvi_put_varint(out, (e->offset - d->offset) / KVI_FRAME_ALIGN);
@@ -38,8 +37,7 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d,
 	}
 }
 
-bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content,
-                     size_t bytes)
+bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes)
 {
 	*r = (struct kvi_index_reader){ .in = kvi_in_make(content, bytes) };
 	r->previous = kvi_get64(&r->in);
@@ -95,9 +93,8 @@ bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e)
 	e->offset = r->d.offset + step * KVI_FRAME_ALIGN;
 	e->sequence = r->d.sequence + count;
 	/* Ascending, below 2^62, never the frames that are not listed. */
-	if (step == 0 || (count == 0 && !first) || e->offset >> 62 ||
-	    e->sequence >> 62 || e->type == KVI_FRAME_INDEX ||
-	    e->type == KVI_FRAME_FOOTER)
+	if (step == 0 || (count == 0 && !first) || e->offset >> 62 || e->sequence >> 62 ||
+	    e->type == KVI_FRAME_INDEX || e->type == KVI_FRAME_FOOTER)
 		r->in.bad = true;
 	get_fields(&r->in, e);
 	if (r->in.bad)
@@ -110,5 +107,5 @@ bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e)
 
 bool kvi_index_end(const struct kvi_index_reader *r)
 {
-	return !r->in.bad && r->left == 0 && kvi_in_left(&r->in) == 0;
+	return !r->in.bad && r->left == 0 && kvi_in_remaining(&r->in) == 0;
 }

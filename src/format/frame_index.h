@@ -13,14 +13,14 @@
 enum { KVI_INDEX_ENTRIES = 65536 };
 
 struct kvi_index_entry {
-	uint8_t type;      /* frame type; 0 for types above 255 */
-	uint8_t codec;     /* PARAMS */
-	uint32_t tensor;   /* CHUNK, PARAMS; SEGMENT: track */
-	uint32_t n;        /* SEGMENT */
+	uint8_t type;    /* frame type; 0 for types above 255 */
+	uint8_t codec;   /* PARAMS */
+	uint32_t tensor; /* CHUNK, PARAMS; SEGMENT: track */
+	uint32_t n;      /* SEGMENT */
 	uint16_t head, heads;
 	uint64_t offset, sequence;
-	uint64_t segment;  /* CHUNK: sequence of its SEGMENT; SEGMENT: t0 */
-	uint64_t params;   /* CHUNK: sequence of its PARAMS; PARAMS: of the
+	uint64_t segment; /* CHUNK: sequence of its SEGMENT; SEGMENT: t0 */
+	uint64_t params;  /* CHUNK: sequence of its PARAMS; PARAMS: of the
 	                    * frame it copies, 0 for an original */
 };
 
@@ -30,8 +30,7 @@ struct kvi_index_delta {
 };
 
 /* Appends one entry; entries come in ascending order. */
-void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d,
-                   const struct kvi_index_entry *e);
+void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct kvi_index_entry *e);
 
 /* Walks a content. */
 struct kvi_index_reader {
@@ -42,8 +41,7 @@ struct kvi_index_reader {
 };
 
 /* False: not valid. */
-bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content,
-                     size_t bytes);
+bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes);
 /* True: *e is the next entry. False: the end, or damage; tell by _end. */
 bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e);
 /* True when everything was read and nothing was wrong. */

@@ -8,8 +8,8 @@
  * is only announced costs no memory. */
 enum { PIPE_STEP = 1 << 20 };
 
-kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes,
-                         uint64_t offset, size_t *got, kvarc_error *e)
+kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, uint64_t offset,
+                         size_t *got, kvarc_error *e)
 {
 	const kvarc_source *s = &in->source;
 	*got = 0;
@@ -25,22 +25,19 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes,
 		return KVARC_OK;
 	}
 	while (*got < bytes) {
-		int64_t n = s->read(s->opaque, (uint8_t *)buf + *got,
-		                    bytes - *got, offset + *got);
+		int64_t n = s->read(s->opaque, (uint8_t *)buf + *got, bytes - *got, offset + *got);
 		if (n == 0)
 			break;
 		if (n < 0 || (uint64_t)n > bytes - *got)
-			return kvi_fail(e, KVARC_IO, offset + *got,
-			                KVARC_UNKNOWN, "reading at offset %llu "
-			                "failed",
-			                (unsigned long long)(offset + *got));
+			return kvi_fail_at(e, KVARC_IO, offset + *got, KVARC_UNKNOWN,
+			                   "reading at offset %llu failed",
+			                   (unsigned long long)(offset + *got));
 		*got += (size_t)n;
 	}
 	return KVARC_OK;
 }
 
-bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc,
-                     size_t bytes, size_t keep)
+bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc, size_t bytes, size_t keep)
 {
 	if (b->bytes >= bytes)
 		return true;
@@ -61,15 +58,14 @@ bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc,
 static kvarc_ret fail_cut(struct kvi_frame *f, kvarc_error *e)
 {
 	f->cut = true;
-	return kvi_fail(e, KVARC_DATA, f->offset, KVARC_UNKNOWN, "the file is "
-	                "cut: it ends inside the frame at offset %llu; "
-	                "salvage gives what is before",
-	                (unsigned long long)f->offset);
+	return kvi_fail_at(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
+	                   "the file is cut: it ends "
+	                   "inside the frame at offset %llu; salvage gives what is before",
+	                   (unsigned long long)f->offset);
 }
 
-static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head,
-                           size_t bytes, struct kvi_frame *f, size_t *got,
-                           kvarc_error *e)
+static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head, size_t bytes,
+                           struct kvi_frame *f, size_t *got, kvarc_error *e)
 {
 	kvarc_ret ret = kvi_input_read(in, head, bytes, f->offset, got, e);
 	if (ret)
@@ -79,25 +75,22 @@ static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head,
 	if (*got < KVI_FRAME_HEAD_BYTES)
 		return fail_cut(f, e);
 	if (!kvi_frame_head_parse(&f->head, head, in->sync, f->offset))
-		return kvi_fail(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
-		                "no valid frame at offset %llu: the header is "
-		                "damaged, or bytes are missing or were added; "
-		                "salvage may give the rest",
-		                (unsigned long long)f->offset);
+		return kvi_fail_at(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
+		                   "no valid frame at offset %llu: the header is damaged, or bytes "
+		                   "are missing or were added; salvage may give the rest",
+		                   (unsigned long long)f->offset);
 	f->head_good = true;
-	if (f->head.payload_bytes > KVI_FRAME_MAX ||
-	    f->head.decoded_bytes > KVI_FRAME_MAX)
-		return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
-		                "the frame at offset %llu announces more than "
-		                "2^28 bytes", (unsigned long long)f->offset);
+	if (f->head.payload_bytes > KVI_FRAME_MAX || f->head.decoded_bytes > KVI_FRAME_MAX)
+		return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+		                   "the frame at offset %llu announces more than 2^28 bytes",
+		                   (unsigned long long)f->offset);
 	return KVARC_OK;
 }
 
 /* The rest of a frame whose header is at the start of buf; *frame: all of it,
  * there or in the source's memory. */
-static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf,
-                           struct kvi_frame *f, size_t total,
-                           const uint8_t **frame, kvarc_error *e)
+static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf, struct kvi_frame *f,
+                           size_t total, const uint8_t **frame, kvarc_error *e)
 {
 	bool seekable = kvi_input_seekable(in);
 	size_t have = KVI_FRAME_HEAD_BYTES;
@@ -110,12 +103,10 @@ static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf,
 	while (have < total) {
 		size_t step = total - have, got;
 		if (!seekable && step > PIPE_STEP)
-			step = have > PIPE_STEP && have < step ? have
-			                                       : PIPE_STEP;
+			step = have > PIPE_STEP && have < step ? have : PIPE_STEP;
 		if (!kvi_buffer_grow(buf, in->alloc, have + step, have))
 			return kvi_fail_alloc(e, in->alloc);
-		kvarc_ret ret = kvi_input_read(in, buf->p + have, step,
-		                               f->offset + have, &got, e);
+		kvarc_ret ret = kvi_input_read(in, buf->p + have, step, f->offset + have, &got, e);
 		if (ret)
 			return ret;
 		if (got < step)
@@ -126,9 +117,8 @@ static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
-                         struct kvi_buffer *buf, struct kvi_frame *f,
-                         kvarc_error *e)
+kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
+                         struct kvi_frame *f, kvarc_error *e)
 {
 	size_t got;
 	const uint8_t *frame = NULL;
@@ -147,27 +137,23 @@ kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
 	f->check = f->payload + padded;
 	static const uint8_t zero[KVI_FRAME_ALIGN];
 	if (!kvi_h128_equal(kvi_load_h128(f->check),
-	                    kvi_frame_check(frame, offset, f->payload,
-	                                    padded)) ||
-	    memcmp(f->payload + f->head.payload_bytes, zero,
-	           padded - f->head.payload_bytes))
-		return kvi_fail(e, KVARC_DATA, offset, f->head.sequence,
-		                "%s frame %llu at offset %llu is damaged; "
-		                "salvage may give the rest",
-		                kvi_frame_name(f->head.type),
-		                (unsigned long long)f->head.sequence,
-		                (unsigned long long)offset);
+	                    kvi_frame_check(frame, offset, f->payload, padded)) ||
+	    memcmp(f->payload + f->head.payload_bytes, zero, padded - f->head.payload_bytes))
+		return kvi_fail_at(e, KVARC_DATA, offset, f->head.sequence,
+		                   "%s frame %llu at offset %llu is damaged; salvage may give the "
+		                   "rest",
+		                   kvi_frame_name(f->head.type),
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)offset);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
-                         uint8_t *head, size_t extra, struct kvi_frame *f,
-                         kvarc_error *e)
+kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
+                         struct kvi_frame *f, kvarc_error *e)
 {
 	size_t got;
 	*f = (struct kvi_frame){ .offset = offset };
-	kvarc_ret ret = read_head(in, head, KVI_FRAME_HEAD_BYTES + extra, f,
-	                          &got, e);
+	kvarc_ret ret = read_head(in, head, KVI_FRAME_HEAD_BYTES + extra, f, &got, e);
 	if (ret)
 		return ret;
 	if (f->head.payload_bytes < extra)
@@ -179,8 +165,8 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
 }
 
 /* Makes the window begin at an offset, if what is there ends before its header. */
-static kvarc_ret move_window(const struct kvi_input *in, struct kvi_frame_window *w,
-                             uint64_t at, kvarc_error *e)
+static kvarc_ret move_window(const struct kvi_input *in, struct kvi_frame_window *w, uint64_t at,
+                             kvarc_error *e)
 {
 	enum { WINDOW = 64 << 10 };
 	if (w->bytes && at >= w->offset && at - w->offset + KVI_FRAME_HEAD_BYTES <= w->bytes)
@@ -191,8 +177,8 @@ static kvarc_ret move_window(const struct kvi_input *in, struct kvi_frame_window
 	return kvi_input_read(in, w->buffer.p, WINDOW, at, &w->bytes, e);
 }
 
-kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from,
-                         struct kvi_frame_window *w, uint64_t *found, kvarc_error *e)
+kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_frame_window *w,
+                         uint64_t *found, kvarc_error *e)
 {
 	const uint64_t size = in->source.size;
 	struct kvi_frame_head h;
@@ -206,8 +192,7 @@ kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from,
 		if (w->bytes < KVI_FRAME_HEAD_BYTES)
 			return KVARC_OK; /* the source has become shorter */
 		if (!kvi_frame_head_parse(&h, head, in->sync, at) ||
-		    h.payload_bytes > KVI_FRAME_MAX ||
-		    kvi_frame_bytes(h.payload_bytes) > size - at)
+		    h.payload_bytes > KVI_FRAME_MAX || kvi_frame_bytes(h.payload_bytes) > size - at)
 			continue;
 		*found = at;
 		break;

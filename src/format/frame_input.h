@@ -36,29 +36,27 @@ static inline bool kvi_input_seekable(const struct kvi_input *in)
 }
 
 /* Fills buf as far as the source goes. Returns OK, IO. */
-kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes,
-                         uint64_t offset, size_t *got, kvarc_error *e);
+kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, uint64_t offset,
+                         size_t *got, kvarc_error *e);
 
 /*
  * Reads the frame at offset and verifies header, size and check; not what the
  * header means. END: the source ends exactly here. Safe from several threads
  * with a buffer each. Returns OK, END, MEM, MEMLIMIT, DATA, IO.
  */
-kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset,
-                         struct kvi_buffer *buf, struct kvi_frame *f,
-                         kvarc_error *e);
+kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
+                         struct kvi_frame *f, kvarc_error *e);
 
 /* Only the header and up to extra bytes behind it, not verified by the check;
  * head has room for 32 + extra. For listings. */
-kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset,
-                         uint8_t *head, size_t extra, struct kvi_frame *f,
-                         kvarc_error *e);
+kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
+                         struct kvi_frame *f, kvarc_error *e);
 
 /* Where kvi_frame_find looks: a part of the source, kept from call to call. */
 struct kvi_frame_window {
 	struct kvi_buffer buffer;
-	uint64_t offset;        /* of its first byte */
-	size_t bytes;           /* 0: nothing has been read yet */
+	uint64_t offset; /* of its first byte */
+	size_t bytes;    /* 0: nothing has been read yet */
 };
 
 /*
@@ -66,11 +64,11 @@ struct kvi_frame_window {
  * inside the source; the size of the source when there is none. The frame's check is not verified.
  * The source can seek. window.buffer is the caller's to free. Returns OK, MEM, MEMLIMIT, IO.
  */
-kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from,
-                         struct kvi_frame_window *window, uint64_t *found, kvarc_error *e);
+kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_frame_window *window,
+                         uint64_t *found, kvarc_error *e);
 
 /* At least bytes of room; what was in it is lost when keep is 0. */
-bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc,
-                     size_t bytes, size_t keep);
+bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc, size_t bytes,
+                     size_t keep);
 
 #endif

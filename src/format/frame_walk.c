@@ -8,21 +8,17 @@
 #include "restore.h"
 #include "superblock.h"
 
-static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e,
-                     const char *what)
+static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
 {
-	return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
-	                "%s frame %llu at offset %llu is not valid: %s",
-	                kvi_frame_name(f->head.type),
-	                (unsigned long long)f->head.sequence,
-	                (unsigned long long)f->offset, what);
+	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                   "%s frame %llu at offset %llu is not valid: %s",
+	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+	                   (unsigned long long)f->offset, what);
 }
 
-void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in,
-                   struct kvi_packer *packer)
+void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer)
 {
-	*w = (struct kvi_walk){ .in = in, .packer = packer,
-	                        .offset = KVI_SUPERBLOCK_BYTES };
+	*w = (struct kvi_walk){ .in = in, .packer = packer, .offset = KVI_SUPERBLOCK_BYTES };
 }
 
 void kvi_walk_free(struct kvi_walk *w)
@@ -51,34 +47,33 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e)
 {
 	kvarc_ret ret = kvi_frame_head_check(&f->head);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has type %u, which needs a "
-		                "newer version of kvarc",
-		                (unsigned long long)f->head.sequence,
-		                (unsigned long long)f->offset,
-		                (unsigned)f->head.type);
+		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                   "frame %llu at offset %llu has type %u, which needs a newer "
+		                   "version of kvarc",
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)f->offset, (unsigned)f->head.type);
 	return ret ? bad(f, e, "type, flags or sizes") : KVARC_OK;
 }
 
 static bool is_packed(uint16_t type)
 {
-	return type != KVI_FRAME_CHUNK && type != KVI_FRAME_COMMIT &&
-	       type != KVI_FRAME_FOOTER && kvi_frame_known(type);
+	return type != KVI_FRAME_CHUNK && type != KVI_FRAME_COMMIT && type != KVI_FRAME_FOOTER &&
+	       kvi_frame_known(type);
 }
 
 /* What kvi_unpack returned, as an error. */
-static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_frame *f,
-                          kvarc_ret ret, kvarc_error *e)
+static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_frame *f, kvarc_ret ret,
+                          kvarc_error *e)
 {
 	switch (ret) {
 	case KVARC_DATA:
 		return bad(f, e, "its content does not unpack");
 	case KVARC_OPTIONS:
-		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu is packed in a way that "
-		                "needs a newer version of kvarc",
-		                (unsigned long long)f->head.sequence,
-		                (unsigned long long)f->offset);
+		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                   "frame %llu at offset %llu is packed in a way that needs a "
+		                   "newer version of kvarc",
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)f->offset);
 	case KVARC_OK:
 		return KVARC_OK;
 	default:
@@ -86,12 +81,13 @@ static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_fram
 	}
 }
 
-kvarc_ret kvi_frame_content(struct kvi_packer *packer,
-                            const struct kvi_frame *f, const uint8_t **content,
-                            uint8_t **owned, kvarc_error *e)
+kvarc_ret kvi_frame_content(struct kvi_packer *packer, const struct kvi_frame *f,
+                            const uint8_t **content, uint8_t **owned, kvarc_error *e)
 {
-	return unpacked(packer, f, kvi_unpack(packer, f->payload, f->head.payload_bytes,
-	                                      f->head.decoded_bytes, content, owned), e);
+	return unpacked(packer, f,
+	                kvi_unpack(packer, f->payload, f->head.payload_bytes, f->head.decoded_bytes,
+	                           content, owned),
+	                e);
 }
 
 bool kvi_frame_skims(const struct kvi_frame_head *h)
@@ -105,9 +101,10 @@ bool kvi_frame_skims(const struct kvi_frame_head *h)
 kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
                          uint8_t head[KVI_SKIM_BYTES], kvarc_error *e)
 {
-	return unpacked(packer, f, kvi_unpack_head(packer, f->payload, f->head.payload_bytes,
-	                                           f->head.decoded_bytes, head,
-	                                           KVI_SKIM_BYTES), e);
+	return unpacked(packer, f,
+	                kvi_unpack_head(packer, f->payload, f->head.payload_bytes,
+	                                f->head.decoded_bytes, head, KVI_SKIM_BYTES),
+	                e);
 }
 
 kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e)
@@ -115,16 +112,15 @@ kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error
 	if (!left)
 		return KVARC_OK;
 	if (f->head.decoded_bytes > *left)
-		return kvi_fail(e, KVARC_MEMLIMIT, f->offset, f->head.sequence,
-		                "the metadata of the archive, up to frame %llu, is larger "
-		                "than the memory limit; raise it",
-		                (unsigned long long)f->head.sequence);
+		return kvi_fail_at(e, KVARC_MEMLIMIT, f->offset, f->head.sequence,
+		                   "the metadata of the archive, up to frame %llu, is larger than "
+		                   "the memory limit; raise it",
+		                   (unsigned long long)f->head.sequence);
 	*left -= f->head.decoded_bytes;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
-                          const struct kvi_chunk_header *h,
+kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header *h,
                           const struct kvi_frame *f, kvarc_error *e)
 {
 	if (h->tensor >= g->n_tensors)
@@ -132,45 +128,37 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
 	const kvarc_tensor *t = &g->tensors[h->tensor];
 	if ((uint32_t)h->head + h->heads > t->heads)
 		return bad(f, e, "its heads do not exist");
-	uint64_t bytes = (uint64_t)h->n * h->heads * t->channels *
-	                 kvarc_dtype_bytes(t->dtype);
+	uint64_t bytes = (uint64_t)h->n * h->heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	if (bytes != f->head.decoded_bytes)
 		return bad(f, e, "decoded_bytes does not fit its shape");
 	if (!kvi_codec_name(h->codec))
-		return kvi_fail(e, KVARC_OPTIONS, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu uses codec %u, which needs a "
-		                "newer version of kvarc",
-		                (unsigned long long)f->head.sequence,
-		                (unsigned long long)f->offset,
-		                (unsigned)h->codec);
-	bool params = kvi_codec_has_params(h->codec) ||
-	              kvi_codec_predicts(h->codec);
+		return kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
+		                   "frame %llu at offset %llu uses codec %u, which needs a newer "
+		                   "version of kvarc",
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)f->offset, (unsigned)h->codec);
+	bool params = kvi_codec_has_params(h->codec) || kvi_codec_predicts(h->codec);
 	bool lanes = kvi_codec_has_lanes(h->codec);
-	if ((params ? h->params == 0 || h->params >= f->head.sequence
-	            : h->params != 0) || (!lanes && h->lane_order != 0))
+	if ((params ? h->params == 0 || h->params >= f->head.sequence : h->params != 0) ||
+	    (!lanes && h->lane_order != 0))
 		return bad(f, e, "PARAMS or lane order do not fit its codec");
-	if (kvi_codec_predicts(h->codec) &&
-	    (h->lane_order != lanes || h->heads != t->heads))
+	if (kvi_codec_predicts(h->codec) && (h->lane_order != lanes || h->heads != t->heads))
 		return bad(f, e, "lane order or heads do not fit its codec");
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_params_check(const kvarc_geometry *g,
-                           const struct kvi_params_header *h,
+kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_header *h,
                            const struct kvi_frame *f, kvarc_error *e)
 {
-	if (h->tensor >= g->n_tensors ||
-	    (uint32_t)h->head + h->heads > g->tensors[h->tensor].heads)
+	if (h->tensor >= g->n_tensors || (uint32_t)h->head + h->heads > g->tensors[h->tensor].heads)
 		return bad(f, e, "its tensor or heads do not exist");
 	if (!kvi_codec_name(h->codec))
-		return kvi_fail(e, KVARC_OPTIONS, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has parameters of "
-		                "codec %u, which needs a newer version of kvarc",
-		                (unsigned long long)f->head.sequence,
-		                (unsigned long long)f->offset,
-		                (unsigned)h->codec);
-	return kvi_codec_has_params(h->codec)
-	       ? KVARC_OK : bad(f, e, "its codec has no parameters");
+		return kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
+		                   "frame %llu at offset %llu has parameters of codec %u, which "
+		                   "needs a newer version of kvarc",
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)f->offset, (unsigned)h->codec);
+	return kvi_codec_has_params(h->codec) ? KVARC_OK : bad(f, e, "its codec has no parameters");
 }
 
 /* One frame's part in the INDEX, folded; the copied frame's number is not
@@ -211,11 +199,11 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "the segment before has no COMMIT");
 	if (!kvi_segment_parse(s, w->content, w->content_bytes))
 		return bad(&w->frame, e, "its fields");
-	if (s->track >= w->geometry->n_tracks ||
-	    s->t0 != w->tokens[s->track] || s->t0 > UINT32_MAX)
+	if (s->track >= w->geometry->n_tracks || s->t0 != w->tokens[s->track] || s->t0 > UINT32_MAX)
 		return bad(&w->frame, e, "its track or first token");
 	if (s->coded && !w->predictor_codes)
-		return bad(&w->frame, e, "its token ids are coded, and its "
+		return bad(&w->frame, e,
+		           "its token ids are coded, and its "
 		           "PREDICTOR does not say so");
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
@@ -233,21 +221,22 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 	const struct kvi_chunk_header *h = &w->chunk;
 	if (!kvi_chunk_header_parse(&w->chunk, w->content, w->content_bytes))
 		return bad(&w->frame, e, "its header");
-	if (!w->in_segment || h->segment != w->segment_sequence ||
-	    h->n != w->segment.n || h->t0 != w->segment.t0)
+	if (!w->in_segment || h->segment != w->segment_sequence || h->n != w->segment.n ||
+	    h->t0 != w->segment.t0)
 		return bad(&w->frame, e, "it does not fit its SEGMENT");
 	kvarc_ret ret = kvi_chunk_check(w->geometry, h, &w->frame, e);
 	if (ret)
 		return ret;
 	if (kvi_codec_predicts(h->codec) &&
 	    (h->params != w->segment_predictor ||
-	     kvi_codec_guided(h->codec) != w->segment_guided))
-		return bad(&w->frame, e, "it does not name the PREDICTOR of its "
+	     kvi_codec_uses_prediction(h->codec) != w->segment_guided))
+		return bad(&w->frame, e,
+		           "it does not name the PREDICTOR of its "
 		           "segment");
-	w->place = w->chunks.at;
-	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor,
-	                    h->head, h->heads))
-		return bad(&w->frame, e, "it is not the next chunk of its "
+	w->order_index = w->chunks.at;
+	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor, h->head, h->heads))
+		return bad(&w->frame, e,
+		           "it is not the next chunk of its "
 		           "segment");
 	w->entry.tensor = h->tensor;
 	w->entry.head = h->head;
@@ -272,20 +261,19 @@ static kvarc_ret on_blob(struct kvi_walk *w, kvarc_error *e)
 	if (!kvi_blob_parse(&b, w->content, w->content_bytes))
 		return bad(&w->frame, e, "its fields");
 	return b.item < w->n_items ? KVARC_OK
-	       : bad(&w->frame, e, "its item does not come before it");
+	                           : bad(&w->frame, e, "its item does not come before it");
 }
 
 static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
 {
 	struct kvi_predictor p;
-	kvarc_ret ret = kvi_predictor_parse(&p, w->in->alloc, w->content,
-	                                    w->content_bytes);
+	kvarc_ret ret = kvi_predictor_parse(&p, w->in->alloc, w->content, w->content_bytes);
 	if (ret == KVARC_DATA)
 		return bad(&w->frame, e, "its fields");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, w->frame.offset, w->frame.head.sequence,
-		                "the archive needs a predictor that a newer "
-		                "version of kvarc has");
+		return kvi_fail_at(e, ret, w->frame.offset, w->frame.head.sequence,
+		                   "the archive needs a predictor that a newer version of kvarc "
+		                   "has");
 	if (ret)
 		return kvi_fail_alloc(e, w->in->alloc);
 	w->predictor = p.kind != KVI_PREDICTOR_NONE ? w->sequence : 0;
@@ -302,8 +290,7 @@ static kvarc_ret on_profile(struct kvi_walk *w, kvarc_error *e)
 	struct kvi_profile_part p;
 	if (!kvi_profile_part_parse(&p, w->content, w->content_bytes))
 		return bad(&w->frame, e, "its fields");
-	if (p.offset != w->profile_next ||
-	    p.bytes > w->profile_bytes - w->profile_next)
+	if (p.offset != w->profile_next || p.bytes > w->profile_bytes - w->profile_next)
 		return bad(&w->frame, e, "it is not the next part of a profile");
 	w->profile_next += p.bytes;
 	return KVARC_OK;
@@ -318,18 +305,17 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 	if (w->in_segment)
 		w->tokens[w->segment.track] += w->segment.n;
 	w->in_segment = false;
-	if (!kvi_commit_parse(&c, w->committed, n, w->content,
-	                      w->content_bytes) ||
+	if (!kvi_commit_parse(&c, w->committed, n, w->content, w->content_bytes) ||
 	    c.frames != w->sequence || c.offset != w->frame.offset)
 		return bad(&w->frame, e, "its fields");
 	if (!kvi_h128_equal(c.chain, w->chain))
-		return bad(&w->frame, e, "its chain: frames before it were "
+		return bad(&w->frame, e,
+		           "its chain: frames before it were "
 		           "changed");
 	if (memcmp(w->committed, w->tokens, n * sizeof *w->tokens))
 		return bad(&w->frame, e, "its token counts");
 	w->last_commit = w->frame.offset;
-	w->commit_end = w->frame.offset +
-	                kvi_frame_bytes(w->frame.head.payload_bytes);
+	w->commit_end = w->frame.offset + kvi_frame_bytes(w->frame.head.payload_bytes);
 	return KVARC_OK;
 }
 
@@ -348,7 +334,8 @@ static kvarc_ret on_index(struct kvi_walk *w, kvarc_error *e)
 	if (!kvi_index_end(&r) || r.previous != w->last_index)
 		return bad(&w->frame, e, "its fields");
 	if (n != w->n_listed || !kvi_h128_equal(c, w->listed))
-		return bad(&w->frame, e, "it does not list the frames before "
+		return bad(&w->frame, e,
+		           "it does not list the frames before "
 		           "it");
 	w->last_index = w->frame.offset;
 	w->listed = (struct kvi_h128){ 0, 0 };
@@ -375,19 +362,29 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "PROFILE frames before it are missing");
 	switch (type) {
 	case KVI_FRAME_GEOMETRY:
-		return w->sequence ? bad(&w->frame, e, "there is one already")
-		                   : KVARC_OK;
-	case KVI_FRAME_RESTORE: return on_restore(w, e);
-	case KVI_FRAME_BLOB: return on_blob(w, e);
-	case KVI_FRAME_PARAMS: return on_params(w, e);
-	case KVI_FRAME_SEGMENT: return on_segment(w, e);
-	case KVI_FRAME_CHUNK: return on_chunk(w, e);
-	case KVI_FRAME_PREDICTOR: return on_predictor(w, e);
-	case KVI_FRAME_PROFILE: return on_profile(w, e);
-	case KVI_FRAME_COMMIT: return on_commit(w, e);
-	case KVI_FRAME_INDEX: return on_index(w, e);
-	case KVI_FRAME_FOOTER: return on_footer(w, e);
-	default: return KVARC_OK;
+		return w->sequence ? bad(&w->frame, e, "there is one already") : KVARC_OK;
+	case KVI_FRAME_RESTORE:
+		return on_restore(w, e);
+	case KVI_FRAME_BLOB:
+		return on_blob(w, e);
+	case KVI_FRAME_PARAMS:
+		return on_params(w, e);
+	case KVI_FRAME_SEGMENT:
+		return on_segment(w, e);
+	case KVI_FRAME_CHUNK:
+		return on_chunk(w, e);
+	case KVI_FRAME_PREDICTOR:
+		return on_predictor(w, e);
+	case KVI_FRAME_PROFILE:
+		return on_profile(w, e);
+	case KVI_FRAME_COMMIT:
+		return on_commit(w, e);
+	case KVI_FRAME_INDEX:
+		return on_index(w, e);
+	case KVI_FRAME_FOOTER:
+		return on_footer(w, e);
+	default:
+		return KVARC_OK;
 	}
 }
 
@@ -405,8 +402,7 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *e)
 		kvarc_ret ret = kvi_frame_spend(f, w->decode_left, e);
 		return ret ? ret : kvi_frame_content(w->packer, f, &w->content, &w->owned, e);
 	}
-	if ((f->head.type == KVI_FRAME_COMMIT ||
-	     f->head.type == KVI_FRAME_FOOTER) &&
+	if ((f->head.type == KVI_FRAME_COMMIT || f->head.type == KVI_FRAME_FOOTER) &&
 	    f->head.decoded_bytes != f->head.payload_bytes)
 		return bad(f, e, "decoded_bytes");
 	return KVARC_OK;
@@ -426,10 +422,11 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 		return bad(f, e, "frames are missing or repeated before it");
 	if (w->sequence == 0 && f->head.type != KVI_FRAME_GEOMETRY)
 		return bad(f, e, "the first frame must be GEOMETRY");
-	w->entry = (struct kvi_index_entry){
-		.type = f->head.type > UINT8_MAX ? 0 : (uint8_t)f->head.type,
-		.offset = w->offset, .sequence = w->sequence
-	};
+	w->entry = (struct kvi_index_entry){ .type = f->head.type > UINT8_MAX
+		                                             ? 0
+		                                             : (uint8_t)f->head.type,
+		                             .offset = w->offset,
+		                             .sequence = w->sequence };
 	ret = get_content(w, e);
 	if (ret == KVARC_OK)
 		ret = interpret(w, e);
@@ -437,13 +434,10 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 		return ret;
 	w->last_type = f->head.type;
 	w->past_items = w->past_items ||
-	                (f->head.type != KVI_FRAME_GEOMETRY &&
-	                 f->head.type != KVI_FRAME_IDENTITY &&
-	                 f->head.type != KVI_FRAME_PREDICTOR &&
-	                 f->head.type != KVI_FRAME_PROFILE &&
+	                (f->head.type != KVI_FRAME_GEOMETRY && f->head.type != KVI_FRAME_IDENTITY &&
+	                 f->head.type != KVI_FRAME_PREDICTOR && f->head.type != KVI_FRAME_PROFILE &&
 	                 f->head.type != KVI_FRAME_RESTORE);
-	if (f->head.type != KVI_FRAME_INDEX &&
-	    f->head.type != KVI_FRAME_FOOTER) {
+	if (f->head.type != KVI_FRAME_INDEX && f->head.type != KVI_FRAME_FOOTER) {
 		list(&w->listed, &w->entry);
 		w->n_listed++;
 		w->uncommitted = f->head.type != KVI_FRAME_COMMIT;
@@ -458,7 +452,8 @@ kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e)
 {
 	if (w->last_type == KVI_FRAME_FOOTER || w->last_type == KVI_FRAME_COMMIT)
 		return KVARC_OK;
-	return kvi_fail(e, KVARC_DATA, w->offset, w->sequence, "the file is "
-	                "cut at byte %llu: it ends without a commit; salvage "
-	                "gives what is before", (unsigned long long)w->offset);
+	return kvi_fail_at(e, KVARC_DATA, w->offset, w->sequence,
+	                   "the file is cut at byte %llu: "
+	                   "it ends without a commit; salvage gives what is before",
+	                   (unsigned long long)w->offset);
 }

@@ -28,42 +28,41 @@ struct kvi_walk {
 	const uint8_t *content; /* unpacked; of CHUNK, COMMIT, FOOTER: payload */
 	size_t content_bytes;
 	uint8_t *owned;
-	struct kvi_segment segment;     /* the last SEGMENT */
-	struct kvi_chunk_header chunk;  /* CHUNK */
-	struct kvi_params_header params;/* PARAMS */
-	struct kvi_index_entry entry;   /* all but INDEX and FOOTER */
+	struct kvi_segment segment;      /* the last SEGMENT */
+	struct kvi_chunk_header chunk;   /* CHUNK */
+	struct kvi_params_header params; /* PARAMS */
+	struct kvi_index_entry entry;    /* all but INDEX and FOOTER */
 
 	/* Set by a caller that looks for frames and does not use what is in all of them. */
-	bool skim;              /* of large PARAMS, BLOB and PROFILE frames content holds the first
+	bool skim;             /* of large PARAMS, BLOB and PROFILE frames content holds the first
 	                         * KVI_SKIM_BYTES alone; content_bytes counts all */
-	uint64_t *decode_left;  /* how many bytes other frames may decode to; NULL: any */
+	uint64_t *decode_left; /* how many bytes other frames may decode to; NULL: any */
 	uint8_t head[KVI_SKIM_BYTES];
 
 	/* Where we are. */
-	uint64_t offset, sequence;      /* of the next frame */
+	uint64_t offset, sequence; /* of the next frame */
 	struct kvi_h128 chain;
-	uint64_t *tokens, *committed;   /* a track */
+	uint64_t *tokens, *committed; /* a track */
 	bool in_segment;
 	uint64_t segment_sequence;
-	uint64_t n_items;               /* RESTORE frames */
-	bool past_items;                /* no RESTORE may come any more */
-	uint32_t place;                 /* CHUNK: its tensor's, in the order */
-	uint64_t predictor;             /* the last PREDICTOR, 0: none, or of kind 0 */
-	bool predictor_guides;          /* it is of kind 2 */
-	bool predictor_codes;           /* ids of segments behind it may be coded */
-	uint64_t segment_predictor;     /* the same where the segment began */
+	uint64_t n_items;           /* RESTORE frames */
+	bool past_items;            /* no RESTORE may come any more */
+	uint32_t order_index;       /* CHUNK: its tensor's, in the order */
+	uint64_t predictor;         /* the last PREDICTOR, 0: none, or of kind 0 */
+	bool predictor_guides;      /* it is of kind 2 */
+	bool predictor_codes;       /* ids of segments behind it may be coded */
+	uint64_t segment_predictor; /* the same where the segment began */
 	bool segment_guided;
 	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */
 	struct kvi_order_walk chunks;
 	uint16_t last_type;
 	bool uncommitted;
 	uint64_t last_index, last_commit, commit_end;
-	struct kvi_h128 listed;         /* what the next INDEX must list */
+	struct kvi_h128 listed; /* what the next INDEX must list */
 	uint64_t n_listed;
 };
 
-void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in,
-                   struct kvi_packer *packer);
+void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer);
 void kvi_walk_free(struct kvi_walk *w);
 kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
                             const struct kvi_order *order, kvarc_error *e);
@@ -80,9 +79,8 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e);
 kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e);
 
 /* Unpacks a frame's content. *owned is to be freed. */
-kvarc_ret kvi_frame_content(struct kvi_packer *packer,
-                            const struct kvi_frame *f, const uint8_t **content,
-                            uint8_t **owned, kvarc_error *e);
+kvarc_ret kvi_frame_content(struct kvi_packer *packer, const struct kvi_frame *f,
+                            const uint8_t **content, uint8_t **owned, kvarc_error *e);
 
 /* Whether its first KVI_SKIM_BYTES are enough for whoever looks for frames: large PARAMS, BLOB and
  * PROFILE frames. */
@@ -99,11 +97,9 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e);
 
 /* What a chunk header must satisfy by itself and against its tensor (spec 7).
  * Returns OK, DATA, OPTIONS. */
-kvarc_ret kvi_chunk_check(const kvarc_geometry *g,
-                          const struct kvi_chunk_header *h,
+kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header *h,
                           const struct kvi_frame *f, kvarc_error *e);
-kvarc_ret kvi_params_check(const kvarc_geometry *g,
-                           const struct kvi_params_header *h,
+kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_header *h,
                            const struct kvi_frame *f, kvarc_error *e);
 
 #endif

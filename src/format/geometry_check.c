@@ -22,13 +22,11 @@ static const char *track_wrong(const kvarc_track *t)
 
 static const char *shape_wrong(const kvarc_tensor *t)
 {
-	if (t->heads < 1 || t->heads > UINT16_MAX || t->channels < 1 ||
-	    t->channels > UINT16_MAX)
+	if (t->heads < 1 || t->heads > UINT16_MAX || t->channels < 1 || t->channels > UINT16_MAX)
 		return "a tensor's heads or channels are not 1 to 65535";
 	if ((uint64_t)t->heads * t->channels > KVI_MAX_WIDTH)
 		return "a tensor is wider than 2^20 elements a token";
-	if (t->total_heads &&
-	    (uint64_t)t->first_head + t->heads > t->total_heads)
+	if (t->total_heads && (uint64_t)t->first_head + t->heads > t->total_heads)
 		return "a tensor's first_head and heads exceed its total_heads";
 	if ((uint64_t)t->first_head + t->heads > UINT32_MAX)
 		return "a tensor's first_head is too large";
@@ -60,11 +58,10 @@ static const char *tensor_wrong(const kvarc_geometry *g, const kvarc_tensor *t)
 const char *kvi_geometry_wrong(const kvarc_geometry *g)
 {
 	const char *wrong = NULL;
-	if (g->n_ropes > KVI_MAX_ROPES || g->n_tracks < 1 ||
-	    g->n_tracks > KVI_MAX_TRACKS || g->n_tensors > KVI_MAX_TENSORS)
+	if (g->n_ropes > KVI_MAX_ROPES || g->n_tracks < 1 || g->n_tracks > KVI_MAX_TRACKS ||
+	    g->n_tensors > KVI_MAX_TENSORS)
 		return "too many ropes, tracks or tensors, or no track";
-	if ((g->n_ropes && !g->ropes) || !g->tracks ||
-	    (g->n_tensors && !g->tensors))
+	if ((g->n_ropes && !g->ropes) || !g->tracks || (g->n_tensors && !g->tensors))
 		return "an array of the geometry is missing";
 	for (size_t i = 0; i < g->n_ropes && !wrong; i++)
 		wrong = rope_wrong(&g->ropes[i]);
@@ -133,8 +130,7 @@ static bool copy_tensors(kvarc_geometry *to, const struct kvi_alloc *alloc,
 {
 	if (from->n_tensors == 0)
 		return true;
-	kvarc_tensor *tensors =
-		kvi_calloc(alloc, from->n_tensors, sizeof *tensors);
+	kvarc_tensor *tensors = kvi_calloc(alloc, from->n_tensors, sizeof *tensors);
 	if (!tensors)
 		return false;
 	to->tensors = tensors;
@@ -142,8 +138,7 @@ static bool copy_tensors(kvarc_geometry *to, const struct kvi_alloc *alloc,
 	for (size_t i = 0; i < from->n_tensors; i++) {
 		tensors[i] = from->tensors[i];
 		if (!tensors[i].total_heads)
-			tensors[i].total_heads =
-				tensors[i].first_head + tensors[i].heads;
+			tensors[i].total_heads = tensors[i].first_head + tensors[i].heads;
 		tensors[i].name = kvi_string_copy(alloc, from->tensors[i].name);
 		if (!tensors[i].name)
 			return false;
@@ -156,5 +151,7 @@ kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
 {
 	*to = (kvarc_geometry){ 0 };
 	return copy_ropes(to, alloc, from) && copy_tracks(to, alloc, from) &&
-	       copy_tensors(to, alloc, from) ? KVARC_OK : kvi_alloc_error(alloc);
+	                       copy_tensors(to, alloc, from)
+	               ? KVARC_OK
+	               : kvi_alloc_error(alloc);
 }

@@ -12,8 +12,11 @@
 #include "util/bytes.h"
 
 enum {
-	KVI_MAX_ROPES = 64, KVI_MAX_TRACKS = 4096, KVI_MAX_TENSORS = 65536,
-	KVI_MAX_ROTARY = 65536, KVI_MAX_WIDTH = 1 << 20
+	KVI_MAX_ROPES = 64,
+	KVI_MAX_TRACKS = 4096,
+	KVI_MAX_TENSORS = 65536,
+	KVI_MAX_ROTARY = 65536,
+	KVI_MAX_WIDTH = 1 << 20
 };
 
 /* Elements a token. */
@@ -26,8 +29,7 @@ static inline uint32_t kvi_tensor_bytes(const kvarc_tensor *t)
 {
 	return kvi_tensor_width(t) * (uint32_t)kvarc_dtype_bytes(t->dtype);
 }
-static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g,
-                                                const kvarc_tensor *t)
+static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const kvarc_tensor *t)
 {
 	return t->rope ? &g->ropes[t->rope - 1] : NULL;
 }

@@ -50,11 +50,10 @@ void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *g)
 	kvi_put_varint(out, 0); /* extensions */
 }
 
-static kvarc_ret parse_ropes(kvarc_geometry *g, const struct kvi_alloc *alloc,
-                             struct kvi_in *in)
+static kvarc_ret parse_ropes(kvarc_geometry *g, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_ROPES);
-	if (in->bad || n > kvi_in_left(in) / ROPE_BYTES_MIN)
+	if (in->bad || n > kvi_in_remaining(in) / ROPE_BYTES_MIN)
 		return KVARC_DATA;
 	if (n == 0)
 		return KVARC_OK;
@@ -69,8 +68,7 @@ static kvarc_ret parse_ropes(kvarc_geometry *g, const struct kvi_alloc *alloc,
 			return KVARC_OPTIONS;
 		ropes[i].rotary = (uint32_t)kvi_get_varint(in, KVI_MAX_ROTARY);
 		size_t pairs = ropes[i].rotary / 2;
-		if (in->bad || pairs == 0 ||
-		    pairs > kvi_in_left(in) / sizeof(uint64_t))
+		if (in->bad || pairs == 0 || pairs > kvi_in_remaining(in) / sizeof(uint64_t))
 			return KVARC_DATA;
 		uint64_t *freq = kvi_array(alloc, pairs, sizeof *freq);
 		if (!freq)
@@ -83,8 +81,7 @@ static kvarc_ret parse_ropes(kvarc_geometry *g, const struct kvi_alloc *alloc,
 }
 
 /* A string, or why there is none. */
-static kvarc_ret parse_string(const char **s, const struct kvi_alloc *alloc,
-                              struct kvi_in *in)
+static kvarc_ret parse_string(const char **s, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	*s = kvi_get_string(in, alloc);
 	if (*s)
@@ -92,11 +89,10 @@ static kvarc_ret parse_string(const char **s, const struct kvi_alloc *alloc,
 	return in->bad ? KVARC_DATA : kvi_alloc_error(alloc);
 }
 
-static kvarc_ret parse_tracks(kvarc_geometry *g, const struct kvi_alloc *alloc,
-                              struct kvi_in *in)
+static kvarc_ret parse_tracks(kvarc_geometry *g, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_TRACKS);
-	if (in->bad || n == 0 || n > kvi_in_left(in) / TRACK_BYTES_MIN)
+	if (in->bad || n == 0 || n > kvi_in_remaining(in) / TRACK_BYTES_MIN)
 		return KVARC_DATA;
 	kvarc_track *tracks = kvi_calloc(alloc, n, sizeof *tracks);
 	if (!tracks)
@@ -105,8 +101,7 @@ static kvarc_ret parse_tracks(kvarc_geometry *g, const struct kvi_alloc *alloc,
 	g->n_tracks = n;
 	for (size_t i = 0; i < n; i++) {
 		tracks[i].kind = kvi_get8(in);
-		if (tracks[i].kind > KVARC_TRACK_STATE &&
-		    tracks[i].kind != KVARC_TRACK_OTHER)
+		if (tracks[i].kind > KVARC_TRACK_STATE && tracks[i].kind != KVARC_TRACK_OTHER)
 			return KVARC_OPTIONS;
 		tracks[i].window = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 		kvarc_ret ret = parse_string(&tracks[i].label, alloc, in);
@@ -138,8 +133,7 @@ static kvarc_ret parse_axes(kvarc_tensor *t, struct kvi_in *in)
 	return KVARC_OK;
 }
 
-static kvarc_ret parse_tensor(kvarc_tensor *t, const struct kvi_alloc *alloc,
-                              struct kvi_in *in)
+static kvarc_ret parse_tensor(kvarc_tensor *t, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	t->layer = (uint32_t)kvi_get_varint(in, UINT16_MAX);
 	t->kind = kvi_get8(in);
@@ -148,8 +142,7 @@ static kvarc_ret parse_tensor(kvarc_tensor *t, const struct kvi_alloc *alloc,
 	kvarc_ret ret = parse_axes(t, in);
 	if (ret)
 		return ret;
-	if (!kvarc_dtype_bytes(t->dtype) || t->kind > KVARC_OPAQUE ||
-	    t->role > KVARC_HIGH_BITS)
+	if (!kvarc_dtype_bytes(t->dtype) || t->kind > KVARC_OPAQUE || t->role > KVARC_HIGH_BITS)
 		return KVARC_OPTIONS;
 	t->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 	t->rope = (uint32_t)kvi_get_varint(in, UINT32_MAX);
@@ -163,12 +156,11 @@ static kvarc_ret parse_tensor(kvarc_tensor *t, const struct kvi_alloc *alloc,
 	return parse_string(&t->name, alloc, in);
 }
 
-static kvarc_ret parse_tensors(kvarc_geometry *g, const struct kvi_alloc *alloc,
-                               struct kvi_in *in)
+static kvarc_ret parse_tensors(kvarc_geometry *g, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_TENSORS);
 	kvarc_ret ret = KVARC_OK;
-	if (in->bad || n > kvi_in_left(in) / TENSOR_BYTES_MIN)
+	if (in->bad || n > kvi_in_remaining(in) / TENSOR_BYTES_MIN)
 		return KVARC_DATA;
 	if (n == 0)
 		return KVARC_OK;
@@ -187,10 +179,10 @@ static kvarc_ret skip_extensions(struct kvi_in *in)
 	uint64_t n = kvi_get_varint(in, UINT64_MAX);
 	for (uint64_t i = 0; i < n && !in->bad; i++) {
 		kvi_get_varint(in, UINT64_MAX); /* id */
-		uint64_t bytes = kvi_get_varint(in, kvi_in_left(in));
+		uint64_t bytes = kvi_get_varint(in, kvi_in_remaining(in));
 		kvi_get_bytes(in, (size_t)bytes);
 	}
-	return in->bad || kvi_in_left(in) ? KVARC_DATA : KVARC_OK;
+	return in->bad || kvi_in_remaining(in) ? KVARC_DATA : KVARC_OK;
 }
 
 kvarc_ret kvi_geometry_parse(kvarc_geometry *g, const struct kvi_alloc *alloc,

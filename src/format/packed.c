@@ -22,8 +22,7 @@ static void zstd_free(void *opaque, void *p)
 
 static ZSTD_customMem memory(const struct kvi_alloc *alloc)
 {
-	return (ZSTD_customMem){ zstd_alloc, zstd_free,
-	                         (void *)(uintptr_t)alloc };
+	return (ZSTD_customMem){ zstd_alloc, zstd_free, (void *)(uintptr_t)alloc };
 }
 
 void kvi_packer_init(struct kvi_packer *p, const struct kvi_alloc *alloc)
@@ -39,8 +38,8 @@ void kvi_packer_free(struct kvi_packer *p)
 }
 
 /* Tries method 1 at the end of out; 0 when it does not pay. */
-static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out,
-                          const void *content, size_t bytes, size_t *done)
+static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out, const void *content,
+                          size_t bytes, size_t *done)
 {
 	*done = 0;
 	if (!p->compress) {
@@ -53,8 +52,7 @@ static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out,
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_windowLog, 21);
 	/* Room for less than the content: a frame that needs more is no use. */
-	size_t n = ZSTD_compress2(ctx, out->p + out->n, bytes - 1, content,
-	                          bytes);
+	size_t n = ZSTD_compress2(ctx, out->p + out->n, bytes - 1, content, bytes);
 	if (!ZSTD_isError(n))
 		*done = n;
 	else if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
@@ -62,8 +60,7 @@ static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out,
-                   const void *content, size_t bytes)
+kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out, const void *content, size_t bytes)
 {
 	size_t done = 0;
 	kvi_put8(out, METHOD_ZSTD);
@@ -87,11 +84,9 @@ kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out,
 static bool frame_fits(const uint8_t *data, size_t bytes, size_t content)
 {
 	ZSTD_frameHeader h;
-	return ZSTD_getFrameHeader(&h, data, bytes) == 0 &&
-	       h.frameType == ZSTD_frame && h.dictID == 0 &&
-	       h.windowSize <= (uint64_t)1 << WINDOW_LOG_MAX &&
-	       (h.frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN ||
-	        h.frameContentSize == content) &&
+	return ZSTD_getFrameHeader(&h, data, bytes) == 0 && h.frameType == ZSTD_frame &&
+	       h.dictID == 0 && h.windowSize <= (uint64_t)1 << WINDOW_LOG_MAX &&
+	       (h.frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN || h.frameContentSize == content) &&
 	       ZSTD_findFrameCompressedSize(data, bytes) == bytes;
 }
 
@@ -102,9 +97,8 @@ static bool has_context(struct kvi_packer *p)
 	return p->decompress;
 }
 
-kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
-                     size_t bytes, size_t decoded_bytes,
-                     const uint8_t **content, uint8_t **owned)
+kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
+                     size_t decoded_bytes, const uint8_t **content, uint8_t **owned)
 {
 	*owned = NULL;
 	if (bytes == 0)
@@ -123,8 +117,7 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload,
 	uint8_t *to = kvi_malloc(p->alloc, decoded_bytes ? decoded_bytes : 1);
 	if (!to)
 		return kvi_alloc_error(p->alloc);
-	size_t n = ZSTD_decompressDCtx(p->decompress, to, decoded_bytes, data,
-	                               bytes - 1);
+	size_t n = ZSTD_decompressDCtx(p->decompress, to, decoded_bytes, data, bytes - 1);
 	if (ZSTD_isError(n) || n != decoded_bytes) {
 		kvi_free(p->alloc, to);
 		return KVARC_DATA;

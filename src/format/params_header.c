@@ -13,8 +13,7 @@ void kvi_params_header_write(uint8_t out[KVI_PARAMS_HEADER_BYTES],
 	out[8] = h->codec;
 }
 
-bool kvi_params_header_parse(struct kvi_params_header *h,
-                             const uint8_t *content, size_t bytes)
+bool kvi_params_header_parse(struct kvi_params_header *h, const uint8_t *content, size_t bytes)
 {
 	if (bytes < KVI_PARAMS_HEADER_BYTES)
 		return false;

@@ -5,10 +5,7 @@
 #include "frame.h"
 #include "util/string_field.h"
 
-enum {
-	CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8,
-	KINDS_OF_MATRICES = 0x1f
-};
+enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS_OF_MATRICES = 0x1f };
 
 static struct kvi_h128 get_digest(struct kvi_in *in)
 {
@@ -33,8 +30,7 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 		p->head = get_digest(in);
 	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
 	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= 4 &&
-	       p->level <= 8 && p->wide_weights <= most &&
-	       p->wide_activations <= most;
+	       p->level <= 8 && p->wide_weights <= most && p->wide_activations <= most;
 }
 
 static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
@@ -46,13 +42,11 @@ static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
 	return where <= 1 && ((p->level >= 2 && p->level <= 3) || p->level == 9);
 }
 
-static kvarc_ret parse_params(struct kvi_predictor *p,
-                              const struct kvi_alloc *alloc,
+static kvarc_ret parse_params(struct kvi_predictor *p, const struct kvi_alloc *alloc,
                               const uint8_t *params, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(params, bytes);
-	bool good = p->kind == KVI_PREDICTOR_MODEL ? parse_model(p, &in)
-	                                           : parse_linear(p, &in);
+	bool good = p->kind == KVI_PREDICTOR_MODEL ? parse_model(p, &in) : parse_linear(p, &in);
 	if (p->kind == KVI_PREDICTOR_MODEL) {
 		p->model_name = kvi_get_string(&in, alloc);
 		if (!p->model_name)
@@ -63,19 +57,19 @@ static kvarc_ret parse_params(struct kvi_predictor *p,
 		return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
 	if (p->embedded)
 		p->content_bytes = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
-	return in.bad || kvi_in_left(&in) || !good ||
-	       (p->embedded && p->content_bytes == 0) ? KVARC_DATA : KVARC_OK;
+	return in.bad || kvi_in_remaining(&in) || !good || (p->embedded && p->content_bytes == 0)
+	               ? KVARC_DATA
+	               : KVARC_OK;
 }
 
-kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
-                              const struct kvi_alloc *alloc,
+kvarc_ret kvi_predictor_parse(struct kvi_predictor *p, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
 	*p = (struct kvi_predictor){ .kind = kvi_get8(&in) };
 	uint64_t n = kvi_get_varint(&in, bytes);
 	const uint8_t *params = kvi_get_bytes(&in, (size_t)n);
-	if (in.bad || kvi_in_left(&in) != 0)
+	if (in.bad || kvi_in_remaining(&in) != 0)
 		return KVARC_DATA;
 	if (p->kind == KVI_PREDICTOR_NONE)
 		return n == 0 ? KVARC_OK : KVARC_DATA;
@@ -124,15 +118,13 @@ void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
 		kvi_put_varint(out, 0);
 		return;
 	}
-	kvi_put_varint(out, (model ? 4 + 32 + (p->codes_ids ? 16 : 0) +
-	                           string_bytes(p->model_name)
-	                           : 2 + 16) + string_bytes(p->name) +
-	               (p->embedded ? varint_bytes(p->content_bytes) : 0));
+	kvi_put_varint(
+		out,
+		(model ? 4 + 32 + (p->codes_ids ? 16 : 0) + string_bytes(p->model_name) : 2 + 16) +
+			string_bytes(p->name) + (p->embedded ? varint_bytes(p->content_bytes) : 0));
 	kvi_put8(out, !model ? p->embedded
-	              : (uint8_t)((p->closed ? CLOSED : 0) |
-	                          (p->embedded ? EMBEDDED : 0) |
-	                          (p->fp8 ? FP8 : 0) |
-	                          (p->codes_ids ? CODES_IDS : 0)));
+	                     : (uint8_t)((p->closed ? CLOSED : 0) | (p->embedded ? EMBEDDED : 0) |
+	                                 (p->fp8 ? FP8 : 0) | (p->codes_ids ? CODES_IDS : 0)));
 	kvi_put8(out, p->level);
 	if (model) {
 		kvi_put8(out, p->wide_weights);
@@ -149,13 +141,12 @@ void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
 		kvi_put_varint(out, p->content_bytes);
 }
 
-bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content,
-                            size_t bytes)
+bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
 	p->offset = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
 	p->data = in.p;
-	p->bytes = kvi_in_left(&in);
+	p->bytes = kvi_in_remaining(&in);
 	return !in.bad && p->bytes > 0;
 }
 

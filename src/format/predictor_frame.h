@@ -12,33 +12,29 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-enum {
-	KVI_PREDICTOR_NONE = 0, KVI_PREDICTOR_PROFILE = 1,
-	KVI_PREDICTOR_MODEL = 2
-};
+enum { KVI_PREDICTOR_NONE = 0, KVI_PREDICTOR_PROFILE = 1, KVI_PREDICTOR_MODEL = 2 };
 /* Content of an embedded profile, and of one PROFILE frame that a writer makes. */
 enum { KVI_PROFILE_EMBED_MAX = 1 << 30, KVI_PROFILE_FRAME_BYTES = 1 << 20 };
 
 struct kvi_predictor {
 	uint8_t kind;
-	uint8_t level;          /* models of the profile: 2, 3; 4..8 with kind 2 */
+	uint8_t level; /* models of the profile: 2, 3; 4..8 with kind 2 */
 	bool embedded;
 	struct kvi_h128 digest; /* of the profile */
 	char *name;             /* of the profile; NULL for kind 0 */
 	/* kind 2 (spec model 1) */
 	bool closed;
-	bool fp8;               /* then nothing is wide */
+	bool fp8; /* then nothing is wide */
 	uint8_t wide_weights, wide_activations;
 	struct kvi_h128 weights;
-	bool codes_ids;         /* then: (spec tokens) */
+	bool codes_ids; /* then: (spec tokens) */
 	struct kvi_h128 head;
 	char *model_name;
 	uint64_t content_bytes; /* embedded: of the profile's content */
 };
 
 /* Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (a kind of a later version). */
-kvarc_ret kvi_predictor_parse(struct kvi_predictor *p,
-                              const struct kvi_alloc *alloc,
+kvarc_ret kvi_predictor_parse(struct kvi_predictor *p, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes);
 void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc);
 /* Test out->failed afterwards. */
@@ -50,8 +46,7 @@ struct kvi_profile_part {
 	const uint8_t *data; /* in the content */
 	size_t bytes;        /* at least 1 */
 };
-bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content,
-                            size_t bytes);
+bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content, size_t bytes);
 /* What comes before the bytes. */
 void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset);
 

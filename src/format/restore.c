@@ -24,16 +24,15 @@ uint64_t kvi_restore_literal_bytes(const struct kvi_restore *r)
 }
 
 /* Offset just past the last element of a view, checked. */
-static bool view_end(const struct kvi_area_view *v, uint64_t n_tokens,
-                     uint64_t width, uint64_t elem, uint64_t *end)
+static bool view_end(const struct kvi_area_view *v, uint64_t n_tokens, uint64_t width,
+                     uint64_t elem, uint64_t *end)
 {
 	uint64_t blocks = (width - 1) / v->block_elems;
 	uint64_t in_block = width < v->block_elems ? width : v->block_elems;
 	uint64_t t, b, e, last;
 	/* The last block may be short; the far corner of a full block counts
 	 * only when there is one. */
-	if (kvi_mul(n_tokens - 1, v->token_stride, &t) ||
-	    kvi_mul(blocks, v->block_stride, &b) ||
+	if (kvi_mul(n_tokens - 1, v->token_stride, &t) || kvi_mul(blocks, v->block_stride, &b) ||
 	    kvi_mul((width - 1) % v->block_elems, v->elem_stride, &last) ||
 	    kvi_mul(in_block - 1, v->elem_stride, &e))
 		return false;
@@ -45,8 +44,7 @@ static bool view_end(const struct kvi_area_view *v, uint64_t n_tokens,
 	} else {
 		b = last;
 	}
-	return !kvi_add(t, b, &t) && !kvi_add(t, v->offset, &t) &&
-	       !kvi_add(t, elem, end);
+	return !kvi_add(t, b, &t) && !kvi_add(t, v->offset, &t) && !kvi_add(t, elem, end);
 }
 
 static bool area_valid(const struct kvi_piece *p, const kvarc_geometry *g)
@@ -64,8 +62,7 @@ static bool area_valid(const struct kvi_piece *p, const kvarc_geometry *g)
 		const kvarc_tensor *t = &g->tensors[v->tensor];
 		uint64_t elem = kvarc_dtype_bytes(t->dtype);
 		uint64_t width = (uint64_t)t->heads * t->channels;
-		if (t->track != p->track ||
-		    !view_end(v, p->n_tokens, width, elem, &end) ||
+		if (t->track != p->track || !view_end(v, p->n_tokens, width, elem, &end) ||
 		    end > p->bytes || kvi_mul(p->n_tokens, width * elem, &bytes) ||
 		    kvi_add(sum, bytes, &sum))
 			return false;
@@ -75,12 +72,10 @@ static bool area_valid(const struct kvi_piece *p, const kvarc_geometry *g)
 
 static bool kind_known(uint16_t kind)
 {
-	return (kind >= KVI_ITEM_OPAQUE && kind <= KVI_ITEM_NPY) ||
-	       kind == KVI_ITEM_OTHER;
+	return (kind >= KVI_ITEM_OPAQUE && kind <= KVI_ITEM_NPY) || kind == KVI_ITEM_OTHER;
 }
 
-bool kvi_restore_valid(const struct kvi_restore *r,
-                       const kvarc_geometry *geometry)
+bool kvi_restore_valid(const struct kvi_restore *r, const kvarc_geometry *geometry)
 {
 	uint64_t sum = 0;
 	if (!kind_known(r->kind) || !kvi_string_fits(r->name))
@@ -124,14 +119,13 @@ void kvi_restore_put(struct kvi_out *out, const struct kvi_restore *r)
 	}
 }
 
-static kvarc_ret parse_area(struct kvi_piece *p, const struct kvi_alloc *alloc,
-                            struct kvi_in *in)
+static kvarc_ret parse_area(struct kvi_piece *p, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	enum { VIEW_BYTES_MIN = 6 };
 	p->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 	p->t0 = kvi_get_varint(in, UINT64_MAX);
 	p->n_tokens = kvi_get_varint(in, UINT64_MAX);
-	uint64_t n = kvi_get_varint(in, kvi_in_left(in) / VIEW_BYTES_MIN);
+	uint64_t n = kvi_get_varint(in, kvi_in_remaining(in) / VIEW_BYTES_MIN);
 	if (in->bad || n == 0)
 		return KVARC_DATA;
 	p->views = kvi_calloc(alloc, (size_t)n, sizeof *p->views);
@@ -150,8 +144,7 @@ static kvarc_ret parse_area(struct kvi_piece *p, const struct kvi_alloc *alloc,
 	return in->bad ? KVARC_DATA : KVARC_OK;
 }
 
-static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
-                       struct kvi_in *in)
+static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc, struct kvi_in *in)
 {
 	enum { PIECE_BYTES_MIN = 2 };
 	r->kind = kvi_get16(in);
@@ -161,7 +154,7 @@ static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
 	if (!r->name)
 		return in->bad ? KVARC_DATA : kvi_alloc_error(alloc);
 	r->file_bytes = kvi_get_varint(in, UINT64_MAX);
-	uint64_t n = kvi_get_varint(in, kvi_in_left(in) / PIECE_BYTES_MIN);
+	uint64_t n = kvi_get_varint(in, kvi_in_remaining(in) / PIECE_BYTES_MIN);
 	if (in->bad)
 		return KVARC_DATA;
 	if (n) {
@@ -176,19 +169,17 @@ static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
 		p->bytes = kvi_get_varint(in, UINT64_MAX);
 		if (p->type > KVI_PIECE_AREA)
 			return KVARC_OPTIONS;
-		kvarc_ret ret = p->type == KVI_PIECE_AREA
-		                ? parse_area(p, alloc, in) : KVARC_OK;
+		kvarc_ret ret = p->type == KVI_PIECE_AREA ? parse_area(p, alloc, in) : KVARC_OK;
 		if (ret)
 			return ret;
 		if (in->bad)
 			return KVARC_DATA;
 	}
-	return kvi_in_left(in) ? KVARC_DATA : KVARC_OK;
+	return kvi_in_remaining(in) ? KVARC_DATA : KVARC_OK;
 }
 
 kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
-                            const kvarc_geometry *geometry,
-                            const uint8_t *content, size_t bytes)
+                            const kvarc_geometry *geometry, const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
 	*r = (struct kvi_restore){ 0 };
@@ -206,7 +197,7 @@ bool kvi_blob_parse(struct kvi_blob *b, const uint8_t *content, size_t bytes)
 	b->item = kvi_get_varint(&in, UINT64_MAX);
 	b->offset = kvi_get_varint(&in, UINT64_MAX);
 	b->data = in.p;
-	b->bytes = kvi_in_left(&in);
+	b->bytes = kvi_in_remaining(&in);
 	return !in.bad && b->bytes > 0;
 }
 

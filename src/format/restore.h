@@ -14,9 +14,13 @@
 /* LOST is never in a file: salvage puts it where a RESTORE frame was damaged,
  * so that the items behind it keep their numbers; it has no name and no pieces. */
 enum {
-	KVI_ITEM_LOST = 0, KVI_ITEM_OPAQUE = 1, KVI_ITEM_LLAMA_SEQ = 2,
-	KVI_ITEM_LLAMA_SESSION = 3, KVI_ITEM_SAFETENSORS = 4,
-	KVI_ITEM_NPY = 5, KVI_ITEM_OTHER = 255
+	KVI_ITEM_LOST = 0,
+	KVI_ITEM_OPAQUE = 1,
+	KVI_ITEM_LLAMA_SEQ = 2,
+	KVI_ITEM_LLAMA_SESSION = 3,
+	KVI_ITEM_SAFETENSORS = 4,
+	KVI_ITEM_NPY = 5,
+	KVI_ITEM_OTHER = 255
 };
 enum { KVI_PIECE_LITERAL = 0, KVI_PIECE_AREA = 1 };
 /* Most bytes of literals in one BLOB frame that a writer makes. */
@@ -31,8 +35,8 @@ struct kvi_area_view {
 };
 
 struct kvi_piece {
-	uint8_t type;    /* KVI_PIECE_* */
-	uint32_t track;  /* the rest: areas only */
+	uint8_t type;   /* KVI_PIECE_* */
+	uint32_t track; /* the rest: areas only */
 	uint64_t bytes;
 	uint64_t t0, n_tokens;
 	size_t n_views;
@@ -40,8 +44,8 @@ struct kvi_piece {
 };
 
 struct kvi_restore {
-	uint16_t kind;   /* KVI_ITEM_* */
-	char *name;      /* never NULL, terminated */
+	uint16_t kind; /* KVI_ITEM_* */
+	char *name;    /* never NULL, terminated */
 	uint64_t file_bytes;
 	size_t n_pieces;
 	struct kvi_piece *pieces;
@@ -54,11 +58,9 @@ struct kvi_restore {
  * Returns OK, MEM, MEMLIMIT, DATA.
  */
 kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
-                            const kvarc_geometry *geometry,
-                            const uint8_t *content, size_t bytes);
+                            const kvarc_geometry *geometry, const uint8_t *content, size_t bytes);
 /* The same checks for a struct that a writer made. False: not valid. */
-bool kvi_restore_valid(const struct kvi_restore *r,
-                       const kvarc_geometry *geometry);
+bool kvi_restore_valid(const struct kvi_restore *r, const kvarc_geometry *geometry);
 /* Test out->failed afterwards. */
 void kvi_restore_put(struct kvi_out *out, const struct kvi_restore *r);
 /* Frees name, pieces and views, which came from alloc one by one. */

@@ -10,8 +10,7 @@ enum { FLAG_IDS = 1, FLAG_CODED = 2 };
 static uint32_t run_length(const struct kvi_segment *s, uint32_t i)
 {
 	uint32_t n = 1;
-	while (i + n < s->n && (int64_t)s->positions[i + n] ==
-	       (int64_t)s->positions[i] + n)
+	while (i + n < s->n && (int64_t)s->positions[i + n] == (int64_t)s->positions[i] + n)
 		n++;
 	return n;
 }
@@ -22,8 +21,7 @@ void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s)
 	kvi_put_varint(out, s->track);
 	kvi_put_varint(out, s->t0);
 	kvi_put_varint(out, s->n);
-	kvi_put8(out, s->coded ? FLAG_IDS | FLAG_CODED
-	              : s->has_ids ? FLAG_IDS : 0);
+	kvi_put8(out, s->coded ? FLAG_IDS | FLAG_CODED : s->has_ids ? FLAG_IDS : 0);
 	for (uint32_t i = 0; i < s->n; i += run_length(s, i))
 		runs++;
 	kvi_put_varint(out, runs);
@@ -68,25 +66,23 @@ static bool parse_positions(struct kvi_segment *s, struct kvi_in *in)
 static bool parse_code(struct kvi_segment *s, struct kvi_in *in)
 {
 	s->check = kvi_get64(in);
-	size_t bytes = kvi_in_left(in);
-	if (in->bad ||
-	    bytes > KVI_CODE_ID_BYTES * (size_t)s->n + KVI_CODE_END_BYTES)
+	size_t bytes = kvi_in_remaining(in);
+	if (in->bad || bytes > KVI_CODE_ID_BYTES * (size_t)s->n + KVI_CODE_END_BYTES)
 		return false;
 	s->code_bytes = (uint32_t)bytes;
 	memcpy(s->code, kvi_get_bytes(in, bytes), bytes);
 	return true;
 }
 
-bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
-                       size_t bytes)
+bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
 	s->track = (uint32_t)kvi_get_varint(&in, UINT32_MAX);
 	s->t0 = kvi_get_varint(&in, UINT64_MAX);
 	s->n = (uint32_t)kvi_get_varint(&in, KVI_SEGMENT_TOKENS);
 	uint8_t flags = kvi_get8(&in);
-	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED)) ||
-	    flags == FLAG_CODED || !parse_positions(s, &in))
+	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED)) || flags == FLAG_CODED ||
+	    !parse_positions(s, &in))
 		return false;
 	s->has_ids = flags == FLAG_IDS;
 	s->coded = flags & FLAG_CODED;
@@ -95,5 +91,5 @@ bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
 		return false;
 	for (uint32_t i = 0; i < s->n; i++)
 		s->ids[i] = s->has_ids ? (int32_t)kvi_get32(&in) : 0;
-	return !in.bad && kvi_in_left(&in) == 0;
+	return !in.bad && kvi_in_remaining(&in) == 0;
 }

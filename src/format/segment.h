@@ -12,20 +12,20 @@
 enum { KVI_SEGMENT_TOKENS = 256 };
 /* Of ids that are coded (spec tokens 1). */
 enum {
-	KVI_CODE_ID_BYTES = 6, KVI_CODE_END_BYTES = 8, /* at most */
-	KVI_CODE_BYTES_MAX = KVI_CODE_ID_BYTES * KVI_SEGMENT_TOKENS +
-	                     KVI_CODE_END_BYTES
+	KVI_CODE_ID_BYTES = 6,
+	KVI_CODE_END_BYTES = 8, /* at most */
+	KVI_CODE_BYTES_MAX = KVI_CODE_ID_BYTES * KVI_SEGMENT_TOKENS + KVI_CODE_END_BYTES
 };
 
 struct kvi_segment {
 	uint32_t track;
 	uint32_t n;
 	uint64_t t0;
-	bool has_ids;           /* they are known */
-	bool coded;             /* in the file they are coded */
+	bool has_ids; /* they are known */
+	bool coded;   /* in the file they are coded */
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	int32_t ids[KVI_SEGMENT_TOKENS];
-	uint64_t check;         /* coded: of the ids */
+	uint64_t check; /* coded: of the ids */
 	uint32_t code_bytes;
 	uint8_t code[KVI_CODE_BYTES_MAX];
 };
@@ -34,8 +34,8 @@ struct kvi_segment {
 uint64_t kvi_segment_ids_check(const struct kvi_segment *s);
 /* Test out->failed afterwards. */
 void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s);
-/* False: not valid. Ids that are coded are not known yet. Whether track and t0 fit is for the caller. */
-bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content,
-                       size_t bytes);
+/* False: not valid. Ids that are coded are not known yet. Whether track and t0 fit is for the
+ * caller. */
+bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content, size_t bytes);
 
 #endif

@@ -5,12 +5,9 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-static const uint8_t magic[KVI_MAGIC_BYTES] = {
-	0x89, 'K', 'V', 'A', 0x0d, 0x0a, 0x1a, 0x0a
-};
+static const uint8_t magic[KVI_MAGIC_BYTES] = { 0x89, 'K', 'V', 'A', 0x0d, 0x0a, 0x1a, 0x0a };
 
-void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES],
-                          const struct kvi_superblock *sb)
+void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES], const struct kvi_superblock *sb)
 {
 	memset(out, 0, KVI_SUPERBLOCK_BYTES);
 	memcpy(out, magic, sizeof magic);
@@ -28,8 +25,7 @@ bool kvi_superblock_magic(const uint8_t *p, size_t bytes)
 	return bytes >= sizeof magic && memcmp(p, magic, sizeof magic) == 0;
 }
 
-kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb,
-                               const uint8_t in[KVI_SUPERBLOCK_BYTES])
+kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_SUPERBLOCK_BYTES])
 {
 	static const uint8_t zero[16];
 	if (!kvi_superblock_magic(in, KVI_SUPERBLOCK_BYTES))

@@ -17,12 +17,10 @@ struct kvi_superblock {
 	uint8_t file_id[16];
 };
 
-void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES],
-                          const struct kvi_superblock *sb);
+void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES], const struct kvi_superblock *sb);
 bool kvi_superblock_magic(const uint8_t *p, size_t bytes);
 /* Fills sb whenever the magic is right. Returns OK, FORMAT, DATA, OPTIONS in
  * the order of tests of spec 2. */
-kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb,
-                               const uint8_t in[KVI_SUPERBLOCK_BYTES]);
+kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_SUPERBLOCK_BYTES]);
 
 #endif

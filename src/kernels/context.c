@@ -24,8 +24,7 @@ static int sum_exponent(uint32_t a, uint32_t b)
 	return x + (int)((ma + mb) >> 24);
 }
 
-uint32_t kvi_grid_context(uint32_t mu_bits, int k,
-                          const struct kvi_grid_format *fmt)
+uint32_t kvi_grid_context(uint32_t mu_bits, int k, const struct kvi_grid_format *fmt)
 {
 	static const uint32_t m4[4] = { 0, 0x1837f0, 0x3504f3, 0x5744fd };
 	int m = fmt->mant_bits, kq = kvi_quarter(k);
@@ -45,8 +44,7 @@ uint32_t kvi_grid_context(uint32_t mu_bits, int k,
 	return table | (uint32_t)g << 8 | (y >> 3) << 16 | neg << 31;
 }
 
-void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
-                              const int16_t *k, size_t n,
+void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt)
 {
 	for (size_t i = 0; i < n; i++)
@@ -65,19 +63,15 @@ static void rotate_head(uint32_t *ctx, const int16_t *mean, const int16_t *k,
 		int32_t ma = mean[a], mb = mean[b];
 		int ka = k[a], kb = k[b];
 		int e = kvi_quarter(max_int(ka, kb)) - 12;
-		const int8_t *scale =
-			r->scales + (kvi_clamp(ka - kb, -32, 32) + 32) * 64;
-		ctx[a] = kvi_grid_context(
-			kvi_scaled_bits((ma * c - mb * s) >> 6, e),
-			kvi_clamp(kb + scale[h], -400, 400), r->fmt);
-		ctx[b] = kvi_grid_context(
-			kvi_scaled_bits((mb * c + ma * s) >> 6, e),
-			kvi_clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
+		const int8_t *scale = r->scales + (kvi_clamp(ka - kb, -32, 32) + 32) * 64;
+		ctx[a] = kvi_grid_context(kvi_scaled_bits((ma * c - mb * s) >> 6, e),
+		                          kvi_clamp(kb + scale[h], -400, 400), r->fmt);
+		ctx[b] = kvi_grid_context(kvi_scaled_bits((mb * c + ma * s) >> 6, e),
+		                          kvi_clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
 	}
 }
 
-void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
-                             size_t first)
+void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r, size_t first)
 {
 	size_t heads = kvi_rotation_heads(r);
 	for (size_t h = 0; h < heads; h++) {

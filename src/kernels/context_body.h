@@ -28,8 +28,7 @@ INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 	vec x = v_max(xa, xs);
 	vec ma = v_shr_any(mantissa(am), v_sub(x, xa));
 	/* mantissas of 2^(k / 4), the leading one included */
-	vec ms = v_shr_any(v_pick(0x800000, 0x9837f0, 0xb504f3, 0xd744fd, k),
-	                   v_sub(x, xs));
+	vec ms = v_shr_any(v_pick(0x800000, 0x9837f0, 0xb504f3, 0xd744fd, k), v_sub(x, xs));
 	vec e = v_add(x, v_shr(v_add(ma, ms), 24));
 	vec g = v_max(v_add(kq, SET(126)), v_sub(e, SET(m)));
 	g = v_max(g, SET(fmt->emin - m + 127));
@@ -38,10 +37,8 @@ INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 	vec sh = v_sub(v_add(g, SET(20)), v_shr(ar, 23));
 	vec y = v_shr_any(mantissa(ar), sh);
 	vec class = v_max(v_sub(k, v_shl(g, 2)), SET(-4 * 127 - 16));
-	vec table = v_add(v_shl(class, 3), v_add(v_and(y, SET(7)),
-	                                         SET(8 * (4 * 127 + 16))));
-	vec high = v_or(v_and(v_shl(y, 13), SET(0x7fff0000)),
-	                v_and(mu, SET(0x80000000)));
+	vec table = v_add(v_shl(class, 3), v_add(v_and(y, SET(7)), SET(8 * (4 * 127 + 16))));
+	vec high = v_or(v_and(v_shl(y, 13), SET(0x7fff0000)), v_and(mu, SET(0x80000000)));
 	return v_or(v_or(table, high), v_shl(g, 8));
 }
 

@@ -12,9 +12,8 @@
 
 /* Phase 3 of a decoder's step (spec rans 2): elements of `width` bits. Returns the position
  * behind the consumed words; a kvi_feed provides that there are enough. */
-static inline const uint8_t *kvi_escapes_take16(uint32_t mask, uint32_t *st,
-                                                uint16_t *x, const uint8_t *p,
-                                                unsigned width)
+static inline const uint8_t *kvi_escapes_take16(uint32_t mask, uint32_t *st, uint16_t *x,
+                                                const uint8_t *p, unsigned width)
 {
 	for (; mask; mask &= mask - 1) {
 		unsigned l = (unsigned)__builtin_ctz(mask);
@@ -29,8 +28,8 @@ static inline const uint8_t *kvi_escapes_take16(uint32_t mask, uint32_t *st,
 }
 
 /* The same of bytes. */
-static inline const uint8_t *kvi_escapes_take8(uint32_t mask, uint32_t *st,
-                                               uint8_t *x, const uint8_t *p)
+static inline const uint8_t *kvi_escapes_take8(uint32_t mask, uint32_t *st, uint8_t *x,
+                                               const uint8_t *p)
 {
 	for (; mask; mask &= mask - 1) {
 		unsigned l = (unsigned)__builtin_ctz(mask);
@@ -45,8 +44,7 @@ static inline const uint8_t *kvi_escapes_take8(uint32_t mask, uint32_t *st,
 }
 
 /* The encoder's inverse, from the last lane to the first; writes words downwards from *w. */
-static inline void kvi_escapes_put16(uint32_t mask, uint32_t *st,
-                                     const uint16_t *x, unsigned width,
+static inline void kvi_escapes_put16(uint32_t mask, uint32_t *st, const uint16_t *x, unsigned width,
                                      uint16_t **w)
 {
 	while (mask) {
@@ -57,8 +55,7 @@ static inline void kvi_escapes_put16(uint32_t mask, uint32_t *st,
 }
 
 /* The same of bytes. */
-static inline void kvi_escapes_put8(uint32_t mask, uint32_t *st,
-                                    const uint8_t *x, uint16_t **w)
+static inline void kvi_escapes_put8(uint32_t mask, uint32_t *st, const uint8_t *x, uint16_t **w)
 {
 	while (mask) {
 		unsigned l = 31 - (unsigned)__builtin_clz(mask);

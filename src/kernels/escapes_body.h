@@ -9,9 +9,8 @@
 #ifndef KVI_ESCAPES_BODY_H
 #define KVI_ESCAPES_BODY_H
 
-INLINE const uint8_t *escapes_take16(struct parts *st, uint32_t escaped,
-                                     uint16_t *x, unsigned width,
-                                     const uint8_t *p)
+INLINE const uint8_t *escapes_take16(struct parts *st, uint32_t escaped, uint16_t *x,
+                                     unsigned width, const uint8_t *p)
 {
 	uint32_t all[KVI_LANES];
 	states_store(all, st, ALL_LANES);
@@ -20,8 +19,8 @@ INLINE const uint8_t *escapes_take16(struct parts *st, uint32_t escaped,
 	return p;
 }
 
-INLINE const uint8_t *escapes_take8(struct parts *st, uint32_t escaped,
-                                    uint8_t *x, const uint8_t *p)
+INLINE const uint8_t *escapes_take8(struct parts *st, uint32_t escaped, uint8_t *x,
+                                    const uint8_t *p)
 {
 	uint32_t all[KVI_LANES];
 	states_store(all, st, ALL_LANES);
@@ -30,8 +29,8 @@ INLINE const uint8_t *escapes_take8(struct parts *st, uint32_t escaped,
 	return p;
 }
 
-INLINE void escapes_put16(struct parts *st, uint32_t escaped, const uint16_t *x,
-                          unsigned width, uint16_t **w)
+INLINE void escapes_put16(struct parts *st, uint32_t escaped, const uint16_t *x, unsigned width,
+                          uint16_t **w)
 {
 	uint32_t all[KVI_LANES];
 	states_store(all, st, ALL_LANES);
@@ -39,8 +38,7 @@ INLINE void escapes_put16(struct parts *st, uint32_t escaped, const uint16_t *x,
 	*st = states_load(all);
 }
 
-INLINE void escapes_put8(struct parts *st, uint32_t escaped, const uint8_t *x,
-                         uint16_t **w)
+INLINE void escapes_put8(struct parts *st, uint32_t escaped, const uint8_t *x, uint16_t **w)
 {
 	uint32_t all[KVI_LANES];
 	states_store(all, st, ALL_LANES);

@@ -6,8 +6,7 @@
 
 INLINE __m256i exp_bytes_load(const uint8_t *top, bool per_step, uint32_t active)
 {
-	return per_step ? _mm256_set1_epi8((char)*top)
-	                : _mm256_maskz_loadu_epi8(active, top);
+	return per_step ? _mm256_set1_epi8((char)*top) : _mm256_maskz_loadu_epi8(active, top);
 }
 
 enum { EXP_STRIDE = 32 };
@@ -36,15 +35,13 @@ static void search_make(struct exp_search *s, const struct kvi_tables *tables)
 		for (unsigned i = 0; i < 3; i++) {
 			low[i][t] = (uint16_t)(enc[8 * i + 8] >> 16);
 			for (unsigned q = 0; q < 4; q++)
-				mid[i][4 * t + q] = (uint16_t)(
-					enc[8 * q + 2 * i + 2] >> 16);
+				mid[i][4 * t + q] = (uint16_t)(enc[8 * q + 2 * i + 2] >> 16);
 		}
 		for (unsigned p = 0; p < 16; p++)
 			last[16 * t + p] = (uint16_t)(enc[2 * p + 1] >> 16);
 	}
 	for (int i = 0; i < 3; i++) {
-		s->low[i] = _mm512_broadcast_i32x4(
-			_mm_loadu_si128((const __m128i *)low[i]));
+		s->low[i] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)low[i]));
 		s->mid[i] = _mm512_loadu_si512(mid[i]);
 	}
 	for (int i = 0; i < 4; i++)
@@ -80,9 +77,8 @@ INLINE struct search_result search_find(const struct exp_search *s, vec slot, ve
 {
 	struct search_result p = { table, _mm512_setzero_si512(),
 		                   _mm512_set1_epi16(KVI_PROB_TOTAL) };
-	vec bytes = _mm512_add_epi16(
-		_mm512_mullo_epi16(table, _mm512_set1_epi16(0x0202)),
-		_mm512_set1_epi16(0x0100));
+	vec bytes = _mm512_add_epi16(_mm512_mullo_epi16(table, _mm512_set1_epi16(0x0202)),
+	                             _mm512_set1_epi16(0x0100));
 	__mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(table, 13));
 	const vec low[3] = { _mm512_shuffle_epi8(s->low[0], bytes),
 		             _mm512_shuffle_epi8(s->low[1], bytes),
@@ -93,13 +89,11 @@ INLINE struct search_result search_find(const struct exp_search *s, vec slot, ve
 		             _mm512_permutexvar_epi16(p.symbol, s->mid[2]) };
 	search_narrow(&p, slot, mid);
 	vec last = _mm512_mask_mov_epi16(
-		_mm512_permutex2var_epi16(s->last[0], p.symbol, s->last[1]),
-		upper,
+		_mm512_permutex2var_epi16(s->last[0], p.symbol, s->last[1]), upper,
 		_mm512_permutex2var_epi16(s->last[2], p.symbol, s->last[3]));
 	__mmask32 odd = _mm512_cmpge_epu16_mask(slot, last);
 	p.symbol = _mm512_add_epi16(p.symbol, p.symbol);
-	p.symbol = _mm512_mask_add_epi16(p.symbol, odd, p.symbol,
-	                                 _mm512_set1_epi16(1));
+	p.symbol = _mm512_mask_add_epi16(p.symbol, odd, p.symbol, _mm512_set1_epi16(1));
 	p.from = _mm512_mask_mov_epi16(p.from, odd, last);
 	p.to = _mm512_mask_mov_epi16(last, odd, p.to);
 	return p;
@@ -108,41 +102,31 @@ INLINE struct search_result search_find(const struct exp_search *s, vec slot, ve
 /* Bytes of lanes 0..31 from the symbols of a search, without the table's bits. */
 INLINE __m256i symbols_in_order(vec symbol)
 {
-	const __m256i halves = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-		0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
-	__m256i mixed = _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(symbol),
-	                                    halves);
+	const __m256i halves = _mm256_broadcastsi128_si256(
+		_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+	__m256i mixed = _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(symbol), halves);
 	return _mm256_and_si256(_mm256_permute4x64_epi64(mixed, 0xd8),
 	                        _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1));
 }
 
 /* symbols_take by search. */
-INLINE __m256i search_take(struct parts *st, const struct exp_search *s,
-                           const uint8_t *tab, uint32_t active,
-                           const uint8_t **p)
+INLINE __m256i search_take(struct parts *st, const struct exp_search *s, const uint8_t *tab,
+                           uint32_t active, const uint8_t **p)
 {
 	const vec low = SET(0xffff);
 	struct parts table = tab_load(tab, active);
 	vec slot = _mm512_and_si512(
-		_mm512_or_si512(
-			_mm512_and_si512(st->v[0], low),
-			_mm512_slli_epi32(st->v[1], 16)),
+		_mm512_or_si512(_mm512_and_si512(st->v[0], low), _mm512_slli_epi32(st->v[1], 16)),
 		_mm512_set1_epi16(KVI_PROB_TOTAL - 1));
 	struct search_result at = search_find(
-		s, slot, _mm512_or_si512(table.v[0],
-	                                 _mm512_slli_epi32(table.v[1], 16)));
+		s, slot, _mm512_or_si512(table.v[0], _mm512_slli_epi32(table.v[1], 16)));
 	vec freq = _mm512_sub_epi16(at.to, at.from);
 	vec off = _mm512_sub_epi16(slot, at.from);
-	const vec f[2] = { _mm512_and_si512(freq, low),
-		           _mm512_srli_epi32(freq, 16) };
-	const vec o[2] = { _mm512_and_si512(off, low),
-		           _mm512_srli_epi32(off, 16) };
+	const vec f[2] = { _mm512_and_si512(freq, low), _mm512_srli_epi32(freq, 16) };
+	const vec o[2] = { _mm512_and_si512(off, low), _mm512_srli_epi32(off, 16) };
 	EACH
 		st->v[h] = _mm512_add_epi32(
-			_mm512_mullo_epi32(
-				_mm512_srli_epi32(st->v[h], KVI_PROB_BITS),
-				f[h]),
-			o[h]);
+			_mm512_mullo_epi32(_mm512_srli_epi32(st->v[h], KVI_PROB_BITS), f[h]), o[h]);
 	EACH
 		st->v[h] = v_renorm(st->v[h], (__mmask16)(active >> 16 * h), p);
 	return symbols_in_order(at.symbol);
@@ -155,23 +139,19 @@ struct exp_out {
 	uint16_t *x;
 };
 
-INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes,
-                    uint32_t active)
+INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes, uint32_t active)
 {
 	if (!merged) {
 		_mm256_mask_storeu_epi8(o->e, active, e);
 		o->e += lanes;
 		return;
 	}
-	vec rest = _mm512_cvtepu8_epi16(
-		_mm256_maskz_loadu_epi8(active, o->rest));
-	vec sign = _mm512_and_si512(_mm512_slli_epi16(rest, 8),
-	                            _mm512_set1_epi16((short)0x8000));
+	vec rest = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(active, o->rest));
+	vec sign = _mm512_and_si512(_mm512_slli_epi16(rest, 8), _mm512_set1_epi16((short)0x8000));
 	vec mantissa = _mm512_and_si512(rest, _mm512_set1_epi16(0x7f));
 	vec field = _mm512_slli_epi16(_mm512_cvtepu8_epi16(e), 7);
-	_mm512_mask_storeu_epi16(
-		o->x, active,
-		_mm512_or_si512(_mm512_or_si512(sign, mantissa), field));
+	_mm512_mask_storeu_epi16(o->x, active,
+	                         _mm512_or_si512(_mm512_or_si512(sign, mantissa), field));
 	o->rest += lanes;
 	o->x += lanes;
 }
@@ -179,7 +159,7 @@ INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes,
 /* A stream of exponents on its way through the full steps. */
 struct exp_run {
 	const struct kvi_exp_job *job;
-	struct exp_search search;   /* when searched */
+	struct exp_search search; /* when searched */
 	bool searched;
 	struct kvi_exp_ring ring;
 	struct kvi_feed feed;
@@ -191,31 +171,25 @@ struct exp_run {
 };
 
 /* The symbols of a step as bytes. */
-INLINE __m256i lut_take(struct parts *st, const struct kvi_tables *tables,
-                        const uint8_t *tab, bool per_step, uint32_t active,
-                        const uint8_t **p)
+INLINE __m256i lut_take(struct parts *st, const struct kvi_tables *tables, const uint8_t *tab,
+                        bool per_step, uint32_t active, const uint8_t **p)
 {
 	struct parts s = tab_step_take(st, tables, tab, per_step, active, p);
-	return _mm256_inserti128_si256(
-		_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
-		_mm512_cvtepi32_epi8(s.v[1]), 1);
+	return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(s.v[0])),
+	                               _mm512_cvtepi32_epi8(s.v[1]), 1);
 }
 
 /* One step's exponent fields; the caller has checked the feed. search: NULL, to use
  * the lut. */
-INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
-                               const struct exp_search *search,
-                               const struct kvi_exp_ring *ring, struct parts *st,
-                               const uint8_t *p, __m256i *fields,
-                               uint32_t *bad, bool per_step,
-                               uint32_t active)
+INLINE const uint8_t *exp_step(const struct kvi_tables *tables, const struct exp_search *search,
+                               const struct kvi_exp_ring *ring, struct parts *st, const uint8_t *p,
+                               __m256i *fields, uint32_t *bad, bool per_step, uint32_t active)
 {
 	const __m256i escape = _mm256_set1_epi8(KVI_EXP_SYMBOLS - 1);
 	__m256i top = exp_bytes_load(ring->top + ring->at, per_step, active);
 	const uint8_t *tab = ring->tab + ring->at;
-	__m256i symbol =
-		search ? search_take(st, search, tab, active, &p)
-		       : lut_take(st, tables, tab, per_step, active, &p);
+	__m256i symbol = search ? search_take(st, search, tab, active, &p)
+	                        : lut_take(st, tables, tab, per_step, active, &p);
 	__m256i e = _mm256_sub_epi8(top, symbol);
 	uint32_t escaped = _mm256_mask_cmpeq_epi8_mask(active, symbol, escape);
 	*bad |= _mm256_mask_cmplt_epu8_mask(active, top, symbol) & ~escaped;
@@ -233,8 +207,8 @@ INLINE const uint8_t *exp_step(const struct kvi_tables *tables,
 }
 
 /* The remaining steps of a span; false when the words do not suffice. */
-INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
-                            bool searched, bool merged, bool full)
+INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step, bool searched,
+                            bool merged, bool full)
 {
 	if (full)
 		lanes = KVI_LANES;
@@ -248,8 +222,8 @@ INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
 	for (size_t step = 0; step < r->steps; step++) {
 		__m256i e;
 		KVI_FEED_CHECK(&r->feed, p);
-		p = exp_step(r->job->tables, searched ? &search : NULL, &ring,
-		             &st, p, &e, &bad, per_step, active);
+		p = exp_step(r->job->tables, searched ? &search : NULL, &ring, &st, p, &e, &bad,
+		             per_step, active);
 		exp_put(&out, e, merged, lanes, active);
 		ring.at += per_step ? 1 : lanes;
 		if (ring.at == ring.size)
@@ -266,11 +240,9 @@ INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step,
 static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
                          const struct kvi_stream *in, void *out)
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	r->job = job;
-	r->ring = (struct kvi_exp_ring){ job->tab, job->top, 0,
-		                         full.ring * full.step_size };
+	r->ring = (struct kvi_exp_ring){ job->tab, job->top, 0, full.ring * full.step_size };
 	r->p = kvi_feed_open(&r->feed, in);
 	r->out = (struct exp_out){ out, job->rest, out };
 	r->steps = full.steps;
@@ -292,11 +264,9 @@ static bool exp_run_span(struct exp_run *r, unsigned lanes, bool full)
 		return full ? exp_decode_span(r, lanes, false, true, false, true)
 		            : exp_decode_span(r, lanes, false, true, false, false);
 	if (!full)
-		return exp_decode_span(r, lanes, r->job->per_step, false, false,
-		                       false);
-	return r->job->per_step
-	               ? exp_decode_span(r, lanes, true, false, false, true)
-	               : exp_decode_span(r, lanes, false, false, false, true);
+		return exp_decode_span(r, lanes, r->job->per_step, false, false, false);
+	return r->job->per_step ? exp_decode_span(r, lanes, true, false, false, true)
+	                        : exp_decode_span(r, lanes, false, false, false, true);
 }
 
 static bool exp_run_finish(struct exp_run *r)
@@ -313,8 +283,7 @@ static bool exp_run_finish(struct exp_run *r)
 	return kvi_feed_done(&r->feed, r->p, r->state) && r->bad == 0;
 }
 
-bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, void *out)
+bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out)
 {
 	struct exp_run r;
 	return exp_run_open(&r, job, in, out) && exp_run_finish(&r);
@@ -325,8 +294,7 @@ bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
  * meanwhile the other has work. Ends with the shorter one, or near the end of
  * the words of either.
  */
-INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
-                            bool merged)
+INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched, bool merged)
 {
 	const size_t most = a->steps < b->steps ? a->steps : b->steps;
 	const struct exp_search search_a = a->search, search_b = b->search;
@@ -339,12 +307,10 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
 	size_t step = 0;
 	for (; step < most && p_a <= safe_a && p_b <= safe_b; step++) {
 		__m256i e_a, e_b;
-		p_a = exp_step(a->job->tables, searched ? &search_a : NULL,
-		               &ring_a, &st_a, p_a, &e_a, &bad_a, false,
-		               UINT32_MAX);
-		p_b = exp_step(b->job->tables, searched ? &search_b : NULL,
-		               &ring_b, &st_b, p_b, &e_b, &bad_b, false,
-		               UINT32_MAX);
+		p_a = exp_step(a->job->tables, searched ? &search_a : NULL, &ring_a, &st_a, p_a,
+		               &e_a, &bad_a, false, UINT32_MAX);
+		p_b = exp_step(b->job->tables, searched ? &search_b : NULL, &ring_b, &st_b, p_b,
+		               &e_b, &bad_b, false, UINT32_MAX);
 		exp_put(&out_a, e_a, merged, KVI_LANES, UINT32_MAX);
 		exp_put(&out_b, e_b, merged, KVI_LANES, UINT32_MAX);
 		ring_a.at += KVI_LANES;
@@ -369,8 +335,7 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
 }
 
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
-                            const struct kvi_stream *const in[2],
-                            void *const out[2], bool ok[2])
+                            const struct kvi_stream *const in[2], void *const out[2], bool ok[2])
 {
 	struct exp_run r[2];
 	for (int i = 0; i < 2; i++)
@@ -404,34 +369,27 @@ INLINE void held_load(struct held_tables *t, const struct kvi_tables *tables)
 		const uint32_t *enc = tables->enc + at * EXP_STRIDE;
 		vec a = _mm512_loadu_si512(enc);
 		vec b = _mm512_loadu_si512(enc + 16);
-		t->freq[i] = _mm512_inserti64x4(
-			_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
-			_mm512_cvtepi32_epi16(b), 1);
+		t->freq[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+		                                _mm512_cvtepi32_epi16(b), 1);
 		a = _mm512_srli_epi32(a, 16);
 		b = _mm512_srli_epi32(b, 16);
-		t->cum[i] = _mm512_inserti64x4(
-			_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
-			_mm512_cvtepi32_epi16(b), 1);
+		t->cum[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+		                               _mm512_cvtepi32_epi16(b), 1);
 	}
 }
 
 /* 32 values of the tables v at index, the number of the table above the 5 bits
  * of the symbol. second, third: lanes of tables 2 and 3, and 4 and 5. */
-INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second,
-                     __mmask32 third)
+INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second, __mmask32 third)
 {
 	vec x = _mm512_permutex2var_epi16(v[0], index, v[1]);
-	x = _mm512_mask_mov_epi16(
-		x, second, _mm512_permutex2var_epi16(v[2], index, v[3]));
-	return _mm512_mask_mov_epi16(
-		x, third, _mm512_permutex2var_epi16(v[4], index, v[5]));
+	x = _mm512_mask_mov_epi16(x, second, _mm512_permutex2var_epi16(v[2], index, v[3]));
+	return _mm512_mask_mov_epi16(x, third, _mm512_permutex2var_epi16(v[4], index, v[5]));
 }
 
-INLINE struct parts held_entries(const struct held_tables *t, __m256i table,
-                                 __m256i symbol)
+INLINE struct parts held_entries(const struct held_tables *t, __m256i table, __m256i symbol)
 {
-	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(
-		_mm256_slli_epi16(table, 5), symbol));
+	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(_mm256_slli_epi16(table, 5), symbol));
 	__mmask32 third = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(3));
 	__mmask32 second = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(1));
 	vec freq = held_find(t->freq, index, second, third);
@@ -439,20 +397,16 @@ INLINE struct parts held_entries(const struct held_tables *t, __m256i table,
 	struct parts e;
 	e.v[0] = _mm512_or_si512(
 		_mm512_cvtepu16_epi32(_mm512_castsi512_si256(freq)),
-		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
-			_mm512_castsi512_si256(cum)), 16));
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(cum)), 16));
 	e.v[1] = _mm512_or_si512(
 		_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(freq, 1)),
-		_mm512_slli_epi32(_mm512_cvtepu16_epi32(
-			_mm512_extracti64x4_epi64(cum, 1)), 16));
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(cum, 1)), 16));
 	return e;
 }
 
-INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
-                                 const struct kvi_span *span,
-                                 struct kvi_exp_ring ring, const uint8_t *x,
-                                 uint32_t *state, uint16_t *w, bool per_step,
-                                 bool full, bool held)
+INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
+                                 struct kvi_exp_ring ring, const uint8_t *x, uint32_t *state,
+                                 uint16_t *w, bool per_step, bool full, bool held)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const uint32_t active = first_active(lanes);
@@ -482,19 +436,14 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 		}
 		struct parts entry;
 		if (held) {
-			entry = held_entries(
-				&tables, exp_bytes_load(ring.tab + ring.at,
-			                                per_step, active),
-				symbol);
+			entry = held_entries(&tables,
+			                     exp_bytes_load(ring.tab + ring.at, per_step, active),
+			                     symbol);
 		} else {
-			struct parts s = { {
-				_mm512_cvtepu8_epi32(
-					_mm256_castsi256_si128(symbol)),
-				_mm512_cvtepu8_epi32(
-					_mm256_extracti128_si256(symbol, 1))
-			} };
-			entry = tab_entries(job->tables, ring.tab + ring.at,
-			                    per_step, active, &s);
+			struct parts s = { { _mm512_cvtepu8_epi32(_mm256_castsi256_si128(symbol)),
+				             _mm512_cvtepu8_epi32(
+						     _mm256_extracti128_si256(symbol, 1)) } };
+			entry = tab_entries(job->tables, ring.tab + ring.at, per_step, active, &s);
 		}
 		symbols_put(&st, &entry, active, &w);
 	}
@@ -502,11 +451,10 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 	return w;
 }
 
-size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
-                             uint16_t *end, uint32_t state[KVI_LANES])
+size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
+                             uint32_t state[KVI_LANES])
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	const struct kvi_exp_ring ring = { job->tab, job->top,
 		                           full.steps % full.ring * full.step_size,
@@ -516,18 +464,14 @@ size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
 	uint16_t *w = end;
 	kvi_states_start(state);
 	if (tail.steps)
-		w = exp_encode_span(job, &tail, last,
-		                    e + full.steps * KVI_LANES, state, w,
+		w = exp_encode_span(job, &tail, last, e + full.steps * KVI_LANES, state, w,
 		                    job->per_step, false, false);
 	bool held = job->tables->n_tables <= EXP_HELD;
 	if (job->per_step)
-		w = exp_encode_span(job, &full, ring, e, state, w, true, true,
-		                    false);
+		w = exp_encode_span(job, &full, ring, e, state, w, true, true, false);
 	else if (held)
-		w = exp_encode_span(job, &full, ring, e, state, w, false,
-		                    true, true);
+		w = exp_encode_span(job, &full, ring, e, state, w, false, true, true);
 	else
-		w = exp_encode_span(job, &full, ring, e, state, w, false,
-		                    true, false);
+		w = exp_encode_span(job, &full, ring, e, state, w, false, true, false);
 	return (size_t)(end - w);
 }

@@ -30,12 +30,10 @@ INLINE uint32_t active_bits(active_lanes active)
 
 /* The steps of a span; NULL when the words do not suffice. *good: false when a symbol gave a
  * negative exponent. */
-INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
-                                      const struct kvi_span *span,
+INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
                                       struct kvi_exp_ring ring, struct kvi_feed *feed,
-                                      const uint8_t *p, uint32_t *state,
-                                      uint8_t *e, bool *good, bool per_step,
-                                      bool full)
+                                      const uint8_t *p, uint32_t *state, uint8_t *e, bool *good,
+                                      bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const active_lanes active = first_active(lanes);
@@ -46,8 +44,7 @@ INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
 	for (size_t step = 0; step < span->steps; step++) {
 		KVI_FEED_CHECK(feed, p);
 		bytes top = bytes_load(ring.top + ring.at, per_step, active);
-		struct parts s = tab_step_take(&st, job->tables,
-		                               ring.tab + ring.at, per_step,
+		struct parts s = tab_step_take(&st, job->tables, ring.tab + ring.at, per_step,
 		                               active, &p);
 		bytes symbol = b_narrow(&s);
 		uint32_t escaped = b_equal_bits(symbol, escape) & all;
@@ -65,14 +62,11 @@ INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job,
 	return p;
 }
 
-static bool exp_decode(const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, void *out)
+static bool exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out)
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct kvi_exp_ring ring = { job->tab, job->top, 0,
-		                           full.ring * full.step_size };
+	const struct kvi_exp_ring ring = { job->tab, job->top, 0, full.ring * full.step_size };
 	const struct kvi_exp_ring last = { job->tab_tail, job->top_tail, 0,
 		                           tail.ring * tail.step_size };
 	uint8_t *e = out;
@@ -82,22 +76,18 @@ static bool exp_decode(const struct kvi_exp_job *job,
 	uint32_t state[KVI_LANES];
 	memcpy(state, in->state, sizeof(state));
 	if (job->per_step)
-		p = exp_decode_span(job, &full, ring, &feed, p, state, e,
-		                    &good, true, true);
+		p = exp_decode_span(job, &full, ring, &feed, p, state, e, &good, true, true);
 	else
-		p = exp_decode_span(job, &full, ring, &feed, p, state, e,
-		                    &good, false, true);
+		p = exp_decode_span(job, &full, ring, &feed, p, state, e, &good, false, true);
 	if (p && tail.steps)
-		p = exp_decode_span(job, &tail, last, &feed, p, state,
-		                    e + full.steps * KVI_LANES, &good,
-		                    job->per_step, false);
+		p = exp_decode_span(job, &tail, last, &feed, p, state, e + full.steps * KVI_LANES,
+		                    &good, job->per_step, false);
 	return p && kvi_feed_done(&feed, p, state) && good;
 }
 
-INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
-                                 const struct kvi_span *span, struct kvi_exp_ring ring,
-                                 const uint8_t *e, uint32_t *state, uint16_t *w,
-                                 bool per_step, bool full)
+INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
+                                 struct kvi_exp_ring ring, const uint8_t *e, uint32_t *state,
+                                 uint16_t *w, bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const active_lanes active = first_active(lanes);
@@ -112,29 +102,26 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 		ring.at -= per_step ? 1 : lanes;
 		e -= lanes;
 		/* a distance above all that have symbols where e > top */
-		bytes symbol = b_distance(
-			bytes_load(ring.top + ring.at, per_step, active),
-			bytes_load(e, false, active));
+		bytes symbol = b_distance(bytes_load(ring.top + ring.at, per_step, active),
+		                          bytes_load(e, false, active));
 		symbol = b_min(symbol, escape);
 		uint32_t escaped = b_equal_bits(symbol, escape) & all;
 		if (__builtin_expect(escaped != 0, 0))
 			escapes_put8(&st, escaped, e, &w);
 		b_store(symbols, symbol);
 		struct parts s = v_load_bytes(symbols);
-		struct parts entry = tab_entries(job->tables,
-		                                 ring.tab + ring.at, per_step,
-		                                 active, &s);
+		struct parts entry = tab_entries(job->tables, ring.tab + ring.at, per_step, active,
+		                                 &s);
 		symbols_put(&st, &entry, active, &w);
 	}
 	states_store(state, &st, active);
 	return w;
 }
 
-static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
-                         uint16_t *end, uint32_t state[KVI_LANES])
+static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
+                         uint32_t state[KVI_LANES])
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	const struct kvi_exp_ring ring = { job->tab, job->top,
 		                           full.steps % full.ring * full.step_size,
@@ -144,14 +131,12 @@ static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
 	uint16_t *w = end;
 	kvi_states_start(state);
 	if (tail.steps)
-		w = exp_encode_span(job, &tail, last,
-		                    e + full.steps * KVI_LANES, state, w,
+		w = exp_encode_span(job, &tail, last, e + full.steps * KVI_LANES, state, w,
 		                    job->per_step, false);
 	if (job->per_step)
 		w = exp_encode_span(job, &full, ring, e, state, w, true, true);
 	else
-		w = exp_encode_span(job, &full, ring, e, state, w, false,
-		                    true);
+		w = exp_encode_span(job, &full, ring, e, state, w, false, true);
 	return (size_t)(end - w);
 }
 

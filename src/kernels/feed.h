@@ -46,8 +46,7 @@ static inline const uint8_t *kvi_feed_move(struct kvi_feed *f, const uint8_t *p)
 
 /* Begins with the words of *s, which stay the caller's and must outlive the feed. Returns the
  * position of the first one, never NULL. */
-static inline const uint8_t *kvi_feed_open(struct kvi_feed *f,
-                                           const struct kvi_stream *s)
+static inline const uint8_t *kvi_feed_open(struct kvi_feed *f, const struct kvi_stream *s)
 {
 	const uint8_t *p = s->words;
 	size_t bytes = 2 * s->n_words;
@@ -72,13 +71,13 @@ static inline bool kvi_feed_done(const struct kvi_feed *f, const uint8_t *p,
 
 /* Before each step of a decoder whose position is p. Returns 0 from the caller when the words do
  * not suffice. */
-#define KVI_FEED_CHECK(f, p)                             \
-	do {                                             \
+#define KVI_FEED_CHECK(f, p)                                \
+	do {                                                \
 		if (__builtin_expect((p) > (f)->safe, 0)) { \
-			(p) = kvi_feed_move((f), (p));   \
-			if (!(p))                        \
-				return 0;                \
-		}                                        \
+			(p) = kvi_feed_move((f), (p));      \
+			if (!(p))                           \
+				return 0;                   \
+		}                                           \
 	} while (0)
 
 #endif

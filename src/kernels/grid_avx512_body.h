@@ -20,8 +20,7 @@ typedef struct {
 
 INLINE token_tables tokens_from(const uint16_t *table)
 {
-	token_tables t = { _mm512_loadu_si512(table),
-		           _mm512_loadu_si512(table + 32) };
+	token_tables t = { _mm512_loadu_si512(table), _mm512_loadu_si512(table + 32) };
 	return t;
 }
 
@@ -39,8 +38,7 @@ INLINE vec token_info(const token_tables *t, vec symbol)
  * their number: one instruction instead of three. */
 INLINE vec token_pair(const token_tables *t, vec symbol)
 {
-	return _mm512_permutex2var_epi32(t->lo, _mm512_srli_epi32(symbol, 1),
-	                                 t->hi);
+	return _mm512_permutex2var_epi32(t->lo, _mm512_srli_epi32(symbol, 1), t->hi);
 }
 
 INLINE vec log2_floor(vec v) /* -1 for 0 */
@@ -77,27 +75,23 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
 	vec one = SET(1), z = SET(f->z);
 	vec deepest = f->subnormals ? _mm512_min_epi32(gs, z) : z;
 	vec stop = _mm512_or_si512(st, _mm512_sllv_epi32(one, deepest));
-	vec zeros = log2_floor(_mm512_and_si512(
-		stop, _mm512_sub_epi32(_mm512_setzero_si512(), stop)));
+	vec zeros =
+		log2_floor(_mm512_and_si512(stop, _mm512_sub_epi32(_mm512_setzero_si512(), stop)));
 	__mmask16 found = _mm512_cmplt_epi32_mask(zeros, deepest);
 	vec skip = _mm512_mask_add_epi32(deepest, found, zeros, one);
-	vec mant = _mm512_and_si512(_mm512_srlv_epi32(st, skip),
-	                            SET((1 << f->m) - 1));
+	vec mant = _mm512_and_si512(_mm512_srlv_epi32(st, skip), SET((1 << f->m) - 1));
 	vec field = _mm512_maskz_sub_epi32(found, gs, zeros);
-	c.value = _mm512_add_epi32(_mm512_slli_epi32(field, (unsigned)f->m),
-	                           mant);
+	c.value = _mm512_add_epi32(_mm512_slli_epi32(field, (unsigned)f->m), mant);
 	c.escaped = (__mmask16)~found;
 	if (f->subnormals)
 		c.escaped &= _mm512_cmpgt_epi32_mask(gs, z);
 	c.bits = _mm512_add_epi32(skip, SET(f->m));
 	c.bits = _mm512_mask_mov_epi32(c.bits, c.escaped, deepest);
 	if (f->subnormals) {
-		__mmask16 flat = _mm512_cmple_epi32_mask(
-			gs, _mm512_setzero_si512());
+		__mmask16 flat = _mm512_cmple_epi32_mask(gs, _mm512_setzero_si512());
 		vec n = _mm512_add_epi32(gs, SET(f->m));
 		c.bits = _mm512_mask_mov_epi32(c.bits, flat, n);
-		c.value = _mm512_mask_mov_epi32(c.value, flat,
-		                                low_bits(st, n));
+		c.value = _mm512_mask_mov_epi32(c.value, flat, low_bits(st, n));
 		c.escaped &= (__mmask16)~flat;
 	}
 	return c;
@@ -116,8 +110,7 @@ INLINE void cells_any(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at
 {
 	vec st = a->st, zero = _mm512_setzero_si512();
 	vec level = log2_floor(j), n = _mm512_sub_epi32(SET(f->m), level);
-	vec base = _mm512_slli_epi32(_mm512_add_epi32(gs, level),
-	                             (unsigned)f->m);
+	vec base = _mm512_slli_epi32(_mm512_add_epi32(gs, level), (unsigned)f->m);
 	vec n_max = _mm512_add_epi32(gs, SET(f->m));
 	__mmask16 normal = _mm512_cmple_epi32_mask(n, n_max);
 	base = _mm512_maskz_mov_epi32(normal, base);
@@ -129,12 +122,10 @@ INLINE void cells_any(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at
 	a->escaped = esc40;
 	if (at_zero) {
 		zero_cell c = zero_decode(st, gs, f);
-		__mmask16 far = _mm512_mask_cmpgt_epi32_mask(at_zero, nb,
-		                                             SET(1));
+		__mmask16 far = _mm512_mask_cmpgt_epi32_mask(at_zero, nb, SET(1));
 		up = _mm512_mask_mov_epi32(up, at_zero, c.bits);
 		up = _mm512_mask_mov_epi32(up, far, zero);
-		a->magnitude = _mm512_mask_mov_epi32(a->magnitude, at_zero,
-		                                     c.value);
+		a->magnitude = _mm512_mask_mov_epi32(a->magnitude, at_zero, c.value);
 		a->escaped |= far | (at_zero & c.escaped);
 	}
 	/* Symbol 40 takes nothing; its NB is 0 in the table. */
@@ -147,9 +138,8 @@ INLINE void cells_any(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at
  * its binade and the 1 that ends them, is as cell 1 that many binades lower. No
  * branch, as most steps have such a cell, but many have none.
  */
-INLINE void cells_normal(struct taken_lanes *a, vec j, vec nb, vec gs,
-                         __mmask16 at_zero, __mmask16 esc40,
-                         const struct grid_numbers *f)
+INLINE void cells_normal(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at_zero,
+                         __mmask16 esc40, const struct grid_numbers *f)
 {
 	vec zero = _mm512_setzero_si512(), st = a->st;
 	vec some = _mm512_max_epi32(j, SET(1)), lz = _mm512_lzcnt_epi32(some);
@@ -159,34 +149,28 @@ INLINE void cells_normal(struct taken_lanes *a, vec j, vec nb, vec gs,
 	none |= esc40;
 	at_zero &= (__mmask16)~none;
 	zeros = _mm512_maskz_min_epi32(at_zero, zeros, SET(f->z));
-	a->escaped = none | _mm512_mask_testn_epi32_mask(at_zero, st,
-	                                                 SET((1 << f->z) - 1));
+	a->escaped = none | _mm512_mask_testn_epi32_mask(at_zero, st, SET((1 << f->z) - 1));
 	a->st = st = _mm512_srlv_epi32(st, zeros);
 
 	vec n = _mm512_add_epi32(lz, SET(f->m - 31));
 	vec up = _mm512_max_epi32(n, zero);
 	vec down = _mm512_max_epi32(_mm512_sub_epi32(zero, n), zero);
-	vec full = _mm512_or_si512(_mm512_sllv_epi32(some, up),
-	                           low_bits(st, up));
-	vec level = _mm512_sub_epi32(_mm512_add_epi32(gs, SET(31)),
-	                             _mm512_add_epi32(lz, zeros));
-	a->magnitude = _mm512_add_epi32(_mm512_slli_epi32(level,
-	                                                  (unsigned)f->m),
+	vec full = _mm512_or_si512(_mm512_sllv_epi32(some, up), low_bits(st, up));
+	vec level = _mm512_sub_epi32(_mm512_add_epi32(gs, SET(31)), _mm512_add_epi32(lz, zeros));
+	a->magnitude = _mm512_add_epi32(_mm512_slli_epi32(level, (unsigned)f->m),
 	                                _mm512_srlv_epi32(full, down));
 	a->up = up;
 }
 
 /* Phase 2 of 16 lanes. */
-INLINE struct taken_lanes raw_take(vec st, vec symbol, vec ctx,
-                                   const token_tables *t, const struct grid_numbers *f)
+INLINE struct taken_lanes raw_take(vec st, vec symbol, vec ctx, const token_tables *t,
+                                   const struct grid_numbers *f)
 {
 	struct taken_lanes a;
 	vec gs = grid_start(ctx, f), token = token_pair(t, symbol);
-	__mmask16 esc40 = _mm512_cmpeq_epi32_mask(
-		symbol, SET(KVI_GRID_SYMBOLS - 1));
+	__mmask16 esc40 = _mm512_cmpeq_epi32_mask(symbol, SET(KVI_GRID_SYMBOLS - 1));
 	vec nb = _mm512_and_si512(_mm512_srli_epi32(token, 11), SET(15));
-	vec e = _mm512_add_epi32(_mm512_and_si512(token, SET(511)),
-	                         low_bits(st, nb));
+	vec e = _mm512_add_epi32(_mm512_and_si512(token, SET(511)), low_bits(st, nb));
 	a.st = _mm512_srlv_epi32(st, nb);
 	vec side = _mm512_srai_epi32(_mm512_slli_epi32(symbol, 31), 31);
 	vec pos = _mm512_add_epi32(grid_mean(ctx), _mm512_xor_si512(e, side));
@@ -202,17 +186,15 @@ INLINE struct taken_lanes raw_take(vec st, vec symbol, vec ctx,
 
 INLINE vec taken_element(const struct taken_lanes *a, const struct grid_numbers *f)
 {
-	vec sign = _mm512_and_si512(
-		_mm512_srli_epi32(a->sign, 32 - (unsigned)f->w),
-		SET(1 << (f->w - 1)));
+	vec sign = _mm512_and_si512(_mm512_srli_epi32(a->sign, 32 - (unsigned)f->w),
+	                            SET(1 << (f->w - 1)));
 	vec x = _mm512_or_si512(sign, a->magnitude);
 	return f->w == 16 ? x : _mm512_and_si512(x, SET(255));
 }
 
-INLINE const uint8_t *step_take(struct parts *st, const vec *ctx,
-                                const uint32_t *lut, const token_tables *tokens,
-                                const struct grid_numbers *f, unsigned lanes,
-                                const uint8_t *p, uint16_t *x, vec *y)
+INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t *lut,
+                                const token_tables *tokens, const struct grid_numbers *f,
+                                unsigned lanes, const uint8_t *p, uint16_t *x, vec *y)
 {
 	const active_lanes active = first_active(lanes);
 	struct parts table, symbol;
@@ -222,17 +204,15 @@ INLINE const uint8_t *step_take(struct parts *st, const vec *ctx,
 	symbol = symbols_take(st, lut, &table, active, &p);
 	EACH
 		a[h] = raw_take(st->v[h], symbol.v[h], ctx[h], tokens, f);
-	uint32_t escaped = (a[0].escaped | (uint32_t)a[1].escaped << 16) &
-	                   active;
+	uint32_t escaped = (a[0].escaped | (uint32_t)a[1].escaped << 16) & active;
 	if (__builtin_expect(escaped != 0, 0)) {
 		EACH
-			a[h].up = _mm512_mask_mov_epi32(
-				a[h].up, a[h].escaped, _mm512_setzero_si512());
+			a[h].up = _mm512_mask_mov_epi32(a[h].up, a[h].escaped,
+			                                _mm512_setzero_si512());
 	}
 	EACH {
 		__mmask16 act = ACTIVE(active, h);
-		st->v[h] = v_renorm(_mm512_srlv_epi32(a[h].st, a[h].up), act,
-		                    &p);
+		st->v[h] = v_renorm(_mm512_srlv_epi32(a[h].st, a[h].up), act, &p);
 		y[h] = _mm512_maskz_mov_epi32(act, taken_element(&a[h], f));
 		_mm512_mask_cvtepi32_storeu_epi16(x + 16 * h, act, y[h]);
 	}
@@ -252,8 +232,7 @@ typedef struct {
 } coded_lanes;
 
 /* Raw bits of an element in the cell at zero. */
-INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs,
-                             const struct grid_numbers *f)
+INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs, const struct grid_numbers *f)
 {
 	zero_cell c;
 	vec one = SET(1), z = SET(f->z), zero = _mm512_setzero_si512();
@@ -261,8 +240,7 @@ INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs,
 	vec zeros = _mm512_sub_epi32(gs, field);
 	vec deepest = f->subnormals ? _mm512_min_epi32(gs, z) : z;
 	__mmask16 normal = _mm512_test_epi32_mask(field, field);
-	vec raw = _mm512_mask_or_epi32(mant, normal, _mm512_slli_epi32(mant, 1),
-	                               one);
+	vec raw = _mm512_mask_or_epi32(mant, normal, _mm512_slli_epi32(mant, 1), one);
 	c.value = _mm512_sllv_epi32(raw, zeros);
 	c.bits = _mm512_add_epi32(zeros, SET(f->m));
 	c.bits = _mm512_mask_add_epi32(c.bits, normal, c.bits, one);
@@ -279,12 +257,11 @@ INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs,
 }
 
 /* Token pairs of the distances below 64. */
-static const uint16_t near_tokens[64] = {
-	0,  1,  2,  3,  4,  5,  6,  7,  8,  8,  9,  9,  10, 10, 11, 11,
-	12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15,
-	16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
-	16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16
-};
+static const uint16_t near_tokens[64] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  8,  9,  9,  10,
+	                                  10, 11, 11, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14,
+	                                  14, 14, 15, 15, 15, 15, 16, 16, 16, 16, 16, 16, 16,
+	                                  16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+	                                  16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16 };
 
 /* Token pair of e, which is below 768 where it counts. */
 INLINE vec token_of(vec e, const token_tables *near)
@@ -298,8 +275,7 @@ INLINE vec token_of(vec e, const token_tables *near)
 	return pair;
 }
 
-INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t,
-                                const token_tables *near,
+INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const token_tables *near,
                                 const struct grid_numbers *f)
 {
 	coded_lanes c;
@@ -329,13 +305,11 @@ INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t,
 	}
 
 	vec sign = _mm512_srli_epi32(x, (unsigned)f->w - 1);
-	vec below = _mm512_sub_epi32(
-		zero, _mm512_xor_si512(sign, _mm512_srli_epi32(ctx, 31)));
+	vec below = _mm512_sub_epi32(zero, _mm512_xor_si512(sign, _mm512_srli_epi32(ctx, 31)));
 	vec d = _mm512_sub_epi32(_mm512_xor_si512(j, below), grid_mean(ctx));
 	vec side = _mm512_srai_epi32(d, 31), e = _mm512_xor_si512(d, side);
 	c.escaped |= _mm512_cmpge_epu32_mask(e, SET(768));
-	c.symbol = _mm512_sub_epi32(
-		_mm512_slli_epi32(token_of(e, near), 1), side);
+	c.symbol = _mm512_sub_epi32(_mm512_slli_epi32(token_of(e, near), 1), side);
 	vec token = token_info(t, c.symbol);
 	vec nb = _mm512_and_si512(_mm512_srli_epi32(token, 11), SET(15));
 	vec rest = _mm512_sub_epi32(e, _mm512_and_si512(token, SET(511)));
@@ -346,14 +320,12 @@ INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t,
 	__mmask16 coded = (__mmask16)~c.escaped;
 	c.raw = _mm512_maskz_mov_epi32(coded, c.raw);
 	c.bits = _mm512_maskz_mov_epi32(coded, c.bits);
-	c.symbol = _mm512_mask_mov_epi32(SET(KVI_GRID_SYMBOLS - 1), coded,
-	                                 c.symbol);
+	c.symbol = _mm512_mask_mov_epi32(SET(KVI_GRID_SYMBOLS - 1), coded, c.symbol);
 	return c;
 }
 
 /* Phase 2 of an encoder: raw bits of 16 lanes. */
-INLINE vec raw_put(vec st, const coded_lanes *c, __mmask16 active,
-                   uint16_t **w)
+INLINE vec raw_put(vec st, const coded_lanes *c, __mmask16 active, uint16_t **w)
 {
 	vec over = _mm512_srlv_epi32(st, _mm512_sub_epi32(SET(32), c->bits));
 	__mmask16 m = _mm512_mask_test_epi32_mask(active, over, over);
@@ -372,31 +344,24 @@ INLINE encoder_tables encoder_tables_load(void)
 	return t;
 }
 
-INLINE void step_put(struct parts *st, const struct parts *ctx,
-                     const uint16_t *x, const struct kvi_tables *tables,
-                     const encoder_tables *tokens,
-                     const struct grid_numbers *f, active_lanes active,
-                     uint16_t **w)
+INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *x,
+                     const struct kvi_tables *tables, const encoder_tables *tokens,
+                     const struct grid_numbers *f, active_lanes active, uint16_t **w)
 {
 	const struct parts element = words16_load(x, active);
-	const __m128i stride = _mm_cvtsi32_si128(
-		__builtin_ctz((unsigned)tables->stride));
+	const __m128i stride = _mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
 	coded_lanes code[PARTS];
 	struct parts entry;
 	EACH {
-		code[h] = element_code(element.v[h], ctx->v[h], &tokens->all,
-		                       &tokens->near, f);
-		vec row = _mm512_sll_epi32(
-			_mm512_and_si512(ctx->v[h], SET(255)), stride);
-		entry.v[h] = v_gather(tables->enc,
-		                      v_add(row, code[h].symbol));
+		code[h] = element_code(element.v[h], ctx->v[h], &tokens->all, &tokens->near, f);
+		vec row = _mm512_sll_epi32(_mm512_and_si512(ctx->v[h], SET(255)), stride);
+		entry.v[h] = v_gather(tables->enc, v_add(row, code[h].symbol));
 	}
-	uint32_t escaped = (code[0].escaped |
-	                    (uint32_t)code[1].escaped << 16) & active;
+	uint32_t escaped = (code[0].escaped | (uint32_t)code[1].escaped << 16) & active;
 	if (__builtin_expect(escaped != 0, 0))
 		escapes_put16(st, escaped, x, (unsigned)f->w, w);
 	EACH_BACK
-		st->v[h] = raw_put(st->v[h], &code[h], ACTIVE(active, h), w);
+	st->v[h] = raw_put(st->v[h], &code[h], ACTIVE(active, h), w);
 	symbols_put(st, &entry, active, w);
 }
 

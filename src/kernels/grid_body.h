@@ -73,16 +73,14 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
  * number of raw bits in it. As binary32, j is exact and has the exponent and
  * the upper bits of the mantissa where the element wants them.
  */
-INLINE vec cell_bits(vec st, vec j, vec gs, const struct grid_numbers *f,
-                     vec *magnitude)
+INLINE vec cell_bits(vec st, vec j, vec gs, const struct grid_numbers *f, vec *magnitude)
 {
 	vec zero = SET(0), up;
 	if (!f->subnormals) {
 		vec bits = v_float_bits(j);
 		up = v_max(v_sub(SET(127 + f->m), v_shr(bits, 23)), zero);
 		vec base = v_shl(v_sub(gs, SET(126)), f->m);
-		*magnitude = v_add(v_add(v_shr(bits, 23 - f->m), base),
-		                   low_bits(st, up));
+		*magnitude = v_add(v_add(v_shr(bits, 23 - f->m), base), low_bits(st, up));
 		return up;
 	}
 	vec level = v_log2(j), n = v_sub(SET(f->m), level);
@@ -130,11 +128,9 @@ INLINE vec raw_take(vec *state, vec symbol, vec ctx, const token_tables *t,
 	return v_and(x, SET(f->w == 16 ? 0xffff : 0xff));
 }
 
-INLINE const uint8_t *step_take(struct parts *st, const vec *ctx,
-                                const uint32_t *lut,
-                                const token_tables *tokens,
-                                const struct grid_numbers *f, unsigned lanes,
-                                const uint8_t *p, uint16_t *x, vec *y)
+INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t *lut,
+                                const token_tables *tokens, const struct grid_numbers *f,
+                                unsigned lanes, const uint8_t *p, uint16_t *x, vec *y)
 {
 	const active_lanes active = first_active(lanes);
 	struct parts table, symbol, element;
@@ -144,8 +140,7 @@ INLINE const uint8_t *step_take(struct parts *st, const vec *ctx,
 	symbol = symbols_take(st, lut, &table, active, &p);
 	EACH {
 		vec esc;
-		element.v[h] = raw_take(&st->v[h], symbol.v[h], ctx[h], tokens,
-		                        f, &esc);
+		element.v[h] = raw_take(&st->v[h], symbol.v[h], ctx[h], tokens, f, &esc);
 		escaped |= v_bits(v_and(esc, active.mask.v[h])) << WIDTH * h;
 	}
 	EACH {
@@ -168,8 +163,7 @@ typedef struct {
 } coded_lanes;
 
 /* Raw bits of elements in the cell at zero. */
-INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs,
-                             const struct grid_numbers *f)
+INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs, const struct grid_numbers *f)
 {
 	zero_cell c;
 	vec one = SET(1), z = SET(f->z), zero = SET(0);
@@ -203,8 +197,7 @@ INLINE vec token_of(vec e)
 	return v_blend(pair, far, v_gt(e, SET(31)));
 }
 
-INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t,
-                                const struct grid_numbers *f)
+INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const struct grid_numbers *f)
 {
 	coded_lanes c;
 	vec one = SET(1), zero = SET(0), lo, nb;
@@ -259,10 +252,9 @@ INLINE vec raw_put(vec st, const coded_lanes *c, vec active, uint16_t **w)
 typedef token_tables encoder_tables;
 #define encoder_tables_load token_tables_load
 
-INLINE void step_put(struct parts *st, const struct parts *ctx,
-                     const uint16_t *x, const struct kvi_tables *tables,
-                     const token_tables *tokens, const struct grid_numbers *f,
-                     active_lanes active, uint16_t **w)
+INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *x,
+                     const struct kvi_tables *tables, const token_tables *tokens,
+                     const struct grid_numbers *f, active_lanes active, uint16_t **w)
 {
 	const struct parts element = words16_load(x, active);
 	coded_lanes code[PARTS];
@@ -272,14 +264,13 @@ INLINE void step_put(struct parts *st, const struct parts *ctx,
 		code[h] = element_code(element.v[h], ctx->v[h], tokens, f);
 		table.v[h] = v_and(ctx->v[h], SET(255));
 		symbol.v[h] = code[h].symbol;
-		escaped |= v_bits(v_and(code[h].escaped, active.mask.v[h]))
-		           << WIDTH * h;
+		escaped |= v_bits(v_and(code[h].escaped, active.mask.v[h])) << WIDTH * h;
 	}
 	struct parts entry = entries_load(tables, &table, &symbol);
 	if (__builtin_expect(escaped != 0, 0))
 		escapes_put16(st, escaped, x, (unsigned)f->w, w);
 	EACH_BACK
-		st->v[h] = raw_put(st->v[h], &code[h], active.mask.v[h], w);
+	st->v[h] = raw_put(st->v[h], &code[h], active.mask.v[h], w);
 	symbols_put(st, &entry, active, w);
 }
 

@@ -15,8 +15,7 @@ struct grid_numbers {
 /* The numbers of any format, with subnormals. */
 static inline struct grid_numbers numbers_of(const struct kvi_grid_format *f)
 {
-	struct grid_numbers n = { f->mant_bits, f->elem_bits, f->max_zeros, f->emin,
-		             true };
+	struct grid_numbers n = { f->mant_bits, f->elem_bits, f->max_zeros, f->emin, true };
 	return n;
 }
 

@@ -2,16 +2,13 @@
 /* grid_scalar.c - the grid codec's element coder, the definition (spec grid 4) */
 #include "scalar.h"
 
-#define PAIR(lo, nb) \
-	(uint16_t)((lo) | (nb) << 11), (uint16_t)((lo) | (nb) << 11 | 0x8000)
+#define PAIR(lo, nb) (uint16_t)((lo) | (nb) << 11), (uint16_t)((lo) | (nb) << 11 | 0x8000)
 
-const uint16_t kvi_grid_tokens[64] = {
-	PAIR(0, 0), PAIR(1, 0), PAIR(2, 0), PAIR(3, 0),
-	PAIR(4, 0), PAIR(5, 0), PAIR(6, 0), PAIR(7, 0),
-	PAIR(8, 1), PAIR(10, 1), PAIR(12, 1), PAIR(14, 1),
-	PAIR(16, 2), PAIR(20, 2), PAIR(24, 2), PAIR(28, 2),
-	PAIR(32, 5), PAIR(64, 6), PAIR(128, 7), PAIR(256, 9)
-};
+const uint16_t kvi_grid_tokens[64] = { PAIR(0, 0),  PAIR(1, 0),  PAIR(2, 0),   PAIR(3, 0),
+	                               PAIR(4, 0),  PAIR(5, 0),  PAIR(6, 0),   PAIR(7, 0),
+	                               PAIR(8, 1),  PAIR(10, 1), PAIR(12, 1),  PAIR(14, 1),
+	                               PAIR(16, 2), PAIR(20, 2), PAIR(24, 2),  PAIR(28, 2),
+	                               PAIR(32, 5), PAIR(64, 6), PAIR(128, 7), PAIR(256, 9) };
 
 enum { ESCAPE = KVI_GRID_SYMBOLS - 1, REACH = 768 };
 
@@ -23,15 +20,14 @@ struct code {
 
 /* Numbers of an element that its context and dtype give. */
 struct grid_cell {
-	int gs;          /* G - emin */
-	int n_max;       /* N: raw bits of a cell at most */
-	int deepest;     /* min(Z, B) */
-	int mean;        /* M */
+	int gs;      /* G - emin */
+	int n_max;   /* N: raw bits of a cell at most */
+	int deepest; /* min(Z, B) */
+	int mean;    /* M */
 	uint32_t neg;
 };
 
-static inline struct grid_cell cell_of(uint32_t ctx,
-                                       const struct kvi_grid_format *fmt)
+static inline struct grid_cell cell_of(uint32_t ctx, const struct kvi_grid_format *fmt)
 {
 	struct grid_cell c;
 	c.gs = (int)(ctx >> 8 & 255) - 127 - fmt->emin;
@@ -49,17 +45,17 @@ static inline unsigned log2_floor(uint32_t v)
 
 static inline unsigned token_of(uint32_t e)
 {
-	return e < 8    ? e
-	       : e < 16 ? 4 + e / 2
-	       : e < 32 ? 8 + e / 4
+	return e < 8     ? e
+	       : e < 16  ? 4 + e / 2
+	       : e < 32  ? 8 + e / 4
 	       : e < 256 ? 11 + log2_floor(e)
 	                 : 19;
 }
 
 /* The bits that follow the token of an element in the cell at zero, or false
  * when only an escape reaches it. */
-static inline bool zero_cell(const struct grid_cell *c, uint32_t magnitude, int m,
-                             int max_zeros, struct code *code)
+static inline bool zero_cell(const struct grid_cell *c, uint32_t magnitude, int m, int max_zeros,
+                             struct code *code)
 {
 	uint32_t field = magnitude >> m;
 	uint32_t mant = magnitude & (((uint32_t)1 << m) - 1);
@@ -76,8 +72,7 @@ static inline bool zero_cell(const struct grid_cell *c, uint32_t magnitude, int 
 	return true;
 }
 
-static inline struct code encode_one(uint32_t x, uint32_t ctx,
-                                     const struct kvi_grid_format *fmt)
+static inline struct code encode_one(uint32_t x, uint32_t ctx, const struct kvi_grid_format *fmt)
 {
 	const struct code escaped = { ESCAPE, 0, 0 };
 	struct code code = { 0, 0, 0 };
@@ -88,16 +83,13 @@ static inline struct code encode_one(uint32_t x, uint32_t ctx,
 	uint32_t field = magnitude >> m;
 	uint32_t full = magnitude; /* in units of its own step */
 	if (field)
-		full = (magnitude & (((uint32_t)1 << m) - 1)) |
-		       (uint32_t)1 << m;
+		full = (magnitude & (((uint32_t)1 << m) - 1)) | (uint32_t)1 << m;
 
 	/* The cell is 2^shift steps of the element wide. */
 	int shift = c.n_max + 1 - (int)(field ? field : 1);
 	if (shift < -10)
 		return escaped; /* no token reaches so far */
-	uint32_t j = shift > 31  ? 0
-	             : shift > 0 ? full >> shift
-	                         : full << -shift;
+	uint32_t j = shift > 31 ? 0 : shift > 0 ? full >> shift : full << -shift;
 	if (j) {
 		code.n_raw = shift > 0 ? (unsigned)shift : 0;
 		code.raw = full & (((uint32_t)1 << code.n_raw) - 1);
@@ -119,9 +111,8 @@ static inline struct code encode_one(uint32_t x, uint32_t ctx,
 	return code;
 }
 
-static uint16_t *encode_span(const struct kvi_grid_job *job,
-                             const struct kvi_span *span, const uint32_t *ctx,
-                             const uint16_t *elements, uint32_t *st,
+static uint16_t *encode_span(const struct kvi_grid_job *job, const struct kvi_span *span,
+                             const uint32_t *ctx, const uint16_t *elements, uint32_t *st,
                              uint16_t *w)
 {
 	const struct kvi_grid_format *fmt = job->fmt;
@@ -133,34 +124,28 @@ static uint16_t *encode_span(const struct kvi_grid_job *job,
 		const uint16_t *x = elements + step * span->lanes;
 		struct code code[KVI_LANES];
 		for (unsigned l = 0; l < span->lanes; l++)
-			code[l] = encode_one(x[l], c[l * span->lane_size],
-			                     fmt);
+			code[l] = encode_one(x[l], c[l * span->lane_size], fmt);
 		for (unsigned l = span->lanes; l-- > 0;)
 			if (code[l].symbol == ESCAPE)
 				st[l] = kvi_bits_put(st[l], width, x[l], &w);
 		for (unsigned l = span->lanes; l-- > 0;)
-			st[l] = kvi_bits_put(st[l], code[l].n_raw,
-			                     code[l].raw, &w);
+			st[l] = kvi_bits_put(st[l], code[l].n_raw, code[l].raw, &w);
 		for (unsigned l = span->lanes; l-- > 0;) {
 			size_t t = c[l * span->lane_size] & 255;
-			st[l] = kvi_symbol_put(
-				st[l], enc[t * stride + code[l].symbol], &w);
+			st[l] = kvi_symbol_put(st[l], enc[t * stride + code[l].symbol], &w);
 		}
 	}
 	return w;
 }
 
-size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job,
-                              const uint16_t *elements, uint16_t *end,
-                              uint32_t state[KVI_LANES])
+size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job, const uint16_t *elements,
+                              uint16_t *end, uint32_t state[KVI_LANES])
 {
-	struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps,
-	                                     job->per_step);
+	struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	uint16_t *w = end;
 	kvi_states_start(state);
-	w = encode_span(job, &tail, job->ctx_tail,
-	                elements + full.steps * KVI_LANES, state, w);
+	w = encode_span(job, &tail, job->ctx_tail, elements + full.steps * KVI_LANES, state, w);
 	w = encode_span(job, &full, job->ctx, elements, state, w);
 	return (size_t)(end - w);
 }
@@ -174,8 +159,7 @@ static inline uint32_t take(uint32_t *st, unsigned n)
 }
 
 /* Magnitude of an element of cell j > 0. */
-static inline uint32_t decode_cell(uint32_t *st, const struct grid_cell *c,
-                                   uint32_t j, int m)
+static inline uint32_t decode_cell(uint32_t *st, const struct grid_cell *c, uint32_t j, int m)
 {
 	int level = (int)log2_floor(j), n = m - level;
 	bool normal = n <= c->n_max;
@@ -186,8 +170,8 @@ static inline uint32_t decode_cell(uint32_t *st, const struct grid_cell *c,
 }
 
 /* Magnitude of an element of the cell at zero; false: it is escaped. */
-static inline bool decode_zero_cell(uint32_t *st, const struct grid_cell *c, int m,
-                                    int max_zeros, uint32_t *magnitude)
+static inline bool decode_zero_cell(uint32_t *st, const struct grid_cell *c, int m, int max_zeros,
+                                    uint32_t *magnitude)
 {
 	if (c->gs <= 0) {
 		*magnitude = take(st, (unsigned)c->n_max);
@@ -196,8 +180,7 @@ static inline bool decode_zero_cell(uint32_t *st, const struct grid_cell *c, int
 	int zeros = __builtin_ctz(*st | (uint32_t)1 << c->deepest);
 	if (zeros < c->deepest) {
 		*st >>= zeros + 1;
-		*magnitude = ((uint32_t)(c->gs - zeros) << m) +
-		             take(st, (unsigned)m);
+		*magnitude = ((uint32_t)(c->gs - zeros) << m) + take(st, (unsigned)m);
 		return true;
 	}
 	*st >>= c->deepest;
@@ -220,8 +203,7 @@ static inline bool decode_one(uint32_t *st, uint32_t symbol, uint32_t ctx,
 	uint32_t j = (uint32_t)(pos < 0 ? -pos - 1 : pos), magnitude;
 	if (j)
 		magnitude = decode_cell(st, &c, j, fmt->mant_bits);
-	else if (nb > 1 || !decode_zero_cell(st, &c, fmt->mant_bits,
-	                                     fmt->max_zeros, &magnitude))
+	else if (nb > 1 || !decode_zero_cell(st, &c, fmt->mant_bits, fmt->max_zeros, &magnitude))
 		return false;
 	uint32_t sign = (pos < 0) ^ c.neg;
 	uint32_t mask = fmt->elem_bits == 16 ? 0xffff : 0xff;
@@ -229,9 +211,8 @@ static inline bool decode_one(uint32_t *st, uint32_t symbol, uint32_t ctx,
 	return true;
 }
 
-void kvi_scalar_grid_span(const struct kvi_grid_job *job,
-                          const struct kvi_span *span, const uint32_t *ctx,
-                          struct kvi_words_in *in, uint32_t st[KVI_LANES],
+void kvi_scalar_grid_span(const struct kvi_grid_job *job, const struct kvi_span *span,
+                          const uint32_t *ctx, struct kvi_words_in *in, uint32_t st[KVI_LANES],
                           uint16_t *elements)
 {
 	const struct kvi_grid_format *fmt = job->fmt;
@@ -243,15 +224,13 @@ void kvi_scalar_grid_span(const struct kvi_grid_job *job,
 		uint32_t symbol[KVI_LANES], escaped = 0;
 		for (unsigned l = 0; l < span->lanes; l++) {
 			size_t t = c[l * span->lane_size] & 255;
-			uint32_t entry =
-				lut[t * KVI_PROB_TOTAL + (st[l] & 2047)];
+			uint32_t entry = lut[t * KVI_PROB_TOTAL + (st[l] & 2047)];
 			symbol[l] = entry & 511;
 			st[l] = kvi_symbol_take(st[l], entry);
 			st[l] = kvi_renorm(st[l], in);
 		}
 		for (unsigned l = 0; l < span->lanes; l++) {
-			if (!decode_one(&st[l], symbol[l],
-			                c[l * span->lane_size], fmt, &x[l]))
+			if (!decode_one(&st[l], symbol[l], c[l * span->lane_size], fmt, &x[l]))
 				escaped |= (uint32_t)1 << l;
 			st[l] = kvi_renorm(st[l], in);
 		}
@@ -263,13 +242,12 @@ void kvi_scalar_grid_span(const struct kvi_grid_job *job,
 	}
 }
 
-bool kvi_scalar_grid_decode(const struct kvi_grid_job *job,
-                            const struct kvi_stream *in, uint16_t *elements)
+bool kvi_scalar_grid_decode(const struct kvi_grid_job *job, const struct kvi_stream *in,
+                            uint16_t *elements)
 {
-	struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps,
-	                                     job->per_step);
+	struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	struct kvi_words_in words = kvi_words_open(in);
+	struct kvi_words_in words = kvi_words_begin(in);
 	uint32_t st[KVI_LANES];
 	memcpy(st, in->state, sizeof(st));
 	kvi_scalar_grid_span(job, &full, job->ctx, &words, st, elements);
@@ -278,15 +256,14 @@ bool kvi_scalar_grid_decode(const struct kvi_grid_job *job,
 	return kvi_stream_done(st, &words);
 }
 
-uint64_t kvi_grid_price(const struct kvi_grid_format *fmt,
-                        const struct kvi_tables *tables, const uint16_t *cost,
-                        const uint32_t *ctx, const uint16_t *elements, size_t n)
+uint64_t kvi_grid_price(const struct kvi_grid_format *fmt, const struct kvi_tables *tables,
+                        const uint16_t *cost, const uint32_t *ctx, const uint16_t *elements,
+                        size_t n)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct code code = encode_one(elements[i], ctx[i], fmt);
-		unsigned raw = code.symbol == ESCAPE ? (unsigned)fmt->elem_bits
-		                                     : code.n_raw;
+		unsigned raw = code.symbol == ESCAPE ? (unsigned)fmt->elem_bits : code.n_raw;
 		size_t table = ctx[i] & 255;
 		uint32_t enc = tables->enc[table * tables->stride + code.symbol];
 		sum += cost[enc & 0xffff] + raw * 256;

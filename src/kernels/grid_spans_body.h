@@ -12,13 +12,10 @@
 #define KVI_GRID_SPANS_BODY_H
 
 /* The steps of a span; NULL when the words do not suffice. */
-INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job,
-                                       const struct kvi_span *span,
-                                       const uint32_t *ctx,
-                                       struct kvi_feed *feed, const uint8_t *p,
-                                       uint32_t *state, uint16_t *x,
-                                       const struct grid_numbers *f, bool per_step,
-                                       bool full)
+INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job, const struct kvi_span *span,
+                                       const uint32_t *ctx, struct kvi_feed *feed, const uint8_t *p,
+                                       uint32_t *state, uint16_t *x, const struct grid_numbers *f,
+                                       bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const active_lanes active = first_active(lanes);
@@ -40,14 +37,13 @@ INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job,
 	return p;
 }
 
-#define DECODE(span, ctx, x, f, per_step, full)                             \
+#define DECODE(span, ctx, x, f, per_step, full) \
 	grid_decode_span(job, span, ctx, &feed, p, state, x, f, per_step, full)
 
-static bool grid_decode(const struct kvi_grid_job *job,
-                        const struct kvi_stream *in, uint16_t *elements)
+static bool grid_decode(const struct kvi_grid_job *job, const struct kvi_stream *in,
+                        uint16_t *elements)
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->ctx_steps, job->per_step);
+	const struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	const struct grid_numbers f = numbers_of(job->fmt);
 	const bool is_bf16 = f.emin == bf16_numbers.emin;
@@ -64,17 +60,14 @@ static bool grid_decode(const struct kvi_grid_job *job,
 	else
 		p = DECODE(&full, job->ctx, elements, &f, false, true);
 	if (p && tail.steps)
-		p = DECODE(&tail, job->ctx_tail,
-		           elements + full.steps * KVI_LANES, &f,
+		p = DECODE(&tail, job->ctx_tail, elements + full.steps * KVI_LANES, &f,
 		           job->per_step, false);
 	return p && kvi_feed_done(&feed, p, state);
 }
 
-INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job,
-                                  const struct kvi_span *span,
-                                  const uint32_t *ctx, const uint16_t *elements,
-                                  uint32_t *state, uint16_t *w,
-                                  const struct grid_numbers *f, bool per_step,
+INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job, const struct kvi_span *span,
+                                  const uint32_t *ctx, const uint16_t *elements, uint32_t *state,
+                                  uint16_t *w, const struct grid_numbers *f, bool per_step,
                                   bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
@@ -100,20 +93,17 @@ INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job,
 #define ENCODE(span, ctx, x, f, per_step, full) \
 	grid_encode_span(job, span, ctx, x, state, w, f, per_step, full)
 
-static size_t grid_encode(const struct kvi_grid_job *job,
-                          const uint16_t *elements, uint16_t *end,
+static size_t grid_encode(const struct kvi_grid_job *job, const uint16_t *elements, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
-	const struct kvi_span full = kvi_span_full(
-		&job->steps, job->ctx_steps, job->per_step);
+	const struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	const struct grid_numbers f = numbers_of(job->fmt);
 	const bool is_bf16 = f.emin == bf16_numbers.emin;
 	uint16_t *w = end;
 	kvi_states_start(state);
 	if (tail.steps)
-		w = ENCODE(&tail, job->ctx_tail,
-		           elements + full.steps * KVI_LANES, &f,
+		w = ENCODE(&tail, job->ctx_tail, elements + full.steps * KVI_LANES, &f,
 		           job->per_step, false);
 	if (is_bf16 && job->per_step)
 		w = ENCODE(&full, job->ctx, elements, &bf16_numbers, true, true);

@@ -18,20 +18,16 @@
 static bool have_avx2(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-	       __builtin_cpu_supports("bmi2") &&
-	       __builtin_cpu_supports("popcnt");
+	       __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 #endif
 
 #if defined(KVI_AVX512)
 static bool have_avx512(void)
 {
-	return __builtin_cpu_supports("avx512f") &&
-	       __builtin_cpu_supports("avx512bw") &&
-	       __builtin_cpu_supports("avx512vl") &&
-	       __builtin_cpu_supports("avx512dq") &&
-	       __builtin_cpu_supports("avx512cd") &&
-	       __builtin_cpu_supports("bmi2") &&
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+	       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2") &&
 	       __builtin_cpu_supports("popcnt");
 }
 #endif

@@ -15,15 +15,13 @@
 
 /* `rows` rows, a constant, of a step: all sums stay in registers. Three rows of four vectors take
  * the fewest loads for each sum that 16 registers allow. */
-INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t first,
-                      const size_t rows)
+INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t first, const size_t rows)
 {
 	int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES;
 	const int16_t *coef = r->coef + first * r->coef_row;
 	const size_t coef_row = r->coef_row;
 	vec acc[3][PARTS], c[3];
-	UNROLL for (size_t i = 0; i < rows; i++)
-		EACH acc[i][h] = SET(kvi_rows_half(r, first + i));
+	UNROLL for (size_t i = 0; i < rows; i++) EACH acc[i][h] = SET(kvi_rows_half(r, first + i));
 	for (size_t k = 0; k < r->n_parts; k++) {
 		const struct kvi_rows_part *part = &r->part[k];
 		const int16_t *f = part->features + step * part->step;
@@ -34,8 +32,7 @@ INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t first,
 			EACH {
 				vec x = v_load(f + 2 * WIDTH * h);
 				UNROLL for (size_t i = 0; i < rows; i++)
-					acc[i][h] = v_add(acc[i][h],
-					                  v_madd(x, c[i]));
+					acc[i][h] = v_add(acc[i][h], v_madd(x, c[i]));
 			}
 		}
 	}

@@ -19,81 +19,63 @@ INLINE vec dot_madd(vec sum, vec features, vec coef)
  * `rows` rows, a constant, of one step: all sums stay in registers. A macro,
  * for a set of its own that has a multiply-add of pairs.
  */
-#define ROWS(name, dot, target)                                               \
-	target INLINE void name##_some(const struct kvi_rows *r, size_t step, \
-	                               size_t first, const size_t rows)       \
-	{                                                                     \
-		int32_t *sum = r->sum + step * r->sum_step +                  \
-		               first * KVI_LANES;                             \
-		const int16_t *coef = r->coef + first * r->coef_row;          \
-		const size_t coef_row = r->coef_row;                          \
-		vec acc[KVI_PANEL][2];                                        \
-		UNROLL for (size_t i = 0; i < rows; i++)                      \
-			acc[i][0] = acc[i][1] =                               \
-				SET(kvi_rows_half(r, first + i));             \
-		for (size_t k = 0; k < r->n_parts; k++) {                     \
-			const struct kvi_rows_part *part = &r->part[k];       \
-			const int16_t *f =                                    \
-				part->features + step * part->step;           \
-			const int16_t *end = coef + 2 * part->n_pairs;        \
-			for (; coef != end; coef += 2, f += KVI_PAIR_STEP) {  \
-				vec x0 = v_load(f), x1 = v_load(f + 32);      \
-				UNROLL for (size_t i = 0; i < rows; i++) {    \
-					vec c = coefficients(coef +           \
-					                     i * coef_row);   \
-					acc[i][0] = dot(acc[i][0], x0, c);    \
-					acc[i][1] = dot(acc[i][1], x1, c);    \
-				}                                             \
-			}                                                     \
-		}                                                             \
-		UNROLL for (size_t i = 0; i < rows; i++) {                    \
-			v_store(sum + i * KVI_LANES, acc[i][0]);              \
-			v_store(sum + i * KVI_LANES + 16, acc[i][1]);         \
-		}                                                             \
-	}                                                                     \
-	target static void name(const struct kvi_rows *r)                            \
-	{                                                                     \
-		for (size_t step = 0; step < r->steps; step++) {              \
-			size_t i = 0;                                         \
-			for (; i + KVI_PANEL <= r->rows; i += KVI_PANEL)      \
-				name##_some(r, step, i, KVI_PANEL);           \
-			for (; i < r->rows; i++)                              \
-				name##_some(r, step, i, 1);                   \
-		}                                                             \
+#define ROWS(name, dot, target)                                                             \
+	target INLINE void name##_some(const struct kvi_rows *r, size_t step, size_t first, \
+	                               const size_t rows)                                   \
+	{                                                                                   \
+		int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES;             \
+		const int16_t *coef = r->coef + first * r->coef_row;                        \
+		const size_t coef_row = r->coef_row;                                        \
+		vec acc[KVI_PANEL][2];                                                      \
+		UNROLL for (size_t i = 0; i < rows; i++)                                    \
+			acc[i][0] = acc[i][1] = SET(kvi_rows_half(r, first + i));           \
+		for (size_t k = 0; k < r->n_parts; k++) {                                   \
+			const struct kvi_rows_part *part = &r->part[k];                     \
+			const int16_t *f = part->features + step * part->step;              \
+			const int16_t *end = coef + 2 * part->n_pairs;                      \
+			for (; coef != end; coef += 2, f += KVI_PAIR_STEP) {                \
+				vec x0 = v_load(f), x1 = v_load(f + 32);                    \
+				UNROLL for (size_t i = 0; i < rows; i++)                    \
+				{                                                           \
+					vec c = coefficients(coef + i * coef_row);          \
+					acc[i][0] = dot(acc[i][0], x0, c);                  \
+					acc[i][1] = dot(acc[i][1], x1, c);                  \
+				}                                                           \
+			}                                                                   \
+		}                                                                           \
+		UNROLL for (size_t i = 0; i < rows; i++)                                    \
+		{                                                                           \
+			v_store(sum + i * KVI_LANES, acc[i][0]);                            \
+			v_store(sum + i * KVI_LANES + 16, acc[i][1]);                       \
+		}                                                                           \
+	}                                                                                   \
+	target static void name(const struct kvi_rows *r)                                   \
+	{                                                                                   \
+		for (size_t step = 0; step < r->steps; step++) {                            \
+			size_t i = 0;                                                       \
+			for (; i + KVI_PANEL <= r->rows; i += KVI_PANEL)                    \
+				name##_some(r, step, i, KVI_PANEL);                         \
+			for (; i < r->rows; i++)                                            \
+				name##_some(r, step, i, 1);                                 \
+		}                                                                           \
 	}
 
 ROWS(slot_rows, dot_madd, )
 #if defined(KVI_AVX512VNNI)
-ROWS(slot_rows_vnni, _mm512_dpwssd_epi32,
-     __attribute__((target("avx512vnni"))))
+ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 #endif
 
-#define KERNELS \
-	.name = "avx512", \
-	.isa = KVARC_ISA_AVX512, \
-	.grid_encode = grid_encode, \
-	.grid_decode = grid_decode, \
-	.sym_encode = sym_encode, \
-	.sym_decode = sym_decode, \
-	.exp_encode = kvi_avx512_exp_encode, \
-	.exp_searched = KVI_AVX512_EXP_SEARCHED, \
-	.exp_decode = kvi_avx512_exp_decode, \
-	.exp_decode2 = kvi_avx512_exp_decode2, \
-	.grid_contexts = grid_contexts, \
-	.rotated_contexts = rotated_contexts, \
-	.bf16_split = kvi_avx2_bf16_split, \
-	.bf16_merge = kvi_avx2_bf16_merge, \
-	.f16_split = kvi_avx2_f16_split, \
-	.f16_merge = kvi_avx2_f16_merge, \
-	.transpose8 = kvi_avx2_transpose8, \
-	.transpose16 = kvi_avx2_transpose16, \
-	.slot = slot
+#define KERNELS                                                                         \
+	.name = "avx512", .isa = KVARC_ISA_AVX512, .grid_encode = grid_encode,          \
+	.grid_decode = grid_decode, .sym_encode = sym_encode, .sym_decode = sym_decode, \
+	.exp_encode = kvi_avx512_exp_encode, .exp_searched = KVI_AVX512_EXP_SEARCHED,   \
+	.exp_decode = kvi_avx512_exp_decode, .exp_decode2 = kvi_avx512_exp_decode2,     \
+	.grid_contexts = grid_contexts, .rotated_contexts = rotated_contexts,           \
+	.bf16_split = kvi_avx2_bf16_split, .bf16_merge = kvi_avx2_bf16_merge,           \
+	.f16_split = kvi_avx2_f16_split, .f16_merge = kvi_avx2_f16_merge,               \
+	.transpose8 = kvi_avx2_transpose8, .transpose16 = kvi_avx2_transpose16, .slot = slot
 
-const struct kvi_kernels kvi_kernels_avx512 = {
-	KERNELS, .slot_rows = slot_rows
-};
+const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, .slot_rows = slot_rows };
 #if defined(KVI_AVX512VNNI)
-const struct kvi_kernels kvi_kernels_avx512vnni = {
-	KERNELS, .slot_rows = slot_rows_vnni
-};
+const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, .slot_rows = slot_rows_vnni };
 #endif

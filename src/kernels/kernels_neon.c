@@ -15,15 +15,14 @@
 
 /* `rows` rows, a constant, of 8 tokens from t of a step on: all sums stay in
  * registers. */
-INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t t,
-                      size_t first, const size_t rows)
+INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t t, size_t first,
+                      const size_t rows)
 {
 	int32_t *sum = r->sum + step * r->sum_step + first * KVI_LANES + t;
 	const int16_t *coef = r->coef + first * r->coef_row;
 	int32x4_t acc[KVI_PANEL][2];
 	UNROLL for (size_t i = 0; i < rows; i++)
-		acc[i][0] = acc[i][1] =
-			vdupq_n_s32(kvi_rows_half(r, first + i));
+		acc[i][0] = acc[i][1] = vdupq_n_s32(kvi_rows_half(r, first + i));
 	for (size_t k = 0; k < r->n_parts; k++) {
 		const struct kvi_rows_part *part = &r->part[k];
 		const int16_t *f = part->features + step * part->step + 2 * t;
@@ -32,18 +31,18 @@ INLINE void rows_some(const struct kvi_rows *r, size_t step, size_t t,
 			const int16x8x2_t x = vld2q_s16(f);
 			const int16x4_t a = vget_low_s16(x.val[0]);
 			const int16x4_t b = vget_low_s16(x.val[1]);
-			UNROLL for (size_t i = 0; i < rows; i++) {
+			UNROLL for (size_t i = 0; i < rows; i++)
+			{
 				const int16_t *c = coef + i * r->coef_row;
 				acc[i][0] = vmlal_n_s16(acc[i][0], a, c[0]);
 				acc[i][0] = vmlal_n_s16(acc[i][0], b, c[1]);
-				acc[i][1] = vmlal_high_n_s16(acc[i][1],
-				                             x.val[0], c[0]);
-				acc[i][1] = vmlal_high_n_s16(acc[i][1],
-				                             x.val[1], c[1]);
+				acc[i][1] = vmlal_high_n_s16(acc[i][1], x.val[0], c[0]);
+				acc[i][1] = vmlal_high_n_s16(acc[i][1], x.val[1], c[1]);
 			}
 		}
 	}
-	UNROLL for (size_t i = 0; i < rows; i++) {
+	UNROLL for (size_t i = 0; i < rows; i++)
+	{
 		vst1q_s32(sum + i * KVI_LANES, acc[i][0]);
 		vst1q_s32(sum + i * KVI_LANES + 4, acc[i][1]);
 	}

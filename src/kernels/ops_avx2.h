@@ -68,8 +68,7 @@ INLINE struct parts v_load_bytes(const uint8_t *p)
 
 INLINE __m128i narrow16(vec v) /* numbers below 2^16 */
 {
-	return _mm_packus_epi32(_mm256_castsi256_si128(v),
-	                        _mm256_extracti128_si256(v, 1));
+	return _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
 INLINE void v_store_u16(uint16_t *p, vec v)
@@ -116,10 +115,8 @@ INLINE vec v_log2(vec v)
  * less than one. */
 INLINE vec v_quotient(vec n, vec d)
 {
-	__m256 half = _mm256_mul_ps(_mm256_cvtepi32_ps(d),
-	                            _mm256_set1_ps(0.5f));
-	return _mm256_cvttps_epi32(
-		_mm256_div_ps(_mm256_cvtepi32_ps(v_shr(n, 1)), half));
+	__m256 half = _mm256_mul_ps(_mm256_cvtepi32_ps(d), _mm256_set1_ps(0.5f));
+	return _mm256_cvttps_epi32(_mm256_div_ps(_mm256_cvtepi32_ps(v_shr(n, 1)), half));
 }
 
 /* Loads one by one: as fast as a gather, and never slow (Downfall microcode,
@@ -129,9 +126,7 @@ INLINE vec v_gather(const uint32_t *base, vec index)
 	uint32_t i[8] __attribute__((aligned(32)));
 	_mm256_store_si256((vec *)i, index);
 	__asm__ volatile("" ::: "memory");
-#define PICK(a)                                              \
-	_mm_insert_epi32(_mm_cvtsi32_si128((int)base[i[a]]), \
-	                 (int)base[i[a + 1]], 1)
+#define PICK(a) _mm_insert_epi32(_mm_cvtsi32_si128((int)base[i[a]]), (int)base[i[a + 1]], 1)
 	__m128i lo = _mm_unpacklo_epi64(PICK(0), PICK(2));
 	__m128i hi = _mm_unpacklo_epi64(PICK(4), PICK(6));
 #undef PICK
@@ -140,24 +135,21 @@ INLINE vec v_gather(const uint32_t *base, vec index)
 
 INLINE vec v_lookup_i16(const int16_t *table, vec index)
 {
-	vec word = _mm256_i32gather_epi32((const int *)(const void *)table,
-	                                  v_shr(index, 1), 4);
+	vec word = _mm256_i32gather_epi32((const int *)(const void *)table, v_shr(index, 1), 4);
 	vec up = v_shl(v_except(index, SET(1)), 4);
 	return v_sar(v_shl_each(word, up), 16);
 }
 
 INLINE vec v_lookup_i8(const int8_t *table, vec index)
 {
-	vec word = _mm256_i32gather_epi32((const int *)(const void *)table,
-	                                  v_shr(index, 2), 4);
+	vec word = _mm256_i32gather_epi32((const int *)(const void *)table, v_shr(index, 2), 4);
 	vec up = v_shl(v_except(index, SET(3)), 3);
 	return v_sar(v_shl_each(word, up), 24);
 }
 
 INLINE vec v_pick(int a, int b, int c, int d, vec k)
 {
-	return _mm256_permutevar8x32_epi32(
-		_mm256_setr_epi32(a, b, c, d, a, b, c, d), k);
+	return _mm256_permutevar8x32_epi32(_mm256_setr_epi32(a, b, c, d, a, b, c, d), k);
 }
 
 typedef int some_lanes; /* nothing: loops take whole vectors */
@@ -197,26 +189,24 @@ INLINE vec v_exchanged(vec v)
 
 /* By mask of 8 lanes, a byte a lane. Spread: which of the words in order is a lane's. Packed:
  * which lane the words, pushed to the end, come from. */
-#define ONES(m)                                                        \
-	(((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + \
-	 ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
+#define ONES(m)                                                                        \
+	(((m)&1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + \
+	 ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
 #define SPREAD1(m, i) ((uint64_t)ONES((m) & ((1 << (i)) - 1)) << 8 * (i))
-#define SPREAD(m)                                                         \
-	(SPREAD1(m, 0) | SPREAD1(m, 1) | SPREAD1(m, 2) | SPREAD1(m, 3) | \
-	 SPREAD1(m, 4) | SPREAD1(m, 5) | SPREAD1(m, 6) | SPREAD1(m, 7))
-#define PACKED1(m, i)                                                      \
-	((m) >> (i) & 1 ? (uint64_t)(i) << 8 * (7 - ONES((m) >> ((i) + 1))) : 0)
-#define PACKED(m)                                                         \
-	(PACKED1(m, 0) | PACKED1(m, 1) | PACKED1(m, 2) | PACKED1(m, 3) | \
-	 PACKED1(m, 4) | PACKED1(m, 5) | PACKED1(m, 6) | PACKED1(m, 7))
+#define SPREAD(m)                                                                        \
+	(SPREAD1(m, 0) | SPREAD1(m, 1) | SPREAD1(m, 2) | SPREAD1(m, 3) | SPREAD1(m, 4) | \
+	 SPREAD1(m, 5) | SPREAD1(m, 6) | SPREAD1(m, 7))
+#define PACKED1(m, i) ((m) >> (i)&1 ? (uint64_t)(i) << 8 * (7 - ONES((m) >> ((i) + 1))) : 0)
+#define PACKED(m)                                                                        \
+	(PACKED1(m, 0) | PACKED1(m, 1) | PACKED1(m, 2) | PACKED1(m, 3) | PACKED1(m, 4) | \
+	 PACKED1(m, 5) | PACKED1(m, 6) | PACKED1(m, 7))
 #define FOUR(f, m) f(m), f((m) + 1), f((m) + 2), f((m) + 3)
-#define SIXTEEN(f, m) \
-	FOUR(f, m), FOUR(f, (m) + 4), FOUR(f, (m) + 8), FOUR(f, (m) + 12)
-#define ALL(f)                                                       \
-	SIXTEEN(f, 0), SIXTEEN(f, 16), SIXTEEN(f, 32), SIXTEEN(f, 48), \
-	SIXTEEN(f, 64), SIXTEEN(f, 80), SIXTEEN(f, 96), SIXTEEN(f, 112), \
-	SIXTEEN(f, 128), SIXTEEN(f, 144), SIXTEEN(f, 160), SIXTEEN(f, 176), \
-	SIXTEEN(f, 192), SIXTEEN(f, 208), SIXTEEN(f, 224), SIXTEEN(f, 240)
+#define SIXTEEN(f, m) FOUR(f, m), FOUR(f, (m) + 4), FOUR(f, (m) + 8), FOUR(f, (m) + 12)
+#define ALL(f)                                                                                     \
+	SIXTEEN(f, 0), SIXTEEN(f, 16), SIXTEEN(f, 32), SIXTEEN(f, 48), SIXTEEN(f, 64),             \
+		SIXTEEN(f, 80), SIXTEEN(f, 96), SIXTEEN(f, 112), SIXTEEN(f, 128), SIXTEEN(f, 144), \
+		SIXTEEN(f, 160), SIXTEEN(f, 176), SIXTEEN(f, 192), SIXTEEN(f, 208),                \
+		SIXTEEN(f, 224), SIXTEEN(f, 240)
 
 static const uint64_t spread_lanes[256] = { ALL(SPREAD) };
 static const uint64_t packed_lanes[256] = { ALL(PACKED) };
@@ -239,17 +229,15 @@ INLINE vec v_renorm(vec st, vec active, const uint8_t **p)
 INLINE vec v_words_put(vec st, vec mask, uint16_t **w)
 {
 	unsigned m = v_bits(mask);
-	v_store_u16(*w - 8, _mm256_permutevar8x32_epi32(
-				    v_and(st, SET(0xffff)),
-				    lane_index(packed_lanes[m])));
+	v_store_u16(*w - 8, _mm256_permutevar8x32_epi32(v_and(st, SET(0xffff)),
+	                                                lane_index(packed_lanes[m])));
 	*w -= _mm_popcnt_u32(m);
 	return v_blend(st, v_shr(st, 16), mask);
 }
 
 INLINE vec twice16(const void *table) /* 16 bytes in each half */
 {
-	return _mm256_broadcastsi128_si256(
-		_mm_loadu_si128((const __m128i *)table));
+	return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
 }
 
 /* Token pairs 0 to 15, then 16 to 19 from entry 1; `far_lo` has halves. */
@@ -259,14 +247,11 @@ typedef struct {
 
 INLINE token_tables token_tables_load(void)
 {
-	static const uint8_t lo[16] = { 0, 1,  2,  3,  4,  5,  6,  7,
-		                        8, 10, 12, 14, 16, 20, 24, 28 };
-	static const uint8_t nb[16] = { 0, 0, 0, 0, 0, 0, 0, 0,
-		                        1, 1, 1, 1, 2, 2, 2, 2 };
+	static const uint8_t lo[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28 };
+	static const uint8_t nb[16] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2 };
 	static const uint8_t far_lo[16] = { 0, 16, 32, 64, 128 };
 	static const uint8_t far_nb[16] = { 0, 5, 6, 7, 9 };
-	token_tables t = { twice16(lo), twice16(nb), twice16(far_lo),
-		           twice16(far_nb) };
+	token_tables t = { twice16(lo), twice16(nb), twice16(far_lo), twice16(far_nb) };
 	return t;
 }
 
@@ -276,8 +261,7 @@ INLINE void token_info(const token_tables *t, vec pair, vec *lo, vec *nb)
 	vec near = v_add(pair, SET(0x70)), far = v_sub(pair, SET(15));
 	vec far_lo = _mm256_shuffle_epi8(t->far_lo, far);
 	*lo = v_or(_mm256_shuffle_epi8(t->lo, near), v_shl(far_lo, 1));
-	*nb = v_or(_mm256_shuffle_epi8(t->nb, near),
-	           _mm256_shuffle_epi8(t->far_nb, far));
+	*nb = v_or(_mm256_shuffle_epi8(t->nb, near), _mm256_shuffle_epi8(t->far_nb, far));
 }
 
 typedef struct {

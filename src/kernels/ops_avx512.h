@@ -67,15 +67,14 @@ INLINE vec v_where(vec c, vec v)
 
 INLINE vec v_negated_where(vec x, int bit, vec v)
 {
-	return _mm512_mask_sub_epi32(
-		v, _mm512_test_epi32_mask(x, SET(1 << bit)),
-		_mm512_setzero_si512(), v);
+	return _mm512_mask_sub_epi32(v, _mm512_test_epi32_mask(x, SET(1 << bit)),
+	                             _mm512_setzero_si512(), v);
 }
 
 INLINE vec v_float_bits(vec v)
 {
-	return _mm512_castps_si512(_mm512_cvt_roundepi32_ps(
-		v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+	return _mm512_castps_si512(
+		_mm512_cvt_roundepi32_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 INLINE vec v_gather(const uint32_t *base, vec index)
@@ -127,15 +126,12 @@ INLINE void v_store_some(uint32_t *p, vec v, some_lanes some)
 
 INLINE void v_store_pairs(uint32_t *p, vec a, vec b, some_lanes some)
 {
-	const vec low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
-	                                 2, 17, 1, 16, 0);
+	const vec low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
 	uint32_t lanes = _pdep_u32(some, 0x55555555);
 	lanes |= lanes << 1;
-	_mm512_mask_storeu_epi32(p, (__mmask16)lanes,
-	                         _mm512_permutex2var_epi32(a, low, b));
-	_mm512_mask_storeu_epi32(
-		p + 16, (__mmask16)(lanes >> 16),
-		_mm512_permutex2var_epi32(a, v_add(low, SET(8)), b));
+	_mm512_mask_storeu_epi32(p, (__mmask16)lanes, _mm512_permutex2var_epi32(a, low, b));
+	_mm512_mask_storeu_epi32(p + 16, (__mmask16)(lanes >> 16),
+	                         _mm512_permutex2var_epi32(a, v_add(low, SET(8)), b));
 }
 
 INLINE vec v_side_by_side(vec a, vec b)
@@ -164,12 +160,8 @@ typedef struct {
 
 INLINE class_row class_row_load(const int8_t *row)
 {
-	class_row c = {
-		_mm512_cvtepi8_epi16(
-			_mm256_loadu_si256((const __m256i *)row)),
-		_mm512_cvtepi8_epi16(
-			_mm256_loadu_si256((const __m256i *)(row + 32)))
-	};
+	class_row c = { _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)row)),
+		        _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(row + 32))) };
 	return c;
 }
 
@@ -196,22 +188,18 @@ INLINE struct parts states_load(const uint32_t *st)
 	return q;
 }
 
-INLINE void states_store(uint32_t *st, const struct parts *q,
-                         active_lanes active)
+INLINE void states_store(uint32_t *st, const struct parts *q, active_lanes active)
 {
 	EACH
-		_mm512_mask_storeu_epi32(st + 16 * h, ACTIVE(active, h),
-		                         q->v[h]);
+		_mm512_mask_storeu_epi32(st + 16 * h, ACTIVE(active, h), q->v[h]);
 }
 
-INLINE struct parts contexts_load(const uint32_t *ctx, bool per_step,
-                                  active_lanes active)
+INLINE struct parts contexts_load(const uint32_t *ctx, bool per_step, active_lanes active)
 {
 	struct parts q;
 	EACH
 		q.v[h] = per_step ? SET(*ctx)
-		                  : _mm512_maskz_loadu_epi32(ACTIVE(active, h),
-		                                             ctx + 16 * h);
+		                  : _mm512_maskz_loadu_epi32(ACTIVE(active, h), ctx + 16 * h);
 	return q;
 }
 
@@ -219,35 +207,30 @@ INLINE struct parts words16_load(const uint16_t *p, active_lanes active)
 {
 	struct parts q;
 	EACH
-		q.v[h] = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
-			ACTIVE(active, h), p + 16 * h));
+		q.v[h] = _mm512_cvtepu16_epi32(
+			_mm256_maskz_loadu_epi16(ACTIVE(active, h), p + 16 * h));
 	return q;
 }
 
-INLINE void words16_store(uint16_t *p, const struct parts *q,
-                          active_lanes active)
+INLINE void words16_store(uint16_t *p, const struct parts *q, active_lanes active)
 {
 	EACH
-		_mm512_mask_cvtepi32_storeu_epi16(
-			p + 16 * h, ACTIVE(active, h), q->v[h]);
+		_mm512_mask_cvtepi32_storeu_epi16(p + 16 * h, ACTIVE(active, h), q->v[h]);
 }
 
 INLINE uint32_t lanes_equal(const struct parts *q, vec v, active_lanes active)
 {
 	uint32_t bits = 0;
 	EACH
-		bits |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(
-				ACTIVE(active, h), q->v[h], v)
+		bits |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(ACTIVE(active, h), q->v[h], v)
 		        << 16 * h;
 	return bits;
 }
 
 INLINE vec v_renorm(vec st, __mmask16 active, const uint8_t **p)
 {
-	__mmask16 m = _mm512_mask_cmplt_epu32_mask(active, st,
-	                                           SET(KVI_RANS_LOW));
-	vec words = _mm512_cvtepu16_epi32(
-		_mm256_loadu_si256((const __m256i *)*p));
+	__mmask16 m = _mm512_mask_cmplt_epu32_mask(active, st, SET(KVI_RANS_LOW));
+	vec words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)*p));
 	*p += 2 * (unsigned)_mm_popcnt_u32(m);
 	words = _mm512_maskz_expand_epi32(m, words);
 	return _mm512_or_si512(_mm512_mask_slli_epi32(st, m, st, 16), words);
@@ -258,21 +241,17 @@ INLINE vec symbol_take(vec st, vec entry)
 {
 	vec freq = _mm512_srli_epi32(entry, 20);
 	vec off = _mm512_and_si512(_mm512_srli_epi32(entry, 9), SET(2047));
-	return _mm512_add_epi32(
-		_mm512_mullo_epi32(_mm512_srli_epi32(st, KVI_PROB_BITS), freq),
-		off);
+	return _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(st, KVI_PROB_BITS), freq),
+	                        off);
 }
 
 INLINE vec v_words_put(vec st, __mmask16 m, uint16_t **w)
 {
-	const vec iota = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5,
-	                                  4, 3, 2, 1, 0);
+	const vec iota = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
 	int n = _mm_popcnt_u32(m);
 	vec packed = _mm512_maskz_compress_epi32(m, st);
-	packed = _mm512_permutexvar_epi32(_mm512_add_epi32(iota, SET(n)),
-	                                  packed);
-	_mm256_storeu_si256((__m256i *)(*w - 16),
-	                    _mm512_cvtepi32_epi16(packed));
+	packed = _mm512_permutexvar_epi32(_mm512_add_epi32(iota, SET(n)), packed);
+	_mm256_storeu_si256((__m256i *)(*w - 16), _mm512_cvtepi32_epi16(packed));
 	*w -= n;
 	return _mm512_mask_srli_epi32(st, m, st, 16);
 }
@@ -286,37 +265,29 @@ INLINE vec symbol_put(vec st, vec enc, __mmask16 active, uint16_t **w)
 	enum { RZ = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
 	vec freq = _mm512_and_si512(enc, SET(0xffff));
 	vec cum = _mm512_srli_epi32(enc, 16);
-	__mmask16 m = _mm512_mask_cmpge_epu32_mask(
-		active, _mm512_srli_epi32(st, 21), freq);
+	__mmask16 m = _mm512_mask_cmpge_epu32_mask(active, _mm512_srli_epi32(st, 21), freq);
 	st = v_words_put(st, m, w);
 	__m512 ratio = _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(st, RZ),
-	                                   _mm512_cvt_roundepu32_ps(freq, RZ),
-	                                   RZ);
+	                                   _mm512_cvt_roundepu32_ps(freq, RZ), RZ);
 	vec q = _mm512_cvtt_roundps_epu32(ratio, _MM_FROUND_NO_EXC);
 	vec r = _mm512_sub_epi32(st, _mm512_mullo_epi32(q, freq));
 	__mmask16 over = _mm512_cmpge_epu32_mask(r, freq);
-	vec base = _mm512_add_epi32(_mm512_slli_epi32(q, KVI_PROB_BITS),
-	                            _mm512_add_epi32(cum, r));
-	return _mm512_mask_add_epi32(
-		base, over, base,
-		_mm512_sub_epi32(SET(KVI_PROB_TOTAL), freq));
+	vec base = _mm512_add_epi32(_mm512_slli_epi32(q, KVI_PROB_BITS), _mm512_add_epi32(cum, r));
+	return _mm512_mask_add_epi32(base, over, base, _mm512_sub_epi32(SET(KVI_PROB_TOTAL), freq));
 }
 
 /*
  * Phase 1 of a decoder's step. table: number of each lane's table, NULL when
  * lut is the one table of all; returns the symbols.
  */
-INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut,
-                                 const struct parts *table, active_lanes active,
-                                 const uint8_t **p)
+INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut, const struct parts *table,
+                                 active_lanes active, const uint8_t **p)
 {
 	struct parts symbol;
 	EACH {
 		vec slot = _mm512_and_si512(st->v[h], SET(KVI_PROB_TOTAL - 1));
 		if (table)
-			slot = _mm512_or_si512(
-				slot, _mm512_slli_epi32(table->v[h],
-		                                        KVI_PROB_BITS));
+			slot = _mm512_or_si512(slot, _mm512_slli_epi32(table->v[h], KVI_PROB_BITS));
 		vec entry = v_gather(lut, slot);
 		symbol.v[h] = _mm512_and_si512(entry, SET(511));
 		st->v[h] = symbol_take(st->v[h], entry);
@@ -327,12 +298,11 @@ INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut,
 }
 
 /* The mirror image of an encoder; entry: of kvi_tables.enc. */
-INLINE void symbols_put(struct parts *st, const struct parts *entry,
-                        active_lanes active, uint16_t **w)
+INLINE void symbols_put(struct parts *st, const struct parts *entry, active_lanes active,
+                        uint16_t **w)
 {
 	EACH_BACK
-		st->v[h] = symbol_put(st->v[h], entry->v[h],
-		                      ACTIVE(active, h), w);
+	st->v[h] = symbol_put(st->v[h], entry->v[h], ACTIVE(active, h), w);
 }
 
 /* Table numbers of a step's lanes. */
@@ -340,27 +310,25 @@ INLINE struct parts tab_load(const uint8_t *tab, active_lanes active)
 {
 	struct parts t;
 	EACH
-		t.v[h] = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(
-			ACTIVE(active, h), tab + 16 * h));
+		t.v[h] =
+			_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(ACTIVE(active, h), tab + 16 * h));
 	return t;
 }
 
 /* Phase 1 of a decoder's step under the tables at tab. */
 INLINE struct parts tab_step_take(struct parts *st, const struct kvi_tables *tables,
-                                  const uint8_t *tab, bool per_step,
-                                  active_lanes active, const uint8_t **p)
+                                  const uint8_t *tab, bool per_step, active_lanes active,
+                                  const uint8_t **p)
 {
 	const uint32_t *lut = tables->lut;
 	if (per_step)
-		return symbols_take(st, lut + ((size_t)*tab << KVI_PROB_BITS),
-		                    NULL, active, p);
+		return symbols_take(st, lut + ((size_t)*tab << KVI_PROB_BITS), NULL, active, p);
 	struct parts table = tab_load(tab, active);
 	return symbols_take(st, lut, &table, active, p);
 }
 
 /* Entries of the symbols for an encoder. */
-INLINE struct parts tab_entries(const struct kvi_tables *tables,
-                                const uint8_t *tab, bool per_step,
+INLINE struct parts tab_entries(const struct kvi_tables *tables, const uint8_t *tab, bool per_step,
                                 active_lanes active, const struct parts *symbol)
 {
 	const int stride = __builtin_ctz((unsigned)tables->stride);
@@ -372,9 +340,7 @@ INLINE struct parts tab_entries(const struct kvi_tables *tables,
 		struct parts t = tab_load(tab, active);
 		EACH
 			index.v[h] = _mm512_add_epi32(
-				index.v[h],
-				_mm512_sll_epi32(t.v[h],
-			                         _mm_cvtsi32_si128(stride)));
+				index.v[h], _mm512_sll_epi32(t.v[h], _mm_cvtsi32_si128(stride)));
 	}
 	EACH
 		e.v[h] = v_gather(enc, index.v[h]);

@@ -82,8 +82,8 @@ INLINE void v_store_u16(uint16_t *p, vec v)
 INLINE vec v_madd(vec a, vec b)
 {
 	int16x8_t x = HALF_WORDS(a), y = HALF_WORDS(b);
-	return UNSIGNED(vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)),
-	                           vmull_high_s16(x, y)));
+	return UNSIGNED(
+		vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
 }
 
 INLINE vec v_abs(vec v)
@@ -139,8 +139,7 @@ INLINE vec v_where(vec some, vec v)
 
 INLINE vec v_negated_where(vec x, int bit, vec v)
 {
-	return v_blend(v, UNSIGNED(vnegq_s32(SIGNED(v))),
-	               vtstq_u32(x, SET((uint32_t)1 << bit)));
+	return v_blend(v, UNSIGNED(vnegq_s32(SIGNED(v))), vtstq_u32(x, SET((uint32_t)1 << bit)));
 }
 
 INLINE vec v_float_bits(vec v)
@@ -226,25 +225,27 @@ INLINE vec v_exchanged(vec v)
 /* By mask of 4 lanes: the bytes of the word that is each lane's, of words in order; NO: none. */
 #define NO 127
 #define TAKE(r) (uint8_t)(2 * (r)), (uint8_t)(2 * (r) + 1), 255, 255
-#define SPREAD(a, b, c, d) { TAKE(a), TAKE(b), TAKE(c), TAKE(d) }
+#define SPREAD(a, b, c, d)                         \
+	{                                          \
+		TAKE(a), TAKE(b), TAKE(c), TAKE(d) \
+	}
 static const uint8_t spread_lanes[16][16] = {
-	SPREAD(NO, NO, NO, NO), SPREAD(0, NO, NO, NO), SPREAD(NO, 0, NO, NO),
-	SPREAD(0, 1, NO, NO),   SPREAD(NO, NO, 0, NO), SPREAD(0, NO, 1, NO),
-	SPREAD(NO, 0, 1, NO),   SPREAD(0, 1, 2, NO),   SPREAD(NO, NO, NO, 0),
-	SPREAD(0, NO, NO, 1),   SPREAD(NO, 0, NO, 1),  SPREAD(0, 1, NO, 2),
-	SPREAD(NO, NO, 0, 1),   SPREAD(0, NO, 1, 2),   SPREAD(NO, 0, 1, 2),
-	SPREAD(0, 1, 2, 3)
+	SPREAD(NO, NO, NO, NO), SPREAD(0, NO, NO, NO), SPREAD(NO, 0, NO, NO), SPREAD(0, 1, NO, NO),
+	SPREAD(NO, NO, 0, NO),  SPREAD(0, NO, 1, NO),  SPREAD(NO, 0, 1, NO),  SPREAD(0, 1, 2, NO),
+	SPREAD(NO, NO, NO, 0),  SPREAD(0, NO, NO, 1),  SPREAD(NO, 0, NO, 1),  SPREAD(0, 1, NO, 2),
+	SPREAD(NO, NO, 0, 1),   SPREAD(0, NO, 1, 2),   SPREAD(NO, 0, 1, 2),   SPREAD(0, 1, 2, 3)
 };
 /* By mask of 4 lanes: the bytes of their low words, pushed to the end. */
 #define LOW(l) (uint8_t)(4 * (l)), (uint8_t)(4 * (l) + 1)
-#define PACKED(a, b, c, d) { LOW(a), LOW(b), LOW(c), LOW(d) }
+#define PACKED(a, b, c, d)                     \
+	{                                      \
+		LOW(a), LOW(b), LOW(c), LOW(d) \
+	}
 static const uint8_t packed_lanes[16][8] = {
-	PACKED(0, 0, 0, 0), PACKED(0, 0, 0, 0), PACKED(0, 0, 0, 1),
-	PACKED(0, 0, 0, 1), PACKED(0, 0, 0, 2), PACKED(0, 0, 0, 2),
-	PACKED(0, 0, 1, 2), PACKED(0, 0, 1, 2), PACKED(0, 0, 0, 3),
-	PACKED(0, 0, 0, 3), PACKED(0, 0, 1, 3), PACKED(0, 0, 1, 3),
-	PACKED(0, 0, 2, 3), PACKED(0, 0, 2, 3), PACKED(0, 1, 2, 3),
-	PACKED(0, 1, 2, 3)
+	PACKED(0, 0, 0, 0), PACKED(0, 0, 0, 0), PACKED(0, 0, 0, 1), PACKED(0, 0, 0, 1),
+	PACKED(0, 0, 0, 2), PACKED(0, 0, 0, 2), PACKED(0, 0, 1, 2), PACKED(0, 0, 1, 2),
+	PACKED(0, 0, 0, 3), PACKED(0, 0, 0, 3), PACKED(0, 0, 1, 3), PACKED(0, 0, 1, 3),
+	PACKED(0, 0, 2, 3), PACKED(0, 0, 2, 3), PACKED(0, 1, 2, 3), PACKED(0, 1, 2, 3)
 };
 
 INLINE vec v_renorm(vec st, vec active, const uint8_t **p)
@@ -260,8 +261,7 @@ INLINE vec v_renorm(vec st, vec active, const uint8_t **p)
 INLINE vec v_words_put(vec st, vec mask, uint16_t **w)
 {
 	unsigned m = v_bits(mask);
-	vst1_u8((uint8_t *)(*w - 4),
-	        vqtbl1_u8(BYTES(st), vld1_u8(packed_lanes[m])));
+	vst1_u8((uint8_t *)(*w - 4), vqtbl1_u8(BYTES(st), vld1_u8(packed_lanes[m])));
 	*w -= __builtin_popcount(m);
 	return v_blend(st, v_shr(st, 16), mask);
 }
@@ -273,11 +273,11 @@ typedef struct {
 
 INLINE token_tables token_tables_load(void)
 {
-	static const uint8_t lo[32] = { 0,  1,  2,  3,  4,  5,  6,
-		                        7,  8,  10, 12, 14, 16, 20,
-		                        24, 28, 32, 64, 128, 255 };
-	static const uint8_t nb[32] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1,
-		                        1, 1, 2, 2, 2, 2, 5, 6, 7, 9 };
+	static const uint8_t lo[32] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,   10,
+		                        12, 14, 16, 20, 24, 28, 32, 64, 128, 255 };
+	static const uint8_t nb[32] = {
+		0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 5, 6, 7, 9
+	};
 	token_tables t = { { { vld1q_u8(lo), vld1q_u8(lo + 16) } },
 		           { { vld1q_u8(nb), vld1q_u8(nb + 16) } } };
 	return t;
@@ -286,8 +286,7 @@ INLINE token_tables token_tables_load(void)
 /* The upper bytes of an index look up entry 0, which is 0. */
 INLINE void token_info(const token_tables *t, vec pair, vec *lo, vec *nb)
 {
-	*lo = v_sub(OF_BYTES(vqtbl2q_u8(t->lo, BYTES(pair))),
-	            v_eq(pair, SET(19)));
+	*lo = v_sub(OF_BYTES(vqtbl2q_u8(t->lo, BYTES(pair))), v_eq(pair, SET(19)));
 	*nb = OF_BYTES(vqtbl2q_u8(t->nb, BYTES(pair)));
 }
 
@@ -298,8 +297,7 @@ typedef struct {
 INLINE class_row class_row_load(const int8_t *row)
 {
 	const uint8_t *p = (const uint8_t *)row;
-	class_row c = { { { vld1q_u8(p), vld1q_u8(p + 16),
-		            vld1q_u8(p + 32), vld1q_u8(p + 48) } } };
+	class_row c = { { { vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48) } } };
 	return c;
 }
 
@@ -331,15 +329,13 @@ INLINE void b_store(uint8_t *p, bytes b)
 
 INLINE bytes b_sub(bytes a, bytes b)
 {
-	bytes d = { { vsubq_u8(a.val[0], b.val[0]),
-		      vsubq_u8(a.val[1], b.val[1]) } };
+	bytes d = { { vsubq_u8(a.val[0], b.val[0]), vsubq_u8(a.val[1], b.val[1]) } };
 	return d;
 }
 
 INLINE bytes b_min(bytes a, bytes b)
 {
-	bytes m = { { vminq_u8(a.val[0], b.val[0]),
-		      vminq_u8(a.val[1], b.val[1]) } };
+	bytes m = { { vminq_u8(a.val[0], b.val[0]), vminq_u8(a.val[1], b.val[1]) } };
 	return m;
 }
 
@@ -353,23 +349,21 @@ INLINE bytes b_distance(bytes a, bytes b)
 
 INLINE uint32_t mask_bits(uint8x16_t mask)
 {
-	static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128,
-		                         1, 2, 4, 8, 16, 32, 64, 128 };
+	static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
 	uint8x16_t b = vandq_u8(mask, vld1q_u8(bit));
-	return vaddv_u8(vget_low_u8(b)) |
-	       (uint32_t)vaddv_u8(vget_high_u8(b)) << 8;
+	return vaddv_u8(vget_low_u8(b)) | (uint32_t)vaddv_u8(vget_high_u8(b)) << 8;
 }
 
 INLINE uint32_t b_equal_bits(bytes a, bytes b)
 {
-	return mask_bits(vceqq_u8(a.val[0], b.val[0])) |
-	       mask_bits(vceqq_u8(a.val[1], b.val[1])) << 16;
+	return mask_bits(vceqq_u8(a.val[0], b.val[0])) | mask_bits(vceqq_u8(a.val[1], b.val[1]))
+	                                                         << 16;
 }
 
 INLINE uint32_t b_above_bits(bytes a, bytes b)
 {
-	return mask_bits(vcgtq_u8(a.val[0], b.val[0])) |
-	       mask_bits(vcgtq_u8(a.val[1], b.val[1])) << 16;
+	return mask_bits(vcgtq_u8(a.val[0], b.val[0])) | mask_bits(vcgtq_u8(a.val[1], b.val[1]))
+	                                                         << 16;
 }
 
 INLINE bytes b_narrow(const struct parts *q)

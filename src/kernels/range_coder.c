@@ -13,8 +13,8 @@ static uint64_t part_begins(uint64_t range, const struct kvi_range_part *p)
 /* The range after a symbol; the last part has the remainder of the division. */
 static uint64_t part_range(uint64_t range, const struct kvi_range_part *p)
 {
-	return p->below + p->weight == p->total
-	       ? range - part_begins(range, p) : range / p->total * p->weight;
+	return p->below + p->weight == p->total ? range - part_begins(range, p)
+	                                        : range / p->total * p->weight;
 }
 
 void kvi_range_begin(struct kvi_range_encoder *e, uint8_t *p)
@@ -31,12 +31,10 @@ static void add(struct kvi_range_encoder *e, uint64_t more)
 			;
 }
 
-void kvi_range_put(struct kvi_range_encoder *e,
-                   const struct kvi_range_part *part)
+void kvi_range_put(struct kvi_range_encoder *e, const struct kvi_range_part *part)
 {
 	add(e, part_begins(e->range, part));
-	for (e->range = part_range(e->range, part); e->range < LEAST;
-	     e->range <<= 8, e->low <<= 8)
+	for (e->range = part_range(e->range, part); e->range < LEAST; e->range <<= 8, e->low <<= 8)
 		e->p[e->n++] = (uint8_t)(e->low >> 56);
 }
 
@@ -71,12 +69,10 @@ uint64_t kvi_range_get(const struct kvi_range_decoder *d, uint64_t total)
 	return t < total ? t : total - 1;
 }
 
-void kvi_range_take(struct kvi_range_decoder *d,
-                    const struct kvi_range_part *part)
+void kvi_range_take(struct kvi_range_decoder *d, const struct kvi_range_part *part)
 {
 	d->value -= part_begins(d->range, part);
-	for (d->range = part_range(d->range, part); d->range < LEAST;
-	     d->range <<= 8)
+	for (d->range = part_range(d->range, part); d->range < LEAST; d->range <<= 8)
 		d->value = d->value << 8 | next(d);
 }
 

@@ -21,10 +21,10 @@ enum {
 	KVI_LANES = 32,
 	KVI_PROB_BITS = 11,
 	KVI_PROB_TOTAL = 1 << KVI_PROB_BITS,
-	KVI_GRID_SYMBOLS = 41,  /* 40 tokens and escape */
+	KVI_GRID_SYMBOLS = 41, /* 40 tokens and escape */
 	KVI_GRID_TABLES = 192,
-	KVI_EXP_SYMBOLS = 32,   /* 31 distances and escape */
-	KVI_BYTE_SYMBOLS = 257  /* 256 bytes and escape */
+	KVI_EXP_SYMBOLS = 32,  /* 31 distances and escape */
+	KVI_BYTE_SYMBOLS = 257 /* 256 bytes and escape */
 };
 #define KVI_RANS_LOW ((uint32_t)1 << 16)
 
@@ -65,11 +65,11 @@ bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq);
 
 /* The numbers of a floating-point format for the grid codec (spec grid 1). */
 struct kvi_grid_format {
-	int mant_bits;    /* m */
-	int emin;         /* 1 - bias */
-	int elem_bits;    /* w: 16 or 8 */
-	int max_zeros;    /* Z */
-	bool whole;       /* elements are the centres of their cells (spec near) */
+	int mant_bits; /* m */
+	int emin;      /* 1 - bias */
+	int elem_bits; /* w: 16 or 8 */
+	int max_zeros; /* Z */
+	bool whole;    /* elements are the centres of their cells (spec near) */
 };
 
 /*
@@ -77,14 +77,13 @@ struct kvi_grid_format {
  * 31 neg (spec grid 3). mu_bits: the predicted mean, a binary32 pattern; k: the class of the
  * scale, -400 to 400.
  */
-uint32_t kvi_grid_context(uint32_t mu_bits, int k,
-                          const struct kvi_grid_format *fmt);
+uint32_t kvi_grid_context(uint32_t mu_bits, int k, const struct kvi_grid_format *fmt);
 
 /* Code length of n elements in their contexts, in 1/256 bit, for fits of parameters. cost: that of
  * a symbol by its frequency, 2048 entries. ctx and elements: n each. */
-uint64_t kvi_grid_price(const struct kvi_grid_format *fmt,
-                        const struct kvi_tables *tables, const uint16_t *cost,
-                        const uint32_t *ctx, const uint16_t *elements, size_t n);
+uint64_t kvi_grid_price(const struct kvi_grid_format *fmt, const struct kvi_tables *tables,
+                        const uint16_t *cost, const uint32_t *ctx, const uint16_t *elements,
+                        size_t n);
 
 /* A coded stream in memory; the caller owns the words. */
 struct kvi_stream {
@@ -104,9 +103,9 @@ struct kvi_grid_job {
 	struct kvi_steps steps;
 	const struct kvi_grid_format *fmt;
 	const struct kvi_tables *tables; /* those that contexts number */
-	const uint32_t *ctx;       /* ctx_steps * 32 */
+	const uint32_t *ctx;             /* ctx_steps * 32 */
 	size_t ctx_steps;
-	const uint32_t *ctx_tail;  /* tail_steps * tail_lanes */
+	const uint32_t *ctx_tail; /* tail_steps * tail_lanes */
 	bool per_step;
 };
 
@@ -130,7 +129,7 @@ struct kvi_sym_job {
 struct kvi_exp_job {
 	struct kvi_steps steps;
 	const struct kvi_tables *tables;
-	const uint8_t *tab, *top;           /* rings of tab_steps */
+	const uint8_t *tab, *top; /* rings of tab_steps */
 	size_t tab_steps;
 	const uint8_t *tab_tail, *top_tail;
 	bool per_step;
@@ -180,56 +179,43 @@ struct kvi_slot_job;
 struct kvi_kernels {
 	const char *name;
 	uint32_t isa; /* KVARC_ISA_* */
-	size_t (*grid_encode)(const struct kvi_grid_job *job,
-	                      const uint16_t *elements, uint16_t *end,
-	                      uint32_t state[KVI_LANES]);
-	bool (*grid_decode)(const struct kvi_grid_job *job,
-	                    const struct kvi_stream *in, uint16_t *elements);
-	size_t (*sym_encode)(const struct kvi_sym_job *job,
-	                     const uint16_t *sym, const uint8_t *esc,
+	size_t (*grid_encode)(const struct kvi_grid_job *job, const uint16_t *elements,
+	                      uint16_t *end, uint32_t state[KVI_LANES]);
+	bool (*grid_decode)(const struct kvi_grid_job *job, const struct kvi_stream *in,
+	                    uint16_t *elements);
+	size_t (*sym_encode)(const struct kvi_sym_job *job, const uint16_t *sym, const uint8_t *esc,
 	                     uint16_t *end, uint32_t state[KVI_LANES]);
-	bool (*sym_decode)(const struct kvi_sym_job *job,
-	                   const struct kvi_stream *in, uint16_t *sym,
-	                   uint8_t *esc);
-	size_t (*exp_encode)(const struct kvi_exp_job *job, const uint8_t *e,
-	                     uint16_t *end, uint32_t state[KVI_LANES]);
-	bool (*exp_decode)(const struct kvi_exp_job *job,
-	                   const struct kvi_stream *in, void *out);
+	bool (*sym_decode)(const struct kvi_sym_job *job, const struct kvi_stream *in,
+	                   uint16_t *sym, uint8_t *esc);
+	size_t (*exp_encode)(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
+	                     uint32_t state[KVI_LANES]);
+	bool (*exp_decode)(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
 	/* exp_decode of a job with at most so many tables that is not per_step searches:
 	 * it reads enc only, lut may be NULL, and it accepts `rest`. */
 	unsigned exp_searched;
 	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
-	                    const struct kvi_stream *const in[2],
-	                    void *const out[2], bool ok[2]);
+	                    const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
 	/* kvi_grid_context of n elements. */
-	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits,
-	                      const int16_t *k, size_t n,
+	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);
 	/* Contexts of rotated channels. */
 	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
 	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */
-	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x,
-	                   size_t n);
-	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest,
-	                   size_t n);
+	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
+	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
 	/* n f16 elements <-> exponent fields (0..31) and the planes of 8, 2 and 1 bits
 	 * (n, ceil(n / 4), ceil(n / 8) bytes) of mantissa and sign (spec exponent 3). */
-	void (*f16_split)(uint8_t *e, uint8_t *const planes[3],
-	                  const uint16_t *x, size_t n);
-	void (*f16_merge)(uint16_t *x, const uint8_t *e,
-	                  const uint8_t *const planes[3], size_t n);
+	void (*f16_split)(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
+	void (*f16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
 	/* dst[c * rows + r] = src[r * cols + c]: token-major to lane order 1 for a block of
 	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
-	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows,
-	                   size_t cols);
-	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows,
-	                    size_t cols);
+	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
+	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
 	/* The linear codec's dot products and slots (slots.h). slot: false when the words of
 	 * the reader's stream do not suffice. */
 	void (*slot_rows)(const struct kvi_rows *r);
-	bool (*slot)(const struct kvi_slot_block *b,
-	             const struct kvi_slot_job *j);
+	bool (*slot)(const struct kvi_slot_block *b, const struct kvi_slot_job *j);
 };
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;

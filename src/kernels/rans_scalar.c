@@ -3,10 +3,9 @@
 #include "scalar.h"
 #include "slots.h"
 
-static uint16_t *sym_encode_span(const struct kvi_sym_job *job,
-                                 const struct kvi_span *span,
-                                 const uint8_t *tab, const uint16_t *sym,
-                                 const uint8_t *esc, uint32_t *st, uint16_t *w)
+static uint16_t *sym_encode_span(const struct kvi_sym_job *job, const struct kvi_span *span,
+                                 const uint8_t *tab, const uint16_t *sym, const uint8_t *esc,
+                                 uint32_t *st, uint16_t *w)
 {
 	const uint32_t *enc = job->tables->enc;
 	const size_t stride = job->tables->stride;
@@ -15,37 +14,29 @@ static uint16_t *sym_encode_span(const struct kvi_sym_job *job,
 		size_t at = step * span->lanes;
 		for (unsigned l = span->lanes; l-- > 0;)
 			if (sym[at + l] == job->escape)
-				st[l] = kvi_bits_put(st[l], 8, esc[at + l],
-				                     &w);
+				st[l] = kvi_bits_put(st[l], 8, esc[at + l], &w);
 		for (unsigned l = span->lanes; l-- > 0;)
 			st[l] = kvi_symbol_put(
-				st[l],
-				enc[t[l * span->lane_size] * stride +
-				    sym[at + l]],
-				&w);
+				st[l], enc[t[l * span->lane_size] * stride + sym[at + l]], &w);
 	}
 	return w;
 }
 
-static size_t sym_encode(const struct kvi_sym_job *job, const uint16_t *sym,
-                         const uint8_t *esc, uint16_t *end,
-                         uint32_t state[KVI_LANES])
+static size_t sym_encode(const struct kvi_sym_job *job, const uint16_t *sym, const uint8_t *esc,
+                         uint16_t *end, uint32_t state[KVI_LANES])
 {
-	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
-	                                     job->per_step);
+	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	size_t n = full.steps * KVI_LANES;
 	uint16_t *w = end;
 	kvi_states_start(state);
-	w = sym_encode_span(job, &tail, job->tab_tail, sym + n, esc + n, state,
-	                    w);
+	w = sym_encode_span(job, &tail, job->tab_tail, sym + n, esc + n, state, w);
 	w = sym_encode_span(job, &full, job->tab, sym, esc, state, w);
 	return (size_t)(end - w);
 }
 
-static void sym_decode_span(const struct kvi_sym_job *job,
-                            const struct kvi_span *span, const uint8_t *tab,
-                            struct kvi_words_in *in, uint32_t *st,
+static void sym_decode_span(const struct kvi_sym_job *job, const struct kvi_span *span,
+                            const uint8_t *tab, struct kvi_words_in *in, uint32_t *st,
                             uint16_t *sym, uint8_t *esc)
 {
 	const uint32_t *lut = job->tables->lut;
@@ -54,8 +45,7 @@ static void sym_decode_span(const struct kvi_sym_job *job,
 		size_t at = step * span->lanes;
 		uint32_t escaped = 0;
 		for (unsigned l = 0; l < span->lanes; l++) {
-			size_t base = (size_t)t[l * span->lane_size] *
-			              KVI_PROB_TOTAL;
+			size_t base = (size_t)t[l * span->lane_size] * KVI_PROB_TOTAL;
 			uint32_t entry = lut[base + (st[l] & 2047)];
 			uint32_t s = entry & 511;
 			sym[at + l] = (uint16_t)s;
@@ -70,29 +60,25 @@ static void sym_decode_span(const struct kvi_sym_job *job,
 	}
 }
 
-static bool sym_decode(const struct kvi_sym_job *job,
-                       const struct kvi_stream *in, uint16_t *sym,
+static bool sym_decode(const struct kvi_sym_job *job, const struct kvi_stream *in, uint16_t *sym,
                        uint8_t *esc)
 {
-	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
-	                                     job->per_step);
+	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	struct kvi_words_in words = kvi_words_open(in);
+	struct kvi_words_in words = kvi_words_begin(in);
 	size_t n = full.steps * KVI_LANES;
 	uint32_t st[KVI_LANES];
 	memcpy(st, in->state, sizeof(st));
 	sym_decode_span(job, &full, job->tab, &words, st, sym, esc);
-	sym_decode_span(job, &tail, job->tab_tail, &words, st, sym + n,
-	                esc + n);
+	sym_decode_span(job, &tail, job->tab_tail, &words, st, sym + n, esc + n);
 	return kvi_stream_done(st, &words);
 }
 
 enum { EXP_ESCAPE = KVI_EXP_SYMBOLS - 1 };
 
-static uint16_t *exp_encode_span(const struct kvi_exp_job *job,
-                                 const struct kvi_span *span,
-                                 const uint8_t *tab, const uint8_t *top,
-                                 const uint8_t *e, uint32_t *st, uint16_t *w)
+static uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
+                                 const uint8_t *tab, const uint8_t *top, const uint8_t *e,
+                                 uint32_t *st, uint16_t *w)
 {
 	const uint32_t *enc = job->tables->enc;
 	const size_t stride = job->tables->stride;
@@ -110,31 +96,28 @@ static uint16_t *exp_encode_span(const struct kvi_exp_job *job,
 				st[l] = kvi_bits_put(st[l], 8, x[l], &w);
 		for (unsigned l = span->lanes; l-- > 0;) {
 			size_t i = ring + l * span->lane_size;
-			st[l] = kvi_symbol_put(
-				st[l], enc[tab[i] * stride + sym[l]], &w);
+			st[l] = kvi_symbol_put(st[l], enc[tab[i] * stride + sym[l]], &w);
 		}
 	}
 	return w;
 }
 
-static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
-                         uint16_t *end, uint32_t state[KVI_LANES])
+static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
+                         uint32_t state[KVI_LANES])
 {
-	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
-	                                     job->per_step);
+	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	uint16_t *w = end;
 	kvi_states_start(state);
-	w = exp_encode_span(job, &tail, job->tab_tail, job->top_tail,
-	                    e + full.steps * KVI_LANES, state, w);
+	w = exp_encode_span(job, &tail, job->tab_tail, job->top_tail, e + full.steps * KVI_LANES,
+	                    state, w);
 	w = exp_encode_span(job, &full, job->tab, job->top, e, state, w);
 	return (size_t)(end - w);
 }
 
 /* Returns false when a symbol gives a negative exponent. */
-static bool exp_decode_span(const struct kvi_exp_job *job,
-                            const struct kvi_span *span, const uint8_t *tab,
-                            const uint8_t *top, struct kvi_words_in *in,
+static bool exp_decode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
+                            const uint8_t *tab, const uint8_t *top, struct kvi_words_in *in,
                             uint32_t *st, uint8_t *e)
 {
 	const uint32_t *lut = job->tables->lut;
@@ -145,8 +128,7 @@ static bool exp_decode_span(const struct kvi_exp_job *job,
 		uint32_t escaped = 0;
 		for (unsigned l = 0; l < span->lanes; l++) {
 			size_t i = ring + l * span->lane_size;
-			uint32_t entry = lut[(size_t)tab[i] * KVI_PROB_TOTAL +
-			                     (st[l] & 2047)];
+			uint32_t entry = lut[(size_t)tab[i] * KVI_PROB_TOTAL + (st[l] & 2047)];
 			uint32_t s = entry & 511;
 			x[l] = (uint8_t)(top[i] - s);
 			if (s == EXP_ESCAPE)
@@ -164,20 +146,17 @@ static bool exp_decode_span(const struct kvi_exp_job *job,
 	return good;
 }
 
-static bool exp_decode(const struct kvi_exp_job *job,
-                       const struct kvi_stream *in, void *out)
+static bool exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out)
 {
-	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps,
-	                                     job->per_step);
+	struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
 	struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	struct kvi_words_in words = kvi_words_open(in);
+	struct kvi_words_in words = kvi_words_begin(in);
 	uint8_t *e = out;
 	uint32_t st[KVI_LANES];
 	memcpy(st, in->state, sizeof(st));
-	bool good = exp_decode_span(job, &full, job->tab, job->top, &words, st,
-	                            e);
-	good &= exp_decode_span(job, &tail, job->tab_tail, job->top_tail,
-	                        &words, st, e + full.steps * KVI_LANES);
+	bool good = exp_decode_span(job, &full, job->tab, job->top, &words, st, e);
+	good &= exp_decode_span(job, &tail, job->tab_tail, job->top_tail, &words, st,
+	                        e + full.steps * KVI_LANES);
 	return kvi_stream_done(st, &words) && good;
 }
 
@@ -189,16 +168,13 @@ void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t 
 	}
 }
 
-void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
-                           size_t n)
+void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		x[i] = (uint16_t)((rest[i] & 0x80) << 8 | e[i] << 7 |
-		                  (rest[i] & 0x7f));
+		x[i] = (uint16_t)((rest[i] & 0x80) << 8 | e[i] << 7 | (rest[i] & 0x7f));
 }
 
-void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
-                          const uint16_t *x, size_t n)
+void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n)
 {
 	unsigned two = 0, one = 0; /* incomplete bytes of the planes */
 	for (size_t i = 0; i < n; i++) {
@@ -213,26 +189,21 @@ void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
 	}
 }
 
-void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e,
-                          const uint8_t *const planes[3], size_t n)
+void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		x[i] = (uint16_t)((planes[2][i / 8] >> i % 8 & 1) << 15 |
-		                  e[i] << 10 |
-		                  (planes[1][i / 4] >> i % 4 * 2 & 3) << 8 |
-		                  planes[0][i]);
+		x[i] = (uint16_t)((planes[2][i / 8] >> i % 8 & 1) << 15 | e[i] << 10 |
+		                  (planes[1][i / 4] >> i % 4 * 2 & 3) << 8 | planes[0][i]);
 }
 
-void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
-                           size_t cols)
+void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols)
 {
 	for (size_t c = 0; c < cols; c++)
 		for (size_t r = 0; r < rows; r++)
 			dst[c * rows + r] = src[r * cols + c];
 }
 
-void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
-                            size_t cols)
+void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols)
 {
 	for (size_t c = 0; c < cols; c++)
 		for (size_t r = 0; r < rows; r++)

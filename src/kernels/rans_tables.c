@@ -31,8 +31,8 @@ static void fill(uint32_t *lut, uint32_t n, uint32_t first)
 		lut[i] = first + (i << 9);
 }
 
-static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq,
-                      unsigned symbols, unsigned stride)
+static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq, unsigned symbols,
+                      unsigned stride)
 {
 	uint32_t cum = 0;
 	for (uint32_t s = 0; s < symbols; s++) {
@@ -55,8 +55,8 @@ bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq)
 		const uint16_t *f = freq + i * t->symbols;
 		if (!valid(f, t->symbols))
 			return false;
-		build_one(t->lut ? t->lut + i * KVI_PROB_TOTAL : NULL,
-		          t->enc + i * t->stride, f, t->symbols, t->stride);
+		build_one(t->lut ? t->lut + i * KVI_PROB_TOTAL : NULL, t->enc + i * t->stride, f,
+		          t->symbols, t->stride);
 	}
 	return true;
 }

@@ -10,8 +10,7 @@
 #ifndef KVI_ROTATION_BODY_H
 #define KVI_ROTATION_BODY_H
 
-static void grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
-                          const int16_t *k, size_t n,
+static void grid_contexts(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
                           const struct kvi_grid_format *fmt)
 {
 	size_t i = 0;
@@ -23,8 +22,7 @@ static void grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
 		             some);
 	}
 	if (i < n)
-		kvi_scalar_grid_contexts(ctx + i, mu_bits + i, k + i, n - i,
-		                         fmt);
+		kvi_scalar_grid_contexts(ctx + i, mu_bits + i, k + i, n - i, fmt);
 }
 
 /* Channels a and b of as many pairs as a vector has lanes. */
@@ -33,8 +31,7 @@ struct pair_channels {
 };
 
 /* From pair i of the head at p on. */
-INLINE struct pair_channels channels_load(const int16_t *p,
-                                          const struct kvi_rotation *r, size_t i,
+INLINE struct pair_channels channels_load(const int16_t *p, const struct kvi_rotation *r, size_t i,
                                           some_lanes some)
 {
 	struct pair_channels c;
@@ -49,8 +46,8 @@ INLINE struct pair_channels channels_load(const int16_t *p,
 	return c;
 }
 
-INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r,
-                           size_t i, some_lanes some, const struct pair_channels *c)
+INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r, size_t i, some_lanes some,
+                           const struct pair_channels *c)
 {
 	if (r->interleaved) {
 		v_store_pairs(ctx + 2 * i, c->a, c->b, some);
@@ -65,15 +62,12 @@ struct pair_angles {
 	vec c, s, class_a, class_b;
 };
 
-INLINE struct pair_angles angles_of(const struct kvi_rotation *r, size_t i,
-                                    some_lanes some)
+INLINE struct pair_angles angles_of(const struct kvi_rotation *r, size_t i, some_lanes some)
 {
 	struct pair_angles t;
-	vec angle = v_and(v_load_i16_some((const int16_t *)r->angle + i, some),
-	                  SET(4095));
+	vec angle = v_and(v_load_i16_some((const int16_t *)r->angle + i, some), SET(4095));
 	t.c = v_lookup_i16(r->cosines, angle);
-	t.s = v_lookup_i16(r->cosines,
-	                   v_and(v_add(angle, SET(3072)), SET(4095)));
+	t.s = v_lookup_i16(r->cosines, v_and(v_add(angle, SET(3072)), SET(4095)));
 	t.class_a = v_and(v_shr(angle, 5), SET(63));
 	/* 32 further, modulo 64 */
 	t.class_b = v_xor(t.class_a, SET(32));
@@ -86,10 +80,8 @@ INLINE vec rotated(vec v, vec e, vec k, const struct kvi_rotation *r)
 	return contexts_of(scaled_bits(v_sar(v, 6), e), clamp(k, 400), r->fmt);
 }
 
-INLINE struct pair_channels rotate(const struct pair_channels *mean,
-                                   const struct pair_channels *k,
-                                   const struct pair_angles *t,
-                                   const struct kvi_rotation *r)
+INLINE struct pair_channels rotate(const struct pair_channels *mean, const struct pair_channels *k,
+                                   const struct pair_angles *t, const struct kvi_rotation *r)
 {
 	struct pair_channels out;
 	vec va = v_sub(v_mul(mean->a, t->c), v_mul(mean->b, t->s));
@@ -113,10 +105,8 @@ static void rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
 		struct pair_angles t = angles_of(r, i, some);
 		for (size_t h = 0; h < heads; h++) {
 			size_t at = h * r->head_channels;
-			struct pair_channels mean =
-				channels_load(r->mean + at, r, i, some);
-			struct pair_channels k =
-				channels_load(r->k + at, r, i, some);
+			struct pair_channels mean = channels_load(r->mean + at, r, i, some);
+			struct pair_channels k = channels_load(r->k + at, r, i, some);
 			struct pair_channels out = rotate(&mean, &k, &t, r);
 			channels_store(ctx + at, r, i, some, &out);
 		}

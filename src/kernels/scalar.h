@@ -17,7 +17,7 @@ struct kvi_words_in {
 };
 
 /* All words of *s. */
-static inline struct kvi_words_in kvi_words_open(const struct kvi_stream *s)
+static inline struct kvi_words_in kvi_words_begin(const struct kvi_stream *s)
 {
 	struct kvi_words_in in = { s->words, NULL, false };
 	in.end = s->n_words ? in.p + 2 * s->n_words : in.p;
@@ -43,8 +43,7 @@ static inline uint32_t kvi_renorm(uint32_t st, struct kvi_words_in *in)
 }
 
 /* The last test of a decoder: all words consumed, all states 2^16. */
-static inline bool kvi_stream_done(const uint32_t state[KVI_LANES],
-                                   const struct kvi_words_in *in)
+static inline bool kvi_stream_done(const uint32_t state[KVI_LANES], const struct kvi_words_in *in)
 {
 	uint32_t diff = 0;
 	for (unsigned l = 0; l < KVI_LANES; l++)
@@ -67,8 +66,7 @@ static inline uint32_t kvi_word_put(uint32_t st, uint16_t **w)
 }
 
 /* Encodes n <= 16 raw bits; returns the new state. */
-static inline uint32_t kvi_bits_put(uint32_t st, unsigned n, uint32_t bits,
-                                    uint16_t **w)
+static inline uint32_t kvi_bits_put(uint32_t st, unsigned n, uint32_t bits, uint16_t **w)
 {
 	if ((uint64_t)st >= (uint64_t)1 << (32 - n))
 		st = kvi_word_put(st, w);
@@ -115,27 +113,24 @@ static inline uint32_t kvi_scaled_bits(int32_t v, int e)
 struct kvi_span {
 	size_t steps;
 	unsigned lanes;
-	size_t ring;       /* contexts repeat after so many steps */
-	size_t step_size;  /* entries of the context array a step */
-	size_t lane_size;  /* 1, or 0 when all lanes share an entry */
+	size_t ring;      /* contexts repeat after so many steps */
+	size_t step_size; /* entries of the context array a step */
+	size_t lane_size; /* 1, or 0 when all lanes share an entry */
 };
 
 /* The full steps of a job whose contexts repeat after `ring` steps. */
-static inline struct kvi_span kvi_span_full(const struct kvi_steps *s,
-                                            size_t ring, bool per_step)
+static inline struct kvi_span kvi_span_full(const struct kvi_steps *s, size_t ring, bool per_step)
 {
-	struct kvi_span span = { s->full_steps, KVI_LANES, ring,
-	                         per_step ? 1 : KVI_LANES, !per_step };
+	struct kvi_span span = { s->full_steps, KVI_LANES, ring, per_step ? 1 : KVI_LANES,
+		                 !per_step };
 	return span;
 }
 
 /* The tail of a job; no steps when there is none. */
-static inline struct kvi_span kvi_span_tail(const struct kvi_steps *s,
-                                            bool per_step)
+static inline struct kvi_span kvi_span_tail(const struct kvi_steps *s, bool per_step)
 {
-	struct kvi_span span = { s->tail_lanes ? s->tail_steps : 0,
-	                         s->tail_lanes, s->tail_steps,
-	                         per_step ? 1 : s->tail_lanes, !per_step };
+	struct kvi_span span = { s->tail_lanes ? s->tail_steps : 0, s->tail_lanes, s->tail_steps,
+		                 per_step ? 1 : s->tail_lanes, !per_step };
 	return span;
 }
 
@@ -149,21 +144,18 @@ struct kvi_exp_ring {
 extern const struct kvi_kernels kvi_kernels_scalar;
 
 /* kvi_kernels.grid_encode. */
-size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job,
-                              const uint16_t *elements, uint16_t *end,
-                              uint32_t state[KVI_LANES]);
+size_t kvi_scalar_grid_encode(const struct kvi_grid_job *job, const uint16_t *elements,
+                              uint16_t *end, uint32_t state[KVI_LANES]);
 /* kvi_kernels.grid_decode. */
-bool kvi_scalar_grid_decode(const struct kvi_grid_job *job,
-                            const struct kvi_stream *in, uint16_t *elements);
+bool kvi_scalar_grid_decode(const struct kvi_grid_job *job, const struct kvi_stream *in,
+                            uint16_t *elements);
 /* Decodes the steps of a span of a grid job, whose contexts are at ctx. *in and st are then those
  * after the span; words may be missing. */
-void kvi_scalar_grid_span(const struct kvi_grid_job *job,
-                          const struct kvi_span *span, const uint32_t *ctx,
-                          struct kvi_words_in *in, uint32_t st[KVI_LANES],
+void kvi_scalar_grid_span(const struct kvi_grid_job *job, const struct kvi_span *span,
+                          const uint32_t *ctx, struct kvi_words_in *in, uint32_t st[KVI_LANES],
                           uint16_t *elements);
 /* kvi_kernels.grid_contexts. */
-void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits,
-                              const int16_t *k, size_t n,
+void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);
 /* The number of heads in *r. */
 static inline size_t kvi_rotation_heads(const struct kvi_rotation *r)
@@ -171,59 +163,44 @@ static inline size_t kvi_rotation_heads(const struct kvi_rotation *r)
 	return r->heads ? r->heads : 1;
 }
 /* kvi_kernels.rotated_contexts, from pair `first` of each head on. */
-void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r,
-                             size_t first);
+void kvi_scalar_rotate_pairs(uint32_t *ctx, const struct kvi_rotation *r, size_t first);
 /* kvi_kernels.bf16_split. */
-void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
-                           size_t n);
+void kvi_scalar_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
 /* kvi_kernels.bf16_merge. */
-void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
-                           size_t n);
+void kvi_scalar_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
 /* kvi_kernels.f16_split. */
-void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3],
-                          const uint16_t *x, size_t n);
+void kvi_scalar_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
 /* kvi_kernels.f16_merge. */
-void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e,
-                          const uint8_t *const planes[3], size_t n);
+void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
 /* kvi_kernels.transpose8 and transpose16. */
-void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
-                           size_t cols);
-void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
-                            size_t cols);
+void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
+void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
 /* kvi_kernels.bf16_split; this and the following serve AVX-512, too. */
-void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x,
-                         size_t n);
+void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
 /* kvi_kernels.bf16_merge. */
-void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest,
-                         size_t n);
+void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
 /* kvi_kernels.f16_split. */
-void kvi_avx2_f16_split(uint8_t *e, uint8_t *const planes[3],
-                        const uint16_t *x, size_t n);
+void kvi_avx2_f16_split(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
 /* kvi_kernels.f16_merge. */
-void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e,
-                        const uint8_t *const planes[3], size_t n);
+void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
 /* kvi_kernels.transpose8 and transpose16. */
-void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows,
-                         size_t cols);
-void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows,
-                          size_t cols);
+void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
+void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
 #endif
 #if defined(KVI_AVX512)
 extern const struct kvi_kernels kvi_kernels_avx512;
 /* kvi_kernels.exp_searched of AVX-512. */
 enum { KVI_AVX512_EXP_SEARCHED = 8 };
 /* kvi_kernels.exp_encode. */
-size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e,
-                             uint16_t *end, uint32_t state[KVI_LANES]);
+size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
+                             uint32_t state[KVI_LANES]);
 /* kvi_kernels.exp_decode and exp_decode2. */
-bool kvi_avx512_exp_decode(const struct kvi_exp_job *job,
-                           const struct kvi_stream *in, void *out);
+bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
-                            const struct kvi_stream *const in[2],
-                            void *const out[2], bool ok[2]);
+                            const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
 #endif
 #if defined(KVI_NEON)
 extern const struct kvi_kernels kvi_kernels_neon;

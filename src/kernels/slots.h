@@ -21,10 +21,10 @@
 
 /* Sizes of blocks and rows. */
 enum {
-	KVI_BLOCK_TOKENS = 256, /* at most */
-	KVI_PANEL = 8,          /* slots that kernels take together */
+	KVI_BLOCK_TOKENS = 256,        /* at most */
+	KVI_PANEL = 8,                 /* slots that kernels take together */
 	KVI_PAIR_STEP = 2 * KVI_LANES, /* int16 of a feature row and step */
-	KVI_SCALE_SLOTS = 65536 /* w and n stop there */
+	KVI_SCALE_SLOTS = 65536        /* w and n stop there */
 };
 
 /* Feature rows next to each other. */
@@ -36,9 +36,9 @@ struct kvi_rows_part {
 /* Dot products, written to sum[row]: half(q[row]) + coef[row] . the feature rows of all parts.
  * Callers bound coefficients and features so that no sum exceeds 32 bits. */
 struct kvi_rows {
-	int32_t *sum;              /* written */
-	const int16_t *coef;       /* 2 a pair of slots, all parts after each other */
-	const uint8_t *q;          /* fraction bits of a row's sum, 0 to 16 */
+	int32_t *sum;        /* written */
+	const int16_t *coef; /* 2 a pair of slots, all parts after each other */
+	const uint8_t *q;    /* fraction bits of a row's sum, 0 to 16 */
 	const struct kvi_rows_part *part;
 	size_t n_parts, rows, steps;
 	size_t sum_step, coef_row; /* from one step, one row to the next */
@@ -70,17 +70,17 @@ struct kvi_slot_block {
 
 /* One slot. Elements and contexts are in stream order: `lanes` a step. */
 struct kvi_slot {
-	uint16_t *x;            /* elements; written unless known */
-	bool known;             /* x is given, and not in the stream */
-	uint32_t *ctx;          /* written: contexts of known elements; NULL: not wanted */
+	uint16_t *x;   /* elements; written unless known */
+	bool known;    /* x is given, and not in the stream */
+	uint32_t *ctx; /* written: contexts of known elements; NULL: not wanted */
 	int32_t mean;
 	int k, step;
 	unsigned qa, qb;
-	const int16_t *table;   /* T * 2^tshift by token; NULL: zeros */
-	const int32_t *below;   /* sum over lower sources and half(qa); NULL: 0 */
-	const int32_t *sum;     /* same layer and earlier panels, with half(qb); NULL:
+	const int16_t *table;        /* T * 2^tshift by token; NULL: zeros */
+	const int32_t *below;        /* sum over lower sources and half(qa); NULL: 0 */
+	const int32_t *sum;          /* same layer and earlier panels, with half(qb); NULL:
 	                         * the prediction is the base */
-	const int16_t *coef;    /* of the pairs in kvi_slot_job.near */
+	const int16_t *coef;         /* of the pairs in kvi_slot_job.near */
 	size_t below_step, sum_step; /* int32 from one step to the next */
 };
 
@@ -88,19 +88,19 @@ struct kvi_slot {
 struct kvi_slot_job {
 	struct kvi_slot slot[2];
 	bool pair;
-	unsigned half;          /* of a slot alone: 0 or 1 in its feature row */
+	unsigned half; /* of a slot alone: 0 or 1 in its feature row */
 	/* Feature rows, written: residuals r, and elements less the mean z. z NULL: not wanted. r
 	 * NULL: only z is, of known elements; neither contexts nor w are written then. */
 	int16_t *r, *z;
-	const int16_t *near;    /* n_near feature rows of this panel before this one */
+	const int16_t *near;         /* n_near feature rows of this panel before this one */
 	size_t n_near, feature_step; /* feature_step: int16 from one step to the next */
 	/* pair: cosines and sines in 1/16384, angle classes, by token; the row of ROT (spec
 	 * grid 2) */
 	const int16_t *cos_sin;
 	const uint8_t *angle_class;
 	const int8_t *scales;
-	uint32_t n;             /* slots in w */
-	bool grow;              /* add the distances of these to w */
+	uint32_t n; /* slots in w */
+	bool grow;  /* add the distances of these to w */
 };
 
 /* The number of steps in *b. */
@@ -112,8 +112,7 @@ static inline size_t kvi_slot_steps(const struct kvi_slot_block *b)
 /* kvi_kernels.slot_rows. */
 void kvi_scalar_slot_rows(const struct kvi_rows *r);
 /* kvi_kernels.slot: false when the words of the stream do not suffice. */
-bool kvi_scalar_slot(const struct kvi_slot_block *b,
-                     const struct kvi_slot_job *j);
+bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *j);
 
 #if defined(KVI_AVX512)
 /* AVX-512 with multiply-add and sum in one instruction (VNNI). */

@@ -49,24 +49,19 @@ INLINE vec base_of(const struct kvi_slot *s, size_t t)
 	if (s->table)
 		base = v_add(base, v_load_i16(s->table + t));
 	if (s->below)
-		base = v_add(base,
-		             v_sar_by(v_load(s->below +
-		                             sum_at(s->below_step, t)),
-		                      s->qa));
+		base = v_add(base, v_sar_by(v_load(s->below + sum_at(s->below_step, t)), s->qa));
 	return clamp(base, LIMIT);
 }
 
 /* The prediction of those tokens, with the same layer. */
-INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j,
-                   size_t t, vec base)
+INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j, size_t t, vec base)
 {
 	if (!s->sum)
 		return base;
 	vec sum = v_load(s->sum + sum_at(s->sum_step, t));
 	const int16_t *f = j->near + feature_at(j, t);
 	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP)
-		sum = v_add(sum, v_madd(v_load(f),
-		                        coefficients(s->coef + 2 * p)));
+		sum = v_add(sum, v_madd(v_load(f), coefficients(s->coef + 2 * p)));
 	return clamp(v_add(base, v_sar_by(sum, s->qb)), LIMIT);
 }
 
@@ -86,8 +81,7 @@ INLINE vec token_start(const struct kvi_slot_job *j)
 }
 
 /* more: the class of the token. */
-INLINE vec context_of(vec mu, vec k, vec more,
-                      const struct kvi_grid_format *fmt)
+INLINE vec context_of(vec mu, vec k, vec more, const struct kvi_grid_format *fmt)
 {
 	return contexts_of(mu, clamp(v_add(k, more), 400), fmt);
 }
@@ -125,8 +119,7 @@ INLINE vec distance(vec x, vec expected, vec k, int step)
 }
 
 /* Adds distances to w from token t on, where the job wants that. */
-INLINE void scale_add(const struct kvi_slot_block *b,
-                      const struct kvi_slot_job *j, size_t t, vec v)
+INLINE void scale_add(const struct kvi_slot_block *b, const struct kvi_slot_job *j, size_t t, vec v)
 {
 	if (b->w && j->grow)
 		v_store(b->w + t, v_add(v_load(b->w + t), v));
@@ -172,8 +165,7 @@ INLINE void reading_begin(struct slot_reading *r, struct kvi_feed *feed,
 }
 
 /* Updates *in to the state after the slots; false when words were missing. */
-INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in,
-                        unsigned lanes)
+INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in, unsigned lanes)
 {
 	states_store(in->state, &r->st, first_active(lanes));
 	if (!r->feed->last)
@@ -212,8 +204,8 @@ struct slot_setting {
 };
 
 /* Known elements; stores their contexts ctx where the slot wants them. */
-INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s,
-                               size_t at, const struct parts *ctx)
+INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s, size_t at,
+                               const struct parts *ctx)
 {
 	const unsigned lanes = e->b.lanes;
 	uint16_t x[KVI_LANES] = { 0 };
@@ -237,9 +229,8 @@ INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_sl
 
 /* The elements of a step, decoded or known; 0 in lanes that are not active. False when the words
  * do not suffice. */
-INLINE bool elements(const struct slot_setting *e, struct slot_reading *r,
-                     const struct kvi_slot *s, size_t step,
-                     const struct parts *ctx, struct parts *y)
+INLINE bool elements(const struct slot_setting *e, struct slot_reading *r, const struct kvi_slot *s,
+                     size_t step, const struct parts *ctx, struct parts *y)
 {
 	size_t at = step * e->b.lanes;
 	if (e->all_known || (!e->all_read && s->known)) {
@@ -248,8 +239,8 @@ INLINE bool elements(const struct slot_setting *e, struct slot_reading *r,
 	}
 	if (!reading_ready(r, e->b.reader))
 		return false;
-	r->p = step_take(&r->st, ctx->v, e->b.tables->lut, &r->tokens, &e->f,
-	                 e->b.lanes, r->p, s->x + at, y->v);
+	r->p = step_take(&r->st, ctx->v, e->b.tables->lut, &r->tokens, &e->f, e->b.lanes, r->p,
+	                 s->x + at, y->v);
 	return true;
 }
 
@@ -269,11 +260,9 @@ INLINE void predict_one(const struct slot_setting *e, size_t step, vec start,
 		x->pred.v[h] = pred_of(s, &e->j, t, x->base.v[h]);
 		x->k.v[h] = SET(s->k);
 		if (e->b.unknown)
-			x->k.v[h] = v_add(x->k.v[h],
-			                  v_load_i16(e->b.unknown + t));
-		x->ctx.v[h] = context_of(
-			scaled_bits(x->pred.v[h], SET(s->step)), x->k.v[h],
-			token_class(&e->b, t, start), &e->fmt);
+			x->k.v[h] = v_add(x->k.v[h], v_load_i16(e->b.unknown + t));
+		x->ctx.v[h] = context_of(scaled_bits(x->pred.v[h], SET(s->step)), x->k.v[h],
+		                         token_class(&e->b, t, start), &e->fmt);
 	}
 }
 
@@ -293,13 +282,10 @@ INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 			size_t at = feature_at(j, t);
 			vec v = integers_of(y.v[h], &e->fmt, s->step);
-			scale_add(&e->b, j, t, distance(v, x.pred.v[h],
-			                                x.k.v[h], s->step));
-			store_half(j->r + at, j->half,
-			           v_sub(v, x.base.v[h]));
+			scale_add(&e->b, j, t, distance(v, x.pred.v[h], x.k.v[h], s->step));
+			store_half(j->r + at, j->half, v_sub(v, x.base.v[h]));
 			if (j->z)
-				store_half(j->z + at, j->half,
-				           v_sub(v, SET(s->mean)));
+				store_half(j->z + at, j->half, v_sub(v, SET(s->mean)));
 		}
 	}
 	return true;
@@ -308,24 +294,21 @@ INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 /* What the second slot of a pair needs of the state before the first one was observed. */
 struct pair_between {
 	uint32_t ctx[KVI_BLOCK_TOKENS];
-	int32_t x[KVI_BLOCK_TOKENS], k[KVI_BLOCK_TOKENS],
-		expected[KVI_BLOCK_TOKENS];
+	int32_t x[KVI_BLOCK_TOKENS], k[KVI_BLOCK_TOKENS], expected[KVI_BLOCK_TOKENS];
 	int32_t base[2][KVI_BLOCK_TOKENS];
 };
 
 /* Predicts both slots of the tokens from t on: the contexts of the first one, with its predicted
  * mean in *expected and class in *k; those of the second one in *m. */
-INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, size_t t,
-                        vec start, const class_row *classes,
-                        vec *expected, vec *k)
+INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, size_t t, vec start,
+                        const class_row *classes, vec *expected, vec *k)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const vec step = SET(a->step - 6), round = SET(128);
 	vec cs = v_load(j->cos_sin + 2 * t);
 	vec base_a = base_of(a, t), base_b = base_of(b, t);
-	vec pred = v_side_by_side(pred_of(a, j, t, base_a),
-	                          pred_of(b, j, t, base_b));
+	vec pred = v_side_by_side(pred_of(a, j, t, base_a), pred_of(b, j, t, base_b));
 	vec va = v_madd(pred, v_negated_high(cs));
 	vec vb = v_madd(pred, v_exchanged(cs));
 	va = v_sar(v_add(va, round), 8);
@@ -347,22 +330,21 @@ INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, si
 }
 
 /* Observes both slots of the tokens from t on. xb: the integers of the second one. */
-INLINE void observe_pair(const struct slot_setting *e, const struct pair_between *m,
-                         size_t t, vec xb)
+INLINE void observe_pair(const struct slot_setting *e, const struct pair_between *m, size_t t,
+                         vec xb)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const vec round = SET(8192);
 	const size_t at = feature_at(j, t);
 	vec cs = v_load(j->cos_sin + 2 * t);
-	scale_add(&e->b, j, t, distance(xb, v_load(m->expected + t),
-	                                v_load(m->k + t), j->slot[1].step));
+	scale_add(&e->b, j, t,
+	          distance(xb, v_load(m->expected + t), v_load(m->k + t), j->slot[1].step));
 	vec x = v_side_by_side(v_load(m->x + t), xb);
 	vec ua = v_madd(x, cs);
 	vec ub = v_madd(x, v_negated_low(v_exchanged(cs)));
 	ua = v_sar(v_add(ua, round), 14);
 	ub = v_sar(v_add(ub, round), 14);
-	store_both(j->r + at, v_sub(ua, v_load(m->base[0] + t)),
-	           v_sub(ub, v_load(m->base[1] + t)));
+	store_both(j->r + at, v_sub(ua, v_load(m->base[0] + t)), v_sub(ub, v_load(m->base[1] + t)));
 	if (j->z)
 		store_both(j->z + at, v_sub(ua, SET(j->slot[0].mean)),
 		           v_sub(ub, SET(j->slot[1].mean)));
@@ -381,28 +363,24 @@ INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 	for (size_t step = 0; step < steps; step++) {
 		struct parts expected, k;
 		EACH
-			ctx.v[h] = predict_pair(
-				e, &m, step * KVI_LANES + WIDTH * (size_t)h,
-				start, &classes, &expected.v[h], &k.v[h]);
+			ctx.v[h] = predict_pair(e, &m, step * KVI_LANES + WIDTH * (size_t)h, start,
+			                        &classes, &expected.v[h], &k.v[h]);
 		if (!elements(e, r, a, step, &ctx, &y))
 			return false;
 		EACH {
 			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 			vec x = integers_of(y.v[h], &e->fmt, a->step);
 			v_store(m.x + t, x);
-			scale_add(&e->b, j, t, distance(x, expected.v[h],
-			                                k.v[h], a->step));
+			scale_add(&e->b, j, t, distance(x, expected.v[h], k.v[h], a->step));
 		}
 	}
 	for (size_t step = 0; step < steps; step++) {
 		EACH
-			ctx.v[h] = v_load(m.ctx + step * KVI_LANES +
-			                  WIDTH * (size_t)h);
+			ctx.v[h] = v_load(m.ctx + step * KVI_LANES + WIDTH * (size_t)h);
 		if (!elements(e, r, b, step, &ctx, &y))
 			return false;
 		EACH
-			observe_pair(e, &m,
-			             step * KVI_LANES + WIDTH * (size_t)h,
+			observe_pair(e, &m, step * KVI_LANES + WIDTH * (size_t)h,
 			             integers_of(y.v[h], &e->fmt, b->step));
 	}
 	return true;
@@ -428,8 +406,7 @@ INLINE void slot_z(const struct slot_setting *e)
 				continue;
 			}
 			vec cs = v_load(j->cos_sin + 2 * t);
-			vec x = v_side_by_side(va, integers_of(xb.v[h], &e->fmt,
-			                                       b->step));
+			vec x = v_side_by_side(va, integers_of(xb.v[h], &e->fmt, b->step));
 			vec ua = v_madd(x, cs);
 			vec ub = v_madd(x, v_negated_low(v_exchanged(cs)));
 			ua = v_sar(v_add(ua, round), 14);
@@ -440,12 +417,14 @@ INLINE void slot_z(const struct slot_setting *e)
 }
 
 /* usual: as struct slot_setting says; known: then, whether all are. */
-INLINE bool slot_with(const struct kvi_slot_block *b,
-                      const struct kvi_slot_job *j,
-                      const struct kvi_grid_format *fmt,
-                      const struct grid_numbers *f, bool usual, bool known)
+INLINE bool slot_with(const struct kvi_slot_block *b, const struct kvi_slot_job *j,
+                      const struct kvi_grid_format *fmt, const struct grid_numbers *f, bool usual,
+                      bool known)
 {
-	struct slot_setting e = { .b = *b, .j = *j, .fmt = *fmt, .f = *f,
+	struct slot_setting e = { .b = *b,
+		                  .j = *j,
+		                  .fmt = *fmt,
+		                  .f = *f,
 		                  .all_known = usual && known,
 		                  .all_read = usual && !known };
 	struct kvi_feed feed;
@@ -463,20 +442,17 @@ INLINE bool slot_with(const struct kvi_slot_block *b,
 	return reads ? ok && reading_end(&r, b->reader, e.b.lanes) : ok;
 }
 
-NOINLINE static bool bf16_known(const struct kvi_slot_block *b,
-                                const struct kvi_slot_job *j)
+NOINLINE static bool bf16_known(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
 {
 	return slot_with(b, j, &bf16_format, &bf16_numbers, true, true);
 }
 
-NOINLINE static bool bf16_read(const struct kvi_slot_block *b,
-                               const struct kvi_slot_job *j)
+NOINLINE static bool bf16_read(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
 {
 	return slot_with(b, j, &bf16_format, &bf16_numbers, true, false);
 }
 
-NOINLINE static bool any_other(const struct kvi_slot_block *b,
-                               const struct kvi_slot_job *j)
+NOINLINE static bool any_other(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
 {
 	const struct grid_numbers f = numbers_of(b->fmt);
 	return slot_with(b, j, b->fmt, &f, false, false);

@@ -2,12 +2,17 @@
 /* slots_scalar.c - slots of the linear codec, the definition (spec linear 2 to 4) */
 #include "slots.h"
 
-enum { LIMIT = 32767, DISTANCE_LIMIT = 65535, SCALE_LIMIT = 127, K_LIMIT = 400,
-       SHIFT_LIMIT = 32, COSINE_ONE = 14 };
+enum {
+	LIMIT = 32767,
+	DISTANCE_LIMIT = 65535,
+	SCALE_LIMIT = 127,
+	K_LIMIT = 400,
+	SHIFT_LIMIT = 32,
+	COSINE_ONE = 14
+};
 
 /* One row of a step. */
-static void add_row(int32_t *sum, const int16_t *coef, const int16_t *f,
-                    size_t n_pairs)
+static void add_row(int32_t *sum, const int16_t *coef, const int16_t *f, size_t n_pairs)
 {
 	for (size_t p = 0; p < n_pairs; p++, f += KVI_PAIR_STEP) {
 		int32_t a = coef[2 * p], b = coef[2 * p + 1];
@@ -37,8 +42,7 @@ void kvi_scalar_slot_rows(const struct kvi_rows *r)
 }
 
 /* An element as an integer in units of 2^step (spec linear 2). */
-static int32_t integer_of(uint32_t x, const struct kvi_grid_format *fmt,
-                          int step)
+static int32_t integer_of(uint32_t x, const struct kvi_grid_format *fmt, int step)
 {
 	int m = fmt->mant_bits;
 	uint32_t magnitude = x & (((uint32_t)1 << (fmt->elem_bits - 1)) - 1);
@@ -64,12 +68,12 @@ struct slot_cell {
 	int32_t base, pred;
 	int32_t expected; /* M: the predicted mean in units of 2^step */
 	uint32_t mu;
-	int k;            /* k' */
-	int32_t x;        /* X */
+	int k;     /* k' */
+	int32_t x; /* X */
 };
 
-static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j,
-                    size_t t, struct slot_cell *c)
+static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j, size_t t,
+                    struct slot_cell *c)
 {
 	size_t step = t / KVI_LANES, lane = t % KVI_LANES;
 	int32_t base = s->mean;
@@ -140,8 +144,8 @@ static size_t feature_at(const struct kvi_slot_job *j, size_t t)
 	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
 }
 
-static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
-                    size_t at, const struct slot_cell *c, int32_t u)
+static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j, size_t at,
+                    const struct slot_cell *c, int32_t u)
 {
 	if (j->r)
 		j->r[at] = (int16_t)limited(u - c->base);
@@ -149,8 +153,7 @@ static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j,
 		j->z[at] = (int16_t)limited(u - s->mean);
 }
 
-static void observe_one(const struct kvi_slot_job *j, size_t t,
-                        const struct slot_cell *c)
+static void observe_one(const struct kvi_slot_job *j, size_t t, const struct slot_cell *c)
 {
 	size_t at = feature_at(j, t);
 	observe(&j->slot[0], j, at + j->half, c, c->x);
@@ -163,16 +166,14 @@ static void observe_one(const struct kvi_slot_job *j, size_t t,
 		j->z[at + 1] = 0;
 }
 
-static void observe_pair(const struct kvi_slot_job *j, size_t t,
-                         const struct slot_cell *a, const struct slot_cell *b)
+static void observe_pair(const struct kvi_slot_job *j, size_t t, const struct slot_cell *a,
+                         const struct slot_cell *b)
 {
 	int32_t cosine = j->cos_sin[2 * t], sine = j->cos_sin[2 * t + 1];
 	int32_t half = (int32_t)1 << (COSINE_ONE - 1);
 	size_t at = feature_at(j, t);
-	observe(&j->slot[0], j, at, a,
-	        (a->x * cosine + b->x * sine + half) >> COSINE_ONE);
-	observe(&j->slot[1], j, at + 1, b,
-	        (b->x * cosine - a->x * sine + half) >> COSINE_ONE);
+	observe(&j->slot[0], j, at, a, (a->x * cosine + b->x * sine + half) >> COSINE_ONE);
+	observe(&j->slot[1], j, at + 1, b, (b->x * cosine - a->x * sine + half) >> COSINE_ONE);
 }
 
 /* The index of token t in stream order; false: its lane is not active. */
@@ -182,19 +183,17 @@ static bool stream_index(const struct kvi_slot_block *b, size_t t, size_t *at)
 	return t % KVI_LANES < b->lanes;
 }
 
-static bool decode(const struct kvi_slot_block *b, const struct kvi_slot *s,
-                   const uint32_t *ctx)
+static bool decode(const struct kvi_slot_block *b, const struct kvi_slot *s, const uint32_t *ctx)
 {
 	const struct kvi_grid_job g = { .fmt = b->fmt, .tables = b->tables };
-	const struct kvi_span span = { kvi_slot_steps(b), b->lanes,
-		                       kvi_slot_steps(b), b->lanes, 1 };
+	const struct kvi_span span = { kvi_slot_steps(b), b->lanes, kvi_slot_steps(b), b->lanes,
+		                       1 };
 	struct kvi_slot_reader *in = b->reader;
 	kvi_scalar_grid_span(&g, &span, ctx, &in->words, in->state, s->x);
 	return !in->words.missing;
 }
 
-bool kvi_scalar_slot(const struct kvi_slot_block *b,
-                     const struct kvi_slot_job *j)
+bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
 {
 	struct slot_cell cell[KVI_BLOCK_TOKENS][2];
 	uint32_t decode_ctx[2][KVI_BLOCK_TOKENS];
@@ -213,12 +212,10 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b,
 		for (unsigned i = 0; i < slots; i++) {
 			if (b->unknown)
 				c[i].k += b->unknown[t];
-			uint32_t *ctx = j->slot[i].known ? j->slot[i].ctx
-			                                 : decode_ctx[i];
+			uint32_t *ctx = j->slot[i].known ? j->slot[i].ctx : decode_ctx[i];
 			if (ctx && stream_index(b, t, &at))
 				ctx[at] = kvi_grid_context(
-					c[i].mu, kvi_clamp(c[i].k + more,
-					                   -K_LIMIT, K_LIMIT),
+					c[i].mu, kvi_clamp(c[i].k + more, -K_LIMIT, K_LIMIT),
 					b->fmt);
 		}
 	}
@@ -230,8 +227,7 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b,
 		bool active = stream_index(b, t, &at);
 		for (unsigned i = 0; i < slots; i++) {
 			const struct kvi_slot *s = &j->slot[i];
-			c[i].x = active ? integer_of(s->x[at], b->fmt, s->step)
-			                : 0;
+			c[i].x = active ? integer_of(s->x[at], b->fmt, s->step) : 0;
 			if (b->w && j->grow)
 				b->w[t] += distance(&c[i], s->step);
 		}

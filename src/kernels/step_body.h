@@ -46,10 +46,8 @@ INLINE active_lanes first_active(unsigned lanes)
 	static const uint32_t iota[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 	active_lanes a = { .lanes = lanes };
 	EACH
-		a.mask.v[h] = lanes == KVI_LANES
-		                      ? SET(-1)
-		                      : v_gt(SET((int)lanes - WIDTH * h),
-		                             v_load(iota));
+		a.mask.v[h] = lanes == KVI_LANES ? SET(-1)
+		                                 : v_gt(SET((int)lanes - WIDTH * h), v_load(iota));
 	return a;
 }
 
@@ -61,8 +59,7 @@ INLINE struct parts states_load(const uint32_t *st)
 	return q;
 }
 
-INLINE void states_store(uint32_t *st, const struct parts *q,
-                         active_lanes active)
+INLINE void states_store(uint32_t *st, const struct parts *q, active_lanes active)
 {
 	uint32_t all[KVI_LANES];
 	EACH
@@ -70,8 +67,7 @@ INLINE void states_store(uint32_t *st, const struct parts *q,
 	memcpy(st, all, active.lanes * sizeof(*st));
 }
 
-INLINE struct parts contexts_load(const uint32_t *ctx, bool per_step,
-                                  active_lanes active)
+INLINE struct parts contexts_load(const uint32_t *ctx, bool per_step, active_lanes active)
 {
 	struct parts q;
 	uint32_t padded[KVI_LANES] = { 0 };
@@ -100,8 +96,7 @@ INLINE struct parts words16_load(const uint16_t *p, active_lanes active)
 	return q;
 }
 
-INLINE void words16_store(uint16_t *p, const struct parts *q,
-                          active_lanes active)
+INLINE void words16_store(uint16_t *p, const struct parts *q, active_lanes active)
 {
 	uint16_t all[KVI_LANES], *to = active.lanes == KVI_LANES ? p : all;
 	EACH
@@ -114,14 +109,12 @@ INLINE uint32_t lanes_equal(const struct parts *q, vec v, active_lanes active)
 {
 	uint32_t bits = 0;
 	EACH
-		bits |= v_bits(v_and(v_eq(q->v[h], v), active.mask.v[h]))
-		        << WIDTH * h;
+		bits |= v_bits(v_and(v_eq(q->v[h], v), active.mask.v[h])) << WIDTH * h;
 	return bits;
 }
 
 /* Bytes of a step in memory of 32: p itself, or a copy. */
-INLINE const uint8_t *bytes_padded(const uint8_t *p, active_lanes active,
-                                   uint8_t copy[KVI_LANES])
+INLINE const uint8_t *bytes_padded(const uint8_t *p, active_lanes active, uint8_t copy[KVI_LANES])
 {
 	if (active.lanes == KVI_LANES)
 		return p;
@@ -130,8 +123,7 @@ INLINE const uint8_t *bytes_padded(const uint8_t *p, active_lanes active,
 	return copy;
 }
 
-INLINE struct parts tab_load(const uint8_t *tab, bool per_step,
-                             active_lanes active)
+INLINE struct parts tab_load(const uint8_t *tab, bool per_step, active_lanes active)
 {
 	uint8_t copy[KVI_LANES];
 	struct parts q;
@@ -143,9 +135,8 @@ INLINE struct parts tab_load(const uint8_t *tab, bool per_step,
 }
 
 /* Phase 1 of a decoder's step; the symbols. table: its number, a lane. */
-INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut,
-                                 const struct parts *table, active_lanes active,
-                                 const uint8_t **p)
+INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut, const struct parts *table,
+                                 active_lanes active, const uint8_t **p)
 {
 	struct parts symbol;
 	EACH {
@@ -154,40 +145,34 @@ INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut,
 		vec entry = v_gather(lut, v_or(row, slot));
 		vec off = v_and(v_shr(entry, 9), SET(2047));
 		symbol.v[h] = v_and(entry, SET(511));
-		st->v[h] = v_add(v_mul(v_shr(st->v[h], KVI_PROB_BITS),
-		                       v_shr(entry, 20)),
-		                 off);
+		st->v[h] = v_add(v_mul(v_shr(st->v[h], KVI_PROB_BITS), v_shr(entry, 20)), off);
 	}
 	EACH
 		st->v[h] = v_renorm(st->v[h], active.mask.v[h], p);
 	return symbol;
 }
 
-INLINE struct parts tab_step_take(struct parts *st,
-                                  const struct kvi_tables *tables,
-                                  const uint8_t *tab, bool per_step,
-                                  active_lanes active, const uint8_t **p)
+INLINE struct parts tab_step_take(struct parts *st, const struct kvi_tables *tables,
+                                  const uint8_t *tab, bool per_step, active_lanes active,
+                                  const uint8_t **p)
 {
 	struct parts table = tab_load(tab, per_step, active);
 	return symbols_take(st, tables->lut, &table, active, p);
 }
 
 /* An encoder's entries of the symbols. */
-INLINE struct parts entries_load(const struct kvi_tables *tables,
-                                 const struct parts *table,
+INLINE struct parts entries_load(const struct kvi_tables *tables, const struct parts *table,
                                  const struct parts *symbol)
 {
 	const vec stride = SET(__builtin_ctz((unsigned)tables->stride));
 	struct parts e;
 	EACH
 		e.v[h] = v_gather(tables->enc,
-		                  v_add(v_shl_each(table->v[h], stride),
-		                        symbol->v[h]));
+		                  v_add(v_shl_each(table->v[h], stride), symbol->v[h]));
 	return e;
 }
 
-INLINE struct parts tab_entries(const struct kvi_tables *tables,
-                                const uint8_t *tab, bool per_step,
+INLINE struct parts tab_entries(const struct kvi_tables *tables, const uint8_t *tab, bool per_step,
                                 active_lanes active, const struct parts *symbol)
 {
 	struct parts table = tab_load(tab, per_step, active);
@@ -207,12 +192,11 @@ INLINE vec symbol_put(vec st, vec entry, vec active, uint16_t **w)
 	return v_add(v_add(v_shl(q, KVI_PROB_BITS), v_add(cum, r)), next);
 }
 
-INLINE void symbols_put(struct parts *st, const struct parts *entry,
-                        active_lanes active, uint16_t **w)
+INLINE void symbols_put(struct parts *st, const struct parts *entry, active_lanes active,
+                        uint16_t **w)
 {
 	EACH_BACK
-		st->v[h] = symbol_put(st->v[h], entry->v[h], active.mask.v[h],
-		                      w);
+	st->v[h] = symbol_put(st->v[h], entry->v[h], active.mask.v[h], w);
 }
 
 #endif

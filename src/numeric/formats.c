@@ -24,17 +24,17 @@ const struct kvi_float_format *kvi_float_format(unsigned dtype)
  * The fields of a small format moved to where binary32 has them make a number
  * that is too small by a power of two, subnormal ones included.
  */
-#define WIDEN(size, load, shift, sign_bit, factor)                            \
-	for (size_t i = 0; i < n; i++) {                                      \
-		uint32_t x = load(from + i * size);                           \
-		uint32_t b = x << (31 - sign_bit) & 0x80000000u;              \
-		uint32_t v = (x & ((1u << sign_bit) - 1)) << shift;           \
-		float f;                                                      \
-		memcpy(&f, &v, sizeof f);                                     \
-		f *= factor;                                                  \
-		memcpy(&v, &f, sizeof v);                                     \
-		v |= b;                                                       \
-		memcpy(to + i, &v, sizeof v);                                 \
+#define WIDEN(size, load, shift, sign_bit, factor)                  \
+	for (size_t i = 0; i < n; i++) {                            \
+		uint32_t x = load(from + i * size);                 \
+		uint32_t b = x << (31 - sign_bit) & 0x80000000u;    \
+		uint32_t v = (x & ((1u << sign_bit) - 1)) << shift; \
+		float f;                                            \
+		memcpy(&f, &v, sizeof f);                           \
+		f *= factor;                                        \
+		memcpy(&v, &f, sizeof v);                           \
+		v |= b;                                             \
+		memcpy(to + i, &v, sizeof v);                       \
 	}
 
 static inline uint32_t load8(const uint8_t *p)
@@ -50,11 +50,16 @@ static inline uint32_t load_high(const uint8_t *p)
 void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to)
 {
 	switch (dtype) {
-	case KVARC_F32: WIDEN(4, load_high, 16, 15, 1.0f) break;
-	case KVARC_BF16: WIDEN(2, kvi_load16, 16, 15, 1.0f) break;
-	case KVARC_F16: WIDEN(2, kvi_load16, 13, 15, 0x1p112f) break;
-	case KVARC_E4M3: WIDEN(1, load8, 20, 7, 0x1p120f) break;
-	default: WIDEN(1, load8, 21, 7, 0x1p112f) break;
+	case KVARC_F32:
+		WIDEN(4, load_high, 16, 15, 1.0f) break;
+	case KVARC_BF16:
+		WIDEN(2, kvi_load16, 16, 15, 1.0f) break;
+	case KVARC_F16:
+		WIDEN(2, kvi_load16, 13, 15, 0x1p112f) break;
+	case KVARC_E4M3:
+		WIDEN(1, load8, 20, 7, 0x1p120f) break;
+	default:
+		WIDEN(1, load8, 21, 7, 0x1p112f) break;
 	}
 }
 
@@ -62,11 +67,16 @@ void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to)
 static uint32_t special(unsigned dtype)
 {
 	switch (dtype) {
-	case KVARC_F32: return 0x7f800000;
-	case KVARC_BF16: return 0x7f80;
-	case KVARC_F16: return 0x7c00;
-	case KVARC_E4M3: return 0x7f;
-	default: return 0x7c;
+	case KVARC_F32:
+		return 0x7f800000;
+	case KVARC_BF16:
+		return 0x7f80;
+	case KVARC_F16:
+		return 0x7c00;
+	case KVARC_E4M3:
+		return 0x7f;
+	default:
+		return 0x7c;
 	}
 }
 
@@ -128,8 +138,7 @@ static uint32_t without(uint32_t size, unsigned bits)
 }
 
 /* The pattern of |x| in a format of at most 16 bits. */
-static uint32_t narrow(uint32_t size, const struct kvi_float_format *f,
-                       uint32_t largest)
+static uint32_t narrow(uint32_t size, const struct kvi_float_format *f, uint32_t largest)
 {
 	uint32_t lost = 23 - f->mant_bits, e = size >> 23, code;
 	uint32_t least = (uint32_t)(127 + f->grid.emin);
@@ -139,8 +148,7 @@ static uint32_t narrow(uint32_t size, const struct kvi_float_format *f,
 	}
 	/* subnormal: units of the smallest number */
 	lost += least - (e ? e : 1);
-	return without((size & 0x7fffff) | (e ? 0x800000 : 0),
-	               lost < 25 ? lost : 25);
+	return without((size & 0x7fffff) | (e ? 0x800000 : 0), lost < 25 ? lost : 25);
 }
 
 void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to)
@@ -148,8 +156,7 @@ void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to)
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	unsigned size = (unsigned)kvarc_dtype_bytes(dtype);
 	/* e4m3 has no infinity */
-	uint32_t largest = dtype == KVARC_E4M3 ? 0x7e
-		: ((1u << f->exp_bits) - 1) << f->mant_bits;
+	uint32_t largest = dtype == KVARC_E4M3 ? 0x7e : ((1u << f->exp_bits) - 1) << f->mant_bits;
 	for (size_t i = 0; i < n; i++, to += size) {
 		uint32_t b;
 		memcpy(&b, from + i, sizeof b);
@@ -158,8 +165,7 @@ void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to)
 			kvi_store32(to, x > 0x7f800000 ? 0 : b);
 			continue;
 		}
-		x = x > 0x7f800000 ? 0
-		    : narrow(x, f, largest) | sign << (8 * size - 1);
+		x = x > 0x7f800000 ? 0 : narrow(x, f, largest) | sign << (8 * size - 1);
 		if (size == 2)
 			kvi_store16(to, (uint16_t)x);
 		else

@@ -3,5 +3,5 @@ libkvi_la_SOURCES += \
 	src/numeric/formats.c src/numeric/formats.h \
 	src/numeric/rope_angles.c src/numeric/rope_angles.h \
 	src/numeric/rope_search.c src/numeric/rope_search.h \
-	src/numeric/rope_turns.c src/numeric/rope_turns.h \
+	src/numeric/rope_rotations.c src/numeric/rope_rotations.h \
 	src/numeric/rotate.c src/numeric/rotate.h

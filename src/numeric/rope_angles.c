@@ -6,16 +6,15 @@
 
 #include "rotate.h"
 
-size_t kvi_turns_bytes(size_t pairs, size_t n_tokens)
+size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens)
 {
-	size_t room = kvi_token_room(n_tokens);
+	size_t room = kvi_padded_tokens(n_tokens);
 	return pairs * sizeof(uint64_t) + n_tokens * sizeof(int32_t) +
 	       pairs * room * (2 * sizeof(int16_t) + 1);
 }
 
 /* Cosine and sine of one pair at one position (spec linear 2). */
-static void turn_one(uint64_t freq, int32_t position, int16_t *turn,
-                     uint8_t *angle_class)
+static void turn_one(uint64_t freq, int32_t position, int16_t *turn, uint8_t *angle_class)
 {
 	uint64_t full = (uint64_t)(int64_t)position * freq;
 	uint32_t i = kvi_rotate_angle(freq, position);
@@ -26,29 +25,27 @@ static void turn_one(uint64_t freq, int32_t position, int16_t *turn,
 	*angle_class = i >> 5 & 63;
 }
 
-void kvi_turns_make(struct kvi_turns *t, void *memory, const kvarc_rope *rope,
-                    const int32_t *positions, size_t n_tokens)
+void kvi_rotations_make(struct kvi_rotations *t, void *memory, const kvarc_rope *rope,
+                        const int32_t *positions, size_t n_tokens)
 {
 	t->pairs = rope->rotary / 2;
 	t->n_tokens = n_tokens;
-	t->tokens_room = kvi_token_room(n_tokens);
+	t->tokens_capacity = kvi_padded_tokens(n_tokens);
 	t->freq = memory;
 	t->turn = (int16_t *)(void *)(t->freq + t->pairs);
-	t->positions = (int32_t *)(void *)(t->turn +
-	                                   2 * t->pairs * t->tokens_room);
+	t->positions = (int32_t *)(void *)(t->turn + 2 * t->pairs * t->tokens_capacity);
 	t->angle_class = (uint8_t *)(t->positions + n_tokens);
 	memcpy(t->freq, rope->freq, t->pairs * sizeof *t->freq);
 	memcpy(t->positions, positions, n_tokens * sizeof *positions);
 	int16_t *turn = t->turn;
 	uint8_t *class = t->angle_class;
 	for (size_t p = 0; p < t->pairs; p++)
-		for (size_t i = 0; i < t->tokens_room; i++, turn += 2)
-			turn_one(rope->freq[p], i < n_tokens ? positions[i] : 0,
-			         turn, class++);
+		for (size_t i = 0; i < t->tokens_capacity; i++, turn += 2)
+			turn_one(rope->freq[p], i < n_tokens ? positions[i] : 0, turn, class ++);
 }
 
-bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
-                    const int32_t *positions, size_t n_tokens)
+bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
+                         const int32_t *positions, size_t n_tokens)
 {
 	return t->pairs == rope->rotary / 2 && t->n_tokens == n_tokens &&
 	       !memcmp(t->freq, rope->freq, t->pairs * sizeof *t->freq) &&

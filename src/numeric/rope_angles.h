@@ -10,7 +10,7 @@
 #include "kvarc.h"
 
 /* Tokens that a feature row has room for. */
-static inline size_t kvi_token_room(size_t n_tokens)
+static inline size_t kvi_padded_tokens(size_t n_tokens)
 {
 	return (n_tokens + 31) & ~(size_t)31;
 }
@@ -19,19 +19,19 @@ static inline size_t kvi_token_room(size_t n_tokens)
  * Cosines and sines of the pairs of a rope at the positions of a segment, the
  * same for all layers. By pair and token: (cos, sin) in 1/16384, angle class.
  */
-struct kvi_turns {
-	size_t pairs, n_tokens, tokens_room;
+struct kvi_rotations {
+	size_t pairs, n_tokens, tokens_capacity;
 	uint64_t *freq;
 	int32_t *positions;
 	int16_t *turn;
 	uint8_t *angle_class;
 };
-/* Bytes of memory, 64-aligned, for kvi_turns_make. */
-size_t kvi_turns_bytes(size_t pairs, size_t n_tokens);
-void kvi_turns_make(struct kvi_turns *t, void *room, const kvarc_rope *rope,
-                    const int32_t *positions, size_t n_tokens);
-/* Whether t is already what kvi_turns_make would make. */
-bool kvi_turns_same(const struct kvi_turns *t, const kvarc_rope *rope,
-                    const int32_t *positions, size_t n_tokens);
+/* Bytes of memory, 64-aligned, for kvi_rotations_make. */
+size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
+void kvi_rotations_make(struct kvi_rotations *t, void *buffer, const kvarc_rope *rope,
+                        const int32_t *positions, size_t n_tokens);
+/* Whether t is already what kvi_rotations_make would make. */
+bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
+                         const int32_t *positions, size_t n_tokens);
 
 #endif

@@ -20,10 +20,9 @@ struct kvi_rope {
 	uint64_t freq[KVI_ROPE_PAIRS_MAX];
 };
 
-/* theta > 1, rotary even and at most 2 * KVI_ROPE_PAIRS_MAX: freq[i] = theta^(-2i/rotary) / (2 pi) turns.
- * False when out of range. */
-bool kvi_rope_make(struct kvi_rope *rope, double theta, uint32_t rotary,
-                   uint8_t pairing);
+/* theta > 1, rotary even and at most 2 * KVI_ROPE_PAIRS_MAX: freq[i] = theta^(-2i/rotary) / (2 pi)
+ * turns. False when out of range. */
+bool kvi_rope_make(struct kvi_rope *rope, double theta, uint32_t rotary, uint8_t pairing);
 
 /* A sample of one key tensor: n tokens x heads x channels, packed, token-major. */
 struct kvi_rope_sample {
@@ -40,17 +39,14 @@ struct kvi_rope_sample {
  * without memory.
  */
 bool kvi_rope_search(struct kvi_rope *best, const struct kvi_alloc *alloc,
-                     const struct kvi_rope_sample *samples, size_t n_samples,
-                     double hint_theta);
+                     const struct kvi_rope_sample *samples, size_t n_samples, double hint_theta);
 
 /*
  * The pairing of a rope whose frequencies are known: its own, unless the other one explains
  * clearly more of the samples. False, and nothing is changed, when they say nothing, or without
  * memory.
  */
-bool kvi_rope_choose_pairing(struct kvi_rope *rope,
-                             const struct kvi_alloc *alloc,
-                             const struct kvi_rope_sample *samples,
-                             size_t n_samples);
+bool kvi_rope_choose_pairing(struct kvi_rope *rope, const struct kvi_alloc *alloc,
+                             const struct kvi_rope_sample *samples, size_t n_samples);
 
 #endif

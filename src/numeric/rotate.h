@@ -20,8 +20,7 @@ static inline uint32_t kvi_rotate_angle(uint64_t f, int32_t p)
 }
 
 /* Channels of pair i of a head. */
-static inline void kvi_rope_pair(const kvarc_rope *rope, uint32_t i,
-                                 uint32_t *a, uint32_t *b)
+static inline void kvi_rope_pair(const kvarc_rope *rope, uint32_t i, uint32_t *a, uint32_t *b)
 {
 	if (rope->pairing == KVARC_ROPE_HALF) {
 		*a = i;
@@ -43,8 +42,7 @@ static inline size_t kvi_rope_channel(const kvarc_rope *rope, size_t slot)
 }
 
 /* Angles of all pairs at a position. */
-static inline void kvi_rotate_angles(const kvarc_rope *rope, int32_t position,
-                                     uint16_t *angle)
+static inline void kvi_rotate_angles(const kvarc_rope *rope, int32_t position, uint16_t *angle)
 {
 	for (uint32_t i = 0; i < rope->rotary / 2; i++)
 		angle[i] = (uint16_t)kvi_rotate_angle(rope->freq[i], position);

@@ -9,20 +9,17 @@
 enum {
 	GGUF_MAGIC = 0x46554747, /* "GGUF" */
 	PAIRS_MAX = 1 << 16,
-	DEPTH_MAX = 4            /* of arrays in arrays */
+	DEPTH_MAX = 4 /* of arrays in arrays */
 };
 
-static const uint8_t type_bytes[KVI_GGUF_TYPES] = {
-	1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8
-};
+static const uint8_t type_bytes[KVI_GGUF_TYPES] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
 unsigned kvi_gguf_type_bytes(uint32_t type)
 {
 	return type < KVI_GGUF_TYPES ? type_bytes[type] : 0;
 }
 
-kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors,
-                             uint64_t *pairs)
+kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors, uint64_t *pairs)
 {
 	if (kvi_scan32(s) != GGUF_MAGIC)
 		return s->io ? KVARC_IO : KVARC_FORMAT;
@@ -41,13 +38,12 @@ static bool scan_array(struct kvi_scan *s, uint32_t *of, uint64_t *n)
 {
 	*of = kvi_scan32(s);
 	*n = kvi_scan64(s);
-	return !s->bad && *of < KVI_GGUF_TYPES && *n <= kvi_scan_left(s);
+	return !s->bad && *of < KVI_GGUF_TYPES && *n <= kvi_scan_remaining(s);
 }
 
 static bool skip_value(struct kvi_scan *s, uint32_t type, int depth);
 
-static bool skip_elements(struct kvi_scan *s, uint32_t of, uint64_t n,
-                          int depth)
+static bool skip_elements(struct kvi_scan *s, uint32_t of, uint64_t n, int depth)
 {
 	uint64_t bytes;
 	if (type_bytes[of]) {
@@ -69,19 +65,19 @@ static bool skip_value(struct kvi_scan *s, uint32_t type, int depth)
 	uint64_t n;
 	if (type == KVI_GGUF_STRING)
 		kvi_scan_skip(s, kvi_scan64(s));
-	else if (type != KVI_GGUF_ARRAY || depth >= DEPTH_MAX ||
-	         !scan_array(s, &of, &n) || !skip_elements(s, of, n, depth))
+	else if (type != KVI_GGUF_ARRAY || depth >= DEPTH_MAX || !scan_array(s, &of, &n) ||
+	         !skip_elements(s, of, n, depth))
 		return false;
 	return !s->bad;
 }
 
 /* A string into a fixed buffer, cut if it is longer. */
-static void scan_text(struct kvi_scan *s, char *dst, size_t room)
+static void scan_text(struct kvi_scan *s, char *dst, size_t capacity)
 {
 	uint64_t n = kvi_scan64(s);
-	size_t keep = n < room - 1 ? (size_t)n : room - 1;
+	size_t keep = n < capacity - 1 ? (size_t)n : capacity - 1;
 	dst[0] = '\0';
-	if (n > kvi_scan_left(s) || !kvi_scan_bytes(s, dst, keep)) {
+	if (n > kvi_scan_remaining(s) || !kvi_scan_bytes(s, dst, keep)) {
 		s->bad = true;
 		return;
 	}
@@ -106,20 +102,19 @@ double kvi_gguf_number(uint32_t type, const uint8_t *raw)
 		memcpy(&d, &bits, sizeof d);
 		return d;
 	}
-	bool minus = (type == KVI_GGUF_I8 || type == KVI_GGUF_I16 ||
-	              type == KVI_GGUF_I32 || type == KVI_GGUF_I64) &&
+	bool minus = (type == KVI_GGUF_I8 || type == KVI_GGUF_I16 || type == KVI_GGUF_I32 ||
+	              type == KVI_GGUF_I64) &&
 	             bits >> (8 * n - 1);
 	if (minus && n < 8)
 		bits |= UINT64_MAX << (8 * n);
 	return minus ? -(double)(0 - bits) : (double)bits;
 }
 
-bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t room,
-                        struct kvi_gguf_value *v)
+bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t capacity, struct kvi_gguf_value *v)
 {
 	uint8_t raw[8];
 	memset(v, 0, sizeof *v);
-	scan_text(s, key, room);
+	scan_text(s, key, capacity);
 	v->type = kvi_scan32(s);
 	if (s->bad)
 		return false;

@@ -11,27 +11,35 @@
 
 /* Value types of the format. */
 enum kvi_gguf_type {
-	KVI_GGUF_U8, KVI_GGUF_I8, KVI_GGUF_U16, KVI_GGUF_I16, KVI_GGUF_U32,
-	KVI_GGUF_I32, KVI_GGUF_F32, KVI_GGUF_BOOL, KVI_GGUF_STRING,
-	KVI_GGUF_ARRAY, KVI_GGUF_U64, KVI_GGUF_I64, KVI_GGUF_F64,
+	KVI_GGUF_U8,
+	KVI_GGUF_I8,
+	KVI_GGUF_U16,
+	KVI_GGUF_I16,
+	KVI_GGUF_U32,
+	KVI_GGUF_I32,
+	KVI_GGUF_F32,
+	KVI_GGUF_BOOL,
+	KVI_GGUF_STRING,
+	KVI_GGUF_ARRAY,
+	KVI_GGUF_U64,
+	KVI_GGUF_I64,
+	KVI_GGUF_F64,
 	KVI_GGUF_TYPES
 };
 
 struct kvi_gguf_value {
 	uint32_t type;
-	double number;           /* of a type that is one, else 0 */
-	char text[128];          /* of a string, cut; else empty */
+	double number;  /* of a type that is one, else 0 */
+	char text[128]; /* of a string, cut; else empty */
 	/* of an array: type and number of its elements, where they begin */
 	uint32_t of;
 	uint64_t n, at;
 };
 
 /* Magic, version and counts. FORMAT (not a GGUF), OPTIONS (version), DATA, IO. */
-kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors,
-                             uint64_t *pairs);
+kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors, uint64_t *pairs);
 /* The key and value of a pair; a key is cut to its buffer. False: damaged, or s->io. */
-bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t room,
-                        struct kvi_gguf_value *v);
+bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t capacity, struct kvi_gguf_value *v);
 /* Bytes of a number, 0 for other types. */
 unsigned kvi_gguf_type_bytes(uint32_t type);
 /* The number at raw, of a type that is one. */

@@ -16,17 +16,17 @@ enum kvi_member_kind {
 	KVI_MEMBER_DEFLATED, /* zip: a regular file, method 8 */
 	KVI_MEMBER_PACKED,   /* zip: another method, or encrypted */
 	KVI_MEMBER_FOLDER,
-	KVI_MEMBER_SPECIAL   /* links, devices, sparse files: more than bytes and a name */
+	KVI_MEMBER_SPECIAL /* links, devices, sparse files: more than bytes and a name */
 };
 
 struct kvi_member {
 	enum kvi_member_kind kind;
-	const char *name;    /* as stored, terminated; NULL: longer than KVI_MEMBER_NAME_MAX, or
+	const char *name;   /* as stored, terminated; NULL: longer than KVI_MEMBER_NAME_MAX, or
 	                      * with a 0 in it. During the call only */
-	uint64_t header_at;  /* offsets in the container: its header */
-	uint64_t offset;     /* its first byte */
-	uint64_t packed;     /* bytes from there on */
-	uint64_t bytes;      /* of the file */
+	uint64_t header_at; /* offsets in the container: its header */
+	uint64_t offset;    /* its first byte */
+	uint64_t packed;    /* bytes from there on */
+	uint64_t bytes;     /* of the file */
 };
 
 /* Anything but OK ends the scan and is what it returns. */

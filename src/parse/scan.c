@@ -7,8 +7,7 @@
 #include "util/source.h"
 #include "util/bytes.h"
 
-struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc,
-                               const kvarc_source *src)
+struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc, const kvarc_source *src)
 {
 	struct kvi_scan *s = kvi_malloc(alloc, sizeof *s);
 	if (!s)
@@ -28,7 +27,7 @@ void kvi_scan_seek(struct kvi_scan *s, uint64_t at)
 	s->bad = s->io || at > s->end;
 }
 
-uint64_t kvi_scan_left(const struct kvi_scan *s)
+uint64_t kvi_scan_remaining(const struct kvi_scan *s)
 {
 	return s->bad ? 0 : s->end - s->at;
 }
@@ -36,15 +35,14 @@ uint64_t kvi_scan_left(const struct kvi_scan *s)
 bool kvi_scan_bytes(struct kvi_scan *s, void *dst, size_t n)
 {
 	uint8_t *out = dst;
-	if (n > kvi_scan_left(s)) {
+	if (n > kvi_scan_remaining(s)) {
 		s->bad = true;
 		return false;
 	}
 	while (n) {
 		if (s->at < s->buf_at || s->at - s->buf_at >= s->buf_n) {
 			uint64_t left = s->end - s->at;
-			size_t want = left < KVI_SCAN_BYTES ? (size_t)left
-			                                    : KVI_SCAN_BYTES;
+			size_t want = left < KVI_SCAN_BYTES ? (size_t)left : KVI_SCAN_BYTES;
 			s->buf_n = 0;
 			if (kvi_source_read(s->src, s->buf, want, s->at)) {
 				s->io = s->bad = true;
@@ -77,7 +75,7 @@ uint64_t kvi_scan64(struct kvi_scan *s)
 
 void kvi_scan_skip(struct kvi_scan *s, uint64_t n)
 {
-	if (n > kvi_scan_left(s))
+	if (n > kvi_scan_remaining(s))
 		s->bad = true;
 	else
 		s->at += n;

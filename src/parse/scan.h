@@ -26,11 +26,10 @@ struct kvi_scan {
 };
 
 /* Allocates; NULL on failure. Free with kvi_free. */
-struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc,
-                               const kvarc_source *src);
+struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc, const kvarc_source *src);
 /* Goes to an offset and clears bad. */
 void kvi_scan_seek(struct kvi_scan *s, uint64_t at);
-uint64_t kvi_scan_left(const struct kvi_scan *s);
+uint64_t kvi_scan_remaining(const struct kvi_scan *s);
 uint32_t kvi_scan32(struct kvi_scan *s);
 uint64_t kvi_scan64(struct kvi_scan *s);
 bool kvi_scan_bytes(struct kvi_scan *s, void *dst, size_t n);

@@ -18,17 +18,15 @@ static bool get_count(const json_t *v, uint64_t *n)
 	return true;
 }
 
-bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes,
-                  struct kvi_st_entry *x)
+bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x)
 {
 	const json_t *shape = json_object_get(v, "shape");
 	const json_t *offsets = json_object_get(v, "data_offsets");
 	x->dtype = json_string_value(json_object_get(v, "dtype"));
-	if (!x->dtype || !json_is_array(shape) ||
-	    json_array_size(offsets) != 2 ||
+	if (!x->dtype || !json_is_array(shape) || json_array_size(offsets) != 2 ||
 	    !get_count(json_array_get(offsets, 0), &x->begin) ||
-	    !get_count(json_array_get(offsets, 1), &x->end) ||
-	    x->begin > x->end || x->end > data_bytes)
+	    !get_count(json_array_get(offsets, 1), &x->end) || x->begin > x->end ||
+	    x->end > data_bytes)
 		return false;
 	x->axes = json_array_size(shape);
 	x->elements = 1;

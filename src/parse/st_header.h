@@ -10,22 +10,21 @@
 enum {
 	KVI_ST_AXES_MAX = 8,           /* that are kept */
 	KVI_ST_HEADER_MAX = 100000000, /* bytes, of the format */
-	KVI_JSON_COST = 88             /* memory that a byte of JSON may need: jansson takes 256 bytes
+	KVI_JSON_COST = 88 /* memory that a byte of JSON may need: jansson takes 256 bytes
 	                                * for "{}," and its entry in an array */
 };
 
 struct kvi_st_entry {
-	const char *dtype;             /* of the JSON */
-	size_t axes;                   /* may be more than the shape holds */
+	const char *dtype; /* of the JSON */
+	size_t axes;       /* may be more than the shape holds */
 	uint64_t shape[KVI_ST_AXES_MAX];
 	uint64_t elements;
-	uint64_t begin, end;           /* in the data */
+	uint64_t begin, end; /* in the data */
 };
 
 /* {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, ends in data_bytes; an
  * object of jansson. False: not valid. */
 struct json_t;
-bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes,
-                  struct kvi_st_entry *x);
+bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x);
 
 #endif

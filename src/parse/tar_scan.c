@@ -7,10 +7,20 @@
 #include "util/ckd.h"
 
 enum {
-	BLOCK = 512, PAX_MAX = 1 << 20,
-	NAME_AT = 0, SIZE_AT = 124, CHECK_AT = 148, TYPE_AT = 156, MAGIC_AT = 257,
-	PREFIX_AT = 345, GNU_EXTENDED_AT = 482, EXTENDED_AT = 504,
-	NAME_BYTES = 100, SIZE_BYTES = 12, CHECK_BYTES = 8, PREFIX_BYTES = 155
+	BLOCK = 512,
+	PAX_MAX = 1 << 20,
+	NAME_AT = 0,
+	SIZE_AT = 124,
+	CHECK_AT = 148,
+	TYPE_AT = 156,
+	MAGIC_AT = 257,
+	PREFIX_AT = 345,
+	GNU_EXTENDED_AT = 482,
+	EXTENDED_AT = 504,
+	NAME_BYTES = 100,
+	SIZE_BYTES = 12,
+	CHECK_BYTES = 8,
+	PREFIX_BYTES = 155
 };
 
 struct tar {
@@ -131,7 +141,7 @@ static bool take_pax(struct tar *t, const char *p, size_t n)
 /* An extended header in front of a member: pax records, or a long name of GNU. */
 static kvarc_ret take_extended(struct tar *t, uint8_t type, uint64_t size)
 {
-	if (size > PAX_MAX || size > kvi_scan_left(t->s))
+	if (size > PAX_MAX || size > kvi_scan_remaining(t->s))
 		return KVARC_END;
 	size_t n = (size_t)size;
 	char *p = kvi_malloc(t->alloc, n + 1);
@@ -172,11 +182,11 @@ static enum kvi_member_kind kind_of(const struct tar *t, uint8_t type)
 	if (t->sparse)
 		return KVI_MEMBER_SPECIAL;
 	switch (type) {
-	case '0': case '7':
+	case '0':
+	case '7':
 		return KVI_MEMBER_STORED;
 	case '\0':
-		return n && t->name[n - 1] == '/' ? KVI_MEMBER_FOLDER
-		                                  : KVI_MEMBER_STORED;
+		return n && t->name[n - 1] == '/' ? KVI_MEMBER_FOLDER : KVI_MEMBER_STORED;
 	case '5':
 		return KVI_MEMBER_FOLDER;
 	default:
@@ -205,15 +215,16 @@ static kvarc_ret take_member(struct tar *t, uint8_t type, uint64_t size)
 	if (type == 'S')
 		skip_sparse_map(t);
 	take_name(t);
-	struct kvi_member m = {
-		.kind = kind_of(t, type), .name = t->has_name ? t->name : NULL,
-		.header_at = t->block_at, .offset = t->s->at,
-		.packed = size, .bytes = size
-	};
+	struct kvi_member m = { .kind = kind_of(t, type),
+		                .name = t->has_name ? t->name : NULL,
+		                .header_at = t->block_at,
+		                .offset = t->s->at,
+		                .packed = size,
+		                .bytes = size };
 	if (size && has_no_bytes(m.kind, type))
 		return KVARC_END;
 	/* The last block of a member is filled up. */
-	uint64_t left = kvi_scan_left(t->s);
+	uint64_t left = kvi_scan_remaining(t->s);
 	if (size > left || -size % BLOCK > left - size)
 		return t->s->io ? KVARC_IO : KVARC_END;
 	kvi_scan_skip(t->s, size + -size % BLOCK);
@@ -239,7 +250,7 @@ static kvarc_ret scan_blocks(struct tar *t)
 {
 	kvarc_ret ret = KVARC_OK;
 	forget_headers(t);
-	while (!ret && kvi_scan_left(t->s)) {
+	while (!ret && kvi_scan_remaining(t->s)) {
 		t->block_at = t->s->at;
 		if (!kvi_scan_bytes(t->s, t->block, BLOCK))
 			return t->s->io ? KVARC_IO : KVARC_END;

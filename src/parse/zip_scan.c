@@ -8,15 +8,25 @@
 #include "util/bytes.h"
 
 enum {
-	LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END64 = 0x06064b50,
-	LOCATOR64 = 0x07064b50, END = 0x06054b50
+	LOCAL = 0x04034b50,
+	CENTRAL = 0x02014b50,
+	END64 = 0x06064b50,
+	LOCATOR64 = 0x07064b50,
+	END = 0x06054b50
 };
 enum {
-	LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END64_BYTES = 56,
-	LOCATOR64_BYTES = 20, END_BYTES = 22,
+	LOCAL_BYTES = 30,
+	CENTRAL_BYTES = 46,
+	END64_BYTES = 56,
+	LOCATOR64_BYTES = 20,
+	END_BYTES = 22,
 	TAIL_BYTES = END_BYTES + 65535, /* the comment is behind the end record */
-	EXTRA_ZIP64 = 1, MADE_BY_UNIX = 3, ENCRYPTED = 1,
-	UNIX_TYPE = 0170000, UNIX_REGULAR = 0100000, UNIX_FOLDER = 0040000
+	EXTRA_ZIP64 = 1,
+	MADE_BY_UNIX = 3,
+	ENCRYPTED = 1,
+	UNIX_TYPE = 0170000,
+	UNIX_REGULAR = 0100000,
+	UNIX_FOLDER = 0040000
 };
 
 /* What the end records say. */
@@ -52,11 +62,9 @@ static kvarc_ret find_end64(const kvarc_source *src, uint64_t at, struct directo
 	d->entries = kvi_load64(end + 32);
 	d->bytes = kvi_load64(end + 40);
 	d->at = kvi_load64(end + 48);
-	if (kvi_load32(end) != END64 ||
-	    kvi_load64(end + 4) != at - LOCATOR64_BYTES - end_at - 12 ||
+	if (kvi_load32(end) != END64 || kvi_load64(end + 4) != at - LOCATOR64_BYTES - end_at - 12 ||
 	    kvi_load32(end + 16) != 0 || kvi_load32(end + 20) != 0 ||
-	    kvi_load64(end + 24) != d->entries ||
-	    d->at > end_at || d->bytes != end_at - d->at)
+	    kvi_load64(end + 24) != d->entries || d->at > end_at || d->bytes != end_at - d->at)
 		return KVARC_END;
 	return KVARC_OK;
 }
@@ -69,8 +77,8 @@ static kvarc_ret parse_end(const kvarc_source *src, const uint8_t *p, uint64_t a
 	d->at = kvi_load32(p + 16);
 	if (d->entries == UINT16_MAX || d->bytes == UINT32_MAX || d->at == UINT32_MAX)
 		return find_end64(src, at, d);
-	if (kvi_load16(p + 4) != 0 || kvi_load16(p + 6) != 0 ||
-	    kvi_load16(p + 8) != d->entries || d->at > at || d->bytes != at - d->at)
+	if (kvi_load16(p + 4) != 0 || kvi_load16(p + 6) != 0 || kvi_load16(p + 8) != d->entries ||
+	    d->at > at || d->bytes != at - d->at)
 		return KVARC_END;
 	return KVARC_OK;
 }
@@ -170,8 +178,9 @@ static enum kvi_member_kind kind_of(const struct entry *e)
 		return KVI_MEMBER_SPECIAL;
 	if (e->flags & ENCRYPTED)
 		return KVI_MEMBER_PACKED;
-	return e->method == 0 ? KVI_MEMBER_STORED
-	       : e->method == 8 ? KVI_MEMBER_DEFLATED : KVI_MEMBER_PACKED;
+	return e->method == 0   ? KVI_MEMBER_STORED
+	       : e->method == 8 ? KVI_MEMBER_DEFLATED
+	                        : KVI_MEMBER_PACKED;
 }
 
 /* The local header tells where the bytes start; it may not contradict the directory. */
@@ -190,16 +199,16 @@ static kvarc_ret take_local(const kvarc_source *src, const struct directory *d,
 	m->packed = e->packed;
 	m->bytes = e->bytes;
 	if (kvi_load32(p) != LOCAL || kvi_load16(p + 8) != e->method ||
-	    ((kvi_load16(p + 6) ^ e->flags) & ENCRYPTED) ||
-	    m->offset > d->at || m->packed > d->at - m->offset ||
+	    ((kvi_load16(p + 6) ^ e->flags) & ENCRYPTED) || m->offset > d->at ||
+	    m->packed > d->at - m->offset ||
 	    (e->method == 0 && !(e->flags & ENCRYPTED) && m->packed != m->bytes))
 		return KVARC_END;
 	return KVARC_OK;
 }
 
 static kvarc_ret scan_directory(const kvarc_source *src, const struct directory *d,
-                                struct kvi_scan *s, struct entry *e,
-                                kvi_member_found found, void *opaque)
+                                struct kvi_scan *s, struct entry *e, kvi_member_found found,
+                                void *opaque)
 {
 	s->end = d->at + d->bytes;
 	kvi_scan_seek(s, d->at);
@@ -213,7 +222,7 @@ static kvarc_ret scan_directory(const kvarc_source *src, const struct directory 
 		if (ret)
 			return ret;
 	}
-	return kvi_scan_left(s) ? KVARC_END : KVARC_OK;
+	return kvi_scan_remaining(s) ? KVARC_END : KVARC_OK;
 }
 
 kvarc_ret kvi_zip_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
@@ -225,8 +234,7 @@ kvarc_ret kvi_zip_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
 		return ret;
 	struct kvi_scan *s = kvi_scan_open(alloc, src);
 	struct entry *e = kvi_malloc(alloc, sizeof *e);
-	ret = s && e ? scan_directory(src, &d, s, e, found, opaque)
-	             : kvi_alloc_error(alloc);
+	ret = s && e ? scan_directory(src, &d, s, e, found, opaque) : kvi_alloc_error(alloc);
 	kvi_free(alloc, s);
 	kvi_free(alloc, e);
 	return ret;

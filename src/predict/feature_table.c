@@ -2,15 +2,13 @@
 /* feature_table.c - hands features from job to job, counts their users */
 #include "feature_table.h"
 
-kvarc_ret kvi_feature_table_open(struct kvi_feature_table **out,
-                                 const struct kvi_alloc *alloc,
-                                 const struct kvi_linear_plan *plan,
-                                 const struct kvi_order *order, uint32_t track)
+kvarc_ret kvi_feature_table_open(struct kvi_feature_table **out, const struct kvi_alloc *alloc,
+                                 const struct kvi_linear_plan *plan, const struct kvi_order *order,
+                                 uint32_t track)
 {
 	uint32_t first = order->first[track];
 	uint32_t n = order->first[track + 1] - first;
-	struct kvi_feature_table *t =
-		kvi_calloc(alloc, 1, sizeof *t + n * sizeof *t->slots);
+	struct kvi_feature_table *t = kvi_calloc(alloc, 1, sizeof *t + n * sizeof *t->slots);
 	*out = NULL;
 	if (!t)
 		return kvi_alloc_error(alloc);
@@ -44,13 +42,11 @@ void kvi_feature_table_close(struct kvi_feature_table *t)
 }
 
 /* Calls fn for every source of a tensor: what it needs of which slot. */
-typedef bool (*source_fn)(struct kvi_feature_table *t,
-                          struct kvi_feature_slot *s, unsigned needs);
+typedef bool (*source_fn)(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs);
 
-static bool each_source(struct kvi_feature_table *t, uint32_t place,
-                        source_fn fn)
+static bool each_source(struct kvi_feature_table *t, uint32_t order_index, source_fn fn)
 {
-	const struct kvi_planned *x = &t->plan->of[place];
+	const struct kvi_planned *x = &t->plan->of[order_index];
 	const struct kvi_model *m = x->model;
 	bool good = true;
 	for (unsigned i = 0; i < m->n_lower && good; i++)
@@ -62,8 +58,7 @@ static bool each_source(struct kvi_feature_table *t, uint32_t place,
 	return good;
 }
 
-static bool ask(struct kvi_feature_table *t, struct kvi_feature_slot *s,
-                unsigned needs)
+static bool ask(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
 {
 	(void)t;
 	s->users++;
@@ -78,51 +73,47 @@ void kvi_feature_table_plan(struct kvi_feature_table *t)
 {
 	for (uint32_t i = t->n; i-- > 0;) {
 		struct kvi_feature_slot *s = &t->slots[i];
-		if (s->flags & KVI_SLOT_GUIDE)
+		if (s->flags & KVI_SLOT_PREDICTION)
 			s->asked = KVI_FEATURES_ALL;
 		if (!kvi_feature_slot_needed(s) || !(s->flags & KVI_SLOT_WHOLE))
 			continue;
 		s->users += s->asked != KVI_FEATURES_NONE;
 		s->reads = t->plan->of[t->first + i].complete &&
-		           ((s->flags & KVI_SLOT_LINEAR) ||
-		            s->asked == KVI_FEATURES_ALL);
+		           ((s->flags & KVI_SLOT_LINEAR) || s->asked == KVI_FEATURES_ALL);
 		if (s->reads)
 			each_source(t, t->first + i, ask);
 	}
 }
 
-void kvi_linear_in_init(struct kvi_linear_in *in,
-                        const struct kvi_linear_plan *plan, uint32_t place,
-                        const kvarc_geometry *g, uint32_t tensor,
+void kvi_linear_in_init(struct kvi_linear_in *in, const struct kvi_linear_plan *plan,
+                        uint32_t order_index, const kvarc_geometry *g, uint32_t tensor,
                         const struct kvi_segment *s, bool known)
 {
-	const struct kvi_model *m = plan->of[place].model;
+	const struct kvi_model *m = plan->of[order_index].model;
 	const kvarc_tensor *t = &g->tensors[tensor];
-	*in = (struct kvi_linear_in){
-		.model = m,
-		.tables = m->set ? &plan->profile->sets[m->set - 1] : NULL,
-		.dtype = t->dtype, .n_tokens = s->n,
-		.positions = known ? s->positions : NULL,
-		.ids = known && s->has_ids ? s->ids : NULL,
-		.rope = kvi_tensor_rope(g, t)
-	};
+	*in = (struct kvi_linear_in){ .model = m,
+		                      .tables = m->set ? &plan->profile->sets[m->set - 1] : NULL,
+		                      .dtype = t->dtype,
+		                      .n_tokens = s->n,
+		                      .positions = known ? s->positions : NULL,
+		                      .ids = known && s->has_ids ? s->ids : NULL,
+		                      .rope = kvi_tensor_rope(g, t) };
 }
 
-static bool wait_for(struct kvi_feature_table *t, struct kvi_feature_slot *s,
-                     unsigned needs)
+static bool wait_for(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
 {
 	while (s->have < needs && !s->lost)
 		pthread_cond_wait(&t->changed, &t->lock);
 	return s->have >= needs;
 }
 
-bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t place,
+bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t order_index,
                             struct kvi_linear_in *in)
 {
-	const struct kvi_planned *x = &t->plan->of[place];
+	const struct kvi_planned *x = &t->plan->of[order_index];
 	const struct kvi_model *m = x->model;
 	pthread_mutex_lock(&t->lock);
-	bool good = each_source(t, place, wait_for);
+	bool good = each_source(t, order_index, wait_for);
 	for (unsigned i = 0; i < m->n_lower && good; i++)
 		in->lower[i] = kvi_feature_slot(t, x->lower[i])->f;
 	for (unsigned i = 0; i < m->n_same && good; i++)
@@ -133,28 +124,25 @@ bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t place,
 	return good;
 }
 
-kvarc_ret kvi_feature_table_make(struct kvi_feature_table *t, uint32_t place,
-                                 size_t n_tokens, struct kvi_features **f)
+kvarc_ret kvi_feature_table_make(struct kvi_feature_table *t, uint32_t order_index, size_t n_tokens,
+                                 struct kvi_features **f)
 {
-	struct kvi_feature_slot *s = kvi_feature_slot(t, place);
-	kvarc_ret ret = kvi_features_open(f, t->alloc,
-	                                  t->plan->of[place].model, n_tokens);
+	struct kvi_feature_slot *s = kvi_feature_slot(t, order_index);
+	kvarc_ret ret = kvi_features_open(f, t->alloc, t->plan->of[order_index].model, n_tokens);
 	if (ret == KVARC_OK)
 		s->f = *f; /* others look at it after it was published */
 	return ret;
 }
 
-void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t place,
-                               unsigned have)
+void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t order_index, unsigned have)
 {
 	pthread_mutex_lock(&t->lock);
-	kvi_feature_slot(t, place)->have = (uint8_t)have;
+	kvi_feature_slot(t, order_index)->have = (uint8_t)have;
 	pthread_cond_broadcast(&t->changed);
 	pthread_mutex_unlock(&t->lock);
 }
 
-static bool drop(struct kvi_feature_table *t, struct kvi_feature_slot *s,
-                 unsigned needs)
+static bool drop(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
 {
 	(void)needs;
 	if (--s->users == 0 && s->f) {
@@ -164,12 +152,12 @@ static bool drop(struct kvi_feature_table *t, struct kvi_feature_slot *s,
 	return true;
 }
 
-void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t place)
+void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t order_index)
 {
-	struct kvi_feature_slot *s = kvi_feature_slot(t, place);
+	struct kvi_feature_slot *s = kvi_feature_slot(t, order_index);
 	pthread_mutex_lock(&t->lock);
 	if (s->reads)
-		each_source(t, place, drop);
+		each_source(t, order_index, drop);
 	if (s->asked) {
 		if (s->have < s->asked)
 			s->lost = true;

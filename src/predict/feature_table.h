@@ -18,10 +18,10 @@
 
 /* What is known of a tensor's chunk before the jobs begin. */
 enum {
-	KVI_SLOT_WANTED = 1, /* somebody asked for it */
-	KVI_SLOT_LINEAR = 2, /* it has codec 7, or may have */
-	KVI_SLOT_WHOLE = 4,  /* it is there, with all heads */
-	KVI_SLOT_GUIDE = 8   /* a model wants to know its features (guide.h) */
+	KVI_SLOT_WANTED = 1,    /* somebody asked for it */
+	KVI_SLOT_LINEAR = 2,    /* it has codec 7, or may have */
+	KVI_SLOT_WHOLE = 4,     /* it is there, with all heads */
+	KVI_SLOT_PREDICTION = 8 /* a model wants to know its features (prediction.h) */
 };
 
 /* How much of a tensor's features is there, or is asked for. */
@@ -41,24 +41,22 @@ struct kvi_feature_table {
 	const struct kvi_linear_plan *plan;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	uint32_t first, n;   /* places of the track */
+	uint32_t first, n; /* places of the track */
 	struct kvi_feature_slot slots[];
 };
 
 /* All slots without flags. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_feature_table_open(struct kvi_feature_table **t,
-                                 const struct kvi_alloc *alloc,
-                                 const struct kvi_linear_plan *plan,
-                                 const struct kvi_order *order,
+kvarc_ret kvi_feature_table_open(struct kvi_feature_table **t, const struct kvi_alloc *alloc,
+                                 const struct kvi_linear_plan *plan, const struct kvi_order *order,
                                  uint32_t track);
 /* No job uses it any more. NULL-safe. */
 void kvi_feature_table_close(struct kvi_feature_table *t);
 
 /* place: in the order of chunks, of this table's track. */
-static inline struct kvi_feature_slot *
-kvi_feature_slot(struct kvi_feature_table *t, uint32_t place)
+static inline struct kvi_feature_slot *kvi_feature_slot(struct kvi_feature_table *t,
+                                                        uint32_t order_index)
 {
-	return &t->slots[place - t->first];
+	return &t->slots[order_index - t->first];
 }
 
 /* Once the flags are set: who uses what. Slots that are WANTED or asked for
@@ -66,27 +64,24 @@ kvi_feature_slot(struct kvi_feature_table *t, uint32_t place)
 void kvi_feature_table_plan(struct kvi_feature_table *t);
 static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *s)
 {
-	return (s->flags & KVI_SLOT_WANTED) ||
-	       (s->asked && (s->flags & KVI_SLOT_WHOLE));
+	return (s->flags & KVI_SLOT_WANTED) || (s->asked && (s->flags & KVI_SLOT_WHOLE));
 }
 
 /* In a job. */
 
 /* Everything of in but the sources. */
-void kvi_linear_in_init(struct kvi_linear_in *in,
-                        const struct kvi_linear_plan *plan, uint32_t place,
-                        const kvarc_geometry *g, uint32_t tensor,
+void kvi_linear_in_init(struct kvi_linear_in *in, const struct kvi_linear_plan *plan,
+                        uint32_t order_index, const kvarc_geometry *g, uint32_t tensor,
                         const struct kvi_segment *s, bool known);
 /* Waits for the sources of a tensor whose slot reads, and fills them in. False: one is lost. */
-bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t place,
+bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t order_index,
                             struct kvi_linear_in *in);
 /* The features that this job has to fill; made now. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_feature_table_make(struct kvi_feature_table *t, uint32_t place,
-                                 size_t n_tokens, struct kvi_features **f);
+kvarc_ret kvi_feature_table_make(struct kvi_feature_table *t, uint32_t order_index, size_t n_tokens,
+                                 struct kvi_features **f);
 /* They are there as far as have says. */
-void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t place,
-                               unsigned have);
+void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t order_index, unsigned have);
 /* The end of the job: what it did not publish is lost, and it uses nothing any more. */
-void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t place);
+void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t order_index);
 
 #endif

@@ -10,21 +10,21 @@
 #include "util/error.h"
 
 _Static_assert((size_t)KVI_CODE_ID_BYTES == (size_t)KVI_RANGE_SYMBOL_BYTES &&
-               (size_t)KVI_CODE_END_BYTES == (size_t)KVI_RANGE_END_BYTES,
+                       (size_t)KVI_CODE_END_BYTES == (size_t)KVI_RANGE_END_BYTES,
                "a segment has room for the code of its ids");
 
 struct kvi_token_coder {
-	struct kvi_guide_options o;
+	struct kvi_prediction_options o;
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *file;
 	struct kvi_run_options run_options;
 	struct kvi_run *run;
 	struct kvi_head *head;
-	float *last;            /* the hidden state of the token before the next one */
-	uint32_t *weights;      /* of the words, as the next token */
+	float *last;       /* the hidden state of the token before the next one */
+	uint32_t *weights; /* of the words, as the next token */
 	uint64_t total;
 	int32_t *ids, *positions; /* of all tokens so far */
-	size_t n, room;
+	size_t n, capacity;
 	kvi_token_stop stop;
 	void *stop_opaque;
 	bool fell_back;
@@ -45,42 +45,38 @@ static void close_run(struct kvi_token_coder *c)
 static kvarc_ret open_all(struct kvi_token_coder *c, kvarc_error *error)
 {
 	const struct kvi_predictor *p = c->o.description;
-	const struct kvi_arithmetic a = {
-		p->wide_weights, p->wide_activations, p->fp8
-	};
+	const struct kvi_arithmetic a = { p->wide_weights, p->wide_activations, p->fp8 };
 	struct kvi_run_options *run = &c->run_options;
-	*run = (struct kvi_run_options){
-		.alloc = c->alloc, .isa_mask = c->o.isa_mask, .whole = true,
-		.kernels = kvi_predictor_kernels(c->o.predictor, c->o.isa_mask)
-	};
-	kvarc_ret ret = kvi_guide_ropes(&c->o, run->freq, error);
+	*run = (struct kvi_run_options){ .alloc = c->alloc,
+		                         .isa_mask = c->o.isa_mask,
+		                         .whole = true,
+		                         .kernels = kvi_predictor_kernels(c->o.predictor,
+		                                                          c->o.isa_mask) };
+	kvarc_ret ret = kvi_prediction_ropes(&c->o, run->freq, error);
 	if (!ret)
-		ret = kvi_predictor_head(c->o.predictor, &a, c->o.isa_mask,
-		                         &run->engine, error);
+		ret = kvi_predictor_head(c->o.predictor, &a, c->o.isa_mask, &run->engine, error);
 	if (ret)
 		return ret;
 	c->last = kvi_array(c->alloc, c->file->width, sizeof *c->last);
-	c->weights = kvi_array(c->alloc, c->file->vocabulary,
-	                       sizeof *c->weights);
-	if (!c->last || !c->weights ||
-	    kvi_pool_open(&run->pool, c->alloc, c->o.threads) || open_run(c))
+	c->weights = kvi_array(c->alloc, c->file->vocabulary, sizeof *c->weights);
+	if (!c->last || !c->weights || kvi_pool_open(&run->pool, c->alloc, c->o.threads) ||
+	    open_run(c))
 		return kvi_fail_alloc(error, c->alloc);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out,
-                               const struct kvi_guide_options *o,
+kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out, const struct kvi_prediction_options *o,
                                kvarc_error *error)
 {
 	const struct kvi_alloc *alloc = kvi_predictor_alloc(o->predictor);
 	const struct kvi_model_file *file = kvi_predictor_file(o->predictor);
 	*out = NULL;
-	if (!file || file->vocabulary > KVI_HEAD_WORDS_MAX)
-		return kvi_fail(error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "token ids cannot be coded by "
-		                "the predictor: %s", file
-		                ? "its vocabulary has more than 2^20 entries"
-		                : "a predictor of an application has no vocabulary");
+	if (!file || file->vocabulary > KVI_HEAD_VOCAB_MAX)
+		return kvi_fail(error, KVARC_OPTIONS,
+		                "token ids cannot be coded by "
+		                "the predictor: %s",
+		                file ? "its vocabulary has more than 2^20 entries"
+		                     : "a predictor of an application has no vocabulary");
 	struct kvi_token_coder *c = kvi_calloc(alloc, 1, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(error, alloc);
@@ -108,8 +104,7 @@ void kvi_token_coder_close(struct kvi_token_coder *c)
 	kvi_free(c->alloc, c);
 }
 
-void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop,
-                                void *opaque)
+void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop, void *opaque)
 {
 	c->stop = stop;
 	c->stop_opaque = opaque;
@@ -125,22 +120,22 @@ bool kvi_token_coder_fell_back(const struct kvi_token_coder *c)
 	return c->fell_back;
 }
 
-void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n,
-                         int32_t *ids)
+void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n, int32_t *ids)
 {
 	memcpy(ids, c->ids + t0, n * sizeof *ids);
 }
 
 /* Through all layers, in an open loop. Afterwards kvi_run_hidden is what the head looks at. */
-static kvarc_ret go(struct kvi_token_coder *c, const int32_t *ids,
-                    const int32_t *positions, size_t n)
+static kvarc_ret go(struct kvi_token_coder *c, const int32_t *ids, const int32_t *positions,
+                    size_t n)
 {
 	if (c->stop && c->stop(c->stop_opaque))
 		return KVARC_IO;
 	return kvi_run_through(c->run, ids, positions, n, NULL);
 }
 
-/* The hidden state of token i of those that were gone through last is that of the track's last one. */
+/* The hidden state of token i of those that were gone through last is that of the track's last
+ * one. */
 static void keep_last(struct kvi_token_coder *c, size_t i)
 {
 	struct kvi_hidden h = kvi_run_hidden(c->run);
@@ -150,8 +145,7 @@ static void keep_last(struct kvi_token_coder *c, size_t i)
 static void weigh(struct kvi_token_coder *c, const float *z)
 {
 	uint64_t mode = kvi_fp_exact();
-	c->total = kvi_head_weigh(c->run_options.pool, z, c->file->vocabulary,
-	                          c->weights);
+	c->total = kvi_head_weigh(c->run_options.pool, z, c->file->vocabulary, c->weights);
 	kvi_fp_restore(mode);
 }
 
@@ -159,8 +153,7 @@ static void weigh(struct kvi_token_coder *c, const float *z)
 static void weigh_first(struct kvi_token_coder *c, uint64_t t0)
 {
 	if (t0) {
-		weigh(c, kvi_head_logits(c->head, c->last, c->file->width,
-		                         1).z);
+		weigh(c, kvi_head_logits(c->head, c->last, c->file->width, 1).z);
 		return;
 	}
 	c->total = c->file->vocabulary;
@@ -168,8 +161,7 @@ static void weigh_first(struct kvi_token_coder *c, uint64_t t0)
 		c->weights[i] = 1;
 }
 
-static struct kvi_range_part part_of(const struct kvi_token_coder *c,
-                                     int32_t id)
+static struct kvi_range_part part_of(const struct kvi_token_coder *c, int32_t id)
 {
 	struct kvi_range_part p = { 0, c->weights[id], c->total };
 	for (int32_t i = 0; i < id; i++)
@@ -180,8 +172,7 @@ static struct kvi_range_part part_of(const struct kvi_token_coder *c,
 static bool knows(const struct kvi_token_coder *c, const struct kvi_segment *s)
 {
 	for (uint32_t i = 0; i < s->n; i++)
-		if (s->ids[i] < 0 ||
-		    (uint32_t)s->ids[i] >= c->file->vocabulary)
+		if (s->ids[i] < 0 || (uint32_t)s->ids[i] >= c->file->vocabulary)
 			return false;
 	return s->has_ids;
 }
@@ -194,8 +185,7 @@ static void encode_rest(struct kvi_token_coder *c, const struct kvi_segment *s,
 	for (size_t t = 0; t + 1 < s->n; t += KVI_HEAD_TOKENS) {
 		size_t n = s->n - 1 - t;
 		n = n < KVI_HEAD_TOKENS ? n : KVI_HEAD_TOKENS;
-		struct kvi_logits z = kvi_head_logits(
-			c->head, h.h + t * h.width, h.width, n);
+		struct kvi_logits z = kvi_head_logits(c->head, h.h + t * h.width, h.width, n);
 		for (size_t i = 0; i < n; i++) {
 			weigh(c, z.z + i * z.stride);
 			struct kvi_range_part p = part_of(c, s->ids[t + i + 1]);
@@ -205,14 +195,12 @@ static void encode_rest(struct kvi_token_coder *c, const struct kvi_segment *s,
 }
 
 /* Room for a segment's tokens, and what they are. */
-static kvarc_ret remember(struct kvi_token_coder *c,
-                          const struct kvi_segment *s)
+static kvarc_ret remember(struct kvi_token_coder *c, const struct kvi_segment *s)
 {
-	if (c->n + s->n > c->room) {
-		size_t room = 2 * (c->n + s->n);
-		int32_t *ids = kvi_array(c->alloc, room, sizeof *ids);
-		int32_t *positions = kvi_array(c->alloc, room,
-		                               sizeof *positions);
+	if (c->n + s->n > c->capacity) {
+		size_t capacity = 2 * (c->n + s->n);
+		int32_t *ids = kvi_array(c->alloc, capacity, sizeof *ids);
+		int32_t *positions = kvi_array(c->alloc, capacity, sizeof *positions);
 		if (!ids || !positions) {
 			kvi_free(c->alloc, ids);
 			kvi_free(c->alloc, positions);
@@ -220,39 +208,39 @@ static kvarc_ret remember(struct kvi_token_coder *c,
 		}
 		if (c->n) {
 			memcpy(ids, c->ids, c->n * sizeof *ids);
-			memcpy(positions, c->positions,
-			       c->n * sizeof *positions);
+			memcpy(positions, c->positions, c->n * sizeof *positions);
 		}
 		kvi_free(c->alloc, c->ids);
 		kvi_free(c->alloc, c->positions);
 		c->ids = ids;
 		c->positions = positions;
-		c->room = room;
+		c->capacity = capacity;
 	}
 	memcpy(c->ids + c->n, s->ids, s->n * sizeof *c->ids);
-	memcpy(c->positions + c->n, s->positions,
-	       s->n * sizeof *c->positions);
+	memcpy(c->positions + c->n, s->positions, s->n * sizeof *c->positions);
 	c->n += s->n;
 	return KVARC_OK;
 }
 
-static kvarc_ret fail(struct kvi_token_coder *c, kvarc_ret ret,
-                      kvarc_error *error)
+static kvarc_ret fail(struct kvi_token_coder *c, kvarc_ret ret, kvarc_error *error)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(error, c->alloc);
-	return ret == KVARC_OK ? ret : kvi_fail(
-		error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s",
-		ret == KVARC_IO ? "stopped on request"
-		: ret == KVARC_PREDICTOR ? "token ids diverged: this machine's "
-		"predictor is not exact, or that of the machine that wrote the "
-		"archive was not"
-		: "token ids: not a code, or a token or position that the "
-		"model does not have");
+	return ret == KVARC_OK
+	               ? ret
+	               : kvi_fail(
+				 error, ret, "%s",
+				 ret == KVARC_IO ? "stopped on request"
+				 : ret == KVARC_PREDICTOR
+					 ? "token ids diverged: this machine's "
+					   "predictor is not exact, or that of the machine that wrote the "
+					   "archive was not"
+					 : "token ids: not a code, or a token or position that the "
+					   "model does not have");
 }
 
-kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s,
-                               bool encode, kvarc_error *error)
+kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s, bool encode,
+                               kvarc_error *error)
 {
 	struct kvi_range_encoder e;
 	if (!knows(c, s))
@@ -278,8 +266,7 @@ kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s,
 }
 
 /* The word whose part a number below the total is in. */
-static int32_t find(const struct kvi_token_coder *c, uint64_t at,
-                    struct kvi_range_part *p)
+static int32_t find(const struct kvi_token_coder *c, uint64_t at, struct kvi_range_part *p)
 {
 	int32_t id = 0;
 	*p = (struct kvi_range_part){ 0, c->weights[0], c->total };
@@ -299,8 +286,7 @@ static kvarc_ret decode(struct kvi_token_coder *c, struct kvi_segment *s)
 	weigh_first(c, s->t0);
 	for (uint32_t i = 0; i < s->n; i++) {
 		if (i)
-			weigh(c, kvi_head_logits(c->head, c->last,
-			                         c->file->width, 1).z);
+			weigh(c, kvi_head_logits(c->head, c->last, c->file->width, 1).z);
 		s->ids[i] = find(c, kvi_range_get(&d, c->total), &p);
 		kvi_range_take(&d, &p);
 		kvarc_ret ret = go(c, &s->ids[i], &s->positions[i], 1);
@@ -331,8 +317,8 @@ static kvarc_ret start_again(struct kvi_token_coder *c)
 	return ret;
 }
 
-kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *c,
-                                 struct kvi_segment *s, kvarc_error *error)
+kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *c, struct kvi_segment *s,
+                                 kvarc_error *error)
 {
 	kvarc_ret ret = decode(c, s);
 	if (ret == KVARC_END && !c->fell_back) {

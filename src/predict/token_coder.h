@@ -8,7 +8,7 @@
 #ifndef KVI_TOKEN_CODER_H
 #define KVI_TOKEN_CODER_H
 
-#include "guide.h"
+#include "prediction.h"
 
 struct kvi_token_coder;
 
@@ -17,23 +17,20 @@ struct kvi_token_coder;
  * have made the track. On failure *c is NULL.
  * Returns OK, MEM, MEMLIMIT, PREDICTOR (the track is not one of the model), as kvi_predictor_head.
  */
-kvarc_ret kvi_token_coder_open(struct kvi_token_coder **c,
-                               const struct kvi_guide_options *o,
+kvarc_ret kvi_token_coder_open(struct kvi_token_coder **c, const struct kvi_prediction_options *o,
                                kvarc_error *error);
 void kvi_token_coder_close(struct kvi_token_coder *c); /* NULL-safe */
 
 /* Called between tokens, to stop: anything but 0. */
 typedef bool (*kvi_token_stop)(void *opaque);
-void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop,
-                                void *opaque);
+void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop, void *opaque);
 
 /* How many tokens it has gone through: where the next segment begins. */
 uint64_t kvi_token_coder_next(const struct kvi_token_coder *c);
 /* Whether scalar arithmetic had to take over. */
 bool kvi_token_coder_fell_back(const struct kvi_token_coder *c);
 /* Ids of tokens that it has gone through. */
-void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n,
-                         int32_t *ids);
+void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n, int32_t *ids);
 
 /*
  * The next segment, whose ids are known. encode: fills in its code.
@@ -41,14 +38,14 @@ void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n,
  * cannot be coded, and none after it); MEM, MEMLIMIT, IO (stopped). After a failure it is good
  * for closing only.
  */
-kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s,
-                               bool encode, kvarc_error *error);
+kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s, bool encode,
+                               kvarc_error *error);
 /*
- * The next segment, whose ids are coded. When the check does not hold the track is gone through again
- * in scalar arithmetic, which stays.
+ * The next segment, whose ids are coded. When the check does not hold the track is gone through
+ * again in scalar arithmetic, which stays.
  * Returns as kvi_token_coder_pass; DATA: not a code; PREDICTOR: the check does not hold.
  */
-kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *c,
-                                 struct kvi_segment *s, kvarc_error *error);
+kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *c, struct kvi_segment *s,
+                                 kvarc_error *error);
 
 #endif

@@ -13,8 +13,8 @@ static inline float power(int e)
 	return f;
 }
 
-void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride,
-                      size_t n, int16_t *expected)
+void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride, size_t n,
+                      int16_t *expected)
 {
 	for (size_t t = 0; t < n; t++, p += stride, expected += m->C)
 		for (size_t c = 0; c < m->C; c++)
@@ -31,22 +31,19 @@ enum { STRETCH = 32 };
 
 size_t kvi_model_correct_bytes(size_t n)
 {
-	return kvi_token_room(n) * STRETCH * sizeof(int32_t);
+	return kvi_padded_tokens(n) * STRETCH * sizeof(int32_t);
 }
 
 /* A tensor's features, of all heads, from a token on. */
-static struct kvi_rows_part part_of(const struct kvi_model *m,
-                                    const struct kvi_features *f, size_t first)
+static struct kvi_rows_part part_of(const struct kvi_model *m, const struct kvi_features *f,
+                                    size_t first)
 {
-	size_t slots = m->heads * kvi_head_room(m), step = slots * KVI_LANES;
-	return (struct kvi_rows_part){
-		f->r + first / KVI_LANES * step, slots / 2, step
-	};
+	size_t slots = m->heads * kvi_head_stride(m), step = slots * KVI_LANES;
+	return (struct kvi_rows_part){ f->r + first / KVI_LANES * step, slots / 2, step };
 }
 
 /* h + root * (f(S) * 2^-e) of one token; a sum every KVI_LANES. */
-static void add_sums(float *h, float root, const int32_t *sum,
-                     const uint8_t *e, size_t rows)
+static void add_sums(float *h, float root, const int32_t *sum, const uint8_t *e, size_t rows)
 {
 	for (size_t k = 0; k < rows; k++) {
 		float s = (float)sum[k * KVI_LANES] * power(-(int)e[k]);
@@ -55,20 +52,20 @@ static void add_sums(float *h, float root, const int32_t *sum,
 	}
 }
 
-void kvi_model_correct(const struct kvi_model *m,
-                       const struct kvi_features *const same[],
-                       const struct kvi_features *own,
-                       const struct kvi_kernels *kernels, float *h,
-                       size_t h_stride, const float *root, size_t first,
-                       size_t n, void *scratch)
+void kvi_model_correct(const struct kvi_model *m, const struct kvi_features *const same[],
+                       const struct kvi_features *own, const struct kvi_kernels *kernels, float *h,
+                       size_t h_stride, const float *root, size_t first, size_t n, void *scratch)
 {
 	static const uint8_t no_shift[STRETCH];
 	struct kvi_rows_part part[KVI_SAME_MAX + 1];
 	int32_t *sum = scratch;
 	struct kvi_rows r = {
-		.sum = sum, .q = no_shift, .part = part,
+		.sum = sum,
+		.q = no_shift,
+		.part = part,
 		.n_parts = m->n_same + 1,
-		.steps = kvi_token_room(n) / KVI_LANES, .coef_row = m->d_stride,
+		.steps = kvi_padded_tokens(n) / KVI_LANES,
+		.coef_row = m->d_stride,
 	};
 	for (unsigned k = 0; k < m->n_same; k++)
 		part[k] = part_of(m->same[k].model, same[k], first);
@@ -79,10 +76,8 @@ void kvi_model_correct(const struct kvi_model *m,
 		r.coef = m->d + i * m->d_stride;
 		kernels->slot_rows(&r);
 		for (size_t t = 0; t < n; t++)
-			add_sums(h + (first + t) * h_stride + i,
-			         root[first + t],
-			         sum + t / KVI_LANES * r.sum_step +
-			                 t % KVI_LANES,
-			         m->e + i, r.rows);
+			add_sums(h + (first + t) * h_stride + i, root[first + t],
+			         sum + t / KVI_LANES * r.sum_step + t % KVI_LANES, m->e + i,
+			         r.rows);
 	}
 }

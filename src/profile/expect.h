@@ -21,8 +21,8 @@ static inline int16_t kvi_expected(float q)
 }
 
 /* E of n tokens: expected[t * m->C + c] of p[t * stride + c]. */
-void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride,
-                      size_t n, int16_t *expected);
+void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride, size_t n,
+                      int16_t *expected);
 
 /* H64 of n of them, as a payload has it. */
 uint64_t kvi_expected_check(const int16_t *expected, size_t n);
@@ -35,11 +35,8 @@ size_t kvi_model_correct_bytes(size_t n);
  * features, which are of a whole segment: same as m->same has its sources, own of the model.
  * root[t]: of the norm. Threads may take different tokens.
  */
-void kvi_model_correct(const struct kvi_model *m,
-                       const struct kvi_features *const same[],
-                       const struct kvi_features *own,
-                       const struct kvi_kernels *kernels, float *h,
-                       size_t h_stride, const float *root, size_t first,
-                       size_t n, void *scratch);
+void kvi_model_correct(const struct kvi_model *m, const struct kvi_features *const same[],
+                       const struct kvi_features *own, const struct kvi_kernels *kernels, float *h,
+                       size_t h_stride, const float *root, size_t first, size_t n, void *scratch);
 
 #endif

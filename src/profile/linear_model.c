@@ -9,18 +9,17 @@
 
 enum { SCALE_START = 13, SCALE_SOURCE_MAX = 255 };
 
-kvarc_ret kvi_features_open(struct kvi_features **out,
-                            const struct kvi_alloc *alloc,
+kvarc_ret kvi_features_open(struct kvi_features **out, const struct kvi_alloc *alloc,
                             const struct kvi_model *m, size_t n_tokens)
 {
-	size_t room = kvi_token_room(n_tokens);
-	size_t n = m->heads * kvi_head_room(m) * room;
+	size_t room = kvi_padded_tokens(n_tokens);
+	size_t n = m->heads * kvi_head_stride(m) * room;
 	struct kvi_features *f = kvi_calloc(alloc, 1, sizeof *f);
 	*out = f;
 	if (!f)
 		return kvi_alloc_error(alloc);
 	f->n_tokens = n_tokens;
-	f->tokens_room = room;
+	f->tokens_capacity = room;
 	f->r = kvi_array(alloc, n, sizeof *f->r);
 	f->w = kvi_array(alloc, room, sizeof *f->w);
 	const bool z = m->level == KVI_LEVEL_LOWER || /* no others look at it */
@@ -46,7 +45,7 @@ void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc)
 
 size_t kvi_linear_bytes(const struct kvi_linear_in *in)
 {
-	size_t room = kvi_token_room(in->n_tokens);
+	size_t room = kvi_padded_tokens(in->n_tokens);
 	return room * ((KVI_STRETCH + KVI_PANEL) * sizeof(int32_t) +
 	               (KVI_PANEL + 1) * sizeof(int16_t) + sizeof(int8_t *));
 }
@@ -69,7 +68,7 @@ static void begin_table(struct kvi_linear *l)
 {
 	const struct kvi_linear_in *in = l->in;
 	const struct kvi_model *m = in->model;
-	for (size_t t = 0; t < l->tokens_room; t++) {
+	for (size_t t = 0; t < l->tokens_capacity; t++) {
 		bool there = t < in->n_tokens;
 		l->ids[t] = there && in->ids ? table_row(m, in->ids[t]) : NULL;
 		l->unknown[t] = there && !l->ids[t] ? m->unknown : 0;
@@ -82,28 +81,27 @@ static void begin_scale(const struct kvi_linear *l)
 	const struct kvi_features *from = l->only_z ? NULL : l->in->scale;
 	struct kvi_features *f = l->out;
 	f->n = m->flags & KVI_MODEL_SCALE ? m->n0 : 1;
-	for (size_t t = 0; t < l->tokens_room; t++) {
+	for (size_t t = 0; t < l->tokens_capacity; t++) {
 		uint32_t q = from ? from->w[t] / from->n : 0;
 		if (q > SCALE_SOURCE_MAX)
 			q = SCALE_SOURCE_MAX;
 		f->w[t] = SCALE_START * f->n;
 		if (m->flags & KVI_MODEL_SCALE && from)
-			f->w[t] = f->n * (SCALE_START * (16u - m->beta) +
-			                  m->beta * q) >> 4;
+			f->w[t] = f->n * (SCALE_START * (16u - m->beta) + m->beta * q) >> 4;
 	}
 }
 
 void kvi_linear_begin(struct kvi_linear *l, void *memory)
 {
-	size_t room = kvi_token_room(l->in->n_tokens);
-	l->tokens_room = room;
+	size_t room = kvi_padded_tokens(l->in->n_tokens);
+	l->tokens_capacity = room;
 	l->ids = memory;
 	l->below = (int32_t *)(void *)(l->ids + room);
 	l->sum = l->below + KVI_STRETCH * room;
 	l->table = (int16_t *)(void *)(l->sum + KVI_PANEL * room);
 	l->unknown = l->table + KVI_PANEL * room;
 	l->out->n_tokens = l->in->n_tokens;
-	l->out->tokens_room = room;
+	l->out->tokens_capacity = room;
 	if (l->in->model->flags & KVI_MODEL_TABLE)
 		begin_table(l);
 	begin_scale(l);
@@ -114,49 +112,42 @@ void kvi_linear_begin(struct kvi_linear *l, void *memory)
  * together, or a panel of that, predicted and coded slot by slot.
  */
 struct linear_some {
-	size_t head, first, slots; /* first: in the head */
-	size_t c;                  /* of all slots */
+	size_t head, first, slots;  /* first: in the head */
+	size_t c;                   /* of all slots */
 	const int32_t *below, *sum; /* NULL: there are none */
 	size_t below_step;
-	size_t near;               /* entries of a row of B before its slots */
+	size_t near; /* entries of a row of B before its slots */
 	const int16_t *table;
 };
 
 /* int16 from one step of a tensor's features to the next. */
 static size_t feature_step(const struct kvi_model *m)
 {
-	return m->heads * kvi_head_room(m) * KVI_LANES;
+	return m->heads * kvi_head_stride(m) * KVI_LANES;
 }
 
 /* Where a head's features of a block are. */
-static size_t feature_at(const struct kvi_model *m, size_t head,
-                         const struct kvi_linear_block *b)
+static size_t feature_at(const struct kvi_model *m, size_t head, const struct kvi_linear_block *b)
 {
-	return b->first / KVI_LANES * feature_step(m) +
-	       head * kvi_head_room(m) * KVI_LANES;
+	return b->first / KVI_LANES * feature_step(m) + head * kvi_head_stride(m) * KVI_LANES;
 }
 
 /* A tensor's slots, of all heads or of one. */
-static struct kvi_rows_part part_of(const struct kvi_model *m,
-                                    const int16_t *features, size_t head,
-                                    size_t slots,
-                                    const struct kvi_linear_block *b)
+static struct kvi_rows_part part_of(const struct kvi_model *m, const int16_t *features, size_t head,
+                                    size_t slots, const struct kvi_linear_block *b)
 {
-	return (struct kvi_rows_part){
-		features + feature_at(m, head, b), slots / 2, feature_step(m)
-	};
+	return (struct kvi_rows_part){ features + feature_at(m, head, b), slots / 2,
+		                       feature_step(m) };
 }
 
 /* The same of a source; entries of a row are added to *n. */
-static struct kvi_rows_part source_part(const struct linear_some *some,
-                                        const struct kvi_source *s,
-                                        const int16_t *features,
-                                        const struct kvi_linear_block *b,
+static struct kvi_rows_part source_part(const struct linear_some *some, const struct kvi_source *s,
+                                        const int16_t *features, const struct kvi_linear_block *b,
                                         size_t *n)
 {
 	const struct kvi_model *m = s->model;
 	size_t head = s->scope ? some->head % m->heads : 0;
-	size_t slots = (s->scope ? 1 : m->heads) * kvi_head_room(m);
+	size_t slots = (s->scope ? 1 : m->heads) * kvi_head_stride(m);
 	*n += slots;
 	return part_of(m, features, head, slots, b);
 }
@@ -168,14 +159,18 @@ static void sum_below(const struct kvi_linear *l, struct linear_some *s,
 	struct kvi_rows_part part[KVI_LOWER_MAX];
 	size_t n = 0;
 	for (size_t i = 0; i < m->n_lower; i++)
-		part[i] = source_part(s, &m->lower[i], l->in->lower[i]->z, b,
-		                      &n);
+		part[i] = source_part(s, &m->lower[i], l->in->lower[i]->z, b, &n);
 	s->below = l->below;
 	s->below_step = s->slots * KVI_LANES;
 	const struct kvi_rows r = {
-		.sum = l->below, .coef = m->a + s->c * m->a_stride,
-		.q = m->qa + s->c, .part = part, .n_parts = m->n_lower,
-		.rows = s->slots, .steps = b->steps, .sum_step = s->below_step,
+		.sum = l->below,
+		.coef = m->a + s->c * m->a_stride,
+		.q = m->qa + s->c,
+		.part = part,
+		.n_parts = m->n_lower,
+		.rows = s->slots,
+		.steps = b->steps,
+		.sum_step = s->below_step,
 		.coef_row = m->a_stride,
 	};
 	l->kernels->slot_rows(&r);
@@ -190,8 +185,7 @@ static void take_expected(const struct kvi_linear *l, struct linear_some *s,
 	s->below_step = s->slots * KVI_LANES;
 	for (size_t i = 0; i < b->steps * KVI_LANES; i++) {
 		const int16_t *e = l->in->expected + (b->first + i) * C + s->c;
-		int32_t *to = l->below + i / KVI_LANES * s->below_step +
-		              i % KVI_LANES;
+		int32_t *to = l->below + i / KVI_LANES * s->below_step + i % KVI_LANES;
 		for (size_t k = 0; k < s->slots; k++)
 			to[k * KVI_LANES] = b->first + i < n ? e[k] : 0;
 	}
@@ -209,17 +203,22 @@ static void sum_same(const struct kvi_linear *l, struct linear_some *p,
 		part[i] = source_part(p, &m->same[i], l->in->same[i]->r, b, &n);
 	if (m->flags & KVI_MODEL_SELF) {
 		size_t head = m->flags & KVI_MODEL_SELF_HEAD ? p->head : 0;
-		size_t before = (p->head - head) * kvi_head_room(m) + p->first;
+		size_t before = (p->head - head) * kvi_head_stride(m) + p->first;
 		part[n_parts++] = part_of(m, l->out->r, head, before, b);
 		n += before;
 	}
 	p->near = n;
 	p->sum = l->sum;
 	const struct kvi_rows r = {
-		.sum = l->sum, .coef = m->b + p->c * m->b_stride,
-		.q = m->qb + p->c, .part = part, .n_parts = n_parts,
-		.rows = p->slots, .steps = b->steps,
-		.sum_step = p->slots * KVI_LANES, .coef_row = m->b_stride,
+		.sum = l->sum,
+		.coef = m->b + p->c * m->b_stride,
+		.q = m->qb + p->c,
+		.part = part,
+		.n_parts = n_parts,
+		.rows = p->slots,
+		.steps = b->steps,
+		.sum_step = p->slots * KVI_LANES,
+		.coef_row = m->b_stride,
 	};
 	l->kernels->slot_rows(&r);
 }
@@ -241,17 +240,21 @@ static void sum_table(const struct kvi_linear *l, struct linear_some *p,
 }
 
 static void set_slot(const struct kvi_linear *l, const struct linear_some *p,
-                     const struct kvi_linear_block *b, size_t i,
-                     uint32_t **ctx, struct kvi_slot *slot)
+                     const struct kvi_linear_block *b, size_t i, uint32_t **ctx,
+                     struct kvi_slot *slot)
 {
 	const struct kvi_model *m = l->in->model;
 	size_t c = p->c + i, n = b->steps * b->lanes, row = b->row[c];
 	bool coded = row < b->n_coded;
 	*slot = (struct kvi_slot){
-		.x = b->x + row * n, .known = !b->reader || !coded,
-		.mean = m->mean[c], .k = m->k[c], .step = m->step[c],
+		.x = b->x + row * n,
+		.known = !b->reader || !coded,
+		.mean = m->mean[c],
+		.k = m->k[c],
+		.step = m->step[c],
 		.table = p->table ? p->table + i * b->steps * KVI_LANES : NULL,
-		.below_step = p->below_step, .sum_step = p->slots * KVI_LANES,
+		.below_step = p->below_step,
+		.sum_step = p->slots * KVI_LANES,
 	};
 	if (p->below) {
 		slot->qa = m->qa ? m->qa[c] : 0; /* else expected */
@@ -268,8 +271,8 @@ static void set_slot(const struct kvi_linear *l, const struct linear_some *p,
 }
 
 /* The finished pairs of the panel that slot i of it, or a pair, looks at. */
-static void set_near(const struct kvi_linear *l, const struct linear_some *p,
-                     size_t i, size_t n, struct kvi_slot_job *j)
+static void set_near(const struct kvi_linear *l, const struct linear_some *p, size_t i, size_t n,
+                     struct kvi_slot_job *j)
 {
 	const struct kvi_model *m = l->in->model;
 	if (!p->sum || !(m->flags & KVI_MODEL_SELF))
@@ -281,10 +284,9 @@ static void set_near(const struct kvi_linear *l, const struct linear_some *p,
 
 /* How a rotated pair turns. */
 static void set_turn(const struct kvi_linear *l, const struct linear_some *p,
-                     const struct kvi_linear_block *b, size_t i,
-                     struct kvi_slot_job *j)
+                     const struct kvi_linear_block *b, size_t i, struct kvi_slot_job *j)
 {
-	size_t at = (p->first + i) / 2 * l->turns->tokens_room + b->first;
+	size_t at = (p->first + i) / 2 * l->turns->tokens_capacity + b->first;
 	int d = kvi_clamp(j->slot[0].k - j->slot[1].k, -32, 32) + 32;
 	j->pair = true;
 	j->cos_sin = l->turns->turn + 2 * at;
@@ -293,8 +295,7 @@ static void set_turn(const struct kvi_linear *l, const struct linear_some *p,
 }
 
 static bool apply_panel(const struct kvi_linear *l, const struct linear_some *p,
-                        const struct kvi_linear_block *b,
-                        struct kvi_slot_block *kb, uint32_t **ctx)
+                        const struct kvi_linear_block *b, struct kvi_slot_block *kb, uint32_t **ctx)
 {
 	const struct kvi_model *m = l->in->model;
 	size_t near = feature_at(m, p->head, b) + p->first * KVI_LANES, done;
@@ -302,10 +303,12 @@ static bool apply_panel(const struct kvi_linear *l, const struct linear_some *p,
 		size_t at = near + i / 2 * KVI_PAIR_STEP;
 		bool pair = p->first + i < m->rotary;
 		struct kvi_slot_job j = {
-			.half = i & 1, .r = l->only_z ? NULL : l->out->r + at,
+			.half = i & 1,
+			.r = l->only_z ? NULL : l->out->r + at,
 			.z = l->out->z ? l->out->z + at : NULL,
 			.near = l->out->r + near,
-			.feature_step = feature_step(m), .n = l->out->n,
+			.feature_step = feature_step(m),
+			.n = l->out->n,
 			.grow = p->c + i < KVI_SCALE_SLOTS,
 		};
 		done = pair ? 2 : 1;
@@ -323,8 +326,8 @@ static bool apply_panel(const struct kvi_linear *l, const struct linear_some *p,
 }
 
 static bool apply_stretch(const struct kvi_linear *l, struct linear_some *s,
-                          const struct kvi_linear_block *b,
-                          struct kvi_slot_block *kb, uint32_t **ctx)
+                          const struct kvi_linear_block *b, struct kvi_slot_block *kb,
+                          uint32_t **ctx)
 {
 	const struct kvi_model *m = l->in->model;
 	if (l->in->expected && !l->only_z)
@@ -347,27 +350,27 @@ static bool apply_stretch(const struct kvi_linear *l, struct linear_some *s,
 	return true;
 }
 
-bool kvi_linear_apply(const struct kvi_linear *l,
-                      const struct kvi_linear_block *b)
+bool kvi_linear_apply(const struct kvi_linear *l, const struct kvi_linear_block *b)
 {
 	const struct kvi_model *m = l->in->model;
 	const bool scale = m->flags & KVI_MODEL_SCALE && !l->only_z;
 	uint32_t *ctx = b->ctx;
 	struct kvi_slot_block kb = {
-		.tokens = b->steps * KVI_LANES, .lanes = b->lanes,
+		.tokens = b->steps * KVI_LANES,
+		.lanes = b->lanes,
 		.fmt = &kvi_float_format(l->in->dtype)->grid,
 		.tables = l->tables,
-		.unknown = m->flags & KVI_MODEL_TABLE ? l->unknown + b->first
-		                                      : NULL,
+		.unknown = m->flags & KVI_MODEL_TABLE ? l->unknown + b->first : NULL,
 		.w = scale ? l->out->w + b->first : NULL,
 		.reader = b->reader,
 	};
 	l->out->n = scale ? m->n0 : 1;
 	for (size_t h = 0; h < m->heads; h++)
 		for (size_t c = 0; c < m->head_channels; c += KVI_STRETCH) {
-			struct linear_some s = { .head = h, .first = c,
-				          .slots = KVI_STRETCH,
-				          .c = h * m->head_channels + c };
+			struct linear_some s = { .head = h,
+				                 .first = c,
+				                 .slots = KVI_STRETCH,
+				                 .c = h * m->head_channels + c };
 			if (m->head_channels - c < KVI_STRETCH)
 				s.slots = m->head_channels - c;
 			if (!apply_stretch(l, &s, b, &kb, &ctx))

@@ -15,14 +15,13 @@
 
 /* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */
 struct kvi_features {
-	size_t n_tokens, tokens_room;
-	int16_t *z, *r;            /* heads * head_room * tokens_room */
-	uint32_t *w;               /* tokens_room */
-	uint32_t n;                /* N of spec linear 4 */
-	bool has_z;                /* z is there and read by others: only read it */
+	size_t n_tokens, tokens_capacity;
+	int16_t *z, *r; /* heads * head_room * tokens_room */
+	uint32_t *w;    /* tokens_room */
+	uint32_t n;     /* N of spec linear 4 */
+	bool has_z;     /* z is there and read by others: only read it */
 };
-kvarc_ret kvi_features_open(struct kvi_features **f,
-                            const struct kvi_alloc *alloc,
+kvarc_ret kvi_features_open(struct kvi_features **f, const struct kvi_alloc *alloc,
                             const struct kvi_model *m, size_t n_tokens);
 void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc);
 
@@ -32,16 +31,16 @@ struct kvi_linear_in {
 	const struct kvi_tables *tables; /* of the model's set; NULL: set 0 */
 	uint8_t dtype;
 	size_t n_tokens;
-	const int32_t *positions;  /* may be NULL when nothing rotates */
-	const int32_t *ids;        /* NULL: not known */
-	const kvarc_rope *rope;    /* the file's: pairing and frequencies */
+	const int32_t *positions; /* may be NULL when nothing rotates */
+	const int32_t *ids;       /* NULL: not known */
+	const kvarc_rope *rope;   /* the file's: pairing and frequencies */
 	const struct kvi_features *lower[KVI_LOWER_MAX], *same[KVI_SAME_MAX];
 	const struct kvi_features *scale; /* NULL: none */
 	/* E of spec model 2 by token and slot, for models from KVI_LEVEL_MODEL on and only
 	 * for them; NULL: none. */
 	const int16_t *expected;
-	/* P of spec predicted 1, kvi_chunk_bytes; an encoder's are the elements themselves where they
-	 * are P and finite, a decoder's where they are decoded to. NULL: not known. */
+	/* P of spec predicted 1, kvi_chunk_bytes; an encoder's are the elements themselves where
+	 * they are P and finite, a decoder's where they are decoded to. NULL: not known. */
 	const uint8_t *predicted;
 };
 
@@ -50,21 +49,21 @@ struct kvi_linear {
 	const struct kvi_linear_in *in;
 	const struct kvi_kernels *kernels;
 	const struct kvi_tables *tables;
-	const struct kvi_turns *turns; /* NULL when nothing rotates */
-	struct kvi_features *out;      /* z NULL: not wanted */
-	bool predicts;                 /* mu is wanted: there is a stream or w */
-	bool only_z;                   /* nothing but out->z is wanted */
+	const struct kvi_rotations *turns; /* NULL when nothing rotates */
+	struct kvi_features *out;          /* z NULL: not wanted */
+	bool predicts;                     /* mu is wanted: there is a stream or w */
+	bool only_z;                       /* nothing but out->z is wanted */
 
-	size_t tokens_room;
-	int16_t *unknown, *table;      /* table: of a panel */
-	const int8_t **ids;            /* rows of the token table */
-	int32_t *below, *sum;          /* of a stretch, of a panel */
+	size_t tokens_capacity;
+	int16_t *unknown, *table; /* table: of a panel */
+	const int8_t **ids;       /* rows of the token table */
+	int32_t *below, *sum;     /* of a stretch, of a panel */
 };
 /* Slots of a head whose sums over lower layers are made together. */
 enum { KVI_STRETCH = 32 };
 /* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
 size_t kvi_linear_bytes(const struct kvi_linear_in *in);
-void kvi_linear_begin(struct kvi_linear *l, void *room);
+void kvi_linear_begin(struct kvi_linear *l, void *buffer);
 
 /*
  * Some tokens of the segment: whole steps of 32, or the last ones. Elements
@@ -82,12 +81,10 @@ struct kvi_linear_block {
 };
 /* Fills the block's part of out, and of x or ctx. False when the words of the
  * stream do not suffice. */
-bool kvi_linear_apply(const struct kvi_linear *l,
-                      const struct kvi_linear_block *b);
+bool kvi_linear_apply(const struct kvi_linear *l, const struct kvi_linear_block *b);
 
 /* Channel of slot c of a head (spec linear 1). */
-static inline size_t kvi_slot_channel(const struct kvi_model *m,
-                                      const kvarc_rope *rope, size_t c)
+static inline size_t kvi_slot_channel(const struct kvi_model *m, const kvarc_rope *rope, size_t c)
 {
 	if (c >= m->rotary || rope->pairing != KVARC_ROPE_HALF)
 		return c;

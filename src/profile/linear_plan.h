@@ -13,7 +13,7 @@ enum { KVI_LINEAR_CHUNK_MAX = 8 << 20 };
 /* A tensor, by its place in the order of chunks; so are its sources. */
 struct kvi_planned {
 	const struct kvi_model *model; /* NULL: there is none that fits */
-	bool complete;  /* its sources are there: codec 7 can be used, and r and
+	bool complete;                 /* its sources are there: codec 7 can be used, and r and
 	                 * w mean something (spec linear 6) */
 	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
 };
@@ -26,11 +26,8 @@ struct kvi_linear_plan {
 
 /* Tensors whose full chunk would have more bytes than chunk_max are left out.
  * Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_linear_plan_make(struct kvi_linear_plan **plan,
-                               const struct kvi_alloc *alloc,
-                               const struct kvi_profile *p, unsigned level,
-                               const kvarc_geometry *g,
-                               const struct kvi_order *order,
-                               uint64_t chunk_max);
+kvarc_ret kvi_linear_plan_make(struct kvi_linear_plan **plan, const struct kvi_alloc *alloc,
+                               const struct kvi_profile *p, unsigned level, const kvarc_geometry *g,
+                               const struct kvi_order *order, uint64_t chunk_max);
 
 #endif

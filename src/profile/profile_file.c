@@ -4,14 +4,11 @@
 #include "format/packed.h"
 #include "profile_tensors.h"
 
-static const uint8_t magic[8] = {
-	0x89, 'K', 'V', 'P', 0x0d, 0x0a, 0x1a, 0x0a
-};
+static const uint8_t magic[8] = { 0x89, 'K', 'V', 'P', 0x0d, 0x0a, 0x1a, 0x0a };
 #define CONTENT_MAX ((uint64_t)1 << 34)
 enum { VERSION_MAJOR = 1, VERSION_MINOR = 0, CHECK_AT = 56 };
 
-kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h,
-                                   const uint8_t *file, size_t bytes)
+kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h, const uint8_t *file, size_t bytes)
 {
 	if (bytes < sizeof magic || memcmp(file, magic, sizeof magic) != 0)
 		return KVARC_FORMAT;
@@ -30,10 +27,8 @@ kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h,
 	return h->content_bytes > SIZE_MAX / 2 ? KVARC_MEMLIMIT : KVARC_OK;
 }
 
-kvarc_ret kvi_profile_unpack(struct kvi_profile **out,
-                             const struct kvi_alloc *alloc,
-                             const struct kvi_profile_header *h,
-                             const uint8_t *packed)
+kvarc_ret kvi_profile_unpack(struct kvi_profile **out, const struct kvi_alloc *alloc,
+                             const struct kvi_profile_header *h, const uint8_t *packed)
 {
 	struct kvi_packer packer;
 	const uint8_t *content;
@@ -45,18 +40,15 @@ kvarc_ret kvi_profile_unpack(struct kvi_profile **out,
 	kvi_packer_free(&packer);
 	if (ret)
 		return ret;
-	if (kvi_h128_equal(kvi_h128(content, (size_t)h->content_bytes),
-	                   h->digest))
-		ret = kvi_profile_parse(out, alloc, content,
-		                        (size_t)h->content_bytes);
+	if (kvi_h128_equal(kvi_h128(content, (size_t)h->content_bytes), h->digest))
+		ret = kvi_profile_parse(out, alloc, content, (size_t)h->content_bytes);
 	else
 		ret = KVARC_DATA;
 	kvi_free(alloc, owned);
 	return ret;
 }
 
-kvarc_ret kvi_profile_read_file(struct kvi_profile **out,
-                                const struct kvi_alloc *alloc,
+kvarc_ret kvi_profile_read_file(struct kvi_profile **out, const struct kvi_alloc *alloc,
                                 const uint8_t *file, size_t bytes)
 {
 	struct kvi_profile_header h;
@@ -66,8 +58,7 @@ kvarc_ret kvi_profile_read_file(struct kvi_profile **out,
 		return ret;
 	if (h.packed_bytes != bytes - KVI_PROFILE_HEADER_BYTES)
 		return KVARC_DATA;
-	return kvi_profile_unpack(out, alloc, &h,
-	                          file + KVI_PROFILE_HEADER_BYTES);
+	return kvi_profile_unpack(out, alloc, &h, file + KVI_PROFILE_HEADER_BYTES);
 }
 
 static void put_header(uint8_t *to, const struct kvi_profile_header *h)
@@ -83,8 +74,7 @@ static void put_header(uint8_t *to, const struct kvi_profile_header *h)
 }
 
 /* Header and packed content at the end of out. */
-static kvarc_ret write_content(struct kvi_out *out,
-                               const struct kvi_out *content)
+static kvarc_ret write_content(struct kvi_out *out, const struct kvi_out *content)
 {
 	static const uint8_t blank[KVI_PROFILE_HEADER_BYTES];
 	struct kvi_profile_header h = { .content_bytes = content->n };
@@ -102,14 +92,12 @@ static kvarc_ret write_content(struct kvi_out *out,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_profile_write_file(const struct kvi_profile *p,
-                                 struct kvi_out *out)
+kvarc_ret kvi_profile_write_file(const struct kvi_profile *p, struct kvi_out *out)
 {
 	struct kvi_out content;
 	kvi_out_init(&content, out->alloc);
 	kvi_profile_put(p, &content);
-	kvarc_ret ret = content.failed ? kvi_alloc_error(out->alloc)
-	                               : write_content(out, &content);
+	kvarc_ret ret = content.failed ? kvi_alloc_error(out->alloc) : write_content(out, &content);
 	kvi_out_free(&content);
 	return ret;
 }

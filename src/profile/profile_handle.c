@@ -5,8 +5,7 @@
 #include "linear_plan.h"
 #include "profile_handle.h"
 
-kvarc_ret kvi_profile_handle_new(kvarc_profile **out,
-                                 const kvarc_common *common)
+kvarc_ret kvi_profile_handle_new(kvarc_profile **out, const kvarc_common *common)
 {
 	struct kvi_alloc alloc;
 	kvi_alloc_init(&alloc, common->allocator, common->memlimit);
@@ -38,15 +37,14 @@ const struct kvi_profile *kvi_profile_of(const kvarc_profile *p)
 
 /* The packed content and then the end of the source. From a pipe it is read in
  * pieces of growing size, so that a length that is only announced costs no memory. */
-static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf,
-                             uint64_t bytes, kvarc_error *e)
+static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf, uint64_t bytes,
+                             kvarc_error *e)
 {
 	enum { STEP = 1 << 20 };
 	size_t have = 0, got;
 	uint8_t more;
 	bool seekable = kvi_input_seekable(in);
-	bool cut = seekable &&
-	           in->source.size - KVI_PROFILE_HEADER_BYTES < bytes;
+	bool cut = seekable && in->source.size - KVI_PROFILE_HEADER_BYTES < bytes;
 	while (!cut && have < bytes) {
 		size_t step = (size_t)bytes - have;
 		size_t most = have > STEP ? have : STEP;
@@ -54,28 +52,23 @@ static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf,
 			step = most;
 		if (!kvi_buffer_grow(buf, in->alloc, have + step, have))
 			return kvi_fail_alloc(e, in->alloc);
-		kvarc_ret ret = kvi_input_read(
-			in, buf->p + have, step,
-			KVI_PROFILE_HEADER_BYTES + have, &got, e);
+		kvarc_ret ret = kvi_input_read(in, buf->p + have, step,
+		                               KVI_PROFILE_HEADER_BYTES + have, &got, e);
 		if (ret)
 			return ret;
 		cut = got < step;
 		have += got;
 	}
 	if (cut)
-		return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the profile is cut");
-	kvarc_ret ret = kvi_input_read(in, &more, 1,
-	                               KVI_PROFILE_HEADER_BYTES + bytes, &got,
-	                               e);
+		return kvi_fail(e, KVARC_DATA, "the profile is cut");
+	kvarc_ret ret = kvi_input_read(in, &more, 1, KVI_PROFILE_HEADER_BYTES + bytes, &got, e);
 	if (ret == KVARC_OK && got)
-		return kvi_fail(e, KVARC_DATA, KVI_PROFILE_HEADER_BYTES + bytes,
-		                KVARC_UNKNOWN, "bytes follow the profile");
+		return kvi_fail_at(e, KVARC_DATA, KVI_PROFILE_HEADER_BYTES + bytes, KVARC_UNKNOWN,
+		                   "bytes follow the profile");
 	return ret;
 }
 
-static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret,
-                            const struct kvi_alloc *alloc)
+static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc)
 {
 	const char *text = "the profile is damaged or not valid";
 	if (ret == KVARC_OK)
@@ -87,11 +80,10 @@ static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret,
 	else if (ret == KVARC_OPTIONS)
 		text = "the profile is of a version that this library does "
 		       "not know";
-	return kvi_fail(e, ret, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", text);
+	return kvi_fail(e, ret, "%s", text);
 }
 
-static kvarc_ret read_profile(kvarc_profile *p, const kvarc_source *source,
-                              kvarc_error *e)
+static kvarc_ret read_profile(kvarc_profile *p, const kvarc_source *source, kvarc_error *e)
 {
 	const struct kvi_input in = { .source = *source, .alloc = &p->alloc };
 	uint8_t head[KVI_PROFILE_HEADER_BYTES];
@@ -107,8 +99,8 @@ static kvarc_ret read_profile(kvarc_profile *p, const kvarc_source *source,
 	p->file_bytes = KVI_PROFILE_HEADER_BYTES + h.packed_bytes;
 	ret = read_packed(&in, &buf, h.packed_bytes, e);
 	if (ret == KVARC_OK)
-		ret = fail_parse(e, kvi_profile_unpack(&p->profile, &p->alloc,
-		                                       &h, buf.p), &p->alloc);
+		ret = fail_parse(e, kvi_profile_unpack(&p->profile, &p->alloc, &h, buf.p),
+		                 &p->alloc);
 	kvi_free(&p->alloc, buf.p);
 	return ret;
 }
@@ -122,8 +114,7 @@ kvarc_ret kvarc_profile_open(kvarc_profile **out, const kvarc_source *source,
 		return KVARC_PROG;
 	*out = NULL;
 	if (!source || !source->read)
-		return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "source is NULL");
+		return kvi_fail(c->error, KVARC_PROG, "source is NULL");
 	kvarc_ret ret = kvi_profile_handle_new(out, c);
 	if (ret)
 		return ret;
@@ -147,11 +138,9 @@ kvarc_ret kvi_profile_handle_finish(kvarc_profile *p)
 }
 
 /* The merged profile in its handle. */
-static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list,
-                       size_t n, kvarc_error *e)
+static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list, size_t n, kvarc_error *e)
 {
-	const struct kvi_profile **from =
-		kvi_array(&p->alloc, n, sizeof *from);
+	const struct kvi_profile **from = kvi_array(&p->alloc, n, sizeof *from);
 	if (!from)
 		return kvi_fail_alloc(e, &p->alloc);
 	for (size_t i = 0; i < n; i++)
@@ -162,13 +151,12 @@ static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list,
 	kvi_free(&p->alloc, from);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &p->alloc);
-	return ret ? kvi_fail(e, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                      "the profiles cannot be merged: they are for different "
-	                      "models") : KVARC_OK;
+	return ret ? kvi_fail(e, ret,
+	                      "the profiles cannot be merged: they are for different models")
+	           : KVARC_OK;
 }
 
-kvarc_ret kvarc_profile_merge(kvarc_profile **out,
-                              const kvarc_profile *const *list, size_t n,
+kvarc_ret kvarc_profile_merge(kvarc_profile **out, const kvarc_profile *const *list, size_t n,
                               const kvarc_common *common)
 {
 	static const kvarc_common defaults = KVARC_COMMON_INIT;
@@ -196,16 +184,14 @@ kvarc_ret kvarc_profile_write(const kvarc_profile *p, const kvarc_sink *sink)
 		return KVARC_PROG;
 	kvi_out_init(&out, &p->alloc);
 	kvarc_ret ret = kvi_profile_write_file(p->profile, &out);
-	if (ret == KVARC_OK &&
-	    (sink->write(sink->opaque, out.p, out.n, 0) ||
-	     (sink->flush && sink->flush(sink->opaque))))
+	if (ret == KVARC_OK && (sink->write(sink->opaque, out.p, out.n, 0) ||
+	                        (sink->flush && sink->flush(sink->opaque))))
 		ret = KVARC_IO;
 	kvi_out_free(&out);
 	return ret;
 }
 
-kvarc_ret kvarc_profile_get_info(const kvarc_profile *p,
-                                 kvarc_profile_info *info)
+kvarc_ret kvarc_profile_get_info(const kvarc_profile *p, kvarc_profile_info *info)
 {
 	if (!p || !p->profile || !info)
 		return KVARC_PROG;
@@ -224,8 +210,7 @@ kvarc_ret kvarc_profile_get_info(const kvarc_profile *p,
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i,
-                              kvarc_model_info *info)
+kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i, kvarc_model_info *info)
 {
 	if (!p || !p->profile || !info)
 		return KVARC_PROG;
@@ -246,8 +231,8 @@ kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i,
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_profile_identity_at(const kvarc_profile *p, size_t i,
-                                    const char **key, const char **value)
+kvarc_ret kvarc_profile_identity_at(const kvarc_profile *p, size_t i, const char **key,
+                                    const char **value)
 {
 	if (!p || !p->profile || !key || !value)
 		return KVARC_PROG;
@@ -269,13 +254,13 @@ kvarc_ret kvarc_profile_rope(const kvarc_profile *p, size_t i, kvarc_rope *rope)
 	return KVARC_OK;
 }
 
-int kvarc_profile_fits(const kvarc_profile *p, unsigned level,
-                       const kvarc_tensor *tensor, const kvarc_rope *rope)
+int kvarc_profile_fits(const kvarc_profile *p, unsigned level, const kvarc_tensor *tensor,
+                       const kvarc_rope *rope)
 {
 	if (!p || !p->profile || !tensor)
 		return 0;
-	const struct kvi_model *m = kvi_profile_model(
-		p->profile, level, tensor->layer, tensor->kind);
+	const struct kvi_model *m = kvi_profile_model(p->profile, level, tensor->layer,
+	                                              tensor->kind);
 	return m && kvi_model_fits(m, tensor, rope);
 }
 
@@ -288,8 +273,8 @@ size_t kvarc_profile_predicts(const kvarc_profile *p, unsigned level,
 	if (!p || !p->profile || !geometry || kvi_geometry_wrong(geometry))
 		return 0;
 	if (kvi_order_make(&order, &p->alloc, geometry) == KVARC_OK &&
-	    kvi_linear_plan_make(&plan, &p->alloc, p->profile, level, geometry,
-	                         &order, KVI_LINEAR_CHUNK_MAX) == KVARC_OK)
+	    kvi_linear_plan_make(&plan, &p->alloc, p->profile, level, geometry, &order,
+	                         KVI_LINEAR_CHUNK_MAX) == KVARC_OK)
 		n = plan->n_complete;
 	kvi_free(&p->alloc, plan);
 	kvi_order_free(&order, &p->alloc);

@@ -57,8 +57,7 @@ static void get_planes32(struct kvi_in *in, int32_t *p, size_t n)
 	const uint8_t *from = kvi_get_bytes(in, 4 * n);
 	for (size_t i = 0; from && i < n; i++)
 		p[i] = (int32_t)(from[i] | (uint32_t)from[n + i] << 8 |
-		                 (uint32_t)from[2 * n + i] << 16 |
-		                 (uint32_t)from[3 * n + i] << 24);
+		                 (uint32_t)from[2 * n + i] << 16 | (uint32_t)from[3 * n + i] << 24);
 }
 
 static void put_planes16(struct kvi_out *out, int16_t *p, size_t n)
@@ -108,12 +107,10 @@ static void put_model_head(struct kvi_out *out, const struct kvi_model *m)
 		kvi_put8(out, m->scale_kind);
 }
 
-typedef void row_walk(const struct kvi_model *m, size_t c, kvi_run *run,
-                      void *ctx);
+typedef void row_walk(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
 
-static void put_matrix(struct kvi_out *out, const struct kvi_model *m,
-                       const uint8_t *q, size_t rows, uint64_t entries,
-                       row_walk *walk)
+static void put_matrix(struct kvi_out *out, const struct kvi_model *m, const uint8_t *q,
+                       size_t rows, uint64_t entries, row_walk *walk)
 {
 	struct planes to = { NULL, (size_t)entries };
 	kvi_put_bytes(out, q, rows);
@@ -132,18 +129,14 @@ static void put_model(struct kvi_out *out, const struct kvi_model *m)
 	put_planes16(out, m->k, m->C);
 	put_planes32(out, m->mean, m->C);
 	if (m->a_stride)
-		put_matrix(out, m, m->qa, m->C, kvi_model_entries_a(m),
-		           kvi_model_row_a);
+		put_matrix(out, m, m->qa, m->C, kvi_model_entries_a(m), kvi_model_row_a);
 	if (m->b_stride)
-		put_matrix(out, m, m->qb, m->C, kvi_model_entries_b(m),
-		           kvi_model_row_b);
+		put_matrix(out, m, m->qb, m->C, kvi_model_entries_b(m), kvi_model_row_b);
 	if (m->m_stride)
-		put_matrix(out, m, m->qm, m->C, kvi_model_entries_m(m),
-		           kvi_model_row_m);
+		put_matrix(out, m, m->qm, m->C, kvi_model_entries_m(m), kvi_model_row_m);
 	if (m->d_stride) {
 		kvi_put_varint(out, m->width);
-		put_matrix(out, m, m->e, m->width, kvi_model_entries_d(m),
-		           kvi_model_row_d);
+		put_matrix(out, m, m->e, m->width, kvi_model_entries_d(m), kvi_model_row_d);
 	}
 	if (!(m->flags & KVI_MODEL_TABLE))
 		return;
@@ -186,7 +179,7 @@ kvarc_ret kvi_profile_serialise(struct kvi_profile *p, struct kvi_out *out)
 static kvarc_ret parse_ropes(struct kvi_profile *p, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_ROPES);
-	if (in->bad || n > kvi_in_left(in) / ROPE_BYTES_MIN)
+	if (in->bad || n > kvi_in_remaining(in) / ROPE_BYTES_MIN)
 		return KVARC_DATA;
 	if (n == 0)
 		return KVARC_OK;
@@ -199,7 +192,7 @@ static kvarc_ret parse_ropes(struct kvi_profile *p, struct kvi_in *in)
 		r->rotary = (uint32_t)kvi_get_varint(in, KVI_MAX_ROTARY);
 		size_t pairs = r->rotary / 2;
 		if (in->bad || pairs == 0 || r->rotary % 2 ||
-		    pairs > kvi_in_left(in) / sizeof *r->freq)
+		    pairs > kvi_in_remaining(in) / sizeof *r->freq)
 			return KVARC_DATA;
 		r->freq = kvi_array(p->alloc, pairs, sizeof *r->freq);
 		if (!r->freq)
@@ -213,7 +206,7 @@ static kvarc_ret parse_ropes(struct kvi_profile *p, struct kvi_in *in)
 static kvarc_ret parse_sets(struct kvi_profile *p, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_PROFILE_SETS);
-	if (in->bad || n > kvi_in_left(in) / (SET_FREQS * sizeof *p->set_freq))
+	if (in->bad || n > kvi_in_remaining(in) / (SET_FREQS * sizeof *p->set_freq))
 		return KVARC_DATA;
 	if (n == 0)
 		return KVARC_OK;
@@ -241,8 +234,8 @@ static void parse_sources(struct kvi_model *m, struct kvi_in *in)
 	}
 }
 
-static kvarc_ret parse_model_head(const struct kvi_profile *p,
-                                  struct kvi_model *m, struct kvi_in *in)
+static kvarc_ret parse_model_head(const struct kvi_profile *p, struct kvi_model *m,
+                                  struct kvi_in *in)
 {
 	m->level = kvi_get8(in);
 	m->layer = (uint32_t)kvi_get_varint(in, UINT16_MAX);
@@ -280,7 +273,7 @@ static bool look_at_width(struct kvi_model *m, struct kvi_in *in)
 {
 	m->width = (uint32_t)kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
 	return !in->bad && m->width >= 1 &&
-	       m->width + 2 * kvi_model_entries_d(m) <= kvi_in_left(in);
+	       m->width + 2 * kvi_model_entries_d(m) <= kvi_in_remaining(in);
 }
 
 /* The head of a table or of a correction, behind the arrays (no model has both);
@@ -288,7 +281,7 @@ static bool look_at_width(struct kvi_model *m, struct kvi_in *in)
 static bool look_ahead(struct kvi_model *m, struct kvi_in in)
 {
 	uint64_t bytes = array_bytes(m);
-	if (bytes > kvi_in_left(&in))
+	if (bytes > kvi_in_remaining(&in))
 		return false;
 	kvi_get_bytes(&in, (size_t)bytes);
 	if (m->flags & KVI_MODEL_CORRECTS)
@@ -298,14 +291,12 @@ static bool look_ahead(struct kvi_model *m, struct kvi_in in)
 	m->tshift = kvi_get8(&in);
 	m->unknown = kvi_get8(&in);
 	m->n_ids = (uint32_t)kvi_get_varint(&in, KVI_TABLE_ROWS_MAX);
-	return !in.bad && m->tshift <= KVI_TABLE_SHIFT_MAX &&
-	       m->unknown <= KVI_UNKNOWN_MAX &&
-	       m->n_ids <= kvi_in_left(&in) / (4 + m->C);
+	return !in.bad && m->tshift <= KVI_TABLE_SHIFT_MAX && m->unknown <= KVI_UNKNOWN_MAX &&
+	       m->n_ids <= kvi_in_remaining(&in) / (4 + m->C);
 }
 
-static void get_matrix(struct kvi_in *in, const struct kvi_model *m,
-                       uint8_t *q, size_t rows, uint64_t entries,
-                       row_walk *walk)
+static void get_matrix(struct kvi_in *in, const struct kvi_model *m, uint8_t *q, size_t rows,
+                       uint64_t entries, row_walk *walk)
 {
 	struct const_planes from = { NULL, (size_t)entries };
 	const uint8_t *shifts = kvi_get_bytes(in, rows);
@@ -323,19 +314,15 @@ static void parse_arrays(struct kvi_model *m, struct kvi_in *in)
 	get_planes16(in, m->k, m->C);
 	get_planes32(in, m->mean, m->C);
 	if (m->a_stride)
-		get_matrix(in, m, m->qa, m->C, kvi_model_entries_a(m),
-		           kvi_model_row_a);
+		get_matrix(in, m, m->qa, m->C, kvi_model_entries_a(m), kvi_model_row_a);
 	if (m->b_stride)
-		get_matrix(in, m, m->qb, m->C, kvi_model_entries_b(m),
-		           kvi_model_row_b);
+		get_matrix(in, m, m->qb, m->C, kvi_model_entries_b(m), kvi_model_row_b);
 	if (m->m_stride)
-		get_matrix(in, m, m->qm, m->C, kvi_model_entries_m(m),
-		           kvi_model_row_m);
+		get_matrix(in, m, m->qm, m->C, kvi_model_entries_m(m), kvi_model_row_m);
 	/* look_ahead has read what stands in front of the next arrays. */
 	if (m->d_stride) {
 		kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
-		get_matrix(in, m, m->e, m->width, kvi_model_entries_d(m),
-		           kvi_model_row_d);
+		get_matrix(in, m, m->e, m->width, kvi_model_entries_d(m), kvi_model_row_d);
 	}
 	if (!(m->flags & KVI_MODEL_TABLE))
 		return;
@@ -351,7 +338,7 @@ static void parse_arrays(struct kvi_model *m, struct kvi_in *in)
 static kvarc_ret parse_models(struct kvi_profile *p, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MODELS_MAX);
-	if (in->bad || n == 0 || n > kvi_in_left(in) / MODEL_BYTES_MIN)
+	if (in->bad || n == 0 || n > kvi_in_remaining(in) / MODEL_BYTES_MIN)
 		return KVARC_DATA;
 	p->models = kvi_calloc(p->alloc, n, sizeof *p->models);
 	if (!p->models)
@@ -361,8 +348,7 @@ static kvarc_ret parse_models(struct kvi_profile *p, struct kvi_in *in)
 		kvarc_ret ret = parse_model_head(p, m, in);
 		if (ret)
 			return ret;
-		if ((i && kvi_model_compare(m - 1, m) >= 0) ||
-		    !look_ahead(m, *in))
+		if ((i && kvi_model_compare(m - 1, m) >= 0) || !look_ahead(m, *in))
 			return KVARC_DATA;
 		p->n_models = i + 1;
 		ret = kvi_model_make_arrays(p, m);
@@ -372,11 +358,10 @@ static kvarc_ret parse_models(struct kvi_profile *p, struct kvi_in *in)
 		if (in->bad || !kvi_model_values_good(m))
 			return KVARC_DATA;
 	}
-	return kvi_in_left(in) ? KVARC_DATA : KVARC_OK;
+	return kvi_in_remaining(in) ? KVARC_DATA : KVARC_OK;
 }
 
-kvarc_ret kvi_profile_parse(struct kvi_profile **out,
-                            const struct kvi_alloc *alloc,
+kvarc_ret kvi_profile_parse(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
@@ -384,8 +369,7 @@ kvarc_ret kvi_profile_parse(struct kvi_profile **out,
 	if (ret)
 		return ret;
 	struct kvi_profile *p = *out;
-	ret = kvi_identity_get_pairs(&p->identity, alloc, &in,
-	                             KVI_PROFILE_PAIRS);
+	ret = kvi_identity_get_pairs(&p->identity, alloc, &in, KVI_PROFILE_PAIRS);
 	if (ret == KVARC_OK)
 		ret = parse_ropes(p, &in);
 	if (ret == KVARC_OK)

@@ -6,13 +6,12 @@
 /* Channels that a source gives to a slot, and the entries that they take. */
 static size_t source_channels(const struct kvi_model *from, unsigned scope)
 {
-	return scope ? from->head_channels
-	             : (size_t)from->heads * from->head_channels;
+	return scope ? from->head_channels : (size_t)from->heads * from->head_channels;
 }
 
-static size_t source_room(const struct kvi_model *from, unsigned scope)
+static size_t source_capacity(const struct kvi_model *from, unsigned scope)
 {
-	return (scope ? 1 : (size_t)from->heads) * kvi_head_room(from);
+	return (scope ? 1 : (size_t)from->heads) * kvi_head_stride(from);
 }
 
 static unsigned self_scope(const struct kvi_model *m)
@@ -20,11 +19,11 @@ static unsigned self_scope(const struct kvi_model *m)
 	return m->flags & KVI_MODEL_SELF_HEAD ? 1 : 0;
 }
 
-static size_t block_room(const struct kvi_source *s, unsigned n)
+static size_t block_capacity(const struct kvi_source *s, unsigned n)
 {
 	size_t sum = 0;
 	for (unsigned i = 0; i < n; i++)
-		sum += source_room(s[i].model, s[i].scope);
+		sum += source_capacity(s[i].model, s[i].scope);
 	return sum;
 }
 
@@ -38,28 +37,27 @@ static uint64_t block_channels(const struct kvi_source *s, unsigned n)
 
 size_t kvi_model_stride_a(const struct kvi_model *m)
 {
-	return block_room(m->lower, m->n_lower);
+	return block_capacity(m->lower, m->n_lower);
 }
 
 size_t kvi_model_stride_b(const struct kvi_model *m)
 {
-	size_t self = m->flags & KVI_MODEL_SELF
-	                      ? source_room(m, self_scope(m)) : 0;
-	return block_room(m->same, m->n_same) + self;
+	size_t self = m->flags & KVI_MODEL_SELF ? source_capacity(m, self_scope(m)) : 0;
+	return block_capacity(m->same, m->n_same) + self;
 }
 
 /* The state has no heads: a row of D sees all of them. */
 size_t kvi_model_stride_d(const struct kvi_model *m)
 {
-	size_t sum = source_room(m, 0);
+	size_t sum = source_capacity(m, 0);
 	for (unsigned i = 0; i < m->n_same; i++)
-		sum += source_room(m->same[i].model, 0);
+		sum += source_capacity(m->same[i].model, 0);
 	return m->flags & KVI_MODEL_CORRECTS ? sum : 0;
 }
 
 size_t kvi_model_stride_m(const struct kvi_model *m)
 {
-	return m->flags & KVI_MODEL_BASIS ? kvi_head_room(m) : 0;
+	return m->flags & KVI_MODEL_BASIS ? kvi_head_stride(m) : 0;
 }
 
 /* Slots of its own head that come before slot c: a pair is one step. */
@@ -98,15 +96,13 @@ uint64_t kvi_model_entries_d(const struct kvi_model *m)
 
 uint64_t kvi_model_entries_m(const struct kvi_model *m)
 {
-	return m->flags & KVI_MODEL_BASIS ? m->C * (uint64_t)m->head_channels
-	                                  : 0;
+	return m->flags & KVI_MODEL_BASIS ? m->C * (uint64_t)m->head_channels : 0;
 }
 
 /* n channels of whole heads, from the first one on. */
-static void run_heads(int16_t *p, const struct kvi_model *from, size_t n,
-                      kvi_run *run, void *ctx)
+static void run_heads(int16_t *p, const struct kvi_model *from, size_t n, kvi_run *run, void *ctx)
 {
-	size_t each = from->head_channels, room = kvi_head_room(from);
+	size_t each = from->head_channels, room = kvi_head_stride(from);
 	if (each == room)
 		each = n; /* no gaps */
 	for (; n > each; n -= each, p += room)
@@ -115,28 +111,24 @@ static void run_heads(int16_t *p, const struct kvi_model *from, size_t n,
 		run(ctx, p, n);
 }
 
-static int16_t *run_sources(int16_t *p, const struct kvi_source *s, unsigned n,
-                            kvi_run *run, void *ctx)
+static int16_t *run_sources(int16_t *p, const struct kvi_source *s, unsigned n, kvi_run *run,
+                            void *ctx)
 {
 	for (unsigned i = 0; i < n; i++) {
-		run_heads(p, s[i].model,
-		          source_channels(s[i].model, s[i].scope), run, ctx);
-		p += source_room(s[i].model, s[i].scope);
+		run_heads(p, s[i].model, source_channels(s[i].model, s[i].scope), run, ctx);
+		p += source_capacity(s[i].model, s[i].scope);
 	}
 	return p;
 }
 
-void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run,
-                     void *ctx)
+void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx)
 {
 	run_sources(m->a + c * m->a_stride, m->lower, m->n_lower, run, ctx);
 }
 
-void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run,
-                     void *ctx)
+void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx)
 {
-	int16_t *p = run_sources(m->b + c * m->b_stride, m->same, m->n_same,
-	                         run, ctx);
+	int16_t *p = run_sources(m->b + c * m->b_stride, m->same, m->n_same, run, ctx);
 	size_t n = earlier_in_head(m, c);
 	if (!(m->flags & KVI_MODEL_SELF))
 		return;
@@ -145,20 +137,18 @@ void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run,
 	run_heads(p, m, n, run, ctx);
 }
 
-void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run,
-                     void *ctx)
+void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run, void *ctx)
 {
 	int16_t *p = m->d + i * m->d_stride;
 	for (unsigned k = 0; k < m->n_same; k++) {
 		const struct kvi_model *from = m->same[k].model;
 		run_heads(p, from, from->C, run, ctx);
-		p += source_room(from, 0);
+		p += source_capacity(from, 0);
 	}
 	run_heads(p, m, m->C, run, ctx);
 }
 
-void kvi_model_row_m(const struct kvi_model *m, size_t c, kvi_run *run,
-                     void *ctx)
+void kvi_model_row_m(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx)
 {
 	run(ctx, m->m + c * m->m_stride, m->head_channels);
 }
@@ -242,8 +232,7 @@ static bool make_room(const struct kvi_alloc *alloc, struct kvi_model *m)
 	return m->ids && m->table;
 }
 
-kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p,
-                                struct kvi_model *m)
+kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p, struct kvi_model *m)
 {
 	kvi_model_free(p, m);
 	m->a_stride = kvi_model_stride_a(m);
@@ -256,11 +245,10 @@ kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p,
 	return kvi_alloc_error(p->alloc);
 }
 
-kvarc_ret kvi_model_room(const struct kvi_profile *p, struct kvi_model *m)
+kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m)
 {
-	if (m->n_lower > KVI_LOWER_MAX || m->n_same > KVI_SAME_MAX ||
-	    m->rope > p->n_ropes || m->heads == 0 || m->head_channels == 0 ||
-	    !find_sources(p, m, m->lower, m->n_lower) ||
+	if (m->n_lower > KVI_LOWER_MAX || m->n_same > KVI_SAME_MAX || m->rope > p->n_ropes ||
+	    m->heads == 0 || m->head_channels == 0 || !find_sources(p, m, m->lower, m->n_lower) ||
 	    !find_sources(p, m, m->same, m->n_same))
 		return KVARC_DATA;
 	m->C = (size_t)m->heads * m->head_channels;

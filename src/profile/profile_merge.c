@@ -10,8 +10,7 @@
 enum { SET_ENTRIES = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
 
 /* Room for all that the profiles have. */
-static bool make_room(struct kvi_profile *p,
-                      const struct kvi_profile *const *list, size_t n)
+static bool make_room(struct kvi_profile *p, const struct kvi_profile *const *list, size_t n)
 {
 	size_t models = 0, ropes = 0, sets = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -23,19 +22,16 @@ static bool make_room(struct kvi_profile *p,
 	if (ropes)
 		p->ropes = kvi_calloc(p->alloc, ropes, sizeof *p->ropes);
 	if (sets)
-		p->set_freq = kvi_array(p->alloc, sets,
-		                        SET_ENTRIES * sizeof *p->set_freq);
+		p->set_freq = kvi_array(p->alloc, sets, SET_ENTRIES * sizeof *p->set_freq);
 	return p->models && (p->ropes || !ropes) && (p->set_freq || !sets);
 }
 
 /* 1 + index of an equal rope, which is added when there is none; 0: no memory. */
-static uint32_t take_rope(struct kvi_profile *p,
-                          const struct kvi_profile_rope *r)
+static uint32_t take_rope(struct kvi_profile *p, const struct kvi_profile_rope *r)
 {
 	const size_t bytes = r->rotary / 2 * sizeof *r->freq;
 	for (size_t i = 0; i < p->n_ropes; i++)
-		if (p->ropes[i].rotary == r->rotary &&
-		    !memcmp(p->ropes[i].freq, r->freq, bytes))
+		if (p->ropes[i].rotary == r->rotary && !memcmp(p->ropes[i].freq, r->freq, bytes))
 			return (uint32_t)i + 1;
 	struct kvi_profile_rope *x = &p->ropes[p->n_ropes];
 	x->freq = kvi_malloc(p->alloc, bytes);
@@ -87,8 +83,7 @@ static void copy_arrays(struct kvi_model *x, const struct kvi_model *m)
 	}
 }
 
-static kvarc_ret take_model(struct kvi_profile *p,
-                            const struct kvi_profile *from,
+static kvarc_ret take_model(struct kvi_profile *p, const struct kvi_profile *from,
                             const struct kvi_model *m, bool corrected)
 {
 	struct kvi_model *x = &p->models[p->n_models];
@@ -105,12 +100,11 @@ static kvarc_ret take_model(struct kvi_profile *p,
 			return kvi_alloc_error(p->alloc);
 	}
 	if (m->set) {
-		x->set = take_set(p, from->set_freq +
-		                     (m->set - 1u) * SET_ENTRIES);
+		x->set = take_set(p, from->set_freq + (m->set - 1u) * SET_ENTRIES);
 		if (!x->set)
 			return KVARC_GEOMETRY;
 	}
-	kvarc_ret ret = kvi_model_room(p, x);
+	kvarc_ret ret = kvi_model_reserve(p, x);
 	if (ret)
 		return ret;
 	copy_arrays(x, m);
@@ -119,8 +113,8 @@ static kvarc_ret take_model(struct kvi_profile *p,
 }
 
 /* Whether all that a model is predicted from was taken from the same profile. */
-static bool has_sources(const struct kvi_profile *from,
-                        const struct kvi_model *m, const bool *taken)
+static bool has_sources(const struct kvi_profile *from, const struct kvi_model *m,
+                        const bool *taken)
 {
 	bool all = !m->scale_source || taken[m->scale_source - from->models];
 	for (unsigned i = 0; i < m->n_lower; i++)
@@ -134,13 +128,11 @@ static bool has_sources(const struct kvi_profile *from,
 static const struct kvi_model *find(const struct kvi_profile *p, size_t n,
                                     const struct kvi_model *key)
 {
-	return n ? bsearch(key, p->models, n, sizeof *key, kvi_model_compare)
-	         : NULL;
+	return n ? bsearch(key, p->models, n, sizeof *key, kvi_model_compare) : NULL;
 }
 
 /* Whether one of them corrects the same layer: one does, the first that came. */
-static bool corrected(const struct kvi_profile *p, size_t n,
-                      const struct kvi_model *m)
+static bool corrected(const struct kvi_profile *p, size_t n, const struct kvi_model *m)
 {
 	struct kvi_model key = *m;
 	for (key.kind = 0; key.kind <= KVARC_MLA_LATENT; key.kind++) {
@@ -152,8 +144,7 @@ static bool corrected(const struct kvi_profile *p, size_t n,
 }
 
 /* Models of tensors that have none yet; sources come before what needs them. */
-static kvarc_ret take_models(struct kvi_profile *p,
-                             const struct kvi_profile *from)
+static kvarc_ret take_models(struct kvi_profile *p, const struct kvi_profile *from)
 {
 	const size_t before = p->n_models;
 	bool *taken = kvi_calloc(p->alloc, from->n_models, sizeof *taken);
@@ -162,14 +153,12 @@ static kvarc_ret take_models(struct kvi_profile *p,
 		const struct kvi_model *m = &from->models[i];
 		taken[i] = !find(p, before, m) && has_sources(from, m, taken);
 		if (taken[i])
-			ret = take_model(p, from, m,
-			                 corrected(p, before, m));
+			ret = take_model(p, from, m, corrected(p, before, m));
 	}
 	kvi_free(p->alloc, taken);
 	/* for the next search; sources are found again at the end */
 	if (p->n_models)
-		qsort(p->models, p->n_models, sizeof *p->models,
-		      kvi_model_compare);
+		qsort(p->models, p->n_models, sizeof *p->models, kvi_model_compare);
 	return ret;
 }
 
@@ -179,8 +168,7 @@ static kvarc_ret take_pair(struct kvi_profile *p, const struct kvi_pair *pair)
 {
 	const char *have = kvi_identity_get(&p->identity, pair->key);
 	if (!have)
-		return kvi_identity_set(&p->identity, p->alloc, pair->key,
-		                        pair->value);
+		return kvi_identity_set(&p->identity, p->alloc, pair->key, pair->value);
 	if (!strcmp(have, pair->value))
 		return KVARC_OK;
 	if (!strcmp(pair->key, "model") || !strcmp(pair->key, "weights"))
@@ -194,14 +182,12 @@ static kvarc_ret take_pair(struct kvi_profile *p, const struct kvi_pair *pair)
 	memcpy(both, have, a);
 	memcpy(both + a, "; ", 2);
 	memcpy(both + a + 2, pair->value, b + 1);
-	kvarc_ret ret = kvi_identity_set(&p->identity, p->alloc, pair->key,
-	                                 both);
+	kvarc_ret ret = kvi_identity_set(&p->identity, p->alloc, pair->key, both);
 	kvi_free(p->alloc, both);
 	return ret == KVARC_PROG ? KVARC_OK : ret; /* too long: the first */
 }
 
-kvarc_ret kvi_profile_merge(struct kvi_profile **out,
-                            const struct kvi_alloc *alloc,
+kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const struct kvi_profile *const *list, size_t n)
 {
 	struct kvi_profile *p;

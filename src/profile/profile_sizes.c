@@ -9,7 +9,7 @@
 #include "util/view.h"
 
 enum {
-	ROWS = 64,      /* of a sample, at a time */
+	ROWS = 64,         /* of a sample, at a time */
 	BELOW_LARGEST = 14 /* a step is so many binades below; X has 15 bits */
 };
 
@@ -23,13 +23,11 @@ struct sizing {
 
 static bool wanted(const struct sizing *s, const kvarc_tensor *t)
 {
-	if ((t->kind != KVARC_KEY && t->kind != KVARC_VALUE) ||
-	    t->role != KVARC_WHOLE || t->dtype < KVARC_F32 ||
-	    t->dtype > KVARC_E5M2)
+	if ((t->kind != KVARC_KEY && t->kind != KVARC_VALUE) || t->role != KVARC_WHOLE ||
+	    t->dtype < KVARC_F32 || t->dtype > KVARC_E5M2)
 		return false;
 	for (size_t i = 0; i < s->p->n_models; i++)
-		if (s->p->models[i].layer == t->layer &&
-		    s->p->models[i].kind == t->kind)
+		if (s->p->models[i].layer == t->layer && s->p->models[i].kind == t->kind)
 			return false;
 	return true;
 }
@@ -71,8 +69,7 @@ static kvarc_ret measure(const struct sizing *s, size_t tensor, float *amax)
 	for (uint64_t row = 0; raw && x && row < s->n; row += ROWS) {
 		uint64_t left = s->n - row;
 		const struct kvi_view_block b = {
-			.row = row, .n = left < ROWS ? (uint32_t)left : ROWS,
-			.nc = C, .elem = elem
+			.row = row, .n = left < ROWS ? (uint32_t)left : ROWS, .nc = C, .elem = elem
 		};
 		kvi_view_gather(&s->views[tensor], &b, raw);
 		kvi_floats_exact(t->dtype, raw, (size_t)b.n * C, x);
@@ -105,17 +102,16 @@ static kvarc_ret add(struct sizing *s, size_t tensor)
 	const kvarc_tensor *t = &s->g->tensors[tensor];
 	const kvarc_rope *rope = kvi_tensor_rope(s->g, t);
 	struct kvi_model *m = &s->p->models[s->p->n_models];
-	*m = (struct kvi_model){
-		.level = (uint8_t)s->level, .layer = t->layer, .kind = t->kind,
-		.heads = t->heads, .head_channels = t->channels
-	};
+	*m = (struct kvi_model){ .level = (uint8_t)s->level,
+		                 .layer = t->layer,
+		                 .kind = t->kind,
+		                 .heads = t->heads,
+		                 .head_channels = t->channels };
 	if (rope && !(m->rope = rope_number(s->p, rope)))
 		return kvi_alloc_error(s->p->alloc);
 	s->p->n_models++;
-	float *amax = kvi_calloc(s->p->alloc, (size_t)t->heads * t->channels,
-	                         sizeof *amax);
-	kvarc_ret ret = !amax ? kvi_alloc_error(s->p->alloc)
-	                      : kvi_model_room(s->p, m);
+	float *amax = kvi_calloc(s->p->alloc, (size_t)t->heads * t->channels, sizeof *amax);
+	kvarc_ret ret = !amax ? kvi_alloc_error(s->p->alloc) : kvi_model_reserve(s->p, m);
 	if (ret == KVARC_OK)
 		ret = measure(s, tensor, amax);
 	if (ret == KVARC_OK)
@@ -144,30 +140,23 @@ static kvarc_ret make(kvarc_profile *h, struct sizing *s)
 	return ret ? ret : kvi_profile_handle_finish(h);
 }
 
-kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level,
-                                 const kvarc_geometry *g, uint64_t n,
-                                 const kvarc_view *views,
-                                 const kvarc_common *common)
+kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level, const kvarc_geometry *g,
+                                 uint64_t n, const kvarc_view *views, const kvarc_common *common)
 {
 	static const kvarc_common defaults = KVARC_COMMON_INIT;
 	const kvarc_common *c = common ? common : &defaults;
-	struct sizing s = { .g = g, .level = kvi_models_level(level), .n = n,
-	                    .views = views };
+	struct sizing s = { .g = g, .level = kvi_models_level(level), .n = n, .views = views };
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
 	if (!g || !views || level < 4 || level > 8)
-		return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "sizes are for levels 4 to 8");
+		return kvi_fail(c->error, KVARC_PROG, "sizes are for levels 4 to 8");
 	const char *wrong = kvi_geometry_wrong(g);
 	if (wrong)
-		return kvi_fail(c->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "%s", wrong);
+		return kvi_fail(c->error, KVARC_GEOMETRY, "%s", wrong);
 	for (size_t i = 0; i < g->n_tensors; i++)
 		if (views[i].data && views[i].block_elems == 0)
-			return kvi_fail(c->error, KVARC_PROG, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN,
-			                "a view has block_elems 0");
+			return kvi_fail(c->error, KVARC_PROG, "a view has block_elems 0");
 	kvarc_ret ret = kvi_profile_handle_new(out, c);
 	if (ret)
 		return ret;
@@ -175,8 +164,7 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level,
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(c->error, &(*out)->alloc);
 	else if (ret)
-		kvi_fail(c->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		         "no key or value tensor of the sample can be predicted");
+		kvi_fail(c->error, ret, "no key or value tensor of the sample can be predicted");
 	if (ret)
 		kvarc_profile_close(out);
 	return ret;

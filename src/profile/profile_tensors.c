@@ -8,8 +8,7 @@
 #include "numeric/formats.h"
 #include "profile_internal.h"
 
-kvarc_ret kvi_profile_new(struct kvi_profile **out,
-                          const struct kvi_alloc *alloc)
+kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc)
 {
 	struct kvi_profile *p = kvi_calloc(alloc, 1, sizeof *p);
 	*out = p;
@@ -69,33 +68,28 @@ int kvi_model_compare(const void *a, const void *b)
 	return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-const struct kvi_model *kvi_profile_model(const struct kvi_profile *p,
-                                          unsigned level, uint32_t layer,
-                                          unsigned kind)
+const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
+                                          uint32_t layer, unsigned kind)
 {
 	if (level > UINT8_MAX || kind > UINT8_MAX || p->n_models == 0)
 		return NULL;
 	const struct kvi_model key = { .level = (uint8_t)kvi_models_level(level),
 		                       .layer = layer,
 		                       .kind = (uint8_t)kind };
-	return bsearch(&key, p->models, p->n_models, sizeof key,
-	               kvi_model_compare);
+	return bsearch(&key, p->models, p->n_models, sizeof key, kvi_model_compare);
 }
 
-bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
-                    const kvarc_rope *rope)
+bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t, const kvarc_rope *rope)
 {
-	return m->heads == t->heads && m->head_channels == t->channels &&
-	       t->first_head == 0 &&
-	       (t->total_heads == 0 || t->total_heads == t->heads) &&
-	       t->role == KVARC_WHOLE && kvi_float_format(t->dtype) &&
-	       m->rotary == (rope ? rope->rotary : 0);
+	return m->heads == t->heads && m->head_channels == t->channels && t->first_head == 0 &&
+	       (t->total_heads == 0 || t->total_heads == t->heads) && t->role == KVARC_WHOLE &&
+	       kvi_float_format(t->dtype) && m->rotary == (rope ? rope->rotary : 0);
 }
 
 uint64_t kvi_model_coefficients(const struct kvi_model *m)
 {
-	return kvi_model_entries_a(m) + kvi_model_entries_b(m) +
-	       kvi_model_entries_d(m) + kvi_model_entries_m(m);
+	return kvi_model_entries_a(m) + kvi_model_entries_b(m) + kvi_model_entries_d(m) +
+	       kvi_model_entries_m(m);
 }
 
 /* Spec grid 5, profile 2. */
@@ -119,16 +113,13 @@ kvarc_ret kvi_profile_build_sets(struct kvi_profile *p)
 	if (!p->sets)
 		return kvi_alloc_error(p->alloc);
 	for (unsigned i = 0; i < p->n_sets; i++) {
-		const uint16_t *freq =
-			p->set_freq + i * KVI_GRID_TABLES * KVI_GRID_SYMBOLS;
+		const uint16_t *freq = p->set_freq + i * KVI_GRID_TABLES * KVI_GRID_SYMBOLS;
 		struct kvi_tables *t = &p->sets[i];
 		t->n_tables = KVI_GRID_TABLES;
 		t->symbols = KVI_GRID_SYMBOLS;
 		t->stride = STRIDE;
-		t->lut = kvi_array(p->alloc, KVI_GRID_TABLES * KVI_PROB_TOTAL,
-		                   sizeof *t->lut);
-		t->enc = kvi_array(p->alloc, KVI_GRID_TABLES * STRIDE,
-		                   sizeof *t->enc);
+		t->lut = kvi_array(p->alloc, KVI_GRID_TABLES * KVI_PROB_TOTAL, sizeof *t->lut);
+		t->enc = kvi_array(p->alloc, KVI_GRID_TABLES * STRIDE, sizeof *t->enc);
 		if (!t->lut || !t->enc)
 			return kvi_alloc_error(p->alloc);
 		if (!set_good(freq) || !kvi_tables_build(t, freq))
@@ -140,12 +131,11 @@ kvarc_ret kvi_profile_build_sets(struct kvi_profile *p)
 /* What the parser has checked by reading it. */
 static bool head_good(const struct kvi_profile *p)
 {
-	if (p->identity.n > KVI_PROFILE_PAIRS || p->n_ropes > KVI_MAX_ROPES ||
-	    p->n_models < 1 || p->n_models > KVI_MODELS_MAX)
+	if (p->identity.n > KVI_PROFILE_PAIRS || p->n_ropes > KVI_MAX_ROPES || p->n_models < 1 ||
+	    p->n_models > KVI_MODELS_MAX)
 		return false;
 	for (size_t i = 1; i < p->identity.n; i++)
-		if (strcmp(p->identity.pairs[i - 1].key,
-		           p->identity.pairs[i].key) >= 0)
+		if (strcmp(p->identity.pairs[i - 1].key, p->identity.pairs[i].key) >= 0)
 			return false;
 	for (size_t i = 0; i < p->n_ropes; i++) {
 		uint32_t rotary = p->ropes[i].rotary;
@@ -171,10 +161,8 @@ kvarc_ret kvi_profile_finish(struct kvi_profile *p)
 		if (ret)
 			return ret;
 		/* Room was made for these sources, or it has to be made again. */
-		if (m->a_stride != kvi_model_stride_a(m) ||
-		    m->b_stride != kvi_model_stride_b(m) ||
-		    m->d_stride != kvi_model_stride_d(m) ||
-		    m->m_stride != kvi_model_stride_m(m) ||
+		if (m->a_stride != kvi_model_stride_a(m) || m->b_stride != kvi_model_stride_b(m) ||
+		    m->d_stride != kvi_model_stride_d(m) || m->m_stride != kvi_model_stride_m(m) ||
 		    !kvi_model_values_good(m))
 			return KVARC_DATA;
 	}

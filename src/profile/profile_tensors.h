@@ -20,22 +20,34 @@
 
 enum {
 	KVI_PROFILE_HEADER_BYTES = 64,
-	KVI_PROFILE_PAIRS = 256, KVI_PROFILE_SETS = 7, KVI_MODELS_MAX = 65536,
+	KVI_PROFILE_PAIRS = 256,
+	KVI_PROFILE_SETS = 7,
+	KVI_MODELS_MAX = 65536,
 	KVI_TABLE_ROWS_MAX = 1 << 20,
-	KVI_STEP_MIN = -100, KVI_STEP_MAX = 100, KVI_CLASS_MAX = 400,
-	KVI_UNIT_MAX = 32767,      /* |X|, |mean| and the like (spec linear 2) */
-	KVI_SHIFT_MAX = 16, KVI_TABLE_SHIFT_MAX = 8, KVI_UNKNOWN_MAX = 128,
+	KVI_STEP_MIN = -100,
+	KVI_STEP_MAX = 100,
+	KVI_CLASS_MAX = 400,
+	KVI_UNIT_MAX = 32767, /* |X|, |mean| and the like (spec linear 2) */
+	KVI_SHIFT_MAX = 16,
+	KVI_TABLE_SHIFT_MAX = 8,
+	KVI_UNKNOWN_MAX = 128,
 	KVI_BETA_MAX = 16,
-	KVI_LOWER_MAX = 8, KVI_SAME_MAX = 4,
-	KVI_COEF_SUM_MAX = 65536,  /* |coefficients| of a row */
-	KVI_MODEL_SELF = 1, KVI_MODEL_SELF_HEAD = 2, KVI_MODEL_SCALE = 4,
-	KVI_MODEL_TABLE = 8, KVI_MODEL_CORRECTS = 16, KVI_MODEL_BASIS = 32,
-	KVI_CORRECTS_WIDTH_MAX = 1 << 20, KVI_CORRECTS_SHIFT_MAX = 63,
-	KVI_LEVEL_LOWER = 3,       /* the one with sources in lower layers */
-	KVI_LEVEL_MODEL = 4,       /* from here on a transformer predicts first */
+	KVI_LOWER_MAX = 8,
+	KVI_SAME_MAX = 4,
+	KVI_COEF_SUM_MAX = 65536, /* |coefficients| of a row */
+	KVI_MODEL_SELF = 1,
+	KVI_MODEL_SELF_HEAD = 2,
+	KVI_MODEL_SCALE = 4,
+	KVI_MODEL_TABLE = 8,
+	KVI_MODEL_CORRECTS = 16,
+	KVI_MODEL_BASIS = 32,
+	KVI_CORRECTS_WIDTH_MAX = 1 << 20,
+	KVI_CORRECTS_SHIFT_MAX = 63,
+	KVI_LEVEL_LOWER = 3, /* the one with sources in lower layers */
+	KVI_LEVEL_MODEL = 4, /* from here on a transformer predicts first */
 	KVI_LEVEL_LAST = 7,
-	KVI_LEVEL_PREDICTED = 8,   /* has no models of its own */
-	KVI_LEVEL_BASIS = 9        /* transforms of codec 14, no predictions */
+	KVI_LEVEL_PREDICTED = 8, /* has no models of its own */
+	KVI_LEVEL_BASIS = 9      /* transforms of codec 14, no predictions */
 };
 
 /* The level whose models another one uses (spec model 1). */
@@ -47,7 +59,7 @@ static inline unsigned kvi_models_level(unsigned level)
 struct kvi_source {
 	uint8_t delta; /* 0: same layer */
 	uint8_t kind;
-	uint8_t scope; /* 0 all heads, 1 the slot's own head */
+	uint8_t scope;                 /* 0 all heads, 1 the slot's own head */
 	const struct kvi_model *model; /* resolved; in the same profile */
 };
 
@@ -55,7 +67,7 @@ struct kvi_source {
  * Model of one tensor. Arrays are by slot (spec linear 1). Coefficients are
  * kept as kernels want them: a row of A or B is a block a source and then (B) a
  * block of earlier slots; a block has the source's heads in scope (all, or one)
- * times kvi_head_room(its head channels) entries, zero where there is no
+ * times kvi_head_stride(its head channels) entries, zero where there is no
  * feature. So a row lines up with feature rows (linear.h), also for heads of an
  * odd number of channels. Rows of D are like rows of B, of all heads, with all of
  * the model's own slots.
@@ -63,7 +75,7 @@ struct kvi_source {
 struct kvi_model {
 	uint8_t level, kind, set, flags;
 	uint32_t layer, heads, head_channels;
-	uint32_t rope; /* 0 none, else 1 + index into the profile's ropes */
+	uint32_t rope;   /* 0 none, else 1 + index into the profile's ropes */
 	uint32_t rotary; /* of that rope, 0 without */
 	size_t C;
 	unsigned n_lower, n_same;
@@ -78,21 +90,21 @@ struct kvi_model {
 	/* token table */
 	uint8_t tshift, unknown;
 	uint32_t n_ids;
-	int32_t *ids;              /* ascending */
-	int8_t *table;             /* n_ids x C */
+	int32_t *ids;  /* ascending */
+	int8_t *table; /* n_ids x C */
 	/* correction of the hidden state (spec model 3) */
-	uint32_t width;            /* of the state: rows of D */
+	uint32_t width; /* of the state: rows of D */
 	uint8_t *e;
 	int16_t *d;
-	size_t d_stride;           /* entries a row, even; 0: no matrix */
+	size_t d_stride; /* entries a row, even; 0: no matrix */
 	/* basis of each head (spec klt 2): rows of slots, by coefficient */
 	uint8_t *qm;
 	int16_t *m;
-	size_t m_stride;           /* entries a row, even; 0: no matrix */
+	size_t m_stride; /* entries a row, even; 0: no matrix */
 };
 
 /* Channels of a head rounded up to a multiple of 2. */
-static inline size_t kvi_head_room(const struct kvi_model *m)
+static inline size_t kvi_head_stride(const struct kvi_model *m)
 {
 	return (m->head_channels + 1) & ~(size_t)1;
 }
@@ -108,17 +120,16 @@ struct kvi_profile {
 	struct kvi_identity identity; /* model, weights, tokenizer, fitted_on ... */
 	size_t n_ropes;
 	struct kvi_profile_rope *ropes;
-	unsigned n_sets;           /* without the built-in one */
-	uint16_t *set_freq;        /* n_sets x 192 x 41 */
-	struct kvi_tables *sets;   /* n_sets, kernels' form: lut and enc */
+	unsigned n_sets;         /* without the built-in one */
+	uint16_t *set_freq;      /* n_sets x 192 x 41 */
+	struct kvi_tables *sets; /* n_sets, kernels' form: lut and enc */
 	size_t n_models;
-	struct kvi_model *models;  /* ascending by (level, layer, kind) */
+	struct kvi_model *models; /* ascending by (level, layer, kind) */
 };
 
 /* Parses a content (spec profile 2) and checks everything the page asks for.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_profile_parse(struct kvi_profile **out,
-                            const struct kvi_alloc *alloc,
+kvarc_ret kvi_profile_parse(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const uint8_t *content, size_t bytes);
 /* Appends the content; sets p->digest. p may have been built by a trainer and
  * is finished. Returns OK, MEM, MEMLIMIT. */
@@ -132,20 +143,15 @@ struct kvi_profile_header {
 };
 /* Of the first bytes of a file. Returns OK, FORMAT, OPTIONS, DATA (also when there are
  * fewer than KVI_PROFILE_HEADER_BYTES). */
-kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h,
-                                   const uint8_t *file, size_t bytes);
+kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h, const uint8_t *file, size_t bytes);
 /* packed: the h->packed_bytes bytes behind the header. Returns as parse. */
-kvarc_ret kvi_profile_unpack(struct kvi_profile **out,
-                             const struct kvi_alloc *alloc,
-                             const struct kvi_profile_header *h,
-                             const uint8_t *packed);
+kvarc_ret kvi_profile_unpack(struct kvi_profile **out, const struct kvi_alloc *alloc,
+                             const struct kvi_profile_header *h, const uint8_t *packed);
 /* A whole file in memory: header, check, packed content. Returns as parse, FORMAT too. */
-kvarc_ret kvi_profile_read_file(struct kvi_profile **out,
-                                const struct kvi_alloc *alloc,
+kvarc_ret kvi_profile_read_file(struct kvi_profile **out, const struct kvi_alloc *alloc,
                                 const uint8_t *file, size_t bytes);
 /* Appends header and packed content. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_profile_write_file(const struct kvi_profile *p,
-                                 struct kvi_out *out);
+kvarc_ret kvi_profile_write_file(const struct kvi_profile *p, struct kvi_out *out);
 void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
 
 /*
@@ -155,9 +161,9 @@ void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
  * Room that the model has is freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
  */
 kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
-kvarc_ret kvi_model_room(const struct kvi_profile *p, struct kvi_model *m);
-/* For what is predicted without an error, or with a small one: from the steps that the model has, the
- * sizes and the way they follow. Flags and k are set, the means are left. */
+kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m);
+/* For what is predicted without an error, or with a small one: from the steps that the model has,
+ * the sizes and the way they follow. Flags and k are set, the means are left. */
 void kvi_model_expect_nothing(struct kvi_model *m);
 /* Sorts the models (they must not be moved afterwards), resolves sources, builds the table
  * sets from set_freq, checks as parse does.
@@ -176,13 +182,11 @@ kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *al
 const struct kvi_profile *kvi_profile_of(const kvarc_profile *p);
 
 /* NULL when there is none. */
-const struct kvi_model *kvi_profile_model(const struct kvi_profile *p,
-                                          unsigned level, uint32_t layer,
-                                          unsigned kind);
+const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
+                                          uint32_t layer, unsigned kind);
 /* Whether a model is of this tensor's shape (spec linear): heads, head
  * channels, rope or not and its rotary, floating-point dtype, whole role, all heads. */
-bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
-                    const kvarc_rope *rope);
+bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t, const kvarc_rope *rope);
 /* Stored coefficients of all its matrices. */
 uint64_t kvi_model_coefficients(const struct kvi_model *m);
 

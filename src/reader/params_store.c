@@ -2,8 +2,7 @@
 /* params_store.c - a hash table of counted, parsed PARAMS */
 #include "params_store.h"
 
-bool kvi_params_store_init(struct kvi_params_store *s,
-                           const struct kvi_alloc *alloc)
+bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *alloc)
 {
 	*s = (struct kvi_params_store){ .alloc = alloc };
 	if (pthread_mutex_init(&s->lock, NULL)) {
@@ -34,14 +33,12 @@ void kvi_params_store_free(struct kvi_params_store *s)
 }
 
 /* The slot of a tensor and head, or the empty one where it would go. */
-static struct kvi_params_use **find_slot(struct kvi_params_use **slots,
-                                         size_t n_slots, uint32_t tensor,
-                                         uint16_t head)
+static struct kvi_params_use **find_slot(struct kvi_params_use **slots, size_t n_slots,
+                                         uint32_t tensor, uint16_t head)
 {
 	uint64_t h = ((uint64_t)tensor << 16 | head) * 0x9e3779b97f4a7c15u;
 	size_t i = (size_t)(h >> 32) & (n_slots - 1);
-	while (slots[i] && (slots[i]->header.tensor != tensor ||
-	                    slots[i]->header.head != head))
+	while (slots[i] && (slots[i]->header.tensor != tensor || slots[i]->header.head != head))
 		i = (i + 1) & (n_slots - 1);
 	return &slots[i];
 }
@@ -64,10 +61,9 @@ static bool grow(struct kvi_params_store *s)
 	return true;
 }
 
-kvarc_ret kvi_params_store_add(struct kvi_params_store *s,
-                               struct kvi_params *params,
-                               const struct kvi_params_header *h,
-                               uint64_t sequence, struct kvi_params_use **out)
+kvarc_ret kvi_params_store_add(struct kvi_params_store *s, struct kvi_params *params,
+                               const struct kvi_params_header *h, uint64_t sequence,
+                               struct kvi_params_use **out)
 {
 	struct kvi_params_use *use = kvi_calloc(s->alloc, 1, sizeof *use);
 	pthread_mutex_lock(&s->lock);
@@ -78,8 +74,7 @@ kvarc_ret kvi_params_store_add(struct kvi_params_store *s,
 		return kvi_alloc_error(s->alloc);
 	}
 	*use = (struct kvi_params_use){ params, *h, sequence, 1 };
-	struct kvi_params_use **slot =
-		find_slot(s->slots, s->n_slots, h->tensor, h->head);
+	struct kvi_params_use **slot = find_slot(s->slots, s->n_slots, h->tensor, h->head);
 	if (*slot)
 		release(s, *slot);
 	else
@@ -93,9 +88,8 @@ kvarc_ret kvi_params_store_add(struct kvi_params_store *s,
 	return KVARC_OK;
 }
 
-struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s,
-                                             uint32_t tensor, uint16_t head,
-                                             uint64_t sequence)
+struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s, uint32_t tensor,
+                                             uint16_t head, uint64_t sequence)
 {
 	struct kvi_params_use *use = NULL;
 	pthread_mutex_lock(&s->lock);
@@ -109,8 +103,7 @@ struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s,
 	return use;
 }
 
-void kvi_params_store_release(struct kvi_params_store *s,
-                              struct kvi_params_use *use)
+void kvi_params_store_release(struct kvi_params_store *s, struct kvi_params_use *use)
 {
 	if (!use)
 		return;

@@ -24,23 +24,19 @@ struct kvi_params_store {
 };
 
 /* False: the system gives no lock. */
-bool kvi_params_store_init(struct kvi_params_store *s,
-                           const struct kvi_alloc *alloc);
+bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *alloc);
 void kvi_params_store_free(struct kvi_params_store *s);
 /*
  * Takes params over, in every case, and replaces what was there of the same
  * tensor and first head. *use, which may be NULL, is to be given back.
  * Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_params_store_add(struct kvi_params_store *s,
-                               struct kvi_params *params,
-                               const struct kvi_params_header *h,
-                               uint64_t sequence, struct kvi_params_use **use);
+kvarc_ret kvi_params_store_add(struct kvi_params_store *s, struct kvi_params *params,
+                               const struct kvi_params_header *h, uint64_t sequence,
+                               struct kvi_params_use **use);
 /* NULL: this one is not here. Give it back with _release, which is NULL-safe. */
-struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s,
-                                             uint32_t tensor, uint16_t head,
-                                             uint64_t sequence);
-void kvi_params_store_release(struct kvi_params_store *s,
-                              struct kvi_params_use *use);
+struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s, uint32_t tensor,
+                                             uint16_t head, uint64_t sequence);
+void kvi_params_store_release(struct kvi_params_store *s, struct kvi_params_use *use);
 
 #endif

@@ -3,30 +3,32 @@
 #include "reader_decode.h"
 
 static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piece *p,
-                              struct kvi_chunk *chunk,
-                              struct kvi_chunk_payload *payload,
+                              struct kvi_chunk *chunk, struct kvi_chunk_payload *payload,
                               kvarc_error *e)
 {
 	const kvarc_tensor *t = &r->geometry.tensors[p->h->tensor];
 	const struct kvi_params *params = p->use ? p->use->params : NULL;
-	*chunk = (struct kvi_chunk){
-		.dtype = t->dtype, .n_tokens = p->h->n, .heads = p->h->heads,
-		.head_channels = t->channels, .positions = p->positions,
-		.rope = kvi_tensor_rope(&r->geometry, t),
-		.linear = p->linear, .features = p->features
-	};
-	*payload = (struct kvi_chunk_payload){
-		chunk, p->h->codec, p->h->lane_order, params,
-		p->frame->payload + KVI_CHUNK_HEADER_BYTES,
-		p->frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES
-	};
+	*chunk = (struct kvi_chunk){ .dtype = t->dtype,
+		                     .n_tokens = p->h->n,
+		                     .heads = p->h->heads,
+		                     .head_channels = t->channels,
+		                     .positions = p->positions,
+		                     .rope = kvi_tensor_rope(&r->geometry, t),
+		                     .linear = p->linear,
+		                     .features = p->features };
+	*payload =
+		(struct kvi_chunk_payload){ chunk,
+		                            p->h->codec,
+		                            p->h->lane_order,
+		                            params,
+		                            p->frame->payload + KVI_CHUNK_HEADER_BYTES,
+		                            p->frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES };
 	if (kvi_codec_lossy(p->h->codec) && !r->allow_lossy)
-		return kvi_fail(e, KVARC_LOSSY, p->frame->offset,
-		                p->frame->head.sequence, "tokens from %llu on "
-		                "of tensor %u were changed by a lossy tier "
-		                "(\"%s\")", (unsigned long long)p->h->t0,
-		                (unsigned)p->h->tensor,
-		                kvi_codec_name(p->h->codec));
+		return kvi_fail_at(e, KVARC_LOSSY, p->frame->offset, p->frame->head.sequence,
+		                   "tokens from %llu on of tensor %u were changed by a lossy tier "
+		                   "(\"%s\")",
+		                   (unsigned long long)p->h->t0, (unsigned)p->h->tensor,
+		                   kvi_codec_name(p->h->codec));
 	if (p->use && p->use->header.codec != p->h->codec)
 		return kvi_reader_bad(p->frame, e, "its PARAMS are of another codec");
 	if (!p->positions && params && kvi_params_rotates(params))
@@ -36,30 +38,26 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 
 /* What came of it. */
 static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_piece *p,
-                               kvarc_ret ret, const uint8_t *raw,
-                               kvarc_error *e)
+                               kvarc_ret ret, const uint8_t *raw, kvarc_error *e)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &r->alloc);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, p->frame->offset,
-		                p->frame->head.sequence, "a newer version of "
-		                "kvarc is needed for the chunk at offset %llu",
-		                (unsigned long long)p->frame->offset);
-	if (ret == KVARC_PREDICTOR && kvi_codec_guided(p->h->codec))
-		return kvi_fail(e, ret, p->frame->offset,
-		                p->frame->head.sequence, "diverged at layer %u, "
-		                "segment %llu (from token %llu): this machine's "
-		                "predictor is not exact, or that of the machine "
-		                "that wrote the archive was not",
-		                (unsigned)r->geometry.tensors[p->h->tensor].layer,
-		                (unsigned long long)p->h->segment,
-		                (unsigned long long)p->h->t0);
+		return kvi_fail_at(e, ret, p->frame->offset, p->frame->head.sequence,
+		                   "a newer version of kvarc is needed for the chunk at offset "
+		                   "%llu",
+		                   (unsigned long long)p->frame->offset);
+	if (ret == KVARC_PREDICTOR && kvi_codec_uses_prediction(p->h->codec))
+		return kvi_fail_at(e, ret, p->frame->offset, p->frame->head.sequence,
+		                   "diverged at layer %u, segment %llu (from token %llu): this "
+		                   "machine's predictor is not exact, or that of the machine that "
+		                   "wrote the archive was not",
+		                   (unsigned)r->geometry.tensors[p->h->tensor].layer,
+		                   (unsigned long long)p->h->segment, (unsigned long long)p->h->t0);
 	if (ret == KVARC_PREDICTOR)
-		return kvi_fail(e, ret, p->frame->offset,
-		                p->frame->head.sequence, "the profile is not one "
-		                "for the chunk at offset %llu",
-		                (unsigned long long)p->frame->offset);
+		return kvi_fail_at(e, ret, p->frame->offset, p->frame->head.sequence,
+		                   "the profile is not one for the chunk at offset %llu",
+		                   (unsigned long long)p->frame->offset);
 	if (ret)
 		return kvi_reader_bad(p->frame, e, "its payload does not decode");
 	if (kvi_h64(raw, p->frame->head.decoded_bytes) != p->h->raw_check)
@@ -68,26 +66,23 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 }
 
 kvarc_ret kvi_piece_decode(kvarc_reader *r, struct kvi_coder *coder,
-                                const struct kvi_chunk_piece *p, uint8_t *raw,
-                                kvarc_error *e)
+                           const struct kvi_chunk_piece *p, uint8_t *raw, kvarc_error *e)
 {
 	struct kvi_chunk chunk;
 	struct kvi_chunk_payload in;
 	kvarc_ret ret = open_payload(r, p, &chunk, &in, e);
 	if (ret)
 		return ret;
-	ret = kvi_chunk_decode(coder, &chunk, in.codec, in.lane_order,
-	                       in.params, in.payload, in.payload_bytes, raw);
+	ret = kvi_chunk_decode(coder, &chunk, in.codec, in.lane_order, in.params, in.payload,
+	                       in.payload_bytes, raw);
 	return close_payload(r, p, ret, raw, e);
 }
 
 /* The header that was read against what the index or the segment say. */
-static bool as_expected(const struct kvi_decode_job *j,
-                        const struct kvi_chunk_header *h)
+static bool as_expected(const struct kvi_decode_job *j, const struct kvi_chunk_header *h)
 {
-	return h->tensor == j->ref.tensor && h->head == j->ref.head &&
-	       h->heads == j->ref.heads && h->params == j->ref.params &&
-	       h->segment == j->segment_sequence && h->t0 == j->t0 &&
+	return h->tensor == j->ref.tensor && h->head == j->ref.head && h->heads == j->ref.heads &&
+	       h->params == j->ref.params && h->segment == j->segment_sequence && h->t0 == j->t0 &&
 	       h->n == j->n;
 }
 
@@ -95,56 +90,53 @@ static kvarc_ret get_frame(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 {
 	kvarc_reader *r = j->r;
 	kvarc_ret ret = j->have_frame ? KVARC_OK
-		: kvi_reader_read_frame(r, j->ref.offset, KVI_FRAME_CHUNK,
-		                        j->ref.sequence, &j->buffer, &j->frame,
-		                        &j->error);
+	                              : kvi_reader_read_frame(r, j->ref.offset, KVI_FRAME_CHUNK,
+	                                                      j->ref.sequence, &j->buffer,
+	                                                      &j->frame, &j->error);
 	if (ret)
 		return ret;
-	if (!kvi_chunk_header_parse(h, j->frame.payload,
-	                            j->frame.head.payload_bytes))
+	if (!kvi_chunk_header_parse(h, j->frame.payload, j->frame.head.payload_bytes))
 		return kvi_reader_bad(&j->frame, &j->error, "its header is not valid");
 	ret = kvi_chunk_check(&r->geometry, h, &j->frame, &j->error);
 	if (ret)
 		return ret;
 	if (!as_expected(j, h))
-		return kvi_reader_bad(&j->frame, &j->error, "it is not what the index or "
-		           "its segment say");
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      "it is not what the index or "
+		                      "its segment say");
 	j->raw_bytes = j->frame.head.decoded_bytes;
-	if (!j->direct &&
-	    !kvi_buffer_grow(&j->room, &r->alloc, j->raw_bytes, 0))
+	if (!j->direct && !kvi_buffer_grow(&j->scratch, &r->alloc, j->raw_bytes, 0))
 		return kvi_fail_alloc(&j->error, &r->alloc);
-	j->raw = j->direct ? j->direct : j->room.p;
+	j->raw = j->direct ? j->direct : j->scratch.p;
 	return KVARC_OK;
 }
 
 static struct kvi_chunk_piece piece_of(const struct kvi_decode_job *j,
-                             const struct kvi_chunk_header *h)
+                                       const struct kvi_chunk_header *h)
 {
-	struct kvi_chunk_piece p = {
-		.frame = &j->frame, .h = h, .use = j->params,
-		.positions = j->segment->known ? j->segment->segment.positions
-		                               : NULL
-	};
+	struct kvi_chunk_piece p = { .frame = &j->frame,
+		                     .h = h,
+		                     .use = j->params,
+		                     .positions = j->segment->known ? j->segment->segment.positions
+		                                                    : NULL };
 	return p;
 }
 
 /* The features that a job has to make, if any; in: everything but the sources. */
-static kvarc_ret make_features(struct kvi_decode_job *j,
-                               struct kvi_linear_in *in,
+static kvarc_ret make_features(struct kvi_decode_job *j, struct kvi_linear_in *in,
                                struct kvi_features **f)
 {
 	const kvarc_reader *r = j->r;
 	struct kvi_feature_table *t = j->segment->features;
-	const struct kvi_model *m = t->plan->of[j->place].model;
+	const struct kvi_model *m = t->plan->of[j->order_index].model;
 	*f = NULL;
-	kvi_linear_in_init(in, t->plan, j->place, &r->geometry, j->ref.tensor,
+	kvi_linear_in_init(in, t->plan, j->order_index, &r->geometry, j->ref.tensor,
 	                   &j->segment->segment, j->segment->known);
 	if (m->rope && !in->positions)
-		return kvi_reader_bad(&j->frame, &j->error,
-		           "the positions of its tokens are lost");
+		return kvi_reader_bad(&j->frame, &j->error, "the positions of its tokens are lost");
 	in->n_tokens = j->n; /* also where the segment was lost */
-	if (kvi_feature_slot(t, j->place)->asked &&
-	    kvi_feature_table_make(t, j->place, j->n, f))
+	if (kvi_feature_slot(t, j->order_index)->asked &&
+	    kvi_feature_table_make(t, j->order_index, j->n, f))
 		return kvi_fail_alloc(&j->error, &r->alloc);
 	return KVARC_OK;
 }
@@ -159,44 +151,42 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
 	size_t bytes = (size_t)in->model->C * j->n * sizeof(int16_t);
 	if (!kvi_buffer_grow(&j->expected, &r->alloc, bytes, 0))
 		return kvi_fail_alloc(&j->error, &r->alloc);
-	struct kvi_guide_ask a = {
-		.place = j->place, .s = &s->segment, .check = check,
-		.expected = (int16_t *)(void *)j->expected.p,
-		.predicted = in->predicted ? j->raw : NULL
-	};
+	struct kvi_prediction_request a = { .order_index = j->order_index,
+		                            .s = &s->segment,
+		                            .check = check,
+		                            .expected = (int16_t *)(void *)j->expected.p,
+		                            .predicted = in->predicted ? j->raw : NULL };
 	in->expected = a.expected;
-	kvarc_ret ret = kvi_guide_expect(s->guide, &a);
-	const char *why = ret ? kvi_guide_why(s->guide) : NULL;
+	kvarc_ret ret = kvi_prediction_get(s->guide, &a);
+	const char *why = ret ? kvi_prediction_failure(s->guide) : NULL;
 	if (ret == KVARC_PREDICTOR)
-		return kvi_fail(&j->error, ret, j->frame.offset,
-		                j->frame.head.sequence, "%s",
-		                why ? why : "the predictor failed");
+		return kvi_fail_at(&j->error, ret, j->frame.offset, j->frame.head.sequence, "%s",
+		                   why ? why : "the predictor failed");
 	if (ret)
-		return kvi_reader_bad(&j->frame, &j->error, why ? why
-		                      : "tokens before it are damaged, or not "
-		                      "read");
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      why ? why
+		                          : "tokens before it are damaged, or not "
+		                            "read");
 	return KVARC_OK;
 }
 
 static bool guided(const struct kvi_decode_job *j)
 {
 	return j->features && j->segment->guide &&
-	       kvi_feature_slot(j->segment->features, j->place)->flags &
-	       KVI_SLOT_GUIDE;
+	       kvi_feature_slot(j->segment->features, j->order_index)->flags & KVI_SLOT_PREDICTION;
 }
 
 /* The model goes on once it knows what was there. */
-static void tell_guide(struct kvi_decode_job *j,
-                       const struct kvi_chunk_header *h)
+static void tell_guide(struct kvi_decode_job *j, const struct kvi_chunk_header *h)
 {
 	if (!guided(j))
 		return;
 	j->told = true;
-	kvi_guide_tell(j->segment->guide, j->place, j->raw,
-	               kvi_feature_slot(j->segment->features, j->place)->f,
-	               h->codec == KVI_CODEC_PREDICTED &&
-	               j->frame.head.payload_bytes ==
-	               KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
+	kvi_prediction_observe(j->segment->guide, j->order_index, j->raw,
+	                       kvi_feature_slot(j->segment->features, j->order_index)->f,
+	                       h->codec == KVI_CODEC_PREDICTED &&
+	                               j->frame.head.payload_bytes ==
+	                                       KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
 }
 
 /* Codecs 7 to 9: the model, and what it is predicted from. */
@@ -211,51 +201,53 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 	if (!s->features)
 		return kvi_reader_bad(&j->frame, &j->error, "its PREDICTOR is missing");
 	if (!j->features)
-		return kvi_reader_bad(&j->frame, &j->error, "chunks of its "
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      "chunks of its "
 		                      "segment are out of order");
-	if (!s->features->plan->of[j->place].model)
-		return kvi_fail(&j->error, KVARC_PREDICTOR, j->frame.offset,
-		                j->frame.head.sequence, "the profile has no "
-		                "model of tensor %u, or one of another shape",
-		                (unsigned)j->ref.tensor);
-	if (!!(s->features->plan->of[j->place].model->flags & KVI_MODEL_BASIS) !=
+	if (!s->features->plan->of[j->order_index].model)
+		return kvi_fail_at(&j->error, KVARC_PREDICTOR, j->frame.offset,
+		                   j->frame.head.sequence,
+		                   "the profile has no model of tensor %u, or one of another shape",
+		                   (unsigned)j->ref.tensor);
+	if (!!(s->features->plan->of[j->order_index].model->flags & KVI_MODEL_BASIS) !=
 	    (p->h->codec == KVI_CODEC_KLT))
-		return kvi_reader_bad(&j->frame, &j->error, "its PREDICTOR is of "
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      "its PREDICTOR is of "
 		                      "another level");
-	if (!s->features->plan->of[j->place].complete)
-		return kvi_reader_bad(&j->frame, &j->error, "tensors that it is predicted "
-		           "from are not in the file");
+	if (!s->features->plan->of[j->order_index].complete)
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      "tensors that it is predicted "
+		                      "from are not in the file");
 	kvarc_ret ret = make_features(j, in, &p->features);
 	if (ret)
 		return ret;
-	if (!kvi_feature_table_wait(s->features, j->place, in))
-		return kvi_reader_bad(&j->frame, &j->error, "what it is predicted from is "
-		           "damaged");
+	if (!kvi_feature_table_wait(s->features, j->order_index, in))
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      "what it is predicted from is "
+		                      "damaged");
 	p->linear = in;
 	if (!guided(j))
 		return KVARC_OK;
-	struct kvi_in payload =
-		kvi_in_make(j->frame.payload + KVI_CHUNK_HEADER_BYTES,
-		            j->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
+	struct kvi_in payload = kvi_in_make(j->frame.payload + KVI_CHUNK_HEADER_BYTES,
+	                                    j->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
 	uint64_t check = kvi_get64(&payload); /* spec model 4, predicted 2 */
-	bool has = kvi_codec_guided(p->h->codec) && !payload.bad;
+	bool has = kvi_codec_uses_prediction(p->h->codec) && !payload.bad;
 	if (p->h->codec == KVI_CODEC_PREDICTED)
 		in->predicted = j->raw;
 	return ask_guide(j, in, has ? &check : NULL);
 }
 
 /* The features of a tensor whose chunk was coded otherwise. */
-static kvarc_ret features_of_raw(struct kvi_decode_job *j,
-                                 struct kvi_coder *coder,
+static kvarc_ret features_of_raw(struct kvi_decode_job *j, struct kvi_coder *coder,
                                  const struct kvi_chunk_header *h)
 {
 	struct kvi_feature_table *t = j->segment->features;
-	struct kvi_feature_slot *slot = kvi_feature_slot(t, j->place);
+	struct kvi_feature_slot *slot = kvi_feature_slot(t, j->order_index);
 	struct kvi_chunk_piece p = piece_of(j, h);
 	struct kvi_linear_in in;
 	struct kvi_chunk chunk;
 	struct kvi_chunk_payload payload;
-	if (!slot->asked || !t->plan->of[j->place].model)
+	if (!slot->asked || !t->plan->of[j->order_index].model)
 		return KVARC_OK;
 	bool all = slot->asked == KVI_FEATURES_ALL;
 	kvarc_ret ret = make_features(j, &in, &p.features);
@@ -263,46 +255,41 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j,
 		return KVARC_OK; /* the loss of those who need them */
 	if (ret)
 		return ret;
-	if (all && !kvi_feature_table_wait(t, j->place, &in))
+	if (all && !kvi_feature_table_wait(t, j->order_index, &in))
 		return KVARC_OK;
 	p.linear = &in;
 	p.use = NULL;
 	if (guided(j) && ask_guide(j, &in, NULL))
 		return KVARC_OK;
 	ret = open_payload(j->r, &p, &chunk, &payload, &j->error);
-	if (ret == KVARC_OK &&
-	    kvi_chunk_features(coder, &chunk, j->raw, !all))
+	if (ret == KVARC_OK && kvi_chunk_features(coder, &chunk, j->raw, !all))
 		return kvi_fail_alloc(&j->error, &j->r->alloc);
 	if (ret == KVARC_OK) {
-		kvi_feature_table_publish(t, j->place, slot->asked);
+		kvi_feature_table_publish(t, j->order_index, slot->asked);
 		tell_guide(j, h);
 	}
 	return ret;
 }
 
-static kvarc_ret decode_chunk(struct kvi_decode_job *j,
-                              struct kvi_coder *coder,
+static kvarc_ret decode_chunk(struct kvi_decode_job *j, struct kvi_coder *coder,
                               const struct kvi_chunk_header *h)
 {
 	struct kvi_chunk_piece p = piece_of(j, h);
 	struct kvi_linear_in in;
 	if (h->codec == KVI_CODEC_REPEAT)
 		return kvi_reader_decode_repeat(j, coder, h);
-	kvarc_ret ret = kvi_codec_predicts(h->codec) ? find_model(j, &p, &in)
-	                                             : KVARC_OK;
+	kvarc_ret ret = kvi_codec_predicts(h->codec) ? find_model(j, &p, &in) : KVARC_OK;
 	if (ret == KVARC_OK)
 		ret = kvi_piece_decode(j->r, coder, &p, j->raw, &j->error);
 	if (ret == KVARC_OK && p.features) {
-		kvi_feature_table_publish(j->segment->features, j->place,
-		                          KVI_FEATURES_ALL);
+		kvi_feature_table_publish(j->segment->features, j->order_index, KVI_FEATURES_ALL);
 		tell_guide(j, h);
 	}
 	return ret;
 }
 
 /* Fills ret of two jobs whose frames are there. */
-static void decode_two(struct kvi_decode_job *const j[2],
-                       struct kvi_coder *const coders[2],
+static void decode_two(struct kvi_decode_job *const j[2], struct kvi_coder *const coders[2],
                        const struct kvi_chunk_header h[2])
 {
 	struct kvi_chunk_piece piece[2];
@@ -311,19 +298,16 @@ static void decode_two(struct kvi_decode_job *const j[2],
 	kvarc_ret ret[2];
 	for (int i = 0; i < 2; i++) {
 		piece[i] = piece_of(j[i], &h[i]);
-		j[i]->ret = open_payload(j[i]->r, &piece[i], &chunk[i], &in[i],
-		                         &j[i]->error);
+		j[i]->ret = open_payload(j[i]->r, &piece[i], &chunk[i], &in[i], &j[i]->error);
 	}
 	if (j[0]->ret || j[1]->ret) {
 		for (int i = 0; i < 2; i++)
 			j[i]->ret = decode_chunk(j[i], coders[i], &h[i]);
 		return;
 	}
-	kvi_chunk_decode2(coders, in,
-	                  (uint8_t *const[2]){ j[0]->raw, j[1]->raw }, ret);
+	kvi_chunk_decode2(coders, in, (uint8_t *const[2]){ j[0]->raw, j[1]->raw }, ret);
 	for (int i = 0; i < 2; i++)
-		j[i]->ret = close_payload(j[i]->r, &piece[i], ret[i],
-		                          j[i]->raw, &j[i]->error);
+		j[i]->ret = close_payload(j[i]->r, &piece[i], ret[i], j[i]->raw, &j[i]->error);
 }
 
 /* What others need of the chunk, whatever came of it. */
@@ -335,8 +319,8 @@ static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
 	if (!j->ret && !kvi_codec_predicts(h->codec))
 		j->ret = features_of_raw(j, coder, h);
 	if (guided(j) && !j->told)
-		kvi_guide_lose(j->segment->guide, j->place, j->t0);
-	kvi_feature_table_leave(j->segment->features, j->place);
+		kvi_prediction_mark_lost(j->segment->guide, j->order_index, j->t0);
+	kvi_feature_table_leave(j->segment->features, j->order_index);
 }
 
 void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
@@ -344,7 +328,8 @@ void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
 	struct kvi_chunk_header h;
 	j->ret = get_frame(j, &h);
 	if (!j->ret && h.codec == KVI_CODEC_REPEAT)
-		j->ret = kvi_reader_bad(&j->frame, &j->error, "a chunk behind "
+		j->ret = kvi_reader_bad(&j->frame, &j->error,
+		                        "a chunk behind "
 		                        "it in its segment is repeated");
 	if (!j->ret)
 		j->ret = decode_chunk(j, coder, &h);
@@ -357,13 +342,11 @@ static kvarc_ret hand_over(struct kvi_decode_job *j)
 	if (!j->deliver)
 		return KVARC_OK;
 	size_t row = j->raw_bytes / j->n;
-	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from,
-	               j->count, j->raw + (size_t)(j->from - j->t0) * row))
-		return kvi_fail(&j->error, KVARC_IO, j->frame.offset,
-		                j->frame.head.sequence, "taking the decoded "
-		                "tokens from %llu on of tensor %u failed",
-		                (unsigned long long)j->from,
-		                (unsigned)c->tensor);
+	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from, j->count,
+	               j->raw + (size_t)(j->from - j->t0) * row))
+		return kvi_fail_at(&j->error, KVARC_IO, j->frame.offset, j->frame.head.sequence,
+		                   "taking the decoded tokens from %llu on of tensor %u failed",
+		                   (unsigned long long)j->from, (unsigned)c->tensor);
 	return KVARC_OK;
 }
 
@@ -384,14 +367,13 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 		j[i]->raw = NULL;
 		j[i]->ret = get_frame(j[i], &h[i]);
 	}
-	if (n == 2 && !j[0]->ret && !j[1]->ret &&
-	    h[0].codec != KVI_CODEC_REPEAT && h[1].codec != KVI_CODEC_REPEAT)
+	if (n == 2 && !j[0]->ret && !j[1]->ret && h[0].codec != KVI_CODEC_REPEAT &&
+	    h[1].codec != KVI_CODEC_REPEAT)
 		decode_two(j, coders, h);
 	else
 		for (int i = 0; i < n; i++)
 			if (!j[i]->ret)
-				j[i]->ret = decode_chunk(j[i], coders[0],
-				                         &h[i]);
+				j[i]->ret = decode_chunk(j[i], coders[0], &h[i]);
 	for (int i = 0; i < n; i++)
 		give_features(j[i], coders[0], &h[i]);
 	/* What was not checked does not stay in the caller's memory. */

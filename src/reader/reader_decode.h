@@ -9,25 +9,22 @@
 struct kvi_chunk_piece {
 	const struct kvi_frame *frame;
 	const struct kvi_chunk_header *h;
-	const int32_t *positions; /* NULL: not known */
-	const struct kvi_params_use *use; /* NULL: the codec has none */
+	const int32_t *positions;           /* NULL: not known */
+	const struct kvi_params_use *use;   /* NULL: the codec has none */
 	const struct kvi_linear_in *linear; /* codec 7 */
-	struct kvi_features *features; /* NULL: nobody needs them */
+	struct kvi_features *features;      /* NULL: nobody needs them */
 };
 
 /* DATA with a text about a frame. */
-kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e,
-                         const char *what);
+kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what);
 /* Decodes a payload and compares raw_check. */
 kvarc_ret kvi_piece_decode(kvarc_reader *r, struct kvi_coder *coder,
-                           const struct kvi_chunk_piece *p, uint8_t *raw,
-                           kvarc_error *e);
+                           const struct kvi_chunk_piece *p, uint8_t *raw, kvarc_error *e);
 /* A job from its frame to j->raw and its features, for repeated chunks: a REPEAT is
  * DATA, and nothing is delivered. */
 void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder);
 /* The bytes that a REPEAT names, into j->raw. */
-kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j,
-                                   struct kvi_coder *coder,
+kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *coder,
                                    const struct kvi_chunk_header *h);
 
 #endif

@@ -2,26 +2,22 @@
 /* reader_frames.c - frames that others name: parameters, segments */
 #include "reader_decode.h"
 
-kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e,
-                         const char *what)
+kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
 {
-	return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
-	                "%s frame %llu at offset %llu: %s; salvage may give "
-	                "the rest", kvi_frame_name(f->head.type),
-	                (unsigned long long)f->head.sequence,
-	                (unsigned long long)f->offset, what);
+	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                   "%s frame %llu at offset %llu: %s; salvage may give the rest",
+	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+	                   (unsigned long long)f->offset, what);
 }
 
-kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset,
-                                uint16_t type, uint64_t sequence,
-                                struct kvi_buffer *buf, struct kvi_frame *f,
-                                kvarc_error *e)
+kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
+                                struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e)
 {
 	kvarc_ret ret = kvi_frame_read(&r->in, offset, buf, f, e);
 	if (ret == KVARC_END)
-		return kvi_fail(e, KVARC_DATA, offset, sequence, "the file "
-		                "ends before the frame at offset %llu that it "
-		                "names", (unsigned long long)offset);
+		return kvi_fail_at(e, KVARC_DATA, offset, sequence,
+		                   "the file ends before the frame at offset %llu that it names",
+		                   (unsigned long long)offset);
 	if (ret == KVARC_OK)
 		ret = kvi_frame_meaning(f, e);
 	if (ret)
@@ -31,9 +27,8 @@ kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f,
-                                uint64_t sequence, const uint8_t *content,
-                                size_t bytes, struct kvi_params_use **use,
+kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint64_t sequence,
+                                const uint8_t *content, size_t bytes, struct kvi_params_use **use,
                                 kvarc_error *e)
 {
 	struct kvi_params_header h;
@@ -44,26 +39,24 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f,
 	if (ret)
 		return ret;
 	const kvarc_tensor *t = &r->geometry.tensors[h.tensor];
-	ret = kvi_params_parse(&params, &r->alloc, h.codec, t->dtype, h.heads,
-	                       t->channels, kvi_tensor_rope(&r->geometry, t),
-	                       content + KVI_PARAMS_HEADER_BYTES,
+	ret = kvi_params_parse(&params, &r->alloc, h.codec, t->dtype, h.heads, t->channels,
+	                       kvi_tensor_rope(&r->geometry, t), content + KVI_PARAMS_HEADER_BYTES,
 	                       bytes - KVI_PARAMS_HEADER_BYTES);
 	if (ret == KVARC_DATA)
 		return kvi_reader_bad(f, e, "its parameters are not valid");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has parameters that need a "
-		                "newer version of kvarc",
-		                (unsigned long long)f->head.sequence,
-		                (unsigned long long)f->offset);
+		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                   "frame %llu at offset %llu has parameters that need a newer "
+		                   "version of kvarc",
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)f->offset);
 	if (ret == KVARC_OK)
 		ret = kvi_params_store_add(&r->store, params, &h, sequence, use);
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 
 /* The frame with this sequence number, else a copy of it. */
-static const struct kvi_params_ref *find_params(const kvarc_reader *r,
-                                                uint64_t sequence)
+static const struct kvi_params_ref *find_params(const kvarc_reader *r, uint64_t sequence)
 {
 	size_t i = kvi_reader_params_at(r, sequence);
 	const struct kvi_params_ref *p = r->params.p;
@@ -76,28 +69,26 @@ static const struct kvi_params_ref *find_params(const kvarc_reader *r,
 }
 
 static kvarc_ret load_params(kvarc_reader *r, struct kvi_packer *packer,
-                             const struct kvi_params_ref *ref,
-                             uint64_t sequence, struct kvi_params_use **use,
-                             kvarc_error *e)
+                             const struct kvi_params_ref *ref, uint64_t sequence,
+                             struct kvi_params_use **use, kvarc_error *e)
 {
 	struct kvi_buffer buf = { 0 };
 	struct kvi_frame f;
 	const uint8_t *content;
 	uint8_t *owned = NULL;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PARAMS,
-	                                      ref->sequence, &buf, &f, e);
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PARAMS, ref->sequence, &buf,
+	                                      &f, e);
 	if (ret == KVARC_OK)
 		ret = kvi_frame_content(packer, &f, &content, &owned, e);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_add_params(r, &f, sequence, content,
-		                            f.head.decoded_bytes, use, e);
+		ret = kvi_reader_add_params(r, &f, sequence, content, f.head.decoded_bytes, use, e);
 	kvi_free(&r->alloc, owned);
 	kvi_free(&r->alloc, buf.p);
 	return ret;
 }
 
-kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type,
-                             uint64_t sequence, struct kvi_out *to)
+kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
+                             struct kvi_out *to)
 {
 	struct kvi_buffer buf = { 0 };
 	struct kvi_frame f;
@@ -118,9 +109,9 @@ kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type,
 
 static kvarc_ret missing_params(const struct kvi_chunk_ref *c, kvarc_error *e)
 {
-	return kvi_fail(e, KVARC_DATA, c->offset, c->sequence, "PARAMS frame %llu, which "
-	                "chunk %llu uses, is missing", (unsigned long long)c->params,
-	                (unsigned long long)c->sequence);
+	return kvi_fail_at(e, KVARC_DATA, c->offset, c->sequence,
+	                   "PARAMS frame %llu, which chunk %llu uses, is missing",
+	                   (unsigned long long)c->params, (unsigned long long)c->sequence);
 }
 
 kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
@@ -132,20 +123,18 @@ kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref 
 }
 
 kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
-                            const struct kvi_chunk_ref *c,
-                            struct kvi_params_use **use, kvarc_error *e)
+                            const struct kvi_chunk_ref *c, struct kvi_params_use **use,
+                            kvarc_error *e)
 {
 	*use = NULL;
 	if (!c->params || c->linear)
 		return KVARC_OK;
 	*use = kvi_params_store_find(&r->store, c->tensor, c->head, c->params);
 	if (!*use && !kvi_input_seekable(&r->in))
-		return kvi_fail(e, KVARC_OPTIONS, c->offset, c->sequence,
-		                "chunk %llu uses PARAMS frame %llu, which is "
-		                "not the last one before it: the file needs a "
-		                "source that can seek",
-		                (unsigned long long)c->sequence,
-		                (unsigned long long)c->params);
+		return kvi_fail_at(e, KVARC_OPTIONS, c->offset, c->sequence,
+		                   "chunk %llu uses PARAMS frame %llu, which is not the last one "
+		                   "before it: the file needs a source that can seek",
+		                   (unsigned long long)c->sequence, (unsigned long long)c->params);
 	if (!*use) {
 		const struct kvi_params_ref *ref = find_params(r, c->params);
 		if (!ref)
@@ -155,32 +144,29 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 			return ret;
 	}
 	const struct kvi_params_header *got = &(*use)->header;
-	if (got->tensor == c->tensor && got->head == c->head &&
-	    got->heads == c->heads)
+	if (got->tensor == c->tensor && got->head == c->head && got->heads == c->heads)
 		return KVARC_OK;
 	kvi_params_store_release(&r->store, *use);
 	*use = NULL;
-	return kvi_fail(e, KVARC_DATA, c->offset, c->sequence, "PARAMS frame "
-	                "%llu is not of the tensor of chunk %llu, which uses "
-	                "it", (unsigned long long)c->params,
-	                (unsigned long long)c->sequence);
+	return kvi_fail_at(e, KVARC_DATA, c->offset, c->sequence,
+	                   "PARAMS frame %llu is not of the tensor of chunk %llu, which uses it",
+	                   (unsigned long long)c->params, (unsigned long long)c->sequence);
 }
 
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
-                                  const struct kvi_segment_ref *ref,
-                                  struct kvi_segment *s, kvarc_error *e)
+                                  const struct kvi_segment_ref *ref, struct kvi_segment *s,
+                                  kvarc_error *e)
 {
 	struct kvi_buffer buf = { 0 };
 	struct kvi_frame f;
 	const uint8_t *content;
 	uint8_t *owned = NULL;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_SEGMENT,
-	                                      ref->sequence, &buf, &f, e);
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_SEGMENT, ref->sequence,
+	                                      &buf, &f, e);
 	if (ret == KVARC_OK)
 		ret = kvi_frame_content(packer, &f, &content, &owned, e);
-	if (ret == KVARC_OK &&
-	    (!kvi_segment_parse(s, content, f.head.decoded_bytes) ||
-	     s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n))
+	if (ret == KVARC_OK && (!kvi_segment_parse(s, content, f.head.decoded_bytes) ||
+	                        s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n))
 		ret = kvi_reader_bad(&f, e, "it is not valid, or not what the index says");
 	kvi_free(&r->alloc, owned);
 	kvi_free(&r->alloc, buf.p);

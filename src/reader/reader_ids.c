@@ -7,47 +7,40 @@ static bool stopped(void *opaque)
 {
 	const kvarc_reader *r = opaque;
 	const kvarc_common *c = &r->options.common;
-	return c->progress && c->progress(c->progress_opaque, r->progress_done,
-	                                  r->progress_total);
+	return c->progress && c->progress(c->progress_opaque, r->progress_done, r->progress_total);
 }
 
 /* Whether the reader's model is the one, with the head. */
 static kvarc_ret look_for_head(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
-	const struct kvi_arithmetic a = {
-		x->p.wide_weights, x->p.wide_activations, x->p.fp8
-	};
+	const struct kvi_arithmetic a = { x->p.wide_weights, x->p.wide_activations, x->p.fp8 };
 	const struct kvi_engine *engine;
 	kvarc_error *e = &x->ids_error;
-	if (!r->options.predictor ||
-	    !kvi_predictor_file(r->options.predictor))
+	if (!r->options.predictor || !kvi_predictor_file(r->options.predictor))
 		return kvi_reader_missing_model(x, "", e);
-	kvarc_ret ret = kvi_predictor_head(r->options.predictor, &a,
-	                                   r->options.common.isa_mask, &engine,
-	                                   e);
+	kvarc_ret ret = kvi_predictor_head(r->options.predictor, &a, r->options.common.isa_mask,
+	                                   &engine, e);
 	if (ret)
-		return ret == KVARC_OPTIONS || ret == KVARC_DATA
-		       ? KVARC_PREDICTOR : ret;
+		return ret == KVARC_OPTIONS || ret == KVARC_DATA ? KVARC_PREDICTOR : ret;
 	if (!kvi_h128_equal(kvi_engine_digest(engine), x->p.weights))
-		return kvi_reader_missing_model(
-			x, ", not one with other weights", e);
+		return kvi_reader_missing_model(x, ", not one with other weights", e);
 	if (!kvi_h128_equal(kvi_engine_head_digest(engine), x->p.head))
-		return kvi_reader_missing_model(
-			x, ", not one with another output matrix", e);
-	x->coders = kvi_calloc(&r->alloc, r->geometry.n_tracks,
-	                       sizeof *x->coders);
+		return kvi_reader_missing_model(x, ", not one with another output matrix", e);
+	x->coders = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *x->coders);
 	return x->coders ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
 }
 
-static kvarc_ret open_coder(kvarc_reader *r, struct kvi_predictor_ref *x,
-                            uint32_t track, kvarc_error *e)
+static kvarc_ret open_coder(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
+                            kvarc_error *e)
 {
-	const struct kvi_guide_options o = {
-		.predictor = r->options.predictor, .description = &x->p,
-		.geometry = &r->geometry, .order = &r->order, .track = track,
-		.threads = r->options.common.threads,
-		.isa_mask = r->options.common.isa_mask, .decodes = true
-	};
+	const struct kvi_prediction_options o = { .predictor = r->options.predictor,
+		                                  .description = &x->p,
+		                                  .geometry = &r->geometry,
+		                                  .order = &r->order,
+		                                  .track = track,
+		                                  .threads = r->options.common.threads,
+		                                  .isa_mask = r->options.common.isa_mask,
+		                                  .decodes = true };
 	if (!x->ids_looked)
 		x->ids_ret = look_for_head(r, x);
 	x->ids_looked = true;
@@ -67,16 +60,15 @@ static kvarc_ret open_coder(kvarc_reader *r, struct kvi_predictor_ref *x,
 static kvarc_ret out_of_order(kvarc_reader *r, kvarc_error *e)
 {
 	return kvi_fail(e, r->salvage ? KVARC_DATA : KVARC_OPTIONS,
-	                KVARC_UNKNOWN, KVARC_UNKNOWN, r->salvage
-	                ? "token ids that depend on earlier ones, which are lost"
-	                : "token ids that a model has coded are decoded "
-	                  "one after the other, from the first of a track on, "
-	                  "and its PREDICTOR comes before that");
+	                r->salvage ? "token ids that depend on earlier ones, which are lost"
+	                           : "token ids that a model has coded are decoded "
+	                             "one after the other, from the first of a track on, "
+	                             "and its PREDICTOR comes before that");
 }
 
 /* The segment where the coder is. */
-static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x,
-                    struct kvi_segment *s, kvarc_error *e)
+static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                    kvarc_error *e)
 {
 	struct kvi_token_coder **c = &x->coders[s->track];
 	if (kvi_token_coder_next(*c) != s->t0)
@@ -92,19 +84,18 @@ static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x,
 }
 
 /* Through the segments of the track before one, as far as they were not gone through. */
-static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x,
-                      const struct kvi_segment *to, kvarc_error *e)
+static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x, const struct kvi_segment *to,
+                      kvarc_error *e)
 {
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
 	for (size_t i = 0; i < r->segments.n && !ret; i++) {
-		const struct kvi_segment_ref *ref =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, r->segments,
+		                                             i);
 		if (ref->track != to->track || ref->t0 >= to->t0 ||
 		    ref->t0 < kvi_token_coder_next(x->coders[to->track]))
 			continue;
-		if (!ref->offset ||
-		    (ref->sequence < x->sequence && !r->salvage))
+		if (!ref->offset || (ref->sequence < x->sequence && !r->salvage))
 			ret = out_of_order(r, e);
 		else
 			ret = kvi_reader_read_segment(r, &r->packer, ref, s, e);
@@ -115,8 +106,7 @@ static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x,
 	return ret;
 }
 
-struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r,
-                                               uint64_t sequence)
+struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t sequence)
 {
 	struct kvi_predictor_ref *x = kvi_reader_predictor_before(r, sequence);
 	for (size_t i = 0; !x && r->salvage && i < r->predictors.n; i++) {
@@ -126,15 +116,14 @@ struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r,
 	return x && x->p.codes_ids ? x : NULL;
 }
 
-kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
-                         struct kvi_segment *s, kvarc_error *e)
+kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                         kvarc_error *e)
 {
 	if (!s->coded || s->has_ids)
 		return KVARC_OK;
 	if (!x)
-		return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "token ids are coded, but there is no PREDICTOR frame "
-		                "for them");
+		return kvi_fail(e, KVARC_DATA,
+		                "token ids are coded, but there is no PREDICTOR frame for them");
 	kvarc_ret ret = open_coder(r, x, s->track, e);
 	if (ret)
 		return ret;
@@ -149,8 +138,8 @@ kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
 	return ret ? ret : go(r, x, s, e);
 }
 
-kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
-                              struct kvi_segment *s, kvarc_error *e)
+kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                              kvarc_error *e)
 {
 	kvarc_ret ret = KVARC_OK;
 	if (s->coded)
@@ -165,8 +154,7 @@ kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
 }
 
 /* No segment is in hand that a caller looks at. */
-kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens,
-                                 uint64_t *bytes)
+kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *bytes)
 {
 	if (!r || !tokens || !bytes)
 		return KVARC_PROG;
@@ -176,8 +164,8 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens,
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 	for (size_t i = 0; i < r->segments.n && !ret; i++) {
-		const struct kvi_segment_ref *ref =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, r->segments,
+		                                             i);
 		if (!ref->offset || !kvi_reader_codes_ids(r, ref->sequence))
 			continue;
 		ret = kvi_reader_read_segment(r, &r->packer, ref, s, r->error);
@@ -187,5 +175,5 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens,
 		*bytes += s->code_bytes + 8; /* and the check */
 	}
 	kvi_free(&r->alloc, s);
-	return kvi_reader_stick(r, ret);
+	return kvi_reader_set_error(r, ret);
 }

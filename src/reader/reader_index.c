@@ -3,24 +3,21 @@
 #include "format/commit.h"
 #include "reader_state.h"
 
-kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f,
-                              const uint8_t *content, size_t bytes)
+kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                              size_t bytes)
 {
-	kvarc_ret ret = kvi_geometry_parse(&r->geometry, &r->alloc, content,
-	                                   bytes);
+	kvarc_ret ret = kvi_geometry_parse(&r->geometry, &r->alloc, content, bytes);
 	if (ret == KVARC_DATA)
-		return kvi_fail(r->error, ret, f->offset, 0,
-		                "the GEOMETRY frame is not valid");
+		return kvi_fail_at(r->error, ret, f->offset, 0, "the GEOMETRY frame is not valid");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(r->error, ret, f->offset, 0,
-		                "the geometry has a dtype or axes that need a newer "
-		                "version of kvarc");
+		return kvi_fail_at(r->error, ret, f->offset, 0,
+		                   "the geometry has a dtype or axes "
+		                   "that need a newer version of kvarc");
 	if (ret == KVARC_OK)
 		ret = kvi_order_make(&r->order, &r->alloc, &r->geometry);
 	if (ret)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	r->tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks,
-	                       sizeof *r->tokens);
+	r->tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->tokens);
 	return r->tokens ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }
 
@@ -38,31 +35,26 @@ size_t kvi_reader_params_at(const kvarc_reader *r, uint64_t sequence)
 	return lo;
 }
 
-struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r,
-                                                uint64_t sequence)
+struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r, uint64_t sequence)
 {
 	size_t lo = 0, hi = r->segments.n;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (KVI_LIST(struct kvi_segment_ref, r->segments, mid)->sequence <
-		    sequence)
+		if (KVI_LIST(struct kvi_segment_ref, r->segments, mid)->sequence < sequence)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
 	if (lo == r->segments.n)
 		return NULL;
-	struct kvi_segment_ref *s =
-		KVI_LIST(struct kvi_segment_ref, r->segments, lo);
+	struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, lo);
 	return s->sequence == sequence ? s : NULL;
 }
 
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
 {
-	for (uint32_t i = r->order.first[track];
-	     i < r->order.first[track + 1]; i++) {
-		const kvarc_tensor *t =
-			&r->geometry.tensors[r->order.tensors[i]];
+	for (uint32_t i = r->order.first[track]; i < r->order.first[track + 1]; i++) {
+		const kvarc_tensor *t = &r->geometry.tensors[r->order.tensors[i]];
 		r->raw_bytes += n * kvi_tensor_bytes(t);
 		r->elements += n * kvi_tensor_width(t);
 	}
@@ -70,26 +62,26 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
 
 static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	return kvi_fail(r->error, KVARC_DATA, e->offset, e->sequence,
-	                "the index is inconsistent at frame %llu",
-	                (unsigned long long)e->sequence);
+	return kvi_fail_at(r->error, KVARC_DATA, e->offset, e->sequence,
+	                   "the index is inconsistent at frame %llu",
+	                   (unsigned long long)e->sequence);
 }
 
 static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	if (e->tensor >= r->geometry.n_tracks ||
-	    e->segment != r->tokens[e->tensor] || e->segment > UINT32_MAX ||
-	    (r->segments.n && !kvi_order_done(&r->chunk_order)))
+	if (e->tensor >= r->geometry.n_tracks || e->segment != r->tokens[e->tensor] ||
+	    e->segment > UINT32_MAX || (r->segments.n && !kvi_order_done(&r->chunk_order)))
 		return wrong_index(r, e);
-	struct kvi_segment_ref *s =
-		kvi_list_add(&r->segments, &r->alloc, sizeof *s);
+	struct kvi_segment_ref *s = kvi_list_add(&r->segments, &r->alloc, sizeof *s);
 	if (!s)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*s = (struct kvi_segment_ref){
-		.offset = e->offset, .sequence = e->sequence, .t0 = e->segment,
-		.first = r->chunks.n, .end = r->chunks.n,
-		.track = e->tensor, .n = e->n
-	};
+	*s = (struct kvi_segment_ref){ .offset = e->offset,
+		                       .sequence = e->sequence,
+		                       .t0 = e->segment,
+		                       .first = r->chunks.n,
+		                       .end = r->chunks.n,
+		                       .track = e->tensor,
+		                       .n = e->n };
 	r->tokens[e->tensor] += e->n;
 	kvi_order_begin(&r->chunk_order, &r->order, e->tensor);
 	return KVARC_OK;
@@ -97,21 +89,24 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 
 static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	struct kvi_segment_ref *s = r->segments.n
-		? KVI_LIST(struct kvi_segment_ref, r->segments,
-		           r->segments.n - 1) : NULL;
+	struct kvi_segment_ref *s = r->segments.n ? KVI_LIST(struct kvi_segment_ref, r->segments,
+	                                                     r->segments.n - 1)
+	                                          : NULL;
 	if (!s || s->sequence != e->segment ||
-	    !kvi_order_next(&r->chunk_order, &r->order, &r->geometry,
-	                    e->tensor, e->head, e->heads))
+	    !kvi_order_next(&r->chunk_order, &r->order, &r->geometry, e->tensor, e->head, e->heads))
 		return wrong_index(r, e);
 	struct kvi_chunk_ref *c = kvi_list_add(&r->chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	const struct kvi_predictor_ref *x =
-		kvi_reader_predictor_before(r, s->sequence);
-	*c = (struct kvi_chunk_ref){ e->offset, e->sequence, e->params,
-	                             e->tensor, e->head, e->heads,
-	                             x && x->sequence == e->params, false };
+	const struct kvi_predictor_ref *x = kvi_reader_predictor_before(r, s->sequence);
+	*c = (struct kvi_chunk_ref){ e->offset,
+		                     e->sequence,
+		                     e->params,
+		                     e->tensor,
+		                     e->head,
+		                     e->heads,
+		                     x && x->sequence == e->params,
+		                     false };
 	s->end = r->chunks.n;
 	return KVARC_OK;
 }
@@ -128,7 +123,7 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *e)
 	if (!p)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*p = (struct kvi_params_ref){ e->offset, e->sequence, e->params,
-	                              e->tensor, e->head, e->heads };
+		                      e->tensor, e->head,     e->heads };
 	return KVARC_OK;
 }
 
@@ -144,16 +139,13 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
 	case KVI_FRAME_IDENTITY:
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_RESTORE:
-		ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence,
-		                            &buf, &f, r->error);
+		ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_spend(&f, &r->decode_left, r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_frame_content(&r->packer, &f, &content,
-			                        &owned, r->error);
+			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_reader_meta(r, &f, content,
-			                      f.head.decoded_bytes, r->error);
+			ret = kvi_reader_meta(r, &f, content, f.head.decoded_bytes, r->error);
 		kvi_free(&r->alloc, owned);
 		kvi_free(&r->alloc, buf.p);
 		return ret;
@@ -175,9 +167,8 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
 }
 
 /* Reads the INDEX frame at offset; its content is in *content. */
-static kvarc_ret read_index(kvarc_reader *r, uint64_t offset,
-                            struct kvi_buffer *buf, uint8_t **owned,
-                            struct kvi_index_reader *ir, uint64_t *sequence)
+static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer *buf,
+                            uint8_t **owned, struct kvi_index_reader *ir, uint64_t *sequence)
 {
 	struct kvi_frame f;
 	const uint8_t *content;
@@ -187,15 +178,13 @@ static kvarc_ret read_index(kvarc_reader *r, uint64_t offset,
 	if (ret == KVARC_OK)
 		ret = kvi_frame_meaning(&f, r->error);
 	if (ret == KVARC_OK && f.head.type == KVI_FRAME_INDEX)
-		ret = kvi_frame_content(&r->packer, &f, &content, owned,
-		                        r->error);
+		ret = kvi_frame_content(&r->packer, &f, &content, owned, r->error);
 	else if (ret == KVARC_OK || ret == KVARC_END)
 		ret = KVARC_DATA;
 	if (ret)
 		return ret;
 	*sequence = f.head.sequence;
-	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK
-	                                                         : KVARC_DATA;
+	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK : KVARC_DATA;
 }
 
 /* All entries of the INDEX frames whose offsets are in the list, last first. */
@@ -207,13 +196,12 @@ static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
 	uint64_t at = 0, after = 0, sequence;
 	for (size_t i = offsets->n; i-- > 0;) {
 		uint64_t offset = *KVI_LIST(uint64_t, *offsets, i);
-		kvarc_ret ret = read_index(r, offset, buf, owned, &ir,
-		                           &sequence);
+		kvarc_ret ret = read_index(r, offset, buf, owned, &ir, &sequence);
 		if (ret)
 			return ret;
 		while (kvi_index_next(&ir, &e)) {
-			if (e.offset < at || e.offset >= offset ||
-			    e.sequence < after || e.sequence >= sequence)
+			if (e.offset < at || e.offset >= offset || e.sequence < after ||
+			    e.sequence >= sequence)
 				return wrong_index(r, &e);
 			at = e.offset + 1;
 			after = e.sequence + 1;
@@ -239,11 +227,11 @@ static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
 	if (!tokens)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	kvarc_ret ret = kvi_frame_read(&r->in, foot->commit, buf, &f, r->error);
-	if (ret == KVARC_END || (ret == KVARC_OK &&
-	    (f.head.type != KVI_FRAME_COMMIT ||
-	     !kvi_commit_parse(&c, tokens, n, f.payload,
-	                       f.head.payload_bytes) ||
-	     memcmp(tokens, r->tokens, n * sizeof *tokens))))
+	if (ret == KVARC_END ||
+	    (ret == KVARC_OK &&
+	     (f.head.type != KVI_FRAME_COMMIT ||
+	      !kvi_commit_parse(&c, tokens, n, f.payload, f.head.payload_bytes) ||
+	      memcmp(tokens, r->tokens, n * sizeof *tokens))))
 		ret = KVARC_DATA;
 	kvi_free(&r->alloc, tokens);
 	return ret;
@@ -264,17 +252,14 @@ static kvarc_ret load_index(kvarc_reader *r)
 		return KVARC_DATA;
 	kvarc_ret ret = kvi_frame_read(&r->in, end, &buf, &f, r->error);
 	if (ret == KVARC_OK && (f.head.type != KVI_FRAME_FOOTER ||
-	    !kvi_footer_parse(&foot, f.payload, f.head.payload_bytes) ||
-	    foot.frames != f.head.sequence))
+	                        !kvi_footer_parse(&foot, f.payload, f.head.payload_bytes) ||
+	                        foot.frames != f.head.sequence))
 		ret = KVARC_DATA;
 	r->frames = f.head.sequence + 1;
-	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK;
-	     at = ir.previous) {
-		uint64_t *o = at < end
-			? kvi_list_add(&offsets, &r->alloc, sizeof *o) : NULL;
+	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK; at = ir.previous) {
+		uint64_t *o = at < end ? kvi_list_add(&offsets, &r->alloc, sizeof *o) : NULL;
 		if (!o) {
-			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc)
-			               : KVARC_DATA;
+			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
 			break;
 		}
 		*o = end = at;
@@ -282,8 +267,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 	}
 	if (ret == KVARC_OK)
 		ret = read_entries(r, &offsets, &buf, &owned);
-	if (ret == KVARC_OK && r->segments.n &&
-	    !kvi_order_done(&r->chunk_order))
+	if (ret == KVARC_OK && r->segments.n && !kvi_order_done(&r->chunk_order))
 		ret = KVARC_DATA;
 	if (ret == KVARC_OK)
 		ret = check_commit(r, &foot, &buf);
@@ -296,8 +280,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 static void forget(kvarc_reader *r)
 {
 	for (size_t i = 0; i < r->items.n; i++)
-		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
-		                 &r->alloc);
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore, &r->alloc);
 	r->items.n = r->chunks.n = r->segments.n = r->params.n = 0;
 	kvi_reader_forget_predictors(r);
 	kvi_identity_free(&r->identity, &r->alloc);
@@ -313,8 +296,8 @@ struct index_mark {
 static void roll_back(kvarc_reader *r, const struct index_mark *m)
 {
 	while (r->segments.n > m->segments) {
-		const struct kvi_segment_ref *s = KVI_LIST(
-			struct kvi_segment_ref, r->segments, --r->segments.n);
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments,
+		                                           --r->segments.n);
 		r->tokens[s->track] -= s->n;
 	}
 	r->chunks.n = m->chunks;
@@ -370,8 +353,7 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 	roll_back(r, m);
 	r->state = cut ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
 	r->stop = w->commit_end;
-	r->dropped = r->in.source.size -
-	             (r->stop ? r->stop : KVI_SUPERBLOCK_BYTES);
+	r->dropped = r->in.source.size - (r->stop ? r->stop : KVI_SUPERBLOCK_BYTES);
 	return ret;
 }
 
@@ -384,21 +366,19 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 	while ((ret = kvi_walk_next(w, &r->cut_error)) == KVARC_OK) {
 		ret = add_entry(r, &w->entry);
 		if (ret == KVARC_OK)
-			ret = kvi_reader_meta(r, &w->frame, w->content,
-			                      w->content_bytes, &r->cut_error);
+			ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes,
+			                      &r->cut_error);
 		if (ret)
 			break;
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
-			m = (struct index_mark){ r->chunks.n, r->segments.n,
-			                   r->params.n };
+			m = (struct index_mark){ r->chunks.n, r->segments.n, r->params.n };
 		at = w->offset;
 	}
 	r->frames = w->sequence;
 	if (ret == KVARC_END)
 		ret = kvi_walk_end(w, &r->cut_error);
 	if (ret == KVARC_OK) {
-		r->state = w->last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED
-		                                            : KVARC_STATE_OPEN;
+		r->state = w->last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED : KVARC_STATE_OPEN;
 		return KVARC_OK;
 	}
 	if (ret != KVARC_DATA) {
@@ -413,12 +393,11 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 {
 	kvarc_ret ret = kvi_walk_next(w, r->error);
 	if (ret == KVARC_END)
-		return kvi_fail(r->error, KVARC_DATA, w->offset, 0,
-		                "the file is cut after its first %d bytes",
-		                KVI_SUPERBLOCK_BYTES);
+		return kvi_fail_at(r->error, KVARC_DATA, w->offset, 0,
+		                   "the file is cut after its first %d bytes",
+		                   KVI_SUPERBLOCK_BYTES);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_geometry(r, &w->frame, w->content,
-		                          w->content_bytes);
+		ret = kvi_reader_geometry(r, &w->frame, w->content, w->content_bytes);
 	if (ret == KVARC_OK)
 		ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
 	if (ret)

@@ -20,8 +20,8 @@ const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i);
  * of an item without gaps (in salvage there may be gaps). Returns 0; anything
  * else fails the call in progress with KVARC_IO.
  */
-typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset,
-                           const uint8_t *data, size_t bytes);
+typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset, const uint8_t *data,
+                           size_t bytes);
 
 /*
  * Set after open, before the first kvarc_reader_next_segment: BLOBs are handed
@@ -46,8 +46,7 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
 kvarc_error *kvi_reader_error(const kvarc_reader *r);
 
 /* Fills the caller's kvarc_error, makes code stick to the reader, returns it. */
-kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset,
-                          uint64_t frame, const char *format, ...)
-	__attribute__((format(printf, 5, 6)));
+kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset, uint64_t frame,
+                          const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -67,10 +67,8 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 	}
 	const kvarc_common *c = &r->options.common;
 	r->progress_done += j->raw_bytes;
-	if (c->progress && c->progress(c->progress_opaque, r->progress_done,
-	                               r->progress_total))
-		return kvi_fail(r->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "stopped on request");
+	if (c->progress && c->progress(c->progress_opaque, r->progress_done, r->progress_total))
+		return kvi_fail(r->error, KVARC_IO, "stopped on request");
 	return KVARC_OK;
 }
 
@@ -95,8 +93,7 @@ void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
 	j->runner = j;
 	j->partner = NULL;
 	bool pairs = j->params &&
-	             kvi_codec_pairs(j->params->header.codec,
-	                             r->options.common.isa_mask);
+	             kvi_codec_pairs(j->params->header.codec, r->options.common.isa_mask);
 	if (pairs && r->held) {
 		j->runner = r->held;
 		r->held->partner = j;
@@ -131,8 +128,7 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 {
 	if (r->jobs)
 		return KVARC_OK;
-	if (!r->pool && kvi_pool_open(&r->pool, &r->alloc,
-	                              r->options.common.threads))
+	if (!r->pool && kvi_pool_open(&r->pool, &r->alloc, r->options.common.threads))
 		return kvi_fail_alloc(r->error, &r->alloc);
 	if (!r->tables && kvi_coder_tables_open(&r->tables, &r->alloc))
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -146,8 +142,7 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	for (unsigned i = 0; i < r->n_coders; i++)
 		if (!r->coders[i] &&
-		    kvi_coder_open(&r->coders[i], &r->alloc, r->tables,
-		                   r->options.common.isa_mask))
+		    kvi_coder_open(&r->coders[i], &r->alloc, r->tables, r->options.common.isa_mask))
 			return kvi_fail_alloc(r->error, &r->alloc);
 	r->n_jobs = workers > 1 ? 2 * (workers + 1) : 2;
 	r->jobs = kvi_calloc(&r->alloc, r->n_jobs, sizeof *r->jobs);
@@ -160,7 +155,7 @@ void kvi_reader_free_workers(kvarc_reader *r)
 	for (unsigned i = 0; r->jobs && i < r->n_jobs; i++) {
 		kvi_free(&r->alloc, r->jobs[i].buffer.p);
 		kvi_free(&r->alloc, r->jobs[i].other.p);
-		kvi_free(&r->alloc, r->jobs[i].room.p);
+		kvi_free(&r->alloc, r->jobs[i].scratch.p);
 		kvi_free(&r->alloc, r->jobs[i].expected.p);
 	}
 	kvi_free(&r->alloc, r->jobs);

@@ -4,32 +4,29 @@
 
 static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
 {
-	return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
-	                "%s frame %llu at offset %llu is not valid",
-	                kvi_frame_name(f->head.type),
-	                (unsigned long long)f->head.sequence,
-	                (unsigned long long)f->offset);
+	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                   "%s frame %llu at offset %llu is not valid",
+	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+	                   (unsigned long long)f->offset);
 }
 
-static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f,
-                          const uint8_t *content, size_t bytes, kvarc_error *e)
+static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                          size_t bytes, kvarc_error *e)
 {
 	struct kvi_restore restore;
 	size_t n = r->items.n;
 	/* Passed again: open has read it before. */
-	if (n && KVI_LIST(struct kvi_item, r->items, n - 1)->sequence >=
-	         f->head.sequence)
+	if (n && KVI_LIST(struct kvi_item, r->items, n - 1)->sequence >= f->head.sequence)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_restore_parse(&restore, &r->alloc, &r->geometry,
-	                                  content, bytes);
+	kvarc_ret ret = kvi_restore_parse(&restore, &r->alloc, &r->geometry, content, bytes);
 	if (ret == KVARC_DATA)
 		return bad(f, e);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "frame %llu at offset %llu has an item of a kind that "
-		                "needs a newer version of "
-		                "kvarc", (unsigned long long)f->head.sequence,
-		                (unsigned long long)f->offset);
+		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                   "frame %llu at offset %llu has an item of a kind that needs a "
+		                   "newer version of kvarc",
+		                   (unsigned long long)f->head.sequence,
+		                   (unsigned long long)f->offset);
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
 	struct kvi_item *item = kvi_list_add(&r->items, &r->alloc, sizeof *item);
@@ -43,21 +40,20 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f,
-                          const uint8_t *content, size_t bytes, kvarc_error *e)
+kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                          size_t bytes, kvarc_error *e)
 {
 	kvarc_ret ret = KVARC_OK;
 	switch (f->head.type) {
 	case KVI_FRAME_IDENTITY:
-		ret = kvi_identity_parse(&r->identity, &r->alloc, content,
-		                         bytes);
+		ret = kvi_identity_parse(&r->identity, &r->alloc, content, bytes);
 		break;
 	case KVI_FRAME_PREDICTOR:
 		return kvi_reader_add_predictor(r, f, content, bytes, e);
 	case KVI_FRAME_PROFILE:
 		return kvi_input_seekable(&r->in)
-		       ? kvi_reader_add_part(r, f->offset, f->head.sequence, e)
-		       : kvi_reader_keep_part(r, content, bytes);
+		               ? kvi_reader_add_part(r, f->offset, f->head.sequence, e)
+		               : kvi_reader_keep_part(r, content, bytes);
 	case KVI_FRAME_RESTORE:
 		return add_item(r, f, content, bytes, e);
 	default:
@@ -68,25 +64,22 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f,
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 
-kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f,
-                          const uint8_t *content, size_t bytes, bool deliver,
-                          kvarc_error *e)
+kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                          size_t bytes, bool deliver, kvarc_error *e)
 {
 	struct kvi_blob b;
 	if (!kvi_blob_parse(&b, content, bytes) || b.item >= r->items.n)
 		return bad(f, e);
 	struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, b.item);
-	if (b.offset > item->literal_bytes ||
-	    b.bytes > item->literal_bytes - b.offset ||
+	if (b.offset > item->literal_bytes || b.bytes > item->literal_bytes - b.offset ||
 	    (b.offset != item->next && !r->salvage))
 		return bad(f, e);
 	item->next = b.offset + b.bytes;
 	item->received += b.bytes;
-	if (deliver && r->blob &&
-	    r->blob(r->blob_opaque, b.item, b.offset, b.data, b.bytes))
-		return kvi_fail(e, KVARC_IO, f->offset, f->head.sequence,
-		                "taking %zu bytes of item %llu failed", b.bytes,
-		                (unsigned long long)b.item);
+	if (deliver && r->blob && r->blob(r->blob_opaque, b.item, b.offset, b.data, b.bytes))
+		return kvi_fail_at(e, KVARC_IO, f->offset, f->head.sequence,
+		                   "taking %zu bytes of item %llu failed", b.bytes,
+		                   (unsigned long long)b.item);
 	return KVARC_OK;
 }
 
@@ -96,8 +89,7 @@ static bool areas_fit(const kvarc_reader *r, const struct kvi_restore *restore)
 	for (size_t i = 0; i < restore->n_pieces; i++) {
 		const struct kvi_piece *p = &restore->pieces[i];
 		if (p->type == KVI_PIECE_AREA &&
-		    (p->t0 > r->tokens[p->track] ||
-		     p->n_tokens > r->tokens[p->track] - p->t0))
+		    (p->t0 > r->tokens[p->track] || p->n_tokens > r->tokens[p->track] - p->t0))
 			return false;
 	}
 	return true;
@@ -108,13 +100,11 @@ kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
 	for (size_t i = 0; i < r->items.n; i++) {
 		struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, i);
 		if (!areas_fit(r, &item->restore))
-			return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN,
-			                item->sequence, "tokens of item %zu "
-			                "are missing", i);
+			return kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, item->sequence,
+			                   "tokens of item %zu are missing", i);
 		if (item->next != item->literal_bytes)
-			return kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN,
-			                item->sequence, "BLOB frames of item "
-			                "%zu are missing", i);
+			return kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, item->sequence,
+			                   "BLOB frames of item %zu are missing", i);
 	}
 	return KVARC_OK;
 }
@@ -140,8 +130,8 @@ const char *kvarc_reader_identity(const kvarc_reader *r, const char *key)
 	return r && key ? kvi_identity_get(&r->identity, key) : NULL;
 }
 
-kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i,
-                                   const char **key, const char **value)
+kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i, const char **key,
+                                   const char **value)
 {
 	if (!r || !key || !value)
 		return KVARC_PROG;

@@ -5,24 +5,23 @@
 
 #include "reader_state.h"
 
-kvarc_ret kvi_reader_stick(kvarc_reader *r, kvarc_ret ret)
+kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 {
-	if (ret != KVARC_OK && ret != KVARC_END && ret != KVARC_MEMLIMIT &&
-	    !r->sticky)
+	if (ret != KVARC_OK && ret != KVARC_END && ret != KVARC_MEMLIMIT && !r->sticky)
 		r->sticky = ret;
 	return ret;
 }
 
-kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset,
-                          uint64_t frame, const char *format, ...)
+kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset, uint64_t frame,
+                          const char *format, ...)
 {
 	char text[sizeof r->error->text];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	kvi_fail(r->error, code, offset, frame, "%s", text);
-	return kvi_reader_stick(r, code);
+	kvi_fail_at(r->error, code, offset, frame, "%s", text);
+	return kvi_reader_set_error(r, code);
 }
 
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r)
@@ -63,25 +62,25 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	if (ret)
 		return ret;
 	if (!kvi_superblock_magic(b, got))
-		return kvi_fail(r->error, KVARC_FORMAT, 0, KVARC_UNKNOWN,
-		                "this is not a kvarc file");
+		return kvi_fail_at(r->error, KVARC_FORMAT, 0, KVARC_UNKNOWN,
+		                   "this is not a kvarc file");
 	if (got < sizeof b)
-		return kvi_fail(r->error, KVARC_DATA, got, KVARC_UNKNOWN,
-		                "the file is cut inside its first 64 bytes: "
-		                "nothing can be read");
+		return kvi_fail_at(r->error, KVARC_DATA, got, KVARC_UNKNOWN,
+		                   "the file is cut inside its first 64 bytes: nothing can be "
+		                   "read");
 	ret = kvi_superblock_parse(&r->sb, b);
 	r->in.sync = kvi_frame_sync(r->sb.file_id);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(r->error, ret, 0, KVARC_UNKNOWN, "format "
-		                "version %u.%u, features %#x: a newer version "
-		                "of kvarc is needed", (unsigned)r->sb.major,
-		                (unsigned)r->sb.minor,
-		                (unsigned)r->sb.incompat);
+		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN,
+		                   "format version %u.%u, "
+		                   "features %#x: a newer version of kvarc is needed",
+		                   (unsigned)r->sb.major, (unsigned)r->sb.minor,
+		                   (unsigned)r->sb.incompat);
 	if (ret == KVARC_DATA && r->salvage)
 		return kvi_salvage_superblock(r);
 	if (ret)
-		return kvi_fail(r->error, ret, 0, KVARC_UNKNOWN, "the first 64 "
-		                "bytes are damaged; salvage may give the rest");
+		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN,
+		                   "the first 64 bytes are damaged; salvage may give the rest");
 	return KVARC_OK;
 }
 
@@ -93,8 +92,7 @@ static bool all_zero(const uint64_t *p, size_t n)
 	return true;
 }
 
-static kvarc_ret open_check(const kvarc_source *source,
-                            const kvarc_reader_options *o)
+static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_options *o)
 {
 	const char *wrong = NULL;
 	if (!source || (!source->read && !source->memory))
@@ -105,18 +103,15 @@ static kvarc_ret open_check(const kvarc_source *source,
 		wrong = "unknown flags in the reader's options";
 	else if (o->n_profiles && !o->profiles)
 		wrong = "profiles are counted but not given";
-	else if (!all_zero(o->reserved,
-	                   sizeof o->reserved / sizeof *o->reserved) ||
-	         !all_zero(o->common.reserved, sizeof o->common.reserved /
-	                                       sizeof *o->common.reserved))
+	else if (!all_zero(o->reserved, sizeof o->reserved / sizeof *o->reserved) ||
+	         !all_zero(o->common.reserved,
+	                   sizeof o->common.reserved / sizeof *o->common.reserved))
 		wrong = "reserved fields of the options are not zero";
 	if (wrong)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "%s", wrong);
+		return kvi_fail(o->common.error, KVARC_PROG, "%s", wrong);
 	if ((o->flags & KVARC_READ_SALVAGE) && source->size == KVARC_UNKNOWN)
-		return kvi_fail(o->common.error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "salvage needs a source that can "
-		                "seek, not a pipe");
+		return kvi_fail(o->common.error, KVARC_OPTIONS,
+		                "salvage needs a source that can seek, not a pipe");
 	return KVARC_OK;
 }
 
@@ -124,8 +119,7 @@ static kvarc_ret open_file(kvarc_reader *r)
 {
 	r->has_lock = !pthread_mutex_init(&r->predictor_lock, NULL);
 	if (!r->has_lock || !kvi_params_store_init(&r->store, &r->alloc))
-		return kvi_fail(r->error, KVARC_MEM, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "out of memory");
+		return kvi_fail(r->error, KVARC_MEM, "out of memory");
 	kvarc_ret ret = read_superblock(r);
 	if (ret)
 		return ret;
@@ -181,8 +175,7 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_walk_free(&r->walk);
 	kvi_params_store_free(&r->store);
 	for (size_t i = 0; i < r->items.n; i++)
-		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
-		                 &r->alloc);
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore, &r->alloc);
 	kvi_free(&r->alloc, r->items.p);
 	kvi_reader_forget_predictors(r);
 	kvi_free(&r->alloc, r->predictors.p);
@@ -220,18 +213,21 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 {
 	if (!r || !info)
 		return KVARC_PROG;
-	*info = (kvarc_info){
-		.format_major = r->sb.major, .format_minor = r->sb.minor,
-		.file_bytes = r->in.source.size, .raw_bytes = r->raw_bytes,
-		.elements = r->elements, .frames = r->frames,
-		.chunks = r->n_chunks, .segments = r->n_segments,
-		.dropped_bytes = r->dropped, .state = r->state,
-		.n_items = r->items.n, .fallbacks = kvi_reader_fallbacks(r)
-	};
+	*info = (kvarc_info){ .format_major = r->sb.major,
+		              .format_minor = r->sb.minor,
+		              .file_bytes = r->in.source.size,
+		              .raw_bytes = r->raw_bytes,
+		              .elements = r->elements,
+		              .frames = r->frames,
+		              .chunks = r->n_chunks,
+		              .segments = r->n_segments,
+		              .dropped_bytes = r->dropped,
+		              .state = r->state,
+		              .n_items = r->items.n,
+		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
 	for (size_t i = 0; i < r->items.n; i++)
-		info->literal_bytes += KVI_LIST(struct kvi_item, r->items,
-		                                i)->literal_bytes;
+		info->literal_bytes += KVI_LIST(struct kvi_item, r->items, i)->literal_bytes;
 	return KVARC_OK;
 }
 
@@ -257,8 +253,7 @@ static kvarc_ret generation_at(kvarc_reader *r, uint64_t *offset, uint8_t *gener
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
-                             kvarc_chunk_info *chunk)
+kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chunk)
 {
 	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
 	struct kvi_chunk_header h;
@@ -268,36 +263,39 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i,
 	if (r->sticky)
 		return r->sticky;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "listing chunks needs a "
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "listing chunks needs a "
 		                       "source that can seek, not a pipe");
 	if (i >= r->chunks.n)
 		return KVARC_END;
-	const struct kvi_chunk_ref *c =
-		KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
-	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head,
-	                               KVI_CHUNK_HEADER_BYTES, &f, r->error);
+	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
+	                               r->error);
 	if (ret == KVARC_IO)
-		return kvi_reader_stick(r, ret);
-	if (ret || f.head.type != KVI_FRAME_CHUNK ||
-	    f.head.sequence != c->sequence ||
-	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) ||
-	    h.tensor != c->tensor || h.head != c->head || h.heads != c->heads)
+		return kvi_reader_set_error(r, ret);
+	if (ret || f.head.type != KVI_FRAME_CHUNK || f.head.sequence != c->sequence ||
+	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) || h.tensor != c->tensor ||
+	    h.head != c->head || h.heads != c->heads)
 		return kvi_reader_fail(r, KVARC_DATA, c->offset, c->sequence,
 		                       "the chunk at offset %llu is not what "
 		                       "the index says; salvage may give the "
-		                       "rest", (unsigned long long)c->offset);
-	*chunk = (kvarc_chunk_info){
-		.tensor = h.tensor, .head = h.head, .heads = h.heads,
-		.t0 = h.t0, .n = h.n, .codec = h.codec,
-		.lane_order = h.lane_order, .offset = c->offset,
-		.sequence = c->sequence, .payload_bytes = f.head.payload_bytes,
-		.raw_bytes = f.head.decoded_bytes
-	};
+		                       "rest",
+		                       (unsigned long long)c->offset);
+	*chunk = (kvarc_chunk_info){ .tensor = h.tensor,
+		                     .head = h.head,
+		                     .heads = h.heads,
+		                     .t0 = h.t0,
+		                     .n = h.n,
+		                     .codec = h.codec,
+		                     .lane_order = h.lane_order,
+		                     .offset = c->offset,
+		                     .sequence = c->sequence,
+		                     .payload_bytes = f.head.payload_bytes,
+		                     .raw_bytes = f.head.decoded_bytes };
 	uint64_t at = c->offset;
 	if (kvi_codec_lossy(h.codec) || h.codec == KVI_CODEC_REPEAT)
 		ret = generation_at(r, &at, &chunk->generation);
 	if (!ret && at < c->offset && at % KVI_FRAME_ALIGN == 0)
 		ret = generation_at(r, &at, &chunk->generation);
-	return ret ? kvi_reader_stick(r, ret) : KVARC_OK;
+	return ret ? kvi_reader_set_error(r, ret) : KVARC_OK;
 }

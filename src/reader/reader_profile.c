@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_profile.c - the predictors that a file names, their profiles, what a segment needs of them */
+/* reader_profile.c - the predictors that a file names, their profiles, what a segment needs of
+ * them */
 #include <stdio.h>
 
 #include "reader_state.h"
 
 static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
 {
-	return kvi_fail(e, KVARC_DATA, f->offset, f->head.sequence,
-	                "%s frame %llu at offset %llu is not valid",
-	                kvi_frame_name(f->head.type),
-	                (unsigned long long)f->head.sequence,
-	                (unsigned long long)f->offset);
+	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                   "%s frame %llu at offset %llu is not valid",
+	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+	                   (unsigned long long)f->offset);
 }
 
 static struct kvi_predictor_ref *predictor_at(const kvarc_reader *r, size_t i)
@@ -24,8 +24,7 @@ static struct kvi_predictor_ref *last_predictor(const kvarc_reader *r)
 }
 
 kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
-                                   const uint8_t *content, size_t bytes,
-                                   kvarc_error *e)
+                                   const uint8_t *content, size_t bytes, kvarc_error *e)
 {
 	struct kvi_predictor_ref *last = last_predictor(r);
 	struct kvi_predictor p;
@@ -36,14 +35,14 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
 	if (ret == KVARC_DATA)
 		return bad(f, e);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(e, ret, f->offset, f->head.sequence,
-		                "the archive needs a predictor that a newer "
-		                "version of kvarc has");
+		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                   "the archive needs a predictor that a newer version of kvarc "
+		                   "has");
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
 	struct kvi_predictor_ref *x = kvi_calloc(&r->alloc, 1, sizeof *x);
-	struct kvi_predictor_ref **at = x
-		? kvi_list_add(&r->predictors, &r->alloc, sizeof *at) : NULL;
+	struct kvi_predictor_ref **at = x ? kvi_list_add(&r->predictors, &r->alloc, sizeof *at)
+	                                  : NULL;
 	if (!at) {
 		kvi_free(&r->alloc, x);
 		kvi_predictor_free(&p, &r->alloc);
@@ -55,16 +54,14 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset,
-                              uint64_t sequence, kvarc_error *e)
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, kvarc_error *e)
 {
 	struct kvi_predictor_ref *x = last_predictor(r);
 	if (!x || x->sequence > sequence ||
-	    (x->parts.n && KVI_LIST(struct kvi_blob_ref, x->parts,
-	                            x->parts.n - 1)->sequence >= sequence))
+	    (x->parts.n &&
+	     KVI_LIST(struct kvi_blob_ref, x->parts, x->parts.n - 1)->sequence >= sequence))
 		return KVARC_OK;
-	struct kvi_blob_ref *part =
-		kvi_list_add(&x->parts, &r->alloc, sizeof *part);
+	struct kvi_blob_ref *part = kvi_list_add(&x->parts, &r->alloc, sizeof *part);
 	if (!part)
 		return kvi_fail_alloc(e, &r->alloc);
 	*part = (struct kvi_blob_ref){ offset, sequence };
@@ -72,12 +69,10 @@ kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset,
 }
 
 /* The options' profile with this digest. */
-static const struct kvi_profile *given(const kvarc_reader *r,
-                                       struct kvi_h128 digest)
+static const struct kvi_profile *given(const kvarc_reader *r, struct kvi_h128 digest)
 {
 	for (size_t i = 0; i < r->options.n_profiles; i++) {
-		const struct kvi_profile *p =
-			kvi_profile_of(r->options.profiles[i]);
+		const struct kvi_profile *p = kvi_profile_of(r->options.profiles[i]);
 		if (kvi_h128_equal(p->digest, digest))
 			return p;
 	}
@@ -85,25 +80,23 @@ static const struct kvi_profile *given(const kvarc_reader *r,
 }
 
 /* The same from the options' callback. */
-static const struct kvi_profile *asked_for(const kvarc_reader *r,
-                                           const struct kvi_predictor_ref *x)
+static const struct kvi_profile *asked_for(const kvarc_reader *r, const struct kvi_predictor_ref *x)
 {
 	const kvarc_reader_options *o = &r->options;
 	uint8_t digest[16];
 	kvi_store_h128(digest, x->p.digest);
 	const kvarc_profile *p = o->find_profile
-		? o->find_profile(o->find_opaque, digest, x->p.name) : NULL;
-	return p && kvi_h128_equal(kvi_profile_of(p)->digest, x->p.digest)
-	       ? kvi_profile_of(p) : NULL;
+	                                 ? o->find_profile(o->find_opaque, digest, x->p.name)
+	                                 : NULL;
+	return p && kvi_h128_equal(kvi_profile_of(p)->digest, x->p.digest) ? kvi_profile_of(p)
+	                                                                   : NULL;
 }
 
 /* Copies a part to its place, if it is the next one. */
-static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content,
-                      size_t bytes)
+static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content, size_t bytes)
 {
 	struct kvi_profile_part part;
-	if (!kvi_profile_part_parse(&part, content, bytes) ||
-	    part.offset != x->filled ||
+	if (!kvi_profile_part_parse(&part, content, bytes) || part.offset != x->filled ||
 	    part.bytes > x->p.content_bytes - x->filled)
 		return false;
 	memcpy(x->content + x->filled, part.data, part.bytes);
@@ -111,8 +104,7 @@ static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content,
 	return true;
 }
 
-kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content,
-                               size_t bytes)
+kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t bytes)
 {
 	struct kvi_predictor_ref *x = last_predictor(r);
 	if (!x || !x->p.embedded || x->too_large || given(r, x->p.digest))
@@ -127,15 +119,14 @@ kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content,
 }
 
 static kvarc_ret read_part(kvarc_reader *r, struct kvi_packer *packer,
-                           const struct kvi_blob_ref *ref,
-                           struct kvi_predictor_ref *x,
+                           const struct kvi_blob_ref *ref, struct kvi_predictor_ref *x,
                            struct kvi_buffer *buf, kvarc_error *e)
 {
 	const uint8_t *content;
 	uint8_t *owned = NULL;
 	struct kvi_frame f;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PROFILE,
-	                                      ref->sequence, buf, &f, e);
+	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PROFILE, ref->sequence, buf,
+	                                      &f, e);
 	if (ret == KVARC_OK)
 		ret = kvi_frame_content(packer, &f, &content, &owned, e);
 	if (ret == KVARC_OK && !take_part(x, content, f.head.decoded_bytes))
@@ -145,8 +136,7 @@ static kvarc_ret read_part(kvarc_reader *r, struct kvi_packer *packer,
 }
 
 /* All PROFILE frames, from a source that can seek. */
-static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x,
-                            kvarc_error *e)
+static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
 {
 	struct kvi_packer packer;
 	struct kvi_buffer buf = { 0 };
@@ -155,18 +145,15 @@ static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x,
 	if (!x->content)
 		return kvi_fail_alloc(e, &r->alloc);
 	kvi_packer_init(&packer, &r->alloc); /* it may be a worker that reads */
-	for (size_t i = 0; i < x->parts.n && ret == KVARC_OK &&
-	     x->filled < x->p.content_bytes; i++)
-		ret = read_part(r, &packer, KVI_LIST(struct kvi_blob_ref,
-		                                     x->parts, i), x, &buf, e);
+	for (size_t i = 0; i < x->parts.n && ret == KVARC_OK && x->filled < x->p.content_bytes; i++)
+		ret = read_part(r, &packer, KVI_LIST(struct kvi_blob_ref, x->parts, i), x, &buf, e);
 	kvi_free(&r->alloc, buf.p);
 	kvi_packer_free(&packer);
 	return ret;
 }
 
 /* The profile in the file. */
-static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x,
-                               kvarc_error *e)
+static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
 {
 	kvarc_ret ret = KVARC_OK;
 	if (!x->content && !x->too_large && kvi_input_seekable(&r->in))
@@ -175,23 +162,21 @@ static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x,
 		ret = kvi_fail_alloc(e, &r->alloc);
 	if (ret == KVARC_OK &&
 	    (x->filled != x->p.content_bytes ||
-	     !kvi_h128_equal(kvi_h128(x->content, (size_t)x->filled),
-	                     x->p.digest)))
-		ret = kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
-		               "the embedded profile is not complete, or not "
-		               "what its digest says; salvage may give the rest");
+	     !kvi_h128_equal(kvi_h128(x->content, (size_t)x->filled), x->p.digest)))
+		ret = kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+		                  "the embedded profile is not complete, or not what its digest "
+		                  "says; salvage may give the rest");
 	if (ret == KVARC_OK) {
-		ret = kvi_profile_parse(&x->own, &r->alloc, x->content,
-		                        (size_t)x->filled);
+		ret = kvi_profile_parse(&x->own, &r->alloc, x->content, (size_t)x->filled);
 		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 			kvi_fail_alloc(e, &r->alloc);
 		else if (ret)
-			kvi_fail(e, ret, KVARC_UNKNOWN, x->sequence,
-			         ret == KVARC_OPTIONS
-			         ? "a newer version of kvarc is needed for the "
-			           "embedded profile"
-			         : "the embedded profile is not valid; salvage "
-			           "may give the rest");
+			kvi_fail_at(e, ret, KVARC_UNKNOWN, x->sequence,
+			            ret == KVARC_OPTIONS
+			                    ? "a newer version of kvarc is needed for the "
+			                      "embedded profile"
+			                    : "the embedded profile is not valid; salvage "
+			                      "may give the rest");
 	}
 	kvi_free(&r->alloc, x->content);
 	x->content = NULL;
@@ -201,57 +186,48 @@ static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x,
 
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
-                                   struct kvi_feature_table **features,
-                                   kvarc_error *e)
+                                   struct kvi_feature_table **features, kvarc_error *e)
 {
-	kvarc_ret ret = kvi_feature_table_open(features, &r->alloc, plan,
-	                                       &r->order, track);
+	kvarc_ret ret = kvi_feature_table_open(features, &r->alloc, plan, &r->order, track);
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 
-bool kvi_reader_find_place(const kvarc_reader *r,
-                           const struct kvi_segment_ref *s,
-                           const struct kvi_chunk_ref *c, uint32_t *at,
-                           uint32_t *place)
+bool kvi_reader_find_place(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                           const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index)
 {
 	for (uint32_t i = *at; i < r->order.first[s->track + 1]; i++) {
 		if (r->order.tensors[i] != c->tensor)
 			continue;
-		*place = i;
+		*order_index = i;
 		*at = i + (c->heads == r->geometry.tensors[c->tensor].heads);
 		return true;
 	}
 	return false;
 }
 
-kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor,
-                             struct kvi_segment_use *use)
+kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use)
 {
-	struct kvi_predictor_ref *x = predictor
-		? kvi_reader_find_predictor(r, predictor) : NULL;
+	struct kvi_predictor_ref *x = predictor ? kvi_reader_find_predictor(r, predictor) : NULL;
 	if (!x)
 		return KVARC_OK; /* the walk has checked that none is named */
 	/* Chunks that need no profile can be read without. */
-	use->predictor_ret = kvi_reader_load_predictor(r, x,
-	                                               &use->predictor_error);
+	use->predictor_ret = kvi_reader_load_predictor(r, x, &use->predictor_error);
 	if (use->predictor_ret)
 		return KVARC_OK;
-	kvi_reader_open_guide(r, x, use->segment.track, use->segment.t0,
-	                      UINT64_MAX, use);
+	kvi_reader_open_prediction(r, x, use->segment.track, use->segment.t0, UINT64_MAX, use);
 	if (use->predictor_ret)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track,
-	                                         x->plan, &use->features,
+	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track, x->plan, &use->features,
 	                                         r->error);
 	if (ret)
 		return ret;
 	for (uint32_t i = 0; i < use->features->n; i++) {
-		uint32_t place = use->features->first + i;
-		if (x->plan->of[place].model)
-			use->features->slots[i].flags = KVI_SLOT_WANTED |
-				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE;
-		if (use->guide && kvi_guide_tells(use->guide, place))
-			use->features->slots[i].flags |= KVI_SLOT_GUIDE;
+		uint32_t order_index = use->features->first + i;
+		if (x->plan->of[order_index].model)
+			use->features->slots[i].flags = KVI_SLOT_WANTED | KVI_SLOT_LINEAR |
+			                                KVI_SLOT_WHOLE;
+		if (use->guide && kvi_prediction_covers(use->guide, order_index))
+			use->features->slots[i].flags |= KVI_SLOT_PREDICTION;
 	}
 	kvi_feature_table_plan(use->features);
 	return KVARC_OK;
@@ -267,8 +243,8 @@ static void digest_text(char out[33], struct kvi_h128 digest)
 }
 
 /* The profile, or the model, that chunks need; but: what there is instead. */
-static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model,
-                         const char *but, kvarc_error *e)
+static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model, const char *but,
+                         kvarc_error *e)
 {
 	char digest[33], name[64];
 	snprintf(name, sizeof name, "%s", model ? x->p.model_name : x->p.name);
@@ -276,24 +252,23 @@ static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model,
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 	digest_text(digest, model ? x->p.weights : x->p.digest);
-	return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
-	                "the %s that the archive was made with is needed%s: "
-	                "%s%s%s%s", model ? "model" : "profile", but,
-	                model ? "weights " : "", digest, name[0] ? ", " : "",
-	                name);
+	return kvi_fail_at(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
+	                   "the %s that the archive was made with is needed%s: "
+	                   "%s%s%s%s",
+	                   model ? "model" : "profile", but, model ? "weights " : "", digest,
+	                   name[0] ? ", " : "", name);
 }
 
-kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x,
-                                   const char *but, kvarc_error *e)
+kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,
+                                   kvarc_error *e)
 {
 	return missing(x, true, but, e);
 }
 
 static struct kvi_engine_level arithmetic_of(const struct kvi_predictor *p)
 {
-	return (struct kvi_engine_level){
-		{ p->wide_weights, p->wide_activations, p->fp8 }, p->closed
-	};
+	return (struct kvi_engine_level){ { p->wide_weights, p->wide_activations, p->fp8 },
+		                          p->closed };
 }
 
 /* Whether the reader's model is the one, with the arithmetic that is asked for. */
@@ -305,63 +280,59 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 		return KVARC_OK;
 	if (!r->options.predictor)
 		return missing(x, true, "", &x->error);
-	kvarc_ret ret = kvi_predictor_identify(r->options.predictor, &a,
-	                                       r->options.common.isa_mask,
+	kvarc_ret ret = kvi_predictor_identify(r->options.predictor, &a, r->options.common.isa_mask,
 	                                       &digest, &x->error);
 	if (ret == KVARC_OK && !kvi_h128_equal(digest, x->p.weights))
-		ret = missing(x, true, ", not one with other weights",
-		              &x->error);
+		ret = missing(x, true, ", not one with other weights", &x->error);
 	if (ret)
 		return ret;
-	x->guides = kvi_calloc(&r->alloc, r->geometry.n_tracks,
-	                       sizeof *x->guides);
+	x->guides = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *x->guides);
 	return x->guides ? KVARC_OK : kvi_fail_alloc(&x->error, &r->alloc);
 }
 
-void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
-                           uint32_t track, uint64_t t0, uint64_t layers,
-                           struct kvi_segment_use *use)
+void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
+                                uint64_t t0, uint64_t layers, struct kvi_segment_use *use)
 {
 	if (x->p.kind != KVI_PREDICTOR_MODEL)
 		return;
-	const struct kvi_guide_options o = {
-		.predictor = r->options.predictor, .description = &x->p,
-		.plan = x->plan, .geometry = &r->geometry, .order = &r->order,
-		.track = track, .threads = r->options.common.threads,
-		.isa_mask = r->options.common.isa_mask, .decodes = true,
+	const struct kvi_prediction_options o = {
+		.predictor = r->options.predictor,
+		.description = &x->p,
+		.plan = x->plan,
+		.geometry = &r->geometry,
+		.order = &r->order,
+		.track = track,
+		.threads = r->options.common.threads,
+		.isa_mask = r->options.common.isa_mask,
+		.decodes = true,
 	};
 	kvarc_error *e = &use->predictor_error;
-	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL,
-	                               &use->segment, e);
+	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
 	/* In salvage chunks that need what is lost tell so themselves. */
 	if (ret && !(ret == KVARC_DATA && r->salvage)) {
 		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
 		return;
 	}
 	if (!x->guides[track]) {
-		use->predictor_ret = kvi_guide_fits(&o, e);
+		use->predictor_ret = kvi_prediction_fits(&o, e);
 		if (!use->predictor_ret)
-			use->predictor_ret = kvi_guide_open(&x->guides[track],
-			                                    &o, e);
+			use->predictor_ret = kvi_prediction_open(&x->guides[track], &o, e);
 	}
-	struct kvi_guide *g = x->guides[track];
+	struct kvi_prediction *g = x->guides[track];
 	if (g && t0 == 0)
-		kvi_guide_restart(g, layers < SIZE_MAX ? (size_t)layers
-		                                       : SIZE_MAX);
-	if (g && kvi_guide_next(g) != t0) {
-		bool lost = r->salvage || kvi_guide_lost(g);
-		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA
-			: KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-			lost ? "earlier tokens that the model needs are lost"
-			     : "segments that a model predicts are decoded "
-			       "one after the other, from the first one on");
+		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
+	if (g && kvi_prediction_next(g) != t0) {
+		bool lost = r->salvage || kvi_prediction_is_lost(g);
+		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA : KVARC_OPTIONS,
+		                              lost ? "earlier tokens that the model needs are lost"
+		                                   : "segments that a model predicts are decoded "
+		                                     "one after the other, from the first one on");
 	}
 	if (!use->predictor_ret)
 		use->guide = g;
 }
 
-struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
-                                               struct kvi_predictor_ref *x)
+struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r, struct kvi_predictor_ref *x)
 {
 	if (x->p.embedded)
 		return x;
@@ -394,15 +365,13 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 		x->profile = y->own;
 	if (ret == KVARC_OK)
 		ret = look_for_model(r, x);
-	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc,
-			x->profile, x->p.level, &r->geometry, &r->order,
-			UINT64_MAX))
+	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc, x->profile, x->p.level,
+	                                            &r->geometry, &r->order, UINT64_MAX))
 		ret = kvi_fail_alloc(&x->error, &r->alloc);
 	return ret;
 }
 
-kvarc_ret kvi_reader_load_predictor(kvarc_reader *r,
-                                    struct kvi_predictor_ref *x, kvarc_error *e)
+kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
 {
 	pthread_mutex_lock(&r->predictor_lock);
 	if (!x->looked)
@@ -414,8 +383,7 @@ kvarc_ret kvi_reader_load_predictor(kvarc_reader *r,
 	return x->ret;
 }
 
-struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
-                                                    uint64_t sequence)
+struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint64_t sequence)
 {
 	struct kvi_predictor_ref *any = NULL;
 	for (size_t i = r->predictors.n; i-- > 0;) {
@@ -429,8 +397,7 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
 	return r->salvage ? any : NULL;
 }
 
-struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
-                                                      uint64_t sequence)
+struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r, uint64_t sequence)
 {
 	for (size_t i = r->predictors.n; i-- > 0;) {
 		struct kvi_predictor_ref *x = predictor_at(r, i);
@@ -446,7 +413,7 @@ static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
 	kvi_free(&r->alloc, x->parts.p);
 	kvi_free(&r->alloc, x->content);
 	for (size_t i = 0; x->guides && i < r->geometry.n_tracks; i++)
-		kvi_guide_close(x->guides[i]);
+		kvi_prediction_close(x->guides[i]);
 	kvi_free(&r->alloc, x->guides);
 	for (size_t i = 0; x->coders && i < r->geometry.n_tracks; i++)
 		kvi_token_coder_close(x->coders[i]);
@@ -470,13 +437,12 @@ uint64_t kvi_reader_fallbacks(const kvarc_reader *r)
 		const struct kvi_predictor_ref *x = predictor_at(r, i);
 		n += x->ids_fell_back;
 		for (size_t t = 0; x->guides && t < r->geometry.n_tracks; t++)
-			n += x->guides[t] && kvi_guide_fell_back(x->guides[t]);
+			n += x->guides[t] && kvi_prediction_fell_back(x->guides[t]);
 	}
 	return n;
 }
 
-kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
-                                 kvarc_predictor_info *info)
+kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i, kvarc_predictor_info *info)
 {
 	if (!r || !info)
 		return KVARC_PROG;
@@ -486,24 +452,24 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 		const char *text = kvi_engine_text(&l);
 		bool again = x->p.kind == KVI_PREDICTOR_NONE;
 		for (size_t before = 0; before < k && !again; before++) {
-			const struct kvi_predictor *p =
-				&predictor_at(r, before)->p;
+			const struct kvi_predictor *p = &predictor_at(r, before)->p;
 			const struct kvi_engine_level a = arithmetic_of(p);
-			again = p->level == x->p.level &&
-			        kvi_engine_level_equal(&a, &l) &&
+			again = p->level == x->p.level && kvi_engine_level_equal(&a, &l) &&
 			        kvi_h128_equal(p->digest, x->p.digest) &&
 			        kvi_h128_equal(p->weights, x->p.weights);
 		}
 		if (again || i-- > 0)
 			continue;
 		*info = (kvarc_predictor_info){
-			.level = x->p.level, .name = x->p.name,
+			.level = x->p.level,
+			.name = x->p.name,
 			.embedded = x->p.embedded,
 			.present = kvi_reader_embedding(r, x) || given(r, x->p.digest),
 			.model = x->p.kind == KVI_PREDICTOR_MODEL,
 			.model_name = x->p.model_name ? x->p.model_name : "",
 			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""
-			              : text ? text : "other",
+			              : text                           ? text
+			                                               : "other",
 			.token_ids = x->p.codes_ids
 		};
 		kvi_store_h128(info->digest, x->p.digest);

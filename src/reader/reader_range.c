@@ -3,46 +3,43 @@
 #include "reader_state.h"
 #include "util/view.h"
 
-static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range,
-                             struct kvi_range *out)
+static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct kvi_range *out)
 {
 	if (!range)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "range is NULL");
+		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "range is NULL");
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "reading a range needs a "
+		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "reading a range needs a "
 		                       "source that can seek, not a pipe");
 	if (range->track >= r->geometry.n_tracks)
-		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "track %u does not exist",
-		                       (unsigned)range->track);
+		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "track %u does not exist", (unsigned)range->track);
 	uint64_t tokens = r->tokens[range->track];
-	uint64_t n = range->n == UINT64_MAX && range->t0 <= tokens
-	             ? tokens - range->t0 : range->n;
+	uint64_t n = range->n == UINT64_MAX && range->t0 <= tokens ? tokens - range->t0 : range->n;
 	if (range->t0 > tokens || n > tokens - range->t0)
-		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "the range ends after "
+		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "the range ends after "
 		                       "token %llu, the last one of track %u",
-		                       (unsigned long long)tokens,
-		                       (unsigned)range->track);
+		                       (unsigned long long)tokens, (unsigned)range->track);
 	uint32_t layers = 0;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++)
 		if (r->geometry.tensors[i].layer >= layers)
 			layers = r->geometry.tensors[i].layer + 1;
 	if (range->layer0 > layers || (range->layer0 == layers && layers && range->n_layers) ||
 	    (range->n_layers != UINT32_MAX && range->n_layers > layers - range->layer0))
-		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "the range ends after "
+		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "the range ends after "
 		                       "layer %u, the last one of the cache",
 		                       (unsigned)layers - !!layers);
-	*out = (struct kvi_range){
-		range->track, range->layer0,
-		range->n_layers == UINT32_MAX
-			? UINT64_MAX
-			: (uint64_t)range->layer0 + range->n_layers,
-		range->t0, range->t0 + n, NULL
-	};
+	*out = (struct kvi_range){ range->track,
+		                   range->layer0,
+		                   range->n_layers == UINT32_MAX
+		                           ? UINT64_MAX
+		                           : (uint64_t)range->layer0 + range->n_layers,
+		                   range->t0,
+		                   range->t0 + n,
+		                   NULL };
 	return KVARC_OK;
 }
 
@@ -54,43 +51,36 @@ enum { PARTS_MAX = 16 };
 struct kvi_part {
 	const struct kvi_segment_ref *s;
 	struct kvi_segment_use *use;
-	uint64_t next;  /* chunk */
-	uint32_t place; /* where to look for its place */
+	uint64_t next;        /* chunk */
+	uint32_t order_index; /* where to look for its place */
 };
 
-static bool wanted(const kvarc_reader *r, const struct kvi_range *g,
-                   uint32_t tensor)
+static bool wanted(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
 {
 	uint32_t layer = r->geometry.tensors[tensor].layer;
-	return layer >= g->layer0 && layer < g->layer_end &&
-	       (!g->views || g->views[tensor].data);
+	return layer >= g->layer0 && layer < g->layer_end && (!g->views || g->views[tensor].data);
 }
 
 /* Whether a chunk's positions are needed is known only once it is read:
  * cheap enough to read them always. */
-static kvarc_ret load_segment(kvarc_reader *r,
-                              const struct kvi_segment_ref *s,
+static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
                               struct kvi_segment_use **use)
 {
 	*use = kvi_segment_use_new(r);
 	if (!*use)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	(*use)->known = s->offset != 0;
-	return s->offset ? kvi_reader_read_segment(r, &r->packer, s,
-	                                           &(*use)->segment, r->error)
+	return s->offset ? kvi_reader_read_segment(r, &r->packer, s, &(*use)->segment, r->error)
 	                 : KVARC_OK;
 }
 
 /* The predictor of a segment if a wanted chunk needs it. */
-static struct kvi_predictor_ref *predictor_of(kvarc_reader *r,
-                                              const struct kvi_segment_ref *s,
-                                              const struct kvi_range *g,
-                                              bool *needed)
+static struct kvi_predictor_ref *predictor_of(kvarc_reader *r, const struct kvi_segment_ref *s,
+                                              const struct kvi_range *g, bool *needed)
 {
 	*needed = false;
 	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c =
-			KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
 		if (!c->linear || !wanted(r, g, c->tensor))
 			continue;
 		*needed = true;
@@ -103,24 +93,20 @@ static struct kvi_predictor_ref *predictor_of(kvarc_reader *r,
 static struct kvi_predictor_ref *model_before(const kvarc_reader *r,
                                               const struct kvi_segment_ref *s)
 {
-	struct kvi_predictor_ref *x =
-		kvi_reader_predictor_before(r, s->sequence);
+	struct kvi_predictor_ref *x = kvi_reader_predictor_before(r, s->sequence);
 	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
 }
 
-void kvi_reader_plan_features(const kvarc_reader *r,
-                              const struct kvi_segment_ref *s,
-                              const struct kvi_range *g,
-                              struct kvi_segment_use *use)
+void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                              const struct kvi_range *g, struct kvi_segment_use *use)
 {
 	struct kvi_feature_table *t = use->features;
-	uint32_t at = t->first, place;
+	uint32_t at = t->first, order_index;
 	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c =
-			KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
-		if (!kvi_reader_find_place(r, s, c, &at, &place))
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		if (!kvi_reader_find_place(r, s, c, &at, &order_index))
 			continue;
-		uint8_t *flags = &kvi_feature_slot(t, place)->flags;
+		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
 		if (!g || wanted(r, g, c->tensor))
 			*flags |= KVI_SLOT_WANTED;
 		if (c->linear)
@@ -129,36 +115,34 @@ void kvi_reader_plan_features(const kvarc_reader *r,
 			*flags |= KVI_SLOT_WHOLE;
 		/* Upper layers are of no use to the range's. */
 		uint32_t layer = r->geometry.tensors[c->tensor].layer;
-		if (use->guide && kvi_guide_tells(use->guide, place) &&
+		if (use->guide && kvi_prediction_covers(use->guide, order_index) &&
 		    (!g || layer < g->layer_end))
-			*flags |= KVI_SLOT_GUIDE;
+			*flags |= KVI_SLOT_PREDICTION;
 	}
 	/* A chunk that is not there, or not whole, will never be told. */
 	for (uint32_t i = 0; use->guide && i < t->n; i++)
-		if (kvi_guide_tells(use->guide, t->first + i) &&
+		if (kvi_prediction_covers(use->guide, t->first + i) &&
 		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
-			kvi_guide_lose(use->guide, t->first + i, s->t0);
+			kvi_prediction_mark_lost(use->guide, t->first + i, s->t0);
 	kvi_feature_table_plan(t);
 }
 
 /* Whether a model that nobody needs here can go through the segment. */
-static bool is_at(const struct kvi_predictor_ref *x,
-                  const struct kvi_segment_ref *s)
+static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_ref *s)
 {
-	const struct kvi_guide *g = x->guides[s->track];
-	return s->t0 == 0 || (g && kvi_guide_next(g) == s->t0);
+	const struct kvi_prediction *g = x->guides[s->track];
+	return s->t0 == 0 || (g && kvi_prediction_next(g) == s->t0);
 }
 
 static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
-                         const struct kvi_range *g,
-                         struct kvi_segment_use **use)
+                         const struct kvi_range *g, struct kvi_segment_use **use)
 {
 	bool needed;
 	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
 	struct kvi_predictor_ref *y = needed ? NULL : model_before(r, s);
 	kvarc_ret ret = load_segment(r, s, use);
-	/* A model goes through all segments, also where nothing needs it; a range that does not need
-	 * it at all is not led to. */
+	/* A model goes through all segments, also where nothing needs it; a range that does not
+	 * need it at all is not led to. */
 	if (y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s)) {
 		needed = true;
 		x = y;
@@ -166,9 +150,8 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 	if (ret || !needed)
 		return ret;
 	ret = x ? kvi_reader_load_predictor(r, x, &(*use)->predictor_error)
-	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA, KVARC_UNKNOWN,
-	                   KVARC_UNKNOWN, "the PREDICTOR frame of chunks is "
-	                   "damaged");
+	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA,
+	                   "the PREDICTOR frame of chunks is damaged");
 	(*use)->predictor_ret = ret;
 	/* That the profile is damaged is the chunks' loss; that it is missing
 	 * can be helped. */
@@ -180,8 +163,7 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 		return ret;
 	}
 	if ((*use)->known)
-		kvi_reader_open_guide(r, x, s->track, s->t0, g->layer_end,
-		                      *use);
+		kvi_reader_open_prediction(r, x, s->track, s->t0, g->layer_end, *use);
 	if ((*use)->predictor_ret == KVARC_DATA && r->salvage)
 		return KVARC_OK;
 	if ((*use)->predictor_ret) {
@@ -190,20 +172,17 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 		return (*use)->predictor_ret;
 	}
 	if (ret == KVARC_OK)
-		ret = kvi_reader_open_features(r, s->track, x->plan,
-		                               &(*use)->features, r->error);
+		ret = kvi_reader_open_features(r, s->track, x->plan, &(*use)->features, r->error);
 	if (ret == KVARC_OK)
 		kvi_reader_plan_features(r, s, g, *use);
 	return ret;
 }
 
-static struct kvi_view_block view_block(const kvarc_tensor *t, uint64_t row,
-                                   uint32_t n, uint32_t head, uint32_t heads)
+static struct kvi_view_block view_block(const kvarc_tensor *t, uint64_t row, uint32_t n,
+                                        uint32_t head, uint32_t heads)
 {
-	return (struct kvi_view_block){
-		row, n, head * t->channels, heads * t->channels,
-		(uint32_t)kvarc_dtype_bytes(t->dtype)
-	};
+	return (struct kvi_view_block){ row, n, head * t->channels, heads * t->channels,
+		                        (uint32_t)kvarc_dtype_bytes(t->dtype) };
 }
 
 /* Where a chunk can be decoded to without a copy: all of it is wanted, and the
@@ -212,16 +191,15 @@ static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *g,
                           const struct kvi_decode_job *j)
 {
 	const struct kvi_chunk_ref *c = &j->ref;
-	struct kvi_view_block b = view_block(&r->geometry.tensors[c->tensor],
-	                                j->t0 - g->t0, j->n, c->head, c->heads);
+	struct kvi_view_block b = view_block(&r->geometry.tensors[c->tensor], j->t0 - g->t0, j->n,
+	                                     c->head, c->heads);
 	return g->views && !r->salvage && j->count == j->n
-	       ? kvi_view_packed(&g->views[c->tensor], &b) : NULL;
+	               ? kvi_view_packed(&g->views[c->tensor], &b)
+	               : NULL;
 }
 
-static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
-                        const struct kvi_segment_ref *s,
-                        const struct kvi_chunk_ref *c,
-                        struct kvi_part *p, uint32_t place,
+static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct kvi_segment_ref *s,
+                        const struct kvi_chunk_ref *c, struct kvi_part *p, uint32_t order_index,
                         kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_params_use *use = NULL;
@@ -236,13 +214,13 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 	j->n = s->n;
 	j->from = s->t0 > g->t0 ? s->t0 : g->t0;
 	j->count = (uint32_t)(end - j->from);
-	j->place = place;
-	j->features = place != KVI_NO_PLACE;
+	j->order_index = order_index;
+	j->features = order_index != KVI_NO_PLACE;
 	if (ret == KVARC_DATA && r->salvage) {
 		if (j->features)
-			kvi_feature_table_leave(p->use->features, place);
+			kvi_feature_table_leave(p->use->features, order_index);
 		if (p->use->guide)
-			kvi_guide_lose(p->use->guide, place, s->t0);
+			kvi_prediction_mark_lost(p->use->guide, order_index, s->t0);
 		return kvi_salvage_chunk(r, j);
 	}
 	if (ret)
@@ -257,25 +235,23 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g,
 }
 
 /* Starts the next chunk of a segment that is needed. */
-static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g,
-                            struct kvi_part *p, kvarc_deliver deliver,
-                            void *opaque)
+static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct kvi_part *p,
+                            kvarc_deliver deliver, void *opaque)
 {
 	const struct kvi_segment_ref *s = p->s;
 	while (p->next < s->end) {
-		const struct kvi_chunk_ref *c =
-			KVI_LIST(struct kvi_chunk_ref, r->chunks, p->next++);
-		uint32_t place = KVI_NO_PLACE;
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks,
+		                                         p->next++);
+		uint32_t order_index = KVI_NO_PLACE;
 		struct kvi_feature_slot *slot = NULL;
 		if (p->use && p->use->features &&
-		    kvi_reader_find_place(r, s, c, &p->place, &place))
-			slot = kvi_feature_slot(p->use->features, place);
-		if (!wanted(r, g, c->tensor) &&
-		    !(slot && kvi_feature_slot_needed(slot)))
+		    kvi_reader_find_place(r, s, c, &p->order_index, &order_index))
+			slot = kvi_feature_slot(p->use->features, order_index);
+		if (!wanted(r, g, c->tensor) && !(slot && kvi_feature_slot_needed(slot)))
 			continue;
 		if (!slot || !(slot->flags & KVI_SLOT_WHOLE))
-			place = KVI_NO_PLACE;
-		return submit(r, g, s, c, p, place, deliver, opaque);
+			order_index = KVI_NO_PLACE;
+		return submit(r, g, s, c, p, order_index, deliver, opaque);
 	}
 	return KVARC_OK;
 }
@@ -284,8 +260,7 @@ static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
                        const struct kvi_segment_ref *s)
 {
 	for (uint64_t i = s->first; i < s->end; i++)
-		if (wanted(r, g, KVI_LIST(struct kvi_chunk_ref, r->chunks,
-		                          i)->tensor))
+		if (wanted(r, g, KVI_LIST(struct kvi_chunk_ref, r->chunks, i)->tensor))
 			return true;
 	return false;
 }
@@ -294,16 +269,15 @@ static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
  * Starts the chunks of several segments, of each one in turn: those of one
  * segment may wait for each other, those of different ones never do.
  */
-static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g,
-                             struct kvi_part *parts, size_t n,
-                             kvarc_deliver deliver, void *opaque)
+static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct kvi_part *parts,
+                             size_t n, kvarc_deliver deliver, void *opaque)
 {
 	kvarc_ret ret = KVARC_OK;
 	size_t left = 0;
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
 		struct kvi_part *p = &parts[i];
 		p->next = p->s->first;
-		p->place = r->order.first[p->s->track];
+		p->order_index = r->order.first[p->s->track];
 		ret = prepare(r, p->s, g, &p->use);
 		left += p->next < p->s->end;
 	}
@@ -319,22 +293,19 @@ static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g,
 	return ret;
 }
 
-kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
-                                    const struct kvi_segment_ref *s,
-                                    const struct kvi_range *g,
-                                    kvarc_deliver deliver, void *opaque)
+kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
+                                    const struct kvi_range *g, kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_part part = { .s = s };
-	return any_wanted(r, g, s)
-	       ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
+	return any_wanted(r, g, s) ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
 }
 
 /* A model takes segments one after the other. */
 static bool has_model(const kvarc_reader *r)
 {
 	for (size_t i = 0; i < r->predictors.n; i++) {
-		const struct kvi_predictor_ref *x =
-			*KVI_LIST(struct kvi_predictor_ref *, r->predictors, i);
+		const struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *,
+		                                              r->predictors, i);
 		if (x->p.kind == KVI_PREDICTOR_MODEL)
 			return true;
 	}
@@ -357,23 +328,19 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 {
 	for (size_t i = 0; i < r->segments.n; i++) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
 		bool needed;
-		if (s->track != g->track || s->t0 >= g->t_end ||
-		    s->t0 + s->n <= g->t0)
+		if (s->track != g->track || s->t0 >= g->t_end || s->t0 + s->n <= g->t0)
 			continue;
 		struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
-		if (!x || x->p.kind != KVI_PREDICTOR_MODEL ||
-		    kvi_reader_load_predictor(r, x, NULL))
+		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
 			continue; /* why it is not there is told in its place */
-		const struct kvi_guide *at = x->guides[g->track];
-		uint64_t layers = at ? kvi_guide_layers(at) : 0;
-		bool goes_on = at && kvi_guide_next(at) <= s->t0 &&
-			(layers >= g->layer_end ||
-			 layers == kvi_predictor_shape(
-				 r->options.predictor)->layers);
-		return goes_on ? kvi_guide_next(at) : 0;
+		const struct kvi_prediction *at = x->guides[g->track];
+		uint64_t layers = at ? kvi_prediction_layers(at) : 0;
+		bool goes_on = at && kvi_prediction_next(at) <= s->t0 &&
+		               (layers >= g->layer_end ||
+		                layers == kvi_predictor_shape(r->options.predictor)->layers);
+		return goes_on ? kvi_prediction_next(at) : 0;
 	}
 	return g->t0;
 }
@@ -384,21 +351,19 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 	uint64_t from = model_begins(r, g);
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
 		struct kvi_part part = { .s = s };
-		const struct kvi_range all = { g->track, 0, g->layer_end,
-			                       s->t0, s->t0 + s->n, NULL };
-		if (s->track == g->track && s->t0 >= from &&
-		    s->t0 + s->n <= g->t0)
-			ret = kvi_reader_drain(r, start_parts(r, &all, &part, 1,
-			                                      NULL, NULL));
+		const struct kvi_range all = {
+			g->track, 0, g->layer_end, s->t0, s->t0 + s->n, NULL
+		};
+		if (s->track == g->track && s->t0 >= from && s->t0 + s->n <= g->t0)
+			ret = kvi_reader_drain(r, start_parts(r, &all, &part, 1, NULL, NULL));
 	}
 	return ret;
 }
 
-static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
-                            kvarc_deliver deliver, void *opaque)
+static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_deliver deliver,
+                            void *opaque)
 {
 	struct kvi_part parts[PARTS_MAX];
 	kvarc_ret ret = kvi_reader_start(r);
@@ -406,10 +371,9 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g,
 		ret = lead_model(r, g);
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
-		if (s->track != g->track || s->t0 >= g->t_end ||
-		    s->t0 + s->n <= g->t0 || !any_wanted(r, g, s))
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		if (s->track != g->track || s->t0 >= g->t_end || s->t0 + s->n <= g->t0 ||
+		    !any_wanted(r, g, s))
 			continue;
 		parts[n++] = (struct kvi_part){ .s = s };
 		if (n < most)
@@ -431,9 +395,8 @@ struct view_sink {
 	uint64_t t0; /* token of row 0 */
 };
 
-static int deliver_views(void *opaque, uint32_t tensor, uint32_t head,
-                         uint32_t heads, uint64_t t0, uint32_t n,
-                         const void *src)
+static int deliver_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                         uint32_t n, const void *src)
 {
 	const struct view_sink *s = opaque;
 	const kvarc_tensor *t = &s->geometry->tensors[tensor];
@@ -442,8 +405,7 @@ static int deliver_views(void *opaque, uint32_t tensor, uint32_t head,
 	return 0;
 }
 
-kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range,
-                            const kvarc_view *views)
+kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views)
 {
 	struct kvi_range g;
 	if (!r)
@@ -455,12 +417,12 @@ kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range,
 		return ret;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++)
 		if (!views || (views[i].data && views[i].block_elems == 0))
-			return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
-			                       KVARC_UNKNOWN, "views are NULL or "
+			return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+			                       "views are NULL or "
 			                       "have block_elems 0");
 	struct view_sink sink = { &r->geometry, views, g.t0 };
 	g.views = views;
-	return kvi_reader_stick(r, read_range(r, &g, deliver_views, &sink));
+	return kvi_reader_set_error(r, read_range(r, &g, deliver_views, &sink));
 }
 
 kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
@@ -475,33 +437,29 @@ kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
 	if (ret)
 		return ret;
 	if (!deliver)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "deliver is NULL");
-	return kvi_reader_stick(r, read_range(r, &g, deliver, opaque));
+		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "deliver is NULL");
+	return kvi_reader_set_error(r, read_range(r, &g, deliver, opaque));
 }
 
 static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
-                             const struct kvi_range *g, int32_t *ids,
-                             int32_t *positions)
+                             const struct kvi_range *g, int32_t *ids, int32_t *positions)
 {
 	struct kvi_segment seg;
 	uint64_t from = s->t0 > g->t0 ? s->t0 : g->t0;
 	uint64_t end = s->t0 + s->n < g->t_end ? s->t0 + s->n : g->t_end;
 	if (!s->offset)
-		return kvi_fail(r->error, KVARC_DATA, KVARC_UNKNOWN,
-		                s->sequence, "the ids and positions of tokens "
-		                "from %llu on are lost",
-		                (unsigned long long)s->t0);
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &seg,
-	                                        r->error);
+		return kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN, s->sequence,
+		                   "the ids and positions of tokens from %llu on are lost",
+		                   (unsigned long long)s->t0);
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &seg, r->error);
 	if (!ret && ids)
-		ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
-		                     &seg, r->error);
+		ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence), &seg, r->error);
 	if (ret)
 		return ret == KVARC_END ? KVARC_PREDICTOR : ret;
 	if (ids && !seg.has_ids)
-		return kvi_fail(r->error, KVARC_OPTIONS, s->offset, s->sequence,
-		                "token ids are not in the file");
+		return kvi_fail_at(r->error, KVARC_OPTIONS, s->offset, s->sequence,
+		                   "token ids are not in the file");
 	for (uint64_t t = from; t < end; t++) {
 		if (ids)
 			ids[t - g->t0] = seg.ids[t - s->t0];
@@ -511,9 +469,8 @@ static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track,
-                                   uint64_t t0, uint64_t n, int32_t *ids,
-                                   int32_t *positions)
+kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0, uint64_t n,
+                                   int32_t *ids, int32_t *positions)
 {
 	const kvarc_range range = { track, 0, UINT32_MAX, t0, n };
 	struct kvi_range g;
@@ -523,13 +480,10 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track,
 		return r->sticky;
 	kvarc_ret ret = check_range(r, &range, &g);
 	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->segments, i);
-		if (s->track == g.track && s->t0 < g.t_end &&
-		    s->t0 + s->n > g.t0)
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+		if (s->track == g.track && s->t0 < g.t_end && s->t0 + s->n > g.t0)
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
 	/* That a file holds no ids, or a model does, is an answer, not a failure. */
-	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR
-	       ? ret : kvi_reader_stick(r, ret);
+	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ? ret : kvi_reader_set_error(r, ret);
 }

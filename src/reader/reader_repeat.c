@@ -7,8 +7,7 @@ static struct kvi_repeated *open_repeated(kvarc_reader *r)
 	pthread_mutex_lock(&r->predictor_lock);
 	if (!r->repeated) {
 		r->repeated = kvi_calloc(&r->alloc, 1, sizeof *r->repeated);
-		if (r->repeated &&
-		    pthread_mutex_init(&r->repeated->lock, NULL)) {
+		if (r->repeated && pthread_mutex_init(&r->repeated->lock, NULL)) {
 			kvi_free(&r->alloc, r->repeated);
 			r->repeated = NULL;
 		}
@@ -25,7 +24,7 @@ void kvi_reader_free_repeated(kvarc_reader *r)
 		return;
 	kvi_segment_use_release(r, x->use);
 	kvi_free(&r->alloc, x->job.buffer.p);
-	kvi_free(&r->alloc, x->job.room.p);
+	kvi_free(&r->alloc, x->job.scratch.p);
 	pthread_mutex_destroy(&x->lock);
 	kvi_free(&r->alloc, x);
 }
@@ -41,9 +40,8 @@ static kvarc_ret read_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
 }
 
 /* Begins a segment: any of its chunks may be repeated. */
-static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x,
-                       const struct kvi_segment_ref *s, uint64_t predictor,
-                       kvarc_error *e)
+static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
+                       uint64_t predictor, kvarc_error *e)
 {
 	struct kvi_predictor_ref *p = kvi_reader_find_predictor(r, predictor);
 	kvi_segment_use_release(r, x->use);
@@ -53,17 +51,14 @@ static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x,
 	x->use->known = s->offset;
 	x->segment = s->sequence;
 	x->next = s->first;
-	x->place = r->order.first[s->track];
-	kvarc_ret ret = s->offset
-		? read_segment(r, s, &x->use->segment, e) : KVARC_OK;
+	x->order_index = r->order.first[s->track];
+	kvarc_ret ret = s->offset ? read_segment(r, s, &x->use->segment, e) : KVARC_OK;
 	if (ret == KVARC_OK)
 		ret = p ? kvi_reader_load_predictor(r, p, e)
-		        : kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, predictor,
-		                   "the PREDICTOR frame of a repeated chunk is "
-		                   "missing");
+		        : kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, predictor,
+		                      "the PREDICTOR frame of a repeated chunk is missing");
 	if (ret == KVARC_OK)
-		ret = kvi_reader_open_features(r, s->track, p->plan,
-		                               &x->use->features, e);
+		ret = kvi_reader_open_features(r, s->track, p->plan, &x->use->features, e);
 	if (ret == KVARC_OK)
 		kvi_reader_plan_features(r, s, NULL, x->use);
 	return ret;
@@ -71,18 +66,17 @@ static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x,
 
 /* Goes past one chunk: decodes it when it is the target, or when others are
  * predicted from it. */
-static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x,
-                      const struct kvi_segment_ref *s,
-                      const struct kvi_chunk_ref *c, bool target,
-                      struct kvi_coder *coder, kvarc_error *e)
+static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
+                      const struct kvi_chunk_ref *c, bool target, struct kvi_coder *coder,
+                      kvarc_error *e)
 {
 	struct kvi_decode_job *j = &x->job;
-	uint32_t place;
-	if (!kvi_reader_find_place(r, s, c, &x->place, &place) ||
+	uint32_t order_index;
+	if (!kvi_reader_find_place(r, s, c, &x->order_index, &order_index) ||
 	    c->heads != r->geometry.tensors[c->tensor].heads)
 		return KVARC_OK;
-	if (!target && !kvi_feature_slot(x->use->features, place)->asked) {
-		kvi_feature_table_leave(x->use->features, place);
+	if (!target && !kvi_feature_slot(x->use->features, order_index)->asked) {
+		kvi_feature_table_leave(x->use->features, order_index);
 		return KVARC_OK;
 	}
 	struct kvi_packer packer;
@@ -90,7 +84,7 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x,
 	kvarc_ret ret = kvi_reader_params(r, &packer, c, &j->params, e);
 	kvi_packer_free(&packer);
 	if (ret) {
-		kvi_feature_table_leave(x->use->features, place);
+		kvi_feature_table_leave(x->use->features, order_index);
 		return target ? ret : KVARC_OK;
 	}
 	j->r = r;
@@ -99,7 +93,7 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x,
 	j->segment_sequence = s->sequence;
 	j->t0 = s->t0;
 	j->n = s->n;
-	j->place = place;
+	j->order_index = order_index;
 	j->features = true;
 	kvi_reader_decode_job(j, coder);
 	kvi_params_store_release(&r->store, j->params);
@@ -110,27 +104,25 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x,
 }
 
 /* Goes on to the chunk with this sequence number. */
-static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x,
-                       const struct kvi_segment_ref *s, uint64_t sequence,
-                       struct kvi_coder *coder, kvarc_error *e)
+static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
+                       uint64_t sequence, struct kvi_coder *coder, kvarc_error *e)
 {
 	kvarc_ret ret = KVARC_OK;
 	while (x->next < s->end && ret == KVARC_OK) {
-		const struct kvi_chunk_ref *c =
-			KVI_LIST(struct kvi_chunk_ref, r->chunks, x->next++);
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks,
+		                                         x->next++);
 		ret = pass(r, x, s, c, c->sequence == sequence, coder, e);
 		if (c->sequence == sequence)
 			return ret;
 	}
-	return ret ? ret : kvi_fail(e, KVARC_DATA, KVARC_UNKNOWN, sequence,
-	                            "a repeated chunk is not in its segment");
+	return ret ? ret
+	           : kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, sequence,
+	                         "a repeated chunk is not in its segment");
 }
 
 /* A chunk of codec 7 of this or another segment; its features are made on the way. */
-static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder,
-                               const struct kvi_frame *f,
-                               const struct kvi_chunk_header *h, uint8_t *raw,
-                               kvarc_error *e)
+static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const struct kvi_frame *f,
+                               const struct kvi_chunk_header *h, uint8_t *raw, kvarc_error *e)
 {
 	const struct kvi_segment_ref *s = kvi_reader_find_segment(r, h->segment);
 	struct kvi_repeated *x = open_repeated(r);
@@ -141,13 +133,12 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder,
 		return kvi_fail_alloc(e, &r->alloc);
 	pthread_mutex_lock(&x->lock);
 	if (!x->use || x->segment != s->sequence || x->next >= s->end ||
-	    KVI_LIST(struct kvi_chunk_ref, r->chunks, x->next)->sequence >
-	    f->head.sequence)
+	    KVI_LIST(struct kvi_chunk_ref, r->chunks, x->next)->sequence > f->head.sequence)
 		ret = begin(r, x, s, h->params, e);
 	if (ret == KVARC_OK)
 		ret = go_to(r, x, s, f->head.sequence, coder, e);
 	if (ret == KVARC_OK)
-		memcpy(raw, x->job.room.p, f->head.decoded_bytes);
+		memcpy(raw, x->job.scratch.p, f->head.decoded_bytes);
 	else if (x->use) { /* begin anew next time */
 		kvi_segment_use_release(r, x->use);
 		x->use = NULL;
@@ -157,9 +148,8 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder,
 }
 
 /* Decodes the chunk that a REPEAT names (spec/codecs/repeat.md). */
-static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
-                               const struct kvi_frame *f, uint8_t *raw,
-                               kvarc_error *e)
+static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const struct kvi_frame *f,
+                               uint8_t *raw, kvarc_error *e)
 {
 	struct kvi_packer packer;
 	struct kvi_params_use *use = NULL;
@@ -172,30 +162,28 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
 		ret = kvi_reader_bad(f, e, "its header is not valid");
 	if (ret == KVARC_OK)
 		ret = kvi_chunk_check(&r->geometry, &h, f, e);
-	if (ret == KVARC_OK && kvi_codec_guided(h.codec))
-		ret = kvi_reader_bad(f, e, "a chunk that a model predicts "
+	if (ret == KVARC_OK && kvi_codec_uses_prediction(h.codec))
+		ret = kvi_reader_bad(f, e,
+		                     "a chunk that a model predicts "
 		                     "cannot be repeated");
 	if (ret == KVARC_OK && kvi_codec_predicts(h.codec)) {
 		kvi_packer_free(&packer);
 		return decode_linear(r, coder, f, &h, raw, e);
 	}
 	if (ret == KVARC_OK) {
-		struct kvi_chunk_ref c = { f->offset, f->head.sequence,
-		                           h.params, h.tensor, h.head, h.heads,
-		                           false, false };
+		struct kvi_chunk_ref c = { f->offset, f->head.sequence, h.params, h.tensor,
+			                   h.head,    h.heads,          false,    false };
 		ret = kvi_reader_params(r, &packer, &c, &use, e);
 	}
 	if (ret == KVARC_OK && use && kvi_params_rotates(use->params)) {
-		const struct kvi_segment_ref *ref =
-			kvi_reader_find_segment(r, h.segment);
+		const struct kvi_segment_ref *ref = kvi_reader_find_segment(r, h.segment);
 		segment = kvi_malloc(&r->alloc, sizeof *segment);
 		if (!segment)
 			ret = kvi_fail_alloc(e, &r->alloc);
 		else if (!ref || !ref->offset || ref->n != h.n)
 			ret = kvi_reader_bad(f, e, "its SEGMENT is missing");
 		else
-			ret = kvi_reader_read_segment(r, &packer, ref, segment,
-			                              e);
+			ret = kvi_reader_read_segment(r, &packer, ref, segment, e);
 		p.positions = ret ? NULL : segment->positions;
 	}
 	p.use = use;
@@ -207,8 +195,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder,
 	return ret;
 }
 
-kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j,
-                                   struct kvi_coder *coder,
+kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *coder,
                                    const struct kvi_chunk_header *h)
 {
 	kvarc_reader *r = j->r;
@@ -216,26 +203,24 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j,
 	struct kvi_chunk_header there;
 	struct kvi_frame f;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_fail(&j->error, KVARC_OPTIONS, j->frame.offset,
-		                j->frame.head.sequence, "the chunk at offset "
-		                "%llu repeats an earlier one: this file needs "
-		                "a source that can seek, not a pipe",
-		                (unsigned long long)j->frame.offset);
-	if (j->frame.head.payload_bytes !=
-	    KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
+		return kvi_fail_at(&j->error, KVARC_OPTIONS, j->frame.offset,
+		                   j->frame.head.sequence,
+		                   "the chunk at offset %llu repeats an "
+		                   "earlier one: this file needs a source that can seek, not a "
+		                   "pipe",
+		                   (unsigned long long)j->frame.offset);
+	if (j->frame.head.payload_bytes != KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
 		return kvi_reader_bad(&j->frame, &j->error, "its size");
 	uint64_t sequence = kvi_load64(p), offset = kvi_load64(p + 8);
 	if (sequence >= j->frame.head.sequence || offset >= j->frame.offset ||
 	    offset % KVI_FRAME_ALIGN)
 		return kvi_reader_bad(&j->frame, &j->error, "it repeats a later frame");
-	kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK,
-	                                      sequence, &j->other, &f,
+	kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, &j->other, &f,
 	                                      &j->error);
 	if (ret)
 		return ret;
 	if (!kvi_chunk_header_parse(&there, f.payload, f.head.payload_bytes) ||
-	    there.codec == KVI_CODEC_REPEAT ||
-	    there.raw_check != h->raw_check ||
+	    there.codec == KVI_CODEC_REPEAT || there.raw_check != h->raw_check ||
 	    f.head.decoded_bytes != j->frame.head.decoded_bytes)
 		return kvi_reader_bad(&j->frame, &j->error, "what it repeats differs");
 	return decode_target(r, coder, &f, j->raw, &j->error);

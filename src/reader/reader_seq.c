@@ -6,8 +6,7 @@
 static bool at_stop(const kvarc_reader *r)
 {
 	return (r->state == KVARC_STATE_CUT || r->state == KVARC_STATE_DAMAGED) &&
-	       kvi_input_seekable(&r->in) && r->walk.offset >= r->stop &&
-	       r->walk.sequence > 0;
+	       kvi_input_seekable(&r->in) && r->walk.offset >= r->stop && r->walk.sequence > 0;
 }
 
 /* Moves to the next frame, or to the one that open has found already. */
@@ -31,29 +30,25 @@ static kvarc_ret next_frame(kvarc_reader *r)
 }
 
 /* Frames that mean the same wherever they are. */
-static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs,
-                              kvarc_error *e)
+static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *e)
 {
 	const struct kvi_walk *w = &r->walk;
 	switch (w->frame.head.type) {
 	case KVI_FRAME_PARAMS:
-		return kvi_reader_add_params(r, &w->frame,
-		                             w->frame.head.sequence, w->content,
+		return kvi_reader_add_params(r, &w->frame, w->frame.head.sequence, w->content,
 		                             w->content_bytes, NULL, e);
 	case KVI_FRAME_BLOB:
-		return kvi_reader_blob(r, &w->frame, w->content,
-		                       w->content_bytes, deliver_blobs, e);
+		return kvi_reader_blob(r, &w->frame, w->content, w->content_bytes, deliver_blobs,
+		                       e);
 	case KVI_FRAME_IDENTITY:
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_PROFILE:
 	case KVI_FRAME_RESTORE:
-		return kvi_reader_meta(r, &w->frame, w->content,
-		                       w->content_bytes, e);
+		return kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, e);
 	case KVI_FRAME_COMMIT:
 		if (kvi_input_seekable(&r->in))
 			return KVARC_OK;
-		memcpy(r->tokens, w->tokens,
-		       r->geometry.n_tracks * sizeof *r->tokens);
+		memcpy(r->tokens, w->tokens, r->geometry.n_tracks * sizeof *r->tokens);
 		return KVARC_OK;
 	default:
 		return KVARC_OK;
@@ -64,15 +59,14 @@ static kvarc_ret open_geometry(kvarc_reader *r)
 {
 	kvarc_ret ret = kvi_walk_next(&r->walk, r->error);
 	if (ret == KVARC_END)
-		return kvi_fail(r->error, KVARC_DATA, r->walk.offset, 0,
-		                "the file is cut after its first %d bytes",
-		                KVI_SUPERBLOCK_BYTES);
+		return kvi_fail_at(r->error, KVARC_DATA, r->walk.offset, 0,
+		                   "the file is cut after its first %d bytes",
+		                   KVI_SUPERBLOCK_BYTES);
 	if (ret == KVARC_OK && !r->tokens)
 		ret = kvi_reader_geometry(r, &r->walk.frame, r->walk.content,
 		                          r->walk.content_bytes);
 	if (ret == KVARC_OK)
-		ret = kvi_walk_geometry(&r->walk, &r->geometry, &r->order,
-		                        r->error);
+		ret = kvi_walk_geometry(&r->walk, &r->geometry, &r->order, r->error);
 	return ret;
 }
 
@@ -82,8 +76,8 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 	kvarc_ret ret = open_geometry(r);
 	while (ret == KVARC_OK) {
 		ret = kvi_walk_next(&r->walk, &r->pending_error);
-		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT ||
-		    ret == KVARC_IO || ret == KVARC_OPTIONS) {
+		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
+		    ret == KVARC_OPTIONS) {
 			if (r->error)
 				*r->error = r->pending_error;
 			return ret;
@@ -91,10 +85,8 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 		uint16_t type = r->walk.frame.head.type;
 		/* Items and identity come first; what follows has to wait,
 		 * and so has an error in it. */
-		if (ret || (type != KVI_FRAME_IDENTITY &&
-		            type != KVI_FRAME_PREDICTOR &&
-		            type != KVI_FRAME_PROFILE &&
-		            type != KVI_FRAME_RESTORE)) {
+		if (ret || (type != KVI_FRAME_IDENTITY && type != KVI_FRAME_PREDICTOR &&
+		            type != KVI_FRAME_PROFILE && type != KVI_FRAME_RESTORE)) {
 			r->pending = true;
 			r->pending_ret = ret;
 			r->frames = r->walk.sequence;
@@ -115,8 +107,8 @@ static kvarc_ret finish(kvarc_reader *r)
 		return ret;
 	r->ended = true;
 	if (!kvi_input_seekable(&r->in))
-		r->state = r->walk.last_type == KVI_FRAME_FOOTER
-		           ? KVARC_STATE_CLOSED : KVARC_STATE_OPEN;
+		r->state = r->walk.last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED
+		                                                 : KVARC_STATE_OPEN;
 	return KVARC_END;
 }
 
@@ -139,16 +131,16 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 	r->segment->segment = r->walk.segment;
 	r->in_segment = true;
 	struct kvi_segment *s = &r->segment->segment;
-	kvarc_ret ret = kvi_reader_pass_ids(
-		r, kvi_reader_codes_ids(r, r->walk.segment_sequence), s,
-		r->error);
+	kvarc_ret ret = kvi_reader_pass_ids(r, kvi_reader_codes_ids(r, r->walk.segment_sequence), s,
+	                                    r->error);
 	if (ret && ret != KVARC_END)
 		return ret;
-	*segment = (kvarc_segment){
-		.track = s->track, .t0 = s->t0, .n = s->n,
-		.ids = s->has_ids ? s->ids : NULL, .positions = s->positions,
-		.ids_coded = s->coded
-	};
+	*segment = (kvarc_segment){ .track = s->track,
+		                    .t0 = s->t0,
+		                    .n = s->n,
+		                    .ids = s->has_ids ? s->ids : NULL,
+		                    .positions = s->positions,
+		                    .ids_coded = s->coded };
 	if (!kvi_input_seekable(&r->in)) {
 		kvi_reader_count(r, s->track, s->n);
 		r->n_segments++;
@@ -157,30 +149,29 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 }
 
 /* Whether a chunk has to do with the features of its segment. */
-static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h,
-                     uint32_t place)
+static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h, uint32_t order_index)
 {
 	struct kvi_feature_table *t = r->segment->features;
 	if (!t || h->heads == r->geometry.tensors[h->tensor].heads)
 		return t;
 	if (h->head == 0)
-		kvi_feature_table_leave(t, place); /* no source (spec linear 6) */
-	if (r->segment->guide && kvi_guide_tells(r->segment->guide, place))
-		kvi_guide_lose(r->segment->guide, place, h->t0);
+		kvi_feature_table_leave(t, order_index); /* no source (spec linear 6) */
+	if (r->segment->guide && kvi_prediction_covers(r->segment->guide, order_index))
+		kvi_prediction_mark_lost(r->segment->guide, order_index, h->t0);
 	return false;
 }
 
 /* Hands the chunk in the walk's buffer to a worker. */
-static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
-                            void *opaque)
+static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_walk *w = &r->walk;
 	const struct kvi_chunk_header *h = &w->chunk;
 	struct kvi_params_use *use = NULL;
 	struct kvi_decode_job *j;
-	struct kvi_chunk_ref c = { w->frame.offset, w->frame.head.sequence,
-	                           h->params, h->tensor, h->head, h->heads,
-	                           kvi_codec_predicts(h->codec), false };
+	struct kvi_chunk_ref c = {
+		w->frame.offset, w->frame.head.sequence,       h->params, h->tensor, h->head,
+		h->heads,        kvi_codec_predicts(h->codec), false
+	};
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, &c, &use, r->error);
@@ -199,20 +190,18 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver,
 	j->n = j->count = h->n;
 	j->deliver = deliver;
 	j->opaque = opaque;
-	j->place = w->place;
-	j->features = foreseen(r, h, w->place);
+	j->order_index = w->order_index;
+	j->features = foreseen(r, h, w->order_index);
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
 }
 
 /* Goes to the end of the segment in hand. */
-static kvarc_ret pass_segment(kvarc_reader *r, bool decode,
-                              kvarc_deliver deliver, void *opaque)
+static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
 	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
 	if (ret == KVARC_OK && decode)
-		ret = kvi_reader_foresee(r, r->walk.segment_predictor,
-		                         r->segment);
+		ret = kvi_reader_foresee(r, r->walk.segment_predictor, r->segment);
 	while (ret == KVARC_OK && r->in_segment) {
 		ret = next_frame(r);
 		if (ret == KVARC_END)
@@ -263,7 +252,7 @@ static kvarc_ret stick(kvarc_reader *r, kvarc_ret ret)
 {
 	if (ret == KVARC_MEMLIMIT && !r->sticky)
 		r->sticky = ret;
-	return kvi_reader_stick(r, ret);
+	return kvi_reader_set_error(r, ret);
 }
 
 kvarc_ret kvarc_reader_next_segment(kvarc_reader *r, kvarc_segment *segment)
@@ -277,16 +266,15 @@ kvarc_ret kvarc_reader_next_segment(kvarc_reader *r, kvarc_segment *segment)
 	return stick(r, next_segment(r, segment));
 }
 
-kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r, kvarc_deliver deliver,
-                                       void *opaque)
+kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
 	if (!r)
 		return KVARC_PROG;
 	if (r->sticky)
 		return r->sticky;
 	if (!deliver || !r->in_segment)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "segment_deliver needs a "
+		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "segment_deliver needs a "
 		                       "callback and follows next_segment, once");
 	if (r->salvage)
 		return stick(r, kvi_salvage_deliver(r, deliver, opaque));

@@ -8,7 +8,7 @@
 #include "format/predictor_frame.h"
 #include "format/superblock.h"
 #include "predict/feature_table.h"
-#include "predict/guide.h"
+#include "predict/prediction.h"
 #include "params_store.h"
 #include "reader_internal.h"
 #include "predict/token_coder.h"
@@ -25,7 +25,7 @@ struct kvi_chunk_ref {
 	bool lost;   /* salvage could not decode it, and it is in the list of losses */
 };
 struct kvi_segment_ref {
-	uint64_t offset;   /* 0: the SEGMENT frame was lost (salvage) */
+	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
 	uint64_t sequence, t0;
 	uint64_t first, end; /* its chunks */
 	uint32_t track, n;
@@ -44,17 +44,17 @@ struct kvi_blob_ref {
 struct kvi_predictor_ref {
 	struct kvi_predictor p;
 	uint64_t sequence;
-	struct kvi_list parts;   /* struct kvi_blob_ref: its PROFILE frames */
-	uint8_t *content;        /* a pipe: what was in them */
+	struct kvi_list parts; /* struct kvi_blob_ref: its PROFILE frames */
+	uint8_t *content;      /* a pipe: what was in them */
 	uint64_t filled;
-	bool too_large;          /* content, for the memory limit */
-	bool looked;             /* the rest says what came of it */
+	bool too_large; /* content, for the memory limit */
+	bool looked;    /* the rest says what came of it */
 	kvarc_ret ret;
 	kvarc_error error;
 	const struct kvi_profile *profile;
 	struct kvi_profile *own;
 	struct kvi_linear_plan *plan;
-	struct kvi_guide **guides; /* by track, made at their first use; kind 2 */
+	struct kvi_prediction **guides; /* by track, made at their first use; kind 2 */
 	bool ids_looked, ids_fell_back; /* the same of the model's head, for ids that it coded */
 	kvarc_ret ids_ret;
 	kvarc_error ids_error;
@@ -64,17 +64,17 @@ struct kvi_predictor_ref {
 /* A segment's positions, shared by the chunks that are decoded. */
 struct kvi_segment_use {
 	struct kvi_segment segment;
-	bool known;     /* false: lost, there are no ids and no positions */
+	bool known;                         /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
-	struct kvi_guide *guide;            /* NULL: not by a model */
-	kvarc_ret predictor_ret; /* why codec 7 cannot be decoded; a pipe */
+	struct kvi_prediction *guide;       /* NULL: not by a model */
+	kvarc_ret predictor_ret;            /* why codec 7 cannot be decoded; a pipe */
 	kvarc_error predictor_error;
 	unsigned users; /* counted by the calling thread only */
 };
 
 /* One chunk on its way through a worker. */
 struct kvi_decode_job {
-	struct kvi_job job;      /* first: the pool gives this back */
+	struct kvi_job job; /* first: the pool gives this back */
 	kvarc_reader *r;
 	/* Which job's run decodes this one, NULL when that is over; and the
 	 * other chunk that this one's run decodes. */
@@ -86,19 +86,19 @@ struct kvi_decode_job {
 	struct kvi_chunk_ref ref;        /* what is expected */
 	uint64_t segment_sequence;
 	struct kvi_segment_use *segment;
-	uint32_t place;          /* in the order of chunks */
-	bool features;           /* it has to do with segment->features */
+	uint32_t order_index; /* in the order of chunks */
+	bool features;        /* it has to do with segment->features */
 	struct kvi_params_use *params;
-	uint64_t t0, from;       /* first token of the chunk, first wanted */
+	uint64_t t0, from; /* first token of the chunk, first wanted */
 	uint32_t n, count;
-	kvarc_deliver deliver;   /* NULL: only check, or decode to `direct` */
+	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
 	void *opaque;
-	uint8_t *direct;         /* the caller's memory; NULL: to `room` */
+	uint8_t *direct; /* the caller's memory; NULL: to `room` */
 	/* out */
-	struct kvi_buffer room;
+	struct kvi_buffer scratch;
 	struct kvi_buffer expected; /* by a model */
-	bool told;               /* the model knows what was there */
-	uint8_t *raw;            /* in one of the two */
+	bool told;                  /* the model knows what was there */
+	uint8_t *raw;               /* in one of the two */
 	uint32_t raw_bytes;
 	kvarc_ret ret;
 	kvarc_error error;
@@ -113,8 +113,8 @@ struct kvi_region {
 /* What salvage has found missing. */
 struct kvi_loss {
 	kvarc_damage place;
-	uint64_t tokens;     /* place.n, which may be too small for it */
-	uint64_t bytes;      /* of elements, or of files outside their tensors */
+	uint64_t tokens; /* place.n, which may be too small for it */
+	uint64_t bytes;  /* of elements, or of files outside their tensors */
 };
 
 /* A segment whose chunks of codec 7 others repeat: its features up to a chunk, so
@@ -123,7 +123,7 @@ struct kvi_repeated {
 	pthread_mutex_t lock;
 	struct kvi_segment_use *use; /* NULL: none yet */
 	uint64_t segment, next;      /* its sequence; chunk */
-	uint32_t place;
+	uint32_t order_index;
 	struct kvi_decode_job job;
 };
 
@@ -145,15 +145,15 @@ struct kvarc_reader {
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_identity identity;
-	struct kvi_list items;           /* struct kvi_item */
-	struct kvi_list predictors;      /* struct kvi_predictor_ref * */
-	pthread_mutex_t predictor_lock;  /* of what is loaded of them */
+	struct kvi_list items;          /* struct kvi_item */
+	struct kvi_list predictors;     /* struct kvi_predictor_ref * */
+	pthread_mutex_t predictor_lock; /* of what is loaded of them */
 	bool has_lock;
 	kvarc_state state;
 	uint64_t frames, dropped;
-	uint64_t raw_bytes, elements;    /* a pipe: so far */
+	uint64_t raw_bytes, elements; /* a pipe: so far */
 	uint64_t n_chunks, n_segments;
-	uint64_t decode_left;            /* how many bytes metadata may decode to while it is opened:
+	uint64_t decode_left; /* how many bytes metadata may decode to while it is opened:
 	                                  * the memory limit, though it is not held at once */
 
 	/* The index; not on a pipe. */
@@ -164,9 +164,9 @@ struct kvarc_reader {
 	/* In order. */
 	struct kvi_walk walk;
 	bool started, pending, in_segment, ended;
-	kvarc_ret pending_ret;             /* what open found on a pipe */
+	kvarc_ret pending_ret; /* what open found on a pipe */
 	kvarc_error pending_error;
-	uint64_t stop;                     /* a file that is cut, or damaged behind its last
+	uint64_t stop; /* a file that is cut, or damaged behind its last
 	                                    * commit, is read to here */
 	kvarc_error cut_error;
 	struct kvi_segment_use *segment;
@@ -174,127 +174,110 @@ struct kvarc_reader {
 	void *blob_opaque;
 
 	/* Salvage. */
-	bool allow_lossy;                  /* lossy chunks are decoded */
+	bool allow_lossy; /* lossy chunks are decoded */
 	bool salvage;
-	size_t salvage_at;                 /* segment */
-	struct kvi_list regions;           /* struct kvi_region */
-	struct kvi_list losses;            /* struct kvi_loss */
-	uint64_t *expected;                /* a track: tokens that the archive had, as far as
+	size_t salvage_at;       /* segment */
+	struct kvi_list regions; /* struct kvi_region */
+	struct kvi_list losses;  /* struct kvi_loss */
+	uint64_t *expected;      /* a track: tokens that the archive had, as far as
 	                                    * frames that are left tell it */
-	bool end_known;                    /* nothing but that can have been in it */
-	kvarc_loss *loss_sums;             /* a track, then all; or NULL */
-	bool loss_final;                   /* they are those of verify */
-	struct kvi_list blobs;             /* struct kvi_blob_ref */
+	bool end_known;          /* nothing but that can have been in it */
+	kvarc_loss *loss_sums;   /* a track, then all; or NULL */
+	bool loss_final;         /* they are those of verify */
+	struct kvi_list blobs;   /* struct kvi_blob_ref */
 
 	/* Workers; made on first use. */
 	struct kvi_params_store store;
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
-	struct kvi_coder **coders;         /* two a worker */
+	struct kvi_coder **coders; /* two a worker */
 	unsigned n_coders, n_jobs, next_job;
 	struct kvi_decode_job *jobs;
 	struct kvi_repeated *repeated; /* NULL until needed, predictor_lock */
-	struct kvi_decode_job *held; /* waits for a partner, not yet in the pool */
+	struct kvi_decode_job *held;   /* waits for a partner, not yet in the pool */
 	uint64_t progress_done, progress_total;
 };
 
 /* Makes ret stick (all but OK, END and MEMLIMIT) and returns it. */
-kvarc_ret kvi_reader_stick(kvarc_reader *r, kvarc_ret ret);
+kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret);
 
 /* Metadata frames (reader_meta.c). */
 
 /* Takes the content of IDENTITY, RESTORE, PREDICTOR frames; others are ignored. */
-kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f,
-                          const uint8_t *content, size_t bytes,
-                          kvarc_error *e);
+kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                          size_t bytes, kvarc_error *e);
 /* A BLOB frame: checks its place and gives it to the handler. */
-kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f,
-                          const uint8_t *content, size_t bytes, bool deliver,
-                          kvarc_error *e);
+kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                          size_t bytes, bool deliver, kvarc_error *e);
 /* All literals were there. */
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e);
 
 /* Profiles (reader_profile.c). */
 
 kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
-                                   const uint8_t *content, size_t bytes,
-                                   kvarc_error *e);
+                                   const uint8_t *content, size_t bytes, kvarc_error *e);
 /* A PROFILE frame of the last PREDICTOR: where it is. */
-kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset,
-                              uint64_t sequence, kvarc_error *e);
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, kvarc_error *e);
 /* The same on a pipe, which passes once: its content. */
-kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content,
-                               size_t bytes);
+kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t bytes);
 /* Its profile and plan. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR, IO; the
  * same each time. Safe in workers. */
-kvarc_ret kvi_reader_load_predictor(kvarc_reader *r,
-                                    struct kvi_predictor_ref *x,
-                                    kvarc_error *e);
+kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e);
 /* The PREDICTOR of kind 1 or 2 with this sequence number; in salvage another one when
  * that is lost. NULL: there is none. */
-struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r,
-                                                    uint64_t sequence);
+struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint64_t sequence);
 /* The one in force at a frame, NULL: none. */
-struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r,
-                                                      uint64_t sequence);
+struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r, uint64_t sequence);
 /* A PREDICTOR frame, the given one or another, that embeds its profile; NULL: none does. */
-struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
-                                               struct kvi_predictor_ref *x);
+struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r, struct kvi_predictor_ref *x);
 /* PREDICTOR: the model of x is needed. but: what there is instead. */
-kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x,
-                                   const char *but, kvarc_error *e);
+kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,
+                                   kvarc_error *e);
 void kvi_reader_forget_predictors(kvarc_reader *r);
 /* Guides that fell back to scalar arithmetic; no job is under way. */
 uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
-                                   struct kvi_feature_table **features,
-                                   kvarc_error *e);
+                                   struct kvi_feature_table **features, kvarc_error *e);
 /* The model that predicts a segment, at its first token, as use->guide; for the first `layers`
  * layers. NULL: none does, or use->predictor_ret tells why it cannot. */
-void kvi_reader_open_guide(kvarc_reader *r, struct kvi_predictor_ref *x,
-                           uint32_t track, uint64_t t0, uint64_t layers,
-                           struct kvi_segment_use *use);
+void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
+                                uint64_t t0, uint64_t layers, struct kvi_segment_use *use);
 /*
  * The place of the next chunk of a segment in the order, at or after *at. False:
  * there is none; only in damaged files, where the index was not checked.
  */
-bool kvi_reader_find_place(const kvarc_reader *r,
-                           const struct kvi_segment_ref *s,
-                           const struct kvi_chunk_ref *c, uint32_t *at,
-                           uint32_t *place);
+bool kvi_reader_find_place(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                           const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index);
 /* For a segment whose chunks are still to come, in order: any of them may be of
  * codec 7. predictor: the sequence number of the one in force, 0: none. */
-kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor,
-                             struct kvi_segment_use *use);
+kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use);
 
 /* Token ids that a model has coded (reader_ids.c); by the calling thread alone. */
 
 /* The PREDICTOR of a segment's ids, if they may be coded. */
-struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r,
-                                               uint64_t sequence);
+struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t sequence);
 /*
- * Ids that are coded become known; x: of the segment. Returns OK; END: the model is not here, why is in
- * e; PREDICTOR (the check does not hold), DATA, OPTIONS, MEM, MEMLIMIT, IO.
+ * Ids that are coded become known; x: of the segment. Returns OK; END: the model is not here, why
+ * is in e; PREDICTOR (the check does not hold), DATA, OPTIONS, MEM, MEMLIMIT, IO.
  */
-kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
-                         struct kvi_segment *s, kvarc_error *e);
+kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                         kvarc_error *e);
 /* The same for all segments in order: those of later ones may need these, also on a pipe. */
-kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x,
-                              struct kvi_segment *s, kvarc_error *e);
+kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                              kvarc_error *e);
 
 /* Index (reader_index.c). */
 
 /* Fills chunks, segments, params, tokens and state of a source that can seek. */
 kvarc_ret kvi_reader_load(kvarc_reader *r);
 /* Takes GEOMETRY's content. */
-kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f,
-                              const uint8_t *content, size_t bytes);
+kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                              size_t bytes);
 /* The place for, or of, this sequence number in the list of parameters. */
 size_t kvi_reader_params_at(const kvarc_reader *r, uint64_t sequence);
 /* The segment with this sequence number, NULL: not known. */
-struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r,
-                                                uint64_t sequence);
+struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r, uint64_t sequence);
 /* Bytes and elements of n tokens of a track are added to the totals. */
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 
@@ -315,29 +298,26 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before);
 /* Parameters of a chunk: from the store, else from the file. NULL in *use when
  * it has none. That they are of the chunk's codec is tested by its job. */
 kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
-                            const struct kvi_chunk_ref *c,
-                            struct kvi_params_use **use, kvarc_error *e);
+                            const struct kvi_chunk_ref *c, struct kvi_params_use **use,
+                            kvarc_error *e);
 /* Parses a PARAMS content into the store, under a sequence number that may be
  * that of the frame it copies. */
-kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f,
-                                uint64_t sequence, const uint8_t *content,
-                                size_t bytes, struct kvi_params_use **use,
+kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint64_t sequence,
+                                const uint8_t *content, size_t bytes, struct kvi_params_use **use,
                                 kvarc_error *e);
 /* The content of a frame of this type and sequence number, in place of what is in content. */
-kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type,
-                             uint64_t sequence, struct kvi_out *content);
+kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
+                             struct kvi_out *content);
 /* That of the PARAMS of a chunk, whatever it says. */
 kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
                                     struct kvi_out *content);
 /* Reads the SEGMENT frame that ref names. */
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
-                                  const struct kvi_segment_ref *ref,
-                                  struct kvi_segment *s, kvarc_error *e);
+                                  const struct kvi_segment_ref *ref, struct kvi_segment *s,
+                                  kvarc_error *e);
 /* Reads a frame that must be of this type and sequence number. */
-kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset,
-                                uint16_t type, uint64_t sequence,
-                                struct kvi_buffer *buf, struct kvi_frame *f,
-                                kvarc_error *e);
+kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
+                                struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
 void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
 
@@ -353,15 +333,11 @@ struct kvi_range {
 	const kvarc_view *views; /* NULL, or: tensors without data are left */
 };
 /* Who uses whose features among the chunks of a segment; range NULL: all are wanted. */
-void kvi_reader_plan_features(const kvarc_reader *r,
-                              const struct kvi_segment_ref *s,
-                              const struct kvi_range *range,
-                              struct kvi_segment_use *use);
+void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                              const struct kvi_range *range, struct kvi_segment_use *use);
 /* Starts the chunks of a segment that a range touches; drain afterwards. */
-kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r,
-                                    const struct kvi_segment_ref *s,
-                                    const struct kvi_range *g,
-                                    kvarc_deliver deliver, void *opaque);
+kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
+                                    const struct kvi_range *g, kvarc_deliver deliver, void *opaque);
 
 /* In order (reader_seq.c). */
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
@@ -373,8 +349,7 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
 /* Fills the index from whatever frames are good. */
 kvarc_ret kvi_salvage_load(kvarc_reader *r);
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment);
-kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver,
-                              void *opaque);
+kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque);
 
 /* The scan (salvage_scan.c): good frames into the index, the rest into regions; expected and
  * end_known from COMMIT, INDEX and FOOTER frames. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */

@@ -87,10 +87,11 @@ static uint64_t head_bytes(const kvarc_tensor *t, uint32_t heads)
 static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, uint64_t t0,
                              uint64_t end, uint64_t after, uint64_t before)
 {
-	kvarc_damage d = {
-		.offset = KVARC_UNKNOWN, .track = track, .tensor = UINT32_MAX, .t0 = t0,
-		.what = "chunks are damaged or missing"
-	};
+	kvarc_damage d = { .offset = KVARC_UNKNOWN,
+		           .track = track,
+		           .tensor = UINT32_MAX,
+		           .t0 = t0,
+		           .what = "chunks are damaged or missing" };
 	explain(f->r, after, before, &d);
 	return kvi_salvage_lose(f->r, &d, end - t0, product(end - t0, f->bytes[track]));
 }
@@ -98,10 +99,11 @@ static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, ui
 static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s, uint32_t tensor,
                             uint32_t heads, uint64_t after, uint64_t before)
 {
-	kvarc_damage d = {
-		.offset = KVARC_UNKNOWN, .track = s->track, .tensor = tensor, .t0 = s->t0,
-		.what = "chunks are damaged or missing"
-	};
+	kvarc_damage d = { .offset = KVARC_UNKNOWN,
+		           .track = s->track,
+		           .tensor = tensor,
+		           .t0 = s->t0,
+		           .what = "chunks are damaged or missing" };
 	explain(r, after, before, &d);
 	return kvi_salvage_lose(r, &d, s->n,
 	                        s->n * head_bytes(&r->geometry.tensors[tensor], heads));
@@ -117,8 +119,8 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *f, const struct kvi_s
 	kvarc_ret ret = KVARC_OK;
 	if (s->first == s->end && order->first[s->track] < order->first[s->track + 1])
 		return lose_tokens(f, s->track, s->t0, s->t0 + s->n, after, end);
-	for (uint32_t k = order->first[s->track];
-	     k < order->first[s->track + 1] && ret == KVARC_OK; k++) {
+	for (uint32_t k = order->first[s->track]; k < order->first[s->track + 1] && ret == KVARC_OK;
+	     k++) {
 		uint32_t tensor = order->tensors[k];
 		uint32_t heads = f->r->geometry.tensors[tensor].heads, got = 0;
 		/* A REPEAT of heads cannot hide a hole: heads only add up to
@@ -156,10 +158,11 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 	kvarc_reader *r = f->r;
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, segment);
 	uint64_t begin = begin_of(r, segment), *tokens = &f->tokens[s->track];
-	kvarc_damage ids = {
-		.offset = KVARC_UNKNOWN, .track = s->track, .tensor = UINT32_MAX, .t0 = s->t0,
-		.what = "token ids and positions are lost"
-	};
+	kvarc_damage ids = { .offset = KVARC_UNKNOWN,
+		             .track = s->track,
+		             .tensor = UINT32_MAX,
+		             .t0 = s->t0,
+		             .what = "token ids and positions are lost" };
 	kvarc_ret ret = KVARC_OK;
 	if (s->t0 > *tokens)
 		ret = lose_tokens(f, s->track, *tokens, s->t0, before, begin);
@@ -175,8 +178,7 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 static void expect_areas(kvarc_reader *r)
 {
 	for (size_t i = 0; i < r->items.n; i++) {
-		const struct kvi_restore *plan =
-			&KVI_LIST(struct kvi_item, r->items, i)->restore;
+		const struct kvi_restore *plan = &KVI_LIST(struct kvi_item, r->items, i)->restore;
 		for (size_t k = 0; k < plan->n_pieces; k++) {
 			const struct kvi_piece *p = &plan->pieces[k];
 			uint64_t end = sum(p->t0, p->n_tokens);
@@ -202,8 +204,7 @@ kvarc_ret kvi_salvage_losses(kvarc_reader *r)
 	}
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++) {
 		if (r->expected[i] > f.tokens[i])
-			ret = lose_tokens(&f, i, f.tokens[i], r->expected[i], before,
-			                  UINT64_MAX);
+			ret = lose_tokens(&f, i, f.tokens[i], r->expected[i], before, UINT64_MAX);
 		else
 			r->expected[i] = f.tokens[i];
 	}
@@ -216,10 +217,10 @@ kvarc_ret kvi_salvage_literals(kvarc_reader *r)
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->items.n && ret == KVARC_OK; i++) {
 		const struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, i);
-		kvarc_damage d = {
-			.offset = KVARC_UNKNOWN, .track = UINT32_MAX, .tensor = UINT32_MAX,
-			.what = "bytes of a file outside of its tensors are lost"
-		};
+		kvarc_damage d = { .offset = KVARC_UNKNOWN,
+			           .track = UINT32_MAX,
+			           .tensor = UINT32_MAX,
+			           .what = "bytes of a file outside of its tensors are lost" };
 		if (item->received < item->literal_bytes)
 			ret = kvi_salvage_lose(r, &d, 0, item->literal_bytes - item->received);
 	}
@@ -245,17 +246,18 @@ kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j)
 {
 	const kvarc_tensor *t = &r->geometry.tensors[j->ref.tensor];
 	struct kvi_chunk_ref *c = chunk_at(r, j->ref.offset);
-	kvarc_damage d = {
-		.offset = j->ref.offset, .track = t->track, .tensor = j->ref.tensor, .t0 = j->t0,
-		.what = "a chunk cannot be decoded: it, its parameters or its "
-		        "positions are lost"
-	};
+	kvarc_damage d = { .offset = j->ref.offset,
+		           .track = t->track,
+		           .tensor = j->ref.tensor,
+		           .t0 = j->t0,
+		           .what = "a chunk cannot be decoded: it, its parameters or its "
+		                   "positions are lost" };
 	if (j->ref.linear)
 		d.what = j->segment && j->segment->predictor_ret
-			? "the profile that is needed is damaged in the archive "
-			  "(its file would do)"
-			: "a chunk cannot be decoded: what it is predicted from, or "
-			  "its positions, are lost";
+		                 ? "the profile that is needed is damaged in the archive "
+		                   "(its file would do)"
+		                 : "a chunk cannot be decoded: what it is predicted from, or "
+		                   "its positions, are lost";
 	if (!c || c->lost)
 		return KVARC_OK; /* read before: it is in the list */
 	c->lost = true;
@@ -316,8 +318,10 @@ static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss 
 	size_t n_spans = 0;
 	for (size_t i = 0; i <= n; i++) {
 		uint64_t tokens = i < n ? r->expected[i] : 0;
-		sums[i] = (kvarc_loss){ .places = places, .tokens = tokens,
-		                        .whole_tokens = tokens, .end_unknown = !r->end_known };
+		sums[i] = (kvarc_loss){ .places = places,
+			                .tokens = tokens,
+			                .whole_tokens = tokens,
+			                .end_unknown = !r->end_known };
 	}
 	for (size_t i = 0; i < r->losses.n; i++) {
 		const struct kvi_loss *l = KVI_LIST(struct kvi_loss, r->losses, i);
@@ -325,9 +329,9 @@ static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss 
 		kvarc_loss *to = &sums[track < n ? track : n];
 		to->lost_bytes = sum(to->lost_bytes, l->bytes);
 		if (track < n && l->tokens)
-			spans[n_spans++] = (struct kvi_lost_span){
-				l->place.t0, sum(l->place.t0, l->tokens), track
-			};
+			spans[n_spans++] = (struct kvi_lost_span){ l->place.t0,
+				                                   sum(l->place.t0, l->tokens),
+				                                   track };
 	}
 	count_tokens(spans, n_spans, sums);
 	for (size_t i = 0; i < n; i++)
@@ -368,12 +372,12 @@ kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track, kvarc_loss *loss)
 static kvarc_damage region_damage(const kvarc_reader *r, const struct kvi_region *g)
 {
 	bool end = g->offset + g->bytes == r->in.source.size;
-	return (kvarc_damage){
-		.offset = g->offset, .bytes = g->bytes,
-		.track = UINT32_MAX, .tensor = UINT32_MAX,
-		.what = end ? "the end of the archive is missing or damaged"
-		            : "no valid frame here"
-	};
+	return (kvarc_damage){ .offset = g->offset,
+		               .bytes = g->bytes,
+		               .track = UINT32_MAX,
+		               .tensor = UINT32_MAX,
+		               .what = end ? "the end of the archive is missing or damaged"
+		                           : "no valid frame here" };
 }
 
 uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque)

@@ -7,20 +7,18 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 	uint8_t head[KVI_FRAME_HEAD_BYTES];
 	struct kvi_frame_head h;
 	size_t got;
-	kvarc_ret ret = kvi_input_read(&r->in, head, sizeof head,
-	                               KVI_SUPERBLOCK_BYTES, &got, r->error);
+	kvarc_ret ret = kvi_input_read(&r->in, head, sizeof head, KVI_SUPERBLOCK_BYTES, &got,
+	                               r->error);
 	if (ret)
 		return ret;
 	/* The header of the first frame proves its own sync mark. */
 	if (got < sizeof head ||
-	    !kvi_frame_head_parse(&h, head, kvi_load64(head),
-	                          KVI_SUPERBLOCK_BYTES))
-		return kvi_fail(r->error, KVARC_DATA, 0, KVARC_UNKNOWN,
-		                "the start of the file is damaged so much that "
-		                "nothing can be saved");
+	    !kvi_frame_head_parse(&h, head, kvi_load64(head), KVI_SUPERBLOCK_BYTES))
+		return kvi_fail_at(r->error, KVARC_DATA, 0, KVARC_UNKNOWN,
+		                   "the start of the file is damaged so much that nothing can be "
+		                   "saved");
 	r->in.sync = kvi_load64(head);
-	struct kvi_region *g =
-		kvi_list_add(&r->regions, &r->alloc, sizeof *g);
+	struct kvi_region *g = kvi_list_add(&r->regions, &r->alloc, sizeof *g);
 	if (!g)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	g->bytes = KVI_SUPERBLOCK_BYTES;
@@ -35,12 +33,10 @@ static kvarc_ret load_geometry(kvarc_reader *r)
 	kvi_walk_init(&w, &r->in, &r->packer);
 	kvarc_ret ret = kvi_walk_next(&w, r->error);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_geometry(r, &w.frame, w.content,
-		                          w.content_bytes);
+		ret = kvi_reader_geometry(r, &w.frame, w.content, w.content_bytes);
 	if (ret == KVARC_DATA || ret == KVARC_END)
-		ret = kvi_fail(r->error, KVARC_DATA, KVI_SUPERBLOCK_BYTES, 0,
-		               "the GEOMETRY frame is damaged: without it "
-		               "nothing can be saved");
+		ret = kvi_fail_at(r->error, KVARC_DATA, KVI_SUPERBLOCK_BYTES, 0,
+		                  "the GEOMETRY frame is damaged: without it nothing can be saved");
 	kvi_walk_free(&w);
 	return ret;
 }
@@ -68,27 +64,22 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 	struct kvi_buffer buf = { 0 };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->blobs.n && ret == KVARC_OK; i++) {
-		const struct kvi_blob_ref *b =
-			KVI_LIST(struct kvi_blob_ref, r->blobs, i);
+		const struct kvi_blob_ref *b = KVI_LIST(struct kvi_blob_ref, r->blobs, i);
 		const uint8_t *content;
 		uint8_t *owned = NULL;
 		struct kvi_frame f;
-		ret = kvi_reader_read_frame(r, b->offset, KVI_FRAME_BLOB,
-		                            b->sequence, &buf, &f, r->error);
+		ret = kvi_reader_read_frame(r, b->offset, KVI_FRAME_BLOB, b->sequence, &buf, &f,
+		                            r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_frame_content(&r->packer, &f, &content,
-			                        &owned, r->error);
+			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_reader_blob(r, &f, content,
-			                      f.head.decoded_bytes, true,
-			                      r->error);
+			ret = kvi_reader_blob(r, &f, content, f.head.decoded_bytes, true, r->error);
 		kvi_free(&r->alloc, owned);
 		if (ret == KVARC_DATA) { /* of an item that is lost */
-			kvarc_damage d = {
-				.offset = b->offset, .track = UINT32_MAX,
-				.tensor = UINT32_MAX,
-				.what = "bytes of an unknown item"
-			};
+			kvarc_damage d = { .offset = b->offset,
+				           .track = UINT32_MAX,
+				           .tensor = UINT32_MAX,
+				           .what = "bytes of an unknown item" };
 			ret = kvi_salvage_lose(r, &d, 0, 0);
 		}
 	}
@@ -99,11 +90,12 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 /* Of the segment in hand. Ids before it may be lost, and with them what is coded. */
 static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
 {
-	const kvarc_damage d = {
-		.offset = s->offset, .track = s->track, .tensor = UINT32_MAX,
-		.t0 = s->t0, .what = "token ids are lost: a model has coded "
-		"them, and those before them are damaged or missing"
-	};
+	const kvarc_damage d = { .offset = s->offset,
+		                 .track = s->track,
+		                 .tensor = UINT32_MAX,
+		                 .t0 = s->t0,
+		                 .what = "token ids are lost: a model has coded "
+		                         "them, and those before them are damaged or missing" };
 	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
 	                               &r->segment->segment, r->error);
 	if (ret == KVARC_DATA)
@@ -124,8 +116,8 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 	r->in_segment = r->salvage_at < r->segments.n;
 	if (!r->in_segment)
 		return KVARC_END;
-	const struct kvi_segment_ref *s = KVI_LIST(
-		struct kvi_segment_ref, r->segments, r->salvage_at++);
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments,
+	                                           r->salvage_at++);
 	r->segment = kvi_segment_use_new(r);
 	if (!r->segment)
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -134,8 +126,7 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 	if (!s->offset)
 		return KVARC_OK;
 	segment->positions = full->positions;
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s,
-	                                        &r->segment->segment, r->error);
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &r->segment->segment, r->error);
 	if (!ret)
 		ret = known_ids(r, s);
 	if (ret)
@@ -145,14 +136,11 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver,
-                              void *opaque)
+kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
-	const struct kvi_segment_ref *s = KVI_LIST(
-		struct kvi_segment_ref, r->segments, r->salvage_at - 1);
-	const struct kvi_range all = {
-		s->track, 0, UINT64_MAX, s->t0, s->t0 + s->n, NULL
-	};
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments,
+	                                           r->salvage_at - 1);
+	const struct kvi_range all = { s->track, 0, UINT64_MAX, s->t0, s->t0 + s->n, NULL };
 	kvarc_ret ret = kvi_reader_start(r);
 	r->in_segment = false;
 	if (ret == KVARC_OK)

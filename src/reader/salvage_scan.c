@@ -7,14 +7,14 @@
 struct scan {
 	kvarc_reader *r;
 	uint64_t offset, frames;
-	uint64_t next_sequence;  /* after the last good frame */
-	uint16_t last_type;      /* 0: a region */
+	uint64_t next_sequence; /* after the last good frame */
+	uint16_t last_type;     /* 0: a region */
 	uint16_t last_good;
-	uint64_t *committed;     /* a track: tokens of the COMMIT in hand */
+	uint64_t *committed; /* a track: tokens of the COMMIT in hand */
 	struct kvi_buffer buffer;
 	struct kvi_frame_window window;
-	bool gap;                /* a frame of unknown type was lost ... */
-	bool gap_in_items;       /* ... before a RESTORE frame */
+	bool gap;          /* a frame of unknown type was lost ... */
+	bool gap_in_items; /* ... before a RESTORE frame */
 	bool has_index;
 };
 
@@ -25,8 +25,7 @@ static kvarc_ret no_memory(const kvarc_reader *r)
 
 static kvarc_ret add_region(struct scan *s, uint64_t offset, uint64_t bytes)
 {
-	struct kvi_region *g =
-		kvi_list_add(&s->r->regions, &s->r->alloc, sizeof *g);
+	struct kvi_region *g = kvi_list_add(&s->r->regions, &s->r->alloc, sizeof *g);
 	if (!g)
 		return no_memory(s->r);
 	g->offset = offset;
@@ -51,12 +50,9 @@ static kvarc_ret add_lost_item(struct scan *s, uint64_t sequence)
 		return no_memory(r);
 	}
 	items = r->items.p;
-	memmove(items + at + 1, items + at,
-	        (r->items.n - 1 - at) * sizeof *items);
-	items[at] = (struct kvi_item){
-		.restore = { .kind = KVI_ITEM_LOST, .name = name },
-		.sequence = sequence
-	};
+	memmove(items + at + 1, items + at, (r->items.n - 1 - at) * sizeof *items);
+	items[at] = (struct kvi_item){ .restore = { .kind = KVI_ITEM_LOST, .name = name },
+		                       .sequence = sequence };
 	return KVARC_OK;
 }
 
@@ -67,22 +63,24 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 {
 	kvarc_reader *r = s->r;
 	uint32_t track = r->geometry.tensors[h->tensor].track;
-	struct kvi_segment_ref *last = r->segments.n
-		? KVI_LIST(struct kvi_segment_ref, r->segments,
-		           r->segments.n - 1) : NULL;
+	struct kvi_segment_ref *last = r->segments.n ? KVI_LIST(struct kvi_segment_ref, r->segments,
+	                                                        r->segments.n - 1)
+	                                             : NULL;
 	*out = last;
 	if (last && last->sequence == h->segment)
-		return last->track == track && last->t0 == h->t0 &&
-		       last->n == h->n ? KVARC_OK : KVARC_DATA;
+		return last->track == track && last->t0 == h->t0 && last->n == h->n ? KVARC_OK
+		                                                                    : KVARC_DATA;
 	if ((last && last->sequence > h->segment) || h->t0 < r->tokens[track])
 		return KVARC_DATA;
 	*out = kvi_list_add(&r->segments, &r->alloc, sizeof **out);
 	if (!*out)
 		return no_memory(r);
-	**out = (struct kvi_segment_ref){
-		.sequence = h->segment, .t0 = h->t0, .n = h->n, .track = track,
-		.first = r->chunks.n, .end = r->chunks.n
-	};
+	**out = (struct kvi_segment_ref){ .sequence = h->segment,
+		                          .t0 = h->t0,
+		                          .n = h->n,
+		                          .track = track,
+		                          .first = r->chunks.n,
+		                          .end = r->chunks.n };
 	r->tokens[track] = (uint64_t)h->t0 + h->n;
 	return KVARC_OK;
 }
@@ -102,36 +100,37 @@ static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
 	struct kvi_chunk_ref *c = kvi_list_add(&r->chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return no_memory(r);
-	*c = (struct kvi_chunk_ref){ f->offset, f->head.sequence, h.params,
-	                             h.tensor, h.head, h.heads,
-	                             kvi_codec_predicts(h.codec), false };
+	*c = (struct kvi_chunk_ref){ f->offset,
+		                     f->head.sequence,
+		                     h.params,
+		                     h.tensor,
+		                     h.head,
+		                     h.heads,
+		                     kvi_codec_predicts(h.codec),
+		                     false };
 	segment->end = r->chunks.n;
 	return KVARC_OK;
 }
 
-static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f,
-                              const uint8_t *content, size_t bytes)
+static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
+                              size_t bytes)
 {
 	kvarc_reader *r = s->r;
 	struct kvi_segment seg;
-	if (!kvi_segment_parse(&seg, content, bytes) ||
-	    seg.track >= r->geometry.n_tracks || seg.t0 > UINT32_MAX ||
-	    seg.t0 < r->tokens[seg.track])
+	if (!kvi_segment_parse(&seg, content, bytes) || seg.track >= r->geometry.n_tracks ||
+	    seg.t0 > UINT32_MAX || seg.t0 < r->tokens[seg.track])
 		return KVARC_DATA;
-	struct kvi_segment_ref *ref =
-		kvi_list_add(&r->segments, &r->alloc, sizeof *ref);
+	struct kvi_segment_ref *ref = kvi_list_add(&r->segments, &r->alloc, sizeof *ref);
 	if (!ref)
 		return no_memory(r);
-	*ref = (struct kvi_segment_ref){
-		f->offset, f->head.sequence, seg.t0, r->chunks.n, r->chunks.n,
-		seg.track, seg.n
-	};
+	*ref = (struct kvi_segment_ref){ f->offset,   f->head.sequence, seg.t0, r->chunks.n,
+		                         r->chunks.n, seg.track,        seg.n };
 	r->tokens[seg.track] = seg.t0 + seg.n;
 	return KVARC_OK;
 }
 
-static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f,
-                             const uint8_t *content, size_t bytes)
+static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
+                             size_t bytes)
 {
 	kvarc_reader *r = s->r;
 	struct kvi_params_header h;
@@ -140,12 +139,10 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f,
 	kvarc_ret ret = kvi_params_check(&r->geometry, &h, f, r->error);
 	if (ret)
 		return ret;
-	struct kvi_params_ref *p =
-		kvi_list_add(&r->params, &r->alloc, sizeof *p);
+	struct kvi_params_ref *p = kvi_list_add(&r->params, &r->alloc, sizeof *p);
 	if (!p)
 		return no_memory(r);
-	*p = (struct kvi_params_ref){ f->offset, f->head.sequence, 0,
-	                              h.tensor, h.head, h.heads };
+	*p = (struct kvi_params_ref){ f->offset, f->head.sequence, 0, h.tensor, h.head, h.heads };
 	return KVARC_OK;
 }
 
@@ -158,8 +155,7 @@ static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 }
 
 /* The index tells which PARAMS are copies and where RESTORE frames were. */
-static kvarc_ret take_index(struct scan *s, const uint8_t *content,
-                            size_t bytes)
+static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes)
 {
 	kvarc_reader *r = s->r;
 	struct kvi_index_reader ir;
@@ -170,8 +166,7 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content,
 	while (ret == KVARC_OK && kvi_index_next(&ir, &e)) {
 		size_t i = kvi_reader_params_at(r, e.sequence);
 		struct kvi_params_ref *p = r->params.p;
-		if (e.type == KVI_FRAME_PARAMS && i < r->params.n &&
-		    p[i].sequence == e.sequence)
+		if (e.type == KVI_FRAME_PARAMS && i < r->params.n && p[i].sequence == e.sequence)
 			p[i].copy_of = e.params;
 		else if (e.type == KVI_FRAME_RESTORE)
 			ret = add_lost_item(s, e.sequence);
@@ -184,8 +179,7 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content,
 
 static kvarc_ret take_blob(struct scan *s, const struct kvi_frame *f)
 {
-	struct kvi_blob_ref *b =
-		kvi_list_add(&s->r->blobs, &s->r->alloc, sizeof *b);
+	struct kvi_blob_ref *b = kvi_list_add(&s->r->blobs, &s->r->alloc, sizeof *b);
 	if (!b)
 		return no_memory(s->r);
 	*b = (struct kvi_blob_ref){ f->offset, f->head.sequence };
@@ -205,15 +199,19 @@ static kvarc_ret take_commit(struct scan *s, const struct kvi_frame *f)
 	return KVARC_OK;
 }
 
-static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f,
-                              const uint8_t *content, size_t bytes)
+static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
+                              size_t bytes)
 {
 	kvarc_reader *r = s->r;
 	switch (f->head.type) {
-	case KVI_FRAME_PARAMS: return take_params(s, f, content, bytes);
-	case KVI_FRAME_SEGMENT: return take_segment(s, f, content, bytes);
-	case KVI_FRAME_INDEX: return take_index(s, content, bytes);
-	case KVI_FRAME_BLOB: return take_blob(s, f);
+	case KVI_FRAME_PARAMS:
+		return take_params(s, f, content, bytes);
+	case KVI_FRAME_SEGMENT:
+		return take_segment(s, f, content, bytes);
+	case KVI_FRAME_INDEX:
+		return take_index(s, content, bytes);
+	case KVI_FRAME_BLOB:
+		return take_blob(s, f);
 	case KVI_FRAME_RESTORE:
 		s->gap_in_items = s->gap_in_items || s->gap;
 		return kvi_reader_meta(r, f, content, bytes, r->error);
@@ -267,10 +265,8 @@ static kvarc_ret step(struct scan *s)
 	kvarc_reader *r = s->r;
 	struct kvi_frame f;
 	uint64_t next;
-	kvarc_ret ret = kvi_frame_read(&r->in, s->offset, &s->buffer, &f,
-	                               r->error);
-	bool whole = f.head_good && !f.cut && f.head.payload_bytes <=
-	             KVI_FRAME_MAX;
+	kvarc_ret ret = kvi_frame_read(&r->in, s->offset, &s->buffer, &f, r->error);
+	bool whole = f.head_good && !f.cut && f.head.payload_bytes <= KVI_FRAME_MAX;
 	if (ret == KVARC_OK)
 		ret = take(s, &f);
 	if (ret == KVARC_OK) {
@@ -303,8 +299,7 @@ static kvarc_ret step(struct scan *s)
 static void forget_items(kvarc_reader *r)
 {
 	for (size_t i = 0; i < r->items.n; i++)
-		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore,
-		                 &r->alloc);
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore, &r->alloc);
 	r->items.n = r->blobs.n = 0;
 }
 
@@ -312,8 +307,7 @@ static void set_state(struct scan *s)
 {
 	kvarc_reader *r = s->r;
 	const struct kvi_region *g = r->regions.p;
-	bool tail = r->regions.n == 1 &&
-	            g->offset + g->bytes == r->in.source.size;
+	bool tail = r->regions.n == 1 && g->offset + g->bytes == r->in.source.size;
 	r->end_known = s->last_type == KVI_FRAME_COMMIT || s->last_good == KVI_FRAME_FOOTER;
 	if (r->regions.n)
 		r->state = tail ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
@@ -348,14 +342,12 @@ kvarc_ret kvi_salvage_scan(kvarc_reader *r)
 	uint8_t head[KVI_FRAME_HEAD_BYTES];
 	struct kvi_frame f;
 	/* GEOMETRY was read before; its frame ends where the rest begins. */
-	kvarc_ret ret = kvi_frame_peek(&r->in, KVI_SUPERBLOCK_BYTES, head, 0,
-	                               &f, r->error);
+	kvarc_ret ret = kvi_frame_peek(&r->in, KVI_SUPERBLOCK_BYTES, head, 0, &f, r->error);
 	s.committed = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *s.committed);
 	if (ret == KVARC_OK && !s.committed)
 		ret = no_memory(r);
 	if (ret == KVARC_OK) {
-		s.offset = KVI_SUPERBLOCK_BYTES +
-		           kvi_frame_bytes(f.head.payload_bytes);
+		s.offset = KVI_SUPERBLOCK_BYTES + kvi_frame_bytes(f.head.payload_bytes);
 		ret = scan(&s);
 	}
 	kvi_free(&r->alloc, s.buffer.p);

@@ -2,9 +2,8 @@
 /* verify.c - reads and decodes everything, checks every check */
 #include "reader_state.h"
 
-static int take_nothing(void *opaque, uint32_t tensor, uint32_t head,
-                        uint32_t heads, uint64_t t0, uint32_t n,
-                        const void *src)
+static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                        uint32_t n, const void *src)
 {
 	(void)opaque, (void)tensor, (void)head, (void)heads;
 	(void)t0, (void)n, (void)src;
@@ -14,8 +13,7 @@ static int take_nothing(void *opaque, uint32_t tensor, uint32_t head,
 /* Ids of a segment that nobody can decode without the model. */
 static kvarc_ret unknown_ids(kvarc_reader *r)
 {
-	struct kvi_predictor_ref *x =
-		kvi_reader_codes_ids(r, r->walk.segment_sequence);
+	struct kvi_predictor_ref *x = kvi_reader_codes_ids(r, r->walk.segment_sequence);
 	kvarc_ret ret = kvi_reader_ids(r, x, &r->segment->segment, r->error);
 	return ret == KVARC_END ? x->ids_ret : ret;
 }
@@ -30,8 +28,7 @@ static kvarc_ret walk_all(kvarc_reader *r)
 		if (!ret && segment.ids_coded && !segment.ids && !r->salvage)
 			ret = unknown_ids(r);
 		if (ret == KVARC_OK)
-			ret = kvarc_reader_segment_deliver(r, take_nothing,
-			                                   NULL);
+			ret = kvarc_reader_segment_deliver(r, take_nothing, NULL);
 	}
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
@@ -47,8 +44,7 @@ kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **
 }
 
 /* Says each damaged place; returns how many. */
-static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
-                          uint64_t *places)
+static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque, uint64_t *places)
 {
 	kvarc_reader *again;
 	*places = 0;
@@ -67,8 +63,7 @@ static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
 	return ret;
 }
 
-static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage,
-                             void *opaque)
+static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage, void *opaque)
 {
 	kvarc_reader *again = NULL;
 	kvarc_error first = { 0 };
@@ -84,11 +79,10 @@ static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage,
 	kvarc_ret told = tell_all(r, damage, opaque, &places);
 	if (told == KVARC_OK || told == KVARC_DATA) {
 		/* Wrong as a whole, or so wrong that salvage cannot begin. */
-		kvarc_damage d = {
-			.offset = r->error ? first.offset : KVARC_UNKNOWN,
-			.track = UINT32_MAX, .tensor = UINT32_MAX,
-			.what = "the file does not fit together"
-		};
+		kvarc_damage d = { .offset = r->error ? first.offset : KVARC_UNKNOWN,
+			           .track = UINT32_MAX,
+			           .tensor = UINT32_MAX,
+			           .what = "the file does not fit together" };
 		if (places == 0)
 			damage(opaque, &d);
 		if (r->error)
@@ -98,27 +92,25 @@ static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage,
 	return told;
 }
 
-kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage,
-                              void *opaque)
+kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage, void *opaque)
 {
 	if (!r)
 		return KVARC_PROG;
 	if (r->sticky)
 		return r->sticky;
 	if (kvi_input_seekable(&r->in))
-		return kvi_reader_stick(r, verify_file(r, damage, opaque));
+		return kvi_reader_set_error(r, verify_file(r, damage, opaque));
 	if (r->started)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "a pipe can be verified "
+		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		                       "a pipe can be verified "
 		                       "only before segments are read");
 	r->allow_lossy = true; /* nothing is read after it */
 	kvarc_ret ret = walk_all(r);
 	if (ret == KVARC_DATA && damage) {
-		kvarc_damage d = {
-			.offset = r->error ? r->error->offset : KVARC_UNKNOWN,
-			.track = UINT32_MAX, .tensor = UINT32_MAX,
-			.what = "damaged; what follows was not looked at"
-		};
+		kvarc_damage d = { .offset = r->error ? r->error->offset : KVARC_UNKNOWN,
+			           .track = UINT32_MAX,
+			           .tensor = UINT32_MAX,
+			           .what = "damaged; what follows was not looked at" };
 		damage(opaque, &d);
 	}
 	return ret;

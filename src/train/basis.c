@@ -21,11 +21,11 @@
 #include "weigh_heads.h"
 
 enum {
-	SINKS = 4,        /* first tokens, which are like no others and stay exact */
+	SINKS = 4, /* first tokens, which are like no others and stay exact */
 	SWEEPS = 24,
-	STEP_BITS = 8,    /* of a standard deviation, for means */
+	STEP_BITS = 8, /* of a standard deviation, for means */
 	FIRST_EXPONENT = 128,
-	KLT_RATES = 6     /* that are reported */
+	KLT_RATES = 6 /* that are reported */
 };
 
 /* A tensor at work. */
@@ -35,41 +35,40 @@ struct basis {
 	size_t shape;
 	struct kvi_model *m;
 	size_t hc;
-	double n;             /* tokens */
-	double *sum;          /* C */
-	double *cov;          /* of each head hc x hc: sums of products, then eigenvectors in columns */
-	double *value;        /* C: eigenvalues */
-	double *work;         /* hc x hc of each head */
-	double *rows;         /* a block of tokens, by slot */
+	double n;      /* tokens */
+	double *sum;   /* C */
+	double *cov;   /* of each head hc x hc: sums of products, then eigenvectors in columns */
+	double *value; /* C: eigenvalues */
+	double *work;  /* hc x hc of each head */
+	double *rows;  /* a block of tokens, by slot */
 	float *elements;
 	uint8_t *raw;
-	size_t tokens;        /* of the block */
+	size_t tokens;                   /* of the block */
 	uint32_t index[KVI_TRAIN_BLOCK]; /* which of them are there */
-	int16_t *z;           /* C rows of all tokens; NULL: nothing is predicted from them */
-	float *weight;        /* of all tokens */
-	size_t all;           /* tokens */
-	double rms;           /* of all elements about their means */
-	double *unit;         /* of each head: what its coefficients are multiples of, near it */
+	int16_t *z;    /* C rows of all tokens; NULL: nothing is predicted from them */
+	float *weight; /* of all tokens */
+	size_t all;    /* tokens */
+	double rms;    /* of all elements about their means */
+	double *unit;  /* of each head: what its coefficients are multiples of, near it */
 	bool bad;
 };
 
 /* A block of a cache as numbers by slot, keys turned back. Tokens that are not finite are left
  * out. */
-static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t0,
-                      uint32_t n, struct kvi_turns *turns, void *room)
+static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t0, uint32_t n,
+                      struct kvi_rotations *turns, void *buffer)
 {
 	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
 	const size_t C = b->m->C, hc = b->hc, row = kvi_tensor_bytes(x);
 	int32_t positions[KVI_TRAIN_BLOCK];
-	kvarc_ret ret = kvi_train_fetch(b->t, c, c->tensors[b->shape], t0, n,
-	                                b->raw);
+	kvarc_ret ret = kvi_train_fetch(b->t, c, c->tensors[b->shape], t0, n, b->raw);
 	if (ret)
 		return ret;
 	for (uint32_t i = 0; i < n; i++)
 		positions[i] = c->positions[kvi_train_token(c, t0 + i)];
 	if (rope)
-		kvi_turns_make(turns, room, rope, positions, n);
+		kvi_rotations_make(turns, buffer, rope, positions, n);
 	b->tokens = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		double *to = b->rows + b->tokens * C;
@@ -78,13 +77,11 @@ static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t
 			continue;
 		kvi_floats_exact(x->dtype, b->raw + i * row, C, b->elements);
 		for (size_t s = 0; s < C; s++)
-			to[s] = b->elements[s / hc * hc +
-			                    kvi_slot_channel(b->m, rope, s % hc)];
+			to[s] = b->elements[s / hc * hc + kvi_slot_channel(b->m, rope, s % hc)];
 		for (size_t p = 0; rope && p < C / hc * turns->pairs; p++) {
 			size_t pair = p % turns->pairs;
 			double *a = to + p / turns->pairs * hc + 2 * pair;
-			const int16_t *cs = turns->turn +
-				2 * (pair * turns->tokens_room + i);
+			const int16_t *cs = turns->turn + 2 * (pair * turns->tokens_capacity + i);
 			double u = a[0] * cs[0] + a[1] * cs[1];
 			a[1] = (a[1] * cs[0] - a[0] * cs[1]) / 16384;
 			a[0] = u / 16384;
@@ -162,8 +159,7 @@ static void centre_head(void *arg, size_t h)
 		sum[i] /= b->n;
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j <= i; j++)
-			a[i * n + j] = a[j * n + i] =
-				a[i * n + j] / b->n - sum[i] * sum[j];
+			a[i * n + j] = a[j * n + i] = a[i * n + j] / b->n - sum[i] * sum[j];
 }
 
 /* Its eigenvectors, and the values in descending order. */
@@ -242,8 +238,8 @@ static bool set_rows(struct basis *b, size_t h)
 			return false;
 		b->m->qm[h * n + i] = (uint8_t)(e + FIRST_EXPONENT);
 		for (size_t j = 0; j < n; j++)
-			b->m->m[(h * n + i) * b->m->m_stride + j] = (int16_t)
-				nearest(ldexp(v[i * n + j] * unit, -e));
+			b->m->m[(h * n + i) * b->m->m_stride + j] =
+				(int16_t)nearest(ldexp(v[i * n + j] * unit, -e));
 	}
 	return true;
 }
@@ -254,8 +250,7 @@ static void set_classes(struct basis *b)
 	for (size_t i = 0; i < b->m->C; i++) {
 		const double unit = b->unit[i / b->hc];
 		float v = (float)(b->value[i] / (unit * unit));
-		b->m->k[i] = (int16_t)(v > 0x1p-80f ? (kvi_quarter_log(v) + 1) >> 1
-		                                    : FAR);
+		b->m->k[i] = (int16_t)(v > 0x1p-80f ? (kvi_quarter_log(v) + 1) >> 1 : FAR);
 	}
 }
 
@@ -282,11 +277,9 @@ static kvarc_ret centre(struct basis *b)
 static kvarc_ret predict(struct basis *b, const struct kvi_train_below *below)
 {
 	const size_t square = b->hc * b->hc;
-	kvarc_ret ret = kvi_train_below_fit(b->t, below, b->m, b->z, b->weight,
-	                                    b->all, b->cov);
+	kvarc_ret ret = kvi_train_below_fit(b->t, below, b->m, b->z, b->weight, b->all, b->cov);
 	for (size_t i = 0; i < b->m->C * b->hc && !ret; i++)
-		b->cov[i] = ldexp(b->cov[i],
-		                  2 * b->m->step[i / square * b->hc]);
+		b->cov[i] = ldexp(b->cov[i], 2 * b->m->step[i / square * b->hc]);
 	return ret;
 }
 
@@ -322,33 +315,32 @@ static void take_z(struct basis *b, size_t at)
 }
 
 /* Blocks of a cache whose first token is token `at` of all. */
-static kvarc_ret each_block(struct basis *b, const struct kvi_train_cache *c,
-                            size_t at, void take(struct basis *b, size_t at))
+static kvarc_ret each_block(struct basis *b, const struct kvi_train_cache *c, size_t at,
+                            void take(struct basis *b, size_t at))
 {
 	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
-	struct kvi_turns turns = { .pairs = 0 };
+	struct kvi_rotations turns = { .pairs = 0 };
 	kvarc_ret ret = KVARC_OK;
-	void *room = rope ? kvi_malloc(&b->t->alloc, kvi_turns_bytes(
-		rope->rotary / 2, KVI_TRAIN_BLOCK)) : NULL;
-	if (rope && !room)
+	void *buffer = rope ? kvi_malloc(&b->t->alloc,
+	                                 kvi_rotations_bytes(rope->rotary / 2, KVI_TRAIN_BLOCK))
+	                    : NULL;
+	if (rope && !buffer)
 		return kvi_train_no_memory(b->t);
 	for (size_t t = 0; t < c->held && !ret; t += KVI_TRAIN_BLOCK) {
 		size_t left = c->held - t;
-		uint32_t n = left < KVI_TRAIN_BLOCK ? (uint32_t)left
-		                                    : KVI_TRAIN_BLOCK;
-		ret = load(b, c, t, n, &turns, room);
+		uint32_t n = left < KVI_TRAIN_BLOCK ? (uint32_t)left : KVI_TRAIN_BLOCK;
+		ret = load(b, c, t, n, &turns, buffer);
 		if (ret)
 			break;
 		take(b, at + t);
 		ret = kvi_train_progress(b->t, n * kvi_tensor_bytes(x));
 	}
-	kvi_free(&b->t->alloc, room);
+	kvi_free(&b->t->alloc, buffer);
 	return ret;
 }
 
-static kvarc_ret each_cache(struct basis *b,
-                            void take(struct basis *b, size_t at))
+static kvarc_ret each_cache(struct basis *b, void take(struct basis *b, size_t at))
 {
 	kvarc_ret ret = KVARC_OK;
 	size_t at = 0;
@@ -367,8 +359,7 @@ static kvarc_ret take_integers(struct basis *b)
 		return KVARC_OK;
 	b->z = kvi_calloc(a, b->m->C, b->all * sizeof *b->z);
 	b->weight = kvi_calloc(a, b->all, sizeof *b->weight);
-	return b->z && b->weight ? each_cache(b, take_z)
-	                         : kvi_train_no_memory(b->t);
+	return b->z && b->weight ? each_cache(b, take_z) : kvi_train_no_memory(b->t);
 }
 
 static kvarc_ret open_basis(struct basis *b)
@@ -386,15 +377,17 @@ static kvarc_ret open_basis(struct basis *b)
 	b->rows = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof *b->rows);
 	b->elements = kvi_calloc(a, C, sizeof *b->elements);
 	b->raw = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof(float));
-	return b->sum && b->unit && b->value && b->cov && b->work && b->rows &&
-	       b->elements && b->raw ? KVARC_OK : kvi_train_no_memory(b->t);
+	return b->sum && b->unit && b->value && b->cov && b->work && b->rows && b->elements &&
+	                       b->raw
+	               ? KVARC_OK
+	               : kvi_train_no_memory(b->t);
 }
 
 static void close_basis(struct basis *b)
 {
 	const struct kvi_alloc *a = &b->t->alloc;
-	void *const rooms[] = { b->sum, b->unit, b->value, b->cov, b->work, b->rows,
-		                b->elements, b->raw, b->z, b->weight };
+	void *const rooms[] = { b->sum,  b->unit,     b->value, b->cov, b->work,
+		                b->rows, b->elements, b->raw,   b->z,   b->weight };
 	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
 		kvi_free(a, rooms[i]);
 }
@@ -426,10 +419,9 @@ static kvarc_ret report(struct basis *b, kvarc_trained *to)
 	const struct kvi_chunk chunk = { .kind = KVARC_VALUE };
 	double price[KVI_CODE_CLASSES];
 	kvarc_ret ret = price_classes(b->t, price);
-	*to = (kvarc_trained){
-		.layer = b->m->layer, .kind = b->m->kind,
-		.elements = (uint64_t)b->n * b->m->C
-	};
+	*to = (kvarc_trained){ .layer = b->m->layer,
+		               .kind = b->m->kind,
+		               .elements = (uint64_t)b->n * b->m->C };
 	for (int rate = 1; rate <= KLT_RATES && !ret; rate++) {
 		const kvarc_lossy how = { .rate = 16 * rate };
 		int shift = kvi_quarter_log(kvi_step_of(&how, &chunk, 1)) - KVI_CODE_UNIT;
@@ -446,8 +438,7 @@ static kvarc_ret report(struct basis *b, kvarc_trained *to)
 static kvarc_ret add_report(struct basis *b)
 {
 	kvarc_trainer *t = b->t;
-	if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report, t->n_report,
-	                     sizeof *t->report))
+	if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report, t->n_report, sizeof *t->report))
 		return kvi_train_no_memory(t);
 	return report(b, &t->report[t->n_report++]);
 }
@@ -468,8 +459,8 @@ static kvarc_ret fit(struct basis *b, const struct kvi_train_below *below)
 	return ret ? ret : add_report(b);
 }
 
-/* Others may be predicted from it. Decoding leaves 1/64 of the variance as noise at some 2 to 3 bits
- * an element: one profile serves all rates. */
+/* Others may be predicted from it. Decoding leaves 1/64 of the variance as noise at some 2 to 3
+ * bits an element: one profile serves all rates. */
 static void keep(struct basis *b, struct kvi_train_below *below)
 {
 	double rms = ldexp(b->rms, -b->m->step[0]);
@@ -478,22 +469,25 @@ static void keep(struct basis *b, struct kvi_train_below *below)
 	b->z = NULL;
 }
 
-static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
-                           size_t shape, struct kvi_train_below *below)
+static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
+                           struct kvi_train_below *below)
 {
 	struct kvi_profile *p = kvi_train_profile(t);
 	const struct kvi_train_shape *x = &s->shapes[shape];
-	struct basis b = { .t = t, .stack = s, .shape = shape,
-		           .m = &p->models[p->n_models], .hc = x->channels };
-	*b.m = (struct kvi_model){
-		.level = KVI_LEVEL_BASIS, .kind = x->kind, .layer = x->layer,
-		.heads = x->heads, .head_channels = x->channels,
-		.rope = x->rope, .flags = KVI_MODEL_BASIS
+	struct basis b = {
+		.t = t, .stack = s, .shape = shape, .m = &p->models[p->n_models], .hc = x->channels
 	};
+	*b.m = (struct kvi_model){ .level = KVI_LEVEL_BASIS,
+		                   .kind = x->kind,
+		                   .layer = x->layer,
+		                   .heads = x->heads,
+		                   .head_channels = x->channels,
+		                   .rope = x->rope,
+		                   .flags = KVI_MODEL_BASIS };
 	for (size_t i = 0; i < s->n_caches; i++)
 		b.all += s->caches[i]->held;
 	kvi_train_below_choose(t, below, b.m, (double)b.all);
-	if (kvi_model_room(p, b.m))
+	if (kvi_model_reserve(p, b.m))
 		return kvi_train_no_memory(t);
 	p->n_models++; /* its memory is the profile's now */
 	kvarc_ret ret = open_basis(&b);
@@ -502,9 +496,10 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s,
 	if (!ret)
 		keep(&b, below);
 	if (ret == KVARC_END) {
-		kvi_train_note(t, "layer %u: no transform, its %s are too few or "
-		               "do not vary", (unsigned)x->layer,
-		               x->kind == KVARC_KEY ? "keys" : "values");
+		kvi_train_note(t,
+		               "layer %u: no transform, its %s are too few or "
+		               "do not vary",
+		               (unsigned)x->layer, x->kind == KVARC_KEY ? "keys" : "values");
 		p->n_models--;
 		kvi_model_free(p, b.m);
 		ret = KVARC_OK;

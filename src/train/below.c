@@ -17,7 +17,7 @@
 #include "weigh_heads.h"
 
 enum {
-	TOKENS_EACH = 4,    /* a source channel needs so many */
+	TOKENS_EACH = 4,      /* a source channel needs so many */
 	HEAD_BLOCK_FROM = 513 /* channels of a tensor */
 };
 
@@ -40,8 +40,8 @@ void kvi_train_below_free(kvarc_trainer *t, struct kvi_train_below *b)
 		let_go(t, b, b->n - 1);
 }
 
-void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b,
-                          const struct kvi_model *m, int16_t *z, double noise)
+void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b, const struct kvi_model *m,
+                          int16_t *z, double noise)
 {
 	if (b->n == KVI_TRAIN_BELOW_KEPT)
 		kvi_free(&t->alloc, z);
@@ -49,8 +49,8 @@ void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b,
 		b->kept[b->n++] = (struct kvi_train_kept){ m, z, noise };
 }
 
-void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b,
-                            struct kvi_model *m, double tokens)
+void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b, struct kvi_model *m,
+                            double tokens)
 {
 	const bool block = head_block(t, m), first = m->layer % t->options.group == 0;
 	double channels = 0;
@@ -63,10 +63,10 @@ void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b,
 		if (first && from->layer != m->layer)
 			continue;
 		channels += (by_head ? 1.0 : from->heads) * from->head_channels;
-		m->lower[m->n_lower++] = (struct kvi_source){
-			.delta = (uint8_t)(m->layer - from->layer),
-			.kind = from->kind, .scope = by_head
-		};
+		m->lower[m->n_lower++] =
+			(struct kvi_source){ .delta = (uint8_t)(m->layer - from->layer),
+			                     .kind = from->kind,
+			                     .scope = by_head };
 	}
 	if (tokens < TOKENS_EACH * channels)
 		m->n_lower = 0;
@@ -78,12 +78,12 @@ struct below_fit {
 	const struct kvi_train_below *b;
 	struct kvi_model *m;
 	size_t n_x, n_all;
-	double *g;               /* n_all x n_all */
-	double *noise;           /* n_x */
+	double *g;     /* n_all x n_all */
+	double *noise; /* n_x */
 	double *cov;
 	/* Of the channels [first, first + n_y) of the tensor and what they are predicted from. */
 	size_t first, n_y, n_seen;
-	size_t *seen, *entry;    /* features; their places in rows of A */
+	size_t *seen, *entry; /* features; their places in rows of A */
 	double *s, *a, *work;
 };
 
@@ -99,18 +99,15 @@ static kvarc_ret take_moments(struct below_fit *f, const int16_t *z, const float
                               size_t n_tokens)
 {
 	kvarc_trainer *t = f->t;
-	struct kvi_train_feature *x =
-		kvi_calloc(&t->alloc, f->n_all, sizeof *x);
+	struct kvi_train_feature *x = kvi_calloc(&t->alloc, f->n_all, sizeof *x);
 	double *mean = kvi_array(&t->alloc, f->n_all, sizeof *mean);
 	kvarc_ret ret = x && mean ? KVARC_OK : kvi_train_no_memory(t);
 	size_t at = 0;
 	for (unsigned i = 0; i <= f->m->n_lower && !ret; i++) {
-		const struct kvi_train_kept *k =
-			i < f->m->n_lower ? kept_of(f, i) : NULL;
+		const struct kvi_train_kept *k = i < f->m->n_lower ? kept_of(f, i) : NULL;
 		const struct kvi_model *m = k ? k->m : f->m;
 		for (size_t c = 0; c < m->C; c++, at++) {
-			const double unit = k ? kvi_train_unit_of(
-				t, m, c / m->head_channels) : 1;
+			const double unit = k ? kvi_train_unit_of(t, m, c / m->head_channels) : 1;
 			double sum = 0;
 			x[at].z = (k ? k->z : z) + c * n_tokens;
 			for (size_t n = 0; n < n_tokens; n++)
@@ -134,7 +131,7 @@ static void look_around(struct below_fit *f)
 	f->n_seen = 0;
 	for (unsigned i = 0; i < f->m->n_lower; i++) {
 		const struct kvi_model *from = f->m->lower[i].model;
-		const size_t hc = from->head_channels, room = kvi_head_room(from);
+		const size_t hc = from->head_channels, buffer = kvi_head_stride(from);
 		size_t h0 = 0, heads = from->heads;
 		if (f->m->lower[i].scope) {
 			h0 = f->first / f->m->head_channels % heads;
@@ -143,10 +140,10 @@ static void look_around(struct below_fit *f)
 		for (size_t h = 0; h < heads; h++)
 			for (size_t c = 0; c < hc; c++) {
 				f->seen[f->n_seen] = feature + (h0 + h) * hc + c;
-				f->entry[f->n_seen++] = entry + h * room + c;
+				f->entry[f->n_seen++] = entry + h * buffer + c;
 			}
 		feature += from->C;
-		entry += heads * room;
+		entry += heads * buffer;
 	}
 }
 
@@ -164,8 +161,9 @@ static void store_row(void *arg, size_t c)
 		most = size > most ? size : most;
 	}
 	/* Rounding adds half a unit for each coefficient at most. */
-	for (; q && (sum * unit > KVI_COEF_SUM_MAX - (double)f->n_seen ||
-	             most * unit > INT16_MAX - 1); q--)
+	for (; q &&
+	       (sum * unit > KVI_COEF_SUM_MAX - (double)f->n_seen || most * unit > INT16_MAX - 1);
+	     q--)
 		unit /= 2;
 	const bool fits = sum * unit <= KVI_COEF_SUM_MAX - (double)f->n_seen &&
 	                  most * unit <= INT16_MAX - 1;
@@ -200,8 +198,7 @@ static void leave(void *arg, size_t c)
 		double sum = f->g[(y + c) * f->n_all + y + d];
 		for (size_t i = 0; i < f->n_seen; i++) {
 			const double *row = f->g + f->seen[i] * f->n_all + y;
-			sum += f->a[i * f->n_y + c] *
-			       (f->work[i * f->n_y + d] - row[d]) -
+			sum += f->a[i * f->n_y + c] * (f->work[i * f->n_y + d] - row[d]) -
 			       row[c] * f->a[i * f->n_y + d];
 		}
 		f->cov[(f->first + c) * hc + d - h] = sum;
@@ -240,8 +237,8 @@ static kvarc_ret fit_all(struct below_fit *f, bool by_head)
 }
 
 kvarc_ret kvi_train_below_fit(kvarc_trainer *t, const struct kvi_train_below *b,
-                              struct kvi_model *m, const int16_t *z,
-                              const float *w, size_t n_tokens, double *cov)
+                              struct kvi_model *m, const int16_t *z, const float *w,
+                              size_t n_tokens, double *cov)
 {
 	const struct kvi_alloc *alloc = &t->alloc;
 	struct below_fit f = { .t = t, .b = b, .m = m, .cov = cov };
@@ -259,8 +256,9 @@ kvarc_ret kvi_train_below_fit(kvarc_trainer *t, const struct kvi_train_below *b,
 	f.s = kvi_array(alloc, f.n_x, f.n_x * sizeof *f.s);
 	f.a = kvi_array(alloc, f.n_x, m->C * sizeof *f.a);
 	f.work = kvi_array(alloc, f.n_x, most * sizeof *f.work);
-	kvarc_ret ret = f.g && f.noise && f.seen && f.entry && f.s && f.a &&
-	                f.work ? KVARC_OK : kvi_train_no_memory(t);
+	kvarc_ret ret = f.g && f.noise && f.seen && f.entry && f.s && f.a && f.work
+	                        ? KVARC_OK
+	                        : kvi_train_no_memory(t);
 	if (!ret)
 		ret = take_moments(&f, z, w, n_tokens);
 	if (!ret)

@@ -10,8 +10,8 @@ enum { KVI_TRAIN_BELOW_KEPT = 8 };
 /* A tensor that others may be predicted from: numbers in units of 2^step about its means. */
 struct kvi_train_kept {
 	const struct kvi_model *m;
-	int16_t *z;         /* C rows of all tokens */
-	double noise;       /* variance that decoded elements of a head of weight 1 will have about them,
+	int16_t *z;   /* C rows of all tokens */
+	double noise; /* variance that decoded elements of a head of weight 1 will have about them,
 	                     * in those units */
 };
 struct kvi_train_below {
@@ -20,11 +20,11 @@ struct kvi_train_below {
 };
 /* Sources for a model that has none, of tensors that are kept; those of layers further below are
  * freed. tokens: that can be fitted. */
-void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b,
-                            struct kvi_model *m, double tokens);
+void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b, struct kvi_model *m,
+                            double tokens);
 /* Takes z. */
-void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b,
-                          const struct kvi_model *m, int16_t *z, double noise);
+void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b, const struct kvi_model *m,
+                          int16_t *z, double noise);
 void kvi_train_below_free(kvarc_trainer *t, struct kvi_train_below *b);
 
 /*
@@ -32,7 +32,7 @@ void kvi_train_below_free(kvarc_trainer *t, struct kvi_train_below *b);
  * what they leave, in units of 2^step. w: weights of the tokens. Returns OK, or no memory.
  */
 kvarc_ret kvi_train_below_fit(kvarc_trainer *t, const struct kvi_train_below *b,
-                              struct kvi_model *m, const int16_t *z,
-                              const float *w, size_t n_tokens, double *cov);
+                              struct kvi_model *m, const int16_t *z, const float *w,
+                              size_t n_tokens, double *cov);
 
 #endif

@@ -71,10 +71,8 @@ static void update_rows(void *arg, size_t i)
 	size_t below = j->n - j->end;
 	size_t first = i * PART, last = least(first + PART, below);
 	double *c = j->a + (j->end + first) * j->stride + j->end;
-	j->kernels->subtract(c, j->stride,
-	                     j->a + (j->end + first) * j->stride + j->at,
-	                     j->stride, j->panel, below, last - first, last,
-	                     j->end - j->at);
+	j->kernels->subtract(c, j->stride, j->a + (j->end + first) * j->stride + j->at, j->stride,
+	                     j->panel, below, last - first, last, j->end - j->at);
 }
 
 bool kvi_train_cholesky(kvarc_trainer *t, double *a, size_t n, size_t stride)
@@ -111,34 +109,32 @@ static void solve_columns(void *arg, size_t i)
 	double *x = j->x + first;
 	for (size_t at = 0, end; at < j->n; at = end) {
 		end = least(at + PART, j->n);
-		j->kernels->subtract(x + at * m, m, j->l + at * j->stride,
-		                     j->stride, x, m, end - at, cols, at);
+		j->kernels->subtract(x + at * m, m, j->l + at * j->stride, j->stride, x, m,
+		                     end - at, cols, at);
 		for (size_t r = at; r < end; r++) {
 			const double *l = j->l + r * j->stride;
-			j->kernels->subtract(x + r * m, m, l + at, j->stride,
-			                     x + at * m, m, 1, cols, r - at);
+			j->kernels->subtract(x + r * m, m, l + at, j->stride, x + at * m, m, 1,
+			                     cols, r - at);
 			for (size_t c = 0; c < cols; c++)
 				x[r * m + c] /= l[r];
 		}
 	}
 	for (size_t k = parts(j->n); k-- > 0;) {
 		size_t at = k * PART, end = least(at + PART, j->n);
-		j->kernels->subtract(x + at * m, m, j->up + at * j->n + end,
-		                     j->n, x + end * m, m, end - at, cols,
-		                     j->n - end);
+		j->kernels->subtract(x + at * m, m, j->up + at * j->n + end, j->n, x + end * m, m,
+		                     end - at, cols, j->n - end);
 		for (size_t r = end; r-- > at;) {
 			const double *u = j->up + r * j->n;
-			j->kernels->subtract(x + r * m, m, u + r + 1, j->n,
-			                     x + (r + 1) * m, m, 1, cols,
-			                     end - r - 1);
+			j->kernels->subtract(x + r * m, m, u + r + 1, j->n, x + (r + 1) * m, m, 1,
+			                     cols, end - r - 1);
 			for (size_t c = 0; c < cols; c++)
 				x[r * m + c] /= u[r];
 		}
 	}
 }
 
-void kvi_train_solve(kvarc_trainer *t, const double *l, size_t n, size_t stride,
-                     double *x, size_t m, double *work)
+void kvi_train_solve(kvarc_trainer *t, const double *l, size_t n, size_t stride, double *x,
+                     size_t m, double *work)
 {
 	struct solve_job j = { t->kernels, l, work, n, stride, x, m };
 	for (size_t r = 0; r < n; r++)
@@ -160,23 +156,20 @@ static void product_rows(void *arg, size_t i)
 	size_t first = i * PART, rows = least(PART, j->m - first);
 	for (size_t at = 0; at < j->k; at += PART)
 		j->kernels->subtract(j->c + first * j->c_stride, j->c_stride,
-		                     j->a + first * j->a_stride + at,
-		                     j->a_stride, j->b + at * j->b_stride,
-		                     j->b_stride, rows, j->n,
+		                     j->a + first * j->a_stride + at, j->a_stride,
+		                     j->b + at * j->b_stride, j->b_stride, rows, j->n,
 		                     least(PART, j->k - at));
 }
 
-void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride,
-                        const double *a, size_t a_stride, const double *b,
-                        size_t b_stride, size_t m, size_t n, size_t k)
+void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride, const double *a,
+                        size_t a_stride, const double *b, size_t b_stride, size_t m, size_t n,
+                        size_t k)
 {
-	struct product_job j = { t->kernels, c, a, b, c_stride, a_stride,
-		                 b_stride, m, n, k };
+	struct product_job j = { t->kernels, c, a, b, c_stride, a_stride, b_stride, m, n, k };
 	kvi_train_parallel(t, parts(m), product_rows, &j);
 }
 
-void kvi_train_regress(const double *l, size_t stride, size_t c, size_t p,
-                       double *b)
+void kvi_train_regress(const double *l, size_t stride, size_t c, size_t p, double *b)
 {
 	memcpy(b, l + c * stride, p * sizeof *b);
 	for (size_t k = p; k-- > 0;) {

@@ -12,17 +12,16 @@
  */
 bool kvi_train_cholesky(kvarc_trainer *t, double *a, size_t n, size_t stride);
 /* x (n x m) becomes the solution of L L^T X = x; work: n * n. */
-void kvi_train_solve(kvarc_trainer *t, const double *l, size_t n, size_t stride,
-                     double *x, size_t m, double *work);
+void kvi_train_solve(kvarc_trainer *t, const double *l, size_t n, size_t stride, double *x,
+                     size_t m, double *work);
 /* c -= a b: c is m x n, a is m x k, b is k x n. */
-void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride,
-                        const double *a, size_t a_stride, const double *b,
-                        size_t b_stride, size_t m, size_t n, size_t k);
+void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride, const double *a,
+                        size_t a_stride, const double *b, size_t b_stride, size_t m, size_t n,
+                        size_t k);
 /*
  * b[0..p-1]: regression of variable c on the first p variables of a Cholesky factor, p <= c;
  * row c of L is its regression on the scaled residuals.
  */
-void kvi_train_regress(const double *l, size_t stride, size_t c, size_t p,
-                       double *b);
+void kvi_train_regress(const double *l, size_t stride, size_t c, size_t p, double *b);
 
 #endif

@@ -10,15 +10,15 @@ enum { UNIT = 400, ROWS = 32 };
 struct gram_job {
 	const struct kvi_train_kernels *kernels;
 	const struct kvi_train_feature *f;
-	size_t n, room;          /* room: n rounded up to tiles */
-	const float *w;          /* of the tokens of the block */
+	size_t n, capacity; /* room: n rounded up to tiles */
+	const float *w;     /* of the tokens of the block */
 	const size_t *token;
-	size_t count;            /* of them, rest zero */
-	int16_t *rows;           /* room x KVI_GRAM_TOKENS */
+	size_t count;                  /* of them, rest zero */
+	int16_t *rows;                 /* room x KVI_GRAM_TOKENS */
 	int16_t ones[KVI_GRAM_TOKENS]; /* the weights as a row */
-	float one;               /* their unit */
-	int64_t *first;          /* rows x ones */
-	int64_t *sums;           /* room x room, tiles on and above the diagonal */
+	float one;                     /* their unit */
+	int64_t *first;                /* rows x ones */
+	int64_t *sums;                 /* room x room, tiles on and above the diagonal */
 	double *g, *mean, norm;
 };
 
@@ -29,8 +29,7 @@ static float unit_of(const struct kvi_train_feature *f)
 
 static int16_t entry(float v)
 {
-	v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT
-	    : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
+	v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
 	return (int16_t)(v < 0 ? v - 0.5f : v + 0.5f);
 }
 
@@ -53,17 +52,15 @@ static void add_rows(void *arg, size_t i)
 {
 	const struct gram_job *j = arg;
 	size_t first = i * ROWS, n = (j->count + 63) & ~(size_t)63;
-	size_t end = first + ROWS < j->room ? first + ROWS : j->room;
+	size_t end = first + ROWS < j->capacity ? first + ROWS : j->capacity;
 	int64_t sums[KVI_GRAM_TILE * KVI_GRAM_TILE];
-	for (size_t c = first; c < j->room; c += KVI_GRAM_TILE)
+	for (size_t c = first; c < j->capacity; c += KVI_GRAM_TILE)
 		for (size_t r = first; r < end && r <= c; r += KVI_GRAM_TILE) {
-			int64_t *to = j->sums + r * j->room + c;
+			int64_t *to = j->sums + r * j->capacity + c;
 			j->kernels->gram(sums, j->rows + r * KVI_GRAM_TOKENS,
-			                 j->rows + c * KVI_GRAM_TOKENS,
-			                 KVI_GRAM_TOKENS, n);
+			                 j->rows + c * KVI_GRAM_TOKENS, KVI_GRAM_TOKENS, n);
 			for (size_t k = 0; k < KVI_GRAM_TILE * KVI_GRAM_TILE; k++)
-				to[k / KVI_GRAM_TILE * j->room +
-				   k % KVI_GRAM_TILE] += sums[k];
+				to[k / KVI_GRAM_TILE * j->capacity + k % KVI_GRAM_TILE] += sums[k];
 		}
 }
 
@@ -80,9 +77,9 @@ static void finish_row(void *arg, size_t r)
 	for (size_t c = 0; c < j->n; c++) {
 		size_t lo = r < c ? r : c, hi = r < c ? c : r;
 		double f = (double)unit_of(&j->f[r]) * unit_of(&j->f[c]);
-		j->g[r * j->n + c] = f > 0 ? (double)j->sums[lo * j->room + hi] /
-		                             f / j->norm -
-		                             j->mean[r] * j->mean[c] : 0;
+		j->g[r * j->n + c] = f > 0 ? (double)j->sums[lo * j->capacity + hi] / f / j->norm -
+		                                     j->mean[r] * j->mean[c]
+		                           : 0;
 	}
 }
 
@@ -92,23 +89,26 @@ static void add_block(kvarc_trainer *t, struct gram_job *j)
 	for (size_t i = 0; i < j->count; i++)
 		j->ones[i] = entry(j->w[i] * j->one);
 	kvi_train_parallel(t, j->n, fill_row, j);
-	kvi_train_parallel(t, (j->room + ROWS - 1) / ROWS, add_rows, j);
+	kvi_train_parallel(t, (j->capacity + ROWS - 1) / ROWS, add_rows, j);
 	j->count = 0;
 }
 
-kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
-                         size_t n, const float *w, size_t n_tokens, double *g,
-                         double *mean)
+kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, size_t n,
+                         const float *w, size_t n_tokens, double *g, double *mean)
 {
-	size_t room = (n + KVI_GRAM_TILE - 1) / KVI_GRAM_TILE * KVI_GRAM_TILE;
+	size_t capacity = (n + KVI_GRAM_TILE - 1) / KVI_GRAM_TILE * KVI_GRAM_TILE;
 	float weights[KVI_GRAM_TOKENS], most = 0;
 	size_t token[KVI_GRAM_TOKENS];
-	struct gram_job j = {
-		.kernels = t->kernels, .f = f, .n = n, .room = room,
-		.w = weights, .token = token, .g = g, .mean = mean
-	};
-	j.rows = kvi_calloc(&t->alloc, room, KVI_GRAM_TOKENS * sizeof *j.rows);
-	j.sums = kvi_calloc(&t->alloc, room, room * sizeof *j.sums);
+	struct gram_job j = { .kernels = t->kernels,
+		              .f = f,
+		              .n = n,
+		              .capacity = capacity,
+		              .w = weights,
+		              .token = token,
+		              .g = g,
+		              .mean = mean };
+	j.rows = kvi_calloc(&t->alloc, capacity, KVI_GRAM_TOKENS * sizeof *j.rows);
+	j.sums = kvi_calloc(&t->alloc, capacity, capacity * sizeof *j.sums);
 	j.first = kvi_calloc(&t->alloc, n, sizeof *j.first);
 	bool ok = j.rows && j.sums && j.first;
 	for (size_t v = 0; v < n_tokens; v++)

@@ -6,14 +6,13 @@
 #include "trainer.h"
 
 struct kvi_train_feature {
-	const int16_t *z;  /* of all tokens */
-	double sigma;      /* about; 0: a feature that says nothing */
+	const int16_t *z; /* of all tokens */
+	double sigma;     /* about; 0: a feature that says nothing */
 };
 
 /* mean (n) and covariance g (n x n) of the features, tokens counting w^2 each. Returns OK, or no
  * memory. */
-kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f,
-                         size_t n, const float *w, size_t n_tokens, double *g,
-                         double *mean);
+kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, size_t n,
+                         const float *w, size_t n_tokens, double *g, double *mean);
 
 #endif

@@ -9,8 +9,7 @@ struct kvi_train_prices {
 	const struct kvi_kernels *kernels;
 };
 
-kvarc_ret kvi_train_prices_open(struct kvi_train_prices **out,
-                                const struct kvi_alloc *alloc)
+kvarc_ret kvi_train_prices_open(struct kvi_train_prices **out, const struct kvi_alloc *alloc)
 {
 	struct kvi_train_prices *p = kvi_calloc(alloc, 1, sizeof *p);
 	*out = p;
@@ -35,8 +34,8 @@ void kvi_train_prices_close(struct kvi_train_prices *p)
 }
 
 uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
-                              const uint16_t *element, const uint32_t *mu,
-                              const int16_t *k, size_t n)
+                              const uint16_t *element, const uint32_t *mu, const int16_t *k,
+                              size_t n)
 {
 	enum { BATCH = 64 };
 	const struct kvi_grid_format *fmt = &kvi_float_format(dtype)->grid;
@@ -45,8 +44,7 @@ uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
 	for (size_t at = 0; at < n; at += BATCH) {
 		size_t m = n - at < BATCH ? n - at : BATCH;
 		p->kernels->grid_contexts(ctx, mu + at, k + at, m, fmt);
-		sum += kvi_grid_price(fmt, &p->tables->grid, p->tables->cost,
-		                      ctx, element + at, m);
+		sum += kvi_grid_price(fmt, &p->tables->grid, p->tables->cost, ctx, element + at, m);
 	}
 	return dtype == KVARC_F32 ? sum + n * 16 * 256 : sum;
 }

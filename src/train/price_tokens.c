@@ -24,19 +24,18 @@ static int32_t bits_of(uint32_t w)
 }
 
 /* k' of a slot of some tokens. */
-static void classes(const struct price_job *j, size_t c, bool second, size_t at,
-                    size_t n, int32_t *k)
+static void classes(const struct price_job *j, size_t c, bool second, size_t at, size_t n,
+                    int32_t *k)
 {
 	const struct kvi_train_view *v = j->v;
 	const struct kvi_model *m = v->model;
 	const int16_t *kc = j->s->k + c;
 	size_t s = c % m->head_channels;
 	if (s < m->rotary) {
-		const uint8_t *angle = v->angle + s / 2 * v->room + at;
+		const uint8_t *angle = v->angle + s / 2 * v->capacity + at;
 		int32_t kb = second ? kc[0] : kc[1];
 		int32_t ka = second ? kc[-1] : kc[0];
-		const int8_t *rot = kvi_rot_scale +
-		                    (kvi_train_clamp(ka - kb, 32) + 32) * 64;
+		const int8_t *rot = kvi_rot_scale + (kvi_train_clamp(ka - kb, 32) + 32) * 64;
 		for (size_t i = 0; i < n; i++)
 			k[i] = kb + rot[(angle[i] + 32 * second) & 63];
 	} else {
@@ -44,8 +43,7 @@ static void classes(const struct price_job *j, size_t c, bool second, size_t at,
 			k[i] = kc[0];
 	}
 	for (size_t i = 0; i < n; i++)
-		k[i] += j->s->offset +
-		        (v->unknown[at + i] ? (int)j->s->unknown : 0);
+		k[i] += j->s->offset + (v->unknown[at + i] ? (int)j->s->unknown : 0);
 }
 
 static inline uint32_t observed(int32_t miss, int32_t k, int step)
@@ -58,18 +56,16 @@ static inline uint32_t observed(int32_t miss, int32_t k, int step)
 	return d > 127 ? 127 : d;
 }
 
-static uint64_t price(const struct price_job *j, size_t c, size_t at, size_t n,
-                      const int16_t *k)
+static uint64_t price(const struct price_job *j, size_t c, size_t at, size_t n, const int16_t *k)
 {
 	const struct kvi_train_view *v = j->v;
-	size_t first = c * v->room + at;
+	size_t first = c * v->capacity + at;
 	uint64_t sum = 0;
 	for (size_t i = 0, end; i < n; i = end) {
 		unsigned dtype = v->dtype[at + i];
 		for (end = i + 1; end < n && v->dtype[at + end] == dtype;)
 			end++;
-		sum += kvi_train_prices_sum(j->t->prices, dtype,
-		                            v->element + first + i,
+		sum += kvi_train_prices_sum(j->t->prices, dtype, v->element + first + i,
 		                            v->mu + first + i, k + i, end - i);
 	}
 	if (j->slots)
@@ -90,25 +86,22 @@ static void price_group(void *arg, size_t group)
 	uint64_t sum = 0;
 	for (size_t i = 0; i < n; i++)
 		w[i] = s->beta && s->source
-		       ? count * (START * (16 - s->beta) +
-		                  s->beta * s->source[at + i]) >> 4
-		       : START * count;
+		               ? count * (START * (16 - s->beta) + s->beta * s->source[at + i]) >> 4
+		               : START * count;
 	for (size_t c = 0; c < m->C;) {
 		size_t slots = c % m->head_channels < m->rotary ? 2 : 1;
 		for (size_t i = 0; s->n0 && i < n; i++)
-			o[i] = kvi_train_clamp((bits_of(w[i]) -
-			                        bits_of(START * count) +
-			                        (1 << 20)) >> 21, 32);
+			o[i] = kvi_train_clamp(
+				(bits_of(w[i]) - bits_of(START * count) + (1 << 20)) >> 21, 32);
 		for (size_t x = 0; x < slots; x++) {
 			int16_t class[LANES];
 			classes(j, c + x, x, at, n, k[x]);
 			for (size_t i = 0; i < n; i++)
-				class[i] = (int16_t)kvi_train_clamp(
-					k[x][i] + o[i], LIMIT);
+				class[i] = (int16_t)kvi_train_clamp(k[x][i] + o[i], LIMIT);
 			sum += price(j, c + x, at, n, class);
 		}
 		for (size_t x = 0; s->n0 && x < slots; x++) {
-			const int32_t *miss = v->miss + (c + x) * v->room + at;
+			const int32_t *miss = v->miss + (c + x) * v->capacity + at;
 			if (c + x >= SLOTS_MAX)
 				break;
 			for (size_t i = 0; i < n; i++)
@@ -125,8 +118,7 @@ static void price_group(void *arg, size_t group)
 }
 
 uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
-                         const struct kvi_train_scale *s,
-                         _Atomic uint64_t *slots)
+                         const struct kvi_train_scale *s, _Atomic uint64_t *slots)
 {
 	struct price_job j = { t, v, s, slots, 0 };
 	size_t groups = (v->n + LANES - 1) / LANES;

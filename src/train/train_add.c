@@ -10,17 +10,14 @@
 
 static kvarc_ret refuse(kvarc_trainer *t, const char *what)
 {
-	return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "%s", what);
+	return kvi_fail(t->error, KVARC_GEOMETRY, "%s", what);
 }
 
 /* Whether a tensor can have a model (spec linear). */
 static bool has_model(const kvarc_tensor *x, uint32_t track)
 {
-	bool kind = x->kind == KVARC_KEY || x->kind == KVARC_VALUE ||
-	            x->kind == KVARC_MLA_LATENT;
-	bool whole = x->first_head == 0 &&
-	             (!x->total_heads || x->total_heads == x->heads);
+	bool kind = x->kind == KVARC_KEY || x->kind == KVARC_VALUE || x->kind == KVARC_MLA_LATENT;
+	bool whole = x->first_head == 0 && (!x->total_heads || x->total_heads == x->heads);
 	return x->track == track && kind && whole && x->role == KVARC_WHOLE &&
 	       x->dtype >= KVARC_F32 && x->dtype <= KVARC_E5M2 &&
 	       !(x->flags & KVARC_TENSOR_HADAMARD);
@@ -44,11 +41,9 @@ static uint32_t rope_index(kvarc_trainer *t, const kvarc_rope *r)
 	return (uint32_t)++t->n_ropes;
 }
 
-static int compare(const struct kvi_train_shape *a,
-                   const struct kvi_train_shape *b)
+static int compare(const struct kvi_train_shape *a, const struct kvi_train_shape *b)
 {
-	return a->layer != b->layer ? (a->layer < b->layer ? -1 : 1)
-	                            : (int)a->kind - (int)b->kind;
+	return a->layer != b->layer ? (a->layer < b->layer ? -1 : 1) : (int)a->kind - (int)b->kind;
 }
 
 /* Shapes and tensors of a cache, ascending; n is at most the number of its tensors. */
@@ -58,8 +53,8 @@ struct train_found {
 	size_t n;
 };
 
-static kvarc_ret insert(kvarc_trainer *t, struct train_found *f,
-                        const struct kvi_train_shape *s, uint32_t tensor)
+static kvarc_ret insert(kvarc_trainer *t, struct train_found *f, const struct kvi_train_shape *s,
+                        uint32_t tensor)
 {
 	size_t at = f->n;
 	while (at && compare(s, &f->shapes[at - 1]) < 0)
@@ -67,8 +62,7 @@ static kvarc_ret insert(kvarc_trainer *t, struct train_found *f,
 	if (at && compare(s, &f->shapes[at - 1]) == 0)
 		return refuse(t, "a layer has two tensors of a kind");
 	memmove(f->shapes + at + 1, f->shapes + at, (f->n - at) * sizeof *s);
-	memmove(f->tensors + at + 1, f->tensors + at,
-	        (f->n - at) * sizeof *f->tensors);
+	memmove(f->tensors + at + 1, f->tensors + at, (f->n - at) * sizeof *f->tensors);
 	f->shapes[at] = *s;
 	f->tensors[at] = tensor;
 	f->n++;
@@ -86,9 +80,7 @@ static kvarc_ret find(kvarc_trainer *t, const kvarc_geometry *g, uint32_t track,
 	for (size_t i = 0; i < g->n_tensors && !ret; i++) {
 		const kvarc_tensor *x = &g->tensors[i];
 		const kvarc_rope *rope = kvi_tensor_rope(g, x);
-		struct kvi_train_shape s = {
-			x->layer, x->kind, x->heads, x->channels, 0
-		};
+		struct kvi_train_shape s = { x->layer, x->kind, x->heads, x->channels, 0 };
 		if (!has_model(x, track))
 			continue;
 		if (rope && !(s.rope = rope_index(t, rope)))
@@ -97,7 +89,7 @@ static kvarc_ret find(kvarc_trainer *t, const kvarc_geometry *g, uint32_t track,
 	}
 	if (!ret && f->n == 0)
 		ret = refuse(t, "no keys or values in floating point to learn "
-		             "from");
+		                "from");
 	return ret;
 }
 
@@ -111,29 +103,27 @@ static kvarc_ret find_stack(kvarc_trainer *t, const struct train_found *f,
 		for (size_t a = 0, b = 0; a < s->n_shapes && b < f->n;) {
 			int d = compare(&s->shapes[a], &f->shapes[b]);
 			if (d == 0 && (s->shapes[a].heads != f->shapes[b].heads ||
-			               s->shapes[a].channels !=
-			               f->shapes[b].channels))
+			               s->shapes[a].channels != f->shapes[b].channels))
 				return refuse(t, "another model's: heads or "
-				              "channels differ from the first "
-				              "input's");
+				                 "channels differ from the first "
+				                 "input's");
 			if (d == 0 && s->shapes[a].rope != f->shapes[b].rope)
 				return refuse(t, "another model's: the rotary "
-				              "embedding differs from the first "
-				              "input's");
+				                 "embedding differs from the first "
+				                 "input's");
 			common += d == 0;
 			a += d <= 0;
 			b += d >= 0;
 		}
 		if (common && (common < f->n || common < s->n_shapes))
 			return refuse(t, "another model's: the number of layers "
-			              "differs from the first input's");
+			                 "differs from the first input's");
 		if (common) {
 			*stack = s;
 			return KVARC_OK;
 		}
 	}
-	if (!kvi_array_grow(&t->alloc, &t->stacks, &t->cap_stacks, t->n_stacks,
-	                    sizeof *t->stacks))
+	if (!kvi_array_grow(&t->alloc, &t->stacks, &t->cap_stacks, t->n_stacks, sizeof *t->stacks))
 		return kvi_train_no_memory(t);
 	*stack = &t->stacks[t->n_stacks];
 	memset(*stack, 0, sizeof **stack);
@@ -146,8 +136,8 @@ static kvarc_ret find_stack(kvarc_trainer *t, const struct train_found *f,
 	return KVARC_OK;
 }
 
-static kvarc_ret copy_tokens(kvarc_trainer *t, struct kvi_train_cache *c,
-                             const int32_t *ids, const int32_t *positions)
+static kvarc_ret copy_tokens(kvarc_trainer *t, struct kvi_train_cache *c, const int32_t *ids,
+                             const int32_t *positions)
 {
 	size_t n = c->n;
 	c->positions = kvi_array(&t->alloc, n, sizeof *c->positions);
@@ -165,8 +155,7 @@ static kvarc_ret copy_tokens(kvarc_trainer *t, struct kvi_train_cache *c,
 }
 
 /* Whole blocks, one of so many that it is not too much; a transformer begins at the first one. */
-static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c,
-                          size_t n)
+static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c, size_t n)
 {
 	size_t blocks = n / KVI_TRAIN_BLOCK;
 	c->every = 1;
@@ -181,9 +170,8 @@ static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c,
 	c->n = (blocks + c->every - 1) / c->every * KVI_TRAIN_BLOCK;
 }
 
-static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
-                     const kvarc_geometry *g, const int32_t *ids,
-                     const int32_t *positions, struct train_found *f)
+static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n, const kvarc_geometry *g,
+                     const int32_t *ids, const int32_t *positions, struct train_found *f)
 {
 	struct kvi_train_stack *s = NULL;
 	kvarc_ret ret = kvi_geometry_copy(&c->geometry, &t->alloc, g);
@@ -195,8 +183,8 @@ static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
 		ret = copy_tokens(t, c, ids, positions);
 	if (!ret)
 		ret = find_stack(t, f, &s);
-	if (!ret && !kvi_array_grow(&t->alloc, &s->caches, &s->cap_caches, s->n_caches,
-	                            sizeof *s->caches))
+	if (!ret &&
+	    !kvi_array_grow(&t->alloc, &s->caches, &s->cap_caches, s->n_caches, sizeof *s->caches))
 		ret = kvi_train_no_memory(t);
 	if (ret)
 		return ret;
@@ -211,8 +199,7 @@ static kvarc_ret add(kvarc_trainer *t, struct kvi_train_cache *c, size_t n,
 }
 
 /* Models begin at token 0 and need all ids. */
-static bool whole_sequence(uint64_t n, const int32_t *ids,
-                           const int32_t *positions)
+static bool whole_sequence(uint64_t n, const int32_t *ids, const int32_t *positions)
 {
 	for (uint64_t i = 0; positions && i < n; i++)
 		if (positions[i] < 0 || (uint64_t)positions[i] != i)
@@ -220,9 +207,8 @@ static bool whole_sequence(uint64_t n, const int32_t *ids,
 	return ids;
 }
 
-static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
-                           uint64_t n, const int32_t *ids,
-                           const int32_t *positions,
+static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g, uint64_t n,
+                           const int32_t *ids, const int32_t *positions,
                            const struct kvi_train_cache *from)
 {
 	struct train_found f = { 0 };
@@ -251,22 +237,18 @@ static kvarc_ret add_cache(kvarc_trainer *t, const kvarc_geometry *g,
 	return ret;
 }
 
-kvarc_ret kvarc_trainer_add(kvarc_trainer *t, const kvarc_geometry *geometry,
-                            uint32_t track, uint64_t n, const int32_t *ids,
-                            const int32_t *positions, kvarc_fetch fetch,
-                            void *opaque)
+kvarc_ret kvarc_trainer_add(kvarc_trainer *t, const kvarc_geometry *geometry, uint32_t track,
+                            uint64_t n, const int32_t *ids, const int32_t *positions,
+                            kvarc_fetch fetch, void *opaque)
 {
-	const struct kvi_train_cache from = {
-		.fetch = fetch, .opaque = opaque, .track = track
-	};
+	const struct kvi_train_cache from = { .fetch = fetch, .opaque = opaque, .track = track };
 	if (!t || !geometry || !fetch)
 		return KVARC_PROG;
 	return add_cache(t, geometry, n, ids, positions, &from);
 }
 
-kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g,
-                            uint64_t n, const int32_t *ids,
-                            enum kvi_train_origin origin, uint64_t seed)
+kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g, uint64_t n,
+                            const int32_t *ids, enum kvi_train_origin origin, uint64_t seed)
 {
 	const struct kvi_train_cache from = { .origin = origin, .seed = seed };
 	return add_cache(t, g, n, ids, NULL, &from);
@@ -333,21 +315,20 @@ kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 		if (!track_has_model(g, i) || !kvarc_reader_tokens(r, i))
 			continue;
 		ret = room(t, kvarc_reader_tokens(r, i), &k);
-		kvarc_ret ids = ret ? ret : kvarc_reader_read_tokens(
-			r, i, 0, k.n, k.ids, k.positions);
+		kvarc_ret ids = ret ? ret
+		                    : kvarc_reader_read_tokens(r, i, 0, k.n, k.ids, k.positions);
 		if (!ret && ids == KVARC_OPTIONS) /* ids are not stored */
-			ret = kvarc_reader_read_tokens(r, i, 0, k.n, NULL,
-			                               k.positions);
+			ret = kvarc_reader_read_tokens(r, i, 0, k.n, NULL, k.positions);
 		else if (!ret)
 			ret = ids;
 		if (!ret)
-			ret = add_cache(t, g, k.n, ids ? NULL : k.ids,
-			                k.positions, &from);
+			ret = add_cache(t, g, k.n, ids ? NULL : k.ids, k.positions, &from);
 		added++;
 		drop(t, &k);
 	}
-	return ret || added ? ret : refuse(t, "no keys or values in floating "
-	                                   "point to learn from");
+	return ret || added ? ret
+	                    : refuse(t, "no keys or values in floating "
+	                                "point to learn from");
 }
 
 kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
@@ -360,43 +341,39 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 	uint32_t every = share_out(t, g);
 	size_t added = 0, seen = 0;
 	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
-		const struct kvi_train_cache from = {
-			.fetch = kvarc_import_fetch, .opaque = im, .track = i
-		};
+		const struct kvi_train_cache from = { .fetch = kvarc_import_fetch,
+			                              .opaque = im,
+			                              .track = i };
 		struct train_tokens k;
 		if (!track_has_model(g, i) || !im->tracks[i].n || seen++ % every)
 			continue;
 		ret = room(t, im->tracks[i].n, &k);
 		for (uint64_t t0 = 0; t0 < k.n && !ret; t0 += BATCH) {
 			uint64_t n = k.n - t0 < BATCH ? k.n - t0 : BATCH;
-			ret = kvi_import_tokens(im, i, t0, (uint32_t)n,
-			                        k.positions + t0, k.ids + t0);
+			ret = kvi_import_tokens(im, i, t0, (uint32_t)n, k.positions + t0,
+			                        k.ids + t0);
 			if (ret)
-				ret = kvi_fail(t->error, ret, KVARC_UNKNOWN,
-				               KVARC_UNKNOWN,
-				               "reading the input failed");
+				ret = kvi_fail(t->error, ret, "reading the input failed");
 		}
 		if (!ret)
-			ret = add_cache(t, g, k.n,
-			                im->tracks[i].has_ids ? k.ids : NULL,
+			ret = add_cache(t, g, k.n, im->tracks[i].has_ids ? k.ids : NULL,
 			                k.positions, &from);
 		added++;
 		drop(t, &k);
 	}
-	return ret || added ? ret : refuse(t, "no keys or values in floating "
-	                                   "point to learn from");
+	return ret || added ? ret
+	                    : refuse(t, "no keys or values in floating "
+	                                "point to learn from");
 }
 
 /* From an archive: its error is already told. */
-static kvarc_ret fetch_archive(const struct kvi_train_cache *c,
-                               kvarc_view *views, uint32_t tensor, size_t t0,
-                               uint32_t n, void *to)
+static kvarc_ret fetch_archive(const struct kvi_train_cache *c, kvarc_view *views, uint32_t tensor,
+                               size_t t0, uint32_t n, void *to)
 {
 	const kvarc_tensor *x = &c->geometry.tensors[tensor];
 	uint32_t size = (uint32_t)kvarc_dtype_bytes(x->dtype);
 	kvarc_range range = { c->track, x->layer, 1, t0, n };
-	views[tensor] = (kvarc_view){ to, kvi_tensor_bytes(x), 0,
-		                      kvi_tensor_width(x), size };
+	views[tensor] = (kvarc_view){ to, kvi_tensor_bytes(x), 0, kvi_tensor_width(x), size };
 	return kvarc_reader_read(c->reader, &range, views);
 }
 
@@ -404,15 +381,13 @@ kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes)
 {
 	const kvarc_common *common = &t->options.common;
 	t->done += bytes;
-	if (common->progress &&
-	    common->progress(common->progress_opaque, t->done, t->total))
-		return kvi_fail(t->error, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "stopped by the caller");
+	if (common->progress && common->progress(common->progress_opaque, t->done, t->total))
+		return kvi_fail(t->error, KVARC_IO, "stopped by the caller");
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
-                          uint32_t tensor, size_t t0, uint32_t n, void *to)
+kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
+                          size_t t0, uint32_t n, void *to)
 {
 	const kvarc_tensor *x = &c->geometry.tensors[tensor];
 	uint64_t bytes = (uint64_t)n * kvi_tensor_bytes(x);
@@ -421,18 +396,15 @@ kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
 	if (c->origin) {
 		kvi_train_made(t, c, tensor, t0, n, to);
 	} else if (c->reader) {
-		kvarc_view *views = kvi_calloc(&t->alloc, c->geometry.n_tensors,
-		                               sizeof *views);
+		kvarc_view *views = kvi_calloc(&t->alloc, c->geometry.n_tensors, sizeof *views);
 		if (!views)
 			return kvi_train_no_memory(t);
 		ret = fetch_archive(c, views, tensor, t0, n, to);
 		kvi_free(&t->alloc, views);
 	} else {
-		ret = c->fetch(c->opaque, tensor, 0, x->heads, t0, n, to)
-		      ? KVARC_IO : KVARC_OK;
+		ret = c->fetch(c->opaque, tensor, 0, x->heads, t0, n, to) ? KVARC_IO : KVARC_OK;
 		if (ret)
-			ret = kvi_fail(t->error, ret, KVARC_UNKNOWN,
-			               KVARC_UNKNOWN, "reading the input failed");
+			ret = kvi_fail(t->error, ret, "reading the input failed");
 	}
 	return ret ? ret : kvi_train_progress(t, bytes);
 }

@@ -8,18 +8,17 @@
 #include "util/ckd.h"
 
 static kvarc_ret blind_cache(kvarc_trainer *t, const struct kvi_train_stack *s,
-                             struct kvi_blind *b, const struct kvi_train_cache *c)
+                             struct kvi_token_blind *b, const struct kvi_train_cache *c)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	kvarc_ret ret = KVARC_OK;
-	kvi_blind_restart(b);
+	kvi_token_blind_restart(b);
 	for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_TRAIN_BLOCK) {
-		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0
-		                                       : KVI_TRAIN_BLOCK;
-		if (kvi_blind_segment(b, c->ids + t0, c->positions + t0, n))
+		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK;
+		if (kvi_token_blind_segment(b, c->ids + t0, c->positions + t0, n))
 			return kvi_train_no_memory(t);
 		for (uint32_t l = 0; l < p->file->n_layers; l++) {
-			const struct kvi_predicted x = kvi_blind_predict(b, l);
+			const struct kvi_predicted x = kvi_token_blind_predict(b, l);
 			size_t at = (l * s->n_tokens + c->first + t0) * p->kv;
 			memcpy(p->blind_k + at, x.k, n * p->kv * sizeof *x.k);
 			memcpy(p->blind_v + at, x.v, n * p->kv * sizeof *x.v);
@@ -29,33 +28,33 @@ static kvarc_ret blind_cache(kvarc_trainer *t, const struct kvi_train_stack *s,
 	return ret;
 }
 
-kvarc_ret kvi_train_blind_start(kvarc_trainer *t,
-                                const struct kvi_train_stack *s)
+kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	struct kvi_train_predictor *p = t->predictor;
 	const struct kvi_run_options o = {
-		.engine = p->engine, .alloc = &t->alloc, .pool = t->pool,
+		.engine = p->engine,
+		.alloc = &t->alloc,
+		.pool = t->pool,
 		.isa_mask = t->options.common.isa_mask,
 	};
 	size_t floats;
-	struct kvi_blind *b = NULL;
+	struct kvi_token_blind *b = NULL;
 	if (kvi_mul(s->n_tokens * p->kv, p->file->n_layers, &floats))
 		return kvi_train_no_memory(t);
 	p->blind_k = kvi_array(&t->alloc, floats, 2 * sizeof *p->blind_k);
 	if (!p->blind_k)
 		return kvi_train_no_memory(t);
 	p->blind_v = p->blind_k + floats;
-	if (kvi_blind_open(&b, &o, t->options.blind))
+	if (kvi_token_blind_open(&b, &o, t->options.blind))
 		return kvi_train_no_memory(t);
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < s->n_caches && !ret; i++)
 		ret = blind_cache(t, s, b, s->caches[i]);
-	kvi_blind_close(&b);
+	kvi_token_blind_close(&b);
 	return ret;
 }
 
-void kvi_train_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s,
-                          uint32_t layer)
+void kvi_train_token_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s, uint32_t layer)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	size_t n = s->n_tokens * p->kv;

@@ -16,10 +16,10 @@ struct fitting {
 	const struct kvi_train_task *task;
 	const float *w;
 	size_t n_x, n_y;
-	int16_t *y;          /* n_y rows of `room` tokens */
-	size_t room;
-	double *sigma;       /* of a target, before it was made an integer */
-	double *a;           /* n_x x n_y */
+	int16_t *y; /* n_y rows of `room` tokens */
+	size_t capacity;
+	double *sigma; /* of a target, before it was made an integer */
+	double *a;     /* n_x x n_y */
 	struct kvi_model *m;
 	atomic_bool failed;
 };
@@ -30,7 +30,7 @@ static void fill_target(void *arg, size_t i)
 	struct fitting *f = arg;
 	const struct kvi_train_predictor *p = f->t->predictor;
 	size_t n = f->task->stack->n_tokens;
-	int16_t *y = f->y + i * f->room;
+	int16_t *y = f->y + i * f->capacity;
 	double sum = 0, count = 0;
 	for (int pass = 0; pass < 2; pass++) {
 		double unit = pass && f->sigma[i] > 0 ? UNIT / f->sigma[i] : 0;
@@ -38,8 +38,7 @@ static void fill_target(void *arg, size_t i)
 			size_t at = v * p->width + i;
 			if (!(f->w[v] > 0))
 				continue;
-			double d = ((double)p->teacher.h[at] - p->pupil.h[at]) /
-			           p->pupil.root[v];
+			double d = ((double)p->teacher.h[at] - p->pupil.h[at]) / p->pupil.root[v];
 			if (!pass) {
 				double w = (double)f->w[v] * f->w[v];
 				sum += w * d * d;
@@ -101,14 +100,11 @@ static size_t list(const struct kvi_train_layer *l, const struct fitting *f,
 	for (size_t i = 0; i < l->n; i++) {
 		const struct kvi_train_tensor *x = &l->tensors[i];
 		for (size_t r = 0; r < x->rows; r++)
-			to[n++] = (struct kvi_train_feature){
-				x->z + r * x->room, x->sigma[r]
-			};
+			to[n++] = (struct kvi_train_feature){ x->z + r * x->capacity, x->sigma[r] };
 	}
 	for (size_t i = 0; i < f->n_y; i++)
-		to[n++] = (struct kvi_train_feature){
-			f->y + i * f->room, f->sigma[i] > 0 ? UNIT : 0
-		};
+		to[n++] = (struct kvi_train_feature){ f->y + i * f->capacity,
+			                              f->sigma[i] > 0 ? UNIT : 0 };
 	return n;
 }
 
@@ -161,21 +157,22 @@ static struct kvi_model *corrector(const struct kvi_train_task *k)
 }
 
 kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
-                                const struct kvi_train_layer *taught,
-                                const float *weights)
+                                const struct kvi_train_layer *taught, const float *weights)
 {
 	struct fitting f = {
-		.t = t, .task = k, .w = weights, .n_y = t->predictor->width,
+		.t = t,
+		.task = k,
+		.w = weights,
+		.n_y = t->predictor->width,
 		.m = corrector(k),
-		.room = (k->stack->n_tokens + 127) & ~(size_t)63,
+		.capacity = (k->stack->n_tokens + 127) & ~(size_t)63,
 	};
 	for (size_t i = 0; i < taught->n; i++)
 		f.n_x += taught->tensors[i].rows;
-	f.y = kvi_calloc(&t->alloc, f.n_y, f.room * sizeof *f.y);
+	f.y = kvi_calloc(&t->alloc, f.n_y, f.capacity * sizeof *f.y);
 	f.sigma = kvi_calloc(&t->alloc, f.n_y, sizeof *f.sigma);
 	f.a = kvi_array(&t->alloc, f.n_x, f.n_y * sizeof *f.a);
-	kvarc_ret ret = f.y && f.sigma && f.a ? fit(&f, taught)
-	                                      : kvi_train_no_memory(t);
+	kvarc_ret ret = f.y && f.sigma && f.a ? fit(&f, taught) : kvi_train_no_memory(t);
 	kvi_free(&t->alloc, f.y);
 	kvi_free(&t->alloc, f.sigma);
 	kvi_free(&t->alloc, f.a);
@@ -202,13 +199,13 @@ static void correct_tokens(const struct applying *a, size_t at, size_t n)
 		int32_t sum[KVI_TRAIN_BLOCK] = { 0 };
 		for (size_t k = 0; k < a->layer->n; k++) {
 			const struct kvi_train_tensor *x = &a->layer->tensors[k];
-			a->t->kernels->weigh(sum, row, x->z + at, x->room,
-			                     x->rows, (n + 31) & ~(size_t)31);
+			a->t->kernels->weigh(sum, row, x->z + at, x->capacity, x->rows,
+			                     (n + 31) & ~(size_t)31);
 			row += x->rows;
 		}
 		for (size_t v = 0; v < n; v++)
-			a->walk->h[(at + v) * width + i] +=
-				a->walk->root[at + v] * ((float)sum[v] * scale);
+			a->walk->h[(at + v) * width + i] += a->walk->root[at + v] *
+			                                    ((float)sum[v] * scale);
 	}
 }
 
@@ -217,13 +214,12 @@ static void correct_cache(void *arg, size_t k)
 	const struct applying *a = arg;
 	const struct kvi_train_cache *c = a->task->stack->caches[k];
 	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK)
-		correct_tokens(a, c->first + t0, c->n - t0 < KVI_TRAIN_BLOCK
-		                                 ? c->n - t0 : KVI_TRAIN_BLOCK);
+		correct_tokens(a, c->first + t0,
+		               c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK);
 }
 
 void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
-                       const struct kvi_train_layer *l,
-                       const struct kvi_train_walk *w)
+                       const struct kvi_train_layer *l, const struct kvi_train_walk *w)
 {
 	struct applying a = { t, k, l, w, corrector(k) };
 	kvi_train_parallel(t, w->n_caches, correct_cache, &a);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* train_expected.c - what a transformer predicted, as integers of a layer's tensors (spec model 2) */
+/* train_expected.c - what a transformer predicted, as integers of a layer's tensors (spec model
+ * 2) */
 #include "train_layer.h"
 #include "profile/expect.h"
 
 static size_t column_of(const struct kvi_train_tensor *x, size_t row)
 {
-	size_t room = kvi_train_head_room(x->shape), i = row % room;
-	return i < x->shape->channels
-	       ? row / room * x->shape->channels + i : SIZE_MAX;
+	size_t capacity = kvi_train_head_stride(x->shape), i = row % capacity;
+	return i < x->shape->channels ? row / capacity * x->shape->channels + i : SIZE_MAX;
 }
 
 struct expect_job {
@@ -23,7 +23,7 @@ static void expect_row(void *arg, size_t r)
 	size_t stride = (size_t)x->shape->heads * x->shape->channels;
 	float unit = (float)kvi_train_power(-x->step[r]);
 	for (size_t v = 0; c != SIZE_MAX && v < j->n_tokens; v++)
-		x->expected[r * x->room + v] =
+		x->expected[r * x->capacity + v] =
 			kvi_expected(x->predicted[v * stride + c] * unit);
 }
 
@@ -33,22 +33,20 @@ kvarc_ret kvi_train_expect(kvarc_trainer *t, const struct kvi_train_stack *s,
 	struct expect_job j = { x, s->n_tokens };
 	if (!x->predicted)
 		return KVARC_OK;
-	x->expected = kvi_calloc(&t->alloc, x->rows,
-	                         x->room * sizeof *x->expected);
+	x->expected = kvi_calloc(&t->alloc, x->rows, x->capacity * sizeof *x->expected);
 	if (!x->expected)
 		return kvi_train_no_memory(t);
 	kvi_train_parallel(t, x->rows, expect_row, &j);
 	return KVARC_OK;
 }
 
-void kvi_train_units(const struct kvi_train_tensor *x, const float *rows,
-                     size_t stride, size_t n, int32_t *X)
+void kvi_train_units(const struct kvi_train_tensor *x, const float *rows, size_t stride, size_t n,
+                     int32_t *X)
 {
 	for (size_t r = 0; r < x->rows; r++) {
 		size_t c = column_of(x, r);
 		float unit = (float)kvi_train_power(-x->step[r]);
 		for (size_t v = 0; c != SIZE_MAX && v < n; v++)
-			X[r * KVI_TRAIN_BLOCK + v] =
-				kvi_expected(rows[v * stride + c] * unit);
+			X[r * KVI_TRAIN_BLOCK + v] = kvi_expected(rows[v * stride + c] * unit);
 	}
 }

@@ -18,40 +18,40 @@ unsigned kvi_train_level(const kvarc_trainer *t, unsigned level)
 }
 
 /* The last model of a layer, when another layer follows. */
-static bool corrects(const kvarc_trainer *t, const struct kvi_train_task *k,
-                     size_t i)
+static bool corrects(const kvarc_trainer *t, const struct kvi_train_task *k, size_t i)
 {
 	return t->predictor && t->predictor->corrects && i + 1 == k->layer->n &&
-	       k->layer->tensors[i].shape->layer + 1 <
-	       t->predictor->file->n_layers;
+	       k->layer->tensors[i].shape->layer + 1 < t->predictor->file->n_layers;
 }
 
 static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
-                           const struct kvi_train_ids *ids, unsigned level,
-                           size_t i)
+                           const struct kvi_train_ids *ids, unsigned level, size_t i)
 {
 	const struct kvi_train_tensor *x = &k->layer->tensors[i];
 	struct kvi_profile *p = kvi_train_profile(t);
 	struct kvi_model *m = &p->models[p->n_models];
 	uint8_t scope = k->plan.head;
 	*m = (struct kvi_model){
-		.level = (uint8_t)kvi_train_level(t, level), .kind = x->shape->kind,
-		.layer = x->shape->layer, .heads = x->shape->heads,
-		.head_channels = x->shape->channels, .rope = x->shape->rope,
+		.level = (uint8_t)kvi_train_level(t, level),
+		.kind = x->shape->kind,
+		.layer = x->shape->layer,
+		.heads = x->shape->heads,
+		.head_channels = x->shape->channels,
+		.rope = x->shape->rope,
 	};
 	if (k->plan.self) {
 		m->flags |= KVI_MODEL_SELF | (scope ? KVI_MODEL_SELF_HEAD : 0);
 		for (size_t s = 0; s < i; s++)
 			m->same[m->n_same++] = (struct kvi_source){
-				0, k->layer->tensors[s].shape->kind, scope, NULL };
+				0, k->layer->tensors[s].shape->kind, scope, NULL
+			};
 	}
 	for (size_t b = 0; level == 3 && b < k->n_below; b++)
 		for (size_t s = 0; s < k->below[b]->n; s++) {
-			const struct kvi_train_shape *from =
-				k->below[b]->tensors[s].shape;
+			const struct kvi_train_shape *from = k->below[b]->tensors[s].shape;
 			m->lower[m->n_lower++] = (struct kvi_source){
-				(uint8_t)(x->shape->layer - from->layer),
-				from->kind, scope, NULL };
+				(uint8_t)(x->shape->layer - from->layer), from->kind, scope, NULL
+			};
 		}
 	if (level == 3 && ids->n) {
 		m->flags |= KVI_MODEL_TABLE;
@@ -62,7 +62,7 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 		m->width = (uint32_t)t->predictor->width;
 	}
 	p->n_models++;
-	if (kvi_model_room(p, m))
+	if (kvi_model_reserve(p, m))
 		return kvi_train_no_memory(t);
 	for (size_t c = 0; c < m->C; c++) {
 		m->step[c] = x->step[kvi_train_row_of(m, c)];
@@ -90,8 +90,7 @@ size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source)
 	const struct kvi_source *s = lower ? m->lower : m->same;
 	size_t at = 0;
 	for (unsigned i = 0; i < source; i++)
-		at += (s[i].scope ? 1 : s[i].model->heads) *
-		      kvi_head_room(s[i].model);
+		at += (s[i].scope ? 1 : s[i].model->heads) * kvi_head_stride(s[i].model);
 	return at;
 }
 
@@ -108,23 +107,21 @@ struct fit_group {
 	struct kvi_train_task *task;
 	size_t n_x, n_y;
 	struct variable *x, *y;
-	double *g, *mean;       /* (n_x + n_y)^2; n_x + n_y */
-	double *a, *s, *work;   /* n_x * n_y; n_y^2; */
+	double *g, *mean;     /* (n_x + n_y)^2; n_x + n_y */
+	double *a, *s, *work; /* n_x * n_y; n_y^2; */
 	unsigned level;
 };
 
-static size_t put_rows(const struct kvi_train_tensor *x, uint32_t source,
-                       size_t head, bool by_head, struct variable *v,
-                       struct kvi_train_feature *f)
+static size_t put_rows(const struct kvi_train_tensor *x, uint32_t source, size_t head, bool by_head,
+                       struct variable *v, struct kvi_train_feature *f)
 {
-	size_t room = kvi_train_head_room(x->shape);
+	size_t room = kvi_train_head_stride(x->shape);
 	size_t first = by_head ? head % x->shape->heads * room : 0;
 	size_t n = by_head ? room : x->rows;
 	for (size_t i = 0; v && i < n; i++) {
 		v[i] = (struct variable){ source, (uint32_t)(first + i) };
-		f[i] = (struct kvi_train_feature){
-			x->z + (first + i) * x->room, x->sigma[first + i]
-		};
+		f[i] = (struct kvi_train_feature){ x->z + (first + i) * x->capacity,
+			                           x->sigma[first + i] };
 	}
 	return n;
 }
@@ -139,12 +136,12 @@ static void list_rows(struct fit_group *g, size_t head, struct variable *v,
 	uint32_t source = 0;
 	for (size_t b = 0; g->level == 3 && b < k->n_below; b++)
 		for (size_t s = 0; s < k->below[b]->n; s++, source++)
-			n += put_rows(&k->below[b]->tensors[s], source, head,
-			              by_head, v ? v + n : NULL, f ? f + n : NULL);
+			n += put_rows(&k->below[b]->tensors[s], source, head, by_head,
+			              v ? v + n : NULL, f ? f + n : NULL);
 	g->n_x = n;
 	for (uint32_t i = 0; i < k->layer->n; i++)
-		n += put_rows(&k->layer->tensors[i], i, head, by_head,
-		              v ? v + n : NULL, f ? f + n : NULL);
+		n += put_rows(&k->layer->tensors[i], i, head, by_head, v ? v + n : NULL,
+		              f ? f + n : NULL);
 	g->n_y = n - g->n_x;
 }
 
@@ -152,7 +149,7 @@ static void list_rows(struct fit_group *g, size_t head, struct variable *v,
 
 struct rows_job {
 	struct fit_group *g;
-	const double *s;   /* covariance of the targets, for B its factor too */
+	const double *s; /* covariance of the targets, for B its factor too */
 	const double *l;
 	size_t stride, n;
 	atomic_bool failed;
@@ -161,16 +158,15 @@ struct rows_job {
 /* Whether a target row is a slot, and which one. */
 static bool slot_of(const struct kvi_model *m, size_t row, size_t *c)
 {
-	size_t room = kvi_head_room(m), i = row % room;
+	size_t room = kvi_head_stride(m), i = row % room;
 	*c = row / room * m->head_channels + i;
 	return i < m->head_channels;
 }
 
 /* Entry of a variable in a row of its source's block. */
-static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from,
-                       size_t row)
+static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from, size_t row)
 {
-	return s && s->scope ? row % kvi_head_room(from) : row;
+	return s && s->scope ? row % kvi_head_stride(from) : row;
 }
 
 /* What a fit of n coefficients leaves in its own tokens is too small by this. */
@@ -206,15 +202,18 @@ static void store_a(void *arg, size_t y)
 			left -= b[i] * target[i];
 		}
 		/* B takes some more away */
-		left = (left > 0.001 * all ? left : 0.001 * all) *
-		       blown_up(g, g->n_x);
-		const struct kvi_train_row r = {
-			g->g, d, g->n_x, target, g->task->plan.ridge_a, all, 0.6,
-			0.6 * left, is_few(g, g->n_x),
-			g->task->plan.tokens
-		};
-		m->qa[c] = kvi_train_round_row(g->t->kernels, &r, b, q,
-		                               b + g->n_x);
+		left = (left > 0.001 * all ? left : 0.001 * all) * blown_up(g, g->n_x);
+		const struct kvi_train_row r = { g->g,
+			                         d,
+			                         g->n_x,
+			                         target,
+			                         g->task->plan.ridge_a,
+			                         all,
+			                         0.6,
+			                         0.6 * left,
+			                         is_few(g, g->n_x),
+			                         g->task->plan.tokens };
+		m->qa[c] = kvi_train_round_row(g->t->kernels, &r, b, q, b + g->n_x);
 		double shift = 0; /* sources have means with these weights */
 		for (size_t i = 0; i < g->n_x; i++)
 			shift -= b[i] * g->mean[i];
@@ -233,8 +232,7 @@ static void store_a(void *arg, size_t y)
 	kvi_free(&g->t->alloc, q);
 }
 
-static void transpose(double *to, const double *from, size_t stride, size_t m,
-                      size_t n)
+static void transpose(double *to, const double *from, size_t stride, size_t m, size_t n)
 {
 	for (size_t i = 0; i < m; i++)
 		for (size_t j = 0; j < n; j++)
@@ -289,7 +287,7 @@ static kvarc_ret fit_lower(struct fit_group *g)
 /* Earlier variables of a target: those of a pair see what is before the pair. */
 static size_t earlier(const struct fit_group *g, size_t y, const struct kvi_model *m)
 {
-	size_t i = g->y[y].row % kvi_head_room(m);
+	size_t i = g->y[y].row % kvi_head_stride(m);
 	return i < m->rotary ? y - (i & 1) : y;
 }
 
@@ -308,12 +306,16 @@ static void store_b(void *arg, size_t y)
 		double root = j->l[y * g->n_y + y];
 		const struct kvi_source own = { .scope = g->task->plan.head };
 		/* a left-out target has no residual worth digits */
-		const struct kvi_train_row r = {
-			g->s, g->n_y, p, g->s + y * g->n_y,
-			g->task->plan.ridge_b, g->s[y * g->n_y + y], 1,
-			root > 1e30 ? 0 : root * root * blown_up(g, p), is_few(g, p),
-			g->task->plan.tokens
-		};
+		const struct kvi_train_row r = { g->s,
+			                         g->n_y,
+			                         p,
+			                         g->s + y * g->n_y,
+			                         g->task->plan.ridge_b,
+			                         g->s[y * g->n_y + y],
+			                         1,
+			                         root > 1e30 ? 0 : root * root * blown_up(g, p),
+			                         is_few(g, p),
+			                         g->task->plan.tokens };
 		kvi_train_regress(j->l, g->n_y, y, p, b);
 		m->qb[c] = kvi_train_round_row(g->t->kernels, &r, b, q, b + p);
 		int16_t *row = m->b + c * m->b_stride;
@@ -321,8 +323,7 @@ static void store_b(void *arg, size_t y)
 			unsigned from = g->y[i].source;
 			bool self = from == v->source;
 			row[kvi_train_entry(m, false, from) +
-			    entry_of(self ? &own : &m->same[from],
-			             self ? m : m->same[from].model,
+			    entry_of(self ? &own : &m->same[from], self ? m : m->same[from].model,
 			             g->y[i].row)] = q[i];
 		}
 	} else {
@@ -362,8 +363,7 @@ static void take_targets(struct fit_group *g, bool centred)
 	for (size_t r = 0; r < g->n_y; r++) {
 		const double *from = g->g + (g->n_x + r) * d + g->n_x;
 		for (size_t c = 0; c < g->n_y; c++)
-			g->s[r * g->n_y + c] = from[c] +
-				(centred ? 0 : mean[r] * mean[c]);
+			g->s[r * g->n_y + c] = from[c] + (centred ? 0 : mean[r] * mean[c]);
 	}
 }
 
@@ -388,8 +388,7 @@ static kvarc_ret fit_levels(struct fit_group *g, unsigned levels)
 	return ret;
 }
 
-static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
-                           size_t head, unsigned levels)
+static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k, size_t head, unsigned levels)
 {
 	struct fit_group g = { .t = t, .task = k, .level = levels >> 3 & 1 ? 3 : 2 };
 	list_rows(&g, head, NULL, NULL);
@@ -408,8 +407,7 @@ static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
 		list_rows(&g, head, v, f);
 		g.x = v;
 		g.y = v + g.n_x;
-		ret = kvi_train_gram(t, f, d, k->weights->w,
-		                     k->stack->n_tokens, g.g, g.mean);
+		ret = kvi_train_gram(t, f, d, k->weights->w, k->stack->n_tokens, g.g, g.mean);
 	}
 	if (!ret)
 		ret = fit_levels(&g, levels);
@@ -422,8 +420,7 @@ static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret;
 }
 
-kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k,
-                        unsigned levels)
+kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k, unsigned levels)
 {
 	size_t heads = k->plan.head ? k->layer->tensors[0].shape->heads : 1;
 	kvarc_ret ret = KVARC_OK;

@@ -7,16 +7,16 @@
 
 /* What the models of a layer may use. */
 struct kvi_train_plan {
-	bool head;       /* all sources by head */
-	bool self;       /* earlier slots, and tensors of the layer */
+	bool head;               /* all sources by head */
+	bool self;               /* earlier slots, and tensors of the layer */
 	double ridge_a, ridge_b; /* of the diagonal */
-	double tokens;   /* that will be coded: what a coefficient must save */
+	double tokens;           /* that will be coded: what a coefficient must save */
 };
 
 /* A layer with its models: of levels 2 and 3 [level - 2], NULL: not wanted. */
 struct kvi_train_task {
 	const struct kvi_train_stack *stack;
-	size_t first;                    /* of its shapes */
+	size_t first; /* of its shapes */
 	struct kvi_train_layer *layer;
 	const struct kvi_train_layer *below[KVI_TRAIN_BELOW]; /* next lower first */
 	size_t n_below;
@@ -25,8 +25,8 @@ struct kvi_train_task {
 	struct kvi_model *models[2][KVI_TRAIN_TENSORS];
 };
 
-/* Level of the profile and of the report: models of levels above 3 are fitted like those of level 2,
- * to what the transformer leaves. */
+/* Level of the profile and of the report: models of levels above 3 are fitted like those of level
+ * 2, to what the transformer leaves. */
 unsigned kvi_train_level(const kvarc_trainer *t, unsigned level);
 
 struct kvi_train_ids;
@@ -35,8 +35,7 @@ struct kvi_train_ids;
 kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
                                const struct kvi_train_ids *ids);
 /* Fits A and B of levels (bit 2: level 2, bit 3: level 3). */
-kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k,
-                        unsigned levels);
+kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k, unsigned levels);
 
 /* First entry of a source in a row of A (lower) or B (same); of the slot's own tensor: n_same. */
 size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source);

@@ -11,8 +11,8 @@ double kvi_train_cost(const kvarc_trainer *t, unsigned level)
 	for (size_t i = 0; i < t->n_stacks; i++)
 		for (size_t k = 0; k < t->stacks[i].n_shapes; k++, at++) {
 			const struct kvi_train_stack *s = &t->stacks[i];
-			bits += t->report[at].bits[level] * s->all_tokens *
-			        s->shapes[k].heads * s->shapes[k].channels;
+			bits += t->report[at].bits[level] * s->all_tokens * s->shapes[k].heads *
+			        s->shapes[k].channels;
 		}
 	return bits / 8;
 }
@@ -24,8 +24,7 @@ bool kvi_train_enough(const kvarc_trainer *t)
 		size_t n = kvi_train_layer_shapes(s, 0), rows = 0;
 		for (size_t k = 0; k < n; k++)
 			rows += kvi_train_rows(&s->shapes[k]);
-		if (s->all_tokens >
-		    (double)(KVI_TRAIN_ENOUGH * (1 + KVI_TRAIN_BELOW) * rows))
+		if (s->all_tokens > (double)(KVI_TRAIN_ENOUGH * (1 + KVI_TRAIN_BELOW) * rows))
 			return true;
 	}
 	return false;
@@ -35,18 +34,17 @@ bool kvi_train_enough(const kvarc_trainer *t)
 struct fitted {
 	kvarc_profile *profile; /* NULL: none that would pay */
 	double plain, cost;
-	bool predicted;         /* all that was looked at, bit for bit */
+	bool predicted; /* all that was looked at, bit for bit */
 };
 
 /* Of one level, or of level 2 when it has to be. */
-static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level,
-                            const char *model, unsigned blind,
-                            const kvarc_common *common)
+static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level, const char *model,
+                            unsigned blind, const kvarc_common *common)
 {
-	kvarc_trainer_options o = {
-		.flags = KVARC_TRAIN_IN_FILE, .model = model, .blind = blind,
-		.levels = 1u << kvi_models_level((unsigned)level)
-	};
+	kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE,
+		                    .model = model,
+		                    .blind = blind,
+		                    .levels = 1u << kvi_models_level((unsigned)level) };
 	kvarc_trainer *t;
 	*f = (struct fitted){ .plain = 0 };
 	if (common)
@@ -57,16 +55,14 @@ static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level,
 	if (!ret)
 		ret = kvarc_trainer_run(t);
 	if (!ret) {
-		f->predicted = t->n_predicted && t->n_predicted * 2 ==
-		               t->n_report;
+		f->predicted = t->n_predicted && t->n_predicted * 2 == t->n_report;
 		f->plain = t->plain;
 		f->cost = t->cost;
 		ret = kvarc_trainer_profile(t, &f->profile);
 	}
 	kvarc_trainer_close(&t);
 	/* nothing to fit is nothing to gain */
-	return ret == KVARC_END || (ret == KVARC_GEOMETRY && !model)
-	       ? KVARC_OK : ret;
+	return ret == KVARC_END || (ret == KVARC_GEOMETRY && !model) ? KVARC_OK : ret;
 }
 
 /* The smaller one stays in a. */
@@ -80,14 +76,13 @@ static void choose(struct fitted *a, struct fitted *b)
 	kvarc_profile_close(&b->profile);
 }
 
-kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level,
-                             const char *model, unsigned blind,
-                             const kvarc_common *common)
+kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level, const char *model,
+                             unsigned blind, const kvarc_common *common)
 {
 	struct fitted best, other = { .plain = 0 };
 	bool predicts = level >= KVI_LEVEL_MODEL;
-	if (!p || !im || level < 2 || level > KVARC_LEVEL_MAX ||
-	    predicts != (model != NULL) || (blind && !predicts))
+	if (!p || !im || level < 2 || level > KVARC_LEVEL_MAX || predicts != (model != NULL) ||
+	    (blind && !predicts))
 		return KVARC_PROG;
 	*p = NULL;
 	kvarc_ret ret = fit_import(&best, im, level, model, blind, common);

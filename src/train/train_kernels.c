@@ -6,8 +6,7 @@
 #define BYTES 16
 #include "train_kernels_body.h"
 
-static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
-                 size_t stride, size_t n)
+static void gram(int64_t sums[16], const int16_t *a, const int16_t *b, size_t stride, size_t n)
 {
 	enum { PART = 64 };
 	for (size_t i = 0; i < KVI_GRAM_TILE; i++)
@@ -24,19 +23,20 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
 		}
 }
 
-const struct kvi_train_kernels kvi_train_kernels_scalar = {
-	gram, subtract, add, weigh
-};
+const struct kvi_train_kernels kvi_train_kernels_scalar = { gram, subtract, add, weigh };
 
 const struct kvi_train_kernels *kvi_train_kernels_get(uint32_t isa_mask)
 {
 	switch (kvi_kernels_get(isa_mask)->isa) {
 #if defined(KVI_AVX512)
-	case KVARC_ISA_AVX512: return &kvi_train_kernels_avx512;
+	case KVARC_ISA_AVX512:
+		return &kvi_train_kernels_avx512;
 #endif
 #if defined(KVI_AVX2)
-	case KVARC_ISA_AVX2: return &kvi_train_kernels_avx2;
+	case KVARC_ISA_AVX2:
+		return &kvi_train_kernels_avx2;
 #endif
-	default: return &kvi_train_kernels_scalar;
+	default:
+		return &kvi_train_kernels_scalar;
 	}
 }

@@ -13,8 +13,8 @@
 
 enum {
 	KVI_GRAM_TILE = 4,
-	KVI_GRAM_TOKENS = 1024,    /* of a call at most; a multiple of 64 */
-	KVI_GRAM_LIMIT = 4095,     /* of a feature: 1024 products of two, in the
+	KVI_GRAM_TOKENS = 1024, /* of a call at most; a multiple of 64 */
+	KVI_GRAM_LIMIT = 4095,  /* of a feature: 1024 products of two, in the
 	                            * 32-bit sums of any kernel, fit */
 	KVI_DENSE_TILE = 4
 };
@@ -24,17 +24,15 @@ enum {
 
 struct kvi_train_kernels {
 	/* sums[i * 4 + j] = a[i] . b[j], rows of n features (a multiple of 64, 64-aligned). */
-	void (*gram)(int64_t sums[16], const int16_t *a, const int16_t *b,
-	             size_t stride, size_t n);
+	void (*gram)(int64_t sums[16], const int16_t *a, const int16_t *b, size_t stride, size_t n);
 	/* c[i][j] -= sum over k of a[i][k] * b[k][j]: m x n, depth k. */
-	void (*subtract)(double *c, size_t c_stride, const double *a,
-	                 size_t a_stride, const double *b, size_t b_stride,
-	                 size_t m, size_t n, size_t k);
+	void (*subtract)(double *c, size_t c_stride, const double *a, size_t a_stride,
+	                 const double *b, size_t b_stride, size_t m, size_t n, size_t k);
 	/* y[i] += f * x[i] */
 	void (*add)(double *y, const double *x, double f, size_t n);
 	/* acc[t] += sum over j of coef[j] * rows[j * stride + t]; wraps. n: a multiple of 32. */
-	void (*weigh)(int32_t *acc, const int16_t *coef, const int16_t *rows,
-	              size_t stride, size_t n_rows, size_t n);
+	void (*weigh)(int32_t *acc, const int16_t *coef, const int16_t *rows, size_t stride,
+	              size_t n_rows, size_t n);
 };
 
 const struct kvi_train_kernels *kvi_train_kernels_get(uint32_t isa_mask);

@@ -10,14 +10,13 @@ static inline int64_t sum_of(__m256i v)
 	__m256i lo = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(v));
 	__m256i hi = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(v, 1));
 	__m256i s = _mm256_add_epi64(lo, hi);
-	__m128i t = _mm_add_epi64(_mm256_castsi256_si128(s),
-	                          _mm256_extracti128_si256(s, 1));
+	__m128i t = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 	return _mm_extract_epi64(t, 0) + _mm_extract_epi64(t, 1);
 }
 
 /* Two rows of a and all of b: what fits 16 registers. */
-static inline void half_tile(int64_t *sums, const int16_t *a, const int16_t *b,
-                             size_t stride, size_t n)
+static inline void half_tile(int64_t *sums, const int16_t *a, const int16_t *b, size_t stride,
+                             size_t n)
 {
 	__m256i s[2][KVI_GRAM_TILE];
 	memset(s, 0, sizeof s);
@@ -33,24 +32,20 @@ static inline void half_tile(int64_t *sums, const int16_t *a, const int16_t *b,
 				(const __m256i *)(const void *)(a + i * stride + t));
 			KVI_UNROLL
 			for (size_t j = 0; j < KVI_GRAM_TILE; j++)
-				s[i][j] = _mm256_add_epi32(
-					s[i][j], _mm256_madd_epi16(x, y[j]));
+				s[i][j] = _mm256_add_epi32(s[i][j], _mm256_madd_epi16(x, y[j]));
 		}
 	}
 	KVI_UNROLL
 	for (size_t i = 0; i < 2; i++)
 		KVI_UNROLL
-		for (size_t j = 0; j < KVI_GRAM_TILE; j++)
-			sums[i * KVI_GRAM_TILE + j] = sum_of(s[i][j]);
+	for (size_t j = 0; j < KVI_GRAM_TILE; j++)
+		sums[i * KVI_GRAM_TILE + j] = sum_of(s[i][j]);
 }
 
-static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
-                 size_t stride, size_t n)
+static void gram(int64_t sums[16], const int16_t *a, const int16_t *b, size_t stride, size_t n)
 {
 	half_tile(sums, a, b, stride, n);
 	half_tile(sums + 8, a + 2 * stride, b, stride, n);
 }
 
-const struct kvi_train_kernels kvi_train_kernels_avx2 = {
-	gram, subtract, add, weigh
-};
+const struct kvi_train_kernels kvi_train_kernels_avx2 = { gram, subtract, add, weigh };

@@ -12,8 +12,7 @@ static inline int64_t sum_of(__m512i v)
 	return _mm512_reduce_add_epi64(_mm512_add_epi64(lo, hi));
 }
 
-static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
-                 size_t stride, size_t n)
+static void gram(int64_t sums[16], const int16_t *a, const int16_t *b, size_t stride, size_t n)
 {
 	__m512i s[KVI_GRAM_TILE][KVI_GRAM_TILE];
 	memset(s, 0, sizeof s);
@@ -27,17 +26,14 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b,
 			__m512i x = _mm512_load_si512(a + i * stride + t);
 			KVI_UNROLL
 			for (size_t j = 0; j < KVI_GRAM_TILE; j++)
-				s[i][j] = _mm512_add_epi32(
-					s[i][j], _mm512_madd_epi16(x, y[j]));
+				s[i][j] = _mm512_add_epi32(s[i][j], _mm512_madd_epi16(x, y[j]));
 		}
 	}
 	KVI_UNROLL
 	for (size_t i = 0; i < KVI_GRAM_TILE; i++)
 		KVI_UNROLL
-		for (size_t j = 0; j < KVI_GRAM_TILE; j++)
-			sums[i * KVI_GRAM_TILE + j] = sum_of(s[i][j]);
+	for (size_t j = 0; j < KVI_GRAM_TILE; j++)
+		sums[i * KVI_GRAM_TILE + j] = sum_of(s[i][j]);
 }
 
-const struct kvi_train_kernels kvi_train_kernels_avx512 = {
-	gram, subtract, add, weigh
-};
+const struct kvi_train_kernels kvi_train_kernels_avx512 = { gram, subtract, add, weigh };

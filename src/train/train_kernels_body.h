@@ -13,14 +13,10 @@ typedef double doubles __attribute__((vector_size(BYTES)));
 typedef int32_t ints __attribute__((vector_size(BYTES)));
 typedef int16_t shorts __attribute__((vector_size(BYTES / 2)));
 
-enum {
-	DOUBLES = BYTES / sizeof(double), COLUMNS = 2 * DOUBLES,
-	INTS = BYTES / sizeof(int32_t)
-};
+enum { DOUBLES = BYTES / sizeof(double), COLUMNS = 2 * DOUBLES, INTS = BYTES / sizeof(int32_t) };
 
-static inline void subtract_tile(double *c, size_t c_stride, const double *a,
-                                 size_t a_stride, const double *b,
-                                 size_t b_stride, size_t k)
+static inline void subtract_tile(double *c, size_t c_stride, const double *a, size_t a_stride,
+                                 const double *b, size_t b_stride, size_t k)
 {
 	doubles s[KVI_DENSE_TILE][2];
 	KVI_UNROLL
@@ -41,9 +37,8 @@ static inline void subtract_tile(double *c, size_t c_stride, const double *a,
 		memcpy(c + i * c_stride, s[i], sizeof s[i]);
 }
 
-static inline void subtract_rest(double *c, size_t c_stride, const double *a,
-                                 size_t a_stride, const double *b,
-                                 size_t b_stride, size_t m, size_t n, size_t k)
+static inline void subtract_rest(double *c, size_t c_stride, const double *a, size_t a_stride,
+                                 const double *b, size_t b_stride, size_t m, size_t n, size_t k)
 {
 	for (size_t i = 0; i < m; i++)
 		for (size_t j = 0; j < n; j++) {
@@ -54,20 +49,18 @@ static inline void subtract_rest(double *c, size_t c_stride, const double *a,
 		}
 }
 
-static void subtract(double *c, size_t c_stride, const double *a,
-                     size_t a_stride, const double *b, size_t b_stride,
-                     size_t m, size_t n, size_t k)
+static void subtract(double *c, size_t c_stride, const double *a, size_t a_stride, const double *b,
+                     size_t b_stride, size_t m, size_t n, size_t k)
 {
 	size_t rows = m - m % KVI_DENSE_TILE, columns = n - n % COLUMNS;
 	for (size_t j = 0; j < columns; j += COLUMNS)
 		for (size_t i = 0; i < rows; i += KVI_DENSE_TILE)
-			subtract_tile(c + i * c_stride + j, c_stride,
-			              a + i * a_stride, a_stride, b + j,
-			              b_stride, k);
-	subtract_rest(c + columns, c_stride, a, a_stride, b + columns,
-	              b_stride, rows, n - columns, k);
-	subtract_rest(c + rows * c_stride, c_stride, a + rows * a_stride,
-	              a_stride, b, b_stride, m - rows, n, k);
+			subtract_tile(c + i * c_stride + j, c_stride, a + i * a_stride, a_stride,
+			              b + j, b_stride, k);
+	subtract_rest(c + columns, c_stride, a, a_stride, b + columns, b_stride, rows, n - columns,
+	              k);
+	subtract_rest(c + rows * c_stride, c_stride, a + rows * a_stride, a_stride, b, b_stride,
+	              m - rows, n, k);
 }
 
 static void add(double *y, const double *x, double f, size_t n)
@@ -84,8 +77,8 @@ static void add(double *y, const double *x, double f, size_t n)
 		y[i] += f * x[i];
 }
 
-static void weigh(int32_t *acc, const int16_t *coef, const int16_t *rows,
-                  size_t stride, size_t n_rows, size_t n)
+static void weigh(int32_t *acc, const int16_t *coef, const int16_t *rows, size_t stride,
+                  size_t n_rows, size_t n)
 {
 	enum { STEP = 32, VECTORS = STEP / INTS };
 	for (size_t t = 0; t < n; t += STEP) {
@@ -99,8 +92,7 @@ static void weigh(int32_t *acc, const int16_t *coef, const int16_t *rows,
 			for (size_t v = 0; v < VECTORS; v++) {
 				shorts x;
 				memcpy(&x, row + v * INTS, sizeof x);
-				s[v] += __builtin_convertvector(x, ints) *
-				        coef[j];
+				s[v] += __builtin_convertvector(x, ints) * coef[j];
 			}
 		}
 		memcpy(acc + t, s, sizeof s);

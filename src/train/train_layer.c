@@ -36,8 +36,8 @@ void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l)
 }
 
 /* The elements of shape i of a stack in all its caches. */
-static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
-                      size_t i, struct kvi_train_tensor *x)
+static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t i,
+                      struct kvi_train_tensor *x)
 {
 	size_t bytes = 0;
 	kvarc_ret ret = KVARC_OK;
@@ -51,12 +51,10 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
 		return kvi_train_no_memory(t);
 	for (size_t k = 0; k < s->n_caches && !ret; k++) {
 		const struct kvi_train_cache *c = s->caches[k];
-		uint32_t most = c->reader && c->every == 1 ? (uint32_t)c->n
-		                                           : KVI_TRAIN_BLOCK;
+		uint32_t most = c->reader && c->every == 1 ? (uint32_t)c->n : KVI_TRAIN_BLOCK;
 		uint8_t *to = x->raw + x->raw_at[k];
 		for (size_t t0 = 0; t0 < c->n && !ret; t0 += most) {
-			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0)
-			                              : most;
+			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0) : most;
 			ret = kvi_train_fetch(t, c, c->tensors[i], t0, n, to);
 			to += (size_t)n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
 		}
@@ -67,16 +65,18 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s,
 uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
 {
 	switch (dtype) {
-	case KVARC_F32: return kvi_load16(raw + 4 * i + 2);
+	case KVARC_F32:
+		return kvi_load16(raw + 4 * i + 2);
 	case KVARC_E4M3:
-	case KVARC_E5M2: return raw[i];
-	default: return kvi_load16(raw + 2 * i);
+	case KVARC_E5M2:
+		return raw[i];
+	default:
+		return kvi_load16(raw + 2 * i);
 	}
 }
 
 /* Spec linear 2: an element in units of 2^step. */
-static inline int32_t scaled(uint32_t bits, const struct kvi_grid_format *f,
-                             int step)
+static inline int32_t scaled(uint32_t bits, const struct kvi_grid_format *f, int step)
 {
 	int m = f->mant_bits;
 	uint32_t top = (uint32_t)1 << (f->elem_bits - 1);
@@ -90,29 +90,27 @@ static inline int32_t scaled(uint32_t bits, const struct kvi_grid_format *f,
 	return bits & top ? -(int32_t)v : (int32_t)v;
 }
 
-struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position)
+struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position)
 {
 	uint64_t turn = (uint64_t)(int64_t)position * freq;
 	uint32_t i = (uint32_t)(((turn >> 51) + 1) >> 1) & 4095;
 	int32_t d = (int32_t)((int64_t)(turn - ((uint64_t)i << 52)) >> 36);
 	int32_t c0 = kvi_cos4096[i], s0 = kvi_cos4096[(i + 3072) & 4095];
-	struct kvi_train_turn r = {
-		c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21),
-		s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21), i
-	};
+	struct kvi_train_rotation r = { c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21),
+		                        s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21), i };
 	return r;
 }
 
 /* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k; rows of KVI_TRAIN_BLOCK. */
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
-                        const struct kvi_train_tensor *x, size_t t0, size_t n,
-                        int32_t *X, int32_t *U)
+                        const struct kvi_train_tensor *x, size_t t0, size_t n, int32_t *X,
+                        int32_t *U)
 {
 	const struct kvi_train_cache *c = s->caches[k];
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
-	size_t room = kvi_train_head_room(x->shape), channels = g->channels;
+	size_t room = kvi_train_head_stride(x->shape), channels = g->channels;
 	size_t row_bytes = kvi_tensor_bytes(g);
 	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * row_bytes;
 	for (size_t h = 0; h < g->heads; h++)
@@ -121,35 +119,31 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
 			size_t at = h * channels + kvi_rope_channel(rope, i);
 			int32_t *to = X + row * KVI_TRAIN_BLOCK;
 			for (size_t v = 0; v < n; v++)
-				to[v] = scaled(kvi_train_element(
-					g->dtype, raw + v * row_bytes, at), f,
-					x->step[row]);
+				to[v] = scaled(kvi_train_element(g->dtype, raw + v * row_bytes, at),
+				               f, x->step[row]);
 		}
-	kvi_train_turn_back(s, k, shape, x, t0, n, X, U);
+	kvi_train_remove_rope(s, k, shape, x, t0, n, X, U);
 }
 
-void kvi_train_turn_back(const struct kvi_train_stack *s, size_t k,
-                         size_t shape, const struct kvi_train_tensor *x,
-                         size_t t0, size_t n, const int32_t *X, int32_t *U)
+void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t shape,
+                           const struct kvi_train_tensor *x, size_t t0, size_t n, const int32_t *X,
+                           int32_t *U)
 {
 	const struct kvi_train_cache *c = s->caches[k];
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
-	size_t room = kvi_train_head_room(x->shape);
+	size_t room = kvi_train_head_stride(x->shape);
 	for (size_t r = 0; r < x->rows; r++)
-		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK,
-		       n * sizeof *U);
+		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK, n * sizeof *U);
 	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
 		for (size_t v = 0; v < n; v++) {
-			struct kvi_train_turn w = kvi_train_turn(
-				rope->freq[i], c->positions[t0 + v]);
+			struct kvi_train_rotation w = kvi_train_rotation(rope->freq[i],
+			                                                 c->positions[t0 + v]);
 			for (size_t h = 0; h < g->heads; h++) {
-				size_t at = (h * room + 2 * i) *
-				            KVI_TRAIN_BLOCK + v;
+				size_t at = (h * room + 2 * i) * KVI_TRAIN_BLOCK + v;
 				int32_t a = X[at], b = X[at + KVI_TRAIN_BLOCK];
 				U[at] = (a * w.cosine + b * w.sine + 8192) >> 14;
-				U[at + KVI_TRAIN_BLOCK] =
-					(b * w.cosine - a * w.sine + 8192) >> 14;
+				U[at + KVI_TRAIN_BLOCK] = (b * w.cosine - a * w.sine + 8192) >> 14;
 			}
 		}
 }
@@ -158,8 +152,7 @@ void kvi_train_turn_back(const struct kvi_train_stack *s, size_t k,
 
 /* Tokens with values that are no numbers are not fitted, here and above. */
 static void mark_bad(const struct kvi_train_stack *s, size_t shape,
-                     const struct kvi_train_tensor *x,
-                     struct kvi_train_weights *w)
+                     const struct kvi_train_tensor *x, struct kvi_train_weights *w)
 {
 	w->fitted = 0;
 	for (size_t k = 0; k < s->n_caches; k++) {
@@ -184,17 +177,14 @@ struct blocks_job {
 	atomic_bool failed;
 };
 
-void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n,
-                      const int32_t *U)
+void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n, const int32_t *U)
 {
 	for (size_t r = 0; r < x->rows; r++) {
 		const int32_t *u = U + r * KVI_TRAIN_BLOCK;
-		const int16_t *e = x->expected ? x->expected + r * x->room + at
-		                               : NULL;
-		int16_t *z = x->z + r * x->room + at;
+		const int16_t *e = x->expected ? x->expected + r * x->capacity + at : NULL;
+		int16_t *z = x->z + r * x->capacity + at;
 		for (size_t v = 0; v < n; v++)
-			z[v] = (int16_t)kvi_train_clamp(
-				u[v] - x->mean[r] - (e ? e[v] : 0), LIMIT);
+			z[v] = (int16_t)kvi_train_clamp(u[v] - x->mean[r] - (e ? e[v] : 0), LIMIT);
 	}
 }
 
@@ -211,10 +201,8 @@ static void fill_z(void *arg, size_t k)
 		return;
 	}
 	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK) {
-		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0
-		                                       : KVI_TRAIN_BLOCK;
-		kvi_train_integers(j->stack, k, j->shape, x, t0, n, X,
-		                   X + entries);
+		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK;
+		kvi_train_integers(j->stack, k, j->shape, x, t0, n, X, X + entries);
 		kvi_train_fill_z(x, c->first + t0, n, X + entries);
 	}
 	kvi_free(&j->t->alloc, X);
@@ -223,16 +211,15 @@ static void fill_z(void *arg, size_t k)
 /* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
  * count the same: what is large there is large for a token's id, not by chance, and was measured
  * to be worth 0.05 bit. */
-void kvi_train_weigh_tokens(const struct kvi_train_layer *l,
-                            const struct kvi_train_stack *s, bool lowest,
-                            struct kvi_train_weights *w)
+void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
+                            bool lowest, struct kvi_train_weights *w)
 {
 	double count = 0;
 	memset(w->w, 0, s->n_tokens * sizeof *w->w);
 	for (size_t i = 0; i < l->n && !lowest; i++) {
 		const struct kvi_train_tensor *x = &l->tensors[i];
 		for (size_t r = 0; r < x->rows; r++) {
-			const int16_t *z = x->z + r * x->room;
+			const int16_t *z = x->z + r * x->capacity;
 			if (!(x->sigma[r] > 0))
 				continue;
 			float f = (float)(1 / x->sigma[r]);
@@ -244,9 +231,7 @@ void kvi_train_weigh_tokens(const struct kvi_train_layer *l,
 	for (size_t v = 0; v < s->n_tokens; v++) {
 		/* a normal deviate is 0.8 sigma in the mean */
 		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
-		w->w[v] = w->bad[v] ? 0 : 1 / (scale < 0.5f  ? 0.5f
-		                               : scale > 16 ? 16
-		                                            : scale);
+		w->w[v] = w->bad[v] ? 0 : 1 / (scale < 0.5f ? 0.5f : scale > 16 ? 16 : scale);
 	}
 	for (size_t k = 0; k < s->n_caches; k++) /* only measured */
 		memset(w->w + s->caches[k]->first + s->caches[k]->held, 0,
@@ -262,14 +247,12 @@ struct mean_job {
 int32_t kvi_train_shifted(int32_t mean, double by)
 {
 	by = by > LIMIT ? LIMIT : by < -LIMIT ? -LIMIT : by;
-	return kvi_train_clamp(mean + (int32_t)(by < 0 ? by - 0.5 : by + 0.5),
-	                       LIMIT);
+	return kvi_train_clamp(mean + (int32_t)(by < 0 ? by - 0.5 : by + 0.5), LIMIT);
 }
 
-void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean,
-                          size_t n_tokens)
+void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean, size_t n_tokens)
 {
-	int16_t *z = x->z + r * x->room;
+	int16_t *z = x->z + r * x->capacity;
 	int32_t by = mean - x->mean[r];
 	for (size_t v = 0; by && v < n_tokens; v++)
 		z[v] = (int16_t)kvi_train_clamp(z[v] - by, LIMIT);
@@ -280,7 +263,7 @@ static void centre(void *arg, size_t r)
 {
 	const struct mean_job *j = arg;
 	struct kvi_train_tensor *x = j->x;
-	const int16_t *z = x->z + r * x->room;
+	const int16_t *z = x->z + r * x->capacity;
 	double s0 = 0, s1 = 0;
 	for (size_t v = 0; v < j->stack->n_tokens; v++) {
 		double w = (double)j->w[v] * j->w[v];
@@ -294,33 +277,32 @@ static void centre(void *arg, size_t r)
 	x->mean[r] = mean;
 }
 
-static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s,
-                             size_t shape, struct kvi_train_tensor *x)
+static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
+                             struct kvi_train_tensor *x)
 {
 	const struct kvi_train_shape *p = &s->shapes[shape];
 	x->shape = p;
 	x->rotary = p->rope ? t->ropes[p->rope - 1].rotary : 0;
 	x->rows = kvi_train_rows(p);
-	x->room = (s->n_tokens + 127) & ~(size_t)63;
+	x->capacity = (s->n_tokens + 127) & ~(size_t)63;
 	x->raw_at = kvi_calloc(&t->alloc, s->n_caches, sizeof *x->raw_at);
 	x->mean = kvi_calloc(&t->alloc, x->rows, sizeof *x->mean);
 	x->step = kvi_calloc(&t->alloc, x->rows, sizeof *x->step);
 	x->sigma = kvi_calloc(&t->alloc, x->rows, sizeof *x->sigma);
-	x->z = kvi_calloc(&t->alloc, x->rows, x->room * sizeof *x->z);
-	return x->raw_at && x->mean && x->step && x->sigma && x->z
-	       ? KVARC_OK : kvi_train_no_memory(t);
+	x->z = kvi_calloc(&t->alloc, x->rows, x->capacity * sizeof *x->z);
+	return x->raw_at && x->mean && x->step && x->sigma && x->z ? KVARC_OK
+	                                                           : kvi_train_no_memory(t);
 }
 
-static kvarc_ret make_z(kvarc_trainer *t, const struct kvi_train_stack *s,
-                        size_t shape, struct kvi_train_tensor *x)
+static kvarc_ret make_z(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
+                        struct kvi_train_tensor *x)
 {
 	struct blocks_job j = { t, s, shape, x, false };
 	kvi_train_parallel(t, s->n_caches, fill_z, &j);
 	return atomic_load(&j.failed) ? kvi_train_no_memory(t) : KVARC_OK;
 }
 
-kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
-                               const struct kvi_train_stack *s, size_t first,
+kvarc_ret kvi_train_layer_take(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
                                size_t n, const struct kvi_model *const m[],
                                struct kvi_train_layer *l)
 {
@@ -343,10 +325,8 @@ kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
 	return ret;
 }
 
-kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
-                               const struct kvi_train_stack *s, size_t first,
-                               size_t n, struct kvi_train_weights *w,
-                               struct kvi_train_layer *l)
+kvarc_ret kvi_train_layer_load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
+                               size_t n, struct kvi_train_weights *w, struct kvi_train_layer *l)
 {
 	kvarc_ret ret = KVARC_OK;
 	memset(l, 0, sizeof *l);
@@ -358,8 +338,8 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
 		if (!ret)
 			mark_bad(s, first + i, &l->tensors[i], w);
 		if (t->predictor)
-			l->tensors[i].predicted = kvi_train_walk_rows(
-				&t->predictor->real, s->shapes[first + i].kind);
+			l->tensors[i].predicted = kvi_train_walk_rows(&t->predictor->real,
+			                                              s->shapes[first + i].kind);
 	}
 	for (size_t i = 0; i < n && !ret; i++) {
 		struct kvi_train_tensor *x = &l->tensors[i];

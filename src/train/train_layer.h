@@ -7,29 +7,24 @@
 
 /* What is known of the tokens of a stack. */
 struct kvi_train_weights {
-	uint8_t *bad;      /* holds values that are no numbers, in a layer so far */
-	float *w;          /* of a token in the fit of the layer at hand; 0: not fitted */
+	uint8_t *bad; /* holds values that are no numbers, in a layer so far */
+	float *w;     /* of a token in the fit of the layer at hand; 0: not fitted */
 	size_t n_bad;
-	size_t fitted;     /* tokens */
+	size_t fitted; /* tokens */
 };
 
 /* Loads the layer whose n shapes start at first: elements, means, steps, z, weights.
  * kvi_train_layer_free in every case. */
-kvarc_ret kvi_train_layer_load(kvarc_trainer *t,
-                               const struct kvi_train_stack *s, size_t first,
-                               size_t n, struct kvi_train_weights *w,
-                               struct kvi_train_layer *l);
+kvarc_ret kvi_train_layer_load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
+                               size_t n, struct kvi_train_weights *w, struct kvi_train_layer *l);
 /* steps.c: mean, step and sigma of a tensor's rows. */
-kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
-                              size_t shape, struct kvi_train_tensor *x,
-                              const struct kvi_train_weights *w);
+kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
+                              struct kvi_train_tensor *x, const struct kvi_train_weights *w);
 /* Weights of the tokens from z; in the lowest layer all count the same. */
-void kvi_train_weigh_tokens(const struct kvi_train_layer *l,
-                            const struct kvi_train_stack *s, bool lowest,
-                            struct kvi_train_weights *w);
+void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
+                            bool lowest, struct kvi_train_weights *w);
 /* The same for models that are there: m[i] tells step and mean of tensor i. No weights. */
-kvarc_ret kvi_train_layer_take(kvarc_trainer *t,
-                               const struct kvi_train_stack *s, size_t first,
+kvarc_ret kvi_train_layer_take(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
                                size_t n, const struct kvi_model *const m[],
                                struct kvi_train_layer *l);
 /* Keeps what upper layers need. */
@@ -39,38 +34,36 @@ void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
 /* mean + by, rounded, within its limits */
 int32_t kvi_train_shifted(int32_t mean, double by);
 /* z of a row about another mean than its tensor's. */
-void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean,
-                          size_t n_tokens);
+void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean, size_t n_tokens);
 
-struct kvi_train_turn {
+struct kvi_train_rotation {
 	int32_t cosine, sine;
-	uint32_t angle;    /* in 1/4096 turns, rounded */
+	uint32_t angle; /* in 1/4096 turns, rounded */
 };
-struct kvi_train_turn kvi_train_turn(uint64_t freq, int32_t position);
+struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position);
 
 /* X and U of tokens [t0, t0 + n) of cache k of a stack, shape `shape`: rows of KVI_TRAIN_BLOCK
  * entries, n at most that. */
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
-                        const struct kvi_train_tensor *x, size_t t0, size_t n,
-                        int32_t *X, int32_t *U);
+                        const struct kvi_train_tensor *x, size_t t0, size_t n, int32_t *X,
+                        int32_t *U);
 /* U from X (spec linear 2). */
-void kvi_train_turn_back(const struct kvi_train_stack *s, size_t k,
-                         size_t shape, const struct kvi_train_tensor *x,
-                         size_t t0, size_t n, const int32_t *X, int32_t *U);
+void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t shape,
+                           const struct kvi_train_tensor *x, size_t t0, size_t n, const int32_t *X,
+                           int32_t *U);
 /* z of n tokens, whose first is token `at` of the stack. */
-void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n,
-                      const int32_t *U);
+void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n, const int32_t *U);
 /* expected.c: `expected` from `predicted`, if there is that. */
 kvarc_ret kvi_train_expect(kvarc_trainer *t, const struct kvi_train_stack *s,
                            struct kvi_train_tensor *x);
 /* X of n tokens from rows of floats in slots, `stride` apart. */
-void kvi_train_units(const struct kvi_train_tensor *x, const float *rows,
-                     size_t stride, size_t n, int32_t *X);
+void kvi_train_units(const struct kvi_train_tensor *x, const float *rows, size_t stride, size_t n,
+                     int32_t *X);
 
 /* Slot c of a model has this row of features. */
 static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
 {
-	return c / m->head_channels * kvi_head_room(m) + c % m->head_channels;
+	return c / m->head_channels * kvi_head_stride(m) + c % m->head_channels;
 }
 /* Element i as the grid codec codes it. */
 uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i);

@@ -12,12 +12,12 @@ enum { WRITTEN = 1024 }; /* tokens of a sequence */
 
 static kvarc_ret fail(kvarc_trainer *t, kvarc_ret ret, const char *what)
 {
-	return kvi_fail(t->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", what);
+	return kvi_fail(t->error, ret, "%s", what);
 }
 
 /* Channels lie in slots. */
-static kvarc_ret add(kvarc_trainer *t, uint64_t n, const int32_t *ids,
-                     unsigned dtype, enum kvi_train_origin origin, uint64_t seed)
+static kvarc_ret add(kvarc_trainer *t, uint64_t n, const int32_t *ids, unsigned dtype,
+                     enum kvi_train_origin origin, uint64_t seed)
 {
 	struct kvi_model_geometry g;
 	if (kvi_model_geometry_make(&g, &t->alloc, t->predictor->file, dtype,
@@ -34,26 +34,26 @@ static bool may_add(const kvarc_trainer *t, uint64_t n, unsigned dtype)
 	       (dtype == KVARC_F32 || dtype == KVARC_F16 || dtype == KVARC_BF16);
 }
 
-kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t, uint64_t n,
-                                const int32_t *ids, unsigned dtype)
+kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t, uint64_t n, const int32_t *ids, unsigned dtype)
 {
 	if (!may_add(t, n, dtype) || !ids)
 		return KVARC_PROG;
 	const struct kvi_model_file *m = t->predictor->file;
 	for (uint64_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (uint32_t)ids[i] >= m->vocabulary)
-			return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "token id %ld is not one of "
-			                "the model's, which are below %lu",
+			return kvi_fail(t->error, KVARC_GEOMETRY,
+			                "token id %ld is not one of the "
+			                "model's, which are below %lu",
 			                (long)ids[i], (unsigned long)m->vocabulary);
 	if (n > kvi_model_positions(m))
-		return fail(t, KVARC_GEOMETRY, "a sequence of ids is longer than "
+		return fail(t, KVARC_GEOMETRY,
+		            "a sequence of ids is longer than "
 		            "the model can see");
 	return add(t, n, ids, dtype, KVI_TRAIN_IDS, 0);
 }
 
-kvarc_ret kvarc_trainer_write(kvarc_trainer *t, uint64_t n, int32_t first,
-                              uint64_t seed, unsigned dtype)
+kvarc_ret kvarc_trainer_write(kvarc_trainer *t, uint64_t n, int32_t first, uint64_t seed,
+                              unsigned dtype)
 {
 	if (!may_add(t, n, dtype) || n > UINT32_MAX)
 		return KVARC_PROG;
@@ -65,22 +65,25 @@ kvarc_ret kvarc_trainer_write(kvarc_trainer *t, uint64_t n, int32_t first,
 	if (ret)
 		return ret;
 	if (ids[0] < 0)
-		return fail(t, KVARC_OPTIONS, "the model does not say what text "
+		return fail(t, KVARC_OPTIONS,
+		            "the model does not say what text "
 		            "begins with: give a first token");
 	if ((uint32_t)ids[0] >= m->vocabulary)
-		return fail(t, KVARC_OPTIONS, "the first token is not one of the "
+		return fail(t, KVARC_OPTIONS,
+		            "the first token is not one of the "
 		            "model's");
 	for (uint64_t i = 0; i < sequences && !ret; i++)
-		ret = add(t, (n + sequences - 1 - i) / sequences, ids, dtype,
-		          KVI_TRAIN_WRITTEN, seed + i);
+		ret = add(t, (n + sequences - 1 - i) / sequences, ids, dtype, KVI_TRAIN_WRITTEN,
+		          seed + i);
 	return ret;
 }
 
-void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c,
-                    uint32_t tensor, size_t t0, uint32_t n, uint8_t *to)
+void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
+                    size_t t0, uint32_t n, uint8_t *to)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	const kvarc_tensor *x = &c->geometry.tensors[tensor];
-	kvi_floats_store(x->dtype, kvi_train_walk_rows(&p->teacher, x->kind) +
-	                 (c->first + t0) * p->kv, n * p->kv, to);
+	kvi_floats_store(x->dtype,
+	                 kvi_train_walk_rows(&p->teacher, x->kind) + (c->first + t0) * p->kv,
+	                 n * p->kv, to);
 }

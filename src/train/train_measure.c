@@ -10,8 +10,9 @@
 #include "util/pool.h"
 
 enum {
-	TOKENS = 256, PIECE = 64,    /* of the archive are looked at, evenly */
-	SAMPLE_BYTES = 64 << 20      /* fewer when they are more than this */
+	TOKENS = 256,
+	PIECE = 64,             /* of the archive are looked at, evenly */
+	SAMPLE_BYTES = 64 << 20 /* fewer when they are more than this */
 };
 
 /* Tokens of the archive in memory: all tensors of its track, one after another. */
@@ -28,7 +29,7 @@ struct measuring {
 	kvarc_reader *r;
 	kvarc_trainer *t;
 	const struct kvi_profile *profile;
-	unsigned level;              /* of the archive */
+	unsigned level; /* of the archive */
 	uint32_t track;
 	struct measure_piece pieces[TOKENS / PIECE];
 	size_t n_pieces;
@@ -62,10 +63,9 @@ static void choose(struct measuring *m)
 		uint64_t last = (have - 1) / PIECE;
 		uint64_t t0 = n > 1 ? last * i / (n - 1) * PIECE : 0;
 		uint64_t left = have - t0;
-		m->pieces[i] = (struct measure_piece){
-			.m = m, .t0 = t0,
-			.n = left < PIECE ? (uint32_t)left : PIECE
-		};
+		m->pieces[i] = (struct measure_piece){ .m = m,
+			                               .t0 = t0,
+			                               .n = left < PIECE ? (uint32_t)left : PIECE };
 	}
 	m->n_pieces = (size_t)n;
 }
@@ -88,27 +88,24 @@ static kvarc_ret read_piece(struct measuring *m, struct measure_piece *p)
 		if (t->track != m->track)
 			continue;
 		p->views[i] = (kvarc_view){ at, bytes, 0, kvi_tensor_width(t),
-			(uint32_t)kvarc_dtype_bytes(t->dtype) };
+			                    (uint32_t)kvarc_dtype_bytes(t->dtype) };
 		at += (size_t)p->n * bytes;
 	}
-	kvarc_ret ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n,
-	                                         p->ids, p->positions);
+	kvarc_ret ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n, p->ids, p->positions);
 	if (ret == KVARC_OPTIONS) { /* not stored: no table knows them */
 		memset(p->ids, 0xff, p->n * sizeof *p->ids);
-		ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n,
-		                               NULL, p->positions);
+		ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n, NULL, p->positions);
 	}
 	return ret ? ret : kvarc_reader_read(m->r, &range, p->views);
 }
 
-static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
-                 uint64_t t0, uint32_t n, void *dst)
+static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                 uint32_t n, void *dst)
 {
 	const struct measure_piece *p = opaque;
 	const kvarc_view *v = &p->views[tensor];
 	(void)head, (void)heads; /* all: a trainer asks for no less */
-	memcpy(dst, (const uint8_t *)v->data + t0 * v->token_stride,
-	       n * (size_t)v->token_stride);
+	memcpy(dst, (const uint8_t *)v->data + t0 * v->token_stride, n * (size_t)v->token_stride);
 	return 0;
 }
 
@@ -121,8 +118,8 @@ static kvarc_ret take_sample(struct measuring *m)
 		struct measure_piece *p = &m->pieces[i];
 		ret = read_piece(m, p);
 		if (!ret)
-			ret = kvarc_trainer_add(m->t, g, m->track, p->n,
-			                        p->ids, p->positions, fetch, p);
+			ret = kvarc_trainer_add(m->t, g, m->track, p->n, p->ids, p->positions,
+			                        fetch, p);
 	}
 	/* Nothing is fitted to them. */
 	for (size_t i = 0; i < m->t->n_stacks; i++)
@@ -140,10 +137,8 @@ static bool lower_match(struct kvi_train_task *k, const struct kvi_model *m)
 	size_t b = 0;
 	for (; b < k->n_below && at < m->n_lower; b++)
 		for (size_t s = 0; s < k->below[b]->n; s++, at++) {
-			const struct kvi_train_shape *from =
-				k->below[b]->tensors[s].shape;
-			if (at == m->n_lower ||
-			    m->lower[at].kind != from->kind ||
+			const struct kvi_train_shape *from = k->below[b]->tensors[s].shape;
+			if (at == m->n_lower || m->lower[at].kind != from->kind ||
 			    m->lower[at].delta != m->layer - from->layer)
 				return false;
 		}
@@ -161,17 +156,14 @@ static bool same_match(const struct kvi_train_task *k, unsigned level, size_t i)
 	return !m->beta || (i && m->scale_source == of[i - 1]);
 }
 
-static bool model_matches(struct measuring *m, struct kvi_train_task *k,
-                          unsigned level, size_t i)
+static bool model_matches(struct measuring *m, struct kvi_train_task *k, unsigned level, size_t i)
 {
 	const struct kvi_train_shape *s = &k->stack->shapes[k->first + i];
 	const struct kvi_train_cache *c = k->stack->caches[0];
 	const kvarc_tensor *t = &c->geometry.tensors[c->tensors[k->first + i]];
-	const struct kvi_model *x = kvi_profile_model(m->profile, level,
-	                                              s->layer, s->kind);
+	const struct kvi_model *x = kvi_profile_model(m->profile, level, s->layer, s->kind);
 	const struct kvi_model *other = k->models[0][i];
-	if (!x || !kvi_model_fits(x, t, kvi_tensor_rope(&c->geometry, t)) ||
-	    x->rope != s->rope)
+	if (!x || !kvi_model_fits(x, t, kvi_tensor_rope(&c->geometry, t)) || x->rope != s->rope)
 		return false;
 	if (other && memcmp(x->step, other->step, x->C * sizeof *x->step))
 		return false;
@@ -186,8 +178,7 @@ static bool find_models(struct measuring *m, struct kvi_train_task *k, size_t n)
 	uint32_t layer = k->stack->shapes[k->first].layer;
 	unsigned kind = k->stack->shapes[k->first].kind;
 	for (unsigned level = 2; level <= m->level; level++) {
-		if (level < m->level &&
-		    !kvi_profile_model(m->profile, level, layer, kind))
+		if (level < m->level && !kvi_profile_model(m->profile, level, layer, kind))
 			continue;
 		for (size_t i = 0; i < n; i++)
 			if (!model_matches(m, k, level, i))
@@ -204,21 +195,19 @@ struct tensor_results {
 	int16_t *k;
 };
 
-static void price(struct measuring *m, struct kvi_train_view v[], size_t i,
-                  enum kvarc_stage stage, struct tensor_results *to)
+static void price(struct measuring *m, struct kvi_train_view v[], size_t i, enum kvarc_stage stage,
+                  struct tensor_results *to)
 {
 	const struct kvi_model *x = v[i].model;
 	bool own = stage >= KVARC_STAGE_SCALE; /* the model's scales */
 	bool follow = own && x->flags & KVI_MODEL_SCALE;
-	struct kvi_train_scale s = {
-		.k = own ? x->k : to->k, .n0 = follow ? x->n0 : 0,
-		.beta = follow ? x->beta : 0, .unknown = own ? x->unknown : 0,
-		.source = follow && i ? v[i - 1].scale : NULL
-	};
-	bool last = stage == (m->level == 3 ? KVARC_STAGE_BELOW
-	                                    : KVARC_STAGE_SCALE);
-	uint64_t bits = kvi_train_price(m->t, &v[i], &s,
-	                                last ? to->slots : NULL);
+	struct kvi_train_scale s = { .k = own ? x->k : to->k,
+		                     .n0 = follow ? x->n0 : 0,
+		                     .beta = follow ? x->beta : 0,
+		                     .unknown = own ? x->unknown : 0,
+		                     .source = follow && i ? v[i - 1].scale : NULL };
+	bool last = stage == (m->level == 3 ? KVARC_STAGE_BELOW : KVARC_STAGE_SCALE);
+	uint64_t bits = kvi_train_price(m->t, &v[i], &s, last ? to->slots : NULL);
 	to->bits[stage] = (double)bits / 256 / ((double)v[i].n * (double)x->C);
 }
 
@@ -235,14 +224,11 @@ static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
 	kvarc_ret ret = kvi_train_view_make(m->t, k, p, level, v);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		if (level < 3)
-			ret = kvi_train_fit_scales(m->t, &v[i], NULL, NULL,
-			                           to[i].k, &fitted);
+			ret = kvi_train_fit_scales(m->t, &v[i], NULL, NULL, to[i].k, &fitted);
 		if (!ret && level < 3)
-			price(m, v, i, level == 1 ? KVARC_STAGE_MEANS
-			                          : KVARC_STAGE_LAYER, &to[i]);
+			price(m, v, i, level == 1 ? KVARC_STAGE_MEANS : KVARC_STAGE_LAYER, &to[i]);
 		if (!ret && level > 1)
-			price(m, v, i, level == 2 ? KVARC_STAGE_SCALE
-			                          : KVARC_STAGE_BELOW, &to[i]);
+			price(m, v, i, level == 2 ? KVARC_STAGE_SCALE : KVARC_STAGE_BELOW, &to[i]);
 	}
 	kvi_train_view_free(m->t, v);
 	return ret;
@@ -250,23 +236,22 @@ static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
 
 /* By channel of the tensor, not by slot. */
 static void tell(struct measuring *m, const struct kvi_train_task *k, size_t i,
-                 const struct kvi_train_pieces *p, struct tensor_results *x,
-                 float *channels)
+                 const struct kvi_train_pieces *p, struct tensor_results *x, float *channels)
 {
 	const struct kvi_train_cache *c = k->stack->caches[0];
 	uint32_t tensor = c->tensors[k->first + i];
 	const kvarc_tensor *g = &c->geometry.tensors[tensor];
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 	const struct kvi_model *model = k->models[m->level - 2][i];
-	kvarc_measured out = { .tensor = tensor, .tokens = p->n_tokens,
+	kvarc_measured out = { .tensor = tensor,
+		               .tokens = p->n_tokens,
 		               .channel_bits = channels,
 		               .table = model->n_ids > 0 };
 	memcpy(out.bits, x->bits, sizeof out.bits);
 	for (size_t s = 0; s < model->C; s++) {
-		size_t at = s / g->channels * g->channels +
-		            kvi_rope_channel(rope, s % g->channels);
-		channels[at] = (float)((double)atomic_load(&x->slots[s]) / 256 /
-		                       (double)p->n_tokens);
+		size_t at = s / g->channels * g->channels + kvi_rope_channel(rope, s % g->channels);
+		channels[at] =
+			(float)((double)atomic_load(&x->slots[s]) / 256 / (double)p->n_tokens);
 	}
 	m->fn(m->opaque, &out);
 }
@@ -288,8 +273,7 @@ static kvarc_ret measure_layer(struct measuring *m, struct kvi_train_task *k)
 	for (unsigned level = 1; level <= m->level && !ret; level++)
 		ret = measure_level(m, k, &p, level, of);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
-		channels = kvi_calloc(a, k->layer->tensors[i].rows,
-		                      sizeof *channels);
+		channels = kvi_calloc(a, k->layer->tensors[i].rows, sizeof *channels);
 		if (channels)
 			tell(m, k, i, &p, &of[i], channels);
 		else
@@ -308,8 +292,7 @@ static kvarc_ret measure_layer(struct measuring *m, struct kvi_train_task *k)
 
 /* Layers that have no models as the trainer makes them are left out, and those above
  * that need them. */
-static kvarc_ret measure_stack(struct measuring *m,
-                               const struct kvi_train_stack *s)
+static kvarc_ret measure_stack(struct measuring *m, const struct kvi_train_stack *s)
 {
 	enum { KEEP = KVI_TRAIN_BELOW + 1 };
 	struct kvi_train_layer layers[KEEP];
@@ -317,9 +300,9 @@ static kvarc_ret measure_stack(struct measuring *m,
 	size_t count = 0, n;
 	memset(layers, 0, sizeof layers);
 	for (size_t first = 0; first < s->n_shapes && !ret; first += n) {
-		struct kvi_train_task k = {
-			.stack = s, .first = first, .layer = &layers[count % KEEP]
-		};
+		struct kvi_train_task k = { .stack = s,
+			                    .first = first,
+			                    .layer = &layers[count % KEEP] };
 		n = kvi_train_layer_shapes(s, first);
 		for (size_t b = 1; b <= KVI_TRAIN_BELOW && b <= count; b++)
 			k.below[k.n_below++] = &layers[(count - b) % KEEP];
@@ -327,8 +310,8 @@ static kvarc_ret measure_stack(struct measuring *m,
 			continue;
 		kvi_train_layer_free(m->t, k.layer);
 		ret = kvi_train_layer_take(m->t, s, first, n,
-			(const struct kvi_model *const *)
-			k.models[m->level - 2], k.layer);
+		                           (const struct kvi_model *const *)k.models[m->level - 2],
+		                           k.layer);
 		if (!ret)
 			ret = measure_layer(m, &k);
 		kvi_train_layer_rest(m->t, k.layer);
@@ -344,8 +327,9 @@ static kvarc_ret measure_stack(struct measuring *m,
 static kvarc_ret find_profile(struct measuring *m)
 {
 	kvarc_error e = { 0 };
-	struct kvi_predictor_ref *x = m->r->predictors.n ?
-		*KVI_LIST(struct kvi_predictor_ref *, m->r->predictors, 0) : NULL;
+	struct kvi_predictor_ref *x = m->r->predictors.n ? *KVI_LIST(struct kvi_predictor_ref *,
+	                                                             m->r->predictors, 0)
+	                                                 : NULL;
 	if (!x || x->p.level > KVI_LEVEL_LOWER) /* stages of a transformer are not */
 		return KVARC_END;
 	kvarc_ret ret = kvi_reader_load_predictor(m->r, x, &e);
@@ -375,8 +359,7 @@ static kvarc_ret open_trainer(struct measuring *m)
 		if (!freq)
 			return kvi_train_no_memory(t);
 		memcpy(freq, from->freq, bytes);
-		t->ropes[t->n_ropes++] =
-			(struct kvi_profile_rope){ from->rotary, freq };
+		t->ropes[t->n_ropes++] = (struct kvi_profile_rope){ from->rotary, freq };
 	}
 	ret = kvi_pool_open(&t->pool, &t->alloc, o.common.threads);
 	if (!ret)
@@ -398,11 +381,9 @@ static void close_trainer(struct measuring *m)
 	kvarc_trainer_close(&m->t);
 }
 
-kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track,
-                               kvarc_measured_fn fn, void *opaque)
+kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track, kvarc_measured_fn fn, void *opaque)
 {
-	struct measuring m = { .r = r, .track = track, .fn = fn,
-		               .opaque = opaque };
+	struct measuring m = { .r = r, .track = track, .fn = fn, .opaque = opaque };
 	if (!r || !fn)
 		return KVARC_PROG;
 	if (!kvi_reader_can_seek(r))

@@ -20,8 +20,8 @@
 struct kvi_train_walk {
 	struct kvi_run *run;
 	size_t n_caches;
-	float *h, *root;   /* width; 1 */
-	float *k, *v;      /* kv */
+	float *h, *root; /* width; 1 */
+	float *k, *v;    /* kv */
 };
 
 /*
@@ -34,33 +34,28 @@ struct kvi_train_predictor {
 	struct kvi_model_file *file;
 	unsigned level;
 	struct kvi_arithmetic arithmetic;
-	bool closed, corrects;     /* D would not pay in the file that it was fitted to */
-	float *blind_k, *blind_v;  /* of all layers, rows of all tokens, in one piece of memory;
+	bool closed, corrects;    /* D would not pay in the file that it was fitted to */
+	float *blind_k, *blind_v; /* of all layers, rows of all tokens, in one piece of memory;
 	                            * NULL: it sees the token */
 	size_t width, kv;
-	struct kvi_engine *engine, *exact; /* exact: the teacher's, maybe the same */
+	struct kvi_engine *engine, *exact;          /* exact: the teacher's, maybe the same */
 	struct kvi_train_walk real, pupil, teacher; /* without caches: none */
-	uint64_t layer_work;       /* of a token, for the progress */
+	uint64_t layer_work;                        /* of a token, for the progress */
 };
 
 /* Opens the model. Returns OK, MEM, MEMLIMIT, IO, FORMAT, OPTIONS, DATA. */
-kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path,
-                                   unsigned level);
+kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned level);
 void kvi_train_predictor_close(kvarc_trainer *t);
 /* Checks that the stack is this model's, makes the engines, and takes all tokens to layer 0.
  * Returns OK, MEM, MEMLIMIT, GEOMETRY, DATA. */
-kvarc_ret kvi_train_predictor_start(kvarc_trainer *t,
-                                    const struct kvi_train_stack *s);
+kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_stack *s);
 /* Work of all layers, as bytes of the progress. */
-uint64_t kvi_train_predictor_work(const kvarc_trainer *t,
-                                  const struct kvi_train_stack *s);
+uint64_t kvi_train_predictor_work(const kvarc_trainer *t, const struct kvi_train_stack *s);
 /* What all tokens are expected to have in a layer: k and v of the walks. */
-kvarc_ret kvi_train_predict_layer(kvarc_trainer *t,
-                                  const struct kvi_train_stack *s,
+kvarc_ret kvi_train_predict_layer(kvarc_trainer *t, const struct kvi_train_stack *s,
                                   uint32_t layer);
 /* walk.c: whether the elements of the layer at hand are what is predicted, bit for bit. */
-kvarc_ret kvi_train_compare_layer(kvarc_trainer *t,
-                                  const struct kvi_train_task *k, bool *same);
+kvarc_ret kvi_train_compare_layer(kvarc_trainer *t, const struct kvi_train_task *k, bool *same);
 /* After the models of the layer are fitted: fits their correction, and goes on to the next. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
 
@@ -71,10 +66,8 @@ kvarc_ret kvi_train_identify(kvarc_trainer *t);
 
 /* blind.c: all layers at once, because none waits for a model of the one below; then one of them is
  * what all tokens are expected to have. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_train_blind_start(kvarc_trainer *t,
-                                const struct kvi_train_stack *s);
-void kvi_train_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s,
-                          uint32_t layer);
+kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_stack *s);
+void kvi_train_token_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s, uint32_t layer);
 
 /* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
  * OPTIONS (a model without a head), DATA. */
@@ -83,8 +76,7 @@ kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s);
 uint64_t kvi_train_write_work(const struct kvi_train_stack *s);
 
 /* The predictions of a kind of tensor. */
-static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w,
-                                               unsigned kind)
+static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w, unsigned kind)
 {
 	return kind == KVARC_KEY ? w->k : w->v;
 }
@@ -92,10 +84,8 @@ static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w,
 /* correct.c: D of the layer's model from the teacher's tokens, z of `taught`; then what it makes
  * of a walk's hidden state. */
 kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
-                                const struct kvi_train_layer *taught,
-                                const float *weights);
+                                const struct kvi_train_layer *taught, const float *weights);
 void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
-                       const struct kvi_train_layer *l,
-                       const struct kvi_train_walk *w);
+                       const struct kvi_train_layer *l, const struct kvi_train_walk *w);
 
 #endif

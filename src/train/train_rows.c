@@ -39,8 +39,7 @@ static int choose_shift(const struct kvi_train_row *r, const double *b)
 }
 
 /* Rounds b, and sees to the limits of a row. */
-static bool start(const struct kvi_train_row *r, int q, const double *b,
-                  int16_t *to, uint64_t *sum)
+static bool start(const struct kvi_train_row *r, int q, const double *b, int16_t *to, uint64_t *sum)
 {
 	double scale = kvi_train_power(q);
 	*sum = 0;
@@ -63,8 +62,7 @@ static int32_t magnitude(int32_t v)
 static int32_t choose(double u, double worth, int32_t now)
 {
 	int32_t near = (int32_t)(u < 0 ? u - 0.5 : u + 0.5);
-	int32_t tries[3] = { near, near > 0 ? near - 1 : near < 0 ? near + 1 : 0,
-		             0 };
+	int32_t tries[3] = { near, near > 0 ? near - 1 : near < 0 ? near + 1 : 0, 0 };
 	int32_t best = now;
 	double least = worth * (now - u) * (now - u) + rate(now);
 	for (int k = 0; k < 3; k++) {
@@ -79,9 +77,8 @@ static int32_t choose(double u, double worth, int32_t now)
 }
 
 /* One pass over the coefficients; h: as in set_rest. True when one changed. */
-static bool sweep(const struct kvi_train_kernels *kernels,
-                  const struct kvi_train_row *r, double worth, int16_t *to,
-                  double *h, uint64_t *sum)
+static bool sweep(const struct kvi_train_kernels *kernels, const struct kvi_train_row *r,
+                  double worth, int16_t *to, double *h, uint64_t *sum)
 {
 	bool changed = false;
 	for (size_t i = 0; i < r->p; i++) {
@@ -93,8 +90,7 @@ static bool sweep(const struct kvi_train_kernels *kernels,
 		u = u > INT16_MAX ? INT16_MAX : u < -INT16_MAX ? -INT16_MAX : u;
 		int32_t v = choose(u, worth * var, to[i]);
 		uint64_t other = *sum - (uint64_t)magnitude(to[i]);
-		if (v == to[i] ||
-		    other + (uint64_t)magnitude(v) > KVI_COEF_SUM_MAX)
+		if (v == to[i] || other + (uint64_t)magnitude(v) > KVI_COEF_SUM_MAX)
 			continue;
 		int32_t d = v - to[i];
 		kernels->add(h, row, -d, r->p);
@@ -107,9 +103,8 @@ static bool sweep(const struct kvi_train_kernels *kernels,
 }
 
 /* h: g - S b in units of the integers, for what to[] has. */
-static void set_rest(const struct kvi_train_kernels *kernels,
-                     const struct kvi_train_row *r, double unit,
-                     const int16_t *to, double *h)
+static void set_rest(const struct kvi_train_kernels *kernels, const struct kvi_train_row *r,
+                     double unit, const int16_t *to, double *h)
 {
 	for (size_t i = 0; i < r->p; i++)
 		h[i] = r->g[i] / unit;
@@ -121,9 +116,8 @@ static void set_rest(const struct kvi_train_kernels *kernels,
 		}
 }
 
-uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels,
-                            const struct kvi_train_row *r, double *b,
-                            int16_t *to, double *work)
+uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels, const struct kvi_train_row *r,
+                            double *b, int16_t *to, double *work)
 {
 	int q = r->left > 0 ? choose_shift(r, b) : 0;
 	uint64_t sum = 0;

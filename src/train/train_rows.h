@@ -11,15 +11,15 @@
 
 /* The regression of one target on p features. */
 struct kvi_train_row {
-	const double *s;       /* second moments of the features */
+	const double *s; /* second moments of the features */
 	size_t stride, p;
-	const double *g;       /* theirs with the target */
-	double ridge;          /* of the diagonal of s */
-	double all;            /* variance of the target */
-	double share;          /* of what this row leaves, that stays in the end */
-	double left;           /* variance of the target that stays at least */
-	bool few;              /* tokens: b says little, the row begins at zero */
-	double tokens;         /* that will be coded with it: what digits are worth */
+	const double *g; /* theirs with the target */
+	double ridge;    /* of the diagonal of s */
+	double all;      /* variance of the target */
+	double share;    /* of what this row leaves, that stays in the end */
+	double left;     /* variance of the target that stays at least */
+	bool few;        /* tokens: b says little, the row begins at zero */
+	double tokens;   /* that will be coded with it: what digits are worth */
 };
 
 /*
@@ -27,8 +27,7 @@ struct kvi_train_row {
  * than they cost in the profile are left out: each in turn takes the best integer given the
  * others, beginning at b. b becomes what the integers mean. work: p.
  */
-uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels,
-                            const struct kvi_train_row *r, double *b,
-                            int16_t *to, double *work);
+uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels, const struct kvi_train_row *r,
+                            double *b, int16_t *to, double *work);
 
 #endif

@@ -13,11 +13,11 @@
 #include "weigh_heads.h"
 
 enum {
-	SCALE_TOKENS = 4096,   /* to find scales with */
-	SCALE_IN_FILE = 1024,  /* and when it must be quick, */
-	PLAIN_IN_FILE = 256,   /* for level 1 */
-	REPORT_TOKENS = 8192,  /* to measure */
-	WORTH = 32768          /* tokens whose bits weigh as much as the profile's */
+	SCALE_TOKENS = 4096,  /* to find scales with */
+	SCALE_IN_FILE = 1024, /* and when it must be quick, */
+	PLAIN_IN_FILE = 256,  /* for level 1 */
+	REPORT_TOKENS = 8192, /* to measure */
+	WORTH = 32768         /* tokens whose bits weigh as much as the profile's */
 };
 
 /* ---- threads ---- */
@@ -74,8 +74,7 @@ static kvarc_ret open_profile(kvarc_trainer *t)
 	for (size_t i = 0; i < t->n_stacks; i++)
 		n += 2 * t->stacks[i].n_shapes;
 	if (n > KVI_MODELS_MAX)
-		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "too many tensors");
+		return kvi_fail(t->error, KVARC_GEOMETRY, "too many tensors");
 	if (kvi_profile_handle_new(&t->profile, &common))
 		return kvi_train_no_memory(t);
 	kvarc_profile *h = t->profile;
@@ -86,8 +85,7 @@ static kvarc_ret open_profile(kvarc_trainer *t)
 	if (!p->models || copy_ropes(t, p))
 		return kvi_fail_alloc(t->error, &h->alloc);
 	for (size_t i = 0; i < t->identity.n; i++)
-		if (kvi_identity_set(&p->identity, p->alloc,
-		                     t->identity.pairs[i].key,
+		if (kvi_identity_set(&p->identity, p->alloc, t->identity.pairs[i].key,
 		                     t->identity.pairs[i].value))
 			return kvi_fail_alloc(t->error, &h->alloc);
 	return KVARC_OK;
@@ -101,8 +99,7 @@ static kvarc_ret finish_profile(kvarc_trainer *t)
 		ret = kvi_profile_handle_finish(h);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(t->error, &h->alloc);
-	return ret ? kvi_fail(t->error, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                      "the models do not make a profile") : KVARC_OK;
+	return ret ? kvi_fail(t->error, KVARC_PROG, "the models do not make a profile") : KVARC_OK;
 }
 
 /* ---- what a layer may use ---- */
@@ -147,15 +144,14 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 	k->plan = (struct kvi_train_plan){ .self = true };
 	k->plan.head = same_heads(k) &&
 	               (t->options.flags & KVARC_TRAIN_HEAD_BLOCK ||
-	                (wide > KVI_TRAIN_WIDE &&
-	                 !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER)));
+	                (wide > KVI_TRAIN_WIDE && !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER)));
 	if (in_file) { /* every coefficient has to pay: no rules are needed */
 		k->plan.tokens = k->stack->all_tokens;
 		k->plan.ridge_a = k->plan.ridge_b = 0.001;
 		return;
 	}
-	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, true) && !k->plan.head &&
-	    same_heads(k) && !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER))
+	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, true) && !k->plan.head && same_heads(k) &&
+	    !(t->options.flags & KVARC_TRAIN_WHOLE_LAYER))
 		k->plan.head = few = true;
 	if (tokens < KVI_TRAIN_ENOUGH * sources_of(k, true) && k->n_below > 1) {
 		k->n_below = 1;
@@ -175,17 +171,17 @@ static void make_plan(kvarc_trainer *t, struct kvi_train_task *k)
 	k->plan.ridge_a = 0.001 + 0.01 * part;
 	k->plan.ridge_b = 0.001 + 0.01 * part;
 	if (few && !t->few)
-		kvi_train_note(t, "%zu tokens are few for this model: some stages "
-		               "are left out (%u and more are better)", tokens,
-		               30000);
+		kvi_train_note(t,
+		               "%zu tokens are few for this model: some stages "
+		               "are left out (%u and more are better)",
+		               tokens, 30000);
 	t->few |= few;
 }
 
 /* ---- one layer ---- */
 
-static void set_bits(const kvarc_trainer *t, kvarc_trained *out,
-                     const struct kvi_train_view *v, unsigned level,
-                     uint64_t price)
+static void set_bits(const kvarc_trainer *t, kvarc_trained *out, const struct kvi_train_view *v,
+                     unsigned level, uint64_t price)
 {
 	level = kvi_train_level(t, level);
 	out->elements = (uint64_t)v->n * v->model->C;
@@ -193,47 +189,42 @@ static void set_bits(const kvarc_trainer *t, kvarc_trained *out,
 }
 
 static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
-                         const struct kvi_train_pieces *p, unsigned level,
-                         int16_t *const *k1, kvarc_trained *out)
+                         const struct kvi_train_pieces *p, unsigned level, int16_t *const *k1,
+                         kvarc_trained *out)
 {
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	kvarc_ret ret = kvi_train_view_make(t, k, p, level, v);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		const struct kvi_model *m = v[i].model;
 		bool follow = level > 1 && m->flags & KVI_MODEL_SCALE;
-		struct kvi_train_scale s = {
-			.k = level > 1 ? m->k : k1[i],
-			.n0 = follow ? m->n0 : 0,
-			.beta = follow ? m->beta : 0,
-			.unknown = level > 1 ? m->unknown : 0,
-			.source = i && follow ? v[i - 1].scale : NULL
-		};
-		set_bits(t, &out[i], &v[i], level,
-		         kvi_train_price(t, &v[i], &s, NULL));
+		struct kvi_train_scale s = { .k = level > 1 ? m->k : k1[i],
+			                     .n0 = follow ? m->n0 : 0,
+			                     .beta = follow ? m->beta : 0,
+			                     .unknown = level > 1 ? m->unknown : 0,
+			                     .source = i && follow ? v[i - 1].scale : NULL };
+		set_bits(t, &out[i], &v[i], level, kvi_train_price(t, &v[i], &s, NULL));
 	}
 	kvi_train_view_free(t, v);
 	return ret;
 }
 
 /* Also what the tokens that they are fitted to cost then. */
-static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k,
-                            unsigned level, int16_t *const *k1,
-                            kvarc_trained *out)
+static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k, unsigned level,
+                            int16_t *const *k1, kvarc_trained *out)
 {
 	struct kvi_train_pieces p;
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	size_t most = !(t->options.flags & KVARC_TRAIN_IN_FILE) ? SCALE_TOKENS
-	              : level == 1 ? PLAIN_IN_FILE : SCALE_IN_FILE;
+	              : level == 1                              ? PLAIN_IN_FILE
+	                                                        : SCALE_IN_FILE;
 	kvarc_ret ret = kvi_train_pieces_choose(t, k, false, most, &p);
 	if (ret)
 		return ret;
 	ret = kvi_train_view_make(t, k, &p, level, v);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		uint64_t price;
-		ret = kvi_train_fit_scales(t, &v[i],
-		                           (struct kvi_model *)v[i].model,
-		                           i ? &v[i - 1] : NULL,
-		                           level == 1 ? k1[i] : NULL, &price);
+		ret = kvi_train_fit_scales(t, &v[i], (struct kvi_model *)v[i].model,
+		                           i ? &v[i - 1] : NULL, level == 1 ? k1[i] : NULL, &price);
 		if (!ret && v[i].n)
 			set_bits(t, &out[i], &v[i], level, price);
 	}
@@ -243,16 +234,13 @@ static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k,
 }
 
 /* Scales on fitted tokens, then what a file would have, on others. */
-static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k,
-                                 kvarc_trained *out)
+static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k, kvarc_trained *out)
 {
 	struct kvi_train_pieces held = { 0 };
 	int16_t *k1[KVI_TRAIN_TENSORS] = { 0 };
-	kvarc_ret ret = kvi_train_pieces_choose(t, k, true, REPORT_TOKENS,
-	                                        &held);
+	kvarc_ret ret = kvi_train_pieces_choose(t, k, true, REPORT_TOKENS, &held);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
-		k1[i] = kvi_calloc(&t->alloc, k->layer->tensors[i].rows,
-		                   sizeof *k1[i]);
+		k1[i] = kvi_calloc(&t->alloc, k->layer->tensors[i].rows, sizeof *k1[i]);
 		if (!k1[i])
 			ret = kvi_train_no_memory(t);
 		out[i].layer = k->layer->tensors[i].shape->layer;
@@ -275,14 +263,14 @@ static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k,
 /* Level 3 of the lowest layer sees what its tables leave. */
 static kvarc_ret fit_tables(kvarc_trainer *t, struct kvi_train_task *k)
 {
-	struct kvi_train_left left;
+	struct kvi_train_residual left;
 	struct kvi_train_task over = *k;
 	kvarc_ret ret = kvi_train_tables(t, k, &left);
 	over.layer = &left.layer;
 	over.weights = &left.weights;
 	if (!ret)
 		ret = kvi_train_fit(t, &over, 1u << 3);
-	kvi_train_left_free(t, &left);
+	kvi_train_residual_free(t, &left);
 	return ret;
 }
 
@@ -292,14 +280,12 @@ static void take_means(const struct kvi_train_task *k)
 	for (size_t i = 0; i < k->layer->n; i++) {
 		const struct kvi_model *m = k->models[1][i];
 		for (size_t c = 0; c < m->C; c++)
-			kvi_train_centre_row(&k->layer->tensors[i],
-			                     kvi_train_row_of(m, c),
+			kvi_train_centre_row(&k->layer->tensors[i], kvi_train_row_of(m, c),
 			                     m->mean[c], k->stack->n_tokens);
 	}
 }
 
-static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
-                            bool lowest)
+static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k, bool lowest)
 {
 	unsigned levels = t->options.levels;
 	struct kvi_train_ids ids = { 0 };
@@ -322,8 +308,7 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k,
 }
 
 /* Its chunks are nothing but checks: what stays is for segments that nobody has looked at. */
-static kvarc_ret add_predicted(kvarc_trainer *t, struct kvi_train_task *k,
-                               kvarc_trained *out)
+static kvarc_ret add_predicted(kvarc_trainer *t, struct kvi_train_task *k, kvarc_trained *out)
 {
 	const struct kvi_train_ids none = { 0 };
 	k->plan = (struct kvi_train_plan){ 0 };
@@ -340,8 +325,7 @@ static kvarc_ret add_predicted(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret;
 }
 
-static kvarc_ret fit_layer(kvarc_trainer *t, struct kvi_train_task *k,
-                           kvarc_trained *out)
+static kvarc_ret fit_layer(kvarc_trainer *t, struct kvi_train_task *k, kvarc_trained *out)
 {
 	bool same = false;
 	kvarc_ret ret = KVARC_OK;
@@ -354,20 +338,17 @@ static kvarc_ret fit_layer(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret ? ret : fit_and_measure(t, k, out);
 }
 
-static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k,
-                           struct kvi_train_weights *w)
+static kvarc_ret run_layer(kvarc_trainer *t, struct kvi_train_task *k, struct kvi_train_weights *w)
 {
 	size_t n = kvi_train_layer_shapes(k->stack, k->first);
 	kvarc_ret ret = KVARC_OK;
 	if (t->predictor)
-		ret = kvi_train_predict_layer(t, k->stack, k->stack->shapes[
-			k->first].layer);
+		ret = kvi_train_predict_layer(t, k->stack, k->stack->shapes[k->first].layer);
 	if (!ret)
-		ret = kvi_train_layer_load(t, k->stack, k->first, n, w,
-		                           k->layer);
+		ret = kvi_train_layer_load(t, k->stack, k->first, n, w, k->layer);
 	for (size_t i = 0; i < n && !ret; i++)
-		if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report,
-		                     t->n_report + i, sizeof *t->report))
+		if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report, t->n_report + i,
+		                    sizeof *t->report))
 			ret = kvi_train_no_memory(t);
 	if (!ret) {
 		memset(t->report + t->n_report, 0, n * sizeof *t->report);
@@ -390,15 +371,12 @@ static kvarc_ret run_layers(kvarc_trainer *t, const struct kvi_train_stack *s,
 	memset(layers, 0, sizeof layers);
 	for (size_t first = 0; first < s->n_shapes && !ret; count++) {
 		struct kvi_train_task k = {
-			.stack = s, .first = first,
-			.layer = &layers[count % KEEP], .weights = w
+			.stack = s, .first = first, .layer = &layers[count % KEEP], .weights = w
 		};
 		uint32_t layer = s->shapes[first].layer;
 		bool wanted = t->options.levels >> 3 & 1;
-		for (size_t b = 1; wanted && b <= KVI_TRAIN_BELOW && b <= count;
-		     b++) {
-			const struct kvi_train_layer *l =
-				&layers[(count - b) % KEEP];
+		for (size_t b = 1; wanted && b <= KVI_TRAIN_BELOW && b <= count; b++) {
+			const struct kvi_train_layer *l = &layers[(count - b) % KEEP];
 			if (layer - l->tensors[0].shape->layer <= UINT8_MAX)
 				k.below[k.n_below++] = l;
 		}
@@ -416,11 +394,12 @@ static kvarc_ret run_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
 	struct kvi_train_weights w = { 0 };
 	w.bad = kvi_calloc(&t->alloc, s->n_tokens, 1);
 	w.w = kvi_calloc(&t->alloc, s->n_tokens, sizeof *w.w);
-	kvarc_ret ret = w.bad && w.w ? run_layers(t, s, &w)
-	                             : kvi_train_no_memory(t);
+	kvarc_ret ret = w.bad && w.w ? run_layers(t, s, &w) : kvi_train_no_memory(t);
 	if (!ret && w.n_bad)
-		kvi_train_note(t, "%zu tokens have infinities or NaNs and were "
-		               "left out", w.n_bad);
+		kvi_train_note(t,
+		               "%zu tokens have infinities or NaNs and were "
+		               "left out",
+		               w.n_bad);
 	kvi_free(&t->alloc, w.bad);
 	kvi_free(&t->alloc, w.w);
 	return ret;
@@ -432,8 +411,7 @@ static uint64_t bytes_of(const struct kvi_train_stack *s)
 	for (size_t k = 0; k < s->n_caches; k++)
 		for (size_t i = 0; i < s->n_shapes; i++) {
 			const struct kvi_train_cache *c = s->caches[k];
-			sum += c->n * kvi_tensor_bytes(
-				&c->geometry.tensors[c->tensors[i]]);
+			sum += c->n * kvi_tensor_bytes(&c->geometry.tensors[c->tensors[i]]);
 		}
 	return sum;
 }
@@ -443,8 +421,7 @@ static void set_costs(kvarc_trainer *t)
 	unsigned level = t->options.levels >> 3 & 1 ? 3 : 2;
 	/* Level 1 of what a transformer leaves is not that of the caches. */
 	t->plain = t->predictor ? 0 : kvi_train_cost(t, 1);
-	t->cost = kvi_train_cost(t, kvi_train_level(t, level)) +
-	          (double)t->profile->file_bytes;
+	t->cost = kvi_train_cost(t, kvi_train_level(t, level)) + (double)t->profile->file_bytes;
 }
 
 kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
@@ -453,12 +430,11 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		return KVARC_PROG;
 	t->ran = true;
 	if (t->n_stacks == 0 && t->n_without_ids)
-		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "a model needs caches with their "
-		                "token ids, from position 0 on: there are none");
+		return kvi_fail(t->error, KVARC_GEOMETRY,
+		                "a model needs caches with their token "
+		                "ids, from position 0 on: there are none");
 	if (t->n_stacks == 0)
-		return kvi_fail(t->error, KVARC_GEOMETRY, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "no caches to fit to");
+		return kvi_fail(t->error, KVARC_GEOMETRY, "no caches to fit to");
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
 	if (t->options.levels == 1u << KVI_LEVEL_BASIS && t->options.group != 1)
@@ -466,13 +442,14 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	if (t->predictor)
 		t->total += kvi_train_predictor_work(t, &t->stacks[0]);
 	if (t->n_without_ids)
-		kvi_train_note(t, "%zu caches were skipped: a model needs token ids, "
-		                  "and positions that start at 0", t->n_without_ids);
+		kvi_train_note(t,
+		               "%zu caches were skipped: a model needs token ids, "
+		               "and positions that start at 0",
+		               t->n_without_ids);
 	if (t->options.flags & KVARC_TRAIN_IN_FILE && !kvi_train_enough(t))
 		t->options.levels = 1u << 2;
 	t->kernels = kvi_train_kernels_get(t->options.common.isa_mask);
-	kvarc_ret ret = kvi_pool_open(&t->pool, &t->alloc,
-	                              t->options.common.threads);
+	kvarc_ret ret = kvi_pool_open(&t->pool, &t->alloc, t->options.common.threads);
 	if (!ret)
 		ret = kvi_train_prices_open(&t->prices, &t->alloc);
 	if (ret)
@@ -485,8 +462,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	if (!ret && bases)
 		ret = kvi_train_weigh(t);
 	for (size_t i = 0; i < t->n_stacks && !ret; i++)
-		ret = bases ? kvi_train_bases(t, &t->stacks[i])
-		            : run_stack(t, &t->stacks[i]);
+		ret = bases ? kvi_train_bases(t, &t->stacks[i]) : run_stack(t, &t->stacks[i]);
 	if (!ret)
 		ret = finish_profile(t);
 	if (!ret && !bases)
@@ -505,8 +481,7 @@ kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **p)
 		*p = NULL;
 	if (!t || !p || !t->profile)
 		return KVARC_PROG;
-	if (t->options.flags & KVARC_TRAIN_IN_FILE && t->plain > 0 &&
-	    !(t->cost < t->plain))
+	if (t->options.flags & KVARC_TRAIN_IN_FILE && t->plain > 0 && !(t->cost < t->plain))
 		return KVARC_END;
 	*p = t->profile;
 	t->profile = NULL;

@@ -10,8 +10,7 @@
 
 enum { PIECE = 64, LIMIT = 32767 };
 
-kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t,
-                                  const struct kvi_train_task *k, bool held,
+kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t, const struct kvi_train_task *k, bool held,
                                   size_t most, struct kvi_train_pieces *p)
 {
 	size_t all = 0, count = 0;
@@ -32,8 +31,7 @@ kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t,
 			size_t n = end - at < PIECE ? end - at : PIECE;
 			if (count++ % every)
 				continue;
-			p->p[p->n++] = (struct kvi_train_piece){ i, at, n,
-				                                 p->n_tokens };
+			p->p[p->n++] = (struct kvi_train_piece){ i, at, n, p->n_tokens };
 			p->n_tokens += n;
 		}
 	}
@@ -79,8 +77,8 @@ const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id)
 }
 
 /* What the token table says; marks the tokens that it does not know. */
-static void add_table(const struct sample_work *w, const struct kvi_model *m,
-                      size_t c, uint8_t *unknown, int32_t *base)
+static void add_table(const struct sample_work *w, const struct kvi_model *m, size_t c,
+                      uint8_t *unknown, int32_t *base)
 {
 	const struct kvi_train_piece *p = w->piece;
 	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
@@ -105,30 +103,25 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 	size_t at = w->task->stack->caches[p->cache]->first + p->t0;
 	uint32_t source = 0;
 	int32_t acc[KVI_TRAIN_BLOCK] = { 0 };
-	for (size_t b = 0; m->n_lower && w->level == 3 && b < w->task->n_below;
-	     b++)
+	for (size_t b = 0; m->n_lower && w->level == 3 && b < w->task->n_below; b++)
 		for (size_t s = 0; s < w->task->below[b]->n; s++, source++) {
-			const struct kvi_train_tensor *x =
-				&w->task->below[b]->tensors[s];
-			size_t room = kvi_train_head_room(x->shape);
+			const struct kvi_train_tensor *x = &w->task->below[b]->tensors[s];
+			size_t room = kvi_train_head_stride(x->shape);
 			bool head = m->lower[source].scope;
-			size_t first = head ? c / m->head_channels %
-				x->shape->heads * room : 0;
+			size_t first = head ? c / m->head_channels % x->shape->heads * room : 0;
 			w->t->kernels->weigh(
-				acc, m->a + c * m->a_stride +
-				kvi_train_entry(m, true, source),
-				x->z + first * x->room + at, x->room,
-				head ? room : x->rows, n);
+				acc, m->a + c * m->a_stride + kvi_train_entry(m, true, source),
+				x->z + first * x->capacity + at, x->capacity, head ? room : x->rows,
+				n);
 		}
 	/* that of level 3 makes up for the means of the sources */
-	int32_t mean = w->level == 1 && m->level == 3
-	               ? w->task->layer->tensors[i].mean[row] : m->mean[c];
+	int32_t mean = w->level == 1 && m->level == 3 ? w->task->layer->tensors[i].mean[row]
+	                                              : m->mean[c];
 	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
-	const int16_t *expected = own->expected ? own->expected + row * own->room
-	                                        : NULL;
+	const int16_t *expected = own->expected ? own->expected + row * own->capacity : NULL;
 	for (size_t v = 0; v < p->n; v++) {
-		int32_t sum = m->n_lower && w->level == 3
-		              ? (acc[v] + half(m->qa[c])) >> m->qa[c] : 0;
+		int32_t sum = m->n_lower && w->level == 3 ? (acc[v] + half(m->qa[c])) >> m->qa[c]
+		                                          : 0;
 		base[v] = mean + sum + (expected ? expected[at + v] : 0);
 	}
 	if (w->level == 3 && m->flags & KVI_MODEL_TABLE)
@@ -136,8 +129,7 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 	for (size_t v = 0; v < p->n; v++) {
 		size_t to = row * KVI_TRAIN_BLOCK + v;
 		base[v] = kvi_train_clamp(base[v], LIMIT);
-		w->num[i].r[to] = (int16_t)kvi_train_clamp(
-			w->num[i].U[to] - base[v], LIMIT);
+		w->num[i].r[to] = (int16_t)kvi_train_clamp(w->num[i].U[to] - base[v], LIMIT);
 	}
 }
 
@@ -151,21 +143,19 @@ static void predict(const struct sample_work *w, size_t i, size_t c, size_t earl
 	const int16_t *row = m->b ? m->b + c * m->b_stride : NULL;
 	for (unsigned s = 0; row && s < m->n_same; s++) {
 		const struct kvi_model *from = m->same[s].model;
-		size_t room = kvi_head_room(from);
+		size_t room = kvi_head_stride(from);
 		bool by_head = m->same[s].scope;
 		size_t first = by_head ? head % from->heads * room : 0;
 		w->t->kernels->weigh(acc, row + kvi_train_entry(m, false, s),
-		                     w->num[s].r + first * KVI_TRAIN_BLOCK,
-		                     KVI_TRAIN_BLOCK,
+		                     w->num[s].r + first * KVI_TRAIN_BLOCK, KVI_TRAIN_BLOCK,
 		                     by_head ? room : from->heads * room, n);
 	}
 	if (row && m->flags & KVI_MODEL_SELF) {
-		size_t room = kvi_head_room(m);
+		size_t room = kvi_head_stride(m);
 		bool by_head = m->flags & KVI_MODEL_SELF_HEAD;
 		size_t first = by_head ? head * room : 0;
 		w->t->kernels->weigh(acc, row + kvi_train_entry(m, false, m->n_same),
-		                     w->num[i].r + first * KVI_TRAIN_BLOCK,
-		                     KVI_TRAIN_BLOCK,
+		                     w->num[i].r + first * KVI_TRAIN_BLOCK, KVI_TRAIN_BLOCK,
 		                     kvi_train_row_of(m, earlier) - first, n);
 	}
 	for (size_t v = 0; v < w->piece->n; v++) {
@@ -196,7 +186,7 @@ static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool p
 	const int32_t *X = w->num[i].X + row, *U = w->num[i].U + row;
 	size_t s = c % m->head_channels / 2;
 	for (size_t v = 0; v < p->n; v++) {
-		size_t a = c * view->room + p->at + v, b = a + view->room;
+		size_t a = c * view->capacity + p->at + v, b = a + view->capacity;
 		int32_t pa = pred[v], pb = pred[KVI_TRAIN_BLOCK + v];
 		view->left[a] = U[v] - pa;
 		if (!pair) {
@@ -204,9 +194,8 @@ static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool p
 			view->miss[a] = X[v] - pa;
 			continue;
 		}
-		struct kvi_train_turn turn = kvi_train_turn(
-			w->t->ropes[m->rope - 1].freq[s],
-			cache->positions[p->t0 + v]);
+		struct kvi_train_rotation turn = kvi_train_rotation(
+			w->t->ropes[m->rope - 1].freq[s], cache->positions[p->t0 + v]);
 		int32_t ma = (pa * turn.cosine - pb * turn.sine + 128) >> 8;
 		int32_t mb = (pb * turn.cosine + pa * turn.sine + 128) >> 8;
 		view->left[b] = U[KVI_TRAIN_BLOCK + v] - pb;
@@ -214,8 +203,7 @@ static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool p
 		view->mu[b] = pattern(mb, m->step[c] - 6);
 		view->miss[a] = X[v] - ((ma + 32) >> 6);
 		view->miss[b] = X[KVI_TRAIN_BLOCK + v] - ((mb + 32) >> 6);
-		view->angle[s * view->room + p->at + v] =
-			(uint8_t)(turn.angle >> 5 & 63);
+		view->angle[s * view->capacity + p->at + v] = (uint8_t)(turn.angle >> 5 & 63);
 	}
 }
 
@@ -225,19 +213,16 @@ static void copy_elements(const struct sample_work *w, size_t i)
 	const struct kvi_model *m = view->model;
 	const struct kvi_train_piece *p = w->piece;
 	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
-	const kvarc_tensor *g =
-		&cache->geometry.tensors[cache->tensors[w->task->first + i]];
+	const kvarc_tensor *g = &cache->geometry.tensors[cache->tensors[w->task->first + i]];
 	const kvarc_rope *rope = kvi_tensor_rope(&cache->geometry, g);
 	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
-	const uint8_t *raw = x->raw + x->raw_at[p->cache] +
-	                     p->t0 * kvi_tensor_bytes(g);
+	const uint8_t *raw = x->raw + x->raw_at[p->cache] + p->t0 * kvi_tensor_bytes(g);
 	for (size_t v = 0; v < p->n; v++, raw += kvi_tensor_bytes(g)) {
 		view->dtype[p->at + v] = g->dtype;
 		for (size_t c = 0; c < m->C; c++) {
 			size_t h = c / g->channels, s = c % g->channels;
-			size_t at = h * g->channels +
-			            kvi_rope_channel(rope, s);
-			view->element[c * view->room + p->at + v] =
+			size_t at = h * g->channels + kvi_rope_channel(rope, s);
+			view->element[c * view->capacity + p->at + v] =
 				(uint16_t)kvi_train_element(g->dtype, raw, at);
 		}
 	}
@@ -248,9 +233,8 @@ static void apply(struct sample_work *w, size_t i)
 	const struct kvi_model *m = w->views[i].model;
 	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
 	int32_t base[2 * KVI_TRAIN_BLOCK], pred[2 * KVI_TRAIN_BLOCK];
-	kvi_train_integers(w->task->stack, w->piece->cache, w->task->first + i,
-	                   x, w->piece->t0, w->piece->n, w->num[i].X,
-	                   w->num[i].U);
+	kvi_train_integers(w->task->stack, w->piece->cache, w->task->first + i, x, w->piece->t0,
+	                   w->piece->n, w->num[i].X, w->num[i].U);
 	for (size_t c = 0; c < m->C;) {
 		bool pair = c % m->head_channels < m->rotary;
 		size_t n = pair ? 2 : 1;
@@ -304,27 +288,25 @@ static void apply_piece(void *arg, size_t index)
 		atomic_store(&j->failed, true);
 }
 
-static bool open_view(kvarc_trainer *t, struct kvi_train_view *v,
-                      const struct kvi_model *m, size_t n)
+static bool open_view(kvarc_trainer *t, struct kvi_train_view *v, const struct kvi_model *m,
+                      size_t n)
 {
 	size_t pairs = m->rotary / 2 + 1;
 	v->model = m;
 	v->n = n;
-	v->room = (n + 31) & ~(size_t)31;
-	v->element = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->element);
-	v->mu = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->mu);
-	v->left = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->left);
-	v->miss = kvi_calloc(&t->alloc, m->C, v->room * sizeof *v->miss);
-	v->angle = kvi_calloc(&t->alloc, pairs, v->room);
-	v->unknown = kvi_calloc(&t->alloc, 3, v->room + 1);
-	v->dtype = v->unknown ? v->unknown + v->room : NULL;
-	v->scale = v->unknown ? v->unknown + 2 * v->room : NULL;
-	return v->element && v->mu && v->left && v->miss && v->angle &&
-	       v->unknown;
+	v->capacity = (n + 31) & ~(size_t)31;
+	v->element = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->element);
+	v->mu = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->mu);
+	v->left = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->left);
+	v->miss = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->miss);
+	v->angle = kvi_calloc(&t->alloc, pairs, v->capacity);
+	v->unknown = kvi_calloc(&t->alloc, 3, v->capacity + 1);
+	v->dtype = v->unknown ? v->unknown + v->capacity : NULL;
+	v->scale = v->unknown ? v->unknown + 2 * v->capacity : NULL;
+	return v->element && v->mu && v->left && v->miss && v->angle && v->unknown;
 }
 
-void kvi_train_view_free(kvarc_trainer *t,
-                         struct kvi_train_view v[KVI_TRAIN_TENSORS])
+void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TENSORS])
 {
 	for (size_t i = 0; i < KVI_TRAIN_TENSORS; i++) {
 		kvi_free(&t->alloc, v[i].element);
@@ -341,8 +323,8 @@ kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
                               const struct kvi_train_pieces *p, unsigned level,
                               struct kvi_train_view v[KVI_TRAIN_TENSORS])
 {
-	struct view_job j = { .work = { .t = t, .task = k, .level = level,
-		                        .views = v }, .pieces = p };
+	struct view_job j = { .work = { .t = t, .task = k, .level = level, .views = v },
+		              .pieces = p };
 	bool ok = true;
 	memset(v, 0, KVI_TRAIN_TENSORS * sizeof *v);
 	for (size_t i = 0; i < k->layer->n && ok; i++) {
@@ -353,6 +335,5 @@ kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
 	}
 	if (ok)
 		kvi_train_parallel(t, p->n, apply_piece, &j);
-	return ok && !atomic_load(&j.failed) ? KVARC_OK
-	                                     : kvi_train_no_memory(t);
+	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(t);
 }

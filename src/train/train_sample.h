@@ -7,7 +7,7 @@
 
 /* Pieces of caches whose tokens lie next to each other in a sample. */
 struct kvi_train_piece {
-	size_t cache, t0, n, at;     /* at: in the sample; n <= KVI_TRAIN_BLOCK */
+	size_t cache, t0, n, at; /* at: in the sample; n <= KVI_TRAIN_BLOCK */
 };
 
 struct kvi_train_pieces {
@@ -21,20 +21,19 @@ struct kvi_train_pieces {
  */
 struct kvi_train_view {
 	const struct kvi_model *model;
-	size_t n, room;
+	size_t n, capacity;
 	uint16_t *element;
-	uint32_t *mu;                /* bit patterns */
-	int32_t *left;               /* U - pred: turned back */
-	int32_t *miss;               /* X - M: as stored */
-	uint8_t *angle;              /* classes, one row a pair of the rope */
-	uint8_t *unknown;            /* by token: no row in the model's table */
-	uint8_t *dtype;              /* by token */
-	uint8_t *scale;              /* by token: q of spec linear 4 at the end, once priced */
+	uint32_t *mu;     /* bit patterns */
+	int32_t *left;    /* U - pred: turned back */
+	int32_t *miss;    /* X - M: as stored */
+	uint8_t *angle;   /* classes, one row a pair of the rope */
+	uint8_t *unknown; /* by token: no row in the model's table */
+	uint8_t *dtype;   /* by token */
+	uint8_t *scale;   /* by token: q of spec linear 4 at the end, once priced */
 };
 
 /* Tokens for a sample: fitted ones, evenly, or all that are held out (at most `most`). */
-kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t,
-                                  const struct kvi_train_task *k, bool held,
+kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t, const struct kvi_train_task *k, bool held,
                                   size_t most, struct kvi_train_pieces *p);
 
 /* Applies the models of a level to all tensors of the layer; level 1: means alone, of the models
@@ -42,42 +41,37 @@ kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t,
 kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
                               const struct kvi_train_pieces *p, unsigned level,
                               struct kvi_train_view v[KVI_TRAIN_TENSORS]);
-void kvi_train_view_free(kvarc_trainer *t,
-                         struct kvi_train_view v[KVI_TRAIN_TENSORS]);
+void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TENSORS]);
 
 /* Scale parameters of a model, as they are tried. */
 struct kvi_train_scale {
-	const int16_t *k;            /* by slot */
-	int offset;                  /* added to all k */
-	unsigned n0, beta;           /* n0 0: the model does not follow the token */
+	const int16_t *k;  /* by slot */
+	int offset;        /* added to all k */
+	unsigned n0, beta; /* n0 0: the model does not follow the token */
 	unsigned unknown;
-	const uint8_t *source;       /* scale of the other tensor, with beta */
-	unsigned every;              /* only one of so many groups of tokens; 0: all */
+	const uint8_t *source; /* scale of the other tensor, with beta */
+	unsigned every;        /* only one of so many groups of tokens; 0: all */
 };
 
 /* Code length in 1/256 bit. slots: of each slot, added; NULL: not wanted. Sets v->scale. */
 uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
-                         const struct kvi_train_scale *s,
-                         _Atomic uint64_t *slots);
+                         const struct kvi_train_scale *s, _Atomic uint64_t *slots);
 
 /* The table's row of a token id, NULL: it has none. */
 const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id);
 
 /* price.c: the grid codec's tables and code lengths */
 struct kvi_train_prices;
-kvarc_ret kvi_train_prices_open(struct kvi_train_prices **p,
-                                const struct kvi_alloc *alloc);
+kvarc_ret kvi_train_prices_open(struct kvi_train_prices **p, const struct kvi_alloc *alloc);
 void kvi_train_prices_close(struct kvi_train_prices *p);
 /* n elements with mu and class each. */
 uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
-                              const uint16_t *element, const uint32_t *mu,
-                              const int16_t *k, size_t n);
+                              const uint16_t *element, const uint32_t *mu, const int16_t *k,
+                              size_t n);
 
 /* scales.c: k, n0, beta, unknown of a model from a sample of fitted tokens; level1: k alone, into
  * that array. price: of the sample, then, as kvi_train_price has it. */
-kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
-                               struct kvi_model *m,
-                               struct kvi_train_view *source, int16_t *level1,
-                               uint64_t *price);
+kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v, struct kvi_model *m,
+                               struct kvi_train_view *source, int16_t *level1, uint64_t *price);
 
 #endif

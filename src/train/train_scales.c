@@ -9,15 +9,15 @@ enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 2, FEW = 1024 };
 
 struct scales_job {
 	struct kvi_train_view *v;
-	const float *token;  /* scale of each, about 1 */
-	float *q;            /* by slot: 68 % quantile */
+	const float *token; /* scale of each, about 1 */
+	float *q;           /* by slot: 68 % quantile */
 };
 
 /* The 68 % quantile of |residual| / token scale: sigma of a normal one, whatever its tails. */
 static void quantile(void *arg, size_t c)
 {
 	const struct scales_job *j = arg;
-	const int32_t *left = j->v->left + c * j->v->room;
+	const int32_t *left = j->v->left + c * j->v->capacity;
 	uint32_t bins[BINS] = { 0 };
 	for (size_t i = 0; i < j->v->n; i++) {
 		float x = (float)(left[i] < 0 ? -left[i] : left[i]) / j->token[i];
@@ -37,13 +37,12 @@ static void quantile(void *arg, size_t c)
 }
 
 /* Mean |residual| of each token in units of the slots' scales, 1 in the mean. */
-static void token_scales(const struct kvi_train_view *v, const float *q,
-                         float *token)
+static void token_scales(const struct kvi_train_view *v, const float *q, float *token)
 {
 	double sum = 0;
 	memset(token, 0, v->n * sizeof *token);
 	for (size_t c = 0; c < v->model->C; c++) {
-		const int32_t *left = v->left + c * v->room;
+		const int32_t *left = v->left + c * v->capacity;
 		if (!(q[c] > 0))
 			continue;
 		float f = 1 / q[c];
@@ -66,22 +65,19 @@ static int class_of(float v)
 	memcpy(&b, &v, sizeof b);
 	uint32_t m = b & 0x7fffff;
 	/* mantissas of 2^(1/8), 2^(3/8), ... */
-	int part = (m >= 759234) + (m >= 2490071) + (m >= 4548395) +
-	           (m >= 6996167);
+	int part = (m >= 759234) + (m >= 2490071) + (m >= 4548395) + (m >= 6996167);
 	return 4 * ((int)(b >> 23) - 127) + part;
 }
 
 /* Not far below the steps of elements around the mean (cf. codec 5's fit). */
 static int least_class(const struct kvi_train_view *v, size_t c)
 {
-	const struct kvi_grid_format *f =
-		&kvi_float_format(v->dtype[0])->grid;
+	const struct kvi_grid_format *f = &kvi_float_format(v->dtype[0])->grid;
 	const struct kvi_model *m = v->model;
 	int least = 4 * (f->emin - f->mant_bits) - 4;
 	float mean = (float)(m->mean[c] < 0 ? -m->mean[c] : m->mean[c]);
 	if (mean > 0) {
-		int at = class_of(mean) / 4 * 4 + 4 * m->step[c] -
-		         4 * f->mant_bits - 8;
+		int at = class_of(mean) / 4 * 4 + 4 * m->step[c] - 4 * f->mant_bits - 8;
 		least = at > least ? at : least;
 	}
 	return least;
@@ -92,8 +88,7 @@ static int16_t class_in(int k)
 	return (int16_t)(k < K_MIN ? K_MIN : k > K_MAX ? K_MAX : k);
 }
 
-static void set_classes(const struct kvi_train_view *v, const float *q,
-                        int16_t *k)
+static void set_classes(const struct kvi_train_view *v, const float *q, int16_t *k)
 {
 	for (size_t c = 0; c < v->model->C; c++) {
 		int least = least_class(v, c), at = K_MIN;
@@ -195,8 +190,7 @@ static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 	b->s.offset = 0;
 }
 
-static void fit(struct best *b, int16_t *k, bool follows, float *work,
-                _Atomic uint64_t *slots)
+static void fit(struct best *b, int16_t *k, bool follows, float *work, _Atomic uint64_t *slots)
 {
 	const struct kvi_model *m = b->v->model;
 	struct scales_job j = { b->v, work, work + b->v->n };
@@ -222,20 +216,16 @@ static void fit(struct best *b, int16_t *k, bool follows, float *work,
 	try_slots(b, k, slots);
 }
 
-kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v,
-                               struct kvi_model *m,
-                               struct kvi_train_view *source, int16_t *level1,
-                               uint64_t *price)
+kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v, struct kvi_model *m,
+                               struct kvi_train_view *source, int16_t *level1, uint64_t *price)
 {
 	size_t C = v->model->C;
 	struct best b = { .t = t, .v = v };
 	float *work = kvi_array(&t->alloc, v->n + C, sizeof *work);
-	_Atomic uint64_t *slots = kvi_array(&t->alloc, C,
-	                                    (2 * REACH + 1) * sizeof *slots);
+	_Atomic uint64_t *slots = kvi_array(&t->alloc, C, (2 * REACH + 1) * sizeof *slots);
 	bool ok = work && slots;
 	if (ok) {
-		bool follows = !level1 &&
-			!(t->options.flags & KVARC_TRAIN_NO_STAGES);
+		bool follows = !level1 && !(t->options.flags & KVARC_TRAIN_NO_STAGES);
 		b.s.source = source && follows ? source->scale : NULL;
 		fit(&b, level1 ? level1 : m->k, follows, work, slots);
 	}

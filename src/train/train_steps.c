@@ -9,9 +9,11 @@
 #include "numeric/rotate.h"
 
 enum {
-	SAMPLE = 8192,         /* tokens for means and scales */
-	SHARE = 24,            /* sigmas that 16 bits must hold */
-	STEP_MIN = -100, STEP_MAX = 100, LIMIT = 32767
+	SAMPLE = 8192, /* tokens for means and scales */
+	SHARE = 24,    /* sigmas that 16 bits must hold */
+	STEP_MIN = -100,
+	STEP_MAX = 100,
+	LIMIT = 32767
 };
 
 /* A sample of the fitted tokens as numbers, one row a channel slot. */
@@ -19,15 +21,15 @@ struct sample {
 	const struct kvi_train_stack *stack;
 	size_t shape, n, every;
 	struct kvi_train_tensor *x;
-	float *v;           /* rows x n */
-	bool left;          /* what the predictions leave */
+	float *v;  /* rows x n */
+	bool left; /* what the predictions leave */
 };
 
 /* Every `every`-th fitted token, turned back. */
 static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 {
 	const struct kvi_train_tensor *x = p->x;
-	size_t room = kvi_train_head_room(x->shape), at = 0, count = 0;
+	size_t room = kvi_train_head_stride(x->shape), at = 0, count = 0;
 	size_t channels = x->shape->channels;
 	float *v = p->v + h * room * p->n;
 	for (size_t k = 0; k < p->stack->n_caches; k++) {
@@ -38,25 +40,25 @@ static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 		for (size_t i = 0; i < c->held; i++) {
 			if (bad[c->first + i] || count++ % p->every)
 				continue;
-			const uint8_t *raw = x->raw + x->raw_at[k] +
-				i * kvi_tensor_bytes(g) + h * channels * size;
+			const uint8_t *raw = x->raw + x->raw_at[k] + i * kvi_tensor_bytes(g) +
+			                     h * channels * size;
 			float *to = v + at++;
 			for (size_t q = 0; q < channels; q++)
-				kvi_floats_widen(g->dtype, raw +
-				                 kvi_rope_channel(rope, q) * size, 1,
-				                 to + q * p->n);
+				kvi_floats_widen(g->dtype, raw + kvi_rope_channel(rope, q) * size,
+				                 1, to + q * p->n);
 			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
-				struct kvi_train_turn w = kvi_train_turn(
-					rope->freq[q / 2], c->positions[i]);
+				struct kvi_train_rotation w = kvi_train_rotation(rope->freq[q / 2],
+				                                                 c->positions[i]);
 				float cs = (float)w.cosine * (1 / 16384.0f);
 				float sn = (float)w.sine * (1 / 16384.0f);
 				float a = to[q * p->n], b = to[(q + 1) * p->n];
 				to[q * p->n] = a * cs + b * sn;
 				to[(q + 1) * p->n] = b * cs - a * sn;
 			}
-			const float *less = p->left ? x->predicted +
-				((c->first + i) * x->shape->heads + h) *
-				channels : NULL;
+			const float *less =
+				p->left ? x->predicted +
+						  ((c->first + i) * x->shape->heads + h) * channels
+					: NULL;
 			for (size_t q = 0; less && q < channels; q++)
 				to[q * p->n] -= less[q];
 		}
@@ -127,8 +129,7 @@ struct moments {
 };
 
 /* step of rows a..a+n-1 (two when a rope turns them), which share it: it holds the values */
-static void set_step(struct kvi_train_tensor *x, const struct moments *m,
-                     size_t a, size_t n)
+static void set_step(struct kvi_train_tensor *x, const struct moments *m, size_t a, size_t n)
 {
 	const double *mean = m->mean, *sigma = m->sigma;
 	double most = 0, wide = 0, all = 0;
@@ -142,8 +143,7 @@ static void set_step(struct kvi_train_tensor *x, const struct moments *m,
 	double scale = wide > 0 ? wide : most / 256;
 	int step = scale > 1e-30 ? log2_floor(scale) - 9 : STEP_MIN;
 	step = step < STEP_MIN ? STEP_MIN : step > STEP_MAX ? STEP_MAX : step;
-	while (step < STEP_MAX &&
-	       most + SHARE * all > LIMIT * kvi_train_power(step))
+	while (step < STEP_MAX && most + SHARE * all > LIMIT * kvi_train_power(step))
 		step++;
 	for (size_t i = a; i < a + n; i++) {
 		double v = mean[i] / kvi_train_power(step);
@@ -165,14 +165,13 @@ static void fit_head(void *arg, size_t h)
 	struct step_scales_job *j = arg;
 	struct kvi_train_tensor *x = j->sample.x;
 	struct sample sample = j->sample;
-	size_t room = kvi_train_head_room(x->shape), n = sample.n;
+	size_t room = kvi_train_head_stride(x->shape), n = sample.n;
 	for (int left = 0; left <= (x->predicted ? 1 : 0); left++) {
 		sample.left = left;
 		gather(&sample, j->bad, h);
 		for (size_t i = 0; i < x->shape->channels; i++) {
 			size_t row = h * room + i;
-			robust(sample.v + row * n, n,
-			       (left ? j->m.mean : j->m.all_mean) + row,
+			robust(sample.v + row * n, n, (left ? j->m.mean : j->m.all_mean) + row,
 			       (left ? j->m.sigma : j->m.all_sigma) + row);
 		}
 	}
@@ -183,19 +182,16 @@ static void fit_head(void *arg, size_t h)
 	}
 }
 
-kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
-                              size_t shape, struct kvi_train_tensor *x,
-                              const struct kvi_train_weights *w)
+kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
+                              struct kvi_train_tensor *x, const struct kvi_train_weights *w)
 {
 	struct step_scales_job j = {
-		.sample = { s, shape, 0, w->fitted / SAMPLE + 1, x, NULL, false },
-		.bad = w->bad
+		.sample = { s, shape, 0, w->fitted / SAMPLE + 1, x, NULL, false }, .bad = w->bad
 	};
 	if (w->fitted == 0)
 		return KVARC_OK;
 	j.sample.n = (w->fitted + j.sample.every - 1) / j.sample.every;
-	j.sample.v = kvi_calloc(&t->alloc, x->rows,
-	                        j.sample.n * sizeof *j.sample.v);
+	j.sample.v = kvi_calloc(&t->alloc, x->rows, j.sample.n * sizeof *j.sample.v);
 	double *m = kvi_calloc(&t->alloc, 4 * x->rows, sizeof *m);
 	j.m = (struct moments){ m, m + x->rows, m, m + x->rows };
 	if (x->predicted) {

@@ -47,16 +47,16 @@ struct table_job {
 	const struct kvi_train_task *task;
 	struct kvi_model *m;
 	const struct kvi_train_tensor *x;
-	const int32_t *row;      /* of each token in the table, -1: none */
-	uint32_t *count;         /* tokens of each row */
-	int32_t *sum;            /* C x n_ids; then the means */
+	const int32_t *row; /* of each token in the table, -1: none */
+	uint32_t *count;    /* tokens of each row */
+	int32_t *sum;       /* C x n_ids; then the means */
 };
 
 /* Mean of slot c for each id. */
 static void add_slot(void *arg, size_t c)
 {
 	const struct table_job *j = arg;
-	const int16_t *z = j->x->z + kvi_train_row_of(j->m, c) * j->x->room;
+	const int16_t *z = j->x->z + kvi_train_row_of(j->m, c) * j->x->capacity;
 	int32_t *sum = j->sum + c * j->m->n_ids;
 	size_t n = j->task->stack->n_tokens;
 	for (size_t v = 0; v < n; v++)
@@ -108,22 +108,20 @@ static kvarc_ret fill_table(kvarc_trainer *t, struct table_job *j)
 	m->tshift = (uint8_t)choose_shift(j->sum, m->C * m->n_ids);
 	for (size_t i = 0; i < m->n_ids; i++)
 		for (size_t c = 0; c < m->C; c++)
-			m->table[i * m->C + c] = entry(
-				j->sum[c * m->n_ids + i], m->tshift);
+			m->table[i * m->C + c] = entry(j->sum[c * m->n_ids + i], m->tshift);
 	kvi_free(&t->alloc, j->sum);
 	return KVARC_OK;
 }
 
-static void find_rows(const struct kvi_train_task *k, const struct kvi_model *m,
-                      int32_t *row, uint32_t *count)
+static void find_rows(const struct kvi_train_task *k, const struct kvi_model *m, int32_t *row,
+                      uint32_t *count)
 {
 	for (size_t i = 0; i < k->stack->n_caches; i++) {
 		const struct kvi_train_cache *c = k->stack->caches[i];
 		for (size_t v = 0; v < c->n; v++) {
 			const int32_t *at = NULL;
 			if (v < c->held && !k->weights->bad[c->first + v])
-				at = bsearch(&c->ids[v], m->ids, m->n_ids,
-				             sizeof *at, compare_ids);
+				at = bsearch(&c->ids[v], m->ids, m->n_ids, sizeof *at, compare_ids);
 			row[c->first + v] = at ? (int32_t)(at - m->ids) : -1;
 			/* so that the sums of z fit in 32 bits */
 			if (at && count[at - m->ids] == UINT16_MAX)
@@ -145,7 +143,7 @@ struct left_job {
 static void subtract_slot(void *arg, size_t c)
 {
 	const struct left_job *j = arg;
-	size_t at = kvi_train_row_of(j->m, c) * j->x->room;
+	size_t at = kvi_train_row_of(j->m, c) * j->x->capacity;
 	const int16_t *z = j->x->z + at;
 	int16_t *to = j->left->z + at;
 	for (size_t i = 0; i < j->task->stack->n_caches; i++) {
@@ -153,16 +151,14 @@ static void subtract_slot(void *arg, size_t c)
 		for (size_t v = k->first; v < k->first + k->n; v++) {
 			int32_t row = j->row[v], d = z[v];
 			if (row >= 0 && !kvi_train_pretend(k->ids[v - k->first]))
-				d -= j->m->table[(size_t)row * j->m->C + c] *
-				     (1 << j->m->tshift);
+				d -= j->m->table[(size_t)row * j->m->C + c] * (1 << j->m->tshift);
 			to[v] = (int16_t)kvi_train_clamp(d, LIMIT);
 		}
 	}
 }
 
 /* Tokens count by how much is left of them: what the table knows is worth as much as the rest. */
-static void weigh_left(struct kvi_train_left *left,
-                       const struct kvi_train_weights *w, size_t n)
+static void weigh_left(struct kvi_train_residual *left, const struct kvi_train_weights *w, size_t n)
 {
 	double count = 0;
 	float *to = left->weights.w;
@@ -170,7 +166,7 @@ static void weigh_left(struct kvi_train_left *left,
 	for (size_t i = 0; i < left->layer.n; i++) {
 		const struct kvi_train_tensor *x = &left->layer.tensors[i];
 		for (size_t r = 0; r < x->rows; r++) {
-			const int16_t *z = x->z + r * x->room;
+			const int16_t *z = x->z + r * x->capacity;
 			if (!(x->sigma[r] > 0))
 				continue;
 			float f = (float)(1 / x->sigma[r]);
@@ -181,21 +177,19 @@ static void weigh_left(struct kvi_train_left *left,
 	}
 	for (size_t v = 0; v < n; v++) {
 		float scale = count > 0 ? to[v] / (float)count : 1;
-		to[v] = !(w->w[v] > 0) ? 0 : 1 / (scale < 0.005f ? 0.005f
-		                                                : scale);
+		to[v] = !(w->w[v] > 0) ? 0 : 1 / (scale < 0.005f ? 0.005f : scale);
 	}
 }
 
 kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
-                           struct kvi_train_left *left)
+                           struct kvi_train_residual *left)
 {
 	size_t n = k->stack->n_tokens;
 	uint32_t n_ids = k->models[1][0]->n_ids;
 	int32_t *row = kvi_array(&t->alloc, n, sizeof *row);
 	uint32_t *count = kvi_calloc(&t->alloc, n_ids, sizeof *count);
 	kvarc_ret ret = row && count ? KVARC_OK : kvi_train_no_memory(t);
-	*left = (struct kvi_train_left){ .layer = *k->layer,
-		                         .weights = *k->weights };
+	*left = (struct kvi_train_residual){ .layer = *k->layer, .weights = *k->weights };
 	for (size_t i = 0; i < k->layer->n; i++)
 		left->layer.tensors[i].z = NULL;
 	left->weights.w = kvi_array(&t->alloc, n, sizeof(float));
@@ -205,11 +199,12 @@ kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
 		find_rows(k, k->models[1][0], row, count);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		struct kvi_train_tensor *x = &left->layer.tensors[i];
-		struct table_job j = { k, k->models[1][i], &k->layer->tensors[i],
-			               row, count, NULL };
+		struct table_job j = {
+			k, k->models[1][i], &k->layer->tensors[i], row, count, NULL
+		};
 		struct left_job l = { k, j.m, j.x, x, row };
 		ret = fill_table(t, &j);
-		x->z = kvi_calloc(&t->alloc, x->rows, x->room * sizeof *x->z);
+		x->z = kvi_calloc(&t->alloc, x->rows, x->capacity * sizeof *x->z);
 		if (!ret && !x->z)
 			ret = kvi_train_no_memory(t);
 		if (!ret)
@@ -222,7 +217,7 @@ kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
 	return ret;
 }
 
-void kvi_train_left_free(kvarc_trainer *t, struct kvi_train_left *left)
+void kvi_train_residual_free(kvarc_trainer *t, struct kvi_train_residual *left)
 {
 	for (size_t i = 0; i < left->layer.n; i++)
 		kvi_free(&t->alloc, left->layer.tensors[i].z);

@@ -19,13 +19,16 @@ void kvi_train_walk_close(kvarc_trainer *t, struct kvi_train_walk *w)
 }
 
 kvarc_ret kvi_train_walk_open(kvarc_trainer *t, const struct kvi_train_stack *s,
-                              const struct kvi_engine *e, unsigned round_to,
-                              size_t n_caches, struct kvi_train_walk *w)
+                              const struct kvi_engine *e, unsigned round_to, size_t n_caches,
+                              struct kvi_train_walk *w)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct kvi_run_options o = {
-		.engine = e, .alloc = &t->alloc, .pool = t->pool,
-		.isa_mask = t->options.common.isa_mask, .round_to = round_to,
+		.engine = e,
+		.alloc = &t->alloc,
+		.pool = t->pool,
+		.isa_mask = t->options.common.isa_mask,
+		.round_to = round_to,
 	};
 	size_t n = s->n_tokens;
 	w->n_caches = n_caches;
@@ -39,8 +42,7 @@ kvarc_ret kvi_train_walk_open(kvarc_trainer *t, const struct kvi_train_stack *s,
 }
 
 kvarc_ret kvi_train_each_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                               struct kvi_train_walk *w, kvi_train_block_fn *fn,
-                               void *arg)
+                               struct kvi_train_walk *w, kvi_train_block_fn *fn, void *arg)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t k = 0; k < w->n_caches && !ret; k++) {
@@ -48,71 +50,57 @@ kvarc_ret kvi_train_each_block(kvarc_trainer *t, const struct kvi_train_stack *s
 		for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_TRAIN_BLOCK) {
 			size_t n = c->n - t0;
 			n = n < KVI_TRAIN_BLOCK ? n : KVI_TRAIN_BLOCK;
-			const struct kvi_train_block b = {
-				k, t0, n, c->first + t0
-			};
+			const struct kvi_train_block b = { k, t0, n, c->first + t0 };
 			ret = fn(t, s, w, &b, arg);
 		}
 	}
 	return ret;
 }
 
-void kvi_train_copy_rows(float *to, size_t to_stride, const float *from,
-                         size_t stride, size_t n, size_t columns)
+void kvi_train_copy_rows(float *to, size_t to_stride, const float *from, size_t stride, size_t n,
+                         size_t columns)
 {
 	for (size_t i = 0; i < n; i++)
-		memcpy(to + i * to_stride, from + i * stride,
-		       columns * sizeof *to);
+		memcpy(to + i * to_stride, from + i * stride, columns * sizeof *to);
 }
 
-void kvi_train_block_save(const struct kvi_train_predictor *p,
-                          struct kvi_train_walk *w,
+void kvi_train_block_save(const struct kvi_train_predictor *p, struct kvi_train_walk *w,
                           const struct kvi_train_block *b)
 {
 	struct kvi_hidden h = kvi_run_hidden(w->run);
-	kvi_train_copy_rows(w->h + b->at * p->width, p->width, h.h, h.width,
-	                    b->n, p->width);
+	kvi_train_copy_rows(w->h + b->at * p->width, p->width, h.h, h.width, b->n, p->width);
 }
 
-static void set_state(const struct kvi_train_predictor *p,
-                      struct kvi_train_walk *w,
+static void set_state(const struct kvi_train_predictor *p, struct kvi_train_walk *w,
                       const struct kvi_train_block *b)
 {
 	struct kvi_hidden h = kvi_run_hidden(w->run);
-	kvi_train_copy_rows(h.h, h.width, w->h + b->at * p->width, p->width,
-	                    b->n, p->width);
+	kvi_train_copy_rows(h.h, h.width, w->h + b->at * p->width, p->width, b->n, p->width);
 }
 
-void kvi_train_block_place(const struct kvi_train_stack *s,
-                           const struct kvi_train_predictor *p,
-                           struct kvi_train_walk *w,
-                           const struct kvi_train_block *b, uint32_t layer)
+void kvi_train_block_place(const struct kvi_train_stack *s, const struct kvi_train_predictor *p,
+                           struct kvi_train_walk *w, const struct kvi_train_block *b,
+                           uint32_t layer)
 {
-	kvi_run_place(w->run, layer, b->t0,
-	              s->caches[b->cache]->positions + b->t0, b->n);
+	kvi_run_place(w->run, layer, b->t0, s->caches[b->cache]->positions + b->t0, b->n);
 	set_state(p, w, b);
 }
 
-void kvi_train_block_round(const struct kvi_train_stack *s,
-                           const struct kvi_train_block *b, size_t shape,
-                           float *x, size_t n)
+void kvi_train_block_round(const struct kvi_train_stack *s, const struct kvi_train_block *b,
+                           size_t shape, float *x, size_t n)
 {
 	unsigned dtype = kvi_train_tensor_of(s->caches[b->cache], shape)->dtype;
 	if (dtype != KVARC_F32)
 		kvi_round_floats(x, n, &kvi_float_format(dtype)->grid);
 }
 
-void kvi_train_block_true(const struct kvi_train_stack *s,
-                          const struct kvi_train_block *b,
-                          const struct kvi_train_tensor *x, size_t shape,
-                          float *to)
+void kvi_train_block_true(const struct kvi_train_stack *s, const struct kvi_train_block *b,
+                          const struct kvi_train_tensor *x, size_t shape, float *to)
 {
 	const kvarc_tensor *g = kvi_train_tensor_of(s->caches[b->cache], shape);
-	const kvarc_rope *rope =
-		kvi_tensor_rope(&s->caches[b->cache]->geometry, g);
+	const kvarc_rope *rope = kvi_tensor_rope(&s->caches[b->cache]->geometry, g);
 	size_t head = g->channels * kvarc_dtype_bytes(g->dtype);
-	const uint8_t *raw = x->raw + x->raw_at[b->cache] +
-	                     b->t0 * kvi_tensor_bytes(g);
+	const uint8_t *raw = x->raw + x->raw_at[b->cache] + b->t0 * kvi_tensor_bytes(g);
 	float channels[KVI_GROUP_MAX]; /* no head of an engine has more */
 	for (size_t i = 0; i < b->n * g->heads; i++, raw += head) {
 		kvi_floats_exact(g->dtype, raw, g->channels, channels);
@@ -125,13 +113,12 @@ void kvi_train_block_true(const struct kvi_train_stack *s,
 
 struct walk_comparison {
 	const struct kvi_train_layer *layer;
-	size_t first;     /* of its shapes */
+	size_t first; /* of its shapes */
 	bool differs;
 };
 
 static kvarc_ret compare_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                               struct kvi_train_walk *w,
-                               const struct kvi_train_block *b, void *arg)
+                               struct kvi_train_walk *w, const struct kvi_train_block *b, void *arg)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	struct walk_comparison *c = arg;
@@ -158,12 +145,10 @@ static kvarc_ret compare_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_train_compare_layer(kvarc_trainer *t,
-                                  const struct kvi_train_task *k, bool *same)
+kvarc_ret kvi_train_compare_layer(kvarc_trainer *t, const struct kvi_train_task *k, bool *same)
 {
 	struct walk_comparison c = { k->layer, k->first, false };
-	kvarc_ret ret = kvi_train_each_block(t, k->stack, &t->predictor->real,
-	                                     compare_block, &c);
+	kvarc_ret ret = kvi_train_each_block(t, k->stack, &t->predictor->real, compare_block, &c);
 	*same = !ret && !c.differs;
 	return ret;
 }

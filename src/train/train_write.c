@@ -9,8 +9,8 @@
 #include "util/hash.h"
 
 enum {
-	LANES = 8,  /* each keeps all layers of its keys and values */
-	COST = 4    /* of a token, in tokens that go in blocks */
+	LANES = 8, /* each keeps all layers of its keys and values */
+	COST = 4   /* of a token, in tokens that go in blocks */
 };
 
 struct lane {
@@ -24,7 +24,7 @@ struct write_writing {
 	struct kvi_head *head;
 	struct lane lanes[LANES];
 	size_t n, longest;
-	float *k, *v;            /* rows of all lanes */
+	float *k, *v; /* rows of all lanes */
 };
 
 /* splitmix64 */
@@ -43,10 +43,8 @@ static kvarc_ret go_layers(struct write_writing *w)
 	for (uint32_t l = 0; l < p->file->n_layers && !ret; l++) {
 		const struct kvi_predicted x = kvi_run_predict(w->run);
 		for (size_t i = 0; i < w->n; i++) {
-			memcpy(w->k + i * p->kv, x.k + i * x.stride,
-			       p->kv * sizeof *w->k);
-			memcpy(w->v + i * p->kv, x.v + i * x.stride,
-			       p->kv * sizeof *w->v);
+			memcpy(w->k + i * p->kv, x.k + i * x.stride, p->kv * sizeof *w->k);
+			memcpy(w->v + i * p->kv, x.v + i * x.stride, p->kv * sizeof *w->v);
 		}
 		kvi_run_rotate(w->run, w->k, p->kv);
 		ret = kvi_run_advance(w->run, w->k, w->v, p->kv, false);
@@ -70,9 +68,8 @@ static kvarc_ret step(struct write_writing *w, size_t at)
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_train_no_memory(w->t);
 	if (ret)
-		return kvi_fail(w->t->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the model cannot generate: its embeddings are "
-		                "damaged");
+		return kvi_fail(w->t->error, ret,
+		                "the model cannot generate: its embeddings are damaged");
 	const struct kvi_hidden h = kvi_run_hidden(w->run);
 	const struct kvi_logits z = kvi_head_logits(w->head, h.h, h.width, w->n);
 	for (size_t i = 0; i < w->n; i++) {
@@ -82,8 +79,7 @@ static kvarc_ret step(struct write_writing *w, size_t at)
 		if (at + 1 < lane->cache->n)
 			lane->cache->ids[at + 1] = (int32_t)id;
 	}
-	return kvi_train_progress(w->t, COST * w->n * p->file->n_layers *
-	                          p->layer_work);
+	return kvi_train_progress(w->t, COST * w->n * p->file->n_layers * p->layer_work);
 }
 
 static kvarc_ret write_all(struct write_writing *w)
@@ -91,14 +87,16 @@ static kvarc_ret write_all(struct write_writing *w)
 	kvarc_trainer *t = w->t;
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct kvi_run_options o = {
-		.engine = p->exact, .alloc = &t->alloc, .pool = t->pool,
-		.isa_mask = t->options.common.isa_mask, .lanes = w->n,
+		.engine = p->exact,
+		.alloc = &t->alloc,
+		.pool = t->pool,
+		.isa_mask = t->options.common.isa_mask,
+		.lanes = w->n,
 		.whole = true,
 	};
 	w->k = kvi_array(&t->alloc, w->n, p->kv * sizeof *w->k);
 	w->v = kvi_array(&t->alloc, w->n, p->kv * sizeof *w->v);
-	if (!w->k || !w->v || kvi_run_open(&w->run, &o) ||
-	    kvi_head_open(&w->head, &o))
+	if (!w->k || !w->v || kvi_run_open(&w->run, &o) || kvi_head_open(&w->head, &o))
 		return kvi_train_no_memory(t);
 	kvarc_ret ret = KVARC_OK;
 	for (size_t at = 0; at + 1 < w->longest && !ret; at++)
@@ -142,8 +140,8 @@ kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	struct write_writing w = { .t = t };
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_train_write_work(s) && !(t->options.blind &&
-	                                 t->predictor->exact == t->predictor->engine))
+	if (kvi_train_write_work(s) &&
+	    !(t->options.blind && t->predictor->exact == t->predictor->engine))
 		ret = kvi_engine_add_head(t->predictor->exact, t->pool, t->error);
 	for (size_t i = 0; i < s->n_caches && !ret; i++) {
 		if (is_written(s, i))

@@ -11,9 +11,11 @@
 #include "util/error.h"
 
 enum {
-	HELD_OUT_MAX = 50, GROUP = 8, NOTE_BYTES = 200,
-	KNOWN = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER |
-	        KVARC_TRAIN_NO_TABLE | KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES
+	HELD_OUT_MAX = 50,
+	GROUP = 8,
+	NOTE_BYTES = 200,
+	KNOWN = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER | KVARC_TRAIN_NO_TABLE |
+	        KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES
 };
 
 static kvarc_ret check(const kvarc_trainer_options *o)
@@ -23,43 +25,34 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	if (o->levels == 1u << KVI_LEVEL_BASIS && !o->model)
 		model = 0;
 	if (!o->model && model)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN,
-		                "without a transformer, levels are 2 and 3, or 9 (klt "
-		                "transforms) alone");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "without a transformer, levels are 2 "
+		                "and 3, or 9 (klt transforms) alone");
 	if (o->model && (o->levels & linear || !model || model & (model - 1) ||
 	                 model & ~(15u << KVI_LEVEL_MODEL)))
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN,
+		return kvi_fail(o->common.error, KVARC_PROG,
 		                "with a transformer, give one level from 4 to 7");
-	if (!o->model && (o->arithmetic || o->loop ||
-	                  o->flags & KVARC_TRAIN_NO_STAGES))
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN,
+	if (!o->model && (o->arithmetic || o->loop || o->flags & KVARC_TRAIN_NO_STAGES))
+		return kvi_fail(o->common.error, KVARC_PROG,
 		                "arithmetic, loop and no stages are for models");
-	if (o->blind && (!o->model || !kvi_blind_known(o->blind) ||
-	                 o->loop == KVARC_LOOP_CLOSED))
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "prediction without the current token "
-		                               "needs a model and an open loop");
+	if (o->blind &&
+	    (!o->model || !kvi_token_blind_known(o->blind) || o->loop == KVARC_LOOP_CLOSED))
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "prediction without the current token "
+		                "needs a model and an open loop");
 	if (o->arithmetic > KVARC_ARITHMETIC_FP8 || o->loop > KVARC_LOOP_CLOSED)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "an arithmetic or loop that is "
-		                "not known");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "an arithmetic or loop that is not known");
 	if ((o->flags & both) == both || o->flags & ~KNOWN)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "flags that exclude each other");
+		return kvi_fail(o->common.error, KVARC_PROG, "flags that exclude each other");
 	if (o->predictor && o->levels != 1u << KVI_LEVEL_BASIS)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "head sensitivity is for klt transforms "
-		                               "(level 9)");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "head sensitivity is for klt transforms (level 9)");
 	if (o->group && o->levels != 1u << KVI_LEVEL_BASIS)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "groups of layers are for klt transforms "
-		                               "(level 9)");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "groups of layers are for klt transforms (level 9)");
 	if (o->held_out > HELD_OUT_MAX)
-		return kvi_fail(o->common.error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN,
+		return kvi_fail(o->common.error, KVARC_PROG,
 		                "at most half of the tokens can be held out");
 	return KVARC_OK;
 }
@@ -75,8 +68,7 @@ static kvarc_ret open_model(kvarc_trainer *t, const kvarc_trainer_options *o)
 	return kvi_train_predictor_open(t, o->model, level);
 }
 
-kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
-                             const kvarc_trainer_options *options)
+kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *options)
 {
 	static const kvarc_trainer_options defaults = KVARC_TRAINER_OPTIONS_INIT;
 	const kvarc_trainer_options *o = options ? options : &defaults;
@@ -99,8 +91,7 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out,
 	if (o->flags & KVARC_TRAIN_IN_FILE) {
 		t->options.levels = 1u << (o->levels >> 3 & 1 ? 3 : 2);
 		t->options.held_out = 0;
-		t->look_at = o->model ? KVI_TRAIN_IN_FILE_MODEL
-		                      : KVI_TRAIN_IN_FILE;
+		t->look_at = o->model ? KVI_TRAIN_IN_FILE_MODEL : KVI_TRAIN_IN_FILE;
 	} else if (!o->levels) {
 		t->options.levels = 1u << 2 | 1u << 3;
 	}
@@ -161,15 +152,13 @@ kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t, unsigned percent)
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_trainer_identity(kvarc_trainer *t, const char *key,
-                                 const char *value)
+kvarc_ret kvarc_trainer_identity(kvarc_trainer *t, const char *key, const char *value)
 {
 	if (!t || !key || !value)
 		return KVARC_PROG;
 	kvarc_ret ret = kvi_identity_set(&t->identity, &t->alloc, key, value);
 	if (ret == KVARC_PROG)
-		return kvi_fail(t->error, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "too many identity pairs, or too long");
+		return kvi_fail(t->error, ret, "too many identity pairs, or too long");
 	return ret ? kvi_train_no_memory(t) : KVARC_OK;
 }
 
@@ -183,8 +172,8 @@ void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 {
 	char *text = kvi_malloc(&t->alloc, NOTE_BYTES);
 	va_list args;
-	if (!text || !kvi_array_grow(&t->alloc, &t->notes, &t->cap_notes, t->n_notes,
-	                             sizeof *t->notes)) {
+	if (!text ||
+	    !kvi_array_grow(&t->alloc, &t->notes, &t->cap_notes, t->n_notes, sizeof *t->notes)) {
 		kvi_free(&t->alloc, text);
 		return;
 	}
@@ -210,8 +199,7 @@ const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i)
 	return t && i < t->n_notes ? t->notes[i] : NULL;
 }
 
-kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i,
-                               kvarc_trained *trained)
+kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i, kvarc_trained *trained)
 {
 	if (!t || !trained)
 		return KVARC_PROG;

@@ -18,13 +18,13 @@
 #include "util/list.h"
 
 enum {
-	KVI_TRAIN_BLOCK = 256,       /* tokens of a fetch, and of applying a model */
-	KVI_TRAIN_IN_FILE = 16384,   /* tokens of an input that a fit for a file looks at, about; */
+	KVI_TRAIN_BLOCK = 256,     /* tokens of a fetch, and of applying a model */
+	KVI_TRAIN_IN_FILE = 16384, /* tokens of an input that a fit for a file looks at, about; */
 	KVI_TRAIN_IN_FILE_MODEL = 2048, /* with a transformer, the first ones */
-	KVI_TRAIN_ENOUGH = 4,        /* tokens for each source of a slot */
-	KVI_TRAIN_TENSORS = 3,       /* of a layer: key, value, latent */
-	KVI_TRAIN_BELOW = 2,         /* layers whose features level 3 sees */
-	KVI_TRAIN_WIDE = 512         /* channels of a tensor; wider: head by head */
+	KVI_TRAIN_ENOUGH = 4,           /* tokens for each source of a slot */
+	KVI_TRAIN_TENSORS = 3,          /* of a layer: key, value, latent */
+	KVI_TRAIN_BELOW = 2,            /* layers whose features level 3 sees */
+	KVI_TRAIN_WIDE = 512            /* channels of a tensor; wider: head by head */
 };
 
 /* A tensor that models are fitted for, in all caches of a stack. */
@@ -32,14 +32,14 @@ struct kvi_train_shape {
 	uint32_t layer;
 	uint8_t kind;
 	uint32_t heads, channels;
-	uint32_t rope;     /* 0, or 1 + index into the trainer's ropes */
+	uint32_t rope; /* 0, or 1 + index into the trainer's ropes */
 };
 
 /* Where keys and values of a cache come from. */
 enum kvi_train_origin {
-	KVI_TRAIN_GIVEN,   /* an engine made them */
-	KVI_TRAIN_IDS,     /* the teacher makes them from ids (made.c) */
-	KVI_TRAIN_WRITTEN  /* and the ids, but for the first (write.c) */
+	KVI_TRAIN_GIVEN,  /* an engine made them */
+	KVI_TRAIN_IDS,    /* the teacher makes them from ids (made.c) */
+	KVI_TRAIN_WRITTEN /* and the ids, but for the first (write.c) */
 };
 
 /* One track of a cache. */
@@ -47,15 +47,15 @@ struct kvi_train_cache {
 	kvarc_geometry geometry; /* a copy */
 	kvarc_fetch fetch;
 	void *opaque;
-	kvarc_reader *reader;    /* fetches from it, with its errors; NULL: other */
+	kvarc_reader *reader; /* fetches from it, with its errors; NULL: other */
 	uint32_t track;
-	size_t n, held;          /* tokens; of them fitted, the first ones */
-	size_t every;            /* only one of so many blocks of tokens is looked at */
-	size_t first;            /* of its stack's tokens */
+	size_t n, held;           /* tokens; of them fitted, the first ones */
+	size_t every;             /* only one of so many blocks of tokens is looked at */
+	size_t first;             /* of its stack's tokens */
 	int32_t *ids, *positions; /* ids may be NULL */
-	uint32_t *tensors;       /* of the geometry, by shape */
+	uint32_t *tensors;        /* of the geometry, by shape */
 	enum kvi_train_origin origin;
-	uint64_t seed;           /* of what is written */
+	uint64_t seed; /* of what is written */
 };
 
 /* Caches with the same layers: they are fitted together. */
@@ -64,7 +64,7 @@ struct kvi_train_stack {
 	struct kvi_train_shape *shapes; /* ascending by layer and kind */
 	struct kvi_train_cache **caches;
 	size_t n_tokens;
-	double all_tokens;       /* with those that are not looked at */
+	double all_tokens; /* with those that are not looked at */
 };
 
 struct kvi_pool;
@@ -82,21 +82,21 @@ struct kvarc_trainer {
 	struct kvi_profile_rope ropes[KVI_MAX_ROPES];
 	size_t n_notes, cap_notes;
 	char **notes;
-	unsigned held_out;         /* percent, of caches that are added now */
-	size_t look_at;            /* tokens of a track at most, 0: all */
-	double stands_for;         /* tracks: all but one of so many are left out */
+	unsigned held_out;                     /* percent, of caches that are added now */
+	size_t look_at;                        /* tokens of a track at most, 0: all */
+	double stands_for;                     /* tracks: all but one of so many are left out */
 	struct kvi_train_predictor *predictor; /* NULL: none, levels 2 and 3 */
-	size_t n_without_ids;      /* tracks that no model can predict: left out */
+	size_t n_without_ids;                  /* tracks that no model can predict: left out */
 	size_t n_report, cap_report;
 	kvarc_trained *report;
 	/* during the run */
 	struct kvi_pool *pool;
 	const struct kvi_train_kernels *kernels;
 	struct kvi_train_prices *prices;
-	uint64_t done, total;      /* bytes, for the progress */
-	kvarc_profile *profile;    /* in the making, then the result */
+	uint64_t done, total;   /* bytes, for the progress */
+	kvarc_profile *profile; /* in the making, then the result */
 	bool ran, few;
-	size_t n_predicted;        /* layers that are as predicted, bit for bit */
+	size_t n_predicted; /* layers that are as predicted, bit for bit */
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
 	 * with its own. */
 	double plain, cost;
@@ -105,19 +105,16 @@ struct kvarc_trainer {
 };
 
 /* How many of the stack's shapes are of the layer that begins there. */
-static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *s,
-                                            size_t first)
+static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *s, size_t first)
 {
 	size_t n = 1;
-	while (first + n < s->n_shapes &&
-	       s->shapes[first + n].layer == s->shapes[first].layer)
+	while (first + n < s->n_shapes && s->shapes[first + n].layer == s->shapes[first].layer)
 		n++;
 	return n;
 }
 
 /* Shape i of its stack. */
-static inline const kvarc_tensor *kvi_train_tensor_of(
-	const struct kvi_train_cache *c, size_t i)
+static inline const kvarc_tensor *kvi_train_tensor_of(const struct kvi_train_cache *c, size_t i)
 {
 	return &c->geometry.tensors[c->tensors[i]];
 }
@@ -125,37 +122,36 @@ static inline const kvarc_tensor *kvi_train_tensor_of(
 /* Token of the track that token i of what is looked at is. */
 static inline size_t kvi_train_token(const struct kvi_train_cache *c, size_t i)
 {
-	return i / KVI_TRAIN_BLOCK * c->every * KVI_TRAIN_BLOCK +
-	       i % KVI_TRAIN_BLOCK;
+	return i / KVI_TRAIN_BLOCK * c->every * KVI_TRAIN_BLOCK + i % KVI_TRAIN_BLOCK;
 }
 
 /* A row of features holds all tokens of a stack; rows of a head are rounded up to
  * an even number, as in struct kvi_model. */
-static inline size_t kvi_train_head_room(const struct kvi_train_shape *s)
+static inline size_t kvi_train_head_stride(const struct kvi_train_shape *s)
 {
 	return (s->channels + 1) & ~(size_t)1;
 }
 static inline size_t kvi_train_rows(const struct kvi_train_shape *s)
 {
-	return s->heads * kvi_train_head_room(s);
+	return s->heads * kvi_train_head_stride(s);
 }
 
 /* A tensor of the layer at hand, or of one below: then only what upper layers need. */
 struct kvi_train_tensor {
 	const struct kvi_train_shape *shape;
 	uint32_t rotary;
-	size_t rows;               /* features: kvi_train_rows */
-	size_t room;               /* entries of a row of z */
+	size_t rows;     /* features: kvi_train_rows */
+	size_t capacity; /* entries of a row of z */
 	int16_t *z;
-	const float *predicted;    /* by a transformer, tokens x channels in slots, keys before RoPE;
+	const float *predicted; /* by a transformer, tokens x channels in slots, keys before RoPE;
 	                            * NULL: none is given */
-	int16_t *expected;         /* the same like z, in steps; they are of what is left */
-	uint8_t *raw;              /* elements of all caches, token-major */
-	size_t *raw_at;            /* of each cache, in raw */
+	int16_t *expected;      /* the same like z, in steps; they are of what is left */
+	uint8_t *raw;           /* elements of all caches, token-major */
+	size_t *raw_at;         /* of each cache, in raw */
 	/* by row */
 	int32_t *mean;
 	int16_t *step;
-	double *sigma;             /* marginal, or of what is left, in units of the step */
+	double *sigma; /* marginal, or of what is left, in units of the step */
 };
 
 struct kvi_train_layer {
@@ -180,18 +176,17 @@ bool kvi_train_enough(const kvarc_trainer *t);
 
 /* A cache of the transformer's own, whose keys and values nobody has yet. Returns as
  * kvarc_trainer_add. */
-kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g,
-                            uint64_t n, const int32_t *ids,
-                            enum kvi_train_origin origin, uint64_t seed);
+kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g, uint64_t n,
+                            const int32_t *ids, enum kvi_train_origin origin, uint64_t seed);
 /* Elements of the layer that the teacher is at, as kvi_train_fetch. */
-void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c,
-                    uint32_t tensor, size_t t0, uint32_t n, uint8_t *to);
+void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
+                    size_t t0, uint32_t n, uint8_t *to);
 
 /* Tells the caller; false when it wants to stop. */
 kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);
 /* Elements of tokens [t0, t0 + n) of those looked at, packed; within a block when it is one of
  * several. OK, or the run's failure. */
-kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c,
-                          uint32_t tensor, size_t t0, uint32_t n, void *to);
+kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
+                          size_t t0, uint32_t n, void *to);
 
 #endif

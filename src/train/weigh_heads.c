@@ -10,13 +10,15 @@
 #include "weigh_heads.h"
 
 #include "codecs/lossy/quantiser.h"
-#include "eval/harm.h"
+#include "eval/sensitivity.h"
 #include "util/error.h"
 
 enum {
 	SEQUENCES = 4,
-	PREFIX = 512, CONTINUATION = 64, LEAST = 64, /* tokens */
-	FAR = 3 * 16  /* from the average at most */
+	PREFIX = 512,
+	CONTINUATION = 64,
+	LEAST = 64,  /* tokens */
+	FAR = 3 * 16 /* from the average at most */
 };
 
 /* ---- sequences ---- */
@@ -42,8 +44,7 @@ static kvarc_ret open_eval(kvarc_trainer *t, kvarc_eval **e)
 	if (dtype == KVARC_F32 || dtype == KVARC_F16)
 		o.dtype = dtype; /* others are weighed as they are in bf16 */
 	o.continuation = CONTINUATION;
-	o.prefix = most - CONTINUATION < PREFIX ? (uint32_t)most - CONTINUATION
-	                                        : PREFIX;
+	o.prefix = most - CONTINUATION < PREFIX ? (uint32_t)most - CONTINUATION : PREFIX;
 	return kvarc_eval_open(e, &o);
 }
 
@@ -55,8 +56,7 @@ static bool is_of_model(const kvarc_trainer *t, const kvarc_geometry *g)
 		const struct kvi_train_shape *x = &s->shapes[i];
 		size_t k = 0;
 		while (k < g->n_tensors &&
-		       (g->tensors[k].layer != x->layer ||
-		        (uint8_t)g->tensors[k].kind != x->kind))
+		       (g->tensors[k].layer != x->layer || (uint8_t)g->tensors[k].kind != x->kind))
 			k++;
 		if (k == g->n_tensors || g->tensors[k].heads != x->heads ||
 		    g->tensors[k].channels != x->channels)
@@ -67,11 +67,11 @@ static bool is_of_model(const kvarc_trainer *t, const kvarc_geometry *g)
 
 static bool long_enough(const kvarc_eval *e, const struct kvi_train_cache *c)
 {
-	return tokens_of(c) >= kvi_harm_tokens(e);
+	return tokens_of(c) >= kvi_sensitivity_tokens(e);
 }
 
 /* Over caches that are spread evenly. */
-static kvarc_ret measure(const kvarc_trainer *t, kvarc_eval *e, double *harm)
+static kvarc_ret measure(const kvarc_trainer *t, kvarc_eval *e, double *sensitivity)
 {
 	size_t n = 0, at = 0;
 	kvarc_ret ret = KVARC_OK;
@@ -85,7 +85,7 @@ static kvarc_ret measure(const kvarc_trainer *t, kvarc_eval *e, double *harm)
 				continue;
 			/* SEQUENCES of the n, or all of them */
 			if (at * SEQUENCES % n < SEQUENCES)
-				ret = kvi_harm_add(e, c->ids, harm);
+				ret = kvi_sensitivity_add(e, c->ids, sensitivity);
 			at++;
 		}
 	return ret;
@@ -94,17 +94,16 @@ static kvarc_ret measure(const kvarc_trainer *t, kvarc_eval *e, double *harm)
 /* ---- units ---- */
 
 /* From 1 up to 2^-30 of a nat, in quarters of an octave. */
-static int quarters(double harm)
+static int quarters(double sensitivity)
 {
-	float v = harm > 1 ? 1 : harm > 0x1p-30 ? (float)harm : 0x1p-30f;
+	float v = sensitivity > 1 ? 1 : sensitivity > 0x1p-30 ? (float)sensitivity : 0x1p-30f;
 	return kvi_quarter_log(v);
 }
 
-static kvarc_ret set_units(kvarc_trainer *t, const kvarc_eval *e,
-                           const double *harm)
+static kvarc_ret set_units(kvarc_trainer *t, const kvarc_eval *e, const double *sensitivity)
 {
-	const kvarc_geometry *g = kvi_harm_geometry(e);
-	const size_t n = kvi_harm_heads(e);
+	const kvarc_geometry *g = kvi_sensitivity_geometry(e);
+	const size_t n = kvi_sensitivity_heads(e);
 	int sum = 0;
 	size_t at = 0;
 	t->units = kvi_array(&t->alloc, n, sizeof *t->units);
@@ -112,16 +111,16 @@ static kvarc_ret set_units(kvarc_trainer *t, const kvarc_eval *e,
 		return kvi_train_no_memory(t);
 	t->n_units = n;
 	for (size_t i = 0; i < n; i++)
-		sum += quarters(harm[i]);
+		sum += quarters(sensitivity[i]);
 	for (size_t i = 0; i < g->n_tensors; i++)
 		for (uint32_t h = 0; h < g->tensors[i].heads; h++, at++) {
 			/* half of a quarter, in sixteenths */
-			int u = 2 * (sum / (int)n - quarters(harm[at]));
-			t->units[at] = (struct kvi_train_unit){
-				g->tensors[i].layer, h,
-				(uint8_t)g->tensors[i].kind,
-				(int16_t)(u > FAR ? FAR : u < -FAR ? -FAR : u)
-			};
+			int u = 2 * (sum / (int)n - quarters(sensitivity[at]));
+			t->units[at] = (struct kvi_train_unit){ g->tensors[i].layer, h,
+				                                (uint8_t)g->tensors[i].kind,
+				                                (int16_t)(u > FAR    ? FAR
+				                                          : u < -FAR ? -FAR
+				                                                     : u) };
 		}
 	return KVARC_OK;
 }
@@ -129,35 +128,35 @@ static kvarc_ret set_units(kvarc_trainer *t, const kvarc_eval *e,
 kvarc_ret kvi_train_weigh(kvarc_trainer *t)
 {
 	kvarc_eval *e = NULL;
-	double *harm = NULL;
+	double *sensitivity = NULL;
 	if (!t->options.predictor)
 		return KVARC_OK;
 	kvarc_ret ret = open_eval(t, &e);
 	if (ret == KVARC_END)
-		kvi_train_note(t, "no cache has %d tokens with token ids: all heads get "
-		                  "the same quantisation steps", LEAST + CONTINUATION);
+		kvi_train_note(t,
+		               "no cache has %d tokens with token ids: all heads get "
+		               "the same quantisation steps",
+		               LEAST + CONTINUATION);
 	if (ret == KVARC_OPTIONS)
 		kvi_train_note(t, "the model has no output matrix: all heads get the "
 		                  "same quantisation steps");
 	if (ret)
 		return ret == KVARC_END || ret == KVARC_OPTIONS ? KVARC_OK : ret;
-	if (!is_of_model(t, kvi_harm_geometry(e)))
-		ret = kvi_fail(t->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		               KVARC_UNKNOWN, "the caches are not of the model that "
-		                              "measures head sensitivity");
+	if (!is_of_model(t, kvi_sensitivity_geometry(e)))
+		ret = kvi_fail(t->error, KVARC_PREDICTOR,
+		               "the caches are not of the model that measures head sensitivity");
 	if (!ret) {
-		harm = kvi_calloc(&t->alloc, kvi_harm_heads(e), sizeof *harm);
-		ret = harm ? measure(t, e, harm) : kvi_train_no_memory(t);
+		sensitivity = kvi_calloc(&t->alloc, kvi_sensitivity_heads(e), sizeof *sensitivity);
+		ret = sensitivity ? measure(t, e, sensitivity) : kvi_train_no_memory(t);
 	}
 	if (!ret)
-		ret = set_units(t, e, harm);
-	kvi_free(&t->alloc, harm);
+		ret = set_units(t, e, sensitivity);
+	kvi_free(&t->alloc, sensitivity);
 	kvarc_eval_close(&e);
 	return ret;
 }
 
-double kvi_train_unit_of(const kvarc_trainer *t, const struct kvi_model *m,
-                         size_t head)
+double kvi_train_unit_of(const kvarc_trainer *t, const struct kvi_model *m, size_t head)
 {
 	for (size_t i = 0; i < t->n_units; i++)
 		if (t->units[i].layer == m->layer && t->units[i].kind == m->kind &&

@@ -13,11 +13,10 @@ struct kvi_train_unit {
 	int16_t unit;
 };
 
-/* Measures it where the options have a predictor; else, and without token ids, all are alike. Returns
- * OK, and as kvarc_trainer_run. */
+/* Measures it where the options have a predictor; else, and without token ids, all are alike.
+ * Returns OK, and as kvarc_trainer_run. */
 kvarc_ret kvi_train_weigh(kvarc_trainer *t);
 /* As a factor; 1 where nothing is known. */
-double kvi_train_unit_of(const kvarc_trainer *t, const struct kvi_model *m,
-                         size_t head);
+double kvi_train_unit_of(const kvarc_trainer *t, const struct kvi_model *m, size_t head);
 
 #endif

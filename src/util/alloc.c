@@ -26,11 +26,9 @@ static void default_free(void *opaque, void *ptr)
 	free(ptr);
 }
 
-void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user,
-                    uint64_t limit)
+void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit)
 {
-	a->fn = user ? *user
-	             : (kvarc_allocator){ default_alloc, default_free, NULL };
+	a->fn = user ? *user : (kvarc_allocator){ default_alloc, default_free, NULL };
 	a->limit = limit ? limit : KVI_MEMLIMIT_DEFAULT;
 	atomic_init(&a->used, 0);
 	atomic_init(&a->peak, 0);
@@ -56,8 +54,7 @@ void *kvi_malloc(const struct kvi_alloc *ca, size_t bytes)
 		return NULL;
 	}
 	uint64_t peak = atomic_load(&a->peak);
-	while (used > peak &&
-	       !atomic_compare_exchange_weak(&a->peak, &peak, used))
+	while (used > peak && !atomic_compare_exchange_weak(&a->peak, &peak, used))
 		;
 	uintptr_t at = ((uintptr_t)base + sizeof(struct alloc_head) + ALIGN - 1) &
 	               ~(uintptr_t)(ALIGN - 1);

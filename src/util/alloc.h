@@ -24,8 +24,7 @@ struct kvi_alloc {
 };
 
 /* user may be NULL (malloc), limit 0 means the default. */
-void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user,
-                    uint64_t limit);
+void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit);
 /* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
 void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 /* n * size zeroed bytes, checked. */

@@ -6,7 +6,7 @@
 
 const uint8_t *kvi_get_bytes(struct kvi_in *in, size_t n)
 {
-	if (in->bad || kvi_in_left(in) < n) {
+	if (in->bad || kvi_in_remaining(in) < n) {
 		in->bad = true;
 		return NULL;
 	}

@@ -19,8 +19,7 @@ static inline uint16_t kvi_load16(const void *p)
 static inline uint32_t kvi_load32(const void *p)
 {
 	const uint8_t *b = p;
-	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-	       (uint32_t)b[3] << 24;
+	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
 static inline uint64_t kvi_load64(const void *p)
@@ -63,7 +62,7 @@ static inline struct kvi_in kvi_in_make(const void *p, size_t bytes)
 	return in;
 }
 
-static inline size_t kvi_in_left(const struct kvi_in *in)
+static inline size_t kvi_in_remaining(const struct kvi_in *in)
 {
 	return (size_t)(in->end - in->p);
 }

@@ -8,17 +8,34 @@
 
 #include "alloc.h"
 
-kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, uint64_t offset,
-                   uint64_t frame, const char *format, ...)
+static void fill(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
+                 const char *format, va_list args)
+{
+	e->code = code;
+	e->offset = offset;
+	e->frame = frame;
+	vsnprintf(e->text, sizeof e->text, format, args);
+}
+
+kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
 {
 	va_list args;
 	if (!e)
 		return code;
-	e->code = code;
-	e->offset = offset;
-	e->frame = frame;
 	va_start(args, format);
-	vsnprintf(e->text, sizeof e->text, format, args);
+	fill(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN, format, args);
+	va_end(args);
+	return code;
+}
+
+kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
+                      const char *format, ...)
+{
+	va_list args;
+	if (!e)
+		return code;
+	va_start(args, format);
+	fill(e, code, offset, frame, format, args);
 	va_end(args);
 	return code;
 }
@@ -30,12 +47,10 @@ kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 	uint64_t limit = alloc->limit + (1 << 19);
 	bool mib = alloc->limit >= (uint64_t)1 << 19;
 	if (code == KVARC_MEMLIMIT)
-		return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_fail(e, code,
 		                "more memory than the limit of %llu %s is "
 		                "needed: raise the limit",
-		                (unsigned long long)(mib ? limit >> 20
-		                                     : alloc->limit >> 10),
+		                (unsigned long long)(mib ? limit >> 20 : alloc->limit >> 10),
 		                mib ? "MiB" : "KiB");
-	return kvi_fail(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "out of memory");
+	return kvi_fail(e, code, "out of memory");
 }

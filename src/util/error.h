@@ -6,13 +6,15 @@
 #include "kvarc.h"
 
 /*
- * Returns code. e may be NULL. offset and frame are KVARC_UNKNOWN when they
- * mean nothing. The text says what happened, where, and what to do next; it
- * never holds bytes of a cache.
+ * Fills *e, if e is not NULL, and returns code. The text says what happened, where, and what to
+ * do next; it never holds bytes of a cache. Any thread, as long as e is its own.
  */
-kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, uint64_t offset,
-                   uint64_t frame, const char *format, ...)
-	__attribute__((format(printf, 5, 6)));
+kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The same for an error at a byte offset of the file, in the frame of a sequence number;
+ * KVARC_UNKNOWN where one of them means nothing. */
+kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
+                      const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* The error of a failed allocation: MEM or MEMLIMIT, with its text. */
 struct kvi_alloc;

@@ -35,9 +35,8 @@ void kvi_intervals_sort(struct kvi_interval *list, size_t n)
 	set_reaches(list, n);
 }
 
-int kvi_intervals_search(const struct kvi_interval *list, size_t n,
-                         uint64_t start, uint64_t end, kvi_interval_fn fn,
-                         void *opaque)
+int kvi_intervals_search(const struct kvi_interval *list, size_t n, uint64_t start, uint64_t end,
+                         kvi_interval_fn fn, void *opaque)
 {
 	while (n) {
 		const struct kvi_interval *root = &list[n / 2];

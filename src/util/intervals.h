@@ -13,7 +13,7 @@
  */
 struct kvi_interval {
 	uint64_t start, end;
-	uint64_t reach;   /* of kvi_intervals_sort */
+	uint64_t reach; /* of kvi_intervals_sort */
 	size_t id;
 };
 
@@ -27,8 +27,7 @@ void kvi_intervals_sort(struct kvi_interval *list, size_t n);
  * their order. Takes O(log n) steps for each one found. Returns what fn returned last, 0 if
  * nothing was found. Several threads may search one array.
  */
-int kvi_intervals_search(const struct kvi_interval *list, size_t n,
-                         uint64_t start, uint64_t end, kvi_interval_fn fn,
-                         void *opaque);
+int kvi_intervals_search(const struct kvi_interval *list, size_t n, uint64_t start, uint64_t end,
+                         kvi_interval_fn fn, void *opaque);
 
 #endif

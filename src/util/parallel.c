@@ -34,8 +34,7 @@ static void run(struct kvi_job *job, unsigned worker)
 	kvi_fp_restore(mode);
 }
 
-void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn,
-                  void *opaque)
+void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn, void *opaque)
 {
 	struct parallel_loop l = { .n = n, .fn = fn, .opaque = opaque };
 	struct parallel_part parts[JOBS_MAX];

@@ -9,7 +9,6 @@
 
 /* fn(opaque, i, worker) for i in 0 .. n - 1, in any order, in exact arithmetic (fpmode.h). */
 typedef void (*kvi_parallel_fn)(void *opaque, size_t i, unsigned worker);
-void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn,
-                  void *opaque);
+void kvi_parallel(struct kvi_pool *pool, size_t n, kvi_parallel_fn fn, void *opaque);
 
 #endif

@@ -55,14 +55,12 @@ static void *loop(void *arg)
 	return NULL;
 }
 
-kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc,
-                        unsigned threads)
+kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned threads)
 {
 	unsigned n = threads > THREADS_MAX ? THREADS_MAX : threads;
 	n = n > 1 ? n - 1 : 0;
 	*out = NULL;
-	struct kvi_pool *pool =
-		kvi_calloc(alloc, 1, sizeof *pool + n * sizeof(struct worker));
+	struct kvi_pool *pool = kvi_calloc(alloc, 1, sizeof *pool + n * sizeof(struct worker));
 	if (!pool)
 		return kvi_alloc_error(alloc);
 	pool->alloc = alloc;

@@ -23,8 +23,7 @@ struct kvi_pool;
  * waits for one. Only one thread may submit and wait.
  * Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
  */
-kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc,
-                        unsigned threads);
+kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc, unsigned threads);
 /* Waits for all jobs, joins, frees. NULL-safe. */
 void kvi_pool_close(struct kvi_pool *pool);
 unsigned kvi_pool_workers(const struct kvi_pool *pool);

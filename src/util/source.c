@@ -2,8 +2,7 @@
 /* source.c - reading a caller's source */
 #include "source.h"
 
-kvarc_ret kvi_source_read(const kvarc_source *src, void *buf, size_t bytes,
-                          uint64_t offset)
+kvarc_ret kvi_source_read(const kvarc_source *src, void *buf, size_t bytes, uint64_t offset)
 {
 	uint8_t *p = buf;
 	while (bytes) {

@@ -7,24 +7,20 @@
 
 /* A run of channels inside one block of a view. */
 struct view_run {
-	uint8_t *at;     /* first channel of the first token */
-	size_t packed;   /* where it is in a packed token, bytes */
+	uint8_t *at;   /* first channel of the first token */
+	size_t packed; /* where it is in a packed token, bytes */
 	uint32_t count;
 };
 
-static struct view_run run_at(const kvarc_view *v, const struct kvi_view_block *b,
-                         uint32_t done)
+static struct view_run run_at(const kvarc_view *v, const struct kvi_view_block *b, uint32_t done)
 {
 	uint32_t c = b->c0 + done;
 	uint32_t in = c % v->block_elems;
 	uint32_t left = v->block_elems - in;
-	struct view_run r = {
-		(uint8_t *)v->data + b->row * v->token_stride +
-			c / v->block_elems * v->block_stride +
-			(uint64_t)in * v->elem_stride,
-		(size_t)done * b->elem,
-		b->nc - done < left ? b->nc - done : left
-	};
+	struct view_run r = { (uint8_t *)v->data + b->row * v->token_stride +
+		                      c / v->block_elems * v->block_stride +
+		                      (uint64_t)in * v->elem_stride,
+		              (size_t)done * b->elem, b->nc - done < left ? b->nc - done : left };
 	return r;
 }
 
@@ -40,8 +36,8 @@ static inline void move(uint8_t *to, const uint8_t *from, uint32_t elem)
 
 /* One run, all tokens; out: into the view. Channels are the outer loop when
  * tokens are closer together, so that memory is walked in order. */
-static void copy_run(const kvarc_view *v, const struct kvi_view_block *b,
-                     const struct view_run *r, uint8_t *packed, bool out)
+static void copy_run(const kvarc_view *v, const struct kvi_view_block *b, const struct view_run *r,
+                     uint8_t *packed, bool out)
 {
 	size_t row = (size_t)b->nc * b->elem;
 	bool token_outer = v->token_stride >= v->elem_stride;
@@ -70,8 +66,7 @@ static void copy_run(const kvarc_view *v, const struct kvi_view_block *b,
 	}
 }
 
-static void copy(const kvarc_view *v, const struct kvi_view_block *b,
-                 uint8_t *packed, bool out)
+static void copy(const kvarc_view *v, const struct kvi_view_block *b, uint8_t *packed, bool out)
 {
 	for (uint32_t done = 0; done < b->nc;) {
 		struct view_run r = run_at(v, b, done);
@@ -88,14 +83,12 @@ void *kvi_view_packed(const kvarc_view *v, const struct kvi_view_block *b)
 	return packed ? r.at : NULL;
 }
 
-void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b,
-                     void *packed)
+void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b, void *packed)
 {
 	copy(v, b, packed, false);
 }
 
-void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b,
-                      const void *packed)
+void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b, const void *packed)
 {
 	copy(v, b, (uint8_t *)(uintptr_t)packed, true);
 }

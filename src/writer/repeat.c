@@ -7,7 +7,7 @@
 enum { SETS = 4096, WAYS = 4 };
 
 struct kvi_repeat_table {
-	struct kvi_repeat place[SETS][WAYS]; /* newest first */
+	struct kvi_repeat order_index[SETS][WAYS]; /* newest first */
 };
 
 struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc)
@@ -20,10 +20,10 @@ void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc)
 	kvi_free(alloc, t);
 }
 
-const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t,
-                                         struct kvi_h128 hash, uint64_t bytes)
+const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
+                                         uint64_t bytes)
 {
-	const struct kvi_repeat *set = t->place[hash.lo % SETS];
+	const struct kvi_repeat *set = t->order_index[hash.lo % SETS];
 	for (int i = 0; i < WAYS; i++)
 		if (set[i].bytes == bytes && kvi_h128_equal(set[i].hash, hash))
 			return &set[i];
@@ -32,7 +32,7 @@ const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t,
 
 void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r)
 {
-	struct kvi_repeat *set = t->place[r->hash.lo % SETS];
+	struct kvi_repeat *set = t->order_index[r->hash.lo % SETS];
 	for (int i = WAYS - 1; i > 0; i--)
 		set[i] = set[i - 1];
 	set[0] = *r;

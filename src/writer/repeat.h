@@ -10,7 +10,7 @@
 
 struct kvi_repeat {
 	struct kvi_h128 hash;
-	uint64_t bytes;  /* 0: an empty place */
+	uint64_t bytes; /* 0: an empty place */
 	uint64_t sequence, offset;
 };
 
@@ -19,8 +19,8 @@ struct kvi_repeat_table;
 struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc);
 void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc);
 /* NULL: not seen, or forgotten. */
-const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t,
-                                         struct kvi_h128 hash, uint64_t bytes);
+const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
+                                         uint64_t bytes);
 /* Remembers a chunk; forgets the oldest of its place. */
 void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r);
 

@@ -12,22 +12,20 @@ struct view_source {
 	uint64_t t0; /* token of row 0 */
 };
 
-static int fetch_views(void *opaque, uint32_t tensor, uint32_t head,
-                       uint32_t heads, uint64_t t0, uint32_t n, void *dst)
+static int fetch_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                       uint32_t n, void *dst)
 {
 	const struct view_source *s = opaque;
 	const kvarc_tensor *t = &s->geometry->tensors[tensor];
-	struct kvi_view_block b = {
-		t0 - s->t0, n, head * t->channels, heads * t->channels,
-		(uint32_t)kvarc_dtype_bytes(t->dtype)
-	};
+	struct kvi_view_block b = { t0 - s->t0, n, head * t->channels, heads * t->channels,
+		                    (uint32_t)kvarc_dtype_bytes(t->dtype) };
 	kvi_view_gather(&s->views[tensor], &b, dst);
 	return 0;
 }
 
 /* Waiting tokens as a fetch: finds the tensor's place in the packed block. */
-static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head,
-                         uint32_t heads, uint64_t t0, uint32_t n, void *dst)
+static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                         uint32_t n, void *dst)
 {
 	const kvarc_writer *w = opaque;
 	const kvarc_tensor *t = &w->geometry.tensors[tensor];
@@ -35,16 +33,14 @@ static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head,
 	const uint32_t *of = w->order.tensors;
 	size_t at = 0;
 	for (uint32_t i = w->order.first[t->track]; of[i] != tensor; i++)
-		at += (size_t)kvi_tensor_bytes(&w->geometry.tensors[of[i]]) *
-		      track->segment_tokens;
+		at += (size_t)kvi_tensor_bytes(&w->geometry.tensors[of[i]]) * track->segment_tokens;
 	uint32_t elem = (uint32_t)kvarc_dtype_bytes(t->dtype);
-	kvarc_view v = {
-		.data = track->waiting->data + at,
-		.token_stride = kvi_tensor_bytes(t),
-		.block_elems = kvi_tensor_width(t), .elem_stride = elem
-	};
-	struct kvi_view_block b = { t0 - track->tokens, n, head * t->channels,
-	                       heads * t->channels, elem };
+	kvarc_view v = { .data = track->waiting->data + at,
+		         .token_stride = kvi_tensor_bytes(t),
+		         .block_elems = kvi_tensor_width(t),
+		         .elem_stride = elem };
+	struct kvi_view_block b = { t0 - track->tokens, n, head * t->channels, heads * t->channels,
+		                    elem };
 	kvi_view_gather(&v, &b, dst);
 	return 0;
 }
@@ -66,8 +62,7 @@ kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track)
 	for (uint32_t i = 0; i < wait->n; i++)
 		wait->taken.from[i] = (uint32_t)t->handed + i;
 	wait->taken.told = w->options.lossy && w->options.lossy->token_rate;
-	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->taken, fetch_waiting,
-	                                   w);
+	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->taken, fetch_waiting, w);
 	ret = kvi_writer_drain(w, ret);
 	t->handed += wait->n;
 	wait->n = 0;
@@ -78,13 +73,11 @@ static kvarc_ret make_waiting(kvarc_writer *w, uint32_t track)
 {
 	struct kvi_writer_track *t = &w->tracks[track];
 	size_t bytes = 0;
-	for (uint32_t i = w->order.first[track];
-	     i < w->order.first[track + 1]; i++) {
-		const kvarc_tensor *x =
-			&w->geometry.tensors[w->order.tensors[i]];
+	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1]; i++) {
+		const kvarc_tensor *x = &w->geometry.tensors[w->order.tensors[i]];
 		size_t add;
-		if (kvi_mul((size_t)kvi_tensor_bytes(x), t->segment_tokens,
-		            &add) || kvi_add(bytes, add, &bytes))
+		if (kvi_mul((size_t)kvi_tensor_bytes(x), t->segment_tokens, &add) ||
+		    kvi_add(bytes, add, &bytes))
 			bytes = SIZE_MAX;
 	}
 	t->waiting = kvi_calloc(&w->alloc, 1, sizeof *t->waiting);
@@ -109,27 +102,25 @@ struct append {
 	void *opaque;
 };
 
-int kvi_writer_token_rate(const kvarc_lossy *how, uint64_t token, uint64_t end)
+int kvi_writer_token_rate(const kvarc_lossy *tier, uint64_t token, uint64_t end)
 {
-	if (!how || !how->token_rate || token >= how->n_token_rates)
+	if (!tier || !tier->token_rate || token >= tier->n_token_rates)
 		return 0;
-	int rate = how->token_rate[token];
-	bool exact = token < how->exact_tokens ||
-	             (how->tail_tokens && token + how->tail_tokens >= end);
+	int rate = tier->token_rate[token];
+	bool exact = token < tier->exact_tokens ||
+	             (tier->tail_tokens && token + tier->tail_tokens >= end);
 	return rate == KVARC_LOSSY_DROP && exact ? KVARC_LOSSY_NOTHING : rate;
 }
 
 static int rate_at(const kvarc_writer *w, const struct append *a, uint64_t i)
 {
-	return kvi_writer_token_rate(w->options.lossy, a->t0 + i,
-	                             a->t0 + a->n);
+	return kvi_writer_token_rate(w->options.lossy, a->t0 + i, a->t0 + a->n);
 }
 
 /* The position of the next token of the append, which is done with. */
 static int32_t pass_token(struct kvi_writer_track *t, struct append *a)
 {
-	int32_t at = a->positions ? a->positions[a->done]
-	                          : (int32_t)t->next_position;
+	int32_t at = a->positions ? a->positions[a->done] : (int32_t)t->next_position;
 	t->next_position = (int64_t)at + 1;
 	a->done++;
 	return at;
@@ -173,22 +164,17 @@ static kvarc_ret keep(kvarc_writer *w, struct append *a, uint32_t count)
 			return ret;
 	}
 	struct kvi_waiting *wait = t->waiting;
-	const struct kvi_fetching f = { a->fetch, a->opaque, &w->taken,
-		                        a->t0 + a->done, count };
-	const struct append_taking to = { wait->ids + wait->n,
-		                   wait->positions + wait->n, w->taken.from,
-		                   wait->taken.rate + wait->n };
+	const struct kvi_fetching f = { a->fetch, a->opaque, &w->taken, a->t0 + a->done, count };
+	const struct append_taking to = { wait->ids + wait->n, wait->positions + wait->n,
+		                          w->taken.from, wait->taken.rate + wait->n };
 	size_t at = 0;
 	take_tokens(w, a, count, &to);
-	for (uint32_t i = w->order.first[a->track];
-	     i < w->order.first[a->track + 1]; i++) {
+	for (uint32_t i = w->order.first[a->track]; i < w->order.first[a->track + 1]; i++) {
 		uint32_t tensor = w->order.tensors[i];
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
 		size_t token = kvi_tensor_bytes(x);
-		if (kvi_writer_fetch(w, &f, tensor, 0, x->heads,
-		                     wait->data + at + wait->n * token))
-			return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
-			                KVARC_UNKNOWN, "fetching tokens failed");
+		if (kvi_writer_fetch(w, &f, tensor, 0, x->heads, wait->data + at + wait->n * token))
+			return kvi_fail(w->error, KVARC_IO, "fetching tokens failed");
 		at += token * t->segment_tokens;
 	}
 	wait->has_ids = a->ids;
@@ -204,8 +190,8 @@ static kvarc_ret fill_waiting(kvarc_writer *w, struct append *a)
 	if (!t->waiting || t->waiting->n == 0)
 		return KVARC_OK;
 	if (t->waiting->has_ids == (a->ids != NULL)) {
-		uint32_t room = t->segment_tokens - t->waiting->n;
-		ret = keep(w, a, a->left < room ? (uint32_t)a->left : room);
+		uint32_t capacity = t->segment_tokens - t->waiting->n;
+		ret = keep(w, a, a->left < capacity ? (uint32_t)a->left : capacity);
 		if (ret || t->waiting->n < t->segment_tokens)
 			return ret;
 	}
@@ -216,16 +202,14 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 {
 	struct kvi_writer_track *t = &w->tracks[a->track];
 	struct kvi_segment s;
-	const struct append_taking to = { s.ids, s.positions, w->taken.from,
-		                   w->taken.rate };
+	const struct append_taking to = { s.ids, s.positions, w->taken.from, w->taken.rate };
 	s.track = a->track;
 	s.t0 = t->handed;
 	s.n = count;
 	s.has_ids = a->ids;
 	s.coded = false;
 	take_tokens(w, a, count, &to);
-	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, a->fetch,
-	                                   a->opaque);
+	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, a->fetch, a->opaque);
 	t->handed += count;
 	return ret;
 }
@@ -240,10 +224,8 @@ static void count_tokens(kvarc_writer *w, struct append *a)
 		return;
 	for (uint64_t i = 0; i < a->n; i++)
 		a->left -= rate_at(w, a, i) == KVARC_LOSSY_DROP;
-	for (uint32_t i = w->order.first[a->track];
-	     i < w->order.first[a->track + 1]; i++) {
-		const kvarc_tensor *x =
-			&w->geometry.tensors[w->order.tensors[i]];
+	for (uint32_t i = w->order.first[a->track]; i < w->order.first[a->track + 1]; i++) {
+		const kvarc_tensor *x = &w->geometry.tensors[w->order.tensors[i]];
 		elements += kvi_tensor_width(x);
 		bytes += kvi_tensor_bytes(x);
 	}
@@ -277,36 +259,28 @@ static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 static kvarc_ret check(kvarc_writer *w, const struct append *a)
 {
 	if (!w->has_geometry)
-		return kvi_writer_fail(w, KVARC_PROG,
-		                       "append before set_geometry");
+		return kvi_writer_fail(w, KVARC_PROG, "append before set_geometry");
 	if (a->track >= w->geometry.n_tracks)
-		return kvi_writer_fail(w, KVARC_GEOMETRY,
-		                       "track %u does not exist",
+		return kvi_writer_fail(w, KVARC_GEOMETRY, "track %u does not exist",
 		                       (unsigned)a->track);
 	/* A chunk's t0 is 32 bits (spec 7). */
 	if (a->n > UINT32_MAX || a->t0 + a->n > UINT32_MAX)
-		return kvi_writer_fail(w, KVARC_GEOMETRY,
-		                       "a track holds less than 2^32 tokens");
+		return kvi_writer_fail(w, KVARC_GEOMETRY, "a track holds less than 2^32 tokens");
 	if (!a->positions && a->n &&
 	    w->tracks[a->track].next_position + (int64_t)a->n - 1 > INT32_MAX)
-		return kvi_writer_fail(w, KVARC_GEOMETRY,
-		                       "positions would pass 2^31 - 1");
+		return kvi_writer_fail(w, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
 	return KVARC_OK;
 }
 
 static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)
 {
-	return w->has_geometry && track < w->geometry.n_tracks
-	       ? w->tracks[track].appended : 0;
+	return w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].appended : 0;
 }
 
-static const char *views_wrong(const kvarc_writer *w, uint32_t track,
-                               const kvarc_view *views)
+static const char *views_wrong(const kvarc_writer *w, uint32_t track, const kvarc_view *views)
 {
-	for (uint32_t i = w->order.first[track];
-	     i < w->order.first[track + 1]; i++) {
-		const kvarc_view *v = views ? &views[w->order.tensors[i]]
-		                            : NULL;
+	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1]; i++) {
+		const kvarc_view *v = views ? &views[w->order.tensors[i]] : NULL;
 		if (!v || !v->data || v->block_elems == 0)
 			return "a view of the track's tensors is missing or "
 			       "has block_elems 0";
@@ -314,50 +288,52 @@ static const char *views_wrong(const kvarc_writer *w, uint32_t track,
 	return NULL;
 }
 
-kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n,
-                              const int32_t *ids, const int32_t *positions,
-                              const kvarc_view *views)
+kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
+                              const int32_t *positions, const kvarc_view *views)
 {
 	if (!w)
 		return KVARC_PROG;
 	if (w->sticky)
 		return w->sticky;
-	struct view_source source = { &w->geometry, views,
-	                              tokens_so_far(w, track) };
-	struct append a = {
-		.track = track, .t0 = source.t0, .n = n, .ids = ids,
-		.positions = positions, .fetch = fetch_views, .opaque = &source
-	};
+	struct view_source source = { &w->geometry, views, tokens_so_far(w, track) };
+	struct append a = { .track = track,
+		            .t0 = source.t0,
+		            .n = n,
+		            .ids = ids,
+		            .positions = positions,
+		            .fetch = fetch_views,
+		            .opaque = &source };
 	kvarc_ret ret = check(w, &a);
 	if (ret || n == 0)
 		return ret;
 	const char *wrong = views_wrong(w, track, views);
 	if (wrong)
 		return kvi_writer_fail(w, KVARC_PROG, "%s", wrong);
-	return kvi_writer_stick(w, append(w, &a, true));
+	return kvi_writer_set_error(w, append(w, &a, true));
 }
 
-kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track,
-                                    uint64_t n, const int32_t *ids,
-                                    const int32_t *positions,
-                                    kvarc_fetch fetch, void *opaque)
+kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
+                                    const int32_t *positions, kvarc_fetch fetch, void *opaque)
 {
 	if (!w)
 		return KVARC_PROG;
 	if (w->sticky)
 		return w->sticky;
-	struct append a = {
-		.track = track, .t0 = tokens_so_far(w, track), .n = n,
-		.ids = ids, .positions = positions, .fetch = fetch,
-		.opaque = opaque
-	};
+	struct append a = { .track = track,
+		            .t0 = tokens_so_far(w, track),
+		            .n = n,
+		            .ids = ids,
+		            .positions = positions,
+		            .fetch = fetch,
+		            .opaque = opaque };
 	kvarc_ret ret = check(w, &a);
 	if (ret)
 		return ret;
 	if (!fetch)
 		return kvi_writer_fail(w, KVARC_PROG, "fetch is NULL");
 	if (w->tracks[track].waiting && w->tracks[track].waiting->n)
-		return kvi_writer_fail(w, KVARC_PROG, "tokens of an earlier "
+		return kvi_writer_fail(w, KVARC_PROG,
+		                       "tokens of an earlier "
 		                       "append wait: commit first");
-	return kvi_writer_stick(w, append(w, &a, false));
+	return kvi_writer_set_error(w, append(w, &a, false));
 }

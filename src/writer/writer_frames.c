@@ -22,34 +22,29 @@ static kvarc_ret emit_index(kvarc_writer *w)
 	w->index_entries = 0;
 	w->index_delta = (struct kvi_index_delta){ 0 };
 	w->last_index = w->offset;
-	return kvi_writer_emit_content(w, KVI_FRAME_INDEX, out->p, out->n,
-	                               true, NULL);
+	return kvi_writer_emit_content(w, KVI_FRAME_INDEX, out->p, out->n, true, NULL);
 }
 
-kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame,
-                          uint32_t payload_bytes, uint32_t decoded_bytes,
-                          struct kvi_index_entry *entry)
+kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32_t payload_bytes,
+                          uint32_t decoded_bytes, struct kvi_index_entry *entry)
 {
-	struct kvi_frame_head h = {
-		.type = type, .flags = kvi_frame_flags(type),
-		.payload_bytes = payload_bytes, .sequence = w->sequence,
-		.decoded_bytes = decoded_bytes
-	};
+	struct kvi_frame_head h = { .type = type,
+		                    .flags = kvi_frame_flags(type),
+		                    .payload_bytes = payload_bytes,
+		                    .sequence = w->sequence,
+		                    .decoded_bytes = decoded_bytes };
 	size_t padded = kvi_frame_padded(payload_bytes);
 	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
 	kvi_frame_head_write(frame, &h, w->sync, w->offset);
 	memset(payload + payload_bytes, 0, padded - payload_bytes);
-	struct kvi_h128 check =
-		kvi_frame_check(frame, w->offset, payload, padded);
+	struct kvi_h128 check = kvi_frame_check(frame, w->offset, payload, padded);
 	kvi_store_h128(payload + padded, check);
 	uint64_t bytes = kvi_frame_bytes(payload_bytes);
 	if (w->sink.write(w->sink.opaque, frame, (size_t)bytes, w->offset))
-		return kvi_fail(w->error, KVARC_IO, w->offset, w->sequence,
-		                "writing %llu bytes at offset %llu failed",
-		                (unsigned long long)bytes,
-		                (unsigned long long)w->offset);
-	w->chain = kvi_h128_fold(w->chain, payload + padded,
-	                         KVI_FRAME_CHECK_BYTES);
+		return kvi_fail_at(w->error, KVARC_IO, w->offset, w->sequence,
+		                   "writing %llu bytes at offset %llu failed",
+		                   (unsigned long long)bytes, (unsigned long long)w->offset);
+	w->chain = kvi_h128_fold(w->chain, payload + padded, KVI_FRAME_CHECK_BYTES);
 	if (entry) {
 		entry->type = type > UINT8_MAX ? 0 : (uint8_t)type;
 		entry->offset = w->offset;
@@ -67,19 +62,17 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame,
 	return w->index_entries < KVI_INDEX_ENTRIES ? KVARC_OK : emit_index(w);
 }
 
-kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type,
-                                  const void *content, size_t bytes,
+kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                                   bool packed, struct kvi_index_entry *entry)
 {
 	struct kvi_out *out = &w->scratch;
 	out->n = 0;
 	/* Payloads are at most the content and a method byte. */
 	if (bytes >= KVI_FRAME_MAX)
-		return kvi_fail(w->error, KVARC_PROG, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "a frame of %zu bytes is too "
-		                "large: 2^28 is the limit", bytes);
-	if (!kvi_out_reserve(out, bytes + 1 + KVI_FRAME_HEAD_BYTES +
-	                     KVI_FRAME_ALIGN + KVI_FRAME_CHECK_BYTES))
+		return kvi_fail(w->error, KVARC_PROG,
+		                "a frame of %zu bytes is too large: 2^28 is the limit", bytes);
+	if (!kvi_out_reserve(out, bytes + 1 + KVI_FRAME_HEAD_BYTES + KVI_FRAME_ALIGN +
+	                                  KVI_FRAME_CHECK_BYTES))
 		return kvi_fail_alloc(w->error, &w->alloc);
 	out->n = KVI_FRAME_HEAD_BYTES;
 	if (packed) {
@@ -92,19 +85,15 @@ kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type,
 	uint32_t payload = (uint32_t)(out->n - KVI_FRAME_HEAD_BYTES);
 	if (!kvi_out_reserve(out, KVI_FRAME_ALIGN + KVI_FRAME_CHECK_BYTES))
 		return kvi_fail_alloc(w->error, &w->alloc);
-	return kvi_writer_emit(w, type, out->p, payload, (uint32_t)bytes,
-	                       entry);
+	return kvi_writer_emit(w, type, out->p, payload, (uint32_t)bytes, entry);
 }
 
 /* Remembers the frame in scratch for a copy, while that is cheap. */
-static kvarc_ret keep_params(kvarc_writer *w,
-                             const struct kvi_index_entry *entry,
+static kvarc_ret keep_params(kvarc_writer *w, const struct kvi_index_entry *entry,
                              uint32_t payload_bytes, uint32_t decoded_bytes)
 {
-	struct kvi_params_copy c = {
-		entry->sequence, *entry, payload_bytes, decoded_bytes,
-		w->copies.n
-	};
+	struct kvi_params_copy c = { entry->sequence, *entry, payload_bytes, decoded_bytes,
+		                     w->copies.n };
 	if (w->too_many_copies)
 		return KVARC_OK;
 	if (w->copies.n + payload_bytes > COPIES_MAX) {
@@ -113,21 +102,18 @@ static kvarc_ret keep_params(kvarc_writer *w,
 		kvi_out_free(&w->copy_list);
 		return KVARC_OK;
 	}
-	kvi_put_bytes(&w->copies, w->scratch.p + KVI_FRAME_HEAD_BYTES,
-	              payload_bytes);
+	kvi_put_bytes(&w->copies, w->scratch.p + KVI_FRAME_HEAD_BYTES, payload_bytes);
 	kvi_put_bytes(&w->copy_list, &c, sizeof c);
-	return w->copies.failed || w->copy_list.failed
-	       ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+	return w->copies.failed || w->copy_list.failed ? kvi_fail_alloc(w->error, &w->alloc)
+	                                               : KVARC_OK;
 }
 
-kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g,
-                                 uint8_t codec, const uint8_t *content,
-                                 size_t bytes)
+kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
+                                 const uint8_t *content, size_t bytes)
 {
 	struct kvi_params_header h = { g->tensor, g->head, g->heads, codec };
 	struct kvi_index_entry entry = {
-		.tensor = g->tensor, .head = g->head, .heads = g->heads,
-		.codec = codec
+		.tensor = g->tensor, .head = g->head, .heads = g->heads, .codec = codec
 	};
 	struct kvi_out *out = &w->content;
 	uint8_t head[KVI_PARAMS_HEADER_BYTES];
@@ -139,8 +125,7 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g,
 		return kvi_fail_alloc(w->error, &w->alloc);
 	uint32_t decoded = (uint32_t)out->n;
 	g->params_sequence = w->sequence;
-	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_PARAMS, out->p,
-	                                        out->n, true, &entry);
+	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_PARAMS, out->p, out->n, true, &entry);
 	/* An INDEX may have followed and taken the scratch buffer. */
 	if (ret || w->sequence != g->params_sequence + 1)
 		return ret;
@@ -159,8 +144,7 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w)
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	w->last_commit = w->offset;
-	return kvi_writer_emit_content(w, KVI_FRAME_COMMIT, out->p, out->n,
-	                               false, &entry);
+	return kvi_writer_emit_content(w, KVI_FRAME_COMMIT, out->p, out->n, false, &entry);
 }
 
 static kvarc_ret emit_copies(kvarc_writer *w)
@@ -175,15 +159,13 @@ static kvarc_ret emit_copies(kvarc_writer *w)
 	for (size_t i = 0; i < n; i++) {
 		struct kvi_out *out = &w->scratch;
 		out->n = 0;
-		if (!kvi_out_reserve(out, (size_t)kvi_frame_bytes(
-			                     list[i].payload_bytes)))
+		if (!kvi_out_reserve(out, (size_t)kvi_frame_bytes(list[i].payload_bytes)))
 			return kvi_fail_alloc(w->error, &w->alloc);
 		memcpy(out->p + KVI_FRAME_HEAD_BYTES, w->copies.p + list[i].at,
 		       list[i].payload_bytes);
 		struct kvi_index_entry entry = list[i].entry;
 		entry.params = list[i].sequence;
-		kvarc_ret ret = kvi_writer_emit(w, KVI_FRAME_PARAMS, out->p,
-		                                list[i].payload_bytes,
+		kvarc_ret ret = kvi_writer_emit(w, KVI_FRAME_PARAMS, out->p, list[i].payload_bytes,
 		                                list[i].decoded_bytes, &entry);
 		if (ret)
 			return ret;
@@ -205,6 +187,5 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 		return ret;
 	struct kvi_footer f = { w->last_index, w->last_commit, w->sequence };
 	kvi_footer_write(payload, &f);
-	return kvi_writer_emit_content(w, KVI_FRAME_FOOTER, payload,
-	                               sizeof payload, false, NULL);
+	return kvi_writer_emit_content(w, KVI_FRAME_FOOTER, payload, sizeof payload, false, NULL);
 }

@@ -11,27 +11,26 @@
 
 enum { SEGMENT_TOKENS_MIN = 32 };
 enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
-#define FLAGS_KNOWN \
+#define FLAGS_KNOWN                                                          \
 	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
 	 KVARC_WRITE_EMBED_PROFILE)
 
-kvarc_ret kvi_writer_stick(kvarc_writer *w, kvarc_ret ret)
+kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
 {
 	if (ret && !w->sticky)
 		w->sticky = ret;
 	return ret;
 }
 
-kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format,
-                          ...)
+kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
 {
 	char text[sizeof w->error->text];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	kvi_fail(w->error, code, KVARC_UNKNOWN, KVARC_UNKNOWN, "%s", text);
-	return kvi_writer_stick(w, code);
+	kvi_fail(w->error, code, "%s", text);
+	return kvi_writer_set_error(w, code);
 }
 
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)
@@ -59,17 +58,14 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 {
 	const char *wrong = NULL;
 	if (o->level < 0 || o->level > KVARC_LEVEL_MAX)
-		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "level %d is unknown: levels are 0 to %d",
+		return kvi_fail(e, KVARC_OPTIONS, "level %d is unknown: levels are 0 to %d",
 		                o->level, KVARC_LEVEL_MAX);
 	if (o->flags & ~FLAGS_KNOWN)
 		wrong = "unknown flags in the writer's options";
 	else if (o->segment_tokens &&
-	         (o->segment_tokens < SEGMENT_TOKENS_MIN ||
-	          o->segment_tokens > KVI_SEGMENT_TOKENS))
+	         (o->segment_tokens < SEGMENT_TOKENS_MIN || o->segment_tokens > KVI_SEGMENT_TOKENS))
 		wrong = "segment_tokens is not 0 or 32 to 256";
-	else if (o->token_ids != KVARC_TOKEN_IDS_STORED &&
-	         o->token_ids != KVARC_TOKEN_IDS_MODEL)
+	else if (o->token_ids != KVARC_TOKEN_IDS_STORED && o->token_ids != KVARC_TOKEN_IDS_MODEL)
 		wrong = "token_ids is neither stored nor by the model";
 	else if (!all_zero(o->reserved, sizeof o->reserved) ||
 	         !all_zero(o->common.reserved, sizeof o->common.reserved))
@@ -78,44 +74,37 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		wrong = "the lossy tier's numbers are out of range";
 	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
 		wrong = "a profile is to be embedded, but there is none";
-	else if (!kvi_string_fits(o->profile_name) ||
-	         !kvi_string_fits(o->predictor_name))
+	else if (!kvi_string_fits(o->profile_name) || !kvi_string_fits(o->predictor_name))
 		wrong = "the name of the profile or the model is too long";
 	if (wrong)
-		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "%s", wrong);
+		return kvi_fail(e, KVARC_PROG, "%s", wrong);
 	if (o->lossy && !o->lossy->token_rate &&
 	    (o->lossy->keep || o->lossy->top || o->lossy->spread))
-		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_fail(e, KVARC_OPTIONS,
 		                "keep, top and spread of a lossy tier need token scores");
 	if (o->token_ids && o->level < KVI_LEVEL_MODEL)
-		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_fail(e, KVARC_OPTIONS,
 		                "token ids can be coded by a model at levels 4 "
-		                "to 8, not at level %d", o->level);
+		                "to 8, not at level %d",
+		                o->level);
 	if (o->lossy && o->lossy->tier == KVARC_TIER_KLT &&
-	    !(o->profile && has_level(kvi_profile_of(o->profile),
-	                              KVI_LEVEL_BASIS)))
-		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "tier klt needs a profile with "
-		                "transforms of the model");
+	    !(o->profile && has_level(kvi_profile_of(o->profile), KVI_LEVEL_BASIS)))
+		return kvi_fail(e, KVARC_PREDICTOR,
+		                "tier klt needs a profile with transforms of the model");
 	if (o->level < KVI_LEVEL_PROFILE)
 		return KVARC_OK;
 	if (o->lossy)
-		return kvi_fail(e, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "this lossy tier works with levels 0 and 1, not with "
-		                "level %d", o->level);
-	if (!o->profile)
-		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "level %d needs a profile of the "
-		                "model", o->level);
-	if (!has_level(kvi_profile_of(o->profile), (unsigned)o->level))
-		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "the profile has no models of "
-		                "level %d", o->level);
-	if (o->level >= KVI_LEVEL_MODEL && !o->predictor)
-		return kvi_fail(e, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "level %d needs the model",
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "this lossy tier works with levels 0 and 1, not with level %d",
 		                o->level);
+	if (!o->profile)
+		return kvi_fail(e, KVARC_PREDICTOR, "level %d needs a profile of the model",
+		                o->level);
+	if (!has_level(kvi_profile_of(o->profile), (unsigned)o->level))
+		return kvi_fail(e, KVARC_PREDICTOR, "the profile has no models of level %d",
+		                o->level);
+	if (o->level >= KVI_LEVEL_MODEL && !o->predictor)
+		return kvi_fail(e, KVARC_PREDICTOR, "level %d needs the model", o->level);
 	return KVARC_OK;
 }
 
@@ -130,8 +119,7 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 		return KVARC_PROG;
 	*out = NULL;
 	if (!sink || !sink->write)
-		return kvi_fail(e, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                "the writer needs a sink");
+		return kvi_fail(e, KVARC_PROG, "the writer needs a sink");
 	kvarc_ret ret = options_check(o, e);
 	if (ret)
 		return ret;
@@ -198,7 +186,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 		}
 	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++) {
 		kvi_token_coder_close(w->tracks[i].ids);
-		kvi_guide_close(w->tracks[i].guide);
+		kvi_prediction_close(w->tracks[i].guide);
 	}
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);
@@ -229,10 +217,9 @@ static uint32_t head_bytes(const kvarc_tensor *t)
 static uint32_t track_tokens(const kvarc_writer *w, uint32_t track)
 {
 	uint32_t n = w->options.segment_tokens;
-	for (uint32_t i = w->order.first[track];
-	     i < w->order.first[track + 1]; i++) {
+	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1]; i++) {
 		uint32_t most = w->options.chunk_bytes /
-			head_bytes(&w->geometry.tensors[w->order.tensors[i]]);
+		                head_bytes(&w->geometry.tensors[w->order.tensors[i]]);
 		if (n > most)
 			n = most ? most : 1;
 	}
@@ -240,12 +227,10 @@ static uint32_t track_tokens(const kvarc_writer *w, uint32_t track)
 }
 
 /* Cuts the tensors of a track into groups of heads, or counts them. */
-static uint32_t cut_groups(kvarc_writer *w, uint32_t track, uint32_t at,
-                           struct kvi_group *groups)
+static uint32_t cut_groups(kvarc_writer *w, uint32_t track, uint32_t at, struct kvi_group *groups)
 {
 	const struct kvi_writer_track *t = &w->tracks[track];
-	for (uint32_t i = w->order.first[track];
-	     i < w->order.first[track + 1]; i++) {
+	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1]; i++) {
 		uint32_t tensor = w->order.tensors[i];
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
 		uint32_t one = head_bytes(x) * t->segment_tokens;
@@ -259,11 +244,10 @@ static uint32_t cut_groups(kvarc_writer *w, uint32_t track, uint32_t at,
 			if (w->chunk_max < n * one)
 				w->chunk_max = n * one;
 			if (groups)
-				groups[at] = (struct kvi_group){
-					.tensor = tensor, .place = i,
-					.head = (uint16_t)h,
-					.heads = (uint16_t)n
-				};
+				groups[at] = (struct kvi_group){ .tensor = tensor,
+					                         .order_index = i,
+					                         .head = (uint16_t)h,
+					                         .heads = (uint16_t)n };
 		}
 	}
 	return at;
@@ -296,20 +280,17 @@ static kvarc_ret make_tracks(kvarc_writer *w)
 
 static kvarc_ret write_superblock(kvarc_writer *w)
 {
-	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR,
-	                             .minor = KVARC_FORMAT_MINOR };
+	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR, .minor = KVARC_FORMAT_MINOR };
 	uint8_t b[KVI_SUPERBLOCK_BYTES];
 	memcpy(sb.file_id, w->options.file_id, sizeof sb.file_id);
-	if (!(w->options.flags & KVARC_WRITE_FILE_ID) &&
-	    all_zero(sb.file_id, sizeof sb.file_id) &&
+	if (!(w->options.flags & KVARC_WRITE_FILE_ID) && all_zero(sb.file_id, sizeof sb.file_id) &&
 	    getentropy(sb.file_id, sizeof sb.file_id))
-		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "no random bytes for the file "
-		                "id: give one in the options");
+		return kvi_fail(w->error, KVARC_IO,
+		                "no random bytes for the file id: give one in the options");
 	kvi_superblock_write(b, &sb);
 	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
-		return kvi_fail(w->error, KVARC_IO, 0, KVARC_UNKNOWN,
-		                "writing the first %zu bytes failed", sizeof b);
+		return kvi_fail_at(w->error, KVARC_IO, 0, KVARC_UNKNOWN,
+		                   "writing the first %zu bytes failed", sizeof b);
 	w->sync = kvi_frame_sync(sb.file_id);
 	w->offset = sizeof b;
 	w->stats.file_bytes = w->offset;
@@ -326,7 +307,7 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	if (ret == KVARC_OK)
 		ret = make_tracks(w);
 	if (ret == KVARC_OK && w->plan)
-		ret = kvi_writer_guides(w);
+		ret = kvi_writer_predictions(w);
 	if (ret == KVARC_OK)
 		ret = write_superblock(w);
 	if (ret)
@@ -336,42 +317,41 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	kvi_geometry_put(&w->content, &w->geometry);
 	if (w->content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	return kvi_writer_emit_content(w, KVI_FRAME_GEOMETRY, w->content.p,
-	                               w->content.n, true, &entry);
+	return kvi_writer_emit_content(w, KVI_FRAME_GEOMETRY, w->content.p, w->content.n, true,
+	                               &entry);
 }
 
-kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w,
-                                    const kvarc_geometry *geometry)
+kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
 {
 	if (!w)
 		return KVARC_PROG;
 	if (w->sticky)
 		return w->sticky;
 	if (w->has_geometry || !geometry)
-		return kvi_writer_fail(w, KVARC_PROG, geometry
-		                       ? "the geometry is set already"
-		                       : "geometry is NULL");
+		return kvi_writer_fail(w, KVARC_PROG,
+		                       geometry ? "the geometry is set already"
+		                                : "geometry is NULL");
 	const char *wrong = kvi_geometry_wrong(geometry);
 	if (wrong)
 		return kvi_writer_fail(w, KVARC_GEOMETRY, "%s", wrong);
-	return kvi_writer_stick(w, set_geometry(w, geometry));
+	return kvi_writer_set_error(w, set_geometry(w, geometry));
 }
 
-kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content,
-                           size_t bytes, bool packed)
+kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
+                           bool packed)
 {
 	struct kvi_index_entry entry = { 0 };
 	if (w->sticky)
 		return w->sticky;
 	if (!w->has_geometry || w->started)
-		return kvi_writer_fail(w, KVARC_PROG, "metadata is written "
+		return kvi_writer_fail(w, KVARC_PROG,
+		                       "metadata is written "
 		                       "between geometry and tokens");
-	return kvi_writer_stick(w, kvi_writer_emit_content(
-		w, type, content, bytes, packed, &entry));
+	return kvi_writer_set_error(
+		w, kvi_writer_emit_content(w, type, content, bytes, packed, &entry));
 }
 
-kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n,
-                                const char *const keys[],
+kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const keys[],
                                 const char *const values[])
 {
 	struct kvi_identity id = { 0 };
@@ -385,18 +365,17 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n,
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++)
 		ret = kvi_identity_set(&id, &w->alloc, keys[i], values[i]);
 	if (ret == KVARC_PROG)
-		kvi_writer_fail(w, ret, "too many identity pairs, or one that "
+		kvi_writer_fail(w, ret,
+		                "too many identity pairs, or one that "
 		                "is missing or too long");
 	else if (ret)
-		kvi_writer_stick(w, kvi_fail_alloc(w->error, &w->alloc));
+		kvi_writer_set_error(w, kvi_fail_alloc(w->error, &w->alloc));
 	struct kvi_out out;
 	kvi_out_init(&out, &w->alloc);
 	if (ret == KVARC_OK && n) {
 		kvi_identity_put(&out, &id);
-		ret = out.failed
-		      ? kvi_writer_stick(w, kvi_fail_alloc(w->error, &w->alloc))
-		      : kvi_writer_frame(w, KVI_FRAME_IDENTITY, out.p, out.n,
-		                         true);
+		ret = out.failed ? kvi_writer_set_error(w, kvi_fail_alloc(w->error, &w->alloc))
+		                 : kvi_writer_frame(w, KVI_FRAME_IDENTITY, out.p, out.n, true);
 	}
 	kvi_out_free(&out);
 	kvi_identity_free(&id, &w->alloc);
@@ -406,8 +385,8 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n,
 static kvarc_ret flush_sink(kvarc_writer *w)
 {
 	if (w->sink.flush && w->sink.flush(w->sink.opaque))
-		return kvi_fail(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
-		                "flushing the output failed");
+		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
+		                   "flushing the output failed");
 	return KVARC_OK;
 }
 
@@ -434,9 +413,8 @@ kvarc_ret kvarc_writer_commit(kvarc_writer *w)
 	if (w->sticky)
 		return w->sticky;
 	if (!w->has_geometry)
-		return kvi_writer_fail(w, KVARC_PROG,
-		                       "commit before set_geometry");
-	return kvi_writer_stick(w, commit(w));
+		return kvi_writer_fail(w, KVARC_PROG, "commit before set_geometry");
+	return kvi_writer_set_error(w, commit(w));
 }
 
 void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats)
@@ -452,8 +430,7 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 		return KVARC_PROG;
 	kvarc_ret ret = w->sticky;
 	if (ret == KVARC_OK && !w->has_geometry)
-		ret = kvi_writer_fail(w, KVARC_PROG,
-		                      "close before set_geometry");
+		ret = kvi_writer_fail(w, KVARC_PROG, "close before set_geometry");
 	if (ret == KVARC_OK)
 		ret = flush_tracks(w);
 	if (ret == KVARC_OK)

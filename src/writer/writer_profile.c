@@ -9,10 +9,8 @@ enum { COPY_FILE_MIN = 32 << 10 };
 
 static bool may_have_model(const kvarc_tensor *t)
 {
-	return t->role == KVARC_WHOLE && t->dtype >= KVARC_F32 &&
-	       t->dtype <= KVARC_E5M2 &&
-	       (t->kind == KVARC_KEY || t->kind == KVARC_VALUE ||
-	        t->kind == KVARC_MLA_LATENT);
+	return t->role == KVARC_WHOLE && t->dtype >= KVARC_F32 && t->dtype <= KVARC_E5M2 &&
+	       (t->kind == KVARC_KEY || t->kind == KVARC_VALUE || t->kind == KVARC_MLA_LATENT);
 }
 
 /* NULL: no tensor could have a model. */
@@ -47,33 +45,30 @@ static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *l)
 	const char *text = kvi_identity_get(&p->identity, key);
 	*l = kvi_engine_level((unsigned)o->level);
 	if (text && !kvi_engine_of_text(text, l))
-		return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "the profile was trained with an "
-		                "arithmetic of a later version: %.40s", text);
-	if (kvi_predictor_blind(o->predictor)) /* spec model 6 */
+		return kvi_fail(w->error, KVARC_PREDICTOR,
+		                "the profile was trained with an "
+		                "arithmetic of a later version: %.40s",
+		                text);
+	if (kvi_predictor_token_blind(o->predictor)) /* spec model 6 */
 		*l = kvi_engine_choice(l, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN);
-	const struct kvi_engine_level wanted =
-		kvi_engine_choice(l, o->arithmetic, o->loop);
+	const struct kvi_engine_level wanted = kvi_engine_choice(l, o->arithmetic, o->loop);
 	if (kvi_engine_level_equal(&wanted, l))
 		return KVARC_OK;
-	return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                "the profile's models of level %d were trained for %s, "
-	                "not for %s: train others, or leave the choice to the "
-	                "profile", o->level, kvi_engine_text(l),
-	                kvi_engine_text(&wanted));
+	return kvi_fail(w->error, KVARC_PREDICTOR,
+	                "the profile's models of level %d were trained "
+	                "for %s, not for %s: train others, or leave the choice to the profile",
+	                o->level, kvi_engine_text(l), kvi_engine_text(&wanted));
 }
 
 static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *a)
 {
 	const kvarc_writer_options *o = &w->options;
 	const struct kvi_engine *e;
-	if (kvi_predictor_external(o->predictor) ||
-	    kvi_predictor_blind(o->predictor))
-		return kvi_fail(w->error, KVARC_OPTIONS, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "token ids can be coded by a model only, "
-		                               "which sees the current token");
-	kvarc_ret ret = kvi_predictor_head(o->predictor, a, o->common.isa_mask,
-	                                   &e, w->error);
+	if (kvi_predictor_external(o->predictor) || kvi_predictor_token_blind(o->predictor))
+		return kvi_fail(w->error, KVARC_OPTIONS,
+		                "token ids can be coded by a model only, "
+		                "which sees the current token");
+	kvarc_ret ret = kvi_predictor_head(o->predictor, a, o->common.isa_mask, &e, w->error);
 	if (ret)
 		return ret;
 	w->predictor.codes_ids = true;
@@ -91,9 +86,8 @@ static kvarc_ret describe_model(kvarc_writer *w)
 	if (!kvi_predictor_external(o->predictor)) /* spec model 5 */
 		ret = choose_arithmetic(w, &l);
 	if (!ret)
-		ret = kvi_predictor_identify(o->predictor, &l.arithmetic,
-		                             o->common.isa_mask, &p->weights,
-		                             w->error);
+		ret = kvi_predictor_identify(o->predictor, &l.arithmetic, o->common.isa_mask,
+		                             &p->weights, w->error);
 	if (ret)
 		return ret;
 	p->kind = KVI_PREDICTOR_MODEL;
@@ -102,8 +96,7 @@ static kvarc_ret describe_model(kvarc_writer *w)
 	p->wide_activations = l.arithmetic.wide_activations;
 	p->fp8 = l.arithmetic.fp8;
 	p->model_name = name_of(o->predictor_name);
-	return o->token_ids == KVARC_TOKEN_IDS_MODEL
-	       ? describe_head(w, &l.arithmetic) : KVARC_OK;
+	return o->token_ids == KVARC_TOKEN_IDS_MODEL ? describe_head(w, &l.arithmetic) : KVARC_OK;
 }
 
 /* The level of the profile's models that is used; 0: none. */
@@ -117,12 +110,10 @@ static unsigned level_of(const kvarc_writer *w)
 
 static void describe_profile(kvarc_writer *w)
 {
-	w->predictor = (struct kvi_predictor){
-		.kind = KVI_PREDICTOR_PROFILE,
-		.level = (uint8_t)level_of(w),
-		.digest = kvi_profile_of(w->options.profile)->digest,
-		.name = name_of(w->options.profile_name)
-	};
+	w->predictor = (struct kvi_predictor){ .kind = KVI_PREDICTOR_PROFILE,
+		                               .level = (uint8_t)level_of(w),
+		                               .digest = kvi_profile_of(w->options.profile)->digest,
+		                               .name = name_of(w->options.profile_name) };
 }
 
 kvarc_ret kvi_writer_plan(kvarc_writer *w)
@@ -130,20 +121,17 @@ kvarc_ret kvi_writer_plan(kvarc_writer *w)
 	const kvarc_writer_options *o = &w->options;
 	if (!level_of(w))
 		return KVARC_OK;
-	kvarc_ret ret = kvi_linear_plan_make(&w->plan, &w->alloc,
-	                                     kvi_profile_of(o->profile),
-	                                     level_of(w), &w->geometry,
-	                                     &w->order, KVI_LINEAR_CHUNK_MAX);
+	kvarc_ret ret = kvi_linear_plan_make(&w->plan, &w->alloc, kvi_profile_of(o->profile),
+	                                     level_of(w), &w->geometry, &w->order,
+	                                     KVI_LINEAR_CHUNK_MAX);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	describe_profile(w);
 	if (w->plan->n_complete)
-		return o->level < KVI_LEVEL_MODEL ? KVARC_OK
-		                                  : describe_model(w);
+		return o->level < KVI_LEVEL_MODEL ? KVARC_OK : describe_model(w);
 	const char *wrong = why_nothing(w);
 	if (wrong)
-		return kvi_fail(w->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "%s", wrong);
+		return kvi_fail(w->error, KVARC_PREDICTOR, "%s", wrong);
 	/* Nothing to predict: as level 1. */
 	kvi_free(&w->alloc, w->plan);
 	w->plan = NULL;
@@ -154,12 +142,11 @@ static bool stopped(void *opaque)
 {
 	const kvarc_writer *w = opaque;
 	const kvarc_common *c = &w->options.common;
-	return c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
-	                                  KVARC_UNKNOWN);
+	return c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes, KVARC_UNKNOWN);
 }
 
 static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
-                          const struct kvi_guide_options *o)
+                          const struct kvi_prediction_options *o)
 {
 	kvarc_ret ret = kvi_token_coder_open(&t->ids, o, w->error);
 	if (t->ids)
@@ -168,26 +155,29 @@ static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
 }
 
 /* A guide for each track that the model could have made. */
-kvarc_ret kvi_writer_guides(kvarc_writer *w)
+kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 {
 	kvarc_ret ret = KVARC_OK, why = KVARC_OK;
 	size_t n = 0;
 	if (w->options.level < KVI_LEVEL_MODEL)
 		return KVARC_OK;
 	for (uint32_t i = 0; i < w->geometry.n_tracks && !ret; i++) {
-		const struct kvi_guide_options o = {
+		const struct kvi_prediction_options o = {
 			.predictor = w->options.predictor,
-			.description = &w->predictor, .plan = w->plan,
-			.geometry = &w->geometry, .order = &w->order,
-			.track = i, .threads = w->options.common.threads,
+			.description = &w->predictor,
+			.plan = w->plan,
+			.geometry = &w->geometry,
+			.order = &w->order,
+			.track = i,
+			.threads = w->options.common.threads,
 			.isa_mask = w->options.common.isa_mask,
 		};
-		kvarc_ret fits = kvi_guide_fits(&o, w->error);
+		kvarc_ret fits = kvi_prediction_fits(&o, w->error);
 		if (fits) {
 			why = fits;
 			continue;
 		}
-		ret = kvi_guide_open(&w->tracks[i].guide, &o, w->error);
+		ret = kvi_prediction_open(&w->tracks[i].guide, &o, w->error);
 		if (!ret && w->predictor.codes_ids)
 			ret = open_ids(w, &w->tracks[i], &o);
 		n++;
@@ -206,12 +196,11 @@ kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
 	if (w->content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	w->predictor_sequence = w->sequence;
-	return kvi_writer_emit_content(w, KVI_FRAME_PREDICTOR, w->content.p,
-	                               w->content.n, true, &entry);
+	return kvi_writer_emit_content(w, KVI_FRAME_PREDICTOR, w->content.p, w->content.n, true,
+	                               &entry);
 }
 
-static kvarc_ret emit_parts(kvarc_writer *w, const uint8_t *content,
-                            size_t bytes)
+static kvarc_ret emit_parts(kvarc_writer *w, const uint8_t *content, size_t bytes)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t at = 0; at < bytes && ret == KVARC_OK;) {
@@ -224,9 +213,8 @@ static kvarc_ret emit_parts(kvarc_writer *w, const uint8_t *content,
 		kvi_put_bytes(&w->content, content + at, n);
 		if (w->content.failed)
 			return kvi_fail_alloc(w->error, &w->alloc);
-		ret = kvi_writer_emit_content(w, KVI_FRAME_PROFILE,
-		                              w->content.p, w->content.n, true,
-		                              &entry);
+		ret = kvi_writer_emit_content(w, KVI_FRAME_PROFILE, w->content.p, w->content.n,
+		                              true, &entry);
 		at += n;
 	}
 	return ret;
@@ -243,9 +231,8 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 	if (out.failed)
 		ret = kvi_fail_alloc(w->error, &w->alloc);
 	else if (out.n > KVI_PROFILE_EMBED_MAX)
-		ret = kvi_fail(w->error, KVARC_PROG, KVARC_UNKNOWN,
-		               KVARC_UNKNOWN, "the profile is too large to be "
-		               "embedded: 1 GiB is the limit");
+		ret = kvi_fail(w->error, KVARC_PROG,
+		               "the profile is too large to be embedded: 1 GiB is the limit");
 	if (ret == KVARC_OK)
 		ret = kvi_writer_emit_predictor(w, out.n);
 	if (ret == KVARC_OK)

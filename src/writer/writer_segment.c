@@ -16,21 +16,21 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 {
 	const kvarc_geometry *g = &j->w->geometry;
 	const kvarc_tensor *t = &g->tensors[j->group->tensor];
-	return (struct kvi_chunk){
-		.dtype = t->dtype, .n_tokens = j->segment->s.n,
-		.heads = j->group->heads, .head_channels = t->channels,
-		.positions = j->segment->s.positions,
-		.rope = kvi_tensor_rope(g, t),
-		.kind = t->kind, .t0 = j->segment->s.t0,
-		.end = j->w->tracks[t->track].end,
-		.token_rate = j->segment->taken.told ? j->segment->taken.rate
-		                                     : NULL
-	};
+	return (struct kvi_chunk){ .dtype = t->dtype,
+		                   .n_tokens = j->segment->s.n,
+		                   .heads = j->group->heads,
+		                   .head_channels = t->channels,
+		                   .positions = j->segment->s.positions,
+		                   .rope = kvi_tensor_rope(g, t),
+		                   .kind = t->kind,
+		                   .t0 = j->segment->s.t0,
+		                   .end = j->w->tracks[t->track].end,
+		                   .token_rate = j->segment->taken.told ? j->segment->taken.rate
+		                                                        : NULL };
 }
 
-int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
-                     uint32_t tensor, uint32_t head, uint32_t heads,
-                     uint8_t *dst)
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
+                     uint32_t head, uint32_t heads, uint8_t *dst)
 {
 	const kvarc_tensor *t = &w->geometry.tensors[tensor];
 	const uint32_t *from = f->taken->from;
@@ -42,8 +42,7 @@ int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
 	for (uint32_t i = 0; i < f->n; i += n) {
 		for (n = 1; i + n < f->n && from[i + n] == from[i] + n;)
 			n++;
-		int ret = f->fetch(f->opaque, tensor, head, heads, from[i], n,
-		                   dst + i * row);
+		int ret = f->fetch(f->opaque, tensor, head, heads, from[i], n, dst + i * row);
 		if (ret)
 			return ret;
 	}
@@ -52,15 +51,13 @@ int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
 
 /* Makes the features that others need of this tensor, and z of them at once:
  * so upper layers wait for the elements only, not for this chunk. */
-static kvarc_ret make_features(struct kvi_encode_job *j,
-                               struct kvi_coder *coder,
+static kvarc_ret make_features(struct kvi_encode_job *j, struct kvi_coder *coder,
                                struct kvi_chunk *chunk)
 {
-	uint32_t place = j->group->place;
-	if (!kvi_feature_slot(j->features, place)->asked)
+	uint32_t order_index = j->group->order_index;
+	if (!kvi_feature_slot(j->features, order_index)->asked)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_make(j->features, place,
-	                                       chunk->n_tokens,
+	kvarc_ret ret = kvi_feature_table_make(j->features, order_index, chunk->n_tokens,
 	                                       &chunk->features);
 	if (ret == KVARC_OK && !chunk->features->z)
 		return KVARC_OK; /* level 2 */
@@ -69,58 +66,59 @@ static kvarc_ret make_features(struct kvi_encode_job *j,
 	if (ret)
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
 	chunk->features->has_z = true;
-	kvi_feature_table_publish(j->features, place, KVI_FEATURES_Z);
+	kvi_feature_table_publish(j->features, order_index, KVI_FEATURES_Z);
 	return KVARC_OK;
 }
 
 /* The model goes on once it knows what was there. */
 static void tell_guide(struct kvi_encode_job *j)
 {
-	struct kvi_guide *g = j->guide;
+	struct kvi_prediction *g = j->guide;
 	if (!g || j->told)
 		return;
 	j->told = true;
-	kvi_guide_tell(g, j->group->place, j->raw,
-	               kvi_feature_slot(j->features, j->group->place)->f,
-	               j->exact);
+	kvi_prediction_observe(g, j->group->order_index, j->raw,
+	                       kvi_feature_slot(j->features, j->group->order_index)->f, j->exact);
 }
 
 /* Upper tensors need not wait for the chunk to be written. */
 static void features_made(void *opaque)
 {
 	struct kvi_encode_job *j = opaque;
-	kvi_feature_table_publish(j->features, j->group->place,
-	                          KVI_FEATURES_ALL);
+	kvi_feature_table_publish(j->features, j->group->order_index, KVI_FEATURES_ALL);
 	tell_guide(j);
 }
 
 /* What the model expects, for codecs 8 and 9. */
 static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
 {
-	struct kvi_guide_ask a = {
-		.place = j->group->place, .s = &j->segment->s, .raw = j->raw,
-		.expected = j->expected, .predicted = j->predicted
-	};
+	struct kvi_prediction_request a = { .order_index = j->group->order_index,
+		                            .s = &j->segment->s,
+		                            .raw = j->raw,
+		                            .expected = j->expected,
+		                            .predicted = j->predicted };
 	if (!j->guide)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_guide_expect(j->guide, &a);
-	const char *why = kvi_guide_why(j->guide);
+	kvarc_ret ret = kvi_prediction_get(j->guide, &a);
+	const char *why = kvi_prediction_failure(j->guide);
 	j->exact = a.exact;
 	in->expected = j->expected;
 	in->predicted = a.exact ? j->raw : j->predicted;
-	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, KVARC_UNKNOWN,
-	                      KVARC_UNKNOWN, "token %llu and those after it: "
-	                      "%s", (unsigned long long)j->segment->s.t0,
-	                      why ? why : "the model has stopped") : KVARC_OK;
+	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR,
+	                      "token %llu and those after it: "
+	                      "%s",
+	                      (unsigned long long)j->segment->s.t0,
+	                      why ? why : "the model has stopped")
+	           : KVARC_OK;
 }
 
 /* Fills in what codec 7 needs; in is its memory. */
 static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
                            struct kvi_chunk *chunk, struct kvi_linear_in *in)
 {
-	const struct kvi_planned *x = &j->w->plan->of[j->group->place];
-	kvi_linear_in_init(in, j->w->plan, j->group->place, &j->w->geometry,
-	                   j->group->tensor, &j->segment->s, true);
+	const struct kvi_planned *x = &j->w->plan->of[j->group->order_index];
+	kvi_linear_in_init(in, j->w->plan, j->group->order_index, &j->w->geometry, j->group->tensor,
+	                   &j->segment->s, true);
 	chunk->linear = in;
 	chunk->made = features_made;
 	chunk->made_opaque = j;
@@ -128,12 +126,11 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	kvarc_ret ret = later ? KVARC_OK : make_features(j, coder, chunk);
 	if (ret)
 		return ret;
-	if (kvi_feature_slot(j->features, j->group->place)->asked !=
-	    KVI_FEATURES_ALL)
+	if (kvi_feature_slot(j->features, j->group->order_index)->asked != KVI_FEATURES_ALL)
 		chunk->features = NULL; /* z was all */
 	if (!x->complete)
 		chunk->linear = NULL;
-	else if (!kvi_feature_table_wait(j->features, j->group->place, in))
+	else if (!kvi_feature_table_wait(j->features, j->group->order_index, in))
 		return KVARC_END; /* an earlier job failed and tells why */
 	return ask_guide(j, in);
 }
@@ -144,17 +141,16 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 {
 	const struct kvi_encoded *c = &j->coded;
 	const struct kvi_params *params = !c->uses_params ? NULL
-		: c->params ? c->params : j->group->params;
-	kvarc_ret ret = kvi_chunk_decode(coder, chunk, c->codec, c->lane_order,
-	                                 params, c->payload, c->payload_bytes,
-	                                 j->again);
+	                                  : c->params     ? c->params
+	                                                  : j->group->params;
+	kvarc_ret ret = kvi_chunk_decode(coder, chunk, c->codec, c->lane_order, params, c->payload,
+	                                 c->payload_bytes, j->again);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
 	if (ret || memcmp(j->raw, j->again, j->raw_bytes))
-		return kvi_fail(&j->error, KVARC_DATA, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "verification failed: a chunk "
-		                "of tensor %u does not decode to its input; "
-		                "check this machine's memory",
+		return kvi_fail(&j->error, KVARC_DATA,
+		                "verification failed: a chunk of tensor %u "
+		                "does not decode to its input; check this machine's memory",
 		                (unsigned)j->group->tensor);
 	return KVARC_OK;
 }
@@ -165,14 +161,12 @@ static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
 	const kvarc_writer_options *o = &j->w->options;
 	const struct kvi_params *current = j->group->params;
 	const kvarc_tensor *t = &j->w->geometry.tensors[j->group->tensor];
-	kvarc_lossy how;
+	kvarc_lossy tier;
 	/* Parts of quantised blocks, such as their scales, stay as they are. */
-	if (o->lossy && t->role == KVARC_WHOLE &&
-	    kvi_lossy_of_layer(o->lossy, t->layer, &how))
-		return kvi_chunk_encode_lossy(coder, chunk, o->level, &how,
-		                              current, j->raw, &j->coded);
-	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw,
-	                        &j->coded);
+	if (o->lossy && t->role == KVARC_WHOLE && kvi_lossy_of_layer(o->lossy, t->layer, &tier))
+		return kvi_chunk_encode_lossy(coder, chunk, o->level, &tier, current, j->raw,
+		                              &j->coded);
+	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw, &j->coded);
 }
 
 static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
@@ -181,14 +175,12 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	struct kvi_chunk chunk = chunk_of(j);
 	struct kvi_linear_in in;
 	const struct kvi_segment *s = &j->segment->s;
-	const struct kvi_fetching f = { j->fetch, j->fetch_opaque,
-		                        &j->segment->taken, s->t0, s->n };
+	const struct kvi_fetching f = { j->fetch, j->fetch_opaque, &j->segment->taken, s->t0,
+		                        s->n };
 	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
-	if (kvi_writer_fetch(w, &f, j->group->tensor, j->group->head,
-	                     j->group->heads, j->raw)) {
-		j->ret = kvi_fail(&j->error, KVARC_IO, KVARC_UNKNOWN,
-		                  KVARC_UNKNOWN, "fetching %u tokens from "
-		                  "token %llu of tensor %u failed",
+	if (kvi_writer_fetch(w, &f, j->group->tensor, j->group->head, j->group->heads, j->raw)) {
+		j->ret = kvi_fail(&j->error, KVARC_IO,
+		                  "fetching %u tokens from token %llu of tensor %u failed",
 		                  (unsigned)s->n, (unsigned long long)s->t0,
 		                  (unsigned)j->group->tensor);
 		return;
@@ -200,8 +192,7 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(&j->error, &w->alloc);
 	else if (j->ret)
-		kvi_fail(&j->error, j->ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		         "a chunk of tensor %u cannot be encoded",
+		kvi_fail(&j->error, j->ret, "a chunk of tensor %u cannot be encoded",
 		         (unsigned)j->group->tensor);
 	if (j->ret)
 		return;
@@ -216,16 +207,14 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	if (w->repeats)
 		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
 	/* The coder's buffer lives until its next job only. */
-	memcpy(j->frame + PAYLOAD_AT, j->coded.payload,
-	       j->coded.payload_bytes);
+	memcpy(j->frame + PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
 	j->coded.payload = j->frame + PAYLOAD_AT;
 	struct kvi_features *made = chunk.features;
 	chunk.features = NULL;
 	if (j->again)
 		j->ret = verify(j, coder, &chunk);
 	if (made && j->ret == KVARC_OK) {
-		kvi_feature_table_publish(j->features, j->group->place,
-		                          KVI_FEATURES_ALL);
+		kvi_feature_table_publish(j->features, j->group->order_index, KVI_FEATURES_ALL);
 		tell_guide(j);
 	}
 }
@@ -235,9 +224,9 @@ static void encode(struct kvi_job *job, unsigned worker)
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	encode_chunk(j, j->w->coders[worker]);
 	if (j->guide && !j->told)
-		kvi_guide_lose(j->guide, j->group->place, j->segment->s.t0);
+		kvi_prediction_mark_lost(j->guide, j->group->order_index, j->segment->s.t0);
 	if (j->features)
-		kvi_feature_table_leave(j->features, j->group->place);
+		kvi_feature_table_leave(j->features, j->group->order_index);
 }
 
 /* Frees what the encoder handed over and was not used. */
@@ -257,8 +246,7 @@ static kvarc_ret use_params(struct kvi_encode_job *j)
 		drop_params(j);
 		return KVARC_OK;
 	}
-	kvarc_ret ret = kvi_writer_emit_params(w, j->group, c->params_codec,
-	                                       c->params_content,
+	kvarc_ret ret = kvi_writer_emit_params(w, j->group, c->params_codec, c->params_content,
 	                                       c->params_bytes);
 	kvi_params_free(j->group->params);
 	j->group->params = c->params;
@@ -271,9 +259,10 @@ static kvarc_ret use_params(struct kvi_encode_job *j)
 static bool try_repeat(struct kvi_encode_job *j)
 {
 	kvarc_writer *w = j->w;
-	const struct kvi_repeat *r = w->repeats &&
-		j->coded.payload_bytes > KVI_REPEAT_BYTES
-		? kvi_repeat_find(w->repeats, j->raw_hash, j->raw_bytes) : NULL;
+	const struct kvi_repeat *r = w->repeats && j->coded.payload_bytes > KVI_REPEAT_BYTES
+	                                     ? kvi_repeat_find(w->repeats, j->raw_hash,
+	                                                       j->raw_bytes)
+	                                     : NULL;
 	if (!r)
 		return false;
 	drop_params(j);
@@ -290,9 +279,7 @@ static bool try_repeat(struct kvi_encode_job *j)
 kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 {
 	struct kvi_out *out = &w->content;
-	struct kvi_index_entry entry = {
-		.tensor = s->s.track, .segment = s->s.t0, .n = s->s.n
-	};
+	struct kvi_index_entry entry = { .tensor = s->s.track, .segment = s->s.t0, .n = s->s.n };
 	s->begun = true;
 	s->sequence = w->sequence;
 	w->segment_repeats = false;
@@ -300,8 +287,7 @@ kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 	kvi_segment_put(out, &s->s);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	return kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n,
-	                               true, &entry);
+	return kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n, true, &entry);
 }
 
 kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
@@ -316,10 +302,8 @@ kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
 	w->stats.raw_bytes += raw_bytes;
 	w->stats.elements += raw_bytes / kvarc_dtype_bytes(w->geometry.tensors[tensor].dtype);
 	const kvarc_common *c = &w->options.common;
-	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes,
-	                               KVARC_UNKNOWN))
-		return kvi_fail(w->error, KVARC_IO, KVARC_UNKNOWN,
-		                KVARC_UNKNOWN, "stopped on request");
+	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes, KVARC_UNKNOWN))
+		return kvi_fail(w->error, KVARC_IO, "stopped on request");
 	return KVARC_OK;
 }
 
@@ -329,33 +313,34 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	const struct kvi_group *g = j->group;
 	const struct kvi_segment *s = &j->segment->s;
 	bool repeat = try_repeat(j);
-	const bool model = kvi_codec_guided(j->coded.codec);
+	const bool model = kvi_codec_uses_prediction(j->coded.codec);
 	const bool linear = kvi_codec_predicts(j->coded.codec);
-	kvarc_ret ret = j->segment->begun ? KVARC_OK
-	                                  : kvi_writer_begin_segment(w, j->segment);
+	kvarc_ret ret = j->segment->begun ? KVARC_OK : kvi_writer_begin_segment(w, j->segment);
 	if (!ret)
 		ret = use_params(j);
 	if (ret)
 		return ret;
-	struct kvi_chunk_header h = {
-		.tensor = g->tensor, .head = g->head, .heads = g->heads,
-		.segment = j->segment->sequence,
-		.params = linear ? w->predictor_sequence
-		          : j->coded.uses_params ? g->params_sequence : 0,
-		.codec = j->coded.codec, .lane_order = j->coded.lane_order,
-		.n = (uint16_t)s->n, .t0 = (uint32_t)s->t0,
-		.raw_check = j->raw_check
-	};
-	struct kvi_index_entry entry = {
-		.tensor = h.tensor, .head = h.head, .heads = h.heads,
-		.segment = h.segment, .params = h.params
-	};
-	struct kvi_repeat seen = { j->raw_hash, j->raw_bytes, w->sequence,
-	                           w->offset };
+	struct kvi_chunk_header h = { .tensor = g->tensor,
+		                      .head = g->head,
+		                      .heads = g->heads,
+		                      .segment = j->segment->sequence,
+		                      .params = linear                 ? w->predictor_sequence
+		                                : j->coded.uses_params ? g->params_sequence
+		                                                       : 0,
+		                      .codec = j->coded.codec,
+		                      .lane_order = j->coded.lane_order,
+		                      .n = (uint16_t)s->n,
+		                      .t0 = (uint32_t)s->t0,
+		                      .raw_check = j->raw_check };
+	struct kvi_index_entry entry = { .tensor = h.tensor,
+		                         .head = h.head,
+		                         .heads = h.heads,
+		                         .segment = h.segment,
+		                         .params = h.params };
+	struct kvi_repeat seen = { j->raw_hash, j->raw_bytes, w->sequence, w->offset };
 	kvi_chunk_header_write(j->frame + KVI_FRAME_HEAD_BYTES, &h);
 	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, j->frame,
-	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES +
-	                                 j->coded.payload_bytes),
+	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes),
 	                      j->raw_bytes, &entry);
 	if (ret)
 		return ret;
@@ -393,8 +378,7 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 }
 
 /* The features of a segment's tensors; NULL when no tensor of the track has a model. */
-static kvarc_ret open_features(kvarc_writer *w, uint32_t track,
-                               struct kvi_feature_table **features)
+static kvarc_ret open_features(kvarc_writer *w, uint32_t track, struct kvi_feature_table **features)
 {
 	uint32_t first = w->order.first[track], end = w->order.first[track + 1];
 	bool any = false;
@@ -403,40 +387,37 @@ static kvarc_ret open_features(kvarc_writer *w, uint32_t track,
 		any = any || w->plan->of[i].complete;
 	if (!any)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan,
-	                                       &w->order, track);
+	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan, &w->order, track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	const struct kvi_guide *g = w->tracks[track].guide;
+	const struct kvi_prediction *g = w->tracks[track].guide;
 	for (uint32_t i = first; i < end; i++)
 		if (w->plan->of[i].model)
-			kvi_feature_slot(*features, i)->flags = KVI_SLOT_WANTED |
-				KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
-				(g && kvi_guide_tells(g, i) ? KVI_SLOT_GUIDE : 0);
+			kvi_feature_slot(*features, i)->flags =
+				KVI_SLOT_WANTED | KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
+				(g && kvi_prediction_covers(g, i) ? KVI_SLOT_PREDICTION : 0);
 	kvi_feature_table_plan(*features);
 	return KVARC_OK;
 }
 
-static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s,
-                        struct kvi_group *group, kvarc_fetch fetch,
-                        void *opaque)
+static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_group *group,
+                        kvarc_fetch fetch, void *opaque)
 {
 	while (w->n_busy == w->n_jobs || group->busy) {
 		kvarc_ret ret = finish_job(w, KVARC_OK);
 		if (ret)
 			return ret;
 	}
-	struct kvi_encode_job *j =
-		&w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
+	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
 	j->job.run = encode;
 	j->w = w;
 	j->group = group;
 	j->segment = s;
-	j->features = s->features && w->plan->of[group->place].model
-	              ? s->features : NULL;
-	j->guide = j->features &&
-	           kvi_feature_slot(s->features, group->place)->flags &
-	           KVI_SLOT_GUIDE ? w->tracks[s->s.track].guide : NULL;
+	j->features = s->features && w->plan->of[group->order_index].model ? s->features : NULL;
+	j->guide = j->features && kvi_feature_slot(s->features, group->order_index)->flags &
+	                                   KVI_SLOT_PREDICTION
+	                   ? w->tracks[s->s.track].guide
+	                   : NULL;
 	j->told = j->exact = false;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
@@ -474,8 +455,7 @@ static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *s)
 }
 
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
-                             const struct kvi_taken *taken,
-                             kvarc_fetch fetch, void *opaque)
+                             const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque)
 {
 	const struct kvi_writer_track *t = &w->tracks[segment->track];
 	struct kvi_open_segment *s = &w->segments[w->next_segment];
@@ -506,9 +486,8 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 
 static kvarc_ret start_jobs(kvarc_writer *w)
 {
-	size_t room = (size_t)kvi_frame_bytes(w->chunk_max +
-	                                      KVI_CHUNK_HEADER_BYTES +
-	                                      KVI_REPEAT_BYTES);
+	size_t capacity =
+		(size_t)kvi_frame_bytes(w->chunk_max + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES);
 	/* So many that no worker waits for the caller, who writes and works. */
 	w->n_jobs = w->n_coders > 1 ? 2 * (w->n_coders + 1) : 1;
 	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
@@ -518,12 +497,11 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 		struct kvi_encode_job *j = &w->jobs[i];
 		j->w = w;
 		j->raw = kvi_malloc(&w->alloc, w->chunk_max);
-		j->frame = kvi_malloc(&w->alloc, room);
+		j->frame = kvi_malloc(&w->alloc, capacity);
 		if (w->options.flags & KVARC_WRITE_VERIFY)
 			j->again = kvi_malloc(&w->alloc, w->chunk_max);
 		if (w->options.level >= KVI_LEVEL_MODEL)
-			j->expected = kvi_array(&w->alloc, w->chunk_max,
-			                        sizeof *j->expected);
+			j->expected = kvi_array(&w->alloc, w->chunk_max, sizeof *j->expected);
 		if (w->options.level >= KVI_LEVEL_PREDICTED)
 			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
 		if (!j->raw || !j->frame ||
@@ -545,8 +523,7 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 		if (done)
 			return done;
 	}
-	kvarc_ret ret = kvi_pool_open(&w->pool, &w->alloc,
-	                              w->options.common.threads);
+	kvarc_ret ret = kvi_pool_open(&w->pool, &w->alloc, w->options.common.threads);
 	if (ret == KVARC_OK)
 		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
 	if (ret == KVARC_OK && w->options.lossy)
@@ -558,8 +535,7 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	if (!w->coders)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	for (unsigned i = 0; i < w->n_coders; i++)
-		if (kvi_coder_open(&w->coders[i], &w->alloc, w->tables,
-		                   w->options.common.isa_mask))
+		if (kvi_coder_open(&w->coders[i], &w->alloc, w->tables, w->options.common.isa_mask))
 			return kvi_fail_alloc(w->error, &w->alloc);
 	if (!(w->options.flags & KVARC_WRITE_STREAMABLE)) {
 		w->repeats = kvi_repeat_open(&w->alloc);

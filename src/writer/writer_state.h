@@ -12,7 +12,7 @@
 #include "format/chunk_order.h"
 #include "util/error.h"
 #include "predict/feature_table.h"
-#include "predict/guide.h"
+#include "predict/prediction.h"
 #include "repeat.h"
 #include "predict/token_coder.h"
 #include "writer_internal.h"
@@ -20,11 +20,11 @@
 
 /* Heads of one tensor that are coded together, and the parameters in force. */
 struct kvi_group {
-	uint32_t tensor, place; /* place: in the order of chunks */
+	uint32_t tensor, order_index; /* place: in the order of chunks */
 	uint16_t head, heads;
 	uint64_t params_sequence;
 	struct kvi_params *params;
-	bool busy;              /* a job has it */
+	bool busy; /* a job has it */
 };
 
 /* From this level on a profile is needed. */
@@ -32,7 +32,7 @@ enum { KVI_LEVEL_PROFILE = 2 };
 
 /* What a tier does with each token of a segment. */
 struct kvi_taken {
-	bool told;              /* false: the same with all, and none is left out */
+	bool told;                         /* false: the same with all, and none is left out */
 	uint32_t from[KVI_SEGMENT_TOKENS]; /* what fetch calls them */
 	int16_t rate[KVI_SEGMENT_TOKENS];
 };
@@ -44,20 +44,20 @@ struct kvi_waiting {
 	struct kvi_taken taken;
 	int32_t ids[KVI_SEGMENT_TOKENS];
 	int32_t positions[KVI_SEGMENT_TOKENS];
-	uint8_t *data;   /* the track's tensors in file order, each packed */
+	uint8_t *data; /* the track's tensors in file order, each packed */
 };
 
 struct kvi_writer_track {
-	uint64_t tokens;        /* in the file */
-	uint64_t handed;        /* and in segments on their way */
-	uint64_t end;           /* and those that a call appends */
-	uint64_t appended;      /* by all calls, with those that were left out */
+	uint64_t tokens;   /* in the file */
+	uint64_t handed;   /* and in segments on their way */
+	uint64_t end;      /* and those that a call appends */
+	uint64_t appended; /* by all calls, with those that were left out */
 	int64_t next_position;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
-	struct kvi_waiting *waiting; /* NULL until needed */
-	struct kvi_guide *guide; /* NULL: no model predicts it */
-	struct kvi_token_coder *ids; /* NULL: they are stored, those before may be coded */
+	struct kvi_waiting *waiting;  /* NULL until needed */
+	struct kvi_prediction *guide; /* NULL: no model predicts it */
+	struct kvi_token_coder *ids;  /* NULL: they are stored, those before may be coded */
 };
 
 /* A segment whose chunks are encoded, or written. */
@@ -65,20 +65,20 @@ struct kvi_open_segment {
 	struct kvi_segment s;
 	struct kvi_taken taken;
 	struct kvi_feature_table *features; /* NULL: no tensor has a model */
-	uint32_t left;          /* chunks that are not written */
-	bool begun;             /* its frame is written, as `sequence` */
+	uint32_t left;                      /* chunks that are not written */
+	bool begun;                         /* its frame is written, as `sequence` */
 	uint64_t sequence;
 };
 
 /* One chunk on its way through a worker. */
 struct kvi_encode_job {
-	struct kvi_job job;     /* first: the pool gives this back */
+	struct kvi_job job; /* first: the pool gives this back */
 	kvarc_writer *w;
 	struct kvi_group *group;
 	/* in */
 	struct kvi_open_segment *segment;
 	struct kvi_feature_table *features; /* NULL: the tensor has no model */
-	struct kvi_guide *guide; /* NULL: no model predicts it */
+	struct kvi_prediction *guide;       /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
 	/* out */
@@ -89,12 +89,12 @@ struct kvi_encode_job {
 	struct kvi_h128 raw_hash;
 	struct kvi_encoded coded; /* payload: in frame */
 	/* memory */
-	uint8_t *raw, *again;   /* again: with KVARC_WRITE_VERIFY */
-	int16_t *expected;      /* by the model, if there is one */
-	uint8_t *predicted;     /* the same, as elements; level 8 */
-	bool exact;             /* the elements are what the model predicts */
-	bool told;              /* the guide knows what was there */
-	uint8_t *frame;         /* head, chunk header, payload, padding, check */
+	uint8_t *raw, *again; /* again: with KVARC_WRITE_VERIFY */
+	int16_t *expected;    /* by the model, if there is one */
+	uint8_t *predicted;   /* the same, as elements; level 8 */
+	bool exact;           /* the elements are what the model predicts */
+	bool told;            /* the guide knows what was there */
+	uint8_t *frame;       /* head, chunk header, payload, padding, check */
 };
 
 /* A PARAMS frame that is kept to be written again. */
@@ -111,48 +111,48 @@ struct kvarc_writer {
 	kvarc_ret sticky;
 	kvarc_sink sink;
 	kvarc_writer_options options;
-	kvarc_lossy lossy;                /* options.lossy points here */
+	kvarc_lossy lossy; /* options.lossy points here */
 	uint64_t sync, offset, sequence;
 	struct kvi_h128 chain;
 	kvarc_writer_stats stats;
 	struct kvi_packer packer;
-	struct kvi_out scratch, content;  /* a frame, its content */
+	struct kvi_out scratch, content; /* a frame, its content */
 
 	bool has_geometry, started, uncommitted;
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_writer_track *tracks;
-	struct kvi_taken taken;           /* of what is appended just now */
-	uint64_t *tokens;                 /* for commits */
+	struct kvi_taken taken; /* of what is appended just now */
+	uint64_t *tokens;       /* for commits */
 	struct kvi_group *groups;
 	size_t n_groups;
-	uint32_t chunk_max;               /* raw bytes of the largest chunk */
-	struct kvi_linear_plan *plan;     /* levels 2 to 8 */
-	struct kvi_predictor predictor;   /* what PREDICTOR frames say; owns nothing */
+	uint32_t chunk_max;             /* raw bytes of the largest chunk */
+	struct kvi_linear_plan *plan;   /* levels 2 to 8 */
+	struct kvi_predictor predictor; /* what PREDICTOR frames say; owns nothing */
 	uint64_t predictor_sequence;
 
 	struct kvi_out index;
 	struct kvi_index_delta index_delta;
 	uint64_t index_entries, last_index, last_commit;
 
-	struct kvi_out copies;            /* payloads of PARAMS frames */
-	struct kvi_out copy_list;         /* struct kvi_params_copy */
+	struct kvi_out copies;    /* payloads of PARAMS frames */
+	struct kvi_out copy_list; /* struct kvi_params_copy */
 	bool too_many_copies;
 	struct kvi_repeat_table *repeats;
-	bool segment_repeats;             /* a chunk of the segment in hand does */
+	bool segment_repeats; /* a chunk of the segment in hand does */
 
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
 	struct kvi_coder **coders;
 	unsigned n_coders;
-	struct kvi_encode_job *jobs;      /* a ring */
+	struct kvi_encode_job *jobs; /* a ring */
 	unsigned n_jobs, first_job, n_busy;
 	struct kvi_open_segment segments[2];
 	unsigned next_segment;
 };
 
 /* Makes ret stick and returns it. */
-kvarc_ret kvi_writer_stick(kvarc_writer *w, kvarc_ret ret);
+kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret);
 
 /* Frames (writer_frames.c). */
 
@@ -161,16 +161,13 @@ kvarc_ret kvi_writer_stick(kvarc_writer *w, kvarc_ret ret);
  * padding and check behind it is the caller's. entry: what the index says,
  * type, offset and sequence are filled in; NULL for INDEX and FOOTER.
  */
-kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame,
-                          uint32_t payload_bytes, uint32_t decoded_bytes,
-                          struct kvi_index_entry *entry);
+kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32_t payload_bytes,
+                          uint32_t decoded_bytes, struct kvi_index_entry *entry);
 /* The same for content in memory, packed or not. */
-kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type,
-                                  const void *content, size_t bytes,
+kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                                   bool packed, struct kvi_index_entry *entry);
-kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g,
-                                 uint8_t codec, const uint8_t *content,
-                                 size_t bytes);
+kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
+                                 const uint8_t *content, size_t bytes);
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w);
 /* Copies of parameters, commit, index, footer. */
 kvarc_ret kvi_writer_finish(kvarc_writer *w);
@@ -188,15 +185,13 @@ struct kvi_fetching {
 	uint32_t n;
 };
 /* Heads of a tensor, packed. Returns what fetch does. */
-int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f,
-                     uint32_t tensor, uint32_t head, uint32_t heads,
-                     uint8_t *dst);
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
+                     uint32_t head, uint32_t heads, uint8_t *dst);
 
 /* Begins to encode one segment; it and its commit are written by later calls,
  * kvi_writer_drain at the latest, until when fetch is called. segment and taken are copied. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
-                             const struct kvi_taken *taken,
-                             kvarc_fetch fetch, void *opaque);
+                             const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque);
 /* The SEGMENT frame; the commit behind the last chunk. */
 kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s);
 kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s);
@@ -210,7 +205,7 @@ kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 /* Which tensors the profile of the options models; before groups are made. */
 kvarc_ret kvi_writer_plan(kvarc_writer *w);
 /* The models of tracks, at levels 4 to 8; after groups are made. */
-kvarc_ret kvi_writer_guides(kvarc_writer *w);
+kvarc_ret kvi_writer_predictions(kvarc_writer *w);
 /* PREDICTOR, and PROFILE frames when the profile is embedded. */
 kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);
 /* PREDICTOR as w->predictor has it; content_bytes: of the profile that follows, 0: none does. */

@@ -32,15 +32,13 @@ int main(void)
 	view.elem_stride = 2;
 	size_t bound = kvarc_encode_bound(&g, 40);
 	void *file = malloc(bound);
-	if (!file || kvarc_encode_buffer(file, bound, &n, &g, 40, NULL, &view,
-	                                 NULL) != KVARC_OK)
+	if (!file || kvarc_encode_buffer(file, bound, &n, &g, 40, NULL, &view, NULL) != KVARC_OK)
 		return 1;
 	view.data = out;
 	if (kvarc_decode_buffer(file, n, &view, 1, NULL) != KVARC_OK ||
 	    memcmp(in, out, sizeof in) != 0)
 		return 1;
 	free(file);
-	printf("%s: %u bytes in %u\n", kvarc_version(), (unsigned)sizeof in,
-	       (unsigned)n);
+	printf("%s: %u bytes in %u\n", kvarc_version(), (unsigned)sizeof in, (unsigned)n);
 	return strcmp(kvarc_version(), KVARC_VERSION_STRING) != 0;
 }

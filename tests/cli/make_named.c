@@ -7,8 +7,7 @@
 
 static const char content[] = "not where it should be\n";
 
-static int64_t read_content(void *opaque, void *buf, size_t bytes,
-                            uint64_t offset)
+static int64_t read_content(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	(void)opaque;
 	if (offset >= sizeof(content) - 1)
@@ -19,8 +18,7 @@ static int64_t read_content(void *opaque, void *buf, size_t bytes,
 	return (int64_t)bytes;
 }
 
-static int write_file(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int write_file(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	(void)offset;
 	return fwrite(buf, 1, bytes, opaque) == bytes ? 0 : -1;

@@ -48,8 +48,7 @@ static void *checked(void *p)
 	return p;
 }
 
-static int64_t read_stream(void *opaque, void *buf, size_t bytes,
-                           uint64_t offset)
+static int64_t read_stream(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	(void)offset;
 	FILE *file = opaque;
@@ -60,35 +59,32 @@ static int64_t read_stream(void *opaque, void *buf, size_t bytes,
 static int64_t read_file(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	struct digest *d = opaque;
-	if (offset != d->at &&
-	    (d->pipe || fseek(d->file, (long)offset, SEEK_SET)))
+	if (offset != d->at && (d->pipe || fseek(d->file, (long)offset, SEEK_SET)))
 		return -1;
 	size_t got = fread(buf, 1, bytes, d->file);
 	d->at = offset + got;
 	return ferror(d->file) ? -1 : (int64_t)got;
 }
 
-static int deliver(void *opaque, uint32_t tensor, uint32_t head,
-                   uint32_t heads, uint64_t t0, uint32_t n, const void *src)
+static int deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                   uint32_t n, const void *src)
 {
 	struct digest *d = opaque;
 	const kvarc_tensor *t = &d->geometry->tensors[tensor];
-	XXH128_hash_t h = XXH3_128bits(src, (size_t)n * heads * t->channels *
-	                               kvarc_dtype_bytes(t->dtype));
+	XXH128_hash_t h =
+		XXH3_128bits(src, (size_t)n * heads * t->channels * kvarc_dtype_bytes(t->dtype));
 	char line[160];
 	int len = snprintf(line, sizeof line,
-	                   "%" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu64
-	                   " %" PRIu32 " %016" PRIx64 "%016" PRIx64 "\n",
-	                   tensor, head, heads, t0, n, (uint64_t)h.high64,
-	                   (uint64_t)h.low64);
+	                   "%" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu64 " %" PRIu32 " %016" PRIx64
+	                   "%016" PRIx64 "\n",
+	                   tensor, head, heads, t0, n, (uint64_t)h.high64, (uint64_t)h.low64);
 	d->lines = checked(realloc(d->lines, d->n_lines + (size_t)len));
 	memcpy(d->lines + d->n_lines, line, (size_t)len);
 	d->n_lines += (size_t)len;
 	return 0;
 }
 
-static int write_item(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int write_item(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct digest_item *item = opaque;
 	if (offset > item->bytes || bytes > item->bytes - offset)
@@ -187,23 +183,24 @@ static kvarc_ret items(struct digest *d)
 
 static int report(const struct digest *d, kvarc_ret ret)
 {
-	const char *kind = ret == KVARC_FORMAT ? "format"
-	                 : ret == KVARC_DATA ? "data"
-	                 : ret == KVARC_OPTIONS ? "unsupported"
-	                 : ret == KVARC_PREDICTOR ? "predictor"
-	                 : ret == KVARC_LOSSY ? "lossy"
-	                 : kvarc_strerror(ret);
+	const char *kind = ret == KVARC_FORMAT      ? "format"
+	                   : ret == KVARC_DATA      ? "data"
+	                   : ret == KVARC_OPTIONS   ? "unsupported"
+	                   : ret == KVARC_PREDICTOR ? "predictor"
+	                   : ret == KVARC_LOSSY     ? "lossy"
+	                                            : kvarc_strerror(ret);
 	printf("%s: %s\n", kind, d->error.text);
 	return ret == KVARC_FORMAT || ret == KVARC_DATA ? 1
-	     : ret == KVARC_OPTIONS ? 3 : ret == KVARC_PREDICTOR ? 4
-	     : ret == KVARC_LOSSY ? 5 : 2;
+	       : ret == KVARC_OPTIONS                   ? 3
+	       : ret == KVARC_PREDICTOR                 ? 4
+	       : ret == KVARC_LOSSY                     ? 5
+	                                                : 2;
 }
 
 static kvarc_ret open_profile(struct digest *d, FILE *file)
 {
 	kvarc_common common = { .error = &d->error };
-	kvarc_source source = { .read = read_stream, .opaque = file,
-	                        .size = KVARC_UNKNOWN };
+	kvarc_source source = { .read = read_stream, .opaque = file, .size = KVARC_UNKNOWN };
 	kvarc_profile *profile;
 	kvarc_ret ret = kvarc_profile_open(&profile, &source, &common);
 	d->profile = profile;
@@ -232,11 +229,9 @@ static int run(struct digest *d, FILE *profile, const char *model)
 	if (d->n_lines)
 		fwrite(d->lines, 1, d->n_lines, stdout);
 	for (size_t i = 0; i < d->n_items; i++) {
-		XXH128_hash_t h = XXH3_128bits(d->items[i].p,
-		                               (size_t)d->items[i].bytes);
-		printf("item %" PRIu64 " %016" PRIx64 "%016" PRIx64 "\n",
-		       d->items[i].bytes, (uint64_t)h.high64,
-		       (uint64_t)h.low64);
+		XXH128_hash_t h = XXH3_128bits(d->items[i].p, (size_t)d->items[i].bytes);
+		printf("item %" PRIu64 " %016" PRIx64 "%016" PRIx64 "\n", d->items[i].bytes,
+		       (uint64_t)h.high64, (uint64_t)h.low64);
 	}
 	return 0;
 }
@@ -263,7 +258,7 @@ int main(int argc, char **argv)
 	}
 	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
 		fprintf(stderr, "usage: digest [-p] [-l] [-i ISA] [-P PROFILE] "
-		        "[-M MODEL] FILE\n");
+		                "[-M MODEL] FILE\n");
 		return 2;
 	}
 	int rc = run(&d, profile, model);

@@ -13,7 +13,10 @@
 #include <kvarc.h>
 
 enum {
-	MAX_TENSORS = 4, MAX_TRACKS = 2, MAX_ROTARY = 16, MAX_TOKENS = 330,
+	MAX_TENSORS = 4,
+	MAX_TRACKS = 2,
+	MAX_ROTARY = 16,
+	MAX_TOKENS = 330,
 	/* Elements of all tensors: the reference is slow. */
 	MAX_ELEMENTS = 12000
 };
@@ -23,8 +26,7 @@ static int tiered; /* a lossy tier, and what it takes */
 
 static uint32_t next_random(void)
 {
-	random_state = random_state * 6364136223846793005u +
-	               1442695040888963407u;
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
 	return (uint32_t)(random_state >> 32);
 }
 
@@ -54,8 +56,7 @@ static void check(kvarc_ret ret, const kvarc_error *e, const char *what)
 {
 	if (ret == KVARC_OK)
 		return;
-	fprintf(stderr, "generate: %s: %s (%s)\n", what, kvarc_strerror(ret),
-	        e->text);
+	fprintf(stderr, "generate: %s: %s (%s)\n", what, kvarc_strerror(ret), e->text);
 	exit(1);
 }
 
@@ -81,12 +82,19 @@ static uint32_t element(uint8_t dtype, double value)
 	uint32_t x;
 	float f = (float)value;
 	switch (dtype) {
-	case KVARC_F32: memcpy(&x, &f, sizeof x); return x;
-	case KVARC_F16: return cut_float(f, 5, 10);
-	case KVARC_BF16: return cut_float(f, 8, 7);
-	case KVARC_E4M3: return cut_float(f, 4, 3);
-	case KVARC_E5M2: return cut_float(f, 5, 2);
-	default: return (uint32_t)(int)(value * 16);
+	case KVARC_F32:
+		memcpy(&x, &f, sizeof x);
+		return x;
+	case KVARC_F16:
+		return cut_float(f, 5, 10);
+	case KVARC_BF16:
+		return cut_float(f, 8, 7);
+	case KVARC_E4M3:
+		return cut_float(f, 4, 3);
+	case KVARC_E5M2:
+		return cut_float(f, 5, 2);
+	default:
+		return (uint32_t)(int)(value * 16);
 	}
 }
 
@@ -106,8 +114,7 @@ struct tensor_data {
 };
 
 /* Means of a pair of channels, turned by the position. */
-static double turned(const kvarc_rope *r, const double *mean, uint32_t c,
-                     int32_t position)
+static double turned(const kvarc_rope *r, const double *mean, uint32_t c, int32_t position)
 {
 	uint32_t half = r->rotary / 2;
 	if (c >= r->rotary)
@@ -122,9 +129,8 @@ static double turned(const kvarc_rope *r, const double *mean, uint32_t c,
 	              : mean[b] * cos(angle) + mean[a] * sin(angle);
 }
 
-static void fill(struct tensor_data *d, const kvarc_geometry *g,
-                 const kvarc_tensor *t, uint32_t tokens,
-                 const int32_t *positions)
+static void fill(struct tensor_data *d, const kvarc_geometry *g, const kvarc_tensor *t,
+                 uint32_t tokens, const int32_t *positions)
 {
 	size_t size = kvarc_dtype_bytes(t->dtype);
 	uint32_t width = t->heads * t->channels;
@@ -141,8 +147,8 @@ static void fill(struct tensor_data *d, const kvarc_geometry *g,
 			double mu = mean[c];
 			if (d->content == TURNING && t->rope)
 				mu = turned(&g->ropes[t->rope - 1],
-				            mean + c / t->channels * t->channels,
-				            c % t->channels, positions[r]);
+				            mean + c / t->channels * t->channels, c % t->channels,
+				            positions[r]);
 			uint32_t x = element(t->dtype, mu + sigma[c] * gauss());
 			if (d->content == ANY_BITS || !below(tiered ? 4000 : 200))
 				x = next_random();
@@ -169,35 +175,30 @@ static char names[MAX_TENSORS][16];
 
 static kvarc_geometry make_geometry(void)
 {
-	static const uint8_t dtypes[] = {
-		KVARC_F32, KVARC_F16, KVARC_F16, KVARC_BF16, KVARC_BF16,
-		KVARC_BF16, KVARC_E4M3, KVARC_E5M2, KVARC_I8, KVARC_U8,
-		KVARC_BYTES
-	};
-	kvarc_geometry g = { below(3), 1 + below(MAX_TRACKS),
-	                     1 + below(MAX_TENSORS), ropes, tracks, tensors };
+	static const uint8_t dtypes[] = { KVARC_F32,  KVARC_F16,  KVARC_F16,  KVARC_BF16,
+		                          KVARC_BF16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2,
+		                          KVARC_I8,   KVARC_U8,   KVARC_BYTES };
+	kvarc_geometry g = { below(3), 1 + below(MAX_TRACKS), 1 + below(MAX_TENSORS), ropes, tracks,
+		             tensors };
 	for (size_t i = 0; i < g.n_ropes; i++) {
-		ropes[i] = (kvarc_rope){ (uint8_t)below(2),
-		                         2 + 2 * below(MAX_ROTARY / 2), freqs[i] };
+		ropes[i] = (kvarc_rope){ (uint8_t)below(2), 2 + 2 * below(MAX_ROTARY / 2),
+			                 freqs[i] };
 		for (uint32_t k = 0; k < ropes[i].rotary / 2; k++)
-			freqs[i][k] = (uint64_t)next_random() << 32 >>
-			              below(20);
+			freqs[i][k] = (uint64_t)next_random() << 32 >> below(20);
 	}
 	for (size_t i = 0; i < g.n_tracks; i++)
-		tracks[i] = (kvarc_track){ (uint8_t)below(4), below(100),
-		                           "a track" };
+		tracks[i] = (kvarc_track){ (uint8_t)below(4), below(100), "a track" };
 	for (size_t i = 0; i < g.n_tensors; i++) {
 		kvarc_tensor *t = &tensors[i];
-		*t = (kvarc_tensor){
-			.layer = below(3),
-			.kind = (uint8_t)below(tiered ? 2 : 10),
-			.dtype = dtypes[below(tiered ? 8 : sizeof dtypes)],
-			.heads = 1 + below(4),
-			.channels = 1 + below(20),
-			.track = below((uint32_t)g.n_tracks),
-			.rope = below((uint32_t)g.n_ropes + 1),
-			.flags = (uint8_t)below(4), .name = names[i]
-		};
+		*t = (kvarc_tensor){ .layer = below(3),
+			             .kind = (uint8_t)below(tiered ? 2 : 10),
+			             .dtype = dtypes[below(tiered ? 8 : sizeof dtypes)],
+			             .heads = 1 + below(4),
+			             .channels = 1 + below(20),
+			             .track = below((uint32_t)g.n_tracks),
+			             .rope = below((uint32_t)g.n_ropes + 1),
+			             .flags = (uint8_t)below(4),
+			             .name = names[i] };
 		if (t->rope && ropes[t->rope - 1].rotary > t->channels)
 			t->channels = ropes[t->rope - 1].rotary;
 		snprintf(names[i], sizeof names[i], "t%u", (unsigned)i);
@@ -207,8 +208,7 @@ static kvarc_geometry make_geometry(void)
 
 /* ----- one file ------------------------------------------------------ */
 
-static int write_file(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int write_file(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	(void)offset; /* strictly forward */
 	return fwrite(buf, 1, bytes, opaque) == bytes ? 0 : -1;
@@ -224,8 +224,7 @@ static uint32_t choose_tokens(const kvarc_geometry *g, uint32_t track)
 	return below((most < MAX_TOKENS ? most : MAX_TOKENS) + 1);
 }
 
-static void append_track(kvarc_writer *w, const kvarc_geometry *g,
-                         uint32_t track, kvarc_error *e)
+static void append_track(kvarc_writer *w, const kvarc_geometry *g, uint32_t track, kvarc_error *e)
 {
 	static int32_t ids[MAX_TOKENS], positions[MAX_TOKENS];
 	struct tensor_data data[MAX_TENSORS];
@@ -245,18 +244,16 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g,
 		data[i].p = checked(malloc((tokens + 1) * width * size));
 		if (t->track == track)
 			fill(&data[i], g, t, tokens, positions);
-		views[i] = (kvarc_view){ data[i].p, width * size, 0, width,
-		                         (uint32_t)size };
+		views[i] = (kvarc_view){ data[i].p, width * size, 0, width, (uint32_t)size };
 	}
 	int use_ids = below(2), use_positions = below(3) > 0;
 	for (uint32_t at = 0; at < tokens;) {
 		uint32_t n = 1 + below(tokens - at);
 		check(kvarc_writer_append(w, track, n, use_ids ? ids + at : NULL,
-		                          use_positions ? positions + at : NULL,
-		                          views), e, "append");
+		                          use_positions ? positions + at : NULL, views),
+		      e, "append");
 		for (size_t i = 0; i < g->n_tensors; i++)
-			views[i].data = (uint8_t *)views[i].data +
-			                n * views[i].token_stride;
+			views[i].data = (uint8_t *)views[i].data + n * views[i].token_stride;
 		at += n;
 		if (!below(4))
 			check(kvarc_writer_commit(w), e, "commit");
@@ -283,13 +280,15 @@ static void choose_token_rates(kvarc_lossy *tier)
 static const kvarc_lossy *choose_tier(void)
 {
 	static kvarc_lossy tier;
-	tier = (kvarc_lossy){
-		.tier = KVARC_TIER_HAD, .rate = 16 + (int)below(89),
-		.key_rate = (int)below(33) - 16, .exact_tokens = below(9),
-		.generation = below(260), .flags = below(4)
-	};
+	tier = (kvarc_lossy){ .tier = KVARC_TIER_HAD,
+		              .rate = 16 + (int)below(89),
+		              .key_rate = (int)below(33) - 16,
+		              .exact_tokens = below(9),
+		              .generation = below(260),
+		              .flags = below(4) };
 	switch (below(6)) {
-	case 0: case 1:
+	case 0:
+	case 1:
 		tier.tier = KVARC_TIER_NEAR;
 		tier.rate = 0;
 		tier.flags = 0;
@@ -310,7 +309,8 @@ static const kvarc_lossy *choose_tier(void)
 		if (tier.rate == 32 && below(2))
 			tier.flags |= KVARC_LOSSY_PRODUCT;
 		break;
-	default: break;
+	default:
+		break;
 	}
 	if (below(2))
 		choose_token_rates(&tier);
@@ -343,15 +343,13 @@ int main(int argc, char **argv)
 	if (tiered)
 		o.lossy = choose_tier();
 	printf("seed %s: level %d, threads %u, flags %u, segment %u, "
-	       "chunk %u, tier %d %d/16; %zu ropes, %zu tracks;", argv[1], o.level,
-	       o.common.threads, o.flags, (unsigned)o.segment_tokens,
+	       "chunk %u, tier %d %d/16; %zu ropes, %zu tracks;",
+	       argv[1], o.level, o.common.threads, o.flags, (unsigned)o.segment_tokens,
 	       (unsigned)o.chunk_bytes, o.lossy ? (int)o.lossy->tier : 0,
-	       o.lossy ? o.lossy->rate : 0,
-	       g.n_ropes, g.n_tracks);
+	       o.lossy ? o.lossy->rate : 0, g.n_ropes, g.n_tracks);
 	for (size_t i = 0; i < g.n_tensors; i++)
 		printf(" %s %ux%u", kvarc_dtype_name(g.tensors[i].dtype),
-		       (unsigned)g.tensors[i].heads,
-		       (unsigned)g.tensors[i].channels);
+		       (unsigned)g.tensors[i].heads, (unsigned)g.tensors[i].channels);
 	putchar('\n');
 	kvarc_sink sink = { write_file, NULL, f };
 	check(kvarc_writer_open(&w, &sink, &o), &error, "open");
@@ -359,8 +357,7 @@ int main(int argc, char **argv)
 	if (below(2)) {
 		const char *keys[] = { "engine", "model" };
 		const char *values[] = { "generate", argv[1] };
-		check(kvarc_writer_identity(w, 2, keys, values), &error,
-		      "identity");
+		check(kvarc_writer_identity(w, 2, keys, values), &error, "identity");
 	}
 	for (uint32_t track = 0; track < g.n_tracks; track++)
 		append_track(w, &g, track, &error);

@@ -9,18 +9,15 @@ int n_coders;
 
 int open_coders(void **state)
 {
-	static const uint32_t isas[MAX_ISAS] = {
-		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
-		KVARC_ISA_NEON
-	};
+	static const uint32_t isas[MAX_ISAS] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		                                 KVARC_ISA_NEON };
 	(void)state;
 	kvi_alloc_init(&alloc, NULL, (uint64_t)1 << 30);
 	if (kvi_coder_tables_open(&tables, &alloc))
 		return -1;
 	for (int i = 0; i < MAX_ISAS; i++)
 		if (isas[i] & kvarc_isa_available() &&
-		    kvi_coder_open(&coders[n_coders++], &alloc, tables,
-		                   isas[i]))
+		    kvi_coder_open(&coders[n_coders++], &alloc, tables, isas[i]))
 			return -1;
 	return 0;
 }

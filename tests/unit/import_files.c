@@ -50,12 +50,12 @@ const struct expected import_files[] = {
 	{ "engine-hybrid.bin", SEQ "4", NULL, 1, 2, 6, 7168 },
 	{ "engine-latent-session3.bin", SESSION "11", NULL, 1, 3, 6, 16320 },
 	{ "engine-hybrid-session.bin", SESSION "11", NULL, 1, 2, 6, 7168 },
-	{ "engine-checkpoints-window.bin", SEQ "4, with 2 context checkpoints", NULL,
-	  1, 2, 12, 36352 },
-	{ "engine-checkpoints-window-vtrans.bin", SEQ "4, with 2 context checkpoints",
-	  NULL, 1, 4, 32, 36352 },
-	{ "engine-checkpoints-hybrid.bin", SEQ "4, with 2 context checkpoints", NULL,
-	  1, 4, 10, 14336 },
+	{ "engine-checkpoints-window.bin", SEQ "4, with 2 context checkpoints", NULL, 1, 2, 12,
+	  36352 },
+	{ "engine-checkpoints-window-vtrans.bin", SEQ "4, with 2 context checkpoints", NULL, 1, 4,
+	  32, 36352 },
+	{ "engine-checkpoints-hybrid.bin", SEQ "4, with 2 context checkpoints", NULL, 1, 4, 10,
+	  14336 },
 	{ "bad-version.bin", OPAQUE, "version is not known", 1, 1, 0, 0 },
 	{ "bad-trailing.bin", OPAQUE, "what follows its memory is not known", 1, 1, 0, 0 },
 	{ "bad-truncated.bin", OPAQUE, "it ends too early", 1, 1, 0, 0 },
@@ -120,8 +120,7 @@ struct blob blob_load(const char *name)
 {
 	const char *dir = getenv("srcdir"); /* set by `make check' */
 	char path[1024];
-	snprintf(path, sizeof path, "%s/tests/data/import/%s", dir ? dir : ".",
-	         name);
+	snprintf(path, sizeof path, "%s/tests/data/import/%s", dir ? dir : ".", name);
 	FILE *f = fopen(path, "rb");
 	if (!f)
 		fail_msg("cannot open %s", path);
@@ -168,8 +167,7 @@ kvarc_source blob_source(struct blob *b)
 	return (kvarc_source){ .read = read_blob, .opaque = b, .size = b->n };
 }
 
-static int write_blob(void *opaque, const void *buf, size_t bytes,
-                      uint64_t offset)
+static int write_blob(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct blob *b = opaque;
 	size_t end = (size_t)offset + bytes;

@@ -35,8 +35,8 @@ bool reads_safetensors(void);
 /* What import_open is expected to find in a file. */
 struct expected {
 	const char *name;
-	const char *format;   /* start of it */
-	const char *note;     /* part of it; NULL: there must be none */
+	const char *format; /* start of it */
+	const char *note;   /* part of it; NULL: there must be none */
 	unsigned items, tracks, tensors;
 	uint64_t tensor_bytes;
 };

@@ -5,27 +5,27 @@
 #include "profile/profile_tensors.h"
 #include "profile/profile_handle.h"
 
-static const uint64_t freqs[4] = {
-	0x28be60db9391054aull, 0x041253f0c1d4c9b0ull, 0x006817e0a5a3b8d2ull,
-	0x000a66d43a1d97b5ull
-};
+static const uint64_t freqs[4] = { 0x28be60db9391054aull, 0x041253f0c1d4c9b0ull,
+	                           0x006817e0a5a3b8d2ull, 0x000a66d43a1d97b5ull };
 
-static void add(struct cache *c, const struct layers_shape *s, uint32_t layer,
-                unsigned kind, uint32_t track)
+static void add(struct cache *c, const struct layers_shape *s, uint32_t layer, unsigned kind,
+                uint32_t track)
 {
 	bool rope = kind == KVARC_KEY && s->rope;
 	assert_true(c->g.n_tensors < 16);
-	c->tensors[c->g.n_tensors++] = (kvarc_tensor){
-		.layer = layer, .kind = (uint8_t)kind, .dtype = s->dtype,
-		.flags = rope ? KVARC_TENSOR_POST_ROPE : 0, .heads = s->heads,
-		.channels = s->channels, .track = track, .rope = rope
-	};
+	c->tensors[c->g.n_tensors++] = (kvarc_tensor){ .layer = layer,
+		                                       .kind = (uint8_t)kind,
+		                                       .dtype = s->dtype,
+		                                       .flags = rope ? KVARC_TENSOR_POST_ROPE : 0,
+		                                       .heads = s->heads,
+		                                       .channels = s->channels,
+		                                       .track = track,
+		                                       .rope = rope };
 }
 
 static size_t elements(const struct cache *c, size_t tensor)
 {
-	return cache_bytes(c, tensor) /
-	       kvarc_dtype_bytes(c->tensors[tensor].dtype);
+	return cache_bytes(c, tensor) / kvarc_dtype_bytes(c->tensors[tensor].dtype);
 }
 
 /* The last tensor before this one with the same layout on its track. */
@@ -68,8 +68,7 @@ static void fill(struct cache *c, size_t tensor, uint64_t *seed)
 	}
 }
 
-void cache_make_layers(struct cache *c, const struct layers_shape *s,
-                       uint64_t seed)
+void cache_make_layers(struct cache *c, const struct layers_shape *s, uint64_t seed)
 {
 	memset(c, 0, sizeof *c);
 	c->ropes[0] = (kvarc_rope){ seed % 2, 8, freqs };
@@ -90,8 +89,8 @@ void cache_make_layers(struct cache *c, const struct layers_shape *s,
 	for (uint32_t k = 0; k < s->tracks; k++)
 		for (uint64_t t = 0; t < c->n[k]; t++) {
 			c->ids[k][t] = (int32_t)(rand_next(&seed) % 50);
-			c->positions[k][t] = (int32_t)(t % 90 == 89
-				? 7 - (int64_t)t : (int64_t)t + 3);
+			c->positions[k][t] = (int32_t)(t % 90 == 89 ? 7 - (int64_t)t
+			                                            : (int64_t)t + 3);
 		}
 }
 
@@ -103,8 +102,7 @@ static bool modelled(const struct cache *c, uint32_t layer, unsigned kind)
 	return false;
 }
 
-static void choose_sources(const struct cache *c, struct kvi_model *m,
-                           uint64_t *seed)
+static void choose_sources(const struct cache *c, struct kvi_model *m, uint64_t *seed)
 {
 	unsigned kinds[] = { m->kind, KVARC_KEY, KVARC_VALUE };
 	for (unsigned i = 0; m->level == 3 && i < 3 && m->layer; i++) {
@@ -113,16 +111,14 @@ static void choose_sources(const struct cache *c, struct kvi_model *m,
 			continue;
 		delta = i == 0 || delta > m->layer ? 1 : delta;
 		if (modelled(c, m->layer - delta, kinds[i]))
-			m->lower[m->n_lower++] = (struct kvi_source){
-				(uint8_t)delta, (uint8_t)kinds[i],
-				rand_next(seed) % 2, NULL
-			};
+			m->lower[m->n_lower++] = (struct kvi_source){ (uint8_t)delta,
+				                                      (uint8_t)kinds[i],
+				                                      rand_next(seed) % 2, NULL };
 	}
 	for (unsigned k = 0; k < m->kind; k++)
 		if (modelled(c, m->layer, k) && rand_next(seed) % 4)
-			m->same[m->n_same++] = (struct kvi_source){
-				0, (uint8_t)k, rand_next(seed) % 2, NULL
-			};
+			m->same[m->n_same++] = (struct kvi_source){ 0, (uint8_t)k,
+				                                    rand_next(seed) % 2, NULL };
 	if (rand_next(seed) % 2)
 		m->flags |= KVI_MODEL_SELF;
 	if ((m->flags & KVI_MODEL_SELF) && rand_next(seed) % 2)
@@ -131,7 +127,8 @@ static void choose_sources(const struct cache *c, struct kvi_model *m,
 		m->flags |= KVI_MODEL_SCALE;
 		m->n0 = (uint8_t)(1 + rand_next(seed) % 40);
 		m->beta = m->kind && modelled(c, m->layer, KVARC_KEY)
-		          ? (uint8_t)(rand_next(seed) % 17) : 0;
+		                  ? (uint8_t)(rand_next(seed) % 17)
+		                  : 0;
 		m->scale_kind = KVARC_KEY;
 	}
 	if (m->layer == 0 && rand_next(seed) % 2) {
@@ -145,7 +142,7 @@ static void choose_sources(const struct cache *c, struct kvi_model *m,
 /* The first lower source, of the same shape, is copied: 2^10 / 2^10. */
 static void fill_model(struct kvi_model *m, uint64_t *seed)
 {
-	size_t room = kvi_head_room(m);
+	size_t room = kvi_head_stride(m);
 	for (size_t c = 0; c < m->C; c++) {
 		size_t head = c / m->head_channels, s = c % m->head_channels;
 		bool own = m->n_lower && m->lower[0].scope;
@@ -154,16 +151,16 @@ static void fill_model(struct kvi_model *m, uint64_t *seed)
 		m->mean[c] = s < m->rotary ? 0 : (int32_t)(rand_next(seed) % 99);
 		if (m->a_stride) {
 			m->qa[c] = 10;
-			m->a[c * m->a_stride + (own ? 0 : head * room) + s] =
-				1 << 10;
+			m->a[c * m->a_stride + (own ? 0 : head * room) + s] = 1 << 10;
 		}
 		/* Something small of the first slot of the first source. */
 		if (m->b_stride && (m->n_same || c >= 2)) {
 			m->qb[c] = 12;
-			m->b[c * m->b_stride] = (int16_t)
-				(m->n_same || head == 0 ||
-				 !(m->flags & KVI_MODEL_SELF_HEAD)
-				 ? rand_next(seed) % 33 : 0);
+			m->b[c * m->b_stride] =
+				(int16_t)(m->n_same || head == 0 ||
+			                                  !(m->flags & KVI_MODEL_SELF_HEAD)
+			                          ? rand_next(seed) % 33
+			                          : 0);
 		}
 	}
 	for (uint32_t i = 0; i < m->n_ids; i++) {
@@ -173,19 +170,19 @@ static void fill_model(struct kvi_model *m, uint64_t *seed)
 	}
 }
 
-static void add_models(struct kvi_profile *p, const struct cache *c,
-                       unsigned level, uint64_t *seed)
+static void add_models(struct kvi_profile *p, const struct cache *c, unsigned level, uint64_t *seed)
 {
 	for (size_t i = 0; i < c->g.n_tensors; i++) {
 		const kvarc_tensor *t = &c->tensors[i];
 		if (t->track)
 			continue;
 		struct kvi_model *m = &p->models[p->n_models++];
-		*m = (struct kvi_model){
-			.level = (uint8_t)level, .kind = t->kind,
-			.layer = t->layer, .heads = t->heads,
-			.head_channels = t->channels, .rope = t->rope
-		};
+		*m = (struct kvi_model){ .level = (uint8_t)level,
+			                 .kind = t->kind,
+			                 .layer = t->layer,
+			                 .heads = t->heads,
+			                 .head_channels = t->channels,
+			                 .rope = t->rope };
 		choose_sources(c, m, seed);
 	}
 }
@@ -210,7 +207,7 @@ kvarc_profile *profile_make(const struct cache *c, uint64_t seed)
 	add_models(p, c, 3, &seed);
 	/* Shapes first: arrays need them. */
 	for (size_t i = 0; i < p->n_models; i++)
-		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, &p->models[i]), KVARC_OK);
 	for (size_t i = 0; i < p->n_models; i++)
 		fill_model(&p->models[i], &seed);
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);

@@ -13,8 +13,7 @@ struct layers_shape {
 	bool rope;
 	uint32_t latent_layer; /* has an MLA latent as well; UINT32_MAX: none */
 };
-void cache_make_layers(struct cache *c, const struct layers_shape *s,
-                       uint64_t seed);
+void cache_make_layers(struct cache *c, const struct layers_shape *s, uint64_t seed);
 
 /*
  * A profile with models of both levels for all tensors of a cache: sources,

@@ -51,16 +51,14 @@ struct blob made_entry(const char *model, const char *file)
 struct made_cache made_cache(const char *model)
 {
 	struct blob b = made_entry(model, "cache");
-	struct made_cache c = {
-		.tokens = kvi_load32(b.p + 4), .first = kvi_load32(b.p + 8),
-		.row = kvi_load32(b.p + 12)
-	};
+	struct made_cache c = { .tokens = kvi_load32(b.p + 4),
+		                .first = kvi_load32(b.p + 8),
+		                .row = kvi_load32(b.p + 12) };
 	assert_int_equal(kvi_load32(b.p), LAYERS);
 	assert_true(c.tokens <= TOKENS_MAX && c.row <= ROW_MAX);
 	for (size_t t = 0; t < c.tokens; t++) {
 		c.ids[t] = (int32_t)kvi_load32(b.p + 16 + 4 * t);
-		c.positions[t] =
-			(int32_t)kvi_load32(b.p + 16 + 4 * (c.tokens + t));
+		c.positions[t] = (int32_t)kvi_load32(b.p + 16 + 4 * (c.tokens + t));
 	}
 	c.numbers = b.p + 16 + 8 * c.tokens;
 	return c;
@@ -83,8 +81,7 @@ const uint8_t *made_numbers(const struct made_cache *c, size_t layer, int value)
 	return c->numbers + (2 * layer + (size_t)value) * bytes;
 }
 
-void made_row(const struct made_cache *c, size_t layer, int value, size_t t,
-              float *x)
+void made_row(const struct made_cache *c, size_t layer, int value, size_t t, float *x)
 {
 	made_load_row(made_numbers(c, layer, value), t - c->first, c->row, x);
 }

@@ -26,7 +26,6 @@ const uint8_t *made_numbers(const struct made_cache *c, size_t layer, int value)
 /* Row t of numbers, n of them. */
 void made_load_row(const uint8_t *numbers, size_t t, size_t n, float *x);
 /* A key or value of a token in the order of channels that transformers has. */
-void made_row(const struct made_cache *c, size_t layer, int value, size_t t,
-              float *x);
+void made_row(const struct made_cache *c, size_t layer, int value, size_t t, float *x);
 
 #endif

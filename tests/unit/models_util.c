@@ -20,12 +20,10 @@ struct model_folder folder_load(const char *name)
 		f.n = 2;
 	for (unsigned i = 0; i < f.n; i++) {
 		if (f.n == 1)
-			snprintf(path, sizeof path, "../models/%s/model.safetensors",
-			         name);
+			snprintf(path, sizeof path, "../models/%s/model.safetensors", name);
 		else
-			snprintf(path, sizeof path,
-			         "../models/%s/model-%05u-of-%05u.safetensors", name,
-			         i + 1, f.n);
+			snprintf(path, sizeof path, "../models/%s/model-%05u-of-%05u.safetensors",
+			         name, i + 1, f.n);
 		f.parts[i] = blob_load(path);
 	}
 	return f;
@@ -66,8 +64,8 @@ static kvarc_ret begin(struct kvi_model_file **m, const struct kvi_alloc *alloc)
 	return KVARC_OK;
 }
 
-kvarc_ret load_gguf(struct kvi_model_file **m, const struct kvi_alloc *alloc,
-                    const struct blob *b, kvarc_error *error)
+kvarc_ret load_gguf(struct kvi_model_file **m, const struct kvi_alloc *alloc, const struct blob *b,
+                    kvarc_error *error)
 {
 	kvarc_ret ret = begin(m, alloc);
 	if (!ret)
@@ -88,8 +86,7 @@ kvarc_ret load_folder(struct kvi_model_file **m, const struct kvi_alloc *alloc,
 		parts[i].map = hold(i + 1, &f->parts[i]);
 	}
 	if (!ret)
-		ret = kvi_safetensors_model(*m, hold(0, &f->config), parts, f->n,
-		                            error);
+		ret = kvi_safetensors_model(*m, hold(0, &f->config), parts, f->n, error);
 	if (ret)
 		unload(m);
 	return ret;
@@ -102,8 +99,7 @@ struct out {
 	size_t n;
 };
 
-static void put(struct out *o, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+static void put(struct out *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(struct out *o, const char *format, ...)
 {
 	va_list args;
@@ -124,8 +120,7 @@ static unsigned bits(float x)
 }
 
 /* The integers of a row make the same numbers. */
-static void check_integers(const struct kvi_matrix *m, uint64_t r,
-                           const float *x)
+static void check_integers(const struct kvi_matrix *m, uint64_t r, const float *x)
 {
 	struct kvi_number_groups g = kvi_number_groups(m->type);
 	float *scale = malloc(m->columns * sizeof *scale);
@@ -153,8 +148,7 @@ uint64_t matrix_hash(const struct kvi_matrix *m)
 	for (uint64_t r = 0; r < m->rows; r++) {
 		finite &= kvi_matrix_row(m, r, x);
 		for (uint64_t c = 0; c < m->columns * 4; c++)
-			hash = (hash ^ (bits(x[c / 4]) >> (8 * (c % 4)) & 255)) *
-			       0x100000001b3;
+			hash = (hash ^ (bits(x[c / 4]) >> (8 * (c % 4)) & 255)) * 0x100000001b3;
 		if (kvi_number_groups(m->type).group)
 			check_integers(m, r, x);
 	}
@@ -162,21 +156,18 @@ uint64_t matrix_hash(const struct kvi_matrix *m)
 	return finite ? hash : 0;
 }
 
-static void put_matrix(struct out *o, const char *name,
-                       const struct kvi_matrix *m)
+static void put_matrix(struct out *o, const char *name, const struct kvi_matrix *m)
 {
 	if (m->data)
-		put(o, "%s %u %llux%llu %016llx\n", name, m->type,
-		    (unsigned long long)m->rows, (unsigned long long)m->columns,
-		    (unsigned long long)matrix_hash(m));
+		put(o, "%s %u %llux%llu %016llx\n", name, m->type, (unsigned long long)m->rows,
+		    (unsigned long long)m->columns, (unsigned long long)matrix_hash(m));
 }
 
-static void put_layer(struct out *o, const struct kvi_model_layer *l,
-                      unsigned i)
+static void put_layer(struct out *o, const struct kvi_model_layer *l, unsigned i)
 {
 	char name[64];
 	put(o, "layer %u window %u rope %u\n", i, (unsigned)l->window, l->rope);
-#define PUT(field) \
+#define PUT(field)                                       \
 	snprintf(name, sizeof name, "%u.%s", i, #field); \
 	put_matrix(o, name, &l->field)
 	PUT(input_norm);
@@ -205,18 +196,13 @@ static void put_layer(struct out *o, const struct kvi_model_layer *l,
 
 void model_text(const struct kvi_model_file *m, char text[MODEL_TEXT_MAX])
 {
-	static const char *const flags[] = {
-		"layer-norm", "plus-one", "interleaved", "gelu"
-	};
-	const bool has[] = {
-		m->layer_norm, m->norm_plus_one, m->interleaved,
-		m->activation == KVI_GELU
-	};
+	static const char *const flags[] = { "layer-norm", "plus-one", "interleaved", "gelu" };
+	const bool has[] = { m->layer_norm, m->norm_plus_one, m->interleaved,
+		             m->activation == KVI_GELU };
 	struct out o = { text, 0 };
 	text[0] = '\0';
-	put(&o, "%s \"%s\" %u %u %u %u %u %u %u", m->arch, m->name, m->n_layers,
-	    m->width, m->heads, m->kv_heads, m->head_channels, m->ffn,
-	    m->vocabulary);
+	put(&o, "%s \"%s\" %u %u %u %u %u %u %u", m->arch, m->name, m->n_layers, m->width, m->heads,
+	    m->kv_heads, m->head_channels, m->ffn, m->vocabulary);
 	put(&o, " eps %08x attention %08x embedding %08x ", bits(m->norm_epsilon),
 	    bits(m->attention_scale), bits(m->embedding_scale));
 	bool first = true;

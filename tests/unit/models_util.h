@@ -19,8 +19,8 @@ struct model_folder folder_load(const char *name);
 void folder_free(struct model_folder *f);
 
 /* Loads bytes which end where their memory ends. *m NULL after a failure. */
-kvarc_ret load_gguf(struct kvi_model_file **m, const struct kvi_alloc *alloc,
-                    const struct blob *b, kvarc_error *error);
+kvarc_ret load_gguf(struct kvi_model_file **m, const struct kvi_alloc *alloc, const struct blob *b,
+                    kvarc_error *error);
 kvarc_ret load_folder(struct kvi_model_file **m, const struct kvi_alloc *alloc,
                       const struct model_folder *f, kvarc_error *error);
 /* Frees the bytes too. */

@@ -21,7 +21,7 @@ static struct profile_shape shape_of(uint64_t seed)
 	static const uint32_t heads[] = { 1, 2, 3, 4 };
 	static const uint32_t channels[] = { 5, 8, 1, 6 };
 	struct profile_shape s = { heads[seed % 4], channels[seed / 4 % 4], 0, false,
-		           seed % 5 == 4 };
+		                   seed % 5 == 4 };
 	if (seed % 3 && s.channels > 1)
 		s.rotary = seed % 3 == 1 ? s.channels & ~1u : 2;
 	s.set = seed % 8 == 7;
@@ -61,8 +61,7 @@ static void fill_rows(const struct kvi_model *m, uint64_t *rng)
 	}
 	for (size_t i = 0; m->d_stride && i < m->width; i++) {
 		struct filler f = { rng, KVI_COEF_SUM_MAX };
-		m->e[i] = (uint8_t)profile_between(rng, 0,
-		                                   KVI_CORRECTS_SHIFT_MAX);
+		m->e[i] = (uint8_t)profile_between(rng, 0, KVI_CORRECTS_SHIFT_MAX);
 		kvi_model_row_d(m, i, fill_run, &f);
 	}
 }
@@ -70,8 +69,7 @@ static void fill_rows(const struct kvi_model *m, uint64_t *rng)
 static void fill_model(const struct kvi_model *m, uint64_t *rng)
 {
 	for (size_t c = 0; c < m->C; c++) {
-		m->step[c] = (int16_t)profile_between(rng, KVI_STEP_MIN,
-		                                      KVI_STEP_MAX);
+		m->step[c] = (int16_t)profile_between(rng, KVI_STEP_MIN, KVI_STEP_MAX);
 		if (c % m->head_channels < m->rotary && c % m->head_channels % 2)
 			m->step[c] = m->step[c - 1];
 		m->k[c] = (int16_t)profile_between(rng, -400, 400);
@@ -102,21 +100,20 @@ static void choose(struct kvi_model *m, const struct profile_shape *s, uint64_t 
 	if (!(m->flags & KVI_MODEL_SELF))
 		m->flags &= ~KVI_MODEL_SELF_HEAD & 0xff;
 	if (m->level > 3) {
-		bool corrects = (m->kind == KVARC_KEY) == (m->layer == 1) &&
-		                m->kind <= KVARC_VALUE;
+		bool corrects = (m->kind == KVARC_KEY) == (m->layer == 1) && m->kind <= KVARC_VALUE;
 		m->flags &= ~KVI_MODEL_TABLE & 0xff;
 		m->flags |= corrects ? KVI_MODEL_CORRECTS : 0;
 		m->width = corrects ? (uint32_t)profile_between(rng, 1, 9) : 0;
 	}
 	for (unsigned d = 1; m->level == 3 && d <= m->layer; d++)
-		m->lower[m->n_lower++] = (struct kvi_source){
-			.delta = (uint8_t)d,
-			.kind = twice && d == 1 ? KVARC_VALUE : KVARC_KEY,
-			.scope = (uint8_t)profile_between(rng, 0, 1) };
+		m->lower[m->n_lower++] =
+			(struct kvi_source){ .delta = (uint8_t)d,
+			                     .kind = twice && d == 1 ? KVARC_VALUE : KVARC_KEY,
+			                     .scope = (uint8_t)profile_between(rng, 0, 1) };
 	if (m->kind > KVARC_KEY)
 		m->same[m->n_same++] = (struct kvi_source){
-			.kind = KVARC_KEY,
-			.scope = (uint8_t)profile_between(rng, 0, 1) };
+			.kind = KVARC_KEY, .scope = (uint8_t)profile_between(rng, 0, 1)
+		};
 	if (m->flags & KVI_MODEL_SCALE) {
 		m->n0 = (uint8_t)profile_between(rng, 1, 255);
 		m->beta = m->kind ? (uint8_t)profile_between(rng, 0, 16) : 0;
@@ -129,25 +126,20 @@ static void choose(struct kvi_model *m, const struct profile_shape *s, uint64_t 
 	}
 }
 
-static void make_head(struct kvi_profile *p, const struct profile_shape *s,
-                      uint64_t *rng)
+static void make_head(struct kvi_profile *p, const struct profile_shape *s, uint64_t *rng)
 {
-	assert_int_equal(kvi_identity_set(&p->identity, p->alloc, "model", "M"),
-	                 KVARC_OK);
-	assert_int_equal(kvi_identity_set(&p->identity, p->alloc, "created_by",
-	                                  "test"), KVARC_OK);
+	assert_int_equal(kvi_identity_set(&p->identity, p->alloc, "model", "M"), KVARC_OK);
+	assert_int_equal(kvi_identity_set(&p->identity, p->alloc, "created_by", "test"), KVARC_OK);
 	if (s->rotary) {
 		p->ropes = kvi_calloc(p->alloc, 1, sizeof *p->ropes);
 		p->ropes[0].rotary = s->rotary;
-		p->ropes[0].freq = kvi_array(p->alloc, s->rotary / 2,
-		                             sizeof *p->ropes[0].freq);
+		p->ropes[0].freq = kvi_array(p->alloc, s->rotary / 2, sizeof *p->ropes[0].freq);
 		p->n_ropes = 1;
 		for (size_t i = 0; i < s->rotary / 2; i++)
 			p->ropes[0].freq[i] = profile_random(rng);
 	}
 	if (s->set) {
-		size_t bytes = KVI_GRID_TABLES * KVI_GRID_SYMBOLS *
-		               sizeof *p->set_freq;
+		size_t bytes = KVI_GRID_TABLES * KVI_GRID_SYMBOLS * sizeof *p->set_freq;
 		p->set_freq = kvi_malloc(p->alloc, bytes);
 		memcpy(p->set_freq, kvi_grid_set_0, bytes);
 		p->n_sets = 1;
@@ -174,7 +166,7 @@ struct kvi_profile *profile_make(const struct kvi_alloc *alloc, uint64_t seed)
 				m->layer = layer;
 				m->kind = (uint8_t)kind;
 				choose(m, &s, &rng);
-				assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+				assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 				fill_ids(m, &rng);
 			}
 	/* levels the wrong way round: finish sorts, and only then rows can be walked */

@@ -26,8 +26,8 @@ struct model_writing {
 	uint64_t seed;
 };
 
-static void tensor(struct model_writing *w, const char *name, size_t rows,
-                   size_t columns, float scale, float plus)
+static void tensor(struct model_writing *w, const char *name, size_t rows, size_t columns,
+                   float scale, float plus)
 {
 	size_t bytes = 2 * rows * columns;
 	for (size_t i = 0; i < rows * columns; i++) {
@@ -38,13 +38,12 @@ static void tensor(struct model_writing *w, const char *name, size_t rows,
 		fputc((int)(b >> 24), w->data);
 	}
 	char shape[40];
-	snprintf(shape, sizeof shape, rows > 1 ? "%zu,%zu" : "%zu",
-	         rows > 1 ? rows : columns, columns);
-	w->n += (size_t)snprintf(
-		w->header + w->n, sizeof w->header - w->n,
-		"%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],"
-		"\"data_offsets\":[%zu,%zu]}", w->n ? ',' : '{', name, shape,
-		w->bytes, w->bytes + bytes);
+	snprintf(shape, sizeof shape, rows > 1 ? "%zu,%zu" : "%zu", rows > 1 ? rows : columns,
+	         columns);
+	w->n += (size_t)snprintf(w->header + w->n, sizeof w->header - w->n,
+	                         "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],"
+	                         "\"data_offsets\":[%zu,%zu]}",
+	                         w->n ? ',' : '{', name, shape, w->bytes, w->bytes + bytes);
 	w->bytes += bytes;
 }
 
@@ -60,14 +59,14 @@ static void layer_tensors(struct model_writing *w, int layer)
 		{ "self_attn.v_proj", KV, WIDTH },
 		{ "self_attn.o_proj", WIDTH, HEADS * CHANNELS },
 		{ "post_attention_layernorm", 1, WIDTH },
-		{ "mlp.gate_proj", FFN, WIDTH }, { "mlp.up_proj", FFN, WIDTH },
+		{ "mlp.gate_proj", FFN, WIDTH },
+		{ "mlp.up_proj", FFN, WIDTH },
 		{ "mlp.down_proj", WIDTH, FFN },
 	};
 	for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
 		char name[80];
 		bool norm = t[i].rows == 1;
-		snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer,
-		         t[i].name);
+		snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, t[i].name);
 		tensor(w, name, t[i].rows, t[i].columns, .15f, norm ? 1 : 0);
 	}
 }
@@ -100,14 +99,15 @@ int make_folder(void)
 	for (int c; (c = fgetc(w.data)) != EOF;)
 		fputc(c, f);
 	fclose(w.data);
-	fprintf(config, "{\"model_type\":\"llama\",\"num_hidden_layers\":%d,"
+	fprintf(config,
+	        "{\"model_type\":\"llama\",\"num_hidden_layers\":%d,"
 	        "\"hidden_size\":%d,\"num_attention_heads\":%d,"
 	        "\"num_key_value_heads\":%d,\"head_dim\":%d,"
 	        "\"intermediate_size\":%d,\"rms_norm_eps\":1e-05,"
 	        "\"hidden_act\":\"silu\",\"rope_theta\":10000.0,"
 	        "\"vocab_size\":%d,\"tie_word_embeddings\":true,"
-	        "\"_name_or_path\":\"a/small\"}\n", LAYERS, WIDTH, HEADS,
-	        KV_HEADS, CHANNELS, FFN, WORDS);
+	        "\"_name_or_path\":\"a/small\"}\n",
+	        LAYERS, WIDTH, HEADS, KV_HEADS, CHANNELS, FFN, WORDS);
 	return fclose(f) + fclose(config);
 }
 
@@ -141,13 +141,11 @@ void engine_open(struct engine *e, unsigned level, unsigned round_to)
 	memset(e, 0, sizeof *e);
 	kvi_alloc_init(&e->alloc, NULL, 0);
 	assert_int_equal(kvi_pool_open(&e->pool, &e->alloc, 1), KVARC_OK);
-	assert_int_equal(kvi_model_file_open(&e->file, &e->alloc, folder,
-	                                     &error), KVARC_OK);
-	assert_int_equal(kvi_engine_open(&e->engine, &e->alloc, e->file, &a,
-	                                 e->pool, &error), KVARC_OK);
+	assert_int_equal(kvi_model_file_open(&e->file, &e->alloc, folder, &error), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e->engine, &e->alloc, e->file, &a, e->pool, &error),
+	                 KVARC_OK);
 	const struct kvi_run_options o = {
-		.engine = e->engine, .alloc = &e->alloc, .pool = e->pool,
-		.round_to = round_to
+		.engine = e->engine, .alloc = &e->alloc, .pool = e->pool, .round_to = round_to
 	};
 	assert_int_equal(kvi_run_open(&e->run, &o), KVARC_OK);
 }
@@ -182,8 +180,8 @@ float get(const uint8_t *from)
 	return f;
 }
 
-static void make_layer(struct engine *e, struct cache *c, size_t layer,
-                       size_t at, size_t n, float noise, uint64_t *seed)
+static void make_layer(struct engine *e, struct cache *c, size_t layer, size_t at, size_t n,
+                       float noise, uint64_t *seed)
 {
 	static float k[256 * KV], v[256 * KV];
 	struct kvi_hidden h = kvi_run_hidden(e->run);
@@ -199,10 +197,8 @@ static void make_layer(struct engine *e, struct cache *c, size_t layer,
 	for (size_t t = 0; t < n; t++)
 		for (size_t i = 0; i < KV; i++) {
 			size_t row = (at + t) * KV;
-			put(c->data[2 * layer] + 2 * (row + channel(i)),
-			    k[t * KV + i]);
-			put(c->data[2 * layer + 1] + 2 * (row + i),
-			    v[t * KV + i]);
+			put(c->data[2 * layer] + 2 * (row + channel(i)), k[t * KV + i]);
+			put(c->data[2 * layer + 1] + 2 * (row + i), v[t * KV + i]);
 		}
 	assert_int_equal(kvi_run_advance(e->run, k, v, KV, true), KVARC_OK);
 }
@@ -218,11 +214,12 @@ void make(struct cache *c, uint64_t seed, float noise)
 	c->g.n_tensors = 2 * LAYERS;
 	c->n[0] = TOKENS;
 	for (uint32_t i = 0; i < 2 * LAYERS; i++)
-		c->tensors[i] = (kvarc_tensor){
-			.layer = i / 2, .kind = i & 1, .dtype = KVARC_BF16,
-			.heads = KV_HEADS, .channels = CHANNELS,
-			.rope = !(i & 1)
-		};
+		c->tensors[i] = (kvarc_tensor){ .layer = i / 2,
+			                        .kind = i & 1,
+			                        .dtype = KVARC_BF16,
+			                        .heads = KV_HEADS,
+			                        .channels = CHANNELS,
+			                        .rope = !(i & 1) };
 	cache_link(c);
 	for (int t = 0; t < TOKENS; t++) {
 		c->positions[0][t] = t;
@@ -231,8 +228,7 @@ void make(struct cache *c, uint64_t seed, float noise)
 	engine_open(&e, 7, KVARC_BF16);
 	for (size_t at = 0, n; at < TOKENS; at += n) {
 		n = TOKENS - at < 256 ? TOKENS - at : 256;
-		assert_int_equal(kvi_run_segment(e.run, c->ids[0] + at,
-		                                 c->positions[0] + at, n),
+		assert_int_equal(kvi_run_segment(e.run, c->ids[0] + at, c->positions[0] + at, n),
 		                 KVARC_OK);
 		for (size_t l = 0; l < LAYERS; l++)
 			make_layer(&e, c, l, at, n, noise, &seed);

@@ -7,8 +7,15 @@
 #include "stream_util.h"
 
 enum {
-	LAYERS = 3, WIDTH = 64, HEADS = 4, KV_HEADS = 2, CHANNELS = 16,
-	FFN = 96, WORDS = 61, TOKENS = 700, KV = KV_HEADS * CHANNELS
+	LAYERS = 3,
+	WIDTH = 64,
+	HEADS = 4,
+	KV_HEADS = 2,
+	CHANNELS = 16,
+	FFN = 96,
+	WORDS = 61,
+	TOKENS = 700,
+	KV = KV_HEADS * CHANNELS
 };
 
 /* The model as config.json and safetensors, in bf16. 0: it is there. */

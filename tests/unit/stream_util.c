@@ -5,8 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-static int mem_write(void *opaque, const void *buf, size_t bytes,
-                     uint64_t offset)
+static int mem_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct memfile *f = opaque;
 	if (f->fail_at >= 0 && atomic_fetch_add(&f->calls, 1) >= f->fail_at)
@@ -57,16 +56,16 @@ kvarc_sink memfile_sink(struct memfile *f)
 kvarc_source memfile_source(struct memfile *f)
 {
 	f->next = 0;
-	return (kvarc_source){ .read = mem_read, .opaque = f,
-	                       .size = f->pipe ? KVARC_UNKNOWN : f->n };
+	return (kvarc_source){ .read = mem_read,
+		               .opaque = f,
+		               .size = f->pipe ? KVARC_UNKNOWN : f->n };
 }
 
 static void *count_alloc(void *opaque, size_t bytes)
 {
 	struct counting *c = opaque;
 	long call = atomic_fetch_add(&c->calls, 1);
-	if (c->fail_at >= 0 &&
-	    (c->sticky ? call >= c->fail_at : call == c->fail_at))
+	if (c->fail_at >= 0 && (c->sticky ? call >= c->fail_at : call == c->fail_at))
 		return NULL;
 	void *p = malloc(bytes);
 	if (p)
@@ -95,22 +94,23 @@ uint64_t rand_next(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-static const uint64_t freqs[8] = {
-	0x28be60db9391054aull, 0x0cdf0e3b9d1e6c41ull, 0x041253f0c1d4c9b0ull,
-	0x01490bcd1f1aa1c3ull, 0x006817e0a5a3b8d2ull, 0x0020ea5f1b7d2e11ull,
-	0x000a66d43a1d97b5ull, 0x00034a2b7f3c1d0eull
-};
+static const uint64_t freqs[8] = { 0x28be60db9391054aull, 0x0cdf0e3b9d1e6c41ull,
+	                           0x041253f0c1d4c9b0ull, 0x01490bcd1f1aa1c3ull,
+	                           0x006817e0a5a3b8d2ull, 0x0020ea5f1b7d2e11ull,
+	                           0x000a66d43a1d97b5ull, 0x00034a2b7f3c1d0eull };
 
-static void add(struct cache *c, uint32_t layer, unsigned kind, unsigned dtype,
-                uint32_t heads, uint32_t channels, uint32_t track,
-                uint32_t rope)
+static void add(struct cache *c, uint32_t layer, unsigned kind, unsigned dtype, uint32_t heads,
+                uint32_t channels, uint32_t track, uint32_t rope)
 {
-	c->tensors[c->g.n_tensors++] = (kvarc_tensor){
-		.layer = layer, .kind = (uint8_t)kind, .dtype = (uint8_t)dtype,
-		.flags = rope ? KVARC_TENSOR_POST_ROPE : 0, .heads = heads,
-		.channels = channels, .track = track, .rope = rope,
-		.name = layer % 2 ? "blk" : NULL
-	};
+	c->tensors[c->g.n_tensors++] = (kvarc_tensor){ .layer = layer,
+		                                       .kind = (uint8_t)kind,
+		                                       .dtype = (uint8_t)dtype,
+		                                       .flags = rope ? KVARC_TENSOR_POST_ROPE : 0,
+		                                       .heads = heads,
+		                                       .channels = channels,
+		                                       .track = track,
+		                                       .rope = rope,
+		                                       .name = layer % 2 ? "blk" : NULL };
 }
 
 static void shape(struct cache *c, int number)
@@ -185,11 +185,11 @@ void cache_link(struct cache *c)
 		c->data[i] = malloc(cache_bytes(c, i) + 1);
 		assert_non_null(c->data[i]);
 		memset(c->data[i], 0xa5, cache_bytes(c, i) + 1);
-		c->views[i] = (kvarc_view){
-			.data = c->data[i], .block_elems = t->heads * t->channels,
-			.elem_stride = elem,
-			.token_stride = (uint64_t)elem * t->heads * t->channels
-		};
+		c->views[i] =
+			(kvarc_view){ .data = c->data[i],
+			              .block_elems = t->heads * t->channels,
+			              .elem_stride = elem,
+			              .token_stride = (uint64_t)elem * t->heads * t->channels };
 	}
 	for (size_t i = 0; i < c->g.n_tracks; i++) {
 		c->ids[i] = calloc((size_t)c->n[i] + 1, 4);
@@ -208,8 +208,7 @@ static void fill(struct cache *c, size_t tensor, uint64_t *seed)
 	for (size_t i = 0; i < c->n[t->track] * width; i++) {
 		uint64_t z = rand_next(seed);
 		uint8_t *at = c->data[tensor] + i * elem;
-		double u = (double)(int16_t)z / 32768.0 +
-		           (double)(i % width) / 7.0 - 0.3;
+		double u = (double)(int16_t)z / 32768.0 + (double)(i % width) / 7.0 - 0.3;
 		float f = (float)u;
 		uint32_t bits;
 		memcpy(&bits, &f, 4);
@@ -218,8 +217,9 @@ static void fill(struct cache *c, size_t tensor, uint64_t *seed)
 		else if (t->dtype == KVARC_BF16)
 			memcpy(at, (uint8_t *)&bits + 2, 2);
 		else if (t->dtype == KVARC_F16)
-			memcpy(at, &(uint16_t){ (uint16_t)(0x3400 +
-			       (i % width) * 8 + (z & 0x3ff)) }, 2);
+			memcpy(at,
+			       &(uint16_t){ (uint16_t)(0x3400 + (i % width) * 8 + (z & 0x3ff)) },
+			       2);
 		else
 			*at = (uint8_t)(z % 23 + (i % width));
 	}
@@ -236,8 +236,8 @@ void cache_make(struct cache *c, int number, uint64_t seed)
 		for (uint64_t t = 0; t < c->n[i]; t++) {
 			c->ids[i][t] = (int32_t)(rand_next(&seed) % 50000) - 1;
 			/* jumps, also backwards */
-			c->positions[i][t] = (int32_t)(t % 100 == 99
-				? 7 - (int64_t)t : (int64_t)t + 3);
+			c->positions[i][t] = (int32_t)(t % 100 == 99 ? 7 - (int64_t)t
+			                                             : (int64_t)t + 3);
 		}
 }
 
@@ -278,8 +278,8 @@ void cache_views_at(const struct cache *c, uint64_t t0, kvarc_view *views)
 }
 
 /* Bytes of a row, of the wanted heads, and where they begin. */
-static void span(const struct cache *c, uint32_t tensor, uint32_t head,
-                 uint32_t heads, size_t *row, size_t *from, size_t *bytes)
+static void span(const struct cache *c, uint32_t tensor, uint32_t head, uint32_t heads, size_t *row,
+                 size_t *from, size_t *bytes)
 {
 	const kvarc_tensor *t = &c->tensors[tensor];
 	size_t one = t->channels * kvarc_dtype_bytes(t->dtype);
@@ -288,20 +288,19 @@ static void span(const struct cache *c, uint32_t tensor, uint32_t head,
 	*bytes = one * heads;
 }
 
-int cache_fetch(void *cache, uint32_t tensor, uint32_t head, uint32_t heads,
-                uint64_t t0, uint32_t n, void *dst)
+int cache_fetch(void *cache, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                uint32_t n, void *dst)
 {
 	const struct cache *c = cache;
 	size_t row, from, bytes;
 	span(c, tensor, head, heads, &row, &from, &bytes);
 	for (uint32_t t = 0; t < n; t++)
-		memcpy((uint8_t *)dst + t * bytes,
-		       c->data[tensor] + (t0 + t) * row + from, bytes);
+		memcpy((uint8_t *)dst + t * bytes, c->data[tensor] + (t0 + t) * row + from, bytes);
 	return 0;
 }
 
-int cache_deliver(void *cache, uint32_t tensor, uint32_t head, uint32_t heads,
-                  uint64_t t0, uint32_t n, const void *src)
+int cache_deliver(void *cache, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                  uint32_t n, const void *src)
 {
 	struct cache *c = cache;
 	size_t row, from, bytes;
@@ -309,13 +308,12 @@ int cache_deliver(void *cache, uint32_t tensor, uint32_t head, uint32_t heads,
 		return -1;
 	span(c, tensor, head, heads, &row, &from, &bytes);
 	for (uint32_t t = 0; t < n; t++)
-		memcpy(c->data[tensor] + (t0 + t) * row + from,
-		       (const uint8_t *)src + t * bytes, bytes);
+		memcpy(c->data[tensor] + (t0 + t) * row + from, (const uint8_t *)src + t * bytes,
+		       bytes);
 	return 0;
 }
 
-kvarc_ret cache_write(const struct cache *c, struct memfile *f,
-                      const kvarc_writer_options *o)
+kvarc_ret cache_write(const struct cache *c, struct memfile *f, const kvarc_writer_options *o)
 {
 	static const char *const keys[] = { "model", "engine" };
 	static const char *const values[] = { "test model", "none" };
@@ -328,8 +326,7 @@ kvarc_ret cache_write(const struct cache *c, struct memfile *f,
 	if (ret == KVARC_OK)
 		ret = kvarc_writer_identity(w, 2, keys, values);
 	for (uint32_t i = 0; i < c->g.n_tracks && ret == KVARC_OK; i++)
-		ret = kvarc_writer_append(w, i, c->n[i], c->ids[i],
-		                          c->positions[i], c->views);
+		ret = kvarc_writer_append(w, i, c->n[i], c->ids[i], c->positions[i], c->views);
 	if (ret) {
 		kvarc_writer_abort(&w);
 		return ret;
@@ -349,8 +346,7 @@ static kvarc_ret read_segments(kvarc_reader *r, struct cache *to)
 		if (s.ids)
 			memcpy(to->ids[s.track] + s.t0, s.ids, 4 * s.n);
 		if (s.positions)
-			memcpy(to->positions[s.track] + s.t0, s.positions,
-			       4 * s.n);
+			memcpy(to->positions[s.track] + s.t0, s.positions, 4 * s.n);
 		ret = kvarc_reader_segment_deliver(r, cache_deliver, to);
 		if (ret)
 			return ret;
@@ -358,8 +354,8 @@ static kvarc_ret read_segments(kvarc_reader *r, struct cache *to)
 	return ret;
 }
 
-kvarc_ret cache_read_seq(struct cache *to, struct memfile *f,
-                         const kvarc_reader_options *o, kvarc_state *state)
+kvarc_ret cache_read_seq(struct cache *to, struct memfile *f, const kvarc_reader_options *o,
+                         kvarc_state *state)
 {
 	kvarc_source source = memfile_source(f);
 	kvarc_reader *r;
@@ -378,8 +374,7 @@ kvarc_ret cache_read_seq(struct cache *to, struct memfile *f,
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-kvarc_ret cache_read_range(struct cache *to, struct memfile *f,
-                           const kvarc_reader_options *o)
+kvarc_ret cache_read_range(struct cache *to, struct memfile *f, const kvarc_reader_options *o)
 {
 	kvarc_source source = memfile_source(f);
 	kvarc_reader *r;
@@ -390,8 +385,7 @@ kvarc_ret cache_read_range(struct cache *to, struct memfile *f,
 		kvarc_range all = KVARC_RANGE_ALL(i);
 		ret = kvarc_reader_read(r, &all, to->views);
 		if (ret == KVARC_OK && to->n[i])
-			ret = kvarc_reader_read_tokens(r, i, 0, to->n[i],
-			                               to->ids[i],
+			ret = kvarc_reader_read_tokens(r, i, 0, to->n[i], to->ids[i],
 			                               to->positions[i]);
 	}
 	kvarc_reader_close(&r);

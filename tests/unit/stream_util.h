@@ -19,7 +19,7 @@
 struct memfile {
 	uint8_t *p;
 	size_t n, cap;
-	long fail_at;     /* the call that fails, counted from 0; -1: none */
+	long fail_at; /* the call that fails, counted from 0; -1: none */
 	_Atomic long calls;
 	size_t short_max; /* bytes a read gives at most, 0: all */
 	uint64_t next;    /* pipe: where the next read must be */
@@ -45,7 +45,7 @@ struct cache {
 	kvarc_rope ropes[2];
 	kvarc_track tracks[4];
 	kvarc_tensor tensors[16];
-	uint64_t n[4];            /* tokens a track */
+	uint64_t n[4]; /* tokens a track */
 	int32_t *ids[4], *positions[4];
 	uint8_t *data[16];
 	kvarc_view views[16];
@@ -63,20 +63,18 @@ size_t cache_bytes(const struct cache *c, size_t tensor);
 bool cache_equal(const struct cache *a, const struct cache *b);
 /* Views that start at token t0. */
 void cache_views_at(const struct cache *c, uint64_t t0, kvarc_view *views);
-int cache_fetch(void *cache, uint32_t tensor, uint32_t head, uint32_t heads,
-                uint64_t t0, uint32_t n, void *dst);
-int cache_deliver(void *cache, uint32_t tensor, uint32_t head, uint32_t heads,
-                  uint64_t t0, uint32_t n, const void *src);
+int cache_fetch(void *cache, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                uint32_t n, void *dst);
+int cache_deliver(void *cache, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                  uint32_t n, const void *src);
 
 /* Writes all tracks with append, all at once. */
-kvarc_ret cache_write(const struct cache *c, struct memfile *f,
-                      const kvarc_writer_options *o);
+kvarc_ret cache_write(const struct cache *c, struct memfile *f, const kvarc_writer_options *o);
 /* Reads everything in order into to. *state: how it ended. */
-kvarc_ret cache_read_seq(struct cache *to, struct memfile *f,
-                         const kvarc_reader_options *o, kvarc_state *state);
+kvarc_ret cache_read_seq(struct cache *to, struct memfile *f, const kvarc_reader_options *o,
+                         kvarc_state *state);
 /* Reads all tracks by range. */
-kvarc_ret cache_read_range(struct cache *to, struct memfile *f,
-                           const kvarc_reader_options *o);
+kvarc_ret cache_read_range(struct cache *to, struct memfile *f, const kvarc_reader_options *o);
 kvarc_ret cache_verify(struct memfile *f, const kvarc_reader_options *o);
 
 uint64_t rand_next(uint64_t *state);

@@ -17,8 +17,7 @@
 #include "exact/head.h"
 #include "util/bytes.h"
 
-static const struct kvi_arithmetic w8a8 = { 0, 0, false },
-	w15a15 = { 0x1f, 0x1f, false };
+static const struct kvi_arithmetic w8a8 = { 0, 0, false }, w15a15 = { 0x1f, 0x1f, false };
 
 /* Most of the relative error of keys or values of a layer, or of the logits: about three times
  * what it is. */
@@ -27,12 +26,9 @@ static const struct expected_model {
 	bool gguf;
 	double open, closed, w8a8;
 } models[] = {
-	{ "llama", true, 4e-4, 4e-4, .04 },
-	{ "mistral", false, 4e-4, 4e-4, .05 },
-	{ "qwen2", true, 4e-4, 4e-4, .04 },
-	{ "qwen2-windows", false, 4e-4, 4e-4, .05 },
-	{ "qwen3", true, 5e-4, 5e-4, .06 },
-	{ "gemma3", true, 2.5e-4, 2.5e-4, .03 },
+	{ "llama", true, 4e-4, 4e-4, .04 },  { "mistral", false, 4e-4, 4e-4, .05 },
+	{ "qwen2", true, 4e-4, 4e-4, .04 },  { "qwen2-windows", false, 4e-4, 4e-4, .05 },
+	{ "qwen3", true, 5e-4, 5e-4, .06 },  { "gemma3", true, 2.5e-4, 2.5e-4, .03 },
 	{ "gpt2", true, 3e-4, 2.5e-4, .03 },
 };
 enum { MODELS = sizeof models / sizeof *models };
@@ -43,9 +39,7 @@ static struct kvi_model_file *open_model(const char *name, bool gguf)
 	struct kvi_model_file *m;
 	kvarc_error error = { .text = "" };
 	struct blob file = made_entry(name, gguf ? "model.gguf" : "model.safetensors");
-	const struct model_folder folder = {
-		made_entry(name, "config.json"), 1, { file }
-	};
+	const struct model_folder folder = { made_entry(name, "config.json"), 1, { file } };
 	kvarc_ret ret = gguf ? load_gguf(&m, &alloc, &file, &error)
 	                     : load_folder(&m, &alloc, &folder, &error);
 	if (ret)
@@ -93,8 +87,8 @@ static double worst(const struct result *r)
 	return most;
 }
 
-static void compare(struct result *r, size_t layer, int value, const float *x,
-                    const float *y, size_t n)
+static void compare(struct result *r, size_t layer, int value, const float *x, const float *y,
+                    size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		double d = (double)x[i] - (double)y[i];
@@ -104,8 +98,8 @@ static void compare(struct result *r, size_t layer, int value, const float *x,
 }
 
 static void go_layer(struct kvi_run *run, const struct kvi_model_file *m,
-                     const struct made_cache *c, const struct way *w,
-                     struct result *r, size_t layer, size_t at, size_t n)
+                     const struct made_cache *c, const struct way *w, struct result *r,
+                     size_t layer, size_t at, size_t n)
 {
 	static float k[256 * ROW_MAX], v[256 * ROW_MAX], truth[2][ROW_MAX];
 	struct kvi_predicted p = kvi_run_predict(run);
@@ -134,19 +128,16 @@ static void go_layer(struct kvi_run *run, const struct kvi_model_file *m,
 }
 
 /* After the last layer. */
-static void go_head(struct kvi_run *run, struct kvi_head *head,
-                    const struct made_cache *c, struct result *r, size_t at,
-                    size_t n)
+static void go_head(struct kvi_run *run, struct kvi_head *head, const struct made_cache *c,
+                    struct result *r, size_t at, size_t n)
 {
 	const struct kvi_hidden h = kvi_run_hidden(run);
 	float truth[WORDS];
 	for (size_t t = 0; t < n; t += KVI_HEAD_TOKENS) {
 		size_t some = n - t < KVI_HEAD_TOKENS ? n - t : KVI_HEAD_TOKENS;
-		struct kvi_logits z = kvi_head_logits(head, h.h + t * h.width,
-		                                      h.width, some);
+		struct kvi_logits z = kvi_head_logits(head, h.h + t * h.width, h.width, some);
 		for (size_t i = 0; i < some; i++)
-			memcpy(r->z[at + t + i], z.z + i * z.stride,
-			       sizeof r->z[0]);
+			memcpy(r->z[at + t + i], z.z + i * z.stride, sizeof r->z[0]);
 	}
 	for (size_t t = at; t < at + n; t++) {
 		if (t < c->first)
@@ -156,8 +147,8 @@ static void go_head(struct kvi_run *run, struct kvi_head *head,
 	}
 }
 
-static void go(const struct kvi_model_file *m, const struct made_cache *c,
-               const struct way *w, struct result *r)
+static void go(const struct kvi_model_file *m, const struct made_cache *c, const struct way *w,
+               struct result *r)
 {
 	struct kvi_pool *pool;
 	struct kvi_engine *e;
@@ -181,9 +172,7 @@ static void go(const struct kvi_model_file *m, const struct made_cache *c,
 	assert_int_equal(kvi_head_open(&head, &o), KVARC_OK);
 	for (size_t at = 0; at < c->tokens; at += w->cut) {
 		size_t n = c->tokens - at < w->cut ? c->tokens - at : w->cut;
-		assert_int_equal(kvi_run_segment(run, c->ids + at,
-		                                 c->positions + at, n),
-		                 KVARC_OK);
+		assert_int_equal(kvi_run_segment(run, c->ids + at, c->positions + at, n), KVARC_OK);
 		for (size_t l = 0; l < LAYERS; l++)
 			go_layer(run, m, c, w, r, l, at, n);
 		go_head(run, head, c, r, at, n);
@@ -196,8 +185,7 @@ static void go(const struct kvi_model_file *m, const struct made_cache *c,
 
 /* From both kinds of file, as far as this build reads them. */
 static void each_file(const struct expected_model *x,
-                      void (*fn)(const struct expected_model *x,
-                                 const struct kvi_model_file *m,
+                      void (*fn)(const struct expected_model *x, const struct kvi_model_file *m,
                                  const struct made_cache *c))
 {
 	const struct made_cache c = made_cache(x->name);
@@ -209,8 +197,8 @@ static void each_file(const struct expected_model *x,
 	assert_int_equal(alloc.used, 0);
 }
 
-static void check_open(const struct expected_model *x,
-                       const struct kvi_model_file *m, const struct made_cache *c)
+static void check_open(const struct expected_model *x, const struct kvi_model_file *m,
+                       const struct made_cache *c)
 {
 	static const size_t cuts[] = { 256, 40, 7, 1 };
 	static struct result r, first;
@@ -237,8 +225,8 @@ static void test_open_loop(void **state)
 		each_file(&models[i], check_open);
 }
 
-static void check_closed(const struct expected_model *x,
-                         const struct kvi_model_file *m, const struct made_cache *c)
+static void check_closed(const struct expected_model *x, const struct kvi_model_file *m,
+                         const struct made_cache *c)
 {
 	static const size_t cuts[] = { 256, 7 };
 	static struct result r;

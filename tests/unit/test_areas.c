@@ -41,8 +41,7 @@ static void test_search_finds_all(void **state)
 			struct areas_found f = { .n = 0 };
 			uint64_t to = from + 1 + rand_next(&seed) % 20;
 			size_t expected = 0;
-			assert_int_equal(kvi_intervals_search(list, n, from, to,
-			                                      note, &f), 0);
+			assert_int_equal(kvi_intervals_search(list, n, from, to, note, &f), 0);
 			for (size_t i = 0; i < n; i++) {
 				bool overlaps = start[i] < to && end[i] > from;
 				assert_int_equal(f.seen[i], overlaps);
@@ -50,8 +49,7 @@ static void test_search_finds_all(void **state)
 			}
 			assert_int_equal(f.n, expected);
 			f = (struct areas_found){ .stop_after = 1 };
-			assert_int_equal(kvi_intervals_search(list, n, from, to,
-			                                      note, &f),
+			assert_int_equal(kvi_intervals_search(list, n, from, to, note, &f),
 			                 expected ? 7 : 0);
 			assert_int_equal(f.n, expected > 0);
 		}
@@ -92,30 +90,29 @@ static size_t put_item(kvarc_writer *w, size_t each, size_t step)
 	static struct kvi_area_view views[TOKENS][TENSORS];
 	static struct kvi_piece pieces[TOKENS];
 	struct kvi_restore item = { .kind = KVI_ITEM_OTHER,
-		                    .name = (char[]){ "x" }, .pieces = pieces };
+		                    .name = (char[]){ "x" },
+		                    .pieces = pieces };
 	struct kvi_out out;
 	for (size_t t0 = 0; t0 < TOKENS; t0 += step) {
 		size_t i = item.n_pieces++;
 		size_t n = each < TOKENS - t0 ? each : TOKENS - t0;
-		pieces[i] = (struct kvi_piece){ KVI_PIECE_AREA, 0, n * ROW, t0, n,
-			                        TENSORS, views[i] };
+		pieces[i] =
+			(struct kvi_piece){ KVI_PIECE_AREA, 0, n * ROW, t0, n, TENSORS, views[i] };
 		for (uint32_t k = 0; k < TENSORS; k++)
-			views[i][k] = (struct kvi_area_view){
-				k, CHANNELS, k * CHANNELS, ROW, 0, 1
-			};
+			views[i][k] =
+				(struct kvi_area_view){ k, CHANNELS, k * CHANNELS, ROW, 0, 1 };
 		item.file_bytes += n * ROW;
 	}
 	kvi_out_init(&out, kvi_writer_alloc(w));
 	kvi_restore_put(&out, &item);
-	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n,
-	                                  true), KVARC_OK);
+	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n, true), KVARC_OK);
 	kvi_out_free(&out);
 	return (size_t)item.file_bytes;
 }
 
-static const struct { size_t each, step; } shapes[] = {
-	{ TOKENS, TOKENS }, { 1, 1 }, { 40, 7 }, { 7, 40 }, { TOKENS, 100 }
-};
+static const struct {
+	size_t each, step;
+} shapes[] = { { TOKENS, TOKENS }, { 1, 1 }, { 40, 7 }, { 7, 40 }, { TOKENS, 100 } };
 enum { ITEMS = sizeof shapes / sizeof shapes[0] };
 
 static uint8_t element(size_t tensor, size_t token, size_t channel)
@@ -127,13 +124,12 @@ static struct memfile written(size_t bytes[ITEMS])
 {
 	static const kvarc_track track = { 0 };
 	static const kvarc_tensor tensors[TENSORS] = {
-		{ .kind = KVARC_KEY, .dtype = KVARC_U8, .heads = 1,
-		  .channels = CHANNELS },
-		{ .kind = KVARC_VALUE, .dtype = KVARC_U8, .heads = 1,
-		  .channels = CHANNELS },
+		{ .kind = KVARC_KEY, .dtype = KVARC_U8, .heads = 1, .channels = CHANNELS },
+		{ .kind = KVARC_VALUE, .dtype = KVARC_U8, .heads = 1, .channels = CHANNELS },
 	};
-	const kvarc_geometry g = { .n_tracks = 1, .tracks = &track,
-		                   .n_tensors = TENSORS, .tensors = tensors };
+	const kvarc_geometry g = {
+		.n_tracks = 1, .tracks = &track, .n_tensors = TENSORS, .tensors = tensors
+	};
 	struct memfile f = { .fail_at = -1 };
 	kvarc_sink sink = memfile_sink(&f);
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
@@ -150,8 +146,7 @@ static struct memfile written(size_t bytes[ITEMS])
 	assert_int_equal(kvarc_writer_set_geometry(w, &g), KVARC_OK);
 	for (size_t i = 0; i < ITEMS; i++)
 		bytes[i] = put_item(w, shapes[i].each, shapes[i].step);
-	assert_int_equal(kvarc_writer_append(w, 0, TOKENS, NULL, NULL, views),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, TOKENS, NULL, NULL, views), KVARC_OK);
 	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 	return f;
 }
@@ -174,8 +169,7 @@ static int write_rows(void *opaque, const void *data, size_t bytes, uint64_t at)
 static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
 	struct unpacked_areas *f = (struct unpacked_areas *)opaque + item->index;
-	*f = (struct unpacked_areas){ calloc(1, (size_t)item->bytes),
-		            (size_t)item->bytes };
+	*f = (struct unpacked_areas){ calloc(1, (size_t)item->bytes), (size_t)item->bytes };
 	*sink = (kvarc_sink){ write_rows, NULL, f };
 	return f->p ? 0 : -1;
 }
@@ -187,8 +181,7 @@ static void check_item(const struct unpacked_areas *f, size_t each, size_t step)
 		for (size_t t = t0; t < t0 + each && t < TOKENS; t++)
 			for (size_t k = 0; k < TENSORS; k++)
 				for (size_t c = 0; c < CHANNELS; c++)
-					assert_int_equal(f->p[at++],
-					                 element(k, t, c));
+					assert_int_equal(f->p[at++], element(k, t, c));
 	assert_int_equal(at, f->n);
 }
 

@@ -20,8 +20,17 @@
 /* ------------------------------------------------------------- patterns */
 
 enum pattern {
-	NORMAL, RANDOM_BITS, ALL_NAN, ZEROS, MINUS_ZERO, SUBNORMAL, DEAD_CHANNELS,
-	CONSTANT_ROWS, SPECIALS, DRIFTING, N_PATTERNS
+	NORMAL,
+	RANDOM_BITS,
+	ALL_NAN,
+	ZEROS,
+	MINUS_ZERO,
+	SUBNORMAL,
+	DEAD_CHANNELS,
+	CONSTANT_ROWS,
+	SPECIALS,
+	DRIFTING,
+	N_PATTERNS
 };
 
 static uint32_t from_float(unsigned dtype, float f)
@@ -32,18 +41,20 @@ static uint32_t from_float(unsigned dtype, float f)
 	int e = (int)(b >> 23 & 255) - 127;
 	uint32_t man = b & 0x7fffff;
 	switch (dtype) {
-	case KVARC_F32: return b;
-	case KVARC_BF16: return b >> 16;
+	case KVARC_F32:
+		return b;
+	case KVARC_BF16:
+		return b >> 16;
 	case KVARC_F16:
 		return e < -14 || e > 15 ? sign << 15
-		       : sign << 15 | (uint32_t)(e + 15) << 10 | man >> 13;
+		                         : sign << 15 | (uint32_t)(e + 15) << 10 | man >> 13;
 	case KVARC_E4M3:
-		return e < -6 || e > 7 ? sign << 7
-		       : sign << 7 | (uint32_t)(e + 7) << 3 | man >> 20;
+		return e < -6 || e > 7 ? sign << 7 : sign << 7 | (uint32_t)(e + 7) << 3 | man >> 20;
 	case KVARC_E5M2:
 		return e < -14 || e > 15 ? sign << 7
-		       : sign << 7 | (uint32_t)(e + 15) << 2 | man >> 21;
-	default: return (uint32_t)(int32_t)(f * 20);
+		                         : sign << 7 | (uint32_t)(e + 15) << 2 | man >> 21;
+	default:
+		return (uint32_t)(int32_t)(f * 20);
 	}
 }
 
@@ -59,11 +70,16 @@ static uint32_t element(enum pattern p, unsigned dtype, size_t t, size_t c)
 	uint32_t sign = (uint32_t)1 << (8 * size - 1);
 	float mean = (float)(c * 7 % 11) - 5, scale = 1.0f + (float)(c % 3);
 	switch (p) {
-	case RANDOM_BITS: return rnd() << 8 ^ rnd();
-	case ALL_NAN: return (t + c) % 5 ? sign - 1 : 2 * sign - 1;
-	case ZEROS: return 0;
-	case MINUS_ZERO: return (rnd() & 7) ? sign : 0;
-	case SUBNORMAL: return (rnd() & 3) | (rnd() & 1 ? sign : 0);
+	case RANDOM_BITS:
+		return rnd() << 8 ^ rnd();
+	case ALL_NAN:
+		return (t + c) % 5 ? sign - 1 : 2 * sign - 1;
+	case ZEROS:
+		return 0;
+	case MINUS_ZERO:
+		return (rnd() & 7) ? sign : 0;
+	case SUBNORMAL:
+		return (rnd() & 3) | (rnd() & 1 ? sign : 0);
 	case DEAD_CHANNELS:
 		if (c % 3 == 1 || c % 17 == 0)
 			return c % 2 ? 0 : sign;
@@ -80,8 +96,11 @@ static uint32_t element(enum pattern p, unsigned dtype, size_t t, size_t c)
 		if (t == 0)
 			return from_float(dtype, 300 * normal());
 		break;
-	case DRIFTING: scale *= 0.01f * (float)(t + 1); break;
-	default: break;
+	case DRIFTING:
+		scale *= 0.01f * (float)(t + 1);
+		break;
+	default:
+		break;
 	}
 	return from_float(dtype, mean + scale * normal());
 }
@@ -92,8 +111,7 @@ static void fill(uint8_t *raw, const struct kvi_chunk *chunk, enum pattern p)
 	size_t C = kvi_chunk_channels(chunk);
 	for (size_t t = 0; t < chunk->n_tokens; t++)
 		for (size_t c = 0; c < C; c++)
-			put(raw + (t * C + c) * size, size,
-			    element(p, chunk->dtype, t, c));
+			put(raw + (t * C + c) * size, size, element(p, chunk->dtype, t, c));
 }
 
 /* ---------------------------------------------------------- round trips */
@@ -105,8 +123,7 @@ static void drop(struct kvi_encoded *e)
 }
 
 /* Decodes with every instruction set, with parameters read from their bytes. */
-static void check_decode(const struct kvi_chunk *chunk,
-                         const struct kvi_encoded *e,
+static void check_decode(const struct kvi_chunk *chunk, const struct kvi_encoded *e,
                          const struct kvi_params *current, const uint8_t *raw)
 {
 	size_t n = kvi_chunk_bytes(chunk);
@@ -115,19 +132,20 @@ static void check_decode(const struct kvi_chunk *chunk,
 	memcpy(payload, e->payload, e->payload_bytes);
 	if (e->params) {
 		assert_int_equal(e->params_codec, e->codec);
-		assert_int_equal(kvi_params_parse(
-			&parsed, &alloc, e->params_codec, chunk->dtype,
-			chunk->heads, chunk->head_channels, chunk->rope,
-			e->params_content, e->params_bytes), KVARC_OK);
-		assert_int_equal(kvi_params_rotates(parsed),
-		                 kvi_params_rotates(e->params));
+		assert_int_equal(kvi_params_parse(&parsed, &alloc, e->params_codec, chunk->dtype,
+		                                  chunk->heads, chunk->head_channels, chunk->rope,
+		                                  e->params_content, e->params_bytes),
+		                 KVARC_OK);
+		assert_int_equal(kvi_params_rotates(parsed), kvi_params_rotates(e->params));
 	}
 	for (int i = 0; i < n_coders; i++) {
 		memset(back, 0x5a, n);
-		assert_int_equal(kvi_chunk_decode(
-			coders[i], chunk, e->codec, e->lane_order,
-			!e->uses_params ? NULL : parsed ? parsed : current,
-			payload, e->payload_bytes, back), KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[i], chunk, e->codec, e->lane_order,
+		                                  !e->uses_params ? NULL
+		                                  : parsed        ? parsed
+		                                                  : current,
+		                                  payload, e->payload_bytes, back),
+		                 KVARC_OK);
 		assert_memory_equal(back, raw, n);
 	}
 	kvi_params_free(parsed);
@@ -143,19 +161,17 @@ static void check_encode(const struct kvi_chunk *chunk, int level, int order,
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded other;
 		kvi_coder_set_lane_order(coders[i], order);
-		assert_int_equal(kvi_chunk_encode(coders[i], chunk, level,
-		                                  current, raw,
-		                                  i ? &other : e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode(coders[i], chunk, level, current, raw, i ? &other : e),
+			KVARC_OK);
 		if (!i)
 			continue;
 		assert_int_equal(other.codec, e->codec);
 		assert_int_equal(other.payload_bytes, e->payload_bytes);
-		assert_memory_equal(other.payload, e->payload,
-		                    e->payload_bytes);
+		assert_memory_equal(other.payload, e->payload, e->payload_bytes);
 		assert_int_equal(other.params_bytes, e->params_bytes);
 		if (e->params_bytes)
-			assert_memory_equal(other.params_content,
-			                    e->params_content,
+			assert_memory_equal(other.params_content, e->params_content,
 			                    e->params_bytes);
 		drop(&other);
 	}
@@ -163,8 +179,8 @@ static void check_encode(const struct kvi_chunk *chunk, int level, int order,
 }
 
 /* Two chunks in a row: the second may use the parameters of the first. */
-static void round_trip(struct kvi_chunk chunk, int level, int order,
-                       enum pattern first, enum pattern second)
+static void round_trip(struct kvi_chunk chunk, int level, int order, enum pattern first,
+                       enum pattern second)
 {
 	struct kvi_encoded a, b;
 	uint8_t *raw = malloc(kvi_chunk_bytes(&chunk));
@@ -182,9 +198,8 @@ static void round_trip(struct kvi_chunk chunk, int level, int order,
 static const struct codec_shape {
 	uint32_t tokens, heads, channels;
 } shapes[] = {
-	{ 1, 1, 1 }, { 1, 3, 64 }, { 2, 1, 7 }, { 5, 2, 33 }, { 31, 1, 32 },
-	{ 32, 1, 1 }, { 33, 5, 12 }, { 64, 1, 100 }, { 97, 1, 31 },
-	{ 256, 1, 1 }, { 255, 2, 24 }, { 256, 3, 64 },
+	{ 1, 1, 1 },   { 1, 3, 64 },   { 2, 1, 7 },   { 5, 2, 33 },  { 31, 1, 32 },  { 32, 1, 1 },
+	{ 33, 5, 12 }, { 64, 1, 100 }, { 97, 1, 31 }, { 256, 1, 1 }, { 255, 2, 24 }, { 256, 3, 64 },
 };
 
 static void test_round_trips(void **state)
@@ -193,39 +208,36 @@ static void test_round_trips(void **state)
 	for (uint8_t dtype = KVARC_BYTES; dtype <= KVARC_U8; dtype++)
 		for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
 			for (int p = 0; p < N_PATTERNS; p++) {
-				struct kvi_chunk c = {
-					.dtype = dtype,
-					.n_tokens = shapes[s].tokens,
-					.heads = shapes[s].heads,
-					.head_channels = shapes[s].channels
-				};
+				struct kvi_chunk c = { .dtype = dtype,
+					               .n_tokens = shapes[s].tokens,
+					               .heads = shapes[s].heads,
+					               .head_channels = shapes[s].channels };
 				int next = (p + dtype) % N_PATTERNS;
 				for (int v = 0; v < 4; v++)
-					round_trip(c, v & 1, v >> 1,
-					           (enum pattern)p,
+					round_trip(c, v & 1, v >> 1, (enum pattern)p,
 					           (enum pattern)next);
 			}
 }
 
 static void test_rotation(void **state)
 {
-	static const int32_t starts[] = { 0, -100, 1000000, INT32_MAX - 300,
-		                          INT32_MIN };
+	static const int32_t starts[] = { 0, -100, 1000000, INT32_MAX - 300, INT32_MIN };
 	struct kvi_rope r;
 	(void)state;
 	for (size_t i = 0; i < 5 * 4; i++) {
 		int32_t positions[256];
 		for (int t = 0; t < 256; t++)
 			positions[t] = starts[i / 4] + t;
-		assert_true(kvi_rope_make(&r, 1e4, i & 1 ? 64 : 40,
-		                          i >> 1 & 1));
+		assert_true(kvi_rope_make(&r, 1e4, i & 1 ? 64 : 40, i >> 1 & 1));
 		kvarc_rope rope = { r.pairing, r.rotary, r.freq };
-		struct kvi_chunk c = { .dtype = KVARC_BF16, .n_tokens = 200,
-			               .heads = 2, .head_channels = 64,
-			               .positions = positions, .rope = &rope };
+		struct kvi_chunk c = { .dtype = KVARC_BF16,
+			               .n_tokens = 200,
+			               .heads = 2,
+			               .head_channels = 64,
+			               .positions = positions,
+			               .rope = &rope };
 		for (int p = 0; p < N_PATTERNS; p++)
-			round_trip(c, 1, (int)(i + p) & 1, (enum pattern)p,
-			           NORMAL);
+			round_trip(c, 1, (int)(i + p) & 1, (enum pattern)p, NORMAL);
 	}
 }
 
@@ -247,15 +259,16 @@ static void test_rotation_pays(void **state)
 			float c = (float)kvi_cos4096[a] / 16384;
 			float s = (float)kvi_cos4096[(a + 3072) & 4095] / 16384;
 			float x = 6 + normal(), y = normal() * 0.3f;
-			raw[t * D + i] = (uint16_t)from_float(
-				KVARC_BF16, x * c - y * s);
-			raw[t * D + i + D / 2] = (uint16_t)from_float(
-				KVARC_BF16, y * c + x * s);
+			raw[t * D + i] = (uint16_t)from_float(KVARC_BF16, x * c - y * s);
+			raw[t * D + i + D / 2] = (uint16_t)from_float(KVARC_BF16, y * c + x * s);
 		}
 	}
-	struct kvi_chunk chunk = { .dtype = KVARC_BF16, .n_tokens = T,
-		                   .heads = 1, .head_channels = D,
-		                   .positions = positions, .rope = &rope };
+	struct kvi_chunk chunk = { .dtype = KVARC_BF16,
+		                   .n_tokens = T,
+		                   .heads = 1,
+		                   .head_channels = D,
+		                   .positions = positions,
+		                   .rope = &rope };
 	check_encode(&chunk, 1, 0, NULL, (const uint8_t *)raw, &with);
 	check_decode(&chunk, &with, NULL, (const uint8_t *)raw);
 	assert_true(kvi_params_rotates(with.params));
@@ -287,9 +300,9 @@ static void test_choice(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct kvi_chunk c = { .dtype = cases[i].dtype,
-			               .n_tokens = 256, .heads = 2,
-			               .head_channels = 64 };
+		struct kvi_chunk c = {
+			.dtype = cases[i].dtype, .n_tokens = 256, .heads = 2, .head_channels = 64
+		};
 		struct kvi_encoded e;
 		uint8_t *raw = malloc(kvi_chunk_bytes(&c));
 		fill(raw, &c, cases[i].p);
@@ -314,14 +327,14 @@ struct victim {
 	int32_t positions[256];
 };
 
-static void make_victim(struct victim *v, uint8_t dtype, int level,
-                        enum pattern p, uint32_t tokens)
+static void make_victim(struct victim *v, uint8_t dtype, int level, enum pattern p, uint32_t tokens)
 {
 	assert_true(kvi_rope_make(&v->r, 1e4, 24, 0));
 	v->rope = (kvarc_rope){ v->r.pairing, v->r.rotary, v->r.freq };
 	for (int t = 0; t < 256; t++)
 		v->positions[t] = t;
-	v->chunk = (struct kvi_chunk){ .dtype = dtype, .n_tokens = tokens,
+	v->chunk = (struct kvi_chunk){ .dtype = dtype,
+		                       .n_tokens = tokens,
 		                       .heads = dtype == KVARC_I8 ? 12 : 2,
 		                       .head_channels = 24,
 		                       .positions = v->positions,
@@ -342,8 +355,7 @@ static void free_victim(struct victim *v)
 	free(v->payload);
 }
 
-static kvarc_ret decode(const struct victim *v, const uint8_t *payload,
-                        size_t bytes)
+static kvarc_ret decode(const struct victim *v, const uint8_t *payload, size_t bytes)
 {
 	/* exactly as large as it is, for the sanitizers */
 	uint8_t *copy = malloc(bytes ? bytes : 1);
@@ -351,10 +363,8 @@ static kvarc_ret decode(const struct victim *v, const uint8_t *payload,
 	kvarc_ret first = KVARC_OK;
 	memcpy(copy, payload, bytes);
 	for (int i = 0; i < n_coders; i++) {
-		kvarc_ret ret = kvi_chunk_decode(coders[i], &v->chunk,
-		                                 v->e.codec, v->e.lane_order,
-		                                 v->e.params, copy, bytes,
-		                                 back);
+		kvarc_ret ret = kvi_chunk_decode(coders[i], &v->chunk, v->e.codec, v->e.lane_order,
+		                                 v->e.params, copy, bytes, back);
 		if (!i)
 			first = ret;
 		assert_int_equal(ret, first);
@@ -374,11 +384,9 @@ static void damage(struct victim *v)
 	for (int i = 0; i < 700; i++) {
 		size_t at = i < 500 ? (size_t)i / 2 % n : rnd() % n;
 		uint8_t old = v->payload[at];
-		v->payload[at] = (uint8_t)(i & 1 ? rnd()
-		                                 : old ^ 1u << (rnd() & 7));
+		v->payload[at] = (uint8_t)(i & 1 ? rnd() : old ^ 1u << (rnd() & 7));
 		kvarc_ret ret = decode(v, v->payload, n);
-		assert_true(ret == KVARC_OK || ret == KVARC_DATA ||
-		            ret == KVARC_OPTIONS);
+		assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 		v->payload[at] = old;
 	}
 	for (int i = 0; i < 100; i++) {
@@ -386,22 +394,20 @@ static void damage(struct victim *v)
 		for (size_t j = 0; j < bytes; j++)
 			v->payload[j] = (uint8_t)(rnd() >> (i & 15));
 		kvarc_ret ret = decode(v, v->payload, bytes);
-		assert_true(ret == KVARC_OK || ret == KVARC_DATA ||
-		            ret == KVARC_OPTIONS);
+		assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 	}
 }
 
 static void test_damage(void **state)
 {
-	static const uint8_t dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32,
+	static const uint8_t dtypes[] = { KVARC_BF16, KVARC_F16,  KVARC_F32,
 		                          KVARC_E4M3, KVARC_E5M2, KVARC_I8 };
 	(void)state;
 	for (size_t d = 0; d < sizeof dtypes; d++)
 		for (int level = 0; level < 2; level++)
 			for (int p = 0; p < 2; p++) {
 				struct victim v;
-				make_victim(&v, dtypes[d], level,
-				            p ? DEAD_CHANNELS : NORMAL,
+				make_victim(&v, dtypes[d], level, p ? DEAD_CHANNELS : NORMAL,
 				            p ? 255 : 254);
 				damage(&v);
 				free_victim(&v);
@@ -426,40 +432,39 @@ static void test_rules(void **state)
 	/* lane order, parameters, codec, dtype */
 	struct kvi_coder *c = coders[0];
 	const uint8_t *p = v.payload;
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_GRID, 2,
-	                                  v.e.params, p, n, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_GRID, 0, NULL,
-	                                  p, n, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_EXPONENT, 0,
-	                                  v.e.params, p, n, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 1, NULL,
-	                                  p, n, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL,
-	                                  p, n, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_CONSTANT, 0,
-	                                  NULL, p, 1, raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_N_CODECS, 0, NULL,
-	                                  p, n, raw), KVARC_OPTIONS);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_LINEAR, 1,
-	                                  NULL, p, n, raw), KVARC_PREDICTOR);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_GRID, 2, v.e.params, p, n, raw),
+	                 KVARC_DATA);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_GRID, 0, NULL, p, n, raw),
+	                 KVARC_DATA);
+	assert_int_equal(
+		kvi_chunk_decode(c, &v.chunk, KVI_CODEC_EXPONENT, 0, v.e.params, p, n, raw),
+		KVARC_DATA);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 1, NULL, p, n, raw),
+	                 KVARC_DATA);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL, p, n, raw),
+	                 KVARC_DATA);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_CONSTANT, 0, NULL, p, 1, raw),
+	                 KVARC_DATA);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_N_CODECS, 0, NULL, p, n, raw),
+	                 KVARC_OPTIONS);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_LINEAR, 1, NULL, p, n, raw),
+	                 KVARC_PREDICTOR);
 	v.chunk.n_tokens = 257;
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL,
-	                                  p, n, raw), KVARC_PROG);
+	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL, p, n, raw),
+	                 KVARC_PROG);
 	v.chunk.n_tokens = 254;
 	free(raw);
 	free_victim(&v);
 }
 
-static kvarc_ret parse(const struct victim *v, const uint8_t *content,
-                       size_t bytes, const kvarc_rope *rope)
+static kvarc_ret parse(const struct victim *v, const uint8_t *content, size_t bytes,
+                       const kvarc_rope *rope)
 {
 	uint8_t *copy = malloc(bytes ? bytes : 1);
 	struct kvi_params *p;
 	memcpy(copy, content, bytes);
-	kvarc_ret ret = kvi_params_parse(&p, &alloc, v->e.codec,
-	                                 v->chunk.dtype, v->chunk.heads,
-	                                 v->chunk.head_channels, rope, copy,
-	                                 bytes);
+	kvarc_ret ret = kvi_params_parse(&p, &alloc, v->e.codec, v->chunk.dtype, v->chunk.heads,
+	                                 v->chunk.head_channels, rope, copy, bytes);
 	assert_true(ret == KVARC_OK ? p != NULL : p == NULL);
 	kvi_params_free(p);
 	free(copy);
@@ -471,28 +476,24 @@ static void test_params(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct victim v;
-		make_victim(&v, i == 2 ? KVARC_I8 : KVARC_BF16, i & 1, NORMAL,
-		            254);
+		make_victim(&v, i == 2 ? KVARC_I8 : KVARC_BF16, i & 1, NORMAL, 254);
 		uint8_t *content = v.e.params_content;
 		size_t n = v.e.params_bytes;
 		for (size_t cut = 0; cut < n; cut++)
-			assert_int_equal(parse(&v, content, cut, &v.rope),
-			                 KVARC_DATA);
+			assert_int_equal(parse(&v, content, cut, &v.rope), KVARC_DATA);
 		for (int j = 0; j < 3000; j++) {
 			size_t at = rnd() % n;
 			uint8_t old = content[at];
 			content[at] = (uint8_t)rnd();
 			kvarc_ret ret = parse(&v, content, n, &v.rope);
-			assert_true(ret == KVARC_OK || ret == KVARC_DATA ||
-			            ret == KVARC_OPTIONS);
+			assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 			content[at] = old;
 		}
 		for (int j = 0; j < 300; j++) {
 			size_t bytes = rnd() % n;
 			for (size_t k = 0; k < bytes; k++)
 				content[k] = (uint8_t)rnd();
-			assert_int_not_equal(parse(&v, content, bytes,
-			                           &v.rope), KVARC_OK);
+			assert_int_not_equal(parse(&v, content, bytes, &v.rope), KVARC_OK);
 		}
 		free_victim(&v);
 	}
@@ -549,25 +550,23 @@ static void test_no_memory(void **state)
 {
 	(void)state;
 	for (int v = 0; v < 12; v++) {
-		struct kvi_chunk c = {
-			.dtype = (uint8_t)(KVARC_F32 + v % 6), .n_tokens = 70,
-			.heads = 1, .head_channels = 65
-		};
+		struct kvi_chunk c = { .dtype = (uint8_t)(KVARC_F32 + v % 6),
+			               .n_tokens = 70,
+			               .heads = 1,
+			               .head_channels = 65 };
 		uint8_t *raw = malloc(kvi_chunk_bytes(&c));
 		fill(raw, &c, v & 1 ? DEAD_CHANNELS : NORMAL);
 		kvarc_ret ret = KVARC_MEM;
 		for (long n = 0; ret; n++) {
 			struct codec_failing f = { n };
-			kvarc_allocator user = { failing_alloc, failing_free,
-				                 &f };
+			kvarc_allocator user = { failing_alloc, failing_free, &f };
 			struct kvi_alloc a;
 			struct kvi_coder *coder = NULL;
 			struct kvi_encoded e = { 0 };
 			kvi_alloc_init(&a, &user, 0);
 			ret = kvi_coder_open(&coder, &a, tables, 0);
 			if (!ret)
-				ret = kvi_chunk_encode(coder, &c, v / 6, NULL,
-				                       raw, &e);
+				ret = kvi_chunk_encode(coder, &c, v / 6, NULL, raw, &e);
 			assert_true(ret == KVARC_OK || ret == KVARC_MEM);
 			kvi_params_free(e.params);
 			kvi_free(&a, e.params_content);
@@ -585,7 +584,8 @@ static void test_scratch(void **state)
 	for (uint8_t dtype = KVARC_BYTES; dtype <= KVARC_U8; dtype++)
 		for (int level = 0; level < 2; level++) {
 			uint32_t size = (uint32_t)kvarc_dtype_bytes(dtype);
-			struct kvi_chunk c = { .dtype = dtype, .n_tokens = 256,
+			struct kvi_chunk c = { .dtype = dtype,
+				               .n_tokens = 256,
 				               .heads = 8,
 				               .head_channels = 512 / size };
 			struct kvi_alloc a;
@@ -594,21 +594,19 @@ static void test_scratch(void **state)
 			uint8_t *raw = malloc(kvi_chunk_bytes(&c));
 			fill(raw, &c, NORMAL);
 			kvi_alloc_init(&a, NULL, 0);
-			assert_int_equal(kvi_coder_open(&coder, &a, tables, 0),
+			assert_int_equal(kvi_coder_open(&coder, &a, tables, 0), KVARC_OK);
+			assert_int_equal(kvi_chunk_encode(coder, &c, level, NULL, raw, &e),
 			                 KVARC_OK);
-			assert_int_equal(kvi_chunk_encode(coder, &c, level,
-			                                  NULL, raw, &e),
+			assert_int_equal(kvi_chunk_decode(coder, &c, e.codec, e.lane_order,
+			                                  e.params, e.payload, e.payload_bytes,
+			                                  raw),
 			                 KVARC_OK);
-			assert_int_equal(kvi_chunk_decode(
-				coder, &c, e.codec, e.lane_order, e.params,
-				e.payload, e.payload_bytes, raw), KVARC_OK);
 			kvi_params_free(e.params);
 			kvi_free(&a, e.params_content);
 			kvi_coder_close(coder);
 			free(raw);
 			/* elements of one byte are widened on the way */
-			assert_true(a.peak < (uint64_t)(size == 1 ? 13 : 8)
-			                             << 20);
+			assert_true(a.peak < (uint64_t)(size == 1 ? 13 : 8) << 20);
 		}
 }
 
@@ -619,16 +617,14 @@ static void check_table(const char *name, const void *array, size_t n,
 	const char *dir = getenv("srcdir");
 	char path[512], line[4096];
 	size_t i = 0;
-	snprintf(path, sizeof path, "%s/spec/tables/%s", dir ? dir : ".",
-	         name);
+	snprintf(path, sizeof path, "%s/spec/tables/%s", dir ? dir : ".", name);
 	FILE *f = fopen(path, "r");
 	assert_non_null(f);
 	while (fgets(line, sizeof line, f)) {
 		char *p = line, *end;
 		if (*p == '#')
 			continue;
-		for (long v = strtol(p, &end, 10); end != p;
-		     p = end, v = strtol(p, &end, 10)) {
+		for (long v = strtol(p, &end, 10); end != p; p = end, v = strtol(p, &end, 10)) {
 			assert_true(i < n);
 			assert_int_equal(v, at(array, i));
 			i++;
@@ -638,32 +634,35 @@ static void check_table(const char *name, const void *array, size_t n,
 	assert_int_equal(i, n);
 }
 
-static int at_i8(const void *p, size_t i) { return ((const int8_t *)p)[i]; }
-static int at_i16(const void *p, size_t i) { return ((const int16_t *)p)[i]; }
-static int at_u16(const void *p, size_t i) { return ((const uint16_t *)p)[i]; }
+static int at_i8(const void *p, size_t i)
+{
+	return ((const int8_t *)p)[i];
+}
+static int at_i16(const void *p, size_t i)
+{
+	return ((const int16_t *)p)[i];
+}
+static int at_u16(const void *p, size_t i)
+{
+	return ((const uint16_t *)p)[i];
+}
 
 static void test_tables(void **state)
 {
 	(void)state;
 	check_table("cos4096.txt", kvi_cos4096, 4096, at_i16);
 	check_table("rot.txt", kvi_rot_scale, 65 * 64, at_i8);
-	check_table("grid-set-0.txt", kvi_grid_set_0,
-	            KVI_GRID_TABLES * KVI_GRID_SYMBOLS, at_u16);
+	check_table("grid-set-0.txt", kvi_grid_set_0, KVI_GRID_TABLES * KVI_GRID_SYMBOLS, at_u16);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trips),
-		cmocka_unit_test(test_rotation),
-		cmocka_unit_test(test_rotation_pays),
-		cmocka_unit_test(test_choice),
-		cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_rules),
-		cmocka_unit_test(test_params),
-		cmocka_unit_test(test_grid_params),
-		cmocka_unit_test(test_no_memory),
-		cmocka_unit_test(test_scratch),
+		cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_rotation_pays), cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_damage),        cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_params),        cmocka_unit_test(test_grid_params),
+		cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_scratch),
 		cmocka_unit_test(test_tables),
 	};
 	return cmocka_run_group_tests(tests, open_coders, close_coders);

@@ -40,8 +40,8 @@ static void test_superblock(void **state)
 	assert_memory_equal(&sb, &back, sizeof sb);
 	for (int bit = 0; bit < 8 * KVI_SUPERBLOCK_BYTES; bit++) {
 		b[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		assert_int_equal(kvi_superblock_parse(&back, b), bit < 64
-		                 ? KVARC_FORMAT : KVARC_DATA);
+		assert_int_equal(kvi_superblock_parse(&back, b),
+		                 bit < 64 ? KVARC_FORMAT : KVARC_DATA);
 		b[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	sb.incompat = 2;
@@ -83,8 +83,7 @@ static void test_frame(void **state)
 	assert_int_equal(kvi_frame_bytes(0), 48);
 	assert_int_equal(kvi_frame_bytes(1), 56);
 	assert_int_equal(kvi_frame_bytes(8), 56);
-	assert_int_equal(kvi_frame_bytes(KVI_FOOTER_BYTES),
-	                 KVI_FOOTER_FRAME_BYTES);
+	assert_int_equal(kvi_frame_bytes(KVI_FOOTER_BYTES), KVI_FOOTER_FRAME_BYTES);
 }
 
 static void test_frame_types(void **state)
@@ -92,25 +91,21 @@ static void test_frame_types(void **state)
 	(void)state;
 	for (uint32_t type = 0; type <= UINT16_MAX; type++)
 		for (uint16_t flags = 0; flags < 4; flags++) {
-			struct kvi_frame_head h = {
-				.type = (uint16_t)type, .flags = flags
-			};
+			struct kvi_frame_head h = { .type = (uint16_t)type, .flags = flags };
 			bool critical = flags & 1;
 			bool known = type >= 1 && type <= 11;
-			bool is_c = type == 1 || (type >= 5 && type <= 8) ||
-			            type == 11 || type == 14 || type == 15;
+			bool is_c = type == 1 || (type >= 5 && type <= 8) || type == 11 ||
+			            type == 14 || type == 15;
 			kvarc_ret want;
 			if (type == 0 || flags > 1)
 				want = KVARC_DATA;
 			else if (type <= 15 && critical != is_c)
 				want = KVARC_DATA;
 			else
-				want = known || !critical ? KVARC_OK
-				                          : KVARC_OPTIONS;
+				want = known || !critical ? KVARC_OK : KVARC_OPTIONS;
 			assert_int_equal(kvi_frame_head_check(&h), want);
 		}
-	struct kvi_frame_head h = { .type = 7, .flags = 1,
-	                            .payload_bytes = KVI_FRAME_MAX };
+	struct kvi_frame_head h = { .type = 7, .flags = 1, .payload_bytes = KVI_FRAME_MAX };
 	assert_int_equal(kvi_frame_head_check(&h), KVARC_OK);
 	h.payload_bytes++;
 	assert_int_equal(kvi_frame_head_check(&h), KVARC_DATA);
@@ -130,32 +125,27 @@ static void test_packed(void **state)
 			for (size_t i = 0; i < n; i++)
 				content[i] = (uint8_t)(random ? (size_t)rand() : i / 99);
 			kvi_out_init(&out, &alloc);
-			assert_int_equal(kvi_pack(&p, &out, content, n),
-			                 KVARC_OK);
+			assert_int_equal(kvi_pack(&p, &out, content, n), KVARC_OK);
 			assert_true(out.n <= n + 1);
-			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got,
-			                            &owned), KVARC_OK);
+			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got, &owned), KVARC_OK);
 			if (n)
 				assert_memory_equal(got, content, n);
 			kvi_free(&alloc, owned);
 			/* another size, a byte more, another method */
-			assert_int_equal(kvi_unpack(&p, out.p, out.n, n + 1,
-			                            &got, &owned), KVARC_DATA);
+			assert_int_equal(kvi_unpack(&p, out.p, out.n, n + 1, &got, &owned),
+			                 KVARC_DATA);
 			if (n)
-				assert_int_equal(kvi_unpack(
-					&p, out.p, out.n, n - 1, &got, &owned),
-					KVARC_DATA);
+				assert_int_equal(kvi_unpack(&p, out.p, out.n, n - 1, &got, &owned),
+				                 KVARC_DATA);
 			kvi_put8(&out, 0);
-			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got,
-			                            &owned), KVARC_DATA);
+			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got, &owned), KVARC_DATA);
 			out.p[0] = 2;
-			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got,
-			                            &owned), KVARC_OPTIONS);
+			assert_int_equal(kvi_unpack(&p, out.p, out.n, n, &got, &owned),
+			                 KVARC_OPTIONS);
 			kvi_out_free(&out);
 		}
 	}
-	assert_int_equal(kvi_unpack(&p, content, 0, 0, &got, &owned),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_unpack(&p, content, 0, 0, &got, &owned), KVARC_DATA);
 	kvi_packer_free(&p);
 	assert_int_equal(alloc.used, 0);
 }
@@ -190,15 +180,15 @@ static void test_segment(void **state)
 		bool ok;
 	} cases[] = {
 		{ "\0\0\1\0\1\0\1", 7, true },
-		{ "\0\0\0\0\0", 5, false },               /* no tokens */
-		{ "\0\0\1\2\1\0\1", 7, false },           /* flag */
-		{ "\0\0\2\0\2\0\1\2\1", 9, false },       /* 0, 1: one run */
-		{ "\0\0\2\0\2\0\1\0\1", 9, true },        /* 0, 0: two */
-		{ "\0\0\2\0\1\0\1", 7, false },           /* too few */
-		{ "\0\0\1\0\1\0\2", 7, false },           /* too many */
-		{ "\0\0\2\0\2\0\0\0\2", 9, false },       /* an empty run */
-		{ "\0\0\1\0\1\x80\0\1", 8, false },       /* long varint */
-		{ "\0\0\1\0\1\xff\xff\xff\xff\x0f\1", 11, true }, /* -2^31 */
+		{ "\0\0\0\0\0", 5, false },                        /* no tokens */
+		{ "\0\0\1\2\1\0\1", 7, false },                    /* flag */
+		{ "\0\0\2\0\2\0\1\2\1", 9, false },                /* 0, 1: one run */
+		{ "\0\0\2\0\2\0\1\0\1", 9, true },                 /* 0, 0: two */
+		{ "\0\0\2\0\1\0\1", 7, false },                    /* too few */
+		{ "\0\0\1\0\1\0\2", 7, false },                    /* too many */
+		{ "\0\0\2\0\2\0\0\0\2", 9, false },                /* an empty run */
+		{ "\0\0\1\0\1\x80\0\1", 8, false },                /* long varint */
+		{ "\0\0\1\0\1\xff\xff\xff\xff\x0f\1", 11, true },  /* -2^31 */
 		{ "\0\0\1\0\1\x80\x80\x80\x80\x10\1", 11, false }, /* 2^31 */
 		{ "\0\0\1\0\1\x81\x80\x80\x80\x10\1", 11, false },
 	};
@@ -214,15 +204,15 @@ static void test_segment(void **state)
 	s.positions[0] = INT32_MAX;
 	segment_trip(&s);
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-		assert_int_equal(kvi_segment_parse(
-			&s, (const uint8_t *)cases[i].bytes, cases[i].n),
-			cases[i].ok);
+		assert_int_equal(kvi_segment_parse(&s, (const uint8_t *)cases[i].bytes, cases[i].n),
+		                 cases[i].ok);
 }
 
 static void test_chunk_and_params(void **state)
 {
-	struct kvi_chunk_header h = { 70000, 3, 65535, 1ull << 40, 9, 5, 1, 256,
-	                              UINT32_MAX, 0x1122334455667788u }, back;
+	struct kvi_chunk_header h = { 70000, 3, 65535, 1ull << 40, 9,
+		                      5,     1, 256,   UINT32_MAX, 0x1122334455667788u },
+				back;
 	struct kvi_params_header p = { 70000, 3, 9, 5 }, pback;
 	uint8_t b[KVI_CHUNK_HEADER_BYTES];
 	(void)state;
@@ -281,12 +271,28 @@ static void test_index(void **state)
 {
 	const struct kvi_index_entry list[] = {
 		{ .type = KVI_FRAME_GEOMETRY, .offset = 64, .sequence = 0 },
-		{ .type = KVI_FRAME_SEGMENT, .tensor = 3, .n = 256,
-		  .segment = 1 << 20, .offset = 640, .sequence = 1 },
-		{ .type = KVI_FRAME_PARAMS, .tensor = 9, .head = 4, .heads = 5,
-		  .codec = 6, .params = 1, .offset = 720, .sequence = 2 },
-		{ .type = KVI_FRAME_CHUNK, .tensor = 9, .head = 4, .heads = 5,
-		  .segment = 1, .params = 2, .offset = 1 << 30, .sequence = 9 },
+		{ .type = KVI_FRAME_SEGMENT,
+		  .tensor = 3,
+		  .n = 256,
+		  .segment = 1 << 20,
+		  .offset = 640,
+		  .sequence = 1 },
+		{ .type = KVI_FRAME_PARAMS,
+		  .tensor = 9,
+		  .head = 4,
+		  .heads = 5,
+		  .codec = 6,
+		  .params = 1,
+		  .offset = 720,
+		  .sequence = 2 },
+		{ .type = KVI_FRAME_CHUNK,
+		  .tensor = 9,
+		  .head = 4,
+		  .heads = 5,
+		  .segment = 1,
+		  .params = 2,
+		  .offset = 1 << 30,
+		  .sequence = 9 },
 		{ .type = 0, .offset = 1ull << 40, .sequence = 1000 },
 	};
 	enum { N = sizeof list / sizeof list[0] };
@@ -343,21 +349,21 @@ static void test_identity(void **state)
 		{ "\0", 1, KVARC_OK },
 		{ "\1\1a\1b", 5, KVARC_OK },
 		{ "\1\1a\1b\0", 6, KVARC_DATA },
-		{ "\2\1a\0\1a\0", 7, KVARC_DATA },    /* twice */
-		{ "\2\1b\0\1a\0", 7, KVARC_DATA },    /* order */
-		{ "\2\1a\0\1\xc3\0", 7, KVARC_OK },   /* unsigned order */
-		{ "\1\2a\0\0", 5, KVARC_DATA },       /* zero byte */
+		{ "\2\1a\0\1a\0", 7, KVARC_DATA },  /* twice */
+		{ "\2\1b\0\1a\0", 7, KVARC_DATA },  /* order */
+		{ "\2\1a\0\1\xc3\0", 7, KVARC_OK }, /* unsigned order */
+		{ "\1\2a\0\0", 5, KVARC_DATA },     /* zero byte */
 		{ "\2\1a\1b", 5, KVARC_DATA },
-		{ "\1\x81\0a\0", 5, KVARC_DATA },     /* long varint */
+		{ "\1\x81\0a\0", 5, KVARC_DATA }, /* long varint */
 	};
 	struct kvi_identity id = { 0 };
 	struct kvi_out out;
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct kvi_identity one = { 0 };
-		assert_int_equal(kvi_identity_parse(
-			&one, &alloc, (const uint8_t *)cases[i].bytes,
-			cases[i].n), cases[i].ret);
+		assert_int_equal(kvi_identity_parse(&one, &alloc, (const uint8_t *)cases[i].bytes,
+		                                    cases[i].n),
+		                 cases[i].ret);
 		kvi_identity_free(&one, &alloc);
 	}
 	assert_int_equal(kvi_identity_set(&id, &alloc, "m", "1"), KVARC_OK);
@@ -371,8 +377,7 @@ static void test_identity(void **state)
 	kvi_identity_put(&out, &id);
 	struct kvi_identity back = { 0 };
 	assert_int_equal(kvi_identity_set(&back, &alloc, "z", "old"), KVARC_OK);
-	assert_int_equal(kvi_identity_parse(&back, &alloc, out.p, out.n),
-	                 KVARC_OK);
+	assert_int_equal(kvi_identity_parse(&back, &alloc, out.p, out.n), KVARC_OK);
 	assert_int_equal(back.n, 3);
 	assert_string_equal(kvi_identity_get(&back, "z"), "3");
 	kvi_identity_free(&back, &alloc);
@@ -383,8 +388,7 @@ static void test_identity(void **state)
 static kvarc_ret parse_predictor(const char *content, size_t bytes)
 {
 	struct kvi_predictor p;
-	kvarc_ret ret = kvi_predictor_parse(&p, &alloc,
-	                                    (const uint8_t *)content, bytes);
+	kvarc_ret ret = kvi_predictor_parse(&p, &alloc, (const uint8_t *)content, bytes);
 	if (ret == KVARC_OK)
 		kvi_predictor_free(&p, &alloc);
 	return ret;
@@ -393,20 +397,23 @@ static kvarc_ret parse_predictor(const char *content, size_t bytes)
 /* Kind 2 (spec model 1). */
 static void test_predictor_model(void **state)
 {
-	struct kvi_predictor p = {
-		.kind = KVI_PREDICTOR_MODEL, .level = 6, .closed = true,
-		.digest = { 7, 9 }, .weights = { 5, 3 }, .wide_weights = 1,
-		.wide_activations = 0x1f, .name = (char *)(uintptr_t)"left",
-		.model_name = (char *)(uintptr_t)"smol"
-	}, back;
+	struct kvi_predictor p = { .kind = KVI_PREDICTOR_MODEL,
+		                   .level = 6,
+		                   .closed = true,
+		                   .digest = { 7, 9 },
+		                   .weights = { 5, 3 },
+		                   .wide_weights = 1,
+		                   .wide_activations = 0x1f,
+		                   .name = (char *)(uintptr_t) "left",
+		                   .model_name = (char *)(uintptr_t) "smol" },
+			     back;
 	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct kvi_out out;
 		kvi_out_init(&out, &alloc);
 		kvi_predictor_put(&out, &p);
 		assert_false(out.failed);
-		assert_int_equal(kvi_predictor_parse(&back, &alloc, out.p,
-		                                     out.n), KVARC_OK);
+		assert_int_equal(kvi_predictor_parse(&back, &alloc, out.p, out.n), KVARC_OK);
 		assert_int_equal(back.kind, 2);
 		assert_int_equal(back.level, 6);
 		assert_int_equal(back.closed, p.closed);
@@ -420,21 +427,18 @@ static void test_predictor_model(void **state)
 		assert_int_equal(back.content_bytes, p.content_bytes);
 		kvi_predictor_free(&back, &alloc);
 		for (size_t n = 0; n < out.n; n++)
-			assert_int_equal(parse_predictor((char *)out.p, n),
-			                 KVARC_DATA);
+			assert_int_equal(parse_predictor((char *)out.p, n), KVARC_DATA);
 		/* reserved flags, levels and kinds of matrices */
 		for (size_t n = 2; n < 6; n++) {
 			uint8_t old = out.p[n];
 			out.p[n] = 0x88;
-			assert_int_equal(parse_predictor((char *)out.p, out.n),
-			                 KVARC_DATA);
+			assert_int_equal(parse_predictor((char *)out.p, out.n), KVARC_DATA);
 			out.p[n] = old;
 		}
 		/* of FP8 nothing is wide */
 		for (size_t n = 4; n < 6 && p.fp8; n++) {
 			out.p[n] = 1;
-			assert_int_equal(parse_predictor((char *)out.p, out.n),
-			                 KVARC_DATA);
+			assert_int_equal(parse_predictor((char *)out.p, out.n), KVARC_DATA);
 			out.p[n] = 0;
 		}
 		kvi_out_free(&out);
@@ -451,11 +455,13 @@ static void test_predictor_model(void **state)
 
 static void test_predictor(void **state)
 {
-	struct kvi_predictor p = {
-		.kind = KVI_PREDICTOR_PROFILE, .level = 3, .embedded = true,
-		.digest = { 7, 9 }, .name = (char *)(uintptr_t)"smol",
-		.content_bytes = 300
-	}, back;
+	struct kvi_predictor p = { .kind = KVI_PREDICTOR_PROFILE,
+		                   .level = 3,
+		                   .embedded = true,
+		                   .digest = { 7, 9 },
+		                   .name = (char *)(uintptr_t) "smol",
+		                   .content_bytes = 300 },
+			     back;
 	struct kvi_profile_part part;
 	(void)state;
 	assert_int_equal(parse_predictor("\0\0", 2), KVARC_OK);
@@ -469,8 +475,7 @@ static void test_predictor(void **state)
 		kvi_out_init(&out, &alloc);
 		kvi_predictor_put(&out, &p);
 		assert_false(out.failed);
-		assert_int_equal(kvi_predictor_parse(&back, &alloc, out.p,
-		                                     out.n), KVARC_OK);
+		assert_int_equal(kvi_predictor_parse(&back, &alloc, out.p, out.n), KVARC_OK);
 		assert_int_equal(back.kind, 1);
 		assert_int_equal(back.level, 3);
 		assert_true(kvi_h128_equal(back.digest, p.digest));
@@ -479,19 +484,15 @@ static void test_predictor(void **state)
 		assert_int_equal(back.content_bytes, p.content_bytes);
 		kvi_predictor_free(&back, &alloc);
 		for (size_t n = 0; n < out.n; n++)
-			assert_int_equal(parse_predictor((char *)out.p, n),
-			                 KVARC_DATA);
+			assert_int_equal(parse_predictor((char *)out.p, n), KVARC_DATA);
 		done(&out);
 		p.embedded = false;
 		p.content_bytes = 0;
 	}
 	assert_int_equal(parse_predictor("\1\23\0\2" DIGEST "\0", 21), KVARC_OK);
-	assert_int_equal(parse_predictor("\1\23\2\2" DIGEST "\0", 21),
-	                 KVARC_DATA); /* where */
-	assert_int_equal(parse_predictor("\1\23\0\1" DIGEST "\0", 21),
-	                 KVARC_DATA); /* level */
-	assert_int_equal(parse_predictor("\1\23\0\4" DIGEST "\0", 21),
-	                 KVARC_DATA);
+	assert_int_equal(parse_predictor("\1\23\2\2" DIGEST "\0", 21), KVARC_DATA); /* where */
+	assert_int_equal(parse_predictor("\1\23\0\1" DIGEST "\0", 21), KVARC_DATA); /* level */
+	assert_int_equal(parse_predictor("\1\23\0\4" DIGEST "\0", 21), KVARC_DATA);
 	assert_int_equal(parse_predictor("\1\24\0\2" DIGEST "\0\1", 22),
 	                 KVARC_DATA); /* elsewhere, but with a size */
 	assert_int_equal(parse_predictor("\1\24\1\2" DIGEST "\0\0", 22),
@@ -505,21 +506,26 @@ static void test_predictor(void **state)
 
 static const uint64_t freqs[4] = { 1, 2, 3, UINT64_MAX };
 
-static void sample(kvarc_geometry *g, kvarc_rope *rope, kvarc_track *tracks,
-                   kvarc_tensor *tensors)
+static void sample(kvarc_geometry *g, kvarc_rope *rope, kvarc_track *tracks, kvarc_tensor *tensors)
 {
 	*rope = (kvarc_rope){ KVARC_ROPE_INTERLEAVED, 8, freqs };
 	tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "a" };
 	tracks[1] = (kvarc_track){ KVARC_TRACK_OTHER, UINT32_MAX, NULL };
-	tensors[0] = (kvarc_tensor){
-		.layer = 65535, .kind = KVARC_OPAQUE, .role = KVARC_HIGH_BITS,
-		.dtype = KVARC_E5M2, .flags = 3, .source_type = 0x108,
-		.heads = 16, .channels = 65535, .track = 1, .rope = 1,
-		.first_head = 5, .total_heads = 99, .name = "t"
-	};
+	tensors[0] = (kvarc_tensor){ .layer = 65535,
+		                     .kind = KVARC_OPAQUE,
+		                     .role = KVARC_HIGH_BITS,
+		                     .dtype = KVARC_E5M2,
+		                     .flags = 3,
+		                     .source_type = 0x108,
+		                     .heads = 16,
+		                     .channels = 65535,
+		                     .track = 1,
+		                     .rope = 1,
+		                     .first_head = 5,
+		                     .total_heads = 99,
+		                     .name = "t" };
 	tensors[1] = (kvarc_tensor){
-		.kind = KVARC_VALUE, .dtype = KVARC_BF16, .heads = 1,
-		.channels = 1
+		.kind = KVARC_VALUE, .dtype = KVARC_BF16, .heads = 1, .channels = 1
 	};
 	*g = (kvarc_geometry){ 1, 2, 2, rope, tracks, tensors };
 }
@@ -539,8 +545,7 @@ static void test_geometry(void **state)
 	kvi_out_init(&out, &alloc);
 	kvi_out_init(&again, &alloc);
 	kvi_geometry_put(&out, &copy);
-	assert_int_equal(kvi_geometry_parse(&back, &alloc, out.p, out.n),
-	                 KVARC_OK);
+	assert_int_equal(kvi_geometry_parse(&back, &alloc, out.p, out.n), KVARC_OK);
 	kvi_geometry_put(&again, &back);
 	assert_int_equal(out.n, again.n);
 	assert_memory_equal(out.p, again.p, out.n);
@@ -550,16 +555,15 @@ static void test_geometry(void **state)
 	assert_string_equal(back.tracks[1].label, "");
 	kvi_geometry_free(&back, &alloc);
 	for (size_t n = 0; n < out.n; n++) {
-		assert_int_equal(kvi_geometry_parse(&back, &alloc, out.p, n),
-		                 KVARC_DATA);
+		assert_int_equal(kvi_geometry_parse(&back, &alloc, out.p, n), KVARC_DATA);
 		kvi_geometry_free(&back, &alloc);
 	}
 	/* every changed byte is refused or gives other content back as it is */
 	for (size_t i = 0; i < out.n; i++)
 		for (int x = 1; x < 256; x += x) {
 			out.p[i] ^= (uint8_t)x;
-			if (kvi_geometry_parse(&back, &alloc, out.p, out.n) ==
-			    KVARC_OK && out.p[out.n - 1] == 0) {
+			if (kvi_geometry_parse(&back, &alloc, out.p, out.n) == KVARC_OK &&
+			    out.p[out.n - 1] == 0) {
 				again.n = 0;
 				kvi_geometry_put(&again, &back);
 				assert_int_equal(again.n, out.n);
@@ -571,8 +575,7 @@ static void test_geometry(void **state)
 	/* an unknown extension is skipped */
 	out.n--;
 	kvi_put_bytes(&out, "\1\x09\2xy", 5);
-	assert_int_equal(kvi_geometry_parse(&back, &alloc, out.p, out.n),
-	                 KVARC_OK);
+	assert_int_equal(kvi_geometry_parse(&back, &alloc, out.p, out.n), KVARC_OK);
 	kvi_geometry_free(&back, &alloc);
 	kvi_geometry_free(&copy, &alloc);
 	kvi_out_free(&again);
@@ -586,9 +589,10 @@ static void test_geometry_limits(void **state)
 	kvarc_tensor t[2];
 	kvarc_geometry g;
 	(void)state;
-#define WRONG(change) do { \
-		sample(&g, &rope, tracks, t); \
-		change; \
+#define WRONG(change)                                    \
+	do {                                             \
+		sample(&g, &rope, tracks, t);            \
+		change;                                  \
 		assert_non_null(kvi_geometry_wrong(&g)); \
 	} while (0)
 	WRONG(rope.rotary = 7);
@@ -632,8 +636,9 @@ static void test_order(void **state)
 	struct kvi_order_walk w;
 	(void)state;
 	for (int i = 0; i < 6; i++)
-		t[i] = (kvarc_tensor){ .layer = layer[i], .kind = kind[i],
-		                       .dtype = 3, .heads = 3, .channels = 2 };
+		t[i] = (kvarc_tensor){
+			.layer = layer[i], .kind = kind[i], .dtype = 3, .heads = 3, .channels = 2
+		};
 	t[4].track = 1;
 	assert_int_equal(kvi_order_make(&o, &alloc, &g), KVARC_OK);
 	assert_memory_equal(o.tensors, want, sizeof want);
@@ -655,20 +660,21 @@ static void test_order(void **state)
 static void test_restore(void **state)
 {
 	kvarc_track track = { 0 };
-	kvarc_tensor t[2] = {
-		{ .dtype = KVARC_F16, .heads = 2, .channels = 6 },
-		{ .dtype = KVARC_F16, .heads = 2, .channels = 6, .kind = 1 }
-	};
+	kvarc_tensor t[2] = { { .dtype = KVARC_F16, .heads = 2, .channels = 6 },
+		              { .dtype = KVARC_F16, .heads = 2, .channels = 6, .kind = 1 } };
 	const kvarc_geometry g = { 0, 1, 2, NULL, &track, t };
 	/* a row: 4 bytes of something else of the other, 12 elements */
 	struct kvi_area_view views[2] = {
-		{ 0, 12, 0, 48, 0, 2 },    /* token-major */
-		{ 1, 6, 24, 48, 12, 2 },   /* in two blocks */
+		{ 0, 12, 0, 48, 0, 2 },  /* token-major */
+		{ 1, 6, 24, 48, 12, 2 }, /* in two blocks */
 	};
 	struct kvi_piece pieces[3] = {
 		{ .type = KVI_PIECE_LITERAL, .bytes = 10 },
-		{ .type = KVI_PIECE_AREA, .bytes = 5 * 48, .n_tokens = 5,
-		  .n_views = 2, .views = views },
+		{ .type = KVI_PIECE_AREA,
+		  .bytes = 5 * 48,
+		  .n_tokens = 5,
+		  .n_views = 2,
+		  .views = views },
 		{ .type = KVI_PIECE_LITERAL, .bytes = 1 },
 	};
 	char name[] = "slot.bin";
@@ -681,18 +687,19 @@ static void test_restore(void **state)
 	kvi_out_init(&out, &alloc);
 	kvi_out_init(&again, &alloc);
 	kvi_restore_put(&out, &r);
-	assert_int_equal(kvi_restore_parse(&back, &alloc, &g, out.p, out.n),
-	                 KVARC_OK);
+	assert_int_equal(kvi_restore_parse(&back, &alloc, &g, out.p, out.n), KVARC_OK);
 	assert_string_equal(back.name, "slot.bin");
 	kvi_restore_put(&again, &back);
 	assert_int_equal(again.n, out.n);
 	assert_memory_equal(again.p, out.p, out.n);
 	kvi_restore_free(&back, &alloc);
 	for (size_t n = 0; n < out.n; n++)
-		assert_int_equal(kvi_restore_parse(&back, &alloc, &g, out.p, n),
-		                 KVARC_DATA);
-#define WRONG(change, undo) do { \
-		change; assert_false(kvi_restore_valid(&r, &g)); undo; \
+		assert_int_equal(kvi_restore_parse(&back, &alloc, &g, out.p, n), KVARC_DATA);
+#define WRONG(change, undo)                              \
+	do {                                             \
+		change;                                  \
+		assert_false(kvi_restore_valid(&r, &g)); \
+		undo;                                    \
 	} while (0)
 	WRONG(r.kind = 6, r.kind = 2);
 	WRONG(r.file_bytes = 250, r.file_bytes = 251);
@@ -734,22 +741,14 @@ static void test_blob(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_superblock),
-		cmocka_unit_test(test_frame),
-		cmocka_unit_test(test_frame_types),
-		cmocka_unit_test(test_packed),
-		cmocka_unit_test(test_segment),
-		cmocka_unit_test(test_chunk_and_params),
-		cmocka_unit_test(test_commit_and_footer),
-		cmocka_unit_test(test_index),
-		cmocka_unit_test(test_identity),
-		cmocka_unit_test(test_predictor),
-		cmocka_unit_test(test_predictor_model),
-		cmocka_unit_test(test_geometry),
-		cmocka_unit_test(test_geometry_limits),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_restore),
-		cmocka_unit_test(test_blob),
+		cmocka_unit_test(test_superblock),        cmocka_unit_test(test_frame),
+		cmocka_unit_test(test_frame_types),       cmocka_unit_test(test_packed),
+		cmocka_unit_test(test_segment),           cmocka_unit_test(test_chunk_and_params),
+		cmocka_unit_test(test_commit_and_footer), cmocka_unit_test(test_index),
+		cmocka_unit_test(test_identity),          cmocka_unit_test(test_predictor),
+		cmocka_unit_test(test_predictor_model),   cmocka_unit_test(test_geometry),
+		cmocka_unit_test(test_geometry_limits),   cmocka_unit_test(test_order),
+		cmocka_unit_test(test_restore),           cmocka_unit_test(test_blob),
 	};
 	kvi_alloc_init(&alloc, NULL, 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,8 +7,16 @@
 #include "format/chunk_header.h"
 #include "format/frame.h"
 
-enum { SEGMENT = 64, SEGMENTS = 5, TOKENS = SEGMENT * SEGMENTS - 10, HEADS = 2, CHANNELS = 32,
-       WIDTH = HEADS * CHANNELS, LAYERS = 2, HEAD = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
+enum {
+	SEGMENT = 64,
+	SEGMENTS = 5,
+	TOKENS = SEGMENT * SEGMENTS - 10,
+	HEADS = 2,
+	CHANNELS = 32,
+	WIDTH = HEADS * CHANNELS,
+	LAYERS = 2,
+	HEAD = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES
+};
 
 /* Layers of turned keys and of values. Segment 3 is segment 1 again, at the same positions, so that
  * its chunks are repeats. */
@@ -23,12 +31,14 @@ static void make(struct cache *c)
 	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, 32, freq };
 	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
 	for (uint32_t i = 0; i < 2 * LAYERS; i++)
-		c->tensors[i] = (kvarc_tensor){
-			.layer = i / 2, .kind = i % 2 ? KVARC_VALUE : KVARC_KEY,
-			.dtype = KVARC_F16, .heads = HEADS, .channels = CHANNELS,
-			.rope = i % 2 ? 0 : 1,
-			.flags = (uint8_t)(i % 2 ? 0 : KVARC_TENSOR_POST_ROPE)
-		};
+		c->tensors[i] =
+			(kvarc_tensor){ .layer = i / 2,
+			                .kind = i % 2 ? KVARC_VALUE : KVARC_KEY,
+			                .dtype = KVARC_F16,
+			                .heads = HEADS,
+			                .channels = CHANNELS,
+			                .rope = i % 2 ? 0 : 1,
+			                .flags = (uint8_t)(i % 2 ? 0 : KVARC_TENSOR_POST_ROPE) };
 	c->g.n_ropes = c->g.n_tracks = 1;
 	c->g.n_tensors = 2 * LAYERS;
 	c->n[0] = TOKENS;
@@ -60,8 +70,8 @@ static struct memfile written(const struct cache *c, const char *tier)
 	return f;
 }
 
-static kvarc_ret cut(struct memfile *f, unsigned allow, kvarc_range range,
-                     kvarc_writer_options *o, struct memfile *out, kvarc_error *e)
+static kvarc_ret cut(struct memfile *f, unsigned allow, kvarc_range range, kvarc_writer_options *o,
+                     struct memfile *out, kvarc_error *e)
 {
 	kvarc_source source = memfile_source(f);
 	kvarc_sink sink = memfile_sink(out);
@@ -120,7 +130,8 @@ static void same_elements(struct memfile *f, struct memfile *part, kvarc_range r
 	for (uint32_t i = 0; i < 2 * LAYERS; i++)
 		if (views[0][i].data)
 			assert_memory_equal(a[i], b[i], 2 * range.n * WIDTH);
-	assert_int_equal(kvarc_reader_read_tokens(r, 0, range.t0, range.n, ids[0], positions[0]), 0);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, range.t0, range.n, ids[0], positions[0]),
+	                 0);
 	assert_int_equal(kvarc_reader_read_tokens(p, 0, 0, range.n, ids[1], positions[1]), 0);
 	assert_memory_equal(ids[0], ids[1], 4 * range.n);
 	assert_memory_equal(positions[0], positions[1], 4 * range.n);
@@ -132,7 +143,8 @@ static void same_elements(struct memfile *f, struct memfile *part, kvarc_range r
 /* Whole segments need no permission, and their payloads are the same bytes. */
 static void test_whole(void **state)
 {
-	static const char *const tiers[] = { "had:4", "had:3,no-unrope", "near:0.01", "tsc:4", "vq:2" };
+	static const char *const tiers[] = { "had:4", "had:3,no-unrope", "near:0.01", "tsc:4",
+		                             "vq:2" };
 	const kvarc_range range = { 0, 1, 1, SEGMENT, 2 * SEGMENT };
 	struct cache c;
 	(void)state;
@@ -160,12 +172,18 @@ static void test_whole(void **state)
 	cache_free(&c);
 }
 
-/* Parts of segments are for those who take their elements as they are; they are not changed again. */
+/* Parts of segments are for those who take their elements as they are; they are not changed
+ * again. */
 static void test_parts(void **state)
 {
-	static const struct { uint64_t t0, n; const char *text; } bad[] = {
-		{ 1, TOKENS - 1, "tokens 0 to 63 as one" }, { 0, SEGMENT + 1, "tokens 64 to 127 as one" },
-		{ 70, 3, "tokens 64 to 127 as one" }, { SEGMENT, 3 * SEGMENT + 1, "tokens 256 to 309" },
+	static const struct {
+		uint64_t t0, n;
+		const char *text;
+	} bad[] = {
+		{ 1, TOKENS - 1, "tokens 0 to 63 as one" },
+		{ 0, SEGMENT + 1, "tokens 64 to 127 as one" },
+		{ 70, 3, "tokens 64 to 127 as one" },
+		{ SEGMENT, 3 * SEGMENT + 1, "tokens 256 to 309" },
 	};
 	struct cache c;
 	(void)state;
@@ -216,8 +234,15 @@ static void test_asked(void **state)
 /* Chunks that repeat others repeat their copies, or have the payload where those are not copied. */
 static void test_repeats(void **state)
 {
-	static const struct { uint64_t segment, n; unsigned flags; unsigned repeats; } cuts[] = {
-		{ 0, 4, 0, 4 }, { 1, 3, 0, 4 }, { 2, 2, 0, 0 }, { 3, 1, 0, 0 },
+	static const struct {
+		uint64_t segment, n;
+		unsigned flags;
+		unsigned repeats;
+	} cuts[] = {
+		{ 0, 4, 0, 4 },
+		{ 1, 3, 0, 4 },
+		{ 2, 2, 0, 0 },
+		{ 3, 1, 0, 0 },
 		{ 0, 4, KVARC_WRITE_STREAMABLE, 0 },
 	};
 	struct cache c;
@@ -324,8 +349,9 @@ static void test_append(void **state)
 	for (uint64_t at = 0, n = 40; at < TOKENS; at += n) {
 		n = n < TOKENS - at ? n : TOKENS - at;
 		cache_views_at(&c, at, views);
-		assert_int_equal(kvarc_writer_append(w, 0, n, c.ids[0] + at, c.positions[0] + at,
-		                                     views), KVARC_OK);
+		assert_int_equal(
+			kvarc_writer_append(w, 0, n, c.ids[0] + at, c.positions[0] + at, views),
+			KVARC_OK);
 		assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
 		assert_true(f.n > bytes);
 		if (bytes)
@@ -402,14 +428,10 @@ static void test_damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),
-		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_asked),
-		cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_pipe),
-		cmocka_unit_test(test_twice),
-		cmocka_unit_test(test_append),
-		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_whole),  cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_asked),  cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_pipe),   cmocka_unit_test(test_twice),
+		cmocka_unit_test(test_append), cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_damage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

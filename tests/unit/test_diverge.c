@@ -2,7 +2,7 @@
 /* test_diverge.c - kernels that are wrong now and then: what a reader makes of it (spec model 4) */
 #include <stdatomic.h>
 
-#include "guide_util.h"
+#include "prediction_util.h"
 
 #include "predictor_handle.h"
 
@@ -55,14 +55,15 @@ static kvarc_ret read_all(struct world *w, uint64_t *fell_back)
 	kvarc_ret ret = kvarc_reader_read(r, &all, views);
 	*fell_back = fallbacks(r);
 	if (ret == KVARC_OK)
-		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, TOKENS,
-			w->back.ids[0], w->back.positions[0]), KVARC_OK);
+		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, TOKENS, w->back.ids[0],
+		                                          w->back.positions[0]),
+		                 KVARC_OK);
 	kvarc_reader_close(&r);
 	return ret;
 }
 
-/* Whichever product is the first to be wrong, the tokens are right; and the reader says so. Level 8:
- * elements as they are predicted. */
+/* Whichever product is the first to be wrong, the tokens are right; and the reader says so. Level
+ * 8: elements as they are predicted. */
 static void test_falls_back(void **state)
 {
 	(void)state;
@@ -134,7 +135,7 @@ static void test_diverged(void **state)
 		assert_int_equal(read_all(&w, &n), KVARC_PREDICTOR);
 		assert_int_equal(n, 1);
 		assert_non_null(strstr(w.error.text, "diverged at layer 1, "
-		                       "segment "));
+		                                     "segment "));
 		assert_non_null(strstr(w.error.text, "(from token 0)"));
 		assert_non_null(strstr(w.error.text, "is not exact"));
 		world_close(&w);

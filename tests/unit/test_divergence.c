@@ -35,8 +35,8 @@ static void test_known(void **state)
 	assert_true(kvi_divergence(p, p, 1, 0).kl == 0);
 }
 
-/* Exactly 0 for the same logits, never negative, and the same of distributions as of logits that are
- * shifted. */
+/* Exactly 0 for the same logits, never negative, and the same of distributions as of logits that
+ * are shifted. */
 static void test_signs(void **state)
 {
 	static float p[WORDS], q[WORDS];
@@ -62,15 +62,15 @@ static void test_signs(void **state)
 static void test_bad(void **state)
 {
 	const float p[3] = { 1, 2, 3 };
-	const float bad[][3] = {
-		{ 1, 2, NAN }, { 1, INFINITY, 3 }, { -INFINITY, 2, 3 },
-		{ -INFINITY, -INFINITY, -INFINITY }, { NAN, NAN, NAN }
-	};
+	const float bad[][3] = { { 1, 2, NAN },
+		                 { 1, INFINITY, 3 },
+		                 { -INFINITY, 2, 3 },
+		                 { -INFINITY, -INFINITY, -INFINITY },
+		                 { NAN, NAN, NAN } };
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		assert_true(isinf(kvi_divergence(p, bad[i], 3, -1).kl));
-		kvarc_eval_result r = { .mean_kl = kvi_divergence(
-			bad[i], p, 3, -1).kl };
+		kvarc_eval_result r = { .mean_kl = kvi_divergence(bad[i], p, 3, -1).kl };
 		assert_false(kvarc_eval_passes(&r, 100));
 	}
 }
@@ -95,16 +95,15 @@ static void test_sequence(void **state)
 {
 	enum { N = 200 };
 	struct kvi_divergence d[N];
-	double room[N], kl[N];
+	double buffer[N], kl[N];
 	kvarc_eval_result r = { .token_kl = kl };
 	(void)state;
 	for (int i = 0; i < N; i++)
-		d[i] = (struct kvi_divergence){
-			.kl = (double)((i * 7) % N + 1), .delta_nll = i % 2,
-			.best = { i, i >= 150 && i % 10 == 0 ? -1 : i }
-		};
+		d[i] = (struct kvi_divergence){ .kl = (double)((i * 7) % N + 1),
+			                        .delta_nll = i % 2,
+			                        .best = { i, i >= 150 && i % 10 == 0 ? -1 : i } };
 	d[N - 1].delta_nll = 1000; /* nobody knows what comes after it */
-	kvi_eval_take(&r, d, N, room);
+	kvi_eval_take(&r, d, N, buffer);
 	assert_true(near(r.mean_kl, 100.5) && r.p99_kl == 198);
 	assert_true(r.p999_kl == 200 && r.max_kl == 200);
 	assert_true(near(r.agreement, 195.0 / 200));
@@ -128,13 +127,16 @@ static void test_summary(void **state)
 	for (int i = 0; i < N; i++) {
 		for (int t = 0; t < TOKENS; t++)
 			kl[i][t] = (double)(i * TOKENS + t);
-		r[i] = (kvarc_eval_result){
-			.token_kl = kl[i], .tokens = TOKENS, .elements = 100,
-			.cache_tokens = 10, .kept_tokens = i % 2 ? 10 : 5,
-			.archive_bytes = 50, .mean_kl = (double)((i + 20) % N),
-			.agreement = 0.5, .delta_nll = i % 2,
-			.first_diverging = i % 5 ? KVARC_UNKNOWN : 1
-		};
+		r[i] = (kvarc_eval_result){ .token_kl = kl[i],
+			                    .tokens = TOKENS,
+			                    .elements = 100,
+			                    .cache_tokens = 10,
+			                    .kept_tokens = i % 2 ? 10 : 5,
+			                    .archive_bytes = 50,
+			                    .mean_kl = (double)((i + 20) % N),
+			                    .agreement = 0.5,
+			                    .delta_nll = i % 2,
+			                    .first_diverging = i % 5 ? KVARC_UNKNOWN : 1 };
 	}
 	assert_int_equal(kvarc_eval_summarise(&s, r, N, 1), KVARC_OK);
 	assert_int_equal(s.sequences, N);
@@ -164,8 +166,8 @@ static void test_summary(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_known), cmocka_unit_test(test_signs),
-		cmocka_unit_test(test_bad), cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_known),    cmocka_unit_test(test_signs),
+		cmocka_unit_test(test_bad),      cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_sequence), cmocka_unit_test(test_summary),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

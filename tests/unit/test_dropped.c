@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_dropped.c - rates of single tokens: out of scores, and through a writer that leaves some out */
+/* test_dropped.c - rates of single tokens: out of scores, and through a writer that leaves some
+ * out */
 #include "stream_util.h"
 
 #include <math.h>
@@ -84,11 +85,11 @@ static void test_many(void **state)
 
 static void test_wrong(void **state)
 {
-	static const char *const bad[] = {
-		"had:4,keep=0", "had:4,keep=1.1", "had:4,keep=", "had:4,keep=-1", "had:4,top=2",
-		"had:4,top=0", "had:4,spread=4.1", "had:4,spread=x", "had:4,recent=-1",
-		"had:4,recent", "tsc:4,spread=1", "vq:2,spread=1", "near:0.1,spread=1"
-	};
+	static const char *const bad[] = { "had:4,keep=0",     "had:4,keep=1.1", "had:4,keep=",
+		                           "had:4,keep=-1",    "had:4,top=2",    "had:4,top=0",
+		                           "had:4,spread=4.1", "had:4,spread=x", "had:4,recent=-1",
+		                           "had:4,recent",     "tsc:4,spread=1", "vq:2,spread=1",
+		                           "near:0.1,spread=1" };
 	const float nan[] = { 1, NAN };
 	int16_t rate[2];
 	kvarc_lossy l = tier("had:4,keep=0.5");
@@ -116,10 +117,10 @@ static void make(struct cache *c)
 	memset(c, 0, sizeof *c);
 	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
 	for (size_t i = 0; i < 2; i++)
-		c->tensors[i] = (kvarc_tensor){
-			.kind = i ? KVARC_VALUE : KVARC_KEY, .dtype = KVARC_U8,
-			.heads = HEADS, .channels = CHANNELS
-		};
+		c->tensors[i] = (kvarc_tensor){ .kind = i ? KVARC_VALUE : KVARC_KEY,
+			                        .dtype = KVARC_U8,
+			                        .heads = HEADS,
+			                        .channels = CHANNELS };
 	c->g.n_tracks = 1;
 	c->g.n_tensors = 2;
 	c->n[0] = TOKENS;
@@ -134,11 +135,11 @@ static void make(struct cache *c)
 }
 
 struct plan {
-	size_t longest;     /* append; 0: all at once */
+	size_t longest; /* append; 0: all at once */
 	bool fetch, positions, ids, commit;
 	unsigned threads;
 	uint32_t chunk_bytes;
-	int share;          /* percent that are dropped */
+	int share; /* percent that are dropped */
 	kvarc_lossy lossy;
 };
 
@@ -155,9 +156,10 @@ static void put_all(const struct cache *c, const struct plan *p, kvarc_writer *w
 		cache_views_at(c, at, views);
 		if (fetch || (p->commit && rand_next(&seed) % 4 == 0))
 			assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
-		assert_int_equal(fetch ?
-			kvarc_writer_append_fetch(w, 0, n, ids, positions, cache_fetch, (void *)c) :
-			kvarc_writer_append(w, 0, n, ids, positions, views), KVARC_OK);
+		assert_int_equal(fetch ? kvarc_writer_append_fetch(w, 0, n, ids, positions,
+		                                                   cache_fetch, (void *)c)
+		                       : kvarc_writer_append(w, 0, n, ids, positions, views),
+		                 KVARC_OK);
 		at += n;
 	}
 }
@@ -176,7 +178,8 @@ static void read_all(struct memfile *f, const struct cache *c, struct cache *bac
 	if (n) {
 		assert_int_equal(kvarc_reader_read(r, &all, back->views), KVARC_OK);
 		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, n, p->ids ? back->ids[0] : NULL,
-		                                          back->positions[0]), KVARC_OK);
+		                                          back->positions[0]),
+		                 KVARC_OK);
 	}
 	for (size_t i = 0; i < TOKENS; i++) {
 		if (kvi_writer_token_rate(&p->lossy, i, TOKENS) == D)
@@ -229,12 +232,15 @@ static void test_appends(void **state)
 	uint64_t seed = 9;
 	(void)state;
 	for (unsigned k = 0; k < 100; k++) {
-		struct plan p = {
-			.longest = longest[k % 5], .share = shares[k / 5 % 5], .fetch = k % 2,
-			.positions = k % 3, .ids = k % 7, .commit = k % 11 > 5,
-			.threads = k % 4 + 1, .chunk_bytes = k % 13 > 6 ? 64 << 10 : 0,
-			.lossy = tier("had:4,exact=0")
-		};
+		struct plan p = { .longest = longest[k % 5],
+			          .share = shares[k / 5 % 5],
+			          .fetch = k % 2,
+			          .positions = k % 3,
+			          .ids = k % 7,
+			          .commit = k % 11 > 5,
+			          .threads = k % 4 + 1,
+			          .chunk_bytes = k % 13 > 6 ? 64 << 10 : 0,
+			          .lossy = tier("had:4,exact=0") };
 		uint64_t dropped, want = 0;
 		for (size_t i = 0; i < TOKENS; i++) {
 			rate[i] = rand_next(&seed) % 100 < (uint64_t)p.share ? D : 0;
@@ -247,7 +253,8 @@ static void test_appends(void **state)
 	}
 }
 
-/* First and last tokens that stay exact win over what is dropped, and tokens nothing is told of stay. */
+/* First and last tokens that stay exact win over what is dropped, and tokens nothing is told of
+ * stay. */
 static void test_exact_wins(void **state)
 {
 	static int16_t rate[TOKENS];
@@ -283,7 +290,9 @@ static void test_rates_of_chunks(void **state)
 	static const char *const texts[] = { "had:3,exact=0", "tsc:3,exact=0", "vq:1,exact=0" };
 	(void)state;
 	for (unsigned k = 0; k < 6; k++) {
-		struct plan p = { .longest = k % 2 ? 90 : 0, .threads = k % 2 + 1, .fetch = true,
+		struct plan p = { .longest = k % 2 ? 90 : 0,
+			          .threads = k % 2 + 1,
+			          .fetch = true,
 			          .lossy = tier(texts[k / 2]) };
 		const kvarc_range all = KVARC_RANGE_ALL(0);
 		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
@@ -298,7 +307,8 @@ static void test_rates_of_chunks(void **state)
 		c.tensors[0].dtype = c.tensors[1].dtype = KVARC_BF16;
 		cache_link(&c);
 		for (size_t i = 0; i < 2 * (size_t)TOKENS * WIDTH; i++)
-			put_bf16(c.data[i % 2] + i / 2 * 2, (float)(rand_next(&seed) % 2001) - 1000);
+			put_bf16(c.data[i % 2] + i / 2 * 2,
+			         (float)(rand_next(&seed) % 2001) - 1000);
 		for (size_t i = 0; i < TOKENS; i++)
 			rate[i] = i % 7 == 3 ? D : i % 3 == 0 ? X : i % 2 ? 16 : 0;
 		p.lossy.token_rate = rate;
@@ -348,7 +358,8 @@ static kvarc_ret opened(const kvarc_lossy *l)
 
 static void test_options(void **state)
 {
-	static const char *const wanting[] = { "had:4,keep=0.5", "had:4,top=0.1", "had:4,spread=1" };
+	static const char *const wanting[] = { "had:4,keep=0.5", "had:4,top=0.1",
+		                               "had:4,spread=1" };
 	int16_t rates[8] = { 1, 2, 3, 3, D, X, 0, 1 };
 	kvarc_lossy l;
 	(void)state;
@@ -368,12 +379,9 @@ static void test_options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rates),
-		cmocka_unit_test(test_many),
-		cmocka_unit_test(test_wrong),
-		cmocka_unit_test(test_appends),
-		cmocka_unit_test(test_exact_wins),
-		cmocka_unit_test(test_rates_of_chunks),
+		cmocka_unit_test(test_rates),      cmocka_unit_test(test_many),
+		cmocka_unit_test(test_wrong),      cmocka_unit_test(test_appends),
+		cmocka_unit_test(test_exact_wins), cmocka_unit_test(test_rates_of_chunks),
 		cmocka_unit_test(test_options),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

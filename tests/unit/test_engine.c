@@ -17,9 +17,16 @@
 #endif
 
 enum {
-	LAYERS = 3, WIDTH = 96, HEADS = 6, KV_HEADS = 2, CHANNELS = 16,
-	FFN = 160, WORDS = 61, TOKENS = 530,
-	KV = KV_HEADS * CHANNELS, Q = HEADS * CHANNELS
+	LAYERS = 3,
+	WIDTH = 96,
+	HEADS = 6,
+	KV_HEADS = 2,
+	CHANNELS = 16,
+	FFN = 160,
+	WORDS = 61,
+	TOKENS = 530,
+	KV = KV_HEADS * CHANNELS,
+	Q = HEADS * CHANNELS
 };
 
 static struct kvi_alloc alloc;
@@ -44,16 +51,15 @@ struct engine_model {
 	size_t used;
 };
 
-static struct kvi_matrix matrix(struct engine_model *m, size_t rows, size_t columns,
-                                float scale, float plus)
+static struct kvi_matrix matrix(struct engine_model *m, size_t rows, size_t columns, float scale,
+                                float plus)
 {
 	float *x = m->memory + m->used;
 	m->used += rows * columns;
 	for (size_t i = 0; i < rows * columns; i++)
 		x[i] = noise() * scale + plus;
 	return (struct kvi_matrix){
-		.type = KVI_NUM_F32, .rows = rows, .columns = columns,
-		.data = (const uint8_t *)x
+		.type = KVI_NUM_F32, .rows = rows, .columns = columns, .data = (const uint8_t *)x
 	};
 }
 
@@ -84,11 +90,20 @@ static void make_model(struct engine_model *m)
 	assert_non_null(m->memory);
 	seed = 1;
 	m->file = (struct kvi_model_file){
-		.alloc = &alloc, .arch = "llama", .n_layers = LAYERS,
-		.width = WIDTH, .heads = HEADS, .kv_heads = KV_HEADS,
-		.head_channels = CHANNELS, .ffn = FFN, .vocabulary = WORDS,
-		.norm_epsilon = 1e-5f, .attention_scale = .25f,
-		.embedding_scale = 1, .activation = KVI_SILU, .n_ropes = 1,
+		.alloc = &alloc,
+		.arch = "llama",
+		.n_layers = LAYERS,
+		.width = WIDTH,
+		.heads = HEADS,
+		.kv_heads = KV_HEADS,
+		.head_channels = CHANNELS,
+		.ffn = FFN,
+		.vocabulary = WORDS,
+		.norm_epsilon = 1e-5f,
+		.attention_scale = .25f,
+		.embedding_scale = 1,
+		.activation = KVI_SILU,
+		.n_ropes = 1,
 		.layers = m->layers,
 	};
 	for (int i = 0; i < CHANNELS / 2; i++)
@@ -132,8 +147,8 @@ static float disturbed(float x, size_t t, size_t c)
 	return x + (float)((t * 7 + c * 3) % 11) * 0x1p-8f;
 }
 
-static void go_layer(struct kvi_run *run, const struct engine_way *w,
-                     struct engine_result *out, size_t layer, size_t first, size_t n)
+static void go_layer(struct kvi_run *run, const struct engine_way *w, struct engine_result *out,
+                     size_t layer, size_t first, size_t n)
 {
 	static float k[256 * KV], v[256 * KV];
 	struct kvi_predicted p = kvi_run_predict(run);
@@ -143,10 +158,8 @@ static void go_layer(struct kvi_run *run, const struct engine_way *w,
 			float b = p.v[t * p.stride + c];
 			out->k[layer][first + t][c] = a;
 			out->v[layer][first + t][c] = b;
-			k[t * KV + c] = w->closed ? disturbed(a, t + first, c)
-			                          : a;
-			v[t * KV + c] = w->closed ? disturbed(b, t + first, c)
-			                          : b;
+			k[t * KV + c] = w->closed ? disturbed(a, t + first, c) : a;
+			v[t * KV + c] = w->closed ? disturbed(b, t + first, c) : b;
 		}
 	kvi_run_rotate(run, k, KV);
 	if (w->closed) {
@@ -166,17 +179,15 @@ static void go(const struct engine_model *m, const struct engine_tokens *t,
 	struct kvi_run *run;
 	kvarc_error error;
 	assert_int_equal(kvi_pool_open(&pool, &alloc, w->threads), KVARC_OK);
-	assert_int_equal(kvi_engine_open(&e, &alloc, &m->file, &w->arithmetic,
-	                                 pool, &error), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m->file, &w->arithmetic, pool, &error),
+	                 KVARC_OK);
 	const struct kvi_run_options o = {
 		.engine = e, .alloc = &alloc, .pool = pool, .isa_mask = w->isa
 	};
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	for (size_t at = 0; at < TOKENS; at += w->cut) {
 		size_t n = TOKENS - at < w->cut ? TOKENS - at : w->cut;
-		assert_int_equal(kvi_run_segment(run, t->ids + at,
-		                                 t->positions + at, n),
-		                 KVARC_OK);
+		assert_int_equal(kvi_run_segment(run, t->ids + at, t->positions + at, n), KVARC_OK);
 		for (size_t l = 0; l < LAYERS; l++)
 			go_layer(run, w, out, l, at, n);
 	}
@@ -212,8 +223,7 @@ static void turn(const struct engine_model *m, double *x, size_t heads, int posi
 	uint32_t half = m->file.ropes[0].rotary / 2;
 	for (size_t h = 0; h < heads; h++, x += CHANNELS)
 		for (uint32_t i = 0; i < half; i++) {
-			double f = (double)m->freq[i] / pow(2, 64) *
-				6.283185307179586 * position;
+			double f = (double)m->freq[i] / pow(2, 64) * 6.283185307179586 * position;
 			double a = x[i], b = x[i + half];
 			x[i] = a * cos(f) - b * sin(f);
 			x[i + half] = b * cos(f) + a * sin(f);
@@ -225,8 +235,7 @@ struct doubles {
 	double plain[LAYERS][TOKENS][KV]; /* keys before RoPE */
 };
 
-static void attend(const struct doubles *d, int l, int t, const double *q,
-                   double *o)
+static void attend(const struct doubles *d, int l, int t, const double *q, double *o)
 {
 	for (int h = 0; h < HEADS; h++) {
 		int kv = h / (HEADS / KV_HEADS) * CHANNELS;
@@ -241,14 +250,12 @@ static void attend(const struct doubles *d, int l, int t, const double *q,
 		for (int c = 0; c < CHANNELS; c++) {
 			o[h * CHANNELS + c] = 0;
 			for (int j = 0; j <= t; j++)
-				o[h * CHANNELS + c] +=
-					p[j] / sum * d->v[l][j][kv + c];
+				o[h * CHANNELS + c] += p[j] / sum * d->v[l][j][kv + c];
 		}
 	}
 }
 
-static void token_in_doubles(const struct engine_model *m, struct doubles *d, int t,
-                             int id)
+static void token_in_doubles(const struct engine_model *m, struct doubles *d, int t, int id)
 {
 	double h[WIDTH], x[WIDTH], q[Q], o[Q], a[WIDTH], g[FFN], u[FFN];
 	const float *row = (const float *)(const void *)m->file.embedding.data;
@@ -285,8 +292,7 @@ static size_t channel(size_t c, uint32_t rotary)
 	return i < rotary ? c - i + i / 2 + (i & 1 ? rotary / 2 : 0) : c;
 }
 
-static double error_of(const struct engine_result *r, const struct doubles *d,
-                       uint32_t rotary)
+static double error_of(const struct engine_result *r, const struct doubles *d, uint32_t rotary)
 {
 	double sum = 0, all = 0;
 	for (int l = 0; l < LAYERS; l++)
@@ -302,9 +308,8 @@ static double error_of(const struct engine_result *r, const struct doubles *d,
 	return sqrt(sum / all);
 }
 
-static const struct kvi_arithmetic w8a8 = { 0, 0, false },
-	w8a15 = { 1, 0x1f, false }, w15a15 = { 0x1f, 0x1f, false },
-	fp8 = { 0, 0, true };
+static const struct kvi_arithmetic w8a8 = { 0, 0, false }, w8a15 = { 1, 0x1f, false },
+				   w15a15 = { 0x1f, 0x1f, false }, fp8 = { 0, 0, true };
 
 /* Of each head some channels turn, or all. */
 static void close_to_doubles(uint32_t rotary)
@@ -322,12 +327,13 @@ static void close_to_doubles(uint32_t rotary)
 		struct kvi_arithmetic a;
 		double most, least;
 	} levels[] = {
-		{ w8a8, .03, .003 }, { w8a15, .02, .001 }, { w15a15, 1e-3, 0 },
+		{ w8a8, .03, .003 },
+		{ w8a15, .02, .001 },
+		{ w15a15, 1e-3, 0 },
 		{ fp8, .1, .01 },
 	};
 	for (int i = 0; i < 4; i++) {
-		struct engine_way w = { .arithmetic = levels[i].a, .cut = 256,
-			         .threads = 1 };
+		struct engine_way w = { .arithmetic = levels[i].a, .cut = 256, .threads = 1 };
 		go(&m, &t, &w, r);
 		double e = error_of(r, d, rotary);
 		print_message("level %d: relative error %.2e\n", i, e);
@@ -360,17 +366,17 @@ static void test_same_bits(void **state)
 	struct engine_tokens t;
 	struct engine_result *r = calloc(1, sizeof *r);
 	static const size_t cuts[] = { 256, 1, 7, 64, 255, 101 };
-	static const uint32_t sets[] = {
-		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
-		KVARC_ISA_NEON
-	};
+	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		                         KVARC_ISA_NEON };
 	static const struct {
 		struct kvi_arithmetic a;
 		bool closed;
 		uint64_t digest;
 	} known[] = {
-		{ { 0, 0, false }, false, 0x7766d67736177495u }, { { 1, 1, false }, true, 0xbe3882110167b602u },
-		{ { 1, 0x1f, false }, true, 0x2cb3eeb33c55216cu }, { { 0x1f, 0x1f, false }, true, 0xcf762cadb5151fd8u },
+		{ { 0, 0, false }, false, 0x7766d67736177495u },
+		{ { 1, 1, false }, true, 0xbe3882110167b602u },
+		{ { 1, 0x1f, false }, true, 0x2cb3eeb33c55216cu },
+		{ { 0x1f, 0x1f, false }, true, 0xcf762cadb5151fd8u },
 		{ { 0, 0, true }, false, 0x832ff5f90471b5b4u },
 		{ { 0, 0, true }, true, 0xce2eec30d6e9be0bu },
 	};
@@ -380,8 +386,7 @@ static void test_same_bits(void **state)
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
 		struct engine_way w = { known[i].a, 256, 1, 0, known[i].closed };
 		uint64_t d = digest(&m, &t, &w, r);
-		print_message("digest %d: 0x%016llx\n", (int)i,
-		              (unsigned long long)d);
+		print_message("digest %d: 0x%016llx\n", (int)i, (unsigned long long)d);
 		assert_int_equal(d, known[i].digest);
 		for (size_t j = 1; j < sizeof cuts / sizeof *cuts; j++) {
 			w.cut = cuts[j];
@@ -435,17 +440,13 @@ static void test_other_ids(void **state)
 	(void)state;
 	make_model(&m);
 	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
-	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
-	                                 NULL), KVARC_OK);
-	const struct kvi_run_options o = {
-		.engine = e, .alloc = &alloc, .pool = pool
-	};
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool, NULL), KVARC_OK);
+	const struct kvi_run_options o = { .engine = e, .alloc = &alloc, .pool = pool };
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	assert_int_equal(kvi_run_segment(run, ids, positions, 2), KVARC_DATA);
 	kvi_run_close(&run);
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
-	assert_int_equal(kvi_run_segment(run, negative, positions, 2),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_run_segment(run, negative, positions, 2), KVARC_DATA);
 	kvi_run_close(&run);
 	kvi_engine_close(&e);
 	kvi_pool_close(pool);
@@ -470,8 +471,9 @@ static void test_digest(void **state)
 			x[5] = nextafterf(old, 10);
 		if (i == 4)
 			m.layers[LAYERS - 1].window++;
-		assert_int_equal(kvi_engine_open(&e, &alloc, &m.file,
-			i == 1 ? &w15a15 : &w8a8, pool, NULL), KVARC_OK);
+		assert_int_equal(
+			kvi_engine_open(&e, &alloc, &m.file, i == 1 ? &w15a15 : &w8a8, pool, NULL),
+			KVARC_OK);
 		d[i] = kvi_engine_digest(e);
 		kvi_engine_close(&e);
 		x[5] = old;
@@ -486,8 +488,7 @@ static void test_digest(void **state)
 	float *x = (float *)(uintptr_t)m.layers[0].down.data;
 	x[3] = INFINITY;
 	kvarc_error error;
-	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
-	                                 &error), KVARC_DATA);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool, &error), KVARC_DATA);
 	assert_null(e);
 	assert_non_null(strstr(error.text, "down (layer 0)"));
 	kvi_pool_close(pool);
@@ -495,11 +496,34 @@ static void test_digest(void **state)
 }
 
 enum breaking {
-	WIDE_HEADS, HEADS_DO_NOT_DIVIDE, NO_KV_HEADS, NO_WIDTH, NO_FFN, NO_LAYERS,
-	HUGE_HEADS, HUGE_CHANNELS, NO_VOCABULARY, BIG_VOCABULARY, SHORT_ROWS,
-	SHORT_EMBEDDING, SHORT_NORM, NO_VALUES, NO_NORM_BIAS, LOST_BIAS, LONG_BIAS,
-	NO_SCALE, NAN_SCALE, NAN_EPSILON, ODD_ROTARY, LONG_ROTARY, NO_FREQUENCIES,
-	OTHER_ROPE, MANY_ROPES, OTHER_ACTIVATION, TURNED_BLOCKS, BREAKINGS
+	WIDE_HEADS,
+	HEADS_DO_NOT_DIVIDE,
+	NO_KV_HEADS,
+	NO_WIDTH,
+	NO_FFN,
+	NO_LAYERS,
+	HUGE_HEADS,
+	HUGE_CHANNELS,
+	NO_VOCABULARY,
+	BIG_VOCABULARY,
+	SHORT_ROWS,
+	SHORT_EMBEDDING,
+	SHORT_NORM,
+	NO_VALUES,
+	NO_NORM_BIAS,
+	LOST_BIAS,
+	LONG_BIAS,
+	NO_SCALE,
+	NAN_SCALE,
+	NAN_EPSILON,
+	ODD_ROTARY,
+	LONG_ROTARY,
+	NO_FREQUENCIES,
+	OTHER_ROPE,
+	MANY_ROPES,
+	OTHER_ACTIVATION,
+	TURNED_BLOCKS,
+	BREAKINGS
 };
 
 static void break_model(struct engine_model *m, enum breaking how)
@@ -507,37 +531,90 @@ static void break_model(struct engine_model *m, enum breaking how)
 	struct kvi_model_file *f = &m->file;
 	struct kvi_model_layer *l = &m->layers[LAYERS - 1];
 	switch (how) {
-	case WIDE_HEADS: f->head_channels = 257; break;
-	case HEADS_DO_NOT_DIVIDE: f->kv_heads = 4; break;
-	case NO_KV_HEADS: f->kv_heads = 0; break;
-	case NO_WIDTH: f->width = 0; break;
-	case NO_FFN: f->ffn = 0; break;
-	case NO_LAYERS: f->n_layers = 0; break;
-	case HUGE_HEADS: f->heads = UINT32_MAX - 1; break;
-	case HUGE_CHANNELS: f->head_channels = UINT32_MAX; break;
-	case NO_VOCABULARY: f->vocabulary = 0; break;
-	case BIG_VOCABULARY: f->vocabulary++; break;
-	case SHORT_ROWS: l->down.columns--; break;
-	case SHORT_EMBEDDING: f->embedding.columns++; break;
-	case SHORT_NORM: l->ffn_norm.columns--; break;
-	case NO_VALUES: l->v.data = NULL; break;
-	case NO_NORM_BIAS: f->layer_norm = true; break;
-	case LOST_BIAS: l->input_norm_bias = l->input_norm; break;
-	case LONG_BIAS: l->k_bias = l->input_norm; break;
-	case NO_SCALE: f->attention_scale = 0; break;
-	case NAN_SCALE: f->embedding_scale = NAN; break;
-	case NAN_EPSILON: f->norm_epsilon = NAN; break;
-	case ODD_ROTARY: f->ropes[0].rotary = 7; break;
-	case LONG_ROTARY: f->ropes[0].rotary = CHANNELS + 2; break;
-	case NO_FREQUENCIES: f->ropes[0].freq = NULL; break;
-	case OTHER_ROPE: l->rope = 1; break;
-	case MANY_ROPES: f->n_ropes = 3; break;
-	case OTHER_ACTIVATION: f->activation = 2; break;
+	case WIDE_HEADS:
+		f->head_channels = 257;
+		break;
+	case HEADS_DO_NOT_DIVIDE:
+		f->kv_heads = 4;
+		break;
+	case NO_KV_HEADS:
+		f->kv_heads = 0;
+		break;
+	case NO_WIDTH:
+		f->width = 0;
+		break;
+	case NO_FFN:
+		f->ffn = 0;
+		break;
+	case NO_LAYERS:
+		f->n_layers = 0;
+		break;
+	case HUGE_HEADS:
+		f->heads = UINT32_MAX - 1;
+		break;
+	case HUGE_CHANNELS:
+		f->head_channels = UINT32_MAX;
+		break;
+	case NO_VOCABULARY:
+		f->vocabulary = 0;
+		break;
+	case BIG_VOCABULARY:
+		f->vocabulary++;
+		break;
+	case SHORT_ROWS:
+		l->down.columns--;
+		break;
+	case SHORT_EMBEDDING:
+		f->embedding.columns++;
+		break;
+	case SHORT_NORM:
+		l->ffn_norm.columns--;
+		break;
+	case NO_VALUES:
+		l->v.data = NULL;
+		break;
+	case NO_NORM_BIAS:
+		f->layer_norm = true;
+		break;
+	case LOST_BIAS:
+		l->input_norm_bias = l->input_norm;
+		break;
+	case LONG_BIAS:
+		l->k_bias = l->input_norm;
+		break;
+	case NO_SCALE:
+		f->attention_scale = 0;
+		break;
+	case NAN_SCALE:
+		f->embedding_scale = NAN;
+		break;
+	case NAN_EPSILON:
+		f->norm_epsilon = NAN;
+		break;
+	case ODD_ROTARY:
+		f->ropes[0].rotary = 7;
+		break;
+	case LONG_ROTARY:
+		f->ropes[0].rotary = CHANNELS + 2;
+		break;
+	case NO_FREQUENCIES:
+		f->ropes[0].freq = NULL;
+		break;
+	case OTHER_ROPE:
+		l->rope = 1;
+		break;
+	case MANY_ROPES:
+		f->n_ropes = 3;
+		break;
+	case OTHER_ACTIVATION:
+		f->activation = 2;
+		break;
 	case TURNED_BLOCKS:
 		l->up.transposed = true;
 		l->up.type = KVI_NUM_Q8_0;
 		break;
-	default: break;
+	default:
+		break;
 	}
 }
 
@@ -554,8 +631,7 @@ static void test_refused(void **state)
 		make_model(&m);
 		break_model(&m, (enum breaking)how);
 		bool known = how == WIDE_HEADS || how == OTHER_ACTIVATION;
-		kvarc_ret ret = kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
-		                                &error);
+		kvarc_ret ret = kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool, &error);
 		if (ret != (known ? KVARC_OPTIONS : KVARC_DATA))
 			fail_msg("%d: %d %s", how, ret, error.text);
 		assert_null(e);
@@ -581,11 +657,9 @@ static void test_fp8_of_quantised(void **state)
 	m.layers[1].down.type = KVI_NUM_Q8_0;
 	m.layers[1].down.data = blocks;
 	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
-	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool,
-	                                 &error), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &w8a8, pool, &error), KVARC_OK);
 	kvi_engine_close(&e);
-	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &fp8, pool,
-	                                 &error), KVARC_OPTIONS);
+	assert_int_equal(kvi_engine_open(&e, &alloc, &m.file, &fp8, pool, &error), KVARC_OPTIONS);
 	assert_null(e);
 	assert_non_null(strstr(error.text, "down (layer 1)"));
 	kvi_pool_close(pool);
@@ -596,12 +670,9 @@ int main(void)
 {
 	kvi_alloc_init(&alloc, NULL, UINT64_MAX);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_close_to_doubles),
-		cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_callers_mode),
-		cmocka_unit_test(test_other_ids),
-		cmocka_unit_test(test_digest),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_close_to_doubles), cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_callers_mode),     cmocka_unit_test(test_other_ids),
+		cmocka_unit_test(test_digest),           cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_fp8_of_quantised),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ struct small {
 	struct kvi_alloc alloc;
 	struct kvi_pool *pool;
 	struct kvi_model_geometry g;
-	struct kvi_forced *f;
+	struct kvi_teacher_forced *f;
 	kvarc_view views[2 * LAYERS];
 	uint16_t data[2 * LAYERS][PREFIX * KV];
 };
@@ -39,61 +39,57 @@ struct small {
 static void lay_out(struct small *s, bool heads_apart)
 {
 	for (size_t i = 0; i < 2 * LAYERS; i++)
-		s->views[i] = (kvarc_view){
-			.data = s->data[i],
-			.token_stride = heads_apart ? 2 * CHANNELS : 2 * KV,
-			.block_stride = heads_apart ? 2 * CHANNELS * PREFIX : 0,
-			.block_elems = heads_apart ? CHANNELS : KV,
-			.elem_stride = 2
-		};
+		s->views[i] = (kvarc_view){ .data = s->data[i],
+			                    .token_stride = heads_apart ? 2 * CHANNELS : 2 * KV,
+			                    .block_stride = heads_apart ? 2 * CHANNELS * PREFIX : 0,
+			                    .block_elems = heads_apart ? CHANNELS : KV,
+			                    .elem_stride = 2 };
 }
 
-static void open_small(struct small *s, uint8_t pairing, bool heads_apart,
-                       unsigned threads, uint32_t isa)
+static void open_small(struct small *s, uint8_t pairing, bool heads_apart, unsigned threads,
+                       uint32_t isa)
 {
 	make_ids(WORDS);
 	memset(s, 0, sizeof *s);
 	kvi_alloc_init(&s->alloc, NULL, 0);
-	assert_int_equal(kvarc_predictor_open_model(&s->p, folder, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_predictor_open_model(&s->p, folder, NULL), KVARC_OK);
 	assert_int_equal(kvi_pool_open(&s->pool, &s->alloc, threads), KVARC_OK);
-	assert_int_equal(kvi_model_geometry_make(
-		&s->g, &s->alloc, kvi_predictor_file(s->p), KVARC_BF16, pairing),
-		KVARC_OK);
+	assert_int_equal(kvi_model_geometry_make(&s->g, &s->alloc, kvi_predictor_file(s->p),
+	                                         KVARC_BF16, pairing),
+	                 KVARC_OK);
 	lay_out(s, heads_apart);
-	const struct kvi_forced_options o = {
-		.predictor = s->p, .geometry = &s->g.geometry,
-		.arithmetic = kvi_engine_level(7).arithmetic,
-		.alloc = &s->alloc, .pool = s->pool, .isa_mask = isa
-	};
-	assert_int_equal(kvi_forced_open(&s->f, &o, NULL), KVARC_OK);
+	const struct kvi_teacher_forced_options o = { .predictor = s->p,
+		                                      .geometry = &s->g.geometry,
+		                                      .arithmetic = kvi_engine_level(7).arithmetic,
+		                                      .alloc = &s->alloc,
+		                                      .pool = s->pool,
+		                                      .isa_mask = isa };
+	assert_int_equal(kvi_teacher_forced_open(&s->f, &o, NULL), KVARC_OK);
 }
 
 static void close_small(struct small *s)
 {
-	kvi_forced_close(&s->f);
+	kvi_teacher_forced_close(&s->f);
 	kvi_model_geometry_free(&s->g, &s->alloc);
 	kvi_pool_close(s->pool);
 	kvarc_predictor_close(&s->p);
 	assert_int_equal(s->alloc.used, 0);
 }
 
-static const struct kvi_forced_text before = { ids, positions, PREFIX };
-static const struct kvi_forced_text after = {
-	ids + PREFIX, positions + PREFIX, CONTINUED
-};
+static const struct kvi_teacher_forced_text before = { ids, positions, PREFIX };
+static const struct kvi_teacher_forced_text after = { ids + PREFIX, positions + PREFIX, CONTINUED };
 
 static void prefill(struct small *s)
 {
-	const struct kvi_forced_cache c = { s->views, PREFIX };
-	assert_int_equal(kvi_forced_prefill(s->f, &before, s->views), KVARC_OK);
-	assert_int_equal(kvi_forced_exact(s->f, &c, &after), KVARC_OK);
+	const struct kvi_teacher_forced_cache c = { s->views, PREFIX };
+	assert_int_equal(kvi_teacher_forced_prefill(s->f, &before, s->views), KVARC_OK);
+	assert_int_equal(kvi_teacher_forced_exact(s->f, &c, &after), KVARC_OK);
 }
 
 static void compare(struct small *s, uint64_t n, struct kvi_divergence *d)
 {
-	const struct kvi_forced_cache c = { s->views, n };
-	assert_int_equal(kvi_forced_compare(s->f, &c, d), KVARC_OK);
+	const struct kvi_teacher_forced_cache c = { s->views, n };
+	assert_int_equal(kvi_teacher_forced_compare(s->f, &c, d), KVARC_OK);
 }
 
 static double mean(const struct kvi_divergence *d)
@@ -135,8 +131,7 @@ static void test_caches(void **state)
 	if (!reads_folders())
 		skip();
 	for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-		open_small(&s, ways[w].pairing, ways[w].heads_apart,
-		           ways[w].threads, ways[w].isa);
+		open_small(&s, ways[w].pairing, ways[w].heads_apart, ways[w].threads, ways[w].isa);
 		prefill(&s);
 		compare(&s, PREFIX, d[0]);
 		compare(&s, PREFIX - 1, d[1]); /* the last one is dropped */
@@ -161,20 +156,16 @@ static void test_caches(void **state)
 /* What the model says without any of this: one run, and the keys and values that it stores. */
 static void say(const struct small *s, int32_t *best)
 {
-	struct kvi_run_options o = {
-		.alloc = &s->alloc, .pool = s->pool, .whole = true
-	};
+	struct kvi_run_options o = { .alloc = &s->alloc, .pool = s->pool, .whole = true };
 	const struct kvi_arithmetic a = kvi_engine_level(7).arithmetic;
 	static float k[KV], v[KV];
 	struct kvi_run *run;
 	struct kvi_head *head;
-	assert_int_equal(kvi_predictor_head(s->p, &a, 0, &o.engine, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvi_predictor_head(s->p, &a, 0, &o.engine, NULL), KVARC_OK);
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	assert_int_equal(kvi_head_open(&head, &o), KVARC_OK);
 	for (int t = 0; t < ALL; t++) {
-		assert_int_equal(kvi_run_segment(run, ids + t, positions + t, 1),
-		                 KVARC_OK);
+		assert_int_equal(kvi_run_segment(run, ids + t, positions + t, 1), KVARC_OK);
 		for (int l = 0; l < LAYERS; l++) {
 			struct kvi_predicted p = kvi_run_predict(run);
 			memcpy(k, p.k, sizeof k);
@@ -182,14 +173,11 @@ static void say(const struct small *s, int32_t *best)
 			kvi_run_rotate(run, k, KV);
 			kvi_round_floats(k, KV, &kvi_float_format(KVARC_BF16)->grid);
 			kvi_round_floats(v, KV, &kvi_float_format(KVARC_BF16)->grid);
-			assert_int_equal(kvi_run_advance(run, k, v, KV, false),
-			                 KVARC_OK);
+			assert_int_equal(kvi_run_advance(run, k, v, KV, false), KVARC_OK);
 		}
-		struct kvi_logits z = kvi_head_logits(
-			head, kvi_run_hidden(run).h, WIDTH, 1);
+		struct kvi_logits z = kvi_head_logits(head, kvi_run_hidden(run).h, WIDTH, 1);
 		if (t >= PREFIX)
-			best[t - PREFIX] =
-				kvi_divergence(z.z, z.z, WORDS, -1).best[0];
+			best[t - PREFIX] = kvi_divergence(z.z, z.z, WORDS, -1).best[0];
 	}
 	kvi_head_close(&head);
 	kvi_run_close(&run);
@@ -216,7 +204,7 @@ static void test_alone(void **state)
 static void test_others(void **state)
 {
 	static struct small s;
-	struct kvi_forced *f;
+	struct kvi_teacher_forced *f;
 	kvarc_error error;
 	(void)state;
 	if (!reads_folders())
@@ -224,9 +212,8 @@ static void test_others(void **state)
 	open_small(&s, KVARC_ROPE_HALF, false, 1, 0);
 	kvarc_geometry *g = &s.g.geometry;
 	kvarc_tensor *t = (kvarc_tensor *)(uintptr_t)g->tensors;
-	const struct kvi_forced_options o = {
-		.predictor = s.p, .geometry = g, .alloc = &s.alloc,
-		.pool = s.pool
+	const struct kvi_teacher_forced_options o = {
+		.predictor = s.p, .geometry = g, .alloc = &s.alloc, .pool = s.pool
 	};
 	for (int i = 0; i < 6; i++) {
 		kvarc_tensor was = t[1];
@@ -243,8 +230,7 @@ static void test_others(void **state)
 		else
 			s.g.ropes[0].rotary -= 2;
 		error.text[0] = '\0';
-		assert_int_equal(kvi_forced_open(&f, &o, &error),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(kvi_teacher_forced_open(&f, &o, &error), KVARC_PREDICTOR);
 		assert_null(f);
 		assert_string_not_equal(error.text, "");
 		t[1] = was;
@@ -261,8 +247,7 @@ static kvarc_predictor *open_data(const char *name)
 	const char *dir = getenv("srcdir"); /* set by `make check' */
 	kvarc_predictor *p;
 	char path[1024];
-	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".",
-	         name);
+	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".", name);
 	assert_int_equal(kvarc_predictor_open_model(&p, path, NULL), KVARC_OK);
 	make_ids(5);
 	return p;
@@ -282,9 +267,7 @@ static kvarc_eval_options options_of(const kvarc_predictor *p, kvarc_error *erro
 static void test_archives(void **state)
 {
 	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32 };
-	kvarc_writer_options tiers[2] = {
-		KVARC_WRITER_OPTIONS_INIT, KVARC_WRITER_OPTIONS_INIT
-	};
+	kvarc_writer_options tiers[2] = { KVARC_WRITER_OPTIONS_INIT, KVARC_WRITER_OPTIONS_INIT };
 	kvarc_eval_result results[2], checks[KVARC_EVAL_CHECKS];
 	double kl[CONTINUED];
 	kvarc_predictor *p = open_data("llama.gguf");
@@ -303,11 +286,10 @@ static void test_archives(void **state)
 		memset(checks, 0, sizeof checks);
 		checks[KVARC_EVAL_ZEROED].token_kl = kl;
 		for (int twice = 0; twice < 2; twice++)
-			assert_int_equal(kvarc_eval_sequence(
-				e, ids, 2, tiers, results, checks), KVARC_OK);
+			assert_int_equal(kvarc_eval_sequence(e, ids, 2, tiers, results, checks),
+			                 KVARC_OK);
 		for (int k = 0; k < 2; k++) {
-			assert_true(results[k].mean_kl == 0 &&
-			            results[k].max_kl == 0 &&
+			assert_true(results[k].mean_kl == 0 && results[k].max_kl == 0 &&
 			            results[k].delta_nll == 0);
 			assert_true(results[k].agreement == 1);
 			assert_true(results[k].first_diverging == KVARC_UNKNOWN);
@@ -316,8 +298,7 @@ static void test_archives(void **state)
 		}
 		/* one layer of a head of 16 channels */
 		assert_int_equal(results[0].elements, 2 * 16 * PREFIX);
-		assert_int_equal(results[0].archive_bytes,
-		                 checks[KVARC_EVAL_FLOOR].archive_bytes);
+		assert_int_equal(results[0].archive_bytes, checks[KVARC_EVAL_FLOOR].archive_bytes);
 		assert_true(results[1].archive_bytes > 16 * PREFIX);
 		const kvarc_eval_result *z = &checks[KVARC_EVAL_ZEROED];
 		assert_true(z->mean_kl > 1 && z->max_kl == z->p99_kl);
@@ -335,18 +316,16 @@ static void test_archives(void **state)
 
 /* ---- evaluations that are worth nothing ---- */
 
-static kvarc_ret put_nothing(struct kvi_run *run, size_t layer, size_t at,
-                             const float *k, const float *v, size_t stride,
-                             size_t n)
+static kvarc_ret put_nothing(struct kvi_run *run, size_t layer, size_t at, const float *k,
+                             const float *v, size_t stride, size_t n)
 {
 	(void)run, (void)layer, (void)at, (void)k, (void)v, (void)stride, (void)n;
 	return KVARC_OK;
 }
 
 /* Not the first time: then the exact cache is put. */
-static kvarc_ret put_else(struct kvi_run *run, size_t layer, size_t at,
-                          const float *k, const float *v, size_t stride,
-                          size_t n)
+static kvarc_ret put_else(struct kvi_run *run, size_t layer, size_t at, const float *k,
+                          const float *v, size_t stride, size_t n)
 {
 	static int calls;
 	return kvi_run_put(run, layer, at, k, calls++ < 2 ? v : k, stride, n);
@@ -355,7 +334,7 @@ static kvarc_ret put_else(struct kvi_run *run, size_t layer, size_t at,
 static void test_worthless(void **state)
 {
 	static const struct {
-		kvi_forced_put put;
+		kvi_teacher_forced_put put;
 		const char *says;
 	} cases[] = {
 		{ put_nothing, "does not read the cache" },
@@ -371,8 +350,8 @@ static void test_worthless(void **state)
 		assert_int_equal(kvarc_eval_open(&e, &o), KVARC_OK);
 		assert_int_equal(kvi_eval_use_put(e, cases[i].put), KVARC_OK);
 		for (int twice = 0; twice < 2; twice++)
-			assert_int_equal(kvarc_eval_sequence(
-				e, ids, 0, NULL, NULL, checks), KVARC_PREDICTOR);
+			assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks),
+			                 KVARC_PREDICTOR);
 		assert_non_null(strstr(error.text, cases[i].says));
 		kvarc_eval_close(&e);
 	}
@@ -390,12 +369,11 @@ static void test_windows(void **state)
 	kvarc_eval *e;
 	(void)state;
 	assert_int_equal(kvarc_eval_open(&e, &o), KVARC_OK);
-	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks),
-	                 KVARC_OK);
-	struct kvi_forced_cache c = { e->exact.views, PREFIX };
-	assert_int_equal(kvi_forced_compare(e->forced, &c, d), KVARC_OK);
+	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks), KVARC_OK);
+	struct kvi_teacher_forced_cache c = { e->exact.views, PREFIX };
+	assert_int_equal(kvi_teacher_forced_compare(e->forced, &c, d), KVARC_OK);
 	c.n = PREFIX - 1;
-	assert_int_equal(kvi_forced_compare(e->forced, &c, d), KVARC_OPTIONS);
+	assert_int_equal(kvi_teacher_forced_compare(e->forced, &c, d), KVARC_OPTIONS);
 	kvarc_eval_close(&e);
 	kvarc_predictor_close(&p);
 }
@@ -425,13 +403,10 @@ static void test_wrong(void **state)
 	assert_int_equal(kvarc_eval_open(&e, &o), KVARC_DATA);
 	o = options_of(p, &error);
 	assert_int_equal(kvarc_eval_open(&e, &o), KVARC_OK);
-	assert_int_equal(kvarc_eval_sequence(e, NULL, 0, NULL, NULL, checks),
-	                 KVARC_PROG);
-	assert_int_equal(kvarc_eval_sequence(e, ids, 1, NULL, NULL, checks),
-	                 KVARC_PROG);
+	assert_int_equal(kvarc_eval_sequence(e, NULL, 0, NULL, NULL, checks), KVARC_PROG);
+	assert_int_equal(kvarc_eval_sequence(e, ids, 1, NULL, NULL, checks), KVARC_PROG);
 	ids[PREFIX + 3] = 99;
-	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks),
-	                 KVARC_DATA);
+	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks), KVARC_DATA);
 	assert_non_null(strstr(error.text, "token id"));
 	kvarc_eval_close(&e);
 	kvarc_eval_close(&e);
@@ -459,8 +434,7 @@ static void test_stopped(void **state)
 	o.common.progress = stop;
 	o.common.progress_opaque = &most;
 	assert_int_equal(kvarc_eval_open(&e, &o), KVARC_OK);
-	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks),
-	                 KVARC_IO);
+	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks), KVARC_IO);
 	assert_int_equal(most, PREFIX + 2 * CONTINUED);
 	kvarc_eval_close(&e);
 	kvarc_predictor_close(&p);
@@ -510,14 +484,10 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_caches),
-		cmocka_unit_test(test_alone),
-		cmocka_unit_test(test_others),
-		cmocka_unit_test(test_archives),
-		cmocka_unit_test(test_worthless),
-		cmocka_unit_test(test_windows),
-		cmocka_unit_test(test_wrong),
-		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_caches),    cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_others),    cmocka_unit_test(test_archives),
+		cmocka_unit_test(test_worthless), cmocka_unit_test(test_windows),
+		cmocka_unit_test(test_wrong),     cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_memory),
 	};
 	if (make_folder())

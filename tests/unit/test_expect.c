@@ -33,20 +33,17 @@ static const struct {
 	uint32_t p; /* bits */
 	int step;
 	int16_t e;
-} cases[] = {
-	{ 0x3f000000, 0, 0 }, { 0x3fc00000, 0, 2 },  /* 0.5, 1.5 */
-	{ 0x40200000, 0, 2 }, { 0xbf000000, 0, 0 },  /* 2.5, -0.5 */
-	{ 0xc0600000, 0, -4 }, { 0x3f000001, 0, 1 }, /* -3.5, above 0.5 */
-	{ 0x46fffe00, 0, 32767 }, { 0x46ffff00, 0, 32767 }, /* 32767, + 0.5 */
-	{ 0x47000000, 0, 32767 }, { 0xc7000000, 0, -32767 },
-	{ 0x7f7fffff, 100, 32767 }, { 0x7f7fffff, -100, 32767 },
-	{ 0xff7fffff, -100, -32767 }, { 0x7f800000, 7, 32767 },
-	{ 0xff800000, -7, -32767 }, { 0x7fc00000, 0, 0 }, { 0xffc00001, 5, 0 },
-	{ 0x00000001, -100, 0 }, { 0x80000001, 100, 0 }, { 0, 0, 0 },
-	{ 0x0d800000, -100, 1 }, /* 2^-100 */
-	{ 0x3f800000, -14, 16384 }, { 0x3f800000, -15, 32767 },
-	{ 0x3f800000, 1, 0 }, { 0x40400000, 1, 2 }
-};
+} cases[] = { { 0x3f000000, 0, 0 },        { 0x3fc00000, 0, 2 },     /* 0.5, 1.5 */
+	      { 0x40200000, 0, 2 },        { 0xbf000000, 0, 0 },     /* 2.5, -0.5 */
+	      { 0xc0600000, 0, -4 },       { 0x3f000001, 0, 1 },     /* -3.5, above 0.5 */
+	      { 0x46fffe00, 0, 32767 },    { 0x46ffff00, 0, 32767 }, /* 32767, + 0.5 */
+	      { 0x47000000, 0, 32767 },    { 0xc7000000, 0, -32767 },    { 0x7f7fffff, 100, 32767 },
+	      { 0x7f7fffff, -100, 32767 }, { 0xff7fffff, -100, -32767 }, { 0x7f800000, 7, 32767 },
+	      { 0xff800000, -7, -32767 },  { 0x7fc00000, 0, 0 },         { 0xffc00001, 5, 0 },
+	      { 0x00000001, -100, 0 },     { 0x80000001, 100, 0 },       { 0, 0, 0 },
+	      { 0x0d800000, -100, 1 }, /* 2^-100 */
+	      { 0x3f800000, -14, 16384 },  { 0x3f800000, -15, 32767 },   { 0x3f800000, 1, 0 },
+	      { 0x40400000, 1, 2 } };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static void test_cases(void **state)
@@ -84,8 +81,10 @@ static void test_random(void **state)
 		}
 		float p = from_bits(bits);
 		double q = (double)p * power(-step);
-		int want = p != p ? 0 : q > 32767 ? 32767 : q < -32767 ? -32767
-		           : (int)((q + half) - half);
+		int want = p != p       ? 0
+		           : q > 32767  ? 32767
+		           : q < -32767 ? -32767
+		                        : (int)((q + half) - half);
 		kvi_model_expect(&m, &p, 1, 1, &e);
 		assert_int_equal(e, want);
 	}
@@ -122,15 +121,17 @@ static struct kvi_profile *profile(void)
 	p->n_models = 2;
 	for (unsigned kind = 0; kind < 2; kind++) {
 		struct kvi_model *m = &p->models[kind];
-		*m = (struct kvi_model){ .level = 4, .kind = (uint8_t)kind,
-			.heads = (kind + 1) * 2, .n_same = kind,
-			.head_channels = channels[below(6)] };
+		*m = (struct kvi_model){ .level = 4,
+			                 .kind = (uint8_t)kind,
+			                 .heads = (kind + 1) * 2,
+			                 .n_same = kind,
+			                 .head_channels = channels[below(6)] };
 		m->same[0].scope = (uint8_t)below(2);
 		if (kind == 1) {
 			m->flags = KVI_MODEL_CORRECTS;
 			m->width = widths[below(6)];
 		}
-		assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 	}
 	struct kvi_model *m = &p->models[1];
 	for (size_t i = 0; i < m->width; i++) {
@@ -147,22 +148,22 @@ static struct kvi_features *features(const struct kvi_model *m, size_t n)
 	struct kvi_features *f;
 	assert_int_equal(kvi_features_open(&f, &alloc, m, n), KVARC_OK);
 	bool most = below(4) == 0;
-	for (size_t i = 0; i < m->heads * kvi_head_room(m) * f->tokens_room; i++)
+	for (size_t i = 0; i < m->heads * kvi_head_stride(m) * f->tokens_capacity; i++)
 		f->r[i] = most ? 32767 : (int16_t)between(-32767, 32767);
 	return f;
 }
 
 /* r of a slot, and its coefficient by its place in the file. */
-static int64_t part(const struct kvi_model *m, const struct kvi_features *f,
-                    const int16_t *d, size_t t)
+static int64_t part(const struct kvi_model *m, const struct kvi_features *f, const int16_t *d,
+                    size_t t)
 {
-	size_t room = kvi_head_room(m);
+	size_t room = kvi_head_stride(m);
 	int64_t sum = 0;
 	for (size_t h = 0; h < m->heads; h++)
 		for (size_t s = 0; s < m->head_channels; s++)
 			sum += (int64_t)d[h * room + s] *
-			       f->r[((t / 32 * m->heads + h) * room / 2 + s / 2) *
-			            64 + t % 32 * 2 + s % 2];
+			       f->r[((t / 32 * m->heads + h) * room / 2 + s / 2) * 64 + t % 32 * 2 +
+			            s % 2];
 	return sum;
 }
 
@@ -173,8 +174,7 @@ static void plain(const struct kvi_model *m, const struct kvi_features *same,
 	for (size_t i = 0; i < m->width; i++) {
 		const int16_t *d = m->d + i * m->d_stride;
 		int64_t sum = part(key, same, d, t) +
-		              part(m, own, d + key->heads * kvi_head_room(key),
-		                   t);
+		              part(m, own, d + key->heads * kvi_head_stride(key), t);
 		volatile float f = (float)sum;
 		volatile float s = (float)((double)f * power(-m->e[i]));
 		volatile float x = root * s;
@@ -184,10 +184,9 @@ static void plain(const struct kvi_model *m, const struct kvi_features *same,
 
 static void correct_round(void)
 {
-	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2,
-		                         KVARC_ISA_AVX512, KVARC_ISA_NEON };
-	static float before[MAX_TOKENS * 80], want[MAX_TOKENS * 80],
-		got[MAX_TOKENS * 80];
+	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		                         KVARC_ISA_NEON };
+	static float before[MAX_TOKENS * 80], want[MAX_TOKENS * 80], got[MAX_TOKENS * 80];
 	float root[MAX_TOKENS];
 	struct kvi_profile *p = profile();
 	const struct kvi_model *m = &p->models[1];
@@ -208,8 +207,8 @@ static void correct_round(void)
 			continue;
 		void *scratch = kvi_malloc(&alloc, kvi_model_correct_bytes(some));
 		memcpy(got, before, sizeof got);
-		kvi_model_correct(m, list, own, kvi_kernels_get(sets[k]), got,
-		                  stride, root, first, some, scratch);
+		kvi_model_correct(m, list, own, kvi_kernels_get(sets[k]), got, stride, root, first,
+		                  some, scratch);
 		assert_memory_equal(got, want, sizeof got);
 		kvi_free(&alloc, scratch);
 	}

@@ -2,15 +2,15 @@
 /* test_external.c - predictors of an application (spec model 5), through writer and reader */
 #include <stdatomic.h>
 
-#include "guide_util.h"
+#include "prediction_util.h"
 #include "numeric/formats.h"
 
 /* Knows what the cache holds, up to noise. */
 struct oracle {
 	const struct cache *c;
 	float noise;
-	int fail;                 /* function that fails, counted from 1 */
-	size_t fail_at;           /* from this token on */
+	int fail;       /* function that fails, counted from 1 */
+	size_t fail_at; /* from this token on */
 	atomic_int opened, inside;
 };
 
@@ -38,11 +38,9 @@ static int leave(struct external_sequence *s, int function)
 	return fails(s, function);
 }
 
-static float element(const struct oracle *o, uint32_t layer, bool value,
-                     size_t i)
+static float element(const struct oracle *o, uint32_t layer, bool value, size_t i)
 {
-	const uint16_t *x = (const uint16_t *)(const void *)
-		o->c->data[2 * layer + value];
+	const uint16_t *x = (const uint16_t *)(const void *)o->c->data[2 * layer + value];
 	uint32_t bits = (uint32_t)x[i] << 16;
 	float f;
 	memcpy(&f, &bits, sizeof f);
@@ -70,8 +68,7 @@ static void oracle_close(void *sequence)
 	free(s);
 }
 
-static int oracle_segment(void *sequence, const int32_t *ids,
-                          const int32_t *positions, size_t n)
+static int oracle_segment(void *sequence, const int32_t *ids, const int32_t *positions, size_t n)
 {
 	struct external_sequence *s = sequence;
 	enter(s);
@@ -79,8 +76,7 @@ static int oracle_segment(void *sequence, const int32_t *ids,
 	s->n = n;
 	s->layer = 0;
 	assert_memory_equal(ids, s->o->c->ids[0] + s->t0, n * sizeof *ids);
-	assert_memory_equal(positions, s->o->c->positions[0] + s->t0,
-	                    n * sizeof *ids);
+	assert_memory_equal(positions, s->o->c->positions[0] + s->t0, n * sizeof *ids);
 	return leave(s, SEGMENT);
 }
 
@@ -98,8 +94,7 @@ static int oracle_predict(void *sequence, uint32_t layer, float *k, float *v)
 	return leave(s, PREDICT);
 }
 
-static int oracle_advance(void *sequence, uint32_t layer, const float *k,
-                          const float *v)
+static int oracle_advance(void *sequence, uint32_t layer, const float *k, const float *v)
 {
 	struct external_sequence *s = sequence;
 	enter(s);
@@ -122,10 +117,17 @@ static int oracle_restart(void *sequence)
 }
 
 static const kvarc_external shape = {
-	.identity = { 1, 2, 3 }, .name = "oracle", .layers = LAYERS, .heads = 1,
-	.channels = CHANNELS, .open = oracle_open, .close = oracle_close,
-	.segment = oracle_segment, .predict = oracle_predict,
-	.advance = oracle_advance, .restart = oracle_restart,
+	.identity = { 1, 2, 3 },
+	.name = "oracle",
+	.layers = LAYERS,
+	.heads = 1,
+	.channels = CHANNELS,
+	.open = oracle_open,
+	.close = oracle_close,
+	.segment = oracle_segment,
+	.predict = oracle_predict,
+	.advance = oracle_advance,
+	.restart = oracle_restart,
 };
 
 static kvarc_predictor *external(struct oracle *o, unsigned identity)
@@ -171,19 +173,16 @@ static void test_round_trip(void **state)
 			struct world w;
 			struct oracle o;
 			begin(&w, &o, level, noises[i]);
-			w.wo.common.threads = w.ro.common.threads =
-				(unsigned)i + 1;
+			w.wo.common.threads = w.ro.common.threads = (unsigned)i + 1;
 			world_write(&w);
 			assert_true(bits_each(&w) > before);
 			before = bits_each(&w);
-			print_message("level %d, noise %g: %.3f bits\n", level,
-			              (double)noises[i], before);
-			assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro,
-			                                NULL), KVARC_OK);
+			print_message("level %d, noise %g: %.3f bits\n", level, (double)noises[i],
+			              before);
+			assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 			assert_true(cache_equal(&w.c, &w.back));
 			world_empty(&w);
-			assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
-			                 KVARC_OK);
+			assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro), KVARC_OK);
 			assert_true(cache_equal(&w.c, &w.back));
 			end(&w, &o);
 		}
@@ -193,9 +192,9 @@ static void test_round_trip(void **state)
 /* A range of layers, then one before it. */
 static void test_ranges(void **state)
 {
-	static const kvarc_range ranges[] = {
-		{ 0, 0, 1, 300, 100 }, { 0, 1, 1, 10, 5 }, { 0, 0, 2, 590, 10 }
-	};
+	static const kvarc_range ranges[] = { { 0, 0, 1, 300, 100 },
+		                              { 0, 1, 1, 10, 5 },
+		                              { 0, 0, 2, 590, 10 } };
 	struct world w;
 	struct oracle o;
 	kvarc_reader *r;
@@ -211,8 +210,8 @@ static void test_ranges(void **state)
 		world_empty(&w);
 		cache_views_at(&w.back, g->t0, views);
 		assert_int_equal(kvarc_reader_read(r, g, views), KVARC_OK);
-		assert_memory_equal(w.back.data[2 * g->layer0] + at,
-		                    w.c.data[2 * g->layer0] + at, g->n * row);
+		assert_memory_equal(w.back.data[2 * g->layer0] + at, w.c.data[2 * g->layer0] + at,
+		                    g->n * row);
 	}
 	kvarc_reader_close(&r);
 	end(&w, &o);
@@ -226,19 +225,16 @@ static void test_errors(void **state)
 	begin(&w, &o, 5, 0);
 	world_write(&w);
 	o.noise = 0x1p-8f; /* came to other numbers */
-	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "diverged at layer 0"));
 	o.noise = 0;
 	kvarc_predictor *other = external(&o, 9);
 	w.ro.predictor = other;
-	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "other weights"));
 	kvarc_predictor_close(&other);
 	w.ro.predictor = open_model("llama");
-	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_PREDICTOR);
 	kvarc_predictor_close((kvarc_predictor **)(uintptr_t)&w.ro.predictor);
 	end(&w, &o);
 }
@@ -258,12 +254,10 @@ static void test_failures(void **state)
 		if (o.fail_at && (o.fail == OPEN || o.fail == RESTART))
 			continue; /* once, before the first token */
 		w.wo.common.threads = w.ro.common.threads = i / 10 + 1;
-		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_PREDICTOR);
 		assert_non_null(strstr(w.error.text, "external predictor"));
 		kvarc_ret ret = cache_write(&w.c, &f, &w.wo);
-		assert_int_equal(ret, o.fail == RESTART ? KVARC_OK
-		                                        : KVARC_PREDICTOR);
+		assert_int_equal(ret, o.fail == RESTART ? KVARC_OK : KVARC_PREDICTOR);
 		memfile_free(&f);
 	}
 	end(&w, &o);
@@ -279,8 +273,7 @@ static void test_sizes(void **state)
 	begin(&w, &o, 6, 0x1p-12f);
 	world_write(&w);
 	double fitted = bits_each(&w);
-	assert_int_equal(kvarc_profile_of_sizes(&p, 6, &w.c.g, 100, w.c.views,
-	                                        NULL), KVARC_OK);
+	assert_int_equal(kvarc_profile_of_sizes(&p, 6, &w.c.g, 100, w.c.views, NULL), KVARC_OK);
 	w.wo.profile = p;
 	w.wo.flags |= KVARC_WRITE_EMBED_PROFILE;
 	world_write(&w);
@@ -290,15 +283,14 @@ static void test_sizes(void **state)
 	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 	assert_true(cache_equal(&w.c, &w.back));
 	kvarc_profile_close(&p);
-	assert_int_equal(kvarc_profile_of_sizes(&p, 3, &w.c.g, 100, w.c.views,
-	                                        NULL), KVARC_PROG);
+	assert_int_equal(kvarc_profile_of_sizes(&p, 3, &w.c.g, 100, w.c.views, NULL), KVARC_PROG);
 	assert_null(p);
 	w.c.tensors[0].kind = w.c.tensors[1].kind = KVARC_MLA_LATENT;
 	w.c.tensors[2].kind = w.c.tensors[3].kind = KVARC_MLA_LATENT;
 	w.c.tensors[0].flags = w.c.tensors[2].flags = 0;
 	w.c.tensors[0].rope = w.c.tensors[2].rope = 0;
-	assert_int_equal(kvarc_profile_of_sizes(&p, 5, &w.c.g, 100, w.c.views,
-	                                        NULL), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_profile_of_sizes(&p, 5, &w.c.g, 100, w.c.views, NULL),
+	                 KVARC_GEOMETRY);
 	assert_null(p);
 	end(&w, &o);
 }
@@ -306,8 +298,11 @@ static void test_sizes(void **state)
 /* ---- an exact engine of a usual shape ---- */
 
 enum {
-	WIDE_HEADS = 8, WIDE_CHANNELS = 64, WIDE = WIDE_HEADS * WIDE_CHANNELS,
-	WIDE_LAYERS = 4, WIDE_TOKENS = 768
+	WIDE_HEADS = 8,
+	WIDE_CHANNELS = 64,
+	WIDE = WIDE_HEADS * WIDE_CHANNELS,
+	WIDE_LAYERS = 4,
+	WIDE_TOKENS = 768
 };
 
 static float hash(uint32_t tensor, size_t at)
@@ -327,8 +322,7 @@ static int wide_predict(void *sequence, uint32_t layer, float *k, float *v)
 	return 0;
 }
 
-static int wide_segment(void *sequence, const int32_t *ids,
-                        const int32_t *positions, size_t n)
+static int wide_segment(void *sequence, const int32_t *ids, const int32_t *positions, size_t n)
 {
 	struct external_sequence *s = sequence;
 	(void)ids;
@@ -338,8 +332,7 @@ static int wide_segment(void *sequence, const int32_t *ids,
 	return 0;
 }
 
-static int wide_advance(void *sequence, uint32_t layer, const float *k,
-                        const float *v)
+static int wide_advance(void *sequence, uint32_t layer, const float *k, const float *v)
 {
 	(void)sequence, (void)layer, (void)k, (void)v;
 	return 0;
@@ -352,18 +345,16 @@ static void make_wide(struct cache *c)
 	c->g.n_tensors = 2 * WIDE_LAYERS;
 	c->n[0] = WIDE_TOKENS;
 	for (uint32_t i = 0; i < 2 * WIDE_LAYERS; i++)
-		c->tensors[i] = (kvarc_tensor){
-			.layer = i / 2,
-			.kind = i & 1 ? KVARC_VALUE : KVARC_KEY,
-			.dtype = KVARC_F16, .heads = WIDE_HEADS,
-			.channels = WIDE_CHANNELS
-		};
+		c->tensors[i] = (kvarc_tensor){ .layer = i / 2,
+			                        .kind = i & 1 ? KVARC_VALUE : KVARC_KEY,
+			                        .dtype = KVARC_F16,
+			                        .heads = WIDE_HEADS,
+			                        .channels = WIDE_CHANNELS };
 	cache_link(c);
 	for (uint32_t i = 0; i < 2 * WIDE_LAYERS; i++)
 		for (size_t at = 0; at < WIDE_TOKENS * WIDE; at++) {
 			float x = hash(i, at);
-			kvi_floats_store(KVARC_F16, &x, 1,
-			                 c->data[i] + 2 * at);
+			kvi_floats_store(KVARC_F16, &x, 1, c->data[i] + 2 * at);
 		}
 	for (int t = 0; t < WIDE_TOKENS; t++) {
 		c->positions[0][t] = t;
@@ -390,19 +381,16 @@ static void test_exact(void **state)
 	x.advance = wide_advance;
 	x.opaque = &o;
 	assert_int_equal(kvarc_predictor_open_external(&p, &x, NULL), KVARC_OK);
-	assert_int_equal(kvarc_profile_of_sizes(&sizes, 8, &c.g, 100, c.views,
-	                                        NULL), KVARC_OK);
+	assert_int_equal(kvarc_profile_of_sizes(&sizes, 8, &c.g, 100, c.views, NULL), KVARC_OK);
 	const kvarc_profile *list[] = { sizes };
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_reader_options ro = { .profiles = list, .n_profiles = 1,
-		                    .predictor = p };
+	kvarc_reader_options ro = { .profiles = list, .n_profiles = 1, .predictor = p };
 	wo.level = 8;
 	wo.predictor = p;
 	wo.profile = sizes;
 	assert_int_equal(cache_write(&c, &f, &wo), KVARC_OK);
 	size_t raw = 4 * (size_t)WIDE_LAYERS * WIDE_TOKENS * WIDE;
-	print_message("%zu bytes to %zu: %zu times smaller\n", raw, f.n,
-	              raw / f.n);
+	print_message("%zu bytes to %zu: %zu times smaller\n", raw, f.n, raw / f.n);
 	assert_true(f.n < raw / 500);
 	cache_make_empty(&back, &c);
 	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
@@ -427,12 +415,10 @@ static void test_wrong_calls(void **state)
 	bad[2].layers = 0;
 	bad[3].heads = 65536;
 	for (int i = 0; i < 4; i++) {
-		assert_int_equal(kvarc_predictor_open_external(&p, &bad[i],
-		                                               NULL), KVARC_PROG);
+		assert_int_equal(kvarc_predictor_open_external(&p, &bad[i], NULL), KVARC_PROG);
 		assert_null(p);
 	}
-	assert_int_equal(kvarc_predictor_open_external(&p, NULL, NULL),
-	                 KVARC_PROG);
+	assert_int_equal(kvarc_predictor_open_external(&p, NULL, NULL), KVARC_PROG);
 	p = external(&o, 4);
 	assert_int_equal(kvarc_predictor_get_model(p, &m), KVARC_OK);
 	assert_string_equal(m.name, "oracle");
@@ -445,12 +431,9 @@ static void test_wrong_calls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_failures),
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_exact),
+		cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_errors),      cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_sizes),       cmocka_unit_test(test_exact),
 		cmocka_unit_test(test_wrong_calls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,8 +13,8 @@ struct file_items {
 	struct blob file[ITEMS_MAX];
 	char name[ITEMS_MAX][64];
 	size_t n;
-	int skip;          /* item that is not wanted, -1: none */
-	int fail_after;    /* writes of each that succeed, -1: all */
+	int skip;       /* item that is not wanted, -1: none */
+	int fail_after; /* writes of each that succeed, -1: all */
 };
 
 static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
@@ -24,8 +24,8 @@ static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	assert_true(s->n < ITEMS_MAX);
 	snprintf(s->name[s->n], sizeof s->name[0], "%s", item->name);
 	struct blob *b = &s->file[s->n++];
-	*b = (struct blob){ calloc(1, (size_t)item->bytes + 1), 0,
-		            (size_t)item->bytes + 1, s->fail_after };
+	*b = (struct blob){ calloc(1, (size_t)item->bytes + 1), 0, (size_t)item->bytes + 1,
+		            s->fail_after };
 	*sink = blob_sink(b);
 	return s->skip == (int)item->index;
 }
@@ -66,8 +66,7 @@ static struct blob pack_members(struct blob *b, const char *name, size_t n)
 	return out;
 }
 
-static struct blob pack(struct blob *b, const char *name, int level,
-                        unsigned threads)
+static struct blob pack(struct blob *b, const char *name, int level, unsigned threads)
 {
 	struct blob out = { NULL, 0, 0, -1 };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
@@ -102,8 +101,7 @@ static int64_t read_pipe(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return (int64_t)n;
 }
 
-static kvarc_reader *reader(struct blob *archive, struct pipe *pipe,
-                            unsigned threads)
+static kvarc_reader *reader(struct blob *archive, struct pipe *pipe, unsigned threads)
 {
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_source src = blob_source(archive);
@@ -117,8 +115,7 @@ static kvarc_reader *reader(struct blob *archive, struct pipe *pipe,
 	return r;
 }
 
-static void unpack(struct blob *archive, bool piped, unsigned threads,
-                   struct file_items *s)
+static void unpack(struct blob *archive, bool piped, unsigned threads, struct file_items *s)
 {
 	struct pipe pipe;
 	kvarc_reader *r = reader(archive, piped ? &pipe : NULL, threads);
@@ -206,9 +203,8 @@ static void members_that_cannot_be_unpacked(void **unused)
 static void sinks_that_fail(void **unused)
 {
 	needs_all_parts();
-	static const char *const names[] = {
-		"ggsq4-q8_0.bin", "ggsq4-f16-vtrans.bin", "st-htc-bf16.safetensors"
-	};
+	static const char *const names[] = { "ggsq4-q8_0.bin", "ggsq4-f16-vtrans.bin",
+		                             "st-htc-bf16.safetensors" };
 	(void)unused;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct blob b = blob_load(names[i]);
@@ -216,8 +212,7 @@ static void sinks_that_fail(void **unused)
 		for (int n = 0; n < 4; n++) {
 			kvarc_reader *r = reader(&archive, NULL, 1);
 			struct file_items s = { .skip = -1, .fail_after = n };
-			assert_int_equal(kvarc_unpack(r, take_item, &s),
-			                 KVARC_IO);
+			assert_int_equal(kvarc_unpack(r, take_item, &s), KVARC_IO);
 			kvarc_reader_close(&r);
 			free_items(&s);
 		}
@@ -225,8 +220,7 @@ static void sinks_that_fail(void **unused)
 			struct blob out = { NULL, 0, 0, n };
 			kvarc_sink sink = blob_sink(&out);
 			kvarc_import *im = import(&b, names[i], NULL);
-			assert_int_equal(kvarc_pack(im, &sink, NULL, NULL),
-			                 KVARC_IO);
+			assert_int_equal(kvarc_pack(im, &sink, NULL, NULL), KVARC_IO);
 			kvarc_import_close(&im);
 			blob_free(&out);
 		}
@@ -295,10 +289,10 @@ static void cut_archives(void **unused)
 		struct blob part = archive;
 		struct pipe pipe = { &part, 0 };
 		part.n = k / 16 * 8;
-		kvarc_source src = k % 16
-			? (kvarc_source){ .read = read_pipe, .opaque = &pipe,
-			                  .size = KVARC_UNKNOWN }
-			: blob_source(&part);
+		kvarc_source src = k % 16 ? (kvarc_source){ .read = read_pipe,
+			                                    .opaque = &pipe,
+			                                    .size = KVARC_UNKNOWN }
+		                          : blob_source(&part);
 		kvarc_reader *r;
 		if (kvarc_reader_open(&r, &src, &o) == KVARC_OK) {
 			kvarc_ret ret = kvarc_unpack(r, take_item, &s);
@@ -341,10 +335,9 @@ static uint8_t *read_tensor(struct blob *archive, uint32_t tensor, size_t *n)
 static void exported(void **unused)
 {
 	needs_all_parts();
-	static const char *const names[] = {
-		"ggsq4-f16.bin", "st-htc-bf16.safetensors",
-		"st-thc-f16.safetensors", "ggsq4-f32-vtrans.bin", "st-i8.safetensors"
-	};
+	static const char *const names[] = { "ggsq4-f16.bin", "st-htc-bf16.safetensors",
+		                             "st-thc-f16.safetensors", "ggsq4-f32-vtrans.bin",
+		                             "st-i8.safetensors" };
 	(void)unused;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct blob b = blob_load(names[i]);
@@ -353,10 +346,8 @@ static void exported(void **unused)
 		kvarc_sink sink = blob_sink(&out);
 		kvarc_range all = KVARC_RANGE_ALL(0);
 		kvarc_reader *r = reader(&archive, NULL, 2);
-		assert_int_equal(kvarc_export_safetensors(r, &all, &sink),
-		                 KVARC_OK);
-		bool ids = kvarc_reader_read_tokens(r, 0, 0, 1, &(int32_t){ 0 },
-		                                    NULL) == KVARC_OK;
+		assert_int_equal(kvarc_export_safetensors(r, &all, &sink), KVARC_OK);
+		bool ids = kvarc_reader_read_tokens(r, 0, 0, 1, &(int32_t){ 0 }, NULL) == KVARC_OK;
 		kvarc_reader_close(&r);
 		struct blob again = pack(&out, "again", 0, 1);
 		for (uint32_t t = 0; t < 4; t++) {
@@ -371,8 +362,7 @@ static void exported(void **unused)
 		if (ids) {
 			int32_t x[5];
 			r = reader(&again, NULL, 1);
-			assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 5, x,
-			                 NULL), KVARC_OK);
+			assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 5, x, NULL), KVARC_OK);
 			assert_int_equal(x[4], 55);
 			kvarc_reader_close(&r);
 		}
@@ -386,9 +376,8 @@ static void exported(void **unused)
 static void bad_ranges(void **unused)
 {
 	static const kvarc_range ranges[] = {
-		{ 1, 0, UINT32_MAX, 0, UINT64_MAX }, { 0, 2, 1, 0, 1 },
-		{ 0, 0, 1, 6, UINT64_MAX }, { 0, 0, 1, 5, UINT64_MAX },
-		{ 0, 0, 1, 4, 2 }, { 0, 0, 0, 0, 1 },
+		{ 1, 0, UINT32_MAX, 0, UINT64_MAX }, { 0, 2, 1, 0, 1 }, { 0, 0, 1, 6, UINT64_MAX },
+		{ 0, 0, 1, 5, UINT64_MAX },          { 0, 0, 1, 4, 2 }, { 0, 0, 0, 0, 1 },
 	};
 	struct blob b = blob_load("ggsq4-f16.bin");
 	struct blob archive = pack(&b, "x", 1, 1);
@@ -398,12 +387,10 @@ static void bad_ranges(void **unused)
 	(void)unused;
 	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
 		kvarc_reader *r = reader(&archive, NULL, 1);
-		assert_int_equal(kvarc_export_safetensors(r, &ranges[i], &sink),
-		                 KVARC_GEOMETRY);
+		assert_int_equal(kvarc_export_safetensors(r, &ranges[i], &sink), KVARC_GEOMETRY);
 		kvarc_reader_close(&r);
 		r = reader(&archive, NULL, 1);
-		assert_int_equal(kvarc_cut(r, &ranges[i], &sink, NULL, NULL),
-		                 KVARC_GEOMETRY);
+		assert_int_equal(kvarc_cut(r, &ranges[i], &sink, NULL, NULL), KVARC_GEOMETRY);
 		kvarc_reader_close(&r);
 	}
 	kvarc_range all = KVARC_RANGE_ALL(0);
@@ -440,8 +427,7 @@ static void cuts(void **unused)
 	assert_int_equal(g->n_tensors, 4);
 	assert_int_equal(g->tensors[0].layer, 3);
 	assert_int_equal(kvarc_reader_tokens(r, 0), 2);
-	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 2, ids, positions),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 2, ids, positions), KVARC_OK);
 	assert_int_equal(ids[0], 44);
 	assert_int_equal(positions[1], 4);
 	assert_string_equal(kvarc_reader_identity(r, "engine"), "llama.cpp");
@@ -464,9 +450,8 @@ static void cuts(void **unused)
 /* One key of 4 heads, big enough for a chunk a head. */
 static struct blob wide_file(void)
 {
-	static const char header[] =
-		"{\"layers.0.key\":{\"dtype\":\"BF16\",\"shape\":[4,256,200],"
-		"\"data_offsets\":[0,409600]}}";
+	static const char header[] = "{\"layers.0.key\":{\"dtype\":\"BF16\",\"shape\":[4,256,200],"
+				     "\"data_offsets\":[0,409600]}}";
 	struct blob b = { NULL, 0, 0, -1 };
 	kvarc_sink sink = blob_sink(&b);
 	uint8_t head[8] = { sizeof header - 1 }, row[400];
@@ -521,9 +506,8 @@ static void cuts_by_heads(void **unused)
 /* Salvage gives what is left: bytes are those of the file, or zero. */
 static void salvaged(void **unused)
 {
-	static const char *const names[] = {
-		"ggsq4-q5_1.bin", "ggsq4-f16-vtrans.bin", "st-htc-bf16.safetensors"
-	};
+	static const char *const names[] = { "ggsq4-q5_1.bin", "ggsq4-f16-vtrans.bin",
+		                             "st-htc-bf16.safetensors" };
 	(void)unused;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct blob b = blob_load(names[i]);
@@ -542,8 +526,7 @@ static void salvaged(void **unused)
 				ret = kvarc_unpack(r, take_item, &s);
 			assert_true(ret == KVARC_OK || ret == KVARC_DATA);
 			for (size_t k = 0; !ret && k < b.n; k++)
-				assert_true(s.file[0].p[k] == b.p[k] ||
-				            s.file[0].p[k] == 0);
+				assert_true(s.file[0].p[k] == b.p[k] || s.file[0].p[k] == 0);
 			given += !ret;
 			kvarc_reader_close(&r);
 			free_items(&s);

@@ -79,11 +79,16 @@ struct float8_job {
 static float number(unsigned kind)
 {
 	switch (kind) {
-	case 0: return normal() * 0.02f;
-	case 1: return normal() * (below(16) ? 1e-30f : 1e-38f);
-	case 2: return normal() * (below(50) ? 1e-3f : 3e9f);
-	case 3: return below(3) ? 0.0f : -0.0f;
-	default: return (float)between(-9, 9);
+	case 0:
+		return normal() * 0.02f;
+	case 1:
+		return normal() * (below(16) ? 1e-30f : 1e-38f);
+	case 2:
+		return normal() * (below(50) ? 1e-3f : 3e9f);
+	case 3:
+		return below(3) ? 0.0f : -0.0f;
+	default:
+		return (float)between(-9, 9);
 	}
 }
 
@@ -131,8 +136,13 @@ static float *run(struct float8_job *j, const struct kvi_exact_kernels *k)
 {
 	const size_t blocks = kvi_operand_blocks(&j->w);
 	const size_t cut = below((uint32_t)blocks + 1);
-	struct kvi_product p = { .w = &j->w, .x = j->x, .rows = j->rows, .x_stride = j->columns,
-		                 .blocks = cut, .y = j->y, .y_stride = j->y_stride };
+	struct kvi_product p = { .w = &j->w,
+		                 .x = j->x,
+		                 .rows = j->rows,
+		                 .x_stride = j->columns,
+		                 .blocks = cut,
+		                 .y = j->y,
+		                 .y_stride = j->y_stride };
 	float *y = malloc(j->y_floats * sizeof *y);
 
 	assert_non_null(y);
@@ -169,7 +179,9 @@ static void test_order(void **state)
 {
 	static const float w[4] = { 448, 1, 1, -448 };
 	static const float x[4] = { 0x1p24f, 200, 200, 0x1p24f };
-	struct float8_job j = { .rows = 1, .outputs = 1, .columns = 4, .y_stride = 16, .y_floats = 16 };
+	struct float8_job j = {
+		.rows = 1, .outputs = 1, .columns = 4, .y_stride = 16, .y_floats = 16
+	};
 	size_t bytes;
 
 	(void)state;
@@ -200,8 +212,7 @@ static uint64_t digest(const struct kvi_exact_kernels *k)
 		make_job(&j);
 		float *y = run(&j, k);
 		for (size_t r = 0; r < j.rows; r++)
-			d = XXH3_64bits_withSeed(y + r * j.y_stride,
-			                         j.outputs * sizeof *y, d);
+			d = XXH3_64bits_withSeed(y + r * j.y_stride, j.outputs * sizeof *y, d);
 		free(y);
 		free_job(&j);
 	}
@@ -234,10 +245,8 @@ static void test_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_known_answers),
+		cmocka_unit_test(test_numbers), cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_order),   cmocka_unit_test(test_known_answers),
 		cmocka_unit_test(test_sizes),
 	};
 	return cmocka_run_group_tests(tests, find_sets, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_gate.c - the gate without a model: errors of attention outputs, and rates of layers by them */
+/* test_gate.c - the gate without a model: errors of attention outputs, and rates of layers by
+ * them */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +32,10 @@ static const kvarc_tensor tensors[] = {
 	{ .layer = 5, .kind = KVARC_KEY, .dtype = KVARC_F32, .heads = 2, .channels = 16 },
 };
 static const kvarc_track track = { .label = "" };
-static const kvarc_geometry geometry = {
-	.n_tracks = 1, .tracks = &track, .tensors = tensors,
-	.n_tensors = sizeof tensors / sizeof *tensors
-};
+static const kvarc_geometry geometry = { .n_tracks = 1,
+	                                 .tracks = &track,
+	                                 .tensors = tensors,
+	                                 .n_tensors = sizeof tensors / sizeof *tensors };
 
 struct measured {
 	kvarc_eval e;
@@ -58,8 +59,8 @@ static void open_measured(struct measured *m, uint32_t tokens, unsigned threads)
 	assert_int_equal(kvi_eval_start_caches(&m->e), KVARC_OK);
 	for (size_t i = 0; i < geometry.n_tensors; i++)
 		if (tensors[i].dtype == KVARC_F32)
-			for (size_t k = 0; k < (size_t)tokens * tensors[i].heads *
-			     tensors[i].channels; k++)
+			for (size_t k = 0;
+			     k < (size_t)tokens * tensors[i].heads * tensors[i].channels; k++)
 				numbers(&m->e.exact, i)[k] = (float)uniform(&seed);
 	memcpy(m->e.back.memory, m->e.exact.memory, m->e.exact.bytes);
 	assert_int_equal(kvi_proxy_open(&m->p, &m->e, LAYERS), KVARC_OK);
@@ -75,8 +76,8 @@ static void close_measured(struct measured *m)
 static void test_layers(void **state)
 {
 	static const enum kvi_proxy_layer has[LAYERS] = {
-		KVI_PROXY_ATTENTION, KVI_PROXY_OTHER, KVI_PROXY_OTHER,
-		KVI_PROXY_OTHER, KVI_PROXY_NOTHING, KVI_PROXY_ATTENTION
+		KVI_PROXY_ATTENTION, KVI_PROXY_OTHER,   KVI_PROXY_OTHER,
+		KVI_PROXY_OTHER,     KVI_PROXY_NOTHING, KVI_PROXY_ATTENTION
 	};
 	struct measured m;
 	(void)state;
@@ -94,8 +95,8 @@ static void test_layers(void **state)
 	close_measured(&m);
 }
 
-/* Twice the noise is some twice the error, of keys as of values; of one head it counts as much as of
- * both, and for other layers not at all. */
+/* Twice the noise is some twice the error, of keys as of values; of one head it counts as much as
+ * of both, and for other layers not at all. */
 static void test_noise(void **state)
 {
 	static const float sizes[] = { 0.01f, 0.02f, 0.04f };
@@ -109,12 +110,10 @@ static void test_noise(void **state)
 			float *x = numbers(&m.e.back, tensor);
 			for (size_t t = 0; t < TOKENS; t++)
 				for (size_t c = 0; c < CHANNELS; c++)
-					x[t * WIDTH + c] += sizes[s] *
-						(float)uniform(&seed);
+					x[t * WIDTH + c] += sizes[s] * (float)uniform(&seed);
 			kvi_proxy_measure(m.p, m.error);
 			assert_true(m.error[0] > 0.001 && m.error[0] < 0.3);
-			assert_true(!s || (m.error[0] > 1.8 * before &&
-			                   m.error[0] < 2.2 * before));
+			assert_true(!s || (m.error[0] > 1.8 * before && m.error[0] < 2.2 * before));
 			assert_true(m.error[5] == 0);
 			before = m.error[0];
 			close_measured(&m);
@@ -167,30 +166,30 @@ static void test_no_numbers(void **state)
 
 /* ---- rates ---- */
 
-/* A safetensors file: layer 0 is noise; values of layer 1 are all nearly the same, so that no bits can
- * be too few; 2 has an element that is no number; 3 keys alone. */
+/* A safetensors file: layer 0 is noise; values of layer 1 are all nearly the same, so that no bits
+ * can be too few; 2 has an element that is no number; 3 keys alone. */
 static struct blob make_file(void)
 {
 	enum { EACH = TOKENS * WIDTH * 4, ALL = 7 * EACH };
-	static const char *const names[] = {
-		"0.key", "0.value", "1.key", "1.value", "2.key", "2.value", "3.key"
-	};
+	static const char *const names[] = { "0.key", "0.value", "1.key", "1.value",
+		                             "2.key", "2.value", "3.key" };
 	char head[2048];
 	size_t n = 8;
 	uint64_t seed = 1;
 	for (size_t i = 0; i < 7; i++)
-		n += (size_t)snprintf(head + n, sizeof head - n, "%c\"layers.%s\":"
-			"{\"dtype\":\"F32\",\"shape\":[%d,%d,%d],"
-			"\"data_offsets\":[%zu,%zu]}", i ? ',' : '{', names[i],
-			HEADS, TOKENS, CHANNELS, i * EACH, (i + 1) * EACH);
+		n += (size_t)snprintf(head + n, sizeof head - n,
+		                      "%c\"layers.%s\":"
+		                      "{\"dtype\":\"F32\",\"shape\":[%d,%d,%d],"
+		                      "\"data_offsets\":[%zu,%zu]}",
+		                      i ? ',' : '{', names[i], HEADS, TOKENS, CHANNELS, i * EACH,
+		                      (i + 1) * EACH);
 	head[n++] = '}';
 	while (n % 8)
 		head[n++] = ' ';
 	memset(head, 0, 8);
 	head[0] = (char)((n - 8) & 0xff);
 	head[1] = (char)((n - 8) >> 8);
-	struct blob b = { .p = malloc(n + ALL), .n = n + ALL, .cap = n + ALL,
-		          .fail_after = -1 };
+	struct blob b = { .p = malloc(n + ALL), .n = n + ALL, .cap = n + ALL, .fail_after = -1 };
 	assert_non_null(b.p);
 	memcpy(b.p, head, n);
 	for (size_t i = 0; i < ALL / 4; i++) {
@@ -204,8 +203,7 @@ static struct blob make_file(void)
 	return b;
 }
 
-static kvarc_gate_result run_gate(kvarc_gate **g, struct blob *file,
-                                  const char *tier, double limit)
+static kvarc_gate_result run_gate(kvarc_gate **g, struct blob *file, const char *tier, double limit)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
@@ -331,14 +329,11 @@ static void test_options(void **state)
 		{ { .writer = &wo, .prefix = 9, .max_error = -1 }, KVARC_PROG },
 		{ { .writer = &wo, .max_error = 0.1 }, KVARC_PROG },
 		{ { .prefix = 9, .max_error = 0.1 }, KVARC_PROG },
-		{ { .writer = &wo, .prefix = 9, .max_error = 0.1, .max_kl = 1 },
-		  KVARC_PROG },
-		{ { .writer = &wo, .prefix = 9, .continuation = 9, .max_kl = 1 },
-		  KVARC_PROG },
+		{ { .writer = &wo, .prefix = 9, .max_error = 0.1, .max_kl = 1 }, KVARC_PROG },
+		{ { .writer = &wo, .prefix = 9, .continuation = 9, .max_kl = 1 }, KVARC_PROG },
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-		assert_int_equal(kvarc_gate_import(&g, im, &wrong[i].o),
-		                 wrong[i].ret);
+		assert_int_equal(kvarc_gate_import(&g, im, &wrong[i].o), wrong[i].ret);
 		assert_null(g);
 	}
 	kvarc_import_close(&im);
@@ -348,9 +343,9 @@ static void test_options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layers), cmocka_unit_test(test_noise),
-		cmocka_unit_test(test_reach), cmocka_unit_test(test_no_numbers),
-		cmocka_unit_test(test_rates), cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_layers),  cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_reach),   cmocka_unit_test(test_no_numbers),
+		cmocka_unit_test(test_rates),   cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_options),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

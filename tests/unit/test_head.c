@@ -22,8 +22,7 @@ static int reset(void **state)
 }
 
 /* A model of tests/data/models whose config.json says more, behind `{` or another text. */
-static struct kvi_model_file *open_with(const char *name, const char *behind,
-                                        const char *more)
+static struct kvi_model_file *open_with(const char *name, const char *behind, const char *more)
 {
 	struct kvi_model_file *m;
 	struct model_folder f = folder_load(name);
@@ -56,16 +55,14 @@ static void test_tied(void **state)
 	} cases[] = {
 		{ "mistral", "", false, false }, { "mistral", no, false, false },
 		{ "mistral", yes, true, false }, { "llama", "", true, false },
-		{ "llama", yes, true, false }, { "llama", no, false, true },
+		{ "llama", yes, true, false },   { "llama", no, false, true },
 	};
 	(void)state;
 	if (!reads_safetensors())
 		skip();
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct kvi_model_file *m = open_with(cases[i].name, "{",
-		                                     cases[i].said);
-		assert_int_equal(m->output.data == m->embedding.data,
-		                 cases[i].embedding);
+		struct kvi_model_file *m = open_with(cases[i].name, "{", cases[i].said);
+		assert_int_equal(m->output.data == m->embedding.data, cases[i].embedding);
 		assert_int_equal(m->output.data == NULL, cases[i].none);
 		unload(&m);
 	}
@@ -76,9 +73,9 @@ static void test_said(void **state)
 	(void)state;
 	if (!reads_safetensors())
 		skip();
-	struct kvi_model_file *m = open_with(
-		"gemma3", "\"text_config\": {",
-		"\"bos_token_id\": 2, \"final_logit_softcapping\": 30.0,");
+	struct kvi_model_file *m =
+		open_with("gemma3", "\"text_config\": {",
+	                  "\"bos_token_id\": 2, \"final_logit_softcapping\": 30.0,");
 	assert_int_equal(m->first_token, 2);
 	assert_true(m->logit_cap == 30);
 	unload(&m);
@@ -111,9 +108,7 @@ static kvarc_ret head_of(const struct kvi_model_file *m, struct kvi_h128 digest[
 static void test_heads(void **state)
 {
 	static const float caps[] = { 0, 30, -1, INFINITY };
-	static const kvarc_ret expected[] = {
-		KVARC_OK, KVARC_OK, KVARC_DATA, KVARC_DATA
-	};
+	static const kvarc_ret expected[] = { KVARC_OK, KVARC_OK, KVARC_DATA, KVARC_DATA };
 	struct blob b = blob_load("../models/gpt2.gguf");
 	struct kvi_model_file *m;
 	struct kvi_h128 digest[4][2], other[2];
@@ -122,16 +117,14 @@ static void test_heads(void **state)
 	for (int i = 0; i < 4; i++) {
 		m->logit_cap = caps[i];
 		assert_int_equal(head_of(m, digest[i]), expected[i]);
-		assert_memory_equal(&digest[i][0], &digest[0][0],
-		                    sizeof **digest);
+		assert_memory_equal(&digest[i][0], &digest[0][0], sizeof **digest);
 	}
 	assert_memory_not_equal(&digest[0][1], &digest[1][1], sizeof **digest);
 	m->logit_cap = 0;
 	m->output.rows--;
 	assert_int_equal(head_of(m, other), KVARC_DATA);
 	m->output.rows++;
-	struct kvi_matrix *parts[] = { &m->output_norm_bias, &m->output_norm,
-		                       &m->output };
+	struct kvi_matrix *parts[] = { &m->output_norm_bias, &m->output_norm, &m->output };
 	for (int i = 0; i < 3; i++) {
 		parts[i]->data = NULL;
 		assert_int_equal(head_of(m, other), i ? KVARC_OPTIONS : KVARC_DATA);
@@ -143,8 +136,7 @@ static void test_heads(void **state)
 }
 
 /* Logits of one hidden state by an engine with a head over the layers of another. */
-static struct kvi_h128 logits_over(const struct kvi_engine *base,
-                                   struct kvi_pool *pool,
+static struct kvi_h128 logits_over(const struct kvi_engine *base, struct kvi_pool *pool,
                                    struct kvi_h128 *logits)
 {
 	const struct kvi_model_file *m = kvi_engine_model(base);
@@ -170,10 +162,9 @@ static struct kvi_h128 logits_over(const struct kvi_engine *base,
  * it is made over as it was. */
 static void test_over(void **state)
 {
-	static const struct kvi_arithmetic arithmetics[] = {
-		{ 0, 0, false }, { KVI_WIDE_ALL, KVI_WIDE_ALL, false },
-		{ 0, 0, true }
-	};
+	static const struct kvi_arithmetic arithmetics[] = { { 0, 0, false },
+		                                             { KVI_WIDE_ALL, KVI_WIDE_ALL, false },
+		                                             { 0, 0, true } };
 	struct kvi_model_file *m;
 	struct kvi_pool *pool;
 	struct kvi_h128 first[2], next[2], alone[2];
@@ -185,8 +176,8 @@ static void test_over(void **state)
 	assert_int_equal(kvi_pool_open(&pool, &alloc, 1), KVARC_OK);
 	for (int i = 0; i < 3; i++) {
 		struct kvi_engine *e;
-		assert_int_equal(kvi_engine_open(&e, &alloc, m, &arithmetics[i],
-		                                 pool, NULL), KVARC_OK);
+		assert_int_equal(kvi_engine_open(&e, &alloc, m, &arithmetics[i], pool, NULL),
+		                 KVARC_OK);
 		next[0] = logits_over(e, pool, &next[1]);
 		assert_true(kvi_h128_equal(next[0], alone[1]));
 		assert_true(i == 0 || kvi_h128_equal(next[1], first[1]));
@@ -202,15 +193,15 @@ static void test_over(void **state)
 enum { LANES = 3, STEPS = 6, CHANNELS_MAX = 64 };
 
 /* Hidden states of sequences, side by side or each on its own. */
-static void go_lanes(const struct kvi_engine *e, struct kvi_pool *pool,
-                     size_t first, size_t lanes, bool alone, size_t width,
-                     float h[LANES][STEPS][CHANNELS_MAX])
+static void go_lanes(const struct kvi_engine *e, struct kvi_pool *pool, size_t first, size_t lanes,
+                     bool alone, size_t width, float h[LANES][STEPS][CHANNELS_MAX])
 {
 	const struct kvi_model_file *m = kvi_engine_model(e);
-	const struct kvi_run_options o = {
-		.engine = e, .alloc = &alloc, .pool = pool, .whole = true,
-		.lanes = alone ? 0 : lanes
-	};
+	const struct kvi_run_options o = { .engine = e,
+		                           .alloc = &alloc,
+		                           .pool = pool,
+		                           .whole = true,
+		                           .lanes = alone ? 0 : lanes };
 	size_t kv = (size_t)m->kv_heads * m->head_channels;
 	float k[LANES * CHANNELS_MAX], v[LANES * CHANNELS_MAX];
 	struct kvi_run *run;
@@ -221,24 +212,19 @@ static void go_lanes(const struct kvi_engine *e, struct kvi_pool *pool,
 			ids[i] = (int32_t)((at * (first + i + 2)) % m->vocabulary);
 			positions[i] = (int32_t)at;
 		}
-		assert_int_equal(kvi_run_segment(run, ids, positions, lanes),
-		                 KVARC_OK);
+		assert_int_equal(kvi_run_segment(run, ids, positions, lanes), KVARC_OK);
 		for (uint32_t l = 0; l < m->n_layers; l++) {
 			struct kvi_predicted x = kvi_run_predict(run);
 			for (size_t i = 0; i < lanes; i++) {
-				memcpy(k + i * kv, x.k + i * x.stride,
-				       kv * sizeof *k);
-				memcpy(v + i * kv, x.v + i * x.stride,
-				       kv * sizeof *v);
+				memcpy(k + i * kv, x.k + i * x.stride, kv * sizeof *k);
+				memcpy(v + i * kv, x.v + i * x.stride, kv * sizeof *v);
 			}
 			kvi_run_rotate(run, k, kv);
-			assert_int_equal(kvi_run_advance(run, k, v, kv, false),
-			                 KVARC_OK);
+			assert_int_equal(kvi_run_advance(run, k, v, kv, false), KVARC_OK);
 		}
 		const struct kvi_hidden x = kvi_run_hidden(run);
 		for (size_t i = 0; i < lanes; i++)
-			memcpy(h[first + i][at], x.h + i * x.width,
-			       width * sizeof *x.h);
+			memcpy(h[first + i][at], x.h + i * x.width, width * sizeof *x.h);
 	}
 	kvi_run_close(&run);
 }
@@ -253,11 +239,9 @@ static void test_lanes(void **state)
 	struct kvi_pool *pool;
 	(void)state;
 	assert_int_equal(load_gguf(&m, &alloc, &b, NULL), KVARC_OK);
-	assert_true(m->width <= CHANNELS_MAX &&
-	            m->kv_heads * m->head_channels <= CHANNELS_MAX);
+	assert_true(m->width <= CHANNELS_MAX && m->kv_heads * m->head_channels <= CHANNELS_MAX);
 	assert_int_equal(kvi_pool_open(&pool, &alloc, 2), KVARC_OK);
-	assert_int_equal(kvi_engine_open(&e, &alloc, m, &w8a8, pool, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvi_engine_open(&e, &alloc, m, &w8a8, pool, NULL), KVARC_OK);
 	go_lanes(e, pool, 0, LANES, false, m->width, h[0]);
 	for (size_t i = 0; i < LANES; i++)
 		go_lanes(e, pool, i, 1, true, m->width, h[1]);
@@ -280,8 +264,7 @@ static void test_pick(void **state)
 	for (size_t i = 0; i < WORDS; i++)
 		sum += exp((double)z[i]);
 	for (int i = 0; i < PICKS; i++)
-		counts[kvi_head_pick(
-			z, WORDS, (uint64_t)rnd() << 33 | (uint64_t)rnd() << 2)]++;
+		counts[kvi_head_pick(z, WORDS, (uint64_t)rnd() << 33 | (uint64_t)rnd() << 2)]++;
 	for (size_t i = 0; i < WORDS; i++) {
 		double p = exp((double)z[i]) / sum, n = (double)counts[i];
 		assert_true(fabs(n - p * PICKS) < 5 * sqrt(p * PICKS) + 1);
@@ -314,21 +297,19 @@ static void test_weights(void **state)
 		uint64_t total = kvi_head_weigh(pool, z, n, w);
 		for (size_t i = 0; i < n; i++) {
 			double exact = 1 + exp((double)(z[i] - 12)) * 0x1p24;
-			assert_true(fabs((double)w[i] - exact) <
-			            1 + 1e-6 * exact);
+			assert_true(fabs((double)w[i] - exact) < 1 + 1e-6 * exact);
 			sum += w[i];
 		}
 		assert_true(sum == total);
 		assert_int_equal(w[n / 2], (1 << 24) + 1);
 	}
 	/* logits that are not numbers: the first is the most as long as none is greater */
-	static const float bad[][3] = {
-		{ NAN, 1, 2 }, { 1, NAN, -20 }, { INFINITY, 1, INFINITY },
-		{ -INFINITY, NAN, -INFINITY }
-	};
+	static const float bad[][3] = { { NAN, 1, 2 },
+		                        { 1, NAN, -20 },
+		                        { INFINITY, 1, INFINITY },
+		                        { -INFINITY, NAN, -INFINITY } };
 	static const uint32_t expected[][3] = {
-		{ 1, 1, 1 }, { (1 << 24) + 1, 1, 1 }, { 1, 1, 1 },
-		{ 1, 1, 1 }
+		{ 1, 1, 1 }, { (1 << 24) + 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 }
 	};
 	for (size_t i = 0; i < 4; i++) {
 		kvi_head_weigh(pool, bad[i], 3, w);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_klt.c - codec 14 with a basis that is known: errors, sizes, turned keys, what does not fit */
+/* test_klt.c - codec 14 with a basis that is known: errors, sizes, turned keys, what does not fit
+ * */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,12 +82,13 @@ static void make_profile(struct klt_world *w)
 	memcpy(p->ropes->freq, freq, sizeof freq);
 	for (uint8_t kind = 0; kind < 2; kind++) {
 		struct kvi_model *m = &p->models[p->n_models++];
-		*m = (struct kvi_model){
-			.level = KVI_LEVEL_BASIS, .kind = kind, .heads = HEADS,
-			.head_channels = CHANNELS, .rope = kind == KVARC_KEY,
-			.flags = KVI_MODEL_BASIS
-		};
-		assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+		*m = (struct kvi_model){ .level = KVI_LEVEL_BASIS,
+			                 .kind = kind,
+			                 .heads = HEADS,
+			                 .head_channels = CHANNELS,
+			                 .rope = kind == KVARC_KEY,
+			                 .flags = KVI_MODEL_BASIS };
+		assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 		fill_model(m);
 	}
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
@@ -138,28 +140,32 @@ static void make_world(struct klt_world *w, unsigned kind, unsigned pairing)
 	assert_non_null(w->model);
 	for (int i = 0; i < TOKENS; i++)
 		w->positions[i] = 3 * i - 50 + (i > 99 ? 1000000 : 0);
-	w->in = (struct kvi_linear_in){ .model = w->model, .dtype = KVARC_F32,
-		                        .n_tokens = TOKENS, .positions = w->positions };
-	w->chunk = (struct kvi_chunk){
-		.dtype = KVARC_F32, .n_tokens = TOKENS, .heads = HEADS,
-		.head_channels = CHANNELS, .kind = (uint8_t)kind,
-		.positions = w->positions, .linear = &w->in,
-		.rope = kind == KVARC_KEY ? &ropes[pairing] : NULL
+	w->in = (struct kvi_linear_in){
+		.model = w->model, .dtype = KVARC_F32, .n_tokens = TOKENS, .positions = w->positions
 	};
+	w->chunk = (struct kvi_chunk){ .dtype = KVARC_F32,
+		                       .n_tokens = TOKENS,
+		                       .heads = HEADS,
+		                       .head_channels = CHANNELS,
+		                       .kind = (uint8_t)kind,
+		                       .positions = w->positions,
+		                       .linear = &w->in,
+		                       .rope = kind == KVARC_KEY ? &ropes[pairing] : NULL };
 	w->in.rope = w->chunk.rope;
 	make_elements(w);
 }
 
-/* Every set writes the same bytes, and reads what was to come back. The payload and its bytes; NULL: it
- * is not one of codec 14. */
+/* Every set writes the same bytes, and reads what was to come back. The payload and its bytes;
+ * NULL: it is not one of codec 14. */
 static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 {
 	uint8_t *first = NULL, *back = malloc(sizeof w->raw), *raw = malloc(sizeof w->raw);
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		memcpy(raw, w->raw, sizeof w->raw);
-		assert_int_equal(kvi_chunk_encode_lossy(coders[i], &w->chunk, 1, how,
-			NULL, raw, &e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode_lossy(coders[i], &w->chunk, 1, how, NULL, raw, &e),
+			KVARC_OK);
 		if (e.codec != KVI_CODEC_KLT) {
 			assert_memory_equal(raw, w->raw, sizeof w->raw);
 			kvi_params_free(e.params);
@@ -175,8 +181,9 @@ static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 		}
 		assert_int_equal(e.payload_bytes, *bytes);
 		assert_memory_equal(e.payload, first, *bytes);
-		assert_int_equal(kvi_chunk_decode(coders[i], &w->chunk, KVI_CODEC_KLT,
-			1, NULL, first, *bytes, back), KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[i], &w->chunk, KVI_CODEC_KLT, 1, NULL,
+		                                  first, *bytes, back),
+		                 KVARC_OK);
 		assert_memory_equal(back, raw, sizeof w->raw);
 	}
 	free(back);
@@ -281,14 +288,15 @@ static void tokens_apart(void **state)
 	free(w);
 }
 
-static void expect(const struct kvi_chunk *chunk, unsigned order,
-                   const uint8_t *payload, size_t bytes, kvarc_ret ret)
+static void expect(const struct kvi_chunk *chunk, unsigned order, const uint8_t *payload,
+                   size_t bytes, kvarc_ret ret)
 {
 	uint8_t *cut = malloc(bytes ? bytes : 1), *raw = malloc(4 * N * sizeof(float));
 	memcpy(cut, payload, bytes);
 	for (int i = 0; i < n_coders; i++)
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, KVI_CODEC_KLT,
-			(uint8_t)order, NULL, cut, bytes, raw), ret);
+		assert_int_equal(kvi_chunk_decode(coders[i], chunk, KVI_CODEC_KLT, (uint8_t)order,
+		                                  NULL, cut, bytes, raw),
+		                 ret);
 	free(cut);
 	free(raw);
 }
@@ -305,13 +313,18 @@ static void what_does_not_fit(void **state)
 	for (int i = 0; i < 4; i++) {
 		w->chunk = good;
 		switch (i) {
-		case 0: w->chunk.linear = NULL; break;
+		case 0:
+			w->chunk.linear = NULL;
+			break;
 		case 1:
 			w->chunk.heads *= 2;
 			w->chunk.head_channels /= 2; /* too few for the rope */
 			w->chunk.rope = NULL;
 			break;
-		case 2: w->chunk.heads = 4 * HEADS; w->chunk.n_tokens /= 4; break;
+		case 2:
+			w->chunk.heads = 4 * HEADS;
+			w->chunk.n_tokens /= 4;
+			break;
 		default:
 			w->chunk.head_channels *= 2;
 			w->chunk.n_tokens /= 2;

@@ -8,8 +8,14 @@
 #include "profile/profile_tensors.h"
 #include "profile/profile_handle.h"
 
-enum { LAYERS = 2, TENSORS = 2 * LAYERS, TOKENS = 200, HEADS = 2, CHANNELS = 9,
-       N = TOKENS * HEADS * CHANNELS };
+enum {
+	LAYERS = 2,
+	TENSORS = 2 * LAYERS,
+	TOKENS = 200,
+	HEADS = 2,
+	CHANNELS = 9,
+	N = TOKENS * HEADS * CHANNELS
+};
 
 struct below {
 	struct cache c, back;
@@ -65,16 +71,18 @@ static kvarc_profile *profile_of(const struct cache *c, bool below)
 	p->models = kvi_calloc(&h->alloc, TENSORS, sizeof *p->models);
 	for (uint32_t i = 0; i < TENSORS; i++) {
 		struct kvi_model *m = &p->models[p->n_models++];
-		*m = (struct kvi_model){
-			.level = KVI_LEVEL_BASIS, .layer = i / 2, .kind = (uint8_t)(i % 2),
-			.heads = HEADS, .head_channels = CHANNELS, .rope = !(i % 2),
-			.flags = KVI_MODEL_BASIS
-		};
+		*m = (struct kvi_model){ .level = KVI_LEVEL_BASIS,
+			                 .layer = i / 2,
+			                 .kind = (uint8_t)(i % 2),
+			                 .heads = HEADS,
+			                 .head_channels = CHANNELS,
+			                 .rope = !(i % 2),
+			                 .flags = KVI_MODEL_BASIS };
 		if (below)
 			sources(m);
 	}
 	for (uint32_t i = 0; i < TENSORS; i++)
-		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, &p->models[i]), KVARC_OK);
 	for (uint32_t i = 0; i < TENSORS; i++)
 		fill_model(&p->models[i]);
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
@@ -84,9 +92,8 @@ static kvarc_profile *profile_of(const struct cache *c, bool below)
 
 static void open_below(struct below *b, unsigned dtype, bool below)
 {
-	const struct layers_shape shape = {
-		LAYERS, HEADS, CHANNELS, TOKENS, 1, (uint8_t)dtype, true, UINT32_MAX
-	};
+	const struct layers_shape shape = { LAYERS, HEADS,          CHANNELS, TOKENS,
+		                            1,      (uint8_t)dtype, true,     UINT32_MAX };
 	memset(b, 0, sizeof *b);
 	b->f.fail_at = -1;
 	cache_make_layers(&b->c, &shape, dtype);

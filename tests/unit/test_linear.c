@@ -15,8 +15,7 @@
 #include "profile/linear_model.h"
 #include "random.h"
 
-enum { LAYERS = 2, KINDS = 2, N_TENSORS = LAYERS * KINDS,
-       TABLE_IDS = 40 };
+enum { LAYERS = 2, KINDS = 2, N_TENSORS = LAYERS * KINDS, TABLE_IDS = 40 };
 
 /* --------------------------------------------------------------- models */
 
@@ -63,9 +62,8 @@ static void clear_gaps(int16_t *rows, const struct kvi_model *m, size_t stride,
 		const struct kvi_model *from = s[i].model;
 		size_t heads = s[i].scope ? 1 : from->heads;
 		for (size_t h = 0; h < heads; h++) {
-			at += kvi_head_room(from);
-			for (size_t c = 0;
-			     c < m->C && from->head_channels % 2; c++)
+			at += kvi_head_stride(from);
+			for (size_t c = 0; c < m->C && from->head_channels % 2; c++)
 				rows[c * stride + at - 1] = 0;
 		}
 	}
@@ -73,11 +71,11 @@ static void clear_gaps(int16_t *rows, const struct kvi_model *m, size_t stride,
 
 static void clear_later(struct kvi_model *m)
 {
-	size_t own = 0, room = kvi_head_room(m);
+	size_t own = 0, room = kvi_head_stride(m);
 	bool one = m->flags & KVI_MODEL_SELF_HEAD;
 	for (unsigned i = 0; i < m->n_same; i++)
 		own += (m->same[i].scope ? 1 : m->same[i].model->heads) *
-		       kvi_head_room(m->same[i].model);
+		       kvi_head_stride(m->same[i].model);
 	for (size_t c = 0; c < m->C; c++) {
 		size_t h = c / m->head_channels, s = c % m->head_channels;
 		int16_t *row = m->b + c * m->b_stride + own;
@@ -86,8 +84,7 @@ static void clear_later(struct kvi_model *m)
 		for (size_t i = 0; i < m->b_stride - own; i++) {
 			size_t from = i / room, slot = i % room;
 			if (one ? slot >= s
-			        : from > h || (from == h && slot >= s) ||
-			                  slot >= m->head_channels)
+			        : from > h || (from == h && slot >= s) || slot >= m->head_channels)
 				row[i] = 0;
 		}
 	}
@@ -103,8 +100,7 @@ static void random_slots(struct kvi_model *m, const struct linear_world *w)
 	for (size_t c = 0; c < m->C; c++) {
 		size_t s = c % m->head_channels;
 		bool second = s < m->rotary && s % 2;
-		m->step[c] = second ? m->step[c - 1]
-		                    : (int16_t)(e - between(4, 8));
+		m->step[c] = second ? m->step[c - 1] : (int16_t)(e - between(4, 8));
 		m->k[c] = (int16_t)(4 * e + between(-2, 2));
 		m->mean[c] = between(-3, 3);
 	}
@@ -122,8 +118,7 @@ static void random_table(struct kvi_model *m)
 	for (uint32_t i = 0; i < m->n_ids; i++)
 		m->ids[i] = (int32_t)(3 * i) - 20;
 	for (size_t i = 0; i < m->n_ids * m->C; i++)
-		m->table[i] = (int8_t)(below(500) ? between(-3, 3)
-		                                 : between(-128, 127));
+		m->table[i] = (int8_t)(below(500) ? between(-3, 3) : between(-128, 127));
 }
 
 static void random_model(struct linear_world *w, unsigned layer, unsigned kind)
@@ -149,16 +144,15 @@ static void random_model(struct linear_world *w, unsigned layer, unsigned kind)
 	m->n_ids = m->flags & KVI_MODEL_TABLE ? below(TABLE_IDS) : 0;
 	if (w->level == 3 && layer)
 		for (unsigned i = 0; i < 2; i++)
-			m->lower[m->n_lower++] = (struct kvi_source){
-				1, (uint8_t)i, (uint8_t)below(2), NULL };
+			m->lower[m->n_lower++] = (struct kvi_source){ 1, (uint8_t)i,
+				                                      (uint8_t)below(2), NULL };
 	if (kind && below(4))
-		m->same[m->n_same++] = (struct kvi_source){
-			0, 0, (uint8_t)below(2), NULL };
+		m->same[m->n_same++] = (struct kvi_source){ 0, 0, (uint8_t)below(2), NULL };
 	if (m->flags & KVI_MODEL_SCALE) {
 		m->n0 = (uint8_t)between(20, 255);
 		m->beta = kind ? (uint8_t)below(17) : 0;
 	}
-	assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 	random_slots(m, w);
 	if (m->a_stride) {
 		random_rows(m->a, m->C, m->a_stride, m->qa);
@@ -190,8 +184,7 @@ static uint32_t from_float(unsigned dtype, float f)
 	return sign << (bits + m) | (uint32_t)e << m | man >> (23 - m);
 }
 
-static uint32_t element(const struct linear_world *w, unsigned pattern, size_t t,
-                        size_t c)
+static uint32_t element(const struct linear_world *w, unsigned pattern, size_t t, size_t c)
 {
 	uint32_t sign = (uint32_t)1 << (8 * kvarc_dtype_bytes(w->dtype) - 1);
 	if (pattern == 1 && c % 3 == 1)
@@ -238,23 +231,27 @@ static void connect(struct linear_world *w, size_t i)
 	struct kvi_linear_in *in = &w->in[i];
 	const struct kvi_model *m = &w->profile->models[i];
 	*in = (struct kvi_linear_in){
-		.model = m, .dtype = (uint8_t)w->dtype,
-		.n_tokens = w->n_tokens, .positions = w->positions,
+		.model = m,
+		.dtype = (uint8_t)w->dtype,
+		.n_tokens = w->n_tokens,
+		.positions = w->positions,
 		.ids = w->with_ids ? w->ids : NULL,
 		.rope = m->rope ? &w->rope : NULL,
 	};
 	for (unsigned k = 0; k < m->n_lower; k++)
-		in->lower[k] = w->features[m->lower[k].model -
-		                           w->profile->models];
+		in->lower[k] = w->features[m->lower[k].model - w->profile->models];
 	for (unsigned k = 0; k < m->n_same; k++)
-		in->same[k] = w->features[m->same[k].model -
-		                          w->profile->models];
+		in->same[k] = w->features[m->same[k].model - w->profile->models];
 	if (m->scale_source)
 		in->scale = w->features[m->scale_source - w->profile->models];
 	w->chunk[i] = (struct kvi_chunk){
-		.dtype = (uint8_t)w->dtype, .n_tokens = w->n_tokens,
-		.heads = m->heads, .head_channels = m->head_channels,
-		.positions = w->positions, .rope = in->rope, .linear = in,
+		.dtype = (uint8_t)w->dtype,
+		.n_tokens = w->n_tokens,
+		.heads = m->heads,
+		.head_channels = m->head_channels,
+		.positions = w->positions,
+		.rope = in->rope,
+		.linear = in,
 		.features = w->features[i],
 	};
 }
@@ -262,12 +259,14 @@ static void connect(struct linear_world *w, size_t i)
 static void make_world(struct linear_world *w, unsigned round)
 {
 	static const uint32_t tokens[] = { 1, 31, 32, 33, 95, 96, 255, 256 };
-	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32,
-		                           KVARC_E4M3, KVARC_E5M2 };
-	*w = (struct linear_world){ .level = 2 + (round & 1), .heads = 1 + below(4),
-		             .n_tokens = tokens[below(8)],
-		             .dtype = dtypes[round / 2 % 5],
-		             .with_ids = below(2), .scale = 1 };
+	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32, KVARC_E4M3,
+		                           KVARC_E5M2 };
+	*w = (struct linear_world){ .level = 2 + (round & 1),
+		                    .heads = 1 + below(4),
+		                    .n_tokens = tokens[below(8)],
+		                    .dtype = dtypes[round / 2 % 5],
+		                    .with_ids = below(2),
+		                    .scale = 1 };
 	for (int i = between(-3, 3); i; i += i < 0 ? 1 : -1)
 		w->scale *= i < 0 ? 0.5f : 2.0f;
 	int32_t at = (int32_t)below(100000);
@@ -276,8 +275,7 @@ static void make_world(struct linear_world *w, unsigned round)
 		w->ids[t] = (int32_t)below(120) - 20;
 	}
 	assert_int_equal(kvi_profile_new(&w->profile, &alloc), KVARC_OK);
-	w->profile->models = kvi_calloc(&alloc, N_TENSORS,
-	                                sizeof *w->profile->models);
+	w->profile->models = kvi_calloc(&alloc, N_TENSORS, sizeof *w->profile->models);
 	assert_non_null(w->profile->models);
 	make_rope(w);
 	for (unsigned i = 0; i < N_TENSORS; i++)
@@ -285,8 +283,8 @@ static void make_world(struct linear_world *w, unsigned round)
 	assert_int_equal(kvi_profile_finish(w->profile), KVARC_OK);
 	for (size_t i = 0; i < N_TENSORS; i++) {
 		const struct kvi_model *m = &w->profile->models[i];
-		assert_int_equal(kvi_features_open(&w->features[i], &alloc, m,
-		                                   w->n_tokens), KVARC_OK);
+		assert_int_equal(kvi_features_open(&w->features[i], &alloc, m, w->n_tokens),
+		                 KVARC_OK);
 		connect(w, i);
 		w->raw[i] = malloc(kvi_chunk_bytes(&w->chunk[i]));
 		assert_non_null(w->raw[i]);
@@ -308,7 +306,7 @@ static void free_world(struct linear_world *w)
 static size_t feature_bytes(const struct linear_world *w, size_t i)
 {
 	const struct kvi_model *m = &w->profile->models[i];
-	return m->heads * kvi_head_room(m) * w->features[i]->tokens_room * 2;
+	return m->heads * kvi_head_stride(m) * w->features[i]->tokens_capacity * 2;
 }
 
 /* r, then z, then w and n. */
@@ -316,14 +314,14 @@ static uint8_t *features_copy(const struct linear_world *w, size_t i, size_t *by
 {
 	const struct kvi_features *f = w->features[i];
 	size_t n = feature_bytes(w, i), z = f->z ? n : 0;
-	*bytes = n + z + 4 * f->tokens_room + 4;
+	*bytes = n + z + 4 * f->tokens_capacity + 4;
 	uint8_t *all = malloc(*bytes);
 	assert_non_null(all);
 	memcpy(all, f->r, n);
 	if (z)
 		memcpy(all + n, f->z, n);
-	memcpy(all + n + z, f->w, 4 * f->tokens_room);
-	memcpy(all + n + z + 4 * f->tokens_room, &f->n, 4);
+	memcpy(all + n + z, f->w, 4 * f->tokens_capacity);
+	memcpy(all + n + z + 4 * f->tokens_capacity, &f->n, 4);
 	return all;
 }
 
@@ -333,7 +331,7 @@ static void spoil_features(const struct linear_world *w, size_t i)
 	memset(f->r, 0x55, feature_bytes(w, i));
 	if (f->z)
 		memset(f->z, 0x55, feature_bytes(w, i));
-	memset(f->w, 0x55, 4 * f->tokens_room);
+	memset(f->w, 0x55, 4 * f->tokens_capacity);
 	f->n = 0x55;
 }
 
@@ -362,10 +360,8 @@ static void decode_all(struct linear_world *w, size_t i, const struct kvi_encode
 	for (int k = 0; k < n_coders; k++) {
 		memset(back, 0xaa, n);
 		spoil_features(w, i);
-		assert_int_equal(kvi_chunk_decode(coders[k], &w->chunk[i],
-		                                  e->codec, e->lane_order,
-		                                  e->params, payload,
-		                                  e->payload_bytes, back),
+		assert_int_equal(kvi_chunk_decode(coders[k], &w->chunk[i], e->codec, e->lane_order,
+		                                  e->params, payload, e->payload_bytes, back),
 		                 KVARC_OK);
 		assert_memory_equal(back, w->raw[i], n);
 		features_are(w, i, features);
@@ -373,9 +369,9 @@ static void decode_all(struct linear_world *w, size_t i, const struct kvi_encode
 	struct kvi_chunk alone = w->chunk[i];
 	alone.features = NULL;
 	memset(back, 0xaa, n);
-	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec,
-	                                  e->lane_order, e->params, payload,
-	                                  e->payload_bytes, back), KVARC_OK);
+	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, e->lane_order, e->params,
+	                                  payload, e->payload_bytes, back),
+	                 KVARC_OK);
 	assert_memory_equal(back, w->raw[i], n);
 	free(back);
 }
@@ -399,23 +395,21 @@ static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e
 			n -= 1 + below((uint32_t)n);
 		kvarc_ret first = KVARC_OK;
 		for (int k = 0; k < n_coders; k++) {
-			kvarc_ret ret = kvi_chunk_decode(
-				coders[k], &alone, e->codec, e->lane_order,
-				NULL, bad, n, back[k != 0]);
+			kvarc_ret ret = kvi_chunk_decode(coders[k], &alone, e->codec, e->lane_order,
+			                                 NULL, bad, n, back[k != 0]);
 			if (k == 0)
 				first = ret;
 			assert_int_equal(ret, first);
 			if (k && ret == KVARC_OK)
-				assert_memory_equal(back[0], back[1],
-				                    kvi_chunk_bytes(&alone));
+				assert_memory_equal(back[0], back[1], kvi_chunk_bytes(&alone));
 		}
 	}
-	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, 0, NULL,
-	                                  payload, e->payload_bytes, back[0]),
+	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, 0, NULL, payload,
+	                                  e->payload_bytes, back[0]),
 	                 KVARC_DATA);
 	alone.linear = NULL;
-	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, 1, NULL,
-	                                  payload, e->payload_bytes, back[0]),
+	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, 1, NULL, payload,
+	                                  e->payload_bytes, back[0]),
 	                 KVARC_PREDICTOR);
 	free(back[0]);
 	free(back[1]);
@@ -430,9 +424,9 @@ static void round_trip(struct linear_world *w, size_t i)
 	size_t bytes;
 	for (int k = 0; k < n_coders; k++) {
 		spoil_features(w, i);
-		assert_int_equal(kvi_chunk_encode(coders[k], chunk,
-		                                  (int)w->level, NULL,
-		                                  w->raw[i], &e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode(coders[k], chunk, (int)w->level, NULL, w->raw[i], &e),
+			KVARC_OK);
 		if (k == 0) {
 			first = e;
 			payload = malloc(e.payload_bytes);
@@ -453,11 +447,9 @@ static void round_trip(struct linear_world *w, size_t i)
 	*(first.codec == KVI_CODEC_LINEAR ? &n_linear : &n_other) += 1;
 	spoil_features(w, i);
 	for (int k = 0; k < n_coders; k++) {
-		assert_int_equal(kvi_chunk_features(coders[k], chunk,
-		                                    w->raw[i], true), KVARC_OK);
+		assert_int_equal(kvi_chunk_features(coders[k], chunk, w->raw[i], true), KVARC_OK);
 		w->features[i]->has_z = true;
-		assert_int_equal(kvi_chunk_features(coders[k], chunk,
-		                                    w->raw[i], false), KVARC_OK);
+		assert_int_equal(kvi_chunk_features(coders[k], chunk, w->raw[i], false), KVARC_OK);
 		w->features[i]->has_z = false;
 		features_are(w, i, features);
 	}
@@ -476,8 +468,7 @@ static void test_round_trips(void **state)
 			round_trip(&w, i);
 		free_world(&w);
 	}
-	print_message("%u chunks of codec 7, %u of others\n", n_linear,
-	              n_other);
+	print_message("%u chunks of codec 7, %u of others\n", n_linear, n_other);
 	assert_true(n_linear > n_other / 4);
 }
 

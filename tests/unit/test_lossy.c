@@ -55,17 +55,18 @@ static void make(struct cache *c, unsigned dtype)
 		freq[i] = 0x28be60db9391054au >> 2 * i;
 	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, 32, freq };
 	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
-	c->tensors[KEYS] = (kvarc_tensor){
-		.kind = KVARC_KEY, .dtype = (uint8_t)dtype, .heads = HEADS,
-		.channels = CHANNELS, .rope = 1, .flags = KVARC_TENSOR_POST_ROPE
-	};
+	c->tensors[KEYS] = (kvarc_tensor){ .kind = KVARC_KEY,
+		                           .dtype = (uint8_t)dtype,
+		                           .heads = HEADS,
+		                           .channels = CHANNELS,
+		                           .rope = 1,
+		                           .flags = KVARC_TENSOR_POST_ROPE };
 	c->tensors[VALUES] = c->tensors[KEYS];
 	c->tensors[VALUES].kind = KVARC_VALUE;
 	c->tensors[VALUES].rope = 0;
 	c->tensors[VALUES].flags = 0;
 	c->tensors[OTHER] = (kvarc_tensor){
-		.layer = 1, .kind = KVARC_KEY, .dtype = KVARC_U8, .heads = 1,
-		.channels = BYTES_ROW
+		.layer = 1, .kind = KVARC_KEY, .dtype = KVARC_U8, .heads = 1, .channels = BYTES_ROW
 	};
 	c->g.n_ropes = c->g.n_tracks = 1;
 	c->g.n_tensors = 3;
@@ -88,8 +89,7 @@ static kvarc_lossy tier(const char *text)
 	return l;
 }
 
-static struct memfile written(const struct cache *c, const kvarc_lossy *l,
-                              unsigned threads)
+static struct memfile written(const struct cache *c, const kvarc_lossy *l, unsigned threads)
 {
 	struct memfile f = { .fail_at = -1 };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
@@ -159,8 +159,7 @@ static void test_ways(void **state)
 	}
 }
 
-static kvarc_ret read_range(struct memfile *f, struct cache *to, unsigned flags,
-                            kvarc_range range)
+static kvarc_ret read_range(struct memfile *f, struct cache *to, unsigned flags, kvarc_range range)
 {
 	kvarc_source source = memfile_source(f);
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
@@ -269,8 +268,7 @@ static void test_again(void **state)
 	cache_free(&twice);
 }
 
-static bool same_token(const struct cache *a, const struct cache *b,
-                       size_t tensor, size_t token)
+static bool same_token(const struct cache *a, const struct cache *b, size_t tensor, size_t token)
 {
 	size_t row = cache_bytes(a, tensor) / TOKENS;
 	return !memcmp(a->data[tensor] + token * row, b->data[tensor] + token * row, row);
@@ -297,8 +295,7 @@ static void test_exact_tokens(void **state)
 		assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
 		for (size_t t = 0; t < TOKENS; t++) {
 			bool first = t < n_exact[k / 2];
-			bool wild = t >= 301 && (t - 301) % 9 == 0 &&
-			            (t - 301) / 9 < n_odd[k / 2];
+			bool wild = t >= 301 && (t - 301) % 9 == 0 && (t - 301) / 9 < n_odd[k / 2];
 			assert_int_equal(same_token(&c, &back, KEYS, t), first);
 			assert_int_equal(same_token(&c, &back, VALUES, t), first || wild);
 		}
@@ -312,10 +309,10 @@ static void test_exact_tokens(void **state)
 static void test_tail_outliers(void **state)
 {
 	enum { LONG = 200, TAIL = 5 };
-	static const char *const texts[] = {
-		"had:3,exact=0,tail=5,outliers=6", "near:0.1,exact=0,tail=5,outliers=15.5",
-		"had:3,exact=0,outliers=17", "near:0.1,exact=0,tail=0"
-	};
+	static const char *const texts[] = { "had:3,exact=0,tail=5,outliers=6",
+		                             "near:0.1,exact=0,tail=5,outliers=15.5",
+		                             "had:3,exact=0,outliers=17",
+		                             "near:0.1,exact=0,tail=0" };
 	(void)state;
 	for (size_t k = 0; k < 4; k++) {
 		struct cache c, back;
@@ -395,7 +392,8 @@ static void test_error_and_size(void **state)
 		assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
 		double error = mse(&c, &back, VALUES, 0), want = expected_error(rates[k]);
 		double bits = bits_each(&f);
-		print_message("had:%g: error %.6f of %.6f, %.3f bits\n", rates[k], error, want, bits);
+		print_message("had:%g: error %.6f of %.6f, %.3f bits\n", rates[k], error, want,
+		              bits);
 		assert_true(error > 0.97 * want && error < 1.03 * want);
 		assert_true(bits > 0.97 * rates[k] && bits < 1.03 * rates[k] + 0.05);
 		cache_free(&back);
@@ -404,8 +402,8 @@ static void test_error_and_size(void **state)
 	cache_free(&c);
 }
 
-/* A token as long as all others together stays, and they are coded as if it were not there; where many
- * are long none does. */
+/* A token as long as all others together stays, and they are coded as if it were not there; where
+ * many are long none does. */
 static void test_far(void **state)
 {
 	static const size_t every[] = { 256, 4 };
@@ -426,7 +424,8 @@ static void test_far(void **state)
 		for (size_t t = 0; t < TOKENS; t++) {
 			stay += same_token(&c, &back, VALUES, t);
 			for (size_t i = t * WIDTH; t % 256 != 100 && i < (t + 1) * WIDTH; i++, n++)
-				sum += pow(get_float(&c, VALUES, i) - get_float(&back, VALUES, i), 2);
+				sum += pow(get_float(&c, VALUES, i) - get_float(&back, VALUES, i),
+				           2);
 		}
 		assert_int_equal(stay, k ? 0 : 2);
 		if (!k)
@@ -439,15 +438,42 @@ static void test_far(void **state)
 
 static void test_parse(void **state)
 {
-	static const char *const bad[] = {
-		"", ":", "had", "had:", "had,4", "had:0.9", "had:6.6", "had:-4", "had:+4",
-		"had:4,", "had:4,,", "had:4,exact", "had:4,exact=", "had:4,exact=-1",
-		"had:4,exact=1x", "had:4,exact=9999999", "had:4,exact=1048577",
-		"had:4,keys=", "had:4,keys=+", "had:4,keys=4.1", "had:4,keys=-4.1",
-		"had:4,keys=+0.5x", "had:4,identity=1", "had:4,Identity", "had:4x",
-		"had:99999999999999999999", "had:4 ", " had:4", "HAD:4", "hadx:4",
-		"klt:0.2", "klt:7", "none:4", "had:nan", "had:4e0", "had:0x4"
-	};
+	static const char *const bad[] = { "",
+		                           ":",
+		                           "had",
+		                           "had:",
+		                           "had,4",
+		                           "had:0.9",
+		                           "had:6.6",
+		                           "had:-4",
+		                           "had:+4",
+		                           "had:4,",
+		                           "had:4,,",
+		                           "had:4,exact",
+		                           "had:4,exact=",
+		                           "had:4,exact=-1",
+		                           "had:4,exact=1x",
+		                           "had:4,exact=9999999",
+		                           "had:4,exact=1048577",
+		                           "had:4,keys=",
+		                           "had:4,keys=+",
+		                           "had:4,keys=4.1",
+		                           "had:4,keys=-4.1",
+		                           "had:4,keys=+0.5x",
+		                           "had:4,identity=1",
+		                           "had:4,Identity",
+		                           "had:4x",
+		                           "had:99999999999999999999",
+		                           "had:4 ",
+		                           " had:4",
+		                           "HAD:4",
+		                           "hadx:4",
+		                           "klt:0.2",
+		                           "klt:7",
+		                           "none:4",
+		                           "had:nan",
+		                           "had:4e0",
+		                           "had:0x4" };
 	kvarc_lossy l = tier("had:4");
 	kvarc_error e;
 	(void)state;
@@ -492,14 +518,29 @@ static void test_options(void **state)
 		kvarc_lossy l = tier("had:4");
 		o.lossy = &l;
 		switch (i) {
-		case 0: l.rate = 15; break;
-		case 1: l.rate = 105; break;
-		case 2: l.key_rate = 65; break;
-		case 3: l.key_rate = -65; break;
-		case 4: l.flags = 4; break;
-		case 5: l.tier = 9; break;
-		case 6: o.level = 2; break;
-		default: l.tier = KVARC_TIER_KLT; /* without a profile */
+		case 0:
+			l.rate = 15;
+			break;
+		case 1:
+			l.rate = 105;
+			break;
+		case 2:
+			l.key_rate = 65;
+			break;
+		case 3:
+			l.key_rate = -65;
+			break;
+		case 4:
+			l.flags = 4;
+			break;
+		case 5:
+			l.tier = 9;
+			break;
+		case 6:
+			o.level = 2;
+			break;
+		default:
+			l.tier = KVARC_TIER_KLT; /* without a profile */
 		}
 		assert_int_not_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 		assert_null(w);
@@ -602,18 +643,12 @@ static void test_scales(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ways),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_generations),
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_exact_tokens),
-		cmocka_unit_test(test_tail_outliers),
-		cmocka_unit_test(test_error_and_size),
-		cmocka_unit_test(test_far),
-		cmocka_unit_test(test_layers),
-		cmocka_unit_test(test_scales),
-		cmocka_unit_test(test_parse),
-		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_ways),           cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_generations),    cmocka_unit_test(test_again),
+		cmocka_unit_test(test_exact_tokens),   cmocka_unit_test(test_tail_outliers),
+		cmocka_unit_test(test_error_and_size), cmocka_unit_test(test_far),
+		cmocka_unit_test(test_layers),         cmocka_unit_test(test_scales),
+		cmocka_unit_test(test_parse),          cmocka_unit_test(test_options),
 		cmocka_unit_test(test_no_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

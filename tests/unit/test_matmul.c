@@ -111,11 +111,16 @@ enum { RANDOM, LARGEST, SAME_SIGN, TIES, ALONE, NOTHING, TINY, HUGE_ONES, KINDS 
 static int8_t weight(unsigned kind, size_t i)
 {
 	switch (kind) {
-	case LARGEST: return (int8_t)(i % 3 ? -128 : 127);
-	case SAME_SIGN: return -128;
-	case ALONE: return (int8_t)(i % 37 == 0 ? between(-128, 127) : 0);
-	case NOTHING: return 0;
-	default: return (int8_t)between(-128, 127);
+	case LARGEST:
+		return (int8_t)(i % 3 ? -128 : 127);
+	case SAME_SIGN:
+		return -128;
+	case ALONE:
+		return (int8_t)(i % 37 == 0 ? between(-128, 127) : 0);
+	case NOTHING:
+		return 0;
+	default:
+		return (int8_t)between(-128, 127);
 	}
 }
 
@@ -126,16 +131,23 @@ static float huge_unit = 0x1p104f;
 static float activation(unsigned kind, size_t i, int largest)
 {
 	switch (kind) {
-	case LARGEST: return i % 3 ? -1.0f : 1.0f;
-	case SAME_SIGN: return -3.5f;
+	case LARGEST:
+		return i % 3 ? -1.0f : 1.0f;
+	case SAME_SIGN:
+		return -3.5f;
 	/* amax is `largest`, so that the scale is 1 and halves are ties */
-	case TIES: return i % 16 ? (float)between(-2 * largest, 2 * largest) / 2 :
-	                           (float)-largest;
-	case ALONE: return i % 37 == 0 ? (float)between(-9, 9) : 0.0f;
-	case NOTHING: return i % 2 ? 0.0f : -0.0f;
-	case TINY: return (float)between(-5, 5) * 0x1p-149f;
-	case HUGE_ONES: return (float)between(-16777215, 16777215) * huge_unit;
-	default: return (float)between(-1000000, 1000000) * 1e-5f;
+	case TIES:
+		return i % 16 ? (float)between(-2 * largest, 2 * largest) / 2 : (float)-largest;
+	case ALONE:
+		return i % 37 == 0 ? (float)between(-9, 9) : 0.0f;
+	case NOTHING:
+		return i % 2 ? 0.0f : -0.0f;
+	case TINY:
+		return (float)between(-5, 5) * 0x1p-149f;
+	case HUGE_ONES:
+		return (float)between(-16777215, 16777215) * huge_unit;
+	default:
+		return (float)between(-1000000, 1000000) * 1e-5f;
 	}
 }
 
@@ -178,8 +190,8 @@ static size_t integer_bytes(const struct test_matmul_job *j)
 }
 static const char *integers(const struct test_matmul_job *j, size_t r)
 {
-	return j->s.wide ? (const char *)(j->a.a15 + r * j->a.stride) :
-	                   (const char *)(j->a.a8 + r * j->a.stride);
+	return j->s.wide ? (const char *)(j->a.a15 + r * j->a.stride)
+	                 : (const char *)(j->a.a8 + r * j->a.stride);
 }
 
 /* ----------------------------------------------------------- comparison */
@@ -250,9 +262,9 @@ static void compare(struct test_matmul_job *j)
 		    memcmp(got.sum, want.sum, want.n_groups * sizeof(*want.sum)) ||
 		    memcmp(got.y, want.y, want.n_y * sizeof(*want.y)))
 			fail_msg("%s differs: %zu rows, %zu outputs, %zu columns, group %u, "
-			         "%u planes, wide %d, minima %d", sets[i]->name, j->s.rows,
-			         j->s.outputs, j->s.columns, j->s.group, j->s.planes,
-			         j->s.wide, j->s.minima);
+			         "%u planes, wide %d, minima %d",
+			         sets[i]->name, j->s.rows, j->s.outputs, j->s.columns, j->s.group,
+			         j->s.planes, j->s.wide, j->s.minima);
 		free_results(&got);
 	}
 	free_results(&want);
@@ -292,7 +304,8 @@ static void test_extremes(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < KINDS * KINDS * 4; i++) {
-		struct product_shape s = { 9, 48, 512 + 64 + 20, 256, 1 + i % 2, i / 2 % 2, i % 3 == 0 };
+		struct product_shape s = { 9,         48,        512 + 64 + 20, 256,
+			                   1 + i % 2, i / 2 % 2, i % 3 == 0 };
 		struct test_matmul_job j;
 
 		make_job(&j, &s);
@@ -309,8 +322,9 @@ static void test_shapes(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 5 * 40; i++) {
 		const unsigned group = group_sizes[i % 5];
-		struct product_shape s = { 1 + i / 5, 16 * (i % 3 + 1), group * (i % 4 + 1), group,
-			           1 + i / 7 % 2, i / 3 % 2, i / 2 % 2 };
+		struct product_shape s = { 1 + i / 5, 16 * (i % 3 + 1), group * (i % 4 + 1),
+			                   group,     1 + i / 7 % 2,    i / 3 % 2,
+			                   i / 2 % 2 };
 		struct test_matmul_job j;
 
 		s.outputs += i % 2 ? below(16) : 0;
@@ -363,8 +377,13 @@ static uint64_t digest(const struct kvi_exact_kernels *k)
 	seed = 20;
 	huge_unit = 0x1p70f;
 	for (unsigned i = 0; i < 24; i++) {
-		struct product_shape s = { 1 + i % 9, 40 + i, 150 + 16 * i, group_sizes[i % 5],
-			           1 + i % 2, i / 2 % 2, i % 3 == 0 && i % 2 == 0 };
+		struct product_shape s = { 1 + i % 9,
+			                   40 + i,
+			                   150 + 16 * i,
+			                   group_sizes[i % 5],
+			                   1 + i % 2,
+			                   i / 2 % 2,
+			                   i % 3 == 0 && i % 2 == 0 };
 		struct results r;
 		struct test_matmul_job j;
 
@@ -425,8 +444,7 @@ static void test_dispatch(void **state)
 {
 	(void)state;
 	assert_ptr_equal(kvi_exact_kernels_get(KVARC_ISA_SCALAR), &kvi_exact_scalar);
-	assert_ptr_equal(kvi_exact_kernels_get(0),
-	                 n_sets ? sets[n_sets - 1] : &kvi_exact_scalar);
+	assert_ptr_equal(kvi_exact_kernels_get(0), n_sets ? sets[n_sets - 1] : &kvi_exact_scalar);
 }
 
 int main(void)

@@ -67,7 +67,7 @@ static void random_model(struct model_world *w, unsigned kind)
 		m->n0 = (uint8_t)between(20, 255);
 		m->beta = kind ? (uint8_t)below(17) : 0;
 	}
-	assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 	for (size_t c = 0; c < m->C; c++) {
 		m->step[c] = (int16_t)w->step;
 		m->k[c] = (int16_t)(4 * w->noise);
@@ -95,28 +95,25 @@ static uint32_t from_float(unsigned dtype, float f)
 static void put(const struct model_world *w, size_t i, size_t t, size_t c, uint32_t v)
 {
 	size_t size = kvarc_dtype_bytes(w->dtype);
-	uint8_t *to = w->raw[i] + (t * kvi_chunk_channels(&w->chunk[i]) + c) *
-	              size;
+	uint8_t *to = w->raw[i] + (t * kvi_chunk_channels(&w->chunk[i]) + c) * size;
 	for (size_t b = 0; b < size; b++)
 		to[b] = (uint8_t)(v >> 8 * b);
 }
 
 /* Values of the slots of one head of a token, turned where they turn. */
-static void put_head(const struct model_world *w, size_t i, size_t t, size_t head,
-                     float *x, const struct kvi_turns *turns)
+static void put_head(const struct model_world *w, size_t i, size_t t, size_t head, float *x,
+                     const struct kvi_rotations *turns)
 {
 	const struct kvi_model *m = w->in[i].model;
 	for (size_t s = 0; s < m->rotary; s += 2) {
-		const int16_t *turn =
-			turns->turn + 2 * (s / 2 * turns->tokens_room + t);
+		const int16_t *turn = turns->turn + 2 * (s / 2 * turns->tokens_capacity + t);
 		float c = (float)turn[0] / 16384, n = (float)turn[1] / 16384;
 		float a = x[s], b = x[s + 1];
 		x[s] = a * c - b * n;
 		x[s + 1] = b * c + a * n;
 	}
 	for (size_t s = 0; s < m->head_channels; s++) {
-		size_t c = head * m->head_channels +
-		           kvi_slot_channel(m, &w->rope, s);
+		size_t c = head * m->head_channels + kvi_slot_channel(m, &w->rope, s);
 		uint32_t v = from_float(w->dtype, x[s]);
 		if (w->pattern == CONSTANT && c % 3 == 1)
 			v = c % 2 ? from_float(w->dtype, 1.5f) : 0;
@@ -137,29 +134,26 @@ static float unit(int e)
 static void fill(struct model_world *w, size_t i)
 {
 	const struct kvi_model *m = w->in[i].model;
-	struct kvi_turns turns;
-	void *room = malloc(kvi_turns_bytes(32, w->n_tokens));
+	struct kvi_rotations turns;
+	void *buffer = malloc(kvi_rotations_bytes(32, w->n_tokens));
 	float x[64];
-	assert_non_null(room);
+	assert_non_null(buffer);
 	if (m->rotary)
-		kvi_turns_make(&turns, room, &w->rope, w->positions,
-		               w->n_tokens);
+		kvi_rotations_make(&turns, buffer, &w->rope, w->positions, w->n_tokens);
 	for (size_t t = 0; t < w->n_tokens; t++)
 		for (size_t c = 0; c < m->C; c++) {
 			int16_t *e = w->expected[i] + t * m->C + c;
 			size_t s = c % m->head_channels;
 			*e = (int16_t)between(-2000, 2000);
-			x[s] = (float)(m->mean[c] + *e) * unit(w->step) +
-			       normal() * unit(w->noise);
+			x[s] = (float)(m->mean[c] + *e) * unit(w->step) + normal() * unit(w->noise);
 			if (below(200) == 0) /* and mean: over the limit */
 				*e = below(2) ? 32767 : -32767;
 			if (w->pattern == FAR)
 				*e = (int16_t)between(-32767, 32767);
 			if (s == m->head_channels - 1)
-				put_head(w, i, t, c / m->head_channels, x,
-				         &turns);
+				put_head(w, i, t, c / m->head_channels, x, &turns);
 		}
-	free(room);
+	free(buffer);
 	if (w->pattern != HOLES)
 		return;
 	uint32_t nan = w->dtype == KVARC_E4M3 ? 0xff : 0x7fffffff;
@@ -187,23 +181,28 @@ static void connect(struct model_world *w, size_t i)
 {
 	struct kvi_linear_in *in = &w->in[i];
 	const struct kvi_model *m = &w->profile->models[i];
-	assert_int_equal(kvi_features_open(&w->features[i], &alloc, m,
-	                                   w->n_tokens), KVARC_OK);
+	assert_int_equal(kvi_features_open(&w->features[i], &alloc, m, w->n_tokens), KVARC_OK);
 	assert_null(w->features[i]->z);
 	w->expected[i] = malloc(m->C * w->n_tokens * sizeof **w->expected);
 	assert_non_null(w->expected[i]);
 	*in = (struct kvi_linear_in){
-		.model = m, .dtype = (uint8_t)w->dtype,
-		.n_tokens = w->n_tokens, .positions = w->positions,
+		.model = m,
+		.dtype = (uint8_t)w->dtype,
+		.n_tokens = w->n_tokens,
+		.positions = w->positions,
 		.rope = m->rope ? &w->rope : NULL,
 		.same = { i ? w->features[0] : NULL },
 		.scale = m->scale_source ? w->features[0] : NULL,
 		.expected = w->expected[i],
 	};
 	w->chunk[i] = (struct kvi_chunk){
-		.dtype = (uint8_t)w->dtype, .n_tokens = w->n_tokens,
-		.heads = m->heads, .head_channels = m->head_channels,
-		.positions = w->positions, .rope = in->rope, .linear = in,
+		.dtype = (uint8_t)w->dtype,
+		.n_tokens = w->n_tokens,
+		.heads = m->heads,
+		.head_channels = m->head_channels,
+		.positions = w->positions,
+		.rope = in->rope,
+		.linear = in,
 		.features = w->features[i],
 	};
 	w->raw[i] = malloc(kvi_chunk_bytes(&w->chunk[i]));
@@ -214,19 +213,19 @@ static void connect(struct model_world *w, size_t i)
 static void make_world(struct model_world *w, unsigned round)
 {
 	static const uint32_t tokens[] = { 5, 31, 32, 33, 95, 96, 255, 256 };
-	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32,
-		                           KVARC_E4M3 };
-	*w = (struct model_world){ .level = 4 + round % 4, .heads = 1 + below(4),
-		             .n_tokens = tokens[below(8)],
-		             .dtype = dtypes[round / 4 % 4],
-		             .pattern = (enum model_pattern)(round % PATTERNS),
-		             .step = between(-10, -8), .noise = -5 };
+	static const unsigned dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32, KVARC_E4M3 };
+	*w = (struct model_world){ .level = 4 + round % 4,
+		                   .heads = 1 + below(4),
+		                   .n_tokens = tokens[below(8)],
+		                   .dtype = dtypes[round / 4 % 4],
+		                   .pattern = (enum model_pattern)(round % PATTERNS),
+		                   .step = between(-10, -8),
+		                   .noise = -5 };
 	int32_t at = (int32_t)below(100000);
 	for (uint32_t t = 0; t < w->n_tokens; t++)
 		w->positions[t] = below(50) ? at++ : (int32_t)rnd();
 	assert_int_equal(kvi_profile_new(&w->profile, &alloc), KVARC_OK);
-	w->profile->models = kvi_calloc(&alloc, N_TENSORS,
-	                                sizeof *w->profile->models);
+	w->profile->models = kvi_calloc(&alloc, N_TENSORS, sizeof *w->profile->models);
 	assert_non_null(w->profile->models);
 	make_rope(w);
 	for (unsigned i = 0; i < N_TENSORS; i++)
@@ -253,13 +252,13 @@ static uint8_t *features_copy(const struct model_world *w, size_t i, size_t *byt
 {
 	const struct kvi_model *m = w->in[i].model;
 	const struct kvi_features *f = w->features[i];
-	size_t n = m->heads * kvi_head_room(m) * f->tokens_room * 2;
-	*bytes = n + 4 * f->tokens_room + 4;
+	size_t n = m->heads * kvi_head_stride(m) * f->tokens_capacity * 2;
+	*bytes = n + 4 * f->tokens_capacity + 4;
 	uint8_t *all = malloc(*bytes);
 	assert_non_null(all);
 	memcpy(all, f->r, n);
-	memcpy(all + n, f->w, 4 * f->tokens_room);
-	memcpy(all + n + 4 * f->tokens_room, &f->n, 4);
+	memcpy(all + n, f->w, 4 * f->tokens_capacity);
+	memcpy(all + n + 4 * f->tokens_capacity, &f->n, 4);
 	return all;
 }
 
@@ -267,8 +266,8 @@ static void spoil_features(const struct model_world *w, size_t i)
 {
 	const struct kvi_model *m = w->in[i].model;
 	struct kvi_features *f = w->features[i];
-	memset(f->r, 0x55, m->heads * kvi_head_room(m) * f->tokens_room * 2);
-	memset(f->w, 0x55, 4 * f->tokens_room);
+	memset(f->r, 0x55, m->heads * kvi_head_stride(m) * f->tokens_capacity * 2);
+	memset(f->w, 0x55, 4 * f->tokens_capacity);
 	f->n = 0x55;
 }
 
@@ -295,10 +294,8 @@ static void decode_all(struct model_world *w, size_t i, const struct kvi_encoded
 	for (int k = 0; k < n_coders; k++) {
 		memset(back, 0xaa, n);
 		spoil_features(w, i);
-		assert_int_equal(kvi_chunk_decode(coders[k], &w->chunk[i],
-		                                  e->codec, e->lane_order,
-		                                  e->params, payload,
-		                                  e->payload_bytes, back),
+		assert_int_equal(kvi_chunk_decode(coders[k], &w->chunk[i], e->codec, e->lane_order,
+		                                  e->params, payload, e->payload_bytes, back),
 		                 KVARC_OK);
 		assert_memory_equal(back, w->raw[i], n);
 		features_are(w, i, features);
@@ -317,7 +314,7 @@ static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size
 	chunk.features = NULL;
 	chunk.linear = &in;
 	assert_true(bad && back);
-#define ANSWER(codec, order, p, bytes)                                        \
+#define ANSWER(codec, order, p, bytes) \
 	kvi_chunk_decode(coders[0], &chunk, codec, order, NULL, p, bytes, back)
 	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_OK);
 	assert_int_equal(ANSWER(8, 0, payload, n), KVARC_DATA);
@@ -329,8 +326,7 @@ static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size
 		bad[below(CHECK)] ^= (uint8_t)(1 << below(8));
 		assert_int_equal(ANSWER(8, 1, bad, n), KVARC_PREDICTOR);
 		memcpy(bad, payload, n);
-		bad[CHECK + below((uint32_t)n - CHECK)] ^=
-			(uint8_t)(1 << below(8));
+		bad[CHECK + below((uint32_t)n - CHECK)] ^= (uint8_t)(1 << below(8));
 		kvarc_ret ret = ANSWER(8, 1, bad, n);
 		assert_true(ret == KVARC_OK || ret == KVARC_DATA);
 		ret = ANSWER(8, 1, payload, CHECK + below((uint32_t)n - CHECK));
@@ -345,13 +341,12 @@ static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size
 	assert_int_equal(ANSWER(7, 1, payload + CHECK, n - CHECK), KVARC_DATA);
 	/* Without expectations a model of these levels is of no use. */
 	struct kvi_encoded e;
-	assert_int_equal(kvi_chunk_encode(coders[0], &chunk, (int)w->level,
-	                                  NULL, w->raw[i], &e), KVARC_OK);
+	assert_int_equal(kvi_chunk_encode(coders[0], &chunk, (int)w->level, NULL, w->raw[i], &e),
+	                 KVARC_OK);
 	assert_false(kvi_codec_predicts(e.codec));
 	drop(&e);
 	chunk.features = w->features[i];
-	assert_int_equal(kvi_chunk_features(coders[0], &chunk, w->raw[i],
-	                                    false), KVARC_DATA);
+	assert_int_equal(kvi_chunk_features(coders[0], &chunk, w->raw[i], false), KVARC_DATA);
 	chunk.features = NULL;
 	chunk.linear = NULL;
 	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_PREDICTOR);
@@ -382,9 +377,9 @@ static void round_trip(struct model_world *w, size_t i)
 	size_t bytes;
 	for (int k = 0; k < n_coders; k++) {
 		spoil_features(w, i);
-		assert_int_equal(kvi_chunk_encode(coders[k], chunk,
-		                                  (int)w->level, NULL,
-		                                  w->raw[i], &e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode(coders[k], chunk, (int)w->level, NULL, w->raw[i], &e),
+			KVARC_OK);
 		if (k == 0) {
 			first = e;
 			payload = malloc(e.payload_bytes);
@@ -403,8 +398,7 @@ static void round_trip(struct model_world *w, size_t i)
 	decode_all(w, i, &first, payload, features);
 	if (first.codec == KVI_CODEC_MODEL) {
 		assert_true(kvi_floats_finite(w->dtype, w->raw[i],
-		                              kvi_chunk_channels(chunk) *
-		                                      w->n_tokens));
+		                              kvi_chunk_channels(chunk) * w->n_tokens));
 		check_is(w, i, payload);
 		refuse(w, i, payload, first.payload_bytes);
 	}
@@ -412,9 +406,7 @@ static void round_trip(struct model_world *w, size_t i)
 	drop(&first);
 	spoil_features(w, i);
 	for (int k = 0; k < n_coders; k++) {
-		assert_int_equal(kvi_chunk_features(coders[k], chunk,
-		                                    w->raw[i], false),
-		                 KVARC_OK);
+		assert_int_equal(kvi_chunk_features(coders[k], chunk, w->raw[i], false), KVARC_OK);
 		features_are(w, i, features);
 	}
 	free(payload);
@@ -432,8 +424,8 @@ static void test_round_trips(void **state)
 		free_world(&w);
 	}
 	for (int i = 0; i < PATTERNS; i++)
-		print_message("pattern %d: %u chunks of codec 8, %u of others\n",
-		              i, n_model[i], n_other[i]);
+		print_message("pattern %d: %u chunks of codec 8, %u of others\n", i, n_model[i],
+		              n_other[i]);
 	assert_true(n_model[NEAR] > 4 * n_other[NEAR]);
 	assert_true(n_model[CONSTANT] > 2 * n_other[CONSTANT]);
 	assert_true(n_model[FAR] < n_other[FAR]);
@@ -468,23 +460,20 @@ static void test_observed(void **state)
 		make_world(&w, round);
 		const struct kvi_model *m = w.in[1].model;
 		const struct kvi_features *f = w.features[1];
-		size_t head = kvi_head_room(m) * KVI_LANES;
+		size_t head = kvi_head_stride(m) * KVI_LANES;
 		bool fit = w.dtype == KVARC_BF16 && w.pattern != ANY;
 		for (size_t i = 0; i < N_TENSORS && fit; i++)
-			assert_int_equal(kvi_chunk_features(
-				coders[done % (unsigned)n_coders], &w.chunk[i],
-				w.raw[i], false), KVARC_OK);
+			assert_int_equal(kvi_chunk_features(coders[done % (unsigned)n_coders],
+			                                    &w.chunk[i], w.raw[i], false),
+			                 KVARC_OK);
 		for (size_t t = 0; t < w.n_tokens && fit; t++)
 			for (size_t c = 0; c < m->C; c++) {
 				size_t k = t * m->C + c, s = c % m->head_channels;
-				int32_t u = to_units(kvi_load16(w.raw[1] + 2 * k),
-				                     m->step[c]);
+				int32_t u = to_units(kvi_load16(w.raw[1] + 2 * k), m->step[c]);
 				int32_t base = m->mean[c] + w.expected[1][k];
-				size_t at = (t / 32 * m->heads +
-				             c / m->head_channels) * head +
+				size_t at = (t / 32 * m->heads + c / m->head_channels) * head +
 				            s / 2 * 64 + t % 32 * 2 + s % 2;
-				assert_int_equal(f->r[at],
-				                 limited(u - limited(base)));
+				assert_int_equal(f->r[at], limited(u - limited(base)));
 			}
 		done += fit;
 		free_world(&w);
@@ -500,18 +489,23 @@ static void test_size(void **state)
 	(void)state;
 	for (int with = 0; with < 2; with++) {
 		struct kvi_profile *p;
-		struct model_world w = { .level = with ? 5 : 2, .heads = 2,
-			           .n_tokens = 256, .dtype = KVARC_BF16,
-			           .step = -9, .noise = -5 };
+		struct model_world w = { .level = with ? 5 : 2,
+			                 .heads = 2,
+			                 .n_tokens = 256,
+			                 .dtype = KVARC_BF16,
+			                 .step = -9,
+			                 .noise = -5 };
 		struct kvi_encoded e;
 		seed = 7;
 		assert_int_equal(kvi_profile_new(&p, &alloc), KVARC_OK);
 		p->models = kvi_calloc(&alloc, 1, sizeof *p->models);
 		p->n_models = 1;
 		p->models[0] = (struct kvi_model){ .level = (uint8_t)w.level,
-			.kind = KVARC_VALUE, .heads = 2, .head_channels = 32 };
+			                           .kind = KVARC_VALUE,
+			                           .heads = 2,
+			                           .head_channels = 32 };
 		struct kvi_model *m = &p->models[0];
-		assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 		for (size_t c = 0; c < m->C; c++) {
 			m->step[c] = -9;
 			m->k[c] = with ? -20 : 5; /* sigma is 2^-5, 2^1.2 */
@@ -521,11 +515,10 @@ static void test_size(void **state)
 		connect(&w, 0);
 		if (!with)
 			w.in[0].expected = NULL;
-		assert_int_equal(kvi_chunk_encode(coders[0], &w.chunk[0],
-		                                  (int)w.level, NULL, w.raw[0],
-		                                  &e), KVARC_OK);
-		assert_int_equal(e.codec, with ? KVI_CODEC_MODEL
-		                               : KVI_CODEC_LINEAR);
+		assert_int_equal(
+			kvi_chunk_encode(coders[0], &w.chunk[0], (int)w.level, NULL, w.raw[0], &e),
+			KVARC_OK);
+		assert_int_equal(e.codec, with ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR);
 		bytes[with] = e.payload_bytes;
 		drop(&e);
 		kvi_features_close(w.features[0], &alloc);

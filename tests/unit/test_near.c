@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_near.c - codec 10: no element is off by more than its bound, and those of hostile payloads */
+/* test_near.c - codec 10: no element is off by more than its bound, and those of hostile payloads
+ * */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +17,7 @@
 
 enum { TOKENS = 70, HEADS = 3, CHANNELS = 10, C = HEADS * CHANNELS, PAIRS = 4 };
 
-static const uint8_t dtypes[] = { KVARC_F32, KVARC_F16, KVARC_BF16, KVARC_E4M3,
-	                          KVARC_E5M2 };
+static const uint8_t dtypes[] = { KVARC_F32, KVARC_F16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2 };
 enum { N_DTYPES = sizeof dtypes };
 
 static kvarc_rope rope;
@@ -30,14 +30,14 @@ static struct kvi_chunk chunk_of(unsigned dtype, int kind, bool turns)
 		freq[i] = (UINT64_C(1) << 61) >> (2 * i);
 	for (int32_t t = 0; t < TOKENS; t++)
 		positions[t] = 3 * t;
-	rope = (kvarc_rope){ .rotary = 2 * PAIRS, .freq = freq,
-		             .pairing = KVARC_ROPE_HALF };
-	return (struct kvi_chunk){
-		.dtype = (uint8_t)dtype, .n_tokens = TOKENS, .heads = HEADS,
-		.head_channels = CHANNELS, .kind = (uint8_t)kind,
-		.positions = turns ? positions : NULL,
-		.rope = turns ? &rope : NULL
-	};
+	rope = (kvarc_rope){ .rotary = 2 * PAIRS, .freq = freq, .pairing = KVARC_ROPE_HALF };
+	return (struct kvi_chunk){ .dtype = (uint8_t)dtype,
+		                   .n_tokens = TOKENS,
+		                   .heads = HEADS,
+		                   .head_channels = CHANNELS,
+		                   .kind = (uint8_t)kind,
+		                   .positions = turns ? positions : NULL,
+		                   .rope = turns ? &rope : NULL };
 }
 
 /* Channels with means of both signs, of sizes that a lattice makes a few cells or one of. */
@@ -47,16 +47,14 @@ static void fill(const struct kvi_chunk *chunk, uint8_t *raw)
 	for (size_t t = 0; t < TOKENS; t++)
 		for (size_t c = 0; c < C; c++) {
 			float sigma = ldexpf(1, (int)(c % 7) - 5);
-			x[t * C + c] = sigma * ((float)(c % 5) - 2) * 4 +
-			               sigma * normal();
+			x[t * C + c] = sigma * ((float)(c % 5) - 2) * 4 + sigma * normal();
 		}
 	kvi_floats_store(chunk->dtype, x, (size_t)TOKENS * C, raw);
 }
 
 static kvarc_lossy bound(double error)
 {
-	return (kvarc_lossy){ .tier = KVARC_TIER_NEAR,
-		              .max_error = (uint32_t)(error * 1e9 + 0.5) };
+	return (kvarc_lossy){ .tier = KVARC_TIER_NEAR, .max_error = (uint32_t)(error * 1e9 + 0.5) };
 }
 
 static void drop(struct kvi_encoded *e)
@@ -66,8 +64,7 @@ static void drop(struct kvi_encoded *e)
 }
 
 /* The greatest error of tokens, and their root mean square. */
-static double off(const struct kvi_chunk *chunk, const uint8_t *a,
-                  const uint8_t *b, double *rms)
+static double off(const struct kvi_chunk *chunk, const uint8_t *a, const uint8_t *b, double *rms)
 {
 	const size_t n = kvi_chunk_channels(chunk) * chunk->n_tokens;
 	float x[TOKENS * C], y[TOKENS * C];
@@ -84,8 +81,8 @@ static double off(const struct kvi_chunk *chunk, const uint8_t *a,
 }
 
 /* Every coder makes the same payload, and decodes what the encoder says. */
-static size_t check(const struct kvi_chunk *chunk, const kvarc_lossy *how,
-                    const uint8_t *raw, uint8_t *changed)
+static size_t check(const struct kvi_chunk *chunk, const kvarc_lossy *how, const uint8_t *raw,
+                    uint8_t *changed)
 {
 	const size_t n = kvi_chunk_bytes(chunk);
 	size_t bytes = 0;
@@ -93,8 +90,9 @@ static size_t check(const struct kvi_chunk *chunk, const kvarc_lossy *how,
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		memcpy(changed, raw, n);
-		assert_int_equal(kvi_chunk_encode_lossy(
-			coders[i], chunk, 1, how, NULL, changed, &e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode_lossy(coders[i], chunk, 1, how, NULL, changed, &e),
+			KVARC_OK);
 		assert_int_equal(e.codec, KVI_CODEC_NEAR);
 		if (!first) {
 			bytes = e.payload_bytes;
@@ -104,13 +102,13 @@ static size_t check(const struct kvi_chunk *chunk, const kvarc_lossy *how,
 		assert_int_equal(e.payload_bytes, bytes);
 		assert_memory_equal(e.payload, first, bytes);
 		struct kvi_params *p = NULL;
-		assert_int_equal(kvi_params_parse(
-			&p, &alloc, e.params_codec, chunk->dtype, HEADS,
-			CHANNELS, chunk->rope, e.params_content,
-			e.params_bytes), KVARC_OK);
-		assert_int_equal(kvi_chunk_decode(
-			coders[i], chunk, e.codec, e.lane_order, p, first,
-			bytes, back), KVARC_OK);
+		assert_int_equal(kvi_params_parse(&p, &alloc, e.params_codec, chunk->dtype, HEADS,
+		                                  CHANNELS, chunk->rope, e.params_content,
+		                                  e.params_bytes),
+		                 KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[i], chunk, e.codec, e.lane_order, p, first,
+		                                  bytes, back),
+		                 KVARC_OK);
 		assert_memory_equal(back, changed, n);
 		kvi_params_free(p);
 		drop(&e);
@@ -127,12 +125,10 @@ static void test_bound(void **state)
 	(void)state;
 	for (size_t d = 0; d < N_DTYPES; d++)
 		for (int turns = 0; turns < 2; turns++) {
-			struct kvi_chunk chunk = chunk_of(dtypes[d], KVARC_KEY,
-			                                  turns);
+			struct kvi_chunk chunk = chunk_of(dtypes[d], KVARC_KEY, turns);
 			size_t before = SIZE_MAX;
 			fill(&chunk, raw);
-			for (size_t e = 0; e < sizeof errors / sizeof *errors;
-			     e++) {
+			for (size_t e = 0; e < sizeof errors / sizeof *errors; e++) {
 				kvarc_lossy how = bound(errors[e]);
 				double rms;
 				size_t n = check(&chunk, &how, raw, changed);
@@ -159,8 +155,7 @@ static void test_keys(void **state)
 		fill(&chunk, raw);
 		check(&chunk, &how, raw, changed);
 		double most = off(&chunk, raw, changed, &rms) / rms;
-		assert_true(kind == KVARC_KEY ? most <= 0.025
-		                              : most > 0.025 && most <= 0.1);
+		assert_true(kind == KVARC_KEY ? most <= 0.025 : most > 0.025 && most <= 0.1);
 	}
 }
 
@@ -210,11 +205,9 @@ static void test_lattice(void **state)
 				double r = ldexp(nearbyint(q), F);
 				if ((float)r == (float)r && fabs(r) < 240)
 					assert_true(y == (float)r);
-				assert_true(fabs((double)x - (double)y) <=
-				            ldexp(0.5, F));
+				assert_true(fabs((double)x - (double)y) <= ldexp(0.5, F));
 				if (fabs((double)y) < 240) {
-					assert_true(kvi_lattice_codes(
-						&l, back, 1, &same));
+					assert_true(kvi_lattice_codes(&l, back, 1, &same));
 					kvi_lattice_elements(&l, &same, 1, again);
 					assert_memory_equal(back, again, size);
 				}
@@ -242,26 +235,22 @@ static void test_hostile(void **state)
 	(void)state;
 	how.exact_tokens = 2;
 	for (size_t round = 0; round < 2000; round++) {
-		struct kvi_chunk chunk = chunk_of(dtypes[round % N_DTYPES],
-		                                  KVARC_KEY, round & 8);
+		struct kvi_chunk chunk = chunk_of(dtypes[round % N_DTYPES], KVARC_KEY, round & 8);
 		struct kvi_encoded e;
 		fill(&chunk, raw);
-		assert_int_equal(kvi_chunk_encode_lossy(
-			coders[0], &chunk, 1, &how, NULL, raw, &e), KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[0], &chunk, 1, &how, NULL, raw, &e),
+		                 KVARC_OK);
 		uint8_t *payload = malloc(e.payload_bytes);
 		size_t n = e.payload_bytes;
 		memcpy(payload, e.payload, n);
 		for (unsigned i = 0; i <= round % 4; i++)
-			payload[rnd() % (round & 1 ? n : 200)] ^=
-				(uint8_t)(1u << rnd() % 8);
+			payload[rnd() % (round & 1 ? n : 200)] ^= (uint8_t)(1u << rnd() % 8);
 		if (round % 3 == 0)
 			n = rnd() % n;
 		for (int i = 0; i < n_coders; i++) {
-			kvarc_ret ret = kvi_chunk_decode(
-				coders[i], &chunk, e.codec, e.lane_order,
-				e.params, payload, n, back);
-			assert_true(ret == KVARC_OK || ret == KVARC_DATA ||
-			            ret == KVARC_OPTIONS);
+			kvarc_ret ret = kvi_chunk_decode(coders[i], &chunk, e.codec, e.lane_order,
+			                                 e.params, payload, n, back);
+			assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 		}
 		free(payload);
 		drop(&e);
@@ -270,23 +259,20 @@ static void test_hostile(void **state)
 
 static void test_text(void **state)
 {
-	static const char *const bad[] = {
-		"near", "near:", "near:0", "near:0.0000001", "near:1.1",
-		"near:10", "near:-0.1", "near:0.01x", "near:.1", "near:1e-3"
-	};
+	static const char *const bad[] = { "near",     "near:",    "near:0",    "near:0.0000001",
+		                           "near:1.1", "near:10",  "near:-0.1", "near:0.01x",
+		                           "near:.1",  "near:1e-3" };
 	kvarc_lossy l;
 	kvarc_error e;
 	(void)state;
-	assert_int_equal(kvarc_lossy_parse(&l, "near:0.0125,keys=+1,exact=7",
-	                                   &e), KVARC_OK);
+	assert_int_equal(kvarc_lossy_parse(&l, "near:0.0125,keys=+1,exact=7", &e), KVARC_OK);
 	assert_int_equal(l.tier, KVARC_TIER_NEAR);
 	assert_int_equal(l.max_error, 12500000);
 	assert_int_equal(l.rate, 0);
 	assert_int_equal(l.key_rate, 16);
 	assert_int_equal(l.exact_tokens, 7);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		assert_int_equal(kvarc_lossy_parse(&l, bad[i], &e),
-		                 KVARC_OPTIONS);
+		assert_int_equal(kvarc_lossy_parse(&l, bad[i], &e), KVARC_OPTIONS);
 	assert_int_equal(kvarc_lossy_parse(&l, "had:4", NULL), KVARC_OK);
 	assert_int_equal(l.max_error, 0);
 	l.max_error = 1000000;
@@ -296,12 +282,9 @@ static void test_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_lattice),
-		cmocka_unit_test(test_exponent),
-		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_bound),    cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_refused),  cmocka_unit_test(test_lattice),
+		cmocka_unit_test(test_exponent), cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_text),
 	};
 	return cmocka_run_group_tests(tests, open_lossy, close_coders);

@@ -42,7 +42,7 @@ static double draw(double mu, double sigma)
 	while (i + 1 < SHAPES && which >= shape[i].weight)
 		which -= shape[i++].weight;
 	return mu + sigma * shape[i].width * sqrt(-2 * log(uniform())) *
-	       cos(6.283185307179586 * uniform());
+	                    cos(6.283185307179586 * uniform());
 }
 
 /* Of what lies between, as small as it may be. */
@@ -56,8 +56,7 @@ static double mass(double low, double high, double mu, double sigma)
 	}
 	for (int i = 0; i < SHAPES; i++) {
 		double s = sigma * shape[i].width * sqrt(2);
-		sum += shape[i].weight * .5 *
-		       (erfc((mu - high) / s) - erfc((mu - low) / s));
+		sum += shape[i].weight * .5 * (erfc((mu - high) / s) - erfc((mu - low) / s));
 	}
 	return sum;
 }
@@ -79,13 +78,12 @@ static double price(unsigned dtype, uint32_t pattern, double mu, double sigma)
 	double next = (double)number(dtype, size + 1);
 	double before = size ? (double)number(dtype, size - 1) : x;
 	double low = (x + before) / 2, high = (x + next) / 2;
-	return -log2(pattern & sign ? mass(-high, -low, mu, sigma)
-	                            : mass(low, high, mu, sigma));
+	return -log2(pattern & sign ? mass(-high, -low, mu, sigma) : mass(low, high, mu, sigma));
 }
 
 /* Bits an element that the tables take more than the oracle. */
-static double loss(const struct kvi_train_prices *p, unsigned dtype, float mu,
-                   double sigma, double *oracle)
+static double loss(const struct kvi_train_prices *p, unsigned dtype, float mu, double sigma,
+                   double *oracle)
 {
 	static uint16_t element[N];
 	static uint32_t mus[N];
@@ -100,8 +98,7 @@ static double loss(const struct kvi_train_prices *p, unsigned dtype, float mu,
 		k[i] = (int16_t)lrint(4 * log2(sigma));
 		*oracle += price(dtype, element[i], (double)mu, sigma) / N;
 	}
-	return (double)kvi_train_prices_sum(p, dtype, element, mus, k, N) /
-	       256 / N - *oracle;
+	return (double)kvi_train_prices_sum(p, dtype, element, mus, k, N) / 256 / N - *oracle;
 }
 
 /* Sigmas between the classes, and mu from nothing to far beyond it, on and off the grid. */
@@ -109,7 +106,7 @@ static void test_loss(void **state)
 {
 	static const struct {
 		unsigned dtype;
-		int first, last;  /* 4 log2 sigma */
+		int first, last;   /* 4 log2 sigma */
 		double mean, most; /* bits: a quarter more than they are */
 	} all[] = {
 		{ KVARC_BF16, -60, 12, .035, .10 },
@@ -127,20 +124,18 @@ static void test_loss(void **state)
 		int n = 0;
 		for (int k = all[d].first; k <= all[d].last; k += 3)
 			for (int far = -2; far <= 6; far++, n++) {
-				double sigma = exp2((k + between(-49, 49) /
-				                     100.0) / 4);
-				float mu = far < -1 ? 0 : (float)(sigma *
-					exp2(far) * (1 + uniform()));
-				double x = loss(p, all[d].dtype,
-				                far & 1 ? -mu : mu, sigma, &o);
+				double sigma = exp2((k + between(-49, 49) / 100.0) / 4);
+				float mu = far < -1 ? 0
+				                    : (float)(sigma * exp2(far) * (1 + uniform()));
+				double x = loss(p, all[d].dtype, far & 1 ? -mu : mu, sigma, &o);
 				sum += x;
 				bits += o;
 				most = x > most ? x : most;
 				least = x < least ? x : least;
 			}
 		print_message("dtype %u: oracle %.3f bits, tables %.4f more, "
-		              "%.4f to %.4f\n", all[d].dtype, bits / n, sum / n,
-		              least, most);
+		              "%.4f to %.4f\n",
+		              all[d].dtype, bits / n, sum / n, least, most);
 		assert_true(sum / n < all[d].mean && most < all[d].most);
 		assert_true(least > -.02); /* nothing is for free */
 	}

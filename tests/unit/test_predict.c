@@ -7,8 +7,7 @@
 #include "format/superblock.h"
 #include "profile/profile_tensors.h"
 
-static kvarc_writer_options options(int level, const kvarc_profile *p,
-                                    unsigned threads)
+static kvarc_writer_options options(int level, const kvarc_profile *p, unsigned threads)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	o.level = level;
@@ -21,19 +20,16 @@ static kvarc_writer_options options(int level, const kvarc_profile *p,
 
 static struct layers_shape random_shape(uint64_t *seed)
 {
-	static const uint8_t dtypes[] = {
-		KVARC_BF16, KVARC_F16, KVARC_F32, KVARC_E4M3, KVARC_E5M2
-	};
-	struct layers_shape s = {
-		.layers = (uint32_t)(1 + rand_next(seed) % 4),
-		.heads = (uint32_t)(1 + rand_next(seed) % 3),
-		.channels = (uint32_t)(8 + rand_next(seed) % 9),
-		.tokens = (uint32_t)(1 + rand_next(seed) % 300),
-		.tracks = 1 + (rand_next(seed) % 4 == 0),
-		.dtype = dtypes[rand_next(seed) % 8 < 4
-		                ? 0 : rand_next(seed) % 5],
-		.rope = rand_next(seed) % 2
-	};
+	static const uint8_t dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32, KVARC_E4M3,
+		                          KVARC_E5M2 };
+	struct layers_shape s = { .layers = (uint32_t)(1 + rand_next(seed) % 4),
+		                  .heads = (uint32_t)(1 + rand_next(seed) % 3),
+		                  .channels = (uint32_t)(8 + rand_next(seed) % 9),
+		                  .tokens = (uint32_t)(1 + rand_next(seed) % 300),
+		                  .tracks = 1 + (rand_next(seed) % 4 == 0),
+		                  .dtype =
+		                          dtypes[rand_next(seed) % 8 < 4 ? 0 : rand_next(seed) % 5],
+		                  .rope = rand_next(seed) % 2 };
 	s.latent_layer = (uint32_t)(rand_next(seed) % 6);
 	if (s.tracks > 1 && s.layers > 3)
 		s.layers = 3;
@@ -54,22 +50,22 @@ static size_t count_linear(struct memfile *f, const kvarc_reader_options *o)
 	return n;
 }
 
-static void check_read(const struct cache *c, struct memfile *f,
-                       const kvarc_reader_options *o, bool range)
+static void check_read(const struct cache *c, struct memfile *f, const kvarc_reader_options *o,
+                       bool range)
 {
 	struct cache back;
 	kvarc_state how = KVARC_STATE_CLOSED;
 	cache_make_empty(&back, c);
-	assert_int_equal(range ? cache_read_range(&back, f, o)
-	                       : cache_read_seq(&back, f, o, &how), KVARC_OK);
+	assert_int_equal(range ? cache_read_range(&back, f, o) : cache_read_seq(&back, f, o, &how),
+	                 KVARC_OK);
 	assert_int_equal(how, KVARC_STATE_CLOSED);
 	assert_true(cache_equal(c, &back));
 	cache_free(&back);
 }
 
 /* Every layer and a few tokens on their own. */
-static void check_parts(const struct cache *c, struct memfile *f,
-                        const kvarc_reader_options *o, uint64_t *seed)
+static void check_parts(const struct cache *c, struct memfile *f, const kvarc_reader_options *o,
+                        uint64_t *seed)
 {
 	kvarc_source source = memfile_source(f);
 	kvarc_reader *r;
@@ -93,8 +89,7 @@ static void check_parts(const struct cache *c, struct memfile *f,
 		assert_int_equal(kvarc_reader_read(r, &range, views), KVARC_OK);
 		size_t row = cache_bytes(c, tensor) / c->n[t->track];
 		assert_memory_equal(back.data[tensor] + range.t0 * row,
-		                    c->data[tensor] + range.t0 * row,
-		                    range.n * row);
+		                    c->data[tensor] + range.t0 * row, range.n * row);
 		if (range.t0)
 			assert_int_equal(back.data[tensor][0], 0xa5);
 		cache_free(&back);
@@ -137,8 +132,7 @@ static void test_round_trips(void **state)
 			if (i % 8 < 4) {
 				f.pipe = true;
 				check_read(&c, &f, &ro, false);
-				assert_int_equal(cache_verify(&f, &ro),
-				                 KVARC_OK);
+				assert_int_equal(cache_verify(&f, &ro), KVARC_OK);
 				f.pipe = false;
 			}
 			linear += count_linear(&f, &ro);
@@ -157,13 +151,16 @@ static void test_round_trips(void **state)
 	assert_true(linear > 200);
 }
 
-static const struct layers_shape usual = {
-	.layers = 3, .heads = 2, .channels = 12, .tokens = 300, .tracks = 1,
-	.dtype = KVARC_BF16, .rope = true, .latent_layer = UINT32_MAX
-};
+static const struct layers_shape usual = { .layers = 3,
+	                                   .heads = 2,
+	                                   .channels = 12,
+	                                   .tokens = 300,
+	                                   .tracks = 1,
+	                                   .dtype = KVARC_BF16,
+	                                   .rope = true,
+	                                   .latent_layer = UINT32_MAX };
 
-static struct memfile written(const struct cache *c,
-                              const kvarc_writer_options *o)
+static struct memfile written(const struct cache *c, const kvarc_writer_options *o)
 {
 	struct memfile f = { .fail_at = -1 };
 	assert_int_equal(cache_write(c, &f, o), KVARC_OK);
@@ -193,36 +190,30 @@ static void test_missing(void **state)
 			ro.common.threads = 3;
 			ro.profiles = with == 2 ? both : wrong;
 			ro.n_profiles = (size_t)with;
-			kvarc_ret want = embed || with == 2 ? KVARC_OK
-			                                    : KVARC_PREDICTOR;
+			kvarc_ret want = embed || with == 2 ? KVARC_OK : KVARC_PREDICTOR;
 			struct cache back;
 			cache_make_empty(&back, &c);
-			assert_int_equal(cache_read_range(&back, &f, &ro),
-			                 want);
+			assert_int_equal(cache_read_range(&back, &f, &ro), want);
 			assert_int_equal(cache_verify(&f, &ro), want);
 			if (want) {
 				assert_int_equal(e.code, KVARC_PREDICTOR);
 				assert_non_null(strstr(e.text, "made up"));
 			}
 			f.pipe = true;
-			assert_int_equal(cache_read_seq(&back, &f, &ro, NULL) ==
-			                 KVARC_PREDICTOR, want != KVARC_OK);
+			assert_int_equal(cache_read_seq(&back, &f, &ro, NULL) == KVARC_PREDICTOR,
+			                 want != KVARC_OK);
 			f.pipe = false;
 			cache_free(&back);
 			/* What is in the file can be told all the same. */
-			assert_int_equal(kvarc_reader_open(&r, &source, &ro),
-			                 KVARC_OK);
-			assert_int_equal(kvarc_reader_predictor(r, 0, &info),
-			                 KVARC_OK);
+			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+			assert_int_equal(kvarc_reader_predictor(r, 0, &info), KVARC_OK);
 			assert_int_equal(info.level, 3);
 			assert_string_equal(info.name, "made up");
 			assert_int_equal(info.embedded, embed);
 			assert_int_equal(info.present, want == KVARC_OK);
-			assert_memory_equal(info.digest,
-			                    &kvi_profile_of(p)->digest, 16);
+			assert_memory_equal(info.digest, &kvi_profile_of(p)->digest, 16);
 			/* The copy at the end is the same one. */
-			assert_int_equal(kvarc_reader_predictor(r, 1, &info),
-			                 KVARC_END);
+			assert_int_equal(kvarc_reader_predictor(r, 1, &info), KVARC_END);
 			kvarc_reader_close(&r);
 		}
 		memfile_free(&f);
@@ -253,8 +244,7 @@ static void test_wrong_profile(void **state)
 	for (int level = 2; level <= 3; level++) {
 		o.profile = NULL;
 		o.level = level;
-		assert_int_equal(kvarc_writer_open(&w, &sink, &o),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PREDICTOR);
 	}
 	o.level = 1;
 	o.flags |= KVARC_WRITE_EMBED_PROFILE;
@@ -271,8 +261,7 @@ static size_t find_frame(const struct memfile *f, uint16_t type, int n)
 	const uint8_t id[16] = { 0 };
 	uint64_t sync = kvi_frame_sync(id);
 	struct kvi_frame_head h;
-	for (size_t o = KVI_SUPERBLOCK_BYTES; o < f->n;
-	     o += kvi_frame_bytes(h.payload_bytes)) {
+	for (size_t o = KVI_SUPERBLOCK_BYTES; o < f->n; o += kvi_frame_bytes(h.payload_bytes)) {
 		assert_true(kvi_frame_head_parse(&h, f->p + o, sync, o));
 		if (h.type == type && n-- == 0)
 			return o;
@@ -281,8 +270,8 @@ static size_t find_frame(const struct memfile *f, uint16_t type, int n)
 }
 
 /* Reads with salvage; what arrives must be right. Returns how many bytes did. */
-static size_t salvaged(const struct cache *c, struct memfile *f,
-                       const kvarc_profile *p, kvarc_ret want)
+static size_t salvaged(const struct cache *c, struct memfile *f, const kvarc_profile *p,
+                       kvarc_ret want)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	const kvarc_profile *const list[] = { p };
@@ -423,10 +412,8 @@ static void test_repeats(void **state)
 			check_read(&c, &f, &ro, true);
 			check_read(&c, &f, &ro, false);
 			check_parts(&c, &f, &ro, &seed);
-			assert_int_equal(kvarc_reader_open(&r, &source, &ro),
-			                 KVARC_OK);
-			for (uint64_t i = 0; kvarc_reader_chunk(r, i, &info) ==
-			     KVARC_OK; i++)
+			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+			for (uint64_t i = 0; kvarc_reader_chunk(r, i, &info) == KVARC_OK; i++)
 				repeats += info.codec == KVI_CODEC_REPEAT;
 			kvarc_reader_close(&r);
 			assert_true(repeats > 15);
@@ -448,14 +435,11 @@ static void test_missing_layers(void **state)
 	const kvarc_profile *const list[] = { p };
 	cache_make_layers(&upper, &s, 14);
 	upper.g.n_tensors -= 2; /* layer 0 is the first two */
-	memmove(upper.tensors, upper.tensors + 2,
-	        upper.g.n_tensors * sizeof *upper.tensors);
+	memmove(upper.tensors, upper.tensors + 2, upper.g.n_tensors * sizeof *upper.tensors);
 	for (size_t i = 0; i < 2; i++)
 		free(upper.data[i]);
-	memmove(upper.data, upper.data + 2,
-	        upper.g.n_tensors * sizeof *upper.data);
-	memmove(upper.views, upper.views + 2,
-	        upper.g.n_tensors * sizeof *upper.views);
+	memmove(upper.data, upper.data + 2, upper.g.n_tensors * sizeof *upper.data);
+	memmove(upper.views, upper.views + 2, upper.g.n_tensors * sizeof *upper.views);
 	size_t all = kvarc_profile_predicts(p, 3, &c.g);
 	size_t some = kvarc_profile_predicts(p, 3, &upper.g);
 	assert_true(0 < some && some < upper.g.n_tensors);
@@ -504,8 +488,7 @@ static kvarc_ret cut(struct memfile *f, const kvarc_reader_options *ro,
 }
 
 /* Tensors 2 to 7 are those of layers 1 to 3. */
-static void check_cut(const struct cache *c, struct memfile *part,
-                      const kvarc_reader_options *ro)
+static void check_cut(const struct cache *c, struct memfile *part, const kvarc_reader_options *ro)
 {
 	kvarc_range all = KVARC_RANGE_ALL(0);
 	kvarc_source source = memfile_source(part);
@@ -521,8 +504,7 @@ static void check_cut(const struct cache *c, struct memfile *part,
 	kvarc_reader_close(&r);
 	for (size_t i = 2; i < 8; i++) {
 		size_t row = cache_bytes(c, i) / c->n[0];
-		assert_memory_equal(back.data[i] + 30 * row,
-		                    c->data[i] + 30 * row, 190 * row);
+		assert_memory_equal(back.data[i] + 30 * row, c->data[i] + 30 * row, 190 * row);
 	}
 	cache_free(&back);
 	memfile_free(part);
@@ -612,14 +594,10 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trips),
-		cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_wrong_profile),
-		cmocka_unit_test(test_salvage),
-		cmocka_unit_test(test_flips),
-		cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_missing_layers),
-		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_round_trips),    cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_wrong_profile),  cmocka_unit_test(test_salvage),
+		cmocka_unit_test(test_flips),          cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_missing_layers), cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

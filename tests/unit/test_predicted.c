@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "codecs/coder.h"
-#include "guide_util.h"
+#include "prediction_util.h"
 #include "util/hash.h"
 
 /* ---- predicted elements ---- */
@@ -12,8 +12,7 @@ static uint32_t pattern(unsigned dtype, float x)
 {
 	uint8_t b[4] = { 0 };
 	kvi_floats_store(dtype, &x, 1, b);
-	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-	       (uint32_t)b[3] << 24;
+	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
 static float number(unsigned dtype, uint32_t p)
@@ -46,18 +45,15 @@ static void test_rounding(void **state)
 			assert_int_equal(pattern(d, a), i);
 			assert_int_equal(pattern(d, -b), sign | (i + 1));
 			assert_int_equal(pattern(d, middle), i + (i & 1));
-			assert_int_equal(pattern(d, -middle),
-			                 sign | (i + (i & 1)));
+			assert_int_equal(pattern(d, -middle), sign | (i + (i & 1)));
 			assert_int_equal(pattern(d, nextafterf(middle, a)), i);
-			assert_int_equal(pattern(d, nextafterf(middle, b)),
-			                 i + 1);
+			assert_int_equal(pattern(d, nextafterf(middle, b)), i + 1);
 		}
 		float last = number(d, all[k].largest);
 		float step = last - number(d, all[k].largest - 1);
 		float half = last + step / 2;
 		assert_int_equal(pattern(d, last), all[k].largest);
-		assert_int_equal(pattern(d, nextafterf(half, 0)),
-		                 all[k].largest);
+		assert_int_equal(pattern(d, nextafterf(half, 0)), all[k].largest);
 		/* the middle of an even number and what is beyond it */
 		assert_int_equal(pattern(d, half), all[k].beyond);
 		assert_int_equal(pattern(d, -INFINITY), sign | all[k].beyond);
@@ -74,8 +70,7 @@ static void test_rounding(void **state)
 /* ---- archives ---- */
 
 /* Chunks of codec 9 without and with a patch. */
-static void count(struct world *w, unsigned *exact, unsigned *patched,
-                  unsigned *others)
+static void count(struct world *w, unsigned *exact, unsigned *patched, unsigned *others)
 {
 	kvarc_source source = memfile_source(&w->f);
 	kvarc_chunk_info chunk;
@@ -83,7 +78,7 @@ static void count(struct world *w, unsigned *exact, unsigned *patched,
 	*exact = *patched = *others = 0;
 	assert_int_equal(kvarc_reader_open(&r, &source, &w->ro), KVARC_OK);
 	for (uint64_t i = 0; kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++)
-		++*(chunk.codec != KVI_CODEC_PREDICTED ? others
+		++*(chunk.codec != KVI_CODEC_PREDICTED                ? others
 		    : chunk.payload_bytes == 40 + KVI_PREDICTED_EXACT ? exact
 		                                                      : patched);
 	kvarc_reader_close(&r);
@@ -113,8 +108,7 @@ static void test_exact(void **state)
 		for (int level = 4; level <= 8; level += 1 + (dtype & 1)) {
 			struct world w;
 			world_open_exact(&w, level, dtype);
-			w.wo.common.threads = w.ro.common.threads =
-				(unsigned)level % 3 + 1;
+			w.wo.common.threads = w.ro.common.threads = (unsigned)level % 3 + 1;
 			w.wo.flags |= level & 1 ? KVARC_WRITE_VERIFY : 0;
 			world_write(&w);
 			count(&w, &exact, &patched, &others);
@@ -196,8 +190,7 @@ static void test_damage(void **state)
 	world_empty(&w);
 	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 	for (size_t k = 0; k < 2; k++)
-		assert_memory_equal(w.back.data[k], w.c.data[k],
-		                    512 * CHANNELS * 2);
+		assert_memory_equal(w.back.data[k], w.c.data[k], 512 * CHANNELS * 2);
 	assert_memory_equal(w.back.data[2], w.c.data[2], 256 * CHANNELS * 2);
 	assert_int_equal(w.back.data[2][256 * CHANNELS * 2], 0xa5);
 	world_close(&w);
@@ -207,10 +200,9 @@ static void test_damage(void **state)
 
 static kvarc_profile *fit(struct world *w, unsigned level)
 {
-	kvarc_trainer_options o = {
-		.flags = KVARC_TRAIN_IN_FILE, .levels = 1u << level,
-		.model = model_path("llama")
-	};
+	kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE,
+		                    .levels = 1u << level,
+		                    .model = model_path("llama") };
 	kvarc_trainer *t;
 	kvarc_reader *r;
 	kvarc_profile *p;
@@ -271,8 +263,8 @@ struct payload {
 
 static kvarc_ret decode(struct payload *p, size_t bytes)
 {
-	return kvi_chunk_decode(p->c, &p->chunk, KVI_CODEC_PREDICTED, 0, NULL,
-	                        p->bytes, bytes, p->raw);
+	return kvi_chunk_decode(p->c, &p->chunk, KVI_CODEC_PREDICTED, 0, NULL, p->bytes, bytes,
+	                        p->raw);
 }
 
 /* Payloads that are not valid, or not for what is predicted here. */
@@ -286,10 +278,11 @@ static void test_payloads(void **state)
 	kvi_alloc_init(&alloc, NULL, 0);
 	assert_int_equal(kvi_coder_tables_open(&tables, &alloc), KVARC_OK);
 	assert_int_equal(kvi_coder_open(&p.c, &alloc, tables, 0), KVARC_OK);
-	p.chunk = (struct kvi_chunk){
-		.dtype = KVARC_F16, .n_tokens = N / 4, .heads = 2,
-		.head_channels = 2, .linear = &p.in
-	};
+	p.chunk = (struct kvi_chunk){ .dtype = KVARC_F16,
+		                      .n_tokens = N / 4,
+		                      .heads = 2,
+		                      .head_channels = 2,
+		                      .linear = &p.in };
 	p.in.predicted = p.predicted;
 	for (size_t i = 0; i < sizeof p.raw; i++)
 		p.predicted[i] = (uint8_t)(i * 37 & 0x3f);
@@ -304,8 +297,7 @@ static void test_payloads(void **state)
 	assert_int_equal(decode(&p, 9), KVARC_DATA);
 	memcpy(p.raw, p.predicted, sizeof p.raw);
 	p.raw[11] ^= 4;
-	const uint8_t *to = kvi_predicted_patch(p.c, &p.chunk, p.raw, 64,
-	                                        &e.payload_bytes);
+	const uint8_t *to = kvi_predicted_patch(p.c, &p.chunk, p.raw, 64, &e.payload_bytes);
 	assert_non_null(to);
 	assert_in_range(e.payload_bytes, 10, 63);
 	memcpy(p.bytes, to, e.payload_bytes);
@@ -330,14 +322,10 @@ static void test_payloads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rounding),
-		cmocka_unit_test(test_exact),
-		cmocka_unit_test(test_flipped),
-		cmocka_unit_test(test_flipped_early),
-		cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_fitted),
-		cmocka_unit_test(test_payloads),
+		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_exact),
+		cmocka_unit_test(test_flipped),    cmocka_unit_test(test_flipped_early),
+		cmocka_unit_test(test_not_finite), cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_fitted),     cmocka_unit_test(test_payloads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

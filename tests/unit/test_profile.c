@@ -36,26 +36,20 @@ static void model_same(const struct kvi_model *a, const struct kvi_model *b)
 {
 	size_t n = a->C;
 	assert_int_equal(kvi_model_compare(a, b), 0);
-	assert_true(a->C == b->C && a->heads == b->heads &&
-	            a->head_channels == b->head_channels &&
-	            a->rope == b->rope && a->rotary == b->rotary &&
-	            a->set == b->set && a->flags == b->flags &&
-	            a->n_lower == b->n_lower && a->n_same == b->n_same &&
-	            a->n0 == b->n0 && a->beta == b->beta &&
-	            !a->scale_source == !b->scale_source &&
+	assert_true(a->C == b->C && a->heads == b->heads && a->head_channels == b->head_channels &&
+	            a->rope == b->rope && a->rotary == b->rotary && a->set == b->set &&
+	            a->flags == b->flags && a->n_lower == b->n_lower && a->n_same == b->n_same &&
+	            a->n0 == b->n0 && a->beta == b->beta && !a->scale_source == !b->scale_source &&
 	            a->a_stride == b->a_stride && a->b_stride == b->b_stride &&
-	            a->d_stride == b->d_stride && a->width == b->width &&
-	            a->tshift == b->tshift && a->unknown == b->unknown &&
-	            a->n_ids == b->n_ids);
+	            a->d_stride == b->d_stride && a->width == b->width && a->tshift == b->tshift &&
+	            a->unknown == b->unknown && a->n_ids == b->n_ids);
 	for (unsigned i = 0; i < a->n_lower; i++)
 		assert_true(a->lower[i].delta == b->lower[i].delta &&
 		            a->lower[i].scope == b->lower[i].scope &&
-		            !kvi_model_compare(a->lower[i].model,
-		                               b->lower[i].model));
+		            !kvi_model_compare(a->lower[i].model, b->lower[i].model));
 	for (unsigned i = 0; i < a->n_same; i++)
 		assert_true(a->same[i].scope == b->same[i].scope &&
-		            !kvi_model_compare(a->same[i].model,
-		                               b->same[i].model));
+		            !kvi_model_compare(a->same[i].model, b->same[i].model));
 	same(a->step, b->step, n * sizeof *a->step);
 	same(a->k, b->k, n * sizeof *a->k);
 	same(a->mean, b->mean, n * sizeof *a->mean);
@@ -69,17 +63,13 @@ static void model_same(const struct kvi_model *a, const struct kvi_model *b)
 	same(a->table, b->table, a->n_ids * n);
 }
 
-static void profile_same(const struct kvi_profile *a,
-                         const struct kvi_profile *b)
+static void profile_same(const struct kvi_profile *a, const struct kvi_profile *b)
 {
-	assert_true(a->digest.lo == b->digest.lo &&
-	            a->digest.hi == b->digest.hi);
+	assert_true(a->digest.lo == b->digest.lo && a->digest.hi == b->digest.hi);
 	assert_int_equal(a->identity.n, b->identity.n);
 	for (size_t i = 0; i < a->identity.n; i++) {
-		assert_string_equal(a->identity.pairs[i].key,
-		                    b->identity.pairs[i].key);
-		assert_string_equal(a->identity.pairs[i].value,
-		                    b->identity.pairs[i].value);
+		assert_string_equal(a->identity.pairs[i].key, b->identity.pairs[i].key);
+		assert_string_equal(a->identity.pairs[i].value, b->identity.pairs[i].value);
 	}
 	assert_int_equal(a->n_ropes, b->n_ropes);
 	for (size_t i = 0; i < a->n_ropes; i++) {
@@ -88,8 +78,7 @@ static void profile_same(const struct kvi_profile *a,
 		     a->ropes[i].rotary / 2 * sizeof *a->ropes[i].freq);
 	}
 	assert_int_equal(a->n_sets, b->n_sets);
-	same(a->set_freq, b->set_freq,
-	     a->n_sets * SET_FREQS * sizeof *a->set_freq);
+	same(a->set_freq, b->set_freq, a->n_sets * SET_FREQS * sizeof *a->set_freq);
 	for (unsigned i = 0; i < a->n_sets; i++) {
 		const struct kvi_tables *x = &a->sets[i], *y = &b->sets[i];
 		same(x->lut, y->lut, x->n_tables * KVI_PROB_TOTAL * 4);
@@ -110,8 +99,7 @@ static void test_round_trip(void **state)
 		kvi_out_init(&out, &alloc);
 		kvi_out_init(&again, &alloc);
 		assert_int_equal(kvi_profile_serialise(p, &out), KVARC_OK);
-		assert_int_equal(kvi_profile_parse(&q, &alloc, out.p, out.n),
-		                 KVARC_OK);
+		assert_int_equal(kvi_profile_parse(&q, &alloc, out.p, out.n), KVARC_OK);
 		profile_same(p, q);
 		kvi_profile_put(q, &again);
 		assert_int_equal(again.n, out.n);
@@ -119,8 +107,7 @@ static void test_round_trip(void **state)
 		kvi_profile_free(q);
 		again.n = 0;
 		assert_int_equal(kvi_profile_write_file(p, &again), KVARC_OK);
-		assert_int_equal(kvi_profile_read_file(&q, &alloc, again.p,
-		                                       again.n), KVARC_OK);
+		assert_int_equal(kvi_profile_read_file(&q, &alloc, again.p, again.n), KVARC_OK);
 		profile_same(p, q);
 		kvi_profile_free(q);
 		kvi_profile_free(p);
@@ -140,18 +127,20 @@ static void test_layout(void **state)
 	assert_int_equal(kvi_profile_new(&p, &alloc), KVARC_OK);
 	p->models = kvi_calloc(&alloc, 2, sizeof *p->models);
 	p->n_models = 2;
-	p->models[0] = (struct kvi_model){ .level = 2, .kind = KVARC_KEY,
-		.heads = 1, .head_channels = 3 };
-	p->models[1] = (struct kvi_model){ .level = 2, .kind = KVARC_VALUE,
-		.heads = 2, .head_channels = 1, .flags = KVI_MODEL_SELF,
-		.n_same = 1 };
+	p->models[0] =
+		(struct kvi_model){ .level = 2, .kind = KVARC_KEY, .heads = 1, .head_channels = 3 };
+	p->models[1] = (struct kvi_model){ .level = 2,
+		                           .kind = KVARC_VALUE,
+		                           .heads = 2,
+		                           .head_channels = 1,
+		                           .flags = KVI_MODEL_SELF,
+		                           .n_same = 1 };
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, &p->models[i]), KVARC_OK);
 	struct kvi_model *m = &p->models[1];
 	/* 3 channels and one of padding, then two heads of 1 + 1 */
 	assert_int_equal(m->b_stride, 8);
-	const int16_t rows[2][8] = { { 1, -2, 3, 0, 0, 0, 0, 0 },
-		                     { 4, 5, 0x106, 0, 7, 0, 0, 0 } };
+	const int16_t rows[2][8] = { { 1, -2, 3, 0, 0, 0, 0, 0 }, { 4, 5, 0x106, 0, 7, 0, 0, 0 } };
 	memcpy(m->b, rows, sizeof rows);
 	m->mean[1] = -2;
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
@@ -159,28 +148,24 @@ static void test_layout(void **state)
 	kvi_out_init(&out, &alloc);
 	assert_int_equal(kvi_profile_serialise(p, &out), KVARC_OK);
 	static const uint8_t expect[] = {
-		0, 0, 0, 2, /* pairs, ropes, sets, models */
-		2, 0, 0, 1, 3, 0, 0, 0, 0, 0, /* the key's head */
-		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* step, k */
-		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* mean */
-		2, 0, 1, 2, 1, 0, 0, 1, 0, 1, 0, 0, /* the value's */
-		0, 0, 0, 0, 0, 0, 0, 0,
-		0, 0xfe, 0, 0xff, 0, 0xff, 0, 0xff,
-		0, 0, /* qb */
-		1, 0xfe, 3, 4, 5, 6, 7, 0, 0xff, 0, 0, 0, 1, 0
+		0, 0,    0, 2,                               /* pairs, ropes, sets, models */
+		2, 0,    0, 1, 3, 0, 0, 0, 0,    0,          /* the key's head */
+		0, 0,    0, 0, 0, 0, 0, 0, 0,    0,    0, 0, /* step, k */
+		0, 0,    0, 0, 0, 0, 0, 0, 0,    0,    0, 0, /* mean */
+		2, 0,    1, 2, 1, 0, 0, 1, 0,    1,    0, 0, /* the value's */
+		0, 0,    0, 0, 0, 0, 0, 0, 0,    0xfe, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0, /* qb */
+		1, 0xfe, 3, 4, 5, 6, 7, 0, 0xff, 0,    0, 0,    1, 0
 	};
 	assert_int_equal(out.n, sizeof expect);
 	assert_memory_equal(out.p, expect, sizeof expect);
-	assert_int_equal(kvi_profile_parse(&q, &alloc, expect, sizeof expect),
-	                 KVARC_OK);
+	assert_int_equal(kvi_profile_parse(&q, &alloc, expect, sizeof expect), KVARC_OK);
 	profile_same(p, q);
 	kvi_profile_free(q);
 	/* where nothing is stored nothing may be */
 	for (size_t i = 0; i < 16; i++) {
 		bool stored = (i % 8 < 3) || i == 12;
 		m->b[i] += 1;
-		assert_int_equal(kvi_profile_finish(p),
-		                 stored ? KVARC_OK : KVARC_DATA);
+		assert_int_equal(kvi_profile_finish(p), stored ? KVARC_OK : KVARC_DATA);
 		m->b[i] -= 1;
 	}
 	kvi_out_free(&out);
@@ -207,14 +192,15 @@ static struct kvi_profile *complete(void)
 		p->set_freq[i] = i % 41 ? 1 : 2008;
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "a", "1"), 0);
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "b", "2"), 0);
-	static const uint8_t places[7][3] = { { 2, 0, 0 }, { 3, 0, 0 },
-		{ 3, 0, 1 }, { 3, 1, 0 }, { 3, 1, 1 }, { 6, 0, 0 },
-		{ 6, 0, 1 } };
+	static const uint8_t places[7][3] = { { 2, 0, 0 }, { 3, 0, 0 }, { 3, 0, 1 }, { 3, 1, 0 },
+		                              { 3, 1, 1 }, { 6, 0, 0 }, { 6, 0, 1 } };
 	for (size_t i = 0; i < 7; i++) {
 		struct kvi_model *m = &p->models[i];
 		*m = (struct kvi_model){ .level = places[i][0],
-			.layer = places[i][1], .kind = places[i][2],
-			.heads = 2, .head_channels = 5 };
+			                 .layer = places[i][1],
+			                 .kind = places[i][2],
+			                 .heads = 2,
+			                 .head_channels = 5 };
 	}
 	struct kvi_model *last = &p->models[4];
 	last->heads = 4;
@@ -233,19 +219,19 @@ static struct kvi_profile *complete(void)
 	p->models[6].flags = KVI_MODEL_CORRECTS;
 	p->models[6].width = 3;
 	for (size_t i = 0; i < 7; i++)
-		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, &p->models[i]), KVARC_OK);
 	last->ids[1] = 1;
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
 	return p;
 }
 
 typedef void breaker(struct kvi_profile *p, struct kvi_model *m);
-#define RULE(name, what)                                                      \
-	static void name(struct kvi_profile *p, struct kvi_model *m)          \
-	{                                                                     \
-		(void)p;                                                      \
-		(void)m;                                                      \
-		what;                                                         \
+#define RULE(name, what)                                             \
+	static void name(struct kvi_profile *p, struct kvi_model *m) \
+	{                                                            \
+		(void)p;                                             \
+		(void)m;                                             \
+		what;                                                \
 	}
 
 RULE(nothing, (void)0)
@@ -319,31 +305,55 @@ static void test_rules(void **state)
 		breaker *f;
 		kvarc_ret ret;
 	} rules[] = {
-		{ nothing, KVARC_OK }, { level_1, KVARC_DATA },
-		{ level_4, KVARC_DATA }, { level_8, KVARC_DATA },
-		{ level_7, KVARC_OK }, { kind_2, KVARC_OPTIONS },
-		{ corrects_low, KVARC_DATA }, { table_high, KVARC_DATA },
-		{ e_63, KVARC_OK }, { e_64, KVARC_DATA },
-		{ d_most, KVARC_OK }, { d_more, KVARC_DATA },
-		{ kind_9, KVARC_OPTIONS }, { self_head_alone, KVARC_DATA },
-		{ flags_unknown, KVARC_DATA }, { rope_unknown, KVARC_DATA },
+		{ nothing, KVARC_OK },
+		{ level_1, KVARC_DATA },
+		{ level_4, KVARC_DATA },
+		{ level_8, KVARC_DATA },
+		{ level_7, KVARC_OK },
+		{ kind_2, KVARC_OPTIONS },
+		{ corrects_low, KVARC_DATA },
+		{ table_high, KVARC_DATA },
+		{ e_63, KVARC_OK },
+		{ e_64, KVARC_DATA },
+		{ d_most, KVARC_OK },
+		{ d_more, KVARC_DATA },
+		{ kind_9, KVARC_OPTIONS },
+		{ self_head_alone, KVARC_DATA },
+		{ flags_unknown, KVARC_DATA },
+		{ rope_unknown, KVARC_DATA },
 		{ rope_odd, KVARC_DATA },
-		{ set_unknown, KVARC_DATA }, { delta_0, KVARC_DATA },
-		{ delta_below, KVARC_DATA }, { lower_missing, KVARC_DATA },
-		{ lower_scope, KVARC_DATA }, { same_itself, KVARC_DATA },
-		{ same_scope, KVARC_DATA }, { n0_0, KVARC_DATA },
-		{ beta_17, KVARC_DATA }, { scale_itself, KVARC_DATA },
-		{ step_low, KVARC_DATA }, { step_high, KVARC_DATA },
-		{ step_pair, KVARC_DATA }, { step_not_pair, KVARC_OK },
-		{ k_low, KVARC_DATA }, { k_high, KVARC_DATA },
-		{ mean_low, KVARC_DATA }, { mean_high, KVARC_DATA },
-		{ mean_huge, KVARC_DATA }, { qa_17, KVARC_DATA },
-		{ qb_17, KVARC_DATA }, { a_most, KVARC_OK },
-		{ a_more, KVARC_DATA }, { b_most, KVARC_OK },
-		{ b_more, KVARC_DATA }, { tshift_9, KVARC_DATA },
-		{ unknown_129, KVARC_DATA }, { ids_same, KVARC_DATA },
-		{ ids_down, KVARC_DATA }, { freq_0, KVARC_DATA },
-		{ freq_sum, KVARC_DATA }, { pairs_order, KVARC_DATA },
+		{ set_unknown, KVARC_DATA },
+		{ delta_0, KVARC_DATA },
+		{ delta_below, KVARC_DATA },
+		{ lower_missing, KVARC_DATA },
+		{ lower_scope, KVARC_DATA },
+		{ same_itself, KVARC_DATA },
+		{ same_scope, KVARC_DATA },
+		{ n0_0, KVARC_DATA },
+		{ beta_17, KVARC_DATA },
+		{ scale_itself, KVARC_DATA },
+		{ step_low, KVARC_DATA },
+		{ step_high, KVARC_DATA },
+		{ step_pair, KVARC_DATA },
+		{ step_not_pair, KVARC_OK },
+		{ k_low, KVARC_DATA },
+		{ k_high, KVARC_DATA },
+		{ mean_low, KVARC_DATA },
+		{ mean_high, KVARC_DATA },
+		{ mean_huge, KVARC_DATA },
+		{ qa_17, KVARC_DATA },
+		{ qb_17, KVARC_DATA },
+		{ a_most, KVARC_OK },
+		{ a_more, KVARC_DATA },
+		{ b_most, KVARC_OK },
+		{ b_more, KVARC_DATA },
+		{ tshift_9, KVARC_DATA },
+		{ unknown_129, KVARC_DATA },
+		{ ids_same, KVARC_DATA },
+		{ ids_down, KVARC_DATA },
+		{ freq_0, KVARC_DATA },
+		{ freq_sum, KVARC_DATA },
+		{ pairs_order, KVARC_DATA },
 		{ pairs_same, KVARC_DATA },
 	};
 	(void)state;
@@ -387,9 +397,16 @@ static void test_finish(void **state)
 
 /* One model of a small profile: its place, heads x channels and one source. */
 enum {
-	LEVEL, LAYER, KIND, HEADS, CHANNELS,
-	DELTA, SOURCE, SCOPE, /* DELTA: NONE, 0 (same layer) or more */
-	BETA, SCALE,          /* with BETA: the scale's source */
+	LEVEL,
+	LAYER,
+	KIND,
+	HEADS,
+	CHANNELS,
+	DELTA,
+	SOURCE,
+	SCOPE, /* DELTA: NONE, 0 (same layer) or more */
+	BETA,
+	SCALE, /* with BETA: the scale's source */
 	SMALL
 };
 enum { NONE = 0xff };
@@ -419,8 +436,7 @@ static kvarc_ret parse_small(const uint8_t (*models)[SMALL], uint8_t n)
 		}
 		/* sources are like the first model */
 		if (lower || same)
-			rows = C + 2 * C * models[0][CHANNELS] *
-			       (m[SCOPE] ? 1 : models[0][HEADS]);
+			rows = C + 2 * C * models[0][CHANNELS] * (m[SCOPE] ? 1 : models[0][HEADS]);
 		for (size_t b = 0; b < 8 * C + rows; b++)
 			kvi_put8(&out, 0);
 	}
@@ -438,44 +454,33 @@ static void test_models(void **state)
 		kvarc_ret ret;
 	} cases[] = {
 		{ { { 2, 0, 0, 2, 3, NONE } }, 1, KVARC_OK },
-		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 0, 1, 1, 3, 0, 0, 0 } }, 2,
-		  KVARC_OK },
+		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 0, 1, 1, 3, 0, 0, 0 } }, 2, KVARC_OK },
 		/* the value before its key; twice; level, layer, kind */
-		{ { { 2, 0, 1, 1, 3, NONE }, { 2, 0, 0, 1, 3, NONE } }, 2,
-		  KVARC_DATA },
-		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 0, 0, 1, 3, NONE } }, 2,
-		  KVARC_DATA },
-		{ { { 3, 0, 0, 1, 3, NONE }, { 2, 1, 1, 1, 3, NONE } }, 2,
-		  KVARC_DATA },
-		{ { { 2, 1, 0, 1, 3, NONE }, { 2, 0, 1, 1, 3, NONE } }, 2,
-		  KVARC_DATA },
+		{ { { 2, 0, 1, 1, 3, NONE }, { 2, 0, 0, 1, 3, NONE } }, 2, KVARC_DATA },
+		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 0, 0, 1, 3, NONE } }, 2, KVARC_DATA },
+		{ { { 3, 0, 0, 1, 3, NONE }, { 2, 1, 1, 1, 3, NONE } }, 2, KVARC_DATA },
+		{ { { 2, 1, 0, 1, 3, NONE }, { 2, 0, 1, 1, 3, NONE } }, 2, KVARC_DATA },
 		/* levels 2 and 4 have no lower sources, level 3 none of level 2 */
-		{ { { 3, 0, 0, 1, 3, NONE }, { 3, 1, 0, 1, 3, 1, 0, 0 } }, 2,
-		  KVARC_OK },
-		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 1, 0, 1, 3, 1, 0, 0 } }, 2,
-		  KVARC_DATA },
-		{ { { 2, 0, 0, 1, 3, NONE }, { 3, 1, 0, 1, 3, 1, 0, 0 } }, 2,
-		  KVARC_DATA },
-		{ { { 4, 0, 0, 1, 3, NONE }, { 4, 1, 0, 1, 3, 1, 0, 0 } }, 2,
-		  KVARC_DATA },
+		{ { { 3, 0, 0, 1, 3, NONE }, { 3, 1, 0, 1, 3, 1, 0, 0 } }, 2, KVARC_OK },
+		{ { { 2, 0, 0, 1, 3, NONE }, { 2, 1, 0, 1, 3, 1, 0, 0 } }, 2, KVARC_DATA },
+		{ { { 2, 0, 0, 1, 3, NONE }, { 3, 1, 0, 1, 3, 1, 0, 0 } }, 2, KVARC_DATA },
+		{ { { 4, 0, 0, 1, 3, NONE }, { 4, 1, 0, 1, 3, 1, 0, 0 } }, 2, KVARC_DATA },
 		/* heads of the own head's scope */
-		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 4, 2, 0, 0, 1 } }, 2,
-		  KVARC_OK },
-		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 3, 2, 0, 0, 0 } }, 2,
-		  KVARC_OK },
-		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 3, 2, 0, 0, 1 } }, 2,
-		  KVARC_DATA },
-		{ { { 2, 0, 0, 4, 3, NONE }, { 2, 0, 1, 2, 2, 0, 0, 1 } }, 2,
-		  KVARC_DATA },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 4, 2, 0, 0, 1 } }, 2, KVARC_OK },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 3, 2, 0, 0, 0 } }, 2, KVARC_OK },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 3, 2, 0, 0, 1 } }, 2, KVARC_DATA },
+		{ { { 2, 0, 0, 4, 3, NONE }, { 2, 0, 1, 2, 2, 0, 0, 1 } }, 2, KVARC_DATA },
 		/* the scale's source is there, and of the same layer */
-		{ { { 2, 0, 0, 2, 3, NONE },
-		    { 2, 0, 1, 3, 2, NONE, 0, 0, 16, 0 } }, 2, KVARC_OK },
-		{ { { 2, 0, 0, 2, 3, NONE },
-		    { 2, 1, 1, 3, 2, NONE, 0, 0, 16, 0 } }, 2, KVARC_DATA },
-		{ { { 2, 0, 0, 2, 3, NONE },
-		    { 2, 0, 3, 3, 2, NONE, 0, 0, 16, 1 } }, 2, KVARC_DATA },
-		{ { { 2, 0, 0, 2, 3, NONE },
-		    { 2, 0, 3, 3, 2, NONE, 0, 0, 16, 3 } }, 2, KVARC_DATA },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 1, 3, 2, NONE, 0, 0, 16, 0 } }, 2, KVARC_OK },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 1, 1, 3, 2, NONE, 0, 0, 16, 0 } },
+		  2,
+		  KVARC_DATA },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 3, 3, 2, NONE, 0, 0, 16, 1 } },
+		  2,
+		  KVARC_DATA },
+		{ { { 2, 0, 0, 2, 3, NONE }, { 2, 0, 3, 3, 2, NONE, 0, 0, 16, 3 } },
+		  2,
+		  KVARC_DATA },
 	};
 	(void)state;
 	begin();
@@ -511,18 +516,16 @@ static void test_bytes(void **state)
 {
 	static const uint8_t good[] = {
 		0, 1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 0, 1, /* a rope, one model */
-		2, 0, 0, 1, 2, 1, 0, 0, 0, 0,
-		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+		2, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 	};
 	static const struct {
 		uint8_t at, value;
 	} bad[] = {
-		{ 0, 1 }, { 1, 0 }, { 1, 2 }, { 2, 0 }, { 2, 1 }, { 2, 3 },
-		{ 2, 4 }, { 11, 1 }, { 11, 8 }, { 12, 0 }, { 12, 2 }, { 13, 1 },
-		{ 13, 8 }, { 14, 0x80 }, { 16, 0 }, { 16, 2 }, { 17, 0 },
-		{ 17, 1 }, { 17, 3 }, { 18, 2 }, { 19, 1 }, { 20, 2 },
-		{ 20, 4 }, { 20, 8 }, { 20, 16 }, { 20, 32 }, { 20, 0x80 }, { 21, 1 },
-		{ 21, 9 }, { 22, 1 }, { 22, 5 }, { 23, 1 }, { 24, 1 },
+		{ 0, 1 },  { 1, 0 },  { 1, 2 },  { 2, 0 },   { 2, 1 },   { 2, 3 },     { 2, 4 },
+		{ 11, 1 }, { 11, 8 }, { 12, 0 }, { 12, 2 },  { 13, 1 },  { 13, 8 },    { 14, 0x80 },
+		{ 16, 0 }, { 16, 2 }, { 17, 0 }, { 17, 1 },  { 17, 3 },  { 18, 2 },    { 19, 1 },
+		{ 20, 2 }, { 20, 4 }, { 20, 8 }, { 20, 16 }, { 20, 32 }, { 20, 0x80 }, { 21, 1 },
+		{ 21, 9 }, { 22, 1 }, { 22, 5 }, { 23, 1 },  { 24, 1 },
 	};
 	uint8_t b[sizeof good + 1];
 	struct kvi_profile *p;
@@ -530,12 +533,10 @@ static void test_bytes(void **state)
 	begin();
 	memcpy(b, good, sizeof good);
 	b[sizeof good] = 0;
-	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof good),
-	                 KVARC_OK);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof good), KVARC_OK);
 	kvi_profile_free(p);
 	/* something follows */
-	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof b),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof b), KVARC_DATA);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		memcpy(b, good, sizeof good);
 		b[bad[i].at] = bad[i].value;
@@ -545,8 +546,7 @@ static void test_bytes(void **state)
 	}
 	memcpy(b, good, sizeof good);
 	b[15] = 2; /* key and value packed */
-	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof good),
-	                 KVARC_OPTIONS);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof good), KVARC_OPTIONS);
 	end();
 }
 
@@ -555,10 +555,9 @@ static void test_bounds(void **state)
 {
 	static const uint8_t models[] = { 0, 0, 0, 0x80, 0x80, 4, 2, 0, 0, 1, 1 };
 	/* 65535 x 16 channels, whole layer: 2^40 bytes, and 2^20 ids */
-	static const uint8_t wide[99] = { 0, 0, 0, 1, 2, 0, 0, 0xff, 0xff, 3,
-		16, 0, 0, 1, 0, 0 };
-	static const uint8_t no_channels[] = { 0, 0, 0, 1, 2, 0, 0, 1, 0, 0, 0,
-		8, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0 };
+	static const uint8_t wide[99] = { 0, 0, 0, 1, 2, 0, 0, 0xff, 0xff, 3, 16, 0, 0, 1, 0, 0 };
+	static const uint8_t no_channels[] = { 0, 0, 0, 1, 2, 0, 0, 1, 0, 0, 0, 8, 0,
+		                               0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0 };
 	uint8_t table[72] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0, 8, 0, 0 };
 	struct kvi_profile *p;
 	(void)state;
@@ -566,22 +565,17 @@ static void test_bounds(void **state)
 	table[24] = 0x80; /* n_ids 2^20 */
 	table[25] = 0x80;
 	table[26] = 0x40;
-	assert_int_equal(kvi_profile_parse(&p, &alloc, models, sizeof models),
+	assert_int_equal(kvi_profile_parse(&p, &alloc, models, sizeof models), KVARC_DATA);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, wide, sizeof wide), KVARC_DATA);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, no_channels, sizeof no_channels),
 	                 KVARC_DATA);
-	assert_int_equal(kvi_profile_parse(&p, &alloc, wide, sizeof wide),
-	                 KVARC_DATA);
-	assert_int_equal(kvi_profile_parse(&p, &alloc, no_channels,
-	                                   sizeof no_channels), KVARC_DATA);
-	assert_int_equal(kvi_profile_parse(&p, &alloc, table, sizeof table),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, table, sizeof table), KVARC_DATA);
 	assert_true(alloc.peak < 4096);
 	table[24] = 8; /* 8 ids, all 0 */
 	table[25] = table[26] = 0;
-	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 25 + 5 * 8),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 25 + 5 * 8), KVARC_DATA);
 	table[24] = 1;
-	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 25 + 5),
-	                 KVARC_OK);
+	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 25 + 5), KVARC_OK);
 	kvi_profile_free(p);
 	end();
 }
@@ -623,8 +617,7 @@ static void parse_any(const uint8_t *content, size_t n, unsigned *accepted)
 	struct kvi_profile *p;
 	struct kvi_out out;
 	kvarc_ret ret = kvi_profile_parse(&p, &alloc, content, n);
-	assert_true(ret == KVARC_OK || ret == KVARC_DATA ||
-	            ret == KVARC_OPTIONS);
+	assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 	assert_true(ret ? !p : !!p);
 	if (ret)
 		return;
@@ -657,17 +650,14 @@ static void test_truncation(void **state)
 			/* an exact block, for the sanitizer */
 			uint8_t *cut = malloc(n ? n : 1);
 			memcpy(cut, out.p, n);
-			assert_int_equal(kvi_profile_parse(&q, &alloc, cut, n),
-			                 KVARC_DATA);
+			assert_int_equal(kvi_profile_parse(&q, &alloc, cut, n), KVARC_DATA);
 			free(cut);
 		}
 		out.n = 0;
 		assert_int_equal(kvi_profile_write_file(p, &out), KVARC_OK);
 		for (size_t n = 0; n < out.n; n = next_length(n, out.n)) {
-			kvarc_ret ret = kvi_profile_read_file(&q, &alloc, out.p,
-			                                      n);
-			assert_int_equal(ret, n < 8 ? KVARC_FORMAT
-			                            : KVARC_DATA);
+			kvarc_ret ret = kvi_profile_read_file(&q, &alloc, out.p, n);
+			assert_int_equal(ret, n < 8 ? KVARC_FORMAT : KVARC_DATA);
 		}
 		kvi_out_free(&out);
 		kvi_profile_free(p);
@@ -692,8 +682,7 @@ static void test_flips(void **state)
 			size_t most = i % 2 && out.n > 150 ? 150 : out.n;
 			size_t at = (size_t)(r >> 16) % most;
 			uint8_t was = out.p[at];
-			out.p[at] = i % 4 < 2 ? (uint8_t)(was ^ 1 << r % 8)
-			                      : (uint8_t)r;
+			out.p[at] = i % 4 < 2 ? (uint8_t)(was ^ 1 << r % 8) : (uint8_t)r;
 			parse_any(out.p, out.n, &accepted);
 			out.p[at] = was;
 		}
@@ -708,16 +697,11 @@ static void test_flips(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_layout),
-		cmocka_unit_test(test_rules),
-		cmocka_unit_test(test_finish),
-		cmocka_unit_test(test_models),
-		cmocka_unit_test(test_wide),
-		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_truncation),
-		cmocka_unit_test(test_flips),
+		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_layout),
+		cmocka_unit_test(test_rules),      cmocka_unit_test(test_finish),
+		cmocka_unit_test(test_models),     cmocka_unit_test(test_wide),
+		cmocka_unit_test(test_bytes),      cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_truncation), cmocka_unit_test(test_flips),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,48 +31,47 @@ static struct kvi_profile *small(void)
 	assert_int_equal(kvi_profile_new(&p, &alloc), KVARC_OK);
 	p->models = kvi_calloc(&alloc, 2, sizeof *p->models);
 	p->n_models = 2;
-	p->models[0] = (struct kvi_model){ .level = 5, .kind = KVARC_KEY,
-		.heads = 2, .head_channels = 3 };
-	p->models[1] = (struct kvi_model){ .level = 5, .kind = KVARC_VALUE,
-		.heads = 2, .head_channels = 1, .n_same = 1,
-		.flags = KVI_MODEL_CORRECTS, .width = 2 };
+	p->models[0] =
+		(struct kvi_model){ .level = 5, .kind = KVARC_KEY, .heads = 2, .head_channels = 3 };
+	p->models[1] = (struct kvi_model){ .level = 5,
+		                           .kind = KVARC_VALUE,
+		                           .heads = 2,
+		                           .head_channels = 1,
+		                           .n_same = 1,
+		                           .flags = KVI_MODEL_CORRECTS,
+		                           .width = 2 };
 	p->models[1].same[0].scope = 1; /* B sees 3 slots of the key, D all 6 */
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(kvi_model_room(p, &p->models[i]), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, &p->models[i]), KVARC_OK);
 	return p;
 }
 
 static const uint8_t head_of_both[] = {
-	0, 0, 0, 2, /* pairs, ropes, sets, models */
-	5, 0, 0, 2, 3, 0, 0, 0, 0, 0, /* the key's head */
+	0, 0, 0, 2,                         /* pairs, ropes, sets, models */
+	5, 0, 0, 2, 3, 0, 0, 0, 0, 0,       /* the key's head */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* step */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* k */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* mean */
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-	5, 0, 1, 2, 1, 0, 0, 16, 0, 1, 0, 1, /* the value's */
-	0, 0, 0, 0, 0, 0, 0, 0, /* step, k */
-	0, 0, 0, 0, 0, 0, 0, 0, /* mean */
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* qb, B: 2 x 3 */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 2, 1, 0, 0, 16, 0, 1, 0, 1, /* the value's */
+	0, 0, 0, 0, 0, 0, 0, 0,                                                  /* step, k */
+	0, 0, 0, 0, 0, 0, 0, 0,                                                  /* mean */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                                /* qb, B: 2 x 3 */
 };
 
 /* Numbers of spec profile 3, by hand. */
 static void test_layout(void **state)
 {
-	static const uint8_t d[] = {
-		2, 0, 63, /* width, e */
-		1, 0xfe, 3, 10, 11, 12, 4, 5, /* lowest bytes */
-		6, 7, 8, 13, 14, 15, 9, 0,
-		0, 0xff, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80
-	};
+	static const uint8_t d[] = { 2, 0,    63,                   /* width, e */
+		                     1, 0xfe, 3,  10, 11, 12, 4, 5, /* lowest bytes */
+		                     6, 7,    8,  13, 14, 15, 9, 0, 0, 0xff, 0, 0,
+		                     0, 0,    0,  0,  1,  0,  0, 0, 0, 0,    0, 0x80 };
 	struct kvi_profile *p = small(), *q;
 	struct kvi_model *m = &p->models[1];
 	struct kvi_out out;
 	(void)state;
 	/* two heads of 3 channels and one of padding, two heads of 1 + 1 */
-	const int16_t rows[2][12] = {
-		{ 1, -2, 3, 0, 10, 11, 12, 0, 4, 0, 5, 0 },
-		{ 0x106, 7, 8, 0, 13, 14, 15, 0, 9, 0, -32768, 0 }
-	};
+	const int16_t rows[2][12] = { { 1, -2, 3, 0, 10, 11, 12, 0, 4, 0, 5, 0 },
+		                      { 0x106, 7, 8, 0, 13, 14, 15, 0, 9, 0, -32768, 0 } };
 	assert_int_equal(m->d_stride, 12);
 	memcpy(m->d, rows, sizeof rows);
 	m->e[1] = 63;
@@ -92,8 +91,7 @@ static void test_layout(void **state)
 	for (size_t i = 0; i < 24; i++) {
 		bool stored = i % 12 < 8 ? i % 4 != 3 : i % 2 == 0;
 		m->d[i] += 1;
-		assert_int_equal(kvi_profile_finish(p),
-		                 stored ? KVARC_OK : KVARC_DATA);
+		assert_int_equal(kvi_profile_finish(p), stored ? KVARC_OK : KVARC_DATA);
 		m->d[i] -= 1;
 	}
 	kvi_out_free(&out);
@@ -103,10 +101,11 @@ static void test_layout(void **state)
 /* Widths that cannot be cost no memory. */
 static void test_width(void **state)
 {
-	static const uint8_t widths[][4] = {
-		{ 0, 0 }, { 3, 0 }, { 0x80, 0x80, 0x40, 0 },
-		{ 0x81, 0x80, 0x40, 0 }, { 0xff, 0xff, 0xff, 0x7f }
-	};
+	static const uint8_t widths[][4] = { { 0, 0 },
+		                             { 3, 0 },
+		                             { 0x80, 0x80, 0x40, 0 },
+		                             { 0x81, 0x80, 0x40, 0 },
+		                             { 0xff, 0xff, 0xff, 0x7f } };
 	uint8_t b[sizeof head_of_both + 3 + 32] = { 0 };
 	const size_t at = sizeof head_of_both;
 	struct kvi_profile *p;
@@ -114,8 +113,7 @@ static void test_width(void **state)
 	memcpy(b, head_of_both, at);
 	b[at] = 2;
 	for (size_t n = 0; n < sizeof b; n++) {
-		assert_int_equal(kvi_profile_parse(&p, &alloc, b, n),
-		                 KVARC_DATA);
+		assert_int_equal(kvi_profile_parse(&p, &alloc, b, n), KVARC_DATA);
 		assert_null(p);
 	}
 	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof b), KVARC_OK);
@@ -123,8 +121,7 @@ static void test_width(void **state)
 	alloc.peak = 0;
 	for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
 		memcpy(b + at, widths[i], 4);
-		assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof b),
-		                 KVARC_DATA);
+		assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof b), KVARC_DATA);
 		assert_null(p);
 	}
 	assert_true(alloc.peak < 4096);
@@ -133,7 +130,7 @@ static void test_width(void **state)
 static void set_width(struct kvi_profile *p, uint32_t width)
 {
 	p->models[1].width = width;
-	assert_int_equal(kvi_model_room(p, &p->models[1]), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(p, &p->models[1]), KVARC_OK);
 }
 
 /* What parse and finish say to the content of p. */
@@ -159,12 +156,12 @@ static void test_rules(void **state)
 	assert_int_equal(answer(p), KVARC_OK);
 	m[0].flags = KVI_MODEL_CORRECTS;
 	m[0].width = 2;
-	assert_int_equal(kvi_model_room(p, &m[0]), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(p, &m[0]), KVARC_OK);
 	assert_int_equal(answer(p), KVARC_DATA);
 	m[1].flags = 0;
 	/* its room was made for a correction */
 	assert_int_equal(kvi_profile_finish(p), KVARC_DATA);
-	assert_int_equal(kvi_model_room(p, &m[1]), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(p, &m[1]), KVARC_OK);
 	assert_int_equal(answer(p), KVARC_OK);
 	m[1].flags = KVI_MODEL_CORRECTS;
 	m[1].layer = 1;
@@ -178,13 +175,11 @@ static void test_rules(void **state)
 		p = small();
 		p->models[0].level = p->models[1].level = (uint8_t)level;
 		kvarc_ret ret = answer(p);
-		assert_int_equal(ret, level > 3 && level < 8 ? KVARC_OK
-		                                             : KVARC_DATA);
+		assert_int_equal(ret, level > 3 && level < 8 ? KVARC_OK : KVARC_DATA);
 		p->models[1].flags = 0;
 		set_width(p, 0);
 		ret = answer(p);
-		assert_int_equal(ret, level > 1 && level < 8 ? KVARC_OK
-		                                             : KVARC_DATA);
+		assert_int_equal(ret, level > 1 && level < 8 ? KVARC_OK : KVARC_DATA);
 		kvi_profile_free(p);
 	}
 }
@@ -199,10 +194,10 @@ static void test_merge(void **state)
 	kvi_model_free(p, &p->models[--p->n_models]);
 	p->models[0].flags = KVI_MODEL_CORRECTS;
 	p->models[0].width = 7;
-	assert_int_equal(kvi_model_room(p, &p->models[0]), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(p, &p->models[0]), KVARC_OK);
 	p->models[0].d[6 * 8] = 11;
 	q->models[1].n_same = 0; /* q's key is not taken */
-	assert_int_equal(kvi_model_room(q, &q->models[1]), KVARC_OK);
+	assert_int_equal(kvi_model_reserve(q, &q->models[1]), KVARC_OK);
 	q->models[1].d[2] = 5;
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);
 	assert_int_equal(kvi_profile_finish(q), KVARC_OK);

@@ -30,12 +30,10 @@ static void test_header(void **state)
 		uint8_t value;
 		kvarc_ret ret;
 	} fields[] = {
-		{ 8, 2, KVARC_OPTIONS }, { 10, 7, KVARC_OK },
-		{ 12, 1, KVARC_OPTIONS }, { 15, 1, KVARC_OPTIONS },
-		{ 16, 0, KVARC_DATA }, { 20, 5, KVARC_DATA },
-		{ 24, 0, KVARC_DATA }, { 31, 1, KVARC_DATA },
-		{ 32, 1, KVARC_DATA }, { 47, 1, KVARC_DATA },
-		{ 48, 1, KVARC_DATA }, { 55, 1, KVARC_DATA },
+		{ 8, 2, KVARC_OPTIONS },  { 10, 7, KVARC_OK },   { 12, 1, KVARC_OPTIONS },
+		{ 15, 1, KVARC_OPTIONS }, { 16, 0, KVARC_DATA }, { 20, 5, KVARC_DATA },
+		{ 24, 0, KVARC_DATA },    { 31, 1, KVARC_DATA }, { 32, 1, KVARC_DATA },
+		{ 47, 1, KVARC_DATA },    { 48, 1, KVARC_DATA }, { 55, 1, KVARC_DATA },
 		{ 64, 2, KVARC_OPTIONS }, /* method */
 	};
 	struct kvi_profile *p, *q;
@@ -64,8 +62,7 @@ static void test_header(void **state)
 	reseal(out.p);
 	/* one byte more */
 	kvi_put8(&out, 0);
-	assert_int_equal(kvi_profile_read_file(&q, &alloc, out.p, out.n),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_profile_read_file(&q, &alloc, out.p, out.n), KVARC_DATA);
 	kvi_out_free(&out);
 	kvi_profile_free(p);
 	end();
@@ -74,12 +71,11 @@ static void test_header(void **state)
 /* A compressed frame that is larger than what is in it. */
 static void test_frame(void **state)
 {
-	static const uint8_t content[] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0, 0, 0,
-		0, 0, 0, 0, 0, 0, 0, 0, 0 };
+	static const uint8_t content[] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0,
+		                           0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
 	enum { N = sizeof content };
 	/* magic, one segment, size; one raw block, the last */
-	static const uint8_t frame[] = { 1, 0x28, 0xb5, 0x2f, 0xfd, 0x20, N,
-		N << 3 | 1, 0, 0 };
+	static const uint8_t frame[] = { 1, 0x28, 0xb5, 0x2f, 0xfd, 0x20, N, N << 3 | 1, 0, 0 };
 	struct kvi_profile *p;
 	struct kvi_out out;
 	(void)state;
@@ -95,13 +91,11 @@ static void test_frame(void **state)
 	kvi_put_bytes(&out, content, N);
 	kvi_store64(out.p + 24, out.n - 64);
 	reseal(out.p);
-	assert_int_equal(kvi_profile_read_file(&p, &alloc, out.p, out.n),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_profile_read_file(&p, &alloc, out.p, out.n), KVARC_DATA);
 	/* no byte at all */
 	kvi_store64(out.p + 24, 0);
 	reseal(out.p);
-	assert_int_equal(kvi_profile_read_file(&p, &alloc, out.p, 64),
-	                 KVARC_DATA);
+	assert_int_equal(kvi_profile_read_file(&p, &alloc, out.p, 64), KVARC_DATA);
 	kvi_out_free(&out);
 	end();
 }
@@ -227,12 +221,10 @@ static void test_open_errors(void **state)
 	kvarc_profile_close(&p);
 	assert_int_equal(c.held, 0);
 	common.memlimit = 100000;
-	assert_int_equal(kvarc_profile_open(&p, &source, &common),
-	                 KVARC_MEMLIMIT);
+	assert_int_equal(kvarc_profile_open(&p, &source, &common), KVARC_MEMLIMIT);
 	assert_int_equal(error.code, KVARC_MEMLIMIT);
 	assert_int_equal(kvarc_profile_open(&p, NULL, &common), KVARC_PROG);
-	assert_int_equal(kvarc_profile_open(NULL, &source, &common),
-	                 KVARC_PROG);
+	assert_int_equal(kvarc_profile_open(NULL, &source, &common), KVARC_PROG);
 	memfile_free(&to);
 	memfile_free(&f);
 	end();
@@ -254,8 +246,7 @@ static void test_questions(void **state)
 	assert_int_equal(info.file_bytes, f.n);
 	assert_memory_equal(info.digest, f.p + 32, 16);
 	assert_int_equal(info.levels, 1 << 2 | 1 << 3 | 1 << 4 | 1 << 7);
-	assert_true(info.n_models == 24 && info.n_pairs == 2 &&
-	            info.n_ropes == 1);
+	assert_true(info.n_models == 24 && info.n_pairs == 2 && info.n_ropes == 1);
 	uint64_t coefficients = 0;
 	for (size_t i = 0; i < info.n_models; i++) {
 		assert_int_equal(kvarc_profile_model(p, i, &model), KVARC_OK);
@@ -272,12 +263,10 @@ static void test_questions(void **state)
 	}
 	assert_int_equal(info.coefficients, coefficients);
 	assert_int_equal(kvarc_profile_model(p, 24, &model), KVARC_END);
-	assert_int_equal(kvarc_profile_identity_at(p, 1, &key, &value),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_profile_identity_at(p, 1, &key, &value), KVARC_OK);
 	assert_string_equal(key, "model");
 	assert_string_equal(value, "M");
-	assert_int_equal(kvarc_profile_identity_at(p, 2, &key, &value),
-	                 KVARC_END);
+	assert_int_equal(kvarc_profile_identity_at(p, 2, &key, &value), KVARC_END);
 	assert_int_equal(kvarc_profile_rope(p, 0, &rope), KVARC_OK);
 	assert_int_equal(rope.rotary, 2);
 	assert_int_equal(kvarc_profile_rope(p, 1, &rope), KVARC_END);
@@ -293,8 +282,9 @@ static void test_questions(void **state)
 
 static void test_fits(void **state)
 {
-	const kvarc_tensor good = { .layer = 2, .kind = KVARC_KEY,
-		.dtype = KVARC_BF16, .heads = 2, .channels = 8 };
+	const kvarc_tensor good = {
+		.layer = 2, .kind = KVARC_KEY, .dtype = KVARC_BF16, .heads = 2, .channels = 8
+	};
 	const uint64_t freq[4] = { 0 };
 	kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, freq };
 	struct memfile f;
@@ -304,11 +294,11 @@ static void test_fits(void **state)
 	begin();
 	file_of(&f, 5);
 	assert_int_equal(open_file(&p, &f), KVARC_OK);
-#define FITS(yes, rope, change)                                               \
-	do {                                                                  \
-		t = good;                                                     \
-		change;                                                       \
-		assert_int_equal(kvarc_profile_fits(p, 3, &t, rope), yes);    \
+#define FITS(yes, rope, change)                                            \
+	do {                                                               \
+		t = good;                                                  \
+		change;                                                    \
+		assert_int_equal(kvarc_profile_fits(p, 3, &t, rope), yes); \
 	} while (0)
 	FITS(1, &rope, (void)0);
 	FITS(1, &rope, t.total_heads = 2);
@@ -338,12 +328,9 @@ static void test_fits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header),
-		cmocka_unit_test(test_frame),
-		cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_open),
-		cmocka_unit_test(test_open_errors),
-		cmocka_unit_test(test_questions),
+		cmocka_unit_test(test_header),      cmocka_unit_test(test_frame),
+		cmocka_unit_test(test_limit),       cmocka_unit_test(test_open),
+		cmocka_unit_test(test_open_errors), cmocka_unit_test(test_questions),
 		cmocka_unit_test(test_fits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,10 +13,8 @@ enum { SEEDS = 40 };
 
 static struct kvi_alloc alloc;
 
-
 /* Which of both profiles a merged model comes from. */
-static const struct kvi_profile *origin(const struct kvi_profile *p,
-                                        const struct kvi_profile *q,
+static const struct kvi_profile *origin(const struct kvi_profile *p, const struct kvi_profile *q,
                                         const struct kvi_model *m)
 {
 	return kvi_profile_model(p, m->level, m->layer, m->kind) ? p : q;
@@ -29,16 +27,14 @@ static void array_same(const void *a, const void *b, size_t bytes)
 		assert_memory_equal(a, b, bytes);
 }
 
-static void check_merged(const struct kvi_profile *out,
-                         const struct kvi_profile *p,
+static void check_merged(const struct kvi_profile *out, const struct kvi_profile *p,
                          const struct kvi_profile *q)
 {
 	size_t from_p = 0;
 	for (size_t i = 0; i < out->n_models; i++) {
 		const struct kvi_model *m = &out->models[i];
 		const struct kvi_profile *from = origin(p, q, m);
-		const struct kvi_model *x = kvi_profile_model(
-			from, m->level, m->layer, m->kind);
+		const struct kvi_model *x = kvi_profile_model(from, m->level, m->layer, m->kind);
 		from_p += from == p;
 		assert_non_null(x);
 		assert_int_equal(m->rotary, x->rotary);
@@ -48,10 +44,9 @@ static void check_merged(const struct kvi_profile *out,
 		array_same(m->b, x->b, m->C * m->b_stride * sizeof *m->b);
 		array_same(m->table, x->table, m->n_ids * m->C);
 		if (m->rope)
-			assert_memory_equal(
-				out->ropes[m->rope - 1].freq,
-				from->ropes[x->rope - 1].freq,
-				m->rotary / 2 * sizeof(uint64_t));
+			assert_memory_equal(out->ropes[m->rope - 1].freq,
+			                    from->ropes[x->rope - 1].freq,
+			                    m->rotary / 2 * sizeof(uint64_t));
 		for (unsigned k = 0; k < m->n_lower; k++)
 			assert_ptr_equal(origin(p, q, m->lower[k].model), from);
 		for (unsigned k = 0; k < m->n_same; k++)
@@ -82,8 +77,7 @@ static void test_merge(void **state)
 		kvi_out_init(&a, &alloc);
 		kvi_out_init(&b, &alloc);
 		/* With itself it is what it was. */
-		assert_int_equal(kvi_profile_merge(&out, &alloc, twice, 2),
-		                 KVARC_OK);
+		assert_int_equal(kvi_profile_merge(&out, &alloc, twice, 2), KVARC_OK);
 		assert_int_equal(kvi_profile_serialise(p, &a), KVARC_OK);
 		assert_int_equal(kvi_profile_serialise(out, &b), KVARC_OK);
 		assert_int_equal(out->n_models, p->n_models);

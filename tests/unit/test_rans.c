@@ -9,12 +9,11 @@
 #include "../rans_cases.h"
 
 /* Every instruction set of this processor, in turn. */
-#define EACH_SET(k)                                                       \
-	for (int set_ = 0; set_ < CASE_ISAS; set_++)                      \
-		if (kvarc_isa_available() & case_isas[set_])              \
-			for (const struct kvi_kernels *k =                \
-			             kvi_kernels_get(case_isas[set_]);    \
-			     k; k = NULL)
+#define EACH_SET(k)                                                                             \
+	for (int set_ = 0; set_ < CASE_ISAS; set_++)                                            \
+		if (kvarc_isa_available() & case_isas[set_])                                    \
+			for (const struct kvi_kernels *k = kvi_kernels_get(case_isas[set_]); k; \
+			     k = NULL)
 
 static void test_dispatch(void **state)
 {
@@ -23,7 +22,8 @@ static void test_dispatch(void **state)
 	assert_true(isa & KVARC_ISA_SCALAR);
 	assert_string_equal(kvarc_isa_name(KVARC_ISA_SCALAR), "scalar");
 	assert_string_equal(kvarc_isa_name(0), kvarc_isa_name(KVARC_ISA_ALL));
-	EACH_SET(k) {
+	EACH_SET(k)
+	{
 		assert_int_equal(k->isa, case_isas[set_]);
 		assert_string_equal(k->name, kvarc_isa_name(case_isas[set_]));
 	}
@@ -85,8 +85,7 @@ static void test_contexts(void **state)
 		assert_int_equal(c >> 8 & 255, g + 127);
 		assert_int_equal(c >> 31, bits >> 31);
 		/* half a step of the element added, on the bit pattern */
-		uint32_t half = (bits & 0x7fffffff) +
-		                (f->whole ? 0 : 1u << (22 - m));
+		uint32_t half = (bits & 0x7fffffff) + (f->whole ? 0 : 1u << (22 - m));
 		float shifted;
 		memcpy(&shifted, &half, 4);
 		double y = shifted / ldexp(1, g - 3);
@@ -106,8 +105,7 @@ static void test_contexts(void **state)
 	}
 }
 
-static void grid_round_trip(const struct kvi_kernels *enc,
-                            const struct kvi_kernels *dec,
+static void grid_round_trip(const struct kvi_kernels *enc, const struct kvi_kernels *dec,
                             const struct grid_case *c)
 {
 	struct coded s;
@@ -135,14 +133,11 @@ static struct kvi_steps make_steps(size_t full, size_t tail, unsigned lanes)
 static void test_all_patterns(void **state)
 {
 	(void)state;
-	struct kvi_tables tables = tables_random(KVI_GRID_TABLES,
-	                                         KVI_GRID_SYMBOLS, 1);
-	static const uint32_t means[] = { 0, 0x80000000u, 0x3f800000u,
-		                          0xbf8ccccdu, 1, 0x00800000u,
-		                          0x7f800000u, 0xffc00001u, 0x7f7fffffu,
-		                          0x38800000u, 0x477fe000u };
-	static const int classes[] = { -400, -130, -60, -24, -8, 0, 7, 30, 61,
-		                       400 };
+	struct kvi_tables tables = tables_random(KVI_GRID_TABLES, KVI_GRID_SYMBOLS, 1);
+	static const uint32_t means[] = { 0,           0x80000000u, 0x3f800000u, 0xbf8ccccdu,
+		                          1,           0x00800000u, 0x7f800000u, 0xffc00001u,
+		                          0x7f7fffffu, 0x38800000u, 0x477fe000u };
+	static const int classes[] = { -400, -130, -60, -24, -8, 0, 7, 30, 61, 400 };
 	struct kvi_steps steps = make_steps(65536 / KVI_LANES, 0, 0);
 	for (unsigned format = 0; format < CASE_GRID_FORMATS; format++) {
 		struct grid_case c;
@@ -151,17 +146,14 @@ static void test_all_patterns(void **state)
 		for (size_t i = 0; i < c.n; i++)
 			c.x[i] = (uint16_t)(i & mask);
 		for (size_t i = 0; i < sizeof(means) / 4; i++)
-			for (size_t j = 0; j < sizeof(classes) / sizeof(int);
-			     j++) {
-				c.ctx[0] = kvi_grid_context(
-					means[i], classes[j],
-					&case_formats[format]);
-				const struct kvi_kernels *best =
-					kvi_kernels_get(KVARC_ISA_ALL);
+			for (size_t j = 0; j < sizeof(classes) / sizeof(int); j++) {
+				c.ctx[0] = kvi_grid_context(means[i], classes[j],
+				                            &case_formats[format]);
+				const struct kvi_kernels *best = kvi_kernels_get(KVARC_ISA_ALL);
 				grid_round_trip(best, best, &c);
 			}
 		EACH_SET(k)
-			grid_round_trip(k, k, &c);
+		grid_round_trip(k, k, &c);
 		grid_case_free(&c);
 	}
 	tables_free(&tables);
@@ -171,24 +163,17 @@ static void test_all_patterns(void **state)
 static void test_shapes(void **state)
 {
 	(void)state;
-	struct kvi_tables tables = tables_random(KVI_GRID_TABLES,
-	                                         KVI_GRID_SYMBOLS, 1);
+	struct kvi_tables tables = tables_random(KVI_GRID_TABLES, KVI_GRID_SYMBOLS, 1);
 	for (unsigned lanes = 0; lanes < KVI_LANES; lanes++)
 		for (size_t full = 0; full < 3; full++)
 			for (size_t tail = 0; tail < 3; tail++) {
 				struct grid_case c;
-				grid_case_new(&c, lanes % CASE_GRID_FORMATS,
-				              GRID_SPRINKLED,
-				              make_steps(full, tail, lanes),
-				              full ? full : 1, lanes & 1,
-				              &tables);
+				grid_case_new(&c, lanes % CASE_GRID_FORMATS, GRID_SPRINKLED,
+				              make_steps(full, tail, lanes), full ? full : 1,
+				              lanes & 1, &tables);
 				EACH_SET(a)
-					for (int i = 0; i < CASE_ISAS; i++)
-						grid_round_trip(
-							a,
-							kvi_kernels_get(
-								case_isas[i]),
-							&c);
+				for (int i = 0; i < CASE_ISAS; i++)
+					grid_round_trip(a, kvi_kernels_get(case_isas[i]), &c);
 				grid_case_free(&c);
 			}
 	tables_free(&tables);
@@ -203,19 +188,17 @@ static void test_bytes_shapes(void **state)
 		struct kvi_steps steps = make_steps(i % 3, i / 3 % 3, i / 9);
 		struct byte_case c;
 		struct coded s;
-		byte_case_new(&c, steps, i % 3 ? i % 3 : 1, i & 1,
-		              (int)(i % 2) * 5, i & 2 ? &exps : &bytes);
+		byte_case_new(&c, steps, i % 3 ? i % 3 : 1, i & 1, (int)(i % 2) * 5,
+		              i & 2 ? &exps : &bytes);
 		uint16_t *y = must_alloc(c.n, 2);
 		uint8_t *e = must_alloc(c.n, 1);
-		EACH_SET(k) {
+		EACH_SET(k)
+		{
 			struct kvi_exp_job ej = exp_job(&c, &exps);
 			struct kvi_sym_job sj = sym_job(&c, &bytes);
 			coded_new(&s, c.n);
-			size_t n = i & 2 ? k->exp_encode(&ej, c.e, s.end,
-			                                 s.stream.state)
-			                 : k->sym_encode(&sj, c.sym, c.esc,
-			                                 s.end,
-			                                 s.stream.state);
+			size_t n = i & 2 ? k->exp_encode(&ej, c.e, s.end, s.stream.state)
+			                 : k->sym_encode(&sj, c.sym, c.esc, s.end, s.stream.state);
 			uint8_t *words = coded_seal(&s, n);
 			assert_true(i & 2 ? k->exp_decode(&ej, &s.stream, e)
 			                  : k->sym_decode(&sj, &s.stream, y, e));
@@ -240,8 +223,7 @@ static void test_exponent_tables(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 64; i++) {
-		struct kvi_tables t = tables_random(1 + i / 4, KVI_EXP_SYMBOLS,
-		                                    i & 1);
+		struct kvi_tables t = tables_random(1 + i / 4, KVI_EXP_SYMBOLS, i & 1);
 		struct kvi_steps steps = make_steps(30, 1, i & 2 ? 7 : 0);
 		struct byte_case c;
 		struct coded s;
@@ -255,14 +237,14 @@ static void test_exponent_tables(void **state)
 			c.e[n] = (uint8_t)(c.top[at] - d);
 		}
 		uint8_t *e = must_alloc(c.n, 1);
-		EACH_SET(k) {
+		EACH_SET(k)
+		{
 			struct kvi_tables some = t;
 			if (t.n_tables <= k->exp_searched)
 				some.lut = NULL;
 			struct kvi_exp_job job = exp_job(&c, &some);
 			coded_new(&s, c.n);
-			size_t n = k->exp_encode(&job, c.e, s.end,
-			                         s.stream.state);
+			size_t n = k->exp_encode(&job, c.e, s.end, s.stream.state);
 			uint8_t *words = coded_seal(&s, n);
 			assert_true(k->exp_decode(&job, &s.stream, e));
 			assert_memory_equal(e, c.e, c.n);
@@ -281,14 +263,13 @@ static void test_final_check(void **state)
 	(void)state;
 	struct kvi_tables tables = tables_model();
 	struct grid_case c;
-	grid_case_new(&c, CASE_BF16, GRID_MODEL, make_steps(50, 3, 7), 50, 0,
-	              &tables);
+	grid_case_new(&c, CASE_BF16, GRID_MODEL, make_steps(50, 3, 7), 50, 0, &tables);
 	uint16_t *y = must_alloc(c.n, 2);
-	EACH_SET(k) {
+	EACH_SET(k)
+	{
 		struct coded s;
 		coded_new(&s, c.n + 1);
-		size_t n = k->grid_encode(&c.job, c.x, s.end - 1,
-		                          s.stream.state);
+		size_t n = k->grid_encode(&c.job, c.x, s.end - 1, s.stream.state);
 		s.stream.words = s.end - 1 - n;
 		s.stream.n_words = n;
 		assert_true(k->grid_decode(&c.job, &s.stream, y));
@@ -310,9 +291,9 @@ static void test_final_check(void **state)
 	free(y);
 	/* Lanes without elements have to be at 2^16 too. */
 	struct grid_case none;
-	grid_case_new(&none, CASE_BF16, GRID_MODEL, make_steps(0, 0, 0), 1, 0,
-	              &tables);
-	EACH_SET(k) {
+	grid_case_new(&none, CASE_BF16, GRID_MODEL, make_steps(0, 0, 0), 1, 0, &tables);
+	EACH_SET(k)
+	{
 		struct kvi_stream s = { .words = NULL, .n_words = 0 };
 		for (int l = 0; l < KVI_LANES; l++)
 			s.state[l] = KVI_RANS_LOW;
@@ -330,18 +311,15 @@ static void test_final_check(void **state)
 static void test_hostile(void **state)
 {
 	(void)state;
-	struct kvi_tables grid = tables_random(KVI_GRID_TABLES,
-	                                       KVI_GRID_SYMBOLS, 1);
+	struct kvi_tables grid = tables_random(KVI_GRID_TABLES, KVI_GRID_SYMBOLS, 1);
 	struct kvi_tables exps = tables_random(16, KVI_EXP_SYMBOLS, 1);
 	struct kvi_tables bytes = tables_random(16, KVI_BYTE_SYMBOLS, 0);
 	for (unsigned i = 0; i < 300; i++) {
-		struct kvi_steps steps = make_steps(rng_below(20), rng_below(4),
-		                                    rng_below(32));
+		struct kvi_steps steps = make_steps(rng_below(20), rng_below(4), rng_below(32));
 		struct grid_case g;
 		struct byte_case b;
 		size_t ring = steps.full_steps ? steps.full_steps : 1;
-		grid_case_new(&g, i % CASE_GRID_FORMATS, GRID_RANDOM, steps, ring,
-		              i & 1, &grid);
+		grid_case_new(&g, i % CASE_GRID_FORMATS, GRID_RANDOM, steps, ring, i & 1, &grid);
 		byte_case_new(&b, steps, ring, i & 1, 0, &exps);
 		size_t n_words = rng_below((uint32_t)(3 * g.n + 8));
 		uint16_t *words = must_alloc(n_words, 2);
@@ -350,7 +328,8 @@ static void test_hostile(void **state)
 			words[w] = (uint16_t)rng();
 		for (int l = 0; l < KVI_LANES; l++)
 			s.state[l] = rng() >> rng_below(32);
-		EACH_SET(k) {
+		EACH_SET(k)
+		{
 			struct kvi_exp_job ej = exp_job(&b, &exps);
 			struct kvi_sym_job sj = sym_job(&b, &bytes);
 			bool all = g.n != 0;
@@ -375,7 +354,8 @@ static void test_negative_exponent(void **state)
 	struct kvi_tables t = tables_random(1, KVI_EXP_SYMBOLS, 1);
 	struct byte_case c;
 	byte_case_new(&c, make_steps(3, 0, 0), 1, 1, 5, &t);
-	EACH_SET(k) {
+	EACH_SET(k)
+	{
 		struct kvi_exp_job job = exp_job(&c, &t);
 		struct coded s;
 		uint8_t y[3 * KVI_LANES];
@@ -400,16 +380,11 @@ static void test_negative_exponent(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dispatch),
-		cmocka_unit_test(test_tables),
-		cmocka_unit_test(test_contexts),
-		cmocka_unit_test(test_all_patterns),
-		cmocka_unit_test(test_shapes),
-		cmocka_unit_test(test_bytes_shapes),
-		cmocka_unit_test(test_exponent_tables),
-		cmocka_unit_test(test_final_check),
-		cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_negative_exponent),
+		cmocka_unit_test(test_dispatch),        cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_contexts),        cmocka_unit_test(test_all_patterns),
+		cmocka_unit_test(test_shapes),          cmocka_unit_test(test_bytes_shapes),
+		cmocka_unit_test(test_exponent_tables), cmocka_unit_test(test_final_check),
+		cmocka_unit_test(test_hostile),         cmocka_unit_test(test_negative_exponent),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

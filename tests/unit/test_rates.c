@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_rates.c - tokens of a lossy chunk with rates of their own: errors, exact ones, hostile bytes */
+/* test_rates.c - tokens of a lossy chunk with rates of their own: errors, exact ones, hostile
+ * bytes */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,13 @@
 #include "numeric/formats.h"
 #include "random.h"
 
-enum { TOKENS = 256, HEADS = 3, CHANNELS = 64, WIDTH = HEADS * CHANNELS, BYTES = TOKENS * WIDTH * 4 };
+enum {
+	TOKENS = 256,
+	HEADS = 3,
+	CHANNELS = 64,
+	WIDTH = HEADS * CHANNELS,
+	BYTES = TOKENS * WIDTH * 4
+};
 enum { FLAGS = 1 };
 #define STAYS KVARC_LOSSY_NOTHING
 
@@ -32,9 +39,12 @@ static kvarc_lossy tier(const char *text)
 
 static struct kvi_chunk chunk_of(unsigned kind, const int16_t *rates)
 {
-	return (struct kvi_chunk){ .dtype = KVARC_F32, .n_tokens = TOKENS,
-		                   .heads = HEADS, .head_channels = CHANNELS,
-		                   .kind = (uint8_t)kind, .token_rate = rates };
+	return (struct kvi_chunk){ .dtype = KVARC_F32,
+		                   .n_tokens = TOKENS,
+		                   .heads = HEADS,
+		                   .head_channels = CHANNELS,
+		                   .kind = (uint8_t)kind,
+		                   .token_rate = rates };
 }
 
 /* Normal numbers, of tsc from token to token. */
@@ -60,21 +70,22 @@ static void coded_free(struct rate_coded *o)
 	kvi_params_free(o->params);
 }
 
-/* `was` with every set: the same payload, and `is` from it. fresh: whether parameters came along. */
+/* `was` with every set: the same payload, and `is` from it. fresh: whether parameters came along.
+ * */
 static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *how,
-                         const struct kvi_params *current, bool *fresh)
+                              const struct kvi_params *current, bool *fresh)
 {
 	struct rate_coded o = { .payload = NULL };
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		uint8_t *raw = malloc(BYTES), *back = malloc(BYTES);
 		kvi_floats_store(KVARC_F32, was, TOKENS * WIDTH, raw);
-		assert_int_equal(kvi_chunk_encode_lossy(coders[i], chunk, 1, how,
-			current, raw, &e), KVARC_OK);
+		assert_int_equal(kvi_chunk_encode_lossy(coders[i], chunk, 1, how, current, raw, &e),
+		                 KVARC_OK);
 		assert_true(kvi_codec_lossy(e.codec));
 		if (!i) {
 			o = (struct rate_coded){ e.codec, e.lane_order, malloc(e.payload_bytes),
-				            e.payload_bytes, e.params };
+				                 e.payload_bytes, e.params };
 			memcpy(o.payload, e.payload, o.bytes);
 			kvi_floats_exact(KVARC_F32, raw, TOKENS * WIDTH, is);
 			if (fresh)
@@ -82,9 +93,10 @@ static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *
 		}
 		assert_int_equal(e.payload_bytes, o.bytes);
 		assert_memory_equal(e.payload, o.payload, o.bytes);
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, (uint8_t)e.codec,
-			e.lane_order, e.params ? e.params : current, o.payload,
-			o.bytes, back), KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[i], chunk, (uint8_t)e.codec, e.lane_order,
+		                                  e.params ? e.params : current, o.payload, o.bytes,
+		                                  back),
+		                 KVARC_OK);
 		assert_memory_equal(raw, back, BYTES);
 		kvi_free(&alloc, e.params_content);
 		if (i)
@@ -121,7 +133,8 @@ static void errors(void **state)
 {
 	static const int16_t some[] = { 0, 16, -12, 40, STAYS, 0 };
 	static const int more[] = { 0, 16, -12, 40 };
-	static const char *const tiers[] = { "had:2.5", "had:2.5,identity,keys=+1", "had:2,outliers=64" };
+	static const char *const tiers[] = { "had:2.5", "had:2.5,identity,keys=+1",
+		                             "had:2,outliers=64" };
 	int16_t rates[TOKENS];
 	(void)state;
 	spread(rates, some, 6);
@@ -199,8 +212,8 @@ static void tsc_closed_loop(void **state)
 	make(true);
 	struct rate_coded o = code(&chunk, &how, NULL, NULL);
 	assert_int_equal(o.payload[FLAGS], KVI_FLAG_RATES);
-	/* A difference of two steps of the walk has a step of 1/3 of the largest of 16 numbers, 2 of
-	 * deviation at most: (2 * 0.125 * 1.42 / 3)^2 / 12; of 1/15 for the others. */
+	/* A difference of two steps of the walk has a step of 1/3 of the largest of 16 numbers, 2
+	 * of deviation at most: (2 * 0.125 * 1.42 / 3)^2 / 12; of 1/15 for the others. */
 	double coarse = error_of(rates, 0), fine = error_of(rates, 32);
 	assert_true(coarse > 0 && coarse < 0.002);
 	assert_true(fine > 0 && fine < coarse / 10);
@@ -214,24 +227,28 @@ static void rates_of_tiers(void **state)
 	static const struct {
 		const char *tier;
 		int kind, more, rate;
-	} cases[] = {
-		{ "had:4", KVARC_KEY, 0, 64 }, { "had:4", KVARC_KEY, 7, 71 },
-		{ "had:4", KVARC_KEY, 1000, 104 }, { "had:4", KVARC_KEY, -1000, 16 },
-		{ "had:4", KVARC_VALUE, KVARC_LOSSY_DROP, 16 },
-		{ "had:4,keys=+1", KVARC_KEY, 40, 104 }, { "klt:1", KVARC_KEY, -15, 4 },
-		{ "tsc:4", KVARC_KEY, 7, 64 }, { "tsc:4", KVARC_KEY, 8, 80 },
-		{ "tsc:4", KVARC_KEY, -8, 64 }, { "tsc:4", KVARC_KEY, -9, 48 },
-		{ "tsc:4", KVARC_KEY, 1000, 128 }, { "tsc:4", KVARC_KEY, -1000, 32 },
-		{ "tsc:4,keys=+2", KVARC_KEY, 1000, 96 },
-		{ "tsc:4,keys=+2", KVARC_VALUE, 1000, 128 },
-		{ "vq:2", KVARC_KEY, 16, 32 }, { "near:0.1", KVARC_KEY, 16, 0 }
-	};
+	} cases[] = { { "had:4", KVARC_KEY, 0, 64 },
+		      { "had:4", KVARC_KEY, 7, 71 },
+		      { "had:4", KVARC_KEY, 1000, 104 },
+		      { "had:4", KVARC_KEY, -1000, 16 },
+		      { "had:4", KVARC_VALUE, KVARC_LOSSY_DROP, 16 },
+		      { "had:4,keys=+1", KVARC_KEY, 40, 104 },
+		      { "klt:1", KVARC_KEY, -15, 4 },
+		      { "tsc:4", KVARC_KEY, 7, 64 },
+		      { "tsc:4", KVARC_KEY, 8, 80 },
+		      { "tsc:4", KVARC_KEY, -8, 64 },
+		      { "tsc:4", KVARC_KEY, -9, 48 },
+		      { "tsc:4", KVARC_KEY, 1000, 128 },
+		      { "tsc:4", KVARC_KEY, -1000, 32 },
+		      { "tsc:4,keys=+2", KVARC_KEY, 1000, 96 },
+		      { "tsc:4,keys=+2", KVARC_VALUE, 1000, 128 },
+		      { "vq:2", KVARC_KEY, 16, 32 },
+		      { "near:0.1", KVARC_KEY, 16, 0 } };
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct kvi_chunk chunk = chunk_of((unsigned)cases[i].kind, NULL);
 		kvarc_lossy how = tier(cases[i].tier);
-		assert_int_equal(kvi_lossy_token_rate(&how, &chunk, cases[i].more),
-		                 cases[i].rate);
+		assert_int_equal(kvi_lossy_token_rate(&how, &chunk, cases[i].more), cases[i].rate);
 	}
 }
 
@@ -246,8 +263,10 @@ static void few_classes(void **state)
 	} cases[] = {
 		{ { 40, 40, 40, 40, 40, 56 }, { -40, -30, -10, 0, 10, 30 }, 4, { 34, 64, 74, 94 } },
 		{ { 256 }, { 5 }, 1, { 69 } },
-		{ { 1, 255 }, { -16, 0 }, 1, { 64 } }, { { 1, 255 }, { 16, 0 }, 2, { 64, 80 } },
-		{ { 5, 251 }, { -16, 0 }, 1, { 64 } }, { { 6, 250 }, { -16, 0 }, 2, { 48, 64 } },
+		{ { 1, 255 }, { -16, 0 }, 1, { 64 } },
+		{ { 1, 255 }, { 16, 0 }, 2, { 64, 80 } },
+		{ { 5, 251 }, { -16, 0 }, 1, { 64 } },
+		{ { 6, 250 }, { -16, 0 }, 2, { 48, 64 } },
 		{ { 6, 3, 200, 47 }, { -16, -14, 0, 16 }, 3, { 50, 64, 80 } },
 		{ { 6, 200, 50 }, { STAYS, 0, 16 }, 2, { 64, 80 } },
 		{ { 256 }, { STAYS }, 1, { 64 } }
@@ -329,35 +348,39 @@ static void hostile(void **state)
 {
 	/* 5 tokens of 1 channel of tsc, kappa 1: steps of 1, codes as bytes; classes 0 1 2 1 0. */
 	static const uint8_t good[] = {
-		1, KVI_FLAG_RATES, 3, 0x64, 0, 14, 14,
-		1, 0, 1, 0, 7, 7, 0, 0x80, 0x80, 0x3f, 0x3f, 0, 1, 2,
-		1, 0, 1, 0, 7, 7, 0, 0x80, 0x80, 0x3f, 0x3f, 0, 3, 4,
-		1, 0, 1, 0, 7, 7, 0, 0x80, 0x3f, 0, 5
+		1,    KVI_FLAG_RATES, 3,    0x64, 0, 14, 14, 1, 0, 1, 0, 7, 7, 0,
+		0x80, 0x80,           0x3f, 0x3f, 0, 1,  2,  1, 0, 1, 0, 7, 7, 0,
+		0x80, 0x80,           0x3f, 0x3f, 0, 3,  4,  1, 0, 1, 0, 7, 7, 0,
+		0x80, 0x3f,           0,    5
 	};
 	static const struct {
 		size_t at;
 		uint8_t value;
-	} cases[] = {
-		{ 1, 0 }, { 1, 6 }, { 2, 0 }, { 2, 1 }, { 2, 2 }, { 2, 4 }, { 2, 5 }, { 2, 255 },
-		{ 3, 0x65 }, { 3, 0x67 }, { 3, 0x44 }, { 4, 4 }, { 4, 0x80 }, { 5, 0 }, { 5, 13 },
-		{ 5, 15 }, { 5, 127 }, { 5, 0x8e }, { 6, 0 }, { 6, 13 }, { 6, 15 }, { 6, 25 }, { 6, 26 }
-	};
+	} cases[] = { { 1, 0 },    { 1, 6 },   { 2, 0 },    { 2, 1 },    { 2, 2 },    { 2, 4 },
+		      { 2, 5 },    { 2, 255 }, { 3, 0x65 }, { 3, 0x67 }, { 3, 0x44 }, { 4, 4 },
+		      { 4, 0x80 }, { 5, 0 },   { 5, 13 },   { 5, 15 },   { 5, 127 },  { 5, 0x8e },
+		      { 6, 0 },    { 6, 13 },  { 6, 15 },   { 6, 25 },   { 6, 26 } };
 	static const float want[] = { 1, 3, 5, 4, 2 };
-	struct kvi_chunk chunk = { .dtype = KVARC_F32, .n_tokens = 5, .heads = 1,
-		                   .head_channels = 1, .kind = KVARC_VALUE };
+	struct kvi_chunk chunk = { .dtype = KVARC_F32,
+		                   .n_tokens = 5,
+		                   .heads = 1,
+		                   .head_channels = 1,
+		                   .kind = KVARC_VALUE };
 	uint8_t raw[20];
 	float x[5];
 	(void)state;
 	for (int i = 0; i < n_coders; i++) {
-		assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL,
-			good, sizeof good, raw), KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL, good,
+		                                  sizeof good, raw),
+		                 KVARC_OK);
 		kvi_floats_exact(KVARC_F32, raw, 5, x);
 		assert_memory_equal(x, want, sizeof x);
 		for (size_t n = 0; n < sizeof good; n++) {
 			uint8_t *cut = malloc(n ? n : 1);
 			memcpy(cut, good, n);
-			assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC,
-				0, NULL, cut, n, raw), KVARC_DATA);
+			assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL,
+			                                  cut, n, raw),
+			                 KVARC_DATA);
 			free(cut);
 		}
 		/* A byte behind each body. */
@@ -367,8 +390,9 @@ static void hostile(void **state)
 			memcpy(bad, good, end);
 			memcpy(bad + end + 1, good + end, sizeof good - end);
 			bad[5 + k] = (uint8_t)(bad[5 + k] + (k < 2));
-			assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC,
-				0, NULL, bad, sizeof bad, raw), KVARC_DATA);
+			assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL,
+			                                  bad, sizeof bad, raw),
+			                 KVARC_DATA);
 		}
 		for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
 			uint8_t bad[sizeof good];
@@ -384,12 +408,9 @@ static void hostile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(errors),
-		cmocka_unit_test(one_rate),
-		cmocka_unit_test(tsc_closed_loop),
-		cmocka_unit_test(rates_of_tiers),
-		cmocka_unit_test(few_classes),
-		cmocka_unit_test(parameters_serve),
+		cmocka_unit_test(errors),          cmocka_unit_test(one_rate),
+		cmocka_unit_test(tsc_closed_loop), cmocka_unit_test(rates_of_tiers),
+		cmocka_unit_test(few_classes),     cmocka_unit_test(parameters_serve),
 		cmocka_unit_test(hostile),
 	};
 	return cmocka_run_group_tests(tests, open_lossy, close_coders);

@@ -37,8 +37,7 @@ static uint16_t to_bf16(float f)
 
 /* Keys whose mean turns by a rope; the first token is an outlier, some
  * elements are not finite. */
-static void make_keys(const struct kvi_rope *r, int32_t first, uint16_t *raw,
-                      int32_t *positions)
+static void make_keys(const struct kvi_rope *r, int32_t first, uint16_t *raw, int32_t *positions)
 {
 	kvarc_rope rope = { r->pairing, r->rotary, r->freq };
 	float mean[HEADS * D];
@@ -53,11 +52,9 @@ static void make_keys(const struct kvi_rope *r, int32_t first, uint16_t *raw,
 			for (int h = 0; h < HEADS; h++) {
 				uint32_t a, b, angle;
 				kvi_rope_pair(&rope, p, &a, &b);
-				angle = kvi_rotate_angle(r->freq[p],
-				                         positions[t]);
+				angle = kvi_rotate_angle(r->freq[p], positions[t]);
 				float c = (float)kvi_cos4096[angle] / 16384;
-				float s = (float)kvi_cos4096[(angle + 3072) &
-				                             4095] / 16384;
+				float s = (float)kvi_cos4096[(angle + 3072) & 4095] / 16384;
 				float *x = v + h * D;
 				float xa = x[a], xb = x[b];
 				x[a] = xa * c - xb * s;
@@ -74,9 +71,8 @@ static bool search(const uint16_t *raw, const int32_t *positions, double hint,
 {
 	struct kvi_rope_sample s[3];
 	for (int i = 0; i < 3; i++)
-		s[i] = (struct kvi_rope_sample){ KVARC_BF16, T, HEADS, D,
-			                         positions,
-			                         (const uint8_t *)raw };
+		s[i] = (struct kvi_rope_sample){ KVARC_BF16, T,         HEADS,
+			                         D,          positions, (const uint8_t *)raw };
 	return kvi_rope_search(found, &alloc, s, 3, hint);
 }
 
@@ -98,14 +94,13 @@ static void test_finds(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct kvi_rope made, found;
-		assert_true(kvi_rope_make(&made, cases[i].theta,
-		                          cases[i].rotary, cases[i].pairing));
+		assert_true(
+			kvi_rope_make(&made, cases[i].theta, cases[i].rotary, cases[i].pairing));
 		make_keys(&made, i & 1 ? 3000 : 0, raw, positions);
 		assert_true(search(raw, positions, cases[i].hint, &found));
 		assert_int_equal(found.pairing, made.pairing);
 		assert_int_equal(found.rotary, made.rotary);
-		assert_memory_equal(found.freq, made.freq,
-		                    made.rotary / 2 * sizeof *made.freq);
+		assert_memory_equal(found.freq, made.freq, made.rotary / 2 * sizeof *made.freq);
 	}
 }
 
@@ -129,11 +124,9 @@ static void test_refuses(void **state)
 	memset(raw, 0xff, sizeof raw);
 	assert_false(search(raw, positions, 0, &found));
 	assert_false(kvi_rope_search(&found, &alloc, NULL, 0, 0));
-	struct kvi_rope_sample few = { KVARC_BF16, 8, HEADS, D, positions,
-		                       (const uint8_t *)raw };
+	struct kvi_rope_sample few = { KVARC_BF16, 8, HEADS, D, positions, (const uint8_t *)raw };
 	assert_false(kvi_rope_search(&found, &alloc, &few, 1, 0));
-	few = (struct kvi_rope_sample){ KVARC_I8, T, HEADS, D, positions,
-		                        (const uint8_t *)raw };
+	few = (struct kvi_rope_sample){ KVARC_I8, T, HEADS, D, positions, (const uint8_t *)raw };
 	assert_false(kvi_rope_search(&found, &alloc, &few, 1, 0));
 }
 
@@ -150,8 +143,7 @@ static void test_make(void **state)
 	assert_false(kvi_rope_make(&r, -2, 128, KVARC_ROPE_HALF));
 	assert_false(kvi_rope_make(&r, 1e4, 0, KVARC_ROPE_HALF));
 	assert_false(kvi_rope_make(&r, 1e4, 63, KVARC_ROPE_HALF));
-	assert_false(kvi_rope_make(&r, 1e4, 2 * KVI_ROPE_PAIRS_MAX + 2,
-	                           KVARC_ROPE_HALF));
+	assert_false(kvi_rope_make(&r, 1e4, 2 * KVI_ROPE_PAIRS_MAX + 2, KVARC_ROPE_HALF));
 	assert_false(kvi_rope_make(&r, 1e4, 64, 2));
 }
 
@@ -185,19 +177,22 @@ static void test_quarter_turns(void **state)
 		uint16_t angle;
 		uint32_t ctx[2], bits_a, bits_b;
 		struct kvi_rotation r = {
-			.fmt = &bf16, .pairs = 1, .interleaved = true,
-			.angle = &angle, .mean = mean, .k = k,
-			.cosines = kvi_cos4096, .scales = kvi_rot_scale,
+			.fmt = &bf16,
+			.pairs = 1,
+			.interleaved = true,
+			.angle = &angle,
+			.mean = mean,
+			.k = k,
+			.cosines = kvi_cos4096,
+			.scales = kvi_rot_scale,
 		};
 		kvi_rotate_angles(&rope, p, &angle);
 		kvi_kernels_get(KVARC_ISA_SCALAR)->rotated_contexts(ctx, &r);
 		memcpy(&bits_a, &a[p], sizeof bits_a);
 		memcpy(&bits_b, &b[p], sizeof bits_b);
 		/* half a class of angles off the axis: nearly the own scale */
-		assert_int_equal(ctx[0], kvi_grid_context(bits_a, p & 1 ? -4 : 8,
-		                                          &bf16));
-		assert_int_equal(ctx[1], kvi_grid_context(bits_b, p & 1 ? 8 : -4,
-		                                          &bf16));
+		assert_int_equal(ctx[0], kvi_grid_context(bits_a, p & 1 ? -4 : 8, &bf16));
+		assert_int_equal(ctx[1], kvi_grid_context(bits_b, p & 1 ? 8 : -4, &bf16));
 	}
 }
 
@@ -208,28 +203,24 @@ static void test_fixed_mean(void **state)
 		int mean, k;
 		float value;
 	} cases[] = {
-		{ 7, 5, 0.875f }, { -32768, 0, -2048.0f }, { 1, -1, 0x1p-5f },
-		{ 32767, 400, 32767 * 0x1p96f }, { 3, -400, 3 * 0x1p-104f },
-		{ 0, 17, 0.0f },
+		{ 7, 5, 0.875f },           { -32768, 0, -2048.0f },
+		{ 1, -1, 0x1p-5f },         { 32767, 400, 32767 * 0x1p96f },
+		{ 3, -400, 3 * 0x1p-104f }, { 0, 17, 0.0f },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		uint32_t bits;
 		memcpy(&bits, &cases[i].value, sizeof bits);
-		assert_int_equal(kvi_fixed_mean(cases[i].mean, cases[i].k),
-		                 bits);
+		assert_int_equal(kvi_fixed_mean(cases[i].mean, cases[i].k), bits);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_finds),
-		cmocka_unit_test(test_refuses),
-		cmocka_unit_test(test_make),
-		cmocka_unit_test(test_angle),
-		cmocka_unit_test(test_quarter_turns),
-		cmocka_unit_test(test_fixed_mean),
+		cmocka_unit_test(test_finds),         cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_make),          cmocka_unit_test(test_angle),
+		cmocka_unit_test(test_quarter_turns), cmocka_unit_test(test_fixed_mean),
 	};
 	kvi_alloc_init(&alloc, NULL, 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,8 +17,7 @@ static kvarc_writer_options options(int level)
 	return o;
 }
 
-static struct memfile written(struct cache *c, int number, uint64_t tokens,
-                              int level)
+static struct memfile written(struct cache *c, int number, uint64_t tokens, int level)
 {
 	struct memfile f = { .fail_at = -1 };
 	kvarc_writer_options o = options(level);
@@ -30,8 +29,7 @@ static struct memfile written(struct cache *c, int number, uint64_t tokens,
 }
 
 /* Reads in order; what arrives must be right, whatever else happens. */
-static kvarc_ret read_checked(const struct cache *c, struct memfile *f,
-                              kvarc_state *how)
+static kvarc_ret read_checked(const struct cache *c, struct memfile *f, kvarc_state *how)
 {
 	struct cache back;
 	cache_make_empty(&back, c);
@@ -92,8 +90,7 @@ static void test_every_bit(void **state)
 				assert_true(ret != KVARC_OK || bit / 8 >= footer);
 				assert_true(ret != KVARC_OK || how == KVARC_STATE_CUT);
 				f.pipe = true;
-				assert_int_not_equal(read_checked(&c, &f, &how),
-				                     KVARC_OK);
+				assert_int_not_equal(read_checked(&c, &f, &how), KVARC_OK);
 			}
 			f.pipe = false;
 			f.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -161,8 +158,7 @@ static bool ends_here(const struct memfile *f, size_t at, uint16_t type)
 	const uint8_t id[16] = { 0 };
 	uint64_t sync = kvi_frame_sync(id);
 	struct kvi_frame_head h;
-	for (size_t o = KVI_SUPERBLOCK_BYTES; o < at;
-	     o += kvi_frame_bytes(h.payload_bytes)) {
+	for (size_t o = KVI_SUPERBLOCK_BYTES; o < at; o += kvi_frame_bytes(h.payload_bytes)) {
 		assert_true(kvi_frame_head_parse(&h, f->p + o, sync, o));
 		if (o + kvi_frame_bytes(h.payload_bytes) == at)
 			return h.type == type;
@@ -181,8 +177,9 @@ static void test_every_length(void **state)
 		begin++;
 	for (f.n = 0; f.n < full; f.n++) {
 		bool commit = ends_here(&f, f.n, KVI_FRAME_COMMIT);
-		kvarc_ret on_pipe = commit ? KVARC_OK
-			: f.n < KVI_MAGIC_BYTES ? KVARC_FORMAT : KVARC_DATA;
+		kvarc_ret on_pipe = commit                  ? KVARC_OK
+		                    : f.n < KVI_MAGIC_BYTES ? KVARC_FORMAT
+		                                            : KVARC_DATA;
 		kvarc_ret want = f.n >= begin ? KVARC_OK : on_pipe;
 		kvarc_state how = KVARC_STATE_UNKNOWN;
 		assert_int_equal(cache_verify(&f, NULL), want);
@@ -236,8 +233,7 @@ static void note(void *opaque, const kvarc_damage *d)
 }
 
 /* Salvage in order; bytes that do not come stay 0xa5. */
-static kvarc_ret salvage(struct cache *to, struct memfile *f,
-                         struct damages *all, kvarc_info *info)
+static kvarc_ret salvage(struct cache *to, struct memfile *f, struct damages *all, kvarc_info *info)
 {
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = memfile_source(f);
@@ -250,8 +246,7 @@ static kvarc_ret salvage(struct cache *to, struct memfile *f,
 	if (ret)
 		return ret;
 	while ((ret = kvarc_reader_next_segment(r, &s)) == KVARC_OK)
-		assert_int_equal(kvarc_reader_segment_deliver(
-			r, cache_deliver, to), KVARC_OK);
+		assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, to), KVARC_OK);
 	assert_int_equal(ret, KVARC_END);
 	assert_int_equal(kvarc_reader_get_info(r, info), KVARC_OK);
 	uint64_t places = kvarc_reader_damage(r, note, all);
@@ -265,8 +260,7 @@ static kvarc_ret salvage(struct cache *to, struct memfile *f,
 }
 
 /* How many rows of tensors did not arrive; those that did are right. */
-static size_t missing_rows(const struct cache *c, const struct cache *back,
-                           size_t tensor)
+static size_t missing_rows(const struct cache *c, const struct cache *back, size_t tensor)
 {
 	size_t row = (size_t)c->views[tensor].token_stride, missing = 0;
 	for (size_t t = 0; t < c->n[0]; t++) {
@@ -312,18 +306,18 @@ static void test_one_chunk(void **state)
 		struct memfile f = written(&c, 0, 100, 1);
 		kvarc_source source = memfile_source(&f);
 		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
-		for (uint64_t i = 0;
-		     kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++) {
+		for (uint64_t i = 0; kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++) {
 			struct cache back;
 			struct damages all;
 			kvarc_info info;
 			size_t at = (size_t)chunk.offset +
-				(where == 0 ? 3 : where == 1 ? 32 + 45 :
-				 (size_t)kvi_frame_bytes(chunk.payload_bytes) - 5);
+			            (where == 0 ? 3
+			             : where == 1
+			                     ? 32 + 45
+			                     : (size_t)kvi_frame_bytes(chunk.payload_bytes) - 5);
 			f.p[at] ^= 0x10;
 			cache_make_empty(&back, &c);
-			assert_int_equal(salvage(&back, &f, &all, &info),
-			                 KVARC_OK);
+			assert_int_equal(salvage(&back, &f, &all, &info), KVARC_OK);
 			assert_int_equal(all.n, 1);
 			assert_int_equal(all.list[0].tensor, chunk.tensor);
 			assert_int_equal(all.list[0].t0, chunk.t0);
@@ -350,14 +344,12 @@ static void test_one_chunk(void **state)
 }
 
 /* Damages frame number `nth` of a type; false when there is none. */
-static bool damage_frame(struct memfile *f, uint16_t type, size_t nth,
-                         size_t byte)
+static bool damage_frame(struct memfile *f, uint16_t type, size_t nth, size_t byte)
 {
 	const uint8_t id[16] = { 0 };
 	uint64_t sync = kvi_frame_sync(id);
 	struct kvi_frame_head h;
-	for (size_t o = KVI_SUPERBLOCK_BYTES; o < f->n;
-	     o += kvi_frame_bytes(h.payload_bytes)) {
+	for (size_t o = KVI_SUPERBLOCK_BYTES; o < f->n; o += kvi_frame_bytes(h.payload_bytes)) {
 		assert_true(kvi_frame_head_parse(&h, f->p + o, sync, o));
 		if (h.type == type && nth-- == 0) {
 			f->p[o + byte] ^= 0x40;
@@ -389,11 +381,9 @@ static void test_other_frames(void **state)
 					check_loss(&c, &back, &all.loss);
 					assert_int_equal(all.loss.tokens, 100);
 					for (size_t k = 0; k < 4; k++)
-						missing += missing_rows(&c, &back,
-						                        k);
+						missing += missing_rows(&c, &back, k);
 				}
-				if (type == KVI_FRAME_CHUNK ||
-				    type == KVI_FRAME_SEGMENT)
+				if (type == KVI_FRAME_CHUNK || type == KVI_FRAME_SEGMENT)
 					assert_true(missing <= 64);
 				else if (type == KVI_FRAME_PARAMS)
 					assert_true(missing <= 100);
@@ -469,8 +459,7 @@ static void test_cuts(void **state)
 		for (size_t k = 0; k < 4; k++) {
 			size_t row = (size_t)c.views[k].token_stride;
 			missing_rows(&c, &back, k);
-			assert_memory_equal(back.data[k], c.data[k],
-			                    whole * row);
+			assert_memory_equal(back.data[k], c.data[k], whole * row);
 		}
 		assert_true(whole % 32 == 0 || whole == 100);
 		kvarc_reader_close(&r);
@@ -556,8 +545,7 @@ static void test_random_damage(void **state)
 		kvarc_state how;
 		struct memfile f = written(&c, i % 3, 70, i % 2);
 		for (int k = 0; k < 1 + i % 9; k++)
-			f.p[64 + rand_next(&seed) % (f.n - 64)] =
-				(uint8_t)rand_next(&seed);
+			f.p[64 + rand_next(&seed) % (f.n - 64)] = (uint8_t)rand_next(&seed);
 		cache_make_empty(&back, &c);
 		salvage(&back, &f, &all, &info);
 		read_checked(&c, &f, &how);
@@ -575,7 +563,8 @@ static struct memfile with_frames(uint16_t type, unsigned n, size_t bytes)
 	kvarc_writer_options o = options(1);
 	kvarc_sink sink = memfile_sink(&f);
 	kvarc_writer *w;
-	uint8_t *content = calloc(1, bytes); /* PARAMS: of tensor 0; IDENTITY: a value is replaced */
+	uint8_t *content = calloc(1,
+	                          bytes); /* PARAMS: of tensor 0; IDENTITY: a value is replaced */
 	assert_non_null(content);
 	content[6] = 1; /* PARAMS: one head */
 	content[8] = 5; /* of codec grid */

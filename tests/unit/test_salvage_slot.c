@@ -78,16 +78,15 @@ static uint64_t token_at(const kvarc_import *im, uint32_t track, int32_t positio
 	uint64_t n = kvarc_import_tokens(im, track), i;
 	int32_t p = -1;
 	for (i = 0; i < n; i++) {
-		assert_int_equal(kvarc_import_read_tokens(im, track, i, 1, NULL, &p),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_import_read_tokens(im, track, i, 1, NULL, &p), KVARC_OK);
 		if (p == position)
 			break;
 	}
 	return i;
 }
 
-static void same_elements(kvarc_import *a, kvarc_import *b, uint32_t tensor,
-                          uint64_t ta, uint64_t tb)
+static void same_elements(kvarc_import *a, kvarc_import *b, uint32_t tensor, uint64_t ta,
+                          uint64_t tb)
 {
 	const kvarc_tensor *t = &kvarc_import_geometry(a)->tensors[tensor];
 	uint8_t x[4096], y[4096];
@@ -125,8 +124,7 @@ static void check(struct blob *slot, struct blob *shorter, uint64_t tokens)
 }
 
 /* Salvages one cut or damaged archive; marks the length of the slot in seen. */
-static void try_one(struct blob *slot, struct blob *archive, size_t bytes,
-                    bool seen[64])
+static void try_one(struct blob *slot, struct blob *archive, size_t bytes, bool seen[64])
 {
 	struct blob out = { NULL, 0, 0, -1 };
 	kvarc_slot_prefix prefix;
@@ -137,8 +135,7 @@ static void try_one(struct blob *slot, struct blob *archive, size_t bytes,
 		seen[prefix.whole_tokens] = true;
 		check(slot, &out, prefix.whole_tokens);
 	} else {
-		assert_true(ret == KVARC_OPTIONS || ret == KVARC_END ||
-		            ret == KVARC_DATA);
+		assert_true(ret == KVARC_OPTIONS || ret == KVARC_END || ret == KVARC_DATA);
 		if (ret == KVARC_OPTIONS)
 			assert_non_null(prefix.why);
 	}

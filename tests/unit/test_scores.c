@@ -44,14 +44,14 @@ static kvarc_eval_options options_of(const kvarc_predictor *p, kvarc_error *erro
 /* ---- the same slowly, in double, from what the model shows ---- */
 
 struct slow {
-	struct kvi_forced *f;
+	struct kvi_teacher_forced *f;
 	const kvarc_view *views;
 	const struct kvi_model_file *m;
 	double h2o[PREFIX], surprisal[PREFIX];
 };
 
-static kvarc_ret slow_queries(void *opaque, size_t layer, const struct kvi_queries *q,
-                              size_t t0, size_t n)
+static kvarc_ret slow_queries(void *opaque, size_t layer, const struct kvi_queries *q, size_t t0,
+                              size_t n)
 {
 	static float k[PREFIX][256];
 	struct slow *s = opaque;
@@ -59,7 +59,7 @@ static kvarc_ret slow_queries(void *opaque, size_t layer, const struct kvi_queri
 	const size_t window = s->m->layers[layer].window;
 	assert_true(C <= 256);
 	for (size_t t = 0; t < t0 + n; t++)
-		kvi_forced_keys(s->f, layer, s->views, t, 1, k[t]);
+		kvi_teacher_forced_keys(s->f, layer, s->views, t, 1, k[t]);
 	for (size_t i = 0; i < n * s->m->heads; i++) {
 		size_t token = t0 + i / s->m->heads, head = i % s->m->heads;
 		const float *x = q->q + i / s->m->heads * q->stride + head * hd;
@@ -95,16 +95,17 @@ static kvarc_ret slow_logits(void *opaque, const struct kvi_logits *z, size_t t0
 
 static void slowly(struct slow *s, kvarc_eval *e)
 {
-	const struct kvi_forced_watch watch = {
-		.opaque = s, .queries = slow_queries, .logits = slow_logits
-	};
-	const struct kvi_forced_text text = { ids, positions, PREFIX };
+	const struct kvi_teacher_forced_observer watch = { .opaque = s,
+		                                           .queries = slow_queries,
+		                                           .logits = slow_logits };
+	const struct kvi_teacher_forced_text text = { ids, positions, PREFIX };
 	memset(s, 0, sizeof *s);
 	s->f = e->forced;
 	s->views = e->exact.views;
 	s->m = kvi_predictor_file(e->o.predictor);
 	s->surprisal[0] = log((double)s->m->vocabulary);
-	assert_int_equal(kvi_forced_watched(e->forced, &text, e->exact.views, &watch), KVARC_OK);
+	assert_int_equal(kvi_teacher_forced_observed(e->forced, &text, e->exact.views, &watch),
+	                 KVARC_OK);
 }
 
 static void test_models(void **state)
@@ -130,7 +131,7 @@ static void test_models(void **state)
 				o.kind = (kvarc_score)kind;
 				/* What comes later does not change surprisal. */
 				uint64_t n = way == 2 && kind == KVARC_SCORE_SURPRISAL ? 270
-				                                                      : PREFIX;
+				                                                       : PREFIX;
 				memcpy(score[way], score[0], sizeof score[0]);
 				assert_int_equal(kvarc_scores_make(&o, ids, n, score[way]),
 				                 KVARC_OK);
@@ -227,7 +228,8 @@ static bool same_row(const uint8_t *a, const uint8_t *b, size_t n)
 	return d < 1e-5f;
 }
 
-/* Rows of the exact cache without those tokens are what comes back, and the model sees just these. */
+/* Rows of the exact cache without those tokens are what comes back, and the model sees just
+ * these. */
 static void test_eval_drops(void **state)
 {
 	static int16_t rate[PREFIX];
@@ -316,10 +318,8 @@ static void test_eval_scores(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_models),
-		cmocka_unit_test(test_wrong),
-		cmocka_unit_test(test_no_memory),
-		cmocka_unit_test(test_eval_drops),
+		cmocka_unit_test(test_models),      cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_eval_drops),
 		cmocka_unit_test(test_eval_scores),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,15 +16,14 @@
 
 static struct kvi_alloc alloc;
 
-static kvarc_ret answer(const struct kvi_exact_kernels *k,
-                        const struct kvi_elementwise *e)
+static kvarc_ret answer(const struct kvi_exact_kernels *k, const struct kvi_elementwise *e)
 {
 	kvarc_error error = { .text = "" };
 	kvarc_ret ret = kvi_exact_test(&alloc, k, e, &error);
 	if (ret == KVARC_PREDICTOR) {
 		assert_int_equal(error.code, KVARC_PREDICTOR);
 		assert_non_null(strstr(error.text, "self-test of the exact "
-		                       "arithmetic failed (isa "));
+		                                   "arithmetic failed (isa "));
 		assert_non_null(strstr(error.text, k->name));
 		assert_non_null(strstr(error.text, "--isa scalar"));
 	}
@@ -33,26 +32,21 @@ static kvarc_ret answer(const struct kvi_exact_kernels *k,
 
 static void test_good(void **state)
 {
-	static const uint32_t sets[] = {
-		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
-		KVARC_ISA_NEON, 0
-	};
+	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		                         KVARC_ISA_NEON, 0 };
 	(void)state;
 	for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
 		if (sets[i] && !(kvarc_isa_available() & sets[i]))
 			continue;
-		const struct kvi_exact_kernels *k =
-			kvi_exact_kernels_get(sets[i]);
+		const struct kvi_exact_kernels *k = kvi_exact_kernels_get(sets[i]);
 		struct kvi_h128 h;
 		clock_t start = clock();
-		assert_int_equal(kvi_exact_answer(&alloc, k,
-			kvi_elementwise_get(sets[i]), &h), KVARC_OK);
-		print_message("%s: 0x%016llx, 0x%016llx, %.2f ms\n", k->name,
-		              (unsigned long long)h.lo,
-		              (unsigned long long)h.hi,
-		              (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC);
-		assert_int_equal(answer(k, kvi_elementwise_get(sets[i])),
+		assert_int_equal(kvi_exact_answer(&alloc, k, kvi_elementwise_get(sets[i]), &h),
 		                 KVARC_OK);
+		print_message("%s: 0x%016llx, 0x%016llx, %.2f ms\n", k->name,
+		              (unsigned long long)h.lo, (unsigned long long)h.hi,
+		              (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC);
+		assert_int_equal(answer(k, kvi_elementwise_get(sets[i])), KVARC_OK);
 	}
 }
 
@@ -70,10 +64,8 @@ static void spoil(float *x)
 
 static bool here(const struct kvi_product *p)
 {
-	return where == ANYWHERE ||
-	       (where == WIDE_PLANES && p->a->wide && p->w->planes == 2) ||
-	       (where == NARROW && !p->a->wide) ||
-	       (where == MINIMA && p->w->minimum) ||
+	return where == ANYWHERE || (where == WIDE_PLANES && p->a->wide && p->w->planes == 2) ||
+	       (where == NARROW && !p->a->wide) || (where == MINIMA && p->w->minimum) ||
 	       (where == VALUES && p->w->columns == 256);
 }
 
@@ -90,8 +82,8 @@ static void bad_floats(const struct kvi_product *p)
 	spoil(p->y + (p->rows - 1) * p->y_stride + p->w->rows - 1);
 }
 
-static void bad_quantise(struct kvi_activations *a, const float *x,
-                         size_t x_stride, size_t first, size_t n)
+static void bad_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
+                         size_t n)
 {
 	kvi_exact_scalar.quantise(a, x, x_stride, first, n);
 	if (where == SCALES)
@@ -102,8 +94,8 @@ static void bad_quantise(struct kvi_activations *a, const float *x,
 		a->a8[(first + n - 1) * a->stride]++;
 }
 
-static float bad_norm(float *y, const float *x, const float *gain,
-                      const float *bias, size_t n, float epsilon)
+static float bad_norm(float *y, const float *x, const float *gain, const float *bias, size_t n,
+                      float epsilon)
 {
 	float root = kvi_elementwise_scalar.norm(y, x, gain, bias, n, epsilon);
 	if (bias)
@@ -150,16 +142,14 @@ static void test_bad_kernels(void **state)
 	(void)state;
 	k.product = bad_product;
 	for (where = ANYWHERE; where <= VALUES; where++)
-		assert_int_equal(answer(&k, &kvi_elementwise_scalar),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(answer(&k, &kvi_elementwise_scalar), KVARC_PREDICTOR);
 	k = kvi_exact_scalar;
 	k.product_floats = bad_floats;
 	assert_int_equal(answer(&k, &kvi_elementwise_scalar), KVARC_PREDICTOR);
 	k = kvi_exact_scalar;
 	k.quantise = bad_quantise;
 	for (where = VALUES; where <= SCALES; where++)
-		assert_int_equal(answer(&k, &kvi_elementwise_scalar),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(answer(&k, &kvi_elementwise_scalar), KVARC_PREDICTOR);
 }
 
 static void test_bad_elements(void **state)
@@ -176,8 +166,7 @@ static void test_bad_elements(void **state)
 	e[5].softmax = bad_softmax;
 	e[6].exp = bad_exp;
 	for (int i = 0; i < 7; i++)
-		assert_int_equal(answer(&kvi_exact_scalar, &e[i]),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(answer(&kvi_exact_scalar, &e[i]), KVARC_PREDICTOR);
 }
 
 static void test_no_memory(void **state)
@@ -185,8 +174,7 @@ static void test_no_memory(void **state)
 	struct kvi_alloc little;
 	(void)state;
 	kvi_alloc_init(&little, NULL, 100);
-	assert_int_equal(kvi_exact_test(&little, &kvi_exact_scalar,
-	                                &kvi_elementwise_scalar, NULL),
+	assert_int_equal(kvi_exact_test(&little, &kvi_exact_scalar, &kvi_elementwise_scalar, NULL),
 	                 KVARC_MEMLIMIT);
 }
 

@@ -27,27 +27,22 @@ static void test_round_trips(void **state)
 			for (unsigned threads = 1; threads <= 4; threads++) {
 				struct memfile f = { .fail_at = -1 };
 				kvarc_writer_options wo = options(level, threads);
-				kvarc_reader_options ro =
-					KVARC_READER_OPTIONS_INIT;
+				kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 				kvarc_state how = KVARC_STATE_UNKNOWN;
 				ro.common.threads = threads;
 				wo.flags |= KVARC_WRITE_VERIFY;
 				wo.chunk_bytes = 64 << 10;
-				assert_int_equal(cache_write(&c, &f, &wo),
-				                 KVARC_OK);
+				assert_int_equal(cache_write(&c, &f, &wo), KVARC_OK);
 				cache_make_empty(&back, &c);
-				assert_int_equal(cache_read_seq(&back, &f, &ro,
-				                                &how), KVARC_OK);
+				assert_int_equal(cache_read_seq(&back, &f, &ro, &how), KVARC_OK);
 				assert_int_equal(how, KVARC_STATE_CLOSED);
 				assert_true(cache_equal(&c, &back));
 				cache_free(&back);
 				cache_make_empty(&back, &c);
-				assert_int_equal(cache_read_range(&back, &f, &ro),
-				                 KVARC_OK);
+				assert_int_equal(cache_read_range(&back, &f, &ro), KVARC_OK);
 				assert_true(cache_equal(&c, &back));
 				cache_free(&back);
-				assert_int_equal(cache_verify(&f, &ro),
-				                 KVARC_OK);
+				assert_int_equal(cache_verify(&f, &ro), KVARC_OK);
 				if (!first.p) {
 					first = f;
 					continue;
@@ -61,10 +56,8 @@ static void test_round_trips(void **state)
 		}
 }
 
-
 /* A written cache, for tests that read. */
-static struct memfile written(const struct cache *c,
-                              const kvarc_writer_options *o)
+static struct memfile written(const struct cache *c, const kvarc_writer_options *o)
 {
 	struct memfile f = { .fail_at = -1 };
 	assert_int_equal(cache_write(c, &f, o), KVARC_OK);
@@ -74,8 +67,7 @@ static struct memfile written(const struct cache *c,
 static void test_append_in_pieces(void **state)
 {
 	static const uint64_t pieces[][4] = {
-		{ 1, 1, 1, 1 }, { 300, 5, 251, 3 }, { 7, 255, 256, 257 },
-		{ 600, 600, 600, 600 }
+		{ 1, 1, 1, 1 }, { 300, 5, 251, 3 }, { 7, 255, 256, 257 }, { 600, 600, 600, 600 }
 	};
 	struct cache c;
 	kvarc_writer_options o = options(1, 2);
@@ -92,15 +84,14 @@ static void test_append_in_pieces(void **state)
 		static const char *const values[] = { "none", "test model" };
 		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 		assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-		assert_int_equal(kvarc_writer_identity(w, 2, keys, values),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_writer_identity(w, 2, keys, values), KVARC_OK);
 		for (int i = 0; at < c.n[0]; i++) {
 			uint64_t n = pieces[k][i % 4];
 			n = n < c.n[0] - at ? n : c.n[0] - at;
 			cache_views_at(&c, at, views);
-			assert_int_equal(kvarc_writer_append(
-				w, 0, n, c.ids[0] + at, c.positions[0] + at,
-				views), KVARC_OK);
+			assert_int_equal(kvarc_writer_append(w, 0, n, c.ids[0] + at,
+			                                     c.positions[0] + at, views),
+			                 KVARC_OK);
 			at += n;
 		}
 		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
@@ -125,20 +116,20 @@ static void test_append_fetch_and_commit(void **state)
 	kvarc_sink sink = memfile_sink(&f);
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-	assert_int_equal(kvarc_writer_append_fetch(
-		w, 0, 300, c.ids[0], c.positions[0], cache_fetch, &c), KVARC_OK);
+	assert_int_equal(
+		kvarc_writer_append_fetch(w, 0, 300, c.ids[0], c.positions[0], cache_fetch, &c),
+		KVARC_OK);
 	cache_views_at(&c, 300, views);
-	assert_int_equal(kvarc_writer_append(w, 0, 10, c.ids[0] + 300,
-	                                     c.positions[0] + 300, views),
+	assert_int_equal(kvarc_writer_append(w, 0, 10, c.ids[0] + 300, c.positions[0] + 300, views),
 	                 KVARC_OK);
 	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
 	size_t committed = f.n;
 	/* Nothing waits: another commit writes nothing. */
 	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
 	assert_int_equal(f.n, committed);
-	assert_int_equal(kvarc_writer_append_fetch(
-		w, 0, 290, c.ids[0] + 310, c.positions[0] + 310, cache_fetch,
-		&c), KVARC_OK);
+	assert_int_equal(kvarc_writer_append_fetch(w, 0, 290, c.ids[0] + 310, c.positions[0] + 310,
+	                                           cache_fetch, &c),
+	                 KVARC_OK);
 	kvarc_writer_get_stats(w, &stats);
 	assert_int_equal(stats.raw_bytes, 600 * 4 * 64);
 	assert_int_equal(stats.elements, 600 * 4 * 32);
@@ -178,16 +169,13 @@ static void test_ids_and_positions(void **state)
 	kvarc_sink sink = memfile_sink(&f);
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-	assert_int_equal(kvarc_writer_append(w, 0, 20, c.ids[0], NULL, c.views),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, 20, c.ids[0], NULL, c.views), KVARC_OK);
 	cache_views_at(&c, 20, views);
 	for (int i = 0; i < 20; i++)
 		positions[i] = 1000 - i;
-	assert_int_equal(kvarc_writer_append(w, 0, 20, NULL, positions, views),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, 20, NULL, positions, views), KVARC_OK);
 	cache_views_at(&c, 40, views);
-	assert_int_equal(kvarc_writer_append(w, 0, 20, NULL, NULL, views),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, 20, NULL, NULL, views), KVARC_OK);
 	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 	kvarc_source source = memfile_source(&f);
 	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
@@ -200,20 +188,18 @@ static void test_ids_and_positions(void **state)
 	assert_null(s.ids);
 	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_END);
 	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_END);
-	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 60, NULL, positions),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 60, NULL, positions), KVARC_OK);
 	assert_int_equal(positions[20], 1000);
 	assert_int_equal(positions[39], 981);
 	assert_int_equal(positions[40], 982);
-	assert_int_equal(kvarc_reader_read_tokens(r, 0, 10, 20, positions, NULL),
-	                 KVARC_OPTIONS);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 10, 20, positions, NULL), KVARC_OPTIONS);
 	kvarc_reader_close(&r);
 	memfile_free(&f);
 	cache_free(&c);
 }
 
-static void check_range(const struct cache *c, kvarc_reader *r, uint32_t layer0,
-                        uint32_t layers, uint64_t t0, uint64_t n)
+static void check_range(const struct cache *c, kvarc_reader *r, uint32_t layer0, uint32_t layers,
+                        uint64_t t0, uint64_t n)
 {
 	struct cache back;
 	kvarc_view views[16];
@@ -225,12 +211,10 @@ static void check_range(const struct cache *c, kvarc_reader *r, uint32_t layer0,
 	for (size_t i = 0; i < c->g.n_tensors; i++) {
 		uint32_t layer = c->tensors[i].layer;
 		size_t row = (size_t)c->views[i].token_stride;
-		bool in = layer >= layer0 &&
-		          (layers == UINT32_MAX || layer < layer0 + layers);
+		bool in = layer >= layer0 && (layers == UINT32_MAX || layer < layer0 + layers);
 		size_t bytes = in ? (size_t)n * row : 0;
 		if (bytes)
-			assert_memory_equal(back.data[i], c->data[i] + t0 * row,
-			                    bytes);
+			assert_memory_equal(back.data[i], c->data[i] + t0 * row, bytes);
 		for (size_t k = bytes; k < cache_bytes(c, i); k++)
 			assert_int_equal(back.data[i][k], 0xa5);
 	}
@@ -249,21 +233,17 @@ static void test_memory(void **state)
 		cache_make_empty(&back, &c);
 		struct memfile f = written(&c, &o);
 		kvarc_source source = { .size = f.n, .memory = f.p };
-		assert_int_equal(kvarc_reader_open(&r, &source, NULL),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
 		for (uint32_t t = 0; t < c.g.n_tracks; t++) {
 			const kvarc_range all = KVARC_RANGE_ALL(t);
-			assert_int_equal(kvarc_reader_read(r, &all, back.views),
-			                 KVARC_OK);
+			assert_int_equal(kvarc_reader_read(r, &all, back.views), KVARC_OK);
 		}
 		for (size_t i = 0; i < c.g.n_tensors; i++)
-			assert_memory_equal(back.data[i], c.data[i],
-			                    cache_bytes(&c, i));
+			assert_memory_equal(back.data[i], c.data[i], cache_bytes(&c, i));
 		assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_OK);
 		kvarc_reader_close(&r);
 		source.size = KVARC_UNKNOWN;
-		assert_int_equal(kvarc_reader_open(&r, &source, NULL),
-		                 KVARC_PROG);
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_PROG);
 		memfile_free(&f);
 		cache_free(&back);
 		cache_free(&c);
@@ -283,8 +263,7 @@ static kvarc_chunk_info spoil(struct memfile *f, uint64_t i)
 	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
 	size_t padded = kvi_frame_padded(chunk.payload_bytes);
 	payload[KVI_CHUNK_HEADER_BYTES - 1] ^= 1;
-	kvi_store_h128(payload + padded,
-	               kvi_frame_check(frame, chunk.offset, payload, padded));
+	kvi_store_h128(payload + padded, kvi_frame_check(frame, chunk.offset, payload, padded));
 	return chunk;
 }
 
@@ -346,10 +325,8 @@ static void test_ranges(void **state)
 		check_range(&c, r, 0, 2, 100, 0);
 		check_range(&c, r, 1, 0, 0, 600);
 		const kvarc_range outside = { 0, 0, 1, 590, 11 };
-		assert_int_equal(kvarc_reader_read(r, &outside, c.views),
-		                 KVARC_GEOMETRY);
-		assert_int_equal(kvarc_reader_verify(r, NULL, NULL),
-		                 KVARC_GEOMETRY); /* sticks */
+		assert_int_equal(kvarc_reader_read(r, &outside, c.views), KVARC_GEOMETRY);
+		assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_GEOMETRY); /* sticks */
 		kvarc_reader_close(&r);
 		memfile_free(&f);
 		cache_free(&c);
@@ -359,11 +336,14 @@ static void test_ranges(void **state)
 /* Layers or tokens that do not exist are an error, never an answer without data. */
 static void test_ranges_outside(void **state)
 {
-	static const kvarc_range outside[] = {
-		{ 0, UINT32_MAX, UINT32_MAX, 0, 600 }, { 0, UINT32_MAX, 1, 0, 600 },
-		{ 0, 2, 1, 0, 600 }, { 0, 2, UINT32_MAX, 0, 600 }, { 0, 0, 3, 0, 600 },
-		{ 0, 1, UINT32_MAX - 1, 0, 600 }, { 0, 0, 2, 600, 1 }, { 1, 0, 2, 0, 600 }
-	};
+	static const kvarc_range outside[] = { { 0, UINT32_MAX, UINT32_MAX, 0, 600 },
+		                               { 0, UINT32_MAX, 1, 0, 600 },
+		                               { 0, 2, 1, 0, 600 },
+		                               { 0, 2, UINT32_MAX, 0, 600 },
+		                               { 0, 0, 3, 0, 600 },
+		                               { 0, 1, UINT32_MAX - 1, 0, 600 },
+		                               { 0, 0, 2, 600, 1 },
+		                               { 1, 0, 2, 0, 600 } };
 	struct cache c;
 	kvarc_writer_options o = options(1, 1);
 	(void)state;
@@ -386,16 +366,13 @@ static void test_views(void **state)
 	enum { T = 40, H = 2, C = 16 };
 	static uint16_t by_head[H][T][C], by_channel[H * C][T];
 	static uint16_t back_head[H][T][C], back_channel[H * C][T];
-	kvarc_tensor tensors[2] = {
-		{ .dtype = KVARC_F16, .heads = H, .channels = C },
-		{ .dtype = KVARC_F16, .heads = H, .channels = C, .kind = 1 }
-	};
+	kvarc_tensor tensors[2] = { { .dtype = KVARC_F16, .heads = H, .channels = C },
+		                    { .dtype = KVARC_F16, .heads = H, .channels = C, .kind = 1 } };
 	kvarc_track track = { 0 };
 	kvarc_geometry g = { 0, 1, 2, NULL, &track, tensors };
-	kvarc_view in[2] = {
-		{ by_head, sizeof by_head[0][0], sizeof by_head[0], C, 2 },
-		{ by_channel, 2, 0, H * C, 2 * T }
-	}, out[2] = { in[0], in[1] };
+	kvarc_view in[2] = { { by_head, sizeof by_head[0][0], sizeof by_head[0], C, 2 },
+		             { by_channel, 2, 0, H * C, 2 * T } },
+		   out[2] = { in[0], in[1] };
 	size_t bound = kvarc_encode_bound(&g, T), n;
 	uint8_t *file = malloc(bound);
 	(void)state;
@@ -405,21 +382,16 @@ static void test_views(void **state)
 		for (int t = 0; t < T; t++)
 			for (int c = 0; c < C; c++) {
 				by_head[h][t][c] = (uint16_t)(h * 1000 + t * 20 + c);
-				by_channel[h * C + c][t] =
-					(uint16_t)(77 + h * 1000 + t * 20 + c);
+				by_channel[h * C + c][t] = (uint16_t)(77 + h * 1000 + t * 20 + c);
 			}
-	assert_int_equal(kvarc_encode_buffer(file, bound, &n, &g, T, NULL, in,
-	                                     NULL), KVARC_OK);
+	assert_int_equal(kvarc_encode_buffer(file, bound, &n, &g, T, NULL, in, NULL), KVARC_OK);
 	assert_true(n <= bound);
 	assert_int_equal(kvarc_decode_buffer(file, n, out, 2, NULL), KVARC_OK);
 	assert_memory_equal(by_head, back_head, sizeof by_head);
 	assert_memory_equal(by_channel, back_channel, sizeof by_channel);
-	assert_int_equal(kvarc_decode_buffer(file, n, out, 1, NULL),
-	                 KVARC_GEOMETRY);
-	assert_int_equal(kvarc_decode_buffer(file, n - 1, out, 2, NULL),
-	                 KVARC_DATA);
-	assert_int_equal(kvarc_encode_buffer(file, n / 2, &n, &g, T, NULL, in,
-	                                     NULL), KVARC_PROG);
+	assert_int_equal(kvarc_decode_buffer(file, n, out, 1, NULL), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_decode_buffer(file, n - 1, out, 2, NULL), KVARC_DATA);
+	assert_int_equal(kvarc_encode_buffer(file, n / 2, &n, &g, T, NULL, in, NULL), KVARC_PROG);
 	free(file);
 }
 
@@ -438,11 +410,10 @@ static void test_bound(void **state)
 			o.chunk_bytes = 1;
 			assert_int_not_equal(bound, 0);
 			assert_non_null(file);
-			kvarc_ret want = c.g.n_tracks == 1 ? KVARC_OK
-			                                   : KVARC_GEOMETRY;
-			assert_int_equal(kvarc_encode_buffer(
-				file, bound, &n, &c.g, c.n[0], c.ids[0],
-				c.views, &o), want);
+			kvarc_ret want = c.g.n_tracks == 1 ? KVARC_OK : KVARC_GEOMETRY;
+			assert_int_equal(kvarc_encode_buffer(file, bound, &n, &c.g, c.n[0],
+			                                     c.ids[0], c.views, &o),
+			                 want);
 			free(file);
 			cache_free(&c);
 		}
@@ -465,26 +436,22 @@ static void test_pipe(void **state)
 		f.pipe = true;
 		f.short_max = 1000;
 		cache_make_empty(&back, &c);
-		assert_int_equal(cache_read_seq(&back, &f, &ro, &how),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&back, &f, &ro, &how), KVARC_OK);
 		assert_int_equal(how, KVARC_STATE_CLOSED);
 		assert_true(cache_equal(&c, &back));
 		cache_free(&back);
 		assert_int_equal(cache_verify(&f, &ro), KVARC_OK);
 		kvarc_source source = memfile_source(&f);
 		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
-		assert_string_equal(kvarc_reader_identity(r, "model"),
-		                    "test model");
+		assert_string_equal(kvarc_reader_identity(r, "model"), "test model");
 		assert_null(kvarc_reader_identity(r, "mode"));
 		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
 		assert_int_equal(info.state, KVARC_STATE_UNKNOWN);
 		const kvarc_range all = KVARC_RANGE_ALL(0);
-		assert_int_equal(kvarc_reader_read(r, &all, c.views),
-		                 KVARC_OPTIONS);
+		assert_int_equal(kvarc_reader_read(r, &all, c.views), KVARC_OPTIONS);
 		kvarc_reader_close(&r);
 		ro.flags = KVARC_READ_SALVAGE;
-		assert_int_equal(kvarc_reader_open(&r, &source, &ro),
-		                 KVARC_OPTIONS);
+		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OPTIONS);
 		memfile_free(&f);
 		cache_free(&c);
 	}
@@ -534,10 +501,8 @@ static void test_repeats(void **state)
 	cache_free(&c);
 }
 
-static kvarc_ret write_and_read(const struct cache *c,
-                                const kvarc_writer_options *wo,
-                                const kvarc_reader_options *ro,
-                                long write_fail, long read_fail)
+static kvarc_ret write_and_read(const struct cache *c, const kvarc_writer_options *wo,
+                                const kvarc_reader_options *ro, long write_fail, long read_fail)
 {
 	struct memfile f = { .fail_at = write_fail };
 	struct cache back;
@@ -607,8 +572,7 @@ static void test_failing_allocator(void **state)
 			failed = count.calls > count.fail_at;
 			assert_int_equal(count.held, 0);
 			/* An encoder may do without what was only an attempt. */
-			assert_true(ret == KVARC_OK ||
-			            (failed && ret == KVARC_MEM));
+			assert_true(ret == KVARC_OK || (failed && ret == KVARC_MEM));
 			count.fail_at++;
 		}
 		assert_true(count.fail_at > 100);
@@ -654,8 +618,7 @@ static void test_short_reads(void **state)
 	struct memfile f = written(&c, &o);
 	for (f.short_max = 1; f.short_max < 200; f.short_max += 33) {
 		cache_make_empty(&back, &c);
-		assert_int_equal(cache_read_seq(&back, &f, NULL, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
 		assert_int_equal(cache_read_range(&back, &f, NULL), KVARC_OK);
 		assert_true(cache_equal(&c, &back));
 		cache_free(&back);
@@ -732,19 +695,16 @@ static void test_misuse(void **state)
 	kvarc_writer_abort(&w);
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views),
-	                 KVARC_OK);
-	assert_int_equal(kvarc_writer_append_fetch(w, 0, 5, NULL, NULL,
-	                                           cache_fetch, &c), KVARC_PROG);
-	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views),
+	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views), KVARC_OK);
+	assert_int_equal(kvarc_writer_append_fetch(w, 0, 5, NULL, NULL, cache_fetch, &c),
 	                 KVARC_PROG);
+	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views), KVARC_PROG);
 	kvarc_writer_abort(&w);
 	memfile_free(&f);
 	f = written(&c, &o);
 	kvarc_source source = memfile_source(&f);
 	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
-	assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, &c),
-	                 KVARC_PROG);
+	assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, &c), KVARC_PROG);
 	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_PROG);
 	kvarc_reader_close(&r);
 	kvarc_reader_close(&r);

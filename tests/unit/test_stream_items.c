@@ -11,8 +11,8 @@ struct blobs {
 	size_t n;
 };
 
-static int take_blob(void *opaque, uint64_t item, uint64_t offset,
-                     const uint8_t *data, size_t bytes)
+static int take_blob(void *opaque, uint64_t item, uint64_t offset, const uint8_t *data,
+                     size_t bytes)
 {
 	struct blobs *b = opaque;
 	if (item != 1 || offset != b->n || b->n + bytes > sizeof b->bytes)
@@ -25,28 +25,25 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset,
 static void put_item(kvarc_writer *w, uint64_t literal, const char *name)
 {
 	struct kvi_piece piece = { .type = KVI_PIECE_LITERAL, .bytes = literal };
-	struct kvi_restore item = {
-		.kind = KVI_ITEM_OPAQUE, .name = (char *)(uintptr_t)name,
-		.file_bytes = literal, .n_pieces = literal ? 1 : 0,
-		.pieces = &piece
-	};
+	struct kvi_restore item = { .kind = KVI_ITEM_OPAQUE,
+		                    .name = (char *)(uintptr_t)name,
+		                    .file_bytes = literal,
+		                    .n_pieces = literal ? 1 : 0,
+		                    .pieces = &piece };
 	struct kvi_out out;
 	kvi_out_init(&out, kvi_writer_alloc(w));
 	kvi_restore_put(&out, &item);
-	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n,
-	                                  true), KVARC_OK);
+	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_RESTORE, out.p, out.n, true), KVARC_OK);
 	kvi_out_free(&out);
 }
 
-static void put_blob(kvarc_writer *w, uint64_t item, uint64_t offset,
-                     const char *text)
+static void put_blob(kvarc_writer *w, uint64_t item, uint64_t offset, const char *text)
 {
 	struct kvi_out out;
 	kvi_out_init(&out, kvi_writer_alloc(w));
 	kvi_blob_put_head(&out, item, offset);
 	kvi_put_bytes(&out, text, strlen(text));
-	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_BLOB, out.p, out.n, true),
-	                 KVARC_OK);
+	assert_int_equal(kvi_writer_frame(w, KVI_FRAME_BLOB, out.p, out.n, true), KVARC_OK);
 	kvi_out_free(&out);
 }
 
@@ -73,8 +70,7 @@ static void test_items(void **state)
 		put_blob(w, 1, 0, "hello ");
 		if (way != 3)
 			put_blob(w, 1, 6, "world");
-		assert_int_equal(kvarc_writer_append(w, 0, 50, NULL, NULL,
-		                                     c.views), KVARC_OK);
+		assert_int_equal(kvarc_writer_append(w, 0, 50, NULL, NULL, c.views), KVARC_OK);
 		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 		kvarc_source source = memfile_source(&f);
 		ro.flags = way == 2 ? KVARC_READ_SALVAGE : 0;
@@ -95,8 +91,7 @@ static void test_items(void **state)
 		assert_int_equal(info.n_items, 2);
 		assert_int_equal(info.literal_bytes, 11);
 		kvarc_reader_close(&r);
-		assert_int_equal(cache_verify(&f, NULL),
-		                 way == 3 ? KVARC_DATA : KVARC_OK);
+		assert_int_equal(cache_verify(&f, NULL), way == 3 ? KVARC_DATA : KVARC_OK);
 		memfile_free(&f);
 		cache_free(&c);
 	}

@@ -2,7 +2,7 @@
 /* test_token_ids.c - token ids by what a model says of each next one (spec tokens) */
 #include <stdatomic.h>
 
-#include "guide_util.h"
+#include "prediction_util.h"
 
 #include "kernels/range_coder.h"
 #include "predictor_handle.h"
@@ -18,8 +18,9 @@ static struct kvi_range_part any_part(unsigned kind)
 	struct kvi_range_part p = { .total = ((uint64_t)1 << 45) - 1 };
 	if (kind % 3)
 		p.total = 1 + rnd() % (kind % 3 == 1 ? 5 : 1 << 20);
-	p.below = kind % 4 == 0 ? 0 : kind % 4 == 1 ? p.total - 1
-	          : ((uint64_t)rnd() << 20 | rnd()) % p.total;
+	p.below = kind % 4 == 0   ? 0
+	          : kind % 4 == 1 ? p.total - 1
+	                          : ((uint64_t)rnd() << 20 | rnd()) % p.total;
 	p.weight = kind % 5 ? 1 : p.total - p.below;
 	return p;
 }
@@ -40,13 +41,11 @@ static void test_range(void **state)
 			kvi_range_put(&e, &parts[i]);
 		}
 		size_t bytes = kvi_range_end(&e);
-		assert_true(bytes <= KVI_RANGE_SYMBOL_BYTES * n +
-		            KVI_RANGE_END_BYTES);
+		assert_true(bytes <= KVI_RANGE_SYMBOL_BYTES * n + KVI_RANGE_END_BYTES);
 		kvi_range_open(&d, code, bytes);
 		for (size_t i = 0; i < n; i++) {
 			uint64_t at = kvi_range_get(&d, parts[i].total);
-			assert_true(at >= parts[i].below &&
-			            at - parts[i].below < parts[i].weight);
+			assert_true(at >= parts[i].below && at - parts[i].below < parts[i].weight);
 			kvi_range_take(&d, &parts[i]);
 		}
 		assert_true(kvi_range_done(&d));
@@ -60,7 +59,7 @@ static void test_range(void **state)
 static void test_carry(void **state)
 {
 	const struct kvi_range_part middle = { 127, 2, 255 },
-		last = { ((uint64_t)1 << 44) - 1, 1, (uint64_t)1 << 44 };
+				    last = { ((uint64_t)1 << 44) - 1, 1, (uint64_t)1 << 44 };
 	struct kvi_range_encoder e;
 	struct kvi_range_decoder d;
 	uint8_t code[64 * 8];
@@ -101,9 +100,7 @@ static void coded(struct world *w, uint64_t *tokens, uint64_t *bytes)
 /* Written and read with any kernels and threads, in order, by range, from a pipe. */
 static void test_round_trip(void **state)
 {
-	static const uint32_t sets[] = {
-		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512, 0
-	};
+	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512, 0 };
 	struct memfile first = { .fail_at = -1 };
 	struct world w;
 	(void)state;
@@ -125,8 +122,7 @@ static void test_round_trip(void **state)
 		assert_memory_equal(w.f.p, first.p, first.n);
 		world_read(&w);
 		world_empty(&w);
-		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		assert_int_equal(cache_verify(&w.f, &w.ro), KVARC_OK);
 		coded(&w, &tokens, &bytes);
@@ -155,10 +151,10 @@ static void test_ranges(void **state)
 		assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
 		for (unsigned i = from; i < 5; i++) {
 			int32_t ids[TOKENS];
-			assert_int_equal(kvarc_reader_read_tokens(
-				r, 0, at[i][0], at[i][1], ids, NULL), KVARC_OK);
-			assert_memory_equal(ids, w.c.ids[0] + at[i][0],
-			                    at[i][1] * sizeof *ids);
+			assert_int_equal(
+				kvarc_reader_read_tokens(r, 0, at[i][0], at[i][1], ids, NULL),
+				KVARC_OK);
+			assert_memory_equal(ids, w.c.ids[0] + at[i][0], at[i][1] * sizeof *ids);
 		}
 		kvarc_reader_close(&r);
 	}
@@ -180,11 +176,9 @@ static void test_missing(void **state)
 		kvarc_source source = memfile_source(&w.f);
 		w.ro.predictor = i ? other : NULL;
 		assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
-		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 1, &id, NULL),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 1, &id, NULL), KVARC_PREDICTOR);
 		assert_non_null(strstr(w.error.text, "the model that"));
-		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 1, NULL, &id),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, 1, NULL, &id), KVARC_OK);
 		assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_OK);
 		assert_null(s.ids);
 		assert_true(s.ids_coded);
@@ -218,8 +212,7 @@ static uint64_t fallbacks(struct world *w, kvarc_ret expected)
 	kvarc_reader *r;
 	calls = 0;
 	assert_int_equal(kvarc_reader_open(&r, &source, &w->ro), KVARC_OK);
-	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, TOKENS, ids, NULL),
-	                 expected);
+	assert_int_equal(kvarc_reader_read_tokens(r, 0, 0, TOKENS, ids, NULL), expected);
 	if (!expected)
 		assert_memory_equal(ids, w->c.ids[0], sizeof ids);
 	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
@@ -309,8 +302,7 @@ static void test_salvage(void **state)
 		assert_int_equal(s.ids != NULL, i == 0);
 		assert_int_equal(s.ids_coded, i != 1);
 		if (i == 0)
-			assert_memory_equal(s.ids, w.c.ids[0],
-			                    256 * sizeof *s.ids);
+			assert_memory_equal(s.ids, w.c.ids[0], 256 * sizeof *s.ids);
 	}
 	assert_true(kvarc_reader_damage(r, NULL, NULL) >= 2);
 	kvarc_reader_close(&r);
@@ -340,14 +332,10 @@ static void test_options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_range),
-		cmocka_unit_test(test_carry),
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_falls_back),
-		cmocka_unit_test(test_stops),
-		cmocka_unit_test(test_salvage),
+		cmocka_unit_test(test_range),      cmocka_unit_test(test_carry),
+		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_missing),    cmocka_unit_test(test_falls_back),
+		cmocka_unit_test(test_stops),      cmocka_unit_test(test_salvage),
 		cmocka_unit_test(test_options),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

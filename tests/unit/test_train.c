@@ -12,7 +12,7 @@ struct train_shape {
 	const char *name;
 	uint32_t layers, heads, channels, rotary;
 	uint8_t dtype;
-	bool latent;  /* MLA: one latent a layer, no keys and values */
+	bool latent; /* MLA: one latent a layer, no keys and values */
 };
 
 static const struct train_shape shapes[] = {
@@ -69,8 +69,8 @@ static void pair_at(const kvarc_rope *r, uint32_t i, uint32_t *a, uint32_t *b)
 }
 
 /* A head's channels before the RoPE, in the order of HF; as the cache has them. */
-static void put_head(const struct cache *c, const kvarc_tensor *t, double *x,
-                     int32_t position, uint8_t *to)
+static void put_head(const struct cache *c, const kvarc_tensor *t, double *x, int32_t position,
+                     uint8_t *to)
 {
 	const kvarc_rope *r = t->rope ? &c->ropes[0] : NULL;
 	size_t size = kvarc_dtype_bytes(t->dtype);
@@ -99,8 +99,8 @@ static void fill(struct cache *c, uint64_t model, uint64_t seed)
 			const kvarc_tensor *x = &c->tensors[i];
 			uint64_t w = model + i;
 			double v[64];
-			for (size_t k = 0; i && c->tensors[i - 1].layer <
-			     x->layer && k < HIDDEN; k++)
+			for (size_t k = 0; i && c->tensors[i - 1].layer < x->layer && k < HIDDEN;
+			     k++)
 				h[k] = 0.9 * h[k] + 0.3 * normal(&seed);
 			for (uint32_t head = 0; head < x->heads; head++) {
 				for (uint32_t s = 0; s < x->channels; s++) {
@@ -109,21 +109,18 @@ static void fill(struct cache *c, uint64_t model, uint64_t seed)
 						v[s] += 0.4 * normal(&w) * h[k];
 				}
 				put_head(c, x, v, c->positions[0][t],
-				         c->data[i] + (t * x->heads + head) *
-				         x->channels *
-				         kvarc_dtype_bytes(x->dtype));
+				         c->data[i] + (t * x->heads + head) * x->channels *
+				                              kvarc_dtype_bytes(x->dtype));
 			}
 		}
 	}
 }
 
-static void make(struct cache *c, const struct train_shape *s, uint8_t pairing,
-                 uint64_t seed)
+static void make(struct cache *c, const struct train_shape *s, uint8_t pairing, uint64_t seed)
 {
 	static const uint64_t freq[ROTARY_MAX / 2] = {
-		0x28be60db9391054aull, 0x0e7a8f2c4b1d3f50ull,
-		0x041253f0c1d4c9b0ull, 0x01739a2c5e6f1b20ull,
-		0x006817e0a5a3b8d2ull, 0x00251d3e4f5a6b70ull,
+		0x28be60db9391054aull, 0x0e7a8f2c4b1d3f50ull, 0x041253f0c1d4c9b0ull,
+		0x01739a2c5e6f1b20ull, 0x006817e0a5a3b8d2ull, 0x00251d3e4f5a6b70ull,
 		0x000a66d43a1d97b5ull, 0x0003b5c1d2e3f400ull
 	};
 	memset(c, 0, sizeof *c);
@@ -134,14 +131,16 @@ static void make(struct cache *c, const struct train_shape *s, uint8_t pairing,
 	for (uint32_t layer = 0; layer < s->layers; layer++)
 		for (unsigned value = 0; value < (s->latent ? 1 : 2); value++) {
 			bool rope = s->rotary && !value;
-			c->tensors[c->g.n_tensors++] = (kvarc_tensor){
-				.layer = layer, .dtype = s->dtype,
-				.kind = s->latent ? KVARC_MLA_LATENT
-				        : value ? KVARC_VALUE : KVARC_KEY,
-				.flags = rope ? KVARC_TENSOR_POST_ROPE : 0,
-				.heads = s->heads, .channels = s->channels,
-				.rope = rope
-			};
+			c->tensors[c->g.n_tensors++] =
+				(kvarc_tensor){ .layer = layer,
+				                .dtype = s->dtype,
+				                .kind = s->latent ? KVARC_MLA_LATENT
+				                        : value   ? KVARC_VALUE
+				                                  : KVARC_KEY,
+				                .flags = rope ? KVARC_TENSOR_POST_ROPE : 0,
+				                .heads = s->heads,
+				                .channels = s->channels,
+				                .rope = rope };
 		}
 	cache_link(c);
 	for (uint64_t t = 0; t < c->n[0]; t++) {
@@ -158,9 +157,9 @@ static kvarc_profile *train(const struct cache *c)
 	kvarc_profile *p;
 	o.flags = KVARC_TRAIN_NO_TABLE;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
-	assert_int_equal(kvarc_trainer_add(t, &c->g, 0, c->n[0], c->ids[0],
-	                                   c->positions[0], cache_fetch,
-	                                   (void *)(uintptr_t)c), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add(t, &c->g, 0, c->n[0], c->ids[0], c->positions[0],
+	                                   cache_fetch, (void *)(uintptr_t)c),
+	                 KVARC_OK);
 	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
 	assert_int_equal(kvarc_trainer_profile(t, &p), KVARC_OK);
 	kvarc_trainer_close(&t);
@@ -168,8 +167,7 @@ static kvarc_profile *train(const struct cache *c)
 }
 
 /* Bits per element of a file that gives the cache back. */
-static double packed(const struct cache *c, int level, const kvarc_profile *p,
-                     struct memfile *f)
+static double packed(const struct cache *c, int level, const kvarc_profile *p, struct memfile *f)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
@@ -207,8 +205,8 @@ static void test_geometries(void **state)
 			bits[level] = packed(&other, level, p, &f);
 			memfile_free(&f);
 		}
-		print_message("%s: %.2f, %.2f, %.2f bits\n", shapes[i].name,
-		              bits[1], bits[2], bits[3]);
+		print_message("%s: %.2f, %.2f, %.2f bits\n", shapes[i].name, bits[1], bits[2],
+		              bits[3]);
 		assert_true(bits[2] < bits[1] - 0.2 && bits[3] < bits[2]);
 		kvarc_profile_close(&p);
 		cache_free(&fitted);
@@ -285,19 +283,14 @@ static void test_stages(void **state)
 			struct told t = { &c, 0, level, 0 };
 			double bits = packed(&c, (int)level, p, &f);
 			kvarc_source source = memfile_source(&f);
-			assert_int_equal(kvarc_reader_open(&r, &source, &ro),
-			                 KVARC_OK);
-			assert_int_equal(kvarc_reader_measure(r, 0, tell, &t),
-			                 KVARC_PREDICTOR);
+			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+			assert_int_equal(kvarc_reader_measure(r, 0, tell, &t), KVARC_PREDICTOR);
 			kvarc_reader_close(&r);
 			ro.profiles = (const kvarc_profile *const *)&p;
 			ro.n_profiles = 1;
-			assert_int_equal(kvarc_reader_open(&r, &source, &ro),
-			                 KVARC_OK);
-			assert_int_equal(kvarc_reader_measure(r, 1, tell, &t),
-			                 KVARC_GEOMETRY);
-			assert_int_equal(kvarc_reader_measure(r, 0, tell, &t),
-			                 KVARC_OK);
+			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+			assert_int_equal(kvarc_reader_measure(r, 1, tell, &t), KVARC_GEOMETRY);
+			assert_int_equal(kvarc_reader_measure(r, 0, tell, &t), KVARC_OK);
 			assert_int_equal(t.n, c.g.n_tensors);
 			assert_true(fabs(t.bits - bits) < 0.1 * bits);
 			kvarc_reader_close(&r);

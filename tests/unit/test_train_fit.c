@@ -14,10 +14,10 @@ static const double along = 0.9, upwards = 0.95;
 struct fit_shape {
 	uint32_t heads, channels;
 	size_t tokens;
-	bool ids;      /* the lowest layer is a function of the token's id */
-	bool loud;     /* one token in ten is far from the others in the lowest layer */
-	bool loose;    /* all is independent */
-	double a, b;   /* means of the pairs of keys, besides the usual ones */
+	bool ids;    /* the lowest layer is a function of the token's id */
+	bool loud;   /* one token in ten is far from the others in the lowest layer */
+	bool loose;  /* all is independent */
+	double a, b; /* means of the pairs of keys, besides the usual ones */
 };
 static const struct fit_shape usual = { .heads = 2, .channels = 8, .tokens = TOKENS };
 
@@ -40,20 +40,18 @@ static void put(uint8_t *to, double v)
 }
 
 /* One token of one layer: all slots of the key, then all of the value. */
-static void next_layer(double *x, size_t n, uint64_t *seed, bool first,
-                       const struct fit_shape *s)
+static void next_layer(double *x, size_t n, uint64_t *seed, bool first, const struct fit_shape *s)
 {
 	double last = 0, a = s->loose ? 0 : along, u = s->loose ? 0 : upwards;
 	for (size_t i = 0; i < n; i++) {
-		double v = i ? a * last + sqrt(1 - a * a) * normal(seed)
-		             : normal(seed);
+		double v = i ? a * last + sqrt(1 - a * a) * normal(seed) : normal(seed);
 		last = v;
 		x[i] = first ? v : u * x[i] + sqrt(1 - u * u) * v;
 	}
 }
 
-static void put_token(struct cache *c, const struct fit_shape *s, size_t layer,
-                      size_t token, const double *x)
+static void put_token(struct cache *c, const struct fit_shape *s, size_t layer, size_t token,
+                      const double *x)
 {
 	const kvarc_rope *rope = &c->ropes[0];
 	size_t width = s->heads * s->channels;
@@ -61,15 +59,13 @@ static void put_token(struct cache *c, const struct fit_shape *s, size_t layer,
 	uint8_t *value = c->data[2 * layer + 1] + 2 * token * width;
 	for (size_t h = 0; h < s->heads; h++)
 		for (size_t i = 0; i < s->channels / 2; i++) {
-			double turn = (double)(rope->freq[i] *
-			                       (uint64_t)c->positions[0][token]);
+			double turn = (double)(rope->freq[i] * (uint64_t)c->positions[0][token]);
 			double angle = turn * 0x1p-64 * 6.283185307179586;
 			double a = x[h * s->channels + 2 * i] + 3 + s->a;
 			double b = x[h * s->channels + 2 * i + 1] - 2 + s->b;
 			size_t at = h * s->channels + i;
 			put(key + 2 * at, a * cos(angle) - b * sin(angle));
-			put(key + 2 * (at + s->channels / 2),
-			    b * cos(angle) + a * sin(angle));
+			put(key + 2 * (at + s->channels / 2), b * cos(angle) + a * sin(angle));
 		}
 	for (size_t i = 0; i < width; i++)
 		put(value + 2 * i, 0.01 * x[width + i]);
@@ -87,11 +83,12 @@ static void make(struct cache *c, const struct fit_shape *s, uint64_t seed)
 	c->g.n_tensors = 2 * LAYERS;
 	c->n[0] = s->tokens;
 	for (uint32_t i = 0; i < 2 * LAYERS; i++)
-		c->tensors[i] = (kvarc_tensor){
-			.layer = i / 2, .kind = i & 1, .dtype = KVARC_BF16,
-			.heads = s->heads, .channels = s->channels,
-			.rope = !(i & 1)
-		};
+		c->tensors[i] = (kvarc_tensor){ .layer = i / 2,
+			                        .kind = i & 1,
+			                        .dtype = KVARC_BF16,
+			                        .heads = s->heads,
+			                        .channels = s->channels,
+			                        .rope = !(i & 1) };
 	cache_link(c);
 	for (size_t t = 0; t < s->tokens; t++) {
 		uint64_t of_id = rand_next(&seed) % VOCABULARY;
@@ -99,18 +96,15 @@ static void make(struct cache *c, const struct fit_shape *s, uint64_t seed)
 		c->ids[0][t] = (int32_t)of_id;
 		of_id = of_id * 0x9e3779b97f4a7c15u + 1;
 		for (size_t layer = 0; layer < LAYERS; layer++) {
-			next_layer(x, n, s->ids && !layer ? &of_id : &seed,
-			           !layer, s);
-			for (size_t i = 0; s->loud && !layer && t % 10 == 0 &&
-			     i < n; i++)
+			next_layer(x, n, s->ids && !layer ? &of_id : &seed, !layer, s);
+			for (size_t i = 0; s->loud && !layer && t % 10 == 0 && i < n; i++)
 				x[i] += 10;
 			put_token(c, s, layer, t, x);
 		}
 	}
 }
 
-static kvarc_ret open_trainer(kvarc_trainer **t, kvarc_error *e,
-                              const kvarc_trainer_options *o)
+static kvarc_ret open_trainer(kvarc_trainer **t, kvarc_error *e, const kvarc_trainer_options *o)
 {
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 	if (o)
@@ -121,8 +115,8 @@ static kvarc_ret open_trainer(kvarc_trainer **t, kvarc_error *e,
 
 static kvarc_ret add(kvarc_trainer *t, struct cache *c, bool ids)
 {
-	return kvarc_trainer_add(t, &c->g, 0, c->n[0], ids ? c->ids[0] : NULL,
-	                         c->positions[0], cache_fetch, c);
+	return kvarc_trainer_add(t, &c->g, 0, c->n[0], ids ? c->ids[0] : NULL, c->positions[0],
+	                         cache_fetch, c);
 }
 
 static void expect(double found, double wanted, double near, const char *what)
@@ -132,8 +126,8 @@ static void expect(double found, double wanted, double near, const char *what)
 }
 
 /* Mean bits of a level over the tensors of a kind of some layers. */
-static double bits_of(const kvarc_trainer *t, int level, unsigned kind,
-                      uint32_t first, uint32_t last)
+static double bits_of(const kvarc_trainer *t, int level, unsigned kind, uint32_t first,
+                      uint32_t last)
 {
 	kvarc_trained x;
 	double sum = 0, n = 0;
@@ -160,8 +154,8 @@ static void test_gain(void **state)
 	/* values: all but the first see their neighbour (the key's last slot
 	 * is a neighbour, too) */
 	double gain = -0.5 * log2(1 - along * along);
-	expect(bits_of(t, 1, KVARC_VALUE, 0, 2) -
-	       bits_of(t, 2, KVARC_VALUE, 0, 2), gain, 0.05, "value, level 2");
+	expect(bits_of(t, 1, KVARC_VALUE, 0, 2) - bits_of(t, 2, KVARC_VALUE, 0, 2), gain, 0.05,
+	       "value, level 2");
 	/* of keys the second slot of a pair sees the one before the pair; the
 	 * first pair sees none */
 	double second = -0.5 * log2(1 - along * along * along * along);
@@ -169,11 +163,10 @@ static void test_gain(void **state)
 	       (gain + second) * 7 / 16, 0.05, "key, level 2");
 	/* upper layers: what is left of the layer below is correlated alike */
 	double up = -0.5 * log2(1 - upwards * upwards);
-	expect(bits_of(t, 1, KVARC_VALUE, 1, 2) -
-	       bits_of(t, 3, KVARC_VALUE, 1, 2), gain + up, 0.06,
+	expect(bits_of(t, 1, KVARC_VALUE, 1, 2) - bits_of(t, 3, KVARC_VALUE, 1, 2), gain + up, 0.06,
 	       "value, level 3");
-	expect(bits_of(t, 2, KVARC_VALUE, 0, 0) -
-	       bits_of(t, 3, KVARC_VALUE, 0, 0), 0, 0.001, "lowest layer");
+	expect(bits_of(t, 2, KVARC_VALUE, 0, 0) - bits_of(t, 3, KVARC_VALUE, 0, 0), 0, 0.001,
+	       "lowest layer");
 	kvarc_trained x;
 	assert_int_equal(kvarc_trainer_report(t, 0, &x), KVARC_OK);
 	assert_true(x.measured);
@@ -183,8 +176,8 @@ static void test_gain(void **state)
 	cache_free(&c);
 }
 
-static double fitted_bits(const struct fit_shape *s, int level, unsigned kind,
-                          uint32_t first, uint32_t last)
+static double fitted_bits(const struct fit_shape *s, int level, unsigned kind, uint32_t first,
+                          uint32_t last)
 {
 	struct cache c;
 	kvarc_trainer *t;
@@ -208,8 +201,7 @@ static void test_means(void **state)
 	loud.loud = true;
 	/* less, because steps of large values are coarser */
 	expect(fitted_bits(&loud, 3, KVARC_VALUE, 1, 1),
-	       fitted_bits(&usual, 3, KVARC_VALUE, 1, 1) - 0.4, 0.15,
-	       "above tokens of two kinds");
+	       fitted_bits(&usual, 3, KVARC_VALUE, 1, 1) - 0.4, 0.15, "above tokens of two kinds");
 }
 
 /* Both means of a pair are large: turned, a channel is larger than each of them. */
@@ -220,8 +212,8 @@ static void test_large_means(void **state)
 	both.a = both.b = 190;
 	one.a = sqrt(193 * 193 + 188 * 188) - 3;
 	one.b = 2;
-	expect(fitted_bits(&both, 1, KVARC_KEY, 0, 2),
-	       fitted_bits(&one, 1, KVARC_KEY, 0, 2), 0.1, "large means");
+	expect(fitted_bits(&both, 1, KVARC_KEY, 0, 2), fitted_bits(&one, 1, KVARC_KEY, 0, 2), 0.1,
+	       "large means");
 }
 
 /* Bytes of an archive of the cache, which comes back without any other file. */
@@ -253,11 +245,8 @@ static void test_in_file(void **state)
 	static const struct {
 		size_t tokens;
 		bool loose;
-		int level;     /* 0: it does not pay */
-	} of[] = {
-		{ TOKENS, false, 3 }, { 150, false, 2 }, { 20, false, 0 },
-		{ TOKENS, true, 0 }
-	};
+		int level; /* 0: it does not pay */
+	} of[] = { { TOKENS, false, 3 }, { 150, false, 2 }, { 20, false, 0 }, { TOKENS, true, 0 } };
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
 		struct fit_shape s = usual;
 		struct cache c;
@@ -265,23 +254,18 @@ static void test_in_file(void **state)
 		kvarc_error e = { 0 };
 		kvarc_profile *p;
 		kvarc_profile_info info;
-		kvarc_trainer_options o = {
-			.flags = KVARC_TRAIN_IN_FILE, .levels = 1u << 3
-		};
+		kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE, .levels = 1u << 3 };
 		s.loose = of[i].loose;
 		s.tokens = of[i].tokens;
 		make(&c, &s, 7);
 		assert_int_equal(open_trainer(&t, &e, &o), KVARC_OK);
 		assert_int_equal(add(t, &c, true), KVARC_OK);
 		assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
-		assert_int_equal(kvarc_trainer_profile(t, &p),
-		                 of[i].level ? KVARC_OK : KVARC_END);
+		assert_int_equal(kvarc_trainer_profile(t, &p), of[i].level ? KVARC_OK : KVARC_END);
 		if (of[i].level) {
-			assert_int_equal(kvarc_profile_get_info(p, &info),
-			                 KVARC_OK);
+			assert_int_equal(kvarc_profile_get_info(p, &info), KVARC_OK);
 			assert_int_equal(info.levels, 1u << of[i].level);
-			assert_true(archive_bytes(&c, p, of[i].level) <
-			            archive_bytes(&c, NULL, 1));
+			assert_true(archive_bytes(&c, p, of[i].level) < archive_bytes(&c, NULL, 1));
 		}
 		kvarc_profile_close(&p);
 		kvarc_trainer_close(&t);
@@ -330,8 +314,7 @@ static void test_token_table(void **state)
 		assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
 		assert_int_equal(add(t, &c, ids), KVARC_OK);
 		assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
-		double gain = bits_of(t, 2, KVARC_VALUE, 0, 0) -
-		              bits_of(t, 3, KVARC_VALUE, 0, 0);
+		double gain = bits_of(t, 2, KVARC_VALUE, 0, 0) - bits_of(t, 3, KVARC_VALUE, 0, 0);
 		/* without ids there is none; with them five bits of a deviate
 		 * are in the table's eight */
 		expect(gain, ids ? 4 : 0, ids ? 1 : 0.001, "table");
@@ -340,8 +323,7 @@ static void test_token_table(void **state)
 		assert_int_equal(kvarc_trainer_profile(t, &p), KVARC_OK);
 		for (size_t i = 0; !kvarc_profile_model(p, i, &m); i++)
 			assert_int_equal(m.table_rows,
-			                 ids && m.level == 3 && m.layer == 0
-			                 ? VOCABULARY : 0);
+			                 ids && m.level == 3 && m.layer == 0 ? VOCABULARY : 0);
 		kvarc_profile_close(&p);
 		kvarc_trainer_close(&t);
 	}
@@ -362,13 +344,11 @@ static void write_profile(kvarc_trainer *t, struct memfile *f)
 static void test_same(void **state)
 {
 	(void)state;
-	static const uint32_t isa[] = {
-		KVARC_ISA_ALL, KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_ALL
-	};
+	static const uint32_t isa[] = { KVARC_ISA_ALL, KVARC_ISA_SCALAR, KVARC_ISA_AVX2,
+		                        KVARC_ISA_ALL };
 	struct memfile first = { .fail_at = -1 };
 	struct cache c;
-	make(&c, &(struct fit_shape){ .heads = 2, .channels = 6,
-		                       .tokens = 700 }, 3);
+	make(&c, &(struct fit_shape){ .heads = 2, .channels = 6, .tokens = 700 }, 3);
 	for (unsigned i = 0; i < 4; i++) {
 		kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 		struct memfile f = { .fail_at = -1 };
@@ -377,8 +357,7 @@ static void test_same(void **state)
 		o.common.threads = i + 1;
 		o.common.isa_mask = isa[i];
 		assert_int_equal(open_trainer(&t, &e, &o), KVARC_OK);
-		assert_int_equal(kvarc_trainer_identity(t, "weights", "x"),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_trainer_identity(t, "weights", "x"), KVARC_OK);
 		assert_int_equal(add(t, &c, true), KVARC_OK);
 		assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
 		write_profile(t, &f);
@@ -409,7 +388,7 @@ static void test_bad_data(void **state)
 		put(c.data[1] + v * row + 2 * 5, 1.5);
 		put(c.data[2] + v * row + 2 * 1, 0);
 	}
-	memcpy(c.data[0] + 7 * row, "\x80\x7f", 2);    /* infinity */
+	memcpy(c.data[0] + 7 * row, "\x80\x7f", 2);     /* infinity */
 	memcpy(c.data[3] + 8 * row + 4, "\xc1\xff", 2); /* NaN */
 	for (size_t i = 0; i < 16; i++)
 		put(c.data[4] + 9 * row + 2 * i, 1e30);
@@ -418,8 +397,7 @@ static void test_bad_data(void **state)
 	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
 	assert_non_null(kvarc_trainer_note(t, 0));
 	assert_non_null(strstr(kvarc_trainer_note(t, 0), "2 tokens have"));
-	expect(bits_of(t, 1, KVARC_VALUE, 1, 2) -
-	       bits_of(t, 2, KVARC_VALUE, 1, 2),
+	expect(bits_of(t, 1, KVARC_VALUE, 1, 2) - bits_of(t, 2, KVARC_VALUE, 1, 2),
 	       -0.5 * log2(1 - along * along), 0.06, "value");
 	kvarc_trainer_close(&t);
 	cache_free(&c);
@@ -432,8 +410,8 @@ static void test_few(void **state)
 		struct cache c;
 		kvarc_trainer *t;
 		kvarc_error e = { 0 };
-		make(&c, &(struct fit_shape){ .heads = 2, .channels = 8,
-		                       .tokens = n, .ids = true }, n);
+		make(&c, &(struct fit_shape){ .heads = 2, .channels = 8, .tokens = n, .ids = true },
+		     n);
 		assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
 		assert_int_equal(add(t, &c, true), KVARC_OK);
 		assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
@@ -449,17 +427,14 @@ static void test_refused(void **state)
 	struct cache c, other;
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
-	make(&c, &(struct fit_shape){ .heads = 2, .channels = 8,
-		                       .tokens = 50 }, 5);
+	make(&c, &(struct fit_shape){ .heads = 2, .channels = 8, .tokens = 50 }, 5);
 	assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
 	assert_int_equal(add(t, &c, false), KVARC_OK);
 	/* other channels, other rotary embedding, fewer layers */
-	make(&other, &(struct fit_shape){ .heads = 2, .channels = 6,
-		                       .tokens = 50 }, 5);
+	make(&other, &(struct fit_shape){ .heads = 2, .channels = 6, .tokens = 50 }, 5);
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
 	cache_free(&other);
-	make(&other, &(struct fit_shape){ .heads = 2, .channels = 8,
-		                       .tokens = 50 }, 5);
+	make(&other, &(struct fit_shape){ .heads = 2, .channels = 8, .tokens = 50 }, 5);
 	other.tensors[0].rope = 0;
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
 	other.tensors[0].rope = 1;
@@ -469,10 +444,10 @@ static void test_refused(void **state)
 	for (size_t i = 0; i < 4; i++)
 		other.tensors[i].dtype = KVARC_I8;
 	assert_int_equal(add(t, &other, false), KVARC_GEOMETRY);
-	assert_int_equal(kvarc_trainer_add(t, &c.g, 1, 5, NULL, NULL,
-	                                   cache_fetch, &c), KVARC_GEOMETRY);
-	assert_int_equal(kvarc_trainer_add(t, &c.g, 0, 0, NULL, NULL,
-	                                   cache_fetch, &c), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_trainer_add(t, &c.g, 1, 5, NULL, NULL, cache_fetch, &c),
+	                 KVARC_GEOMETRY);
+	assert_int_equal(kvarc_trainer_add(t, &c.g, 0, 0, NULL, NULL, cache_fetch, &c),
+	                 KVARC_GEOMETRY);
 	/* the trainer can be used on */
 	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
 	assert_int_equal(kvarc_trainer_run(t), KVARC_PROG);
@@ -485,16 +460,15 @@ static void test_refused(void **state)
 	assert_int_equal(open_trainer(&t, &e, &o), KVARC_PROG);
 	o = (kvarc_trainer_options){ .held_out = 51 };
 	assert_int_equal(open_trainer(&t, &e, &o), KVARC_PROG);
-	o = (kvarc_trainer_options){ .flags = KVARC_TRAIN_HEAD_BLOCK |
-		                              KVARC_TRAIN_WHOLE_LAYER };
+	o = (kvarc_trainer_options){ .flags = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER };
 	assert_int_equal(open_trainer(&t, &e, &o), KVARC_PROG);
 	other.g.n_tensors = all;
 	cache_free(&other);
 	cache_free(&c);
 }
 
-static int failing_fetch(void *opaque, uint32_t tensor, uint32_t head,
-                         uint32_t heads, uint64_t t0, uint32_t n, void *dst)
+static int failing_fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                         uint32_t n, void *dst)
 {
 	(void)opaque;
 	(void)head;
@@ -517,11 +491,10 @@ static void test_failures(void **state)
 	struct cache c;
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
-	make(&c, &(struct fit_shape){ .heads = 1, .channels = 4,
-		                       .tokens = 60, .ids = true }, 6);
+	make(&c, &(struct fit_shape){ .heads = 1, .channels = 4, .tokens = 60, .ids = true }, 6);
 	assert_int_equal(open_trainer(&t, &e, NULL), KVARC_OK);
-	assert_int_equal(kvarc_trainer_add(t, &c.g, 0, 60, NULL, NULL,
-	                                   failing_fetch, &c), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add(t, &c.g, 0, 60, NULL, NULL, failing_fetch, &c),
+	                 KVARC_OK);
 	assert_int_equal(kvarc_trainer_run(t), KVARC_IO);
 	kvarc_trainer_close(&t);
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
@@ -558,16 +531,11 @@ static void test_failures(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gain),
-		cmocka_unit_test(test_means),
-		cmocka_unit_test(test_large_means),
-		cmocka_unit_test(test_in_file),
-		cmocka_unit_test(test_in_file_long),
-		cmocka_unit_test(test_token_table),
-		cmocka_unit_test(test_same),
-		cmocka_unit_test(test_bad_data),
-		cmocka_unit_test(test_few),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_gain),         cmocka_unit_test(test_means),
+		cmocka_unit_test(test_large_means),  cmocka_unit_test(test_in_file),
+		cmocka_unit_test(test_in_file_long), cmocka_unit_test(test_token_table),
+		cmocka_unit_test(test_same),         cmocka_unit_test(test_bad_data),
+		cmocka_unit_test(test_few),          cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_failures),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@ enum { CACHES_MADE = 3 };
 /* ---- training ---- */
 
 struct train_model_way {
-	int level;           /* 2: without the model */
+	int level; /* 2: without the model */
 	unsigned threads;
 	uint32_t isa;
 	size_t n_without_ids;
@@ -21,8 +21,8 @@ struct train_model_way {
 	unsigned flags;
 };
 
-static kvarc_ret train(struct cache *c, const struct train_model_way *w,
-                       kvarc_trainer **t, kvarc_error *e)
+static kvarc_ret train(struct cache *c, const struct train_model_way *w, kvarc_trainer **t,
+                       kvarc_error *e)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	o.common.error = e;
@@ -35,17 +35,14 @@ static kvarc_ret train(struct cache *c, const struct train_model_way *w,
 	o.flags = w->flags;
 	assert_int_equal(kvarc_trainer_open(t, &o), KVARC_OK);
 	for (size_t i = 0; i < CACHES_MADE; i++)
-		assert_int_equal(
-			kvarc_trainer_add(*t, &c[i].g, 0, c[i].n[0],
-			                  i < w->n_without_ids ? NULL
-			                                       : c[i].ids[0],
-			                  c[i].positions[0], cache_fetch, &c[i]),
-			KVARC_OK);
+		assert_int_equal(kvarc_trainer_add(*t, &c[i].g, 0, c[i].n[0],
+		                                   i < w->n_without_ids ? NULL : c[i].ids[0],
+		                                   c[i].positions[0], cache_fetch, &c[i]),
+		                 KVARC_OK);
 	return kvarc_trainer_run(*t);
 }
 
-static kvarc_profile *profile_of(struct cache *c, const struct train_model_way *w,
-                                 double bits[8])
+static kvarc_profile *profile_of(struct cache *c, const struct train_model_way *w, double bits[8])
 {
 	kvarc_trainer *t;
 	kvarc_profile *p;
@@ -82,15 +79,16 @@ static void test_pays(void **state)
 {
 	double alone[8] = { 0 };
 	(void)state;
-	kvarc_profile_close((kvarc_profile *[]){ profile_of(
-		caches, &(struct train_model_way){ .level = 2 }, alone) });
+	kvarc_profile_close((kvarc_profile *[]){
+		profile_of(caches, &(struct train_model_way){ .level = 2 }, alone) });
 	double last = alone[2];
 	for (int level = 4; level <= 7; level++) {
 		double bits[8] = { 0 };
-		kvarc_profile *p = profile_of(
-			caches, &(struct train_model_way){ .level = level }, bits);
+		kvarc_profile *p = profile_of(caches, &(struct train_model_way){ .level = level },
+		                              bits);
 		print_message("level 2 %.3f; level %d %.3f, prediction alone "
-		              "%.3f\n", alone[2], level, bits[level], bits[1]);
+		              "%.3f\n",
+		              alone[2], level, bits[level], bits[1]);
 		assert_true(bits[level] < bits[1]);
 		/* the noise is about what level 6 leaves */
 		assert_true(bits[level] < last - (level < 6 ? .3 : 0));
@@ -99,14 +97,12 @@ static void test_pays(void **state)
 		const struct kvi_profile *k = kvi_profile_of(p);
 		assert_int_equal(k->n_models, 2 * LAYERS);
 		assert_int_equal(k->models[0].level, level);
-		assert_int_equal(strlen(kvi_identity_get(&k->identity,
-		                                         "weights")), 32);
+		assert_int_equal(strlen(kvi_identity_get(&k->identity, "weights")), 32);
 		assert_non_null(kvi_identity_get(&k->identity, "model"));
 		for (uint32_t i = 0; i < LAYERS; i++) {
-			const struct kvi_model *m = kvi_profile_model(
-				k, (unsigned)level, i, KVARC_VALUE);
-			assert_int_equal(m->width, level > 4 && i < LAYERS - 1
-			                           ? WIDTH : 0);
+			const struct kvi_model *m = kvi_profile_model(k, (unsigned)level, i,
+			                                              KVARC_VALUE);
+			assert_int_equal(m->width, level > 4 && i < LAYERS - 1 ? WIDTH : 0);
 		}
 		kvarc_profile_close(&p);
 	}
@@ -114,8 +110,8 @@ static void test_pays(void **state)
 
 /* ---- other arithmetics than the level's ---- */
 
-static void write_and_read(struct cache *c, const kvarc_profile *p,
-                           const kvarc_writer_options *wo, const char *text)
+static void write_and_read(struct cache *c, const kvarc_profile *p, const kvarc_writer_options *wo,
+                           const char *text)
 {
 	struct memfile f = { .fail_at = -1 };
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
@@ -141,12 +137,10 @@ static void write_and_read(struct cache *c, const kvarc_profile *p,
 
 static void check_models(const struct kvi_profile *p, const struct train_model_way *w)
 {
-	const struct kvi_model *m = kvi_profile_model(p, (unsigned)w->level, 0,
-	                                              KVARC_VALUE);
+	const struct kvi_model *m = kvi_profile_model(p, (unsigned)w->level, 0, KVARC_VALUE);
 	bool stages = !(w->flags & KVARC_TRAIN_NO_STAGES);
 	bool corrects = stages && w->loop != KVARC_LOOP_OPEN;
-	assert_true(stages ? m->flags & KVI_MODEL_SELF
-	                   : !m->flags && !m->n_same && !m->beta);
+	assert_true(stages ? m->flags & KVI_MODEL_SELF : !m->flags && !m->n_same && !m->beta);
 	assert_int_equal(m->width, corrects ? WIDTH : 0);
 }
 
@@ -158,23 +152,26 @@ static void test_arithmetics(void **state)
 		const char *text;
 		bool own;
 	} all[] = {
-		{ { .level = 4, .arithmetic = KVARC_ARITHMETIC_FP8,
-		    .loop = KVARC_LOOP_OPEN, .flags = KVARC_TRAIN_NO_STAGES },
-		  "fp8 open", false },
-		{ { .level = 5, .arithmetic = KVARC_ARITHMETIC_FP8,
-		    .flags = KVARC_TRAIN_NO_STAGES }, "fp8 closed", false },
-		{ { .level = 5, .arithmetic = KVARC_ARITHMETIC_FP8 },
-		  "fp8 closed", false },
+		{ { .level = 4,
+		    .arithmetic = KVARC_ARITHMETIC_FP8,
+		    .loop = KVARC_LOOP_OPEN,
+		    .flags = KVARC_TRAIN_NO_STAGES },
+		  "fp8 open",
+		  false },
+		{ { .level = 5,
+		    .arithmetic = KVARC_ARITHMETIC_FP8,
+		    .flags = KVARC_TRAIN_NO_STAGES },
+		  "fp8 closed",
+		  false },
+		{ { .level = 5, .arithmetic = KVARC_ARITHMETIC_FP8 }, "fp8 closed", false },
 		{ { .level = 6, .loop = KVARC_LOOP_OPEN }, "w8a15 open", false },
-		{ { .level = 6, .arithmetic = KVARC_ARITHMETIC_W8A15 },
-		  "w8a15 closed", true },
+		{ { .level = 6, .arithmetic = KVARC_ARITHMETIC_W8A15 }, "w8a15 closed", true },
 	};
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_predictor *model;
 	kvarc_error e;
 	(void)state;
-	assert_int_equal(kvarc_predictor_open_model(&model, folder, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_predictor_open_model(&model, folder, NULL), KVARC_OK);
 	wo.predictor = model;
 	wo.common.error = &e;
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -184,8 +181,7 @@ static void test_arithmetics(void **state)
 		key[sizeof key - 2] = (char)('0' + w->level);
 		kvarc_profile *p = profile_of(caches, w, NULL);
 		check_models(kvi_profile_of(p), w);
-		const char *said = kvi_identity_get(&kvi_profile_of(p)->identity,
-		                                    key);
+		const char *said = kvi_identity_get(&kvi_profile_of(p)->identity, key);
 		assert_string_equal(said ? said : "", all[i].own ? "" : all[i].text);
 		wo.level = w->level;
 		wo.profile = p;
@@ -196,8 +192,7 @@ static void test_arithmetics(void **state)
 		wo.loop = w->loop;
 		write_and_read(&caches[0], p, &wo, all[i].text);
 		wo.arithmetic = KVARC_ARITHMETIC_W8A8;
-		assert_int_equal(cache_write(&caches[0], &f, &wo),
-		                 KVARC_PREDICTOR);
+		assert_int_equal(cache_write(&caches[0], &f, &wo), KVARC_PREDICTOR);
 		assert_non_null(strstr(e.text, all[i].text));
 		memfile_free(&f);
 		kvarc_profile_close(&p);
@@ -223,13 +218,11 @@ static void test_measured(void **state)
 		assert_int_equal(kvarc_trainer_held_out(t, 99), KVARC_PROG);
 		for (size_t i = 0; i < 2 + n; i++) {
 			if (i == 2)
-				assert_int_equal(kvarc_trainer_held_out(t, 100),
-				                 KVARC_OK);
-			assert_int_equal(
-				kvarc_trainer_add(t, &caches[i].g, 0, TOKENS,
-				                  caches[i].ids[0], NULL,
-				                  cache_fetch, &caches[i]),
-				KVARC_OK);
+				assert_int_equal(kvarc_trainer_held_out(t, 100), KVARC_OK);
+			assert_int_equal(kvarc_trainer_add(t, &caches[i].g, 0, TOKENS,
+			                                   caches[i].ids[0], NULL, cache_fetch,
+			                                   &caches[i]),
+			                 KVARC_OK);
 		}
 		assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
 		assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
@@ -248,10 +241,8 @@ static void test_measured(void **state)
 
 static void test_same_profile(void **state)
 {
-	static const uint32_t sets[] = {
-		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
-		KVARC_ISA_NEON
-	};
+	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512,
+		                         KVARC_ISA_NEON };
 	(void)state;
 	kvarc_profile *p = profile_of(caches, &(struct train_model_way){ .level = 6 }, NULL);
 	struct kvi_h128 d = kvi_profile_of(p)->digest;
@@ -279,27 +270,20 @@ static double last_left(struct cache *c, const struct kvi_profile *p)
 	double sum = 0;
 	engine_open(&e, 5, 0);
 	size_t n = 256;
-	assert_int_equal(kvi_run_segment(e.run, c->ids[0], c->positions[0], n),
-	                 KVARC_OK);
+	assert_int_equal(kvi_run_segment(e.run, c->ids[0], c->positions[0], n), KVARC_OK);
 	for (uint32_t l = 0; l < LAYERS; l++) {
-		const struct kvi_model *m =
-			p ? kvi_profile_model(p, 5, l, KVARC_VALUE) : NULL;
-		const struct kvi_model *key =
-			p ? kvi_profile_model(p, 5, l, KVARC_KEY) : NULL;
+		const struct kvi_model *m = p ? kvi_profile_model(p, 5, l, KVARC_VALUE) : NULL;
+		const struct kvi_model *key = p ? kvi_profile_model(p, 5, l, KVARC_KEY) : NULL;
 		struct kvi_predicted x = kvi_run_predict(e.run);
 		struct kvi_hidden h = kvi_run_hidden(e.run);
 		static float turned[256 * KV];
 		for (size_t t = 0; t < n; t++) {
-			memcpy(turned + t * KV, x.k + t * x.stride,
-			       KV * sizeof *turned);
+			memcpy(turned + t * KV, x.k + t * x.stride, KV * sizeof *turned);
 			for (size_t i = 0; i < KV; i++) {
 				size_t row = t * KV;
-				k[row + i] = get(c->data[2 * l] +
-				                 2 * (row + channel(i)));
-				v[row + i] = get(c->data[2 * l + 1] +
-				                 2 * (row + i));
-				double d = (double)v[row + i] -
-				           x.v[t * x.stride + i];
+				k[row + i] = get(c->data[2 * l] + 2 * (row + channel(i)));
+				v[row + i] = get(c->data[2 * l + 1] + 2 * (row + i));
+				double d = (double)v[row + i] - x.v[t * x.stride + i];
 				sum += l + 1 == LAYERS ? d * d : 0;
 			}
 		}
@@ -308,39 +292,33 @@ static double last_left(struct cache *c, const struct kvi_profile *p)
 		for (size_t t = 0; m && m->d && t < n; t++) {
 			double r[2 * KV];
 			for (size_t i = 0; i < KV; i += 2) {
-				const uint64_t f =
-					c->ropes[0].freq[i % CHANNELS / 2];
-				double turn = (double)(int64_t)(f * t) *
-				              0x1p-64 * 6.283185307179586;
-				double a = (double)k[t * KV + i] -
-				           turned[t * KV + i];
-				double b = (double)k[t * KV + i + 1] -
-				           turned[t * KV + i + 1];
+				const uint64_t f = c->ropes[0].freq[i % CHANNELS / 2];
+				double turn = (double)(int64_t)(f * t) * 0x1p-64 *
+				              6.283185307179586;
+				double a = (double)k[t * KV + i] - turned[t * KV + i];
+				double b = (double)k[t * KV + i + 1] - turned[t * KV + i + 1];
 				double cs = __builtin_cos(turn);
 				double sn = __builtin_sin(turn);
 				r[i] = a * cs + b * sn;
 				r[i + 1] = b * cs - a * sn;
 				for (size_t q = 0; q < 2; q++)
-					r[i + q] = r[i + q] * __builtin_ldexp(
-						1, -key->step[i + q]) -
-						key->mean[i + q];
+					r[i + q] = r[i + q] *
+					                   __builtin_ldexp(1, -key->step[i + q]) -
+					           key->mean[i + q];
 			}
 			for (size_t i = 0; i < KV; i++)
-				r[KV + i] = ((double)v[t * KV + i] -
-				             x.v[t * x.stride + i]) *
-				            __builtin_ldexp(1, -m->step[i]) -
+				r[KV + i] = ((double)v[t * KV + i] - x.v[t * x.stride + i]) *
+				                    __builtin_ldexp(1, -m->step[i]) -
 				            m->mean[i];
 			for (size_t i = 0; i < WIDTH; i++) {
 				double s = 0;
 				for (size_t q = 0; q < 2 * KV; q++)
 					s += m->d[i * m->d_stride + q] * r[q];
-				h.h[t * h.width + i] += (float)(
-					(double)h.root[t] *
-					__builtin_ldexp(s, -m->e[i]));
+				h.h[t * h.width + i] +=
+					(float)((double)h.root[t] * __builtin_ldexp(s, -m->e[i]));
 			}
 		}
-		assert_int_equal(kvi_run_advance(e.run, k, v, KV, true),
-		                 KVARC_OK);
+		assert_int_equal(kvi_run_advance(e.run, k, v, KV, true), KVARC_OK);
 	}
 	engine_close(&e);
 	return sum / (double)(n * KV);
@@ -353,7 +331,8 @@ static void test_corrections(void **state)
 	double without = last_left(&caches[0], NULL);
 	double with = last_left(&caches[0], kvi_profile_of(p));
 	print_message("left of the last layer: %.3g without, %.3g with "
-	              "corrections\n", without, with);
+	              "corrections\n",
+	              without, with);
 	assert_true(with < .7 * without);
 	kvarc_profile_close(&p);
 }
@@ -395,12 +374,13 @@ static void test_from_ids(void **state)
 		for (unsigned own = 0; own < 3; own++) {
 			kvarc_trainer *t = trainer(level, 2);
 			for (unsigned i = 0; i < 2; i++)
-				assert_int_equal(i < own ? kvarc_trainer_add_ids(
-					t, TOKENS, made[i].ids[0], KVARC_BF16) :
-					kvarc_trainer_add(t, &made[i].g, 0,
-					                  TOKENS, made[i].ids[0],
-					                  NULL, cache_fetch,
-					                  &made[i]), KVARC_OK);
+				assert_int_equal(
+					i < own ? kvarc_trainer_add_ids(t, TOKENS, made[i].ids[0],
+				                                        KVARC_BF16)
+						: kvarc_trainer_add(t, &made[i].g, 0, TOKENS,
+				                                    made[i].ids[0], NULL,
+				                                    cache_fetch, &made[i]),
+					KVARC_OK);
 			assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
 			d[own] = digest_of(&t);
 		}
@@ -416,9 +396,9 @@ static void test_written(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		kvarc_trainer *t = trainer(5, i == 1 ? 3 : 1);
-		assert_int_equal(kvarc_trainer_write(t, 1100, i == 3 ? 2 : 1,
-		                                     i == 2 ? 8 : 7, KVARC_BF16),
-		                 KVARC_OK);
+		assert_int_equal(
+			kvarc_trainer_write(t, 1100, i == 3 ? 2 : 1, i == 2 ? 8 : 7, KVARC_BF16),
+			KVARC_OK);
 		assert_int_equal(kvarc_trainer_tokens(t), 1100);
 		d[i] = digest_of(&t);
 	}
@@ -432,21 +412,16 @@ static void test_bad_ids(void **state)
 	const int32_t ids[3] = { 1, WORDS, 2 };
 	kvarc_trainer *t = trainer(5, 1);
 	(void)state;
-	assert_int_equal(kvarc_trainer_add_ids(t, 3, ids, KVARC_BF16),
-	                 KVARC_GEOMETRY);
-	assert_int_equal(kvarc_trainer_add_ids(t, 0, ids, KVARC_BF16),
-	                 KVARC_PROG);
-	assert_int_equal(kvarc_trainer_add_ids(t, 1, ids, KVARC_E4M3),
-	                 KVARC_PROG);
+	assert_int_equal(kvarc_trainer_add_ids(t, 3, ids, KVARC_BF16), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_trainer_add_ids(t, 0, ids, KVARC_BF16), KVARC_PROG);
+	assert_int_equal(kvarc_trainer_add_ids(t, 1, ids, KVARC_E4M3), KVARC_PROG);
 	assert_int_equal(kvarc_trainer_write(t, 9, -1, 0, KVARC_F16),
 	                 KVARC_OPTIONS); /* the model names no first token */
-	assert_int_equal(kvarc_trainer_write(t, 9, WORDS, 0, KVARC_F16),
-	                 KVARC_OPTIONS);
+	assert_int_equal(kvarc_trainer_write(t, 9, WORDS, 0, KVARC_F16), KVARC_OPTIONS);
 	kvarc_trainer_close(&t);
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
-	assert_int_equal(kvarc_trainer_add_ids(t, 1, ids, KVARC_BF16),
-	                 KVARC_PROG);
+	assert_int_equal(kvarc_trainer_add_ids(t, 1, ids, KVARC_BF16), KVARC_PROG);
 	assert_int_equal(kvarc_trainer_write(t, 9, 1, 0, KVARC_F16), KVARC_PROG);
 	kvarc_trainer_close(&t);
 }
@@ -473,8 +448,7 @@ static void export(struct cache *c, uint64_t n, struct blob *f)
 
 /* Bytes of its archive, with a profile that was fitted to it at a level above 1; *highest: what
  * that has. */
-static size_t pack_fitted(struct blob *f, int level, kvarc_predictor *model,
-                          int *highest)
+static size_t pack_fitted(struct blob *f, int level, kvarc_predictor *model, int *highest)
 {
 	struct memfile archive = { .fail_at = -1 };
 	kvarc_import_options io = { .rope = "10000,half" };
@@ -486,8 +460,8 @@ static size_t pack_fitted(struct blob *f, int level, kvarc_predictor *model,
 	kvarc_import *im;
 	assert_int_equal(kvarc_import_open(&im, &source, NULL, &io), KVARC_OK);
 	if (level > 1)
-		assert_int_equal(kvarc_train_import(
-			&p, im, level, level > 3 ? folder : NULL, 0, NULL),
+		assert_int_equal(
+			kvarc_train_import(&p, im, level, level > 3 ? folder : NULL, 0, NULL),
 			KVARC_OK);
 	*highest = 1;
 	wo.flags |= KVARC_WRITE_VERIFY | KVARC_WRITE_EMBED_PROFILE;
@@ -517,14 +491,12 @@ static void test_one_file(void **state)
 	kvarc_predictor *model;
 	int highest;
 	(void)state;
-	assert_int_equal(kvarc_predictor_open_model(&model, folder, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_predictor_open_model(&model, folder, NULL), KVARC_OK);
 	export(&caches[0], TOKENS, &f);
 	size_t last = pack_fitted(&f, 1, NULL, &highest);
 	for (int level = 4; level < 8; level++) {
 		size_t bytes = pack_fitted(&f, level, model, &highest);
-		print_message("level %d: %zu bytes, one below %zu\n", level,
-		              bytes, last);
+		print_message("level %d: %zu bytes, one below %zu\n", level, bytes, last);
 		assert_int_equal(highest, level);
 		assert_true(bytes < last);
 		last = level == 4 ? bytes : last;
@@ -545,8 +517,9 @@ static void test_ids(void **state)
 	kvarc_trainer *t;
 	kvarc_error e = { 0 };
 	(void)state;
-	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5,
-	                       .n_without_ids = 1 }, &t, &e), KVARC_OK);
+	assert_int_equal(
+		train(caches, &(struct train_model_way){ .level = 5, .n_without_ids = 1 }, &t, &e),
+		KVARC_OK);
 	assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
 	bool told = false;
 	const char *note;
@@ -554,13 +527,13 @@ static void test_ids(void **state)
 		told |= strstr(note, "1 caches were left out") != NULL;
 	assert_true(told);
 	kvarc_trainer_close(&t);
-	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5,
-	                       .n_without_ids = 3 }, &t, &e), KVARC_GEOMETRY);
+	assert_int_equal(
+		train(caches, &(struct train_model_way){ .level = 5, .n_without_ids = 3 }, &t, &e),
+		KVARC_GEOMETRY);
 	assert_non_null(strstr(e.text, "token ids"));
 	kvarc_trainer_close(&t);
 	caches[1].positions[0][3]++;
-	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5 }, &t, &e),
-	                 KVARC_OK);
+	assert_int_equal(train(caches, &(struct train_model_way){ .level = 5 }, &t, &e), KVARC_OK);
 	assert_int_equal(kvarc_trainer_tokens(t), 2 * TOKENS);
 	kvarc_trainer_close(&t);
 	caches[1].positions[0][3]--;
@@ -580,8 +553,7 @@ static void test_other_model(void **state)
 	memcpy(c, caches, sizeof c);
 	for (size_t i = 0; i < CACHES_MADE; i++)
 		c[i].g.n_tensors -= 2;
-	assert_int_equal(train(c, &(struct train_model_way){ .level = 5 }, &t, &e),
-	                 KVARC_GEOMETRY);
+	assert_int_equal(train(c, &(struct train_model_way){ .level = 5 }, &t, &e), KVARC_GEOMETRY);
 	assert_non_null(strstr(e.text, "number of layers"));
 	kvarc_trainer_close(&t);
 
@@ -610,16 +582,11 @@ static void test_other_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pays),
-		cmocka_unit_test(test_arithmetics),
-		cmocka_unit_test(test_measured),
-		cmocka_unit_test(test_same_profile),
-		cmocka_unit_test(test_corrections),
-		cmocka_unit_test(test_from_ids),
-		cmocka_unit_test(test_written),
-		cmocka_unit_test(test_bad_ids),
-		cmocka_unit_test(test_one_file),
-		cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_pays),        cmocka_unit_test(test_arithmetics),
+		cmocka_unit_test(test_measured),    cmocka_unit_test(test_same_profile),
+		cmocka_unit_test(test_corrections), cmocka_unit_test(test_from_ids),
+		cmocka_unit_test(test_written),     cmocka_unit_test(test_bad_ids),
+		cmocka_unit_test(test_one_file),    cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_other_model),
 	};
 	int ret = make_folder();

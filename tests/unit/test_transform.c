@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_transform.c - what lossy codecs do with 32 tokens at once: every instruction set as scalar C,
- * numbers to elements and back */
+/* test_transform.c - what lossy codecs do with 32 tokens at once: every instruction set as scalar
+ * C, numbers to elements and back */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,11 +49,19 @@ static float any_float(void)
 	uint32_t b = rnd() << 1 ^ rnd();
 	float f;
 	switch (below(40)) {
-	case 0: b = 0x80000000; break;
-	case 1: b &= 0x807fffff; break; /* subnormal */
-	case 2: break;                  /* infinities and NaNs, too */
-	case 3: b = (b & 0x80000000) | 0x7f7fffff; break;
-	default: return normal() * (below(3) ? 1.0f : 300.0f);
+	case 0:
+		b = 0x80000000;
+		break;
+	case 1:
+		b &= 0x807fffff;
+		break; /* subnormal */
+	case 2:
+		break; /* infinities and NaNs, too */
+	case 3:
+		b = (b & 0x80000000) | 0x7f7fffff;
+		break;
+	default:
+		return normal() * (below(3) ? 1.0f : 300.0f);
 	}
 	memcpy(&f, &b, sizeof f);
 	return f;
@@ -110,16 +118,24 @@ static void same(const struct both *b)
 static const unsigned dtypes[] = { KVARC_F16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2 };
 
 /* What goes from channels to codes; results stay in b->...[i]. */
-static uint32_t there(const struct kvi_transform *f, struct both *b, int i,
-                      size_t rows, unsigned choice)
+static uint32_t there(const struct kvi_transform *f, struct both *b, int i, size_t rows,
+                      unsigned choice)
 {
 	uint32_t refused = 0;
 	struct kvi_turned turned = { rows / 2, choice & 1, b->cos, b->sin };
 	switch (choice / 2 % 5) {
-	case 0: f->widen(dtypes[choice / 10 % 4], b->elements[i], rows, b->x[i]); break;
-	case 1: f->turn(b->x[i], &turned, choice / 10 & 1); break;
-	case 2: f->forward(b->x[i], b->mean, rows, choice & 1); break;
-	case 3: f->lanes_to_pairs(b->x[i], rows, b->pairs[i], b->unit[i]); break;
+	case 0:
+		f->widen(dtypes[choice / 10 % 4], b->elements[i], rows, b->x[i]);
+		break;
+	case 1:
+		f->turn(b->x[i], &turned, choice / 10 & 1);
+		break;
+	case 2:
+		f->forward(b->x[i], b->mean, rows, choice & 1);
+		break;
+	case 3:
+		f->lanes_to_pairs(b->x[i], rows, b->pairs[i], b->unit[i]);
+		break;
 	default:
 		refused = f->quantise(b->x[i], rows, choice & 1 ? 3.7f : 100.0f,
 		                      choice & 1 ? 0.5f : 0.41f, b->codes[i]);
@@ -128,17 +144,27 @@ static uint32_t there(const struct kvi_transform *f, struct both *b, int i,
 }
 
 /* What goes the other way, and the rest. */
-static void again(const struct kvi_transform *f, struct both *b, int i,
-                  size_t rows, unsigned choice)
+static void again(const struct kvi_transform *f, struct both *b, int i, size_t rows,
+                  unsigned choice)
 {
 	struct kvi_points p = { (int8_t)(choice % 33 - 16), (int8_t)(16 - choice % 31) };
 	int16_t turned[2 * KVI_LANES];
 	switch (choice / 2 % 10) {
-	case 0: f->narrow(dtypes[choice / 16 % 4], b->x[i], rows, b->elements[i]); break;
-	case 1: f->back(b->codes[i], p, 0.37f, b->mean, rows, choice & 1, b->z[i], b->x[i]); break;
-	case 2: f->pairs(b->codes[i], p, rows, b->pairs[i]); break;
-	case 3: f->scale(b->z[i], rows, b->gain, b->mean, b->x[i]); break;
-	case 4: f->scale_lanes(b->z[i], rows, b->gain, b->unit[i], b->x[i]); break;
+	case 0:
+		f->narrow(dtypes[choice / 16 % 4], b->x[i], rows, b->elements[i]);
+		break;
+	case 1:
+		f->back(b->codes[i], p, 0.37f, b->mean, rows, choice & 1, b->z[i], b->x[i]);
+		break;
+	case 2:
+		f->pairs(b->codes[i], p, rows, b->pairs[i]);
+		break;
+	case 3:
+		f->scale(b->z[i], rows, b->gain, b->mean, b->x[i]);
+		break;
+	case 4:
+		f->scale_lanes(b->z[i], rows, b->gain, b->unit[i], b->x[i]);
+		break;
 	case 5:
 		f->add(b->x[i], rows, choice & 1 ? KVI_LANES : choice / 16 % KVI_LANES,
 		       choice / 4 & 1, b->sums[i]);
@@ -153,7 +179,9 @@ static void again(const struct kvi_transform *f, struct both *b, int i,
 			assert_true(b->x[i][k % 2 * KVI_LANES + k / 2] ==
 			            (float)turned[k] * 0x1p-14f);
 		break;
-	case 8: f->add_squares(b->x[i], rows, b->sums[i]); break;
+	case 8:
+		f->add_squares(b->x[i], rows, b->sums[i]);
+		break;
 	default:
 		for (size_t k = 0; k < N; k++)
 			b->elements[i][k] %= KVI_CODE_ESCAPE + 1;
@@ -172,9 +200,8 @@ static void test_sets_as_scalar(void **state)
 			for (unsigned choice = 0; choice < 64; choice += 1 + rows / 16) {
 				/* lanes_to_pairs has a rule for what is no number, below */
 				fill(b, choice / 2 % 5 != 3);
-				assert_int_equal(
-					there(&kvi_transform_scalar, b, 0, rows, choice),
-					there(sets[s], b, 1, rows, choice));
+				assert_int_equal(there(&kvi_transform_scalar, b, 0, rows, choice),
+				                 there(sets[s], b, 1, rows, choice));
 				same(b);
 				again(&kvi_transform_scalar, b, 0, rows, choice + rows);
 				again(sets[s], b, 1, rows, choice + rows);
@@ -208,10 +235,10 @@ static void test_expected(void **state)
 			sums[0] = (-32768 - mean[0]) * (1 << shift[0]);
 			set(s)->expect(sums, R, mean, shift, to);
 			for (unsigned i = 0; i < M; i++) {
-				int32_t p = mean[i / KVI_LANES] +
-				            (sums[i] >> shift[i / KVI_LANES]);
-				assert_int_equal(to[i], p < -32767 ? -32767
-				                        : p > 32767 ? 32767 : p);
+				int32_t p = mean[i / KVI_LANES] + (sums[i] >> shift[i / KVI_LANES]);
+				assert_int_equal(to[i], p < -32767  ? -32767
+				                        : p > 32767 ? 32767
+				                                    : p);
 				x[i] = 1;
 			}
 			set(s)->add_expected(to, R, unit, k & 1, x);
@@ -237,8 +264,8 @@ static void fill_basis(struct transform_basis *b, size_t n)
 	for (size_t c = 0; c < n; c++) {
 		b->was[c] = b->gain[c] = 0.1f + (float)below(1000);
 		for (size_t j = 0; j < n; j++)
-			b->turned[j * n + c] = b->m[c * b->stride + j] =
-				(int16_t)between(-400, 400);
+			b->turned[j * n + c] = b->m[c * b->stride + j] = (int16_t)between(-400,
+			                                                                  400);
 		b->turned[c * n + c] = b->m[c * b->stride + c] = 401;
 	}
 	memset(b->to, 77, sizeof b->to);
@@ -269,15 +296,13 @@ static void check_row(const struct transform_basis *b, size_t j)
 	assert_true(b->unit[j] == 1 / scale);
 	for (size_t c = 0; c < b->stride; c++) {
 		float v = c < b->n ? (float)column[c] * b->gain[c] * scale : 0;
-		assert_int_equal(b->to[j * b->stride + c],
-		                 (int)(v + (v < 0 ? -0.5f : 0.5f)));
+		assert_int_equal(b->to[j * b->stride + c], (int)(v + (v < 0 ? -0.5f : 0.5f)));
 	}
 }
 
 static bool invert(int s, struct transform_basis *b)
 {
-	return set(s)->invert(b->m, b->turned, b->n, b->stride, b->gain, b->to,
-	                      b->unit);
+	return set(s)->invert(b->m, b->turned, b->n, b->stride, b->gain, b->to, b->unit);
 }
 
 static void test_invert(void **state)
@@ -298,7 +323,8 @@ static void test_invert(void **state)
 		}
 }
 
-/* Every finite element comes back; what lies between two goes to the nearer one, or the even one. */
+/* Every finite element comes back; what lies between two goes to the nearer one, or the even one.
+ * */
 static void test_elements(void **state)
 {
 	static float x[65536 + KVI_LANES], half[65536 + KVI_LANES];
@@ -308,8 +334,7 @@ static void test_elements(void **state)
 	for (int d = 0; d < 4; d++) {
 		const struct kvi_float_format *form = kvi_float_format(dtypes[d]);
 		unsigned sign = 1u << (form->exp_bits + form->mant_bits);
-		unsigned largest = sign - 1 - (dtypes[d] == KVARC_E4M3
-		                               ? 1 : 1u << form->mant_bits);
+		unsigned largest = sign - 1 - (dtypes[d] == KVARC_E4M3 ? 1 : 1u << form->mant_bits);
 		size_t rows = 2 * sign / KVI_LANES;
 		for (unsigned i = 0; i < 2 * sign; i++)
 			e[i] = (uint16_t)i;
@@ -374,10 +399,9 @@ static void test_there_and_back(void **state)
 		for (size_t i = 0; i < rows; i++)
 			mean[i] = normal() * 0.1f;
 		kvi_transform_scalar.forward(x, mean, rows, true);
-		assert_int_equal(kvi_transform_scalar.quantise(
-			x, rows, 1 / step, 0.5f, codes), 0);
-		kvi_transform_scalar.back(codes, (struct kvi_points){ 0, 0 }, step,
-		                          mean, rows, true, room, x);
+		assert_int_equal(kvi_transform_scalar.quantise(x, rows, 1 / step, 0.5f, codes), 0);
+		kvi_transform_scalar.back(codes, (struct kvi_points){ 0, 0 }, step, mean, rows,
+		                          true, room, x);
 		for (size_t i = 0; i < rows * KVI_LANES; i++)
 			error += (double)(x[i] - was[i]) * (double)(x[i] - was[i]);
 		error /= (double)(rows * KVI_LANES) * step * step / 12;
@@ -388,12 +412,9 @@ static void test_there_and_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sets_as_scalar),
-		cmocka_unit_test(test_expected),
-		cmocka_unit_test(test_invert),
-		cmocka_unit_test(test_elements),
-		cmocka_unit_test(test_no_numbers),
-		cmocka_unit_test(test_there_and_back),
+		cmocka_unit_test(test_sets_as_scalar), cmocka_unit_test(test_expected),
+		cmocka_unit_test(test_invert),         cmocka_unit_test(test_elements),
+		cmocka_unit_test(test_no_numbers),     cmocka_unit_test(test_there_and_back),
 	};
 	return cmocka_run_group_tests(tests, find_sets, NULL);
 }

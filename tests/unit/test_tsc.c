@@ -21,11 +21,12 @@ static kvarc_lossy tier(const char *text)
 	return l;
 }
 
-static struct kvi_chunk chunk_of(unsigned dtype, uint32_t n, uint32_t heads,
-                                 uint32_t channels)
+static struct kvi_chunk chunk_of(unsigned dtype, uint32_t n, uint32_t heads, uint32_t channels)
 {
-	return (struct kvi_chunk){ .dtype = (uint8_t)dtype, .n_tokens = n,
-		                   .heads = heads, .head_channels = channels,
+	return (struct kvi_chunk){ .dtype = (uint8_t)dtype,
+		                   .n_tokens = n,
+		                   .heads = heads,
+		                   .head_channels = channels,
 		                   .kind = KVARC_VALUE };
 }
 
@@ -40,8 +41,8 @@ static void walk(float *x, const struct kvi_chunk *chunk, float most)
 }
 
 /* Encodes with every set; what comes back and the payload are the same. NULL: lossless. */
-static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how,
-                       uint8_t *raw, size_t *bytes)
+static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how, uint8_t *raw,
+                       size_t *bytes)
 {
 	size_t n = kvi_chunk_bytes(chunk);
 	uint8_t *first = NULL, *back = malloc(n), *given = malloc(n);
@@ -50,8 +51,9 @@ static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how,
 		struct kvi_encoded e;
 		uint8_t *changed = malloc(n);
 		memcpy(changed, given, n);
-		assert_int_equal(kvi_chunk_encode_lossy(
-			coders[i], chunk, 1, how, NULL, changed, &e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode_lossy(coders[i], chunk, 1, how, NULL, changed, &e),
+			KVARC_OK);
 		if (e.codec != KVI_CODEC_TSC) {
 			kvi_params_free(e.params);
 			kvi_free(&alloc, e.params_content);
@@ -68,9 +70,9 @@ static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how,
 		assert_int_equal(e.payload_bytes, *bytes);
 		assert_memory_equal(e.payload, first, *bytes);
 		assert_memory_equal(changed, raw, n);
-		assert_int_equal(kvi_chunk_decode(
-			coders[i], chunk, e.codec, e.lane_order, NULL, first,
-			*bytes, back), KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[i], chunk, e.codec, e.lane_order, NULL,
+		                                  first, *bytes, back),
+		                 KVARC_OK);
 		assert_memory_equal(back, raw, n);
 		free(changed);
 	}
@@ -81,25 +83,25 @@ static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how,
 
 static void round_trips(void **state)
 {
-	static const char *const tiers[] = {
-		"tsc:4", "tsc:8", "tsc:2,block=5", "tsc:3,kappa=2,block=1",
-		"tsc:4,kappa=64,block=100", "tsc:8,kappa=256"
-	};
+	static const char *const tiers[] = { "tsc:4",
+		                             "tsc:8",
+		                             "tsc:2,block=5",
+		                             "tsc:3,kappa=2,block=1",
+		                             "tsc:4,kappa=64,block=100",
+		                             "tsc:8,kappa=256" };
 	static const uint32_t tokens[] = { 1, 2, 31, 33, 256 };
 	size_t coded = 0;
 	(void)state;
 	for (unsigned dtype = KVARC_F32; dtype <= KVARC_E5M2; dtype++)
 		for (size_t i = 0; i < 6 * 5; i++) {
-			struct kvi_chunk c = chunk_of(dtype, tokens[i % 5], 3,
-			                              i % 2 ? 16 : 33);
+			struct kvi_chunk c = chunk_of(dtype, tokens[i % 5], 3, i % 2 ? 16 : 33);
 			size_t n = kvi_chunk_bytes(&c), bytes;
 			float *x = malloc(n * sizeof *x);
 			uint8_t *raw = malloc(n);
 			kvarc_lossy how = tier(tiers[i / 5]);
 			how.exact_tokens = i % 3 ? 0 : 4;
 			walk(x, &c, 0.2f);
-			kvi_floats_store(dtype, x, kvi_chunk_channels(&c) *
-			                 c.n_tokens, raw);
+			kvi_floats_store(dtype, x, kvi_chunk_channels(&c) * c.n_tokens, raw);
 			uint8_t *payload = encode(&c, &how, raw, &bytes);
 			coded += payload != NULL;
 			free(payload);
@@ -163,15 +165,16 @@ static void too_far(void **state)
 /* What is wrong with a body; the payload starts with generation and flags. */
 enum { HEAD = 2, SCALES = HEAD + 6 };
 
-static void expect(const struct kvi_chunk *chunk, const uint8_t *payload,
-                   size_t bytes, kvarc_ret ret)
+static void expect(const struct kvi_chunk *chunk, const uint8_t *payload, size_t bytes,
+                   kvarc_ret ret)
 {
 	uint8_t *raw = malloc(kvi_chunk_bytes(chunk));
 	uint8_t *exact = malloc(bytes ? bytes : 1);
 	memcpy(exact, payload, bytes);
 	for (int i = 0; i < n_coders; i++)
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk,
-			KVI_CODEC_TSC, 0, NULL, exact, bytes, raw), ret);
+		assert_int_equal(kvi_chunk_decode(coders[i], chunk, KVI_CODEC_TSC, 0, NULL, exact,
+		                                  bytes, raw),
+		                 ret);
 	free(exact);
 	free(raw);
 }
@@ -180,27 +183,23 @@ static void hostile_bodies(void **state)
 {
 	/* 2 tokens of 2 channels, kappa 2: a keyframe, a difference; codes as bytes. */
 	static const uint8_t good[] = {
-		1, 0, 2, 0, 2, 0, 127, 7,
-		0, 0x80, 0x80, 0x3f, 0x3e, /* steps 1 and 1/4 */
-		0, 100, 0x9c, 0, 7, 0xf9   /* 100, -100; 7, -7 */
+		1, 0,   2,    0, 2, 0,   127, 7, 0, 0x80, 0x80, 0x3f, 0x3e, /* steps 1 and 1/4 */
+		0, 100, 0x9c, 0, 7, 0xf9                                    /* 100, -100; 7, -7 */
 	};
 	static const struct {
 		size_t at;
 		uint8_t value;
 		kvarc_ret ret;
-	} cases[] = {
-		{ HEAD, 0, KVARC_DATA }, { HEAD + 1, 1, KVARC_DATA },
-		{ HEAD + 1, 255, KVARC_DATA }, { HEAD + 2, 0, KVARC_DATA },
-		{ HEAD + 4, 0, KVARC_DATA }, { HEAD + 4, 128, KVARC_DATA },
-		{ HEAD + 5, 0, KVARC_DATA }, { HEAD + 4, 99, KVARC_DATA },
-		{ HEAD + 5, 6, KVARC_DATA },
-		{ SCALES, 1, KVARC_DATA }, { SCALES, 2, KVARC_OPTIONS },
-		{ SCALES + 3, 0, KVARC_OK }, { SCALES + 3, 0x7f, KVARC_DATA },
-		{ SCALES + 3, 0xbf, KVARC_DATA }, { SCALES + 5, 1, KVARC_DATA },
-		{ SCALES + 5, 2, KVARC_OPTIONS }, { SCALES + 6, 0x80, KVARC_DATA },
-		{ SCALES + 8, 1, KVARC_DATA }, { SCALES + 9, 8, KVARC_DATA },
-		{ SCALES + 9, 0xf8, KVARC_DATA }
-	};
+	} cases[] = { { HEAD, 0, KVARC_DATA },          { HEAD + 1, 1, KVARC_DATA },
+		      { HEAD + 1, 255, KVARC_DATA },    { HEAD + 2, 0, KVARC_DATA },
+		      { HEAD + 4, 0, KVARC_DATA },      { HEAD + 4, 128, KVARC_DATA },
+		      { HEAD + 5, 0, KVARC_DATA },      { HEAD + 4, 99, KVARC_DATA },
+		      { HEAD + 5, 6, KVARC_DATA },      { SCALES, 1, KVARC_DATA },
+		      { SCALES, 2, KVARC_OPTIONS },     { SCALES + 3, 0, KVARC_OK },
+		      { SCALES + 3, 0x7f, KVARC_DATA }, { SCALES + 3, 0xbf, KVARC_DATA },
+		      { SCALES + 5, 1, KVARC_DATA },    { SCALES + 5, 2, KVARC_OPTIONS },
+		      { SCALES + 6, 0x80, KVARC_DATA }, { SCALES + 8, 1, KVARC_DATA },
+		      { SCALES + 9, 8, KVARC_DATA },    { SCALES + 9, 0xf8, KVARC_DATA } };
 	static const uint8_t elements[] = {
 		0xc8, 0x42, 0xc8, 0xc2, 0xcc, 0x42, 0xcc, 0xc2 /* 100, 102 */
 	};
@@ -208,8 +207,9 @@ static void hostile_bodies(void **state)
 	uint8_t b[sizeof good + 1], raw[8];
 	(void)state;
 	expect(&c, good, sizeof good, KVARC_OK);
-	assert_int_equal(kvi_chunk_decode(coders[0], &c, KVI_CODEC_TSC, 1, NULL,
-	                                  good, sizeof good, raw), KVARC_OK);
+	assert_int_equal(
+		kvi_chunk_decode(coders[0], &c, KVI_CODEC_TSC, 1, NULL, good, sizeof good, raw),
+		KVARC_OK);
 	assert_memory_equal(raw, elements, sizeof elements);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		memcpy(b, good, sizeof good);
@@ -241,8 +241,7 @@ static void hostile_streams(void **state)
 	assert_non_null(p);
 	at = SCALES + 1 + 2 * 70 * 2;
 	if (p[SCALES])
-		at = SCALES + 3 + (p[SCALES + 1] & 127) +
-		     ((size_t)p[SCALES + 2] << 7);
+		at = SCALES + 3 + (p[SCALES + 1] & 127) + ((size_t)p[SCALES + 2] << 7);
 	assert_int_equal(p[at], 1); /* a stream */
 	p[at + 1] ^= 0x80;
 	expect(&c, p, bytes, KVARC_DATA);
@@ -251,8 +250,7 @@ static void hostile_streams(void **state)
 		expect(&c, p, i, KVARC_DATA);
 	for (size_t i = 0; i < bytes; i++) {
 		p[i] ^= (uint8_t)(1u << i % 8);
-		(void)!kvi_chunk_decode(coders[0], &c, KVI_CODEC_TSC, 1, NULL, p,
-		                        bytes, raw);
+		(void)!kvi_chunk_decode(coders[0], &c, KVI_CODEC_TSC, 1, NULL, p, bytes, raw);
 		p[i] ^= (uint8_t)(1u << i % 8);
 	}
 	free(p);
@@ -279,20 +277,20 @@ static void appending(void **state)
 	assert_true(c.n[0] > FIRST);
 	assert_int_equal(kvarc_writer_open(&w, &sink, &wo), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-	assert_int_equal(kvarc_writer_append(w, 0, FIRST, c.ids[0], c.positions[0],
-	                                     c.views), KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, FIRST, c.ids[0], c.positions[0], c.views),
+	                 KVARC_OK);
 	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
 	size_t n = f.n;
 	uint8_t *old = malloc(n);
 	memcpy(old, f.p, n);
 	struct memfile first = { .p = old, .n = n, .fail_at = -1 };
 	cache_make_empty(&before, &c);
-	assert_int_equal(cache_read_seq(&before, &first, &ro, &how_it_ended),
-	                 KVARC_OK);
+	assert_int_equal(cache_read_seq(&before, &first, &ro, &how_it_ended), KVARC_OK);
 	cache_views_at(&c, FIRST, views);
 	assert_int_equal(kvarc_writer_append(w, 0, c.n[0] - FIRST,
-		c.ids[0] ? c.ids[0] + FIRST : NULL,
-		c.positions[0] ? c.positions[0] + FIRST : NULL, views), KVARC_OK);
+	                                     c.ids[0] ? c.ids[0] + FIRST : NULL,
+	                                     c.positions[0] ? c.positions[0] + FIRST : NULL, views),
+	                 KVARC_OK);
 	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 	assert_memory_equal(f.p, old, n);
 	cache_make_empty(&after, &c);
@@ -312,12 +310,9 @@ static void appending(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trips),
-		cmocka_unit_test(errors_do_not_add_up),
-		cmocka_unit_test(too_far),
-		cmocka_unit_test(hostile_bodies),
-		cmocka_unit_test(hostile_streams),
-		cmocka_unit_test(appending),
+		cmocka_unit_test(round_trips),     cmocka_unit_test(errors_do_not_add_up),
+		cmocka_unit_test(too_far),         cmocka_unit_test(hostile_bodies),
+		cmocka_unit_test(hostile_streams), cmocka_unit_test(appending),
 	};
 	return cmocka_run_group_tests(tests, open_lossy, close_coders);
 }

@@ -27,8 +27,10 @@ static kvarc_lossy tier(const char *text)
 
 static struct kvi_chunk chunk_of(unsigned dtype, uint32_t n)
 {
-	return (struct kvi_chunk){ .dtype = (uint8_t)dtype, .n_tokens = n,
-		                   .heads = HEADS, .head_channels = CHANNELS,
+	return (struct kvi_chunk){ .dtype = (uint8_t)dtype,
+		                   .n_tokens = n,
+		                   .heads = HEADS,
+		                   .head_channels = CHANNELS,
 		                   .kind = KVARC_VALUE };
 }
 
@@ -51,8 +53,7 @@ static void drop(struct vq_coded *d)
 }
 
 /* The same with every set, and every set gives it back, by parameters that were read. */
-static void code(struct vq_coded *d, const kvarc_lossy *how,
-                 const struct kvi_params *current)
+static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_params *current)
 {
 	const size_t numbers = C * d->chunk.n_tokens;
 	const size_t n = kvi_chunk_bytes(&d->chunk);
@@ -63,8 +64,9 @@ static void code(struct vq_coded *d, const kvarc_lossy *how,
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded e;
 		memcpy(d->raw, given, n);
-		assert_int_equal(kvi_chunk_encode_lossy(coders[i], &d->chunk, 1,
-			how, current, d->raw, &e), KVARC_OK);
+		assert_int_equal(
+			kvi_chunk_encode_lossy(coders[i], &d->chunk, 1, how, current, d->raw, &e),
+			KVARC_OK);
 		d->lossy = e.codec == KVI_CODEC_VQ;
 		d->fresh = e.params != NULL;
 		if (!i && d->lossy) {
@@ -74,13 +76,13 @@ static void code(struct vq_coded *d, const kvarc_lossy *how,
 			d->content_bytes = e.params_bytes;
 			d->content = malloc(e.params_bytes + 1);
 			if (e.params)
-				memcpy(d->content, e.params_content,
-				       e.params_bytes);
+				memcpy(d->content, e.params_content, e.params_bytes);
 			if (e.params)
-				assert_int_equal(kvi_params_parse(&d->params,
-					&alloc, e.codec, d->chunk.dtype, HEADS,
-					CHANNELS, NULL, d->content,
-					d->content_bytes), KVARC_OK);
+				assert_int_equal(kvi_params_parse(&d->params, &alloc, e.codec,
+				                                  d->chunk.dtype, HEADS, CHANNELS,
+				                                  NULL, d->content,
+				                                  d->content_bytes),
+				                 KVARC_OK);
 			if (e.params) /* what the writer goes on with */
 				d->params->expected = e.params->expected;
 		}
@@ -88,10 +90,11 @@ static void code(struct vq_coded *d, const kvarc_lossy *how,
 			assert_int_equal(e.payload_bytes, d->bytes);
 			assert_memory_equal(e.payload, d->payload, d->bytes);
 			assert_int_equal(e.params_bytes, d->content_bytes);
-			assert_int_equal(kvi_chunk_decode(coders[i], &d->chunk,
-				e.codec, e.lane_order,
-				d->params ? d->params : current, d->payload,
-				d->bytes, back), KVARC_OK);
+			assert_int_equal(kvi_chunk_decode(coders[i], &d->chunk, e.codec,
+			                                  e.lane_order,
+			                                  d->params ? d->params : current,
+			                                  d->payload, d->bytes, back),
+			                 KVARC_OK);
 			assert_memory_equal(back, d->raw, n);
 		} else {
 			assert_memory_equal(given, d->raw, n);
@@ -115,8 +118,7 @@ static double error_of(const struct vq_coded *d, size_t from, size_t to)
 {
 	double e = 0, s = 0;
 	for (size_t i = from * C; i < to * C; i++) {
-		e += ((double)d->x[i] - (double)d->y[i]) *
-		     ((double)d->x[i] - (double)d->y[i]);
+		e += ((double)d->x[i] - (double)d->y[i]) * ((double)d->x[i] - (double)d->y[i]);
 		s += (double)d->x[i] * (double)d->x[i];
 	}
 	return e / s;
@@ -136,10 +138,11 @@ static void rates(void **state)
 	static const struct {
 		const char *text;
 		double most;
-	} cases[] = {
-		{ "vq:1", 0.32 }, { "vq:2", 0.12 }, { "vq:2,pq", 0.12 },
-		{ "vq:3", 0.05 }, { "vq:4", 0.012 }
-	};
+	} cases[] = { { "vq:1", 0.32 },
+		      { "vq:2", 0.12 },
+		      { "vq:2,pq", 0.12 },
+		      { "vq:3", 0.05 },
+		      { "vq:4", 0.012 } };
 	(void)state;
 	for (unsigned dtype = KVARC_F32; dtype <= KVARC_E5M2; dtype++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -230,8 +233,8 @@ static kvarc_ret parse(const uint8_t *content, size_t bytes)
 	struct kvi_params *p = NULL;
 	uint8_t *exact = malloc(bytes ? bytes : 1);
 	memcpy(exact, content, bytes);
-	kvarc_ret ret = kvi_params_parse(&p, &alloc, KVI_CODEC_VQ, KVARC_BF16,
-	                                 HEADS, CHANNELS, NULL, exact, bytes);
+	kvarc_ret ret = kvi_params_parse(&p, &alloc, KVI_CODEC_VQ, KVARC_BF16, HEADS, CHANNELS,
+	                                 NULL, exact, bytes);
 	kvi_params_free(p);
 	free(exact);
 	return ret;
@@ -240,11 +243,10 @@ static kvarc_ret parse(const uint8_t *content, size_t bytes)
 static void hostile_parameters(void **state)
 {
 	enum { BOOK = 3, TABLE = BOOK + 256 * 8 };
-	static const uint8_t shapes[][3] = {
-		{ 0, 1, 1 }, { 1, 1, 1 }, { 3, 1, 1 }, { 16, 1, 1 }, { 8, 0, 1 },
-		{ 8, 2, 1 }, { 4, 3, 1 }, { 2, 5, 1 }, { 8, 1, 0 }, { 8, 1, 4 },
-		{ 255, 255, 255 }
-	};
+	static const uint8_t shapes[][3] = { { 0, 1, 1 },  { 1, 1, 1 },      { 3, 1, 1 },
+		                             { 16, 1, 1 }, { 8, 0, 1 },      { 8, 2, 1 },
+		                             { 4, 3, 1 },  { 2, 5, 1 },      { 8, 1, 0 },
+		                             { 8, 1, 4 },  { 255, 255, 255 } };
 	struct vq_coded *d = coded_new(KVARC_BF16, TOKENS);
 	kvarc_lossy how = tier("vq:1");
 	(void)state;
@@ -288,20 +290,23 @@ static void hostile_bodies(void **state)
 	for (size_t i = 0; i < d->bytes; i++) {
 		exact = malloc(i ? i : 1);
 		memcpy(exact, p, i);
-		assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk,
-			KVI_CODEC_VQ, 1, a->params, exact, i, d->raw), KVARC_DATA);
+		assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1, a->params,
+		                                  exact, i, d->raw),
+		                 KVARC_DATA);
 		free(exact);
 	}
 	for (size_t i = 0; i < 8 * d->bytes; i += 3) {
 		p[i / 8] ^= (uint8_t)(1u << i % 8);
-		(void)!kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ,
-			(uint8_t)(i % 2), a->params, p, d->bytes, d->raw);
+		(void)!kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, (uint8_t)(i % 2),
+		                        a->params, p, d->bytes, d->raw);
 		p[i / 8] ^= (uint8_t)(1u << i % 8);
 	}
-	assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1,
-		NULL, p, d->bytes, d->raw), KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1,
-		a->params, p, d->bytes, d->raw), KVARC_OK);
+	assert_int_equal(
+		kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1, NULL, p, d->bytes, d->raw),
+		KVARC_DATA);
+	assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1, a->params, p,
+	                                  d->bytes, d->raw),
+	                 KVARC_OK);
 	drop(d);
 	free(d);
 	drop(a);
@@ -311,33 +316,44 @@ static void hostile_bodies(void **state)
 /* Names and options, and what they mean. */
 static void tiers(void **state)
 {
-	static const char *const wrong[] = {
-		"vq:0", "vq:5", "vq:1.5", "vq:1,pq", "vq:2,pq,keys=+1", "tsc:1",
-		"tsc:9", "tsc:4.5", "tsc:4,kappa=0", "tsc:4,kappa=257",
-		"tsc:4,block=0", "tsc:4,fallback=0.1", "vq:1,kappa=2", "had:4,pq",
-		"had:4,kappa=3", "vq:1,fallback=1.1", "vq:1,fallback=x",
-		"vq-84", "vq-84xx", "tsc-8x:4", "tsc-8x,what", "tsc:4,keys=+0.5"
-	};
+	static const char *const wrong[] = { "vq:0",
+		                             "vq:5",
+		                             "vq:1.5",
+		                             "vq:1,pq",
+		                             "vq:2,pq,keys=+1",
+		                             "tsc:1",
+		                             "tsc:9",
+		                             "tsc:4.5",
+		                             "tsc:4,kappa=0",
+		                             "tsc:4,kappa=257",
+		                             "tsc:4,block=0",
+		                             "tsc:4,fallback=0.1",
+		                             "vq:1,kappa=2",
+		                             "had:4,pq",
+		                             "had:4,kappa=3",
+		                             "vq:1,fallback=1.1",
+		                             "vq:1,fallback=x",
+		                             "vq-84",
+		                             "vq-84xx",
+		                             "tsc-8x:4",
+		                             "tsc-8x,what",
+		                             "tsc:4,keys=+0.5" };
 	static const struct {
 		const char *name, *same;
-	} presets[] = {
-		{ "tsc-8x", "tsc:4,block=256" },
-		{ "tsc-63x", "tsc:4,kappa=64,block=256" },
-		{ "vq-84x", "tsc:4,kappa=64,block=256,keep=0.75" },
-		{ "vq-219x", "vq:2,pq,fallback=0.33" },
-		{ "vq-429x", "vq:4" }, { "vq-1034x", "vq:1" },
-		{ "vq-1034x,exact=0", "vq:1,exact=0" }
-	};
+	} presets[] = { { "tsc-8x", "tsc:4,block=256" },
+		        { "tsc-63x", "tsc:4,kappa=64,block=256" },
+		        { "vq-84x", "tsc:4,kappa=64,block=256,keep=0.75" },
+		        { "vq-219x", "vq:2,pq,fallback=0.33" },
+		        { "vq-429x", "vq:4" },
+		        { "vq-1034x", "vq:1" },
+		        { "vq-1034x,exact=0", "vq:1,exact=0" } };
 	kvarc_lossy a, b;
 	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-		assert_int_equal(kvarc_lossy_parse(&a, wrong[i], NULL),
-		                 KVARC_OPTIONS);
+		assert_int_equal(kvarc_lossy_parse(&a, wrong[i], NULL), KVARC_OPTIONS);
 	for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-		assert_int_equal(kvarc_lossy_parse(&a, presets[i].name, NULL),
-		                 KVARC_OK);
-		assert_int_equal(kvarc_lossy_parse(&b, presets[i].same, NULL),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_lossy_parse(&a, presets[i].name, NULL), KVARC_OK);
+		assert_int_equal(kvarc_lossy_parse(&b, presets[i].same, NULL), KVARC_OK);
 		assert_memory_equal(&a, &b, sizeof a);
 	}
 	assert_int_equal(a.rate, 16);

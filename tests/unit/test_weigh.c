@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_weigh.c - what changes of single heads do to a model's answers, and transforms that heed it */
+/* test_weigh.c - what changes of single heads do to a model's answers, and transforms that heed
+ * it */
 #include "eval/eval_state.h"
-#include "eval/harm.h"
+#include "eval/sensitivity.h"
 #include "profile/profile_tensors.h"
 #include "small_model.h"
 #include "train/weigh_heads.h"
 
-enum { PREFIX = 200, CONTINUED = 40, ALL = PREFIX + CONTINUED,
-       N_HEADS = 2 * LAYERS * KV_HEADS };
+enum { PREFIX = 200, CONTINUED = 40, ALL = PREFIX + CONTINUED, N_HEADS = 2 * LAYERS * KV_HEADS };
 
 static int32_t ids[ALL];
 
@@ -22,19 +22,18 @@ static kvarc_predictor *open_model(void)
 }
 
 /* The model does not get to see the values of the last layer's head 1. */
-static kvarc_ret put_part(struct kvi_run *run, size_t layer, size_t at,
-                          const float *k, const float *v, size_t stride,
-                          size_t n)
+static kvarc_ret put_part(struct kvi_run *run, size_t layer, size_t at, const float *k,
+                          const float *v, size_t stride, size_t n)
 {
 	static float part[256 * KV];
 	assert_true(n <= 256);
 	for (size_t t = 0; t < n; t++)
 		for (size_t i = 0; i < KV; i++)
-			part[t * KV + i] = layer == LAYERS - 1 && i >= CHANNELS
-			                   ? 0 : v[t * stride + i];
+			part[t * KV + i] = layer == LAYERS - 1 && i >= CHANNELS ? 0
+			                                                        : v[t * stride + i];
 	for (size_t t = 0; t < n; t++) {
-		kvarc_ret ret = kvi_run_put(run, layer, at + t, k + t * stride,
-		                            part + t * KV, stride, 1);
+		kvarc_ret ret = kvi_run_put(run, layer, at + t, k + t * stride, part + t * KV,
+		                            stride, 1);
 		if (ret)
 			return ret;
 	}
@@ -44,7 +43,7 @@ static kvarc_ret put_part(struct kvi_run *run, size_t layer, size_t at,
 /* Nothing comes of a head that nobody sees; something of all others, whatever the threads. */
 static void test_harm(void **state)
 {
-	double harm[2][N_HEADS] = { { 0 } };
+	double sensitivity[2][N_HEADS] = { { 0 } };
 	(void)state;
 	kvarc_predictor *p = open_model();
 	for (unsigned i = 0; i < 2; i++) {
@@ -55,16 +54,16 @@ static void test_harm(void **state)
 		o.prefix = PREFIX;
 		o.continuation = CONTINUED;
 		assert_int_equal(kvarc_eval_open(&e, &o), KVARC_OK);
-		assert_int_equal(kvi_harm_heads(e), N_HEADS);
-		assert_int_equal(kvi_harm_tokens(e), ALL);
+		assert_int_equal(kvi_sensitivity_heads(e), N_HEADS);
+		assert_int_equal(kvi_sensitivity_tokens(e), ALL);
 		assert_int_equal(kvi_eval_use_put(e, put_part), KVARC_OK);
-		assert_int_equal(kvi_harm_add(e, ids, harm[i]), KVARC_OK);
+		assert_int_equal(kvi_sensitivity_add(e, ids, sensitivity[i]), KVARC_OK);
 		kvarc_eval_close(&e);
 	}
 	for (size_t i = 0; i < N_HEADS; i++) {
 		bool hidden = i == N_HEADS - 1; /* keys, then values of a layer */
-		assert_true(hidden ? harm[0][i] == 0 : harm[0][i] > 0);
-		assert_true(harm[0][i] == harm[1][i]);
+		assert_true(hidden ? sensitivity[0][i] == 0 : sensitivity[0][i] > 0);
+		assert_true(sensitivity[0][i] == sensitivity[1][i]);
 	}
 	kvarc_predictor_close(&p);
 }
@@ -77,8 +76,8 @@ struct weigh_way {
 	bool no_ids;
 };
 
-static kvarc_ret train(const struct cache *c, const struct weigh_way *w,
-                       kvarc_trainer **t, kvarc_error *e)
+static kvarc_ret train(const struct cache *c, const struct weigh_way *w, kvarc_trainer **t,
+                       kvarc_error *e)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	o.common.error = e;
@@ -87,9 +86,9 @@ static kvarc_ret train(const struct cache *c, const struct weigh_way *w,
 	o.predictor = w->p;
 	assert_int_equal(kvarc_trainer_open(t, &o), KVARC_OK);
 	for (size_t i = 0; i < 2; i++)
-		assert_int_equal(kvarc_trainer_add(
-			*t, &c[i].g, 0, c[i].n[0], w->no_ids ? NULL : c[i].ids[0],
-			c[i].positions[0], cache_fetch, (void *)(uintptr_t)&c[i]),
+		assert_int_equal(
+			kvarc_trainer_add(*t, &c[i].g, 0, c[i].n[0], w->no_ids ? NULL : c[i].ids[0],
+		                          c[i].positions[0], cache_fetch, (void *)(uintptr_t)&c[i]),
 			KVARC_OK);
 	return kvarc_trainer_run(*t);
 }
@@ -131,28 +130,26 @@ static void test_units(void **state)
 	int sum = 0, least = 0, most = 0;
 	(void)state;
 	kvarc_predictor *p = open_model();
-	assert_int_equal(train(caches, &(struct weigh_way){ .p = p }, &t[1], NULL),
-	                 KVARC_OK);
-	assert_int_equal(train(caches, &(struct weigh_way){ .p = NULL }, &t[0], NULL),
-	                 KVARC_OK);
+	assert_int_equal(train(caches, &(struct weigh_way){ .p = p }, &t[1], NULL), KVARC_OK);
+	assert_int_equal(train(caches, &(struct weigh_way){ .p = NULL }, &t[0], NULL), KVARC_OK);
 	assert_int_equal(t[0]->n_units, 0);
 	assert_int_equal(t[1]->n_units, N_HEADS);
 	const struct kvi_profile *with = kvi_train_profile(t[1]);
 	const struct kvi_profile *without = kvi_train_profile(t[0]);
 	for (size_t i = 0; i < N_HEADS; i++) {
 		const struct kvi_train_unit *u = &t[1]->units[i];
-		const struct kvi_model *a = kvi_profile_model(
-			without, 9, u->layer, (kvarc_kind)u->kind);
-		const struct kvi_model *b = kvi_profile_model(
-			with, 9, u->layer, (kvarc_kind)u->kind);
+		const struct kvi_model *a = kvi_profile_model(without, 9, u->layer,
+		                                              (kvarc_kind)u->kind);
+		const struct kvi_model *b = kvi_profile_model(with, 9, u->layer,
+		                                              (kvarc_kind)u->kind);
 		const size_t c = u->head * CHANNELS;
 		sum += u->unit;
 		least = u->unit < least ? u->unit : least;
 		most = u->unit > most ? u->unit : most;
-		/* Without sources what is left is the same: classes are half octaves, and go by squares. */
+		/* Without sources what is left is the same: classes are half octaves, and go by
+		 * squares. */
 		if (!a->n_lower)
-			assert_in_range(b->k[c] - a->k[c] + u->unit / 4 + 100,
-			                99, 101);
+			assert_in_range(b->k[c] - a->k[c] + u->unit / 4 + 100, 99, 101);
 	}
 	assert_true(sum < N_HEADS * 8 && sum > -N_HEADS * 8);
 	assert_true(least < -4 && most > 4);
@@ -166,13 +163,11 @@ static void test_same(void **state)
 {
 	(void)state;
 	kvarc_predictor *p = open_model();
-	struct kvi_h128 d[5] = {
-		digest_of(&(struct weigh_way){ p, 1, false }),
-		digest_of(&(struct weigh_way){ p, 3, false }),
-		digest_of(&(struct weigh_way){ p, 2, true }),
-		digest_of(&(struct weigh_way){ NULL, 1, true }),
-		digest_of(&(struct weigh_way){ NULL, 1, false })
-	};
+	struct kvi_h128 d[5] = { digest_of(&(struct weigh_way){ p, 1, false }),
+		                 digest_of(&(struct weigh_way){ p, 3, false }),
+		                 digest_of(&(struct weigh_way){ p, 2, true }),
+		                 digest_of(&(struct weigh_way){ NULL, 1, true }),
+		                 digest_of(&(struct weigh_way){ NULL, 1, false }) };
 	assert_memory_equal(&d[0], &d[1], sizeof *d);
 	assert_memory_equal(&d[2], &d[3], sizeof *d);
 	assert_memory_equal(&d[2], &d[4], sizeof *d);
@@ -198,8 +193,7 @@ static void test_wrong(void **state)
 	less[1].heads = 1;
 	for (size_t i = 0; i < 2; i++)
 		caches[i].g.tensors = less;
-	assert_int_equal(train(caches, &(struct weigh_way){ .p = p }, &t, &e),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(train(caches, &(struct weigh_way){ .p = p }, &t, &e), KVARC_PREDICTOR);
 	assert_non_null(strstr(e.text, "not of the model"));
 	for (size_t i = 0; i < 2; i++)
 		caches[i].g.tensors = was.tensors;

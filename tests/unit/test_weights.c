@@ -21,8 +21,7 @@ static void check_text(const struct kvi_model_file *m, const char *file)
 {
 	struct blob expected = blob_load(file);
 	model_text(m, found);
-	bool same = strlen(found) == expected.n &&
-	            !memcmp(found, expected.p, expected.n);
+	bool same = strlen(found) == expected.n && !memcmp(found, expected.p, expected.n);
 	if (!same)
 		fail_msg("%s: other than expected, found is\n%s", file, found);
 	blob_free(&expected);
@@ -35,8 +34,7 @@ static void open_model(const char *name, const char *expected)
 	char path[1024];
 	kvarc_error e = { .text = "" };
 	kvi_alloc_init(&alloc, NULL, 1 << 22);
-	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".",
-	         name);
+	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".", name);
 	kvarc_ret ret = kvi_model_file_open(&m, &alloc, path, &e);
 	if (ret)
 		fail_msg("%s: %d %s", name, ret, e.text);
@@ -80,10 +78,10 @@ static void test_numbers(void **state)
 	(void)state;
 	for (size_t at = 0; at < b.n; types++) {
 		uint32_t bytes = kvi_load32(b.p + at + 8);
-		struct kvi_matrix m = {
-			.type = b.p[at], .rows = 2,
-			.columns = kvi_load32(b.p + at + 4), .data = b.p + at + 12
-		};
+		struct kvi_matrix m = { .type = b.p[at],
+			                .rows = 2,
+			                .columns = kvi_load32(b.p + at + 4),
+			                .data = b.p + at + 12 };
 		at += 12 + bytes;
 		if (matrix_hash(&m) != kvi_load64(b.p + at))
 			fail_msg("type %u", m.type);
@@ -98,15 +96,19 @@ static void test_groups(void **state)
 	static const struct {
 		unsigned type, group;
 		bool minima;
-	} expected[] = {
-		{ KVI_NUM_F32, 0, false }, { KVI_NUM_F16, 0, false },
-		{ KVI_NUM_BF16, 0, false }, { KVI_NUM_Q4_0, 32, false },
-		{ KVI_NUM_Q4_1, 32, true }, { KVI_NUM_Q5_0, 32, false },
-		{ KVI_NUM_Q5_1, 32, true }, { KVI_NUM_Q8_0, 32, false },
-		{ KVI_NUM_Q4_K, 32, true }, { KVI_NUM_Q5_K, 32, true },
-		{ KVI_NUM_Q6_K, 16, false }, { KVI_NUM_IQ4_NL, 32, false },
-		{ 99, 0, false }
-	};
+	} expected[] = { { KVI_NUM_F32, 0, false },
+		         { KVI_NUM_F16, 0, false },
+		         { KVI_NUM_BF16, 0, false },
+		         { KVI_NUM_Q4_0, 32, false },
+		         { KVI_NUM_Q4_1, 32, true },
+		         { KVI_NUM_Q5_0, 32, false },
+		         { KVI_NUM_Q5_1, 32, true },
+		         { KVI_NUM_Q8_0, 32, false },
+		         { KVI_NUM_Q4_K, 32, true },
+		         { KVI_NUM_Q5_K, 32, true },
+		         { KVI_NUM_Q6_K, 16, false },
+		         { KVI_NUM_IQ4_NL, 32, false },
+		         { 99, 0, false } };
 	(void)state;
 	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
 		struct kvi_number_groups g = kvi_number_groups(expected[i].type);
@@ -119,15 +121,13 @@ static void test_groups(void **state)
 static void test_not_finite(void **state)
 {
 	static const struct {
-		uint8_t type, at;        /* of a binary16 in a row */
+		uint8_t type, at; /* of a binary16 in a row */
 		uint16_t half;
-	} cases[] = {
-		{ KVI_NUM_Q4_0, 0, 0x7c00 }, { KVI_NUM_Q4_1, 2, 0xfe00 },
-		{ KVI_NUM_Q5_1, 0, 0xfc00 }, { KVI_NUM_Q8_0, 0, 0x7e01 },
-		{ KVI_NUM_Q4_K, 2, 0x7c00 }, { KVI_NUM_Q5_K, 0, 0x7c00 },
-		{ KVI_NUM_Q6_K, 208, 0x7c00 }, { KVI_NUM_F16, 6, 0x7c00 },
-		{ KVI_NUM_BF16, 2, 0x7f80 }, { KVI_NUM_F32, 2, 0x7f80 }
-	};
+	} cases[] = { { KVI_NUM_Q4_0, 0, 0x7c00 },   { KVI_NUM_Q4_1, 2, 0xfe00 },
+		      { KVI_NUM_Q5_1, 0, 0xfc00 },   { KVI_NUM_Q8_0, 0, 0x7e01 },
+		      { KVI_NUM_Q4_K, 2, 0x7c00 },   { KVI_NUM_Q5_K, 0, 0x7c00 },
+		      { KVI_NUM_Q6_K, 208, 0x7c00 }, { KVI_NUM_F16, 6, 0x7c00 },
+		      { KVI_NUM_BF16, 2, 0x7f80 },   { KVI_NUM_F32, 2, 0x7f80 } };
 	float x[256], scale[16], minimum[16];
 	int8_t q[256];
 	(void)state;
@@ -135,10 +135,10 @@ static void test_not_finite(void **state)
 		const struct kvi_number_info *t = kvi_number_info(cases[i].type);
 		uint8_t raw[2 * 1024];
 		memset(raw, 1, sizeof raw);
-		struct kvi_matrix m = { .type = cases[i].type, .rows = 2,
-			                .columns = 256, .data = raw };
-		kvi_store16(raw + 256 / t->elements * t->bytes + cases[i].at,
-		            cases[i].half);
+		struct kvi_matrix m = {
+			.type = cases[i].type, .rows = 2, .columns = 256, .data = raw
+		};
+		kvi_store16(raw + 256 / t->elements * t->bytes + cases[i].at, cases[i].half);
 		assert_true(kvi_matrix_row(&m, 0, x));
 		assert_false(kvi_matrix_row(&m, 1, x));
 		if (!kvi_number_groups(m.type).group)
@@ -152,17 +152,16 @@ static void test_not_finite(void **state)
  * binary64 gets them wrong, by decimal arithmetic of 40 digits. */
 static void test_frequencies(void **state)
 {
-	static const double bases[] = {
-		1.5, 2, 10000, 100000, 160000, 500000, 1e6, 5e6, 1e7, 1e10, 1e12
-	};
+	static const double bases[] = { 1.5, 2,   10000, 100000, 160000, 500000,
+		                        1e6, 5e6, 1e7,   1e10,   1e12 };
 	static const struct {
 		double theta;
 		uint32_t rotary, i;
 		uint64_t freq;
-	} ties[] = {
-		{ 2, 512, 77, 36367692401720 }, { 1e4, 512, 14, 27071350605281 },
-		{ 5e5, 512, 1, 42559676867112 }, { 1e6, 450, 27, 8536108438484 }
-	};
+	} ties[] = { { 2, 512, 77, 36367692401720 },
+		     { 1e4, 512, 14, 27071350605281 },
+		     { 5e5, 512, 1, 42559676867112 },
+		     { 1e6, 450, 27, 8536108438484 } };
 	uint64_t freq[256];
 	(void)state;
 	for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
@@ -170,15 +169,13 @@ static void test_frequencies(void **state)
 			struct kvi_rope_rule rule = { .rotary = n, .theta = bases[i] };
 			assert_true(kvi_rope_rule_freq(&rule, freq));
 			for (uint32_t k = 0; k < n / 2; k++) {
-				double f = pow(bases[i], -2.0 * k / n) * 0x1p48 /
-				           6.283185307179586;
+				double f = pow(bases[i], -2.0 * k / n) * 0x1p48 / 6.283185307179586;
 				assert_true(freq[k] % 65536 == 0);
 				assert_true(fabs((double)(freq[k] >> 16) - f) < 0.51);
 			}
 		}
 	for (size_t i = 0; i < sizeof ties / sizeof *ties; i++) {
-		struct kvi_rope_rule rule = { .rotary = ties[i].rotary,
-			                      .theta = ties[i].theta };
+		struct kvi_rope_rule rule = { .rotary = ties[i].rotary, .theta = ties[i].theta };
 		assert_true(kvi_rope_rule_freq(&rule, freq));
 		assert_true(freq[ties[i].i] >> 16 == ties[i].freq);
 	}
@@ -186,9 +183,7 @@ static void test_frequencies(void **state)
 
 static void test_bad_rules(void **state)
 {
-	const struct kvi_rope_rule good = {
-		8, 10000, KVI_ROPE_LLAMA3, 8, 1, 4, 8192
-	};
+	const struct kvi_rope_rule good = { 8, 10000, KVI_ROPE_LLAMA3, 8, 1, 4, 8192 };
 	struct kvi_rope_rule bad[12];
 	uint64_t freq[4];
 	size_t n = sizeof bad / sizeof *bad;
@@ -278,8 +273,7 @@ static void memory(const char *name)
 	struct kvi_model_file *m;
 	char path[1024];
 	kvarc_ret ret = KVARC_MEM;
-	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".",
-	         name);
+	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".", name);
 	for (long i = 0; ret; i++) {
 		failing_init(&f, i);
 		kvi_alloc_init(&alloc, &f.fn, 0);
@@ -312,14 +306,10 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ggufs),
-		cmocka_unit_test(test_folders),
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_frequencies),
-		cmocka_unit_test(test_bad_rules),
-		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_ggufs),      cmocka_unit_test(test_folders),
+		cmocka_unit_test(test_numbers),    cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_not_finite), cmocka_unit_test(test_frequencies),
+		cmocka_unit_test(test_bad_rules),  cmocka_unit_test(test_paths),
 		cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

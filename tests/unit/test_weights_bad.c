@@ -42,8 +42,8 @@ static void replace(struct blob *b, const char *from, const char *to)
 }
 
 /* A failure of a load is one line that says so; what loads can be read to its end. */
-static void expect(kvarc_ret ret, const kvarc_error *e,
-                   struct kvi_model_file *m, kvarc_ret code, const char *text)
+static void expect(kvarc_ret ret, const kvarc_error *e, struct kvi_model_file *m, kvarc_ret code,
+                   const char *text)
 {
 	if (!ret) {
 		model_text(m, found);
@@ -51,15 +51,13 @@ static void expect(kvarc_ret ret, const kvarc_error *e,
 	}
 	assert_int_equal(alloc.used, 0);
 	if (ret != code || (text && !strstr(e->text, text)))
-		fail_msg("\"%s\" (%d) is not \"%s\" (%d)", e->text, ret,
-		         text ? text : "", code);
+		fail_msg("\"%s\" (%d) is not \"%s\" (%d)", e->text, ret, text ? text : "", code);
 	assert_true(!ret || (e->code == ret && e->text[0]));
 	for (const char *c = e->text; *c; c++)
 		assert_true(*c >= 32 && *c < 127);
 }
 
-static kvarc_ret try_gguf(const struct blob *b, kvarc_ret code,
-                          const char *text)
+static kvarc_ret try_gguf(const struct blob *b, kvarc_ret code, const char *text)
 {
 	struct kvi_model_file *m;
 	kvarc_error e = { .text = "" };
@@ -69,8 +67,7 @@ static kvarc_ret try_gguf(const struct blob *b, kvarc_ret code,
 	return ret;
 }
 
-static kvarc_ret try_folder(const struct model_folder *f, kvarc_ret code,
-                            const char *text)
+static kvarc_ret try_folder(const struct model_folder *f, kvarc_ret code, const char *text)
 {
 	struct kvi_model_file *m;
 	kvarc_error e = { .text = "" };
@@ -158,8 +155,7 @@ static const struct edit llama_edits[] = {
 static void edit(struct blob *b, const struct edit *e)
 {
 	size_t at = e->at[0] ? after(b, e->at) + (size_t)e->skip : 0;
-	static const uint8_t factors[] = { 0, 0, 128, 63, 0, 0, 128, 63,
-		                           0, 0, 192, 63 };
+	static const uint8_t factors[] = { 0, 0, 128, 63, 0, 0, 128, 63, 0, 0, 192, 63 };
 	for (size_t i = 0; !e->at[0] && i + sizeof factors <= b->n; i++)
 		if (!memcmp(b->p + i, factors, sizeof factors))
 			at = i;
@@ -190,33 +186,30 @@ static void test_gguf_others(void **state)
 	} cases[] = {
 		{ "qwen2", { "general.alignment", 4, 4, 3, KVARC_DATA, "header" } },
 		{ "qwen2", { "general.alignment", 4, 4, 0, KVARC_DATA, "header" } },
-		{ "qwen2", { "general.alignment", 4, 4, (uint32_t)1 << 31, KVARC_DATA,
-			     "header" } },
-		{ "qwen2", { "qwen2.rope.scaling.type", 12, 1, 'y', KVARC_OPTIONS,
-			     "\"yinear\": known are none, linear" } },
-		{ "qwen2", { "qwen2.rope.scaling.factor", 4, 4, F32_NAN, KVARC_DATA,
-			     "rotary" } },
-		{ "qwen2", { "qwen2.rope.scaling.factor", 4, 4, 0x3f000000, KVARC_DATA,
-			     "rotary" } },
-		{ "qwen2", { "blk.1.attn_q.bia", 0, 1, 'X', KVARC_DATA,
-			     "no tensor blk.1.attn_q.bias" } },
+		{ "qwen2", { "general.alignment", 4, 4, (uint32_t)1 << 31, KVARC_DATA, "header" } },
+		{ "qwen2",
+		  { "qwen2.rope.scaling.type", 12, 1, 'y', KVARC_OPTIONS,
+		    "\"yinear\": known are none, linear" } },
+		{ "qwen2", { "qwen2.rope.scaling.factor", 4, 4, F32_NAN, KVARC_DATA, "rotary" } },
+		{ "qwen2",
+		  { "qwen2.rope.scaling.factor", 4, 4, 0x3f000000, KVARC_DATA, "rotary" } },
+		{ "qwen2",
+		  { "blk.1.attn_q.bia", 0, 1, 'X', KVARC_DATA, "no tensor blk.1.attn_q.bias" } },
 		{ "qwen2", { "blk.0.attn_q.bias", 12, 4, 2, KVARC_DATA, "" } },
-		{ "qwen3", { "blk.0.attn_q_norm.weight", 4, 8, 5, KVARC_DATA,
-			     "attn_q_norm.weight has 1 x 5" } },
-		{ "qwen3", { "qwen3.attention.value_length", 4, 4, 5, KVARC_OPTIONS,
-			     "other channels" } },
-		{ "qwen3", { "blk.0.attn_q_norm.weigh", 0, 1, 'X', KVARC_DATA,
-			     "no tensor" } },
-		{ "gemma3", { "general.architecture", 12, 6, 0x31346574746c, KVARC_OPTIONS,
-			      "known are" } },
-		{ "gemma3", { "blk.3.post_ffw_norm.weigh", 0, 1, 'X', KVARC_DATA,
-			      "no tensor" } },
-		{ "gpt2", { "position_embd.weight", 12, 8, 1 << 25, KVARC_DATA,
-			    "position_embd" } },
-		{ "gpt2", { "blk.0.attn_qkv.weight", 12, 8, 95, KVARC_DATA,
-			    "attn_qkv.weight has 95 x 32" } },
-		{ "gpt2", { "gpt2.attention.head_count_kv", 4, 4, 1, KVARC_DATA,
-			    "attn_qkv" } },
+		{ "qwen3",
+		  { "blk.0.attn_q_norm.weight", 4, 8, 5, KVARC_DATA,
+		    "attn_q_norm.weight has 1 x 5" } },
+		{ "qwen3",
+		  { "qwen3.attention.value_length", 4, 4, 5, KVARC_OPTIONS, "other channels" } },
+		{ "qwen3", { "blk.0.attn_q_norm.weigh", 0, 1, 'X', KVARC_DATA, "no tensor" } },
+		{ "gemma3",
+		  { "general.architecture", 12, 6, 0x31346574746c, KVARC_OPTIONS, "known are" } },
+		{ "gemma3", { "blk.3.post_ffw_norm.weigh", 0, 1, 'X', KVARC_DATA, "no tensor" } },
+		{ "gpt2", { "position_embd.weight", 12, 8, 1 << 25, KVARC_DATA, "position_embd" } },
+		{ "gpt2",
+		  { "blk.0.attn_qkv.weight", 12, 8, 95, KVARC_DATA,
+		    "attn_qkv.weight has 95 x 32" } },
+		{ "gpt2", { "gpt2.attention.head_count_kv", 4, 4, 1, KVARC_DATA, "attn_qkv" } },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -230,8 +223,8 @@ static void test_gguf_others(void **state)
 }
 
 /* Adds a pair in front of the others, and one more, so that data stay aligned. */
-static struct blob with_pair(const struct blob *b, const char *key,
-                             uint32_t type, const void *value, size_t bytes)
+static struct blob with_pair(const struct blob *b, const char *key, uint32_t type,
+                             const void *value, size_t bytes)
 {
 	size_t one = 8 + strlen(key) + 4 + bytes, fill = (256 - one - 13) % 32;
 	struct blob c = { NULL, b->n + one + 13 + fill, 0, -1 };
@@ -255,14 +248,11 @@ static void test_gguf_pairs(void **state)
 	static const uint8_t three[8] = { 3 }, wide[8] = { 0, 0, 64 };
 	static const uint8_t differ[] = { 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2 };
 	static const uint8_t same[] = { 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 16, 16 };
-	static const uint8_t deep[] = {
-		9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
-		9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
-		9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-	};
-	static const uint8_t endless[] = {
-		0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 127
-	};
+	static const uint8_t deep[] = { 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0,
+		                        0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+		                        9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0,
+		                        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+	static const uint8_t endless[] = { 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 127 };
 	static const struct {
 		const char *key;
 		uint32_t type;
@@ -274,31 +264,28 @@ static void test_gguf_pairs(void **state)
 		{ "harmless", KVI_GGUF_I64, three, 8, KVARC_OK, NULL },
 		{ "split.count", KVI_GGUF_U16, three, 2, KVARC_OPTIONS,
 		  "one of 3 parts of a model: merge" },
-		{ "llama.expert_count", KVI_GGUF_U32, three, 4, KVARC_OPTIONS,
-		  "mixture" },
+		{ "llama.expert_count", KVI_GGUF_U32, three, 4, KVARC_OPTIONS, "mixture" },
 		{ "llama.rope.scaling.type", KVI_GGUF_STRING, "\4\0\0\0\0\0\0\0yarn", 12,
 		  KVARC_OPTIONS, "\"yarn\"" },
-		{ "llama.rope.scaling.type", KVI_GGUF_STRING, "\4\0\0\0\0\0\0\0none", 12,
-		  KVARC_OK, NULL },
-		{ "llama.attention.key_length", KVI_GGUF_ARRAY, differ, 14,
-		  KVARC_OPTIONS, "differs by layer" },
-		{ "llama.attention.key_length", KVI_GGUF_ARRAY, same, 14, KVARC_OK,
+		{ "llama.rope.scaling.type", KVI_GGUF_STRING, "\4\0\0\0\0\0\0\0none", 12, KVARC_OK,
 		  NULL },
-		{ "llama.attention.value_length", KVI_GGUF_U32, three, 4,
-		  KVARC_OPTIONS, "other channels" },
+		{ "llama.attention.key_length", KVI_GGUF_ARRAY, differ, 14, KVARC_OPTIONS,
+		  "differs by layer" },
+		{ "llama.attention.key_length", KVI_GGUF_ARRAY, same, 14, KVARC_OK, NULL },
+		{ "llama.attention.value_length", KVI_GGUF_U32, three, 4, KVARC_OPTIONS,
+		  "other channels" },
 		{ "llama.attention.key_length", KVI_GGUF_U32, wide, 4, KVARC_DATA,
 		  "channels of a head" },
 		{ "deep", KVI_GGUF_ARRAY, deep, sizeof deep, KVARC_DATA, "header" },
-		{ "endless", KVI_GGUF_ARRAY, endless, sizeof endless, KVARC_DATA,
-		  "header" },
+		{ "endless", KVI_GGUF_ARRAY, endless, sizeof endless, KVARC_DATA, "header" },
 		{ "endless", KVI_GGUF_STRING, endless, 8, KVARC_DATA, "header" },
 		{ "unknown", 13, three, 8, KVARC_DATA, "header" },
 	};
 	struct blob b = blob_load("../models/llama.gguf");
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct blob c = with_pair(&b, cases[i].key, cases[i].type,
-		                          cases[i].value, cases[i].bytes);
+		struct blob c = with_pair(&b, cases[i].key, cases[i].type, cases[i].value,
+		                          cases[i].bytes);
 		try_gguf(&c, cases[i].code, cases[i].text);
 		blob_free(&c);
 	}
@@ -313,8 +300,7 @@ static void test_gguf_cut(void **state)
 	(void)state;
 	for (b.n = 0; b.n < n; b.n += b.n < 3000 ? 1 : 97) {
 		kvarc_ret ret = try_gguf(&b, ANY, NULL);
-		assert_true(ret == KVARC_DATA || ret == KVARC_OPTIONS ||
-		            ret == KVARC_FORMAT);
+		assert_true(ret == KVARC_DATA || ret == KVARC_OPTIONS || ret == KVARC_FORMAT);
 	}
 	blob_free(&b);
 }
@@ -347,12 +333,15 @@ static void test_gguf_flips(void **state)
 /* A change of config.json, or of the header of a part. */
 struct change {
 	const char *folder;
-	int part;                /* -1: config.json */
+	int part; /* -1: config.json */
 	const char *from, *to;
 	kvarc_ret code;
 	const char *text;
 };
-#define LLAMA(from, to, code, text) { "llama", -1, from, to, code, text }
+#define LLAMA(from, to, code, text)               \
+	{                                         \
+		"llama", -1, from, to, code, text \
+	}
 static const struct change changes[] = {
 	LLAMA("\"llama\",\n", "\"phi3\",\n", KVARC_OPTIONS, "phi3 cannot be run: known"),
 	LLAMA("\"llama\",\n", "1,\n", KVARC_DATA, "no \"model_type\""),
@@ -376,10 +365,10 @@ static const struct change changes[] = {
 	LLAMA("500000.0", "0", KVARC_DATA, "base"),
 	LLAMA("500000.0", "1e400", KVARC_DATA, "config.json is damaged"),
 	LLAMA("1e-05", "2", KVARC_DATA, "epsilon"),
-	LLAMA("\"hidden_act\"", "\"quantization_config\": {}, \"hidden_act\"",
-	      KVARC_OPTIONS, "quantization_config"),
-	LLAMA("\"hidden_act\"", "\"partial_rotary_factor\": 2, \"hidden_act\"",
-	      KVARC_DATA, "partial_rotary_factor"),
+	LLAMA("\"hidden_act\"", "\"quantization_config\": {}, \"hidden_act\"", KVARC_OPTIONS,
+	      "quantization_config"),
+	LLAMA("\"hidden_act\"", "\"partial_rotary_factor\": 2, \"hidden_act\"", KVARC_DATA,
+	      "partial_rotary_factor"),
 	LLAMA("\"hidden_act\"", "\"model_type\": 1, \"hidden_act\"", KVARC_DATA,
 	      "config.json is damaged"),
 	LLAMA("{", "[", KVARC_DATA, "config.json is damaged"),
@@ -387,19 +376,21 @@ static const struct change changes[] = {
 	{ "mistral", -1, "window\": 3", "window\": null", KVARC_OK, NULL },
 	{ "mistral", -1, "window\": 3", "window\": -3", KVARC_DATA, "sliding_window" },
 	{ "qwen2", -1, "true", "\"true\"", KVARC_DATA, "use_sliding_window" },
-	{ "gemma3", -1, "\"full_attention\",", "\"chunked_attention\",",
-	  KVARC_OPTIONS, "layer_types" },
+	{ "gemma3", -1, "\"full_attention\",", "\"chunked_attention\",", KVARC_OPTIONS,
+	  "layer_types" },
 	{ "gemma3", -1, "\"full_attention\",", "", KVARC_DATA, "layer_types" },
 	{ "gemma3", -1, "\"head_dim\"", "\"attn_logit_softcapping\": 50, \"head_dim\"",
 	  KVARC_OPTIONS, "attn_logit_softcapping" },
 	{ "gemma3", -1, "scalar\": 16", "scalar\": 0", KVARC_DATA, "scales" },
 	{ "gpt2", -1, "gelu_new", "relu", KVARC_OPTIONS, "activation_function" },
-	{ "gpt2", -1, "\"n_inner\"", "\"scale_attn_by_inverse_layer_idx\": true, "
-	  "\"n_inner\"", KVARC_OPTIONS, "inverse" },
-	{ "llama", 0, "\"BF16\",\"shape\":[5,8]", "\"F8_E4M3\",\"shape\":[5,8]",
-	  KVARC_OPTIONS, "embed_tokens.weight has numbers of type F8_E4M3" },
-	{ "llama", 0, "\"BF16\",\"shape\":[5,8]", "\"F32\",\"shape\":[5,8]",
-	  KVARC_DATA, "embed_tokens.weight is not valid" },
+	{ "gpt2", -1, "\"n_inner\"",
+	  "\"scale_attn_by_inverse_layer_idx\": true, "
+	  "\"n_inner\"",
+	  KVARC_OPTIONS, "inverse" },
+	{ "llama", 0, "\"BF16\",\"shape\":[5,8]", "\"F8_E4M3\",\"shape\":[5,8]", KVARC_OPTIONS,
+	  "embed_tokens.weight has numbers of type F8_E4M3" },
+	{ "llama", 0, "\"BF16\",\"shape\":[5,8]", "\"F32\",\"shape\":[5,8]", KVARC_DATA,
+	  "embed_tokens.weight is not valid" },
 	{ "llama", 0, "[5,8]", "[8,5]", KVARC_DATA, "embed_tokens.weight has 8 x 5" },
 	{ "llama", 0, "[5,8]", "[5,1,8]", KVARC_DATA, "more than two axes" },
 	{ "llama", 0, "[5,8]", "[5,-8]", KVARC_DATA, "not valid" },
@@ -446,8 +437,10 @@ static void test_folder_cut(void **state)
 		size_t n = b->n;
 		size_t header = part < 0 ? 0 : 8 + (size_t)kvi_load64(b->p);
 		for (b->n = 0; b->n < n; b->n++)
-			try_folder(&f, KVARC_DATA, part < 0 ? "config.json is damaged"
-			           : b->n < header ? "or it is cut" : " ends before");
+			try_folder(&f, KVARC_DATA,
+			           part < 0        ? "config.json is damaged"
+			           : b->n < header ? "or it is cut"
+			                           : " ends before");
 	}
 	folder_free(&f);
 }
@@ -474,14 +467,10 @@ static void test_folder_flips(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gguf_edits),
-		cmocka_unit_test(test_gguf_others),
-		cmocka_unit_test(test_gguf_pairs),
-		cmocka_unit_test(test_gguf_cut),
-		cmocka_unit_test(test_gguf_flips),
-		cmocka_unit_test(test_folder_changes),
-		cmocka_unit_test(test_folder_cut),
-		cmocka_unit_test(test_folder_flips),
+		cmocka_unit_test(test_gguf_edits), cmocka_unit_test(test_gguf_others),
+		cmocka_unit_test(test_gguf_pairs), cmocka_unit_test(test_gguf_cut),
+		cmocka_unit_test(test_gguf_flips), cmocka_unit_test(test_folder_changes),
+		cmocka_unit_test(test_folder_cut), cmocka_unit_test(test_folder_flips),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,19 +4,17 @@
 
 enum { ENC_STRIDE = 512, ESCAPE = 256 };
 
-static size_t planes_room(unsigned dtype, size_t n)
+static size_t planes_capacity(unsigned dtype, size_t n)
 {
 	(void)dtype;
 	(void)n;
 	return 0;
 }
 
-static kvarc_ret parse(const struct kvi_alloc *alloc,
-                       const struct kvi_chunk *shape, struct kvi_in *in,
-                       struct kvi_params **out)
+static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                       struct kvi_in *in, struct kvi_params **out)
 {
-	return kvi_params_get_tables(alloc, KVI_CODEC_BYTES, shape, in,
-	                             KVI_BYTE_SYMBOLS, out);
+	return kvi_params_get_tables(alloc, KVI_CODEC_BYTES, shape, in, KVI_BYTE_SYMBOLS, out);
 }
 
 static void serialise(const struct kvi_params *p, struct kvi_out *out)
@@ -24,22 +22,22 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 	kvi_params_put_tables(p, KVI_BYTE_SYMBOLS, out);
 }
 
-static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job,
-                     bool decoding, struct kvi_sym_job *s)
+static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
+                     struct kvi_sym_job *s)
 {
 	size_t C = job->lanes.channels;
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C);
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT,
-	                            kvi_ring_room(&job->lanes));
-	if (!channels || !room)
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(&job->lanes));
+	if (!channels || !buffer)
 		return false;
 	kvi_job_channels8(job, job->params->table, channels);
-	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, room);
+	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, buffer);
 	*s = (struct kvi_sym_job){
 		.steps = kvi_lane_steps(&job->lanes),
-		.tables = kvi_params_tables(c, job->params, KVI_BYTE_SYMBOLS,
-		                            ENC_STRIDE, decoding),
-		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
+		.tables = kvi_params_tables(c, job->params, KVI_BYTE_SYMBOLS, ENC_STRIDE, decoding),
+		.tab = tab.full,
+		.tab_tail = tab.tail,
+		.tab_steps = tab.steps,
 		.escape = ESCAPE,
 		.per_step = job->lanes.order == KVI_LANES_TOKENS,
 	};
@@ -47,8 +45,7 @@ static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job,
 }
 
 /* Symbols and escapes of n bytes: a byte that its table lacks escapes. */
-static void to_symbols(const struct kvi_coder_job *job, const uint8_t *table,
-                       uint16_t *sym)
+static void to_symbols(const struct kvi_coder_job *job, const uint8_t *table, uint16_t *sym)
 {
 	const uint8_t *packed = job->packed;
 	const uint16_t *freq = job->params->freq;
@@ -82,15 +79,14 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 		sym = lane;
 		esc = lane_esc;
 	}
-	size_t words = c->kernels->sym_encode(
-		&s, sym, esc, (uint16_t *)(void *)out->words, state);
+	size_t words = c->kernels->sym_encode(&s, sym, esc, (uint16_t *)(void *)out->words, state);
 	out->end = out->words;
 	kvi_stream_put(out, words, state);
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                        struct kvi_in *in, uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
+                        uint8_t *packed)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	struct kvi_sym_job job_sym;
@@ -112,6 +108,5 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return KVARC_OK;
 }
 
-const struct kvi_codec kvi_codec_bytes = {
-	"bytes", planes_room, parse, serialise, kvi_bytes_fit, encode, decode
-};
+const struct kvi_codec kvi_codec_bytes = { "bytes",       planes_capacity, parse, serialise,
+	                                   kvi_bytes_fit, encode,          decode };

@@ -15,28 +15,31 @@ kvarc_ret kvi_bytes_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
 	unsigned tables = (unsigned)(job->lanes.rows * C / 8192);
 	tables = tables < 1 ? 1 : tables > TABLES ? TABLES : tables;
 	size_t work = kvi_tables_fit_work(C, tables, VALUES);
-	uint32_t *room = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                             work + C * VALUES * 2 + C);
-	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_BYTES,
-	                                      job->chunk, tables,
+	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_FIT, work + C * VALUES * 2 + C);
+	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_BYTES, job->chunk, tables,
 	                                      KVI_BYTE_SYMBOLS);
 	*out = p;
-	if (!room || !p) {
+	if (!buffer || !p) {
 		kvi_params_free(p);
 		*out = NULL;
 		return kvi_alloc_error(c->alloc);
 	}
-	uint16_t *counts = (uint16_t *)(void *)((uint8_t *)room + work);
+	uint16_t *counts = (uint16_t *)(void *)((uint8_t *)buffer + work);
 	uint8_t *table = (uint8_t *)(counts + C * VALUES);
 	memset(counts, 0, C * VALUES * sizeof *counts);
 	for (size_t t = 0; t < job->lanes.rows; t++)
 		for (size_t i = 0; i < C; i++)
 			counts[i * VALUES + *packed++]++;
 	struct kvi_tables_fit f = {
-		.cost = c->tables->cost, .channels = C, .symbols = VALUES,
+		.cost = c->tables->cost,
+		.channels = C,
+		.symbols = VALUES,
 		.stride = VALUES,
-		.n_tables = tables, .counts = counts, .freq = p->freq,
-		.table = table, .work = room,
+		.n_tables = tables,
+		.counts = counts,
+		.freq = p->freq,
+		.table = table,
+		.work = buffer,
 	};
 	kvi_tables_fit(&f);
 	for (size_t r = 0; r < job->mask.n_runs; r++) {

@@ -4,18 +4,17 @@
 
 #include "codecs/planes.h"
 
-static size_t planes_room(unsigned dtype, size_t n)
+static size_t planes_capacity(unsigned dtype, size_t n)
 {
-	return kvi_planes_room(n, kvi_float_format(dtype)->mant_bits + 1);
+	return kvi_planes_capacity(n, kvi_float_format(dtype)->mant_bits + 1);
 }
 
-static kvarc_ret parse(const struct kvi_alloc *alloc,
-                       const struct kvi_chunk *shape, struct kvi_in *in,
-                       struct kvi_params **out)
+static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                       struct kvi_in *in, struct kvi_params **out)
 {
 	size_t C = kvi_chunk_channels(shape);
-	kvarc_ret ret = kvi_params_get_tables(alloc, KVI_CODEC_EXPONENT, shape,
-	                                      in, KVI_EXP_SYMBOLS, out);
+	kvarc_ret ret = kvi_params_get_tables(alloc, KVI_CODEC_EXPONENT, shape, in, KVI_EXP_SYMBOLS,
+	                                      out);
 	if (ret)
 		return ret;
 	const uint8_t *top = kvi_get_bytes(in, C);
@@ -31,28 +30,28 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 }
 
 /* Table and top of each remaining channel, laid out for the kernels. */
-static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job,
-                     bool decoding, struct kvi_exp_job *e)
+static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
+                     struct kvi_exp_job *e)
 {
-	size_t C = job->lanes.channels, ring = kvi_ring_room(&job->lanes);
+	size_t C = job->lanes.channels, ring = kvi_ring_capacity(&job->lanes);
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring);
-	if (!channels || !room)
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring);
+	if (!channels || !buffer)
 		return false;
 	kvi_job_channels8(job, job->params->table, channels);
 	kvi_job_channels8(job, job->params->top, channels + C);
 	bool per_step = job->lanes.order == KVI_LANES_TOKENS;
-	bool lut = decoding && (per_step || job->params->n_tables >
-	                                    c->kernels->exp_searched);
-	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, room);
-	struct kvi_ring8 top = kvi_ring8_make(&job->lanes, channels + C,
-	                                      room + ring);
+	bool lut = decoding && (per_step || job->params->n_tables > c->kernels->exp_searched);
+	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, buffer);
+	struct kvi_ring8 top = kvi_ring8_make(&job->lanes, channels + C, buffer + ring);
 	*e = (struct kvi_exp_job){
 		.steps = kvi_lane_steps(&job->lanes),
-		.tables = kvi_params_tables(c, job->params, KVI_EXP_SYMBOLS,
-		                            KVI_EXP_SYMBOLS, lut),
-		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
-		.top = top.full, .top_tail = top.tail,
+		.tables = kvi_params_tables(c, job->params, KVI_EXP_SYMBOLS, KVI_EXP_SYMBOLS, lut),
+		.tab = tab.full,
+		.tab_tail = tab.tail,
+		.tab_steps = tab.steps,
+		.top = top.full,
+		.top_tail = top.tail,
 		.per_step = per_step,
 	};
 	return e->tables != NULL;
@@ -67,16 +66,14 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
 	if (!fields || !make_job(c, job, false, &e))
 		return kvi_alloc_error(c->alloc);
-	out->end = kvi_exponent_split(c, job->chunk->dtype, job->packed, n,
-	                              fields, out->words);
+	out->end = kvi_exponent_split(c, job->chunk->dtype, job->packed, n, fields, out->words);
 	if (!out->end)
 		return kvi_alloc_error(c->alloc);
 	if (job->lanes.order == KVI_LANES_TOKENS) {
 		kvi_lanes_to8(&job->lanes, fields, fields + n);
 		fields += n;
 	}
-	size_t words = c->kernels->exp_encode(
-		&e, fields, (uint16_t *)(void *)out->words, state);
+	size_t words = c->kernels->exp_encode(&e, fields, (uint16_t *)(void *)out->words, state);
 	kvi_stream_put(out, words, state);
 	return KVARC_OK;
 }
@@ -92,22 +89,18 @@ struct decoding {
 /* Whether the kernel makes elements, which saves a pass over them. */
 static bool takes_rest(const struct kvi_coder *c, const struct kvi_coder_job *job)
 {
-	return job->chunk->dtype == KVARC_BF16 &&
-	       job->lanes.order == KVI_LANES_CHANNELS &&
+	return job->chunk->dtype == KVARC_BF16 && job->lanes.order == KVI_LANES_CHANNELS &&
 	       job->params->n_tables <= c->kernels->exp_searched;
 }
 
-static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in,
-                           struct decoding *d)
+static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in, struct decoding *d)
 {
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
-	return room ? kvi_plane_read(c, in, n, 8, room, &d->rest)
-	            : kvi_alloc_error(c->alloc);
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+	return buffer ? kvi_plane_read(c, in, n, 8, buffer, &d->rest) : kvi_alloc_error(c->alloc);
 }
 
 static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *job,
-                              struct kvi_in *in, uint8_t *packed,
-                              struct decoding *d)
+                              struct kvi_in *in, uint8_t *packed, struct decoding *d)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	kvarc_ret ret = KVARC_OK;
@@ -122,16 +115,15 @@ static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *j
 		return ret;
 	if (takes_rest(c, job)) {
 		d->e.rest = d->rest;
-		d->out = kvi_elements16_room(c, packed, n);
+		d->out = kvi_elements16_buffer(c, packed, n);
 	} else {
 		d->out = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
 	}
 	return d->out ? KVARC_OK : kvi_alloc_error(c->alloc);
 }
 
-static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            struct kvi_in *in, const struct decoding *d,
-                            uint8_t *packed)
+static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
+                            const struct decoding *d, uint8_t *packed)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	uint8_t *fields = d->out;
@@ -144,12 +136,11 @@ static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_coder_job *job
 		fields += n;
 	}
 	return d->rest ? kvi_exponent_merge_bf16(c, fields, d->rest, n, packed)
-	               : kvi_exponent_merge(c, job->chunk->dtype, fields, n, in,
-	                                    packed);
+	               : kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, packed);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                        struct kvi_in *in, uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
+                        uint8_t *packed)
 {
 	struct decoding d;
 	kvarc_ret ret = decode_begin(c, job, in, packed, &d);
@@ -160,10 +151,8 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return decode_end(c, job, in, &d, packed);
 }
 
-void kvi_exponent_decode2(struct kvi_coder *const c[2],
-                          const struct kvi_coder_job *const job[2],
-                          struct kvi_in *const in[2], uint8_t *const packed[2],
-                          kvarc_ret ret[2])
+void kvi_exponent_decode2(struct kvi_coder *const c[2], const struct kvi_coder_job *const job[2],
+                          struct kvi_in *const in[2], uint8_t *const packed[2], kvarc_ret ret[2])
 {
 	struct decoding d[2];
 	const struct kvi_exp_job *const e[2] = { &d[0].e, &d[1].e };
@@ -172,20 +161,15 @@ void kvi_exponent_decode2(struct kvi_coder *const c[2],
 	for (int i = 0; i < 2; i++)
 		ret[i] = decode_begin(c[i], job[i], in[i], packed[i], &d[i]);
 	if (!ret[0] && !ret[1])
-		c[0]->kernels->exp_decode2(
-			e, s, (void *const[2]){ d[0].out, d[1].out }, good);
+		c[0]->kernels->exp_decode2(e, s, (void *const[2]){ d[0].out, d[1].out }, good);
 	else
 		for (int i = 0; i < 2; i++)
-			good[i] = !ret[i] && c[i]->kernels->exp_decode(
-						     e[i], s[i], d[i].out);
+			good[i] = !ret[i] && c[i]->kernels->exp_decode(e[i], s[i], d[i].out);
 	for (int i = 0; i < 2; i++)
 		if (!ret[i])
-			ret[i] = good[i] ? decode_end(c[i], job[i], in[i],
-			                              &d[i], packed[i])
+			ret[i] = good[i] ? decode_end(c[i], job[i], in[i], &d[i], packed[i])
 			                 : KVARC_DATA;
 }
 
-const struct kvi_codec kvi_codec_exponent = {
-	"exponent", planes_room, parse, serialise, kvi_exponent_fit,
-	encode, decode
-};
+const struct kvi_codec kvi_codec_exponent = { "exponent",       planes_capacity, parse, serialise,
+	                                      kvi_exponent_fit, encode,          decode };

@@ -23,8 +23,8 @@ static inline lanes load(const uint8_t *p, size_t n)
 
 /* Top of each channel: its largest exponent and some headroom. Fields above
  * `last` (infinity, NaN) are rare and escape. */
-static void find_tops(const uint8_t *fields, size_t rows, size_t channels,
-                      uint8_t last, uint8_t *top)
+static void find_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
+                      uint8_t *top)
 {
 	const lanes zero = { 0 };
 	for (size_t c = 0; c < channels; c += BLOCK) {
@@ -39,16 +39,15 @@ static void find_tops(const uint8_t *fields, size_t rows, size_t channels,
 		memcpy(top + c, &most, n);
 	}
 	for (size_t c = 0; c < channels; c++)
-		top[c] = (uint8_t)(last - top[c] < HEADROOM
-		                           ? last : top[c] + HEADROOM);
+		top[c] = (uint8_t)(last - top[c] < HEADROOM ? last : top[c] + HEADROOM);
 }
 
 /*
  * counts[channel][distance from top], of every other token of long chunks. What
  * escapes counts at DISTANCES, which no table looks at: cheaper than a branch.
  */
-static void count(const uint8_t *fields, size_t rows, size_t channels,
-                  const uint8_t *top, uint16_t *counts)
+static void count(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
+                  uint16_t *counts)
 {
 	const lanes zero = { 0 };
 	memset(counts, 0, channels * STRIDE * sizeof *counts);
@@ -59,8 +58,7 @@ static void count(const uint8_t *fields, size_t rows, size_t channels,
 		for (size_t t = 0; t < rows; t += step) {
 			lanes x = load(fields + t * channels + c, n);
 			lanes d = from - x;
-			lanes near = (lanes)(x <= from) &
-			             (lanes)(d < zero + DISTANCES);
+			lanes near = (lanes)(x <= from) & (lanes)(d < zero + DISTANCES);
 			uint8_t at[BLOCK];
 			d = (d & near) | ((zero + DISTANCES) & ~near);
 			memcpy(at, &d, BLOCK);
@@ -71,8 +69,8 @@ static void count(const uint8_t *fields, size_t rows, size_t channels,
 }
 
 /* Fills the parameters of the channels that remain, then spreads them. */
-static void spread(const struct kvi_coder_job *job, const uint8_t *table,
-                   const uint8_t *top, struct kvi_params *p)
+static void spread(const struct kvi_coder_job *job, const uint8_t *table, const uint8_t *top,
+                   struct kvi_params *p)
 {
 	for (size_t r = 0; r < job->mask.n_runs; r++) {
 		const struct kvi_mask_run *run = &job->mask.runs[r];
@@ -87,38 +85,40 @@ kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
                            struct kvi_params **out)
 {
 	size_t C = job->lanes.channels, n = job->lanes.rows * C;
-	const struct kvi_float_format *format =
-		kvi_float_format(job->chunk->dtype);
+	const struct kvi_float_format *format = kvi_float_format(job->chunk->dtype);
 	uint8_t ones = (uint8_t)((1u << format->exp_bits) - 1);
 	size_t work = kvi_tables_fit_work(C, TABLES, STRIDE);
 	size_t counts = C * STRIDE * sizeof(uint16_t);
 	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
-	uint32_t *room = kvi_scratch(c, KVI_SCRATCH_FIT, work + counts + 2 * C);
-	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_EXPONENT,
-	                                      job->chunk, TABLES,
+	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_FIT, work + counts + 2 * C);
+	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_EXPONENT, job->chunk, TABLES,
 	                                      KVI_EXP_SYMBOLS);
 	*out = p;
-	if (!fields || !room || !p ||
-	    !kvi_exponent_fields(c, job->chunk->dtype, job->packed, n,
-	                         fields)) {
+	if (!fields || !buffer || !p ||
+	    !kvi_exponent_fields(c, job->chunk->dtype, job->packed, n, fields)) {
 		kvi_params_free(p);
 		*out = NULL;
 		return kvi_alloc_error(c->alloc);
 	}
-	uint16_t *by_distance = (uint16_t *)(void *)((uint8_t *)room + work);
+	uint16_t *by_distance = (uint16_t *)(void *)((uint8_t *)buffer + work);
 	uint8_t *table = (uint8_t *)(by_distance + C * STRIDE);
 	uint8_t *top = table + C;
 
 	/* e4m3 has finite numbers with an exponent field of ones. */
 	find_tops(fields, job->lanes.rows, C,
-	          job->chunk->dtype == KVARC_E4M3 ? ones
-	                                            : (uint8_t)(ones - 1), top);
+	          job->chunk->dtype == KVARC_E4M3 ? ones : (uint8_t)(ones - 1), top);
 	count(fields, job->lanes.rows, C, top, by_distance);
 	struct kvi_tables_fit f = {
-		.cost = c->tables->cost, .channels = C, .symbols = DISTANCES,
+		.cost = c->tables->cost,
+		.channels = C,
+		.symbols = DISTANCES,
 		.stride = STRIDE,
-		.n_tables = TABLES, .counts = by_distance, .freq = p->freq,
-		.table = table, .all_symbols = true, .work = room,
+		.n_tables = TABLES,
+		.counts = by_distance,
+		.freq = p->freq,
+		.table = table,
+		.all_symbols = true,
+		.work = buffer,
 	};
 	kvi_tables_fit(&f);
 	spread(job, table, top, p);

@@ -32,29 +32,27 @@ static inline uint32_t rest_placed(uint32_t rest, unsigned m, unsigned e)
 
 /* The loops below are written once and compiled for each dtype. */
 static inline __attribute__((always_inline)) void
-take_fields(const uint8_t *packed, size_t n, unsigned size, unsigned m,
-            unsigned e, uint8_t *fields)
+take_fields(const uint8_t *packed, size_t n, unsigned size, unsigned m, unsigned e, uint8_t *fields)
 {
 	for (size_t i = 0; i < n; i++)
-		fields[i] = (uint8_t)(load(packed + i * size, size) >> m &
-		                      ((1u << e) - 1));
+		fields[i] = (uint8_t)(load(packed + i * size, size) >> m & ((1u << e) - 1));
 }
 
-static inline __attribute__((always_inline)) void
-take_plane(const uint8_t *packed, size_t n, unsigned size, unsigned m,
-           unsigned e, unsigned lo, unsigned bits, uint8_t *values)
+static inline __attribute__((always_inline)) void take_plane(const uint8_t *packed, size_t n,
+                                                             unsigned size, unsigned m, unsigned e,
+                                                             unsigned lo, unsigned bits,
+                                                             uint8_t *values)
 {
 	for (size_t i = 0; i < n; i++)
-		values[i] = (uint8_t)(rest_of(load(packed + i * size, size), m,
-		                              e) >> lo & ((1u << bits) - 1));
+		values[i] = (uint8_t)(rest_of(load(packed + i * size, size), m, e) >> lo &
+		                      ((1u << bits) - 1));
 }
 
 /* Elements from exponent fields and the values of up to three planes, which
  * start at bits 0, lo[1] and lo[2] of the rest. */
 static inline __attribute__((always_inline)) void
-put_elements(const uint8_t *fields, uint8_t *const values[3],
-             const unsigned lo[3], unsigned planes, size_t n, unsigned size,
-             unsigned m, unsigned e, uint8_t *packed)
+put_elements(const uint8_t *fields, uint8_t *const values[3], const unsigned lo[3], unsigned planes,
+             size_t n, unsigned size, unsigned m, unsigned e, uint8_t *packed)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint32_t rest = values[0][i];
@@ -62,30 +60,34 @@ put_elements(const uint8_t *fields, uint8_t *const values[3],
 			rest |= (uint32_t)values[1][i] << lo[1];
 		if (planes > 2)
 			rest |= (uint32_t)values[2][i] << lo[2];
-		store(packed + i * size, size,
-		      (uint32_t)fields[i] << m | rest_placed(rest, m, e));
+		store(packed + i * size, size, (uint32_t)fields[i] << m | rest_placed(rest, m, e));
 	}
 }
 
 /* size, mantissa and exponent bits as constants for the loop of each dtype, but those that
  * have kernels */
-#define FOR_DTYPE(dtype, loop)                                                \
-	switch (dtype) {                                                      \
-	case KVARC_F32: loop(4, 23, 8); break;                                \
-	case KVARC_E4M3: loop(1, 3, 4); break;                                \
-	default: loop(1, 2, 5); break;                                        \
+#define FOR_DTYPE(dtype, loop)  \
+	switch (dtype) {        \
+	case KVARC_F32:         \
+		loop(4, 23, 8); \
+		break;          \
+	case KVARC_E4M3:        \
+		loop(1, 3, 4);  \
+		break;          \
+	default:                \
+		loop(1, 2, 5);  \
+		break;          \
 	}
 
-static void take_all_fields(unsigned dtype, const uint8_t *packed, size_t n,
-                            uint8_t *fields)
+static void take_all_fields(unsigned dtype, const uint8_t *packed, size_t n, uint8_t *fields)
 {
 #define LOOP(size, m, e) take_fields(packed, n, size, m, e, fields)
 	FOR_DTYPE(dtype, LOOP)
 #undef LOOP
 }
 
-static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n,
-                       uint8_t *fields, uint8_t *rest)
+static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n, uint8_t *fields,
+                       uint8_t *rest)
 {
 	const uint16_t *x = kvi_elements16(c, packed, n);
 	if (x)
@@ -108,8 +110,8 @@ static bool planes_f16(struct kvi_coder *c, size_t n, uint8_t *planes[3])
 	return true;
 }
 
-static bool split_f16(struct kvi_coder *c, const uint8_t *packed, size_t n,
-                      uint8_t *fields, uint8_t *planes[3])
+static bool split_f16(struct kvi_coder *c, const uint8_t *packed, size_t n, uint8_t *fields,
+                      uint8_t *planes[3])
 {
 	const uint16_t *x = kvi_elements16(c, packed, n);
 	if (!x || !planes_f16(c, n, planes))
@@ -118,8 +120,8 @@ static bool split_f16(struct kvi_coder *c, const uint8_t *packed, size_t n,
 	return true;
 }
 
-bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
-                         const uint8_t *packed, size_t n, uint8_t *fields)
+bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
+                         uint8_t *fields)
 {
 	uint8_t *planes[3];
 	if (dtype == KVARC_F16)
@@ -132,25 +134,23 @@ bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype,
 	return true;
 }
 
-static uint8_t *write_f16(struct kvi_coder *c, const uint8_t *packed, size_t n,
-                          uint8_t *fields, uint8_t *to)
+static uint8_t *write_f16(struct kvi_coder *c, const uint8_t *packed, size_t n, uint8_t *fields,
+                          uint8_t *to)
 {
 	uint8_t *planes[3];
 	if (!split_f16(c, packed, n, fields, planes))
 		return NULL;
 	for (int i = 0; i < 3; i++)
-		to = kvi_plane_write(c, planes[i], kvi_plane_bytes(n, bits_f16[i]),
-		                     to);
+		to = kvi_plane_write(c, planes[i], kvi_plane_bytes(n, bits_f16[i]), to);
 	return to;
 }
 
-uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
-                            const uint8_t *packed, size_t n, uint8_t *fields,
-                            uint8_t *to)
+uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
+                            uint8_t *fields, uint8_t *to)
 {
 	if (dtype == KVARC_BF16)
-		return split_bf16(c, packed, n, fields, to + 1)
-		               ? kvi_plane_write(c, to + 1, n, to) : NULL;
+		return split_bf16(c, packed, n, fields, to + 1) ? kvi_plane_write(c, to + 1, n, to)
+		                                                : NULL;
 	if (dtype == KVARC_F16)
 		return write_f16(c, packed, n, fields, to);
 	const struct kvi_float_format *f = kvi_float_format(dtype);
@@ -174,11 +174,10 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype,
 	return to;
 }
 
-kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *fields,
-                                  const uint8_t *rest, size_t n,
-                                  uint8_t *packed)
+kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *fields, const uint8_t *rest,
+                                  size_t n, uint8_t *packed)
 {
-	uint16_t *x = kvi_elements16_room(c, packed, n);
+	uint16_t *x = kvi_elements16_buffer(c, packed, n);
 	if (!x)
 		return kvi_alloc_error(c->alloc);
 	c->kernels->bf16_merge(x, fields, rest, n);
@@ -199,17 +198,16 @@ static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
 	return (all & none) == 0;
 }
 
-static kvarc_ret merge_f16(struct kvi_coder *c, const uint8_t *fields,
-                           size_t n, struct kvi_in *in, uint8_t *packed)
+static kvarc_ret merge_f16(struct kvi_coder *c, const uint8_t *fields, size_t n, struct kvi_in *in,
+                           uint8_t *packed)
 {
-	uint16_t *x = kvi_elements16_room(c, packed, n);
+	uint16_t *x = kvi_elements16_buffer(c, packed, n);
 	uint8_t *planes[3];
 	const uint8_t *stored[3];
 	if (!x || !planes_f16(c, n, planes))
 		return kvi_alloc_error(c->alloc);
 	for (int i = 0; i < 3; i++) {
-		kvarc_ret ret = kvi_plane_read(c, in, n, bits_f16[i], planes[i],
-		                               &stored[i]);
+		kvarc_ret ret = kvi_plane_read(c, in, n, bits_f16[i], planes[i], &stored[i]);
 		if (ret)
 			return ret;
 	}
@@ -218,8 +216,7 @@ static kvarc_ret merge_f16(struct kvi_coder *c, const uint8_t *fields,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
-                             const uint8_t *fields, size_t n,
+kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype, const uint8_t *fields, size_t n,
                              struct kvi_in *in, uint8_t *packed)
 {
 	const struct kvi_float_format *f = kvi_float_format(dtype);
@@ -229,17 +226,16 @@ kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
 		return merge_f16(c, fields, n, in, packed);
 	/* each plane as one byte an element, then one as it was stored */
 	enum { PLANES = 3 };
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_PLANE, (PLANES + 1) * n);
-	uint8_t *values[PLANES] = { room, room, room };
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, (PLANES + 1) * n);
+	uint8_t *values[PLANES] = { buffer, buffer, buffer };
 	unsigned lo[PLANES] = { 0 }, planes = 0, bits;
-	if (!room)
+	if (!buffer)
 		return kvi_alloc_error(c->alloc);
 	for (unsigned at = 0, r = f->mant_bits + 1; r; r -= bits, at += bits) {
-		uint8_t *to = room + planes * n, *stored = room + PLANES * n;
+		uint8_t *to = buffer + planes * n, *stored = buffer + PLANES * n;
 		const uint8_t *plane;
 		bits = kvi_plane_next(r);
-		kvarc_ret ret = kvi_plane_read(c, in, n, bits,
-		                               bits == 8 ? to : stored, &plane);
+		kvarc_ret ret = kvi_plane_read(c, in, n, bits, bits == 8 ? to : stored, &plane);
 		if (ret)
 			return ret;
 		if (bits < 8)
@@ -249,8 +245,7 @@ kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype,
 		lo[planes] = at;
 		values[planes++] = to;
 	}
-#define LOOP(size, m, e)                                                      \
-	put_elements(fields, values, lo, planes, n, size, m, e, packed)
+#define LOOP(size, m, e) put_elements(fields, values, lo, planes, n, size, m, e, packed)
 	FOR_DTYPE(dtype, LOOP)
 #undef LOOP
 	return KVARC_OK;

@@ -41,12 +41,11 @@ static void half_up(uint32_t *ctx, size_t n, int m)
 	memcpy(ctx + i, &rest, (n - i) * sizeof *ctx);
 }
 
-void kvi_grid_fixed_contexts(const struct kvi_params *p,
-                             const struct kvi_grid_format *fmt, uint32_t *ctx)
+void kvi_grid_fixed_contexts(const struct kvi_params *p, const struct kvi_grid_format *fmt,
+                             uint32_t *ctx)
 {
 	for (size_t c = 0; c < kvi_params_channels(p); c++)
-		ctx[c] = kvi_grid_context(kvi_fixed_mean(p->mean[c], p->k[c]),
-		                          p->k[c], fmt);
+		ctx[c] = kvi_grid_context(kvi_fixed_mean(p->mean[c], p->k[c]), p->k[c], fmt);
 	if (fmt->whole)
 		half_up(ctx, kvi_params_channels(p), fmt->mant_bits);
 }
@@ -57,17 +56,15 @@ void kvi_grid_params_finish(struct kvi_params *p)
 }
 
 /* One context a channel: the same for every token. */
-static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
-                       struct kvi_grid_job *g)
+static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_grid_job *g)
 {
 	size_t n = job->lanes.channels;
 	uint32_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 4 * n);
-	uint32_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT,
-	                             4 * kvi_ring_room(&job->lanes));
-	if (!channels || !room)
+	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * kvi_ring_capacity(&job->lanes));
+	if (!channels || !buffer)
 		return kvi_alloc_error(c->alloc);
 	kvi_job_channels32(job, job->params->ctx, channels);
-	struct kvi_ring32 ring = kvi_ring32_make(&job->lanes, channels, room);
+	struct kvi_ring32 ring = kvi_ring32_make(&job->lanes, channels, buffer);
 	g->ctx = ring.full;
 	g->ctx_tail = ring.tail;
 	g->ctx_steps = ring.steps;
@@ -75,29 +72,30 @@ static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return KVARC_OK;
 }
 
-void kvi_grid_rotate_row(const struct kvi_kernels *kernels,
-                         const struct kvi_params *p,
-                         const struct kvi_grid_format *fmt,
-                         const kvarc_rope *rope, int32_t position,
-                         uint16_t *angle, uint32_t *ctx)
+void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_params *p,
+                         const struct kvi_grid_format *fmt, const kvarc_rope *rope,
+                         int32_t position, uint16_t *angle, uint32_t *ctx)
 {
 	size_t n = p->head_channels, rest = n - rope->rotary;
 	const struct kvi_rotation r = {
 		.fmt = fmt,
 		.pairs = rope->rotary / 2,
 		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
-		.angle = angle, .cosines = kvi_cos4096,
+		.angle = angle,
+		.cosines = kvi_cos4096,
 		.scales = kvi_rot_scale,
-		.mean = p->mean, .k = p->k,
-		.heads = p->heads, .head_channels = n,
+		.mean = p->mean,
+		.k = p->k,
+		.heads = p->heads,
+		.head_channels = n,
 	};
 	kvi_rotate_angles(rope, position, angle);
 	kernels->rotated_contexts(ctx, &r);
 	for (size_t h = 0; fmt->whole && h < p->heads; h++)
 		half_up(ctx + h * n, rope->rotary, fmt->mant_bits);
 	for (size_t h = 0; rest && h < p->heads; h++)
-		memcpy(ctx + h * n + rope->rotary,
-		       p->ctx + h * n + rope->rotary, rest * sizeof *ctx);
+		memcpy(ctx + h * n + rope->rotary, p->ctx + h * n + rope->rotary,
+		       rest * sizeof *ctx);
 }
 
 static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
@@ -107,8 +105,7 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t C = m->C, n = kvi_mask_elements(m);
 	bool tokens = job->lanes.order == KVI_LANES_TOKENS;
-	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT,
-	                            (n + (tokens ? n : 0)) * 4);
+	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + (tokens ? n : 0)) * 4);
 	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
 	if (!ctx || !row)
 		return kvi_alloc_error(c->alloc);
@@ -119,9 +116,8 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
 	for (size_t t = 0; t < m->T; t++) {
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		kvi_grid_rotate_row(c->kernels, job->params, g->fmt,
-		                    chunk->rope, chunk->positions[t], angle,
-		                    m->channel_bits ? row : at);
+		kvi_grid_rotate_row(c->kernels, job->params, g->fmt, chunk->rope,
+		                    chunk->positions[t], angle, m->channel_bits ? row : at);
 		if (m->channel_bits)
 			kvi_job_channels32(job, row, at);
 		at += m->channels;
@@ -137,8 +133,7 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
 }
 
 kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const struct kvi_grid_format *fmt,
-                            struct kvi_grid_job *g)
+                            const struct kvi_grid_format *fmt, struct kvi_grid_job *g)
 {
 	*g = (struct kvi_grid_job){
 		.steps = kvi_lane_steps(&job->lanes),

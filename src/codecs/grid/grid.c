@@ -35,9 +35,8 @@ static kvarc_ret check(const struct kvi_params *p)
 	return KVARC_OK;
 }
 
-static kvarc_ret parse(const struct kvi_alloc *alloc,
-                       const struct kvi_chunk *shape, struct kvi_in *in,
-                       struct kvi_params **out)
+static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                       struct kvi_in *in, struct kvi_params **out)
 {
 	size_t C = kvi_chunk_channels(shape);
 	unsigned flags = kvi_get8(in);
@@ -45,11 +44,9 @@ static kvarc_ret parse(const struct kvi_alloc *alloc,
 	const uint8_t *k = kvi_get_bytes(in, 2 * C);
 	const uint8_t *mean = kvi_get_bytes(in, 2 * C);
 	if (in->bad || flags & ~(unsigned)FLAG_ROTATE ||
-	    (flags & FLAG_ROTATE &&
-	     (!shape->rope || shape->rope->rotary > shape->head_channels)))
+	    (flags & FLAG_ROTATE && (!shape->rope || shape->rope->rotary > shape->head_channels)))
 		return KVARC_DATA;
-	struct kvi_params *p = kvi_params_new(alloc, KVI_CODEC_GRID, shape, 0,
-	                                      0);
+	struct kvi_params *p = kvi_params_new(alloc, KVI_CODEC_GRID, shape, 0, 0);
 	if (!p)
 		return kvi_alloc_error(alloc);
 	p->rotate = flags & FLAG_ROTATE;
@@ -89,22 +86,20 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	if (ret)
 		return ret;
 	if (job->lanes.order == KVI_LANES_TOKENS) {
-		uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE,
-		                             n * sizeof *lane);
+		uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE, n * sizeof *lane);
 		if (!lane)
 			return kvi_alloc_error(c->alloc);
 		kvi_lanes_to16(&job->lanes, e, lane);
 		e = lane;
 	}
-	size_t words = c->kernels->grid_encode(
-		&g, e, (uint16_t *)(void *)out->words, state);
+	size_t words = c->kernels->grid_encode(&g, e, (uint16_t *)(void *)out->words, state);
 	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
 	kvi_stream_put(out, words, state);
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                        struct kvi_in *in, uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
+                        uint8_t *packed)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	unsigned dtype = job->chunk->dtype;
@@ -115,7 +110,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	kvarc_ret ret = kvi_grid_contexts(c, job, &kvi_float_format(dtype)->grid, &g);
 	if (ret)
 		return ret;
-	uint16_t *e = kvi_coded_room(c, dtype, packed, n);
+	uint16_t *e = kvi_coded_buffer(c, dtype, packed, n);
 	uint16_t *lane = e;
 	if (job->lanes.order == KVI_LANES_TOKENS)
 		lane = kvi_scratch(c, KVI_SCRATCH_PLANE, n * sizeof *lane);
@@ -129,5 +124,5 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 }
 
 const struct kvi_codec kvi_codec_grid = {
-	"grid", kvi_coded_planes_room, parse, serialise, kvi_grid_fit, encode, decode
+	"grid", kvi_coded_planes_capacity, parse, serialise, kvi_grid_fit, encode, decode
 };

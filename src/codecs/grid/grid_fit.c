@@ -35,8 +35,7 @@ typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
 typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
 
 /* Turns n pairs (a[i], b[i]) back, BLOCK at a time. */
-static void unrotate_halves(size_t n, const float *cosine, const float *sine,
-                            float *a, float *b)
+static void unrotate_halves(size_t n, const float *cosine, const float *sine, float *a, float *b)
 {
 	for (size_t i = 0; i < n; i += BLOCK) {
 		lanes x, y, c, s, u, v;
@@ -52,16 +51,15 @@ static void unrotate_halves(size_t n, const float *cosine, const float *sine,
 }
 
 /* Turns the pairs of one token back by its position. */
-static void unrotate_row(const struct fit *f, const kvarc_rope *rope,
-                         int32_t position, size_t head_channels, float *v)
+static void unrotate_row(const struct fit *f, const kvarc_rope *rope, int32_t position,
+                         size_t head_channels, float *v)
 {
 	size_t pairs = rope->rotary / 2;
 	float *cosine = f->turn, *sine = f->turn + pairs;
 	for (size_t i = 0; i < pairs; i++) {
 		uint32_t angle = kvi_rotate_angle(rope->freq[i], position);
 		cosine[i] = (float)kvi_cos4096[angle] * (1 / 16384.0f);
-		sine[i] = (float)kvi_cos4096[(angle + 3072) & 4095] *
-		          (1 / 16384.0f);
+		sine[i] = (float)kvi_cos4096[(angle + 3072) & 4095] * (1 / 16384.0f);
 	}
 	bool half = rope->pairing == KVARC_ROPE_HALF;
 	size_t step = half ? 1 : 2, other = half ? pairs : 1;
@@ -129,8 +127,7 @@ static void start_block(struct fit *f, size_t at)
 {
 	lanes s[SAMPLE], zero = { 0 };
 	for (size_t i = 0; i < SAMPLE; i++) {
-		memcpy(&s[i], f->v + i * f->rows / SAMPLE * f->C + at,
-		       sizeof s[i]);
+		memcpy(&s[i], f->v + i * f->rows / SAMPLE * f->C + at, sizeof s[i]);
 		/* what is not finite counts as 0 */
 		s[i] = (lanes)((masks)s[i] & (s[i] - s[i] == zero));
 	}
@@ -160,8 +157,7 @@ static void refine_block(struct fit *f, size_t at, float clip_at)
 	for (size_t i = 0; i < BLOCK; i++) {
 		mean[i] = (float)f->mean[at + i];
 		scale[i] = unit(f->var[at + i]);
-		limit[i] = (float)(f->var[at + i] * scale[i] * scale[i]) *
-		           clip_at * clip_at;
+		limit[i] = (float)(f->var[at + i] * scale[i] * scale[i]) * clip_at * clip_at;
 		one[i] = 1;
 	}
 	const float *v = f->v + at;
@@ -179,8 +175,7 @@ static void refine_block(struct fit *f, size_t at, float clip_at)
 		if (n[i] < 1)
 			continue;
 		double m = (double)s1[i] / n[i];
-		double var = (s2[i] - m * s1[i]) /
-		             (n[i] > 1 ? n[i] - 1 : n[i]);
+		double var = (s2[i] - m * s1[i]) / (n[i] > 1 ? n[i] - 1 : n[i]);
 		f->mean[at + i] = mean[i] + m / scale[i];
 		f->var[at + i] = var > 0 ? var / scale[i] / scale[i] : 0;
 	}
@@ -192,15 +187,13 @@ static int clamp_int(int v, int lo, int hi)
 }
 
 /* round(4 log2 sigma), but never far below the steps of elements around mean */
-static int scale_class(double var, double mean,
-                       const struct kvi_grid_format *fmt)
+static int scale_class(double var, double mean, const struct kvi_grid_format *fmt)
 {
 	double m;
 	int k = K_MIN, least = 4 * (fmt->emin - fmt->mant_bits) - 4;
 	if (var > 0) {
 		int e = split_double(var, &m);
-		k = 2 * e + (m >= 1.189207115002721) +
-		    (m >= 1.681792830507429);
+		k = 2 * e + (m >= 1.189207115002721) + (m >= 1.681792830507429);
 	}
 	mean = absolute(mean);
 	if (mean > 0) {
@@ -212,8 +205,7 @@ static int scale_class(double var, double mean,
 
 /* Scale classes of two channels that share a unit for their means, raised
  * until both means fit 16 bits. a == b: one channel. */
-static void set_pair(struct kvi_params *p, const struct fit *f, size_t a,
-                     size_t b)
+static void set_pair(struct kvi_params *p, const struct fit *f, size_t a, size_t b)
 {
 	const struct kvi_grid_format *fmt = &kvi_float_format(p->dtype)->grid;
 	size_t first = f->first_head * p->head_channels;
@@ -239,8 +231,7 @@ static void set_pair(struct kvi_params *p, const struct fit *f, size_t a,
 	}
 }
 
-static void set_params(struct kvi_params *p, const struct fit *f,
-                       const kvarc_rope *rope)
+static void set_params(struct kvi_params *p, const struct fit *f, const kvarc_rope *rope)
 {
 	size_t n = p->head_channels, pairs = rope ? rope->rotary / 2 : 0;
 	for (size_t h = 0; h < f->heads; h++) {
@@ -255,31 +246,27 @@ static void set_params(struct kvi_params *p, const struct fit *f,
 }
 
 /* Loads the heads of rows that remain, turned back when a rope is given. */
-static void load(struct fit *f, const struct kvi_coder_job *job,
-                 const kvarc_rope *rope)
+static void load(struct fit *f, const struct kvi_coder_job *job, const kvarc_rope *rope)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	size_t width = f->heads * chunk->head_channels;
-	const uint8_t *raw = job->raw +
-	                     f->first_head * chunk->head_channels * size;
+	const uint8_t *raw = job->raw + f->first_head * chunk->head_channels * size;
 	f->rows = 0;
 	for (size_t t = 0; t < job->mask.T; t += f->step) {
 		if (kvi_bit(job->mask.row_bits, t))
 			continue;
 		float *v = f->v + f->rows++ * f->C;
-		kvi_floats_widen(chunk->dtype, raw + t * job->mask.C * size,
-		                 width, v);
+		kvi_floats_widen(chunk->dtype, raw + t * job->mask.C * size, width, v);
 		for (size_t i = width; i < f->C; i++)
 			v[i] = 0;
 		if (rope)
-			unrotate_row(f, rope, chunk->positions[t],
-			             chunk->head_channels, v);
+			unrotate_row(f, rope, chunk->positions[t], chunk->head_channels, v);
 	}
 }
 
-static void fit_heads(struct fit *f, const struct kvi_coder_job *job,
-                      const kvarc_rope *rope, struct kvi_params *p)
+static void fit_heads(struct fit *f, const struct kvi_coder_job *job, const kvarc_rope *rope,
+                      struct kvi_params *p)
 {
 	load(f, job, rope);
 	for (size_t at = 0; at < f->C; at += BLOCK) {
@@ -296,8 +283,7 @@ static void fit_heads(struct fit *f, const struct kvi_coder_job *job,
 /* Parameters with or without rotation, from every step-th token; some heads at
  * a time, so that what is read twice stays in the cache. */
 static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const kvarc_rope *rope, size_t step,
-                            struct kvi_params **out)
+                            const kvarc_rope *rope, size_t step, struct kvi_params **out)
 {
 	enum { FLOATS = 1 << 16 };
 	const struct kvi_chunk *chunk = job->chunk;
@@ -306,10 +292,9 @@ static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_coder_job *job
 	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
 	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
 	struct fit f = { .C = C, .step = step };
-	double *d = kvi_scratch(c, KVI_SCRATCH_FIT, 2 * C * sizeof *d +
-	                        (rows + 1) * C * sizeof(float));
-	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_GRID, chunk,
-	                                      0, 0);
+	double *d = kvi_scratch(c, KVI_SCRATCH_FIT,
+	                        2 * C * sizeof *d + (rows + 1) * C * sizeof(float));
+	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_GRID, chunk, 0, 0);
 	*out = p;
 	if (!d || !p) {
 		kvi_params_free(p);
@@ -346,10 +331,8 @@ static kvarc_ret rate(struct kvi_coder *c, const struct kvi_coder_job *job,
 	for (size_t t = 0; t < job->mask.T; t += step) {
 		const uint32_t *ctx = p->ctx;
 		if (p->rotate) {
-			kvi_grid_rotate_row(c->kernels, p,
-			                    &kvi_float_format(p->dtype)->grid,
-			                    chunk->rope,
-			                    chunk->positions[t],
+			kvi_grid_rotate_row(c->kernels, p, &kvi_float_format(p->dtype)->grid,
+			                    chunk->rope, chunk->positions[t],
 			                    (uint16_t *)(void *)(row + C), row);
 			ctx = row;
 		}
@@ -366,8 +349,7 @@ static size_t sample_step(const struct kvi_coder_job *job, size_t tokens)
 }
 
 /* Whether rotating channels look smaller, by a part of the tokens. */
-static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_coder_job *job,
-                              bool *pays)
+static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_coder_job *job, bool *pays)
 {
 	size_t step = sample_step(job, 32);
 	struct kvi_params *fixed, *turning = NULL;

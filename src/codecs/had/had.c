@@ -2,13 +2,9 @@
 /* had.c - codec 13: mean, Hadamard transform, one step for all (spec had) */
 #include "codecs/had/had.h"
 
-enum {
-	FLAG_TURNED = 1, FLAG_HADAMARD = 2,
-	MIN_RATE = 16, MAX_RATE = 104
-};
+enum { FLAG_TURNED = 1, FLAG_HADAMARD = 2, MIN_RATE = 16, MAX_RATE = 104 };
 
-struct kvi_params *kvi_had_params_new(const struct kvi_alloc *alloc,
-                                      const struct kvi_chunk *shape)
+struct kvi_params *kvi_had_params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape)
 {
 	size_t C = kvi_chunk_channels(shape);
 	struct kvi_params *p;
@@ -28,17 +24,15 @@ struct kvi_params *kvi_had_params_new(const struct kvi_alloc *alloc,
 	return p;
 }
 
-static kvarc_ret parse(const struct kvi_alloc *alloc,
-                       const struct kvi_chunk *shape, struct kvi_in *in,
-                       struct kvi_params **out)
+static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                       struct kvi_in *in, struct kvi_params **out)
 {
 	size_t C = kvi_chunk_channels(shape);
 	unsigned flags = kvi_get8(in);
 	const uint8_t *mean = kvi_get_bytes(in, 2 * C);
 	const uint8_t *k = kvi_get_bytes(in, C);
 	if (in->bad || flags & ~(unsigned)(FLAG_TURNED | FLAG_HADAMARD) ||
-	    (flags & FLAG_TURNED &&
-	     (!shape->rope || shape->rope->rotary > shape->head_channels)))
+	    (flags & FLAG_TURNED && (!shape->rope || shape->rope->rotary > shape->head_channels)))
 		return KVARC_DATA;
 	for (size_t c = 0; c < C; c++)
 		if ((mean[C + c] & 0x7f) == 0x7f && mean[c] & 0x80)
@@ -74,13 +68,12 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 }
 
 /* A head's codes to elements. */
-static void synthesise(struct kvi_tiles *t, const struct kvi_body *b, size_t first,
-                       size_t head)
+static void synthesise(struct kvi_tiles *t, const struct kvi_body *b, size_t first, size_t head)
 {
 	const struct kvi_had_params *p = t->job->params->had;
 	const size_t hc = t->job->chunk.head_channels;
-	t->transform->back(t->codes, b->points, b->step, p->mean + head * hc, hc,
-	                   p->hadamard, t->points, t->x);
+	t->transform->back(t->codes, b->points, b->step, p->mean + head * hc, hc, p->hadamard,
+	                   t->points, t->x);
 	kvi_tiles_put(t, first, head);
 }
 
@@ -90,7 +83,7 @@ static void decode_all(struct kvi_tiles *t, const struct kvi_body *b, int8_t *co
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	memset(t->codes, 0, chunk->head_channels * KVI_LANES);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		kvi_tiles_turn(t, first);
+		kvi_tiles_rotate(t, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_codes(t, first, h, codes, false);
 			synthesise(t, b, first, h);
@@ -99,8 +92,7 @@ static void decode_all(struct kvi_tiles *t, const struct kvi_body *b, int8_t *co
 	}
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
 {
 	const struct kvi_had_params *p = job->params->had;
 	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
@@ -126,8 +118,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 }
 
 /* A head's elements to coefficients and codes. Returns what `quantise` does. */
-static uint32_t analyse(struct kvi_tiles *t, float inverse, float offset,
-                        size_t first, size_t head)
+static uint32_t analyse(struct kvi_tiles *t, float inverse, float offset, size_t first, size_t head)
 {
 	const struct kvi_had_params *p = t->job->params->had;
 	const size_t hc = t->job->chunk.head_channels;
@@ -137,8 +128,7 @@ static uint32_t analyse(struct kvi_tiles *t, float inverse, float offset,
 }
 
 /* The first tokens, whose codes say what the points are. */
-static uint32_t encode_first(struct kvi_tiles *t, struct kvi_body *b, float offset,
-                             int8_t *codes)
+static uint32_t encode_first(struct kvi_tiles *t, struct kvi_body *b, float offset, int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	const float inverse = 1.0f / b->step;
@@ -147,8 +137,8 @@ static uint32_t encode_first(struct kvi_tiles *t, struct kvi_body *b, float offs
 	for (size_t h = 0; h < chunk->heads; h++) {
 		refused |= analyse(t, inverse, offset, 0, h);
 		kvi_tiles_codes(t, 0, h, codes, true);
-		kvi_centroid_watch(&m, t->x, t->codes, chunk->head_channels,
-		                   inverse, kvi_tile_tokens(t, 0));
+		kvi_centroid_watch(&m, t->x, t->codes, chunk->head_channels, inverse,
+		                   kvi_tile_tokens(t, 0));
 	}
 	b->points = kvi_centroid_points(&m);
 	for (size_t h = 0; h < chunk->heads; h++) {
@@ -159,15 +149,14 @@ static uint32_t encode_first(struct kvi_tiles *t, struct kvi_body *b, float offs
 }
 
 /* Codes of all tokens in stream order and what they decode to; whether all could be coded. */
-static bool encode_all(struct kvi_tiles *t, struct kvi_body *b, float offset,
-                       int8_t *codes)
+static bool encode_all(struct kvi_tiles *t, struct kvi_body *b, float offset, int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	const float inverse = 1.0f / b->step;
 	bool all = true;
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
 		uint32_t refused = 0;
-		kvi_tiles_turn(t, first);
+		kvi_tiles_rotate(t, first);
 		kvi_tiles_load(t, first);
 		if (!first)
 			refused = encode_first(t, b, offset, codes);
@@ -182,13 +171,13 @@ static bool encode_all(struct kvi_tiles *t, struct kvi_body *b, float offset,
 	return all;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_out *body, bool *refused)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
+                        bool *refused)
 {
 	const struct kvi_had_params *p = job->params->had;
 	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
-	size_t n = lanes.rows * lanes.channels, room = kvi_codes_room(n);
-	struct kvi_body b = { .step = kvi_step_of(job->how, &job->chunk, p->rms) };
+	size_t n = lanes.rows * lanes.channels, room = kvi_codes_capacity(n);
+	struct kvi_body b = { .step = kvi_step_of(job->tier, &job->chunk, p->rms) };
 	struct kvi_tiles t;
 	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
 	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, KVI_BODY_HEAD + room + 1);
@@ -212,12 +201,11 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	return KVARC_OK;
 }
 
-static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return how->rate >= MIN_RATE && how->rate <= MAX_RATE &&
+	return tier->rate >= MIN_RATE && tier->rate <= MAX_RATE &&
 	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
-	        chunk->kind == KVARC_CROSS_KEY ||
-	        chunk->kind == KVARC_CROSS_VALUE);
+	        chunk->kind == KVARC_CROSS_KEY || chunk->kind == KVARC_CROSS_VALUE);
 }
 
 const struct kvi_lossy_codec kvi_lossy_had = {

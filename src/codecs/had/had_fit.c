@@ -39,23 +39,22 @@ static void add_up(float *sums, size_t rows)
 
 /* Sums over all tokens: of channels, with the squares of each token, or of squares of coefficients
  * once there are means. Rows of KVI_LANES, the sum of each in front. */
-static void pass(struct kvi_tiles *t, const struct kvi_had_params *p,
-                 bool squares, float *sums, float *of_token)
+static void pass(struct kvi_tiles *t, const struct kvi_had_params *p, bool squares, float *sums,
+                 float *of_token)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	const size_t hc = chunk->head_channels;
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		kvi_tiles_turn(t, first);
+		kvi_tiles_rotate(t, first);
 		kvi_tiles_load(t, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_head(t, first, h);
 			if (squares)
-				t->transform->forward(t->x, p->mean + h * hc,
-				                      hc, p->hadamard);
+				t->transform->forward(t->x, p->mean + h * hc, hc, p->hadamard);
 			else
 				t->transform->add_squares(t->x, hc, of_token + first);
-			t->transform->add(t->x, hc, kvi_tile_tokens(t, first),
-			                  squares, sums + h * hc * KVI_LANES);
+			t->transform->add(t->x, hc, kvi_tile_tokens(t, first), squares,
+			                  sums + h * hc * KVI_LANES);
 		}
 	}
 	add_up(sums, hc * chunk->heads);
@@ -92,8 +91,7 @@ static bool refuse_far(const struct kvi_lossy_job *job, const float *square)
 }
 
 /* *far: tokens were refused instead. */
-static kvarc_ret fit(struct kvi_tiles *t, struct kvi_params *p, float *sums,
-                     bool *far)
+static kvarc_ret fit(struct kvi_tiles *t, struct kvi_params *p, float *sums, bool *far)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
@@ -116,17 +114,14 @@ static kvarc_ret fit(struct kvi_tiles *t, struct kvi_params *p, float *sums,
 		if (!sound(variance))
 			return KVARC_END;
 		total = total + variance;
-		int k = variance > 0 ? (kvi_quarter_log(variance) + 1) >> 1
-		                     : INT8_MIN;
-		p->had->k[c] = (int16_t)(k < INT8_MIN ? INT8_MIN
-		                        : k > INT8_MAX ? INT8_MAX : k);
+		int k = variance > 0 ? (kvi_quarter_log(variance) + 1) >> 1 : INT8_MIN;
+		p->had->k[c] = (int16_t)(k < INT8_MIN ? INT8_MIN : k > INT8_MAX ? INT8_MAX : k);
 	}
 	p->had->rms = sqrtf(total / (float)C);
 	return p->had->rms > 0x1p-60f ? KVARC_OK : KVARC_END;
 }
 
-kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                      struct kvi_params **out)
+kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_params **out)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	struct kvi_tiles t;
@@ -134,14 +129,13 @@ kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
 		return KVARC_END;
 	struct kvi_params *p = kvi_had_params_new(c->alloc, chunk);
 	float *sums = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                          kvi_chunk_channels(chunk) * KVI_LANES *
-	                          sizeof *sums);
+	                          kvi_chunk_channels(chunk) * KVI_LANES * sizeof *sums);
 	if (!p || !sums) {
 		kvi_params_free(p);
 		return kvi_alloc_error(c->alloc);
 	}
-	p->rotate = p->had->turned = kvi_lossy_turns(job->how, chunk);
-	p->had->hadamard = !(job->how->flags & KVARC_LOSSY_IDENTITY);
+	p->rotate = p->had->turned = kvi_lossy_rotations(job->tier, chunk);
+	p->had->hadamard = !(job->tier->flags & KVARC_LOSSY_IDENTITY);
 	bool far = false;
 	kvarc_ret ret = kvi_tiles_open(&t, c, job, p->had->turned);
 	if (!ret)

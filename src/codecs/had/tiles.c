@@ -2,30 +2,27 @@
 /* tiles.c - elements as rows of 32 tokens, turned back and again (spec had 3) */
 #include "codecs/had/had.h"
 
-kvarc_ret kvi_tiles_open(struct kvi_tiles *t, struct kvi_coder *c,
-                         const struct kvi_lossy_job *job, bool turned)
+kvarc_ret kvi_tiles_open(struct kvi_tiles *t, struct kvi_coder *c, const struct kvi_lossy_job *job,
+                         bool turned)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t head = chunk->head_channels * KVI_LANES;
 	const size_t all = head * chunk->heads;
 	size_t pairs = 0;
-	*t = (struct kvi_tiles){
-		.job = job, .kernels = c->kernels,
-		.transform = kvi_transform_get(c->kernels->isa)
-	};
+	*t = (struct kvi_tiles){ .job = job,
+		                 .kernels = c->kernels,
+		                 .transform = kvi_transform_get(c->kernels->isa) };
 	if (turned && (!chunk->rope || !chunk->positions))
 		return KVARC_DATA;
 	if (turned) {
-		t->turns = kvi_coder_turns(c, chunk->rope, chunk->positions,
-		                           chunk->n_tokens);
+		t->turns = kvi_coder_rotations(c, chunk->rope, chunk->positions, chunk->n_tokens);
 		if (!t->turns)
 			return kvi_alloc_error(c->alloc);
 		pairs = chunk->rope->rotary / 2;
 	}
 	/* C is at most 2^20: no overflow. */
 	size_t bytes = head * (sizeof *t->x + sizeof *t->points) + head +
-	               2 * all * sizeof *t->tile +
-	               2 * pairs * KVI_LANES * sizeof *t->cos;
+	               2 * all * sizeof *t->tile + 2 * pairs * KVI_LANES * sizeof *t->cos;
 	t->x = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS, bytes);
 	if (!t->x)
 		return kvi_alloc_error(c->alloc);
@@ -35,18 +32,15 @@ kvarc_ret kvi_tiles_open(struct kvi_tiles *t, struct kvi_coder *c,
 	t->tile = (uint16_t *)(void *)(t->points + head);
 	t->rows = t->tile + all;
 	t->codes = (int8_t *)(t->rows + all);
-	t->turned = (struct kvi_turned){
-		pairs, turned && chunk->rope->pairing == KVARC_ROPE_HALF,
-		t->cos, t->sin
-	};
+	t->turned = (struct kvi_turned){ pairs, turned && chunk->rope->pairing == KVARC_ROPE_HALF,
+		                         t->cos, t->sin };
 	return KVARC_OK;
 }
 
-void kvi_tiles_turn(struct kvi_tiles *t, size_t first)
+void kvi_tiles_rotate(struct kvi_tiles *t, size_t first)
 {
 	for (size_t p = 0; p < t->turned.pairs; p++) {
-		const int16_t *turn = t->turns->turn +
-			2 * (p * t->turns->tokens_room + first);
+		const int16_t *turn = t->turns->turn + 2 * (p * t->turns->tokens_capacity + first);
 		t->transform->turns(turn, t->cos + p * KVI_LANES, t->sin + p * KVI_LANES);
 	}
 }
@@ -56,8 +50,7 @@ static void spread(uint16_t *rows, size_t n, size_t count)
 {
 	for (size_t r = count; r-- > 0;) {
 		memmove(rows + r * KVI_LANES, rows + r * n, n * sizeof *rows);
-		memset(rows + r * KVI_LANES + n, 0,
-		       (KVI_LANES - n) * sizeof *rows);
+		memset(rows + r * KVI_LANES + n, 0, (KVI_LANES - n) * sizeof *rows);
 	}
 }
 
@@ -80,8 +73,7 @@ void kvi_tiles_load(struct kvi_tiles *t, size_t first)
 		rows = (const uint16_t *)(const void *)from;
 	else
 		for (size_t i = 0; i < n * C; i++)
-			t->rows[i] = size == 1 ? from[i]
-			                       : kvi_load16(from + 2 * i);
+			t->rows[i] = size == 1 ? from[i] : kvi_load16(from + 2 * i);
 	t->kernels->transpose16(t->tile, rows, n, C);
 	if (n < KVI_LANES)
 		spread(t->tile, n, C);
@@ -97,12 +89,11 @@ void kvi_tiles_head(struct kvi_tiles *t, size_t first, size_t head)
 		for (size_t i = 0; i < n; i++)
 			for (size_t c = 0; c < hc; c++) {
 				uint32_t b = kvi_load32(t->job->elements +
-					4 * ((first + i) * C + head * hc + c));
+				                        4 * ((first + i) * C + head * hc + c));
 				memcpy(&t->x[c * KVI_LANES + i], &b, sizeof b);
 			}
 	} else {
-		t->transform->widen(chunk->dtype,
-		                    t->tile + head * hc * KVI_LANES, hc, t->x);
+		t->transform->widen(chunk->dtype, t->tile + head * hc * KVI_LANES, hc, t->x);
 	}
 	t->transform->turn(t->x, &t->turned, true);
 }
@@ -124,14 +115,12 @@ void kvi_tiles_put(struct kvi_tiles *t, size_t first, size_t head)
 	const size_t n = kvi_tile_tokens(t, first);
 	t->transform->turn(t->x, &t->turned, false);
 	if (chunk->dtype != KVARC_F32) {
-		t->transform->narrow(chunk->dtype, t->x, hc,
-		                     t->tile + head * hc * KVI_LANES);
+		t->transform->narrow(chunk->dtype, t->x, hc, t->tile + head * hc * KVI_LANES);
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
 		for (size_t c = 0; c < hc; c++)
-			kvi_store32(t->job->decoded +
-			            4 * ((first + i) * C + head * hc + c),
+			kvi_store32(t->job->decoded + 4 * ((first + i) * C + head * hc + c),
 			            finite_pattern(t->x[c * KVI_LANES + i]));
 }
 
@@ -169,15 +158,14 @@ bool kvi_tiles_refuse(const struct kvi_tiles *t, size_t first, uint32_t refused)
 	return none;
 }
 
-void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head,
-                     int8_t *stream, bool to_stream)
+void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head, int8_t *stream,
+                     bool to_stream)
 {
 	const struct kvi_chunk *chunk = &t->job->chunk;
 	size_t n = kvi_tile_tokens(t, first), hc = chunk->head_channels;
 	int8_t *at = stream + first * kvi_chunk_channels(chunk) + head * hc * n;
 	if (n == KVI_LANES) {
-		memcpy(to_stream ? at : t->codes, to_stream ? t->codes : at,
-		       hc * KVI_LANES);
+		memcpy(to_stream ? at : t->codes, to_stream ? t->codes : at, hc * KVI_LANES);
 		return;
 	}
 	for (size_t c = 0; c < hc; c++, at += n) {

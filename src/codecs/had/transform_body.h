@@ -65,12 +65,10 @@ static struct narrow narrow_of(unsigned dtype)
 {
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	uint32_t top = (1u << (f->exp_bits + f->mant_bits)) - 1;
-	return (struct narrow){
-		(int)f->mant_bits, f->grid.emin,
-		/* e4m3 has no infinity */
-		dtype == KVARC_E4M3 ? top - 1 : top - (1u << f->mant_bits),
-		f->exp_bits + f->mant_bits
-	};
+	return (struct narrow){ (int)f->mant_bits, f->grid.emin,
+		                /* e4m3 has no infinity */
+		                dtype == KVARC_E4M3 ? top - 1 : top - (1u << f->mant_bits),
+		                f->exp_bits + f->mant_bits };
 }
 
 static void widen(unsigned dtype, const uint16_t *from, size_t rows, float *to)
@@ -182,29 +180,29 @@ static inline void store_ints(int32_t *x, ints v)
 }
 
 /* A step of a butterfly over w and one over 2 w, in one go: half the way through memory. */
-#define MIX(name, number, vector, get, put) \
-	static void name(number *x, size_t n) \
-	{ \
-		size_t w = KVI_LANES; \
-		for (n *= KVI_LANES; 4 * w <= n; w *= 4) \
-			for (size_t first = 0; first < n; first += 4 * w) \
-				for (size_t i = first; i < first + w; i += WIDE) { \
-					number *at = x + i; \
-					vector a = get(at), b = get(at + w); \
+#define MIX(name, number, vector, get, put)                                              \
+	static void name(number *x, size_t n)                                            \
+	{                                                                                \
+		size_t w = KVI_LANES;                                                    \
+		for (n *= KVI_LANES; 4 * w <= n; w *= 4)                                 \
+			for (size_t first = 0; first < n; first += 4 * w)                \
+				for (size_t i = first; i < first + w; i += WIDE) {       \
+					number *at = x + i;                              \
+					vector a = get(at), b = get(at + w);             \
 					vector c = get(at + 2 * w), d = get(at + 3 * w); \
-					vector ab = a + b, cd = c + d; \
-					a = a - b; \
-					c = c - d; \
-					put(at, ab + cd); \
-					put(at + w, a + c); \
-					put(at + 2 * w, ab - cd); \
-					put(at + 3 * w, a - c); \
-				} \
-		for (size_t i = 0; w < n && i < w; i += WIDE) { \
-			vector a = get(x + i), b = get(x + w + i); \
-			put(x + i, a + b); \
-			put(x + w + i, a - b); \
-		} \
+					vector ab = a + b, cd = c + d;                   \
+					a = a - b;                                       \
+					c = c - d;                                       \
+					put(at, ab + cd);                                \
+					put(at + w, a + c);                              \
+					put(at + 2 * w, ab - cd);                        \
+					put(at + 3 * w, a - c);                          \
+				}                                                        \
+		for (size_t i = 0; w < n && i < w; i += WIDE) {                          \
+			vector a = get(x + i), b = get(x + w + i);                       \
+			put(x + i, a + b);                                               \
+			put(x + w + i, a - b);                                           \
+		}                                                                        \
 	}
 MIX(mix, float, floats, load, store)
 MIX(mix_ints, int32_t, ints, load_ints, store_ints)
@@ -247,8 +245,7 @@ static inline codes16 point16(const int8_t *codes, struct kvi_points p)
 	return (size ^ sign) - sign;
 }
 
-static void points_of(const int8_t *codes, struct kvi_points p, size_t rows,
-                      int32_t *to)
+static void points_of(const int8_t *codes, struct kvi_points p, size_t rows, int32_t *to)
 {
 	for (size_t i = 0; i < rows * KVI_LANES; i += 2 * WIDE) {
 		codes16 v = point16(codes + i, p);
@@ -259,8 +256,8 @@ static void points_of(const int8_t *codes, struct kvi_points p, size_t rows,
 	}
 }
 
-static void to_channels(const int32_t *z, size_t first, size_t n, float gain,
-                        bool flips, const float *mean, float *x)
+static void to_channels(const int32_t *z, size_t first, size_t n, float gain, bool flips,
+                        const float *mean, float *x)
 {
 	for (size_t c = first; c < first + n; c++)
 		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
@@ -274,9 +271,8 @@ static void to_channels(const int32_t *z, size_t first, size_t n, float gain,
 		}
 }
 
-static void back(const int8_t *codes, struct kvi_points points, float step,
-                 const float *mean, size_t channels, bool hadamard,
-                 int32_t *room, float *x)
+static void back(const int8_t *codes, struct kvi_points points, float step, const float *mean,
+                 size_t channels, bool hadamard, int32_t *room, float *x)
 {
 	points_of(codes, points, channels, room);
 	if (!hadamard) {
@@ -287,8 +283,7 @@ static void back(const int8_t *codes, struct kvi_points points, float step,
 		unsigned m = log_of(channels - c);
 		size_t n = (size_t)1 << m;
 		mix_ints(room + c * KVI_LANES, n);
-		to_channels(room, c, n, step * (gain_of(m) * power(-5)), true,
-		            mean, x);
+		to_channels(room, c, n, step * (gain_of(m) * power(-5)), true, mean, x);
 		c += n;
 	}
 }
@@ -303,8 +298,7 @@ static inline ints two(ints first, ints second)
 #endif
 }
 
-static void pairs(const int8_t *codes, struct kvi_points points, size_t rows,
-                  int16_t *to)
+static void pairs(const int8_t *codes, struct kvi_points points, size_t rows, int16_t *to)
 {
 	for (size_t r = 0; r < rows; r += 2, codes += 2 * KVI_LANES, to += 2 * KVI_LANES)
 		for (size_t i = 0; i < KVI_LANES; i += 2 * WIDE) {
@@ -353,32 +347,29 @@ static void lanes_to_pairs(const float *x, size_t rows, int16_t *to, float *unit
 	}
 }
 
-static void scale_lanes(const int32_t *z, size_t rows, const float *gain,
-                        const float *unit, float *to)
+static void scale_lanes(const int32_t *z, size_t rows, const float *gain, const float *unit,
+                        float *to)
 {
 	for (size_t r = 0; r < rows; r++)
 		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			size_t at = r * KVI_LANES + i;
-			floats v = __builtin_convertvector(load_ints(z + at),
-			                                   floats);
+			floats v = __builtin_convertvector(load_ints(z + at), floats);
 			store(to + at, v * gain[r] * load(unit + i));
 		}
 }
 
-static void scale(const int32_t *z, size_t rows, const float *gain,
-                  const float *mean, float *x)
+static void scale(const int32_t *z, size_t rows, const float *gain, const float *mean, float *x)
 {
 	for (size_t c = 0; c < rows; c++)
 		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			size_t at = c * KVI_LANES + i;
-			floats v = __builtin_convertvector(load_ints(z + at),
-			                                   floats);
+			floats v = __builtin_convertvector(load_ints(z + at), floats);
 			store(x + at, v * gain[c] + mean[c]);
 		}
 }
 
-static void expect(const int32_t *sums, size_t rows, const int32_t *mean,
-                   const uint8_t *shift, int16_t *to)
+static void expect(const int32_t *sums, size_t rows, const int32_t *mean, const uint8_t *shift,
+                   int16_t *to)
 {
 	const ints most = (ints){ 0 } + KVI_UNIT_MAX;
 	for (size_t r = 0; r < rows; r++)
@@ -403,8 +394,8 @@ static inline floats load_shorts(const int16_t *x, size_t n)
 	return __builtin_convertvector(v, floats);
 }
 
-static void add_expected(const int16_t *expected, size_t rows, const float *unit,
-                         bool minus, float *x)
+static void add_expected(const int16_t *expected, size_t rows, const float *unit, bool minus,
+                         float *x)
 {
 	for (size_t r = 0; r < rows; r++) {
 		const float v = minus ? -unit[r] : unit[r];
@@ -435,14 +426,13 @@ static bool over_squares(const int16_t *turned, size_t n, float *gain)
 }
 
 /* A column of M, each number with its gain, to nearest. */
-static void analysis_row(const int16_t *column, size_t n, const float *gain,
-                         float scale, int16_t *to)
+static void analysis_row(const int16_t *column, size_t n, const float *gain, float scale,
+                         int16_t *to)
 {
 	for (size_t c = 0; c < n; c += WIDE) {
 		floats v = load_shorts(column + c, n - c) * load(gain + c) * scale;
 		floats half = (floats)(((bits)v & 0x80000000u) | 0x3f000000u);
-		half16 q = __builtin_convertvector(
-			__builtin_convertvector(v + half, ints), half16);
+		half16 q = __builtin_convertvector(__builtin_convertvector(v + half, ints), half16);
 		if (n - c >= WIDE)
 			memcpy(to + c, &q, sizeof q);
 		else
@@ -458,16 +448,15 @@ static inline float scale_for(float sum, float most, size_t n)
 	return most * scale > INT16_MAX ? INT16_MAX / most : scale;
 }
 
-static bool invert(const int16_t *m, const int16_t *turned, size_t n,
-                   size_t stride, float *gain, int16_t *to, float *unit)
+static bool invert(const int16_t *m, const int16_t *turned, size_t n, size_t stride, float *gain,
+                   int16_t *to, float *unit)
 {
 	bool good = over_squares(turned, n, gain);
 	memset(to, 0, n * stride * sizeof *to);
 	for (size_t first = 0; first < n && good; first += WIDE) {
 		floats sum = { 0 }, most = { 0 };
 		for (size_t c = 0; c < n; c++) {
-			floats v = load_shorts(m + c * stride + first, n - first) *
-			           gain[c];
+			floats v = load_shorts(m + c * stride + first, n - first) * gain[c];
 			v = (floats)((bits)v & 0x7fffffffu);
 			sum = sum + v;
 			most = (floats)choose((bits)(v > most), (bits)v, (bits)most);
@@ -476,8 +465,7 @@ static bool invert(const int16_t *m, const int16_t *turned, size_t n,
 			float scale = scale_for(sum[i], most[i], n);
 			good = sum[i] > 0 && scale > 0x1p-100f && scale < 0x1p100f;
 			if (good)
-				analysis_row(turned + j * n, n, gain, scale,
-				             to + j * stride);
+				analysis_row(turned + j * n, n, gain, scale, to + j * stride);
 			unit[j] = 1 / scale;
 		}
 	}
@@ -518,8 +506,7 @@ static inline ints code_of(const float *x, float inverse, float offset)
 	return __builtin_convertvector(size, ints);
 }
 
-static uint32_t quantise(const float *x, size_t rows, float inverse,
-                         float offset, int8_t *codes)
+static uint32_t quantise(const float *x, size_t rows, float inverse, float offset, int8_t *codes)
 {
 	/* Some rows before they are read again: two stores are not forwarded to one load. */
 	enum { PARTS = KVI_LANES / WIDE, ROOM = 8 * KVI_LANES };
@@ -549,8 +536,7 @@ static uint32_t quantise(const float *x, size_t rows, float inverse,
 }
 
 /* spec lossy 4 */
-static void to_symbols(const int8_t *codes, unsigned count, uint16_t *sym,
-                       uint8_t *esc)
+static void to_symbols(const int8_t *codes, unsigned count, uint16_t *sym, uint8_t *esc)
 {
 	for (size_t i = 0; i < KVI_LANES; i += 2 * WIDE) {
 		codes8 code;
@@ -565,8 +551,7 @@ static void to_symbols(const int8_t *codes, unsigned count, uint16_t *sym,
 	}
 }
 
-static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n,
-                     int8_t *codes)
+static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n, int8_t *codes)
 {
 	size_t i = 0;
 	for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
@@ -585,9 +570,9 @@ static void to_codes(const uint16_t *sym, const uint8_t *esc, size_t n,
 	}
 }
 
-#define KVI_TRANSFORM(id, name) \
-	const struct kvi_transform id = { \
-		name, widen, narrow, turns, turn, forward, back, pairs, scale, \
-		expect, add_expected, lanes_to_pairs, scale_lanes, invert, add, \
-		add_squares, quantise, to_symbols, to_codes \
-	}
+#define KVI_TRANSFORM(id, name)                                                                  \
+	const struct kvi_transform id = { name,        widen,      narrow,       turns,          \
+		                          turn,        forward,    back,         pairs,          \
+		                          scale,       expect,     add_expected, lanes_to_pairs, \
+		                          scale_lanes, invert,     add,          add_squares,    \
+		                          quantise,    to_symbols, to_codes }

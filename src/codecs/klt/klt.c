@@ -11,14 +11,14 @@ struct work {
 	struct kvi_tiles t;
 	const struct kvi_model *m;
 	struct kvi_klt_below below;
-	float *x;                /* rows of slots, t.x where those are channels */
-	float *y;                /* of coefficients */
-	int16_t *analysis;       /* encoders: rows of coefficients, of each head */
-	int16_t *turned;         /* room for a head's M by column */
-	float *unit;             /* what one is worth in those rows, C */
-	float *gain, *mean;      /* C, by slot */
-	uint8_t *no_shift;       /* head_channels zeros */
-	int16_t *pairs;          /* points as feature rows */
+	float *x;           /* rows of slots, t.x where those are channels */
+	float *y;           /* of coefficients */
+	int16_t *analysis;  /* encoders: rows of coefficients, of each head */
+	int16_t *turned;    /* room for a head's M by column */
+	float *unit;        /* what one is worth in those rows, C */
+	float *gain, *mean; /* C, by slot */
+	uint8_t *no_shift;  /* head_channels zeros */
+	int16_t *pairs;     /* points as feature rows */
 	int32_t *sums;
 	size_t pair_rows;
 };
@@ -27,18 +27,19 @@ static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
 {
 	const struct kvi_model *m = chunk->linear ? chunk->linear->model : NULL;
 	return m && m->flags & KVI_MODEL_BASIS && m->heads == chunk->heads &&
-	       m->head_channels == chunk->head_channels &&
-	       kvi_klt_has_sources(chunk->linear) ? m : NULL;
+	                       m->head_channels == chunk->head_channels &&
+	                       kvi_klt_has_sources(chunk->linear)
+	               ? m
+	               : NULL;
 }
 
-static bool slots_are_channels(const struct kvi_model *m,
-                               const struct kvi_chunk *chunk)
+static bool slots_are_channels(const struct kvi_model *m, const struct kvi_chunk *chunk)
 {
 	return !m->rotary || chunk->rope->pairing != KVARC_ROPE_HALF;
 }
 
-static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
-                           const struct kvi_lossy_job *job, bool analyses)
+static kvarc_ret open_work(struct work *w, struct kvi_coder *c, const struct kvi_lossy_job *job,
+                           bool analyses)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
@@ -46,12 +47,12 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 	*w = (struct work){ .m = model_of(chunk) };
 	if (!w->m)
 		return KVARC_PREDICTOR;
-	w->pair_rows = kvi_head_room(w->m) / 2;
+	w->pair_rows = kvi_head_stride(w->m) / 2;
 	/* C is at most 2^20, a head at most 65535 channels; kvi_array checks the matrices. */
 	size_t floats = 2 * rows + 2 * C;
-	w->x = kvi_scratch(c, KVI_SCRATCH_LINEAR, floats * sizeof *w->x +
-	                   rows * sizeof *w->sums +
-	                   w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs + hc);
+	w->x = kvi_scratch(c, KVI_SCRATCH_LINEAR,
+	                   floats * sizeof *w->x + rows * sizeof *w->sums +
+	                           w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs + hc);
 	if (!w->x)
 		return kvi_alloc_error(c->alloc);
 	w->y = w->x + rows;
@@ -63,12 +64,11 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 	memset(w->no_shift, 0, hc);
 	/* What is predicted contains the mean. */
 	for (size_t i = 0; i < C; i++)
-		w->mean[i] = w->m->n_lower ? 0 : (float)w->m->mean[i] *
-		                                 kvi_klt_power(w->m->step[i]);
+		w->mean[i] = w->m->n_lower ? 0
+		                           : (float)w->m->mean[i] * kvi_klt_power(w->m->step[i]);
 	if (analyses) {
 		size_t bytes;
-		if (kvi_mul(C + hc, w->m->m_stride * sizeof *w->analysis +
-		            sizeof *w->unit, &bytes))
+		if (kvi_mul(C + hc, w->m->m_stride * sizeof *w->analysis + sizeof *w->unit, &bytes))
 			return KVARC_MEMLIMIT;
 		w->unit = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
 		if (!w->unit)
@@ -85,8 +85,7 @@ static kvarc_ret open_work(struct work *w, struct kvi_coder *c,
 }
 
 /* Rows of channels to rows of slots, or back. */
-static void permute(const struct work *w, float *channels, float *slots,
-                    bool to_slots)
+static void permute(const struct work *w, float *channels, float *slots, bool to_slots)
 {
 	const size_t bytes = KVI_LANES * sizeof *slots;
 	if (slots == channels)
@@ -102,25 +101,26 @@ static void permute(const struct work *w, float *channels, float *slots,
 static void multiply(struct work *w, const int16_t *coef, size_t head)
 {
 	const size_t hc = w->m->head_channels, stride = w->m->m_stride;
-	const struct kvi_rows_part part = { w->pairs, w->pair_rows,
-		                            w->pair_rows * KVI_PAIR_STEP };
-	const struct kvi_rows r = {
-		.sum = w->sums, .coef = coef + head * hc * stride,
-		.q = w->no_shift, .part = &part, .n_parts = 1, .rows = hc,
-		.steps = 1, .sum_step = hc * KVI_LANES, .coef_row = stride
-	};
+	const struct kvi_rows_part part = { w->pairs, w->pair_rows, w->pair_rows * KVI_PAIR_STEP };
+	const struct kvi_rows r = { .sum = w->sums,
+		                    .coef = coef + head * hc * stride,
+		                    .q = w->no_shift,
+		                    .part = &part,
+		                    .n_parts = 1,
+		                    .rows = hc,
+		                    .steps = 1,
+		                    .sum_step = hc * KVI_LANES,
+		                    .coef_row = stride };
 	w->t.kernels->slot_rows(&r);
 }
 
 /* A head's codes to elements. */
-static void synthesise(struct work *w, struct kvi_points points, size_t first,
-                       size_t head)
+static void synthesise(struct work *w, struct kvi_points points, size_t first, size_t head)
 {
 	const size_t hc = w->m->head_channels;
 	w->t.transform->pairs(w->t.codes, points, hc, w->pairs);
 	multiply(w, w->m->m, head);
-	w->t.transform->scale(w->sums, hc, w->gain + head * hc,
-	                      w->mean + head * hc, w->x);
+	w->t.transform->scale(w->sums, hc, w->gain + head * hc, w->mean + head * hc, w->x);
 	kvi_klt_below_add(&w->below, head, false, w->x);
 	permute(w, w->t.x, w->x, false);
 	kvi_tiles_put(&w->t, first, head);
@@ -138,7 +138,7 @@ static void decode_all(struct work *w, const struct kvi_body *b, int8_t *codes)
 	memset(w->t.codes, 0, chunk->head_channels * KVI_LANES);
 	make_gain(w, b->step);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		kvi_tiles_turn(&w->t, first);
+		kvi_tiles_rotate(&w->t, first);
 		kvi_klt_below_tile(&w->below, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
 			kvi_tiles_codes(&w->t, first, h, codes, false);
@@ -149,8 +149,7 @@ static void decode_all(struct work *w, const struct kvi_body *b, int8_t *codes)
 	}
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
 {
 	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
 	struct work w;
@@ -161,8 +160,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	if (lanes.order != KVI_LANES_TOKENS || !kvi_body_get(in, &b))
 		return KVARC_DATA;
 	const uint8_t *class = kvi_classes(c, w.m->k, lanes.channels, b.shift);
-	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES,
-	                            lanes.rows * lanes.channels);
+	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, lanes.rows * lanes.channels);
 	if (!class || !codes)
 		return kvi_alloc_error(c->alloc);
 	ret = kvi_codes_get(c, &lanes, class, in, codes);
@@ -182,12 +180,10 @@ static bool make_analysis(struct work *w)
 		const int16_t *from = m->m + h * head;
 		for (size_t i = 0; i < hc; i++)
 			w->y[i] = kvi_klt_power(128 - m->qm[h * hc + i]);
-		w->t.kernels->transpose16((uint16_t *)w->turned,
-		                          (const uint16_t *)from, hc,
+		w->t.kernels->transpose16((uint16_t *)w->turned, (const uint16_t *)from, hc,
 		                          m->m_stride);
-		good = w->t.transform->invert(from, w->turned, hc, m->m_stride,
-		                              w->y, w->analysis + h * head,
-		                              w->unit + h * hc);
+		good = w->t.transform->invert(from, w->turned, hc, m->m_stride, w->y,
+		                              w->analysis + h * head, w->unit + h * hc);
 	}
 	return good;
 }
@@ -206,19 +202,16 @@ static void to_coefficients(struct work *w, size_t head)
 }
 
 /* A head's elements to codes. Returns what `quantise` does. */
-static uint32_t analyse(struct work *w, float inverse, float offset, size_t first,
-                        size_t head)
+static uint32_t analyse(struct work *w, float inverse, float offset, size_t first, size_t head)
 {
 	kvi_tiles_head(&w->t, first, head);
 	permute(w, w->t.x, w->x, true);
 	to_coefficients(w, head);
-	return w->t.transform->quantise(w->y, w->m->head_channels, inverse, offset,
-	                                w->t.codes);
+	return w->t.transform->quantise(w->y, w->m->head_channels, inverse, offset, w->t.codes);
 }
 
 /* The first tokens, whose codes say what the points are. */
-static uint32_t encode_first(struct work *w, struct kvi_body *b, float offset,
-                             int8_t *codes)
+static uint32_t encode_first(struct work *w, struct kvi_body *b, float offset, int8_t *codes)
 {
 	const float inverse = 1.0f / b->step;
 	const size_t n = kvi_tile_tokens(&w->t, 0);
@@ -227,8 +220,7 @@ static uint32_t encode_first(struct work *w, struct kvi_body *b, float offset,
 	for (size_t h = 0; h < w->m->heads; h++) {
 		refused |= analyse(w, inverse, offset, 0, h);
 		kvi_tiles_codes(&w->t, 0, h, codes, true);
-		kvi_centroid_watch(&m, w->y, w->t.codes, w->m->head_channels,
-		                   inverse, n);
+		kvi_centroid_watch(&m, w->y, w->t.codes, w->m->head_channels, inverse, n);
 	}
 	b->points = kvi_centroid_points(&m);
 	for (size_t h = 0; h < w->m->heads; h++) {
@@ -239,8 +231,7 @@ static uint32_t encode_first(struct work *w, struct kvi_body *b, float offset,
 }
 
 /* Codes of all tokens and what they decode to; whether all could be coded. */
-static bool encode_all(struct work *w, struct kvi_body *b, float offset,
-                       int8_t *codes)
+static bool encode_all(struct work *w, struct kvi_body *b, float offset, int8_t *codes)
 {
 	const struct kvi_chunk *chunk = &w->t.job->chunk;
 	const float inverse = 1.0f / b->step;
@@ -248,7 +239,7 @@ static bool encode_all(struct work *w, struct kvi_body *b, float offset,
 	make_gain(w, b->step);
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
 		uint32_t refused = 0;
-		kvi_tiles_turn(&w->t, first);
+		kvi_tiles_rotate(&w->t, first);
 		kvi_tiles_load(&w->t, first);
 		kvi_klt_below_tile(&w->below, first);
 		if (!first)
@@ -264,13 +255,13 @@ static bool encode_all(struct work *w, struct kvi_body *b, float offset,
 	return all;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_out *body, bool *refused)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
+                        bool *refused)
 {
 	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
-	size_t n = lanes.rows * lanes.channels, room = kvi_codes_room(n);
+	size_t n = lanes.rows * lanes.channels, room = kvi_codes_capacity(n);
 	/* Coefficients of a profile have a standard deviation of about 1. */
-	struct kvi_body b = { .step = kvi_step_of(job->how, &job->chunk, 1) };
+	struct kvi_body b = { .step = kvi_step_of(job->tier, &job->chunk, 1) };
 	struct work w;
 	kvarc_ret ret = open_work(&w, c, job, true);
 	if (ret)
@@ -296,11 +287,9 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	return KVARC_OK;
 }
 
-static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return how->rate >= MIN_RATE && how->rate <= MAX_RATE && model_of(chunk);
+	return tier->rate >= MIN_RATE && tier->rate <= MAX_RATE && model_of(chunk);
 }
 
-const struct kvi_lossy_codec kvi_lossy_klt = {
-	NULL, NULL, NULL, takes, encode, decode
-};
+const struct kvi_lossy_codec kvi_lossy_klt = { NULL, NULL, NULL, takes, encode, decode };

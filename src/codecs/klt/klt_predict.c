@@ -4,8 +4,9 @@
 
 float kvi_klt_power(int e)
 {
-	uint32_t b = e < -149 || e > 127 ? 0 : e < -126 ? 1u << (149 + e)
-	             : (uint32_t)(127 + e) << 23;
+	uint32_t b = e < -149 || e > 127 ? 0
+	             : e < -126          ? 1u << (149 + e)
+	                                 : (uint32_t)(127 + e) << 23;
 	float f;
 	memcpy(&f, &b, sizeof f);
 	return f;
@@ -14,8 +15,7 @@ float kvi_klt_power(int e)
 bool kvi_klt_has_sources(const struct kvi_linear_in *in)
 {
 	for (unsigned i = 0; i < in->model->n_lower; i++)
-		if (!in->lower[i] || !in->lower[i]->z ||
-		    in->lower[i]->n_tokens != in->n_tokens)
+		if (!in->lower[i] || !in->lower[i]->z || in->lower[i]->n_tokens != in->n_tokens)
 			return false;
 	return true;
 }
@@ -23,7 +23,7 @@ bool kvi_klt_has_sources(const struct kvi_linear_in *in)
 /* int16 of a block of a source's features. */
 static size_t block_entries(const struct kvi_model *m)
 {
-	return m->heads * kvi_head_room(m) * KVI_LANES;
+	return m->heads * kvi_head_stride(m) * KVI_LANES;
 }
 
 kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
@@ -35,10 +35,10 @@ kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
 	/* Models are 2^20 slots at most: no overflow. */
 	size_t bytes = sums * sizeof *b->sums +
 	               m->C * (sizeof *b->unit + KVI_LANES * sizeof *b->expected);
-	*b = (struct kvi_klt_below){
-		.job = job, .in = in, .kernels = c->kernels,
-		.transform = kvi_transform_get(c->kernels->isa)
-	};
+	*b = (struct kvi_klt_below){ .job = job,
+		                     .in = in,
+		                     .kernels = c->kernels,
+		                     .transform = kvi_transform_get(c->kernels->isa) };
 	if (!m->n_lower)
 		return KVARC_OK;
 	for (unsigned i = 0; i < m->n_lower; i++)
@@ -59,8 +59,7 @@ kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
 }
 
 /* Features of tokens that are not a block of the segment. */
-static void gather(const struct kvi_klt_below *b, unsigned source, size_t first,
-                   size_t n)
+static void gather(const struct kvi_klt_below *b, unsigned source, size_t first, size_t n)
 {
 	const size_t entries = block_entries(b->in->model->lower[source].model);
 	const int16_t *z = b->in->lower[source]->z;
@@ -68,8 +67,9 @@ static void gather(const struct kvi_klt_below *b, unsigned source, size_t first,
 	for (size_t at = 0; at < entries; at += KVI_PAIR_STEP) {
 		int16_t *to = b->rows[source] + at;
 		for (size_t i = 0; i < n; i++)
-			memcpy(to + 2 * i, z + token[i] / KVI_LANES * entries +
-			       at + token[i] % KVI_LANES * 2, 2 * sizeof *to);
+			memcpy(to + 2 * i,
+			       z + token[i] / KVI_LANES * entries + at + token[i] % KVI_LANES * 2,
+			       2 * sizeof *to);
 		memset(to + 2 * n, 0, (KVI_LANES - n) * 2 * sizeof *to);
 	}
 }
@@ -88,9 +88,8 @@ void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first)
 		if (!block)
 			gather(b, i, first, n);
 		b->all[i] = (struct kvi_rows_part){
-			block ? b->in->lower[i]->z + token[0] / KVI_LANES * entries
-			      : b->rows[i],
-			from->heads * kvi_head_room(from) / 2, entries
+			block ? b->in->lower[i]->z + token[0] / KVI_LANES * entries : b->rows[i],
+			from->heads * kvi_head_stride(from) / 2, entries
 		};
 	}
 }
@@ -104,30 +103,31 @@ void kvi_klt_below_head(struct kvi_klt_below *b, size_t head)
 	struct kvi_rows_part part[KVI_LOWER_MAX];
 	for (unsigned i = 0; i < m->n_lower; i++) {
 		const struct kvi_model *from = m->lower[i].model;
-		const size_t pairs = kvi_head_room(from) / 2;
+		const size_t pairs = kvi_head_stride(from) / 2;
 		part[i] = b->all[i];
 		if (!m->lower[i].scope)
 			continue;
 		part[i].features += head % from->heads * pairs * KVI_PAIR_STEP;
 		part[i].n_pairs = pairs;
 	}
-	const struct kvi_rows r = {
-		.sum = b->sums, .coef = m->a + first * m->a_stride,
-		.q = m->qa + first, .part = part, .n_parts = m->n_lower,
-		.rows = m->head_channels, .steps = 1,
-		.sum_step = m->head_channels * KVI_LANES, .coef_row = m->a_stride
-	};
+	const struct kvi_rows r = { .sum = b->sums,
+		                    .coef = m->a + first * m->a_stride,
+		                    .q = m->qa + first,
+		                    .part = part,
+		                    .n_parts = m->n_lower,
+		                    .rows = m->head_channels,
+		                    .steps = 1,
+		                    .sum_step = m->head_channels * KVI_LANES,
+		                    .coef_row = m->a_stride };
 	b->kernels->slot_rows(&r);
-	b->transform->expect(b->sums, m->head_channels, m->mean + first,
-	                     m->qa + first, b->expected + first * KVI_LANES);
+	b->transform->expect(b->sums, m->head_channels, m->mean + first, m->qa + first,
+	                     b->expected + first * KVI_LANES);
 }
 
-void kvi_klt_below_add(const struct kvi_klt_below *b, size_t head, bool minus,
-                       float *x)
+void kvi_klt_below_add(const struct kvi_klt_below *b, size_t head, bool minus, float *x)
 {
 	const size_t first = head * b->in->model->head_channels;
 	if (b->in->model->n_lower)
 		b->transform->add_expected(b->expected + first * KVI_LANES,
-		                           b->in->model->head_channels,
-		                           b->unit + first, minus, x);
+		                           b->in->model->head_channels, b->unit + first, minus, x);
 }

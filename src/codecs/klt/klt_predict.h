@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* klt_predict.h - what a transform's elements are expected to be, from tensors before them (spec klt 2) */
+/* klt_predict.h - what a transform's elements are expected to be, from tensors before them (spec
+ * klt 2) */
 #ifndef KVI_KLT_PREDICT_H
 #define KVI_KLT_PREDICT_H
 
@@ -13,10 +14,10 @@ struct kvi_klt_below {
 	const struct kvi_kernels *kernels;
 	const struct kvi_transform *transform;
 	struct kvi_rows_part all[KVI_LOWER_MAX]; /* of a block: all heads of the sources */
-	int16_t *rows[KVI_LOWER_MAX]; /* room for them */
-	int32_t *sums;           /* of a head */
-	float *unit;             /* of slots, C */
-	int16_t *expected;       /* of a block, in those units: C rows of KVI_LANES */
+	int16_t *rows[KVI_LOWER_MAX];            /* room for them */
+	int32_t *sums;                           /* of a head */
+	float *unit;                             /* of slots, C */
+	int16_t *expected; /* of a block, in those units: C rows of KVI_LANES */
 };
 
 /* 2^e, -149..127; 0 for others */
@@ -32,7 +33,6 @@ void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first);
 /* What is expected of a head's slots there; and that taken away from rows of KVI_LANES (minus), or
  * added to them. */
 void kvi_klt_below_head(struct kvi_klt_below *b, size_t head);
-void kvi_klt_below_add(const struct kvi_klt_below *b, size_t head, bool minus,
-                       float *x);
+void kvi_klt_below_add(const struct kvi_klt_below *b, size_t head, bool minus, float *x);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* linear_codec.c - codecs 7 and 8: predicted by a tensor's model in a profile (spec linear, model) */
+/* linear_codec.c - codecs 7 and 8: predicted by a tensor's model in a profile (spec linear,
+ * model) */
 #include "codecs/coder.h"
 
 /* A chunk with its model at work. */
@@ -8,22 +9,20 @@ struct linear_work {
 	struct kvi_features out;
 	const struct kvi_mask *mask;
 	uint32_t *row, *by_channel; /* of each slot; of the channels of a head */
-	uint16_t *x;     /* full steps: row after row; then the last tokens' rows */
-	bool in_order;   /* rows are in slot order */
-	size_t full;     /* tokens of the full steps */
-	unsigned lanes;  /* of the last tokens */
+	uint16_t *x;                /* full steps: row after row; then the last tokens' rows */
+	bool in_order;              /* rows are in slot order */
+	size_t full;                /* tokens of the full steps */
+	unsigned lanes;             /* of the last tokens */
 };
 
 bool kvi_linear_shape(const struct kvi_chunk *chunk)
 {
 	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in ? in->model : NULL;
-	return m && kvi_float_format(chunk->dtype) &&
-	       in->dtype == chunk->dtype && in->n_tokens == chunk->n_tokens &&
-	       m->heads == chunk->heads &&
+	return m && kvi_float_format(chunk->dtype) && in->dtype == chunk->dtype &&
+	       in->n_tokens == chunk->n_tokens && m->heads == chunk->heads &&
 	       m->head_channels == chunk->head_channels &&
-	       (!m->rotary || (in->rope && in->positions &&
-	                       in->rope->rotary == m->rotary));
+	       (!m->rotary || (in->rope && in->positions && in->rope->rotary == m->rotary));
 }
 
 static bool usable(const struct kvi_features *f, const struct kvi_linear_in *in)
@@ -55,11 +54,9 @@ static void place_rows(struct linear_work *w)
 	w->in_order = !constant;
 	for (size_t h = 0, c = 0; h < m->heads; h++) {
 		for (size_t i = 0; i < m->head_channels; i++, c++)
-			w->by_channel[i] = kvi_bit(constant, c) ? fixed++
-			                                        : rest++;
+			w->by_channel[i] = kvi_bit(constant, c) ? fixed++ : rest++;
 		for (size_t i = 0; i < m->head_channels; i++) {
-			size_t from = kvi_slot_channel(m, w->linear.in->rope,
-			                               i);
+			size_t from = kvi_slot_channel(m, w->linear.in->rope, i);
 			*row++ = w->by_channel[from];
 			w->in_order &= from == i;
 		}
@@ -77,15 +74,13 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 {
 	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in->model;
-	size_t room = kvi_token_room(in->n_tokens);
+	size_t room = kvi_padded_tokens(in->n_tokens);
 	size_t rows = aligned((mask->C + m->head_channels) * sizeof *w->row);
 	size_t model = aligned(kvi_linear_bytes(in));
-	size_t r = m->heads * kvi_head_room(m) * room * sizeof *w->out.r;
+	size_t r = m->heads * kvi_head_stride(m) * room * sizeof *w->out.r;
 	size_t own = chunk->features ? 0 : r + room * sizeof *w->out.w;
-	uint8_t *memory = kvi_scratch(c, KVI_SCRATCH_LINEAR,
-	                              rows + model + own);
-	w->x = kvi_scratch(c, KVI_SCRATCH_SLOTS,
-	                   mask->C * in->n_tokens * sizeof *w->x);
+	uint8_t *memory = kvi_scratch(c, KVI_SCRATCH_LINEAR, rows + model + own);
+	w->x = kvi_scratch(c, KVI_SCRATCH_SLOTS, mask->C * in->n_tokens * sizeof *w->x);
 	if (!memory || !w->x)
 		return kvi_alloc_error(c->alloc);
 	w->mask = mask;
@@ -97,17 +92,15 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	w->linear.kernels = c->kernels;
 	w->linear.tables = in->tables ? in->tables : &c->tables->grid;
 	w->linear.out = &w->out;
-	if (m->rotary && !(w->linear.turns = kvi_coder_turns(
-				    c, in->rope, in->positions, in->n_tokens)))
+	if (m->rotary &&
+	    !(w->linear.turns = kvi_coder_rotations(c, in->rope, in->positions, in->n_tokens)))
 		return kvi_alloc_error(c->alloc);
 	memory += rows + model;
 	if (chunk->features)
 		w->out = *chunk->features;
 	else
-		w->out = (struct kvi_features){
-			.r = (int16_t *)(void *)memory,
-			.w = (uint32_t *)(void *)(memory + r)
-		};
+		w->out = (struct kvi_features){ .r = (int16_t *)(void *)memory,
+			                        .w = (uint32_t *)(void *)(memory + r) };
 	if (w->out.has_z)
 		w->out.z = NULL;
 	kvi_linear_begin(&w->linear, memory - model);
@@ -123,13 +116,16 @@ static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 }
 
 /* All blocks, with contexts to ctx or elements from reader. */
-static bool apply(const struct linear_work *w, uint32_t *ctx,
-                  struct kvi_slot_reader *reader)
+static bool apply(const struct linear_work *w, uint32_t *ctx, struct kvi_slot_reader *reader)
 {
 	struct kvi_linear_block b = {
-		.steps = w->full / KVI_LANES, .lanes = KVI_LANES,
-		.x = w->x, .row = w->row, .n_coded = w->mask->channels,
-		.reader = reader, .ctx = ctx,
+		.steps = w->full / KVI_LANES,
+		.lanes = KVI_LANES,
+		.x = w->x,
+		.row = w->row,
+		.n_coded = w->mask->channels,
+		.reader = reader,
+		.ctx = ctx,
 	};
 	if (b.steps && !kvi_linear_apply(&w->linear, &b))
 		return false;
@@ -148,8 +144,7 @@ static void to_rows(const struct linear_work *w, const uint16_t *e)
 	size_t n = w->mask->channels;
 	const struct kvi_kernels *k = w->linear.kernels;
 	k->transpose16(w->x, e, w->full, n);
-	k->transpose16(w->x + w->mask->C * w->full, e + n * w->full, w->lanes,
-	               n);
+	k->transpose16(w->x + w->mask->C * w->full, e + n * w->full, w->lanes, n);
 }
 
 static void from_rows(const struct linear_work *w, uint16_t *e)
@@ -157,8 +152,7 @@ static void from_rows(const struct linear_work *w, uint16_t *e)
 	size_t n = w->mask->channels;
 	const struct kvi_kernels *k = w->linear.kernels;
 	k->transpose16(e, w->x, n, w->full);
-	k->transpose16(e + n * w->full, w->x + w->mask->C * w->full, n,
-	               w->lanes);
+	k->transpose16(e + n * w->full, w->x + w->mask->C * w->full, n, w->lanes);
 }
 
 static void fill(uint16_t *to, size_t n, uint16_t v)
@@ -175,9 +169,7 @@ static void constant_rows(const struct linear_work *w)
 	uint16_t *full = w->x + m->channels * w->full;
 	uint16_t *last = w->x + m->C * w->full + m->channels * w->lanes;
 	for (size_t c = m->channels; c < m->C; c++, v += m->size) {
-		uint16_t e = m->size == 1   ? *v
-		             : m->size == 2 ? kvi_load16(v)
-		                            : kvi_load16(v + 2);
+		uint16_t e = m->size == 1 ? *v : m->size == 2 ? kvi_load16(v) : kvi_load16(v + 2);
 		fill(full, w->full, e);
 		fill(last, w->lanes, e);
 		full += w->full;
@@ -191,8 +183,7 @@ static const uint16_t *stream_order(struct kvi_coder *c, const struct linear_wor
 	size_t n = w->mask->channels, C = w->mask->C;
 	if (w->in_order)
 		return w->x;
-	uint16_t *all = kvi_scratch(c, KVI_SCRATCH_PLANE,
-	                            n * w->mask->T * sizeof *all);
+	uint16_t *all = kvi_scratch(c, KVI_SCRATCH_PLANE, n * w->mask->T * sizeof *all);
 	if (!all)
 		return NULL;
 	uint16_t *full = all, *last = all + n * w->full;
@@ -201,8 +192,7 @@ static const uint16_t *stream_order(struct kvi_coder *c, const struct linear_wor
 		if (row >= n)
 			continue;
 		memcpy(full, w->x + row * w->full, w->full * sizeof *full);
-		memcpy(last, w->x + C * w->full + row * w->lanes,
-		       w->lanes * sizeof *last);
+		memcpy(last, w->x + C * w->full + row * w->lanes, w->lanes * sizeof *last);
 		full += w->full;
 		last += w->lanes;
 	}
@@ -247,22 +237,21 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	struct kvi_grid_job g = {
-		.steps = { w.full / KVI_LANES * m->channels,
-		           w.lanes ? m->channels : 0, w.lanes },
+		.steps = { w.full / KVI_LANES * m->channels, w.lanes ? m->channels : 0, w.lanes },
 		.fmt = &kvi_float_format(dtype)->grid,
-		.tables = w.linear.tables, .ctx = ctx,
+		.tables = w.linear.tables,
+		.ctx = ctx,
 		.ctx_tail = ctx + m->channels * w.full,
 	};
 	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
-	size_t words = c->kernels->grid_encode(
-		&g, e, (uint16_t *)(void *)out->words, state);
+	size_t words = c->kernels->grid_encode(&g, e, (uint16_t *)(void *)out->words, state);
 	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
 	kvi_stream_put(out, words, state);
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                        struct kvi_in *in, uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
+                        uint8_t *packed)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	unsigned dtype = job->chunk->dtype;
@@ -271,17 +260,16 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	struct kvi_stream s;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	uint16_t *e = kvi_coded_room(c, dtype, packed, n);
+	uint16_t *e = kvi_coded_buffer(c, dtype, packed, n);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = begin(c, job->chunk, &job->mask, &w);
 	if (ret)
 		return ret;
 	memcpy(reader.state, s.state, sizeof s.state);
-	reader.words = kvi_words_open(&s);
+	reader.words = kvi_words_begin(&s);
 	constant_rows(&w);
-	if (!apply(&w, NULL, &reader) ||
-	    !kvi_stream_done(reader.state, &reader.words))
+	if (!apply(&w, NULL, &reader) || !kvi_stream_done(reader.state, &reader.words))
 		return KVARC_DATA;
 	end(&w, job->chunk);
 	from_rows(&w, e);
@@ -289,14 +277,13 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 }
 
 const struct kvi_codec kvi_codec_linear = {
-	"linear", kvi_coded_planes_room, NULL, NULL, NULL, encode, decode
+	"linear", kvi_coded_planes_capacity, NULL, NULL, NULL, encode, decode
 };
 
-kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                             const uint8_t *raw, bool only_z)
+kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                             bool only_z)
 {
-	struct kvi_mask all = { .T = chunk->n_tokens,
-		                .C = kvi_chunk_channels(chunk) };
+	struct kvi_mask all = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk) };
 	all.rows = all.T;
 	all.channels = all.C;
 	if (!kvi_chunk_valid(chunk) || !kvi_linear_shape(chunk))
@@ -309,10 +296,8 @@ kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	struct linear_work w = { .linear.only_z = only_z };
 	if (only_z)
 		some.features = NULL;
-	w.linear.predicts = !only_z &&
-		chunk->linear->model->flags & KVI_MODEL_SCALE;
-	const uint16_t *e = kvi_coded_elements(c, chunk->dtype, raw,
-	                                       kvi_mask_elements(&all));
+	w.linear.predicts = !only_z && chunk->linear->model->flags & KVI_MODEL_SCALE;
+	const uint16_t *e = kvi_coded_elements(c, chunk->dtype, raw, kvi_mask_elements(&all));
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = begin(c, &some, &all, &w);

@@ -28,49 +28,50 @@ kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t)
 	const uint16_t *from = kvi_code_freq;
 	if (x->lut)
 		return KVARC_OK;
-	uint16_t *freq = kvi_array(t->alloc, KVI_CODE_CLASSES * KVI_BYTE_SYMBOLS,
-	                           sizeof *freq);
-	uint32_t *room = kvi_array(t->alloc, lut + enc, sizeof *room);
+	uint16_t *freq = kvi_array(t->alloc, KVI_CODE_CLASSES * KVI_BYTE_SYMBOLS, sizeof *freq);
+	uint32_t *buffer = kvi_array(t->alloc, lut + enc, sizeof *buffer);
 	for (unsigned k = 0; freq && k < KVI_CODE_CLASSES; k++) {
-		by_symbol(from, kvi_code_counts[k],
-		          freq + k * KVI_BYTE_SYMBOLS);
+		by_symbol(from, kvi_code_counts[k], freq + k * KVI_BYTE_SYMBOLS);
 		from += kvi_code_counts[k];
 	}
-	bool made = freq && room;
+	bool made = freq && buffer;
 	if (made) {
-		*x = (struct kvi_tables){ KVI_CODE_CLASSES, KVI_BYTE_SYMBOLS,
-			                  KVI_CODE_STRIDE, room, room + lut };
+		*x = (struct kvi_tables){ KVI_CODE_CLASSES, KVI_BYTE_SYMBOLS, KVI_CODE_STRIDE,
+			                  buffer, buffer + lut };
 		made = kvi_tables_build(x, freq);
 	}
 	kvi_free(t->alloc, freq);
 	if (made)
 		return KVARC_OK;
-	kvi_free(t->alloc, room);
+	kvi_free(t->alloc, buffer);
 	x->lut = NULL;
 	return kvi_alloc_error(t->alloc);
 }
 
-size_t kvi_codes_room(size_t n)
+size_t kvi_codes_capacity(size_t n)
 {
 	return KVI_STREAM_HEAD + 2 * (WORDS_EACH * n + SPARE_WORDS);
 }
 
 /* Symbols and escapes share one block of memory. */
-static kvarc_ret make_job(struct kvi_coder *c, const struct kvi_lanes *l,
-                          const uint8_t *class, struct kvi_sym_job *job,
-                          uint16_t **sym, uint8_t **esc)
+static kvarc_ret make_job(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+                          struct kvi_sym_job *job, uint16_t **sym, uint8_t **esc)
 {
 	size_t n = l->rows * l->channels;
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_room(l));
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(l));
 	*sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 3 * n);
-	if (!room || !*sym)
+	if (!buffer || !*sym)
 		return kvi_alloc_error(c->alloc);
 	*esc = (uint8_t *)(*sym + n);
-	struct kvi_ring8 tab = kvi_ring8_make(l, class, room);
+	struct kvi_ring8 tab = kvi_ring8_make(l, class, buffer);
 	*job = (struct kvi_sym_job){
-		.steps = kvi_lane_steps(l), .tables = &c->tables->codes,
-		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
-		.escape = KVI_CODE_ESCAPE, .per_step = l->order == KVI_LANES_TOKENS,
+		.steps = kvi_lane_steps(l),
+		.tables = &c->tables->codes,
+		.tab = tab.full,
+		.tab_tail = tab.tail,
+		.tab_steps = tab.steps,
+		.escape = KVI_CODE_ESCAPE,
+		.per_step = l->order == KVI_LANES_TOKENS,
 	};
 	return KVARC_OK;
 }
@@ -81,8 +82,7 @@ static unsigned zigzag(int q)
 }
 
 /* The symbols of consecutive elements of one class. */
-static void to_symbols(const int8_t *codes, size_t n, unsigned count,
-                       uint16_t *sym, uint8_t *esc)
+static void to_symbols(const int8_t *codes, size_t n, unsigned count, uint16_t *sym, uint8_t *esc)
 {
 	for (size_t i = 0; i < n; i++) {
 		int q = codes[i];
@@ -92,8 +92,8 @@ static void to_symbols(const int8_t *codes, size_t n, unsigned count,
 	}
 }
 
-uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
-                       const uint8_t *class, const int8_t *codes, uint8_t *end)
+uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+                       const int8_t *codes, uint8_t *end)
 {
 	struct kvi_payload out = { .words = end };
 	struct kvi_sym_job job;
@@ -106,28 +106,25 @@ uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
 	size_t at = 0, n = l->rows * l->channels;
 	if (l->order == KVI_LANES_CHANNELS)
 		for (; at < n; at++)
-			to_symbols(codes + at, 1,
-			           kvi_code_counts[class[at % l->channels]],
+			to_symbols(codes + at, 1, kvi_code_counts[class[at % l->channels]],
 			           sym + at, esc + at);
 	for (size_t t = 0; at < n; t += KVI_LANES) {
 		size_t lanes = l->rows - t < KVI_LANES ? l->rows - t : KVI_LANES;
 		for (size_t i = 0; i < l->channels; i++, at += lanes)
 			if (lanes == KVI_LANES)
-				f->to_symbols(codes + at, kvi_code_counts[class[i]],
-				              sym + at, esc + at);
+				f->to_symbols(codes + at, kvi_code_counts[class[i]], sym + at,
+				              esc + at);
 			else
-				to_symbols(codes + at, lanes,
-				           kvi_code_counts[class[i]], sym + at,
+				to_symbols(codes + at, lanes, kvi_code_counts[class[i]], sym + at,
 				           esc + at);
 	}
-	size_t words = c->kernels->sym_encode(
-		&job, sym, esc, (uint16_t *)(void *)end, state);
+	size_t words = c->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)end, state);
 	kvi_stream_put(&out, words, state);
 	return out.begin;
 }
 
-kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l,
-                        const uint8_t *class, struct kvi_in *in, int8_t *codes)
+kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+                        struct kvi_in *in, int8_t *codes)
 {
 	struct kvi_sym_job job;
 	struct kvi_stream s;
@@ -140,7 +137,6 @@ kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l,
 		return ret;
 	if (!c->kernels->sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
-	kvi_transform_get(c->kernels->isa)->to_codes(
-		sym, esc, l->rows * l->channels, codes);
+	kvi_transform_get(c->kernels->isa)->to_codes(sym, esc, l->rows * l->channels, codes);
 	return KVARC_OK;
 }

@@ -7,11 +7,13 @@
 
 enum {
 	KVI_CODE_CLASSES = 33,
-	KVI_CODE_UNIT = 12,     /* class of codes with a standard deviation of 1 */
-	KVI_CODE_MIN = -128, KVI_CODE_MAX = 127,
-	KVI_CODE_ESCAPE = 256,  /* symbol */
+	KVI_CODE_UNIT = 12, /* class of codes with a standard deviation of 1 */
+	KVI_CODE_MIN = -128,
+	KVI_CODE_MAX = 127,
+	KVI_CODE_ESCAPE = 256, /* symbol */
 	KVI_CODE_STRIDE = 512,
-	KVI_POINT_UNITS = 32, KVI_NEAR_MAX = 16
+	KVI_POINT_UNITS = 32,
+	KVI_NEAR_MAX = 16
 };
 
 extern const uint8_t kvi_code_counts[];
@@ -30,15 +32,14 @@ static inline int32_t kvi_code_point(int q, struct kvi_points p)
 
 /*
  * The stream of n_tokens x C codes in stream order of the lanes, with a class for each channel.
- * Written below `end`, 2-aligned, with kvi_codes_room bytes in front of it; returns the first byte,
- * NULL without memory.
+ * Written below `end`, 2-aligned, with kvi_codes_capacity bytes in front of it; returns the first
+ * byte, NULL without memory.
  */
-size_t kvi_codes_room(size_t n);
-uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l,
-                       const uint8_t *class, const int8_t *codes, uint8_t *end);
+size_t kvi_codes_capacity(size_t n);
+uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+                       const int8_t *codes, uint8_t *end);
 /* Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l,
-                        const uint8_t *class, struct kvi_in *in,
-                        int8_t *codes);
+kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+                        struct kvi_in *in, int8_t *codes);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lossy_encode.c - payloads of lossy chunks from elements: exact tokens, rates, bodies (spec lossy 1) */
+/* lossy_encode.c - payloads of lossy chunks from elements: exact tokens, rates, bodies (spec
+ * lossy 1) */
 #include "lossy_codec.h"
 
 #include <math.h>
@@ -14,8 +15,7 @@ enum {
 };
 
 /* Among the tokens that are not exact, those that are much longer than the mean of them all. */
-static void find_outliers(struct kvi_parts *p, const kvarc_lossy *how,
-                          const uint8_t *raw)
+static void find_outliers(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
 {
 	enum { UNIT = 16 };
 	const size_t T = p->chunk->n_tokens;
@@ -24,65 +24,61 @@ static void find_outliers(struct kvi_parts *p, const kvarc_lossy *how,
 	for (size_t t = 0; t < T; t++) {
 		if (p->part[t] == KVI_EXACT)
 			continue;
-		length[t] = sqrt(kvi_lossy_squares(p->chunk->dtype,
-			raw + t * p->row, kvi_chunk_channels(p->chunk)));
+		length[t] = sqrt(kvi_lossy_squares(p->chunk->dtype, raw + t * p->row,
+		                                   kvi_chunk_channels(p->chunk)));
 		mean += length[t] / n;
 	}
 	for (size_t t = 0; t < T; t++)
 		if (p->part[t] != KVI_EXACT)
 			variance += (length[t] - mean) * (length[t] - mean) / n;
-	const double most = mean + sqrt(variance) * how->outliers / UNIT;
+	const double most = mean + sqrt(variance) * tier->outliers / UNIT;
 	for (size_t t = 0; t < T; t++)
 		if (p->part[t] != KVI_EXACT && length[t] > most)
 			p->part[t] = KVI_EXACT;
 }
 
 /* The first and last tokens of a track, those that are to stay or are not finite, and outliers. */
-static void find_exact(struct kvi_parts *p, const kvarc_lossy *how,
-                       const uint8_t *raw)
+static void find_exact(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
 {
 	const struct kvi_chunk *chunk = p->chunk;
-	const uint64_t tail = chunk->end ? how->tail_tokens : 0;
+	const uint64_t tail = chunk->end ? tier->tail_tokens : 0;
 	for (size_t t = 0; t < chunk->n_tokens; t++)
-		if (chunk->t0 + t < how->exact_tokens ||
+		if (chunk->t0 + t < tier->exact_tokens ||
 		    (tail && chunk->t0 + t + tail >= chunk->end) ||
-		    (chunk->token_rate &&
-		     chunk->token_rate[t] == KVARC_LOSSY_NOTHING) ||
-		    !kvi_floats_finite(chunk->dtype, raw + t * p->row,
-		                       kvi_chunk_channels(chunk)))
+		    (chunk->token_rate && chunk->token_rate[t] == KVARC_LOSSY_NOTHING) ||
+		    !kvi_floats_finite(chunk->dtype, raw + t * p->row, kvi_chunk_channels(chunk)))
 			p->part[t] = KVI_EXACT;
-	if (how->outliers)
-		find_outliers(p, how, raw);
+	if (tier->outliers)
+		find_outliers(p, tier, raw);
 }
 
 /* What a codec makes of the tokens that are not exact. */
 struct lossy_attempt {
 	const struct kvi_lossy_codec *vt;
-	const kvarc_lossy *how;
+	const kvarc_lossy *tier;
 	uint8_t lane_order;
 	const struct kvi_params *params;
 	struct kvi_params *fresh;    /* new parameters, or NULL */
 	int rate[KVI_RATES_MAX];     /* of each class */
 	size_t bytes[KVI_RATES_MAX]; /* of its body */
 	struct kvi_out bodies;
-	uint8_t *elements;           /* room for tokens of a class */
-	uint8_t *decoded;            /* tokens of all classes, one after another */
+	uint8_t *elements; /* room for tokens of a class */
+	uint8_t *decoded;  /* tokens of all classes, one after another */
 	bool refused;
 };
 
-static struct kvi_lossy_job job_of(const struct lossy_attempt *a,
-                                   const struct kvi_parts *p, unsigned which,
-                                   int32_t positions[KVI_TOKENS_MAX],
+static struct kvi_lossy_job job_of(const struct lossy_attempt *a, const struct kvi_parts *p,
+                                   unsigned which, int32_t positions[KVI_TOKENS_MAX],
                                    const uint8_t *raw)
 {
 	const bool all = kvi_parts_count(p, which) == p->chunk->n_tokens;
 	if (!all)
 		kvi_parts_take(p, which, raw, a->elements);
-	return (struct kvi_lossy_job){
-		.chunk = kvi_parts_chunk(p, which, positions),
-		.params = a->params, .lane_order = a->lane_order,
-		.how = a->how, .elements = all ? raw : a->elements
-	};
+	return (struct kvi_lossy_job){ .chunk = kvi_parts_chunk(p, which, positions),
+		                       .params = a->params,
+		                       .lane_order = a->lane_order,
+		                       .tier = a->tier,
+		                       .elements = all ? raw : a->elements };
 }
 
 /* Some of the tokens of these parts stay exact. */
@@ -96,20 +92,19 @@ static void refuse(struct kvi_parts *p, unsigned which, const uint8_t *refused,
 }
 
 /* The body of a class, and its elements as they come back. */
-static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
-                           unsigned class, const uint8_t *raw, uint8_t *decoded,
-                           struct lossy_attempt *a)
+static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p, unsigned class,
+                           const uint8_t *raw, uint8_t *decoded, struct lossy_attempt *a)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 }, tokens[KVI_TOKENS_MAX];
 	int32_t positions[KVI_TOKENS_MAX];
-	kvarc_lossy how = *a->how;
+	kvarc_lossy tier = *a->tier;
 	struct kvi_lossy_job job = job_of(a, p, 1u << class, positions, raw);
 	const size_t before = a->bodies.n;
 	bool some = false;
 	kvi_parts_tokens(p, 1u << class, tokens);
 	job.token = tokens;
-	how.rate = a->rate[class];
-	job.how = &how;
+	tier.rate = a->rate[class];
+	job.tier = &tier;
 	job.decoded = decoded;
 	job.refused = refused;
 	kvarc_ret ret = a->vt->encode(c, &job, &a->bodies, &some);
@@ -121,8 +116,8 @@ static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p,
 	return ret;
 }
 
-static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p,
-                     const uint8_t *raw, struct lossy_attempt *a)
+static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p, const uint8_t *raw,
+                     struct lossy_attempt *a)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
 	int32_t positions[KVI_TOKENS_MAX];
@@ -153,7 +148,7 @@ static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
 	if (ret || a->refused)
 		return ret;
 	a->params = current ? current : a->fresh;
-	kvi_rates_choose(p, a->how, a->rate);
+	kvi_rates_choose(p, a->tier, a->rate);
 	uint8_t *decoded = a->decoded;
 	for (unsigned i = 0; i < p->n_rates && !ret; i++) {
 		size_t n = kvi_parts_count(p, 1u << i) * p->row;
@@ -169,8 +164,7 @@ static size_t bytes_alike(const struct lossy_attempt *a, const struct kvi_parts 
 	enum { PARTS_OF_BYTE = 16 * 8 };
 	int64_t more = 0;
 	for (unsigned i = 0; i < p->n_rates; i++)
-		more += (int64_t)kvi_parts_count(p, 1u << i) *
-		        (a->rate[i] - a->how->rate);
+		more += (int64_t)kvi_parts_count(p, 1u << i) * (a->rate[i] - a->tier->rate);
 	more = more * (int64_t)kvi_chunk_channels(p->chunk) / PARTS_OF_BYTE;
 	int64_t bytes = (int64_t)a->bodies.n - more;
 	return bytes > 0 ? (size_t)bytes : 1;
@@ -182,15 +176,14 @@ static size_t elements_of(const struct kvi_parts *p)
 }
 
 static kvarc_ret put_payload(struct kvi_coder *c, const struct kvi_parts *p,
-                             const struct lossy_attempt *a, const uint8_t *raw,
-                             struct kvi_out *out)
+                             const struct lossy_attempt *a, const uint8_t *raw, struct kvi_out *out)
 {
-	const unsigned before = a->how->generation;
+	const unsigned before = a->tier->generation;
 	const bool exact = kvi_parts_count(p, KVI_EXACT) > 0;
 	kvarc_ret ret = KVARC_OK;
 	kvi_put8(out, before < GENERATION_MAX ? (uint8_t)(before + 1) : GENERATION_MAX);
-	kvi_put8(out, (uint8_t)((exact ? KVI_FLAG_EXACT : 0) |
-	                        (p->n_rates > 1 ? KVI_FLAG_RATES : 0)));
+	kvi_put8(out,
+	         (uint8_t)((exact ? KVI_FLAG_EXACT : 0) | (p->n_rates > 1 ? KVI_FLAG_RATES : 0)));
 	if (exact)
 		ret = kvi_exact_put(c, p, raw, out);
 	if (p->n_rates > 1)
@@ -199,8 +192,8 @@ static kvarc_ret put_payload(struct kvi_coder *c, const struct kvi_parts *p,
 	return ret;
 }
 
-static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p,
-                            struct lossy_attempt *a, struct kvi_encoded *out)
+static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p, struct lossy_attempt *a,
+                            struct kvi_encoded *out)
 {
 	struct kvi_out content;
 	a->fresh->expected = kvi_params_rate(bytes_alike(a, p), elements_of(p));
@@ -218,8 +211,8 @@ static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p,
 	return KVARC_OK;
 }
 
-static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p,
-                        struct lossy_attempt *a, uint8_t *raw, struct kvi_encoded *out)
+static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p, struct lossy_attempt *a,
+                        uint8_t *raw, struct kvi_encoded *out)
 {
 	struct kvi_out o;
 	kvi_out_init(&o, c->alloc);
@@ -227,11 +220,11 @@ static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p,
 	uint8_t *payload = kvi_scratch(c, KVI_SCRATCH_LOSSY_OUT, o.n);
 	if (!ret && (o.failed || !payload))
 		ret = kvi_alloc_error(c->alloc);
-	*out = (struct kvi_encoded){
-		.codec = (uint8_t)a->how->tier, .lane_order = a->lane_order,
-		.uses_params = a->vt->parse,
-		.payload = payload, .payload_bytes = o.n
-	};
+	*out = (struct kvi_encoded){ .codec = (uint8_t)a->tier->tier,
+		                     .lane_order = a->lane_order,
+		                     .uses_params = a->vt->parse,
+		                     .payload = payload,
+		                     .payload_bytes = o.n };
 	if (!ret)
 		memcpy(payload, o.p, o.n);
 	kvi_out_free(&o);
@@ -240,13 +233,11 @@ static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p,
 
 static bool drifted(const struct lossy_attempt *a, const struct kvi_parts *p)
 {
-	return a->vt->fit &&
-	       kvi_params_drifted(a->params, bytes_alike(a, p), elements_of(p));
+	return a->vt->fit && kvi_params_drifted(a->params, bytes_alike(a, p), elements_of(p));
 }
 
 /* What was coded, in place of what was there. */
-static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p,
-                        uint8_t *raw)
+static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p, uint8_t *raw)
 {
 	const uint8_t *from = a->decoded;
 	for (unsigned i = 0; i < p->n_rates; i++) {
@@ -256,27 +247,24 @@ static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p
 }
 
 /* out->payload stays NULL where the tier is not for the chunk. */
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                        const kvarc_lossy *how,
-                        const struct kvi_params *current, uint8_t *raw,
-                        struct kvi_encoded *out)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, const kvarc_lossy *tier,
+                        const struct kvi_params *current, uint8_t *raw, struct kvi_encoded *out)
 {
 	struct kvi_parts p;
-	struct lossy_attempt a = {
-		.vt = kvi_lossy_codec_get(how->tier), .how = how,
-		.lane_order = KVI_LANES_TOKENS, .refused = true
-	};
+	struct lossy_attempt a = { .vt = kvi_lossy_codec_get(tier->tier),
+		                   .tier = tier,
+		                   .lane_order = KVI_LANES_TOKENS,
+		                   .refused = true };
 	kvarc_ret ret = KVARC_OK;
 	kvi_parts_open(&p, chunk);
-	find_exact(&p, how, raw);
+	find_exact(&p, tier, raw);
 	kvi_out_init(&a.bodies, c->alloc);
-	if (!kvi_params_serve(current, chunk, how->tier))
+	if (!kvi_params_serve(current, chunk, tier->tier))
 		current = NULL;
 	/* With a fallback tokens are refused for their own sake. */
 	for (int i = 0; i < TRIES && a.refused && !ret; i++) {
 		ret = try_once(c, &p, current, raw, &a);
-		if (!ret && current &&
-		    (a.refused ? !how->fallback : drifted(&a, &p))) {
+		if (!ret && current && (a.refused ? !tier->fallback : drifted(&a, &p))) {
 			current = NULL; /* they are no longer good */
 			a.refused = true;
 		}
@@ -295,21 +283,19 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c,
-                                 const struct kvi_chunk *chunk, int level,
-                                 const kvarc_lossy *how,
-                                 const struct kvi_params *current,
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+                                 const kvarc_lossy *tier, const struct kvi_params *current,
                                  uint8_t *raw, struct kvi_encoded *out)
 {
-	const struct kvi_lossy_codec *vt = kvi_lossy_codec_get(how->tier);
+	const struct kvi_lossy_codec *vt = kvi_lossy_codec_get(tier->tier);
 	size_t n = kvi_chunk_bytes(chunk);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
 	bool constant = n > size && !memcmp(raw, raw + size, n - size);
-	if (vt && !constant && kvi_chunk_valid(chunk) &&
-	    kvi_float_format(chunk->dtype) && vt->takes(how, chunk)) {
+	if (vt && !constant && kvi_chunk_valid(chunk) && kvi_float_format(chunk->dtype) &&
+	    vt->takes(tier, chunk)) {
 		uint64_t mode = kvi_fp_exact();
-		kvarc_ret ret = encode(c, chunk, how, current, raw, out);
+		kvarc_ret ret = encode(c, chunk, tier, current, raw, out);
 		kvi_fp_restore(mode);
 		if (ret || out->payload)
 			return ret;

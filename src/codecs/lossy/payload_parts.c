@@ -6,7 +6,8 @@ enum { STORED = 0, PACKED = 1 };
 
 void kvi_parts_open(struct kvi_parts *p, const struct kvi_chunk *chunk)
 {
-	*p = (struct kvi_parts){ .chunk = chunk, .n_rates = 1,
+	*p = (struct kvi_parts){ .chunk = chunk,
+		                 .n_rates = 1,
 		                 .row = kvi_chunk_bytes(chunk) / chunk->n_tokens };
 	memset(p->part, 1, sizeof p->part);
 }
@@ -34,16 +35,14 @@ struct kvi_chunk kvi_parts_chunk(const struct kvi_parts *p, unsigned which,
 	return some;
 }
 
-void kvi_parts_tokens(const struct kvi_parts *p, unsigned which,
-                      uint8_t tokens[KVI_TOKENS_MAX])
+void kvi_parts_tokens(const struct kvi_parts *p, unsigned which, uint8_t tokens[KVI_TOKENS_MAX])
 {
 	for (size_t t = 0; t < p->chunk->n_tokens; t++)
 		if (p->part[t] & which)
 			*tokens++ = (uint8_t)t;
 }
 
-void kvi_parts_take(const struct kvi_parts *p, unsigned which,
-                    const uint8_t *all, uint8_t *some)
+void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some)
 {
 	for (size_t t = 0; t < p->chunk->n_tokens; t++)
 		if (p->part[t] & which) {
@@ -52,8 +51,7 @@ void kvi_parts_take(const struct kvi_parts *p, unsigned which,
 		}
 }
 
-void kvi_parts_put(const struct kvi_parts *p, unsigned which,
-                   const uint8_t *some, uint8_t *all)
+void kvi_parts_put(const struct kvi_parts *p, unsigned which, const uint8_t *some, uint8_t *all)
 {
 	for (size_t t = 0; t < p->chunk->n_tokens; t++)
 		if (p->part[t] & which) {
@@ -77,8 +75,8 @@ static void from_planes(const uint8_t *from, size_t n, size_t size, uint8_t *to)
 			to[i * size + b] = *from++;
 }
 
-kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p,
-                        const uint8_t *raw, struct kvi_out *out)
+kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p, const uint8_t *raw,
+                        struct kvi_out *out)
 {
 	size_t size = kvarc_dtype_bytes(p->chunk->dtype);
 	size_t bytes = kvi_parts_count(p, KVI_EXACT) * p->row;
@@ -92,8 +90,7 @@ kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p,
 		return kvi_alloc_error(c->alloc);
 	kvi_parts_take(p, KVI_EXACT, raw, rows);
 	to_planes(rows, bytes / size, size, rows + bytes);
-	size_t n = kvi_zstd_write(c, rows + bytes, bytes, packed, bytes,
-	                          KVI_ZSTD_LEVEL);
+	size_t n = kvi_zstd_write(c, rows + bytes, bytes, packed, bytes, KVI_ZSTD_LEVEL);
 	kvi_put8(out, n ? PACKED : STORED);
 	if (n)
 		kvi_put_varint(out, n);
@@ -115,8 +112,7 @@ static bool get_bitmap(struct kvi_parts *p, struct kvi_in *in)
 	return n && n < T;
 }
 
-kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p,
-                        struct kvi_in *in, uint8_t *raw)
+kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in *in, uint8_t *raw)
 {
 	if (!get_bitmap(p, in))
 		return KVARC_DATA;

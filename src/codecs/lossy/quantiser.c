@@ -11,10 +11,8 @@ bool kvi_body_get(struct kvi_in *in, struct kvi_body *b)
 	b->points.near1 = (int8_t)kvi_get8(in);
 	b->points.near2 = (int8_t)kvi_get8(in);
 	memcpy(&b->step, &step, sizeof step);
-	return !in->bad && step >= least && step < end &&
-	       b->points.near1 >= -KVI_NEAR_MAX &&
-	       b->points.near1 <= KVI_NEAR_MAX &&
-	       b->points.near2 >= -KVI_NEAR_MAX &&
+	return !in->bad && step >= least && step < end && b->points.near1 >= -KVI_NEAR_MAX &&
+	       b->points.near1 <= KVI_NEAR_MAX && b->points.near2 >= -KVI_NEAR_MAX &&
 	       b->points.near2 <= KVI_NEAR_MAX;
 }
 
@@ -37,51 +35,44 @@ int kvi_quarter_log(float v)
 	b = (b & 0x7fffff) | 0x3f800000;
 	memcpy(&m, &b, sizeof m);
 	/* odd powers of 2^(1/8) */
-	return 4 * e + (m >= 1.0905077f) + (m >= 1.2968396f) +
-	       (m >= 1.5422108f) + (m >= 1.8340081f);
+	return 4 * e + (m >= 1.0905077f) + (m >= 1.2968396f) + (m >= 1.5422108f) +
+	       (m >= 1.8340081f);
 }
 
-const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n,
-                           int shift)
+const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift)
 {
 	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, n);
 	for (size_t i = 0; class && i < n; i++) {
 		int v = k[i] - shift;
-		class[i] = (uint8_t)(v < 0 ? 0 : v >= KVI_CODE_CLASSES
-		                               ? KVI_CODE_CLASSES - 1 : v);
+		class[i] = (uint8_t)(v < 0 ? 0 : v >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : v);
 	}
 	return class;
 }
 
-struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c,
-                                 const struct kvi_chunk *chunk, int order)
+struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c, const struct kvi_chunk *chunk, int order)
 {
-	return (struct kvi_lanes){ c->kernels, chunk->n_tokens,
-		                   kvi_chunk_channels(chunk), order };
+	return (struct kvi_lanes){ c->kernels, chunk->n_tokens, kvi_chunk_channels(chunk), order };
 }
 
 /* 2^(i/16) */
-static const float sixteenths[16] = {
-	1.0f, 1.0442737f, 1.0905077f, 1.1387886f, 1.1892071f, 1.2418578f,
-	1.2968396f, 1.3542556f, 1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f,
-	1.6817929f, 1.7562522f, 1.8340080f, 1.9152066f
-};
+static const float sixteenths[16] = { 1.0f,       1.0442737f, 1.0905077f, 1.1387886f,
+	                              1.1892071f, 1.2418578f, 1.2968396f, 1.3542556f,
+	                              1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f,
+	                              1.6817929f, 1.7562522f, 1.8340080f, 1.9152066f };
 
 float kvi_power_of(int e)
 {
 	enum { UNIT = 16 };
 	int whole = e >> 4;
 	return sixteenths[e & (UNIT - 1)] *
-	       (whole < 0 ? 1.0f / (float)(1u << -whole)
-	                  : (float)(1u << whole));
+	       (whole < 0 ? 1.0f / (float)(1u << -whole) : (float)(1u << whole));
 }
 
 /* At high rates a uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits. */
-float kvi_step_of(const kvarc_lossy *how, const struct kvi_chunk *chunk,
-                  float rms)
+float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms)
 {
 	enum { NORMAL = 33 };
-	int rate = how->rate + (chunk->kind == KVARC_KEY ? how->key_rate : 0);
+	int rate = tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0);
 	float step = rms * kvi_power_of(NORMAL - rate);
 	return step >= 0x1p-120f ? step : 0x1p-120f;
 }
@@ -102,9 +93,8 @@ static float where(bool yes, float v)
 	return v;
 }
 
-void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
-                        const int8_t *codes, size_t rows, float inverse,
-                        size_t n)
+void kvi_centroid_watch(struct kvi_centroid *m, const float *x, const int8_t *codes, size_t rows,
+                        float inverse, size_t n)
 {
 	enum { EVERY = 4 };
 	float sum1 = m->sum[0], sum2 = m->sum[1];
@@ -131,8 +121,7 @@ static int8_t near_of(const struct kvi_centroid *m, int i)
 {
 	float v = m->n[i] ? m->sum[i] / (float)m->n[i] * KVI_POINT_UNITS : 0;
 	int r = (int)(v + (v < 0 ? -0.5f : 0.5f));
-	return (int8_t)(r > KVI_NEAR_MAX ? KVI_NEAR_MAX
-	                : r < -KVI_NEAR_MAX ? -KVI_NEAR_MAX : r);
+	return (int8_t)(r > KVI_NEAR_MAX ? KVI_NEAR_MAX : r < -KVI_NEAR_MAX ? -KVI_NEAR_MAX : r);
 }
 
 struct kvi_points kvi_centroid_points(const struct kvi_centroid *m)

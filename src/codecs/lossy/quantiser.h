@@ -19,17 +19,14 @@ void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b);
 /* round(4 log2 v), v > 0 */
 int kvi_quarter_log(float v);
 /* The class of each of n coefficients of size k; NULL without memory. */
-const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n,
-                           int shift);
-struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c,
-                                 const struct kvi_chunk *chunk, int order);
+const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift);
+struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c, const struct kvi_chunk *chunk, int order);
 
 /* 2^(e/16), |e| < 496 */
 float kvi_power_of(int e);
 
 /* Encoders. The step for coefficients of this size, and what is added before rounding down. */
-float kvi_step_of(const kvarc_lossy *how, const struct kvi_chunk *chunk,
-                  float rms);
+float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
 float kvi_offset_of(float rms, float step);
 
 /* Where the numbers that became a code are, on average, in some of the coefficients. */
@@ -38,9 +35,8 @@ struct kvi_centroid {
 	uint32_t n[2];
 };
 /* Rows of KVI_LANES, the first n of each. */
-void kvi_centroid_watch(struct kvi_centroid *m, const float *x,
-                        const int8_t *codes, size_t rows, float inverse,
-                        size_t n);
+void kvi_centroid_watch(struct kvi_centroid *m, const float *x, const int8_t *codes, size_t rows,
+                        float inverse, size_t n);
 struct kvi_points kvi_centroid_points(const struct kvi_centroid *m);
 
 #endif

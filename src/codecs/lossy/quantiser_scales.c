@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* quantiser_scales.c - scales of blocks as planes, numbers back to elements (spec tsc 2, lossy 2) */
+/* quantiser_scales.c - scales of blocks as planes, numbers back to elements (spec tsc 2, lossy 2)
+ * */
 #include "quantiser_scales.h"
 
 enum { STORED = 0, PACKED = 1, SCALE_MIN = 0x0080, SCALE_END = 0x7f80 };
@@ -22,8 +23,7 @@ float kvi_scale_value(uint16_t scale)
 	return f;
 }
 
-bool kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n,
-                    struct kvi_out *out)
+bool kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n, struct kvi_out *out)
 {
 	uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
 	uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, 2 * n);
@@ -33,8 +33,7 @@ bool kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n,
 		planes[i] = (uint8_t)scales[i];
 		planes[n + i] = (uint8_t)(scales[i] >> 8);
 	}
-	size_t bytes = kvi_zstd_write(c, planes, 2 * n, packed, 2 * n,
-	                              KVI_ZSTD_LEVEL);
+	size_t bytes = kvi_zstd_write(c, planes, 2 * n, packed, 2 * n, KVI_ZSTD_LEVEL);
 	kvi_put8(out, bytes ? PACKED : STORED);
 	if (bytes)
 		kvi_put_varint(out, bytes);
@@ -42,8 +41,7 @@ bool kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n,
 	return true;
 }
 
-kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n,
-                         uint16_t *to)
+kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n, uint16_t *to)
 {
 	unsigned method = kvi_get8(in);
 	size_t bytes = 2 * n;
@@ -73,11 +71,11 @@ kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n,
 
 void kvi_lossy_store(unsigned dtype, float *x, size_t n, uint8_t *to)
 {
-	static const float largest[] = {
-		[KVARC_F32] = 0x1.fffffep127f, [KVARC_F16] = 65504.0f,
-		[KVARC_BF16] = 0x1.fep127f, [KVARC_E4M3] = 448.0f,
-		[KVARC_E5M2] = 57344.0f
-	};
+	static const float largest[] = { [KVARC_F32] = 0x1.fffffep127f,
+		                         [KVARC_F16] = 65504.0f,
+		                         [KVARC_BF16] = 0x1.fep127f,
+		                         [KVARC_E4M3] = 448.0f,
+		                         [KVARC_E5M2] = 57344.0f };
 	const float most = largest[dtype];
 	for (size_t i = 0; i < n; i++) {
 		float v = x[i];

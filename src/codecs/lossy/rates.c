@@ -30,8 +30,7 @@ void kvi_rates_put(const struct kvi_parts *p, const size_t bytes[KVI_RATES_MAX],
 		kvi_put_varint(out, bytes[i]);
 }
 
-bool kvi_rates_get(struct kvi_parts *p, struct kvi_in *in,
-                   size_t bytes[KVI_RATES_MAX])
+bool kvi_rates_get(struct kvi_parts *p, struct kvi_in *in, size_t bytes[KVI_RATES_MAX])
 {
 	p->n_rates = kvi_get8(in);
 	if (p->n_rates < 2 || p->n_rates > KVI_RATES_MAX)
@@ -74,8 +73,7 @@ static void add(struct rates *r, int rate)
 	if (i == r->n || r->rate[i] != rate) {
 		size_t behind = r->n++ - i;
 		memmove(r->rate + i + 1, r->rate + i, behind * sizeof *r->rate);
-		memmove(r->tokens + i + 1, r->tokens + i,
-		        behind * sizeof *r->tokens);
+		memmove(r->tokens + i + 1, r->tokens + i, behind * sizeof *r->tokens);
 		r->rate[i] = rate;
 		r->tokens[i] = 0;
 	}
@@ -98,10 +96,10 @@ static size_t price(const struct rates *r, size_t i, size_t C)
 }
 
 /* What one more body takes, besides its codes, in 1/16 bit. tsc has a table for each channel. */
-static size_t body_price(const kvarc_lossy *how, size_t C)
+static size_t body_price(const kvarc_lossy *tier, size_t C)
 {
 	enum { BODY = 140, BYTE = 8 * 16 };
-	return (BODY + (how->tier == KVARC_TIER_TSC ? C : 0)) * BYTE;
+	return (BODY + (tier->tier == KVARC_TIER_TSC ? C : 0)) * BYTE;
 }
 
 /* As many as there may be, each of which saves more than its body takes: nobody gets less than was
@@ -119,30 +117,29 @@ static void merge(struct rates *r, size_t C, size_t body)
 	}
 }
 
-void kvi_rates_choose(struct kvi_parts *p, const kvarc_lossy *how,
-                      int rate[KVI_RATES_MAX])
+void kvi_rates_choose(struct kvi_parts *p, const kvarc_lossy *tier, int rate[KVI_RATES_MAX])
 {
 	const struct kvi_chunk *chunk = p->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
 	int wanted[KVI_TOKENS_MAX] = { 0 };
 	struct rates r = { .n = 0 };
 	p->n_rates = 1;
-	rate[0] = how->rate;
+	rate[0] = tier->rate;
 	for (size_t t = 0; t < chunk->n_tokens && chunk->token_rate; t++) {
-		wanted[t] = kvi_lossy_token_rate(how, chunk, chunk->token_rate[t]);
+		wanted[t] = kvi_lossy_token_rate(tier, chunk, chunk->token_rate[t]);
 		if (p->part[t] & KVI_CODED)
 			add(&r, wanted[t]);
 	}
 	if (!r.n)
 		return;
-	merge(&r, C, body_price(how, C));
+	merge(&r, C, body_price(tier, C));
 	p->n_rates = (unsigned)r.n;
 	for (size_t i = 0; i < r.n; i++)
 		rate[i] = r.rate[i];
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
 		unsigned class = 0;
 		while (class + 1 < r.n && rate[class] < wanted[t])
-			class++;
+			class ++;
 		if (p->part[t] & KVI_CODED)
 			p->part[t] = (uint8_t)(1u << class);
 	}

@@ -6,7 +6,10 @@
 #include "codecs/codec.h"
 
 enum {
-	THOUSAND = 1000, QUARTERS = 4, BYTE = 8, VALUES = 1 << BYTE,
+	THOUSAND = 1000,
+	QUARTERS = 4,
+	BYTE = 8,
+	VALUES = 1 << BYTE,
 	STAYS = 0,
 	MARK = KVARC_LOSSY_DROP + 1 /* and the quarter, until all are known */
 };
@@ -27,10 +30,9 @@ static uint32_t key_of(float x)
 	return u >> 31 ? ~u : u | UINT32_C(1) << 31;
 }
 
-/* The k-th largest key, from 1, of the tokens with a rate, byte by byte; *equal: so many of its tokens
- * are among the first k. */
-static uint32_t kth(const struct scored *s, int rate, uint64_t k,
-                    uint64_t *equal)
+/* The k-th largest key, from 1, of the tokens with a rate, byte by byte; *equal: so many of its
+ * tokens are among the first k. */
+static uint32_t kth(const struct scored *s, int rate, uint64_t k, uint64_t *equal)
 {
 	uint32_t key = 0, known = 0;
 	for (int shift = 32 - BYTE; shift >= 0; shift -= BYTE) {
@@ -50,15 +52,15 @@ static uint32_t kth(const struct scored *s, int rate, uint64_t k,
 	return key;
 }
 
-/* Of the tokens with a rate the k with the highest scores have another; k: not more than there are. */
+/* Of the tokens with a rate the k with the highest scores have another; k: not more than there
+ * are. */
 static void move(const struct scored *s, int from, int to, uint64_t k)
 {
 	uint64_t equal = 0;
 	uint32_t least = k ? kth(s, from, k, &equal) : 0;
 	for (uint64_t i = k ? s->n : 0; i-- > 0;) {
 		uint32_t u = key_of(s->score[i]);
-		if (s->rate[i] == from &&
-		    (u > least || (u == least && equal && equal--)))
+		if (s->rate[i] == from && (u > least || (u == least && equal && equal--)))
 			s->rate[i] = (int16_t)to;
 	}
 }
@@ -77,17 +79,17 @@ static uint64_t share(uint64_t n, uint32_t thousandths)
 }
 
 /* Which tokens stay. */
-static void keep(const kvarc_lossy *how, const struct scored *s)
+static void keep(const kvarc_lossy *tier, const struct scored *s)
 {
-	uint64_t all = how->keep ? share(s->n, how->keep) : s->n;
-	uint64_t recent = how->recent ? how->recent : all / 2;
-	if (how->recent == KVARC_LOSSY_NO_RECENT)
+	uint64_t all = tier->keep ? share(s->n, tier->keep) : s->n;
+	uint64_t recent = tier->recent ? tier->recent : all / 2;
+	if (tier->recent == KVARC_LOSSY_NO_RECENT)
 		recent = 0;
-	if (how->tail_tokens > recent)
-		recent = how->tail_tokens;
+	if (tier->tail_tokens > recent)
+		recent = tier->tail_tokens;
 	for (uint64_t i = 0; i < s->n; i++)
-		s->rate[i] = i < how->exact_tokens || s->n - i <= recent
-		             ? STAYS : KVARC_LOSSY_DROP;
+		s->rate[i] = i < tier->exact_tokens || s->n - i <= recent ? STAYS
+		                                                          : KVARC_LOSSY_DROP;
 	uint64_t stay = count(s, STAYS);
 	move(s, KVARC_LOSSY_DROP, STAYS, all > stay ? all - stay : 0);
 }
@@ -112,20 +114,19 @@ static void spread(int most, const struct scored *s)
 			}
 }
 
-kvarc_ret kvarc_lossy_rates(const kvarc_lossy *how, const float *score,
-                            uint64_t n, int16_t *token_rate)
+kvarc_ret kvarc_lossy_rates(const kvarc_lossy *tier, const float *score, uint64_t n,
+                            int16_t *token_rate)
 {
 	const struct scored s = { score, token_rate, n };
-	if (!how || n > UINT32_MAX || (n && (!score || !token_rate)) ||
-	    !kvi_lossy_valid(how))
+	if (!tier || n > UINT32_MAX || (n && (!score || !token_rate)) || !kvi_lossy_valid(tier))
 		return KVARC_PROG;
 	for (uint64_t i = 0; i < n; i++)
 		if (isnan(score[i]))
 			return KVARC_OPTIONS;
-	keep(how, &s);
-	uint64_t top = share(n, how->top), stay = count(&s, STAYS);
+	keep(tier, &s);
+	uint64_t top = share(n, tier->top), stay = count(&s, STAYS);
 	move(&s, STAYS, KVARC_LOSSY_NOTHING, top < stay ? top : stay);
-	if (how->spread)
-		spread(how->spread, &s);
+	if (tier->spread)
+		spread(tier->spread, &s);
 	return KVARC_OK;
 }

@@ -7,12 +7,18 @@
 #include "codecs/lossy/codes.h"
 
 enum {
-	UNIT = 16, KEYS_MAX = 4 * UNIT, EXACT_DEFAULT = 4,
-	ERROR_DIGITS = 9, ERROR_MIN = 1000, ERROR_MAX = 1000000000,
-	THOUSAND = 1000, KEYFRAME_MAX = 256, BLOCK_MAX = 65535,
-	SPREAD_MAX = 4 * UNIT, TOKEN_RATES_MAX = 4,
-	ALL_FLAGS = KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY |
-	            KVARC_LOSSY_PRODUCT
+	UNIT = 16,
+	KEYS_MAX = 4 * UNIT,
+	EXACT_DEFAULT = 4,
+	ERROR_DIGITS = 9,
+	ERROR_MIN = 1000,
+	ERROR_MAX = 1000000000,
+	THOUSAND = 1000,
+	KEYFRAME_MAX = 256,
+	BLOCK_MAX = 65535,
+	SPREAD_MAX = 4 * UNIT,
+	TOKEN_RATES_MAX = 4,
+	ALL_FLAGS = KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY | KVARC_LOSSY_PRODUCT
 };
 
 static const struct tier_tier {
@@ -21,10 +27,8 @@ static const struct tier_tier {
 	int min_rate, max_rate; /* in 1/16 bit */
 	bool whole;             /* bits are whole numbers */
 } tiers[] = {
-	{ "near", KVARC_TIER_NEAR, 0, 0, false },
-	{ "tsc", KVARC_TIER_TSC, 32, 128, true },
-	{ "vq", KVARC_TIER_VQ, 16, 64, true },
-	{ "had", KVARC_TIER_HAD, 16, 104, false },
+	{ "near", KVARC_TIER_NEAR, 0, 0, false }, { "tsc", KVARC_TIER_TSC, 32, 128, true },
+	{ "vq", KVARC_TIER_VQ, 16, 64, true },    { "had", KVARC_TIER_HAD, 16, 104, false },
 	{ "klt", KVARC_TIER_KLT, 4, 104, false },
 };
 
@@ -49,28 +53,25 @@ static const struct tier_tier *tier_of(kvarc_tier number)
 }
 
 /* What only some tiers have. */
-static bool own_numbers_valid(const kvarc_lossy *how)
+static bool own_numbers_valid(const kvarc_lossy *tier)
 {
-	bool tsc = how->tier == KVARC_TIER_TSC, vq = how->tier == KVARC_TIER_VQ;
-	if (how->flags & KVARC_LOSSY_PRODUCT &&
-	    (!vq || how->rate != 2 * UNIT || how->key_rate))
+	bool tsc = tier->tier == KVARC_TIER_TSC, vq = tier->tier == KVARC_TIER_VQ;
+	if (tier->flags & KVARC_LOSSY_PRODUCT && (!vq || tier->rate != 2 * UNIT || tier->key_rate))
 		return false;
-	bool near = how->tier == KVARC_TIER_NEAR;
-	if (how->max_error < (near ? ERROR_MIN : 0) ||
-	    how->max_error > (near ? ERROR_MAX : 0))
+	bool near = tier->tier == KVARC_TIER_NEAR;
+	if (tier->max_error < (near ? ERROR_MIN : 0) || tier->max_error > (near ? ERROR_MAX : 0))
 		return false;
-	return how->keyframe <= (tsc ? KEYFRAME_MAX : 0) &&
-	       how->block <= (tsc ? BLOCK_MAX : 0) &&
-	       how->fallback <= (vq ? THOUSAND : 0);
+	return tier->keyframe <= (tsc ? KEYFRAME_MAX : 0) && tier->block <= (tsc ? BLOCK_MAX : 0) &&
+	       tier->fallback <= (vq ? THOUSAND : 0);
 }
 
 /* Whether there are not more different ones than there may be. */
-static bool token_rates_valid(const kvarc_lossy *how)
+static bool token_rates_valid(const kvarc_lossy *tier)
 {
 	int16_t seen[TOKEN_RATES_MAX];
 	unsigned n = 0, k;
-	for (uint64_t i = 0; how->token_rate && i < how->n_token_rates; i++) {
-		int16_t rate = how->token_rate[i];
+	for (uint64_t i = 0; tier->token_rate && i < tier->n_token_rates; i++) {
+		int16_t rate = tier->token_rate[i];
 		if (rate == KVARC_LOSSY_NOTHING || rate == KVARC_LOSSY_DROP)
 			continue;
 		for (k = 0; k < n && seen[k] != rate;)
@@ -84,26 +85,24 @@ static bool token_rates_valid(const kvarc_lossy *how)
 }
 
 /* What kvarc_lossy_rates goes by. */
-static bool shares_valid(const kvarc_lossy *how)
+static bool shares_valid(const kvarc_lossy *tier)
 {
-	return how->keep <= THOUSAND && how->top <= THOUSAND &&
-	       how->spread >= -SPREAD_MAX && how->spread <= SPREAD_MAX &&
-	       (!how->spread || kvi_lossy_max_rate(how->tier));
+	return tier->keep <= THOUSAND && tier->top <= THOUSAND && tier->spread >= -SPREAD_MAX &&
+	       tier->spread <= SPREAD_MAX && (!tier->spread || kvi_lossy_max_rate(tier->tier));
 }
 
-bool kvi_lossy_valid(const kvarc_lossy *how)
+bool kvi_lossy_valid(const kvarc_lossy *tier)
 {
-	const struct tier_tier *t = tier_of(how->tier);
-	for (size_t i = 0; i < sizeof how->reserved / sizeof *how->reserved; i++)
-		if (how->reserved[i])
+	const struct tier_tier *t = tier_of(tier->tier);
+	for (size_t i = 0; i < sizeof tier->reserved / sizeof *tier->reserved; i++)
+		if (tier->reserved[i])
 			return false;
-	return t && how->rate >= t->min_rate && how->rate <= t->max_rate &&
-	       how->key_rate >= -KEYS_MAX && how->key_rate <= KEYS_MAX &&
-	       !(t->whole && (how->rate | how->key_rate) % UNIT) &&
-	       (!how->layer_rate || kvi_lossy_max_rate(how->tier)) &&
-	       !how->reserved32 && own_numbers_valid(how) &&
-	       shares_valid(how) && token_rates_valid(how) &&
-	       !(how->flags & ~(unsigned)ALL_FLAGS);
+	return t && tier->rate >= t->min_rate && tier->rate <= t->max_rate &&
+	       tier->key_rate >= -KEYS_MAX && tier->key_rate <= KEYS_MAX &&
+	       !(t->whole && (tier->rate | tier->key_rate) % UNIT) &&
+	       (!tier->layer_rate || kvi_lossy_max_rate(tier->tier)) && !tier->reserved32 &&
+	       own_numbers_valid(tier) && shares_valid(tier) && token_rates_valid(tier) &&
+	       !(tier->flags & ~(unsigned)ALL_FLAGS);
 }
 
 int kvi_lossy_max_rate(kvarc_tier tier)
@@ -112,8 +111,7 @@ int kvi_lossy_max_rate(kvarc_tier tier)
 	return t && !t->whole ? t->max_rate : 0;
 }
 
-bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer,
-                        kvarc_lossy *one)
+bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one)
 {
 	int most = kvi_lossy_max_rate(all->tier), more = 0;
 	*one = *all;
@@ -133,19 +131,19 @@ static int whole_bits(int rate)
 	return whole - (whole % UNIT + UNIT) % UNIT;
 }
 
-int kvi_lossy_token_rate(const kvarc_lossy *how, const struct kvi_chunk *chunk,
-                         int more)
+int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more)
 {
-	const struct tier_tier *t = tier_of(how->tier);
-	int rate = how->rate + more, keys = 0;
+	const struct tier_tier *t = tier_of(tier->tier);
+	int rate = tier->rate + more, keys = 0;
 	if (t->tier == KVARC_TIER_NEAR || t->tier == KVARC_TIER_VQ)
-		return how->rate;
+		return tier->rate;
 	if (t->whole) {
-		rate = how->rate + whole_bits(more);
-		keys = chunk->kind == KVARC_KEY ? how->key_rate : 0;
+		rate = tier->rate + whole_bits(more);
+		keys = chunk->kind == KVARC_KEY ? tier->key_rate : 0;
 	}
 	return rate + keys < t->min_rate   ? t->min_rate - keys
-	       : rate + keys > t->max_rate ? t->max_rate - keys : rate;
+	       : rate + keys > t->max_rate ? t->max_rate - keys
+	                                   : rate;
 }
 
 /* A part of the text, up to a comma. */
@@ -205,8 +203,8 @@ static bool decimal(struct tier_part p, bool sign, unsigned parts, int *v)
 	if (!number(&p, 99, &whole))
 		return false;
 	if (p.n && *p.at == '.') {
-		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' &&
-		     scale < 100000; p.at++, p.n--, scale *= 10)
+		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' && scale < 100000;
+		     p.at++, p.n--, scale *= 10)
 			tenth = tenth * 10 + (unsigned)(*p.at - '0');
 	}
 	*v = (int)(whole * parts + (2 * tenth * parts + scale) / (2 * scale));
@@ -223,8 +221,8 @@ static bool error_of(struct tier_part p, uint64_t *v)
 		return false;
 	*v = whole;
 	if (p.n && *p.at == '.')
-		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' &&
-		     digits < ERROR_DIGITS; p.at++, p.n--, digits++)
+		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' && digits < ERROR_DIGITS;
+		     p.at++, p.n--, digits++)
 			*v = *v * 10 + (unsigned)(*p.at - '0');
 	for (; digits < ERROR_DIGITS; digits++)
 		*v *= 10;
@@ -306,8 +304,7 @@ static kvarc_ret refuse(kvarc_error *e, const char *text, const char *why)
 		*e = (kvarc_error){ .code = KVARC_OPTIONS,
 			            .offset = KVARC_UNKNOWN,
 			            .frame = KVARC_UNKNOWN };
-		snprintf(e->text, sizeof e->text, "lossy tier \"%.60s\": %s",
-		         text, why);
+		snprintf(e->text, sizeof e->text, "lossy tier \"%.60s\": %s", text, why);
 	}
 	return KVARC_OPTIONS;
 }
@@ -319,8 +316,7 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 	struct tier_part p;
 	size_t name = strcspn(text, ":,");
 	for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
-		if (strlen(tiers[i].name) == name &&
-		    !strncmp(tiers[i].name, text, name))
+		if (strlen(tiers[i].name) == name && !strncmp(tiers[i].name, text, name))
 			t = &tiers[i];
 	if (!t)
 		return "the tiers are near:ERROR, tsc:BITS, vq:RATE, had:RATE and klt:RATE";
@@ -337,8 +333,7 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 	return NULL;
 }
 
-kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
-                            kvarc_error *e)
+kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text, kvarc_error *e)
 {
 	const char *rest = text, *wrong = NULL;
 	struct tier_part p;
@@ -347,8 +342,7 @@ kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
 	*lossy = (kvarc_lossy){ .exact_tokens = EXACT_DEFAULT };
 	for (size_t i = 0; i < sizeof presets / sizeof *presets && rest == text; i++) {
 		size_t n = strlen(presets[i].name);
-		if (strncmp(text, presets[i].name, n) ||
-		    (text[n] && text[n] != ','))
+		if (strncmp(text, presets[i].name, n) || (text[n] && text[n] != ','))
 			continue;
 		wrong = read_tier(lossy, presets[i].tier);
 		rest = text + n + (text[n] == ',');
@@ -363,7 +357,8 @@ kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text,
 	if (wrong)
 		return refuse(e, text, wrong);
 	if (!kvi_lossy_valid(lossy))
-		return refuse(e, text, "a number is out of its range, or an "
+		return refuse(e, text,
+		              "a number is out of its range, or an "
 		              "option is another tier's");
 	return KVARC_OK;
 }

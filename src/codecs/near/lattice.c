@@ -6,10 +6,8 @@ enum { EXPONENT_MAX = 112, F32_LOW = 9, F32_LOWEST = -140 };
 
 /* Codes are in units of 2^F: the smallest normal number of m bits is 2^m. */
 static const struct kvi_grid_format formats[] = {
-	[KVARC_F32] = { 14, 14, 16, 1, true },
-	[KVARC_F16] = { 10, 10, 16, 5, true },
-	[KVARC_BF16] = { 7, 7, 16, 7, true },
-	[KVARC_E4M3] = { 3, 3, 8, 11, true },
+	[KVARC_F32] = { 14, 14, 16, 1, true }, [KVARC_F16] = { 10, 10, 16, 5, true },
+	[KVARC_BF16] = { 7, 7, 16, 7, true },  [KVARC_E4M3] = { 3, 3, 8, 11, true },
 	[KVARC_E5M2] = { 2, 2, 8, 11, true },
 };
 
@@ -28,14 +26,16 @@ bool kvi_lattice_make(struct kvi_lattice *l, unsigned dtype, int exponent)
 	if (exponent < least || exponent > EXPONENT_MAX)
 		return false;
 	/* All ones are infinite or not a number; e4m3 has just the one of those. */
-	uint32_t beyond = dtype == KVARC_E4M3 ? 0x7f
-		: ((1u << f->exp_bits) - 1) << formats[dtype].mant_bits;
-	*l = (struct kvi_lattice){
-		.fmt = &formats[dtype], .dtype = dtype,
-		.size = (unsigned)kvarc_dtype_bytes(dtype),
-		.exponent = exponent, .depth = (unsigned)(exponent - least),
-		.low_bits = wide ? F32_LOW : 0, .largest = beyond - 1
-	};
+	uint32_t beyond = dtype == KVARC_E4M3
+	                          ? 0x7f
+	                          : ((1u << f->exp_bits) - 1) << formats[dtype].mant_bits;
+	*l = (struct kvi_lattice){ .fmt = &formats[dtype],
+		                   .dtype = dtype,
+		                   .size = (unsigned)kvarc_dtype_bytes(dtype),
+		                   .exponent = exponent,
+		                   .depth = (unsigned)(exponent - least),
+		                   .low_bits = wide ? F32_LOW : 0,
+		                   .largest = beyond - 1 };
 	return true;
 }
 
@@ -60,9 +60,8 @@ static inline uint32_t load(const uint8_t *p, unsigned size)
 }
 
 /* size is a constant. Returns the greatest point. */
-static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size,
-                                const uint8_t *elements, size_t n,
-                                uint16_t *codes)
+static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size, const uint8_t *elements,
+                                size_t n, uint16_t *codes)
 {
 	const unsigned sign_bit = 8 * size - 1;
 	const unsigned m = (unsigned)l->fmt->mant_bits + l->low_bits;
@@ -87,13 +86,18 @@ static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size,
 	return most;
 }
 
-bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements,
-                       size_t n, uint16_t *codes)
+bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements, size_t n,
+                       uint16_t *codes)
 {
 	switch (l->size) {
-	case 1: to_codes(l, 1, elements, n, codes); return true;
-	case 2: to_codes(l, 2, elements, n, codes); return true;
-	default: return to_codes(l, 4, elements, n, codes) < 1u << 15;
+	case 1:
+		to_codes(l, 1, elements, n, codes);
+		return true;
+	case 2:
+		to_codes(l, 2, elements, n, codes);
+		return true;
+	default:
+		return to_codes(l, 4, elements, n, codes) < 1u << 15;
 	}
 }
 
@@ -110,8 +114,8 @@ static inline lanes either(numbers is, lanes yes, lanes no)
 }
 
 /*
- * Elements of codes. Points below 2^m are normal or subnormal numbers of the dtype; binary32 has the
- * mantissa of the normal ones where it is wanted.
+ * Elements of codes. Points below 2^m are normal or subnormal numbers of the dtype; binary32 has
+ * the mantissa of the normal ones where it is wanted.
  */
 static inline lanes to_elements(const struct kvi_lattice *l, lanes codes)
 {
@@ -143,8 +147,8 @@ static inline void store(lanes x, unsigned size, size_t n, uint8_t *to)
 			to[i] = (uint8_t)x[i];
 }
 
-void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes,
-                          size_t n, uint8_t *elements)
+void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes, size_t n,
+                          uint8_t *elements)
 {
 	const struct kvi_lattice here = *l;
 	size_t i = 0;
@@ -164,6 +168,5 @@ void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes,
 	lanes rest = { 0 };
 	for (size_t j = i; j < n; j++)
 		rest[j - i] = codes[j];
-	store(to_elements(&here, rest), here.size, n - i,
-	      elements + i * here.size);
+	store(to_elements(&here, rest), here.size, n - i, elements + i * here.size);
 }

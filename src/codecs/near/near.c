@@ -8,10 +8,7 @@
 #include "codecs/lossy/quantiser_scales.h"
 #include "codecs/near/near.h"
 
-enum {
-	TOKENS_MIN = 8, K_MAX = 400,
-	HEAD = 2, WORDS_EACH = 3, SPARE_WORDS = 64
-};
+enum { TOKENS_MIN = 8, K_MAX = 400, HEAD = 2, WORDS_EACH = 3, SPARE_WORDS = 64 };
 
 /* What the grid codec is given: a chunk without a mask, and its parameters in units of 2^F. */
 struct near_work {
@@ -24,20 +21,24 @@ struct near_work {
 };
 
 static struct kvi_coder_job job_of(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                             struct kvi_mask_run *all)
+                                   struct kvi_mask_run *all)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
 	*all = (struct kvi_mask_run){ 0, (uint32_t)C };
-	return (struct kvi_coder_job){
-		.chunk = chunk, .raw = job->elements, .packed = job->elements,
-		.params = job->params,
-		.mask = { .T = chunk->n_tokens, .C = C, .rows = chunk->n_tokens,
-		          .channels = C,
-		          .size = (unsigned)kvarc_dtype_bytes(chunk->dtype),
-		          .runs = all, .n_runs = 1 },
-		.lanes = { c->kernels, chunk->n_tokens, C, job->lane_order }
-	};
+	return (struct kvi_coder_job){ .chunk = chunk,
+		                       .raw = job->elements,
+		                       .packed = job->elements,
+		                       .params = job->params,
+		                       .mask = { .T = chunk->n_tokens,
+		                                 .C = C,
+		                                 .rows = chunk->n_tokens,
+		                                 .channels = C,
+		                                 .size = (unsigned)kvarc_dtype_bytes(chunk->dtype),
+		                                 .runs = all,
+		                                 .n_runs = 1 },
+		                       .lanes = { c->kernels, chunk->n_tokens, C,
+		                                  job->lane_order } };
 }
 
 /* Returns OK, MEM, MEMLIMIT, DATA. */
@@ -48,8 +49,7 @@ static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
 	const size_t C = kvi_chunk_channels(&job->chunk);
 	if (!kvi_lattice_make(&w->lattice, job->chunk.dtype, exponent))
 		return KVARC_DATA;
-	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,
-	                            C * (sizeof *ctx + sizeof *p->k));
+	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS, C * (sizeof *ctx + sizeof *p->k));
 	if (!ctx)
 		return kvi_alloc_error(c->alloc);
 	w->scaled = *p;
@@ -57,8 +57,7 @@ static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
 	w->scaled.k = (int16_t *)(void *)(ctx + C);
 	for (size_t i = 0; i < C; i++) {
 		int k = p->k[i] - 4 * exponent;
-		w->scaled.k[i] = (int16_t)(k > K_MAX ? K_MAX
-		                           : k < -K_MAX ? -K_MAX : k);
+		w->scaled.k[i] = (int16_t)(k > K_MAX ? K_MAX : k < -K_MAX ? -K_MAX : k);
 	}
 	kvi_grid_fixed_contexts(&w->scaled, w->lattice.fmt, ctx);
 	w->job = job_of(c, job, &w->all);
@@ -67,9 +66,8 @@ static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
 	return kvi_grid_contexts(c, &w->job, w->lattice.fmt, &w->grid);
 }
 
-static kvarc_ret parse(const struct kvi_alloc *alloc,
-                       const struct kvi_chunk *shape, struct kvi_in *in,
-                       struct kvi_params **out)
+static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                       struct kvi_in *in, struct kvi_params **out)
 {
 	kvarc_ret ret = kvi_codec_grid.parse(alloc, shape, in, out);
 	if (!ret)
@@ -82,8 +80,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 	kvi_codec_grid.serialise(p, out);
 }
 
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                     struct kvi_params **out)
+static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_params **out)
 {
 	struct kvi_mask_run all;
 	struct kvi_coder_job exact = job_of(c, job, &all);
@@ -102,20 +99,18 @@ static double bound_of(const struct kvi_lossy_job *job)
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t n = kvi_chunk_channels(chunk) * chunk->n_tokens;
 	double sum = kvi_lossy_squares(chunk->dtype, job->elements, n);
-	int keys = chunk->kind == KVARC_KEY ? job->how->key_rate : 0;
-	return sqrt(sum / (double)n) * (double)job->how->max_error / UNITS *
+	int keys = chunk->kind == KVARC_KEY ? job->tier->key_rate : 0;
+	return sqrt(sum / (double)n) * (double)job->tier->max_error / UNITS *
 	       (double)kvi_power_of(-keys);
 }
 
 /* Codes token after token, and job->decoded; whether no token is refused. */
-static bool analyse(const struct near_work *w, const struct kvi_lossy_job *job,
-                    uint16_t *codes)
+static bool analyse(const struct near_work *w, const struct kvi_lossy_job *job, uint16_t *codes)
 {
 	const size_t C = w->job.mask.C, row = C * w->lattice.size;
 	bool all = true;
 	for (size_t t = 0; t < w->job.mask.T; t++) {
-		bool ok = kvi_lattice_codes(&w->lattice, job->elements + t * row,
-		                            C, codes + t * C);
+		bool ok = kvi_lattice_codes(&w->lattice, job->elements + t * row, C, codes + t * C);
 		job->refused[t] = !ok;
 		all = all && ok;
 	}
@@ -124,24 +119,22 @@ static bool analyse(const struct near_work *w, const struct kvi_lossy_job *job,
 	return all;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_out *body, bool *refused)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
+                        bool *refused)
 {
 	struct near_work w;
 	const double most = bound_of(job);
 	if (!(most > 0))
 		return KVARC_END;
-	kvarc_ret ret = open_work(&w, c, job,
-	                          kvi_lattice_exponent(job->chunk.dtype, most));
+	kvarc_ret ret = open_work(&w, c, job, kvi_lattice_exponent(job->chunk.dtype, most));
 	if (ret)
 		return ret;
-	size_t room = KVI_STREAM_HEAD + 2 * (WORDS_EACH * w.n + SPARE_WORDS);
-	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS,
-	                              2 * w.n * sizeof *codes);
-	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, room);
+	size_t capacity = KVI_STREAM_HEAD + 2 * (WORDS_EACH * w.n + SPARE_WORDS);
+	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * w.n * sizeof *codes);
+	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, capacity);
 	if (!codes || !end)
 		return kvi_alloc_error(c->alloc);
-	end += room & ~(size_t)1;
+	end += capacity & ~(size_t)1;
 	*refused = !analyse(&w, job, codes);
 	if (*refused)
 		return KVARC_OK;
@@ -151,16 +144,14 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	}
 	struct kvi_payload out = { .words = end };
 	uint32_t state[KVI_LANES];
-	size_t words = c->kernels->grid_encode(
-		&w.grid, codes, (uint16_t *)(void *)end, state);
+	size_t words = c->kernels->grid_encode(&w.grid, codes, (uint16_t *)(void *)end, state);
 	kvi_stream_put(&out, words, state);
 	kvi_put16(body, (uint16_t)(int16_t)w.lattice.exponent);
 	kvi_put_bytes(body, out.begin, (size_t)(end - out.begin));
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
 {
 	struct near_work w;
 	struct kvi_stream s;
@@ -170,8 +161,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	kvarc_ret ret = open_work(&w, c, job, exponent);
 	if (ret)
 		return ret;
-	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS,
-	                              2 * w.n * sizeof *codes);
+	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * w.n * sizeof *codes);
 	if (!codes)
 		return kvi_alloc_error(c->alloc);
 	if (!c->kernels->grid_decode(&w.grid, &s, codes))
@@ -184,14 +174,11 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	return KVARC_OK;
 }
 
-static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return how->max_error && (chunk->kind == KVARC_KEY ||
-	                          chunk->kind == KVARC_VALUE ||
-	                          chunk->kind == KVARC_CROSS_KEY ||
-	                          chunk->kind == KVARC_CROSS_VALUE);
+	return tier->max_error &&
+	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
+	        chunk->kind == KVARC_CROSS_KEY || chunk->kind == KVARC_CROSS_VALUE);
 }
 
-const struct kvi_lossy_codec kvi_lossy_near = {
-	parse, serialise, fit, takes, encode, decode
-};
+const struct kvi_lossy_codec kvi_lossy_near = { parse, serialise, fit, takes, encode, decode };

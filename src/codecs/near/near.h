@@ -5,15 +5,15 @@
 
 #include "codecs/coder.h"
 
-/* What elements of a dtype are rounded to: multiples of 2^F, or themselves where their own steps are
- * wider. */
+/* What elements of a dtype are rounded to: multiples of 2^F, or themselves where their own steps
+ * are wider. */
 struct kvi_lattice {
 	const struct kvi_grid_format *fmt; /* of codes, in units of 2^F */
 	unsigned dtype, size;
-	int exponent;       /* F */
-	unsigned depth;     /* F - (emin - m) */
-	unsigned low_bits;  /* of f32, below the 14 of its mantissa that codes have */
-	uint32_t largest;   /* pattern without low_bits */
+	int exponent;      /* F */
+	unsigned depth;    /* F - (emin - m) */
+	unsigned low_bits; /* of f32, below the 14 of its mantissa that codes have */
+	uint32_t largest;  /* pattern without low_bits */
 };
 
 /* false: F is out of its range. */
@@ -21,10 +21,10 @@ bool kvi_lattice_make(struct kvi_lattice *l, unsigned dtype, int exponent);
 /* The F with errors up to `most`, as far as the range goes. */
 int kvi_lattice_exponent(unsigned dtype, double most);
 /* Codes of n finite elements; false: some are too large. */
-bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements,
-                       size_t n, uint16_t *codes);
+bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements, size_t n,
+                       uint16_t *codes);
 /* Any codes. */
-void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes,
-                          size_t n, uint8_t *elements);
+void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes, size_t n,
+                          uint8_t *elements);
 
 #endif

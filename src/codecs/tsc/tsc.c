@@ -6,16 +6,20 @@
 #include "codecs/lossy/quantiser_scales.h"
 
 enum {
-	RATE_UNIT = 16, BITS_MIN = 2, BITS_MAX = 8,
-	KEYFRAME_MAX = 256, BLOCK_DEFAULT = 32,
-	AS_BYTES = 0, AS_STREAM = 1
+	RATE_UNIT = 16,
+	BITS_MIN = 2,
+	BITS_MAX = 8,
+	KEYFRAME_MAX = 256,
+	BLOCK_DEFAULT = 32,
+	AS_BYTES = 0,
+	AS_STREAM = 1
 };
 
 /* What the body says in front of its numbers. */
 struct tsc_shape {
 	unsigned keyframe; /* one token in so many */
 	unsigned block;
-	int most[2];       /* of codes of keyframes, of differences */
+	int most[2]; /* of codes of keyframes, of differences */
 };
 
 /* Numbers of a chunk, tokens first. */
@@ -26,8 +30,8 @@ struct tsc_work {
 	size_t rows[2];         /* keyframes, differences */
 	float *before, *x;      /* the token before as it is decoded; this one */
 	uint16_t *scales;
-	int8_t *codes[2];       /* of keyframes, of differences */
-	int8_t *lanes;          /* room for either in stream order */
+	int8_t *codes[2]; /* of keyframes, of differences */
+	int8_t *lanes;    /* room for either in stream order */
 };
 
 static unsigned kind_of(const struct tsc_work *w, size_t t)
@@ -43,8 +47,8 @@ static int8_t *codes_of(const struct tsc_work *w, size_t t)
 	return w->codes[kind_of(w, t)] + row * w->C;
 }
 
-static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c,
-                           const struct kvi_lossy_job *job, struct tsc_shape s)
+static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c, const struct kvi_lossy_job *job,
+                           struct tsc_shape s)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const size_t T = chunk->n_tokens, hc = chunk->head_channels;
@@ -56,8 +60,7 @@ static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c,
 	w->rows[1] = T - w->rows[0];
 	/* C is at most 2^20, T 256: no overflow. */
 	w->before = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,
-	                        2 * w->C * sizeof *w->x +
-	                        T * w->blocks * sizeof *w->scales);
+	                        2 * w->C * sizeof *w->x + T * w->blocks * sizeof *w->scales);
 	w->codes[0] = kvi_scratch(c, KVI_SCRATCH_CODES, 2 * T * w->C);
 	if (!w->before || !w->codes[0])
 		return kvi_alloc_error(c->alloc);
@@ -78,8 +81,7 @@ static struct span span_of(const struct tsc_work *w, size_t block)
 	const size_t hc = w->chunk->head_channels;
 	const size_t each = (hc + w->s.block - 1) / w->s.block;
 	size_t c = block % each * w->s.block;
-	return (struct span){ block / each * hc + c,
-		              hc - c < w->s.block ? hc - c : w->s.block };
+	return (struct span){ block / each * hc + c, hc - c < w->s.block ? hc - c : w->s.block };
 }
 
 /* A token's elements from its codes, and what the next one differs from (spec tsc 3). */
@@ -103,8 +105,8 @@ static void restore(struct tsc_work *w, size_t t, uint8_t *decoded)
 
 /* Decoding. */
 
-static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
-                           int order, struct kvi_in *in)
+static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind, int order,
+                           struct kvi_in *in)
 {
 	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
 	const size_t n = l.rows * l.channels;
@@ -134,18 +136,15 @@ static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 	}
 	bool good = true;
 	for (size_t i = 0; i < n; i++)
-		good = good && codes[i] <= w->s.most[kind] &&
-		       codes[i] >= -w->s.most[kind];
+		good = good && codes[i] <= w->s.most[kind] && codes[i] >= -w->s.most[kind];
 	return good ? KVARC_OK : KVARC_DATA;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
 {
 	struct tsc_work w;
 	struct tsc_shape s = { kvi_get16(in), kvi_get16(in), { 0, 0 } };
-	bool good = !in->bad && s.keyframe >= 1 && s.keyframe <= KEYFRAME_MAX &&
-	            s.block >= 1;
+	bool good = !in->bad && s.keyframe >= 1 && s.keyframe <= KEYFRAME_MAX && s.block >= 1;
 	for (int i = 0; i < 2; i++) {
 		s.most[i] = kvi_get8(in);
 		good = good && s.most[i] >= 1 && s.most[i] <= KVI_CODE_MAX;
@@ -176,8 +175,7 @@ static bool quantise(struct tsc_work *w, size_t t, const uint8_t *elements)
 {
 	const int most = w->s.most[kind_of(w, t)];
 	int8_t *codes = codes_of(w, t);
-	kvi_floats_exact(w->chunk->dtype, elements + t * w->C * w->size, w->C,
-	                 w->x);
+	kvi_floats_exact(w->chunk->dtype, elements + t * w->C * w->size, w->C, w->x);
 	if (kind_of(w, t))
 		for (size_t i = 0; i < w->C; i++)
 			w->x[i] = w->x[i] - w->before[i];
@@ -200,8 +198,7 @@ static bool quantise(struct tsc_work *w, size_t t, const uint8_t *elements)
 }
 
 /* The class of each channel by the size of its codes. */
-static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w,
-                             unsigned kind)
+static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w, unsigned kind)
 {
 	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, w->C);
 	for (size_t i = 0; class && i < w->C; i++) {
@@ -211,19 +208,17 @@ static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w,
 			sum += (uint32_t)(q * q);
 		}
 		float square = (float)sum / (float)w->rows[kind];
-		int k = sum ? KVI_CODE_UNIT + ((kvi_quarter_log(square) + 1) >> 1)
-		            : 0;
-		class[i] = (uint8_t)(k < 0 ? 0 : k >= KVI_CODE_CLASSES
-		                                 ? KVI_CODE_CLASSES - 1 : k);
+		int k = sum ? KVI_CODE_UNIT + ((kvi_quarter_log(square) + 1) >> 1) : 0;
+		class[i] = (uint8_t)(k < 0 ? 0 : k >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : k);
 	}
 	return class;
 }
 
-static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
-                           int order, struct kvi_out *out)
+static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind, int order,
+                           struct kvi_out *out)
 {
 	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
-	const size_t n = l.rows * l.channels, room = kvi_codes_room(n);
+	const size_t n = l.rows * l.channels, room = kvi_codes_capacity(n);
 	if (!n)
 		return KVARC_OK;
 	const uint8_t *class = make_classes(c, w, kind);
@@ -243,36 +238,33 @@ static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 	kvi_put8(out, stream ? AS_STREAM : AS_BYTES);
 	if (stream)
 		kvi_put_bytes(out, class, w->C);
-	kvi_put_bytes(out, stream ? begin : (uint8_t *)w->codes[kind],
-	              stream ? bytes : n);
+	kvi_put_bytes(out, stream ? begin : (uint8_t *)w->codes[kind], stream ? bytes : n);
 	return KVARC_OK;
 }
 
-static int bits_of(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static int bits_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return (how->rate + (chunk->kind == KVARC_KEY ? how->key_rate : 0)) /
-	       RATE_UNIT;
+	return (tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0)) / RATE_UNIT;
 }
 
 /* A keyframe among differences is what all of them stand on: it has all bits there are. */
-static struct tsc_shape shape_of(const kvarc_lossy *how,
-                             const struct kvi_chunk *chunk)
+static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	const int most = (1 << (bits_of(how, chunk) - 1)) - 1;
-	struct tsc_shape s = { how->keyframe ? how->keyframe : 1,
-		           how->block ? how->block : BLOCK_DEFAULT,
-		           { most, most } };
+	const int most = (1 << (bits_of(tier, chunk) - 1)) - 1;
+	struct tsc_shape s = { tier->keyframe ? tier->keyframe : 1,
+		               tier->block ? tier->block : BLOCK_DEFAULT,
+		               { most, most } };
 	if (s.keyframe > 1)
 		s.most[0] = KVI_CODE_MAX;
 	return s;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_out *body, bool *refused)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
+                        bool *refused)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	struct tsc_work w;
-	kvarc_ret ret = open_work(&w, c, job, shape_of(job->how, chunk));
+	kvarc_ret ret = open_work(&w, c, job, shape_of(job->tier, chunk));
 	if (ret)
 		return ret;
 	*refused = false;
@@ -295,14 +287,11 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	return ret;
 }
 
-static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return bits_of(how, chunk) >= BITS_MIN && bits_of(how, chunk) <= BITS_MAX &&
+	return bits_of(tier, chunk) >= BITS_MIN && bits_of(tier, chunk) <= BITS_MAX &&
 	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
-	        chunk->kind == KVARC_CROSS_KEY ||
-	        chunk->kind == KVARC_CROSS_VALUE);
+	        chunk->kind == KVARC_CROSS_KEY || chunk->kind == KVARC_CROSS_VALUE);
 }
 
-const struct kvi_lossy_codec kvi_lossy_tsc = {
-	NULL, NULL, NULL, takes, encode, decode
-};
+const struct kvi_lossy_codec kvi_lossy_tsc = { NULL, NULL, NULL, takes, encode, decode };

@@ -18,8 +18,7 @@ void kvi_vq_search_set(struct kvi_vq_search *s, const float *from, unsigned dim)
 	}
 }
 
-void kvi_vq_search_book(struct kvi_vq_search *s, const int8_t *book,
-                        unsigned dim)
+void kvi_vq_search_book(struct kvi_vq_search *s, const int8_t *book, unsigned dim)
 {
 	float entries[KVI_VQ_ENTRIES * KVI_VQ_DIM_MAX];
 	for (size_t i = 0; i < (size_t)KVI_VQ_ENTRIES * dim; i++)
@@ -28,8 +27,7 @@ void kvi_vq_search_book(struct kvi_vq_search *s, const int8_t *book,
 }
 
 /* |x - e|^2 less |x|^2, which is the same for all. */
-unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x,
-                        unsigned dim)
+unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x, unsigned dim)
 {
 	float far[KVI_VQ_ENTRIES];
 	float least[BLOCK];
@@ -52,8 +50,8 @@ unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x,
 	return best;
 }
 
-bool kvi_vq_vectors(const struct kvi_chunk *chunk, unsigned dim,
-                    const float *numbers, uint16_t *scales, float *vectors)
+bool kvi_vq_vectors(const struct kvi_chunk *chunk, unsigned dim, const float *numbers,
+                    uint16_t *scales, float *vectors)
 {
 	const size_t hc = chunk->head_channels;
 	const size_t padded = (hc + dim - 1) / dim * dim;

@@ -5,15 +5,17 @@
 #include "codecs/lossy/quantiser_scales.h"
 
 enum {
-	ENC_STRIDE = 512, ESCAPE = KVI_BYTE_SYMBOLS - 1,
-	WORDS_EACH = 2, SPARE_WORDS = 64,
-	RATE_UNIT = 16, RATE_MIN = 1, RATE_MAX = 4
+	ENC_STRIDE = 512,
+	ESCAPE = KVI_BYTE_SYMBOLS - 1,
+	WORDS_EACH = 2,
+	SPARE_WORDS = 64,
+	RATE_UNIT = 16,
+	RATE_MIN = 1,
+	RATE_MAX = 4
 };
 
-struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc,
-                                     const struct kvi_chunk *shape,
-                                     unsigned dim, unsigned parts,
-                                     unsigned stages)
+struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                                     unsigned dim, unsigned parts, unsigned stages)
 {
 	unsigned tables = parts * stages;
 	size_t freq = (size_t)tables * KVI_BYTE_SYMBOLS * sizeof(uint16_t);
@@ -33,18 +35,16 @@ struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc,
 	p->freq = (uint16_t *)(void *)(v + 1);
 	p->vq = v;
 	*v = (struct kvi_vq_params){ dim, parts, stages,
-		(int8_t *)(p->freq + (size_t)tables * KVI_BYTE_SYMBOLS) };
+		                     (int8_t *)(p->freq + (size_t)tables * KVI_BYTE_SYMBOLS) };
 	return p;
 }
 
-static kvarc_ret parse(const struct kvi_alloc *alloc,
-                       const struct kvi_chunk *shape, struct kvi_in *in,
-                       struct kvi_params **out)
+static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                       struct kvi_in *in, struct kvi_params **out)
 {
 	unsigned dim = kvi_get8(in), parts = kvi_get8(in), stages = kvi_get8(in);
 	bool good = (dim == 2 || dim == 4 || dim == 8) && parts >= 1 &&
-	            parts <= KVI_VQ_DIM_MAX / dim && stages >= 1 &&
-	            stages <= KVI_VQ_STAGES_MAX;
+	            parts <= KVI_VQ_DIM_MAX / dim && stages >= 1 && stages <= KVI_VQ_STAGES_MAX;
 	if (in->bad || !good)
 		return KVARC_DATA;
 	struct kvi_params *p = kvi_vq_params_new(alloc, shape, dim, parts, stages);
@@ -54,7 +54,7 @@ static kvarc_ret parse(const struct kvi_alloc *alloc,
 		const size_t bytes = (size_t)KVI_VQ_ENTRIES * dim;
 		const uint8_t *book = kvi_get_bytes(in, bytes);
 		good = book && kvi_params_get_table(in, KVI_BYTE_SYMBOLS,
-			p->freq + (size_t)i * KVI_BYTE_SYMBOLS);
+		                                    p->freq + (size_t)i * KVI_BYTE_SYMBOLS);
 		if (good)
 			memcpy(kvi_vq_book(p->vq, i), book, bytes);
 	}
@@ -72,8 +72,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 	kvi_put8(out, (uint8_t)v->parts);
 	kvi_put8(out, (uint8_t)v->stages);
 	for (unsigned i = 0; i < p->n_tables; i++) {
-		kvi_put_bytes(out, kvi_vq_book(v, i),
-		              (size_t)KVI_VQ_ENTRIES * v->dim);
+		kvi_put_bytes(out, kvi_vq_book(v, i), (size_t)KVI_VQ_ENTRIES * v->dim);
 		for (size_t s = 0; s < KVI_BYTE_SYMBOLS; s++)
 			kvi_put_varint(out, p->freq[i * KVI_BYTE_SYMBOLS + s]);
 	}
@@ -87,11 +86,10 @@ struct vq_work {
 	struct kvi_lanes lanes;  /* of the stream */
 	uint8_t *index, *stream; /* tokens first; in stream order */
 	uint16_t *scales;
-	float *x, *vector;       /* of a token: numbers; as vectors */
+	float *x, *vector; /* of a token: numbers; as vectors */
 };
 
-static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c,
-                           const struct kvi_lossy_job *job)
+static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c, const struct kvi_lossy_job *job)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const struct kvi_vq_params *v = job->params->vq;
@@ -100,13 +98,12 @@ static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c,
 	w->C = kvi_chunk_channels(chunk);
 	w->size = kvarc_dtype_bytes(chunk->dtype);
 	w->vectors = (chunk->head_channels + dim - 1) / dim;
-	w->lanes = (struct kvi_lanes){ c->kernels, T,
-		chunk->heads * w->vectors * v->stages, job->lane_order };
+	w->lanes = (struct kvi_lanes){ c->kernels, T, chunk->heads * w->vectors * v->stages,
+		                       job->lane_order };
 	/* C is at most 2^20 and T 256: no overflow. */
 	size_t padded = chunk->heads * w->vectors * dim;
 	w->x = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,
-	                   (w->C + padded) * sizeof *w->x +
-	                   T * chunk->heads * sizeof *w->scales);
+	                   (w->C + padded) * sizeof *w->x + T * chunk->heads * sizeof *w->scales);
 	w->index = kvi_scratch(c, KVI_SCRATCH_CODES, 2 * T * w->lanes.channels);
 	if (!w->x || !w->index)
 		return kvi_alloc_error(c->alloc);
@@ -131,14 +128,12 @@ static void restore(struct vq_work *w, size_t t)
 	const size_t hc = chunk->head_channels;
 	float *x = w->x;
 	for (size_t h = 0; h < chunk->heads; h++) {
-		const float scale =
-			kvi_scale_value(w->scales[t * chunk->heads + h]);
+		const float scale = kvi_scale_value(w->scales[t * chunk->heads + h]);
 		for (size_t i = 0; i < w->vectors; i++, index += v->stages) {
 			int z[KVI_VQ_DIM_MAX] = { 0 };
 			for (unsigned s = 0; s < v->stages; s++) {
-				const int8_t *entry =
-					kvi_vq_book(v, table_of(w, i, s)) +
-					index[s] * v->dim;
+				const int8_t *entry = kvi_vq_book(v, table_of(w, i, s)) +
+				                      index[s] * v->dim;
 				for (unsigned d = 0; d < v->dim; d++)
 					z[d] += entry[d];
 			}
@@ -146,8 +141,7 @@ static void restore(struct vq_work *w, size_t t)
 				*x++ = ((float)z[d] * (1.0f / KVI_VQ_UNIT)) * scale;
 		}
 	}
-	kvi_lossy_store(chunk->dtype, w->x, w->C,
-	                w->job->decoded + t * w->C * w->size);
+	kvi_lossy_store(chunk->dtype, w->x, w->C, w->job->decoded + t * w->C * w->size);
 }
 
 /* What the coder is to do with a stream. */
@@ -156,27 +150,26 @@ static bool make_job(struct kvi_coder *c, const struct vq_work *w, bool decoding
 {
 	const size_t columns = w->lanes.channels;
 	uint8_t *table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, columns);
-	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT,
-	                            kvi_ring_room(&w->lanes));
+	uint8_t *room = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(&w->lanes));
 	if (!table || !room)
 		return false;
 	for (size_t i = 0; i < columns; i++)
-		table[i] = (uint8_t)table_of(w, i / w->v->stages % w->vectors,
-		                             i % w->v->stages);
+		table[i] = (uint8_t)table_of(w, i / w->v->stages % w->vectors, i % w->v->stages);
 	struct kvi_ring8 tab = kvi_ring8_make(&w->lanes, table, room);
 	*s = (struct kvi_sym_job){
 		.steps = kvi_lane_steps(&w->lanes),
-		.tables = kvi_params_tables(c, w->job->params, KVI_BYTE_SYMBOLS,
-		                            ENC_STRIDE, decoding),
-		.tab = tab.full, .tab_tail = tab.tail, .tab_steps = tab.steps,
+		.tables = kvi_params_tables(c, w->job->params, KVI_BYTE_SYMBOLS, ENC_STRIDE,
+		                            decoding),
+		.tab = tab.full,
+		.tab_tail = tab.tail,
+		.tab_steps = tab.steps,
 		.escape = ESCAPE,
 		.per_step = w->lanes.order == KVI_LANES_TOKENS,
 	};
 	return s->tables != NULL;
 }
 
-static kvarc_ret get_stream(struct kvi_coder *c, struct vq_work *w,
-                            struct kvi_in *in)
+static kvarc_ret get_stream(struct kvi_coder *c, struct vq_work *w, struct kvi_in *in)
 {
 	const size_t n = w->lanes.rows * w->lanes.channels;
 	struct kvi_sym_job job;
@@ -198,14 +191,13 @@ static kvarc_ret get_stream(struct kvi_coder *c, struct vq_work *w,
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
 {
 	struct vq_work w;
 	kvarc_ret ret = open_work(&w, c, job);
 	if (!ret)
-		ret = kvi_scales_get(c, in, (size_t)job->chunk.n_tokens *
-		                     job->chunk.heads, w.scales);
+		ret = kvi_scales_get(c, in, (size_t)job->chunk.n_tokens * job->chunk.heads,
+		                     w.scales);
 	if (!ret)
 		ret = get_stream(c, &w, in);
 	for (size_t t = 0; t < job->chunk.n_tokens && !ret; t++)
@@ -215,8 +207,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 
 /* Encoding. */
 
-static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w,
-                            struct kvi_out *out)
+static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w, struct kvi_out *out)
 {
 	const size_t n = w->lanes.rows * w->lanes.channels;
 	const size_t room = KVI_STREAM_HEAD + 2 * (WORDS_EACH * n + SPARE_WORDS);
@@ -237,16 +228,15 @@ static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w,
 		size_t rows = w->lanes.rows - t;
 		rows = rows < KVI_LANES ? rows : KVI_LANES;
 		for (size_t i = 0; i < rows * w->lanes.channels; i++, at++) {
-			size_t column = w->lanes.order == KVI_LANES_TOKENS
-				? i / rows : i % w->lanes.channels;
+			size_t column = w->lanes.order == KVI_LANES_TOKENS ? i / rows
+			                                                   : i % w->lanes.channels;
 			const uint16_t *freq = w->job->params->freq +
-				(size_t)table[column] * KVI_BYTE_SYMBOLS;
+			                       (size_t)table[column] * KVI_BYTE_SYMBOLS;
 			sym[at] = freq[from[at]] ? from[at] : ESCAPE;
 		}
 	}
 	struct kvi_payload p = { .words = end };
-	size_t words = c->kernels->sym_encode(&job, sym, from,
-		(uint16_t *)(void *)end, state);
+	size_t words = c->kernels->sym_encode(&job, sym, from, (uint16_t *)(void *)end, state);
 	kvi_stream_put(&p, words, state);
 	kvi_put_bytes(out, p.begin, (size_t)(end - p.begin));
 	return KVARC_OK;
@@ -255,10 +245,9 @@ static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w,
 /* Whether what came back of a token is near enough. */
 static bool near(const struct vq_work *w, size_t t, const float *was)
 {
-	const double most = w->job->how->fallback / 1000.0;
+	const double most = w->job->tier->fallback / 1000.0;
 	double error = 0, size = 0;
-	kvi_floats_exact(w->job->chunk.dtype, w->job->decoded + t * w->C * w->size,
-	                 w->C, w->x);
+	kvi_floats_exact(w->job->chunk.dtype, w->job->decoded + t * w->C * w->size, w->C, w->x);
 	for (size_t i = 0; i < w->C; i++) {
 		double e = (double)was[i] - (double)w->x[i];
 		error = error + e * e;
@@ -268,15 +257,13 @@ static bool near(const struct vq_work *w, size_t t, const float *was)
 }
 
 /* A token's scales and indices; false: it has to stay exact. */
-static bool quantise(struct vq_work *w, const struct kvi_vq_search *books, size_t t,
-                     float *was)
+static bool quantise(struct vq_work *w, const struct kvi_vq_search *books, size_t t, float *was)
 {
 	const struct kvi_chunk *chunk = &w->job->chunk;
 	const struct kvi_vq_params *v = w->v;
 	uint8_t *index = w->index + t * w->lanes.channels;
 	float *x = w->vector;
-	kvi_floats_exact(chunk->dtype, w->job->elements + t * w->C * w->size,
-	                 w->C, was);
+	kvi_floats_exact(chunk->dtype, w->job->elements + t * w->C * w->size, w->C, was);
 	if (!kvi_vq_vectors(chunk, v->dim, was, w->scales + t * chunk->heads, x))
 		return false;
 	for (size_t i = 0; i < chunk->heads * w->vectors; i++, x += v->dim)
@@ -291,8 +278,8 @@ static bool quantise(struct vq_work *w, const struct kvi_vq_search *books, size_
 	return near(w, t, was);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                        struct kvi_out *body, bool *refused)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
+                        bool *refused)
 {
 	const size_t tables = job->params->n_tables;
 	struct vq_work w;
@@ -300,7 +287,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	if (ret)
 		return ret;
 	struct kvi_vq_search *books = kvi_scratch(c, KVI_SCRATCH_FIT,
-		tables * sizeof *books + w.C * sizeof(float));
+	                                          tables * sizeof *books + w.C * sizeof(float));
 	if (!books)
 		return kvi_alloc_error(c->alloc);
 	float *was = (float *)(void *)(books + tables);
@@ -313,28 +300,25 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	}
 	if (*refused)
 		return KVARC_OK;
-	if (!kvi_scales_put(c, w.scales, (size_t)job->chunk.n_tokens *
-	                    job->chunk.heads, body))
+	if (!kvi_scales_put(c, w.scales, (size_t)job->chunk.n_tokens * job->chunk.heads, body))
 		return kvi_alloc_error(c->alloc);
 	return put_stream(c, &w, body);
 }
 
-static int rate_of(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static int rate_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return (how->rate + (chunk->kind == KVARC_KEY ? how->key_rate : 0)) /
-	       RATE_UNIT;
+	return (tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0)) / RATE_UNIT;
 }
 
 /* Vectors of 8 up to three bits, of 2 for four; or the halves of 8. */
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                     struct kvi_params **out)
+static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_params **out)
 {
-	const int rate = rate_of(job->how, &job->chunk);
-	bool product = job->how->flags & KVARC_LOSSY_PRODUCT;
+	const int rate = rate_of(job->tier, &job->chunk);
+	bool product = job->tier->flags & KVARC_LOSSY_PRODUCT;
 	unsigned dim = product ? 4 : rate == RATE_MAX ? 2 : 8;
 	unsigned stages = product || rate == RATE_MAX ? 1 : (unsigned)rate;
-	struct kvi_params *p = kvi_vq_params_new(c->alloc, &job->chunk, dim,
-	                                         product ? 2 : 1, stages);
+	struct kvi_params *p = kvi_vq_params_new(c->alloc, &job->chunk, dim, product ? 2 : 1,
+	                                         stages);
 	if (!p)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = kvi_vq_fit(c, job, p);
@@ -345,14 +329,11 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
 	return ret;
 }
 
-static bool takes(const kvarc_lossy *how, const struct kvi_chunk *chunk)
+static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	return rate_of(how, chunk) >= RATE_MIN && rate_of(how, chunk) <= RATE_MAX &&
+	return rate_of(tier, chunk) >= RATE_MIN && rate_of(tier, chunk) <= RATE_MAX &&
 	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
-	        chunk->kind == KVARC_CROSS_KEY ||
-	        chunk->kind == KVARC_CROSS_VALUE);
+	        chunk->kind == KVARC_CROSS_KEY || chunk->kind == KVARC_CROSS_VALUE);
 }
 
-const struct kvi_lossy_codec kvi_lossy_vq = {
-	parse, serialise, fit, takes, encode, decode
-};
+const struct kvi_lossy_codec kvi_lossy_vq = { parse, serialise, fit, takes, encode, decode };

@@ -6,7 +6,9 @@
 #include "codecs/lossy/lossy_codec.h"
 
 enum {
-	KVI_VQ_ENTRIES = 256, KVI_VQ_DIM_MAX = 8, KVI_VQ_STAGES_MAX = 3,
+	KVI_VQ_ENTRIES = 256,
+	KVI_VQ_DIM_MAX = 8,
+	KVI_VQ_STAGES_MAX = 3,
 	KVI_VQ_UNIT = 128 /* of entries */
 };
 
@@ -17,10 +19,8 @@ struct kvi_vq_params {
 };
 
 /* Parameters without values; n_tables is parts * stages. */
-struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc,
-                                     const struct kvi_chunk *shape,
-                                     unsigned dim, unsigned parts,
-                                     unsigned stages);
+struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                                     unsigned dim, unsigned parts, unsigned stages);
 static inline int8_t *kvi_vq_book(const struct kvi_vq_params *p, unsigned table)
 {
 	return p->book + (size_t)table * KVI_VQ_ENTRIES * p->dim;
@@ -33,19 +33,17 @@ struct kvi_vq_search {
 };
 /* from: entries of dim numbers each. */
 void kvi_vq_search_set(struct kvi_vq_search *s, const float *from, unsigned dim);
-void kvi_vq_search_book(struct kvi_vq_search *s, const int8_t *book,
-                        unsigned dim);
+void kvi_vq_search_book(struct kvi_vq_search *s, const int8_t *book, unsigned dim);
 /* The entry nearest to x, the first one of several. */
-unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x,
-                        unsigned dim);
+unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x, unsigned dim);
 
 /* A token's scales, and its vectors in units of entries, dim numbers each and zeros behind a head's
  * channels. numbers: of the token; false: there is no scale for it. */
-bool kvi_vq_vectors(const struct kvi_chunk *chunk, unsigned dim,
-                    const float *numbers, uint16_t *scales, float *vectors);
+bool kvi_vq_vectors(const struct kvi_chunk *chunk, unsigned dim, const float *numbers,
+                    uint16_t *scales, float *vectors);
 
-/* Codebooks and tables of p, whose shape is set. Returns OK, MEM, MEMLIMIT, END (too few vectors). */
-kvarc_ret kvi_vq_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                     struct kvi_params *p);
+/* Codebooks and tables of p, whose shape is set. Returns OK, MEM, MEMLIMIT, END (too few
+ * vectors). */
+kvarc_ret kvi_vq_fit(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_params *p);
 
 #endif

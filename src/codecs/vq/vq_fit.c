@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* vq_fit.c - codebooks of codec 12 from the vectors of a chunk: k-means, the same on every machine */
+/* vq_fit.c - codebooks of codec 12 from the vectors of a chunk: k-means, the same on every
+ * machine */
 #include "codecs/tables_fit.h"
 #include "vq.h"
 
 enum {
-	SAMPLE = 8192,     /* vectors at most, of a part */
-	SAMPLE_MIN = 512,  /* fewer never pay for a codebook */
+	SAMPLE = 8192,    /* vectors at most, of a part */
+	SAMPLE_MIN = 512, /* fewer never pay for a codebook */
 	ROUNDS = 6
 };
 
@@ -13,10 +14,10 @@ enum {
 struct means {
 	unsigned dim;
 	size_t n;
-	float *x;                  /* n x dim */
-	uint32_t *far;             /* of each: squared distance to the nearest centre */
+	float *x;      /* n x dim */
+	uint32_t *far; /* of each: squared distance to the nearest centre */
 	uint8_t *nearest;
-	float *centre;             /* KVI_VQ_ENTRIES x dim */
+	float *centre; /* KVI_VQ_ENTRIES x dim */
 	float *sum;
 	uint32_t *count;
 	struct kvi_vq_search *search;
@@ -49,8 +50,7 @@ static void start(struct means *m)
 		memcpy(centre, m->x + at * m->dim, m->dim * sizeof *centre);
 		for (size_t i = 0; i < m->n; i++) {
 			/* at most 8 numbers of 4 * KVI_VQ_UNIT */
-			uint32_t far = (uint32_t)distance(
-				m->x + i * m->dim, centre, m->dim);
+			uint32_t far = (uint32_t)distance(m->x + i * m->dim, centre, m->dim);
 			m->far[i] = far < m->far[i] ? far : m->far[i];
 			total += m->far[i];
 		}
@@ -68,8 +68,7 @@ static void assign(struct means *m)
 {
 	kvi_vq_search_set(m->search, m->centre, m->dim);
 	for (size_t i = 0; i < m->n; i++)
-		m->nearest[i] = (uint8_t)kvi_vq_nearest(
-			m->search, m->x + i * m->dim, m->dim);
+		m->nearest[i] = (uint8_t)kvi_vq_nearest(m->search, m->x + i * m->dim, m->dim);
 }
 
 /* Centres go to the middle of what is nearest to them; those without anything stay. */
@@ -85,8 +84,7 @@ static void move(struct means *m)
 	}
 	for (size_t k = 0; k < KVI_VQ_ENTRIES; k++)
 		for (unsigned d = 0; d < m->dim && m->count[k]; d++)
-			m->centre[k * m->dim + d] =
-				m->sum[k * m->dim + d] / (float)m->count[k];
+			m->centre[k * m->dim + d] = m->sum[k * m->dim + d] / (float)m->count[k];
 }
 
 static int8_t entry_of(float v)
@@ -96,8 +94,8 @@ static int8_t entry_of(float v)
 }
 
 /* A stage: its codebook, the table of its indices; of the vectors remains what it leaves. */
-static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book,
-                      uint16_t *freq, uint32_t *work)
+static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16_t *freq,
+                      uint32_t *work)
 {
 	uint16_t counts[KVI_VQ_ENTRIES] = { 0 };
 	uint8_t table[1];
@@ -115,21 +113,23 @@ static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book,
 		counts[m->nearest[i]]++;
 		for (unsigned d = 0; d < m->dim; d++)
 			m->x[i * m->dim + d] = m->x[i * m->dim + d] -
-				m->centre[(size_t)m->nearest[i] * m->dim + d];
+			                       m->centre[(size_t)m->nearest[i] * m->dim + d];
 	}
-	struct kvi_tables_fit f = {
-		.cost = c->tables->cost, .channels = 1,
-		.symbols = KVI_VQ_ENTRIES, .stride = KVI_VQ_ENTRIES,
-		.n_tables = 1, .counts = counts, .freq = freq, .table = table,
-		.work = work
-	};
+	struct kvi_tables_fit f = { .cost = c->tables->cost,
+		                    .channels = 1,
+		                    .symbols = KVI_VQ_ENTRIES,
+		                    .stride = KVI_VQ_ENTRIES,
+		                    .n_tables = 1,
+		                    .counts = counts,
+		                    .freq = freq,
+		                    .table = table,
+		                    .work = work };
 	kvi_tables_fit(&f);
 }
 
 /* The vectors of a part, evenly from all tokens. */
-static bool collect(struct means *m, const struct kvi_lossy_job *job,
-                    unsigned part, float *numbers, float *vectors,
-                    uint16_t *scales)
+static bool collect(struct means *m, const struct kvi_lossy_job *job, unsigned part, float *numbers,
+                    float *vectors, uint16_t *scales)
 {
 	const struct kvi_chunk *chunk = &job->chunk;
 	const struct kvi_vq_params *v = job->params->vq;
@@ -141,36 +141,30 @@ static bool collect(struct means *m, const struct kvi_lossy_job *job,
 	size_t seen = 0;
 	m->n = 0;
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
-		kvi_floats_exact(chunk->dtype, job->elements + t * token, C,
-		                 numbers);
+		kvi_floats_exact(chunk->dtype, job->elements + t * token, C, numbers);
 		if (!kvi_vq_vectors(chunk, v->dim, numbers, scales, vectors))
 			continue;
 		for (size_t i = 0; i < chunk->heads * each; i++) {
-			if (i % each % v->parts != part || seen++ % every ||
-			    m->n == SAMPLE)
+			if (i % each % v->parts != part || seen++ % every || m->n == SAMPLE)
 				continue;
-			memcpy(m->x + m->n++ * dim, vectors + i * dim,
-			       dim * sizeof *m->x);
+			memcpy(m->x + m->n++ * dim, vectors + i * dim, dim * sizeof *m->x);
 		}
 	}
 	return m->n >= SAMPLE_MIN;
 }
 
 /* Memory for all of it, in one piece. */
-static bool make_room(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                      struct means *m, float **numbers, float **vectors,
-                      uint16_t **scales, uint32_t **work)
+static bool make_room(struct kvi_coder *c, const struct kvi_chunk *chunk, struct means *m,
+                      float **numbers, float **vectors, uint16_t **scales, uint32_t **work)
 {
 	const size_t C = kvi_chunk_channels(chunk), dim = m->dim;
-	const size_t padded = (chunk->head_channels + dim - 1) / dim * dim *
-	                      chunk->heads;
+	const size_t padded = (chunk->head_channels + dim - 1) / dim * dim * chunk->heads;
 	const size_t entries = (size_t)KVI_VQ_ENTRIES * dim;
-	const size_t words = SAMPLE * dim + SAMPLE + 2 * entries +
-	                     KVI_VQ_ENTRIES + C + padded;
+	const size_t words = SAMPLE * dim + SAMPLE + 2 * entries + KVI_VQ_ENTRIES + C + padded;
 	const size_t tables = kvi_tables_fit_work(1, 1, KVI_VQ_ENTRIES);
 	m->search = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                        sizeof *m->search + words * sizeof(float) +
-	                        tables + chunk->heads * sizeof **scales + SAMPLE);
+	                        sizeof *m->search + words * sizeof(float) + tables +
+	                                chunk->heads * sizeof **scales + SAMPLE);
 	if (!m->search)
 		return false;
 	m->x = (float *)(void *)(m->search + 1);
@@ -186,8 +180,7 @@ static bool make_room(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	return true;
 }
 
-kvarc_ret kvi_vq_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
-                     struct kvi_params *p)
+kvarc_ret kvi_vq_fit(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_params *p)
 {
 	struct kvi_lossy_job with = *job;
 	struct means m = { .dim = p->vq->dim };

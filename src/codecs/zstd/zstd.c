@@ -27,13 +27,12 @@ static void zstd_free(void *opaque, void *p)
 static ZSTD_customMem zstd_memory(const struct kvi_coder *c)
 {
 	/* kvi_malloc takes it const; zstd hands it through as it is. */
-	ZSTD_customMem m = { zstd_alloc, zstd_free,
-		             (void *)(uintptr_t)c->alloc };
+	ZSTD_customMem m = { zstd_alloc, zstd_free, (void *)(uintptr_t)c->alloc };
 	return m;
 }
 
-kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame,
-                        size_t bytes, uint8_t *to, size_t n)
+kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame, size_t bytes, uint8_t *to,
+                        size_t n)
 {
 	if (!c->zstd_d) {
 		c->zstd_d = ZSTD_createDCtx_advanced(zstd_memory(c));
@@ -43,20 +42,19 @@ kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame,
 	/* One frame and nothing behind it (spec codecs/zstd). */
 	size_t length = ZSTD_findFrameCompressedSize(frame, bytes);
 	ZSTD_frameHeader h;
-	if (ZSTD_isError(length) || length != bytes ||
-	    ZSTD_getFrameHeader(&h, frame, bytes) ||
-	    h.frameType != ZSTD_frame || h.dictID ||
-	    h.windowSize > (uint64_t)1 << WINDOW_LOG_MAX)
+	if (ZSTD_isError(length) || length != bytes || ZSTD_getFrameHeader(&h, frame, bytes) ||
+	    h.frameType != ZSTD_frame || h.dictID || h.windowSize > (uint64_t)1 << WINDOW_LOG_MAX)
 		return KVARC_DATA;
 	size_t got = ZSTD_decompressDCtx(c->zstd_d, to, n, frame, bytes);
 	if (ZSTD_isError(got))
 		return ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation
-		               ? kvi_alloc_error(c->alloc) : KVARC_DATA;
+		               ? kvi_alloc_error(c->alloc)
+		               : KVARC_DATA;
 	return got == n ? KVARC_OK : KVARC_DATA;
 }
 
-size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n,
-                      uint8_t *to, size_t room, int level)
+size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n, uint8_t *to,
+                      size_t capacity, int level)
 {
 	if (!c->zstd_c) {
 		c->zstd_c = ZSTD_createCCtx_advanced(zstd_memory(c));
@@ -66,6 +64,6 @@ size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n,
 	ZSTD_CCtx_reset(c->zstd_c, ZSTD_reset_session_and_parameters);
 	ZSTD_CCtx_setParameter(c->zstd_c, ZSTD_c_compressionLevel, level);
 	ZSTD_CCtx_setParameter(c->zstd_c, ZSTD_c_windowLog, WINDOW_LOG);
-	size_t got = ZSTD_compress2(c->zstd_c, to, room, from, n);
+	size_t got = ZSTD_compress2(c->zstd_c, to, capacity, from, n);
 	return ZSTD_isError(got) ? 0 : got;
 }

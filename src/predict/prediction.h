@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * guide.h - a model that goes through one track next to the coder of its chunks (spec model)
+ * prediction.h - a model that goes through one track next to the coder of its chunks (spec model)
  *
  * Jobs that encode or decode chunks ask it what to expect and tell it what was there, in the
  * order of the chunks; the job that completes a layer takes the model through it. Jobs wait for
  * earlier ones only, as with feature_table.h.
  */
-#ifndef KVI_GUIDE_H
-#define KVI_GUIDE_H
+#ifndef KVI_PREDICTION_H
+#define KVI_PREDICTION_H
 
 #include "format/predictor_frame.h"
 #include "format/segment.h"
 #include "predictor_handle.h"
 #include "format/chunk_order.h"
-#include "guide_engine.h"
+#include "prediction_engine.h"
 #include "profile/linear_plan.h"
 
-struct kvi_guide;
+struct kvi_prediction;
 struct kvi_features;
 
-struct kvi_guide_options {
+struct kvi_prediction_options {
 	const kvarc_predictor *predictor;
 	const struct kvi_predictor *description; /* level, arithmetic, loop */
 	const struct kvi_linear_plan *plan;      /* of that level */
@@ -28,59 +28,59 @@ struct kvi_guide_options {
 	uint32_t track;
 	unsigned threads;
 	uint32_t isa_mask;
-	bool decodes;            /* a prediction that is wrong is made again */
+	bool decodes; /* a prediction that is wrong is made again */
 };
 
 /* Whether the model could have made the track (spec model): an answer in error when not.
  * Returns OK, PREDICTOR. */
-kvarc_ret kvi_guide_fits(const struct kvi_guide_options *o, kvarc_error *error);
+kvarc_ret kvi_prediction_fits(const struct kvi_prediction_options *o, kvarc_error *error);
 /* The same of its keys' RoPEs alone, whatever the profile; freq: theirs, by those of the model. */
-kvarc_ret kvi_guide_ropes(const struct kvi_guide_options *o,
-                          const uint64_t *freq[2], kvarc_error *error);
+kvarc_ret kvi_prediction_ropes(const struct kvi_prediction_options *o, const uint64_t *freq[2],
+                               kvarc_error *error);
 /* Of a track that fits. On failure *g is NULL. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_guide_open(struct kvi_guide **g, const struct kvi_guide_options *o,
-                         kvarc_error *error);
-void kvi_guide_close(struct kvi_guide *g); /* NULL-safe; no job uses it any more */
+kvarc_ret kvi_prediction_open(struct kvi_prediction **g, const struct kvi_prediction_options *o,
+                              kvarc_error *error);
+void kvi_prediction_close(struct kvi_prediction *g); /* NULL-safe; no job uses it any more */
 
 /* The first token of the segment that comes next; no job of a segment is under way. */
-uint64_t kvi_guide_next(const struct kvi_guide *g);
+uint64_t kvi_prediction_next(const struct kvi_prediction *g);
 /* From the first token again, and through the first so many layers only. */
-void kvi_guide_restart(struct kvi_guide *g, size_t layers);
+void kvi_prediction_restart(struct kvi_prediction *g, size_t layers);
 /* How many layers it goes through. */
-size_t kvi_guide_layers(const struct kvi_guide *g);
+size_t kvi_prediction_layers(const struct kvi_prediction *g);
 /* Whether the tensor at this place of the order of chunks is one that it predicts. */
-bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place);
+bool kvi_prediction_covers(const struct kvi_prediction *g, uint32_t order_index);
 
 /* What a job asks of a tensor in a segment: n tokens of its width. */
-struct kvi_guide_ask {
-	uint32_t place;
+struct kvi_prediction_request {
+	uint32_t order_index;
 	const struct kvi_segment *s;
 	const uint64_t *check; /* of P when that is wanted, else of E; NULL: not known */
 	const uint8_t *raw;    /* the elements; NULL: not known */
 	/* out */
-	int16_t *expected;     /* E; NULL: not wanted */
-	uint8_t *predicted;    /* P (spec predicted 1); NULL: not wanted */
-	bool exact;            /* raw is finite, and P; which is not filled in then */
+	int16_t *expected;  /* E; NULL: not wanted */
+	uint8_t *predicted; /* P (spec predicted 1); NULL: not wanted */
+	bool exact;         /* raw is finite, and P; which is not filled in then */
 };
 /*
  * In a job. Waits until the model is there. When the check does not hold, and the guide decodes,
  * the model goes through the segment again in scalar arithmetic, and stays there.
  * Returns OK, whatever the check says; PREDICTOR when an external predictor failed; DATA when
- * what comes before is lost, or the model cannot go on (kvi_guide_why).
+ * what comes before is lost, or the model cannot go on (kvi_prediction_failure).
  */
-kvarc_ret kvi_guide_expect(struct kvi_guide *g, struct kvi_guide_ask *a);
+kvarc_ret kvi_prediction_get(struct kvi_prediction *g, struct kvi_prediction_request *a);
 /* In the same job, once: the elements of the chunk, and the features that were made of them.
  * exact: its payload is nothing but a check (spec predicted 3). */
-void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
-                    const struct kvi_features *f, bool exact);
-/* In place of that, by anybody and at any time: the chunk at a place of the segment that begins with
- * token t0 is lost, and with it upper layers and later segments. */
-void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0);
+void kvi_prediction_observe(struct kvi_prediction *g, uint32_t order_index, const uint8_t *raw,
+                            const struct kvi_features *f, bool exact);
+/* In place of that, by anybody and at any time: the chunk at a place of the segment that begins
+ * with token t0 is lost, and with it upper layers and later segments. */
+void kvi_prediction_mark_lost(struct kvi_prediction *g, uint32_t order_index, uint64_t t0);
 /* Whether scalar arithmetic had to take over. */
-bool kvi_guide_fell_back(struct kvi_guide *g);
+bool kvi_prediction_fell_back(struct kvi_prediction *g);
 /* Whether a segment before the next one, or that one, cannot be gone through. */
-bool kvi_guide_lost(struct kvi_guide *g);
+bool kvi_prediction_is_lost(struct kvi_prediction *g);
 /* Static text of the failure, NULL: none but losses. */
-const char *kvi_guide_why(struct kvi_guide *g);
+const char *kvi_prediction_failure(struct kvi_prediction *g);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guide_predicted.c - predicted elements, bit for bit (spec predicted 1) */
+/* prediction_elements.c - predicted elements, bit for bit (spec predicted 1) */
 #include <string.h>
 
 #include "numeric/formats.h"
-#include "guide_state.h"
+#include "prediction_state.h"
 
 /* A model's keys from slots into the order of channels. */
-static const float *in_channels(struct kvi_guide *g, const kvarc_tensor *t,
-                                const float *x)
+static const float *in_channels(struct kvi_prediction *g, const kvarc_tensor *t, const float *x)
 {
 	const struct kvi_model *m = g->layers[g->layer].model[KEY];
 	const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
@@ -19,8 +18,7 @@ static const float *in_channels(struct kvi_guide *g, const kvarc_tensor *t,
 	return g->channels;
 }
 
-static void of_token(struct kvi_guide *g, const kvarc_tensor *t, size_t token,
-                     uint8_t *to)
+static void of_token(struct kvi_prediction *g, const kvarc_tensor *t, size_t token, uint8_t *to)
 {
 	const float *x = g->p.v + token * g->p.stride;
 	if (t->kind == KVARC_KEY)
@@ -30,16 +28,14 @@ static void of_token(struct kvi_guide *g, const kvarc_tensor *t, size_t token,
 	kvi_floats_store(t->dtype, x, g->C, to);
 }
 
-void kvi_guide_predicted(struct kvi_guide *g, const kvarc_tensor *t,
-                         uint8_t *to)
+void kvi_prediction_elements(struct kvi_prediction *g, const kvarc_tensor *t, uint8_t *to)
 {
 	size_t row = g->C * kvarc_dtype_bytes(t->dtype);
 	for (size_t i = 0; i < g->n; i++)
 		of_token(g, t, i, to + i * row);
 }
 
-bool kvi_guide_is_predicted(struct kvi_guide *g, const kvarc_tensor *t,
-                            const uint8_t *raw)
+bool kvi_prediction_is_exact(struct kvi_prediction *g, const kvarc_tensor *t, const uint8_t *raw)
 {
 	size_t row = g->C * kvarc_dtype_bytes(t->dtype);
 	for (size_t i = 0; i < g->n; i++) {

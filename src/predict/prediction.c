@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guide.c - a model at work next to the coder (spec model 2, 3) */
+/* prediction.c - a model at work next to the coder (spec model 2, 3) */
 #include <string.h>
 
 #include "util/fpmode.h"
 #include "numeric/formats.h"
-#include "guide_state.h"
+#include "prediction_state.h"
 
 /* With the lock. */
-static void fail(struct kvi_guide *g, kvarc_ret ret, const char *why)
+static void fail(struct kvi_prediction *g, kvarc_ret ret, const char *why)
 {
 	g->lost = true;
 	g->ret = ret;
@@ -16,39 +16,39 @@ static void fail(struct kvi_guide *g, kvarc_ret ret, const char *why)
 }
 
 /* With the lock. */
-static void predict(struct kvi_guide *g)
+static void predict(struct kvi_prediction *g)
 {
 	kvarc_ret ret = g->ops->predict(g->run, &g->p);
 	if (ret)
-		fail(g, ret, kvi_guide_failed);
+		fail(g, ret, kvi_prediction_failed_text);
 }
 
-uint64_t kvi_guide_next(const struct kvi_guide *g)
+uint64_t kvi_prediction_next(const struct kvi_prediction *g)
 {
 	return g->t0;
 }
 
-size_t kvi_guide_layers(const struct kvi_guide *g)
+size_t kvi_prediction_layers(const struct kvi_prediction *g)
 {
 	return g->limit;
 }
 
-void kvi_guide_restart(struct kvi_guide *g, size_t layers)
+void kvi_prediction_restart(struct kvi_prediction *g, size_t layers)
 {
 	kvarc_ret ret = g->ops->restart(g->run);
 	g->limit = layers < g->shape->layers ? layers : g->shape->layers;
 	g->t0 = 0;
-	g->n = g->layer = g->told = 0;
+	g->n = g->layer = g->observed = 0;
 	g->lost = false;
 	g->lost_t0 = UINT64_MAX;
 	g->lost_from = SIZE_MAX;
 	g->why = NULL;
 	g->ret = KVARC_DATA;
 	if (ret)
-		fail(g, ret, kvi_guide_failed);
+		fail(g, ret, kvi_prediction_failed_text);
 }
 
-bool kvi_guide_lost(struct kvi_guide *g)
+bool kvi_prediction_is_lost(struct kvi_prediction *g)
 {
 	pthread_mutex_lock(&g->lock);
 	bool lost = g->lost || g->lost_t0 != UINT64_MAX;
@@ -56,7 +56,7 @@ bool kvi_guide_lost(struct kvi_guide *g)
 	return lost;
 }
 
-const char *kvi_guide_why(struct kvi_guide *g)
+const char *kvi_prediction_failure(struct kvi_prediction *g)
 {
 	pthread_mutex_lock(&g->lock);
 	const char *why = g->why;
@@ -65,26 +65,25 @@ const char *kvi_guide_why(struct kvi_guide *g)
 }
 
 /* The layer and kind of a place. */
-static bool find(const struct kvi_guide *g, uint32_t place, size_t *layer,
+static bool find(const struct kvi_prediction *g, uint32_t order_index, size_t *layer,
                  unsigned *kind)
 {
-	const kvarc_tensor *t = kvi_guide_tensor(&g->o, place);
+	const kvarc_tensor *t = kvi_prediction_tensor(&g->o, order_index);
 	*layer = t->layer;
 	*kind = t->kind == KVARC_KEY ? KEY : VALUE;
-	return (t->kind == KVARC_KEY || t->kind == KVARC_VALUE) &&
-	       t->layer < g->limit &&
-	       g->layers[t->layer].place[*kind] == place;
+	return (t->kind == KVARC_KEY || t->kind == KVARC_VALUE) && t->layer < g->limit &&
+	       g->layers[t->layer].order_index[*kind] == order_index;
 }
 
-bool kvi_guide_tells(const struct kvi_guide *g, uint32_t place)
+bool kvi_prediction_covers(const struct kvi_prediction *g, uint32_t order_index)
 {
 	size_t layer;
 	unsigned kind;
-	return find(g, place, &layer, &kind);
+	return find(g, order_index, &layer, &kind);
 }
 
 /* With the lock: nobody else has anything to do meanwhile. */
-static void begin(struct kvi_guide *g, const struct kvi_segment *s)
+static void begin(struct kvi_prediction *g, const struct kvi_segment *s)
 {
 	if (!s->has_ids) {
 		fail(g, KVARC_DATA, "tokens without ids cannot be predicted by a model");
@@ -92,18 +91,20 @@ static void begin(struct kvi_guide *g, const struct kvi_segment *s)
 	}
 	kvarc_ret ret = g->ops->segment(g->run, s);
 	if (ret) {
-		fail(g, ret, g->file ? "a token id or position is not one of the "
-		     "model" : kvi_guide_failed);
+		fail(g, ret,
+		     g->file ? "a token id or position is not one of the "
+		               "model"
+		             : kvi_prediction_failed_text);
 		return;
 	}
 	g->n = s->n;
-	g->layer = g->told = 0;
+	g->layer = g->observed = 0;
 	predict(g);
 }
 
 /* Elements as numbers, those of keys in slots. */
-static void take(struct kvi_guide *g, const struct kvi_model *m,
-                 const kvarc_tensor *t, const uint8_t *raw, float *to)
+static void take(struct kvi_prediction *g, const struct kvi_model *m, const kvarc_tensor *t,
+                 const uint8_t *raw, float *to)
 {
 	const kvarc_rope *rope = kvi_tensor_rope(g->o.geometry, t);
 	size_t size = kvarc_dtype_bytes(t->dtype), hd = t->channels;
@@ -116,7 +117,7 @@ static void take(struct kvi_guide *g, const struct kvi_model *m,
 }
 
 /* The tensor whose model corrects the hidden state; BOTH: none does. */
-static unsigned corrector(const struct kvi_guide *g)
+static unsigned corrector(const struct kvi_prediction *g)
 {
 	const struct layer *l = &g->layers[g->layer];
 	unsigned k = KEY;
@@ -128,7 +129,7 @@ static unsigned corrector(const struct kvi_guide *g)
 	return g->file && g->o.description->closed ? k : BOTH;
 }
 
-static void correct(struct kvi_guide *g, unsigned kind)
+static void correct(struct kvi_prediction *g, unsigned kind)
 {
 	const struct kvi_model *m = g->layers[g->layer].model[kind];
 	struct kvi_features *const *f = g->layers[g->layer].f;
@@ -136,12 +137,11 @@ static void correct(struct kvi_guide *g, unsigned kind)
 	struct kvi_hidden h = kvi_run_hidden(g->run);
 	for (unsigned i = 0; i < m->n_same; i++)
 		same[i] = f[m->same[i].kind == KVARC_KEY ? KEY : VALUE];
-	kvi_model_correct(m, same, f[kind], g->kernels, h.h, h.width,
-	                  h.root, 0, g->n, g->scratch);
+	kvi_model_correct(m, same, f[kind], g->kernels, h.h, h.width, h.root, 0, g->n, g->scratch);
 }
 
 /* With the lock: both tensors are known. there: attention has their elements since before. */
-static kvarc_ret go_through(struct kvi_guide *g, bool there)
+static kvarc_ret go_through(struct kvi_prediction *g, bool there)
 {
 	bool closed = g->o.description->closed;
 	unsigned kind = corrector(g);
@@ -164,16 +164,16 @@ static kvarc_ret go_through(struct kvi_guide *g, bool there)
 }
 
 /* With the lock: on to the next layer, or segment. */
-static void advance(struct kvi_guide *g)
+static void advance(struct kvi_prediction *g)
 {
 	kvarc_ret ret = go_through(g, false);
 	if (ret) {
-		fail(g, g->file ? KVARC_DATA : ret, g->file
-		     ? "no memory for the model's keys and values"
-		     : kvi_guide_failed);
+		fail(g, g->file ? KVARC_DATA : ret,
+		     g->file ? "no memory for the model's keys and values"
+		             : kvi_prediction_failed_text);
 		return;
 	}
-	g->told = 0;
+	g->observed = 0;
 	if (++g->layer < g->limit) {
 		predict(g);
 	} else {
@@ -185,7 +185,7 @@ static void advance(struct kvi_guide *g)
 
 /* With the lock: the layer's prediction once more, by scalar arithmetic from the first layer on. In
  * an open loop attention keeps what was predicted of earlier segments: their checks held. */
-static void predict_again(struct kvi_guide *g, const struct kvi_segment *s)
+static void predict_again(struct kvi_prediction *g, const struct kvi_segment *s)
 {
 	size_t layer = g->layer;
 	if (g->ops->again(g->run, s))
@@ -202,40 +202,38 @@ static void predict_again(struct kvi_guide *g, const struct kvi_segment *s)
 }
 
 /* With the lock. */
-static void answer(struct kvi_guide *g, unsigned kind, struct kvi_guide_ask *a)
+static void answer(struct kvi_prediction *g, unsigned kind, struct kvi_prediction_request *a)
 {
-	const kvarc_tensor *t = kvi_guide_tensor(&g->o, a->place);
+	const kvarc_tensor *t = kvi_prediction_tensor(&g->o, a->order_index);
 	uint64_t mode = kvi_fp_exact();
 	if (a->expected)
-		kvi_model_expect(g->layers[g->layer].model[kind],
-		                 kind == KEY ? g->p.k : g->p.v, g->p.stride,
-		                 g->n, a->expected);
-	a->exact = a->raw && kvi_guide_is_predicted(g, t, a->raw);
+		kvi_model_expect(g->layers[g->layer].model[kind], kind == KEY ? g->p.k : g->p.v,
+		                 g->p.stride, g->n, a->expected);
+	a->exact = a->raw && kvi_prediction_is_exact(g, t, a->raw);
 	if (a->predicted && !a->exact)
-		kvi_guide_predicted(g, t, a->predicted);
+		kvi_prediction_elements(g, t, a->predicted);
 	kvi_fp_restore(mode);
 }
 
 /* Whether an answer is what it should be. */
-static bool holds(const struct kvi_guide *g, const struct kvi_guide_ask *a)
+static bool holds(const struct kvi_prediction *g, const struct kvi_prediction_request *a)
 {
-	const kvarc_tensor *t = kvi_guide_tensor(&g->o, a->place);
+	const kvarc_tensor *t = kvi_prediction_tensor(&g->o, a->order_index);
 	size_t n = g->n * g->C;
-	return !a->check || *a->check == (a->predicted
-		? kvi_h64(a->predicted, n * kvarc_dtype_bytes(t->dtype))
-		: kvi_expected_check(a->expected, n));
+	return !a->check ||
+	       *a->check == (a->predicted ? kvi_h64(a->predicted, n * kvarc_dtype_bytes(t->dtype))
+	                                  : kvi_expected_check(a->expected, n));
 }
 
 /* With the lock: waits for the layer of a segment. False: the model will never be there. */
-static bool wait_for(struct kvi_guide *g, const struct kvi_segment *s,
-                     size_t layer, unsigned kind)
+static bool wait_for(struct kvi_prediction *g, const struct kvi_segment *s, size_t layer,
+                     unsigned kind)
 {
 	for (;;) {
 		bool here = g->n && g->t0 == s->t0 && g->layer == layer;
-		bool past = g->t0 > s->t0 || (here && g->told >> kind & 1) ||
-			(g->n && g->t0 == s->t0 && g->layer > layer);
-		bool never = s->t0 > g->lost_t0 ||
-			(s->t0 == g->lost_t0 && layer >= g->lost_from);
+		bool past = g->t0 > s->t0 || (here && g->observed >> kind & 1) ||
+		            (g->n && g->t0 == s->t0 && g->layer > layer);
+		bool never = s->t0 > g->lost_t0 || (s->t0 == g->lost_t0 && layer >= g->lost_from);
 		if (g->lost || past || never)
 			break;
 		if (!g->n && g->t0 == s->t0)
@@ -248,11 +246,11 @@ static bool wait_for(struct kvi_guide *g, const struct kvi_segment *s,
 	return !g->lost && g->n && g->t0 == s->t0 && g->layer == layer;
 }
 
-kvarc_ret kvi_guide_expect(struct kvi_guide *g, struct kvi_guide_ask *a)
+kvarc_ret kvi_prediction_get(struct kvi_prediction *g, struct kvi_prediction_request *a)
 {
 	size_t layer;
 	unsigned kind;
-	if (!find(g, a->place, &layer, &kind))
+	if (!find(g, a->order_index, &layer, &kind))
 		return KVARC_DATA;
 	pthread_mutex_lock(&g->lock);
 	bool there = wait_for(g, a->s, layer, kind);
@@ -267,7 +265,7 @@ kvarc_ret kvi_guide_expect(struct kvi_guide *g, struct kvi_guide_ask *a)
 	return ret;
 }
 
-bool kvi_guide_fell_back(struct kvi_guide *g)
+bool kvi_prediction_fell_back(struct kvi_prediction *g)
 {
 	pthread_mutex_lock(&g->lock);
 	bool fell_back = g->fell_back;
@@ -275,36 +273,36 @@ bool kvi_guide_fell_back(struct kvi_guide *g)
 	return fell_back;
 }
 
-void kvi_guide_tell(struct kvi_guide *g, uint32_t place, const uint8_t *raw,
-                    const struct kvi_features *f, bool exact)
+void kvi_prediction_observe(struct kvi_prediction *g, uint32_t order_index, const uint8_t *raw,
+                            const struct kvi_features *f, bool exact)
 {
 	size_t layer;
 	unsigned kind;
-	if (!find(g, place, &layer, &kind))
+	if (!find(g, order_index, &layer, &kind))
 		return;
 	const struct kvi_model *m = g->layers[layer].model[kind];
-	const kvarc_tensor *t = kvi_guide_tensor(&g->o, place);
+	const kvarc_tensor *t = kvi_prediction_tensor(&g->o, order_index);
 	if (g->o.description->closed) {
 		uint64_t mode = kvi_fp_exact();
 		take(g, m, t, raw, g->true_values[kind]);
 		kvi_fp_restore(mode);
-		memcpy(g->layers[layer].f[kind]->r, f->r, m->heads * kvi_head_room(m) *
-		       f->tokens_room * sizeof *f->r);
+		memcpy(g->layers[layer].f[kind]->r, f->r,
+		       m->heads * kvi_head_stride(m) * f->tokens_capacity * sizeof *f->r);
 	}
 	pthread_mutex_lock(&g->lock);
 	unsigned *all = &g->layers[layer].exact, bit = 1u << kind;
 	*all = exact ? *all | bit : *all & ~bit;
-	g->told |= bit;
-	if (g->told == 3 && !g->lost)
+	g->observed |= bit;
+	if (g->observed == 3 && !g->lost)
 		advance(g);
 	pthread_mutex_unlock(&g->lock);
 }
 
-void kvi_guide_lose(struct kvi_guide *g, uint32_t place, uint64_t t0)
+void kvi_prediction_mark_lost(struct kvi_prediction *g, uint32_t order_index, uint64_t t0)
 {
 	size_t layer;
 	unsigned kind;
-	if (!find(g, place, &layer, &kind))
+	if (!find(g, order_index, &layer, &kind))
 		return;
 	pthread_mutex_lock(&g->lock);
 	if (t0 < g->lost_t0 || (t0 == g->lost_t0 && layer < g->lost_from)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guide_util.h - a tiny model, a cache that it could have made, and a profile for the two */
+/* prediction_util.h - a tiny model, a cache that it could have made, and a profile for the two */
 #ifndef GUIDE_UTIL_H
 #define GUIDE_UTIL_H
 

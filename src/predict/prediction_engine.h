@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guide_engine.h - what a guide leads through a track: a model in exact arithmetic, or the
+/* prediction_engine.h - what a guide leads through a track: a model in exact arithmetic, or the
  * predictor of an application (kvarc/predictor.h) */
-#ifndef KVI_GUIDE_ENGINE_H
-#define KVI_GUIDE_ENGINE_H
+#ifndef KVI_PREDICTION_ENGINE_H
+#define KVI_PREDICTION_ENGINE_H
 
 #include "format/segment.h"
 #include "predictor_handle.h"
 #include "profile/linear_model.h"
 
 /* As the functions of engine.h with these names; one call at a time. */
-struct kvi_guide_ops {
+struct kvi_prediction_ops {
 	kvarc_ret (*segment)(void *run, const struct kvi_segment *s);
 	kvarc_ret (*again)(void *run, const struct kvi_segment *s);
 	kvarc_ret (*predict)(void *run, struct kvi_predicted *p);
 	/* A token's predicted keys as a cache has them, after RoPE, in fp32: of p or in room. */
-	const float *(*keys)(void *run, const struct kvi_predicted *p,
-	                     size_t t, float *room);
+	const float *(*keys)(void *run, const struct kvi_predicted *p, size_t t, float *buffer);
 	/* As keys are told: in slots of an engine, in the order of channels of an external one. */
-	kvarc_ret (*advance)(void *run, const float *k, const float *v,
-	                     size_t stride, bool corrected);
+	kvarc_ret (*advance)(void *run, const float *k, const float *v, size_t stride,
+	                     bool corrected);
 	/* Keys of p, in place, as a cache has them; NULL: attention takes no notice of them. */
 	void (*rotate)(void *run, struct kvi_predicted *p);
 	kvarc_ret (*restart)(void *run);
 	void (*close)(void *run);
 };
-extern const struct kvi_guide_ops kvi_guide_exact; /* run: struct kvi_run */
-extern const struct kvi_guide_ops kvi_guide_external;
-extern const struct kvi_guide_ops kvi_guide_blind;
+extern const struct kvi_prediction_ops kvi_prediction_model; /* run: struct kvi_run */
+extern const struct kvi_prediction_ops kvi_prediction_external;
+extern const struct kvi_prediction_ops kvi_prediction_token_blind;
 
 /* A layer's keys: their slots, and how they were turned, NULL: not at all. */
 struct kvi_external_layer {
@@ -38,10 +37,10 @@ struct kvi_external_options {
 	const kvarc_external *external;
 	const struct kvi_external_layer *layers;
 };
-/* For kvi_guide_blind. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_guide_blind_open(void **run, const struct kvi_run_options *o,
-                               unsigned blind);
-/* A sequence of it, for kvi_guide_external. Returns OK, MEM, MEMLIMIT, PREDICTOR (its open
+/* For kvi_prediction_token_blind. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *o,
+                                          unsigned blind);
+/* A sequence of it, for kvi_prediction_external. Returns OK, MEM, MEMLIMIT, PREDICTOR (its open
  * failed). */
 kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o);
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* harm.c - a cache with one head after another from an archive */
+/* sensitivity.c - a cache with one head after another from an archive */
 #include <string.h>
 
 #include "eval_state.h"
-#include "harm.h"
+#include "sensitivity.h"
 #include "format/geometry_check.h"
 #include "util/error.h"
 
-const kvarc_geometry *kvi_harm_geometry(const kvarc_eval *e)
+const kvarc_geometry *kvi_sensitivity_geometry(const kvarc_eval *e)
 {
 	return e->geometry;
 }
 
-size_t kvi_harm_tokens(const kvarc_eval *e)
+size_t kvi_sensitivity_tokens(const kvarc_eval *e)
 {
 	return (size_t)e->o.prefix + e->o.continuation;
 }
 
-size_t kvi_harm_heads(const kvarc_eval *e)
+size_t kvi_sensitivity_heads(const kvarc_eval *e)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < e->geometry->n_tensors; i++)
@@ -33,38 +33,37 @@ static void copy_head(const kvarc_eval *e, size_t tensor, size_t head,
 	const size_t row = (size_t)v->token_stride;
 	const size_t bytes = row / e->geometry->tensors[tensor].heads;
 	for (size_t t = 0; t < from->n; t++)
-		memcpy(to + t * row + head * bytes, (const uint8_t *)v->data +
-		       t * row + head * bytes, bytes);
+		memcpy(to + t * row + head * bytes,
+		       (const uint8_t *)v->data + t * row + head * bytes, bytes);
 }
 
 /* views: of the exact cache; the tensor's is put back. */
-static kvarc_ret try_tensor(kvarc_eval *e, size_t tensor, kvarc_view *views,
-                            uint8_t *room, double *harm)
+static kvarc_ret try_tensor(kvarc_eval *e, size_t tensor, kvarc_view *views, uint8_t *buffer,
+                            double *sensitivity)
 {
 	const kvarc_view exact = views[tensor];
 	kvarc_ret ret = KVARC_OK;
-	memcpy(room, exact.data, (size_t)(exact.token_stride * e->exact.n));
-	views[tensor].data = room;
+	memcpy(buffer, exact.data, (size_t)(exact.token_stride * e->exact.n));
+	views[tensor].data = buffer;
 	for (size_t h = 0; h < e->geometry->tensors[tensor].heads && !ret; h++) {
 		kvarc_eval_result r = { 0 };
-		copy_head(e, tensor, h, &e->back, room);
+		copy_head(e, tensor, h, &e->back, buffer);
 		ret = kvi_eval_compare(e, views, e->exact.n, &r);
-		copy_head(e, tensor, h, &e->exact, room);
-		harm[h] += r.mean_kl;
+		copy_head(e, tensor, h, &e->exact, buffer);
+		sensitivity[h] += r.mean_kl;
 	}
 	views[tensor] = exact;
 	return ret;
 }
 
-static kvarc_ret try_heads(kvarc_eval *e, kvarc_view *views, uint8_t *room,
-                           double *harm)
+static kvarc_ret try_heads(kvarc_eval *e, kvarc_view *views, uint8_t *buffer, double *sensitivity)
 {
 	const kvarc_geometry *g = e->geometry;
 	kvarc_ret ret = KVARC_OK;
 	memcpy(views, e->exact.views, g->n_tensors * sizeof *views);
 	for (size_t i = 0; i < g->n_tensors && !ret; i++) {
-		ret = try_tensor(e, i, views, room, harm);
-		harm += g->tensors[i].heads;
+		ret = try_tensor(e, i, views, buffer, sensitivity);
+		sensitivity += g->tensors[i].heads;
 	}
 	return ret;
 }
@@ -83,20 +82,20 @@ static kvarc_ret make_caches(kvarc_eval *e, const int32_t *ids)
 	return ret ? ret : kvi_eval_through_archive(e, ids, &o, &r);
 }
 
-kvarc_ret kvi_harm_add(kvarc_eval *e, const int32_t *ids, double *harm)
+kvarc_ret kvi_sensitivity_add(kvarc_eval *e, const int32_t *ids, double *sensitivity)
 {
 	const kvarc_geometry *g = e->geometry;
 	size_t most = 0;
 	for (size_t i = 0; i < g->n_tensors; i++)
 		if (kvi_tensor_bytes(&g->tensors[i]) > most)
 			most = kvi_tensor_bytes(&g->tensors[i]);
-	uint8_t *room = kvi_array(&e->alloc, e->o.prefix, most);
+	uint8_t *buffer = kvi_array(&e->alloc, e->o.prefix, most);
 	kvarc_view *views = kvi_array(&e->alloc, g->n_tensors, sizeof *views);
-	kvarc_ret ret = room && views ? make_caches(e, ids)
-	                              : kvi_fail_alloc(e->o.common.error, &e->alloc);
+	kvarc_ret ret = buffer && views ? make_caches(e, ids)
+	                                : kvi_fail_alloc(e->o.common.error, &e->alloc);
 	if (!ret)
-		ret = try_heads(e, views, room, harm);
-	kvi_free(&e->alloc, room);
+		ret = try_heads(e, views, buffer, sensitivity);
+	kvi_free(&e->alloc, buffer);
 	kvi_free(&e->alloc, views);
 	return ret;
 }

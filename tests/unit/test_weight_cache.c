@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_kept.c - converted weights in a folder: found, kept, and never wrong */
+/* test_weight_cache.c - converted weights in a folder: found, kept, and never wrong */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -22,8 +22,7 @@ static struct {
 	char why[80];
 } told;
 
-static void tell(void *opaque, kvarc_weights what, uint64_t bytes,
-                 const char *why)
+static void tell(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
 {
 	(void)opaque;
 	told.found += what == KVARC_WEIGHTS_FOUND;
@@ -82,12 +81,12 @@ static kvarc_ret open_with(struct opened *o, struct kvi_arithmetic a)
 	memset(o, 0, sizeof *o);
 	kvi_alloc_init(&o->alloc, NULL, 0);
 	assert_int_equal(kvi_pool_open(&o->pool, &o->alloc, 2), KVARC_OK);
-	assert_int_equal(kvi_model_file_open(&o->file, &o->alloc, folder, NULL),
-	                 KVARC_OK);
-	const struct kvi_engine_options options = {
-		.alloc = &o->alloc, .file = o->file, .arithmetic = a,
-		.pool = o->pool, .cache = &cache
-	};
+	assert_int_equal(kvi_model_file_open(&o->file, &o->alloc, folder, NULL), KVARC_OK);
+	const struct kvi_engine_options options = { .alloc = &o->alloc,
+		                                    .file = o->file,
+		                                    .arithmetic = a,
+		                                    .pool = o->pool,
+		                                    .cache = &cache };
 	memset(&told, 0, sizeof told);
 	return kvi_kept_engine(&o->e, &options);
 }
@@ -118,7 +117,7 @@ static bool add_hash(void *opaque, const void *p, size_t n)
 static struct kvi_h128 numbers(struct kvi_engine *e)
 {
 	struct kvi_h128 all = e->digest;
-	assert_true(kvi_kept_parts(e, add_hash, &all));
+	assert_true(kvi_weight_cache_parts(e, add_hash, &all));
 	return all;
 }
 
@@ -130,8 +129,8 @@ static void check(struct kvi_arithmetic a, int found, int kept, int lost)
 	struct kvi_h128 with = numbers(o.e), without;
 	assert_int_equal(!!o.e->kept, found);
 	if (told.found != found || told.kept != kept || told.lost != lost)
-		fail_msg("found %d kept %d lost %d: %s", told.found, told.kept,
-		         told.lost, told.why);
+		fail_msg("found %d kept %d lost %d: %s", told.found, told.kept, told.lost,
+		         told.why);
 	assert_int_equal(!told.why[0], !lost);
 	close_opened(&o);
 	const kvarc_weight_cache old = cache;
@@ -190,15 +189,14 @@ static void put_all(struct kvi_operand *w, const float *x)
 			kvi_operand_put_floats(w, r, x + r * w->columns);
 }
 
-/* Other numbers, or another order of them, need another KVI_KEPT_VERSION, and then a new line
- * here. */
+/* Other numbers, or another order of them, need another KVI_WEIGHT_CACHE_VERSION, and then a new
+ * line here. */
 static void test_version(void **state)
 {
 	enum { ROWS = 20, COLUMNS = 70 };
 	static uint8_t memory[8192] __attribute__((aligned(64)));
-	static const uint64_t is[3] = {
-		0x74eeea7778b585ee, 0x5a9af45eee2456c8, 0x5f2975485783095a
-	};
+	static const uint64_t is[3] = { 0x74eeea7778b585ee, 0x5a9af45eee2456c8,
+		                        0x5f2975485783095a };
 	const uint16_t one = 1;
 	float x[ROWS * COLUMNS];
 	struct kvi_operand w;
@@ -209,22 +207,19 @@ static void test_version(void **state)
 		return; /* numbers are in the machine's order */
 	for (size_t i = 0; i < ROWS * COLUMNS; i++)
 		x[i] = (float)((int)(rand_next(&seed) >> 52) - 2048) / 64;
-	assert_int_equal(KVI_KEPT_VERSION, 1);
+	assert_int_equal(KVI_WEIGHT_CACHE_VERSION, 1);
 	for (unsigned planes = 0; planes < 3; planes++) {
 		if (planes) {
-			assert_true(kvi_operand_bytes(ROWS, COLUMNS, 64, planes,
-			                              false, &bytes));
+			assert_true(kvi_operand_bytes(ROWS, COLUMNS, 64, planes, false, &bytes));
 			assert_true(bytes <= sizeof memory);
-			kvi_operand_init(&w, memory, ROWS, COLUMNS, 64, planes,
-			                 false);
+			kvi_operand_init(&w, memory, ROWS, COLUMNS, 64, planes, false);
 		} else {
 			assert_true(kvi_e4m3_bytes(ROWS, COLUMNS, &bytes));
 			kvi_e4m3_init(&w, memory, ROWS, COLUMNS);
 		}
 		put_all(&w, x);
 		if (kvi_h64(memory, bytes) != is[planes])
-			fail_msg("%u: %016llx", planes, (unsigned long long)
-			         kvi_h64(memory, bytes));
+			fail_msg("%u: %016llx", planes, (unsigned long long)kvi_h64(memory, bytes));
 	}
 }
 
@@ -237,8 +232,7 @@ static void pack(struct memfile *f, const struct cache *c, const kvarc_profile *
 	kvarc_common common = KVARC_COMMON_INIT;
 	common.weight_cache = &cache;
 	memset(&told, 0, sizeof told);
-	assert_int_equal(kvarc_predictor_open_model(&predictor, folder, &common),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_predictor_open_model(&predictor, folder, &common), KVARC_OK);
 	o.level = 5;
 	o.flags = KVARC_WRITE_FILE_ID;
 	o.profile = p;
@@ -255,8 +249,7 @@ static void test_archives(void **state)
 	(void)state;
 	empty();
 	make(&c, 2, .01f);
-	assert_int_equal(kvarc_profile_of_sizes(&p, 5, &c.g, 300, c.views, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_profile_of_sizes(&p, 5, &c.g, 300, c.views, NULL), KVARC_OK);
 	pack(&miss, &c, p);
 	assert_int_equal(told.kept, 1);
 	pack(&hit, &c, p);
@@ -276,7 +269,8 @@ static void model_path(char path[PATH], const char *name)
 	snprintf(path, PATH, "%s/%s", folder, name);
 }
 
-/* Nothing is kept of what has just been written. A machine that pauses in between is asked again. */
+/* Nothing is kept of what has just been written. A machine that pauses in between is asked again.
+ * */
 static void just_written(const char *path, const struct timespec times[2])
 {
 	struct opened o;
@@ -559,16 +553,11 @@ static void test_bound(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_arithmetics),
-		cmocka_unit_test(test_version),
-		cmocka_unit_test(test_archives),
-		cmocka_unit_test(test_flips),
-		cmocka_unit_test(test_wrong_files),
-		cmocka_unit_test(test_no_folder),
-		cmocka_unit_test(test_file_limit),
-		cmocka_unit_test(test_in_the_way),
-		cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_model_changes),
+		cmocka_unit_test(test_arithmetics), cmocka_unit_test(test_version),
+		cmocka_unit_test(test_archives),    cmocka_unit_test(test_flips),
+		cmocka_unit_test(test_wrong_files), cmocka_unit_test(test_no_folder),
+		cmocka_unit_test(test_file_limit),  cmocka_unit_test(test_in_the_way),
+		cmocka_unit_test(test_bound),       cmocka_unit_test(test_model_changes),
 	};
 	int ret = make_folder() || !mkdtemp(where);
 	bool reads = ret == 0 && reads_folders();

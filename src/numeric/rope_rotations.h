@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rope_turns.h - frequencies of rotary embeddings, the same on every machine */
-#ifndef KVI_ROPE_TURNS_H
-#define KVI_ROPE_TURNS_H
+/* rope_rotations.h - frequencies of rotary embeddings, the same on every machine */
+#ifndef KVI_ROPE_ROTATIONS_H
+#define KVI_ROPE_ROTATIONS_H
 
 #include <stdint.h>
 
@@ -9,6 +9,6 @@
 uint64_t kvi_rope_log(double theta);
 /* theta^(-2i / rotary) / (2 pi) turns, in 2^-64, rounded to a multiple of 2^-48: finer than
  * any position needs */
-uint64_t kvi_rope_turns(uint64_t log_theta, uint32_t i, uint32_t rotary);
+uint64_t kvi_rope_rotations(uint64_t log_theta, uint32_t i, uint32_t rotary);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guide_engine.c - models and predictors of applications behind one table of functions */
-#include "guide_engine.h"
+/* prediction_engine.c - models and predictors of applications behind one table of functions */
+#include "prediction_engine.h"
 
 #include <string.h>
 
@@ -25,17 +25,16 @@ static kvarc_ret exact_predict(void *run, struct kvi_predicted *p)
 	return KVARC_OK;
 }
 
-static const float *exact_keys(void *opaque, const struct kvi_predicted *p,
-                               size_t t, float *room)
+static const float *exact_keys(void *opaque, const struct kvi_predicted *p, size_t t, float *buffer)
 {
 	const struct kvi_run *run = opaque;
-	memcpy(room, p->k + t * p->stride, p->stride * sizeof *room);
-	kvi_run_rotate_row(run, t, room);
-	return room;
+	memcpy(buffer, p->k + t * p->stride, p->stride * sizeof *buffer);
+	kvi_run_rotate_row(run, t, buffer);
+	return buffer;
 }
 
-static kvarc_ret exact_advance(void *run, const float *k, const float *v,
-                               size_t stride, bool corrected)
+static kvarc_ret exact_advance(void *run, const float *k, const float *v, size_t stride,
+                               bool corrected)
 {
 	return kvi_run_advance(run, k, v, stride, corrected);
 }
@@ -57,35 +56,35 @@ static void exact_close(void *opaque)
 	kvi_run_close(&run);
 }
 
-const struct kvi_guide_ops kvi_guide_exact = {
-	exact_segment, exact_again, exact_predict, exact_keys, exact_advance,
-	exact_rotate, exact_restart, exact_close
-};
+const struct kvi_prediction_ops kvi_prediction_model = { exact_segment, exact_again,
+	                                                 exact_predict, exact_keys,
+	                                                 exact_advance, exact_rotate,
+	                                                 exact_restart, exact_close };
 
 /* ---- a model that does not see the token ---- */
 
 struct blind_run {
 	const struct kvi_alloc *alloc;
-	struct kvi_blind *b;
+	struct kvi_token_blind *b;
 	uint32_t layer;
 };
 
-kvarc_ret kvi_guide_blind_open(void **run, const struct kvi_run_options *o,
-                               unsigned blind)
+kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *o,
+                                          unsigned blind)
 {
 	struct blind_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
 	*run = r;
 	if (!r)
 		return kvi_alloc_error(o->alloc);
 	r->alloc = o->alloc;
-	return kvi_blind_open(&r->b, o, blind);
+	return kvi_token_blind_open(&r->b, o, blind);
 }
 
 static kvarc_ret blind_segment(void *run, const struct kvi_segment *s)
 {
 	struct blind_run *r = run;
 	r->layer = 0;
-	return kvi_blind_segment(r->b, s->ids, s->positions, s->n);
+	return kvi_token_blind_segment(r->b, s->ids, s->positions, s->n);
 }
 
 /* There is only the one way. */
@@ -99,22 +98,21 @@ static kvarc_ret blind_again(void *run, const struct kvi_segment *s)
 static kvarc_ret blind_predict(void *run, struct kvi_predicted *p)
 {
 	struct blind_run *r = run;
-	*p = kvi_blind_predict(r->b, r->layer);
+	*p = kvi_token_blind_predict(r->b, r->layer);
 	return KVARC_OK;
 }
 
-static const float *blind_keys(void *run, const struct kvi_predicted *p,
-                               size_t t, float *room)
+static const float *blind_keys(void *run, const struct kvi_predicted *p, size_t t, float *buffer)
 {
 	const struct blind_run *r = run;
-	memcpy(room, p->k + t * p->stride, p->stride * sizeof *room);
-	kvi_blind_rotate_row(r->b, t, room);
-	return room;
+	memcpy(buffer, p->k + t * p->stride, p->stride * sizeof *buffer);
+	kvi_token_blind_rotate_row(r->b, t, buffer);
+	return buffer;
 }
 
 /* The segment was gone through at once. */
-static kvarc_ret blind_advance(void *run, const float *k, const float *v,
-                               size_t stride, bool corrected)
+static kvarc_ret blind_advance(void *run, const float *k, const float *v, size_t stride,
+                               bool corrected)
 {
 	struct blind_run *r = run;
 	(void)k, (void)v, (void)stride, (void)corrected;
@@ -125,21 +123,21 @@ static kvarc_ret blind_advance(void *run, const float *k, const float *v,
 static kvarc_ret blind_restart(void *run)
 {
 	struct blind_run *r = run;
-	kvi_blind_restart(r->b);
+	kvi_token_blind_restart(r->b);
 	return KVARC_OK;
 }
 
 static void blind_close(void *run)
 {
 	struct blind_run *r = run;
-	kvi_blind_close(&r->b);
+	kvi_token_blind_close(&r->b);
 	kvi_free(r->alloc, r);
 }
 
-const struct kvi_guide_ops kvi_guide_blind = {
-	blind_segment, blind_again, blind_predict, blind_keys, blind_advance,
-	NULL, blind_restart, blind_close
-};
+const struct kvi_prediction_ops kvi_prediction_token_blind = { blind_segment, blind_again,
+	                                                       blind_predict, blind_keys,
+	                                                       blind_advance, NULL,
+	                                                       blind_restart, blind_close };
 
 /* ---- an application's ---- */
 
@@ -149,10 +147,10 @@ struct external_run {
 	void *sequence;
 	size_t C, n;
 	uint32_t layer;
-	float *k, *v, *slots;    /* KVI_SEGMENT_TOKENS rows; k, v: as they are told */
+	float *k, *v, *slots; /* KVI_SEGMENT_TOKENS rows; k, v: as they are told */
 	int32_t positions[KVI_SEGMENT_TOKENS];
-	struct kvi_turns turns;
-	void *turns_memory;
+	struct kvi_rotations turns;
+	void *rotations_memory;
 };
 
 static void external_close(void *opaque)
@@ -164,7 +162,7 @@ static void external_close(void *opaque)
 	kvi_free(alloc, r->k);
 	kvi_free(alloc, r->v);
 	kvi_free(alloc, r->slots);
-	kvi_free(alloc, r->turns_memory);
+	kvi_free(alloc, r->rotations_memory);
 	kvi_free(alloc, r);
 }
 
@@ -173,8 +171,7 @@ static size_t turns_bytes(const struct kvi_external_options *o)
 	size_t most = 0;
 	for (uint32_t l = 0; l < o->external->layers; l++) {
 		const kvarc_rope *rope = o->layers[l].rope;
-		size_t n = rope ? kvi_turns_bytes(rope->rotary / 2,
-		                                  KVI_SEGMENT_TOKENS) : 0;
+		size_t n = rope ? kvi_rotations_bytes(rope->rotary / 2, KVI_SEGMENT_TOKENS) : 0;
 		most = n > most ? n : most;
 	}
 	return most;
@@ -187,9 +184,9 @@ static kvarc_ret open_rooms(struct external_run *r)
 	r->k = kvi_array(alloc, KVI_SEGMENT_TOKENS, row);
 	r->v = kvi_array(alloc, KVI_SEGMENT_TOKENS, row);
 	r->slots = kvi_array(alloc, KVI_SEGMENT_TOKENS, row);
-	r->turns_memory = turns ? kvi_malloc(alloc, turns) : NULL;
-	return r->k && r->v && r->slots && (r->turns_memory || !turns)
-	       ? KVARC_OK : kvi_alloc_error(alloc);
+	r->rotations_memory = turns ? kvi_malloc(alloc, turns) : NULL;
+	return r->k && r->v && r->slots && (r->rotations_memory || !turns) ? KVARC_OK
+	                                                                   : kvi_alloc_error(alloc);
 }
 
 kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o)
@@ -238,9 +235,8 @@ static kvarc_ret external_again(void *opaque, const struct kvi_segment *s)
 /* Turns back by the rope of the cache (spec model 5). */
 static void turn_back(struct external_run *r, const kvarc_rope *rope)
 {
-	if (!kvi_turns_same(&r->turns, rope, r->positions, r->n))
-		kvi_turns_make(&r->turns, r->turns_memory, rope, r->positions,
-		               r->n);
+	if (!kvi_rotations_equal(&r->turns, rope, r->positions, r->n))
+		kvi_rotations_make(&r->turns, r->rotations_memory, rope, r->positions, r->n);
 	for (size_t t = 0; t < r->n; t++)
 		for (size_t h = 0; h < r->x->heads; h++) {
 			float *x = r->slots + t * r->C + h * r->x->channels;
@@ -251,7 +247,7 @@ static void turn_back(struct external_run *r, const kvarc_rope *rope)
 				float a = x[0], b = x[1];
 				x[0] = a * c + b * s;
 				x[1] = b * c - a * s;
-				turn += 2 * r->turns.tokens_room;
+				turn += 2 * r->turns.tokens_capacity;
 			}
 		}
 }
@@ -266,8 +262,8 @@ static kvarc_ret external_predict(void *opaque, struct kvi_predicted *p)
 	uint64_t mode = kvi_fp_exact();
 	for (size_t i = 0; i < r->n * r->x->heads; i++)
 		for (size_t c = 0; c < hd; c++)
-			r->slots[i * hd + c] = r->k[i * hd +
-				kvi_slot_channel(l->model, l->rope, c)];
+			r->slots[i * hd + c] =
+				r->k[i * hd + kvi_slot_channel(l->model, l->rope, c)];
 	if (l->rope)
 		turn_back(r, l->rope);
 	kvi_fp_restore(mode);
@@ -275,17 +271,17 @@ static kvarc_ret external_predict(void *opaque, struct kvi_predicted *p)
 	return KVARC_OK;
 }
 
-static const float *external_keys(void *opaque, const struct kvi_predicted *p,
-                                  size_t t, float *room)
+static const float *external_keys(void *opaque, const struct kvi_predicted *p, size_t t,
+                                  float *buffer)
 {
 	const struct external_run *r = opaque;
 	(void)p; /* turned back */
-	(void)room;
+	(void)buffer;
 	return r->k + t * r->C;
 }
 
-static kvarc_ret external_advance(void *opaque, const float *k, const float *v,
-                                  size_t stride, bool corrected)
+static kvarc_ret external_advance(void *opaque, const float *k, const float *v, size_t stride,
+                                  bool corrected)
 {
 	struct external_run *r = opaque;
 	(void)stride; /* rows follow each other */
@@ -299,7 +295,7 @@ static kvarc_ret external_restart(void *opaque)
 	return answer(r->x->restart(r->sequence));
 }
 
-const struct kvi_guide_ops kvi_guide_external = {
-	external_segment, external_again, external_predict, external_keys,
-	external_advance, NULL, external_restart, external_close
-};
+const struct kvi_prediction_ops kvi_prediction_external = { external_segment, external_again,
+	                                                    external_predict, external_keys,
+	                                                    external_advance, NULL,
+	                                                    external_restart, external_close };

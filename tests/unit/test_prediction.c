@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_guide.c - archives that a model predicts (spec model), through writer and reader */
-#include "guide_util.h"
+/* test_prediction.c - archives that a model predicts (spec model), through writer and reader */
+#include "prediction_util.h"
 
 static void test_round_trip(void **state)
 {
@@ -12,22 +12,18 @@ static void test_round_trip(void **state)
 		world_open(&w, level);
 		assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
 		assert_int_equal(cache_write(&w.c, &plain, &one), KVARC_OK);
-		print_message("level %d: %zu bytes, level 1: %zu\n", level,
-		              w.f.n, plain.n);
+		print_message("level %d: %zu bytes, level 1: %zu\n", level, w.f.n, plain.n);
 		assert_true(w.f.n < plain.n * 8 / 10);
-		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		world_empty(&w);
-		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		assert_int_equal(cache_verify(&w.f, &w.ro), KVARC_OK);
 		w.f.pipe = true;
 		w.f.next = 0;
 		world_empty(&w);
-		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		memfile_free(&plain);
 		world_close(&w);
@@ -36,9 +32,7 @@ static void test_round_trip(void **state)
 
 static void test_same_bytes(void **state)
 {
-	static const uint32_t sets[] = {
-		KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512, 0
-	};
+	static const uint32_t sets[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_ISA_AVX512, 0 };
 	struct world w;
 	(void)state;
 	world_open(&w, 5);
@@ -55,8 +49,7 @@ static void test_same_bytes(void **state)
 		assert_int_equal(f.n, w.f.n);
 		assert_memory_equal(f.p, w.f.p, f.n);
 		world_empty(&w);
-		assert_int_equal(cache_read_seq(&w.back, &f, &w.ro, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&w.back, &f, &w.ro, NULL), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		memfile_free(&f);
 	}
@@ -67,7 +60,7 @@ static void test_same_bytes(void **state)
 static void test_ranges(void **state)
 {
 	static const kvarc_range ranges[] = {
-		{ 0, 0, 2, 300, 10 }, { 0, 0, 1, 0, 600 }, { 0, 1, 1, 520, 80 },
+		{ 0, 0, 2, 300, 10 }, { 0, 0, 1, 0, 600 },  { 0, 1, 1, 520, 80 },
 		{ 0, 0, 2, 590, 10 }, { 0, 0, 1, 10, 300 }, { 0, 1, 1, 0, 5 },
 	};
 	struct world w;
@@ -78,26 +71,21 @@ static void test_ranges(void **state)
 	for (unsigned threads = 1; threads < 4; threads++) {
 		kvarc_source source = memfile_source(&w.f);
 		w.ro.common.threads = threads;
-		assert_int_equal(kvarc_reader_open(&r, &source, &w.ro),
-		                 KVARC_OK);
+		assert_int_equal(kvarc_reader_open(&r, &source, &w.ro), KVARC_OK);
 		for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
 			const kvarc_range *g = &ranges[i];
 			kvarc_view views[16];
 			world_empty(&w);
 			cache_views_at(&w.back, g->t0, views);
-			assert_int_equal(kvarc_reader_read(r, g, views),
-			                 KVARC_OK);
+			assert_int_equal(kvarc_reader_read(r, g, views), KVARC_OK);
 			for (size_t k = 0; k < 2 * LAYERS; k++) {
 				size_t row = 2 * CHANNELS, at = g->t0 * row;
-				bool in = k / 2 >= g->layer0 &&
-					k / 2 < g->layer0 + g->n_layers;
+				bool in = k / 2 >= g->layer0 && k / 2 < g->layer0 + g->n_layers;
 				if (in)
-					assert_memory_equal(
-						w.back.data[k] + at,
-						w.c.data[k] + at, g->n * row);
+					assert_memory_equal(w.back.data[k] + at, w.c.data[k] + at,
+					                    g->n * row);
 				else
-					assert_int_equal(w.back.data[k][at],
-					                 0xa5);
+					assert_int_equal(w.back.data[k][at], 0xa5);
 			}
 		}
 		kvarc_reader_close(&r);
@@ -112,14 +100,12 @@ static void test_missing(void **state)
 	world_open(&w, 5);
 	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
 	w.ro.predictor = NULL;
-	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "the model that"));
 	assert_non_null(strstr(w.error.text, "tiny"));
 	kvarc_predictor *other = open_model("qwen3.gguf");
 	w.ro.predictor = other;
-	assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "other weights"));
 	w.wo.predictor = other; /* its heads are not the cache's */
 	struct memfile f = { .fail_at = -1 };
@@ -130,8 +116,7 @@ static void test_missing(void **state)
 	assert_int_equal(cache_write(&w.c, &f, &w.wo), KVARC_PREDICTOR);
 	w.ro.predictor = w.model;
 	w.ro.n_profiles = 0;
-	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-	                 KVARC_PREDICTOR);
+	assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "the profile that"));
 	memfile_free(&f);
 	world_close(&w);
@@ -187,11 +172,10 @@ static void test_tokens(void **state)
 
 static _Atomic int fetches;
 
-static int fail_late(void *cache, uint32_t tensor, uint32_t head, uint32_t heads,
-                     uint64_t t0, uint32_t n, void *dst)
+static int fail_late(void *cache, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                     uint32_t n, void *dst)
 {
-	return ++fetches == 6 ? 1
-	                      : cache_fetch(cache, tensor, head, heads, t0, n, dst);
+	return ++fetches == 6 ? 1 : cache_fetch(cache, tensor, head, heads, t0, n, dst);
 }
 
 /* A fetch fails in the second segment, with chunks of the third on their way: an error, no hang. */
@@ -208,8 +192,9 @@ static void test_failing_fetch(void **state)
 		fetches = 0;
 		assert_int_equal(kvarc_writer_open(&o, &sink, &w.wo), KVARC_OK);
 		assert_int_equal(kvarc_writer_set_geometry(o, &w.c.g), KVARC_OK);
-		assert_int_equal(kvarc_writer_append_fetch(o, 0, TOKENS,
-			w.c.ids[0], NULL, fail_late, &w.c), KVARC_IO);
+		assert_int_equal(
+			kvarc_writer_append_fetch(o, 0, TOKENS, w.c.ids[0], NULL, fail_late, &w.c),
+			KVARC_IO);
 		kvarc_writer_abort(&o);
 		memfile_free(&w.f);
 		w.f = (struct memfile){ .fail_at = -1 };
@@ -235,12 +220,10 @@ static void test_odd_values(void **state)
 		w.f = (struct memfile){ .fail_at = -1 };
 		assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_OK);
 		world_empty(&w);
-		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 		world_empty(&w);
-		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_range(&w.back, &w.f, &w.ro), KVARC_OK);
 		assert_true(cache_equal(&w.c, &w.back));
 	}
 	world_close(&w);
@@ -263,12 +246,11 @@ static void test_damage(void **state)
 		silent += ret == KVARC_OK && !cache_equal(&w.c, &w.back);
 		w.ro.flags = KVARC_READ_SALVAGE;
 		world_empty(&w);
-		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 		for (size_t k = 0; k < 2 * LAYERS; k++)
 			for (size_t i = 0; i < 2 * TOKENS * CHANNELS; i++)
 				silent += w.back.data[k][i] != 0xa5 &&
-					w.back.data[k][i] != w.c.data[k][i];
+				          w.back.data[k][i] != w.c.data[k][i];
 		w.f.p[at] ^= 0x10;
 	}
 	assert_int_equal(silent, 0);
@@ -287,13 +269,10 @@ static void test_layers_below(void **state)
 	for (unsigned threads = 1; threads < 4; threads++) {
 		w.ro.common.threads = threads;
 		world_empty(&w);
-		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
 		for (size_t k = 0; k < 2; k++)
-			assert_memory_equal(w.back.data[k], w.c.data[k],
-			                    512 * CHANNELS * 2);
-		assert_memory_equal(w.back.data[2], w.c.data[2],
-		                    256 * CHANNELS * 2);
+			assert_memory_equal(w.back.data[k], w.c.data[k], 512 * CHANNELS * 2);
+		assert_memory_equal(w.back.data[2], w.c.data[2], 256 * CHANNELS * 2);
 		assert_int_equal(w.back.data[2][256 * CHANNELS * 2], 0xa5);
 		assert_int_equal(w.back.data[0][512 * CHANNELS * 2], 0xa5);
 	}
@@ -303,16 +282,11 @@ static void test_layers_below(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_rope),
-		cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_failing_fetch),
-		cmocka_unit_test(test_odd_values),
-		cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_layers_below),
+		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_same_bytes),
+		cmocka_unit_test(test_ranges),        cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_rope),          cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_failing_fetch), cmocka_unit_test(test_odd_values),
+		cmocka_unit_test(test_damage),        cmocka_unit_test(test_layers_below),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guide_util.c - a tiny model, a cache that it could have made, and a profile for the two */
-#include "guide_util.h"
+/* prediction_util.c - a tiny model, a cache that it could have made, and a profile for the two */
+#include "prediction_util.h"
 
 #include <stdio.h>
 
@@ -13,8 +13,7 @@ const char *model_path(const char *name)
 {
 	const char *dir = getenv("srcdir"); /* set by `make check' */
 	static char path[1024];
-	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".",
-	         name);
+	snprintf(path, sizeof path, "%s/tests/data/models/%s", dir ? dir : ".", name);
 	return path;
 }
 
@@ -43,8 +42,8 @@ static size_t channel(size_t slot)
 	return slot / 2 + (slot & 1 ? CHANNELS / 2 : 0);
 }
 
-static void take_layer(struct cache *c, struct kvi_run *run, size_t layer,
-                       size_t t0, size_t n, uint64_t *seed)
+static void take_layer(struct cache *c, struct kvi_run *run, size_t layer, size_t t0, size_t n,
+                       uint64_t *seed)
 {
 	struct kvi_predicted p = kvi_run_predict(run);
 	float k[256 * CHANNELS], v[256 * CHANNELS];
@@ -69,8 +68,8 @@ static void take_layer(struct cache *c, struct kvi_run *run, size_t layer,
 }
 
 /* What the model predicts, bit for bit, and nothing but that. */
-static void take_exactly(struct cache *c, struct kvi_run *run, size_t layer,
-                         size_t t0, size_t n, bool closed)
+static void take_exactly(struct cache *c, struct kvi_run *run, size_t layer, size_t t0, size_t n,
+                         bool closed)
 {
 	struct kvi_predicted p = kvi_run_predict(run);
 	const unsigned dtype = c->tensors[0].dtype;
@@ -102,13 +101,11 @@ static void take_exactly(struct cache *c, struct kvi_run *run, size_t layer,
 static void fill(struct cache *c, const kvarc_predictor *p, int exact)
 {
 	const struct kvi_alloc *alloc = kvi_predictor_alloc(p);
-	const struct kvi_engine_level best =
-		kvi_engine_level(exact ? (unsigned)exact : 7);
+	const struct kvi_engine_level best = kvi_engine_level(exact ? (unsigned)exact : 7);
 	struct kvi_run_options o = { .alloc = alloc };
 	struct kvi_run *run;
 	uint64_t seed = 3;
-	assert_int_equal(kvi_predictor_engine(p, &best.arithmetic, 0,
-	                                      &o.engine, NULL), KVARC_OK);
+	assert_int_equal(kvi_predictor_engine(p, &best.arithmetic, 0, &o.engine, NULL), KVARC_OK);
 	assert_int_equal(kvi_pool_open(&o.pool, alloc, 1), KVARC_OK);
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
 	for (size_t t = 0; t < TOKENS; t++) {
@@ -117,8 +114,7 @@ static void fill(struct cache *c, const kvarc_predictor *p, int exact)
 	}
 	for (size_t t = 0; t < TOKENS; t += 256) {
 		size_t n = TOKENS - t < 256 ? TOKENS - t : 256;
-		assert_int_equal(kvi_run_segment(run, c->ids[0] + t,
-		                                 c->positions[0] + t, n),
+		assert_int_equal(kvi_run_segment(run, c->ids[0] + t, c->positions[0] + t, n),
 		                 KVARC_OK);
 		for (size_t l = 0; l < LAYERS && !exact; l++)
 			take_layer(c, run, l, t, n, &seed);
@@ -129,8 +125,7 @@ static void fill(struct cache *c, const kvarc_predictor *p, int exact)
 	kvi_pool_close(o.pool);
 }
 
-static void make_cache(struct cache *c, const kvarc_predictor *p,
-                       unsigned dtype, int exact)
+static void make_cache(struct cache *c, const kvarc_predictor *p, unsigned dtype, int exact)
 {
 	/* A copy: tests put another predictor in the place of the model. It is always the same. */
 	static uint64_t freqs[CHANNELS / 2];
@@ -144,11 +139,14 @@ static void make_cache(struct cache *c, const kvarc_predictor *p,
 	c->n[0] = TOKENS;
 	for (uint32_t i = 0; i < 2 * LAYERS; i++) {
 		bool key = i % 2 == 0;
-		c->tensors[c->g.n_tensors++] = (kvarc_tensor){
-			.layer = i / 2, .kind = key ? KVARC_KEY : KVARC_VALUE,
-			.dtype = (uint8_t)dtype, .heads = 1, .channels = CHANNELS,
-			.flags = key ? KVARC_TENSOR_POST_ROPE : 0, .rope = key
-		};
+		c->tensors[c->g.n_tensors++] =
+			(kvarc_tensor){ .layer = i / 2,
+			                .kind = key ? KVARC_KEY : KVARC_VALUE,
+			                .dtype = (uint8_t)dtype,
+			                .heads = 1,
+			                .channels = CHANNELS,
+			                .flags = key ? KVARC_TENSOR_POST_ROPE : 0,
+			                .rope = key };
 	}
 	cache_link(c);
 	fill(c, p, exact);
@@ -169,13 +167,11 @@ static void fill_model(struct kvi_model *m, uint64_t *seed)
 	for (size_t i = 0; m->d_stride && i < m->width; i++) {
 		m->e[i] = 20;
 		for (size_t j = 0; j < m->d_stride; j++)
-			m->d[i * m->d_stride + j] =
-				(int16_t)(rand_next(seed) % 31);
+			m->d[i * m->d_stride + j] = (int16_t)(rand_next(seed) % 31);
 	}
 }
 
-static kvarc_profile *make_profile(const struct cache *c, unsigned level,
-                                   uint32_t width)
+static kvarc_profile *make_profile(const struct cache *c, unsigned level, uint32_t width)
 {
 	const kvarc_common common = KVARC_COMMON_INIT;
 	kvarc_profile *h;
@@ -194,10 +190,14 @@ static kvarc_profile *make_profile(const struct cache *c, unsigned level,
 		struct kvi_model *m = &p->models[p->n_models++];
 		bool key = i % 2 == 0;
 		*m = (struct kvi_model){
-			.level = (uint8_t)level, .layer = i / 2,
-			.kind = key ? KVARC_KEY : KVARC_VALUE, .heads = 1,
-			.head_channels = CHANNELS, .rope = key,
-			.flags = KVI_MODEL_SCALE, .n0 = 8,
+			.level = (uint8_t)level,
+			.layer = i / 2,
+			.kind = key ? KVARC_KEY : KVARC_VALUE,
+			.heads = 1,
+			.head_channels = CHANNELS,
+			.rope = key,
+			.flags = KVI_MODEL_SCALE,
+			.n0 = 8,
 		};
 		if (!key) {
 			m->n_same = 1;
@@ -205,7 +205,7 @@ static kvarc_profile *make_profile(const struct cache *c, unsigned level,
 			m->flags |= level > 4 ? KVI_MODEL_CORRECTS : 0;
 			m->width = width;
 		}
-		assert_int_equal(kvi_model_room(p, m), KVARC_OK);
+		assert_int_equal(kvi_model_reserve(p, m), KVARC_OK);
 		fill_model(m, &seed);
 	}
 	assert_int_equal(kvi_profile_finish(p), KVARC_OK);

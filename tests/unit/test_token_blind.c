@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_blind.c - predictors that do not see the token (spec model 6): as defined, whatever the
- * cut, threads and kernels; and through archives */
+/* test_token_blind.c - predictors that do not see the token (spec model 6): as defined, whatever
+ * the cut, threads and kernels; and through archives */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include "predictor_handle.h"
 #include "exact/head.h"
 #include "small_model.h"
-#include "predict/guide.h"
+#include "predict/prediction.h"
 
 enum { LAYER_ROWS = TOKENS * KV, ROWS = LAYERS * LAYER_ROWS };
 static const unsigned kinds[] = { 1, 4, 16, KVARC_BLIND_EMBEDDING };
@@ -35,8 +35,7 @@ static void make_text(struct text *t)
 static void open_with_head(struct engine *e)
 {
 	engine_open(e, 7, 0);
-	assert_int_equal(kvi_engine_add_head(e->engine, e->pool, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvi_engine_add_head(e->engine, e->pool, NULL), KVARC_OK);
 }
 
 struct blind_way {
@@ -48,42 +47,39 @@ struct blind_way {
 static void go(const struct engine *e, const struct text *t, unsigned kind,
                const struct blind_way *w, struct rows *out)
 {
-	struct kvi_run_options o = {
-		.engine = e->engine, .alloc = &e->alloc, .isa_mask = w->isa
-	};
-	struct kvi_blind *b;
+	struct kvi_run_options o = { .engine = e->engine, .alloc = &e->alloc, .isa_mask = w->isa };
+	struct kvi_token_blind *b;
 	assert_int_equal(kvi_pool_open(&o.pool, &e->alloc, w->threads), KVARC_OK);
-	assert_int_equal(kvi_blind_open(&b, &o, kind), KVARC_OK);
+	assert_int_equal(kvi_token_blind_open(&b, &o, kind), KVARC_OK);
 	for (int again = 0; again < 2; again++)
 		for (size_t at = 0; at < w->n; at += w->cut) {
 			size_t n = w->n - at < w->cut ? w->n - at : w->cut;
 			if (again && at > w->n / 4)
 				break; /* restart comes in the middle */
-			assert_int_equal(kvi_blind_segment(
-				b, t->ids + at, t->positions + at, n), KVARC_OK);
+			assert_int_equal(
+				kvi_token_blind_segment(b, t->ids + at, t->positions + at, n),
+				KVARC_OK);
 			for (uint32_t l = 0; l < LAYERS; l++) {
-				struct kvi_predicted p = kvi_blind_predict(b, l);
+				struct kvi_predicted p = kvi_token_blind_predict(b, l);
 				size_t to = l * LAYER_ROWS + at * KV;
 				memcpy(out->k + to, p.k, n * KV * sizeof(float));
 				memcpy(out->v + to, p.v, n * KV * sizeof(float));
 			}
 			if (at + n == w->n)
-				kvi_blind_restart(b);
+				kvi_token_blind_restart(b);
 		}
-	kvi_blind_close(&b);
+	kvi_token_blind_close(&b);
 	kvi_pool_close(o.pool);
 }
 
 /* ---- the definition, by runs of their own ---- */
 
 /* n tokens and a last one through a new run: what the last one has, and its logits. */
-static void run_whole(const struct engine *e, const struct kvi_engine *engine,
-                      const struct text *t, size_t n, int32_t last, float *k,
-                      float *v, float *z)
+static void run_whole(const struct engine *e, const struct kvi_engine *engine, const struct text *t,
+                      size_t n, int32_t last, float *k, float *v, float *z)
 {
 	const struct kvi_run_options o = {
-		.engine = engine, .alloc = &e->alloc, .pool = e->pool,
-		.whole = true
+		.engine = engine, .alloc = &e->alloc, .pool = e->pool, .whole = true
 	};
 	struct kvi_run *run;
 	assert_int_equal(kvi_run_open(&run, &o), KVARC_OK);
@@ -93,9 +89,9 @@ static void run_whole(const struct engine *e, const struct kvi_engine *engine,
 		some = n - at < 256 ? n - at : 256;
 		bool is_last = some == 0;
 		some += is_last;
-		assert_int_equal(kvi_run_segment(
-			run, is_last ? &id : t->ids + at,
-			is_last ? &position : t->positions + at, some), KVARC_OK);
+		assert_int_equal(kvi_run_segment(run, is_last ? &id : t->ids + at,
+		                                 is_last ? &position : t->positions + at, some),
+		                 KVARC_OK);
 		for (size_t l = 0; l < LAYERS; l++) {
 			struct kvi_predicted p = kvi_run_predict(run);
 			assert_int_equal(p.stride, KV);
@@ -103,25 +99,22 @@ static void run_whole(const struct engine *e, const struct kvi_engine *engine,
 			memcpy(k + l * KV, p.k, KV * sizeof *k);
 			memcpy(v + l * KV, p.v, KV * sizeof *v);
 			kvi_run_rotate(run, turned, KV);
-			assert_int_equal(kvi_run_advance(run, turned, p.v, KV,
-			                                 false), KVARC_OK);
+			assert_int_equal(kvi_run_advance(run, turned, p.v, KV, false), KVARC_OK);
 		}
 	}
 	if (z) {
 		struct kvi_head *head;
 		struct kvi_hidden h = kvi_run_hidden(run);
 		assert_int_equal(kvi_head_open(&head, &o), KVARC_OK);
-		memcpy(z, kvi_head_logits(head, h.h, h.width, 1).z,
-		       WORDS * sizeof *z);
+		memcpy(z, kvi_head_logits(head, h.h, h.width, 1).z, WORDS * sizeof *z);
 		kvi_head_close(&head);
 	}
 	kvi_run_close(&run);
 }
 
 /* An engine whose word `word` has another row. */
-static void open_other(const struct engine *e, struct kvi_model_file *m,
-                       float *rows, int32_t word, const float *row,
-                       struct kvi_engine **other)
+static void open_other(const struct engine *e, struct kvi_model_file *m, float *rows, int32_t word,
+                       const float *row, struct kvi_engine **other)
 {
 	const struct kvi_arithmetic a = kvi_engine_level(7).arithmetic;
 	*m = *e->file;
@@ -130,8 +123,7 @@ static void open_other(const struct engine *e, struct kvi_model_file *m,
 	memcpy(rows + word * WIDTH, row, WIDTH * sizeof *row);
 	m->embedding.type = KVI_NUM_F32;
 	m->embedding.data = (const uint8_t *)rows;
-	assert_int_equal(kvi_engine_open(other, &e->alloc, m, &a, e->pool, NULL),
-	                 KVARC_OK);
+	assert_int_equal(kvi_engine_open(other, &e->alloc, m, &a, e->pool, NULL), KVARC_OK);
 }
 
 /* The word that no candidate is as often as those before it. */
@@ -150,8 +142,8 @@ static void add(float *x, const float *of, float p, size_t n)
 		x[i] += p * of[i];
 }
 
-static void define_top(const struct engine *e, const struct text *t, size_t at,
-                       unsigned k, const uint32_t *w, float *key, float *value)
+static void define_top(const struct engine *e, const struct text *t, size_t at, unsigned k,
+                       const uint32_t *w, float *key, float *value)
 {
 	float one_k[LAYERS * KV], one_v[LAYERS * KV];
 	bool taken[WORDS] = { false };
@@ -168,9 +160,8 @@ static void define_top(const struct engine *e, const struct text *t, size_t at,
 	}
 }
 
-static void define_embedding(const struct engine *e, const struct text *t,
-                             size_t at, const uint32_t *w, uint64_t sum,
-                             float *key, float *value)
+static void define_embedding(const struct engine *e, const struct text *t, size_t at,
+                             const uint32_t *w, uint64_t sum, float *key, float *value)
 {
 	static float rows[WORDS * WIDTH];
 	float row[WIDTH] = { 0 }, one[WIDTH];
@@ -191,8 +182,8 @@ static void define_embedding(const struct engine *e, const struct text *t,
 	kvi_engine_close(&other);
 }
 
-static void check_token(const struct engine *e, const struct text *t,
-                        unsigned kind, size_t at, const struct rows *got)
+static void check_token(const struct engine *e, const struct text *t, unsigned kind, size_t at,
+                        const struct rows *got)
 {
 	float key[LAYERS * KV] = { 0 }, value[LAYERS * KV] = { 0 }, z[WORDS];
 	uint32_t w[WORDS];
@@ -250,14 +241,12 @@ static void test_ties(void **state)
 	make_text(&t);
 	m = *e.file;
 	for (uint32_t i = 0; i < WORDS; i++)
-		assert_true(kvi_matrix_row(&m.embedding, i / 2 * 2,
-		                           rows + i * WIDTH));
+		assert_true(kvi_matrix_row(&m.embedding, i / 2 * 2, rows + i * WIDTH));
 	m.output.type = KVI_NUM_F32;
 	m.output.data = (const uint8_t *)rows;
 	twice = e;
 	twice.file = &m;
-	assert_int_equal(kvi_engine_open(&twice.engine, &e.alloc, &m, &a, e.pool,
-	                                 NULL), KVARC_OK);
+	assert_int_equal(kvi_engine_open(&twice.engine, &e.alloc, &m, &a, e.pool, NULL), KVARC_OK);
 	assert_int_equal(kvi_engine_add_head(twice.engine, e.pool, NULL), KVARC_OK);
 	for (unsigned kind = 1; kind < 4; kind += 2) {
 		go(&twice, &t, kind, &(struct blind_way){ 8, 8, 1, 0 }, &got);
@@ -272,14 +261,16 @@ static void test_ways(void **state)
 {
 	enum { LONG = 270 };
 	static const struct blind_way ways[] = {
-		{ LONG, 256, 1, 0 }, { LONG, 100, 2, 0 }, { LONG, 1, 1, 0 },
-		{ LONG, 37, 3, KVARC_ISA_SCALAR }, { LONG, 256, 2, KVARC_ISA_AVX2 },
-		{ LONG, 200, 2, KVARC_ISA_AVX512 }, { LONG, 200, 2, KVARC_ISA_NEON },
+		{ LONG, 256, 1, 0 },
+		{ LONG, 100, 2, 0 },
+		{ LONG, 1, 1, 0 },
+		{ LONG, 37, 3, KVARC_ISA_SCALAR },
+		{ LONG, 256, 2, KVARC_ISA_AVX2 },
+		{ LONG, 200, 2, KVARC_ISA_AVX512 },
+		{ LONG, 200, 2, KVARC_ISA_NEON },
 	};
-	static const uint64_t digests[KINDS] = {
-		0x41b190794b64e5fe, 0x94bfff7b612dffa2,
-		0x555891fbe21f4f34, 0x94ff9b8a72202d5c
-	};
+	static const uint64_t digests[KINDS] = { 0x41b190794b64e5fe, 0x94bfff7b612dffa2,
+		                                 0x555891fbe21f4f34, 0x94ff9b8a72202d5c };
 	static struct rows got;
 	struct engine e;
 	struct text t;
@@ -316,7 +307,8 @@ static kvarc_predictor *open_kind(unsigned kind)
 {
 	kvarc_predictor *p;
 	assert_int_equal(kind ? kvarc_predictor_open_blind(&p, folder, kind, NULL)
-	                 : kvarc_predictor_open_model(&p, folder, NULL), KVARC_OK);
+	                      : kvarc_predictor_open_model(&p, folder, NULL),
+	                 KVARC_OK);
 	return p;
 }
 
@@ -329,8 +321,8 @@ static kvarc_profile *train(struct cache *c, unsigned kind, int level)
 	o.levels = 1u << level;
 	o.blind = kind;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
-	assert_int_equal(kvarc_trainer_add(t, &c->g, 0, TOKENS, c->ids[0], NULL,
-	                                   cache_fetch, c), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add(t, &c->g, 0, TOKENS, c->ids[0], NULL, cache_fetch, c),
+	                 KVARC_OK);
 	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
 	assert_int_equal(kvarc_trainer_profile(t, &p), KVARC_OK);
 	kvarc_trainer_close(&t);
@@ -396,8 +388,7 @@ static kvarc_ret read_all(struct blind_world *w, unsigned kind)
 	if (!ret) {
 		assert_true(cache_equal(&w->c, &w->back));
 		empty(w);
-		assert_int_equal(cache_read_range(&w->back, &w->f, &w->ro),
-		                 KVARC_OK);
+		assert_int_equal(cache_read_range(&w->back, &w->f, &w->ro), KVARC_OK);
 		assert_true(cache_equal(&w->c, &w->back));
 	}
 	w->ro.predictor = NULL;
@@ -426,17 +417,15 @@ static void test_round_trip(void **state)
  * profile that knows sizes alone level 1 is smaller. */
 static void read_ranges(bool useless)
 {
-	static const kvarc_range ranges[] = {
-		{ 0, 1, 1, 300, 100 }, { 0, 0, 1, 10, 5 },
-		{ 0, 2, 1, 600, 100 }
-	};
+	static const kvarc_range ranges[] = { { 0, 1, 1, 300, 100 },
+		                              { 0, 0, 1, 10, 5 },
+		                              { 0, 2, 1, 600, 100 } };
 	struct blind_world w;
 	kvarc_predictor *p;
 	kvarc_profile *sizes;
 	kvarc_reader *r;
 	begin(&w, 5);
-	assert_int_equal(kvarc_profile_of_sizes(&sizes, 5, &w.c.g, 256, w.c.views,
-	                                        NULL), KVARC_OK);
+	assert_int_equal(kvarc_profile_of_sizes(&sizes, 5, &w.c.g, 256, w.c.views, NULL), KVARC_OK);
 	if (useless)
 		write_with(&w, 4, sizes);
 	else
@@ -452,8 +441,7 @@ static void read_ranges(bool useless)
 		empty(&w);
 		cache_views_at(&w.back, g->t0, views);
 		assert_int_equal(kvarc_reader_read(r, g, views), KVARC_OK);
-		assert_memory_equal(w.back.data[2 * g->layer0] + at,
-		                    w.c.data[2 * g->layer0] + at,
+		assert_memory_equal(w.back.data[2 * g->layer0] + at, w.c.data[2 * g->layer0] + at,
 		                    g->n * 2 * KV);
 	}
 	kvarc_reader_close(&r);
@@ -497,9 +485,8 @@ static void test_others(void **state)
 	assert_int_equal(cache_write(&w.c, &w.f, &w.wo), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "open"));
 	const struct kvi_predictor closed = { .closed = true };
-	const struct kvi_guide_options o = { .predictor = p,
-	                                     .description = &closed };
-	assert_int_equal(kvi_guide_fits(&o, &w.error), KVARC_PREDICTOR);
+	const struct kvi_prediction_options o = { .predictor = p, .description = &closed };
+	assert_int_equal(kvi_prediction_fits(&o, &w.error), KVARC_PREDICTOR);
 	assert_non_null(strstr(w.error.text, "no closed loop"));
 	kvarc_predictor_close(&p);
 	end(&w);
@@ -527,8 +514,8 @@ static void test_wrong(void **state)
 	if (!reads_folders())
 		skip();
 	for (int i = 0; i < 4; i++) {
-		assert_int_equal(kvarc_predictor_open_blind(&p, folder, wrong[i],
-		                                            NULL), KVARC_PROG);
+		assert_int_equal(kvarc_predictor_open_blind(&p, folder, wrong[i], NULL),
+		                 KVARC_PROG);
 		assert_null(p);
 	}
 	snprintf(path, sizeof path, "%s/config.json", folder);
@@ -539,11 +526,10 @@ static void test_wrong(void **state)
 	char *tied = strstr(text, "\"tie_word_embeddings\":true");
 	char without[1001];
 	assert_non_null(tied);
-	snprintf(without, sizeof without, "%.*s\"tie_word_embeddings\":false%s",
-	         (int)(tied - text), text, tied + 26);
+	snprintf(without, sizeof without, "%.*s\"tie_word_embeddings\":false%s", (int)(tied - text),
+	         text, tied + 26);
 	write_config(without);
-	assert_int_equal(kvarc_predictor_open_blind(&p, folder, 4, &common),
-	                 KVARC_OK);
+	assert_int_equal(kvarc_predictor_open_blind(&p, folder, 4, &common), KVARC_OK);
 	assert_int_equal(kvarc_predictor_digest(p, digest), KVARC_OPTIONS);
 	assert_non_null(strstr(error.text, "output"));
 	kvarc_predictor_close(&p);
@@ -554,9 +540,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_definition), cmocka_unit_test(test_ties),
-		cmocka_unit_test(test_ways),
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_others), cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_ways),       cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_ranges),     cmocka_unit_test(test_others),
+		cmocka_unit_test(test_wrong),
 	};
 	if (make_folder())
 		return 1;

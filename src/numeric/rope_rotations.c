@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rope_turns.c - frequencies of rotary embeddings, the same on every machine
+ * rope_rotations.c - frequencies of rotary embeddings, the same on every machine
  *
  * Predictors of models depend on each bit of them, so no library function is used, but
  * integers alone.
  */
-#include "rope_turns.h"
+#include "rope_rotations.h"
 
 #include <string.h>
 
@@ -28,8 +28,8 @@ uint64_t kvi_rope_log(double theta)
 	uint64_t log = (bits >> 52) - 1023;
 	uint64_t y = (bits << 11) | (uint64_t)1 << 63; /* 1 <= y < 2, in 2^-63 */
 	for (int i = 0; i < FRACTION; i++) {
-		y = mul_high(y, y);          /* in 2^-62 */
-		log = log << 1 | y >> 63;    /* 2 or more? */
+		y = mul_high(y, y);       /* in 2^-62 */
+		log = log << 1 | y >> 63; /* 2 or more? */
 		y <<= !(y >> 63);
 	}
 	return log;
@@ -46,11 +46,10 @@ static uint64_t exp2_fixed(uint64_t x)
 	return r;
 }
 
-uint64_t kvi_rope_turns(uint64_t log_theta, uint32_t i, uint32_t rotary)
+uint64_t kvi_rope_rotations(uint64_t log_theta, uint32_t i, uint32_t rotary)
 {
 	const uint64_t log_2pi = 0x054d90e6931bbeeb; /* log2(2 pi) in 2^-57 */
-	uint64_t e = log_theta / rotary * (2 * i) +
-	             log_theta % rotary * (2 * i) / rotary + log_2pi;
+	uint64_t e = log_theta / rotary * (2 * i) + log_theta % rotary * (2 * i) / rotary + log_2pi;
 	uint64_t whole = (e >> FRACTION) + 1; /* 2^-e = 2^(whole - e) / 2^whole */
 	uint64_t rest = (whole << FRACTION) - e;
 	uint64_t f = rest >> FRACTION ? (uint64_t)1 << 63 >> (whole - 2)

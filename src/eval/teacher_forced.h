@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * teacher_forced.h - what a model says after a cache, its continuation being told token by token
+ *
+ * Caches are tensors in memory: of archives and codecs nothing is known here. The same kernels go
+ * through the same tokens whatever the cache, so that caches with the same elements have the
+ * same logits, bit for bit.
+ */
+#ifndef KVI_TEACHER_FORCED_H
+#define KVI_TEACHER_FORCED_H
+
+#include "divergence.h"
+#include "predictor_handle.h"
+#include "exact/head.h"
+
+enum { KVI_TEACHER_FORCED_STEP = 256 }; /* tokens that a run takes at once */
+
+/* Rows of the first n tokens of a cache, keys after RoPE. Tokens that were dropped are not there.
+ * */
+struct kvi_teacher_forced_cache {
+	const kvarc_view *views; /* one a tensor of the geometry */
+	uint64_t n;
+};
+/* Tokens that come after the cache, at their own positions. Must stay as long as it is in hand. */
+struct kvi_teacher_forced_text {
+	const int32_t *ids, *positions;
+	size_t n;
+};
+
+/* kvi_run_put; tests have others. */
+typedef kvarc_ret (*kvi_teacher_forced_put)(struct kvi_run *run, size_t layer, size_t at,
+                                            const float *k, const float *v, size_t stride,
+                                            size_t n);
+
+struct kvi_teacher_forced_options {
+	const kvarc_predictor *predictor; /* a model, with a head */
+	struct kvi_arithmetic arithmetic;
+	const kvarc_geometry *geometry; /* of the caches; must stay */
+	uint32_t track;
+	const struct kvi_alloc *alloc;
+	struct kvi_pool *pool;
+	uint32_t isa_mask;
+	kvi_teacher_forced_put put; /* NULL: kvi_run_put */
+};
+
+struct kvi_teacher_forced;
+
+/* On failure *f is NULL. Returns OK, MEM, MEMLIMIT, PREDICTOR (the cache is not the model's),
+ * OPTIONS (no model, or one without a head), and as kvi_predictor_head. */
+kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **f,
+                                  const struct kvi_teacher_forced_options *o, kvarc_error *error);
+void kvi_teacher_forced_close(struct kvi_teacher_forced **f); /* NULL-safe */
+
+/*
+ * Makes the cache of a text, as an engine in exact arithmetic that stores it so: attention sees the
+ * elements. views: one a tensor, are filled. Returns OK, MEM, MEMLIMIT, DATA (an id or
+ * position that the model lacks).
+ */
+kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *f,
+                                     const struct kvi_teacher_forced_text *text,
+                                     const kvarc_view *views);
+/* Who looks on meanwhile, at tokens [t0, t0 + n); NULL: not wanted. What a call returns ends it. */
+struct kvi_teacher_forced_observer {
+	void *opaque;
+	/* of a layer, whose keys are in the cache */
+	kvarc_ret (*queries)(void *opaque, size_t layer, const struct kvi_queries *q, size_t t0,
+	                     size_t n);
+	/* of what comes after each of them */
+	kvarc_ret (*logits)(void *opaque, const struct kvi_logits *z, size_t t0, size_t n);
+	kvarc_ret (*done)(void *opaque, size_t t0, size_t n);
+};
+kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *f,
+                                      const struct kvi_teacher_forced_text *text,
+                                      const kvarc_view *views,
+                                      const struct kvi_teacher_forced_observer *watch);
+/* Keys of up to KVI_TEACHER_FORCED_STEP tokens of a layer as attention sees them: rows of kv heads
+ * x head channels, in slots, rotated. */
+void kvi_teacher_forced_keys(const struct kvi_teacher_forced *f, size_t layer,
+                             const kvarc_view *views, uint64_t t0, size_t n, float *k);
+/*
+ * Logits of all tokens of a text after the exact cache, to be kept: text->n x vocabulary floats.
+ * Keys and values of the text are rounded to the elements of the cache. Returns as above, and
+ * OPTIONS (tokens were dropped, and layers have windows: places are not positions).
+ */
+kvarc_ret kvi_teacher_forced_exact(struct kvi_teacher_forced *f,
+                                   const struct kvi_teacher_forced_cache *cache,
+                                   const struct kvi_teacher_forced_text *text);
+/* The same text after another cache, compared; text->n of d. Returns the same. */
+kvarc_ret kvi_teacher_forced_compare(struct kvi_teacher_forced *f,
+                                     const struct kvi_teacher_forced_cache *cache,
+                                     struct kvi_divergence *d);
+
+/* rows.c: n tokens from t0 on of a tensor as rows of heads x channels, keys in slots, and the other
+ * way round, rounded: x then has what was stored. */
+struct kvi_teacher_forced_rows {
+	const kvarc_geometry *geometry;
+	const kvarc_tensor *tensor;
+	const kvarc_view *view; /* NULL: rounded alone */
+	uint64_t t0;
+	size_t n;
+	uint8_t *elements; /* room for them, packed */
+};
+void kvi_teacher_forced_load(const struct kvi_teacher_forced_rows *r, float *x);
+void kvi_teacher_forced_store(const struct kvi_teacher_forced_rows *r, float *x);
+
+#endif
