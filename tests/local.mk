@@ -332,6 +332,12 @@ tests_unit_test_train_fit_SOURCES = tests/unit/test_train_fit.c \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 tests_unit_test_train_fit_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
 
+check_PROGRAMS += tests/unit/test_train_klt
+TESTS += tests/unit/test_train_klt
+tests_unit_test_train_klt_SOURCES = tests/unit/test_train_klt.c \
+	tests/unit/stream_util.c tests/unit/stream_util.h
+tests_unit_test_train_klt_LDADD = libkvi.la $(CMOCKA_LIBS) -lm
+
 # Models.
 check_PROGRAMS += tests/unit/test_weights tests/unit/test_weights_bad
 TESTS += tests/unit/test_weights tests/unit/test_weights_bad

@@ -7,6 +7,7 @@
  * alone, so that the same caches give the same profile everywhere.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "basis.h"
@@ -50,7 +51,7 @@ struct basis {
 	size_t all;    /* tokens */
 	double rms;    /* of all elements about their means */
 	double *unit;  /* of each head: what its coefficients are multiples of, near it */
-	bool bad;
+	bool too_few;  /* tokens for the channels */
 };
 
 /* A block of a cache as numbers by slot, keys turned back. Tokens that are not finite are left
@@ -446,8 +447,10 @@ static kvarc_ret add_report(struct basis *b)
 static kvarc_ret fit(struct basis *b, const struct kvi_train_below *below)
 {
 	kvarc_ret ret = each_cache(b, take_sums);
-	if (!ret && b->n < (double)b->hc)
+	if (!ret && b->n < (double)b->hc) {
+		b->too_few = true;
 		ret = KVARC_END;
+	}
 	if (!ret)
 		ret = centre(b);
 	if (!ret)
@@ -467,6 +470,27 @@ static void keep(struct basis *b, struct kvi_train_below *below)
 	if (b->z)
 		kvi_train_below_keep(b->t, below, b->m, b->z, rms * rms / 64);
 	b->z = NULL;
+}
+
+/* Says why a tensor has no transform. The first reason is an error when no tensor has one. */
+static void explain(const struct basis *b)
+{
+	kvarc_trainer *t = b->t;
+	const unsigned layer = b->m->layer;
+	const char *kind = b->m->kind == KVARC_KEY ? "keys" : "values";
+	char why[160];
+	if (b->too_few)
+		snprintf(why, sizeof why,
+		         "its %s have %.0f tokens to fit for %zu channels: at "
+		         "least %zu are needed; the first %d, and those with infinities or NaNs, "
+		         "do not count",
+		         kind, b->n, b->hc, b->hc, SINKS);
+	else
+		snprintf(why, sizeof why, "its %s do not vary, or their numbers are out of range",
+		         kind);
+	kvi_train_note(t, "layer %u: no transform, %s", layer, why);
+	if (!t->no_transform[0])
+		snprintf(t->no_transform, sizeof t->no_transform, "layer %u: %s", layer, why);
 }
 
 static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
@@ -496,10 +520,7 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s, si
 	if (!ret)
 		keep(&b, below);
 	if (ret == KVARC_END) {
-		kvi_train_note(t,
-		               "layer %u: no transform, its %s are too few or "
-		               "do not vary",
-		               (unsigned)x->layer, x->kind == KVARC_KEY ? "keys" : "values");
+		explain(&b);
 		p->n_models--;
 		kvi_model_free(p, b.m);
 		ret = KVARC_OK;

@@ -94,6 +94,11 @@ static kvarc_ret open_profile(kvarc_trainer *t)
 static kvarc_ret finish_profile(kvarc_trainer *t)
 {
 	kvarc_profile *h = t->profile;
+	if (t->options.levels == 1u << KVI_LEVEL_BASIS && h->profile->n_models == 0)
+		return kvi_fail(t->error, KVARC_GEOMETRY, "no transform can be fitted: %s",
+		                t->no_transform[0] ? t->no_transform
+		                                   : "transforms are for keys and values, "
+		                                     "and there are none");
 	kvarc_ret ret = kvi_profile_finish(h->profile);
 	if (!ret)
 		ret = kvi_profile_handle_finish(h);

@@ -87,6 +87,7 @@ struct kvarc_trainer {
 	double stands_for;                     /* tracks: all but one of so many are left out */
 	struct kvi_train_predictor *predictor; /* NULL: none, levels 2 and 3 */
 	size_t n_without_ids;                  /* tracks that no model can predict: left out */
+	char no_transform[192]; /* of a run with bases: why the first tensor without one has none */
 	size_t n_report, cap_report;
 	kvarc_trained *report;
 	/* during the run */

@@ -29,5 +29,7 @@ cmp a.kvp b.kvp
 kv train --klt -q -f --model model.gguf -o b.kvp short.safetensors
 kv train --klt -q -f --model headless.gguf -o b.kvp c.safetensors
 kv train --klt -f --model model.gguf -o b.kvp tensors
+small_cache 10 > ten.safetensors
+kv train --klt -f -o b.kvp ten.safetensors
 echo no >> no-model
 kv train --klt -f --model no-model -o b.kvp c.safetensors
