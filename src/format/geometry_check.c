@@ -150,8 +150,10 @@ kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
                             const kvarc_geometry *from)
 {
 	*to = (kvarc_geometry){ 0 };
-	return copy_ropes(to, alloc, from) && copy_tracks(to, alloc, from) &&
-	                       copy_tensors(to, alloc, from)
-	               ? KVARC_OK
-	               : kvi_alloc_error(alloc);
+	if (copy_ropes(to, alloc, from) && copy_tracks(to, alloc, from) &&
+	    copy_tensors(to, alloc, from))
+		return KVARC_OK;
+	kvarc_ret ret = kvi_alloc_error(alloc);
+	kvi_geometry_free(to, alloc);
+	return ret;
 }

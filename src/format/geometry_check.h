@@ -37,8 +37,8 @@ static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const k
 /* NULL when the values can be stored, else what is wrong, static storage. */
 const char *kvi_geometry_wrong(const kvarc_geometry *g);
 
-/* Makes a copy with memory of its own, to be freed by kvi_geometry_free, also
- * after a failure. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
+/* Makes a copy with memory of its own, to be freed by kvi_geometry_free; after a failure *to is
+ * empty. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
                             const kvarc_geometry *from);
 void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc);
