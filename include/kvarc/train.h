@@ -112,9 +112,12 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_write(kvarc_trainer *t, uint6
 /* Tokens of all tracks added so far, but of those that are only measured. */
 KVARC_API uint64_t kvarc_trainer_tokens(const kvarc_trainer *t);
 
-/* Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens; for transforms also: of no tensor one can
- * be fitted, the error says why), PROG (called twice), or what a reader returned; with predictor also PREDICTOR (the caches are not of it), and as kvarc_eval_open
- * and kvarc_eval_sequence. */
+/*
+ * Fits. Returns OK, MEM, MEMLIMIT, IO, GEOMETRY (no tokens; for transforms also: none can be
+ * fitted to any tensor, the error says why), PROG (called twice), or what a reader returned;
+ * with a predictor also PREDICTOR (the caches are not of it), and as kvarc_eval_open and
+ * kvarc_eval_sequence.
+ */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_run(kvarc_trainer *t);
 /* The profile, once: the caller closes it. Returns OK, PROG, END (with KVARC_TRAIN_IN_FILE and
  * no model: it would not save what it costs). */

@@ -142,8 +142,8 @@ static void print_title(const char *file, const struct bench_cache *c, const str
 	units_bytes(size, sizeof(size), c->raw_bytes);
 	msg_put_safe(stdout, msg_name(file));
 	printf(": %s of tensors, in memory, fastest of %u\n", size, o->repeat);
-	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", o->n_tiers ? -TIER_WIDTH : 5,
-	       o->n_tiers ? "tier" : "level", "kernels", "threads", "encode", "decode", "bits/el.",
+	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", o->tiers.n ? -TIER_WIDTH : 5,
+	       o->tiers.n ? "tier" : "level", "kernels", "threads", "encode", "decode", "bits/el.",
 	       "ratio", "memory");
 }
 
@@ -153,7 +153,7 @@ void cmd_bench(const struct options *o)
 
 	if (!paths_check_reading(o) || !profiles_check_level(o, false))
 		return;
-	if (o->n_tiers && o->level_given) {
+	if (o->tiers.n && o->level_given) {
 		msg_error(NULL, "bench: --tier lossless:LEVEL has the level");
 		return;
 	}

@@ -108,9 +108,9 @@ static void print_json(const char *file, const struct shape *s, kvarc_reader *r,
 /* Every --identity must match. */
 static void demand(const struct options *o, const char *file, kvarc_reader *r)
 {
-	for (size_t i = 0; i < o->n_identity; i++) {
-		const char *wanted = strchr(o->identity[i], '=') + 1;
-		char *key = strndup(o->identity[i], (size_t)(wanted - 1 - o->identity[i]));
+	for (size_t i = 0; i < o->identity.n; i++) {
+		const char *wanted = strchr(o->identity.p[i], '=') + 1;
+		char *key = strndup(o->identity.p[i], (size_t)(wanted - 1 - o->identity.p[i]));
 		const char *value = key ? kvarc_reader_identity(r, key) : NULL;
 
 		if (!key)

@@ -44,7 +44,7 @@ struct pack_job {
  * the rest. */
 static const char *rope_of(const struct options *o)
 {
-	bool for_free = o->model || o->n_profiles;
+	bool for_free = o->model || o->profiles.n;
 
 	return o->rope || o->level > 0 || for_free ? o->rope : "none";
 }
@@ -216,7 +216,7 @@ static bool choose_profile(struct pack_job *j, kvarc_writer_options *wo)
 {
 	bool ok = true;
 
-	if (j->o->n_tiers) {
+	if (j->o->tiers.n) {
 		wo->lossy = &j->tier;
 		wo->level = j->o->level_given ? j->o->level : 1;
 		ok = profiles_tier(j->o, &j->tier, kvarc_import_geometry(j->im), wo);
@@ -419,8 +419,8 @@ static bool check_scores(const struct options *o, const kvarc_lossy *tier)
  * missing. */
 static const char *limit_of_tier(const struct options *o)
 {
-	bool first = o->n_tiers == 2 && o->tiers[0] == o->near_tier;
-	bool second = o->n_tiers == 2 && o->tiers[1] == o->near_tier;
+	bool first = o->tiers.n == 2 && o->tiers.p[0] == o->near_tier;
+	bool second = o->tiers.n == 2 && o->tiers.p[1] == o->near_tier;
 
 	return first != second ? strchr(o->near_tier, ':') + 1 : NULL;
 }
@@ -429,22 +429,22 @@ static const char *limit_of_tier(const struct options *o)
 static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_error)
 {
 	const char *limit = limit_of_tier(o);
-	bool is_first = o->n_tiers && (!limit || o->tiers[0] != o->near_tier);
-	const char *text = o->n_tiers ? o->tiers[!is_first] : NULL;
+	bool is_first = o->tiers.n && (!limit || o->tiers.p[0] != o->near_tier);
+	const char *text = o->tiers.n ? o->tiers.p[!is_first] : NULL;
 	kvarc_error error = { 0 };
 	char *end;
 
 	*max_error = limit ? strtod(limit, &end) : 0;
-	if (o->n_tiers > 1 && !limit)
+	if (o->tiers.n > 1 && !limit)
 		msg_error(NULL, "pack: one --tier or --max-error at a time");
-	else if (o->remove && o->n_tiers)
+	else if (o->remove && o->tiers.n)
 		msg_error(NULL, "pack: --rm would delete data that --tier cannot "
 		                "restore");
 	else if (text && kvarc_lossy_parse(tier, text, &error))
 		msg_error(NULL, "pack: %s", error.text);
 	else if (o->near_tier && o->max_kl > 0)
 		msg_error(NULL, "pack: one of --max-kl and --max-error at a time");
-	else if (o->max_kl > 0 && !(o->n_tiers && o->model))
+	else if (o->max_kl > 0 && !(o->tiers.n && o->model))
 		msg_error(NULL, "pack: --max-kl needs --tier and the model "
 		                "(--model)");
 	else if (limit && tier->tier != KVARC_TIER_HAD && tier->tier != KVARC_TIER_KLT)

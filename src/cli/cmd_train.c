@@ -58,7 +58,7 @@ static bool fits(const struct training *t)
 
 static size_t n_caches(const struct options *o)
 {
-	return o->n_files + o->n_measure;
+	return o->n_files + o->measure.n;
 }
 
 static bool open_trainer(struct training *t)
@@ -72,7 +72,7 @@ static bool open_trainer(struct training *t)
 	to.predictor = weighs(o);
 	if ((to.model || to.predictor) && !o->memlimit) /* as large as the model */
 		to.common.memlimit = UINT64_MAX;
-	to.held_out = o->held_out;
+	to.held_out = (unsigned)o->held_out;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
 	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
 	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0) |
@@ -186,8 +186,8 @@ static bool add_measured(struct training *t)
 	const struct options *o = t->o;
 	bool ok = kvarc_trainer_held_out(t->trainer, 100) == KVARC_OK;
 
-	for (size_t i = 0; i < o->n_measure && ok; i++)
-		ok = add(t, &t->caches[o->n_files + i], o->measure[i]);
+	for (size_t i = 0; i < o->measure.n && ok; i++)
+		ok = add(t, &t->caches[o->n_files + i], o->measure.p[i]);
 	return ok;
 }
 
@@ -228,9 +228,9 @@ static bool identify(struct training *t)
 	         kvarc_trainer_tokens(t->trainer));
 	ok = set_identity(t, "created_by", "kvarc " KVARC_VERSION_STRING) &&
 	     set_identity(t, "fitted_on", fitted) && (!name || set_identity(t, "model", name));
-	for (size_t i = 0; i < o->n_identity && ok; i++) {
-		const char *equal = strchr(o->identity[i], '=');
-		char *key = strndup(o->identity[i], (size_t)(equal - o->identity[i]));
+	for (size_t i = 0; i < o->identity.n && ok; i++) {
+		const char *equal = strchr(o->identity.p[i], '=');
+		char *key = strndup(o->identity.p[i], (size_t)(equal - o->identity.p[i]));
 		ok = key && set_identity(t, key, equal + 1);
 		free(key);
 	}
@@ -297,7 +297,7 @@ static bool fit(struct training *t)
 
 	if (fits(t))
 		return run(t);
-	if (o->level_given || o->n_identity || o->klt) {
+	if (o->level_given || o->identity.n || o->klt) {
 		msg_error(NULL, "train: --level and --identity are for what is fitted; "
 		                "there are only profiles");
 		return false;
@@ -329,7 +329,7 @@ static void train(struct training *t)
 		ok = add(t, &t->caches[i], o->files[i]);
 	ok = ok && add_written(t);
 	ok = ok && (!fits(t) || identify(t));
-	ok = ok && (o->n_measure == 0 || add_measured(t));
+	ok = ok && (o->measure.n == 0 || add_measured(t));
 	if (!ok || !output_open(&t->out, o->output, o->force ? OUTPUT_FORCE : 0, 0))
 		return;
 	if (!fit(t) || !merge(t) || !write_profile(t))
@@ -372,7 +372,7 @@ static bool check(const struct options *o)
 		                "--level 7");
 		return false;
 	}
-	if (o->klt && (o->level_given || o->no_stages || o->write || o->n_measure)) {
+	if (o->klt && (o->level_given || o->no_stages || o->write || o->measure.n)) {
 		msg_error(NULL, "train: --klt fits transforms alone, without --level, "
 		                "--measure, --generate and --no-stages");
 		return false;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "option_ids.h"
+#include "option_values.h"
 #include "options.h"
 
 static const char note[] = "# SPDX-License-Identifier: BSD-3-Clause\n"
@@ -17,7 +17,7 @@ static void print_words(const struct verb *v)
 		printf(" --%s", r->name);
 		if (r->letter)
 			printf(" -%c", r->letter);
-		if (r->id == OPT_LEVEL)
+		if (r->value.set == options_set_level)
 			printf(" -0 -1");
 	}
 }
@@ -112,7 +112,7 @@ static void print_zsh_option(const struct option_row *r)
 	else if (r->arg)
 		printf(":%s: ", r->arg);
 	printf("' \\\n");
-	if (r->id == OPT_LEVEL)
+	if (r->value.set == options_set_level)
 		printf("            '-0[fast]' '-1[small]' \\\n");
 }
 

@@ -10,7 +10,6 @@
 
 #include "library.h"
 #include "message.h"
-#include "option_ids.h"
 #include "paths.h"
 #include "progress.h"
 #include "score_files.h"
@@ -38,7 +37,7 @@ static bool may_predict(const struct options *o)
 	bool reads = o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_EVAL);
 
 	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 || scores_kind(o) ||
-	                    (o->level_given ? o->level >= LEVEL_MODEL : o->n_profiles > 0));
+	                    (o->level_given ? o->level >= LEVEL_MODEL : o->profiles.n > 0));
 }
 
 /* The library's text, which may name the file itself. */

@@ -21,6 +21,12 @@ enum {
 	VERB_ALL = 0x37f
 };
 
+/* Values of an option that may be repeated, in the order of the command line. */
+struct option_list {
+	const char **p;
+	size_t n;
+};
+
 /* What the command line said. Strings belong to argv. */
 struct options {
 	const struct verb *verb;
@@ -28,15 +34,10 @@ struct options {
 	size_t n_files;
 	const char *output; /* -o; "-" after -c */
 	const char *rope, *model, *kv_rule, *axes, *to, *plot;
-	const char **identity; /* "key=value" */
-	size_t n_identity;
-	const char **profiles;
-	size_t n_profiles;
-	const char **measure;
-	size_t n_measure;
-	const char **tiers; /* near:ERROR of --max-error among them */
+	struct option_list identity; /* "key=value" */
+	struct option_list profiles, measure;
+	struct option_list tiers; /* near:ERROR of --max-error among them */
 	char *near_tier;
-	size_t n_tiers;
 	uint64_t sequences, prefix, continuation, group;
 	double max_kl;      /* 0: not given */
 	const char *scores; /* "h2o", "surprisal", or a file */
@@ -45,7 +46,8 @@ struct options {
 	unsigned dtype;      /* kvarc_dtype */
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
-	unsigned threads, repeat, held_out;
+	uint64_t held_out;
+	unsigned threads, repeat;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;            /* as in kvarc_predictor_open_blind; 0: it sees the token */
@@ -70,8 +72,30 @@ struct verb {
 /* How completions fill the argument of an option. */
 enum arg_kind { ARG_NONE, ARG_FILE, ARG_VALUE, ARG_CHOICE };
 
+/* What an option does with its value. */
+enum option_type {
+	OPTION_FLAG,   /* bool = true; takes no value */
+	OPTION_STRING, /* const char * = the text of argv */
+	OPTION_LIST,   /* struct option_list, one more */
+	OPTION_CHOICE, /* unsigned = number of the choice, from 1 */
+	OPTION_NUMBER, /* uint64_t between min and max */
+	OPTION_CALL,   /* what `set` does */
+	OPTION_HELP    /* shows the help of the verb */
+};
+
+struct option_row;
+/* Takes a value, NULL for options without one. Returns 0, or -1 after a message. */
+typedef int option_set_fn(struct options *o, const struct option_row *r, const char *value);
+
+struct option_value {
+	enum option_type type;
+	size_t at;          /* offset of the member in struct options */
+	uint64_t min, max;  /* OPTION_NUMBER */
+	const char *wanted; /* "give ..." of a wrong value */
+	option_set_fn *set; /* OPTION_CALL */
+};
+
 struct option_row {
-	int id;
 	char letter; /* 0: none */
 	const char *name;
 	const char *arg; /* name of the argument, NULL: none */
@@ -79,6 +103,7 @@ struct option_row {
 	const char *choices; /* separated by blanks, for ARG_CHOICE */
 	unsigned verbs;
 	const char *help;
+	struct option_value value;
 };
 
 /* End with a row whose name is NULL. */

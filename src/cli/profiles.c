@@ -85,16 +85,16 @@ static kvarc_profile *open_file(const char *path)
 bool profiles_open(const struct options *o)
 {
 	all.o = o;
-	if (o->n_profiles == 0)
+	if (o->profiles.n == 0)
 		return true;
-	all.given = calloc(o->n_profiles, sizeof(void *));
+	all.given = calloc(o->profiles.n, sizeof(void *));
 	if (!all.given) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 0; i < o->n_profiles; i++) {
-		kvarc_profile *p = open_file(o->profiles[i]);
-		if (!p || !add(p, o->profiles[i]))
+	for (size_t i = 0; i < o->profiles.n; i++) {
+		kvarc_profile *p = open_file(o->profiles.p[i]);
+		if (!p || !add(p, o->profiles.p[i]))
 			return false;
 		all.given[all.n_given++] = p;
 	}
@@ -331,7 +331,7 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 /* Profiles that predict nothing are for tiers, or for what is read. */
 static bool transforms_serve(const struct options *o)
 {
-	if (o->verb->bit != VERB_PACK || o->n_tiers)
+	if (o->verb->bit != VERB_PACK || o->tiers.n)
 		return true;
 	msg_error(all.list[0].path, "has transforms for lossy tiers alone: say "
 	                            "--tier klt:RATE, or leave it out");

@@ -87,8 +87,8 @@ static bool add_all(struct tiers *t, const char *names, const struct options *o)
 
 bool tiers_parse(struct tiers *t, const struct options *o)
 {
-	for (size_t i = 0; i < o->n_tiers; i++) {
-		if (!add_all(t, o->tiers[i], o))
+	for (size_t i = 0; i < o->tiers.n; i++) {
+		if (!add_all(t, o->tiers.p[i], o))
 			return false;
 	}
 	return true;

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* option_values.h - takes the values of options; the table of options names these functions */
+#ifndef KVARC_CLI_OPTION_VALUES_H
+#define KVARC_CLI_OPTION_VALUES_H
+
+#include "options.h"
+
+/*
+ * Takes a value of the command line by the type of the option; value is NULL for an option
+ * without one, and must stay as long as o. Returns 0, or -1 after a message that says what the
+ * option wants.
+ */
+int options_set(struct options *o, const struct option_row *r, const char *value);
+
+/* Options of type OPTION_CALL, each as option_set_fn. A declaration stands for all of them. */
+option_set_fn options_set_stdout, options_set_quiet, options_set_verbose, options_set_level,
+	options_set_threads, options_set_memory, options_set_isa, options_set_layers,
+	options_set_tokens, options_set_track, options_add_max_error, options_add_identity,
+	options_set_predict, options_set_to, options_set_dtype, options_set_max_kl,
+	options_set_first_token, options_set_repeat;
+
+#endif
