@@ -328,13 +328,30 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	return false;
 }
 
-/* Profiles that predict nothing are for tiers, or for what is read. */
-static bool transforms_serve(const struct options *o)
+/* The highest level that needs the model and that the profile has, 0: none. */
+static int level_with_model(const kvarc_profile *p)
 {
+	for (int level = LEVEL_MODELS; level >= LEVEL_MODEL; level--)
+		if (has_level(p, level))
+			return level;
+	return 0;
+}
+
+/* Profiles that predict nothing without a model are for tiers, or for what is read. */
+static bool none_serves(const struct options *o)
+{
+	int level = level_with_model(all.given[0]);
+
 	if (o->verb->bit != VERB_PACK || o->tiers.n)
 		return true;
-	msg_error(all.list[0].path, "has transforms for lossy tiers alone: say "
-	                            "--tier klt:RATE, or leave it out");
+	if (level)
+		msg_error(all.list[0].path,
+		          "holds statistics for level %d, which needs the model: "
+		          "add -%d --model FILE",
+		          level, level);
+	else
+		msg_error(all.list[0].path, "has transforms for lossy tiers alone: say "
+		                            "--tier klt:RATE, or leave it out");
 	return false;
 }
 
@@ -353,7 +370,7 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 			best = i;
 	}
 	if (best == all.n_given)
-		return transforms_serve(o);
+		return none_serves(o);
 	wo->profile = all.given[best];
 	wo->level = level_of(o, wo->profile, g);
 	wo->profile_name = paths_base(all.list[best].path);

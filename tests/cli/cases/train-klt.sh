@@ -29,6 +29,9 @@ cmp a.kvp b.kvp
 kv train --klt -q -f --model model.gguf -o b.kvp short.safetensors
 kv train --klt -q -f --model headless.gguf -o b.kvp c.safetensors
 kv train --klt -f --model model.gguf -o b.kvp tensors
+kv train -q -6 --model model.gguf -o six.kvp c.safetensors
+kv pack --profile six.kvp -o x.kva c.safetensors
+kv pack -q -6 --profile six.kvp --model model.gguf -o x.kva c.safetensors
 small_cache 10 > ten.safetensors
 kv train --klt -f -o b.kvp ten.safetensors
 echo no >> no-model
