@@ -6,6 +6,7 @@
 #include "token_blind.h"
 #include "exact/head.h"
 
+/* Most candidates for one token. */
 enum { KVI_CANDIDATES_MAX = 16 };
 
 /* Of one token: n candidates, or of an expected embedding one, with its row. */

@@ -19,6 +19,7 @@ enum kvi_proxy_layer {
 	                      * nothing to look back at */
 	KVI_PROXY_ATTENTION
 };
+/* Whether the proxy measures a layer, and if not, why. */
 enum kvi_proxy_layer kvi_proxy_has(const struct kvi_proxy *p, uint32_t layer);
 
 /*

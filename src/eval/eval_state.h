@@ -15,6 +15,7 @@ struct kvi_eval_cache {
 	uint64_t n;        /* tokens that are there */
 };
 
+/* An evaluation: the model's exact cache of a prefix, and what archives of it give back. */
 struct kvarc_eval {
 	kvarc_eval_options o;
 	struct kvi_alloc alloc;
@@ -44,6 +45,7 @@ kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
 /* Without a model: rooms for both caches, and threads. Continuation 0. Returns OK, MEM, MEMLIMIT.
  * */
 kvarc_ret kvi_eval_start_caches(kvarc_eval *e);
+/* Closes what an evaluation opened for its run; the handle stays. */
 void kvi_eval_stop(kvarc_eval *e);
 /* So many tokens more are done. Returns OK, IO (the callback says stop). */
 kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens);

@@ -5,6 +5,7 @@
 
 #include "teacher_forced.h"
 
+/* What token scores are computed with; all pointers must stay meanwhile. */
 struct kvi_scores_options {
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;

@@ -7,6 +7,7 @@
 
 /* Of the caches of an evaluation: tensors, and heads of all of them. */
 const kvarc_geometry *kvi_sensitivity_geometry(const kvarc_eval *e);
+/* Number of KV heads of all layers, keys and values counted apart. */
 size_t kvi_sensitivity_heads(const kvarc_eval *e);
 /* A sequence, prefix and continuation. */
 size_t kvi_sensitivity_tokens(const kvarc_eval *e);

@@ -32,6 +32,7 @@ typedef kvarc_ret (*kvi_teacher_forced_put)(struct kvi_run *run, size_t layer, s
                                             const float *k, const float *v, size_t stride,
                                             size_t n);
 
+/* What a teacher-forced run is opened with. */
 struct kvi_teacher_forced_options {
 	const kvarc_predictor *predictor; /* a model, with a head */
 	struct kvi_arithmetic arithmetic;
@@ -69,6 +70,8 @@ struct kvi_teacher_forced_observer {
 	kvarc_ret (*logits)(void *opaque, const struct kvi_logits *z, size_t t0, size_t n);
 	kvarc_ret (*done)(void *opaque, size_t t0, size_t n);
 };
+/* The same as kvi_teacher_forced_prefill, with an observer; NULL: none. Returns as that, or what
+ * the observer did. */
 kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *f,
                                       const struct kvi_teacher_forced_text *text,
                                       const kvarc_view *views,
@@ -100,7 +103,10 @@ struct kvi_teacher_forced_rows {
 	size_t n;
 	uint8_t *elements; /* room for them, packed */
 };
+/* Reads the rows of r->n tokens as floats, keys in slot order; x: n rows without gaps. */
 void kvi_teacher_forced_load(const struct kvi_teacher_forced_rows *r, float *x);
+/* Rounds the rows to the tensor's type and stores them, if there is a view; x then has the
+ * rounded values. */
 void kvi_teacher_forced_store(const struct kvi_teacher_forced_rows *r, float *x);
 
 #endif

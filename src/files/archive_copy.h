@@ -15,6 +15,7 @@
 #define KVI_COPY_OUT UINT32_MAX
 
 struct kvi_copy;
+/* What a copy finds at a token of the source. */
 struct kvi_copy_found {
 	uint64_t t0, n; /* its tokens in the reader's track; n = 0: there is none */
 	bool lossy;     /* it has chunks of a lossy tier */

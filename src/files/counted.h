@@ -7,6 +7,7 @@
 
 #include "kvarc.h"
 
+/* A sink that counts the bytes which it passes on. */
 struct kvi_counted {
 	kvarc_sink to;
 	uint64_t bytes;

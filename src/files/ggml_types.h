@@ -8,6 +8,7 @@
 
 #include "kvarc.h"
 
+/* Most fields of a block type. */
 enum { KVI_GGML_PLANES_MAX = 4 };
 
 /* One field of a block: `elems` elements of `dtype`, `offset` bytes into it. */
@@ -18,6 +19,7 @@ struct kvi_ggml_plane {
 	uint8_t elems;
 };
 
+/* A block type of ggml: its size and its fields. */
 struct kvi_ggml_type {
 	int32_t type; /* number in a llama.cpp file */
 	const char *name;

@@ -9,6 +9,7 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
+/* What the metadata of a GGUF model file say that helps to import a cache. */
 struct kvi_gguf {
 	bool present;
 	char arch[32];

@@ -16,6 +16,7 @@
 #include "util/bytes.h"
 #include "util/list.h"
 
+/* Limits of what an import takes from a file. */
 enum {
 	KVI_IMPORT_TRACKS_MAX = 4096,
 	KVI_IMPORT_TENSORS_MAX = 65536,
@@ -46,6 +47,7 @@ struct kvi_imp_run {
 	int64_t first;
 };
 
+/* A token axis of the import, with the positions and ids of its tokens. */
 struct kvi_imp_track {
 	kvarc_track pub;
 	char label[48];
@@ -78,6 +80,7 @@ struct kvi_imp_area {
 	uint32_t first_tensor, n_tensors;
 };
 
+/* An import: items (files), tracks, tensors, and the areas of tensors in items. */
 struct kvarc_import {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
@@ -113,6 +116,7 @@ struct kvarc_import {
  * taken back by the caller.
  */
 kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item);
+/* As kvi_import_llama, a safetensors file. */
 kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item);
 /* All items from `first` on that are npy files of one container, together. */
 kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);
@@ -126,6 +130,7 @@ kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src);
 /* Moves areas and token ids from members in place to item 0, the container, and drops all items:
  * the caller adds item 0. */
 void kvi_import_join_members(kvarc_import *im);
+/* Drops all items with their areas, tensors and tracks. */
 void kvi_import_drop_items(kvarc_import *im);
 /* Sets heads, channels and RoPE of key tensors that have none yet. */
 kvarc_ret kvi_import_find_ropes(kvarc_import *im);
@@ -133,7 +138,9 @@ kvarc_ret kvi_import_find_ropes(kvarc_import *im);
 /* Each adds to a growing array and returns the new entry, zeroed, or
  * NULL (kvi_import_full tells which error that is). */
 struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name);
+/* A track of n tokens. */
 struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n);
+/* An area of an item: bytes from offset on that hold elements of the track. */
 struct kvi_imp_area *kvi_import_add_area(kvarc_import *im, uint32_t item, uint32_t track,
                                          uint64_t offset, uint64_t bytes);
 /* The next area of the tensors of the last one, of other or the same tokens. */

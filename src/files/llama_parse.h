@@ -11,6 +11,7 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
+/* Magic numbers of llama.cpp files; most blobs of one. */
 enum {
 	KVI_LLAMA_SEQ_MAGIC = 0x67677371,      /* "ggsq" */
 	KVI_LLAMA_SESSION_MAGIC = 0x6767736e,  /* "ggsn" */
@@ -70,6 +71,7 @@ struct kvi_llama_checkpoint {
 	bool understood;                /* that state is sections */
 };
 
+/* Where the parts of a llama.cpp file lie. */
 struct kvi_llama_file {
 	struct kvi_llama_grammar grammar;
 	uint64_t memory_at;
@@ -89,6 +91,7 @@ struct kvi_llama_file {
  */
 kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
                           struct kvi_scan *s, const char **why);
+/* Frees what kvi_llama_parse allocated; *f is empty afterwards. */
 void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
 
 /* Reads the next cell: its position. False at a damaged one. */

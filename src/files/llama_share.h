@@ -40,6 +40,7 @@ struct kvi_llama_shared {
  */
 kvarc_ret kvi_llama_share(struct kvi_llama_shared *sh, const struct kvi_alloc *alloc,
                           struct kvi_scan *s, const struct kvi_llama_file *f, size_t like);
+/* Frees what kvi_llama_share allocated. */
 void kvi_llama_shared_free(struct kvi_llama_shared *sh, const struct kvi_alloc *alloc);
 /* Is the section one of the common track's? */
 bool kvi_llama_shares(const struct kvi_llama_shared *sh, size_t section);

@@ -9,8 +9,10 @@
 
 #include "kvarc.h"
 
+/* Most axes of a named tensor. */
 enum { KVI_NAMED_AXES_MAX = 8 };
 
+/* A tensor of a file that names its tensors (safetensors, npy). */
 struct kvi_named {
 	uint32_t item;
 	const char *name;

@@ -14,6 +14,7 @@ struct kvi_order {
 /* Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_order_make(struct kvi_order *o, const struct kvi_alloc *alloc,
                          const kvarc_geometry *g);
+/* Frees what kvi_order_make allocated. */
 void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc);
 
 /* Follows the chunks of one segment: each must continue where the last ended. */
@@ -22,6 +23,7 @@ struct kvi_order_walk {
 	uint32_t head;
 };
 
+/* Starts at the first chunk of a segment of the track. */
 void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o, uint32_t track);
 /* False: this chunk is not the next one. */
 bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o, const kvarc_geometry *g,

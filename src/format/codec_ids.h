@@ -39,6 +39,7 @@ enum {
 	KVI_CODEC_HAS_LANES = 16  /* its streams have lanes, in either order */
 };
 
+/* Name and properties of a codec number. */
 struct kvi_codec_id {
 	const char *name;
 	unsigned flags; /* KVI_CODEC_IS_* and KVI_CODEC_HAS_* */

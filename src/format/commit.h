@@ -10,26 +10,32 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
+/* The fixed part of a COMMIT payload. */
 struct kvi_commit {
 	uint64_t frames; /* before this one */
 	uint64_t offset; /* of this frame */
 	struct kvi_h128 chain;
 };
 
+/* Appends a COMMIT payload; tokens: n_tracks counts. Test out->failed afterwards. */
 void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c, const uint64_t *tokens,
                     size_t n_tracks);
 /* tokens takes n_tracks counts. False: not valid, or another number of tracks. */
 bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
                       const uint8_t *payload, size_t bytes);
 
+/* Sizes of a FOOTER payload, and of its whole frame. */
 enum { KVI_FOOTER_BYTES = 24, KVI_FOOTER_FRAME_BYTES = 72 };
 
+/* A FOOTER payload. */
 struct kvi_footer {
 	uint64_t index, commit; /* offsets */
 	uint64_t frames;        /* before this one */
 };
 
+/* Writes a FOOTER payload. */
 void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *f);
+/* Parses a FOOTER payload. False: not valid. */
 bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload, size_t bytes);
 
 #endif

@@ -10,6 +10,7 @@
 #include "kvarc.h"
 #include "util/hash.h"
 
+/* Frame types (spec 3.3). */
 enum {
 	KVI_FRAME_GEOMETRY = 1,
 	KVI_FRAME_IDENTITY = 2,
@@ -24,6 +25,7 @@ enum {
 	KVI_FRAME_PREDICTOR = 11,
 	KVI_FRAME_PROFILE = 12
 };
+/* Sizes of a frame header and of the check behind a payload, the critical flag, alignment. */
 enum {
 	KVI_FRAME_HEAD_BYTES = 32,
 	KVI_FRAME_CHECK_BYTES = 16,
@@ -32,12 +34,14 @@ enum {
 };
 #define KVI_FRAME_MAX ((uint32_t)1 << 28)
 
+/* The fields of a frame header. */
 struct kvi_frame_head {
 	uint16_t type, flags;
 	uint32_t payload_bytes, decoded_bytes;
 	uint64_t sequence;
 };
 
+/* The sync value of a file's frame headers, from its file id (spec 3.1). */
 uint64_t kvi_frame_sync(const uint8_t file_id[16]);
 
 /* Payload and padding. */
@@ -55,6 +59,7 @@ static inline uint64_t kvi_frame_bytes(uint32_t payload_bytes)
 
 /* What flags a writer gives to a type. */
 uint16_t kvi_frame_flags(uint16_t type);
+/* Writes a header for a frame at that byte offset of the file. */
 void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *h,
                           uint64_t sync, uint64_t offset);
 /* False: sync or header_check do not hold here; *h is then unspecified. */

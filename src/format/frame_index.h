@@ -12,6 +12,7 @@
 /* A writer emits an INDEX before it holds more entries than this. */
 enum { KVI_INDEX_ENTRIES = 65536 };
 
+/* What an INDEX lists of a frame. Comments name the frame types that a member is for. */
 struct kvi_index_entry {
 	uint8_t type;    /* frame type; 0 for types above 255 */
 	uint8_t codec;   /* PARAMS */

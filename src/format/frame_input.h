@@ -9,6 +9,7 @@
 #include "util/error.h"
 #include "util/alloc.h"
 
+/* A source of frames of one file. */
 struct kvi_input {
 	kvarc_source source;
 	const struct kvi_alloc *alloc;
@@ -21,6 +22,7 @@ struct kvi_buffer {
 	size_t bytes;
 };
 
+/* A frame that was read; payload and check point into memory of the buffer or of the source. */
 struct kvi_frame {
 	struct kvi_frame_head head;
 	uint64_t offset;
@@ -30,6 +32,7 @@ struct kvi_frame {
 	bool cut;               /* the file ends inside of it */
 };
 
+/* Whether the source has a size and takes any offset; a pipe does not. */
 static inline bool kvi_input_seekable(const struct kvi_input *in)
 {
 	return in->source.size != KVARC_UNKNOWN;

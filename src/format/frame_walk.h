@@ -15,6 +15,7 @@
 /* What of a large frame tells what it is for. */
 enum { KVI_SKIM_BYTES = 64 };
 
+/* A pass over the frames of a file in order, with all checks that follow from the order. */
 struct kvi_walk {
 	const struct kvi_input *in;
 	struct kvi_packer *packer;
@@ -62,8 +63,13 @@ struct kvi_walk {
 	uint64_t n_listed;
 };
 
+/* Starts before the first frame. in and packer belong to the caller and must outlive the walk. */
 void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer);
+/* Frees buffers and counts; the walk may not be used again. */
 void kvi_walk_free(struct kvi_walk *w);
+/* Gives the walk the content of the GEOMETRY frame and its order; both must outlive it. Returns OK,
+ * MEM, MEMLIMIT. Gives the walk the content of the GEOMETRY frame and its order; both must outlive
+ * it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
                             const struct kvi_order *order, kvarc_error *e);
 
@@ -99,6 +105,7 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e);
  * Returns OK, DATA, OPTIONS. */
 kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header *h,
                           const struct kvi_frame *f, kvarc_error *e);
+/* The same for the header of a PARAMS frame (spec 8). */
 kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_header *h,
                            const struct kvi_frame *f, kvarc_error *e);
 

@@ -11,6 +11,7 @@
 #include "util/alloc.h"
 #include "util/bytes.h"
 
+/* Limits of a geometry (spec 4). */
 enum {
 	KVI_MAX_ROPES = 64,
 	KVI_MAX_TRACKS = 4096,
@@ -29,6 +30,7 @@ static inline uint32_t kvi_tensor_bytes(const kvarc_tensor *t)
 {
 	return kvi_tensor_width(t) * (uint32_t)kvarc_dtype_bytes(t->dtype);
 }
+/* The RoPE of a tensor; NULL: none. */
 static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const kvarc_tensor *t)
 {
 	return t->rope ? &g->ropes[t->rope - 1] : NULL;
@@ -41,6 +43,7 @@ const char *kvi_geometry_wrong(const kvarc_geometry *g);
  * empty. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
                             const kvarc_geometry *from);
+/* Frees a copy; *g is empty afterwards and may be freed again. */
 void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc);
 
 /* g is a copy (total_heads set). Test out->failed afterwards. */

@@ -11,8 +11,10 @@
 #include "util/alloc.h"
 #include "util/bytes.h"
 
+/* Most pairs of one identity. */
 enum { KVI_IDENTITY_PAIRS = 4096 };
 
+/* A key and its value, terminated strings. */
 struct kvi_pair {
 	char *key, *value;
 };
@@ -23,6 +25,7 @@ struct kvi_identity {
 	struct kvi_pair *pairs;
 };
 
+/* Frees all pairs; the identity is empty afterwards. */
 void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
 /* NULL when absent. */
 const char *kvi_identity_get(const struct kvi_identity *id, const char *key);

@@ -16,7 +16,9 @@ struct kvi_packer {
 	void *compress, *decompress;
 };
 
+/* Starts a packer; nothing is allocated before its first use. */
 void kvi_packer_init(struct kvi_packer *p, const struct kvi_alloc *alloc);
+/* Frees the compression state. */
 void kvi_packer_free(struct kvi_packer *p);
 
 /* Appends the method byte and the data of a content to out.

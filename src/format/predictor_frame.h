@@ -12,10 +12,12 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
+/* Kinds of predictors. */
 enum { KVI_PREDICTOR_NONE = 0, KVI_PREDICTOR_PROFILE = 1, KVI_PREDICTOR_MODEL = 2 };
 /* Content of an embedded profile, and of one PROFILE frame that a writer makes. */
 enum { KVI_PROFILE_EMBED_MAX = 1 << 30, KVI_PROFILE_FRAME_BYTES = 1 << 20 };
 
+/* The content of a PREDICTOR frame (spec 5.2). */
 struct kvi_predictor {
 	uint8_t kind;
 	uint8_t level; /* models of the profile: 2, 3; 4..8 with kind 2 */
@@ -36,6 +38,7 @@ struct kvi_predictor {
 /* Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (a kind of a later version). */
 kvarc_ret kvi_predictor_parse(struct kvi_predictor *p, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes);
+/* Frees the names; NULL names are fine. */
 void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc);
 /* Test out->failed afterwards. */
 void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p);
@@ -46,6 +49,7 @@ struct kvi_profile_part {
 	const uint8_t *data; /* in the content */
 	size_t bytes;        /* at least 1 */
 };
+/* Parses the content of a PROFILE frame; data points into it. False: not valid. */
 bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content, size_t bytes);
 /* What comes before the bytes. */
 void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset);

@@ -22,6 +22,7 @@ enum {
 	KVI_ITEM_NPY = 5,
 	KVI_ITEM_OTHER = 255
 };
+/* Types of pieces: literal bytes, and an area of elements of tensors. */
 enum { KVI_PIECE_LITERAL = 0, KVI_PIECE_AREA = 1 };
 /* Most bytes of literals in one BLOB frame that a writer makes. */
 #define KVI_BLOB_BYTES ((size_t)1 << 20)
@@ -34,6 +35,7 @@ struct kvi_area_view {
 	uint64_t offset, token_stride, block_stride, elem_stride;
 };
 
+/* A piece of a file: bytes from the item's BLOB frames, or elements of tensors. */
 struct kvi_piece {
 	uint8_t type;   /* KVI_PIECE_* */
 	uint32_t track; /* the rest: areas only */
@@ -43,6 +45,7 @@ struct kvi_piece {
 	struct kvi_area_view *views;
 };
 
+/* How a packed file is put together; pieces follow each other without gaps. */
 struct kvi_restore {
 	uint16_t kind; /* KVI_ITEM_* */
 	char *name;    /* never NULL, terminated */
@@ -68,6 +71,7 @@ void kvi_restore_free(struct kvi_restore *r, const struct kvi_alloc *alloc);
 /* Sum of the literals: what the item's BLOBs hold. */
 uint64_t kvi_restore_literal_bytes(const struct kvi_restore *r);
 
+/* The content of a BLOB frame: literal bytes of an item from an offset on. */
 struct kvi_blob {
 	uint64_t item, offset;
 	const uint8_t *data; /* in the content */

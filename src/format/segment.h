@@ -9,6 +9,7 @@
 
 #include "util/bytes.h"
 
+/* Most tokens of a segment. */
 enum { KVI_SEGMENT_TOKENS = 256 };
 /* Of ids that are coded (spec tokens 1). */
 enum {
@@ -17,6 +18,7 @@ enum {
 	KVI_CODE_BYTES_MAX = KVI_CODE_ID_BYTES * KVI_SEGMENT_TOKENS + KVI_CODE_END_BYTES
 };
 
+/* The content of a SEGMENT frame. */
 struct kvi_segment {
 	uint32_t track;
 	uint32_t n;

@@ -9,15 +9,19 @@
 
 #include "kvarc.h"
 
+/* Sizes of the superblock and of the magic number in front of it. */
 enum { KVI_SUPERBLOCK_BYTES = 64, KVI_MAGIC_BYTES = 8 };
 
+/* The fields of a superblock. */
 struct kvi_superblock {
 	uint16_t major, minor;
 	uint32_t compat, ro_compat, incompat;
 	uint8_t file_id[16];
 };
 
+/* Writes a superblock with its check. */
 void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES], const struct kvi_superblock *sb);
+/* Whether the bytes begin with the magic number of the format. */
 bool kvi_superblock_magic(const uint8_t *p, size_t bytes);
 /* Fills sb whenever the magic is right. Returns OK, FORMAT, DATA, OPTIONS in
  * the order of tests of spec 2. */

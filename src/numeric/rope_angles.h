@@ -28,6 +28,8 @@ struct kvi_rotations {
 };
 /* Bytes of memory, 64-aligned, for kvi_rotations_make. */
 size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
+/* Fills *t for n_tokens positions under a RoPE; buffer: kvi_rotations_bytes, which t points
+ * into. */
 void kvi_rotations_make(struct kvi_rotations *t, void *buffer, const kvarc_rope *rope,
                         const int32_t *positions, size_t n_tokens);
 /* Whether t is already what kvi_rotations_make would make. */

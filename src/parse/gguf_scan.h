@@ -27,6 +27,7 @@ enum kvi_gguf_type {
 	KVI_GGUF_TYPES
 };
 
+/* The value of a metadata pair. */
 struct kvi_gguf_value {
 	uint32_t type;
 	double number;  /* of a type that is one, else 0 */

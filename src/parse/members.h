@@ -9,8 +9,10 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
+/* Longest name that is reported, in bytes. */
 enum { KVI_MEMBER_NAME_MAX = 4095 };
 
+/* What a member of a container is, as far as it decides how it can be read. */
 enum kvi_member_kind {
 	KVI_MEMBER_STORED,   /* a regular file, its bytes as they are */
 	KVI_MEMBER_DEFLATED, /* zip: a regular file, method 8 */
@@ -19,6 +21,7 @@ enum kvi_member_kind {
 	KVI_MEMBER_SPECIAL /* links, devices, sparse files: more than bytes and a name */
 };
 
+/* A member of a container. */
 struct kvi_member {
 	enum kvi_member_kind kind;
 	const char *name;   /* as stored, terminated; NULL: longer than KVI_MEMBER_NAME_MAX, or
@@ -42,6 +45,7 @@ typedef kvarc_ret (*kvi_member_found)(void *opaque, const struct kvi_member *m);
  */
 kvarc_ret kvi_zip_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
                        kvi_member_found found, void *opaque);
+/* Parses tar; see kvi_zip_scan. */
 kvarc_ret kvi_tar_scan(const kvarc_source *src, const struct kvi_alloc *alloc,
                        kvi_member_found found, void *opaque);
 

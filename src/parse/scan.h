@@ -10,6 +10,7 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
+/* Bytes that a scan reads at once. */
 enum { KVI_SCAN_BYTES = 1 << 16 };
 
 /*
@@ -29,10 +30,14 @@ struct kvi_scan {
 struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc, const kvarc_source *src);
 /* Goes to an offset and clears bad. */
 void kvi_scan_seek(struct kvi_scan *s, uint64_t at);
+/* Bytes between the current offset and the end of the window. */
 uint64_t kvi_scan_remaining(const struct kvi_scan *s);
+/* The next little-endian number; 0, and bad, past the end. */
 uint32_t kvi_scan32(struct kvi_scan *s);
 uint64_t kvi_scan64(struct kvi_scan *s);
+/* Copies the next n bytes to dst. False, and bad, when fewer remain. */
 bool kvi_scan_bytes(struct kvi_scan *s, void *dst, size_t n);
+/* Moves n bytes forward; past the end sets bad. */
 void kvi_scan_skip(struct kvi_scan *s, uint64_t n);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Limits of the format and of the memory that parsing it may take. */
 enum {
 	KVI_ST_AXES_MAX = 8,           /* that are kept */
 	KVI_ST_HEADER_MAX = 100000000, /* bytes, of the format */
@@ -14,6 +15,7 @@ enum {
 	                                * for "{}," and its entry in an array */
 };
 
+/* A tensor of a safetensors file as its header describes it. */
 struct kvi_st_entry {
 	const char *dtype; /* of the JSON */
 	size_t axes;       /* may be more than the shape holds */
@@ -22,9 +24,10 @@ struct kvi_st_entry {
 	uint64_t begin, end; /* in the data */
 };
 
-/* {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, ends in data_bytes; an
- * object of jansson. False: not valid. */
+/* An object of jansson. */
 struct json_t;
+/* Takes {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, which ends within
+ * data_bytes; x->dtype points into v. False: not valid. */
 bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x);
 
 #endif

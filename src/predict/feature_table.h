@@ -27,6 +27,7 @@ enum {
 /* How much of a tensor's features is there, or is asked for. */
 enum { KVI_FEATURES_NONE = 0, KVI_FEATURES_Z, KVI_FEATURES_ALL };
 
+/* The features of one tensor in the segment that jobs work on. */
 struct kvi_feature_slot {
 	struct kvi_features *f;
 	uint32_t users;      /* jobs that still use f, its maker included */
@@ -36,6 +37,7 @@ struct kvi_feature_slot {
 	uint8_t flags;
 };
 
+/* Features of all tensors of a track in one segment, shared by its jobs. */
 struct kvi_feature_table {
 	const struct kvi_alloc *alloc;
 	const struct kvi_linear_plan *plan;
@@ -62,6 +64,7 @@ static inline struct kvi_feature_slot *kvi_feature_slot(struct kvi_feature_table
 /* Once the flags are set: who uses what. Slots that are WANTED or asked for
  * afterwards need a job each. */
 void kvi_feature_table_plan(struct kvi_feature_table *t);
+/* Whether a job has to decode the tensor. */
 static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *s)
 {
 	return (s->flags & KVI_SLOT_WANTED) || (s->asked && (s->flags & KVI_SLOT_WHOLE));

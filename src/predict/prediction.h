@@ -19,6 +19,7 @@
 struct kvi_prediction;
 struct kvi_features;
 
+/* What a prediction session is opened with; all pointers must outlive it. */
 struct kvi_prediction_options {
 	const kvarc_predictor *predictor;
 	const struct kvi_predictor *description; /* level, arithmetic, loop */

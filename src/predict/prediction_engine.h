@@ -32,6 +32,7 @@ struct kvi_external_layer {
 	const struct kvi_model *model;
 	const kvarc_rope *rope;
 };
+/* What a sequence of an external predictor is opened with. */
 struct kvi_external_options {
 	const struct kvi_alloc *alloc;
 	const kvarc_external *external;

@@ -8,6 +8,7 @@
 #include "profile/expect.h"
 #include "prediction.h"
 
+/* Indices of a layer's two tensors, and their number. */
 enum { KEY, VALUE, BOTH };
 
 /* A layer's first key and value tensor. */
@@ -18,6 +19,7 @@ struct layer {
 	unsigned exact;               /* bits KEY and VALUE: nothing but P (spec predicted) */
 };
 
+/* A prediction session. Members below the lock are used with it alone. */
 struct kvi_prediction {
 	struct kvi_prediction_options o;
 	const struct kvi_alloc *alloc;
@@ -52,6 +54,7 @@ struct kvi_prediction {
 	void *scratch;            /* of corrections */
 };
 
+/* The tensor at an index of the order of chunks. */
 static inline const kvarc_tensor *kvi_prediction_tensor(const struct kvi_prediction_options *o,
                                                         uint32_t order_index)
 {
@@ -62,6 +65,7 @@ extern const char kvi_prediction_failed_text[]; /* why of an external predictor 
 
 /* With the lock, in exact arithmetic: P of the layer in hand, of all tokens; whether it is raw. */
 void kvi_prediction_elements(struct kvi_prediction *g, const kvarc_tensor *t, uint8_t *to);
+/* Whether the predicted elements of the current layer are the raw elements. As above. */
 bool kvi_prediction_is_exact(struct kvi_prediction *g, const kvarc_tensor *t, const uint8_t *raw);
 
 #endif

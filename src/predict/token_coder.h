@@ -23,6 +23,7 @@ void kvi_token_coder_close(struct kvi_token_coder *c); /* NULL-safe */
 
 /* Called between tokens, to stop: anything but 0. */
 typedef bool (*kvi_token_stop)(void *opaque);
+/* Sets the callback that may stop the coder; NULL: none. */
 void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop, void *opaque);
 
 /* How many tokens it has gone through: where the next segment begins. */

@@ -21,8 +21,11 @@ struct kvi_features {
 	uint32_t n;     /* N of spec linear 4 */
 	bool has_z;     /* z is there and read by others: only read it */
 };
+/* Memory for the features of n_tokens tokens. Returns OK, MEM, MEMLIMIT; on failure *f is NULL.
+ * Memory for the features of n_tokens tokens. Returns OK, MEM, MEMLIMIT; on failure *f is NULL. */
 kvarc_ret kvi_features_open(struct kvi_features **f, const struct kvi_alloc *alloc,
                             const struct kvi_model *m, size_t n_tokens);
+/* Frees the features; NULL-safe. */
 void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc);
 
 /* Sources of a model's prediction, in the order of m->lower and m->same. */
@@ -63,6 +66,7 @@ struct kvi_linear {
 enum { KVI_STRETCH = 32 };
 /* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
 size_t kvi_linear_bytes(const struct kvi_linear_in *in);
+/* Starts with the first token of l->in; buffer: kvi_linear_bytes, owned by the caller. */
 void kvi_linear_begin(struct kvi_linear *l, void *buffer);
 
 /*

@@ -18,6 +18,7 @@ struct kvi_planned {
 	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
 };
 
+/* Which model of a profile predicts which tensor of a geometry. */
 struct kvi_linear_plan {
 	const struct kvi_profile *profile;
 	size_t n_complete;

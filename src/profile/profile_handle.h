@@ -5,6 +5,7 @@
 
 #include "profile_tensors.h"
 
+/* The public handle of a profile. */
 struct kvarc_profile {
 	struct kvi_alloc alloc;      /* holds itself and the profile */
 	struct kvi_profile *profile; /* p->alloc is the handle's */

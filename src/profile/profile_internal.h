@@ -10,11 +10,13 @@
  * that lie in one piece in memory (spec profile 3).
  */
 typedef void kvi_run(void *ctx, int16_t *p, size_t n);
+/* Visits the coefficients of a row of matrix A, B, D or M. */
 void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
 void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
 void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run, void *ctx);
 void kvi_model_row_m(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
 /* How many of them in all rows. Sources are resolved. */
+/* The number of coefficients in all rows of a matrix. */
 uint64_t kvi_model_entries_a(const struct kvi_model *m);
 uint64_t kvi_model_entries_b(const struct kvi_model *m);
 uint64_t kvi_model_entries_d(const struct kvi_model *m);
@@ -26,6 +28,7 @@ size_t kvi_model_stride_d(const struct kvi_model *m);
 size_t kvi_model_stride_m(const struct kvi_model *m);
 /* kvi_model_reserve for a model that is resolved. */
 kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p, struct kvi_model *m);
+/* Frees the arrays of a model; NULL arrays are fine. */
 void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m);
 
 /* Ascending by (level, layer, kind); for qsort. */

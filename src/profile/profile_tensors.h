@@ -18,6 +18,7 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
+/* Sizes and limits of a profile (spec profile 2). */
 enum {
 	KVI_PROFILE_HEADER_BYTES = 64,
 	KVI_PROFILE_PAIRS = 256,
@@ -56,6 +57,7 @@ static inline unsigned kvi_models_level(unsigned level)
 	return level == KVI_LEVEL_PREDICTED ? KVI_LEVEL_LAST : level;
 }
 
+/* Another tensor that a linear model predicts from. */
 struct kvi_source {
 	uint8_t delta; /* 0: same layer */
 	uint8_t kind;
@@ -109,11 +111,13 @@ static inline size_t kvi_head_stride(const struct kvi_model *m)
 	return (m->head_channels + 1) & ~(size_t)1;
 }
 
+/* A RoPE of a profile: its rotated channels and their frequencies. */
 struct kvi_profile_rope {
 	uint32_t rotary;
 	uint64_t *freq; /* rotary / 2 */
 };
 
+/* A profile in memory (spec profile 2). */
 struct kvi_profile {
 	const struct kvi_alloc *alloc;
 	struct kvi_h128 digest;
@@ -137,6 +141,7 @@ kvarc_ret kvi_profile_serialise(struct kvi_profile *p, struct kvi_out *out);
 /* The same without the digest. Test out->failed afterwards. */
 void kvi_profile_put(const struct kvi_profile *p, struct kvi_out *out);
 
+/* The header of a .kvp file. */
 struct kvi_profile_header {
 	uint64_t content_bytes, packed_bytes;
 	struct kvi_h128 digest;
@@ -161,6 +166,8 @@ void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
  * Room that the model has is freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
  */
 kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
+/* Allocates the arrays of a model whose sizes are set. Returns OK, MEM, MEMLIMIT, DATA (a source
+ * is missing). */
 kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m);
 /* For what is predicted without an error, or with a small one: from the steps that the model has,
  * the sizes and the way they follow. Flags and k are set, the means are left. */

@@ -16,6 +16,7 @@ struct kvi_params_use {
 	unsigned users; /* the store itself counts as one */
 };
 
+/* The parameters that chunks need now, shared by the jobs that decode them. */
 struct kvi_params_store {
 	const struct kvi_alloc *alloc;
 	pthread_mutex_t lock;
@@ -25,6 +26,7 @@ struct kvi_params_store {
 
 /* False: the system gives no lock. */
 bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *alloc);
+/* Frees the store, whose parameters nobody uses any more. */
 void kvi_params_store_free(struct kvi_params_store *s);
 /*
  * Takes params over, in every case, and replaces what was there of the same
@@ -37,6 +39,7 @@ kvarc_ret kvi_params_store_add(struct kvi_params_store *s, struct kvi_params *pa
 /* NULL: this one is not here. Give it back with _release, which is NULL-safe. */
 struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s, uint32_t tensor,
                                              uint16_t head, uint64_t sequence);
+/* Ends a use of parameters, which may free them. Any thread. */
 void kvi_params_store_release(struct kvi_params_store *s, struct kvi_params_use *use);
 
 #endif

@@ -31,12 +31,15 @@ typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset, const u
  */
 void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque);
 
+/* The allocator of the reader, which the reader owns. */
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
 /* False on a pipe. */
 bool kvi_reader_can_seek(const kvarc_reader *r);
 /* True once kvarc_reader_next_segment was called. */
 bool kvi_reader_started(const kvarc_reader *r);
+/* Whether the caller accepts chunks of lossy tiers. */
 bool kvi_reader_allows_lossy(const kvarc_reader *r);
+/* Whether the reader was opened to salvage. */
 bool kvi_reader_is_salvage(const kvarc_reader *r);
 /* Segments that are decoded together where a range has several: chunks of one
  * may have to wait for each other. 1: not so, or there is one thread. */

@@ -24,18 +24,21 @@ struct kvi_chunk_ref {
 	bool linear; /* codec 7: params is that of a PREDICTOR frame */
 	bool lost;   /* salvage could not decode it, and it is in the list of losses */
 };
+/* A segment of the index. */
 struct kvi_segment_ref {
 	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
 	uint64_t sequence, t0;
 	uint64_t first, end; /* its chunks */
 	uint32_t track, n;
 };
+/* A PARAMS frame of the index. */
 struct kvi_params_ref {
 	uint64_t offset, sequence, copy_of;
 	uint32_t tensor;
 	uint16_t head, heads;
 };
 
+/* A BLOB frame of the index. */
 struct kvi_blob_ref {
 	uint64_t offset, sequence;
 };
@@ -127,6 +130,7 @@ struct kvi_repeated {
 	struct kvi_decode_job job;
 };
 
+/* A packed file, and how much of its literal bytes was read. */
 struct kvi_item {
 	struct kvi_restore restore;
 	uint64_t sequence;
@@ -134,6 +138,7 @@ struct kvi_item {
 	uint64_t received;            /* BLOB bytes seen in salvage, which may have gaps */
 };
 
+/* A reader. One thread uses it at a time; its jobs use what is marked as theirs. */
 struct kvarc_reader {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
@@ -214,6 +219,7 @@ kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e);
 
 /* Profiles (reader_profile.c). */
 
+/* Adds the content of a PREDICTOR frame to the list. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
                                    const uint8_t *content, size_t bytes, kvarc_error *e);
 /* A PROFILE frame of the last PREDICTOR: where it is. */
@@ -233,9 +239,12 @@ struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r, struct kvi
 /* PREDICTOR: the model of x is needed. but: what there is instead. */
 kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,
                                    kvarc_error *e);
+/* Frees all predictors with their profiles and prediction sessions. */
 void kvi_reader_forget_predictors(kvarc_reader *r);
 /* Guides that fell back to scalar arithmetic; no job is under way. */
 uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
+/* A table of the features of a track for one segment. Returns OK, MEM, MEMLIMIT; the caller
+ * closes it. */
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features, kvarc_error *e);
@@ -287,11 +296,14 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 void kvi_reader_run_job(struct kvi_job *job, unsigned worker);
 /* Pool, coders, jobs; at the first use. */
 kvarc_ret kvi_reader_start(kvarc_reader *r);
+/* Ends the pool and frees coders and jobs; no job runs any more. */
 void kvi_reader_free_workers(kvarc_reader *r);
 /* reader_repeat.c */
+/* Frees the decoded targets of REPEAT chunks. */
 void kvi_reader_free_repeated(kvarc_reader *r);
 /* The next free job; waits for it, and then for its result, if it is busy. */
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
+/* Hands a job to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
 /* Waits for all jobs. Returns before, or else the first failure. */
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before);
@@ -318,7 +330,9 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 /* Reads a frame that must be of this type and sequence number. */
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                                 struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
+/* A use of a segment, with one user; NULL when memory ran out. */
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
+/* Ends one user's use; the last one frees it. Any thread. */
 void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
 
 /* A second, independent reader on the same source (verify.c), which decodes lossy chunks too: the
@@ -327,6 +341,7 @@ kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **
 
 /* Ranges (reader_range.c). */
 
+/* A checked range of layers and tokens of one track. */
 struct kvi_range {
 	uint32_t track, layer0;
 	uint64_t layer_end, t0, t_end;
@@ -348,7 +363,9 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
 /* Fills the index from whatever frames are good. */
 kvarc_ret kvi_salvage_load(kvarc_reader *r);
+/* As kvarc_reader_next_segment, of a reader that salvages. */
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment);
+/* As kvarc_reader_segment_deliver, of a reader that salvages. */
 kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque);
 
 /* The scan (salvage_scan.c): good frames into the index, the rest into regions; expected and

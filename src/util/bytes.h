@@ -10,24 +10,28 @@
 
 #include "alloc.h"
 
+/* The little-endian number at p, which need not be aligned. */
 static inline uint16_t kvi_load16(const void *p)
 {
 	const uint8_t *b = p;
 	return (uint16_t)(b[0] | b[1] << 8);
 }
 
+/* As kvi_load16, 32 bits. */
 static inline uint32_t kvi_load32(const void *p)
 {
 	const uint8_t *b = p;
 	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
+/* As kvi_load16, 64 bits. */
 static inline uint64_t kvi_load64(const void *p)
 {
 	const uint8_t *b = p;
 	return kvi_load32(b) | (uint64_t)kvi_load32(b + 4) << 32;
 }
 
+/* Stores v at p, little-endian; p need not be aligned. */
 static inline void kvi_store16(void *p, uint16_t v)
 {
 	uint8_t *b = p;
@@ -35,12 +39,14 @@ static inline void kvi_store16(void *p, uint16_t v)
 	b[1] = (uint8_t)(v >> 8);
 }
 
+/* As kvi_store16, 32 bits. */
 static inline void kvi_store32(void *p, uint32_t v)
 {
 	kvi_store16(p, (uint16_t)v);
 	kvi_store16((uint8_t *)p + 2, (uint16_t)(v >> 16));
 }
 
+/* As kvi_store16, 64 bits. */
 static inline void kvi_store64(void *p, uint64_t v)
 {
 	kvi_store32(p, (uint32_t)v);
@@ -56,12 +62,14 @@ struct kvi_in {
 	bool bad;
 };
 
+/* A reader of the given bytes, which the caller keeps. */
 static inline struct kvi_in kvi_in_make(const void *p, size_t bytes)
 {
 	struct kvi_in in = { p, (const uint8_t *)p + bytes, false };
 	return in;
 }
 
+/* Bytes that have not been read yet. */
 static inline size_t kvi_in_remaining(const struct kvi_in *in)
 {
 	return (size_t)(in->end - in->p);
@@ -69,12 +77,14 @@ static inline size_t kvi_in_remaining(const struct kvi_in *in)
 
 /* n bytes, or NULL (and bad) when fewer are left. */
 const uint8_t *kvi_get_bytes(struct kvi_in *in, size_t n);
+/* The next little-endian number; 0, and bad, past the end. */
 uint8_t kvi_get8(struct kvi_in *in);
 uint16_t kvi_get16(struct kvi_in *in);
 uint32_t kvi_get32(struct kvi_in *in);
 uint64_t kvi_get64(struct kvi_in *in);
 /* spec 1.2; a value above max sets bad. */
 uint64_t kvi_get_varint(struct kvi_in *in, uint64_t max);
+/* A varint that stands for a signed number (spec 1.2); bad as kvi_get_varint. */
 int64_t kvi_get_zigzag(struct kvi_in *in);
 
 /* A growing output buffer. A failed allocation sets failed; puts are then
@@ -86,16 +96,22 @@ struct kvi_out {
 	bool failed;
 };
 
+/* Starts an empty buffer that grows with alloc. */
 void kvi_out_init(struct kvi_out *out, const struct kvi_alloc *alloc);
+/* Frees the bytes; the buffer is empty then and may be used again. */
 void kvi_out_free(struct kvi_out *out);
 /* Room for n more bytes at out->p + out->n, NULL on failure. n is not advanced. */
 uint8_t *kvi_out_reserve(struct kvi_out *out, size_t n);
+/* Appends n bytes. */
 void kvi_put_bytes(struct kvi_out *out, const void *p, size_t n);
+/* Append a number, little-endian. */
 void kvi_put8(struct kvi_out *out, uint8_t v);
 void kvi_put16(struct kvi_out *out, uint16_t v);
 void kvi_put32(struct kvi_out *out, uint32_t v);
 void kvi_put64(struct kvi_out *out, uint64_t v);
+/* Appends a varint in its shortest form (spec 1.2). */
 void kvi_put_varint(struct kvi_out *out, uint64_t v);
+/* Appends a signed number as a varint (spec 1.2). */
 void kvi_put_zigzag(struct kvi_out *out, int64_t v);
 
 #endif

@@ -18,6 +18,7 @@ kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t 
 
 /* The error of a failed allocation: MEM or MEMLIMIT, with its text. */
 struct kvi_alloc;
+/* Fills *e, if e is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc);
 
 #endif

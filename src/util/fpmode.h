@@ -29,6 +29,7 @@ static inline uint64_t kvi_fp_exact(void)
 #endif
 }
 
+/* Restores the mode that kvi_fp_exact returned, in the same thread. */
 static inline void kvi_fp_restore(uint64_t old)
 {
 #if defined(__SSE2__)

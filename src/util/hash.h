@@ -12,17 +12,22 @@ struct kvi_h128 {
 	uint64_t lo, hi;
 };
 
+/* H64 of the bytes: XXH3, 64 bits, seed 0. */
 uint64_t kvi_h64(const void *p, size_t bytes);
 /* Of n numbers as files have them. */
 uint64_t kvi_h64_i16(const int16_t *p, size_t n);
 /* H64(a || b) and H128(a || b || c) of short heads and a long part. */
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);
+/* H128 of the bytes: XXH3, 128 bits, seed 0. */
 struct kvi_h128 kvi_h128(const void *p, size_t bytes);
+/* H128 of the bytes of a followed by those of b. */
 struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
 
 /* The 16 bytes that a file has: low, then high, little-endian. */
 struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
+/* Stores the 16 bytes of a hash as kvi_load_h128 reads them. */
 void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
+/* Whether two hashes are the same. */
 static inline bool kvi_h128_equal(struct kvi_h128 a, struct kvi_h128 b)
 {
 	return a.lo == b.lo && a.hi == b.hi;

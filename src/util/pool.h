@@ -26,7 +26,10 @@ struct kvi_pool;
 kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc, unsigned threads);
 /* Waits for all jobs, joins, frees. NULL-safe. */
 void kvi_pool_close(struct kvi_pool *pool);
+/* Number of workers, the calling thread included; at least 1. */
 unsigned kvi_pool_workers(const struct kvi_pool *pool);
+/* Queues a job, which the pool's threads start in this order. The caller owns it and keeps it
+ * until kvi_pool_wait returned. */
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job);
 /* Returns when this job is done. */
 void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job);

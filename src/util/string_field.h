@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "bytes.h"
 
+/* Most bytes of a string, without the terminator. */
 enum { KVI_STRING_MAX = 65535 };
 
 /*

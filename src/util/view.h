@@ -12,9 +12,11 @@ struct kvi_view_block {
 	uint32_t n, c0, nc, elem;
 };
 
+/* Copies the elements of a block from the view to packed memory. */
 void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b, void *packed);
 /* Where a block is that is packed in the view, too; else NULL. */
 void *kvi_view_packed(const kvarc_view *v, const struct kvi_view_block *b);
+/* Copies the elements of a block from packed memory to the view. */
 void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b, const void *packed);
 
 #endif

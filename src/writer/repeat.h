@@ -8,6 +8,7 @@
 #include "util/alloc.h"
 #include "util/hash.h"
 
+/* A chunk that later chunks may repeat. */
 struct kvi_repeat {
 	struct kvi_h128 hash;
 	uint64_t bytes; /* 0: an empty place */
@@ -16,7 +17,9 @@ struct kvi_repeat {
 
 struct kvi_repeat_table;
 
+/* An empty table; NULL when memory ran out. */
 struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc);
+/* Frees the table; NULL-safe. */
 void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc);
 /* NULL: not seen, or forgotten. */
 const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,

@@ -18,6 +18,7 @@
 kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                            bool packed);
 
+/* The allocator of the writer, which the writer owns. */
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w);
 
 /* What a tier does with a token when a track has `end` of them, those that are appended just now

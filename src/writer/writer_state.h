@@ -47,6 +47,7 @@ struct kvi_waiting {
 	uint8_t *data; /* the track's tensors in file order, each packed */
 };
 
+/* How far a track has come. Counts are tokens from the first one of the track. */
 struct kvi_writer_track {
 	uint64_t tokens;   /* in the file */
 	uint64_t handed;   /* and in segments on their way */
@@ -105,6 +106,7 @@ struct kvi_params_copy {
 	size_t at; /* of the payload in copies */
 };
 
+/* A writer. One thread uses it at a time; its jobs use what is marked as theirs. */
 struct kvarc_writer {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
@@ -166,8 +168,10 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 /* The same for content in memory, packed or not. */
 kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                                   bool packed, struct kvi_index_entry *entry);
+/* Writes a PARAMS frame for the tensors of a group. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
                                  const uint8_t *content, size_t bytes);
+/* Writes a COMMIT frame for everything written so far. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w);
 /* Copies of parameters, commit, index, footer. */
 kvarc_ret kvi_writer_finish(kvarc_writer *w);
@@ -194,6 +198,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque);
 /* The SEGMENT frame; the commit behind the last chunk. */
 kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s);
+/* Closes a segment behind its last chunk. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s);
 /* A chunk that was written. Returns OK, IO (stopped on request). */
 kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes);
