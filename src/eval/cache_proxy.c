@@ -24,7 +24,7 @@ struct proxy_layer {
 };
 
 /* Of a worker: one head of a cache as floats. */
-struct proxy_room {
+struct proxy_buffers {
 	float *k, *v;      /* of all tokens */
 	double *z;         /* logits of a query */
 	double *q;         /* QUERIES of them */
@@ -37,8 +37,8 @@ struct kvi_proxy {
 	uint32_t n_layers;
 	size_t n; /* tokens */
 	struct proxy_layer *layers;
-	struct proxy_room *rooms;
-	unsigned n_rooms;
+	struct proxy_buffers *buffers;
+	unsigned n_buffers;
 	double *error; /* of the call at hand */
 };
 
@@ -69,7 +69,7 @@ static void find_layers(struct kvi_proxy *p)
 	}
 }
 
-static kvarc_ret open_rooms(struct kvi_proxy *p)
+static kvarc_ret open_buffers(struct kvi_proxy *p)
 {
 	const struct kvi_alloc *alloc = &p->e->alloc;
 	size_t k = 0, v = 0;
@@ -81,13 +81,13 @@ static kvarc_ret open_rooms(struct kvi_proxy *p)
 		}
 	if (!k || !v)
 		return KVARC_OK;
-	p->n_rooms = kvi_pool_workers(p->e->pool);
-	p->rooms = kvi_calloc(alloc, p->n_rooms, sizeof *p->rooms);
-	if (!p->rooms)
+	p->n_buffers = kvi_pool_workers(p->e->pool);
+	p->buffers = kvi_calloc(alloc, p->n_buffers, sizeof *p->buffers);
+	if (!p->buffers)
 		return KVARC_MEM;
 	/* No product is more than the bytes of the exact cache, or 64 channels of each head. */
-	for (unsigned i = 0; i < p->n_rooms; i++) {
-		struct proxy_room *r = &p->rooms[i];
+	for (unsigned i = 0; i < p->n_buffers; i++) {
+		struct proxy_buffers *r = &p->buffers[i];
 		r->k = kvi_array(alloc, p->n * k, sizeof *r->k);
 		r->v = kvi_array(alloc, p->n * v, sizeof *r->v);
 		r->z = kvi_array(alloc, p->n, sizeof *r->z);
@@ -115,7 +115,7 @@ static bool load(const kvarc_view *view, const kvarc_tensor *t, uint32_t head, s
 	return finite;
 }
 
-static bool load_head(struct kvi_proxy *p, struct proxy_room *r, const struct proxy_layer *l,
+static bool load_head(struct kvi_proxy *p, struct proxy_buffers *r, const struct proxy_layer *l,
                       const struct kvi_eval_cache *c, uint32_t head)
 {
 	const kvarc_tensor *first = p->e->geometry->tensors;
@@ -124,7 +124,7 @@ static bool load_head(struct kvi_proxy *p, struct proxy_room *r, const struct pr
 }
 
 /* Directions at random, the same in every run: sums of four uniform numbers, almost normal. */
-static void make_queries(struct proxy_room *r, uint64_t seed, size_t n)
+static void make_queries(struct proxy_buffers *r, uint64_t seed, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t x = seed += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
@@ -178,13 +178,13 @@ static void attend(const double *z, double scale, const float *v, size_t n, size
 		o[c] /= sum;
 }
 
-/* Query i of m looks at so many tokens: the last one at all but one, others at less, evenly. */
+/* The number of tokens that query i of m attends to: evenly spaced, up to all but one. */
 static size_t tokens_of(size_t i, size_t m, size_t n)
 {
 	return n - 1 - i * (n - 1) / m;
 }
 
-static double head_error(struct kvi_proxy *p, struct proxy_room *r, const struct proxy_layer *l,
+static double head_error(struct kvi_proxy *p, struct proxy_buffers *r, const struct proxy_layer *l,
                          uint32_t head)
 {
 	const size_t m = p->n - 1 < QUERIES ? p->n - 1 : QUERIES;
@@ -224,7 +224,7 @@ static void layer_error(void *opaque, size_t layer, unsigned worker)
 	double worst = 0;
 	if (l->has == KVI_PROXY_ATTENTION)
 		for (uint32_t h = 0; h < l->key->heads && worst < INFINITY; h++) {
-			double e = head_error(p, &p->rooms[worker], l, h);
+			double e = head_error(p, &p->buffers[worker], l, h);
 			worst = e > worst ? e : worst;
 		}
 	p->error[layer] = worst;
@@ -246,7 +246,7 @@ kvarc_ret kvi_proxy_open(struct kvi_proxy **out, kvarc_eval *e, uint32_t n_layer
 	if (!ret)
 		find_layers(p);
 	if (!ret)
-		ret = open_rooms(p);
+		ret = open_buffers(p);
 	if (ret)
 		kvi_proxy_close(out);
 	return ret;
@@ -258,8 +258,8 @@ void kvi_proxy_close(struct kvi_proxy **out)
 	if (!p)
 		return;
 	const struct kvi_alloc *alloc = &p->e->alloc;
-	for (unsigned i = 0; p->rooms && i < p->n_rooms; i++) {
-		struct proxy_room *r = &p->rooms[i];
+	for (unsigned i = 0; p->buffers && i < p->n_buffers; i++) {
+		struct proxy_buffers *r = &p->buffers[i];
 		kvi_free(alloc, r->k);
 		kvi_free(alloc, r->v);
 		kvi_free(alloc, r->z);
@@ -267,7 +267,7 @@ void kvi_proxy_close(struct kvi_proxy **out)
 		kvi_free(alloc, r->o);
 		kvi_free(alloc, r->other);
 	}
-	kvi_free(alloc, p->rooms);
+	kvi_free(alloc, p->buffers);
 	kvi_free(alloc, p->layers);
 	kvi_free(alloc, p);
 	*out = NULL;

@@ -10,21 +10,22 @@ struct kvi_proxy;
 /* Layers 0 to n_layers - 1 of e->exact and e->back; e must stay. On failure *p is NULL. Returns OK,
  * MEM, MEMLIMIT. */
 kvarc_ret kvi_proxy_open(struct kvi_proxy **p, kvarc_eval *e, uint32_t n_layers);
-void kvi_proxy_close(struct kvi_proxy **p); /* NULL-safe */
+/* Frees *p and sets it to NULL; *p may be NULL. */
+void kvi_proxy_close(struct kvi_proxy **p);
 
-/* What a layer has. */
+/* Kinds of layers. */
 enum kvi_proxy_layer {
 	KVI_PROXY_NOTHING, /* no tensor */
 	KVI_PROXY_OTHER, /* not one tensor of keys and one of values, of as many heads and of floats, or
 	                      * nothing to look back at */
 	KVI_PROXY_ATTENTION
 };
-/* Whether the proxy measures a layer, and if not, why. */
+/* The kind of layer `layer`, less than n_layers. */
 enum kvi_proxy_layer kvi_proxy_has(const struct kvi_proxy *p, uint32_t layer);
 
 /*
  * error of each layer with attention: of its worst head, sqrt(sum |o' - o|^2 / sum |o|^2) over the
- * outputs o of stand-in queries with exact keys and values and o' with those that came back.
+ * outputs o of stand-in queries with exact keys and values and o' with the decoded ones.
  * INFINITY where an element is not finite, or outputs of size 0 have changed; 0 of other layers.
  */
 void kvi_proxy_measure(struct kvi_proxy *p, double *error);

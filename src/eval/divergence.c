@@ -26,8 +26,8 @@ struct kvi_divergence kvi_divergence(const float *exact, const float *other, siz
 		other_sum += exp(y);
 		difference += p * (x - y);
 	}
-	double turn = log(other_sum) - log(sum); /* 0 for the same logits, as the difference */
-	struct kvi_divergence d = { .kl = difference / sum + turn,
+	double shift = log(other_sum) - log(sum); /* 0 for the same logits, as the difference */
+	struct kvi_divergence d = { .kl = difference / sum + shift,
 		                    .best = { (int32_t)a, (int32_t)b } };
 	if (!isfinite(d.kl))
 		d.kl = INFINITY;
@@ -35,6 +35,6 @@ struct kvi_divergence kvi_divergence(const float *exact, const float *other, siz
 		d.kl = 0;
 	if (next >= 0 && (size_t)next < n)
 		d.delta_nll = ((double)exact[next] - (double)exact[a]) -
-		              ((double)other[next] - (double)other[b]) + turn;
+		              ((double)other[next] - (double)other[b]) + shift;
 	return d;
 }

@@ -9,7 +9,7 @@
 /* Of one position. Nats. */
 struct kvi_divergence {
 	double kl; /* of the exact distribution to the other one; never negative, 0 for the same
-	                     * logits, infinite where it cannot be told */
+	                     * logits, infinite where it is undefined */
 	double delta_nll; /* of the token that comes next: what it costs more; 0: not known */
 	int32_t best[2];  /* likeliest token of the exact and of the other distribution, the first
 	                     * of several */

@@ -58,7 +58,7 @@ static kvarc_ret open_results(kvarc_eval *e)
 	               : no_memory(e);
 }
 
-static kvarc_ret open_rooms(kvarc_eval *e)
+static kvarc_ret open_buffers(kvarc_eval *e)
 {
 	size_t n = (size_t)e->o.prefix + e->o.continuation;
 	e->positions = kvi_array(&e->alloc, n, sizeof *e->positions);
@@ -82,12 +82,12 @@ static kvarc_ret open_forced(kvarc_eval *e, kvi_teacher_forced_put put)
 		                                      .pool = e->pool,
 		                                      .isa_mask = e->o.common.isa_mask,
 		                                      .put = put };
-	return kvi_teacher_forced_open(&e->forced, &o, e->o.common.error);
+	return kvi_teacher_forced_open(&e->runs, &o, e->o.common.error);
 }
 
 kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_teacher_forced_put put)
 {
-	kvi_teacher_forced_close(&e->forced);
+	kvi_teacher_forced_close(&e->runs);
 	return open_forced(e, put);
 }
 
@@ -96,7 +96,7 @@ kvarc_ret kvi_eval_start(kvarc_eval *e)
 {
 	if (kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
 		return no_memory(e);
-	kvarc_ret ret = open_rooms(e);
+	kvarc_ret ret = open_buffers(e);
 	return ret ? ret : open_forced(e, NULL);
 }
 
@@ -104,7 +104,7 @@ kvarc_ret kvi_eval_start_caches(kvarc_eval *e)
 {
 	if (kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
 		return no_memory(e);
-	kvarc_ret ret = open_rooms(e);
+	kvarc_ret ret = open_buffers(e);
 	if (ret)
 		return ret;
 	return open_cache(e, &e->back) ? KVARC_OK : no_memory(e);
@@ -163,7 +163,7 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 
 void kvi_eval_stop(kvarc_eval *e)
 {
-	kvi_teacher_forced_close(&e->forced);
+	kvi_teacher_forced_close(&e->runs);
 	kvi_pool_close(e->pool);
 	kvi_free(&e->alloc, e->positions);
 	kvi_free(&e->alloc, e->d);
@@ -217,7 +217,7 @@ static kvarc_ret say(const kvarc_eval *e, kvarc_ret ret)
 kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n, kvarc_eval_result *r)
 {
 	const struct kvi_teacher_forced_cache other = { views, n };
-	kvarc_ret ret = kvi_teacher_forced_compare(e->forced, &other, e->d);
+	kvarc_ret ret = kvi_teacher_forced_compare(e->runs, &other, e->d);
 	if (ret)
 		return say(e, ret);
 	r->cache_tokens = e->o.prefix;
@@ -292,7 +292,7 @@ kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids)
 		                                       e->o.continuation };
 	const struct kvi_teacher_forced_cache exact = { e->exact.views, prefix };
 	e->exact.n = prefix;
-	kvarc_ret ret = kvi_teacher_forced_exact(e->forced, &exact, &after);
+	kvarc_ret ret = kvi_teacher_forced_exact(e->runs, &exact, &after);
 	return ret ? say(e, ret) : kvi_eval_progress(e, e->o.continuation);
 }
 
@@ -313,8 +313,8 @@ kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score)
 		                              .opaque = e,
 		                              .done = tokens_done };
 	const struct kvi_teacher_forced_observer count = { .opaque = e, .done = tokens_done };
-	kvarc_ret ret = score ? kvi_scores_make(e->forced, &o, &before, e->exact.views, score)
-	                      : kvi_teacher_forced_observed(e->forced, &before, e->exact.views,
+	kvarc_ret ret = score ? kvi_scores_make(e->runs, &o, &before, e->exact.views, score)
+	                      : kvi_teacher_forced_observed(e->runs, &before, e->exact.views,
 	                                                    &count);
 	return ret ? say(e, ret) : KVARC_OK;
 }

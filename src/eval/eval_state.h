@@ -12,18 +12,19 @@ struct kvi_eval_cache {
 	uint8_t *memory;
 	size_t bytes;
 	kvarc_view *views; /* one a tensor, into memory */
-	uint64_t n;        /* tokens that are there */
+	uint64_t n;        /* tokens, without dropped ones */
 };
 
-/* An evaluation: the model's exact cache of a prefix, and what archives of it give back. */
+/* An evaluation. One thread at a time. */
 struct kvarc_eval {
 	kvarc_eval_options o;
 	struct kvi_alloc alloc;
 	struct kvi_pool *pool;
 	struct kvi_model_geometry g; /* of the model's own caches */
 	const kvarc_geometry *geometry;
-	struct kvi_teacher_forced *forced;
-	struct kvi_eval_cache exact, back; /* of the prefix; what an archive gave */
+	struct kvi_teacher_forced *runs;
+	struct kvi_eval_cache exact,
+		back; /* caches of the prefix: exact, and decoded from an archive */
 	int32_t *positions;
 	struct kvi_divergence *d;
 	double *sorted;
@@ -35,19 +36,19 @@ struct kvarc_eval {
 	kvarc_ret failed;
 };
 
-/* With o, alloc and geometry set: rooms, threads and the model. Without a continuation there is no
- * room but for the exact cache. Returns as kvarc_eval_open. */
+/* With o, alloc and geometry set: allocates buffers, starts threads and opens the model. Without a
+ * continuation there is a buffer for the exact cache alone. Returns as kvarc_eval_open. */
 kvarc_ret kvi_eval_start(kvarc_eval *e);
 /* The same with the geometry of the model's own caches. */
 kvarc_ret kvi_eval_open_model(kvarc_eval *e);
 /* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
 kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
-/* Without a model: rooms for both caches, and threads. Continuation 0. Returns OK, MEM, MEMLIMIT.
- * */
+/* Without a model and a continuation: allocates both caches, starts threads. Returns OK, MEM,
+ * MEMLIMIT. */
 kvarc_ret kvi_eval_start_caches(kvarc_eval *e);
-/* Closes what an evaluation opened for its run; the handle stays. */
+/* Stops the threads and frees all members of *e, not *e itself. */
 void kvi_eval_stop(kvarc_eval *e);
-/* So many tokens more are done. Returns OK, IO (the callback says stop). */
+/* Adds a number of tokens to the progress. Returns OK, IO (the callback stops the run). */
 kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens);
 /* Logits of ids from o.prefix on, after the cache in `exact`. */
 kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids);
@@ -64,7 +65,7 @@ kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_teacher_forced_put put);
 kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
                                    const kvarc_writer_options *tier, kvarc_eval_result *r);
 
-/* summary.c: what n divergences come to; room: n numbers. */
+/* summary.c: sets the results of r from n divergences. buffer: n numbers of work memory. */
 void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d, size_t n, double *buffer);
 
 #endif

@@ -52,7 +52,7 @@ static kvarc_ret check_cache(struct kvarc_gate *g)
 		            "a gate needs a cache with one "
 		            "track of keys and values");
 	if (g->max_error > 0)
-		e->o.continuation = 0; /* nothing is told again */
+		e->o.continuation = 0; /* no text follows the cache */
 	if (n < (uint64_t)e->o.continuation + 1)
 		return fail(e, KVARC_GEOMETRY,
 		            "the cache has too few tokens for "
@@ -169,7 +169,7 @@ static kvarc_ret try_rates(struct kvarc_gate *g, int *passed)
 	return ret;
 }
 
-/* What each layer does when it alone is as the archive gave it back. */
+/* What each layer does when it alone is as decoded from the archive. */
 static kvarc_ret try_layers(struct kvarc_gate *g)
 {
 	const kvarc_geometry *x = g->e.geometry;
@@ -186,7 +186,7 @@ static kvarc_ret try_layers(struct kvarc_gate *g)
 	return ret;
 }
 
-/* A layer has `more` sixteenths of a bit more, or stays as it is when the tier has not so many. */
+/* Raises a layer by `more` sixteenths of a bit; it is lossless beyond the tier's largest rate. */
 static void raise(struct kvarc_gate *g, uint32_t layer, int more)
 {
 	if (g->rates[layer] == KVARC_LOSSY_NOTHING)
@@ -273,7 +273,7 @@ static kvarc_ret try_errors(struct kvarc_gate *g)
 	return kvi_eval_progress(&g->e, g->e.o.prefix);
 }
 
-/* So many sixteenths of a bit, an error being taken to halve with each bit; the tier's most is
+/* The sixteenths of a bit to add, if an error halves with each bit; the tier's largest rate is
  * tried before a layer stays as it is. Towards the end that is at once. */
 static int more_bits(const struct kvarc_gate *g, uint32_t layer)
 {

@@ -47,7 +47,7 @@ static void load_step(void *opaque, size_t i, unsigned worker)
 		s->keys[(t0 * c) + i * STEP + t] = s->rows[t * c + i];
 }
 
-/* Steps before the last one do not change, but there is room for one layer only. */
+/* Steps before the last one do not change, but the buffer holds one layer only. */
 static void load_keys(struct scoring *s, size_t end)
 {
 	for (s->t0 = 0; s->t0 < end; s->t0 += STEP) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* scores_file.h - how much each token of a text matters, while its cache is made */
+/* scores_file.h - scores of the tokens of a text, computed during prefill */
 #ifndef KVI_SCORES_FILE_H
 #define KVI_SCORES_FILE_H
 
 #include "teacher_forced.h"
 
-/* What token scores are computed with; all pointers must stay meanwhile. */
+/* Options of kvi_scores_make(). */
 struct kvi_scores_options {
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;
@@ -13,7 +13,7 @@ struct kvi_scores_options {
 	const struct kvi_model_file *model;
 	kvarc_score kind;
 	void *opaque;
-	kvarc_ret (*done)(void *opaque, size_t t0, size_t n); /* NULL: nobody counts */
+	kvarc_ret (*done)(void *opaque, size_t t0, size_t n); /* progress; NULL: none */
 };
 
 /* The same as kvi_teacher_forced_prefill, and scores of the text's tokens. Numbers are those of

@@ -37,7 +37,7 @@ static void copy_head(const kvarc_eval *e, size_t tensor, size_t head,
 		       (const uint8_t *)v->data + t * row + head * bytes, bytes);
 }
 
-/* views: of the exact cache; the tensor's is put back. */
+/* views: of the exact cache; the tensor's view is restored at the end. */
 static kvarc_ret try_tensor(kvarc_eval *e, size_t tensor, kvarc_view *views, uint8_t *buffer,
                             double *sensitivity)
 {

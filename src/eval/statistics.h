@@ -10,7 +10,7 @@
 double kvi_mean(const double *x, size_t n);
 /* Of a sample; 0 of one number. */
 double kvi_deviation(const double *x, size_t n);
-/* Sorts n numbers in ascending order, in place. */
+/* Sorts n numbers in ascending order. */
 void kvi_sort(double *x, size_t n);
 /* The nearest rank of a part, above 0 and up to 1, of n > 0 sorted numbers. */
 double kvi_rank(const double *sorted, size_t n, double part);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* teacher_forced.c - what a model says after a cache, its continuation being told token by token */
+/* teacher_forced.c - teacher-forced logits of a text after a cache */
 #include "teacher_forced.h"
 
 #include <string.h>
@@ -82,7 +82,7 @@ static kvarc_ret find_ropes(const struct kvi_teacher_forced *f, struct kvi_run_o
 	return ret;
 }
 
-static kvarc_ret open_rooms(struct kvi_teacher_forced *f)
+static kvarc_ret open_buffers(struct kvi_teacher_forced *f)
 {
 	const struct kvi_alloc *alloc = f->o.alloc;
 	for (unsigned k = KEY; k < BOTH; k++) {
@@ -108,7 +108,7 @@ static kvarc_ret open_runs(struct kvi_teacher_forced *f, kvarc_error *error)
 		                         error);
 	if (ret)
 		return ret;
-	if (open_rooms(f) || kvi_run_open(&f->run, &o) || kvi_head_open(&f->head, &o))
+	if (open_buffers(f) || kvi_run_open(&f->run, &o) || kvi_head_open(&f->head, &o))
 		return kvi_fail_alloc(error, f->o.alloc);
 	return KVARC_OK;
 }
@@ -272,7 +272,7 @@ void kvi_teacher_forced_keys(const struct kvi_teacher_forced *f, size_t layer,
 	kvi_teacher_forced_load(&r, k);
 }
 
-/* ---- other caches in its place ---- */
+/* ---- other caches instead of the exact one ---- */
 
 static kvarc_ret inject_layer(struct kvi_teacher_forced *f, size_t layer,
                               const struct kvi_teacher_forced_cache *c)
@@ -289,7 +289,7 @@ static kvarc_ret inject_layer(struct kvi_teacher_forced *f, size_t layer,
 	return ret;
 }
 
-/* The text goes on behind it. What the run had behind that is not seen any more. */
+/* The text follows the cache. Rows of the run behind it are not read any more. */
 static kvarc_ret inject(struct kvi_teacher_forced *f, const struct kvi_teacher_forced_cache *c)
 {
 	kvarc_ret ret = KVARC_OK;

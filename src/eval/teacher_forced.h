@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * teacher_forced.h - what a model says after a cache, its continuation being told token by token
+ * teacher_forced.h - teacher-forced logits of a text after a cache
  *
- * Caches are tensors in memory: of archives and codecs nothing is known here. The same kernels go
+ * Caches are tensors in memory, whatever archive or codec they come from. The same kernels go
  * through the same tokens whatever the cache, so that caches with the same elements have the
  * same logits, bit for bit.
  */
@@ -13,7 +13,8 @@
 #include "predictor_handle.h"
 #include "exact/head.h"
 
-enum { KVI_TEACHER_FORCED_STEP = 256 }; /* tokens that a run takes at once */
+/* The number of tokens that a run advances at once. */
+enum { KVI_TEACHER_FORCED_STEP = 256 };
 
 /* Rows of the first n tokens of a cache, keys after RoPE. Tokens that were dropped are not there.
  * */
@@ -32,7 +33,7 @@ typedef kvarc_ret (*kvi_teacher_forced_put)(struct kvi_run *run, size_t layer, s
                                             const float *k, const float *v, size_t stride,
                                             size_t n);
 
-/* What a teacher-forced run is opened with. */
+/* Options of kvi_teacher_forced_open(). */
 struct kvi_teacher_forced_options {
 	const kvarc_predictor *predictor; /* a model, with a head */
 	struct kvi_arithmetic arithmetic;
@@ -50,7 +51,8 @@ struct kvi_teacher_forced;
  * OPTIONS (no model, or one without a head), and as kvi_predictor_head. */
 kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **f,
                                   const struct kvi_teacher_forced_options *o, kvarc_error *error);
-void kvi_teacher_forced_close(struct kvi_teacher_forced **f); /* NULL-safe */
+/* Frees *f and sets it to NULL; *f may be NULL. */
+void kvi_teacher_forced_close(struct kvi_teacher_forced **f);
 
 /*
  * Makes the cache of a text, as an engine in exact arithmetic that stores it so: attention sees the
@@ -60,18 +62,17 @@ void kvi_teacher_forced_close(struct kvi_teacher_forced **f); /* NULL-safe */
 kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *f,
                                      const struct kvi_teacher_forced_text *text,
                                      const kvarc_view *views);
-/* Who looks on meanwhile, at tokens [t0, t0 + n); NULL: not wanted. What a call returns ends it. */
+/* Callbacks for tokens [t0, t0 + n), each may be NULL. A code other than OK ends the run. */
 struct kvi_teacher_forced_observer {
 	void *opaque;
 	/* of a layer, whose keys are in the cache */
 	kvarc_ret (*queries)(void *opaque, size_t layer, const struct kvi_queries *q, size_t t0,
 	                     size_t n);
-	/* of what comes after each of them */
+	/* of the next token after each of them */
 	kvarc_ret (*logits)(void *opaque, const struct kvi_logits *z, size_t t0, size_t n);
 	kvarc_ret (*done)(void *opaque, size_t t0, size_t n);
 };
-/* The same as kvi_teacher_forced_prefill, with an observer; NULL: none. Returns as that, or what
- * the observer did. */
+/* As kvi_teacher_forced_prefill(), calling the observer; returns also what its calls return. */
 kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *f,
                                       const struct kvi_teacher_forced_text *text,
                                       const kvarc_view *views,
@@ -83,7 +84,7 @@ void kvi_teacher_forced_keys(const struct kvi_teacher_forced *f, size_t layer,
 /*
  * Logits of all tokens of a text after the exact cache, to be kept: text->n x vocabulary floats.
  * Keys and values of the text are rounded to the elements of the cache. Returns as above, and
- * OPTIONS (tokens were dropped, and layers have windows: places are not positions).
+ * OPTIONS (tokens were dropped, and layers have windows, which count positions).
  */
 kvarc_ret kvi_teacher_forced_exact(struct kvi_teacher_forced *f,
                                    const struct kvi_teacher_forced_cache *cache,
@@ -93,20 +94,18 @@ kvarc_ret kvi_teacher_forced_compare(struct kvi_teacher_forced *f,
                                      const struct kvi_teacher_forced_cache *cache,
                                      struct kvi_divergence *d);
 
-/* rows.c: n tokens from t0 on of a tensor as rows of heads x channels, keys in slots, and the other
- * way round, rounded: x then has what was stored. */
+/* rows.c: n tokens of a tensor from t0 on, to be converted between elements and rows of floats. */
 struct kvi_teacher_forced_rows {
 	const kvarc_geometry *geometry;
 	const kvarc_tensor *tensor;
 	const kvarc_view *view; /* NULL: rounded alone */
 	uint64_t t0;
 	size_t n;
-	uint8_t *elements; /* room for them, packed */
+	uint8_t *elements; /* work memory for n tokens, packed */
 };
-/* Reads the rows of r->n tokens as floats, keys in slot order; x: n rows without gaps. */
+/* Elements of the view as floats x: n rows of heads x channels, keys in slots. */
 void kvi_teacher_forced_load(const struct kvi_teacher_forced_rows *r, float *x);
-/* Rounds the rows to the tensor's type and stores them, if there is a view; x then has the
- * rounded values. */
+/* Rounds x to elements, writes those to the view, if any, and their values to x. */
 void kvi_teacher_forced_store(const struct kvi_teacher_forced_rows *r, float *x);
 
 #endif

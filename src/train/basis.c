@@ -3,7 +3,7 @@
  * basis.c - the basis in which a head's channels vary independently of each other (spec klt)
  *
  * Karhunen-Loeve transform: eigenvectors of the covariance over all tokens that are fitted, keys
- * turned back by their positions. Jacobi's method in double, in a fixed order: + - * / and sqrt
+ * without RoPE. Jacobi's method in double, in a fixed order: + - * / and sqrt
  * alone, so that the same caches give the same profile everywhere.
  */
 #include <math.h>
@@ -29,7 +29,7 @@ enum {
 	KLT_RATES = 6 /* that are reported */
 };
 
-/* A tensor at work. */
+/* The fit of one tensor. */
 struct basis {
 	kvarc_trainer *t;
 	const struct kvi_train_stack *stack;
@@ -54,8 +54,8 @@ struct basis {
 	bool too_few;  /* tokens for the channels */
 };
 
-/* A block of a cache as numbers by slot, keys turned back. Tokens that are not finite are left
- * out. */
+/* A block of a cache as numbers by slot, RoPE of keys removed; tokens with values that are not
+ * finite are dropped. */
 static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t0, uint32_t n,
                       struct kvi_rotations *turns, void *buffer)
 {
@@ -274,7 +274,7 @@ static kvarc_ret centre(struct basis *b)
 	return KVARC_OK;
 }
 
-/* Covariances of what is left of the heads. */
+/* Covariances of the heads' residuals. */
 static kvarc_ret predict(struct basis *b, const struct kvi_train_below *below)
 {
 	const size_t square = b->hc * b->hc;
@@ -387,10 +387,10 @@ static kvarc_ret open_basis(struct basis *b)
 static void close_basis(struct basis *b)
 {
 	const struct kvi_alloc *a = &b->t->alloc;
-	void *const rooms[] = { b->sum,  b->unit,     b->value, b->cov, b->work,
-		                b->rows, b->elements, b->raw,   b->z,   b->weight };
-	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-		kvi_free(a, rooms[i]);
+	void *const buffers[] = { b->sum,  b->unit,     b->value, b->cov, b->work,
+		                  b->rows, b->elements, b->raw,   b->z,   b->weight };
+	for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+		kvi_free(a, buffers[i]);
 }
 
 /* What a code of each class takes, in 1/256 bit, when codes are as the class expects them. */

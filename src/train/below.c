@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * below.c - transforms of what tensors before them leave (spec klt 2)
+ * below.c - linear predictions between tensors that klt transforms (spec klt 2)
  *
  * Least squares of a tensor's channels on those of the tensors before it, with the noise that
- * decoding adds to them: on the diagonal of their covariance, so that less is made of what is
- * hardly more than noise, and in the covariance of what is left.
+ * decoding adds to them: on the diagonal of their covariance, so that sources that are
+ * mostly noise get small coefficients, and in the covariance of the residual.
  */
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "weigh_heads.h"
 
 enum {
-	TOKENS_EACH = 4,      /* a source channel needs so many */
+	TOKENS_EACH = 4,      /* required for each source channel */
 	HEAD_BLOCK_FROM = 513 /* channels of a tensor */
 };
 
@@ -83,7 +83,7 @@ struct below_fit {
 	double *cov;
 	/* Of the channels [first, first + n_y) of the tensor and what they are predicted from. */
 	size_t first, n_y, n_seen;
-	size_t *seen, *entry; /* features; their places in rows of A */
+	size_t *seen, *entry; /* features; the indices of their entries in rows of A */
 	double *s, *a, *work;
 };
 
@@ -188,7 +188,7 @@ static void multiply(void *arg, size_t c)
 	}
 }
 
-/* Covariance of what is left of two channels of a head: y - a^T x. */
+/* Covariance of the residuals y - a^T x of two channels of a head. */
 static void leave(void *arg, size_t c)
 {
 	const struct below_fit *f = arg;
@@ -263,8 +263,8 @@ kvarc_ret kvi_train_below_fit(kvarc_trainer *t, const struct kvi_train_below *b,
 		ret = take_moments(&f, z, w, n_tokens);
 	if (!ret)
 		ret = fit_all(&f, by_head);
-	void *const rooms[] = { f.g, f.noise, f.seen, f.entry, f.s, f.a, f.work };
-	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-		kvi_free(alloc, rooms[i]);
+	void *const buffers[] = { f.g, f.noise, f.seen, f.entry, f.s, f.a, f.work };
+	for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+		kvi_free(alloc, buffers[i]);
 	return ret;
 }

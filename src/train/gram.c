@@ -10,15 +10,15 @@ enum { UNIT = 400, ROWS = 32 };
 struct gram_job {
 	const struct kvi_train_kernels *kernels;
 	const struct kvi_train_feature *f;
-	size_t n, capacity; /* room: n rounded up to tiles */
+	size_t n, capacity; /* capacity: n rounded up to tiles */
 	const float *w;     /* of the tokens of the block */
 	const size_t *token;
 	size_t count;                  /* of them, rest zero */
-	int16_t *rows;                 /* room x KVI_GRAM_TOKENS */
+	int16_t *rows;                 /* capacity x KVI_GRAM_TOKENS */
 	int16_t ones[KVI_GRAM_TOKENS]; /* the weights as a row */
 	float one;                     /* their unit */
 	int64_t *first;                /* rows x ones */
-	int64_t *sums;                 /* room x room, tiles on and above the diagonal */
+	int64_t *sums;                 /* capacity^2, tiles on and above the diagonal */
 	double *g, *mean, norm;
 };
 

@@ -5,9 +5,10 @@
 
 #include "trainer.h"
 
+/* A feature of all tokens. */
 struct kvi_train_feature {
 	const int16_t *z; /* of all tokens */
-	double sigma;     /* about; 0: a feature that says nothing */
+	double sigma;     /* estimate; 0: a constant feature */
 };
 
 /* mean (n) and covariance g (n x n) of the features, tokens counting w^2 each. Returns OK, or no

@@ -23,7 +23,7 @@ static bool has_model(const kvarc_tensor *x, uint32_t track)
 	       !(x->flags & KVARC_TENSOR_HADAMARD);
 }
 
-/* Index + 1 of a rope that turns the same way (slots do not know pairings); 0: no room. */
+/* Index + 1 of a RoPE with the same frequencies (slots have no pairing); 0: no memory. */
 static uint32_t rope_index(kvarc_trainer *t, const kvarc_rope *r)
 {
 	size_t bytes = r->rotary / 2 * sizeof *r->freq;
@@ -93,7 +93,7 @@ static kvarc_ret find(kvarc_trainer *t, const kvarc_geometry *g, uint32_t track,
 	return ret;
 }
 
-/* Caches have the same layers or none in common. */
+/* Two caches share either all of their layers or none. */
 static kvarc_ret find_stack(kvarc_trainer *t, const struct train_found *f,
                             struct kvi_train_stack **stack)
 {
@@ -154,7 +154,7 @@ static kvarc_ret copy_tokens(kvarc_trainer *t, struct kvi_train_cache *c, const 
 	return KVARC_OK;
 }
 
-/* Whole blocks, one of so many that it is not too much; a transformer begins at the first one. */
+/* Reads one block in `every` to bound the work; a transformer needs a prefix of the tokens. */
 static void choose_tokens(const kvarc_trainer *t, struct kvi_train_cache *c, size_t n)
 {
 	size_t blocks = n / KVI_TRAIN_BLOCK;
@@ -261,7 +261,7 @@ struct train_tokens {
 	bool has_ids;
 };
 
-static kvarc_ret room(kvarc_trainer *t, uint64_t n, struct train_tokens *k)
+static kvarc_ret head_rows(kvarc_trainer *t, uint64_t n, struct train_tokens *k)
 {
 	*k = (struct train_tokens){ .n = n };
 	if (n > UINT32_MAX)
@@ -277,7 +277,7 @@ static void drop(kvarc_trainer *t, struct train_tokens *k)
 	kvi_free(&t->alloc, k->positions);
 }
 
-/* A track without models says nothing about the others. */
+/* Whether a tensor of the track can have a model. */
 static bool track_has_model(const kvarc_geometry *g, uint32_t track)
 {
 	for (size_t i = 0; i < g->n_tensors; i++)
@@ -314,7 +314,7 @@ kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 		struct train_tokens k;
 		if (!track_has_model(g, i) || !kvarc_reader_tokens(r, i))
 			continue;
-		ret = room(t, kvarc_reader_tokens(r, i), &k);
+		ret = head_rows(t, kvarc_reader_tokens(r, i), &k);
 		kvarc_ret ids = ret ? ret
 		                    : kvarc_reader_read_tokens(r, i, 0, k.n, k.ids, k.positions);
 		if (!ret && ids == KVARC_OPTIONS) /* ids are not stored */
@@ -347,7 +347,7 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 		struct train_tokens k;
 		if (!track_has_model(g, i) || !im->tracks[i].n || seen++ % every)
 			continue;
-		ret = room(t, im->tracks[i].n, &k);
+		ret = head_rows(t, im->tracks[i].n, &k);
 		for (uint64_t t0 = 0; t0 < k.n && !ret; t0 += BATCH) {
 			uint64_t n = k.n - t0 < BATCH ? k.n - t0 : BATCH;
 			ret = kvi_import_tokens(im, i, t0, (uint32_t)n, k.positions + t0,
@@ -366,7 +366,7 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 	                                "point to learn from");
 }
 
-/* From an archive: its error is already told. */
+/* The reader of an archive has already set the error. */
 static kvarc_ret fetch_archive(const struct kvi_train_cache *c, kvarc_view *views, uint32_t tensor,
                                size_t t0, uint32_t n, void *to)
 {

@@ -16,7 +16,7 @@ struct fitting {
 	const struct kvi_train_task *task;
 	const float *w;
 	size_t n_x, n_y;
-	int16_t *y; /* n_y rows of `room` tokens */
+	int16_t *y; /* n_y rows of `capacity` tokens */
 	size_t capacity;
 	double *sigma; /* of a target, before it was made an integer */
 	double *a;     /* n_x x n_y */

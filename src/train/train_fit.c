@@ -115,9 +115,9 @@ struct fit_group {
 static size_t put_rows(const struct kvi_train_tensor *x, uint32_t source, size_t head, bool by_head,
                        struct variable *v, struct kvi_train_feature *f)
 {
-	size_t room = kvi_train_head_stride(x->shape);
-	size_t first = by_head ? head % x->shape->heads * room : 0;
-	size_t n = by_head ? room : x->rows;
+	size_t head_rows = kvi_train_head_stride(x->shape);
+	size_t first = by_head ? head % x->shape->heads * head_rows : 0;
+	size_t n = by_head ? head_rows : x->rows;
 	for (size_t i = 0; v && i < n; i++) {
 		v[i] = (struct variable){ source, (uint32_t)(first + i) };
 		f[i] = (struct kvi_train_feature){ x->z + (first + i) * x->capacity,
@@ -158,8 +158,8 @@ struct rows_job {
 /* Whether a target row is a slot, and which one. */
 static bool slot_of(const struct kvi_model *m, size_t row, size_t *c)
 {
-	size_t room = kvi_head_stride(m), i = row % room;
-	*c = row / room * m->head_channels + i;
+	size_t head_rows = kvi_head_stride(m), i = row % head_rows;
+	*c = row / head_rows * m->head_channels + i;
 	return i < m->head_channels;
 }
 
@@ -169,7 +169,7 @@ static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from,
 	return s && s->scope ? row % kvi_head_stride(from) : row;
 }
 
-/* What a fit of n coefficients leaves in its own tokens is too small by this. */
+/* The factor by which the residual of a fit with n coefficients is too small on its tokens. */
 static double blown_up(const struct fit_group *g, size_t n)
 {
 	double tokens = (double)g->task->weights->fitted;
@@ -182,7 +182,7 @@ static bool is_few(const struct fit_group *g, size_t n)
 	return g->task->weights->fitted < 2 * n;
 }
 
-/* Quantises column y of a and writes what is left of it back. */
+/* Quantises column y of a, and replaces it by the quantised values. */
 static void store_a(void *arg, size_t y)
 {
 	struct rows_job *j = arg;
@@ -201,7 +201,7 @@ static void store_a(void *arg, size_t y)
 			b[i] = g->a[i * g->n_y + y];
 			left -= b[i] * target[i];
 		}
-		/* B takes some more away */
+		/* B reduces the residual further */
 		left = (left > 0.001 * all ? left : 0.001 * all) * blown_up(g, g->n_x);
 		const struct kvi_train_row r = { g->g,
 			                         d,
@@ -262,7 +262,7 @@ static kvarc_ret fit_lower(struct fit_group *g)
 		double *rest = l;
 		for (size_t r = 0; r < nx; r++)
 			memcpy(w + r * ny, g->g + r * d + nx, ny * sizeof *w);
-		if (nx < ny) { /* no room: rest is nx x ny */
+		if (nx < ny) { /* the work buffer is too small: rest is nx x ny */
 			kvi_free(&t->alloc, l);
 			l = rest = kvi_array(&t->alloc, nx, ny * sizeof *l);
 		}
@@ -352,7 +352,7 @@ static kvarc_ret fit_self(struct fit_group *g)
 	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(t);
 }
 
-/* ---- all of it ---- */
+/* ---- the fit of a layer ---- */
 
 /* Second moments of the targets about their means, when the model's mean will be right for these
  * weights, or about the mean that it has. */

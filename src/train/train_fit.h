@@ -5,12 +5,12 @@
 
 #include "train_layer.h"
 
-/* What the models of a layer may use. */
+/* Which sources the models of a layer may use, and the cost of coefficients. */
 struct kvi_train_plan {
 	bool head;               /* all sources by head */
 	bool self;               /* earlier slots, and tensors of the layer */
 	double ridge_a, ridge_b; /* of the diagonal */
-	double tokens;           /* that will be coded: what a coefficient must save */
+	double tokens;           /* to be coded: a coefficient must save its own cost over these */
 };
 
 /* A layer with its models: of levels 2 and 3 [level - 2], NULL: not wanted. */
@@ -26,7 +26,7 @@ struct kvi_train_task {
 };
 
 /* Level of the profile and of the report: models of levels above 3 are fitted like those of level
- * 2, to what the transformer leaves. */
+ * 2, to the residual of the transformer's predictions. */
 unsigned kvi_train_level(const kvarc_trainer *t, unsigned level);
 
 struct kvi_train_ids;

@@ -110,12 +110,12 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
-	size_t room = kvi_train_head_stride(x->shape), channels = g->channels;
+	size_t head_rows = kvi_train_head_stride(x->shape), channels = g->channels;
 	size_t row_bytes = kvi_tensor_bytes(g);
 	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * row_bytes;
 	for (size_t h = 0; h < g->heads; h++)
 		for (size_t i = 0; i < channels; i++) {
-			size_t row = h * room + i;
+			size_t row = h * head_rows + i;
 			size_t at = h * channels + kvi_rope_channel(rope, i);
 			int32_t *to = X + row * KVI_TRAIN_BLOCK;
 			for (size_t v = 0; v < n; v++)
@@ -132,7 +132,7 @@ void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t sha
 	const struct kvi_train_cache *c = s->caches[k];
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
-	size_t room = kvi_train_head_stride(x->shape);
+	size_t head_rows = kvi_train_head_stride(x->shape);
 	for (size_t r = 0; r < x->rows; r++)
 		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK, n * sizeof *U);
 	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
@@ -140,7 +140,7 @@ void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t sha
 			struct kvi_train_rotation w = kvi_train_rotation(rope->freq[i],
 			                                                 c->positions[t0 + v]);
 			for (size_t h = 0; h < g->heads; h++) {
-				size_t at = (h * room + 2 * i) * KVI_TRAIN_BLOCK + v;
+				size_t at = (h * head_rows + 2 * i) * KVI_TRAIN_BLOCK + v;
 				int32_t a = X[at], b = X[at + KVI_TRAIN_BLOCK];
 				U[at] = (a * w.cosine + b * w.sine + 8192) >> 14;
 				U[at + KVI_TRAIN_BLOCK] = (b * w.cosine - a * w.sine + 8192) >> 14;

@@ -5,10 +5,10 @@
 
 #include "trainer.h"
 
-/* What is known of the tokens of a stack. */
+/* Weights of the tokens of a stack in the fit of a layer. */
 struct kvi_train_weights {
-	uint8_t *bad; /* holds values that are no numbers, in a layer so far */
-	float *w;     /* of a token in the fit of the layer at hand; 0: not fitted */
+	uint8_t *bad; /* by token: has a value that is not finite, in a layer up to now */
+	float *w;     /* by token, for the current layer; 0: not fitted */
 	size_t n_bad;
 	size_t fitted; /* tokens */
 };
@@ -23,23 +23,26 @@ kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
 /* Weights of the tokens from z; in the lowest layer all count the same. */
 void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
                             bool lowest, struct kvi_train_weights *w);
-/* The same for models that are there: m[i] tells step and mean of tensor i. No weights. */
+/* As kvi_train_layer_load(), with step and mean of tensor i from model m[i], and no weights. */
 kvarc_ret kvi_train_layer_take(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
                                size_t n, const struct kvi_model *const m[],
                                struct kvi_train_layer *l);
-/* Keeps what upper layers need. */
+/* Frees the elements of *l, which upper layers do not read. */
 void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l);
+/* Frees the memory of *l; a zeroed struct is accepted. */
 void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
 
-/* mean + by, rounded, within its limits */
+/* mean + by, rounded and clamped to the range of a model's mean. */
 int32_t kvi_train_shifted(int32_t mean, double by);
 /* z of a row about another mean than its tensor's. */
 void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean, size_t n_tokens);
 
+/* RoPE of one pair at one position; cosine and sine in 1/16384. */
 struct kvi_train_rotation {
 	int32_t cosine, sine;
 	uint32_t angle; /* in 1/4096 turns, rounded */
 };
+/* The rotation of a pair with frequency freq (struct kvi_profile_rope) at a position. */
 struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position);
 
 /* X and U of tokens [t0, t0 + n) of cache k of a stack, shape `shape`: rows of KVI_TRAIN_BLOCK
@@ -53,7 +56,7 @@ void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t sha
                            int32_t *U);
 /* z of n tokens, whose first is token `at` of the stack. */
 void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n, const int32_t *U);
-/* expected.c: `expected` from `predicted`, if there is that. */
+/* expected.c: computes `expected` from `predicted`, if x has the latter. */
 kvarc_ret kvi_train_expect(kvarc_trainer *t, const struct kvi_train_stack *s,
                            struct kvi_train_tensor *x);
 /* X of n tokens from rows of floats in slots, `stride` apart. */
@@ -71,6 +74,7 @@ uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i);
 /* 2^e, |e| < 1000 */
 double kvi_train_power(int e);
 
+/* v limited to [-n, n]; n >= 0. */
 static inline int32_t kvi_train_clamp(int32_t v, int32_t n)
 {
 	return v < -n ? -n : v > n ? n : v;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* train_measure.c - what the stages of a predictor are worth on the archive that it made */
+/* train_measure.c - bits that each stage of a predictor saves on an archive coded with it */
 #include <string.h>
 
 #include "numeric/rotate.h"
@@ -211,7 +211,7 @@ static void price(struct measuring *m, struct kvi_train_view v[], size_t i, enum
 	to->bits[stage] = (double)bits / 256 / ((double)v[i].n * (double)x->C);
 }
 
-/* The models of a level applied, with scales that are fitted to what they leave and
+/* The models of a level applied, with scales that are fitted to the residual and
  * then, of levels 2 and 3, with their own. */
 static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
                                const struct kvi_train_pieces *p, unsigned level,

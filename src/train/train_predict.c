@@ -313,7 +313,7 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t, const struct kvi_train_stack
 	return ret;
 }
 
-/* ---- what the pupil leaves of the teacher's keys and values ---- */
+/* ---- the pupil's residual of the teacher's keys and values ---- */
 
 struct taught_job {
 	kvarc_trainer *t;

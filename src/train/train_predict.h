@@ -2,9 +2,9 @@
 /*
  * train_predict.h - the sequences of a stack go through a model in exact arithmetic, layer by layer
  *
- * Models of levels 4 to 7 are fitted to what the engine leaves. All sequences are taken through
- * a layer before the next one, because its models are fitted to all of them and correct what
- * goes on.
+ * Models of levels 4 to 7 are fitted to the residual of the engine's predictions. All sequences
+ * pass through a layer before any enters the next one: the models of the layer are fitted to all
+ * of them, and correct the hidden state that enters the next layer.
  */
 #ifndef KVI_TRAIN_PREDICT_H
 #define KVI_TRAIN_PREDICT_H
@@ -45,28 +45,31 @@ struct kvi_train_predictor {
 
 /* Opens the model. Returns OK, MEM, MEMLIMIT, IO, FORMAT, OPTIONS, DATA. */
 kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned level);
+/* Frees the predictor of t, if it has one. */
 void kvi_train_predictor_close(kvarc_trainer *t);
 /* Checks that the stack is this model's, makes the engines, and takes all tokens to layer 0.
  * Returns OK, MEM, MEMLIMIT, GEOMETRY, DATA. */
 kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_stack *s);
 /* Work of all layers, as bytes of the progress. */
 uint64_t kvi_train_predictor_work(const kvarc_trainer *t, const struct kvi_train_stack *s);
-/* What all tokens are expected to have in a layer: k and v of the walks. */
+/* Predicts keys and values of all tokens in a layer: k and v of the walks. */
 kvarc_ret kvi_train_predict_layer(kvarc_trainer *t, const struct kvi_train_stack *s,
                                   uint32_t layer);
 /* walk.c: whether the elements of the layer at hand are what is predicted, bit for bit. */
 kvarc_ret kvi_train_compare_layer(kvarc_trainer *t, const struct kvi_train_task *k, bool *same);
-/* After the models of the layer are fitted: fits their correction, and goes on to the next. */
+/* After the models of the layer are fitted: fits their correction, and takes all tokens to the
+ * input of the next layer. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
 
-/* identify.c: the level's own arithmetic and loop; identity pairs of the profile. Returns OK, MEM,
- * MEMLIMIT, PROG. */
+/* identify.c: arithmetic and loop of a level of the profile. */
 struct kvi_engine_level kvi_train_level_of(const kvarc_trainer *t, unsigned level);
+/* Writes the identity pairs of the predictor to the profile. Returns OK, MEM, MEMLIMIT, PROG. */
 kvarc_ret kvi_train_identify(kvarc_trainer *t);
 
-/* blind.c: all layers at once, because none waits for a model of the one below; then one of them is
- * what all tokens are expected to have. Returns OK, MEM, MEMLIMIT, IO. */
+/* blind.c: predicts all layers at once without the current token: no layer needs the models of
+ * the one below. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_stack *s);
+/* Copies the predictions of a layer into the walk `real`. */
 void kvi_train_token_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s, uint32_t layer);
 
 /* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
@@ -81,10 +84,11 @@ static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w, u
 	return kind == KVARC_KEY ? w->k : w->v;
 }
 
-/* correct.c: D of the layer's model from the teacher's tokens, z of `taught`; then what it makes
- * of a walk's hidden state. */
+/* correct.c: fits D of the layer's model to the teacher's tokens, with features z of `taught`.
+ * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
                                 const struct kvi_train_layer *taught, const float *weights);
+/* Adds D times the residuals z of l to the hidden states of a walk, with the layer's model. */
 void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
                        const struct kvi_train_layer *l, const struct kvi_train_walk *w);
 

@@ -16,8 +16,8 @@ struct kvi_train_row {
 	const double *g; /* theirs with the target */
 	double ridge;    /* of the diagonal of s */
 	double all;      /* variance of the target */
-	double share;    /* of what this row leaves, that stays in the end */
-	double left;     /* variance of the target that stays at least */
+	double share;    /* part of this row's residual that remains in the end */
+	double left;     /* lower bound of the residual's variance */
 	bool few;        /* tokens: b says little, the row begins at zero */
 	double tokens;   /* that will be coded with it: what digits are worth */
 };

@@ -265,7 +265,7 @@ static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k, kva
 	return ret;
 }
 
-/* Level 3 of the lowest layer sees what its tables leave. */
+/* Level 3 of the lowest layer is fitted to the residual of its token tables. */
 static kvarc_ret fit_tables(kvarc_trainer *t, struct kvi_train_task *k)
 {
 	struct kvi_train_residual left;
@@ -424,7 +424,7 @@ static uint64_t bytes_of(const struct kvi_train_stack *s)
 static void set_costs(kvarc_trainer *t)
 {
 	unsigned level = t->options.levels >> 3 & 1 ? 3 : 2;
-	/* Level 1 of what a transformer leaves is not that of the caches. */
+	/* Level 1 of the residual of a transformer's predictions is not level 1 of the caches. */
 	t->plain = t->predictor ? 0 : kvi_train_cost(t, 1);
 	t->cost = kvi_train_cost(t, kvi_train_level(t, level)) + (double)t->profile->file_bytes;
 }

@@ -76,7 +76,7 @@ const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id)
 	return at ? m->table + (size_t)(at - m->ids) * m->C : NULL;
 }
 
-/* What the token table says; marks the tokens that it does not know. */
+/* Adds the token table's rows; marks the tokens that it lacks. */
 static void add_table(const struct sample_work *w, const struct kvi_model *m, size_t c,
                       uint8_t *unknown, int32_t *base)
 {
@@ -106,15 +106,16 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 	for (size_t b = 0; m->n_lower && w->level == 3 && b < w->task->n_below; b++)
 		for (size_t s = 0; s < w->task->below[b]->n; s++, source++) {
 			const struct kvi_train_tensor *x = &w->task->below[b]->tensors[s];
-			size_t room = kvi_train_head_stride(x->shape);
+			size_t head_rows = kvi_train_head_stride(x->shape);
 			bool head = m->lower[source].scope;
-			size_t first = head ? c / m->head_channels % x->shape->heads * room : 0;
+			size_t first = head ? c / m->head_channels % x->shape->heads * head_rows
+			                    : 0;
 			w->t->kernels->weigh(
 				acc, m->a + c * m->a_stride + kvi_train_entry(m, true, source),
-				x->z + first * x->capacity + at, x->capacity, head ? room : x->rows,
-				n);
+				x->z + first * x->capacity + at, x->capacity,
+				head ? head_rows : x->rows, n);
 		}
-	/* that of level 3 makes up for the means of the sources */
+	/* the mean of a level 3 model includes the sources' means */
 	int32_t mean = w->level == 1 && m->level == 3 ? w->task->layer->tensors[i].mean[row]
 	                                              : m->mean[c];
 	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
@@ -143,17 +144,17 @@ static void predict(const struct sample_work *w, size_t i, size_t c, size_t earl
 	const int16_t *row = m->b ? m->b + c * m->b_stride : NULL;
 	for (unsigned s = 0; row && s < m->n_same; s++) {
 		const struct kvi_model *from = m->same[s].model;
-		size_t room = kvi_head_stride(from);
+		size_t head_rows = kvi_head_stride(from);
 		bool by_head = m->same[s].scope;
-		size_t first = by_head ? head % from->heads * room : 0;
+		size_t first = by_head ? head % from->heads * head_rows : 0;
 		w->t->kernels->weigh(acc, row + kvi_train_entry(m, false, s),
 		                     w->num[s].r + first * KVI_TRAIN_BLOCK, KVI_TRAIN_BLOCK,
-		                     by_head ? room : from->heads * room, n);
+		                     by_head ? head_rows : from->heads * head_rows, n);
 	}
 	if (row && m->flags & KVI_MODEL_SELF) {
-		size_t room = kvi_head_stride(m);
+		size_t head_rows = kvi_head_stride(m);
 		bool by_head = m->flags & KVI_MODEL_SELF_HEAD;
-		size_t first = by_head ? head * room : 0;
+		size_t first = by_head ? head * head_rows : 0;
 		w->t->kernels->weigh(acc, row + kvi_train_entry(m, false, m->n_same),
 		                     w->num[i].r + first * KVI_TRAIN_BLOCK, KVI_TRAIN_BLOCK,
 		                     kvi_train_row_of(m, earlier) - first, n);
@@ -174,7 +175,7 @@ static uint32_t pattern(int32_t v, int e)
 	return bits;
 }
 
-/* One slot, or two that a rope turns. */
+/* One slot, or the two slots of a RoPE pair. */
 static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool pair,
                          const int32_t *pred)
 {

@@ -10,22 +10,23 @@ struct kvi_train_piece {
 	size_t cache, t0, n, at; /* at: in the sample; n <= KVI_TRAIN_BLOCK */
 };
 
+/* n pieces, n_tokens in all; p is freed by the caller. */
 struct kvi_train_pieces {
 	size_t n, n_tokens;
 	struct kvi_train_piece *p;
 };
 
 /*
- * A tensor's elements of some tokens, with what a model expects. Rows of `room` tokens, one a
- * slot.
+ * A tensor's elements of a sample of tokens, with the model's predictions: one row per slot, of
+ * `capacity` tokens.
  */
 struct kvi_train_view {
 	const struct kvi_model *model;
 	size_t n, capacity;
 	uint16_t *element;
 	uint32_t *mu;     /* bit patterns */
-	int32_t *left;    /* U - pred: turned back */
-	int32_t *miss;    /* X - M: as stored */
+	int32_t *left;    /* residual U - pred, RoPE removed */
+	int32_t *miss;    /* residual X - M, RoPE applied */
 	uint8_t *angle;   /* classes, one row a pair of the rope */
 	uint8_t *unknown; /* by token: no row in the model's table */
 	uint8_t *dtype;   /* by token */
@@ -41,16 +42,17 @@ kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t, const struct kvi_train_task 
 kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
                               const struct kvi_train_pieces *p, unsigned level,
                               struct kvi_train_view v[KVI_TRAIN_TENSORS]);
+/* Frees the arrays of all views and zeroes them. */
 void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TENSORS]);
 
-/* Scale parameters of a model, as they are tried. */
+/* Candidate scale parameters of a model. */
 struct kvi_train_scale {
 	const int16_t *k;  /* by slot */
 	int offset;        /* added to all k */
 	unsigned n0, beta; /* n0 0: the model does not follow the token */
 	unsigned unknown;
 	const uint8_t *source; /* scale of the other tensor, with beta */
-	unsigned every;        /* only one of so many groups of tokens; 0: all */
+	unsigned every;        /* price one group of 32 tokens in `every`; 0: all */
 };
 
 /* Code length in 1/256 bit. slots: of each slot, added; NULL: not wanted. Sets v->scale. */
@@ -62,9 +64,11 @@ const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id);
 
 /* price.c: the grid codec's tables and code lengths */
 struct kvi_train_prices;
+/* Makes the tables. Freed by kvi_train_prices_close(). Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_train_prices_open(struct kvi_train_prices **p, const struct kvi_alloc *alloc);
+/* Frees *p; NULL is accepted. */
 void kvi_train_prices_close(struct kvi_train_prices *p);
-/* n elements with mu and class each. */
+/* The code length of n elements in 1/256 bit, given mu and scale class of each. Any thread. */
 uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
                               const uint16_t *element, const uint32_t *mu, const int16_t *k,
                               size_t n);

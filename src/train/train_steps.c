@@ -22,16 +22,16 @@ struct sample {
 	size_t shape, n, every;
 	struct kvi_train_tensor *x;
 	float *v;  /* rows x n */
-	bool left; /* what the predictions leave */
+	bool left; /* v holds residuals */
 };
 
-/* Every `every`-th fitted token, turned back. */
+/* Every `every`-th fitted token, RoPE removed. */
 static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 {
 	const struct kvi_train_tensor *x = p->x;
-	size_t room = kvi_train_head_stride(x->shape), at = 0, count = 0;
+	size_t head_rows = kvi_train_head_stride(x->shape), at = 0, count = 0;
 	size_t channels = x->shape->channels;
-	float *v = p->v + h * room * p->n;
+	float *v = p->v + h * head_rows * p->n;
 	for (size_t k = 0; k < p->stack->n_caches; k++) {
 		const struct kvi_train_cache *c = p->stack->caches[k];
 		const kvarc_tensor *g = kvi_train_tensor_of(c, p->shape);
@@ -122,13 +122,13 @@ double kvi_train_power(int e)
 	return v;
 }
 
-/* What rows have: the values, and what is to be coded of them, which is the same
- * without a transformer's predictions. */
+/* Moments of a row: of its values, and of the residuals to be coded, which are the
+ * values without a transformer's predictions. */
 struct moments {
 	double *all_mean, *all_sigma, *mean, *sigma;
 };
 
-/* step of rows a..a+n-1 (two when a rope turns them), which share it: it holds the values */
+/* step of rows a..a+n-1 (two for a RoPE pair), which share it: it holds the values */
 static void set_step(struct kvi_train_tensor *x, const struct moments *m, size_t a, size_t n)
 {
 	const double *mean = m->mean, *sigma = m->sigma;
@@ -138,7 +138,7 @@ static void set_step(struct kvi_train_tensor *x, const struct moments *m, size_t
 		all = m->all_sigma[i] > all ? m->all_sigma[i] : all;
 		most += m->all_mean[i] * m->all_mean[i];
 	}
-	most = sqrt(most); /* a pair turns: each has been as large as both */
+	most = sqrt(most); /* RoPE: each slot may be as large as the norm of its pair */
 	/* a constant channel: as if its mean were not known so well */
 	double scale = wide > 0 ? wide : most / 256;
 	int step = scale > 1e-30 ? log2_floor(scale) - 9 : STEP_MIN;
@@ -165,19 +165,19 @@ static void fit_head(void *arg, size_t h)
 	struct step_scales_job *j = arg;
 	struct kvi_train_tensor *x = j->sample.x;
 	struct sample sample = j->sample;
-	size_t room = kvi_train_head_stride(x->shape), n = sample.n;
+	size_t head_rows = kvi_train_head_stride(x->shape), n = sample.n;
 	for (int left = 0; left <= (x->predicted ? 1 : 0); left++) {
 		sample.left = left;
 		gather(&sample, j->bad, h);
 		for (size_t i = 0; i < x->shape->channels; i++) {
-			size_t row = h * room + i;
+			size_t row = h * head_rows + i;
 			robust(sample.v + row * n, n, (left ? j->m.mean : j->m.all_mean) + row,
 			       (left ? j->m.sigma : j->m.all_sigma) + row);
 		}
 	}
 	for (size_t i = 0; i < x->shape->channels;) {
 		size_t pair = i < x->rotary ? 2 : 1;
-		set_step(x, &j->m, h * room + i, pair);
+		set_step(x, &j->m, h * head_rows + i, pair);
 		i += pair;
 	}
 }

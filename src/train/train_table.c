@@ -75,7 +75,7 @@ static int8_t entry(int32_t mean, unsigned shift)
 	return (int8_t)(v < -127 ? -127 : v > 127 ? 127 : v);
 }
 
-/* The shift that leaves least, counted in digits. */
+/* The shift with the smallest residual, counted in digits. */
 static unsigned choose_shift(const int32_t *mean, size_t n)
 {
 	unsigned best = 0;
@@ -157,7 +157,7 @@ static void subtract_slot(void *arg, size_t c)
 	}
 }
 
-/* Tokens count by how much is left of them: what the table knows is worth as much as the rest. */
+/* Weights each token by the inverse of its mean residual: known ids count as much as others. */
 static void weigh_left(struct kvi_train_residual *left, const struct kvi_train_weights *w, size_t n)
 {
 	double count = 0;

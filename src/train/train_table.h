@@ -18,20 +18,23 @@ static inline bool kvi_train_pretend(int32_t id)
 	return ((uint32_t)id * 2654435761u) >> 29 == 0;
 }
 
+/* Collects the ids of the fitted tokens of k's stack; ids->id is freed by the caller. Returns OK,
+ * MEM, MEMLIMIT. */
 kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
                                 struct kvi_train_ids *ids);
 
 /*
- * Fills the tables of the level 3 models of the layer, and gives a copy of it whose z are what
- * the tables leave, with weights for its tokens. Both are freed by kvi_train_residual_free, in
- * every case.
+ * The residual of the token tables of a layer's level 3 models: a copy of the layer with its own
+ * z, and weights of its tokens. Freed by kvi_train_residual_free() in every case.
  */
 struct kvi_train_residual {
 	struct kvi_train_layer layer; /* z is its own, the rest is not */
 	struct kvi_train_weights weights;
 };
+/* Fills the tables and *left. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
                            struct kvi_train_residual *left);
+/* Frees the z and weights of *left. */
 void kvi_train_residual_free(kvarc_trainer *t, struct kvi_train_residual *left);
 
 #endif

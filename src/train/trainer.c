@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trainer.c - a trainer's life, and what it tells */
+/* trainer.c - opening, closing and reporting of a trainer */
 #include "train_predict.h"
 
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	return KVARC_OK;
 }
 
-/* Its models are made like those of level 2. */
+/* Models of levels 4 to 7 are fitted like those of level 2. */
 static kvarc_ret open_model(kvarc_trainer *t, const kvarc_trainer_options *o)
 {
 	unsigned level = KVI_LEVEL_MODEL;
@@ -167,7 +167,7 @@ kvarc_ret kvi_train_no_memory(kvarc_trainer *t)
 	return kvi_fail_alloc(t->error, &t->alloc);
 }
 
-/* A note that cannot be kept is not worth a failure. */
+/* Without memory for the note it is dropped: notes never fail a run. */
 void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 {
 	char *text = kvi_malloc(&t->alloc, NOTE_BYTES);

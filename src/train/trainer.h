@@ -17,6 +17,7 @@
 #include "util/alloc.h"
 #include "util/list.h"
 
+/* Sizes and limits of a training run. */
 enum {
 	KVI_TRAIN_BLOCK = 256,     /* tokens of a fetch, and of applying a model */
 	KVI_TRAIN_IN_FILE = 16384, /* tokens of an input that a fit for a file looks at, about; */
@@ -50,7 +51,7 @@ struct kvi_train_cache {
 	kvarc_reader *reader; /* fetches from it, with its errors; NULL: other */
 	uint32_t track;
 	size_t n, held;           /* tokens; of them fitted, the first ones */
-	size_t every;             /* only one of so many blocks of tokens is looked at */
+	size_t every;             /* one block of tokens in `every` is read */
 	size_t first;             /* of its stack's tokens */
 	int32_t *ids, *positions; /* ids may be NULL */
 	uint32_t *tensors;        /* of the geometry, by shape */
@@ -71,6 +72,7 @@ struct kvi_pool;
 struct kvi_train_prices;
 struct kvi_train_predictor;
 
+/* A trainer. Owned by the caller of kvarc_trainer_open(); one thread at a time. */
 struct kvarc_trainer {
 	struct kvi_alloc alloc;
 	kvarc_trainer_options options;
@@ -82,9 +84,9 @@ struct kvarc_trainer {
 	struct kvi_profile_rope ropes[KVI_MAX_ROPES];
 	size_t n_notes, cap_notes;
 	char **notes;
-	unsigned held_out;                     /* percent, of caches that are added now */
-	size_t look_at;                        /* tokens of a track at most, 0: all */
-	double stands_for;                     /* tracks: all but one of so many are left out */
+	unsigned held_out; /* percent, of caches that are added now */
+	size_t look_at;    /* tokens of a track at most, 0: all */
+	double stands_for; /* tracks: each one that is read represents this number of tracks */
 	struct kvi_train_predictor *predictor; /* NULL: none, levels 2 and 3 */
 	size_t n_without_ids;                  /* tracks that no model can predict: left out */
 	char no_transform[192]; /* of a run with bases: why the first tensor without one has none */
@@ -132,6 +134,7 @@ static inline size_t kvi_train_head_stride(const struct kvi_train_shape *s)
 {
 	return (s->channels + 1) & ~(size_t)1;
 }
+/* The number of feature rows of a shape: all heads. */
 static inline size_t kvi_train_rows(const struct kvi_train_shape *s)
 {
 	return s->heads * kvi_train_head_stride(s);
@@ -146,15 +149,17 @@ struct kvi_train_tensor {
 	int16_t *z;
 	const float *predicted; /* by a transformer, tokens x channels in slots, keys before RoPE;
 	                            * NULL: none is given */
-	int16_t *expected;      /* the same like z, in steps; they are of what is left */
-	uint8_t *raw;           /* elements of all caches, token-major */
-	size_t *raw_at;         /* of each cache, in raw */
+	int16_t *
+		expected; /* `predicted` in units of the step, laid out as z; z is then the residual */
+	uint8_t *raw;     /* elements of all caches, token-major */
+	size_t *raw_at; /* of each cache, in raw */
 	/* by row */
 	int32_t *mean;
 	int16_t *step;
-	double *sigma; /* marginal, or of what is left, in units of the step */
+	double *sigma; /* of the values, or of the residual, in units of the step */
 };
 
+/* The n tensors of a layer. */
 struct kvi_train_layer {
 	size_t n;
 	struct kvi_train_tensor tensors[KVI_TRAIN_TENSORS];
@@ -162,12 +167,17 @@ struct kvi_train_layer {
 
 /* Runs fn for 0..n-1, in any order and in several threads. */
 typedef void (*kvi_train_fn)(void *arg, size_t i);
+/* Calls fn(arg, i) for i in 0..n-1 on the trainer's threads; returns after the last call. */
 void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg);
+/* Adds a note, formatted as by printf, to those of kvarc_trainer_note(). Never fails. */
 void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* Sets the error of an allocation that failed; returns MEM or MEMLIMIT. */
 kvarc_ret kvi_train_no_memory(kvarc_trainer *t);
+/* Frees a cache and all of its memory; NULL is accepted. */
 void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
 
+/* The profile that the run fills; owned by the trainer. */
 struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 
 /* in_file.c: bytes of all tokens at a level of the report. */
@@ -175,7 +185,7 @@ double kvi_train_cost(const kvarc_trainer *t, unsigned level);
 /* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
 bool kvi_train_enough(const kvarc_trainer *t);
 
-/* A cache of the transformer's own, whose keys and values nobody has yet. Returns as
+/* Adds a cache whose keys and values the transformer will compute during the run. Returns as
  * kvarc_trainer_add. */
 kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g, uint64_t n,
                             const int32_t *ids, enum kvi_train_origin origin, uint64_t seed);
@@ -183,7 +193,8 @@ kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g, uint64_t 
 void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
                     size_t t0, uint32_t n, uint8_t *to);
 
-/* Tells the caller; false when it wants to stop. */
+/* Adds bytes to the progress and calls the caller's callback. Returns OK, IO (the callback stops
+ * the run). */
 kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);
 /* Elements of tokens [t0, t0 + n) of those looked at, packed; within a block when it is one of
  * several. OK, or the run's failure. */

@@ -9,7 +9,7 @@ set -eu
 . "${srcdir:-.}/tests/api/common.sh"
 cd "$srcdir"
 list=tests/api/words.txt
-strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man bench/METHOD.md spec/codecs"
+strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man bench/METHOD.md spec/codecs src/train src/eval"
 later="include src predictors gpu tests fuzz bench examples"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -371,9 +371,9 @@ static void test_windows(void **state)
 	assert_int_equal(kvarc_eval_open(&e, &o), KVARC_OK);
 	assert_int_equal(kvarc_eval_sequence(e, ids, 0, NULL, NULL, checks), KVARC_OK);
 	struct kvi_teacher_forced_cache c = { e->exact.views, PREFIX };
-	assert_int_equal(kvi_teacher_forced_compare(e->forced, &c, d), KVARC_OK);
+	assert_int_equal(kvi_teacher_forced_compare(e->runs, &c, d), KVARC_OK);
 	c.n = PREFIX - 1;
-	assert_int_equal(kvi_teacher_forced_compare(e->forced, &c, d), KVARC_OPTIONS);
+	assert_int_equal(kvi_teacher_forced_compare(e->runs, &c, d), KVARC_OPTIONS);
 	kvarc_eval_close(&e);
 	kvarc_predictor_close(&p);
 }

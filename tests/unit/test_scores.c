@@ -100,11 +100,11 @@ static void slowly(struct slow *s, kvarc_eval *e)
 		                                           .logits = slow_logits };
 	const struct kvi_teacher_forced_text text = { ids, positions, PREFIX };
 	memset(s, 0, sizeof *s);
-	s->f = e->forced;
+	s->f = e->runs;
 	s->views = e->exact.views;
 	s->m = kvi_predictor_file(e->o.predictor);
 	s->surprisal[0] = log((double)s->m->vocabulary);
-	assert_int_equal(kvi_teacher_forced_observed(e->forced, &text, e->exact.views, &watch),
+	assert_int_equal(kvi_teacher_forced_observed(e->runs, &text, e->exact.views, &watch),
 	                 KVARC_OK);
 }
 
