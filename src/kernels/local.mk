@@ -6,6 +6,7 @@ libkvi_la_SOURCES += \
 	src/kernels/grid_numbers.h \
 	src/kernels/grid_scalar.c \
 	src/kernels/kernel_sets.c \
+	src/kernels/linear_formulas.h \
 	src/kernels/range_coder.c src/kernels/range_coder.h \
 	src/kernels/rans.h \
 	src/kernels/rans_scalar.c \

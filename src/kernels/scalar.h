@@ -7,6 +7,7 @@
 #ifndef KVI_SCALAR_H
 #define KVI_SCALAR_H
 
+#include "linear_formulas.h"
 #include "rans.h"
 #include "util/bytes.h"
 
@@ -86,27 +87,6 @@ static inline uint32_t kvi_symbol_put(uint32_t st, uint32_t enc, uint16_t **w)
 static inline uint32_t kvi_symbol_take(uint32_t st, uint32_t entry)
 {
 	return (entry >> 20) * (st >> KVI_PROB_BITS) + (entry >> 9 & 2047);
-}
-
-/* floor(a / 4), also of negative numbers */
-static inline int kvi_quarter(int a)
-{
-	return (a - (a & 3)) / 4;
-}
-
-/* v, or the limit that it is beyond; lo <= hi. */
-static inline int kvi_clamp(int v, int lo, int hi)
-{
-	return v < lo ? lo : v > hi ? hi : v;
-}
-
-/* v * 2^e as a binary32 pattern. |v| <= 2^24; the product is a normal number or 0. */
-static inline uint32_t kvi_scaled_bits(int32_t v, int e)
-{
-	uint32_t bits;
-	float f = (float)v;
-	memcpy(&bits, &f, sizeof(bits));
-	return v ? bits + ((uint32_t)e << 23) : 0;
 }
 
 /* A run of steps with the same number of active lanes: the full steps or the tail of a job. */

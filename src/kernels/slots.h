@@ -21,10 +21,9 @@
 
 /* Sizes of blocks and rows. */
 enum {
-	KVI_BLOCK_TOKENS = 256,        /* at most */
-	KVI_PANEL = 8,                 /* slots that kernels take together */
-	KVI_PAIR_STEP = 2 * KVI_LANES, /* int16 of a feature row and step */
-	KVI_SCALE_SLOTS = 65536        /* w and n stop there */
+	KVI_BLOCK_TOKENS = 256,       /* at most */
+	KVI_PANEL = 8,                /* slots that kernels take together */
+	KVI_PAIR_STEP = 2 * KVI_LANES /* int16 of a feature row and step */
 };
 
 /* Feature rows next to each other. */
@@ -47,7 +46,7 @@ struct kvi_rows {
 /* Half of a unit of the row's sum, which rounds it (spec linear 3). */
 static inline int32_t kvi_rows_half(const struct kvi_rows *r, size_t row)
 {
-	return (int32_t)1 << r->q[row] >> 1;
+	return kvi_linear_half(r->q[row]);
 }
 
 /* A stream that is decoded slot by slot; kernels advance it. */

@@ -2,15 +2,6 @@
 /* slots_scalar.c - slots of the linear codec, the definition (spec linear 2 to 4) */
 #include "slots.h"
 
-enum {
-	LIMIT = 32767,
-	DISTANCE_LIMIT = 65535,
-	SCALE_LIMIT = 127,
-	K_LIMIT = 400,
-	SHIFT_LIMIT = 32,
-	COSINE_ONE = 14
-};
-
 /* One row of a step. */
 static void add_row(int32_t *sum, const int16_t *coef, const int16_t *f, size_t n_pairs)
 {
@@ -41,28 +32,6 @@ void kvi_scalar_slot_rows(const struct kvi_rows *r)
 			sum_row(r, step, row);
 }
 
-/* An element as an integer in units of 2^step (spec linear 2). */
-static int32_t integer_of(uint32_t x, const struct kvi_grid_format *fmt, int step)
-{
-	int m = fmt->mant_bits;
-	uint32_t magnitude = x & (((uint32_t)1 << (fmt->elem_bits - 1)) - 1);
-	int field = (int)(magnitude >> m);
-	uint32_t man = magnitude << (23 - m) & 0x7fffff;
-	if (field)
-		man |= 0x800000;
-	else
-		field = 1;
-	int sh = kvi_clamp(24 - fmt->emin + step - field, 1, 31);
-	uint32_t v = (man + ((uint32_t)1 << (sh - 1))) >> sh;
-	int32_t most = v < LIMIT ? (int32_t)v : LIMIT;
-	return x >> (fmt->elem_bits - 1) & 1 ? -most : most;
-}
-
-static int32_t limited(int32_t v)
-{
-	return kvi_clamp(v, -LIMIT, LIMIT);
-}
-
 /* The prediction of a slot of one token, and its element. */
 struct slot_cell {
 	int32_t base, pred;
@@ -81,7 +50,7 @@ static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j, size
 		base += s->table[t];
 	if (s->below)
 		base += s->below[step * s->below_step + lane] >> s->qa;
-	c->base = c->pred = limited(base);
+	c->base = c->pred = kvi_linear_limited(base);
 	c->k = s->k;
 	if (!s->sum)
 		return;
@@ -90,7 +59,7 @@ static void predict(const struct kvi_slot *s, const struct kvi_slot_job *j, size
 	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP) {
 		sum += s->coef[2 * p] * f[0] + s->coef[2 * p + 1] * f[1];
 	}
-	c->pred = limited(c->base + (sum >> s->qb));
+	c->pred = kvi_linear_limited(c->base + (sum >> s->qb));
 }
 
 static void expect_one(const struct kvi_slot *s, struct slot_cell *c)
@@ -103,39 +72,15 @@ static void expect_one(const struct kvi_slot *s, struct slot_cell *c)
 static void expect_pair(const struct kvi_slot_job *j, size_t t, struct slot_cell *a,
                         struct slot_cell *b)
 {
-	int32_t cosine = j->cos_sin[2 * t], sine = j->cos_sin[2 * t + 1];
-	int32_t va = (a->pred * cosine - b->pred * sine + 128) >> 8;
-	int32_t vb = (b->pred * cosine + a->pred * sine + 128) >> 8;
+	int32_t v[2];
+	kvi_linear_apply_rope(a->pred, b->pred, j->cos_sin[2 * t], j->cos_sin[2 * t + 1], v);
 	int h = j->angle_class[t], kb = b->k, e = j->slot[0].step - 6;
-	a->expected = (va + 32) >> 6;
-	b->expected = (vb + 32) >> 6;
-	a->mu = kvi_scaled_bits(va, e);
-	b->mu = kvi_scaled_bits(vb, e);
+	a->expected = kvi_linear_expected(v[0]);
+	b->expected = kvi_linear_expected(v[1]);
+	a->mu = kvi_scaled_bits(v[0], e);
+	b->mu = kvi_scaled_bits(v[1], e);
 	a->k = kb + j->scales[h];
 	b->k = kb + j->scales[(h + 32) & 63];
-}
-
-/* By how many classes the distances of a token were larger than the mean. */
-static int token_class(const struct kvi_slot_block *b, uint32_t n, size_t t)
-{
-	if (!b->w)
-		return 0;
-	int32_t d = (int32_t)(kvi_scaled_bits((int32_t)b->w[t], 0) -
-	                      kvi_scaled_bits((int32_t)(13 * n), 0));
-	return kvi_clamp((d + (1 << 20)) >> 21, -SHIFT_LIMIT, SHIFT_LIMIT);
-}
-
-/* v of spec linear 4. */
-static uint32_t distance(const struct slot_cell *c, int step)
-{
-	static const uint32_t reciprocal[4] = { 32768, 27554, 23170, 19484 };
-	int32_t d = c->x - c->expected;
-	uint32_t far = (uint32_t)(d < 0 ? -d : d);
-	if (far > DISTANCE_LIMIT)
-		far = DISTANCE_LIMIT;
-	int shift = kvi_clamp(kvi_quarter(c->k) - step + 11, 0, 31);
-	uint32_t v = far * reciprocal[c->k & 3] >> shift;
-	return v < SCALE_LIMIT ? v : SCALE_LIMIT;
 }
 
 /* The index of token t in a feature row. */
@@ -148,9 +93,9 @@ static void observe(const struct kvi_slot *s, const struct kvi_slot_job *j, size
                     const struct slot_cell *c, int32_t u)
 {
 	if (j->r)
-		j->r[at] = (int16_t)limited(u - c->base);
+		j->r[at] = (int16_t)kvi_linear_limited(u - c->base);
 	if (j->z)
-		j->z[at] = (int16_t)limited(u - s->mean);
+		j->z[at] = (int16_t)kvi_linear_limited(u - s->mean);
 }
 
 static void observe_one(const struct kvi_slot_job *j, size_t t, const struct slot_cell *c)
@@ -169,11 +114,11 @@ static void observe_one(const struct kvi_slot_job *j, size_t t, const struct slo
 static void observe_pair(const struct kvi_slot_job *j, size_t t, const struct slot_cell *a,
                          const struct slot_cell *b)
 {
-	int32_t cosine = j->cos_sin[2 * t], sine = j->cos_sin[2 * t + 1];
-	int32_t half = (int32_t)1 << (COSINE_ONE - 1);
+	int32_t u[2];
 	size_t at = feature_at(j, t);
-	observe(&j->slot[0], j, at, a, (a->x * cosine + b->x * sine + half) >> COSINE_ONE);
-	observe(&j->slot[1], j, at + 1, b, (b->x * cosine - a->x * sine + half) >> COSINE_ONE);
+	kvi_linear_remove_rope(a->x, b->x, j->cos_sin[2 * t], j->cos_sin[2 * t + 1], u);
+	observe(&j->slot[0], j, at, a, u[0]);
+	observe(&j->slot[1], j, at + 1, b, u[1]);
 }
 
 /* The index of token t in stream order; false: its lane is not active. */
@@ -208,15 +153,14 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *
 			expect_pair(j, t, &c[0], &c[1]);
 		else
 			expect_one(&j->slot[0], &c[0]);
-		int more = token_class(b, j->n, t);
+		int more = b->w ? kvi_linear_token_class(b->w[t], j->n) : 0;
 		for (unsigned i = 0; i < slots; i++) {
 			if (b->unknown)
 				c[i].k += b->unknown[t];
 			uint32_t *ctx = j->slot[i].known ? j->slot[i].ctx : decode_ctx[i];
 			if (ctx && stream_index(b, t, &at))
-				ctx[at] = kvi_grid_context(
-					c[i].mu, kvi_clamp(c[i].k + more, -K_LIMIT, K_LIMIT),
-					b->fmt);
+				ctx[at] = kvi_grid_context(c[i].mu, kvi_linear_class(c[i].k, more),
+				                           b->fmt);
 		}
 	}
 	for (unsigned i = 0; i < slots; i++)
@@ -227,9 +171,10 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *
 		bool active = stream_index(b, t, &at);
 		for (unsigned i = 0; i < slots; i++) {
 			const struct kvi_slot *s = &j->slot[i];
-			c[i].x = active ? integer_of(s->x[at], b->fmt, s->step) : 0;
+			c[i].x = active ? kvi_linear_integer(s->x[at], b->fmt, s->step) : 0;
 			if (b->w && j->grow)
-				b->w[t] += distance(&c[i], s->step);
+				b->w[t] += kvi_linear_distance(c[i].x - c[i].expected, c[i].k,
+				                               s->step);
 		}
 		if (j->pair)
 			observe_pair(j, t, &c[0], &c[1]);

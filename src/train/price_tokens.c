@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* price_tokens.c - scales of elements and what they cost (spec linear 4) */
-#include <string.h>
-
+#include "kernels/linear_formulas.h"
 #include "numeric/rotate.h"
 #include "train_sample.h"
 
-enum { LANES = 32, START = 13, LIMIT = 400, SLOTS_MAX = 65536 };
+enum { LANES = KVI_LANES, START = KVI_LINEAR_DISTANCE_START };
 
 struct price_job {
 	kvarc_trainer *t;
@@ -14,14 +13,6 @@ struct price_job {
 	_Atomic uint64_t *slots;
 	_Atomic uint64_t sum;
 };
-
-static int32_t bits_of(uint32_t w)
-{
-	float f = (float)w;
-	int32_t b;
-	memcpy(&b, &f, sizeof b);
-	return b;
-}
 
 /* k' of a slot of some tokens. */
 static void classes(const struct price_job *j, size_t c, bool second, size_t at, size_t n,
@@ -35,7 +26,10 @@ static void classes(const struct price_job *j, size_t c, bool second, size_t at,
 		const uint8_t *angle = v->angle + s / 2 * v->capacity + at;
 		int32_t kb = second ? kc[0] : kc[1];
 		int32_t ka = second ? kc[-1] : kc[0];
-		const int8_t *rot = kvi_rot_scale + (kvi_train_clamp(ka - kb, 32) + 32) * 64;
+		const int8_t *rot = kvi_rot_scale +
+		                    (kvi_train_clamp(ka - kb, KVI_LINEAR_SHIFT_LIMIT) +
+		                     KVI_LINEAR_SHIFT_LIMIT) *
+		                            64;
 		for (size_t i = 0; i < n; i++)
 			k[i] = kb + rot[(angle[i] + 32 * second) & 63];
 	} else {
@@ -44,16 +38,6 @@ static void classes(const struct price_job *j, size_t c, bool second, size_t at,
 	}
 	for (size_t i = 0; i < n; i++)
 		k[i] += j->s->offset + (v->unknown[at + i] ? (int)j->s->unknown : 0);
-}
-
-static inline uint32_t observed(int32_t miss, int32_t k, int step)
-{
-	static const uint32_t rec[4] = { 32768, 27554, 23170, 19484 };
-	uint32_t d = (uint32_t)(miss < 0 ? -miss : miss);
-	int sh = (k >> 2) - step + 11;
-	d = d > 65535 ? 65535 : d;
-	d = d * rec[k & 3] >> (sh < 0 ? 0 : sh > 31 ? 31 : sh);
-	return d > 127 ? 127 : d;
 }
 
 static uint64_t price(const struct price_job *j, size_t c, size_t at, size_t n, const int16_t *k)
@@ -91,21 +75,20 @@ static void price_group(void *arg, size_t group)
 	for (size_t c = 0; c < m->C;) {
 		size_t slots = c % m->head_channels < m->rotary ? 2 : 1;
 		for (size_t i = 0; s->n0 && i < n; i++)
-			o[i] = kvi_train_clamp(
-				(bits_of(w[i]) - bits_of(START * count) + (1 << 20)) >> 21, 32);
+			o[i] = kvi_linear_token_class(w[i], count);
 		for (size_t x = 0; x < slots; x++) {
 			int16_t class[LANES];
 			classes(j, c + x, x, at, n, k[x]);
 			for (size_t i = 0; i < n; i++)
-				class[i] = (int16_t)kvi_train_clamp(k[x][i] + o[i], LIMIT);
+				class[i] = (int16_t)kvi_linear_class(k[x][i], o[i]);
 			sum += price(j, c + x, at, n, class);
 		}
 		for (size_t x = 0; s->n0 && x < slots; x++) {
 			const int32_t *miss = v->miss + (c + x) * v->capacity + at;
-			if (c + x >= SLOTS_MAX)
+			if (c + x >= KVI_SCALE_SLOTS)
 				break;
 			for (size_t i = 0; i < n; i++)
-				w[i] += observed(miss[i], k[x][i], m->step[c]);
+				w[i] += kvi_linear_distance(miss[i], k[x][i], m->step[c]);
 			count++;
 		}
 		c += slots;

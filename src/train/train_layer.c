@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "numeric/formats.h"
+#include "kernels/linear_formulas.h"
 #include "numeric/rotate.h"
 
 enum { LIMIT = 32767 };
@@ -75,21 +76,6 @@ uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
 	}
 }
 
-/* Spec linear 2: an element in units of 2^step. */
-static inline int32_t scaled(uint32_t bits, const struct kvi_grid_format *f, int step)
-{
-	int m = f->mant_bits;
-	uint32_t top = (uint32_t)1 << (f->elem_bits - 1);
-	int field = (int)((bits & (top - 1)) >> m);
-	uint32_t man = (bits & (((uint32_t)1 << m) - 1)) << (23 - m);
-	man |= field ? (uint32_t)1 << 23 : 0;
-	int sh = 150 + step - ((field ? field : 1) + f->emin - 1 + 127);
-	sh = sh < 1 ? 1 : sh > 31 ? 31 : sh;
-	uint32_t v = (man + ((uint32_t)1 << (sh - 1))) >> sh;
-	v = v > LIMIT ? LIMIT : v;
-	return bits & top ? -(int32_t)v : (int32_t)v;
-}
-
 struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position)
 {
 	uint64_t turn = (uint64_t)(int64_t)position * freq;
@@ -119,8 +105,9 @@ void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
 			size_t at = h * channels + kvi_rope_channel(rope, i);
 			int32_t *to = X + row * KVI_TRAIN_BLOCK;
 			for (size_t v = 0; v < n; v++)
-				to[v] = scaled(kvi_train_element(g->dtype, raw + v * row_bytes, at),
-				               f, x->step[row]);
+				to[v] = kvi_linear_integer(
+					kvi_train_element(g->dtype, raw + v * row_bytes, at), f,
+					x->step[row]);
 		}
 	kvi_train_remove_rope(s, k, shape, x, t0, n, X, U);
 }
@@ -142,8 +129,10 @@ void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t sha
 			for (size_t h = 0; h < g->heads; h++) {
 				size_t at = (h * head_rows + 2 * i) * KVI_TRAIN_BLOCK + v;
 				int32_t a = X[at], b = X[at + KVI_TRAIN_BLOCK];
-				U[at] = (a * w.cosine + b * w.sine + 8192) >> 14;
-				U[at + KVI_TRAIN_BLOCK] = (b * w.cosine - a * w.sine + 8192) >> 14;
+				int32_t u[2];
+				kvi_linear_remove_rope(a, b, w.cosine, w.sine, u);
+				U[at] = u[0];
+				U[at + KVI_TRAIN_BLOCK] = u[1];
 			}
 		}
 }

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/linear_formulas.h"
 #include "numeric/rotate.h"
 #include "train_table.h"
 
-enum { PIECE = 64, LIMIT = 32767 };
+enum { PIECE = 64 };
 
 kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t, const struct kvi_train_task *k, bool held,
                                   size_t most, struct kvi_train_pieces *p)
@@ -54,11 +55,6 @@ struct sample_work {
 	struct kvi_train_view *views;
 	struct numbers num[KVI_TRAIN_TENSORS];
 };
-
-static int32_t half(unsigned q)
-{
-	return q ? (int32_t)1 << (q - 1) : 0;
-}
 
 static int compare_ids(const void *a, const void *b)
 {
@@ -121,16 +117,17 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
 	const int16_t *expected = own->expected ? own->expected + row * own->capacity : NULL;
 	for (size_t v = 0; v < p->n; v++) {
-		int32_t sum = m->n_lower && w->level == 3 ? (acc[v] + half(m->qa[c])) >> m->qa[c]
-		                                          : 0;
+		int32_t sum = m->n_lower && w->level == 3
+		                      ? (acc[v] + kvi_linear_half(m->qa[c])) >> m->qa[c]
+		                      : 0;
 		base[v] = mean + sum + (expected ? expected[at + v] : 0);
 	}
 	if (w->level == 3 && m->flags & KVI_MODEL_TABLE)
 		add_table(w, m, c, view->unknown + p->at, base);
 	for (size_t v = 0; v < p->n; v++) {
 		size_t to = row * KVI_TRAIN_BLOCK + v;
-		base[v] = kvi_train_clamp(base[v], LIMIT);
-		w->num[i].r[to] = (int16_t)kvi_train_clamp(w->num[i].U[to] - base[v], LIMIT);
+		base[v] = kvi_linear_limited(base[v]);
+		w->num[i].r[to] = (int16_t)kvi_linear_limited(w->num[i].U[to] - base[v]);
 	}
 }
 
@@ -160,19 +157,9 @@ static void predict(const struct sample_work *w, size_t i, size_t c, size_t earl
 		                     kvi_train_row_of(m, earlier) - first, n);
 	}
 	for (size_t v = 0; v < w->piece->n; v++) {
-		int32_t sum = row ? (acc[v] + half(m->qb[c])) >> m->qb[c] : 0;
-		pred[v] = kvi_train_clamp(base[v] + sum, LIMIT);
+		int32_t sum = row ? (acc[v] + kvi_linear_half(m->qb[c])) >> m->qb[c] : 0;
+		pred[v] = kvi_linear_limited(base[v] + sum);
 	}
-}
-
-static uint32_t pattern(int32_t v, int e)
-{
-	uint32_t p = (uint32_t)(e + 127) << 23, bits;
-	float scale, f;
-	memcpy(&scale, &p, sizeof scale);
-	f = (float)v * scale;
-	memcpy(&bits, &f, sizeof bits);
-	return bits;
 }
 
 /* One slot, or the two slots of a RoPE pair. */
@@ -191,19 +178,19 @@ static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool p
 		int32_t pa = pred[v], pb = pred[KVI_TRAIN_BLOCK + v];
 		view->left[a] = U[v] - pa;
 		if (!pair) {
-			view->mu[a] = pattern(pa, m->step[c]);
+			view->mu[a] = kvi_scaled_bits(pa, m->step[c]);
 			view->miss[a] = X[v] - pa;
 			continue;
 		}
 		struct kvi_train_rotation turn = kvi_train_rotation(
 			w->t->ropes[m->rope - 1].freq[s], cache->positions[p->t0 + v]);
-		int32_t ma = (pa * turn.cosine - pb * turn.sine + 128) >> 8;
-		int32_t mb = (pb * turn.cosine + pa * turn.sine + 128) >> 8;
+		int32_t rotated[2];
+		kvi_linear_apply_rope(pa, pb, turn.cosine, turn.sine, rotated);
 		view->left[b] = U[KVI_TRAIN_BLOCK + v] - pb;
-		view->mu[a] = pattern(ma, m->step[c] - 6);
-		view->mu[b] = pattern(mb, m->step[c] - 6);
-		view->miss[a] = X[v] - ((ma + 32) >> 6);
-		view->miss[b] = X[KVI_TRAIN_BLOCK + v] - ((mb + 32) >> 6);
+		view->mu[a] = kvi_scaled_bits(rotated[0], m->step[c] - 6);
+		view->mu[b] = kvi_scaled_bits(rotated[1], m->step[c] - 6);
+		view->miss[a] = X[v] - kvi_linear_expected(rotated[0]);
+		view->miss[b] = X[KVI_TRAIN_BLOCK + v] - kvi_linear_expected(rotated[1]);
 		view->angle[s * view->capacity + p->at + v] = (uint8_t)(turn.angle >> 5 & 63);
 	}
 }
