@@ -25,6 +25,7 @@ const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p);
 const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p);
 /* NULL: it is a model. */
 const kvarc_external *kvi_predictor_external(const kvarc_predictor *p);
+/* Layers, heads and channels that the predictor predicts; owned by the handle. */
 const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p);
 /* The digest of the weights, for which the engine is made, or the identity of an external one.
  * Returns as kvi_predictor_engine. */

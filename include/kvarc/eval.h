@@ -16,6 +16,7 @@
  */
 typedef struct kvarc_eval kvarc_eval;
 
+/* What an evaluation is opened with; set unused members to 0. */
 typedef struct kvarc_eval_options {
 	kvarc_common common;              /* memlimit 0: none; progress in tokens of a sequence */
 	const kvarc_predictor *predictor; /* a model with a head; must outlive the evaluation */

@@ -16,6 +16,7 @@
  */
 typedef struct kvarc_import kvarc_import;
 
+/* How a file is read; set unused members to 0. */
 typedef struct kvarc_import_options {
 	kvarc_common common;
 	const char *kv_rule;       /* naming rule for safetensors and npy: literal text with
@@ -57,8 +58,11 @@ typedef struct kvarc_import_options {
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
                                                        const kvarc_source *source, const char *name,
                                                        const kvarc_import_options *options);
+/* Frees the import and sets *im to NULL; NULL-safe. */
 KVARC_API void kvarc_import_close(kvarc_import **im);
+/* The geometry of the cache in the file, owned by the import. */
 KVARC_API const kvarc_geometry *kvarc_import_geometry(const kvarc_import *im);
+/* Number of tokens of a track; 0 for a track that does not exist. */
 KVARC_API uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track);
 /* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL.
  * Returns OK, OPTIONS (the file has no ids), GEOMETRY (range), IO, PROG. */

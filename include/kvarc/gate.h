@@ -23,6 +23,7 @@
  */
 typedef struct kvarc_gate kvarc_gate;
 
+/* What a gate is opened with; set unused members to 0. */
 typedef struct kvarc_gate_options {
 	kvarc_common common; /* memlimit 0: none; progress in tokens, total unknown */
 	const kvarc_predictor
@@ -41,6 +42,7 @@ typedef struct kvarc_gate_options {
 		.prefix = 4096, .continuation = 64 \
 	}
 
+/* What a gate found. */
 typedef struct kvarc_gate_result {
 	int passed;        /* 0: no rate did; nothing of the cache may change */
 	unsigned archives; /* that were tried */
@@ -68,6 +70,7 @@ KVARC_API void kvarc_gate_close(kvarc_gate **g);
 /* For a writer's options, with a note that says what was found; the gate's. NULL: nothing passed.
  * */
 KVARC_API const kvarc_lossy *kvarc_gate_lossy(const kvarc_gate *g);
+/* Copies what the gate found. Returns OK, PROG (a pointer is NULL). */
 KVARC_API kvarc_ret kvarc_gate_get_result(const kvarc_gate *g, kvarc_gate_result *result);
 
 #endif

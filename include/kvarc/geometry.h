@@ -6,6 +6,7 @@
 #ifndef KVARC_GEOMETRY_H
 #define KVARC_GEOMETRY_H
 
+/* Types of elements. */
 typedef enum kvarc_dtype {
 	KVARC_BYTES = 0,
 	KVARC_F32 = 1,
@@ -17,6 +18,7 @@ typedef enum kvarc_dtype {
 	KVARC_U8 = 7
 } kvarc_dtype;
 
+/* What a tensor holds. */
 typedef enum kvarc_kind {
 	KVARC_KEY = 0,
 	KVARC_VALUE = 1,
@@ -39,6 +41,7 @@ typedef enum kvarc_role {
 	KVARC_HIGH_BITS = 4
 } kvarc_role;
 
+/* What the tokens of a track are. */
 typedef enum kvarc_track_kind {
 	KVARC_TRACK_SELF = 0,
 	KVARC_TRACK_WINDOW = 1,
@@ -84,6 +87,7 @@ typedef struct kvarc_tensor {
 	const char *name;                 /* may be NULL */
 } kvarc_tensor;
 
+/* The tensors of a cache, the tracks (token axes) that they are on, and their RoPEs. */
 typedef struct kvarc_geometry {
 	size_t n_ropes, n_tracks, n_tensors;
 	const kvarc_rope *ropes;

@@ -84,6 +84,7 @@ typedef enum kvarc_weights {
 	KVARC_WEIGHTS_KEPT = 1,    /* converted, and kept there */
 	KVARC_WEIGHTS_NOT_KEPT = 2 /* converted, but not kept: why, in a few words */
 } kvarc_weights;
+/* A folder in which converted weights of models are kept from run to run. */
 typedef struct kvarc_weight_cache {
 	const char *folder; /* made, with mode 0700, when it is missing; NULL: no cache */
 	uint64_t max_bytes; /* of all such files in it: those not used for longest are removed

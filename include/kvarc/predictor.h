@@ -14,6 +14,7 @@
  */
 typedef struct kvarc_predictor kvarc_predictor;
 
+/* What a predictor predicts, and its name. */
 typedef struct kvarc_predictor_model {
 	char arch[32], name[128];         /* "llama"; name may be empty */
 	uint32_t layers, heads, channels; /* of keys and values: heads of channels each */
@@ -100,12 +101,14 @@ typedef enum kvarc_arithmetic {
 	KVARC_ARITHMETIC_FP8 = 4 /* weights in e4m3, activations in fp32; not of a model whose
 	                              * file is quantised */
 } kvarc_arithmetic;
+/* Which keys and values attention sees. */
 typedef enum kvarc_loop {
 	KVARC_LOOP_LEVEL = 0, /* 4: open, 5 to 7: closed */
 	KVARC_LOOP_OPEN = 1,  /* attention looks at the model's own keys and values */
 	KVARC_LOOP_CLOSED = 2 /* at the true ones, as they become known */
 } kvarc_loop;
 
+/* Copies what the predictor predicts. Returns OK, PROG (a pointer is NULL). */
 KVARC_API kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p,
                                               kvarc_predictor_model *model);
 /* Digest of the weights (spec/arithmetic.md 9), of which it reads all once, or none with

@@ -9,6 +9,7 @@
 /* A profile in memory. Immutable; may be shared by readers, writers and threads. */
 typedef struct kvarc_profile kvarc_profile;
 
+/* What a profile is, and what it holds. */
 typedef struct kvarc_profile_info {
 	uint8_t digest[16];
 	uint64_t file_bytes;   /* of the .kvp file, packed */
@@ -65,9 +66,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_merge(kvarc_profile **out,
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_profile_write(const kvarc_profile *p,
                                                          const kvarc_sink *sink);
 
+/* Copies what the profile is. Returns OK, PROG (a pointer is NULL). */
 KVARC_API kvarc_ret kvarc_profile_get_info(const kvarc_profile *p, kvarc_profile_info *info);
 /* END past the last. */
 KVARC_API kvarc_ret kvarc_profile_model(const kvarc_profile *p, size_t i, kvarc_model_info *info);
+/* Pair i of the identity, owned by the profile. Returns OK, END past the last, PROG. */
 KVARC_API kvarc_ret kvarc_profile_identity_at(const kvarc_profile *p, size_t i, const char **key,
                                               const char **value);
 /* Rope i: frequencies as in kvarc_rope, pairing KVARC_ROPE_HALF; owned by the profile. END past

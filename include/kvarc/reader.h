@@ -22,6 +22,7 @@ typedef struct kvarc_reader kvarc_reader;
 typedef const kvarc_profile *(*kvarc_find_profile)(void *opaque, const uint8_t digest[16],
                                                    const char *name);
 
+/* What a reader is opened with; set unused members to 0. */
 typedef struct kvarc_reader_options {
 	kvarc_common common;
 	unsigned flags; /* KVARC_READ_* */
@@ -51,6 +52,7 @@ typedef enum kvarc_state {
 	KVARC_STATE_UNKNOWN = 4  /* a pipe that was not read to its end */
 } kvarc_state;
 
+/* What an archive is, and what it holds. */
 typedef struct kvarc_info {
 	uint16_t format_major, format_minor;
 	uint8_t file_id[16];
@@ -106,6 +108,7 @@ typedef struct kvarc_segment {
 	                           * not have it, or (only in salvage) earlier ids are lost */
 } kvarc_segment;
 
+/* A damaged place, and what is lost because of it. */
 typedef struct kvarc_damage {
 	uint64_t offset, bytes; /* place in the file */
 	uint32_t track, tensor; /* UINT32_MAX: not known */
@@ -158,6 +161,7 @@ KVARC_API kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i,
 /* Value of an identity key, NULL when absent. kvarc_reader_identity_at walks all pairs in key
  * order. */
 KVARC_API const char *kvarc_reader_identity(const kvarc_reader *r, const char *key);
+/* Pair i of the identity, owned by the reader. Returns OK, END past the last, PROG. */
 KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i, const char **key,
                                              const char **value);
 
@@ -202,6 +206,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_next_segment(kvarc_reader *r,
                                                                kvarc_segment *segment);
+/* Decodes the current segment and hands out its blocks. Returns as kvarc_reader_read_deliver. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r,
                                                                   kvarc_deliver deliver,
                                                                   void *opaque);

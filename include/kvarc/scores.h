@@ -6,6 +6,7 @@
 #ifndef KVARC_SCORES_H
 #define KVARC_SCORES_H
 
+/* How the attention that a token gets is scored. */
 typedef enum kvarc_score {
 	KVARC_SCORE_NONE = 0,
 	KVARC_SCORE_H2O =
@@ -17,6 +18,7 @@ typedef enum kvarc_score {
 	                           * it; of the first token ln of the vocabulary */
 } kvarc_score;
 
+/* What scores are computed with; set unused members to 0. */
 typedef struct kvarc_scores_options {
 	kvarc_common common;              /* memlimit 0: none; progress in tokens */
 	const kvarc_predictor *predictor; /* a model with a head */

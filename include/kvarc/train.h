@@ -29,6 +29,7 @@ typedef struct kvarc_trainer kvarc_trainer;
 /* With model: channel means and scales alone, of what it leaves. */
 #define KVARC_TRAIN_NO_STAGES 0x10u
 
+/* What a trainer is opened with; set unused members to 0. */
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
 	unsigned levels;   /* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of
@@ -88,6 +89,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add(kvarc_trainer *t,
                                                        kvarc_fetch fetch, void *opaque);
 /* All tracks of an archive or an import, which must stay until kvarc_trainer_run has returned. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r);
+/* The same for an import. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im);
 
 /*

@@ -34,6 +34,7 @@ typedef enum kvarc_token_ids {
 /* The profile_name of a profile that was fitted to the file alone. */
 #define KVARC_PROFILE_NAME_FITTED "fitted to this file"
 
+/* What a writer is opened with; KVARC_WRITER_OPTIONS_INIT has the defaults. */
 typedef struct kvarc_writer_options {
 	kvarc_common common;
 	int level;               /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and
@@ -141,6 +142,7 @@ KVARC_API void kvarc_writer_abort(kvarc_writer **w);
  * kvarc_encode_buffer returns OK, or what writer calls return; PROG when out_bytes is too small.
  */
 KVARC_API size_t kvarc_encode_bound(const kvarc_geometry *geometry, uint64_t n_tokens);
+/* Encodes one track of n_tokens tokens into memory. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_encode_buffer(void *out, size_t out_bytes,
                                                          size_t *written,
                                                          const kvarc_geometry *geometry,

@@ -22,6 +22,7 @@ struct kvi_scores {
 	float m, l;        /* out */
 };
 
+/* Elementwise functions of the exact arithmetic; every set gives the same bits. */
 struct kvi_elementwise {
 	/* y = norm of n numbers; returns the root. bias NULL: root mean square. */
 	float (*norm)(float *y, const float *x, const float *gain, const float *bias, size_t n,

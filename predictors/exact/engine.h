@@ -25,6 +25,7 @@ enum kvi_matrix_kind {
 	KVI_MATRIX_HEAD = KVI_MATRIX_KINDS /* always wide: nobody asks for it (head.h) */
 };
 
+/* Sets of matrix kinds, for struct kvi_arithmetic. */
 enum { KVI_WIDE_KV = 1 << KVI_MATRIX_KV, KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1 };
 
 /* Bit k of each: matrices of kind k. */
@@ -33,6 +34,7 @@ struct kvi_arithmetic {
 	uint8_t wide_activations; /* A15, else A8 */
 	bool fp8;                 /* E4M3 by floats instead of both; no quantised types */
 };
+/* Whether two arithmetics are the same. */
 bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b);
 
 /* What a predictor computes: arithmetic and loop. */
@@ -45,6 +47,7 @@ struct kvi_engine_level kvi_engine_level(unsigned level);
 /* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
 struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
                                           kvarc_arithmetic arithmetic, kvarc_loop loop);
+/* Whether arithmetic and loop are the same. */
 bool kvi_engine_level_equal(const struct kvi_engine_level *a, const struct kvi_engine_level *b);
 /* "fp8 open"; NULL: none of those that have a name. */
 const char *kvi_engine_text(const struct kvi_engine_level *l);
@@ -52,10 +55,12 @@ const char *kvi_engine_text(const struct kvi_engine_level *l);
 bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l);
 /* Key of a profile's identity for that text, where it is not the level's own. */
 enum { KVI_ARITHMETIC_KEY_BYTES = 16 };
+/* Writes the key of a level. */
 void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
 
 struct kvi_engine;
 
+/* What an engine is made of. */
 struct kvi_engine_options {
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *file;
@@ -79,6 +84,7 @@ kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
                           kvarc_error *error);
 void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
+/* The model file that the engine was made of. */
 const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
 /* Of the weights as they are in the file, the same for GGUF and safetensors files of
  * the same numbers (spec/arithmetic.md 9). */
@@ -86,6 +92,7 @@ struct kvi_h128 kvi_engine_digest(const struct kvi_engine *e);
 
 struct kvi_run;
 
+/* What a run is opened with; all pointers must outlive it. */
 struct kvi_run_options {
 	const struct kvi_engine *engine;
 	const struct kvi_alloc *alloc;
@@ -163,6 +170,7 @@ struct kvi_hidden {
 	const float *root;
 	size_t width;
 };
+/* The hidden state of the current layer, owned by the run. */
 struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
 
 /*
@@ -199,6 +207,7 @@ struct kvi_queries {
 	const float *q;
 	size_t stride;
 };
+/* See struct kvi_queries. */
 struct kvi_queries kvi_run_queries(const struct kvi_run *run);
 /*
  * For trainers, which take all sequences through a layer before the next: n tokens at `before` of
@@ -207,6 +216,7 @@ struct kvi_queries kvi_run_queries(const struct kvi_run *run);
  */
 void kvi_run_place(struct kvi_run *run, size_t layer, size_t before, const int32_t *positions,
                    size_t n);
+/* Drops all keys and values of a layer. */
 void kvi_run_forget(struct kvi_run *run, size_t layer);
 /* Rotates n rows of keys in slots at the positions of the segment, in place; open loop. */
 void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);

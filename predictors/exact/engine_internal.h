@@ -7,8 +7,10 @@
 #include "exact/engine.h"
 #include "util/parallel.h"
 
+/* Tokens of a block of the key and value cache, and most tokens of a segment. */
 enum { KVI_BLOCK = 256, KVI_RUN_TOKENS = 256 };
 
+/* The operands and vectors of a layer. */
 struct kvi_engine_layer {
 	struct kvi_operand q, k, v, o, gate, up, down; /* rows 0: none */
 	/* NULL: none. Those of queries and keys are in slots. */
@@ -19,6 +21,7 @@ struct kvi_engine_layer {
 	const struct kvi_model_rope *rope;
 };
 
+/* An engine; nothing of it changes after it was made, but the LM head, which is made once. */
 struct kvi_engine {
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *file;
@@ -48,6 +51,7 @@ kvarc_ret kvi_engine_convert(struct kvi_engine **e, const struct kvi_engine_opti
 void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
                      const struct kvi_product *p);
 
+/* Whether matrices of a kind take 15-bit activations. */
 static inline bool kvi_wide(const struct kvi_engine *e, enum kvi_matrix_kind kind)
 {
 	return e->arithmetic.wide_activations >> kind & 1;
@@ -59,9 +63,11 @@ struct kvi_cache_head {
 	struct kvi_operand k, v;
 	float *v_scale;
 };
+/* Keys and values of up to KVI_BLOCK tokens. */
 struct kvi_cache_block {
 	struct kvi_cache_head *heads; /* in front of what they point to */
 };
+/* The keys and values of a layer as attention reads them. */
 struct kvi_cache {
 	struct kvi_cache_block *blocks;
 	size_t n, capacity;
@@ -71,6 +77,7 @@ struct kvi_cache {
 kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
                         const struct kvi_model_file *m, size_t before, size_t n, const float *k,
                         const float *v, size_t stride);
+/* Frees all blocks; the cache is empty afterwards. */
 void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc);
 
 /* Attention of some tokens of a segment with one head of keys. */
@@ -88,7 +95,9 @@ struct kvi_attention {
 };
 /* Tokens that kvi_attention_run takes at most, and the memory it needs. */
 size_t kvi_attention_tokens(size_t queries_per_head);
+/* Bytes of the memory that kvi_attention_run needs. */
 size_t kvi_attention_bytes(size_t queries_per_head, size_t channels);
+/* Computes the attention; memory: kvi_attention_bytes, 64-aligned. */
 void kvi_attention_run(const struct kvi_attention *a, void *memory);
 
 #endif

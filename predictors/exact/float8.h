@@ -12,6 +12,7 @@
 /* The nearest e4m3 number, ties to even; what is above the largest becomes the largest. Zeros have
  * no sign. */
 uint8_t kvi_e4m3_of(float x);
+/* The value of an E4M3 code. */
 static inline float kvi_e4m3_value(uint8_t code)
 {
 	uint32_t m = code & 0x7f, b = (m << 20) + (120u << 23);
@@ -27,6 +28,7 @@ bool kvi_e4m3_bytes(size_t rows, size_t columns, size_t *bytes);
 void kvi_e4m3_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns);
 /* The operand that lies there. */
 void kvi_e4m3_at(struct kvi_operand *w, const void *memory, size_t rows, size_t columns);
+/* Rounds row r of the operand to E4M3 and stores it; x: its columns. */
 void kvi_e4m3_put(struct kvi_operand *w, size_t r, const float *x);
 
 #endif

@@ -23,6 +23,7 @@ kvarc_ret kvi_engine_with_head(struct kvi_engine **e, const struct kvi_engine *b
 /* Of the weights and the head, when it is made. */
 struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e);
 
+/* Most tokens whose logits are computed at once. */
 enum { KVI_HEAD_TOKENS = 16 };
 
 /* Memory to use a head with. */
@@ -37,6 +38,7 @@ struct kvi_logits {
 	const float *z; /* one a word of the vocabulary */
 	size_t stride;  /* floats from token to token */
 };
+/* The logits after n hidden states, at most KVI_HEAD_TOKENS; stride in floats. */
 struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride, size_t n);
 
 /* What each of n > 0 words weighs, up to 2^20 (spec/arithmetic.md 11); their sum. */
@@ -47,6 +49,7 @@ size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 /* The distribution of n > 0 logits as weights for a coder, all above 0 (spec tokens 2). Returns
  * their sum. */
 enum { KVI_HEAD_VOCAB_MAX = 1 << 20 };
+/* As kvi_head_weights, on the workers of a pool. */
 uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights);
 
 #endif

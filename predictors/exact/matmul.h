@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Layout of operands, and limits of activations. */
 enum {
 	KVI_OPERAND_ROWS = 16, /* of a block */
 	KVI_OPERAND_QUAD = 4,
@@ -48,14 +49,17 @@ struct kvi_operand {
 	const uint8_t *e4m3;
 };
 
+/* Groups of a row; the last one may be shorter. */
 static inline size_t kvi_groups(size_t columns, unsigned group)
 {
 	return (columns + group - 1) / group;
 }
+/* Groups of a row of the operand. */
 static inline size_t kvi_operand_groups(const struct kvi_operand *w)
 {
 	return kvi_groups(w->columns, w->group);
 }
+/* Blocks of KVI_OPERAND_ROWS rows of the operand. */
 static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
 {
 	return (w->rows + KVI_OPERAND_ROWS - 1) / KVI_OPERAND_ROWS;
@@ -78,6 +82,7 @@ struct kvi_activations {
 	int32_t *sum; /* of the integers of a group; for minima */
 };
 
+/* A product of activations and an operand, or a part of it. */
 struct kvi_product {
 	const struct kvi_activations *a;
 	const struct kvi_operand *w;

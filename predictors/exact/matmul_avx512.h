@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+/* Shape of the tiles of matmul_tile.h. */
 enum { LANES = 16, TILE_ROWS = 8 };
 #define TILE_BLOCKS 2
 #include "matmul_tile.h"
@@ -30,6 +31,7 @@ typedef __m512 vflt;
 #define f_of(v) _mm512_cvtepi32_ps((vec)(v))
 #define v_bytes(p) ((vint)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 
+/* Four bytes in every lane. */
 KERNEL vec v_pair(const void *p)
 {
 	int32_t x;
@@ -38,8 +40,10 @@ KERNEL vec v_pair(const void *p)
 	return _mm512_set1_epi32(x);
 }
 
+/* As kvi_exact_kernels.quantise. */
 void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
                          size_t n);
+/* As kvi_exact_kernels.product of E4M3 operands. */
 void kvi_avx512_product_floats(const struct kvi_product *p);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <arm_neon.h>
 
+/* Shape of the tiles of matmul_tile.h. */
 enum { LANES = 4, TILE_ROWS = 4 };
 #include "matmul_tile.h"
 
@@ -20,8 +21,10 @@ typedef float32x4_t vflt;
 #define f_mul vmulq_f32
 #define f_of vcvtq_f32_s32
 
+/* As kvi_exact_kernels.quantise. */
 void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
                        size_t n);
+/* As kvi_exact_kernels.product of E4M3 operands. */
 void kvi_neon_product_floats(const struct kvi_product *p);
 
 #endif

@@ -8,6 +8,7 @@
 #include "matmul.h"
 #include "util/unroll.h"
 
+/* Sizes of a tile; LANES, TILE_ROWS and TILE_BLOCKS are the includer's. */
 enum {
 	ROWS = KVI_OPERAND_ROWS,
 	QUAD = KVI_OPERAND_QUAD,

@@ -17,6 +17,7 @@ KERNEL void widen_weights(int16_t *to, const int8_t *w)
 	}
 }
 
+/* Sums of products of 15-bit activations; see dots of matmul_body.h. */
 KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size_t a_stride,
                       const void *w, size_t w_stride, size_t quads, int rows, int vectors,
                       bool widened)

@@ -11,6 +11,7 @@
 #define KVI_RINT_MAGIC 12582912.0f
 #define KVI_SCALE_MIN 0x1p-60f
 
+/* The largest magnitude of n numbers. */
 static inline float kvi_amax(const float *x, size_t n)
 {
 	float most = 0;
@@ -22,6 +23,7 @@ static inline float kvi_amax(const float *x, size_t n)
 	return most;
 }
 
+/* The scale of a group whose largest magnitude becomes `largest` (spec/arithmetic.md 4). */
 static inline float kvi_group_scale(float amax, int largest)
 {
 	float s = amax / (float)largest;

@@ -7,6 +7,7 @@
 #include "exact/round.h"
 #include "numeric/rope_angles.h"
 
+/* A sequence of tokens on its way through an engine. */
 struct kvi_run {
 	struct kvi_run_options o;
 	const struct kvi_model_file *m;
@@ -28,16 +29,19 @@ struct kvi_run {
 	size_t scratch_bytes;
 };
 
+/* The current layer. */
 static inline const struct kvi_engine_layer *kvi_run_layer(const struct kvi_run *r)
 {
 	return &r->o.engine->layers[r->layer];
 }
 
+/* Number of sequences side by side, at least 1. */
 static inline size_t kvi_run_lanes(const struct kvi_run *r)
 {
 	return r->o.lanes ? r->o.lanes : 1;
 }
 
+/* Rounds n numbers as an engine in the run's dtype does; nothing in exact arithmetic. */
 static inline void kvi_run_round(const struct kvi_run *r, float *x, size_t n)
 {
 	if (r->format)

@@ -17,6 +17,7 @@ struct kvi_row_order {
 	bool interleaved;
 };
 
+/* A matrix of a layer and where the engine keeps it. */
 struct kvi_engine_part {
 	const char *name; /* for messages */
 	const struct kvi_matrix *from;
@@ -29,9 +30,11 @@ struct kvi_engine_part {
 
 /* Parts of a layer that the model has, in the order of the digest; how many. */
 enum { KVI_LAYER_PARTS = 21 };
+/* Lists the matrices of a layer; returns their number. */
 size_t kvi_engine_parts(struct kvi_engine *e, uint32_t layer,
                         struct kvi_engine_part parts[KVI_LAYER_PARTS]);
 
+/* How a matrix is laid out in memory. */
 struct kvi_part_form {
 	size_t bytes;           /* a multiple of 64 */
 	unsigned group, planes; /* 0: a vector, or E4M3 */

@@ -47,6 +47,7 @@ struct kvi_matrix {
 
 enum kvi_activation { KVI_SILU, KVI_GELU }; /* gelu: the tanh form */
 
+/* The matrices of a layer; a matrix that the architecture does not have has no rows. */
 struct kvi_model_layer {
 	struct kvi_matrix input_norm, input_norm_bias;
 	struct kvi_matrix q, k, v, o, q_bias, k_bias, v_bias, o_bias;
@@ -66,6 +67,7 @@ struct kvi_model_rope {
 	uint64_t *freq;  /* rotary / 2 */
 };
 
+/* A model file: its numbers, and where its matrices lie in the mapping. */
 struct kvi_model_file {
 	const struct kvi_alloc *alloc;
 	char arch[32];  /* "llama", "qwen2", "qwen3", "gemma3", "gpt2" */
@@ -116,6 +118,7 @@ struct kvi_number_groups {
 	unsigned group;
 	bool minima;
 };
+/* How a quantised type groups its numbers. */
 struct kvi_number_groups kvi_number_groups(unsigned type);
 /* Row r of a quantised matrix as its integers, and scales and minima by group, exact or rounded
  * once (spec/arithmetic.md 7). minimum is not touched for types without. False: a scale or

@@ -14,6 +14,7 @@ struct kvi_model_geometry {
 /* pairing: KVARC_ROPE_*, of keys that turn. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g, const struct kvi_alloc *alloc,
                                   const struct kvi_model_file *m, unsigned dtype, uint8_t pairing);
+/* Frees what kvi_model_geometry_make allocated. */
 void kvi_model_geometry_free(struct kvi_model_geometry *g, const struct kvi_alloc *alloc);
 
 /* Positions that the model has, at least. */

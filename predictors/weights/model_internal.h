@@ -33,6 +33,7 @@ kvarc_ret kvi_map_open(struct kvi_map *map, const char *path, struct kvi_file_st
                        kvarc_error *error);
 /* Of the file that has the path now. */
 struct kvi_file_stamp kvi_file_stamp(const char *path);
+/* Unmaps the file; a map that was never opened is fine. */
 void kvi_map_close(struct kvi_map *map);
 
 /* A tensor of a file. */
@@ -47,8 +48,10 @@ struct kvi_weight {
 	const uint8_t *data;    /* all of it is in the file, where type is known */
 	uint64_t bytes;
 };
+/* A type that is not known. */
 enum { KVI_NUM_NONE = 255 };
 
+/* All tensors of a file. */
 struct kvi_weights {
 	struct kvi_weight *w;
 	size_t n;
@@ -56,6 +59,7 @@ struct kvi_weights {
 
 /* A name as it can be shown: cut, nothing but printable ASCII. */
 enum { KVI_SHOWN_BYTES = 72 };
+/* Writes the name for a message to dst; returns dst. */
 const char *kvi_shown(char dst[KVI_SHOWN_BYTES], const char *name, size_t n);
 /* Refuses tensors that overlap and names that are there twice; then they are sorted by name. */
 kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error);
@@ -67,6 +71,7 @@ struct kvi_number_info {
 	const char *name;
 	unsigned elements, bytes; /* of a block */
 };
+/* The row of a type; NULL: not known. */
 const struct kvi_number_info *kvi_number_info(uint32_t type);
 /* The names of all, for errors. */
 extern const char kvi_number_names[];
@@ -74,6 +79,7 @@ extern const char kvi_number_names[];
 /* How a rope is scaled. */
 enum kvi_rope_scaling { KVI_ROPE_PLAIN, KVI_ROPE_LINEAR, KVI_ROPE_LLAMA3 };
 
+/* How a model derives the frequencies of its RoPE. */
 struct kvi_rope_rule {
 	uint32_t rotary;
 	double theta;
@@ -127,6 +133,8 @@ struct kvi_model_part {
 	char *name;
 	struct kvi_map map;
 };
+/* Reads a model of config.json and safetensors files into m. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS. */
 kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
                                 const struct kvi_model_part *parts, size_t n_parts,
                                 kvarc_error *error);
