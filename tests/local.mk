@@ -17,9 +17,9 @@ tests_flips_LDADD = libkvi.la
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 	tests/api/consumer.sh tests/api/tree.sh \
-	tests/api/layers.sh tests/api/names.sh
+	tests/api/layers.sh tests/api/names.sh tests/api/contracts.sh
 TESTS += $(tests_api_scripts)
-EXTRA_DIST += $(tests_api_scripts) tests/api/layers.txt tests/api/common.sh tests/api/contracts.sh tests/api/consumer.c
+EXTRA_DIST += $(tests_api_scripts) tests/api/layers.txt tests/api/common.sh tests/api/consumer.c
 
 # The words of documents (tests/api/words.txt).
 TESTS += tests/api/words.sh

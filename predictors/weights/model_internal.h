@@ -149,6 +149,8 @@ kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config, int *
 /* JSON text that is an object, when its cost is within *room, which is reduced; release
  * with json_decref. name: for errors. */
 struct json_t;
+/* As said above; *root is NULL on failure. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (built
+ * without jansson). */
 kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *buffer,
                         struct json_t **root, kvarc_error *error);
 

@@ -10,6 +10,7 @@
 #include "options.h"
 #include "tiers.h"
 
+/* A cache in memory to be measured. */
 struct bench_cache {
 	const kvarc_geometry *geometry; /* lives in the two handles below */
 	kvarc_import *im;
@@ -26,6 +27,7 @@ struct bench_cache {
 	uint64_t archive_bytes, archive_capacity;
 };
 
+/* What one measurement runs, and its result. */
 struct bench_run {
 	int level;
 	const struct tier *tier;      /* NULL: the level's */
@@ -41,6 +43,7 @@ bool bench_cache_load(struct bench_cache *c, const struct options *o, const char
 /* One encode and one decode, compared; keeps the fastest times in run. */
 bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
                      struct bench_run *run);
+/* Frees the cache and closes its file. */
 void bench_cache_free(struct bench_cache *c);
 
 #endif

@@ -8,11 +8,13 @@
 #include "kvarc.h"
 #include "shape.h"
 
+/* The token chain of an archive as text (spec 5.3). */
 struct chain {
 	bool present;  /* token ids are in the file */
 	char text[72]; /* hex of the last segment of track 0, or why there is none */
 };
 
+/* Computes the chain of track 0. Returns OK, or what the reader did. */
 kvarc_ret chain_make(struct chain *c, const struct shape *s, kvarc_reader *r);
 
 #endif

@@ -15,6 +15,7 @@ struct eval_text {
 	const int32_t *ids;
 	const char *file;
 };
+/* The token ids to evaluate with. */
 struct eval_texts {
 	struct eval_text *list;
 	size_t n;
@@ -24,6 +25,7 @@ struct eval_texts {
 /* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files
  * alike, and from all over each of them. false: a message was shown. */
 bool eval_texts_read(struct eval_texts *t, const struct options *o);
+/* Frees all texts. */
 void eval_texts_free(struct eval_texts *t);
 
 /* First the checks, then the tiers. */
@@ -33,6 +35,7 @@ struct eval_column {
 	kvarc_eval_summary summary;
 	size_t failed; /* sequences that do not pass --max-kl */
 };
+/* An evaluation on its way: options, texts, tiers and results. */
 struct eval_run {
 	const struct options *o;
 	struct eval_texts texts;

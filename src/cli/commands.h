@@ -5,15 +5,9 @@
 
 struct options;
 
-void cmd_pack(const struct options *o);
-void cmd_unpack(const struct options *o);
-void cmd_test(const struct options *o);
-void cmd_list(const struct options *o);
-void cmd_info(const struct options *o);
-void cmd_cut(const struct options *o);
-void cmd_train(const struct options *o);
-void cmd_bench(const struct options *o);
-void cmd_eval(const struct options *o);
-void cmd_help(const struct options *o);
+/* Runs a verb on o->files: prints its report, shows messages, sets the exit status (message.h). */
+typedef void verb_fn(const struct options *o);
+verb_fn cmd_pack, cmd_unpack, cmd_test, cmd_list, cmd_info, cmd_cut, cmd_train, cmd_bench;
+verb_fn cmd_eval, cmd_help;
 
 #endif

@@ -13,12 +13,14 @@ void describe_head(const char *file, const struct shape *s, kvarc_reader *r);
 void describe_json(struct json *j, const char *file, const struct shape *s, kvarc_reader *r);
 /* The row of predictors, and members of an object that is open. */
 void describe_predictors(kvarc_reader *r);
+/* The same as JSON. */
 void describe_predictors_json(struct json *j, kvarc_reader *r);
 /* What reading a layer costs: 0 that layer alone, 2 a value its key as well, 3 the
  * layers below as well, 4 these and all tokens before, by the model. */
 unsigned describe_reach(const struct shape *s, kvarc_reader *r);
 /* A profile file. */
 void describe_profile(const char *file, const kvarc_profile *p);
+/* The same as JSON. */
 void describe_profile_json(const char *file, const kvarc_profile *p);
 /* Channels of a head as a model counts them, also of a block type's plane. */
 uint32_t describe_channels(const kvarc_tensor *t);

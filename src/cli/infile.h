@@ -9,6 +9,7 @@
 
 #include "kvarc.h"
 
+/* A file that is read, or standard input. */
 struct input {
 	const char *name; /* as on the command line */
 	int fd;
@@ -26,6 +27,7 @@ struct input {
  * unlinked temporary file. On failure a message was shown and nothing is open.
  */
 bool input_open(struct input *in, const char *name, bool seek);
+/* Closes the file; one that was never opened has fd -1. */
 void input_close(struct input *in);
 /* in must stay where it is while the source is in use. */
 kvarc_source input_source(struct input *in);

@@ -10,6 +10,7 @@
 #include "options.h"
 #include "outfile.h"
 
+/* A packed file that is being unpacked. */
 struct item {
 	struct output out;
 	char *path;   /* where it goes, for messages */
@@ -21,6 +22,7 @@ struct item {
 	bool open;
 };
 
+/* All packed files of an archive. */
 struct items {
 	const struct options *o;
 	const char *archive;

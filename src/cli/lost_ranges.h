@@ -8,6 +8,7 @@
 
 #include "kvarc.h"
 
+/* Layers and tokens that are lost together. */
 struct lost_range {
 	const char *what; /* static storage */
 	uint64_t offset;  /* of the first place; KVARC_UNKNOWN */

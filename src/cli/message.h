@@ -6,10 +6,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* Exit statuses (EXIT STATUS of the manual). */
 enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_WARNING = 2 };
 
 /* level: -1 quiet (errors only), 0 normal, 1 and above verbose. */
 void msg_init(int level);
+/* The level that msg_init was given. */
 int msg_level(void);
 
 /*
@@ -17,9 +19,11 @@ int msg_level(void);
  * status 1, a warning 2 unless it is 1 already.
  */
 void msg_error(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a warning, which makes the exit status 2 unless there was an error. */
 void msg_warning(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "FILE: text", shown on a terminal unless -q, elsewhere only with -v. */
 void msg_note(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The exit status so far. */
 int msg_status(void);
 
 /* "-" is shown as "(stdin)". */

@@ -9,6 +9,7 @@
 #include "kvarc.h"
 #include "options.h"
 
+/* Levels by what they need. */
 enum {
 	LEVEL_MODEL = 4,    /* and all above */
 	LEVEL_BASIS = 9,    /* of a profile: transforms for --tier klt */
@@ -18,6 +19,7 @@ enum {
 
 /* Opens it if the verb may predict with it. false: a message was shown. */
 bool models_open(const struct options *o);
+/* Closes the model. */
 void models_close(void);
 /* NULL: none. */
 const kvarc_predictor *models_given(void);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A bit for each verb. */
 enum {
 	VERB_PACK = 0x1,
 	VERB_UNPACK = 0x2,
@@ -60,6 +61,7 @@ struct options {
 	bool head_block, whole_layer, no_table, no_stages;
 };
 
+/* A verb of the command; bit: VERB_*. */
 struct verb {
 	const char *name;
 	unsigned bit;
@@ -87,6 +89,7 @@ struct option_row;
 /* Takes a value, NULL for options without one. Returns 0, or -1 after a message. */
 typedef int option_set_fn(struct options *o, const struct option_row *r, const char *value);
 
+/* How an option takes its value. */
 struct option_value {
 	enum option_type type;
 	size_t at;          /* offset of the member in struct options */
@@ -95,6 +98,7 @@ struct option_value {
 	option_set_fn *set; /* OPTION_CALL */
 };
 
+/* An option of one or more verbs. */
 struct option_row {
 	char letter; /* 0: none */
 	const char *name;
@@ -115,14 +119,17 @@ extern const struct option_row options_rows[];
  * -1: wrong, a message was shown.
  */
 int options_parse(struct options *o, int argc, char **argv);
+/* Frees the lists; strings of argv stay. */
 void options_free(struct options *o);
 
+/* The verb of that name; NULL: none. */
 const struct verb *options_verb(const char *name);
 /* The name of the verb that is closest, NULL when none is close. */
 const char *options_nearest_verb(const char *name);
 
 /* help.c */
 void help_overview(void);
+/* Prints the help of a verb. */
 void help_verb(const struct verb *verb);
 /* completions.c; false: unknown shell. */
 bool completions_print(const char *shell);

@@ -24,6 +24,7 @@ char *paths_stem(const char *file, const char *ending);
 char *paths_join(const char *folder, const char *name);
 /* Everything up to the last slash, "" for none; allocated. */
 char *paths_folder(const char *file);
+/* Where temporary files go: $TMPDIR, /var/tmp or /tmp; not to be freed. */
 const char *paths_temporary_folder(void);
 
 /* A name from an archive that is safe as one path component. */

@@ -16,6 +16,7 @@ void plot_write(const struct options *o, const char *file, const struct shape *s
 
 /* The part of the picture below y, and how high it is. */
 void plot_stages(FILE *f, const struct stages *s, int y);
+/* The height of that part in pixels. */
 int plot_stages_height(const struct stages *s);
 
 /* Steps of 0.1, 0.2, 0.5, 1, 2, 5 bits: about six of them. */

@@ -13,6 +13,7 @@
 
 /* Opens the files of --profile. false: a message was shown. */
 bool profiles_open(const struct options *o);
+/* Closes all profiles. */
 void profiles_close(void);
 
 /* The profiles of --profile, in their order. */

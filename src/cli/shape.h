@@ -9,6 +9,7 @@
 
 #include "kvarc.h"
 
+/* Kinds of tensors as reports group them. */
 enum { SHAPE_KEY, SHAPE_VALUE, SHAPE_OTHER, SHAPE_KINDS };
 enum { SHAPE_CODECS = 16 }; /* the last one counts those not known */
 
@@ -23,11 +24,13 @@ struct shape_cell {
 	unsigned generation;                   /* the highest of them */
 };
 
+/* What a layer holds, by kind of tensor. */
 struct shape_layer {
 	uint32_t layer;
 	struct shape_cell cells[SHAPE_KINDS];
 };
 
+/* What an archive holds, as reports need it. */
 struct shape {
 	kvarc_info info;
 	const kvarc_geometry *geometry;
@@ -42,6 +45,7 @@ struct shape {
 
 /* Walks over all chunks of an archive that can seek. */
 kvarc_ret shape_make(struct shape *s, kvarc_reader *r);
+/* Frees the layers. */
 void shape_free(struct shape *s);
 
 /* -1 when there are no elements. */
@@ -56,6 +60,7 @@ void shape_tiers(char *out, size_t size, const struct shape_cell *c);
 const char *shape_dtype(const kvarc_tensor *t);
 /* SHAPE_KEY ... */
 unsigned shape_kind(const kvarc_tensor *t);
+/* "key"; static storage. */
 const char *shape_kind_name(unsigned kind);
 
 #endif

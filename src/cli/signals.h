@@ -23,10 +23,12 @@ void signals_explain_bus_error(const char *message);
 /* No file is removed between these two; hold them while a temporary file comes
  * or goes together with its registration. */
 void signals_hold(void);
+/* Lets signals through again; one that came meanwhile is delivered now. */
 void signals_release(void);
 
 /* dirfd and name stay until _forget. Call both while held. false: out of memory. */
 bool signals_remember(int dirfd, const char *name);
+/* Forgets a file that was published or removed. */
 void signals_forget(const char *name);
 
 #endif

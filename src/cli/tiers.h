@@ -6,17 +6,20 @@
 #include "kvarc.h"
 #include "options.h"
 
+/* A tier of --tier: its name and the options that write it. */
 struct tier {
 	char *name;
 	kvarc_writer_options writer;
 	kvarc_lossy lossy; /* tier 0: it is lossless */
 };
+/* All tiers of the command line. */
 struct tiers {
 	struct tier *list;
 	size_t n;
 };
 /* All --tier of a verb; false: a message was shown. */
 bool tiers_parse(struct tiers *t, const struct options *o);
+/* Frees the list. */
 void tiers_free(struct tiers *t);
 
 #endif

@@ -45,10 +45,12 @@ struct kvi_chunk {
 	void *made_opaque;
 };
 
+/* Channels of all heads of the chunk. */
 static inline size_t kvi_chunk_channels(const struct kvi_chunk *c)
 {
 	return (size_t)c->heads * c->head_channels;
 }
+/* Bytes of the chunk's elements. */
 static inline size_t kvi_chunk_bytes(const struct kvi_chunk *c)
 {
 	return kvi_chunk_channels(c) * c->n_tokens * kvarc_dtype_bytes(c->dtype);
@@ -73,17 +75,22 @@ bool kvi_params_rotates(const struct kvi_params *p);
 struct kvi_coder;
 /* Tables that all coders of a handle share, read-only after open. */
 struct kvi_coder_tables;
+/* Makes the tables that all coders share. Returns OK, MEM, MEMLIMIT; on failure *t is NULL. */
 kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t, const struct kvi_alloc *alloc);
+/* Frees the tables; NULL-safe. */
 void kvi_coder_tables_close(struct kvi_coder_tables *t);
 /* Adds those of lossy chunks, which nobody else needs; before coders use them. Returns OK, MEM,
  * MEMLIMIT. */
 kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
+/* A coder for one thread; the tables must outlive it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables, uint32_t isa_mask);
+/* Frees the coder; NULL-safe. */
 void kvi_coder_close(struct kvi_coder *c);
 /* Lane order of the streams that this coder writes: 0 (default, faster) or 1. */
 void kvi_coder_set_lane_order(struct kvi_coder *c, int order);
 
+/* An encoded chunk. */
 struct kvi_encoded {
 	uint8_t codec, lane_order;
 	bool uses_params;
@@ -148,6 +155,7 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, u
 kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                              bool only_z);
 
+/* A chunk to be decoded. */
 struct kvi_chunk_payload {
 	const struct kvi_chunk *chunk;
 	uint8_t codec, lane_order;

@@ -11,6 +11,7 @@
 #include "profile/linear_model.h"
 #include "util/bytes.h"
 
+/* Limits of fits, and the Zstandard level of planes. */
 enum {
 	KVI_TABLES_MAX = 16, /* of codecs 4 and 6 */
 	KVI_ZSTD_LEVEL = 3
@@ -47,6 +48,7 @@ enum kvi_scratch {
 	KVI_N_SCRATCH
 };
 
+/* Tables that do not depend on a chunk, shared by all coders. */
 struct kvi_coder_tables {
 	const struct kvi_alloc *alloc;
 	struct kvi_tables grid;            /* table set 0 */
@@ -54,6 +56,7 @@ struct kvi_coder_tables {
 	uint16_t cost[KVI_PROB_TOTAL + 1]; /* of a frequency, in 1/256 bit */
 };
 
+/* A coder: the scratch memory and state of one thread. */
 struct kvi_coder {
 	const struct kvi_alloc *alloc;
 	const struct kvi_coder_tables *tables;
@@ -76,6 +79,7 @@ void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes);
 const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc_rope *rope,
                                                 const int32_t *positions, size_t n);
 
+/* Frees the Zstandard contexts of a coder. */
 void kvi_zstd_close(struct kvi_coder *c);
 /* One frame that decodes to exactly n bytes. */
 kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame, size_t bytes, uint8_t *to,
@@ -98,8 +102,11 @@ bool kvi_codec_takes(unsigned codec, unsigned dtype);
  * put back with kvi_elements16_done.
  */
 bool kvi_elements16_lie(const uint8_t *packed); /* as numbers of this machine */
+/* The elements themselves, or a copy in scratch memory; NULL: no memory. */
 const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed, size_t n);
+/* Where to decode elements to; NULL: no memory. */
 uint16_t *kvi_elements16_buffer(struct kvi_coder *c, uint8_t *packed, size_t n);
+/* Moves decoded elements to packed, where they are not there already. */
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
 
 /*
@@ -109,14 +116,20 @@ void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
  * kvi_coded_planes wrote (it returns the end).
  */
 size_t kvi_coded_planes_capacity(unsigned dtype, size_t n);
+/* The 16-bit elements that are coded; NULL: no memory. */
 const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype, const uint8_t *packed,
                                    size_t n);
+/* Writes the planes of the bits that are not coded; returns their end, NULL: no memory. */
 uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
                           uint8_t *to);
+/* Where to decode the coded elements to; NULL: no memory. */
 uint16_t *kvi_coded_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n);
+/* Puts decoded elements and planes together as packed elements. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS. */
 kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype, const uint16_t *e, size_t n,
                           struct kvi_in *in, uint8_t *packed);
 
+/* Parameters of a codec for chunks of some tensors (spec 8). */
 struct kvi_params {
 	const struct kvi_alloc *alloc;
 	uint8_t codec, dtype;

@@ -27,14 +27,17 @@ struct kvi_mask {
 	size_t n_runs;
 };
 
+/* Whether rows or channels were left out because they are constant. */
 static inline bool kvi_mask_any(const struct kvi_mask *m)
 {
 	return m->row_bits || m->channel_bits;
 }
+/* Number of elements that remain. */
 static inline size_t kvi_mask_elements(const struct kvi_mask *m)
 {
 	return m->rows * m->channels;
 }
+/* Bit i of a bitmap; NULL: no bit is set. */
 static inline bool kvi_bit(const uint8_t *bits, size_t i)
 {
 	return bits && (bits[i / 8] >> (i % 8) & 1);
@@ -54,6 +57,7 @@ size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to);
 
 /* The remaining elements, packed; and back, with the constants filled in. */
 void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed);
+/* Copies packed elements back to where kvi_mask_gather took them from. */
 void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, uint8_t *raw);
 
 #endif

@@ -38,6 +38,7 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 
 /* One byte an element, below 2^bits, to a plane of 4, 2 or 1 bits and back. */
 void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane);
+/* The inverse of kvi_plane_pack. */
 void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values);
 
 #endif

@@ -20,7 +20,9 @@ struct kvi_tables_fit {
 	uint32_t *work;   /* kvi_tables_fit_work bytes */
 };
 
+/* Bytes of scratch memory for a fit. */
 size_t kvi_tables_fit_work(size_t channels, unsigned n_tables, unsigned stride);
+/* Fits the tables. */
 void kvi_tables_fit(struct kvi_tables_fit *f);
 
 #endif

@@ -12,6 +12,8 @@
  */
 uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
                             uint8_t *e, uint8_t *to);
+/* Reads the planes of the other bits and puts them together with the exponent fields. Returns
+ * OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype, const uint8_t *e, size_t n,
                              struct kvi_in *in, uint8_t *packed);
 
@@ -23,6 +25,8 @@ kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *e, const u
 bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
                          uint8_t *e);
 
+/* Fits the parameters of the exponent codec to the samples of a job. Returns OK, MEM, MEMLIMIT.
+ * Fits the parameters of the exponent codec to the samples of a job. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
                            struct kvi_params **out);
 

@@ -23,6 +23,7 @@ void kvi_grid_fixed_contexts(const struct kvi_params *p, const struct kvi_grid_f
 /* Sets the contexts without rotation from k and mean. */
 void kvi_grid_params_finish(struct kvi_params *p);
 
+/* Fits the parameters of the grid codec to the samples of a job. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
                        struct kvi_params **out);
 

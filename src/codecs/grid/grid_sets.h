@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+/* Number of built-in table sets. */
 enum { KVI_GRID_SETS = 1 };
 
 /* KVI_GRID_TABLES * KVI_GRID_SYMBOLS frequencies. */

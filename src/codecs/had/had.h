@@ -39,11 +39,13 @@ static inline size_t kvi_tile_tokens(const struct kvi_tiles *t, size_t first)
 }
 /* The block's cosines, and for encoders its elements by channel. */
 void kvi_tiles_rotate(struct kvi_tiles *t, size_t first);
+/* Loads the elements of a block of tokens as floats. */
 void kvi_tiles_load(struct kvi_tiles *t, size_t first);
 /* A head of the block: x, turned back. */
 void kvi_tiles_head(struct kvi_tiles *t, size_t first, size_t head);
 /* x of a head to elements, when it is turned; and those of all heads to job->decoded. */
 void kvi_tiles_put(struct kvi_tiles *t, size_t first, size_t head);
+/* Stores the elements of a block that was decoded. */
 void kvi_tiles_store(struct kvi_tiles *t, size_t first);
 /* Tokens of the block that have a bit set to job->refused; whether there are none. */
 bool kvi_tiles_refuse(const struct kvi_tiles *t, size_t first, uint32_t refused);
@@ -53,6 +55,7 @@ void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head, int8_
 
 /* Parameters without values. */
 struct kvi_params *kvi_had_params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape);
+/* Fits the classes of the coefficients to the samples of a job. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_had_fit(struct kvi_coder *c, const struct kvi_lossy_job *job,
                       struct kvi_params **out);
 

@@ -22,6 +22,7 @@ struct kvi_turned {
 	const float *cos, *sin; /* of the positions: pairs rows */
 };
 
+/* The Hadamard transform and what goes with it; every set gives the same bits. */
 struct kvi_transform {
 	const char *name;
 	/* n rows of elements of a dtype of 16 bits, or in the low half of 16; and back (spec
@@ -74,6 +75,7 @@ struct kvi_transform {
 	void (*to_codes)(const uint16_t *sym, const uint8_t *esc, size_t n, int8_t *codes);
 };
 
+/* The fastest set that the mask allows and the processor has. */
 const struct kvi_transform *kvi_transform_get(uint32_t isa_mask);
 extern const struct kvi_transform kvi_transform_scalar, kvi_transform_avx2, kvi_transform_avx512;
 

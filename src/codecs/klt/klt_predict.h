@@ -8,6 +8,7 @@
 #include "codecs/lossy/lossy_codec.h"
 #include "profile/linear_model.h"
 
+/* The prediction of a chunk's coefficients from decoded tensors of lower layers. */
 struct kvi_klt_below {
 	const struct kvi_lossy_job *job;
 	const struct kvi_linear_in *in;
@@ -33,6 +34,7 @@ void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first);
 /* What is expected of a head's slots there; and that taken away from rows of KVI_LANES (minus), or
  * added to them. */
 void kvi_klt_below_head(struct kvi_klt_below *b, size_t head);
+/* Adds the prediction to x, or takes it away. */
 void kvi_klt_below_add(const struct kvi_klt_below *b, size_t head, bool minus, float *x);
 
 #endif

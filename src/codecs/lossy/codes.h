@@ -5,6 +5,7 @@
 
 #include "codecs/coder.h"
 
+/* Classes and limits of codes (spec lossy). */
 enum {
 	KVI_CODE_CLASSES = 33,
 	KVI_CODE_UNIT = 12, /* class of codes with a standard deviation of 1 */
@@ -23,6 +24,7 @@ extern const uint16_t kvi_code_freq[];
 struct kvi_points {
 	int8_t near1, near2;
 };
+/* The value that stands for code q, in 1/KVI_POINT_UNITS of a step. */
 static inline int32_t kvi_code_point(int q, struct kvi_points p)
 {
 	int32_t size = KVI_POINT_UNITS * (q < 0 ? -q : q);
@@ -36,6 +38,8 @@ static inline int32_t kvi_code_point(int q, struct kvi_points p)
  * byte, NULL without memory.
  */
 size_t kvi_codes_capacity(size_t n);
+/* Encodes the codes and writes them in front of end; returns where they begin, NULL: no memory.
+ * Encodes the codes and writes them in front of end; returns where they begin, NULL: no memory. */
 uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
                        const int8_t *codes, uint8_t *end);
 /* Returns OK, MEM, MEMLIMIT, DATA. */

@@ -18,6 +18,7 @@ struct kvi_lossy_job {
 	uint8_t *refused;        /* of each token: set where it has to stay exact */
 };
 
+/* What a lossy codec does; one table for each. */
 struct kvi_lossy_codec {
 	/* What follows `u8 codec` in PARAMS; NULL: there are none. */
 	kvarc_ret (*parse)(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,

@@ -5,6 +5,7 @@
 
 #include "codecs/lossy/codes.h"
 
+/* Bytes in front of the stream of a body. */
 enum { KVI_BODY_HEAD = 8 };
 
 /* What a body says in front of its stream. */
@@ -15,11 +16,13 @@ struct kvi_body {
 };
 /* false: it is not valid. */
 bool kvi_body_get(struct kvi_in *in, struct kvi_body *b);
+/* Writes the front of a body. */
 void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b);
 /* round(4 log2 v), v > 0 */
 int kvi_quarter_log(float v);
 /* The class of each of n coefficients of size k; NULL without memory. */
 const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift);
+/* The lanes of a chunk's codes in an order. */
 struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c, const struct kvi_chunk *chunk, int order);
 
 /* 2^(e/16), |e| < 496 */
@@ -27,6 +30,7 @@ float kvi_power_of(int e);
 
 /* Encoders. The step for coefficients of this size, and what is added before rounding down. */
 float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
+/* The rounding offset for coefficients of that root mean square. */
 float kvi_offset_of(float rms, float step);
 
 /* Where the numbers that became a code are, on average, in some of the coefficients. */
@@ -37,6 +41,7 @@ struct kvi_centroid {
 /* Rows of KVI_LANES, the first n of each. */
 void kvi_centroid_watch(struct kvi_centroid *m, const float *x, const int8_t *codes, size_t rows,
                         float inverse, size_t n);
+/* The points that reconstruct what was observed best. */
 struct kvi_points kvi_centroid_points(const struct kvi_centroid *m);
 
 #endif

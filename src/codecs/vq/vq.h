@@ -5,6 +5,7 @@
 
 #include "codecs/lossy/lossy_codec.h"
 
+/* Sizes and limits of codebooks. */
 enum {
 	KVI_VQ_ENTRIES = 256,
 	KVI_VQ_DIM_MAX = 8,
@@ -21,6 +22,7 @@ struct kvi_vq_params {
 /* Parameters without values; n_tables is parts * stages. */
 struct kvi_params *kvi_vq_params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
                                      unsigned dim, unsigned parts, unsigned stages);
+/* The codebook of a table. */
 static inline int8_t *kvi_vq_book(const struct kvi_vq_params *p, unsigned table)
 {
 	return p->book + (size_t)table * KVI_VQ_ENTRIES * p->dim;
@@ -33,6 +35,7 @@ struct kvi_vq_search {
 };
 /* from: entries of dim numbers each. */
 void kvi_vq_search_set(struct kvi_vq_search *s, const float *from, unsigned dim);
+/* Prepares a search in a codebook. */
 void kvi_vq_search_book(struct kvi_vq_search *s, const int8_t *book, unsigned dim);
 /* The entry nearest to x, the first one of several. */
 unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x, unsigned dim);
