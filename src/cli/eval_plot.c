@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chart.h"
 #include "cmd_eval.h"
 #include "models.h"
-#include "plot.h"
-#include "svg.h"
 #include "message.h"
 
 /* Everything in SVG user units. */
@@ -54,7 +53,7 @@ static struct axes find_axes(const struct eval_run *r)
 		if (isfinite(s->high_kl) && s->high_kl > high)
 			high = s->high_kl;
 	}
-	a.step = plot_step(bits);
+	a.step = chart_step(bits);
 	a.most = a.step * ceil(bits / a.step + 0.25);
 	a.low = (int)floor(log10(low > 1e-12 ? low : 1e-12));
 	a.high = (int)ceil(log10(high));
@@ -87,14 +86,9 @@ static void put_axes(FILE *f, const struct axes *a)
 		        "font-size='12'>%g</text>\n",
 		        LEFT, RIGHT_EDGE, y_of(a, gates[i]), y_of(a, gates[i]), RIGHT_EDGE - 4,
 		        y_of(a, gates[i]) - 4, gates[i]);
-	fprintf(f,
-	        "<text x='%d' y='%d' text-anchor='middle'>bits per element, all "
-	        "bytes counted</text>\n",
-	        (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16);
-	fprintf(f,
-	        "<text transform='translate(24 %d) rotate(-90)' "
-	        "text-anchor='middle'>mean KL, nats a token</text>\n",
-	        (TOP + LOWER_EDGE) / 2);
+	chart_axis_names(f, (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16,
+	                 "bits per element, all bytes counted", 24, (TOP + LOWER_EDGE) / 2,
+	                 "mean KL, nats a token");
 }
 
 /* What is before ':' in a tier's name. */
@@ -138,12 +132,12 @@ static void put_point(FILE *f, const struct axes *a, const struct eval_column *c
 	        "M%.1f %.1fh8M%.1f %.1fh8'/>\n<circle cx='%.1f' cy='%.1f' r='4' "
 	        "stroke='none'><title>",
 	        x, low, high, x - 4, low, x - 4, high, x, y_of(a, s->mean_kl));
-	svg_text(f, c->name);
+	chart_text(f, c->name);
 	fprintf(f, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n", s->bits_per_element,
 	        s->mean_kl, s->low_kl, s->high_kl);
 	fprintf(f, "<text x='%.1f' y='%.1f' font-size='11' stroke='none'>", x + 7,
 	        y_of(a, s->mean_kl) - 6);
-	svg_text(f, c->name);
+	chart_text(f, c->name);
 	fputs("</text>\n", f);
 }
 
@@ -169,30 +163,17 @@ static void put_family(FILE *f, const struct axes *a, const struct eval_run *r, 
 	        RIGHT_EDGE + 20, TOP + 24 * number, RIGHT_EDGE + 40, TOP + 24 * number + 12);
 	for (size_t i = 0; i < family_of(name); i++) {
 		const char letter[2] = { name[i], '\0' };
-		svg_text(f, letter);
+		chart_text(f, letter);
 	}
 	fputs("</text>\n", f);
 }
 
 static void put_head(FILE *f, const struct eval_run *r)
 {
-	fprintf(f,
-	        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
-	        "width='%d' height='%d' font-family='sans-serif' font-size='14' "
-	        "fill='#222222' role='img' aria-labelledby='name what'>\n"
-	        "<title id='name'>",
-	        WIDTH, HEIGHT, WIDTH, HEIGHT);
-	svg_text(f, models_name());
-	fputs("</title>\n<desc id='what'>Mean KL of the exact distribution of the "
-	      "next token to that after a lossy cache, against bits per element, by "
-	      "tier.</desc>\n<rect width='100%' height='100%' fill='white'/>\n",
-	      f);
-	fprintf(f, "<text x='%d' y='32' font-size='18' font-weight='bold'>", LEFT);
-	svg_text(f, models_name());
-	fprintf(f,
-	        "<tspan font-size='14' font-weight='normal' dx='14'>%zu "
-	        "sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan>"
-	        "</text>\n",
+	chart_head(f, WIDTH, HEIGHT, LEFT, models_name(),
+	           "Mean KL of the exact distribution of the next token to that after a lossy "
+	           "cache, against bits per element, by tier.");
+	fprintf(f, "%zu sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan></text>\n",
 	        r->texts.n, r->texts.n == 1 ? "" : "s", (size_t)r->o->prefix,
 	        (size_t)r->o->continuation, kvarc_dtype_name(r->o->dtype));
 }
@@ -221,5 +202,5 @@ void eval_plot(const struct eval_run *r)
 		msg_error(NULL, "eval: there is nothing to draw: give tiers with "
 		                "--tier");
 	else
-		svg_write(r->o, draw, r);
+		chart_write(r->o, draw, r);
 }

@@ -14,12 +14,9 @@
 void plot_write(const struct options *o, const char *file, const struct shape *s,
                 const struct stages *st, kvarc_reader *r);
 
-/* The part of the picture below y, and how high it is. */
+/* Draws the part of the picture below y: gains of stages and residuals; nothing if s is empty. */
 void plot_stages(FILE *f, const struct stages *s, int y);
-/* The height of that part in pixels. */
+/* The height of that part in SVG user units; 0 if s is empty. */
 int plot_stages_height(const struct stages *s);
-
-/* Steps of 0.1, 0.2, 0.5, 1, 2, 5 bits: about six of them. */
-double plot_step(double range);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chart.h"
 #include "plot.h"
 
 /* SVG user units. A row for keys, one for values, one for others: lines at the
@@ -20,11 +21,12 @@ enum {
 	MAP_WIDE = 396,
 	FOOT = 44,
 	COLUMNS = 192,
-	SHADES = 10
+	SHADES = 10,
+	POINT_NAME = 64 /* bytes */
 };
 
 static const char *const colours[KVARC_STAGES] = { "#777777", "#1f6fb4", "#d9700d", "#5c8a3a" };
-/* Dark to light, told apart without colour vision. */
+/* From dark to light: readable without colour vision. */
 static const char *const shades[SHADES] = { "#440154", "#482878", "#3e4989", "#31688e", "#26828e",
 	                                    "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725" };
 
@@ -34,8 +36,8 @@ struct panel {
 	unsigned kind;
 	const struct stage_row **rows;
 	size_t n;
-	int y; /* of its top */
-	double low, high, step;
+	int y;      /* of its top */
+	char *name; /* POINT_NAME bytes: of one point */
 };
 
 static const char *stage_name(const struct panel *p, unsigned stage)
@@ -58,36 +60,6 @@ static const char *stage_name(const struct panel *p, unsigned stage)
 	}
 }
 
-static void find_range(struct panel *p)
-{
-	double low = 1e9, high = 0;
-
-	for (size_t i = 0; i < p->n; i++) {
-		for (unsigned k = 0; k < KVARC_STAGES; k++) {
-			double bits = p->rows[i]->m.bits[k];
-			if (bits > 0 && bits < low)
-				low = bits;
-			if (bits > high)
-				high = bits;
-		}
-	}
-	p->step = plot_step(high - low);
-	p->low = p->step * floor(low / p->step);
-	p->high = p->step * ceil(high / p->step);
-	if (p->high <= p->low)
-		p->high = p->low + p->step;
-}
-
-static double x_of(const struct panel *p, size_t i)
-{
-	return LEFT + LINES_WIDE * ((double)i + 0.5) / (double)p->n;
-}
-
-static double y_of(const struct panel *p, double bits)
-{
-	return p->y + TOP + HIGH * (p->high - bits) / (p->high - p->low);
-}
-
 static double mean_bits(const struct panel *p, unsigned stage)
 {
 	double sum = 0, n = 0;
@@ -99,27 +71,6 @@ static double mean_bits(const struct panel *p, unsigned stage)
 		}
 	}
 	return n > 0 ? sum / n : 0;
-}
-
-static void put_axes(FILE *f, const struct panel *p)
-{
-	size_t every = (p->n + 15) / 16;
-
-	for (double b = p->low; b <= p->high + 1e-9; b += p->step) {
-		fprintf(f,
-		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
-		        "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
-		        LEFT, LEFT + LINES_WIDE, y_of(p, b), y_of(p, b),
-		        b > p->low ? "#dddddd" : "#444444", LEFT - 8, y_of(p, b) + 5, b);
-	}
-	for (size_t i = 0; i < p->n; i += every)
-		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu32 "</text>\n",
-		        x_of(p, i), p->y + TOP + HIGH + 20, p->rows[i]->layer);
-	fprintf(f,
-	        "<text x='%d' y='%d' text-anchor='middle'>layer</text>\n"
-	        "<text transform='translate(22 %d) rotate(-90)' "
-	        "text-anchor='middle'>bits per element</text>\n",
-	        LEFT + LINES_WIDE / 2, p->y + TOP + HIGH + 42, p->y + TOP + HIGH / 2);
 }
 
 /* Two entries a line. */
@@ -140,38 +91,50 @@ static void put_key(FILE *f, const struct panel *p)
 	}
 }
 
-/* A line for each stage; what lies between two is the gain. */
-static void put_lines(FILE *f, const struct panel *p)
+static uint32_t layer_at(const void *data, size_t i)
 {
-	for (unsigned k = 0; k < KVARC_STAGES; k++) {
-		if (!(mean_bits(p, k) > 0))
-			continue;
-		fprintf(f,
-		        "<polyline fill='none' stroke='%s' stroke-width='2' "
-		        "points='",
-		        colours[k]);
-		for (size_t i = 0; i < p->n; i++) {
-			if (p->rows[i]->m.bits[k] > 0)
-				fprintf(f, "%.1f,%.1f ", x_of(p, i),
-				        y_of(p, p->rows[i]->m.bits[k]));
-		}
-		fprintf(f, "'/>\n<g fill='%s'>\n", colours[k]);
-		for (size_t i = 0; i < p->n; i++) {
-			const struct stage_row *r = p->rows[i];
-			if (!(r->m.bits[k] > 0))
-				continue;
-			fprintf(f,
-			        "<circle cx='%.1f' cy='%.1f' r='%s'><title>layer %" PRIu32
-			        " %s, %s: %.3f bits</title></circle>\n",
-			        x_of(p, i), y_of(p, r->m.bits[k]), p->n > 48 ? "2" : "3", r->layer,
-			        shape_kind_name(p->kind),
-			        k < KVARC_STAGE_BELOW ? stage_name(p, k)
-			        : r->m.table          ? "+ token table"
-			                              : "+ layers below",
-			        r->m.bits[k]);
-		}
-		fputs("</g>\n", f);
-	}
+	const struct panel *p = data;
+
+	return p->rows[i]->layer;
+}
+
+static double bits_at(const void *data, size_t i, unsigned stage)
+{
+	const struct panel *p = data;
+
+	return p->rows[i]->m.bits[stage] > 0 ? p->rows[i]->m.bits[stage] : -1;
+}
+
+static const char *name_at(const void *data, size_t i, unsigned stage)
+{
+	const struct panel *p = data;
+	const char *name = p->rows[i]->m.table ? "+ token table" : "+ layers below";
+
+	snprintf(p->name, POINT_NAME, "%s, %s", shape_kind_name(p->kind),
+	         stage < KVARC_STAGE_BELOW ? stage_name(p, stage) : name);
+	return p->name;
+}
+
+/* A line for each stage: the distance of two lines is the gain. */
+static void put_chart(FILE *f, const struct panel *p)
+{
+	struct chart c = { .left = LEFT,
+		           .top = p->y + TOP,
+		           .width = LINES_WIDE,
+		           .height = HIGH,
+		           .n = p->n,
+		           .n_lines = KVARC_STAGES,
+		           .colours = colours,
+		           .data = p,
+		           .layer = layer_at,
+		           .bits = bits_at,
+		           .name = name_at };
+
+	for (unsigned k = 0; k < KVARC_STAGES; k++)
+		c.shown |= mean_bits(p, k) > 0 ? 1u << k : 0;
+	chart_range(&c, 0);
+	chart_axes(f, &c, 16, 42);
+	chart_lines(f, &c, p->n > 48 ? 2 : 3);
 }
 
 /* ---- the map ---- */
@@ -253,13 +216,11 @@ static void put_map_axes(FILE *f, const struct map *m, const struct panel *p)
 		        MAP_LEFT - 8, p->y + TOP + 5 + HIGH * ((double)i + 0.5) / (double)p->n,
 		        p->rows[i]->layer);
 	fprintf(f,
-	        "<text x='%d' y='%d'>0</text>\n<text x='%d' y='%d' "
-	        "text-anchor='end'>%zu</text>\n<text x='%d' y='%d' "
-	        "text-anchor='middle'>channel, head after head</text>\n"
-	        "<text transform='translate(%d %d) rotate(-90)' "
-	        "text-anchor='middle'>layer</text>\n",
-	        MAP_LEFT, y + 20, MAP_LEFT + MAP_WIDE, y + 20, m->channels - 1,
-	        MAP_LEFT + MAP_WIDE / 2, y + 42, MAP_LEFT - 40, p->y + TOP + HIGH / 2);
+	        "<text x='%d' y='%d'>0</text>\n"
+	        "<text x='%d' y='%d' text-anchor='end'>%zu</text>\n",
+	        MAP_LEFT, y + 20, MAP_LEFT + MAP_WIDE, y + 20, m->channels - 1);
+	chart_axis_names(f, MAP_LEFT + MAP_WIDE / 2, y + 42, "channel, head after head",
+	                 MAP_LEFT - 40, p->y + TOP + HIGH / 2, "layer");
 	fprintf(f, "<text x='%d' y='%d' font-size='12'>%.1f bits</text>\n", MAP_LEFT, p->y + 59,
 	        m->low);
 	for (int i = 0; i < SHADES; i++)
@@ -309,11 +270,10 @@ int plot_stages_height(const struct stages *s)
 	return h;
 }
 
-static void put_panel(FILE *f, struct panel *p)
+static void put_panel(FILE *f, const struct panel *p)
 {
 	const char *kind = shape_kind_name(p->kind);
 
-	find_range(p);
 	fprintf(f,
 	        "<text x='%d' y='%d' font-weight='bold'>%s: gain of each "
 	        "stage</text>\n<text x='%d' y='%d' font-weight='bold'>%s: size of "
@@ -321,8 +281,7 @@ static void put_panel(FILE *f, struct panel *p)
 	        "element by layer and channel, all stages</text>\n",
 	        LEFT, p->y + 18, kind, MAP_LEFT, p->y + 18, kind, MAP_LEFT, p->y + 38);
 	put_key(f, p);
-	put_axes(f, p);
-	put_lines(f, p);
+	put_chart(f, p);
 	put_map(f, p);
 }
 
@@ -330,12 +289,13 @@ void plot_stages(FILE *f, const struct stages *s, int y)
 {
 	unsigned mask = kinds_of(s);
 	const struct stage_row **rows;
+	char name[POINT_NAME];
 
 	if (s->n == 0)
 		return;
 	rows = malloc(s->n * sizeof(*rows));
 	for (unsigned kind = 0; rows && kind < SHAPE_KINDS; kind++) {
-		struct panel p = { .s = s, .kind = kind, .rows = rows, .y = y };
+		struct panel p = { .s = s, .kind = kind, .rows = rows, .y = y, .name = name };
 		if (!(mask >> kind & 1))
 			continue;
 		for (size_t i = 0; i < s->n; i++) {
