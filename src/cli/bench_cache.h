@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench_cache.h - a cache held in memory, and one timed way through the library */
+/* bench_cache.h - a cache in memory, and one timed encode and decode of it */
 #ifndef KVARC_CLI_BENCH_CACHE_H
 #define KVARC_CLI_BENCH_CACHE_H
 
@@ -10,7 +10,7 @@
 #include "options.h"
 #include "tiers.h"
 
-/* A cache in memory to be measured. */
+/* A cache in memory, its decoded copy and its archive. bench_cache_free releases everything. */
 struct bench_cache {
 	const kvarc_geometry *geometry; /* lives in the two handles below */
 	kvarc_import *im;
@@ -20,14 +20,14 @@ struct bench_cache {
 		int32_t *ids, *positions; /* ids may be NULL */
 	} * of;                           /* by track */
 	kvarc_view *views;                /* by tensor, packed */
-	kvarc_view *decoded;              /* where decoding goes */
+	kvarc_view *decoded;              /* by tensor: buffers that are decoded into */
 	uint8_t *data, *decoded_data;
 	uint64_t raw_bytes, elements;
 	uint8_t *archive;
 	uint64_t archive_bytes, archive_capacity;
 };
 
-/* What one measurement runs, and its result. */
+/* One measurement: the settings, then the results (times in seconds). */
 struct bench_run {
 	int level;
 	const struct tier *tier;      /* NULL: the level's */
@@ -35,7 +35,7 @@ struct bench_run {
 	uint32_t isa_mask;
 	unsigned threads;
 	double encode_seconds, decode_seconds; /* the fastest */
-	uint64_t memory_bytes;                 /* most that the library held */
+	uint64_t memory_bytes;                 /* peak memory of the library */
 };
 
 /* Imports a file, or reads an archive, into memory. false: a message was shown. */
@@ -43,7 +43,7 @@ bool bench_cache_load(struct bench_cache *c, const struct options *o, const char
 /* One encode and one decode, compared; keeps the fastest times in run. */
 bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
                      struct bench_run *run);
-/* Frees the cache and closes its file. */
+/* Releases what bench_cache_load made. */
 void bench_cache_free(struct bench_cache *c);
 
 #endif

@@ -37,7 +37,7 @@ kvarc_ret chain_make(struct chain *c, const struct shape *s, kvarc_reader *r)
 
 	c->present = false;
 	strcpy(c->text, "none, the archive holds no token ids");
-	/* Chunks tell where segments begin. */
+	/* Segments begin where chunks of track 0 do. */
 	for (uint64_t i = 0;; i++) {
 		ret = kvarc_reader_chunk(r, i, &chunk);
 		if (ret != KVARC_OK)

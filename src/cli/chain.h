@@ -8,13 +8,14 @@
 #include "kvarc.h"
 #include "shape.h"
 
-/* The token chain of an archive as text (spec 5.3). */
+/* The token chain of one archive; owns nothing. */
 struct chain {
 	bool present;  /* token ids are in the file */
 	char text[72]; /* hex of the last segment of track 0, or why there is none */
 };
 
-/* Computes the chain of track 0. Returns OK, or what the reader did. */
+/* Fills c from the token ids of track 0, which it reads from r. Returns OK or the code of the
+ * reader; OK with present false if the ids need a model that was not given. */
 kvarc_ret chain_make(struct chain *c, const struct shape *s, kvarc_reader *r);
 
 #endif

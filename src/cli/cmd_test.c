@@ -71,7 +71,7 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r, k
 		msg_note(in->name, "ok, %s in %" PRIu64 " chunks, %s", size, info.chunks, rate);
 }
 
-/* A file that does not open may still tell where it is damaged. */
+/* The damage in a file that does not open may still be found. */
 static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_error *error,
                               kvarc_ret *ret)
 {
@@ -84,7 +84,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 	ro.predictor = models_given();
 	*ret = kvarc_reader_open(&r, &source, &ro);
 	if (*ret == KVARC_DATA) {
-		/* The first error is the one to tell. */
+		/* Only the first error is shown. */
 		ro.common.error = NULL;
 		ro.flags = KVARC_READ_SALVAGE;
 		if (kvarc_reader_open(&r, &source, &ro) != KVARC_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* damage_report.h - what verify and salvage find missing, as lines and as JSON */
+/* damage_report.h - damage that verify and salvage found, as lines and as JSON */
 #ifndef KVARC_CLI_DAMAGE_REPORT_H
 #define KVARC_CLI_DAMAGE_REPORT_H
 
@@ -9,15 +9,15 @@
 #include "json_out.h"
 #include "kvarc.h"
 
-/* Places as kvarc_reader_damage gives them, and their sums. Zero is an empty list. */
+/* Damaged ranges as kvarc_reader_damage reports them, and their sums. Zero is an empty list. */
 struct damage_list {
 	kvarc_damage *items;
-	size_t n;        /* all places */
+	size_t n;        /* all damaged ranges */
 	size_t kept;     /* in items: a hostile file must not fill memory */
 	kvarc_loss loss; /* of the whole archive; after damage_sum */
 };
 
-/* Adds a place; a kvarc_damage_fn, opaque is the list. */
+/* Adds a damaged range; a kvarc_damage_fn, opaque is the list. */
 void damage_collect(void *opaque, const kvarc_damage *damage);
 /* Takes the sums from a reader that has salvaged or verified, or those of an archive without
  * losses. False, with a message: out of memory. */
@@ -30,7 +30,7 @@ void damage_show(const char *file, const struct damage_list *list, const kvarc_g
 void damage_show_sum(const char *file, const struct damage_list *list, bool error,
                      const char *advice);
 /* Members damaged_places, whole_tokens, lost_tokens, lost_bytes, end_unknown, lost (layers and
- * tokens) and damage (places) of an object that is open. */
+ * tokens) and damage (single ranges) of an object that is open. */
 void damage_json(struct json *j, const struct damage_list *list, const kvarc_geometry *geometry);
 /* Leaves an empty list. */
 void damage_free(struct damage_list *list);

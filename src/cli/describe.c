@@ -18,7 +18,7 @@ uint32_t describe_channels(const kvarc_tensor *t)
 	return t->channels;
 }
 
-/* For people only: the frequencies in the file are what counts. */
+/* Human-readable only: decoding uses the frequencies in the file. */
 void describe_rope(char *out, size_t size, const kvarc_rope *rope)
 {
 	const char *pairs = rope->pairing == KVARC_ROPE_HALF ? "half-split" : "interleaved";
@@ -85,7 +85,7 @@ static void put_coded_ids(kvarc_reader *r)
 {
 	uint64_t tokens, bytes;
 
-	/* Reading what else is there tells why it failed. */
+	/* A later read of the archive shows why this failed. */
 	if (kvarc_reader_coded_ids(r, &tokens, &bytes) == KVARC_OK && tokens)
 		printf("  %-11s by the model, %.2f bits each\n", "token ids",
 		       8.0 * (double)bytes / (double)tokens);
@@ -203,7 +203,7 @@ static void json_coded_ids(struct json *j, kvarc_reader *r)
 	uint64_t tokens, bytes;
 
 	if (kvarc_reader_coded_ids(r, &tokens, &bytes) != KVARC_OK)
-		tokens = bytes = 0; /* reading what else is there tells why */
+		tokens = bytes = 0; /* a later read shows why */
 	json_u64(j, "coded_token_ids", tokens);
 	json_u64(j, "coded_token_id_bytes", bytes);
 }

@@ -7,24 +7,24 @@
 #include "kvarc.h"
 #include "shape.h"
 
-/* What it is, from where, how many tokens, sizes, state. */
+/* Prints format, source, number of tokens, sizes and state of an archive on standard output. */
 void describe_head(const char *file, const struct shape *s, kvarc_reader *r);
-/* Members of an object that is open. */
+/* Writes the same as members of the object that is open in j. */
 void describe_json(struct json *j, const char *file, const struct shape *s, kvarc_reader *r);
-/* The row of predictors, and members of an object that is open. */
+/* Prints the predictors, or "none". */
 void describe_predictors(kvarc_reader *r);
-/* The same as JSON. */
+/* Writes the predictors as an array member of the object that is open in j. */
 void describe_predictors_json(struct json *j, kvarc_reader *r);
 /* What reading a layer costs: 0 that layer alone, 2 a value its key as well, 3 the
  * layers below as well, 4 these and all tokens before, by the model. */
 unsigned describe_reach(const struct shape *s, kvarc_reader *r);
-/* A profile file. */
+/* Prints identity, size and contents of a profile on standard output. */
 void describe_profile(const char *file, const kvarc_profile *p);
-/* The same as JSON. */
+/* Writes the same as one JSON object and a line end. */
 void describe_profile_json(const char *file, const kvarc_profile *p);
 /* Channels of a head as a model counts them, also of a block type's plane. */
 uint32_t describe_channels(const kvarc_tensor *t);
-/* "half-split pairs, 64 channels, theta 100000" */
+/* Writes a RoPE description to out (size bytes): "half-split pairs, 64 channels, theta 100000" */
 void describe_rope(char *out, size_t size, const kvarc_rope *rope);
 
 #endif

@@ -15,7 +15,7 @@ struct eval_file {
 	const char *name;
 	int32_t *ids;
 	size_t length, n, capacity; /* of a sequence; sequences */
-	size_t share;               /* so many of them are taken */
+	size_t share;               /* the number of sequences taken from it */
 };
 
 /* A text's sequences; what is left over at its end is not used. */

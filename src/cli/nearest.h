@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nearest.h - the word that was probably meant */
+/* nearest.h - the candidate that is closest to a mistyped word */
 #ifndef KVARC_CLI_NEAREST_H
 #define KVARC_CLI_NEAREST_H
 
-/* A search for the name that is closest to a wrong one. */
+/* The best candidate so far. Strings are borrowed. */
 struct nearest {
 	const char *wrong, *best;
 	unsigned distance;
 };
 
-/* Starts a search; wrong must stay meanwhile. */
+/* Starts with no candidate. */
 void nearest_init(struct nearest *n, const char *wrong);
-/* Offers a candidate, which must stay until the result was taken. */
+/* Takes candidate if it is closer than all before. */
 void nearest_try(struct nearest *n, const char *candidate);
 /* NULL when no candidate is close. */
 const char *nearest_result(const struct nearest *n);

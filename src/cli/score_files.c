@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* score_files.c - --scores: how much each token matters, for tiers that ask */
+/* score_files.c - --scores: the weight of each token, for tiers with token rates */
 #include "score_files.h"
 
 #include <errno.h>

@@ -52,7 +52,7 @@ static void add_tensor(struct shape_cell *c, const kvarc_tensor *t)
 		c->tensor = t;
 	else if (t->role == KVARC_SCALE && c->tensor->role != KVARC_SCALE &&
 	         t->source_type == c->tensor->source_type)
-		c->tensor = t; /* tells the channels that the model has */
+		c->tensor = t; /* its channels are those of the model */
 	else if (c->tensor->source_type != t->source_type ||
 	         (t->source_type == 0 &&
 	          (c->tensor->dtype != t->dtype || c->tensor->heads != t->heads ||

@@ -9,7 +9,7 @@
 
 #include "kvarc.h"
 
-/* Kinds of tensors as reports group them. */
+/* Kinds of tensors: index of shape_layer.cells. */
 enum { SHAPE_KEY, SHAPE_VALUE, SHAPE_OTHER, SHAPE_KINDS };
 enum { SHAPE_CODECS = 16 }; /* the last one counts those not known */
 
@@ -24,43 +24,44 @@ struct shape_cell {
 	unsigned generation;                   /* the highest of them */
 };
 
-/* What a layer holds, by kind of tensor. */
+/* The cells of one layer. */
 struct shape_layer {
 	uint32_t layer;
 	struct shape_cell cells[SHAPE_KINDS];
 };
 
-/* What an archive holds, as reports need it. */
+/* Contents and sizes of an archive. geometry and tensors live in the reader. */
 struct shape {
 	kvarc_info info;
 	const kvarc_geometry *geometry;
 	struct shape_layer *layers; /* ascending */
 	size_t n_layers;
 	uint64_t tokens;         /* of the longest track */
-	uint64_t track_tokens;   /* of all tracks, added */
+	uint64_t track_tokens;   /* sum of all tracks */
 	uint64_t dropped;        /* that a tier left out; elements and raw bytes count them, too */
 	uint64_t chunk_bytes;    /* frames of all chunks */
 	struct shape_cell total; /* of all layers and kinds */
 };
 
-/* Walks over all chunks of an archive that can seek. */
+/* Fills s from all chunks of an archive whose source can seek. Returns OK, the code of the
+ * reader, or MEM; on failure nothing is left to free. */
 kvarc_ret shape_make(struct shape *s, kvarc_reader *r);
-/* Frees the layers. */
+/* Releases the layers. */
 void shape_free(struct shape *s);
 
-/* -1 when there are no elements. */
+/* Bits per element; -1 when there are no elements. */
 double shape_bits(uint64_t bytes, uint64_t elements);
-/* Every input byte: tensors and what surrounds them. */
+/* Bytes of all inputs: tensors and the bytes around them. */
 uint64_t shape_raw_bytes(const struct shape *s);
 /* "grid", "grid+raw": the codecs of a cell, most chunks first. */
 void shape_codecs(char *out, size_t size, const struct shape_cell *c);
-/* The same of those that are lossy. */
+/* As shape_codecs, for lossy codecs only. */
 void shape_tiers(char *out, size_t size, const struct shape_cell *c);
 /* "bf16", "q8_0": the element type as its source called it. */
 const char *shape_dtype(const kvarc_tensor *t);
-/* SHAPE_KEY ... */
+/* The kind of a tensor: SHAPE_KEY, SHAPE_VALUE or SHAPE_OTHER. */
 unsigned shape_kind(const kvarc_tensor *t);
-/* "key"; static storage. */
+/* "key", "value" or the like, for SHAPE_KEY ... */
 const char *shape_kind_name(unsigned kind);
 
 #endif

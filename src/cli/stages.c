@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stages.c - what the stages of an archive's predictor are worth, tensor by tensor */
+/* stages.c - bits per element after each stage of a predictor, by tensor */
 #include "stages.h"
 
 #include <stdlib.h>

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stages.h - what the stages of an archive's predictor are worth, tensor by tensor */
+/* stages.h - bits per element after each stage of a predictor, by tensor */
 #ifndef KVARC_CLI_STAGES_H
 #define KVARC_CLI_STAGES_H
 
 #include "kvarc.h"
 #include "shape.h"
 
-/* The measured bits of one tensor by coding stage. */
+/* The measurement of one tensor. */
 struct stage_row {
 	uint32_t layer, kind; /* SHAPE_KEY ... */
-	uint32_t channels;    /* of all heads */
+	uint32_t channels;    /* all heads together */
 	kvarc_measured m;     /* its channel_bits are owned */
 };
 
-/* The measured bits of all tensors. */
+/* All measured tensors of track 0. */
 struct stages {
 	size_t n;
 	struct stage_row *rows; /* ascending by layer */
@@ -22,10 +22,10 @@ struct stages {
 	bool no_memory;
 };
 
-/* Of track 0. Returns what kvarc_reader_measure does, and MEM; END: nothing is
- * predicted. stages_free in every case. */
+/* Measures track 0 with the first predictor. Returns the code of kvarc_reader_measure, MEM, or END
+ * when the archive has no predictor. stages_free in every case. */
 kvarc_ret stages_make(struct stages *s, kvarc_reader *r);
-/* Frees the rows. */
+/* Releases the rows. */
 void stages_free(struct stages *s);
 
 #endif

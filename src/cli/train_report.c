@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* train_report.c - what a new profile is worth, layer by layer */
+/* train_report.c - bits per element with a new profile, layer by layer */
 #include "train_report.h"
 
 #include <inttypes.h>
