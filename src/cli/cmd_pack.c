@@ -442,11 +442,6 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_
 		                "restore");
 	else if (text && kvarc_lossy_parse(tier, text, &error))
 		msg_error(NULL, "pack: %s", error.text);
-	else if (o->near_tier && o->max_kl > 0)
-		msg_error(NULL, "pack: one of --max-kl and --max-error at a time");
-	else if (o->max_kl > 0 && !(o->tiers.n && o->model))
-		msg_error(NULL, "pack: --max-kl needs --tier and the model "
-		                "(--model)");
 	else if (limit && tier->tier != KVARC_TIER_HAD && tier->tier != KVARC_TIER_KLT)
 		msg_error(NULL, "pack: --max-error is used with --tier had or klt, or "
 		                "alone");
@@ -479,11 +474,6 @@ void cmd_pack(const struct options *o)
 	}
 	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");
-		return;
-	}
-	if (o->remove && o->members) {
-		msg_error(NULL, "pack: --rm would remove the container, of which --members "
-		                "gives back the files alone");
 		return;
 	}
 	if (!check_tiers(o, &tier, &max_error))

@@ -372,11 +372,6 @@ static bool check(const struct options *o)
 		                "--level 7");
 		return false;
 	}
-	if (o->klt && (o->level_given || o->no_stages || o->write || o->measure.n)) {
-		msg_error(NULL, "train: --klt fits transforms alone, without --level, "
-		                "--measure, --generate and --no-stages");
-		return false;
-	}
 	if (predicts(o) && !o->model) {
 		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
 		                "a folder with config.json and safetensors");
@@ -389,15 +384,6 @@ static bool check(const struct options *o)
 	}
 	if (o->no_stages && !predicts(o)) {
 		msg_error(NULL, "train: --no-stages is for levels 4 to 7");
-		return false;
-	}
-	if (o->group && !o->klt) {
-		msg_error(NULL, "train: --group is for --klt");
-		return false;
-	}
-	if (o->head_block && o->whole_layer) {
-		msg_error(NULL, "train: --head-block and --whole-layer exclude each "
-		                "other");
 		return false;
 	}
 	if (o->json && paths_to_stdout(o)) {

@@ -5,7 +5,8 @@ bin_PROGRAMS += kvarc
 kvarc_SOURCES = \
 	src/cli/main.c src/cli/commands.h \
 	src/cli/options.c src/cli/options.h \
-	src/cli/option_table.c src/cli/option_values.c src/cli/option_values.h \
+	src/cli/option_rules.c src/cli/option_table.c src/cli/option_values.c \
+	src/cli/option_values.h \
 	src/cli/nearest.c src/cli/nearest.h \
 	src/cli/help.c src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \

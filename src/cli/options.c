@@ -270,7 +270,7 @@ int options_parse(struct options *o, int argc, char **argv)
 		if (ret != 0)
 			return ret;
 	}
-	return choose_level(o);
+	return options_check_rules(o) ? -1 : choose_level(o);
 }
 
 void options_free(struct options *o)

@@ -36,3 +36,5 @@ small_cache 10 > ten.safetensors
 kv train --klt -f -o b.kvp ten.safetensors
 echo no >> no-model
 kv train --klt -f --model no-model -o b.kvp c.safetensors
+kv train --klt --level 4 -o d.kvp c.safetensors
+kv train --klt --no-stages -o d.kvp c.safetensors
