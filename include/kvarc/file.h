@@ -49,12 +49,12 @@ typedef struct kvarc_import_options {
 		0                 \
 	}
 
-/*
- * Looks at a file. name is the base name to remember, may be NULL. The source must have a
- * known size and stay until close. On failure *im is NULL.
+/* Looks at a file. name: the base name to record, or NULL. The source has a known size and stays
+ * until close. It must not change before kvarc_pack has returned: it is read more than once, and
+ * a change need not be noticed. Compare size, mtime, ctime and inode from before this call with
+ * those after kvarc_pack, and discard the archive when they differ. On failure *im is NULL.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (a part that was not built in), DATA (a container that cannot
- * be read), IO, PROG.
- */
+ * be read), IO, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
                                                        const kvarc_source *source, const char *name,
                                                        const kvarc_import_options *options);
