@@ -515,7 +515,7 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 	struct kvi_writer_track *t = &w->tracks[0];
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->segments,
 	                                           found->segment);
-	struct kvi_open_segment to = { .s = { .n = s->n, .t0 = t->tokens, .has_ids = ids } };
+	struct kvi_open_segment to = { .s = { .n = s->n, .t0 = t->n_written, .has_ids = ids } };
 	size_t i = 0;
 	for (uint32_t k = 0; k < s->n; k++) {
 		to.s.positions[k] = positions[k];
@@ -534,8 +534,8 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 			ret = copy_chunk(c, i++, s, ref, &to);
 	}
 	c->given.n = c->given.n < i ? c->given.n : i;
-	t->handed += s->n;
-	t->appended += s->n;
+	t->n_submitted += s->n;
+	t->n_appended += s->n;
 	t->next_position = (int64_t)positions[s->n - 1] + 1;
 	if (!ret)
 		ret = kvi_writer_end_segment(w, &to);

@@ -43,7 +43,7 @@ struct kvi_index_reader {
 
 /* False: not valid. */
 bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes);
-/* True: *e is the next entry. False: the end, or damage; tell by _end. */
+/* True: *e is the next entry. False: the end, or damage; kvi_index_end says which. */
 bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e);
 /* True when everything was read and nothing was wrong. */
 bool kvi_index_end(const struct kvi_index_reader *r);

@@ -51,7 +51,7 @@ kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi
                          struct kvi_frame *f, kvarc_error *e);
 
 /* Only the header and up to extra bytes behind it, not verified by the check;
- * head has room for 32 + extra. For listings. */
+ * head holds 32 + extra bytes. For listings. */
 kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
                          struct kvi_frame *f, kvarc_error *e);
 
@@ -70,7 +70,7 @@ struct kvi_frame_window {
 kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_frame_window *window,
                          uint64_t *found, kvarc_error *e);
 
-/* At least bytes of room; what was in it is lost when keep is 0. */
+/* Makes the buffer hold at least `bytes`; its contents are lost when keep is 0. */
 bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc, size_t bytes,
                      size_t keep);
 

@@ -12,7 +12,7 @@
 #include "chunk_order.h"
 #include "frame_input.h"
 
-/* What of a large frame tells what it is for. */
+/* Leading bytes of a large frame's content that say which tensor or item it belongs to. */
 enum { KVI_SKIM_BYTES = 64 };
 
 /* A pass over the frames of a file in order, with all checks that follow from the order. */
@@ -76,7 +76,7 @@ kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
 /*
  * The next frame; unknown ones that may be skipped are given, too. The first
  * call gives GEOMETRY. END: the file ends after a complete frame (last_type
- * tells whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
+ * says whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
  */
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e);
 
@@ -94,7 +94,7 @@ bool kvi_frame_skims(const struct kvi_frame_head *h);
 /* These bytes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
                          uint8_t head[KVI_SKIM_BYTES], kvarc_error *e);
-/* Takes the decoded size of a frame from what is left of a limit; NULL: there is none.
+/* Takes the decoded size of a frame from the remaining limit; NULL: there is no limit.
  * Returns OK, MEMLIMIT. */
 kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e);
 

@@ -42,7 +42,7 @@ const char *kvi_identity_get(const struct kvi_identity *id, const char *key)
 }
 
 /* Takes key and value over, also on failure. The array grows by doubling: it
- * has room for n pairs when n is not a power of two. */
+ * has memory for n pairs when n is not a power of two. */
 static kvarc_ret insert(struct kvi_identity *id, const struct kvi_alloc *alloc, char *key,
                         char *value)
 {

@@ -51,7 +51,7 @@ static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out, const void 
 	ZSTD_CCtx_reset(ctx, ZSTD_reset_session_and_parameters);
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_windowLog, 21);
-	/* Room for less than the content: a frame that needs more is no use. */
+	/* The buffer is smaller than the content: a frame that needs more does not pay. */
 	size_t n = ZSTD_compress2(ctx, out->p + out->n, bytes - 1, content, bytes);
 	if (!ZSTD_isError(n))
 		*done = n;
@@ -126,7 +126,7 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
 	return KVARC_OK;
 }
 
-/* Goes on until the output is full. */
+/* Continues until the output is full. */
 static kvarc_ret fill(struct kvi_packer *p, ZSTD_inBuffer *in, ZSTD_outBuffer *out)
 {
 	while (out->pos < out->size) {

@@ -34,9 +34,9 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
                      size_t decoded_bytes, const uint8_t **content, uint8_t **owned);
 
 /*
- * Gives the first head_bytes of a content of at least so many; of method 1 no more is decoded than
- * that takes, and whether the rest unpacks stays open. Memory: the window of the frame, at most 8
- * MiB. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (unknown method).
+ * Gives the first head_bytes of a content that has at least that many; of method 1 no more is
+ * decoded than that takes, and whether the rest unpacks stays open. Memory: the window of the
+ * frame, at most 8 MiB. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (unknown method).
  */
 kvarc_ret kvi_unpack_head(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
                           size_t decoded_bytes, uint8_t *head, size_t head_bytes);

@@ -190,7 +190,7 @@ struct kvi_kernels {
 	size_t (*exp_encode)(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
 	                     uint32_t state[KVI_LANES]);
 	bool (*exp_decode)(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
-	/* exp_decode of a job with at most so many tables that is not per_step searches:
+	/* exp_decode of a job with at most this many tables that is not per_step searches:
 	 * it reads enc only, lut may be NULL, and it accepts `rest`. */
 	unsigned exp_searched;
 	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */

@@ -93,7 +93,7 @@ static inline uint32_t kvi_symbol_take(uint32_t st, uint32_t entry)
 struct kvi_span {
 	size_t steps;
 	unsigned lanes;
-	size_t ring;      /* contexts repeat after so many steps */
+	size_t ring;      /* steps after which the contexts repeat */
 	size_t step_size; /* entries of the context array a step */
 	size_t lane_size; /* 1, or 0 when all lanes share an entry */
 };

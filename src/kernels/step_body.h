@@ -7,7 +7,7 @@
  * v_load_bytes, v_store_u16, v_gather, v_quotient, v_bits, v_renorm, v_words_put (contracts in
  * ops.h). What it defines, ops_avx512.h defines for AVX-512:
  *
- *   active_lanes            the lanes of a step that take part: the first so many
+ *   active_lanes            how many lanes of a step take part, from the first one on
  *   ALL_LANES
  *   first_active(lanes)     the first 1 to 32 lanes
  *   states_load(st), states_store(st, q, active)

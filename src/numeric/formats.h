@@ -32,7 +32,7 @@ bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
  * subnormals (util/fpmode.h). */
 void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
 
-/* The other way round: n numbers as elements, to nearest, ties to even (spec predicted 1). */
+/* The inverse: n numbers as elements, to nearest, ties to even (spec predicted 1). */
 void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to);
 
 #endif

@@ -8,9 +8,9 @@
 
 size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens)
 {
-	size_t room = kvi_padded_tokens(n_tokens);
+	size_t padded = kvi_padded_tokens(n_tokens);
 	return pairs * sizeof(uint64_t) + n_tokens * sizeof(int32_t) +
-	       pairs * room * (2 * sizeof(int16_t) + 1);
+	       pairs * padded * (2 * sizeof(int16_t) + 1);
 }
 
 /* Cosine and sine of one pair at one position (spec linear 2). */

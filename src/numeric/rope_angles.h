@@ -9,7 +9,7 @@
 
 #include "kvarc.h"
 
-/* Tokens that a feature row has room for. */
+/* Tokens of a feature row: n_tokens rounded up to whole steps of 32. */
 static inline size_t kvi_padded_tokens(size_t n_tokens)
 {
 	return (n_tokens + 31) & ~(size_t)31;

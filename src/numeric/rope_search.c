@@ -41,7 +41,7 @@ bool kvi_rope_make(struct kvi_rope *rope, double theta, uint32_t rotary, uint8_t
 struct sums {
 	double energy;               /* |z|^2 */
 	double re, im;               /* z */
-	double turned_re, turned_im; /* z turned back by its position */
+	double turned_re, turned_im; /* z with RoPE of its position removed */
 };
 
 /* log of the share of the energy around a mean: 0 when it explains nothing */

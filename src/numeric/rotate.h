@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rotate.h - how mean and scale of a pair of channels turn (spec grid 2) */
+/* rotate.h - mean and scale of a rotated pair of channels (spec grid 2) */
 #ifndef KVI_ROTATE_H
 #define KVI_ROTATE_H
 

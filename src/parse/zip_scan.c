@@ -183,7 +183,7 @@ static enum kvi_member_kind kind_of(const struct entry *e)
 	                        : KVI_MEMBER_PACKED;
 }
 
-/* The local header tells where the bytes start; it may not contradict the directory. */
+/* The local header says where the bytes start; it may not contradict the directory. */
 static kvarc_ret take_local(const kvarc_source *src, const struct directory *d,
                             const struct entry *e, struct kvi_member *m)
 {

@@ -43,7 +43,7 @@ struct kvi_feature_table {
 	const struct kvi_linear_plan *plan;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	uint32_t first, n; /* places of the track */
+	uint32_t first, n; /* the track's indices in the order of chunks */
 	struct kvi_feature_slot slots[];
 };
 

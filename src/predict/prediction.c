@@ -64,7 +64,7 @@ const char *kvi_prediction_failure(struct kvi_prediction *g)
 	return why;
 }
 
-/* The layer and kind of a place. */
+/* The layer and kind of the tensor at an index of the order of chunks. */
 static bool find(const struct kvi_prediction *g, uint32_t order_index, size_t *layer,
                  unsigned *kind)
 {

@@ -2,7 +2,7 @@
 /*
  * prediction.h - a model that goes through one track next to the coder of its chunks (spec model)
  *
- * Jobs that encode or decode chunks ask it what to expect and tell it what was there, in the
+ * Jobs that encode or decode chunks request its predictions and give it the elements, in the
  * order of the chunks; the job that completes a layer takes the model through it. Jobs wait for
  * earlier ones only, as with feature_table.h.
  */
@@ -45,11 +45,11 @@ void kvi_prediction_close(struct kvi_prediction *g); /* NULL-safe; no job uses i
 
 /* The first token of the segment that comes next; no job of a segment is under way. */
 uint64_t kvi_prediction_next(const struct kvi_prediction *g);
-/* From the first token again, and through the first so many layers only. */
+/* Starts again at the first token, through the first `layers` layers alone. */
 void kvi_prediction_restart(struct kvi_prediction *g, size_t layers);
 /* How many layers it goes through. */
 size_t kvi_prediction_layers(const struct kvi_prediction *g);
-/* Whether the tensor at this place of the order of chunks is one that it predicts. */
+/* Whether the session predicts the tensor at this index of the order of chunks. */
 bool kvi_prediction_covers(const struct kvi_prediction *g, uint32_t order_index);
 
 /* What a job asks of a tensor in a segment: n tokens of its width. */
@@ -64,7 +64,7 @@ struct kvi_prediction_request {
 	bool exact;         /* raw is finite, and P; which is not filled in then */
 };
 /*
- * In a job. Waits until the model is there. When the check does not hold, and the guide decodes,
+ * In a job. Waits until the model is there. When the check does not hold, and the session decodes,
  * the model goes through the segment again in scalar arithmetic, and stays there.
  * Returns OK, whatever the check says; PREDICTOR when an external predictor failed; DATA when
  * what comes before is lost, or the model cannot go on (kvi_prediction_failure).
@@ -74,8 +74,8 @@ kvarc_ret kvi_prediction_get(struct kvi_prediction *g, struct kvi_prediction_req
  * exact: its payload is nothing but a check (spec predicted 3). */
 void kvi_prediction_observe(struct kvi_prediction *g, uint32_t order_index, const uint8_t *raw,
                             const struct kvi_features *f, bool exact);
-/* In place of that, by anybody and at any time: the chunk at a place of the segment that begins
- * with token t0 is lost, and with it upper layers and later segments. */
+/* Instead of kvi_prediction_observe, from any thread: the chunk at an index of the segment that
+ * begins with token t0 is lost, and with it upper layers and later segments. */
 void kvi_prediction_mark_lost(struct kvi_prediction *g, uint32_t order_index, uint64_t t0);
 /* Whether scalar arithmetic had to take over. */
 bool kvi_prediction_fell_back(struct kvi_prediction *g);

@@ -147,7 +147,7 @@ struct external_run {
 	void *sequence;
 	size_t C, n;
 	uint32_t layer;
-	float *k, *v, *slots; /* KVI_SEGMENT_TOKENS rows; k, v: as they are told */
+	float *k, *v, *slots; /* KVI_SEGMENT_TOKENS rows; k, v: as the application gives them */
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	struct kvi_rotations turns;
 	void *rotations_memory;
@@ -232,7 +232,7 @@ static kvarc_ret external_again(void *opaque, const struct kvi_segment *s)
 	return KVARC_PREDICTOR;
 }
 
-/* Turns back by the rope of the cache (spec model 5). */
+/* Removes the RoPE of the cache (spec model 5). */
 static void turn_back(struct external_run *r, const kvarc_rope *rope)
 {
 	if (!kvi_rotations_equal(&r->turns, rope, r->positions, r->n))
@@ -275,7 +275,7 @@ static const float *external_keys(void *opaque, const struct kvi_predicted *p, s
                                   float *buffer)
 {
 	const struct external_run *r = opaque;
-	(void)p; /* turned back */
+	(void)p; /* RoPE was removed */
 	(void)buffer;
 	return r->k + t * r->C;
 }

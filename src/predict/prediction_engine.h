@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prediction_engine.h - what a guide leads through a track: a model in exact arithmetic, or the
- * predictor of an application (kvarc/predictor.h) */
+/* prediction_engine.h - what a prediction session drives through a track: a model in exact
+ * arithmetic, or the predictor of an application (kvarc/predictor.h) */
 #ifndef KVI_PREDICTION_ENGINE_H
 #define KVI_PREDICTION_ENGINE_H
 
@@ -13,12 +13,14 @@ struct kvi_prediction_ops {
 	kvarc_ret (*segment)(void *run, const struct kvi_segment *s);
 	kvarc_ret (*again)(void *run, const struct kvi_segment *s);
 	kvarc_ret (*predict)(void *run, struct kvi_predicted *p);
-	/* A token's predicted keys as a cache has them, after RoPE, in fp32: of p or in room. */
+	/* A token's predicted keys as a cache has them, after RoPE, in fp32: a row of p, or in
+	 * buffer. */
 	const float *(*keys)(void *run, const struct kvi_predicted *p, size_t t, float *buffer);
-	/* As keys are told: in slots of an engine, in the order of channels of an external one. */
+	/* The order of keys given to it: in slots of an engine, in the order of channels of an
+	 * external one. */
 	kvarc_ret (*advance)(void *run, const float *k, const float *v, size_t stride,
 	                     bool corrected);
-	/* Keys of p, in place, as a cache has them; NULL: attention takes no notice of them. */
+	/* Applies RoPE to the keys of p, in place; NULL: attention does not use them. */
 	void (*rotate)(void *run, struct kvi_predicted *p);
 	kvarc_ret (*restart)(void *run);
 	void (*close)(void *run);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prediction_open.c - whether a model could have made a track, and what a guide of it needs */
+/* prediction_open.c - whether a model could have made a track, and what a prediction session of
+ * it needs */
 #include <string.h>
 
 #include "util/error.h"
@@ -41,7 +42,7 @@ static const char *why_no_rope(const struct kvi_prediction_options *o, uint32_t 
 {
 	const struct kvi_model_file *m = kvi_predictor_file(o->predictor);
 	if (!m)
-		return NULL; /* it tells keys as they are stored */
+		return NULL; /* its keys are as they are stored */
 	uint32_t rotary = m->n_ropes ? m->ropes[m->layers[layer].rope].rotary : 0;
 	if ((rope ? rope->rotary : 0) != rotary)
 		return "the RoPE of its keys is not known, or not the model's";

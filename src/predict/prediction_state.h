@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prediction_state.h - a guide's insides, shared by its own sources */
+/* prediction_state.h - the inside of a prediction session, for its own sources */
 #ifndef KVI_PREDICTION_STATE_H
 #define KVI_PREDICTION_STATE_H
 

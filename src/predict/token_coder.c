@@ -11,7 +11,7 @@
 
 _Static_assert((size_t)KVI_CODE_ID_BYTES == (size_t)KVI_RANGE_SYMBOL_BYTES &&
                        (size_t)KVI_CODE_END_BYTES == (size_t)KVI_RANGE_END_BYTES,
-               "a segment has room for the code of its ids");
+               "the buffer of a segment holds the code of its ids");
 
 struct kvi_token_coder {
 	struct kvi_prediction_options o;
@@ -194,7 +194,7 @@ static void encode_rest(struct kvi_token_coder *c, const struct kvi_segment *s,
 	}
 }
 
-/* Room for a segment's tokens, and what they are. */
+/* Appends a segment's ids and positions. */
 static kvarc_ret remember(struct kvi_token_coder *c, const struct kvi_segment *s)
 {
 	if (c->n + s->n > c->capacity) {

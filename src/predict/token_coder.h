@@ -13,8 +13,8 @@
 struct kvi_token_coder;
 
 /*
- * The guide's options: plan and level do not matter. Needs a model that has a head, and that could
- * have made the track. On failure *c is NULL.
+ * Options of a prediction session, whose plan and level do not matter. Needs a model that has a
+ * head, and that could have made the track. On failure *c is NULL.
  * Returns OK, MEM, MEMLIMIT, PREDICTOR (the track is not one of the model), as kvi_predictor_head.
  */
 kvarc_ret kvi_token_coder_open(struct kvi_token_coder **c, const struct kvi_prediction_options *o,

@@ -12,16 +12,16 @@ enum { SCALE_START = 13, SCALE_SOURCE_MAX = 255 };
 kvarc_ret kvi_features_open(struct kvi_features **out, const struct kvi_alloc *alloc,
                             const struct kvi_model *m, size_t n_tokens)
 {
-	size_t room = kvi_padded_tokens(n_tokens);
-	size_t n = m->heads * kvi_head_stride(m) * room;
+	size_t padded = kvi_padded_tokens(n_tokens);
+	size_t n = m->heads * kvi_head_stride(m) * padded;
 	struct kvi_features *f = kvi_calloc(alloc, 1, sizeof *f);
 	*out = f;
 	if (!f)
 		return kvi_alloc_error(alloc);
 	f->n_tokens = n_tokens;
-	f->tokens_capacity = room;
+	f->tokens_capacity = padded;
 	f->r = kvi_array(alloc, n, sizeof *f->r);
-	f->w = kvi_array(alloc, room, sizeof *f->w);
+	f->w = kvi_array(alloc, padded, sizeof *f->w);
 	const bool z = m->level == KVI_LEVEL_LOWER || /* no others look at it */
 	               m->level == KVI_LEVEL_BASIS;
 	if (z)
@@ -45,9 +45,9 @@ void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc)
 
 size_t kvi_linear_bytes(const struct kvi_linear_in *in)
 {
-	size_t room = kvi_padded_tokens(in->n_tokens);
-	return room * ((KVI_STRETCH + KVI_PANEL) * sizeof(int32_t) +
-	               (KVI_PANEL + 1) * sizeof(int16_t) + sizeof(int8_t *));
+	size_t padded = kvi_padded_tokens(in->n_tokens);
+	return padded * ((KVI_STRETCH + KVI_PANEL) * sizeof(int32_t) +
+	                 (KVI_PANEL + 1) * sizeof(int16_t) + sizeof(int8_t *));
 }
 
 /* The row of the token table of an id; NULL: none. */
@@ -93,15 +93,15 @@ static void begin_scale(const struct kvi_linear *l)
 
 void kvi_linear_begin(struct kvi_linear *l, void *memory)
 {
-	size_t room = kvi_padded_tokens(l->in->n_tokens);
-	l->tokens_capacity = room;
+	size_t padded = kvi_padded_tokens(l->in->n_tokens);
+	l->tokens_capacity = padded;
 	l->ids = memory;
-	l->below = (int32_t *)(void *)(l->ids + room);
-	l->sum = l->below + KVI_STRETCH * room;
-	l->table = (int16_t *)(void *)(l->sum + KVI_PANEL * room);
-	l->unknown = l->table + KVI_PANEL * room;
+	l->below = (int32_t *)(void *)(l->ids + padded);
+	l->sum = l->below + KVI_STRETCH * padded;
+	l->table = (int16_t *)(void *)(l->sum + KVI_PANEL * padded);
+	l->unknown = l->table + KVI_PANEL * padded;
 	l->out->n_tokens = l->in->n_tokens;
-	l->out->tokens_capacity = room;
+	l->out->tokens_capacity = padded;
 	if (l->in->model->flags & KVI_MODEL_TABLE)
 		begin_table(l);
 	begin_scale(l);
@@ -176,7 +176,7 @@ static void sum_below(const struct kvi_linear *l, struct linear_some *s,
 	l->kernels->slot_rows(&r);
 }
 
-/* What a transformer expects takes the place of the lower layers. */
+/* The transformer's prediction replaces that from lower layers. */
 static void take_expected(const struct kvi_linear *l, struct linear_some *s,
                           const struct kvi_linear_block *b)
 {
@@ -282,7 +282,7 @@ static void set_near(const struct kvi_linear *l, const struct linear_some *p, si
 		j->slot[k].coef = m->b + (p->c + i + k) * m->b_stride + p->near;
 }
 
-/* How a rotated pair turns. */
+/* Cosine, sine and angle class of a rotated pair. */
 static void set_turn(const struct kvi_linear *l, const struct linear_some *p,
                      const struct kvi_linear_block *b, size_t i, struct kvi_slot_job *j)
 {

@@ -9,7 +9,7 @@ struct planning {
 	const kvarc_geometry *g;
 	const struct kvi_order *order;
 	struct kvi_linear_plan *plan;
-	uint32_t first, end; /* the track's places */
+	uint32_t first, end; /* the track's indices in the order of chunks */
 };
 
 static const kvarc_tensor *tensor_at(const struct planning *p, uint32_t place)

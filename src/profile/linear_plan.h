@@ -10,7 +10,7 @@
  * cut into groups of heads: every worker holds some chunks. */
 enum { KVI_LINEAR_CHUNK_MAX = 8 << 20 };
 
-/* A tensor, by its place in the order of chunks; so are its sources. */
+/* A tensor by its index in the order of chunks; its sources likewise. */
 struct kvi_planned {
 	const struct kvi_model *model; /* NULL: there is none that fits */
 	bool complete;                 /* its sources are there: codec 7 can be used, and r and

@@ -102,10 +102,10 @@ uint64_t kvi_model_entries_m(const struct kvi_model *m)
 /* n channels of whole heads, from the first one on. */
 static void run_heads(int16_t *p, const struct kvi_model *from, size_t n, kvi_run *run, void *ctx)
 {
-	size_t each = from->head_channels, room = kvi_head_stride(from);
-	if (each == room)
+	size_t each = from->head_channels, stride = kvi_head_stride(from);
+	if (each == stride)
 		each = n; /* no gaps */
-	for (; n > each; n -= each, p += room)
+	for (; n > each; n -= each, p += stride)
 		run(ctx, p, each);
 	if (n)
 		run(ctx, p, n);

@@ -9,7 +9,7 @@
 
 enum { SET_ENTRIES = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
 
-/* Room for all that the profiles have. */
+/* Memory for everything that the profiles hold. */
 static bool make_room(struct kvi_profile *p, const struct kvi_profile *const *list, size_t n)
 {
 	size_t models = 0, ropes = 0, sets = 0;

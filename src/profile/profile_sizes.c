@@ -10,7 +10,7 @@
 
 enum {
 	ROWS = 64,         /* of a sample, at a time */
-	BELOW_LARGEST = 14 /* a step is so many binades below; X has 15 bits */
+	BELOW_LARGEST = 14 /* binades from the largest number to a step; X has 15 bits */
 };
 
 struct sizing {

@@ -160,10 +160,10 @@ kvarc_ret kvi_profile_write_file(const struct kvi_profile *p, struct kvi_out *ou
 void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
 
 /*
- * For trainers: an empty profile, to be filled with memory from p->alloc. Room for
+ * For trainers: an empty profile, to be filled with memory from p->alloc. Memory for
  * the arrays of a model whose level, layer, kind, shape, sources, flags, n_ids and width
  * are set, zeroed; the models that its sources name are in p->models with their shapes.
- * Room that the model has is freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
+ * Arrays that the model has are freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
  */
 kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
 /* Allocates the arrays of a model whose sizes are set. Returns OK, MEM, MEMLIMIT, DATA (a source

@@ -157,8 +157,8 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
 		                            .expected = (int16_t *)(void *)j->expected.p,
 		                            .predicted = in->predicted ? j->raw : NULL };
 	in->expected = a.expected;
-	kvarc_ret ret = kvi_prediction_get(s->guide, &a);
-	const char *why = ret ? kvi_prediction_failure(s->guide) : NULL;
+	kvarc_ret ret = kvi_prediction_get(s->prediction, &a);
+	const char *why = ret ? kvi_prediction_failure(s->prediction) : NULL;
 	if (ret == KVARC_PREDICTOR)
 		return kvi_fail_at(&j->error, ret, j->frame.offset, j->frame.head.sequence, "%s",
 		                   why ? why : "the predictor failed");
@@ -172,7 +172,7 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
 
 static bool guided(const struct kvi_decode_job *j)
 {
-	return j->features && j->segment->guide &&
+	return j->features && j->segment->prediction &&
 	       kvi_feature_slot(j->segment->features, j->order_index)->flags & KVI_SLOT_PREDICTION;
 }
 
@@ -181,8 +181,8 @@ static void tell_guide(struct kvi_decode_job *j, const struct kvi_chunk_header *
 {
 	if (!guided(j))
 		return;
-	j->told = true;
-	kvi_prediction_observe(j->segment->guide, j->order_index, j->raw,
+	j->observed = true;
+	kvi_prediction_observe(j->segment->prediction, j->order_index, j->raw,
 	                       kvi_feature_slot(j->segment->features, j->order_index)->f,
 	                       h->codec == KVI_CODEC_PREDICTED &&
 	                               j->frame.head.payload_bytes ==
@@ -318,8 +318,8 @@ static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
 		return;
 	if (!j->ret && !kvi_codec_predicts(h->codec))
 		j->ret = features_of_raw(j, coder, h);
-	if (guided(j) && !j->told)
-		kvi_prediction_mark_lost(j->segment->guide, j->order_index, j->t0);
+	if (guided(j) && !j->observed)
+		kvi_prediction_mark_lost(j->segment->prediction, j->order_index, j->t0);
 	kvi_feature_table_leave(j->segment->features, j->order_index);
 }
 

@@ -8,7 +8,7 @@ struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
 	if (use) {
 		use->known = true;
 		use->features = NULL;
-		use->guide = NULL;
+		use->prediction = NULL;
 		use->predictor_ret = KVARC_OK;
 		use->users = 1;
 	}
@@ -78,7 +78,7 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	kvarc_ret ret = reap(r, j);
 	r->next_job = (r->next_job + 1) % r->n_jobs;
 	j->r = r;
-	j->have_frame = j->features = j->told = false;
+	j->have_frame = j->features = j->observed = false;
 	j->deliver = NULL;
 	j->direct = NULL;
 	*job = j;

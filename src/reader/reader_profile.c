@@ -226,7 +226,7 @@ kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_seg
 		if (x->plan->of[order_index].model)
 			use->features->slots[i].flags = KVI_SLOT_WANTED | KVI_SLOT_LINEAR |
 			                                KVI_SLOT_WHOLE;
-		if (use->guide && kvi_prediction_covers(use->guide, order_index))
+		if (use->prediction && kvi_prediction_covers(use->prediction, order_index))
 			use->features->slots[i].flags |= KVI_SLOT_PREDICTION;
 	}
 	kvi_feature_table_plan(use->features);
@@ -329,7 +329,7 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, ui
 		                                     "one after the other, from the first one on");
 	}
 	if (!use->predictor_ret)
-		use->guide = g;
+		use->prediction = g;
 }
 
 struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r, struct kvi_predictor_ref *x)

@@ -115,15 +115,15 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 			*flags |= KVI_SLOT_WHOLE;
 		/* Upper layers are of no use to the range's. */
 		uint32_t layer = r->geometry.tensors[c->tensor].layer;
-		if (use->guide && kvi_prediction_covers(use->guide, order_index) &&
+		if (use->prediction && kvi_prediction_covers(use->prediction, order_index) &&
 		    (!g || layer < g->layer_end))
 			*flags |= KVI_SLOT_PREDICTION;
 	}
 	/* A chunk that is not there, or not whole, will never be told. */
-	for (uint32_t i = 0; use->guide && i < t->n; i++)
-		if (kvi_prediction_covers(use->guide, t->first + i) &&
+	for (uint32_t i = 0; use->prediction && i < t->n; i++)
+		if (kvi_prediction_covers(use->prediction, t->first + i) &&
 		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
-			kvi_prediction_mark_lost(use->guide, t->first + i, s->t0);
+			kvi_prediction_mark_lost(use->prediction, t->first + i, s->t0);
 	kvi_feature_table_plan(t);
 }
 
@@ -219,8 +219,8 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	if (ret == KVARC_DATA && r->salvage) {
 		if (j->features)
 			kvi_feature_table_leave(p->use->features, order_index);
-		if (p->use->guide)
-			kvi_prediction_mark_lost(p->use->guide, order_index, s->t0);
+		if (p->use->prediction)
+			kvi_prediction_mark_lost(p->use->prediction, order_index, s->t0);
 		return kvi_salvage_chunk(r, j);
 	}
 	if (ret)

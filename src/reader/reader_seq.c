@@ -156,8 +156,8 @@ static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h, uint32_t
 		return t;
 	if (h->head == 0)
 		kvi_feature_table_leave(t, order_index); /* no source (spec linear 6) */
-	if (r->segment->guide && kvi_prediction_covers(r->segment->guide, order_index))
-		kvi_prediction_mark_lost(r->segment->guide, order_index, h->t0);
+	if (r->segment->prediction && kvi_prediction_covers(r->segment->prediction, order_index))
+		kvi_prediction_mark_lost(r->segment->prediction, order_index, h->t0);
 	return false;
 }
 

@@ -69,7 +69,7 @@ struct kvi_segment_use {
 	struct kvi_segment segment;
 	bool known;                         /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
-	struct kvi_prediction *guide;       /* NULL: not by a model */
+	struct kvi_prediction *prediction;  /* NULL: not by a model */
 	kvarc_ret predictor_ret;            /* why codec 7 cannot be decoded; a pipe */
 	kvarc_error predictor_error;
 	unsigned users; /* counted by the calling thread only */
@@ -100,7 +100,7 @@ struct kvi_decode_job {
 	/* out */
 	struct kvi_buffer scratch;
 	struct kvi_buffer expected; /* by a model */
-	bool told;                  /* the model knows what was there */
+	bool observed;              /* the model knows what was there */
 	uint8_t *raw;               /* in one of the two */
 	uint32_t raw_bytes;
 	kvarc_ret ret;
@@ -248,7 +248,7 @@ uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features, kvarc_error *e);
-/* The model that predicts a segment, at its first token, as use->guide; for the first `layers`
+/* The model that predicts a segment, at its first token, as use->prediction; for the first `layers`
  * layers. NULL: none does, or use->predictor_ret tells why it cannot. */
 void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
                                 uint64_t t0, uint64_t layers, struct kvi_segment_use *use);

@@ -100,7 +100,7 @@ struct kvi_out {
 void kvi_out_init(struct kvi_out *out, const struct kvi_alloc *alloc);
 /* Frees the bytes; the buffer is empty then and may be used again. */
 void kvi_out_free(struct kvi_out *out);
-/* Room for n more bytes at out->p + out->n, NULL on failure. n is not advanced. */
+/* Reserves n more bytes at out->p + out->n, NULL on failure. out->n is not advanced. */
 uint8_t *kvi_out_reserve(struct kvi_out *out, size_t n);
 /* Appends n bytes. */
 void kvi_put_bytes(struct kvi_out *out, const void *p, size_t n);

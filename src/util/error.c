@@ -43,7 +43,7 @@ kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t 
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 {
 	kvarc_ret code = kvi_alloc_error(alloc);
-	/* Rounded: an inner handle has what is left of the outer one's. */
+	/* Rounded: the limit of an inner handle is the remainder of the outer one's. */
 	uint64_t limit = alloc->limit + (1 << 19);
 	bool mib = alloc->limit >= (uint64_t)1 << 19;
 	if (code == KVARC_MEMLIMIT)

@@ -24,7 +24,7 @@ void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc)
 /* NULL: not seen, or forgotten. */
 const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
                                          uint64_t bytes);
-/* Remembers a chunk; forgets the oldest of its place. */
+/* Adds a chunk; an older one with the same slot of the table is dropped. */
 void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r);
 
 #endif

@@ -39,8 +39,8 @@ static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 		         .token_stride = kvi_tensor_bytes(t),
 		         .block_elems = kvi_tensor_width(t),
 		         .elem_stride = elem };
-	struct kvi_view_block b = { t0 - track->tokens, n, head * t->channels, heads * t->channels,
-		                    elem };
+	struct kvi_view_block b = { t0 - track->n_written, n, head * t->channels,
+		                    heads * t->channels, elem };
 	kvi_view_gather(&v, &b, dst);
 	return 0;
 }
@@ -53,18 +53,18 @@ kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track)
 	if (!wait || wait->n == 0)
 		return KVARC_OK;
 	s.track = track;
-	s.t0 = t->handed;
+	s.t0 = t->n_submitted;
 	s.n = wait->n;
 	s.has_ids = wait->has_ids;
 	s.coded = false;
 	memcpy(s.ids, wait->ids, sizeof s.ids);
 	memcpy(s.positions, wait->positions, sizeof s.positions);
 	for (uint32_t i = 0; i < wait->n; i++)
-		wait->taken.from[i] = (uint32_t)t->handed + i;
-	wait->taken.told = w->options.lossy && w->options.lossy->token_rate;
+		wait->taken.from[i] = (uint32_t)t->n_submitted + i;
+	wait->taken.per_token = w->options.lossy && w->options.lossy->token_rate;
 	kvarc_ret ret = kvi_writer_segment(w, &s, &wait->taken, fetch_waiting, w);
 	ret = kvi_writer_drain(w, ret);
-	t->handed += wait->n;
+	t->n_submitted += wait->n;
 	wait->n = 0;
 	return ret;
 }
@@ -204,13 +204,13 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 	struct kvi_segment s;
 	const struct append_taking to = { s.ids, s.positions, w->taken.from, w->taken.rate };
 	s.track = a->track;
-	s.t0 = t->handed;
+	s.t0 = t->n_submitted;
 	s.n = count;
 	s.has_ids = a->ids;
 	s.coded = false;
 	take_tokens(w, a, count, &to);
 	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, a->fetch, a->opaque);
-	t->handed += count;
+	t->n_submitted += count;
 	return ret;
 }
 
@@ -219,8 +219,8 @@ static void count_tokens(kvarc_writer *w, struct append *a)
 {
 	uint64_t elements = 0, bytes = 0;
 	a->left = a->n;
-	w->taken.told = w->options.lossy && w->options.lossy->token_rate;
-	if (!w->taken.told)
+	w->taken.per_token = w->options.lossy && w->options.lossy->token_rate;
+	if (!w->taken.per_token)
 		return;
 	for (uint64_t i = 0; i < a->n; i++)
 		a->left -= rate_at(w, a, i) == KVARC_LOSSY_DROP;
@@ -238,8 +238,8 @@ static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 {
 	struct kvi_writer_track *t = &w->tracks[a->track];
 	count_tokens(w, a);
-	t->appended += a->n;
-	t->end = t->tokens + (t->waiting ? t->waiting->n : 0) + a->left;
+	t->n_appended += a->n;
+	t->n_total = t->n_written + (t->waiting ? t->waiting->n : 0) + a->left;
 	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
 	pass_dropped(w, a);
 	if (ret == KVARC_OK && a->left)
@@ -274,7 +274,7 @@ static kvarc_ret check(kvarc_writer *w, const struct append *a)
 
 static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)
 {
-	return w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].appended : 0;
+	return w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].n_appended : 0;
 }
 
 static const char *views_wrong(const kvarc_writer *w, uint32_t track, const kvarc_view *views)

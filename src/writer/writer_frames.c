@@ -138,7 +138,7 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w)
 	struct kvi_commit c = { w->sequence, w->offset, w->chain };
 	struct kvi_out *out = &w->content;
 	for (size_t i = 0; i < w->geometry.n_tracks; i++)
-		w->tokens[i] = w->tracks[i].tokens;
+		w->tokens[i] = w->tracks[i].n_written;
 	out->n = 0;
 	kvi_commit_put(out, &c, w->tokens, w->geometry.n_tracks);
 	if (out->failed)

@@ -186,7 +186,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 		}
 	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++) {
 		kvi_token_coder_close(w->tracks[i].ids);
-		kvi_prediction_close(w->tracks[i].guide);
+		kvi_prediction_close(w->tracks[i].prediction);
 	}
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);

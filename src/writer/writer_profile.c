@@ -154,7 +154,7 @@ static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
 	return ret;
 }
 
-/* A guide for each track that the model could have made. */
+/* A prediction session for each track that the model could have made. */
 kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 {
 	kvarc_ret ret = KVARC_OK, why = KVARC_OK;
@@ -177,7 +177,7 @@ kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 			why = fits;
 			continue;
 		}
-		ret = kvi_prediction_open(&w->tracks[i].guide, &o, w->error);
+		ret = kvi_prediction_open(&w->tracks[i].prediction, &o, w->error);
 		if (!ret && w->predictor.codes_ids)
 			ret = open_ids(w, &w->tracks[i], &o);
 		n++;

@@ -24,9 +24,10 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
 		                   .rope = kvi_tensor_rope(g, t),
 		                   .kind = t->kind,
 		                   .t0 = j->segment->s.t0,
-		                   .end = j->w->tracks[t->track].end,
-		                   .token_rate = j->segment->taken.told ? j->segment->taken.rate
-		                                                        : NULL };
+		                   .end = j->w->tracks[t->track].n_total,
+		                   .token_rate = j->segment->taken.per_token
+		                                         ? j->segment->taken.rate
+		                                         : NULL };
 }
 
 int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
@@ -36,7 +37,7 @@ int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32
 	const uint32_t *from = f->taken->from;
 	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	uint32_t n;
-	if (!f->taken->told)
+	if (!f->taken->per_token)
 		return f->fetch(f->opaque, tensor, head, heads, f->t0, f->n, dst);
 	/* Runs of tokens between those that are left out. */
 	for (uint32_t i = 0; i < f->n; i += n) {
@@ -70,13 +71,13 @@ static kvarc_ret make_features(struct kvi_encode_job *j, struct kvi_coder *coder
 	return KVARC_OK;
 }
 
-/* The model goes on once it knows what was there. */
+/* The model continues once it has the elements. */
 static void tell_guide(struct kvi_encode_job *j)
 {
-	struct kvi_prediction *g = j->guide;
-	if (!g || j->told)
+	struct kvi_prediction *g = j->prediction;
+	if (!g || j->observed)
 		return;
-	j->told = true;
+	j->observed = true;
 	kvi_prediction_observe(g, j->group->order_index, j->raw,
 	                       kvi_feature_slot(j->features, j->group->order_index)->f, j->exact);
 }
@@ -97,10 +98,10 @@ static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
 		                            .raw = j->raw,
 		                            .expected = j->expected,
 		                            .predicted = j->predicted };
-	if (!j->guide)
+	if (!j->prediction)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_prediction_get(j->guide, &a);
-	const char *why = kvi_prediction_failure(j->guide);
+	kvarc_ret ret = kvi_prediction_get(j->prediction, &a);
+	const char *why = kvi_prediction_failure(j->prediction);
 	j->exact = a.exact;
 	in->expected = j->expected;
 	in->predicted = a.exact ? j->raw : j->predicted;
@@ -131,7 +132,7 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	if (!x->complete)
 		chunk->linear = NULL;
 	else if (!kvi_feature_table_wait(j->features, j->group->order_index, in))
-		return KVARC_END; /* an earlier job failed and tells why */
+		return KVARC_END; /* an earlier job failed and has the reason */
 	return ask_guide(j, in);
 }
 
@@ -223,8 +224,8 @@ static void encode(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
 	encode_chunk(j, j->w->coders[worker]);
-	if (j->guide && !j->told)
-		kvi_prediction_mark_lost(j->guide, j->group->order_index, j->segment->s.t0);
+	if (j->prediction && !j->observed)
+		kvi_prediction_mark_lost(j->prediction, j->group->order_index, j->segment->s.t0);
 	if (j->features)
 		kvi_feature_table_leave(j->features, j->group->order_index);
 }
@@ -292,7 +293,7 @@ kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 
 kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
 {
-	w->tracks[s->s.track].tokens += s->s.n;
+	w->tracks[s->s.track].n_written += s->s.n;
 	return kvi_writer_emit_commit(w);
 }
 
@@ -390,7 +391,7 @@ static kvarc_ret open_features(kvarc_writer *w, uint32_t track, struct kvi_featu
 	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan, &w->order, track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	const struct kvi_prediction *g = w->tracks[track].guide;
+	const struct kvi_prediction *g = w->tracks[track].prediction;
 	for (uint32_t i = first; i < end; i++)
 		if (w->plan->of[i].model)
 			kvi_feature_slot(*features, i)->flags =
@@ -414,11 +415,11 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->group = group;
 	j->segment = s;
 	j->features = s->features && w->plan->of[group->order_index].model ? s->features : NULL;
-	j->guide = j->features && kvi_feature_slot(s->features, group->order_index)->flags &
-	                                   KVI_SLOT_PREDICTION
-	                   ? w->tracks[s->s.track].guide
-	                   : NULL;
-	j->told = j->exact = false;
+	j->prediction = j->features && kvi_feature_slot(s->features, group->order_index)->flags &
+	                                        KVI_SLOT_PREDICTION
+	                        ? w->tracks[s->s.track].prediction
+	                        : NULL;
+	j->observed = j->exact = false;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
 	j->coded = (struct kvi_encoded){ 0 };
@@ -488,7 +489,7 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 {
 	size_t capacity =
 		(size_t)kvi_frame_bytes(w->chunk_max + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES);
-	/* So many that no worker waits for the caller, who writes and works. */
+	/* Enough jobs to keep every worker busy while the caller writes. */
 	w->n_jobs = w->n_coders > 1 ? 2 * (w->n_coders + 1) : 1;
 	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
 	if (!w->jobs)

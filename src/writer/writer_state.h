@@ -32,7 +32,7 @@ enum { KVI_LEVEL_PROFILE = 2 };
 
 /* What a tier does with each token of a segment. */
 struct kvi_taken {
-	bool told;                         /* false: the same with all, and none is left out */
+	bool per_token;                    /* rates differ by token or tokens are dropped */
 	uint32_t from[KVI_SEGMENT_TOKENS]; /* what fetch calls them */
 	int16_t rate[KVI_SEGMENT_TOKENS];
 };
@@ -49,16 +49,16 @@ struct kvi_waiting {
 
 /* How far a track has come. Counts are tokens from the first one of the track. */
 struct kvi_writer_track {
-	uint64_t tokens;   /* in the file */
-	uint64_t handed;   /* and in segments on their way */
-	uint64_t end;      /* and those that a call appends */
-	uint64_t appended; /* by all calls, with those that were left out */
+	uint64_t n_written;   /* in the file */
+	uint64_t n_submitted; /* written, or in segments that are being encoded */
+	uint64_t n_total;     /* with the tokens that the current call appends */
+	uint64_t n_appended;  /* by all calls, dropped tokens included */
 	int64_t next_position;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
-	struct kvi_waiting *waiting;  /* NULL until needed */
-	struct kvi_prediction *guide; /* NULL: no model predicts it */
-	struct kvi_token_coder *ids;  /* NULL: they are stored, those before may be coded */
+	struct kvi_waiting *waiting;       /* NULL until needed */
+	struct kvi_prediction *prediction; /* NULL: no model predicts it */
+	struct kvi_token_coder *ids;       /* NULL: they are stored, those before may be coded */
 };
 
 /* A segment whose chunks are encoded, or written. */
@@ -79,7 +79,7 @@ struct kvi_encode_job {
 	/* in */
 	struct kvi_open_segment *segment;
 	struct kvi_feature_table *features; /* NULL: the tensor has no model */
-	struct kvi_prediction *guide;       /* NULL: no model predicts it */
+	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
 	/* out */
@@ -94,7 +94,7 @@ struct kvi_encode_job {
 	int16_t *expected;    /* by the model, if there is one */
 	uint8_t *predicted;   /* the same, as elements; level 8 */
 	bool exact;           /* the elements are what the model predicts */
-	bool told;            /* the guide knows what was there */
+	bool observed;        /* the prediction session has the elements */
 	uint8_t *frame;       /* head, chunk header, payload, padding, check */
 };
 
@@ -159,7 +159,7 @@ kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret);
 /* Frames (writer_frames.c). */
 
 /*
- * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; room for
+ * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; space for
  * padding and check behind it is the caller's. entry: what the index says,
  * type, offset and sequence are filled in; NULL for INDEX and FOOTER.
  */
@@ -184,7 +184,7 @@ kvarc_ret kvi_writer_start(kvarc_writer *w);
 struct kvi_fetching {
 	kvarc_fetch fetch;
 	void *opaque;
-	const struct kvi_taken *taken; /* told, or tokens are t0 and those after it */
+	const struct kvi_taken *taken; /* per_token, or tokens are t0 and those after it */
 	uint64_t t0;
 	uint32_t n;
 };
