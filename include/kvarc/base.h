@@ -57,7 +57,7 @@ typedef enum kvarc_ret {
 /* Value of kvarc_error.offset and .frame when they are not known. */
 #define KVARC_UNKNOWN UINT64_MAX
 
-/* What went wrong, for people. The caller owns it. text has one line, no
+/* What went wrong, human-readable. The caller owns it. text has one line, no
  * newline, and never contains bytes of a cache. */
 typedef struct kvarc_error {
 	kvarc_ret code;

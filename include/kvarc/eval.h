@@ -57,7 +57,7 @@ typedef struct kvarc_eval_result {
 	double agreement;         /* part of the tokens whose likeliest next token is the same */
 	double delta_nll;         /* what the true next token costs more, mean of tokens - 1 */
 	uint64_t first_diverging; /* first token whose likeliest next one is another, the
-	                          * continuation being told all the same; KVARC_UNKNOWN: none */
+	                          * continuation being teacher-forced all the same; KVARC_UNKNOWN: none */
 	uint64_t reserved[4];
 } kvarc_eval_result;
 
@@ -84,7 +84,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_eval_sequence(kvarc_eval *e, const in
                                                          kvarc_eval_result *checks);
 
 /* The mean KL of caches of zeros has to be this at least. More than a tenth of a nat is what even
- * previews must not lose: texts whose model hardly needs its cache cannot tell tiers apart. */
+ * previews must not lose: texts whose model hardly needs its cache do not separate tiers. */
 #define KVARC_EVAL_ZEROED_KL 0.1
 /* After all sequences: whether the cache was read. max_kl: of the gate; then the cache of zeros
  * must be 10 times that, too. 0: none. Returns OK, PREDICTOR, PROG (no sequences). */

@@ -27,7 +27,7 @@ typedef struct kvarc_import_options {
 	                         * ("htc", "thc", "1htc", "tc") */
 	const char *rope;          /* NULL or "auto": find by fitting; "none";
 	                         * "THETA[,half|interleaved][,DIMS]" */
-	const kvarc_source *model; /* a GGUF whose header tells RoPE and identity, or NULL */
+	const kvarc_source *model; /* a GGUF whose header has RoPE and identity, or NULL */
 	const char *
 		temp_dir; /* for deflated members (see members); NULL: such files stay as they are */
 	int opaque;       /* 1: do not look, keep as opaque files */
@@ -37,7 +37,7 @@ typedef struct kvarc_import_options {
 	                         * side (links, names that are not relative paths in UTF-8 or are there
 	                         * twice) or are neither stored nor deflated */
 	const kvarc_profile *const
-		*profiles; /* these tell the RoPE and the heads of keys that they have a model of */
+		*profiles; /* these have the RoPE and the heads of the keys that they model */
 	size_t n_profiles;
 	const kvarc_predictor
 		*predictor; /* before those; a model of layers like the file's: layer by

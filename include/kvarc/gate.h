@@ -7,7 +7,7 @@
 #define KVARC_GATE_H
 
 /*
- * The last tokens of a cache (the continuation) are told to the model again, after what an archive
+ * The last tokens of a cache (the continuation) are teacher-forced again, after what an archive
  * of a tier gives back of those before them (the prefix), and after those themselves. Where the
  * distributions of the next tokens differ by more than they may, layers get more bits, those
  * first that alone do most harm; a layer that would need more than the tier has stays as it is.

@@ -6,80 +6,82 @@
 #ifndef KVARC_LOSSY_H
 #define KVARC_LOSSY_H
 
-/* What codes keys and values; the numbers of the chunk types (spec 7). */
+/* How keys and values are coded; the numbers are those of the chunk types (spec 7). */
 typedef enum kvarc_tier {
-	KVARC_TIER_NEAR =
-		10, /* lossless prediction of rounded elements: no error is greater than a bound */
-	KVARC_TIER_TSC =
-		11, /* keyframes and differences from token to token, a scale for each block of channels */
-	KVARC_TIER_VQ =
-		12, /* codebooks for vectors of channels, divided by the largest of the head */
-	KVARC_TIER_HAD = 13, /* mean, Hadamard transform, uniform quantiser, entropy coder */
-	KVARC_TIER_KLT =
-		14 /* the same in the basis of a profile (kvarc_trainer_options.levels bit 9), which
-	                      * writers and readers have to have; of what it predicts from layers below,
-	                      * where it does */
+	/* Lossless prediction of rounded elements: no element error exceeds a bound. */
+	KVARC_TIER_NEAR = 10,
+	/* Keyframes and differences from token to token, one scale for each block of channels. */
+	KVARC_TIER_TSC = 11,
+	/* Codebooks of vectors of channels, divided by the largest channel of the head. */
+	KVARC_TIER_VQ = 12,
+	/* Mean, Hadamard transform, uniform quantiser, entropy coder. */
+	KVARC_TIER_HAD = 13,
+	/* The same in the basis of a profile (kvarc_trainer_options.levels bit 9), which writers
+	 * and readers need; where the profile predicts from lower layers, the transform is applied
+	 * to the prediction residual. */
+	KVARC_TIER_KLT = 14
 } kvarc_tier;
 
-/* Keys stay as they are stored, they are not turned back by their positions. */
+/* Keys are coded as they are stored: RoPE is not removed. */
 #define KVARC_LOSSY_NO_UNROPE 0x1u
 /* No Hadamard transform: channels keep their own variances. */
 #define KVARC_LOSSY_IDENTITY 0x2u
-/* vq:2 by halves of vectors, each with a codebook, not by a second codebook for what is left. */
+/* vq:2 with one codebook for each half of a vector, not with a second one for the residual. */
 #define KVARC_LOSSY_PRODUCT 0x4u
 
-/* Of a layer, or a token, that is not changed. */
+/* The rate of a layer or a token that is not changed. */
 #define KVARC_LOSSY_NOTHING INT16_MAX
-/* Of a token that is left out: it is not in the archive, and positions have a gap. Tokens that stay
- * exact by exact_tokens or tail_tokens are never left out. */
+/* The rate of a token that is dropped: it is not in the archive, and positions have a gap. Tokens
+ * that exact_tokens or tail_tokens keep lossless are never dropped. */
 #define KVARC_LOSSY_DROP INT16_MIN
-/* kvarc_lossy.recent: newer tokens are as others. */
+/* kvarc_lossy.recent: no protection for recent tokens. */
 #define KVARC_LOSSY_NO_RECENT UINT32_MAX
 
-/* Rates are nominal: had:4 takes 4 bits for each element of normal data. near has a bound instead:
- * rate is 0. */
+/*
+ * A tier with its rate and its choice of tokens. Rates are nominal: had:4 takes 4 bits for each
+ * element of normal data. near has a bound instead: rate is 0.
+ */
 typedef struct kvarc_lossy {
 	kvarc_tier tier;
-	int rate;              /* bits an element, in 1/16 */
-	int key_rate;          /* keys have so much more, in 1/16 */
-	uint32_t exact_tokens; /* so many first tokens of a track stay bit for bit */
+	int rate;              /* bits per element, in 1/16 */
+	int key_rate;          /* what keys get on top of rate, in 1/16 bit */
+	uint32_t exact_tokens; /* number of leading tokens of each track kept lossless */
 	uint32_t generation;   /* how often the input has been through lossy coding; 0: never */
 	unsigned flags;        /* KVARC_LOSSY_* */
-	uint32_t keyframe;     /* tsc: one token in so many stands alone, 1 to 256; 0: all do */
+	uint32_t keyframe;     /* tsc: distance of keyframes in tokens, 1 to 256; 0: 1 */
 	uint32_t block;        /* tsc: channels of a scale, 1 to 65535; 0: 32 */
-	uint32_t
-		fallback; /* vq: tokens with a larger error, in 1/1000 of their size, stay bit for bit;
-	                        * 0: none do */
-	uint32_t max_error; /* near: of any element, in 1e-9 of the root mean square of the elements
-	                        * of its chunk, 1000 to 1e9; other tiers: 0 */
-	uint32_t
-		tail_tokens; /* so many last tokens of a track, as far as it goes when a call appends,
-	                        * stay bit for bit */
-	uint32_t
-		outliers; /* and tokens whose length (root of the sum of squares) in a chunk is so many
-	                        * standard deviations above the mean of all, in 1/16; 0: none do */
-	uint32_t n_layers;   /* had, klt: layers that layer_rate tells of */
+	/* vq: tokens with a larger relative error, in 1/1000, are kept lossless; 0: none */
+	uint32_t fallback;
+	/* near: bound of the error of any element, in 1e-9 of the root mean square of the elements
+	 * of its chunk, 1000 to 1e9; other tiers: 0 */
+	uint32_t max_error;
+	/* number of trailing tokens kept lossless, counted from the track end at each append */
+	uint32_t tail_tokens;
+	/* tokens whose norm in a chunk is this many standard deviations above the mean norm, in
+	 * 1/16, are kept lossless; 0: none */
+	uint32_t outliers;
+	uint32_t n_layers;   /* had, klt: entries of layer_rate */
 	uint32_t reserved32; /* zero */
-	const int16_t
-		*layer_rate; /* how much more each of them has, in 1/16, at most what the tier can;
-	                        * KVARC_LOSSY_NOTHING: it stays as it is. NULL: all have the same */
-	uint64_t
-		n_token_rates; /* tokens of each track that token_rate tells of; those behind have 0 */
-	const int16_t *
-		token_rate; /* how much more each has, in 1/16, as it is appended, at most what the tier
-	                        * can: up to four different numbers, besides KVARC_LOSSY_NOTHING and
-	                        * KVARC_LOSSY_DROP. tsc: the nearest whole bits; near and vq: no more or
-	                        * less. Few tokens of a chunk may get the next higher number, where that is
-	                        * smaller. NULL: all have the same */
+	/* what each layer gets on top of the rate, in 1/16 bit, at most what the tier allows;
+	 * KVARC_LOSSY_NOTHING: the layer is lossless. NULL: all layers have the same rate */
+	const int16_t *layer_rate;
+	uint64_t n_token_rates; /* entries of token_rate for each track; later tokens have 0 */
+	/* what each token gets on top of the rate as it is appended, in 1/16 bit, at most what the
+	 * tier allows: up to four different numbers besides KVARC_LOSSY_NOTHING and
+	 * KVARC_LOSSY_DROP. tsc: rounded to whole bits; near and vq: 0 alone. If few tokens of a
+	 * chunk have a rate they may get the next higher one, where that is smaller. NULL: all
+	 * tokens have the same rate */
+	const int16_t *token_rate;
 	const char *note; /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
-	/* What kvarc_lossy_rates makes token_rate of. Writers refuse keep, top and spread without
-	 * it. */
-	uint32_t keep; /* tokens that stay, in 1/1000 of all, 1 to 1000; 0: all do */
-	uint32_t
-		top; /* those with the highest scores that stay bit for bit, in 1/1000, up to 1000 */
-	int spread; /* how much more the tokens with higher scores have than others, in 1/16 bit, -64
-	                        * to 64: tiers with rates between whole bits */
-	uint32_t recent; /* so many last tokens are never left out; 0: half of those that stay */
+
+	/* How kvarc_lossy_rates derives token_rate from scores. Writers refuse keep, top and spread
+	 * without token_rate. */
+	uint32_t keep; /* tokens that are not dropped, in 1/1000 of all, 1 to 1000; 0: all */
+	uint32_t top;  /* tokens with the highest scores kept lossless, in 1/1000, up to 1000 */
+	/* what the quarter of the tokens with the highest scores gets on top of the rate, in 1/16
+	 * bit, -64 to 64: tiers with rates between whole bits */
+	int spread;
+	uint32_t recent; /* trailing tokens that are never dropped; 0: half of those that stay */
 	uint64_t reserved[2]; /* zero */
 } kvarc_lossy;
 
@@ -101,9 +103,8 @@ typedef struct kvarc_lossy {
  *             of the tokens: kvarc_lossy_rates
  * recent=N    last tokens that are never left out (half of those that stay, as H2O has it)
  * top=SHARE   tokens with the highest scores that stay as they are (none)
- * spread=BITS -4 to 4: quarters of the other tokens, by score, have BITS, BITS / 3, -BITS / 3 and
- * -BITS
- *             more, the highest scores first
+ * spread=BITS -4 to 4: quarters of the other tokens, by score, have BITS, BITS / 3, -BITS / 3
+ *             and -BITS more, the highest scores first
  * identity    no Hadamard transform
  * no-unrope   keys are coded as they are stored
  * kappa=N     tsc: a keyframe every N tokens, others are differences (1)
@@ -112,7 +113,7 @@ typedef struct kvarc_lossy {
  * fallback=X  vq: tokens whose error is above X of their size stay as they are (none)
  *
  * tsc-8x, tsc-63x, vq-84x, vq-219x, vq-429x and vq-1034x are the quantisers behind numbers that are
- * quoted for such codecs; bench/seeds.py says what is left of the numbers. Options may follow.
+ * quoted for such codecs; bench/seeds.py measures them again. Options may follow.
  *
  * error may be NULL; its text says what was not understood.
  * Returns OK, OPTIONS (no such tier, key or value), PROG.

@@ -31,7 +31,7 @@ typedef struct kvarc_predictor_model {
  */
 typedef struct kvarc_external {
 	uint8_t identity[16];             /* another one for anything that predicts otherwise */
-	const char *name;                 /* for people, copied; NULL: none */
+	const char *name;                 /* human-readable, copied; NULL: none */
 	uint32_t layers, heads, channels; /* of keys and values; at most 256 channels a head */
 	/* A sequence without tokens. */
 	int (*open)(void *opaque, void **sequence);
@@ -53,7 +53,7 @@ typedef struct kvarc_external {
 
 /*
  * external is copied, what opaque points to must stay. common as below. Archives record its
- * identity, and a reader's check of each layer tells when it came to other numbers ("diverged").
+ * identity, and a reader's check of each layer fails when it computed other numbers ("diverged").
  * Returns OK, MEM, MEMLIMIT, PROG (a function is missing, a shape that cannot be).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(kvarc_predictor **p,

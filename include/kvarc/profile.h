@@ -20,7 +20,7 @@ typedef struct kvarc_profile_info {
 	uint64_t reserved[4];
 } kvarc_profile_info;
 
-/* One model as kvarc_profile_model tells it. */
+/* One model as kvarc_profile_model returns it. */
 typedef struct kvarc_model_info {
 	unsigned level;
 	uint32_t layer;

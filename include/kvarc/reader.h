@@ -70,7 +70,7 @@ typedef struct kvarc_info {
 	uint64_t reserved[7];
 } kvarc_info;
 
-/* One chunk as kvarc_reader_chunk tells it. */
+/* One chunk as kvarc_reader_chunk returns it. */
 typedef struct kvarc_chunk_info {
 	uint32_t tensor, head, heads;
 	uint64_t t0;
@@ -97,7 +97,7 @@ typedef struct kvarc_range {
 		(track_), 0, UINT32_MAX, 0, UINT64_MAX \
 	}
 
-/* A segment as kvarc_reader_next_segment tells it; pointers live until the next call. */
+/* A segment as kvarc_reader_next_segment returns it; pointers live until the next call. */
 typedef struct kvarc_segment {
 	uint32_t track;
 	uint64_t t0;
@@ -220,13 +220,13 @@ KVARC_API kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_
  * gives KVARC_STATE_CUT and how many bytes behind that were dropped. So OK together with
  * KVARC_STATE_CLOSED means that nothing is missing, OK with OPEN or CUT that all committed tokens
  * are good. When packed files need more than was committed it is DATA. From a pipe a cut is always
- * DATA. damage may be NULL; with it the whole file is looked at and each damaged place
- * told, and the return is still DATA when there was any.
+ * DATA. damage may be NULL; with it the whole file is read and each damaged place
+ * reported, and the return is still DATA when there was any.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage,
                                                          void *opaque);
 
-/* With KVARC_READ_SALVAGE: tells each damaged or missing place once, after
+/* With KVARC_READ_SALVAGE: reports each damaged or missing place once, after
  * reading. Returns how many there were. */
 KVARC_API uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque);
 
@@ -250,7 +250,7 @@ typedef struct kvarc_loss {
  * With KVARC_READ_SALVAGE, after reading all segments, or after a kvarc_reader_verify with a
  * callback that returned DATA: what is lost of a track; UINT32_MAX: of the whole archive. Tokens
  * behind the end of a cut are counted when a COMMIT, an INDEX or the description of a packed file
- * tells of them. Before all segments are read, chunks that cannot be decoded are not in it yet.
+ * names them. Before all segments are read, chunks that cannot be decoded are not in it yet.
  * Returns OK, GEOMETRY (no such track), MEM, MEMLIMIT, PROG (none of both has happened).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track,

@@ -22,36 +22,41 @@ typedef struct kvarc_trainer kvarc_trainer;
 #define KVARC_TRAIN_NO_TABLE 0x4u
 /* The profile is for these caches alone and goes into their archive: coefficients are as few and
  * as coarse as pays, and there is one level, 2 or (if asked for, and there are tokens enough) 3.
- * All tokens are fitted, of more than 16384 only so many, in blocks; no table. With a model the
+ * All tokens are fitted, of more than 16384 only that many, in blocks; no table. With a model the
  * first 2048, without a correction of its hidden state, and without coefficients for a layer that
  * the model predicts bit for bit. */
 #define KVARC_TRAIN_IN_FILE 0x8u
-/* With model: channel means and scales alone, of what it leaves. */
+/* With model: channel means and scales of the prediction residual alone. */
 #define KVARC_TRAIN_NO_STAGES 0x10u
 
 /* What a trainer is opened with; set unused members to 0. */
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
-	unsigned levels;   /* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of
-	                       * level 4 to 7. Bit 9 alone: transforms for KVARC_TIER_KLT */
-	unsigned flags;    /* KVARC_TRAIN_* */
-	unsigned held_out; /* percent of the tokens of every cache, its last ones, that are
-	                       * measured and not fitted: 0..50 */
-	const char *model; /* a GGUF file, or a folder with config.json and safetensors, of the
-	                       * transformer that predicts the caches; NULL: none */
-	kvarc_arithmetic arithmetic; /* of the model, and its loop; 0: the level's. The profile's */
-	kvarc_loop loop; /* identity says it when it is not the level's: "arithmetic_4" */
-	unsigned blind;  /* with model: one that does not see the token, as in
-	                       * kvarc_predictor_open_blind; its rows of all layers are in memory. 0: it
-	                       * does */
-	unsigned group;  /* bit 9: so many layers, from layer 0 on, are predicted from those below
-	                       * them in the group; 1: none is, 0: 8. To read a layer all those are read */
-	const kvarc_predictor
-		*predictor;   /* bit 9: the model, with a head, that the caches are of: heads that
-	                       * its answers depend on more are coded with finer steps. It goes through
-	                       * the 64 tokens behind 512 of up to four caches with token ids, once for
-	                       * each head of each. NULL, without such a cache or an output matrix: all
-	                       * have steps of the same part of their tensor's variance */
+	/* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of level 4 to 7. Bit 9
+	 * alone: transforms for KVARC_TIER_KLT */
+	unsigned levels;
+	unsigned flags; /* KVARC_TRAIN_* */
+	/* percentage of the tokens of every cache, the last ones, that are measured and not
+	 * fitted: 0 to 50 */
+	unsigned held_out;
+	/* a GGUF file, or a folder with config.json and safetensors, of the transformer that
+	 * predicts the caches; NULL: none */
+	const char *model;
+	/* arithmetic of the model, and its loop; 0: the level's own. Another one is in the identity
+	 * of the profile: "arithmetic_4" */
+	kvarc_arithmetic arithmetic;
+	kvarc_loop loop;
+	/* with model: predict without the current token, as in kvarc_predictor_open_blind; its rows
+	 * of all layers are in memory. 0: with the token */
+	unsigned blind;
+	/* bit 9: layers per prediction group (0: 8, 1: none). Reading a layer decodes the lower
+	 * layers of its group */
+	unsigned group;
+	/* bit 9: the model of the caches, with an LM head: heads of high sensitivity get finer
+	 * quantisation steps. It runs over the 64 tokens after the first 512 of up to four caches
+	 * with token ids, once for each head. NULL, or without such a cache or an output matrix:
+	 * all heads get steps of the same part of their tensor's variance */
+	const kvarc_predictor *predictor;
 	uint64_t reserved[1]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT \
@@ -143,9 +148,10 @@ typedef struct kvarc_trained {
 	uint8_t kind; /* kvarc_kind */
 	int measured; /* on held-out tokens; 0: there were none, on fitted ones */
 	uint64_t elements;
-	double bits[8]; /* of levels bit 9: by rate of tier klt, 1 to 6, expected of data that vary
-	                      * as those that were fitted; else by level; [1]: channel means and scales
-	                      * alone, of what the transformer leaves if there is one; 0: not fitted */
+	/* By level; [1]: channel means and scales alone, with a transformer those of its prediction
+	 * residual; 0: not fitted. For levels bit 9 by rate of tier klt, 1 to 6: expected for data
+	 * with the variances of the fitted ones. */
+	double bits[8];
 	uint64_t reserved[4];
 } kvarc_trained;
 /* Tensor i in order of layer and kind, after the run; END past the last. */

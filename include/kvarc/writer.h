@@ -45,11 +45,11 @@ typedef struct kvarc_writer_options {
 	uint32_t chunk_bytes;    /* raw bytes that a chunk aims at; 0: 1 MiB */
 	uint8_t file_id[16];     /* all zero: random (see KVARC_WRITE_FILE_ID) */
 	const kvarc_profile *profile; /* levels 2 to 8, and tier klt; must outlive the writer */
-	const char *profile_name;     /* recorded for people; NULL: none */
+	const char *profile_name;     /* recorded, human-readable; NULL: none */
 	const kvarc_predictor
 		*predictor;          /* levels 4 to 8; must outlive the writer. Appends then need
 	                         * token ids, and every chunk is verified */
-	const char *predictor_name;  /* recorded for people; NULL: none */
+	const char *predictor_name;  /* recorded, human-readable; NULL: none */
 	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
 	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
 	kvarc_token_ids
