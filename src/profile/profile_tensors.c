@@ -160,7 +160,7 @@ kvarc_ret kvi_profile_finish(struct kvi_profile *p)
 		ret = kvi_model_resolve(p, m);
 		if (ret)
 			return ret;
-		/* Arrays that fit these sources are kept, others are allocated again. */
+		/* The strides of the arrays have to fit the sources that were resolved just now. */
 		if (m->a_stride != kvi_model_stride_a(m) || m->b_stride != kvi_model_stride_b(m) ||
 		    m->d_stride != kvi_model_stride_d(m) || m->m_stride != kvi_model_stride_m(m) ||
 		    !kvi_model_values_good(m))
