@@ -62,7 +62,7 @@ static int64_t read_file(void *opaque, void *data, size_t n, uint64_t at)
 	return (int64_t)n;
 }
 
-/* An item of n areas, each with one of so many tokens of all tensors. */
+/* An item of n areas, each with one of the number of tokens of all tensors. */
 static void put_item(kvarc_writer *w, uint32_t tensors, size_t n, size_t tokens)
 {
 	struct kvi_area_view *views = calloc(n * tensors, sizeof *views);

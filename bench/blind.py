@@ -90,12 +90,12 @@ class Model:
         for layer in range(kv.shape[0]):
             past.update(*(x[:end].unflatten(-1, (-1, width)).transpose(0, 1)[None]
                           for x in kv[layer]), layer)
-        places = torch.arange(at, at + n).repeat_interleave(k)
-        sees = torch.cat((torch.arange(end)[None] < places[:, None],
+        positions = torch.arange(at, at + n).repeat_interleave(k)
+        sees = torch.cat((torch.arange(end)[None] < positions[:, None],
                           torch.eye(n * k, dtype=torch.bool)), 1)
         mask = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
         out = self.lm.model(ids.reshape(1, -1), past_key_values=past, use_cache=True,
-                            position_ids=places[None], attention_mask=mask[None, None])
+                            position_ids=positions[None], attention_mask=mask[None, None])
         new = self.flat(out.past_key_values.layers, end)
         return new.unflatten(2, (n, k))
 

@@ -319,7 +319,7 @@ static void check(const struct set *s, unsigned level, unsigned threads, size_t 
 		        (unsigned long long)first[level]);
 }
 
-/* All cuts of a set with an engine of so many threads; the threads come round. */
+/* Runs all cuts of a kernel set with engines of 1 to THREADS threads. */
 static void go_set(const struct set *s, const struct kvi_model_file *file, bool all)
 {
 	static const size_t cuts[] = { SEGMENT, 255, 128, 101, 64, 33, 31, 7, 2, 1 };

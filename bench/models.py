@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Levels 4 to 7: a model and profiles of what it leaves, sizes on other caches.
+"""Levels 4 to 7: a model and profiles of its residual, sizes on other caches.
 
 models.py MODEL CALIBRATION TEST [PROFILES]; the command is $KVARC.
 

@@ -25,7 +25,7 @@ import common as c
 FP16, FP32 = 16, 32
 KAPPA, T = 64, 1024
 # Of what they measured with TinyLlama there are no formulas. Their ratios times their bits are
-# the same number, but for the row without codes: streams of so many snapshots.
+# the same number, but for the row without codes: streams of that number of snapshots.
 TINY_CODES, TINY_PLAIN = 53.9, 61.0
 PRESETS = ('tsc-8x', 'tsc-63x', 'vq-84x', 'vq-219x', 'vq-429x', 'vq-1034x')
 DROP = ('vq-84x',) # leaves tokens out

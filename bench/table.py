@@ -37,7 +37,7 @@ class Row:
         self.pack, self.unpack = pack, unpack
 
     def seconds(self, link):
-        """Of 1 MB over a link of so many MB/s."""
+        """Seconds for 1 MB over a link of `link` MB/s."""
         return 1 / self.ratio / link + (1 / self.unpack if self.unpack else 0)
 
 
@@ -121,7 +121,7 @@ def break_even(a, b):
 
 
 def over_prefill(r, prefill):
-    """The same against prefill of so many MB/s."""
+    """The same against prefill of `prefill` MB/s."""
     left = 1 / prefill - 1 / r.unpack
     return 'above %.4g' % (1 / r.ratio / left) if left > 0 else 'never'
 

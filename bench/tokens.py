@@ -7,7 +7,7 @@ $SEQUENCES, 16 by default. First one rate for all tokens, then more bits for tho
 surprise the model, or get attention (`spread=`), then tokens that are left out (`keep=`).
 Bits count all bytes of the archives, and all tokens. Takes half an hour on a core.
 
-What is told of a tier besides its KL is `gain`: how many bits less it takes than one
+What is reported of a tier besides its KL is `gain`: how many bits less it takes than one
 rate for all tokens at the same KL, off the straight line between the points around it,
 KL in logarithms; "-" where there are none.
 """

@@ -17,7 +17,7 @@ import tempfile
 
 import common as c
 
-# Name, profile, its level, whether there is a model, and what goes by it.
+# Name, profile, its level, whether there is a model, and its options.
 ROWS = (
     ('level 2', 'level2', ('--level', '2'), False, ()),
     ('level 3', 'level3', ('--level', '3'), False, ()),

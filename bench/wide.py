@@ -5,8 +5,8 @@
 wide.py [LAYERS [TOKENS]] (4 and 4096); the command is $KVARC. Needs numpy.
 
 The cache is SYNTHETIC: keys and values are linear functions of a hidden state that
-changes from layer to layer, plus noise, all normally distributed; keys are turned.
-So the speeds and the sizes of profiles are those of the shape; the bits tell whether
+changes from layer to layer, plus noise, all normally distributed; keys are rotated by RoPE.
+So the speeds and the sizes of profiles are those of the shape; the bits show whether
 the models find what was put in, not what a language model would give.
 """
 import json

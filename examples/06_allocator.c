@@ -59,7 +59,7 @@ int main(void)
 	CHECK(kvarc_encode_buffer(archive, capacity, &written, &geometry, TOKENS, NULL, views,
 	                          &options));
 	EXPECT(pool.blocks == 0);
-	printf("with the default: %zu bytes, and every block was given back\n", written);
+	printf("with the default: %zu bytes, and every block was freed\n", written);
 	free(archive);
 	free(cache);
 	return 0;

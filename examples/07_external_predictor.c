@@ -92,7 +92,7 @@ int main(void)
 	kvarc_view views[2 * LAYERS];
 	uint16_t *cache = example_cache(TOKENS), *back = example_cache(TOKENS);
 	static int32_t ids[TOKENS];
-	size_t n = 2 * LAYERS * TOKENS * WIDTH, room, plain, written;
+	size_t n = 2 * LAYERS * TOKENS * WIDTH, capacity, plain, written;
 	uint8_t *archive;
 
 	for (size_t i = 0; i < n; i++)
@@ -100,10 +100,10 @@ int main(void)
 		                   i % WIDTH);
 	example_geometry(&geometry, &track, tensors);
 	example_views(views, cache, TOKENS, 0);
-	room = kvarc_encode_bound(&geometry, TOKENS);
-	archive = malloc(room);
+	capacity = kvarc_encode_bound(&geometry, TOKENS);
+	archive = malloc(capacity);
 	EXPECT(archive != NULL);
-	CHECK(kvarc_encode_buffer(archive, room, &plain, &geometry, TOKENS, ids, views, &wo));
+	CHECK(kvarc_encode_buffer(archive, capacity, &plain, &geometry, TOKENS, ids, views, &wo));
 
 	CHECK(kvarc_predictor_open_external(&predictor, &engine, NULL));
 	CHECK(kvarc_profile_of_sizes(&profile, 5, &geometry, 256, views, NULL));
@@ -111,7 +111,7 @@ int main(void)
 	wo.predictor = predictor;
 	wo.profile = profile;
 	wo.flags = KVARC_WRITE_EMBED_PROFILE;
-	CHECK(kvarc_encode_buffer(archive, room, &written, &geometry, TOKENS, ids, views, &wo));
+	CHECK(kvarc_encode_buffer(archive, capacity, &written, &geometry, TOKENS, ids, views, &wo));
 	printf("%zu bytes: %zu by level 1, %zu with the engine, %zu times smaller\n",
 	       n * sizeof(*cache), plain, written, n * sizeof(*cache) / written);
 	EXPECT(written < plain / 50);

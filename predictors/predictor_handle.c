@@ -14,7 +14,7 @@
 #include "util/error.h"
 #include "util/hash.h"
 
-enum { ENGINES = 5 }; /* so many arithmetics have names */
+enum { ENGINES = 5 }; /* the number of arithmetics with names */
 
 struct kvarc_predictor {
 	struct kvi_alloc alloc;
@@ -91,7 +91,7 @@ kvarc_ret kvarc_predictor_open_blind(kvarc_predictor **out, const char *path, un
 		return KVARC_PROG;
 	*out = NULL;
 	if (!blind || !kvi_token_blind_known(blind))
-		return wrong_call(common, "there is no such blind predictor");
+		return wrong_call(common, "there is no such predictor without the current token");
 	kvarc_ret ret = kvarc_predictor_open_model(out, path, common);
 	if (ret)
 		return ret;
@@ -166,8 +166,8 @@ static kvarc_ret make(kvarc_predictor *p, int i, const struct kvi_arithmetic *a,
 	return ret;
 }
 
-/* With the lock: its place. */
-static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a, int *place,
+/* The caller holds the lock. *index: of the engine in p->engines, converted if need be. */
+static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a, int *index,
                              kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -179,7 +179,7 @@ static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a,
 		               ENGINES);
 	else if (!p->engines[i])
 		ret = make(p, i, a, error);
-	*place = i;
+	*index = i;
 	return ret;
 }
 

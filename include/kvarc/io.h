@@ -90,7 +90,7 @@ typedef struct kvarc_weight_cache {
 	uint64_t max_bytes; /* of all such files in it: those not used for longest are removed
 	                          * for others; no other file is ever removed; 0: 8 GiB */
 	/* NULL, or called with what became of a model's weights, and the size of their file. */
-	void (*tell)(void *opaque, kvarc_weights what, uint64_t bytes, const char *why);
+	void (*report)(void *opaque, kvarc_weights what, uint64_t bytes, const char *why);
 	void *opaque;
 	uint64_t reserved[4]; /* zero */
 } kvarc_weight_cache;

@@ -8,9 +8,9 @@ enum { ROWS = 96 };
 
 /* Queries of a tile, token after token, and what becomes of them. */
 struct tile {
-	size_t rows, channels, capacity; /* room: channels, whole operand blocks */
+	size_t rows, channels, capacity; /* capacity: channels, in whole operand blocks */
 	struct kvi_activations q, p;
-	float *x, *z, *part, *out; /* rows of channels, 256, room, channels */
+	float *x, *z, *part, *out; /* rows of channels, 256, capacity, channels */
 	float *m, *l;              /* so far */
 	float *block_m, *block_l;  /* of the block */
 	bool *begun;

@@ -144,7 +144,7 @@ static kvarc_ret convert(struct building *b, struct converting *c)
 	const struct kvi_alloc *alloc = b->e->alloc;
 	unsigned workers = kvi_pool_workers(b->pool);
 	size_t n = c->to->columns;
-	/* Room for a row of floats, or of integers with scales and minima. */
+	/* A buffer for a row of floats, or of integers with scales and minima. */
 	c->row_bytes = (n + 64) * 2 * sizeof(float);
 	c->memory = kvi_array(alloc, workers, c->row_bytes);
 	c->hashes = kvi_array(alloc, c->to->rows, sizeof *c->hashes);

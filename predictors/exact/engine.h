@@ -51,7 +51,7 @@ struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
 bool kvi_engine_level_equal(const struct kvi_engine_level *a, const struct kvi_engine_level *b);
 /* "fp8 open"; NULL: none of those that have a name. */
 const char *kvi_engine_text(const struct kvi_engine_level *l);
-/* The other way round. false: not known. */
+/* Parses the text of kvi_engine_text(). false: unknown; *l is then not set. */
 bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l);
 /* Key of a profile's identity for that text, where it is not the level's own. */
 enum { KVI_ARITHMETIC_KEY_BYTES = 16 };
@@ -73,7 +73,7 @@ struct kvi_engine_options {
 };
 /*
  * Converts the weights of a model. file must stay open as long as the engine: rows of embeddings
- * are read from it. On failure *e is NULL and error->text tells why.
+ * are read from it. On failure *e is NULL and error->text has the reason.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (heads of more than 256 channels), DATA (a scale or gain
  * that is not finite, sizes and shapes that do not fit each other), IO (progress stopped it).
  */
@@ -102,8 +102,8 @@ struct kvi_run_options {
 	const uint64_t *freq[2]; /* of the cache's keys, by the model's ropes; NULL: the model's */
 	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
 	                          * trainers want it; 0: exact arithmetic */
-	size_t lanes;            /* not 0: so many sequences side by side, a segment is one token of
-	                          * each, all at the same position */
+	size_t lanes;            /* not 0: number of independent sequences; a segment has one token
+	                          * of every sequence, all at the same position */
 	bool whole;              /* the last layer is gone through, too, for a head */
 };
 
@@ -124,10 +124,11 @@ kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids, const int32_t
 kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids, const int32_t *positions);
 
 /*
- * Other tokens in the places of some that were gone through, for runs without lanes: each sees the
- * tokens before it and itself. Then on as for a segment, but not through the last layer. Those in
- * the same place follow each other, and later places come first: a candidate stays in its place
- * until kvi_run_put gives the layer its token's keys (rotated) and values again.
+ * Begins a pass over candidates: other tokens at positions that the run has already processed, for
+ * runs without lanes. Each candidate sees the tokens before it and itself. Then predict and advance
+ * layer by layer as for a segment, without the last layer. Candidates of one position follow each
+ * other, and later positions come first: keys and values of a candidate stay in the layer's cache
+ * until kvi_run_put stores those of the token (keys rotated).
  */
 struct kvi_candidates {
 	const int32_t *ids;
@@ -139,10 +140,11 @@ struct kvi_candidates {
 /* Returns OK, DATA (an id or position that the model lacks). kvi_run_place goes back. */
 kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c);
 /*
- * What attention of a layer looks at in the places of n tokens from `at` on, keys in slots and
- * rotated; for runs without lanes. Places up to there have been gone through or put before. To go
- * on behind them: kvi_run_place, with them as `before` and no tokens, then kvi_run_segment.
- * Returns OK; where tokens come anew MEM, MEMLIMIT.
+ * Stores keys (in slot order, rotated) and values of n tokens from token `at` on in the cache of a
+ * layer, for runs without lanes; stride: floats from row to row of k and v. All tokens before `at`
+ * have been processed or stored. To continue behind the stored tokens: kvi_run_place, with their
+ * number as `before` and no tokens, then kvi_run_segment.
+ * Returns OK; MEM, MEMLIMIT where the cache had to grow.
  */
 kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k, const float *v,
                       size_t stride, size_t n);

@@ -25,7 +25,7 @@ enum {
 	KVI_W15_MAX = 16319
 };
 
-/* Columns with room for whole quads. */
+/* Quads that hold that number of columns. */
 static inline size_t kvi_quads(size_t columns)
 {
 	return (columns + 3) / 4;
@@ -138,7 +138,7 @@ void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2], 
 /* Row r from floats: W8 or, with two planes, W15. */
 void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
 
-/* Memory, 64-byte aligned, of kvi_activations for rows of so many columns. False: overflow. */
+/* Memory, 64-byte aligned, of kvi_activations for rows of `columns` columns. False: overflow. */
 bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide, size_t *bytes);
 void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, size_t columns,
                           unsigned group, bool wide);

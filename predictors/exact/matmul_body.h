@@ -278,7 +278,7 @@ static FUNCTION void some_blocks(struct part *t, size_t blocks)
 	all_rows(t, blocks);
 }
 
-/* Groups of a part of at most so many columns; parts are about equal. */
+/* Groups of a part of at most `columns` columns; parts are about equal. */
 static size_t part_groups(const struct kvi_operand *w, size_t columns)
 {
 	size_t groups = kvi_operand_groups(w), most = columns / w->group;

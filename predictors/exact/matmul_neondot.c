@@ -30,8 +30,8 @@ KERNEL void no_sums(vint s[TILE_ROWS][BLOCK_VECTORS], int rows)
 /* Two quads of 16 bytes: high bytes of the first quad, its low ones, those of the second. */
 KERNEL void split_words(int16_t *to, const int16_t *a, size_t quads)
 {
-	static const uint8_t places[16] = { 8, 10, 9, 11, 0, 2, 1, 3, 12, 14, 13, 15, 4, 6, 5, 7 };
-	const uint8x16_t order = vld1q_u8(places);
+	static const uint8_t bytes[16] = { 8, 10, 9, 11, 0, 2, 1, 3, 12, 14, 13, 15, 4, 6, 5, 7 };
+	const uint8x16_t order = vld1q_u8(bytes);
 
 	for (size_t q = 0; q < quads; q += 2, a += 8, to += 8) {
 		int16x8_t x = vld1q_s16(a);

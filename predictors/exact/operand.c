@@ -155,7 +155,7 @@ void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x)
 /* --------------------------------------------------------- activations */
 
 /* Integers of a row: whole vectors, and not a power of two, so that the rows of a tile do not
- * fall on the same places of the first cache. */
+ * fall into the same sets of the L1 cache. */
 static bool activation_stride(size_t columns, size_t *stride)
 {
 	size_t lines = columns / ALIGN + (columns % ALIGN != 0);

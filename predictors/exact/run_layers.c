@@ -12,7 +12,7 @@ static size_t whole(size_t n)
 	return (n + 15) & ~(size_t)15;
 }
 
-/* Room for x in any form and groups. */
+/* Buffers for x in any form and groups. */
 static kvarc_ret open_activations(struct kvi_run *r)
 {
 	size_t columns = r->m->width, bytes;
@@ -367,12 +367,12 @@ static void attend_candidate(void *opaque, size_t head, unsigned worker)
 	attend(c->r, c->t, head, c->r->at[c->t], worker);
 }
 
-/* One after the other: those of a token have the same place in the cache. */
+/* One after the other: candidates of a token share its row of the cache. */
 static void attend_candidates(struct kvi_run *r, const float *k, const float *v, size_t stride)
 {
 	struct candidate c = { r, 0 };
 	for (; c.t < r->n; c.t++) {
-		/* It has room for them. */
+		/* The cache has that row: no allocation can fail. */
 		(void)kvi_run_put(r, r->layer, r->at[c.t], k + c.t * stride, v + c.t * stride,
 		                  stride, 1);
 		kvi_parallel(r->o.pool, r->m->kv_heads, attend_candidate, &c);

@@ -28,7 +28,7 @@ enum {
 	WINDOW = 100
 };
 
-struct room {
+struct buffers {
 	float x[ROWS * COLUMNS], y[ROWS * Y_STRIDE];
 	float a[256], b[256], c[256];
 	float k[TOKENS * CHANNELS], v[TOKENS * CHANNELS];
@@ -39,7 +39,7 @@ struct test {
 	const struct kvi_alloc *alloc;
 	const struct kvi_exact_kernels *kernels;
 	const struct kvi_elementwise *elementwise;
-	struct room *room;
+	struct buffers *buffers;
 	uint32_t seed;
 	struct kvi_h128 chain;
 };
@@ -96,15 +96,15 @@ static kvarc_ret product(struct test *t, unsigned group, bool wide, unsigned pla
 		for (size_t r = 0; r < OUTPUTS; r++)
 			put_row(t, &w, r);
 		kvi_activations_init(&a, memory[1], ROWS, COLUMNS, group, wide);
-		t->kernels->quantise(&a, t->room->x, COLUMNS, 0, ROWS);
+		t->kernels->quantise(&a, t->buffers->x, COLUMNS, 0, ROWS);
 		const struct kvi_product p = { .a = &a,
 			                       .w = &w,
 			                       .blocks = kvi_operand_blocks(&w),
-			                       .y = t->room->y,
+			                       .y = t->buffers->y,
 			                       .y_stride = Y_STRIDE };
 		t->kernels->product(&p);
 		for (size_t r = 0; r < ROWS; r++)
-			see(t, t->room->y + r * Y_STRIDE, OUTPUTS * sizeof(float));
+			see(t, t->buffers->y + r * Y_STRIDE, OUTPUTS * sizeof(float));
 	}
 	kvi_free(t->alloc, memory[0]);
 	kvi_free(t->alloc, memory[1]);
@@ -114,10 +114,10 @@ static kvarc_ret product(struct test *t, unsigned group, bool wide, unsigned pla
 static kvarc_ret products(struct test *t)
 {
 	kvarc_ret ret = KVARC_OK;
-	fill(t, t->room->x, ROWS * COLUMNS, 3);
+	fill(t, t->buffers->x, ROWS * COLUMNS, 3);
 	for (size_t i = 0; i < COLUMNS; i++) {
-		t->room->x[i] = 1; /* the largest integers */
-		t->room->x[COLUMNS + i] = i % 2 ? -3 : 3;
+		t->buffers->x[i] = 1; /* the largest integers */
+		t->buffers->x[COLUMNS + i] = i % 2 ? -3 : 3;
 	}
 	for (unsigned group = 16; group <= 256; group *= 2)
 		for (unsigned form = 0; form < 6 && !ret; form++)
@@ -128,7 +128,7 @@ static kvarc_ret products(struct test *t)
 /* Weights in e4m3 with large and subnormal ones, and floats. */
 static kvarc_ret floats(struct test *t)
 {
-	struct room *r = t->room;
+	struct buffers *r = t->buffers;
 	struct kvi_operand w;
 	size_t bytes;
 	if (!kvi_e4m3_bytes(OUTPUTS, COLUMNS, &bytes))
@@ -159,7 +159,7 @@ static kvarc_ret floats(struct test *t)
 static void elementwise(struct test *t)
 {
 	const struct kvi_elementwise *e = t->elementwise;
-	struct room *r = t->room;
+	struct buffers *r = t->buffers;
 	float numbers[2];
 	fill(t, r->a, N, 5);
 	fill(t, r->b, N, 1);
@@ -195,7 +195,7 @@ static void elementwise(struct test *t)
 static kvarc_ret attention(struct test *t)
 {
 	const struct kvi_model_file m = { .head_channels = CHANNELS, .kv_heads = 1 };
-	struct room *r = t->room;
+	struct buffers *r = t->buffers;
 	struct kvi_cache cache = { .n = 0 };
 	fill(t, r->k, TOKENS * CHANNELS, 2);
 	fill(t, r->v, TOKENS * CHANNELS, 0);
@@ -229,8 +229,8 @@ kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc, const struct kvi_exact
                            const struct kvi_elementwise *elements, struct kvi_h128 *answer)
 {
 	struct test t = { .alloc = alloc, .kernels = kernels, .elementwise = elements };
-	t.room = kvi_malloc(alloc, sizeof *t.room);
-	if (!t.room)
+	t.buffers = kvi_malloc(alloc, sizeof *t.buffers);
+	if (!t.buffers)
 		return kvi_alloc_error(alloc);
 	uint64_t mode = kvi_fp_exact();
 	kvarc_ret ret = products(&t);
@@ -240,7 +240,7 @@ kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc, const struct kvi_exact
 	if (!ret)
 		ret = floats(&t);
 	kvi_fp_restore(mode);
-	kvi_free(alloc, t.room);
+	kvi_free(alloc, t.buffers);
 	*answer = t.chain;
 	return ret;
 }

@@ -105,8 +105,8 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer, kva
 	const struct kvi_model_layer *l = &m->layers[layer];
 	uint64_t w = m->width, hc = m->head_channels, f = m->ffn;
 	uint64_t q = m->heads * hc, kv = m->kv_heads * hc;
-	/* Whether there is a bias is what tells one kind of norm from the other; norms of
-	 * heads and of what branches give have none. */
+	/* LayerNorm has a bias, RMSNorm has none; nor have norms of heads and of the outputs
+	 * of attention and feed-forward part. */
 	enum presence bias = m->layer_norm ? ALWAYS : NEVER;
 	enum presence inner = m->layer_norm ? NEVER : MAYBE;
 	const struct engine_shape shapes[] = {

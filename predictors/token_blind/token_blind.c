@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* token_blind.c - the model on its own, and candidates in the places of its tokens */
+/* token_blind.c - runs of the model alone, and of candidates for its tokens */
 #include "token_blind.h"
 
 #include <stdio.h>

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * token_blind.h - what keys and values of a token are expected to be by the tokens before it
- * (spec/codecs/model.md 6)
+ * token_blind.h - prediction of the keys and values of a token from the tokens before it, without
+ * the token itself (spec/codecs/model.md 6)
  *
- * The model goes through the tokens on its own. From what its head says of the next one, either
- * the likeliest candidates are run in its place and mixed, or one row in place of an embedding.
+ * The model runs over the tokens on its own. From the lm_head's probabilities of the next token,
+ * either the likeliest candidates are run at its position and mixed, or one expected embedding is.
  */
 #ifndef KVI_TOKEN_BLIND_H
 #define KVI_TOKEN_BLIND_H
 
 #include "exact/engine.h"
 
-/* What a predictor is: 0: it sees the token; 1 to KVARC_BLIND_TOP_MAX candidates;
- * KVARC_BLIND_EMBEDDING. */
+/* Whether `blind` is a kind of predictor: 0: with the current token; 1 to KVARC_BLIND_TOP_MAX:
+ * number of candidates; KVARC_BLIND_EMBEDDING. */
 bool kvi_token_blind_known(unsigned blind);
-/* "top-4", "embedding". */
+/* Writes "top-4" or "embedding". */
 void kvi_token_blind_name(unsigned blind, char name[16]);
-/* The digest of the weights, or what takes its place: then the engine has a head. */
+/* The digest that identifies the predictor: with blind 0 that of the weights, else one of weights
+ * and kind, of an engine with an lm_head. */
 struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind);
 
 struct kvi_token_blind;

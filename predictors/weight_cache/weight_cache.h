@@ -50,8 +50,8 @@ bool kvi_weight_cache_parts(struct kvi_engine *e,
  * has one; else they are stored there afterwards, if that is possible. */
 kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o);
 
-/* Removes the least recently used of our files in a folder until they have so many bytes at most,
- * and what writers left behind that were killed. False: there are still more. */
+/* Removes the least recently used of our files in a folder until they take at most `bytes` bytes,
+ * and the temporary files of killed writers. False: there are still more. */
 bool kvi_weight_cache_evict(int folder, uint64_t bytes);
 
 #endif

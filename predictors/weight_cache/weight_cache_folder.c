@@ -19,12 +19,12 @@
 
 enum { NAME_BYTES = 64, WRITE_MAX = 1 << 30 };
 
-static void tell(const struct kvi_engine_options *o, kvarc_weights what, uint64_t bytes,
-                 const char *why)
+static void report(const struct kvi_engine_options *o, kvarc_weights what, uint64_t bytes,
+                   const char *why)
 {
 	const kvarc_weight_cache *c = o->cache;
-	if (c->tell)
-		c->tell(c->opaque, what, bytes, why);
+	if (c->report)
+		c->report(c->opaque, what, bytes, why);
 }
 
 static uint64_t limit(const struct kvi_engine_options *o)
@@ -95,7 +95,7 @@ static bool find(struct kvi_engine *e, const struct kvi_engine_options *o)
 		/* The last use: where that is not allowed, the file goes sooner. */
 		int ignored = futimens(fd, NULL);
 		(void)ignored;
-		tell(o, KVARC_WEIGHTS_FOUND, l.bytes, "");
+		report(o, KVARC_WEIGHTS_FOUND, l.bytes, "");
 	}
 	if (fd >= 0)
 		close(fd);
@@ -197,7 +197,7 @@ static void store(struct kvi_engine *e, const struct kvi_engine_options *o)
 	if (!o->cache || !o->cache->folder)
 		return;
 	if (!layout_of(e, o, &l)) {
-		tell(o, KVARC_WEIGHTS_NOT_KEPT, 0, "the model has just been written");
+		report(o, KVARC_WEIGHTS_NOT_KEPT, 0, "the model has just been written");
 		return;
 	}
 	if (l.bytes <= limit(o)) {
@@ -206,7 +206,7 @@ static void store(struct kvi_engine *e, const struct kvi_engine_options *o)
 		if (folder >= 0)
 			close(folder);
 	}
-	tell(o, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes, why ? why : "");
+	report(o, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes, why ? why : "");
 }
 
 kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o)

@@ -63,8 +63,8 @@ enum {
 	ALL = GATED | GPT2
 };
 
-/* A tensor: its names in both kinds of file, its place, its shape, which architectures
- * must and which may have it. */
+/* A tensor: its names in both kinds of file, the offset of its member, its shape, which
+ * architectures must and which may have it. */
 struct slot {
 	const char *gguf, *safetensors;
 	size_t place;

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "model_internal.h"
+#include "parse/st_header.h"
 
 #ifdef HAVE_JANSSON
 #include <jansson.h>
@@ -236,9 +237,12 @@ static void take_windows(struct reader *r, const struct kvi_model_file *m,
 {
 	const struct defaults *d = &defaults[r->arch];
 	const json_t *list = get(r->o, "layer_types");
-	const json_t *told = json_object_get(r->o, "sliding_window");
 	bool gemma3 = r->arch == KVI_ARCH_GEMMA3;
-	uint32_t window = told ? get_count(r, "sliding_window", 0) : r->mistral ? 4096 : d->window;
+	/* A null is not a missing value: there is no window. */
+	bool stated = json_object_get(r->o, "sliding_window") != NULL;
+	uint32_t window = stated       ? get_count(r, "sliding_window", 0)
+	                  : r->mistral ? 4096
+	                               : d->window;
 	if (!gemma3 && !r->mistral && !get_bool(r, "use_sliding_window", false))
 		window = 0;
 	if (!window)

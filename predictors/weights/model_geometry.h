@@ -11,7 +11,7 @@ struct kvi_model_geometry {
 	kvarc_track track;
 	kvarc_rope ropes[2]; /* frequencies are the model's */
 };
-/* pairing: KVARC_ROPE_*, of keys that turn. Returns OK, MEM, MEMLIMIT. */
+/* pairing: KVARC_ROPE_*, of keys with RoPE. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g, const struct kvi_alloc *alloc,
                                   const struct kvi_model_file *m, unsigned dtype, uint8_t pairing);
 /* Frees what kvi_model_geometry_make allocated. */

@@ -146,12 +146,4 @@ kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map in
 kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config, int *arch,
                           struct kvi_model_spec *spec, uint8_t **sliding, kvarc_error *error);
 
-/* JSON text that is an object, when its cost is within *room, which is reduced; release
- * with json_decref. name: for errors. */
-struct json_t;
-/* As said above; *root is NULL on failure. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (built
- * without jansson). */
-kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *buffer,
-                        struct json_t **root, kvarc_error *error);
-
 #endif

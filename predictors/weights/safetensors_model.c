@@ -14,28 +14,6 @@
 #include "util/bytes.h"
 #include "util/ckd.h"
 
-kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *room,
-                        struct json_t **root, kvarc_error *error)
-{
-	*root = NULL;
-	if (n > KVI_ST_HEADER_MAX)
-		return kvi_fail(error, KVARC_DATA,
-		                "%.80s: JSON of %zu bytes is more than the format allows", name, n);
-	/* The JSON library allocates by itself: bound that beforehand. */
-	if (n > *room / KVI_JSON_COST)
-		return kvi_fail(error, KVARC_MEMLIMIT,
-		                "%.80s: its JSON needs more memory than the limit: raise the limit",
-		                name);
-	*room -= (uint64_t)n * KVI_JSON_COST;
-	*root = json_loadb((const char *)p, n, JSON_REJECT_DUPLICATES, NULL);
-	if (json_is_object(*root))
-		return KVARC_OK;
-	json_decref(*root);
-	*root = NULL;
-	return kvi_fail(error, KVARC_DATA,
-	                "%.80s is damaged, its JSON cannot be read: download it again", name);
-}
-
 /* A header with the file it is of. */
 struct header {
 	const struct kvi_model_part *part;
@@ -44,7 +22,7 @@ struct header {
 	uint64_t data_bytes;
 };
 
-static kvarc_ret load_header(struct header *h, uint64_t *room, kvarc_error *error)
+static kvarc_ret load_header(struct header *h, uint64_t *budget, kvarc_error *error)
 {
 	const struct kvi_map *map = &h->part->map;
 	uint64_t n = map->n < 8 ? UINT64_MAX : kvi_load64(map->p);
@@ -54,7 +32,7 @@ static kvarc_ret load_header(struct header *h, uint64_t *room, kvarc_error *erro
 		                h->part->name);
 	h->data = map->p + 8 + n;
 	h->data_bytes = map->n - 8 - n;
-	return kvi_json_load(map->p + 8, (size_t)n, h->part->name, room, &h->root, error);
+	return kvi_json_load(map->p + 8, (size_t)n, h->part->name, budget, &h->root, error);
 }
 
 static void set_type(struct kvi_weight *w, const char *dtype, unsigned *bytes)
@@ -130,10 +108,10 @@ struct st_loader {
 
 static kvarc_ret load_tensors(struct st_loader *l)
 {
-	uint64_t room = l->m->alloc->limit;
+	uint64_t budget = l->m->alloc->limit;
 	size_t n = 0;
 	for (size_t i = 0; i < l->n; i++) {
-		kvarc_ret ret = load_header(&l->headers[i], &room, l->error);
+		kvarc_ret ret = load_header(&l->headers[i], &budget, l->error);
 		if (ret)
 			return ret;
 		n += json_object_size(l->headers[i].root);
@@ -247,11 +225,11 @@ static kvarc_ret read_index(const struct kvi_alloc *alloc, const json_t *root,
                             struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error)
 {
 	json_t *map = json_object_get(root, "weight_map"), *v;
-	size_t n = 0, room = json_object_size(map);
+	size_t n = 0, capacity = json_object_size(map);
 	const char *key;
 	kvarc_ret ret = KVARC_OK;
-	const char **names = room ? kvi_array(alloc, room, sizeof *names) : NULL;
-	if (!room)
+	const char **names = capacity ? kvi_array(alloc, capacity, sizeof *names) : NULL;
+	if (!capacity)
 		return kvi_fail(error, KVARC_DATA,
 		                "the index of the model names no files: download it again");
 	if (!names)
@@ -276,11 +254,11 @@ static kvarc_ret read_index(const struct kvi_alloc *alloc, const json_t *root,
 kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map index,
                                 struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error)
 {
-	uint64_t room = alloc->limit;
+	uint64_t budget = alloc->limit;
 	json_t *root;
 	*parts = NULL;
 	*n_parts = 0;
-	kvarc_ret ret = kvi_json_load(index.p, index.n, "model.safetensors.index.json", &room,
+	kvarc_ret ret = kvi_json_load(index.p, index.n, "model.safetensors.index.json", &budget,
 	                              &root, error);
 	if (ret)
 		return ret;

@@ -19,8 +19,8 @@ static struct {
 	bool on;
 } the;
 
-/* A kvarc_weight_cache's tell. */
-static void tell(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
+/* kvarc_weight_cache.report */
+static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
 {
 	char size[32];
 
@@ -79,7 +79,7 @@ bool weights_init(const struct options *o)
 	else if (*folder && strcmp(folder, "off") != 0)
 		the.on = snprintf(the.folder, PATH_BYTES, "%s", folder) < PATH_BYTES;
 	the.cache.folder = the.folder;
-	the.cache.tell = tell;
+	the.cache.report = report;
 	return true;
 }
 

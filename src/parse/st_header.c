@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* st_header.c - the entries of a safetensors header */
+/* st_header.c - JSON of bounded cost, and the entries of a safetensors header */
 #include "config.h"
 
 #include "st_header.h"
@@ -8,6 +8,29 @@
 #include <jansson.h>
 
 #include "util/ckd.h"
+#include "util/error.h"
+
+kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
+                        struct json_t **root, kvarc_error *error)
+{
+	*root = NULL;
+	if (n > KVI_ST_HEADER_MAX)
+		return kvi_fail(error, KVARC_DATA,
+		                "%.80s: JSON of %zu bytes is more than the format allows", name, n);
+	/* The JSON library allocates by itself: bound that beforehand. */
+	if (n > *budget / KVI_JSON_COST)
+		return kvi_fail(error, KVARC_MEMLIMIT,
+		                "%.80s: its JSON needs more memory than the limit: raise the limit",
+		                name);
+	*budget -= (uint64_t)n * KVI_JSON_COST;
+	*root = json_loadb((const char *)p, n, JSON_REJECT_DUPLICATES, NULL);
+	if (json_is_object(*root))
+		return KVARC_OK;
+	json_decref(*root);
+	*root = NULL;
+	return kvi_fail(error, KVARC_DATA,
+	                "%.80s is damaged, its JSON cannot be read: download it again", name);
+}
 
 /* A count or offset: an integer that is not negative. */
 static bool get_count(const json_t *v, uint64_t *n)

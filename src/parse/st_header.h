@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* st_header.h - the entries of a safetensors header */
+/* st_header.h - JSON of bounded cost, and the entries of a safetensors header */
 #ifndef KVI_ST_HEADER_H
 #define KVI_ST_HEADER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "kvarc.h"
 
 /* Limits of the format and of the memory that parsing it may take. */
 enum {
@@ -26,6 +28,14 @@ struct kvi_st_entry {
 
 /* An object of jansson. */
 struct json_t;
+/*
+ * Parses n bytes of JSON whose root is an object. The library's memory is bounded beforehand:
+ * KVI_JSON_COST per byte must fit *budget, which is reduced by it. name: of the file, for messages.
+ * Release *root with json_decref; it is NULL on failure. Returns OK, DATA (too large, damaged),
+ * MEMLIMIT.
+ */
+kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
+                        struct json_t **root, kvarc_error *error);
 /* Takes {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, which ends within
  * data_bytes; x->dtype points into v. False: not valid. */
 bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x);

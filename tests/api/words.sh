@@ -9,10 +9,10 @@ set -eu
 . "${srcdir:-.}/tests/api/common.sh"
 cd "$srcdir"
 list=tests/api/words.txt
-strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man bench/METHOD.md spec/codecs src/train src/eval
+strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec/codecs src/train src/eval
 	src/util src/tables src/parse src/format src/kernels src/numeric src/profile src/predict
-	src/writer"
-later="include src predictors gpu tests fuzz bench examples"
+	src/writer predictors bench examples"
+later="include src gpu tests fuzz"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 

@@ -22,7 +22,7 @@ static struct {
 	char why[80];
 } told;
 
-static void tell(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
+static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
 {
 	(void)opaque;
 	told.found += what == KVARC_WEIGHTS_FOUND;
@@ -32,7 +32,7 @@ static void tell(void *opaque, kvarc_weights what, uint64_t bytes, const char *w
 	snprintf(told.why, sizeof told.why, "%s", why);
 }
 
-static kvarc_weight_cache cache = { .folder = where, .tell = tell };
+static kvarc_weight_cache cache = { .folder = where, .report = report };
 
 /* Longer than a tick of a file system's clock: what was written before counts as settled. */
 static void settle(void)
