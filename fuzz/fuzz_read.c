@@ -27,7 +27,7 @@ kvarc_ret fuzz_read_all(kvarc_reader *r)
 		if (ret != KVARC_OK)
 			return ret;
 		FUZZ_CHECK(seg.n >= 1 && seg.n <= 256);
-		/* lost only in salvage, which then has something to tell */
+		/* lost only in salvage, which then reports damage */
 		FUZZ_CHECK(seg.positions || kvarc_reader_damage(r, NULL, NULL));
 		for (uint32_t t = 0; t < seg.n && seg.positions; t++)
 			s.sum += (uint64_t)seg.positions[t] + (uint64_t)(seg.ids ? seg.ids[t] : 0);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Runs the libFuzzer targets of the build in the current folder, one after another.
-# run.sh SECONDS [TARGET...]; stops at the first finding of a target, goes on
+# run.sh SECONDS [TARGET...]; stops at the first finding of a target, continues
 # with the next one, and exits 1 when there was any.
 set -eu
 

@@ -56,8 +56,8 @@ static void replay_bytes(const uint8_t *p, size_t n, bool fail)
 	}
 }
 
-/* Room for parameters and tail follows the n bytes. Of the many files that are
- * bad in one place three modes are enough. */
+/* The buffer has space for parameters and tail behind the n bytes. Of the many files that
+ * are bad at one offset three modes are enough. */
 static void replay_bare(uint8_t *p, size_t n, bool all)
 {
 	for (size_t m = 0; m < (all ? sizeof modes : 3); m++) {

@@ -113,7 +113,7 @@ static void change(struct file *f, const uint8_t *data, size_t n, uint8_t mode)
 		f->n -= data[0] % f->n;
 }
 
-/* Hashes of the parts, of which the right file tells where they are, and of the header. */
+/* Hashes of the header and of the parts, whose offsets the right file states. */
 static void seal(struct file *f, const struct file *right, const struct kvi_weight_cache_layout *l)
 {
 	size_t at = l->header;

@@ -24,11 +24,11 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 		return;
 	fuzz_ask_all(r);
 	kvarc_ret ret = env->mode & 1 ? fuzz_unpack_all(r) : fuzz_read_all(r);
-	/* what is damaged is told, not returned, unless nothing can go on */
+	/* damage is reported, not returned, unless nothing more can be read */
 	FUZZ_CHECK(ret != KVARC_FORMAT);
-	uint64_t told = 0;
-	uint64_t count = kvarc_reader_damage(r, on_damage, &told);
-	FUZZ_CHECK(count == told);
+	uint64_t reported = 0;
+	uint64_t count = kvarc_reader_damage(r, on_damage, &reported);
+	FUZZ_CHECK(count == reported);
 	kvarc_loss all, one;
 	uint64_t bytes = 0;
 	if (kvarc_reader_loss(r, UINT32_MAX, &all) == KVARC_OK) {

@@ -70,7 +70,7 @@ struct look {
 	const struct golden *g;
 	bool wrong;      /* a byte that is not the original's */
 	uint64_t blocks; /* delivered */
-	uint64_t tokens; /* each tensor has all of the first so many */
+	uint64_t tokens; /* every tensor has all tokens before this one */
 	uint64_t have[16];
 };
 
@@ -235,7 +235,7 @@ static void add(struct counts *sum, const struct counts *n)
 		sum->lost_most = n->lost_most;
 }
 
-/* Shares the places among processes; a crash of one fails the test. */
+/* Divides the offsets among processes; a crash of one fails the test. */
 static struct counts share(const struct golden *g)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -11,8 +11,8 @@ cd "$srcdir"
 list=tests/api/words.txt
 strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec/codecs src/train src/eval
 	src/util src/tables src/parse src/format src/kernels src/numeric src/profile src/predict
-	src/writer predictors bench examples"
-later="include src gpu tests fuzz"
+	src/writer predictors bench examples tests gpu fuzz"
+later="include src"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 

@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # What the cases share.
 
-# kv ARGUMENT...: runs the command, then tells its exit status on stderr if it
+# kv ARGUMENT...: runs the command, then prints its exit status on stderr if it
 # is not 0.
 kv() {
 	kv_status=0
@@ -41,11 +41,11 @@ has_safetensors() {
 		"$KVARC" info probe.kva | grep -q '^  cache' && rm -f probe.kva
 }
 
-# Places in an archive, which move whenever the coder gets better.
-places() {
+# hide_offsets: a filter; hides offsets in an archive, which move whenever the coder gets better.
+hide_offsets() {
 	sed -E 's/(byte|frame|offset|layer) [0-9]+/\1 N/g
 		s/(key|value), tokens/KIND, tokens/
-		s/in [0-9]+ places?/in N places/; s/and [0-9]+ more/and N more/
+		s/in [0-9]+ place(s|)/in N place(s)/; s/and [0-9]+ more/and N more/
 		s/[0-9]+(\.[0-9]+)? [kM]?B after/N after/' | uniq
 }
 

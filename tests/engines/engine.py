@@ -5,8 +5,8 @@
 engine.py MODEL.gguf FOLDER TYPE FLASH save|restore NAME
 
 TYPE is the cache type (f16, bf16, q8_0), FLASH 1 or 0. `save` reads a prompt,
-saves slot 0 as FOLDER/NAME and goes on; `restore` restores FOLDER/NAME in a new
-server and goes on with the same words. Prints one JSON line: the next 16 tokens
+saves slot 0 as FOLDER/NAME and continues; `restore` restores FOLDER/NAME in a new
+server and continues with the same words. Prints one JSON line: the next 16 tokens
 (greedy) with their probabilities, and how many tokens came from the cache.
 Listens on loopback only; ends by itself.
 """

@@ -177,7 +177,7 @@ static kvarc_ret items(struct digest *d)
 	kvarc_reader_close(&r);
 	for (size_t i = 0; ret == KVARC_OK && i < d->n_items; i++)
 		if (!d->items[i].p)
-			ret = KVARC_PROG; /* an item was not given back */
+			ret = KVARC_PROG; /* an item was not delivered */
 	return ret;
 }
 

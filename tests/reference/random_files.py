@@ -114,7 +114,7 @@ def coded_chunk(rng, w, number, t, rope, first, heads, n):
     sequence = w.params(number, params, first, heads, method=rng.below(2))
     channels, rows = find_constant(n, columns, values)
     channels = some(rng, channels)
-    # Rows that are constant in what the named channels leave.
+    # Rows that are constant in the residual of the named channels.
     rows = [r for r in rows if len(
         {values[r * columns + c] for c in range(columns)
          if c not in channels}) == 1]

@@ -142,7 +142,7 @@ static void choose_sources(const struct cache *c, struct kvi_model *m, uint64_t 
 /* The first lower source, of the same shape, is copied: 2^10 / 2^10. */
 static void fill_model(struct kvi_model *m, uint64_t *seed)
 {
-	size_t room = kvi_head_stride(m);
+	size_t stride = kvi_head_stride(m);
 	for (size_t c = 0; c < m->C; c++) {
 		size_t head = c / m->head_channels, s = c % m->head_channels;
 		bool own = m->n_lower && m->lower[0].scope;
@@ -151,7 +151,7 @@ static void fill_model(struct kvi_model *m, uint64_t *seed)
 		m->mean[c] = s < m->rotary ? 0 : (int32_t)(rand_next(seed) % 99);
 		if (m->a_stride) {
 			m->qa[c] = 10;
-			m->a[c * m->a_stride + (own ? 0 : head * room) + s] = 1 << 10;
+			m->a[c * m->a_stride + (own ? 0 : head * stride) + s] = 1 << 10;
 		}
 		/* Something small of the first slot of the first source. */
 		if (m->b_stride && (m->n_same || c >= 2)) {
@@ -187,7 +187,7 @@ static void add_models(struct kvi_profile *p, const struct cache *c, unsigned le
 	}
 }
 
-kvarc_profile *profile_make(const struct cache *c, uint64_t seed)
+kvarc_profile *layers_profile(const struct cache *c, uint64_t seed)
 {
 	const kvarc_common common = KVARC_COMMON_INIT;
 	kvarc_profile *h;

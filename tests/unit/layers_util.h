@@ -20,6 +20,6 @@ void cache_make_layers(struct cache *c, const struct layers_shape *s, uint64_t s
  * scopes, scales and tables at random; the first source is copied, the rest
  * have small random coefficients.
  */
-kvarc_profile *profile_make(const struct cache *c, uint64_t seed);
+kvarc_profile *layers_profile(const struct cache *c, uint64_t seed);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* made_caches.c - reads tests/data/models/caches.zst (make_caches.py tells its layout) */
+/* made_caches.c - reads tests/data/models/caches.zst (make_caches.py states its layout) */
 #include "made_caches.h"
 
 #include <stdio.h>

@@ -127,7 +127,7 @@ static void fill(struct cache *c, const kvarc_predictor *p, int exact)
 
 static void make_cache(struct cache *c, const kvarc_predictor *p, unsigned dtype, int exact)
 {
-	/* A copy: tests put another predictor in the place of the model. It is always the same. */
+	/* A copy: tests replace the model by another predictor. It is always the same. */
 	static uint64_t freqs[CHANNELS / 2];
 	const struct kvi_model_rope *r = &kvi_predictor_file(p)->ropes[0];
 	assert_int_equal(r->rotary, CHANNELS);

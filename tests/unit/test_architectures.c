@@ -48,7 +48,7 @@ static struct kvi_model_file *open_model(const char *name, bool gguf)
 	return m;
 }
 
-/* The channels that turn together are i and i + rotary / 2; in slots they are neighbours. */
+/* RoPE rotates channels i and i + rotary / 2 together; in slots they are neighbours. */
 static void to_slots(const struct kvi_model_file *m, size_t layer, float *x)
 {
 	const struct kvi_model_rope *rope = &m->ropes[m->layers[layer].rope];

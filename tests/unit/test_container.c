@@ -72,7 +72,7 @@ static void test_frame(void **state)
 	assert_int_equal(back.payload_bytes, 77);
 	assert_int_equal(back.decoded_bytes, 1000);
 	assert_int_equal(back.sequence, h.sequence);
-	/* bound to its place and its file */
+	/* bound to its offset and its file */
 	assert_false(kvi_frame_head_parse(&back, b, sync, 4104));
 	assert_false(kvi_frame_head_parse(&back, b, sync + 1, 4096));
 	for (int bit = 0; bit < 8 * KVI_FRAME_HEAD_BYTES; bit++) {

@@ -210,7 +210,7 @@ static void test_parts(void **state)
 	cache_free(&c);
 }
 
-/* Who asks for a tier, or for a model, gets no copies. */
+/* A call that asks for a tier or a model gets no copies. */
 static void test_asked(void **state)
 {
 	const kvarc_range range = { 0, 0, LAYERS, 0, SEGMENT };
@@ -327,7 +327,7 @@ static void test_twice(void **state)
 	cache_free(&c);
 }
 
-/* What is appended comes behind the bytes that are there: no code is made anew. */
+/* Appended frames come behind the bytes that are there: nothing is coded again. */
 static void test_append(void **state)
 {
 	struct memfile f = { .fail_at = -1 };

@@ -253,8 +253,7 @@ static void test_appends(void **state)
 	}
 }
 
-/* First and last tokens that stay exact win over what is dropped, and tokens nothing is told of
- * stay. */
+/* First and last tokens that stay exact are never dropped; neither are tokens without a plan. */
 static void test_exact_wins(void **state)
 {
 	static int16_t rate[TOKENS];

@@ -311,7 +311,7 @@ static double error_of(const struct engine_result *r, const struct doubles *d, u
 static const struct kvi_arithmetic w8a8 = { 0, 0, false }, w8a15 = { 1, 0x1f, false },
 				   w15a15 = { 0x1f, 0x1f, false }, fp8 = { 0, 0, true };
 
-/* Of each head some channels turn, or all. */
+/* RoPE rotates some channels of each head, or all. */
 static void close_to_doubles(uint32_t rotary)
 {
 	struct engine_model m;

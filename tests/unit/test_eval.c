@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_eval.c - evaluations: caches of all shapes behind the same text, through archives, and what
- * shows that an evaluation is worth nothing */
+ * shows that an evaluation is not valid */
 #include <math.h>
 #include <stdio.h>
 
@@ -314,7 +314,7 @@ static void test_archives(void **state)
 	kvarc_predictor_close(&p);
 }
 
-/* ---- evaluations that are worth nothing ---- */
+/* ---- evaluations that are not valid ---- */
 
 static kvarc_ret put_nothing(struct kvi_run *run, size_t layer, size_t at, const float *k,
                              const float *v, size_t stride, size_t n)

@@ -153,17 +153,17 @@ static struct kvi_features *features(const struct kvi_model *m, size_t n)
 	return f;
 }
 
-/* r of a slot, and its coefficient by its place in the file. */
+/* r of a slot, and its coefficient by its index in the file. */
 static int64_t part(const struct kvi_model *m, const struct kvi_features *f, const int16_t *d,
                     size_t t)
 {
-	size_t room = kvi_head_stride(m);
+	size_t stride = kvi_head_stride(m);
 	int64_t sum = 0;
 	for (size_t h = 0; h < m->heads; h++)
 		for (size_t s = 0; s < m->head_channels; s++)
-			sum += (int64_t)d[h * room + s] *
-			       f->r[((t / 32 * m->heads + h) * room / 2 + s / 2) * 64 + t % 32 * 2 +
-			            s % 2];
+			sum += (int64_t)d[h * stride + s] *
+			       f->r[((t / 32 * m->heads + h) * stride / 2 + s / 2) * 64 +
+			            t % 32 * 2 + s % 2];
 	return sum;
 }
 

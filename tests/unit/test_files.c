@@ -152,7 +152,7 @@ static void every_byte_comes_back(void **unused)
 		}
 }
 
-/* Members of a container in its place, when they are asked for. */
+/* Members of a container instead of it, on request. */
 static void members(void **unused)
 {
 	needs_all_parts();

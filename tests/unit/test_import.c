@@ -463,8 +463,8 @@ static void parts_left_out(void **unused)
 		kvarc_import *im = open_blob(&b, cases[i].file, &o);
 		const char *note = kvarc_import_note(im);
 		bool there = i ? reads_containers() : reads_safetensors();
-		bool told = note && strstr(note, cases[i].part);
-		assert_int_equal(told, !there);
+		bool found = note && strstr(note, cases[i].part);
+		assert_int_equal(found, !there);
 		assert_int_equal(im->geometry.n_tensors > 0, there);
 		kvarc_import_close(&im);
 		blob_free(&b);

@@ -23,7 +23,7 @@ static uint64_t freq[PAIRS];
 static const kvarc_rope ropes[2] = { { KVARC_ROPE_HALF, ROTARY, freq },
 	                             { KVARC_ROPE_INTERLEAVED, ROTARY, freq } };
 
-/* A profile with a basis for keys that turn, and one for values. */
+/* A profile with a basis for keys with RoPE, and one for values. */
 struct klt_world {
 	struct kvi_profile *profile;
 	const struct kvi_model *model;
@@ -191,7 +191,7 @@ static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 	return first;
 }
 
-/* Of slots that count once, or twice; of every so many tokens, from one on. */
+/* Slots have weight one or two; tokens from `first` on, in steps. */
 static double error_of(const struct klt_world *w, bool twice, size_t first, size_t step)
 {
 	double sum = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_klt_below.c - transforms of what other tensors leave, through writer and reader */
+/* test_klt_below.c - transforms of the residual of a prediction from other tensors, in archives */
 #include <math.h>
 
 #include "codecs/codec.h"
@@ -172,7 +172,7 @@ static void read_part(struct below *b, unsigned isa)
 	}
 }
 
-/* Whoever reads, and whoever wrote, has the same elements. */
+/* Reader and writer have the same elements. */
 static void test_round_trip(void **state)
 {
 	static const uint8_t dtypes[] = { KVARC_F32, KVARC_BF16, KVARC_F16 };

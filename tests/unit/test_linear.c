@@ -71,7 +71,7 @@ static void clear_gaps(int16_t *rows, const struct kvi_model *m, size_t stride,
 
 static void clear_later(struct kvi_model *m)
 {
-	size_t own = 0, room = kvi_head_stride(m);
+	size_t own = 0, stride = kvi_head_stride(m);
 	bool one = m->flags & KVI_MODEL_SELF_HEAD;
 	for (unsigned i = 0; i < m->n_same; i++)
 		own += (m->same[i].scope ? 1 : m->same[i].model->heads) *
@@ -82,7 +82,7 @@ static void clear_later(struct kvi_model *m)
 		if (s < m->rotary)
 			s &= ~(size_t)1;
 		for (size_t i = 0; i < m->b_stride - own; i++) {
-			size_t from = i / room, slot = i % room;
+			size_t from = i / stride, slot = i % stride;
 			if (one ? slot >= s
 			        : from > h || (from == h && slot >= s) || slot >= m->head_channels)
 				row[i] = 0;

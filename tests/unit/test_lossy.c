@@ -506,7 +506,7 @@ static void test_parse(void **state)
 	assert_int_equal(kvarc_lossy_parse(&l, NULL, &e), KVARC_PROG);
 }
 
-/* The same numbers, told by a program. */
+/* The same numbers, passed by a program. */
 static void test_options(void **state)
 {
 	struct memfile f = { .fail_at = -1 };

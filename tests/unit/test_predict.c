@@ -106,7 +106,7 @@ static void test_round_trips(void **state)
 		struct layers_shape s = random_shape(&seed);
 		struct cache c;
 		cache_make_layers(&c, &s, seed);
-		kvarc_profile *p = profile_make(&c, rand_next(&seed));
+		kvarc_profile *p = layers_profile(&c, rand_next(&seed));
 		int level = 2 + i % 2;
 		struct memfile first = { .fail_at = -1 };
 		static const unsigned threads[] = { 1, 2, 8 };
@@ -173,7 +173,7 @@ static void test_missing(void **state)
 	struct cache c;
 	(void)state;
 	cache_make_layers(&c, &usual, 3);
-	kvarc_profile *p = profile_make(&c, 4), *other = profile_make(&c, 5);
+	kvarc_profile *p = layers_profile(&c, 4), *other = layers_profile(&c, 5);
 	for (int embed = 0; embed < 2; embed++) {
 		const kvarc_profile *const wrong[] = { other };
 		const kvarc_profile *const both[] = { other, p };
@@ -204,7 +204,7 @@ static void test_missing(void **state)
 			                 want != KVARC_OK);
 			f.pipe = false;
 			cache_free(&back);
-			/* What is in the file can be told all the same. */
+			/* The information about the file is still available. */
 			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
 			assert_int_equal(kvarc_reader_predictor(r, 0, &info), KVARC_OK);
 			assert_int_equal(info.level, 3);
@@ -236,7 +236,7 @@ static void test_wrong_profile(void **state)
 	wide.channels = 14;
 	cache_make_layers(&c, &usual, 6);
 	cache_make_layers(&d, &wide, 6);
-	kvarc_profile *p = profile_make(&d, 7);
+	kvarc_profile *p = layers_profile(&d, 7);
 	kvarc_writer_options o = options(2, p, 1);
 	o.common.error = &e;
 	assert_int_equal(cache_write(&c, &f, &o), KVARC_PREDICTOR);
@@ -308,7 +308,7 @@ static void test_salvage(void **state)
 	cache_make_layers(&c, &usual, 8);
 	for (size_t i = 0; i < c.g.n_tensors; i++)
 		all += cache_bytes(&c, i);
-	kvarc_profile *p = profile_make(&c, 9);
+	kvarc_profile *p = layers_profile(&c, 9);
 	for (int embed = 0; embed < 2; embed++) {
 		kvarc_writer_options wo = options(3, p, 2);
 		wo.flags |= embed ? KVARC_WRITE_EMBED_PROFILE : 0;
@@ -358,7 +358,7 @@ static void test_flips(void **state)
 	s.channels = 8;
 	s.tokens = 40;
 	cache_make_layers(&c, &s, 10);
-	kvarc_profile *p = profile_make(&c, 11);
+	kvarc_profile *p = layers_profile(&c, 11);
 	kvarc_writer_options wo = options(3, p, 1);
 	wo.flags |= KVARC_WRITE_EMBED_PROFILE;
 	struct memfile f = written(&c, &wo);
@@ -394,7 +394,7 @@ static void test_repeats(void **state)
 	memcpy(c.positions[1], c.positions[0], 4 * c.n[0]);
 	/* One chunk in the middle differs. */
 	c.data[7][3000] ^= 1;
-	kvarc_profile *p = profile_make(&c, 13);
+	kvarc_profile *p = layers_profile(&c, 13);
 	const kvarc_profile *const list[] = { p };
 	for (int level = 2; level <= 3; level++)
 		for (unsigned threads = 1; threads <= 4; threads += 3) {
@@ -431,7 +431,7 @@ static void test_missing_layers(void **state)
 	(void)state;
 	s.layers = 4;
 	cache_make_layers(&c, &s, 14);
-	kvarc_profile *p = profile_make(&c, 15);
+	kvarc_profile *p = layers_profile(&c, 15);
 	const kvarc_profile *const list[] = { p };
 	cache_make_layers(&upper, &s, 14);
 	upper.g.n_tensors -= 2; /* layer 0 is the first two */
@@ -521,7 +521,7 @@ static void test_cut(void **state)
 	(void)state;
 	s.layers = 4;
 	cache_make_layers(&c, &s, 18);
-	kvarc_profile *p = profile_make(&c, 19);
+	kvarc_profile *p = layers_profile(&c, 19);
 	const kvarc_profile *const list[] = { p };
 	kvarc_writer_options wo = options(3, p, 2);
 	struct memfile f = written(&c, &wo);
@@ -559,7 +559,7 @@ static void test_memory(void **state)
 	s.layers = 2;
 	s.tokens = 50;
 	cache_make_layers(&c, &s, 16);
-	kvarc_profile *p = profile_make(&c, 17);
+	kvarc_profile *p = layers_profile(&c, 17);
 	kvarc_writer_options wo = options(3, p, 1);
 	wo.flags |= KVARC_WRITE_EMBED_PROFILE;
 	struct memfile good = written(&c, &wo);

@@ -202,7 +202,7 @@ static void test_failing_fetch(void **state)
 	world_close(&w);
 }
 
-/* What is not finite, and what is constant, is coded otherwise; the model goes on. */
+/* Constant rows and values that are not finite are coded otherwise; the model continues. */
 static void test_odd_values(void **state)
 {
 	struct world w;

@@ -192,13 +192,13 @@ static struct kvi_profile *complete(void)
 		p->set_freq[i] = i % 41 ? 1 : 2008;
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "a", "1"), 0);
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "b", "2"), 0);
-	static const uint8_t places[7][3] = { { 2, 0, 0 }, { 3, 0, 0 }, { 3, 0, 1 }, { 3, 1, 0 },
-		                              { 3, 1, 1 }, { 6, 0, 0 }, { 6, 0, 1 } };
+	static const uint8_t keys[7][3] = { { 2, 0, 0 }, { 3, 0, 0 }, { 3, 0, 1 }, { 3, 1, 0 },
+		                            { 3, 1, 1 }, { 6, 0, 0 }, { 6, 0, 1 } };
 	for (size_t i = 0; i < 7; i++) {
 		struct kvi_model *m = &p->models[i];
-		*m = (struct kvi_model){ .level = places[i][0],
-			                 .layer = places[i][1],
-			                 .kind = places[i][2],
+		*m = (struct kvi_model){ .level = keys[i][0],
+			                 .layer = keys[i][1],
+			                 .kind = keys[i][2],
 			                 .heads = 2,
 			                 .head_channels = 5 };
 	}
@@ -363,7 +363,7 @@ static void test_rules(void **state)
 		rules[i].f(p, &p->models[4]);
 		if (parse_again(p) != rules[i].ret)
 			fail_msg("rule %zu", i);
-		/* a trainer is told the same */
+		/* a trainer gets the same answer */
 		kvarc_ret ret = kvi_profile_finish(p);
 		if (ret != rules[i].ret)
 			fail_msg("rule %zu in finish", i);
@@ -372,7 +372,7 @@ static void test_rules(void **state)
 	end();
 }
 
-/* What a trainer alone can do: change the shape after room was made. */
+/* What a trainer alone can do: change the shape after the buffer was allocated. */
 static void test_finish(void **state)
 {
 	(void)state;
@@ -395,7 +395,7 @@ static void test_finish(void **state)
 	end();
 }
 
-/* One model of a small profile: its place, heads x channels and one source. */
+/* One model of a small profile: its level, layer and kind, heads x channels, one source. */
 enum {
 	LEVEL,
 	LAYER,

@@ -159,7 +159,7 @@ static void test_rules(void **state)
 	assert_int_equal(kvi_model_reserve(p, &m[0]), KVARC_OK);
 	assert_int_equal(answer(p), KVARC_DATA);
 	m[1].flags = 0;
-	/* its room was made for a correction */
+	/* its buffer was allocated for a correction */
 	assert_int_equal(kvi_profile_finish(p), KVARC_DATA);
 	assert_int_equal(kvi_model_reserve(p, &m[1]), KVARC_OK);
 	assert_int_equal(answer(p), KVARC_OK);

@@ -103,7 +103,7 @@ static void test_merge(void **state)
 	assert_true(merged > SEEDS / 4 && added > SEEDS / 4);
 }
 
-/* Too little memory is told, and all of it comes back. */
+/* Too little memory is an error, and all memory is freed. */
 static void test_merge_memory(void **state)
 {
 	(void)state;

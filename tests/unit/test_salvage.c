@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_salvage.c - damaged and cut files: everything is noticed, what is whole is given back */
+/* test_salvage.c - damaged and cut files: everything is noticed, whole parts are decoded */
 #include "stream_util.h"
 
 #include "codecs/codec.h"
@@ -249,10 +249,10 @@ static kvarc_ret salvage(struct cache *to, struct memfile *f, struct damages *al
 		assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, to), KVARC_OK);
 	assert_int_equal(ret, KVARC_END);
 	assert_int_equal(kvarc_reader_get_info(r, info), KVARC_OK);
-	uint64_t places = kvarc_reader_damage(r, note, all);
-	assert_int_equal(places, all->n);
+	uint64_t count = kvarc_reader_damage(r, note, all);
+	assert_int_equal(count, all->n);
 	assert_int_equal(kvarc_reader_loss(r, UINT32_MAX, &all->loss), KVARC_OK);
-	assert_int_equal(all->loss.places, places);
+	assert_int_equal(all->loss.places, count);
 	assert_int_equal(kvarc_reader_loss(r, 4096, &all->loss), KVARC_GEOMETRY);
 	assert_int_equal(kvarc_reader_loss(r, 0, &all->loss), KVARC_OK);
 	kvarc_reader_close(&r);
@@ -504,8 +504,8 @@ static void test_index_tells(void **state)
 	cache_free(&c);
 }
 
-/* verify with a callback tells the places and still says DATA. */
-static void test_verify_tells(void **state)
+/* kvarc_reader_verify with a callback reports the damage and still returns DATA. */
+static void test_verify_reports(void **state)
 {
 	struct cache c;
 	struct damages all = { .n = 0 };
@@ -555,7 +555,7 @@ static void test_random_damage(void **state)
 	}
 }
 
-/* An archive without footer, with n more frames of a type that decode to so many bytes. */
+/* An archive without footer, with n more frames of a type, each of which decodes to `bytes` bytes. */
 static struct memfile with_frames(uint16_t type, unsigned n, size_t bytes)
 {
 	struct cache c;
@@ -629,7 +629,7 @@ int main(void)
 		cmocka_unit_test(test_superblock),
 		cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_index_tells),
-		cmocka_unit_test(test_verify_tells),
+		cmocka_unit_test(test_verify_reports),
 		cmocka_unit_test(test_metadata_bombs),
 		cmocka_unit_test(test_random_damage),
 	};

@@ -142,7 +142,7 @@ static void try_one(struct blob *slot, struct blob *archive, size_t bytes, bool 
 	blob_free(&out);
 }
 
-/* An archive that is cut, then one that is damaged, every so many bytes: slots of just
+/* An archive that is cut, then one that is damaged, every STEP bytes: slots of just
  * these lengths come out. */
 static void salvage_everywhere(const char *name, const unsigned *lengths, size_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_scores.c - scores of tokens by a model, and evaluations of what they leave out */
+/* test_scores.c - scores of tokens by a model, and evaluations of tiers that drop tokens by them */
 #include <math.h>
 #include <stdio.h>
 
@@ -277,7 +277,7 @@ static void test_eval_drops(void **state)
 	kvarc_predictor_close(&p);
 }
 
-/* Tiers that go by scores have those of each sequence, if the evaluation makes some. */
+/* Tiers that need scores get those of each sequence if the evaluation makes some. */
 static void test_eval_scores(void **state)
 {
 	kvarc_predictor *p = open_data("llama.gguf");

@@ -27,13 +27,13 @@ static struct kvi_range_part any_part(unsigned kind)
 
 static void test_range(void **state)
 {
-	enum { ROOM = KVI_RANGE_SYMBOL_BYTES * SYMBOLS + KVI_RANGE_END_BYTES };
+	enum { CAPACITY = KVI_RANGE_SYMBOL_BYTES * SYMBOLS + KVI_RANGE_END_BYTES };
 	(void)state;
 	for (unsigned round = 0; round < 3000; round++) {
 		struct kvi_range_part parts[SYMBOLS];
 		struct kvi_range_encoder e;
 		struct kvi_range_decoder d;
-		uint8_t code[ROOM + 1];
+		uint8_t code[CAPACITY + 1];
 		size_t n = 1 + rnd() % SYMBOLS;
 		kvi_range_begin(&e, code);
 		for (size_t i = 0; i < n; i++) {

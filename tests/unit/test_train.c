@@ -244,16 +244,16 @@ static void test_pairings(void **state)
 	}
 }
 
-struct told {
+struct measured_sums {
 	const struct cache *c;
 	size_t n;
 	unsigned last; /* stage */
 	double bits;   /* there, of all tensors */
 };
 
-static void tell(void *opaque, const kvarc_measured *m)
+static void add_measured(void *opaque, const kvarc_measured *m)
 {
-	struct told *t = opaque;
+	struct measured_sums *t = opaque;
 	const kvarc_tensor *x = &t->c->tensors[m->tensor];
 	uint32_t width = x->heads * x->channels;
 	double sum = 0;
@@ -280,17 +280,19 @@ static void test_stages(void **state)
 			kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 			make(&c, &shapes[i], i / 2 % 2, 4);
 			kvarc_profile *p = train(&c);
-			struct told t = { &c, 0, level, 0 };
+			struct measured_sums t = { &c, 0, level, 0 };
 			double bits = packed(&c, (int)level, p, &f);
 			kvarc_source source = memfile_source(&f);
 			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
-			assert_int_equal(kvarc_reader_measure(r, 0, tell, &t), KVARC_PREDICTOR);
+			assert_int_equal(kvarc_reader_measure(r, 0, add_measured, &t),
+			                 KVARC_PREDICTOR);
 			kvarc_reader_close(&r);
 			ro.profiles = (const kvarc_profile *const *)&p;
 			ro.n_profiles = 1;
 			assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
-			assert_int_equal(kvarc_reader_measure(r, 1, tell, &t), KVARC_GEOMETRY);
-			assert_int_equal(kvarc_reader_measure(r, 0, tell, &t), KVARC_OK);
+			assert_int_equal(kvarc_reader_measure(r, 1, add_measured, &t),
+			                 KVARC_GEOMETRY);
+			assert_int_equal(kvarc_reader_measure(r, 0, add_measured, &t), KVARC_OK);
 			assert_int_equal(t.n, c.g.n_tensors);
 			assert_true(fabs(t.bits - bits) < 0.1 * bits);
 			kvarc_reader_close(&r);

@@ -161,7 +161,7 @@ static void test_gain(void **state)
 	double second = -0.5 * log2(1 - along * along * along * along);
 	expect(bits_of(t, 1, KVARC_KEY, 0, 2) - bits_of(t, 2, KVARC_KEY, 0, 2),
 	       (gain + second) * 7 / 16, 0.05, "key, level 2");
-	/* upper layers: what is left of the layer below is correlated alike */
+	/* upper layers: the residual of the layer below has the same correlation */
 	double up = -0.5 * log2(1 - upwards * upwards);
 	expect(bits_of(t, 1, KVARC_VALUE, 1, 2) - bits_of(t, 3, KVARC_VALUE, 1, 2), gain + up, 0.06,
 	       "value, level 3");
@@ -503,7 +503,7 @@ static void test_failures(void **state)
 	assert_int_equal(add(t, &c, false), KVARC_OK);
 	assert_int_equal(kvarc_trainer_run(t), KVARC_IO);
 	kvarc_trainer_close(&t);
-	/* without memory at any point: told, and nothing is lost */
+	/* a failed allocation at any point is an error, and nothing leaks */
 	bool failed = true;
 	for (long at = 0; failed; at += 1 + at / 8) {
 		struct counting count = { .fail_at = at };

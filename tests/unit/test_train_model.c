@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_train_model.c - profiles of what a transformer leaves, fitted to caches of a small one */
+/* test_train_model.c - profiles of a transformer's residuals, fitted to caches of a small one */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -261,7 +261,7 @@ static void test_same_profile(void **state)
 
 /* ---- corrections ---- */
 
-/* Variance of what is left of the values of the last layer in a closed loop, where the state
+/* Variance of the residual of the last layer's values in a closed loop, where the state
  * is corrected by residuals in floating point. */
 static double last_left(struct cache *c, const struct kvi_profile *p)
 {
@@ -287,7 +287,7 @@ static double last_left(struct cache *c, const struct kvi_profile *p)
 				sum += l + 1 == LAYERS ? d * d : 0;
 			}
 		}
-		/* residuals of keys: turned forward, minus, turned back by the pairs of the rope */
+		/* residuals of keys: apply RoPE, subtract, remove RoPE by its pairs */
 		kvi_run_rotate(e.run, turned, KV);
 		for (size_t t = 0; m && m->d && t < n; t++) {
 			double r[2 * KV];

@@ -388,7 +388,7 @@ static void test_no_numbers(void **state)
 static void test_there_and_back(void **state)
 {
 	static float x[N], was[N], mean[ROWS];
-	static int32_t room[N];
+	static int32_t buffer[N];
 	static int8_t codes[N];
 	const float step = 0x1p-4f;
 	(void)state;
@@ -401,7 +401,7 @@ static void test_there_and_back(void **state)
 		kvi_transform_scalar.forward(x, mean, rows, true);
 		assert_int_equal(kvi_transform_scalar.quantise(x, rows, 1 / step, 0.5f, codes), 0);
 		kvi_transform_scalar.back(codes, (struct kvi_points){ 0, 0 }, step, mean, rows,
-		                          true, room, x);
+		                          true, buffer, x);
 		for (size_t i = 0; i < rows * KVI_LANES; i++)
 			error += (double)(x[i] - was[i]) * (double)(x[i] - was[i]);
 		error /= (double)(rows * KVI_LANES) * step * step / 12;

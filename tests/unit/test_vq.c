@@ -83,7 +83,7 @@ static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_pa
 				                                  NULL, d->content,
 				                                  d->content_bytes),
 				                 KVARC_OK);
-			if (e.params) /* what the writer goes on with */
+			if (e.params) /* parameters of the next chunk */
 				d->params->expected = e.params->expected;
 		}
 		if (d->lossy) {

@@ -146,7 +146,7 @@ static void test_units(void **state)
 		sum += u->unit;
 		least = u->unit < least ? u->unit : least;
 		most = u->unit > most ? u->unit : most;
-		/* Without sources what is left is the same: classes are half octaves, and go by
+		/* Without sources the residual is the same: classes are half octaves of
 		 * squares. */
 		if (!a->n_lower)
 			assert_in_range(b->k[c] - a->k[c] + u->unit / 4 + 100, 99, 101);

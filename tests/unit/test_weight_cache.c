@@ -20,19 +20,19 @@ static struct {
 	int found, kept, lost;
 	uint64_t bytes;
 	char why[80];
-} told;
+} report;
 
-static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
+static void on_weights(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
 {
 	(void)opaque;
-	told.found += what == KVARC_WEIGHTS_FOUND;
-	told.kept += what == KVARC_WEIGHTS_KEPT;
-	told.lost += what == KVARC_WEIGHTS_NOT_KEPT;
-	told.bytes = bytes;
-	snprintf(told.why, sizeof told.why, "%s", why);
+	report.found += what == KVARC_WEIGHTS_FOUND;
+	report.kept += what == KVARC_WEIGHTS_KEPT;
+	report.lost += what == KVARC_WEIGHTS_NOT_KEPT;
+	report.bytes = bytes;
+	snprintf(report.why, sizeof report.why, "%s", why);
 }
 
-static kvarc_weight_cache cache = { .folder = where, .report = report };
+static kvarc_weight_cache cache = { .folder = where, .report = on_weights };
 
 /* Longer than a tick of a file system's clock: what was written before counts as settled. */
 static void settle(void)
@@ -87,7 +87,7 @@ static kvarc_ret open_with(struct opened *o, struct kvi_arithmetic a)
 		                                    .arithmetic = a,
 		                                    .pool = o->pool,
 		                                    .cache = &cache };
-	memset(&told, 0, sizeof told);
+	memset(&report, 0, sizeof report);
 	return kvi_kept_engine(&o->e, &options);
 }
 
@@ -128,16 +128,16 @@ static void check(struct kvi_arithmetic a, int found, int kept, int lost)
 	assert_int_equal(open_with(&o, a), KVARC_OK);
 	struct kvi_h128 with = numbers(o.e), without;
 	assert_int_equal(!!o.e->kept, found);
-	if (told.found != found || told.kept != kept || told.lost != lost)
-		fail_msg("found %d kept %d lost %d: %s", told.found, told.kept, told.lost,
-		         told.why);
-	assert_int_equal(!told.why[0], !lost);
+	if (report.found != found || report.kept != kept || report.lost != lost)
+		fail_msg("found %d kept %d lost %d: %s", report.found, report.kept, report.lost,
+		         report.why);
+	assert_int_equal(!report.why[0], !lost);
 	close_opened(&o);
 	const kvarc_weight_cache old = cache;
 	cache.folder = NULL;
 	assert_int_equal(open_with(&o, a), KVARC_OK);
 	without = numbers(o.e);
-	assert_int_equal(told.found + told.kept + told.lost, 0);
+	assert_int_equal(report.found + report.kept + report.lost, 0);
 	assert_memory_equal(&with, &without, sizeof with);
 	close_opened(&o);
 	cache = old;
@@ -231,7 +231,7 @@ static void pack(struct memfile *f, const struct cache *c, const kvarc_profile *
 	kvarc_predictor *predictor;
 	kvarc_common common = KVARC_COMMON_INIT;
 	common.weight_cache = &cache;
-	memset(&told, 0, sizeof told);
+	memset(&report, 0, sizeof report);
 	assert_int_equal(kvarc_predictor_open_model(&predictor, folder, &common), KVARC_OK);
 	o.level = 5;
 	o.flags = KVARC_WRITE_FILE_ID;
@@ -251,9 +251,9 @@ static void test_archives(void **state)
 	make(&c, 2, .01f);
 	assert_int_equal(kvarc_profile_of_sizes(&p, 5, &c.g, 300, c.views, NULL), KVARC_OK);
 	pack(&miss, &c, p);
-	assert_int_equal(told.kept, 1);
+	assert_int_equal(report.kept, 1);
 	pack(&hit, &c, p);
-	assert_int_equal(told.found, 1);
+	assert_int_equal(report.found, 1);
 	assert_int_equal(miss.n, hit.n);
 	assert_memory_equal(miss.p, hit.p, hit.n);
 	kvarc_profile_close(&p);
@@ -278,7 +278,7 @@ static void just_written(const char *path, const struct timespec times[2])
 		assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 		assert_int_equal(open_with(&o, of_level(5)), KVARC_OK);
 		close_opened(&o);
-		if (told.lost)
+		if (report.lost)
 			return;
 		empty();
 	}
@@ -514,7 +514,7 @@ static void test_bound(void **state)
 	lost(7); /* does not fit; the other stays */
 	found(5);
 	cache.max_bytes = w15 + w8 - 1;
-	kept(7); /* in its place */
+	kept(7); /* replaces the other */
 	cache.max_bytes = 0;
 	kept(5);
 	used_before(name7, 200);
@@ -534,7 +534,7 @@ static void test_bound(void **state)
 	write_file("busy.tmp", magic, 12, 60);
 	write_file("older.kvw", magic, 12, 100000);
 	cache.max_bytes = 0;
-	kept(7); /* there is room */
+	kept(7); /* there is space */
 	assert_int_equal(access(in_cache("older.kvw"), F_OK), 0);
 	cache.max_bytes = w8 + 12;
 	kept(5);

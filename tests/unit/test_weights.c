@@ -117,7 +117,7 @@ static void test_groups(void **state)
 	}
 }
 
-/* A scale, a minimum or a number that is not finite is told, where it is. */
+/* A scale, a minimum or a number that is not finite is an error that names the tensor. */
 static void test_not_finite(void **state)
 {
 	static const struct {

@@ -2,14 +2,14 @@
 # shellcheck shell=sh
 # Remains of a write behind the last commit: every verb gives what was committed, says so, exit 2.
 say() {
-	kv "$@" 2>&1 | places >&2
+	kv "$@" 2>&1 | hide_offsets >&2
 }
 kv pack -q -o a.kva "$SLOT"
 kv cut -q -o tensors.kva a.kva
 for f in a tensors; do
 	printf 'stray bytes.' >> $f.kva
 	for verb in info list; do
-		{ kv $verb $f.kva > $verb; } 2>&1 | places >&2
+		{ kv $verb $f.kva > $verb; } 2>&1 | hide_offsets >&2
 		grep '^  state\|^  tokens' $verb | sed 's/, [0-9].*//'
 	done
 	say test $f.kva

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# What tiers do to a tiny model: nothing when they are lossless, and what is told otherwise.
+# What tiers do to a tiny model: nothing when they are lossless, and reported numbers otherwise.
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models/llama.gguf" model.gguf
 ln -s "$top/spec/vectors/good-transformer-tokens.gguf" dull.gguf
@@ -25,7 +25,7 @@ kv eval --model model.gguf --plot kl.svg ids
 kv eval --model model.gguf --plot none.svg --prefix 30 --continue 4 --sequences 1 ids > /dev/null
 kv eval --model model.gguf --prefix 30 --continue 4 "$SLOT" 2>&1 | sed 's/.*slot:/SLOT:/'
 
-# Where it is worth nothing, or cannot be.
+# Evaluations that are not valid or not possible.
 kv eval --model dull.gguf --prefix 40 --continue 20 --sequences 2 ids > /dev/null
 kv eval --model model.gguf --prefix 40 --continue 20 --sequences 1 --max-kl 2 ids > /dev/null
 kv eval --model model.gguf --prefix 100 --continue 20 --sequences 9 ids > /dev/null

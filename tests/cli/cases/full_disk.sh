@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# No room: one line, nothing is left.
+# No space: one line, no file is left.
 kv pack -o /dev/full "$SLOT"
 [ -c /dev/full ] || echo "/dev/full was replaced"
 kv pack -c "$SLOT" > /dev/full

@@ -40,11 +40,11 @@ for name in had-f32 had-groups klt-bf16 had-keys; do
 done
 # Damage is damage, with permission or without it.
 flip a.kva 500000
-kv test -q a.kva 2>&1 | places >&2
+kv test -q a.kva 2>&1 | hide_offsets >&2
 for allow in '' --allow-lossy; do
-	kv unpack -q $allow -o z a.kva 2>&1 | places >&2
+	kv unpack -q $allow -o z a.kva 2>&1 | hide_offsets >&2
 done
-kv unpack -q --salvage --salvage-tokens zero -o z a.kva 2>&1 | places >&2
-kv unpack -q --salvage --salvage-tokens zero --allow-lossy -o z a.kva 2>&1 | places >&2
+kv unpack -q --salvage --salvage-tokens zero -o z a.kva 2>&1 | hide_offsets >&2
+kv unpack -q --salvage --salvage-tokens zero --allow-lossy -o z a.kva 2>&1 | hide_offsets >&2
 wc -c < z
 names

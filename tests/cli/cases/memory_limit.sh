@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# A limit that is too low is told, and leaves nothing.
+# A limit that is too low ends in a message, and leaves no file.
 cp "$SLOT" slot
 kv pack -M 100K -o a.kva slot
 kv pack -o a.kva slot

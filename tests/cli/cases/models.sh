@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# Levels 4 to 7 say what they need; a model that is none, or another one, is told.
+# Levels 4 to 7 say what they need; a file that is no model, or another model, ends in a message.
 has_safetensors || skip "needs jansson"
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models" models

@@ -24,6 +24,6 @@ if [ -n "${PYTHON3-}" ]; then
 	"$PYTHON3" -c 'import xml.dom.minidom; xml.dom.minidom.parse("stages.svg")' || exit 1
 fi
 kv info -q --profile p.kvp --plot - two.kva | cmp - stages.svg
-HOME=/ KVARC_PROFILE_PATH='' kv info --plot less.svg two.kva 2> said > told
-sed -E 's/[0-9a-f]{32}/DIGEST/' said >&2
+HOME=/ KVARC_PROFILE_PATH='' kv info --plot less.svg two.kva 2> messages > printed
+sed -E 's/[0-9a-f]{32}/DIGEST/' messages >&2
 grep -c '<circle.*layer' less.svg

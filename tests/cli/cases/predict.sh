@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# A model that goes by the tokens before each token: the archive says so, and readers are told.
+# A model that predicts from the tokens before each token: the archive records it for readers.
 has_safetensors || skip "needs jansson"
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models" models

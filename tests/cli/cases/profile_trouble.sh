@@ -13,10 +13,10 @@ kv pack -q --profile p.kvp --embed-profile -o a.kva slot
 # The profile is lost; its file helps, given or found.
 cp a.kva b.kva
 flip b.kva 100000
-kv test b.kva 2>&1 | sed -n '2p;$p' | places
-kv unpack -o back b.kva 2>&1 | places
-kv unpack -q --salvage --salvage-tokens zero -o back b.kva 2>&1 | tail -n 2 | places
-kv unpack -q --salvage --salvage-tokens zero --profile p.kvp -f -o back b.kva 2>&1 | tail -n 2 | places
+kv test b.kva 2>&1 | sed -n '2p;$p' | hide_offsets
+kv unpack -o back b.kva 2>&1 | hide_offsets
+kv unpack -q --salvage --salvage-tokens zero -o back b.kva 2>&1 | tail -n 2 | hide_offsets
+kv unpack -q --salvage --salvage-tokens zero --profile p.kvp -f -o back b.kva 2>&1 | tail -n 2 | hide_offsets
 cmp back slot
 mkdir -p home/.local/share/kvarc/profiles
 cp p.kvp "home/.local/share/kvarc/profiles/$digest.kvp"
@@ -27,7 +27,7 @@ rm -r home
 # A value's key is lost.
 kv pack -q --profile p.kvp -o c.kva slot
 flip c.kva $(($(wc -c < c.kva) / 2))
-kv test --profile p.kvp c.kva 2>&1 | sed -n '1,2p' | sed -E 's/(key|value), tokens/KIND, tokens/' | places
+kv test --profile p.kvp c.kva 2>&1 | sed -n '1,2p' | sed -E 's/(key|value), tokens/KIND, tokens/' | hide_offsets
 
 # Training from what needs a profile.
 kv pack -q --profile p.kvp -o d.kva slot

@@ -20,7 +20,7 @@ for file in a e one; do
 		sed -E 's/.*("predictor":.*),"checks".*("range_read":"[^"]*").*/\1 \2/' | hide
 done
 
-# Without it: told what is needed and where it was looked for.
+# Without it: the message says what is needed and where it was looked for.
 for verb in test 'unpack -o x' 'cut --layers 0-1 -o x'; do
 	# shellcheck disable=SC2086 # words
 	kv $verb a.kva 2>&1 | hide

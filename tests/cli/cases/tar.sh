@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# The files in a tar file, packed in its place: they come back into a folder, never outside of it.
+# The files of a tar file, packed instead of it: they come back into a folder, never outside of it.
 mkdir -p sub
 cp "$SLOT" sub/slot.bin
 echo 'a note' > sub/note.txt

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A profile from a slot and an archive of it: the same file with any threads and
-# kernels, whatever the names; few tokens are told.
+# kernels, whatever the names; few tokens give a note.
 kv pack -q -o a.kva "$SLOT"
 kv train --level 2 -T 1 -o one.kvp "$SLOT" a.kva 2> warnings |
 	sed -E '/^ /s/[0-9]+\.[0-9]{3}/N/g' | sed -n '1,3p; $p'

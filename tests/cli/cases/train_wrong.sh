@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# What cannot be fitted is told, and no profile appears.
+# What cannot be fitted ends in a message, and no profile appears.
 kv train a
 kv train -o p.kvp
 kv train -o p.kvp missing

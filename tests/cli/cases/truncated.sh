@@ -7,13 +7,13 @@ head -c $((size - 1)) a.kva > b.kva
 head -c $((size / 2)) a.kva > c.kva
 head -c 1000 a.kva > d.kva
 for f in b c d; do
-	kv test $f.kva 2>&1 | places >&2
-	kv unpack -o out $f.kva 2>&1 | places >&2
+	kv test $f.kva 2>&1 | hide_offsets >&2
+	kv unpack -o out $f.kva 2>&1 | hide_offsets >&2
 	# One byte of the last frame is missing, and nothing of the file.
 	[ $f != b ] || cmp out "$SLOT"
 	[ $f = b ] || [ ! -e out ] || echo "out was left"
 	rm -f out
-	kv unpack --salvage --salvage-tokens zero -o out $f.kva 2>&1 | places >&2
+	kv unpack --salvage --salvage-tokens zero -o out $f.kva 2>&1 | hide_offsets >&2
 	rm -f out
 done
 names
