@@ -8,9 +8,10 @@
 
 /*
  * The model makes the cache of a text (the prefix), in exact arithmetic, rounded as an engine of
- * the dtype stores it. The cache goes into an archive in memory, and what comes back takes its
- * place in the model. Then the text goes on (the continuation), and the model's distributions of
- * each next token, over the whole vocabulary, are compared with those after the exact cache.
+ * the dtype stores it. The cache goes into an archive in memory, and the decoded cache replaces
+ * the exact one in the model. The model then reads the rest of the text (the continuation), and its
+ * distributions of each next token, over the whole vocabulary, are compared with those after the
+ * exact cache.
  * Kernels, tokens and their grouping are the same, so a lossless archive gives differences of
  * exactly 0. Keys and values of the continuation are rounded to the dtype, not coded.
  */
@@ -23,9 +24,9 @@ typedef struct kvarc_eval_options {
 	kvarc_arithmetic arithmetic;      /* KVARC_ARITHMETIC_LEVEL: KVARC_ARITHMETIC_W15A15 */
 	unsigned dtype;                   /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16 */
 	uint32_t prefix, continuation;    /* tokens, at least 1 and 2 */
-	kvarc_score
-		scores; /* of the prefix's tokens, for tiers with keep, top or spread and without
-	                              * token_rate; KVARC_SCORE_NONE: writers refuse those */
+	/* scores of the prefix's tokens, for tiers with keep, top or spread and without
+	 * token_rate; KVARC_SCORE_NONE: writers refuse those tiers */
+	kvarc_score scores;
 	uint32_t reserved32;  /* zero */
 	uint64_t reserved[3]; /* zero */
 } kvarc_eval_options;
@@ -42,22 +43,24 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_eval_open(kvarc_eval **e,
 KVARC_API void kvarc_eval_close(kvarc_eval **e);
 
 /*
- * One sequence. KL is that of the exact distribution to the other, in nats a token, at each token
- * of the continuation; what the last token of the prefix says does not come out of the cache and
- * does not count. Percentiles are nearest ranks: of up to 100 tokens the 99th is the largest.
+ * One sequence. KL is that of the exact distribution to the other, in nats per token, at each
+ * token of the continuation; the distribution after the last token of the prefix does not depend
+ * on the archive and does not count. Percentiles are nearest ranks: of up to 100 tokens the 99th
+ * is the largest.
  */
 typedef struct kvarc_eval_result {
-	double *token_kl;       /* room for `tokens` numbers, or NULL: not wanted; the caller's */
+	double *token_kl;       /* the caller's array of `tokens` numbers, or NULL: not wanted */
 	uint64_t tokens;        /* of the continuation */
 	uint64_t elements;      /* of the cache, with tokens that the archive dropped */
 	uint64_t cache_tokens;  /* of the prefix */
 	uint64_t kept_tokens;   /* those in the archive */
 	uint64_t archive_bytes; /* all of it */
 	double mean_kl, p99_kl, p999_kl, max_kl;
-	double agreement;         /* part of the tokens whose likeliest next token is the same */
-	double delta_nll;         /* what the true next token costs more, mean of tokens - 1 */
-	uint64_t first_diverging; /* first token whose likeliest next one is another, the
-	                          * continuation being teacher-forced all the same; KVARC_UNKNOWN: none */
+	double agreement; /* part of the tokens whose likeliest next token is the same */
+	double delta_nll; /* what the true next token costs more, mean of tokens - 1 */
+	/* first token whose likeliest next token is another, the continuation being teacher-forced
+	 * all the same; KVARC_UNKNOWN: none */
+	uint64_t first_diverging;
 	uint64_t reserved[4];
 } kvarc_eval_result;
 
@@ -99,14 +102,14 @@ typedef struct kvarc_eval_summary {
 	double bits_per_element; /* 8 x bytes / elements, of all archives */
 	double kept;             /* part of the tokens that is in them */
 	double mean_kl;          /* of the sequences' means */
-	double low_kl,
-		high_kl;     /* 95 % of the means of sequences drawn with replacement, 2000 times */
+	/* bounds of 95 % of the means of sequences drawn with replacement, 2000 times */
+	double low_kl, high_kl;
 	double deviation_kl; /* standard, between sequences; 0 of one */
 	double p95_kl;       /* mean of the 95th percentile's sequence */
 	double worst_kl;     /* the largest mean */
 	uint64_t worst;      /* its number */
-	double p99_kl, p999_kl,
-		max_kl; /* of all tokens of all sequences; 0 where one has no token_kl */
+	/* of all tokens of all sequences; 0 where a sequence has no token_kl */
+	double p99_kl, p999_kl, max_kl;
 	double agreement, delta_nll; /* means */
 	uint64_t diverging;          /* sequences with a first_diverging */
 	uint64_t reserved[8];

@@ -7,9 +7,9 @@
 #define KVARC_FILE_H
 
 /*
- * Packing. An import looks at one or more files, finds caches in them and
- * knows how to give back every byte. What is not understood to its exact end
- * is kept as an opaque file (kvarc_import_note says why).
+ * Packing. An import parses a file, finds the caches in it and describes every other byte, so
+ * that kvarc_unpack restores the file exactly. A file that does not parse to its exact end is kept
+ * as an opaque file (kvarc_import_note says why).
  * A tar, zip or npz file is one item like any other file and comes back byte for byte: caches in
  * members that are stored without compression become tensors. With a compressed member the whole
  * container is kept as an opaque file, unless `members` is set.
@@ -19,29 +19,28 @@ typedef struct kvarc_import kvarc_import;
 /* How a file is read; set unused members to 0. */
 typedef struct kvarc_import_options {
 	kvarc_common common;
-	const char *kv_rule;       /* naming rule for safetensors and npy: literal text with
-	                         * {layer}, a decimal number, and {K|V}, one of two words;
-	                         * NULL: "layers.{layer}.{key|value}" and other usual ones */
-	const char *axes;          /* axes of those tensors, one letter each: t token, h head,
-	                         * c channel (last), 1 an axis of size 1; NULL: guess
-	                         * ("htc", "thc", "1htc", "tc") */
-	const char *rope;          /* NULL or "auto": find by fitting; "none";
-	                         * "THETA[,half|interleaved][,DIMS]" */
+	/* naming rule for safetensors and npy: literal text with {layer}, a decimal number, and
+	 * {K|V}, one of two words; NULL: "layers.{layer}.{key|value}" and other usual ones */
+	const char *kv_rule;
+	/* axes of those tensors, one letter per axis: t token, h head, c channel (last), 1 an axis
+	 * of size 1; NULL: guess ("htc", "thc", "1htc", "tc") */
+	const char *axes;
+	const char *rope; /* NULL, "auto": by fitting; "none"; "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header has RoPE and identity, or NULL */
-	const char *
-		temp_dir; /* for deflated members (see members); NULL: such files stay as they are */
-	int opaque;       /* 1: do not look, keep as opaque files */
-	int members;      /* 1: the files in a tar, zip or npz file with caches become items in
-	                         * its place, deflated ones too: they come back, the container does
-	                         * not. Not done, with a note, when they could not be unpacked side by
-	                         * side (links, names that are not relative paths in UTF-8 or are there
-	                         * twice) or are neither stored nor deflated */
-	const kvarc_profile *const
-		*profiles; /* these have the RoPE and the heads of the keys that they model */
+	/* for deflated members (see members); NULL: files that need it are kept as opaque files */
+	const char *temp_dir;
+	int opaque; /* 1: keep every file as an opaque file, without parsing it */
+	/* 1: the files in a tar, zip or npz file with caches become the items, deflated ones too:
+	 * unpacking restores them, not the container. Not done, with a note, when they could not be
+	 * unpacked side by side (links, names that are not relative paths in UTF-8, duplicates) or
+	 * are neither stored nor deflated */
+	int members;
+	/* profiles with the RoPE and the number of heads of the keys that they model */
+	const kvarc_profile *const *profiles;
 	size_t n_profiles;
-	const kvarc_predictor
-		*predictor; /* before those; a model of layers like the file's: layer by
-	                         * layer, scaled frequencies included. Until close. NULL: none */
+	/* a model with layers like the file's, for RoPE and heads of each layer, scaled frequencies
+	 * included; it has precedence over profiles. It must outlive the import. NULL: none */
+	const kvarc_predictor *predictor;
 	uint64_t reserved;
 } kvarc_import_options;
 #define KVARC_IMPORT_OPTIONS_INIT \
@@ -49,7 +48,7 @@ typedef struct kvarc_import_options {
 		0                 \
 	}
 
-/* Looks at a file. name: the base name to record, or NULL. The source has a known size and stays
+/* Parses a file. name: the base name to record, or NULL. The source has a known size and stays
  * until close. It must not change before kvarc_pack has returned: it is read more than once, and
  * a change need not be noticed. Compare size, mtime, ctime and inode from before this call with
  * those after kvarc_pack, and discard the archive when they differ. On failure *im is NULL.
@@ -72,8 +71,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_read_tokens(const kvarc_import
                                                               int32_t *positions);
 /* "llama.cpp sequence file, version 4", ...; owned by the import. */
 KVARC_API const char *kvarc_import_format(const kvarc_import *im);
-/* With the option members: how many files take the place of the container, which does not come
- * back; 0: the file itself comes back. */
+/* With the option members: the number of files that are packed instead of their container, which
+ * unpacking does not restore; 0: the file itself is packed. */
 KVARC_API size_t kvarc_import_members(const kvarc_import *im);
 /* Name of the model, from the header given in the options, or NULL; owned by the import. */
 KVARC_API const char *kvarc_import_model(const kvarc_import *im);
@@ -88,7 +87,7 @@ KVARC_API int kvarc_import_fetch(void *im, uint32_t tensor, uint32_t head, uint3
 
 /* Packs the import into a sink: geometry, identity, items, all segments, close.
  * options.file_id is derived from the content when it is all zero, so that the same
- * input and options give the same bytes. Where a tier leaves tokens out the files cannot come back:
+ * input and options give the same bytes. Where a tier drops tokens the files cannot be restored:
  * there are no items, and the identity "lossy" ends with "N of M tokens left out", of all tracks.
  * stats may be NULL. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink,
@@ -111,7 +110,7 @@ typedef int (*kvarc_item_open)(void *opaque, const kvarc_item *item, kvarc_sink 
 KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item);
 
 /*
- * Gives every item back, reading the archive once, in order (also from a pipe).
+ * Restores every item, reading the archive once, in order (also from a pipe).
  * Bytes that salvage could not read are left as the sink has them (zero in a new file), or written
  * as zero. Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the
  * archive holds no items (made through the C API: read its tensors instead).
@@ -134,7 +133,7 @@ typedef struct kvarc_slot_prefix {
  * checkpoints agree, so that an engine restores these tokens and computes the others again,
  * where the file that kvarc_unpack has written holds zeros in silence. source is that file.
  * Where a sliding window or a recurrent state cannot be rewound the last checkpoint that is
- * whole takes its place. The sink takes writes at any offset, and gets them in order.
+ * whole is used instead. The sink takes writes at any offset, and gets them in order.
  * Returns OK; END (nothing of the slot is lost) or OPTIONS (it cannot be shortened), nothing
  * is written then; IO, MEM, MEMLIMIT, PROG.
  */
@@ -153,8 +152,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,
  * Copies part of an archive (layers and tokens) into a new one, without RESTORE items. Segments
  * with chunks of a lossy tier that lie in the range as a whole keep their payloads, and readers
  * need no KVARC_READ_ALLOW_LOSSY for them, unless the options have a tier or a level of 4 and up;
- * of parts of such segments elements are taken as they are (LOSSY without the flag), and coded as
- * the level has it.
+ * parts of such segments are decoded (LOSSY without the flag) and coded again at the level of the
+ * options.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range,
                                                const kvarc_sink *sink,

@@ -70,14 +70,14 @@ typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head, uint3
 typedef int (*kvarc_progress)(void *opaque, uint64_t done, uint64_t total);
 
 /*
- * A folder where the weights of models are kept as the integers that predictors compute with: in it
- * they are converted once, which takes a second to minutes, and then mapped, which takes a
- * hundredth of that and is memory that processes share. Without one nothing is written anywhere.
- * Files take 1.1 bytes a weight, 2.2 where weights have 15 bits, and are for this machine and
- * version; each has mode 0600, and any may be removed at any time. A file that was made of other
- * model files (paths, inodes, sizes, times), or damaged, or that another user owns or may write, is
- * not used but made anew; whatever goes wrong with the folder, the weights are converted in memory
- * as without it. One who can write as this user can make a model answer wrongly.
+ * The weight cache: a folder with the weights of models as the integers that predictors compute
+ * with. They are converted once, which takes a second to minutes, and later mapped, which takes a
+ * hundredth of that time, in memory that processes share. Without a folder nothing is written.
+ * Files take 1.1 bytes per weight, 2.2 where weights have 15 bits, and are for this machine and
+ * version; each has mode 0600, and any may be removed at any time. A file that is damaged, that was
+ * made from other model files (paths, inodes, sizes, times), or that another user owns or may
+ * write, is not used but replaced. When the folder fails in any way, the weights are converted in
+ * memory as without it. A process that can write as this user can make a model answer wrongly.
  */
 typedef enum kvarc_weights {
 	KVARC_WEIGHTS_FOUND = 0,   /* they come from the folder */
@@ -87,8 +87,9 @@ typedef enum kvarc_weights {
 /* A folder in which converted weights of models are kept from run to run. */
 typedef struct kvarc_weight_cache {
 	const char *folder; /* made, with mode 0700, when it is missing; NULL: no cache */
-	uint64_t max_bytes; /* of all such files in it: those not used for longest are removed
-	                          * for others; no other file is ever removed; 0: 8 GiB */
+	/* of all such files in it, 0: 8 GiB. The least recently used ones are removed for new
+	 * ones; no other file is ever removed */
+	uint64_t max_bytes;
 	/* NULL, or called with what became of a model's weights, and the size of their file. */
 	void (*report)(void *opaque, kvarc_weights what, uint64_t bytes, const char *why);
 	void *opaque;
@@ -98,16 +99,15 @@ typedef struct kvarc_weight_cache {
 /* Common options. Zero-initialise: KVARC_COMMON_INIT. */
 typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
-	kvarc_error *error;               /* NULL, or filled when a call fails; must
-	                          * outlive the handle */
+	kvarc_error *error;               /* NULL, or filled on failure; must outlive the handle */
 	uint64_t memlimit;                /* bytes, 0: the default, 256 MiB */
 	unsigned threads;                 /* 0 or 1: none but the caller's */
 	uint32_t isa_mask;                /* 0: KVARC_ISA_ALL */
 	kvarc_progress progress;          /* may be NULL */
 	void *progress_opaque;
-	const kvarc_weight_cache *weight_cache; /* of handles that take a model; must outlive them.
-	                          * NULL: none */
-	uint64_t reserved[3];                   /* zero */
+	/* of handles that take a model; must outlive them. NULL: none */
+	const kvarc_weight_cache *weight_cache;
+	uint64_t reserved[3]; /* zero */
 } kvarc_common;
 #define KVARC_COMMON_INIT \
 	{                 \

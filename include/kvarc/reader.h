@@ -26,14 +26,14 @@ typedef const kvarc_profile *(*kvarc_find_profile)(void *opaque, const uint8_t d
 typedef struct kvarc_reader_options {
 	kvarc_common common;
 	unsigned flags; /* KVARC_READ_* */
-	const kvarc_profile *const
-		*profiles; /* for archives that name one; must outlive the reader */
+	/* for archives that name one; must outlive the reader */
+	const kvarc_profile *const *profiles;
 	size_t n_profiles;
 	kvarc_find_profile find_profile; /* may be NULL */
 	void *find_opaque;
-	const kvarc_predictor *predictor; /* for archives that a model predicts (levels 4 to 8), or
-	                       * NULL; must outlive the reader */
-	uint64_t reserved[4];             /* zero */
+	/* for archives that a model predicts (levels 4 to 8), or NULL; must outlive the reader */
+	const kvarc_predictor *predictor;
+	uint64_t reserved[4]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT \
 	{                         \
@@ -64,9 +64,9 @@ typedef struct kvarc_info {
 	uint64_t dropped_bytes; /* after the last commit, or unreadable in salvage */
 	kvarc_state state;
 	size_t n_items;
-	uint64_t
-		fallbacks; /* how often this processor's kernels mispredicted, and scalar arithmetic
-	                       * took over: what was read is right, but report the processor */
+	/* number of times that this processor's kernels mispredicted and scalar arithmetic took
+	 * over: all elements are right, but report the processor */
+	uint64_t fallbacks;
 	uint64_t reserved[7];
 } kvarc_info;
 
@@ -149,9 +149,9 @@ typedef struct kvarc_predictor_info {
 	int model;   /* levels 4 to 8: a model is needed, with these weights */
 	uint8_t weights[16];
 	const char *model_name; /* never NULL */
-	const char *arithmetic; /* of the model, and its loop: "w8a8 closed", "fp8 open"; "other";
-	                         * never NULL */
-	int token_ids;          /* some may be coded by the model */
+	/* of the model, and its loop: "w8a8 closed", "fp8 open"; "other"; never NULL */
+	const char *arithmetic;
+	int token_ids; /* some may be coded by the model */
 	uint64_t reserved[4];
 } kvarc_predictor_info;
 /* Predictor i in file order; END past the last. On a pipe: those read so far. */
@@ -199,9 +199,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
 /*
  * In order, also from a pipe: moves to the next segment, END after the last.
  * Where the source can seek and the archive was cut (KVARC_STATE_CUT), END comes after the last
- * committed segment, as for an archive that was not closed (KVARC_STATE_OPEN): whoever wants to
- * know asks kvarc_reader_get_info. DATA: something is damaged, packed files need tokens behind the
- * cut (salvage gives what is there), or a pipe ends inside a frame. Every failure stays.
+ * committed segment, as for an archive that was not closed (KVARC_STATE_OPEN):
+ * kvarc_reader_get_info returns the state. DATA: something is damaged, packed files need tokens
+ * behind the cut (salvage reads those that are left), or a pipe ends inside a frame. Every failure
+ * stays.
  * Follow with kvarc_reader_segment_deliver to decode its chunks, or call again to skip it.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_next_segment(kvarc_reader *r,
@@ -232,17 +233,19 @@ KVARC_API uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, 
 
 /* What is lost of a track, or of the whole archive. */
 typedef struct kvarc_loss {
-	uint64_t places;       /* of the whole archive, as kvarc_reader_damage counts them */
-	uint64_t tokens;       /* that the track had, as far as the archive still says; of all
-	                        * tracks: of the longest */
-	uint64_t whole_tokens; /* leading tokens of which every element of every tensor is there:
-	                        * what an engine can restore; of all tracks: the fewest of a
-	                        * track that lost some, or tokens */
-	uint64_t lost_tokens;  /* of which at least one element is lost; of all tracks: the most */
-	uint64_t lost_bytes;   /* of lost elements; of all tracks: the sum, and bytes of packed
-	                        * files that lie outside of their tensors */
-	int end_unknown;       /* 1: the end of the archive is missing, and nothing says whether
-	                        * there were more tokens */
+	uint64_t places; /* of the whole archive, as kvarc_reader_damage counts them */
+	/* tokens that the track had, as far as the archive still shows; of all tracks: of the
+	 * longest track */
+	uint64_t tokens;
+	/* leading tokens that are complete in every tensor: what an engine can restore; of all
+	 * tracks: the fewest of a track that lost some, or tokens */
+	uint64_t whole_tokens;
+	uint64_t lost_tokens; /* with at least one lost element; of all tracks: the most */
+	/* of lost elements; of all tracks: the sum, and bytes of packed files that lie outside of
+	 * their tensors */
+	uint64_t lost_bytes;
+	/* 1: the end of the archive is missing, and the number of lost tokens is not known */
+	int end_unknown;
 	uint64_t reserved[4];
 } kvarc_loss;
 

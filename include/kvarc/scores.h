@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kvarc/scores.h - how much each token of a cache matters, by what its model does with it */
+/* kvarc/scores.h - how much each token of a cache matters to its model */
 #ifndef KVARC_H_INTERNAL
 #error Include <kvarc.h> instead of this file.
 #endif
@@ -9,13 +9,13 @@
 /* How the attention that a token gets is scored. */
 typedef enum kvarc_score {
 	KVARC_SCORE_NONE = 0,
-	KVARC_SCORE_H2O =
-		1, /* attention that a token has from those after it and itself: softmax weights,
-	                           * summed over their queries, mean of layers and heads. Not divided by
-	                           * the number of queries: early tokens have more of them */
-	KVARC_SCORE_SURPRISAL =
-		2 /* -ln of the probability that the model gives it after those before
-	                           * it; of the first token ln of the vocabulary */
+	/* attention that a token gets from itself and later tokens: softmax weights, summed over
+	 * their queries, mean of layers and heads. Not divided by the number of queries: early
+	 * tokens have more of them */
+	KVARC_SCORE_H2O = 1,
+	/* -ln of the token's probability given the tokens before it; of the first token ln of the
+	 * vocabulary */
+	KVARC_SCORE_SURPRISAL = 2
 } kvarc_score;
 
 /* What scores are computed with; set unused members to 0. */

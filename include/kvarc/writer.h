@@ -23,12 +23,11 @@ typedef struct kvarc_writer kvarc_writer;
 
 /* How token ids are kept. */
 typedef enum kvarc_token_ids {
-	KVARC_TOKEN_IDS_STORED = 0, /* readable by anybody: some 13 bits each */
-	KVARC_TOKEN_IDS_MODEL =
-		1 /* levels 4 to 8: by what the predictor, a model with a head, says of
-	                              * each next one (spec/codecs/tokens.md): some 4 bits, and unknown
-	                              * to readers without it. A second pass of the model, and to read
-	                              * them it goes through the tokens one by one */
+	KVARC_TOKEN_IDS_STORED = 0, /* readable without a model: about 13 bits per token */
+	/* levels 4 to 8: coded with the next-token distributions of the predictor, a model with an
+	 * LM head (spec/codecs/tokens.md): about 4 bits per token, not readable without the model.
+	 * Costs a second pass of the model; to read them the model runs token by token */
+	KVARC_TOKEN_IDS_MODEL = 1
 } kvarc_token_ids;
 
 /* The profile_name of a profile that was fitted to the file alone. */
@@ -37,27 +36,29 @@ typedef enum kvarc_token_ids {
 /* What a writer is opened with; KVARC_WRITER_OPTIONS_INIT has the defaults. */
 typedef struct kvarc_writer_options {
 	kvarc_common common;
-	int level;               /* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and
-	                         * its profile (8: that of level 7, and patches of what is
-	                         * predicted); use KVARC_LEVEL_DEFAULT */
-	unsigned flags;          /* KVARC_WRITE_* */
-	uint32_t segment_tokens; /* 0: 256; 32..256 */
-	uint32_t chunk_bytes;    /* raw bytes that a chunk aims at; 0: 1 MiB */
-	uint8_t file_id[16];     /* all zero: random (see KVARC_WRITE_FILE_ID) */
+	/* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and its profile (8: that of
+	 * level 7, and patches of predicted elements); use KVARC_LEVEL_DEFAULT */
+	int level;
+	unsigned flags;               /* KVARC_WRITE_* */
+	uint32_t segment_tokens;      /* 0: 256; 32..256 */
+	uint32_t chunk_bytes;         /* raw bytes that a chunk aims at; 0: 1 MiB */
+	uint8_t file_id[16];          /* all zero: random (see KVARC_WRITE_FILE_ID) */
 	const kvarc_profile *profile; /* levels 2 to 8, and tier klt; must outlive the writer */
 	const char *profile_name;     /* recorded, human-readable; NULL: none */
-	const kvarc_predictor
-		*predictor;          /* levels 4 to 8; must outlive the writer. Appends then need
-	                         * token ids, and every chunk is verified */
-	const char *predictor_name;  /* recorded, human-readable; NULL: none */
-	kvarc_arithmetic arithmetic; /* levels 4 to 8: as the profile was trained for, else */
-	kvarc_loop loop;             /* kvarc_writer_set_geometry answers PREDICTOR; 0: just so */
-	kvarc_token_ids
-		token_ids; /* MODEL with a model without a head: set_geometry answers OPTIONS */
-	const kvarc_lossy
-		*lossy;       /* keys and values may be changed so; copied, what it points to must
-	                         * stay. NULL: nothing is. Level 0
-	                         * or 1 codes the rest */
+	/* levels 4 to 8; must outlive the writer. Appends then need token ids, and every chunk is
+	 * verified */
+	const kvarc_predictor *predictor;
+	const char *predictor_name; /* recorded, human-readable; NULL: none */
+	/* levels 4 to 8: 0, or as the profile was trained for: otherwise kvarc_writer_set_geometry
+	 * returns PREDICTOR */
+	kvarc_arithmetic arithmetic;
+	kvarc_loop loop;
+	/* KVARC_TOKEN_IDS_MODEL needs a model with an LM head: otherwise kvarc_writer_set_geometry
+	 * returns OPTIONS */
+	kvarc_token_ids token_ids;
+	/* the tier that may change keys and values; copied, its pointers must stay valid. NULL:
+	 * nothing changes. Level 0 or 1 codes the other tensors */
+	const kvarc_lossy *lossy;
 	uint64_t reserved[3]; /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT            \

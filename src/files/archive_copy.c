@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* archive_copy.c - chunks of a reader to a writer: headers anew, payloads as they are (spec 7,
+/* archive_copy.c - copies chunks of a reader to a writer: new headers, the same payloads (spec 7,
  * lossy) */
 #include "archive_copy.h"
 
@@ -12,7 +12,7 @@ struct copied {
 	bool planned;              /* it will be, before chunks of later segments */
 };
 
-/* PARAMS in force for the chunk at this place of its segment. */
+/* PARAMS in force for the chunk at an order_index of its segment. */
 struct given {
 	uint32_t tensor; /* of the writer */
 	uint16_t head, heads;
@@ -90,7 +90,8 @@ static const struct kvi_chunk_ref *find_chunk(const kvarc_reader *r, uint64_t se
 	return lo < r->chunks.n && p[lo].sequence == sequence ? &p[lo] : NULL;
 }
 
-/* False: what is there is damaged, as those will tell who read it, or c->ret tells more. */
+/* Whether a call on a chunk succeeded. Errors that are not about the chunk go to c->ret; a damaged
+ * chunk is reported by the call that decodes it. */
 static bool good(struct kvi_copy *c, kvarc_ret ret)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO)
@@ -128,11 +129,11 @@ static bool same_shape(struct kvi_copy *c, const struct kvi_chunk_header *a,
 }
 
 /* The header of a chunk, and what follows it up to extra bytes; what it says is not checked. */
-static bool peek(struct kvi_copy *c, const struct kvi_chunk_ref *ref, uint8_t *room, size_t extra,
+static bool peek(struct kvi_copy *c, const struct kvi_chunk_ref *ref, uint8_t *head, size_t extra,
                  struct kvi_chunk_header *h)
 {
 	struct kvi_frame f;
-	return good(c, kvi_frame_peek(&c->r->in, ref->offset, room, KVI_CHUNK_HEADER_BYTES + extra,
+	return good(c, kvi_frame_peek(&c->r->in, ref->offset, head, KVI_CHUNK_HEADER_BYTES + extra,
 	                              &f, c->r->error)) &&
 	       f.head.type == KVI_FRAME_CHUNK && f.head.sequence == ref->sequence &&
 	       f.head.payload_bytes >= KVI_CHUNK_HEADER_BYTES + extra &&
@@ -141,21 +142,21 @@ static bool peek(struct kvi_copy *c, const struct kvi_chunk_ref *ref, uint8_t *r
 }
 
 /* Headers of a chunk and of the one that has its payload, which is itself but for a REPEAT. NULL:
- * it is damaged, as those will tell who read it. */
+ * it is damaged, which the call that decodes it reports. */
 static const struct kvi_chunk_ref *resolve(struct kvi_copy *c, const struct kvi_chunk_ref *ref,
                                            struct kvi_chunk_header *h,
                                            struct kvi_chunk_header *there)
 {
-	uint8_t room[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES];
-	if (!peek(c, ref, room, 0, h))
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES];
+	if (!peek(c, ref, head, 0, h))
 		return NULL;
 	*there = *h;
 	if (h->codec != KVI_CODEC_REPEAT)
 		return ref;
-	if (!peek(c, ref, room, KVI_REPEAT_BYTES, h))
+	if (!peek(c, ref, head, KVI_REPEAT_BYTES, h))
 		return NULL;
-	ref = find_chunk(c->r, kvi_load64(room + sizeof room - KVI_REPEAT_BYTES));
-	return ref && peek(c, ref, room, 0, there) && there->codec != KVI_CODEC_REPEAT ? ref : NULL;
+	ref = find_chunk(c->r, kvi_load64(head + sizeof head - KVI_REPEAT_BYTES));
+	return ref && peek(c, ref, head, 0, there) && there->codec != KVI_CODEC_REPEAT ? ref : NULL;
 }
 
 static struct copied *copied_of(struct kvi_copy *c, const struct kvi_chunk_ref *ref)
@@ -406,7 +407,7 @@ static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct copy_piece
 	                       p->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &p->frame, at);
 }
 
-/* What a REPEAT names: as a REPEAT of its copy, else in its place. */
+/* Copies a REPEAT: as a REPEAT of the copy of its target, else with the payload of the target. */
 static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct copy_piece *p,
                               struct kvi_chunk_header *h)
 {
@@ -494,7 +495,7 @@ static kvarc_ret verify(struct kvi_copy *c, const struct kvi_segment_ref *s)
 	return c->again ? kvarc_reader_read_deliver(c->again, &range, drop, NULL) : KVARC_OK;
 }
 
-/* Encoders begin anew behind a copied segment: its PARAMS came after theirs. */
+/* Encoders start with new PARAMS after a copied segment: its PARAMS came after theirs. */
 static kvarc_ret begin(struct kvi_copy *c, struct kvi_writer_track *t)
 {
 	kvarc_writer *w = c->w;

@@ -27,7 +27,7 @@ struct kvi_container {
 /*
  * Items of an import that are the files of a container, as many as it has (folders are no files):
  * what is stored is read in place, what is deflated comes through temporary files in
- * options.temp_dir. Returns OK; END with a note when some of them cannot be given back as files
+ * options.temp_dir. Returns OK; END with a note when some of them cannot be restored as files
  * (names, links, other methods), or there is no folder or no libarchive for what is deflated;
  * DATA (a damaged member), IO, MEM, MEMLIMIT.
  */

@@ -241,7 +241,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*x, *y);
 }
 
-/* The first member, with n files in all, that could not be given back; NULL: none. */
+/* Why the first of the members that cannot be restored as a file cannot; NULL: all n files can. */
 static const char *why_not(kvarc_import *im, struct kvi_container *c, size_t n)
 {
 	uint64_t left = im->container.size < UINT64_MAX / EXPANSION_MAX
@@ -288,7 +288,7 @@ kvarc_ret kvi_members_take(kvarc_import *im, struct kvi_container *c)
 	const char *why = why_not(im, c, n);
 	if (why) {
 		kvi_import_note(im,
-		                "its members cannot take the place of the %s file, "
+		                "its members cannot replace the %s file, "
 		                "which is packed as a whole: %s",
 		                c->what, why);
 		return KVARC_END;

@@ -88,7 +88,7 @@ static kvarc_ret copy_identity(struct cutting *c)
 	return ret;
 }
 
-/* Reads all heads of a block; dst has room for them. */
+/* Reads all heads of a block into dst, which has capacity for them. */
 static kvarc_ret read_block(struct cutting *c, uint32_t tensor, uint64_t t0, uint32_t n, void *dst)
 {
 	const kvarc_tensor *t = &c->tensors[tensor];
@@ -119,8 +119,8 @@ static kvarc_ret read_heads(struct cutting *c, uint32_t tensor, uint32_t head, u
 	return ret;
 }
 
-/* Room for a batch where blocks are decoded from others. Without that much
- * memory they are read one by one, which is only slower. */
+/* Allocates a buffer for a batch where blocks are decoded from others. Without that memory they are
+ * read one by one, which is only slower. */
 static void plan_ahead(struct cutting *c, uint32_t segment_tokens)
 {
 	uint32_t n = segment_tokens ? segment_tokens : KVI_SEGMENT_TOKENS;

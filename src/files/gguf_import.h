@@ -14,7 +14,7 @@ struct kvi_gguf {
 	bool present;
 	char arch[32];
 	char name[128];                        /* general.name, may be empty */
-	uint32_t blocks;                       /* layers; 0: not told, as everywhere here */
+	uint32_t blocks;                       /* layers; 0: not known, as everywhere here */
 	uint32_t heads;                        /* KV heads; 0 when they differ by layer */
 	uint32_t key_channels, value_channels; /* of one head */
 	uint32_t rotary;

@@ -105,7 +105,7 @@ struct kvarc_import {
 	const char *engine;         /* NULL: not known */
 	kvarc_source container;     /* when container_kind is not NULL */
 	const char *container_kind; /* "zip", "tar", or NULL */
-	size_t n_members;           /* items that take the place of their container, 0: none do */
+	size_t n_members;           /* items that replace their container; 0: none */
 	char note[200];             /* "": none */
 };
 
@@ -113,7 +113,7 @@ struct kvarc_import {
  * Parsers return OK when they understood the item, END when it is something
  * else or not understood to its end (a note may say why), anything else is
  * final. They add tracks, areas and tensors; on END what they added is
- * taken back by the caller.
+ * removed by the caller.
  */
 kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item);
 /* As kvi_import_llama, a safetensors file. */
@@ -135,8 +135,8 @@ void kvi_import_drop_items(kvarc_import *im);
 /* Sets heads, channels and RoPE of key tensors that have none yet. */
 kvarc_ret kvi_import_find_ropes(kvarc_import *im);
 
-/* Each adds to a growing array and returns the new entry, zeroed, or
- * NULL (kvi_import_full tells which error that is). */
+/* Each adds to a growing array and returns the new entry, zeroed, or NULL (kvi_import_full returns
+ * the error). */
 struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name);
 /* A track of n tokens. */
 struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n);

@@ -38,7 +38,7 @@ static void find_ids(struct kvi_imp_track *t, uint32_t item, const struct kvi_ll
 	t->ids_bytes = 4;
 }
 
-/* How a key or value of this width splits into heads, if the model told. */
+/* Number of heads of a key or value of this width, by the metadata of the model; 1: not known. */
 static uint32_t model_heads(const struct kvi_gguf *g, uint32_t width, bool value)
 {
 	uint32_t channels = value ? g->value_channels : g->key_channels;

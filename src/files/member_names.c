@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* member_names.c - names of members that can be given back as files */
+/* member_names.c - names of members that can be restored as files */
 #include "member_names.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* member_names.h - names of members that can be given back as files */
+/* member_names.h - names of members that can be restored as files */
 #ifndef KVI_MEMBER_NAMES_H
 #define KVI_MEMBER_NAMES_H
 

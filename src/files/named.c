@@ -136,8 +136,8 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
 }
 
 /*
- * [heads, tokens, channels] is usual; the other way round when the number of
- * token ids says so, or without ids when so many heads would be absurd.
+ * The order of the axes: [heads, tokens, channels] unless more tensors are [tokens, heads, channels]
+ * by the number of token ids, or without ids by a number of heads above 128 and above the tokens.
  */
 static const char *guess_axes(const struct name_found *f, size_t n, const struct kvi_named *ids)
 {

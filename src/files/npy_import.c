@@ -120,9 +120,9 @@ static void array_name(char *dst, const char *name)
 
 kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first)
 {
-	size_t n = 0, room = im->n_items - first, found = 0;
-	struct kvi_named *x = kvi_calloc(&im->alloc, room, sizeof *x);
-	struct array *arrays = kvi_calloc(&im->alloc, room, sizeof *arrays);
+	size_t n = 0, capacity = im->n_items - first, found = 0;
+	struct kvi_named *x = kvi_calloc(&im->alloc, capacity, sizeof *x);
+	struct array *arrays = kvi_calloc(&im->alloc, capacity, sizeof *arrays);
 	kvarc_ret ret = KVARC_OK;
 	if (!x || !arrays)
 		ret = kvi_fail_alloc(im->error, &im->alloc);

@@ -59,7 +59,7 @@ static bool overhead(const kvarc_geometry *g, uint64_t n_tokens, uint32_t full, 
 	return !kvi_mul(sum, segments, &add) && !kvi_add(add, FILE_EXTRA, out);
 }
 
-/* Bytes that the strings and ropes of a geometry take, with room. */
+/* Upper bound of the bytes that the strings and ropes of a geometry take. */
 static uint64_t geometry_bytes(const kvarc_geometry *g)
 {
 	uint64_t sum = 64;

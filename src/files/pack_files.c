@@ -59,7 +59,7 @@ static uint64_t drops(const struct packing *p, uint64_t n)
 	return dropped;
 }
 
-/* The tier, and what it leaves out: readers count by that. */
+/* The note of the tier, with the number of dropped tokens: readers count by that. */
 static const char *make_note(struct packing *p)
 {
 	const kvarc_lossy *how = p->options.lossy;

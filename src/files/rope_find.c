@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rope_find.c - the rotary embedding of imported keys: told, in a profile, or found by fitting */
+/* rope_find.c - the rotary embedding of imported keys: given, of a profile or model, or fitted */
 #include <stdio.h>
 #include <string.h>
 
@@ -419,7 +419,7 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 {
 	kvarc_tensor like = im->tensors[tensor].pub;
 	uint32_t channels = like.channels, rope = 0;
-	bool told = false, turns = false;
+	bool known = false, turns = false;
 	int64_t twin = twin_of(im, tensor);
 	if (twin >= 0) {
 		rope = im->tensors[twin].pub.rope;
@@ -429,16 +429,16 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 		struct kvi_rope r;
 		make_group(im, tensor, &g);
 		g.hint = m ? m->theta : im->gguf.present ? im->gguf.theta : 0;
-		told = !m && (from_predictor(im, &g, &channels, &r, &turns) ||
-		              from_profile(im, &g, &channels, &r, &turns));
-		bool good = told ? turns
-		            : m  ? from_user(im, m, &g, &channels, &r)
-		                 : find_by_fitting(im, &g, &channels, &r) ||
+		known = !m && (from_predictor(im, &g, &channels, &r, &turns) ||
+		               from_profile(im, &g, &channels, &r, &turns));
+		bool good = known ? turns
+		            : m   ? from_user(im, m, &g, &channels, &r)
+		                  : find_by_fitting(im, &g, &channels, &r) ||
 		                            from_model(im, &like, &r);
 		if (good)
 			rope = add_rope(im, &r, channels);
 	}
-	if (rope || told)
+	if (rope || known)
 		apply(im, tensor, channels, rope);
 	else if (m)
 		kvi_import_note(im,

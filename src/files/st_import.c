@@ -99,14 +99,14 @@ static bool disjoint(struct kvi_named *x, size_t n)
 
 static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint64_t data_at)
 {
-	size_t n = 0, found = 0, room = json_object_size(root);
+	size_t n = 0, found = 0, capacity = json_object_size(root);
 	uint64_t data_bytes = im->items[item].src.size - data_at;
 	struct kvi_named *x;
 	const char *key;
 	json_t *v;
-	if (room == 0)
+	if (capacity == 0)
 		return KVARC_END;
-	x = kvi_calloc(&im->alloc, room, sizeof *x);
+	x = kvi_calloc(&im->alloc, capacity, sizeof *x);
 	if (!x)
 		return kvi_fail_alloc(im->error, &im->alloc);
 	bool good = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* strided.c - packed token-major blocks from and to strided places in a file */
+/* strided.c - packed token-major blocks from and to strided offsets of a file */
 #include "strided.h"
 
 #include <string.h>

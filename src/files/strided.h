@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* strided.h - packed token-major blocks from and to strided places in a file */
+/* strided.h - packed token-major blocks from and to strided offsets of a file */
 #ifndef KVI_STRIDED_H
 #define KVI_STRIDED_H
 

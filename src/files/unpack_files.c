@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* unpack_files.c - gives back the files that an archive was made from (spec 10) */
+/* unpack_files.c - restores the files that an archive was made from (spec 10) */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
