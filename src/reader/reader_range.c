@@ -217,9 +217,10 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	j->order_index = order_index;
 	j->features = order_index != KVI_NO_PLACE;
 	if (ret == KVARC_DATA && r->salvage) {
+		/* A chunk without order_index was marked as lost by the plan. */
 		if (j->features)
 			kvi_feature_table_leave(p->use->features, order_index);
-		if (p->use->prediction)
+		if (j->features && p->use->prediction)
 			kvi_prediction_mark_lost(p->use->prediction, order_index, s->t0);
 		return kvi_salvage_chunk(r, j);
 	}

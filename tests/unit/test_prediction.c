@@ -2,6 +2,9 @@
 /* test_prediction.c - archives that a model predicts (spec model), through writer and reader */
 #include "prediction_util.h"
 
+#include "format/frame.h"
+#include "format/superblock.h"
+
 static void test_round_trip(void **state)
 {
 	(void)state;
@@ -279,14 +282,85 @@ static void test_layers_below(void **state)
 	world_close(&w);
 }
 
+/* Adds a tensor that no model predicts, in chunks of one head each. */
+static void add_indexer(struct world *w)
+{
+	enum { HEADS = 4, HEAD_CHANNELS = 128, WIDTH = HEADS * HEAD_CHANNELS };
+	struct cache *c = &w->c;
+	uint64_t seed = 9;
+	cache_free(&w->back);
+	c->tensors[c->g.n_tensors] = (kvarc_tensor){ .layer = 1,
+		                                     .kind = KVARC_INDEXER_KEY,
+		                                     .dtype = KVARC_BF16,
+		                                     .heads = HEADS,
+		                                     .channels = HEAD_CHANNELS };
+	size_t i = c->g.n_tensors++;
+	uint16_t *p = malloc(cache_bytes(c, i));
+	assert_non_null(p);
+	for (size_t k = 0; k < TOKENS * WIDTH; k++)
+		p[k] = (uint16_t)(0x3f80 + rand_next(&seed) % 64 + 16 * (k % 16));
+	c->data[i] = (uint8_t *)p;
+	c->views[i] = (kvarc_view){
+		.data = p, .block_elems = WIDTH, .elem_stride = 2, .token_stride = 2 * WIDTH
+	};
+	cache_make_empty(&w->back, c);
+	w->wo.chunk_bytes = 256 * HEAD_CHANNELS * 2;
+}
+
+/* Damages all PARAMS frames, or repairs them. Returns their number. */
+static size_t flip_params(struct memfile *f)
+{
+	const uint8_t id[16] = { 0 };
+	const uint64_t sync = kvi_frame_sync(id);
+	struct kvi_frame_head h;
+	size_t n = 0;
+	for (size_t o = KVI_SUPERBLOCK_BYTES; o < f->n; o += kvi_frame_bytes(h.payload_bytes)) {
+		assert_true(kvi_frame_head_parse(&h, f->p + o, sync, o));
+		if (h.type == KVI_FRAME_PARAMS) {
+			f->p[o + KVI_FRAME_HEAD_BYTES] ^= 0x40;
+			n++;
+		}
+	}
+	return n;
+}
+
+/* Chunks of single heads whose PARAMS are lost, beside those that a model predicts. */
+static void test_lost_params_of_heads(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, 5);
+	add_indexer(&w);
+	world_write(&w);
+	world_read(&w);
+	assert_true(flip_params(&w.f) >= 4);
+	w.ro.flags = KVARC_READ_SALVAGE;
+	for (unsigned threads = 1; threads < 4; threads++) {
+		w.ro.common.threads = threads;
+		world_empty(&w);
+		assert_int_equal(cache_read_seq(&w.back, &w.f, &w.ro, NULL), KVARC_OK);
+		for (size_t k = 0; k < 2 * LAYERS; k++)
+			assert_memory_equal(w.back.data[k], w.c.data[k], cache_bytes(&w.c, k));
+		for (size_t i = 0; i < cache_bytes(&w.c, 2 * LAYERS); i++)
+			assert_int_equal(w.back.data[2 * LAYERS][i], 0xa5);
+	}
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_ranges),        cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_rope),          cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_failing_fetch), cmocka_unit_test(test_odd_values),
-		cmocka_unit_test(test_damage),        cmocka_unit_test(test_layers_below),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_same_bytes),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_rope),
+		cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_failing_fetch),
+		cmocka_unit_test(test_odd_values),
+		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_layers_below),
+		cmocka_unit_test(test_lost_params_of_heads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
