@@ -3,8 +3,7 @@
  * basis.c - the basis in which a head's channels vary independently of each other (spec klt)
  *
  * Karhunen-Loeve transform: eigenvectors of the covariance over all tokens that are fitted, keys
- * without RoPE. Jacobi's method in double, in a fixed order: + - * / and sqrt
- * alone, so that the same caches give the same profile everywhere.
+ * without RoPE.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "basis.h"
 #include "below.h"
 #include "codecs/lossy/quantiser.h"
+#include "eigen.h"
 #include "files/import_internal.h"
 #include "numeric/formats.h"
 #include "profile/linear_model.h"
@@ -22,8 +22,7 @@
 #include "weigh_heads.h"
 
 enum {
-	SINKS = 4, /* first tokens, which are like no others and stay exact */
-	SWEEPS = 24,
+	SINKS = 4,     /* first tokens, which are like no others and stay exact */
 	STEP_BITS = 8, /* of a standard deviation, for means */
 	FIRST_EXPONENT = 128,
 	KLT_RATES = 6 /* that are reported */
@@ -107,49 +106,6 @@ static void add_head(void *arg, size_t h)
 	}
 }
 
-/* One rotation of Jacobi's method: a[p][q] becomes 0. v: eigenvectors, in columns. */
-static void rotate(double *a, double *v, size_t n, size_t p, size_t q)
-{
-	double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
-	double t = 1 / ((theta < 0 ? -theta : theta) + sqrt(theta * theta + 1));
-	t = theta < 0 ? -t : t;
-	double c = 1 / sqrt(t * t + 1), s = t * c;
-	for (size_t i = 0; i < n; i++) {
-		double x = a[p * n + i], y = a[q * n + i];
-		a[p * n + i] = c * x - s * y;
-		a[q * n + i] = s * x + c * y;
-	}
-	for (size_t i = 0; i < n; i++) {
-		double x = a[i * n + p], y = a[i * n + q];
-		a[i * n + p] = c * x - s * y;
-		a[i * n + q] = s * x + c * y;
-		x = v[i * n + p];
-		y = v[i * n + q];
-		v[i * n + p] = c * x - s * y;
-		v[i * n + q] = s * x + c * y;
-	}
-}
-
-static void diagonalise(double *a, double *v, size_t n)
-{
-	double all = 0, off = 1;
-	memset(v, 0, n * n * sizeof *v);
-	for (size_t i = 0; i < n; i++)
-		v[i * n + i] = 1;
-	for (size_t i = 0; i < n * n; i++)
-		all += a[i] * a[i];
-	for (unsigned sweep = 0; sweep < SWEEPS && off > 1e-18 * all; sweep++) {
-		off = 0;
-		for (size_t p = 0; p + 1 < n; p++)
-			for (size_t q = p + 1; q < n; q++) {
-				double x = a[p * n + q];
-				off += x * x;
-				if (x * x > 1e-26 * all)
-					rotate(a, v, n, p, q);
-			}
-	}
-}
-
 /* Mean and covariance of a head from its sums. */
 static void centre_head(void *arg, size_t h)
 {
@@ -163,30 +119,11 @@ static void centre_head(void *arg, size_t h)
 			a[i * n + j] = a[j * n + i] = a[i * n + j] / b->n - sum[i] * sum[j];
 }
 
-/* Its eigenvectors, and the values in descending order. */
 static void solve_head(void *arg, size_t h)
 {
 	struct basis *b = arg;
 	const size_t n = b->hc;
-	double *a = b->cov + h * n * n, *v = b->work + h * n * n;
-	double *value = b->value + h * n;
-	diagonalise(a, v, n);
-	for (size_t j = 0; j < n; j++)
-		value[j] = a[j * n + j] > 0 ? a[j * n + j] : 0;
-	for (size_t j = 0; j < n; j++) { /* selection sort: values and columns */
-		size_t most = j;
-		for (size_t k = j + 1; k < n; k++)
-			if (value[k] > value[most])
-				most = k;
-		double x = value[j];
-		value[j] = value[most];
-		value[most] = x;
-		for (size_t i = 0; most != j && i < n; i++) {
-			x = v[i * n + j];
-			v[i * n + j] = v[i * n + most];
-			v[i * n + most] = x;
-		}
-	}
+	kvi_eigen(n, b->cov + h * n * n, b->work + h * n * n, b->value + h * n);
 }
 
 /* The exponent of v > 0: 2^e <= v < 2^(e+1). Exact. */
