@@ -190,6 +190,8 @@ kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v, s
  */
 struct kvi_run_pass {
 	void *opaque;
+	/* The layer was predicted; keys in *p have no RoPE yet. */
+	kvarc_ret (*predicted)(void *opaque, size_t layer, const struct kvi_predicted *p);
 	/* Keys in *p have RoPE applied. May let *p point to other rows, which attention then
 	 * sees and which must stay until `advanced` is called. */
 	kvarc_ret (*rows)(void *opaque, size_t layer, struct kvi_predicted *p);
@@ -203,6 +205,8 @@ struct kvi_run_pass {
  */
 kvarc_ret kvi_run_through(struct kvi_run *run, const int32_t *ids, const int32_t *positions,
                           size_t n, const struct kvi_run_pass *pass);
+/* The same for tokens that kvi_run_segment or kvi_run_candidates put at the first layer. */
+kvarc_ret kvi_run_layers(struct kvi_run *run, const struct kvi_run_pass *pass);
 /* Queries of the layer that was advanced last: n rows of heads x head channels, in slots, rotated.
  * Owned by the run, until the next layer. */
 struct kvi_queries {

@@ -19,7 +19,7 @@ struct kvi_token_blind {
 	size_t kv, layer_floats; /* floats of a row; of a layer's */
 	float *k, *v;            /* predicted, by layer and token */
 	float *own_k, *own_v;    /* of the tokens, keys rotated */
-	float *turned, *rows;    /* candidates' keys, and embeddings */
+	float *rows;             /* embeddings of candidates */
 	struct kvi_guess *guess; /* of the segment's tokens and the next one */
 	float *guess_rows;
 	size_t before, n;
@@ -49,7 +49,7 @@ struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blin
 	return kvi_h128(b, sizeof b);
 }
 
-static kvarc_ret open_rooms(struct kvi_token_blind *b, unsigned blind)
+static kvarc_ret open_buffers(struct kvi_token_blind *b, unsigned blind)
 {
 	float **all[] = { &b->k, &b->v, &b->own_k, &b->own_v };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -57,10 +57,8 @@ static kvarc_ret open_rooms(struct kvi_token_blind *b, unsigned blind)
 		if (!*all[i])
 			return kvi_alloc_error(b->alloc);
 	}
-	/* rows of a run are whole blocks of 16 */
-	b->turned = kvi_array(b->alloc, b->kv + 15, KVI_RUN_TOKENS * sizeof *b->turned);
 	b->guess = kvi_calloc(b->alloc, KVI_RUN_TOKENS + 1, sizeof *b->guess);
-	if (!b->turned || !b->guess)
+	if (!b->guess)
 		return kvi_alloc_error(b->alloc);
 	if (blind != KVARC_BLIND_EMBEDDING)
 		return KVARC_OK;
@@ -91,7 +89,7 @@ kvarc_ret kvi_token_blind_open(struct kvi_token_blind **out, const struct kvi_ru
 	if (!ret)
 		ret = kvi_guesses_open(&b->guesses, &run, blind);
 	if (!ret)
-		ret = open_rooms(b, blind);
+		ret = open_buffers(b, blind);
 	if (ret)
 		kvi_token_blind_close(out);
 	return ret;
@@ -102,11 +100,9 @@ void kvi_token_blind_close(struct kvi_token_blind **out)
 	struct kvi_token_blind *b = *out;
 	if (!b)
 		return;
-	float *const rooms[] = {
-		b->k, b->v, b->own_k, b->own_v, b->turned, b->rows, b->guess_rows
-	};
-	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-		kvi_free(b->alloc, rooms[i]);
+	float *const buffers[] = { b->k, b->v, b->own_k, b->own_v, b->rows, b->guess_rows };
+	for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+		kvi_free(b->alloc, buffers[i]);
 	kvi_free(b->alloc, b->guess);
 	kvi_guesses_close(&b->guesses);
 	kvi_run_close(&b->run);
@@ -143,6 +139,7 @@ static kvarc_ret go_on(struct kvi_token_blind *b, const int32_t *ids)
 
 /* Candidates that go through the model together. */
 struct some {
+	struct kvi_token_blind *b;
 	size_t n;
 	int32_t ids[KVI_RUN_TOKENS], positions[KVI_RUN_TOKENS];
 	size_t token[KVI_RUN_TOKENS], at[KVI_RUN_TOKENS];
@@ -155,9 +152,11 @@ static void mix(float *x, const float *of, float p, size_t n)
 		x[i] = x[i] + p * of[i];
 }
 
-static void take(struct kvi_token_blind *b, const struct some *s, uint32_t layer,
-                 const struct kvi_predicted *p)
+/* Adds the candidates' rows of a layer to their tokens' predictions. The last layer is not run. */
+static kvarc_ret mix_rows(void *opaque, size_t layer, const struct kvi_predicted *p)
 {
+	const struct some *s = opaque;
+	struct kvi_token_blind *b = s->b;
 	uint64_t mode = kvi_fp_exact();
 	for (size_t i = 0; i < s->n; i++) {
 		size_t to = layer * b->layer_floats + s->token[i] * b->kv;
@@ -165,29 +164,27 @@ static void take(struct kvi_token_blind *b, const struct some *s, uint32_t layer
 		mix(b->v + to, p->v + i * p->stride, s->p[i], b->kv);
 	}
 	kvi_fp_restore(mode);
+	return layer + 1 < b->m->n_layers ? KVARC_OK : KVARC_END;
 }
 
-static kvarc_ret run_some(struct kvi_token_blind *b, struct some *s)
+static kvarc_ret run_some(struct some *s)
 {
+	struct kvi_token_blind *b = s->b;
 	const struct kvi_candidates c = { s->ids, b->rows, s->positions, s->at, s->n };
-	kvarc_ret ret = s->n ? kvi_run_candidates(b->run, &c) : KVARC_OK;
-	for (uint32_t l = 0; l < b->m->n_layers && s->n && !ret; l++) {
-		const struct kvi_predicted p = kvi_run_predict(b->run);
-		take(b, s, l, &p);
-		if (l + 1 == b->m->n_layers)
-			break;
-		copy_rows(b->turned, p.stride, p.k, p.stride, s->n);
-		kvi_run_rotate(b->run, b->turned, p.stride);
-		ret = kvi_run_advance(b->run, b->turned, p.v, p.stride, false);
-	}
+	const struct kvi_run_pass pass = { .opaque = s, .predicted = mix_rows };
+	if (!s->n)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_run_candidates(b->run, &c);
+	if (!ret)
+		ret = kvi_run_layers(b->run, &pass);
 	s->n = 0;
-	return ret;
+	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
 /* From the last token on, because a candidate stays in its token's place. */
 static kvarc_ret run_candidates(struct kvi_token_blind *b)
 {
-	struct some s = { .n = 0 };
+	struct some s = { .b = b };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t t = b->n; t-- > 0 && !ret;) {
 		const struct kvi_guess *g = &b->guess[t];
@@ -201,10 +198,10 @@ static kvarc_ret run_candidates(struct kvi_token_blind *b)
 			s.token[s.n] = t;
 			s.at[s.n++] = b->before + t;
 			if (s.n == KVI_RUN_TOKENS)
-				ret = run_some(b, &s);
+				ret = run_some(&s);
 		}
 	}
-	return ret ? ret : run_some(b, &s);
+	return ret ? ret : run_some(&s);
 }
 
 /* The next token is the first one now. */

@@ -217,7 +217,9 @@ static kvarc_ret through(struct kvi_teacher_forced *f, const struct kvi_teacher_
                          size_t t0, size_t n)
 {
 	struct step s = { f, views, watch, t0, n };
-	const struct kvi_run_pass pass = { &s, store_rows, watch_queries };
+	const struct kvi_run_pass pass = { .opaque = &s,
+		                           .rows = store_rows,
+		                           .advanced = watch_queries };
 	return kvi_run_through(f->run, text->ids + t0, text->positions + t0, n, &pass);
 }
 

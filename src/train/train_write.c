@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* train_write.c - token ids that a model writes itself, some sequences side by side */
-#include <string.h>
-
 #include "exact/head.h"
 #include "train_predict.h"
 #include "util/error.h"
@@ -24,7 +22,6 @@ struct write_writing {
 	struct kvi_head *head;
 	struct lane lanes[LANES];
 	size_t n, longest;
-	float *k, *v; /* rows of all lanes */
 };
 
 /* splitmix64 */
@@ -34,22 +31,6 @@ static uint64_t next_random(uint64_t *state)
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
 	return z ^ z >> 31;
-}
-
-static kvarc_ret go_layers(struct write_writing *w)
-{
-	const struct kvi_train_predictor *p = w->t->predictor;
-	kvarc_ret ret = KVARC_OK;
-	for (uint32_t l = 0; l < p->file->n_layers && !ret; l++) {
-		const struct kvi_predicted x = kvi_run_predict(w->run);
-		for (size_t i = 0; i < w->n; i++) {
-			memcpy(w->k + i * p->kv, x.k + i * x.stride, p->kv * sizeof *w->k);
-			memcpy(w->v + i * p->kv, x.v + i * x.stride, p->kv * sizeof *w->v);
-		}
-		kvi_run_rotate(w->run, w->k, p->kv);
-		ret = kvi_run_advance(w->run, w->k, w->v, p->kv, false);
-	}
-	return ret;
 }
 
 /* One more token of each sequence. What is behind the end of a shorter one is not kept. */
@@ -62,9 +43,7 @@ static kvarc_ret step(struct write_writing *w, size_t at)
 		ids[i] = c->ids[at < c->n ? at : 0];
 		positions[i] = (int32_t)at;
 	}
-	kvarc_ret ret = kvi_run_segment(w->run, ids, positions, w->n);
-	if (!ret)
-		ret = go_layers(w);
+	kvarc_ret ret = kvi_run_through(w->run, ids, positions, w->n, NULL);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_train_no_memory(w->t);
 	if (ret)
@@ -94,9 +73,7 @@ static kvarc_ret write_all(struct write_writing *w)
 		.lanes = w->n,
 		.whole = true,
 	};
-	w->k = kvi_array(&t->alloc, w->n, p->kv * sizeof *w->k);
-	w->v = kvi_array(&t->alloc, w->n, p->kv * sizeof *w->v);
-	if (!w->k || !w->v || kvi_run_open(&w->run, &o) || kvi_head_open(&w->head, &o))
+	if (kvi_run_open(&w->run, &o) || kvi_head_open(&w->head, &o))
 		return kvi_train_no_memory(t);
 	kvarc_ret ret = KVARC_OK;
 	for (size_t at = 0; at + 1 < w->longest && !ret; at++)
@@ -108,9 +85,6 @@ static void close_writing(struct write_writing *w)
 {
 	kvi_head_close(&w->head);
 	kvi_run_close(&w->run);
-	kvi_free(&w->t->alloc, w->k);
-	kvi_free(&w->t->alloc, w->v);
-	w->k = w->v = NULL;
 	w->n = w->longest = 0;
 }
 
