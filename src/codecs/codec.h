@@ -132,6 +132,9 @@ bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one
 /* The rate of a token that has so much more: as near to it as the tier can, which for near and vq
  * is its own rate. */
 int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more);
+/* What a tier does with a token of a track of `end` tokens: as kvarc_lossy.token_rate, but a token
+ * that stays exact is never dropped. tier may be NULL. */
+int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
 /* How often the elements of a lossy payload have been changed; 0: it has none. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 

@@ -9,7 +9,6 @@
 #include "cache_proxy.h"
 #include "format/geometry_check.h"
 #include "util/error.h"
-#include "writer/writer_internal.h"
 
 enum {
 	FETCH_TOKENS = 256,
@@ -353,7 +352,7 @@ static kvarc_ret run(struct kvarc_gate *g)
 	/* Layers of caches with other tokens cannot stand side by side. */
 	uint64_t n = ret ? 0 : kvarc_import_tokens(g->im, 0);
 	for (uint64_t t = 0; t < n && !ret; t++)
-		if (kvi_writer_token_rate(&g->lossy, t, n) == KVARC_LOSSY_DROP)
+		if (kvi_lossy_rate_at(&g->lossy, t, n) == KVARC_LOSSY_DROP)
 			ret = fail(&g->e, KVARC_OPTIONS,
 			           "a gate cannot raise "
 			           "the rates of tokens that are left out");

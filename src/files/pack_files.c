@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codecs/codec.h"
 #include "format/frame.h"
 #include "format/geometry_check.h"
 #include "counted.h"
@@ -53,8 +54,7 @@ static uint64_t drops(const struct packing *p, uint64_t n)
 	for (uint64_t t0 = 0; t0 < n; t0 += batch) {
 		uint64_t end = n - t0 < batch ? n : t0 + batch;
 		for (uint64_t i = t0; i < end; i++)
-			dropped += kvi_writer_token_rate(p->options.lossy, i, end) ==
-			           KVARC_LOSSY_DROP;
+			dropped += kvi_lossy_rate_at(p->options.lossy, i, end) == KVARC_LOSSY_DROP;
 	}
 	return dropped;
 }

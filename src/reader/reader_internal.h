@@ -48,6 +48,19 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
 /* The caller's, NULL: there is none. */
 kvarc_error *kvi_reader_error(const kvarc_reader *r);
 
+/* The common options of the caller. */
+const kvarc_common *kvi_reader_common(const kvarc_reader *r);
+
+struct kvi_profile;
+/*
+ * The profile of the archive's first predictor, and its level; the reader owns it until close.
+ * Returns OK, END (the archive has no predictor, or one of a level above `highest`), MEM, MEMLIMIT,
+ * DATA, OPTIONS, PREDICTOR (the profile is not available), IO; the caller's kvarc_error has the
+ * text.
+ */
+kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
+                                   const struct kvi_profile **profile);
+
 /* Fills the caller's kvarc_error, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset, uint64_t frame,
                           const char *format, ...) __attribute__((format(printf, 5, 6)));

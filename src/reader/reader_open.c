@@ -39,6 +39,11 @@ bool kvi_reader_started(const kvarc_reader *r)
 	return r->started;
 }
 
+const kvarc_common *kvi_reader_common(const kvarc_reader *r)
+{
+	return &r->options.common;
+}
+
 kvarc_error *kvi_reader_error(const kvarc_reader *r)
 {
 	return r->error;

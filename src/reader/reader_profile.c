@@ -383,6 +383,18 @@ kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x
 	return x->ret;
 }
 
+kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
+                                   const struct kvi_profile **profile)
+{
+	struct kvi_predictor_ref *x = r->predictors.n ? predictor_at(r, 0) : NULL;
+	if (!x || x->p.level > highest)
+		return KVARC_END;
+	kvarc_ret ret = kvi_reader_load_predictor(r, x, r->error);
+	*level = x->p.level;
+	*profile = x->profile;
+	return ret;
+}
+
 struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint64_t sequence)
 {
 	struct kvi_predictor_ref *any = NULL;

@@ -6,7 +6,6 @@
 #include "train_sample.h"
 #include "util/error.h"
 #include "reader/reader_internal.h"
-#include "reader/reader_state.h"
 #include "util/pool.h"
 
 enum {
@@ -324,27 +323,11 @@ static kvarc_ret measure_stack(struct measuring *m, const struct kvi_train_stack
 
 /* ---- the predictor, and a trainer to work in ---- */
 
-static kvarc_ret find_profile(struct measuring *m)
-{
-	kvarc_error e = { 0 };
-	struct kvi_predictor_ref *x = m->r->predictors.n ? *KVI_LIST(struct kvi_predictor_ref *,
-	                                                             m->r->predictors, 0)
-	                                                 : NULL;
-	if (!x || x->p.level > KVI_LEVEL_LOWER) /* stages of a transformer are not */
-		return KVARC_END;
-	kvarc_ret ret = kvi_reader_load_predictor(m->r, x, &e);
-	if (ret && m->r->error)
-		*m->r->error = e;
-	m->profile = x->profile;
-	m->level = x->p.level;
-	return ret;
-}
-
 /* Its ropes are those of the profile, by number. */
 static kvarc_ret open_trainer(struct measuring *m)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
-	o.common = m->r->options.common;
+	o.common = *kvi_reader_common(m->r);
 	o.common.progress = NULL;
 	o.held_out = 0;
 	kvarc_ret ret = kvarc_trainer_open(&m->t, &o);
@@ -390,7 +373,8 @@ kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track, kvarc_measured_f
 		return KVARC_OPTIONS;
 	if (track >= kvarc_reader_geometry(r)->n_tracks)
 		return KVARC_GEOMETRY;
-	kvarc_ret ret = find_profile(&m);
+	/* Stages of a transformer are not measured. */
+	kvarc_ret ret = kvi_reader_first_profile(r, KVI_LEVEL_LOWER, &m.level, &m.profile);
 	if (!ret)
 		ret = open_trainer(&m);
 	if (!ret)

@@ -102,19 +102,9 @@ struct append {
 	void *opaque;
 };
 
-int kvi_writer_token_rate(const kvarc_lossy *tier, uint64_t token, uint64_t end)
-{
-	if (!tier || !tier->token_rate || token >= tier->n_token_rates)
-		return 0;
-	int rate = tier->token_rate[token];
-	bool exact = token < tier->exact_tokens ||
-	             (tier->tail_tokens && token + tier->tail_tokens >= end);
-	return rate == KVARC_LOSSY_DROP && exact ? KVARC_LOSSY_NOTHING : rate;
-}
-
 static int rate_at(const kvarc_writer *w, const struct append *a, uint64_t i)
 {
-	return kvi_writer_token_rate(w->options.lossy, a->t0 + i, a->t0 + a->n);
+	return kvi_lossy_rate_at(w->options.lossy, a->t0 + i, a->t0 + a->n);
 }
 
 /* The position of the next token of the append, which is done with. */

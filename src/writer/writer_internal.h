@@ -21,10 +21,6 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 /* The allocator of the writer, which the writer owns. */
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w);
 
-/* What a tier does with a token when a track has `end` of them, those that are appended just now
- * included: as kvarc_lossy.token_rate, but what stays exact is not left out. how may be NULL. */
-int kvi_writer_token_rate(const kvarc_lossy *tier, uint64_t token, uint64_t end);
-
 /* Fills the caller's kvarc_error, makes code stick to the writer, returns it. */
 kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -105,6 +105,16 @@ bool kvi_lossy_valid(const kvarc_lossy *tier)
 	       !(tier->flags & ~(unsigned)ALL_FLAGS);
 }
 
+int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end)
+{
+	if (!tier || !tier->token_rate || token >= tier->n_token_rates)
+		return 0;
+	int rate = tier->token_rate[token];
+	bool exact = token < tier->exact_tokens ||
+	             (tier->tail_tokens && token + tier->tail_tokens >= end);
+	return rate == KVARC_LOSSY_DROP && exact ? KVARC_LOSSY_NOTHING : rate;
+}
+
 int kvi_lossy_max_rate(kvarc_tier tier)
 {
 	const struct tier_tier *t = tier_of(tier);
