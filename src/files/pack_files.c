@@ -7,6 +7,7 @@
 #include "codecs/codec.h"
 #include "format/frame.h"
 #include "format/geometry_check.h"
+#include "format/levels.h"
 #include "counted.h"
 #include "plan.h"
 #include "import_internal.h"
@@ -122,7 +123,7 @@ static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *
 	uint8_t digest[16];
 	if (!o->profile_name || strcmp(o->profile_name, KVARC_PROFILE_NAME_FITTED))
 		put_name(out, o->profile_name);
-	if (o->level < 4 || !o->predictor)
+	if (o->level < KVI_LEVEL_MODEL || !o->predictor)
 		return KVARC_OK;
 	kvarc_ret ret = kvarc_predictor_digest(o->predictor, digest);
 	if (ret)
@@ -165,7 +166,7 @@ static kvarc_ret put_settings(struct packing *p, struct kvi_out *out)
 	kvi_put32(out, o->flags & (KVARC_WRITE_STREAMABLE | KVARC_WRITE_EMBED_PROFILE));
 	kvi_put32(out, o->segment_tokens);
 	kvi_put32(out, o->chunk_bytes);
-	if (o->level >= 2 || (l && l->tier == KVARC_TIER_KLT)) {
+	if (o->level >= KVI_LEVEL_PROFILE || (l && l->tier == KVARC_TIER_KLT)) {
 		put_profile(out, o->profile);
 		ret = put_predictor(out, o);
 	}

@@ -11,6 +11,7 @@ libkvi_la_SOURCES += \
 	src/format/geometry_check.c src/format/geometry_check.h \
 	src/format/geometry_io.c \
 	src/format/identity.c src/format/identity.h \
+	src/format/levels.h \
 	src/format/packed.c src/format/packed.h \
 	src/format/params_header.c src/format/params_header.h \
 	src/format/predictor_frame.c src/format/predictor_frame.h \

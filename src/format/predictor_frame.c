@@ -3,6 +3,7 @@
 #include "predictor_frame.h"
 
 #include "frame.h"
+#include "levels.h"
 #include "util/string_field.h"
 
 enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS_OF_MATRICES = 0x1f };
@@ -29,8 +30,9 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 	if (p->codes_ids)
 		p->head = get_digest(in);
 	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
-	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= 4 &&
-	       p->level <= 8 && p->wide_weights <= most && p->wide_activations <= most;
+	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= KVI_LEVEL_MODEL &&
+	       p->level <= KVI_LEVEL_PREDICTED && p->wide_weights <= most &&
+	       p->wide_activations <= most;
 }
 
 static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
@@ -39,7 +41,8 @@ static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
 	p->embedded = where == 1;
 	p->level = kvi_get8(in);
 	p->digest = get_digest(in);
-	return where <= 1 && ((p->level >= 2 && p->level <= 3) || p->level == 9);
+	return where <= 1 && (p->level == KVI_LEVEL_PROFILE || p->level == KVI_LEVEL_LOWER ||
+	                      p->level == KVI_LEVEL_BASIS);
 }
 
 static kvarc_ret parse_params(struct kvi_predictor *p, const struct kvi_alloc *alloc,

@@ -11,7 +11,8 @@ enum {
 
 static bool shape_good(const struct kvi_profile *p, const struct kvi_model *m)
 {
-	return ((m->level >= 2 && m->level <= KVI_LEVEL_LAST) || m->level == KVI_LEVEL_BASIS) &&
+	return ((m->level >= KVI_LEVEL_PROFILE && m->level <= KVI_LEVEL_LAST) ||
+	        m->level == KVI_LEVEL_BASIS) &&
 	       m->layer <= UINT16_MAX && m->heads >= 1 && m->heads <= UINT16_MAX &&
 	       m->head_channels >= 1 && m->head_channels <= UINT16_MAX &&
 	       (uint64_t)m->heads * m->head_channels <= KVI_MAX_WIDTH && m->rope <= p->n_ropes &&

@@ -149,7 +149,7 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level, const kvar
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!g || !views || level < 4 || level > 8)
+	if (!g || !views || level < KVI_LEVEL_MODEL || level > KVI_LEVEL_PREDICTED)
 		return kvi_fail(c->error, KVARC_PROG, "sizes are for levels 4 to 8");
 	const char *wrong = kvi_geometry_wrong(g);
 	if (wrong)

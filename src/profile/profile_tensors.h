@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "format/identity.h"
+#include "format/levels.h"
 #include "kernels/rans.h"
 #include "kvarc.h"
 #include "util/alloc.h"
@@ -43,12 +44,7 @@ enum {
 	KVI_MODEL_CORRECTS = 16,
 	KVI_MODEL_BASIS = 32,
 	KVI_CORRECTS_WIDTH_MAX = 1 << 20,
-	KVI_CORRECTS_SHIFT_MAX = 63,
-	KVI_LEVEL_LOWER = 3, /* the one with sources in lower layers */
-	KVI_LEVEL_MODEL = 4, /* from here on a transformer predicts first */
-	KVI_LEVEL_LAST = 7,
-	KVI_LEVEL_PREDICTED = 8, /* has no models of its own */
-	KVI_LEVEL_BASIS = 9      /* transforms of codec 14, no predictions */
+	KVI_CORRECTS_SHIFT_MAX = 63
 };
 
 /* The level whose models another one uses (spec model 1). */

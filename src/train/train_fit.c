@@ -14,7 +14,7 @@
 
 unsigned kvi_train_level(const kvarc_trainer *t, unsigned level)
 {
-	return t->predictor && level == 2 ? t->predictor->level : level;
+	return t->predictor && level == KVI_LEVEL_PROFILE ? t->predictor->level : level;
 }
 
 /* The last model of a layer, when another layer follows. */
@@ -46,14 +46,14 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 				0, k->layer->tensors[s].shape->kind, scope, NULL
 			};
 	}
-	for (size_t b = 0; level == 3 && b < k->n_below; b++)
+	for (size_t b = 0; level == KVI_LEVEL_LOWER && b < k->n_below; b++)
 		for (size_t s = 0; s < k->below[b]->n; s++) {
 			const struct kvi_train_shape *from = k->below[b]->tensors[s].shape;
 			m->lower[m->n_lower++] = (struct kvi_source){
 				(uint8_t)(x->shape->layer - from->layer), from->kind, scope, NULL
 			};
 		}
-	if (level == 3 && ids->n) {
+	if (level == KVI_LEVEL_LOWER && ids->n) {
 		m->flags |= KVI_MODEL_TABLE;
 		m->n_ids = ids->n;
 	}
@@ -78,7 +78,7 @@ kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
                                const struct kvi_train_ids *ids)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (unsigned level = 2; level <= 3; level++)
+	for (unsigned level = KVI_LEVEL_PROFILE; level <= KVI_LEVEL_LOWER; level++)
 		for (size_t i = 0; i < k->layer->n && !ret; i++)
 			if (t->options.levels >> level & 1)
 				ret = add_model(t, k, ids, level, i);
@@ -134,7 +134,7 @@ static void list_rows(struct fit_group *g, size_t head, struct variable *v,
 	bool by_head = k->plan.head;
 	size_t n = 0;
 	uint32_t source = 0;
-	for (size_t b = 0; g->level == 3 && b < k->n_below; b++)
+	for (size_t b = 0; g->level == KVI_LEVEL_LOWER && b < k->n_below; b++)
 		for (size_t s = 0; s < k->below[b]->n; s++, source++)
 			n += put_rows(&k->below[b]->tensors[s], source, head, by_head,
 			              v ? v + n : NULL, f ? f + n : NULL);
@@ -373,12 +373,12 @@ static kvarc_ret fit_levels(struct fit_group *g, unsigned levels)
 	bool self = g->task->plan.self;
 	take_targets(g, false);
 	if (self && levels >> 2 & 1) {
-		g->level = 2;
+		g->level = KVI_LEVEL_PROFILE;
 		ret = fit_self(g);
 	}
 	if (ret || !(levels >> 3 & 1))
 		return ret;
-	g->level = 3;
+	g->level = KVI_LEVEL_LOWER;
 	if (g->n_x) {
 		take_targets(g, true);
 		ret = fit_lower(g);

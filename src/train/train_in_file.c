@@ -81,8 +81,8 @@ kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level, con
 {
 	struct fitted best, other = { .plain = 0 };
 	bool predicts = level >= KVI_LEVEL_MODEL;
-	if (!p || !im || level < 2 || level > KVARC_LEVEL_MAX || predicts != (model != NULL) ||
-	    (blind && !predicts))
+	if (!p || !im || level < KVI_LEVEL_PROFILE || level > KVARC_LEVEL_MAX ||
+	    predicts != (model != NULL) || (blind && !predicts))
 		return KVARC_PROG;
 	*p = NULL;
 	kvarc_ret ret = fit_import(&best, im, level, model, blind, common);
@@ -90,7 +90,7 @@ kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level, con
 		*p = best.profile;
 		return KVARC_OK;
 	}
-	if (!ret && level > 2)
+	if (!ret && level > KVI_LEVEL_PROFILE)
 		ret = fit_import(&other, im, 2, NULL, 0, common);
 	if (!ret && predicts && best.cost >= other.plain)
 		kvarc_profile_close(&best.profile);

@@ -147,7 +147,7 @@ static bool lower_match(struct kvi_train_task *k, const struct kvi_model *m)
 
 static bool same_match(const struct kvi_train_task *k, unsigned level, size_t i)
 {
-	struct kvi_model *const *of = k->models[level - 2];
+	struct kvi_model *const *of = k->models[level - KVI_LEVEL_PROFILE];
 	const struct kvi_model *m = of[i];
 	for (unsigned s = 0; s < m->n_same; s++)
 		if (s >= i || m->same[s].model != of[s])
@@ -167,7 +167,7 @@ static bool model_matches(struct measuring *m, struct kvi_train_task *k, unsigne
 	if (other && memcmp(x->step, other->step, x->C * sizeof *x->step))
 		return false;
 	/* Views read it only. */
-	k->models[level - 2][i] = (struct kvi_model *)(uintptr_t)x;
+	k->models[level - KVI_LEVEL_PROFILE][i] = (struct kvi_model *)(uintptr_t)x;
 	return same_match(k, level, i) && lower_match(k, x);
 }
 
@@ -176,7 +176,7 @@ static bool find_models(struct measuring *m, struct kvi_train_task *k, size_t n)
 {
 	uint32_t layer = k->stack->shapes[k->first].layer;
 	unsigned kind = k->stack->shapes[k->first].kind;
-	for (unsigned level = 2; level <= m->level; level++) {
+	for (unsigned level = KVI_LEVEL_PROFILE; level <= m->level; level++) {
 		if (level < m->level && !kvi_profile_model(m->profile, level, layer, kind))
 			continue;
 		for (size_t i = 0; i < n; i++)
@@ -205,7 +205,7 @@ static void price(struct measuring *m, struct kvi_train_view v[], size_t i, enum
 		                     .beta = follow ? x->beta : 0,
 		                     .unknown = own ? x->unknown : 0,
 		                     .source = follow && i ? v[i - 1].scale : NULL };
-	bool last = stage == (m->level == 3 ? KVARC_STAGE_BELOW : KVARC_STAGE_SCALE);
+	bool last = stage == (m->level == KVI_LEVEL_LOWER ? KVARC_STAGE_BELOW : KVARC_STAGE_SCALE);
 	uint64_t bits = kvi_train_price(m->t, &v[i], &s, last ? to->slots : NULL);
 	to->bits[stage] = (double)bits / 256 / ((double)v[i].n * (double)x->C);
 }
@@ -218,16 +218,20 @@ static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
 {
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	uint64_t fitted;
-	if (level > 1 && !k->models[level - 2][0])
+	if (level > KVI_LEVEL_GRID && !k->models[level - KVI_LEVEL_PROFILE][0])
 		return KVARC_OK;
 	kvarc_ret ret = kvi_train_view_make(m->t, k, p, level, v);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
-		if (level < 3)
+		if (level < KVI_LEVEL_LOWER)
 			ret = kvi_train_fit_scales(m->t, &v[i], NULL, NULL, to[i].k, &fitted);
-		if (!ret && level < 3)
-			price(m, v, i, level == 1 ? KVARC_STAGE_MEANS : KVARC_STAGE_LAYER, &to[i]);
-		if (!ret && level > 1)
-			price(m, v, i, level == 2 ? KVARC_STAGE_SCALE : KVARC_STAGE_BELOW, &to[i]);
+		if (!ret && level < KVI_LEVEL_LOWER)
+			price(m, v, i,
+			      level == KVI_LEVEL_GRID ? KVARC_STAGE_MEANS : KVARC_STAGE_LAYER,
+			      &to[i]);
+		if (!ret && level > KVI_LEVEL_GRID)
+			price(m, v, i,
+			      level == KVI_LEVEL_PROFILE ? KVARC_STAGE_SCALE : KVARC_STAGE_BELOW,
+			      &to[i]);
 	}
 	kvi_train_view_free(m->t, v);
 	return ret;
@@ -241,7 +245,7 @@ static void tell(struct measuring *m, const struct kvi_train_task *k, size_t i,
 	uint32_t tensor = c->tensors[k->first + i];
 	const kvarc_tensor *g = &c->geometry.tensors[tensor];
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
-	const struct kvi_model *model = k->models[m->level - 2][i];
+	const struct kvi_model *model = k->models[m->level - KVI_LEVEL_PROFILE][i];
 	kvarc_measured out = { .tensor = tensor,
 		               .tokens = p->n_tokens,
 		               .channel_bits = channels,
@@ -269,7 +273,7 @@ static kvarc_ret measure_layer(struct measuring *m, struct kvi_train_task *k)
 		if (!of[i].slots || !of[i].k)
 			ret = kvi_train_no_memory(m->t);
 	}
-	for (unsigned level = 1; level <= m->level && !ret; level++)
+	for (unsigned level = KVI_LEVEL_GRID; level <= m->level && !ret; level++)
 		ret = measure_level(m, k, &p, level, of);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		channels = kvi_calloc(a, k->layer->tensors[i].rows, sizeof *channels);
@@ -308,9 +312,10 @@ static kvarc_ret measure_stack(struct measuring *m, const struct kvi_train_stack
 		if (n > KVI_TRAIN_TENSORS || !find_models(m, &k, n))
 			continue;
 		kvi_train_layer_free(m->t, k.layer);
-		ret = kvi_train_layer_take(m->t, s, first, n,
-		                           (const struct kvi_model *const *)k.models[m->level - 2],
-		                           k.layer);
+		ret = kvi_train_layer_take(
+			m->t, s, first, n,
+			(const struct kvi_model *const *)k.models[m->level - KVI_LEVEL_PROFILE],
+			k.layer);
 		if (!ret)
 			ret = measure_layer(m, &k);
 		kvi_train_layer_rest(m->t, k.layer);

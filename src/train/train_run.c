@@ -201,11 +201,11 @@ static kvarc_ret measure(kvarc_trainer *t, struct kvi_train_task *k,
 	kvarc_ret ret = kvi_train_view_make(t, k, p, level, v);
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		const struct kvi_model *m = v[i].model;
-		bool follow = level > 1 && m->flags & KVI_MODEL_SCALE;
-		struct kvi_train_scale s = { .k = level > 1 ? m->k : k1[i],
+		bool follow = level > KVI_LEVEL_GRID && m->flags & KVI_MODEL_SCALE;
+		struct kvi_train_scale s = { .k = level > KVI_LEVEL_GRID ? m->k : k1[i],
 			                     .n0 = follow ? m->n0 : 0,
 			                     .beta = follow ? m->beta : 0,
-			                     .unknown = level > 1 ? m->unknown : 0,
+			                     .unknown = level > KVI_LEVEL_GRID ? m->unknown : 0,
 			                     .source = i && follow ? v[i - 1].scale : NULL };
 		set_bits(t, &out[i], &v[i], level, kvi_train_price(t, &v[i], &s, NULL));
 	}
@@ -220,7 +220,7 @@ static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k, unsigned
 	struct kvi_train_pieces p;
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	size_t most = !(t->options.flags & KVARC_TRAIN_IN_FILE) ? SCALE_TOKENS
-	              : level == 1                              ? PLAIN_IN_FILE
+	              : level == KVI_LEVEL_GRID                 ? PLAIN_IN_FILE
 	                                                        : SCALE_IN_FILE;
 	kvarc_ret ret = kvi_train_pieces_choose(t, k, false, most, &p);
 	if (ret)
@@ -229,7 +229,8 @@ static kvarc_ret fit_scales(kvarc_trainer *t, struct kvi_train_task *k, unsigned
 	for (size_t i = 0; i < k->layer->n && !ret; i++) {
 		uint64_t price;
 		ret = kvi_train_fit_scales(t, &v[i], (struct kvi_model *)v[i].model,
-		                           i ? &v[i - 1] : NULL, level == 1 ? k1[i] : NULL, &price);
+		                           i ? &v[i - 1] : NULL,
+		                           level == KVI_LEVEL_GRID ? k1[i] : NULL, &price);
 		if (!ret && v[i].n)
 			set_bits(t, &out[i], &v[i], level, price);
 	}
@@ -252,8 +253,8 @@ static kvarc_ret fit_and_measure(kvarc_trainer *t, struct kvi_train_task *k, kva
 		out[i].kind = k->layer->tensors[i].shape->kind;
 		out[i].measured = held.n > 0;
 	}
-	for (unsigned level = 1; level <= 3 && !ret; level++) {
-		if (level > 1 && !(t->options.levels >> level & 1))
+	for (unsigned level = KVI_LEVEL_GRID; level <= KVI_LEVEL_LOWER && !ret; level++) {
+		if (level > KVI_LEVEL_GRID && !(t->options.levels >> level & 1))
 			continue;
 		ret = fit_scales(t, k, level, k1, out);
 		if (!ret && held.n)

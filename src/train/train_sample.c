@@ -99,7 +99,7 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 	size_t at = w->task->stack->caches[p->cache]->first + p->t0;
 	uint32_t source = 0;
 	int32_t acc[KVI_TRAIN_BLOCK] = { 0 };
-	for (size_t b = 0; m->n_lower && w->level == 3 && b < w->task->n_below; b++)
+	for (size_t b = 0; m->n_lower && w->level == KVI_LEVEL_LOWER && b < w->task->n_below; b++)
 		for (size_t s = 0; s < w->task->below[b]->n; s++, source++) {
 			const struct kvi_train_tensor *x = &w->task->below[b]->tensors[s];
 			size_t head_rows = kvi_train_head_stride(x->shape);
@@ -112,17 +112,18 @@ static void make_base(const struct sample_work *w, size_t i, size_t c, int32_t *
 				head ? head_rows : x->rows, n);
 		}
 	/* the mean of a level 3 model includes the sources' means */
-	int32_t mean = w->level == 1 && m->level == 3 ? w->task->layer->tensors[i].mean[row]
-	                                              : m->mean[c];
+	int32_t mean = w->level == KVI_LEVEL_GRID && m->level == KVI_LEVEL_LOWER
+	                       ? w->task->layer->tensors[i].mean[row]
+	                       : m->mean[c];
 	const struct kvi_train_tensor *own = &w->task->layer->tensors[i];
 	const int16_t *expected = own->expected ? own->expected + row * own->capacity : NULL;
 	for (size_t v = 0; v < p->n; v++) {
-		int32_t sum = m->n_lower && w->level == 3
+		int32_t sum = m->n_lower && w->level == KVI_LEVEL_LOWER
 		                      ? (acc[v] + kvi_linear_half(m->qa[c])) >> m->qa[c]
 		                      : 0;
 		base[v] = mean + sum + (expected ? expected[at + v] : 0);
 	}
-	if (w->level == 3 && m->flags & KVI_MODEL_TABLE)
+	if (w->level == KVI_LEVEL_LOWER && m->flags & KVI_MODEL_TABLE)
 		add_table(w, m, c, view->unknown + p->at, base);
 	for (size_t v = 0; v < p->n; v++) {
 		size_t to = row * KVI_TRAIN_BLOCK + v;
@@ -233,7 +234,7 @@ static void apply(struct sample_work *w, size_t i)
 		for (size_t s = 0; s < n; s++) {
 			int32_t *b = base + s * KVI_TRAIN_BLOCK;
 			int32_t *to = pred + s * KVI_TRAIN_BLOCK;
-			if (w->level == 1)
+			if (w->level == KVI_LEVEL_GRID)
 				memcpy(to, b, w->piece->n * sizeof *to);
 			else
 				predict(w, i, c + s, c, b, to);
@@ -316,9 +317,9 @@ kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
 	bool ok = true;
 	memset(v, 0, KVI_TRAIN_TENSORS * sizeof *v);
 	for (size_t i = 0; i < k->layer->n && ok; i++) {
-		const struct kvi_model *m = k->models[level == 3][i];
+		const struct kvi_model *m = k->models[level == KVI_LEVEL_LOWER][i];
 		if (!m) /* level 1, and level 2 is not wanted */
-			m = k->models[level != 3][i];
+			m = k->models[level != KVI_LEVEL_LOWER][i];
 		ok = open_view(t, &v[i], m, p->n_tokens);
 	}
 	if (ok)

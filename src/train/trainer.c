@@ -21,7 +21,8 @@ enum {
 static kvarc_ret check(const kvarc_trainer_options *o)
 {
 	unsigned both = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER;
-	unsigned linear = 1u << 2 | 1u << 3, model = o->levels & ~linear;
+	unsigned linear = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER,
+		 model = o->levels & ~linear;
 	if (o->levels == 1u << KVI_LEVEL_BASIS && !o->model)
 		model = 0;
 	if (!o->model && model)
@@ -93,7 +94,7 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *o
 		t->options.held_out = 0;
 		t->look_at = o->model ? KVI_TRAIN_IN_FILE_MODEL : KVI_TRAIN_IN_FILE;
 	} else if (!o->levels) {
-		t->options.levels = 1u << 2 | 1u << 3;
+		t->options.levels = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER;
 	}
 	t->held_out = t->options.held_out;
 	t->error = o->common.error;

@@ -7,6 +7,7 @@
 #include "format/chunk_header.h"
 #include "format/frame.h"
 #include "format/frame_index.h"
+#include "format/levels.h"
 #include "format/packed.h"
 #include "format/segment.h"
 #include "format/chunk_order.h"
@@ -26,9 +27,6 @@ struct kvi_group {
 	struct kvi_params *params;
 	bool busy; /* a job has it */
 };
-
-/* From this level on a profile is needed. */
-enum { KVI_LEVEL_PROFILE = 2 };
 
 /* What a tier does with each token of a segment. */
 struct kvi_taken {
