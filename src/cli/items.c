@@ -7,30 +7,46 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "message.h"
 #include "paths.h"
+#include "staging.h"
 
 /* An item's kind (spec 10). */
 enum { LLAMA_SLOT = 2 };
+
+/* Items that have two descriptors each until all are complete. */
+enum { FEW = 16 };
 
 static bool into_folder(const struct items *s)
 {
 	return s->o->output && strcmp(s->o->output, "-") != 0 && paths_is_folder(s->o->output);
 }
 
-/* All files stay open until all are complete. */
-static void allow_many_files(void)
+/* The folder of -o; -1: errno is set. */
+static int open_top(const struct items *s)
 {
-	struct rlimit limit;
+	if (mkdir(s->o->output, 0777) != 0 && errno != EEXIST)
+		return -1;
+	return open(s->o->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
+/* All files stay until all are complete, more than a few of them without descriptors. */
+static bool start_staging(struct items *s)
+{
+	struct output top = { .name = s->o->output };
+	int fd = open_top(s);
+
+	if (fd >= 0)
+		s->staging = staging_open(fd, paths_base(s->archive));
+	top.error = errno;
+	if (fd >= 0)
+		close(fd);
+	if (!s->staging)
+		output_report(&top);
+	return s->staging;
 }
 
 bool items_check(struct items *s, kvarc_reader *r)
@@ -55,14 +71,12 @@ bool items_check(struct items *s, kvarc_reader *r)
 		          n);
 		return false;
 	}
-	if (n > 64)
-		allow_many_files();
-	return true;
+	return n <= FEW || start_staging(s);
 }
 
 /* Opens the folder of a path below dirfd, making what is missing and following
  * no links; path is cut into components on the way. -1: errno is set. */
-static int walk(int dirfd, char *path, char **last)
+static int walk(int dirfd, char *path)
 {
 	int fd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
 	char *slash;
@@ -81,38 +95,51 @@ static int walk(int dirfd, char *path, char **last)
 		fd = next;
 		path = slash + 1;
 	}
-	*last = path;
 	return fd;
 }
 
-static bool open_in_folder(struct items *s, struct item *it, const char *name)
+/* The folder of an item, in that of -o; -1: a message was shown. */
+static int open_folder(const struct items *s, const struct item *it)
 {
-	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
-	char *copy = strdup(name), *last = NULL;
-	int top = -1, fd = -1;
-	bool ok = false;
+	char *copy = strdup(it->name);
+	int top, fd = -1;
 
-	it->path = paths_join(s->o->output, name);
-	if (copy && it->path) {
-		if (mkdir(s->o->output, 0777) == 0 || errno == EEXIST)
-			top = open(s->o->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (top >= 0)
-			fd = walk(top, copy, &last);
-		if (fd >= 0)
-			ok = output_open_at(&it->out, fd, last, it->path, flags, s->mode);
-		else
-			msg_error(it->path, "cannot make its folder: %s",
-			          errno == ELOOP || errno == ENOTDIR
-			                  ? "there is a file or a link of that name"
-			                  : strerror(errno));
-	} else {
+	if (!copy) {
 		msg_error(NULL, "out of memory");
+		return -1;
 	}
-	if (fd >= 0)
-		close(fd);
+	top = open_top(s);
+	if (top >= 0)
+		fd = walk(top, copy);
+	if (fd < 0)
+		msg_error(it->path, "cannot make its folder: %s",
+		          errno == ELOOP || errno == ENOTDIR
+		                  ? "there is a file or a link of that name"
+		                  : strerror(errno));
 	if (top >= 0)
 		close(top);
 	free(copy);
+	return fd;
+}
+
+static bool open_in_folder(struct items *s, struct item *it)
+{
+	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
+	struct staging *staging;
+	int fd;
+	bool ok;
+
+	it->path = paths_join(s->o->output, it->name);
+	if (!it->path) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	fd = open_folder(s, it);
+	if (fd < 0)
+		return false;
+	staging = s->staging && staging_reaches(s->staging, fd) ? s->staging : NULL;
+	ok = output_open_at(&it->out, fd, paths_base(it->name), it->path, flags, s->mode, staging);
+	close(fd);
 	return ok;
 }
 
@@ -136,7 +163,7 @@ static char *default_path(const struct items *s, const char *name)
 	return path;
 }
 
-static bool open_named(struct items *s, struct item *it, const char *name)
+static bool open_named(struct items *s, struct item *it)
 {
 	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
 
@@ -145,7 +172,7 @@ static bool open_named(struct items *s, struct item *it, const char *name)
 	} else if (s->o->output) {
 		it->path = strdup(s->o->output);
 	} else {
-		it->path = default_path(s, name);
+		it->path = default_path(s, it->name);
 		flags |= OUTPUT_NEW;
 	}
 	if (!it->path) {
@@ -157,30 +184,21 @@ static bool open_named(struct items *s, struct item *it, const char *name)
 
 static bool open_item(struct items *s, struct item *it)
 {
-	char *stem = NULL;
-	const char *name = it->name;
-	bool ok;
-
-	if (!into_folder(s))
-		return open_named(s, it, name);
-	if (!name[0])
-		name = stem = paths_stem(paths_base(s->archive), "");
-	ok = name && open_in_folder(s, it, name);
-	free(stem);
-	return ok;
+	return into_folder(s) ? open_in_folder(s, it) : open_named(s, it);
 }
 
 static bool add_item(struct items *s, const kvarc_item *item, kvarc_sink *sink)
 {
 	struct item **list = realloc(s->list, (s->n + 1) * sizeof(*list));
 	struct item *it = calloc(1, sizeof(*it));
-	char *copy = strdup(item->name);
+	char *name = item->name[0] || !into_folder(s) ? strdup(item->name)
+	                                              : paths_stem(paths_base(s->archive), "");
 
 	if (list)
 		s->list = list;
-	if (!list || !it || !copy) {
+	if (!list || !it || !name) {
 		free(it);
-		free(copy);
+		free(name);
 		msg_error(NULL, "out of memory");
 		s->failed = true;
 		return false;
@@ -189,7 +207,7 @@ static bool add_item(struct items *s, const kvarc_item *item, kvarc_sink *sink)
 	it->bytes = item->bytes;
 	it->index = item->index;
 	it->slot = item->kind == LLAMA_SLOT;
-	it->name = copy;
+	it->name = name;
 	it->open = open_item(s, it);
 	if (!it->open) {
 		s->failed = true;
@@ -222,11 +240,11 @@ const struct output *items_failed_output(const struct items *s)
 
 static int64_t read_output(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
-	const struct output *out = opaque;
+	int fd = output_fd(opaque);
 	size_t got = 0;
 
 	while (got < bytes) {
-		ssize_t n = pread(out->fd, (char *)buf + got, bytes - got, (off_t)(offset + got));
+		ssize_t n = pread(fd, (char *)buf + got, bytes - got, (off_t)(offset + got));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -311,6 +329,8 @@ bool items_commit(struct items *s)
 
 		if (!output_truncate(&it->out, it->bytes))
 			return false;
+		if (it->out.staging && (it->out.dirfd = open_folder(s, it)) < 0)
+			return false;
 		it->open = false;
 		if (!output_commit(&it->out))
 			return false;
@@ -328,4 +348,5 @@ void items_free(struct items *s)
 		free(s->list[i]);
 	}
 	free(s->list);
+	staging_close(s->staging);
 }

@@ -14,7 +14,7 @@
 struct item {
 	struct output out;
 	char *path;   /* where it goes, for messages */
-	char *name;   /* in the archive */
+	char *name;   /* in the archive; below a folder that -o names, its path */
 	size_t index; /* in the archive */
 	bool slot;    /* a llama.cpp slot, which salvage can shorten */
 	uint64_t bytes;
@@ -29,10 +29,11 @@ struct items {
 	mode_t mode;
 	struct item **list;
 	size_t n;
-	bool failed; /* a message was shown */
+	struct staging *staging; /* of many; NULL: each has its temporary file */
+	bool failed;             /* a message was shown */
 };
 
-/* Checks that the items of the archive can go where -o says. */
+/* Checks that the items of the archive can go where -o says. false: a message was shown. */
 bool items_check(struct items *s, kvarc_reader *r);
 /* A kvarc_item_open; opaque is the items. */
 int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink);

@@ -21,6 +21,7 @@ kvarc_SOURCES = \
 	src/cli/ids.c src/cli/ids.h \
 	src/cli/outfile.c src/cli/outfile.h \
 	src/cli/tempfile.c src/cli/tempfile.h \
+	src/cli/staging.c src/cli/staging.h \
 	src/cli/paths.c src/cli/paths.h \
 	src/cli/items.c src/cli/items.h \
 	src/cli/library.c src/cli/library.h \

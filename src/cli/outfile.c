@@ -13,9 +13,8 @@
 #include "infile.h"
 #include "message.h"
 #include "signals.h"
+#include "staging.h"
 #include "tempfile.h"
-
-enum { TRIES = 100 }; /* of names for a temporary file */
 
 static const char *advice(int error)
 {
@@ -64,35 +63,11 @@ bool output_check(const char *path, bool force)
 	return false;
 }
 
-/* O_EXCL keeps us off files and links that someone else put there. */
 static bool make_temporary(struct output *out)
 {
-	int error = EEXIST;
-
-	for (unsigned i = 0; i < TRIES && error == EEXIST; i++) {
-		char *name = tempfile_name(out->base, i);
-
-		if (!name)
-			return fail(out, ENOMEM);
-		signals_hold();
-		out->fd = openat(out->dirfd, name,
-		                 O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		error = out->fd >= 0 ? 0 : errno;
-		if (error == 0 && !signals_remember(out->dirfd, name)) {
-			unlinkat(out->dirfd, name, 0);
-			error = ENOMEM;
-		}
-		if (error == 0)
-			out->temp = name;
-		signals_release();
-		if (error != 0)
-			free(name);
-	}
-	if (error != 0)
-		return fail(out, error);
-	tempfile_lock(out->fd);
-	tempfile_remove_stale(out->dirfd, out->fd);
-	return true;
+	out->tempdir = out->dirfd;
+	out->fd = tempfile_make(out->dirfd, out->base, NULL, &out->temp);
+	return out->fd >= 0 ? true : fail(out, errno);
 }
 
 /* Splits path; opens its folder. */
@@ -166,36 +141,47 @@ bool output_open(struct output *out, const char *path, unsigned flags, mode_t mo
 }
 
 bool output_open_at(struct output *out, int dirfd, const char *base, const char *name,
-                    unsigned flags, mode_t mode)
+                    unsigned flags, mode_t mode, struct staging *staging)
 {
 	struct stat st;
 
 	memset(out, 0, sizeof(*out));
-	out->fd = out->stream = -1;
+	out->dirfd = out->fd = out->stream = -1;
 	out->name = name;
 	out->force = flags & OUTPUT_FORCE;
 	out->mode = mode;
-	out->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
-	if (out->dirfd < 0)
-		return fail(out, errno);
 	if (!out->force && fstatat(dirfd, base, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return fail(out, EEXIST);
 	out->base = strdup(base);
-	return out->base ? make_temporary(out) : fail(out, ENOMEM);
+	if (!out->base)
+		return fail(out, ENOMEM);
+	if (staging) {
+		out->temp = staging_make(staging, &out->number);
+		out->tempdir = staging_folder(staging);
+		out->staging = out->temp ? staging : NULL;
+		return out->temp ? true : fail(out, errno);
+	}
+	out->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
+	return out->dirfd >= 0 ? make_temporary(out) : fail(out, errno);
+}
+
+int output_fd(const struct output *out)
+{
+	return out->staging ? staging_fd(out->staging, out->number) : out->fd;
 }
 
 static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct output *out = opaque;
 	const char *p = buf;
+	int fd = output_fd(out);
 
-	if (out->direct && offset != out->position) {
-		out->error = ESPIPE;
+	if (fd < 0 || (out->direct && offset != out->position)) {
+		out->error = fd < 0 ? errno : ESPIPE;
 		return -1;
 	}
 	while (bytes) {
-		ssize_t n = out->direct ? write(out->fd, p, bytes)
-		                        : pwrite(out->fd, p, bytes, (off_t)offset);
+		ssize_t n = out->direct ? write(fd, p, bytes) : pwrite(fd, p, bytes, (off_t)offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {
@@ -221,7 +207,9 @@ kvarc_sink output_sink(struct output *out)
 
 bool output_truncate(struct output *out, uint64_t size)
 {
-	if (out->direct || ftruncate(out->fd, (off_t)size) == 0)
+	int fd = output_fd(out);
+
+	if (out->direct || (fd >= 0 && ftruncate(fd, (off_t)size) == 0))
 		return true;
 	out->error = errno;
 	output_report(out);
@@ -257,15 +245,20 @@ static int close_fd(int *fd)
 	return error == EINTR ? 0 : error;
 }
 
+static int close_written(struct output *out)
+{
+	return out->staging ? staging_close_file(out->staging, out->number) : close_fd(&out->fd);
+}
+
 /* Gives the file its name, without replacing another one unless forced. */
 static int publish(struct output *out)
 {
 	int error = 0;
 
 	if (out->force)
-		return renameat(out->dirfd, out->temp, out->dirfd, out->base) == 0 ? 0 : errno;
-	if (linkat(out->dirfd, out->temp, out->dirfd, out->base, 0) == 0) {
-		unlinkat(out->dirfd, out->temp, 0);
+		return renameat(out->tempdir, out->temp, out->dirfd, out->base) == 0 ? 0 : errno;
+	if (linkat(out->tempdir, out->temp, out->dirfd, out->base, 0) == 0) {
+		unlinkat(out->tempdir, out->temp, 0);
 		return 0;
 	}
 	error = errno;
@@ -277,7 +270,7 @@ static int publish(struct output *out)
 	if (fd < 0)
 		return errno;
 	close(fd);
-	if (renameat(out->dirfd, out->temp, out->dirfd, out->base) == 0)
+	if (renameat(out->tempdir, out->temp, out->dirfd, out->base) == 0)
 		return 0;
 	error = errno;
 	unlinkat(out->dirfd, out->base, 0);
@@ -285,10 +278,10 @@ static int publish(struct output *out)
 }
 
 /* Gives it its name while it is locked: without a lock another run could take it for stale. */
-static int publish_locked(struct output *out)
+static int publish_locked(struct output *out, int fd)
 {
-	int lock = fcntl(out->fd, F_DUPFD_CLOEXEC, 3);
-	int error = close_fd(&out->fd);
+	int lock = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	int error = close_written(out);
 
 	if (error == 0) {
 		signals_hold();
@@ -307,19 +300,21 @@ static int publish_locked(struct output *out)
 static int commit_file(struct output *out)
 {
 	mode_t mode = out->mode;
-	int error;
+	int fd = output_fd(out), error;
 
+	if (fd < 0)
+		return errno;
 	if (mode == 0) {
 		mode_t mask = umask(077);
 		umask(mask);
 		mode = 0666 & ~mask;
 	}
 	/* Not every file system has permissions. */
-	if (fchmod(out->fd, mode) != 0 && errno != EPERM && errno != ENOTSUP)
+	if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP)
 		return errno;
-	if (fsync(out->fd) != 0 && errno != EINVAL)
+	if (fsync(fd) != 0 && errno != EINVAL)
 		return errno;
-	error = publish_locked(out);
+	error = publish_locked(out, fd);
 	if (error == 0 && fsync(out->dirfd) != 0 && errno != EINVAL && errno != EACCES)
 		error = errno;
 	return error;
@@ -344,11 +339,11 @@ bool output_commit(struct output *out)
 
 void output_abort(struct output *out)
 {
-	close_fd(&out->fd);
+	close_written(out);
 	close_fd(&out->stream);
 	if (out->temp) {
 		signals_hold();
-		unlinkat(out->dirfd, out->temp, 0);
+		unlinkat(out->tempdir, out->temp, 0);
 		signals_forget(out->temp);
 		signals_release();
 		free(out->temp);

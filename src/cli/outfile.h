@@ -9,6 +9,8 @@
 
 #include "kvarc.h"
 
+struct staging;
+
 /*
  * A regular file is written under a temporary name (0600, O_EXCL) in its
  * folder, then synchronised, closed and renamed. Standard output, pipes and
@@ -19,13 +21,16 @@ struct output {
 	const char *name; /* for messages */
 	char *base;       /* last component */
 	char *temp;       /* NULL: there is no temporary name */
+	int tempdir;      /* where temp is; not owned */
 	int dirfd, fd;    /* fd is where bytes go */
 	int stream;       /* the copy's target, -1: none */
 	int error;        /* errno of a write that failed */
 	bool force, direct, is_stdout;
-	mode_t mode;       /* of the finished file, 0: by the umask */
-	uint64_t position; /* of a direct stream */
-	uint64_t size;     /* end of the furthest write */
+	mode_t mode;             /* of the finished file, 0: by the umask */
+	uint64_t position;       /* of a direct stream */
+	uint64_t size;           /* end of the furthest write */
+	struct staging *staging; /* NULL, or what holds the file until it has its name */
+	unsigned number;         /* of the file in staging */
 };
 
 /*
@@ -39,9 +44,15 @@ enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2, OUTPUT_NEW = 4 };
  * Opens "-" or a path. On failure a message was shown and nothing is left.
  */
 bool output_open(struct output *out, const char *path, unsigned flags, mode_t mode);
-/* A file called base in a folder that is open; name is for messages and stays. */
+/*
+ * A file called base in a folder that is open; name is for messages and stays. With staging (else
+ * NULL) the output holds no descriptor: set out->dirfd, which output_commit closes, to the folder
+ * again before that call.
+ */
 bool output_open_at(struct output *out, int dirfd, const char *base, const char *name,
-                    unsigned flags, mode_t mode);
+                    unsigned flags, mode_t mode, struct staging *staging);
+/* Where the bytes written so far can be read, until the next call for any output; -1: errno. */
+int output_fd(const struct output *out);
 /* out must stay where it is while the sink is in use. */
 kvarc_sink output_sink(struct output *out);
 /* Makes the file exactly size bytes long. */

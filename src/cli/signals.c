@@ -2,6 +2,7 @@
 /* signals.c - temporary files are removed when the command is interrupted */
 #include "signals.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,8 +18,9 @@ static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
 enum { N_CAUGHT = sizeof(caught) / sizeof(caught[0]) };
 
 static struct temporary {
-	int dirfd;
+	int dirfd, fd;
 	const char *name;
+	const unsigned *n_files; /* in the folder fd; NULL: not a folder */
 } * list;
 static size_t n_list, cap_list;
 /* No mutex: the handler of SIGBUS takes it, too. A thread that has it never touches a mapped file,
@@ -27,10 +29,30 @@ static atomic_flag is_held = ATOMIC_FLAG_INIT;
 static sigset_t waited;
 static const char *bus_error; /* the message */
 
+/* These two call nothing that is not safe in a handler. */
+static void remove_numbered(int dirfd, unsigned number)
+{
+	char digits[16], *name = digits + sizeof(digits) - 1;
+
+	*name = '\0';
+	do {
+		*--name = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	unlinkat(dirfd, name, 0);
+}
+
+static void remove_one(const struct temporary *t)
+{
+	for (unsigned i = 0; t->n_files && i < *t->n_files; i++)
+		remove_numbered(t->fd, i);
+	unlinkat(t->dirfd, t->name, t->n_files ? AT_REMOVEDIR : 0);
+}
+
 static void remove_all(void)
 {
 	for (size_t i = 0; i < n_list; i++)
-		unlinkat(list[i].dirfd, list[i].name, 0);
+		remove_one(&list[i]);
 }
 
 static void *wait_for_signal(void *unused)
@@ -109,7 +131,7 @@ void signals_release(void)
 	atomic_flag_clear(&is_held);
 }
 
-bool signals_remember(int dirfd, const char *name)
+bool signals_remember(int dirfd, const char *name, int fd, const unsigned *n_files)
 {
 	if (n_list == cap_list) {
 		size_t cap = cap_list ? 2 * cap_list : 8, bytes;
@@ -122,16 +144,16 @@ bool signals_remember(int dirfd, const char *name)
 		list = p;
 		cap_list = cap;
 	}
-	list[n_list].dirfd = dirfd;
-	list[n_list].name = name;
-	n_list++;
+	list[n_list++] = (struct temporary){ dirfd, fd, name, n_files };
 	return true;
 }
 
-void signals_forget(const char *name)
+static void forget(const char *name, bool remove)
 {
 	for (size_t i = 0; i < n_list; i++) {
 		if (list[i].name == name) {
+			if (remove)
+				remove_one(&list[i]);
 			list[i] = list[--n_list];
 			break;
 		}
@@ -141,4 +163,14 @@ void signals_forget(const char *name)
 		list = NULL;
 		cap_list = 0;
 	}
+}
+
+void signals_forget(const char *name)
+{
+	forget(name, false);
+}
+
+void signals_remove(const char *name)
+{
+	forget(name, true);
 }

@@ -26,9 +26,15 @@ void signals_hold(void);
 /* Lets signals through again; one that came meanwhile is delivered now. */
 void signals_release(void);
 
-/* dirfd and name stay until _forget. Call both while held. false: out of memory. */
-bool signals_remember(int dirfd, const char *name);
+/*
+ * A temporary file, or with n_files the folder fd, in which there may be files with the names "0"
+ * to *n_files - 1. All stay until _forget or _remove; dirfd holds name. Call these while held.
+ * false: out of memory.
+ */
+bool signals_remember(int dirfd, const char *name, int fd, const unsigned *n_files);
 /* Forgets a file that was published or removed. */
 void signals_forget(const char *name);
+/* Removes and forgets, a folder with its files. */
+void signals_remove(const char *name);
 
 #endif

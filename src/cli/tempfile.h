@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tempfile.h - temporary files next to the output: their names, locks, and stale ones */
+/* tempfile.h - temporary files and folders next to the output: made, locked, and stale ones removed
+ */
 #ifndef KVARC_CLI_TEMPFILE_H
 #define KVARC_CLI_TEMPFILE_H
 
-/* A new name ".BASE.kvarc-1a2b3c4d" for an output file called base, which is cut to what a folder
- * can hold; differs by process, time and attempt. The caller frees it. NULL: out of memory. */
-char *tempfile_name(const char *base, unsigned attempt);
-
-/* Marks a temporary file as in use until fd and its duplicates are closed, by an advisory lock,
- * which ends with the process, however that ends. Without locks in the file system nothing is. */
-void tempfile_lock(int fd);
-
 /*
- * Removes the temporary files that killed runs left in the folder dirfd: regular files of this user
- * with such a name that nobody has locked, last changed a minute or more before the file fd, which
- * has just been made in the folder and locked: the clock is that of the file system. Looks at a
- * folder once in a run. A file that cannot be locked or removed stays; nothing is reported.
+ * Makes an empty file ".BASE.kvarc-1a2b3c4d" in the folder dirfd for an output file called base,
+ * which is cut to what a folder can hold, or with n_files a folder ".BASE.kvarc-1a2b3c4d.d" for
+ * files with the names "0" to *n_files - 1. Returns its descriptor (a file: open for reading and
+ * writing) and in name its name, which the caller frees after signals_forget or signals_remove; -1:
+ * errno is set.
+ *
+ * Registered (signals.h) and in use, by an advisory lock, until the descriptor and its duplicates
+ * are closed, which the end of the process does, too; without locks in the file system nothing is.
+ *
+ * The first call in a folder removes what killed runs left there: files and folders of this user
+ * with such names that nobody has locked, last changed a minute or more before the new one, by the
+ * clock of the file system. What cannot be locked or removed stays; nothing is reported.
  */
-void tempfile_remove_stale(int dirfd, int fd);
+int tempfile_make(int dirfd, const char *base, const unsigned *n_files, char **name);
 
 #endif
