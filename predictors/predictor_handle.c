@@ -16,6 +16,15 @@
 
 enum { ENGINES = 5 }; /* the number of arithmetics with names */
 
+/* Engines are converted on demand: callers that share a const predictor add to them. */
+struct engine_set {
+	pthread_mutex_t lock; /* of all members */
+	struct kvi_engine *engines[ENGINES];
+	struct kvi_engine *headed[ENGINES]; /* the same with LM heads */
+	struct kvi_arithmetic arithmetic[ENGINES];
+	uint32_t tested; /* instruction sets */
+};
+
 struct kvarc_predictor {
 	struct kvi_alloc alloc;
 	kvarc_common common;
@@ -23,12 +32,8 @@ struct kvarc_predictor {
 	kvarc_external external;
 	unsigned blind;
 	kvarc_predictor_model model;
-	pthread_mutex_t lock;
-	struct kvi_engine *engines[ENGINES];
-	struct kvi_engine *headed[ENGINES]; /* the same with heads */
-	struct kvi_arithmetic arithmetic[ENGINES];
-	uint32_t tested;                         /* instruction sets */
 	const struct kvi_exact_kernels *kernels; /* NULL: by instruction set */
+	struct engine_set *set;
 };
 
 static kvarc_ret open_handle(kvarc_predictor **out, const kvarc_common *common)
@@ -36,19 +41,23 @@ static kvarc_ret open_handle(kvarc_predictor **out, const kvarc_common *common)
 	static const kvarc_common defaults = KVARC_COMMON_INIT;
 	const kvarc_common *c = common ? common : &defaults;
 	uint64_t limit = c->memlimit ? c->memlimit : UINT64_MAX;
-	struct kvi_alloc alloc;
-	kvi_alloc_init(&alloc, c->allocator, limit);
-	kvarc_predictor *p = kvi_calloc(&alloc, 1, sizeof *p);
-	if (!p)
-		return kvi_fail_alloc(c->error, &alloc);
-	kvi_alloc_init(&p->alloc, c->allocator, limit);
+	kvarc_ret ret = kvi_handle_new(out, sizeof **out, offsetof(kvarc_predictor, alloc), c,
+	                               limit);
+	kvarc_predictor *p = *out;
+	if (ret)
+		return ret;
 	p->common = *c;
-	if (pthread_mutex_init(&p->lock, NULL)) {
-		kvi_free(&alloc, p);
-		return KVARC_MEM;
+	p->set = kvi_calloc(&p->alloc, 1, sizeof *p->set);
+	if (!p->set)
+		ret = kvi_fail_alloc(c->error, &p->alloc);
+	else if (pthread_mutex_init(&p->set->lock, NULL))
+		ret = KVARC_MEM;
+	if (ret) {
+		kvi_free(&p->alloc, p->set);
+		kvi_free(&p->alloc, p);
+		*out = NULL;
 	}
-	*out = p;
-	return KVARC_OK;
+	return ret;
 }
 
 static kvarc_ret wrong_call(const kvarc_common *common, const char *what)
@@ -137,17 +146,18 @@ void kvarc_predictor_close(kvarc_predictor **out)
 	if (!p)
 		return;
 	for (int i = 0; i < ENGINES; i++) {
-		kvi_engine_close(&p->headed[i]);
-		kvi_engine_close(&p->engines[i]);
+		kvi_engine_close(&p->set->headed[i]);
+		kvi_engine_close(&p->set->engines[i]);
 	}
 	kvi_model_file_close(&p->file);
-	pthread_mutex_destroy(&p->lock);
-	struct kvi_alloc last = p->alloc;
-	kvi_free(&last, p);
+	pthread_mutex_destroy(&p->set->lock);
+	kvi_free(&p->alloc, p->set);
+	kvi_free(&p->alloc, p);
 	*out = NULL;
 }
 
-static kvarc_ret make(kvarc_predictor *p, int i, const struct kvi_arithmetic *a, kvarc_error *error)
+static kvarc_ret make(const kvarc_predictor *p, int i, const struct kvi_arithmetic *a,
+                      kvarc_error *error)
 {
 	struct kvi_pool *pool;
 	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
@@ -160,76 +170,70 @@ static kvarc_ret make(kvarc_predictor *p, int i, const struct kvi_arithmetic *a,
 		                              .cache = p->common.weight_cache,
 		                              .progress = p->common.progress,
 		                              .progress_opaque = p->common.progress_opaque };
-	kvarc_ret ret = kvi_kept_engine(&p->engines[i], &o);
-	p->arithmetic[i] = *a;
+	kvarc_ret ret = kvi_kept_engine(&p->set->engines[i], &o);
+	p->set->arithmetic[i] = *a;
 	kvi_pool_close(pool);
 	return ret;
 }
 
-/* The caller holds the lock. *index: of the engine in p->engines, converted if need be. */
-static kvarc_ret find_engine(kvarc_predictor *p, const struct kvi_arithmetic *a, int *index,
+/* The caller holds the lock. *index: of the engine in p->set->engines, converted if need be. */
+static kvarc_ret find_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a, int *index,
                              kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
-	while (i < ENGINES && p->engines[i] && !kvi_arithmetic_equal(&p->arithmetic[i], a))
+	while (i < ENGINES && p->set->engines[i] &&
+	       !kvi_arithmetic_equal(&p->set->arithmetic[i], a))
 		i++;
 	if (i == ENGINES)
 		ret = kvi_fail(error, KVARC_OPTIONS, "a predictor serves at most %d arithmetics",
 		               ENGINES);
-	else if (!p->engines[i])
+	else if (!p->set->engines[i])
 		ret = make(p, i, a, error);
 	*index = i;
 	return ret;
 }
 
 /* With the lock. */
-static kvarc_ret find_head(kvarc_predictor *p, int i, kvarc_error *error)
+static kvarc_ret find_head(const kvarc_predictor *p, int i, kvarc_error *error)
 {
 	struct kvi_pool *pool;
-	if (p->headed[i])
+	if (p->set->headed[i])
 		return KVARC_OK;
 	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
 		return kvi_fail_alloc(error, &p->alloc);
-	kvarc_ret ret = kvi_engine_with_head(&p->headed[i], p->engines[i], pool, error);
+	kvarc_ret ret = kvi_engine_with_head(&p->set->headed[i], p->set->engines[i], pool, error);
 	kvi_pool_close(pool);
 	return ret;
 }
 
 /* With the lock. */
-static kvarc_ret test_kernels(kvarc_predictor *p, uint32_t isa_mask, kvarc_error *error)
+static kvarc_ret test_kernels(const kvarc_predictor *p, uint32_t isa_mask, kvarc_error *error)
 {
 	uint32_t isa = kvi_kernels_get(isa_mask)->isa;
-	kvarc_ret ret = p->tested & isa
+	kvarc_ret ret = p->set->tested & isa
 	                        ? KVARC_OK
 	                        : kvi_exact_test(&p->alloc, kvi_predictor_kernels(p, isa_mask),
 	                                         kvi_elementwise_get(isa_mask), error);
 	if (ret == KVARC_OK)
-		p->tested |= isa;
+		p->set->tested |= isa;
 	return ret;
 }
 
-/* What users see of it does not change. */
-static kvarc_predictor *writable(const kvarc_predictor *p)
-{
-	return (kvarc_predictor *)(uintptr_t)p;
-}
-
-static kvarc_ret get_engine(const kvarc_predictor *shared, const struct kvi_arithmetic *a,
+static kvarc_ret get_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
                             uint32_t isa_mask, bool head, const struct kvi_engine **e,
                             kvarc_error *error)
 {
-	kvarc_predictor *p = writable(shared);
 	int i = 0;
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&p->set->lock);
 	kvarc_ret ret = test_kernels(p, isa_mask, error);
 	if (ret == KVARC_OK)
 		ret = find_engine(p, a, &i, error);
 	if (ret == KVARC_OK && head)
 		ret = find_head(p, i, error);
 	if (ret == KVARC_OK)
-		*e = head ? p->headed[i] : p->engines[i];
-	pthread_mutex_unlock(&p->lock);
+		*e = head ? p->set->headed[i] : p->set->engines[i];
+	pthread_mutex_unlock(&p->set->lock);
 	return ret;
 }
 
@@ -306,26 +310,26 @@ kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p, kvarc_predictor_mo
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_predictor_digest(const kvarc_predictor *shared, uint8_t digest[16])
+kvarc_ret kvarc_predictor_digest(const kvarc_predictor *p, uint8_t digest[16])
 {
 	const struct kvi_engine_level any = kvi_engine_level(5);
-	kvarc_predictor *p = writable(shared);
 	if (!p || !digest)
 		return KVARC_PROG;
 	if (!p->file) {
 		memcpy(digest, p->external.identity, 16);
 		return KVARC_OK;
 	}
-	pthread_mutex_lock(&p->lock);
+	pthread_mutex_lock(&p->set->lock);
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
-	if (!p->engines[0]) /* all have the same */
+	if (!p->set->engines[0]) /* all have the same */
 		ret = find_engine(p, &any.arithmetic, &i, p->common.error);
 	if (ret == KVARC_OK && p->blind)
 		ret = find_head(p, i, p->common.error);
 	if (ret == KVARC_OK)
-		kvi_store_h128(digest, kvi_token_blind_digest(
-					       p->blind ? p->headed[i] : p->engines[i], p->blind));
-	pthread_mutex_unlock(&p->lock);
+		kvi_store_h128(digest, kvi_token_blind_digest(p->blind ? p->set->headed[i]
+		                                                       : p->set->engines[i],
+		                                              p->blind));
+	pthread_mutex_unlock(&p->set->lock);
 	return ret;
 }

@@ -138,7 +138,7 @@ static bool may_open(const kvarc_eval_options *o)
 
 kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 {
-	struct kvi_alloc alloc;
+	kvarc_eval *e;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
@@ -147,14 +147,13 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
 		                "an evaluation needs a predictor, a dtype of floats, a prefix and "
 		                "a continuation");
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
-	kvi_alloc_init(&alloc, o->common.allocator, limit);
-	kvarc_eval *e = kvi_calloc(&alloc, 1, sizeof *e);
-	if (!e)
-		return kvi_fail_alloc(o->common.error, &alloc);
+	kvarc_ret ret = kvi_handle_new(&e, sizeof *e, offsetof(kvarc_eval, alloc), &o->common,
+	                               limit);
+	if (ret)
+		return ret;
 	e->o = *o;
 	e->o.common.memlimit = limit;
-	kvi_alloc_init(&e->alloc, o->common.allocator, limit);
-	kvarc_ret ret = kvi_eval_open_model(e);
+	ret = kvi_eval_open_model(e);
 	if (ret)
 		kvarc_eval_close(&e);
 	*out = e;
@@ -184,8 +183,7 @@ void kvarc_eval_close(kvarc_eval **out)
 		return;
 	kvi_eval_stop(e);
 	kvi_model_geometry_free(&e->g, &e->alloc);
-	struct kvi_alloc last = e->alloc;
-	kvi_free(&last, e);
+	kvi_free(&e->alloc, e);
 	*out = NULL;
 }
 

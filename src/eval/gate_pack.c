@@ -369,7 +369,7 @@ static kvarc_ret run(struct kvarc_gate *g)
 
 kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate_options *o)
 {
-	struct kvi_alloc alloc;
+	struct kvarc_gate *g;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
@@ -378,17 +378,16 @@ kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate
 		                "a gate needs a writer's options with a tier, a prefix, and one "
 		                "limit: of errors, or of a KL with a predictor and a continuation");
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
-	kvi_alloc_init(&alloc, o->common.allocator, limit);
-	struct kvarc_gate *g = kvi_calloc(&alloc, 1, sizeof *g);
-	if (!g)
-		return kvi_fail_alloc(o->common.error, &alloc);
+	kvarc_ret ret = kvi_handle_new(&g, sizeof *g, offsetof(struct kvarc_gate, e.alloc),
+	                               &o->common, limit);
+	if (ret)
+		return ret;
 	g->e.o = (kvarc_eval_options){ .common = o->common,
 		                       .predictor = o->predictor,
 		                       .prefix = o->prefix,
 		                       .continuation = o->continuation };
 	g->e.o.common.memlimit = limit;
 	g->e.total = KVARC_UNKNOWN;
-	kvi_alloc_init(&g->e.alloc, o->common.allocator, limit);
 	g->im = im;
 	g->max_kl = o->max_kl;
 	g->max_error = o->max_error;
@@ -396,7 +395,7 @@ kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate
 	g->writer = *o->writer;
 	g->writer.lossy = &g->lossy;
 	g->writer.flags &= ~(unsigned)KVARC_WRITE_EMBED_PROFILE;
-	kvarc_ret ret = run(g);
+	ret = run(g);
 	if (ret)
 		kvarc_gate_close(&g);
 	*out = g;
@@ -415,8 +414,7 @@ void kvarc_gate_close(kvarc_gate **out)
 	kvi_free(alloc, g->sensitivity);
 	kvi_free(alloc, g->mixed);
 	kvi_free(alloc, g->ids);
-	struct kvi_alloc last = *alloc;
-	kvi_free(&last, g);
+	kvi_free(alloc, g);
 	*out = NULL;
 }
 

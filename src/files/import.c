@@ -199,22 +199,20 @@ kvarc_ret kvarc_import_open(kvarc_import **pim, const kvarc_source *source, cons
 {
 	static const kvarc_import_options defaults = KVARC_IMPORT_OPTIONS_INIT;
 	const kvarc_import_options *o = options ? options : &defaults;
-	struct kvi_alloc alloc;
+	kvarc_import *im;
 	if (!pim)
 		return KVARC_PROG;
 	*pim = NULL;
 	if (!source || !source->read || source->size == KVARC_UNKNOWN)
 		return kvi_fail(o->common.error, KVARC_PROG,
 		                "an import needs a source of known size");
-	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
-	kvarc_import *im = kvi_calloc(&alloc, 1, sizeof *im);
-	if (!im)
-		return kvi_fail_alloc(o->common.error, &alloc);
-	kvi_alloc_init(&im->alloc, o->common.allocator, o->common.memlimit);
-	atomic_store(&im->alloc.used, atomic_load(&alloc.used));
+	kvarc_ret ret = kvi_handle_new(&im, sizeof *im, offsetof(kvarc_import, alloc), &o->common,
+	                               o->common.memlimit);
+	if (ret)
+		return ret;
 	im->error = o->common.error;
 	im->options = *o;
-	kvarc_ret ret = open_all(im, source, name);
+	ret = open_all(im, source, name);
 	if (ret == KVARC_IO)
 		ret = kvi_fail(im->error, ret, "reading the input failed");
 	if (ret)

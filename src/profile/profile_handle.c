@@ -7,16 +7,8 @@
 
 kvarc_ret kvi_profile_handle_new(kvarc_profile **out, const kvarc_common *common)
 {
-	struct kvi_alloc alloc;
-	kvi_alloc_init(&alloc, common->allocator, common->memlimit);
-	kvarc_profile *p = kvi_calloc(&alloc, 1, sizeof *p);
-	*out = p;
-	if (!p)
-		return kvi_fail_alloc(common->error, &alloc);
-	/* From here on the handle's own copy counts; it holds itself. */
-	kvi_alloc_init(&p->alloc, common->allocator, common->memlimit);
-	atomic_store(&p->alloc.used, atomic_load(&alloc.used));
-	return KVARC_OK;
+	return kvi_handle_new(out, sizeof **out, offsetof(kvarc_profile, alloc), common,
+	                      common->memlimit);
 }
 
 void kvarc_profile_close(kvarc_profile **out)
@@ -25,8 +17,7 @@ void kvarc_profile_close(kvarc_profile **out)
 	if (!p)
 		return;
 	kvi_profile_free(p->profile);
-	struct kvi_alloc last = p->alloc;
-	kvi_free(&last, p);
+	kvi_free(&p->alloc, p);
 	*out = NULL;
 }
 

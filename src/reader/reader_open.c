@@ -140,20 +140,16 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 {
 	static const kvarc_reader_options defaults = KVARC_READER_OPTIONS_INIT;
 	const kvarc_reader_options *o = options ? options : &defaults;
-	struct kvi_alloc alloc;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
 	kvarc_ret ret = open_check(source, o);
+	if (!ret)
+		ret = kvi_handle_new(out, sizeof **out, offsetof(kvarc_reader, alloc), &o->common,
+		                     o->common.memlimit);
 	if (ret)
 		return ret;
-	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
-	kvarc_reader *r = kvi_calloc(&alloc, 1, sizeof *r);
-	if (!r)
-		return kvi_fail_alloc(o->common.error, &alloc);
-	/* From here on the reader's own copy counts; it holds itself. */
-	kvi_alloc_init(&r->alloc, o->common.allocator, o->common.memlimit);
-	atomic_store(&r->alloc.used, atomic_load(&alloc.used));
+	kvarc_reader *r = *out;
 	r->options = *o;
 	r->error = o->common.error;
 	r->salvage = o->flags & KVARC_READ_SALVAGE;
@@ -164,7 +160,6 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 	r->decode_left = r->alloc.limit;
 	kvi_packer_init(&r->packer, &r->alloc);
 	ret = open_file(r);
-	*out = r;
 	if (ret)
 		kvarc_reader_close(out);
 	return ret;
@@ -199,8 +194,7 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_order_free(&r->order, &r->alloc);
 	kvi_geometry_free(&r->geometry, &r->alloc);
 	kvi_packer_free(&r->packer);
-	struct kvi_alloc last = r->alloc;
-	kvi_free(&last, r);
+	kvi_free(&r->alloc, r);
 	*out = NULL;
 }
 

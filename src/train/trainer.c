@@ -73,19 +73,16 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *o
 {
 	static const kvarc_trainer_options defaults = KVARC_TRAINER_OPTIONS_INIT;
 	const kvarc_trainer_options *o = options ? options : &defaults;
-	struct kvi_alloc alloc;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
 	kvarc_ret ret = check(o);
+	if (!ret)
+		ret = kvi_handle_new(out, sizeof **out, offsetof(kvarc_trainer, alloc), &o->common,
+		                     o->common.memlimit);
 	if (ret)
 		return ret;
-	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
-	kvarc_trainer *t = kvi_calloc(&alloc, 1, sizeof *t);
-	if (!t)
-		return kvi_fail_alloc(o->common.error, &alloc);
-	kvi_alloc_init(&t->alloc, o->common.allocator, o->common.memlimit);
-	atomic_store(&t->alloc.used, atomic_load(&alloc.used));
+	kvarc_trainer *t = *out;
 	t->options = *o;
 	t->options.group = o->group ? o->group : GROUP;
 	t->stands_for = 1;
@@ -98,7 +95,6 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *o
 	}
 	t->held_out = t->options.held_out;
 	t->error = o->common.error;
-	*out = t;
 	if (o->model)
 		ret = open_model(t, o);
 	if (ret)

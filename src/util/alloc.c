@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ckd.h"
+#include "error.h"
 
 /* Before each block: what the user's allocator returned, and the size. */
 struct alloc_head {
@@ -29,16 +30,30 @@ static void default_free(void *opaque, void *ptr)
 void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit)
 {
 	a->fn = user ? *user : (kvarc_allocator){ default_alloc, default_free, NULL };
+	a->counted = a;
 	a->limit = limit ? limit : KVI_MEMLIMIT_DEFAULT;
 	atomic_init(&a->used, 0);
 	atomic_init(&a->peak, 0);
 	atomic_init(&a->hit_limit, 0);
 }
 
-void *kvi_malloc(const struct kvi_alloc *ca, size_t bytes)
+kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit)
 {
-	/* Counters are bookkeeping, not state that a const user relies on. */
-	struct kvi_alloc *a = (struct kvi_alloc *)(uintptr_t)ca;
+	struct kvi_alloc first, *own;
+	kvi_alloc_init(&first, c->allocator, limit);
+	uint8_t *p = kvi_calloc(&first, 1, bytes);
+	memcpy(out, &p, sizeof p);
+	if (!p)
+		return kvi_fail_alloc(c->error, &first);
+	own = (void *)(p + at);
+	kvi_alloc_init(own, c->allocator, limit);
+	atomic_store(&own->used, atomic_load(&first.used));
+	return KVARC_OK;
+}
+
+void *kvi_malloc(const struct kvi_alloc *shared, size_t bytes)
+{
+	struct kvi_alloc *a = shared->counted;
 	size_t total;
 	if (bytes == 0 || kvi_add(bytes, sizeof(struct alloc_head) + ALIGN, &total))
 		return NULL;
@@ -75,9 +90,9 @@ void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size)
 	return p ? memset(p, 0, n * size) : NULL;
 }
 
-void kvi_free(const struct kvi_alloc *ca, void *p)
+void kvi_free(const struct kvi_alloc *shared, void *p)
 {
-	struct kvi_alloc *a = (struct kvi_alloc *)(uintptr_t)ca;
+	struct kvi_alloc *a = shared->counted;
 	struct alloc_head h;
 	if (!p)
 		return;

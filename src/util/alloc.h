@@ -12,12 +12,14 @@
 #define KVI_MEMLIMIT_DEFAULT ((uint64_t)256 << 20)
 
 /*
- * One per handle; every allocation of the handle goes through it. Counts what
- * is held, so that limit is honoured whatever a file declares.
+ * One per handle; every allocation of the handle goes through it. Counts the bytes
+ * that are held, so that limit is honoured whatever a file declares. Must not move
+ * after kvi_alloc_init. Any thread may allocate.
  */
 struct kvi_alloc {
 	kvarc_allocator fn;
 	uint64_t limit;
+	struct kvi_alloc *counted; /* itself: requests through a const pointer count, too */
 	_Atomic uint64_t used;
 	_Atomic uint64_t peak;
 	_Atomic int hit_limit; /* a request failed because of limit */
@@ -25,13 +27,19 @@ struct kvi_alloc {
 
 /* user may be NULL (malloc), limit 0 means the default. */
 void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit);
+/*
+ * *out (a pointer to a pointer) gets a zeroed handle of `bytes` bytes, whose struct kvi_alloc, at
+ * offset `at`, counts the handle itself. Its owner frees the handle with that allocator, last. On
+ * failure *out is NULL and c->error is filled. Returns OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit);
 /* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
 void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 /* n * size zeroed bytes, checked. */
 void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size);
 /* n * size bytes, checked, not initialised. */
 void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size);
-/* Frees what one of the three calls above gave; NULL-safe. */
+/* Frees memory of these calls, also the block that *a is in; NULL-safe. */
 void kvi_free(const struct kvi_alloc *a, void *p);
 /* KVARC_MEMLIMIT if a request failed because of the limit, else KVARC_MEM. */
 kvarc_ret kvi_alloc_error(const struct kvi_alloc *a);

@@ -114,22 +114,18 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
 	const kvarc_writer_options *o = options ? options : &defaults;
 	kvarc_error *e = o->common.error;
-	struct kvi_alloc alloc;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
 	if (!sink || !sink->write)
 		return kvi_fail(e, KVARC_PROG, "the writer needs a sink");
 	kvarc_ret ret = options_check(o, e);
+	if (!ret)
+		ret = kvi_handle_new(out, sizeof **out, offsetof(kvarc_writer, alloc), &o->common,
+		                     o->common.memlimit);
 	if (ret)
 		return ret;
-	kvi_alloc_init(&alloc, o->common.allocator, o->common.memlimit);
-	kvarc_writer *w = kvi_calloc(&alloc, 1, sizeof *w);
-	if (!w)
-		return kvi_fail_alloc(e, &alloc);
-	/* From here on the writer's own copy counts; it holds itself. */
-	kvi_alloc_init(&w->alloc, o->common.allocator, o->common.memlimit);
-	atomic_store(&w->alloc.used, atomic_load(&alloc.used));
+	kvarc_writer *w = *out;
 	w->error = e;
 	w->sink = *sink;
 	w->options = *o;
@@ -151,7 +147,6 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	kvi_out_init(&w->index, &w->alloc);
 	kvi_out_init(&w->copies, &w->alloc);
 	kvi_out_init(&w->copy_list, &w->alloc);
-	*out = w;
 	return KVARC_OK;
 }
 
@@ -202,8 +197,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_out_free(&w->index);
 	kvi_out_free(&w->copies);
 	kvi_out_free(&w->copy_list);
-	struct kvi_alloc last = w->alloc;
-	kvi_free(&last, w);
+	kvi_free(&w->alloc, w);
 	*out = NULL;
 }
 
