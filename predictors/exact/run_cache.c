@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* run_cache.c - keys and values of a layer as operands of attention (spec/arithmetic.md 6) */
-#include <string.h>
-
 #include "engine_internal.h"
 #include "quantise.h"
 #include "util/ckd.h"
+#include "util/list.h"
 
 static size_t aligned(size_t bytes)
 {
@@ -66,17 +65,8 @@ kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
 {
 	size_t hd = m->head_channels;
 	size_t blocks = (before + n + KVI_BLOCK - 1) / KVI_BLOCK;
-	if (blocks > c->capacity) {
-		size_t capacity = 2 * blocks;
-		struct kvi_cache_block *b = kvi_array(alloc, capacity, sizeof *b);
-		if (!b)
-			return kvi_alloc_error(alloc);
-		if (c->n)
-			memcpy(b, c->blocks, c->n * sizeof *b);
-		kvi_free(alloc, c->blocks);
-		c->blocks = b;
-		c->capacity = capacity;
-	}
+	if (!kvi_array_reserve(alloc, &c->blocks, &c->capacity, c->n, blocks, sizeof *c->blocks))
+		return kvi_alloc_error(alloc);
 	while (c->n < blocks) {
 		kvarc_ret ret = add_block(c, alloc, m);
 		if (ret)

@@ -108,9 +108,12 @@ static kvarc_ret open_runs(struct kvi_teacher_forced *f, kvarc_error *error)
 		                         error);
 	if (ret)
 		return ret;
-	if (open_buffers(f) || kvi_run_open(&f->run, &o) || kvi_head_open(&f->head, &o))
-		return kvi_fail_alloc(error, f->o.alloc);
-	return KVARC_OK;
+	ret = open_buffers(f);
+	if (!ret)
+		ret = kvi_run_open(&f->run, &o);
+	if (!ret)
+		ret = kvi_head_open(&f->head, &o);
+	return kvi_fail_memory(error, ret, f->o.alloc);
 }
 
 kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **out,

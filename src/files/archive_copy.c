@@ -47,16 +47,22 @@ kvarc_ret kvi_copy_open(struct kvi_copy **out, kvarc_reader *r, kvarc_writer *w,
                         const uint32_t *to)
 {
 	struct kvi_copy *c = kvi_calloc(&r->alloc, 1, sizeof *c);
-	*out = c;
+	kvarc_ret ret = KVARC_OK;
+	*out = NULL;
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*c = (struct kvi_copy){ .r = r, .w = w, .track = track, .to = to };
 	kvi_out_init(&c->content, &r->alloc);
 	c->copied = kvi_calloc(&r->alloc, r->chunks.n + 1, sizeof *c->copied);
 	if (!c->copied)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	return w->options.flags & KVARC_WRITE_VERIFY ? kvi_reader_open_again(r, 0, &c->again)
-	                                             : KVARC_OK;
+		ret = kvi_fail_alloc(r->error, &r->alloc);
+	else if (w->options.flags & KVARC_WRITE_VERIFY)
+		ret = kvi_reader_open_again(r, 0, &c->again);
+	if (ret)
+		kvi_copy_close(c);
+	else
+		*out = c;
+	return ret;
 }
 
 void kvi_copy_close(struct kvi_copy *c)

@@ -26,7 +26,7 @@ struct kvi_copy_found {
 
 /*
  * A track of a reader that can seek goes to track 0 of a writer that has a geometry. to: the
- * writer's number of each of the reader's tensors; the caller's until close.
+ * writer's number of each of the reader's tensors; the caller's until close. On failure *c is NULL.
  * Returns OK, or what opening a reader does (KVARC_WRITE_VERIFY needs another one).
  */
 kvarc_ret kvi_copy_open(struct kvi_copy **c, kvarc_reader *r, kvarc_writer *w, uint32_t track,

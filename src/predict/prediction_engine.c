@@ -73,11 +73,16 @@ kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_optio
                                           unsigned blind)
 {
 	struct blind_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
-	*run = r;
+	*run = NULL;
 	if (!r)
 		return kvi_alloc_error(o->alloc);
 	r->alloc = o->alloc;
-	return kvi_token_blind_open(&r->b, o, blind);
+	kvarc_ret ret = kvi_token_blind_open(&r->b, o, blind);
+	if (ret)
+		kvi_free(o->alloc, r);
+	else
+		*run = r;
+	return ret;
 }
 
 static kvarc_ret blind_segment(void *run, const struct kvi_segment *s)

@@ -233,7 +233,7 @@ kvarc_ret kvi_prediction_open(struct kvi_prediction **out, const struct kvi_pred
 {
 	const struct kvi_alloc *alloc = kvi_predictor_alloc(o->predictor);
 	struct kvi_prediction *g = kvi_calloc(alloc, 1, sizeof *g);
-	*out = g;
+	*out = NULL;
 	if (!g)
 		return kvi_fail_alloc(error, alloc);
 	g->o = *o;
@@ -247,15 +247,13 @@ kvarc_ret kvi_prediction_open(struct kvi_prediction **out, const struct kvi_pred
 	g->kernels = kvi_kernels_get(o->isa_mask);
 	g->C = (size_t)g->shape->heads * g->shape->channels;
 	kvarc_ret ret = open_all(g);
-	if (ret) {
+	if (ret)
 		kvi_prediction_close(g);
-		*out = NULL;
-	}
-	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_alloc(error, alloc);
+	else
+		*out = g;
 	return ret == KVARC_PREDICTOR && !kvi_predictor_file(o->predictor)
 	               ? kvi_fail(error, ret, "%s", kvi_prediction_failed_text)
-	               : ret;
+	               : kvi_fail_memory(error, ret, alloc);
 }
 
 void kvi_prediction_close(struct kvi_prediction *g)

@@ -8,6 +8,7 @@
 #include "util/fpmode.h"
 #include "exact/head.h"
 #include "util/error.h"
+#include "util/list.h"
 
 _Static_assert((size_t)KVI_CODE_ID_BYTES == (size_t)KVI_RANGE_SYMBOL_BYTES &&
                        (size_t)KVI_CODE_END_BYTES == (size_t)KVI_RANGE_END_BYTES,
@@ -24,7 +25,7 @@ struct kvi_token_coder {
 	uint32_t *weights; /* of the words, as the next token */
 	uint64_t total;
 	int32_t *ids, *positions; /* of all tokens so far */
-	size_t n, capacity;
+	size_t n, cap_ids, cap_positions;
 	kvi_token_stop stop;
 	void *stop_opaque;
 	bool fell_back;
@@ -40,6 +41,19 @@ static void close_run(struct kvi_token_coder *c)
 {
 	kvi_head_close(&c->head);
 	kvi_run_close(&c->run);
+}
+
+static kvarc_ret fail(struct kvi_token_coder *c, kvarc_ret ret, kvarc_error *error)
+{
+	if (ret == KVARC_OK || ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_memory(error, ret, c->alloc);
+	return kvi_fail(error, ret, "%s",
+	                ret == KVARC_IO ? "stopped on request"
+	                : ret == KVARC_PREDICTOR
+	                        ? "token ids diverged: this machine's predictor is not exact, or "
+	                          "that of the machine that wrote the archive was not"
+	                        : "token ids: not a code, or a token or position that the model "
+	                          "does not have");
 }
 
 static kvarc_ret open_all(struct kvi_token_coder *c, kvarc_error *error)
@@ -59,10 +73,9 @@ static kvarc_ret open_all(struct kvi_token_coder *c, kvarc_error *error)
 		return ret;
 	c->last = kvi_array(c->alloc, c->file->width, sizeof *c->last);
 	c->weights = kvi_array(c->alloc, c->file->vocabulary, sizeof *c->weights);
-	if (!c->last || !c->weights || kvi_pool_open(&run->pool, c->alloc, c->o.threads) ||
-	    open_run(c))
-		return kvi_fail_alloc(error, c->alloc);
-	return KVARC_OK;
+	ret = c->last && c->weights ? kvi_pool_open(&run->pool, c->alloc, c->o.threads)
+	                            : kvi_alloc_error(c->alloc);
+	return fail(c, ret ? ret : open_run(c), error);
 }
 
 kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out, const struct kvi_prediction_options *o,
@@ -197,46 +210,15 @@ static void encode_rest(struct kvi_token_coder *c, const struct kvi_segment *s,
 /* Appends a segment's ids and positions. */
 static kvarc_ret remember(struct kvi_token_coder *c, const struct kvi_segment *s)
 {
-	if (c->n + s->n > c->capacity) {
-		size_t capacity = 2 * (c->n + s->n);
-		int32_t *ids = kvi_array(c->alloc, capacity, sizeof *ids);
-		int32_t *positions = kvi_array(c->alloc, capacity, sizeof *positions);
-		if (!ids || !positions) {
-			kvi_free(c->alloc, ids);
-			kvi_free(c->alloc, positions);
-			return kvi_alloc_error(c->alloc);
-		}
-		if (c->n) {
-			memcpy(ids, c->ids, c->n * sizeof *ids);
-			memcpy(positions, c->positions, c->n * sizeof *positions);
-		}
-		kvi_free(c->alloc, c->ids);
-		kvi_free(c->alloc, c->positions);
-		c->ids = ids;
-		c->positions = positions;
-		c->capacity = capacity;
-	}
+	const size_t want = c->n + s->n;
+	if (!kvi_array_reserve(c->alloc, &c->ids, &c->cap_ids, c->n, want, sizeof *c->ids) ||
+	    !kvi_array_reserve(c->alloc, &c->positions, &c->cap_positions, c->n, want,
+	                       sizeof *c->positions))
+		return kvi_alloc_error(c->alloc);
 	memcpy(c->ids + c->n, s->ids, s->n * sizeof *c->ids);
 	memcpy(c->positions + c->n, s->positions, s->n * sizeof *c->positions);
 	c->n += s->n;
 	return KVARC_OK;
-}
-
-static kvarc_ret fail(struct kvi_token_coder *c, kvarc_ret ret, kvarc_error *error)
-{
-	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_alloc(error, c->alloc);
-	return ret == KVARC_OK
-	               ? ret
-	               : kvi_fail(
-				 error, ret, "%s",
-				 ret == KVARC_IO ? "stopped on request"
-				 : ret == KVARC_PREDICTOR
-					 ? "token ids diverged: this machine's "
-					   "predictor is not exact, or that of the machine that wrote the "
-					   "archive was not"
-					 : "token ids: not a code, or a token or position that the "
-					   "model does not have");
 }
 
 kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s, bool encode,

@@ -6,6 +6,7 @@
 
 #include "train_predict.h"
 #include "util/ckd.h"
+#include "util/error.h"
 
 static kvarc_ret blind_cache(kvarc_trainer *t, const struct kvi_train_stack *s,
                              struct kvi_token_blind *b, const struct kvi_train_cache *c)
@@ -45,9 +46,8 @@ kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_s
 	if (!p->blind_k)
 		return kvi_train_no_memory(t);
 	p->blind_v = p->blind_k + floats;
-	if (kvi_token_blind_open(&b, &o, t->options.blind))
-		return kvi_train_no_memory(t);
-	kvarc_ret ret = KVARC_OK;
+	kvarc_ret ret = kvi_token_blind_open(&b, &o, t->options.blind);
+	ret = kvi_fail_memory(t->error, ret, &t->alloc);
 	for (size_t i = 0; i < s->n_caches && !ret; i++)
 		ret = blind_cache(t, s, b, s->caches[i]);
 	kvi_token_blind_close(&b);

@@ -18,7 +18,6 @@ enum {
 kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned level)
 {
 	struct kvi_train_predictor *p = kvi_calloc(&t->alloc, 1, sizeof *p);
-	t->predictor = p;
 	if (!p)
 		return kvi_train_no_memory(t);
 	p->level = level;
@@ -28,8 +27,11 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned 
 	p->arithmetic = l.arithmetic;
 	p->closed = l.closed;
 	kvarc_ret ret = kvi_model_file_open(&p->file, &t->alloc, path, t->error);
-	if (ret)
+	if (ret) {
+		kvi_free(&t->alloc, p);
 		return ret;
+	}
+	t->predictor = p;
 	p->corrects = p->closed && p->file->n_layers > 1 &&
 	              !(t->options.flags & (KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES));
 	p->width = p->file->width;

@@ -43,10 +43,10 @@ struct kvi_train_predictor {
 	uint64_t layer_work;                        /* of a token, for the progress */
 };
 
-/* Opens the model. Returns OK, MEM, MEMLIMIT, IO, FORMAT, OPTIONS, DATA. */
+/* Opens the model as t->predictor, which is NULL on failure. Returns OK, MEM, MEMLIMIT, IO, FORMAT,
+ * OPTIONS, DATA. */
 kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned level);
-/* Frees the predictor of t, if it has one. */
-/* Closes the model and frees all walks. */
+/* Frees the predictor of t, if it has one, with its model and all walks. */
 void kvi_train_predictor_close(kvarc_trainer *t);
 /* Checks that the stack is this model's, makes the engines, and takes all tokens to layer 0.
  * Returns OK, MEM, MEMLIMIT, GEOMETRY, DATA. */

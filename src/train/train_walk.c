@@ -7,6 +7,7 @@
 #include "exact/round.h"
 #include "numeric/formats.h"
 #include "numeric/rotate.h"
+#include "util/error.h"
 
 void kvi_train_walk_close(kvarc_trainer *t, struct kvi_train_walk *w)
 {
@@ -36,9 +37,9 @@ kvarc_ret kvi_train_walk_open(kvarc_trainer *t, const struct kvi_train_stack *s,
 	w->root = kvi_array(&t->alloc, n, sizeof *w->root);
 	w->k = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->k);
 	w->v = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->v);
-	if (!w->h || !w->root || !w->k || !w->v || kvi_run_open(&w->run, &o))
+	if (!w->h || !w->root || !w->k || !w->v)
 		return kvi_train_no_memory(t);
-	return KVARC_OK;
+	return kvi_fail_memory(t->error, kvi_run_open(&w->run, &o), &t->alloc);
 }
 
 kvarc_ret kvi_train_each_block(kvarc_trainer *t, const struct kvi_train_stack *s,

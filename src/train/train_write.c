@@ -73,9 +73,10 @@ static kvarc_ret write_all(struct write_writing *w)
 		.lanes = w->n,
 		.whole = true,
 	};
-	if (kvi_run_open(&w->run, &o) || kvi_head_open(&w->head, &o))
-		return kvi_train_no_memory(t);
-	kvarc_ret ret = KVARC_OK;
+	kvarc_ret ret = kvi_run_open(&w->run, &o);
+	if (!ret)
+		ret = kvi_head_open(&w->head, &o);
+	ret = kvi_fail_memory(t->error, ret, &t->alloc);
 	for (size_t at = 0; at + 1 < w->longest && !ret; at++)
 		ret = step(w, at);
 	return ret;

@@ -54,3 +54,10 @@ kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 		                mib ? "MiB" : "KiB");
 	return kvi_fail(e, code, "out of memory");
 }
+
+kvarc_ret kvi_fail_memory(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc)
+{
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(e, alloc);
+	return ret;
+}

@@ -16,9 +16,10 @@ kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
 kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
                       const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* The error of a failed allocation: MEM or MEMLIMIT, with its text. */
 struct kvi_alloc;
 /* Fills *e, if e is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc);
+/* Returns ret. MEM and MEMLIMIT of calls that fill no error get the text of kvi_fail_alloc. */
+kvarc_ret kvi_fail_memory(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc);
 
 #endif

@@ -4,13 +4,15 @@
 
 #include <string.h>
 
-bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n, size_t size)
+bool kvi_array_reserve(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n,
+                       size_t want, size_t size)
 {
 	void *old, *p;
-	if (n < *cap)
+	if (want <= *cap)
 		return true;
 	memcpy(&old, array, sizeof old);
-	size_t want = *cap ? *cap * 2 : 16;
+	size_t twice = *cap ? *cap * 2 : 16;
+	want = want > twice ? want : twice;
 	p = kvi_array(alloc, want, size);
 	if (!p)
 		return false;
@@ -20,6 +22,11 @@ bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, siz
 	memcpy(array, &p, sizeof p);
 	*cap = want;
 	return true;
+}
+
+bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n, size_t size)
+{
+	return kvi_array_reserve(alloc, array, cap, n, n + 1, size);
 }
 
 void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc, size_t entry_bytes)

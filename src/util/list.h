@@ -9,9 +9,12 @@
 
 #include "util/alloc.h"
 
-/* Reserves memory for element n of an array of elements of `size` bytes. array points to the
- * caller's pointer, *cap is its capacity in elements; both change when the array moves. False:
- * no memory, and nothing changed. */
+/* Makes the capacity of an array of n elements of `size` bytes at least `want` elements. array
+ * points to the caller's pointer, *cap is the capacity; both change when the array moves. Grows by
+ * factors of 2. False: no memory, and nothing changed. */
+bool kvi_array_reserve(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n,
+                       size_t want, size_t size);
+/* The same for one element behind the n of the array. */
 bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n, size_t size);
 
 /* An array of entries of one type; all zero: empty. Its owner frees p. */
