@@ -136,8 +136,9 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
 }
 
 /*
- * The order of the axes: [heads, tokens, channels] unless more tensors are [tokens, heads, channels]
- * by the number of token ids, or without ids by a number of heads above 128 and above the tokens.
+ * The order of the axes: [heads, tokens, channels] unless more tensors are [tokens, heads,
+ * channels] by the number of token ids, or without ids by more than 128 heads and more heads than
+ * tokens.
  */
 static const char *guess_axes(const struct name_found *f, size_t n, const struct kvi_named *ids)
 {
