@@ -250,7 +250,7 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 			slot = kvi_feature_slot(p->use->features, order_index);
 		if (!wanted(r, g, c->tensor) && !(slot && kvi_feature_slot_needed(slot)))
 			continue;
-		if (!slot || !(slot->flags & KVI_SLOT_WHOLE))
+		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = KVI_NO_PLACE;
 		return submit(r, g, s, c, p, order_index, deliver, opaque);
 	}

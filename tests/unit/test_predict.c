@@ -3,6 +3,7 @@
 #include "layers_util.h"
 
 #include "codecs/codec.h"
+#include "format/chunk_header.h"
 #include "format/frame.h"
 #include "format/superblock.h"
 #include "profile/profile_tensors.h"
@@ -347,6 +348,93 @@ static void test_salvage(void **state)
 	cache_free(&c);
 }
 
+/* Appends a frame with a new sequence number. */
+static void put_frame(struct memfile *f, uint16_t type, uint64_t sequence, const uint8_t *payload,
+                      uint32_t payload_bytes, uint32_t decoded_bytes)
+{
+	const uint8_t id[16] = { 0 };
+	const struct kvi_frame_head h = { type, kvi_frame_flags(type), payload_bytes, decoded_bytes,
+		                          sequence };
+	const size_t padded = kvi_frame_padded(payload_bytes);
+	uint8_t *p = f->p + f->n;
+	memset(p, 0, (size_t)kvi_frame_bytes(payload_bytes));
+	kvi_frame_head_write(p, &h, kvi_frame_sync(id), f->n);
+	memcpy(p + KVI_FRAME_HEAD_BYTES, payload, payload_bytes);
+	kvi_store_h128(p + KVI_FRAME_HEAD_BYTES + padded,
+	               kvi_frame_check(p, f->n, p + KVI_FRAME_HEAD_BYTES, padded));
+	f->n += (size_t)kvi_frame_bytes(payload_bytes);
+}
+
+/* The first segment of a file, with a chunk of the first head alone before the whole tensor's. */
+static struct memfile with_head(const struct cache *c, const struct memfile *f, uint32_t *tokens)
+{
+	const uint8_t id[16] = { 0 };
+	const size_t first = find_frame(f, KVI_FRAME_CHUNK, 0);
+	struct memfile to = {
+		.p = calloc(1, 2 * f->n), .n = first, .cap = 2 * f->n, .fail_at = -1
+	};
+	struct kvi_frame_head h;
+	struct kvi_chunk_header chunk;
+	const uint8_t *from = f->p + first;
+	assert_non_null(to.p);
+	memcpy(to.p, f->p, first);
+	assert_true(kvi_frame_head_parse(&h, from, kvi_frame_sync(id), first));
+	assert_true(kvi_chunk_header_parse(&chunk, from + KVI_FRAME_HEAD_BYTES, h.payload_bytes));
+	const size_t half = h.decoded_bytes / 2, row = half / chunk.n;
+	uint8_t *payload = malloc(KVI_CHUNK_HEADER_BYTES + half);
+	assert_non_null(payload);
+	for (size_t t = 0; t < chunk.n; t++)
+		memcpy(payload + KVI_CHUNK_HEADER_BYTES + t * row,
+		       c->data[chunk.tensor] + 2 * t * row, row);
+	chunk.heads = 1;
+	chunk.params = 0;
+	chunk.lane_order = 0;
+	chunk.codec = KVI_CODEC_RAW;
+	chunk.raw_check = kvi_h64(payload + KVI_CHUNK_HEADER_BYTES, half);
+	kvi_chunk_header_write(payload, &chunk);
+	put_frame(&to, KVI_FRAME_CHUNK, h.sequence, payload,
+	          (uint32_t)(KVI_CHUNK_HEADER_BYTES + half), (uint32_t)half);
+	free(payload);
+	*tokens = chunk.n;
+	for (size_t at = first; kvi_frame_head_parse(&h, f->p + at, kvi_frame_sync(id), at) &&
+	                        h.type == KVI_FRAME_CHUNK;
+	     at += (size_t)kvi_frame_bytes(h.payload_bytes))
+		put_frame(&to, h.type, h.sequence + 1, f->p + at + KVI_FRAME_HEAD_BYTES,
+		          h.payload_bytes, h.decoded_bytes);
+	return to;
+}
+
+/* Salvage checks no order of chunks: the same tensor twice, in part and whole. */
+static void test_salvage_twice(void **state)
+{
+	struct layers_shape s = usual;
+	struct cache c, back;
+	uint32_t n;
+	(void)state;
+	s.latent_layer = UINT32_MAX;
+	cache_make_layers(&c, &s, 18);
+	kvarc_profile *p = layers_profile(&c, 19);
+	const kvarc_profile *const list[] = { p };
+	kvarc_writer_options wo = options(3, p, 2);
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	struct memfile f = written(&c, &wo), twice = with_head(&c, &f, &n);
+	ro.profiles = list;
+	ro.n_profiles = 1;
+	ro.flags = KVARC_READ_SALVAGE;
+	for (ro.common.threads = 1; ro.common.threads < 4; ro.common.threads++) {
+		cache_make_empty(&back, &c);
+		assert_int_equal(cache_read_seq(&back, &twice, &ro, NULL), KVARC_OK);
+		for (size_t i = 0; i < c.g.n_tensors; i++)
+			assert_memory_equal(back.data[i], c.data[i],
+			                    cache_bytes(&c, i) / s.tokens * n);
+		cache_free(&back);
+	}
+	memfile_free(&twice);
+	memfile_free(&f);
+	kvarc_profile_close(&p);
+	cache_free(&c);
+}
+
 /* Each bit of PREDICTOR and PROFILE frames, and of some chunks. */
 static void test_flips(void **state)
 {
@@ -594,11 +682,11 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trips),    cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_wrong_profile),  cmocka_unit_test(test_salvage),
-		cmocka_unit_test(test_flips),          cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_missing_layers), cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_wrong_profile), cmocka_unit_test(test_salvage),
+		cmocka_unit_test(test_salvage_twice), cmocka_unit_test(test_flips),
+		cmocka_unit_test(test_repeats),       cmocka_unit_test(test_missing_layers),
+		cmocka_unit_test(test_cut),           cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
