@@ -6,7 +6,6 @@
 #include "trainer.h"
 
 /* The largest number of source tensors held in memory. */
-/* Most tensors of lower layers that are sources at a time. */
 enum { KVI_TRAIN_BELOW_KEPT = 8 };
 
 /* A tensor that others may be predicted from: numbers in units of 2^step about its means. */
@@ -17,8 +16,8 @@ struct kvi_train_kept {
 	                     * in those units */
 };
 
-/* The source tensors held in memory, in the order of kvi_train_below_keep(). */
-/* The tensors of lower layers that a transform may predict from. */
+/* The tensors of lower layers that a transform may predict from, in the order of
+ * kvi_train_below_keep(). */
 struct kvi_train_below {
 	size_t n;
 	struct kvi_train_kept kept[KVI_TRAIN_BELOW_KEPT];
@@ -32,7 +31,6 @@ void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b, struct 
 void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b, const struct kvi_model *m,
                           int16_t *z, double noise);
 /* Frees all z in *b. */
-/* Frees the rows of all tensors. */
 void kvi_train_below_free(kvarc_trainer *t, struct kvi_train_below *b);
 
 /*

@@ -5,7 +5,6 @@
 
 #include "trainer.h"
 
-/* A feature of all tokens. */
 /* One feature of a linear fit: a row over all tokens. */
 struct kvi_train_feature {
 	const int16_t *z; /* of all tokens */

@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 /* Tile sizes and limits of the kernels. */
-/* Tile sizes and limits of the kernels. */
 enum {
 	KVI_GRAM_TILE = 4,
 	KVI_GRAM_TOKENS = 1024, /* of a call at most; a multiple of 64 */
@@ -24,8 +23,8 @@ enum {
 /* In front of a short loop over what is to stay in registers. */
 #define KVI_UNROLL _Pragma("GCC unroll 8")
 
-/* One instruction set's kernels. Pure; the caller owns all memory. */
-/* The kernels of the fit; every set gives the same numbers. */
+/* One instruction set's kernels; every set gives the same numbers. Pure; the caller owns all
+ * memory. */
 struct kvi_train_kernels {
 	/* sums[i * 4 + j] = a[i] . b[j], rows of n features (a multiple of 64, 64-aligned). */
 	void (*gram)(int64_t sums[16], const int16_t *a, const int16_t *b, size_t stride, size_t n);
@@ -40,7 +39,6 @@ struct kvi_train_kernels {
 };
 
 /* The best set that the processor and isa_mask allow. Static memory. */
-/* The fastest set that the mask allows and the processor has. */
 const struct kvi_train_kernels *kvi_train_kernels_get(uint32_t isa_mask);
 
 extern const struct kvi_train_kernels kvi_train_kernels_scalar;

@@ -30,7 +30,6 @@ kvarc_ret kvi_train_layer_take(kvarc_trainer *t, const struct kvi_train_stack *s
 /* Frees the elements of *l, which upper layers do not read. */
 void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l);
 /* Frees the memory of *l; a zeroed struct is accepted. */
-/* Frees the rows of a layer; an empty layer is fine. */
 void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
 
 /* mean + by, rounded and clamped to the range of a model's mean. */
@@ -39,13 +38,12 @@ int32_t kvi_train_shifted(int32_t mean, double by);
 void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean, size_t n_tokens);
 
 /* RoPE of one pair at one position; cosine and sine in 1/16384. */
-/* The rotation of a pair of channels at a position. */
 struct kvi_train_rotation {
 	int32_t cosine, sine;
 	uint32_t angle; /* in 1/4096 turns, rounded */
 };
-/* The rotation of a pair with frequency freq (struct kvi_profile_rope) at a position. */
-/* The rotation by a frequency at a position (spec grid 2). */
+/* The rotation of a pair with frequency freq (struct kvi_profile_rope) at a position (spec grid
+ * 2). */
 struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position);
 
 /* X and U of tokens [t0, t0 + n) of cache k of a stack, shape `shape`: rows of KVI_TRAIN_BLOCK
@@ -78,7 +76,6 @@ uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i);
 double kvi_train_power(int e);
 
 /* v limited to [-n, n]; n >= 0. */
-/* v limited to -n .. n. */
 static inline int32_t kvi_train_clamp(int32_t v, int32_t n)
 {
 	return v < -n ? -n : v > n ? n : v;

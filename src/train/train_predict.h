@@ -53,7 +53,6 @@ void kvi_train_predictor_close(kvarc_trainer *t);
 kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_stack *s);
 /* Work of all layers, as bytes of the progress. */
 uint64_t kvi_train_predictor_work(const kvarc_trainer *t, const struct kvi_train_stack *s);
-/* Predicts keys and values of all tokens in a layer: k and v of the walks. */
 /* Predicts keys and values of a layer for all tokens: k and v of the walks. Returns OK, MEM,
  * MEMLIMIT. */
 kvarc_ret kvi_train_predict_layer(kvarc_trainer *t, const struct kvi_train_stack *s,
@@ -66,7 +65,6 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
 
 /* identify.c: arithmetic and loop of a level of the profile. */
 struct kvi_engine_level kvi_train_level_of(const kvarc_trainer *t, unsigned level);
-/* Writes the identity pairs of the predictor to the profile. Returns OK, MEM, MEMLIMIT, PROG. */
 /* Adds what identifies the model to the identity of the profile. Returns OK, MEM, MEMLIMIT,
  * PROG. */
 kvarc_ret kvi_train_identify(kvarc_trainer *t);
@@ -75,7 +73,6 @@ kvarc_ret kvi_train_identify(kvarc_trainer *t);
  * the one below. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_stack *s);
 /* Copies the predictions of a layer into the walk `real`. */
-/* The second step: makes the prediction of one layer that of all tokens. */
 void kvi_train_token_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s, uint32_t layer);
 
 /* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
@@ -95,7 +92,6 @@ static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w, u
 kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
                                 const struct kvi_train_layer *taught, const float *weights);
 /* Adds D times the residuals z of l to the hidden states of a walk, with the layer's model. */
-/* Applies the fitted corrections to the hidden states of a walk. */
 void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
                        const struct kvi_train_layer *l, const struct kvi_train_walk *w);
 

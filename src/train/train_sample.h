@@ -10,8 +10,7 @@ struct kvi_train_piece {
 	size_t cache, t0, n, at; /* at: in the sample; n <= KVI_TRAIN_BLOCK */
 };
 
-/* n pieces, n_tokens in all; p is freed by the caller. */
-/* The pieces of caches that a sample consists of. */
+/* The pieces of caches that a sample consists of, n_tokens in all; p is freed by the caller. */
 struct kvi_train_pieces {
 	size_t n, n_tokens;
 	struct kvi_train_piece *p;
@@ -44,7 +43,6 @@ kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
                               const struct kvi_train_pieces *p, unsigned level,
                               struct kvi_train_view v[KVI_TRAIN_TENSORS]);
 /* Frees the arrays of all views and zeroes them. */
-/* Frees the rows of all views. */
 void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TENSORS]);
 
 /* Candidate scale parameters of a model. */
@@ -66,11 +64,10 @@ const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id);
 
 /* price.c: the grid codec's tables and code lengths */
 struct kvi_train_prices;
-/* Makes the tables. Freed by kvi_train_prices_close(). Returns OK, MEM, MEMLIMIT. */
-/* Computes the code lengths of the grid codec. Returns OK, MEM, MEMLIMIT. */
+/* Computes the code lengths of the grid codec. Freed by kvi_train_prices_close(). Returns OK, MEM,
+ * MEMLIMIT. */
 kvarc_ret kvi_train_prices_open(struct kvi_train_prices **p, const struct kvi_alloc *alloc);
 /* Frees *p; NULL is accepted. */
-/* Frees the code lengths; NULL-safe. */
 void kvi_train_prices_close(struct kvi_train_prices *p);
 /* The code length of n elements in 1/256 bit, given mu and scale class of each. Any thread. */
 uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,

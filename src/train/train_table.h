@@ -20,7 +20,6 @@ static inline bool kvi_train_pretend(int32_t id)
 
 /* Collects the ids of the fitted tokens of k's stack; ids->id is freed by the caller. Returns OK,
  * MEM, MEMLIMIT. */
-/* Collects the token ids of the caches that a table may have. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
                                 struct kvi_train_ids *ids);
 
@@ -33,11 +32,9 @@ struct kvi_train_residual {
 	struct kvi_train_weights weights;
 };
 /* Fills the tables and *left. Returns OK, MEM, MEMLIMIT. */
-/* As described above. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
                            struct kvi_train_residual *left);
 /* Frees the z and weights of *left. */
-/* Frees what kvi_train_tables allocated. */
 void kvi_train_residual_free(kvarc_trainer *t, struct kvi_train_residual *left);
 
 #endif

@@ -8,13 +8,10 @@
 
 /* Allocates the rows of the first n_caches sequences of s and a run of e. Call
  * kvi_train_walk_close() also after a failure. Returns OK, MEM, MEMLIMIT. */
-/* Opens a run of the engine and memory for the hidden states of all tokens. Returns OK, MEM,
- * MEMLIMIT. */
 kvarc_ret kvi_train_walk_open(kvarc_trainer *t, const struct kvi_train_stack *s,
                               const struct kvi_engine *e, unsigned round_to, size_t n_caches,
                               struct kvi_train_walk *w);
 /* Frees the run and the rows of *w. */
-/* Closes the run and frees the states; the walk is empty afterwards. */
 void kvi_train_walk_close(kvarc_trainer *t, struct kvi_train_walk *w);
 
 /* n tokens of a sequence from t0 on; at: of the first one in the rows of the stack. */
@@ -43,7 +40,6 @@ void kvi_train_block_round(const struct kvi_train_stack *s, const struct kvi_tra
 void kvi_train_block_true(const struct kvi_train_stack *s, const struct kvi_train_block *b,
                           const struct kvi_train_tensor *x, size_t shape, float *to);
 /* Copies n rows of `columns` floats; strides in floats. */
-/* Copies n rows of floats; strides in floats. */
 void kvi_train_copy_rows(float *to, size_t to_stride, const float *from, size_t stride, size_t n,
                          size_t columns);
 

@@ -18,7 +18,6 @@
 #include "util/list.h"
 
 /* Sizes and limits of a training run. */
-/* Sizes and limits of a fit. */
 enum {
 	KVI_TRAIN_BLOCK = 256,     /* tokens of a fetch, and of applying a model */
 	KVI_TRAIN_IN_FILE = 16384, /* tokens of an input that a fit for a file looks at, about; */
@@ -73,8 +72,8 @@ struct kvi_pool;
 struct kvi_train_prices;
 struct kvi_train_predictor;
 
-/* A trainer. Owned by the caller of kvarc_trainer_open(); one thread at a time. */
-/* A trainer: caches by the shape of their tensors, and the models fitted to them. */
+/* A trainer: caches by the shape of their tensors, and the models fitted to them. Owned by the
+ * caller of kvarc_trainer_open(); one thread at a time. */
 struct kvarc_trainer {
 	struct kvi_alloc alloc;
 	kvarc_trainer_options options;
@@ -137,7 +136,6 @@ static inline size_t kvi_train_head_stride(const struct kvi_train_shape *s)
 	return (s->channels + 1) & ~(size_t)1;
 }
 /* The number of feature rows of a shape: all heads. */
-/* Rows of z of a tensor. */
 static inline size_t kvi_train_rows(const struct kvi_train_shape *s)
 {
 	return s->heads * kvi_train_head_stride(s);
@@ -162,7 +160,6 @@ struct kvi_train_tensor {
 	double *sigma; /* of the values, or of the residual, in units of the step */
 };
 
-/* The n tensors of a layer. */
 /* The tensors of a layer. */
 struct kvi_train_layer {
 	size_t n;
@@ -173,19 +170,15 @@ struct kvi_train_layer {
 typedef void (*kvi_train_fn)(void *arg, size_t i);
 /* Calls fn(arg, i) for i in 0..n-1 on the trainer's threads; returns after the last call. */
 void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg);
-/* Adds a note, formatted as by printf, to those of kvarc_trainer_note(). Never fails. */
 /* Adds a note for the report, as printf; one that finds no memory is dropped. */
 void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Sets the error of an allocation that failed; returns MEM or MEMLIMIT. */
 /* Fills the error for a failed allocation. Returns MEM or MEMLIMIT. */
 kvarc_ret kvi_train_no_memory(kvarc_trainer *t);
 /* Frees a cache and all of its memory; NULL is accepted. */
-/* Frees a cache of the trainer. */
 void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
 
 /* The profile that the run fills; owned by the trainer. */
-/* The profile that is being fitted; owned by the trainer. */
 struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 
 /* in_file.c: bytes of all tokens at a level of the report. */
