@@ -240,12 +240,12 @@ INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step, bo
 static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
                          const struct kvi_stream *in, void *out)
 {
-	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
+	const struct kvi_exp_spans s = kvi_exp_spans(job, false);
 	r->job = job;
-	r->ring = (struct kvi_exp_ring){ job->tab, job->top, 0, full.ring * full.step_size };
+	r->ring = s.ring;
 	r->p = kvi_feed_open(&r->feed, in);
 	r->out = (struct exp_out){ out, job->rest, out };
-	r->steps = full.steps;
+	r->steps = s.full.steps;
 	r->bad = 0;
 	memcpy(r->state, in->state, sizeof(r->state));
 	r->searched = !job->per_step && job->tables->n_tables <= SEARCHED;
@@ -272,13 +272,12 @@ static bool exp_run_span(struct exp_run *r, unsigned lanes, bool full)
 static bool exp_run_finish(struct exp_run *r)
 {
 	const struct kvi_exp_job *job = r->job;
-	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const struct kvi_exp_spans s = kvi_exp_spans(job, false);
 	if (!exp_run_span(r, KVI_LANES, true))
 		return false;
-	r->ring = (struct kvi_exp_ring){ job->tab_tail, job->top_tail, 0,
-		                         tail.ring * tail.step_size };
-	r->steps = tail.steps;
-	if (tail.steps && !exp_run_span(r, tail.lanes, false))
+	r->ring = s.tail_ring;
+	r->steps = s.tail.steps;
+	if (s.tail.steps && !exp_run_span(r, s.tail.lanes, false))
 		return false;
 	return kvi_feed_done(&r->feed, r->p, r->state) && r->bad == 0;
 }
@@ -454,24 +453,18 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
                              uint32_t state[KVI_LANES])
 {
-	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
-	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct kvi_exp_ring ring = { job->tab, job->top,
-		                           full.steps % full.ring * full.step_size,
-		                           full.ring * full.step_size };
-	const struct kvi_exp_ring last = { job->tab_tail, job->top_tail, 0,
-		                           tail.ring * tail.step_size };
+	const struct kvi_exp_spans s = kvi_exp_spans(job, true);
 	uint16_t *w = end;
 	kvi_states_start(state);
-	if (tail.steps)
-		w = exp_encode_span(job, &tail, last, e + full.steps * KVI_LANES, state, w,
-		                    job->per_step, false, false);
+	if (s.tail.steps)
+		w = exp_encode_span(job, &s.tail, s.tail_ring, e + s.full.steps * KVI_LANES, state,
+		                    w, job->per_step, false, false);
 	bool held = job->tables->n_tables <= EXP_HELD;
 	if (job->per_step)
-		w = exp_encode_span(job, &full, ring, e, state, w, true, true, false);
+		w = exp_encode_span(job, &s.full, s.ring, e, state, w, true, true, false);
 	else if (held)
-		w = exp_encode_span(job, &full, ring, e, state, w, false, true, true);
+		w = exp_encode_span(job, &s.full, s.ring, e, state, w, false, true, true);
 	else
-		w = exp_encode_span(job, &full, ring, e, state, w, false, true, false);
+		w = exp_encode_span(job, &s.full, s.ring, e, state, w, false, true, false);
 	return (size_t)(end - w);
 }

@@ -64,11 +64,7 @@ INLINE const uint8_t *exp_decode_span(const struct kvi_exp_job *job, const struc
 
 static bool exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out)
 {
-	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
-	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct kvi_exp_ring ring = { job->tab, job->top, 0, full.ring * full.step_size };
-	const struct kvi_exp_ring last = { job->tab_tail, job->top_tail, 0,
-		                           tail.ring * tail.step_size };
+	const struct kvi_exp_spans s = kvi_exp_spans(job, false);
 	uint8_t *e = out;
 	bool good = true;
 	struct kvi_feed feed;
@@ -76,12 +72,12 @@ static bool exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *i
 	uint32_t state[KVI_LANES];
 	memcpy(state, in->state, sizeof(state));
 	if (job->per_step)
-		p = exp_decode_span(job, &full, ring, &feed, p, state, e, &good, true, true);
+		p = exp_decode_span(job, &s.full, s.ring, &feed, p, state, e, &good, true, true);
 	else
-		p = exp_decode_span(job, &full, ring, &feed, p, state, e, &good, false, true);
-	if (p && tail.steps)
-		p = exp_decode_span(job, &tail, last, &feed, p, state, e + full.steps * KVI_LANES,
-		                    &good, job->per_step, false);
+		p = exp_decode_span(job, &s.full, s.ring, &feed, p, state, e, &good, false, true);
+	if (p && s.tail.steps)
+		p = exp_decode_span(job, &s.tail, s.tail_ring, &feed, p, state,
+		                    e + s.full.steps * KVI_LANES, &good, job->per_step, false);
 	return p && kvi_feed_done(&feed, p, state) && good;
 }
 
@@ -121,22 +117,16 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi
 static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
                          uint32_t state[KVI_LANES])
 {
-	const struct kvi_span full = kvi_span_full(&job->steps, job->tab_steps, job->per_step);
-	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct kvi_exp_ring ring = { job->tab, job->top,
-		                           full.steps % full.ring * full.step_size,
-		                           full.ring * full.step_size };
-	const struct kvi_exp_ring last = { job->tab_tail, job->top_tail, 0,
-		                           tail.ring * tail.step_size };
+	const struct kvi_exp_spans s = kvi_exp_spans(job, true);
 	uint16_t *w = end;
 	kvi_states_start(state);
-	if (tail.steps)
-		w = exp_encode_span(job, &tail, last, e + full.steps * KVI_LANES, state, w,
-		                    job->per_step, false);
+	if (s.tail.steps)
+		w = exp_encode_span(job, &s.tail, s.tail_ring, e + s.full.steps * KVI_LANES, state,
+		                    w, job->per_step, false);
 	if (job->per_step)
-		w = exp_encode_span(job, &full, ring, e, state, w, true, true);
+		w = exp_encode_span(job, &s.full, s.ring, e, state, w, true, true);
 	else
-		w = exp_encode_span(job, &full, ring, e, state, w, false, true);
+		w = exp_encode_span(job, &s.full, s.ring, e, state, w, false, true);
 	return (size_t)(end - w);
 }
 

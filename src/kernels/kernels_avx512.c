@@ -65,15 +65,11 @@ ROWS(slot_rows, dot_madd, )
 ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 #endif
 
-#define KERNELS                                                                         \
-	.name = "avx512", .isa = KVARC_ISA_AVX512, .grid_encode = grid_encode,          \
-	.grid_decode = grid_decode, .sym_encode = sym_encode, .sym_decode = sym_decode, \
-	.exp_encode = kvi_avx512_exp_encode, .exp_searched = KVI_AVX512_EXP_SEARCHED,   \
-	.exp_decode = kvi_avx512_exp_decode, .exp_decode2 = kvi_avx512_exp_decode2,     \
-	.grid_contexts = grid_contexts, .rotated_contexts = rotated_contexts,           \
-	.bf16_split = kvi_avx2_bf16_split, .bf16_merge = kvi_avx2_bf16_merge,           \
-	.f16_split = kvi_avx2_f16_split, .f16_merge = kvi_avx2_f16_merge,               \
-	.transpose8 = kvi_avx2_transpose8, .transpose16 = kvi_avx2_transpose16, .slot = slot
+#define KERNELS                                                                                 \
+	BODY_KERNELS, KVI_MOVES(kvi_avx2),                                                      \
+		.name = "avx512", .isa = KVARC_ISA_AVX512, .exp_encode = kvi_avx512_exp_encode, \
+		.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_decode = kvi_avx512_exp_decode,   \
+		.exp_decode2 = kvi_avx512_exp_decode2
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, .slot_rows = slot_rows };
 #if defined(KVI_AVX512VNNI)

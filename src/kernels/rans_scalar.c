@@ -226,12 +226,7 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	.exp_decode = exp_decode,
 	.grid_contexts = kvi_scalar_grid_contexts,
 	.rotated_contexts = rotated_contexts,
-	.bf16_split = kvi_scalar_bf16_split,
-	.bf16_merge = kvi_scalar_bf16_merge,
-	.f16_split = kvi_scalar_f16_split,
-	.f16_merge = kvi_scalar_f16_merge,
-	.transpose8 = kvi_scalar_transpose8,
-	.transpose16 = kvi_scalar_transpose16,
+	KVI_MOVES(kvi_scalar),
 	.slot_rows = kvi_scalar_slot_rows,
 	.slot = kvi_scalar_slot,
 };

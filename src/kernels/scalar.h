@@ -120,6 +120,24 @@ struct kvi_exp_ring {
 	size_t at, size;          /* in entries */
 };
 
+/* The spans of a job of the exponent codec, and their rings at the step that a decoder (or, with
+ * backward, an encoder) takes first. */
+struct kvi_exp_spans {
+	struct kvi_span full, tail;
+	struct kvi_exp_ring ring, tail_ring;
+};
+/* The spans of a job. */
+static inline struct kvi_exp_spans kvi_exp_spans(const struct kvi_exp_job *j, bool backward)
+{
+	struct kvi_exp_spans s = { .full = kvi_span_full(&j->steps, j->tab_steps, j->per_step),
+		                   .tail = kvi_span_tail(&j->steps, j->per_step) };
+	size_t at = backward ? s.full.steps % s.full.ring * s.full.step_size : 0;
+	s.ring = (struct kvi_exp_ring){ j->tab, j->top, at, s.full.ring * s.full.step_size };
+	s.tail_ring = (struct kvi_exp_ring){ j->tab_tail, j->top_tail, 0,
+		                             s.tail.ring * s.tail.step_size };
+	return s;
+}
+
 /* The kernels of scalar C, by which kvi_kernels is defined. */
 extern const struct kvi_kernels kvi_kernels_scalar;
 
@@ -155,6 +173,12 @@ void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const pl
 /* kvi_kernels.transpose8 and transpose16. */
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
+
+/* The members of struct kvi_kernels for moves, of functions with a prefix. */
+#define KVI_MOVES(prefix)                                                     \
+	.bf16_split = prefix##_bf16_split, .bf16_merge = prefix##_bf16_merge, \
+	.f16_split = prefix##_f16_split, .f16_merge = prefix##_f16_merge,     \
+	.transpose8 = prefix##_transpose8, .transpose16 = prefix##_transpose16
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
