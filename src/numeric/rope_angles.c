@@ -13,16 +13,17 @@ size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens)
 	       pairs * padded * (2 * sizeof(int16_t) + 1);
 }
 
-/* Cosine and sine of one pair at one position (spec linear 2). */
-static void turn_one(uint64_t freq, int32_t position, int16_t *turn, uint8_t *angle_class)
+struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position)
 {
-	uint64_t full = (uint64_t)(int64_t)position * freq;
+	uint64_t turn = (uint64_t)(int64_t)position * freq;
 	uint32_t i = kvi_rotate_angle(freq, position);
-	int32_t d = (int32_t)((int64_t)(full - ((uint64_t)i << 52)) >> 36);
-	int32_t c0 = kvi_cos4096[i], s0 = kvi_cos4096[(i + 3072) & 4095];
-	turn[0] = (int16_t)(c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21));
-	turn[1] = (int16_t)(s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21));
-	*angle_class = i >> 5 & 63;
+	int32_t d = (int32_t)((int64_t)(turn - ((uint64_t)i << 52)) >> 36);
+	int32_t c = kvi_cos4096[i], s = kvi_cos4096[(i + 3072) & 4095];
+	return (struct kvi_pair_rotation){
+		.cosine = c - ((((s * d) >> 15) * 1608 + (1 << 20)) >> 21),
+		.sine = s + ((((c * d) >> 15) * 1608 + (1 << 20)) >> 21),
+		.angle = i,
+	};
 }
 
 void kvi_rotations_make(struct kvi_rotations *t, void *memory, const kvarc_rope *rope,
@@ -40,8 +41,13 @@ void kvi_rotations_make(struct kvi_rotations *t, void *memory, const kvarc_rope 
 	int16_t *turn = t->turn;
 	uint8_t *class = t->angle_class;
 	for (size_t p = 0; p < t->pairs; p++)
-		for (size_t i = 0; i < t->tokens_capacity; i++, turn += 2)
-			turn_one(rope->freq[p], i < n_tokens ? positions[i] : 0, turn, class ++);
+		for (size_t i = 0; i < t->tokens_capacity; i++) {
+			const struct kvi_pair_rotation r =
+				kvi_pair_rotation(rope->freq[p], i < n_tokens ? positions[i] : 0);
+			*turn++ = (int16_t)r.cosine;
+			*turn++ = (int16_t)r.sine;
+			*class ++ = kvi_angle_class(r.angle);
+		}
 }
 
 bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,

@@ -15,6 +15,19 @@ static inline size_t kvi_padded_tokens(size_t n_tokens)
 	return (n_tokens + 31) & ~(size_t)31;
 }
 
+/* RoPE of one pair of channels at one position (spec linear 2). */
+struct kvi_pair_rotation {
+	int32_t cosine, sine; /* in 1/16384 */
+	uint32_t angle;       /* in 1/4096 turns, rounded */
+};
+/* The rotation of a pair with frequency freq, as in kvarc_rope. */
+struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position);
+/* The class of a pair_rotation's angle (spec grid 2). */
+static inline uint8_t kvi_angle_class(uint32_t angle)
+{
+	return angle >> 5 & 63;
+}
+
 /*
  * Cosines and sines of the pairs of a rope at the positions of a segment, the
  * same for all layers. By pair and token: (cos, sin) in 1/16384, angle class.

@@ -9,6 +9,7 @@
 
 #include "numeric/formats.h"
 #include "kernels/linear_formulas.h"
+#include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 
 enum { LIMIT = 32767 };
@@ -76,17 +77,6 @@ uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
 	}
 }
 
-struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position)
-{
-	uint64_t turn = (uint64_t)(int64_t)position * freq;
-	uint32_t i = (uint32_t)(((turn >> 51) + 1) >> 1) & 4095;
-	int32_t d = (int32_t)((int64_t)(turn - ((uint64_t)i << 52)) >> 36);
-	int32_t c0 = kvi_cos4096[i], s0 = kvi_cos4096[(i + 3072) & 4095];
-	struct kvi_train_rotation r = { c0 - ((((s0 * d) >> 15) * 1608 + (1 << 20)) >> 21),
-		                        s0 + ((((c0 * d) >> 15) * 1608 + (1 << 20)) >> 21), i };
-	return r;
-}
-
 /* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k; rows of KVI_TRAIN_BLOCK. */
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
                         const struct kvi_train_tensor *x, size_t t0, size_t n, int32_t *X,
@@ -124,8 +114,8 @@ void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t sha
 		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK, n * sizeof *U);
 	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
 		for (size_t v = 0; v < n; v++) {
-			struct kvi_train_rotation w = kvi_train_rotation(rope->freq[i],
-			                                                 c->positions[t0 + v]);
+			struct kvi_pair_rotation w = kvi_pair_rotation(rope->freq[i],
+			                                               c->positions[t0 + v]);
 			for (size_t h = 0; h < g->heads; h++) {
 				size_t at = (h * head_rows + 2 * i) * KVI_TRAIN_BLOCK + v;
 				int32_t a = X[at], b = X[at + KVI_TRAIN_BLOCK];

@@ -37,15 +37,6 @@ int32_t kvi_train_shifted(int32_t mean, double by);
 /* z of a row about another mean than its tensor's. */
 void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean, size_t n_tokens);
 
-/* RoPE of one pair at one position; cosine and sine in 1/16384. */
-struct kvi_train_rotation {
-	int32_t cosine, sine;
-	uint32_t angle; /* in 1/4096 turns, rounded */
-};
-/* The rotation of a pair with frequency freq (struct kvi_profile_rope) at a position (spec grid
- * 2). */
-struct kvi_train_rotation kvi_train_rotation(uint64_t freq, int32_t position);
-
 /* X and U of tokens [t0, t0 + n) of cache k of a stack, shape `shape`: rows of KVI_TRAIN_BLOCK
  * entries, n at most that. */
 void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,

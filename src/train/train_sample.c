@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/linear_formulas.h"
+#include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 #include "train_table.h"
 
@@ -183,8 +184,8 @@ static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool p
 			view->miss[a] = X[v] - pa;
 			continue;
 		}
-		struct kvi_train_rotation turn = kvi_train_rotation(
-			w->t->ropes[m->rope - 1].freq[s], cache->positions[p->t0 + v]);
+		struct kvi_pair_rotation turn = kvi_pair_rotation(w->t->ropes[m->rope - 1].freq[s],
+		                                                  cache->positions[p->t0 + v]);
 		int32_t rotated[2];
 		kvi_linear_apply_rope(pa, pb, turn.cosine, turn.sine, rotated);
 		view->left[b] = U[KVI_TRAIN_BLOCK + v] - pb;
@@ -192,7 +193,8 @@ static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool p
 		view->mu[b] = kvi_scaled_bits(rotated[1], m->step[c] - 6);
 		view->miss[a] = X[v] - kvi_linear_expected(rotated[0]);
 		view->miss[b] = X[KVI_TRAIN_BLOCK + v] - kvi_linear_expected(rotated[1]);
-		view->angle[s * view->capacity + p->at + v] = (uint8_t)(turn.angle >> 5 & 63);
+		view->angle[s * view->capacity + p->at + v] =
+			(uint8_t)(kvi_angle_class(turn.angle));
 	}
 }
 

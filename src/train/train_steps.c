@@ -6,6 +6,7 @@
 
 #include "train_layer.h"
 #include "numeric/formats.h"
+#include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 
 enum {
@@ -47,8 +48,8 @@ static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 				kvi_floats_widen(g->dtype, raw + kvi_rope_channel(rope, q) * size,
 				                 1, to + q * p->n);
 			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
-				struct kvi_train_rotation w = kvi_train_rotation(rope->freq[q / 2],
-				                                                 c->positions[i]);
+				struct kvi_pair_rotation w = kvi_pair_rotation(rope->freq[q / 2],
+				                                               c->positions[i]);
 				float cs = (float)w.cosine * (1 / 16384.0f);
 				float sn = (float)w.sine * (1 / 16384.0f);
 				float a = to[q * p->n], b = to[(q + 1) * p->n];
