@@ -86,51 +86,7 @@ static kvarc_ret not_floats(const struct building *b)
 	                b->name, (unsigned)b->layer);
 }
 
-/* A matrix on its way to an operand. */
-struct converting {
-	const struct kvi_matrix *from;
-	struct kvi_operand *to;
-	struct kvi_row_order order;
-	struct kvi_number_groups native;
-	size_t groups;   /* of a row of integers */
-	uint8_t *memory; /* a row's integers, scales, minima, floats; by worker */
-	size_t row_bytes;
-	uint64_t *hashes; /* of rows */
-	bool *bad;        /* by worker */
-};
-
 enum { ROWS_STEP = 16 }; /* one block of an operand */
-
-static void convert_row(const struct converting *c, uint64_t row, unsigned worker)
-{
-	size_t n = c->to->columns, groups = c->groups;
-	float *x = (float *)(void *)(c->memory + worker * c->row_bytes);
-	/* one after the other: that is what is hashed */
-	float *scale = x, *minimum = x + groups;
-	int8_t *q = (int8_t *)(minimum + (c->native.minima ? groups : 0));
-	const int8_t *const planes[2] = { q, NULL };
-	uint64_t from = file_row(&c->order, row);
-	if (c->native.group) {
-		c->bad[worker] |= !kvi_matrix_integers(c->from, from, q, scale, minimum);
-		kvi_operand_put(c->to, row, planes, scale, c->native.minima ? minimum : NULL);
-		c->hashes[row] = kvi_h64(x, (size_t)(q - (int8_t *)x) + n);
-	} else {
-		c->bad[worker] |= !kvi_matrix_row(c->from, from, x);
-		if (c->to->e4m3)
-			kvi_e4m3_put(c->to, row, x);
-		else
-			kvi_operand_put_floats(c->to, row, x);
-		c->hashes[row] = kvi_h64(x, n * sizeof *x);
-	}
-}
-
-static void convert_some(void *opaque, size_t i, unsigned worker)
-{
-	const struct converting *c = opaque;
-	size_t end = (i + 1) * ROWS_STEP;
-	for (size_t r = i * ROWS_STEP; r < end && r < c->to->rows; r++)
-		convert_row(c, r, worker);
-}
 
 /* chain := H128(chain || H128(row hashes)) */
 static void hash_matrix(struct building *b, const uint64_t *hashes, size_t n)
@@ -139,30 +95,83 @@ static void hash_matrix(struct building *b, const uint64_t *hashes, size_t n)
 	b->chain = kvi_h128_2(&b->chain, sizeof b->chain, &h, sizeof h);
 }
 
-static kvarc_ret convert(struct building *b, struct converting *c)
+/* The rows of a matrix by all workers. row: takes one with `row_bytes` of memory for itself and
+ * sets its hash; false: a number is not finite. */
+struct row_job {
+	bool (*row)(const void *opaque, uint64_t row, float *memory, uint64_t *hash);
+	const void *opaque;
+	size_t rows, row_bytes;
+	uint8_t *memory; /* by worker */
+	bool *bad;       /* by worker */
+	uint64_t *hashes;
+};
+
+static void some_rows(void *opaque, size_t i, unsigned worker)
+{
+	const struct row_job *j = opaque;
+	float *memory = (float *)(void *)(j->memory + worker * j->row_bytes);
+	size_t end = (i + 1) * ROWS_STEP;
+	for (size_t r = i * ROWS_STEP; r < end && r < j->rows; r++)
+		j->bad[worker] |= !j->row(j->opaque, r, memory, &j->hashes[r]);
+}
+
+/* Runs a job, whose buffers are made here, and adds its hashes to the chain. */
+static kvarc_ret all_rows(struct building *b, struct row_job *j)
 {
 	const struct kvi_alloc *alloc = b->e->alloc;
 	unsigned workers = kvi_pool_workers(b->pool);
-	size_t n = c->to->columns;
-	/* A buffer for a row of floats, or of integers with scales and minima. */
-	c->row_bytes = (n + 64) * 2 * sizeof(float);
-	c->memory = kvi_array(alloc, workers, c->row_bytes);
-	c->hashes = kvi_array(alloc, c->to->rows, sizeof *c->hashes);
-	c->bad = kvi_calloc(alloc, workers, sizeof *c->bad);
 	kvarc_ret ret = KVARC_OK;
-	if (!c->memory || !c->hashes || !c->bad) {
-		ret = kvi_alloc_error(alloc);
-	} else {
-		kvi_parallel(b->pool, (c->to->rows + ROWS_STEP - 1) / ROWS_STEP, convert_some, c);
+	j->memory = kvi_array(alloc, workers, j->row_bytes);
+	j->hashes = kvi_array(alloc, j->rows, sizeof *j->hashes);
+	j->bad = kvi_calloc(alloc, workers, sizeof *j->bad);
+	if (j->memory && j->hashes && j->bad) {
+		kvi_parallel(b->pool, (j->rows + ROWS_STEP - 1) / ROWS_STEP, some_rows, j);
 		for (unsigned i = 0; i < workers && !ret; i++)
-			if (c->bad[i])
+			if (j->bad[i])
 				ret = not_finite(b);
-		hash_matrix(b, c->hashes, c->to->rows);
+		hash_matrix(b, j->hashes, j->rows);
+	} else {
+		ret = kvi_alloc_error(alloc);
 	}
-	kvi_free(alloc, c->memory);
-	kvi_free(alloc, c->hashes);
-	kvi_free(alloc, c->bad);
+	kvi_free(alloc, j->memory);
+	kvi_free(alloc, j->hashes);
+	kvi_free(alloc, j->bad);
 	return ret;
+}
+
+/* A matrix on its way to an operand. */
+struct converting {
+	const struct kvi_matrix *from;
+	struct kvi_operand *to;
+	struct kvi_row_order order;
+	struct kvi_number_groups native;
+	size_t groups; /* of a row of integers */
+};
+
+/* x: a row's integers, scales, minima, floats */
+static bool convert_row(const void *opaque, uint64_t row, float *x, uint64_t *hash)
+{
+	const struct converting *c = opaque;
+	size_t n = c->to->columns, groups = c->groups;
+	/* one after the other: that is what is hashed */
+	float *scale = x, *minimum = x + groups;
+	int8_t *q = (int8_t *)(minimum + (c->native.minima ? groups : 0));
+	const int8_t *const planes[2] = { q, NULL };
+	uint64_t from = file_row(&c->order, row);
+	bool good;
+	if (c->native.group) {
+		good = kvi_matrix_integers(c->from, from, q, scale, minimum);
+		kvi_operand_put(c->to, row, planes, scale, c->native.minima ? minimum : NULL);
+		*hash = kvi_h64(x, (size_t)(q - (int8_t *)x) + n);
+	} else {
+		good = kvi_matrix_row(c->from, from, x);
+		if (c->to->e4m3)
+			kvi_e4m3_put(c->to, row, x);
+		else
+			kvi_operand_put_floats(c->to, row, x);
+		*hash = kvi_h64(x, n * sizeof *x);
+	}
+	return good;
 }
 
 static kvarc_ret make_operand(struct building *b, const struct kvi_engine_part *p,
@@ -176,7 +185,11 @@ static kvarc_ret make_operand(struct building *b, const struct kvi_engine_part *
 		return not_floats(b);
 	if (f->group)
 		c.groups = kvi_groups(p->from->columns, f->group);
-	return convert(b, &c);
+	struct row_job j = { .row = convert_row,
+		             .opaque = &c,
+		             .rows = c.to->rows,
+		             .row_bytes = (c.to->columns + 64) * 2 * sizeof(float) };
+	return all_rows(b, &j);
 }
 
 /* Gains and biases, in fp32; those of queries and keys in slots. */
@@ -221,46 +234,22 @@ static kvarc_ret make_layer(struct building *b)
 	return ret;
 }
 
-struct hashing {
-	const struct kvi_matrix *m;
-	float *rows; /* by worker */
-	uint64_t *hashes;
-	bool *bad; /* by worker */
-};
-
-static void hash_some(void *opaque, size_t i, unsigned worker)
+/* A row of a matrix that stays in its file. */
+static bool hash_row(const void *opaque, uint64_t row, float *x, uint64_t *hash)
 {
-	const struct hashing *h = opaque;
-	size_t n = h->m->columns, end = (i + 1) * ROWS_STEP;
-	float *x = h->rows + worker * n;
-	for (size_t r = i * ROWS_STEP; r < end && r < h->m->rows; r++) {
-		h->bad[worker] |= !kvi_matrix_row(h->m, r, x);
-		h->hashes[r] = kvi_h64(x, n * sizeof *x);
-	}
+	const struct kvi_matrix *m = opaque;
+	bool good = kvi_matrix_row(m, row, x);
+	*hash = kvi_h64(x, m->columns * sizeof *x);
+	return good;
 }
 
-/* Of a matrix that stays in its file. */
 static kvarc_ret hash_rows(struct building *b, const struct kvi_matrix *m)
 {
-	const struct kvi_alloc *alloc = b->e->alloc;
-	unsigned workers = kvi_pool_workers(b->pool);
-	struct hashing h = { m, kvi_array(alloc, workers, m->columns * sizeof(float)),
-		             kvi_array(alloc, m->rows, sizeof *h.hashes),
-		             kvi_calloc(alloc, workers, sizeof *h.bad) };
-	kvarc_ret ret = KVARC_OK;
-	if (h.rows && h.hashes && h.bad) {
-		kvi_parallel(b->pool, (m->rows + ROWS_STEP - 1) / ROWS_STEP, hash_some, &h);
-		hash_matrix(b, h.hashes, m->rows);
-		for (unsigned i = 0; i < workers && !ret; i++)
-			if (h.bad[i])
-				ret = not_finite(b);
-	} else {
-		ret = kvi_alloc_error(alloc);
-	}
-	kvi_free(alloc, h.rows);
-	kvi_free(alloc, h.hashes);
-	kvi_free(alloc, h.bad);
-	return ret;
+	struct row_job j = { .row = hash_row,
+		             .opaque = m,
+		             .rows = m->rows,
+		             .row_bytes = m->columns * sizeof(float) };
+	return all_rows(b, &j);
 }
 
 /* The numbers that shape the arithmetic. */
