@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "util/hash.h"
 #include "util/parallel.h"
 #include "numeric/formats.h"
 
@@ -127,10 +128,7 @@ static bool load_head(struct kvi_proxy *p, struct proxy_buffers *r, const struct
 static void make_queries(struct proxy_buffers *r, uint64_t seed, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		uint64_t x = seed += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
-		x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-		x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-		x ^= x >> 31;
+		uint64_t x = kvi_splitmix64(&seed);
 		r->q[i] = (double)((x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) +
 		                   (x >> 48)) -
 		          131070;

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "util/hash.h"
+
 double kvi_mean(const double *x, size_t n)
 {
 	double sum = 0;
@@ -39,21 +41,12 @@ double kvi_rank(const double *sorted, size_t n, double part)
 	return sorted[rank > 1 ? (size_t)rank - 1 : 0];
 }
 
-/* splitmix64 */
-static uint64_t next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
-}
-
 void kvi_bootstrap(const double *x, size_t n, uint64_t seed, double *means, size_t draws)
 {
 	for (size_t d = 0; d < draws; d++) {
 		double sum = 0;
 		for (size_t i = 0; i < n; i++)
-			sum += x[(next(&seed) >> 32) * n >> 32];
+			sum += x[(kvi_splitmix64(&seed) >> 32) * n >> 32];
 		means[d] = sum / (double)n;
 	}
 	kvi_sort(means, draws);

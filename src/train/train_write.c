@@ -24,15 +24,6 @@ struct write_writing {
 	size_t n, longest;
 };
 
-/* splitmix64 */
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15u;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
-
 /* One more token of each sequence. What is behind the end of a shorter one is not kept. */
 static kvarc_ret step(struct write_writing *w, size_t at)
 {
@@ -54,7 +45,7 @@ static kvarc_ret step(struct write_writing *w, size_t at)
 	for (size_t i = 0; i < w->n; i++) {
 		struct lane *lane = &w->lanes[i];
 		size_t id = kvi_head_pick(z.z + i * z.stride, p->file->vocabulary,
-		                          next_random(&lane->random));
+		                          kvi_splitmix64(&lane->random));
 		if (at + 1 < lane->cache->n)
 			lane->cache->ids[at + 1] = (int32_t)id;
 	}

@@ -27,6 +27,14 @@ struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
 struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
 /* Stores the 16 bytes of a hash as kvi_load_h128 reads them. */
 void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
+/* The next number of the generator splitmix64; *state begins as its seed. */
+static inline uint64_t kvi_splitmix64(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
 /* Whether two hashes are the same. */
 static inline bool kvi_h128_equal(struct kvi_h128 a, struct kvi_h128 b)
 {
