@@ -226,8 +226,7 @@ static void print(void)
 			printf("%-8g", limits[i]);
 		else
 			printf("%-8s", "no limit");
-		printf(" %7.3f bits, KL %.2g (%.2g-%.2g), %u sequences, %u layers "
-		       "unchanged\n",
+		printf(" %7.3f bits, KL %.2g (%.2g-%.2g), %u sequences, %u layers unchanged\n",
 		       r->bits / r->n, r->kl / r->n, r->least, r->most, r->n, r->unchanged);
 	}
 	printf("rank correlation %.2f (mean of %u caches)\n", b.correlation / b.n, b.n);

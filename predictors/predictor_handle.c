@@ -120,12 +120,10 @@ kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out, const kvarc_exter
 		return KVARC_PROG;
 	*out = NULL;
 	if (!x || !x->open || !x->close || !x->segment || !x->predict || !x->advance || !x->restart)
-		return wrong_call(common, "a function of the external predictor "
-		                          "is missing");
+		return wrong_call(common, "a function of the external predictor is missing");
 	if (!x->layers || !x->heads || x->heads > 65535 || !x->channels ||
 	    x->channels > KVI_GROUP_MAX)
-		return wrong_call(common, "the external predictor has no shape "
-		                          "that can be");
+		return wrong_call(common, "the external predictor has no shape that can be");
 	kvarc_ret ret = open_handle(out, common);
 	if (ret)
 		return ret;

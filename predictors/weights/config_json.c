@@ -225,9 +225,7 @@ static void list_sliding(struct reader *r, const json_t *list, uint32_t layers, 
 		else if (!strcmp(type, "sliding_attention"))
 			sliding[i] = 1;
 		else if (strcmp(type, "full_attention") != 0)
-			fail_known(r, "layer_types",
-			           "full_attention and "
-			           "sliding_attention");
+			fail_known(r, "layer_types", "full_attention and sliding_attention");
 	}
 }
 

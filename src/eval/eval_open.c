@@ -114,13 +114,9 @@ kvarc_ret kvi_eval_open_model(kvarc_eval *e)
 {
 	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
 	if (!m)
-		return fail(e, KVARC_OPTIONS,
-		            "an evaluation needs a model that "
-		            "runs here");
+		return fail(e, KVARC_OPTIONS, "an evaluation needs a model that runs here");
 	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
-		return fail(e, KVARC_DATA,
-		            "the sequences are longer than the "
-		            "model can see");
+		return fail(e, KVARC_DATA, "the sequences are longer than the model can see");
 	/* Channels lie as in the caches that engines make of such a file. */
 	if (kvi_model_geometry_make(&e->g, &e->alloc, m, e->o.dtype,
 	                            m->interleaved ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF))
@@ -234,8 +230,7 @@ static kvarc_ret rate_tokens(kvarc_eval *e, const kvarc_lossy *from, kvarc_lossy
 	to->n_token_rates = e->o.prefix;
 	kvarc_ret ret = kvarc_lossy_rates(from, e->score, e->o.prefix, e->token_rate);
 	return ret ? fail(e, ret,
-	                  "the scores of a sequence are no numbers, or a "
-	                  "tier's are out of range")
+	                  "the scores of a sequence are no numbers, or a tier's are out of range")
 	           : KVARC_OK;
 }
 
@@ -342,9 +337,7 @@ kvarc_ret kvarc_eval_sequence(kvarc_eval *e, const int32_t *ids, size_t n_tiers,
 	if (e->failed)
 		return e->failed;
 	if (!ids || !checks || (n_tiers && (!tiers || !results)))
-		return fail(e, KVARC_PROG,
-		            "ids, tiers, results or checks are "
-		            "missing");
+		return fail(e, KVARC_PROG, "ids, tiers, results or checks are missing");
 	e->failed = run_sequence(e, ids, n_tiers, tiers, results, checks);
 	e->sequences += !e->failed;
 	return e->failed;

@@ -48,14 +48,11 @@ static kvarc_ret check_cache(struct kvarc_gate *g)
 	struct kvarc_eval *e = &g->e;
 	if (x->n_tracks != 1 || !x->n_tensors)
 		return fail(e, KVARC_GEOMETRY,
-		            "a gate needs a cache with one "
-		            "track of keys and values");
+		            "a gate needs a cache with one track of keys and values");
 	if (g->max_error > 0)
 		e->o.continuation = 0; /* no text follows the cache */
 	if (n < (uint64_t)e->o.continuation + 1)
-		return fail(e, KVARC_GEOMETRY,
-		            "the cache has too few tokens for "
-		            "a gate");
+		return fail(e, KVARC_GEOMETRY, "the cache has too few tokens for a gate");
 	if (n - e->o.continuation < e->o.prefix)
 		e->o.prefix = (uint32_t)(n - e->o.continuation);
 	e->o.dtype = x->tensors[0].dtype;
@@ -87,13 +84,10 @@ static kvarc_ret fetch(struct kvarc_gate *g)
 	kvarc_ret ret = kvarc_import_read_tokens(g->im, 0, 0, all, g->ids, e->positions);
 	if (ret == KVARC_OPTIONS)
 		return fail(e, KVARC_GEOMETRY,
-		            "a gate needs the token ids of the "
-		            "cache, and the file has none");
+		            "a gate needs the token ids of the cache, and the file has none");
 	for (uint32_t i = 0; i < all && !ret; i++)
 		if (e->positions[i] != (int32_t)i)
-			ret = fail(e, KVARC_GEOMETRY,
-			           "a gate needs positions from "
-			           "0 on");
+			ret = fail(e, KVARC_GEOMETRY, "a gate needs positions from 0 on");
 	return ret ? ret : fetch_elements(g);
 }
 
@@ -113,9 +107,7 @@ static kvarc_ret start(struct kvarc_gate *g)
 	if (!m)
 		return fail(e, KVARC_OPTIONS, "a gate needs a model that runs here");
 	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
-		return fail(e, KVARC_GEOMETRY,
-		            "the cache is longer than the model "
-		            "can see");
+		return fail(e, KVARC_GEOMETRY, "the cache is longer than the model can see");
 	kvarc_ret ret = open_layers(g, m->n_layers);
 	if (ret)
 		return ret;
@@ -315,17 +307,13 @@ static void make_note(struct kvarc_gate *g)
 	char found[NOTE_BYTES / 2];
 	if (g->proxy)
 		snprintf(found, sizeof found,
-		         "error of attention outputs (proxy) "
-		         "%.2e, limit %g over %u tokens",
+		         "error of attention outputs (proxy) %.2e, limit %g over %u tokens",
 		         r->worst_error, g->max_error, (unsigned)g->e.o.prefix);
 	else
-		snprintf(found, sizeof found,
-		         "KL %.2e, p99 %.2e, limit %g over %u "
-		         "tokens",
+		snprintf(found, sizeof found, "KL %.2e, p99 %.2e, limit %g over %u tokens",
 		         r->eval.mean_kl, r->eval.p99_kl, g->max_kl, (unsigned)g->e.o.continuation);
 	snprintf(g->note, sizeof g->note,
-	         "%.80s; gate: %s; of %u layers %u with "
-	         "more bits, %u unchanged",
+	         "%.80s; gate: %s; of %u layers %u with more bits, %u unchanged",
 	         from->note ? from->note : "", found, (unsigned)r->layers, (unsigned)r->raised,
 	         (unsigned)r->unchanged);
 	g->lossy.note = g->note;
@@ -346,16 +334,14 @@ static kvarc_ret run(struct kvarc_gate *g)
 {
 	if (!kvi_lossy_max_rate(g->lossy.tier))
 		return fail(&g->e, KVARC_OPTIONS,
-		            "a gate can raise the rates of "
-		            "the tiers had and klt alone");
+		            "a gate can raise the rates of the tiers had and klt alone");
 	kvarc_ret ret = check_cache(g);
 	/* Layers of caches with other tokens cannot stand side by side. */
 	uint64_t n = ret ? 0 : kvarc_import_tokens(g->im, 0);
 	for (uint64_t t = 0; t < n && !ret; t++)
 		if (kvi_lossy_rate_at(&g->lossy, t, n) == KVARC_LOSSY_DROP)
 			ret = fail(&g->e, KVARC_OPTIONS,
-			           "a gate cannot raise "
-			           "the rates of tokens that are left out");
+			           "a gate cannot raise the rates of tokens that are left out");
 	if (!ret)
 		ret = g->max_error > 0 ? start_proxy(g) : start(g);
 	if (ret)

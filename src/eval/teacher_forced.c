@@ -59,8 +59,7 @@ static kvarc_ret find_tensors(struct kvi_teacher_forced *f, kvarc_error *error)
 	for (size_t i = 0; i < n; i++)
 		if (f->tensors[i] == UINT32_MAX)
 			return refuse(error, KVARC_PREDICTOR,
-			              "the model does not "
-			              "make this cache: its layers, heads or "
+			              "the model does not make this cache: its layers, heads or "
 			              "types are others");
 	return KVARC_OK;
 }
@@ -122,8 +121,7 @@ kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **out,
 	*out = NULL;
 	if (!kvi_predictor_file(o->predictor) || kvi_predictor_token_blind(o->predictor))
 		return refuse(error, KVARC_OPTIONS,
-		              "this needs a model that sees "
-		              "its tokens, and runs here");
+		              "this needs a model that sees its tokens, and runs here");
 	struct kvi_teacher_forced *f = kvi_calloc(o->alloc, 1, sizeof *f);
 	if (!f)
 		return kvi_fail_alloc(error, o->alloc);

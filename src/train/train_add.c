@@ -88,8 +88,7 @@ static kvarc_ret find(kvarc_trainer *t, const kvarc_geometry *g, uint32_t track,
 		ret = insert(t, f, &s, (uint32_t)i);
 	}
 	if (!ret && f->n == 0)
-		ret = refuse(t, "no keys or values in floating point to learn "
-		                "from");
+		ret = refuse(t, "no keys or values in floating point to learn from");
 	return ret;
 }
 
@@ -105,12 +104,10 @@ static kvarc_ret find_stack(kvarc_trainer *t, const struct train_found *f,
 			if (d == 0 && (s->shapes[a].heads != f->shapes[b].heads ||
 			               s->shapes[a].channels != f->shapes[b].channels))
 				return refuse(t, "another model's: heads or "
-				                 "channels differ from the first "
-				                 "input's");
+				                 "channels differ from the first input's");
 			if (d == 0 && s->shapes[a].rope != f->shapes[b].rope)
 				return refuse(t, "another model's: the rotary "
-				                 "embedding differs from the first "
-				                 "input's");
+				                 "embedding differs from the first input's");
 			common += d == 0;
 			a += d <= 0;
 			b += d >= 0;
@@ -326,9 +323,7 @@ kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
 		added++;
 		drop(t, &k);
 	}
-	return ret || added ? ret
-	                    : refuse(t, "no keys or values in floating "
-	                                "point to learn from");
+	return ret || added ? ret : refuse(t, "no keys or values in floating point to learn from");
 }
 
 kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
@@ -361,9 +356,7 @@ kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 		added++;
 		drop(t, &k);
 	}
-	return ret || added ? ret
-	                    : refuse(t, "no keys or values in floating "
-	                                "point to learn from");
+	return ret || added ? ret : refuse(t, "no keys or values in floating point to learn from");
 }
 
 /* The reader of an archive has already set the error. */

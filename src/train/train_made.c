@@ -47,8 +47,7 @@ kvarc_ret kvarc_trainer_add_ids(kvarc_trainer *t, uint64_t n, const int32_t *ids
 			                (long)ids[i], (unsigned long)m->vocabulary);
 	if (n > kvi_model_positions(m))
 		return fail(t, KVARC_GEOMETRY,
-		            "a sequence of ids is longer than "
-		            "the model can see");
+		            "a sequence of ids is longer than the model can see");
 	return add(t, n, ids, dtype, KVI_TRAIN_IDS, 0);
 }
 
@@ -66,12 +65,9 @@ kvarc_ret kvarc_trainer_write(kvarc_trainer *t, uint64_t n, int32_t first, uint6
 		return ret;
 	if (ids[0] < 0)
 		return fail(t, KVARC_OPTIONS,
-		            "the model does not say what text "
-		            "begins with: give a first token");
+		            "the model does not say what text begins with: give a first token");
 	if ((uint32_t)ids[0] >= m->vocabulary)
-		return fail(t, KVARC_OPTIONS,
-		            "the first token is not one of the "
-		            "model's");
+		return fail(t, KVARC_OPTIONS, "the first token is not one of the model's");
 	for (uint64_t i = 0; i < sequences && !ret; i++)
 		ret = add(t, (n + sequences - 1 - i) / sequences, ids, dtype, KVI_TRAIN_WRITTEN,
 		          seed + i);

@@ -402,10 +402,7 @@ static kvarc_ret run_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
 	w.w = kvi_calloc(&t->alloc, s->n_tokens, sizeof *w.w);
 	kvarc_ret ret = w.bad && w.w ? run_layers(t, s, &w) : kvi_train_no_memory(t);
 	if (!ret && w.n_bad)
-		kvi_train_note(t,
-		               "%zu tokens have infinities or NaNs and were "
-		               "left out",
-		               w.n_bad);
+		kvi_train_note(t, "%zu tokens have infinities or NaNs and were left out", w.n_bad);
 	kvi_free(&t->alloc, w.bad);
 	kvi_free(&t->alloc, w.w);
 	return ret;
