@@ -74,7 +74,7 @@ struct kvi_model_file {
 	char name[128]; /* may be empty */
 	uint32_t n_layers, width, heads, kv_heads, head_channels, ffn, vocabulary;
 	float norm_epsilon;
-	float attention_scale; /* of scores: 1 / sqrt(head_channels) unless the model says otherwise */
+	float attention_scale; /* of scores: 1 / sqrt(head_channels) unless the file sets it */
 	float logit_cap;       /* logits are cap * tanh(z / cap); 0: as they are */
 	int32_t first_token;   /* that sequences begin with; -1: the file says none */
 	float embedding_scale; /* 1 unless the model says otherwise; of safetensors in bf16 or f16

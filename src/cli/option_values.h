@@ -19,8 +19,8 @@ option_set_fn options_set_stdout, options_set_quiet, options_set_verbose, option
 	options_set_predict, options_set_to, options_set_dtype, options_set_max_kl,
 	options_set_first_token, options_set_repeat;
 
-/* Checks which options may stand together (option_rules.c), before any file is opened. Returns 0, or
- * -1 after a message. */
+/* Checks which options may stand together (option_rules.c), before any file is opened.
+ * Returns 0, or -1 after a message. */
 int options_check_rules(const struct options *o);
 
 #endif

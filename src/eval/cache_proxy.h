@@ -16,8 +16,9 @@ void kvi_proxy_close(struct kvi_proxy **p);
 /* Kinds of layers. */
 enum kvi_proxy_layer {
 	KVI_PROXY_NOTHING, /* no tensor */
-	KVI_PROXY_OTHER, /* not one tensor of keys and one of values, of as many heads and of floats, or
-	                      * nothing to look back at */
+	/* not one tensor of keys and one of values, of as many heads and of floats, or no earlier
+	 * token to attend to */
+	KVI_PROXY_OTHER,
 	KVI_PROXY_ATTENTION
 };
 /* The kind of layer `layer`, less than n_layers. */

@@ -19,7 +19,7 @@
 /* What is known of a tensor's chunk before the jobs begin. */
 enum {
 	KVI_SLOT_WANTED = 1,    /* somebody asked for it */
-	KVI_SLOT_LINEAR = 2,    /* it has codec 7, or may have */
+	KVI_SLOT_LINEAR = 2,    /* it has codec linear, or may have */
 	KVI_SLOT_WHOLE = 4,     /* it is there, with all heads */
 	KVI_SLOT_PREDICTION = 8 /* a model wants to know its features (prediction.h) */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* expect.c - between a transformer's floats and the integers of codec 8 (spec model) */
+/* expect.c - between a transformer's floats and the integers of codec model (spec model) */
 #include "expect.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * expect.h - between a transformer's floats and the integers of codec 8
+ * expect.h - between a transformer's floats and the integers of codec model
  * (spec/codecs/model.md 2 to 4)
  *
  * The caller has set rounding to nearest with subnormals (util/fpmode.h).

@@ -13,7 +13,7 @@ enum { KVI_LINEAR_CHUNK_MAX = 8 << 20 };
 /* A tensor by its index in the order of chunks; its sources likewise. */
 struct kvi_planned {
 	const struct kvi_model *model; /* NULL: there is none that fits */
-	bool complete;                 /* its sources are there: codec 7 can be used, and r and
+	bool complete;                 /* its sources are there: codec linear can be used, and r and
 	                 * w mean something (spec linear 6) */
 	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* basis.h - transforms of codec 14, tensor after tensor */
+/* basis.h - transforms of codec klt, tensor after tensor */
 #ifndef KVI_TRAIN_BASIS_H
 #define KVI_TRAIN_BASIS_H
 

@@ -69,7 +69,7 @@ static int class_of(float v)
 	return 4 * ((int)(b >> 23) - 127) + part;
 }
 
-/* Not far below the steps of elements around the mean (cf. codec 5's fit). */
+/* Not far below the steps of elements around the mean (cf. the fit of codec grid). */
 static int least_class(const struct kvi_train_view *v, size_t c)
 {
 	const struct kvi_grid_format *f = &kvi_float_format(v->dtype[0])->grid;

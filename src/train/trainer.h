@@ -148,11 +148,11 @@ struct kvi_train_tensor {
 	size_t rows;     /* features: kvi_train_rows */
 	size_t capacity; /* entries of a row of z */
 	int16_t *z;
-	const float *predicted; /* by a transformer, tokens x channels in slots, keys before RoPE;
-	                            * NULL: none is given */
-	int16_t *
-		expected; /* `predicted` in units of the step, laid out as z; z is then the residual */
-	uint8_t *raw;     /* elements of all caches, token-major */
+	/* by a transformer, tokens x channels in slots, keys before RoPE; NULL: none is given */
+	const float *predicted;
+	/* `predicted` in units of the step, laid out as z; z is then the residual */
+	int16_t *expected;
+	uint8_t *raw;   /* elements of all caches, token-major */
 	size_t *raw_at; /* of each cache, in raw */
 	/* by row */
 	int32_t *mean;

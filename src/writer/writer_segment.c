@@ -90,7 +90,7 @@ static void features_made(void *opaque)
 	tell_guide(j);
 }
 
-/* What the model expects, for codecs 8 and 9. */
+/* What the model expects, for codecs model and predicted. */
 static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
 {
 	struct kvi_prediction_request a = { .order_index = j->group->order_index,
@@ -113,7 +113,7 @@ static kvarc_ret ask_guide(struct kvi_encode_job *j, struct kvi_linear_in *in)
 	           : KVARC_OK;
 }
 
-/* Fills in what codec 7 needs; in is its memory. */
+/* Fills in what codec linear needs; in is its memory. */
 static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
                            struct kvi_chunk *chunk, struct kvi_linear_in *in)
 {

@@ -555,7 +555,7 @@ static void test_random_damage(void **state)
 	}
 }
 
-/* An archive without footer, with n more frames of a type, each of which decodes to `bytes` bytes. */
+/* An archive without footer, with n more frames of a type; each decodes to `bytes` bytes. */
 static struct memfile with_frames(uint16_t type, unsigned n, size_t bytes)
 {
 	struct cache c;
