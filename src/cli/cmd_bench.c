@@ -6,56 +6,42 @@
 
 #include "bench_cache.h"
 #include "commands.h"
-#include "json_out.h"
 #include "message.h"
 #include "paths.h"
 #include "models.h"
 #include "profiles.h"
+#include "report.h"
 #include "shape.h"
 #include "units.h"
 
-enum { TIER_WIDTH = 12 };
-
-static void print_json(const char *file, const struct bench_cache *c, const struct bench_run *run,
-                       unsigned repeat)
+static void report(const struct options *o, const char *file, const struct bench_cache *c,
+                   const struct bench_run *run)
 {
-	struct json j;
 	double raw = (double)c->raw_bytes;
+	struct report r;
 
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "file", file);
+	report_start(&r, o->json);
+	report_string(&r, "file", file);
 	if (run->tier)
-		json_string(&j, "tier", run->tier->name);
+		report_string(&r, "tier", run->tier->name);
 	else
-		json_u64(&j, "level", (uint64_t)run->level);
-	json_string(&j, "isa", kvarc_isa_name(run->isa_mask));
-	json_u64(&j, "threads", run->threads);
-	json_number(&j, "encode_bytes_per_second", raw / run->encode_seconds, 0);
-	json_number(&j, "decode_bytes_per_second", raw / run->decode_seconds, 0);
-	json_number(&j, "bits_per_element", shape_bits(c->archive_bytes, c->elements), 4);
-	json_u64(&j, "memory_bytes", run->memory_bytes);
-	json_u64(&j, "raw_bytes", c->raw_bytes);
-	json_u64(&j, "file_bytes", c->archive_bytes);
-	json_u64(&j, "elements", c->elements);
-	json_u64(&j, "repeat", repeat);
-	json_end_object(&j);
-	json_line(&j);
-}
-
-static void print_row(const struct bench_cache *c, const struct bench_run *run)
-{
-	char encode[32], decode[32], memory[32], level[16];
-	double raw = (double)c->raw_bytes;
-
-	units_rate(encode, sizeof(encode), raw / run->encode_seconds);
-	units_rate(decode, sizeof(decode), raw / run->decode_seconds);
-	units_bytes(memory, sizeof(memory), run->memory_bytes);
-	snprintf(level, sizeof(level), "%d", run->level);
-	printf("%*s  %-7s %7u  %11s  %11s  %8.3f  %6.3fx  %9s\n", run->tier ? -TIER_WIDTH : 5,
-	       run->tier ? run->tier->name : level, kvarc_isa_name(run->isa_mask), run->threads,
-	       encode, decode, shape_bits(c->archive_bytes, c->elements),
-	       raw / (double)c->archive_bytes, memory);
+		report_u64(&r, "level", (uint64_t)run->level);
+	report_string(&r, "isa", kvarc_isa_name(run->isa_mask));
+	report_u64(&r, "threads", run->threads);
+	report_real(&r, "encode_bytes_per_second", raw / run->encode_seconds, 0);
+	report_real(&r, "decode_bytes_per_second", raw / run->decode_seconds, 0);
+	report_real(&r, "bits_per_element", shape_bits(c->archive_bytes, c->elements), 4);
+	report_real(&r, ".ratio", raw / (double)c->archive_bytes, 0);
+	report_u64(&r, "memory_bytes", run->memory_bytes);
+	report_u64(&r, "raw_bytes", c->raw_bytes);
+	report_u64(&r, "file_bytes", c->archive_bytes);
+	report_u64(&r, "elements", c->elements);
+	report_u64(&r, "repeat", o->repeat);
+	report_print(&r, run->tier ? "{tier:-12}" : "{level:5}");
+	report_print(&r, "  {isa:-7} {threads:7}  {encode_bytes_per_second:11R}  "
+	                 "{decode_bytes_per_second:11R}  {bits_per_element:8.3f}  {.ratio:7.3fx}  "
+	                 "{memory_bytes:9B}\n");
+	report_end(&r);
 }
 
 static bool run_one(const struct options *o, const char *file, struct bench_cache *c,
@@ -65,10 +51,7 @@ static bool run_one(const struct options *o, const char *file, struct bench_cach
 		if (!bench_cache_run(c, o, file, &run))
 			return false;
 	}
-	if (o->json)
-		print_json(file, c, &run, o->repeat);
-	else
-		print_row(c, &run);
+	report(o, file, c, &run);
 	msg_flush();
 	return true;
 }
@@ -142,7 +125,7 @@ static void print_title(const char *file, const struct bench_cache *c, const str
 	units_bytes(size, sizeof(size), c->raw_bytes);
 	msg_put_safe(stdout, msg_name(file));
 	printf(": %s of tensors, in memory, fastest of %u\n", size, o->repeat);
-	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", o->tiers.n ? -TIER_WIDTH : 5,
+	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", o->tiers.n ? -12 : 5,
 	       o->tiers.n ? "tier" : "level", "kernels", "threads", "encode", "decode", "bits/el.",
 	       "ratio", "memory");
 }

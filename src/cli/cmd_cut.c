@@ -4,40 +4,32 @@
 #include <string.h>
 
 #include "commands.h"
-#include "json_out.h"
 #include "library.h"
 #include "message.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
 #include "ranges.h"
+#include "report.h"
 #include "units.h"
 
 static void report(const struct options *o, const char *file, kvarc_reader *r,
                    const kvarc_writer_stats *stats, double seconds)
 {
-	char raw[32], packed[32];
 	kvarc_info info;
+	struct report x;
 
 	if (kvarc_reader_get_info(r, &info) == KVARC_OK)
 		library_warn_state(file, &info, library_tokens(r));
-	if (o->json) {
-		struct json j;
-		json_init(&j, stdout);
-		json_object(&j, NULL);
-		json_string(&j, "file", file);
-		json_string(&j, "output", o->output);
-		json_u64(&j, "raw_bytes", stats->raw_bytes);
-		json_u64(&j, "file_bytes", stats->file_bytes);
-		json_u64(&j, "elements", stats->elements);
-		json_number(&j, "seconds", seconds, 4);
-		json_end_object(&j);
-		json_line(&j);
-		return;
-	}
-	units_bytes(raw, sizeof(raw), stats->raw_bytes);
-	units_bytes(packed, sizeof(packed), stats->file_bytes);
-	msg_note(file, "%s of tensors -> %s", raw, packed);
+	report_start(&x, o->json);
+	report_string(&x, "file", file);
+	report_string(&x, "output", o->output);
+	report_u64(&x, "raw_bytes", stats->raw_bytes);
+	report_u64(&x, "file_bytes", stats->file_bytes);
+	report_u64(&x, "elements", stats->elements);
+	report_real(&x, "seconds", seconds, 4);
+	report_note(&x, file, "{raw_bytes:B} of tensors -> {file_bytes:B}");
+	report_end(&x);
 }
 
 /* Options for the tensors of the range: a profile may have needs among them. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_info.c - kvarc info: identity, sizes, files, token chain; demands and plots */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,21 +7,15 @@
 #include "chain.h"
 #include "commands.h"
 #include "describe.h"
-#include "json_out.h"
 #include "library.h"
 #include "message.h"
 #include "outfile.h"
 #include "paths.h"
 #include "plot.h"
 #include "profiles.h"
+#include "report.h"
 #include "shape.h"
 #include "units.h"
-
-static void hex(char *out, const uint8_t *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		sprintf(out + 2 * i, "%02x", p[i]);
-}
 
 static const char *item_kind(unsigned kind)
 {
@@ -42,33 +35,28 @@ static const char *item_kind(unsigned kind)
 	}
 }
 
-static void print_items(kvarc_reader *r)
+static void report_items(struct report *x, kvarc_reader *r)
 {
 	kvarc_item item;
-	char size[32];
 
+	report_array(x, "files");
 	for (size_t i = 0; kvarc_reader_item(r, i, &item) == KVARC_OK; i++) {
-		units_bytes(size, sizeof(size), item.bytes);
-		printf("  %-11s ", i ? "" : "files");
-		msg_put_safe(stdout, item.name[0] ? item.name : "(no name)");
-		printf(", %s, %s\n", size, item_kind(item.kind));
+		report_object(x, NULL);
+		report_string(x, ".label", i ? "" : "files");
+		report_string(x, ".name", item.name[0] ? item.name : "(no name)");
+		report_string(x, "name", item.name);
+		report_string(x, "kind", item_kind(item.kind));
+		report_u64(x, "bytes", item.bytes);
+		report_print(x, "  {.label:-11} {.name}, {bytes:B}, {kind}\n");
+		report_end_object(x);
 	}
+	report_end_array(x);
 }
 
-static void print_text(const char *file, const struct shape *s, kvarc_reader *r,
-                       const struct chain *chain)
+static void print_identity(kvarc_reader *r)
 {
 	const char *key, *value;
-	char id[33], n[32];
 
-	describe_head(file, s, r);
-	hex(id, s->info.file_id, 16);
-	printf("  %-11s %s\n", "file id", id);
-	printf("  %-11s xxh3-128 of each of %s frames and of their order, xxh3-64 "
-	       "of each chunk's bytes\n",
-	       "checks", units_count(n, s->info.frames));
-	printf("  %-11s %s\n", "token chain", chain->text);
-	print_items(r);
 	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++) {
 		printf("  %-11s ", i ? "" : "identity");
 		msg_put_safe(stdout, key);
@@ -78,31 +66,27 @@ static void print_text(const char *file, const struct shape *s, kvarc_reader *r,
 	}
 }
 
-static void print_json(const char *file, const struct shape *s, kvarc_reader *r,
-                       const struct chain *chain)
+static void report(const struct options *o, const char *file, const struct shape *s,
+                   kvarc_reader *r, const struct chain *chain)
 {
-	struct json j;
-	kvarc_item item;
+	struct report x;
 	char id[33];
 
-	hex(id, s->info.file_id, 16);
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	describe_json(&j, file, s, r);
-	json_string(&j, "file_id", id);
-	json_u64(&j, "segments", s->info.segments);
-	json_string(&j, "token_chain", chain->present ? chain->text : NULL);
-	json_array(&j, "files");
-	for (size_t i = 0; kvarc_reader_item(r, i, &item) == KVARC_OK; i++) {
-		json_object(&j, NULL);
-		json_string(&j, "name", item.name);
-		json_string(&j, "kind", item_kind(item.kind));
-		json_u64(&j, "bytes", item.bytes);
-		json_end_object(&j);
-	}
-	json_end_array(&j);
-	json_end_object(&j);
-	json_line(&j);
+	report_start(&x, o->json);
+	describe_archive(&x, file, s, r);
+	report_string(&x, "file_id", units_digest(id, s->info.file_id));
+	report_u64(&x, "segments", s->info.segments);
+	report_string(&x, "token_chain", chain->present ? chain->text : NULL);
+	report_string(&x, ".token_chain", chain->text);
+	report_u64(&x, ".frames", s->info.frames);
+	report_print(&x, "  file id     {file_id}\n"
+	                 "  checks      xxh3-128 of each of {.frames:C} frames and of their order, "
+	                 "xxh3-64 of each chunk's bytes\n"
+	                 "  token chain {.token_chain}\n");
+	report_items(&x, r);
+	if (!o->json)
+		print_identity(r);
+	report_end(&x);
 }
 
 /* Every --identity must match. */
@@ -127,11 +111,9 @@ static void info_profile(const struct options *o, struct input *in, bool first)
 {
 	kvarc_profile *p = profiles_read(o, in);
 
-	if (p && o->json) {
-		describe_profile_json(in->name, p);
-	} else if (p && msg_level() >= 0) {
-		printf("%s", first ? "" : "\n");
-		describe_profile(in->name, p);
+	if (p && (o->json || msg_level() >= 0)) {
+		printf("%s", first || o->json ? "" : "\n");
+		describe_profile(in->name, p, o->json);
 	}
 	kvarc_profile_close(&p);
 }
@@ -188,11 +170,9 @@ static void info_one(const struct options *o, const char *file, bool first)
 	if (ret != KVARC_OK) {
 		library_error(file, ret, &error, &in, NULL);
 	} else {
-		if (o->json) {
-			print_json(file, &s, r, &chain);
-		} else if (msg_level() >= 0) {
-			printf("%s", first ? "" : "\n");
-			print_text(file, &s, r, &chain);
+		if (o->json || msg_level() >= 0) {
+			printf("%s", first || o->json ? "" : "\n");
+			report(o, file, &s, r, &chain);
 		}
 		msg_flush();
 		demand(o, file, r);

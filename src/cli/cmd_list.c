@@ -7,12 +7,11 @@
 
 #include "commands.h"
 #include "describe.h"
-#include "json_out.h"
 #include "library.h"
 #include "message.h"
 #include "paths.h"
+#include "report.h"
 #include "shape.h"
-#include "units.h"
 
 static const struct shape_cell *first_cell(const struct shape_layer *l)
 {
@@ -23,12 +22,9 @@ static const struct shape_cell *first_cell(const struct shape_layer *l)
 	return &l->cells[0];
 }
 
-static void bits_text(char out[16], uint64_t bytes, uint64_t elements)
+static double bits_of(const struct shape_cell *c)
 {
-	if (elements)
-		snprintf(out, 16, "%.2f", shape_bits(bytes, elements));
-	else
-		strcpy(out, "-");
+	return c->elements ? shape_bits(c->frame_bytes, c->elements) : NAN;
 }
 
 /* The codecs of a layer: one name when key and value have the same. */
@@ -48,117 +44,103 @@ static void layer_codecs(char *out, size_t size, const struct shape_layer *l)
 	}
 }
 
-static void print_layer(const struct shape_layer *l, bool other)
+static void report_cell(struct report *x, unsigned kind, const struct shape_cell *c)
 {
-	char bits[SHAPE_KINDS][16], codecs[128], shape[48], packed[32];
+	report_object(x, shape_kind_name(kind));
+	report_string(x, "dtype", shape_dtype(c->tensor));
+	report_u64(x, "heads", c->tensor->heads);
+	report_u64(x, "channels", describe_channels(c->tensor));
+	report_u64(x, "elements", c->elements);
+	report_u64(x, "raw_bytes", c->raw_bytes);
+	report_u64(x, "packed_bytes", c->frame_bytes);
+	report_real(x, "bits_per_element", bits_of(c), 4);
+	report_object(x, "chunks");
+	for (unsigned i = 0; i < SHAPE_CODECS; i++) {
+		if (c->codecs[i])
+			report_u64(x, library_codec_name(i), c->codecs[i]);
+	}
+	report_end_object(x);
+	report_end_object(x);
+}
+
+static void report_layer(struct report *x, const struct shape_layer *l, bool other)
+{
 	const kvarc_tensor *t = first_cell(l)->tensor;
+	char shape[48], codecs[128];
 	uint64_t bytes = 0;
 
-	for (int k = 0; k < SHAPE_KINDS; k++) {
-		bits_text(bits[k], l->cells[k].frame_bytes, l->cells[k].elements);
-		bytes += l->cells[k].frame_bytes;
-	}
 	layer_codecs(codecs, sizeof(codecs), l);
 	snprintf(shape, sizeof(shape), "%" PRIu32 " x %" PRIu32, t->heads, describe_channels(t));
-	units_bytes(packed, sizeof(packed), bytes);
-	printf("%5" PRIu32 "  %10s  %6s  %6s  %6s", l->layer, shape, shape_dtype(t),
-	       bits[SHAPE_KEY], bits[SHAPE_VALUE]);
-	if (other)
-		printf("  %6s", bits[SHAPE_OTHER]);
-	printf("  %9s  %s\n", packed, codecs);
+	report_object(x, NULL);
+	report_u64(x, "layer", l->layer);
+	for (unsigned k = 0; k < SHAPE_KINDS; k++) {
+		if (l->cells[k].tensor)
+			report_cell(x, k, &l->cells[k]);
+		bytes += l->cells[k].frame_bytes;
+	}
+	report_string(x, ".shape", shape);
+	report_string(x, ".dtype", shape_dtype(t));
+	report_real(x, ".key", bits_of(&l->cells[SHAPE_KEY]), 0);
+	report_real(x, ".value", bits_of(&l->cells[SHAPE_VALUE]), 0);
+	report_real(x, ".other", bits_of(&l->cells[SHAPE_OTHER]), 0);
+	report_u64(x, ".packed_bytes", bytes);
+	report_string(x, ".codecs", codecs);
+	report_print(x, "{layer:5}  {.shape:10}  {.dtype:6}  {.key:6.2f}  {.value:6.2f}");
+	report_print(x, other ? "  {.other:6.2f}" : "");
+	report_print(x, "  {.packed_bytes:9B}  {.codecs}\n");
+	report_end_object(x);
 }
 
-static void print_rest(const struct shape *s, bool other)
-{
-	char bytes[32];
-	uint64_t rest = s->info.file_bytes - s->chunk_bytes;
-
-	units_bytes(bytes, sizeof(bytes), rest);
-	printf("%5s  %-*s  %9s  %.1f %% of the file\n", "rest", other ? 42 : 34,
-	       "parameters, token ids, headers, index", bytes,
-	       100.0 * (double)rest / (double)s->info.file_bytes);
-}
-
-static void print_table(const char *file, const struct shape *s, kvarc_reader *r)
+static void report_layers(struct report *x, const struct shape *s)
 {
 	bool other = false;
 
-	describe_head(file, s, r);
 	for (size_t i = 0; i < s->n_layers; i++)
 		other = other || s->layers[i].cells[SHAPE_OTHER].tensor;
-	if (s->n_layers == 0)
-		return;
-	printf("\n%5s  %10s  %6s  %6s  %6s", "layer", "heads", "type", "key", "value");
-	if (other)
-		printf("  %6s", "other");
-	printf("  %9s  %s\n", "packed", "codec");
+	if (s->n_layers && !x->json)
+		printf("\n%5s  %10s  %6s  %6s  %6s%s  %9s  %s\n", "layer", "heads", "type", "key",
+		       "value", other ? "   other" : "", "packed", "codec");
+	report_array(x, "per_layer");
 	for (size_t i = 0; i < s->n_layers; i++)
-		print_layer(&s->layers[i], other);
-	print_rest(s, other);
-	printf("key and value are in bits per element\n");
-	switch (describe_reach(s, r)) {
-	case 2:
-		printf("to read a value, the key of its layer is decoded, too\n");
-		break;
-	case 3:
-		printf("to read a layer, the layers below it are decoded, too\n");
-		break;
-	case 4:
-		printf("to read tokens, a model goes through all before them and "
-		       "the layers below\n");
-		break;
-	default:
-		break;
-	}
+		report_layer(x, &s->layers[i], other);
+	report_end_array(x);
+	report_string(x, ".rest",
+	              other ? "parameters, token ids, headers, index     "
+	                    : "parameters, token ids, headers, index");
 }
 
-static void json_cell(struct json *j, const char *key, const struct shape_cell *c)
+static void report(const struct options *o, const char *file, const struct shape *s,
+                   kvarc_reader *r)
 {
-	json_object(j, key);
-	json_string(j, "dtype", shape_dtype(c->tensor));
-	json_u64(j, "heads", c->tensor->heads);
-	json_u64(j, "channels", describe_channels(c->tensor));
-	json_u64(j, "elements", c->elements);
-	json_u64(j, "raw_bytes", c->raw_bytes);
-	json_u64(j, "packed_bytes", c->frame_bytes);
-	if (c->elements)
-		json_number(j, "bits_per_element", shape_bits(c->frame_bytes, c->elements), 4);
-	else
-		json_null(j, "bits_per_element");
-	json_object(j, "chunks");
-	for (unsigned i = 0; i < SHAPE_CODECS; i++) {
-		if (c->codecs[i])
-			json_u64(j, library_codec_name(i), c->codecs[i]);
-	}
-	json_end_object(j);
-	json_end_object(j);
-}
+	/* by the number of describe_reach */
+	static const struct {
+		const char *name, *text;
+	} reaches[] = {
+		{ "layer", NULL },
+		{ "layer", NULL },
+		{ "key of the layer", "to read a value, the key of its layer is decoded, too" },
+		{ "lower layers", "to read a layer, the layers below it are decoded, too" },
+		{ "tokens before and lower layers",
+		  "to read tokens, a model goes through all before them and the layers below" },
+	};
+	const unsigned reach = describe_reach(s, r);
+	const uint64_t rest = s->info.file_bytes - s->chunk_bytes;
+	struct report x;
 
-static void print_json(const char *file, const struct shape *s, kvarc_reader *r)
-{
-	static const char *const reaches[] = { "layer", "layer", "key of the layer", "lower layers",
-		                               "tokens before and lower layers" };
-	struct json j;
-
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	describe_json(&j, file, s, r);
-	json_array(&j, "per_layer");
-	for (size_t i = 0; i < s->n_layers; i++) {
-		const struct shape_layer *l = &s->layers[i];
-		json_object(&j, NULL);
-		json_u64(&j, "layer", l->layer);
-		for (unsigned k = 0; k < SHAPE_KINDS; k++) {
-			if (l->cells[k].tensor)
-				json_cell(&j, shape_kind_name(k), &l->cells[k]);
-		}
-		json_end_object(&j);
-	}
-	json_end_array(&j);
-	json_string(&j, "range_read", reaches[describe_reach(s, r)]);
-	json_u64(&j, "other_bytes", s->info.file_bytes - s->chunk_bytes);
-	json_end_object(&j);
-	json_line(&j);
+	report_start(&x, o->json);
+	describe_archive(&x, file, s, r);
+	report_layers(&x, s);
+	report_string(&x, "range_read", reaches[reach].name);
+	report_string(&x, ".range_read", reaches[reach].text);
+	report_u64(&x, "other_bytes", rest);
+	report_real(&x, ".other_bytes", 100.0 * (double)rest / (double)s->info.file_bytes, 0);
+	if (s->n_layers)
+		report_print(&x,
+		             " rest  {.rest:-34}  {other_bytes:9B}  {.other_bytes:.1f} % of the "
+		             "file\n"
+		             "key and value are in bits per element\n"
+		             "[{.range_read}\n]");
+	report_end(&x);
 }
 
 static void list_one(const struct options *o, const char *file, bool first)
@@ -177,12 +159,8 @@ static void list_one(const struct options *o, const char *file, bool first)
 		if (ret != KVARC_OK) {
 			library_error(file, ret, &error, &in, NULL);
 		} else {
-			if (o->json) {
-				print_json(file, &s, r);
-			} else {
-				printf("%s", first ? "" : "\n");
-				print_table(file, &s, r);
-			}
+			printf("%s", first || o->json ? "" : "\n");
+			report(o, file, &s, r);
 			msg_flush();
 			library_warn_state(file, &s.info, s.tokens);
 			shape_free(&s);

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "json_out.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
+#include "report.h"
 #include "score_files.h"
 #include "units.h"
 #include "watch.h"
@@ -277,66 +277,35 @@ static bool pack(struct pack_job *j)
 	return true;
 }
 
-/* 0 for an archive without tensors. */
-static double bits_per_element(const struct pack_job *j)
-{
-	return j->stats.elements ? 8.0 * (double)j->stats.file_bytes / (double)j->stats.elements
-	                         : 0;
-}
-
-static void report_json(const struct pack_job *j)
-{
-	struct json out;
-	const char *note = kvarc_import_note(j->im);
-
-	json_init(&out, stdout);
-	json_object(&out, NULL);
-	json_string(&out, "file", j->in.name);
-	json_string(&out, "output", j->target);
-	json_string(&out, "input_format", kvarc_import_format(j->im));
-	json_string(&out, "note", note);
-	json_u64(&out, "members", kvarc_import_members(j->im));
-	json_u64(&out, "level", (uint64_t)j->level);
-	json_u64(&out, "raw_bytes", j->raw_bytes);
-	json_u64(&out, "file_bytes", j->stats.file_bytes);
-	json_u64(&out, "elements", j->stats.elements);
-	if (j->stats.elements)
-		json_number(&out, "bits_per_element", bits_per_element(j), 4);
-	else
-		json_null(&out, "bits_per_element");
-	json_u64(&out, "dropped_tokens", j->stats.dropped_tokens);
-	json_number(&out, "seconds", j->seconds, 4);
-	json_end_object(&out);
-	json_line(&out);
-}
-
 static void report(const struct pack_job *j)
 {
-	char raw[32], packed[32], rate[32], tokens[40] = "", dropped[64] = "";
-	double ratio = (double)j->raw_bytes / (double)j->stats.file_bytes;
+	const kvarc_writer_stats *s = &j->stats;
+	struct report r;
 
-	if (j->o->json) {
-		report_json(j);
-		return;
-	}
-	units_bytes(raw, sizeof(raw), j->raw_bytes);
-	units_bytes(packed, sizeof(packed), j->stats.file_bytes);
-	units_rate(rate, sizeof(rate), (double)j->raw_bytes / j->seconds);
-	if (j->tokens)
-		snprintf(tokens, sizeof(tokens), ", %.0f tokens/s", (double)j->tokens / j->seconds);
-	if (j->stats.dropped_tokens)
-		snprintf(dropped, sizeof(dropped), ", %" PRIu64 " tokens left out",
-		         j->stats.dropped_tokens);
-	if (j->stats.elements)
-		msg_note(j->in.name,
-		         "%s -> %s, %.2fx, %.2f bits per element%s, "
-		         "%s%s",
-		         raw, packed, ratio, bits_per_element(j), dropped, rate, tokens);
-	else
-		msg_note(j->in.name, "%s -> %s, %.2fx, %s", raw, packed, ratio, rate);
+	report_start(&r, j->o->json);
+	report_string(&r, "file", j->in.name);
+	report_string(&r, "output", j->target);
+	report_string(&r, "input_format", kvarc_import_format(j->im));
+	report_string(&r, "note", kvarc_import_note(j->im));
+	report_u64(&r, "members", kvarc_import_members(j->im));
+	report_u64(&r, "level", (uint64_t)j->level);
+	report_u64(&r, "raw_bytes", j->raw_bytes);
+	report_u64(&r, "file_bytes", s->file_bytes);
+	report_real(&r, ".ratio", (double)j->raw_bytes / (double)s->file_bytes, 0);
+	report_u64(&r, "elements", s->elements);
+	report_real(&r, "bits_per_element", 8.0 * (double)s->file_bytes / (double)s->elements, 4);
+	report_u64(&r, "dropped_tokens", s->dropped_tokens);
+	report_real(&r, "seconds", j->seconds, 4);
+	report_real(&r, ".rate", (double)j->raw_bytes / j->seconds, 0);
+	report_real(&r, ".speed", (double)j->tokens / j->seconds, 0);
+	report_string(&r, ".fitted", j->fitted ? " with a profile fitted to it" : "");
+	report_note(&r, j->in.name,
+	            "{raw_bytes:B} -> {file_bytes:B}, {.ratio:.2fx}"
+	            "[, {bits_per_element:.2f} bits per element]"
+	            "[, {dropped_tokens} tokens left out], {.rate:R}[, {.speed:.0f} tokens/s]");
 	if (msg_level() > 0)
-		msg_note(j->in.name, "%s -> %s, level %d%s", kvarc_import_format(j->im), j->target,
-		         j->level, j->fitted ? " with a profile fitted to it" : "");
+		report_note(&r, j->in.name, "{input_format} -> {output}, level {level}{.fitted}");
+	report_end(&r);
 }
 
 /* Only the file that was packed, not one that took its name or was written to meanwhile. */

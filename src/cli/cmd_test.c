@@ -1,74 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_test.c - kvarc test: decode everything, name what is damaged */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "commands.h"
 #include "damage_report.h"
-#include "json_out.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
+#include "report.h"
 #include "units.h"
 
-static void report_json(const char *file, kvarc_ret ret, const kvarc_error *error,
-                        const kvarc_info *info, const struct damage_list *damage,
-                        const kvarc_geometry *geometry)
+/* Messages about what was found; a note if all is well. */
+static void show(const struct report *x, struct input *in, kvarc_reader *r, kvarc_ret ret,
+                 const kvarc_error *error, const kvarc_info *info, const struct damage_list *damage)
 {
-	static const kvarc_geometry none = { 0 };
-	struct json j;
-
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "file", file);
-	json_bool(&j, "ok", ret == KVARC_OK);
-	json_string(&j, "state", library_state_name(info->state));
-	if (ret == KVARC_OK)
-		json_null(&j, "error");
-	else
-		json_string(&j, "error", error->text[0] ? error->text : kvarc_strerror(ret));
-	json_u64(&j, "raw_bytes", info->raw_bytes + info->literal_bytes);
-	json_u64(&j, "frames", info->frames);
-	json_u64(&j, "chunks", info->chunks);
-	json_u64(&j, "dropped_bytes", info->dropped_bytes);
-	json_u64(&j, "tokens", damage->loss.tokens);
-	damage_json(&j, damage, geometry ? geometry : &none);
-	json_end_object(&j);
-	json_line(&j);
+	if (ret == KVARC_OK) {
+		library_warn_state(in->name, info, library_tokens(r));
+		if (info->state == KVARC_STATE_CLOSED)
+			report_note(x, in->name, "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
+	} else if (damage->n) {
+		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
+		damage_show_sum(in->name, damage, true, "'kvarc unpack --salvage' saves the rest");
+	} else {
+		library_error(in->name, ret, error, in, NULL);
+	}
 }
 
 static void report(const struct options *o, struct input *in, kvarc_reader *r, kvarc_ret ret,
                    const kvarc_error *error, double seconds, struct damage_list *damage)
 {
+	static const kvarc_geometry none = { 0 };
 	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
-	char size[32], rate[32];
-	double raw;
+	const char *text = error->text[0] ? error->text : kvarc_strerror(ret);
+	struct report x;
+	uint64_t raw;
 
 	if (r && kvarc_reader_get_info(r, &info) != KVARC_OK)
 		info.state = KVARC_STATE_UNKNOWN;
 	if (r && !damage_sum(damage, in->name, r))
 		return;
-	if (o->json)
-		report_json(in->name, ret, error, &info, damage, kvarc_reader_geometry(r));
-	if (ret != KVARC_OK) {
-		if (damage->n)
-			damage_show(in->name, damage, kvarc_reader_geometry(r), true);
-		if (damage->n == 0)
-			library_error(in->name, ret, error, in, NULL);
-		else
-			damage_show_sum(in->name, damage, true,
-			                "'kvarc unpack --salvage' saves the rest");
-		return;
-	}
-	library_warn_state(in->name, &info, library_tokens(r));
-	raw = (double)(info.raw_bytes + info.literal_bytes);
-	units_bytes(size, sizeof(size), (uint64_t)raw);
-	units_rate(rate, sizeof(rate), raw / seconds);
-	if (info.state == KVARC_STATE_CLOSED)
-		msg_note(in->name, "ok, %s in %" PRIu64 " chunks, %s", size, info.chunks, rate);
+	raw = info.raw_bytes + info.literal_bytes;
+	report_start(&x, o->json);
+	report_string(&x, "file", in->name);
+	report_bool(&x, "ok", ret == KVARC_OK);
+	report_string(&x, "state", library_state_name(info.state));
+	report_string(&x, "error", ret == KVARC_OK ? NULL : text);
+	report_u64(&x, "raw_bytes", raw);
+	report_real(&x, ".rate", (double)raw / seconds, 0);
+	report_u64(&x, "frames", info.frames);
+	report_u64(&x, "chunks", info.chunks);
+	report_u64(&x, "dropped_bytes", info.dropped_bytes);
+	report_u64(&x, "tokens", damage->loss.tokens);
+	damage_report(&x, damage, r ? kvarc_reader_geometry(r) : &none);
+	report_end(&x);
+	show(&x, in, r, ret, error, &info, damage);
 }
 
 /* The damage in a file that does not open may still be found. */

@@ -6,13 +6,13 @@
 #include "commands.h"
 #include "damage_report.h"
 #include "items.h"
-#include "json_out.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
 #include "paths.h"
 #include "progress.h"
 #include "ranges.h"
+#include "report.h"
 #include "units.h"
 
 /* A value of --salvage-tokens. */
@@ -23,28 +23,21 @@ static void report(const struct options *o, const char *archive, const char *tar
                    double seconds, const struct damage_list *damage, const kvarc_geometry *geometry,
                    const struct item *item)
 {
-	char size[32], rate[32];
+	struct report r;
 
-	if (o->json) {
-		struct json j;
-		json_init(&j, stdout);
-		json_object(&j, NULL);
-		json_string(&j, "file", archive);
-		json_string(&j, "output", target);
-		json_u64(&j, "bytes", bytes);
-		json_u64(&j, "tokens", damage->loss.tokens);
-		damage_json(&j, damage, geometry);
-		if (item && item->tokens)
-			json_u64(&j, "slot_tokens", item->whole_tokens);
-		json_number(&j, "seconds", seconds, 4);
-		json_end_object(&j);
-		json_line(&j);
-		return;
-	}
-	units_bytes(size, sizeof(size), bytes);
-	units_rate(rate, sizeof(rate), (double)bytes / seconds);
-	msg_note(archive, "%s -> %s, %s", size, strcmp(target, "-") == 0 ? "(stdout)" : target,
-	         rate);
+	report_start(&r, o->json);
+	report_string(&r, "file", archive);
+	report_string(&r, "output", target);
+	report_string(&r, ".output", strcmp(target, "-") == 0 ? "(stdout)" : target);
+	report_u64(&r, "bytes", bytes);
+	report_real(&r, ".rate", (double)bytes / seconds, 0);
+	report_u64(&r, "tokens", damage->loss.tokens);
+	damage_report(&r, damage, geometry);
+	if (item && item->tokens)
+		report_u64(&r, "slot_tokens", item->whole_tokens);
+	report_real(&r, "seconds", seconds, 4);
+	report_note(&r, archive, "{bytes:B} -> {.output}, {.rate:R}");
+	report_end(&r);
 }
 
 /* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out

@@ -114,56 +114,53 @@ void damage_show_sum(const char *file, const struct damage_list *list, bool erro
 	                                  list->n == 1 ? "" : "s", text, advice);
 }
 
-static void json_place(struct json *j, const kvarc_damage *d)
+static void report_place(struct report *r, const kvarc_damage *d)
 {
-	json_object(j, NULL);
-	json_string(j, "what", d->what);
-	if (d->offset != KVARC_UNKNOWN)
-		json_u64(j, "offset", d->offset);
-	else
-		json_null(j, "offset");
-	json_u64(j, "bytes", d->bytes);
+	report_object(r, NULL);
+	report_string(r, "what", d->what);
+	report_u64(r, "offset", d->offset);
+	report_u64(r, "bytes", d->bytes);
 	if (d->tensor != UINT32_MAX)
-		json_u64(j, "tensor", d->tensor);
+		report_u64(r, "tensor", d->tensor);
 	if (d->track != UINT32_MAX)
-		json_u64(j, "track", d->track);
-	json_u64(j, "first_token", d->t0);
-	json_u64(j, "tokens", d->n);
-	json_end_object(j);
+		report_u64(r, "track", d->track);
+	report_u64(r, "first_token", d->t0);
+	report_u64(r, "tokens", d->n);
+	report_end_object(r);
 }
 
-static void json_range(struct json *j, const struct lost_range *l)
+static void report_range(struct report *r, const struct lost_range *l)
 {
-	json_object(j, NULL);
-	json_u64(j, "track", l->track);
-	json_u64(j, "first_layer", l->first_layer);
-	json_u64(j, "last_layer", l->last_layer);
-	json_string(j, "tensor", l->tensor);
-	json_u64(j, "first_token", l->t0);
-	json_u64(j, "tokens", l->end - l->t0);
-	json_end_object(j);
+	report_object(r, NULL);
+	report_u64(r, "track", l->track);
+	report_u64(r, "first_layer", l->first_layer);
+	report_u64(r, "last_layer", l->last_layer);
+	report_string(r, "tensor", l->tensor);
+	report_u64(r, "first_token", l->t0);
+	report_u64(r, "tokens", l->end - l->t0);
+	report_end_object(r);
 }
 
-void damage_json(struct json *j, const struct damage_list *list, const kvarc_geometry *geometry)
+void damage_report(struct report *r, const struct damage_list *list, const kvarc_geometry *geometry)
 {
 	struct lost_range *ranges = NULL;
 	size_t n = list->kept ? lost_ranges_make(&ranges, list->items, list->kept, geometry) : 0;
 
-	json_u64(j, "damaged_places", list->n);
-	json_u64(j, "whole_tokens", list->loss.whole_tokens);
-	json_u64(j, "lost_tokens", list->loss.lost_tokens);
-	json_u64(j, "lost_bytes", list->loss.lost_bytes);
-	json_bool(j, "end_unknown", list->loss.end_unknown);
-	json_array(j, "lost");
+	report_u64(r, "damaged_places", list->n);
+	report_u64(r, "whole_tokens", list->loss.whole_tokens);
+	report_u64(r, "lost_tokens", list->loss.lost_tokens);
+	report_u64(r, "lost_bytes", list->loss.lost_bytes);
+	report_bool(r, "end_unknown", list->loss.end_unknown);
+	report_array(r, "lost");
 	for (size_t i = 0; i < n; i++) {
 		if (ranges[i].end > ranges[i].t0)
-			json_range(j, &ranges[i]);
+			report_range(r, &ranges[i]);
 	}
-	json_end_array(j);
-	json_array(j, "damage");
+	report_end_array(r);
+	report_array(r, "damage");
 	for (size_t i = 0; i < list->kept; i++)
-		json_place(j, &list->items[i]);
-	json_end_array(j);
+		report_place(r, &list->items[i]);
+	report_end_array(r);
 	free(ranges);
 }
 

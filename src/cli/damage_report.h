@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "json_out.h"
 #include "kvarc.h"
+#include "report.h"
 
 /* Damaged ranges as kvarc_reader_damage reports them, and their sums. Zero is an empty list. */
 struct damage_list {
@@ -30,8 +30,9 @@ void damage_show(const char *file, const struct damage_list *list, const kvarc_g
 void damage_show_sum(const char *file, const struct damage_list *list, bool error,
                      const char *advice);
 /* Members damaged_places, whole_tokens, lost_tokens, lost_bytes, end_unknown, lost (layers and
- * tokens) and damage (single ranges) of an object that is open. */
-void damage_json(struct json *j, const struct damage_list *list, const kvarc_geometry *geometry);
+ * tokens) and damage (single ranges) of a report. */
+void damage_report(struct report *r, const struct damage_list *list,
+                   const kvarc_geometry *geometry);
 /* Leaves an empty list. */
 void damage_free(struct damage_list *list);
 

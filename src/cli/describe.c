@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* describe.c - the lines and JSON members that list and info share */
+/* describe.c - what list and info both report of an archive */
 #include "describe.h"
 
 #include <inttypes.h>
@@ -8,7 +8,6 @@
 
 #include "library.h"
 #include "message.h"
-#include "units.h"
 
 uint32_t describe_channels(const kvarc_tensor *t)
 {
@@ -32,143 +31,70 @@ void describe_rope(char *out, size_t size, const kvarc_rope *rope)
 	}
 }
 
-static void put_pair(const char *name, const char *value)
+static double percent(uint64_t part, uint64_t all)
 {
-	printf("  %-11s ", name);
-	msg_put_safe(stdout, value);
-	putchar('\n');
+	return 100.0 * (double)part / (double)all;
 }
 
-static void put_sizes(const struct shape *s)
+/* " 160 12": tokens of the first 8 tracks, where there are several. */
+static void list_track_tokens(char *out, size_t size, const kvarc_geometry *g, kvarc_reader *r)
 {
-	char raw[32], packed[32];
-	uint64_t raw_bytes = shape_raw_bytes(s);
+	size_t n = 0;
 
-	units_bytes(raw, sizeof(raw), raw_bytes);
-	units_bytes(packed, sizeof(packed), s->info.file_bytes);
-	printf("  %-11s %s -> %s, %.2fx", "size", raw, packed,
-	       (double)raw_bytes / (double)s->info.file_bytes);
-	if (s->info.elements)
-		printf(", %.2f bits per element", shape_bits(s->info.file_bytes, s->info.elements));
-	putchar('\n');
+	out[0] = '\0';
+	for (uint32_t i = 0; g->n_tracks > 1 && i < g->n_tracks && i < 8; i++)
+		n += (size_t)snprintf(out + n, size - n, " %" PRIu64, kvarc_reader_tokens(r, i));
+	if (g->n_tracks > 8)
+		snprintf(out + n, size - n, " ...");
 }
 
-/* What a predictor had bit for bit. */
-static void put_exact(const struct shape *s)
+static void report_sizes(struct report *x, const struct shape *s)
 {
-	const struct shape_cell *c = &s->total;
+	uint64_t raw = shape_raw_bytes(s);
 
-	if (c->exact_chunks)
-		printf("  %-11s bit for bit %" PRIu64 " of %" PRIu64 " chunks, "
-		       "%.1f %% of the elements\n",
-		       "predicted", c->exact_chunks, s->info.chunks,
-		       100.0 * (double)c->exact_elements / (double)c->elements);
+	report_u64(x, "raw_bytes", raw);
+	report_u64(x, "tensor_bytes", s->info.raw_bytes);
+	report_u64(x, "file_bytes", s->info.file_bytes);
+	report_real(x, ".ratio", (double)raw / (double)s->info.file_bytes, 0);
+	report_u64(x, "elements", s->info.elements);
+	report_real(x, "bits_per_element",
+	            s->info.elements ? shape_bits(s->info.file_bytes, s->info.elements) : NAN, 4);
 }
 
-/* What a tier has changed. */
-static void put_lossy(const struct shape *s)
+/* What a predictor had bit for bit, and what a tier has changed. */
+static void report_chunks(struct report *x, const struct shape_cell *c)
 {
-	const struct shape_cell *c = &s->total;
-	char tiers[64];
-
-	if (!c->lossy_chunks)
-		return;
-	shape_tiers(tiers, sizeof(tiers), c);
-	printf("  %-11s tier %s, %" PRIu64 " of %" PRIu64 " chunks, %.1f %% of the "
-	       "elements, generation %u%s\n",
-	       "lossy", tiers, c->lossy_chunks, s->info.chunks,
-	       100.0 * (double)c->lossy_elements / (double)c->elements, c->generation,
-	       c->generation == 255 ? " or more" : "");
+	report_u64(x, "predicted_chunks", c->exact_chunks);
+	report_u64(x, "predicted_elements", c->exact_elements);
+	report_real(x, ".predicted", percent(c->exact_elements, c->elements), 0);
+	report_u64(x, "lossy_chunks", c->lossy_chunks);
+	report_u64(x, "lossy_elements", c->lossy_elements);
+	report_real(x, ".lossy", percent(c->lossy_elements, c->elements), 0);
+	report_u64(x, "generation", c->generation);
+	report_string(x, ".generations", c->generation == 255 ? " or more" : "");
 }
 
-static void put_coded_ids(kvarc_reader *r)
-{
-	uint64_t tokens, bytes;
-
-	/* A later read of the archive shows why this failed. */
-	if (kvarc_reader_coded_ids(r, &tokens, &bytes) == KVARC_OK && tokens)
-		printf("  %-11s by the model, %.2f bits each\n", "token ids",
-		       8.0 * (double)bytes / (double)tokens);
-}
-
-static void put_tokens(const struct shape *s, kvarc_reader *r)
-{
-	const kvarc_geometry *g = s->geometry;
-	char n[32];
-
-	if (g->n_tensors == 0)
-		return;
-	printf("  %-11s %s", "tokens", units_count(n, s->tokens));
-	if (g->n_tracks > 1) {
-		printf(" in %zu tracks:", g->n_tracks);
-		for (size_t i = 0; i < g->n_tracks && i < 8; i++)
-			printf(" %" PRIu64, kvarc_reader_tokens(r, (uint32_t)i));
-		if (g->n_tracks > 8)
-			printf(" ...");
-	}
-	if (s->dropped)
-		printf(", %" PRIu64 " left out; sizes are of all", s->dropped);
-	putchar('\n');
-	put_coded_ids(r);
-}
-
-static void put_cache(const struct shape *s)
+static void report_cache(struct report *x, const struct shape *s, kvarc_reader *r)
 {
 	const kvarc_tensor *t = s->total.tensor;
-	char rope[96] = "none";
+	uint64_t ids, bytes;
 
-	if (!t)
-		return;
-	printf("  %-11s %zu layer%s, %" PRIu32 " head%s of %" PRIu32 " channels, "
-	       "%s%s\n",
-	       "cache", s->n_layers, s->n_layers == 1 ? "" : "s", t->heads,
-	       t->heads == 1 ? "" : "s", describe_channels(t), shape_dtype(t),
-	       s->total.mixed ? " and others" : "");
-	if (s->geometry->n_ropes)
-		describe_rope(rope, sizeof(rope), &s->geometry->ropes[0]);
-	put_pair("RoPE", rope);
+	report_u64(x, "dropped_tokens", s->dropped);
+	report_u64(x, "tokens", s->tokens);
+	report_u64(x, "layers", s->n_layers);
+	report_u64(x, "heads", t ? t->heads : 0);
+	report_u64(x, "channels", t ? describe_channels(t) : 0);
+	report_string(x, "dtype", t ? shape_dtype(t) : NULL);
+	report_string(x, ".dtypes", s->total.mixed ? " and others" : "");
+	/* A later read of the archive shows why this failed. */
+	if (kvarc_reader_coded_ids(r, &ids, &bytes) != KVARC_OK)
+		ids = bytes = 0;
+	report_u64(x, "coded_token_ids", ids);
+	report_u64(x, "coded_token_id_bytes", bytes);
+	report_real(x, ".id_bits", 8.0 * (double)bytes / (double)ids, 0);
 }
 
-void describe_head(const char *file, const struct shape *s, kvarc_reader *r)
-{
-	static const char *const shown[] = { "model", "engine", "engine_version", "quantization",
-		                             "layout" };
-	const char *value;
-	char state[96];
-
-	msg_put_safe(stdout, msg_name(file));
-	printf(": kvarc archive, format %u.%u\n", s->info.format_major, s->info.format_minor);
-	for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
-		value = kvarc_reader_identity(r, shown[i]);
-		if (value)
-			put_pair(shown[i], value);
-	}
-	put_cache(s);
-	put_tokens(s, r);
-	put_sizes(s);
-	describe_predictors(r);
-	put_exact(s);
-	put_lossy(s);
-	snprintf(state, sizeof(state), "%s, %" PRIu64 " chunk%s in %" PRIu64 " segment%s",
-	         library_state_name(s->info.state), s->info.chunks, s->info.chunks == 1 ? "" : "s",
-	         s->info.segments, s->info.segments == 1 ? "" : "s");
-	put_pair("state", state);
-}
-
-static void json_checks(struct json *j, const struct shape *s)
-{
-	json_object(j, "checks");
-	json_string(j, "frame", "xxh3-128");
-	json_string(j, "chunk", "xxh3-64");
-	json_string(j, "chain", "xxh3-128");
-	json_u64(j, "frames", s->info.frames);
-	json_u64(j, "chunks", s->info.chunks);
-	json_string(j, "state", library_state_name(s->info.state));
-	json_u64(j, "dropped_bytes", s->info.dropped_bytes);
-	json_end_object(j);
-}
-
-static void json_tracks(struct json *j, const struct shape *s, kvarc_reader *r)
+static void report_tracks(struct report *x, const struct shape *s, kvarc_reader *r)
 {
 	static const struct {
 		uint8_t kind;
@@ -180,7 +106,7 @@ static void json_tracks(struct json *j, const struct shape *s, kvarc_reader *r)
 		{ KVARC_TRACK_STATE, "state" },
 	};
 
-	json_array(j, "tracks");
+	report_array(x, "tracks");
 	for (size_t i = 0; i < s->geometry->n_tracks; i++) {
 		const kvarc_track *t = &s->geometry->tracks[i];
 		const char *name = "other";
@@ -188,62 +114,108 @@ static void json_tracks(struct json *j, const struct shape *s, kvarc_reader *r)
 			if (kinds[k].kind == t->kind)
 				name = kinds[k].name;
 		}
-		json_object(j, NULL);
-		json_string(j, "kind", name);
-		json_string(j, "label", t->label ? t->label : "");
-		json_u64(j, "window", t->window);
-		json_u64(j, "tokens", kvarc_reader_tokens(r, (uint32_t)i));
-		json_end_object(j);
+		report_object(x, NULL);
+		report_string(x, "kind", name);
+		report_string(x, "label", t->label ? t->label : "");
+		report_u64(x, "window", t->window);
+		report_u64(x, "tokens", kvarc_reader_tokens(r, (uint32_t)i));
+		report_end_object(x);
 	}
-	json_end_array(j);
+	report_end_array(x);
 }
 
-static void json_coded_ids(struct json *j, kvarc_reader *r)
+static void report_identity(struct report *x, kvarc_reader *r)
 {
-	uint64_t tokens, bytes;
-
-	if (kvarc_reader_coded_ids(r, &tokens, &bytes) != KVARC_OK)
-		tokens = bytes = 0; /* a later read shows why */
-	json_u64(j, "coded_token_ids", tokens);
-	json_u64(j, "coded_token_id_bytes", bytes);
-}
-
-void describe_json(struct json *j, const char *file, const struct shape *s, kvarc_reader *r)
-{
-	const kvarc_tensor *t = s->total.tensor;
 	const char *key, *value;
-	char version[16];
+
+	report_object(x, "identity");
+	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++)
+		report_string(x, key, value);
+	report_end_object(x);
+}
+
+static void report_checks(struct report *x, const struct shape *s)
+{
+	report_object(x, "checks");
+	report_string(x, "frame", "xxh3-128");
+	report_string(x, "chunk", "xxh3-64");
+	report_string(x, "chain", "xxh3-128");
+	report_u64(x, "frames", s->info.frames);
+	report_u64(x, "chunks", s->info.chunks);
+	report_string(x, "state", library_state_name(s->info.state));
+	report_u64(x, "dropped_bytes", s->info.dropped_bytes);
+	report_end_object(x);
+}
+
+static void print_head(const struct report *x, const char *file, const struct shape *s,
+                       kvarc_reader *r)
+{
+	static const char *const shown[] = { "model", "engine", "engine_version", "quantization",
+		                             "layout" };
+
+	if (x->json)
+		return;
+	msg_put_safe(stdout, msg_name(file));
+	report_print(x, ": kvarc archive, format {format_version}\n");
+	for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++) {
+		const char *value = kvarc_reader_identity(r, shown[i]);
+		if (!value)
+			continue;
+		printf("  %-11s ", shown[i]);
+		msg_put_safe(stdout, value);
+		putchar('\n');
+	}
+	if (s->total.tensor)
+		report_print(x, "  cache       {layers} layer{layers:s}, {heads} head{heads:s} of "
+		                "{channels} channels, {dtype}{.dtypes}\n"
+		                "  RoPE        {.rope}\n");
+	if (s->geometry->n_tensors)
+		report_print(x, "  tokens      {tokens:C}[ in {.tracks} tracks:{.track_tokens}]"
+		                "[, {dropped_tokens} left out; sizes are of all]\n"
+		                "[  token ids   by the model, {.id_bits:.2f} bits each\n]");
+	report_print(x, "  size        {raw_bytes:B} -> {file_bytes:B}, {.ratio:.2fx}"
+	                "[, {bits_per_element:.2f} bits per element]\n");
+}
+
+static void print_chunks(const struct report *x, const struct shape_cell *c)
+{
+	if (c->exact_chunks)
+		report_print(x, "  predicted   bit for bit {predicted_chunks} of {.chunks} chunks, "
+		                "{.predicted:.1f} % of the elements\n");
+	if (c->lossy_chunks)
+		report_print(x, "  lossy       tier {.tiers}, {lossy_chunks} of {.chunks} chunks, "
+		                "{.lossy:.1f} % of the elements, generation "
+		                "{generation}{.generations}\n");
+	report_print(x, "  state       {state}, {.chunks} chunk{.chunks:s} in {.segments} "
+	                "segment{.segments:s}\n");
+}
+
+void describe_archive(struct report *x, const char *file, const struct shape *s, kvarc_reader *r)
+{
+	const kvarc_geometry *g = s->geometry;
+	char version[16], rope[96] = "none", tracks[256], tiers[64];
 
 	snprintf(version, sizeof(version), "%u.%u", s->info.format_major, s->info.format_minor);
-	json_string(j, "file", file);
-	json_string(j, "format_version", version);
-	json_string(j, "state", library_state_name(s->info.state));
-	json_u64(j, "raw_bytes", shape_raw_bytes(s));
-	json_u64(j, "tensor_bytes", s->info.raw_bytes);
-	json_u64(j, "file_bytes", s->info.file_bytes);
-	json_u64(j, "elements", s->info.elements);
-	if (s->info.elements)
-		json_number(j, "bits_per_element", shape_bits(s->info.file_bytes, s->info.elements),
-		            4);
-	else
-		json_null(j, "bits_per_element");
-	json_u64(j, "predicted_chunks", s->total.exact_chunks);
-	json_u64(j, "predicted_elements", s->total.exact_elements);
-	json_u64(j, "lossy_chunks", s->total.lossy_chunks);
-	json_u64(j, "lossy_elements", s->total.lossy_elements);
-	json_u64(j, "generation", s->total.generation);
-	json_u64(j, "dropped_tokens", s->dropped);
-	json_u64(j, "tokens", s->tokens);
-	json_u64(j, "layers", s->n_layers);
-	json_u64(j, "heads", t ? t->heads : 0);
-	json_u64(j, "channels", t ? describe_channels(t) : 0);
-	json_string(j, "dtype", t ? shape_dtype(t) : NULL);
-	json_coded_ids(j, r);
-	json_tracks(j, s, r);
-	json_object(j, "identity");
-	for (size_t i = 0; kvarc_reader_identity_at(r, i, &key, &value) == KVARC_OK; i++)
-		json_string(j, key, value);
-	json_end_object(j);
-	describe_predictors_json(j, r);
-	json_checks(j, s);
+	if (g->n_ropes)
+		describe_rope(rope, sizeof(rope), &g->ropes[0]);
+	list_track_tokens(tracks, sizeof(tracks), g, r);
+	shape_tiers(tiers, sizeof(tiers), &s->total);
+	report_string(x, "file", file);
+	report_string(x, "format_version", version);
+	report_string(x, "state", library_state_name(s->info.state));
+	report_sizes(x, s);
+	report_chunks(x, &s->total);
+	report_cache(x, s, r);
+	report_u64(x, ".tracks", g->n_tracks);
+	report_string(x, ".track_tokens", tracks);
+	report_string(x, ".rope", rope);
+	report_string(x, ".tiers", tiers);
+	report_u64(x, ".chunks", s->info.chunks);
+	report_u64(x, ".segments", s->info.segments);
+	print_head(x, file, s, r);
+	report_tracks(x, s, r);
+	report_identity(x, r);
+	describe_predictors(x, r);
+	print_chunks(x, &s->total);
+	report_checks(x, s);
 }

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* describe_profile.c - what a profile says of itself, and the predictors of an archive */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "describe.h"
-#include "library.h"
 #include "message.h"
+#include "models.h"
 #include "profiles.h"
 #include "units.h"
 
 /* How the models of one kind and level look: all are alike, or it says so. */
-static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
+static void print_kind(struct report *x, const kvarc_profile *p, unsigned level, unsigned kind)
 {
 	kvarc_model_info m, first = { 0 };
 	uint64_t coefficients = 0, rows = 0;
 	uint32_t from = UINT32_MAX, to = 0, corrects = 0;
 	size_t n = 0;
 	bool alike = true;
-	char count[32];
 
 	for (size_t i = 0; kvarc_profile_model(p, i, &m) == KVARC_OK; i++) {
 		if (m.level != level || m.kind != kind)
@@ -35,37 +33,33 @@ static void put_kind(const kvarc_profile *p, unsigned level, unsigned kind)
 	}
 	if (n == 0)
 		return;
-	printf("  level %-5u %s of layers %" PRIu32 " to %" PRIu32 ": ", level,
-	       kvarc_kind_name(kind), from, to);
-	if (alike) {
-		printf("%" PRIu32 " head%s of %" PRIu32 " channels", first.heads,
-		       first.heads == 1 ? "" : "s", first.channels);
-		if (first.rotary)
-			printf(", RoPE on %" PRIu32, first.rotary);
-	} else {
-		printf("of several shapes");
-	}
-	printf("; %s coefficients", units_count(count, coefficients));
-	if (rows)
-		printf(", %s token ids", units_count(count, rows));
-	if (corrects)
-		printf(", corrects the model");
-	if (corrects && corrects < n)
-		printf(" in %" PRIu32 " of %zu layers", corrects, n);
-	putchar('\n');
+	report_object(x, NULL);
+	report_u64(x, "level", level);
+	report_string(x, "kind", kvarc_kind_name(kind));
+	report_u64(x, "from", from);
+	report_u64(x, "to", to);
+	report_u64(x, "heads", first.heads);
+	report_u64(x, "channels", first.channels);
+	report_u64(x, "rotary", first.rotary);
+	report_u64(x, "coefficients", coefficients);
+	report_u64(x, "token_ids", rows);
+	report_u64(x, "corrects", corrects % n);
+	report_u64(x, "models", n);
+	report_print(x, "  level {level:-5} {kind} of layers {from} to {to}: ");
+	report_print(x, alike ? "{heads} head{heads:s} of {channels} channels[, RoPE on {rotary}]"
+	                      : "of several shapes");
+	report_print(x, "; {coefficients:C} coefficients[, {token_ids:C} token ids]");
+	report_print(x,
+	             corrects ? ", corrects the model[ in {corrects} of {models} layers]\n" : "\n");
+	report_end_object(x);
 }
 
-void describe_profile(const char *file, const kvarc_profile *p)
+static void print_profile(struct report *x, const kvarc_profile *p)
 {
 	const char *key, *value;
-	kvarc_profile_info info;
 	kvarc_rope rope;
-	char text[96], count[32], hex[33];
+	char text[96];
 
-	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
-		return;
-	msg_put_safe(stdout, msg_name(file));
-	printf(": kvarc profile\n");
 	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++) {
 		printf("  ");
 		msg_put_safe(stdout, key);
@@ -73,133 +67,118 @@ void describe_profile(const char *file, const kvarc_profile *p)
 		msg_put_safe(stdout, value);
 		putchar('\n');
 	}
-	for (unsigned level = 2; level <= 7; level++) {
+	for (unsigned level = 2; level <= LEVEL_MODELS; level++) {
 		for (unsigned kind = 0; kvarc_kind_name(kind); kind++)
-			put_kind(p, level, kind);
+			print_kind(x, p, level, kind);
 	}
 	for (size_t i = 0; kvarc_profile_rope(p, i, &rope) == KVARC_OK; i++) {
 		describe_rope(text, sizeof(text), &rope);
 		/* A profile numbers channels so that the pairing does not matter. */
 		printf("  %-11s %s\n", i ? "" : "RoPE", strchr(text, ',') + 2);
 	}
-	units_bytes(text, sizeof(text), info.file_bytes);
-	printf("  %-11s %s, %s coefficients in %zu models\n", "size", text,
-	       units_count(count, info.coefficients), info.n_models);
-	profiles_hex(hex, info.digest);
-	printf("  %-11s %s\n", "digest", hex);
+	report_print(x, "  size        {file_bytes:B}, {coefficients:C} coefficients in {.models} "
+	                "models\n"
+	                "  digest      {digest}\n");
 }
 
-void describe_profile_json(const char *file, const kvarc_profile *p)
+static void report_models(struct report *x, const kvarc_profile *p)
+{
+	kvarc_model_info m;
+
+	report_array(x, "models");
+	for (size_t i = 0; kvarc_profile_model(p, i, &m) == KVARC_OK; i++) {
+		report_object(x, NULL);
+		report_u64(x, "level", m.level);
+		report_u64(x, "layer", m.layer);
+		report_string(x, "kind", kvarc_kind_name(m.kind));
+		report_u64(x, "heads", m.heads);
+		report_u64(x, "channels", m.channels);
+		report_u64(x, "rotary", m.rotary);
+		report_u64(x, "coefficients", m.coefficients);
+		report_u64(x, "token_ids", m.table_rows);
+		report_u64(x, "corrects", m.corrects);
+		report_end_object(x);
+	}
+	report_end_array(x);
+}
+
+void describe_profile(const char *file, const kvarc_profile *p, bool json)
 {
 	const char *key, *value;
 	kvarc_profile_info info;
-	kvarc_model_info m;
-	struct json j;
+	struct report x;
 	char hex[33];
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return;
-	profiles_hex(hex, info.digest);
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "file", file);
-	json_string(&j, "digest", hex);
-	json_u64(&j, "file_bytes", info.file_bytes);
-	json_u64(&j, "coefficients", info.coefficients);
-	json_object(&j, "identity");
+	report_start(&x, json);
+	report_string(&x, "file", file);
+	report_string(&x, ".file", msg_name(file));
+	report_string(&x, "digest", units_digest(hex, info.digest));
+	report_u64(&x, "file_bytes", info.file_bytes);
+	report_u64(&x, "coefficients", info.coefficients);
+	report_u64(&x, ".models", info.n_models);
+	report_print(&x, "{.file}: kvarc profile\n");
+	if (!json)
+		print_profile(&x, p);
+	report_object(&x, "identity");
 	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++)
-		json_string(&j, key, value);
-	json_end_object(&j);
-	json_array(&j, "models");
-	for (size_t i = 0; kvarc_profile_model(p, i, &m) == KVARC_OK; i++) {
-		json_object(&j, NULL);
-		json_u64(&j, "level", m.level);
-		json_u64(&j, "layer", m.layer);
-		json_string(&j, "kind", kvarc_kind_name(m.kind));
-		json_u64(&j, "heads", m.heads);
-		json_u64(&j, "channels", m.channels);
-		json_u64(&j, "rotary", m.rotary);
-		json_u64(&j, "coefficients", m.coefficients);
-		json_u64(&j, "token_ids", m.table_rows);
-		json_u64(&j, "corrects", m.corrects);
-		json_end_object(&j);
-	}
-	json_end_array(&j);
-	json_end_object(&j);
-	json_line(&j);
+		report_string(&x, key, value);
+	report_end_object(&x);
+	report_models(&x, p);
+	report_end(&x);
 }
 
-/* "in the archive", where it is, or that it is not at hand */
-static const char *place(const kvarc_predictor_info *x)
+static void report_predictor(struct report *x, const kvarc_predictor_info *p, bool first)
 {
-	const char *where = x->embedded ? "" : profiles_where(x->digest);
+	const char *where = p->embedded ? "in the archive" : profiles_where(p->digest);
+	char digest[33], weights[33];
 
-	if (x->embedded)
-		return "in the archive";
-	return where[0] ? where : "not at hand";
+	report_object(x, NULL);
+	report_string(x, ".label", first ? "predictor" : "");
+	report_string(x, ".name", p->name[0] ? p->name : "(no name)");
+	report_string(x, ".model", p->model_name[0] ? p->model_name : "(no name)");
+	report_string(x, ".where", where[0] ? where : "not at hand");
+	report_string(x, "name", p->name);
+	report_string(x, "digest", units_digest(digest, p->digest));
+	report_u64(x, "level", p->level);
+	report_string(x, "model", p->model ? p->model_name : NULL);
+	report_string(x, "weights", p->model ? units_digest(weights, p->weights) : NULL);
+	report_string(x, "arithmetic", p->model ? p->arithmetic : NULL);
+	report_bool(x, "embedded", p->embedded);
+	report_bool(x, "present", where[0]);
+	report_print(x, "  {.label:-11} ");
+	if (p->model)
+		report_print(x, "model {.model}\n"
+		                "              weights {weights}, {arithmetic}\n"
+		                "              ");
+	report_print(x, "profile {.name}, level {level}, {.where}\n"
+	                "              digest {digest}\n");
+	report_end_object(x);
 }
 
-void describe_predictors(kvarc_reader *r)
+void describe_predictors(struct report *x, kvarc_reader *r)
 {
-	kvarc_predictor_info x;
-	size_t i = 0;
-	char hex[33];
+	kvarc_predictor_info p;
+	bool any = kvarc_reader_predictor(r, 0, &p) == KVARC_OK;
 
-	for (; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++) {
-		printf("  %-11s ", i ? "" : "predictor");
-		if (x.model) {
-			printf("model ");
-			msg_put_safe(stdout, x.model_name[0] ? x.model_name : "(no name)");
-			profiles_hex(hex, x.weights);
-			printf("\n  %-11s weights %s, %s\n  %-11s ", "", hex, x.arithmetic, "");
-		}
-		printf("profile ");
-		msg_put_safe(stdout, x.name[0] ? x.name : "(no name)");
-		printf(", level %u, ", x.level);
-		msg_put_safe(stdout, place(&x));
-		profiles_hex(hex, x.digest);
-		printf("\n  %-11s digest %s\n", "", hex);
-	}
-	if (i == 0)
-		printf("  %-11s none\n", "predictor");
-}
-
-void describe_predictors_json(struct json *j, kvarc_reader *r)
-{
-	kvarc_predictor_info x;
-	char hex[33];
-
-	json_string(j, "predictor",
-	            kvarc_reader_predictor(r, 0, &x) != KVARC_OK ? "none"
-	            : x.model                                    ? "model"
-	                                                         : "profile");
-	json_array(j, "predictors");
-	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++) {
-		profiles_hex(hex, x.digest);
-		json_object(j, NULL);
-		json_string(j, "name", x.name);
-		json_string(j, "digest", hex);
-		json_u64(j, "level", x.level);
-		profiles_hex(hex, x.weights);
-		json_string(j, "model", x.model ? x.model_name : NULL);
-		json_string(j, "weights", x.model ? hex : NULL);
-		json_string(j, "arithmetic", x.model ? x.arithmetic : NULL);
-		json_bool(j, "embedded", x.embedded);
-		json_bool(j, "present", x.embedded || profiles_where(x.digest)[0]);
-		json_end_object(j);
-	}
-	json_end_array(j);
+	report_string(x, "predictor", !any ? "none" : p.model ? "model" : "profile");
+	if (!any)
+		report_print(x, "  predictor   none\n");
+	report_array(x, "predictors");
+	for (size_t i = 0; kvarc_reader_predictor(r, i, &p) == KVARC_OK; i++)
+		report_predictor(x, &p, i == 0);
+	report_end_array(x);
 }
 
 unsigned describe_reach(const struct shape *s, kvarc_reader *r)
 {
-	enum { LINEAR = 7, MODEL = 8, PREDICTED = 9 }; /* spec 7 */
 	kvarc_predictor_info x;
 	unsigned level = 0;
 
-	if (s->total.codecs[LINEAR] + s->total.codecs[MODEL] + s->total.codecs[PREDICTED] == 0)
+	if (!shape_is_predicted(&s->total))
 		return 0;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++)
 		level = x.level > level ? x.level : level;
-	return level < 4 ? level : 4;
+	return level < LEVEL_MODEL ? level : LEVEL_MODEL;
 }

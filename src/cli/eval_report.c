@@ -1,95 +1,85 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* eval_report.c - what tiers cost and save, as a table or as JSON */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "cmd_eval.h"
-#include "json_out.h"
 #include "message.h"
 #include "models.h"
-#include "units.h"
+#include "report.h"
 
 enum { DIGITS = 12 }; /* of a KL */
 
-static double bits_of(uint64_t bytes, uint64_t elements)
-{
-	return 8 * (double)bytes / (double)elements;
-}
-
-static double ratio_of(const struct options *o, double bits)
-{
-	return 8 * (double)kvarc_dtype_bytes(o->dtype) / bits;
-}
-
-/* ---- JSON ---- */
-
-static void json_sequence(const struct eval_run *r, const struct eval_column *c, size_t i)
+static void report_sequence(struct report *r, const struct eval_run *run,
+                            const struct eval_column *c, size_t i)
 {
 	const kvarc_eval_result *x = &c->results[i];
-	struct json j;
 
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "type", "sequence");
-	json_string(&j, "tier", c->name);
-	json_u64(&j, "sequence", i + 1);
-	json_string(&j, "file", r->texts.list[i].file);
-	json_number(&j, "mean_kl", x->mean_kl, DIGITS);
-	json_number(&j, "p99_kl", x->p99_kl, DIGITS);
-	json_number(&j, "p999_kl", x->p999_kl, DIGITS);
-	json_number(&j, "max_kl", x->max_kl, DIGITS);
-	json_number(&j, "agreement", x->agreement, 6);
-	json_number(&j, "delta_nll", x->delta_nll, DIGITS);
-	if (x->first_diverging == KVARC_UNKNOWN)
-		json_null(&j, "first_diverging");
-	else
-		json_u64(&j, "first_diverging", x->first_diverging);
-	json_u64(&j, "kept_tokens", x->kept_tokens);
-	json_u64(&j, "archive_bytes", x->archive_bytes);
-	json_number(&j, "bits_per_element", bits_of(x->archive_bytes, x->elements), 4);
-	if (r->o->max_kl > 0)
-		json_bool(&j, "passes", kvarc_eval_passes(x, r->o->max_kl));
-	json_end_object(&j);
-	json_line(&j);
+	report_start(r, true);
+	report_string(r, "type", "sequence");
+	report_string(r, "tier", c->name);
+	report_u64(r, "sequence", i + 1);
+	report_string(r, "file", run->texts.list[i].file);
+	report_real(r, "mean_kl", x->mean_kl, DIGITS);
+	report_real(r, "p99_kl", x->p99_kl, DIGITS);
+	report_real(r, "p999_kl", x->p999_kl, DIGITS);
+	report_real(r, "max_kl", x->max_kl, DIGITS);
+	report_real(r, "agreement", x->agreement, 6);
+	report_real(r, "delta_nll", x->delta_nll, DIGITS);
+	report_u64(r, "first_diverging", x->first_diverging);
+	report_u64(r, "kept_tokens", x->kept_tokens);
+	report_u64(r, "archive_bytes", x->archive_bytes);
+	report_real(r, "bits_per_element", 8 * (double)x->archive_bytes / (double)x->elements, 4);
+	if (run->o->max_kl > 0)
+		report_bool(r, "passes", kvarc_eval_passes(x, run->o->max_kl));
+	report_end(r);
 }
 
-static void json_tier(const struct eval_run *r, const struct eval_column *c)
+static void report_tier(struct report *r, const struct eval_run *run, const struct eval_column *c)
 {
 	const kvarc_eval_summary *s = &c->summary;
-	struct json j;
+	const struct options *o = run->o;
+	double bits = s->bits_per_element;
+	char interval[32], diverging[48];
 
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "type", "tier");
-	json_string(&j, "tier", c->name);
-	json_u64(&j, "sequences", s->sequences);
-	json_u64(&j, "prefix", r->o->prefix);
-	json_u64(&j, "continuation", r->o->continuation);
-	json_string(&j, "dtype", kvarc_dtype_name(r->o->dtype));
-	json_number(&j, "bits_per_element", s->bits_per_element, 4);
-	json_number(&j, "ratio", ratio_of(r->o, s->bits_per_element), 4);
-	json_number(&j, "kept", s->kept, 6);
-	json_number(&j, "mean_kl", s->mean_kl, DIGITS);
-	json_number(&j, "low_kl", s->low_kl, DIGITS);
-	json_number(&j, "high_kl", s->high_kl, DIGITS);
-	json_number(&j, "deviation_kl", s->deviation_kl, DIGITS);
-	json_number(&j, "p95_kl", s->p95_kl, DIGITS);
-	json_number(&j, "worst_kl", s->worst_kl, DIGITS);
-	json_u64(&j, "worst", s->worst + 1);
-	json_number(&j, "p99_kl", s->p99_kl, DIGITS);
-	json_number(&j, "p999_kl", s->p999_kl, DIGITS);
-	json_number(&j, "max_kl", s->max_kl, DIGITS);
-	json_number(&j, "agreement", s->agreement, 6);
-	json_number(&j, "delta_nll", s->delta_nll, DIGITS);
-	json_u64(&j, "diverging", s->diverging);
-	if (r->o->max_kl > 0)
-		json_u64(&j, "failed", c->failed);
-	json_u64(&j, "seed", EVAL_SEED);
-	json_end_object(&j);
-	json_line(&j);
+	snprintf(interval, sizeof(interval), "%.3g-%.3g", s->low_kl, s->high_kl);
+	snprintf(diverging, sizeof(diverging), "%" PRIu64 "/%" PRIu64, s->diverging, s->sequences);
+	report_start(r, o->json);
+	report_string(r, "type", "tier");
+	report_string(r, "tier", c->name);
+	report_u64(r, "sequences", s->sequences);
+	report_u64(r, "prefix", o->prefix);
+	report_u64(r, "continuation", o->continuation);
+	report_string(r, "dtype", kvarc_dtype_name(o->dtype));
+	report_real(r, "bits_per_element", bits, 4);
+	report_real(r, ".bits", bits > 0 ? bits : NAN, 0);
+	report_real(r, "ratio", 8 * (double)kvarc_dtype_bytes(o->dtype) / bits, 4);
+	report_real(r, "kept", s->kept, 6);
+	report_real(r, "mean_kl", s->mean_kl, DIGITS);
+	report_real(r, "low_kl", s->low_kl, DIGITS);
+	report_real(r, "high_kl", s->high_kl, DIGITS);
+	report_string(r, ".interval", interval);
+	report_real(r, "deviation_kl", s->deviation_kl, DIGITS);
+	report_real(r, "p95_kl", s->p95_kl, DIGITS);
+	report_real(r, "worst_kl", s->worst_kl, DIGITS);
+	report_u64(r, "worst", s->worst + 1);
+	report_real(r, "p99_kl", s->p99_kl, DIGITS);
+	report_real(r, "p999_kl", s->p999_kl, DIGITS);
+	report_real(r, "max_kl", s->max_kl, DIGITS);
+	report_real(r, "agreement", s->agreement, 6);
+	report_real(r, ".agreement", 100 * s->agreement, 0);
+	report_real(r, "delta_nll", s->delta_nll, DIGITS);
+	report_u64(r, "diverging", s->diverging);
+	report_string(r, ".diverging", diverging);
+	if (o->max_kl > 0)
+		report_u64(r, "failed", c->failed);
+	report_u64(r, "seed", EVAL_SEED);
+	report_print(r, "{tier:-16} {.bits:8.3f} {ratio:7.2fx}  {mean_kl:9.3g} {.interval:19} "
+	                "{worst_kl:9.3g} {worst:5} {p99_kl:9.3g} {max_kl:9.3g} {.agreement:5.1f}% "
+	                "{delta_nll:8.4f} {.diverging:8}\n");
+	report_end(r);
 }
-
-/* ---- the table ---- */
 
 static void print_title(const struct eval_run *r)
 {
@@ -105,23 +95,6 @@ static void print_title(const struct eval_run *r)
 	       "diverge");
 }
 
-static void print_row(const struct eval_run *r, const struct eval_column *c)
-{
-	const kvarc_eval_summary *s = &c->summary;
-	char bits[16] = "-", ratio[16] = "-", interval[32], diverge[32];
-
-	if (s->bits_per_element > 0) {
-		snprintf(bits, sizeof(bits), "%.3f", s->bits_per_element);
-		snprintf(ratio, sizeof(ratio), "%.2fx", ratio_of(r->o, s->bits_per_element));
-	}
-	snprintf(interval, sizeof(interval), "%.3g-%.3g", s->low_kl, s->high_kl);
-	snprintf(diverge, sizeof(diverge), "%" PRIu64 "/%" PRIu64, s->diverging, s->sequences);
-	printf("%-16s %8s %7s  %9.3g %19s %9.3g %5" PRIu64 " %9.3g %9.3g %5.1f%% "
-	       "%8.4f %8s\n",
-	       c->name, bits, ratio, s->mean_kl, interval, s->worst_kl, s->worst + 1, s->p99_kl,
-	       s->max_kl, 100 * s->agreement, s->delta_nll, diverge);
-}
-
 static void print_notes(const struct eval_run *r)
 {
 	printf("KL of the exact distribution to the tier's, nats a token, each "
@@ -134,15 +107,14 @@ static void print_notes(const struct eval_run *r)
 
 void eval_report(const struct eval_run *r)
 {
+	struct report report;
+
 	if (!r->o->json)
 		print_title(r);
 	for (size_t c = 0; c < r->n_columns; c++) {
 		for (size_t i = 0; i < r->texts.n && r->o->json; i++)
-			json_sequence(r, &r->columns[c], i);
-		if (r->o->json)
-			json_tier(r, &r->columns[c]);
-		else
-			print_row(r, &r->columns[c]);
+			report_sequence(&report, r, &r->columns[c], i);
+		report_tier(&report, r, &r->columns[c]);
 	}
 	if (!r->o->json && msg_level() >= 0)
 		print_notes(r);

@@ -15,6 +15,7 @@ kvarc_SOURCES = \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \
 	src/cli/json_out.c src/cli/json_out.h \
+	src/cli/report.c src/cli/report.h \
 	src/cli/signals.c src/cli/signals.h \
 	src/cli/infile.c src/cli/infile.h \
 	src/cli/watch.c src/cli/watch.h \

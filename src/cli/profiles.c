@@ -11,6 +11,7 @@
 #include "message.h"
 #include "models.h"
 #include "paths.h"
+#include "units.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -27,12 +28,6 @@ static struct {
 	struct loaded *list;         /* the same, and then those that were found */
 	size_t n_given, n;
 } all;
-
-void profiles_hex(char out[33], const uint8_t digest[16])
-{
-	for (int i = 0; i < 16; i++)
-		snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
 
 kvarc_profile *profiles_read(const struct options *o, struct input *in)
 {
@@ -144,7 +139,7 @@ static bool find_file(const uint8_t digest[16], char path[PATH_BYTES + 40])
 {
 	char folder[PATH_BYTES], hex[33];
 
-	profiles_hex(hex, digest);
+	units_digest(hex, digest);
 	for (size_t i = 0; folder_at(i, folder); i++) {
 		snprintf(path, PATH_BYTES + 40, "%s/%s.kvp", folder, hex);
 		if (access(path, R_OK) == 0)
@@ -429,7 +424,7 @@ void profiles_check_weights(const struct options *o, const kvarc_writer_options 
 	trained_for = identity_of(wo->profile, "weights");
 	if (!trained_for || kvarc_predictor_digest(wo->predictor, digest))
 		return;
-	profiles_hex(hex, digest);
+	units_digest(hex, digest);
 	if (strcmp(trained_for, hex) == 0)
 		return;
 	told = true;

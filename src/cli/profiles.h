@@ -46,8 +46,6 @@ const char *profiles_where(const uint8_t digest[16]);
 /* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text, which names the
  * digest. */
 const char *profiles_looked_at(const char *text);
-/* digest as 32 hexadecimal digits */
-void profiles_hex(char out[33], const uint8_t digest[16]);
 
 /* Opens a profile from an input; NULL: a message was shown. */
 kvarc_profile *profiles_read(const struct options *o, struct input *in);

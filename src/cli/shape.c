@@ -9,7 +9,8 @@
 
 #include "library.h"
 
-enum { PREDICTED = 9, LOSSY = 10, LOSSY_END = 15 }; /* spec 7 */
+/* Codecs (spec 7): those that a profile or a model predicts for, and those that change elements. */
+enum { LINEAR = 7, MODEL = 8, PREDICTED = 9, LOSSY = 10, LOSSY_END = 15 };
 
 unsigned shape_kind(const kvarc_tensor *t)
 {
@@ -192,6 +193,11 @@ void shape_free(struct shape *s)
 {
 	free(s->layers);
 	s->layers = NULL;
+}
+
+bool shape_is_predicted(const struct shape_cell *c)
+{
+	return c->codecs[LINEAR] || c->codecs[MODEL] || c->codecs[PREDICTED];
 }
 
 double shape_bits(uint64_t bytes, uint64_t elements)

@@ -49,6 +49,8 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r);
 /* Releases the layers. */
 void shape_free(struct shape *s);
 
+/* Whether a predictor is needed for some chunks of a cell. */
+bool shape_is_predicted(const struct shape_cell *c);
 /* Bits per element; -1 when there are no elements. */
 double shape_bits(uint64_t bytes, uint64_t elements);
 /* Bytes of all inputs: tensors and the bytes around them. */

@@ -2,20 +2,16 @@
 /* train_report.c - bits per element with a new profile, layer by layer */
 #include "train_report.h"
 
-#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
-#include "json_out.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
+#include "report.h"
 #include "units.h"
 
-enum {
-	FIRST_LEVEL = 1,
-	LEVELS = 8,
-	FIRST_RATE = 2,
-	LAST_RATE = 4 /* of transforms, in the table */
-};
+enum { FIRST_LEVEL = 1, LEVELS = 8 };
 
 /* Sums over tensors, weighted by their elements. */
 struct totals {
@@ -40,130 +36,78 @@ static struct totals add_up(const kvarc_trainer *t)
 	return sum;
 }
 
-static const char *level_key(int level)
+/* Fields of bits by level, or by rate of transforms; text has all of them. */
+static void report_bits(struct report *r, bool klt, const double bits[LEVELS])
 {
-	static const char *const names[LEVELS] = { "",        "level_1", "level_2", "level_3",
-		                                   "level_4", "level_5", "level_6", "level_7" };
-
-	return names[level];
-}
-
-static const char *rate_key(int rate)
-{
-	static const char *const names[LEVELS] = { "",      "klt_1", "klt_2", "klt_3",
+	static const char *const levels[LEVELS] = { "",        "level_1", "level_2", "level_3",
+		                                    "level_4", "level_5", "level_6", "level_7" };
+	static const char *const rates[LEVELS] = { "",      "klt_1", "klt_2", "klt_3",
 		                                   "klt_4", "klt_5", "klt_6", "klt_7" };
 
-	return names[rate];
-}
-
-static void put_bits(struct json *j, bool klt, const double bits[LEVELS])
-{
 	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
-		if (bits[l] > 0)
-			json_number(j, klt ? rate_key(l) : level_key(l), bits[l], 4);
+		if (bits[l] > 0 || (klt && !r->json))
+			report_real(r, (klt ? rates : levels)[l], bits[l], 4);
+		else if (!r->json)
+			report_real(r, levels[l], NAN, 0);
 	}
 }
 
-static void report_json(const struct options *o, const kvarc_trainer *t,
-                        const kvarc_profile_info *info, double seconds)
+/* The columns of the table: rates, or levels 2 and 3, or the one that a transformer predicts for. */
+static unsigned columns(bool klt, const double all[LEVELS])
 {
-	struct totals sum = add_up(t);
-	char digest[33];
-	kvarc_trained x;
-	struct json j;
+	unsigned mask = 1u << 1, model = 0;
 
-	for (int i = 0; i < 16; i++)
-		snprintf(digest + 2 * i, 3, "%02x", info->digest[i]);
-	json_init(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "output", o->output);
-	json_string(&j, "digest", digest);
-	json_u64(&j, "file_bytes", info->file_bytes);
-	json_u64(&j, "coefficients", info->coefficients);
-	json_u64(&j, "inputs", o->n_files);
-	json_u64(&j, "tokens", kvarc_trainer_tokens(t));
-	json_bool(&j, "held_out", sum.measured);
-	put_bits(&j, o->klt, sum.bits);
-	json_array(&j, "per_tensor");
-	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
-		json_object(&j, NULL);
-		json_u64(&j, "layer", x.layer);
-		json_string(&j, "kind", kvarc_kind_name(x.kind));
-		put_bits(&j, o->klt, x.bits);
-		json_end_object(&j);
+	if (klt)
+		return 1u << 2 | 1u << 3 | 1u << 4;
+	for (int l = 2; l < LEVELS; l++) {
+		mask |= all[l] > 0 ? 1u << l : 0;
+		model |= l >= LEVEL_MODEL ? mask >> l & 1 : 0;
 	}
-	json_end_array(&j);
-	json_number(&j, "seconds", seconds, 4);
-	json_end_object(&j);
-	json_line(&j);
+	return model ? mask : mask | 1u << 2 | 1u << 3;
 }
 
-/* Levels 2 and 3, or the one that a transformer predicts for. */
-static bool has_column(const double all[LEVELS], int level)
+static void print_columns(const struct report *r, bool klt, unsigned mask)
 {
-	return level <= 1 || all[level] > 0 ||
-	       (level <= 3 && !(all[4] > 0 || all[5] > 0 || all[6] > 0 || all[7] > 0));
-}
+	char template[32];
 
-static void print_row(const char *layer, const char *kind, const double bits[LEVELS],
-                      const double all[LEVELS])
-{
-	printf("%5s  %-6s", layer, kind);
 	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
-		if (!has_column(all, l))
-			continue;
-		if (bits[l] > 0)
-			printf("  %7.3f", bits[l]);
-		else
-			printf("  %7s", "-");
+		snprintf(template, sizeof(template), "  {%s_%d:7.3f}", klt ? "klt" : "level", l);
+		if (mask >> l & 1)
+			report_print(r, template);
 	}
-	printf("\n");
+	report_print(r, "\n");
 }
 
-static void print_table(const kvarc_trainer *t)
+static void report_table(struct report *r, const kvarc_trainer *t, bool klt,
+                         const struct totals *sum)
 {
-	struct totals sum = add_up(t);
-	kvarc_trained x;
-	char layer[16];
-
-	printf("%5s  %-6s", "layer", "tensor");
-	for (int l = FIRST_LEVEL; l < LEVELS; l++) {
-		if (has_column(sum.bits, l))
-			printf("  level %d", l);
-	}
-	printf("\n");
-	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
-		const char *kind = kvarc_kind_name(x.kind);
-		snprintf(layer, sizeof(layer), "%" PRIu32, x.layer);
-		print_row(layer, kind, x.bits, sum.bits);
-	}
-	print_row("all", "", sum.bits, sum.bits);
-	printf("bits per element, %s\n",
-	       sum.measured ? "estimated on tokens that were held out"
-	                    : "estimated on the tokens that were fitted: others cost more");
-}
-
-/* Of transforms: what tier klt takes at rates, which data that vary in all directions alike take.
- * */
-static void print_rates(const kvarc_trainer *t)
-{
-	struct totals sum = add_up(t);
+	const unsigned mask = columns(klt, sum->bits);
 	kvarc_trained x;
 
-	printf("%5s  %-6s", "layer", "tensor");
-	for (int rate = FIRST_RATE; rate <= LAST_RATE; rate++)
-		printf("  %5s:%d", "klt", rate);
-	printf("\n");
-	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
-		printf("%5" PRIu32 "  %-6s", x.layer, kvarc_kind_name(x.kind));
-		for (int rate = FIRST_RATE; rate <= LAST_RATE; rate++)
-			printf("  %7.3f", x.bits[rate]);
-		printf("\n");
+	report_print(r, "layer  tensor");
+	for (int l = FIRST_LEVEL; l < LEVELS && !r->json; l++) {
+		if (mask >> l & 1)
+			printf(klt ? "    klt:%d" : "  level %d", l);
 	}
-	printf("%5s  %-6s", "all", "");
-	for (int rate = FIRST_RATE; rate <= LAST_RATE; rate++)
-		printf("  %7.3f", sum.bits[rate]);
-	printf("\nbits per element, expected of caches like those that were fitted\n");
+	report_print(r, "\n");
+	report_array(r, "per_tensor");
+	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+		report_object(r, NULL);
+		report_u64(r, "layer", x.layer);
+		report_string(r, "kind", kvarc_kind_name(x.kind));
+		report_bits(r, klt, x.bits);
+		report_print(r, "{layer:5}  {kind:-6}");
+		print_columns(r, klt, mask);
+		report_end_object(r);
+	}
+	report_end_array(r);
+	report_print(r, "  all        ");
+	print_columns(r, klt, mask);
+	report_print(r, klt ? "bits per element, expected of caches like those that were fitted\n"
+	                : sum->measured
+	                        ? "bits per element, estimated on tokens that were held out\n"
+	                        : "bits per element, estimated on the tokens that were fitted: "
+	                          "others cost more\n");
 }
 
 void train_inputs(char *text, size_t capacity, const struct options *o, size_t n)
@@ -182,30 +126,32 @@ void train_report(const struct options *o, const kvarc_trainer *t, size_t n_prof
                   const kvarc_profile *p, double seconds)
 {
 	const size_t n = o->n_files - n_profiles;
+	const bool fitted = n || o->write;
+	const struct totals sum = add_up(t);
 	kvarc_profile_info info;
-	char size[32], tokens[32], inputs[64], merged[64] = "";
+	struct report r;
+	char digest[33], inputs[64];
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return;
-	if (o->json) {
-		report_json(o, t, &info, seconds);
-		return;
-	}
-	if (n && o->klt && msg_level() >= 0 && !paths_to_stdout(o))
-		print_rates(t);
-	else if ((n || o->write) && msg_level() >= 0 && !paths_to_stdout(o))
-		print_table(t);
-	units_bytes(size, sizeof(size), info.file_bytes);
-	if (n == 0 && !o->write) {
-		msg_note(o->output, "%s, merged from %zu profile%s", size, n_profiles,
-		         n_profiles == 1 ? "" : "s");
-		return;
-	}
-	units_count(tokens, kvarc_trainer_tokens(t));
-	if (n_profiles)
-		snprintf(merged, sizeof(merged), ", merged with %zu profile%s", n_profiles,
-		         n_profiles == 1 ? "" : "s");
 	train_inputs(inputs, sizeof(inputs), o, n);
-	msg_note(o->output, "%s, fitted to %s tokens of %s in %.0f s%s", size, tokens, inputs,
-	         seconds, merged);
+	report_start(&r, o->json);
+	report_string(&r, "output", o->output);
+	report_string(&r, "digest", units_digest(digest, info.digest));
+	report_u64(&r, "file_bytes", info.file_bytes);
+	report_u64(&r, "coefficients", info.coefficients);
+	report_u64(&r, "inputs", o->n_files);
+	report_string(&r, ".inputs", inputs);
+	report_u64(&r, ".profiles", n_profiles);
+	report_u64(&r, "tokens", kvarc_trainer_tokens(t));
+	report_bool(&r, "held_out", sum.measured);
+	report_bits(&r, o->klt, sum.bits);
+	if (o->json || (fitted && msg_level() >= 0 && !paths_to_stdout(o)))
+		report_table(&r, t, o->klt, &sum);
+	report_real(&r, "seconds", seconds, 4);
+	report_note(&r, o->output,
+	            fitted ? "{file_bytes:B}, fitted to {tokens:C} tokens of {.inputs} in "
+	                     "{seconds:.0f} s[, merged with {.profiles} profile{.profiles:s}]"
+	                   : "{file_bytes:B}, merged from {.profiles} profile{.profiles:s}");
+	report_end(&r);
 }

@@ -109,6 +109,13 @@ const char *units_count(char out[32], uint64_t n)
 	return out;
 }
 
+const char *units_digest(char out[33], const uint8_t digest[16])
+{
+	for (int i = 0; i < 16; i++)
+		snprintf(out + 2 * i, 3, "%02x", digest[i]);
+	return out;
+}
+
 void units_short_name(char *out, size_t size, const char *path)
 {
 	const char *slash = strrchr(path, '/');

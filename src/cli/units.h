@@ -20,6 +20,8 @@ void units_bytes(char *out, size_t size, uint64_t bytes);
 void units_rate(char *out, size_t size, double bytes_per_second);
 /* "1,168" */
 const char *units_count(char out[32], uint64_t n);
+/* A digest of 16 bytes as 32 hexadecimal digits; returns out. */
+const char *units_digest(char out[33], const uint8_t digest[16]);
 /* The base name, cut in the middle if it is long. */
 void units_short_name(char *out, size_t size, const char *path);
 /* Seconds on a clock that only goes forward. */

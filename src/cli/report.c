@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* report.c - writes the fields of a report as JSON, or as text by templates */
+#include "report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_out.h"
+#include "kvarc.h"
+#include "message.h"
+#include "units.h"
+
+enum { NUMBER_BYTES = 64 };
+
+/* ---- JSON ---- */
+
+/* Starts an element; name is NULL in arrays and at the top. */
+static void start(struct report *r, const char *name)
+{
+	if (r->comma)
+		putchar(',');
+	if (name) {
+		json_quote(stdout, name);
+		putchar(':');
+	}
+	r->comma = true;
+}
+
+static void open_with(struct report *r, const char *name, char c)
+{
+	if (!r->json)
+		return;
+	start(r, name);
+	putchar(c);
+	r->comma = false;
+}
+
+static void close_with(struct report *r, char c)
+{
+	if (r->json)
+		putchar(c);
+	r->comma = true;
+}
+
+/* ---- fields ---- */
+
+static bool is_none(const struct report_field *f)
+{
+	return f->type == 's'   ? !f->string
+	       : f->type == 'r' ? !isfinite(f->real)
+	                        : f->n == KVARC_UNKNOWN;
+}
+
+/* Keeps a field for text. In JSON it writes the name, and null if there is no value; true: a value
+ * has to follow. */
+static bool add(struct report *r, struct report_field f)
+{
+	if (!r->json && r->n < REPORT_FIELDS)
+		r->fields[r->n++] = f;
+	if (!r->json || f.name[0] == '.')
+		return false;
+	start(r, f.name);
+	if (is_none(&f))
+		fputs("null", stdout);
+	return !is_none(&f);
+}
+
+void report_string(struct report *r, const char *name, const char *value)
+{
+	if (add(r, (struct report_field){ .name = name, .string = value, .type = 's' }))
+		json_quote(stdout, value);
+}
+
+void report_u64(struct report *r, const char *name, uint64_t value)
+{
+	if (add(r, (struct report_field){ .name = name, .n = value, .type = 'n' }))
+		printf("%" PRIu64, value);
+}
+
+void report_real(struct report *r, const char *name, double value, int decimals)
+{
+	if (add(r, (struct report_field){ .name = name, .real = value, .type = 'r' }))
+		printf("%.*f", decimals, value);
+}
+
+void report_bool(struct report *r, const char *name, bool value)
+{
+	if (add(r, (struct report_field){ .name = name, .n = value, .type = 'n' }))
+		fputs(value ? "true" : "false", stdout);
+}
+
+void report_array(struct report *r, const char *name)
+{
+	open_with(r, name, '[');
+}
+
+void report_object(struct report *r, const char *name)
+{
+	r->before[r->depth++] = r->n;
+	open_with(r, name, '{');
+}
+
+void report_end_object(struct report *r)
+{
+	r->n = r->before[--r->depth];
+	close_with(r, '}');
+}
+
+void report_end_array(struct report *r)
+{
+	close_with(r, ']');
+}
+
+void report_start(struct report *r, bool json)
+{
+	r->json = json;
+	r->comma = false;
+	r->n = r->depth = 0;
+	open_with(r, NULL, '{');
+}
+
+void report_end(struct report *r)
+{
+	if (r->json)
+		fputs("}\n", stdout);
+}
+
+/* ---- text ---- */
+
+/* The last field that is named at the start of text, up to '}' or ':'. */
+static const struct report_field *find(const struct report *r, const char *text)
+{
+	size_t length = strcspn(text, ":}"), i = r->n;
+
+	while (i-- > 0) {
+		const char *name = r->fields[i].name;
+		if (strlen(name) == length && memcmp(name, text, length) == 0)
+			return &r->fields[i];
+	}
+	return NULL;
+}
+
+static bool is_empty(const struct report_field *f)
+{
+	return is_none(f) || (f->type == 's'   ? !f->string[0]
+	                      : f->type == 'r' ? !(f->real != 0)
+	                                       : !f->n);
+}
+
+static void format_number(char out[NUMBER_BYTES], const struct report_field *f, const char *format)
+{
+	if (format[0] == 'B')
+		units_bytes(out, NUMBER_BYTES, f->n);
+	else if (format[0] == 'R')
+		units_rate(out, NUMBER_BYTES, f->real);
+	else if (format[0] == 'C')
+		units_count(out, f->n);
+	else if (format[0] == 's')
+		strcpy(out, f->n == 1 ? "" : "s");
+	else if (format[0] == '.')
+		snprintf(out, NUMBER_BYTES, format[2] == 'f' ? "%.*f%s" : "%.*g%s", format[1] - '0',
+		         f->real, format[3] == 'x' ? "x" : "");
+	else
+		snprintf(out, NUMBER_BYTES, "%" PRIu64, f->n);
+}
+
+static void print_field(FILE *out, const struct report_field *f, const char *format)
+{
+	char number[NUMBER_BYTES] = "-", *end;
+	int width = (int)strtol(format, &end, 10), n;
+	const char *text = f->type == 's' && f->string ? f->string : number;
+
+	if (f->type != 's' && !is_none(f))
+		format_number(number, f, end);
+	n = (int)strlen(text);
+	fprintf(out, "%*s", width > n ? width - n : 0, "");
+	msg_put_safe(out, text);
+	fprintf(out, "%*s", -width > n ? -width - n : 0, "");
+}
+
+/* Whether all fields of the optional part at text have something to show. */
+static bool is_shown(const struct report *r, const char *text)
+{
+	for (; *text != ']'; text++) {
+		const struct report_field *f = *text == '{' ? find(r, text + 1) : NULL;
+		if (f && is_empty(f))
+			return false;
+	}
+	return true;
+}
+
+static void print(FILE *out, const struct report *r, const char *template)
+{
+	for (const char *p = template; *p; p++) {
+		if (*p == '[' && !is_shown(r, p)) {
+			p = strchr(p, ']');
+		} else if (*p == '{') {
+			const struct report_field *f = find(r, p + 1);
+			p += strcspn(p, ":}");
+			if (f)
+				print_field(out, f, p + (*p == ':'));
+			p += strcspn(p, "}");
+		} else if (*p != '[' && *p != ']') {
+			putc(*p, out);
+		}
+	}
+}
+
+void report_print(const struct report *r, const char *template)
+{
+	if (!r->json)
+		print(stdout, r, template);
+}
+
+void report_note(const struct report *r, const char *file, const char *template)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *out = r->json ? NULL : open_memstream(&text, &n);
+
+	if (!out)
+		return;
+	print(out, r, template);
+	if (fclose(out) == 0)
+		msg_note(file, "%s", text);
+	free(text);
+}
