@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_encode.c - which codec and which parameters a chunk gets */
+/* chunk_encode.c - chooses codec and parameters of a chunk */
 #include "coder.h"
+
+#include "codecs/planes.h"
 
 enum {
 	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
 	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
 	LINEAR_LEVEL = 2,
 	LEVEL_MAX = 8,
-	CHECK = 8, /* bytes in front of codec 8's mask */
+	CHECK = 8, /* bytes in front of the mask of the model codec */
 	SPARE_WORDS = 64
 };
 
 /* One way to write a chunk. */
 struct attempt {
-	const struct kvi_codec *vt;
+	unsigned codec;
 	struct kvi_payload out;
 	struct kvi_params *params; /* new ones, or NULL */
 	struct kvi_out content;    /* of the new PARAMS */
@@ -49,45 +51,39 @@ static unsigned level_codec(int level, unsigned dtype)
 static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *a,
                                enum kvi_scratch where)
 {
+	const struct kvi_codec *row = kvi_codec_get(a->codec);
 	size_t n = kvi_mask_elements(&job->mask);
 	size_t head = job->section_bytes + KVI_STREAM_HEAD;
-	/* A symbol takes 11 bits at most, an escape 8 or 16, the raw bits of
-	 * an escaped grid element 8 with 16-bit elements, 12 with others. */
-	bool linear = a->vt == &kvi_codec_linear;
-	bool grid = a->vt == &kvi_codec_grid || linear;
-	const int16_t *expected = linear ? job->chunk->linear->expected : NULL;
-	size_t each = grid && job->mask.size > 1 ? 3 : 2;
-	size_t words = (each * n + SPARE_WORDS) * 2;
-	size_t planes = a->vt->planes_capacity(job->chunk->dtype, n);
+	size_t words = (row->words_each * n + SPARE_WORDS) * 2;
+	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
+	const bool expected = kvi_codec_uses_prediction(a->codec);
 	if (expected)
 		head += CHECK;
 	head += head & 1;
-	uint8_t *base = kvi_scratch(c, where, head + words + planes);
+	uint8_t *base = kvi_scratch(c, where, head + words + kvi_planes_capacity(n, bits));
 	if (!base)
 		return kvi_alloc_error(c->alloc);
 	a->out.words = base + head + words;
-	kvarc_ret ret = a->vt->encode(c, job, &a->out);
+	kvarc_ret ret = row->encode(c, job, &a->out);
 	if (ret)
 		return ret;
 	a->out.begin -= job->section_bytes;
 	memcpy(a->out.begin, job->section, job->section_bytes);
 	if (expected)
-		kvi_store64(a->out.begin -= CHECK,
-		            kvi_expected_check(expected, job->mask.C * job->mask.T));
+		kvi_store64(a->out.begin -= CHECK, kvi_expected_check(job->chunk->linear->expected,
+		                                                      job->mask.C * job->mask.T));
 	return KVARC_OK;
 }
 
-/* Fits parameters and learns what they cost once they are packed. */
+/* Fits parameters and computes the bytes that they take once they are packed. */
 static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
                              struct attempt *a)
 {
-	kvarc_ret ret = a->vt->fit(c, job, &a->params);
+	kvarc_ret ret = kvi_codec_get(a->codec)->fit(c, job, &a->params);
+	if (!ret)
+		ret = kvi_params_write(a->params, c->alloc, &a->content);
 	if (ret)
 		return ret;
-	kvi_out_init(&a->content, c->alloc);
-	a->vt->serialise(a->params, &a->content);
-	if (a->content.failed)
-		return kvi_alloc_error(c->alloc);
 	size_t n = a->content.n;
 	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
 	/* Without memory no other choice is made: the same input gives the
@@ -99,25 +95,6 @@ static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *jo
 	return KVARC_OK;
 }
 
-uint64_t kvi_params_rate(size_t bytes, size_t elements)
-{
-	return (uint64_t)bytes * 8000 / elements;
-}
-
-bool kvi_params_drifted(const struct kvi_params *p, size_t bytes, size_t elements)
-{
-	size_t params = kvi_params_channels(p) * 2 + p->n_tables * 32 + PARAMS_FRAME + p->books;
-	return !p->expected ||
-	       kvi_params_rate(bytes, elements) > p->expected + kvi_params_rate(params, elements);
-}
-
-bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk, unsigned codec)
-{
-	return p && p->codec == codec && p->dtype == chunk->dtype && p->heads == chunk->heads &&
-	       p->head_channels == chunk->head_channels &&
-	       (!p->rotate || (chunk->rope && chunk->positions));
-}
-
 /*
  * The best of the parameters in force and new ones. Leaves best->out empty
  * when neither can be used.
@@ -126,7 +103,7 @@ static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsig
                            const struct kvi_params *current, struct attempt *best)
 {
 	size_t n = kvi_mask_elements(&job->mask);
-	struct attempt fresh = { .vt = kvi_codec_get(codec) };
+	struct attempt fresh = { .codec = codec };
 	kvarc_ret ret;
 	*best = fresh;
 	if (kvi_params_serve(current, job->chunk, codec)) {
@@ -155,6 +132,7 @@ static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *
                         size_t bytes)
 {
 	*out = (struct kvi_encoded){ .codec = (uint8_t)codec,
+		                     .uses_params = kvi_codec_has_params(codec),
 		                     .payload = payload,
 		                     .payload_bytes = bytes };
 }
@@ -171,8 +149,8 @@ static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
 }
 
 /*
- * Zstandard finds what repeats, which the other codecs do not look for. Tried
- * where they win little, and on bytes when a sample of them packs well.
+ * Zstandard finds repeated strings, which the other codecs do not look for. Tried
+ * where those win little, and on bytes when a sample of them packs well.
  */
 static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                          size_t n, size_t bytes)
@@ -187,23 +165,21 @@ static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, con
 	return got && (uint64_t)got * n < (uint64_t)bytes * SAMPLE;
 }
 
-static void finish(const struct kvi_coder_job *job, struct attempt *a, unsigned codec,
-                   struct kvi_encoded *out)
+static void finish(const struct kvi_coder_job *job, struct attempt *a, struct kvi_encoded *out)
 {
-	set_payload(out, codec, a->out.begin, payload_bytes(a));
+	set_payload(out, a->codec, a->out.begin, payload_bytes(a));
 	out->lane_order = (uint8_t)job->lanes.order;
-	out->uses_params = true;
 	if (a->params) {
 		out->params = a->params;
 		out->params_content = a->content.p;
 		out->params_bytes = a->content.n;
-		out->params_codec = (uint8_t)codec;
+		out->params_codec = (uint8_t)a->codec;
 	}
 }
 
-/* Coded, or as Zstandard, or as it is: whatever is smallest. */
-static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
-                        struct attempt *best, struct kvi_encoded *out)
+/* Coded, as Zstandard or raw: the smallest of them. */
+static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *best,
+                        struct kvi_encoded *out)
 {
 	size_t n = kvi_chunk_bytes(job->chunk);
 	size_t bytes = best->out.begin ? cost(best) : n;
@@ -220,7 +196,7 @@ static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, unsigned
 		}
 	}
 	if (best->out.begin && cost(best) < n) {
-		finish(job, best, codec, out);
+		finish(job, best, out);
 		return KVARC_OK;
 	}
 	drop(best);
@@ -251,22 +227,23 @@ static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_coder_job *job)
 	return KVARC_OK;
 }
 
-/* A transformer is not asked about what is not finite (spec model 4). */
+/* Elements that are not finite are never predicted by a transformer (spec model 4). */
 static bool may_expect(const struct kvi_coder_job *job)
 {
 	return !job->chunk->linear->expected ||
 	       kvi_floats_finite(job->chunk->dtype, job->raw, job->mask.C * job->mask.T);
 }
 
-/* By the chunk's model; leaves a->out empty when that cannot be. */
+/* With the chunk's linear model; a->out stays empty where that is not possible. */
 static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_coder_job *job, int level,
                             struct attempt *a)
 {
-	*a = (struct attempt){ .vt = &kvi_codec_linear };
+	*a = (struct attempt){ .codec = KVI_CODEC_LINEAR };
 	if (level < LINEAR_LEVEL || !job->chunk->linear || !kvi_mask_elements(&job->mask) ||
 	    job->mask.row_bits || !kvi_linear_shape(job->chunk) ||
 	    !kvi_linear_sources(job->chunk) || !may_expect(job))
 		return KVARC_OK;
+	a->codec = kvi_linear_codec(job->chunk);
 	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
 }
 
@@ -282,9 +259,9 @@ static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t 
 }
 
 /*
- * Whether level 1 might be smaller than `linear`. Where the model fits it was
- * made to be better; else some of the tokens tell: parameters that are fitted to
- * few look a little better than they are, so that the answer is seldom a wrong no.
+ * Whether level 1 may be smaller than `linear`. Where the model fits, it is not; else judged by a
+ * sample of the tokens: parameters that are fitted to few tokens look a little better than they
+ * are, so that the answer is seldom wrong when it is no.
  */
 static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
                                const struct kvi_params *current, const uint8_t *raw,
@@ -295,7 +272,7 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	size_t step = chunk->n_tokens / SAMPLE;
 	int32_t positions[SAMPLE];
 	struct kvi_chunk some = *chunk;
-	struct attempt a = { .vt = NULL };
+	struct attempt a = { .codec = KVI_CODEC_RAW };
 	*may = cost(linear) > n - n / 16 || !linear->out.expected;
 	if (!*may || step < 2 || cost(linear) > n - n / 16)
 		return KVARC_OK;
@@ -319,18 +296,17 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	return ret;
 }
 
-/* As level 0 or 1 has it, at `bytes` with parameters. */
+/* At level 0 or 1; *bytes: with parameters. */
 static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, int level,
                               const struct kvi_params *current, struct kvi_encoded *out,
                               size_t *bytes)
 {
-	unsigned codec = level_codec(level, job->chunk->dtype);
-	struct attempt best = { .vt = NULL };
+	struct attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
-		ret = try_codec(c, job, codec, current, &best);
+		ret = try_codec(c, job, level_codec(level, job->chunk->dtype), current, &best);
 	if (!ret)
-		ret = choose(c, job, codec, &best, out);
+		ret = choose(c, job, &best, out);
 	else
 		drop(&best);
 	*bytes = out->payload_bytes + (out->params ? best.params_bytes : 0);
@@ -343,7 +319,7 @@ static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
 	kvi_free(c->alloc, out->params_content);
 }
 
-/* With the chunk's model where it has one and that is smaller. */
+/* With the chunk's linear model where it has one and that is smaller. */
 static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
                               const struct kvi_params *current, const uint8_t *raw,
                               struct kvi_encoded *out, bool *observed)
@@ -367,12 +343,12 @@ static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk
 	if (ret || !*observed || bytes <= cost(&linear))
 		return ret;
 	drop_params(c, out);
-	set_payload(out, kvi_linear_codec(chunk), linear.out.begin, cost(&linear));
+	set_payload(out, linear.codec, linear.out.begin, cost(&linear));
 	out->lane_order = KVI_LANES_TOKENS;
 	return KVARC_OK;
 }
 
-/* Codec 9 in place of what there is, where that is smaller and P is known. */
+/* The predicted codec in place of `out`, where that is smaller and P is known. */
 static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                            struct kvi_encoded *out)
 {

@@ -1,26 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec.c - the codecs by number, and decoding of a chunk (spec 7) */
+/* codec.c - the rows of all codecs, and decoding of a chunk (spec 7) */
 #include "coder.h"
 
-#include "codecs/exponent/exponent.h"
 #include "codecs/lossy/lossy_codec.h"
 
-/* Codecs that have a mask and a stream. */
-static const struct kvi_codec *const with_stream[KVI_N_CODECS] = {
-	[KVI_CODEC_EXPONENT] = &kvi_codec_exponent, [KVI_CODEC_GRID] = &kvi_codec_grid,
-	[KVI_CODEC_BYTES] = &kvi_codec_bytes,       [KVI_CODEC_LINEAR] = &kvi_codec_linear,
+static const struct kvi_codec *const rows[KVI_N_CODECS] = {
+	[KVI_CODEC_RAW] = &kvi_codec_raw,
+	[KVI_CODEC_ZSTD] = &kvi_codec_zstd,
+	[KVI_CODEC_CONSTANT] = &kvi_codec_constant,
+	[KVI_CODEC_EXPONENT] = &kvi_codec_exponent,
+	[KVI_CODEC_GRID] = &kvi_codec_grid,
+	[KVI_CODEC_BYTES] = &kvi_codec_bytes,
+	[KVI_CODEC_LINEAR] = &kvi_codec_linear,
 	[KVI_CODEC_MODEL] = &kvi_codec_linear,
+	[KVI_CODEC_PREDICTED] = &kvi_codec_predicted,
+	[KVI_CODEC_NEAR] = &kvi_codec_near,
+	[KVI_CODEC_TSC] = &kvi_codec_tsc,
+	[KVI_CODEC_VQ] = &kvi_codec_vq,
+	[KVI_CODEC_HAD] = &kvi_codec_had,
+	[KVI_CODEC_KLT] = &kvi_codec_klt,
 };
 
 const struct kvi_codec *kvi_codec_get(unsigned codec)
 {
-	return codec < KVI_CODEC_LINEAR ? with_stream[codec] : NULL;
+	static const struct kvi_codec none;
+	return codec < KVI_N_CODECS && rows[codec] ? rows[codec] : &none;
 }
 
 bool kvi_codec_takes(unsigned codec, unsigned dtype)
 {
-	bool floating = kvi_float_format(dtype) != NULL;
-	return codec == KVI_CODEC_BYTES ? !floating : floating;
+	return kvi_codec_get(codec)->takes &
+	       (kvi_float_format(dtype) ? KVI_TAKES_FLOATS : KVI_TAKES_OTHERS);
 }
 
 bool kvi_chunk_valid(const struct kvi_chunk *chunk)
@@ -31,55 +41,43 @@ bool kvi_chunk_valid(const struct kvi_chunk *chunk)
 	       (uint64_t)chunk->heads * chunk->head_channels <= (uint64_t)1 << 20;
 }
 
-static kvarc_ret decode_constant(const struct kvi_chunk *chunk, const uint8_t *payload,
-                                 size_t bytes, uint8_t *raw)
+static kvarc_ret decode_raw(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	size_t size = kvarc_dtype_bytes(chunk->dtype);
-	size_t n = kvi_chunk_bytes(chunk);
-	if (bytes != size)
-		return KVARC_DATA;
-	for (size_t i = 0; i < n; i += size)
-		memcpy(raw + i, payload, size);
+	size_t n = kvi_chunk_bytes(job->chunk);
+	const uint8_t *from = kvi_get_bytes(in, n);
+	(void)c;
+	if (from)
+		memcpy(job->decoded, from, n);
 	return KVARC_OK;
 }
 
-/* Codecs without parameters. */
-static kvarc_ret decode_plain(struct kvi_coder *c, const struct kvi_chunk *chunk, unsigned codec,
-                              const uint8_t *payload, size_t bytes, uint8_t *raw)
+const struct kvi_codec kvi_codec_raw = { .takes = KVI_TAKES_ALL, .decode = decode_raw };
+
+static kvarc_ret decode_constant(struct kvi_coder *c, const struct kvi_coder_job *job,
+                                 struct kvi_in *in)
 {
-	size_t n = kvi_chunk_bytes(chunk);
-	switch (codec) {
-	case KVI_CODEC_RAW:
-		if (bytes != n)
-			return KVARC_DATA;
-		memcpy(raw, payload, n);
-		return KVARC_OK;
-	case KVI_CODEC_ZSTD:
-		return kvi_zstd_read(c, payload, bytes, raw, n);
-	case KVI_CODEC_CONSTANT:
-		return decode_constant(chunk, payload, bytes, raw);
-	case KVI_CODEC_PREDICTED:
-		return kvi_predicted_decode(c, chunk, payload, bytes, raw);
-	default: /* REPEAT is the reader's */
-		return KVARC_OPTIONS;
-	}
+	size_t size = kvarc_dtype_bytes(job->chunk->dtype), n = kvi_chunk_bytes(job->chunk);
+	const uint8_t *element = kvi_get_bytes(in, size);
+	(void)c;
+	for (size_t i = 0; element && i < n; i += size)
+		memcpy(job->decoded + i, element, size);
+	return KVARC_OK;
 }
 
-static kvarc_ret params_fit(const struct kvi_params *p, const struct kvi_chunk *chunk,
-                            unsigned codec)
+const struct kvi_codec kvi_codec_constant = { .takes = KVI_TAKES_ALL, .decode = decode_constant };
+
+/* Whether the parameters, or the linear model, are for the chunk. */
+static kvarc_ret params_fit(const struct kvi_chunk_payload *p)
 {
-	if (kvi_codec_predicts(codec)) {
-		if (!kvi_linear_shape(chunk))
-			return KVARC_PREDICTOR;
-		return kvi_linear_codec(chunk) == codec && kvi_linear_sources(chunk) ? KVARC_OK
-		                                                                     : KVARC_DATA;
-	}
-	bool fit = p && p->codec == codec && p->dtype == chunk->dtype && p->heads == chunk->heads &&
-	           p->head_channels == chunk->head_channels;
-	return fit ? KVARC_OK : KVARC_DATA;
+	if (!kvi_codec_predicts(p->codec))
+		return kvi_params_match(p->params, p->chunk, p->codec) ? KVARC_OK : KVARC_DATA;
+	if (!kvi_linear_shape(p->chunk))
+		return KVARC_PREDICTOR;
+	return kvi_linear_codec(p->chunk) == p->codec && kvi_linear_sources(p->chunk) ? KVARC_OK
+	                                                                              : KVARC_DATA;
 }
 
-/* Whether what is expected here is what the writer expected (spec model 4). */
+/* Whether the predicted means are those that the writer had (spec model 4). */
 static kvarc_ret check_expected(const struct kvi_chunk *chunk, struct kvi_in *in)
 {
 	uint64_t check = kvi_get64(in);
@@ -91,15 +89,14 @@ static kvarc_ret check_expected(const struct kvi_chunk *chunk, struct kvi_in *in
 	               : KVARC_PREDICTOR;
 }
 
-/* A chunk of codec 4 to 8 on its way out. */
+/* A chunk with a mask that is being decoded. */
 struct payload_coded {
 	struct kvi_coder_job job;
 	struct kvi_in in;
-	uint8_t *packed; /* what the codec decodes to */
-	bool observed;   /* the codec fills the chunk's features */
+	bool observed; /* the codec fills the chunk's features */
 };
 
-/* The mask section; then follows what the codec's page says. */
+/* The mask section; what the codec's page describes follows. */
 static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
                              struct payload_coded *d)
 {
@@ -107,7 +104,7 @@ static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload
 	if (p->lane_order >= KVI_N_LANE_ORDERS || !kvi_codec_takes(p->codec, p->chunk->dtype) ||
 	    (linear && p->lane_order != KVI_LANES_TOKENS))
 		return KVARC_DATA;
-	kvarc_ret ret = params_fit(p->params, p->chunk, p->codec);
+	kvarc_ret ret = params_fit(p);
 	if (ret)
 		return ret;
 	*d = (struct payload_coded){
@@ -119,11 +116,11 @@ static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload
 					  p->chunk->dtype) },
 			.lanes = { .kernels = c->kernels,
 			           .order = p->lane_order },
+			.decoded = raw,
 		},
 		.in = kvi_in_make(p->payload, p->payload_bytes),
-		.packed = raw,
 	};
-	if (p->codec == KVI_CODEC_MODEL)
+	if (kvi_codec_uses_prediction(p->codec))
 		ret = check_expected(p->chunk, &d->in);
 	if (ret)
 		return ret;
@@ -136,8 +133,8 @@ static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload
 	size_t n = kvi_mask_elements(m);
 	d->observed = linear && n;
 	if (kvi_mask_any(m) && n) {
-		d->packed = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
-		if (!d->packed)
+		d->job.decoded = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
+		if (!d->job.decoded)
 			return kvi_alloc_error(c->alloc);
 	}
 	d->job.lanes.rows = m->rows;
@@ -145,7 +142,7 @@ static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload
 	return KVARC_OK;
 }
 
-/* The features that a decoder did not meet on its way. */
+/* The features of a chunk whose decoder does not observe them. */
 static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
                               const uint8_t *raw)
 {
@@ -159,31 +156,42 @@ static kvarc_ret coded_end(struct kvi_coder *c, const struct payload_coded *d, u
 	if (d->in.bad || kvi_in_remaining(&d->in))
 		return KVARC_DATA;
 	if (kvi_mask_any(&d->job.mask))
-		kvi_mask_scatter(&d->job.mask, d->packed, raw);
+		kvi_mask_scatter(&d->job.mask, d->job.decoded, raw);
 	return d->observed ? KVARC_OK : add_features(c, d->job.chunk, raw);
+}
+
+static kvarc_ret decode_coded(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
+{
+	struct payload_coded d;
+	kvarc_ret ret = coded_begin(c, p, raw, &d);
+	if (!ret && kvi_mask_elements(&d.job.mask))
+		ret = kvi_codec_get(p->codec)->decode(c, &d.job, &d.in);
+	return ret ? ret : coded_end(c, &d, raw);
+}
+
+/* Codecs without mask and streams. */
+static kvarc_ret decode_plain(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
+{
+	const struct kvi_codec *row = kvi_codec_get(p->codec);
+	const struct kvi_coder_job job = { .chunk = p->chunk, .decoded = raw };
+	struct kvi_in in = kvi_in_make(p->payload, p->payload_bytes);
+	if (p->lane_order)
+		return kvi_codec_name(p->codec) ? KVARC_DATA : KVARC_OPTIONS;
+	if (!row->decode)
+		return KVARC_OPTIONS;
+	kvarc_ret ret = row->decode(c, &job, &in);
+	return !ret && (in.bad || kvi_in_remaining(&in)) ? KVARC_DATA : ret;
 }
 
 static kvarc_ret decode_one(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
 {
-	const struct kvi_codec *vt = p->codec < KVI_N_CODECS ? with_stream[p->codec] : NULL;
-	struct payload_coded d;
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;
-	if (kvi_lossy_codec_get(p->codec)) {
-		kvarc_ret lossy = kvi_lossy_decode(c, p, raw);
-		return lossy ? lossy : add_features(c, p->chunk, raw);
-	}
-	if (!vt && p->lane_order)
-		return kvi_codec_name(p->codec) ? KVARC_DATA : KVARC_OPTIONS;
-	kvarc_ret ret;
-	if (!vt) {
-		ret = decode_plain(c, p->chunk, p->codec, p->payload, p->payload_bytes, raw);
-		return ret ? ret : add_features(c, p->chunk, raw);
-	}
-	ret = coded_begin(c, p, raw, &d);
-	if (ret == KVARC_OK && kvi_mask_elements(&d.job.mask))
-		ret = vt->decode(c, &d.job, &d.in, d.packed);
-	return ret ? ret : coded_end(c, &d, raw);
+	if (!kvi_codec_lossy(p->codec) && kvi_codec_has_lanes(p->codec))
+		return decode_coded(c, p, raw);
+	kvarc_ret ret = kvi_codec_lossy(p->codec) ? kvi_lossy_decode(c, p, raw)
+	                                          : decode_plain(c, p, raw);
+	return ret ? ret : add_features(c, p->chunk, raw);
 }
 
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
@@ -197,7 +205,7 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, u
 
 bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask)
 {
-	return codec == KVI_CODEC_EXPONENT && kvi_kernels_get(isa_mask)->exp_decode2;
+	return kvi_codec_get(codec)->decode2 && kvi_kernels_get(isa_mask)->exp_decode2;
 }
 
 void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payload p[2],
@@ -206,7 +214,7 @@ void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payl
 	struct payload_coded d[2];
 	bool pair = c[0]->kernels->exp_decode2 != NULL;
 	for (int i = 0; i < 2 && pair; i++)
-		pair = p[i].codec == KVI_CODEC_EXPONENT && kvi_chunk_valid(p[i].chunk) &&
+		pair = kvi_codec_get(p[i].codec)->decode2 && kvi_chunk_valid(p[i].chunk) &&
 		       !coded_begin(c[i], &p[i], raw[i], &d[i]) &&
 		       kvi_mask_elements(&d[i].job.mask);
 	if (!pair) {
@@ -214,9 +222,9 @@ void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payl
 			ret[i] = decode_one(c[i], &p[i], raw[i]);
 		return;
 	}
-	kvi_exponent_decode2(c, (const struct kvi_coder_job *const[2]){ &d[0].job, &d[1].job },
-	                     (struct kvi_in *const[2]){ &d[0].in, &d[1].in },
-	                     (uint8_t *const[2]){ d[0].packed, d[1].packed }, ret);
+	kvi_codec_get(p[0].codec)
+		->decode2(c, (const struct kvi_coder_job *const[2]){ &d[0].job, &d[1].job },
+	                  (struct kvi_in *const[2]){ &d[0].in, &d[1].in }, ret);
 	for (int i = 0; i < 2; i++)
 		if (!ret[i])
 			ret[i] = coded_end(c[i], &d[i], raw[i]);

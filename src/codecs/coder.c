@@ -89,7 +89,7 @@ void kvi_coder_close(struct kvi_coder *c)
 	kvi_free(c->alloc, c);
 }
 
-/* The turns of the last chunk serve as long as positions do not change. */
+/* Rotations of the last chunk serve as long as positions do not change. */
 const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc_rope *rope,
                                                 const int32_t *positions, size_t n)
 {
@@ -119,4 +119,10 @@ void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
 	c->scratch[which].p = kvi_malloc(c->alloc, bytes);
 	c->scratch[which].bytes = c->scratch[which].p ? bytes : 0;
 	return c->scratch[which].p;
+}
+
+uint8_t *kvi_scratch_end(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
+{
+	uint8_t *p = kvi_scratch(c, which, bytes + 1);
+	return p ? p + ((bytes + 1) & ~(size_t)1) : NULL;
 }

@@ -6,9 +6,9 @@
 
 enum { F32_LOW_BITS = 16 };
 
-size_t kvi_coded_planes_capacity(unsigned dtype, size_t n)
+unsigned kvi_coded_plane_bits(unsigned dtype)
 {
-	return dtype == KVARC_F32 ? kvi_planes_capacity(n, F32_LOW_BITS) : 0;
+	return dtype == KVARC_F32 ? F32_LOW_BITS : 0;
 }
 
 const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype, const uint8_t *packed,

@@ -26,33 +26,18 @@ static size_t block_rows(const struct kvi_lanes *l, size_t t)
 	return l->rows - t < KVI_LANES ? l->rows - t : KVI_LANES;
 }
 
-void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to)
-{
-	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose8(to + t * l->channels, from + t * l->channels,
-		                       block_rows(l, t), l->channels);
-}
-
-void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to)
-{
-	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose8(to + t * l->channels, from + t * l->channels, l->channels,
-		                       block_rows(l, t));
-}
-
-void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to)
-{
-	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose16(to + t * l->channels, from + t * l->channels,
-		                        block_rows(l, t), l->channels);
-}
-
-void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to)
-{
-	for (size_t t = 0; t < l->rows; t += KVI_LANES)
-		l->kernels->transpose16(to + t * l->channels, from + t * l->channels, l->channels,
-		                        block_rows(l, t));
-}
+/* Blocks of KVI_LANES tokens, each transposed. */
+#define MOVE(name, type, kernel, in_rows, in_columns)                                             \
+	void name(const struct kvi_lanes *l, const type *from, type *to)                          \
+	{                                                                                         \
+		for (size_t t = 0; t < l->rows; t += KVI_LANES)                                   \
+			l->kernels->kernel(to + t * l->channels, from + t * l->channels, in_rows, \
+			                   in_columns);                                           \
+	}
+MOVE(kvi_lanes_to8, uint8_t, transpose8, block_rows(l, t), l->channels)
+MOVE(kvi_lanes_from8, uint8_t, transpose8, l->channels, block_rows(l, t))
+MOVE(kvi_lanes_to16, uint16_t, transpose16, block_rows(l, t), l->channels)
+MOVE(kvi_lanes_from16, uint16_t, transpose16, l->channels, block_rows(l, t))
 
 void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to)
 {
@@ -95,48 +80,31 @@ size_t kvi_ring_capacity(const struct kvi_lanes *l)
 	return ring_steps(l, s.full_steps) * KVI_LANES + KVI_LANES;
 }
 
-/* Fills n entries with the channels, over and over, starting at `channel`. */
-#define REPEAT(name, type)                                                             \
-	static void name(type *to, size_t n, const type *per_channel, size_t channels, \
-	                 size_t channel)                                               \
-	{                                                                              \
-		while (n) {                                                            \
-			size_t some = channels - channel;                              \
-			if (some > n)                                                  \
-				some = n;                                              \
-			memcpy(to, per_channel + channel, some * sizeof *to);          \
-			to += some;                                                    \
-			n -= some;                                                     \
-			channel = 0;                                                   \
-		}                                                                      \
-	}
-REPEAT(repeat8, uint8_t)
-REPEAT(repeat32, uint32_t)
-
-struct kvi_ring8 kvi_ring8_make(const struct kvi_lanes *l, const uint8_t *per_channel,
-                                uint8_t *buffer)
+/* Fills n entries with those of the channels, again and again, starting at `channel`. */
+static void repeat(uint8_t *to, size_t n, const uint8_t *per_channel, size_t size, size_t channels,
+                   size_t channel)
 {
-	struct kvi_steps s = kvi_lane_steps(l);
-	if (l->order != KVI_LANES_CHANNELS)
-		return (struct kvi_ring8){ per_channel, per_channel, l->channels };
-	size_t steps = ring_steps(l, s.full_steps);
-	uint8_t *tail = buffer + steps * KVI_LANES;
-	repeat8(buffer, steps * KVI_LANES, per_channel, l->channels, 0);
-	repeat8(tail, s.tail_lanes, per_channel, l->channels,
-	        s.full_steps * KVI_LANES % l->channels);
-	return (struct kvi_ring8){ buffer, tail, steps };
+	while (n) {
+		size_t some = channels - channel;
+		if (some > n)
+			some = n;
+		memcpy(to, per_channel + channel * size, some * size);
+		to += some * size;
+		n -= some;
+		channel = 0;
+	}
 }
 
-struct kvi_ring32 kvi_ring32_make(const struct kvi_lanes *l, const uint32_t *per_channel,
-                                  uint32_t *buffer)
+struct kvi_ring kvi_ring_make(const struct kvi_lanes *l, size_t size, const void *per_channel,
+                              void *buffer)
 {
 	struct kvi_steps s = kvi_lane_steps(l);
 	if (l->order != KVI_LANES_CHANNELS)
-		return (struct kvi_ring32){ per_channel, per_channel, l->channels };
+		return (struct kvi_ring){ per_channel, per_channel, l->channels };
 	size_t steps = ring_steps(l, s.full_steps);
-	uint32_t *tail = buffer + steps * KVI_LANES;
-	repeat32(buffer, steps * KVI_LANES, per_channel, l->channels, 0);
-	repeat32(tail, s.tail_lanes, per_channel, l->channels,
-	         s.full_steps * KVI_LANES % l->channels);
-	return (struct kvi_ring32){ buffer, tail, steps };
+	uint8_t *full = buffer, *tail = full + steps * KVI_LANES * size;
+	repeat(full, steps * KVI_LANES, per_channel, size, l->channels, 0);
+	repeat(tail, s.tail_lanes, per_channel, size, l->channels,
+	       s.full_steps * KVI_LANES % l->channels);
+	return (struct kvi_ring){ full, tail, steps };
 }

@@ -22,39 +22,27 @@ struct kvi_lanes {
 /* The steps of a stream of these elements. */
 struct kvi_steps kvi_lane_steps(const struct kvi_lanes *l);
 
-/* Between token-major order and order 1. (Order 0 is token-major.) */
+/* Between token-major order, which is the order of KVI_LANES_CHANNELS, and that of
+ * KVI_LANES_TOKENS; elements of 1, 2 or 4 bytes. */
 void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
-/* Back from order 1 to token-major order. */
-void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
-/* To order 1, elements of two bytes. */
 void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
-/* From order 1, elements of two bytes. */
-void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
-/* To order 1, elements of four bytes. */
 void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to);
+/* The inverse of kvi_lanes_to8 and kvi_lanes_to16. */
+void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
+void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
 
-/*
- * What is known of a channel (one or four bytes), laid out for the kernels'
- * jobs. In order 1 all lanes of a step share an entry and per_channel itself
- * serves; in order 0 a ring is made in `room` (kvi_ring_capacity elements).
- */
+/* Entries of a ring's buffer. */
 size_t kvi_ring_capacity(const struct kvi_lanes *l);
-/* Values of one byte by channel; steps: the period of the full part, in steps. */
-struct kvi_ring8 {
-	const uint8_t *full, *tail;
-	size_t steps;
+/* One entry per channel, laid out for the kernels' jobs. */
+struct kvi_ring {
+	const void *full, *tail; /* entries of the full steps and of the last one */
+	size_t steps;            /* period of the full part */
 };
-/* Values of four bytes by channel. */
-struct kvi_ring32 {
-	const uint32_t *full, *tail;
-	size_t steps;
-};
-/* Lays out one value for each channel; buffer: kvi_ring_capacity entries, used where they are
- * needed. */
-struct kvi_ring8 kvi_ring8_make(const struct kvi_lanes *l, const uint8_t *per_channel,
-                                uint8_t *buffer);
-/* The same for values of four bytes. */
-struct kvi_ring32 kvi_ring32_make(const struct kvi_lanes *l, const uint32_t *per_channel,
-                                  uint32_t *buffer);
+/*
+ * Lays out entries of `size` bytes. With KVI_LANES_TOKENS all lanes of a step share an entry and
+ * per_channel itself serves; else the ring is made in buffer, kvi_ring_capacity entries.
+ */
+struct kvi_ring kvi_ring_make(const struct kvi_lanes *l, size_t size, const void *per_channel,
+                              void *buffer);
 
 #endif

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
-	src/codecs/bytes/bytes_codec.c src/codecs/bytes/bytes_codec.h \
-	src/codecs/bytes/bytes_fit.c \
+	src/codecs/bytes/bytes_codec.c \
 	src/codecs/chunk_encode.c \
 	src/codecs/chunk_sample.c \
 	src/codecs/codec.c src/codecs/codec.h \
@@ -17,6 +16,7 @@ libkvi_la_SOURCES += \
 	src/codecs/grid/grid_sets.h \
 	src/codecs/had/had.c src/codecs/had/had.h \
 	src/codecs/had/had_fit.c \
+	src/codecs/had/tile_codec.c \
 	src/codecs/had/tiles.c \
 	src/codecs/had/transform.c src/codecs/had/transform.h \
 	src/codecs/had/transform_body.h \
@@ -39,6 +39,7 @@ libkvi_la_SOURCES += \
 	src/codecs/planes.c src/codecs/planes.h \
 	src/codecs/predicted/predicted.c \
 	src/codecs/stream.c \
+	src/codecs/symbols.c src/codecs/symbols.h \
 	src/codecs/tables_fit.c src/codecs/tables_fit.h \
 	src/codecs/tsc/tsc.c \
 	src/codecs/vq/search.c \

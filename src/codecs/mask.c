@@ -180,6 +180,23 @@ void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *pack
 	}
 }
 
+void kvi_mask_channels(const struct kvi_mask *m, size_t size, const void *all, void *rest)
+{
+	uint8_t *to = rest;
+	for (size_t r = 0; r < m->n_runs; r++) {
+		memcpy(to, (const uint8_t *)all + m->runs[r].first * size, m->runs[r].count * size);
+		to += m->runs[r].count * size;
+	}
+}
+
+void kvi_mask_spread(const struct kvi_mask *m, const uint8_t *rest, uint8_t *all)
+{
+	for (size_t r = 0; r < m->n_runs; r++) {
+		memcpy(all + m->runs[r].first, rest, m->runs[r].count);
+		rest += m->runs[r].count;
+	}
+}
+
 /* The constant channels of one row. */
 static void fill_channels(const struct kvi_mask *m, uint8_t *row)
 {

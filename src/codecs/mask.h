@@ -43,7 +43,7 @@ static inline bool kvi_bit(const uint8_t *bits, size_t i)
 	return bits && (bits[i / 8] >> (i % 8) & 1);
 }
 
-/* Room for runs: (C + 1) / 2 of them at most. */
+/* Most runs that a mask can have. */
 size_t kvi_mask_runs_max(size_t C);
 /* Bytes that a written mask section can have at most. */
 size_t kvi_mask_bytes_max(size_t T, size_t C, unsigned size);
@@ -55,9 +55,14 @@ bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in);
  * (kvi_mask_bytes_max); returns its length. T, C, size, runs as above. */
 size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to);
 
-/* The remaining elements, packed; and back, with the constants filled in. */
+/* Copies the remaining elements of raw, T x C, to packed, rows x channels. */
 void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed);
-/* Copies packed elements back to where kvi_mask_gather took them from. */
+/* The inverse of kvi_mask_gather, with the constant rows and channels filled in. */
 void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, uint8_t *raw);
+
+/* Of C entries of `size` bytes those of the remaining channels. */
+void kvi_mask_channels(const struct kvi_mask *m, size_t size, const void *all, void *rest);
+/* The inverse of kvi_mask_channels for bytes; entries of constant channels stay as they are. */
+void kvi_mask_spread(const struct kvi_mask *m, const uint8_t *rest, uint8_t *all);
 
 #endif

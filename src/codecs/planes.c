@@ -3,16 +3,16 @@
 #include "planes.h"
 
 enum { STORED = 0, ZSTD = 1, CONSTANT = 2 };
-/* A plane whose sample has less than this many bits a byte, in 1/256, is given
- * to zstd. */
+/* A plane whose sample has fewer bits per byte than this, in 1/256, is packed
+ * by Zstandard. */
 enum { WORTH_ZSTD = 7 * 256 + 128 };
 
 size_t kvi_planes_capacity(size_t n, unsigned r)
 {
-	size_t room = 0;
+	size_t bytes = 0;
 	for (; r; r -= kvi_plane_next(r))
-		room += 1 + kvi_plane_bytes(n, kvi_plane_next(r)) + 8;
-	return room;
+		bytes += 1 + kvi_plane_bytes(n, kvi_plane_next(r)) + 8;
+	return bytes;
 }
 
 static bool is_constant(const uint8_t *plane, size_t bytes)
@@ -52,12 +52,12 @@ static bool padding_is_zero(const uint8_t *plane, size_t n, unsigned bits)
 }
 
 kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsigned bits,
-                         uint8_t *room, const uint8_t **plane)
+                         uint8_t *buffer, const uint8_t **plane)
 {
 	size_t bytes = kvi_plane_bytes(n, bits);
 	unsigned method = kvi_get8(in);
 	kvarc_ret ret;
-	*plane = room;
+	*plane = buffer;
 	if (method == STORED) {
 		*plane = kvi_get_bytes(in, bytes);
 	} else if (method == ZSTD) {
@@ -65,11 +65,11 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 		const uint8_t *frame = kvi_get_bytes(in, packed);
 		if (!frame)
 			return KVARC_DATA;
-		ret = kvi_zstd_read(c, frame, packed, room, bytes);
+		ret = kvi_zstd_read(c, frame, packed, buffer, bytes);
 		if (ret)
 			return ret;
 	} else if (method == CONSTANT) {
-		memset(room, kvi_get8(in), bytes);
+		memset(buffer, kvi_get8(in), bytes);
 	} else {
 		return KVARC_OPTIONS;
 	}
@@ -78,8 +78,43 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 	return KVARC_OK;
 }
 
+kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,
+                         struct kvi_out *out)
+{
+	uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
+	if (!packed)
+		return kvi_alloc_error(c->alloc);
+	size_t n = kvi_zstd_write(c, from, bytes, packed, bytes, KVI_ZSTD_LEVEL);
+	kvi_put8(out, n ? ZSTD : STORED);
+	if (n)
+		kvi_put_varint(out, n);
+	kvi_put_bytes(out, n ? packed : from, n ? n : bytes);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_packed_get(struct kvi_coder *c, struct kvi_in *in, size_t bytes, const uint8_t **to)
+{
+	unsigned method = kvi_get8(in);
+	size_t packed = bytes;
+	if (method > ZSTD)
+		return KVARC_OPTIONS;
+	if (method == ZSTD)
+		packed = (size_t)kvi_get_varint(in, SIZE_MAX / 2);
+	*to = packed ? kvi_get_bytes(in, packed) : NULL;
+	if (!*to)
+		return KVARC_DATA;
+	if (method == STORED)
+		return KVARC_OK;
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, bytes);
+	if (!buffer)
+		return kvi_alloc_error(c->alloc);
+	const uint8_t *frame = *to;
+	*to = buffer;
+	return kvi_zstd_read(c, frame, packed, buffer, bytes);
+}
+
 /* The values of one byte of a plane, one byte each and low ones first, in a
- * word; and back. */
+ * word. */
 static inline uint64_t spread(uint8_t plane, unsigned bits)
 {
 	uint32_t b = plane;
@@ -91,6 +126,7 @@ static inline uint64_t spread(uint8_t plane, unsigned bits)
 	                                                      << 32;
 }
 
+/* The inverse of spread. */
 static inline uint8_t gather(uint64_t v, unsigned bits)
 {
 	if (bits == 4)

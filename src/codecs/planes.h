@@ -10,7 +10,7 @@
 #include "codecs/coder.h"
 #include "util/bytes.h"
 
-/* Bits of the next plane when r bits are left: 8 while there are eight, then
+/* Bits of the next plane when r bits remain: 8 while there are eight, then
  * 4, 2, 1. */
 static inline unsigned kvi_plane_next(unsigned r)
 {
@@ -31,12 +31,20 @@ uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes
 
 /*
  * Reads one plane of n elements; *plane points into the input where it is
- * stored as it is, else to room (kvi_plane_bytes).
+ * stored as it is, else to buffer, which has kvi_plane_bytes.
  */
 kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsigned bits,
                          uint8_t *buffer, const uint8_t **plane);
 
-/* One byte an element, below 2^bits, to a plane of 4, 2 or 1 bits and back. */
+/* Writes bytes as one Zstandard frame with its size, where that is smaller, else as they are. Uses
+ * KVI_SCRATCH_PLANE_OUT. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,
+                         struct kvi_out *out);
+/* Reads them; *to: in the input or in KVI_SCRATCH_PLANE. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS. */
+kvarc_ret kvi_packed_get(struct kvi_coder *c, struct kvi_in *in, size_t bytes, const uint8_t **to);
+
+/* One byte per element, below 2^bits, to a plane of 4, 2 or 1 bits. */
 void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane);
 /* The inverse of kvi_plane_pack. */
 void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values);

@@ -10,7 +10,6 @@ static bool little_endian(void)
 	return first == 1;
 }
 
-/* Whether the packed bytes can be used as u16 where they are. */
 bool kvi_elements16_lie(const uint8_t *packed)
 {
 	return little_endian() && (uintptr_t)packed % sizeof(uint16_t) == 0;
@@ -39,24 +38,6 @@ void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n)
 		return;
 	for (size_t i = 0; i < n; i++)
 		kvi_store16(packed + 2 * i, elements[i]);
-}
-
-void kvi_job_channels8(const struct kvi_coder_job *job, const uint8_t *all, uint8_t *rest)
-{
-	const struct kvi_mask *m = &job->mask;
-	for (size_t r = 0; r < m->n_runs; r++) {
-		memcpy(rest, all + m->runs[r].first, m->runs[r].count);
-		rest += m->runs[r].count;
-	}
-}
-
-void kvi_job_channels32(const struct kvi_coder_job *job, const uint32_t *all, uint32_t *rest)
-{
-	const struct kvi_mask *m = &job->mask;
-	for (size_t r = 0; r < m->n_runs; r++) {
-		memcpy(rest, all + m->runs[r].first, m->runs[r].count * sizeof *rest);
-		rest += m->runs[r].count;
-	}
 }
 
 void kvi_stream_put(struct kvi_payload *out, size_t n_words, const uint32_t state[KVI_LANES])

@@ -1,112 +1,87 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bytes_codec.c - codec 6: whole bytes with tables per channel class (spec bytes) */
-#include "bytes_codec.h"
+/* bytes_codec.c - the bytes codec: whole bytes with tables per channel class (spec bytes) */
+#include "codecs/symbols.h"
+#include "codecs/tables_fit.h"
 
-enum { ENC_STRIDE = 512, ESCAPE = 256 };
-
-static size_t planes_capacity(unsigned dtype, size_t n)
-{
-	(void)dtype;
-	(void)n;
-	return 0;
-}
+enum { VALUES = 256, TABLES = 8 };
 
 static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
                        struct kvi_in *in, struct kvi_params **out)
 {
-	return kvi_params_get_tables(alloc, KVI_CODEC_BYTES, shape, in, KVI_BYTE_SYMBOLS, out);
+	return kvi_table_params_parse(alloc, KVI_CODEC_BYTES, shape, in, KVI_BYTE_SYMBOLS, out);
 }
 
-static void serialise(const struct kvi_params *p, struct kvi_out *out)
-{
-	kvi_params_put_tables(p, KVI_BYTE_SYMBOLS, out);
-}
-
-static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
-                     struct kvi_sym_job *s)
+/* Tables of bytes from the elements of the job. */
+static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_params **out)
 {
 	size_t C = job->lanes.channels;
-	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C);
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(&job->lanes));
-	if (!channels || !buffer)
-		return false;
-	kvi_job_channels8(job, job->params->table, channels);
-	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, buffer);
-	*s = (struct kvi_sym_job){
-		.steps = kvi_lane_steps(&job->lanes),
-		.tables = kvi_params_tables(c, job->params, KVI_BYTE_SYMBOLS, ENC_STRIDE, decoding),
-		.tab = tab.full,
-		.tab_tail = tab.tail,
-		.tab_steps = tab.steps,
-		.escape = ESCAPE,
-		.per_step = job->lanes.order == KVI_LANES_TOKENS,
+	const uint8_t *packed = job->packed;
+	/* A table costs some 250 bytes: few of them for few elements. */
+	unsigned tables = (unsigned)(job->lanes.rows * C / 8192);
+	tables = tables < 1 ? 1 : tables > TABLES ? TABLES : tables;
+	size_t work = kvi_tables_fit_work(C, tables, VALUES);
+	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_FIT, work + C * VALUES * 2 + C);
+	struct kvi_table_params *p = NULL;
+	if (buffer)
+		p = kvi_table_params_new(c->alloc, KVI_CODEC_BYTES, job->chunk, tables,
+		                         KVI_BYTE_SYMBOLS);
+	if (!p)
+		return kvi_alloc_error(c->alloc);
+	*out = &p->common;
+	uint16_t *counts = (uint16_t *)(void *)((uint8_t *)buffer + work);
+	uint8_t *table = (uint8_t *)(counts + C * VALUES);
+	memset(counts, 0, C * VALUES * sizeof *counts);
+	for (size_t t = 0; t < job->lanes.rows; t++)
+		for (size_t i = 0; i < C; i++)
+			counts[i * VALUES + *packed++]++;
+	struct kvi_tables_fit f = {
+		.cost = c->tables->cost,
+		.channels = C,
+		.symbols = VALUES,
+		.stride = VALUES,
+		.n_tables = tables,
+		.counts = counts,
+		.freq = p->freqs.freq,
+		.table = table,
+		.work = buffer,
 	};
-	return s->tables != NULL;
+	kvi_tables_fit(&f);
+	kvi_mask_spread(&job->mask, table, p->table);
+	return KVARC_OK;
 }
 
-/* Symbols and escapes of n bytes: a byte that its table lacks escapes. */
-static void to_symbols(const struct kvi_coder_job *job, const uint8_t *table, uint16_t *sym)
+/* Tables of the remaining channels, in scratch memory; NULL: no memory. */
+static const uint8_t *tables_of(struct kvi_coder *c, const struct kvi_coder_job *job)
 {
-	const uint8_t *packed = job->packed;
-	const uint16_t *freq = job->params->freq;
-	for (size_t t = 0; t < job->lanes.rows; t++)
-		for (size_t c = 0; c < job->lanes.channels; c++) {
-			unsigned b = *packed++;
-			bool coded = freq[table[c] * KVI_BYTE_SYMBOLS + b];
-			*sym++ = (uint16_t)(coded ? b : ESCAPE);
-		}
+	uint8_t *table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, job->lanes.channels);
+	if (table)
+		kvi_mask_channels(&job->mask, 1, kvi_table_params_of(job->params)->table, table);
+	return table;
 }
 
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
-	size_t n = kvi_mask_elements(&job->mask);
-	struct kvi_sym_job s;
-	uint32_t state[KVI_LANES];
-	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
-	if (!sym || !make_job(c, job, false, &s))
-		return kvi_alloc_error(c->alloc);
-	const uint8_t *table = c->scratch[KVI_SCRATCH_CHANNELS].p;
-	to_symbols(job, table, sym);
-	const uint8_t *esc = job->packed;
-	if (job->lanes.order == KVI_LANES_TOKENS) {
-		uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_OTHER, 3 * n);
-		if (!lane)
-			return kvi_alloc_error(c->alloc);
-		uint8_t *lane_esc = (uint8_t *)(lane + n);
-		kvi_lanes_to16(&job->lanes, sym, lane);
-		kvi_lanes_to8(&job->lanes, job->packed, lane_esc);
-		sym = lane;
-		esc = lane_esc;
-	}
-	size_t words = c->kernels->sym_encode(&s, sym, esc, (uint16_t *)(void *)out->words, state);
-	out->end = out->words;
-	kvi_stream_put(out, words, state);
-	return KVARC_OK;
+	const struct kvi_freqs *f = &kvi_table_params_of(job->params)->freqs;
+	const uint8_t *table = tables_of(c, job);
+	return table ? kvi_byte_stream_put(c, &job->lanes, f, table, job->packed, out)
+	             : kvi_alloc_error(c->alloc);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
-                        uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	size_t n = kvi_mask_elements(&job->mask);
-	struct kvi_sym_job job_sym;
-	struct kvi_stream s;
-	if (!kvi_stream_get(in, &s))
-		return KVARC_DATA;
-	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
-	uint8_t *esc = kvi_scratch(c, KVI_SCRATCH_OTHER, 2 * n);
-	if (!sym || !esc || !make_job(c, job, true, &job_sym))
-		return kvi_alloc_error(c->alloc);
-	if (!c->kernels->sym_decode(&job_sym, &s, sym, esc))
-		return KVARC_DATA;
-	bool tokens = job->lanes.order == KVI_LANES_TOKENS;
-	uint8_t *to = tokens ? esc + n : packed;
-	for (size_t i = 0; i < n; i++)
-		to[i] = (uint8_t)(sym[i] == ESCAPE ? esc[i] : sym[i]);
-	if (tokens)
-		kvi_lanes_from8(&job->lanes, to, packed);
-	return KVARC_OK;
+	const struct kvi_freqs *f = &kvi_table_params_of(job->params)->freqs;
+	const uint8_t *table = tables_of(c, job);
+	return table ? kvi_byte_stream_get(c, &job->lanes, f, table, in, job->decoded)
+	             : kvi_alloc_error(c->alloc);
 }
 
-const struct kvi_codec kvi_codec_bytes = { "bytes",       planes_capacity, parse, serialise,
-	                                   kvi_bytes_fit, encode,          decode };
+const struct kvi_codec kvi_codec_bytes = {
+	.takes = KVI_TAKES_OTHERS,
+	.parse = parse,
+	.serialise = kvi_table_params_serialise,
+	.fit = fit,
+	.words_each = KVI_BYTE_WORDS,
+	.encode = encode,
+	.decode = decode,
+};

@@ -1,52 +1,54 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* exponent.c - codec 4: coded exponents, everything else as it is (spec exponent) */
+/* exponent.c - the exponent codec: coded exponents, all other bits stored (spec exponent) */
 #include "exponent.h"
 
 #include "codecs/planes.h"
+#include "codecs/symbols.h"
 
-static size_t planes_capacity(unsigned dtype, size_t n)
+static unsigned plane_bits(unsigned dtype)
 {
-	return kvi_planes_capacity(n, kvi_float_format(dtype)->mant_bits + 1);
+	return kvi_float_format(dtype)->mant_bits + 1;
 }
 
 static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
                        struct kvi_in *in, struct kvi_params **out)
 {
 	size_t C = kvi_chunk_channels(shape);
-	kvarc_ret ret = kvi_params_get_tables(alloc, KVI_CODEC_EXPONENT, shape, in, KVI_EXP_SYMBOLS,
-	                                      out);
+	kvarc_ret ret = kvi_table_params_parse(alloc, KVI_CODEC_EXPONENT, shape, in,
+	                                       KVI_EXP_SYMBOLS, out);
 	if (ret)
 		return ret;
 	const uint8_t *top = kvi_get_bytes(in, C);
 	if (top)
-		memcpy((*out)->top, top, C);
+		memcpy(kvi_table_params_of(*out)->top, top, C);
 	return KVARC_OK;
 }
 
 static void serialise(const struct kvi_params *p, struct kvi_out *out)
 {
-	kvi_params_put_tables(p, KVI_EXP_SYMBOLS, out);
-	kvi_put_bytes(out, p->top, kvi_params_channels(p));
+	kvi_table_params_serialise(p, out);
+	kvi_put_bytes(out, kvi_table_params_of(p)->top, kvi_params_channels(p));
 }
 
 /* Table and top of each remaining channel, laid out for the kernels. */
 static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
                      struct kvi_exp_job *e)
 {
+	const struct kvi_table_params *p = kvi_table_params_of(job->params);
 	size_t C = job->lanes.channels, ring = kvi_ring_capacity(&job->lanes);
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
 	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring);
 	if (!channels || !buffer)
 		return false;
-	kvi_job_channels8(job, job->params->table, channels);
-	kvi_job_channels8(job, job->params->top, channels + C);
+	kvi_mask_channels(&job->mask, 1, p->table, channels);
+	kvi_mask_channels(&job->mask, 1, p->top, channels + C);
 	bool per_step = job->lanes.order == KVI_LANES_TOKENS;
-	bool lut = decoding && (per_step || job->params->n_tables > c->kernels->exp_searched);
-	struct kvi_ring8 tab = kvi_ring8_make(&job->lanes, channels, buffer);
-	struct kvi_ring8 top = kvi_ring8_make(&job->lanes, channels + C, buffer + ring);
+	bool lut = decoding && (per_step || p->freqs.n > c->kernels->exp_searched);
+	struct kvi_ring tab = kvi_ring_make(&job->lanes, 1, channels, buffer);
+	struct kvi_ring top = kvi_ring_make(&job->lanes, 1, channels + C, buffer + ring);
 	*e = (struct kvi_exp_job){
 		.steps = kvi_lane_steps(&job->lanes),
-		.tables = kvi_params_tables(c, job->params, KVI_EXP_SYMBOLS, KVI_EXP_SYMBOLS, lut),
+		.tables = kvi_freqs_tables(c, &p->freqs, KVI_EXP_SYMBOLS, lut),
 		.tab = tab.full,
 		.tab_tail = tab.tail,
 		.tab_steps = tab.steps,
@@ -78,7 +80,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return KVARC_OK;
 }
 
-/* What a decoder has before and after its kernel. */
+/* State of a decoder around its kernel. */
 struct decoding {
 	struct kvi_exp_job e;
 	struct kvi_stream s;
@@ -90,7 +92,7 @@ struct decoding {
 static bool takes_rest(const struct kvi_coder *c, const struct kvi_coder_job *job)
 {
 	return job->chunk->dtype == KVARC_BF16 && job->lanes.order == KVI_LANES_CHANNELS &&
-	       job->params->n_tables <= c->kernels->exp_searched;
+	       kvi_table_params_of(job->params)->freqs.n <= c->kernels->exp_searched;
 }
 
 static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in, struct decoding *d)
@@ -100,7 +102,7 @@ static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in, str
 }
 
 static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *job,
-                              struct kvi_in *in, uint8_t *packed, struct decoding *d)
+                              struct kvi_in *in, struct decoding *d)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	kvarc_ret ret = KVARC_OK;
@@ -115,7 +117,7 @@ static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *j
 		return ret;
 	if (takes_rest(c, job)) {
 		d->e.rest = d->rest;
-		d->out = kvi_elements16_buffer(c, packed, n);
+		d->out = kvi_elements16_buffer(c, job->decoded, n);
 	} else {
 		d->out = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
 	}
@@ -123,43 +125,42 @@ static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *j
 }
 
 static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
-                            const struct decoding *d, uint8_t *packed)
+                            const struct decoding *d)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	uint8_t *fields = d->out;
 	if (d->e.rest) {
-		kvi_elements16_done(d->out, packed, n);
+		kvi_elements16_done(d->out, job->decoded, n);
 		return KVARC_OK;
 	}
 	if (job->lanes.order == KVI_LANES_TOKENS) {
 		kvi_lanes_from8(&job->lanes, fields, fields + n);
 		fields += n;
 	}
-	return d->rest ? kvi_exponent_merge_bf16(c, fields, d->rest, n, packed)
-	               : kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, packed);
+	return d->rest ? kvi_exponent_merge_bf16(c, fields, d->rest, n, job->decoded)
+	               : kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, job->decoded);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
-                        uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct decoding d;
-	kvarc_ret ret = decode_begin(c, job, in, packed, &d);
+	kvarc_ret ret = decode_begin(c, job, in, &d);
 	if (ret)
 		return ret;
 	if (!c->kernels->exp_decode(&d.e, &d.s, d.out))
 		return KVARC_DATA;
-	return decode_end(c, job, in, &d, packed);
+	return decode_end(c, job, in, &d);
 }
 
-void kvi_exponent_decode2(struct kvi_coder *const c[2], const struct kvi_coder_job *const job[2],
-                          struct kvi_in *const in[2], uint8_t *const packed[2], kvarc_ret ret[2])
+static void decode2(struct kvi_coder *const c[2], const struct kvi_coder_job *const job[2],
+                    struct kvi_in *const in[2], kvarc_ret ret[2])
 {
 	struct decoding d[2];
 	const struct kvi_exp_job *const e[2] = { &d[0].e, &d[1].e };
 	const struct kvi_stream *const s[2] = { &d[0].s, &d[1].s };
 	bool good[2] = { false, false };
 	for (int i = 0; i < 2; i++)
-		ret[i] = decode_begin(c[i], job[i], in[i], packed[i], &d[i]);
+		ret[i] = decode_begin(c[i], job[i], in[i], &d[i]);
 	if (!ret[0] && !ret[1])
 		c[0]->kernels->exp_decode2(e, s, (void *const[2]){ d[0].out, d[1].out }, good);
 	else
@@ -167,9 +168,17 @@ void kvi_exponent_decode2(struct kvi_coder *const c[2], const struct kvi_coder_j
 			good[i] = !ret[i] && c[i]->kernels->exp_decode(e[i], s[i], d[i].out);
 	for (int i = 0; i < 2; i++)
 		if (!ret[i])
-			ret[i] = good[i] ? decode_end(c[i], job[i], in[i], &d[i], packed[i])
-			                 : KVARC_DATA;
+			ret[i] = good[i] ? decode_end(c[i], job[i], in[i], &d[i]) : KVARC_DATA;
 }
 
-const struct kvi_codec kvi_codec_exponent = { "exponent",       planes_capacity, parse, serialise,
-	                                      kvi_exponent_fit, encode,          decode };
+const struct kvi_codec kvi_codec_exponent = {
+	.takes = KVI_TAKES_FLOATS,
+	.parse = parse,
+	.serialise = serialise,
+	.fit = kvi_exponent_fit,
+	.words_each = 2,
+	.plane_bits = plane_bits,
+	.encode = encode,
+	.decode = decode,
+	.decode2 = decode2,
+};

@@ -2,6 +2,7 @@
 /* exponent_fit.c - tables of exponents for a tensor, from one of its chunks */
 #include "exponent.h"
 
+#include "codecs/symbols.h"
 #include "codecs/tables_fit.h"
 
 /* HEADROOM: larger values may come in later chunks. */
@@ -44,7 +45,7 @@ static void find_tops(const uint8_t *fields, size_t rows, size_t channels, uint8
 
 /*
  * counts[channel][distance from top], of every other token of long chunks. What
- * escapes counts at DISTANCES, which no table looks at: cheaper than a branch.
+ * escapes counts at DISTANCES, which no table reads: cheaper than a branch.
  */
 static void count(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
                   uint16_t *counts)
@@ -68,19 +69,6 @@ static void count(const uint8_t *fields, size_t rows, size_t channels, const uin
 	}
 }
 
-/* Fills the parameters of the channels that remain, then spreads them. */
-static void spread(const struct kvi_coder_job *job, const uint8_t *table, const uint8_t *top,
-                   struct kvi_params *p)
-{
-	for (size_t r = 0; r < job->mask.n_runs; r++) {
-		const struct kvi_mask_run *run = &job->mask.runs[r];
-		memcpy(p->table + run->first, table, run->count);
-		memcpy(p->top + run->first, top, run->count);
-		table += run->count;
-		top += run->count;
-	}
-}
-
 kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
                            struct kvi_params **out)
 {
@@ -91,15 +79,13 @@ kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
 	size_t counts = C * STRIDE * sizeof(uint16_t);
 	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
 	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_FIT, work + counts + 2 * C);
-	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_EXPONENT, job->chunk, TABLES,
-	                                      KVI_EXP_SYMBOLS);
-	*out = p;
-	if (!fields || !buffer || !p ||
-	    !kvi_exponent_fields(c, job->chunk->dtype, job->packed, n, fields)) {
-		kvi_params_free(p);
-		*out = NULL;
+	struct kvi_table_params *p = NULL;
+	if (fields && buffer && kvi_exponent_fields(c, job->chunk->dtype, job->packed, n, fields))
+		p = kvi_table_params_new(c->alloc, KVI_CODEC_EXPONENT, job->chunk, TABLES,
+		                         KVI_EXP_SYMBOLS);
+	if (!p)
 		return kvi_alloc_error(c->alloc);
-	}
+	*out = &p->common;
 	uint16_t *by_distance = (uint16_t *)(void *)((uint8_t *)buffer + work);
 	uint8_t *table = (uint8_t *)(by_distance + C * STRIDE);
 	uint8_t *top = table + C;
@@ -115,12 +101,13 @@ kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
 		.stride = STRIDE,
 		.n_tables = TABLES,
 		.counts = by_distance,
-		.freq = p->freq,
+		.freq = p->freqs.freq,
 		.table = table,
 		.all_symbols = true,
 		.work = buffer,
 	};
 	kvi_tables_fit(&f);
-	spread(job, table, top, p);
+	kvi_mask_spread(&job->mask, table, p->table);
+	kvi_mask_spread(&job->mask, top, p->top);
 	return KVARC_OK;
 }

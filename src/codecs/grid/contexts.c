@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* contexts.c - what a decoder knows of an element before it sees it (spec grid 2, 3) */
+/* contexts.c - contexts of elements from parameters and positions (spec grid 2, 3) */
 #include "grid.h"
 
 #include "numeric/rotate.h"
 
-/* Side by side, the same on every machine, as compilers make vectors of it. */
+/* Vectors of a fixed size: the same results on every machine. */
 enum { SIDE = 4 };
 typedef int32_t lanes __attribute__((vector_size(SIDE * sizeof(int32_t))));
 
@@ -41,30 +41,31 @@ static void half_up(uint32_t *ctx, size_t n, int m)
 	memcpy(ctx + i, &rest, (n - i) * sizeof *ctx);
 }
 
-void kvi_grid_fixed_contexts(const struct kvi_params *p, const struct kvi_grid_format *fmt,
+void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
                              uint32_t *ctx)
 {
-	for (size_t c = 0; c < kvi_params_channels(p); c++)
+	for (size_t c = 0; c < kvi_params_channels(&p->common); c++)
 		ctx[c] = kvi_grid_context(kvi_fixed_mean(p->mean[c], p->k[c]), p->k[c], fmt);
 	if (fmt->whole)
-		half_up(ctx, kvi_params_channels(p), fmt->mant_bits);
+		half_up(ctx, kvi_params_channels(&p->common), fmt->mant_bits);
 }
 
-void kvi_grid_params_finish(struct kvi_params *p)
+void kvi_grid_params_finish(struct kvi_grid_params *p)
 {
-	kvi_grid_fixed_contexts(p, &kvi_float_format(p->dtype)->grid, p->ctx);
+	kvi_grid_fixed_contexts(p, &kvi_float_format(p->common.dtype)->grid, p->ctx);
 }
 
 /* One context a channel: the same for every token. */
-static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_grid_job *g)
+static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
+                       const struct kvi_grid_params *p, struct kvi_grid_job *g)
 {
 	size_t n = job->lanes.channels;
 	uint32_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 4 * n);
 	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * kvi_ring_capacity(&job->lanes));
 	if (!channels || !buffer)
 		return kvi_alloc_error(c->alloc);
-	kvi_job_channels32(job, job->params->ctx, channels);
-	struct kvi_ring32 ring = kvi_ring32_make(&job->lanes, channels, buffer);
+	kvi_mask_channels(&job->mask, sizeof *channels, p->ctx, channels);
+	struct kvi_ring ring = kvi_ring_make(&job->lanes, sizeof *channels, channels, buffer);
 	g->ctx = ring.full;
 	g->ctx_tail = ring.tail;
 	g->ctx_steps = ring.steps;
@@ -72,11 +73,11 @@ static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job, str
 	return KVARC_OK;
 }
 
-void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_params *p,
+void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_grid_params *p,
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
                          int32_t position, uint16_t *angle, uint32_t *ctx)
 {
-	size_t n = p->head_channels, rest = n - rope->rotary;
+	size_t n = p->common.head_channels, heads = p->common.heads, rest = n - rope->rotary;
 	const struct kvi_rotation r = {
 		.fmt = fmt,
 		.pairs = rope->rotary / 2,
@@ -86,20 +87,20 @@ void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_par
 		.scales = kvi_rot_scale,
 		.mean = p->mean,
 		.k = p->k,
-		.heads = p->heads,
+		.heads = heads,
 		.head_channels = n,
 	};
 	kvi_rotate_angles(rope, position, angle);
 	kernels->rotated_contexts(ctx, &r);
-	for (size_t h = 0; fmt->whole && h < p->heads; h++)
+	for (size_t h = 0; fmt->whole && h < heads; h++)
 		half_up(ctx + h * n, rope->rotary, fmt->mant_bits);
-	for (size_t h = 0; rest && h < p->heads; h++)
+	for (size_t h = 0; rest && h < heads; h++)
 		memcpy(ctx + h * n + rope->rotary, p->ctx + h * n + rope->rotary,
 		       rest * sizeof *ctx);
 }
 
 static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          struct kvi_grid_job *g)
+                          const struct kvi_grid_params *p, struct kvi_grid_job *g)
 {
 	const struct kvi_mask *m = &job->mask;
 	const struct kvi_chunk *chunk = job->chunk;
@@ -116,10 +117,10 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
 	for (size_t t = 0; t < m->T; t++) {
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		kvi_grid_rotate_row(c->kernels, job->params, g->fmt, chunk->rope,
-		                    chunk->positions[t], angle, m->channel_bits ? row : at);
+		kvi_grid_rotate_row(c->kernels, p, g->fmt, chunk->rope, chunk->positions[t], angle,
+		                    m->channel_bits ? row : at);
 		if (m->channel_bits)
-			kvi_job_channels32(job, row, at);
+			kvi_mask_channels(m, sizeof *row, row, at);
 		at += m->channels;
 	}
 	if (tokens) {
@@ -133,12 +134,13 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
 }
 
 kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const struct kvi_grid_format *fmt, struct kvi_grid_job *g)
+                            const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                            struct kvi_grid_job *g)
 {
 	*g = (struct kvi_grid_job){
 		.steps = kvi_lane_steps(&job->lanes),
 		.fmt = fmt,
 		.tables = &c->tables->grid,
 	};
-	return job->params->rotate ? rotating(c, job, g) : fixed(c, job, g);
+	return p->common.rotates ? rotating(c, job, p, g) : fixed(c, job, p, g);
 }

@@ -1,30 +1,64 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* grid.h - inside codec 5 */
+/* grid.h - what the grid codec shares with the near codec (spec grid) */
 #ifndef KVI_GRID_H
 #define KVI_GRID_H
 
 #include "codecs/coder.h"
 
-/* Contexts of a job's elements, as the kernels want them; fmt: the dtype's, or that of its lattice
- * (near.h). */
-kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const struct kvi_grid_format *fmt, struct kvi_grid_job *g);
+/* Parameters of the codecs grid and near: arrays of C entries. */
+struct kvi_grid_params {
+	struct kvi_params common;
+	int16_t *k;    /* scale class: 4 log2 of the standard deviation */
+	int16_t *mean; /* in units of the class (spec grid 1) */
+	uint8_t *set;  /* table set */
+	uint32_t *ctx; /* contexts without rotation */
+};
 
-/* Contexts of all channels of one token under a rope; angle: room for its
+/* The parameters of the codec grid or near; NULL: they are of another codec. */
+static inline struct kvi_grid_params *kvi_grid_params_of(const struct kvi_params *p)
+{
+	bool yes = p->codec == KVI_CODEC_GRID || p->codec == KVI_CODEC_NEAR;
+	return yes ? (struct kvi_grid_params *)(uintptr_t)p : NULL;
+}
+/* Parameters of zeros; NULL: no memory. */
+struct kvi_grid_params *kvi_grid_params_new(const struct kvi_alloc *alloc, uint8_t codec,
+                                            const struct kvi_chunk *shape);
+/* Reads the parameters of a codec. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_grid_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
+                                const struct kvi_chunk *shape, struct kvi_in *in,
+                                struct kvi_params **out);
+/* Writes what kvi_grid_params_parse reads. */
+void kvi_grid_params_serialise(const struct kvi_params *p, struct kvi_out *out);
+/* Sets ctx from k and mean. */
+void kvi_grid_params_finish(struct kvi_grid_params *p);
+/* Fits the parameters of a codec to the elements of a job. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_grid_params_fit(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
+                              struct kvi_params **out);
+
+/* The kernels' job for the elements of a job with parameters p; fmt: that of the dtype, or of its
+ * lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
+kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
+                            const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                            struct kvi_grid_job *g);
+
+/* Contexts of all channels of one token under a rope; angle: a buffer for the angles of its
  * pairs. */
-void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_params *p,
+void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_grid_params *p,
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
                          int32_t position, uint16_t *angle, uint32_t *ctx);
-
-/* Those without rotation, of all channels. */
-void kvi_grid_fixed_contexts(const struct kvi_params *p, const struct kvi_grid_format *fmt,
+/* Contexts of all channels without rotation. */
+void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
                              uint32_t *ctx);
 
-/* Sets the contexts without rotation from k and mean. */
-void kvi_grid_params_finish(struct kvi_params *p);
-
-/* Fits the parameters of the grid codec to the samples of a job. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
-                       struct kvi_params **out);
+/* Most words that an element takes in a stream. */
+enum { KVI_GRID_WORDS = 3 };
+/* Encodes token-major elements in front of out->words; sets out->begin. Returns OK, MEM,
+ * MEMLIMIT. */
+kvarc_ret kvi_grid_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
+                              const struct kvi_grid_job *g, const uint16_t *elements,
+                              struct kvi_payload *out);
+/* Decodes them. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_grid_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
+                              const struct kvi_grid_job *g, struct kvi_in *in, uint16_t *elements);
 
 #endif

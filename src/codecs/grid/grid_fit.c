@@ -3,7 +3,7 @@
  * grid_fit.c - mean and scale of each channel, from the chunk itself
  *
  * Floating point, but only + - * / and comparisons in a fixed order: every
- * machine fits the same parameters. What a chunk means is decided by integers alone.
+ * machine fits the same parameters. Decoders use integers alone.
  */
 #include "grid.h"
 
@@ -34,7 +34,7 @@ struct fit {
 typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
 typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
 
-/* Turns n pairs (a[i], b[i]) back, BLOCK at a time. */
+/* Removes RoPE from n pairs (a[i], b[i]), BLOCK at a time. */
 static void unrotate_halves(size_t n, const float *cosine, const float *sine, float *a, float *b)
 {
 	for (size_t i = 0; i < n; i += BLOCK) {
@@ -50,7 +50,7 @@ static void unrotate_halves(size_t n, const float *cosine, const float *sine, fl
 	}
 }
 
-/* Turns the pairs of one token back by its position. */
+/* Removes RoPE from the pairs of one token. */
 static void unrotate_row(const struct fit *f, const kvarc_rope *rope, int32_t position,
                          size_t head_channels, float *v)
 {
@@ -205,10 +205,10 @@ static int scale_class(double var, double mean, const struct kvi_grid_format *fm
 
 /* Scale classes of two channels that share a unit for their means, raised
  * until both means fit 16 bits. a == b: one channel. */
-static void set_pair(struct kvi_params *p, const struct fit *f, size_t a, size_t b)
+static void set_pair(struct kvi_grid_params *p, const struct fit *f, size_t a, size_t b)
 {
-	const struct kvi_grid_format *fmt = &kvi_float_format(p->dtype)->grid;
-	size_t first = f->first_head * p->head_channels;
+	const struct kvi_grid_format *fmt = &kvi_float_format(p->common.dtype)->grid;
+	size_t first = f->first_head * p->common.head_channels;
 	int ka = scale_class(f->var[a], f->mean[a], fmt);
 	int kb = scale_class(f->var[b], f->mean[b], fmt);
 	double most = absolute(f->mean[a]);
@@ -231,9 +231,9 @@ static void set_pair(struct kvi_params *p, const struct fit *f, size_t a, size_t
 	}
 }
 
-static void set_params(struct kvi_params *p, const struct fit *f, const kvarc_rope *rope)
+static void set_params(struct kvi_grid_params *p, const struct fit *f, const kvarc_rope *rope)
 {
-	size_t n = p->head_channels, pairs = rope ? rope->rotary / 2 : 0;
+	size_t n = p->common.head_channels, pairs = rope ? rope->rotary / 2 : 0;
 	for (size_t h = 0; h < f->heads; h++) {
 		for (uint32_t i = 0; i < pairs; i++) {
 			uint32_t a, b;
@@ -245,7 +245,7 @@ static void set_params(struct kvi_params *p, const struct fit *f, const kvarc_ro
 	}
 }
 
-/* Loads the heads of rows that remain, turned back when a rope is given. */
+/* Loads the heads of the remaining rows; with a rope, removes it. */
 static void load(struct fit *f, const struct kvi_coder_job *job, const kvarc_rope *rope)
 {
 	const struct kvi_chunk *chunk = job->chunk;
@@ -266,7 +266,7 @@ static void load(struct fit *f, const struct kvi_coder_job *job, const kvarc_rop
 }
 
 static void fit_heads(struct fit *f, const struct kvi_coder_job *job, const kvarc_rope *rope,
-                      struct kvi_params *p)
+                      struct kvi_grid_params *p)
 {
 	load(f, job, rope);
 	for (size_t at = 0; at < f->C; at += BLOCK) {
@@ -282,8 +282,8 @@ static void fit_heads(struct fit *f, const struct kvi_coder_job *job, const kvar
 
 /* Parameters with or without rotation, from every step-th token; some heads at
  * a time, so that what is read twice stays in the cache. */
-static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const kvarc_rope *rope, size_t step, struct kvi_params **out)
+static kvarc_ret fit_params(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
+                            const kvarc_rope *rope, size_t step, struct kvi_grid_params **out)
 {
 	enum { FLOATS = 1 << 16 };
 	const struct kvi_chunk *chunk = job->chunk;
@@ -294,13 +294,10 @@ static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_coder_job *job
 	struct fit f = { .C = C, .step = step };
 	double *d = kvi_scratch(c, KVI_SCRATCH_FIT,
 	                        2 * C * sizeof *d + (rows + 1) * C * sizeof(float));
-	struct kvi_params *p = kvi_params_new(c->alloc, KVI_CODEC_GRID, chunk, 0, 0);
+	struct kvi_grid_params *p = d ? kvi_grid_params_new(c->alloc, codec, chunk) : NULL;
 	*out = p;
-	if (!d || !p) {
-		kvi_params_free(p);
-		*out = NULL;
+	if (!p)
 		return kvi_alloc_error(c->alloc);
-	}
 	f.mean = d;
 	f.var = d + C;
 	f.turn = (float *)(void *)(d + 2 * C);
@@ -310,17 +307,17 @@ static kvarc_ret fit_params(struct kvi_coder *c, const struct kvi_coder_job *job
 		f.heads = chunk->heads - h < heads ? chunk->heads - h : heads;
 		fit_heads(&f, job, rope, p);
 	}
-	p->rotate = rope != NULL;
+	p->common.rotates = rope != NULL;
 	kvi_grid_params_finish(p);
 	return KVARC_OK;
 }
 
 /*
- * What the scales alone say of the size: the sum of 4 log2 sigma over the
- * elements, as their contexts see it (spec grid 3).
+ * The size as estimated from scales alone: the sum of 4 log2 sigma over the elements, as their
+ * contexts have it (spec grid 3).
  */
 static kvarc_ret rate(struct kvi_coder *c, const struct kvi_coder_job *job,
-                      const struct kvi_params *p, size_t step, int64_t *sum)
+                      const struct kvi_grid_params *p, size_t step, int64_t *sum)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t C = job->mask.C;
@@ -330,8 +327,8 @@ static kvarc_ret rate(struct kvi_coder *c, const struct kvi_coder_job *job,
 	*sum = 0;
 	for (size_t t = 0; t < job->mask.T; t += step) {
 		const uint32_t *ctx = p->ctx;
-		if (p->rotate) {
-			kvi_grid_rotate_row(c->kernels, p, &kvi_float_format(p->dtype)->grid,
+		if (p->common.rotates) {
+			kvi_grid_rotate_row(c->kernels, p, &kvi_float_format(p->common.dtype)->grid,
 			                    chunk->rope, chunk->positions[t],
 			                    (uint16_t *)(void *)(row + C), row);
 			ctx = row;
@@ -348,32 +345,33 @@ static size_t sample_step(const struct kvi_coder_job *job, size_t tokens)
 	return job->mask.T >= 2 * tokens ? job->mask.T / tokens : 1;
 }
 
-/* Whether rotating channels look smaller, by a part of the tokens. */
-static kvarc_ret turning_pays(struct kvi_coder *c, const struct kvi_coder_job *job, bool *pays)
+/* The better one of parameters with and without rotation, judged by a part of the tokens. */
+static kvarc_ret rotation_pays(struct kvi_coder *c, const struct kvi_coder_job *job, bool *pays)
 {
 	size_t step = sample_step(job, 32);
-	struct kvi_params *fixed, *turning = NULL;
-	int64_t rate_fixed = 0, rate_turning = 0;
-	kvarc_ret ret = fit_params(c, job, NULL, step, &fixed);
-	if (!ret)
-		ret = fit_params(c, job, job->chunk->rope, step, &turning);
-	if (!ret)
-		ret = rate(c, job, fixed, step, &rate_fixed);
-	if (!ret)
-		ret = rate(c, job, turning, step, &rate_turning);
-	*pays = rate_turning < rate_fixed;
-	kvi_params_free(fixed);
-	kvi_params_free(turning);
+	int64_t sum[2] = { 0, 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (int i = 0; i < 2 && !ret; i++) {
+		struct kvi_grid_params *p;
+		ret = fit_params(c, KVI_CODEC_GRID, job, i ? job->chunk->rope : NULL, step, &p);
+		if (ret)
+			return ret;
+		ret = rate(c, job, p, step, &sum[i]);
+		kvi_params_free(&p->common);
+	}
+	*pays = sum[1] < sum[0];
 	return ret;
 }
 
-kvarc_ret kvi_grid_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
-                       struct kvi_params **out)
+kvarc_ret kvi_grid_params_fit(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
+                              struct kvi_params **out)
 {
 	const kvarc_rope *rope = job->chunk->rope;
-	bool turn = rope && job->chunk->positions;
-	size_t step = sample_step(job, 64);
-	kvarc_ret ret = turn ? turning_pays(c, job, &turn) : KVARC_OK;
-	*out = NULL;
-	return ret ? ret : fit_params(c, job, turn ? rope : NULL, step, out);
+	bool rotates = rope && job->chunk->positions;
+	struct kvi_grid_params *p = NULL;
+	kvarc_ret ret = rotates ? rotation_pays(c, job, &rotates) : KVARC_OK;
+	if (!ret)
+		ret = fit_params(c, codec, job, rotates ? rope : NULL, sample_step(job, 64), &p);
+	*out = p ? &p->common : NULL;
+	return ret;
 }

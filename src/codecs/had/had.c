@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* had.c - codec 13: mean, Hadamard transform, one step for all (spec had) */
+/* had.c - the codec had: mean, Hadamard transform, one step for all coefficients (spec had) */
 #include "codecs/had/had.h"
 
-enum { FLAG_TURNED = 1, FLAG_HADAMARD = 2, MIN_RATE = 16, MAX_RATE = 104 };
+enum { FLAG_TURNED = 1, FLAG_HADAMARD = 2 };
 
-struct kvi_params *kvi_had_params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape)
+struct kvi_had_params *kvi_had_params_new(const struct kvi_alloc *alloc,
+                                          const struct kvi_chunk *shape)
 {
 	size_t C = kvi_chunk_channels(shape);
-	struct kvi_params *p;
-	struct kvi_had_params *h;
-	p = kvi_calloc(alloc, 1, sizeof *p + sizeof *h + C * (sizeof *h->mean + sizeof *h->k));
+	struct kvi_had_params *p;
+	p = kvi_params_new(alloc, KVI_CODEC_HAD, shape,
+	                   sizeof *p + C * (sizeof *p->mean + sizeof *p->k), 0);
 	if (!p)
 		return NULL;
-	h = (struct kvi_had_params *)(void *)(p + 1);
-	p->alloc = alloc;
-	p->codec = KVI_CODEC_HAD;
-	p->dtype = shape->dtype;
-	p->heads = shape->heads;
-	p->head_channels = shape->head_channels;
-	p->had = h;
-	h->mean = (float *)(void *)(h + 1);
-	h->k = (int16_t *)(void *)(h->mean + C);
+	p->mean = (float *)(void *)(p + 1);
+	p->k = (int16_t *)(void *)(p->mean + C);
 	return p;
 }
 
@@ -37,177 +31,90 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	for (size_t c = 0; c < C; c++)
 		if ((mean[C + c] & 0x7f) == 0x7f && mean[c] & 0x80)
 			return KVARC_DATA; /* not finite */
-	struct kvi_params *p = kvi_had_params_new(alloc, shape);
+	struct kvi_had_params *p = kvi_had_params_new(alloc, shape);
 	if (!p)
 		return kvi_alloc_error(alloc);
-	p->rotate = p->had->turned = flags & FLAG_TURNED;
-	p->had->hadamard = flags & FLAG_HADAMARD;
+	p->common.rotates = flags & FLAG_TURNED;
+	p->hadamard = flags & FLAG_HADAMARD;
 	for (size_t c = 0; c < C; c++) {
 		uint32_t b = (uint32_t)mean[c] << 16 | (uint32_t)mean[C + c] << 24;
-		memcpy(&p->had->mean[c], &b, sizeof b);
+		memcpy(&p->mean[c], &b, sizeof b);
+		p->k[c] = (int8_t)k[c];
 	}
-	for (size_t c = 0; c < C; c++)
-		p->had->k[c] = (int8_t)k[c];
-	*out = p;
+	*out = &p->common;
 	return KVARC_OK;
 }
 
 static void serialise(const struct kvi_params *p, struct kvi_out *out)
 {
+	const struct kvi_had_params *h = kvi_had_params_of(p);
 	size_t C = kvi_params_channels(p);
-	kvi_put8(out, (uint8_t)((p->had->turned ? FLAG_TURNED : 0) |
-	                        (p->had->hadamard ? FLAG_HADAMARD : 0)));
+	kvi_put8(out,
+	         (uint8_t)((p->rotates ? FLAG_TURNED : 0) | (h->hadamard ? FLAG_HADAMARD : 0)));
 	for (unsigned shift = 16; shift <= 24; shift += 8)
 		for (size_t c = 0; c < C; c++) {
 			uint32_t b;
-			memcpy(&b, &p->had->mean[c], sizeof b);
+			memcpy(&b, &h->mean[c], sizeof b);
 			kvi_put8(out, (uint8_t)(b >> shift));
 		}
 	for (size_t c = 0; c < C; c++)
-		kvi_put8(out, (uint8_t)p->had->k[c]);
+		kvi_put8(out, (uint8_t)h->k[c]);
 }
 
-/* A head's codes to elements. */
-static void synthesise(struct kvi_tiles *t, const struct kvi_body *b, size_t first, size_t head)
+/* The parameters beside the state of a chunk at work. */
+struct had_work {
+	struct kvi_tile_codec codec;
+	const struct kvi_had_params *p;
+};
+
+static const float *analyse(struct kvi_tile_codec *codec, size_t head)
 {
-	const struct kvi_had_params *p = t->job->params->had;
-	const size_t hc = t->job->chunk.head_channels;
-	t->transform->back(t->codes, b->points, b->step, p->mean + head * hc, hc, p->hadamard,
-	                   t->points, t->x);
-	kvi_tiles_put(t, first, head);
+	const struct had_work *w = (struct had_work *)(void *)codec;
+	const size_t hc = codec->t.job->chunk->head_channels;
+	codec->t.transform->forward(codec->t.x, w->p->mean + head * hc, hc, w->p->hadamard);
+	return codec->t.x;
 }
 
-/* job->decoded from codes in stream order. */
-static void decode_all(struct kvi_tiles *t, const struct kvi_body *b, int8_t *codes)
+static void synthesise(struct kvi_tile_codec *codec, size_t head, bool decoding)
 {
-	const struct kvi_chunk *chunk = &t->job->chunk;
-	memset(t->codes, 0, chunk->head_channels * KVI_LANES);
-	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		kvi_tiles_rotate(t, first);
-		for (size_t h = 0; h < chunk->heads; h++) {
-			kvi_tiles_codes(t, first, h, codes, false);
-			synthesise(t, b, first, h);
-		}
-		kvi_tiles_store(t, first);
-	}
+	const struct had_work *w = (struct had_work *)(void *)codec;
+	const size_t hc = codec->t.job->chunk->head_channels;
+	(void)decoding;
+	codec->t.transform->back(codec->t.codes, codec->body.points, codec->body.step,
+	                         w->p->mean + head * hc, hc, w->p->hadamard, codec->t.points,
+	                         codec->t.x);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
+static kvarc_ret open_work(struct had_work *w, struct kvi_coder *c, const struct kvi_coder_job *job)
 {
-	const struct kvi_had_params *p = job->params->had;
-	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
-	size_t n = lanes.rows * lanes.channels;
-	struct kvi_tiles t;
-	struct kvi_body b;
-	if (!kvi_body_get(in, &b))
-		return KVARC_DATA;
-	const uint8_t *class = kvi_classes(c, p->k, lanes.channels, b.shift);
-	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, 2 * n);
-	if (!class || !codes)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_codes_get(c, &lanes, class, in, codes);
-	if (!ret && lanes.order == KVI_LANES_CHANNELS) {
-		kvi_lanes_to8(&lanes, (uint8_t *)codes, (uint8_t *)codes + n);
-		codes += n;
-	}
-	if (!ret)
-		ret = kvi_tiles_open(&t, c, job, p->turned);
-	if (!ret)
-		decode_all(&t, &b, codes);
-	return ret;
+	const struct kvi_had_params *p = kvi_had_params_of(job->params);
+	*w = (struct had_work){
+		.codec = { .k = p->k, .analyse = analyse, .synthesise = synthesise },
+		.p = p,
+	};
+	return kvi_tiles_open(&w->codec.t, c, job, p->common.rotates);
 }
 
-/* A head's elements to coefficients and codes. Returns what `quantise` does. */
-static uint32_t analyse(struct kvi_tiles *t, float inverse, float offset, size_t first, size_t head)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                        struct kvi_payload *out)
 {
-	const struct kvi_had_params *p = t->job->params->had;
-	const size_t hc = t->job->chunk.head_channels;
-	kvi_tiles_head(t, first, head);
-	t->transform->forward(t->x, p->mean + head * hc, hc, p->hadamard);
-	return t->transform->quantise(t->x, hc, inverse, offset, t->codes);
+	struct had_work w;
+	kvarc_ret ret = open_work(&w, c, job);
+	return ret ? ret : kvi_tile_codec_encode(&w.codec, c, w.p->rms, out);
 }
 
-/* The first tokens, whose codes say what the points are. */
-static uint32_t encode_first(struct kvi_tiles *t, struct kvi_body *b, float offset, int8_t *codes)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	const struct kvi_chunk *chunk = &t->job->chunk;
-	const float inverse = 1.0f / b->step;
-	struct kvi_centroid m = { .n = { 0 } };
-	uint32_t refused = 0;
-	for (size_t h = 0; h < chunk->heads; h++) {
-		refused |= analyse(t, inverse, offset, 0, h);
-		kvi_tiles_codes(t, 0, h, codes, true);
-		kvi_centroid_watch(&m, t->x, t->codes, chunk->head_channels, inverse,
-		                   kvi_tile_tokens(t, 0));
-	}
-	b->points = kvi_centroid_points(&m);
-	for (size_t h = 0; h < chunk->heads; h++) {
-		kvi_tiles_codes(t, 0, h, codes, false);
-		synthesise(t, b, 0, h);
-	}
-	return refused;
+	struct had_work w;
+	kvarc_ret ret = open_work(&w, c, job);
+	return ret ? ret : kvi_tile_codec_decode(&w.codec, c, in);
 }
 
-/* Codes of all tokens in stream order and what they decode to; whether all could be coded. */
-static bool encode_all(struct kvi_tiles *t, struct kvi_body *b, float offset, int8_t *codes)
-{
-	const struct kvi_chunk *chunk = &t->job->chunk;
-	const float inverse = 1.0f / b->step;
-	bool all = true;
-	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		uint32_t refused = 0;
-		kvi_tiles_rotate(t, first);
-		kvi_tiles_load(t, first);
-		if (!first)
-			refused = encode_first(t, b, offset, codes);
-		for (size_t h = 0; first && h < chunk->heads; h++) {
-			refused |= analyse(t, inverse, offset, first, h);
-			kvi_tiles_codes(t, first, h, codes, true);
-			synthesise(t, b, first, h);
-		}
-		kvi_tiles_store(t, first);
-		all = kvi_tiles_refuse(t, first, refused) && all;
-	}
-	return all;
-}
-
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
-                        bool *refused)
-{
-	const struct kvi_had_params *p = job->params->had;
-	struct kvi_lanes lanes = kvi_codes_lanes(c, &job->chunk, job->lane_order);
-	size_t n = lanes.rows * lanes.channels, room = kvi_codes_capacity(n);
-	struct kvi_body b = { .step = kvi_step_of(job->tier, &job->chunk, p->rms) };
-	struct kvi_tiles t;
-	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
-	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, KVI_BODY_HEAD + room + 1);
-	if (!codes || !end)
-		return kvi_alloc_error(c->alloc);
-	end += (KVI_BODY_HEAD + room) & ~(size_t)1;
-	b.shift = kvi_quarter_log(b.step) - KVI_CODE_UNIT;
-	kvarc_ret ret = kvi_tiles_open(&t, c, job, p->turned);
-	if (ret)
-		return ret;
-	*refused = !encode_all(&t, &b, kvi_offset_of(p->rms, b.step), codes);
-	if (*refused)
-		return KVARC_OK;
-	const uint8_t *class = kvi_classes(c, p->k, lanes.channels, b.shift);
-	uint8_t *begin = class ? kvi_codes_put(c, &lanes, class, codes, end) : NULL;
-	if (!begin)
-		return kvi_alloc_error(c->alloc);
-	begin -= KVI_BODY_HEAD;
-	kvi_body_put(begin, &b);
-	kvi_put_bytes(body, begin, (size_t)(end - begin));
-	return KVARC_OK;
-}
-
-static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
-{
-	return tier->rate >= MIN_RATE && tier->rate <= MAX_RATE &&
-	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
-	        chunk->kind == KVARC_CROSS_KEY || chunk->kind == KVARC_CROSS_VALUE);
-}
-
-const struct kvi_lossy_codec kvi_lossy_had = {
-	parse, serialise, kvi_had_fit, takes, encode, decode
+const struct kvi_codec kvi_codec_had = {
+	.takes = KVI_TAKES_FLOATS,
+	.parse = parse,
+	.serialise = serialise,
+	.fit = kvi_had_fit,
+	.encode = encode,
+	.decode = decode,
 };

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tiles.c - elements as rows of 32 tokens, turned back and again (spec had 3) */
+/* tiles.c - elements as rows of 32 tokens, RoPE removed and applied (spec had 3) */
 #include "codecs/had/had.h"
 
-kvarc_ret kvi_tiles_open(struct kvi_tiles *t, struct kvi_coder *c, const struct kvi_lossy_job *job,
-                         bool turned)
+kvarc_ret kvi_tiles_open(struct kvi_tiles *t, struct kvi_coder *c, const struct kvi_coder_job *job,
+                         bool rotates)
 {
-	const struct kvi_chunk *chunk = &job->chunk;
+	const struct kvi_chunk *chunk = job->chunk;
 	const size_t head = chunk->head_channels * KVI_LANES;
 	const size_t all = head * chunk->heads;
 	size_t pairs = 0;
 	*t = (struct kvi_tiles){ .job = job,
 		                 .kernels = c->kernels,
 		                 .transform = kvi_transform_get(c->kernels->isa) };
-	if (turned && (!chunk->rope || !chunk->positions))
+	if (rotates && (!chunk->rope || !chunk->positions))
 		return KVARC_DATA;
-	if (turned) {
+	if (rotates) {
 		t->turns = kvi_coder_rotations(c, chunk->rope, chunk->positions, chunk->n_tokens);
 		if (!t->turns)
 			return kvi_alloc_error(c->alloc);
@@ -32,7 +32,7 @@ kvarc_ret kvi_tiles_open(struct kvi_tiles *t, struct kvi_coder *c, const struct 
 	t->tile = (uint16_t *)(void *)(t->points + head);
 	t->rows = t->tile + all;
 	t->codes = (int8_t *)(t->rows + all);
-	t->turned = (struct kvi_turned){ pairs, turned && chunk->rope->pairing == KVARC_ROPE_HALF,
+	t->turned = (struct kvi_turned){ pairs, rotates && chunk->rope->pairing == KVARC_ROPE_HALF,
 		                         t->cos, t->sin };
 	return KVARC_OK;
 }
@@ -45,7 +45,7 @@ void kvi_tiles_rotate(struct kvi_tiles *t, size_t first)
 	}
 }
 
-/* Rows of n numbers become rows of KVI_LANES, or the other way round. */
+/* Rows of n numbers become rows of KVI_LANES, in place. */
 static void spread(uint16_t *rows, size_t n, size_t count)
 {
 	for (size_t r = count; r-- > 0;) {
@@ -54,6 +54,7 @@ static void spread(uint16_t *rows, size_t n, size_t count)
 	}
 }
 
+/* The inverse of spread. */
 static void gather(uint16_t *rows, size_t n, size_t count)
 {
 	for (size_t r = 0; r < count; r++)
@@ -62,10 +63,10 @@ static void gather(uint16_t *rows, size_t n, size_t count)
 
 void kvi_tiles_load(struct kvi_tiles *t, size_t first)
 {
-	const struct kvi_chunk *chunk = &t->job->chunk;
+	const struct kvi_chunk *chunk = t->job->chunk;
 	size_t C = kvi_chunk_channels(chunk), n = kvi_tile_tokens(t, first);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
-	const uint8_t *from = t->job->elements + first * C * size;
+	const uint8_t *from = t->job->packed + first * C * size;
 	if (size > sizeof(uint16_t))
 		return; /* heads are taken one by one */
 	const uint16_t *rows = t->rows;
@@ -81,14 +82,14 @@ void kvi_tiles_load(struct kvi_tiles *t, size_t first)
 
 void kvi_tiles_head(struct kvi_tiles *t, size_t first, size_t head)
 {
-	const struct kvi_chunk *chunk = &t->job->chunk;
+	const struct kvi_chunk *chunk = t->job->chunk;
 	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
 	const size_t n = kvi_tile_tokens(t, first);
 	if (chunk->dtype == KVARC_F32) {
 		memset(t->x, 0, hc * KVI_LANES * sizeof *t->x);
 		for (size_t i = 0; i < n; i++)
 			for (size_t c = 0; c < hc; c++) {
-				uint32_t b = kvi_load32(t->job->elements +
+				uint32_t b = kvi_load32(t->job->packed +
 				                        4 * ((first + i) * C + head * hc + c));
 				memcpy(&t->x[c * KVI_LANES + i], &b, sizeof b);
 			}
@@ -110,7 +111,7 @@ static uint32_t finite_pattern(float x)
 
 void kvi_tiles_put(struct kvi_tiles *t, size_t first, size_t head)
 {
-	const struct kvi_chunk *chunk = &t->job->chunk;
+	const struct kvi_chunk *chunk = t->job->chunk;
 	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
 	const size_t n = kvi_tile_tokens(t, first);
 	t->transform->turn(t->x, &t->turned, false);
@@ -126,7 +127,7 @@ void kvi_tiles_put(struct kvi_tiles *t, size_t first, size_t head)
 
 void kvi_tiles_store(struct kvi_tiles *t, size_t first)
 {
-	const struct kvi_chunk *chunk = &t->job->chunk;
+	const struct kvi_chunk *chunk = t->job->chunk;
 	size_t C = kvi_chunk_channels(chunk), n = kvi_tile_tokens(t, first);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	uint8_t *to = t->job->decoded + first * C * size;
@@ -144,35 +145,4 @@ void kvi_tiles_store(struct kvi_tiles *t, size_t first)
 			to[i] = (uint8_t)t->rows[i];
 		else
 			kvi_store16(to + 2 * i, t->rows[i]);
-}
-
-bool kvi_tiles_refuse(const struct kvi_tiles *t, size_t first, uint32_t refused)
-{
-	const size_t n = kvi_tile_tokens(t, first);
-	bool none = true;
-	for (size_t i = 0; i < n; i++) {
-		bool no = refused >> i & 1;
-		t->job->refused[first + i] = no;
-		none = none && !no;
-	}
-	return none;
-}
-
-void kvi_tiles_codes(const struct kvi_tiles *t, size_t first, size_t head, int8_t *stream,
-                     bool to_stream)
-{
-	const struct kvi_chunk *chunk = &t->job->chunk;
-	size_t n = kvi_tile_tokens(t, first), hc = chunk->head_channels;
-	int8_t *at = stream + first * kvi_chunk_channels(chunk) + head * hc * n;
-	if (n == KVI_LANES) {
-		memcpy(to_stream ? at : t->codes, to_stream ? t->codes : at, hc * KVI_LANES);
-		return;
-	}
-	for (size_t c = 0; c < hc; c++, at += n) {
-		int8_t *row = t->codes + c * KVI_LANES;
-		if (to_stream)
-			memcpy(at, row, n);
-		else
-			memcpy(row, at, n);
-	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* klt_predict.c - elements of a transform from decoded tensors of the same tokens (spec klt 2) */
+/* klt_predict.c - predicts elements from decoded tensors of the same tokens (spec klt 2) */
 #include "klt_predict.h"
 
 float kvi_klt_power(int e)
@@ -27,9 +27,9 @@ static size_t block_entries(const struct kvi_model *m)
 }
 
 kvarc_ret kvi_klt_below_open(struct kvi_klt_below *b, struct kvi_coder *c,
-                             const struct kvi_lossy_job *job)
+                             const struct kvi_coder_job *job)
 {
-	const struct kvi_linear_in *in = job->chunk.linear;
+	const struct kvi_linear_in *in = job->chunk->linear;
 	const struct kvi_model *m = in->model;
 	const size_t sums = m->head_channels * KVI_LANES;
 	/* Models are 2^20 slots at most: no overflow. */
@@ -78,7 +78,7 @@ void kvi_klt_below_tile(struct kvi_klt_below *b, size_t first)
 {
 	const struct kvi_model *m = b->in->model;
 	const uint8_t *token = b->job->token + first;
-	size_t left = b->job->chunk.n_tokens - first;
+	size_t left = b->job->chunk->n_tokens - first;
 	size_t n = left < KVI_LANES ? left : KVI_LANES;
 	bool block = token[0] % KVI_LANES == 0 && n == KVI_LANES &&
 	             token[n - 1] - token[0] == (int)n - 1;

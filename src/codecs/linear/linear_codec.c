@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* linear_codec.c - codecs 7 and 8: predicted by a tensor's model in a profile (spec linear,
- * model) */
+/* linear_codec.c - codecs linear and model: predicted by a tensor's linear model in a profile (spec
+ * linear, model) */
 #include "codecs/coder.h"
 
 /* A chunk with its model at work. */
@@ -74,11 +74,11 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 {
 	const struct kvi_linear_in *in = chunk->linear;
 	const struct kvi_model *m = in->model;
-	size_t room = kvi_padded_tokens(in->n_tokens);
+	size_t tokens = kvi_padded_tokens(in->n_tokens);
 	size_t rows = aligned((mask->C + m->head_channels) * sizeof *w->row);
 	size_t model = aligned(kvi_linear_bytes(in));
-	size_t r = m->heads * kvi_head_stride(m) * room * sizeof *w->out.r;
-	size_t own = chunk->features ? 0 : r + room * sizeof *w->out.w;
+	size_t r = m->heads * kvi_head_stride(m) * tokens * sizeof *w->out.r;
+	size_t own = chunk->features ? 0 : r + tokens * sizeof *w->out.w;
 	uint8_t *memory = kvi_scratch(c, KVI_SCRATCH_LINEAR, rows + model + own);
 	w->x = kvi_scratch(c, KVI_SCRATCH_SLOTS, mask->C * in->n_tokens * sizeof *w->x);
 	if (!memory || !w->x)
@@ -108,7 +108,7 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	return KVARC_OK;
 }
 
-/* What follows the last slot. */
+/* After the last slot. */
 static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 {
 	if (chunk->features)
@@ -138,7 +138,7 @@ static bool apply(const struct linear_work *w, uint32_t *ctx, struct kvi_slot_re
 	return !w->lanes || kvi_linear_apply(&w->linear, &b);
 }
 
-/* Token-major elements into the rows, or back. */
+/* Token-major elements into the rows. */
 static void to_rows(const struct linear_work *w, const uint16_t *e)
 {
 	size_t n = w->mask->channels;
@@ -147,6 +147,7 @@ static void to_rows(const struct linear_work *w, const uint16_t *e)
 	k->transpose16(w->x + w->mask->C * w->full, e + n * w->full, w->lanes, n);
 }
 
+/* The inverse of to_rows. */
 static void from_rows(const struct linear_work *w, uint16_t *e)
 {
 	size_t n = w->mask->channels;
@@ -199,7 +200,7 @@ static const uint16_t *stream_order(struct kvi_coder *c, const struct linear_wor
 	return all;
 }
 
-/* By the scale that follows the tokens: W / N is 13 where the model fits. */
+/* Judged by the scale that adapts to the tokens: W / N is 13 where the model fits. */
 static bool as_expected(const struct linear_work *w)
 {
 	const struct kvi_linear_in *in = w->linear.in;
@@ -250,8 +251,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
-                        uint8_t *packed)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	unsigned dtype = job->chunk->dtype;
@@ -260,7 +260,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	struct kvi_stream s;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	uint16_t *e = kvi_coded_buffer(c, dtype, packed, n);
+	uint16_t *e = kvi_coded_buffer(c, dtype, job->decoded, n);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = begin(c, job->chunk, &job->mask, &w);
@@ -273,11 +273,15 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 		return KVARC_DATA;
 	end(&w, job->chunk);
 	from_rows(&w, e);
-	return kvi_coded_place(c, dtype, e, n, in, packed);
+	return kvi_coded_place(c, dtype, e, n, in, job->decoded);
 }
 
 const struct kvi_codec kvi_codec_linear = {
-	"linear", kvi_coded_planes_capacity, NULL, NULL, NULL, encode, decode
+	.takes = KVI_TAKES_FLOATS,
+	.words_each = 3,
+	.plane_bits = kvi_coded_plane_bits,
+	.encode = encode,
+	.decode = decode,
 };
 
 kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,

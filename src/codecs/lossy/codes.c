@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* codes.c - streams of small whole numbers (spec lossy 4) */
 #include "codecs/had/transform.h"
+#include "codecs/symbols.h"
 
 #include "tables/code_freq.inc"
 
@@ -58,21 +59,10 @@ static kvarc_ret make_job(struct kvi_coder *c, const struct kvi_lanes *l, const 
                           struct kvi_sym_job *job, uint16_t **sym, uint8_t **esc)
 {
 	size_t n = l->rows * l->channels;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(l));
 	*sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 3 * n);
-	if (!buffer || !*sym)
+	if (!*sym || !kvi_sym_job_make(c, l, &c->tables->codes, class, KVI_CODE_ESCAPE, job))
 		return kvi_alloc_error(c->alloc);
 	*esc = (uint8_t *)(*sym + n);
-	struct kvi_ring8 tab = kvi_ring8_make(l, class, buffer);
-	*job = (struct kvi_sym_job){
-		.steps = kvi_lane_steps(l),
-		.tables = &c->tables->codes,
-		.tab = tab.full,
-		.tab_tail = tab.tail,
-		.tab_steps = tab.steps,
-		.escape = KVI_CODE_ESCAPE,
-		.per_step = l->order == KVI_LANES_TOKENS,
-	};
 	return KVARC_OK;
 }
 

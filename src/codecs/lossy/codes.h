@@ -20,7 +20,8 @@ enum {
 extern const uint8_t kvi_code_counts[];
 extern const uint16_t kvi_code_freq[];
 
-/* What codes stand for, near 1 and beyond, in 1/KVI_POINT_UNITS steps. */
+/* By how much the points of codes are nearer to 0 than the codes, for codes of size 1 and beyond, in
+ * 1/KVI_POINT_UNITS of a step. */
 struct kvi_points {
 	int8_t near1, near2;
 };
@@ -32,17 +33,13 @@ static inline int32_t kvi_code_point(int q, struct kvi_points p)
 	return q < 0 ? -size : size;
 }
 
-/*
- * The stream of n_tokens x C codes in stream order of the lanes, with a class for each channel.
- * Written below `end`, 2-aligned, with kvi_codes_capacity bytes in front of it; returns the first
- * byte, NULL without memory.
- */
+/* Most bytes of a stream of n codes. */
 size_t kvi_codes_capacity(size_t n);
-/* Encodes the codes and writes them in front of end; returns where they begin, NULL: no memory.
- * Encodes the codes and writes them in front of end; returns where they begin, NULL: no memory. */
+/* Encodes the codes, in stream order of the lanes, with a class for each channel; written in front
+ * of end, which is 2-aligned. Returns where the stream begins; NULL: no memory. */
 uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
                        const int8_t *codes, uint8_t *end);
-/* Returns OK, MEM, MEMLIMIT, DATA. */
+/* Decodes them. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
                         struct kvi_in *in, int8_t *codes);
 

@@ -11,10 +11,10 @@
 
 enum {
 	GENERATION_MAX = 255,
-	TRIES = 4 /* to find what a codec refuses */
+	TRIES = 4 /* until a codec refuses no token */
 };
 
-/* Among the tokens that are not exact, those that are much longer than the mean of them all. */
+/* Keeps tokens exact whose norm is far above the mean norm of the tokens that are not exact. */
 static void find_outliers(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
 {
 	enum { UNIT = 16 };
@@ -37,7 +37,7 @@ static void find_outliers(struct kvi_parts *p, const kvarc_lossy *tier, const ui
 			p->part[t] = KVI_EXACT;
 }
 
-/* The first and last tokens of a track, those that are to stay or are not finite, and outliers. */
+/* Tokens that stay exact: the first and last of a track, by their rate, not finite, outliers. */
 static void find_exact(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
 {
 	const struct kvi_chunk *chunk = p->chunk;
@@ -52,9 +52,9 @@ static void find_exact(struct kvi_parts *p, const kvarc_lossy *tier, const uint8
 		find_outliers(p, tier, raw);
 }
 
-/* What a codec makes of the tokens that are not exact. */
+/* The bodies of the tokens that are not exact. */
 struct lossy_attempt {
-	const struct kvi_lossy_codec *vt;
+	const struct kvi_codec *row;
 	const kvarc_lossy *tier;
 	uint8_t lane_order;
 	const struct kvi_params *params;
@@ -62,23 +62,23 @@ struct lossy_attempt {
 	int rate[KVI_RATES_MAX];     /* of each class */
 	size_t bytes[KVI_RATES_MAX]; /* of its body */
 	struct kvi_out bodies;
-	uint8_t *elements; /* room for tokens of a class */
+	uint8_t *elements; /* buffer for tokens of a class */
 	uint8_t *decoded;  /* tokens of all classes, one after another */
 	bool refused;
 };
 
-static struct kvi_lossy_job job_of(const struct lossy_attempt *a, const struct kvi_parts *p,
-                                   unsigned which, int32_t positions[KVI_TOKENS_MAX],
-                                   const uint8_t *raw)
+/* A job for the tokens of some parts. */
+static void job_of(struct kvi_parts_work *w, struct kvi_coder *c, const struct lossy_attempt *a,
+                   const struct kvi_parts *p, unsigned which, const uint8_t *raw, uint8_t *refused)
 {
-	const bool all = kvi_parts_count(p, which) == p->chunk->n_tokens;
+	kvi_parts_job(w, p, which, c, a->lane_order);
+	const bool all = w->chunk.n_tokens == p->chunk->n_tokens;
 	if (!all)
 		kvi_parts_take(p, which, raw, a->elements);
-	return (struct kvi_lossy_job){ .chunk = kvi_parts_chunk(p, which, positions),
-		                       .params = a->params,
-		                       .lane_order = a->lane_order,
-		                       .tier = a->tier,
-		                       .elements = all ? raw : a->elements };
+	w->job.packed = w->job.raw = all ? raw : a->elements;
+	w->job.params = a->params;
+	w->job.tier = a->tier;
+	w->job.refused = refused;
 }
 
 /* Some of the tokens of these parts stay exact. */
@@ -91,27 +91,24 @@ static void refuse(struct kvi_parts *p, unsigned which, const uint8_t *refused,
 	a->refused = true;
 }
 
-/* The body of a class, and its elements as they come back. */
+/* The body of a class, and its decoded elements. */
 static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p, unsigned class,
                            const uint8_t *raw, uint8_t *decoded, struct lossy_attempt *a)
 {
-	uint8_t refused[KVI_TOKENS_MAX] = { 0 }, tokens[KVI_TOKENS_MAX];
-	int32_t positions[KVI_TOKENS_MAX];
+	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
+	struct kvi_payload out = { .body = &a->bodies };
 	kvarc_lossy tier = *a->tier;
-	struct kvi_lossy_job job = job_of(a, p, 1u << class, positions, raw);
+	struct kvi_parts_work w;
 	const size_t before = a->bodies.n;
-	bool some = false;
-	kvi_parts_tokens(p, 1u << class, tokens);
-	job.token = tokens;
+	job_of(&w, c, a, p, 1u << class, raw, refused);
 	tier.rate = a->rate[class];
-	job.tier = &tier;
-	job.decoded = decoded;
-	job.refused = refused;
-	kvarc_ret ret = a->vt->encode(c, &job, &a->bodies, &some);
+	w.job.tier = &tier;
+	w.job.decoded = decoded;
+	kvarc_ret ret = a->row->encode(c, &w.job, &out);
 	if (!ret && a->bodies.failed)
 		ret = kvi_alloc_error(c->alloc);
 	a->bytes[class] = a->bodies.n - before;
-	if (some)
+	if (out.refused)
 		refuse(p, 1u << class, refused, a);
 	return ret;
 }
@@ -120,10 +117,9 @@ static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p, const uint8_t *ra
                      struct lossy_attempt *a)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
-	int32_t positions[KVI_TOKENS_MAX];
-	struct kvi_lossy_job job = job_of(a, p, KVI_CODED, positions, raw);
-	job.refused = refused;
-	kvarc_ret ret = a->vt->fit(c, &job, &a->fresh);
+	struct kvi_parts_work w;
+	job_of(&w, c, a, p, KVI_CODED, raw, refused);
+	kvarc_ret ret = a->row->fit(c, &w.job, &a->fresh);
 	if (!ret && !a->fresh)
 		refuse(p, KVI_CODED, refused, a);
 	return ret;
@@ -143,7 +139,7 @@ static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
 	if (!a->elements)
 		return kvi_alloc_error(c->alloc);
 	a->decoded = a->elements + bytes;
-	if (a->vt->fit && !current && !a->fresh)
+	if (a->row->fit && !current && !a->fresh)
 		ret = fit(c, p, raw, a);
 	if (ret || a->refused)
 		return ret;
@@ -196,13 +192,10 @@ static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p, stru
                             struct kvi_encoded *out)
 {
 	struct kvi_out content;
+	kvarc_ret ret = kvi_params_write(a->fresh, c->alloc, &content);
+	if (ret)
+		return ret;
 	a->fresh->expected = kvi_params_rate(bytes_alike(a, p), elements_of(p));
-	kvi_out_init(&content, c->alloc);
-	a->vt->serialise(a->fresh, &content);
-	if (content.failed) {
-		kvi_out_free(&content);
-		return kvi_alloc_error(c->alloc);
-	}
 	out->params = a->fresh;
 	out->params_codec = out->codec;
 	out->params_content = content.p;
@@ -222,7 +215,7 @@ static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p, struct l
 		ret = kvi_alloc_error(c->alloc);
 	*out = (struct kvi_encoded){ .codec = (uint8_t)a->tier->tier,
 		                     .lane_order = a->lane_order,
-		                     .uses_params = a->vt->parse,
+		                     .uses_params = kvi_codec_has_params(a->tier->tier),
 		                     .payload = payload,
 		                     .payload_bytes = o.n };
 	if (!ret)
@@ -233,10 +226,10 @@ static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p, struct l
 
 static bool drifted(const struct lossy_attempt *a, const struct kvi_parts *p)
 {
-	return a->vt->fit && kvi_params_drifted(a->params, bytes_alike(a, p), elements_of(p));
+	return a->row->fit && kvi_params_drifted(a->params, bytes_alike(a, p), elements_of(p));
 }
 
-/* What was coded, in place of what was there. */
+/* The decoded elements of coded tokens in place of those of the input. */
 static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p, uint8_t *raw)
 {
 	const uint8_t *from = a->decoded;
@@ -246,12 +239,12 @@ static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p
 	}
 }
 
-/* out->payload stays NULL where the tier is not for the chunk. */
+/* out->payload stays NULL where the codec does not take the chunk. */
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, const kvarc_lossy *tier,
                         const struct kvi_params *current, uint8_t *raw, struct kvi_encoded *out)
 {
 	struct kvi_parts p;
-	struct lossy_attempt a = { .vt = kvi_lossy_codec_get(tier->tier),
+	struct lossy_attempt a = { .row = kvi_codec_get(tier->tier),
 		                   .tier = tier,
 		                   .lane_order = KVI_LANES_TOKENS,
 		                   .refused = true };
@@ -261,11 +254,11 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, cons
 	kvi_out_init(&a.bodies, c->alloc);
 	if (!kvi_params_serve(current, chunk, tier->tier))
 		current = NULL;
-	/* With a fallback tokens are refused for their own sake. */
+	/* With a fallback, tokens are refused whatever the parameters are. */
 	for (int i = 0; i < TRIES && a.refused && !ret; i++) {
 		ret = try_once(c, &p, current, raw, &a);
 		if (!ret && current && (a.refused ? !tier->fallback : drifted(&a, &p))) {
-			current = NULL; /* they are no longer good */
+			current = NULL; /* they no longer serve */
 			a.refused = true;
 		}
 	}
@@ -287,13 +280,12 @@ kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *ch
                                  const kvarc_lossy *tier, const struct kvi_params *current,
                                  uint8_t *raw, struct kvi_encoded *out)
 {
-	const struct kvi_lossy_codec *vt = kvi_lossy_codec_get(tier->tier);
 	size_t n = kvi_chunk_bytes(chunk);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
 	bool constant = n > size && !memcmp(raw, raw + size, n - size);
-	if (vt && !constant && kvi_chunk_valid(chunk) && kvi_float_format(chunk->dtype) &&
-	    vt->takes(tier, chunk)) {
+	if (!constant && kvi_chunk_valid(chunk) && kvi_float_format(chunk->dtype) &&
+	    kvi_lossy_takes(tier, chunk)) {
 		uint64_t mode = kvi_fp_exact();
 		kvarc_ret ret = encode(c, chunk, tier, current, raw, out);
 		kvi_fp_restore(mode);

@@ -2,7 +2,7 @@
 /* payload_parts.c - tokens of a lossy chunk by parts, and the exact ones (spec lossy 1) */
 #include "payload_parts.h"
 
-enum { STORED = 0, PACKED = 1 };
+#include "codecs/planes.h"
 
 void kvi_parts_open(struct kvi_parts *p, const struct kvi_chunk *chunk)
 {
@@ -20,26 +20,32 @@ size_t kvi_parts_count(const struct kvi_parts *p, unsigned which)
 	return n;
 }
 
-struct kvi_chunk kvi_parts_chunk(const struct kvi_parts *p, unsigned which,
-                                 int32_t positions[KVI_TOKENS_MAX])
+void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned which,
+                   const struct kvi_coder *c, int lane_order)
 {
-	struct kvi_chunk some = *p->chunk;
+	const size_t C = kvi_chunk_channels(p->chunk);
+	const int32_t *positions = p->chunk->positions;
 	size_t n = 0;
-	some.n_tokens = (uint32_t)kvi_parts_count(p, which);
-	if (!p->chunk->positions)
-		return some;
 	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & which)
-			positions[n++] = p->chunk->positions[t];
-	some.positions = positions;
-	return some;
-}
-
-void kvi_parts_tokens(const struct kvi_parts *p, unsigned which, uint8_t tokens[KVI_TOKENS_MAX])
-{
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & which)
-			*tokens++ = (uint8_t)t;
+		if (p->part[t] & which) {
+			w->positions[n] = positions ? positions[t] : 0;
+			w->tokens[n++] = (uint8_t)t;
+		}
+	w->chunk = *p->chunk;
+	w->chunk.n_tokens = (uint32_t)n;
+	w->chunk.positions = positions ? w->positions : NULL;
+	w->run = (struct kvi_mask_run){ 0, (uint32_t)C };
+	w->job = (struct kvi_coder_job){ .chunk = &w->chunk,
+		                         .token = w->tokens,
+		                         .mask = { .T = n,
+		                                   .C = C,
+		                                   .rows = n,
+		                                   .channels = C,
+		                                   .size = (unsigned)kvarc_dtype_bytes(
+							   p->chunk->dtype),
+		                                   .runs = &w->run,
+		                                   .n_runs = 1 },
+		                         .lanes = { c->kernels, n, C, lane_order } };
 }
 
 void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some)
@@ -60,7 +66,7 @@ void kvi_parts_put(const struct kvi_parts *p, unsigned which, const uint8_t *som
 		}
 }
 
-/* Bytes of elements as planes, lowest bytes first, and back. */
+/* Bytes of elements as planes, lowest bytes first. */
 static void to_planes(const uint8_t *from, size_t n, size_t size, uint8_t *to)
 {
 	for (size_t b = 0; b < size; b++)
@@ -68,6 +74,7 @@ static void to_planes(const uint8_t *from, size_t n, size_t size, uint8_t *to)
 			*to++ = from[i * size + b];
 }
 
+/* The inverse of to_planes. */
 static void from_planes(const uint8_t *from, size_t n, size_t size, uint8_t *to)
 {
 	for (size_t b = 0; b < size; b++)
@@ -85,17 +92,11 @@ kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p, const ui
 		bits[t / 8] |= (uint8_t)((p->part[t] == KVI_EXACT) << t % 8);
 	kvi_put_bytes(out, bits, (p->chunk->n_tokens + 7) / 8);
 	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * bytes);
-	uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
-	if (!rows || !packed)
+	if (!rows)
 		return kvi_alloc_error(c->alloc);
 	kvi_parts_take(p, KVI_EXACT, raw, rows);
 	to_planes(rows, bytes / size, size, rows + bytes);
-	size_t n = kvi_zstd_write(c, rows + bytes, bytes, packed, bytes, KVI_ZSTD_LEVEL);
-	kvi_put8(out, n ? PACKED : STORED);
-	if (n)
-		kvi_put_varint(out, n);
-	kvi_put_bytes(out, n ? packed : rows + bytes, n ? n : bytes);
-	return KVARC_OK;
+	return kvi_packed_put(c, rows + bytes, bytes, out);
 }
 
 /* Whether some tokens are exact, and some are not. */
@@ -117,26 +118,15 @@ kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in 
 	if (!get_bitmap(p, in))
 		return KVARC_DATA;
 	size_t size = kvarc_dtype_bytes(p->chunk->dtype);
-	size_t bytes = kvi_parts_count(p, KVI_EXACT) * p->row, packed = bytes;
-	unsigned method = kvi_get8(in);
-	if (method > PACKED)
-		return KVARC_OPTIONS;
-	if (method == PACKED)
-		packed = (size_t)kvi_get_varint(in, SIZE_MAX / 2);
-	const uint8_t *from = packed ? kvi_get_bytes(in, packed) : NULL;
-	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_LOSSY, 2 * bytes);
-	if (!from)
-		return KVARC_DATA;
+	size_t bytes = kvi_parts_count(p, KVI_EXACT) * p->row;
+	const uint8_t *planes;
+	kvarc_ret ret = kvi_packed_get(c, in, bytes, &planes);
+	if (ret)
+		return ret;
+	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_LOSSY, bytes);
 	if (!rows)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = KVARC_OK;
-	if (method == PACKED) {
-		ret = kvi_zstd_read(c, from, packed, rows + bytes, bytes);
-		from = rows + bytes;
-	}
-	if (!ret)
-		from_planes(from, bytes / size, size, rows);
-	if (!ret)
-		kvi_parts_put(p, KVI_EXACT, rows, raw);
-	return ret;
+	from_planes(planes, bytes / size, size, rows);
+	kvi_parts_put(p, KVI_EXACT, rows, raw);
+	return KVARC_OK;
 }

@@ -27,32 +27,37 @@ struct kvi_parts {
 };
 /* All tokens in class 0. */
 void kvi_parts_open(struct kvi_parts *p, const struct kvi_chunk *chunk);
-/* Tokens of the parts; the chunk that they are, `positions` holds theirs. */
+/* The number of tokens of some parts. */
 size_t kvi_parts_count(const struct kvi_parts *p, unsigned which);
-/* The chunk that some parts make up alone; positions: of its tokens. */
-struct kvi_chunk kvi_parts_chunk(const struct kvi_parts *p, unsigned which,
-                                 int32_t positions[KVI_TOKENS_MAX]);
-/* Which tokens some parts have, in ascending order. */
-void kvi_parts_tokens(const struct kvi_parts *p, unsigned which, uint8_t tokens[KVI_TOKENS_MAX]);
-/* Their rows out of all rows, and back. */
+/* A job for the tokens of some parts, with what it points to. */
+struct kvi_parts_work {
+	struct kvi_coder_job job;
+	struct kvi_chunk chunk;
+	int32_t positions[KVI_TOKENS_MAX];
+	uint8_t tokens[KVI_TOKENS_MAX];
+	struct kvi_mask_run run;
+};
+/* Sets up a job without parameters and elements; *w must stay where it is. */
+void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned which,
+                   const struct kvi_coder *c, int lane_order);
+/* Copies the rows of some parts out of all rows. */
 void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some);
-/* Copies the rows of some parts to their place among all rows. */
+/* The inverse of kvi_parts_take. */
 void kvi_parts_put(const struct kvi_parts *p, unsigned which, const uint8_t *some, uint8_t *all);
 
-/* Bitmap and elements of exact tokens, which are there. get: p, and rows of raw. Return OK, MEM,
- * MEMLIMIT, DATA, OPTIONS. */
+/* Writes bitmap and elements of the exact tokens, of which there are some. Returns OK, MEM,
+ * MEMLIMIT. */
 kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p, const uint8_t *raw,
                         struct kvi_out *out);
-/* Reads them. */
+/* Reads them to p and to rows of raw. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in *in, uint8_t *raw);
 
-/* Rate classes, of which there are several, and bytes of bodies but the last. get: false: they are
- * not valid. */
+/* Writes the rate classes, of which there are several, and the bytes of all bodies but the last. */
 void kvi_rates_put(const struct kvi_parts *p, const size_t bytes[KVI_RATES_MAX],
                    struct kvi_out *out);
-/* Reads them. */
+/* Reads them; false: they are not valid. */
 bool kvi_rates_get(struct kvi_parts *p, struct kvi_in *in, size_t bytes[KVI_RATES_MAX]);
-/* Encoders: classes for the chunk's token_rate, and the rates that they have, in 1/16 bit. */
+/* Encoders: classes for the chunk's token_rate, and their rates in 1/16 bit. */
 void kvi_rates_choose(struct kvi_parts *p, const kvarc_lossy *tier, int rate[KVI_RATES_MAX]);
 
 #endif

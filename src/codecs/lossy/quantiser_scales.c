@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* quantiser_scales.c - scales of blocks as planes, numbers back to elements (spec tsc 2, lossy 2)
- * */
+/* quantiser_scales.c - scales of blocks as planes, elements from numbers (spec tsc 2, lossy 2) */
 #include "quantiser_scales.h"
 
-enum { STORED = 0, PACKED = 1, SCALE_MIN = 0x0080, SCALE_END = 0x7f80 };
+#include "codecs/planes.h"
+
+enum { SCALE_MIN = 0x0080, SCALE_END = 0x7f80 };
 
 uint16_t kvi_scale_of(float v)
 {
@@ -23,44 +24,24 @@ float kvi_scale_value(uint16_t scale)
 	return f;
 }
 
-bool kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n, struct kvi_out *out)
+kvarc_ret kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n, struct kvi_out *out)
 {
 	uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
-	uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, 2 * n);
-	if (!planes || !packed)
-		return false;
+	if (!planes)
+		return kvi_alloc_error(c->alloc);
 	for (size_t i = 0; i < n; i++) {
 		planes[i] = (uint8_t)scales[i];
 		planes[n + i] = (uint8_t)(scales[i] >> 8);
 	}
-	size_t bytes = kvi_zstd_write(c, planes, 2 * n, packed, 2 * n, KVI_ZSTD_LEVEL);
-	kvi_put8(out, bytes ? PACKED : STORED);
-	if (bytes)
-		kvi_put_varint(out, bytes);
-	kvi_put_bytes(out, bytes ? packed : planes, bytes ? bytes : 2 * n);
-	return true;
+	return kvi_packed_put(c, planes, 2 * n, out);
 }
 
 kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n, uint16_t *to)
 {
-	unsigned method = kvi_get8(in);
-	size_t bytes = 2 * n;
-	if (method > PACKED)
-		return KVARC_OPTIONS;
-	if (method == PACKED)
-		bytes = (size_t)kvi_get_varint(in, SIZE_MAX / 2);
-	const uint8_t *from = bytes ? kvi_get_bytes(in, bytes) : NULL;
-	if (!from)
-		return KVARC_DATA;
-	if (method == PACKED) {
-		uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
-		if (!planes)
-			return kvi_alloc_error(c->alloc);
-		kvarc_ret ret = kvi_zstd_read(c, from, bytes, planes, 2 * n);
-		if (ret)
-			return ret;
-		from = planes;
-	}
+	const uint8_t *from;
+	kvarc_ret ret = kvi_packed_get(c, in, 2 * n, &from);
+	if (ret)
+		return ret;
 	bool good = true;
 	for (size_t i = 0; i < n; i++) {
 		to[i] = (uint16_t)(from[i] | from[n + i] << 8);

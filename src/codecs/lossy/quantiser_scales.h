@@ -9,13 +9,13 @@
 /* The least scale that is not below v >= 0: a bf16 pattern, positive and normal; 0: there is
  * none. */
 uint16_t kvi_scale_of(float v);
-/* The value of a stored scale. */
+/* The value of a scale. */
 float kvi_scale_value(uint16_t scale);
 
-/* n scales as planes (spec tsc 2). put: false without memory. get: OK, MEM, MEMLIMIT, DATA,
- * OPTIONS; to: n scales. */
-bool kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n, struct kvi_out *out);
-/* Reads n scales. */
+/* Writes n scales as planes (spec tsc 2). Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n,
+                         struct kvi_out *out);
+/* Reads n scales. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n, uint16_t *to);
 
 /* Numbers to elements (spec lossy 2). x is changed. */

@@ -6,7 +6,7 @@
 #include "codecs/codec.h"
 
 enum {
-	THOUSAND = 1000,
+	MILLI = 1000,
 	QUARTERS = 4,
 	BYTE = 8,
 	VALUES = 1 << BYTE,
@@ -30,8 +30,8 @@ static uint32_t key_of(float x)
 	return u >> 31 ? ~u : u | UINT32_C(1) << 31;
 }
 
-/* The k-th largest key, from 1, of the tokens with a rate, byte by byte; *equal: so many of its
- * tokens are among the first k. */
+/* The k-th largest key, from 1, of the tokens with a rate, byte by byte; *equal: the number of
+ * tokens with that key among the first k. */
 static uint32_t kth(const struct scored *s, int rate, uint64_t k, uint64_t *equal)
 {
 	uint32_t key = 0, known = 0;
@@ -75,7 +75,7 @@ static uint64_t count(const struct scored *s, int rate)
 
 static uint64_t share(uint64_t n, uint32_t thousandths)
 {
-	return (n * thousandths + THOUSAND / 2) / THOUSAND;
+	return (n * thousandths + MILLI / 2) / MILLI;
 }
 
 /* Which tokens stay. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codecs/codec.h"
-#include "codecs/lossy/codes.h"
+#include "codecs/lossy/lossy_codec.h"
 
 enum {
 	UNIT = 16,
@@ -13,11 +13,13 @@ enum {
 	ERROR_DIGITS = 9,
 	ERROR_MIN = 1000,
 	ERROR_MAX = 1000000000,
-	THOUSAND = 1000,
+	MILLI = 1000,
 	KEYFRAME_MAX = 256,
 	BLOCK_MAX = 65535,
 	SPREAD_MAX = 4 * UNIT,
 	TOKEN_RATES_MAX = 4,
+	KEYS_AND_VALUES = 1 << KVARC_KEY | 1 << KVARC_VALUE | 1 << KVARC_CROSS_KEY |
+	                  1 << KVARC_CROSS_VALUE,
 	ALL_FLAGS = KVARC_LOSSY_NO_UNROPE | KVARC_LOSSY_IDENTITY | KVARC_LOSSY_PRODUCT
 };
 
@@ -26,13 +28,16 @@ static const struct tier_tier {
 	kvarc_tier tier;
 	int min_rate, max_rate; /* in 1/16 bit */
 	bool whole;             /* bits are whole numbers */
+	unsigned kinds;         /* of tensors: a bit for each kvarc_kind */
 } tiers[] = {
-	{ "near", KVARC_TIER_NEAR, 0, 0, false }, { "tsc", KVARC_TIER_TSC, 32, 128, true },
-	{ "vq", KVARC_TIER_VQ, 16, 64, true },    { "had", KVARC_TIER_HAD, 16, 104, false },
-	{ "klt", KVARC_TIER_KLT, 4, 104, false },
+	{ "near", KVARC_TIER_NEAR, 0, 0, false, KEYS_AND_VALUES },
+	{ "tsc", KVARC_TIER_TSC, 32, 128, true, KEYS_AND_VALUES },
+	{ "vq", KVARC_TIER_VQ, 16, 64, true, KEYS_AND_VALUES },
+	{ "had", KVARC_TIER_HAD, 16, 104, false, KEYS_AND_VALUES },
+	{ "klt", KVARC_TIER_KLT, 4, 104, false, ~0u }, /* those that a profile has a basis for */
 };
 
-/* The quantisers of codecs that others have measured, by the ratios that they were given. */
+/* Quantisers of published codecs, named after their published ratios. */
 static const struct preset {
 	const char *name, *tier;
 } presets[] = {
@@ -52,7 +57,7 @@ static const struct tier_tier *tier_of(kvarc_tier number)
 	return NULL;
 }
 
-/* What only some tiers have. */
+/* Numbers of single tiers. */
 static bool own_numbers_valid(const kvarc_lossy *tier)
 {
 	bool tsc = tier->tier == KVARC_TIER_TSC, vq = tier->tier == KVARC_TIER_VQ;
@@ -62,10 +67,10 @@ static bool own_numbers_valid(const kvarc_lossy *tier)
 	if (tier->max_error < (near ? ERROR_MIN : 0) || tier->max_error > (near ? ERROR_MAX : 0))
 		return false;
 	return tier->keyframe <= (tsc ? KEYFRAME_MAX : 0) && tier->block <= (tsc ? BLOCK_MAX : 0) &&
-	       tier->fallback <= (vq ? THOUSAND : 0);
+	       tier->fallback <= (vq ? MILLI : 0);
 }
 
-/* Whether there are not more different ones than there may be. */
+/* Whether there are at most TOKEN_RATES_MAX different rates. */
 static bool token_rates_valid(const kvarc_lossy *tier)
 {
 	int16_t seen[TOKEN_RATES_MAX];
@@ -84,10 +89,10 @@ static bool token_rates_valid(const kvarc_lossy *tier)
 	return true;
 }
 
-/* What kvarc_lossy_rates goes by. */
+/* Numbers that kvarc_lossy_rates uses. */
 static bool shares_valid(const kvarc_lossy *tier)
 {
-	return tier->keep <= THOUSAND && tier->top <= THOUSAND && tier->spread >= -SPREAD_MAX &&
+	return tier->keep <= MILLI && tier->top <= MILLI && tier->spread >= -SPREAD_MAX &&
 	       tier->spread <= SPREAD_MAX && (!tier->spread || kvi_lossy_max_rate(tier->tier));
 }
 
@@ -119,6 +124,13 @@ int kvi_lossy_max_rate(kvarc_tier tier)
 {
 	const struct tier_tier *t = tier_of(tier);
 	return t && !t->whole ? t->max_rate : 0;
+}
+
+bool kvi_lossy_takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
+{
+	const struct tier_tier *t = tier_of(tier->tier);
+	int rate = t && t->whole ? kvi_lossy_bits(tier, chunk) * UNIT : tier->rate;
+	return t && rate >= t->min_rate && rate <= t->max_rate && t->kinds >> chunk->kind & 1;
 }
 
 bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one)
@@ -201,7 +213,7 @@ static bool number(struct tier_part *p, unsigned most, unsigned *v)
 	return digits > 0;
 }
 
-/* A decimal number in so many parts of 1, the nearest. No libm: every machine reads the same. */
+/* A decimal number to the nearest multiple of 1 / parts. No libm: every machine reads the same. */
 static bool decimal(struct tier_part p, bool sign, unsigned parts, int *v)
 {
 	unsigned whole, tenth = 0, scale = 1;
@@ -239,7 +251,7 @@ static bool error_of(struct tier_part p, uint64_t *v)
 	return p.n == 0;
 }
 
-/* What follows the name of a tier. */
+/* The number behind the name of a tier. */
 static bool rate_of(kvarc_lossy *l, struct tier_part p)
 {
 	uint64_t error;
@@ -255,13 +267,13 @@ static bool rate_of(kvarc_lossy *l, struct tier_part p)
 static bool share(struct tier_part p, uint32_t *v)
 {
 	int parts;
-	if (!decimal(p, false, THOUSAND, &parts) || parts < 1)
+	if (!decimal(p, false, MILLI, &parts) || parts < 1)
 		return false;
 	*v = (uint32_t)parts;
 	return true;
 }
 
-/* By what is known of single tokens. */
+/* Options that concern single tokens. */
 static bool token_option(kvarc_lossy *l, struct tier_part p)
 {
 	unsigned n;
@@ -301,7 +313,7 @@ static bool option(kvarc_lossy *l, struct tier_part p)
 		l->keyframe = n;
 	else if (has_key(&p, "block") && number(&p, BLOCK_MAX, &n) && n && !p.n)
 		l->block = n;
-	else if (has_key(&p, "fallback") && decimal(p, false, THOUSAND, &v))
+	else if (has_key(&p, "fallback") && decimal(p, false, MILLI, &v))
 		l->fallback = (uint32_t)v;
 	else
 		return false;

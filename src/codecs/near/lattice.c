@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lattice.c - elements to codes of the nearest points of a lattice, and back (spec near 2) */
+/* lattice.c - elements to codes of the nearest points of a lattice, codes to elements (spec near 2) */
 #include "codecs/near/near.h"
 
 enum { EXPONENT_MAX = 112, F32_LOW = 9, F32_LOWEST = -140 };
@@ -11,7 +11,7 @@ static const struct kvi_grid_format formats[] = {
 	[KVARC_E5M2] = { 2, 2, 8, 11, true },
 };
 
-/* Exponent of the smallest number of a dtype that codes can tell. */
+/* Exponent of the smallest number of a dtype that has a code of its own. */
 static int lowest(unsigned dtype)
 {
 	const struct kvi_grid_format *f = &kvi_float_format(dtype)->grid;
@@ -101,7 +101,7 @@ bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements, siz
 	}
 }
 
-/* Side by side, the same on every machine, as compilers make vectors of it. */
+/* Vectors of a fixed size: the same results on every machine. */
 enum { SIDE = 4 };
 typedef uint32_t lanes __attribute__((vector_size(SIDE * sizeof(uint32_t))));
 typedef int32_t numbers __attribute__((vector_size(SIDE * sizeof(int32_t))));

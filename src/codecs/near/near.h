@@ -5,8 +5,8 @@
 
 #include "codecs/coder.h"
 
-/* What elements of a dtype are rounded to: multiples of 2^F, or themselves where their own steps
- * are wider. */
+/* The points that elements of a dtype are rounded to: multiples of 2^F, or themselves where the steps
+ * of the dtype are wider. */
 struct kvi_lattice {
 	const struct kvi_grid_format *fmt; /* of codes, in units of 2^F */
 	unsigned dtype, size;
@@ -23,7 +23,7 @@ int kvi_lattice_exponent(unsigned dtype, double most);
 /* Codes of n finite elements; false: some are too large. */
 bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements, size_t n,
                        uint16_t *codes);
-/* Any codes. */
+/* The elements of any n codes. */
 void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes, size_t n,
                           uint8_t *elements);
 

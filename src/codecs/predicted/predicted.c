@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* predicted.c - codec 9: elements as they are predicted, or what they differ in (spec predicted) */
+/* predicted.c - the predicted codec: elements as predicted, or differences from that (spec predicted) */
 #include "codecs/coder.h"
 #include "util/hash.h"
 
@@ -57,41 +57,43 @@ const uint8_t *kvi_predicted_patch(struct kvi_coder *c, const struct kvi_chunk *
 	return to;
 }
 
-/* raw may be what is predicted. */
-static kvarc_ret apply_patch(struct kvi_coder *c, const struct kvi_chunk *chunk, struct kvi_in *in,
-                             uint8_t *raw)
+/* job->decoded may be the predicted elements themselves. */
+static kvarc_ret apply_patch(struct kvi_coder *c, const struct kvi_coder_job *job,
+                             struct kvi_in *in)
 {
-	const uint8_t *p = chunk->linear->predicted;
-	size_t n = kvi_chunk_bytes(chunk), size = kvarc_dtype_bytes(chunk->dtype);
+	const uint8_t *p = job->chunk->linear->predicted;
+	size_t n = kvi_chunk_bytes(job->chunk), size = kvarc_dtype_bytes(job->chunk->dtype);
+	size_t bytes = kvi_in_remaining(in);
 	uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
 	if (!planes)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_zstd_read(c, in->p, kvi_in_remaining(in), planes, n);
+	kvarc_ret ret = kvi_zstd_read(c, kvi_get_bytes(in, bytes), bytes, planes, n);
 	for (size_t b = 0; b < size && ret == KVARC_OK; b++)
 		for (size_t i = b; i < n; i += size)
-			raw[i] = p[i] ^ *planes++;
+			job->decoded[i] = p[i] ^ *planes++;
 	return ret;
 }
 
-kvarc_ret kvi_predicted_decode(struct kvi_coder *c, const struct kvi_chunk *chunk,
-                               const uint8_t *payload, size_t bytes, uint8_t *raw)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	const uint8_t *p = chunk->linear ? chunk->linear->predicted : NULL;
-	size_t n = kvi_chunk_bytes(chunk);
-	struct kvi_in in = kvi_in_make(payload, bytes);
-	uint64_t check = kvi_get64(&in);
-	uint8_t method = kvi_get8(&in);
-	if (!chunk->linear)
+	const struct kvi_linear_in *linear = job->chunk->linear;
+	const uint8_t *p = linear ? linear->predicted : NULL;
+	size_t n = kvi_chunk_bytes(job->chunk);
+	uint64_t check = kvi_get64(in);
+	uint8_t method = kvi_get8(in);
+	if (!linear)
 		return KVARC_PREDICTOR;
-	if (in.bad || !p || !kvi_codec_takes(KVI_CODEC_PREDICTED, chunk->dtype))
+	if (in->bad || !p || !kvi_codec_takes(KVI_CODEC_PREDICTED, job->chunk->dtype))
 		return KVARC_DATA;
 	if (check != kvi_h64(p, n))
 		return KVARC_PREDICTOR;
 	if (method == PATCH)
-		return apply_patch(c, chunk, &in, raw);
+		return apply_patch(c, job, in);
 	if (method != EXACT)
 		return KVARC_OPTIONS;
-	if (raw != p)
-		memcpy(raw, p, n);
-	return kvi_in_remaining(&in) ? KVARC_DATA : KVARC_OK;
+	if (job->decoded != p)
+		memcpy(job->decoded, p, n);
+	return KVARC_OK;
 }
+
+const struct kvi_codec kvi_codec_predicted = { .takes = KVI_TAKES_FLOATS, .decode = decode };

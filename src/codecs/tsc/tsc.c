@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tsc.c - codec 11: keyframes and differences from token to token, scales of blocks (spec tsc) */
+/* tsc.c - the codec tsc: keyframes and differences from token to token, scales of blocks (spec tsc) */
 #include "codecs/lossy/codes.h"
 #include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser.h"
 #include "codecs/lossy/quantiser_scales.h"
 
-enum {
-	RATE_UNIT = 16,
-	BITS_MIN = 2,
-	BITS_MAX = 8,
-	KEYFRAME_MAX = 256,
-	BLOCK_DEFAULT = 32,
-	AS_BYTES = 0,
-	AS_STREAM = 1
-};
+enum { KEYFRAME_MAX = 256, BLOCK_DEFAULT = 32, AS_BYTES = 0, AS_STREAM = 1 };
 
-/* What the body says in front of its numbers. */
+/* The head of a body. */
 struct tsc_shape {
-	unsigned keyframe; /* one token in so many */
+	unsigned keyframe; /* one token in this many */
 	unsigned block;
 	int most[2]; /* of codes of keyframes, of differences */
 };
@@ -31,7 +23,7 @@ struct tsc_work {
 	float *before, *x;      /* the token before as it is decoded; this one */
 	uint16_t *scales;
 	int8_t *codes[2]; /* of keyframes, of differences */
-	int8_t *lanes;    /* room for either in stream order */
+	int8_t *lanes;    /* buffer for either in stream order */
 };
 
 static unsigned kind_of(const struct tsc_work *w, size_t t)
@@ -47,10 +39,10 @@ static int8_t *codes_of(const struct tsc_work *w, size_t t)
 	return w->codes[kind_of(w, t)] + row * w->C;
 }
 
-static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c, const struct kvi_lossy_job *job,
+static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c, const struct kvi_coder_job *job,
                            struct tsc_shape s)
 {
-	const struct kvi_chunk *chunk = &job->chunk;
+	const struct kvi_chunk *chunk = job->chunk;
 	const size_t T = chunk->n_tokens, hc = chunk->head_channels;
 	*w = (struct tsc_work){ .chunk = chunk, .s = s };
 	w->C = kvi_chunk_channels(chunk);
@@ -84,7 +76,7 @@ static struct span span_of(const struct tsc_work *w, size_t block)
 	return (struct span){ block / each * hc + c, hc - c < w->s.block ? hc - c : w->s.block };
 }
 
-/* A token's elements from its codes, and what the next one differs from (spec tsc 3). */
+/* A token's elements from its codes; w->before for the next token (spec tsc 3). */
 static void restore(struct tsc_work *w, size_t t, uint8_t *decoded)
 {
 	const int8_t *codes = codes_of(w, t);
@@ -140,7 +132,7 @@ static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 	return good ? KVARC_OK : KVARC_DATA;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct tsc_work w;
 	struct tsc_shape s = { kvi_get16(in), kvi_get16(in), { 0, 0 } };
@@ -155,7 +147,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_lossy_job *job, st
 	if (!ret)
 		ret = kvi_scales_get(c, in, w.chunk->n_tokens * w.blocks, w.scales);
 	for (unsigned kind = 0; kind < 2 && !ret; kind++)
-		ret = get_codes(c, &w, kind, job->lane_order, in);
+		ret = get_codes(c, &w, kind, job->lanes.order, in);
 	for (size_t t = 0; t < w.chunk->n_tokens && !ret; t++)
 		restore(&w, t, job->decoded);
 	return ret;
@@ -218,14 +210,13 @@ static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
                            struct kvi_out *out)
 {
 	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
-	const size_t n = l.rows * l.channels, room = kvi_codes_capacity(n);
+	const size_t n = l.rows * l.channels;
 	if (!n)
 		return KVARC_OK;
 	const uint8_t *class = make_classes(c, w, kind);
-	uint8_t *end = kvi_scratch(c, KVI_SCRATCH_OUT, room + 1);
+	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT, kvi_codes_capacity(n));
 	if (!class || !end)
 		return kvi_alloc_error(c->alloc);
-	end += room & ~(size_t)1;
 	if (order == KVI_LANES_TOKENS)
 		kvi_lanes_to8(&l, (uint8_t *)w->codes[kind], (uint8_t *)w->lanes);
 	else
@@ -242,15 +233,10 @@ static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 	return KVARC_OK;
 }
 
-static int bits_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
-{
-	return (tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0)) / RATE_UNIT;
-}
-
-/* A keyframe among differences is what all of them stand on: it has all bits there are. */
+/* All differences depend on the keyframe in front of them: it has the highest rate. */
 static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
-	const int most = (1 << (bits_of(tier, chunk) - 1)) - 1;
+	const int most = (1 << (kvi_lossy_bits(tier, chunk) - 1)) - 1;
 	struct tsc_shape s = { tier->keyframe ? tier->keyframe : 1,
 		               tier->block ? tier->block : BLOCK_DEFAULT,
 		               { most, most } };
@@ -259,39 +245,35 @@ static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk
 	return s;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_out *body,
-                        bool *refused)
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                        struct kvi_payload *out)
 {
-	const struct kvi_chunk *chunk = &job->chunk;
+	const struct kvi_chunk *chunk = job->chunk;
+	struct kvi_out *body = out->body;
 	struct tsc_work w;
 	kvarc_ret ret = open_work(&w, c, job, shape_of(job->tier, chunk));
 	if (ret)
 		return ret;
-	*refused = false;
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
-		job->refused[t] = !quantise(&w, t, job->elements);
-		*refused = *refused || job->refused[t];
+		job->refused[t] = !quantise(&w, t, job->packed);
+		out->refused = out->refused || job->refused[t];
 		if (!job->refused[t])
 			restore(&w, t, job->decoded);
 	}
-	if (*refused)
+	if (out->refused)
 		return KVARC_OK;
 	kvi_put16(body, (uint16_t)w.s.keyframe);
 	kvi_put16(body, (uint16_t)w.s.block);
 	kvi_put8(body, (uint8_t)w.s.most[0]);
 	kvi_put8(body, (uint8_t)w.s.most[1]);
-	if (!kvi_scales_put(c, w.scales, chunk->n_tokens * w.blocks, body))
-		return kvi_alloc_error(c->alloc);
+	ret = kvi_scales_put(c, w.scales, chunk->n_tokens * w.blocks, body);
 	for (unsigned kind = 0; kind < 2 && !ret; kind++)
-		ret = put_codes(c, &w, kind, job->lane_order, body);
+		ret = put_codes(c, &w, kind, job->lanes.order, body);
 	return ret;
 }
 
-static bool takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
-{
-	return bits_of(tier, chunk) >= BITS_MIN && bits_of(tier, chunk) <= BITS_MAX &&
-	       (chunk->kind == KVARC_KEY || chunk->kind == KVARC_VALUE ||
-	        chunk->kind == KVARC_CROSS_KEY || chunk->kind == KVARC_CROSS_VALUE);
-}
-
-const struct kvi_lossy_codec kvi_lossy_tsc = { NULL, NULL, NULL, takes, encode, decode };
+const struct kvi_codec kvi_codec_tsc = {
+	.takes = KVI_TAKES_FLOATS,
+	.encode = encode,
+	.decode = decode,
+};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* search.c - numbers of a token as vectors, and entries near them, for encoders of codec 12 */
+/* search.c - numbers of a token as vectors, and their nearest codebook entries, for encoders of vq */
 #include "codecs/lossy/quantiser_scales.h"
 #include "codecs/vq/vq.h"
 
@@ -38,7 +38,7 @@ unsigned kvi_vq_nearest(const struct kvi_vq_search *s, const float *x, unsigned 
 		for (size_t k = 0; k < KVI_VQ_ENTRIES; k++)
 			far[k] = far[k] - twice * entry[k];
 	}
-	/* The least first, then where it is: both are quick. */
+	/* The least distance first, then its index: both loops are fast. */
 	memcpy(least, far, sizeof least);
 	for (size_t k = BLOCK; k < KVI_VQ_ENTRIES; k += BLOCK)
 		for (size_t i = 0; i < BLOCK; i++)

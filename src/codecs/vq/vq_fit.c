@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* vq_fit.c - codebooks of codec 12 from the vectors of a chunk: k-means, the same on every
+/* vq_fit.c - codebooks of the codec vq from the vectors of a chunk: k-means, the same on every
  * machine */
 #include "codecs/tables_fit.h"
 #include "vq.h"
@@ -71,7 +71,7 @@ static void assign(struct means *m)
 		m->nearest[i] = (uint8_t)kvi_vq_nearest(m->search, m->x + i * m->dim, m->dim);
 }
 
-/* Centres go to the middle of what is nearest to them; those without anything stay. */
+/* Centres move to the mean of the vectors nearest to them; those without vectors stay. */
 static void move(struct means *m)
 {
 	memset(m->sum, 0, (size_t)KVI_VQ_ENTRIES * m->dim * sizeof *m->sum);
@@ -93,7 +93,7 @@ static int8_t entry_of(float v)
 	return (int8_t)(e > INT8_MAX ? INT8_MAX : e < -INT8_MAX ? -INT8_MAX : e);
 }
 
-/* A stage: its codebook, the table of its indices; of the vectors remains what it leaves. */
+/* A stage: its codebook, and the table of its indices; the vectors become their residuals. */
 static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16_t *freq,
                       uint32_t *work)
 {
@@ -128,11 +128,10 @@ static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16
 }
 
 /* The vectors of a part, evenly from all tokens. */
-static bool collect(struct means *m, const struct kvi_lossy_job *job, unsigned part, float *numbers,
-                    float *vectors, uint16_t *scales)
+static bool collect(struct means *m, const struct kvi_coder_job *job, const struct kvi_vq_params *v,
+                    unsigned part, float *numbers, float *vectors, uint16_t *scales)
 {
-	const struct kvi_chunk *chunk = &job->chunk;
-	const struct kvi_vq_params *v = job->params->vq;
+	const struct kvi_chunk *chunk = job->chunk;
 	const size_t C = kvi_chunk_channels(chunk), dim = v->dim;
 	const size_t each = (chunk->head_channels + dim - 1) / dim;
 	const size_t token = C * kvarc_dtype_bytes(chunk->dtype);
@@ -141,7 +140,7 @@ static bool collect(struct means *m, const struct kvi_lossy_job *job, unsigned p
 	size_t seen = 0;
 	m->n = 0;
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
-		kvi_floats_exact(chunk->dtype, job->elements + t * token, C, numbers);
+		kvi_floats_exact(chunk->dtype, job->packed + t * token, C, numbers);
 		if (!kvi_vq_vectors(chunk, v->dim, numbers, scales, vectors))
 			continue;
 		for (size_t i = 0; i < chunk->heads * each; i++) {
@@ -153,9 +152,9 @@ static bool collect(struct means *m, const struct kvi_lossy_job *job, unsigned p
 	return m->n >= SAMPLE_MIN;
 }
 
-/* Memory for all of it, in one piece. */
-static bool make_room(struct kvi_coder *c, const struct kvi_chunk *chunk, struct means *m,
-                      float **numbers, float **vectors, uint16_t **scales, uint32_t **work)
+/* One block of scratch memory for the whole fit. */
+static bool reserve(struct kvi_coder *c, const struct kvi_chunk *chunk, struct means *m,
+                    float **numbers, float **vectors, uint16_t **scales, uint32_t **work)
 {
 	const size_t C = kvi_chunk_channels(chunk), dim = m->dim;
 	const size_t padded = (chunk->head_channels + dim - 1) / dim * dim * chunk->heads;
@@ -180,24 +179,22 @@ static bool make_room(struct kvi_coder *c, const struct kvi_chunk *chunk, struct
 	return true;
 }
 
-kvarc_ret kvi_vq_fit(struct kvi_coder *c, const struct kvi_lossy_job *job, struct kvi_params *p)
+kvarc_ret kvi_vq_fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_vq_params *p)
 {
-	struct kvi_lossy_job with = *job;
-	struct means m = { .dim = p->vq->dim };
+	struct means m = { .dim = p->dim };
 	float *numbers, *vectors;
 	uint16_t *scales;
 	uint32_t *work;
-	if (!make_room(c, &job->chunk, &m, &numbers, &vectors, &scales, &work))
+	if (!reserve(c, job->chunk, &m, &numbers, &vectors, &scales, &work))
 		return kvi_alloc_error(c->alloc);
-	with.params = p;
-	for (unsigned part = 0; part < p->vq->parts; part++) {
+	for (unsigned part = 0; part < p->parts; part++) {
 		m.random = part;
-		if (!collect(&m, &with, part, numbers, vectors, scales))
+		if (!collect(&m, job, p, part, numbers, vectors, scales))
 			return KVARC_END;
-		for (unsigned s = 0; s < p->vq->stages; s++) {
-			size_t table = (size_t)part * p->vq->stages + s;
-			fit_stage(c, &m, kvi_vq_book(p->vq, (unsigned)table),
-			          p->freq + table * KVI_BYTE_SYMBOLS, work);
+		for (unsigned s = 0; s < p->stages; s++) {
+			size_t table = (size_t)part * p->stages + s;
+			fit_stage(c, &m, kvi_vq_book(p, (unsigned)table),
+			          p->freqs.freq + table * KVI_BYTE_SYMBOLS, work);
 		}
 	}
 	return KVARC_OK;

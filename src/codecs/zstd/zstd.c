@@ -67,3 +67,12 @@ size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n, uint8_
 	size_t got = ZSTD_compress2(c->zstd_c, to, capacity, from, n);
 	return ZSTD_isError(got) ? 0 : got;
 }
+
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+{
+	size_t bytes = kvi_in_remaining(in);
+	return kvi_zstd_read(c, kvi_get_bytes(in, bytes), bytes, job->decoded,
+	                     kvi_chunk_bytes(job->chunk));
+}
+
+const struct kvi_codec kvi_codec_zstd = { .takes = KVI_TAKES_ALL, .decode = decode };

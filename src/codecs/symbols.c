@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* symbols.c - frequency tables in parameters, streams of symbols that are coded with them (spec
+ * exponent 1, bytes) */
+#include "symbols.h"
+
+enum { ENC_STRIDE = 512, ESCAPE = KVI_BYTE_SYMBOLS - 1, TABLE_COST = 32 };
+
+struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uint8_t codec,
+                                              const struct kvi_chunk *shape, unsigned n,
+                                              unsigned symbols)
+{
+	/* C is at most 2^20 and a table at most 257 entries: no overflow. */
+	size_t C = kvi_chunk_channels(shape), freq = (size_t)n * symbols;
+	struct kvi_table_params *p;
+	p = kvi_params_new(alloc, codec, shape, sizeof *p + freq * sizeof *p->freqs.freq + 2 * C,
+	                   (size_t)n * TABLE_COST);
+	if (!p)
+		return NULL;
+	p->freqs = (struct kvi_freqs){ n, symbols, (uint16_t *)(void *)(p + 1) };
+	p->table = (uint8_t *)(p->freqs.freq + freq);
+	p->top = p->table + C;
+	return p;
+}
+
+bool kvi_freq_get(struct kvi_in *in, unsigned symbols, uint16_t *freq)
+{
+	uint32_t sum = 0;
+	for (unsigned s = 0; s < symbols; s++) {
+		freq[s] = (uint16_t)kvi_get_varint(in, KVI_PROB_TOTAL - 1);
+		sum += freq[s];
+	}
+	return !in->bad && sum == KVI_PROB_TOTAL && freq[symbols - 1];
+}
+
+void kvi_freq_put(const uint16_t *freq, size_t n, struct kvi_out *out)
+{
+	for (size_t i = 0; i < n; i++)
+		kvi_put_varint(out, freq[i]);
+}
+
+kvarc_ret kvi_table_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
+                                 const struct kvi_chunk *shape, struct kvi_in *in, unsigned symbols,
+                                 struct kvi_params **out)
+{
+	size_t C = kvi_chunk_channels(shape);
+	unsigned n = kvi_get8(in);
+	if (n < 1 || n > KVI_TABLES_MAX || kvi_in_remaining(in) < (size_t)n * symbols + C)
+		return KVARC_DATA;
+	struct kvi_table_params *p = kvi_table_params_new(alloc, codec, shape, n, symbols);
+	if (!p)
+		return kvi_alloc_error(alloc);
+	bool good = true;
+	for (unsigned i = 0; i < n && good; i++)
+		good = kvi_freq_get(in, symbols, p->freqs.freq + i * symbols);
+	const uint8_t *table = good ? kvi_get_bytes(in, C) : NULL;
+	if (table)
+		memcpy(p->table, table, C);
+	for (size_t c = 0; c < C && table && good; c++)
+		good = table[c] < n;
+	if (!good || !table) {
+		kvi_params_free(&p->common);
+		return KVARC_DATA;
+	}
+	*out = &p->common;
+	return KVARC_OK;
+}
+
+void kvi_table_params_serialise(const struct kvi_params *p, struct kvi_out *out)
+{
+	const struct kvi_table_params *t = kvi_table_params_of(p);
+	kvi_put8(out, (uint8_t)t->freqs.n);
+	kvi_freq_put(t->freqs.freq, (size_t)t->freqs.n * t->freqs.symbols, out);
+	kvi_put_bytes(out, t->table, kvi_params_channels(p));
+}
+
+const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
+                                          unsigned stride, bool with_lut)
+{
+	size_t lut = with_lut ? (size_t)f->n * KVI_PROB_TOTAL : 0;
+	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_TABLES,
+	                               (lut + f->n * stride) * sizeof *buffer);
+	if (!buffer)
+		return NULL;
+	c->lut = (struct kvi_tables){ .n_tables = f->n,
+		                      .symbols = f->symbols,
+		                      .stride = stride,
+		                      .lut = with_lut ? buffer : NULL,
+		                      .enc = buffer + lut };
+	/* Frequencies were checked when they were parsed or made. */
+	return kvi_tables_build(&c->lut, f->freq) ? &c->lut : NULL;
+}
+
+bool kvi_sym_job_make(struct kvi_coder *c, const struct kvi_lanes *l,
+                      const struct kvi_tables *tables, const uint8_t *table, unsigned escape,
+                      struct kvi_sym_job *job)
+{
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(l));
+	if (!buffer || !tables)
+		return false;
+	struct kvi_ring tab = kvi_ring_make(l, 1, table, buffer);
+	*job = (struct kvi_sym_job){
+		.steps = kvi_lane_steps(l),
+		.tables = tables,
+		.tab = tab.full,
+		.tab_tail = tab.tail,
+		.tab_steps = tab.steps,
+		.escape = escape,
+		.per_step = l->order == KVI_LANES_TOKENS,
+	};
+	return true;
+}
+
+kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
+                              const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
+                              struct kvi_payload *out)
+{
+	const size_t n = l->rows * l->channels;
+	struct kvi_sym_job job;
+	uint32_t state[KVI_LANES];
+	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
+	if (!sym ||
+	    !kvi_sym_job_make(c, l, kvi_freqs_tables(c, f, ENC_STRIDE, false), table, ESCAPE, &job))
+		return kvi_alloc_error(c->alloc);
+	for (size_t at = 0; at < n;)
+		for (size_t i = 0; i < l->channels; i++, at++) {
+			const uint16_t *freq = f->freq + (size_t)table[i] * KVI_BYTE_SYMBOLS;
+			sym[at] = freq[from[at]] ? from[at] : ESCAPE;
+		}
+	const uint8_t *esc = from;
+	if (l->order == KVI_LANES_TOKENS) {
+		uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_OTHER, 3 * n);
+		if (!lane)
+			return kvi_alloc_error(c->alloc);
+		kvi_lanes_to16(l, sym, lane);
+		kvi_lanes_to8(l, from, (uint8_t *)(lane + n));
+		sym = lane;
+		esc = (uint8_t *)(lane + n);
+	}
+	size_t words = c->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)out->words,
+	                                      state);
+	out->end = out->words;
+	kvi_stream_put(out, words, state);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_byte_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
+                              const struct kvi_freqs *f, const uint8_t *table, struct kvi_in *in,
+                              uint8_t *to)
+{
+	const size_t n = l->rows * l->channels;
+	struct kvi_sym_job job;
+	struct kvi_stream s;
+	if (!kvi_stream_get(in, &s))
+		return KVARC_DATA;
+	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
+	uint8_t *esc = kvi_scratch(c, KVI_SCRATCH_OTHER, 2 * n);
+	if (!sym || !esc ||
+	    !kvi_sym_job_make(c, l, kvi_freqs_tables(c, f, ENC_STRIDE, true), table, ESCAPE, &job))
+		return kvi_alloc_error(c->alloc);
+	if (!c->kernels->sym_decode(&job, &s, sym, esc))
+		return KVARC_DATA;
+	bool tokens = l->order == KVI_LANES_TOKENS;
+	uint8_t *bytes = tokens ? esc + n : to;
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = (uint8_t)(sym[i] == ESCAPE ? esc[i] : sym[i]);
+	if (tokens)
+		kvi_lanes_from8(l, bytes, to);
+	return KVARC_OK;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* symbols.h - frequency tables in parameters, streams of symbols that are coded with them */
+#ifndef KVI_SYMBOLS_H
+#define KVI_SYMBOLS_H
+
+#include "codecs/coder.h"
+
+/* Frequencies of n tables, one after another; the last symbol of each is the escape. */
+struct kvi_freqs {
+	unsigned n, symbols;
+	uint16_t *freq;
+};
+
+/* Parameters of the codecs exponent and bytes. */
+struct kvi_table_params {
+	struct kvi_params common;
+	struct kvi_freqs freqs;
+	uint8_t *table; /* of each channel: its table */
+	uint8_t *top;   /* of each channel, exponent alone: the exponent field of symbol 0 */
+};
+
+/* The parameters of the codec exponent or bytes; NULL: they are of another codec. */
+static inline struct kvi_table_params *kvi_table_params_of(const struct kvi_params *p)
+{
+	bool yes = p->codec == KVI_CODEC_EXPONENT || p->codec == KVI_CODEC_BYTES;
+	return yes ? (struct kvi_table_params *)(uintptr_t)p : NULL;
+}
+/* Parameters with n tables of zeros; NULL: no memory. */
+struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uint8_t codec,
+                                              const struct kvi_chunk *shape, unsigned n,
+                                              unsigned symbols);
+/* Number of tables, frequencies, table of each channel. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_table_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
+                                 const struct kvi_chunk *shape, struct kvi_in *in, unsigned symbols,
+                                 struct kvi_params **out);
+/* Writes what kvi_table_params_parse reads. */
+void kvi_table_params_serialise(const struct kvi_params *p, struct kvi_out *out);
+
+/* One table: it sums to KVI_PROB_TOTAL, no frequency is that, the escape has one. false: it is not
+ * valid. */
+bool kvi_freq_get(struct kvi_in *in, unsigned symbols, uint16_t *freq);
+/* Writes n frequencies. */
+void kvi_freq_put(const uint16_t *freq, size_t n, struct kvi_out *out);
+/* The tables as kernels take them, in the coder until the next call; stride: a power of two.
+ * with_lut: the large half, which encoders do without. NULL: no memory. */
+const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
+                                          unsigned stride, bool with_lut);
+
+/* The job of a kernel for a stream of symbols; table: of each channel of the lanes. tables may be
+ * NULL. false: no memory. */
+bool kvi_sym_job_make(struct kvi_coder *c, const struct kvi_lanes *l,
+                      const struct kvi_tables *tables, const uint8_t *table, unsigned escape,
+                      struct kvi_sym_job *job);
+
+/*
+ * A stream of rows x channels bytes, token-major; table: of each channel. A byte that its table
+ * lacks is escaped. put: writes below out->words (KVI_BYTE_WORDS per byte) and sets begin and end.
+ * Returns OK, MEM, MEMLIMIT.
+ */
+enum { KVI_BYTE_WORDS = 2 };
+kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
+                              const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
+                              struct kvi_payload *out);
+/* Decodes the stream. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_byte_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
+                              const struct kvi_freqs *f, const uint8_t *table, struct kvi_in *in,
+                              uint8_t *to);
+
+#endif
