@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.h - one chunk in, one payload out: what readers and writers see of the codecs
+ * codec.h - one chunk in, one payload out: the codecs' interface for readers and writers
  *
  * Spec 7, 8 and spec/codecs/. Nothing here knows frames or files.
  */
@@ -18,7 +18,7 @@
 struct kvi_linear_in; /* profile/linear_model.h */
 struct kvi_features;
 
-/* What a chunk is. positions (n_tokens) and rope may be NULL: no rotation. */
+/* A chunk without its elements. positions (n_tokens) and rope may be NULL: no rotation. */
 struct kvi_chunk {
 	uint8_t dtype;
 	uint32_t n_tokens; /* 1..256 */
@@ -29,18 +29,18 @@ struct kvi_chunk {
 	/* For encoders of lossy chunks. */
 	uint8_t kind; /* kvarc_kind */
 	uint64_t t0;  /* of the first token in its track */
-	uint64_t end; /* tokens of the track, as far as they are known; 0: not known */
-	const int16_t *
-		token_rate; /* how much more each token has, in 1/16 bit, KVARC_LOSSY_NOTHING: it stays
-	                         * exact; NULL: all have the same */
-	/* Codec 7, and codec 8 when it has what a transformer expects: the tensor's model and
-	 * the features of its sources; codec 9 what is predicted; NULL: none. Encoders of level 2
+	uint64_t end; /* number of tokens of the track, as far as known; 0: not known */
+	/* Rate of each token above the tier's, in 1/16 bit; KVARC_LOSSY_NOTHING: stays exact. NULL:
+	 * all tokens have the tier's rate. */
+	const int16_t *token_rate;
+	/* The tensor's linear model and the features of its sources (codecs linear and klt), with
+	 * what a transformer predicts (codecs model and predicted); NULL: none. Encoders of level 2
 	 * and up try it first and fall back where it does not pay. */
 	const struct kvi_linear_in *linear;
 	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
 	struct kvi_features *features;
-	/* Called by an encoder of codec 7 or 8 once features are filled, long before it
-	 * is done; NULL: not wanted. */
+	/* Called by an encoder of the codecs linear and model once features are filled, long before
+	 * it is done; NULL: not wanted. */
 	void (*made)(void *opaque);
 	void *made_opaque;
 };
@@ -79,7 +79,7 @@ struct kvi_coder_tables;
 kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t, const struct kvi_alloc *alloc);
 /* Frees the tables; NULL-safe. */
 void kvi_coder_tables_close(struct kvi_coder_tables *t);
-/* Adds those of lossy chunks, which nobody else needs; before coders use them. Returns OK, MEM,
+/* Adds the tables of lossy codecs; call it before coders use the tables. Returns OK, MEM,
  * MEMLIMIT. */
 kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
 /* A coder for one thread; the tables must outlive it. Returns OK, MEM, MEMLIMIT. */
@@ -96,8 +96,8 @@ struct kvi_encoded {
 	bool uses_params;
 	const uint8_t *payload; /* in the coder, until its next call */
 	size_t payload_bytes;
-	/* New parameters, to be written before the chunk; NULL: `current` serves.
-	 * The caller takes both over (kvi_params_free, kvi_free with the coder's allocator). */
+	/* New parameters, to be written before the chunk; NULL: `current` serves. The caller owns
+	 * both then (kvi_params_free, kvi_free with the coder's allocator). */
 	struct kvi_params *params;
 	uint8_t *params_content; /* after `u8 codec` */
 	size_t params_bytes;
@@ -109,51 +109,51 @@ struct kvi_encoded {
  * parameters in force for this tensor and head group, or NULL. Never larger
  * than raw: falls back to RAW. Decides itself when new parameters pay.
  * The same input gives the same output on every machine and instruction set.
- * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on: what linear says is
- * predicted, linear, then as level 1.
+ * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on it tries the codecs predicted
+ * and linear or model, as far as chunk->linear allows, then level 1.
  */
 kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
                            const struct kvi_params *current, const uint8_t *raw,
                            struct kvi_encoded *out);
 
 /*
- * The same by a lossy tier, where it takes the chunk and is smaller than its elements; raw becomes
- * what the payload decodes to. Returns as kvi_chunk_encode.
+ * As kvi_chunk_encode, with a lossy tier where it takes the chunk and is smaller than its elements;
+ * raw is overwritten with the decoded elements.
  */
 kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
                                  const kvarc_lossy *tier, const struct kvi_params *current,
                                  uint8_t *raw, struct kvi_encoded *out);
 /* Whether the numbers of a tier are in their ranges. */
 bool kvi_lossy_valid(const kvarc_lossy *tier);
-/* The highest rate of tiers that have rates between whole bits; 0: of others. */
+/* The highest rate of tiers that have rates between whole bits; 0: other tiers. */
 int kvi_lossy_max_rate(kvarc_tier tier);
-/* The same for a layer; false: it stays as it is. */
+/* The tier of a layer; false: the layer stays lossless. */
 bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one);
-/* The rate of a token that has so much more: as near to it as the tier can, which for near and vq
- * is its own rate. */
+/* The rate of a token whose rate is `more` above the tier's, in 1/16 bit: the nearest one that the
+ * tier has, which for near and vq is its only one. */
 int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more);
-/* What a tier does with a token of a track of `end` tokens: as kvarc_lossy.token_rate, but a token
- * that stays exact is never dropped. tier may be NULL. */
+/* The entry of kvarc_lossy.token_rate for a token of a track of `end` tokens, but a token that stays
+ * exact is never dropped. tier may be NULL. */
 int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
-/* How often the elements of a lossy payload have been changed; 0: it has none. */
+/* How often the elements of a lossy payload were coded by a lossy codec; 0: bytes is 0. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 
 /*
- * Decodes a payload of any codec but REPEAT. params may be NULL where the codec needs none.
- * raw: kvi_chunk_bytes of room. Does not check raw_check. Codecs 7 to 9 without chunk->linear,
- * or with a model of another shape, 8 and 9 with other predictions than the writer's: PREDICTOR.
- * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR.
+ * Decodes a payload of any codec but REPEAT to raw, kvi_chunk_bytes. params may be NULL where the
+ * codec needs none. Does not compare raw_check. PREDICTOR: chunk->linear is missing or of another
+ * shape, or predicts otherwise than the writer's did.
+ * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, LOSSY, PREDICTOR.
  */
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
                            uint8_t lane_order, const struct kvi_params *params,
                            const uint8_t *payload, size_t payload_bytes, uint8_t *raw);
 
 /*
- * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that were
- * not coded here, such as repeated ones. only_z: z alone, which needs no sources; an encoder does
- * this first, so that upper layers need not wait for the rest, and sets has_z. With has_z other
- * threads may be reading z: it is not written again, here or in encode and decode.
- * Returns OK, MEM, MEMLIMIT.
+ * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that no call
+ * here coded, such as repeated ones. only_z: z alone, which needs no sources; an encoder does this
+ * first, so that upper layers need not wait for the rest, and sets has_z. With has_z other threads
+ * may be reading z: nothing here writes it again.
+ * Returns OK, MEM, MEMLIMIT, PROG, DATA (sources are missing).
  */
 kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                              bool only_z);
@@ -168,7 +168,7 @@ struct kvi_chunk_payload {
 };
 /* Whether two chunks of this codec decode faster together. */
 bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask);
-/* The same for two chunks, each with a coder and a result of its own. */
+/* Decodes two chunks (kvi_chunk_decode), with coders and results of their own. */
 void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payload p[2],
                        uint8_t *const raw[2], kvarc_ret ret[2]);
 

@@ -16,6 +16,7 @@ libkvi_la_SOURCES += \
 	src/codecs/grid/grid_sets.h \
 	src/codecs/had/had.c src/codecs/had/had.h \
 	src/codecs/had/had_fit.c \
+	src/codecs/had/numbers_body.h \
 	src/codecs/had/tile_codec.c \
 	src/codecs/had/tiles.c \
 	src/codecs/had/transform.c src/codecs/had/transform.h \

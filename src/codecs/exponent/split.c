@@ -98,7 +98,7 @@ static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n, uin
 /* Planes of f16. */
 static const unsigned bits_f16[3] = { 8, 2, 1 };
 
-/* Room for them, one behind the other. */
+/* Buffers for the planes, one behind the other. */
 static bool planes_f16(struct kvi_coder *c, size_t n, uint8_t *planes[3])
 {
 	size_t twos = kvi_plane_bytes(n, 2), ones = kvi_plane_bytes(n, 1);

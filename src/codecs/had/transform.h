@@ -15,25 +15,26 @@
 
 #include "codecs/lossy/codes.h"
 
-/* Pairs of a head that are turned, the same for all heads. */
+/* The rotated pairs of a head, the same for all heads. */
 struct kvi_turned {
 	size_t pairs;           /* 0: none */
 	bool half;              /* pair i is (i, i + pairs), else (2i, 2i + 1) */
 	const float *cos, *sin; /* of the positions: pairs rows */
 };
 
-/* The Hadamard transform and what goes with it; every set gives the same bits. */
+/* Kernels of the transform codecs. */
 struct kvi_transform {
 	const char *name;
-	/* n rows of elements of a dtype of 16 bits, or in the low half of 16; and back (spec
-	 * lossy 2). */
+	/* n rows of elements of a dtype of 16 bits, or in the low half of 16, to numbers; numbers
+	 * to elements (spec lossy 2). */
 	void (*widen)(unsigned dtype, const uint16_t *from, size_t rows, float *to);
 	void (*narrow)(unsigned dtype, const float *from, size_t rows, uint16_t *to);
 	/* KVI_LANES cosines and sines in 2^-14, in turn, as two rows. */
 	void (*turns)(const int16_t *from, float *cosines, float *sines);
-	/* By minus (back) or by plus the positions. */
+	/* Removes (back) or applies RoPE. */
 	void (*turn)(float *x, const struct kvi_turned *t, bool back);
-	/* Less the mean of each channel; signed and transformed with gains 1 / sqrt(n). */
+	/* Channels to coefficients: minus the mean; with signs flipped and transformed, gains 1 /
+	 * sqrt(n). */
 	void (*forward)(float *x, const float *mean, size_t channels, bool hadamard);
 	/* Points to channels: times the gain of each block, plus the mean. */
 	void (*back)(const int8_t *codes, struct kvi_points points, float step, const float *mean,
@@ -44,8 +45,8 @@ struct kvi_transform {
 	/* x = z * gain + mean, row by row. */
 	void (*scale)(const int32_t *z, size_t rows, const float *gain, const float *mean,
 	              float *x);
-	/* What sums are expected to be, in the units of `add_expected`: clamped to 32767 (spec klt
-	 * 2); and x = x + to * unit, or - with minus, row by row. */
+	/* Predicted rows from sums, clamped to 32767 (spec klt 2); and x = x + expected * unit, or
+	 * minus that, row by row. */
 	void (*expect)(const int32_t *sums, size_t rows, const int32_t *mean, const uint8_t *shift,
 	               int16_t *to);
 	void (*add_expected)(const int16_t *expected, size_t rows, const float *unit, bool minus,
@@ -56,9 +57,9 @@ struct kvi_transform {
 	void (*scale_lanes)(const int32_t *z, size_t rows, const float *gain, const float *unit,
 	                    float *to);
 	/* Encoders: the analysis of a head (spec klt 2) from its M, n rows of n in rows of
-	 * `stride`, and `turned`, the same by column without gaps. gain: what rows of M count in,
-	 * with room for KVI_LANES more; changed. to: rows like those of M, in integers as large as
-	 * sums allow; unit: what one is worth. false: that cannot be computed. */
+	 * `stride`, and `turned`, the same by column without gaps. gain: of the rows of M, with
+	 * KVI_LANES spare entries; changed. to: rows like those of M, in integers as large as sums
+	 * allow; unit: the value of 1 in a row. false: it cannot be computed. */
 	bool (*invert)(const int16_t *m, const int16_t *turned, size_t n, size_t stride,
 	               float *gain, int16_t *to, float *unit);
 	/* Adds the first n lanes of rows, or their squares, to sums: rows, too. */
@@ -69,8 +70,8 @@ struct kvi_transform {
 	 * that is out of range. */
 	uint32_t (*quantise)(const float *x, size_t rows, float inverse, float offset,
 	                     int8_t *codes);
-	/* Symbols of KVI_LANES codes of a class with `count` sizes, and what an escape would say;
-	 * and n symbols back to codes. */
+	/* Symbols of KVI_LANES codes of a class with `count` sizes, and the escapes, used or not;
+	 * n symbols and escapes to codes. */
 	void (*to_symbols)(const int8_t *codes, unsigned count, uint16_t *sym, uint8_t *esc);
 	void (*to_codes)(const uint16_t *sym, const uint8_t *esc, size_t n, int8_t *codes);
 };
