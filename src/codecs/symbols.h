@@ -52,12 +52,10 @@ bool kvi_sym_job_make(struct kvi_coder *c, const struct kvi_lanes *l,
                       const struct kvi_tables *tables, const uint8_t *table, unsigned escape,
                       struct kvi_sym_job *job);
 
-/*
- * A stream of rows x channels bytes, token-major; table: of each channel. A byte that its table
- * lacks is escaped. put: writes below out->words (KVI_BYTE_WORDS per byte) and sets begin and end.
- * Returns OK, MEM, MEMLIMIT.
- */
+/* Most words that a byte takes in a stream of bytes. */
 enum { KVI_BYTE_WORDS = 2 };
+/* Encodes rows x channels bytes, token-major; table: of each channel. A byte that its table lacks is
+ * escaped. Writes in front of out->words, sets begin and end. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
                               const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
                               struct kvi_payload *out);
