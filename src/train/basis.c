@@ -13,7 +13,6 @@
 #include "below.h"
 #include "codecs/lossy/quantiser.h"
 #include "eigen.h"
-#include "files/import_internal.h"
 #include "numeric/formats.h"
 #include "profile/linear_model.h"
 #include "profile/profile_internal.h"

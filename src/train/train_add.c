@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "files/import_internal.h"
 #include "util/error.h"
 #include "reader/reader_internal.h"
 
@@ -251,29 +250,6 @@ kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g, uint64_t 
 	return add_cache(t, g, n, ids, NULL, &from);
 }
 
-/* Ids and positions of a track, from an archive or an import. */
-struct train_tokens {
-	uint64_t n;
-	int32_t *ids, *positions;
-	bool has_ids;
-};
-
-static kvarc_ret head_rows(kvarc_trainer *t, uint64_t n, struct train_tokens *k)
-{
-	*k = (struct train_tokens){ .n = n };
-	if (n > UINT32_MAX)
-		return refuse(t, "too many tokens in one cache");
-	k->ids = kvi_array(&t->alloc, (size_t)n + 1, sizeof *k->ids);
-	k->positions = kvi_array(&t->alloc, (size_t)n + 1, sizeof *k->positions);
-	return k->ids && k->positions ? KVARC_OK : kvi_train_no_memory(t);
-}
-
-static void drop(kvarc_trainer *t, struct train_tokens *k)
-{
-	kvi_free(&t->alloc, k->ids);
-	kvi_free(&t->alloc, k->positions);
-}
-
 /* Whether a tensor of the track can have a model. */
 static bool track_has_model(const kvarc_geometry *g, uint32_t track)
 {
@@ -299,64 +275,69 @@ static uint32_t share_out(kvarc_trainer *t, const kvarc_geometry *g)
 	return every;
 }
 
-kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
+/* A cache is of an archive, or of the import that is its opaque pointer. */
+static kvarc_ret read_tokens(const struct kvi_train_cache *c, uint64_t n, int32_t *ids,
+                             int32_t *positions)
 {
-	if (!t || !r)
-		return KVARC_PROG;
-	const kvarc_geometry *g = kvarc_reader_geometry(r);
+	return c->reader ? kvarc_reader_read_tokens(c->reader, c->track, 0, n, ids, positions)
+	                 : kvarc_import_read_tokens(c->opaque, c->track, 0, n, ids, positions);
+}
+
+static kvarc_ret add_track(kvarc_trainer *t, const kvarc_geometry *g,
+                           const struct kvi_train_cache *from, uint64_t n)
+{
+	if (n > UINT32_MAX)
+		return refuse(t, "too many tokens in one cache");
+	int32_t *ids = kvi_array(&t->alloc, (size_t)n, sizeof *ids), *known = ids;
+	int32_t *positions = kvi_array(&t->alloc, (size_t)n, sizeof *positions);
+	kvarc_ret ret = ids && positions ? read_tokens(from, n, ids, positions)
+	                                 : kvi_train_no_memory(t);
+	if (ret == KVARC_OPTIONS) { /* ids are not stored */
+		known = NULL;
+		ret = read_tokens(from, n, NULL, positions);
+	}
+	if (ret == KVARC_IO && !from->reader)
+		ret = kvi_fail(t->error, ret, "reading the input failed");
+	if (!ret)
+		ret = add_cache(t, g, n, known, positions, from);
+	kvi_free(&t->alloc, ids);
+	kvi_free(&t->alloc, positions);
+	return ret;
+}
+
+/* Adds one in `every` of the tracks that can have models. */
+static kvarc_ret add_tracks(kvarc_trainer *t, const kvarc_geometry *g, struct kvi_train_cache from,
+                            uint32_t every)
+{
 	kvarc_ret ret = KVARC_OK;
-	size_t added = 0;
+	size_t added = 0, seen = 0;
 	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
-		const struct kvi_train_cache from = { .reader = r, .track = i };
-		struct train_tokens k;
-		if (!track_has_model(g, i) || !kvarc_reader_tokens(r, i))
+		uint64_t n = from.reader ? kvarc_reader_tokens(from.reader, i)
+		                         : kvarc_import_tokens(from.opaque, i);
+		if (!track_has_model(g, i) || !n || seen++ % every)
 			continue;
-		ret = head_rows(t, kvarc_reader_tokens(r, i), &k);
-		kvarc_ret ids = ret ? ret
-		                    : kvarc_reader_read_tokens(r, i, 0, k.n, k.ids, k.positions);
-		if (!ret && ids == KVARC_OPTIONS) /* ids are not stored */
-			ret = kvarc_reader_read_tokens(r, i, 0, k.n, NULL, k.positions);
-		else if (!ret)
-			ret = ids;
-		if (!ret)
-			ret = add_cache(t, g, k.n, ids ? NULL : k.ids, k.positions, &from);
+		from.track = i;
+		ret = add_track(t, g, &from, n);
 		added++;
-		drop(t, &k);
 	}
 	return ret || added ? ret : refuse(t, "no keys or values in floating point to learn from");
 }
 
+kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r)
+{
+	if (!t || !r)
+		return KVARC_PROG;
+	const struct kvi_train_cache from = { .reader = r };
+	return add_tracks(t, kvarc_reader_geometry(r), from, 1);
+}
+
 kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im)
 {
-	enum { BATCH = 4096 };
 	if (!t || !im)
 		return KVARC_PROG;
 	const kvarc_geometry *g = kvarc_import_geometry(im);
-	kvarc_ret ret = KVARC_OK;
-	uint32_t every = share_out(t, g);
-	size_t added = 0, seen = 0;
-	for (uint32_t i = 0; i < g->n_tracks && !ret; i++) {
-		const struct kvi_train_cache from = { .fetch = kvarc_import_fetch,
-			                              .opaque = im,
-			                              .track = i };
-		struct train_tokens k;
-		if (!track_has_model(g, i) || !im->tracks[i].n || seen++ % every)
-			continue;
-		ret = head_rows(t, im->tracks[i].n, &k);
-		for (uint64_t t0 = 0; t0 < k.n && !ret; t0 += BATCH) {
-			uint64_t n = k.n - t0 < BATCH ? k.n - t0 : BATCH;
-			ret = kvi_import_tokens(im, i, t0, (uint32_t)n, k.positions + t0,
-			                        k.ids + t0);
-			if (ret)
-				ret = kvi_fail(t->error, ret, "reading the input failed");
-		}
-		if (!ret)
-			ret = add_cache(t, g, k.n, im->tracks[i].has_ids ? k.ids : NULL,
-			                k.positions, &from);
-		added++;
-		drop(t, &k);
-	}
-	return ret || added ? ret : refuse(t, "no keys or values in floating point to learn from");
+	const struct kvi_train_cache from = { .fetch = kvarc_import_fetch, .opaque = im };
+	return add_tracks(t, g, from, share_out(t, g));
 }
 
 /* The reader of an archive has already set the error. */

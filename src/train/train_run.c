@@ -4,7 +4,6 @@
 
 #include "basis.h"
 #include "util/parallel.h"
-#include "files/import_internal.h"
 #include "train_predict.h"
 #include "train_sample.h"
 #include "util/error.h"

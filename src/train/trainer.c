@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "token_blind/token_blind.h"
-#include "files/import_internal.h"
 #include "util/error.h"
 
 enum {
