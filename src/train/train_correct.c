@@ -6,6 +6,7 @@
 #include "dense.h"
 #include "gram.h"
 #include "train_predict.h"
+#include "train_rows.h"
 
 enum { UNIT = 1024, LIMIT = 32767 }; /* UNIT: a sigma of a target */
 
@@ -54,20 +55,6 @@ static void fill_target(void *arg, size_t i)
 	}
 }
 
-static bool fits(const double *b, size_t n, int e, int16_t *to)
-{
-	double scale = kvi_train_power(e);
-	uint64_t sum = 0;
-	for (size_t i = 0; i < n; i++) {
-		double v = b[i] * scale;
-		if (!(v <= LIMIT && v >= -LIMIT))
-			return false;
-		to[i] = (int16_t)(v < 0 ? v - 0.5 : v + 0.5);
-		sum += (uint64_t)(to[i] < 0 ? -to[i] : to[i]);
-	}
-	return sum <= KVI_COEF_SUM_MAX;
-}
-
 /* Row i as integers; the layer's rows of features are in the order of the entries. */
 static void store_row(void *arg, size_t i)
 {
@@ -83,9 +70,10 @@ static void store_row(void *arg, size_t i)
 		sum += fabs(b[k]);
 	}
 	int e = KVI_CORRECTS_SHIFT_MAX;
+	uint64_t size;
 	while (e >= 0 && sum * kvi_train_power(e) > KVI_COEF_SUM_MAX)
 		e--;
-	while (e >= 0 && !fits(b, f->n_x, e, to))
+	while (e >= 0 && !kvi_train_round_all(b, f->n_x, e, to, &size))
 		e--;
 	if (e < 0 || !(sum > 0))
 		memset(to, 0, f->n_x * sizeof *to);

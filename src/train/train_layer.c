@@ -187,15 +187,11 @@ static void fill_z(void *arg, size_t k)
 	kvi_free(&j->t->alloc, X);
 }
 
-/* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
- * count the same: what is large there is large for a token's id, not by chance, and was measured
- * to be worth 0.05 bit. */
-void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
-                            bool lowest, struct kvi_train_weights *w)
+double kvi_train_sum_sizes(const struct kvi_train_layer *l, size_t n, float *sum)
 {
 	double count = 0;
-	memset(w->w, 0, s->n_tokens * sizeof *w->w);
-	for (size_t i = 0; i < l->n && !lowest; i++) {
+	memset(sum, 0, n * sizeof *sum);
+	for (size_t i = 0; i < l->n; i++) {
 		const struct kvi_train_tensor *x = &l->tensors[i];
 		for (size_t r = 0; r < x->rows; r++) {
 			const int16_t *z = x->z + r * x->capacity;
@@ -203,10 +199,20 @@ void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_tr
 				continue;
 			float f = (float)(1 / x->sigma[r]);
 			count++;
-			for (size_t v = 0; v < s->n_tokens; v++)
-				w->w[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
+			for (size_t v = 0; v < n; v++)
+				sum[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
 		}
 	}
+	return count;
+}
+
+/* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
+ * count the same: what is large there is large for a token's id, not by chance, and was measured
+ * to be worth 0.05 bit. */
+void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
+                            bool lowest, struct kvi_train_weights *w)
+{
+	double count = lowest ? 0 : kvi_train_sum_sizes(l, s->n_tokens, w->w);
 	for (size_t v = 0; v < s->n_tokens; v++) {
 		/* a normal deviate is 0.8 sigma in the mean */
 		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;

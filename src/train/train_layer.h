@@ -20,6 +20,8 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t, const struct kvi_train_stack *s
 /* steps.c: mean, step and sigma of a tensor's rows. */
 kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
                               struct kvi_train_tensor *x, const struct kvi_train_weights *w);
+/* Sums |z| / sigma of each of n tokens over the rows of a layer that vary. Returns their number. */
+double kvi_train_sum_sizes(const struct kvi_train_layer *l, size_t n, float *sum);
 /* Weights of the tokens from z; in the lowest layer all count the same. */
 void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
                             bool lowest, struct kvi_train_weights *w);

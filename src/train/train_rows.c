@@ -38,12 +38,11 @@ static int choose_shift(const struct kvi_train_row *r, const double *b)
 	return q;
 }
 
-/* Rounds b, and sees to the limits of a row. */
-static bool start(const struct kvi_train_row *r, int q, const double *b, int16_t *to, uint64_t *sum)
+bool kvi_train_round_all(const double *b, size_t n, int q, int16_t *to, uint64_t *sum)
 {
 	double scale = kvi_train_power(q);
 	*sum = 0;
-	for (size_t i = 0; i < r->p; i++) {
+	for (size_t i = 0; i < n; i++) {
 		double v = b[i] * scale;
 		if (!(v <= INT16_MAX && v >= -INT16_MAX))
 			return false;
@@ -121,7 +120,7 @@ uint8_t kvi_train_round_row(const struct kvi_train_kernels *kernels, const struc
 {
 	int q = r->left > 0 ? choose_shift(r, b) : 0;
 	uint64_t sum = 0;
-	while (q >= 0 && !start(r, q, b, to, &sum))
+	while (q >= 0 && !kvi_train_round_all(b, r->p, q, to, &sum))
 		q--;
 	if (q < 0 || !(r->left > 0)) {
 		memset(to, 0, r->p * sizeof *to);

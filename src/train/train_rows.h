@@ -22,6 +22,9 @@ struct kvi_train_row {
 	double tokens;   /* that will be coded with it: what digits are worth */
 };
 
+/* Rounds n coefficients * 2^q to integers, *sum: of their magnitudes. False: they break a limit of
+ * a row (spec profile 3). */
+bool kvi_train_round_all(const double *b, size_t n, int q, int16_t *to, uint64_t *sum);
 /*
  * q and coefficients * 2^q, where digits and coefficients that save less bits in those tokens
  * than they cost in the profile are left out: each in turn takes the best integer given the

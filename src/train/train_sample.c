@@ -2,7 +2,6 @@
 /* train_sample.c - models applied to tokens of caches (spec linear 2 to 4) */
 #include "train_sample.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/linear_formulas.h"
@@ -57,22 +56,6 @@ struct sample_work {
 	struct numbers num[KVI_TRAIN_TENSORS];
 };
 
-static int compare_ids(const void *a, const void *b)
-{
-	int32_t x, y;
-	memcpy(&x, a, sizeof x);
-	memcpy(&y, b, sizeof y);
-	return (x > y) - (x < y);
-}
-
-const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id)
-{
-	const int32_t *at = NULL;
-	if (m->flags & KVI_MODEL_TABLE && m->n_ids)
-		at = bsearch(&id, m->ids, m->n_ids, sizeof id, compare_ids);
-	return at ? m->table + (size_t)(at - m->ids) * m->C : NULL;
-}
-
 /* Adds the token table's rows; marks the tokens that it lacks. */
 static void add_table(const struct sample_work *w, const struct kvi_model *m, size_t c,
                       uint8_t *unknown, int32_t *base)
@@ -81,12 +64,12 @@ static void add_table(const struct sample_work *w, const struct kvi_model *m, si
 	const struct kvi_train_cache *cache = w->task->stack->caches[p->cache];
 	for (size_t v = 0; v < p->n; v++) {
 		size_t at = p->t0 + v;
-		const int8_t *row = NULL;
+		int32_t row = -1;
 		if (at >= cache->held || !kvi_train_pretend(cache->ids[at]))
 			row = kvi_train_table_row(m, cache->ids[at]);
-		unknown[v] = !row;
-		if (row)
-			base[v] += row[c] * (1 << m->tshift);
+		unknown[v] = row < 0;
+		if (row >= 0)
+			base[v] += m->table[(size_t)row * m->C + c] * (1 << m->tshift);
 	}
 }
 

@@ -59,9 +59,6 @@ struct kvi_train_scale {
 uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
                          const struct kvi_train_scale *s, _Atomic uint64_t *slots);
 
-/* The table's row of a token id, NULL: it has none. */
-const int8_t *kvi_train_table_row(const struct kvi_model *m, int32_t id);
-
 /* price.c: the grid codec's tables and code lengths */
 struct kvi_train_prices;
 /* Computes the code lengths of the grid codec. Freed by kvi_train_prices_close(). Returns OK, MEM,

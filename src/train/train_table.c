@@ -18,6 +18,14 @@ static int compare_ids(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+int32_t kvi_train_table_row(const struct kvi_model *m, int32_t id)
+{
+	const int32_t *at = NULL;
+	if (m->flags & KVI_MODEL_TABLE && m->n_ids)
+		at = bsearch(&id, m->ids, m->n_ids, sizeof id, compare_ids);
+	return at ? (int32_t)(at - m->ids) : -1;
+}
+
 kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
                                 struct kvi_train_ids *ids)
 {
@@ -119,15 +127,15 @@ static void find_rows(const struct kvi_train_task *k, const struct kvi_model *m,
 	for (size_t i = 0; i < k->stack->n_caches; i++) {
 		const struct kvi_train_cache *c = k->stack->caches[i];
 		for (size_t v = 0; v < c->n; v++) {
-			const int32_t *at = NULL;
+			int32_t at = -1;
 			if (v < c->held && !k->weights->bad[c->first + v])
-				at = bsearch(&c->ids[v], m->ids, m->n_ids, sizeof *at, compare_ids);
-			row[c->first + v] = at ? (int32_t)(at - m->ids) : -1;
+				at = kvi_train_table_row(m, c->ids[v]);
 			/* so that the sums of z fit in 32 bits */
-			if (at && count[at - m->ids] == UINT16_MAX)
-				row[c->first + v] = -1;
-			else if (at)
-				count[at - m->ids]++;
+			if (at >= 0 && count[at] == UINT16_MAX)
+				at = -1;
+			else if (at >= 0)
+				count[at]++;
+			row[c->first + v] = at;
 		}
 	}
 }
@@ -160,21 +168,8 @@ static void subtract_slot(void *arg, size_t c)
 /* Weights each token by the inverse of its mean residual: known ids count as much as others. */
 static void weigh_left(struct kvi_train_residual *left, const struct kvi_train_weights *w, size_t n)
 {
-	double count = 0;
 	float *to = left->weights.w;
-	memset(to, 0, n * sizeof *to);
-	for (size_t i = 0; i < left->layer.n; i++) {
-		const struct kvi_train_tensor *x = &left->layer.tensors[i];
-		for (size_t r = 0; r < x->rows; r++) {
-			const int16_t *z = x->z + r * x->capacity;
-			if (!(x->sigma[r] > 0))
-				continue;
-			float f = (float)(1 / x->sigma[r]);
-			count++;
-			for (size_t v = 0; v < n; v++)
-				to[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
-		}
-	}
+	double count = kvi_train_sum_sizes(&left->layer, n, to);
 	for (size_t v = 0; v < n; v++) {
 		float scale = count > 0 ? to[v] / (float)count : 1;
 		to[v] = !(w->w[v] > 0) ? 0 : 1 / (scale < 0.005f ? 0.005f : scale);

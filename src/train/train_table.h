@@ -23,6 +23,9 @@ static inline bool kvi_train_pretend(int32_t id)
 kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
                                 struct kvi_train_ids *ids);
 
+/* The row of a token id in the table of a model; -1: it has none. */
+int32_t kvi_train_table_row(const struct kvi_model *m, int32_t id);
+
 /*
  * The residual of the token tables of a layer's level 3 models: a copy of the layer with its own
  * z, and weights of its tokens. Freed by kvi_train_residual_free() in every case.
