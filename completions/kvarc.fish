@@ -29,7 +29,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from unpack cut train bench' -l all
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l kv-rule -x -d 'pattern of tensor names, "layers.{layer}.{key|value}"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack train bench' -l axes -x -d 'order of their axes: head, token, channel; "htc"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l opaque -d 'do not parse the file, store it as plain bytes'
-complete -c kvarc -n '__fish_seen_subcommand_from pack' -l members -d 'pack the files in a tar or zip in its place, deflated ones too'
+complete -c kvarc -n '__fish_seen_subcommand_from pack' -l members -d 'pack the files of a tar or zip instead of it, deflated ones too'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut' -l verify -d 'decode every chunk after encoding and compare'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut' -l streamable -d 'write an archive that needs no seeking to be read'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l salvage -d 'recover what is intact in a damaged archive'

@@ -136,10 +136,6 @@ void cmd_bench(const struct options *o)
 
 	if (!paths_check_reading(o) || !profiles_check_level(o, false))
 		return;
-	if (o->tiers.n && o->level_given) {
-		msg_error(NULL, "bench: --tier lossless:LEVEL has the level");
-		return;
-	}
 	if (!tiers_parse(&tiers, o)) {
 		tiers_free(&tiers);
 		return;

@@ -106,10 +106,6 @@ void cmd_cut(const struct options *o)
 	}
 	if (!paths_check_operands(o) || !profiles_check_level(o, false))
 		return;
-	if (!o->output) {
-		msg_error(NULL, "cut: say where to write it with -o FILE");
-		return;
-	}
 	if (paths_is_folder(o->output)) {
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return;

@@ -14,7 +14,7 @@
 #include "score_files.h"
 #include "units.h"
 
-/* A run while it goes on. */
+/* A run in progress. */
 struct running {
 	struct eval_run r;
 	kvarc_eval *eval;
@@ -33,7 +33,7 @@ static int update(void *opaque, uint64_t done, uint64_t total)
 	return progress_update(NULL, x->sequence * total + done, x->r.texts.n * total);
 }
 
-/* H2O's, unless others are asked for, when a tier goes by them. */
+/* The scores that the tiers need: H2O's unless others are asked for; none if no tier uses scores. */
 static kvarc_score kind_of(const struct eval_run *r)
 {
 	for (size_t i = 0; i < r->tiers.n; i++) {
@@ -64,7 +64,7 @@ static bool open_eval(struct running *x)
 	return ret == KVARC_OK;
 }
 
-/* Room for results: of each column one a sequence, and numbers of its tokens. */
+/* Allocates results: one per column and sequence, each with an array for its tokens. */
 static bool open_columns(struct running *x)
 {
 	struct eval_run *r = &x->r;
@@ -148,7 +148,7 @@ static bool summarise(struct running *x)
 	return true;
 }
 
-/* Said after the table, which tells by how much. */
+/* Messages after the table, which shows by how much. */
 static void judge(struct running *x)
 {
 	const struct eval_run *r = &x->r;
@@ -185,11 +185,6 @@ static bool check(const struct options *o)
 {
 	if (!paths_check_reading(o))
 		return false;
-	if (!o->model) {
-		msg_error(NULL, "eval: say which model with --model: a GGUF, or a "
-		                "folder with config.json and safetensors");
-		return false;
-	}
 	if (o->scores && !scores_kind(o)) {
 		msg_error(NULL, "eval: --scores is h2o or surprisal");
 		return false;

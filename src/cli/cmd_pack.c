@@ -49,7 +49,7 @@ static const char *rope_of(const struct options *o)
 	return o->rope || o->level > 0 || for_free ? o->rope : "none";
 }
 
-/* Errors of reading follow from a change of the source: the change is what people are told of. */
+/* Read errors follow from a change of the source: the message is about the change. */
 static void report_failure(const struct pack_job *j, kvarc_ret ret, const struct input *in)
 {
 	char what[96];

@@ -251,8 +251,8 @@ static bool run(struct training *t)
 		struct input *in = NULL;
 		for (size_t i = 0; i < n_caches(t->o) && !in; i++)
 			in = t->caches[i].in.error ? &t->caches[i].in : NULL;
-		bool told = t->o->n_files == 1 && (ret == KVARC_PREDICTOR || ret == KVARC_DATA);
-		library_error(told ? t->o->files[0] : NULL, ret, &t->error, in, NULL);
+		bool one_file = t->o->n_files == 1 && (ret == KVARC_PREDICTOR || ret == KVARC_DATA);
+		library_error(one_file ? t->o->files[0] : NULL, ret, &t->error, in, NULL);
 		return false;
 	}
 	for (size_t i = 0; (note = kvarc_trainer_note(t->trainer, i)); i++)
@@ -355,10 +355,6 @@ static bool check(const struct options *o)
 {
 	if ((o->n_files || !o->write) && !paths_check_reading(o))
 		return false;
-	if (!o->output) {
-		msg_error(NULL, "train: say where to write the profile with -o FILE");
-		return false;
-	}
 	if (paths_is_folder(o->output)) {
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return false;

@@ -188,11 +188,6 @@ void cmd_unpack(const struct options *o)
 {
 	if (!paths_check_operands(o))
 		return;
-	if (o->range_given && !o->to) {
-		msg_error(NULL, "unpack: --layers, --tokens and --track need --to "
-		                "safetensors; 'kvarc cut' makes a smaller archive");
-		return;
-	}
 	for (size_t i = 0; i < o->n_files; i++)
 		unpack_one(o, o->files[i]);
 }

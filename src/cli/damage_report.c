@@ -86,7 +86,7 @@ void damage_show(const char *file, const struct damage_list *list, const kvarc_g
 	for (size_t i = 0; i < shown; i++)
 		show_one(file, &ranges[i], geometry->n_tracks, errors);
 	if (shown < n || list->kept < list->n)
-		(errors ? msg_error : msg_warning)(file, "... and %zu more places%s",
+		(errors ? msg_error : msg_warning)(file, "... and %zu more%s",
 		                                   shown < n ? n - shown : list->n - list->kept,
 		                                   shown < n ? "; -v shows them" : "");
 	free(ranges);

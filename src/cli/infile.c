@@ -14,16 +14,16 @@
 
 int input_temporary(void)
 {
-	const char *places[] = { getenv("TMPDIR"), "/var/tmp", "/tmp" };
+	const char *folders[] = { getenv("TMPDIR"), "/var/tmp", "/tmp" };
 	int fd = -1;
 
 	for (int i = 0; i < 3 && fd < 0; i++) {
 		char path[4096];
 		int n;
 
-		if (!places[i] || !places[i][0])
+		if (!folders[i] || !folders[i][0])
 			continue;
-		n = snprintf(path, sizeof(path), "%s/kvarc-XXXXXX", places[i]);
+		n = snprintf(path, sizeof(path), "%s/kvarc-XXXXXX", folders[i]);
 		if (n < 0 || (size_t)n >= sizeof(path))
 			continue;
 		fd = mkstemp(path);
@@ -94,7 +94,7 @@ static bool write_whole(int fd, const char *buf, size_t bytes)
 	return true;
 }
 
-/* Copies what is left of a pipe to a temporary file and reads from that. */
+/* Copies a pipe from its current position to a temporary file, which is read instead. */
 static bool spool(struct input *in)
 {
 	enum { PIECE = 1 << 16 };
@@ -112,7 +112,7 @@ static bool spool(struct input *in)
 		if (!write_whole(fd, buf, (size_t)n)) {
 			msg_error(in->name,
 			          "cannot write a temporary file: %s; set "
-			          "TMPDIR to a folder with room",
+			          "TMPDIR to a folder with space",
 			          strerror(errno));
 			goto fail;
 		}

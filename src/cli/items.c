@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* items.c - the files that an archive gives back, in places that are safe */
+/* items.c - writes the files that an archive holds, under safe names only */
 #include "items.h"
 
 #include <errno.h>
@@ -221,7 +221,7 @@ int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
 	struct items *s = opaque;
 
-	/* Salvage: the frame that told about this file is lost. */
+	/* Salvage: the frame that describes this file is lost. */
 	if (item->kind == 0) {
 		msg_warning(s->archive, "nothing is left of its file %zu", item->index);
 		return 1;

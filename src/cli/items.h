@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* items.h - the files that an archive gives back */
+/* items.h - writes the files that an archive holds */
 #ifndef KVARC_CLI_ITEMS_H
 #define KVARC_CLI_ITEMS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lost_ranges.c - damaged places joined to ranges of layers and tokens */
+/* lost_ranges.c - damage joined to ranges of layers and tokens */
 #include "lost_ranges.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static struct lost_range *add(struct joining *x, const kvarc_damage *d)
 	return l;
 }
 
-/* All tensors of a track: goes on where the last such range ends. */
+/* All tensors of a track: extends the last such range if it ends there. */
 static void add_all(struct joining *x, const kvarc_damage *d)
 {
 	struct lost_range *l = x->n ? &x->ranges[x->n - 1] : NULL;
@@ -65,7 +65,7 @@ static void add_all(struct joining *x, const kvarc_damage *d)
 		l->first_layer = 0;
 }
 
-/* n places of the same layer. */
+/* n damaged ranges of the same layer. */
 static void add_layer(struct joining *x, const kvarc_damage *d, size_t n)
 {
 	const kvarc_tensor *tensors = x->geometry->tensors;
@@ -88,7 +88,7 @@ static void add_layer(struct joining *x, const kvarc_damage *d, size_t n)
 	x->whole = whole;
 }
 
-/* Places of tensors from the first on that lost the same tokens for the same reason. */
+/* The number of entries from the first on that lost the same tokens for the same reason. */
 static size_t run_of(const struct joining *x, const kvarc_damage *d, size_t n)
 {
 	size_t i = 1;
@@ -114,7 +114,7 @@ static void add_run(struct joining *x, const kvarc_damage *d, size_t n)
 	}
 }
 
-size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *places, size_t n,
+size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *damage, size_t n,
                         const kvarc_geometry *geometry)
 {
 	struct joining x = { .geometry = geometry, .track = UINT32_MAX };
@@ -123,13 +123,13 @@ size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *places, 
 	x.counts = calloc(LAYERS, sizeof(*x.counts));
 	for (size_t i = 0, same; x.ranges && x.counts && i < n; i += same) {
 		same = 1;
-		if (places[i].n && places[i].tensor < geometry->n_tensors) {
-			same = run_of(&x, &places[i], n - i);
-			add_run(&x, &places[i], same);
-		} else if (places[i].n && places[i].track < geometry->n_tracks) {
-			add_all(&x, &places[i]);
+		if (damage[i].n && damage[i].tensor < geometry->n_tensors) {
+			same = run_of(&x, &damage[i], n - i);
+			add_run(&x, &damage[i], same);
+		} else if (damage[i].n && damage[i].track < geometry->n_tracks) {
+			add_all(&x, &damage[i]);
 		} else {
-			add(&x, &places[i]);
+			add(&x, &damage[i]);
 		}
 	}
 	free(x.counts);

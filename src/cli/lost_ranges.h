@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lost_ranges.h - damaged places joined to ranges of layers and tokens */
+/* lost_ranges.h - damage joined to ranges of layers and tokens */
 #ifndef KVARC_CLI_LOST_RANGES_H
 #define KVARC_CLI_LOST_RANGES_H
 
@@ -19,9 +19,9 @@ struct lost_range {
 	uint64_t t0, end;   /* tokens [t0, end); equal: none */
 };
 
-/* Joins neighbouring places. *ranges: malloc'd, the caller frees it; NULL when there is no memory.
+/* Joins n neighbouring entries of damage. *ranges: malloc'd, the caller frees it; NULL when there is no memory.
  * Returns how many there are. */
-size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *places, size_t n,
+size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *damage, size_t n,
                         const kvarc_geometry *geometry);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message.c - lines for people on stderr, and the exit status they imply */
+/* message.c - human-readable lines on stderr, and the exit status they imply */
 #include "message.h"
 
 #include <errno.h>

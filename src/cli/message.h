@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message.h - lines for people on stderr, and the exit status they imply */
+/* message.h - human-readable lines on stderr, and the exit status they imply */
 #ifndef KVARC_CLI_MESSAGE_H
 #define KVARC_CLI_MESSAGE_H
 

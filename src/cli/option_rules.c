@@ -14,7 +14,7 @@ struct member {
 
 /* EXCLUDES: none of the others may be given with `option`; NEEDS: all of them must be. */
 struct rule {
-	unsigned verb;
+	unsigned verb; /* or several */
 	struct member option;
 	enum relation relation;
 	struct member others[OTHERS]; /* a size of 0 ends the list */
@@ -25,7 +25,31 @@ struct rule {
 #define M(member) { offsetof(struct options, member), sizeof(((struct options *)0)->member) }
 /* clang-format on */
 
+/* Every command line has M(verb). */
 static const struct rule rules[] = {
+	{ VERB_CUT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
+	{ VERB_TRAIN,
+	  M(verb),
+	  NEEDS,
+	  { M(output) },
+	  "say where to write the profile with -o FILE" },
+	{ VERB_EVAL,
+	  M(verb),
+	  NEEDS,
+	  { M(model) },
+	  "say which model with --model: a GGUF, or a folder with config.json and safetensors" },
+	{ VERB_UNPACK,
+	  M(range_given),
+	  NEEDS,
+	  { M(to) },
+	  "--layers, --tokens and --track need --to safetensors; 'kvarc cut' makes a smaller "
+	  "archive" },
+	{ VERB_BENCH,
+	  M(tiers.n),
+	  EXCLUDES,
+	  { M(level_given) },
+	  "--tier lossless:LEVEL has the level" },
+	{ VERB_ALL, M(blind), NEEDS, { M(model) }, "--predict needs --model and an open loop" },
 	{ VERB_TRAIN,
 	  M(klt),
 	  EXCLUDES,
@@ -41,7 +65,7 @@ static const struct rule rules[] = {
 	  M(remove),
 	  EXCLUDES,
 	  { M(members) },
-	  "--rm would remove the container, of which --members gives back the files alone" },
+	  "--rm would remove the container, of which --members restores only the files" },
 	{ VERB_PACK,
 	  M(near_tier),
 	  EXCLUDES,
@@ -67,7 +91,7 @@ static bool given(const struct options *o, struct member m)
 
 static bool broken(const struct options *o, const struct rule *r)
 {
-	if (o->verb->bit != r->verb || !given(o, r->option))
+	if (!(o->verb->bit & r->verb) || !given(o, r->option))
 		return false;
 	for (size_t i = 0; i < OTHERS && r->others[i].size; i++) {
 		if (given(o, r->others[i]) == (r->relation == EXCLUDES))

@@ -235,14 +235,6 @@ int options_set_predict(struct options *o, const struct option_row *r, const cha
 	return 0;
 }
 
-int options_set_to(struct options *o, const struct option_row *r, const char *value)
-{
-	if (strcmp(value, "safetensors") != 0)
-		return bad_value(o, r, value, "safetensors");
-	o->to = value;
-	return 0;
-}
-
 int options_set_dtype(struct options *o, const struct option_row *r, const char *value)
 {
 	static const unsigned known[] = { KVARC_F32, KVARC_F16, KVARC_BF16 };

@@ -65,7 +65,7 @@ static int unknown_option(const struct verb *verb, const char *shown, const char
 /* --arith and --loop without a level: the one whose own they are, else that of its loop. */
 static int choose_level(struct options *o)
 {
-	if (o->blind && (!o->model || o->loop == KVARC_LOOP_CLOSED)) {
+	if (o->blind && o->loop == KVARC_LOOP_CLOSED) {
 		msg_error(NULL, "%s: --predict needs --model and an open loop", o->verb->name);
 		return -1;
 	}
@@ -169,7 +169,7 @@ static int short_options(struct options *o, int argc, char **argv, int *i)
 	return 0;
 }
 
-/* Options that stand in the place of a verb. */
+/* Options that stand where a verb belongs. */
 static int without_verb(int argc, char **argv)
 {
 	const char *text = argv[1];

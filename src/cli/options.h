@@ -34,7 +34,7 @@ struct options {
 	char **files;
 	size_t n_files;
 	const char *output; /* -o; "-" after -c */
-	const char *rope, *model, *kv_rule, *axes, *to, *plot;
+	const char *rope, *model, *kv_rule, *axes, *plot;
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
 	struct option_list tiers; /* near:ERROR of --max-error among them */
@@ -53,6 +53,7 @@ struct options {
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;            /* as in kvarc_predictor_open_blind; 0: it sees the token */
 	unsigned token_ids;        /* 0, or 1 + kvarc_token_ids */
+	unsigned to;               /* 0, or 1: safetensors */
 	unsigned salvage_tokens;   /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
 	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given;

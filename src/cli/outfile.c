@@ -250,7 +250,7 @@ static int close_written(struct output *out)
 	return out->staging ? staging_close_file(out->staging, out->number) : close_fd(&out->fd);
 }
 
-/* Gives the file its name, without replacing another one unless forced. */
+/* Gives the file its name, without replacing another one, except with --force. */
 static int publish(struct output *out)
 {
 	int error = 0;

@@ -414,12 +414,12 @@ static const char *identity_of(const kvarc_profile *p, const char *wanted)
 
 void profiles_check_weights(const struct options *o, const kvarc_writer_options *wo)
 {
-	static bool told;
+	static bool shown;
 	const char *trained_for;
 	uint8_t digest[16];
 	char hex[33];
 
-	if (wo->level < LEVEL_MODEL || !wo->profile || told)
+	if (wo->level < LEVEL_MODEL || !wo->profile || shown)
 		return;
 	trained_for = identity_of(wo->profile, "weights");
 	if (!trained_for || kvarc_predictor_digest(wo->predictor, digest))
@@ -427,7 +427,7 @@ void profiles_check_weights(const struct options *o, const kvarc_writer_options 
 	units_digest(hex, digest);
 	if (strcmp(trained_for, hex) == 0)
 		return;
-	told = true;
+	shown = true;
 	msg_warning(wo->profile_name,
 	            "was trained for a model with other weights, "
 	            "%s; those of %s are %s. Archives are right, but larger than "

@@ -33,7 +33,7 @@ bool profiles_tier(const struct options *o, const kvarc_lossy *tier, const kvarc
                    kvarc_writer_options *wo);
 /* The first one of --profile with models of a level for this geometry; NULL: none. */
 const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g);
-/* 2 or 3; 0: it cannot be told. */
+/* The highest level, up to 3 without a model, that the profile has models for; 0: none. */
 int profiles_highest_level(const kvarc_profile *p);
 /* Whether a level is asked for that needs a profile, and none is given. */
 bool profiles_fit_wanted(const struct options *o);

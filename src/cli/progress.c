@@ -19,7 +19,7 @@ static struct {
 	const char *label;
 	bool active, drawn;
 	double start, last;
-	uint64_t total, tokens; /* tokens 0: not told */
+	uint64_t total, tokens; /* tokens 0: not shown */
 	const char *unit;       /* NULL: bytes */
 } bar;
 

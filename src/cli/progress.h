@@ -5,10 +5,11 @@
 
 #include <stdint.h>
 
-/* Starts a line for a file; label lives until progress_stop. total is what to
- * go by when the library does not know it, KVARC_UNKNOWN if nobody does. */
+/* Starts a line for a file; label lives until progress_stop. total is
+ * used when the library does not know the total; KVARC_UNKNOWN: unknown. */
 void progress_start(const char *label, uint64_t total);
-/* The line tells tokens a second, too: total is that many. After progress_start. */
+/* Shows tokens per second as well; tokens: number of tokens of the whole work. After
+ * progress_start. */
 void progress_tokens(uint64_t tokens);
 /* What is done are no bytes; unit lives until progress_stop. After progress_start. */
 void progress_unit(const char *unit);

@@ -10,7 +10,7 @@
 #include "profiles.h"
 #include "units.h"
 
-/* The first profile with models of the level: whether they fit, the writer tells. */
+/* The first profile with models of the level: whether they fit, the writer reports. */
 static bool set_lossless(struct tier *t, const char *level, const struct options *o)
 {
 	uint64_t n = KVARC_LEVEL_DEFAULT;

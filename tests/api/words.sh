@@ -9,7 +9,7 @@ set -eu
 . "${srcdir:-.}/tests/api/common.sh"
 cd "$srcdir"
 list=tests/api/words.txt
-strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec/codecs src/train src/eval
+strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec/codecs src/train src/eval src/cli
 	src/util src/tables src/parse src/format src/kernels src/numeric src/profile src/predict
 	src/writer src/codecs src/files include predictors bench examples tests gpu fuzz"
 later="src"
