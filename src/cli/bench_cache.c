@@ -182,12 +182,8 @@ static bool open_handles(struct bench_cache *c, const struct options *o, struct 
 			c->geometry = kvarc_reader_geometry(c->reader);
 		return c->reader != NULL;
 	}
-	library_common(o, &io.common, error);
-	io.kv_rule = o->kv_rule;
-	io.axes = o->axes;
+	library_import_options(o, &io, error);
 	io.profiles = profiles_given(&io.n_profiles);
-	io.predictor = models_known();
-	io.temp_dir = paths_temporary_folder();
 	io.members = 1; /* compressed ones as well */
 	*source = input_source(in);
 	ret = kvarc_import_open(&c->im, source, NULL, &io);

@@ -57,7 +57,8 @@ static bool writer_options(const struct options *o, const kvarc_geometry *from,
 	return done;
 }
 
-static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error)
+static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
+                bool first)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_writer_stats stats;
@@ -67,6 +68,7 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
 	kvarc_sink sink;
 	kvarc_ret ret;
 
+	(void)first;
 	if (!ranges_from_options(o, in->name, r, &range))
 		return;
 	if (!output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, in->mode))
@@ -96,10 +98,6 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
 
 void cmd_cut(const struct options *o)
 {
-	struct input in;
-	kvarc_error error;
-	kvarc_reader *r;
-
 	if (o->n_files > 1) {
 		msg_error(NULL, "cut: give one archive");
 		return;
@@ -110,11 +108,5 @@ void cmd_cut(const struct options *o)
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return;
 	}
-	if (!input_open(&in, o->files[0], true))
-		return;
-	r = library_open(o, &in, 0, &error);
-	if (r)
-		cut(o, &in, r, &error);
-	kvarc_reader_close(&r);
-	input_close(&in);
+	library_each(o, true, 0, cut);
 }

@@ -143,37 +143,25 @@ static void report(const struct options *o, const char *file, const struct shape
 	report_end(&x);
 }
 
-static void list_one(const struct options *o, const char *file, bool first)
+static void list_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
+                     bool first)
 {
-	struct input in;
 	struct shape s;
-	kvarc_error error;
-	kvarc_reader *r;
-	kvarc_ret ret;
+	kvarc_ret ret = shape_make(&s, r);
 
-	if (!input_open(&in, file, true))
+	if (ret != KVARC_OK) {
+		library_error(in->name, ret, error, in, NULL);
 		return;
-	r = library_open(o, &in, 0, &error);
-	if (r) {
-		ret = shape_make(&s, r);
-		if (ret != KVARC_OK) {
-			library_error(file, ret, &error, &in, NULL);
-		} else {
-			printf("%s", first || o->json ? "" : "\n");
-			report(o, file, &s, r);
-			msg_flush();
-			library_warn_state(file, &s.info, s.tokens);
-			shape_free(&s);
-		}
 	}
-	kvarc_reader_close(&r);
-	input_close(&in);
+	printf("%s", first || o->json ? "" : "\n");
+	report(o, in->name, &s, r);
+	msg_flush();
+	library_warn_state(in->name, &s.info, s.tokens);
+	shape_free(&s);
 }
 
 void cmd_list(const struct options *o)
 {
-	if (!paths_check_reading(o))
-		return;
-	for (size_t i = 0; i < o->n_files; i++)
-		list_one(o, o->files[i], i == 0);
+	if (paths_check_reading(o))
+		library_each(o, true, 0, list_one);
 }

@@ -80,19 +80,14 @@ static bool import(struct pack_job *j)
 {
 	const struct options *o = j->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
-	const char *slash = strrchr(j->in.name, '/');
-	const char *name = slash ? slash + 1 : j->in.name;
+	const char *name = j->in.is_stdin ? NULL : paths_base(j->in.name);
 	kvarc_ret ret;
 
-	library_common(o, &io.common, &j->error);
-	io.kv_rule = o->kv_rule;
-	io.axes = o->axes;
+	library_import_options(o, &io, &j->error);
 	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
-	io.predictor = models_known();
 	io.opaque = o->opaque;
 	io.members = o->members;
-	io.temp_dir = paths_temporary_folder();
 	if (o->model && !models_is_folder(o)) {
 		if (!input_open(&j->model, o->model, true))
 			return false;
@@ -100,7 +95,7 @@ static bool import(struct pack_job *j)
 		io.model = &j->model_source;
 	}
 	j->source = input_source(&j->in);
-	ret = kvarc_import_open(&j->im, &j->source, j->in.is_stdin ? NULL : name, &io);
+	ret = kvarc_import_open(&j->im, &j->source, name, &io);
 	if (ret != KVARC_OK) {
 		report_failure(j, ret, j->model.error ? &j->model : &j->in);
 		return false;

@@ -104,14 +104,10 @@ static kvarc_ret import(struct training *t, struct input_cache *c)
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	library_common(o, &io.common, &t->error);
-	io.kv_rule = o->kv_rule;
-	io.axes = o->axes;
+	library_import_options(o, &io, &t->error);
 	io.rope = o->rope;
-	io.temp_dir = paths_temporary_folder();
 	io.members = 1; /* compressed ones as well: nothing has to come back */
 	io.model = t->model_source.opaque ? &t->model_source : NULL;
-	io.predictor = models_known();
 	ret = kvarc_import_open(&c->import, &c->source, paths_base(c->in.name), &io);
 	if (ret == KVARC_OK && kvarc_import_note(c->import))
 		msg_warning(c->in.name, "%s", kvarc_import_note(c->import));

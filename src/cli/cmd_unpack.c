@@ -165,29 +165,16 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 	free(target);
 }
 
-static void unpack_one(const struct options *o, const char *file)
+static void unpack_one(const struct options *o, struct input *in, kvarc_reader *r,
+                       kvarc_error *error, bool first)
 {
-	struct input in;
-	kvarc_error error;
-	kvarc_reader *r;
-
-	if (!input_open(&in, file, o->salvage || o->to))
-		return;
-	r = library_open(o, &in, o->salvage ? KVARC_READ_SALVAGE : 0, &error);
-	if (r) {
-		if (o->to)
-			export_tensors(o, &in, r, &error);
-		else
-			unpack_items(o, &in, r, &error);
-	}
-	kvarc_reader_close(&r);
-	input_close(&in);
+	(void)first;
+	(o->to ? export_tensors : unpack_items)(o, in, r, error);
 }
 
 void cmd_unpack(const struct options *o)
 {
-	if (!paths_check_operands(o))
-		return;
-	for (size_t i = 0; i < o->n_files; i++)
-		unpack_one(o, o->files[i]);
+	if (paths_check_operands(o))
+		library_each(o, o->salvage || o->to, o->salvage ? KVARC_READ_SALVAGE : 0,
+		             unpack_one);
 }

@@ -75,8 +75,7 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 		kvarc_reader_close(&r);
 		return ok;
 	}
-	library_common(o, &io.common, &error);
-	io.predictor = models_known();
+	library_import_options(o, &io, &error);
 	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
 	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
 		ok = take_track(f, NULL, im, &error);

@@ -6,6 +6,7 @@
 
 #include "message.h"
 #include "models.h"
+#include "paths.h"
 #include "profiles.h"
 #include "progress.h"
 #include "units.h"
@@ -80,6 +81,32 @@ kvarc_reader *library_open(const struct options *o, struct input *in, unsigned f
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
 	return r;
+}
+
+void library_each(const struct options *o, bool seek, unsigned flags, library_fn *fn)
+{
+	for (size_t i = 0; i < o->n_files; i++) {
+		struct input in;
+		kvarc_error error;
+		kvarc_reader *r;
+
+		if (!input_open(&in, o->files[i], seek))
+			continue;
+		r = library_open(o, &in, flags, &error);
+		if (r)
+			fn(o, &in, r, &error, i == 0);
+		kvarc_reader_close(&r);
+		input_close(&in);
+	}
+}
+
+void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error)
+{
+	library_common(o, &io->common, error);
+	io->kv_rule = o->kv_rule;
+	io->axes = o->axes;
+	io->predictor = models_known();
+	io->temp_dir = paths_temporary_folder();
 }
 
 const char *library_state_name(kvarc_state state)

@@ -3,6 +3,8 @@
 #ifndef KVARC_CLI_LIBRARY_H
 #define KVARC_CLI_LIBRARY_H
 
+#include <stdbool.h>
+
 #include "infile.h"
 #include "kvarc.h"
 #include "options.h"
@@ -20,6 +22,17 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 /* Opens an archive for reading. flags as in kvarc_reader_options. */
 kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
                            kvarc_error *error);
+
+/* Reads the archive of `in`: prints a report or writes output, and shows messages. first: it is the
+ * first operand. */
+typedef void library_fn(const struct options *o, struct input *in, kvarc_reader *r,
+                        kvarc_error *error, bool first);
+/* Opens the archives that the command line names, one after the other, and calls fn for each. seek as
+ * in input_open, flags as in library_open; one that does not open has a message instead. */
+void library_each(const struct options *o, bool seek, unsigned flags, library_fn *fn);
+/* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
+ * folder of temporary files. */
+void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error);
 
 /* "closed", "open", "cut", "damaged", "unknown" */
 const char *library_state_name(kvarc_state state);
