@@ -22,7 +22,7 @@ static struct {
 	bool predicts;
 	kvarc_error error; /* the predictor keeps where it is */
 	char *bus_error;
-} the;
+} opened;
 
 bool models_is_folder(const struct options *o)
 {
@@ -55,7 +55,7 @@ static void explain_bus_error(const char *path)
 {
 	const kvarc_weight_cache *cache = weights_cache();
 	size_t n;
-	FILE *f = open_memstream(&the.bus_error, &n);
+	FILE *f = open_memstream(&opened.bus_error, &n);
 
 	if (!f)
 		return;
@@ -71,7 +71,7 @@ static void explain_bus_error(const char *path)
 	      "finished was removed\n",
 	      f);
 	if (fclose(f) == 0)
-		signals_explain_bus_error(the.bus_error);
+		signals_explain_bus_error(opened.bus_error);
 }
 
 bool models_open(const struct options *o)
@@ -79,34 +79,34 @@ bool models_open(const struct options *o)
 	kvarc_common common;
 	kvarc_ret ret;
 
-	the.o = o;
-	the.predicts = may_predict(o) && !(o->verb->bit & VERB_TRAIN);
+	opened.o = o;
+	opened.predicts = may_predict(o) && !(o->verb->bit & VERB_TRAIN);
 	if (!o->model)
 		return true;
 	explain_bus_error(o->model);
-	library_common(o, &common, &the.error);
+	library_common(o, &common, &opened.error);
 	common.progress = progress_opening;
 	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);
-	ret = o->blind ? kvarc_predictor_open_blind(&the.p, o->model, o->blind, &common)
-	               : kvarc_predictor_open_model(&the.p, o->model, &common);
-	if (ret != KVARC_OK && the.predicts)
-		tell(o->model, the.error.text);
-	return ret == KVARC_OK || !the.predicts;
+	ret = o->blind ? kvarc_predictor_open_blind(&opened.p, o->model, o->blind, &common)
+	               : kvarc_predictor_open_model(&opened.p, o->model, &common);
+	if (ret != KVARC_OK && opened.predicts)
+		tell(o->model, opened.error.text);
+	return ret == KVARC_OK || !opened.predicts;
 }
 
 void models_close(void)
 {
-	kvarc_predictor_close(&the.p);
+	kvarc_predictor_close(&opened.p);
 }
 
 const kvarc_predictor *models_given(void)
 {
-	return the.predicts ? the.p : NULL;
+	return opened.predicts ? opened.p : NULL;
 }
 
 const kvarc_predictor *models_known(void)
 {
-	return the.p;
+	return opened.p;
 }
 
 const char *models_name(void)
@@ -114,13 +114,13 @@ const char *models_name(void)
 	static kvarc_predictor_model m;
 	static char name[512];
 
-	if (!models_given() || kvarc_predictor_get_model(the.p, &m) != KVARC_OK)
+	if (!models_given() || kvarc_predictor_get_model(opened.p, &m) != KVARC_OK)
 		return "";
 	if (!m.name[0])
-		return paths_base(the.o->model);
-	if (!the.o->blind || strchr(m.name, ' '))
+		return paths_base(opened.o->model);
+	if (!opened.o->blind || strchr(m.name, ' '))
 		return m.name;
-	snprintf(name, sizeof(name), "%s %s", paths_base(the.o->model), m.name);
+	snprintf(name, sizeof(name), "%s %s", paths_base(opened.o->model), m.name);
 	return name;
 }
 

@@ -17,7 +17,7 @@ static struct {
 	char folder[PATH_BYTES];
 	const char *model;
 	bool on;
-} the;
+} weights;
 
 /* kvarc_weight_cache.report */
 static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char *why)
@@ -29,11 +29,13 @@ static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char 
 	if (msg_level() < 1)
 		return;
 	if (what == KVARC_WEIGHTS_FOUND)
-		msg_note(the.model, "weights found in %s (%s)", the.folder, size);
+		msg_note(weights.model, "weights found in %s (%s)", weights.folder, size);
 	else if (what == KVARC_WEIGHTS_KEPT)
-		msg_note(the.model, "weights converted and stored in %s (%s)", the.folder, size);
+		msg_note(weights.model, "weights converted and stored in %s (%s)", weights.folder,
+		         size);
 	else
-		msg_note(the.model, "weights converted, but not stored in %s: %s", the.folder, why);
+		msg_note(weights.model, "weights converted, but not stored in %s: %s",
+		         weights.folder, why);
 }
 
 /* The user's folder of caches. It is made as the base directory specification wants it; when that
@@ -45,16 +47,16 @@ static bool default_folder(void)
 	int n;
 
 	if (base && base[0] == '/') {
-		n = snprintf(the.folder, PATH_BYTES, "%s", base);
+		n = snprintf(weights.folder, PATH_BYTES, "%s", base);
 	} else if (home && home[0] == '/') {
-		n = snprintf(the.folder, PATH_BYTES, "%s/.cache", home);
+		n = snprintf(weights.folder, PATH_BYTES, "%s/.cache", home);
 	} else {
 		return false;
 	}
 	if (n + (int)sizeof("/kvarc") > PATH_BYTES)
 		return false;
-	(void)mkdir(the.folder, 0700); /* fails when it is there */
-	strcat(the.folder, "/kvarc");
+	(void)mkdir(weights.folder, 0700); /* fails when it is there */
+	strcat(weights.folder, "/kvarc");
 	return true;
 }
 
@@ -66,24 +68,24 @@ bool weights_init(const struct options *o)
 	if (!o->model)
 		return true;
 	if (size && *size &&
-	    (!units_parse_size(size, &the.cache.max_bytes) || the.cache.max_bytes == 0)) {
+	    (!units_parse_size(size, &weights.cache.max_bytes) || weights.cache.max_bytes == 0)) {
 		msg_error(NULL,
 		          "KVARC_CACHE_SIZE is '%s', which is not a size such as "
 		          "20G",
 		          size);
 		return false;
 	}
-	the.model = o->model;
+	weights.model = o->model;
 	if (!folder)
-		the.on = default_folder();
+		weights.on = default_folder();
 	else if (*folder && strcmp(folder, "off") != 0)
-		the.on = snprintf(the.folder, PATH_BYTES, "%s", folder) < PATH_BYTES;
-	the.cache.folder = the.folder;
-	the.cache.report = report;
+		weights.on = snprintf(weights.folder, PATH_BYTES, "%s", folder) < PATH_BYTES;
+	weights.cache.folder = weights.folder;
+	weights.cache.report = report;
 	return true;
 }
 
 const kvarc_weight_cache *weights_cache(void)
 {
-	return the.on ? &the.cache : NULL;
+	return weights.on ? &weights.cache : NULL;
 }
