@@ -53,7 +53,7 @@ kvarc_ret kvi_copy_open(struct kvi_copy **out, kvarc_reader *r, kvarc_writer *w,
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*c = (struct kvi_copy){ .r = r, .w = w, .track = track, .to = to };
 	kvi_out_init(&c->content, &r->alloc);
-	c->copied = kvi_calloc(&r->alloc, r->chunks.n + 1, sizeof *c->copied);
+	c->copied = kvi_calloc(&r->alloc, r->index.chunks.n + 1, sizeof *c->copied);
 	if (!c->copied)
 		ret = kvi_fail_alloc(r->error, &r->alloc);
 	else if (w->options.flags & KVARC_WRITE_VERIFY)
@@ -81,21 +81,6 @@ void kvi_copy_close(struct kvi_copy *c)
 
 /* What can be copied. */
 
-/* The chunk with this sequence number, NULL: there is none. */
-static const struct kvi_chunk_ref *find_chunk(const kvarc_reader *r, uint64_t sequence)
-{
-	const struct kvi_chunk_ref *p = r->chunks.p;
-	size_t lo = 0, hi = r->chunks.n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (p[mid].sequence < sequence)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < r->chunks.n && p[lo].sequence == sequence ? &p[lo] : NULL;
-}
-
 /* Whether a call on a chunk succeeded. Errors that are not about the chunk go to c->ret; a damaged
  * chunk is reported by the call that decodes it. */
 static bool good(struct kvi_copy *c, kvarc_ret ret)
@@ -111,7 +96,7 @@ static bool same_positions(struct kvi_copy *c, uint64_t a, uint64_t b)
 	if (a == b)
 		return true;
 	for (int i = 0; i < 2; i++) {
-		const struct kvi_segment_ref *s = kvi_reader_find_segment(c->r, sequences[i]);
+		const struct kvi_segment_ref *s = kvi_index_segment(&c->r->index, sequences[i]);
 		if (!s || !s->offset ||
 		    !good(c, kvi_reader_read_segment(c->r, &c->r->packer, s, &c->segments[i],
 		                                     c->r->error)))
@@ -161,13 +146,13 @@ static const struct kvi_chunk_ref *resolve(struct kvi_copy *c, const struct kvi_
 		return ref;
 	if (!peek(c, ref, head, KVI_REPEAT_BYTES, h))
 		return NULL;
-	ref = find_chunk(c->r, kvi_load64(head + sizeof head - KVI_REPEAT_BYTES));
+	ref = kvi_index_chunk(&c->r->index, kvi_load64(head + sizeof head - KVI_REPEAT_BYTES));
 	return ref && peek(c, ref, head, 0, there) && there->codec != KVI_CODEC_REPEAT ? ref : NULL;
 }
 
 static struct copied *copied_of(struct kvi_copy *c, const struct kvi_chunk_ref *ref)
 {
-	return &c->copied[ref - KVI_LIST(struct kvi_chunk_ref, c->r->chunks, 0)];
+	return &c->copied[ref - KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks, 0)];
 }
 
 static bool may_repeat(struct kvi_copy *c, const struct kvi_chunk_ref *target)
@@ -222,10 +207,11 @@ static bool copies(const kvarc_writer *w)
 
 static struct kvi_copy_found look_into(struct kvi_copy *c, size_t i, bool copied)
 {
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->segments, i);
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->index.segments, i);
 	struct kvi_copy_found f = { s->t0, s->n, false, copied, i, KVARC_OK };
 	for (uint64_t k = s->first; k < s->end; k++) {
-		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
+		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks,
+		                                           k);
 		bool takes;
 		if (c->to[ref->tensor] == KVI_COPY_OUT)
 			continue;
@@ -242,8 +228,9 @@ struct kvi_copy_found kvi_copy_find(struct kvi_copy *c, uint64_t t0, uint64_t en
 	const kvarc_reader *r = c->r;
 	size_t i = t0 >= c->looked_t0 ? c->looked : 0;
 	c->looked_t0 = t0;
-	for (; i < r->segments.n; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+	for (; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
 		if (s->track != c->track || s->t0 >= end || s->t0 + s->n <= t0)
 			continue;
 		struct kvi_copy_found f =
@@ -304,7 +291,7 @@ static kvarc_ret use_predictor(struct kvi_copy *c, uint64_t sequence)
 		return KVARC_OK;
 	c->predictor = x;
 	w->predictor = x->p;
-	const struct kvi_predictor_ref *y = kvi_reader_embedding(r, x);
+	const struct kvi_predictor_ref *y = kvi_reader_embedding(&r->predictors, x);
 	uint64_t left = y ? y->p.content_bytes : 0;
 	kvarc_ret ret = kvi_writer_emit_predictor(w, left);
 	for (size_t i = 0; y && i < y->parts.n && left && !ret; i++) {
@@ -420,7 +407,7 @@ static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct copy_pi
 	kvarc_writer *w = c->w;
 	struct kvi_in in = kvi_in_make(p->frame.payload + KVI_CHUNK_HEADER_BYTES,
 	                               p->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
-	const struct kvi_chunk_ref *ref = find_chunk(c->r, kvi_get64(&in));
+	const struct kvi_chunk_ref *ref = kvi_index_chunk(&c->r->index, kvi_get64(&in));
 	uint8_t rest[KVI_REPEAT_BYTES];
 	struct copied at;
 	struct copy_piece there;
@@ -472,7 +459,8 @@ static kvarc_ret copy_chunk(struct kvi_copy *c, size_t i, const struct kvi_segme
 static kvarc_ret find_predictor(struct kvi_copy *c, const struct kvi_segment_ref *s)
 {
 	for (uint64_t k = s->first; k < s->end; k++) {
-		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
+		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks,
+		                                           k);
 		struct kvi_chunk_header h, there;
 		if (c->to[ref->tensor] == KVI_COPY_OUT)
 			continue;
@@ -520,7 +508,7 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 {
 	kvarc_writer *w = c->w;
 	struct kvi_writer_track *t = &w->tracks[0];
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->segments,
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->index.segments,
 	                                           found->segment);
 	struct kvi_open_segment to = { .s = { .n = s->n, .t0 = t->n_written, .has_ids = ids } };
 	size_t i = 0;
@@ -536,7 +524,8 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
 	if (!ret)
 		ret = kvi_writer_begin_segment(w, &to);
 	for (uint64_t k = s->first; k < s->end && !ret; k++) {
-		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->chunks, k);
+		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks,
+		                                           k);
 		if (c->to[ref->tensor] != KVI_COPY_OUT)
 			ret = copy_chunk(c, i++, s, ref, &to);
 	}

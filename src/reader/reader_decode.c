@@ -360,7 +360,7 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_decode_job *first = (struct kvi_decode_job *)job;
 	struct kvi_decode_job *const j[2] = { first, first->partner };
-	struct kvi_coder *const *coders = &first->r->coders[2 * worker];
+	struct kvi_coder *const *coders = &first->r->workers.coders[2 * worker];
 	const int n = j[1] ? 2 : 1;
 	struct kvi_chunk_header h[2];
 	for (int i = 0; i < n; i++) {

@@ -51,18 +51,18 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint
 		                   (unsigned long long)f->head.sequence,
 		                   (unsigned long long)f->offset);
 	if (ret == KVARC_OK)
-		ret = kvi_params_store_add(&r->store, params, &h, sequence, use);
+		ret = kvi_params_store_add(&r->workers.store, params, &h, sequence, use);
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 
 /* The frame with this sequence number, else a copy of it. */
 static const struct kvi_params_ref *find_params(const kvarc_reader *r, uint64_t sequence)
 {
-	size_t i = kvi_reader_params_at(r, sequence);
-	const struct kvi_params_ref *p = r->params.p;
-	if (i < r->params.n && p[i].sequence == sequence)
-		return &p[i];
-	for (i = 0; r->salvage && i < r->params.n; i++)
+	const struct kvi_params_ref *p = kvi_index_params(&r->index, sequence);
+	if (p)
+		return p;
+	p = r->index.params.p;
+	for (size_t i = 0; r->salvage && i < r->index.params.n; i++)
 		if (p[i].copy_of == sequence)
 			return &p[i];
 	return NULL;
@@ -129,7 +129,7 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 	*use = NULL;
 	if (!c->params || c->linear)
 		return KVARC_OK;
-	*use = kvi_params_store_find(&r->store, c->tensor, c->head, c->params);
+	*use = kvi_params_store_find(&r->workers.store, c->tensor, c->head, c->params);
 	if (!*use && !kvi_input_seekable(&r->in))
 		return kvi_fail_at(e, KVARC_OPTIONS, c->offset, c->sequence,
 		                   "chunk %llu uses PARAMS frame %llu, which is not the last one "
@@ -146,7 +146,7 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 	const struct kvi_params_header *got = &(*use)->header;
 	if (got->tensor == c->tensor && got->head == c->head && got->heads == c->heads)
 		return KVARC_OK;
-	kvi_params_store_release(&r->store, *use);
+	kvi_params_store_release(&r->workers.store, *use);
 	*use = NULL;
 	return kvi_fail_at(e, KVARC_DATA, c->offset, c->sequence,
 	                   "PARAMS frame %llu is not of the tensor of chunk %llu, which uses it",

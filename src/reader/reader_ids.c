@@ -7,7 +7,8 @@ static bool stopped(void *opaque)
 {
 	const kvarc_reader *r = opaque;
 	const kvarc_common *c = &r->options.common;
-	return c->progress && c->progress(c->progress_opaque, r->progress_done, r->progress_total);
+	return c->progress &&
+	       c->progress(c->progress_opaque, r->totals.progress_done, r->totals.progress_total);
 }
 
 /* Whether the reader's model is the one, with the head. */
@@ -89,9 +90,9 @@ static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x, const struct
 {
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
-	for (size_t i = 0; i < r->segments.n && !ret; i++) {
-		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, r->segments,
-		                                             i);
+	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
+		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref,
+		                                             r->index.segments, i);
 		if (ref->track != to->track || ref->t0 >= to->t0 ||
 		    ref->t0 < kvi_token_coder_next(x->coders[to->track]))
 			continue;
@@ -108,9 +109,9 @@ static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x, const struct
 
 struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t sequence)
 {
-	struct kvi_predictor_ref *x = kvi_reader_predictor_before(r, sequence);
-	for (size_t i = 0; !x && r->salvage && i < r->predictors.n; i++) {
-		x = *KVI_LIST(struct kvi_predictor_ref *, r->predictors, i);
+	struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors, sequence);
+	for (size_t i = 0; !x && r->salvage && i < r->predictors.list.n; i++) {
+		x = *KVI_LIST(struct kvi_predictor_ref *, r->predictors.list, i);
 		x = x->p.codes_ids ? x : NULL;
 	}
 	return x && x->p.codes_ids ? x : NULL;
@@ -163,9 +164,9 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *by
 		return r->sticky;
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
-	for (size_t i = 0; i < r->segments.n && !ret; i++) {
-		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, r->segments,
-		                                             i);
+	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
+		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref,
+		                                             r->index.segments, i);
 		if (!ref->offset || !kvi_reader_codes_ids(r, ref->sequence))
 			continue;
 		ret = kvi_reader_read_segment(r, &r->packer, ref, s, r->error);

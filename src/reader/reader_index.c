@@ -17,46 +17,47 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const 
 		ret = kvi_order_make(&r->order, &r->alloc, &r->geometry);
 	if (ret)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	r->tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->tokens);
-	return r->tokens ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	r->index.tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.tokens);
+	return r->index.tokens ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }
 
-size_t kvi_reader_params_at(const kvarc_reader *r, uint64_t sequence)
+/* The entry with this key, NULL: there is none. */
+static void *find_entry(const struct kvi_list *l, size_t entry_bytes, size_t key, uint64_t value)
 {
-	const struct kvi_params_ref *p = r->params.p;
-	size_t lo = 0, hi = r->params.n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (p[mid].sequence < sequence)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	size_t i = kvi_list_search(l, entry_bytes, key, value);
+	uint8_t *entry = i < l->n ? (uint8_t *)l->p + i * entry_bytes : NULL;
+	return entry && memcmp(entry + key, &value, sizeof value) == 0 ? entry : NULL;
 }
 
-struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r, uint64_t sequence)
+#define FIND(type, list, member, value) \
+	find_entry(list, sizeof(type), offsetof(type, member), value)
+
+struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence)
 {
-	size_t lo = 0, hi = r->segments.n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (KVI_LIST(struct kvi_segment_ref, r->segments, mid)->sequence < sequence)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo == r->segments.n)
-		return NULL;
-	struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, lo);
-	return s->sequence == sequence ? s : NULL;
+	return FIND(struct kvi_params_ref, &x->params, sequence, sequence);
+}
+
+struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence)
+{
+	return FIND(struct kvi_segment_ref, &x->segments, sequence, sequence);
+}
+
+struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence)
+{
+	return FIND(struct kvi_chunk_ref, &x->chunks, sequence, sequence);
+}
+
+struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *x, uint64_t offset)
+{
+	return FIND(struct kvi_chunk_ref, &x->chunks, offset, offset);
 }
 
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
 {
 	for (uint32_t i = r->order.first[track]; i < r->order.first[track + 1]; i++) {
 		const kvarc_tensor *t = &r->geometry.tensors[r->order.tensors[i]];
-		r->raw_bytes += n * kvi_tensor_bytes(t);
-		r->elements += n * kvi_tensor_width(t);
+		r->totals.raw_bytes += n * kvi_tensor_bytes(t);
+		r->totals.elements += n * kvi_tensor_width(t);
 	}
 }
 
@@ -69,36 +70,40 @@ static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
 
 static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	if (e->tensor >= r->geometry.n_tracks || e->segment != r->tokens[e->tensor] ||
-	    e->segment > UINT32_MAX || (r->segments.n && !kvi_order_done(&r->chunk_order)))
+	if (e->tensor >= r->geometry.n_tracks || e->segment != r->index.tokens[e->tensor] ||
+	    e->segment > UINT32_MAX ||
+	    (r->index.segments.n && !kvi_order_done(&r->index.chunk_order)))
 		return wrong_index(r, e);
-	struct kvi_segment_ref *s = kvi_list_add(&r->segments, &r->alloc, sizeof *s);
+	struct kvi_segment_ref *s = kvi_list_add(&r->index.segments, &r->alloc, sizeof *s);
 	if (!s)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*s = (struct kvi_segment_ref){ .offset = e->offset,
 		                       .sequence = e->sequence,
 		                       .t0 = e->segment,
-		                       .first = r->chunks.n,
-		                       .end = r->chunks.n,
+		                       .first = r->index.chunks.n,
+		                       .end = r->index.chunks.n,
 		                       .track = e->tensor,
 		                       .n = e->n };
-	r->tokens[e->tensor] += e->n;
-	kvi_order_begin(&r->chunk_order, &r->order, e->tensor);
+	r->index.tokens[e->tensor] += e->n;
+	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
 	return KVARC_OK;
 }
 
 static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	struct kvi_segment_ref *s = r->segments.n ? KVI_LIST(struct kvi_segment_ref, r->segments,
-	                                                     r->segments.n - 1)
-	                                          : NULL;
+	struct kvi_segment_ref *s = r->index.segments.n
+	                                    ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                               r->index.segments.n - 1)
+	                                    : NULL;
 	if (!s || s->sequence != e->segment ||
-	    !kvi_order_next(&r->chunk_order, &r->order, &r->geometry, e->tensor, e->head, e->heads))
+	    !kvi_order_next(&r->index.chunk_order, &r->order, &r->geometry, e->tensor, e->head,
+	                    e->heads))
 		return wrong_index(r, e);
-	struct kvi_chunk_ref *c = kvi_list_add(&r->chunks, &r->alloc, sizeof *c);
+	struct kvi_chunk_ref *c = kvi_list_add(&r->index.chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	const struct kvi_predictor_ref *x = kvi_reader_predictor_before(r, s->sequence);
+	const struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors,
+	                                                                s->sequence);
 	*c = (struct kvi_chunk_ref){ e->offset,
 		                     e->sequence,
 		                     e->params,
@@ -107,7 +112,7 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 		                     e->heads,
 		                     x && x->sequence == e->params,
 		                     false };
-	s->end = r->chunks.n;
+	s->end = r->index.chunks.n;
 	return KVARC_OK;
 }
 
@@ -119,7 +124,7 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *e)
 		return add_chunk(r, e);
 	if (e->type != KVI_FRAME_PARAMS)
 		return KVARC_OK;
-	struct kvi_params_ref *p = kvi_list_add(&r->params, &r->alloc, sizeof *p);
+	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
 	if (!p)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*p = (struct kvi_params_ref){ e->offset, e->sequence, e->params,
@@ -141,7 +146,7 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
 	case KVI_FRAME_RESTORE:
 		ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f, r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_frame_spend(&f, &r->decode_left, r->error);
+			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
 		if (ret == KVARC_OK)
@@ -231,7 +236,7 @@ static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
 	    (ret == KVARC_OK &&
 	     (f.head.type != KVI_FRAME_COMMIT ||
 	      !kvi_commit_parse(&c, tokens, n, f.payload, f.head.payload_bytes) ||
-	      memcmp(tokens, r->tokens, n * sizeof *tokens))))
+	      memcmp(tokens, r->index.tokens, n * sizeof *tokens))))
 		ret = KVARC_DATA;
 	kvi_free(&r->alloc, tokens);
 	return ret;
@@ -255,7 +260,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 	                        !kvi_footer_parse(&foot, f.payload, f.head.payload_bytes) ||
 	                        foot.frames != f.head.sequence))
 		ret = KVARC_DATA;
-	r->frames = f.head.sequence + 1;
+	r->totals.frames = f.head.sequence + 1;
 	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK; at = ir.previous) {
 		uint64_t *o = at < end ? kvi_list_add(&offsets, &r->alloc, sizeof *o) : NULL;
 		if (!o) {
@@ -267,7 +272,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 	}
 	if (ret == KVARC_OK)
 		ret = read_entries(r, &offsets, &buf, &owned);
-	if (ret == KVARC_OK && r->segments.n && !kvi_order_done(&r->chunk_order))
+	if (ret == KVARC_OK && r->index.segments.n && !kvi_order_done(&r->index.chunk_order))
 		ret = KVARC_DATA;
 	if (ret == KVARC_OK)
 		ret = check_commit(r, &foot, &buf);
@@ -279,12 +284,12 @@ static kvarc_ret load_index(kvarc_reader *r)
 
 static void forget(kvarc_reader *r)
 {
-	for (size_t i = 0; i < r->items.n; i++)
-		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore, &r->alloc);
-	r->items.n = r->chunks.n = r->segments.n = r->params.n = 0;
+	for (size_t i = 0; i < r->meta.items.n; i++)
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
+	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
 	kvi_reader_forget_predictors(r);
-	kvi_identity_free(&r->identity, &r->alloc);
-	memset(r->tokens, 0, r->geometry.n_tracks * sizeof *r->tokens);
+	kvi_identity_free(&r->meta.identity, &r->alloc);
+	memset(r->index.tokens, 0, r->geometry.n_tracks * sizeof *r->index.tokens);
 }
 
 /* How much of the lists is committed. */
@@ -295,13 +300,13 @@ struct index_mark {
 /* Drops what came after the last commit. */
 static void roll_back(kvarc_reader *r, const struct index_mark *m)
 {
-	while (r->segments.n > m->segments) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments,
-		                                           --r->segments.n);
-		r->tokens[s->track] -= s->n;
+	while (r->index.segments.n > m->segments) {
+		const struct kvi_segment_ref *s =
+			KVI_LIST(struct kvi_segment_ref, r->index.segments, --r->index.segments.n);
+		r->index.tokens[s->track] -= s->n;
 	}
-	r->chunks.n = m->chunks;
-	r->params.n = m->params;
+	r->index.chunks.n = m->chunks;
+	r->index.params.n = m->params;
 }
 
 /* Whether the sync mark of the file is anywhere behind an offset. */
@@ -352,8 +357,8 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 	kvarc_ret ret = is_cut(r, offset, &cut);
 	roll_back(r, m);
 	r->state = cut ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
-	r->stop = w->commit_end;
-	r->dropped = r->in.source.size - (r->stop ? r->stop : KVI_SUPERBLOCK_BYTES);
+	r->seq.stop = w->commit_end;
+	r->totals.dropped = r->in.source.size - (r->seq.stop ? r->seq.stop : KVI_SUPERBLOCK_BYTES);
 	return ret;
 }
 
@@ -363,27 +368,28 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 	struct index_mark m = { 0 };
 	uint64_t at = w->offset; /* of the frame in hand */
 	kvarc_ret ret;
-	while ((ret = kvi_walk_next(w, &r->cut_error)) == KVARC_OK) {
+	while ((ret = kvi_walk_next(w, &r->seq.cut_error)) == KVARC_OK) {
 		ret = add_entry(r, &w->entry);
 		if (ret == KVARC_OK)
 			ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes,
-			                      &r->cut_error);
+			                      &r->seq.cut_error);
 		if (ret)
 			break;
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
-			m = (struct index_mark){ r->chunks.n, r->segments.n, r->params.n };
+			m = (struct index_mark){ r->index.chunks.n, r->index.segments.n,
+				                 r->index.params.n };
 		at = w->offset;
 	}
-	r->frames = w->sequence;
+	r->totals.frames = w->sequence;
 	if (ret == KVARC_END)
-		ret = kvi_walk_end(w, &r->cut_error);
+		ret = kvi_walk_end(w, &r->seq.cut_error);
 	if (ret == KVARC_OK) {
 		r->state = w->last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED : KVARC_STATE_OPEN;
 		return KVARC_OK;
 	}
 	if (ret != KVARC_DATA) {
-		if (r->error && r->cut_error.code)
-			*r->error = r->cut_error;
+		if (r->error && r->seq.cut_error.code)
+			*r->error = r->seq.cut_error;
 		return ret;
 	}
 	return stop_at(r, w, at, &m);
@@ -405,15 +411,15 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 	ret = load_index(r);
 	if (ret == KVARC_DATA) {
 		forget(r);
-		r->decode_left = r->alloc.limit;
+		r->meta.decode_left = r->alloc.limit;
 		ret = scan(r, w);
 	} else {
 		r->state = KVARC_STATE_CLOSED;
 	}
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
-		kvi_reader_count(r, i, r->tokens[i]);
-	r->n_chunks = r->chunks.n;
-	r->n_segments = r->segments.n;
+		kvi_reader_count(r, i, r->index.tokens[i]);
+	r->totals.chunks = r->index.chunks.n;
+	r->totals.segments = r->index.segments.n;
 	return ret;
 }
 
@@ -422,7 +428,7 @@ kvarc_ret kvi_reader_load(kvarc_reader *r)
 	struct kvi_walk w;
 	kvi_walk_init(&w, &r->in, &r->packer);
 	w.skim = true;
-	w.decode_left = &r->decode_left;
+	w.decode_left = &r->meta.decode_left;
 	kvarc_ret ret = load(r, &w);
 	kvi_walk_free(&w);
 	return ret;

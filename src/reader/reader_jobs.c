@@ -24,22 +24,22 @@ void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
 }
 
 /* Hands the job that waits for a partner to the pool. */
-static void submit_held(kvarc_reader *r)
+static void submit_held(struct kvi_reader_workers *w)
 {
-	struct kvi_decode_job *j = r->held;
-	r->held = NULL;
+	struct kvi_decode_job *j = w->held;
+	w->held = NULL;
 	if (j)
-		kvi_pool_submit(r->pool, &j->job);
+		kvi_pool_submit(w->pool, &j->job);
 }
 
-static void wait_for(kvarc_reader *r, struct kvi_decode_job *j)
+static void wait_for(struct kvi_reader_workers *w, struct kvi_decode_job *j)
 {
 	struct kvi_decode_job *runner = j->runner;
 	if (!runner)
 		return; /* over together with its partner */
-	if (runner == r->held)
-		submit_held(r);
-	kvi_pool_wait(r->pool, &runner->job);
+	if (runner == w->held)
+		submit_held(w);
+	kvi_pool_wait(w->pool, &runner->job);
 	if (runner->partner)
 		runner->partner->runner = NULL;
 	runner->runner = runner->partner = NULL;
@@ -50,11 +50,11 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 {
 	if (!j->busy)
 		return KVARC_OK;
-	wait_for(r, j);
+	wait_for(&r->workers, j);
 	j->busy = false;
 	bool lost = j->ret == KVARC_DATA && r->salvage;
 	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j) : j->ret;
-	kvi_params_store_release(&r->store, j->params);
+	kvi_params_store_release(&r->workers.store, j->params);
 	kvi_segment_use_release(r, j->segment);
 	j->params = NULL;
 	j->segment = NULL;
@@ -66,17 +66,18 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 		return j->ret;
 	}
 	const kvarc_common *c = &r->options.common;
-	r->progress_done += j->raw_bytes;
-	if (c->progress && c->progress(c->progress_opaque, r->progress_done, r->progress_total))
+	r->totals.progress_done += j->raw_bytes;
+	if (c->progress &&
+	    c->progress(c->progress_opaque, r->totals.progress_done, r->totals.progress_total))
 		return kvi_fail(r->error, KVARC_IO, "stopped on request");
 	return KVARC_OK;
 }
 
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 {
-	struct kvi_decode_job *j = &r->jobs[r->next_job];
+	struct kvi_decode_job *j = &r->workers.jobs[r->workers.next_job];
 	kvarc_ret ret = reap(r, j);
-	r->next_job = (r->next_job + 1) % r->n_jobs;
+	r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
 	j->r = r;
 	j->have_frame = j->features = j->observed = false;
 	j->deliver = NULL;
@@ -94,23 +95,23 @@ void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
 	j->partner = NULL;
 	bool pairs = j->params &&
 	             kvi_codec_pairs(j->params->header.codec, r->options.common.isa_mask);
-	if (pairs && r->held) {
-		j->runner = r->held;
-		r->held->partner = j;
-		submit_held(r);
+	if (pairs && r->workers.held) {
+		j->runner = r->workers.held;
+		r->workers.held->partner = j;
+		submit_held(&r->workers);
 		return;
 	}
-	submit_held(r); /* chunks are taken in order */
-	r->held = j;
+	submit_held(&r->workers); /* chunks are taken in order */
+	r->workers.held = j;
 	if (!pairs)
-		submit_held(r);
+		submit_held(&r->workers);
 }
 
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 {
 	kvarc_ret ret = before;
-	for (unsigned i = 0; i < r->n_jobs; i++) {
-		struct kvi_decode_job *j = &r->jobs[r->next_job];
+	for (unsigned i = 0; i < r->workers.n_jobs; i++) {
+		struct kvi_decode_job *j = &r->workers.jobs[r->workers.next_job];
 		kvarc_error keep = { 0 };
 		if (ret && r->error)
 			keep = *r->error;
@@ -119,49 +120,51 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 			ret = got;
 		else if (r->error)
 			*r->error = keep; /* the first failure is the one told */
-		r->next_job = (r->next_job + 1) % r->n_jobs;
+		r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
 	}
 	return ret;
 }
 
 kvarc_ret kvi_reader_start(kvarc_reader *r)
 {
-	if (r->jobs)
+	if (r->workers.jobs)
 		return KVARC_OK;
-	if (!r->pool && kvi_pool_open(&r->pool, &r->alloc, r->options.common.threads))
+	if (!r->workers.pool &&
+	    kvi_pool_open(&r->workers.pool, &r->alloc, r->options.common.threads))
 		return kvi_fail_alloc(r->error, &r->alloc);
-	if (!r->tables && kvi_coder_tables_open(&r->tables, &r->alloc))
+	if (!r->workers.tables && kvi_coder_tables_open(&r->workers.tables, &r->alloc))
 		return kvi_fail_alloc(r->error, &r->alloc);
-	if (r->allow_lossy && kvi_coder_tables_lossy(r->tables))
+	if (r->allow_lossy && kvi_coder_tables_lossy(r->workers.tables))
 		return kvi_fail_alloc(r->error, &r->alloc);
-	unsigned workers = kvi_pool_workers(r->pool);
-	r->n_coders = 2 * workers;
-	if (!r->coders)
-		r->coders = kvi_calloc(&r->alloc, r->n_coders, sizeof(void *));
-	if (!r->coders)
+	unsigned workers = kvi_pool_workers(r->workers.pool);
+	r->workers.n_coders = 2 * workers;
+	if (!r->workers.coders)
+		r->workers.coders = kvi_calloc(&r->alloc, r->workers.n_coders, sizeof(void *));
+	if (!r->workers.coders)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	for (unsigned i = 0; i < r->n_coders; i++)
-		if (!r->coders[i] &&
-		    kvi_coder_open(&r->coders[i], &r->alloc, r->tables, r->options.common.isa_mask))
+	for (unsigned i = 0; i < r->workers.n_coders; i++)
+		if (!r->workers.coders[i] &&
+		    kvi_coder_open(&r->workers.coders[i], &r->alloc, r->workers.tables,
+		                   r->options.common.isa_mask))
 			return kvi_fail_alloc(r->error, &r->alloc);
-	r->n_jobs = workers > 1 ? 2 * (workers + 1) : 2;
-	r->jobs = kvi_calloc(&r->alloc, r->n_jobs, sizeof *r->jobs);
-	return r->jobs ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	r->workers.n_jobs = workers > 1 ? 2 * (workers + 1) : 2;
+	r->workers.jobs = kvi_calloc(&r->alloc, r->workers.n_jobs, sizeof *r->workers.jobs);
+	return r->workers.jobs ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }
 
 void kvi_reader_free_workers(kvarc_reader *r)
 {
-	kvi_pool_close(r->pool);
-	for (unsigned i = 0; r->jobs && i < r->n_jobs; i++) {
-		kvi_free(&r->alloc, r->jobs[i].buffer.p);
-		kvi_free(&r->alloc, r->jobs[i].other.p);
-		kvi_free(&r->alloc, r->jobs[i].scratch.p);
-		kvi_free(&r->alloc, r->jobs[i].expected.p);
+	kvi_pool_close(r->workers.pool);
+	for (unsigned i = 0; r->workers.jobs && i < r->workers.n_jobs; i++) {
+		kvi_free(&r->alloc, r->workers.jobs[i].buffer.p);
+		kvi_free(&r->alloc, r->workers.jobs[i].other.p);
+		kvi_free(&r->alloc, r->workers.jobs[i].scratch.p);
+		kvi_free(&r->alloc, r->workers.jobs[i].expected.p);
 	}
-	kvi_free(&r->alloc, r->jobs);
+	kvi_free(&r->alloc, r->workers.jobs);
 	kvi_reader_free_repeated(r);
-	for (unsigned i = 0; r->coders && i < r->n_coders; i++)
-		kvi_coder_close(r->coders[i]);
-	kvi_free(&r->alloc, r->coders);
-	kvi_coder_tables_close(r->tables);
+	for (unsigned i = 0; r->workers.coders && i < r->workers.n_coders; i++)
+		kvi_coder_close(r->workers.coders[i]);
+	kvi_free(&r->alloc, r->workers.coders);
+	kvi_coder_tables_close(r->workers.tables);
 }

@@ -14,9 +14,9 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint
                           size_t bytes, kvarc_error *e)
 {
 	struct kvi_restore restore;
-	size_t n = r->items.n;
+	size_t n = r->meta.items.n;
 	/* Passed again: open has read it before. */
-	if (n && KVI_LIST(struct kvi_item, r->items, n - 1)->sequence >= f->head.sequence)
+	if (n && KVI_LIST(struct kvi_item, r->meta.items, n - 1)->sequence >= f->head.sequence)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_restore_parse(&restore, &r->alloc, &r->geometry, content, bytes);
 	if (ret == KVARC_DATA)
@@ -29,7 +29,7 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint
 		                   (unsigned long long)f->offset);
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
-	struct kvi_item *item = kvi_list_add(&r->items, &r->alloc, sizeof *item);
+	struct kvi_item *item = kvi_list_add(&r->meta.items, &r->alloc, sizeof *item);
 	if (!item) {
 		kvi_restore_free(&restore, &r->alloc);
 		return kvi_fail_alloc(e, &r->alloc);
@@ -46,7 +46,7 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint
 	kvarc_ret ret = KVARC_OK;
 	switch (f->head.type) {
 	case KVI_FRAME_IDENTITY:
-		ret = kvi_identity_parse(&r->identity, &r->alloc, content, bytes);
+		ret = kvi_identity_parse(&r->meta.identity, &r->alloc, content, bytes);
 		break;
 	case KVI_FRAME_PREDICTOR:
 		return kvi_reader_add_predictor(r, f, content, bytes, e);
@@ -68,15 +68,16 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint
                           size_t bytes, bool deliver, kvarc_error *e)
 {
 	struct kvi_blob b;
-	if (!kvi_blob_parse(&b, content, bytes) || b.item >= r->items.n)
+	if (!kvi_blob_parse(&b, content, bytes) || b.item >= r->meta.items.n)
 		return bad(f, e);
-	struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, b.item);
+	struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, b.item);
 	if (b.offset > item->literal_bytes || b.bytes > item->literal_bytes - b.offset ||
 	    (b.offset != item->next && !r->salvage))
 		return bad(f, e);
 	item->next = b.offset + b.bytes;
 	item->received += b.bytes;
-	if (deliver && r->blob && r->blob(r->blob_opaque, b.item, b.offset, b.data, b.bytes))
+	if (deliver && r->meta.blob &&
+	    r->meta.blob(r->meta.blob_opaque, b.item, b.offset, b.data, b.bytes))
 		return kvi_fail_at(e, KVARC_IO, f->offset, f->head.sequence,
 		                   "taking %zu bytes of item %llu failed", b.bytes,
 		                   (unsigned long long)b.item);
@@ -88,8 +89,8 @@ static bool areas_fit(const kvarc_reader *r, const struct kvi_restore *restore)
 {
 	for (size_t i = 0; i < restore->n_pieces; i++) {
 		const struct kvi_piece *p = &restore->pieces[i];
-		if (p->type == KVI_PIECE_AREA &&
-		    (p->t0 > r->tokens[p->track] || p->n_tokens > r->tokens[p->track] - p->t0))
+		if (p->type == KVI_PIECE_AREA && (p->t0 > r->index.tokens[p->track] ||
+		                                  p->n_tokens > r->index.tokens[p->track] - p->t0))
 			return false;
 	}
 	return true;
@@ -97,8 +98,8 @@ static bool areas_fit(const kvarc_reader *r, const struct kvi_restore *restore)
 
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
 {
-	for (size_t i = 0; i < r->items.n; i++) {
-		struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, i);
+	for (size_t i = 0; i < r->meta.items.n; i++) {
+		struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, i);
 		if (!areas_fit(r, &item->restore))
 			return kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, item->sequence,
 			                   "tokens of item %zu are missing", i);
@@ -111,23 +112,23 @@ kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
 
 void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque)
 {
-	r->blob = fn;
-	r->blob_opaque = opaque;
+	r->meta.blob = fn;
+	r->meta.blob_opaque = opaque;
 }
 
 size_t kvi_reader_n_items(const kvarc_reader *r)
 {
-	return r->items.n;
+	return r->meta.items.n;
 }
 
 const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i)
 {
-	return &KVI_LIST(struct kvi_item, r->items, i)->restore;
+	return &KVI_LIST(struct kvi_item, r->meta.items, i)->restore;
 }
 
 const char *kvarc_reader_identity(const kvarc_reader *r, const char *key)
 {
-	return r && key ? kvi_identity_get(&r->identity, key) : NULL;
+	return r && key ? kvi_identity_get(&r->meta.identity, key) : NULL;
 }
 
 kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i, const char **key,
@@ -135,9 +136,9 @@ kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i, const char *
 {
 	if (!r || !key || !value)
 		return KVARC_PROG;
-	if (i >= r->identity.n)
+	if (i >= r->meta.identity.n)
 		return KVARC_END;
-	*key = r->identity.pairs[i].key;
-	*value = r->identity.pairs[i].value;
+	*key = r->meta.identity.pairs[i].key;
+	*value = r->meta.identity.pairs[i].value;
 	return KVARC_OK;
 }

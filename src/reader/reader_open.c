@@ -36,7 +36,7 @@ bool kvi_reader_can_seek(const kvarc_reader *r)
 
 bool kvi_reader_started(const kvarc_reader *r)
 {
-	return r->started;
+	return r->seq.started;
 }
 
 const kvarc_common *kvi_reader_common(const kvarc_reader *r)
@@ -122,8 +122,8 @@ static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_optio
 
 static kvarc_ret open_file(kvarc_reader *r)
 {
-	r->has_lock = !pthread_mutex_init(&r->predictor_lock, NULL);
-	if (!r->has_lock || !kvi_params_store_init(&r->store, &r->alloc))
+	r->predictors.has_lock = !pthread_mutex_init(&r->predictors.lock, NULL);
+	if (!r->predictors.has_lock || !kvi_params_store_init(&r->workers.store, &r->alloc))
 		return kvi_fail(r->error, KVARC_MEM, "out of memory");
 	kvarc_ret ret = read_superblock(r);
 	if (ret)
@@ -131,7 +131,7 @@ static kvarc_ret open_file(kvarc_reader *r)
 	if (!kvi_input_seekable(&r->in))
 		return kvi_reader_pipe_open(r);
 	ret = r->salvage ? kvi_salvage_load(r) : kvi_reader_load(r);
-	r->progress_total = r->raw_bytes;
+	r->totals.progress_total = r->totals.raw_bytes;
 	return ret;
 }
 
@@ -156,8 +156,8 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 	r->allow_lossy = o->flags & KVARC_READ_ALLOW_LOSSY;
 	r->state = KVARC_STATE_UNKNOWN;
 	r->in = (struct kvi_input){ .source = *source, .alloc = &r->alloc };
-	r->progress_total = KVARC_UNKNOWN;
-	r->decode_left = r->alloc.limit;
+	r->totals.progress_total = KVARC_UNKNOWN;
+	r->meta.decode_left = r->alloc.limit;
 	kvi_packer_init(&r->packer, &r->alloc);
 	ret = open_file(r);
 	if (ret)
@@ -171,26 +171,26 @@ void kvarc_reader_close(kvarc_reader **out)
 	if (!r)
 		return;
 	kvi_reader_free_workers(r);
-	kvi_segment_use_release(r, r->segment);
-	kvi_walk_free(&r->walk);
-	kvi_params_store_free(&r->store);
-	for (size_t i = 0; i < r->items.n; i++)
-		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore, &r->alloc);
-	kvi_free(&r->alloc, r->items.p);
+	kvi_segment_use_release(r, r->seq.segment);
+	kvi_walk_free(&r->seq.walk);
+	kvi_params_store_free(&r->workers.store);
+	for (size_t i = 0; i < r->meta.items.n; i++)
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
+	kvi_free(&r->alloc, r->meta.items.p);
 	kvi_reader_forget_predictors(r);
-	kvi_free(&r->alloc, r->predictors.p);
-	if (r->has_lock)
-		pthread_mutex_destroy(&r->predictor_lock);
-	kvi_free(&r->alloc, r->chunks.p);
-	kvi_free(&r->alloc, r->segments.p);
-	kvi_free(&r->alloc, r->params.p);
-	kvi_free(&r->alloc, r->regions.p);
-	kvi_free(&r->alloc, r->losses.p);
-	kvi_free(&r->alloc, r->expected);
-	kvi_free(&r->alloc, r->loss_sums);
-	kvi_free(&r->alloc, r->blobs.p);
-	kvi_free(&r->alloc, r->tokens);
-	kvi_identity_free(&r->identity, &r->alloc);
+	kvi_free(&r->alloc, r->predictors.list.p);
+	if (r->predictors.has_lock)
+		pthread_mutex_destroy(&r->predictors.lock);
+	kvi_free(&r->alloc, r->index.chunks.p);
+	kvi_free(&r->alloc, r->index.segments.p);
+	kvi_free(&r->alloc, r->index.params.p);
+	kvi_free(&r->alloc, r->losses.regions.p);
+	kvi_free(&r->alloc, r->losses.list.p);
+	kvi_free(&r->alloc, r->losses.expected);
+	kvi_free(&r->alloc, r->losses.sums);
+	kvi_free(&r->alloc, r->index.blobs.p);
+	kvi_free(&r->alloc, r->index.tokens);
+	kvi_identity_free(&r->meta.identity, &r->alloc);
 	kvi_order_free(&r->order, &r->alloc);
 	kvi_geometry_free(&r->geometry, &r->alloc);
 	kvi_packer_free(&r->packer);
@@ -205,7 +205,7 @@ const kvarc_geometry *kvarc_reader_geometry(const kvarc_reader *r)
 
 uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track)
 {
-	return r && track < r->geometry.n_tracks ? r->tokens[track] : 0;
+	return r && track < r->geometry.n_tracks ? r->index.tokens[track] : 0;
 }
 
 kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
@@ -215,18 +215,18 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 	*info = (kvarc_info){ .format_major = r->sb.major,
 		              .format_minor = r->sb.minor,
 		              .file_bytes = r->in.source.size,
-		              .raw_bytes = r->raw_bytes,
-		              .elements = r->elements,
-		              .frames = r->frames,
-		              .chunks = r->n_chunks,
-		              .segments = r->n_segments,
-		              .dropped_bytes = r->dropped,
+		              .raw_bytes = r->totals.raw_bytes,
+		              .elements = r->totals.elements,
+		              .frames = r->totals.frames,
+		              .chunks = r->totals.chunks,
+		              .segments = r->totals.segments,
+		              .dropped_bytes = r->totals.dropped,
 		              .state = r->state,
-		              .n_items = r->items.n,
+		              .n_items = r->meta.items.n,
 		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
-	for (size_t i = 0; i < r->items.n; i++)
-		info->literal_bytes += KVI_LIST(struct kvi_item, r->items, i)->literal_bytes;
+	for (size_t i = 0; i < r->meta.items.n; i++)
+		info->literal_bytes += KVI_LIST(struct kvi_item, r->meta.items, i)->literal_bytes;
 	return KVARC_OK;
 }
 
@@ -265,9 +265,9 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "listing chunks needs a "
 		                       "source that can seek, not a pipe");
-	if (i >= r->chunks.n)
+	if (i >= r->index.chunks.n)
 		return KVARC_END;
-	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
 	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
 	                               r->error);
 	if (ret == KVARC_IO)

@@ -13,20 +13,20 @@ static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
 	                   (unsigned long long)f->offset);
 }
 
-static struct kvi_predictor_ref *predictor_at(const kvarc_reader *r, size_t i)
+static struct kvi_predictor_ref *predictor_at(const struct kvi_reader_predictors *p, size_t i)
 {
-	return *KVI_LIST(struct kvi_predictor_ref *, r->predictors, i);
+	return *KVI_LIST(struct kvi_predictor_ref *, p->list, i);
 }
 
-static struct kvi_predictor_ref *last_predictor(const kvarc_reader *r)
+static struct kvi_predictor_ref *last_predictor(const struct kvi_reader_predictors *p)
 {
-	return r->predictors.n ? predictor_at(r, r->predictors.n - 1) : NULL;
+	return p->list.n ? predictor_at(p, p->list.n - 1) : NULL;
 }
 
 kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
                                    const uint8_t *content, size_t bytes, kvarc_error *e)
 {
-	struct kvi_predictor_ref *last = last_predictor(r);
+	struct kvi_predictor_ref *last = last_predictor(&r->predictors);
 	struct kvi_predictor p;
 	/* Passed again: open has read it before. */
 	if (last && last->sequence >= f->head.sequence)
@@ -41,7 +41,7 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
 	struct kvi_predictor_ref *x = kvi_calloc(&r->alloc, 1, sizeof *x);
-	struct kvi_predictor_ref **at = x ? kvi_list_add(&r->predictors, &r->alloc, sizeof *at)
+	struct kvi_predictor_ref **at = x ? kvi_list_add(&r->predictors.list, &r->alloc, sizeof *at)
 	                                  : NULL;
 	if (!at) {
 		kvi_free(&r->alloc, x);
@@ -56,7 +56,7 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
 
 kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, kvarc_error *e)
 {
-	struct kvi_predictor_ref *x = last_predictor(r);
+	struct kvi_predictor_ref *x = last_predictor(&r->predictors);
 	if (!x || x->sequence > sequence ||
 	    (x->parts.n &&
 	     KVI_LIST(struct kvi_blob_ref, x->parts, x->parts.n - 1)->sequence >= sequence))
@@ -106,7 +106,7 @@ static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content, size_
 
 kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t bytes)
 {
-	struct kvi_predictor_ref *x = last_predictor(r);
+	struct kvi_predictor_ref *x = last_predictor(&r->predictors);
 	if (!x || !x->p.embedded || x->too_large || given(r, x->p.digest))
 		return KVARC_OK;
 	if (!x->content)
@@ -332,12 +332,13 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, ui
 		use->prediction = g;
 }
 
-struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r, struct kvi_predictor_ref *x)
+struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *p,
+                                               struct kvi_predictor_ref *x)
 {
 	if (x->p.embedded)
 		return x;
-	for (size_t i = 0; i < r->predictors.n; i++) {
-		struct kvi_predictor_ref *y = predictor_at(r, i);
+	for (size_t i = 0; i < p->list.n; i++) {
+		struct kvi_predictor_ref *y = predictor_at(p, i);
 		if (y->p.kind != KVI_PREDICTOR_NONE && y->p.embedded &&
 		    kvi_h128_equal(y->p.digest, x->p.digest))
 			return y;
@@ -350,7 +351,7 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 {
 	kvarc_ret ret = KVARC_OK;
 	x->profile = given(r, x->p.digest);
-	struct kvi_predictor_ref *y = x->profile ? NULL : kvi_reader_embedding(r, x);
+	struct kvi_predictor_ref *y = x->profile ? NULL : kvi_reader_embedding(&r->predictors, x);
 	if (!x->profile && !y)
 		x->profile = asked_for(r, x);
 	if (y && !y->own) {
@@ -373,11 +374,11 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
 
 kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
 {
-	pthread_mutex_lock(&r->predictor_lock);
+	pthread_mutex_lock(&r->predictors.lock);
 	if (!x->looked)
 		x->ret = look_for(r, x);
 	x->looked = true;
-	pthread_mutex_unlock(&r->predictor_lock);
+	pthread_mutex_unlock(&r->predictors.lock);
 	if (x->ret && e)
 		*e = x->error;
 	return x->ret;
@@ -386,7 +387,7 @@ kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x
 kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
                                    const struct kvi_profile **profile)
 {
-	struct kvi_predictor_ref *x = r->predictors.n ? predictor_at(r, 0) : NULL;
+	struct kvi_predictor_ref *x = r->predictors.list.n ? predictor_at(&r->predictors, 0) : NULL;
 	if (!x || x->p.level > highest)
 		return KVARC_END;
 	kvarc_ret ret = kvi_reader_load_predictor(r, x, r->error);
@@ -398,8 +399,8 @@ kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *
 struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint64_t sequence)
 {
 	struct kvi_predictor_ref *any = NULL;
-	for (size_t i = r->predictors.n; i-- > 0;) {
-		struct kvi_predictor_ref *x = predictor_at(r, i);
+	for (size_t i = r->predictors.list.n; i-- > 0;) {
+		struct kvi_predictor_ref *x = predictor_at(&r->predictors, i);
 		if (x->p.kind == KVI_PREDICTOR_NONE)
 			continue;
 		if (x->sequence == sequence)
@@ -409,10 +410,11 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint6
 	return r->salvage ? any : NULL;
 }
 
-struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r, uint64_t sequence)
+struct kvi_predictor_ref *kvi_reader_predictor_before(const struct kvi_reader_predictors *p,
+                                                      uint64_t sequence)
 {
-	for (size_t i = r->predictors.n; i-- > 0;) {
-		struct kvi_predictor_ref *x = predictor_at(r, i);
+	for (size_t i = p->list.n; i-- > 0;) {
+		struct kvi_predictor_ref *x = predictor_at(p, i);
 		if (x->sequence < sequence)
 			return x->p.kind != KVI_PREDICTOR_NONE ? x : NULL;
 	}
@@ -437,16 +439,16 @@ static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
 
 void kvi_reader_forget_predictors(kvarc_reader *r)
 {
-	for (size_t i = 0; i < r->predictors.n; i++)
-		free_predictor(r, predictor_at(r, i));
-	r->predictors.n = 0;
+	for (size_t i = 0; i < r->predictors.list.n; i++)
+		free_predictor(r, predictor_at(&r->predictors, i));
+	r->predictors.list.n = 0;
 }
 
 uint64_t kvi_reader_fallbacks(const kvarc_reader *r)
 {
 	uint64_t n = 0;
-	for (size_t i = 0; i < r->predictors.n; i++) {
-		const struct kvi_predictor_ref *x = predictor_at(r, i);
+	for (size_t i = 0; i < r->predictors.list.n; i++) {
+		const struct kvi_predictor_ref *x = predictor_at(&r->predictors, i);
 		n += x->ids_fell_back;
 		for (size_t t = 0; x->guides && t < r->geometry.n_tracks; t++)
 			n += x->guides[t] && kvi_prediction_fell_back(x->guides[t]);
@@ -458,13 +460,13 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i, kvarc_predicto
 {
 	if (!r || !info)
 		return KVARC_PROG;
-	for (size_t k = 0; k < r->predictors.n; k++) {
-		struct kvi_predictor_ref *x = predictor_at(r, k);
+	for (size_t k = 0; k < r->predictors.list.n; k++) {
+		struct kvi_predictor_ref *x = predictor_at(&r->predictors, k);
 		const struct kvi_engine_level l = arithmetic_of(&x->p);
 		const char *text = kvi_engine_text(&l);
 		bool again = x->p.kind == KVI_PREDICTOR_NONE;
 		for (size_t before = 0; before < k && !again; before++) {
-			const struct kvi_predictor *p = &predictor_at(r, before)->p;
+			const struct kvi_predictor *p = &predictor_at(&r->predictors, before)->p;
 			const struct kvi_engine_level a = arithmetic_of(p);
 			again = p->level == x->p.level && kvi_engine_level_equal(&a, &l) &&
 			        kvi_h128_equal(p->digest, x->p.digest) &&
@@ -476,7 +478,7 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i, kvarc_predicto
 			.level = x->p.level,
 			.name = x->p.name,
 			.embedded = x->p.embedded,
-			.present = kvi_reader_embedding(r, x) || given(r, x->p.digest),
+			.present = kvi_reader_embedding(&r->predictors, x) || given(r, x->p.digest),
 			.model = x->p.kind == KVI_PREDICTOR_MODEL,
 			.model_name = x->p.model_name ? x->p.model_name : "",
 			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""

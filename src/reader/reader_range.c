@@ -15,7 +15,7 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct k
 	if (range->track >= r->geometry.n_tracks)
 		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "track %u does not exist", (unsigned)range->track);
-	uint64_t tokens = r->tokens[range->track];
+	uint64_t tokens = r->index.tokens[range->track];
 	uint64_t n = range->n == UINT64_MAX && range->t0 <= tokens ? tokens - range->t0 : range->n;
 	if (range->t0 > tokens || n > tokens - range->t0)
 		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
@@ -80,7 +80,7 @@ static struct kvi_predictor_ref *predictor_of(kvarc_reader *r, const struct kvi_
 {
 	*needed = false;
 	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
 		if (!c->linear || !wanted(r, g, c->tensor))
 			continue;
 		*needed = true;
@@ -90,10 +90,10 @@ static struct kvi_predictor_ref *predictor_of(kvarc_reader *r, const struct kvi_
 }
 
 /* The predictor of a segment, if it is a model. */
-static struct kvi_predictor_ref *model_before(const kvarc_reader *r,
+static struct kvi_predictor_ref *model_before(const struct kvi_reader_predictors *p,
                                               const struct kvi_segment_ref *s)
 {
-	struct kvi_predictor_ref *x = kvi_reader_predictor_before(r, s->sequence);
+	struct kvi_predictor_ref *x = kvi_reader_predictor_before(p, s->sequence);
 	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
 }
 
@@ -103,7 +103,7 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 	struct kvi_feature_table *t = use->features;
 	uint32_t at = t->first, order_index;
 	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks, i);
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
 		if (!kvi_reader_find_place(r, s, c, &at, &order_index))
 			continue;
 		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
@@ -139,7 +139,7 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 {
 	bool needed;
 	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
-	struct kvi_predictor_ref *y = needed ? NULL : model_before(r, s);
+	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
 	kvarc_ret ret = load_segment(r, s, use);
 	/* A model goes through all segments, also where nothing needs it; a range that does not
 	 * need it at all is not led to. */
@@ -241,7 +241,7 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 {
 	const struct kvi_segment_ref *s = p->s;
 	while (p->next < s->end) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks,
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
 		                                         p->next++);
 		uint32_t order_index = KVI_NO_PLACE;
 		struct kvi_feature_slot *slot = NULL;
@@ -261,7 +261,7 @@ static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
                        const struct kvi_segment_ref *s)
 {
 	for (uint64_t i = s->first; i < s->end; i++)
-		if (wanted(r, g, KVI_LIST(struct kvi_chunk_ref, r->chunks, i)->tensor))
+		if (wanted(r, g, KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i)->tensor))
 			return true;
 	return false;
 }
@@ -302,11 +302,11 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_re
 }
 
 /* A model takes segments one after the other. */
-static bool has_model(const kvarc_reader *r)
+static bool has_model(const struct kvi_reader_predictors *p)
 {
-	for (size_t i = 0; i < r->predictors.n; i++) {
-		const struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *,
-		                                              r->predictors, i);
+	for (size_t i = 0; i < p->list.n; i++) {
+		const struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *, p->list,
+		                                              i);
 		if (x->p.kind == KVI_PREDICTOR_MODEL)
 			return true;
 	}
@@ -317,9 +317,9 @@ static bool has_model(const kvarc_reader *r)
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 {
 	unsigned workers = r->options.common.threads;
-	if (r->predictors.n == 0 || workers < 2)
+	if (r->predictors.list.n == 0 || workers < 2)
 		return 1;
-	if (has_model(r))
+	if (has_model(&r->predictors))
 		return 1;
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
@@ -328,8 +328,9 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
  * beginning when none does. */
 static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 {
-	for (size_t i = 0; i < r->segments.n; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
 		bool needed;
 		if (s->track != g->track || s->t0 >= g->t_end || s->t0 + s->n <= g->t0)
 			continue;
@@ -351,8 +352,9 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 {
 	uint64_t from = model_begins(r, g);
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
 		struct kvi_part part = { .s = s };
 		const struct kvi_range all = {
 			g->track, 0, g->layer_end, s->t0, s->t0 + s->n, NULL
@@ -371,8 +373,9 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 	if (ret == KVARC_OK)
 		ret = lead_model(r, g);
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
-	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
 		if (s->track != g->track || s->t0 >= g->t_end || s->t0 + s->n <= g->t0 ||
 		    !any_wanted(r, g, s))
 			continue;
@@ -380,13 +383,13 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 		if (n < most)
 			continue;
 		ret = start_parts(r, g, parts, n, deliver, opaque);
-		if (has_model(r))
+		if (has_model(&r->predictors))
 			ret = kvi_reader_drain(r, ret);
 		n = 0;
 	}
 	if (n && ret == KVARC_OK)
 		ret = start_parts(r, g, parts, n, deliver, opaque);
-	return r->jobs ? kvi_reader_drain(r, ret) : ret;
+	return r->workers.jobs ? kvi_reader_drain(r, ret) : ret;
 }
 
 /* Views as a deliver. */
@@ -480,8 +483,9 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 	if (r->sticky)
 		return r->sticky;
 	kvarc_ret ret = check_range(r, &range, &g);
-	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, i);
+	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
 		if (s->track == g.track && s->t0 < g.t_end && s->t0 + s->n > g.t0)
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}

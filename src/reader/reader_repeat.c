@@ -4,22 +4,22 @@
 
 static struct kvi_repeated *open_repeated(kvarc_reader *r)
 {
-	pthread_mutex_lock(&r->predictor_lock);
-	if (!r->repeated) {
-		r->repeated = kvi_calloc(&r->alloc, 1, sizeof *r->repeated);
-		if (r->repeated && pthread_mutex_init(&r->repeated->lock, NULL)) {
-			kvi_free(&r->alloc, r->repeated);
-			r->repeated = NULL;
+	pthread_mutex_lock(&r->predictors.lock);
+	if (!r->workers.repeated) {
+		r->workers.repeated = kvi_calloc(&r->alloc, 1, sizeof *r->workers.repeated);
+		if (r->workers.repeated && pthread_mutex_init(&r->workers.repeated->lock, NULL)) {
+			kvi_free(&r->alloc, r->workers.repeated);
+			r->workers.repeated = NULL;
 		}
 	}
-	struct kvi_repeated *x = r->repeated;
-	pthread_mutex_unlock(&r->predictor_lock);
+	struct kvi_repeated *x = r->workers.repeated;
+	pthread_mutex_unlock(&r->predictors.lock);
 	return x;
 }
 
 void kvi_reader_free_repeated(kvarc_reader *r)
 {
-	struct kvi_repeated *x = r->repeated;
+	struct kvi_repeated *x = r->workers.repeated;
 	if (!x)
 		return;
 	kvi_segment_use_release(r, x->use);
@@ -96,7 +96,7 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_
 	j->order_index = order_index;
 	j->features = true;
 	kvi_reader_decode_job(j, coder);
-	kvi_params_store_release(&r->store, j->params);
+	kvi_params_store_release(&r->workers.store, j->params);
 	j->params = NULL;
 	if (j->ret)
 		*e = j->error;
@@ -109,7 +109,7 @@ static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x, const struct kvi
 {
 	kvarc_ret ret = KVARC_OK;
 	while (x->next < s->end && ret == KVARC_OK) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->chunks,
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
 		                                         x->next++);
 		ret = pass(r, x, s, c, c->sequence == sequence, coder, e);
 		if (c->sequence == sequence)
@@ -124,7 +124,7 @@ static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x, const struct kvi
 static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const struct kvi_frame *f,
                                const struct kvi_chunk_header *h, uint8_t *raw, kvarc_error *e)
 {
-	const struct kvi_segment_ref *s = kvi_reader_find_segment(r, h->segment);
+	const struct kvi_segment_ref *s = kvi_index_segment(&r->index, h->segment);
 	struct kvi_repeated *x = open_repeated(r);
 	kvarc_ret ret = KVARC_OK;
 	if (!s || s->n != h->n)
@@ -133,7 +133,7 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const s
 		return kvi_fail_alloc(e, &r->alloc);
 	pthread_mutex_lock(&x->lock);
 	if (!x->use || x->segment != s->sequence || x->next >= s->end ||
-	    KVI_LIST(struct kvi_chunk_ref, r->chunks, x->next)->sequence > f->head.sequence)
+	    KVI_LIST(struct kvi_chunk_ref, r->index.chunks, x->next)->sequence > f->head.sequence)
 		ret = begin(r, x, s, h->params, e);
 	if (ret == KVARC_OK)
 		ret = go_to(r, x, s, f->head.sequence, coder, e);
@@ -176,7 +176,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 		ret = kvi_reader_params(r, &packer, &c, &use, e);
 	}
 	if (ret == KVARC_OK && use && kvi_params_rotates(use->params)) {
-		const struct kvi_segment_ref *ref = kvi_reader_find_segment(r, h.segment);
+		const struct kvi_segment_ref *ref = kvi_index_segment(&r->index, h.segment);
 		segment = kvi_malloc(&r->alloc, sizeof *segment);
 		if (!segment)
 			ret = kvi_fail_alloc(e, &r->alloc);
@@ -189,7 +189,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 	p.use = use;
 	if (ret == KVARC_OK)
 		ret = kvi_piece_decode(r, coder, &p, raw, e);
-	kvi_params_store_release(&r->store, use);
+	kvi_params_store_release(&r->workers.store, use);
 	kvi_free(&r->alloc, segment);
 	kvi_packer_free(&packer);
 	return ret;

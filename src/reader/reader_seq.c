@@ -6,33 +6,34 @@
 static bool at_stop(const kvarc_reader *r)
 {
 	return (r->state == KVARC_STATE_CUT || r->state == KVARC_STATE_DAMAGED) &&
-	       kvi_input_seekable(&r->in) && r->walk.offset >= r->stop && r->walk.sequence > 0;
+	       kvi_input_seekable(&r->in) && r->seq.walk.offset >= r->seq.stop &&
+	       r->seq.walk.sequence > 0;
 }
 
 /* Moves to the next frame, or to the one that open has found already. */
 static kvarc_ret next_frame(kvarc_reader *r)
 {
-	if (r->pending) {
-		r->pending = false;
-		if (r->pending_ret && r->pending_ret != KVARC_END && r->error)
-			*r->error = r->pending_error;
-		return r->pending_ret;
+	if (r->seq.pending) {
+		r->seq.pending = false;
+		if (r->seq.pending_ret && r->seq.pending_ret != KVARC_END && r->error)
+			*r->error = r->seq.pending_error;
+		return r->seq.pending_ret;
 	}
 	if (at_stop(r)) {
 		if (r->error)
-			*r->error = r->cut_error;
+			*r->error = r->seq.cut_error;
 		return KVARC_DATA;
 	}
-	kvarc_ret ret = kvi_walk_next(&r->walk, r->error);
+	kvarc_ret ret = kvi_walk_next(&r->seq.walk, r->error);
 	if (!kvi_input_seekable(&r->in))
-		r->frames = r->walk.sequence;
+		r->totals.frames = r->seq.walk.sequence;
 	return ret;
 }
 
 /* Frames that mean the same wherever they are. */
 static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *e)
 {
-	const struct kvi_walk *w = &r->walk;
+	const struct kvi_walk *w = &r->seq.walk;
 	switch (w->frame.head.type) {
 	case KVI_FRAME_PARAMS:
 		return kvi_reader_add_params(r, &w->frame, w->frame.head.sequence, w->content,
@@ -48,7 +49,7 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *
 	case KVI_FRAME_COMMIT:
 		if (kvi_input_seekable(&r->in))
 			return KVARC_OK;
-		memcpy(r->tokens, w->tokens, r->geometry.n_tracks * sizeof *r->tokens);
+		memcpy(r->index.tokens, w->tokens, r->geometry.n_tracks * sizeof *r->index.tokens);
 		return KVARC_OK;
 	default:
 		return KVARC_OK;
@@ -57,39 +58,39 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *
 
 static kvarc_ret open_geometry(kvarc_reader *r)
 {
-	kvarc_ret ret = kvi_walk_next(&r->walk, r->error);
+	kvarc_ret ret = kvi_walk_next(&r->seq.walk, r->error);
 	if (ret == KVARC_END)
-		return kvi_fail_at(r->error, KVARC_DATA, r->walk.offset, 0,
+		return kvi_fail_at(r->error, KVARC_DATA, r->seq.walk.offset, 0,
 		                   "the file is cut after its first %d bytes",
 		                   KVI_SUPERBLOCK_BYTES);
-	if (ret == KVARC_OK && !r->tokens)
-		ret = kvi_reader_geometry(r, &r->walk.frame, r->walk.content,
-		                          r->walk.content_bytes);
+	if (ret == KVARC_OK && !r->index.tokens)
+		ret = kvi_reader_geometry(r, &r->seq.walk.frame, r->seq.walk.content,
+		                          r->seq.walk.content_bytes);
 	if (ret == KVARC_OK)
-		ret = kvi_walk_geometry(&r->walk, &r->geometry, &r->order, r->error);
+		ret = kvi_walk_geometry(&r->seq.walk, &r->geometry, &r->order, r->error);
 	return ret;
 }
 
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 {
-	kvi_walk_init(&r->walk, &r->in, &r->packer);
+	kvi_walk_init(&r->seq.walk, &r->in, &r->packer);
 	kvarc_ret ret = open_geometry(r);
 	while (ret == KVARC_OK) {
-		ret = kvi_walk_next(&r->walk, &r->pending_error);
+		ret = kvi_walk_next(&r->seq.walk, &r->seq.pending_error);
 		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
 		    ret == KVARC_OPTIONS) {
 			if (r->error)
-				*r->error = r->pending_error;
+				*r->error = r->seq.pending_error;
 			return ret;
 		}
-		uint16_t type = r->walk.frame.head.type;
+		uint16_t type = r->seq.walk.frame.head.type;
 		/* Items and identity come first; what follows has to wait,
 		 * and so has an error in it. */
 		if (ret || (type != KVI_FRAME_IDENTITY && type != KVI_FRAME_PREDICTOR &&
 		            type != KVI_FRAME_PROFILE && type != KVI_FRAME_RESTORE)) {
-			r->pending = true;
-			r->pending_ret = ret;
-			r->frames = r->walk.sequence;
+			r->seq.pending = true;
+			r->seq.pending_ret = ret;
+			r->totals.frames = r->seq.walk.sequence;
 			return KVARC_OK;
 		}
 		ret = common_frame(r, false, r->error);
@@ -100,15 +101,15 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 /* The file ends: how? */
 static kvarc_ret finish(kvarc_reader *r)
 {
-	kvarc_ret ret = kvi_walk_end(&r->walk, r->error);
+	kvarc_ret ret = kvi_walk_end(&r->seq.walk, r->error);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_blobs_end(r, r->error);
 	if (ret)
 		return ret;
-	r->ended = true;
+	r->seq.ended = true;
 	if (!kvi_input_seekable(&r->in))
-		r->state = r->walk.last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED
-		                                                 : KVARC_STATE_OPEN;
+		r->state = r->seq.walk.last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED
+		                                                     : KVARC_STATE_OPEN;
 	return KVARC_END;
 }
 
@@ -117,22 +118,22 @@ static kvarc_ret finish_cut(kvarc_reader *r)
 {
 	kvarc_ret ret = kvi_reader_blobs_end(r, r->error);
 	if (ret && r->error)
-		*r->error = r->cut_error;
-	r->ended = !ret;
+		*r->error = r->seq.cut_error;
+	r->seq.ended = !ret;
 	return ret ? ret : KVARC_END;
 }
 
 static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 {
-	kvi_segment_use_release(r, r->segment);
-	r->segment = kvi_segment_use_new(r);
-	if (!r->segment)
+	kvi_segment_use_release(r, r->seq.segment);
+	r->seq.segment = kvi_segment_use_new(r);
+	if (!r->seq.segment)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	r->segment->segment = r->walk.segment;
-	r->in_segment = true;
-	struct kvi_segment *s = &r->segment->segment;
-	kvarc_ret ret = kvi_reader_pass_ids(r, kvi_reader_codes_ids(r, r->walk.segment_sequence), s,
-	                                    r->error);
+	r->seq.segment->segment = r->seq.walk.segment;
+	r->seq.in_segment = true;
+	struct kvi_segment *s = &r->seq.segment->segment;
+	kvarc_ret ret = kvi_reader_pass_ids(
+		r, kvi_reader_codes_ids(r, r->seq.walk.segment_sequence), s, r->error);
 	if (ret && ret != KVARC_END)
 		return ret;
 	*segment = (kvarc_segment){ .track = s->track,
@@ -143,7 +144,7 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 		                    .ids_coded = s->coded };
 	if (!kvi_input_seekable(&r->in)) {
 		kvi_reader_count(r, s->track, s->n);
-		r->n_segments++;
+		r->totals.segments++;
 	}
 	return KVARC_OK;
 }
@@ -151,20 +152,21 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 /* Whether a chunk has to do with the features of its segment. */
 static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h, uint32_t order_index)
 {
-	struct kvi_feature_table *t = r->segment->features;
+	struct kvi_feature_table *t = r->seq.segment->features;
 	if (!t || h->heads == r->geometry.tensors[h->tensor].heads)
 		return t;
 	if (h->head == 0)
 		kvi_feature_table_leave(t, order_index); /* no source (spec linear 6) */
-	if (r->segment->prediction && kvi_prediction_covers(r->segment->prediction, order_index))
-		kvi_prediction_mark_lost(r->segment->prediction, order_index, h->t0);
+	if (r->seq.segment->prediction &&
+	    kvi_prediction_covers(r->seq.segment->prediction, order_index))
+		kvi_prediction_mark_lost(r->seq.segment->prediction, order_index, h->t0);
 	return false;
 }
 
 /* Hands the chunk in the walk's buffer to a worker. */
 static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
-	struct kvi_walk *w = &r->walk;
+	struct kvi_walk *w = &r->seq.walk;
 	const struct kvi_chunk_header *h = &w->chunk;
 	struct kvi_params_use *use = NULL;
 	struct kvi_decode_job *j;
@@ -183,7 +185,7 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 	j->frame = w->frame;
 	j->have_frame = true;
 	j->params = use;
-	j->segment = r->segment;
+	j->segment = r->seq.segment;
 	j->segment_sequence = h->segment;
 	j->ref = c;
 	j->t0 = j->from = h->t0;
@@ -201,36 +203,36 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver delive
 {
 	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
 	if (ret == KVARC_OK && decode)
-		ret = kvi_reader_foresee(r, r->walk.segment_predictor, r->segment);
-	while (ret == KVARC_OK && r->in_segment) {
+		ret = kvi_reader_foresee(r, r->seq.walk.segment_predictor, r->seq.segment);
+	while (ret == KVARC_OK && r->seq.in_segment) {
 		ret = next_frame(r);
 		if (ret == KVARC_END)
-			ret = kvi_walk_end(&r->walk, r->error);
+			ret = kvi_walk_end(&r->seq.walk, r->error);
 		if (ret)
 			break;
-		uint16_t type = r->walk.frame.head.type;
+		uint16_t type = r->seq.walk.frame.head.type;
 		if (type == KVI_FRAME_CHUNK && !kvi_input_seekable(&r->in))
-			r->n_chunks++;
+			r->totals.chunks++;
 		if (type == KVI_FRAME_CHUNK && decode)
 			ret = take_chunk(r, deliver, opaque);
 		else
 			ret = common_frame(r, true, r->error);
-		r->in_segment = type != KVI_FRAME_COMMIT;
+		r->seq.in_segment = type != KVI_FRAME_COMMIT;
 	}
-	return decode && r->jobs ? kvi_reader_drain(r, ret) : ret;
+	return decode && r->workers.jobs ? kvi_reader_drain(r, ret) : ret;
 }
 
 static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (r->ended)
+	if (r->seq.ended)
 		return KVARC_END;
-	if (!r->started && kvi_input_seekable(&r->in)) {
-		kvi_walk_init(&r->walk, &r->in, &r->packer);
+	if (!r->seq.started && kvi_input_seekable(&r->in)) {
+		kvi_walk_init(&r->seq.walk, &r->in, &r->packer);
 		ret = open_geometry(r);
 	}
-	r->started = true;
-	if (ret == KVARC_OK && r->in_segment)
+	r->seq.started = true;
+	if (ret == KVARC_OK && r->seq.in_segment)
 		ret = pass_segment(r, false, NULL, NULL);
 	while (ret == KVARC_OK) {
 		if (at_stop(r) && r->state == KVARC_STATE_CUT)
@@ -240,7 +242,7 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 			return finish(r);
 		if (ret)
 			return ret;
-		if (r->walk.frame.head.type == KVI_FRAME_SEGMENT)
+		if (r->seq.walk.frame.head.type == KVI_FRAME_SEGMENT)
 			return begin_segment(r, segment);
 		ret = common_frame(r, true, r->error);
 	}
@@ -272,7 +274,7 @@ kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r, kvarc_deliver deliver, v
 		return KVARC_PROG;
 	if (r->sticky)
 		return r->sticky;
-	if (!deliver || !r->in_segment)
+	if (!deliver || !r->seq.in_segment)
 		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "segment_deliver needs a "
 		                       "callback and follows next_segment, once");

@@ -138,69 +138,97 @@ struct kvi_item {
 	uint64_t received;            /* BLOB bytes seen in salvage, which may have gaps */
 };
 
+/* The frames of a source that can seek, in the order of the file. */
+struct kvi_reader_index {
+	struct kvi_list chunks;            /* struct kvi_chunk_ref */
+	struct kvi_list segments;          /* struct kvi_segment_ref */
+	struct kvi_list params;            /* struct kvi_params_ref */
+	struct kvi_list blobs;             /* struct kvi_blob_ref; salvage alone */
+	struct kvi_order_walk chunk_order; /* while the index is built */
+	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
+};
+
+/* Metadata frames. */
+struct kvi_reader_meta {
+	struct kvi_identity identity;
+	struct kvi_list items; /* struct kvi_item */
+	kvi_blob_fn blob;
+	void *blob_opaque;
+	/* Bytes that metadata may still decode to while the reader is opened: the memory limit at
+	 * first, although they are not held at the same time. */
+	uint64_t decode_left;
+};
+
+/* The PREDICTOR frames. */
+struct kvi_reader_predictors {
+	struct kvi_list list; /* struct kvi_predictor_ref * */
+	pthread_mutex_t lock; /* of what is loaded of them, and of workers.repeated */
+	bool has_lock;
+};
+
+/* The position of a caller that reads segments in the order of the file. */
+struct kvi_reader_sequence {
+	struct kvi_walk walk;
+	bool started, in_segment, ended;
+	bool pending; /* a pipe: the walk stands on a frame that open has read */
+	kvarc_ret pending_ret;
+	kvarc_error pending_error;
+	/* A file that is cut, or damaged behind its last commit, is read to this offset. */
+	uint64_t stop;
+	kvarc_error cut_error;
+	size_t salvage_at; /* salvage: index of the next segment */
+	struct kvi_segment_use *segment;
+};
+
+/* What salvage has found missing. */
+struct kvi_reader_losses {
+	struct kvi_list regions; /* struct kvi_region */
+	struct kvi_list list;    /* struct kvi_loss */
+	uint64_t *expected;      /* tokens by track that the archive had, from the good frames */
+	bool end_known;          /* the archive had no more than `expected` */
+	kvarc_loss *sums;        /* by track, then of all tracks; or NULL */
+	bool final;              /* sums are those of verify */
+};
+
+/* The threads that decode chunks; made at their first use. */
+struct kvi_reader_workers {
+	struct kvi_params_store store;
+	struct kvi_pool *pool;
+	struct kvi_coder_tables *tables;
+	struct kvi_coder **coders; /* two per worker */
+	unsigned n_coders, n_jobs, next_job;
+	struct kvi_decode_job *jobs;
+	struct kvi_decode_job *held;   /* waits for a partner, not yet in the pool */
+	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
+};
+
+/* Counts of the archive; on a pipe: so far. */
+struct kvi_reader_totals {
+	uint64_t frames, dropped, raw_bytes, elements, chunks, segments;
+	uint64_t progress_done, progress_total; /* bytes of decoded elements */
+};
+
 /* A reader. One thread uses it at a time; its jobs use what is marked as theirs. */
 struct kvarc_reader {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
 	kvarc_ret sticky;
 	kvarc_reader_options options;
+	bool salvage;
+	bool allow_lossy; /* lossy chunks are decoded */
 	struct kvi_input in;
 	struct kvi_packer packer;
 	struct kvi_superblock sb;
 	kvarc_geometry geometry;
 	struct kvi_order order;
-	struct kvi_identity identity;
-	struct kvi_list items;          /* struct kvi_item */
-	struct kvi_list predictors;     /* struct kvi_predictor_ref * */
-	pthread_mutex_t predictor_lock; /* of what is loaded of them */
-	bool has_lock;
 	kvarc_state state;
-	uint64_t frames, dropped;
-	uint64_t raw_bytes, elements; /* a pipe: so far */
-	uint64_t n_chunks, n_segments;
-	uint64_t decode_left; /* how many bytes metadata may decode to while it is opened:
-	                                  * the memory limit, though it is not held at once */
-
-	/* The index; not on a pipe. */
-	struct kvi_list chunks, segments, params;
-	struct kvi_order_walk chunk_order; /* while it is built */
-	uint64_t *tokens;                  /* a track, committed */
-
-	/* In order. */
-	struct kvi_walk walk;
-	bool started, pending, in_segment, ended;
-	kvarc_ret pending_ret; /* what open found on a pipe */
-	kvarc_error pending_error;
-	uint64_t stop; /* a file that is cut, or damaged behind its last
-	                                    * commit, is read to here */
-	kvarc_error cut_error;
-	struct kvi_segment_use *segment;
-	kvi_blob_fn blob;
-	void *blob_opaque;
-
-	/* Salvage. */
-	bool allow_lossy; /* lossy chunks are decoded */
-	bool salvage;
-	size_t salvage_at;       /* segment */
-	struct kvi_list regions; /* struct kvi_region */
-	struct kvi_list losses;  /* struct kvi_loss */
-	uint64_t *expected;      /* a track: tokens that the archive had, as far as
-	                                    * frames that are left tell it */
-	bool end_known;          /* nothing but that can have been in it */
-	kvarc_loss *loss_sums;   /* a track, then all; or NULL */
-	bool loss_final;         /* they are those of verify */
-	struct kvi_list blobs;   /* struct kvi_blob_ref */
-
-	/* Workers; made on first use. */
-	struct kvi_params_store store;
-	struct kvi_pool *pool;
-	struct kvi_coder_tables *tables;
-	struct kvi_coder **coders; /* two a worker */
-	unsigned n_coders, n_jobs, next_job;
-	struct kvi_decode_job *jobs;
-	struct kvi_repeated *repeated; /* NULL until needed, predictor_lock */
-	struct kvi_decode_job *held;   /* waits for a partner, not yet in the pool */
-	uint64_t progress_done, progress_total;
+	struct kvi_reader_index index;
+	struct kvi_reader_meta meta;
+	struct kvi_reader_predictors predictors;
+	struct kvi_reader_sequence seq;
+	struct kvi_reader_losses losses;
+	struct kvi_reader_workers workers;
+	struct kvi_reader_totals totals;
 };
 
 /* Makes ret stick (all but OK, END and MEMLIMIT) and returns it. */
@@ -233,9 +261,11 @@ kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x
  * that is lost. NULL: there is none. */
 struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint64_t sequence);
 /* The one in force at a frame, NULL: none. */
-struct kvi_predictor_ref *kvi_reader_predictor_before(const kvarc_reader *r, uint64_t sequence);
+struct kvi_predictor_ref *kvi_reader_predictor_before(const struct kvi_reader_predictors *p,
+                                                      uint64_t sequence);
 /* A PREDICTOR frame, the given one or another, that embeds its profile; NULL: none does. */
-struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r, struct kvi_predictor_ref *x);
+struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *p,
+                                               struct kvi_predictor_ref *x);
 /* PREDICTOR: the model of x is needed. but: what there is instead. */
 kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,
                                    kvarc_error *e);
@@ -283,10 +313,11 @@ kvarc_ret kvi_reader_load(kvarc_reader *r);
 /* Takes GEOMETRY's content. */
 kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                               size_t bytes);
-/* The place for, or of, this sequence number in the list of parameters. */
-size_t kvi_reader_params_at(const kvarc_reader *r, uint64_t sequence);
-/* The segment with this sequence number, NULL: not known. */
-struct kvi_segment_ref *kvi_reader_find_segment(kvarc_reader *r, uint64_t sequence);
+/* Entries of the index by sequence number, or by the offset of the frame. NULL: not in the index. */
+struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence);
+struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence);
+struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence);
+struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *x, uint64_t offset);
 /* Bytes and elements of n tokens of a track are added to the totals. */
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 

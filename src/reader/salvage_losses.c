@@ -20,7 +20,7 @@ static uint64_t sum(uint64_t a, uint64_t b)
 kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t tokens,
                            uint64_t bytes)
 {
-	struct kvi_loss *to = kvi_list_add(&r->losses, &r->alloc, sizeof *to);
+	struct kvi_loss *to = kvi_list_add(&r->losses.list, &r->alloc, sizeof *to);
 	if (!to)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*to = (struct kvi_loss){ *place, tokens, bytes };
@@ -30,23 +30,17 @@ kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t 
 	return KVARC_OK;
 }
 
-/* Puts the place of the first region in [after, before) into a loss. */
-static void explain(kvarc_reader *r, uint64_t after, uint64_t before, kvarc_damage *d)
+/* Puts offset and size of the first region in [after, before) into a loss. */
+static void explain(struct kvi_reader_losses *l, uint64_t after, uint64_t before, kvarc_damage *d)
 {
-	struct kvi_region *g = r->regions.p;
-	size_t lo = 0, hi = r->regions.n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (g[mid].offset < after)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo == r->regions.n || g[lo].offset >= before)
+	size_t i = kvi_list_search(&l->regions, sizeof(struct kvi_region),
+	                           offsetof(struct kvi_region, offset), after);
+	struct kvi_region *g = l->regions.p;
+	if (i == l->regions.n || g[i].offset >= before)
 		return;
-	g[lo].explained = true;
-	d->offset = g[lo].offset;
-	d->bytes = g[lo].bytes;
+	g[i].explained = true;
+	d->offset = g[i].offset;
+	d->bytes = g[i].bytes;
 }
 
 /* Goes through the segments in order. */
@@ -92,7 +86,7 @@ static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, ui
 		           .tensor = UINT32_MAX,
 		           .t0 = t0,
 		           .what = "chunks are damaged or missing" };
-	explain(f->r, after, before, &d);
+	explain(&f->r->losses, after, before, &d);
 	return kvi_salvage_lose(f->r, &d, end - t0, product(end - t0, f->bytes[track]));
 }
 
@@ -104,7 +98,7 @@ static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s, ui
 		           .tensor = tensor,
 		           .t0 = s->t0,
 		           .what = "chunks are damaged or missing" };
-	explain(r, after, before, &d);
+	explain(&r->losses, after, before, &d);
 	return kvi_salvage_lose(r, &d, s->n,
 	                        s->n * head_bytes(&r->geometry.tensors[tensor], heads));
 }
@@ -114,7 +108,7 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *f, const struct kvi_s
                              uint64_t end)
 {
 	const struct kvi_order *order = &f->r->order;
-	const struct kvi_chunk_ref *c = f->r->chunks.p;
+	const struct kvi_chunk_ref *c = f->r->index.chunks.p;
 	uint64_t i = s->first, after = s->offset;
 	kvarc_ret ret = KVARC_OK;
 	if (s->first == s->end && order->first[s->track] < order->first[s->track + 1])
@@ -142,22 +136,23 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *f, const struct kvi_s
 }
 
 /* Where a segment begins, as far as that is known. */
-static uint64_t begin_of(const kvarc_reader *r, size_t segment)
+static uint64_t begin_of(const struct kvi_reader_index *x, size_t segment)
 {
-	if (segment >= r->segments.n)
+	if (segment >= x->segments.n)
 		return UINT64_MAX;
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, segment);
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, x->segments, segment);
 	if (s->offset || s->first == s->end)
 		return s->offset;
-	return KVI_LIST(struct kvi_chunk_ref, r->chunks, s->first)->offset;
+	return KVI_LIST(struct kvi_chunk_ref, x->chunks, s->first)->offset;
 }
 
 /* What is lost in front of a segment and in it; before: where the segment before begins. */
 static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t before)
 {
 	kvarc_reader *r = f->r;
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments, segment);
-	uint64_t begin = begin_of(r, segment), *tokens = &f->tokens[s->track];
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                           segment);
+	uint64_t begin = begin_of(&r->index, segment), *tokens = &f->tokens[s->track];
 	kvarc_damage ids = { .offset = KVARC_UNKNOWN,
 		             .track = s->track,
 		             .tensor = UINT32_MAX,
@@ -168,25 +163,26 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 		ret = lose_tokens(f, s->track, *tokens, s->t0, before, begin);
 	*tokens = s->t0 + s->n;
 	if (ret == KVARC_OK && !s->offset) {
-		explain(r, before, begin, &ids);
+		explain(&r->losses, before, begin, &ids);
 		ret = kvi_salvage_lose(r, &ids, 0, 0);
 	}
-	return ret ? ret : lost_chunks(f, s, begin_of(r, segment + 1));
+	return ret ? ret : lost_chunks(f, s, begin_of(&r->index, segment + 1));
 }
 
 /* Tokens that the files in the archive are made of. */
 static void expect_areas(kvarc_reader *r)
 {
-	for (size_t i = 0; i < r->items.n; i++) {
-		const struct kvi_restore *plan = &KVI_LIST(struct kvi_item, r->items, i)->restore;
+	for (size_t i = 0; i < r->meta.items.n; i++) {
+		const struct kvi_restore *plan =
+			&KVI_LIST(struct kvi_item, r->meta.items, i)->restore;
 		for (size_t k = 0; k < plan->n_pieces; k++) {
 			const struct kvi_piece *p = &plan->pieces[k];
 			uint64_t end = sum(p->t0, p->n_tokens);
 			if (p->type != KVI_PIECE_AREA)
 				continue;
-			r->end_known = true;
-			if (end > r->expected[p->track])
-				r->expected[p->track] = end;
+			r->losses.end_known = true;
+			if (end > r->losses.expected[p->track])
+				r->losses.expected[p->track] = end;
 		}
 	}
 }
@@ -198,15 +194,16 @@ kvarc_ret kvi_salvage_losses(kvarc_reader *r)
 	kvarc_ret ret = finder_open(&f, r) ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 	if (ret == KVARC_OK)
 		expect_areas(r);
-	for (size_t i = 0; i < r->segments.n && ret == KVARC_OK; i++) {
+	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		ret = lost_around(&f, i, before);
-		before = begin_of(r, i);
+		before = begin_of(&r->index, i);
 	}
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++) {
-		if (r->expected[i] > f.tokens[i])
-			ret = lose_tokens(&f, i, f.tokens[i], r->expected[i], before, UINT64_MAX);
+		if (r->losses.expected[i] > f.tokens[i])
+			ret = lose_tokens(&f, i, f.tokens[i], r->losses.expected[i], before,
+			                  UINT64_MAX);
 		else
-			r->expected[i] = f.tokens[i];
+			r->losses.expected[i] = f.tokens[i];
 	}
 	finder_close(&f);
 	return ret;
@@ -215,8 +212,8 @@ kvarc_ret kvi_salvage_losses(kvarc_reader *r)
 kvarc_ret kvi_salvage_literals(kvarc_reader *r)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < r->items.n && ret == KVARC_OK; i++) {
-		const struct kvi_item *item = KVI_LIST(struct kvi_item, r->items, i);
+	for (size_t i = 0; i < r->meta.items.n && ret == KVARC_OK; i++) {
+		const struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, i);
 		kvarc_damage d = { .offset = KVARC_UNKNOWN,
 			           .track = UINT32_MAX,
 			           .tensor = UINT32_MAX,
@@ -227,25 +224,10 @@ kvarc_ret kvi_salvage_literals(kvarc_reader *r)
 	return ret;
 }
 
-/* The chunk of salvage at an offset. */
-static struct kvi_chunk_ref *chunk_at(kvarc_reader *r, uint64_t offset)
-{
-	struct kvi_chunk_ref *c = r->chunks.p;
-	size_t lo = 0, hi = r->chunks.n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (c[mid].offset < offset)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < r->chunks.n && c[lo].offset == offset ? &c[lo] : NULL;
-}
-
 kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j)
 {
 	const kvarc_tensor *t = &r->geometry.tensors[j->ref.tensor];
-	struct kvi_chunk_ref *c = chunk_at(r, j->ref.offset);
+	struct kvi_chunk_ref *c = kvi_index_chunk_at(&r->index, j->ref.offset);
 	kvarc_damage d = { .offset = j->ref.offset,
 		           .track = t->track,
 		           .tensor = j->ref.tensor,
@@ -317,14 +299,14 @@ static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss 
 	const uint64_t places = kvarc_reader_damage(r, NULL, NULL);
 	size_t n_spans = 0;
 	for (size_t i = 0; i <= n; i++) {
-		uint64_t tokens = i < n ? r->expected[i] : 0;
+		uint64_t tokens = i < n ? r->losses.expected[i] : 0;
 		sums[i] = (kvarc_loss){ .places = places,
 			                .tokens = tokens,
 			                .whole_tokens = tokens,
-			                .end_unknown = !r->end_known };
+			                .end_unknown = !r->losses.end_known };
 	}
-	for (size_t i = 0; i < r->losses.n; i++) {
-		const struct kvi_loss *l = KVI_LIST(struct kvi_loss, r->losses, i);
+	for (size_t i = 0; i < r->losses.list.n; i++) {
+		const struct kvi_loss *l = KVI_LIST(struct kvi_loss, r->losses.list, i);
 		const uint32_t track = l->place.track;
 		kvarc_loss *to = &sums[track < n ? track : n];
 		to->lost_bytes = sum(to->lost_bytes, l->bytes);
@@ -342,7 +324,7 @@ static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss 
 
 kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc_loss **sums)
 {
-	struct kvi_lost_span *spans = kvi_array(alloc, r->losses.n + 1, sizeof *spans);
+	struct kvi_lost_span *spans = kvi_array(alloc, r->losses.list.n + 1, sizeof *spans);
 	*sums = spans ? kvi_array(alloc, r->geometry.n_tracks + 1, sizeof **sums) : NULL;
 	kvarc_ret ret = *sums ? KVARC_OK : kvi_alloc_error(alloc);
 	if (*sums)
@@ -354,17 +336,17 @@ kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc
 kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track, kvarc_loss *loss)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (!r || !loss || (!r->salvage && !r->loss_sums))
+	if (!r || !loss || (!r->salvage && !r->losses.sums))
 		return KVARC_PROG;
 	size_t i = track == UINT32_MAX ? r->geometry.n_tracks : track;
 	if (i > r->geometry.n_tracks)
 		return KVARC_GEOMETRY;
-	if (!r->loss_final) { /* more may have been found since the last call */
-		kvi_free(&r->alloc, r->loss_sums);
-		ret = kvi_salvage_sums(r, &r->alloc, &r->loss_sums);
+	if (!r->losses.final) { /* more may have been found since the last call */
+		kvi_free(&r->alloc, r->losses.sums);
+		ret = kvi_salvage_sums(r, &r->alloc, &r->losses.sums);
 	}
 	if (ret == KVARC_OK)
-		*loss = r->loss_sums[i];
+		*loss = r->losses.sums[i];
 	return ret;
 }
 
@@ -385,8 +367,8 @@ uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaq
 	uint64_t places = 0;
 	if (!r)
 		return 0;
-	for (size_t i = 0; i < r->regions.n; i++) {
-		const struct kvi_region *g = KVI_LIST(struct kvi_region, r->regions, i);
+	for (size_t i = 0; i < r->losses.regions.n; i++) {
+		const struct kvi_region *g = KVI_LIST(struct kvi_region, r->losses.regions, i);
 		kvarc_damage d = region_damage(r, g);
 		if (g->explained)
 			continue;
@@ -394,8 +376,8 @@ uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaq
 		if (damage)
 			damage(opaque, &d);
 	}
-	for (size_t i = 0; i < r->losses.n; i++, places++)
+	for (size_t i = 0; i < r->losses.list.n; i++, places++)
 		if (damage)
-			damage(opaque, &KVI_LIST(struct kvi_loss, r->losses, i)->place);
+			damage(opaque, &KVI_LIST(struct kvi_loss, r->losses.list, i)->place);
 	return places;
 }

@@ -18,11 +18,11 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 		                   "the start of the file is damaged so much that nothing can be "
 		                   "saved");
 	r->in.sync = kvi_load64(head);
-	struct kvi_region *g = kvi_list_add(&r->regions, &r->alloc, sizeof *g);
+	struct kvi_region *g = kvi_list_add(&r->losses.regions, &r->alloc, sizeof *g);
 	if (!g)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	g->bytes = KVI_SUPERBLOCK_BYTES;
-	r->dropped = g->bytes;
+	r->totals.dropped = g->bytes;
 	return KVARC_OK;
 }
 
@@ -46,16 +46,17 @@ kvarc_ret kvi_salvage_load(kvarc_reader *r)
 	kvarc_ret ret = load_geometry(r);
 	if (ret)
 		return ret;
-	r->expected = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->expected);
-	if (!r->expected)
+	r->losses.expected = kvi_calloc(&r->alloc, r->geometry.n_tracks,
+	                                sizeof *r->losses.expected);
+	if (!r->losses.expected)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	ret = kvi_salvage_scan(r);
 	if (ret == KVARC_OK)
 		ret = kvi_salvage_losses(r);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
-		kvi_reader_count(r, i, r->tokens[i]);
-	r->n_chunks = r->chunks.n;
-	r->n_segments = r->segments.n;
+		kvi_reader_count(r, i, r->index.tokens[i]);
+	r->totals.chunks = r->index.chunks.n;
+	r->totals.segments = r->index.segments.n;
 	return ret;
 }
 
@@ -63,8 +64,8 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 {
 	struct kvi_buffer buf = { 0 };
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < r->blobs.n && ret == KVARC_OK; i++) {
-		const struct kvi_blob_ref *b = KVI_LIST(struct kvi_blob_ref, r->blobs, i);
+	for (size_t i = 0; i < r->index.blobs.n && ret == KVARC_OK; i++) {
+		const struct kvi_blob_ref *b = KVI_LIST(struct kvi_blob_ref, r->index.blobs, i);
 		const uint8_t *content;
 		uint8_t *owned = NULL;
 		struct kvi_frame f;
@@ -97,7 +98,7 @@ static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
 		                 .what = "token ids are lost: a model has coded "
 		                         "them, and those before them are damaged or missing" };
 	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
-	                               &r->segment->segment, r->error);
+	                               &r->seq.segment->segment, r->error);
 	if (ret == KVARC_DATA)
 		return kvi_salvage_lose(r, &d, 0, 0);
 	return ret == KVARC_END ? KVARC_OK : ret;
@@ -105,28 +106,29 @@ static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
 
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 {
-	if (!r->started) {
-		r->started = true;
+	if (!r->seq.started) {
+		r->seq.started = true;
 		kvarc_ret ret = give_blobs(r);
 		if (ret)
 			return ret;
 	}
-	kvi_segment_use_release(r, r->segment);
-	r->segment = NULL;
-	r->in_segment = r->salvage_at < r->segments.n;
-	if (!r->in_segment)
+	kvi_segment_use_release(r, r->seq.segment);
+	r->seq.segment = NULL;
+	r->seq.in_segment = r->seq.salvage_at < r->index.segments.n;
+	if (!r->seq.in_segment)
 		return KVARC_END;
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments,
-	                                           r->salvage_at++);
-	r->segment = kvi_segment_use_new(r);
-	if (!r->segment)
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                           r->seq.salvage_at++);
+	r->seq.segment = kvi_segment_use_new(r);
+	if (!r->seq.segment)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	const struct kvi_segment *full = &r->segment->segment;
+	const struct kvi_segment *full = &r->seq.segment->segment;
 	*segment = (kvarc_segment){ .track = s->track, .t0 = s->t0, .n = s->n };
 	if (!s->offset)
 		return KVARC_OK;
 	segment->positions = full->positions;
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &r->segment->segment, r->error);
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &r->seq.segment->segment,
+	                                        r->error);
 	if (!ret)
 		ret = known_ids(r, s);
 	if (ret)
@@ -138,12 +140,12 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 
 kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->segments,
-	                                           r->salvage_at - 1);
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                           r->seq.salvage_at - 1);
 	const struct kvi_range all = { s->track, 0, UINT64_MAX, s->t0, s->t0 + s->n, NULL };
 	kvarc_ret ret = kvi_reader_start(r);
-	r->in_segment = false;
+	r->seq.in_segment = false;
 	if (ret == KVARC_OK)
 		ret = kvi_reader_segment_chunks(r, s, &all, deliver, opaque);
-	return r->jobs ? kvi_reader_drain(r, ret) : ret;
+	return r->workers.jobs ? kvi_reader_drain(r, ret) : ret;
 }

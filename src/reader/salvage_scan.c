@@ -25,12 +25,12 @@ static kvarc_ret no_memory(const kvarc_reader *r)
 
 static kvarc_ret add_region(struct scan *s, uint64_t offset, uint64_t bytes)
 {
-	struct kvi_region *g = kvi_list_add(&s->r->regions, &s->r->alloc, sizeof *g);
+	struct kvi_region *g = kvi_list_add(&s->r->losses.regions, &s->r->alloc, sizeof *g);
 	if (!g)
 		return no_memory(s->r);
 	g->offset = offset;
 	g->bytes = bytes;
-	s->r->dropped += bytes;
+	s->r->totals.dropped += bytes;
 	return KVARC_OK;
 }
 
@@ -38,19 +38,19 @@ static kvarc_ret add_region(struct scan *s, uint64_t offset, uint64_t bytes)
 static kvarc_ret add_lost_item(struct scan *s, uint64_t sequence)
 {
 	kvarc_reader *r = s->r;
-	size_t at = r->items.n;
-	struct kvi_item *items = r->items.p;
+	size_t at = r->meta.items.n;
+	struct kvi_item *items = r->meta.items.p;
 	while (at && items[at - 1].sequence >= sequence)
 		at--;
-	if (at < r->items.n && items[at].sequence == sequence)
+	if (at < r->meta.items.n && items[at].sequence == sequence)
 		return KVARC_OK;
 	char *name = kvi_string_copy(&r->alloc, NULL);
-	if (!name || !kvi_list_add(&r->items, &r->alloc, sizeof *items)) {
+	if (!name || !kvi_list_add(&r->meta.items, &r->alloc, sizeof *items)) {
 		kvi_free(&r->alloc, name);
 		return no_memory(r);
 	}
-	items = r->items.p;
-	memmove(items + at + 1, items + at, (r->items.n - 1 - at) * sizeof *items);
+	items = r->meta.items.p;
+	memmove(items + at + 1, items + at, (r->meta.items.n - 1 - at) * sizeof *items);
 	items[at] = (struct kvi_item){ .restore = { .kind = KVI_ITEM_LOST, .name = name },
 		                       .sequence = sequence };
 	return KVARC_OK;
@@ -63,25 +63,26 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 {
 	kvarc_reader *r = s->r;
 	uint32_t track = r->geometry.tensors[h->tensor].track;
-	struct kvi_segment_ref *last = r->segments.n ? KVI_LIST(struct kvi_segment_ref, r->segments,
-	                                                        r->segments.n - 1)
-	                                             : NULL;
+	struct kvi_segment_ref *last = r->index.segments.n
+	                                       ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                                  r->index.segments.n - 1)
+	                                       : NULL;
 	*out = last;
 	if (last && last->sequence == h->segment)
 		return last->track == track && last->t0 == h->t0 && last->n == h->n ? KVARC_OK
 		                                                                    : KVARC_DATA;
-	if ((last && last->sequence > h->segment) || h->t0 < r->tokens[track])
+	if ((last && last->sequence > h->segment) || h->t0 < r->index.tokens[track])
 		return KVARC_DATA;
-	*out = kvi_list_add(&r->segments, &r->alloc, sizeof **out);
+	*out = kvi_list_add(&r->index.segments, &r->alloc, sizeof **out);
 	if (!*out)
 		return no_memory(r);
 	**out = (struct kvi_segment_ref){ .sequence = h->segment,
 		                          .t0 = h->t0,
 		                          .n = h->n,
 		                          .track = track,
-		                          .first = r->chunks.n,
-		                          .end = r->chunks.n };
-	r->tokens[track] = (uint64_t)h->t0 + h->n;
+		                          .first = r->index.chunks.n,
+		                          .end = r->index.chunks.n };
+	r->index.tokens[track] = (uint64_t)h->t0 + h->n;
 	return KVARC_OK;
 }
 
@@ -97,7 +98,7 @@ static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
 		ret = segment_of(s, &h, &segment);
 	if (ret)
 		return ret;
-	struct kvi_chunk_ref *c = kvi_list_add(&r->chunks, &r->alloc, sizeof *c);
+	struct kvi_chunk_ref *c = kvi_list_add(&r->index.chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return no_memory(r);
 	*c = (struct kvi_chunk_ref){ f->offset,
@@ -108,7 +109,7 @@ static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
 		                     h.heads,
 		                     kvi_codec_predicts(h.codec),
 		                     false };
-	segment->end = r->chunks.n;
+	segment->end = r->index.chunks.n;
 	return KVARC_OK;
 }
 
@@ -118,14 +119,16 @@ static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const u
 	kvarc_reader *r = s->r;
 	struct kvi_segment seg;
 	if (!kvi_segment_parse(&seg, content, bytes) || seg.track >= r->geometry.n_tracks ||
-	    seg.t0 > UINT32_MAX || seg.t0 < r->tokens[seg.track])
+	    seg.t0 > UINT32_MAX || seg.t0 < r->index.tokens[seg.track])
 		return KVARC_DATA;
-	struct kvi_segment_ref *ref = kvi_list_add(&r->segments, &r->alloc, sizeof *ref);
+	struct kvi_segment_ref *ref = kvi_list_add(&r->index.segments, &r->alloc, sizeof *ref);
 	if (!ref)
 		return no_memory(r);
-	*ref = (struct kvi_segment_ref){ f->offset,   f->head.sequence, seg.t0, r->chunks.n,
-		                         r->chunks.n, seg.track,        seg.n };
-	r->tokens[seg.track] = seg.t0 + seg.n;
+	*ref = (struct kvi_segment_ref){
+		f->offset,         f->head.sequence, seg.t0, r->index.chunks.n,
+		r->index.chunks.n, seg.track,        seg.n
+	};
+	r->index.tokens[seg.track] = seg.t0 + seg.n;
 	return KVARC_OK;
 }
 
@@ -139,7 +142,7 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const ui
 	kvarc_ret ret = kvi_params_check(&r->geometry, &h, f, r->error);
 	if (ret)
 		return ret;
-	struct kvi_params_ref *p = kvi_list_add(&r->params, &r->alloc, sizeof *p);
+	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
 	if (!p)
 		return no_memory(r);
 	*p = (struct kvi_params_ref){ f->offset, f->head.sequence, 0, h.tensor, h.head, h.heads };
@@ -150,8 +153,8 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const ui
 static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 {
 	if (e->tensor < r->geometry.n_tracks && e->segment <= UINT32_MAX &&
-	    e->segment + e->n > r->expected[e->tensor])
-		r->expected[e->tensor] = e->segment + e->n;
+	    e->segment + e->n > r->losses.expected[e->tensor])
+		r->losses.expected[e->tensor] = e->segment + e->n;
 }
 
 /* The index tells which PARAMS are copies and where RESTORE frames were. */
@@ -164,10 +167,11 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes
 	if (!kvi_index_begin(&ir, content, bytes))
 		return KVARC_DATA;
 	while (ret == KVARC_OK && kvi_index_next(&ir, &e)) {
-		size_t i = kvi_reader_params_at(r, e.sequence);
-		struct kvi_params_ref *p = r->params.p;
-		if (e.type == KVI_FRAME_PARAMS && i < r->params.n && p[i].sequence == e.sequence)
-			p[i].copy_of = e.params;
+		struct kvi_params_ref *p = e.type == KVI_FRAME_PARAMS
+		                                   ? kvi_index_params(&r->index, e.sequence)
+		                                   : NULL;
+		if (p)
+			p->copy_of = e.params;
 		else if (e.type == KVI_FRAME_RESTORE)
 			ret = add_lost_item(s, e.sequence);
 		else if (e.type == KVI_FRAME_SEGMENT)
@@ -179,7 +183,7 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes
 
 static kvarc_ret take_blob(struct scan *s, const struct kvi_frame *f)
 {
-	struct kvi_blob_ref *b = kvi_list_add(&s->r->blobs, &s->r->alloc, sizeof *b);
+	struct kvi_blob_ref *b = kvi_list_add(&s->r->index.blobs, &s->r->alloc, sizeof *b);
 	if (!b)
 		return no_memory(s->r);
 	*b = (struct kvi_blob_ref){ f->offset, f->head.sequence };
@@ -194,8 +198,8 @@ static kvarc_ret take_commit(struct scan *s, const struct kvi_frame *f)
 	                      f->head.payload_bytes))
 		return KVARC_DATA;
 	for (size_t i = 0; i < r->geometry.n_tracks; i++)
-		if (s->committed[i] > r->expected[i])
-			r->expected[i] = s->committed[i];
+		if (s->committed[i] > r->losses.expected[i])
+			r->losses.expected[i] = s->committed[i];
 	return KVARC_OK;
 }
 
@@ -249,7 +253,7 @@ static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 		content = head;
 		ret = kvi_frame_skim(&r->packer, f, head, r->error);
 	} else {
-		ret = kvi_frame_spend(f, &r->decode_left, r->error);
+		ret = kvi_frame_spend(f, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_content(&r->packer, f, &content, &owned, r->error);
 	}
@@ -298,18 +302,18 @@ static kvarc_ret step(struct scan *s)
 /* Which item a BLOB is of is not known: better none than a wrong one. */
 static void forget_items(kvarc_reader *r)
 {
-	for (size_t i = 0; i < r->items.n; i++)
-		kvi_restore_free(&KVI_LIST(struct kvi_item, r->items, i)->restore, &r->alloc);
-	r->items.n = r->blobs.n = 0;
+	for (size_t i = 0; i < r->meta.items.n; i++)
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
+	r->meta.items.n = r->index.blobs.n = 0;
 }
 
 static void set_state(struct scan *s)
 {
 	kvarc_reader *r = s->r;
-	const struct kvi_region *g = r->regions.p;
-	bool tail = r->regions.n == 1 && g->offset + g->bytes == r->in.source.size;
-	r->end_known = s->last_type == KVI_FRAME_COMMIT || s->last_good == KVI_FRAME_FOOTER;
-	if (r->regions.n)
+	const struct kvi_region *g = r->losses.regions.p;
+	bool tail = r->losses.regions.n == 1 && g->offset + g->bytes == r->in.source.size;
+	r->losses.end_known = s->last_type == KVI_FRAME_COMMIT || s->last_good == KVI_FRAME_FOOTER;
+	if (r->losses.regions.n)
 		r->state = tail ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
 	else if (s->last_type == KVI_FRAME_FOOTER)
 		r->state = KVARC_STATE_CLOSED;
@@ -317,7 +321,7 @@ static void set_state(struct scan *s)
 		r->state = KVARC_STATE_OPEN;
 	else
 		r->state = KVARC_STATE_CUT;
-	r->frames = s->frames;
+	r->totals.frames = s->frames;
 }
 
 static kvarc_ret scan(struct scan *s)
@@ -332,7 +336,7 @@ static kvarc_ret scan(struct scan *s)
 		forget_items(r);
 	set_state(s);
 	/* Cut between two frames: a place without bytes. */
-	bool cut = r->state == KVARC_STATE_CUT && r->regions.n == 0;
+	bool cut = r->state == KVARC_STATE_CUT && r->losses.regions.n == 0;
 	return cut ? add_region(s, r->in.source.size, 0) : KVARC_OK;
 }
 

@@ -13,8 +13,8 @@ static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t h
 /* Ids of a segment that nobody can decode without the model. */
 static kvarc_ret unknown_ids(kvarc_reader *r)
 {
-	struct kvi_predictor_ref *x = kvi_reader_codes_ids(r, r->walk.segment_sequence);
-	kvarc_ret ret = kvi_reader_ids(r, x, &r->segment->segment, r->error);
+	struct kvi_predictor_ref *x = kvi_reader_codes_ids(r, r->seq.walk.segment_sequence);
+	kvarc_ret ret = kvi_reader_ids(r, x, &r->seq.segment->segment, r->error);
 	return ret == KVARC_END ? x->ids_ret : ret;
 }
 
@@ -55,9 +55,9 @@ static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
 	if (ret == KVARC_OK)
 		*places = kvarc_reader_damage(again, damage, opaque);
 	if (ret == KVARC_OK) {
-		kvi_free(&r->alloc, r->loss_sums);
-		ret = kvi_salvage_sums(again, &r->alloc, &r->loss_sums);
-		r->loss_final = ret == KVARC_OK;
+		kvi_free(&r->alloc, r->losses.sums);
+		ret = kvi_salvage_sums(again, &r->alloc, &r->losses.sums);
+		r->losses.final = ret == KVARC_OK;
 	}
 	kvarc_reader_close(&again);
 	return ret;
@@ -100,7 +100,7 @@ kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage, void *opa
 		return r->sticky;
 	if (kvi_input_seekable(&r->in))
 		return kvi_reader_set_error(r, verify_file(r, damage, opaque));
-	if (r->started)
+	if (r->seq.started)
 		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                       "a pipe can be verified "
 		                       "only before segments are read");

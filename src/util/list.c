@@ -37,3 +37,18 @@ void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc, size_t ent
 	l->n++;
 	return memset(at, 0, entry_bytes);
 }
+
+size_t kvi_list_search(const struct kvi_list *l, size_t entry_bytes, size_t key, uint64_t value)
+{
+	size_t lo = 0, hi = l->n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		uint64_t x;
+		memcpy(&x, (const uint8_t *)l->p + mid * entry_bytes + key, sizeof x);
+		if (x < value)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
