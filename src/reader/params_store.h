@@ -30,7 +30,7 @@ bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *a
 void kvi_params_store_free(struct kvi_params_store *s);
 /*
  * Takes params over, in every case, and replaces what was there of the same
- * tensor and first head. *use, which may be NULL, is to be given back.
+ * tensor and first head. use: NULL, or gets a use that the caller releases.
  * Returns OK, MEM, MEMLIMIT.
  */
 kvarc_ret kvi_params_store_add(struct kvi_params_store *s, struct kvi_params *params,

@@ -142,9 +142,9 @@ static kvarc_ret make_features(struct kvi_decode_job *j, struct kvi_linear_in *i
 }
 
 /* What the model expects; check: what it, or with in->predicted P, should come to, if that is
- * known. DATA: it cannot be told. */
-static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
-                           const uint64_t *check)
+ * known. DATA: there is no prediction. */
+static kvarc_ret request_prediction(struct kvi_decode_job *j, struct kvi_linear_in *in,
+                                    const uint64_t *check)
 {
 	const kvarc_reader *r = j->r;
 	struct kvi_segment_use *s = j->segment;
@@ -170,16 +170,16 @@ static kvarc_ret ask_guide(struct kvi_decode_job *j, struct kvi_linear_in *in,
 	return KVARC_OK;
 }
 
-static bool guided(const struct kvi_decode_job *j)
+static bool has_prediction(const struct kvi_decode_job *j)
 {
 	return j->features && j->segment->prediction &&
 	       kvi_feature_slot(j->segment->features, j->order_index)->flags & KVI_SLOT_PREDICTION;
 }
 
-/* The model goes on once it knows what was there. */
-static void tell_guide(struct kvi_decode_job *j, const struct kvi_chunk_header *h)
+/* The model continues once it has the elements of the chunk. */
+static void observe(struct kvi_decode_job *j, const struct kvi_chunk_header *h)
 {
-	if (!guided(j))
+	if (!has_prediction(j))
 		return;
 	j->observed = true;
 	kvi_prediction_observe(j->segment->prediction, j->order_index, j->raw,
@@ -226,7 +226,7 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 		                      "what it is predicted from is "
 		                      "damaged");
 	p->linear = in;
-	if (!guided(j))
+	if (!has_prediction(j))
 		return KVARC_OK;
 	struct kvi_in payload = kvi_in_make(j->frame.payload + KVI_CHUNK_HEADER_BYTES,
 	                                    j->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
@@ -234,7 +234,7 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 	bool has = kvi_codec_uses_prediction(p->h->codec) && !payload.bad;
 	if (p->h->codec == KVI_CODEC_PREDICTED)
 		in->predicted = j->raw;
-	return ask_guide(j, in, has ? &check : NULL);
+	return request_prediction(j, in, has ? &check : NULL);
 }
 
 /* The features of a tensor whose chunk was coded otherwise. */
@@ -259,14 +259,14 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j, struct kvi_coder *cod
 		return KVARC_OK;
 	p.linear = &in;
 	p.use = NULL;
-	if (guided(j) && ask_guide(j, &in, NULL))
+	if (has_prediction(j) && request_prediction(j, &in, NULL))
 		return KVARC_OK;
 	ret = open_payload(j->r, &p, &chunk, &payload, &j->error);
 	if (ret == KVARC_OK && kvi_chunk_features(coder, &chunk, j->raw, !all))
 		return kvi_fail_alloc(&j->error, &j->r->alloc);
 	if (ret == KVARC_OK) {
 		kvi_feature_table_publish(t, j->order_index, slot->asked);
-		tell_guide(j, h);
+		observe(j, h);
 	}
 	return ret;
 }
@@ -283,7 +283,7 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *j, struct kvi_coder *coder,
 		ret = kvi_piece_decode(j->r, coder, &p, j->raw, &j->error);
 	if (ret == KVARC_OK && p.features) {
 		kvi_feature_table_publish(j->segment->features, j->order_index, KVI_FEATURES_ALL);
-		tell_guide(j, h);
+		observe(j, h);
 	}
 	return ret;
 }
@@ -318,7 +318,7 @@ static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
 		return;
 	if (!j->ret && !kvi_codec_predicts(h->codec))
 		j->ret = features_of_raw(j, coder, h);
-	if (guided(j) && !j->observed)
+	if (has_prediction(j) && !j->observed)
 		kvi_prediction_mark_lost(j->segment->prediction, j->order_index, j->t0);
 	kvi_feature_table_leave(j->segment->features, j->order_index);
 }

@@ -334,7 +334,7 @@ static kvarc_ret has_sync(kvarc_reader *r, uint64_t offset, bool *found)
 }
 
 /* Whether nothing but the remains of one write follows: the frame at an offset is not whole, and
- * none begins behind it, good or bad, in its place or shifted. */
+ * none begins behind it, good or bad, aligned or shifted. */
 static kvarc_ret is_cut(kvarc_reader *r, uint64_t offset, bool *cut)
 {
 	struct kvi_buffer buf = { 0 };
@@ -362,7 +362,7 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 	return ret;
 }
 
-/* Goes on with a walk that has passed GEOMETRY. */
+/* Scans the file with a walk that has passed GEOMETRY. */
 static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 {
 	struct index_mark m = { 0 };

@@ -119,7 +119,7 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 		if (ret == KVARC_OK)
 			ret = got;
 		else if (r->error)
-			*r->error = keep; /* the first failure is the one told */
+			*r->error = keep; /* the first failure is the one that is reported */
 		r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
 	}
 	return ret;

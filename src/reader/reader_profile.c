@@ -92,7 +92,7 @@ static const struct kvi_profile *asked_for(const kvarc_reader *r, const struct k
 	                                                                   : NULL;
 }
 
-/* Copies a part to its place, if it is the next one. */
+/* Copies a part behind those before it, if it is the next one. */
 static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content, size_t bytes)
 {
 	struct kvi_profile_part part;
@@ -111,7 +111,7 @@ kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t b
 		return KVARC_OK;
 	if (!x->content)
 		x->content = kvi_malloc(&r->alloc, (size_t)x->p.content_bytes);
-	/* Told when a chunk needs it. */
+	/* The error is reported when a chunk needs the profile. */
 	x->too_large = !x->content;
 	if (x->content)
 		(void)take_part(x, content, bytes); /* the walk has checked it */
@@ -192,8 +192,8 @@ kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 
-bool kvi_reader_find_place(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                           const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index)
+bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                            const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index)
 {
 	for (uint32_t i = *at; i < r->order.first[s->track + 1]; i++) {
 		if (r->order.tensors[i] != c->tensor)
@@ -286,8 +286,8 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 		ret = missing(x, true, ", not one with other weights", &x->error);
 	if (ret)
 		return ret;
-	x->guides = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *x->guides);
-	return x->guides ? KVARC_OK : kvi_fail_alloc(&x->error, &r->alloc);
+	x->sessions = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *x->sessions);
+	return x->sessions ? KVARC_OK : kvi_fail_alloc(&x->error, &r->alloc);
 }
 
 void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
@@ -308,17 +308,17 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, ui
 	};
 	kvarc_error *e = &use->predictor_error;
 	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
-	/* In salvage chunks that need what is lost tell so themselves. */
+	/* In salvage each chunk that needs what is lost reports that itself. */
 	if (ret && !(ret == KVARC_DATA && r->salvage)) {
 		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
 		return;
 	}
-	if (!x->guides[track]) {
+	if (!x->sessions[track]) {
 		use->predictor_ret = kvi_prediction_fits(&o, e);
 		if (!use->predictor_ret)
-			use->predictor_ret = kvi_prediction_open(&x->guides[track], &o, e);
+			use->predictor_ret = kvi_prediction_open(&x->sessions[track], &o, e);
 	}
-	struct kvi_prediction *g = x->guides[track];
+	struct kvi_prediction *g = x->sessions[track];
 	if (g && t0 == 0)
 		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
 	if (g && kvi_prediction_next(g) != t0) {
@@ -426,9 +426,9 @@ static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
 	kvi_predictor_free(&x->p, &r->alloc);
 	kvi_free(&r->alloc, x->parts.p);
 	kvi_free(&r->alloc, x->content);
-	for (size_t i = 0; x->guides && i < r->geometry.n_tracks; i++)
-		kvi_prediction_close(x->guides[i]);
-	kvi_free(&r->alloc, x->guides);
+	for (size_t i = 0; x->sessions && i < r->geometry.n_tracks; i++)
+		kvi_prediction_close(x->sessions[i]);
+	kvi_free(&r->alloc, x->sessions);
 	for (size_t i = 0; x->coders && i < r->geometry.n_tracks; i++)
 		kvi_token_coder_close(x->coders[i]);
 	kvi_free(&r->alloc, x->coders);
@@ -450,8 +450,8 @@ uint64_t kvi_reader_fallbacks(const kvarc_reader *r)
 	for (size_t i = 0; i < r->predictors.list.n; i++) {
 		const struct kvi_predictor_ref *x = predictor_at(&r->predictors, i);
 		n += x->ids_fell_back;
-		for (size_t t = 0; x->guides && t < r->geometry.n_tracks; t++)
-			n += x->guides[t] && kvi_prediction_fell_back(x->guides[t]);
+		for (size_t t = 0; x->sessions && t < r->geometry.n_tracks; t++)
+			n += x->sessions[t] && kvi_prediction_fell_back(x->sessions[t]);
 	}
 	return n;
 }

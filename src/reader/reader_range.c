@@ -44,7 +44,7 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct k
 }
 
 /* A tensor without features. */
-#define KVI_NO_PLACE UINT32_MAX
+#define NO_ORDER_INDEX UINT32_MAX
 /* Segments that are decoded together. */
 enum { PARTS_MAX = 16 };
 
@@ -52,7 +52,7 @@ struct kvi_part {
 	const struct kvi_segment_ref *s;
 	struct kvi_segment_use *use;
 	uint64_t next;        /* chunk */
-	uint32_t order_index; /* where to look for its place */
+	uint32_t order_index; /* where to look for the next chunk */
 };
 
 static bool wanted(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
@@ -104,7 +104,7 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 	uint32_t at = t->first, order_index;
 	for (uint64_t i = s->first; i < s->end; i++) {
 		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-		if (!kvi_reader_find_place(r, s, c, &at, &order_index))
+		if (!kvi_reader_order_index(r, s, c, &at, &order_index))
 			continue;
 		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
 		if (!g || wanted(r, g, c->tensor))
@@ -119,7 +119,7 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 		    (!g || layer < g->layer_end))
 			*flags |= KVI_SLOT_PREDICTION;
 	}
-	/* A chunk that is not there, or not whole, will never be told. */
+	/* A chunk that is not there, or not whole, will never be observed. */
 	for (uint32_t i = 0; use->prediction && i < t->n; i++)
 		if (kvi_prediction_covers(use->prediction, t->first + i) &&
 		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
@@ -130,7 +130,7 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 /* Whether a model that nobody needs here can go through the segment. */
 static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_ref *s)
 {
-	const struct kvi_prediction *g = x->guides[s->track];
+	const struct kvi_prediction *g = x->sessions[s->track];
 	return s->t0 == 0 || (g && kvi_prediction_next(g) == s->t0);
 }
 
@@ -215,7 +215,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	j->from = s->t0 > g->t0 ? s->t0 : g->t0;
 	j->count = (uint32_t)(end - j->from);
 	j->order_index = order_index;
-	j->features = order_index != KVI_NO_PLACE;
+	j->features = order_index != NO_ORDER_INDEX;
 	if (ret == KVARC_DATA && r->salvage) {
 		/* A chunk without order_index was marked as lost by the plan. */
 		if (j->features)
@@ -243,15 +243,15 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 	while (p->next < s->end) {
 		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
 		                                         p->next++);
-		uint32_t order_index = KVI_NO_PLACE;
+		uint32_t order_index = NO_ORDER_INDEX;
 		struct kvi_feature_slot *slot = NULL;
 		if (p->use && p->use->features &&
-		    kvi_reader_find_place(r, s, c, &p->order_index, &order_index))
+		    kvi_reader_order_index(r, s, c, &p->order_index, &order_index))
 			slot = kvi_feature_slot(p->use->features, order_index);
 		if (!wanted(r, g, c->tensor) && !(slot && kvi_feature_slot_needed(slot)))
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
-			order_index = KVI_NO_PLACE;
+			order_index = NO_ORDER_INDEX;
 		return submit(r, g, s, c, p, order_index, deliver, opaque);
 	}
 	return KVARC_OK;
@@ -336,8 +336,8 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 			continue;
 		struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
 		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
-			continue; /* why it is not there is told in its place */
-		const struct kvi_prediction *at = x->guides[g->track];
+			continue; /* the segment itself reports why it is not there */
+		const struct kvi_prediction *at = x->sessions[g->track];
 		uint64_t layers = at ? kvi_prediction_layers(at) : 0;
 		bool goes_on = at && kvi_prediction_next(at) <= s->t0 &&
 		               (layers >= g->layer_end ||
@@ -409,21 +409,24 @@ static int deliver_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 	return 0;
 }
 
+/* What every public read of a range begins with. */
+static kvarc_ret begin_read(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g)
+{
+	if (!r)
+		return KVARC_PROG;
+	return r->sticky ? r->sticky : check_range(r, range, g);
+}
+
 kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views)
 {
 	struct kvi_range g;
-	if (!r)
-		return KVARC_PROG;
-	if (r->sticky)
-		return r->sticky;
-	kvarc_ret ret = check_range(r, range, &g);
+	kvarc_ret ret = begin_read(r, range, &g);
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++)
 		if (!views || (views[i].data && views[i].block_elems == 0))
 			return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-			                       "views are NULL or "
-			                       "have block_elems 0");
+			                       "views are NULL or have block_elems 0");
 	struct view_sink sink = { &r->geometry, views, g.t0 };
 	g.views = views;
 	return kvi_reader_set_error(r, read_range(r, &g, deliver_views, &sink));
@@ -433,11 +436,7 @@ kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
                                     kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_range g;
-	if (!r)
-		return KVARC_PROG;
-	if (r->sticky)
-		return r->sticky;
-	kvarc_ret ret = check_range(r, range, &g);
+	kvarc_ret ret = begin_read(r, range, &g);
 	if (ret)
 		return ret;
 	if (!deliver)
@@ -478,11 +477,9 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 {
 	const kvarc_range range = { track, 0, UINT32_MAX, t0, n };
 	struct kvi_range g;
-	if (!r)
-		return KVARC_PROG;
-	if (r->sticky)
-		return r->sticky;
-	kvarc_ret ret = check_range(r, &range, &g);
+	kvarc_ret ret = begin_read(r, &range, &g);
+	if (ret)
+		return ret;
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);

@@ -72,7 +72,7 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_
 {
 	struct kvi_decode_job *j = &x->job;
 	uint32_t order_index;
-	if (!kvi_reader_find_place(r, s, c, &x->order_index, &order_index) ||
+	if (!kvi_reader_order_index(r, s, c, &x->order_index, &order_index) ||
 	    c->heads != r->geometry.tensors[c->tensor].heads)
 		return KVARC_OK;
 	if (!target && !kvi_feature_slot(x->use->features, order_index)->asked) {
@@ -100,10 +100,10 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_
 	j->params = NULL;
 	if (j->ret)
 		*e = j->error;
-	return target ? j->ret : KVARC_OK; /* those that need it tell */
+	return target ? j->ret : KVARC_OK; /* chunks that need its features report it */
 }
 
-/* Goes on to the chunk with this sequence number. */
+/* Passes all chunks up to the one with this sequence number. */
 static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
                        uint64_t sequence, struct kvi_coder *coder, kvarc_error *e)
 {
@@ -139,7 +139,7 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const s
 		ret = go_to(r, x, s, f->head.sequence, coder, e);
 	if (ret == KVARC_OK)
 		memcpy(raw, x->job.scratch.p, f->head.decoded_bytes);
-	else if (x->use) { /* begin anew next time */
+	else if (x->use) { /* from the first chunk again next time */
 		kvi_segment_use_release(r, x->use);
 		x->use = NULL;
 	}

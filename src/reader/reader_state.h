@@ -57,8 +57,8 @@ struct kvi_predictor_ref {
 	const struct kvi_profile *profile;
 	struct kvi_profile *own;
 	struct kvi_linear_plan *plan;
-	struct kvi_prediction **guides; /* by track, made at their first use; kind 2 */
-	bool ids_looked, ids_fell_back; /* the same of the model's head, for ids that it coded */
+	struct kvi_prediction **sessions; /* by track, made at their first use; kind 2 */
+	bool ids_looked, ids_fell_back;   /* the same of the model's head, for ids that it coded */
 	kvarc_ret ids_ret;
 	kvarc_error ids_error;
 	struct kvi_token_coder **coders; /* by track */
@@ -96,7 +96,7 @@ struct kvi_decode_job {
 	uint32_t n, count;
 	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
 	void *opaque;
-	uint8_t *direct; /* the caller's memory; NULL: to `room` */
+	uint8_t *direct; /* the caller's memory; NULL: to `scratch` */
 	/* out */
 	struct kvi_buffer scratch;
 	struct kvi_buffer expected; /* by a model */
@@ -107,10 +107,10 @@ struct kvi_decode_job {
 	kvarc_error error;
 };
 
-/* A place of the file that holds no good frame. */
+/* Bytes of the file that hold no good frame. */
 struct kvi_region {
 	uint64_t offset, bytes;
-	bool explained; /* a loss tells about it */
+	bool explained; /* a loss names it */
 };
 
 /* What salvage has found missing. */
@@ -239,7 +239,7 @@ kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret);
 /* Takes the content of IDENTITY, RESTORE, PREDICTOR frames; others are ignored. */
 kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                           size_t bytes, kvarc_error *e);
-/* A BLOB frame: checks its place and gives it to the handler. */
+/* A BLOB frame: checks that it is the next one of its item and gives it to the handler. */
 kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                           size_t bytes, bool deliver, kvarc_error *e);
 /* All literals were there. */
@@ -271,7 +271,7 @@ kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char
                                    kvarc_error *e);
 /* Frees all predictors with their profiles and prediction sessions. */
 void kvi_reader_forget_predictors(kvarc_reader *r);
-/* Guides that fell back to scalar arithmetic; no job is under way. */
+/* Prediction sessions that fell back to scalar arithmetic; no job is under way. */
 uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
 /* A table of the features of a track for one segment. Returns OK, MEM, MEMLIMIT; the caller
  * closes it. */
@@ -279,15 +279,15 @@ kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features, kvarc_error *e);
 /* The model that predicts a segment, at its first token, as use->prediction; for the first `layers`
- * layers. NULL: none does, or use->predictor_ret tells why it cannot. */
+ * layers. NULL: none does, or use->predictor_ret says why it cannot. */
 void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
                                 uint64_t t0, uint64_t layers, struct kvi_segment_use *use);
 /*
- * The place of the next chunk of a segment in the order, at or after *at. False:
+ * The index in the order of chunks of the next chunk of a segment, at or after *at. False:
  * there is none; only in damaged files, where the index was not checked.
  */
-bool kvi_reader_find_place(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                           const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index);
+bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                            const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index);
 /* For a segment whose chunks are still to come, in order: any of them may be of
  * codec 7. predictor: the sequence number of the one in force, 0: none. */
 kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use);
@@ -313,10 +313,13 @@ kvarc_ret kvi_reader_load(kvarc_reader *r);
 /* Takes GEOMETRY's content. */
 kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                               size_t bytes);
-/* Entries of the index by sequence number, or by the offset of the frame. NULL: not in the index. */
+/* The PARAMS frame with this sequence number. NULL: not in the index. */
 struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence);
+/* The SEGMENT frame with this sequence number. NULL: not in the index. */
 struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence);
+/* The chunk with this sequence number. NULL: not in the index. */
 struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence);
+/* The chunk whose frame begins at this offset of the file. NULL: not in the index. */
 struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *x, uint64_t offset);
 /* Bytes and elements of n tokens of a track are added to the totals. */
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);

@@ -292,15 +292,15 @@ static void add_track(kvarc_loss *all, const kvarc_loss *t)
 	all->lost_bytes = sum(all->lost_bytes, t->lost_bytes);
 }
 
-/* spans has room for all losses, sums for all tracks and one more. */
+/* Capacity of spans: all losses; of sums: all tracks and one more. */
 static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss *sums)
 {
 	const size_t n = r->geometry.n_tracks;
-	const uint64_t places = kvarc_reader_damage(r, NULL, NULL);
+	const uint64_t n_damaged = kvarc_reader_damage(r, NULL, NULL);
 	size_t n_spans = 0;
 	for (size_t i = 0; i <= n; i++) {
 		uint64_t tokens = i < n ? r->losses.expected[i] : 0;
-		sums[i] = (kvarc_loss){ .places = places,
+		sums[i] = (kvarc_loss){ .places = n_damaged,
 			                .tokens = tokens,
 			                .whole_tokens = tokens,
 			                .end_unknown = !r->losses.end_known };
@@ -364,7 +364,7 @@ static kvarc_damage region_damage(const kvarc_reader *r, const struct kvi_region
 
 uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque)
 {
-	uint64_t places = 0;
+	uint64_t n = 0;
 	if (!r)
 		return 0;
 	for (size_t i = 0; i < r->losses.regions.n; i++) {
@@ -372,12 +372,12 @@ uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaq
 		kvarc_damage d = region_damage(r, g);
 		if (g->explained)
 			continue;
-		places++;
+		n++;
 		if (damage)
 			damage(opaque, &d);
 	}
-	for (size_t i = 0; i < r->losses.list.n; i++, places++)
+	for (size_t i = 0; i < r->losses.list.n; i++, n++)
 		if (damage)
 			damage(opaque, &KVI_LIST(struct kvi_loss, r->losses.list, i)->place);
-	return places;
+	return n;
 }

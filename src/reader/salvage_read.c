@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* salvage_read.c - reading what is left of a damaged archive (spec 9.4) */
+/* salvage_read.c - reading the good frames of a damaged archive (spec 9.4) */
 #include "reader_state.h"
 
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r)

@@ -157,7 +157,7 @@ static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 		r->losses.expected[e->tensor] = e->segment + e->n;
 }
 
-/* The index tells which PARAMS are copies and where RESTORE frames were. */
+/* The index says which PARAMS are copies and where RESTORE frames were. */
 static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes)
 {
 	kvarc_reader *r = s->r;
@@ -335,7 +335,7 @@ static kvarc_ret scan(struct scan *s)
 	if (s->gap_in_items && !s->has_index)
 		forget_items(r);
 	set_state(s);
-	/* Cut between two frames: a place without bytes. */
+	/* Cut between two frames: a region without bytes. */
 	bool cut = r->state == KVARC_STATE_CUT && r->losses.regions.n == 0;
 	return cut ? add_region(s, r->in.source.size, 0) : KVARC_OK;
 }

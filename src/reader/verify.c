@@ -44,16 +44,17 @@ kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **
 }
 
 /* Says each damaged place; returns how many. */
-static kvarc_ret tell_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque, uint64_t *places)
+static kvarc_ret salvage_all(kvarc_reader *r, kvarc_damage_fn damage, void *opaque,
+                             uint64_t *n_damaged)
 {
 	kvarc_reader *again;
-	*places = 0;
+	*n_damaged = 0;
 	kvarc_ret ret = kvi_reader_open_again(r, KVARC_READ_SALVAGE, &again);
 	if (ret)
 		return ret;
 	ret = walk_all(again);
 	if (ret == KVARC_OK)
-		*places = kvarc_reader_damage(again, damage, opaque);
+		*n_damaged = kvarc_reader_damage(again, damage, opaque);
 	if (ret == KVARC_OK) {
 		kvi_free(&r->alloc, r->losses.sums);
 		ret = kvi_salvage_sums(again, &r->alloc, &r->losses.sums);
@@ -67,7 +68,7 @@ static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage, void *opaq
 {
 	kvarc_reader *again = NULL;
 	kvarc_error first = { 0 };
-	uint64_t places = 0;
+	uint64_t n_damaged = 0;
 	kvarc_ret ret = kvi_reader_open_again(r, 0, &again);
 	if (ret == KVARC_OK)
 		ret = walk_all(again);
@@ -76,20 +77,20 @@ static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage, void *opaq
 		return ret;
 	if (r->error)
 		first = *r->error;
-	kvarc_ret told = tell_all(r, damage, opaque, &places);
-	if (told == KVARC_OK || told == KVARC_DATA) {
+	kvarc_ret salvaged = salvage_all(r, damage, opaque, &n_damaged);
+	if (salvaged == KVARC_OK || salvaged == KVARC_DATA) {
 		/* Wrong as a whole, or so wrong that salvage cannot begin. */
 		kvarc_damage d = { .offset = r->error ? first.offset : KVARC_UNKNOWN,
 			           .track = UINT32_MAX,
 			           .tensor = UINT32_MAX,
 			           .what = "the file does not fit together" };
-		if (places == 0)
+		if (n_damaged == 0)
 			damage(opaque, &d);
 		if (r->error)
 			*r->error = first;
 		return KVARC_DATA;
 	}
-	return told;
+	return salvaged;
 }
 
 kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage, void *opaque)

@@ -11,7 +11,7 @@ cd "$srcdir"
 list=tests/api/words.txt
 strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec/codecs src/train src/eval src/cli
 	src/util src/tables src/parse src/format src/kernels src/numeric src/profile src/predict
-	src/writer src/codecs src/files include predictors bench examples tests gpu fuzz"
+	src/writer src/codecs src/files src/reader include predictors bench examples tests gpu fuzz"
 later="src"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
