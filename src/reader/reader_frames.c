@@ -10,6 +10,14 @@ kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *
 	                   (unsigned long long)f->offset, what);
 }
 
+kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e)
+{
+	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                   "%s frame %llu at offset %llu is not valid",
+	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+	                   (unsigned long long)f->offset);
+}
+
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                                 struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e)
 {
@@ -25,6 +33,22 @@ kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type,
 	if (f->head.type != type || f->head.sequence != sequence)
 		return kvi_reader_bad(f, e, "another frame was expected here");
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint64_t offset,
+                                uint16_t type, uint64_t sequence, struct kvi_loaded *x,
+                                kvarc_error *e)
+{
+	kvi_free(&r->alloc, x->owned);
+	x->owned = NULL;
+	kvarc_ret ret = kvi_reader_read_frame(r, offset, type, sequence, &x->buffer, &x->frame, e);
+	return ret ? ret : kvi_frame_content(packer, &x->frame, &x->content, &x->owned, e);
+}
+
+void kvi_loaded_free(struct kvi_loaded *x, const struct kvi_alloc *alloc)
+{
+	kvi_free(alloc, x->owned);
+	kvi_free(alloc, x->buffer.p);
 }
 
 kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint64_t sequence,
@@ -72,38 +96,27 @@ static kvarc_ret load_params(kvarc_reader *r, struct kvi_packer *packer,
                              const struct kvi_params_ref *ref, uint64_t sequence,
                              struct kvi_params_use **use, kvarc_error *e)
 {
-	struct kvi_buffer buf = { 0 };
-	struct kvi_frame f;
-	const uint8_t *content;
-	uint8_t *owned = NULL;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PARAMS, ref->sequence, &buf,
-	                                      &f, e);
+	struct kvi_loaded x = { 0 };
+	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_PARAMS,
+	                                      ref->sequence, &x, e);
 	if (ret == KVARC_OK)
-		ret = kvi_frame_content(packer, &f, &content, &owned, e);
-	if (ret == KVARC_OK)
-		ret = kvi_reader_add_params(r, &f, sequence, content, f.head.decoded_bytes, use, e);
-	kvi_free(&r->alloc, owned);
-	kvi_free(&r->alloc, buf.p);
+		ret = kvi_reader_add_params(r, &x.frame, sequence, x.content,
+		                            x.frame.head.decoded_bytes, use, e);
+	kvi_loaded_free(&x, &r->alloc);
 	return ret;
 }
 
 kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                              struct kvi_out *to)
 {
-	struct kvi_buffer buf = { 0 };
-	struct kvi_frame f;
-	const uint8_t *content;
-	uint8_t *owned = NULL;
-	kvarc_ret ret = kvi_reader_read_frame(r, offset, type, sequence, &buf, &f, r->error);
-	if (ret == KVARC_OK)
-		ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
+	struct kvi_loaded x = { 0 };
+	kvarc_ret ret = kvi_reader_load_frame(r, &r->packer, offset, type, sequence, &x, r->error);
 	to->n = 0;
 	if (ret == KVARC_OK)
-		kvi_put_bytes(to, content, f.head.decoded_bytes);
+		kvi_put_bytes(to, x.content, x.frame.head.decoded_bytes);
 	if (ret == KVARC_OK && to->failed)
 		ret = kvi_fail_alloc(r->error, &r->alloc);
-	kvi_free(&r->alloc, owned);
-	kvi_free(&r->alloc, buf.p);
+	kvi_loaded_free(&x, &r->alloc);
 	return ret;
 }
 
@@ -157,18 +170,24 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
                                   const struct kvi_segment_ref *ref, struct kvi_segment *s,
                                   kvarc_error *e)
 {
-	struct kvi_buffer buf = { 0 };
-	struct kvi_frame f;
-	const uint8_t *content;
-	uint8_t *owned = NULL;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_SEGMENT, ref->sequence,
-	                                      &buf, &f, e);
-	if (ret == KVARC_OK)
-		ret = kvi_frame_content(packer, &f, &content, &owned, e);
-	if (ret == KVARC_OK && (!kvi_segment_parse(s, content, f.head.decoded_bytes) ||
+	struct kvi_loaded x = { 0 };
+	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_SEGMENT,
+	                                      ref->sequence, &x, e);
+	if (ret == KVARC_OK && (!kvi_segment_parse(s, x.content, x.frame.head.decoded_bytes) ||
 	                        s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n))
-		ret = kvi_reader_bad(&f, e, "it is not valid, or not what the index says");
-	kvi_free(&r->alloc, owned);
-	kvi_free(&r->alloc, buf.p);
+		ret = kvi_reader_bad(&x.frame, e, "it is not valid, or not what the index says");
+	kvi_loaded_free(&x, &r->alloc);
 	return ret;
+}
+
+kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
+                               const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
+                               kvarc_error *e)
+{
+	*use = kvi_segment_use_new(r);
+	if (!*use)
+		return kvi_fail_alloc(e, &r->alloc);
+	(*use)->known = ref->offset != 0;
+	return ref->offset ? kvi_reader_read_segment(r, packer, ref, &(*use)->segment, e)
+	                   : KVARC_OK;
 }

@@ -110,7 +110,7 @@ void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 {
 	kvarc_ret ret = before;
-	for (unsigned i = 0; i < r->workers.n_jobs; i++) {
+	for (unsigned i = 0; r->workers.jobs && i < r->workers.n_jobs; i++) {
 		struct kvi_decode_job *j = &r->workers.jobs[r->workers.next_job];
 		kvarc_error keep = { 0 };
 		if (ret && r->error)

@@ -2,14 +2,6 @@
 /* reader_meta.c - identity, items and their literal bytes (spec 5.1, 10) */
 #include "reader_state.h"
 
-static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
-{
-	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
-	                   "%s frame %llu at offset %llu is not valid",
-	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-	                   (unsigned long long)f->offset);
-}
-
 static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                           size_t bytes, kvarc_error *e)
 {
@@ -20,7 +12,7 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint
 		return KVARC_OK;
 	kvarc_ret ret = kvi_restore_parse(&restore, &r->alloc, &r->geometry, content, bytes);
 	if (ret == KVARC_DATA)
-		return bad(f, e);
+		return kvi_reader_not_valid(f, e);
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
 		                   "frame %llu at offset %llu has an item of a kind that needs a "
@@ -60,7 +52,7 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint
 		return KVARC_OK;
 	}
 	if (ret == KVARC_DATA)
-		return bad(f, e);
+		return kvi_reader_not_valid(f, e);
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
 }
 
@@ -69,11 +61,11 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint
 {
 	struct kvi_blob b;
 	if (!kvi_blob_parse(&b, content, bytes) || b.item >= r->meta.items.n)
-		return bad(f, e);
+		return kvi_reader_not_valid(f, e);
 	struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, b.item);
 	if (b.offset > item->literal_bytes || b.bytes > item->literal_bytes - b.offset ||
 	    (b.offset != item->next && !r->salvage))
-		return bad(f, e);
+		return kvi_reader_not_valid(f, e);
 	item->next = b.offset + b.bytes;
 	item->received += b.bytes;
 	if (deliver && r->meta.blob &&

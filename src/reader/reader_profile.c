@@ -5,14 +5,6 @@
 
 #include "reader_state.h"
 
-static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e)
-{
-	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
-	                   "%s frame %llu at offset %llu is not valid",
-	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-	                   (unsigned long long)f->offset);
-}
-
 static struct kvi_predictor_ref *predictor_at(const struct kvi_reader_predictors *p, size_t i)
 {
 	return *KVI_LIST(struct kvi_predictor_ref *, p->list, i);
@@ -33,7 +25,7 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
 		return KVARC_OK;
 	kvarc_ret ret = kvi_predictor_parse(&p, &r->alloc, content, bytes);
 	if (ret == KVARC_DATA)
-		return bad(f, e);
+		return kvi_reader_not_valid(f, e);
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
 		                   "the archive needs a predictor that a newer version of kvarc "
@@ -118,36 +110,25 @@ kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t b
 	return KVARC_OK;
 }
 
-static kvarc_ret read_part(kvarc_reader *r, struct kvi_packer *packer,
-                           const struct kvi_blob_ref *ref, struct kvi_predictor_ref *x,
-                           struct kvi_buffer *buf, kvarc_error *e)
-{
-	const uint8_t *content;
-	uint8_t *owned = NULL;
-	struct kvi_frame f;
-	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_PROFILE, ref->sequence, buf,
-	                                      &f, e);
-	if (ret == KVARC_OK)
-		ret = kvi_frame_content(packer, &f, &content, &owned, e);
-	if (ret == KVARC_OK && !take_part(x, content, f.head.decoded_bytes))
-		ret = bad(&f, e);
-	kvi_free(&r->alloc, owned);
-	return ret;
-}
-
 /* All PROFILE frames, from a source that can seek. */
 static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
 {
 	struct kvi_packer packer;
-	struct kvi_buffer buf = { 0 };
+	struct kvi_loaded part = { 0 };
 	kvarc_ret ret = KVARC_OK;
 	x->content = kvi_malloc(&r->alloc, (size_t)x->p.content_bytes);
 	if (!x->content)
 		return kvi_fail_alloc(e, &r->alloc);
 	kvi_packer_init(&packer, &r->alloc); /* it may be a worker that reads */
-	for (size_t i = 0; i < x->parts.n && ret == KVARC_OK && x->filled < x->p.content_bytes; i++)
-		ret = read_part(r, &packer, KVI_LIST(struct kvi_blob_ref, x->parts, i), x, &buf, e);
-	kvi_free(&r->alloc, buf.p);
+	for (size_t i = 0; i < x->parts.n && ret == KVARC_OK && x->filled < x->p.content_bytes;
+	     i++) {
+		const struct kvi_blob_ref *ref = KVI_LIST(struct kvi_blob_ref, x->parts, i);
+		ret = kvi_reader_load_frame(r, &packer, ref->offset, KVI_FRAME_PROFILE,
+		                            ref->sequence, &part, e);
+		if (ret == KVARC_OK && !take_part(x, part.content, part.frame.head.decoded_bytes))
+			ret = kvi_reader_not_valid(&part.frame, e);
+	}
+	kvi_loaded_free(&part, &r->alloc);
 	kvi_packer_free(&packer);
 	return ret;
 }

@@ -61,19 +61,6 @@ static bool wanted(const kvarc_reader *r, const struct kvi_range *g, uint32_t te
 	return layer >= g->layer0 && layer < g->layer_end && (!g->views || g->views[tensor].data);
 }
 
-/* Whether a chunk's positions are needed is known only once it is read:
- * cheap enough to read them always. */
-static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
-                              struct kvi_segment_use **use)
-{
-	*use = kvi_segment_use_new(r);
-	if (!*use)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	(*use)->known = s->offset != 0;
-	return s->offset ? kvi_reader_read_segment(r, &r->packer, s, &(*use)->segment, r->error)
-	                 : KVARC_OK;
-}
-
 /* The predictor of a segment if a wanted chunk needs it. */
 static struct kvi_predictor_ref *predictor_of(kvarc_reader *r, const struct kvi_segment_ref *s,
                                               const struct kvi_range *g, bool *needed)
@@ -140,7 +127,8 @@ static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
 	bool needed;
 	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
 	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
-	kvarc_ret ret = load_segment(r, s, use);
+	/* Only its payload says whether a chunk needs positions: they are always read. */
+	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, use, r->error);
 	/* A model goes through all segments, also where nothing needs it; a range that does not
 	 * need it at all is not led to. */
 	if (y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s)) {
@@ -298,7 +286,10 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_re
                                     const struct kvi_range *g, kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_part part = { .s = s };
-	return any_wanted(r, g, s) ? start_parts(r, g, &part, 1, deliver, opaque) : KVARC_OK;
+	kvarc_ret ret = kvi_reader_start(r);
+	if (ret == KVARC_OK && any_wanted(r, g, s))
+		ret = start_parts(r, g, &part, 1, deliver, opaque);
+	return kvi_reader_drain(r, ret);
 }
 
 /* A model takes segments one after the other. */
@@ -389,7 +380,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 	}
 	if (n && ret == KVARC_OK)
 		ret = start_parts(r, g, parts, n, deliver, opaque);
-	return r->workers.jobs ? kvi_reader_drain(r, ret) : ret;
+	return kvi_reader_drain(r, ret);
 }
 
 /* Views as a deliver. */

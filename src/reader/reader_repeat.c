@@ -29,30 +29,19 @@ void kvi_reader_free_repeated(kvarc_reader *r)
 	kvi_free(&r->alloc, x);
 }
 
-static kvarc_ret read_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
-                              struct kvi_segment *to, kvarc_error *e)
-{
-	struct kvi_packer packer; /* a worker has none */
-	kvi_packer_init(&packer, &r->alloc);
-	kvarc_ret ret = kvi_reader_read_segment(r, &packer, s, to, e);
-	kvi_packer_free(&packer);
-	return ret;
-}
-
 /* Begins a segment: any of its chunks may be repeated. */
 static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
                        uint64_t predictor, kvarc_error *e)
 {
 	struct kvi_predictor_ref *p = kvi_reader_find_predictor(r, predictor);
+	struct kvi_packer packer;
 	kvi_segment_use_release(r, x->use);
-	x->use = kvi_segment_use_new(r);
-	if (!x->use)
-		return kvi_fail_alloc(e, &r->alloc);
-	x->use->known = s->offset;
+	kvi_packer_init(&packer, &r->alloc); /* a worker has none */
+	kvarc_ret ret = kvi_segment_use_load(r, &packer, s, &x->use, e);
+	kvi_packer_free(&packer);
 	x->segment = s->sequence;
 	x->next = s->first;
 	x->order_index = r->order.first[s->track];
-	kvarc_ret ret = s->offset ? read_segment(r, s, &x->use->segment, e) : KVARC_OK;
 	if (ret == KVARC_OK)
 		ret = p ? kvi_reader_load_predictor(r, p, e)
 		        : kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, predictor,
@@ -171,8 +160,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 		return decode_linear(r, coder, f, &h, raw, e);
 	}
 	if (ret == KVARC_OK) {
-		struct kvi_chunk_ref c = { f->offset, f->head.sequence, h.params, h.tensor,
-			                   h.head,    h.heads,          false,    false };
+		const struct kvi_chunk_ref c = kvi_chunk_ref(f, &h);
 		ret = kvi_reader_params(r, &packer, &c, &use, e);
 	}
 	if (ret == KVARC_OK && use && kvi_params_rotates(use->params)) {

@@ -170,10 +170,7 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 	const struct kvi_chunk_header *h = &w->chunk;
 	struct kvi_params_use *use = NULL;
 	struct kvi_decode_job *j;
-	struct kvi_chunk_ref c = {
-		w->frame.offset, w->frame.head.sequence,       h->params, h->tensor, h->head,
-		h->heads,        kvi_codec_predicts(h->codec), false
-	};
+	const struct kvi_chunk_ref c = kvi_chunk_ref(&w->frame, h);
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, &c, &use, r->error);
@@ -219,7 +216,7 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver delive
 			ret = common_frame(r, true, r->error);
 		r->seq.in_segment = type != KVI_FRAME_COMMIT;
 	}
-	return decode && r->workers.jobs ? kvi_reader_drain(r, ret) : ret;
+	return decode ? kvi_reader_drain(r, ret) : ret;
 }
 
 static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)

@@ -24,6 +24,18 @@ struct kvi_chunk_ref {
 	bool linear; /* codec 7: params is that of a PREDICTOR frame */
 	bool lost;   /* salvage could not decode it, and it is in the list of losses */
 };
+/* The reference to a chunk whose frame was read. */
+static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *f,
+                                                 const struct kvi_chunk_header *h)
+{
+	return (struct kvi_chunk_ref){ .offset = f->offset,
+		                       .sequence = f->head.sequence,
+		                       .params = h->params,
+		                       .tensor = h->tensor,
+		                       .head = h->head,
+		                       .heads = h->heads,
+		                       .linear = kvi_codec_predicts(h->codec) };
+}
 /* A segment of the index. */
 struct kvi_segment_ref {
 	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
@@ -339,7 +351,7 @@ void kvi_reader_free_repeated(kvarc_reader *r);
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
 /* Hands a job to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
-/* Waits for all jobs. Returns before, or else the first failure. */
+/* Waits for all jobs, if there are any. Returns before, or else the first failure. */
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before);
 /* Parameters of a chunk: from the store, else from the file. NULL in *use when
  * it has none. That they are of the chunk's codec is tested by its job. */
@@ -364,6 +376,27 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 /* Reads a frame that must be of this type and sequence number. */
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                                 struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
+/* A metadata frame in memory; all zero: none yet. */
+struct kvi_loaded {
+	struct kvi_buffer buffer;
+	struct kvi_frame frame;
+	const uint8_t *content; /* frame.head.decoded_bytes */
+	uint8_t *owned;
+};
+/* Reads a frame that must be of this type and sequence number, and its content, in place of what x
+ * has. The caller frees x, also on failure. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, IO. */
+kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint64_t offset,
+                                uint16_t type, uint64_t sequence, struct kvi_loaded *x,
+                                kvarc_error *e);
+/* Frees what x has of alloc. */
+void kvi_loaded_free(struct kvi_loaded *x, const struct kvi_alloc *alloc);
+/* DATA: a frame that is not valid. */
+kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e);
+/* A use of a segment with one user, read from its SEGMENT frame unless that is lost. The caller
+ * releases it, also on failure, when it may be NULL. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, IO. */
+kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
+                               const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
+                               kvarc_error *e);
 /* A use of a segment, with one user; NULL when memory ran out. */
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
 /* Ends one user's use; the last one frees it. Any thread. */
@@ -384,7 +417,7 @@ struct kvi_range {
 /* Who uses whose features among the chunks of a segment; range NULL: all are wanted. */
 void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
                               const struct kvi_range *range, struct kvi_segment_use *use);
-/* Starts the chunks of a segment that a range touches; drain afterwards. */
+/* Decodes the chunks of a segment that a range touches; no job is under way afterwards. */
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
                                     const struct kvi_range *g, kvarc_deliver deliver, void *opaque);
 

@@ -62,20 +62,15 @@ kvarc_ret kvi_salvage_load(kvarc_reader *r)
 
 static kvarc_ret give_blobs(kvarc_reader *r)
 {
-	struct kvi_buffer buf = { 0 };
+	struct kvi_loaded x = { 0 };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->index.blobs.n && ret == KVARC_OK; i++) {
 		const struct kvi_blob_ref *b = KVI_LIST(struct kvi_blob_ref, r->index.blobs, i);
-		const uint8_t *content;
-		uint8_t *owned = NULL;
-		struct kvi_frame f;
-		ret = kvi_reader_read_frame(r, b->offset, KVI_FRAME_BLOB, b->sequence, &buf, &f,
-		                            r->error);
+		ret = kvi_reader_load_frame(r, &r->packer, b->offset, KVI_FRAME_BLOB, b->sequence,
+		                            &x, r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
-		if (ret == KVARC_OK)
-			ret = kvi_reader_blob(r, &f, content, f.head.decoded_bytes, true, r->error);
-		kvi_free(&r->alloc, owned);
+			ret = kvi_reader_blob(r, &x.frame, x.content, x.frame.head.decoded_bytes,
+			                      true, r->error);
 		if (ret == KVARC_DATA) { /* of an item that is lost */
 			kvarc_damage d = { .offset = b->offset,
 				           .track = UINT32_MAX,
@@ -84,7 +79,7 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 			ret = kvi_salvage_lose(r, &d, 0, 0);
 		}
 	}
-	kvi_free(&r->alloc, buf.p);
+	kvi_loaded_free(&x, &r->alloc);
 	return ret ? ret : kvi_salvage_literals(r);
 }
 
@@ -119,18 +114,13 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 		return KVARC_END;
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                           r->seq.salvage_at++);
-	r->seq.segment = kvi_segment_use_new(r);
-	if (!r->seq.segment)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	const struct kvi_segment *full = &r->seq.segment->segment;
 	*segment = (kvarc_segment){ .track = s->track, .t0 = s->t0, .n = s->n };
-	if (!s->offset)
-		return KVARC_OK;
+	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, &r->seq.segment, r->error);
+	if (ret || !s->offset)
+		return ret;
+	const struct kvi_segment *full = &r->seq.segment->segment;
 	segment->positions = full->positions;
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &r->seq.segment->segment,
-	                                        r->error);
-	if (!ret)
-		ret = known_ids(r, s);
+	ret = known_ids(r, s);
 	if (ret)
 		return ret;
 	segment->ids = full->has_ids ? full->ids : NULL;
@@ -143,9 +133,6 @@ kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaq
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                           r->seq.salvage_at - 1);
 	const struct kvi_range all = { s->track, 0, UINT64_MAX, s->t0, s->t0 + s->n, NULL };
-	kvarc_ret ret = kvi_reader_start(r);
 	r->seq.in_segment = false;
-	if (ret == KVARC_OK)
-		ret = kvi_reader_segment_chunks(r, s, &all, deliver, opaque);
-	return r->workers.jobs ? kvi_reader_drain(r, ret) : ret;
+	return kvi_reader_segment_chunks(r, s, &all, deliver, opaque);
 }

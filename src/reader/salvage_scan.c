@@ -101,14 +101,7 @@ static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
 	struct kvi_chunk_ref *c = kvi_list_add(&r->index.chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return no_memory(r);
-	*c = (struct kvi_chunk_ref){ f->offset,
-		                     f->head.sequence,
-		                     h.params,
-		                     h.tensor,
-		                     h.head,
-		                     h.heads,
-		                     kvi_codec_predicts(h.codec),
-		                     false };
+	*c = kvi_chunk_ref(f, &h);
 	segment->end = r->index.chunks.n;
 	return KVARC_OK;
 }
