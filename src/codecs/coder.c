@@ -28,6 +28,21 @@ static uint16_t cost_of(uint32_t f)
 	return (uint16_t)((KVI_PROB_BITS << 8) - (whole << 8 | bits));
 }
 
+kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *alloc, unsigned n,
+                               unsigned symbols, unsigned stride, const uint16_t *freq)
+{
+	size_t lut = (size_t)n * KVI_PROB_TOTAL;
+	uint32_t *buffer = kvi_array(alloc, lut + (size_t)n * stride, sizeof *buffer);
+	if (!buffer)
+		return kvi_alloc_error(alloc);
+	*t = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut };
+	if (kvi_tables_build(t, freq))
+		return KVARC_OK;
+	kvi_free(alloc, buffer);
+	t->lut = NULL;
+	return KVARC_PROG;
+}
+
 kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_alloc *alloc)
 {
 	struct kvi_coder_tables *t = kvi_calloc(alloc, 1, sizeof *t);
@@ -35,21 +50,11 @@ kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_
 	if (!t)
 		return kvi_alloc_error(alloc);
 	t->alloc = alloc;
-	struct kvi_tables *g = &t->grid;
-	size_t lut = (size_t)KVI_GRID_TABLES * KVI_PROB_TOTAL;
-	size_t enc = (size_t)KVI_GRID_TABLES * ENC_STRIDE;
-	g->n_tables = KVI_GRID_TABLES;
-	g->symbols = KVI_GRID_SYMBOLS;
-	g->stride = ENC_STRIDE;
-	g->lut = kvi_array(alloc, lut + enc, sizeof *g->lut);
-	if (!g->lut) {
+	kvarc_ret ret = kvi_coder_table_make(&t->grid, alloc, KVI_GRID_TABLES, KVI_GRID_SYMBOLS,
+	                                     ENC_STRIDE, kvi_grid_set_0);
+	if (ret) {
 		kvi_coder_tables_close(t);
-		return kvi_alloc_error(alloc);
-	}
-	g->enc = g->lut + lut;
-	if (!kvi_tables_build(g, kvi_grid_set_0)) {
-		kvi_coder_tables_close(t);
-		return KVARC_PROG;
+		return ret;
 	}
 	for (uint32_t f = 0; f <= KVI_PROB_TOTAL; f++)
 		t->cost[f] = cost_of(f);

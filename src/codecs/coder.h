@@ -71,6 +71,11 @@ struct kvi_coder {
 	struct kvi_rotations turns; /* of the last chunk that rotated by them */
 };
 
+/* Allocates and builds n tables of `symbols` from their frequencies; the caller frees t->lut. Returns
+ * OK, MEM, MEMLIMIT, PROG (frequencies that are not valid). */
+kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *alloc, unsigned n,
+                               unsigned symbols, unsigned stride, const uint16_t *freq);
+
 /* At least `bytes` of uninitialised memory, until the next call for the same
  * purpose. NULL: no memory (kvi_alloc_error says which). */
 void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes);
@@ -98,6 +103,21 @@ bool kvi_chunk_valid(const struct kvi_chunk *chunk);
 /* Whether a codec takes elements of a dtype. */
 bool kvi_codec_takes(unsigned codec, unsigned dtype);
 
+/* The little-endian number of 1, 2 or 4 bytes at p. */
+static inline uint32_t kvi_load_element(const uint8_t *p, unsigned size)
+{
+	return size == 1 ? *p : size == 2 ? kvi_load16(p) : kvi_load32(p);
+}
+/* Stores the lower `size` bytes of v at p. */
+static inline void kvi_store_element(uint8_t *p, unsigned size, uint32_t v)
+{
+	if (size == 1)
+		*p = (uint8_t)v;
+	else if (size == 2)
+		kvi_store16(p, (uint16_t)v);
+	else
+		kvi_store32(p, v);
+}
 /* Whether packed elements of 16 bits can be read in place: little-endian machine, aligned. */
 bool kvi_elements16_lie(const uint8_t *packed);
 /* Packed little-endian elements in the machine's order: in place, or a copy in scratch memory;

@@ -4,21 +4,6 @@
 
 #include "codecs/planes.h"
 
-static inline uint32_t load(const uint8_t *p, unsigned size)
-{
-	return size == 1 ? *p : size == 2 ? kvi_load16(p) : kvi_load32(p);
-}
-
-static inline void store(uint8_t *p, unsigned size, uint32_t v)
-{
-	if (size == 1)
-		*p = (uint8_t)v;
-	else if (size == 2)
-		kvi_store16(p, (uint16_t)v);
-	else
-		kvi_store32(p, v);
-}
-
 /* rest = sign and mantissa next to each other. */
 static inline uint32_t rest_of(uint32_t x, unsigned m, unsigned e)
 {
@@ -35,7 +20,8 @@ static inline __attribute__((always_inline)) void
 take_fields(const uint8_t *packed, size_t n, unsigned size, unsigned m, unsigned e, uint8_t *fields)
 {
 	for (size_t i = 0; i < n; i++)
-		fields[i] = (uint8_t)(load(packed + i * size, size) >> m & ((1u << e) - 1));
+		fields[i] = (uint8_t)(kvi_load_element(packed + i * size, size) >> m &
+		                      ((1u << e) - 1));
 }
 
 static inline __attribute__((always_inline)) void take_plane(const uint8_t *packed, size_t n,
@@ -44,7 +30,8 @@ static inline __attribute__((always_inline)) void take_plane(const uint8_t *pack
                                                              uint8_t *values)
 {
 	for (size_t i = 0; i < n; i++)
-		values[i] = (uint8_t)(rest_of(load(packed + i * size, size), m, e) >> lo &
+		values[i] = (uint8_t)(rest_of(kvi_load_element(packed + i * size, size), m, e) >>
+		                              lo &
 		                      ((1u << bits) - 1));
 }
 
@@ -60,7 +47,8 @@ put_elements(const uint8_t *fields, uint8_t *const values[3], const unsigned lo[
 			rest |= (uint32_t)values[1][i] << lo[1];
 		if (planes > 2)
 			rest |= (uint32_t)values[2][i] << lo[2];
-		store(packed + i * size, size, (uint32_t)fields[i] << m | rest_placed(rest, m, e));
+		kvi_store_element(packed + i * size, size,
+		                  (uint32_t)fields[i] << m | rest_placed(rest, m, e));
 	}
 }
 

@@ -23,30 +23,20 @@ static void by_symbol(const uint16_t *from, unsigned n, uint16_t *freq)
 
 kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t)
 {
-	struct kvi_tables *x = &t->codes;
-	size_t lut = (size_t)KVI_CODE_CLASSES * KVI_PROB_TOTAL;
-	size_t enc = (size_t)KVI_CODE_CLASSES * KVI_CODE_STRIDE;
 	const uint16_t *from = kvi_code_freq;
-	if (x->lut)
+	if (t->codes.lut)
 		return KVARC_OK;
 	uint16_t *freq = kvi_array(t->alloc, KVI_CODE_CLASSES * KVI_BYTE_SYMBOLS, sizeof *freq);
-	uint32_t *buffer = kvi_array(t->alloc, lut + enc, sizeof *buffer);
-	for (unsigned k = 0; freq && k < KVI_CODE_CLASSES; k++) {
+	if (!freq)
+		return kvi_alloc_error(t->alloc);
+	for (unsigned k = 0; k < KVI_CODE_CLASSES; k++) {
 		by_symbol(from, kvi_code_counts[k], freq + k * KVI_BYTE_SYMBOLS);
 		from += kvi_code_counts[k];
 	}
-	bool made = freq && buffer;
-	if (made) {
-		*x = (struct kvi_tables){ KVI_CODE_CLASSES, KVI_BYTE_SYMBOLS, KVI_CODE_STRIDE,
-			                  buffer, buffer + lut };
-		made = kvi_tables_build(x, freq);
-	}
+	kvarc_ret ret = kvi_coder_table_make(&t->codes, t->alloc, KVI_CODE_CLASSES,
+	                                     KVI_BYTE_SYMBOLS, KVI_CODE_STRIDE, freq);
 	kvi_free(t->alloc, freq);
-	if (made)
-		return KVARC_OK;
-	kvi_free(t->alloc, buffer);
-	x->lut = NULL;
-	return kvi_alloc_error(t->alloc);
+	return ret;
 }
 
 size_t kvi_codes_capacity(size_t n)

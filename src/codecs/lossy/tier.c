@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tier.c - tiers as text: "had:4,keys=+0.5" */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,8 @@ enum {
 	MILLI = 1000,
 	KEYFRAME_MAX = 256,
 	BLOCK_MAX = 65535,
+	TOKENS_MAX = 1 << 20,
+	NUMBER_MAX = 100 * MILLI, /* decimal numbers have two digits */
 	SPREAD_MAX = 4 * UNIT,
 	TOKEN_RATES_MAX = 4,
 	KEYS_AND_VALUES = 1 << KVARC_KEY | 1 << KVARC_VALUE | 1 << KVARC_CROSS_KEY |
@@ -263,61 +266,55 @@ static bool rate_of(kvarc_lossy *l, struct tier_part p)
 	return true;
 }
 
-/* A share of 1, in 1/1000; not 0. */
-static bool share(struct tier_part p, uint32_t *v)
-{
-	int parts;
-	if (!decimal(p, false, MILLI, &parts) || parts < 1)
-		return false;
-	*v = (uint32_t)parts;
-	return true;
-}
-
-/* Options that concern single tokens. */
-static bool token_option(kvarc_lossy *l, struct tier_part p)
-{
-	unsigned n;
-	if (has_key(&p, "keep"))
-		return share(p, &l->keep);
-	if (has_key(&p, "top"))
-		return share(p, &l->top);
-	if (has_key(&p, "spread"))
-		return decimal(p, true, UNIT, &l->spread);
-	if (!has_key(&p, "recent") || !number(&p, 1 << 20, &n) || p.n)
-		return false;
-	l->recent = n ? n : KVARC_LOSSY_NO_RECENT;
-	return true;
-}
+/* Options: a number times `unit` and rounded, from `least` to `most`; a sign where least is
+ * negative. Words without a number set a flag. */
+static const struct tier_option {
+	const char *key;
+	unsigned flag;
+	size_t offset; /* of the member, int or uint32_t */
+	int unit, least, most;
+} options[] = {
+	{ .key = "identity", .flag = KVARC_LOSSY_IDENTITY },
+	{ .key = "no-unrope", .flag = KVARC_LOSSY_NO_UNROPE },
+	{ .key = "pq", .flag = KVARC_LOSSY_PRODUCT },
+	{ "keys", 0, offsetof(kvarc_lossy, key_rate), UNIT, -NUMBER_MAX, NUMBER_MAX },
+	{ "spread", 0, offsetof(kvarc_lossy, spread), UNIT, -NUMBER_MAX, NUMBER_MAX },
+	{ "outliers", 0, offsetof(kvarc_lossy, outliers), UNIT, 1, NUMBER_MAX },
+	{ "keep", 0, offsetof(kvarc_lossy, keep), MILLI, 1, NUMBER_MAX },
+	{ "top", 0, offsetof(kvarc_lossy, top), MILLI, 1, NUMBER_MAX },
+	{ "fallback", 0, offsetof(kvarc_lossy, fallback), MILLI, 0, NUMBER_MAX },
+	{ "exact", 0, offsetof(kvarc_lossy, exact_tokens), 1, 0, TOKENS_MAX },
+	{ "tail", 0, offsetof(kvarc_lossy, tail_tokens), 1, 0, TOKENS_MAX },
+	{ "recent", 0, offsetof(kvarc_lossy, recent), 1, 0, TOKENS_MAX },
+	{ "kappa", 0, offsetof(kvarc_lossy, keyframe), 1, 1, KEYFRAME_MAX },
+	{ "block", 0, offsetof(kvarc_lossy, block), 1, 1, BLOCK_MAX },
+};
 
 static bool option(kvarc_lossy *l, struct tier_part p)
 {
-	unsigned n;
-	int v;
-	if (token_option(l, p))
+	for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+		const struct tier_option *o = &options[i];
+		unsigned n = 0;
+		int v;
+		if (o->flag && is(&p, o->key)) {
+			l->flags |= o->flag;
+			return true;
+		}
+		if (o->flag || !has_key(&p, o->key))
+			continue;
+		if (o->unit > 1 ? !decimal(p, o->least < 0, (unsigned)o->unit, &v)
+		                : !number(&p, (unsigned)o->most, &n) || p.n)
+			return false;
+		v = o->unit > 1 ? v : (int)n;
+		if (v < o->least || v > o->most)
+			return false;
+		if (!v && o->offset == offsetof(kvarc_lossy, recent))
+			l->recent = KVARC_LOSSY_NO_RECENT;
+		else
+			memcpy((char *)l + o->offset, &v, sizeof v);
 		return true;
-	if (is(&p, "identity"))
-		l->flags |= KVARC_LOSSY_IDENTITY;
-	else if (is(&p, "no-unrope"))
-		l->flags |= KVARC_LOSSY_NO_UNROPE;
-	else if (is(&p, "pq"))
-		l->flags |= KVARC_LOSSY_PRODUCT;
-	else if (has_key(&p, "keys"))
-		return decimal(p, true, UNIT, &l->key_rate);
-	else if (has_key(&p, "exact") && number(&p, 1 << 20, &n) && !p.n)
-		l->exact_tokens = n;
-	else if (has_key(&p, "tail") && number(&p, 1 << 20, &n) && !p.n)
-		l->tail_tokens = n;
-	else if (has_key(&p, "outliers") && decimal(p, false, UNIT, &v) && v)
-		l->outliers = (uint32_t)v;
-	else if (has_key(&p, "kappa") && number(&p, KEYFRAME_MAX, &n) && n && !p.n)
-		l->keyframe = n;
-	else if (has_key(&p, "block") && number(&p, BLOCK_MAX, &n) && n && !p.n)
-		l->block = n;
-	else if (has_key(&p, "fallback") && decimal(p, false, MILLI, &v))
-		l->fallback = (uint32_t)v;
-	else
-		return false;
-	return true;
+	}
+	return false;
 }
 
 static kvarc_ret refuse(kvarc_error *e, const char *text, const char *why)

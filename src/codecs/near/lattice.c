@@ -54,11 +54,6 @@ static inline uint32_t rounded(uint32_t v, unsigned bits)
 	return (v + ((uint32_t)1 << (bits - 1)) - 1 + (v >> bits & 1)) >> bits;
 }
 
-static inline uint32_t load(const uint8_t *p, unsigned size)
-{
-	return size == 1 ? *p : size == 2 ? kvi_load16(p) : kvi_load32(p);
-}
-
 /* size is a constant. Returns the greatest point. */
 static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size, const uint8_t *elements,
                                 size_t n, uint16_t *codes)
@@ -70,7 +65,7 @@ static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size, cons
 	const uint32_t one = 1u << m, offset = (uint32_t)depth << m;
 	uint32_t most = 0;
 	for (size_t i = 0; i < n; i++) {
-		uint32_t x = load(elements + i * size, size);
+		uint32_t x = kvi_load_element(elements + i * size, size);
 		uint32_t neg = x >> sign_bit, abs = x & ((1u << sign_bit) - 1);
 		uint32_t field = abs >> m;
 		uint32_t full = field ? (abs & (one - 1)) | one : abs;
@@ -139,12 +134,7 @@ static inline lanes to_elements(const struct kvi_lattice *l, lanes codes)
 static inline void store(lanes x, unsigned size, size_t n, uint8_t *to)
 {
 	for (size_t i = 0; i < n; i++)
-		if (size == 4)
-			kvi_store32(to + 4 * i, x[i]);
-		else if (size == 2)
-			kvi_store16(to + 2 * i, (uint16_t)x[i]);
-		else
-			to[i] = (uint8_t)x[i];
+		kvi_store_element(to + i * size, size, x[i]);
 }
 
 void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes, size_t n,
