@@ -148,24 +148,26 @@ static inline lanes gelu_of(lanes x)
 	return (0.5f * x) * (1.0f + t);
 }
 
-static void silu(float *g, const float *u, size_t n)
+/* g = of(g), times u where there is one. */
+static inline __attribute__((always_inline)) void activate(float *g, const float *u, size_t n,
+                                                           lanes (*of)(lanes))
 {
 	for (size_t i = 0; i < n; i += LANES) {
-		lanes v = silu_of(load_some(g + i, n - i));
+		lanes v = of(load_some(g + i, n - i));
 		if (u)
 			v = v * load_some(u + i, n - i);
 		store_some(g + i, v, n - i);
 	}
 }
 
+static void silu(float *g, const float *u, size_t n)
+{
+	activate(g, u, n, silu_of);
+}
+
 static void gelu(float *g, const float *u, size_t n)
 {
-	for (size_t i = 0; i < n; i += LANES) {
-		lanes v = gelu_of(load_some(g + i, n - i));
-		if (u)
-			v = v * load_some(u + i, n - i);
-		store_some(g + i, v, n - i);
-	}
+	activate(g, u, n, gelu_of);
 }
 
 static void add(float *y, const float *x, size_t n)
