@@ -37,7 +37,7 @@ struct pack_job {
 	double max_error; /* of attention outputs, by the tier; 0: not wanted */
 	int16_t *token_rates;
 	kvarc_gate *gate;
-	int level;
+	int level; /* of the archive */
 };
 
 /* Level 0 has no use for the rotary embedding: not worth a search, which takes longer than all
@@ -225,14 +225,8 @@ static bool choose_profile(struct pack_job *j, kvarc_writer_options *wo)
 		             ? fit(j, wo)
 		             : profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
 	}
-	j->level = wo->level;
-	if (ok && codes_ids(j->o) && wo->level >= LEVEL_MODEL)
+	if (codes_ids(j->o) && wo->level >= LEVEL_MODEL)
 		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
-	else if (ok && codes_ids(j->o))
-		msg_warning(j->in.name,
-		            "no model predicts it (level %d): its token "
-		            "ids are stored",
-		            wo->level);
 	return ok;
 }
 
@@ -268,6 +262,12 @@ static bool pack(struct pack_job *j)
 	if (!output_commit(&j->out))
 		return false;
 	j->seconds = units_now() - j->start;
+	j->level = profiles_level_used(j->in.name, &wo, kvarc_import_geometry(j->im));
+	if (codes_ids(o) && j->level < LEVEL_MODEL)
+		msg_warning(j->in.name,
+		            "no model predicts it (level %d): its token "
+		            "ids are stored",
+		            j->level);
 	profiles_check_weights(o, &wo);
 	return true;
 }

@@ -102,6 +102,17 @@ void msg_note(const char *file, const char *format, ...)
 	va_end(args);
 }
 
+void msg_result(const char *file, const char *format, ...)
+{
+	va_list args;
+
+	if (verbosity < 0)
+		return;
+	va_start(args, format);
+	line("", file, format, args);
+	va_end(args);
+}
+
 void msg_flush(void)
 {
 	if (fflush(stdout) != 0 && stdout_error == 0)

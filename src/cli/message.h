@@ -23,6 +23,8 @@ void msg_error(const char *file, const char *format, ...) __attribute__((format(
 void msg_warning(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "FILE: text", shown on a terminal unless -q, elsewhere only with -v. */
 void msg_note(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* "FILE: text", shown unless -q, also where stderr is no terminal. */
+void msg_result(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The exit status so far. */
 int msg_status(void);
 

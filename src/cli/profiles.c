@@ -380,6 +380,20 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 	return true;
 }
 
+int profiles_level_used(const char *file, const kvarc_writer_options *wo, const kvarc_geometry *g)
+{
+	const char *why = g->n_tensors ? "it predicts none of the tensors" : "no cache was found";
+
+	if (wo->level < 2 || kvarc_profile_predicts(wo->profile, (unsigned)wo->level, g))
+		return wo->level;
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		if (g->tensors[i].role != KVARC_WHOLE)
+			why = "the cache is quantised";
+	}
+	msg_result(file, "level 1; the profile %s is not used: %s", wo->profile_name, why);
+	return 1;
+}
+
 bool profiles_tier(const struct options *o, const kvarc_lossy *tier, const kvarc_geometry *g,
                    kvarc_writer_options *wo)
 {

@@ -28,6 +28,9 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 /* After a writer with these options: warns once when its profile was trained for other weights than
  * those of the model. */
 void profiles_check_weights(const struct options *o, const kvarc_writer_options *wo);
+/* After a writer with these options for the file: the level of its archive, 1 when its profile
+ * predicts nothing of this geometry, which is said with the reason. */
+int profiles_level_used(const char *file, const kvarc_writer_options *wo, const kvarc_geometry *g);
 /* The profile that a tier needs, if it does. false: there is none, a message was shown. */
 bool profiles_tier(const struct options *o, const kvarc_lossy *tier, const kvarc_geometry *g,
                    kvarc_writer_options *wo);

@@ -58,6 +58,6 @@ kv pack --embed-profile -o x.kva "$SLOT"
 kv pack -1 --profile p.kvp --embed-profile -o x.kva "$SLOT"
 kv pack --profile "$SLOT" -o x.kva "$SLOT" 2>&1 | sed "s|$SLOT|SLOT|"
 kv pack --profile none.kvp -o x.kva "$SLOT"
-kv pack -2 --profile p.kvp --opaque -o opaque.kva "$SLOT"
+kv pack -2 --profile p.kvp --opaque -o opaque.kva "$SLOT" 2>&1 | sed "s|$SLOT|SLOT|"
 kv info opaque.kva | grep predictor
 names | hide
