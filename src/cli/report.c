@@ -215,16 +215,36 @@ void report_print(const struct report *r, const char *template)
 		print(stdout, r, template);
 }
 
-void report_note(const struct report *r, const char *file, const char *template)
+/* NULL: in JSON, or out of memory; to be freed. */
+static char *fill(const struct report *r, const char *template)
 {
 	char *text = NULL;
 	size_t n = 0;
 	FILE *out = r->json ? NULL : open_memstream(&text, &n);
 
 	if (!out)
-		return;
+		return NULL;
 	print(out, r, template);
 	if (fclose(out) == 0)
+		return text;
+	free(text);
+	return NULL;
+}
+
+void report_note(const struct report *r, const char *file, const char *template)
+{
+	char *text = fill(r, template);
+
+	if (text)
 		msg_note(file, "%s", text);
+	free(text);
+}
+
+void report_result(const struct report *r, const char *file, const char *template)
+{
+	char *text = fill(r, template);
+
+	if (text)
+		msg_result(file, "%s", text);
 	free(text);
 }

@@ -122,6 +122,24 @@ void train_inputs(char *text, size_t capacity, const struct options *o, size_t n
 		snprintf(text + at, capacity - (size_t)at, "text of its own");
 }
 
+/* The command that packs with a profile of these levels. */
+static void put_use(char *text, size_t capacity, const struct options *o, unsigned levels)
+{
+	const char *profile = paths_to_stdout(o) ? "PROFILE" : o->output;
+	const char *model = o->model ? o->model : "MODEL";
+	int level = LEVEL_MODELS;
+
+	while (level > 1 && !(levels >> level & 1))
+		level--;
+	if (level >= LEVEL_MODEL)
+		snprintf(text, capacity, "kvarc pack -%d --model %s --profile %s FILE", level,
+		         model, profile);
+	else if (level > 1)
+		snprintf(text, capacity, "kvarc pack -%d --profile %s FILE", level, profile);
+	else
+		snprintf(text, capacity, "kvarc pack --tier klt:RATE --profile %s FILE", profile);
+}
+
 void train_report(const struct options *o, const kvarc_trainer *t, size_t n_profiles,
                   const kvarc_profile *p, double seconds)
 {
@@ -130,11 +148,12 @@ void train_report(const struct options *o, const kvarc_trainer *t, size_t n_prof
 	const struct totals sum = add_up(t);
 	kvarc_profile_info info;
 	struct report r;
-	char digest[33], inputs[64];
+	char digest[33], inputs[64], use[1024];
 
 	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
 		return;
 	train_inputs(inputs, sizeof(inputs), o, n);
+	put_use(use, sizeof(use), o, info.levels);
 	report_start(&r, o->json);
 	report_string(&r, "output", o->output);
 	report_string(&r, "digest", units_digest(digest, info.digest));
@@ -149,9 +168,13 @@ void train_report(const struct options *o, const kvarc_trainer *t, size_t n_prof
 	if (o->json || (fitted && msg_level() >= 0 && !paths_to_stdout(o)))
 		report_table(&r, t, o->klt, &sum);
 	report_real(&r, "seconds", seconds, 4);
-	report_note(&r, o->output,
-	            fitted ? "{file_bytes:B}, fitted to {tokens:C} tokens of {.inputs} in "
-	                     "{seconds:.0f} s[, merged with {.profiles} profile{.profiles:s}]"
-	                   : "{file_bytes:B}, merged from {.profiles} profile{.profiles:s}");
+	report_string(&r, ".use", use);
+	msg_flush();
+	report_result(&r, paths_to_stdout(o) ? "(stdout)" : o->output,
+	              fitted ? "{file_bytes:B}, fitted to {tokens:C} tokens of {.inputs} in "
+	                       "{seconds:.0f} s[, merged with {.profiles} profile{.profiles:s}]; "
+	                       "use it with: {.use}"
+	                     : "{file_bytes:B}, merged from {.profiles} profile{.profiles:s}; "
+	                       "use it with: {.use}");
 	report_end(&r);
 }
