@@ -117,6 +117,8 @@ static bool import(struct pack_job *j)
 static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 {
 	progress_start(j->in.name, j->tensor_bytes);
+	progress_phase("fitting");
+	progress_unit("");
 	bool predicts = j->o->level >= LEVEL_MODEL;
 	kvarc_ret ret = kvarc_train_import(&j->fitted, j->im, j->o->level,
 	                                   predicts ? j->o->model : NULL,
@@ -138,11 +140,13 @@ static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 			wo->predictor = models_given();
 			wo->predictor_name = models_name();
 		}
-	} else if (msg_level() > 0) {
-		msg_note(j->in.name,
-		         ret ? "fitting a profile to it needs more "
-		               "memory (-M): level 1"
-		             : "a profile fitted to it would not make it smaller: level 1");
+	} else if (j->tensor_bytes || msg_level() > 0) {
+		const char *why = profiles_why_unused(kvarc_import_geometry(j->im));
+
+		msg_result(j->in.name, "level 1; %s",
+		           ret   ? "fitting a profile to it needs more memory (-M)"
+		           : why ? why
+		                 : "a profile fitted to it would not make it smaller");
 	}
 	return true;
 }
@@ -193,6 +197,7 @@ static bool pass_gate(struct pack_job *j, kvarc_writer_options *wo)
 	go.max_kl = j->o->max_kl;
 	go.max_error = j->max_error;
 	progress_start(j->in.name, KVARC_UNKNOWN);
+	progress_phase("measuring");
 	progress_unit("tokens");
 	ret = kvarc_gate_import(&j->gate, j->im, &go);
 	progress_stop();
@@ -249,6 +254,7 @@ static bool pack(struct pack_job *j)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	sink = output_sink(&j->out);
 	progress_start(j->in.name, j->tensor_bytes);
+	progress_phase("packing");
 	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);
 	progress_tokens(j->tokens);
 	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);

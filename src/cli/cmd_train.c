@@ -239,6 +239,8 @@ static bool run(struct training *t)
 	kvarc_ret ret;
 
 	progress_start(t->o->output, KVARC_UNKNOWN);
+	progress_phase("fitting");
+	progress_unit("");
 	ret = kvarc_trainer_run(t->trainer);
 	progress_stop();
 	if (ret == KVARC_OK)

@@ -380,17 +380,23 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 	return true;
 }
 
+const char *profiles_why_unused(const kvarc_geometry *g)
+{
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		if (g->tensors[i].role != KVARC_WHOLE)
+			return "the cache is quantised";
+	}
+	return g->n_tensors ? NULL : "no cache was found";
+}
+
 int profiles_level_used(const char *file, const kvarc_writer_options *wo, const kvarc_geometry *g)
 {
-	const char *why = g->n_tensors ? "it predicts none of the tensors" : "no cache was found";
+	const char *why = profiles_why_unused(g);
 
 	if (wo->level < 2 || kvarc_profile_predicts(wo->profile, (unsigned)wo->level, g))
 		return wo->level;
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		if (g->tensors[i].role != KVARC_WHOLE)
-			why = "the cache is quantised";
-	}
-	msg_result(file, "level 1; the profile %s is not used: %s", wo->profile_name, why);
+	msg_result(file, "level 1; the profile %s is not used: %s", wo->profile_name,
+	           why ? why : "it predicts none of the tensors");
 	return 1;
 }
 

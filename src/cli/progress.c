@@ -20,7 +20,8 @@ static struct {
 	bool active, drawn;
 	double start, last;
 	uint64_t total, tokens; /* tokens 0: not shown */
-	const char *unit;       /* NULL: bytes */
+	const char *unit;       /* NULL: bytes, "": none */
+	const char *phase;      /* NULL: the only one */
 } bar;
 
 void progress_start(const char *label, uint64_t total)
@@ -44,6 +45,11 @@ void progress_unit(const char *unit)
 	bar.unit = unit;
 }
 
+void progress_phase(const char *phase)
+{
+	bar.phase = phase;
+}
+
 static unsigned columns(void)
 {
 	struct winsize w;
@@ -65,17 +71,19 @@ static void put_bar(double part, unsigned width)
 
 static void draw(uint64_t done, uint64_t total, double seconds)
 {
-	char rate[32], label[32], tokens[40] = "", tail[120];
-	unsigned width = columns();
+	char rate[32] = "", label[32], tokens[40] = "", tail[120];
+	unsigned width = columns(), used = 5;
 	double speed = seconds > 0 ? (double)done / seconds : 0;
 
-	if (bar.unit)
-		snprintf(rate, sizeof(rate), "%.0f %s/s", speed, bar.unit);
-	else
+	if (!bar.unit)
 		units_rate(rate, sizeof(rate), speed);
+	else if (bar.unit[0])
+		snprintf(rate, sizeof(rate), "%.0f %s/s", speed, bar.unit);
 	units_short_name(label, sizeof(label), bar.label);
 	fputs("\r\033[K", stderr);
 	msg_put_safe(stderr, label);
+	if (bar.phase)
+		used += (unsigned)fprintf(stderr, ": %s", bar.phase);
 	if (total == KVARC_UNKNOWN || total == 0) {
 		char size[32];
 		units_bytes(size, sizeof(size), done);
@@ -86,9 +94,10 @@ static void draw(uint64_t done, uint64_t total, double seconds)
 		if (bar.tokens && seconds > 0)
 			snprintf(tokens, sizeof(tokens), "  %.0f tokens/s",
 			         part * (double)bar.tokens / seconds);
-		int n = snprintf(tail, sizeof(tail), " %5.1f %%  %s%s  ETA %u:%02u", 100 * part,
-		                 rate, tokens, (unsigned)(left / 60), (unsigned)left % 60);
-		unsigned used = (unsigned)strlen(label) + (unsigned)n + 5;
+		int n = snprintf(tail, sizeof(tail), " %5.1f %%%s%s%s  ETA %u:%02u", 100 * part,
+		                 rate[0] ? "  " : "", rate, tokens, (unsigned)(left / 60),
+		                 (unsigned)left % 60);
+		used += (unsigned)strlen(label) + (unsigned)n;
 		if (width > used + 8)
 			put_bar(part, width - used < 40 ? width - used : 40);
 		fputs(tail, stderr);

@@ -14,3 +14,5 @@ tty "$KVARC cut -o - a.kva"
 tty "$KVARC pack -"
 tty "$KVARC info --plot - a.kva" | tail -n 1
 tty "$KVARC test a.kva" | sed -E 's/[0-9]+ chunks/N chunks/' | mask
+# What a run is busy with, where that takes long enough for a line.
+tty "$KVARC pack -2 -T 1 --isa scalar -o b.kva $SLOT" | grep -o 'fitting' | uniq
