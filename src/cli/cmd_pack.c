@@ -323,7 +323,6 @@ static void remove_source(const struct pack_job *j)
 static bool open_target(struct pack_job *j)
 {
 	const struct options *o = j->o;
-	unsigned flags = o->force ? OUTPUT_FORCE : 0;
 
 	j->target = paths_pack_target(j->in.name, o->output);
 	if (!j->target) {
@@ -335,7 +334,7 @@ static bool open_target(struct pack_job *j)
 		return false;
 	if (!import(j))
 		return false;
-	return output_open(&j->out, j->target, flags, j->in.mode);
+	return output_open(&j->out, j->target, paths_output_flags(o), j->in.mode);
 }
 
 static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,

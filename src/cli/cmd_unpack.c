@@ -143,10 +143,7 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 		return;
 	}
 	if (ranges_from_options(o, in->name, r, &range) &&
-	    output_open(&out, target,
-	                OUTPUT_RANDOM | (o->force ? OUTPUT_FORCE : 0) |
-	                        (o->output ? 0 : OUTPUT_NEW),
-	                in->mode)) {
+	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(o), in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);
 		ret = kvarc_export_safetensors(r, &range, &sink);

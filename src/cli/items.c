@@ -124,7 +124,7 @@ static int open_folder(const struct items *s, const struct item *it)
 
 static bool open_in_folder(struct items *s, struct item *it)
 {
-	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
+	unsigned flags = OUTPUT_RANDOM | paths_output_flags(s->o);
 	struct staging *staging;
 	int fd;
 	bool ok;
@@ -165,16 +165,14 @@ static char *default_path(const struct items *s, const char *name)
 
 static bool open_named(struct items *s, struct item *it)
 {
-	unsigned flags = OUTPUT_RANDOM | (s->o->force ? OUTPUT_FORCE : 0);
+	unsigned flags = OUTPUT_RANDOM | paths_output_flags(s->o);
 
-	if (paths_to_stdout(s->o)) {
+	if (paths_to_stdout(s->o))
 		it->path = strdup("-");
-	} else if (s->o->output) {
+	else if (s->o->output)
 		it->path = strdup(s->o->output);
-	} else {
+	else
 		it->path = default_path(s, it->name);
-		flags |= OUTPUT_NEW;
-	}
 	if (!it->path) {
 		msg_error(NULL, "out of memory");
 		return false;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "outfile.h"
 
 static const char ending[] = ".kva";
 
@@ -25,6 +26,13 @@ bool paths_is_folder(const char *path)
 	size_t n = strlen(path);
 
 	return (n && path[n - 1] == '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+unsigned paths_output_flags(const struct options *o)
+{
+	bool named = o->output && !paths_is_folder(o->output);
+
+	return (o->force ? OUTPUT_FORCE : 0) | (named ? 0 : OUTPUT_NEW);
 }
 
 bool paths_check_reading(const struct options *o)

@@ -16,6 +16,9 @@ bool paths_to_stdout(const struct options *o);
 /* Whether -o names a folder: it exists as one, or ends with a slash. */
 bool paths_is_folder(const char *path);
 
+/* OUTPUT_FORCE (-f), and OUTPUT_NEW unless -o names the file itself (outfile.h). */
+unsigned paths_output_flags(const struct options *o);
+
 /* Allocated; NULL when out of memory. "-" is standard output. */
 char *paths_pack_target(const char *file, const char *output);
 /* "a.kva" -> "a", "a.bin" -> "a.bin.out", with another ending when given. */
