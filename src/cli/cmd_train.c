@@ -357,27 +357,9 @@ static bool check(const struct options *o)
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return false;
 	}
-	if (o->level_given && o->level < 2) {
-		msg_error(NULL, "train: profiles are for levels 2 to 7");
-		return false;
-	}
-	if (o->level_given && o->level == LEVEL_PREDICTED) {
-		msg_error(NULL, "train: level 8 uses the models of level 7: give "
-		                "--level 7");
-		return false;
-	}
 	if (predicts(o) && !o->model) {
 		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
 		                "a folder with config.json and safetensors");
-		return false;
-	}
-	if (o->write && !predicts(o)) {
-		msg_error(NULL, "train: --generate needs --level 4 to 7 and the model "
-		                "(--model)");
-		return false;
-	}
-	if (o->no_stages && !predicts(o)) {
-		msg_error(NULL, "train: --no-stages is for levels 4 to 7");
 		return false;
 	}
 	if (o->json && paths_to_stdout(o)) {

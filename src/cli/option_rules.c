@@ -78,6 +78,19 @@ static const struct rule rules[] = {
 	  "--max-kl needs --tier and the model (--model)" },
 };
 
+/* With `option` the level must be given, between min and max. */
+static const struct level_rule {
+	unsigned verb;
+	struct member option;
+	int min, max;
+	const char *text; /* as in struct rule */
+} level_rules[] = {
+	{ VERB_TRAIN, M(level_given), 2, 8, "profiles are for levels 2 to 7" },
+	{ VERB_TRAIN, M(level_given), 2, 7, "level 8 uses the models of level 7: give --level 7" },
+	{ VERB_TRAIN, M(write), 4, 7, "--generate needs --level 4 to 7 and the model (--model)" },
+	{ VERB_TRAIN, M(no_stages), 4, 7, "--no-stages is for levels 4 to 7" },
+};
+
 static bool given(const struct options *o, struct member m)
 {
 	const unsigned char *p = (const unsigned char *)o + m.at;
@@ -100,13 +113,33 @@ static bool broken(const struct options *o, const struct rule *r)
 	return false;
 }
 
+static bool breaks_level(const struct options *o, const struct level_rule *r)
+{
+	return (o->verb->bit & r->verb) && given(o, r->option) &&
+	       (!o->level_given || o->level < r->min || o->level > r->max);
+}
+
+static int check(const struct options *o, const char *broken_text)
+{
+	if (broken_text)
+		msg_error(NULL, "%s: %s", o->verb->name, broken_text);
+	return broken_text ? -1 : 0;
+}
+
 int options_check_rules(const struct options *o)
 {
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-		if (broken(o, &rules[i])) {
-			msg_error(NULL, "%s: %s", o->verb->name, rules[i].text);
-			return -1;
-		}
-	}
-	return 0;
+	const char *text = NULL;
+
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]) && !text; i++)
+		text = broken(o, &rules[i]) ? rules[i].text : NULL;
+	return check(o, text);
+}
+
+int options_check_levels(const struct options *o)
+{
+	const char *text = NULL;
+
+	for (size_t i = 0; i < sizeof(level_rules) / sizeof(level_rules[0]) && !text; i++)
+		text = breaks_level(o, &level_rules[i]) ? level_rules[i].text : NULL;
+	return check(o, text);
 }

@@ -22,5 +22,7 @@ option_set_fn options_set_stdout, options_set_quiet, options_set_verbose, option
 /* Checks which options may stand together (option_rules.c), before any file is opened.
  * Returns 0, or -1 after a message. */
 int options_check_rules(const struct options *o);
+/* The same for the levels that options need; after a level was chosen. */
+int options_check_levels(const struct options *o);
 
 #endif

@@ -270,7 +270,7 @@ int options_parse(struct options *o, int argc, char **argv)
 		if (ret != 0)
 			return ret;
 	}
-	return options_check_rules(o) ? -1 : choose_level(o);
+	return options_check_rules(o) || choose_level(o) || options_check_levels(o) ? -1 : 0;
 }
 
 void options_free(struct options *o)
