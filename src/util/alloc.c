@@ -92,10 +92,10 @@ void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size)
 
 void kvi_free(const struct kvi_alloc *shared, void *p)
 {
-	struct kvi_alloc *a = shared->counted;
 	struct alloc_head h;
 	if (!p)
 		return;
+	struct kvi_alloc *a = shared->counted;
 	memcpy(&h, (char *)p - sizeof h, sizeof h);
 	atomic_fetch_sub(&a->used, h.bytes);
 	a->fn.free(a->fn.opaque, h.base);

@@ -39,7 +39,7 @@ void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size);
 /* n * size bytes, checked, not initialised. */
 void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size);
-/* Frees memory of these calls, also the block that *a is in; NULL-safe. */
+/* Frees memory of these calls, also the block that *a is in. p NULL: nothing, whatever a is. */
 void kvi_free(const struct kvi_alloc *a, void *p);
 /* KVARC_MEMLIMIT if a request failed because of the limit, else KVARC_MEM. */
 kvarc_ret kvi_alloc_error(const struct kvi_alloc *a);
