@@ -272,8 +272,7 @@ static const char *views_wrong(const kvarc_writer *w, uint32_t track, const kvar
 	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1]; i++) {
 		const kvarc_view *v = views ? &views[w->order.tensors[i]] : NULL;
 		if (!v || !v->data || v->block_elems == 0)
-			return "a view of the track's tensors is missing or "
-			       "has block_elems 0";
+			return "a view of the track's tensors is missing or has block_elems 0";
 	}
 	return NULL;
 }
@@ -323,7 +322,6 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 		return kvi_writer_fail(w, KVARC_PROG, "fetch is NULL");
 	if (w->tracks[track].waiting && w->tracks[track].waiting->n)
 		return kvi_writer_fail(w, KVARC_PROG,
-		                       "tokens of an earlier "
-		                       "append wait: commit first");
+		                       "tokens of an earlier append wait: commit first");
 	return kvi_writer_set_error(w, append(w, &a, false));
 }

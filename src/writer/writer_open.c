@@ -339,8 +339,7 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 		return w->sticky;
 	if (!w->has_geometry || w->started)
 		return kvi_writer_fail(w, KVARC_PROG,
-		                       "metadata is written "
-		                       "between geometry and tokens");
+		                       "metadata is written between geometry and tokens");
 	return kvi_writer_set_error(
 		w, kvi_writer_emit_content(w, type, content, bytes, packed, &entry));
 }
@@ -360,8 +359,7 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 		ret = kvi_identity_set(&id, &w->alloc, keys[i], values[i]);
 	if (ret == KVARC_PROG)
 		kvi_writer_fail(w, ret,
-		                "too many identity pairs, or one that "
-		                "is missing or too long");
+		                "too many identity pairs, or one that is missing or too long");
 	else if (ret)
 		kvi_writer_set_error(w, kvi_fail_alloc(w->error, &w->alloc));
 	struct kvi_out out;

@@ -22,8 +22,7 @@ static const char *why_nothing(const kvarc_writer *w)
 			return "the layers that this level predicts the others "
 			       "from are not here: use a lower level";
 		if (may_have_model(&w->geometry.tensors[i]))
-			why = "the profile fits no tensor of this cache: it is "
-			      "of another model";
+			why = "the profile fits no tensor of this cache: it is of another model";
 	}
 	return why;
 }

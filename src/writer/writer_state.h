@@ -69,6 +69,9 @@ struct kvi_open_segment {
 	uint64_t sequence;
 };
 
+/* Offset of the payload in a job's frame buffer. */
+enum { KVI_CHUNK_PAYLOAD_AT = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
+
 /* One chunk on its way through a worker. */
 struct kvi_encode_job {
 	struct kvi_job job; /* first: the pool gives this back */
@@ -174,10 +177,10 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w);
 /* Copies of parameters, commit, index, footer. */
 kvarc_ret kvi_writer_finish(kvarc_writer *w);
 
-/* Segments (writer_segment.c). */
+/* Chunks, in a worker (writer_encode.c). */
 
-/* Pool, coders and buffers; at the first append. */
-kvarc_ret kvi_writer_start(kvarc_writer *w);
+/* Encodes the chunk of a struct kvi_encode_job: fills its out members. */
+void kvi_writer_encode(struct kvi_job *job, unsigned worker);
 /* Elements of tokens, and the call that gets them. */
 struct kvi_fetching {
 	kvarc_fetch fetch;
@@ -190,6 +193,10 @@ struct kvi_fetching {
 int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
                      uint32_t head, uint32_t heads, uint8_t *dst);
 
+/* Segments (writer_segment.c). */
+
+/* Pool, coders and buffers; at the first append. */
+kvarc_ret kvi_writer_start(kvarc_writer *w);
 /* Begins to encode one segment; it and its commit are written by later calls,
  * kvi_writer_drain at the latest, until when fetch is called. segment and taken are copied. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
