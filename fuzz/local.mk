@@ -11,7 +11,8 @@ fuzz_libfuzzing_la_LIBADD = libkvi.la
 
 fuzz_replays = \
 	fuzz/replay_decode fuzz/replay_index fuzz/replay_range_read \
-	fuzz/replay_salvage fuzz/replay_unpack fuzz/replay_sealed \
+	fuzz/replay_salvage fuzz/replay_salvage_slot \
+	fuzz/replay_unpack fuzz/replay_sealed \
 	fuzz/replay_slot_import fuzz/replay_safetensors_import \
 	fuzz/replay_gguf fuzz/replay_npy fuzz/replay_container \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
@@ -29,6 +30,8 @@ fuzz_replay_range_read_SOURCES = fuzz/target_range_read.c fuzz/standalone.c
 fuzz_replay_range_read_LDADD = fuzz/libfuzzing.la
 fuzz_replay_salvage_SOURCES = fuzz/target_salvage.c fuzz/standalone.c
 fuzz_replay_salvage_LDADD = fuzz/libfuzzing.la
+fuzz_replay_salvage_slot_SOURCES = fuzz/target_salvage_slot.c fuzz/standalone.c
+fuzz_replay_salvage_slot_LDADD = fuzz/libfuzzing.la
 fuzz_replay_unpack_SOURCES = fuzz/target_unpack.c fuzz/standalone.c
 fuzz_replay_unpack_LDADD = fuzz/libfuzzing.la
 fuzz_replay_sealed_SOURCES = fuzz/target_sealed.c fuzz/standalone.c
@@ -65,7 +68,8 @@ fuzz_replay_lossy_LDADD = fuzz/libfuzzing.la
 if FUZZERS
 noinst_PROGRAMS += \
 	fuzz/fuzz_decode fuzz/fuzz_index fuzz/fuzz_range_read \
-	fuzz/fuzz_salvage fuzz/fuzz_unpack fuzz/fuzz_sealed \
+	fuzz/fuzz_salvage fuzz/fuzz_salvage_slot \
+	fuzz/fuzz_unpack fuzz/fuzz_sealed \
 	fuzz/fuzz_slot_import fuzz/fuzz_safetensors_import fuzz/fuzz_gguf \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
@@ -83,6 +87,9 @@ fuzz_fuzz_range_read_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_salvage_SOURCES = fuzz/target_salvage.c
 fuzz_fuzz_salvage_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_salvage_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_salvage_slot_SOURCES = fuzz/target_salvage_slot.c
+fuzz_fuzz_salvage_slot_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_salvage_slot_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_unpack_SOURCES = fuzz/target_unpack.c
 fuzz_fuzz_unpack_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_unpack_LDFLAGS = -fsanitize=fuzzer

@@ -288,6 +288,18 @@ def main(corpus, kvarc=None):
         6, 1, 8, F16, 1, 4) + checkpoints([(6, kv_blob(6, 1, 8, F16, 1, 4))]))
     put('slot_import', 'states.slot', slot(5, 1, 8, F16) + states([24, 24, 96, 96]) +
         checkpoints([(4, states([24, 24, 96, 96]))]))
+    # a slot of several segments, then the damage of its archive
+    full = slot(100, 2, 16, F16)
+    damaged = full + window + checkpoints([(40, other), (99, window)])
+    for name, data, last in (('first', damaged, (0x30, 0, 4, 0, 0, 0, 128)),
+                             ('second', damaged, (0x70, 0, 4, 0, 0, 0, 128)),
+                             ('third', damaged, (0xa8, 0, 4, 0xc8, 0, 1, 128)),
+                             ('window', damaged, (0xe8, 0, 4, 0, 0, 0, 0)),
+                             ('cut', damaged, (0, 0, 0, 0, 0, 0, 90)),
+                             ('full', full, (0x98, 0, 4, 0, 0, 0, 0)),
+                             ('full-cut', full, (0, 0, 0, 0, 0, 0, 80)),
+                             ('whole', damaged, (0, 0, 0, 0, 0, 0, 0))):
+        put('salvage_slot', name, data + bytes(last) + bytes(4))
     rng.setstate(before)
     members = [('layers.%d.%s.npy' % (i, what),
                 npy([2, 20, 8], '<f2', values(320, f16)))

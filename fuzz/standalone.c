@@ -140,6 +140,8 @@ static void replay_default(const char *program)
 	target = target ? target + strlen("replay_") : program;
 	srcdir = srcdir ? srcdir : ".";
 	replay_folder(srcdir, "fuzz/corpus/", target);
+	if (!strcmp(target, "salvage_slot"))
+		replay_folder(srcdir, "fuzz/corpus/slot_import", "");
 	for (size_t i = 0; i < COUNT(archive_targets); i++)
 		for (size_t k = 0;
 		     k < COUNT(archive_folders) && !strcmp(archive_targets[i], target); k++)
