@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/files/archive_copy.c src/files/archive_copy.h \
+	src/files/archive_copy_find.c src/files/archive_copy_state.h \
 	src/files/assembly.c src/files/assembly.h \
 	src/files/container.h \
 	src/files/container_import.c \
