@@ -47,7 +47,7 @@ describe() { # BUILD
 sources() {
 	cd "$top" && printf '%s\n' bench/exactness_digest.c predictors/exact/*.c \
 		predictors/weights/model_numbers.c src/util/*.c src/profile/linear_model.c \
-		src/numeric/formats.c src/numeric/rotate.c
+		src/numeric/*.c
 }
 
 # What a file of a set needs; nothing for a set that the build has not.
