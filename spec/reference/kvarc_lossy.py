@@ -52,7 +52,7 @@ def from_planes(planes, size):
 
 
 def exact_tokens(cursor, n, row, size):
-    """-> {token: its bytes}, of a row each"""
+    """-> {token: the bytes of its row}"""
     raw = cursor.take((n + 7) // 8)
     bits = int.from_bytes(raw, "little")
     demand(bits >> n == 0, "padding of the exact tokens is not zero")
@@ -143,7 +143,7 @@ def elements(x, dtype):
     return [element(v, dtype) for v in x]
 
 
-# -------------------------------------------------------- 3. Keys turned back
+# -------------------------------------------------------- 3. Keys without RoPE
 
 _turns = {}
 
@@ -169,7 +169,7 @@ def turned(x, rope, position):
 
 
 def turned_rows(chunk, rows):
-    """rows: of all channels of a token each."""
+    """rows: all channels of one token per row."""
     out, hc = [], chunk.head_channels
     for x, position in zip(rows, chunk.positions):
         out.append([v for h in range(0, chunk.columns, hc)

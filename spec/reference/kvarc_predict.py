@@ -3,7 +3,7 @@
 codecs 7 to 9 and 14 are predicted from (codecs/linear.md 6, codecs/model.md)."""
 
 import kvarc_codecs as codecs
-import kvarc_guide as guides
+import kvarc_session as sessions
 import kvarc_linear as linear
 import kvarc_lossy as lossy
 from kvarc_codecs import Bad, Cursor, demand
@@ -19,7 +19,7 @@ class ProfilePredictor:
 
     def __init__(self, cursor):
         where = cursor.u8()
-        demand(where <= 1, "the place of a profile")
+        demand(where <= 1, "the position of a profile")
         self.embedded, self.level = where, cursor.u8()
         demand(self.level in (2, 3, 9), "the level of a predictor")
         self.models = self.level
@@ -38,7 +38,7 @@ class Predictors:
         self.last = None            # sequence
         self.features = {}          # of the open segment
         self.exact = set()          # tensors of it: codec 9, method 0
-        self.guides = {}            # by predictor and track
+        self.sessions = {}            # by predictor and track
         self.tokens = {}            # the same, of token ids
 
     # ------------------------------------------- PREDICTOR and PROFILE frames
@@ -51,7 +51,7 @@ class Predictors:
         parameters = Cursor(cursor.take(cursor.varint()))
         cursor.end()
         if kind:
-            p = (guides.Predictor if kind == 2 else ProfilePredictor)(
+            p = (sessions.Predictor if kind == 2 else ProfilePredictor)(
                 parameters)
             p.parts, p.left = b"", 0
             if p.embedded:
@@ -78,21 +78,21 @@ class Predictors:
     # ------------------------------------------------- segments and chunks
 
     def begin(self, s):
-        """s.guide: a Guide, why there is none, or None: no model predicts."""
+        """s.session: a Session, the error that prevents one, or None: no model predicts."""
         self.features, self.exact = {}, set()
-        s.predictor, s.guide = self.last, None
+        s.predictor, s.session = self.last, None
         p = self.named.get(s.predictor)
         if not p or p.kind != 2:
             return
         key = s.predictor, s.track
-        if key not in self.guides:
+        if key not in self.sessions:
             try:
-                self.guides[key] = self.guide(p, s.track)
+                self.sessions[key] = self.session(p, s.track)
             except Bad as bad:
-                self.guides[key] = bad
-        s.guide = self.guides[key]
-        if not isinstance(s.guide, Bad):
-            s.guide.begin(s)
+                self.sessions[key] = bad
+        s.session = self.sessions[key]
+        if not isinstance(s.session, Bad):
+            s.session.begin(s)
 
     def token_ids(self, s):
         """tokens.md: of a segment, coded or not."""
@@ -126,15 +126,15 @@ class Predictors:
 
     def coder(self, p, track):
         model = self.model(p)
-        coder = Tokens(model, p, guides.frequencies(
+        coder = Tokens(model, p, sessions.frequencies(
             model.weights, self.archive.geometry, track))
         demand(coder.head.digest == p.head, "the model has another head",
                "predictor")
         return coder
 
-    def guide(self, p, track):
+    def session(self, p, track):
         profile = self.profile(p)
-        return guides.Guide(self.model(p), p, profile,
+        return sessions.Session(self.model(p), p, profile,
                             self.archive.geometry, track)
 
     def model(self, p):
@@ -158,8 +158,8 @@ class Predictors:
     def decode(self, codec, order, tensor, s, payload):
         t = self.archive.geometry.tensors[tensor]
         rows = None
-        if isinstance(s.guide, Bad):
-            raise s.guide
+        if isinstance(s.session, Bad):
+            raise s.session
         m = self.model_of(s.predictor, t)
         if codec == 14:
             tokens = linear.tokens_of(
@@ -168,17 +168,17 @@ class Predictors:
             return lossy.decode_chunk(codec, order, payload, t, t.heads, s.n,
                                       m, s.positions, [x.base for x in tokens])
         if codec >= 8:
-            kind = s.guide.kind_of(tensor, t)
+            kind = s.session.kind_of(tensor, t)
             demand(kind is not None, "a tensor that the model cannot predict")
         if codec == 9:
-            raw, exact = guides.patched(
-                payload, s.guide.predicted(t.layer, kind),
+            raw, exact = sessions.patched(
+                payload, s.session.predicted(t.layer, kind),
                 codecs.ELEMENT_BYTES[t.dtype])
             self.exact |= {tensor} if exact else set()
             return raw
         if codec == 8:
-            rows = s.guide.expect(t.layer, kind)
-            payload = guides.check(payload, rows)
+            rows = s.session.expect(t.layer, kind)
+            payload = sessions.check(payload, rows)
         layout = linear.Layout(m, t.rope)
         tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
                                   self.sources_of(t, m, s), rows)
@@ -189,9 +189,9 @@ class Predictors:
         return raw
 
     def observe(self, tensor, s, heads, raw):
-        """A chunk was decoded, whatever its codec: the model goes on."""
-        g, t = s.guide, self.archive.geometry.tensors[tensor]
-        if not isinstance(g, guides.Guide):
+        """A chunk was decoded, whatever its codec: the model continues."""
+        g, t = s.session, self.archive.geometry.tensors[tensor]
+        if not isinstance(g, sessions.Session):
             return
         kind = g.kind_of(tensor, t)
         if kind is None or g.layer is None or g.why:

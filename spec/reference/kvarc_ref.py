@@ -258,12 +258,12 @@ class Archive:
     def frame(self, f):
         # 3.4 "The first frame is GEOMETRY, and there is only one."
         demand((f.sequence == 0) == (f.type == GEOMETRY),
-               "the place of the GEOMETRY frame")
+               "the position of the GEOMETRY frame")
         # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame (only
         # INDEX frames may stand in between)"
         demand(f.type == INDEX
                or (f.type == PROFILE) == bool(self.predictors.filling),
-               "the place of a PROFILE frame")
+               "the position of a PROFILE frame")
         if f.type not in TYPES:
             return              # not critical: skipped
         name, _, packed = TYPES[f.type]
@@ -442,7 +442,7 @@ class Archive:
             offset += cursor.varint() * 8
             sequence += cursor.varint()
             demand((offset, sequence) == (listed.offset, listed.sequence),
-                   "a place in an INDEX")
+                   "an offset in an INDEX")
             self.index_entry(cursor, listed)
         cursor.end()
         self.listed = []
@@ -519,7 +519,7 @@ def info(archive):
 def unpack(archive, folder):
     os.makedirs(folder, exist_ok=True)
     for i, item in enumerate(archive.items):
-        # Names are for people; they are not trusted as paths (1.3).
+        # Names are shown to users; they are not trusted as paths (1.3).
         with open(os.path.join(folder, "item-%d" % i), "wb") as f:
             f.write(item.content)
 

@@ -20,7 +20,7 @@ TOTAL = 2048
 SYMBOLS = 41
 ESCAPE_WEIGHT = D("1e-5")
 
-# Set 0: what is left of a channel once its mean is known. Nearly normal, with
+# Set 0: the residual of a channel about its mean. Nearly normal, with
 # the shoulders and the rare far values that caches of several models show.
 # (weight, width in units of sigma)
 SETS = [
@@ -109,7 +109,7 @@ def grid_table(mix, table):
 def code_table(k):
     """Frequencies of |code| = 0, 1 ... of a class, each but 0 stands for two.
 
-    What the codes leave of 2048 is the escape's, for those that are not in the
+    The escape has the rest of 2048, for codes that are not in the
     table: less likely than half of a unit, or beyond CODE_MAX.
     """
     sigma = (LN2 * D(k - 12) / 4).exp()

@@ -33,7 +33,8 @@ static int update(void *opaque, uint64_t done, uint64_t total)
 	return progress_update(NULL, x->sequence * total + done, x->r.texts.n * total);
 }
 
-/* The scores that the tiers need: H2O's unless others are asked for; none if no tier uses scores. */
+/* The scores that the tiers need: H2O's unless others are asked for; none if no tier uses
+ * scores. */
 static kvarc_score kind_of(const struct eval_run *r)
 {
 	for (size_t i = 0; i < r->tiers.n; i++) {

@@ -27,8 +27,9 @@ kvarc_reader *library_open(const struct options *o, struct input *in, unsigned f
  * first operand. */
 typedef void library_fn(const struct options *o, struct input *in, kvarc_reader *r,
                         kvarc_error *error, bool first);
-/* Opens the archives that the command line names, one after the other, and calls fn for each. seek as
- * in input_open, flags as in library_open; one that does not open has a message instead. */
+/* Opens the archives that the command line names, one after the other, and calls fn for
+ * each. seek as in input_open, flags as in library_open; one that does not open has a
+ * message instead. */
 void library_each(const struct options *o, bool seek, unsigned flags, library_fn *fn);
 /* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
  * folder of temporary files. */

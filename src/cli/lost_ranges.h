@@ -19,8 +19,8 @@ struct lost_range {
 	uint64_t t0, end;   /* tokens [t0, end); equal: none */
 };
 
-/* Joins n neighbouring entries of damage. *ranges: malloc'd, the caller frees it; NULL when there is no memory.
- * Returns how many there are. */
+/* Joins n neighbouring entries of damage. *ranges: malloc'd, the caller frees it; NULL when
+ * there is no memory. Returns how many there are. */
 size_t lost_ranges_make(struct lost_range **ranges, const kvarc_damage *damage, size_t n,
                         const kvarc_geometry *geometry);
 

@@ -28,7 +28,8 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 /* After a writer with these options: warns once when its profile was trained for other weights than
  * those of the model. */
 void profiles_check_weights(const struct options *o, const kvarc_writer_options *wo);
-/* Why no profile predicts anything of a cache: it is quantised, or there is none; NULL: some may. */
+/* Why no profile predicts anything of a cache: it is quantised, or there is none; NULL: some
+ * may. */
 const char *profiles_why_unused(const kvarc_geometry *g);
 /* After a writer with these options for the file: the level of its archive, 1 when its profile
  * predicts nothing of this geometry, which is said with the reason. */

@@ -14,8 +14,8 @@ void progress_tokens(uint64_t tokens);
 /* What is being done, where a file is gone through more than once: "fitting"; lives until
  * progress_stop. After progress_start. */
 void progress_phase(const char *phase);
-/* What is done are no bytes, but unit, or "" for work of no unit, whose rate is not shown; unit lives
- * until progress_stop. After progress_start. */
+/* What is done are no bytes, but unit, or "" for work of no unit, whose rate is not shown;
+ * unit lives until progress_stop. After progress_start. */
 void progress_unit(const char *unit);
 /* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
 int progress_update(void *opaque, uint64_t done, uint64_t total);

@@ -52,7 +52,8 @@ static void report_bits(struct report *r, bool klt, const double bits[LEVELS])
 	}
 }
 
-/* The columns of the table: rates, or levels 2 and 3, or the one that a transformer predicts for. */
+/* The columns of the table: rates, or levels 2 and 3, or the one that a transformer predicts
+ * for. */
 static unsigned columns(bool klt, const double all[LEVELS])
 {
 	unsigned mask = 1u << 1, model = 0;

@@ -132,8 +132,8 @@ bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one
 /* The rate of a token whose rate is `more` above the tier's, in 1/16 bit: the nearest one that the
  * tier has, which for near and vq is its only one. */
 int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more);
-/* The entry of kvarc_lossy.token_rate for a token of a track of `end` tokens, but a token that stays
- * exact is never dropped. tier may be NULL. */
+/* The entry of kvarc_lossy.token_rate for a token of a track of `end` tokens, but a token
+ * that stays exact is never dropped. tier may be NULL. */
 int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
 /* How often the elements of a lossy payload were coded by a lossy codec; 0: bytes is 0. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);

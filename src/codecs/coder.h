@@ -71,8 +71,8 @@ struct kvi_coder {
 	struct kvi_rotations turns; /* of the last chunk that rotated by them */
 };
 
-/* Allocates and builds n tables of `symbols` from their frequencies; the caller frees t->lut. Returns
- * OK, MEM, MEMLIMIT, PROG (frequencies that are not valid). */
+/* Allocates and builds n tables of `symbols` from their frequencies; the caller frees
+ * t->lut. Returns OK, MEM, MEMLIMIT, PROG (frequencies that are not valid). */
 kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *alloc, unsigned n,
                                unsigned symbols, unsigned stride, const uint16_t *freq);
 
@@ -226,7 +226,8 @@ enum { KVI_TAKES_FLOATS = 1, KVI_TAKES_OTHERS = 2, KVI_TAKES_ALL = 3 };
  */
 struct kvi_codec {
 	unsigned takes; /* KVI_TAKES_* */
-	/* What follows `u8 codec` in PARAMS. shape: dtype, heads, channels and rope. DATA, OPTIONS. */
+	/* What follows `u8 codec` in PARAMS. shape: dtype, heads, channels and rope. DATA,
+	 * OPTIONS. */
 	kvarc_ret (*parse)(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
 	                   struct kvi_in *in, struct kvi_params **out);
 	void (*serialise)(const struct kvi_params *p, struct kvi_out *out);

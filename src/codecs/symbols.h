@@ -54,8 +54,9 @@ bool kvi_sym_job_make(struct kvi_coder *c, const struct kvi_lanes *l,
 
 /* Most words that a byte takes in a stream of bytes. */
 enum { KVI_BYTE_WORDS = 2 };
-/* Encodes rows x channels bytes, token-major; table: of each channel. A byte that its table lacks is
- * escaped. Writes in front of out->words, sets begin and end. Returns OK, MEM, MEMLIMIT. */
+/* Encodes rows x channels bytes, token-major; table: of each channel. A byte that its table
+ * lacks is escaped. Writes in front of out->words, sets begin and end. Returns OK, MEM,
+ * MEMLIMIT. */
 kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
                               const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
                               struct kvi_payload *out);

@@ -392,8 +392,9 @@ kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint
 void kvi_loaded_free(struct kvi_loaded *x, const struct kvi_alloc *alloc);
 /* DATA: a frame that is not valid. */
 kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e);
-/* A use of a segment with one user, read from its SEGMENT frame unless that is lost. The caller
- * releases it, also on failure, when it may be NULL. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, IO. */
+/* A use of a segment with one user, read from its SEGMENT frame unless that is lost. The
+ * caller releases it, also on failure, when it may be NULL. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS, IO. */
 kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
                                const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
                                kvarc_error *e);

@@ -1,18 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Words: no private word of this project stands where the field has a term; words.txt lists
-# both. `strict` is what has to be clean, `later` what is still being rewritten: a folder
-# moves from one list to the other with its last hit.
-# "words.sh count" prints the hits of every folder, "words.sh show FOLDER..." prints them.
+# both. "words.sh show FILE_OR_FOLDER..." prints the hits there.
 set -eu
 
 . "${srcdir:-.}/tests/api/common.sh"
 cd "$srcdir"
 list=tests/api/words.txt
-strict="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec/codecs src/train src/eval src/cli
-	src/util src/tables src/parse src/format src/kernels src/numeric src/profile src/predict
-	src/writer src/codecs src/files src/reader include predictors bench examples tests gpu fuzz"
-later="src"
+checked="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec src include predictors bench
+	examples tests gpu fuzz"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -47,28 +43,12 @@ hits() { # FOLDER_OR_FILE...
 	find_words $(files_of "$@") > "$tmp/hits"
 }
 
-existing() { # those of the names that this tree has
-	for name in "$@"; do
-		[ ! -e "$name" ] || printf '%s ' "$name"
-	done
-}
-
-case ${1-} in
-count)
-	# shellcheck disable=SC2086
-	for folder in $strict $(existing $later); do
-		hits "$folder"
-		echo "$(wc -l < "$tmp/hits") $folder"
-	done
-	exit 0
-	;;
-show)
+if [ "${1-}" = show ]; then
 	shift
 	hits "$@"
 	cat "$tmp/hits"
 	exit 0
-	;;
-esac
+fi
 
 # the search finds what it is for, and leaves names alone
 printf 'The guide is told so many layers.\n' > "$tmp/bad.md"
@@ -79,10 +59,10 @@ hits "$tmp/good.md"
 [ ! -s "$tmp/hits" ] || fail "the search takes names for words: $(cat "$tmp/hits")"
 
 # shellcheck disable=SC2086
-hits $strict
+hits $checked
 if [ -s "$tmp/hits" ]; then
 	cat "$tmp/hits" >&2
 	fail "$(wc -l < "$tmp/hits") private words; the term to use is behind the arrow"
 fi
 # shellcheck disable=SC2086
-echo "$(files_of $strict | wc -l) documents; $(grep -c '^[a-z]' "$list") patterns"
+echo "$(files_of $checked | wc -l) documents; $(grep -c '^[a-z]' "$list") patterns"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prediction_util.h - a tiny model, a cache that it could have made, and a profile for the two */
-#ifndef GUIDE_UTIL_H
-#define GUIDE_UTIL_H
+#ifndef PREDICTION_UTIL_H
+#define PREDICTION_UTIL_H
 
 #include "stream_util.h"
 

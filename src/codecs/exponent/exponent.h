@@ -11,8 +11,8 @@
  */
 uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
                             uint8_t *e, uint8_t *to);
-/* The inverse for all dtypes but bf16. DATA: an exponent field that the dtype does not have. Returns
- * OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+/* The inverse for all dtypes but bf16. DATA: an exponent field that the dtype does not have.
+ * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype, const uint8_t *e, size_t n,
                              struct kvi_in *in, uint8_t *packed);
 /* The inverse for bf16, whose only plane `rest` is. Returns OK, MEM, MEMLIMIT. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tile_codec.c - bodies of transform codecs: head after head of blocks of 32 tokens (spec had, klt) */
+/* tile_codec.c - bodies of transform codecs: heads of blocks of 32 tokens (spec had, klt) */
 #include "codecs/had/had.h"
 
 /* t.codes to or from the stream, whose lanes are tokens. */
@@ -65,8 +65,8 @@ kvarc_ret kvi_tile_codec_decode(struct kvi_tile_codec *w, struct kvi_coder *c, s
 	return KVARC_OK;
 }
 
-/* A head to its codes, in w->t and in the stream; *x: its coefficients. Returns a bit for each token
- * that is refused. */
+/* A head to its codes, in w->t and in the stream; *x: its coefficients. Returns a bit for
+ * each token that is refused. */
 static uint32_t encode_head(struct kvi_tile_codec *w, float offset, size_t first, size_t head,
                             int8_t *stream, const float **x)
 {

@@ -20,8 +20,8 @@ enum {
 extern const uint8_t kvi_code_counts[];
 extern const uint16_t kvi_code_freq[];
 
-/* By how much the points of codes are nearer to 0 than the codes, for codes of size 1 and beyond, in
- * 1/KVI_POINT_UNITS of a step. */
+/* By how much the points of codes are nearer to 0 than the codes, for codes of size 1 and
+ * beyond, in 1/KVI_POINT_UNITS of a step. */
 struct kvi_points {
 	int8_t near1, near2;
 };

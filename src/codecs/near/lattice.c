@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lattice.c - elements to codes of the nearest points of a lattice, codes to elements (spec near 2) */
+/* lattice.c - elements to codes of the nearest points of a lattice, and back (spec near 2) */
 #include "codecs/near/near.h"
 
 enum { EXPONENT_MAX = 112, F32_LOW = 9, F32_LOWEST = -140 };

@@ -5,8 +5,8 @@
 
 #include "codecs/coder.h"
 
-/* The points that elements of a dtype are rounded to: multiples of 2^F, or themselves where the steps
- * of the dtype are wider. */
+/* The points that elements of a dtype are rounded to: multiples of 2^F, or themselves where
+ * the steps of the dtype are wider. */
 struct kvi_lattice {
 	const struct kvi_grid_format *fmt; /* of codes, in units of 2^F */
 	unsigned dtype, size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* predicted.c - the predicted codec: elements as predicted, or differences from that (spec predicted) */
+/* predicted.c - codec predicted: elements as predicted, or differences (spec predicted) */
 #include "codecs/coder.h"
 #include "util/hash.h"
 

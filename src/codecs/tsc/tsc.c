@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tsc.c - the codec tsc: keyframes and differences from token to token, scales of blocks (spec tsc) */
+/* tsc.c - codec tsc: keyframes, differences between tokens, scales of blocks (spec tsc) */
 #include "codecs/lossy/codes.h"
 #include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser.h"

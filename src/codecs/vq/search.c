@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* search.c - numbers of a token as vectors, and their nearest codebook entries, for encoders of vq */
+/* search.c - vectors of a token and their nearest codebook entries, for encoders of vq */
 #include "codecs/lossy/quantiser_scales.h"
 #include "codecs/vq/vq.h"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Codecs 8 and 9 of the reference decoder: spec/codecs/model.md, predicted.md.
 
-A Guide takes a track through a model, next to its chunks: it is told what
-every key and value tensor holds, and says what the next ones are expected to.
+A Session takes a track through a model, next to its chunks: it observes what
+every key and value tensor holds, and predicts the next ones.
 """
 
 import math
@@ -101,7 +101,7 @@ def frequencies(w, geometry, track):
     return out
 
 
-class Guide:
+class Session:
     def __init__(self, model, predictor, profile, geometry, track):
         self.predictor, self.w = predictor, model.weights
         self.tensors = {}       # (layer, kind): number, tensor, model
