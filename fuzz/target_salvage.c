@@ -32,7 +32,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_loss all, one;
 	uint64_t bytes = 0;
 	if (kvarc_reader_loss(r, UINT32_MAX, &all) == KVARC_OK) {
-		FUZZ_CHECK(all.places == count && all.whole_tokens <= all.tokens);
+		FUZZ_CHECK(all.n_damages == count && all.whole_tokens <= all.tokens);
 		FUZZ_CHECK(all.lost_tokens <= all.tokens - all.whole_tokens);
 		for (uint32_t i = 0; kvarc_reader_loss(r, i, &one) == KVARC_OK && i < 8; i++) {
 			FUZZ_CHECK(one.lost_tokens <= one.tokens - one.whole_tokens);

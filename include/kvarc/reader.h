@@ -233,7 +233,7 @@ KVARC_API uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, 
 
 /* What is lost of a track, or of the whole archive. */
 typedef struct kvarc_loss {
-	uint64_t places; /* of the whole archive, as kvarc_reader_damage counts them */
+	uint64_t n_damages; /* of the whole archive, as kvarc_reader_damage counts them */
 	/* tokens that the track had, as far as the archive still shows; of all tracks: of the
 	 * longest track */
 	uint64_t tokens;

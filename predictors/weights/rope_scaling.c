@@ -65,12 +65,11 @@ static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors, struct kvi_
 		                "type %s: known are F32, F16 and BF16",
 		                w->type_name);
 	if (w->rows != 1 || w->columns != n)
-		return kvi_fail(error, KVARC_DATA,
-		                "tensor rope_freqs.weight has %llu x %llu "
-		                "numbers, but the model's sizes ask for 1 x %u: the file is "
-		                "damaged",
-		                (unsigned long long)w->rows, (unsigned long long)w->columns,
-		                (unsigned)n);
+		return kvi_fail(
+			error, KVARC_DATA,
+			"tensor rope_freqs.weight has %llu x %llu "
+			"numbers, but the model's sizes ask for 1 x %u: the file is damaged",
+			(unsigned long long)w->rows, (unsigned long long)w->columns, (unsigned)n);
 	/* one number a row */
 	struct kvi_matrix f = { w->type, true, n, 1, 1, w->data };
 	for (uint32_t i = 0; i < n; i++)

@@ -79,8 +79,7 @@ void chart_axis_names(FILE *f, int x, int x_name_y, const char *x_name, int y_na
 {
 	fprintf(f,
 	        "<text x='%d' y='%d' text-anchor='middle'>%s</text>\n"
-	        "<text transform='translate(%d %d) rotate(-90)' "
-	        "text-anchor='middle'>%s</text>\n",
+	        "<text transform='translate(%d %d) rotate(-90)' text-anchor='middle'>%s</text>\n",
 	        x, x_name_y, x_name, y_name_x, y, y_name);
 }
 

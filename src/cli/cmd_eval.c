@@ -161,8 +161,7 @@ static void judge(struct running *x)
 	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
 		if (r->columns[c].failed)
 			msg_error(r->columns[c].name,
-			          "%zu of %zu sequences do not pass "
-			          "--max-kl %g",
+			          "%zu of %zu sequences do not pass --max-kl %g",
 			          r->columns[c].failed, r->texts.n, r->o->max_kl);
 	}
 }

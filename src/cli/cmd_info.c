@@ -126,9 +126,7 @@ static void plot(const struct options *o, const struct input *in, const struct s
 	kvarc_ret ret = stages_make(&stages, r);
 
 	if (ret == KVARC_PREDICTOR || ret == KVARC_MEM || ret == KVARC_MEMLIMIT) {
-		msg_warning(in->name,
-		            "the stages of the prediction are not "
-		            "drawn: %s%s",
+		msg_warning(in->name, "the stages of the prediction are not drawn: %s%s",
 		            error->text,
 		            ret == KVARC_PREDICTOR ? "; give it with --profile FILE" : "");
 		stages_free(&stages);

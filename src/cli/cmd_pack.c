@@ -56,11 +56,9 @@ static void report_failure(const struct pack_job *j, kvarc_ret ret, const struct
 
 	if (watch_changed(&j->watch, &j->in, what, sizeof(what)))
 		msg_error(j->in.name,
-		          "changed while it was packed (%s): %s; pack it again when "
-		          "it is complete",
+		          "changed while it was packed (%s): %s; pack it again when it is complete",
 		          what,
-		          j->out.direct ? "the archive that was "
-		                          "written is not valid"
+		          j->out.direct ? "the archive that was written is not valid"
 		                        : "no archive was written");
 	else
 		library_error(j->in.name, ret, &j->error, in, &j->out);
@@ -107,8 +105,7 @@ static bool import(struct pack_job *j)
 		msg_note(j->in.name, "its %zu files come back, the container itself does not",
 		         kvarc_import_members(j->im));
 	else if (!o->opaque && j->tensor_bytes == 0)
-		msg_warning(j->in.name, "no cache was found in it; kept as plain "
-		                        "bytes");
+		msg_warning(j->in.name, "no cache was found in it; kept as plain bytes");
 	return true;
 }
 
@@ -169,16 +166,12 @@ static void report_gate(const struct pack_job *j, const kvarc_gate_result *r, bo
 	}
 	if (r->raised || r->unchanged)
 		snprintf(layers, sizeof(layers),
-		         ": of %u layers %u have more bits, "
-		         "%u stay as they are",
+		         ": of %u layers %u have more bits, %u stay as they are",
 		         (unsigned)r->layers, (unsigned)r->raised, (unsigned)r->unchanged);
 	if (passed)
 		msg_note(j->in.name, "%s%s", found, layers);
 	else
-		msg_warning(j->in.name,
-		            "no rate of the tier meets %s: nothing was "
-		            "changed",
-		            limit);
+		msg_warning(j->in.name, "no rate of the tier meets %s: nothing was changed", limit);
 }
 
 /* Rates of layers that keep what the model says within --max-kl, or attention within --max-error,
@@ -270,9 +263,7 @@ static bool pack(struct pack_job *j)
 	j->seconds = units_now() - j->start;
 	j->level = profiles_level_used(j->in.name, &wo, kvarc_import_geometry(j->im));
 	if (codes_ids(o) && j->level < LEVEL_MODEL)
-		msg_warning(j->in.name,
-		            "no model predicts it (level %d): its token "
-		            "ids are stored",
+		msg_warning(j->in.name, "no model predicts it (level %d): its token ids are stored",
 		            j->level);
 	profiles_check_weights(o, &wo);
 	return true;
@@ -350,8 +341,7 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 		return;
 	watch_start(&j.watch, &j.in);
 	if (!o->opaque && input_is_archive(&j.in))
-		msg_error(file, "is a kvarc archive already; "
-		                "--opaque packs it all the same");
+		msg_error(file, "is a kvarc archive already; --opaque packs it all the same");
 	else if (open_target(&j)) {
 		if (pack(&j)) {
 			report(&j);
@@ -375,8 +365,7 @@ static bool check_scores(const struct options *o, const kvarc_lossy *tier)
 		msg_error(NULL, "pack: keep=, top= and spread= of --tier need "
 		                "--scores: h2o or surprisal, with --model, or a file");
 	else if (o->scores && !scores_wanted(tier))
-		msg_error(NULL, "pack: --scores is for a --tier with keep=, top= "
-		                "or spread=");
+		msg_error(NULL, "pack: --scores is for a --tier with keep=, top= or spread=");
 	else if (scores_kind(o) && !o->model)
 		msg_error(NULL, "pack: --scores %s needs the model (--model)", o->scores);
 	else
@@ -407,18 +396,15 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_
 	if (o->tiers.n > 1 && !limit)
 		msg_error(NULL, "pack: one --tier or --max-error at a time");
 	else if (o->remove && o->tiers.n)
-		msg_error(NULL, "pack: --rm would delete data that --tier cannot "
-		                "restore");
+		msg_error(NULL, "pack: --rm would delete data that --tier cannot restore");
 	else if (text && kvarc_lossy_parse(tier, text, &error))
 		msg_error(NULL, "pack: %s", error.text);
 	else if (limit && tier->tier != KVARC_TIER_HAD && tier->tier != KVARC_TIER_KLT)
-		msg_error(NULL, "pack: --max-error is used with --tier had or klt, or "
-		                "alone");
+		msg_error(NULL, "pack: --max-error is used with --tier had or klt, or alone");
 	else if (limit && (*end || !(*max_error > 0 && *max_error < 1)))
 		msg_error(NULL,
 		          "pack: '%s' is not a value for --max-error with a "
-		          "--tier; give the error of attention outputs, above 0 "
-		          "and below 1",
+		          "--tier; give the error of attention outputs, above 0 and below 1",
 		          limit);
 	else {
 		tier->note = text;

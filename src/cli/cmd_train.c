@@ -363,8 +363,7 @@ static bool check(const struct options *o)
 		return false;
 	}
 	if (o->json && paths_to_stdout(o)) {
-		msg_error(NULL, "train: --json needs standard output for itself; "
-		                "use -o FILE");
+		msg_error(NULL, "train: --json needs standard output for itself; use -o FILE");
 		return false;
 	}
 	return output_check(o->output, o->force);

@@ -86,8 +86,7 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	if (ret == KVARC_OPTIONS && s.n == 0) {
 		kvarc_item item;
 		if (kvarc_reader_item(r, 0, &item) == KVARC_END)
-			msg_error(in->name, "holds tensors but no file; use "
-			                    "--to safetensors");
+			msg_error(in->name, "holds tensors but no file; use --to safetensors");
 		else
 			library_error(in->name, ret, error, in, NULL);
 	} else if (ret != KVARC_OK) {

@@ -147,8 +147,7 @@ static void print_zsh(void)
 
 static void print_fish(void)
 {
-	printf("complete -c kvarc -n __fish_use_subcommand -f -l version "
-	       "-d 'print the version'\n");
+	printf("complete -c kvarc -n __fish_use_subcommand -f -l version -d 'print the version'\n");
 	for (const struct verb *v = options_verbs; v->name; v++) {
 		printf("complete -c kvarc -n __fish_use_subcommand -f -a %s -d '", v->name);
 		print_escaped(v->summary, "");

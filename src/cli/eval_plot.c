@@ -146,9 +146,7 @@ static void put_family(FILE *f, const struct axes *a, const struct eval_run *r, 
 {
 	const char *colour = colours[number % COLOURS], *name = r->columns[first].name;
 
-	fprintf(f,
-	        "<g fill='%s' stroke='%s'>\n<polyline fill='none' "
-	        "stroke-width='2' points='",
+	fprintf(f, "<g fill='%s' stroke='%s'>\n<polyline fill='none' stroke-width='2' points='",
 	        colour, colour);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;) {
 		const kvarc_eval_summary *s = &r->columns[c].summary;
@@ -199,8 +197,7 @@ static void draw(FILE *f, const void *opaque)
 void eval_plot(const struct eval_run *r)
 {
 	if (r->tiers.n == 0)
-		msg_error(NULL, "eval: there is nothing to draw: give tiers with "
-		                "--tier");
+		msg_error(NULL, "eval: there is nothing to draw: give tiers with --tier");
 	else
 		chart_write(r->o, draw, r);
 }

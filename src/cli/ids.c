@@ -84,8 +84,7 @@ static bool take(struct reading *r, char c)
 			return true;
 	}
 	msg_error(r->in->name,
-	          "line %llu is not a sequence of token ids: decimal "
-	          "numbers separated by blanks",
+	          "line %llu is not a sequence of token ids: decimal numbers separated by blanks",
 	          (unsigned long long)r->line);
 	return false;
 }

@@ -144,8 +144,7 @@ static bool open_fd(struct input *in)
 		return in->fd >= 0;
 	}
 	if (isatty(STDIN_FILENO)) {
-		msg_error(NULL, "standard input is a terminal; give a file, or "
-		                "connect a pipe");
+		msg_error(NULL, "standard input is a terminal; give a file, or connect a pipe");
 		return false;
 	}
 	in->fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);

@@ -65,10 +65,7 @@ bool items_check(struct items *s, kvarc_reader *r)
 		n++;
 	}
 	if (n > 1 && !into_folder(s)) {
-		msg_error(s->archive,
-		          "holds %zu files; give a folder for them, "
-		          "-o FOLDER/",
-		          n);
+		msg_error(s->archive, "holds %zu files; give a folder for them, -o FOLDER/", n);
 		return false;
 	}
 	return n <= FEW || start_staging(s);

@@ -160,8 +160,7 @@ void library_warn_state(const char *file, const kvarc_info *info, uint64_t token
 	else if (info->state == KVARC_STATE_DAMAGED)
 		msg_warning(file,
 		            "the archive is damaged behind the %s tokens up to a "
-		            "commit, which are here; 'kvarc unpack --salvage' may save "
-		            "more",
+		            "commit, which are here; 'kvarc unpack --salvage' may save more",
 		            n);
 }
 

@@ -108,8 +108,7 @@ int options_set_level(struct options *o, const struct option_row *r, const char 
 	if (n > KVARC_LEVEL_MAX) {
 		msg_error(NULL,
 		          "level %d is not in kvarc %s; use -0 (fast), -1 (small), -2 "
-		          "and -3 with a profile of the model, or -4 to -8 with the "
-		          "model itself",
+		          "and -3 with a profile of the model, or -4 to -8 with the model itself",
 		          (int)n, kvarc_version());
 		return -1;
 	}

@@ -44,8 +44,7 @@ static int unknown_option(const struct verb *verb, const char *shown, const char
 			while (!(v->bit & r->verbs))
 				v++;
 			msg_error(NULL,
-			          "%s: option '--%s' belongs to 'kvarc %s'; "
-			          "see 'kvarc %s --help'",
+			          "%s: option '--%s' belongs to 'kvarc %s'; see 'kvarc %s --help'",
 			          verb->name, name, v->name, verb->name);
 			return -1;
 		}
@@ -205,9 +204,7 @@ static int without_verb(int argc, char **argv)
 	if (near)
 		msg_error(NULL, "unknown verb '%s'; did you mean 'kvarc %s'?", text, near);
 	else if (access(text, F_OK) == 0)
-		msg_error(NULL,
-		          "'%s' stands where a verb belongs; "
-		          "did you mean 'kvarc pack %s'?",
+		msg_error(NULL, "'%s' stands where a verb belongs; did you mean 'kvarc pack %s'?",
 		          text, text);
 	else
 		msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", text);

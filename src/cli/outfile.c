@@ -237,17 +237,10 @@ static int copy_out(struct output *out)
 	return error;
 }
 
-static int close_fd(int *fd)
-{
-	int error = *fd >= 0 && close(*fd) != 0 ? errno : 0;
-
-	*fd = -1;
-	return error == EINTR ? 0 : error;
-}
-
 static int close_written(struct output *out)
 {
-	return out->staging ? staging_close_file(out->staging, out->number) : close_fd(&out->fd);
+	return out->staging ? staging_close_file(out->staging, out->number)
+	                    : tempfile_close(&out->fd);
 }
 
 /* Gives the file its name, without replacing another one, except with --force. */
@@ -293,7 +286,7 @@ static int publish_locked(struct output *out, int fd)
 		}
 		signals_release();
 	}
-	close_fd(&lock);
+	tempfile_close(&lock);
 	return error;
 }
 
@@ -329,7 +322,7 @@ bool output_commit(struct output *out)
 	} else {
 		error = out->direct ? 0 : copy_out(out);
 		if (error == 0)
-			error = close_fd(out->direct ? &out->fd : &out->stream);
+			error = tempfile_close(out->direct ? &out->fd : &out->stream);
 	}
 	if (error)
 		return fail(out, error);
@@ -340,7 +333,7 @@ bool output_commit(struct output *out)
 void output_abort(struct output *out)
 {
 	close_written(out);
-	close_fd(&out->stream);
+	tempfile_close(&out->stream);
 	if (out->temp) {
 		signals_hold();
 		unlinkat(out->tempdir, out->temp, 0);
@@ -349,7 +342,7 @@ void output_abort(struct output *out)
 		free(out->temp);
 		out->temp = NULL;
 	}
-	close_fd(&out->dirfd);
+	tempfile_close(&out->dirfd);
 	free(out->base);
 	out->base = NULL;
 }

@@ -66,15 +66,12 @@ bool paths_check_operands(const struct options *o)
 			return false;
 		}
 		if (o->json) {
-			msg_error(NULL,
-			          "%s: --json needs standard output for itself; "
-			          "use -o FILE",
+			msg_error(NULL, "%s: --json needs standard output for itself; use -o FILE",
 			          o->verb->name);
 			return false;
 		}
 	} else if (o->n_files > 1 && o->output && !paths_is_folder(o->output)) {
-		msg_error(o->output, "is not a folder, and several files cannot "
-		                     "become one");
+		msg_error(o->output, "is not a folder, and several files cannot become one");
 		return false;
 	}
 	return true;

@@ -71,9 +71,7 @@ static void put_legend(FILE *f, const struct shape *s, unsigned shown)
 		        shape_kind_name(k), shape_bits(bytes, elements));
 		x += 180;
 	}
-	fprintf(f,
-	        "<text x='%d' y='%d' text-anchor='end'>whole file %.2f, "
-	        "unpacked %.4g</text>\n",
+	fprintf(f, "<text x='%d' y='%d' text-anchor='end'>whole file %.2f, unpacked %.4g</text>\n",
 	        WIDTH - RIGHT, TOP - 16, shape_bits(s->info.file_bytes, s->info.elements),
 	        shape_bits(s->info.raw_bytes, s->info.elements));
 }

@@ -224,9 +224,7 @@ static void put_map_axes(FILE *f, const struct map *m, const struct panel *p)
 	fprintf(f, "<text x='%d' y='%d' font-size='12'>%.1f bits</text>\n", MAP_LEFT, p->y + 59,
 	        m->low);
 	for (int i = 0; i < SHADES; i++)
-		fprintf(f,
-		        "<rect x='%d' y='%d' width='24' height='12' "
-		        "fill='%s'/>\n",
+		fprintf(f, "<rect x='%d' y='%d' width='24' height='12' fill='%s'/>\n",
 		        MAP_LEFT + 64 + 24 * i, p->y + 48, shades[i]);
 	fprintf(f, "<text x='%d' y='%d' font-size='12'>%.1f bits</text>\n",
 	        MAP_LEFT + 72 + 24 * SHADES, p->y + 59, m->high);

@@ -280,8 +280,7 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	    (!models_given() || (all.n_given == 0 && !fits_one))) {
 		msg_error(NULL,
 		          "%s: level %d needs the model%s: give --model MODEL "
-		          "and --profile FILE; 'kvarc train --model MODEL --level "
-		          "%d' makes one",
+		          "and --profile FILE; 'kvarc train --model MODEL --level %d' makes one",
 		          o->verb->name, o->level,
 		          fits_one ? ", and is smallest with a profile for it"
 		                   : " and a profile for it",
@@ -291,22 +290,18 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	if ((o->arithmetic || o->loop) && all.n_given == 0) {
 		msg_error(NULL,
 		          "%s: --arith and --loop need a profile that was trained "
-		          "with them: 'kvarc "
-		          "train' with the same options makes one",
+		          "with them: 'kvarc train' with the same options makes one",
 		          o->verb->name);
 		return false;
 	}
 	if (profiles_fit_wanted(o) && !fits_one) {
 		msg_error(NULL,
-		          "%s: level %d needs a profile of the model: give it "
-		          "with --profile FILE",
+		          "%s: level %d needs a profile of the model: give it with --profile FILE",
 		          o->verb->name, o->level);
 		return false;
 	}
 	if (o->embed_profile && (all.n_given == 0 || (o->level_given && o->level < 2))) {
-		msg_error(NULL,
-		          "%s: --embed-profile needs --profile and level 2 or "
-		          "higher",
+		msg_error(NULL, "%s: --embed-profile needs --profile and level 2 or higher",
 		          o->verb->name);
 		return false;
 	}
@@ -316,10 +311,8 @@ bool profiles_check_level(const struct options *o, bool fits_one)
 	}
 	if (all.n_given == 0)
 		return true;
-	msg_error(all.list[0].path,
-	          "has no models of level %d; its highest level "
-	          "is %d",
-	          o->level, profiles_highest_level(all.given[0]));
+	msg_error(all.list[0].path, "has no models of level %d; its highest level is %d", o->level,
+	          profiles_highest_level(all.given[0]));
 	return false;
 }
 

@@ -46,28 +46,19 @@ struct staging *staging_open(int dirfd, const char *base)
 	return NULL;
 }
 
-/* Leaves errno to close. */
-static int close_fd(int *fd)
-{
-	int ret = *fd >= 0 ? close(*fd) : 0;
-
-	*fd = -1;
-	return ret != 0 && errno != EINTR ? -1 : 0;
-}
-
 void staging_close(struct staging *g)
 {
 	if (!g)
 		return;
 	for (size_t i = 0; i < MAX_OPEN; i++)
-		close_fd(&g->open[i].fd);
+		tempfile_close(&g->open[i].fd);
 	if (g->name) {
 		signals_hold();
 		signals_remove(g->name);
 		signals_release();
 	}
-	close_fd(&g->folder);
-	close_fd(&g->parent);
+	tempfile_close(&g->folder);
+	tempfile_close(&g->parent);
 	free(g->name);
 	free(g);
 }
@@ -90,7 +81,8 @@ static int open_file(struct staging *g, unsigned number, int flags, char name[NA
 	unsigned i = number % MAX_OPEN;
 
 	snprintf(name, NAME_SIZE, "%u", number);
-	if (close_fd(&g->open[i].fd) != 0)
+	errno = tempfile_close(&g->open[i].fd);
+	if (errno != 0)
 		return -1;
 	g->open[i].number = number;
 	g->open[i].fd = openat(g->folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
@@ -130,5 +122,5 @@ int staging_close_file(struct staging *g, unsigned number)
 {
 	unsigned i = number % MAX_OPEN;
 
-	return g->open[i].number == number && close_fd(&g->open[i].fd) != 0 ? errno : 0;
+	return g->open[i].number == number ? tempfile_close(&g->open[i].fd) : 0;
 }

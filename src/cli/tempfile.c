@@ -178,3 +178,11 @@ int tempfile_make(int dirfd, const char *base, const unsigned *n_files, char **n
 		visit_names(dirfd, remove_if_stale, own.st_mtime);
 	return fd;
 }
+
+int tempfile_close(int *fd)
+{
+	int error = *fd >= 0 && close(*fd) != 0 ? errno : 0;
+
+	*fd = -1;
+	return error == EINTR ? 0 : error;
+}

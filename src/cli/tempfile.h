@@ -19,5 +19,7 @@
  * clock of the file system. What cannot be locked or removed stays; nothing is reported.
  */
 int tempfile_make(int dirfd, const char *base, const unsigned *n_files, char **name);
+/* Closes *fd unless it is -1, and sets it to -1. Returns 0 or the errno. */
+int tempfile_close(int *fd);
 
 #endif

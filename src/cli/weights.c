@@ -69,10 +69,7 @@ bool weights_init(const struct options *o)
 		return true;
 	if (size && *size &&
 	    (!units_parse_size(size, &weights.cache.max_bytes) || weights.cache.max_bytes == 0)) {
-		msg_error(NULL,
-		          "KVARC_CACHE_SIZE is '%s', which is not a size such as "
-		          "20G",
-		          size);
+		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is not a size such as 20G", size);
 		return false;
 	}
 	weights.model = o->model;

@@ -88,8 +88,9 @@ static kvarc_ret use_predictor(struct kvi_copy *c, uint64_t sequence)
 	kvarc_writer *w = c->w;
 	struct kvi_predictor_ref *x = kvi_reader_find_predictor(r, sequence);
 	if (!x || x->p.kind != KVI_PREDICTOR_PROFILE)
-		return kvi_reader_fail(r, KVARC_DATA, KVARC_UNKNOWN, sequence,
-		                       "the PREDICTOR frame of chunks is damaged");
+		return kvi_reader_set_error(
+			r, kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN, sequence,
+		                       "the PREDICTOR frame of chunks is damaged"));
 	if (serves(c, x))
 		return KVARC_OK;
 	c->predictor = x;
@@ -113,9 +114,12 @@ static kvarc_ret use_predictor(struct kvi_copy *c, uint64_t sequence)
 	}
 	return ret || !left
 	               ? ret
-	               : kvi_reader_fail(r, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
-	                                 "the embedded profile is not complete; salvage may give "
-	                                 "the rest");
+	               : kvi_reader_set_error(
+				 r,
+				 kvi_fail_at(
+					 r->error, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+					 "the embedded profile is not complete; salvage may give "
+					 "the rest"));
 }
 
 static struct kvi_copy_params *given_at(struct kvi_copy *c, size_t i)

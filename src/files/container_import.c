@@ -36,8 +36,7 @@ static kvarc_ret add_member(void *opaque, const struct kvi_member *m)
 	const struct kvi_alloc *alloc = &l->im->alloc;
 	if (c->n >= MEMBERS_MAX) {
 		kvi_import_note(l->im,
-		                "more than %d members: the %s file is kept as "
-		                "an opaque file",
+		                "more than %d members: the %s file is kept as an opaque file",
 		                MEMBERS_MAX, c->what);
 		return KVARC_END;
 	}
@@ -147,8 +146,7 @@ static kvarc_ret take(kvarc_import *im, struct kvi_container *c)
 	if (c->packed) {
 		kvi_import_note(im,
 		                "%zu of %zu members are compressed: the %s file is "
-		                "kept as an opaque file; --members packs its members "
-		                "instead",
+		                "kept as an opaque file; --members packs its members instead",
 		                c->packed, c->n, c->what);
 		return KVARC_END;
 	}

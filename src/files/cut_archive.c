@@ -50,8 +50,8 @@ static kvarc_ret make_geometry(struct cutting *c)
 	c->views = kvi_calloc(c->alloc, c->from->n_tensors + 1, sizeof *c->views);
 	c->to_of = kvi_array(c->alloc, c->from->n_tensors + 1, sizeof *c->to_of);
 	if (!c->tensors || !c->source || !c->views || !c->to_of)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "not enough memory for the geometry");
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       "not enough memory for the geometry");
 	for (uint32_t i = 0; i < c->from->n_tensors; i++) {
 		c->to_of[i] = KVI_COPY_OUT;
 		if (!kvi_range_has(&c->range, &c->from->tensors[i]))
@@ -62,8 +62,7 @@ static kvarc_ret make_geometry(struct cutting *c)
 		c->source[n++] = i;
 	}
 	if (n == 0)
-		return kvi_reader_fail(c->r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "no tensors in this range");
+		return kvi_reader_fail(c->r, KVARC_GEOMETRY, "no tensors in this range");
 	c->to = *c->from;
 	c->to.n_tracks = 1;
 	c->to.tracks = &c->from->tracks[c->range.track];
@@ -77,8 +76,8 @@ static kvarc_ret copy_identity(struct cutting *c)
 	const char **pairs = kvi_array(c->alloc, 2 * (size_t)PAIRS_MAX, sizeof *pairs);
 	size_t n = 0;
 	if (!pairs)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "not enough memory for the identity");
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       "not enough memory for the identity");
 	const char **values = pairs + PAIRS_MAX;
 	while (n < PAIRS_MAX &&
 	       kvarc_reader_identity_at(c->r, n, &pairs[n], &values[n]) == KVARC_OK)
@@ -110,8 +109,8 @@ static kvarc_ret read_heads(struct cutting *c, uint32_t tensor, uint32_t head, u
 	size_t row = kvi_tensor_bytes(t), one = row / t->heads;
 	uint8_t *all = kvi_array(c->alloc, n, row);
 	if (!all)
-		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "not enough memory for a block");
+		return kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
+		                       "not enough memory for a block");
 	kvarc_ret ret = read_block(c, tensor, t0, n, all);
 	for (uint32_t i = 0; i < n && !ret; i++)
 		memcpy(dst + i * heads * one, all + i * row + head * one, heads * one);
@@ -253,7 +252,7 @@ static kvarc_ret check_lossy(struct cutting *c)
 		if (f.copied)
 			continue;
 		bool parted = f.t0 < c->range.t0 || at > end;
-		return kvi_reader_fail(c->r, KVARC_LOSSY, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_reader_fail(c->r, KVARC_LOSSY,
 		                       parted ? "a lossy tier changed tokens %llu to %llu "
 		                                "as one: cut before or behind them"
 		                              : "tokens %llu to %llu were changed by a lossy tier",
@@ -267,7 +266,7 @@ static kvarc_ret copy_tokens(struct cutting *c)
 	uint64_t at = 0;
 	c->tokens = kvi_array(c->alloc, 2 * (size_t)BATCH_TOKENS, sizeof *c->tokens);
 	if (!ret && !c->tokens)
-		ret = kvi_reader_fail(c->r, kvi_alloc_error(c->alloc), KVARC_UNKNOWN, KVARC_UNKNOWN,
+		ret = kvi_reader_fail(c->r, kvi_alloc_error(c->alloc),
 		                      "not enough memory for the tokens");
 	while (!ret && at < c->range.n) {
 		struct kvi_copy_found f = next_copied(c, at);

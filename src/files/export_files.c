@@ -77,8 +77,7 @@ static void put_entry(struct export *x, const char *name, const char *dtype, con
 {
 	char text[256];
 	snprintf(text, sizeof text,
-	         "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],"
-	         "\"data_offsets\":[%llu,%llu]}",
+	         "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
 	         x->data ? "," : "", name, dtype, shape, (unsigned long long)x->data,
 	         (unsigned long long)(x->data + bytes));
 	put_text(&x->header, text);
@@ -111,12 +110,11 @@ static kvarc_ret make_header(struct export *x)
 	while (x->header.n % 8)
 		put_text(&x->header, " ");
 	if (x->header.failed)
-		return kvi_reader_fail(x->r, kvi_alloc_error(x->alloc), KVARC_UNKNOWN,
-		                       KVARC_UNKNOWN, "not enough memory for the header");
+		return kvi_reader_fail(x->r, kvi_alloc_error(x->alloc),
+		                       "not enough memory for the header");
 	if (n == 0 || x->header.n > HEADER_MAX)
-		return kvi_reader_fail(x->r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       n ? "too many tensors for "
-		                           "a safetensors file"
+		return kvi_reader_fail(x->r, KVARC_GEOMETRY,
+		                       n ? "too many tensors for a safetensors file"
 		                         : "no tensors in this range");
 	kvi_store64(x->header.p, x->header.n - 8);
 	return KVARC_OK;
@@ -124,8 +122,7 @@ static kvarc_ret make_header(struct export *x)
 
 static kvarc_ret write_failed(struct export *x)
 {
-	return kvi_reader_fail(x->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-	                       "writing the file failed");
+	return kvi_reader_fail(x->r, KVARC_IO, "writing the file failed");
 }
 
 static kvarc_ret write_ids(struct export *x)
@@ -198,7 +195,7 @@ kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
 	kvi_out_init(&x.header, x.alloc);
 	x.at = kvi_array(x.alloc, x.geometry->n_tensors + 1, sizeof *x.at);
 	if (!x.at)
-		ret = kvi_reader_fail(r, kvi_alloc_error(x.alloc), KVARC_UNKNOWN, KVARC_UNKNOWN,
+		ret = kvi_reader_fail(r, kvi_alloc_error(x.alloc),
 		                      "not enough memory for the header");
 	if (!ret)
 		ret = kvi_range_has_ids(r, &x.range, &x.ids);

@@ -322,9 +322,7 @@ kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item)
 	kvarc_ret ret = kvi_llama_parse(&f, &im->alloc, s, &why);
 	const char *what = f.grammar.session ? "session" : "sequence";
 	if (ret == KVARC_END && f.grammar.version)
-		kvi_import_note(im,
-		                "llama.cpp %s file, version %u: %s; kept "
-		                "as an opaque file",
+		kvi_import_note(im, "llama.cpp %s file, version %u: %s; kept as an opaque file",
 		                what, f.grammar.version, why);
 	if (!ret) {
 		it->kind = f.grammar.session ? KVI_ITEM_LLAMA_SESSION : KVI_ITEM_LLAMA_SEQ;

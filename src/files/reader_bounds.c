@@ -9,9 +9,8 @@ kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range)
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	uint64_t tokens = kvarc_reader_tokens(r, range->track);
 	if (!kvi_reader_can_seek(r))
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "this needs an archive "
-		                       "that can be read at any place, not a "
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "this needs an archive that can be read at any place, not a "
 		                       "pipe");
 	if (range->track >= g->n_tracks || range->t0 > tokens)
 		return KVARC_GEOMETRY;

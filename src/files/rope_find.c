@@ -441,9 +441,7 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 	if (rope || known)
 		apply(im, tensor, channels, rope);
 	else if (m)
-		kvi_import_note(im,
-		                "the RoPE that was given does not fit %u "
-		                "channels",
+		kvi_import_note(im, "the RoPE that was given does not fit %u channels",
 		                like.channels);
 }
 

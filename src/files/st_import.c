@@ -146,8 +146,7 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	/* The JSON library allocates by itself: bound that beforehand. */
 	if (bytes > im->alloc.limit / KVI_JSON_COST) {
 		kvi_import_note(im, "the header of a safetensors file needs "
-		                    "more memory than the limit: kept as an "
-		                    "opaque file");
+		                    "more memory than the limit: kept as an opaque file");
 		return KVARC_END;
 	}
 	char *text = kvi_malloc(&im->alloc, (size_t)bytes);

@@ -294,15 +294,13 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open, void *opa
 		int ret = open(opaque, &item, &it->sink);
 		it->skip = ret == 1;
 		if (ret != 0 && ret != 1)
-			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-			                       "file %zu of the "
-			                       "archive could not be made",
-			                       i);
+			return kvi_reader_fail(u->r, KVARC_IO,
+			                       "file %zu of the archive could not be made", i);
 		if (ret == 0 && !it->sink.write)
 			return KVARC_PROG;
 	}
 	if (lost == u->n_items)
-		return kvi_reader_fail(u->r, KVARC_DATA, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_reader_fail(u->r, KVARC_DATA,
 		                       "how the files were made "
 		                       "up is lost; export the tensors instead");
 	return KVARC_OK;
@@ -312,8 +310,7 @@ static kvarc_ret flush_rows(struct unpacking *u)
 {
 	/* Planes that salvage lost leave rows incomplete. */
 	if (kvi_assembly_flush(&u->assembly))
-		return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "writing a file failed");
+		return kvi_reader_fail(u->r, KVARC_IO, "writing a file failed");
 	return KVARC_OK;
 }
 
@@ -377,8 +374,7 @@ static kvarc_ret flush_items(struct unpacking *u)
 	for (size_t i = 0; i < u->n_items; i++) {
 		const kvarc_sink *sink = &u->items[i].sink;
 		if (!u->items[i].skip && sink->flush && sink->flush(sink->opaque))
-			return kvi_reader_fail(u->r, KVARC_IO, KVARC_UNKNOWN, KVARC_UNKNOWN,
-			                       "writing a file failed");
+			return kvi_reader_fail(u->r, KVARC_IO, "writing a file failed");
 	}
 	return KVARC_OK;
 }
@@ -392,15 +388,12 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 		               .alloc = kvi_reader_alloc(r),
 		               .n_items = kvi_reader_n_items(r) };
 	if (u.n_items == 0)
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "the archive holds no "
-		                       "files; export its tensors instead");
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "the archive holds no files; export its tensors instead");
 	pthread_mutex_init(&u.lock, NULL);
 	kvarc_ret ret = prepare(&u);
 	if (ret)
-		ret = kvi_reader_fail(r, ret, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                      "not enough memory to put the files "
-		                      "together");
+		ret = kvi_reader_fail(r, ret, "not enough memory to put the files together");
 	if (!ret)
 		ret = open_items(&u, open, opaque);
 	kvi_reader_set_blob_handler(r, take_blob, &u);
@@ -408,12 +401,9 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 		ret = read_tokens(&u);
 	kvi_reader_set_blob_handler(r, NULL, NULL);
 	if (u.failed == KVARC_MEM || u.failed == KVARC_MEMLIMIT)
-		ret = kvi_reader_fail(r, u.failed, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                      "not enough memory to put the files "
-		                      "together");
+		ret = kvi_reader_fail(r, u.failed, "not enough memory to put the files together");
 	else if (u.failed)
-		ret = kvi_reader_fail(r, u.failed, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                      "writing a file failed");
+		ret = kvi_reader_fail(r, u.failed, "writing a file failed");
 	if (!ret)
 		ret = flush_items(&u);
 	kvi_assembly_free(&u.assembly);

@@ -139,12 +139,11 @@ kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi
 	if (!kvi_h128_equal(kvi_load_h128(f->check),
 	                    kvi_frame_check(frame, offset, f->payload, padded)) ||
 	    memcmp(f->payload + f->head.payload_bytes, zero, padded - f->head.payload_bytes))
-		return kvi_fail_at(e, KVARC_DATA, offset, f->head.sequence,
-		                   "%s frame %llu at offset %llu is damaged; salvage may give the "
-		                   "rest",
-		                   kvi_frame_name(f->head.type),
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)offset);
+		return kvi_fail_at(
+			e, KVARC_DATA, offset, f->head.sequence,
+			"%s frame %llu at offset %llu is damaged; salvage may give the rest",
+			kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+			(unsigned long long)offset);
 	return KVARC_OK;
 }
 

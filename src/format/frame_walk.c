@@ -203,8 +203,7 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "its track or first token");
 	if (s->coded && !w->predictor_codes)
 		return bad(&w->frame, e,
-		           "its token ids are coded, and its "
-		           "PREDICTOR does not say so");
+		           "its token ids are coded, and its PREDICTOR does not say so");
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
 	w->segment_predictor = w->predictor;
@@ -230,14 +229,10 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 	if (kvi_codec_predicts(h->codec) &&
 	    (h->params != w->segment_predictor ||
 	     kvi_codec_uses_prediction(h->codec) != w->segment_guided))
-		return bad(&w->frame, e,
-		           "it does not name the PREDICTOR of its "
-		           "segment");
+		return bad(&w->frame, e, "it does not name the PREDICTOR of its segment");
 	w->order_index = w->chunks.at;
 	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor, h->head, h->heads))
-		return bad(&w->frame, e,
-		           "it is not the next chunk of its "
-		           "segment");
+		return bad(&w->frame, e, "it is not the next chunk of its segment");
 	w->entry.tensor = h->tensor;
 	w->entry.head = h->head;
 	w->entry.heads = h->heads;
@@ -309,9 +304,7 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 	    c.frames != w->sequence || c.offset != w->frame.offset)
 		return bad(&w->frame, e, "its fields");
 	if (!kvi_h128_equal(c.chain, w->chain))
-		return bad(&w->frame, e,
-		           "its chain: frames before it were "
-		           "changed");
+		return bad(&w->frame, e, "its chain: frames before it were changed");
 	if (memcmp(w->committed, w->tokens, n * sizeof *w->tokens))
 		return bad(&w->frame, e, "its token counts");
 	w->last_commit = w->frame.offset;
@@ -334,9 +327,7 @@ static kvarc_ret on_index(struct kvi_walk *w, kvarc_error *e)
 	if (!kvi_index_end(&r) || r.previous != w->last_index)
 		return bad(&w->frame, e, "its fields");
 	if (n != w->n_listed || !kvi_h128_equal(c, w->listed))
-		return bad(&w->frame, e,
-		           "it does not list the frames before "
-		           "it");
+		return bad(&w->frame, e, "it does not list the frames before it");
 	w->last_index = w->frame.offset;
 	w->listed = (struct kvi_h128){ 0, 0 };
 	w->n_listed = 0;

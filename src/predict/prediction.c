@@ -92,8 +92,7 @@ static void begin(struct kvi_prediction *g, const struct kvi_segment *s)
 	kvarc_ret ret = g->ops->segment(g->run, s);
 	if (ret) {
 		fail(g, ret,
-		     g->file ? "a token id or position is not one of the "
-		               "model"
+		     g->file ? "a token id or position is not one of the model"
 		             : kvi_prediction_failed_text);
 		return;
 	}

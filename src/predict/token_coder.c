@@ -86,8 +86,7 @@ kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out, const struct kvi_pr
 	*out = NULL;
 	if (!file || file->vocabulary > KVI_HEAD_VOCAB_MAX)
 		return kvi_fail(error, KVARC_OPTIONS,
-		                "token ids cannot be coded by "
-		                "the predictor: %s",
+		                "token ids cannot be coded by the predictor: %s",
 		                file ? "its vocabulary has more than 2^20 entries"
 		                     : "a predictor of an application has no vocabulary");
 	struct kvi_token_coder *c = kvi_calloc(alloc, 1, sizeof *c);

@@ -102,8 +102,7 @@ static kvarc_ret get_frame(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 		return ret;
 	if (!as_expected(j, h))
 		return kvi_reader_bad(&j->frame, &j->error,
-		                      "it is not what the index or "
-		                      "its segment say");
+		                      "it is not what the index or its segment say");
 	j->raw_bytes = j->frame.head.decoded_bytes;
 	if (!j->direct && !kvi_buffer_grow(&j->scratch, &r->alloc, j->raw_bytes, 0))
 		return kvi_fail_alloc(&j->error, &r->alloc);
@@ -164,9 +163,7 @@ static kvarc_ret request_prediction(struct kvi_decode_job *j, struct kvi_linear_
 		                   why ? why : "the predictor failed");
 	if (ret)
 		return kvi_reader_bad(&j->frame, &j->error,
-		                      why ? why
-		                          : "tokens before it are damaged, or not "
-		                            "read");
+		                      why ? why : "tokens before it are damaged, or not read");
 	return KVARC_OK;
 }
 
@@ -189,7 +186,7 @@ static void observe(struct kvi_decode_job *j, const struct kvi_chunk_header *h)
 	                                       KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
 }
 
-/* Codecs 7 to 9: the model, and what it is predicted from. */
+/* Codecs linear, model and predicted: the model, and the sources of its prediction. */
 static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
                             struct kvi_linear_in *in)
 {
@@ -202,8 +199,7 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 		return kvi_reader_bad(&j->frame, &j->error, "its PREDICTOR is missing");
 	if (!j->features)
 		return kvi_reader_bad(&j->frame, &j->error,
-		                      "chunks of its "
-		                      "segment are out of order");
+		                      "chunks of its segment are out of order");
 	if (!s->features->plan->of[j->order_index].model)
 		return kvi_fail_at(&j->error, KVARC_PREDICTOR, j->frame.offset,
 		                   j->frame.head.sequence,
@@ -211,20 +207,15 @@ static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
 		                   (unsigned)j->ref.tensor);
 	if (!!(s->features->plan->of[j->order_index].model->flags & KVI_MODEL_BASIS) !=
 	    (p->h->codec == KVI_CODEC_KLT))
-		return kvi_reader_bad(&j->frame, &j->error,
-		                      "its PREDICTOR is of "
-		                      "another level");
+		return kvi_reader_bad(&j->frame, &j->error, "its PREDICTOR is of another level");
 	if (!s->features->plan->of[j->order_index].complete)
 		return kvi_reader_bad(&j->frame, &j->error,
-		                      "tensors that it is predicted "
-		                      "from are not in the file");
+		                      "tensors that it is predicted from are not in the file");
 	kvarc_ret ret = make_features(j, in, &p->features);
 	if (ret)
 		return ret;
 	if (!kvi_feature_table_wait(s->features, j->order_index, in))
-		return kvi_reader_bad(&j->frame, &j->error,
-		                      "what it is predicted from is "
-		                      "damaged");
+		return kvi_reader_bad(&j->frame, &j->error, "what it is predicted from is damaged");
 	p->linear = in;
 	if (!has_prediction(j))
 		return KVARC_OK;
@@ -262,13 +253,17 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j, struct kvi_coder *cod
 	if (has_prediction(j) && request_prediction(j, &in, NULL))
 		return KVARC_OK;
 	ret = open_payload(j->r, &p, &chunk, &payload, &j->error);
-	if (ret == KVARC_OK && kvi_chunk_features(coder, &chunk, j->raw, !all))
-		return kvi_fail_alloc(&j->error, &j->r->alloc);
-	if (ret == KVARC_OK) {
-		kvi_feature_table_publish(t, j->order_index, slot->asked);
-		observe(j, h);
-	}
-	return ret;
+	if (ret)
+		return ret;
+	ret = kvi_chunk_features(coder, &chunk, j->raw, !all);
+	if (ret == KVARC_DATA)
+		return kvi_reader_bad(&j->frame, &j->error,
+		                      "a chunk's features lack their sources");
+	if (ret)
+		return kvi_fail_memory(&j->error, ret, &j->r->alloc);
+	kvi_feature_table_publish(t, j->order_index, slot->asked);
+	observe(j, h);
+	return KVARC_OK;
 }
 
 static kvarc_ret decode_chunk(struct kvi_decode_job *j, struct kvi_coder *coder,
@@ -329,8 +324,7 @@ void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
 	j->ret = get_frame(j, &h);
 	if (!j->ret && h.codec == KVI_CODEC_REPEAT)
 		j->ret = kvi_reader_bad(&j->frame, &j->error,
-		                        "a chunk behind "
-		                        "it in its segment is repeated");
+		                        "a chunk behind it in its segment is repeated");
 	if (!j->ret)
 		j->ret = decode_chunk(j, coder, &h);
 	give_features(j, coder, &h);

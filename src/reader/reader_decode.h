@@ -11,7 +11,7 @@ struct kvi_chunk_piece {
 	const struct kvi_chunk_header *h;
 	const int32_t *positions;           /* NULL: not known */
 	const struct kvi_params_use *use;   /* NULL: the codec has none */
-	const struct kvi_linear_in *linear; /* codec 7 */
+	const struct kvi_linear_in *linear; /* codec linear */
 	struct kvi_features *features;      /* NULL: nobody needs them */
 };
 

@@ -61,8 +61,8 @@ struct kvi_profile;
 kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
                                    const struct kvi_profile **profile);
 
-/* Fills the caller's kvarc_error, makes code stick to the reader, returns it. */
-kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset, uint64_t frame,
-                          const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Fills the caller's kvarc_error, without an offset, makes code stick to the reader, returns it. */
+kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
 #endif

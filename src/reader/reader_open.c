@@ -12,15 +12,14 @@ kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 	return ret;
 }
 
-kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, uint64_t offset, uint64_t frame,
-                          const char *format, ...)
+kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 {
 	char text[sizeof r->error->text];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	kvi_fail_at(r->error, code, offset, frame, "%s", text);
+	kvi_fail(r->error, code, "%s", text);
 	return kvi_reader_set_error(r, code);
 }
 
@@ -76,11 +75,10 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	ret = kvi_superblock_parse(&r->sb, b);
 	r->in.sync = kvi_frame_sync(r->sb.file_id);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN,
-		                   "format version %u.%u, "
-		                   "features %#x: a newer version of kvarc is needed",
-		                   (unsigned)r->sb.major, (unsigned)r->sb.minor,
-		                   (unsigned)r->sb.incompat);
+		return kvi_fail_at(
+			r->error, ret, 0, KVARC_UNKNOWN,
+			"format version %u.%u, features %#x: a newer version of kvarc is needed",
+			(unsigned)r->sb.major, (unsigned)r->sb.minor, (unsigned)r->sb.incompat);
 	if (ret == KVARC_DATA && r->salvage)
 		return kvi_salvage_superblock(r);
 	if (ret)
@@ -262,9 +260,8 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 	if (r->sticky)
 		return r->sticky;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "listing chunks needs a "
-		                       "source that can seek, not a pipe");
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "listing chunks needs a source that can seek, not a pipe");
 	if (i >= r->index.chunks.n)
 		return KVARC_END;
 	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
@@ -275,11 +272,11 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 	if (ret || f.head.type != KVI_FRAME_CHUNK || f.head.sequence != c->sequence ||
 	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) || h.tensor != c->tensor ||
 	    h.head != c->head || h.heads != c->heads)
-		return kvi_reader_fail(r, KVARC_DATA, c->offset, c->sequence,
+		return kvi_reader_set_error(
+			r, kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
 		                       "the chunk at offset %llu is not what "
-		                       "the index says; salvage may give the "
-		                       "rest",
-		                       (unsigned long long)c->offset);
+		                       "the index says; salvage may give the rest",
+		                       (unsigned long long)c->offset));
 	*chunk = (kvarc_chunk_info){ .tensor = h.tensor,
 		                     .head = h.head,
 		                     .heads = h.heads,

@@ -234,8 +234,7 @@ static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model, const ch
 			*c = '?';
 	digest_text(digest, model ? x->p.weights : x->p.digest);
 	return kvi_fail_at(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
-	                   "the %s that the archive was made with is needed%s: "
-	                   "%s%s%s%s",
+	                   "the %s that the archive was made with is needed%s: %s%s%s%s",
 	                   model ? "model" : "profile", but, model ? "weights " : "", digest,
 	                   name[0] ? ", " : "", name);
 }

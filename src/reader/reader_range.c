@@ -6,21 +6,18 @@
 static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct kvi_range *out)
 {
 	if (!range)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "range is NULL");
+		return kvi_reader_fail(r, KVARC_PROG, "range is NULL");
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "reading a range needs a "
-		                       "source that can seek, not a pipe");
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "reading a range needs a source that can seek, not a pipe");
 	if (range->track >= r->geometry.n_tracks)
-		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "track %u does not exist", (unsigned)range->track);
+		return kvi_reader_fail(r, KVARC_GEOMETRY, "track %u does not exist",
+		                       (unsigned)range->track);
 	uint64_t tokens = r->index.tokens[range->track];
 	uint64_t n = range->n == UINT64_MAX && range->t0 <= tokens ? tokens - range->t0 : range->n;
 	if (range->t0 > tokens || n > tokens - range->t0)
-		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "the range ends after "
-		                       "token %llu, the last one of track %u",
+		return kvi_reader_fail(r, KVARC_GEOMETRY,
+		                       "the range ends after token %llu, the last one of track %u",
 		                       (unsigned long long)tokens, (unsigned)range->track);
 	uint32_t layers = 0;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++)
@@ -28,9 +25,8 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct k
 			layers = r->geometry.tensors[i].layer + 1;
 	if (range->layer0 > layers || (range->layer0 == layers && layers && range->n_layers) ||
 	    (range->n_layers != UINT32_MAX && range->n_layers > layers - range->layer0))
-		return kvi_reader_fail(r, KVARC_GEOMETRY, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "the range ends after "
-		                       "layer %u, the last one of the cache",
+		return kvi_reader_fail(r, KVARC_GEOMETRY,
+		                       "the range ends after layer %u, the last one of the cache",
 		                       (unsigned)layers - !!layers);
 	*out = (struct kvi_range){ range->track,
 		                   range->layer0,
@@ -416,7 +412,7 @@ kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range, const kva
 		return ret;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++)
 		if (!views || (views[i].data && views[i].block_elems == 0))
-			return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+			return kvi_reader_fail(r, KVARC_PROG,
 			                       "views are NULL or have block_elems 0");
 	struct view_sink sink = { &r->geometry, views, g.t0 };
 	g.views = views;
@@ -431,8 +427,7 @@ kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
 	if (ret)
 		return ret;
 	if (!deliver)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "deliver is NULL");
+		return kvi_reader_fail(r, KVARC_PROG, "deliver is NULL");
 	return kvi_reader_set_error(r, read_range(r, &g, deliver, opaque));
 }
 

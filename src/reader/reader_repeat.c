@@ -109,7 +109,7 @@ static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x, const struct kvi
 	                         "a repeated chunk is not in its segment");
 }
 
-/* A chunk of codec 7 of this or another segment; its features are made on the way. */
+/* A chunk of codec linear of this or another segment; its features are made on the way. */
 static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const struct kvi_frame *f,
                                const struct kvi_chunk_header *h, uint8_t *raw, kvarc_error *e)
 {
@@ -152,9 +152,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 	if (ret == KVARC_OK)
 		ret = kvi_chunk_check(&r->geometry, &h, f, e);
 	if (ret == KVARC_OK && kvi_codec_uses_prediction(h.codec))
-		ret = kvi_reader_bad(f, e,
-		                     "a chunk that a model predicts "
-		                     "cannot be repeated");
+		ret = kvi_reader_bad(f, e, "a chunk that a model predicts cannot be repeated");
 	if (ret == KVARC_OK && kvi_codec_predicts(h.codec)) {
 		kvi_packer_free(&packer);
 		return decode_linear(r, coder, f, &h, raw, e);
@@ -191,12 +189,11 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *c
 	struct kvi_chunk_header there;
 	struct kvi_frame f;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_fail_at(&j->error, KVARC_OPTIONS, j->frame.offset,
-		                   j->frame.head.sequence,
-		                   "the chunk at offset %llu repeats an "
-		                   "earlier one: this file needs a source that can seek, not a "
-		                   "pipe",
-		                   (unsigned long long)j->frame.offset);
+		return kvi_fail_at(
+			&j->error, KVARC_OPTIONS, j->frame.offset, j->frame.head.sequence,
+			"the chunk at offset %llu repeats an "
+			"earlier one: this file needs a source that can seek, not a pipe",
+			(unsigned long long)j->frame.offset);
 	if (j->frame.head.payload_bytes != KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
 		return kvi_reader_bad(&j->frame, &j->error, "its size");
 	uint64_t sequence = kvi_load64(p), offset = kvi_load64(p + 8);

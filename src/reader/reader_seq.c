@@ -272,7 +272,7 @@ kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r, kvarc_deliver deliver, v
 	if (r->sticky)
 		return r->sticky;
 	if (!deliver || !r->seq.in_segment)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_reader_fail(r, KVARC_PROG,
 		                       "segment_deliver needs a "
 		                       "callback and follows next_segment, once");
 	if (r->salvage)

@@ -21,7 +21,7 @@ struct kvi_chunk_ref {
 	uint64_t offset, sequence, params;
 	uint32_t tensor;
 	uint16_t head, heads;
-	bool linear; /* codec 7: params is that of a PREDICTOR frame */
+	bool linear; /* codec linear: params is that of a PREDICTOR frame */
 	bool lost;   /* salvage could not decode it, and it is in the list of losses */
 };
 /* The reference to a chunk whose frame was read. */
@@ -82,7 +82,7 @@ struct kvi_segment_use {
 	bool known;                         /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
 	struct kvi_prediction *prediction;  /* NULL: not by a model */
-	kvarc_ret predictor_ret;            /* why codec 7 cannot be decoded; a pipe */
+	kvarc_ret predictor_ret;            /* why codec linear cannot be decoded; a pipe */
 	kvarc_error predictor_error;
 	unsigned users; /* counted by the calling thread only */
 };
@@ -132,7 +132,7 @@ struct kvi_loss {
 	uint64_t bytes;  /* of elements, or of files outside their tensors */
 };
 
-/* A segment whose chunks of codec 7 others repeat: its features up to a chunk, so
+/* A segment whose chunks of codec linear others repeat: its features up to a chunk, so
  * that chunks that are repeated in order cost one pass. */
 struct kvi_repeated {
 	pthread_mutex_t lock;
@@ -301,7 +301,7 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, ui
 bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *s,
                             const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index);
 /* For a segment whose chunks are still to come, in order: any of them may be of
- * codec 7. predictor: the sequence number of the one in force, 0: none. */
+ * codec linear. predictor: the sequence number of the one in force, 0: none. */
 kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use);
 
 /* Token ids that a model has coded (reader_ids.c); by the calling thread alone. */

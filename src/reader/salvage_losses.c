@@ -300,7 +300,7 @@ static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss 
 	size_t n_spans = 0;
 	for (size_t i = 0; i <= n; i++) {
 		uint64_t tokens = i < n ? r->losses.expected[i] : 0;
-		sums[i] = (kvarc_loss){ .places = n_damaged,
+		sums[i] = (kvarc_loss){ .n_damages = n_damaged,
 			                .tokens = tokens,
 			                .whole_tokens = tokens,
 			                .end_unknown = !r->losses.end_known };

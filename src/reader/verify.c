@@ -102,9 +102,8 @@ kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage, void *opa
 	if (kvi_input_seekable(&r->in))
 		return kvi_reader_set_error(r, verify_file(r, damage, opaque));
 	if (r->seq.started)
-		return kvi_reader_fail(r, KVARC_PROG, KVARC_UNKNOWN, KVARC_UNKNOWN,
-		                       "a pipe can be verified "
-		                       "only before segments are read");
+		return kvi_reader_fail(r, KVARC_PROG,
+		                       "a pipe can be verified only before segments are read");
 	r->allow_lossy = true; /* nothing is read after it */
 	kvarc_ret ret = walk_all(r);
 	if (ret == KVARC_DATA && damage) {

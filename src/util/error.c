@@ -48,8 +48,7 @@ kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 	bool mib = alloc->limit >= (uint64_t)1 << 19;
 	if (code == KVARC_MEMLIMIT)
 		return kvi_fail(e, code,
-		                "more memory than the limit of %llu %s is "
-		                "needed: raise the limit",
+		                "more memory than the limit of %llu %s is needed: raise the limit",
 		                (unsigned long long)(mib ? limit >> 20 : alloc->limit >> 10),
 		                mib ? "MiB" : "KiB");
 	return kvi_fail(e, code, "out of memory");

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "writer/writer_internal.h"
+#include "codecs/codec.h"
 
 enum { TOKENS = 700, HEADS = 3, CHANNELS = 40, WIDTH = HEADS * CHANNELS };
 
@@ -182,7 +182,7 @@ static void read_all(struct memfile *f, const struct cache *c, struct cache *bac
 		                 KVARC_OK);
 	}
 	for (size_t i = 0; i < TOKENS; i++) {
-		if (kvi_writer_token_rate(&p->lossy, i, TOKENS) == D)
+		if (kvi_lossy_rate_at(&p->lossy, i, TOKENS) == D)
 			continue;
 		assert_true(k < n);
 		assert_int_equal(back->positions[0][k], p->positions ? c->positions[0][i] : (int)i);
@@ -264,10 +264,10 @@ static void test_exact_wins(void **state)
 		rate[i] = D;
 	p.lossy.token_rate = rate;
 	p.lossy.n_token_rates = TOKENS;
-	assert_int_equal(kvi_writer_token_rate(&p.lossy, 4, TOKENS), X);
-	assert_int_equal(kvi_writer_token_rate(&p.lossy, 5, TOKENS), D);
-	assert_int_equal(kvi_writer_token_rate(&p.lossy, TOKENS - 4, TOKENS), D);
-	assert_int_equal(kvi_writer_token_rate(&p.lossy, TOKENS - 3, TOKENS), X);
+	assert_int_equal(kvi_lossy_rate_at(&p.lossy, 4, TOKENS), X);
+	assert_int_equal(kvi_lossy_rate_at(&p.lossy, 5, TOKENS), D);
+	assert_int_equal(kvi_lossy_rate_at(&p.lossy, TOKENS - 4, TOKENS), D);
+	assert_int_equal(kvi_lossy_rate_at(&p.lossy, TOKENS - 3, TOKENS), X);
 	through(&p, &dropped);
 	assert_int_equal(dropped, TOKENS - 8);
 	p.lossy.n_token_rates = 100;

@@ -252,7 +252,7 @@ static kvarc_ret salvage(struct cache *to, struct memfile *f, struct damages *al
 	uint64_t count = kvarc_reader_damage(r, note, all);
 	assert_int_equal(count, all->n);
 	assert_int_equal(kvarc_reader_loss(r, UINT32_MAX, &all->loss), KVARC_OK);
-	assert_int_equal(all->loss.places, count);
+	assert_int_equal(all->loss.n_damages, count);
 	assert_int_equal(kvarc_reader_loss(r, 4096, &all->loss), KVARC_GEOMETRY);
 	assert_int_equal(kvarc_reader_loss(r, 0, &all->loss), KVARC_OK);
 	kvarc_reader_close(&r);
@@ -523,7 +523,7 @@ static void test_verify_reports(void **state)
 	assert_int_equal(kvarc_reader_verify(r, note, &all), KVARC_DATA);
 	assert_int_equal(all.n, 2);
 	assert_int_equal(kvarc_reader_loss(r, 0, &all.loss), KVARC_OK);
-	assert_int_equal(all.loss.places, 2);
+	assert_int_equal(all.loss.n_damages, 2);
 	assert_int_equal(all.loss.whole_tokens, 0);
 	assert_int_equal(all.loss.lost_tokens, 32);
 	assert_int_equal(e.code, KVARC_DATA);

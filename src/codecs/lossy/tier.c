@@ -342,8 +342,7 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 	const char *rest = text + name;
 	lossy->tier = t->tier;
 	if (*rest++ != ':' || !next_part(&rest, &p) || !rate_of(lossy, p))
-		return "NAME:RATE is wanted, bits an element, or near:ERROR, "
-		       "1 at most";
+		return "NAME:RATE is wanted, bits an element, or near:ERROR, 1 at most";
 	while (next_part(&rest, &p))
 		if (!option(lossy, p))
 			return "not all options are known: keys=, exact=, "
@@ -377,7 +376,6 @@ kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text, kvarc_error *e
 		return refuse(e, text, wrong);
 	if (!kvi_lossy_valid(lossy))
 		return refuse(e, text,
-		              "a number is out of its range, or an "
-		              "option is another tier's");
+		              "a number is out of its range, or an option is another tier's");
 	return KVARC_OK;
 }
