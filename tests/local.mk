@@ -123,6 +123,7 @@ unit_tests = \
 	tests/unit/test_linear \
 	tests/unit/test_lossy \
 	tests/unit/test_matmul \
+	tests/unit/test_metadata \
 	tests/unit/test_model_codec \
 	tests/unit/test_near \
 	tests/unit/test_oracle \
@@ -141,6 +142,7 @@ unit_tests = \
 	tests/unit/test_scores \
 	tests/unit/test_self_test \
 	tests/unit/test_stream \
+	tests/unit/test_stream_failures \
 	tests/unit/test_stream_items \
 	tests/unit/test_token_blind \
 	tests/unit/test_token_ids \

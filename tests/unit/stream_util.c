@@ -402,3 +402,19 @@ kvarc_ret cache_verify(struct memfile *f, const kvarc_reader_options *o)
 	kvarc_reader_close(&r);
 	return ret;
 }
+
+kvarc_writer_options stream_options(int level, unsigned threads)
+{
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	o.level = level;
+	o.common.threads = threads;
+	o.flags = KVARC_WRITE_FILE_ID;
+	return o;
+}
+
+struct memfile stream_written(const struct cache *c, const kvarc_writer_options *o)
+{
+	struct memfile f = { .fail_at = -1 };
+	assert_int_equal(cache_write(c, &f, o), KVARC_OK);
+	return f;
+}

@@ -79,4 +79,9 @@ kvarc_ret cache_verify(struct memfile *f, const kvarc_reader_options *o);
 
 uint64_t rand_next(uint64_t *state);
 
+/* A file id of zeros: the same bytes each time. */
+kvarc_writer_options stream_options(int level, unsigned threads);
+/* A written cache, for tests that read; the caller frees it. */
+struct memfile stream_written(const struct cache *c, const kvarc_writer_options *o);
+
 #endif

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_stream.c - writer and reader: round trips, threads, pipes, limits, failures */
+/* test_stream.c - writer and reader: round trips, threads, ranges, views, pipes */
 #include "stream_util.h"
 
 #include "reader/reader_internal.h"
 #include "writer/writer_internal.h"
 #include "format/chunk_header.h"
 #include "format/frame.h"
-
-static kvarc_writer_options options(int level, unsigned threads)
-{
-	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	o.level = level;
-	o.common.threads = threads;
-	o.flags = KVARC_WRITE_FILE_ID; /* all zero: the same bytes each time */
-	return o;
-}
 
 static void test_round_trips(void **state)
 {
@@ -26,7 +17,7 @@ static void test_round_trips(void **state)
 			cache_make(&c, number, 1);
 			for (unsigned threads = 1; threads <= 4; threads++) {
 				struct memfile f = { .fail_at = -1 };
-				kvarc_writer_options wo = options(level, threads);
+				kvarc_writer_options wo = stream_options(level, threads);
 				kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 				kvarc_state how = KVARC_STATE_UNKNOWN;
 				ro.common.threads = threads;
@@ -56,24 +47,16 @@ static void test_round_trips(void **state)
 		}
 }
 
-/* A written cache, for tests that read. */
-static struct memfile written(const struct cache *c, const kvarc_writer_options *o)
-{
-	struct memfile f = { .fail_at = -1 };
-	assert_int_equal(cache_write(c, &f, o), KVARC_OK);
-	return f;
-}
-
 static void test_append_in_pieces(void **state)
 {
 	static const uint64_t pieces[][4] = {
 		{ 1, 1, 1, 1 }, { 300, 5, 251, 3 }, { 7, 255, 256, 257 }, { 600, 600, 600, 600 }
 	};
 	struct cache c;
-	kvarc_writer_options o = options(1, 2);
+	kvarc_writer_options o = stream_options(1, 2);
 	(void)state;
 	cache_make(&c, 0, 2);
-	struct memfile whole = written(&c, &o);
+	struct memfile whole = stream_written(&c, &o);
 	for (size_t k = 0; k < 4; k++) {
 		struct memfile f = { .fail_at = -1 };
 		kvarc_sink sink = memfile_sink(&f);
@@ -106,7 +89,7 @@ static void test_append_in_pieces(void **state)
 static void test_append_fetch_and_commit(void **state)
 {
 	struct cache c, back;
-	kvarc_writer_options o = options(1, 3);
+	kvarc_writer_options o = stream_options(1, 3);
 	kvarc_writer_stats stats;
 	kvarc_view views[16];
 	kvarc_writer *w;
@@ -157,7 +140,7 @@ static void test_append_fetch_and_commit(void **state)
 static void test_ids_and_positions(void **state)
 {
 	struct cache c;
-	kvarc_writer_options o = options(0, 1);
+	kvarc_writer_options o = stream_options(0, 1);
 	kvarc_writer *w;
 	kvarc_reader *r;
 	kvarc_segment s;
@@ -227,11 +210,11 @@ static void test_memory(void **state)
 	(void)state;
 	for (int number = 0; number < CACHES; number++) {
 		struct cache c, back;
-		kvarc_writer_options o = options(number & 1, 1);
+		kvarc_writer_options o = stream_options(number & 1, 1);
 		kvarc_reader *r;
 		cache_make(&c, number, 8);
 		cache_make_empty(&back, &c);
-		struct memfile f = written(&c, &o);
+		struct memfile f = stream_written(&c, &o);
 		kvarc_source source = { .size = f.n, .memory = f.p };
 		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
 		for (uint32_t t = 0; t < c.g.n_tracks; t++) {
@@ -274,7 +257,7 @@ static void test_no_unchecked_bytes(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 24; i++) {
 		struct cache c, back;
-		kvarc_writer_options o = options((int)(i & 1), 1);
+		kvarc_writer_options o = stream_options((int)(i & 1), 1);
 		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 		const kvarc_range all = KVARC_RANGE_ALL(0);
 		kvarc_reader *r;
@@ -282,7 +265,7 @@ static void test_no_unchecked_bytes(void **state)
 		ro.flags = i & 8 ? KVARC_READ_SALVAGE : 0;
 		cache_make(&c, 0, 9);
 		cache_make_empty(&back, &c);
-		struct memfile f = written(&c, &o);
+		struct memfile f = stream_written(&c, &o);
 		kvarc_chunk_info bad = spoil(&f, i % 5);
 		kvarc_source source = memfile_source(&f);
 		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
@@ -309,12 +292,12 @@ static void test_ranges(void **state)
 	(void)state;
 	for (unsigned threads = 1; threads <= 3; threads++) {
 		struct cache c;
-		kvarc_writer_options o = options(1, 1);
+		kvarc_writer_options o = stream_options(1, 1);
 		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 		kvarc_reader *r;
 		ro.common.threads = threads;
 		cache_make(&c, 0, 5);
-		struct memfile f = written(&c, &o);
+		struct memfile f = stream_written(&c, &o);
 		kvarc_source source = memfile_source(&f);
 		assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
 		assert_int_equal(kvarc_reader_tokens(r, 0), 600);
@@ -345,10 +328,10 @@ static void test_ranges_outside(void **state)
 		                               { 0, 0, 2, 600, 1 },
 		                               { 1, 0, 2, 0, 600 } };
 	struct cache c;
-	kvarc_writer_options o = options(1, 1);
+	kvarc_writer_options o = stream_options(1, 1);
 	(void)state;
 	cache_make(&c, 0, 5);
-	struct memfile f = written(&c, &o);
+	struct memfile f = stream_written(&c, &o);
 	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
 		kvarc_source source = memfile_source(&f);
 		kvarc_reader *r;
@@ -401,7 +384,7 @@ static void test_bound(void **state)
 	for (int number = 0; number < CACHES; number++)
 		for (uint32_t tokens = 0; tokens <= 256; tokens += 32) {
 			struct cache c;
-			kvarc_writer_options o = options(1, 1);
+			kvarc_writer_options o = stream_options(1, 1);
 			size_t n;
 			cache_make(&c, number, 8);
 			size_t bound = kvarc_encode_bound(&c.g, c.n[0]);
@@ -424,7 +407,7 @@ static void test_pipe(void **state)
 	(void)state;
 	for (int number = 0; number < CACHES; number++) {
 		struct cache c, back;
-		kvarc_writer_options o = options(1, 2);
+		kvarc_writer_options o = stream_options(1, 2);
 		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 		kvarc_state how = KVARC_STATE_CUT;
 		kvarc_reader *r;
@@ -432,7 +415,7 @@ static void test_pipe(void **state)
 		ro.common.threads = 2;
 		o.flags |= KVARC_WRITE_STREAMABLE;
 		cache_make(&c, number, 4);
-		struct memfile f = written(&c, &o);
+		struct memfile f = stream_written(&c, &o);
 		f.pipe = true;
 		f.short_max = 1000;
 		cache_make_empty(&back, &c);
@@ -460,7 +443,7 @@ static void test_pipe(void **state)
 static void test_repeats(void **state)
 {
 	struct cache c, back;
-	kvarc_writer_options o = options(1, 2);
+	kvarc_writer_options o = stream_options(1, 2);
 	kvarc_chunk_info chunk;
 	kvarc_reader *r;
 	unsigned repeats = 0;
@@ -469,7 +452,7 @@ static void test_repeats(void **state)
 	/* Both value tensors are the same, and so are two segments of one. */
 	memcpy(c.data[1], c.data[0], cache_bytes(&c, 0));
 	memcpy(c.data[3] + 256 * 64, c.data[3], 256 * 64);
-	struct memfile f = written(&c, &o);
+	struct memfile f = stream_written(&c, &o);
 	cache_make_empty(&back, &c);
 	assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
 	assert_true(cache_equal(&c, &back));
@@ -491,226 +474,12 @@ static void test_repeats(void **state)
 	cache_free(&back);
 	memfile_free(&f);
 	o.flags |= KVARC_WRITE_STREAMABLE;
-	f = written(&c, &o);
+	f = stream_written(&c, &o);
 	f.pipe = true;
 	cache_make_empty(&back, &c);
 	assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
 	assert_true(cache_equal(&c, &back));
 	cache_free(&back);
-	memfile_free(&f);
-	cache_free(&c);
-}
-
-static kvarc_ret write_and_read(const struct cache *c, const kvarc_writer_options *wo,
-                                const kvarc_reader_options *ro, long write_fail, long read_fail)
-{
-	struct memfile f = { .fail_at = write_fail };
-	struct cache back;
-	kvarc_ret ret = cache_write(c, &f, wo);
-	if (ret == KVARC_OK) {
-		f.fail_at = read_fail;
-		f.calls = 0;
-		cache_make_empty(&back, c);
-		ret = cache_read_seq(&back, &f, ro, NULL);
-		if (ret == KVARC_OK)
-			ret = cache_read_range(&back, &f, ro);
-		if (ret == KVARC_OK)
-			ret = cache_verify(&f, ro);
-		cache_free(&back);
-	}
-	memfile_free(&f);
-	return ret;
-}
-
-static void test_failing_io(void **state)
-{
-	struct cache c;
-	(void)state;
-	cache_make(&c, 2, 6);
-	for (unsigned threads = 1; threads <= 2; threads++) {
-		kvarc_writer_options wo = options(1, threads);
-		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-		kvarc_error e = { 0 };
-		wo.common.error = ro.common.error = &e;
-		ro.common.threads = threads;
-		long n = 0;
-		kvarc_ret ret;
-		do {
-			ret = write_and_read(&c, &wo, &ro, n++, -1);
-			assert_true(ret == KVARC_IO || ret == KVARC_OK);
-			assert_true(ret == KVARC_OK || e.text[0]);
-		} while (ret != KVARC_OK);
-		assert_true(n > 20);
-		n = 0;
-		do {
-			ret = write_and_read(&c, &wo, &ro, -1, n++);
-			assert_true(ret == KVARC_IO || ret == KVARC_OK);
-		} while (ret != KVARC_OK);
-		assert_true(n > 40);
-	}
-	cache_free(&c);
-}
-
-static void test_failing_allocator(void **state)
-{
-	struct cache c;
-	(void)state;
-	cache_make(&c, 2, 7);
-	for (int round = 0; round < 4; round++) {
-		kvarc_writer_options wo = options(1, 1 + (unsigned)round % 2);
-		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-		struct counting count = { .fail_at = 0, .sticky = round >= 2 };
-		kvarc_allocator a = counting_allocator(&count);
-		kvarc_ret ret;
-		wo.flags |= KVARC_WRITE_VERIFY;
-		ro.common.threads = wo.common.threads;
-		wo.common.allocator = ro.common.allocator = &a;
-		bool failed = true;
-		while (failed) {
-			count.calls = 0;
-			ret = write_and_read(&c, &wo, &ro, -1, -1);
-			failed = count.calls > count.fail_at;
-			assert_int_equal(count.held, 0);
-			/* An encoder may do without what was only an attempt. */
-			assert_true(ret == KVARC_OK || (failed && ret == KVARC_MEM));
-			count.fail_at++;
-		}
-		assert_true(count.fail_at > 100);
-	}
-	cache_free(&c);
-}
-
-static void test_memory_limit(void **state)
-{
-	struct cache c;
-	kvarc_writer_options wo = options(1, 1);
-	kvarc_ret ret = KVARC_MEMLIMIT;
-	(void)state;
-	cache_make(&c, 3, 7);
-	struct memfile f = written(&c, &wo);
-	unsigned refused = 0;
-	for (uint64_t limit = 1000; ret != KVARC_OK; limit += limit / 3) {
-		struct cache back;
-		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-		ro.common.memlimit = limit;
-		cache_make_empty(&back, &c);
-		ret = cache_read_seq(&back, &f, &ro, NULL);
-		assert_true(ret == KVARC_OK || ret == KVARC_MEMLIMIT);
-		refused += ret == KVARC_MEMLIMIT;
-		cache_free(&back);
-		wo.common.memlimit = limit;
-		struct memfile g = { .fail_at = -1 };
-		kvarc_ret wrote = cache_write(&c, &g, &wo);
-		assert_true(wrote == KVARC_OK || wrote == KVARC_MEMLIMIT);
-		memfile_free(&g);
-	}
-	assert_true(refused > 2);
-	memfile_free(&f);
-	cache_free(&c);
-}
-
-static void test_short_reads(void **state)
-{
-	struct cache c, back;
-	kvarc_writer_options o = options(1, 1);
-	(void)state;
-	cache_make(&c, 2, 9);
-	struct memfile f = written(&c, &o);
-	for (f.short_max = 1; f.short_max < 200; f.short_max += 33) {
-		cache_make_empty(&back, &c);
-		assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
-		assert_int_equal(cache_read_range(&back, &f, NULL), KVARC_OK);
-		assert_true(cache_equal(&c, &back));
-		cache_free(&back);
-	}
-	memfile_free(&f);
-	cache_free(&c);
-}
-
-static int stop_at(void *opaque, uint64_t done, uint64_t total)
-{
-	uint64_t *limit = opaque;
-	assert_true(done <= total);
-	return done >= *limit;
-}
-
-static void test_progress(void **state)
-{
-	struct cache c, back;
-	kvarc_writer_options o = options(1, 2);
-	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	uint64_t limit = UINT64_MAX;
-	(void)state;
-	cache_make(&c, 0, 9);
-	o.common.progress = ro.common.progress = stop_at;
-	o.common.progress_opaque = ro.common.progress_opaque = &limit;
-	struct memfile f = written(&c, &o);
-	cache_make_empty(&back, &c);
-	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
-	limit = 50000;
-	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_IO);
-	assert_int_equal(cache_read_range(&back, &f, &ro), KVARC_IO);
-	memfile_free(&f);
-	assert_int_equal(cache_write(&c, &f, &o), KVARC_IO);
-	memfile_free(&f);
-	cache_free(&back);
-	cache_free(&c);
-}
-
-/* Rules of the headers about order and arguments. */
-static void test_misuse(void **state)
-{
-	struct cache c;
-	struct memfile f = { .fail_at = -1 };
-	kvarc_sink sink = memfile_sink(&f);
-	kvarc_writer_options o = options(1, 1);
-	kvarc_error e = { 0 };
-	kvarc_writer *w;
-	kvarc_reader *r;
-	kvarc_segment s;
-	(void)state;
-	cache_make(&c, 0, 1);
-	o.common.error = &e;
-	o.reserved[1] = 1;
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
-	assert_null(w);
-	o.reserved[1] = 0;
-	o.level = KVARC_LEVEL_MAX + 1;
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OPTIONS);
-	o.level = 0;
-	o.segment_tokens = 257;
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
-	o.segment_tokens = 0;
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
-	assert_int_equal(kvarc_writer_commit(w), KVARC_PROG);
-	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_PROG);
-	assert_int_equal(kvarc_writer_close(&w), KVARC_PROG);
-	assert_null(w);
-	assert_int_equal(f.n, 0);
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
-	c.tensors[1].heads = 0;
-	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_GEOMETRY);
-	assert_non_null(strstr(e.text, "heads"));
-	c.tensors[1].heads = 2;
-	kvarc_writer_abort(&w);
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
-	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views), KVARC_OK);
-	assert_int_equal(kvarc_writer_append_fetch(w, 0, 5, NULL, NULL, cache_fetch, &c),
-	                 KVARC_PROG);
-	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views), KVARC_PROG);
-	kvarc_writer_abort(&w);
-	memfile_free(&f);
-	f = written(&c, &o);
-	kvarc_source source = memfile_source(&f);
-	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
-	assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, &c), KVARC_PROG);
-	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_PROG);
-	kvarc_reader_close(&r);
-	kvarc_reader_close(&r);
-	f.n = 0;
-	source = memfile_source(&f);
-	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_FORMAT);
 	memfile_free(&f);
 	cache_free(&c);
 }
@@ -730,12 +499,6 @@ int main(void)
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_pipe),
 		cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_failing_io),
-		cmocka_unit_test(test_failing_allocator),
-		cmocka_unit_test(test_memory_limit),
-		cmocka_unit_test(test_short_reads),
-		cmocka_unit_test(test_progress),
-		cmocka_unit_test(test_misuse),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

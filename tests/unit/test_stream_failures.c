@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_stream_failures.c - writer and reader: failing I/O and memory, limits, misuse */
+#include "stream_util.h"
+
+#include "reader/reader_internal.h"
+#include "writer/writer_internal.h"
+
+static kvarc_ret write_and_read(const struct cache *c, const kvarc_writer_options *wo,
+                                const kvarc_reader_options *ro, long write_fail, long read_fail)
+{
+	struct memfile f = { .fail_at = write_fail };
+	struct cache back;
+	kvarc_ret ret = cache_write(c, &f, wo);
+	if (ret == KVARC_OK) {
+		f.fail_at = read_fail;
+		f.calls = 0;
+		cache_make_empty(&back, c);
+		ret = cache_read_seq(&back, &f, ro, NULL);
+		if (ret == KVARC_OK)
+			ret = cache_read_range(&back, &f, ro);
+		if (ret == KVARC_OK)
+			ret = cache_verify(&f, ro);
+		cache_free(&back);
+	}
+	memfile_free(&f);
+	return ret;
+}
+
+static void test_failing_io(void **state)
+{
+	struct cache c;
+	(void)state;
+	cache_make(&c, 2, 6);
+	for (unsigned threads = 1; threads <= 2; threads++) {
+		kvarc_writer_options wo = stream_options(1, threads);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		kvarc_error e = { 0 };
+		wo.common.error = ro.common.error = &e;
+		ro.common.threads = threads;
+		long n = 0;
+		kvarc_ret ret;
+		do {
+			ret = write_and_read(&c, &wo, &ro, n++, -1);
+			assert_true(ret == KVARC_IO || ret == KVARC_OK);
+			assert_true(ret == KVARC_OK || e.text[0]);
+		} while (ret != KVARC_OK);
+		assert_true(n > 20);
+		n = 0;
+		do {
+			ret = write_and_read(&c, &wo, &ro, -1, n++);
+			assert_true(ret == KVARC_IO || ret == KVARC_OK);
+		} while (ret != KVARC_OK);
+		assert_true(n > 40);
+	}
+	cache_free(&c);
+}
+
+static void test_failing_allocator(void **state)
+{
+	struct cache c;
+	(void)state;
+	cache_make(&c, 2, 7);
+	for (int round = 0; round < 4; round++) {
+		kvarc_writer_options wo = stream_options(1, 1 + (unsigned)round % 2);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		struct counting count = { .fail_at = 0, .sticky = round >= 2 };
+		kvarc_allocator a = counting_allocator(&count);
+		kvarc_ret ret;
+		wo.flags |= KVARC_WRITE_VERIFY;
+		ro.common.threads = wo.common.threads;
+		wo.common.allocator = ro.common.allocator = &a;
+		bool failed = true;
+		while (failed) {
+			count.calls = 0;
+			ret = write_and_read(&c, &wo, &ro, -1, -1);
+			failed = count.calls > count.fail_at;
+			assert_int_equal(count.held, 0);
+			/* An encoder may do without what was only an attempt. */
+			assert_true(ret == KVARC_OK || (failed && ret == KVARC_MEM));
+			count.fail_at++;
+		}
+		assert_true(count.fail_at > 100);
+	}
+	cache_free(&c);
+}
+
+static void test_memory_limit(void **state)
+{
+	struct cache c;
+	kvarc_writer_options wo = stream_options(1, 1);
+	kvarc_ret ret = KVARC_MEMLIMIT;
+	(void)state;
+	cache_make(&c, 3, 7);
+	struct memfile f = stream_written(&c, &wo);
+	unsigned refused = 0;
+	for (uint64_t limit = 1000; ret != KVARC_OK; limit += limit / 3) {
+		struct cache back;
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		ro.common.memlimit = limit;
+		cache_make_empty(&back, &c);
+		ret = cache_read_seq(&back, &f, &ro, NULL);
+		assert_true(ret == KVARC_OK || ret == KVARC_MEMLIMIT);
+		refused += ret == KVARC_MEMLIMIT;
+		cache_free(&back);
+		wo.common.memlimit = limit;
+		struct memfile g = { .fail_at = -1 };
+		kvarc_ret wrote = cache_write(&c, &g, &wo);
+		assert_true(wrote == KVARC_OK || wrote == KVARC_MEMLIMIT);
+		memfile_free(&g);
+	}
+	assert_true(refused > 2);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static void test_short_reads(void **state)
+{
+	struct cache c, back;
+	kvarc_writer_options o = stream_options(1, 1);
+	(void)state;
+	cache_make(&c, 2, 9);
+	struct memfile f = stream_written(&c, &o);
+	for (f.short_max = 1; f.short_max < 200; f.short_max += 33) {
+		cache_make_empty(&back, &c);
+		assert_int_equal(cache_read_seq(&back, &f, NULL, NULL), KVARC_OK);
+		assert_int_equal(cache_read_range(&back, &f, NULL), KVARC_OK);
+		assert_true(cache_equal(&c, &back));
+		cache_free(&back);
+	}
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+static int stop_at(void *opaque, uint64_t done, uint64_t total)
+{
+	uint64_t *limit = opaque;
+	assert_true(done <= total);
+	return done >= *limit;
+}
+
+static void test_progress(void **state)
+{
+	struct cache c, back;
+	kvarc_writer_options o = stream_options(1, 2);
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	uint64_t limit = UINT64_MAX;
+	(void)state;
+	cache_make(&c, 0, 9);
+	o.common.progress = ro.common.progress = stop_at;
+	o.common.progress_opaque = ro.common.progress_opaque = &limit;
+	struct memfile f = stream_written(&c, &o);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+	limit = 50000;
+	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_IO);
+	assert_int_equal(cache_read_range(&back, &f, &ro), KVARC_IO);
+	memfile_free(&f);
+	assert_int_equal(cache_write(&c, &f, &o), KVARC_IO);
+	memfile_free(&f);
+	cache_free(&back);
+	cache_free(&c);
+}
+
+/* Rules of the headers about order and arguments. */
+static void test_misuse(void **state)
+{
+	struct cache c;
+	struct memfile f = { .fail_at = -1 };
+	kvarc_sink sink = memfile_sink(&f);
+	kvarc_writer_options o = stream_options(1, 1);
+	kvarc_error e = { 0 };
+	kvarc_writer *w;
+	kvarc_reader *r;
+	kvarc_segment s;
+	(void)state;
+	cache_make(&c, 0, 1);
+	o.common.error = &e;
+	o.reserved[1] = 1;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
+	assert_null(w);
+	o.reserved[1] = 0;
+	o.level = KVARC_LEVEL_MAX + 1;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OPTIONS);
+	o.level = 0;
+	o.segment_tokens = 257;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
+	o.segment_tokens = 0;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_commit(w), KVARC_PROG);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_PROG);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_PROG);
+	assert_null(w);
+	assert_int_equal(f.n, 0);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	c.tensors[1].heads = 0;
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_GEOMETRY);
+	assert_non_null(strstr(e.text, "heads"));
+	c.tensors[1].heads = 2;
+	kvarc_writer_abort(&w);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views), KVARC_OK);
+	assert_int_equal(kvarc_writer_append_fetch(w, 0, 5, NULL, NULL, cache_fetch, &c),
+	                 KVARC_PROG);
+	assert_int_equal(kvarc_writer_append(w, 0, 5, NULL, NULL, c.views), KVARC_PROG);
+	kvarc_writer_abort(&w);
+	memfile_free(&f);
+	f = stream_written(&c, &o);
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_segment_deliver(r, cache_deliver, &c), KVARC_PROG);
+	assert_int_equal(kvarc_reader_next_segment(r, &s), KVARC_PROG);
+	kvarc_reader_close(&r);
+	kvarc_reader_close(&r);
+	f.n = 0;
+	source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_FORMAT);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_failing_io),   cmocka_unit_test(test_failing_allocator),
+		cmocka_unit_test(test_memory_limit), cmocka_unit_test(test_short_reads),
+		cmocka_unit_test(test_progress),     cmocka_unit_test(test_misuse),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
