@@ -174,7 +174,8 @@ static kvarc_ret make(const kvarc_predictor *p, int i, const struct kvi_arithmet
 	return ret;
 }
 
-/* The caller holds the lock. *index: of the engine in p->set->engines, converted if need be. */
+/* The caller holds the lock of p->set. *index: of the engine in p->set->engines, which is
+ * converted if need be. */
 static kvarc_ret find_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a, int *index,
                              kvarc_error *error)
 {
@@ -192,7 +193,7 @@ static kvarc_ret find_engine(const kvarc_predictor *p, const struct kvi_arithmet
 	return ret;
 }
 
-/* With the lock. */
+/* The caller holds the lock of p->set. */
 static kvarc_ret find_head(const kvarc_predictor *p, int i, kvarc_error *error)
 {
 	struct kvi_pool *pool;
@@ -205,7 +206,7 @@ static kvarc_ret find_head(const kvarc_predictor *p, int i, kvarc_error *error)
 	return ret;
 }
 
-/* With the lock. */
+/* The caller holds the lock of p->set. */
 static kvarc_ret test_kernels(const kvarc_predictor *p, uint32_t isa_mask, kvarc_error *error)
 {
 	uint32_t isa = kvi_kernels_get(isa_mask)->isa;

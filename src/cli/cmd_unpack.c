@@ -66,7 +66,7 @@ static const char *after_salvage(const struct options *o, const struct items *s)
 	for (size_t i = 0; i < s->n; i++)
 		if (!s->list[i]->slot || o->salvage_tokens == SALVAGE_ZERO)
 			return ZEROS;
-	return "a slot is written with its whole tokens alone";
+	return "only the first whole tokens of a slot are written";
 }
 
 static void unpack_items(const struct options *o, struct input *in, kvarc_reader *r,
