@@ -49,6 +49,7 @@ struct kvi_part {
 	struct kvi_segment_use *use;
 	uint64_t next;        /* chunk */
 	uint32_t order_index; /* where to look for the next chunk */
+	uint64_t covered;     /* place_of() the end of the last chunk */
 };
 
 static bool wanted(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
@@ -219,6 +220,23 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	return KVARC_OK;
 }
 
+/* Tensor and head as one number, ascending in the order of chunks. */
+static uint64_t place_of(uint32_t tensor, uint32_t head)
+{
+	return (uint64_t)tensor << 32 | head;
+}
+
+/*
+ * Salvage checks no order: a damaged file may have elements in two chunks. Then the chunks before
+ * are finished first, so that two threads never deliver the same elements at once.
+ */
+static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *c, struct kvi_part *p)
+{
+	bool ascends = place_of(c->tensor, c->head) >= p->covered;
+	p->covered = place_of(c->tensor, c->head + c->heads);
+	return r->salvage && !ascends ? kvi_reader_drain(r, KVARC_OK) : KVARC_OK;
+}
+
 /* Starts the next chunk of a segment that is needed. */
 static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct kvi_part *p,
                             kvarc_deliver deliver, void *opaque)
@@ -236,7 +254,8 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = NO_ORDER_INDEX;
-		return submit(r, g, s, c, p, order_index, deliver, opaque);
+		kvarc_ret ret = finish_overlaps(r, c, p);
+		return ret ? ret : submit(r, g, s, c, p, order_index, deliver, opaque);
 	}
 	return KVARC_OK;
 }
