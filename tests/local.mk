@@ -73,9 +73,10 @@ tests_reference_digest_SOURCES = tests/reference/digest.c
 tests_reference_digest_LDADD = libkvarc.la
 tests_reference_generate_SOURCES = tests/reference/generate.c
 tests_reference_generate_LDADD = libkvarc.la -lm
-TESTS += tests/vectors.sh tests/reference/random_files.sh
+TESTS += tests/vectors.sh tests/reference/random_files.sh tests/reference/misreadings.sh
 EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
-	tests/reference/random_files.py tests/reference/ref_all.py
+	tests/reference/random_files.py tests/reference/ref_all.py \
+	tests/reference/misreadings.sh tests/reference/misreadings.py tests/reference/misreadings.txt
 
 # Peaks of memory on hostile files.
 TESTS += tests/hostile_memory.sh

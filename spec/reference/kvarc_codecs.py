@@ -443,7 +443,7 @@ def expected(params, rope, head_channels, channel, position):
         number, k = (mb * c + ma * s) >> 6, kb + rot[row + (h + 32) % 64]
     else:
         number, k = (ma * c - mb * s) >> 6, kb + rot[row + h]
-    return binary32(number, e - 8), clamp(k, -400, 400)
+    return binary32(number, e - 8), k
 
 
 M4 = [0, 0x1837F0, 0x3504F3, 0x5744FD]
@@ -455,7 +455,7 @@ class Context:
     def __init__(self, b, k, m, emin, half=1):
         """half: near.md adds none to am."""
         self.neg = b >> 31
-        am = min(b & 0x7FFFFFFF, 0x7F000000)
+        am = b & 0x7FFFFFFF
         sigma = (k // 4 + 1 + 127) << 23 | M4[k & 3]
         xa, xs = am >> 23, sigma >> 23
         x = max(xa, xs)

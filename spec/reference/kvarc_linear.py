@@ -100,7 +100,7 @@ class Token:
             self.w, self.n = 13 * m.n0, m.n0
             if m.scale:
                 f = sources["scale"][number]
-                q = min(f.w // f.n, 255)
+                q = f.w // f.n
                 self.w = (m.n0 * (13 * (16 - m.beta) + m.beta * q)) >> 4
 
     def predicted(self, c):
@@ -140,8 +140,7 @@ class Token:
         self.k = [k + self.unknown for k in self.k]
         o = 0
         if m.flags & 4:
-            o = clamp((bits(self.w) - bits(13 * self.n) + (1 << 20)) >> 21,
-                      -32, 32)
+            o = max((bits(self.w) - bits(13 * self.n) + (1 << 20)) >> 21, -32)
         return list(zip(pattern, [clamp(k + o, -400, 400) for k in self.k]))
 
     def observe(self, unit, elements):

@@ -135,7 +135,7 @@ class Profile:
             last = key
         ropes = []
         for _ in range(cursor.varint(64)):
-            rotary = cursor.varint(65536)
+            rotary = cursor.varint(65534)
             demand(rotary >= 2 and rotary % 2 == 0, "rotary of a rope")
             ropes.append(cursor.numbers("Q", rotary // 2))
         self.sets = []

@@ -134,7 +134,7 @@ def read_ropes(cursor):
     for _ in range(cursor.varint(64)):
         pairing = cursor.u8()
         demand(pairing <= 1, "rope pairing %d" % pairing, "unsupported")
-        rotary = cursor.varint(65536)
+        rotary = cursor.varint(65534)
         demand(rotary >= 2 and rotary % 2 == 0, "rotary of a rope")
         ropes.append(Record(pairing=pairing, rotary=rotary,
                             freq=cursor.numbers("Q", rotary // 2)))

@@ -2,7 +2,8 @@
 """Invalid archives: metadata frames (kvarc-format.md 4 to 6, 9, 10)."""
 
 from bad_base import (
-    G_TENSOR, G_TRACKS, RAW, add, cut, edit, poke, splice, vector)
+    G_TENSOR, G_TRACKS, RAW, add, cut, edit, poke, small, splice, vector)
+from enc_codecs import fit_bytes
 from enc_fields import U8, varint, zigzag
 from kvarc_enc import KEY, Writer, tensor
 
@@ -14,6 +15,10 @@ edit("geometry-rotary-0", "rotary of 0", "GEOMETRY",
      splice(2, 17, b"\0"))
 edit("geometry-rotary-wide", "rotary of 4 in a tensor of 3 channels",
      "GEOMETRY", poke(G_TENSOR + 10, 3))
+edit("geometry-ropes-65", "65 ropes", "GEOMETRY",
+     lambda c: varint(65) + c[1:G_TRACKS] * 65 + c[G_TRACKS:])
+edit("geometry-window", "a window of 2^32 tokens", "GEOMETRY",
+     splice(G_TRACKS + 2, 1, varint(2 ** 32)))
 edit("geometry-no-track", "no track", "GEOMETRY",
      splice(G_TRACKS, 5, b"\0"))
 edit("geometry-heads-0", "a tensor of 0 heads", "GEOMETRY",
@@ -32,6 +37,8 @@ edit("geometry-shard", "heads 1 to 1 of 1", "GEOMETRY",
      poke(G_TENSOR + 13, 1))
 edit("geometry-total-heads", "1 head of 0", "GEOMETRY",
      poke(G_TENSOR + 14, 0))
+edit("geometry-total-heads-high", "total_heads of 2^32", "GEOMETRY",
+     splice(G_TENSOR + 14, 1, varint(2 ** 32)))
 edit("geometry-source-type", "source type 8", "GEOMETRY",
      poke(G_TENSOR + 16, 8))
 edit("geometry-layer", "layer 65536", "GEOMETRY",
@@ -49,6 +56,16 @@ edit("identity-zero-byte", "a string with the byte 0", "IDENTITY",
      lambda c: b"\1\1a\1\0")
 edit("identity-many", "4097 pairs announced", "IDENTITY",
      lambda c: varint(4097))
+
+
+@vector("identity-many-frames", "4096 keys, and another one in a second frame")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [])
+    w.identity([(bytes([1 + i // 64, 1 + i % 64]), b"") for i in range(4096)])
+    w.identity([("one more", "")])
+    w.close()
+    return bytes(w.out)
 
 
 def segment(runs, n=5, flags=0, t0=0, track=0):
@@ -82,6 +99,8 @@ edit("segment-position-low", "position -2^31 - 1", "SEGMENT",
 
 edit("commit-count", "the number of frames", "COMMIT", poke(0, 8))
 edit("commit-offset", "the offset", "COMMIT", poke(8, 8))
+edit("commit-decoded-bytes", "decoded_bytes of 35 for a payload of 34",
+     "COMMIT", {"decoded_bytes": 35})
 edit("commit-chain", "one bit of the chain", "COMMIT",
      lambda c: poke(16, c[16] ^ 1)(c))
 edit("commit-tracks", "tokens of two tracks", "COMMIT",
@@ -103,6 +122,9 @@ edit("footer-commit", "the offset of the COMMIT", "FOOTER",
 edit("footer-count", "the number of frames", "FOOTER",
      lambda c: poke(16, c[16] ^ 1)(c))
 
+edit("footer-decoded-bytes", "decoded_bytes of 0", "FOOTER",
+     {"decoded_bytes": 0})
+
 
 @vector("footer-unlisted", "a FOOTER without an INDEX before it")
 def _():
@@ -120,6 +142,15 @@ def _():
     w.index()
     w.footer()
     return bytes(w.out)
+
+
+@vector("index-copy-itself", "a PARAMS frame that is a copy of itself")
+def _():
+    def steps(w):
+        w.params(0, fit_bytes(2, RAW), copy_of=1)
+        w.segment(0, 2)
+        w.chunk(0, RAW)
+    return small(steps, 1)
 
 
 # ------------------------------------------------------------ 10 RESTORE, BLOB

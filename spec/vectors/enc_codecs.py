@@ -301,8 +301,8 @@ def mu_and_k(p, rope, head_channels, position):
             h = i >> 5 & 63
             rot = ROT[min(32, max(-32, p.k[a] - p.k[b])) + 32]
             k_a, k_b = p.k[b] + rot[h], p.k[b] + rot[(h + 32) % 64]
-            out[a] = (float_bits(mu_a, e - 8), min(400, max(-400, k_a)))
-            out[b] = (float_bits(mu_b, e - 8), min(400, max(-400, k_b)))
+            out[a] = (float_bits(mu_a, e - 8), k_a)
+            out[b] = (float_bits(mu_b, e - 8), k_b)
     return out
 
 
@@ -315,7 +315,7 @@ M4 = (0, 0x1837F0, 0x3504F3, 0x5744FD)
 def grid_context(b, k, form):
     """(sign of mu, G, M, table) (grid.md 3)."""
     m, emin = form[0], form[1]
-    am = min(b & 0x7FFFFFFF, 0x7F000000)
+    am = b & 0x7FFFFFFF
     S = (k // 4 + 128 << 23) | M4[k % 4]
     xa, xs = am >> 23, S >> 23
     x = max(xa, xs)

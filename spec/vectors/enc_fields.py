@@ -63,15 +63,39 @@ def string(text):
 
 
 def zstd_frame(content):
-    """A Zstandard frame with one raw block, or an RLE block where that does."""
+    """A single-segment Zstandard frame: one raw block, or an RLE block where
+    that does; large contents in several blocks of both."""
     n = len(content)
     if n < 256:
         out = struct.pack("<IBB", 0xFD2FB528, 0x20, n)
-    else:
+    elif n < 65536 + 256:
         out = struct.pack("<IBH", 0xFD2FB528, 0x60, n - 256)
+    else:
+        return struct.pack("<IBI", 0xFD2FB528, 0xA0, n) + zstd_blocks(content)
     if n > 1 and len(set(content)) == 1:
         return out + (n << 3 | 3).to_bytes(3, "little") + content[:1]
     return out + (n << 3 | 1).to_bytes(3, "little") + content
+
+
+def zstd_blocks(content):
+    """Blocks of at most 64 KiB: runs of 64 equal bytes or more are RLE."""
+    blocks, plain, at = [], 0, 0
+    while at <= len(content):
+        run = at
+        while content[run:run + 1] == content[at:at + 1] and run < min(
+                len(content), at + (1 << 16)):
+            run += 1
+        long = run - at >= 64
+        if plain < at and (long or at == len(content)
+                           or at - plain >= 1 << 15):
+            blocks.append((0, at - plain, content[plain:at]))
+            plain = at
+        if long:
+            blocks.append((1, run - at, content[at:at + 1]))
+            plain = run
+        at = max(run, at + 1)
+    return b"".join((size << 3 | kind << 1 | (i == len(blocks) - 1)).to_bytes(
+        3, "little") + data for i, (kind, size, data) in enumerate(blocks))
 
 
 def packed(content, method=0):

@@ -224,13 +224,13 @@ class Walk:
             if beta:
                 s = sources[0, m.scale[2]]
                 self.w = n0 * (13 * (16 - beta)
-                               + beta * min(s.w // s.n, 255)) >> 4
+                               + beta * (s.w // s.n)) >> 4
         done = 0
         for unit in m.units():
             o = 0
             if m.scale:
-                o = limit(pattern(self.w) - pattern(13 * self.n)
-                          + (1 << 20) >> 21, 32)
+                o = max(pattern(self.w) - pattern(13 * self.n)
+                        + (1 << 20) >> 21, -32)
             pred = [self.predict(c, base[c], sources) for c in unit]
             step = m.step[unit[0]]
             channels = [self.channel(c, rope) for c in unit]
@@ -295,11 +295,11 @@ def linear_payload(walks, dtype, rope, tables, constant_columns=(),
     if not keep:
         return out
     form = GRID_FORM[dtype]
-    steps = []
+    steps, coded = [], set(keep)
     for first, end in ((0, T - T % 32), (T - T % 32, T)):
         for slot in range(C):
             c = walks[0].channel(slot, rope)
-            for block in range(first, end if c in keep else first, 32):
+            for block in range(first, end if c in coded else first, 32):
                 steps.append([grid_op(
                     w.row[c], grid_context(*w.expected[c], form), form,
                     tables) for w in walks[block:min(block + 32, end)]])

@@ -61,7 +61,7 @@ class Lattice:
 
 def context(b, k, m):
     """grid.md 3 as near.md 2 has it: (sign of mu, G, M, table)."""
-    am, S = min(b & 0x7FFFFFFF, 0x7F000000), (k // 4 + 128 << 23) | M4[k % 4]
+    am, S = b & 0x7FFFFFFF, (k // 4 + 128 << 23) | M4[k % 4]
 
     def parts(v):
         return v >> 23, (v & 0x7FFFFF) + 0x800000

@@ -29,10 +29,11 @@ CRITICAL = {1, 5, 6, 7, 8, 11}
 
 
 def tensor(layer, kind, dtype, heads, channels, track=0, rope=0, role=0,
-           flags=0, source_type=0, name=""):
+           flags=0, source_type=0, name="", first_head=0, total_heads=None):
     return dict(layer=layer, kind=kind, dtype=dtype, heads=heads,
                 channels=channels, track=track, rope=rope, role=role,
-                flags=flags, source_type=source_type, name=name)
+                flags=flags, source_type=source_type, name=name,
+                first_head=first_head, total_heads=total_heads or heads)
 
 
 def geometry_content(ropes, tracks, tensors, extensions=()):
@@ -49,7 +50,8 @@ def geometry_content(ropes, tracks, tensors, extensions=()):
         out += bytes([3, 0, 0, 1]) + varint(t["heads"])
         out += bytes([2]) + varint(t["channels"])
         out += varint(t["track"]) + varint(t["rope"])
-        out += varint(0) + varint(t["heads"]) + bytes([t["flags"]])
+        out += varint(t["first_head"]) + varint(t["total_heads"])
+        out += bytes([t["flags"]])
         out += struct.pack("<H", t["source_type"]) + string(t["name"])
     out += varint(len(extensions))
     for number, data in extensions:

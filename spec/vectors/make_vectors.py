@@ -32,6 +32,7 @@ import good_linear  # noqa: E402
 import good_lossy  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
+import limit_vectors  # noqa: E402
 import near_vectors  # noqa: E402
 import rate_vectors  # noqa: E402
 import transformer_data  # noqa: E402
@@ -94,6 +95,7 @@ def all_files():
 
     for name, text, make in (good_container.VECTORS + good_codecs.VECTORS
                              + good_linear.VECTORS
+                             + limit_vectors.VECTORS
                              + good_transformer.VECTORS
                              + good_tokens.VECTORS
                              + near_vectors.VECTORS

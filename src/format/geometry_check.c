@@ -9,7 +9,7 @@ static const char *rope_wrong(const kvarc_rope *r)
 	if (r->pairing > KVARC_ROPE_INTERLEAVED)
 		return "a rope's pairing is not known";
 	if (r->rotary < 2 || r->rotary > KVI_MAX_ROTARY || r->rotary % 2)
-		return "a rope's rotary is not an even number of 2 to 65536";
+		return "a rope's rotary is not an even number of 2 to 65534";
 	return r->freq ? NULL : "a rope has no frequencies";
 }
 

@@ -29,8 +29,6 @@ uint32_t kvi_grid_context(uint32_t mu_bits, int k, const struct kvi_grid_format 
 	static const uint32_t m4[4] = { 0, 0x1837f0, 0x3504f3, 0x5744fd };
 	int m = fmt->mant_bits, kq = kvi_quarter(k);
 	uint32_t neg = mu_bits >> 31, am = mu_bits & 0x7fffffff;
-	if (am > 0x7f000000)
-		am = 0x7f000000;
 	uint32_t sigma2 = ((uint32_t)(kq + 128) << 23) | m4[k & 3];
 	int g = max_int(kq + 126, sum_exponent(am, sigma2) - m);
 	g = max_int(g, fmt->emin - m + 127);
@@ -64,10 +62,10 @@ static void rotate_head(uint32_t *ctx, const int16_t *mean, const int16_t *k,
 		int ka = k[a], kb = k[b];
 		int e = kvi_quarter(max_int(ka, kb)) - 12;
 		const int8_t *scale = r->scales + (kvi_clamp(ka - kb, -32, 32) + 32) * 64;
-		ctx[a] = kvi_grid_context(kvi_scaled_bits((ma * c - mb * s) >> 6, e),
-		                          kvi_clamp(kb + scale[h], -400, 400), r->fmt);
+		ctx[a] = kvi_grid_context(kvi_scaled_bits((ma * c - mb * s) >> 6, e), kb + scale[h],
+		                          r->fmt);
 		ctx[b] = kvi_grid_context(kvi_scaled_bits((mb * c + ma * s) >> 6, e),
-		                          kvi_clamp(kb + scale[(h + 32) & 63], -400, 400), r->fmt);
+		                          kb + scale[(h + 32) & 63], r->fmt);
 	}
 }
 

@@ -2,8 +2,8 @@
 /*
  * context_body.h - contexts of a vector of elements from their mu and class (spec grid 3)
  *
- * Included after the operations of a set. Uses SET, v_add, v_sub, v_max, v_min_unsigned, v_and,
- * v_or, v_shl, v_shr, v_sar, v_shr_any, v_float_bits, v_where, v_pick (contracts in ops.h).
+ * Included after the operations of a set. Uses SET, v_add, v_sub, v_max, v_and, v_or, v_shl,
+ * v_shr, v_sar, v_shr_any, v_float_bits, v_where, v_pick (contracts in ops.h).
  */
 #ifndef KVI_CONTEXT_BODY_H
 #define KVI_CONTEXT_BODY_H
@@ -22,7 +22,7 @@ INLINE vec mantissa(vec bits)
 INLINE vec contexts_of(vec mu, vec k, const struct kvi_grid_format *fmt)
 {
 	const int m = fmt->mant_bits;
-	vec am = v_min_unsigned(v_and(mu, SET(0x7fffffff)), SET(0x7f000000));
+	vec am = v_and(mu, SET(0x7fffffff));
 	vec kq = v_sar(k, 2);
 	vec xa = v_shr(am, 23), xs = v_add(kq, SET(128));
 	vec x = v_max(xa, xs);

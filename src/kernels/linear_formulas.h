@@ -114,7 +114,8 @@ static inline int kvi_linear_token_class(uint32_t w, uint32_t n)
 {
 	int32_t d = (int32_t)(kvi_scaled_bits((int32_t)w, 0) -
 	                      kvi_scaled_bits((int32_t)(KVI_LINEAR_DISTANCE_START * n), 0));
-	return kvi_clamp((d + (1 << 20)) >> 21, -KVI_LINEAR_SHIFT_LIMIT, KVI_LINEAR_SHIFT_LIMIT);
+	int o = (d + (1 << 20)) >> 21;
+	return o > -KVI_LINEAR_SHIFT_LIMIT ? o : -KVI_LINEAR_SHIFT_LIMIT;
 }
 
 /* k' and the token's class together, as the context takes it. */

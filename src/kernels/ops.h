@@ -18,7 +18,6 @@
  *   v_add, v_sub, v_mul     modulo 2^32
  *   v_madd(a, b)            the sum of the products of the signed 16-bit halves
  *   v_abs, v_min, v_max
- *   v_min_unsigned(a, b)
  *   v_and, v_or, v_xor
  *   v_except(m, v)          v & ~m
  *   v_shl, v_shr, v_sar(v, n)

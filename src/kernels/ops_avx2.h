@@ -17,7 +17,6 @@ enum { PARTS = 4 };
 #define v_abs _mm256_abs_epi32
 #define v_min _mm256_min_epi32
 #define v_max _mm256_max_epi32
-#define v_min_unsigned _mm256_min_epu32
 #define v_and _mm256_and_si256
 #define v_or _mm256_or_si256
 #define v_xor _mm256_xor_si256

@@ -21,7 +21,6 @@ enum { PARTS = 2 };
 #define v_abs _mm512_abs_epi32
 #define v_min _mm512_min_epi32
 #define v_max _mm512_max_epi32
-#define v_min_unsigned _mm512_min_epu32
 #define v_and _mm512_and_si512
 #define v_or _mm512_or_si512
 #define v_xor _mm512_xor_si512

@@ -20,7 +20,6 @@ enum { PARTS = 8 };
 #define v_add vaddq_u32
 #define v_sub vsubq_u32
 #define v_mul vmulq_u32
-#define v_min_unsigned vminq_u32
 #define v_and vandq_u32
 #define v_or vorrq_u32
 #define v_xor veorq_u32

@@ -77,7 +77,7 @@ INLINE struct pair_angles angles_of(const struct kvi_rotation *r, size_t i, some
 /* v: 64 times the expectations of one channel, k: its classes. */
 INLINE vec rotated(vec v, vec e, vec k, const struct kvi_rotation *r)
 {
-	return contexts_of(scaled_bits(v_sar(v, 6), e), clamp(k, 400), r->fmt);
+	return contexts_of(scaled_bits(v_sar(v, 6), e), k, r->fmt);
 }
 
 INLINE struct pair_channels rotate(const struct pair_channels *mean, const struct pair_channels *k,

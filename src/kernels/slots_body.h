@@ -71,7 +71,7 @@ INLINE vec token_class(const struct kvi_slot_block *b, size_t t, vec start)
 	if (!b->w)
 		return SET(0);
 	vec d = v_sub(v_float_bits(v_load(b->w + t)), start);
-	return clamp(v_sar(d, 21), 32);
+	return v_max(v_sar(d, 21), SET(-32));
 }
 
 /* The start for token_class(), the same for all tokens of a job. */

@@ -7,7 +7,7 @@
 #include "numeric/formats.h"
 #include "numeric/rotate.h"
 
-enum { SCALE_START = 13, SCALE_SOURCE_MAX = 255 };
+enum { SCALE_START = 13 };
 
 kvarc_ret kvi_features_open(struct kvi_features **out, const struct kvi_alloc *alloc,
                             const struct kvi_model *m, size_t n_tokens)
@@ -83,8 +83,6 @@ static void begin_scale(const struct kvi_linear *l)
 	f->n = m->flags & KVI_MODEL_SCALE ? m->n0 : 1;
 	for (size_t t = 0; t < l->tokens_capacity; t++) {
 		uint32_t q = from ? from->w[t] / from->n : 0;
-		if (q > SCALE_SOURCE_MAX)
-			q = SCALE_SOURCE_MAX;
 		f->w[t] = SCALE_START * f->n;
 		if (m->flags & KVI_MODEL_SCALE && from)
 			f->w[t] = f->n * (SCALE_START * (16u - m->beta) + m->beta * q) >> 4;

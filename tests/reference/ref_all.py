@@ -13,26 +13,35 @@ import os
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, sys.argv[1])
-
-import kvarc_ref  # noqa: E402
 
 
-def beside(path, ending):
-    path = os.path.splitext(path)[0] + ending
-    return [kvarc_ref.content(path)] if os.path.exists(path) else []
+def answer(kvarc_ref, path):
+    """Text and exit status of a module kvarc_ref for the file at path."""
+    def beside(ending):
+        name = os.path.splitext(path)[0] + ending
+        return [kvarc_ref.content(name)] if os.path.exists(name) else []
 
-
-for path in sys.argv[3:]:
-    models = beside(path, ".gguf")
+    models = beside(".gguf")
     if not models and "-transformer-" in path:
         models = [kvarc_ref.content(os.path.join(
             os.path.dirname(path), "tokens.gguf" if "-tokens-" in path
             else "transformer.gguf"))]
     text, status, _ = kvarc_ref.answer(
-        kvarc_ref.content(path), "digest", beside(path, ".kvp"), models)
-    out = os.path.join(sys.argv[2], os.path.basename(path))
-    with open(out + ".out", "w") as f:
-        f.write(text)
-    with open(out + ".rc", "w") as f:
-        f.write("%d\n" % status)
+        kvarc_ref.content(path), "digest", beside(".kvp"), models)
+    return text, status
+
+
+def main():
+    sys.path.insert(0, sys.argv[1])
+    import kvarc_ref
+    for path in sys.argv[3:]:
+        text, status = answer(kvarc_ref, path)
+        out = os.path.join(sys.argv[2], os.path.basename(path))
+        with open(out + ".out", "w") as f:
+            f.write(text)
+        with open(out + ".rc", "w") as f:
+            f.write("%d\n" % status)
+
+
+if __name__ == "__main__":
+    main()
