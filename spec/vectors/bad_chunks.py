@@ -164,7 +164,7 @@ chunk("words-huge", "2^32 - 1 words announced", K_STREAM, b"\xff" * 4)
 chunk("word", "one bit of the last word", -1,
       lambda p: p[:-1] + bytes([p[-1] ^ 0x80]))
 chunk("plane-method-2", "a constant plane where the bytes differ", 0,
-      lambda p: p[:-9] + b"\2" + p[-8:], count=1)
+      lambda p: p[:-9] + b"\2\0", count=1)
 chunk("plane-short", "a plane without its last byte", 0, cut(1), count=1)
 chunk("plane-padding", "padding bits of a plane", 0,
       lambda p: p[:-1] + bytes([p[-1] | 0x80]), count=1)

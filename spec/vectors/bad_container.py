@@ -41,8 +41,8 @@ edit("frame-not-critical", "a CHUNK without the critical flag", "CHUNK",
      {"flags": 0})
 edit("frame-critical", "an IDENTITY with the critical flag", "IDENTITY",
      {"flags": 1})
-edit("frame-reserved-critical", "type 12 with the critical flag", "IDENTITY",
-     {"type": 12, "flags": 1})
+edit("frame-reserved-critical", "type 13 with the critical flag", "IDENTITY",
+     {"type": 13, "flags": 1})
 edit("frame-reserved-skipped", "type 14 without the critical flag",
      "IDENTITY", {"type": 14, "flags": 0})
 edit("frame-type-0", "type 0", "IDENTITY", {"type": 0})
@@ -219,6 +219,9 @@ def _():
 
 # ------------------------------------------------------- 1.5 packed, 1.2 varint
 
+# `zstd --check` of the content of base's IDENTITY, without its size.
+IDENTITY_ZSTD = bytes.fromhex("28b52ffd0468490000020161013101620132bb6cf54c")
+
 edit("packed-empty", "a payload without even the method", "IDENTITY",
      {"payload": lambda p: b"", "decoded_bytes": 0})
 edit("packed-longer", "method 0, content longer than decoded_bytes",
@@ -243,6 +246,8 @@ edit("packed-zstd-garbage", "a byte after the Zstandard frame", "IDENTITY",
      {"method": 1, "payload": add(b"\0")})
 edit("packed-zstd-window", "a window of 16 MiB", "IDENTITY",
      {"method": 1, "payload": splice(5, 2, b"\0" + bytes([14 << 3]))})
+edit("packed-zstd-checksum", "another checksum of a Zstandard frame",
+     "IDENTITY", {"payload": lambda p: b"\1" + poke(-1, 0x4D)(IDENTITY_ZSTD)})
 edit("packed-zstd-dictionary", "a dictionary number", "IDENTITY",
      {"method": 1, "payload": splice(5, 1, b"\x21\x07")})
 edit("varint-not-minimal", "n of a segment as 85 00", "SEGMENT",
@@ -251,6 +256,25 @@ edit("varint-too-long", "t0 of a segment in 10 bytes", "SEGMENT",
      splice(1, 1, b"\x80" * 9 + b"\1"))
 edit("varint-cut", "the content ends inside a varint", "IDENTITY",
      lambda c: b"\x82")
+
+
+@vector("packed-zstd-single", "a single-segment Zstandard frame of 8 MiB + 1 "
+        "byte, and so a window of that size")
+def _():
+    n = (8 << 20) + 1
+    frame = struct.pack("<IBI", 0xFD2FB528, 0xA0, n) + (2 << 3).to_bytes(
+        3, "little") + b"\0\0"
+    for left in range(n - 2, 0, -(1 << 17)):
+        size = min(left, 1 << 17)
+        frame += (size << 3 | 2 | (size == left)).to_bytes(
+            3, "little") + b"\0"
+    w = Writer(edits={("BLOB", 0): {"payload": lambda p: b"\1" + frame,
+                                    "decoded_bytes": n}})
+    w.geometry([], [(0, 0, "")], [])
+    w.restore(1, "", [n - 2])
+    w.blob(0, 0, b"")
+    w.close()
+    return bytes(w.out)
 
 
 def long_string(_):

@@ -19,7 +19,7 @@ SIZES = (30, 40)        # decoded bytes of the chunks
 
 def base(edits=None, change=None, level=9, embed=True, number=None, order=1,
          codec=None, heads=None, step=0.5, rope=1, layer=0, shape=(1, 3),
-         more=()):
+         more=(), total_heads=None):
     """Keys 1 x 3, of which 2 channels turn, values 2 x 2; 5 tokens. Frames:
     GEOMETRY, PREDICTOR, PROFILE, SEGMENT, CHUNK, CHUNK, COMMIT ... change of
     the models before they become a profile; number, order, codec, heads: of
@@ -33,7 +33,8 @@ def base(edits=None, change=None, level=9, embed=True, number=None, order=1,
     p = Profile(list(more) + models, [FREQ])
     w = Writer(edits=edits)
     w.geometry([(0, 2, FREQ)] if rope else [], [(0, 0, "")],
-               [tensor(layer, KEY, BF16, *shape, rope=rope),
+               [tensor(layer, KEY, BF16, *shape, rope=rope,
+                       total_heads=total_heads),
                 tensor(layer, VALUE, BF16, 2, 2)])
     predictor = w.predictor(level, p.digest, "",
                             p.content if embed else None)
@@ -215,5 +216,7 @@ made("klt-layer", "a profile without the layer", "predictor", layer=1)
 made("klt-channels", "a profile for heads of 3 channels", "predictor",
      change=fields(0, head_channels=4, step=[0] * 4, k=[0] * 4, mean=[0] * 4,
                    basis=([0] * 4, [[0] * 4] * 4)))
+made("klt-shard", "keys of 1 of 2 heads of the model", "predictor",
+     total_heads=2)
 made("klt-no-rope", "a profile for keys that do not turn", "predictor",
      change=fields(0, rope=0, rotary=0))

@@ -97,6 +97,8 @@ edit("predictor-bare", "kind 1 without parameters", "PREDICTOR",
      lambda c: b"\1\0")
 edit("predictor-digest", "the digest is that of another profile",
      "PREDICTOR", poke(4, 0))
+edit("profile-critical", "a PROFILE frame with the critical flag", "PROFILE",
+     {"flags": 1})
 edit("profile-gap", "a byte is left out between PROFILE frames", "PROFILE",
      lambda c: varint(c[0] + (c[1] << 7) - 127) + c[2:], 1)
 edit("profile-overlap", "a PROFILE frame begins a byte too early", "PROFILE",
@@ -146,7 +148,7 @@ model("rope", "a rope that is not there", K0, rope=2)
 model("rotary-wide", "a rope that turns more channels than a head has", K0,
       head_channels=1)
 model("set", "a table set that is not there", K0, set=1)
-model("flags", "a reserved flag", K0, flags=32)
+model("flags", "a reserved flag", K0, flags=64)
 model("flags-scope", "a scope of own slots without own slots", K0, own=0,
       flags=2, b=[], qb=[])
 model("delta-0", "a lower source of the same layer", K1, lower=[(0, 1, 0)])
@@ -162,8 +164,7 @@ model("same-higher", "a key that is predicted from the value", K0,
       same=[(1, 0)], b=lambda v: [[0] * 6 + row for row in v])
 model("same-many", "5 sources of the same layer", V0, same=[(0, 0)] * 5,
       b=lambda v: [row[:3] * 4 + row for row in v])
-model("same-kind", "a source of the same layer without a model", V0,
-      same=[(3, 0)])
+model("same-kind", "a source of the same layer without a model", V1, layer=2)
 model("head-scope", "1 head that sees those of a source of 2", K1,
       lower=[(1, 1, 1)], a=lambda v: [row[:3] for row in v])
 model("scale-own", "a tensor whose scale is its own source", V0,
@@ -324,6 +325,26 @@ def _():
     return bytes(s.w.out)
 
 
+def unfit_source(name, text, **fields):
+    """Keys that the model of the keys does not fit, with fields; values."""
+    @vector("linear-source-" + name, text)
+    def _():
+        rng = Random(301)
+        s = Session(rng, Profile(models(rng), [FREQ]), [
+            tensor(0, 0, BF16, 1, 3, **dict(dict(rope=1), **fields)),
+            tensor(0, 1, BF16, 2, 3)], (0, 2, FREQ))
+        s.segment(3)
+        s.raw(0)
+        s.linear(1)
+        s.w.close()
+        return bytes(s.w.out)
+
+
+unfit_source("role", "a value whose keys have the role of a plane", role=3)
+unfit_source("shard", "a value whose keys are 1 of 2 heads", total_heads=2)
+unfit_source("rope", "a value whose keys have no rope", rope=0)
+
+
 @vector("linear-groups", "a value whose keys came in two chunks")
 def _():
     rng = Random(301)
@@ -436,6 +457,12 @@ shape("channels", "a profile for heads of other channels", [
     tensor(0, 0, BF16, 1, 4, rope=1)])
 shape("no-rope", "a profile for keys that turn", [
     tensor(0, 0, BF16, 1, 3)], False)
+shape("linear-role", "keys in the role of a plane", [
+    tensor(0, 0, BF16, 1, 3, rope=1, role=3)])
+shape("linear-shard", "1 of 2 heads of the model, for a profile of 1", [
+    tensor(0, 0, BF16, 1, 3, rope=1, total_heads=2)])
+shape("linear-shard-first", "head 1 of 2, for a profile of 1", [
+    tensor(0, 0, BF16, 1, 3, rope=1, first_head=1, total_heads=2)])
 
 
 @vector("level", "a profile without models of the level", "predictor")

@@ -333,6 +333,10 @@ def other(name, text, **options):
     vector(name, text, "predictor")(lambda: base(**options))
 
 
+other("shard", "tensors of 2 of 4 heads", tensors=[
+    dict(t, total_heads=4) for t in caches(tiny())])
+other("role", "tensors in the role of planes", tensors=[
+    dict(t, role=3) for t in caches(tiny())])
 edit("weights", "the model at hand has other weights", "PREDICTOR",
      lambda c: poke(6, c[6] ^ 1)(c), answer="predictor")
 other("profile", "the profile is not in the file and not given", embed=False)

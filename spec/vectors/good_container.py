@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Valid archives that show the container: VECTORS has (name, text, make)."""
 
-from enc_codecs import GridParams, fit_exponent
+from enc_codecs import GridParams, fit_bytes, fit_exponent
 from enc_fields import (
     BF16, BYTES, E4M3, E5M2, F16, F32, I8, U8, Random, pack_elements)
 from kvarc_enc import KEY, VALUE, Writer, tensor
@@ -96,6 +96,25 @@ def _():
     w.commit()
     w.index(method=1)
     w.footer()
+    return w
+
+
+@vector("zstd-forms", "packed frames: without the size of the content, with a "
+        "checksum, both, with a dictionary number of 0")
+def _():
+    content = b"\2\1a\0011\1b\0012"
+    head, block = bytes.fromhex("28b52ffd"), bytes.fromhex("490000") + content
+    check = bytes.fromhex("bb6cf54c")
+    frames = [head + b"\0\x68" + block, head + b"\4\x68" + block + check,
+              head + b"\x24\x09" + block + check,
+              head + b"\x23" + bytes(4) + b"\x09" + block]
+    w = Writer(edits={("IDENTITY", i): {
+        "payload": lambda p, frame=frame: b"\1" + frame}
+        for i, frame in enumerate(frames)})
+    w.geometry([], [(0, 0, "")], [])
+    for _ in frames:
+        w.identity([("a", "1"), ("b", "2")])
+    w.close()
     return w
 
 
@@ -206,6 +225,30 @@ def _():
         w.segment(0, 2)
         w.chunk(0, [part, 2, 3, 4])
         w.close()
+    return w
+
+
+@vector("commits", "COMMIT frames before the first SEGMENT, one after another, "
+        "behind PARAMS, INDEX and a FOOTER")
+def _():
+    rng = Random(13)
+    w = one_tensor(U8, 1, 2)
+    w.commit()
+    w.commit()
+    values = any_bits(rng, U8, 6)
+    params = fit_bytes(2, values)
+    sequence = w.params(0, params)
+    w.commit()
+    w.segment(0, 3)
+    put(w, 0, values, params, params_sequence=sequence)
+    w.commit()
+    w.index()
+    w.commit()
+    w.params(0, params, copy_of=sequence)
+    w.close()
+    w.commit()
+    w.index()
+    w.footer()
     return w
 
 
@@ -399,4 +442,21 @@ def _():
     w.chunk(2, other)
     w.close()
     w.item(area + bytes(other))
+    return w
+
+
+@vector("restore-holes", "an area with bytes that no element covers, which are "
+        "zero, and two views of the same bytes, whose elements are equal")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 1, 4),
+                                  tensor(0, VALUE, U8, 1, 4)])
+    w.restore(255, "", [2, (24, 0, 0, 3, [(0, 0, 8, 4, 0, 1),
+                                          (1, 0, 8, 4, 0, 1)]), 1])
+    w.blob(0, 0, b"[[]")
+    w.segment(0, 3)
+    for i in range(2):
+        w.chunk(i, [7, 8, 9, 10] * 3)
+    w.close()
+    w.item(b"[[" + bytes([7, 8, 9, 10, 0, 0, 0, 0] * 3) + b"]")
     return w

@@ -25,6 +25,7 @@ import bad_lossy  # noqa: E402,F401
 import bad_metadata  # noqa: E402,F401
 import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
+import classes  # noqa: E402
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
 import good_klt  # noqa: E402
@@ -49,9 +50,13 @@ of the format must treat them so:
 - `good-*.kva` decode, and the digests are those of the `.txt` beside them: a
   line `tensor first-head heads t0 n XXH3-128` for each chunk in file order
   (of its decoded bytes), then `item bytes XXH3-128` for each restored file.
+  A digest is printed most significant digit first; files store its low half
+  first (kvarc-format.md 1.4).
 - `bad-*.kva` are answered "format" where the table says so, else "data"
   (kvarc-format.md 1.6). All checks in them are right except where the check
   itself is attacked, so that only the named fault is there to be found.
+  The column "class" says who must refuse the file (kvarc-format.md 1.8):
+  every reader, or a verifier alone.
 - `unsupported-*.kva` are answered "unsupported".
 - `predictor-*.kva` are answered "predictor": the file is fine, its profile or
   its model is missing or does not fit.
@@ -111,12 +116,14 @@ def all_files():
     for name, text, make, expected in bad_base.VECTORS:
         kind = expected if expected in KINDS else "bad"
         put("%s-%s" % (kind, name), make())
-        rows[kind].append(("%s-%s" % (kind, name), text + " | " + expected
-                           if kind == "bad" else text))
+        name = "%s-%s" % (kind, name)
+        rows[kind].append((name, "%s | %s | %s" % (
+            text, classes.class_of(name), expected)
+            if kind == "bad" else text))
     readme = (README_HEAD
               + table("Good", "what it shows", rows["good"])
-              + table("Bad", "what is wrong | answer", rows["bad"]).replace(
-                  "|---|---|", "|---|---|---|", 1)
+              + table("Bad", "what is wrong | class | answer",
+                      rows["bad"]).replace("|---|---|", "|---|---|---|---|", 1)
               + table("Unsupported", "what is new", rows["unsupported"])
               + table("Predictor", "what is missing", rows["predictor"]))
     files["README.md"] = (readme.rstrip("\n") + "\n").encode()

@@ -71,8 +71,9 @@ def main():
     wrong = 0
     for v in names:
         word = right[v].split("\n")[0]
-        want = {"good": " ", "bad": "data"}[v.split("-")[0]]
-        if want not in word or word.startswith("broken"):
+        kind = v.split("-")[0]
+        right_word = word == {"bad": "data"}.get(kind, kind)
+        if (word.startswith("broken") if kind == "good" else not right_word):
             print("%s: %s" % (v, word))
             wrong += 1
     with tempfile.TemporaryDirectory() as work:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which invalid files a reader must refuse, and which only a verifier
+(kvarc-format.md 1.8).
+
+A reader must refuse a file when it would otherwise release other bytes, miss
+bytes or leave its bounds. The faults below are of fields that repeat others, of
+order, of reserved bits, of padding and of limits that no decoding depends on.
+"""
+
+import re
+
+VERIFIER = [
+    # 1.2, 1.3, 1.7: encodings of numbers and strings, bytes behind content
+    r"varint-(not-minimal|too-long)", r"string-too-long", r"long-.*",
+    r".*-flags(-4)?", r".*padding", r".*-reserved", r".*-(after|garbage)",
+    r"(predictor|profile-content|profile-file|linear|transformer|near)-longer",
+    r".*(raw|repeat|blob|params|rates)-long",
+    r"(tsc|vq)-(params-)?long", r"packed-zstd-(twice|skippable|window|single)",
+    r".*after-patch", r".*-predicted-after", r"had-after-exact",
+    # 3: frames
+    r"frame-(sequence|not-critical|critical|type-0)",
+    r"frame-reserved-(critical|skipped)", r"frame-removed", r"garbage-.*",
+    r"profile-critical", r"(commit|footer)-decoded-bytes",
+    r"order-(two-geometries|value-first|chunk-twice|no-commit|params-late)",
+    r"order-(chunk-after-commit|restore-.*|blob-early)",
+    # 4 to 6: fields that decoding does not need
+    r"geometry-(ropes-65|window|shard|total-heads.*|source-type|layer)",
+    r"identity-.*", r"segment-(t0|run-empty|run-not-maximal)",
+    r"predictor-(where|parameters)", r"profile-(pairs|sets)-many",
+    r"profile-pairs-order", r"profile-(no-model|model-missing)",
+    # 7, 8: what repeats the SEGMENT, PARAMS or PREDICTOR before
+    r"chunk-(segment|t0|raw-params|raw-lanes|decoded-bytes)",
+    r"chunk-(mask-empty|mask-row-empty|state-low|state-unused|words-left)",
+    r"repeat-(of-repeat|offset|sequence)", r"params-codec-[789]",
+    r"params-tables-17",
+    r"(linear|klt|transformer)-(order|params|params-profile|params-segment)",
+    r"(linear|transformer)-(earlier|kind-[01])", r"transformer-predicted-order",
+    # 9: accelerators
+    r"(commit|index|footer)-.*",
+    # 10: restored files
+    r"restore-(size|literal-0|views)", r"blob-(empty|long)",
+    # profile.md 3: limits
+    r"model-(order|level-.*|flags-scope|lower-many|same-many|table-order)",
+    r"model-corrects-(low|two)", r"model-basis-(own|scale|set|same|level-.*)",
+    r"profile-file-(reserved|size)",
+    # codecs: limits of numbers, and the end of streams: raw_check tells
+    r"had-(generation|step-.*|near.*|params-(nan|infinite)|order|state-low)",
+    r"klt-(generation|step|near)", r"tsc-(generation|most-.*|code.*|step-.*)",
+    r"near-state", r"vq-(scale-.*|state)",
+    r"transformer-tokens-(long|zero)",
+]
+_pattern = re.compile("bad-(%s)" % "|".join(VERIFIER))
+
+
+def class_of(name):
+    """Of an invalid file: who must refuse it."""
+    return "verifier" if _pattern.fullmatch(name) else "reader"
