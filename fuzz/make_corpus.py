@@ -175,8 +175,8 @@ def bundle(members, method=zipfile.ZIP_DEFLATED, prefix='', form=tarfile.PAX_FOR
 
 
 def planes(values, size):
-    """Numbers as planes, lowest bytes first (spec profile 3)."""
-    packed = [struct.pack('<q', v)[:size] for v in values]
+    """Numbers as zigzag planes, lowest bytes first (spec profile 3)."""
+    packed = [struct.pack('<q', 2 * v ^ v >> 63)[:size] for v in values]
     return b''.join(bytes(p[i] for p in packed) for i in range(size))
 
 
@@ -197,7 +197,7 @@ def profile_model(level, layer, kind, heads, channels, rotary, flags, table,
             most += 0 if not earlier else s if flags & 2 else s + h * channels
             got += [rng.randint(-200, 200) for _ in range(most)]
         return planes(got, 2)
-    b = bytes([level, layer, kind, heads, channels, rotary > 0, 0,
+    b = bytes([level, layer, kind, heads, channels, rotary > 0,
                flags | 8 * table | 16 * bool(width), len(lower)])
     b += b''.join(bytes(s) for s in lower) + bytes([len(same)])
     b += b''.join(bytes(s) for s in same)
@@ -221,14 +221,11 @@ def profile_model(level, layer, kind, heads, channels, rotary, flags, table,
     return b
 
 
-def profile(heads, channels, rotary, flags, table=False, tables=False,
+def profile(heads, channels, rotary, flags, table=False,
             levels=(2, 3), width=0):
     """A .kvp file, its content stored. The target makes the checks right."""
     b = bytes([1, 5]) + b'model' + bytes([1]) + b'M'
     b += bytes([1, rotary]) + rng.randbytes(4 * rotary) if rotary else bytes(1)
-    b += bytes([tables])
-    if tables:
-        b += struct.pack('<41H', 2008, *[1] * 40) * 192
     shapes = [(level, layer, kind) for level in levels
               for layer in range(2) for kind in (0, 1)]
     b += bytes([len(shapes)])
@@ -386,7 +383,7 @@ def main(corpus, kvarc=None):
     put('profile', 'whole.kvp', profile(2, 3, 2, 5))
     put('profile', 'head.kvp', profile(2, 4, 4, 7, table=True))
     put('profile', 'diagonal.kvp', profile(1, 5, 0, 0))
-    put('profile', 'tables.kvp', profile(1, 1, 0, 1, tables=True))
+    put('profile', 'one-slot.kvp', profile(1, 1, 0, 1))
     put('profile', 'corrects.kvp', profile(2, 3, 2, 5, levels=(2, 4, 7),
                                            width=5))
     # where, what is added; mode 2: checks are made right after it

@@ -182,9 +182,8 @@ class Predictors:
         layout = linear.Layout(m, t.rope)
         tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
                                   self.sources_of(t, m, s), rows)
-        sets = self.profile(self.named[s.predictor]).sets
-        tables = sets[m.set - 1] if m.set else codecs.grid_set(0)
-        raw = linear.decode_chunk(payload, layout, t, tokens, tables)
+        raw = linear.decode_chunk(payload, layout, t, tokens,
+                                  codecs.grid_set(0))
         self.features[tensor] = tokens
         return raw
 

@@ -3,7 +3,7 @@
 
 import struct
 
-from kvarc_codecs import Cursor, Table, demand, packed_content
+from kvarc_codecs import Cursor, demand, packed_content
 from xxh3 import h64, h128
 
 MAGIC = bytes([0x89]) + b"KVP\r\n\x1a\n"
@@ -20,10 +20,11 @@ class Source:
 
 
 def planes(cursor, n, size):
-    """profile.md 3: all lowest bytes, then all next ones; signed."""
+    """profile.md 3: zigzag; all lowest bytes, then all next ones."""
     parts = [cursor.take(n) for _ in range(size)]
-    return [int.from_bytes(bytes(p[i] for p in parts), "little", signed=True)
-            for i in range(n)]
+    zigzag = [int.from_bytes(bytes(p[i] for p in parts), "little")
+              for i in range(n)]
+    return [u >> 1 ^ -(u & 1) for u in zigzag]
 
 
 class Model:
@@ -42,9 +43,9 @@ class Model:
         rope = cursor.varint(len(ropes))
         self.rotary = len(ropes[rope - 1]) * 2 if rope else 0
         demand(self.rotary <= self.head_channels, "the rope of a model")
-        self.set, self.flags = cursor.u8(), cursor.u8()
+        self.flags = cursor.u8()
         demand(self.flags < 64, "reserved flags of a model")
-        demand(self.flags == BASIS and not self.set if self.level == 9
+        demand(self.flags == BASIS if self.level == 9
                else not self.flags & BASIS, "the basis of a model")
         demand(not self.flags & (CORRECTS if self.level < 4 else TABLE),
                "flags that the level does not have")
@@ -138,12 +139,6 @@ class Profile:
             rotary = cursor.varint(65534)
             demand(rotary >= 2 and rotary % 2 == 0, "rotary of a rope")
             ropes.append(cursor.numbers("Q", rotary // 2))
-        self.sets = []
-        for _ in range(cursor.varint(7)):
-            freq = cursor.numbers("H", 192 * 41)
-            demand(min(freq) >= 1, "a frequency of 0")
-            self.sets.append([Table(freq[41 * t:41 * t + 41], 40)
-                              for t in range(192)])
         self.models = {}
         n = cursor.varint(65536)
         demand(n >= 1, "no model")
@@ -152,7 +147,6 @@ class Profile:
             m = Model(cursor, ropes)
             key = (m.level, m.layer, m.kind)
             demand(last is None or key > last, "the order of the models")
-            demand(m.set <= len(self.sets), "a table set")
             last = key
             demand(not m.flags & CORRECTS or not any(
                 (m.level, m.layer, kind) in self.models and

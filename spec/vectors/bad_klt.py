@@ -177,7 +177,6 @@ model("none", "a model of level 9 without a basis", basis=None)
 model("own", "a model of level 9 that sees earlier slots", flags=1)
 model("scale", "a model of level 9 whose scale follows", scale=(8, 0))
 model("reserved", "a reserved flag", flags=64)
-model("set", "table set 1", set=1)
 model("same", "a model of level 9 with a source", 1, same=[(0, 0)],
       qb=[0] * 4, b=[[0] * 3] * 4)
 model("lower", "a model of level 9 with a source below layer 0",

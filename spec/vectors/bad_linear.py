@@ -121,24 +121,18 @@ def _():
 
 
 # ------------------------------------------------------- content (profile.md)
-# n_pairs, pairs a and b (3 bytes each), n_ropes, rotary, freq (8), n_sets,
-# n_models, models.
+# n_pairs, pairs a and b (3 bytes each), n_ropes, rotary, freq (8), n_models,
+# models.
 
 content("pairs-order", "keys in descending order",
         lambda c: c.replace(b"\1a\0\1b\0", b"\1b\0\1a\0"))
 content("pairs-many", "257 pairs announced", splice(0, 1, varint(257)))
 content("rotary-odd", "a rope of 3 channels", poke(8, 3))
-content("sets-many", "8 table sets", poke(17, 8))
-content("no-model", "no model", lambda c: c[:18] + b"\0")
+content("no-model", "no model", lambda c: c[:17] + b"\0")
 content("content-longer", "a byte after the last model", add(b"\0"))
 content("content-cut", "the last byte is missing", cut(1))
 content("model-missing", "a model more is announced than there is",
-        poke(18, 3))
-content("set-sum", "a table of a set that adds up to 2049",
-        lambda c: c[:17] + b"\1" + (b"\xd9\7" + b"\1\0" * 40) * 192 + c[18:])
-content("set-0", "a frequency of 0 in a set",
-        lambda c: c[:17] + b"\1" + (b"\xd9\7\0\0" + b"\1\0" * 39) * 192
-        + c[18:])
+        poke(17, 3))
 
 K0, V0, K1, V1 = (0, 0), (0, 1), (1, 0), (1, 1)
 model("level-1", "a model of level 1", K0, level=1)
@@ -147,7 +141,6 @@ model("heads-0", "a model of 0 heads", K0, heads=0)
 model("rope", "a rope that is not there", K0, rope=2)
 model("rotary-wide", "a rope that turns more channels than a head has", K0,
       head_channels=1)
-model("set", "a table set that is not there", K0, set=1)
 model("flags", "a reserved flag", K0, flags=64)
 model("flags-scope", "a scope of own slots without own slots", K0, own=0,
       flags=2, b=[], qb=[])

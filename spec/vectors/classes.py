@@ -26,7 +26,7 @@ VERIFIER = [
     # 4 to 6: fields that decoding does not need
     r"geometry-(ropes-65|window|shard|total-heads.*|source-type|layer)",
     r"identity-.*", r"segment-(t0|run-empty|run-not-maximal)",
-    r"predictor-(where|parameters)", r"profile-(pairs|sets)-many",
+    r"predictor-(where|parameters)", r"profile-pairs-many",
     r"profile-pairs-order", r"profile-(no-model|model-missing)",
     # 7, 8: what repeats the SEGMENT, PARAMS or PREDICTOR before
     r"chunk-(segment|t0|raw-params|raw-lanes|decoded-bytes)",
@@ -41,7 +41,7 @@ VERIFIER = [
     r"restore-(size|literal-0|views)", r"blob-(empty|long)",
     # profile.md 3: limits
     r"model-(order|level-.*|flags-scope|lower-many|same-many|table-order)",
-    r"model-corrects-(low|two)", r"model-basis-(own|scale|set|same|level-.*)",
+    r"model-corrects-(low|two)", r"model-basis-(own|scale|same|level-.*)",
     r"profile-file-(reserved|size)",
     # codecs: limits of numbers, and the end of streams: raw_check tells
     r"had-(generation|step-.*|near.*|params-(nan|infinite)|order|state-low)",

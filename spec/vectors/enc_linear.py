@@ -10,7 +10,7 @@ import struct
 
 from enc_codecs import (
     COS, GRID_FORM, ROT, float_bits, grid_context, grid_op, grid_tables,
-    mask_section, planes, rans_steps, starts)
+    mask_section, planes, rans_steps)
 from enc_fields import (
     BF16, E4M3, E5M2, EXPONENT_BITS, F16, F32, MANTISSA_BITS, packed, string,
     varint)
@@ -42,7 +42,7 @@ class Model:
         self.level, self.layer, self.kind = level, layer, kind
         self.heads, self.head_channels = heads, head_channels
         self.rope, self.rotary = rope, rotary
-        self.set, self.own, self.flags = 0, 0, 0
+        self.own, self.flags = 0, 0
         self.lower, self.same = [], []
         self.scale = self.table = self.corrects = self.basis = None
         self.a, self.qa, self.b, self.qb = [], [], [], []
@@ -76,18 +76,16 @@ class Model:
 
     def content(self):
         def wide(values, size):
-            rows = [v.to_bytes(size, "little", signed=True) for v in values]
+            rows = [(2 * v if v >= 0 else -2 * v - 1).to_bytes(size, "little")
+                    for v in values]
             return b"".join(bytes(r[i] for r in rows) for i in range(size))
 
         out = bytes([self.level]) + varint(self.layer) + bytes([self.kind])
         out += varint(self.heads) + varint(self.head_channels)
-        out += varint(self.rope) + bytes([self.set, min(self.own, 1)
-                                          | self.own & 2
-                                          | 4 * bool(self.scale)
-                                          | 8 * bool(self.table)
-                                          | 16 * bool(self.corrects)
-                                          | 32 * bool(self.basis)
-                                          | self.flags])
+        out += varint(self.rope) + bytes([
+            min(self.own, 1) | self.own & 2 | 4 * bool(self.scale)
+            | 8 * bool(self.table) | 16 * bool(self.corrects)
+            | 32 * bool(self.basis) | self.flags])
         out += varint(len(self.lower)) + b"".join(map(bytes, self.lower))
         out += varint(len(self.same)) + b"".join(map(bytes, self.same))
         if self.scale:
@@ -105,7 +103,7 @@ class Model:
             out += bytes([tshift, unknown]) + varint(len(rows))
             out += wide(rows, 4)
             for i in rows:
-                out += wide(rows[i], 1)
+                out += struct.pack("%db" % len(rows[i]), *rows[i])
         if self.corrects:
             e, rows = self.corrects
             out += varint(len(e)) + bytes(e) + wide(sum(rows, []), 2)
@@ -113,18 +111,14 @@ class Model:
 
 
 class Profile:
-    def __init__(self, models, ropes=(), sets=(), pairs=()):
-        """ropes: lists of frequencies; sets: lists of 192 x 41."""
+    def __init__(self, models, ropes=(), pairs=()):
+        """ropes: lists of frequencies."""
         self.models = {(m.level, m.layer, m.kind): m for m in models}
-        self.tables = [grid_tables(0)] + [
-            [(freq, starts(freq)) for freq in s] for s in sets]
         out = varint(len(pairs)) + b"".join(
             string(k) + string(v) for k, v in pairs)
         out += varint(len(ropes)) + b"".join(
             varint(2 * len(f)) + struct.pack("<%dQ" % len(f), *f)
             for f in ropes)
-        out += varint(len(sets)) + b"".join(
-            struct.pack("<41H", *freq) for s in sets for freq in s)
         out += varint(len(models)) + b"".join(m.content() for m in models)
         self.content, self.digest = out, h128(out)
 
@@ -282,7 +276,7 @@ class Walk:
                                     m.qb[c]))
 
 
-def linear_payload(walks, dtype, rope, tables, constant_columns=(),
+def linear_payload(walks, dtype, rope, constant_columns=(),
                    constant_rows=(), low=None, methods=()):
     """walks: one a token; low: low halves of f32, token-major."""
     m, T = walks[0].model, len(walks)
@@ -302,7 +296,7 @@ def linear_payload(walks, dtype, rope, tables, constant_columns=(),
             for block in range(first, end if c in coded else first, 32):
                 steps.append([grid_op(
                     w.row[c], grid_context(*w.expected[c], form), form,
-                    tables) for w in walks[block:min(block + 32, end)]])
+                    grid_tables(0)) for w in walks[block:min(block + 32, end)]])
     out += rans_steps(steps)
     if dtype == F32:
         out += planes([values[t * C + c] & 0xFFFF for t in range(T)

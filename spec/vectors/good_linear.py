@@ -2,7 +2,7 @@
 """Valid archives of codec 7: VECTORS has (name, text, make); make gives a
 Writer, or a Writer and a profile file."""
 
-from enc_codecs import GridParams, read_table
+from enc_codecs import GridParams
 from enc_fields import BF16, E4M3, E5M2, F16, F32, Random
 from enc_linear import Model, Profile
 from kvarc_enc import tensor
@@ -216,22 +216,11 @@ def _():
     return s.w
 
 
-def other_set():
-    """A table set that is not set 0: its tables in another order, flatter."""
-    out = []
-    for freq in read_table("grid-set-0.txt")[::-1]:
-        freq = [(f + 32) // 2 for f in freq]
-        freq[0] += 2048 - sum(freq)
-        out.append(freq)
-    return out
-
-
-@vector("linear-sets", "table set 1, in the profile; no scale, no own slots")
+@vector("linear-bare", "a model without a scale and without own slots")
 def _():
     rng = Random(208)
-    m = random_model(rng, 2, 0, 0, 1, 3, set=1)
-    p = Profile([m], sets=[other_set()])
-    s = Session(rng, p, cache(BF16, 1, 1, 3, False)[:1], level=2,
+    m = random_model(rng, 2, 0, 0, 1, 3)
+    s = Session(rng, Profile([m]), cache(BF16, 1, 1, 3, False)[:1], level=2,
                 method=1)
     s.segment(36)
     s.all()

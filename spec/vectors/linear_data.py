@@ -147,7 +147,7 @@ class Session:
         m = walks[0].model
         payload = linear_payload(
             walks, t["dtype"], self.rope if m.rotary else None,
-            self.profile.tables[m.set], low=self.low, **options)
+            low=self.low, **options)
         if params is None:
             params = self.predictors[self.level]
         return self.w.chunk_frame(

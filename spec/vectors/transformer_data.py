@@ -243,7 +243,7 @@ class Guided(Session):
         payload = struct.pack("<Q", check ^ h64(
             struct.pack("<%dh" % len(E), *E))) + linear_payload(
                 walks, t["dtype"], self.rope if m.rotary else None,
-                self.profile.tables[m.set], low=self.low, **options)
+                low=self.low, **options)
         if params is None:
             params = self.predictors[self.level]
         return self.w.chunk_frame(

@@ -92,7 +92,6 @@ void kvi_linear_in_init(struct kvi_linear_in *in, const struct kvi_linear_plan *
 	const struct kvi_model *m = plan->of[order_index].model;
 	const kvarc_tensor *t = &g->tensors[tensor];
 	*in = (struct kvi_linear_in){ .model = m,
-		                      .tables = m->set ? &plan->profile->sets[m->set - 1] : NULL,
 		                      .dtype = t->dtype,
 		                      .n_tokens = s->n,
 		                      .positions = known ? s->positions : NULL,

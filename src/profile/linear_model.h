@@ -31,7 +31,6 @@ void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc);
 /* Sources of a model's prediction, in the order of m->lower and m->same. */
 struct kvi_linear_in {
 	const struct kvi_model *model;
-	const struct kvi_tables *tables; /* of the model's set; NULL: set 0 */
 	uint8_t dtype;
 	size_t n_tokens;
 	const int32_t *positions; /* may be NULL when nothing rotates */

@@ -16,7 +16,6 @@ static bool shape_good(const struct kvi_profile *p, const struct kvi_model *m)
 	       m->layer <= UINT16_MAX && m->heads >= 1 && m->heads <= UINT16_MAX &&
 	       m->head_channels >= 1 && m->head_channels <= UINT16_MAX &&
 	       (uint64_t)m->heads * m->head_channels <= KVI_MAX_WIDTH && m->rope <= p->n_ropes &&
-	       m->set <= p->n_sets &&
 	       (!m->rope || p->ropes[m->rope - 1].rotary <= m->head_channels);
 }
 
@@ -25,7 +24,7 @@ static bool numbers_good(const struct kvi_model *m)
 	if (m->flags & ~FLAGS_KNOWN)
 		return false;
 	if (m->level == KVI_LEVEL_BASIS || m->flags & KVI_MODEL_BASIS)
-		return m->level == KVI_LEVEL_BASIS && m->flags == KVI_MODEL_BASIS && !m->set &&
+		return m->level == KVI_LEVEL_BASIS && m->flags == KVI_MODEL_BASIS &&
 		       m->n_lower <= KVI_LOWER_MAX && !m->n_same;
 	if ((m->flags & KVI_MODEL_SELF_HEAD) && !(m->flags & KVI_MODEL_SELF))
 		return false;

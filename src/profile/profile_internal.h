@@ -15,8 +15,7 @@ void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run, void *ct
 void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
 void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run, void *ctx);
 void kvi_model_row_m(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
-/* How many of them in all rows. Sources are resolved. */
-/* The number of coefficients in all rows of a matrix. */
+/* The number of coefficients in all rows of a matrix; sources are resolved. */
 uint64_t kvi_model_entries_a(const struct kvi_model *m);
 uint64_t kvi_model_entries_b(const struct kvi_model *m);
 uint64_t kvi_model_entries_d(const struct kvi_model *m);
@@ -38,7 +37,5 @@ int kvi_model_compare(const void *a, const void *b);
 kvarc_ret kvi_model_resolve(const struct kvi_profile *p, struct kvi_model *m);
 /* Arrays of a resolved model: false when spec profile 3 is not kept. */
 bool kvi_model_values_good(const struct kvi_model *m);
-/* Kernels' form of the table sets. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_profile_build_sets(struct kvi_profile *p);
 
 #endif

@@ -6,13 +6,21 @@
 #include "util/ckd.h"
 
 /* Fewest bytes that an entry takes: bounds what a count may announce. */
-enum { ROPE_BYTES_MIN = 9, MODEL_BYTES_MIN = 18 };
-enum {
-	SET_FREQS = KVI_GRID_TABLES * KVI_GRID_SYMBOLS,
-	SLOT_BYTES = 2 + 2 + 4 /* step, k, mean */
-};
+enum { ROPE_BYTES_MIN = 9, MODEL_BYTES_MIN = 17 };
+enum { SLOT_BYTES = 2 + 2 + 4 /* step, k, mean */ };
 
 /* ---------------------------------------------------------------- planes */
+
+/* Zigzag: numbers near zero of both signs have high planes of zeros. */
+static uint32_t zigzag(int32_t v)
+{
+	return (uint32_t)v << 1 ^ (v < 0 ? UINT32_MAX : 0);
+}
+
+static int32_t unzigzag(uint32_t u)
+{
+	return (int32_t)(u >> 1 ^ (u & 1 ? UINT32_MAX : 0));
+}
 
 /* Place in the lowest plane of n numbers; the next planes follow. */
 struct planes {
@@ -24,8 +32,9 @@ static void put_run(void *ctx, int16_t *p, size_t n)
 {
 	struct planes *to = ctx;
 	for (size_t i = 0; i < n; i++) {
-		to->at[i] = (uint8_t)p[i];
-		to->at[i + to->n] = (uint8_t)((uint16_t)p[i] >> 8);
+		uint32_t u = zigzag(p[i]);
+		to->at[i] = (uint8_t)u;
+		to->at[i + to->n] = (uint8_t)(u >> 8);
 	}
 	to->at += n;
 }
@@ -39,7 +48,7 @@ static void get_run(void *ctx, int16_t *p, size_t n)
 {
 	struct const_planes *from = ctx;
 	for (size_t i = 0; i < n; i++)
-		p[i] = (int16_t)(from->at[i] | from->at[i + from->n] << 8);
+		p[i] = (int16_t)unzigzag(from->at[i] | (uint32_t)from->at[i + from->n] << 8);
 	from->at += n;
 }
 
@@ -48,7 +57,7 @@ static void put_planes32(struct kvi_out *out, const int32_t *p, size_t n)
 	uint8_t *to = kvi_out_reserve(out, 4 * n);
 	for (size_t i = 0; to && i < n; i++)
 		for (unsigned b = 0; b < 4; b++)
-			to[b * n + i] = (uint8_t)((uint32_t)p[i] >> 8 * b);
+			to[b * n + i] = (uint8_t)(zigzag(p[i]) >> 8 * b);
 	out->n += to ? 4 * n : 0;
 }
 
@@ -56,8 +65,8 @@ static void get_planes32(struct kvi_in *in, int32_t *p, size_t n)
 {
 	const uint8_t *from = kvi_get_bytes(in, 4 * n);
 	for (size_t i = 0; from && i < n; i++)
-		p[i] = (int32_t)(from[i] | (uint32_t)from[n + i] << 8 |
-		                 (uint32_t)from[2 * n + i] << 16 | (uint32_t)from[3 * n + i] << 24);
+		p[i] = unzigzag(from[i] | (uint32_t)from[n + i] << 8 |
+		                (uint32_t)from[2 * n + i] << 16 | (uint32_t)from[3 * n + i] << 24);
 }
 
 static void put_planes16(struct kvi_out *out, int16_t *p, size_t n)
@@ -86,7 +95,6 @@ static void put_model_head(struct kvi_out *out, const struct kvi_model *m)
 	kvi_put_varint(out, m->heads);
 	kvi_put_varint(out, m->head_channels);
 	kvi_put_varint(out, m->rope);
-	kvi_put8(out, m->set);
 	kvi_put8(out, m->flags);
 	kvi_put_varint(out, m->n_lower);
 	for (unsigned i = 0; i < m->n_lower; i++) {
@@ -156,9 +164,6 @@ void kvi_profile_put(const struct kvi_profile *p, struct kvi_out *out)
 		for (size_t k = 0; k < p->ropes[i].rotary / 2; k++)
 			kvi_put64(out, p->ropes[i].freq[k]);
 	}
-	kvi_put_varint(out, p->n_sets);
-	for (size_t i = 0; i < (size_t)p->n_sets * SET_FREQS; i++)
-		kvi_put16(out, p->set_freq[i]);
 	kvi_put_varint(out, p->n_models);
 	for (size_t i = 0; i < p->n_models; i++)
 		put_model(out, &p->models[i]);
@@ -203,22 +208,6 @@ static kvarc_ret parse_ropes(struct kvi_profile *p, struct kvi_in *in)
 	return KVARC_OK;
 }
 
-static kvarc_ret parse_sets(struct kvi_profile *p, struct kvi_in *in)
-{
-	size_t n = (size_t)kvi_get_varint(in, KVI_PROFILE_SETS);
-	if (in->bad || n > kvi_in_remaining(in) / (SET_FREQS * sizeof *p->set_freq))
-		return KVARC_DATA;
-	if (n == 0)
-		return KVARC_OK;
-	p->set_freq = kvi_array(p->alloc, n, SET_FREQS * sizeof *p->set_freq);
-	if (!p->set_freq)
-		return kvi_alloc_error(p->alloc);
-	for (size_t i = 0; i < n * SET_FREQS; i++)
-		p->set_freq[i] = kvi_get16(in);
-	p->n_sets = (unsigned)n;
-	return kvi_profile_build_sets(p);
-}
-
 static void parse_sources(struct kvi_model *m, struct kvi_in *in)
 {
 	m->n_lower = (unsigned)kvi_get_varint(in, KVI_LOWER_MAX);
@@ -243,7 +232,6 @@ static kvarc_ret parse_model_head(const struct kvi_profile *p, struct kvi_model 
 	m->heads = (uint32_t)kvi_get_varint(in, UINT16_MAX);
 	m->head_channels = (uint32_t)kvi_get_varint(in, UINT16_MAX);
 	m->rope = (uint32_t)kvi_get_varint(in, KVI_MAX_ROPES);
-	m->set = kvi_get8(in);
 	m->flags = kvi_get8(in);
 	parse_sources(m, in);
 	if (m->flags & KVI_MODEL_SCALE) {
@@ -372,8 +360,6 @@ kvarc_ret kvi_profile_parse(struct kvi_profile **out, const struct kvi_alloc *al
 	ret = kvi_identity_get_pairs(&p->identity, alloc, &in, KVI_PROFILE_PAIRS);
 	if (ret == KVARC_OK)
 		ret = parse_ropes(p, &in);
-	if (ret == KVARC_OK)
-		ret = parse_sets(p, &in);
 	if (ret == KVARC_OK)
 		ret = parse_models(p, &in);
 	if (ret) {

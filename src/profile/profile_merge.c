@@ -7,23 +7,18 @@
 
 #include "profile_internal.h"
 
-enum { SET_ENTRIES = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
-
 /* Memory for everything that the profiles hold. */
 static bool make_room(struct kvi_profile *p, const struct kvi_profile *const *list, size_t n)
 {
-	size_t models = 0, ropes = 0, sets = 0;
+	size_t models = 0, ropes = 0;
 	for (size_t i = 0; i < n; i++) {
 		models += list[i]->n_models;
 		ropes += list[i]->n_ropes;
-		sets += list[i]->n_sets;
 	}
 	p->models = kvi_calloc(p->alloc, models, sizeof *p->models);
 	if (ropes)
 		p->ropes = kvi_calloc(p->alloc, ropes, sizeof *p->ropes);
-	if (sets)
-		p->set_freq = kvi_array(p->alloc, sets, SET_ENTRIES * sizeof *p->set_freq);
-	return p->models && (p->ropes || !ropes) && (p->set_freq || !sets);
+	return p->models && (p->ropes || !ropes);
 }
 
 /* 1 + index of an equal rope, which is added when there is none; 0: no memory. */
@@ -40,19 +35,6 @@ static uint32_t take_rope(struct kvi_profile *p, const struct kvi_profile_rope *
 	x->rotary = r->rotary;
 	memcpy(x->freq, r->freq, bytes);
 	return (uint32_t)++p->n_ropes;
-}
-
-/* The same of table sets; 0: too many. */
-static uint8_t take_set(struct kvi_profile *p, const uint16_t *freq)
-{
-	const size_t bytes = SET_ENTRIES * sizeof *freq;
-	for (unsigned i = 0; i < p->n_sets; i++)
-		if (!memcmp(p->set_freq + i * SET_ENTRIES, freq, bytes))
-			return (uint8_t)(i + 1);
-	if (p->n_sets == KVI_PROFILE_SETS)
-		return 0;
-	memcpy(p->set_freq + p->n_sets * SET_ENTRIES, freq, bytes);
-	return (uint8_t)++p->n_sets;
 }
 
 static void copy_arrays(struct kvi_model *x, const struct kvi_model *m)
@@ -98,11 +80,6 @@ static kvarc_ret take_model(struct kvi_profile *p, const struct kvi_profile *fro
 		x->rope = take_rope(p, &from->ropes[m->rope - 1]);
 		if (!x->rope)
 			return kvi_alloc_error(p->alloc);
-	}
-	if (m->set) {
-		x->set = take_set(p, from->set_freq + (m->set - 1u) * SET_ENTRIES);
-		if (!x->set)
-			return KVARC_GEOMETRY;
 	}
 	kvarc_ret ret = kvi_model_reserve(p, x);
 	if (ret)

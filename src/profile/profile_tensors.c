@@ -18,16 +18,6 @@ kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *allo
 	return KVARC_OK;
 }
 
-static void free_sets(struct kvi_profile *p)
-{
-	for (unsigned i = 0; p->sets && i < p->n_sets; i++) {
-		kvi_free(p->alloc, p->sets[i].lut);
-		kvi_free(p->alloc, p->sets[i].enc);
-	}
-	kvi_free(p->alloc, p->sets);
-	p->sets = NULL;
-}
-
 void kvi_profile_free(struct kvi_profile *p)
 {
 	if (!p)
@@ -35,8 +25,6 @@ void kvi_profile_free(struct kvi_profile *p)
 	for (size_t i = 0; p->models && i < p->n_models; i++)
 		kvi_model_free(p, &p->models[i]);
 	kvi_free(p->alloc, p->models);
-	free_sets(p);
-	kvi_free(p->alloc, p->set_freq);
 	for (size_t i = 0; p->ropes && i < p->n_ropes; i++)
 		kvi_free(p->alloc, p->ropes[i].freq);
 	kvi_free(p->alloc, p->ropes);
@@ -92,42 +80,6 @@ uint64_t kvi_model_coefficients(const struct kvi_model *m)
 	       kvi_model_entries_m(m);
 }
 
-/* Spec grid 5, profile 2. */
-static bool set_good(const uint16_t *freq)
-{
-	for (size_t i = 0; i < KVI_GRID_TABLES * KVI_GRID_SYMBOLS; i++)
-		if (freq[i] == 0)
-			return false;
-	return true;
-}
-
-kvarc_ret kvi_profile_build_sets(struct kvi_profile *p)
-{
-	enum { STRIDE = 64 };
-	if (p->n_sets > KVI_PROFILE_SETS)
-		return KVARC_DATA;
-	free_sets(p);
-	if (p->n_sets == 0)
-		return KVARC_OK;
-	p->sets = kvi_calloc(p->alloc, p->n_sets, sizeof *p->sets);
-	if (!p->sets)
-		return kvi_alloc_error(p->alloc);
-	for (unsigned i = 0; i < p->n_sets; i++) {
-		const uint16_t *freq = p->set_freq + i * KVI_GRID_TABLES * KVI_GRID_SYMBOLS;
-		struct kvi_tables *t = &p->sets[i];
-		t->n_tables = KVI_GRID_TABLES;
-		t->symbols = KVI_GRID_SYMBOLS;
-		t->stride = STRIDE;
-		t->lut = kvi_array(p->alloc, KVI_GRID_TABLES * KVI_PROB_TOTAL, sizeof *t->lut);
-		t->enc = kvi_array(p->alloc, KVI_GRID_TABLES * STRIDE, sizeof *t->enc);
-		if (!t->lut || !t->enc)
-			return kvi_alloc_error(p->alloc);
-		if (!set_good(freq) || !kvi_tables_build(t, freq))
-			return KVARC_DATA;
-	}
-	return KVARC_OK;
-}
-
 /* What the parser has checked by reading it. */
 static bool head_good(const struct kvi_profile *p)
 {
@@ -149,15 +101,12 @@ kvarc_ret kvi_profile_finish(struct kvi_profile *p)
 {
 	if (!head_good(p))
 		return KVARC_DATA;
-	kvarc_ret ret = kvi_profile_build_sets(p);
-	if (ret)
-		return ret;
 	qsort(p->models, p->n_models, sizeof *p->models, kvi_model_compare);
 	for (size_t i = 0; i < p->n_models; i++) {
 		struct kvi_model *m = &p->models[i];
 		if (i && kvi_model_compare(m - 1, m) >= 0)
 			return KVARC_DATA;
-		ret = kvi_model_resolve(p, m);
+		kvarc_ret ret = kvi_model_resolve(p, m);
 		if (ret)
 			return ret;
 		/* The strides of the arrays have to fit the sources that were resolved just now. */

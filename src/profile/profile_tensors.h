@@ -23,7 +23,6 @@
 enum {
 	KVI_PROFILE_HEADER_BYTES = 64,
 	KVI_PROFILE_PAIRS = 256,
-	KVI_PROFILE_SETS = 7,
 	KVI_MODELS_MAX = 65536,
 	KVI_TABLE_ROWS_MAX = 1 << 20,
 	KVI_STEP_MIN = -100,
@@ -71,7 +70,7 @@ struct kvi_source {
  * the model's own slots.
  */
 struct kvi_model {
-	uint8_t level, kind, set, flags;
+	uint8_t level, kind, flags;
 	uint32_t layer, heads, head_channels;
 	uint32_t rope;   /* 0 none, else 1 + index into the profile's ropes */
 	uint32_t rotary; /* of that rope, 0 without */
@@ -120,9 +119,6 @@ struct kvi_profile {
 	struct kvi_identity identity; /* model, weights, tokenizer, fitted_on ... */
 	size_t n_ropes;
 	struct kvi_profile_rope *ropes;
-	unsigned n_sets;         /* without the built-in one */
-	uint16_t *set_freq;      /* n_sets x 192 x 41 */
-	struct kvi_tables *sets; /* n_sets, kernels' form: lut and enc */
 	size_t n_models;
 	struct kvi_model *models; /* ascending by (level, layer, kind) */
 };
@@ -168,15 +164,14 @@ kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m);
 /* For what is predicted without an error, or with a small one: from the steps that the model has,
  * the sizes and the way they follow. Flags and k are set, the means are left. */
 void kvi_model_expect_nothing(struct kvi_model *m);
-/* Sorts the models (they must not be moved afterwards), resolves sources, builds the table
- * sets from set_freq, checks as parse does.
+/* Sorts the models (they must not be moved afterwards), resolves sources, checks as parse does.
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
 kvarc_ret kvi_profile_finish(struct kvi_profile *p);
 
 /*
  * A finished profile of all tensors that one of n (at least 1) has models of: the first
  * one's that has the model and all its sources to give. On failure *out is NULL.
- * Returns OK, MEM, MEMLIMIT, GEOMETRY (they name different models, or have too many table sets).
+ * Returns OK, MEM, MEMLIMIT, GEOMETRY (they name different models).
  */
 kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const struct kvi_profile *const *list, size_t n);

@@ -6,25 +6,22 @@
 
 #include <cmocka.h>
 
-#include "codecs/grid/grid_sets.h"
 #include "profile/profile_internal.h"
 #include "profile_util.h"
 
 /* Bits of a seed that choose a shape; the others are only numbers. */
 struct profile_shape {
 	uint32_t heads, channels, rotary;
-	bool set, latent;
+	bool latent;
 };
 
 static struct profile_shape shape_of(uint64_t seed)
 {
 	static const uint32_t heads[] = { 1, 2, 3, 4 };
 	static const uint32_t channels[] = { 5, 8, 1, 6 };
-	struct profile_shape s = { heads[seed % 4], channels[seed / 4 % 4], 0, false,
-		                   seed % 5 == 4 };
+	struct profile_shape s = { heads[seed % 4], channels[seed / 4 % 4], 0, seed % 5 == 4 };
 	if (seed % 3 && s.channels > 1)
 		s.rotary = seed % 3 == 1 ? s.channels & ~1u : 2;
-	s.set = seed % 8 == 7;
 	return s;
 }
 
@@ -95,7 +92,6 @@ static void choose(struct kvi_model *m, const struct profile_shape *s, uint64_t 
 	m->heads = twice ? 2 * s->heads : s->heads;
 	m->head_channels = s->channels;
 	m->rope = m->kind == KVARC_KEY && s->rotary ? 1 : 0;
-	m->set = s->set ? (uint8_t)profile_between(rng, 0, 1) : 0;
 	m->flags = (uint8_t)profile_between(rng, 0, 15);
 	if (!(m->flags & KVI_MODEL_SELF))
 		m->flags &= ~KVI_MODEL_SELF_HEAD & 0xff;
@@ -137,12 +133,6 @@ static void make_head(struct kvi_profile *p, const struct profile_shape *s, uint
 		p->n_ropes = 1;
 		for (size_t i = 0; i < s->rotary / 2; i++)
 			p->ropes[0].freq[i] = profile_random(rng);
-	}
-	if (s->set) {
-		size_t bytes = KVI_GRID_TABLES * KVI_GRID_SYMBOLS * sizeof *p->set_freq;
-		p->set_freq = kvi_malloc(p->alloc, bytes);
-		memcpy(p->set_freq, kvi_grid_set_0, bytes);
-		p->n_sets = 1;
 	}
 }
 

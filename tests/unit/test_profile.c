@@ -9,7 +9,7 @@
 #include "profile/profile_internal.h"
 #include "profile_util.h"
 
-enum { SEEDS = 40, FLIPS = 100, SET_FREQS = KVI_GRID_TABLES * KVI_GRID_SYMBOLS };
+enum { SEEDS = 40, FLIPS = 100 };
 
 static struct kvi_alloc alloc;
 
@@ -37,9 +37,9 @@ static void model_same(const struct kvi_model *a, const struct kvi_model *b)
 	size_t n = a->C;
 	assert_int_equal(kvi_model_compare(a, b), 0);
 	assert_true(a->C == b->C && a->heads == b->heads && a->head_channels == b->head_channels &&
-	            a->rope == b->rope && a->rotary == b->rotary && a->set == b->set &&
-	            a->flags == b->flags && a->n_lower == b->n_lower && a->n_same == b->n_same &&
-	            a->n0 == b->n0 && a->beta == b->beta && !a->scale_source == !b->scale_source &&
+	            a->rope == b->rope && a->rotary == b->rotary && a->flags == b->flags &&
+	            a->n_lower == b->n_lower && a->n_same == b->n_same && a->n0 == b->n0 &&
+	            a->beta == b->beta && !a->scale_source == !b->scale_source &&
 	            a->a_stride == b->a_stride && a->b_stride == b->b_stride &&
 	            a->d_stride == b->d_stride && a->width == b->width && a->tshift == b->tshift &&
 	            a->unknown == b->unknown && a->n_ids == b->n_ids);
@@ -76,13 +76,6 @@ static void profile_same(const struct kvi_profile *a, const struct kvi_profile *
 		assert_int_equal(a->ropes[i].rotary, b->ropes[i].rotary);
 		same(a->ropes[i].freq, b->ropes[i].freq,
 		     a->ropes[i].rotary / 2 * sizeof *a->ropes[i].freq);
-	}
-	assert_int_equal(a->n_sets, b->n_sets);
-	same(a->set_freq, b->set_freq, a->n_sets * SET_FREQS * sizeof *a->set_freq);
-	for (unsigned i = 0; i < a->n_sets; i++) {
-		const struct kvi_tables *x = &a->sets[i], *y = &b->sets[i];
-		same(x->lut, y->lut, x->n_tables * KVI_PROB_TOTAL * 4);
-		same(x->enc, y->enc, x->n_tables * x->stride * 4);
 	}
 	assert_int_equal(a->n_models, b->n_models);
 	for (size_t i = 0; i < a->n_models; i++)
@@ -148,13 +141,13 @@ static void test_layout(void **state)
 	kvi_out_init(&out, &alloc);
 	assert_int_equal(kvi_profile_serialise(p, &out), KVARC_OK);
 	static const uint8_t expect[] = {
-		0, 0,    0, 2,                               /* pairs, ropes, sets, models */
-		2, 0,    0, 1, 3, 0, 0, 0, 0,    0,          /* the key's head */
-		0, 0,    0, 0, 0, 0, 0, 0, 0,    0,    0, 0, /* step, k */
-		0, 0,    0, 0, 0, 0, 0, 0, 0,    0,    0, 0, /* mean */
-		2, 0,    1, 2, 1, 0, 0, 1, 0,    1,    0, 0, /* the value's */
-		0, 0,    0, 0, 0, 0, 0, 0, 0,    0xfe, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0, /* qb */
-		1, 0xfe, 3, 4, 5, 6, 7, 0, 0xff, 0,    0, 0,    1, 0
+		0, 0, 2,                                                 /* pairs, ropes, models */
+		2, 0, 0, 1, 3,  0,  0,  0, 0,                            /* the key's head */
+		0, 0, 0, 0, 0,  0,  0,  0, 0, 0, 0, 0,                   /* step, k */
+		0, 0, 0, 0, 0,  0,  0,  0, 0, 0, 0, 0,                   /* mean */
+		2, 0, 1, 2, 1,  0,  1,  0, 1, 0, 0,                      /* the value's */
+		0, 0, 0, 0, 0,  0,  0,  0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, /* qb */
+		2, 3, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 2, 0              /* zigzag */
 	};
 	assert_int_equal(out.n, sizeof expect);
 	assert_memory_equal(out.p, expect, sizeof expect);
@@ -186,10 +179,6 @@ static struct kvi_profile *complete(void)
 	p->n_ropes = 1;
 	p->ropes[0].rotary = 4;
 	p->ropes[0].freq = kvi_calloc(&alloc, 2, sizeof(uint64_t));
-	p->set_freq = kvi_array(&alloc, SET_FREQS, sizeof *p->set_freq);
-	p->n_sets = 1;
-	for (size_t i = 0; i < SET_FREQS; i++)
-		p->set_freq[i] = i % 41 ? 1 : 2008;
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "a", "1"), 0);
 	assert_int_equal(kvi_identity_set(&p->identity, &alloc, "b", "2"), 0);
 	static const uint8_t keys[7][3] = { { 2, 0, 0 }, { 3, 0, 0 }, { 3, 0, 1 }, { 3, 1, 0 },
@@ -205,7 +194,6 @@ static struct kvi_profile *complete(void)
 	struct kvi_model *last = &p->models[4];
 	last->heads = 4;
 	last->rope = 1;
-	last->set = 1;
 	last->flags = 15;
 	last->n_lower = last->n_same = 1;
 	last->lower[0] = (struct kvi_source){ .delta = 1, .scope = 1 };
@@ -251,7 +239,6 @@ RULE(d_most, p->models[6].d[0] = p->models[6].d[16] = -32768)
 RULE(d_more, (d_most(p, m), p->models[6].d[6] = 1))
 RULE(rope_unknown, m->rope = 2)
 RULE(rope_odd, p->ropes[0].rotary = 5)
-RULE(set_unknown, m->set = 2)
 RULE(delta_0, m->lower[0].delta = 0)
 RULE(delta_below, m->lower[0].delta = 2)
 RULE(lower_missing, m->lower[0].kind = 3)
@@ -280,8 +267,6 @@ RULE(tshift_9, m->tshift = 9)
 RULE(unknown_129, m->unknown = 129)
 RULE(ids_same, m->ids[1] = m->ids[0])
 RULE(ids_down, m->ids[1] = m->ids[0] - 1)
-RULE(freq_0, (p->set_freq[1] = 0, p->set_freq[0]++))
-RULE(freq_sum, p->set_freq[SET_FREQS - 1]++)
 RULE(pairs_order, *p->identity.pairs[0].key = 'c')
 RULE(pairs_same, *p->identity.pairs[0].key = 'b')
 
@@ -322,7 +307,6 @@ static void test_rules(void **state)
 		{ flags_unknown, KVARC_DATA },
 		{ rope_unknown, KVARC_DATA },
 		{ rope_odd, KVARC_DATA },
-		{ set_unknown, KVARC_DATA },
 		{ delta_0, KVARC_DATA },
 		{ delta_below, KVARC_DATA },
 		{ lower_missing, KVARC_DATA },
@@ -351,8 +335,6 @@ static void test_rules(void **state)
 		{ unknown_129, KVARC_DATA },
 		{ ids_same, KVARC_DATA },
 		{ ids_down, KVARC_DATA },
-		{ freq_0, KVARC_DATA },
-		{ freq_sum, KVARC_DATA },
 		{ pairs_order, KVARC_DATA },
 		{ pairs_same, KVARC_DATA },
 	};
@@ -414,14 +396,14 @@ enum { NONE = 0xff };
 /* Models of which all arrays are zero, with no more checks than a writer of nonsense. */
 static kvarc_ret parse_small(const uint8_t (*models)[SMALL], uint8_t n)
 {
-	const uint8_t head[] = { 0, 0, 0, n };
+	const uint8_t head[] = { 0, 0, n };
 	struct kvi_profile *p;
 	struct kvi_out out;
 	kvi_out_init(&out, &alloc);
 	kvi_put_bytes(&out, head, sizeof head);
 	for (uint8_t i = 0; i < n; i++) {
 		const uint8_t *m = models[i];
-		const uint8_t flags[] = { 0, 0, m[BETA] ? 4 : 0 };
+		const uint8_t flags[] = { 0, m[BETA] ? 4 : 0 };
 		bool lower = m[DELTA] && m[DELTA] != NONE, same = !m[DELTA];
 		size_t C = (size_t)m[HEADS] * m[CHANNELS], rows = 0;
 		kvi_put_bytes(&out, m, DELTA);
@@ -493,12 +475,12 @@ static void test_models(void **state)
 /* 1000 x 1049 channels: every byte of it is there, but it is too wide. */
 static void test_wide(void **state)
 {
-	static const uint8_t head[] = { 0, 0, 0, 1, 2, 0, 0, 0xe8, 7 };
+	static const uint8_t head[] = { 0, 0, 1, 2, 0, 0, 0xe8, 7 };
 	struct kvi_profile *p;
 	(void)state;
 	begin();
 	for (size_t channels = 1048; channels <= 1049; channels++) {
-		size_t n = sizeof head + 7 + 8 * 1000 * channels;
+		size_t n = sizeof head + 6 + 8 * 1000 * channels;
 		uint8_t *b = kvi_calloc(&alloc, n, 1);
 		memcpy(b, head, sizeof head);
 		b[sizeof head] = (uint8_t)(channels | 0x80);
@@ -514,18 +496,17 @@ static void test_wide(void **state)
 /* What a struct cannot hold: bytes of test_layout's kind, changed in one place. */
 static void test_bytes(void **state)
 {
-	static const uint8_t good[] = {
-		0, 1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 0, 1, /* a rope, one model */
-		2, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-	};
+	static const uint8_t good[] = { 0, 1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 1, /* a rope, one model */
+		                        2, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0,
+		                        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
 	static const struct {
 		uint8_t at, value;
 	} bad[] = {
-		{ 0, 1 },  { 1, 0 },  { 1, 2 },  { 2, 0 },   { 2, 1 },   { 2, 3 },     { 2, 4 },
-		{ 11, 1 }, { 11, 8 }, { 12, 0 }, { 12, 2 },  { 13, 1 },  { 13, 8 },    { 14, 0x80 },
-		{ 16, 0 }, { 16, 2 }, { 17, 0 }, { 17, 1 },  { 17, 3 },  { 18, 2 },    { 19, 1 },
-		{ 20, 2 }, { 20, 4 }, { 20, 8 }, { 20, 16 }, { 20, 32 }, { 20, 0x80 }, { 21, 1 },
-		{ 21, 9 }, { 22, 1 }, { 22, 5 }, { 23, 1 },  { 24, 1 },
+		{ 0, 1 },  { 1, 0 },  { 1, 2 },  { 2, 0 },   { 2, 1 },   { 2, 3 },
+		{ 2, 4 },  { 11, 0 }, { 11, 2 }, { 12, 1 },  { 12, 8 },  { 13, 0x80 },
+		{ 15, 0 }, { 15, 2 }, { 16, 0 }, { 16, 1 },  { 16, 3 },  { 17, 2 },
+		{ 18, 2 }, { 18, 4 }, { 18, 8 }, { 18, 16 }, { 18, 32 }, { 18, 0x80 },
+		{ 19, 1 }, { 19, 9 }, { 20, 1 }, { 20, 5 },  { 21, 1 },  { 22, 1 },
 	};
 	uint8_t b[sizeof good + 1];
 	struct kvi_profile *p;
@@ -545,7 +526,7 @@ static void test_bytes(void **state)
 		assert_null(p);
 	}
 	memcpy(b, good, sizeof good);
-	b[15] = 2; /* key and value packed */
+	b[14] = 2; /* key and value packed */
 	assert_int_equal(kvi_profile_parse(&p, &alloc, b, sizeof good), KVARC_OPTIONS);
 	end();
 }
@@ -553,29 +534,29 @@ static void test_bytes(void **state)
 /* Counts that nothing stands behind cost no memory. */
 static void test_bounds(void **state)
 {
-	static const uint8_t models[] = { 0, 0, 0, 0x80, 0x80, 4, 2, 0, 0, 1, 1 };
+	static const uint8_t models[] = { 0, 0, 0x80, 0x80, 4, 2, 0, 0, 1, 1 };
 	/* 65535 x 16 channels, whole layer: 2^40 bytes, and 2^20 ids */
-	static const uint8_t wide[99] = { 0, 0, 0, 1, 2, 0, 0, 0xff, 0xff, 3, 16, 0, 0, 1, 0, 0 };
-	static const uint8_t no_channels[] = { 0, 0, 0, 1, 2, 0, 0, 1, 0, 0, 0, 8, 0,
-		                               0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0 };
-	uint8_t table[72] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0, 8, 0, 0 };
+	static const uint8_t wide[99] = { 0, 0, 1, 2, 0, 0, 0xff, 0xff, 3, 16, 0, 1, 0, 0 };
+	static const uint8_t no_channels[] = { 0, 0, 1, 2, 0, 0, 1, 0, 0, 8, 0, 0,
+		                               0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0 };
+	uint8_t table[70] = { 0, 0, 1, 2, 0, 0, 1, 1, 0, 8, 0, 0 };
 	struct kvi_profile *p;
 	(void)state;
 	begin();
-	table[24] = 0x80; /* n_ids 2^20 */
-	table[25] = 0x80;
-	table[26] = 0x40;
+	table[22] = 0x80; /* n_ids 2^20 */
+	table[23] = 0x80;
+	table[24] = 0x40;
 	assert_int_equal(kvi_profile_parse(&p, &alloc, models, sizeof models), KVARC_DATA);
 	assert_int_equal(kvi_profile_parse(&p, &alloc, wide, sizeof wide), KVARC_DATA);
 	assert_int_equal(kvi_profile_parse(&p, &alloc, no_channels, sizeof no_channels),
 	                 KVARC_DATA);
 	assert_int_equal(kvi_profile_parse(&p, &alloc, table, sizeof table), KVARC_DATA);
 	assert_true(alloc.peak < 4096);
-	table[24] = 8; /* 8 ids, all 0 */
-	table[25] = table[26] = 0;
-	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 25 + 5 * 8), KVARC_DATA);
-	table[24] = 1;
-	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 25 + 5), KVARC_OK);
+	table[22] = 8; /* 8 ids, all 0 */
+	table[23] = table[24] = 0;
+	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 23 + 5 * 8), KVARC_DATA);
+	table[22] = 1;
+	assert_int_equal(kvi_profile_parse(&p, &alloc, table, 23 + 5), KVARC_OK);
 	kvi_profile_free(p);
 	end();
 }
@@ -607,7 +588,6 @@ static void check_bounds(const struct kvi_profile *p)
 			assert_true(d <= 65536 && m->e[c] <= 63);
 		}
 		assert_true(m->a_stride % 2 == 0 && m->b_stride % 2 == 0);
-		assert_true(m->set <= p->n_sets);
 	}
 }
 

@@ -47,24 +47,24 @@ static struct kvi_profile *small(void)
 }
 
 static const uint8_t head_of_both[] = {
-	0, 0, 0, 2,                         /* pairs, ropes, sets, models */
-	5, 0, 0, 2, 3, 0, 0, 0, 0, 0,       /* the key's head */
+	0, 0, 2,                            /* pairs, ropes, models */
+	5, 0, 0, 2, 3, 0, 0, 0, 0,          /* the key's head */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* step */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* k */
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* mean */
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 2, 1, 0, 0, 16, 0, 1, 0, 1, /* the value's */
-	0, 0, 0, 0, 0, 0, 0, 0,                                                  /* step, k */
-	0, 0, 0, 0, 0, 0, 0, 0,                                                  /* mean */
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                                /* qb, B: 2 x 3 */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 2, 1, 0, 16, 0, 1, 0, 1, /* the value's */
+	0, 0, 0, 0, 0, 0, 0, 0,                                               /* step, k */
+	0, 0, 0, 0, 0, 0, 0, 0,                                               /* mean */
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                             /* qb, B: 2 x 3 */
 };
 
 /* Numbers of spec profile 3, by hand. */
 static void test_layout(void **state)
 {
-	static const uint8_t d[] = { 2, 0,    63,                   /* width, e */
-		                     1, 0xfe, 3,  10, 11, 12, 4, 5, /* lowest bytes */
-		                     6, 7,    8,  13, 14, 15, 9, 0, 0, 0xff, 0, 0,
-		                     0, 0,    0,  0,  1,  0,  0, 0, 0, 0,    0, 0x80 };
+	static const uint8_t d[] = { 2,  0,  63,                       /* width, e */
+		                     2,  3,  6,  20, 22, 24, 8,  10,   /* lowest bytes, zigzag */
+		                     12, 14, 16, 26, 28, 30, 18, 0xff, /* of the second row */
+		                     0,  0,  0,  0,  0,  0,  0,  0,    2, 0, 0, 0, 0, 0, 0, 0xff };
 	struct kvi_profile *p = small(), *q;
 	struct kvi_model *m = &p->models[1];
 	struct kvi_out out;

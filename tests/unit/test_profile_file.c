@@ -71,8 +71,8 @@ static void test_header(void **state)
 /* A compressed frame that is larger than what is in it. */
 static void test_frame(void **state)
 {
-	static const uint8_t content[] = { 0, 0, 0, 1, 2, 0, 0, 1, 1, 0, 0,
-		                           0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+	static const uint8_t content[] = { 0, 0, 1, 2, 0, 0, 1, 1, 0, 0,
+		                           0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
 	enum { N = sizeof content };
 	/* magic, one segment, size; one raw block, the last */
 	static const uint8_t frame[] = { 1, 0x28, 0xb5, 0x2f, 0xfd, 0x20, N, N << 3 | 1, 0, 0 };

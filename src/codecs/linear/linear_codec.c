@@ -90,7 +90,7 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	w->lanes = (unsigned)(in->n_tokens % KVI_LANES);
 	w->linear.in = in;
 	w->linear.kernels = c->kernels;
-	w->linear.tables = in->tables ? in->tables : &c->tables->grid;
+	w->linear.tables = &c->tables->grid;
 	w->linear.out = &w->out;
 	if (m->rotary &&
 	    !(w->linear.turns = kvi_coder_rotations(c, in->rope, in->positions, in->n_tokens)))
