@@ -445,6 +445,31 @@ def _():
     return w
 
 
+@vector("restore-names", "items under names that no reader may make files of: "
+        "reading and testing take them")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [])
+    for name in ("../up", "/etc/passwd", "a//b", b"\xff\n"):
+        w.restore(1, name, [])
+        w.item(b"")
+    w.close()
+    return w
+
+
+@vector("restore-two-names", "two items of one name")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [])
+    for i in range(2):
+        w.restore(1, "same", [1])
+        w.item(b"12"[i:i + 1])
+    for i in range(2):
+        w.blob(i, 0, b"12"[i:i + 1])
+    w.close()
+    return w
+
+
 @vector("restore-holes", "an area with bytes that no element covers, which are "
         "zero, and two views of the same bytes, whose elements are equal")
 def _():

@@ -49,6 +49,39 @@ static bool start_staging(struct items *s)
 	return s->staging;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Whether no two of the n items have one name; else a message was shown. Items whose description
+ * salvage lost have none. */
+static bool names_differ(const struct items *s, kvarc_reader *r, size_t n)
+{
+	const char **names = malloc((n + 1) * sizeof(*names));
+	const char *twice = NULL;
+	size_t used = 0;
+	kvarc_item item;
+
+	if (!names) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (kvarc_reader_item(r, i, &item) == KVARC_OK && item.kind)
+			names[used++] = item.name;
+	}
+	qsort((void *)names, used, sizeof(*names), by_name);
+	for (size_t i = 1; i < used && !twice; i++) {
+		if (strcmp(names[i - 1], names[i]) == 0)
+			twice = names[i];
+	}
+	free((void *)names);
+	if (twice)
+		msg_error(s->archive, "holds two files with the name '%s'", twice);
+	return !twice;
+}
+
 bool items_check(struct items *s, kvarc_reader *r)
 {
 	kvarc_item item;
@@ -68,6 +101,8 @@ bool items_check(struct items *s, kvarc_reader *r)
 		msg_error(s->archive, "holds %zu files; give a folder for them, -o FOLDER/", n);
 		return false;
 	}
+	if (!names_differ(s, r, n))
+		return false;
 	return n <= FEW || start_staging(s);
 }
 

@@ -16,3 +16,7 @@ done
 kv unpack -q -o in/ a.kva
 kv info a.kva | grep red
 kv info --json a.kva | grep -o '"name":"[^"]*"'
+# Two items of one name: none is written.
+ln -s "$top/spec/vectors/good-restore-two-names.kva" two.kva
+kv unpack -q -o two/ two.kva
+[ ! -e two/same ] || echo "one was written over the other"
