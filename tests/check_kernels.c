@@ -134,6 +134,42 @@ static void check_grid(const struct kvi_kernels *ref, const struct kvi_kernels *
 	grid_case_free(&c);
 }
 
+/* Two streams in one call, each of them good or not, against one by one. */
+static void check_grid2(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                        const struct kvi_tables *tables, unsigned round)
+{
+	struct grid_case c[2];
+	struct coded a[2];
+	uint8_t *words[2];
+	uint16_t *x[2], *y[2];
+	bool ok[2], expected[2];
+	for (int i = 0; i < 2; i++) {
+		struct kvi_steps steps = random_steps();
+		unsigned format = rng_below(2) ? 0 : round % CASE_GRID_FORMATS;
+		grid_case_new(&c[i], format, rng_below(GRID_KINDS), steps, random_ring(&steps),
+		              rng_below(4) == 0, tables);
+		coded_new(&a[i], c[i].n);
+		size_t n = ref->grid_encode(&c[i].job, c[i].x, a[i].end, a[i].stream.state);
+		words[i] = coded_seal(&a[i], n);
+		if (rng_below(3) == 0)
+			spoil(&a[i].stream, words[i] + 1);
+		x[i] = must_alloc(c[i].n, 2);
+		y[i] = must_alloc(c[i].n, 2);
+		expected[i] = ref->grid_decode(&c[i].job, &a[i].stream, x[i]);
+	}
+	fast->grid_decode2((const struct kvi_grid_job *const[]){ &c[0].job, &c[1].job },
+	                   (const struct kvi_stream *const[]){ &a[0].stream, &a[1].stream }, y, ok);
+	for (int i = 0; i < 2; i++) {
+		check(ok[i] == expected[i] && (!ok[i] || memcmp(x[i], y[i], 2 * c[i].n) == 0),
+		      fast->name, "grid_decode2", round);
+		free(words[i]);
+		free(x[i]);
+		free(y[i]);
+		free(a[i].buf);
+		grid_case_free(&c[i]);
+	}
+}
+
 /* Where a decoder of exponents puts n of them: as they are, or in elements. */
 struct exp_to {
 	uint8_t *e, *rest, *again; /* rest NULL: as they are */
@@ -419,6 +455,8 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 		struct kvi_tables bytes = tables_random(1 + rng_below(16), KVI_BYTE_SYMBOLS, 0);
 		for (unsigned j = 0; j < 40; j++) {
 			check_grid(ref, fast, j & 1 ? &model : &grid, j);
+			if (fast->grid_decode2)
+				check_grid2(ref, fast, j & 1 ? &model : &grid, j);
 			check_exp(ref, fast, &exps, j);
 			if (fast->exp_decode2)
 				check_exp2(ref, fast, &exps, j);
@@ -478,6 +516,20 @@ static void bench_grid(const struct kvi_kernels *k, const struct kvi_tables *t, 
 	printf("%-7s grid %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
 	       dec, 16.0 * (double)n / (double)c.n,
 	       ok && !memcmp(y, c.x, 2 * c.n) ? "" : "  WRONG");
+	if (k->grid_decode2) {
+		uint16_t *z = must_alloc(c.n, 2);
+		bool both[2] = { false, false };
+		dec = BEST(
+			2 * bytes,
+			k->grid_decode2((const struct kvi_grid_job *const[]){ &c.job, &c.job },
+		                        (const struct kvi_stream *const[]){ &a.stream, &a.stream },
+		                        (uint16_t *const[]){ y, z }, both));
+		printf("%-7s grid %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
+		       both[0] && both[1] && !memcmp(y, c.x, 2 * c.n) && !memcmp(z, c.x, 2 * c.n)
+		               ? ""
+		               : "  WRONG");
+		free(z);
+	}
 	free(y);
 	free(a.buf);
 	grid_case_free(&c);

@@ -2,8 +2,8 @@
 /*
  * grid_avx512_body.h - a step of the grid codec (spec grid 4) in AVX-512, 2 x 16 lanes
  *
- * Defines what grid_body.h defines (contracts there) with masks of a bit a lane, fewer
- * instructions for token pairs and no branch for cells at zero.
+ * Defines what grid_body.h defines (contracts there) with masks of a bit a lane. bf16 has steps of
+ * its own (grid_words_body.h), which take tails, too, but not those of encoders.
  */
 #ifndef KVI_GRID_AVX512_BODY_H
 #define KVI_GRID_AVX512_BODY_H
@@ -12,21 +12,19 @@
 
 #include "escapes_body.h"
 #include "grid_numbers.h"
+#include "grid_words_body.h"
 
 /* A table of 64 entries. */
 typedef struct {
 	vec lo, hi;
+	struct words_tables words; /* of bf16 */
 } token_tables;
-
-INLINE token_tables tokens_from(const uint16_t *table)
-{
-	token_tables t = { _mm512_loadu_si512(table), _mm512_loadu_si512(table + 32) };
-	return t;
-}
 
 INLINE token_tables token_tables_load(void)
 {
-	return tokens_from(kvi_grid_tokens);
+	token_tables t = { v_load(kvi_grid_tokens), v_load(kvi_grid_tokens + 32),
+		           words_tables_load() };
+	return t;
 }
 
 INLINE vec token_info(const token_tables *t, vec symbol)
@@ -73,7 +71,7 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
 {
 	zero_cell c;
 	vec one = SET(1), z = SET(f->z);
-	vec deepest = f->subnormals ? _mm512_min_epi32(gs, z) : z;
+	vec deepest = _mm512_min_epi32(gs, z);
 	vec stop = _mm512_or_si512(st, _mm512_sllv_epi32(one, deepest));
 	vec zeros =
 		log2_floor(_mm512_and_si512(stop, _mm512_sub_epi32(_mm512_setzero_si512(), stop)));
@@ -82,31 +80,27 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
 	vec mant = _mm512_and_si512(_mm512_srlv_epi32(st, skip), SET((1 << f->m) - 1));
 	vec field = _mm512_maskz_sub_epi32(found, gs, zeros);
 	c.value = _mm512_add_epi32(_mm512_slli_epi32(field, (unsigned)f->m), mant);
-	c.escaped = (__mmask16)~found;
-	if (f->subnormals)
-		c.escaped &= _mm512_cmpgt_epi32_mask(gs, z);
+	c.escaped = (__mmask16)~found & _mm512_cmpgt_epi32_mask(gs, z);
 	c.bits = _mm512_add_epi32(skip, SET(f->m));
 	c.bits = _mm512_mask_mov_epi32(c.bits, c.escaped, deepest);
-	if (f->subnormals) {
-		__mmask16 flat = _mm512_cmple_epi32_mask(gs, _mm512_setzero_si512());
-		vec n = _mm512_add_epi32(gs, SET(f->m));
-		c.bits = _mm512_mask_mov_epi32(c.bits, flat, n);
-		c.value = _mm512_mask_mov_epi32(c.value, flat, low_bits(st, n));
-		c.escaped &= (__mmask16)~flat;
-	}
+	__mmask16 flat = _mm512_cmple_epi32_mask(gs, _mm512_setzero_si512());
+	vec n = _mm512_add_epi32(gs, SET(f->m));
+	c.bits = _mm512_mask_mov_epi32(c.bits, flat, n);
+	c.value = _mm512_mask_mov_epi32(c.value, flat, low_bits(st, n));
+	c.escaped &= (__mmask16)~flat;
 	return c;
 }
 
-/* 16 lanes between the phases of a step: states, raw bits still to take
- * from them, magnitudes, sign bits, and the lanes that are escaped. */
+/* 16 lanes between the phases of a step: states without their raw bits, magnitudes, sign bits, and
+ * the lanes that are escaped. */
 struct taken_lanes {
-	vec st, up, magnitude, sign;
+	vec st, magnitude, sign;
 	__mmask16 escaped;
 };
 
 /* Cells as magnitudes; some are at zero. */
-INLINE void cells_any(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at_zero,
-                      __mmask16 esc40, const struct grid_numbers *f)
+INLINE void cells_take(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at_zero,
+                       __mmask16 esc40, const struct grid_numbers *f)
 {
 	vec st = a->st, zero = _mm512_setzero_si512();
 	vec level = log2_floor(j), n = _mm512_sub_epi32(SET(f->m), level);
@@ -130,36 +124,6 @@ INLINE void cells_any(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at
 	}
 	/* Symbol 40 takes nothing; its NB is 0 in the table. */
 	a->st = _mm512_srlv_epi32(st, _mm512_mask_mov_epi32(up, esc40, zero));
-	a->up = zero;
-}
-
-/*
- * Where no grid is near subnormals: a cell at zero, after the zeros that say
- * its binade and the 1 that ends them, is as cell 1 that many binades lower. No
- * branch, as most steps have such a cell, but many have none.
- */
-INLINE void cells_normal(struct taken_lanes *a, vec j, vec nb, vec gs, __mmask16 at_zero,
-                         __mmask16 esc40, const struct grid_numbers *f)
-{
-	vec zero = _mm512_setzero_si512(), st = a->st;
-	vec some = _mm512_max_epi32(j, SET(1)), lz = _mm512_lzcnt_epi32(some);
-	vec lowest = _mm512_and_si512(st, _mm512_sub_epi32(zero, st));
-	vec zeros = _mm512_sub_epi32(SET(32), _mm512_lzcnt_epi32(lowest));
-	__mmask16 none = _mm512_mask_cmpgt_epi32_mask(at_zero, nb, SET(1));
-	none |= esc40;
-	at_zero &= (__mmask16)~none;
-	zeros = _mm512_maskz_min_epi32(at_zero, zeros, SET(f->z));
-	a->escaped = none | _mm512_mask_testn_epi32_mask(at_zero, st, SET((1 << f->z) - 1));
-	a->st = st = _mm512_srlv_epi32(st, zeros);
-
-	vec n = _mm512_add_epi32(lz, SET(f->m - 31));
-	vec up = _mm512_max_epi32(n, zero);
-	vec down = _mm512_max_epi32(_mm512_sub_epi32(zero, n), zero);
-	vec full = _mm512_or_si512(_mm512_sllv_epi32(some, up), low_bits(st, up));
-	vec level = _mm512_sub_epi32(_mm512_add_epi32(gs, SET(31)), _mm512_add_epi32(lz, zeros));
-	a->magnitude = _mm512_add_epi32(_mm512_slli_epi32(level, (unsigned)f->m),
-	                                _mm512_srlv_epi32(full, down));
-	a->up = up;
 }
 
 /* Phase 2 of 16 lanes. */
@@ -177,10 +141,7 @@ INLINE struct taken_lanes raw_take(vec st, vec symbol, vec ctx, const token_tabl
 	vec j = _mm512_xor_si512(pos, _mm512_srai_epi32(pos, 31));
 	__mmask16 at_zero = _mm512_testn_epi32_mask(j, j);
 	a.sign = _mm512_xor_si512(pos, ctx);
-	if (f->subnormals)
-		cells_any(&a, j, nb, gs, at_zero, esc40, f);
-	else
-		cells_normal(&a, j, nb, gs, at_zero, esc40, f);
+	cells_take(&a, j, nb, gs, at_zero, esc40, f);
 	return a;
 }
 
@@ -196,6 +157,8 @@ INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t
                                 const token_tables *tokens, const struct grid_numbers *f,
                                 unsigned lanes, const uint8_t *p, uint16_t *x, vec *y)
 {
+	if (!f->subnormals)
+		return words_step_take(st, ctx, lut, &tokens->words, lanes, p, x, y);
 	const active_lanes active = first_active(lanes);
 	struct parts table, symbol;
 	struct taken_lanes a[2];
@@ -205,14 +168,9 @@ INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t
 	EACH
 		a[h] = raw_take(st->v[h], symbol.v[h], ctx[h], tokens, f);
 	uint32_t escaped = (a[0].escaped | (uint32_t)a[1].escaped << 16) & active;
-	if (__builtin_expect(escaped != 0, 0)) {
-		EACH
-			a[h].up = _mm512_mask_mov_epi32(a[h].up, a[h].escaped,
-			                                _mm512_setzero_si512());
-	}
 	EACH {
 		__mmask16 act = ACTIVE(active, h);
-		st->v[h] = v_renorm(_mm512_srlv_epi32(a[h].st, a[h].up), act, &p);
+		st->v[h] = v_renorm(a[h].st, act, &p);
 		y[h] = _mm512_maskz_mov_epi32(act, taken_element(&a[h], f));
 		_mm512_mask_cvtepi32_storeu_epi16(x + 16 * h, act, y[h]);
 	}
@@ -238,15 +196,13 @@ INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs, const struct grid
 	vec one = SET(1), z = SET(f->z), zero = _mm512_setzero_si512();
 	vec mant = _mm512_and_si512(magnitude, SET((1 << f->m) - 1));
 	vec zeros = _mm512_sub_epi32(gs, field);
-	vec deepest = f->subnormals ? _mm512_min_epi32(gs, z) : z;
+	vec deepest = _mm512_min_epi32(gs, z);
 	__mmask16 normal = _mm512_test_epi32_mask(field, field);
 	vec raw = _mm512_mask_or_epi32(mant, normal, _mm512_slli_epi32(mant, 1), one);
 	c.value = _mm512_sllv_epi32(raw, zeros);
 	c.bits = _mm512_add_epi32(zeros, SET(f->m));
 	c.bits = _mm512_mask_add_epi32(c.bits, normal, c.bits, one);
 	c.escaped = _mm512_cmpge_epi32_mask(zeros, deepest);
-	if (!f->subnormals)
-		return c;
 	__mmask16 under = _mm512_cmpgt_epi32_mask(gs, z);
 	c.escaped = (__mmask16)((c.escaped & normal) | (under & ~normal));
 	__mmask16 flat = _mm512_cmple_epi32_mask(gs, zero);
@@ -324,23 +280,17 @@ INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const tok
 	return c;
 }
 
-/* Phase 2 of an encoder: raw bits of 16 lanes. */
-INLINE vec raw_put(vec st, const coded_lanes *c, __mmask16 active, uint16_t **w)
-{
-	vec over = _mm512_srlv_epi32(st, _mm512_sub_epi32(SET(32), c->bits));
-	__mmask16 m = _mm512_mask_test_epi32_mask(active, over, over);
-	st = v_words_put(st, m, w);
-	return _mm512_or_si512(_mm512_sllv_epi32(st, c->bits), c->raw);
-}
-
 /* Of the symbols, and of the distances below 64. */
 typedef struct {
 	token_tables all, near;
+	struct words_encoder words;
 } encoder_tables;
 
 INLINE encoder_tables encoder_tables_load(void)
 {
-	encoder_tables t = { token_tables_load(), tokens_from(near_tokens) };
+	encoder_tables t = { .all = token_tables_load(),
+		             .near = { .lo = v_load(near_tokens), .hi = v_load(near_tokens + 32) },
+		             .words = words_encoder_load() };
 	return t;
 }
 
@@ -348,6 +298,10 @@ INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *
                      const struct kvi_tables *tables, const encoder_tables *tokens,
                      const struct grid_numbers *f, active_lanes active, uint16_t **w)
 {
+	if (!f->subnormals) {
+		words_step_put(st, ctx->v, x, tables, &tokens->words, w);
+		return;
+	}
 	const struct parts element = words16_load(x, active);
 	const __m128i stride = _mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
 	coded_lanes code[PARTS];
@@ -361,7 +315,7 @@ INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *
 	if (__builtin_expect(escaped != 0, 0))
 		escapes_put16(st, escaped, x, (unsigned)f->w, w);
 	EACH_BACK
-	st->v[h] = raw_put(st->v[h], &code[h], ACTIVE(active, h), w);
+	st->v[h] = raw_put(st->v[h], code[h].raw, code[h].bits, ACTIVE(active, h), w);
 	symbols_put(st, &entry, active, w);
 }
 

@@ -11,19 +11,21 @@
 #ifndef KVI_GRID_SPANS_BODY_H
 #define KVI_GRID_SPANS_BODY_H
 
-/* The steps of a span; NULL when the words do not suffice. */
+/* The steps of a span from `first` on, whose elements go to x; NULL when the words do not
+ * suffice. */
 INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job, const struct kvi_span *span,
-                                       const uint32_t *ctx, struct kvi_feed *feed, const uint8_t *p,
-                                       uint32_t *state, uint16_t *x, const struct grid_numbers *f,
-                                       bool per_step, bool full)
+                                       size_t first, const uint32_t *ctx, struct kvi_feed *feed,
+                                       const uint8_t *p, uint32_t *state, uint16_t *x,
+                                       const struct grid_numbers *f, bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const active_lanes active = first_active(lanes);
-	const uint32_t *lut = job->tables->lut, *c = ctx;
+	const uint32_t *lut = job->tables->lut;
+	const uint32_t *c = ctx + first % span->ring * span->step_size;
 	const uint32_t *wrap = ctx + span->ring * span->step_size;
 	const token_tables tokens = token_tables_load();
 	struct parts st = states_load(state);
-	for (size_t step = 0; step < span->steps; step++) {
+	for (size_t step = first; step < span->steps; step++) {
 		vec y[PARTS];
 		KVI_FEED_CHECK(feed, p);
 		struct parts cv = contexts_load(c, per_step, active);
@@ -37,32 +39,40 @@ INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job, const str
 	return p;
 }
 
-#define DECODE(span, ctx, x, f, per_step, full) \
-	grid_decode_span(job, span, ctx, &feed, p, state, x, f, per_step, full)
+#define DECODE(span, first, ctx, x, f, per_step, full) \
+	grid_decode_span(job, span, first, ctx, feed, p, state, x, f, per_step, full)
 
-static bool grid_decode(const struct kvi_grid_job *job, const struct kvi_stream *in,
-                        uint16_t *elements)
+/* A stream from full step `first` on. */
+static bool grid_decode_rest(const struct kvi_grid_job *job, size_t first, struct kvi_feed *feed,
+                             const uint8_t *p, uint32_t *state, uint16_t *elements)
 {
 	const struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
 	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
 	const struct grid_numbers f = numbers_of(job->fmt);
 	const bool is_bf16 = f.emin == bf16_numbers.emin;
+	uint16_t *x = elements + first * KVI_LANES;
+	if (is_bf16 && job->per_step)
+		p = DECODE(&full, first, job->ctx, x, &bf16_numbers, true, true);
+	else if (is_bf16)
+		p = DECODE(&full, first, job->ctx, x, &bf16_numbers, false, true);
+	else if (job->per_step)
+		p = DECODE(&full, first, job->ctx, x, &f, true, true);
+	else
+		p = DECODE(&full, first, job->ctx, x, &f, false, true);
+	if (p && tail.steps)
+		p = DECODE(&tail, 0, job->ctx_tail, elements + full.steps * KVI_LANES, &f,
+		           job->per_step, false);
+	return p && kvi_feed_done(feed, p, state);
+}
+
+static bool grid_decode(const struct kvi_grid_job *job, const struct kvi_stream *in,
+                        uint16_t *elements)
+{
 	struct kvi_feed feed;
 	const uint8_t *p = kvi_feed_open(&feed, in);
 	uint32_t state[KVI_LANES];
 	memcpy(state, in->state, sizeof(state));
-	if (is_bf16 && job->per_step)
-		p = DECODE(&full, job->ctx, elements, &bf16_numbers, true, true);
-	else if (is_bf16)
-		p = DECODE(&full, job->ctx, elements, &bf16_numbers, false, true);
-	else if (job->per_step)
-		p = DECODE(&full, job->ctx, elements, &f, true, true);
-	else
-		p = DECODE(&full, job->ctx, elements, &f, false, true);
-	if (p && tail.steps)
-		p = DECODE(&tail, job->ctx_tail, elements + full.steps * KVI_LANES, &f,
-		           job->per_step, false);
-	return p && kvi_feed_done(&feed, p, state);
+	return grid_decode_rest(job, 0, &feed, p, state, elements);
 }
 
 INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job, const struct kvi_span *span,

@@ -5,6 +5,7 @@
 #include "grid_avx512_body.h"
 
 #include "grid_spans_body.h"
+#include "grid_pairs_body.h"
 #include "sym_body.h"
 #include "context_body.h"
 #include "rotation_body.h"
@@ -69,7 +70,7 @@ ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 	BODY_KERNELS, KVI_MOVES(kvi_avx2),                                                      \
 		.name = "avx512", .isa = KVARC_ISA_AVX512, .exp_encode = kvi_avx512_exp_encode, \
 		.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_decode = kvi_avx512_exp_decode,   \
-		.exp_decode2 = kvi_avx512_exp_decode2
+		.exp_decode2 = kvi_avx512_exp_decode2, .grid_decode2 = grid_decode2
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, .slot_rows = slot_rows };
 #if defined(KVI_AVX512VNNI)

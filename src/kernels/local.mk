@@ -41,6 +41,8 @@ noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/exp_avx512.c \
 	src/kernels/grid_avx512_body.h \
+	src/kernels/grid_pairs_body.h \
+	src/kernels/grid_words_body.h \
 	src/kernels/kernels_avx512.c \
 	src/kernels/ops_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)

@@ -226,20 +226,26 @@ INLINE uint32_t lanes_equal(const struct parts *q, vec v, active_lanes active)
 	return bits;
 }
 
-INLINE vec v_renorm(vec st, __mmask16 active, const uint8_t **p)
+/* v_renorm; least: 2^16, in a register of the caller. */
+INLINE vec renorm(vec st, vec least, __mmask16 active, const uint8_t **p)
 {
-	__mmask16 m = _mm512_mask_cmplt_epu32_mask(active, st, SET(KVI_RANS_LOW));
+	__mmask16 m = _mm512_mask_cmplt_epu32_mask(active, st, least);
 	vec words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)*p));
 	*p += 2 * (unsigned)_mm_popcnt_u32(m);
 	words = _mm512_maskz_expand_epi32(m, words);
 	return _mm512_or_si512(_mm512_mask_slli_epi32(st, m, st, 16), words);
 }
 
-/* State after the symbol of a LUT entry. */
-INLINE vec symbol_take(vec st, vec entry)
+INLINE vec v_renorm(vec st, __mmask16 active, const uint8_t **p)
+{
+	return renorm(st, SET(KVI_RANS_LOW), active, p);
+}
+
+/* State after the symbol of a LUT entry. low: 2047. */
+INLINE vec symbol_take(vec st, vec entry, vec low)
 {
 	vec freq = _mm512_srli_epi32(entry, 20);
-	vec off = _mm512_and_si512(_mm512_srli_epi32(entry, 9), SET(2047));
+	vec off = _mm512_and_si512(_mm512_srli_epi32(entry, 9), low);
 	return _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(st, KVI_PROB_BITS), freq),
 	                        off);
 }
@@ -275,6 +281,15 @@ INLINE vec symbol_put(vec st, vec enc, __mmask16 active, uint16_t **w)
 	return _mm512_mask_add_epi32(base, over, base, _mm512_sub_epi32(SET(KVI_PROB_TOTAL), freq));
 }
 
+/* Phase 2 of an encoder's step: `bits` raw bits a lane. */
+INLINE vec raw_put(vec st, vec raw, vec bits, __mmask16 active, uint16_t **w)
+{
+	vec over = _mm512_srlv_epi32(st, _mm512_sub_epi32(SET(32), bits));
+	__mmask16 m = _mm512_mask_test_epi32_mask(active, over, over);
+	st = v_words_put(st, m, w);
+	return _mm512_or_si512(_mm512_sllv_epi32(st, bits), raw);
+}
+
 /*
  * Phase 1 of a decoder's step. table: number of each lane's table, NULL when
  * lut is the one table of all; returns the symbols.
@@ -289,7 +304,7 @@ INLINE struct parts symbols_take(struct parts *st, const uint32_t *lut, const st
 			slot = _mm512_or_si512(slot, _mm512_slli_epi32(table->v[h], KVI_PROB_BITS));
 		vec entry = v_gather(lut, slot);
 		symbol.v[h] = _mm512_and_si512(entry, SET(511));
-		st->v[h] = symbol_take(st->v[h], entry);
+		st->v[h] = symbol_take(st->v[h], entry, SET(KVI_PROB_TOTAL - 1));
 	}
 	EACH
 		st->v[h] = v_renorm(st->v[h], ACTIVE(active, h), p);

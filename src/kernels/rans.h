@@ -196,6 +196,10 @@ struct kvi_kernels {
 	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
 	                    const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
+	/* grid_decode of two streams at once, likewise. */
+	void (*grid_decode2)(const struct kvi_grid_job *const job[2],
+	                     const struct kvi_stream *const in[2], uint16_t *const elements[2],
+	                     bool ok[2]);
 	/* kvi_grid_context of n elements. */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * grid_words_body.h - a step of the grid codec (spec grid 4) for bf16 in AVX-512
+ *
+ * Included after ops_avx512.h, escapes_body.h and grid_numbers.h. All numbers of a bf16 element and
+ * of its context have 16 bits, and so have its raw bits: a vector holds the 32 lanes of a step,
+ * which halves the instructions of phase 2. In such a vector of halves lane i is the low half of
+ * word i, and lane i + 16 its high half. Grids are not near subnormal numbers (grid_numbers.h).
+ */
+#ifndef KVI_GRID_WORDS_BODY_H
+#define KVI_GRID_WORDS_BODY_H
+
+#define SET16(x) _mm512_set1_epi16((short)(x))
+/* Hides that v is a constant, which compilers otherwise load in every step. */
+#define OPAQUE(v) __asm__("" : "+v"(v))
+
+enum { WORDS_M = 7, WORDS_LOW = 0x55555555 };
+
+/* What a decoder looks up: 32 numbers of 16 bits each, and constants. */
+struct words_tables {
+	vec lo, nb; /* of token pairs; lo of the escape is 0x8000 */
+	/* raw bits up to the first one, by the lowest 5 bits and, where these are 0, by 2 more;
+	 * bit 15: these are 0, too */
+	vec zeros, zeros2;
+	vec order;             /* halves to the natural order of lanes */
+	vec m_lz;              /* leading zeros, as lzcnt has them, of a cell that has m + 1 bits */
+	vec level;             /* G - emin + level of g = 0 and a cell without leading zeros */
+	vec slot, byte, least; /* 2047, 255 and 2^16, of 32 bits */
+	vec one, far, high;    /* 1, 16 and 0x8000 */
+};
+
+static const uint16_t words_lo[32] = { 0,  1,  2,  3,  4,  5,  6,  7,   8,   10,    12,
+	                               14, 16, 20, 24, 28, 32, 64, 128, 256, 0x8000 };
+static const uint16_t words_nb[32] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 5, 6, 7, 9 };
+
+/* The low halves of two vectors of 32 bits as halves. */
+INLINE vec halves_low(vec a, vec b)
+{
+	return _mm512_mask_mov_epi16(a, ~WORDS_LOW, _mm512_slli_epi32(b, 16));
+}
+
+/* The high halves. */
+INLINE vec halves_high(vec a, vec b)
+{
+	return _mm512_mask_mov_epi16(b, WORDS_LOW, _mm512_srli_epi32(a, 16));
+}
+
+/* Halves as vectors of 32 bits. */
+INLINE struct parts halves_widen(vec v)
+{
+	struct parts q = { { _mm512_maskz_mov_epi16(WORDS_LOW, v), _mm512_srli_epi32(v, 16) } };
+	return q;
+}
+
+/* The mask of halves with bit l for lane l. */
+INLINE uint32_t halves_lanes(__mmask32 m)
+{
+	return _pext_u32(m, WORDS_LOW) | _pext_u32(m, ~(uint32_t)WORDS_LOW) << 16;
+}
+
+/* Index of the word of lane i (natural order to halves: back == false) in a permutation. */
+INLINE vec halves_order(bool back)
+{
+	uint16_t index[KVI_LANES];
+	for (unsigned i = 0; i < KVI_LANES; i++)
+		index[i] = (uint16_t)(back ? (i & 15) * 2 + i / 16 : i / 2 + i % 2 * 16);
+	return v_load(index);
+}
+
+INLINE struct words_tables words_tables_load(void)
+{
+	static const uint16_t zeros[32] = { 0, 1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3, 1, 2, 1,
+		                            5, 1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3, 1, 2, 1 };
+	const __m128i four = _mm_set1_epi64x(0x0006000700068007);
+	struct words_tables t = {
+		.lo = v_load(words_lo),
+		.nb = v_load(words_nb),
+		.zeros = v_load(zeros),
+		.zeros2 = _mm512_broadcast_i32x4(four),
+		.order = halves_order(true),
+		.m_lz = SET((31 - WORDS_M) | (15 - WORDS_M) << 16),
+		.level = SET(30 | 14 << 16),
+		.slot = SET(KVI_PROB_TOTAL - 1),
+		.byte = SET(255),
+		.least = SET(KVI_RANS_LOW),
+		.one = SET16(1),
+		.far = SET16(16),
+		.high = SET16(0x8000),
+	};
+	OPAQUE(t.order);
+	OPAQUE(t.m_lz);
+	OPAQUE(t.level);
+	OPAQUE(t.slot);
+	OPAQUE(t.byte);
+	OPAQUE(t.least);
+	OPAQUE(t.far);
+	OPAQUE(t.one);
+	OPAQUE(t.high);
+	return t;
+}
+
+/* What phase 2 makes of a step, in halves. */
+struct words_taken {
+	vec x, bits; /* elements; raw bits to take from the states */
+	__mmask32 escaped;
+};
+
+/* Phase 2. st: the low halves of the states; symbol: numbers of 6 bits, any bits above. */
+INLINE struct words_taken words_take(vec st, vec symbol, const vec *ctx,
+                                     const struct words_tables *t)
+{
+	const vec grid = _mm512_srli_epi16(halves_low(ctx[0], ctx[1]), 8);
+	const vec high = halves_high(ctx[0], ctx[1]);
+	const vec mean = _mm512_andnot_si512(t->high, high);
+	const vec all = SET(-1);
+	struct words_taken a;
+	vec pair = _mm512_srli_epi16(symbol, 1);
+	vec lo = _mm512_permutexvar_epi16(pair, t->lo), nb = _mm512_permutexvar_epi16(pair, t->nb);
+	__mmask32 side = _mm512_test_epi16_mask(symbol, t->one);
+	/* symbols of NB < 2, and 40 */
+	__mmask32 near = _mm512_cmplt_epu16_mask(lo, t->far), escape = _mm512_movepi16_mask(lo);
+	vec e = _mm512_add_epi16(lo, _mm512_andnot_si512(_mm512_sllv_epi16(all, nb), st));
+	st = _mm512_srlv_epi16(st, nb);
+	/* the zeros that say the binade of a cell at zero, and the 1 that ends them */
+	vec zeros = _mm512_permutexvar_epi16(st, t->zeros);
+	__mmask32 deep = _mm512_testn_epi16_mask(zeros, zeros);
+	zeros = _mm512_mask_permutexvar_epi16(zeros, deep, _mm512_srli_epi16(st, 5), t->zeros2);
+
+	/* M + e, or M - e - 1, which is below 0 where e >= M */
+	__mmask32 below = _mm512_mask_cmpge_epu16_mask(side, e, mean);
+	vec j = _mm512_add_epi16(mean, e);
+	j = _mm512_mask_sub_epi16(j, side, _mm512_add_epi16(mean, all), e);
+	j = _mm512_mask_sub_epi16(j, below, all, j);
+
+	/* After its zeros a cell at zero is as cell 1 that many binades lower. */
+	__mmask32 at_zero = _mm512_mask_testn_epi16_mask(near, j, j);
+	zeros = _mm512_maskz_mov_epi16(at_zero, zeros);
+	a.escaped = _kor_mask32(_kandn_mask32(near, _mm512_testn_epi16_mask(j, j)), escape);
+	a.escaped = _kor_mask32(a.escaped, _mm512_movepi16_mask(zeros));
+	vec some = _mm512_max_epu16(j, t->one);
+	/* leading zeros, of low halves 16 more */
+	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(WORDS_LOW, some));
+	lz = _mm512_or_si512(lz, _mm512_slli_epi32(_mm512_lzcnt_epi32(some), 16));
+	vec up = _mm512_subs_epu16(lz, t->m_lz), down = _mm512_subs_epu16(t->m_lz, lz);
+	a.bits = _mm512_add_epi16(_mm512_add_epi16(nb, zeros), up);
+	if (__builtin_expect(a.escaped != 0, 0)) {
+		a.bits = _mm512_mask_sub_epi16(a.bits, a.escaped, a.bits, up);
+		a.bits = _mm512_and_si512(a.bits, SET16(31));
+	}
+
+	st = _mm512_srlv_epi16(st, zeros);
+	vec full = _mm512_or_si512(_mm512_sllv_epi16(some, up),
+	                           _mm512_andnot_si512(_mm512_sllv_epi16(all, up), st));
+	vec level = _mm512_sub_epi16(_mm512_add_epi16(grid, t->level), _mm512_add_epi16(lz, zeros));
+	vec magnitude = _mm512_add_epi16(_mm512_slli_epi16(level, WORDS_M),
+	                                 _mm512_srlv_epi16(full, down));
+	vec sign = _mm512_mask_add_epi16(high, below, high, t->high);
+	a.x = _mm512_ternarylogic_epi32(magnitude, sign, t->high, 0xf8);
+	return a;
+}
+
+/* step_take of bf16 (contract in grid_body.h). */
+INLINE const uint8_t *words_step_take(struct parts *st, const vec *ctx, const uint32_t *lut,
+                                      const struct words_tables *t, unsigned lanes,
+                                      const uint8_t *p, uint16_t *x, vec *y)
+{
+	const active_lanes active = first_active(lanes);
+	vec entry[2];
+	EACH {
+		vec row = _mm512_slli_epi32(_mm512_and_si512(ctx[h], t->byte), KVI_PROB_BITS);
+		entry[h] = v_gather(lut, _mm512_ternarylogic_epi32(row, st->v[h], t->slot, 0xf8));
+	}
+	EACH
+		st->v[h] = symbol_take(st->v[h], entry[h], t->slot);
+	EACH
+		st->v[h] = renorm(st->v[h], t->least, ACTIVE(active, h), &p);
+	struct words_taken a = words_take(halves_low(st->v[0], st->v[1]),
+	                                  halves_low(entry[0], entry[1]), ctx, t);
+	const struct parts bits = halves_widen(a.bits);
+	EACH
+		st->v[h] = renorm(_mm512_srlv_epi32(st->v[h], bits.v[h]), t->least,
+		                  ACTIVE(active, h), &p);
+	_mm512_mask_storeu_epi16(x, active, _mm512_permutexvar_epi16(t->order, a.x));
+	const struct parts widened = halves_widen(a.x);
+	EACH
+		y[h] = _mm512_maskz_mov_epi32(ACTIVE(active, h), widened.v[h]);
+	if (__builtin_expect(a.escaped != 0, 0)) {
+		uint32_t escaped = halves_lanes(a.escaped) & active;
+		p = escapes_take16(st, escaped, x, 16, p);
+		struct parts all = words16_load(x, active);
+		EACH
+			y[h] = all.v[h];
+	}
+	return p;
+}
+
+/* What an encoder looks up. */
+struct words_encoder {
+	vec lo, nb, near; /* of token pairs; pairs of distances below 32 */
+	vec order;        /* natural order of lanes to halves */
+	vec one, high, m; /* 1, 0x8000, 0x7f */
+};
+
+INLINE struct words_encoder words_encoder_load(void)
+{
+	static const uint16_t near[32] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  8,  9,
+		                           9,  10, 10, 11, 11, 12, 12, 12, 12, 13, 13,
+		                           13, 13, 14, 14, 14, 14, 15, 15, 15, 15 };
+	struct words_encoder t = {
+		.lo = v_load(words_lo),
+		.nb = v_load(words_nb),
+		.near = v_load(near),
+		.order = halves_order(false),
+		.one = SET16(1),
+		.high = SET16(0x8000),
+		.m = SET16((1 << WORDS_M) - 1),
+	};
+	OPAQUE(t.order);
+	OPAQUE(t.one);
+	OPAQUE(t.high);
+	OPAQUE(t.m);
+	return t;
+}
+
+/* A step's elements as symbols, raw bits and their numbers, in halves. */
+struct words_code {
+	vec symbol, raw, bits;
+	__mmask32 escaped;
+};
+
+INLINE struct words_code words_code(vec x, const vec *ctx, const struct words_encoder *t)
+{
+	const vec grid = _mm512_srli_epi16(halves_low(ctx[0], ctx[1]), 8);
+	const vec high = halves_high(ctx[0], ctx[1]);
+	const vec mean = _mm512_andnot_si512(t->high, high);
+	const vec all = SET(-1);
+	struct words_code c;
+	vec field = _mm512_srli_epi16(_mm512_andnot_si512(t->high, x), WORDS_M);
+	vec mant = _mm512_and_si512(x, t->m);
+	__mmask32 normal = _mm512_test_epi16_mask(field, field);
+	vec full = _mm512_mask_add_epi16(mant, normal, mant, SET16(1 << WORDS_M));
+
+	/* The cell is 2^down, or 2^-up, steps of the element wide. */
+	vec own = _mm512_max_epu16(field, t->one);
+	vec start = _mm512_add_epi16(grid, SET16(WORDS_M));
+	vec up = _mm512_subs_epu16(own, start), down = _mm512_subs_epu16(start, own);
+	vec j = _mm512_srlv_epi16(_mm512_sllv_epi16(full, up), down);
+	__mmask32 at_zero = _mm512_testn_epi16_mask(j, j);
+	c.escaped = _mm512_cmpgt_epu16_mask(up, SET16(8)); /* of normal numbers */
+	/* At zero, the binade as zeros and a 1 and the mantissa are as many bits. */
+	vec zero_raw = _mm512_add_epi16(_mm512_add_epi16(mant, mant), t->one);
+	zero_raw = _mm512_sllv_epi16(zero_raw, _mm512_sub_epi16(down, SET16(WORDS_M + 1)));
+	c.escaped |= at_zero & (~normal | _mm512_cmpgt_epu16_mask(down, SET16(2 * WORDS_M)));
+	c.raw = _mm512_andnot_si512(_mm512_sllv_epi16(all, down), full);
+	c.raw = _mm512_mask_mov_epi16(c.raw, at_zero, zero_raw);
+
+	/* M + j on the other side of zero, or the distance of j from M; at most 2^16 - 1 */
+	__mmask32 across = _mm512_movepi16_mask(_mm512_xor_si512(x, high));
+	__mmask32 above = _mm512_cmpge_epu16_mask(j, mean);
+	vec e = _mm512_mask_adds_epu16(_mm512_sub_epi16(j, mean), across, j, mean);
+	e = _mm512_mask_sub_epi16(e, ~across & ~above, _mm512_add_epi16(mean, all), j);
+	__mmask32 side = across | ~above;
+	__mmask32 middle = _mm512_cmpgt_epu16_mask(e, SET16(31));
+	vec pair = _mm512_permutexvar_epi16(e, t->near);
+	pair = _mm512_mask_mov_epi16(pair, middle, SET16(16));
+	if (__builtin_expect(middle != 0, 0)) {
+		__mmask32 far = _mm512_cmpgt_epu16_mask(e, SET16(63));
+		pair = _mm512_mask_add_epi16(pair, far, pair, t->one);
+		far = _mm512_cmpgt_epu16_mask(e, SET16(127));
+		pair = _mm512_mask_add_epi16(pair, far, pair, t->one);
+		far = _mm512_cmpgt_epu16_mask(e, SET16(255));
+		pair = _mm512_mask_add_epi16(pair, far, pair, t->one);
+		c.escaped |= _mm512_cmpgt_epu16_mask(e, SET16(767));
+	}
+	c.symbol = _mm512_add_epi16(pair, pair);
+	c.symbol = _mm512_mask_add_epi16(c.symbol, side, c.symbol, t->one);
+	vec nb = _mm512_permutexvar_epi16(pair, t->nb);
+	vec rest = _mm512_sub_epi16(e, _mm512_permutexvar_epi16(pair, t->lo));
+	c.escaped |= _mm512_mask_cmpgt_epu16_mask(at_zero, nb, t->one);
+	c.raw = _mm512_or_si512(_mm512_sllv_epi16(c.raw, nb), rest);
+	c.bits = _mm512_add_epi16(down, nb);
+	return c;
+}
+
+/* step_put of bf16 (contract in grid_body.h) for all lanes. */
+INLINE void words_step_put(struct parts *st, const vec *ctx, const uint16_t *x,
+                           const struct kvi_tables *tables, const struct words_encoder *t,
+                           uint16_t **w)
+{
+	const __m128i stride = _mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
+	struct words_code c = words_code(_mm512_permutexvar_epi16(t->order, v_load(x)), ctx, t);
+	if (__builtin_expect(c.escaped != 0, 0)) {
+		c.raw = _mm512_maskz_mov_epi16(~c.escaped, c.raw);
+		c.bits = _mm512_maskz_mov_epi16(~c.escaped, c.bits);
+		c.symbol = _mm512_mask_mov_epi16(c.symbol, c.escaped, SET16(KVI_GRID_SYMBOLS - 1));
+		escapes_put16(st, halves_lanes(c.escaped), x, 16, w);
+	}
+	const struct parts symbol = halves_widen(c.symbol);
+	const struct parts raw = halves_widen(c.raw), bits = halves_widen(c.bits);
+	struct parts entry;
+	EACH {
+		vec row = _mm512_sll_epi32(_mm512_and_si512(ctx[h], SET(255)), stride);
+		entry.v[h] = v_gather(tables->enc, v_add(row, symbol.v[h]));
+	}
+	EACH_BACK
+	st->v[h] = raw_put(st->v[h], raw.v[h], bits.v[h], ACTIVE(ALL_LANES, h), w);
+	symbols_put(st, &entry, ALL_LANES, w);
+}
+
+#endif
