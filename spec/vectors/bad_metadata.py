@@ -95,6 +95,12 @@ edit("segment-position-high", "a run past 2^31 - 1", "SEGMENT",
 edit("segment-position-low", "position -2^31 - 1", "SEGMENT",
      segment([(-2 ** 31 - 1, 5)]))
 
+# ------------------------------------------------------------------ 8 PARAMS
+
+for _codec in (0, 3, 11, 14):
+    edit("params-codec-%d" % _codec, "PARAMS of codec %d" % _codec, "PARAMS",
+         poke(8, _codec))
+
 # ------------------------------------------------- 9 COMMIT, INDEX, FOOTER
 
 edit("commit-count", "the number of frames", "COMMIT", poke(0, 8))

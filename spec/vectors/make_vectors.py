@@ -36,6 +36,7 @@ import good_transformer  # noqa: E402
 import limit_vectors  # noqa: E402
 import near_vectors  # noqa: E402
 import rate_vectors  # noqa: E402
+import rules  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
@@ -78,6 +79,18 @@ KINDS = ("good", "bad", "unsupported", "predictor")
 def table(title, head, rows):
     out = "## %s\n\n| file | %s |\n|---|---|\n" % (title, head)
     return out + "".join("| %s | %s |\n" % row for row in rows) + "\n"
+
+
+def rule_rows(files):
+    """What shows each rule; a rule without a vector ends the program."""
+    rows = []
+    for section, vectors in rules.RULES.items():
+        assert rules.numbered(section) == len(vectors), section
+        for n, names in enumerate(vectors, 1):
+            names = names.split()
+            assert names and all(v + ".kva" in files for v in names), names
+            rows.append(("R%s.%d" % (section, n), ", ".join(names)))
+    return rows
 
 
 def all_files():
@@ -125,7 +138,9 @@ def all_files():
               + table("Bad", "what is wrong | class | answer",
                       rows["bad"]).replace("|---|---|", "|---|---|---|---|", 1)
               + table("Unsupported", "what is new", rows["unsupported"])
-              + table("Predictor", "what is missing", rows["predictor"]))
+              + table("Predictor", "what is missing", rows["predictor"])
+              + table("Rules of kvarc-format.md", "shown by",
+                      rule_rows(files)).replace("| file |", "| rule |", 1))
     files["README.md"] = (readme.rstrip("\n") + "\n").encode()
     return files
 
