@@ -10,13 +10,13 @@
 # gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static (Debian 12).
 set -u
 
-KNOWN=0x32977c34863d197d
+KNOWN=0x37c8a75b185da5b6
 top=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 jobs=${JOBS:-$(nproc)}
-avx2='-mavx2 -mbmi -mbmi2 -mlzcnt -mpopcnt'
+avx2='-mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mpopcnt'
 avx512="$avx2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd"
 neondot=-march=armv8.2-a+dotprod
 common="-I$top/include -I$top/src -I$top/predictors -std=gnu11 -D_GNU_SOURCE \

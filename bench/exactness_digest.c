@@ -96,7 +96,7 @@ static bool have(const struct set *s)
 #endif
 #if defined(KVI_AVX2)
 	if (s->feature)
-		return __builtin_cpu_supports("avx2");
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
 	return !s->feature;
 }
@@ -302,8 +302,8 @@ static const struct {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
 } levels[LEVELS] = { { { 0, 0, false }, false },
-	             { { 1, 0x1f, false }, true },
-	             { { 0x1f, 0x1f, false }, true } };
+	             { { 0x21, 0x7f, false }, true },
+	             { { 0x7f, 0x7f, false }, true } };
 static uint64_t first[LEVELS];
 static unsigned ways, differ;
 

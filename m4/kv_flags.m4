@@ -86,7 +86,7 @@ AC_DEFUN([KV_SIMD], [
   AS_IF([test "x$enable_simd" = xyes], [
     AS_CASE([$host_cpu],
       [x86_64|i?86], [
-        m4_foreach_w([kv_flag], [-mavx2 -mbmi -mbmi2 -mlzcnt -mpopcnt],
+        m4_foreach_w([kv_flag], [-mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mpopcnt],
           [KV_TRY_FLAG(kv_flag, [AVX2_CFLAGS])])
         AS_CASE([$AVX2_CFLAGS], [*-mavx2*], [kv_avx2=yes])
         m4_foreach_w([kv_flag], [-mavx512f -mavx512bw -mavx512vl -mavx512dq

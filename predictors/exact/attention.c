@@ -27,6 +27,7 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
+/* Of the wider form, which serves both. */
 static size_t tile_bytes(size_t rows, size_t channels, size_t *q, size_t *p)
 {
 	size_t capacity = (channels + 15) & ~(size_t)15;
@@ -46,13 +47,15 @@ size_t kvi_attention_bytes(size_t queries_per_head, size_t channels)
 	                  &p);
 }
 
-static void lay_out(struct tile *t, uint8_t *memory)
+static void lay_out(struct tile *t, const struct kvi_arithmetic *a, uint8_t *memory)
 {
 	size_t q, p;
 	tile_bytes(t->rows, t->channels, &q, &p);
 	t->capacity = (t->channels + 15) & ~(size_t)15;
-	kvi_activations_init(&t->q, memory, t->rows, t->channels, KVI_GROUP_MAX, true);
-	kvi_activations_init(&t->p, memory + q, t->rows, KVI_BLOCK, KVI_GROUP_MAX, true);
+	kvi_activations_init(&t->q, memory, t->rows, t->channels, KVI_GROUP_MAX,
+	                     kvi_wide(a, KVI_MATRIX_KEYS));
+	kvi_activations_init(&t->p, memory + q, t->rows, KVI_BLOCK, KVI_GROUP_MAX,
+	                     kvi_wide(a, KVI_MATRIX_VALUES));
 	t->x = (float *)(void *)(memory + q + p);
 	t->z = t->x + t->rows * t->channels;
 	t->part = t->z + t->rows * KVI_BLOCK;
@@ -147,7 +150,7 @@ void kvi_attention_run(const struct kvi_attention *a, void *memory)
 {
 	size_t n = a->queries_per_head, hd = a->channels;
 	struct tile t = { .rows = a->n * n, .channels = hd };
-	lay_out(&t, memory);
+	lay_out(&t, a->cache->arithmetic, memory);
 	for (size_t i = 0; i < a->n; i++)
 		memcpy(t.x + i * n * hd, a->q + i * a->stride, n * hd * sizeof *t.x);
 	a->kernels->quantise(&t.q, t.x, hd, 0, t.rows);

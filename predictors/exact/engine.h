@@ -14,25 +14,31 @@
 #include "util/pool.h"
 #include "weights/model_file.h"
 
-/* What matrices are for; each kind has its own precision. */
+/* What products are for; each kind has its own precision. */
 enum kvi_matrix_kind {
 	KVI_MATRIX_KV,
 	KVI_MATRIX_Q,
 	KVI_MATRIX_O,
 	KVI_MATRIX_FFN,
 	KVI_MATRIX_DOWN,
+	KVI_MATRIX_KEYS,   /* attention: queries by the keys of the cache */
+	KVI_MATRIX_VALUES, /* attention: probabilities by its values */
 	KVI_MATRIX_KINDS,
 	KVI_MATRIX_HEAD = KVI_MATRIX_KINDS /* always wide: nobody asks for it (head.h) */
 };
 
-/* Sets of matrix kinds, for struct kvi_arithmetic. */
-enum { KVI_WIDE_KV = 1 << KVI_MATRIX_KV, KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1 };
+/* Sets of kinds, for struct kvi_arithmetic: keys and values, attention, everything. */
+enum {
+	KVI_WIDE_KV = 1 << KVI_MATRIX_KV,
+	KVI_WIDE_ATTENTION = 1 << KVI_MATRIX_KEYS | 1 << KVI_MATRIX_VALUES,
+	KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1
+};
 
 /* Bit k of each: matrices of kind k. */
 struct kvi_arithmetic {
 	uint8_t wide_weights;     /* W15, else W8; quantised types stay as they are */
 	uint8_t wide_activations; /* A15, else A8 */
-	bool fp8;                 /* E4M3 by floats instead of both; no quantised types */
+	bool fp8; /* matrices of the model are E4M3, by floats; no quantised types */
 };
 /* Whether two arithmetics are the same. */
 bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b);

@@ -51,10 +51,16 @@ kvarc_ret kvi_engine_convert(struct kvi_engine **e, const struct kvi_engine_opti
 void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
                      const struct kvi_product *p);
 
-/* Whether matrices of a kind take 15-bit activations. */
-static inline bool kvi_wide(const struct kvi_engine *e, enum kvi_matrix_kind kind)
+/* Whether products of a kind take 15-bit activations. */
+static inline bool kvi_wide(const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
 {
-	return e->arithmetic.wide_activations >> kind & 1;
+	return a->wide_activations >> kind & 1;
+}
+
+/* Planes of the weights of a kind. */
+static inline unsigned kvi_planes(const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
+{
+	return a->wide_weights >> kind & 1 ? 2 : 1;
 }
 
 /* Keys and values of a layer as operands: for each block of 256 tokens one memory with,
@@ -69,14 +75,16 @@ struct kvi_cache_block {
 };
 /* The keys and values of a layer as attention reads them. */
 struct kvi_cache {
+	const struct kvi_model_file *model;
+	const struct kvi_arithmetic *arithmetic;
 	struct kvi_cache_block *blocks;
 	size_t n, capacity;
 };
 
-/* Adds n tokens, of which `before` are there. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
-                        const struct kvi_model_file *m, size_t before, size_t n, const float *k,
-                        const float *v, size_t stride);
+/* Stores n tokens from token `before` on; up to `before` there are no gaps. Returns OK, MEM,
+ * MEMLIMIT. */
+kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc, size_t before, size_t n,
+                        const float *k, const float *v, size_t stride);
 /* Frees all blocks; the cache is empty afterwards. */
 void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc);
 

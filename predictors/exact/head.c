@@ -83,7 +83,7 @@ struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t 
 		head->elementwise->norm(head->x + t * head->width, h + t * stride, e->output_norm,
 		                        e->output_norm_bias, w->columns, e->file->norm_epsilon);
 	kvi_activations_init(&a, head->activations, n, w->columns, w->group,
-	                     kvi_wide(e, KVI_MATRIX_HEAD));
+	                     kvi_wide(&e->arithmetic, KVI_MATRIX_HEAD));
 	head->kernels->quantise(&a, head->x, head->width, 0, n);
 	const struct kvi_product p = { .a = &a,
 		                       .w = w,

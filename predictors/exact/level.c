@@ -5,7 +5,13 @@
 
 #include "exact/engine.h"
 
-enum { N = 8 };
+enum {
+	N = 8,
+	/* kinds with 15 bits in the lower levels; values of the cache need no more than 8 there */
+	KEYS = 1 << KVI_MATRIX_KEYS,
+	LOW_WEIGHTS = KVI_WIDE_KV | KEYS,
+	LOW_ACTIVATIONS = KVI_WIDE_KV | KVI_WIDE_ATTENTION,
+};
 
 /*
  * What is left in a closed loop is mostly the error of the last products: keys and values are
@@ -18,15 +24,18 @@ static const struct named {
 	kvarc_loop loop;
 	struct kvi_engine_level is;
 } all[N] = {
-	{ "w8a8 open", KVARC_ARITHMETIC_W8A8, KVARC_LOOP_OPEN, { { 0, 0, false }, false } },
+	{ "w8a8 open",
+	  KVARC_ARITHMETIC_W8A8,
+	  KVARC_LOOP_OPEN,
+	  { { KEYS, KVI_WIDE_ATTENTION, false }, false } },
 	{ "w8a8 closed",
 	  KVARC_ARITHMETIC_W8A8,
 	  KVARC_LOOP_CLOSED,
-	  { { KVI_WIDE_KV, KVI_WIDE_KV, false }, true } },
+	  { { LOW_WEIGHTS, LOW_ACTIVATIONS, false }, true } },
 	{ "w8a15 closed",
 	  KVARC_ARITHMETIC_W8A15,
 	  KVARC_LOOP_CLOSED,
-	  { { KVI_WIDE_KV, KVI_WIDE_ALL, false }, true } },
+	  { { KVI_WIDE_KV | KVI_WIDE_ATTENTION, KVI_WIDE_ALL, false }, true } },
 	{ "w15a15 closed",
 	  KVARC_ARITHMETIC_W15A15,
 	  KVARC_LOOP_CLOSED,
@@ -34,13 +43,19 @@ static const struct named {
 	{ "w8a15 open",
 	  KVARC_ARITHMETIC_W8A15,
 	  KVARC_LOOP_OPEN,
-	  { { KVI_WIDE_KV, KVI_WIDE_ALL, false }, false } },
+	  { { KVI_WIDE_KV | KVI_WIDE_ATTENTION, KVI_WIDE_ALL, false }, false } },
 	{ "w15a15 open",
 	  KVARC_ARITHMETIC_W15A15,
 	  KVARC_LOOP_OPEN,
 	  { { KVI_WIDE_ALL, KVI_WIDE_ALL, false }, false } },
-	{ "fp8 open", KVARC_ARITHMETIC_FP8, KVARC_LOOP_OPEN, { { 0, 0, true }, false } },
-	{ "fp8 closed", KVARC_ARITHMETIC_FP8, KVARC_LOOP_CLOSED, { { 0, 0, true }, true } },
+	{ "fp8 open",
+	  KVARC_ARITHMETIC_FP8,
+	  KVARC_LOOP_OPEN,
+	  { { KVI_WIDE_ATTENTION, KVI_WIDE_ATTENTION, true }, false } },
+	{ "fp8 closed",
+	  KVARC_ARITHMETIC_FP8,
+	  KVARC_LOOP_CLOSED,
+	  { { KVI_WIDE_ATTENTION, KVI_WIDE_ATTENTION, true }, true } },
 };
 
 bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b)

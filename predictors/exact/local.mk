@@ -7,6 +7,7 @@ libkvi_la_SOURCES += \
 	predictors/exact/engine_internal.h \
 	predictors/exact/float8.c predictors/exact/float8.h \
 	predictors/exact/float8_body.h \
+	predictors/exact/fma.h \
 	predictors/exact/head.c predictors/exact/head.h \
 	predictors/exact/level.c \
 	predictors/exact/matmul.h \

@@ -78,7 +78,7 @@ struct kvi_activations {
 	bool wide;   /* A15 */
 	uint8_t *a8; /* one of the two */
 	int16_t *a15;
-	float *scale; /* by row and group */
+	float *scale; /* A8: by row and group; A15: by row */
 	int32_t *sum; /* of the integers of a group; for minima */
 };
 

@@ -13,7 +13,8 @@
  *   LANES                      numbers of a vector
  *   matmul_tile.h
  *   vint: v_zero
- *   vflt: f_zero, f_load, f_store, f_set, f_add, f_mul, f_of (of integers)
+ *   vflt: f_zero, f_load, f_store, f_set, f_add, f_mul, f_fma (a * b + c, rounded once),
+ *   f_of (of integers)
  *   dots_wide                  integers += 16-bit activations * weights
  *   widen_weights              weights for it
  * and, with KVI_BYTE_DOTS, dots_bytes (integers += activations * weights, all bytes) and v_start
@@ -38,35 +39,38 @@ struct part {
 	float acc[TILE_ROWS][TILE_VECTORS * LANES] __attribute__((aligned(64)));
 };
 
-/* acc += integers * (sa * sw). */
+/* acc = fma(integers, sa * sw, acc), or fma(integers, sw, acc) where sa is NULL. */
 KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES],
                         const vint sums[TILE_ROWS][TILE_VECTORS], const vflt sw[TILE_VECTORS],
-                        const float *sa, size_t sa_stride, int rows, int vectors)
+                        const float *sa, size_t groups, int rows, int vectors)
 {
 	UNROLL
 	for (int r = 0; r < rows; r++) {
-		vflt s = f_set(sa[(size_t)r * sa_stride]);
+		vflt by[TILE_VECTORS];
 		UNROLL
 		for (int v = 0; v < vectors; v++)
-			f_store(acc[r] + v * LANES,
-			        f_add(f_load(acc[r] + v * LANES),
-			              f_mul(f_of(sums[r][v]), f_mul(s, sw[v]))));
+			by[v] = sa ? f_mul(f_set(sa[(size_t)r * groups]), sw[v]) : sw[v];
+		UNROLL
+		for (int v = 0; v < vectors; v++) {
+			float *to = acc[r] + v * LANES;
+			f_store(to, f_fma(f_of(sums[r][v]), by[v], f_load(to)));
+		}
 	}
 }
 
-/* acc += sum of the activations * (sa * minimum). */
+/* The same of the sums of the activations, and minima. */
 KERNEL void add_minima(float (*acc)[TILE_VECTORS * LANES], const float *minimum, size_t stride,
-                       const float *sa, const int32_t *sum, size_t sa_stride, int rows, int vectors)
+                       const float *sa, const int32_t *sum, size_t groups, int rows, int vectors)
 {
 	UNROLL
 	for (int v = 0; v < vectors; v++) {
 		vflt m = f_load(minimum + (size_t)(v * LANES / ROWS) * stride + v * LANES % ROWS);
 		UNROLL
 		for (int r = 0; r < rows; r++) {
-			vflt s = f_set(sa[(size_t)r * sa_stride]);
-			vflt f = f_set((float)sum[(size_t)r * sa_stride]);
-			f_store(acc[r] + v * LANES,
-			        f_add(f_load(acc[r] + v * LANES), f_mul(f, f_mul(s, m))));
+			vflt f = f_set((float)sum[(size_t)r * groups]);
+			vflt by = sa ? f_mul(f_set(sa[(size_t)r * groups]), m) : m;
+			float *to = acc[r] + v * LANES;
+			f_store(to, f_fma(f, by, f_load(to)));
 		}
 	}
 }
@@ -80,7 +84,14 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 	const int vectors = blocks * ROWS / LANES;
 	const size_t all = kvi_operand_groups(w), stride = all * ROWS;
 	const size_t group_quads = w->group / QUAD;
-	const float *sa = p->a->scale + row * all + t->group;
+	/* whether the scales of the activations are of groups, else of rows */
+#if defined(KVI_BYTE_DOTS)
+	const bool grouped = form == BYTES;
+#else
+	const bool grouped = !p->a->wide;
+#endif
+	const bool last = t->quad + t->quads == kvi_quads(w->columns);
+	const float *scale = p->a->scale + (grouped ? row * all + t->group : row);
 	const int32_t *a_sum = p->a->sum + row * all + t->group;
 	float *y = p->y + row * p->y_stride + t->block * ROWS;
 	size_t at = (t->block * all + t->group) * ROWS;
@@ -98,7 +109,8 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 		if (v * LANES % ROWS == 0)
 			__builtin_prefetch(y + ((size_t)r + ahead) * p->y_stride + v * LANES, 1);
 	}
-	for (size_t q = 0; q < t->quads; q += group_quads, at += ROWS, sa++, a_sum++) {
+	for (size_t q = 0; q < t->quads; q += group_quads, at += ROWS, a_sum++) {
+		const float *sa = grouped ? scale + q / group_quads : NULL;
 		size_t n = t->quads - q < group_quads ? t->quads - q : group_quads;
 		if (form == BYTES) {
 			UNROLL
@@ -141,10 +153,13 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 			add_minima(acc, w->minimum + at, stride, sa, a_sum, all, rows, vectors);
 	}
 	UNROLL
-	for (int r = 0; r < rows; r++)
+	for (int r = 0; r < rows; r++) {
+		vflt by = f_set(grouped || !last ? 1.0f : scale[r]);
 		UNROLL
-	for (int v = 0; v < vectors; v++)
-		f_store(y + (size_t)r * p->y_stride + v * LANES, f_load(acc[r] + v * LANES));
+		for (int v = 0; v < vectors; v++)
+			f_store(y + (size_t)r * p->y_stride + v * LANES,
+			        f_mul(by, f_load(acc[r] + v * LANES)));
+	}
 }
 
 /* Where the integers of the rows from `row` are, in the form that is wanted. */

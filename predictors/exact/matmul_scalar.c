@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "float8.h"
+#include "fma.h"
 #include "quantise.h"
 
 enum { ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD };
@@ -14,12 +15,11 @@ static size_t wide_order(size_t i)
 	return i / QUAD * QUAD + order[i % QUAD];
 }
 
-/* Group of n columns, at integer `at`; what is missing in the last quad is 0. */
+/* Integers of a group of n columns, from `at` on; what is missing in the last quad is 0. */
 static void quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
-                           size_t index)
+                           float inverse, int32_t *group_sum)
 {
 	int largest = a->wide ? KVI_A15_MAX : KVI_A8_MAX;
-	float s = kvi_group_scale(kvi_amax(x, n), largest), inverse = 1 / s;
 	int32_t sum = 0;
 
 	for (size_t i = 0; i < kvi_quads(n) * QUAD; i++) {
@@ -30,8 +30,7 @@ static void quantise_group(struct kvi_activations *a, size_t at, const float *x,
 			a->a8[at + i] = (uint8_t)(v + 128);
 		sum += v;
 	}
-	a->scale[index] = s;
-	a->sum[index] = sum;
+	*group_sum = sum;
 }
 
 static void quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
@@ -39,12 +38,19 @@ static void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
 {
 	size_t groups = kvi_groups(a->columns, a->group);
 
-	for (size_t r = first; r < first + n; r++, x += x_stride)
+	for (size_t r = first; r < first + n; r++, x += x_stride) {
+		if (a->wide)
+			a->scale[r] = kvi_group_scale(kvi_amax(x, a->columns), KVI_A15_MAX);
 		for (size_t g = 0; g < groups; g++) {
 			size_t c = g * a->group, rest = a->columns - c;
-			quantise_group(a, r * a->stride + c, x + c,
-			               rest < a->group ? rest : a->group, r * groups + g);
+			size_t columns = rest < a->group ? rest : a->group, at = r * groups + g;
+			if (!a->wide)
+				a->scale[at] = kvi_group_scale(kvi_amax(x + c, columns),
+				                               KVI_A8_MAX);
+			quantise_group(a, r * a->stride + c, x + c, columns,
+			               1 / a->scale[a->wide ? r : at], &a->sum[at]);
 		}
+	}
 }
 
 static int32_t activation(const struct kvi_activations *a, size_t at)
@@ -80,7 +86,7 @@ static void row_by_block(float y[ROWS], const struct kvi_product *p, size_t r, s
 	for (size_t g = 0; g < groups; g++) {
 		size_t q = g * w->group / QUAD, end = q + w->group / QUAD;
 		size_t at = (block * groups + g) * ROWS;
-		float sa = p->a->scale[r * groups + g];
+		float sa = p->a->wide ? 1 : p->a->scale[r * groups + g];
 
 		for (unsigned i = 0; i < w->planes; i++) {
 			float up = i + 1 < w->planes ? 128.0f : 1.0f;
@@ -89,14 +95,15 @@ static void row_by_block(float y[ROWS], const struct kvi_product *p, size_t r, s
 			integers(sum, p->a, r, w->w[i] + block * quads * ROWS * QUAD, q,
 			         end < quads ? end : quads);
 			for (size_t j = 0; j < ROWS; j++)
-				acc[j] = acc[j] + (float)sum[j] * (sa * (up * w->scale[at + j]));
+				acc[j] = kvi_fma((float)sum[j], sa * (up * w->scale[at + j]),
+				                 acc[j]);
 		}
 		for (size_t j = 0; w->minimum && j < ROWS; j++)
-			acc[j] = acc[j] +
-			         (float)p->a->sum[r * groups + g] * (sa * w->minimum[at + j]);
+			acc[j] = kvi_fma((float)p->a->sum[r * groups + g], sa * w->minimum[at + j],
+			                 acc[j]);
 	}
 	for (size_t j = 0; j < ROWS; j++)
-		y[j] = acc[j];
+		y[j] = p->a->wide ? acc[j] * p->a->scale[r] : acc[j];
 }
 
 static void product(const struct kvi_product *p)

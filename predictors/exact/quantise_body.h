@@ -8,20 +8,28 @@
  */
 #include "quantise.h"
 
-KERNEL void quantise_vectors(struct kvi_activations *a, void *to, const float *x, size_t n,
-                             size_t index)
+/* The largest magnitude of n numbers. */
+KERNEL float most_of(const float *x, size_t n)
 {
-	const int largest = a->wide ? KVI_A15_MAX : KVI_A8_MAX;
-	const vflt magic = f_set(KVI_RINT_MAGIC);
-	const vflt top = f_set((float)largest), bottom = f_set((float)-largest);
-	vflt most = f_zero(), inverse;
-	vint sum = v_zero();
-	float s;
+	vflt most = f_zero();
+	float padded[ROWS] = { 0 };
 
-	for (size_t i = 0; i < n; i += LANES)
+	memcpy(padded, x + n / ROWS * ROWS, n % ROWS * sizeof(*x));
+	for (size_t i = 0; i < ROWS; i += LANES)
+		most = f_max(f_abs(f_load(padded + i)), most);
+	for (size_t i = 0; i < n / ROWS * ROWS; i += LANES)
 		most = f_max(f_abs(f_load(x + i)), most);
-	s = kvi_group_scale(f_most(most), largest);
-	inverse = f_set(1 / s);
+	return f_most(most);
+}
+
+/* Integers of n numbers, whole 16; returns their sum. */
+KERNEL int32_t quantise_vectors(void *to, const float *x, size_t n, float scale, bool wide)
+{
+	const int largest = wide ? KVI_A15_MAX : KVI_A8_MAX;
+	const vflt magic = f_set(KVI_RINT_MAGIC), inverse = f_set(1 / scale);
+	const vflt top = f_set((float)largest), bottom = f_set((float)-largest);
+	vint sum = v_zero();
+
 	for (size_t i = 0; i < n; i += ROWS) {
 		vint v[ROWS / LANES];
 		UNROLL
@@ -31,43 +39,57 @@ KERNEL void quantise_vectors(struct kvi_activations *a, void *to, const float *x
 			v[j] = f_ints(f_max(f_min(t, top), bottom));
 			sum = v_add(sum, v[j]);
 		}
-		if (a->wide)
+		if (wide)
 			store_a15((int16_t *)to + i, v);
 		else
 			store_a8((uint8_t *)to + i, v);
 	}
-	a->scale[index] = s;
-	a->sum[index] = v_sum(sum);
+	return v_sum(sum);
 }
 
-/* A group of n columns whose integers begin at `at`. */
-static FUNCTION void quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
-                                    size_t index)
+/* A group of n columns whose integers begin at `at`; returns their sum. */
+KERNEL int32_t quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
+                              float scale, bool wide)
 {
-	const size_t bytes = a->wide ? sizeof(*a->a15) : sizeof(*a->a8);
-	char *to = a->wide ? (char *)(a->a15 + at) : (char *)(a->a8 + at);
+	const size_t bytes = wide ? sizeof(*a->a15) : sizeof(*a->a8);
+	char *to = wide ? (char *)(a->a15 + at) : (char *)(a->a8 + at);
 	float padded[KVI_GROUP_MAX + ROWS];
 	int16_t integers[KVI_GROUP_MAX + ROWS];
+	int32_t sum;
 
-	if (n % ROWS == 0) {
-		quantise_vectors(a, to, x, n, index);
-		return;
-	}
+	if (n % ROWS == 0)
+		return quantise_vectors(to, x, n, scale, wide);
 	memcpy(padded, x, n * sizeof(*x));
 	memset(padded + n, 0, ROWS * sizeof(*x));
-	quantise_vectors(a, integers, padded, n + ROWS - n % ROWS, index);
+	sum = quantise_vectors(integers, padded, n + ROWS - n % ROWS, scale, wide);
 	memcpy(to, integers, kvi_quads(n) * QUAD * bytes);
+	return sum;
+}
+
+KERNEL void quantise_row(struct kvi_activations *a, size_t r, const float *x, bool wide)
+{
+	const size_t groups = kvi_groups(a->columns, a->group);
+	int32_t *sum = a->sum + r * groups;
+	float *scale = a->scale + (wide ? r : r * groups);
+
+	if (wide)
+		*scale = kvi_group_scale(most_of(x, a->columns), KVI_A15_MAX);
+	for (size_t g = 0; g < groups; g++) {
+		const size_t c = g * a->group, rest = a->columns - c;
+		const size_t n = rest < a->group ? rest : a->group;
+
+		if (!wide)
+			scale[g] = kvi_group_scale(most_of(x + c, n), KVI_A8_MAX);
+		sum[g] = quantise_group(a, r * a->stride + c, x + c, n, scale[wide ? 0 : g], wide);
+	}
 }
 
 static FUNCTION void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
                               size_t first, size_t n)
 {
-	const size_t groups = kvi_groups(a->columns, a->group);
-
 	for (size_t r = first; r < first + n; r++, x += x_stride)
-		for (size_t g = 0; g < groups; g++) {
-			size_t c = g * a->group, rest = a->columns - c;
-			quantise_group(a, r * a->stride + c, x + c,
-			               rest < a->group ? rest : a->group, r * groups + g);
-		}
+		if (a->wide)
+			quantise_row(a, r, x, true);
+		else
+			quantise_row(a, r, x, false);
 }

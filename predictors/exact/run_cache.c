@@ -10,30 +10,36 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
-/* W15; infinities and NaN are taken as 0. Returns the scale. */
-static float quantise(const float *x, size_t n, int8_t *const q[2])
+/* W8 or W15; infinities and NaN are taken as 0. Returns the scale. */
+static float quantise(const float *x, size_t n, unsigned planes, int8_t *const q[2])
 {
 	float clean[KVI_GROUP_MAX];
 	for (size_t i = 0; i < n; i++)
 		clean[i] = x[i] - x[i] == 0 ? x[i] : 0;
-	return kvi_quantise_weights(clean, n, 2, q);
+	return kvi_quantise_weights(clean, n, planes, q);
 }
 
-/* A token is a column of the operand of the values. */
+/* A token is a column of the operand of the values; one that was there is replaced. */
 static void put_column(struct kvi_operand *w, size_t column, unsigned plane, const int8_t *q)
 {
 	size_t block = kvi_quads(w->columns) * 64;
 	int8_t *to = (int8_t *)w->w[plane] + column / 4 * 64 + column % 4;
-	for (size_t c = 0; c < w->rows; c++)
-		to[c / 16 * block + c % 16 * 4] = q[c];
+	int32_t *sum = (int32_t *)w->sum[plane];
+	for (size_t c = 0; c < w->rows; c++) {
+		int8_t *at = to + c / 16 * block + c % 16 * 4;
+		sum[c] += q[c] - *at;
+		*at = q[c];
+	}
 }
 
-static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc,
-                           const struct kvi_model_file *m)
+static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
 {
+	const struct kvi_model_file *m = c->model;
+	unsigned k_planes = kvi_planes(c->arithmetic, KVI_MATRIX_KEYS);
+	unsigned v_planes = kvi_planes(c->arithmetic, KVI_MATRIX_VALUES);
 	size_t hd = m->head_channels, k, v;
-	if (!kvi_operand_bytes(KVI_BLOCK, hd, KVI_GROUP_MAX, 2, false, &k) ||
-	    !kvi_operand_bytes(hd, KVI_BLOCK, KVI_GROUP_MAX, 2, false, &v))
+	if (!kvi_operand_bytes(KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes, false, &k) ||
+	    !kvi_operand_bytes(hd, KVI_BLOCK, KVI_GROUP_MAX, v_planes, false, &v))
 		return KVARC_MEM;
 	k = aligned(k);
 	v = aligned(v);
@@ -49,8 +55,8 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc,
 	c->blocks[c->n++].heads = heads;
 	p += table;
 	for (size_t h = 0; h < m->kv_heads; h++, p += each) {
-		kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX, 2, false);
-		kvi_operand_init(&heads[h].v, p + k, hd, KVI_BLOCK, KVI_GROUP_MAX, 2, false);
+		kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes, false);
+		kvi_operand_init(&heads[h].v, p + k, hd, KVI_BLOCK, KVI_GROUP_MAX, v_planes, false);
 		heads[h].v_scale = (float *)(void *)(p + k + v);
 		float *one = (float *)heads[h].v.scale;
 		for (size_t i = 0; i < (hd + 15) / 16 * 16; i++)
@@ -59,32 +65,37 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc,
-                        const struct kvi_model_file *m, size_t before, size_t n, const float *k,
-                        const float *v, size_t stride)
+/* A token's key and value of a head. */
+static void put_token(struct kvi_cache_head *head, size_t at, const float *k, const float *v)
 {
+	size_t hd = head->k.columns;
+	int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX], *const q[2] = { q0, q1 };
+	const int8_t *const planes[2] = { q0, q1 };
+	float s = quantise(k, hd, head->k.planes, q);
+	kvi_operand_put(&head->k, at, planes, &s, NULL);
+	head->v_scale[at] = quantise(v, hd, head->v.planes, q);
+	for (unsigned i = 0; i < head->v.planes; i++)
+		put_column(&head->v, at, i, q[i]);
+}
+
+kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc, size_t before, size_t n,
+                        const float *k, const float *v, size_t stride)
+{
+	const struct kvi_model_file *m = c->model;
 	size_t hd = m->head_channels;
 	size_t blocks = (before + n + KVI_BLOCK - 1) / KVI_BLOCK;
 	if (!kvi_array_reserve(alloc, &c->blocks, &c->capacity, c->n, blocks, sizeof *c->blocks))
 		return kvi_alloc_error(alloc);
 	while (c->n < blocks) {
-		kvarc_ret ret = add_block(c, alloc, m);
+		kvarc_ret ret = add_block(c, alloc);
 		if (ret)
 			return ret;
 	}
 	for (size_t t = 0; t < n; t++, k += stride, v += stride) {
 		size_t at = (before + t) % KVI_BLOCK;
 		struct kvi_cache_head *heads = c->blocks[(before + t) / KVI_BLOCK].heads;
-		for (size_t h = 0; h < m->kv_heads; h++) {
-			int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX];
-			int8_t *const q[2] = { q0, q1 };
-			const int8_t *const planes[2] = { q0, q1 };
-			float s = quantise(k + h * hd, hd, q);
-			kvi_operand_put(&heads[h].k, at, planes, &s, NULL);
-			heads[h].v_scale[at] = quantise(v + h * hd, hd, q);
-			put_column(&heads[h].v, at, 0, q0);
-			put_column(&heads[h].v, at, 1, q1);
-		}
+		for (size_t h = 0; h < m->kv_heads; h++)
+			put_token(&heads[h], at, k + h * hd, v + h * hd);
 	}
 	return KVARC_OK;
 }
@@ -94,5 +105,6 @@ void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc)
 	for (size_t i = 0; i < c->n; i++)
 		kvi_free(alloc, c->blocks[i].heads);
 	kvi_free(alloc, c->blocks);
-	*c = (struct kvi_cache){ .n = 0 };
+	c->blocks = NULL;
+	c->n = c->capacity = 0;
 }

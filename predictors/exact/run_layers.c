@@ -62,6 +62,9 @@ static kvarc_ret open_all(struct kvi_run *r)
 			return kvi_alloc_error(r->o.alloc);
 	}
 	r->caches = kvi_calloc(r->o.alloc, m->n_layers, kvi_run_lanes(r) * sizeof *r->caches);
+	for (size_t i = 0; r->caches && i < kvi_run_lanes(r) * m->n_layers; i++)
+		r->caches[i] = (struct kvi_cache){ .model = m,
+			                           .arithmetic = &r->o.engine->arithmetic };
 	r->scratch_bytes = kvi_attention_bytes(m->heads / m->kv_heads, m->head_channels);
 	r->scratch_bytes = (r->scratch_bytes + 63) & ~(size_t)63;
 	r->scratch = kvi_array(r->o.alloc, kvi_pool_workers(r->o.pool), r->scratch_bytes);
@@ -170,7 +173,7 @@ static void linear(struct kvi_run *r, const float *x, size_t x_stride, const str
                    enum kvi_matrix_kind kind, const float *bias, float *y, size_t y_stride)
 {
 	if (!w->e4m3)
-		quantise(r, x, x_stride, w, kvi_wide(r->o.engine, kind));
+		quantise(r, x, x_stride, w, kvi_wide(&r->o.engine->arithmetic, kind));
 	const struct kvi_product p = { .a = &r->a,
 		                       .w = w,
 		                       .x = x,
@@ -435,8 +438,8 @@ static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v, size_t 
 	size_t lanes = kvi_run_lanes(r), each = r->o.lanes ? 1 : r->n;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < lanes && !ret; i++)
-		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc, r->m, r->before,
-		                    each, k + i * stride, v + i * stride, stride);
+		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc, r->before, each,
+		                    k + i * stride, v + i * stride, stride);
 	return ret;
 }
 

@@ -5,7 +5,7 @@
 #include "float8.h"
 #include "util/ckd.h"
 
-enum { ALIGN = 64, GROUP_OF_FLOATS = 64 };
+enum { ALIGN = 64, GROUP_OF_W8 = 64, GROUP_OF_W15 = 128 };
 
 struct list {
 	struct kvi_engine_part *parts;
@@ -98,7 +98,7 @@ bool kvi_engine_part_form(const struct kvi_engine *e, const struct kvi_engine_pa
 {
 	const struct kvi_matrix *m = p->from;
 	struct kvi_number_groups native = kvi_number_groups(m->type);
-	bool wide = e->arithmetic.wide_weights >> p->kind & 1;
+	bool wide = kvi_planes(&e->arithmetic, p->kind) == 2;
 	*f = (struct kvi_part_form){ .minima = false };
 	if (p->vector) {
 		if (kvi_mul(m->columns, sizeof(float), &f->bytes) ||
@@ -110,7 +110,7 @@ bool kvi_engine_part_form(const struct kvi_engine *e, const struct kvi_engine_pa
 	f->e4m3 = e->arithmetic.fp8 && p->kind != KVI_MATRIX_HEAD;
 	if (f->e4m3)
 		return kvi_e4m3_bytes(m->rows, m->columns, &f->bytes);
-	f->group = native.group ? native.group : GROUP_OF_FLOATS;
+	f->group = native.group ? native.group : wide ? GROUP_OF_W15 : GROUP_OF_W8;
 	f->planes = !native.group && wide ? 2 : 1;
 	f->minima = native.minima;
 	return kvi_operand_bytes(m->rows, m->columns, f->group, f->planes, f->minima, &f->bytes);

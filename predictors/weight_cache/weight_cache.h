@@ -22,7 +22,7 @@
 
 /* Another one when the numbers or their order in parts change: tests/unit/test_weight_cache.c
  * knows. */
-enum { KVI_WEIGHT_CACHE_VERSION = 1 };
+enum { KVI_WEIGHT_CACHE_VERSION = 2 };
 /* Size of the magic number in front of a weight cache file. */
 enum { KVI_WEIGHT_CACHE_MAGIC_BYTES = 8 };
 extern const uint8_t kvi_weight_cache_magic[KVI_WEIGHT_CACHE_MAGIC_BYTES];

@@ -3,11 +3,13 @@
 
 An fp32 number is a Python float (binary64) that fp32() gave. An operation of
 two fp32 numbers in binary64, rounded once more, is the fp32 operation: 53 bits
-are more than 2 x 24 + 2. So fp32() stands around every single operation.
+are more than 2 x 24 + 2. So fp32() stands around every single operation but
+the fused one, fma().
 """
 
 import ctypes
 import math
+import struct
 from array import array
 from operator import add, mul
 
@@ -15,7 +17,7 @@ from kvarc_codecs import clamp
 
 ROUND = 12582912.0          # 1.5 x 2^23
 LEAST = 2.0 ** -60
-A8, A15, W15 = 127, 16383, 16319
+A8, A15, W8, W15 = 127, 16383, 127, 16319
 BLOCK = 256
 
 
@@ -27,6 +29,18 @@ def fp32(x):
 
 def fp32s(x):
     return array("f", x).tolist()
+
+
+def fma(a, b, c):
+    """a * b + c, rounded once. In binary64 the product is exact; of the two
+    numbers around the sum the one with the last bit set rounds as the sum."""
+    p = a * b
+    s = p + c
+    t = s - p
+    error = (p - (s - t)) + (c - t)
+    if error and not struct.unpack("<Q", struct.pack("<d", s))[0] & 1:
+        s = math.nextafter(s, math.copysign(math.inf, error))
+    return fp32(s)
 
 
 def divided(a, b):
@@ -109,8 +123,12 @@ def integers(x, most):
 
 
 def activation(x, group, wide):
-    return [integers(x[at:at + group], A15 if wide else A8)
-            for at in range(0, len(x), group)]
+    """Groups of (integers, scale), and the scale of the row."""
+    if wide:
+        a, s = integers(x, A15)
+        return [(a[at:at + group], 1.0) for at in range(0, len(a), group)], s
+    return [integers(x[at:at + group], A8)
+            for at in range(0, len(x), group)], 1.0
 
 
 def two_planes(v):
@@ -118,27 +136,33 @@ def two_planes(v):
     return w0, [n - 128 * h for n, h in zip(v, w0)]
 
 
-def weight_row(x, wide, group=64):
+def weight_group(wide):
+    """The columns of a group of W15 or W8."""
+    return 128 if wide else 64
+
+
+def weight_row(x, wide):
     """W8 or W15 of a row of floats: groups of (planes, scale, minimum)."""
-    out = []
+    out, group = [], weight_group(wide)
     for at in range(0, len(x), group):
-        v, s = integers(x[at:at + group], W15 if wide else 127)
+        v, s = integers(x[at:at + group], W15 if wide else W8)
         out.append((two_planes(v) if wide else (v,), s, None))
     return out
 
 
 def product(a, row):
     """y of an activation row and a row of a weight operand."""
+    groups, s_row = a
     acc = 0.0
-    for (x, sa), (planes, s, m) in zip(a, row):
+    for (x, sa), (planes, s, m) in zip(groups, row):
         sw = fp32(128 * s) if len(planes) == 2 else s
         for w in planes:
             total = fp32(sum(map(mul, x, w)))
-            acc = fp32(acc + fp32(total * fp32(sa * sw)))
+            acc = fma(total, fp32(sa * sw), acc)
             sw = s
         if m is not None:
-            acc = fp32(acc + fp32(fp32(sum(x)) * fp32(sa * m)))
-    return acc
+            acc = fma(fp32(sum(x)), fp32(sa * m), acc)
+    return fp32(acc * s_row)
 
 
 def e4m3(x):
@@ -195,16 +219,22 @@ def rotated(x, turns):
 
 class Head:
     """Keys and values of one head, token after token, as weight operands of
-    one group."""
+    one group. wide_weights, wide_activations: codecs/model.md 1."""
 
-    def __init__(self):
+    def __init__(self, wide_weights, wide_activations):
         self.keys, self.values = [], []
+        self.wide_keys, self.wide_values = \
+            wide_weights >> 5 & 1, wide_weights >> 6 & 1
+        self.wide_queries, self.wide_shares = \
+            wide_activations >> 5 & 1, wide_activations >> 6 & 1
 
     def add(self, key, value):
-        for x, to in ((key, self.keys), (value, self.values)):
+        for x, to, wide in ((key, self.keys, self.wide_keys),
+                            (value, self.values, self.wide_values)):
             # "An element that is not finite is taken as 0."
-            v, s = integers([e if math.isfinite(e) else 0.0 for e in x], W15)
-            to.append((two_planes(v), s, None))
+            v, s = integers([e if math.isfinite(e) else 0.0 for e in x],
+                            W15 if wide else W8)
+            to.append((two_planes(v) if wide else (v,), s, None))
 
     def block(self, q, first, end, scale):
         """m, l, o of the tokens first .. end - 1, which are in one block."""
@@ -215,18 +245,17 @@ class Head:
         total = sum(int(rint(fp32(v * 2.0 ** 20))) for v in p)
         seen = self.values[first:end]
         # Tokens that are not seen are 0 and change nothing.
-        P, ps = integers([fp32(v * sv) for v, (_, sv, _) in zip(p, seen)],
-                         A15)
-        high = zip(*[planes[0] for planes, _, _ in seen])
-        low = zip(*[planes[1] for planes, _, _ in seen])
-        o = [fp32(fp32(fp32(sum(map(mul, P, h))) * fp32(ps * 128))
-                  + fp32(fp32(sum(map(mul, P, n))) * ps))
-             for h, n in zip(high, low)]
+        P = activation([fp32(v * sv) for v, (_, sv, _) in zip(p, seen)],
+                       BLOCK, self.wide_shares)
+        # a row of each channel, with a plane or two of all tokens
+        rows = zip(*[zip(*planes) for planes, _, _ in seen])
+        o = [product(P, [(tuple(zip(*row)), 1.0, None)]) for row in rows]
         return m, fp32(fp32(total) * 2.0 ** -20), o
 
     def attend(self, q, i, window, scale):
         """What token i sees; q: its query, rotated; window 0: none."""
-        q, so_far = [integers(q, A15)], None
+        q, so_far = activation(
+            q, len(q), self.wide_queries), None
         from_token = max(0, i - window + 1) if window else 0
         for start in range(from_token // BLOCK * BLOCK, i + 1, BLOCK):
             m, l, o = self.block(q, max(start, from_token),

@@ -10,7 +10,7 @@ import struct
 from kvarc_codecs import demand
 from kvarc_exact import (
     Head, activation, e4m3_row, exp, fp32, gelu, norm, product, product_floats,
-    rotated, silu, weight_row)
+    rotated, silu, weight_group, weight_row)
 from kvarc_gguf import MATRICES, VECTORS, Weights
 from kvarc_linear import turn
 from xxh3 import h64, h128
@@ -80,7 +80,8 @@ class Model:
             else:
                 rows = [weight_row(m.floats(r), wide)
                         for r in self.weights.rows(layer, key)]
-            self.operands[layer, key, wide] = rows, m and (m.group or 64)
+            self.operands[layer, key, wide] = rows, m and (
+                m.group or weight_group(wide))
         return self.operands[layer, key, wide]
 
 
@@ -108,7 +109,8 @@ class Layer:
         self.wide = {key: bool(wide_activations >> kind & 1)
                      for key, kind in KIND.items()}
         self.window = self.w.windows[number]
-        self.attention = [Head() for _ in range(self.w.kv_heads)]
+        self.attention = [Head(wide_weights, wide_activations)
+                          for _ in range(self.w.kv_heads)]
 
     def norm(self, x, name):
         """-> y, root; bias only where the model has layer norms."""
@@ -169,7 +171,7 @@ class Output:
                "predictor")
         self.norm = w.output_norm.floats(0)
         self.bias = w.output_norm_bias and w.output_norm_bias.floats(0)
-        self.group = w.output.group or 64
+        self.group = w.output.group or weight_group(True)
         self.rows = [[((v,), s, n) for v, s, n in w.output.groups(r)]
                      if w.output.group else
                      weight_row(w.output.floats(r), True)

@@ -33,9 +33,9 @@ class Predictor:
         demand(4 <= self.level <= 8, "the level of a predictor")
         self.models = min(self.level, 7)
         self.wide_weights, self.wide_activations = cursor.u8(), cursor.u8()
-        demand(max(self.wide_weights, self.wide_activations) <
-               (1 if self.fp8 else 32),
-               "kinds of matrices that are not")
+        kinds = 0x60 if self.fp8 else 0x7f
+        demand(not (self.wide_weights | self.wide_activations) & ~kinds,
+               "kinds of products that are not")
         self.weights, self.digest = cursor.take(16), cursor.take(16)
         self.head = cursor.take(16) if flags & 8 else None
         self.model_name, self.name = cursor.string(), cursor.string()

@@ -56,7 +56,8 @@ def _():
 
 
 @vector("open", "open loop for 260 tokens in two segments: attention over "
-        "predictions of two blocks; wide weights alone (the .gguf)")
+        "predictions of two blocks; wide weights alone, attention of 8 bits "
+        "(the .gguf)")
 def _():
     return archive(504, small(), 4, [256, 4], arithmetic=(31, 0, 0)).w, {
         ".gguf": small()}
@@ -72,7 +73,8 @@ def _():
 
 
 @vector("windows", "a gemma3 with windows of 7 tokens in layers 0 and 2, norms "
-        "of heads and behind branches, gelu; 262 tokens (the .gguf)")
+        "of heads and behind branches, gelu; 262 tokens; queries and values of "
+        "15 bits, keys and probabilities of 8 (the .gguf)")
 def _():
     data = enc_gguf.gated(
         Random(402), "gemma3", [enc_gguf.F16, enc_gguf.F32], layers=3,
@@ -83,7 +85,8 @@ def _():
                ("attn_k_norm.weight", 8, 1.0),
                ("post_attention_norm.weight", 12, 1.0),
                ("post_ffw_norm.weight", 12, 1.0)))
-    return archive(506, data, 5, [256, 6], pairing=0).w, {".gguf": data}
+    return archive(506, data, 5, [256, 6], pairing=0,
+                   arithmetic=(64, 32, 1)).w, {".gguf": data}
 
 
 @vector("gpt2", "a gpt2: layer norms, biases, rows of positions, no rope (the "

@@ -6,7 +6,7 @@
 #include "levels.h"
 #include "util/string_field.h"
 
-enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS_OF_MATRICES = 0x1f };
+enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS = 0x7f, KINDS_OF_ATTENTION = 0x60 };
 
 static struct kvi_h128 get_digest(struct kvi_in *in)
 {
@@ -29,10 +29,10 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 	p->codes_ids = flags & CODES_IDS;
 	if (p->codes_ids)
 		p->head = get_digest(in);
-	uint8_t most = p->fp8 ? 0 : KINDS_OF_MATRICES;
+	uint8_t wide = p->fp8 ? KINDS_OF_ATTENTION : KINDS;
 	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= KVI_LEVEL_MODEL &&
-	       p->level <= KVI_LEVEL_PREDICTED && p->wide_weights <= most &&
-	       p->wide_activations <= most;
+	       p->level <= KVI_LEVEL_PREDICTED && !(p->wide_weights & ~wide) &&
+	       !(p->wide_activations & ~wide);
 }
 
 static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)

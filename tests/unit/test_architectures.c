@@ -17,7 +17,7 @@
 #include "exact/head.h"
 #include "util/bytes.h"
 
-static const struct kvi_arithmetic w8a8 = { 0, 0, false }, w15a15 = { 0x1f, 0x1f, false };
+static const struct kvi_arithmetic w8a8 = { 0, 0, false }, w15a15 = { 0x7f, 0x7f, false };
 
 /* Most of the relative error of keys or values of a layer, or of the logits: about three times
  * what it is. */
