@@ -94,8 +94,9 @@ static void blend(const struct kvi_attention *a, struct tile *t, size_t row)
 		return;
 	}
 	float most = m > t->m[row] ? m : t->m[row];
-	float old = a->elementwise->exp(t->m[row] - most);
-	float new = a->elementwise->exp(m - most);
+	/* one of the two is exp(0), which is 1 */
+	float old = m > t->m[row] ? a->elementwise->exp(t->m[row] - most) : 1;
+	float new = m > t->m[row] ? 1 : a->elementwise->exp(m - most);
 	t->l[row] = t->l[row] * old + l * new;
 	a->elementwise->blend(out, old, part, new, t->channels);
 	t->m[row] = most;

@@ -88,8 +88,9 @@ static inline float max_lanes(lanes v)
 {
 	float x[LANES];
 	memcpy(x, &v, sizeof x);
-	for (size_t j = 1; j < LANES; j++)
-		x[0] = x[j] > x[0] ? x[j] : x[0];
+	for (size_t w = LANES / 2; w; w /= 2)
+		for (size_t j = 0; j < w; j++)
+			x[j] = x[j + w] > x[j] ? x[j + w] : x[j];
 	return x[0];
 }
 
@@ -182,38 +183,44 @@ static void blend(float *y, float a, const float *x, float b, size_t n)
 		y[i] = y[i] * a + x[i] * b;
 }
 
-/* Tokens that are not seen get scores that cannot be a maximum, and p = 0. */
-static void softmax(struct kvi_scores *s)
+/* v where the tokens from i on are seen, else other. */
+static inline lanes where_seen(const struct kvi_scores *s, size_t i, lanes v, float other)
 {
+	if (i >= s->first && i + LANES <= s->end)
+		return v;
+	ints at;
+	for (int j = 0; j < LANES; j++)
+		at[j] = (int32_t)i + j;
+	ints seen = (at >= (int32_t)s->first) & (at < (int32_t)s->end);
+	return choose(seen, v, (lanes){ 0 } + other);
+}
+
+/* Tokens that are not seen get scores that cannot be a maximum, and p = 0. */
+static void softmax(struct kvi_scores *scores)
+{
+	const struct kvi_scores s = *scores;
+	const size_t from = s.first & ~(size_t)(LANES - 1);
 	lanes most = (lanes){ 0 } - FLT_MAX;
-	size_t from = s->first & ~(size_t)(LANES - 1);
-	ints lane, total = { 0 };
-	for (int i = 0; i < LANES; i++)
-		lane[i] = i;
-	memset(s->z, 0, from * sizeof *s->z);
-	for (size_t i = from; i < s->end; i += LANES) {
-		ints at = lane + (int32_t)i;
-		ints seen = (at >= (int32_t)s->first) & (at < (int32_t)s->end);
-		lanes z = load(s->z + i) * s->scale;
-		z = choose(seen, z, (lanes){ 0 } - FLT_MAX);
-		store(s->z + i, z);
+	bits total = { 0 };
+	memset(s.z, 0, from * sizeof *s.z);
+	for (size_t i = from; i < s.end; i += LANES) {
+		lanes z = where_seen(&s, i, load(s.z + i) * s.scale, -FLT_MAX);
+		store(s.z + i, z);
 		most = choose(z > most, z, most);
 	}
-	s->m = max_lanes(most);
-	for (size_t i = from; i < s->end; i += LANES) {
-		ints at = lane + (int32_t)i;
-		ints seen = (at >= (int32_t)s->first) & (at < (int32_t)s->end);
-		lanes p = exp_of(load(s->z + i) - s->m);
-		p = choose(seen, p, (lanes){ 0 });
-		total = total + (ints)((bits)(p * 0x1p20f + MAGIC) - 0x4b400000u);
-		store(s->z + i, p * load(s->sv + i));
+	const float m = max_lanes(most);
+	for (size_t i = from; i < s.end; i += LANES) {
+		lanes p = where_seen(&s, i, exp_of(load(s.z + i) - m), 0);
+		total = total + ((bits)(p * 0x1p20f + MAGIC) - 0x4b400000u);
+		store(s.z + i, p * load(s.sv + i));
 	}
-	size_t end = (s->end + LANES - 1) & ~(size_t)(LANES - 1);
-	memset(s->z + end, 0, (256 - end) * sizeof *s->z);
-	int32_t sum = 0;
+	size_t end = (s.end + LANES - 1) & ~(size_t)(LANES - 1);
+	memset(s.z + end, 0, (256 - end) * sizeof *s.z);
+	uint32_t sum = 0;
 	for (int i = 0; i < LANES; i++)
 		sum += total[i];
-	s->l = (float)sum * 0x1p-20f;
+	scores->m = m;
+	scores->l = (float)sum * 0x1p-20f;
 }
 
 static float exp_one(float x)
