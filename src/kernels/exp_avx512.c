@@ -358,11 +358,12 @@ void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
 enum { EXP_HELD = 6 };
 
 struct held_tables {
-	vec freq[EXP_HELD], cum[EXP_HELD];
+	vec freq[EXP_HELD], cum[EXP_HELD], order;
 };
 
 INLINE void held_load(struct held_tables *t, const struct kvi_tables *tables)
 {
+	t->order = halves_order(false);
 	for (size_t i = 0; i < EXP_HELD; i++) {
 		size_t at = i < tables->n_tables ? i : 0;
 		const uint32_t *enc = tables->enc + at * EXP_STRIDE;
@@ -386,21 +387,18 @@ INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second, __mmask
 	return _mm512_mask_mov_epi16(x, third, _mm512_permutex2var_epi16(v[4], index, v[5]));
 }
 
-INLINE struct parts held_entries(const struct held_tables *t, __m256i table, __m256i symbol)
+/* The mirror image of phase 1. */
+INLINE void held_put(struct parts *st, const struct held_tables *t, __m256i table, __m256i symbol,
+                     uint16_t **w)
 {
 	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(_mm256_slli_epi16(table, 5), symbol));
-	__mmask32 third = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(3));
-	__mmask32 second = _mm256_cmpgt_epu8_mask(table, _mm256_set1_epi8(1));
-	vec freq = held_find(t->freq, index, second, third);
-	vec cum = held_find(t->cum, index, second, third);
-	struct parts e;
-	e.v[0] = _mm512_or_si512(
-		_mm512_cvtepu16_epi32(_mm512_castsi512_si256(freq)),
-		_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(cum)), 16));
-	e.v[1] = _mm512_or_si512(
-		_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(freq, 1)),
-		_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(cum, 1)), 16));
-	return e;
+	index = _mm512_permutexvar_epi16(t->order, index);
+	__mmask32 second = _mm512_test_epi16_mask(index, _mm512_set1_epi16(0x40));
+	__mmask32 third = _mm512_test_epi16_mask(index, _mm512_set1_epi16(0x80));
+	struct parts freq = halves_widen(held_find(t->freq, index, second, third));
+	struct parts cum = halves_widen(held_find(t->cum, index, second, third));
+	EACH_BACK
+	st->v[h] = symbol_put(st->v[h], freq.v[h], cum.v[h], ACTIVE(ALL_LANES, h), w);
 }
 
 INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
@@ -433,17 +431,15 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi
 			kvi_escapes_put8(escaped, a, x, &w);
 			st = states_load(a);
 		}
-		struct parts entry;
 		if (held) {
-			entry = held_entries(&tables,
-			                     exp_bytes_load(ring.tab + ring.at, per_step, active),
-			                     symbol);
-		} else {
-			struct parts s = { { _mm512_cvtepu8_epi32(_mm256_castsi256_si128(symbol)),
-				             _mm512_cvtepu8_epi32(
-						     _mm256_extracti128_si256(symbol, 1)) } };
-			entry = tab_entries(job->tables, ring.tab + ring.at, per_step, active, &s);
+			held_put(&st, &tables, exp_bytes_load(ring.tab + ring.at, false, active),
+			         symbol, &w);
+			continue;
 		}
+		struct parts s = { { _mm512_cvtepu8_epi32(_mm256_castsi256_si128(symbol)),
+			             _mm512_cvtepu8_epi32(_mm256_extracti128_si256(symbol, 1)) } };
+		struct parts entry = tab_entries(job->tables, ring.tab + ring.at, per_step, active,
+		                                 &s);
 		symbols_put(&st, &entry, active, &w);
 	}
 	states_store(state, &st, active);

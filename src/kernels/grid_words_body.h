@@ -14,7 +14,7 @@
 /* Hides that v is a constant, which compilers otherwise load in every step. */
 #define OPAQUE(v) __asm__("" : "+v"(v))
 
-enum { WORDS_M = 7, WORDS_LOW = 0x55555555 };
+enum { WORDS_M = 7 };
 
 /* What a decoder looks up: 32 numbers of 16 bits each, and constants. */
 struct words_tables {
@@ -32,40 +32,6 @@ struct words_tables {
 static const uint16_t words_lo[32] = { 0,  1,  2,  3,  4,  5,  6,  7,   8,   10,    12,
 	                               14, 16, 20, 24, 28, 32, 64, 128, 256, 0x8000 };
 static const uint16_t words_nb[32] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 5, 6, 7, 9 };
-
-/* The low halves of two vectors of 32 bits as halves. */
-INLINE vec halves_low(vec a, vec b)
-{
-	return _mm512_mask_mov_epi16(a, ~WORDS_LOW, _mm512_slli_epi32(b, 16));
-}
-
-/* The high halves. */
-INLINE vec halves_high(vec a, vec b)
-{
-	return _mm512_mask_mov_epi16(b, WORDS_LOW, _mm512_srli_epi32(a, 16));
-}
-
-/* Halves as vectors of 32 bits. */
-INLINE struct parts halves_widen(vec v)
-{
-	struct parts q = { { _mm512_maskz_mov_epi16(WORDS_LOW, v), _mm512_srli_epi32(v, 16) } };
-	return q;
-}
-
-/* The mask of halves with bit l for lane l. */
-INLINE uint32_t halves_lanes(__mmask32 m)
-{
-	return _pext_u32(m, WORDS_LOW) | _pext_u32(m, ~(uint32_t)WORDS_LOW) << 16;
-}
-
-/* Index of the word of lane i (natural order to halves: back == false) in a permutation. */
-INLINE vec halves_order(bool back)
-{
-	uint16_t index[KVI_LANES];
-	for (unsigned i = 0; i < KVI_LANES; i++)
-		index[i] = (uint16_t)(back ? (i & 15) * 2 + i / 16 : i / 2 + i % 2 * 16);
-	return v_load(index);
-}
 
 INLINE struct words_tables words_tables_load(void)
 {
@@ -139,7 +105,7 @@ INLINE struct words_taken words_take(vec st, vec symbol, const vec *ctx,
 	a.escaped = _kor_mask32(a.escaped, _mm512_movepi16_mask(zeros));
 	vec some = _mm512_max_epu16(j, t->one);
 	/* leading zeros, of low halves 16 more */
-	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(WORDS_LOW, some));
+	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(LOW_HALVES, some));
 	lz = _mm512_or_si512(lz, _mm512_slli_epi32(_mm512_lzcnt_epi32(some), 16));
 	vec up = _mm512_subs_epu16(lz, t->m_lz), down = _mm512_subs_epu16(t->m_lz, lz);
 	a.bits = _mm512_add_epi16(_mm512_add_epi16(nb, zeros), up);

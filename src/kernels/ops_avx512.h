@@ -172,6 +172,43 @@ INLINE vec class_of(const class_row *c, vec angle)
 
 /* ---------------------------------------------------------------- a step */
 
+/* In a vector of halves lane i is the low half of word i, and lane i + 16 its high half. */
+enum { LOW_HALVES = 0x55555555 };
+
+/* The low halves of two vectors of 32 bits as halves. */
+INLINE vec halves_low(vec a, vec b)
+{
+	return _mm512_mask_mov_epi16(a, ~LOW_HALVES, _mm512_slli_epi32(b, 16));
+}
+
+/* The high halves. */
+INLINE vec halves_high(vec a, vec b)
+{
+	return _mm512_mask_mov_epi16(b, LOW_HALVES, _mm512_srli_epi32(a, 16));
+}
+
+/* Halves as vectors of 32 bits. */
+INLINE struct parts halves_widen(vec v)
+{
+	struct parts q = { { _mm512_maskz_mov_epi16(LOW_HALVES, v), _mm512_srli_epi32(v, 16) } };
+	return q;
+}
+
+/* The mask of halves with bit l for lane l. */
+INLINE uint32_t halves_lanes(__mmask32 m)
+{
+	return _pext_u32(m, LOW_HALVES) | _pext_u32(m, ~(uint32_t)LOW_HALVES) << 16;
+}
+
+/* Index of the word of lane i (natural order to halves: back == false) in a permutation. */
+INLINE vec halves_order(bool back)
+{
+	uint16_t index[KVI_LANES];
+	for (unsigned i = 0; i < KVI_LANES; i++)
+		index[i] = (uint16_t)(back ? (i & 15) * 2 + i / 16 : i / 2 + i % 2 * 16);
+	return v_load(index);
+}
+
 typedef uint32_t active_lanes; /* a bit a lane */
 #define ALL_LANES UINT32_MAX
 #define ACTIVE(active, h) (__mmask16)((active) >> 16 * (h))
@@ -252,11 +289,15 @@ INLINE vec symbol_take(vec st, vec entry, vec low)
 
 INLINE vec v_words_put(vec st, __mmask16 m, uint16_t **w)
 {
-	const vec iota = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-	int n = _mm_popcnt_u32(m);
-	vec packed = _mm512_maskz_compress_epi32(m, st);
-	packed = _mm512_permutexvar_epi32(_mm512_add_epi32(iota, SET(n)), packed);
-	_mm256_storeu_si256((__m256i *)(*w - 16), _mm512_cvtepi32_epi16(packed));
+	/* low words of n lanes, from the (16 - n)th on, at n */
+	static const uint16_t last[32]
+		__attribute__((aligned(64))) = { 0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+		                                 22, 24, 26, 28, 30, 0,  2,  4,  6,  8,  10,
+		                                 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 };
+	unsigned n = (unsigned)_mm_popcnt_u32(m);
+	vec order = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(last + n)));
+	vec packed = _mm512_permutexvar_epi16(order, _mm512_maskz_compress_epi32(m, st));
+	_mm256_storeu_si256((__m256i *)(*w - 16), _mm512_castsi512_si256(packed));
 	*w -= n;
 	return _mm512_mask_srli_epi32(st, m, st, 16);
 }
@@ -265,11 +306,9 @@ INLINE vec v_words_put(vec st, __mmask16 m, uint16_t **w)
  * st / freq by way of binary32, everything rounded towards zero: the state is
  * below freq * 2^21, so that the quotient is exact or one too small.
  */
-INLINE vec symbol_put(vec st, vec enc, __mmask16 active, uint16_t **w)
+INLINE vec symbol_put(vec st, vec freq, vec cum, __mmask16 active, uint16_t **w)
 {
 	enum { RZ = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
-	vec freq = _mm512_and_si512(enc, SET(0xffff));
-	vec cum = _mm512_srli_epi32(enc, 16);
 	__mmask16 m = _mm512_mask_cmpge_epu32_mask(active, _mm512_srli_epi32(st, 21), freq);
 	st = v_words_put(st, m, w);
 	__m512 ratio = _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(st, RZ),
@@ -316,7 +355,11 @@ INLINE void symbols_put(struct parts *st, const struct parts *entry, active_lane
                         uint16_t **w)
 {
 	EACH_BACK
-	st->v[h] = symbol_put(st->v[h], entry->v[h], ACTIVE(active, h), w);
+	{
+		vec freq = _mm512_and_si512(entry->v[h], SET(0xffff));
+		vec cum = _mm512_srli_epi32(entry->v[h], 16);
+		st->v[h] = symbol_put(st->v[h], freq, cum, ACTIVE(active, h), w);
+	}
 }
 
 /* Table numbers of a step's lanes. */
