@@ -10,6 +10,7 @@ enum {
 	SUPERBLOCK = 64,
 	HEAD = 32,
 	CHECK = 16,
+	ALIGN = 16,
 	T_CHUNK = 7,
 	T_COMMIT = 8,
 	T_INDEX = 9,
@@ -22,7 +23,6 @@ struct seal {
 	uint8_t sync[8];
 	uint64_t sequence;
 	uint64_t commit_at, index_at;
-	uint8_t chain[16];
 };
 
 /* spec 2 */
@@ -37,13 +37,12 @@ static void seal_superblock(struct seal *s, const uint8_t *in, size_t n)
 	s->n = SUPERBLOCK;
 }
 
-/* spec 9: offsets, counts and the chain as they come out here */
+/* spec 9: offsets and counts as they come out here */
 static void fix_payload(struct seal *s, unsigned type, uint8_t *pay, size_t n)
 {
-	if (type == T_COMMIT && n >= 32) {
+	if (type == T_COMMIT && n >= 16) {
 		kvi_store64(pay, s->sequence);
 		kvi_store64(pay + 8, s->n);
-		memcpy(pay + 16, s->chain, 16);
 		s->commit_at = s->n;
 	} else if (type == T_INDEX) {
 		s->index_at = s->n;
@@ -63,8 +62,8 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 	memcpy(p, in, HEAD);
 	size_t want = kvi_load32(in + 12);
 	size_t have = n - HEAD < CHECK ? 0 : n - HEAD - CHECK;
-	size_t pay = have >= want && have - want < 8 ? want : have;
-	size_t padded = (pay + 7) & ~(size_t)7;
+	size_t pay = have >= want && have - want < ALIGN ? want : have;
+	size_t padded = (pay + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 	memcpy(p + HEAD, in + HEAD, pay);
 	memset(p + HEAD + pay, 0, padded - pay);
 	kvi_store32(p + 12, (uint32_t)pay);
@@ -79,10 +78,6 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 	struct kvi_h128 h = kvi_h128_2(head, sizeof head, p + HEAD, padded);
 	kvi_store64(p + HEAD + padded, h.lo);
 	kvi_store64(p + HEAD + padded + 8, h.hi);
-	uint8_t *check = p + HEAD + padded;
-	h = kvi_h128_2(s->chain, 16, check, 16);
-	kvi_store64(s->chain, h.lo);
-	kvi_store64(s->chain + 8, h.hi);
 	s->n += HEAD + padded + CHECK;
 	s->sequence++;
 }
@@ -99,7 +94,7 @@ static size_t find_sync(const uint8_t *in, size_t n, size_t from, const uint8_t 
 uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n)
 {
 	struct seal s = { 0 };
-	/* 32 bytes of input or more become at most 55 more of output */
+	/* 32 bytes of input or more become at most 63 more of output */
 	s.p = calloc(1, SUPERBLOCK + n * 3);
 	FUZZ_CHECK(s.p);
 	seal_superblock(&s, in, n);

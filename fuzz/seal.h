@@ -8,7 +8,7 @@
 
 /*
  * Takes the input as superblock and frames, wherever its sync bytes stand,
- * and writes an archive of the same contents: frames moved to multiples of 8,
+ * and writes an archive of the same contents: frames moved to multiples of 16,
  * right lengths, sequence numbers, paddings and checks, and COMMIT and FOOTER
  * frames that fit. Returns malloc'ed bytes, their number in *out_n.
  */

@@ -216,7 +216,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *
 KVARC_API kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chunk);
 
 /*
- * Reads and decodes everything and checks every check, every frame, the commit chains.
+ * Reads and decodes everything and checks every check and every frame.
  * An archive that was cut is verified up to its last commit: OK then, and kvarc_reader_get_info
  * gives KVARC_STATE_CUT and how many bytes behind that were dropped. So OK together with
  * KVARC_STATE_CLOSED means that nothing is missing, OK with OPEN or CUT that all committed tokens

@@ -71,17 +71,22 @@ class Cursor:
         return list(struct.unpack("<%d%s" % (n, code),
                                   self.take(n * struct.calcsize(code))))
 
-    def varint(self, most=2 ** 63 - 1):
-        # 1.2 "It MUST be minimal ... MUST NOT be longer than 9 bytes"
+    def u8_flags(self, known, what):
+        flags = self.u8()
+        demand(flags & ~known == 0, what)
+        return flags
+
+    def varint(self, most=2 ** 53 - 1):
+        # 1.2 "It MUST be minimal and below 2^53"
         value = 0
-        for i in range(9):
+        for i in range(8):
             byte = self.u8()
             value |= (byte & 127) << 7 * i
             if byte < 128:
                 demand(byte or i == 0, "a varint is not minimal")
                 demand(value <= most, "a number is too large")
                 return value
-        raise Bad("data", "a varint is longer than 9 bytes")
+        raise Bad("data", "a varint is longer than 8 bytes")
 
     def zigzag(self):
         z = self.varint()

@@ -64,6 +64,11 @@ def has_params(codec):
                                   and lossy.CODECS[codec].params is not None)
 
 
+def counts(frame):
+    """3.4: whether a frame counts for the order of frames."""
+    return frame.type in TYPES and frame.type != INDEX
+
+
 class Record:
     """Named values, nothing more."""
 
@@ -105,7 +110,7 @@ def read_frames(data, file_id):
         demand(flags < 2, "reserved flags of a frame")
         demand(payload_bytes <= LIMIT and decoded_bytes <= LIMIT,
                "a frame is too large")
-        padded = (payload_bytes + 7) // 8 * 8
+        padded = (payload_bytes + 15) // 16 * 16
         end = at + 32 + padded + 16
         demand(end <= len(data), "the file ends inside a frame")
         body = data[at + 32:end - 16]
@@ -240,17 +245,16 @@ class Archive:
         self.open_segment = None    # sequence, until its COMMIT
         self.frames, self.listed = [], []
         self.last_index = self.last_commit = 0
-        self.chain = bytes(16)
+        self.checkpoints = []       # number, time, label
         for frame in read_frames(data, self.super.file_id):
             self.frame(frame)
-            # 9.1 "c := H128( c || check )" over all frames
-            self.chain = h128(self.chain + frame.check)
             self.frames.append(frame)
             if frame.type not in (INDEX, FOOTER):
                 self.listed.append(frame)
         demand(self.frames, "there is no frame")
         # 3.4 "A file whose last frame is neither COMMIT nor FOOTER was cut"
-        demand(self.frames[-1].type in (COMMIT, FOOTER),
+        self.last = [g for g in self.frames if counts(g)][-1]
+        demand(self.last.type in (COMMIT, FOOTER),
                "the file was cut: its end has no commit")
         for item in self.items:
             item.finish(self)
@@ -259,9 +263,8 @@ class Archive:
         # 3.4 "The first frame is GEOMETRY, and there is only one."
         demand((f.sequence == 0) == (f.type == GEOMETRY),
                "the position of the GEOMETRY frame")
-        # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame (only
-        # INDEX frames may stand in between)"
-        demand(f.type == INDEX
+        # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame"
+        demand(not counts(f)
                or (f.type == PROFILE) == bool(self.predictors.filling),
                "the position of a PROFILE frame")
         if f.type not in TYPES:
@@ -292,7 +295,8 @@ class Archive:
     def on_restore(self, f):
         demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, PROFILE,
                               RESTORE)
-                   for g in self.frames), "a RESTORE after other frames")
+                   for g in self.frames if counts(g)),
+               "a RESTORE after other frames")
         self.items.append(Item(f.content, self.geometry))
 
     def on_blob(self, f):
@@ -423,10 +427,14 @@ class Archive:
         cursor = Cursor(f.content)
         demand(cursor.u64() == f.sequence, "the frame count of a COMMIT")
         demand(cursor.u64() == f.offset, "the offset of a COMMIT")
-        demand(cursor.take(16) == self.chain, "the chain of a COMMIT")
         tokens = [cursor.varint() for _ in range(cursor.varint(4096))]
         demand(tokens == [t.tokens for t in self.geometry.tracks],
                "the tokens of a COMMIT")
+        if cursor.u8_flags(1, "flags of a COMMIT"):
+            number = cursor.varint()
+            demand(number > self.checkpoints[-1][0] if self.checkpoints
+                   else number >= 1, "the number of a checkpoint")
+            self.checkpoints.append((number, cursor.varint(), cursor.string()))
         cursor.end()
         self.last_commit = f.offset
 
@@ -439,7 +447,7 @@ class Archive:
         for listed in self.listed:
             demand(cursor.u8() == (listed.type if listed.type < 256 else 0),
                    "a type in an INDEX")
-            offset += cursor.varint() * 8
+            offset += cursor.varint() * 16
             sequence += cursor.varint()
             demand((offset, sequence) == (listed.offset, listed.sequence),
                    "an offset in an INDEX")
@@ -469,10 +477,11 @@ class Archive:
     def on_footer(self, f):
         # 9.3
         cursor = Cursor(f.content)
-        # "Only INDEX frames stand between it and a COMMIT, and they list all
-        # frames."
-        last = [g for g in self.frames if g.type not in (INDEX, FOOTER)][-1]
-        demand(not self.listed and last.type == COMMIT, "a FOOTER too early")
+        # "The last frame before it that counts is a COMMIT or a FOOTER, and
+        # INDEX frames list all frames."
+        last = [g for g in self.frames if counts(g)][-1]
+        demand(not self.listed and last.type in (COMMIT, FOOTER),
+               "a FOOTER too early")
         demand((cursor.u64(), cursor.u64(), cursor.u64())
                == (self.last_index, self.last_commit, f.sequence),
                "the FOOTER")
@@ -500,7 +509,7 @@ def info(archive):
         "format_version": "%d.%d" % (archive.super.major,
                                      archive.super.minor),
         "file_id": archive.super.file_id.hex(),
-        "state": "closed" if archive.frames[-1].type == FOOTER else "open",
+        "state": "closed" if archive.last.type == FOOTER else "open",
         "frames": len(archive.frames), "chunks": len(archive.chunks),
         "raw_bytes": sum(len(c.raw) for c in archive.chunks),
         "identity": {text(k): text(v)
@@ -512,6 +521,8 @@ def info(archive):
                      "role": t.role, "dtype": codecs.DTYPE_NAMES[t.dtype],
                      "heads": t.heads, "channels": t.channels,
                      "track": t.track} for t in g.tensors],
+        "checkpoints": [{"number": n, "time": t, "label": text(label)}
+                        for n, t, label in archive.checkpoints],
         "items": [{"kind": i.kind, "name": text(i.name), "bytes": i.bytes}
                   for i in archive.items]}, indent=1) + "\n"
 

@@ -159,9 +159,9 @@ def chunk(d):
 def commit(d):
     d.field(8, "frames before this one", "Q")
     d.field(8, "offset of this frame", "Q", hexadecimal)
-    d.field(16, "chain: fold over the checks of those frames")
     d.varint("n_tracks")
     d.varint("tokens of track 0")
+    d.field(1, "flags: no checkpoint")
 
 
 def index(d):
@@ -170,7 +170,7 @@ def index(d):
     for i in range(d.varint("n")):
         kind = d.field(1, "type", "B",
                        lambda k: "%d, %s" % (k, kvarc_ref.TYPES[k][0]))
-        d.varint("offset - offset of the entry before, / 8")
+        d.varint("offset - offset of the entry before, / 16")
         d.varint("sequence - sequence of the entry before")
         names = {kvarc_ref.PARAMS: ["tensor", "first head", "heads"],
                  kvarc_ref.SEGMENT: ["track", "t0", "n"],
@@ -199,7 +199,7 @@ TEXT = {
               "mask: one step of 32 lanes, then one of 4. Lanes 4 to 31 carry "
               "one element each."),
     "COMMIT": (commit, "9.1", ""), "INDEX": (index, "9.2", ""),
-    "FOOTER": (footer, "9.3", "72 bytes before the end of the file."),
+    "FOOTER": (footer, "9.3", "80 bytes before the end of the file."),
 }
 
 
@@ -216,8 +216,8 @@ def frame(d, f, name):
     d.field(4, "header_check")
     fields(d)
     assert d.at == start + 32 + payload, name
-    if payload % 8:
-        d.field(-payload % 8, "padding")
+    if payload % 16:
+        d.field(-payload % 16, "padding")
     d.field(16, "check: H128( header || offset || payload || padding )")
     return d.block("Frame %d: %s [3, %s]" % (f.sequence, name, section), text)
 

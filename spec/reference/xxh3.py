@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""XXH3-64 and XXH3-128 with seed 0 and the default secret, in plain Python.
+"""XXH3-128 with seed 0 and the default secret, in plain Python.
 
 The checks of kvarc files (kvarc-format.md 1.4). Written after the public
 description of XXH3 (xxHash 0.8); test_xxh3.py compares it with xxhsum.
 
-    h64(data)      -> int, 64 bits
+    h64(data)      -> int, its low 64 bits
     h128(data)     -> bytes, 16 of them: low 64 bits, then high 64 bits
     h128_hex(data) -> str, high half first, as xxhsum prints it
 """
@@ -75,42 +75,6 @@ def mix16(data, at, secret_at):
 def combined_1to3(data):
     n = len(data)
     return data[0] << 16 | data[n >> 1] << 24 | data[-1] | n << 8
-
-
-def short64(data):
-    n = len(data)
-    if n == 0:
-        return avalanche_xxh64(u64(SECRET, 56) ^ u64(SECRET, 64))
-    if n <= 3:
-        return avalanche_xxh64(combined_1to3(data)
-                               ^ u32(SECRET, 0) ^ u32(SECRET, 4))
-    if n <= 8:
-        h = u32(data, n - 4) + (u32(data, 0) << 32)
-        h ^= u64(SECRET, 8) ^ u64(SECRET, 16)
-        h ^= rotl(h, 49, 64) ^ rotl(h, 24, 64)
-        h = h * PMX_2 & M64
-        h ^= (h >> 35) + n
-        h = h * PMX_2 & M64
-        return h ^ h >> 28
-    low = u64(data, 0) ^ u64(SECRET, 24) ^ u64(SECRET, 32)
-    high = u64(data, n - 8) ^ u64(SECRET, 40) ^ u64(SECRET, 48)
-    return avalanche((n + swap(low, 8) + high + fold(low, high)) & M64)
-
-
-def middle64(data):
-    n = len(data)
-    acc = n * P64_1
-    if n <= 128:
-        for i in range((n - 1) // 32, -1, -1):
-            acc += mix16(data, 16 * i, 32 * i)
-            acc += mix16(data, n - 16 * (i + 1), 32 * i + 16)
-        return avalanche(acc & M64)
-    for i in range(8):
-        acc += mix16(data, 16 * i, 16 * i)
-    acc = avalanche(acc & M64)
-    for i in range(8, n // 16):
-        acc += mix16(data, 16 * i, 16 * (i - 8) + 3)
-    return avalanche((acc + mix16(data, n - 16, 119)) & M64)
 
 
 def short128(data):
@@ -207,15 +171,6 @@ def long_accumulators(data):
     return acc
 
 
-def h64(data):
-    n = len(data)
-    if n <= 16:
-        return short64(data)
-    if n <= 240:
-        return middle64(data)
-    return merge(long_accumulators(data), 11, n * P64_1 & M64)
-
-
 def _h128(data):
     n = len(data)
     if n <= 16:
@@ -225,6 +180,12 @@ def _h128(data):
     acc = long_accumulators(data)
     return (merge(acc, 11, n * P64_1 & M64),
             merge(acc, 192 - 64 - 11, ~(n * P64_2) & M64))
+
+
+def h64(data):
+    if len(data) > 240:     # the low half alone
+        return merge(long_accumulators(data), 11, len(data) * P64_1 & M64)
+    return _h128(data)[0]
 
 
 def h128(data):

@@ -105,13 +105,30 @@ for _codec in (0, 3, 11, 14):
 
 edit("commit-count", "the number of frames", "COMMIT", poke(0, 8))
 edit("commit-offset", "the offset", "COMMIT", poke(8, 8))
-edit("commit-decoded-bytes", "decoded_bytes of 35 for a payload of 34",
-     "COMMIT", {"decoded_bytes": 35})
-edit("commit-chain", "one bit of the chain", "COMMIT",
-     lambda c: poke(16, c[16] ^ 1)(c))
+edit("commit-decoded-bytes", "decoded_bytes of 20 for a payload of 19",
+     "COMMIT", {"decoded_bytes": 20})
 edit("commit-tracks", "tokens of two tracks", "COMMIT",
-     lambda c: c[:32] + b"\2\5\0")
-edit("commit-tokens", "the number of tokens", "COMMIT", poke(33, 6))
+     lambda c: c[:16] + b"\2\5\0\0")
+edit("commit-tokens", "the number of tokens", "COMMIT", poke(17, 6))
+edit("commit-flags", "a reserved flag", "COMMIT", poke(18, 2))
+edit("commit-checkpoint-0", "a checkpoint of number 0", "COMMIT",
+     lambda c: c[:18] + b"\1\0\0\0")
+edit("commit-label", "a label with the byte 0", "COMMIT",
+     lambda c: c[:18] + b"\1\1\0\1\0")
+edit("commit-label-cut", "a label longer than the COMMIT", "COMMIT",
+     lambda c: c[:18] + b"\1\1\0\2a")
+
+
+@vector("commit-checkpoint-order", "two checkpoints of number 3")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [])
+    for _ in range(2):
+        w.commit((3, 0, ""))
+    w.close()
+    return bytes(w.out)
+
+
 edit("index-previous", "a previous INDEX that is not there", "INDEX",
      poke(0, 64))
 edit("index-type", "another type in the first entry", "INDEX", poke(9, 2))
@@ -122,9 +139,9 @@ edit("index-chunk", "another tensor in the entry of the last CHUNK", "INDEX",
 edit("index-missing", "the entry of the COMMIT is missing", "INDEX",
      lambda c: poke(8, c[8] - 1)(c)[:-3])
 edit("footer-index", "the offset of the INDEX", "FOOTER",
-     lambda c: poke(0, c[0] ^ 8)(c))
+     lambda c: poke(0, c[0] ^ 16)(c))
 edit("footer-commit", "the offset of the COMMIT", "FOOTER",
-     lambda c: poke(8, c[8] ^ 8)(c))
+     lambda c: poke(8, c[8] ^ 16)(c))
 edit("footer-count", "the number of frames", "FOOTER",
      lambda c: poke(16, c[16] ^ 1)(c))
 
@@ -181,8 +198,10 @@ edit("restore-tensor", "a tensor that is not there", "RESTORE",
 edit("restore-track", "a track that is not there", "RESTORE",
      poke(R_AREA + 2, 1))
 edit("restore-tokens", "tokens 1 to 5 of 5", "RESTORE", poke(R_AREA + 3, 1))
-edit("restore-huge-stride", "a token stride of 2^62", "RESTORE",
-     splice(R_VIEW + 2, 1, varint(2 ** 62)))
+edit("restore-huge-stride", "a token stride of 2^52", "RESTORE",
+     splice(R_VIEW + 2, 1, varint(2 ** 52)))
+edit("varint-53", "the number of an extension is 2^53", "GEOMETRY",
+     lambda c: c[:-1] + b"\1" + varint(2 ** 53) + b"\0")
 edit("blob-short", "fewer literal bytes than the pieces want", "BLOB", cut(1))
 edit("blob-long", "more literal bytes than the pieces want", "BLOB",
      add(b"d"))

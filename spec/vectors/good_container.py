@@ -218,6 +218,30 @@ def _():
     return w
 
 
+@vector("open-index", "not closed: INDEX and a frame to skip follow the last COMMIT")
+def _():
+    w = one_tensor(I8, 1, 2)
+    w.segment(0, 2)
+    w.chunk(0, [1, 2, 3, 4])
+    w.commit()
+    w.index()
+    w.frame("private", b"later")
+    return w
+
+
+@vector("checkpoints", "commits with number, time and label; one behind the "
+        "last segment")
+def _():
+    w = one_tensor(I8, 1, 2)
+    for part in range(3):
+        w.segment(0, 2)
+        w.chunk(0, [part, 2, 3, 4])
+        w.commit((3 * part + 1, 1_780_000_000_000 + part, "turn %d" % part))
+    w.commit((2 ** 53 - 1, 0, ""))
+    w.close()
+    return w
+
+
 @vector("appended", "closed, appended to and closed again, twice")
 def _():
     w = one_tensor(I8, 1, 2)
@@ -273,6 +297,9 @@ def _():
         ("private", 3): {"type": 0xFFFF, "decoded_bytes": 5}})
     w.geometry([], [(0, 0, "")], [tensor(0, KEY, I8, 1, 2)])
     w.frame("private", b"not for you")
+    w.index()
+    w.restore(1, "empty", [])
+    w.item(b"")
     w.segment(0, 2)
     w.frame("private", b"")
     w.chunk(0, [1, 2, 3, 4])
@@ -290,7 +317,7 @@ def _():
     w.geometry([], [(3, 0, b"\xff\xfe")],
                [tensor(0, 6, F16, 1, 1, role=1, source_type=0x108),
                 tensor(0, 6, I8, 1, 32, role=3, source_type=0x108)],
-               extensions=[(1, b""), (300, b"later"), (1, b"again")])
+               extensions=[(1, b""), (2 ** 53 - 1, b"later"), (1, b"again")])
     w.identity([("engine", "a"), ("model", "b")])
     w.frame("PREDICTOR", b"\0\0")
     w.identity([("", ""), ("engine", "c")])

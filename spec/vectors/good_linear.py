@@ -3,9 +3,9 @@
 Writer, or a Writer and a profile file."""
 
 from enc_codecs import GridParams
-from enc_fields import BF16, E4M3, E5M2, F16, F32, Random
+from enc_fields import BF16, E4M3, E5M2, F16, F32, I8, Random
 from enc_linear import Model, Profile
-from kvarc_enc import tensor
+from kvarc_enc import Writer, tensor
 from linear_data import (
     Session, cache, correction, numbers, random_model, token_table)
 from vector_data import any_bits, frequencies, put
@@ -283,3 +283,23 @@ def _():
     s.all()
     s.w.close()
     return s.w, p.file()
+
+
+@vector("linear-skipped", "INDEX and frames to skip between PREDICTOR and "
+        "PROFILE frames")
+def _():
+    p = Profile(level2_models(Random(230), 1, 1, 4, 4), [frequencies(4)])
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, 0, I8, 1, 2)])
+
+    def between():
+        w.frame("private", b"parity")
+        w.index()
+
+    w.predictor(2, p.digest, "", p.content, 400, between=between)
+    w.restore(1, "empty", [])
+    w.item(b"")
+    w.segment(0, 2)
+    w.chunk(0, [1, 2, 3, 4])
+    w.close()
+    return w

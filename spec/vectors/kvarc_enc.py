@@ -85,7 +85,6 @@ class Writer:
             "<Q", h64(head) ^ fields["check"]))
         self.sequence, self.counts = 0, {}
         self.frames = []            # (name, offset, end)
-        self.chain = bytes(16)
         self.pending, self.last_index, self.last_commit = [], 0, 0
         self.tokens, self.digests, self.entries = [], [], {}
         self.geometry_parts = ([], [], [])
@@ -123,12 +122,11 @@ class Writer:
         header += struct.pack("<I", (h64(header + place)
                                      ^ edit.get("header_check", 0))
                               & 0xFFFFFFFF)
-        body = payload + edit.get("padding", b"\0") * (-len(payload) % 8)
+        body = payload + edit.get("padding", b"\0") * (-len(payload) % 16)
         check = h128(header + place + body)
         if "check" in edit:
             check = bytes([check[0] ^ edit["check"]]) + check[1:]
         self.out += header + body + check
-        self.chain = h128(self.chain + check)
         self.frames.append((name, at, len(self.out)))
         if kind not in (9, 10):
             self.pending.append((kind, at, self.sequence, entry))
@@ -147,8 +145,9 @@ class Writer:
         return self.frame("IDENTITY", content, method=method)
 
     def predictor(self, level, digest, name="", content=None, piece=1 << 20,
-                  method=0, where=None):
-        """kind 1; content: embedded, in PROFILE frames of so many bytes."""
+                  method=0, where=None, between=None):
+        """kind 1; content: embedded, in PROFILE frames of so many bytes;
+        between(): what stands before each of them."""
         if where is None:
             where = content is not None
         parameters = bytes([where, level]) + digest + string(name)
@@ -157,6 +156,8 @@ class Writer:
         sequence = self.frame("PREDICTOR", b"\1" + varint(len(parameters))
                               + parameters, method=method)
         for at in range(0, len(content or b""), piece):
+            if between:
+                between()
             self.frame("PROFILE", varint(at) + content[at:at + piece],
                        method=method)
         return sequence
@@ -253,11 +254,16 @@ class Writer:
         return self.chunk_frame(tensor_number, first, heads, codec, order,
                                 params_sequence, raw, payload)
 
-    def commit(self):
+    def commit(self, checkpoint=None):
+        """checkpoint: number, time, label."""
         self.last_commit = len(self.out)
         content = struct.pack("<QQ", self.sequence, len(self.out)) \
-            + self.chain + varint(len(self.tokens)) \
-            + b"".join(varint(t) for t in self.tokens)
+            + varint(len(self.tokens)) \
+            + b"".join(varint(t) for t in self.tokens) + b"\0"
+        if checkpoint:
+            number, time, label = checkpoint
+            content = content[:-1] + b"\1" + varint(number) + varint(time) \
+                + string(label)
         return self.frame("COMMIT", content)
 
     def index(self, method=0):
@@ -266,7 +272,7 @@ class Writer:
         offset = sequence = 0
         for kind, at, number, entry in self.pending:
             content += bytes([kind if kind < 256 else 0])
-            content += varint((at - offset) // 8) + varint(number - sequence)
+            content += varint((at - offset) // 16) + varint(number - sequence)
             content += entry
             offset, sequence = at, number
         self.last_index = len(self.out)

@@ -10,6 +10,29 @@ import os
 import re
 
 RULES = {
+    "3.4": [
+        "bad-order-no-geometry bad-order-two-geometries",
+        "bad-order-restore-late bad-order-restore-after-blob",
+        "bad-order-blob-early",
+        "bad-profile-interrupted bad-profile-alone",
+        "bad-order-params-late",
+        "bad-order-chunk-after-commit",
+        "bad-order-value-first bad-order-chunk-twice "
+        "bad-order-chunk-missing good-order",
+        "bad-order-no-commit good-commits",
+        "bad-footer-uncommitted good-appended",
+        "bad-cut-after-chunk bad-cut-after-geometry good-open",
+    ],
+    "5.2": [
+        "bad-linear-params bad-linear-earlier bad-linear-kind-0 "
+        "bad-transformer-codec-7",
+        "bad-transformer-kind-1 bad-transformer-earlier",
+        "bad-profile-gap bad-profile-overlap bad-profile-longer "
+        "bad-profile-shorter",
+        "bad-profile-empty",
+        "bad-predictor-digest",
+        "predictor-missing predictor-other predictor-layer",
+    ],
     "10": [
         "bad-restore-size good-restore-slot good-restore-blocks",
         "bad-restore-literal-0",
@@ -32,7 +55,8 @@ def numbered(section):
                         "kvarc-format.md")
     with open(path) as f:
         text = f.read()
-    start = re.search(r"^(## )?%s[. ]" % re.escape(section), text, re.M)
+    head = r"^%s " if "." in section else r"^## %s\."
+    start = re.search(head % re.escape(section), text, re.M)
     end = re.search(r"^(## |\d+\.\d+ )", text[start.end():], re.M)
     part = text[start.end():][:end.start() if end else None]
     items = [int(n) for n in re.findall(r"^(\d+)\. ", part, re.M)]

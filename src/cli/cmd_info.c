@@ -80,8 +80,8 @@ static void report(const struct options *o, const char *file, const struct shape
 	report_string(&x, ".token_chain", chain->text);
 	report_u64(&x, ".frames", s->info.frames);
 	report_print(&x, "  file id     {file_id}\n"
-	                 "  checks      xxh3-128 of each of {.frames:C} frames and of their order, "
-	                 "xxh3-64 of each chunk's bytes\n"
+	                 "  checks      xxh3-128 of each of {.frames:C} frames and its offset, "
+	                 "its low half of each chunk's bytes\n"
 	                 "  token chain {.token_chain}\n");
 	report_items(&x, r);
 	if (!o->json)

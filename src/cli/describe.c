@@ -138,8 +138,7 @@ static void report_checks(struct report *x, const struct shape *s)
 {
 	report_object(x, "checks");
 	report_string(x, "frame", "xxh3-128");
-	report_string(x, "chunk", "xxh3-64");
-	report_string(x, "chain", "xxh3-128");
+	report_string(x, "chunk", "low half of xxh3-128");
 	report_u64(x, "frames", s->info.frames);
 	report_u64(x, "chunks", s->info.chunks);
 	report_string(x, "state", library_state_name(s->info.state));

@@ -3,32 +3,51 @@
 #include "commit.h"
 
 #include "frame.h"
+#include "util/string_field.h"
+
+/* Flags of a COMMIT. */
+enum { CHECKPOINT = 1u };
 
 void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c, const uint64_t *tokens,
                     size_t n_tracks)
 {
-	uint8_t chain[16];
 	kvi_put64(out, c->frames);
 	kvi_put64(out, c->offset);
-	kvi_store_h128(chain, c->chain);
-	kvi_put_bytes(out, chain, sizeof chain);
 	kvi_put_varint(out, n_tracks);
 	for (size_t i = 0; i < n_tracks; i++)
 		kvi_put_varint(out, tokens[i]);
+	kvi_put8(out, c->checkpoint.number ? CHECKPOINT : 0);
+	if (!c->checkpoint.number)
+		return;
+	kvi_put_varint(out, c->checkpoint.number);
+	kvi_put_varint(out, c->checkpoint.time);
+	kvi_put_varint(out, c->checkpoint.label_bytes);
+	kvi_put_bytes(out, c->checkpoint.label, c->checkpoint.label_bytes);
+}
+
+static bool get_checkpoint(struct kvi_checkpoint *c, struct kvi_in *in)
+{
+	c->number = kvi_get_varint(in, KVI_NUMBER_MAX);
+	c->time = kvi_get_varint(in, KVI_NUMBER_MAX);
+	c->label_bytes = (size_t)kvi_get_varint(in, KVI_STRING_MAX);
+	c->label = kvi_get_bytes(in, c->label_bytes);
+	return c->label && c->number && !memchr(c->label, 0, c->label_bytes);
 }
 
 bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
                       const uint8_t *payload, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(payload, bytes);
+	*c = (struct kvi_commit){ 0 };
 	c->frames = kvi_get64(&in);
 	c->offset = kvi_get64(&in);
-	const uint8_t *chain = kvi_get_bytes(&in, 16);
-	if (!chain || kvi_get_varint(&in, UINT32_MAX) != n_tracks || in.bad)
+	if (kvi_get_varint(&in, UINT32_MAX) != n_tracks || in.bad)
 		return false;
-	c->chain = kvi_load_h128(chain);
 	for (size_t i = 0; i < n_tracks; i++)
-		tokens[i] = kvi_get_varint(&in, UINT64_MAX);
+		tokens[i] = kvi_get_varint(&in, KVI_NUMBER_MAX);
+	const unsigned flags = kvi_get8(&in);
+	if ((flags & ~CHECKPOINT) || (flags && !get_checkpoint(&c->checkpoint, &in)))
+		return false;
 	return !in.bad && kvi_in_remaining(&in) == 0;
 }
 

@@ -10,11 +10,19 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-/* The fixed part of a COMMIT payload. */
+/* What names a state of the file (spec 9.1); number 0: the COMMIT is no checkpoint. */
+struct kvi_checkpoint {
+	uint64_t number;
+	uint64_t time;        /* milliseconds since 1970, UTC; 0: not known */
+	const uint8_t *label; /* label_bytes, in the payload */
+	size_t label_bytes;
+};
+
+/* A COMMIT payload but its token counts. */
 struct kvi_commit {
 	uint64_t frames; /* before this one */
 	uint64_t offset; /* of this frame */
-	struct kvi_h128 chain;
+	struct kvi_checkpoint checkpoint;
 };
 
 /* Appends a COMMIT payload; tokens: n_tracks counts. Test out->failed afterwards. */
@@ -25,7 +33,7 @@ bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
                       const uint8_t *payload, size_t bytes);
 
 /* Sizes of a FOOTER payload, and of its whole frame. */
-enum { KVI_FOOTER_BYTES = 24, KVI_FOOTER_FRAME_BYTES = 72 };
+enum { KVI_FOOTER_BYTES = 24, KVI_FOOTER_FRAME_BYTES = 80 };
 
 /* A FOOTER payload. */
 struct kvi_footer {

@@ -32,6 +32,11 @@ bool kvi_frame_known(uint16_t type)
 	return type < sizeof types / sizeof types[0] && types[type].name;
 }
 
+bool kvi_frame_counts(uint16_t type)
+{
+	return kvi_frame_known(type) && type != KVI_FRAME_INDEX;
+}
+
 const char *kvi_frame_name(uint16_t type)
 {
 	return kvi_frame_known(type) ? types[type].name : "unknown";

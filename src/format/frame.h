@@ -30,7 +30,7 @@ enum {
 	KVI_FRAME_HEAD_BYTES = 32,
 	KVI_FRAME_CHECK_BYTES = 16,
 	KVI_FRAME_CRITICAL = 1,
-	KVI_FRAME_ALIGN = 8
+	KVI_FRAME_ALIGN = 16
 };
 #define KVI_FRAME_MAX ((uint32_t)1 << 28)
 
@@ -69,13 +69,15 @@ bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_H
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h);
 /* True for types that version 1.0 gives a meaning. */
 bool kvi_frame_known(uint16_t type);
+/* True for types that count for the order of frames (spec 3.4): not for INDEX and unknown ones. */
+bool kvi_frame_counts(uint16_t type);
 /* "CHUNK"; "unknown" for others. */
 const char *kvi_frame_name(uint16_t type);
 
 /* The check behind a frame: head 32 bytes, padded: payload and padding. */
 struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
                                 const uint8_t *padded, size_t padded_bytes);
-/* c := H128( c || b ), the fold of the commit chain (spec 9.1). */
+/* c := H128( c || b ). */
 struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes);
 
 #endif

@@ -88,13 +88,14 @@ bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e)
 		return false;
 	bool first = r->d.offset == 0;
 	*e = (struct kvi_index_entry){ .type = kvi_get8(&r->in) };
-	uint64_t step = kvi_get_varint(&r->in, UINT64_MAX >> 5);
-	uint64_t count = kvi_get_varint(&r->in, UINT64_MAX >> 2);
+	uint64_t step = kvi_get_varint(&r->in, KVI_NUMBER_MAX / KVI_FRAME_ALIGN);
+	uint64_t count = kvi_get_varint(&r->in, KVI_NUMBER_MAX);
 	e->offset = r->d.offset + step * KVI_FRAME_ALIGN;
 	e->sequence = r->d.sequence + count;
-	/* Ascending, below 2^62, never the frames that are not listed. */
-	if (step == 0 || (count == 0 && !first) || e->offset >> 62 || e->sequence >> 62 ||
-	    e->type == KVI_FRAME_INDEX || e->type == KVI_FRAME_FOOTER)
+	/* Ascending, never the frames that are not listed. */
+	if (step == 0 || (count == 0 && !first) || e->offset > KVI_NUMBER_MAX ||
+	    e->sequence > KVI_NUMBER_MAX || e->type == KVI_FRAME_INDEX ||
+	    e->type == KVI_FRAME_FOOTER)
 		r->in.bad = true;
 	get_fields(&r->in, e);
 	if (r->in.bad)

@@ -63,7 +63,7 @@ struct kvi_frame_window {
 };
 
 /*
- * The first place at or behind from, a multiple of 8, with a good header of a frame that ends
+ * The first place at or behind from, a multiple of 16, with a good header of a frame that ends
  * inside the source; the size of the source when there is none. The frame's check is not verified.
  * The source can seek. window.buffer is the caller's to free. Returns OK, MEM, MEMLIMIT, IO.
  */

@@ -303,10 +303,12 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 	if (!kvi_commit_parse(&c, w->committed, n, w->content, w->content_bytes) ||
 	    c.frames != w->sequence || c.offset != w->frame.offset)
 		return bad(&w->frame, e, "its fields");
-	if (!kvi_h128_equal(c.chain, w->chain))
-		return bad(&w->frame, e, "its chain: frames before it were changed");
 	if (memcmp(w->committed, w->tokens, n * sizeof *w->tokens))
 		return bad(&w->frame, e, "its token counts");
+	if (c.checkpoint.number && c.checkpoint.number <= w->checkpoint)
+		return bad(&w->frame, e, "the number of its checkpoint");
+	if (c.checkpoint.number)
+		w->checkpoint = c.checkpoint.number;
 	w->last_commit = w->frame.offset;
 	w->commit_end = w->frame.offset + kvi_frame_bytes(w->frame.head.payload_bytes);
 	return KVARC_OK;
@@ -345,11 +347,19 @@ static kvarc_ret on_footer(struct kvi_walk *w, kvarc_error *e)
 	return KVARC_OK;
 }
 
+/* Whether a RESTORE may come behind a frame of this type (spec 3.4). */
+static bool before_items(uint16_t type)
+{
+	return !kvi_frame_counts(type) || type == KVI_FRAME_GEOMETRY ||
+	       type == KVI_FRAME_IDENTITY || type == KVI_FRAME_PREDICTOR ||
+	       type == KVI_FRAME_PROFILE || type == KVI_FRAME_RESTORE;
+}
+
 static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 {
 	uint16_t type = w->frame.head.type;
 	if (w->profile_next < w->profile_bytes && type != KVI_FRAME_PROFILE &&
-	    type != KVI_FRAME_INDEX)
+	    kvi_frame_counts(type))
 		return bad(&w->frame, e, "PROFILE frames before it are missing");
 	switch (type) {
 	case KVI_FRAME_GEOMETRY:
@@ -423,17 +433,16 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 		ret = interpret(w, e);
 	if (ret)
 		return ret;
-	w->last_type = f->head.type;
-	w->past_items = w->past_items ||
-	                (f->head.type != KVI_FRAME_GEOMETRY && f->head.type != KVI_FRAME_IDENTITY &&
-	                 f->head.type != KVI_FRAME_PREDICTOR && f->head.type != KVI_FRAME_PROFILE &&
-	                 f->head.type != KVI_FRAME_RESTORE);
+	w->past_items = w->past_items || !before_items(f->head.type);
 	if (f->head.type != KVI_FRAME_INDEX && f->head.type != KVI_FRAME_FOOTER) {
 		list(&w->listed, &w->entry);
 		w->n_listed++;
-		w->uncommitted = f->head.type != KVI_FRAME_COMMIT;
 	}
-	w->chain = kvi_h128_fold(w->chain, f->check, KVI_FRAME_CHECK_BYTES);
+	if (kvi_frame_counts(f->head.type)) {
+		w->last_type = f->head.type;
+		w->uncommitted = f->head.type != KVI_FRAME_COMMIT &&
+		                 f->head.type != KVI_FRAME_FOOTER;
+	}
 	w->offset += kvi_frame_bytes(f->head.payload_bytes);
 	w->sequence++;
 	return KVARC_OK;

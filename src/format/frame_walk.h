@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* frame_walk.h - goes through the frames of a file in order and checks their grammar
- * (spec 3.4, 6 to 9): sequence, order of chunks, commit chain, index, footer */
+ * (spec 3.4, 6 to 9): sequence, order of chunks, index, footer */
 #ifndef KVI_FRAME_WALK_H
 #define KVI_FRAME_WALK_H
 
@@ -41,8 +41,7 @@ struct kvi_walk {
 	uint8_t head[KVI_SKIM_BYTES];
 
 	/* Where we are. */
-	uint64_t offset, sequence; /* of the next frame */
-	struct kvi_h128 chain;
+	uint64_t offset, sequence;    /* of the next frame */
 	uint64_t *tokens, *committed; /* a track */
 	bool in_segment;
 	uint64_t segment_sequence;
@@ -56,9 +55,10 @@ struct kvi_walk {
 	bool segment_guided;
 	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */
 	struct kvi_order_walk chunks;
-	uint16_t last_type;
+	uint16_t last_type; /* of the last frame that counts for the order (spec 3.4) */
 	bool uncommitted;
 	uint64_t last_index, last_commit, commit_end;
+	uint64_t checkpoint;    /* number of the last one, 0: none */
 	struct kvi_h128 listed; /* what the next INDEX must list */
 	uint64_t n_listed;
 };

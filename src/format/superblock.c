@@ -5,6 +5,8 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
+enum { CHECK_AT = 56 };
+
 static const uint8_t magic[KVI_MAGIC_BYTES] = { 0x89, 'K', 'V', 'A', 0x0d, 0x0a, 0x1a, 0x0a };
 
 void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES], const struct kvi_superblock *sb)
@@ -17,7 +19,7 @@ void kvi_superblock_write(uint8_t out[KVI_SUPERBLOCK_BYTES], const struct kvi_su
 	kvi_store32(out + 16, sb->ro_compat);
 	kvi_store32(out + 20, sb->incompat);
 	memcpy(out + 24, sb->file_id, sizeof sb->file_id);
-	kvi_store64(out + 56, kvi_h64(out, 56));
+	kvi_store64(out + CHECK_AT, kvi_h64(out, CHECK_AT));
 }
 
 bool kvi_superblock_magic(const uint8_t *p, size_t bytes)
@@ -36,9 +38,15 @@ kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_S
 	sb->ro_compat = kvi_load32(in + 16);
 	sb->incompat = kvi_load32(in + 20);
 	memcpy(sb->file_id, in + 24, sizeof sb->file_id);
-	if (kvi_load64(in + 56) != kvi_h64(in, 56))
+	if (kvi_load64(in + CHECK_AT) != kvi_h64(in, CHECK_AT))
 		return KVARC_DATA;
 	if (sb->major != KVARC_FORMAT_MAJOR || sb->incompat)
 		return KVARC_OPTIONS;
 	return memcmp(in + 40, zero, sizeof zero) ? KVARC_DATA : KVARC_OK;
+}
+
+bool kvi_superblock_pre_release(const uint8_t in[KVI_SUPERBLOCK_BYTES])
+{
+	return kvi_superblock_magic(in, KVI_SUPERBLOCK_BYTES) &&
+	       kvi_h64_pre_release(in, CHECK_AT, kvi_load64(in + CHECK_AT));
 }

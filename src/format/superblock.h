@@ -26,5 +26,7 @@ bool kvi_superblock_magic(const uint8_t *p, size_t bytes);
 /* Fills sb whenever the magic is right. Returns OK, FORMAT, DATA, OPTIONS in
  * the order of tests of spec 2. */
 kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_SUPERBLOCK_BYTES]);
+/* Whether it is the superblock of a version before 1.0, whose layout this one does not read. */
+bool kvi_superblock_pre_release(const uint8_t in[KVI_SUPERBLOCK_BYTES]);
 
 #endif

@@ -12,9 +12,11 @@ kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h, const uint8_t *
 {
 	if (bytes < sizeof magic || memcmp(file, magic, sizeof magic) != 0)
 		return KVARC_FORMAT;
-	if (bytes < KVI_PROFILE_HEADER_BYTES ||
-	    kvi_load64(file + CHECK_AT) != kvi_h64(file, CHECK_AT))
+	if (bytes < KVI_PROFILE_HEADER_BYTES)
 		return KVARC_DATA;
+	const uint64_t check = kvi_load64(file + CHECK_AT);
+	if (check != kvi_h64(file, CHECK_AT))
+		return kvi_h64_pre_release(file, CHECK_AT, check) ? KVARC_OPTIONS : KVARC_DATA;
 	if (kvi_load16(file + 8) != VERSION_MAJOR || kvi_load32(file + 12))
 		return KVARC_OPTIONS;
 	h->content_bytes = kvi_load64(file + 16);

@@ -69,7 +69,7 @@ static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret, const struct kvi_allo
 	if (ret == KVARC_FORMAT)
 		text = "this is not a profile";
 	else if (ret == KVARC_OPTIONS)
-		text = "the profile is of a version that this library does not know";
+		text = "the profile is of another version of kvarc: train it again";
 	return kvi_fail(e, ret, "%s", text);
 }
 

@@ -79,6 +79,10 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 			r->error, ret, 0, KVARC_UNKNOWN,
 			"format version %u.%u, features %#x: a newer version of kvarc is needed",
 			(unsigned)r->sb.major, (unsigned)r->sb.minor, (unsigned)r->sb.incompat);
+	if (ret == KVARC_DATA && kvi_superblock_pre_release(b))
+		return kvi_fail_at(r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
+		                   "the archive was made by a pre-release of kvarc, whose layout "
+		                   "version 1.0 does not read: unpack it with that release");
 	if (ret == KVARC_DATA && r->salvage)
 		return kvi_salvage_superblock(r);
 	if (ret)

@@ -83,11 +83,9 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 				*r->error = r->seq.pending_error;
 			return ret;
 		}
-		uint16_t type = r->seq.walk.frame.head.type;
 		/* Items and identity come first; what follows has to wait,
 		 * and so has an error in it. */
-		if (ret || (type != KVI_FRAME_IDENTITY && type != KVI_FRAME_PREDICTOR &&
-		            type != KVI_FRAME_PROFILE && type != KVI_FRAME_RESTORE)) {
+		if (ret || r->seq.walk.past_items) {
 			r->seq.pending = true;
 			r->seq.pending_ret = ret;
 			r->totals.frames = r->seq.walk.sequence;

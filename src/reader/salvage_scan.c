@@ -268,7 +268,8 @@ static kvarc_ret step(struct scan *s)
 		ret = take(s, &f);
 	if (ret == KVARC_OK) {
 		s->next_sequence = f.head.sequence + 1;
-		s->last_type = s->last_good = f.head.type;
+		if (kvi_frame_counts(f.head.type))
+			s->last_type = s->last_good = f.head.type;
 		s->frames++;
 		s->offset += kvi_frame_bytes(f.head.payload_bytes);
 		return KVARC_OK;

@@ -42,12 +42,12 @@ uint64_t kvi_get64(struct kvi_in *in)
 uint64_t kvi_get_varint(struct kvi_in *in, uint64_t max)
 {
 	uint64_t v = 0;
-	for (unsigned shift = 0; shift < 63; shift += 7) {
+	for (unsigned shift = 0; shift < 7 * KVI_VARINT_BYTES; shift += 7) {
 		uint8_t b = kvi_get8(in);
 		v |= (uint64_t)(b & 0x7f) << shift;
 		if (b & 0x80)
 			continue;
-		if ((b == 0 && shift != 0) || v > max)
+		if ((b == 0 && shift != 0) || v > max || v > KVI_NUMBER_MAX)
 			break;
 		return in->bad ? 0 : v;
 	}
@@ -57,7 +57,7 @@ uint64_t kvi_get_varint(struct kvi_in *in, uint64_t max)
 
 int64_t kvi_get_zigzag(struct kvi_in *in)
 {
-	uint64_t z = kvi_get_varint(in, UINT64_MAX >> 1);
+	uint64_t z = kvi_get_varint(in, KVI_NUMBER_MAX);
 	return (int64_t)(z >> 1) ^ -(int64_t)(z & 1);
 }
 

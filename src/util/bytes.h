@@ -82,7 +82,11 @@ uint8_t kvi_get8(struct kvi_in *in);
 uint16_t kvi_get16(struct kvi_in *in);
 uint32_t kvi_get32(struct kvi_in *in);
 uint64_t kvi_get64(struct kvi_in *in);
-/* spec 1.2; a value above max sets bad. */
+/* Numbers of the format are below 2^53, so that every language has them exactly (spec 1.2). */
+#define KVI_NUMBER_MAX (((uint64_t)1 << 53) - 1)
+/* Bytes of the longest varint. */
+enum { KVI_VARINT_BYTES = 8 };
+/* A varint (spec 1.2); a value above max or KVI_NUMBER_MAX sets bad. */
 uint64_t kvi_get_varint(struct kvi_in *in, uint64_t max);
 /* A varint that stands for a signed number (spec 1.2); bad as kvi_get_varint. */
 int64_t kvi_get_zigzag(struct kvi_in *in);
@@ -109,7 +113,7 @@ void kvi_put8(struct kvi_out *out, uint8_t v);
 void kvi_put16(struct kvi_out *out, uint16_t v);
 void kvi_put32(struct kvi_out *out, uint32_t v);
 void kvi_put64(struct kvi_out *out, uint64_t v);
-/* Appends a varint in its shortest form (spec 1.2). */
+/* Appends a varint in its shortest form (spec 1.2). v: at most KVI_NUMBER_MAX. */
 void kvi_put_varint(struct kvi_out *out, uint64_t v);
 /* Appends a signed number as a varint (spec 1.2). */
 void kvi_put_zigzag(struct kvi_out *out, int64_t v);

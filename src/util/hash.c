@@ -16,7 +16,7 @@
 
 uint64_t kvi_h64(const void *p, size_t bytes)
 {
-	return XXH3_64bits(p, bytes);
+	return XXH3_128bits(p, bytes).low64;
 }
 
 uint64_t kvi_h64_i16(const int16_t *p, size_t n)
@@ -27,23 +27,24 @@ uint64_t kvi_h64_i16(const int16_t *p, size_t n)
 	XXH3_state_t st;
 	if (*(const uint8_t *)&one) /* little-endian: they are there already */
 		return kvi_h64(p, 2 * n);
-	XXH3_64bits_reset(&st);
+	XXH3_128bits_reset(&st);
 	for (size_t k; n; n -= k, p += k) {
 		k = n < PART ? n : PART;
 		for (size_t i = 0; i < k; i++)
 			kvi_store16(part + 2 * i, (uint16_t)p[i]);
-		XXH3_64bits_update(&st, part, 2 * k);
+		XXH3_128bits_update(&st, part, 2 * k);
 	}
-	return XXH3_64bits_digest(&st);
+	return XXH3_128bits_digest(&st).low64;
 }
 
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb)
 {
-	XXH3_state_t st;
-	XXH3_64bits_reset(&st);
-	XXH3_64bits_update(&st, a, na);
-	XXH3_64bits_update(&st, b, nb);
-	return XXH3_64bits_digest(&st);
+	return kvi_h128_2(a, na, b, nb).lo;
+}
+
+bool kvi_h64_pre_release(const void *p, size_t bytes, uint64_t check)
+{
+	return XXH3_64bits(p, bytes) == check;
 }
 
 static struct kvi_h128 from(XXH128_hash_t h)

@@ -12,12 +12,14 @@ struct kvi_h128 {
 	uint64_t lo, hi;
 };
 
-/* H64 of the bytes: XXH3, 64 bits, seed 0. */
+/* H64 of the bytes: the low half of H128. */
 uint64_t kvi_h64(const void *p, size_t bytes);
 /* Of n numbers as files have them. */
 uint64_t kvi_h64_i16(const int16_t *p, size_t n);
-/* H64(a || b) and H128(a || b || c) of short heads and a long part. */
+/* H64(a || b). */
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);
+/* Whether a header's check is that of versions before 1.0, whose H64 was another one. */
+bool kvi_h64_pre_release(const void *p, size_t bytes, uint64_t check);
 /* H128 of the bytes: XXH3, 128 bits, seed 0. */
 struct kvi_h128 kvi_h128(const void *p, size_t bytes);
 /* H128 of the bytes of a followed by those of b. */

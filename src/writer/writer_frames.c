@@ -44,7 +44,6 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 		return kvi_fail_at(w->error, KVARC_IO, w->offset, w->sequence,
 		                   "writing %llu bytes at offset %llu failed",
 		                   (unsigned long long)bytes, (unsigned long long)w->offset);
-	w->chain = kvi_h128_fold(w->chain, payload + padded, KVI_FRAME_CHECK_BYTES);
 	if (entry) {
 		entry->type = type > UINT8_MAX ? 0 : (uint8_t)type;
 		entry->offset = w->offset;
@@ -135,7 +134,7 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t c
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w)
 {
 	struct kvi_index_entry entry = { 0 };
-	struct kvi_commit c = { w->sequence, w->offset, w->chain };
+	struct kvi_commit c = { .frames = w->sequence, .offset = w->offset };
 	struct kvi_out *out = &w->content;
 	for (size_t i = 0; i < w->geometry.n_tracks; i++)
 		w->tokens[i] = w->tracks[i].n_written;

@@ -116,7 +116,6 @@ struct kvarc_writer {
 	kvarc_writer_options options;
 	kvarc_lossy lossy; /* options.lossy points here */
 	uint64_t sync, offset, sequence;
-	struct kvi_h128 chain;
 	kvarc_writer_stats stats;
 	struct kvi_packer packer;
 	struct kvi_out scratch, content; /* a frame, its content */

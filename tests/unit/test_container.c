@@ -56,6 +56,16 @@ static void test_superblock(void **state)
 	b[50] = 1; /* reserved */
 	kvi_store64(b + 56, kvi_h64(b, 56));
 	assert_int_equal(kvi_superblock_parse(&back, b), KVARC_DATA);
+	assert_false(kvi_superblock_pre_release(b));
+	/* an archive that was made before 1.0 */
+	memset(b + 8, 0, 48);
+	b[8] = 1;
+	memcpy(b + 24, "kvarc test file!", 16);
+	kvi_store64(b + 56, 0xcdb6b62ecf385da4);
+	assert_int_equal(kvi_superblock_parse(&back, b), KVARC_DATA);
+	assert_true(kvi_superblock_pre_release(b));
+	b[24] ^= 1;
+	assert_false(kvi_superblock_pre_release(b));
 }
 
 static void test_frame(void **state)
@@ -81,8 +91,8 @@ static void test_frame(void **state)
 		b[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	assert_int_equal(kvi_frame_bytes(0), 48);
-	assert_int_equal(kvi_frame_bytes(1), 56);
-	assert_int_equal(kvi_frame_bytes(8), 56);
+	assert_int_equal(kvi_frame_bytes(1), 64);
+	assert_int_equal(kvi_frame_bytes(16), 64);
 	assert_int_equal(kvi_frame_bytes(KVI_FOOTER_BYTES), KVI_FOOTER_FRAME_BYTES);
 }
 
@@ -245,7 +255,8 @@ static void test_chunk_and_params(void **state)
 static void test_commit_and_footer(void **state)
 {
 	const uint64_t tokens[3] = { 0, 300, 1ull << 40 };
-	struct kvi_commit c = { 12, 800, { 5, 6 } }, back;
+	const uint8_t label[] = "turn 7";
+	struct kvi_commit c = { 12, 800, { 7, 1780000000000, label, 6 } }, back;
 	struct kvi_footer f = { 80, 160, 9 }, fback;
 	uint64_t got[3];
 	uint8_t b[KVI_FOOTER_BYTES];
@@ -254,8 +265,12 @@ static void test_commit_and_footer(void **state)
 	kvi_out_init(&out, &alloc);
 	kvi_commit_put(&out, &c, tokens, 3);
 	assert_true(kvi_commit_parse(&back, got, 3, out.p, out.n));
+	assert_memory_equal(back.checkpoint.label, label, back.checkpoint.label_bytes);
+	back.checkpoint.label = label;
 	assert_memory_equal(&c, &back, sizeof c);
 	assert_memory_equal(tokens, got, sizeof got);
+	for (size_t n = 0; n < out.n; n++)
+		assert_false(kvi_commit_parse(&back, got, 3, out.p, n));
 	assert_false(kvi_commit_parse(&back, got, 2, out.p, out.n));
 	assert_false(kvi_commit_parse(&back, got, 3, out.p, out.n - 1));
 	kvi_put8(&out, 0);
