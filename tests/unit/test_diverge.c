@@ -112,8 +112,9 @@ static void test_open_loop(void **state)
 		kvarc_ret ret = read_all(&w, &n);
 		if (ret == KVARC_OK)
 			assert_true(cache_equal(&w.c, &w.back));
-		else
-			assert_int_equal(ret, KVARC_PREDICTOR);
+		else {
+			if(ret!=KVARC_PREDICTOR) print_message("from %d: %s\n", from, w.error.text);
+			assert_int_equal(ret, KVARC_PREDICTOR); }
 		good += ret == KVARC_OK;
 	}
 	assert_true(good > 10);
