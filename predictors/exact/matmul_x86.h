@@ -22,26 +22,32 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
                       const void *w, size_t w_stride, size_t quads, int rows, int vectors,
                       bool widened)
 {
-	UNROLL_QUADS
-	for (size_t i = 0; i < 2 * quads; i++) { /* first columns 0 and 2 of a quad, then 1 and 3 */
-		vec x[TILE_VECTORS];
+	const size_t quad = STEP * (widened ? sizeof(int16_t) : 1);
+	const char *at = w;
+
+	for (size_t q = 0; q < quads; q++, a += QUAD, at += quad) {
 		UNROLL
-		for (int v = 0; v < vectors; v++) {
-			size_t at = (size_t)(v * LANES / ROWS) * w_stride + i / 2 * STEP;
-			if (widened)
-				x[v] = v_load((const int16_t *)w + at + i % 2 * 2 * ROWS +
-				              v * LANES % ROWS * 2);
-			else
-				x[v] = v_load((const int8_t *)w + at + v * LANES % ROWS * QUAD);
-			if (!widened)
-				x[v] = i % 2 ? v_odd(x[v]) : v_even(x[v]);
-		}
-		UNROLL
-		for (int r = 0; r < rows; r++) {
-			vec pair = v_pair(a + (size_t)r * a_stride + i * 2);
+		for (int half = 0; half < 2; half++) { /* columns 0 and 2, then 1 and 3 */
+			vec x[TILE_VECTORS];
 			UNROLL
-			for (int v = 0; v < vectors; v++)
-				sums[r][v] = v_dot(sums[r][v], pair, x[v]);
+			for (int v = 0; v < vectors; v++) {
+				size_t block = (size_t)(v * LANES / ROWS) * w_stride;
+				size_t row = v * LANES % ROWS;
+				if (widened)
+					x[v] = v_load((const int16_t *)(const void *)at + block +
+					              half * 2 * ROWS + row * 2);
+				else
+					x[v] = v_load(at + block + row * QUAD);
+				if (!widened)
+					x[v] = half ? v_odd(x[v]) : v_even(x[v]);
+			}
+			UNROLL
+			for (int r = 0; r < rows; r++) {
+				vec pair = v_pair(a + (size_t)r * a_stride + half * 2);
+				UNROLL
+				for (int v = 0; v < vectors; v++)
+					sums[r][v] = v_dot(sums[r][v], pair, x[v]);
+			}
 		}
 	}
 }
