@@ -76,7 +76,7 @@ static float number(int least, int most)
 		m &= rnd() & rnd() & rnd();
 		break;
 	case 1:
-		m |= 0x7fffff << below(24) & 0x7fffff;
+		m |= 0x7fffffu << below(24) & 0x7fffff;
 		break;
 	case 2:
 		m &= ~0u << below(24);
