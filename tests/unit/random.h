@@ -20,7 +20,7 @@ static inline uint32_t below(uint32_t n)
 
 static inline int between(int lo, int hi)
 {
-	return lo + (int)below((uint32_t)(hi - lo + 1));
+	return (int)((uint32_t)lo + below((uint32_t)hi - (uint32_t)lo + 1));
 }
 
 /* Sum of uniforms: close enough to a normal variate. */
