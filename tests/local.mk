@@ -143,6 +143,7 @@ unit_tests = \
 	tests/unit/test_salvage_slot \
 	tests/unit/test_scores \
 	tests/unit/test_self_test \
+	tests/unit/test_session \
 	tests/unit/test_stream \
 	tests/unit/test_stream_failures \
 	tests/unit/test_stream_items \

@@ -174,6 +174,13 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, u
                                                               uint64_t t0, uint64_t n, int32_t *ids,
                                                               int32_t *positions);
 
+/* The chain value of the first `tokens` tokens of a track (spec 5.3): it names them and what their
+ * elements depend on. Returns OK, END (the archive has none: no segment ends there, it has no token
+ * ids, or elements depend on more than they say), GEOMETRY (no such track), OPTIONS (a pipe), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_t track,
+                                                        uint64_t tokens, uint8_t chain[16]);
+
 /* How many token ids a model has coded, and their bytes in the file; 0: none. On a pipe 0.
  * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens,

@@ -30,6 +30,7 @@ import kvarc_lossy as lossy  # noqa: E402
 import kvarc_near  # noqa: E402,F401
 import kvarc_tsc  # noqa: E402,F401
 import kvarc_vq  # noqa: E402,F401
+from kvarc_chain import Chains  # noqa: E402
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
 from kvarc_items import Item  # noqa: E402
 from kvarc_model import Model  # noqa: E402
@@ -155,8 +156,7 @@ def read_tracks(cursor):
         demand(kind <= 3 or kind == 255, "track kind %d" % kind,
                "unsupported")
         tracks.append(Record(kind=kind, window=cursor.varint(2 ** 32 - 1),
-                             label=cursor.string(), tokens=0,
-                             chain=bytes(16)))
+                             label=cursor.string(), tokens=0, last=None))
     return tracks
 
 
@@ -200,7 +200,8 @@ def read_geometry(content):
         cursor.varint()     # "unknown ids are skipped"
         cursor.take(cursor.varint())
     cursor.end()
-    return Record(ropes=ropes, tracks=tracks, tensors=tensors)
+    return Record(ropes=ropes, tracks=tracks, tensors=tensors,
+                  content=content)
 
 
 # ---------------------------------------------------------------- 6. SEGMENT
@@ -212,8 +213,8 @@ def read_segment(content, tracks):
     s.n = cursor.varint(256)
     demand(s.n >= 1, "a segment without tokens")
     flags = cursor.u8()
-    demand(flags in (0, 1, 3), "flags of a segment")
-    s.positions = []
+    demand(flags in (0, 1, 3, 5, 7), "flags of a segment")
+    s.positions, runs = [], cursor.at
     for i in range(cursor.varint()):
         first, count = cursor.zigzag(), cursor.varint()
         demand(1 <= count <= s.n - len(s.positions), "positions")
@@ -222,8 +223,10 @@ def read_segment(content, tracks):
         demand(not i or first != s.positions[-1] + 1, "positions")
         s.positions += range(first, first + count)
     demand(len(s.positions) == s.n, "positions")
-    s.ids = cursor.numbers("i", s.n) if flags == 1 else None
-    s.coded = flags == 3
+    s.runs = content[runs:cursor.at]
+    s.chain = cursor.take(16) if flags & 4 else None
+    s.ids = cursor.numbers("i", s.n) if flags & 3 == 1 else None
+    s.coded = flags & 3 == 3
     if s.coded:                 # codecs/tokens.md 1
         s.check, s.code = cursor.u64(), cursor.rest()
         demand(len(s.code) <= 6 * s.n + 8, "the code of token ids")
@@ -246,6 +249,7 @@ class Archive:
         self.frames, self.listed = [], []
         self.last_index = self.last_commit = 0
         self.checkpoints = []       # number, time, label
+        self.chains = Chains(self)
         for frame in read_frames(data, self.super.file_id):
             self.frame(frame)
             self.frames.append(frame)
@@ -291,6 +295,7 @@ class Archive:
             last = key
         cursor.end()
         demand(len(self.identity) <= 4096, "too many identity keys")
+        self.chains.on_identity()
 
     def on_restore(self, f):
         demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, PROFILE,
@@ -337,10 +342,8 @@ class Archive:
         track = self.geometry.tracks[s.track]
         self.predictors.token_ids(s)
         track.tokens += s.n
-        # 5.3 the token chain
-        if s.ids is not None:
-            track.chain = h128(track.chain + struct.pack(
-                "<Q%di" % s.n, s.track, *s.ids))
+        self.chains.check(s, track.last)
+        track.last = s
         # 3.4: what has to come, in this order
         s.due = sorted((t.layer, t.kind, i)
                        for i, t in enumerate(self.geometry.tensors)
@@ -430,11 +433,13 @@ class Archive:
         tokens = [cursor.varint() for _ in range(cursor.varint(4096))]
         demand(tokens == [t.tokens for t in self.geometry.tracks],
                "the tokens of a COMMIT")
+        f.number = 0
         if cursor.u8_flags(1, "flags of a COMMIT"):
-            number = cursor.varint()
-            demand(number > self.checkpoints[-1][0] if self.checkpoints
-                   else number >= 1, "the number of a checkpoint")
-            self.checkpoints.append((number, cursor.varint(), cursor.string()))
+            f.number = cursor.varint()
+            demand(f.number > self.checkpoints[-1][0] if self.checkpoints
+                   else f.number >= 1, "the number of a checkpoint")
+            self.checkpoints.append((f.number, cursor.varint(),
+                                     cursor.string()))
         cursor.end()
         self.last_commit = f.offset
 
@@ -464,6 +469,8 @@ class Archive:
         elif f.type == SEGMENT:
             s = self.segments[f.sequence]
             want = [s.track, s.t0, s.n]
+        elif f.type == COMMIT:
+            want = [f.number]
         elif f.type == PARAMS:
             *want, codec = self.params[f.sequence].names
         else:
@@ -473,6 +480,10 @@ class Archive:
             demand(cursor.u8() == codec, "an INDEX entry")
             # Which frame it copies: "Copies are used by salvage alone." (8)
             demand(cursor.varint() < f.sequence, "an INDEX entry")
+        if f.type == SEGMENT:
+            chain = cursor.u8_flags(1, "flags of an INDEX entry")
+            demand((cursor.take(16) if chain else None) == s.chain,
+                   "the chain value of an INDEX entry")
 
     def on_footer(self, f):
         # 9.3
@@ -505,6 +516,10 @@ def info(archive):
     def text(value):
         return value.decode("utf-8", "replace")
 
+    def chain_text(track):
+        chain = track.last and track.last.chain
+        return chain.hex() if chain else None
+
     return json.dumps({
         "format_version": "%d.%d" % (archive.super.major,
                                      archive.super.minor),
@@ -516,7 +531,7 @@ def info(archive):
                      for k, v in sorted(archive.identity.items())},
         "tracks": [{"kind": t.kind, "window": t.window,
                     "label": text(t.label), "tokens": t.tokens,
-                    "token_chain": t.chain.hex()} for t in g.tracks],
+                    "chain": chain_text(t)} for t in g.tracks],
         "tensors": [{"name": text(t.name), "layer": t.layer, "kind": t.kind,
                      "role": t.role, "dtype": codecs.DTYPE_NAMES[t.dtype],
                      "heads": t.heads, "channels": t.channels,

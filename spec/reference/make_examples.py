@@ -127,10 +127,11 @@ def segment(d):
     d.varint("track")
     d.varint("t0")
     n = d.varint("n")
-    d.field(1, "flags: token ids present")
+    d.field(1, "flags: token ids and chain value present")
     for _ in range(d.varint("n_runs")):
         d.zigzag("first")
         d.varint("count")
+    d.field(16, "chain value [5.3]")
     d.field(4 * n, "ids: 11, 22, 33, 11, ..")
 
 
@@ -174,11 +175,15 @@ def index(d):
         d.varint("sequence - sequence of the entry before")
         names = {kvarc_ref.PARAMS: ["tensor", "first head", "heads"],
                  kvarc_ref.SEGMENT: ["track", "t0", "n"],
+                 kvarc_ref.COMMIT: ["number of the checkpoint: none"],
                  kvarc_ref.CHUNK: ["tensor", "first head", "heads",
                                    "own sequence - that of its SEGMENT",
                                    "sequence of the PARAMS"]}
         for name in names.get(kind, []):
             d.varint("  " + name)
+        if kind == kvarc_ref.SEGMENT:
+            d.field(1, "  flags: chain value", "B")
+            d.field(16, "  chain value")
         if kind == kvarc_ref.PARAMS:
             d.field(1, "  codec", "B")
             d.varint("  sequence of the frame it copies")

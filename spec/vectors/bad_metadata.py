@@ -92,8 +92,46 @@ edit("segment-run-not-maximal", "a run that goes on where one ended",
      "SEGMENT", segment([(0, 3), (3, 2)]))
 edit("segment-position-high", "a run past 2^31 - 1", "SEGMENT",
      segment([(2 ** 31 - 3, 5)]))
+edit("segment-chain-flags", "a chain value without ids", "SEGMENT",
+     lambda c: segment([(0, 5)], flags=4)(c) + bytes(16))
 edit("segment-position-low", "position -2^31 - 1", "SEGMENT",
      segment([(-2 ** 31 - 1, 5)]))
+
+# ------------------------------------------------------- 5.3 chain values
+
+def chained(name, text, *values, identity=None, listed=None):
+    """Segments of two tokens each, with these chain values. listed: what the
+    INDEX says behind the last one's track, t0 and n."""
+    @vector("chain-" + name, text)
+    def _():
+        w = Writer()
+        w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 1, 2)])
+        w.identity([("model", "m")])
+        for chain in values:
+            w.segment(0, 2, ids=[1, 2], chain=chain)
+            if listed is not None:
+                kind, at, number, entry = w.pending.pop()
+                w.pending.append((kind, at, number, entry[:3] + listed))
+            w.chunk(0, RAW)
+            w.commit()
+        if identity:
+            w.identity(identity)
+        w.close()
+        return bytes(w.out)
+
+
+chained("value", "another value", True, b"\1" * 16)
+chained("first", "a value that does not depend on the identity",
+        bytes.fromhex("00112233445566778899aabbccddeeff"))
+chained("behind-none", "a segment without a value before one that has it",
+        False, b"\2" * 16)
+chained("identity", "an IDENTITY that changes the model", True,
+        identity=[("model", "n")])
+chained("namespace", "an IDENTITY that adds a namespace", True, True,
+        identity=[("namespace", "n")])
+chained("index", "another value in the INDEX", True, listed=b"\1" + bytes(16))
+chained("index-none", "no value in the INDEX", True, listed=b"\0")
+chained("index-flags", "a reserved flag in the INDEX", False, listed=b"\2")
 
 # ------------------------------------------------------------------ 8 PARAMS
 
@@ -135,9 +173,10 @@ edit("index-type", "another type in the first entry", "INDEX", poke(9, 2))
 edit("index-offset", "another offset in the first entry", "INDEX",
      poke(10, 16))
 edit("index-chunk", "another tensor in the entry of the last CHUNK", "INDEX",
-     lambda c: poke(-8, 0)(c))
+     lambda c: poke(-9, 0)(c))
 edit("index-missing", "the entry of the COMMIT is missing", "INDEX",
-     lambda c: poke(8, c[8] - 1)(c)[:-3])
+     lambda c: poke(8, c[8] - 1)(c)[:-4])
+edit("index-checkpoint", "a checkpoint that is none", "INDEX", poke(-1, 1))
 edit("footer-index", "the offset of the INDEX", "FOOTER",
      lambda c: poke(0, c[0] ^ 16)(c))
 edit("footer-commit", "the offset of the COMMIT", "FOOTER",

@@ -25,7 +25,7 @@ VERIFIER = [
     r"order-(chunk-after-commit|restore-.*|blob-early)",
     # 4 to 6: fields that decoding does not need
     r"geometry-(ropes-65|window|shard|total-heads.*|source-type|layer)",
-    r"identity-.*", r"segment-(t0|run-empty|run-not-maximal)",
+    r"identity-.*", r"chain-.*", r"segment-(t0|run-empty|run-not-maximal)",
     r"predictor-(where|parameters)", r"profile-pairs-many",
     r"profile-pairs-order", r"profile-(no-model|model-missing)",
     # 7, 8: what repeats the SEGMENT, PARAMS or PREDICTOR before

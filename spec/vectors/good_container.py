@@ -49,7 +49,7 @@ def _():
     params = grid_fit(mean, k)
     sequence = w.params(0, params)
     w.segment(0, 12, [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 21],
-              [11, 22, 33] * 4)
+              [11, 22, 33] * 4, chain=True)
     put(w, 0, values, params, params_sequence=sequence)
     w.close()
     return w
@@ -168,6 +168,26 @@ def _():
         w.commit()
     w.index()
     w.footer()
+    return w
+
+
+@vector("chains", "chain values: of two tracks in turn, of an identity in two "
+        "frames; segments with ids but without a value")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, ""), (0, 0, "")],
+               [tensor(0, KEY, I8, 1, 2, track=track) for track in (0, 1)])
+    w.identity([("adapter", "a"), ("engine", "e"), ("model", "m" * 200)])
+    w.identity([("adapter", ""), ("weights", "w")], method=1)
+    for i, (track, n, chain) in enumerate((
+            (0, 256, True), (1, 2, True), (0, 1, True), (1, 3, False),
+            (0, 4, True), (1, 1, False))):
+        w.segment(track, n, range(7 * i, 7 * i + n), range(i, i + n),
+                  chain=chain, method=i & 1)
+        w.chunk(track, [i] * 2 * n)
+        w.commit()
+    w.identity([("engine", "f"), ("model", "m" * 200)])
+    w.close()
     return w
 
 

@@ -104,9 +104,10 @@ def _(data):
     return s
 
 
-@vector("-few", "ids of few words, so that some are likely and some are not",
-        worded)
+@vector("-few", "ids of few words, so that some are likely and some are not; "
+        "a chain value", worded)
 def _(data):
     s = coded(525, data, 7)
+    s.w.chains = True
     words = read_model(data).weights.vocabulary
     return exact(s, 40, ids=[i * i % 7 * 5 % words for i in range(40)])

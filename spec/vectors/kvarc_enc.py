@@ -88,6 +88,8 @@ class Writer:
         self.pending, self.last_index, self.last_commit = [], 0, 0
         self.tokens, self.digests, self.entries = [], [], {}
         self.geometry_parts = ([], [], [])
+        self.chain_of, self.identity_pairs = {}, {}
+        self.chains = False         # what segments have by default
 
     # ------------------------------------------------------------- frames
 
@@ -136,12 +138,14 @@ class Writer:
     def geometry(self, ropes, tracks, tensors, extensions=(), method=0):
         self.geometry_parts = (ropes, tracks, tensors)
         self.tokens = [0] * len(tracks)
-        return self.frame("GEOMETRY", geometry_content(
-            ropes, tracks, tensors, extensions), method=method)
+        self.geometry_bytes = geometry_content(ropes, tracks, tensors,
+                                               extensions)
+        return self.frame("GEOMETRY", self.geometry_bytes, method=method)
 
     def identity(self, pairs, method=0):
         content = varint(len(pairs)) + b"".join(
             string(k) + string(v) for k, v in pairs)
+        self.identity_pairs.update(pairs)
         return self.frame("IDENTITY", content, method=method)
 
     def predictor(self, level, digest, name="", content=None, piece=1 << 20,
@@ -182,9 +186,18 @@ class Writer:
         return self.frame("BLOB", varint(item) + varint(offset) + data,
                           method=method)
 
+    def root(self):
+        """5.3"""
+        keys = ("adapter", "layout", "lossy", "model", "namespace",
+                "quantization", "tokenizer", "weights")
+        return h128(h128(self.geometry_bytes) + varint(len(keys)) + b"".join(
+            string(k) + string(self.identity_pairs.get(k, "")) for k in keys))
+
     def segment(self, track, n, positions=None, ids=None, method=0,
-                coded=None):
-        """coded: in place of the ids (tokens.md 1)."""
+                coded=None, chain=None):
+        """coded: in place of the ids (tokens.md 1). chain: True, or a
+        value."""
+        chain = self.chains if chain is None else chain
         if positions is None:
             positions = range(self.tokens[track], self.tokens[track] + n)
         runs = []
@@ -194,17 +207,22 @@ class Writer:
             else:
                 runs.append([p, 1])
         t0 = self.tokens[track]
+        runs = varint(len(runs)) + b"".join(
+            zigzag(p) + varint(c) for p, c in runs)
+        words = struct.pack("<%di" % n, *ids) if ids is not None else b""
+        if chain is True:
+            chain = h128((self.chain_of[track] if t0 else self.root())
+                         + struct.pack("<Q", track) + runs + words)
+        self.chain_of[track] = chain
         content = varint(track) + varint(t0) + varint(n) \
-            + bytes([(ids is not None) | 2 * bool(coded)]) \
-            + varint(len(runs)) \
-            + b"".join(zigzag(p) + varint(c) for p, c in runs) \
-            + (coded or (struct.pack("<%di" % n, *ids)
-                         if ids is not None else b""))
+            + bytes([(ids is not None) | 2 * bool(coded) | 4 * bool(chain)]) \
+            + runs + (chain or b"") + (coded or words)
         self.tokens[track] += n
         self.current = (track, t0, n, list(positions))
         self.current_sequence = self.frame(
             "SEGMENT", content, method=method,
-            entry=varint(track) + varint(t0) + varint(n))
+            entry=varint(track) + varint(t0) + varint(n)
+            + bytes([bool(chain)]) + (chain or b""))
         return self.current_sequence
 
     def params(self, tensor_number, params, first=0, heads=None, copy_of=0,
@@ -260,11 +278,12 @@ class Writer:
         content = struct.pack("<QQ", self.sequence, len(self.out)) \
             + varint(len(self.tokens)) \
             + b"".join(varint(t) for t in self.tokens) + b"\0"
+        number = 0
         if checkpoint:
             number, time, label = checkpoint
             content = content[:-1] + b"\1" + varint(number) + varint(time) \
                 + string(label)
-        return self.frame("COMMIT", content)
+        return self.frame("COMMIT", content, entry=varint(number))
 
     def index(self, method=0):
         content = struct.pack("<Q", self.last_index) \

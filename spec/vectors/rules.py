@@ -33,6 +33,12 @@ RULES = {
         "bad-predictor-digest",
         "predictor-missing predictor-other predictor-layer",
     ],
+    "5.3": [
+        "bad-segment-chain-flags",
+        "bad-chain-behind-none",
+        "bad-chain-value bad-chain-first good-chains",
+        "bad-chain-identity bad-chain-namespace",
+    ],
     "10": [
         "bad-restore-size good-restore-slot good-restore-blocks",
         "bad-restore-literal-0",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_info.c - kvarc info: identity, sizes, files, token chain; demands and plots */
+/* cmd_info.c - kvarc info: identity, sizes, files, chain value; demands and plots */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +161,7 @@ static void info_one(const struct options *o, const char *file, bool first)
 	}
 	ret = shape_make(&s, r);
 	if (ret == KVARC_OK) {
-		ret = chain_make(&chain, &s, r);
+		ret = chain_make(&chain, r);
 		if (ret != KVARC_OK)
 			shape_free(&s);
 	}

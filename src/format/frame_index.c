@@ -5,6 +5,17 @@
 #include "frame.h"
 #include "segment.h"
 
+enum { FLAG_CHAIN = 1, CHAIN_BYTES = 16 };
+
+static void put_chain(struct kvi_out *out, const struct kvi_index_entry *e)
+{
+	uint8_t chain[CHAIN_BYTES];
+	kvi_put8(out, e->has_chain ? FLAG_CHAIN : 0);
+	kvi_store_h128(chain, e->chain);
+	if (e->has_chain)
+		kvi_put_bytes(out, chain, sizeof chain);
+}
+
 void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct kvi_index_entry *e)
 {
 	kvi_put8(out, e->type);
@@ -24,6 +35,10 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct 
 		kvi_put_varint(out, e->tensor);
 		kvi_put_varint(out, e->segment);
 		kvi_put_varint(out, e->n);
+		put_chain(out, e);
+		break;
+	case KVI_FRAME_COMMIT:
+		kvi_put_varint(out, e->number);
 		break;
 	case KVI_FRAME_PARAMS:
 		kvi_put_varint(out, e->tensor);
@@ -55,6 +70,17 @@ static void get_tensor(struct kvi_in *in, struct kvi_index_entry *e)
 		in->bad = true;
 }
 
+static void get_chain(struct kvi_in *in, struct kvi_index_entry *e)
+{
+	const unsigned flags = kvi_get8(in);
+	const uint8_t *chain = flags == FLAG_CHAIN ? kvi_get_bytes(in, CHAIN_BYTES) : NULL;
+	if (flags & ~(unsigned)FLAG_CHAIN)
+		in->bad = true;
+	e->has_chain = chain;
+	if (chain)
+		e->chain = kvi_load_h128(chain);
+}
+
 static void get_fields(struct kvi_in *in, struct kvi_index_entry *e)
 {
 	switch (e->type) {
@@ -69,6 +95,10 @@ static void get_fields(struct kvi_in *in, struct kvi_index_entry *e)
 		e->n = (uint32_t)kvi_get_varint(in, KVI_SEGMENT_TOKENS);
 		if (e->n == 0)
 			in->bad = true;
+		get_chain(in, e);
+		break;
+	case KVI_FRAME_COMMIT:
+		e->number = kvi_get_varint(in, KVI_NUMBER_MAX);
 		break;
 	case KVI_FRAME_PARAMS:
 		get_tensor(in, e);

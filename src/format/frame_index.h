@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "util/bytes.h"
+#include "util/hash.h"
 
 /* A writer emits an INDEX before it holds more entries than this. */
 enum { KVI_INDEX_ENTRIES = 65536 };
@@ -23,6 +24,9 @@ struct kvi_index_entry {
 	uint64_t segment; /* CHUNK: sequence of its SEGMENT; SEGMENT: t0 */
 	uint64_t params;  /* CHUNK: sequence of its PARAMS; PARAMS: of the
 	                    * frame it copies, 0 for an original */
+	uint64_t number;  /* COMMIT: of the checkpoint, 0: none */
+	bool has_chain;   /* SEGMENT */
+	struct kvi_h128 chain;
 };
 
 /* Offset and sequence of the entry before, both 0 at the start. */

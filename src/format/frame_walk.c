@@ -165,7 +165,7 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_head
  * known when a PARAMS frame passes, and is left out. */
 static void list(struct kvi_h128 *c, const struct kvi_index_entry *e)
 {
-	uint8_t b[50];
+	uint8_t b[75];
 	b[0] = e->type;
 	b[1] = e->codec;
 	kvi_store32(b + 2, e->tensor);
@@ -177,6 +177,9 @@ static void list(struct kvi_h128 *c, const struct kvi_index_entry *e)
 	kvi_store64(b + 30, e->segment);
 	kvi_store64(b + 38, e->type == KVI_FRAME_PARAMS ? 0 : e->params);
 	kvi_store32(b + 46, 0);
+	b[50] = e->has_chain;
+	kvi_store_h128(b + 51, e->chain);
+	kvi_store64(b + 67, e->number);
 	*c = kvi_h128_fold(*c, b, sizeof b);
 }
 
@@ -212,6 +215,8 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 	w->entry.tensor = s->track;
 	w->entry.segment = s->t0;
 	w->entry.n = s->n;
+	w->entry.has_chain = s->has_chain;
+	w->entry.chain = s->chain;
 	return KVARC_OK;
 }
 
@@ -309,6 +314,7 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "the number of its checkpoint");
 	if (c.checkpoint.number)
 		w->checkpoint = c.checkpoint.number;
+	w->entry.number = c.checkpoint.number;
 	w->last_commit = w->frame.offset;
 	w->commit_end = w->frame.offset + kvi_frame_bytes(w->frame.head.payload_bytes);
 	return KVARC_OK;

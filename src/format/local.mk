@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
+	src/format/chain_value.c src/format/chain_value.h \
 	src/format/chunk_header.c src/format/chunk_header.h \
 	src/format/chunk_order.c src/format/chunk_order.h \
 	src/format/codec_ids.c src/format/codec_ids.h \

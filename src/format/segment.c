@@ -2,33 +2,42 @@
 /* segment.c - parses and writes SEGMENT content (spec 6) */
 #include "segment.h"
 
-#include "util/hash.h"
+enum { FLAG_IDS = 1, FLAG_CODED = 2, FLAG_CHAIN = 4 };
+enum { CHAIN_BYTES = 16 };
 
-enum { FLAG_IDS = 1, FLAG_CODED = 2 };
-
-/* Length of the maximal run of consecutive positions that starts at i. */
-static uint32_t run_length(const struct kvi_segment *s, uint32_t i)
+/* Length of the maximal run of consecutive positions in [i, n) that starts at i. */
+static uint32_t run_length(const struct kvi_segment *s, uint32_t i, uint32_t n)
 {
-	uint32_t n = 1;
-	while (i + n < s->n && (int64_t)s->positions[i + n] == (int64_t)s->positions[i] + n)
-		n++;
-	return n;
+	uint32_t k = 1;
+	while (i + k < n && (int64_t)s->positions[i + k] == (int64_t)s->positions[i] + k)
+		k++;
+	return k;
+}
+
+void kvi_segment_put_positions(struct kvi_out *out, const struct kvi_segment *s, uint32_t n)
+{
+	uint32_t runs = 0;
+	for (uint32_t i = 0; i < n; i += run_length(s, i, n))
+		runs++;
+	kvi_put_varint(out, runs);
+	for (uint32_t i = 0; i < n; i += run_length(s, i, n)) {
+		kvi_put_zigzag(out, s->positions[i]);
+		kvi_put_varint(out, run_length(s, i, n));
+	}
 }
 
 void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s)
 {
-	uint32_t runs = 0;
+	unsigned ids = s->coded ? FLAG_IDS | FLAG_CODED : s->has_ids ? FLAG_IDS : 0;
+	uint8_t chain[CHAIN_BYTES];
 	kvi_put_varint(out, s->track);
 	kvi_put_varint(out, s->t0);
 	kvi_put_varint(out, s->n);
-	kvi_put8(out, s->coded ? FLAG_IDS | FLAG_CODED : s->has_ids ? FLAG_IDS : 0);
-	for (uint32_t i = 0; i < s->n; i += run_length(s, i))
-		runs++;
-	kvi_put_varint(out, runs);
-	for (uint32_t i = 0; i < s->n; i += run_length(s, i)) {
-		kvi_put_zigzag(out, s->positions[i]);
-		kvi_put_varint(out, run_length(s, i));
-	}
+	kvi_put8(out, (uint8_t)(ids | (s->has_chain ? FLAG_CHAIN : 0)));
+	kvi_segment_put_positions(out, s, s->n);
+	kvi_store_h128(chain, s->chain);
+	if (s->has_chain)
+		kvi_put_bytes(out, chain, sizeof chain);
 	if (s->coded) {
 		kvi_put64(out, s->check);
 		kvi_put_bytes(out, s->code, s->code_bytes);
@@ -81,10 +90,13 @@ bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content, size_t byt
 	s->t0 = kvi_get_varint(&in, UINT64_MAX);
 	s->n = (uint32_t)kvi_get_varint(&in, KVI_SEGMENT_TOKENS);
 	uint8_t flags = kvi_get8(&in);
-	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED)) || flags == FLAG_CODED ||
-	    !parse_positions(s, &in))
+	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED | FLAG_CHAIN)) ||
+	    (flags && !(flags & FLAG_IDS)) || !parse_positions(s, &in))
 		return false;
-	s->has_ids = flags == FLAG_IDS;
+	s->has_chain = flags & FLAG_CHAIN;
+	const uint8_t *chain = s->has_chain ? kvi_get_bytes(&in, CHAIN_BYTES) : NULL;
+	s->chain = chain ? kvi_load_h128(chain) : (struct kvi_h128){ 0, 0 };
+	s->has_ids = !(flags & FLAG_CODED) && (flags & FLAG_IDS);
 	s->coded = flags & FLAG_CODED;
 	s->code_bytes = 0;
 	if (s->coded && !parse_code(s, &in))

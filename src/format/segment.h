@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "util/bytes.h"
+#include "util/hash.h"
 
 /* Most tokens of a segment. */
 enum { KVI_SEGMENT_TOKENS = 256 };
@@ -27,13 +28,17 @@ struct kvi_segment {
 	bool coded;   /* in the file they are coded */
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	int32_t ids[KVI_SEGMENT_TOKENS];
-	uint64_t check; /* coded: of the ids */
+	bool has_chain;
+	struct kvi_h128 chain; /* spec 5.3 */
+	uint64_t check;        /* coded: of the ids */
 	uint32_t code_bytes;
 	uint8_t code[KVI_CODE_BYTES_MAX];
 };
 
 /* As they are checked. */
 uint64_t kvi_segment_ids_check(const struct kvi_segment *s);
+/* Positions of the first n tokens as they are stored. Test out->failed afterwards. */
+void kvi_segment_put_positions(struct kvi_out *out, const struct kvi_segment *s, uint32_t n);
 /* Test out->failed afterwards. */
 void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s);
 /* False: not valid. Ids that are coded are not known yet. Whether track and t0 fit is for the

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/reader/params_store.c src/reader/params_store.h \
+	src/reader/reader_chain.c \
 	src/reader/reader_decode.c src/reader/reader_decode.h \
 	src/reader/reader_frames.c \
 	src/reader/reader_ids.c \

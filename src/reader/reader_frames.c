@@ -173,8 +173,10 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 	struct kvi_loaded x = { 0 };
 	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_SEGMENT,
 	                                      ref->sequence, &x, e);
-	if (ret == KVARC_OK && (!kvi_segment_parse(s, x.content, x.frame.head.decoded_bytes) ||
-	                        s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n))
+	if (ret == KVARC_OK &&
+	    (!kvi_segment_parse(s, x.content, x.frame.head.decoded_bytes) ||
+	     s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n ||
+	     s->has_chain != ref->chain.known || !kvi_h128_equal(s->chain, ref->chain.value)))
 		ret = kvi_reader_bad(&x.frame, e, "it is not valid, or not what the index says");
 	kvi_loaded_free(&x, &r->alloc);
 	return ret;

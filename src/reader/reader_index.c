@@ -18,7 +18,9 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const 
 	if (ret)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	r->index.tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.tokens);
-	return r->index.tokens ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	r->chains.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->chains.last);
+	r->chains.geometry = kvi_h128(content, bytes);
+	return r->index.tokens && r->chains.last ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }
 
 /* The entry with this key, NULL: there is none. */
@@ -83,7 +85,8 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 		                       .first = r->index.chunks.n,
 		                       .end = r->index.chunks.n,
 		                       .track = e->tensor,
-		                       .n = e->n };
+		                       .n = e->n,
+		                       .chain = { e->has_chain, e->chain } };
 	r->index.tokens[e->tensor] += e->n;
 	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
 	return KVARC_OK;

@@ -161,6 +161,7 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 	r->totals.progress_total = KVARC_UNKNOWN;
 	r->meta.decode_left = r->alloc.limit;
 	kvi_packer_init(&r->packer, &r->alloc);
+	kvi_out_init(&r->chains.scratch, &r->alloc);
 	ret = open_file(r);
 	if (ret)
 		kvarc_reader_close(out);
@@ -192,6 +193,8 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_free(&r->alloc, r->losses.sums);
 	kvi_free(&r->alloc, r->index.blobs.p);
 	kvi_free(&r->alloc, r->index.tokens);
+	kvi_free(&r->alloc, r->chains.last);
+	kvi_out_free(&r->chains.scratch);
 	kvi_identity_free(&r->meta.identity, &r->alloc);
 	kvi_order_free(&r->order, &r->alloc);
 	kvi_geometry_free(&r->geometry, &r->alloc);

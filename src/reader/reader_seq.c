@@ -34,6 +34,7 @@ static kvarc_ret next_frame(kvarc_reader *r)
 static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *e)
 {
 	const struct kvi_walk *w = &r->seq.walk;
+	kvarc_ret ret;
 	switch (w->frame.head.type) {
 	case KVI_FRAME_PARAMS:
 		return kvi_reader_add_params(r, &w->frame, w->frame.head.sequence, w->content,
@@ -42,6 +43,8 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *
 		return kvi_reader_blob(r, &w->frame, w->content, w->content_bytes, deliver_blobs,
 		                       e);
 	case KVI_FRAME_IDENTITY:
+		ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, e);
+		return ret ? ret : kvi_reader_check_root(r, e);
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_PROFILE:
 	case KVI_FRAME_RESTORE:
@@ -132,7 +135,9 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 	struct kvi_segment *s = &r->seq.segment->segment;
 	kvarc_ret ret = kvi_reader_pass_ids(
 		r, kvi_reader_codes_ids(r, r->seq.walk.segment_sequence), s, r->error);
-	if (ret && ret != KVARC_END)
+	if (!ret || ret == KVARC_END)
+		ret = kvi_reader_check_chain(r, s, r->error);
+	if (ret)
 		return ret;
 	*segment = (kvarc_segment){ .track = s->track,
 		                    .t0 = s->t0,

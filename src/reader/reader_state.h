@@ -4,6 +4,7 @@
 #define KVI_READER_STATE_H
 
 #include "codecs/codec.h"
+#include "format/chain_value.h"
 #include "format/identity.h"
 #include "format/predictor_frame.h"
 #include "format/superblock.h"
@@ -42,6 +43,7 @@ struct kvi_segment_ref {
 	uint64_t sequence, t0;
 	uint64_t first, end; /* its chunks */
 	uint32_t track, n;
+	struct kvi_chain chain;
 };
 /* A PARAMS frame of the index. */
 struct kvi_params_ref {
@@ -192,6 +194,14 @@ struct kvi_reader_sequence {
 	struct kvi_segment_use *segment;
 };
 
+/* Chain values, while segments are passed in order. */
+struct kvi_reader_chains {
+	struct kvi_h128 geometry; /* of its content */
+	struct kvi_chain root;    /* known: since the first segment that has a chain value */
+	struct kvi_chain *last;   /* by track: of its last segment */
+	struct kvi_out scratch;
+};
+
 /* What salvage has found missing. */
 struct kvi_reader_losses {
 	struct kvi_list regions; /* struct kvi_region */
@@ -238,6 +248,7 @@ struct kvarc_reader {
 	struct kvi_reader_meta meta;
 	struct kvi_reader_predictors predictors;
 	struct kvi_reader_sequence seq;
+	struct kvi_reader_chains chains;
 	struct kvi_reader_losses losses;
 	struct kvi_reader_workers workers;
 	struct kvi_reader_totals totals;
@@ -317,6 +328,15 @@ kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kv
 /* The same for all segments in order: those of later ones may need these, also on a pipe. */
 kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
                               kvarc_error *e);
+
+/* Chain values (reader_chain.c); by the calling thread alone. */
+
+/* A segment in the order of the file: that its chain value is right, if its ids are known. Returns
+ * OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *s, kvarc_error *e);
+/* After an IDENTITY frame: that chain values before it would still be the same. Returns OK, MEM,
+ * MEMLIMIT, DATA. */
+kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *e);
 
 /* Index (reader_index.c). */
 

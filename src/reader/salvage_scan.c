@@ -119,7 +119,7 @@ static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const u
 		return no_memory(r);
 	*ref = (struct kvi_segment_ref){
 		f->offset,         f->head.sequence, seg.t0, r->index.chunks.n,
-		r->index.chunks.n, seg.track,        seg.n
+		r->index.chunks.n, seg.track,        seg.n,  { seg.has_chain, seg.chain }
 	};
 	r->index.tokens[seg.track] = seg.t0 + seg.n;
 	return KVARC_OK;

@@ -189,6 +189,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_free(&w->alloc, w->tokens);
 	kvi_free(&w->alloc, w->groups);
 	kvi_free(&w->alloc, w->plan);
+	kvi_identity_free(&w->identity, &w->alloc);
 	kvi_order_free(&w->order, &w->alloc);
 	kvi_geometry_free(&w->geometry, &w->alloc);
 	kvi_packer_free(&w->packer);
@@ -311,6 +312,7 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	kvi_geometry_put(&w->content, &w->geometry);
 	if (w->content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
+	w->geometry_hash = kvi_h128(w->content.p, w->content.n);
 	return kvi_writer_emit_content(w, KVI_FRAME_GEOMETRY, w->content.p, w->content.n, true,
 	                               &entry);
 }
@@ -357,6 +359,8 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 		return kvi_writer_fail(w, KVARC_PROG, "keys or values missing");
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++)
 		ret = kvi_identity_set(&id, &w->alloc, keys[i], values[i]);
+	for (size_t i = 0; i < id.n && ret == KVARC_OK; i++)
+		ret = kvi_identity_set(&w->identity, &w->alloc, id.pairs[i].key, id.pairs[i].value);
 	if (ret == KVARC_PROG)
 		kvi_writer_fail(w, ret,
 		                "too many identity pairs, or one that is missing or too long");

@@ -55,11 +55,46 @@ static bool try_repeat(struct kvi_encode_job *j)
 	return true;
 }
 
+/*
+ * Whether a chain value names all that the elements of a segment depend on: the track holds its
+ * text from the first token on, and no id stands for something that it does not say.
+ */
+static bool may_chain(const struct kvi_segment *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		if (s->ids[i] < 0 || s->positions[i] != (int64_t)(s->t0 + i))
+			return false;
+	return s->has_ids;
+}
+
+/* The chain value of a segment (spec 5.3), where it may have one. */
+static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *s)
+{
+	struct kvi_chain *chain = &w->tracks[s->track].chain;
+	kvarc_ret ret = KVARC_OK;
+	bool changed = w->options.lossy && !kvi_identity_get(&w->identity, "lossy");
+	s->has_chain = !changed && may_chain(s) && (chain->known || s->t0 == 0);
+	s->chain = (struct kvi_h128){ 0, 0 };
+	if (s->has_chain && s->t0 == 0)
+		ret = kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity);
+	if (s->has_chain && !ret)
+		ret = kvi_chain_link(&s->chain, &w->content, chain->value, s, s->n);
+	*chain = (struct kvi_chain){ s->has_chain, s->chain };
+	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+}
+
 /* The SEGMENT frame. */
 kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 {
 	struct kvi_out *out = &w->content;
-	struct kvi_index_entry entry = { .tensor = s->s.track, .segment = s->s.t0, .n = s->s.n };
+	kvarc_ret ret = link_chain(w, &s->s);
+	if (ret)
+		return ret;
+	struct kvi_index_entry entry = { .tensor = s->s.track,
+		                         .segment = s->s.t0,
+		                         .n = s->s.n,
+		                         .has_chain = s->s.has_chain,
+		                         .chain = s->s.chain };
 	s->begun = true;
 	s->sequence = w->sequence;
 	w->segment_repeats = false;

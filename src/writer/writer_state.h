@@ -4,6 +4,7 @@
 #define KVI_WRITER_STATE_H
 
 #include "codecs/codec.h"
+#include "format/chain_value.h"
 #include "format/chunk_header.h"
 #include "format/frame.h"
 #include "format/frame_index.h"
@@ -52,6 +53,7 @@ struct kvi_writer_track {
 	uint64_t n_total;     /* with the tokens that the current call appends */
 	uint64_t n_appended;  /* by all calls, dropped tokens included */
 	int64_t next_position;
+	struct kvi_chain chain; /* of what is written */
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting;       /* NULL until needed */
@@ -123,6 +125,8 @@ struct kvarc_writer {
 	bool has_geometry, started, uncommitted;
 	kvarc_geometry geometry;
 	struct kvi_order order;
+	struct kvi_identity identity;  /* all pairs written */
+	struct kvi_h128 geometry_hash; /* of its content */
 	struct kvi_writer_track *tracks;
 	struct kvi_taken taken; /* of what is appended just now */
 	uint64_t *tokens;       /* for commits */

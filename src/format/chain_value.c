@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chain_value.c - chain values of segments (spec 5.3) */
+#include "chain_value.h"
+
+#include "util/string_field.h"
+
+static void put_h128(struct kvi_out *out, struct kvi_h128 h)
+{
+	uint8_t b[16];
+	kvi_store_h128(b, h);
+	kvi_put_bytes(out, b, sizeof b);
+}
+
+static kvarc_ret hash(struct kvi_h128 *to, const struct kvi_out *scratch)
+{
+	if (scratch->failed)
+		return kvi_alloc_error(scratch->alloc);
+	*to = kvi_h128(scratch->p, scratch->n);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_chain_root(struct kvi_h128 *root, struct kvi_out *scratch, struct kvi_h128 geometry,
+                         const struct kvi_identity *id)
+{
+	static const char *const keys[] = { "adapter",   "layout",       "lossy",     "model",
+		                            "namespace", "quantization", "tokenizer", "weights" };
+	const size_t n = sizeof keys / sizeof *keys;
+	scratch->n = 0;
+	put_h128(scratch, geometry);
+	kvi_put_varint(scratch, n);
+	for (size_t i = 0; i < n; i++) {
+		const char *value = kvi_identity_get(id, keys[i]);
+		kvi_put_string(scratch, keys[i]);
+		kvi_put_string(scratch, value ? value : "");
+	}
+	return hash(root, scratch);
+}
+
+kvarc_ret kvi_chain_link(struct kvi_h128 *value, struct kvi_out *scratch, struct kvi_h128 before,
+                         const struct kvi_segment *s, uint32_t n)
+{
+	scratch->n = 0;
+	put_h128(scratch, before);
+	kvi_put64(scratch, s->track);
+	kvi_segment_put_positions(scratch, s, n);
+	for (uint32_t i = 0; i < n; i++)
+		kvi_put32(scratch, (uint32_t)s->ids[i]);
+	return hash(value, scratch);
+}

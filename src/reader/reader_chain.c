@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_chain.c - chain values: tested in order, given to callers (spec 5.3) */
+#include "reader_state.h"
+
+static kvarc_ret make_root(kvarc_reader *r, struct kvi_h128 *root, kvarc_error *e)
+{
+	struct kvi_reader_chains *c = &r->chains;
+	kvarc_ret ret = kvi_chain_root(root, &c->scratch, c->geometry, &r->meta.identity);
+	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
+}
+
+kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *e)
+{
+	struct kvi_h128 now;
+	kvarc_ret ret = r->chains.root.known ? make_root(r, &now, e) : KVARC_END;
+	if (ret)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	return kvi_h128_equal(now, r->chains.root.value)
+	               ? KVARC_OK
+	               : kvi_fail(e, KVARC_DATA,
+	                          "an IDENTITY frame changes what chain values before it are of");
+}
+
+static kvarc_ret wrong(const struct kvi_segment *s, kvarc_error *e, const char *what)
+{
+	return kvi_fail(e, KVARC_DATA, "the chain value of tokens from %llu on of track %u %s",
+	                (unsigned long long)s->t0, (unsigned)s->track, what);
+}
+
+kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *s, kvarc_error *e)
+{
+	struct kvi_reader_chains *c = &r->chains;
+	struct kvi_chain before = c->last[s->track];
+	struct kvi_h128 value;
+	kvarc_ret ret = KVARC_OK;
+	c->last[s->track] = (struct kvi_chain){ s->has_chain, s->chain };
+	if (!s->has_chain)
+		return KVARC_OK;
+	if (!c->root.known)
+		ret = make_root(r, &c->root.value, e);
+	c->root.known = true;
+	if (s->t0 == 0)
+		before = c->root;
+	if (ret)
+		return ret;
+	if (!before.known)
+		return wrong(s, e, "follows a segment without one");
+	if (!s->has_ids)
+		return KVARC_OK; /* a model has coded them, and it is not here */
+	if (kvi_chain_link(&value, &c->scratch, before.value, s, s->n))
+		return kvi_fail_alloc(e, &r->alloc);
+	return kvi_h128_equal(value, s->chain) ? KVARC_OK : wrong(s, e, "is not that of its ids");
+}
+
+kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_t track, uint64_t tokens, uint8_t chain[16])
+{
+	if (!r || !chain)
+		return KVARC_PROG;
+	if (!kvi_input_seekable(&r->in))
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "chain values need a source that can seek, not a pipe");
+	if (track >= r->geometry.n_tracks)
+		return KVARC_GEOMETRY;
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (s->track != track || s->t0 + s->n != tokens || !s->chain.known)
+			continue;
+		kvi_store_h128(chain, s->chain.value);
+		return KVARC_OK;
+	}
+	return KVARC_END;
+}
