@@ -98,6 +98,14 @@ static void check_grid(const struct kvi_kernels *ref, const struct kvi_kernels *
 	uint32_t *ctx = must_alloc(c.n_ctx, sizeof(*ctx));
 	fast->grid_contexts(ctx, c.mu, c.k, c.n_ctx, c.job.fmt);
 	check(memcmp(ctx, c.ctx, c.n_ctx * sizeof(*ctx)) == 0, fast->name, "grid_contexts", round);
+	size_t n_priced = c.n < c.n_ctx ? c.n : c.n_ctx;
+	uint32_t *cost = must_alloc(KVI_GRID_TABLES << KVI_GRID_COST_BITS, sizeof(*cost));
+	for (size_t i = 0; i < KVI_GRID_TABLES << KVI_GRID_COST_BITS; i++)
+		cost[i] = rng_below(7000);
+	check(ref->grid_price(c.job.fmt, cost, ctx, c.x, n_priced) ==
+	              fast->grid_price(c.job.fmt, cost, ctx, c.x, n_priced),
+	      fast->name, "grid_price", round);
+	free(cost);
 	coded_new(&a, c.n);
 	coded_new(&b, c.n);
 	size_t na = ref->grid_encode(&c.job, c.x, a.end, a.stream.state);

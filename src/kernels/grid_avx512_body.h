@@ -231,7 +231,21 @@ INLINE vec token_of(vec e, const token_tables *near)
 	return pair;
 }
 
-INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const token_tables *near,
+/* Of the symbols, and of the distances below 64. */
+typedef struct {
+	token_tables all, near;
+	struct words_encoder words;
+} encoder_tables;
+
+INLINE encoder_tables encoder_tables_load(void)
+{
+	encoder_tables t = { .all = token_tables_load(),
+		             .near = { .lo = v_load(near_tokens), .hi = v_load(near_tokens + 32) },
+		             .words = words_encoder_load() };
+	return t;
+}
+
+INLINE coded_lanes element_code(vec x, vec ctx, const encoder_tables *t,
                                 const struct grid_numbers *f)
 {
 	coded_lanes c;
@@ -265,8 +279,8 @@ INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const tok
 	vec d = _mm512_sub_epi32(_mm512_xor_si512(j, below), grid_mean(ctx));
 	vec side = _mm512_srai_epi32(d, 31), e = _mm512_xor_si512(d, side);
 	c.escaped |= _mm512_cmpge_epu32_mask(e, SET(768));
-	c.symbol = _mm512_sub_epi32(_mm512_slli_epi32(token_of(e, near), 1), side);
-	vec token = token_info(t, c.symbol);
+	c.symbol = _mm512_sub_epi32(_mm512_slli_epi32(token_of(e, &t->near), 1), side);
+	vec token = token_info(&t->all, c.symbol);
 	vec nb = _mm512_and_si512(_mm512_srli_epi32(token, 11), SET(15));
 	vec rest = _mm512_sub_epi32(e, _mm512_and_si512(token, SET(511)));
 	c.escaped |= _mm512_mask_cmpgt_epi32_mask(at_zero, nb, one);
@@ -278,20 +292,6 @@ INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const tok
 	c.bits = _mm512_maskz_mov_epi32(coded, c.bits);
 	c.symbol = _mm512_mask_mov_epi32(SET(KVI_GRID_SYMBOLS - 1), coded, c.symbol);
 	return c;
-}
-
-/* Of the symbols, and of the distances below 64. */
-typedef struct {
-	token_tables all, near;
-	struct words_encoder words;
-} encoder_tables;
-
-INLINE encoder_tables encoder_tables_load(void)
-{
-	encoder_tables t = { .all = token_tables_load(),
-		             .near = { .lo = v_load(near_tokens), .hi = v_load(near_tokens + 32) },
-		             .words = words_encoder_load() };
-	return t;
 }
 
 INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *x,
@@ -307,7 +307,7 @@ INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *
 	coded_lanes code[PARTS];
 	struct parts entry;
 	EACH {
-		code[h] = element_code(element.v[h], ctx->v[h], &tokens->all, &tokens->near, f);
+		code[h] = element_code(element.v[h], ctx->v[h], tokens, f);
 		vec row = _mm512_sll_epi32(_mm512_and_si512(ctx->v[h], SET(255)), stride);
 		entry.v[h] = v_gather(tables->enc, v_add(row, code[h].symbol));
 	}

@@ -12,7 +12,10 @@
  *                           to y, with 0 in the other lanes; returns the next word. The words
  *                           of a step are there (kvi_feed).
  *   encoder_tables, encoder_tables_load()
- *                           what step_put looks up
+ *                           what element_code and step_put look up
+ *   coded_lanes, element_code(x, ctx, tokens, f)
+ *                           symbols and raw bits of a vector's elements; the escaped ones have
+ *                           symbol 40 and none
  *   step_put(st, ctx, x, tables, tokens, f, active, w)
  *                           encodes a step
  * ctx: a context a lane (kvi_grid_context). f: the format's numbers, best constants.
@@ -197,7 +200,11 @@ INLINE vec token_of(vec e)
 	return v_blend(pair, far, v_gt(e, SET(31)));
 }
 
-INLINE coded_lanes element_code(vec x, vec ctx, const token_tables *t, const struct grid_numbers *f)
+typedef token_tables encoder_tables;
+#define encoder_tables_load token_tables_load
+
+INLINE coded_lanes element_code(vec x, vec ctx, const encoder_tables *t,
+                                const struct grid_numbers *f)
 {
 	coded_lanes c;
 	vec one = SET(1), zero = SET(0), lo, nb;
@@ -249,11 +256,8 @@ INLINE vec raw_put(vec st, const coded_lanes *c, vec active, uint16_t **w)
 	return v_or(v_shl_each(st, c->bits), c->raw);
 }
 
-typedef token_tables encoder_tables;
-#define encoder_tables_load token_tables_load
-
 INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *x,
-                     const struct kvi_tables *tables, const token_tables *tokens,
+                     const struct kvi_tables *tables, const encoder_tables *tokens,
                      const struct grid_numbers *f, active_lanes active, uint16_t **w)
 {
 	const struct parts element = words16_load(x, active);

@@ -256,17 +256,14 @@ bool kvi_scalar_grid_decode(const struct kvi_grid_job *job, const struct kvi_str
 	return kvi_stream_done(st, &words);
 }
 
-uint64_t kvi_grid_price(const struct kvi_grid_format *fmt, const struct kvi_tables *tables,
-                        const uint16_t *cost, const uint32_t *ctx, const uint16_t *elements,
-                        size_t n)
+uint64_t kvi_scalar_grid_price(const struct kvi_grid_format *fmt, const uint32_t *cost,
+                               const uint32_t *ctx, const uint16_t *elements, size_t n)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct code code = encode_one(elements[i], ctx[i], fmt);
-		unsigned raw = code.symbol == ESCAPE ? (unsigned)fmt->elem_bits : code.n_raw;
-		size_t table = ctx[i] & 255;
-		uint32_t enc = tables->enc[table * tables->stride + code.symbol];
-		sum += cost[enc & 0xffff] + raw * 256;
+		size_t row = (size_t)(ctx[i] & 255) << KVI_GRID_COST_BITS;
+		sum += cost[row + code.symbol] + code.n_raw * 256;
 	}
 	return sum;
 }

@@ -5,6 +5,7 @@
 #include "grid_avx512_body.h"
 
 #include "grid_spans_body.h"
+#include "grid_price_body.h"
 #include "grid_pairs_body.h"
 #include "sym_body.h"
 #include "context_body.h"

@@ -9,6 +9,7 @@
 #include "exp_body.h"
 #include "grid_body.h"
 #include "grid_spans_body.h"
+#include "grid_price_body.h"
 #include "context_body.h"
 #include "rotation_body.h"
 #include "slots_body.h"

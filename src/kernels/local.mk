@@ -22,6 +22,7 @@ kernel_bodies = \
 	src/kernels/exp_body.h \
 	src/kernels/grid_body.h \
 	src/kernels/grid_spans_body.h \
+	src/kernels/grid_price_body.h \
 	src/kernels/ops.h \
 	src/kernels/rotation_body.h \
 	src/kernels/slots_body.h \

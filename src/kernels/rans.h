@@ -79,11 +79,8 @@ struct kvi_grid_format {
  */
 uint32_t kvi_grid_context(uint32_t mu_bits, int k, const struct kvi_grid_format *fmt);
 
-/* Code length of n elements in their contexts, in 1/256 bit, for fits of parameters. cost: that of
- * a symbol by its frequency, 2048 entries. ctx and elements: n each. */
-uint64_t kvi_grid_price(const struct kvi_grid_format *fmt, const struct kvi_tables *tables,
-                        const uint16_t *cost, const uint32_t *ctx, const uint16_t *elements,
-                        size_t n);
+/* Costs of the grid codec's symbols stand in rows of 2^KVI_GRID_COST_BITS, one a table. */
+enum { KVI_GRID_COST_BITS = 6 };
 
 /* A coded stream in memory; the caller owns the words. */
 struct kvi_stream {
@@ -203,6 +200,10 @@ struct kvi_kernels {
 	/* kvi_grid_context of n elements. */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);
+	/* Code length of n elements, at most 2^20, in their contexts, in 1/256 bit, for fits of
+	 * parameters. cost: that of each symbol by table; the escape's includes the element. */
+	uint64_t (*grid_price)(const struct kvi_grid_format *fmt, const uint32_t *cost,
+	                       const uint32_t *ctx, const uint16_t *elements, size_t n);
 	/* Contexts of rotated channels. */
 	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
 	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */

@@ -225,6 +225,7 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	.exp_encode = exp_encode,
 	.exp_decode = exp_decode,
 	.grid_contexts = kvi_scalar_grid_contexts,
+	.grid_price = kvi_scalar_grid_price,
 	.rotated_contexts = rotated_contexts,
 	KVI_MOVES(kvi_scalar),
 	.slot_rows = kvi_scalar_slot_rows,

@@ -152,6 +152,9 @@ bool kvi_scalar_grid_decode(const struct kvi_grid_job *job, const struct kvi_str
 void kvi_scalar_grid_span(const struct kvi_grid_job *job, const struct kvi_span *span,
                           const uint32_t *ctx, struct kvi_words_in *in, uint32_t st[KVI_LANES],
                           uint16_t *elements);
+/* kvi_kernels.grid_price. */
+uint64_t kvi_scalar_grid_price(const struct kvi_grid_format *fmt, const uint32_t *cost,
+                               const uint32_t *ctx, const uint16_t *elements, size_t n);
 /* kvi_kernels.grid_contexts. */
 void kvi_scalar_grid_contexts(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
                               const struct kvi_grid_format *fmt);

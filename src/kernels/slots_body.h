@@ -468,9 +468,9 @@ static bool slot(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
 }
 
 /* The members of struct kvi_kernels that the bodies define. */
-#define BODY_KERNELS                                                                      \
-	.grid_encode = grid_encode, .grid_decode = grid_decode, .sym_encode = sym_encode, \
-	.sym_decode = sym_decode, .grid_contexts = grid_contexts,                         \
+#define BODY_KERNELS                                                                        \
+	.grid_encode = grid_encode, .grid_decode = grid_decode, .sym_encode = sym_encode,   \
+	.sym_decode = sym_decode, .grid_contexts = grid_contexts, .grid_price = grid_price, \
 	.rotated_contexts = rotated_contexts, .slot = slot
 
 #endif
