@@ -12,8 +12,7 @@ enum { SHIFT_MAX = 16, SWEEPS = 6 };
 /* Bits of a deviation of one variance, an element: log2(e) / 2. */
 static const double BITS = 0.7213475;
 
-/* What an integer costs in a packed profile, about, in bits. */
-static double rate(int32_t v)
+double kvi_train_rate(int32_t v)
 {
 	uint32_t m = (uint32_t)(v < 0 ? -v : v);
 	return v ? 3 + 1.25 * (31 - __builtin_clz(m)) : 0.5;
@@ -63,10 +62,10 @@ static int32_t choose(double u, double worth, int32_t now)
 	int32_t near = (int32_t)(u < 0 ? u - 0.5 : u + 0.5);
 	int32_t tries[3] = { near, near > 0 ? near - 1 : near < 0 ? near + 1 : 0, 0 };
 	int32_t best = now;
-	double least = worth * (now - u) * (now - u) + rate(now);
+	double least = worth * (now - u) * (now - u) + kvi_train_rate(now);
 	for (int k = 0; k < 3; k++) {
 		double d = tries[k] - u;
-		double cost = worth * d * d + rate(tries[k]);
+		double cost = worth * d * d + kvi_train_rate(tries[k]);
 		if (cost < least) {
 			least = cost;
 			best = tries[k];

@@ -22,6 +22,8 @@ struct kvi_train_row {
 	double tokens;   /* that will be coded with it: what digits are worth */
 };
 
+/* What an integer costs in a packed profile, about, in bits. */
+double kvi_train_rate(int32_t v);
 /* Rounds n coefficients * 2^q to integers, *sum: of their magnitudes. False: they break a limit of
  * a row (spec profile 3). */
 bool kvi_train_round_all(const double *b, size_t n, int q, int16_t *to, uint64_t *sum);

@@ -388,6 +388,8 @@ static kvarc_ret run_layers(kvarc_trainer *t, const struct kvi_train_stack *s,
 		kvi_train_layer_free(t, k.layer);
 		ret = run_layer(t, &k, w);
 		first += kvi_train_layer_shapes(s, first);
+		if (!ret && kvi_train_hopeless(t, first, s->n_shapes))
+			break;
 	}
 	for (size_t i = 0; i < KEEP; i++)
 		kvi_train_layer_free(t, &layers[i]);
@@ -463,13 +465,13 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	const bool bases = t->options.levels == 1u << KVI_LEVEL_BASIS;
 	if (!ret && bases)
 		ret = kvi_train_weigh(t);
-	for (size_t i = 0; i < t->n_stacks && !ret; i++)
+	for (size_t i = 0; i < t->n_stacks && !ret && !t->hopeless; i++)
 		ret = bases ? kvi_train_bases(t, &t->stacks[i]) : run_stack(t, &t->stacks[i]);
-	if (!ret)
+	if (!ret && !t->hopeless)
 		ret = finish_profile(t);
-	if (!ret && !bases)
+	if (!ret && !bases && !t->hopeless)
 		set_costs(t);
-	if (ret)
+	if (ret || t->hopeless)
 		kvarc_profile_close(&t->profile);
 	kvi_train_predictor_close(t);
 	kvi_train_prices_close(t->prices);
@@ -481,6 +483,8 @@ kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **p)
 {
 	if (p)
 		*p = NULL;
+	if (t && p && t->hopeless)
+		return KVARC_END;
 	if (!t || !p || !t->profile)
 		return KVARC_PROG;
 	if (t->options.flags & KVARC_TRAIN_IN_FILE && t->plain > 0 && !(t->cost < t->plain))

@@ -49,13 +49,16 @@ void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TEN
 struct kvi_train_scale {
 	const int16_t *k;  /* by slot */
 	int offset;        /* added to all k */
+	int reach;         /* slots: also of classes this much smaller and larger */
 	unsigned n0, beta; /* n0 0: the model does not follow the token */
 	unsigned unknown;
 	const uint8_t *source; /* scale of the other tensor, with beta */
 	unsigned every;        /* price one group of 32 tokens in `every`; 0: all */
 };
 
-/* Code length in 1/256 bit. slots: of each slot, added; NULL: not wanted. Sets v->scale. */
+/* Code length in 1/256 bit. slots: that of each slot is added to it, 2 * s->reach + 1 rows, one for
+ * each distance from the classes of s; the scale of a token follows those of s in all rows. NULL:
+ * not wanted, s->reach is 0. Sets v->scale. */
 uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
                          const struct kvi_train_scale *s, _Atomic uint64_t *slots);
 

@@ -5,12 +5,13 @@
 #include "numeric/formats.h"
 #include "train_sample.h"
 
-enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 2, FEW = 1024 };
+enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 1, FEW = 1024 };
 
 struct scales_job {
 	struct kvi_train_view *v;
 	const float *token; /* scale of each, about 1 */
 	float *q;           /* by slot: 68 % quantile */
+	size_t every;       /* looks at one token in `every` */
 };
 
 /* The 68 % quantile of |residual| / token scale: sigma of a normal one, whatever its tails. */
@@ -19,7 +20,8 @@ static void quantile(void *arg, size_t c)
 	const struct scales_job *j = arg;
 	const int32_t *left = j->v->left + c * j->v->capacity;
 	uint32_t bins[BINS] = { 0 };
-	for (size_t i = 0; i < j->v->n; i++) {
+	size_t n = 0;
+	for (size_t i = 0; i < j->v->n; i += j->every, n++) {
 		float x = (float)(left[i] < 0 ? -left[i] : left[i]) / j->token[i];
 		uint32_t b;
 		memcpy(&b, &x, sizeof b);
@@ -27,7 +29,7 @@ static void quantile(void *arg, size_t c)
 		int at = (int)(b >> 18) - (115 << 5);
 		bins[at < 0 ? 0 : at >= BINS ? BINS - 1 : at]++;
 	}
-	size_t at = 0, want = (size_t)(j->v->n * 17 / 25), have = bins[0];
+	size_t at = 0, want = n * 17 / 25, have = bins[0];
 	while (at + 1 < BINS && have <= want)
 		have += bins[++at];
 	uint32_t b = ((uint32_t)at + (115 << 5)) << 18 | 1 << 17;
@@ -161,13 +163,11 @@ static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 {
 	const struct kvi_model *m = b->v->model;
 	enum { N = 2 * REACH + 1 };
-	for (int d = 0; d < N; d++) {
-		struct kvi_train_scale s = b->s;
-		s.offset += d - REACH;
-		for (size_t c = 0; c < m->C; c++)
-			atomic_store(&slots[d * m->C + c], 0);
-		kvi_train_price(b->t, b->v, &s, slots + d * m->C);
-	}
+	struct kvi_train_scale s = b->s;
+	s.reach = REACH;
+	for (size_t i = 0; i < N * m->C; i++)
+		atomic_store(&slots[i], 0);
+	kvi_train_price(b->t, b->v, &s, slots);
 	b->price = 0;
 	for (size_t c = 0; c < m->C;) {
 		size_t n = c % m->head_channels < m->rotary ? 2 : 1;
@@ -193,7 +193,7 @@ static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 static void fit(struct best *b, int16_t *k, bool follows, float *work, _Atomic uint64_t *slots)
 {
 	const struct kvi_model *m = b->v->model;
-	struct scales_job j = { b->v, work, work + b->v->n };
+	struct scales_job j = { b->v, work, work + b->v->n, b->v->n >= FEW ? 2 : 1 };
 	/* a quarter of the tokens is enough to choose a few numbers */
 	b->s.every = b->v->n >= FEW ? 4 : 1;
 	for (size_t i = 0; i < b->v->n; i++)
@@ -212,8 +212,17 @@ static void fit(struct best *b, int16_t *k, bool follows, float *work, _Atomic u
 		try_following(b);
 		try_offsets(b);
 	}
-	b->s.every = 0;
+	b->s.every = b->v->n >= FEW ? 2 : 1;
 	try_slots(b, k, slots);
+}
+
+/* The price of all tokens, by that of those groups that were looked at. */
+static uint64_t price_of_all(const struct best *b)
+{
+	size_t seen = 0, n = b->v->n, step = KVI_LANES * (b->s.every ? b->s.every : 1);
+	for (size_t at = 0; at < n; at += step)
+		seen += n - at < KVI_LANES ? n - at : KVI_LANES;
+	return seen ? (uint64_t)((double)b->price * (double)n / (double)seen) : 0;
 }
 
 kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v, struct kvi_model *m,
@@ -238,7 +247,7 @@ kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v, struc
 		/* its scales at the end, for the next tensor */
 		b.price = kvi_train_price(t, v, &b.s, NULL);
 	}
-	*price = b.price;
+	*price = price_of_all(&b);
 	kvi_free(&t->alloc, work);
 	kvi_free(&t->alloc, slots);
 	return ok ? KVARC_OK : kvi_train_no_memory(t);

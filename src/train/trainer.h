@@ -100,6 +100,7 @@ struct kvarc_trainer {
 	uint64_t done, total;   /* bytes, for the progress */
 	kvarc_profile *profile; /* in the making, then the result */
 	bool ran, few;
+	bool hopeless;      /* the run was ended early: no profile would pay */
 	size_t n_predicted; /* layers that are as predicted, bit for bit */
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
 	 * with its own. */
@@ -181,8 +182,12 @@ void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
 /* The profile that the run fills; owned by the trainer. */
 struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 
-/* in_file.c: bytes of all tokens at a level of the report. */
+/* in_file.c: bytes of all tokens at a level, of the tensors in the report so far. */
 double kvi_train_cost(const kvarc_trainer *t, unsigned level);
+/* Whether a fit for a file will not pay, or by less than one in a hundred, as `done` of `all`
+ * shapes of a stack show: an eighth of them do, as the lowest layers gain the most. Then
+ * t->hopeless is set, and t->plain is estimated. */
+bool kvi_train_hopeless(kvarc_trainer *t, size_t done, size_t all);
 /* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
 bool kvi_train_enough(const kvarc_trainer *t);
 
