@@ -95,11 +95,19 @@ kvarc_ret kvi_model_resolve(const struct kvi_profile *p, struct kvi_model *m)
 	return KVARC_OK;
 }
 
+/* In blocks of a constant size, which compilers make vectors of; at most 2^15 * 64 each. */
 static void add_absolute(void *ctx, int16_t *p, size_t n)
 {
+	enum { BLOCK = 64 };
 	uint64_t *sum = ctx;
-	for (size_t i = 0; i < n; i++)
-		*sum += (uint64_t)(p[i] < 0 ? -(int32_t)p[i] : p[i]);
+	for (; n >= BLOCK; n -= BLOCK, p += BLOCK) {
+		int32_t block = 0;
+		for (size_t i = 0; i < BLOCK; i++)
+			block += p[i] < 0 ? -p[i] : p[i];
+		*sum += (uint32_t)block;
+	}
+	for (; n; n--, p++)
+		*sum += (uint32_t)(*p < 0 ? -*p : *p);
 }
 
 typedef void row_walk(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
