@@ -4,7 +4,7 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/seeds.py bench/tokens.py bench/lossy.py bench/eval_ids.py \
 	bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
-	bench/compare_builds.py bench/compare_archives.sh \
+	bench/compare_builds.py bench/compare_archives.sh bench/sizes.py \
 	bench/exactness.sh bench/exactness_digest.c
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
