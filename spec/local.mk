@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The specification, its tables, the reference decoder, the test vectors.
-EXTRA_DIST += spec/kvarc-format.md spec/arithmetic.md spec/profile.md \
+EXTRA_DIST += spec/kvarc-format.md spec/frames.md spec/arithmetic.md \
+	spec/profile.md \
 	spec/errata.md spec/examples.md \
 	spec/codecs spec/tables spec/reference spec/vectors
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # vectors.sh - the C library, the command and the reference decoder on all of
-# spec/vectors: good ones give the expected digests, bad, unsupported and
-# predictor ones the expected answer, nothing crashes.
+# spec/vectors: good ones give the expected digests, bad, unsupported,
+# predictor, key and store ones the expected answer, nothing crashes.
 # Run by `make check` in the build folder; srcdir is where the sources are.
 set -u
 srcdir=${srcdir:-.}
@@ -48,7 +48,31 @@ answers() {
 	predictor-*)
 		{ [ "$rc" -eq 4 ] && grep -q '^predictor: .' "$work/out"; } ||
 			fail "$1 of ${2##*/}: exit $rc instead of 4" ;;
+	key-*)
+		{ [ "$rc" -eq 6 ] && grep -q '^key: .' "$work/out"; } ||
+			fail "$1 of ${2##*/}: exit $rc instead of 6" ;;
+	store-*)
+		{ [ "$rc" -eq 7 ] && grep -q '^store: .' "$work/out"; } ||
+			fail "$1 of ${2##*/}: exit $rc instead of 7" ;;
 	esac
+}
+
+# lacks FILE: what the library has no part for (frames.md) is "unsupported", whatever else is
+# wrong with it, and the part is named.
+lacks() {
+	case ${1##*/} in
+	*-encrypted-incompat.kva) part='newer version' ;;
+	*-encrypted*) part='encrypted' ;;
+	*-storeref*) part='store' ;;
+	esac
+	for pipe in '' -p; do
+		ask "$digest" $pipe "$1"
+		{ [ "$rc" -eq 3 ] && grep -q "^unsupported: .*$part" "$work/out"; } ||
+			fail "digest $pipe of ${1##*/}: exit $rc instead of 3"
+	done
+	ask "$kvarc" test "$1"
+	{ [ "$rc" -eq 1 ] && grep -q "$part" "$work/err" && [ "$(wc -l <"$work/err")" -eq 1 ]; } ||
+		fail "kvarc test ${1##*/}: exit $rc instead of 1"
 }
 
 # Those that README.md says are answered "format".
@@ -68,8 +92,20 @@ fi
 
 n=0
 for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
-	"$vectors"/unsupported-*.kva "$vectors"/predictor-*.kva; do
+	"$vectors"/unsupported-*.kva "$vectors"/predictor-*.kva \
+	"$vectors"/key-*.kva "$vectors"/store-*.kva; do
 	n=$((n + 1))
+	if [ -n "$reference" ]; then
+		cp "$work/ref/${file##*/}.out" "$work/out"
+		rc=$(cat "$work/ref/${file##*/}.rc")
+		answers reference "$file"
+	fi
+	case ${file##*/} in
+	*-frame-*) ;; # without the feature bit
+	*-encrypted*|*-storeref*)
+		lacks "$file"
+		continue ;;
+	esac
 	profile=${file%.kva}.kvp
 	[ -f "$profile" ] || profile=
 	model=${file%.kva}.gguf
@@ -125,12 +161,6 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 		[ "$rc" -eq 1 ] || [ "$rc" -ge 3 ] ||
 			fail "pipe ${file##*/}: exit $rc" ;;
 	esac
-
-	if [ -n "$reference" ]; then
-		cp "$work/ref/${file##*/}.out" "$work/out"
-		rc=$(cat "$work/ref/${file##*/}.rc")
-		answers reference "$file"
-	fi
 done
 
 # The reference as a command.
@@ -154,6 +184,19 @@ if [ -n "$reference" ]; then
 		fail "kvarc_ref.py unpack"
 fi
 
+# Repair gives what the table "Repair" says, byte for byte.
+if [ -n "$reference" ]; then
+	sed -n '/^## Repair/,/^## Rules/s/^| \(bad-[a-z0-9-]*\) | \([a-z0-9-]*\) |$/\1 \2/p' \
+		"$vectors/README.md" >"$work/repairs"
+	[ "$(wc -l <"$work/repairs")" -ge 20 ] || fail "no repairs in README.md"
+	while read -r file want; do
+		[ "$want" != nothing ] || want=$file
+		ask "$python" "$reference/kvarc_ref.py" repair -o "$work/repaired" "$vectors/$file.kva"
+		{ [ "$rc" -eq 0 ] && cmp -s "$work/repaired" "$vectors/$want.kva"; } ||
+			fail "repair of $file is not $want"
+	done <"$work/repairs"
+fi
+
 # They are what their generator makes, and the hashes of the reference are right.
 if [ -n "$python" ]; then
 	ask "$python" "$vectors/make_vectors.py" --check "$vectors"
@@ -163,6 +206,8 @@ if [ -n "$python" ]; then
 	[ "$rc" -eq 0 ] || fail "make_examples.py --check"
 	ask "$python" "$srcdir/spec/reference/test_xxh3.py"
 	[ "$rc" -eq 0 ] || [ "$rc" -eq 77 ] || fail "test_xxh3.py"
+	ask "$python" "$srcdir/spec/reference/test_frames.py"
+	[ "$rc" -eq 0 ] || fail "test_frames.py"
 fi
 
 echo "$n vectors, $wrong wrong"

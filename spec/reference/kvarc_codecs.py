@@ -21,8 +21,8 @@ FLOAT = {F32: (8, 23, 127), F16: (5, 10, 15), BF16: (8, 7, 127),
 
 
 class Bad(Exception):
-    """kvarc-format.md 1.6: kind is "format", "unsupported", "predictor"
-    or "data"."""
+    """kvarc-format.md 1.6: kind is "format", "unsupported", "predictor",
+    "key", "store" or "data"."""
 
     def __init__(self, kind, text):
         super().__init__(text)

@@ -5,11 +5,14 @@
     kvarc_ref.py info FILE             what is inside, as one JSON object
     kvarc_ref.py unpack FILE -o DIR    restores item i as DIR/item-i
     kvarc_ref.py digest FILE           a line a chunk, then a line an item
+    kvarc_ref.py repair FILE -o OUT    by PARITY frames; nothing else is read
 
 --profile FILE.kvp and --model FILE.gguf, as often as needed, give profiles and
-models that archives name. Lossy chunks are welcome.
+models that archives name; --key FILE a line `key HEX` or `passphrase TEXT`,
+--store FOLDER the objects of a store (vectors/README.md). Lossy chunks are
+welcome.
 Exit 0: done; 1: "format: ..." or "data: ..."; 3: "unsupported: ..."; 4:
-"predictor: ...". Nothing
+"predictor: ..."; 6: "key: ..."; 7: "store: ...". Nothing
 is printed or written before the whole file was read and checked. Python 3.9
 or newer; Zstandard content goes through the `zstd` command. It reads whole
 files into memory and is slow: it is here to be read and compared with.
@@ -32,10 +35,13 @@ import kvarc_tsc  # noqa: E402,F401
 import kvarc_vq  # noqa: E402,F401
 from kvarc_chain import Chains  # noqa: E402
 from kvarc_codecs import Bad, Cursor, demand, packed_content  # noqa: E402
+from kvarc_crypt import Keys, read_secret  # noqa: E402
 from kvarc_items import Item  # noqa: E402
 from kvarc_model import Model  # noqa: E402
+from kvarc_parity import repair  # noqa: E402
 from kvarc_predict import Predictors  # noqa: E402
 from kvarc_profile import read_profile  # noqa: E402
+from kvarc_store import StoreReader, folder_store  # noqa: E402
 from xxh3 import h64, h128, h128_hex  # noqa: E402
 
 MAGIC = bytes([0x89]) + b"KVA\r\n\x1a\n"
@@ -45,11 +51,13 @@ LIMIT = 1 << 28
 TYPES = {1: ("GEOMETRY", 1, 1), 2: ("IDENTITY", 0, 1), 3: ("RESTORE", 0, 1),
          4: ("BLOB", 0, 1), 5: ("PARAMS", 1, 1), 6: ("SEGMENT", 1, 1),
          7: ("CHUNK", 1, 0), 8: ("COMMIT", 1, 0), 9: ("INDEX", 0, 1),
-         10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1), 12: ("PROFILE", 0, 1)}
-# Reserved types (3.3) and whether they are critical.
-RESERVED = {13: 0, 14: 1, 15: 1}
+         10: ("FOOTER", 0, 0), 11: ("PREDICTOR", 1, 1), 12: ("PROFILE", 0, 1),
+         15: ("STOREREF", 1, 1)}
+# PARITY, ENCRYPTED and KEY (frames.md) and whether they are critical.
+AROUND = {13: 0, 14: 1, 16: 0}
 (GEOMETRY, IDENTITY, RESTORE, BLOB, PARAMS, SEGMENT, CHUNK, COMMIT, INDEX,
  FOOTER, PREDICTOR, PROFILE) = range(1, 13)
+STOREREF, KEY = 15, 16
 
 
 # Codecs (7) whose chunks name a PREDICTOR frame.
@@ -88,9 +96,11 @@ def read_superblock(data):
     # version_major and feature_incompat ("unsupported"), reserved ("data")."
     demand(h64(data[:56]) == check, "the superblock is damaged")
     demand(major == 1, "format version %d" % major, "unsupported")
-    demand(not incompat, "feature_incompat 0x%x" % incompat, "unsupported")
+    # frames.md: encrypted frames, references into a store
+    demand(incompat < 4, "feature_incompat 0x%x" % incompat, "unsupported")
     demand(not any(reserved), "reserved bytes of the superblock")
-    return Record(major=major, minor=minor, file_id=file_id)
+    return Record(major=major, minor=minor, incompat=incompat,
+                  file_id=file_id)
 
 
 def read_frames(data, file_id):
@@ -119,18 +129,22 @@ def read_frames(data, file_id):
         demand(h128(header + place + body) == check,
                "damaged frame at offset %d" % at)
         demand(not any(body[payload_bytes:]), "padding of a frame")
-        # 3.3
-        demand(kind != 0, "frame type 0")
-        if kind in TYPES:
-            demand(flags == TYPES[kind][1], "the critical flag of a frame")
-        else:
-            demand(flags == RESERVED.get(kind, flags),
-                   "the critical flag of a frame")
-            demand(not flags, "critical frame of type %d" % kind,
-                   "unsupported")
-        yield Record(offset=at, type=kind, sequence=number, check=check,
+        yield Record(offset=at, type=kind, flags=flags, sequence=number,
+                     check=check, header=header,
                      payload=body[:payload_bytes], decoded=decoded_bytes)
         at, sequence = end, sequence + 1
+
+
+def check_type(f):
+    """3.3, of a frame as it is in the file and of one that was encrypted."""
+    demand(f.type != 0, "frame type 0")
+    if f.type in TYPES:
+        demand(f.flags == TYPES[f.type][1], "the critical flag of a frame")
+    else:
+        demand(f.flags == AROUND.get(f.type, f.flags),
+               "the critical flag of a frame")
+        demand(not f.flags or f.type in AROUND,
+               "critical frame of type %d" % f.type, "unsupported")
 
 
 # --------------------------------------------------------------- 4. GEOMETRY
@@ -237,11 +251,13 @@ def read_segment(content, tracks):
 # ----------------------------------------------------------------- the file
 
 class Archive:
-    def __init__(self, data, profiles=(), models=()):
+    def __init__(self, data, profiles=(), models=(), secrets=(), store=None):
         self.predictors = Predictors(self, profiles, models)
         self.on_predictor = self.predictors.on_predictor
         self.on_profile = self.predictors.on_profile
         self.super = read_superblock(data)
+        self.keys = Keys(self.super, secrets)
+        self.stored = StoreReader(self, self.super, store)
         self.geometry, self.identity = None, {}
         self.params, self.chunks, self.items = {}, [], []
         self.segments = {}
@@ -251,11 +267,14 @@ class Archive:
         self.checkpoints = []       # number, time, label
         self.chains = Chains(self)
         for frame in read_frames(data, self.super.file_id):
+            check_type(frame)
+            frame = self.keys.frame(frame)
+            check_type(frame)
             self.frame(frame)
             self.frames.append(frame)
             if frame.type not in (INDEX, FOOTER):
                 self.listed.append(frame)
-        demand(self.frames, "there is no frame")
+        demand(any(counts(g) for g in self.frames), "there is no frame")
         # 3.4 "A file whose last frame is neither COMMIT nor FOOTER was cut"
         self.last = [g for g in self.frames if counts(g)][-1]
         demand(self.last.type in (COMMIT, FOOTER),
@@ -264,9 +283,11 @@ class Archive:
             item.finish(self)
 
     def frame(self, f):
-        # 3.4 "The first frame is GEOMETRY, and there is only one."
-        demand((f.sequence == 0) == (f.type == GEOMETRY),
-               "the position of the GEOMETRY frame")
+        # 3.4 "The first frame is GEOMETRY, and there is only one."; KEY
+        # frames may come before it.
+        if self.geometry or f.type != KEY:
+            demand((self.geometry is None) == (f.type == GEOMETRY),
+                   "the position of the GEOMETRY frame")
         # 5.2 "in PROFILE frames, directly behind the PREDICTOR frame"
         demand(not counts(f)
                or (f.type == PROFILE) == bool(self.predictors.filling),
@@ -338,7 +359,13 @@ class Archive:
 
     def on_segment(self, f):
         demand(self.open_segment is None, "a SEGMENT before a COMMIT")
-        s = read_segment(f.content, self.geometry.tracks)
+        self.begin_segment(f.sequence, read_segment(f.content,
+                                                    self.geometry.tracks))
+
+    def on_storeref(self, f):
+        self.stored.on_storeref(f, Record)
+
+    def begin_segment(self, number, s):
         track = self.geometry.tracks[s.track]
         self.predictors.token_ids(s)
         track.tokens += s.n
@@ -349,8 +376,8 @@ class Archive:
                        for i, t in enumerate(self.geometry.tensors)
                        if t.track == s.track)
         s.head_done = 0
-        self.segments[f.sequence] = s
-        self.open_segment = f.sequence
+        self.segments[number] = s
+        self.open_segment = number
         self.predictors.begin(s)
 
     def on_chunk(self, f):
@@ -471,6 +498,8 @@ class Archive:
             want = [s.track, s.t0, s.n]
         elif f.type == COMMIT:
             want = [f.number]
+        elif f.type == STOREREF:
+            want = self.stored.tokens[f.sequence]
         elif f.type == PARAMS:
             *want, codec = self.params[f.sequence].names
         else:
@@ -550,15 +579,25 @@ def unpack(archive, folder):
             f.write(item.content)
 
 
-STATUS = {"unsupported": 3, "predictor": 4}
+STATUS = {"unsupported": 3, "predictor": 4, "key": 6, "store": 7}
 
 
-def answer(data, verb, profiles=(), models=()):
+def answer(data, verb, profiles=(), models=(), secrets=(), store=None):
     """What the command prints and its exit status; the archive, if good.
-    profiles, models: contents of .kvp and .gguf files."""
+    profiles, models: contents of .kvp and .gguf files; secrets: of key files;
+    store: a folder."""
+    secrets = [read_secret(line) for line in secrets]
+
+    def read(path):
+        try:
+            return Archive(content(path), (), (), secrets)
+        except (FileNotFoundError, Bad):
+            return None
+
     try:
         archive = Archive(data, [read_profile(p) for p in profiles],
-                          [Model(m) for m in models])
+                          [Model(m) for m in models], secrets,
+                          store and folder_store(read, store))
     except Bad as error:
         text = "%s: %s\n" % (error.kind, error)
         return text, STATUS.get(error.kind, 1), None
@@ -573,17 +612,25 @@ def content(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("verb", choices=["info", "unpack", "digest"])
+    parser.add_argument("verb", choices=["info", "unpack", "digest",
+                                         "repair"])
     parser.add_argument("file")
     parser.add_argument("-o", dest="folder")
     parser.add_argument("--profile", action="append", default=[])
     parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--key", action="append", default=[])
+    parser.add_argument("--store")
     args = parser.parse_args()
-    if (args.verb == "unpack") != (args.folder is not None):
-        parser.error("unpack, and only unpack, needs -o DIR")
+    if (args.verb in ("unpack", "repair")) != (args.folder is not None):
+        parser.error("unpack and repair, and nothing else, need -o")
+    if args.verb == "repair":
+        with open(args.folder, "wb") as f:
+            f.write(repair(content(args.file)))
+        return 0
     text, status, archive = answer(
         content(args.file), args.verb, map(content, args.profile),
-        map(content, args.model))
+        map(content, args.model),
+        [content(k).decode() for k in args.key], args.store)
     sys.stdout.write(text)
     if archive and args.verb == "unpack":
         unpack(archive, args.folder)

@@ -41,9 +41,9 @@ edit("frame-not-critical", "a CHUNK without the critical flag", "CHUNK",
      {"flags": 0})
 edit("frame-critical", "an IDENTITY with the critical flag", "IDENTITY",
      {"flags": 1})
-edit("frame-reserved-critical", "type 13 with the critical flag", "IDENTITY",
+edit("frame-parity-critical", "type 13 with the critical flag", "IDENTITY",
      {"type": 13, "flags": 1})
-edit("frame-reserved-skipped", "type 14 without the critical flag",
+edit("frame-encrypted-skipped", "type 14 without the critical flag",
      "IDENTITY", {"type": 14, "flags": 0})
 edit("frame-type-0", "type 0", "IDENTITY", {"type": 0})
 edit("frame-padding", "padding that is not zero", "BLOB", {"padding": b"\1"})

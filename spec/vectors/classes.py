@@ -19,7 +19,7 @@ VERIFIER = [
     r".*after-patch", r".*-predicted-after", r"had-after-exact",
     # 3: frames
     r"frame-(sequence|not-critical|critical|type-0)",
-    r"frame-reserved-(critical|skipped)", r"frame-removed", r"garbage-.*",
+    r"frame-(parity-critical|encrypted-skipped)", r"frame-removed", r"garbage-.*",
     r"profile-critical", r"(commit|footer)-decoded-bytes",
     r"order-(two-geometries|value-first|chunk-twice|no-commit|params-late)",
     r"order-(chunk-after-commit|restore-.*|blob-early)",
@@ -39,6 +39,10 @@ VERIFIER = [
     r"(commit|index|footer)-.*",
     # 10: restored files
     r"restore-(size|literal-0|views)", r"blob-(empty|long)",
+    # frames.md: what repeats, reserved fields, order; INDEX
+    r"frame-(key|encrypted)", r"encrypted-key-(late|salt|memory|file-id)",
+    r"encrypted-(decoded|footer)", r"encrypted-key-(long|memory-.*|passes-.*)",
+    r"storeref-(t0|no-commit|early|chain|index|long|bytes)",
     # profile.md 3: limits
     r"model-(order|level-.*|flags-scope|lower-many|same-many|table-order)",
     r"model-corrects-(low|two)", r"model-basis-(own|scale|same|level-.*)",

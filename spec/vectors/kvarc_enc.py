@@ -23,9 +23,13 @@ from xxh3 import h64, h128, h128_hex  # noqa: E402
 KEY, VALUE = 0, 1
 NAMES = {1: "GEOMETRY", 2: "IDENTITY", 3: "RESTORE", 4: "BLOB", 5: "PARAMS",
          6: "SEGMENT", 7: "CHUNK", 8: "COMMIT", 9: "INDEX", 10: "FOOTER",
-         11: "PREDICTOR", 12: "PROFILE"}
+         11: "PREDICTOR", 12: "PROFILE", 13: "PARITY", 14: "ENCRYPTED",
+         15: "STOREREF", 16: "KEY"}
 TYPE = {name: number for number, name in NAMES.items()}
-CRITICAL = {1, 5, 6, 7, 8, 11}
+CRITICAL = {1, 5, 6, 7, 8, 11, 14, 15}
+# Frames without a packing method; those that are never encrypted.
+NOT_PACKED = {7, 8, 10, 13, 14, 16, 0x8000}
+PLAIN = {"FOOTER", "PARITY", "ENCRYPTED", "KEY", "private"}
 
 
 def tensor(layer, kind, dtype, heads, channels, track=0, rope=0, role=0,
@@ -59,6 +63,17 @@ def geometry_content(ropes, tracks, tensors, extensions=()):
     return out
 
 
+def runs_of(positions):
+    runs = []
+    for p in positions:
+        if runs and p == runs[-1][0] + runs[-1][1]:
+            runs[-1][1] += 1
+        else:
+            runs.append([p, 1])
+    return varint(len(runs)) + b"".join(
+        zigzag(p) + varint(c) for p, c in runs)
+
+
 class Writer:
     """Writes frames; knows what a valid file needs and obeys its edits.
 
@@ -67,10 +82,14 @@ class Writer:
     FOOTER) and returns another one. A dict changes fields of the frame:
     type, flags, sequence, payload_bytes, decoded_bytes, method, padding,
     payload (a function), header_check and check (xor). All checks are made
-    after the edits: only what was edited is wrong.
+    after the edits: only what was edited is wrong. With a cipher (enc_frames)
+    frames are encrypted; of these, "plain" says whether not, "sealed" is a
+    function of the payload that was encrypted, "seal" one of the arguments
+    of the cipher.
     """
 
-    def __init__(self, file_id=b"kvarc test file!", edits=None, **superblock):
+    def __init__(self, file_id=b"kvarc test file!", edits=None, cipher=None,
+                 **superblock):
         self.edits = edits or {}
         self.id = file_id
         fields = dict(magic=bytes.fromhex("894b56410d0a1a0a"), major=1,
@@ -90,6 +109,9 @@ class Writer:
         self.geometry_parts = ([], [], [])
         self.chain_of, self.identity_pairs = {}, {}
         self.chains = False         # what segments have by default
+        self.cipher = cipher
+        if cipher:
+            cipher.begin(self)
 
     # ------------------------------------------------------------- frames
 
@@ -102,7 +124,7 @@ class Writer:
             content, edit = edit(content), {}
         kind = TYPE.get(name, 0x8000)
         method = edit.get("method", method)
-        if kind in (7, 8, 10, 0x8000):
+        if kind in NOT_PACKED:
             payload = content
         elif method == 1:
             payload = packed(content, 1)
@@ -114,13 +136,20 @@ class Writer:
         at = len(self.out)
         place = struct.pack("<Q", edit.get("place", at))
         kind = edit.get("type", kind)
+        flags = edit.get("flags", int(TYPE.get(name, 0) in CRITICAL))
+        sealed = bool(self.cipher) and not edit.get("plain", name in PLAIN)
         header = struct.pack(
             "<QHHIQI", h64(b"kvarc frame sync" + self.id)
-            ^ edit.get("sync", 0), kind,
-            edit.get("flags", int(TYPE.get(name, 0) in CRITICAL)),
-            edit.get("payload_bytes", len(payload)),
+            ^ edit.get("sync", 0), 14 if sealed else kind,
+            1 if sealed else flags,
+            edit.get("payload_bytes", len(payload) + 48 * sealed),
             edit.get("sequence", self.sequence),
             edit.get("decoded_bytes", decoded))
+        if sealed:
+            how = edit.get("seal", dict)(dict(
+                header=header, place=place, number=self.sequence))
+            payload = edit.get("sealed", lambda data: data)(
+                self.cipher.seal(payload, kind, flags, **how))
         header += struct.pack("<I", (h64(header + place)
                                      ^ edit.get("header_check", 0))
                               & 0xFFFFFFFF)
@@ -200,20 +229,9 @@ class Writer:
         chain = self.chains if chain is None else chain
         if positions is None:
             positions = range(self.tokens[track], self.tokens[track] + n)
-        runs = []
-        for p in positions:
-            if runs and p == runs[-1][0] + runs[-1][1]:
-                runs[-1][1] += 1
-            else:
-                runs.append([p, 1])
-        t0 = self.tokens[track]
-        runs = varint(len(runs)) + b"".join(
-            zigzag(p) + varint(c) for p, c in runs)
+        t0, runs = self.tokens[track], runs_of(positions)
         words = struct.pack("<%di" % n, *ids) if ids is not None else b""
-        if chain is True:
-            chain = h128((self.chain_of[track] if t0 else self.root())
-                         + struct.pack("<Q", track) + runs + words)
-        self.chain_of[track] = chain
+        chain = self.chain(track, t0, runs, words, chain)
         content = varint(track) + varint(t0) + varint(n) \
             + bytes([(ids is not None) | 2 * bool(coded) | 4 * bool(chain)]) \
             + runs + (chain or b"") + (coded or words)
@@ -224,6 +242,14 @@ class Writer:
             entry=varint(track) + varint(t0) + varint(n)
             + bytes([bool(chain)]) + (chain or b""))
         return self.current_sequence
+
+    def chain(self, track, t0, runs, words, chain=True):
+        """The chain value of the next segment; chain: True, or a value."""
+        if chain is True:
+            chain = h128((self.chain_of[track] if t0 else self.root())
+                         + struct.pack("<Q", track) + runs + words)
+        self.chain_of[track] = chain
+        return chain
 
     def params(self, tensor_number, params, first=0, heads=None, copy_of=0,
                method=0):
@@ -236,14 +262,17 @@ class Writer:
             entry=varint(tensor_number) + varint(first) + varint(heads)
             + bytes([params.codec]) + varint(copy_of))
 
+    def digest(self, tensor_number, first, heads, t0, n, raw):
+        self.digests.append("%d %d %d %d %d %s" % (
+            tensor_number, first, heads, t0, n, h128_hex(raw)))
+
     def chunk_frame(self, tensor_number, first, heads, codec, order, params,
                     raw, payload):
         _, t0, n, _ = self.current
         head = struct.pack("<IHHQQBBHIQ", tensor_number, first, heads,
                            self.current_sequence, params, codec, order, n,
                            t0, h64(raw))
-        self.digests.append("%d %d %d %d %d %s" % (
-            tensor_number, first, heads, t0, n, h128_hex(raw)))
+        self.digest(tensor_number, first, heads, t0, n, raw)
         return self.frame(
             "CHUNK", head + payload, decoded=len(raw),
             entry=varint(tensor_number) + varint(first) + varint(heads)

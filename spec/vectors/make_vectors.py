@@ -17,8 +17,10 @@ import sys
 sys.dont_write_bytecode = True
 
 import bad_base  # noqa: E402
+from bad_base import vector  # noqa: E402
 import bad_chunks  # noqa: E402,F401 (adds to bad_base.VECTORS)
 import bad_container  # noqa: E402,F401
+import bad_frames  # noqa: E402,F401
 import bad_klt  # noqa: E402,F401
 import bad_linear  # noqa: E402,F401
 import bad_lossy  # noqa: E402,F401
@@ -26,6 +28,7 @@ import bad_metadata  # noqa: E402,F401
 import bad_tokens  # noqa: E402,F401
 import bad_transformer  # noqa: E402,F401
 import classes  # noqa: E402
+import frame_vectors  # noqa: E402
 import good_codecs  # noqa: E402
 import good_container  # noqa: E402
 import good_klt  # noqa: E402
@@ -61,6 +64,18 @@ of the format must treat them so:
 - `unsupported-*.kva` are answered "unsupported".
 - `predictor-*.kva` are answered "predictor": the file is fine, its profile or
   its model is missing or does not fit.
+- `key-*.kva` are answered "key", `store-*.kva` "store": the file is fine, its
+  key or an object of its store is missing.
+
+Files with `-encrypted` or `-storeref` in their names use optional parts
+(frames.md): a decoder without the part answers "unsupported" to all of them,
+whatever they begin with. A `.key` beside a file is what a decoder is given: a
+line `key` and 64 hexadecimal digits, or `passphrase` and the passphrase. The
+store is this folder: the object of a namespace and a key is
+`object-NAMESPACE-KEY.kva`, an archive that has the segment, whatever else.
+
+`bad-parity-*.kva` and `bad-encrypted-parity.kva` were damaged; the table
+"Repair" says what becomes of them.
 
 Lossy chunks are welcome; a decoder that has not been told so must answer
 "lossy" to `good-X-*.kva` with a lossy codec X (had, klt ...).
@@ -73,7 +88,7 @@ model `X.gguf`, and where there is none and the name has `-transformer-` in it,
 """
 
 
-KINDS = ("good", "bad", "unsupported", "predictor")
+KINDS = ("good", "bad", "unsupported", "predictor", "key", "store")
 
 
 def table(title, head, rows):
@@ -119,13 +134,18 @@ def all_files():
                              + near_vectors.VECTORS
                              + good_lossy.VECTORS + good_klt.VECTORS
                              + tsc_vectors.GOOD + vq_vectors.GOOD
-                             + rate_vectors.GOOD):
+                             + rate_vectors.GOOD + frame_vectors.GOOD):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made
         put(name, (bytes(w.out), made[1]) if w is not made else bytes(w.out))
         files[name + ".txt"] = w.expected().encode()
         rows["good"].append((name, text))
+    files.update(frame_vectors.objects())
+    repairs = []
+    for name, text, make, repaired in frame_vectors.REPAIRS:
+        repairs.append(("bad-" + name, repaired or "nothing"))
+        vector(name, text)(make)
     for name, text, make, expected in bad_base.VECTORS:
         kind = expected if expected in KINDS else "bad"
         put("%s-%s" % (kind, name), make())
@@ -139,6 +159,9 @@ def all_files():
                       rows["bad"]).replace("|---|---|", "|---|---|---|---|", 1)
               + table("Unsupported", "what is new", rows["unsupported"])
               + table("Predictor", "what is missing", rows["predictor"])
+              + table("Key", "what is missing", rows["key"])
+              + table("Store", "what is missing", rows["store"])
+              + table("Repair", "what becomes of it", repairs)
               + table("Rules of kvarc-format.md", "shown by",
                       rule_rows(files)).replace("| file |", "| rule |", 1))
     files["README.md"] = (readme.rstrip("\n") + "\n").encode()
@@ -152,7 +175,7 @@ def main():
     args = parser.parse_args()
     files, wrong = all_files(), 0
     there = {n for n in os.listdir(args.folder)
-             if n.split("-")[0] in KINDS}
+             if n.split("-")[0] in KINDS + ("object",)}
     for name in sorted(there - set(files)):
         print("%s is not one of the vectors" % name)
         wrong += 1

@@ -11,8 +11,8 @@ vector("version-2", "version_major 2", "unsupported")(
     lambda: bytes(base(major=2).out))
 vector("version-0", "version_major 0", "unsupported")(
     lambda: bytes(base(major=0).out))
-vector("incompat", "feature_incompat bit 0", "unsupported")(
-    lambda: bytes(base(incompat=1).out))
+vector("incompat", "feature_incompat bit 2", "unsupported")(
+    lambda: bytes(base(incompat=4).out))
 vector("incompat-31", "feature_incompat bit 31", "unsupported")(
     lambda: bytes(base(incompat=1 << 31).out))
 edit("packed-method", "packing method 2", "IDENTITY", {"method": 2},
@@ -30,13 +30,9 @@ def extra_frame(number, flags):
 
 
 vector("frame-critical", "a critical frame of a type not known",
-       "unsupported")(extra_frame(16, 1))
+       "unsupported")(extra_frame(17, 1))
 vector("frame-private", "a critical frame of private use", "unsupported")(
     extra_frame(0x8001, 1))
-vector("frame-encrypted", "frame type 14, reserved", "unsupported")(
-    extra_frame(14, 1))
-vector("frame-storeref", "frame type 15, reserved", "unsupported")(
-    extra_frame(15, 1))
 edit("dtype", "dtype 8", "GEOMETRY", poke(G_TENSOR + 3, 8), "unsupported")
 edit("kind", "tensor kind 10", "GEOMETRY", poke(G_TENSOR + 1, 10),
      "unsupported")

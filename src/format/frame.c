@@ -4,8 +4,8 @@
 
 #include "util/bytes.h"
 
-/* Reserved types of version 1.0 (spec 3.3). */
-enum { TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_STOREREF = 15 };
+/* Types of parts that are not built in (spec/frames.md). */
+enum { TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_STOREREF = 15, TYPE_KEY = 16 };
 
 static const struct {
 	const char *name;
@@ -77,8 +77,9 @@ bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_H
 	return true;
 }
 
-/* Spec 3.3: known types have one value of the critical flag, and so do the
- * reserved ones; of the rest the flag says whether they may be skipped. */
+/* Spec 3.3: known types have one value of the critical flag, and so has PARITY, which is
+ * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED,
+ * STOREREF and KEY need a feature bit with which no file is opened (rules R12.1, R12.16). */
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 {
 	bool critical = h->flags & KVI_FRAME_CRITICAL;
@@ -89,7 +90,7 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 		return critical == types[h->type].critical ? KVARC_OK : KVARC_DATA;
 	if (h->type == TYPE_PARITY && critical)
 		return KVARC_DATA;
-	if ((h->type == TYPE_ENCRYPTED || h->type == TYPE_STOREREF) && !critical)
+	if (h->type >= TYPE_ENCRYPTED && h->type <= TYPE_KEY)
 		return KVARC_DATA;
 	return critical ? KVARC_OPTIONS : KVARC_OK;
 }

@@ -74,6 +74,9 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 		                   "read");
 	ret = kvi_superblock_parse(&r->sb, b);
 	r->in.sync = kvi_frame_sync(r->sb.file_id);
+	const char *lacks = ret == KVARC_OPTIONS ? kvi_superblock_lacks(&r->sb) : NULL;
+	if (lacks)
+		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN, "the archive %s", lacks);
 	if (ret == KVARC_OPTIONS)
 		return kvi_fail_at(
 			r->error, ret, 0, KVARC_UNKNOWN,

@@ -5,8 +5,9 @@
 
 REFERENCE is the folder of kvarc_ref.py. For each FILE, OUT gets NAME.out and
 NAME.rc: what `kvarc_ref.py digest FILE` prints, and its exit status. A .kvp
-beside FILE is its profile, a .gguf its model; names with -transformer- in them
-have transformer.gguf, or tokens.gguf, when there is none.
+beside FILE is its profile, a .gguf its model, a .key its key; names with
+-transformer- in them have transformer.gguf, or tokens.gguf, when there is none.
+The store is the folder of FILE.
 """
 
 import os
@@ -27,7 +28,8 @@ def answer(kvarc_ref, path):
             os.path.dirname(path), "tokens.gguf" if "-tokens-" in path
             else "transformer.gguf"))]
     text, status, _ = kvarc_ref.answer(
-        kvarc_ref.content(path), "digest", beside(".kvp"), models)
+        kvarc_ref.content(path), "digest", beside(".kvp"), models,
+        [line.decode() for line in beside(".key")], os.path.dirname(path))
     return text, status
 
 

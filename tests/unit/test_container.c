@@ -44,9 +44,16 @@ static void test_superblock(void **state)
 		                 bit < 64 ? KVARC_FORMAT : KVARC_DATA);
 		b[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
-	sb.incompat = 2;
+	/* encrypted, with parts in a store, both; a bit that is not known */
+	static const char *const lacks[] = { NULL, "encrypted", "store", "encrypted" };
+	for (sb.incompat = 1; sb.incompat < 4; sb.incompat++) {
+		kvi_superblock_write(b, &sb);
+		assert_int_equal(kvi_superblock_parse(&back, b), KVARC_OPTIONS);
+		assert_non_null(strstr(kvi_superblock_lacks(&back), lacks[sb.incompat]));
+	}
 	kvi_superblock_write(b, &sb);
 	assert_int_equal(kvi_superblock_parse(&back, b), KVARC_OPTIONS);
+	assert_null(kvi_superblock_lacks(&back));
 	sb.incompat = 0;
 	sb.major = 2;
 	kvi_superblock_write(b, &sb);
@@ -104,12 +111,11 @@ static void test_frame_types(void **state)
 			struct kvi_frame_head h = { .type = (uint16_t)type, .flags = flags };
 			bool critical = flags & 1;
 			bool known = type >= 1 && type <= 11;
-			bool is_c = type == 1 || (type >= 5 && type <= 8) || type == 11 ||
-			            type == 14 || type == 15;
+			bool is_c = type == 1 || (type >= 5 && type <= 8) || type == 11;
 			kvarc_ret want;
-			if (type == 0 || flags > 1)
+			if (type == 0 || flags > 1 || (type >= 14 && type <= 16))
 				want = KVARC_DATA;
-			else if (type <= 15 && critical != is_c)
+			else if (type <= 13 && critical != is_c)
 				want = KVARC_DATA;
 			else
 				want = known || !critical ? KVARC_OK : KVARC_OPTIONS;
