@@ -133,6 +133,24 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 		fail "kvarc test ${file##*/}: exit $rc instead of 1" ;;
 	esac
 
+	# As of its checkpoints, also from a pipe.
+	for then in "${file%.kva}"@*.txt; do
+		[ -f "$then" ] || continue
+		name=$(basename "$then" .txt)
+		ask "$digest" -c "${name#*@}" "$@" "$file"
+		{ [ "$rc" -eq 0 ] && cmp -s "$work/out" "$then"; } ||
+			fail "digest of $name: exit $rc, or other digests"
+		ask "$digest" -p -c "${name#*@}" "$@" "$file"
+		[ "$rc" -eq 3 ] || { [ "$rc" -eq 0 ] && cmp -s "$work/out" "$then"; } ||
+			fail "pipe of $name: exit $rc, or other digests"
+		[ -z "$reference" ] ||
+			{ [ "$(cat "$work/ref/$name.rc")" = 0 ] &&
+				cmp -s "$work/ref/$name.out" "$then"; } ||
+			fail "reference of $name"
+		ask "$digest" -c 9999999 "$@" "$file"
+		[ "$rc" -eq 3 ] || fail "digest of $name: exit $rc without a checkpoint"
+	done
+
 	# Whoever has not asked for lossy chunks gets none.
 	case ${file##*/} in
 	good-had-*|good-klt-*|good-near-*|good-tsc-*|good-vq-*)
@@ -145,8 +163,8 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 
 	# Forward only. What is not streamable says that it needs to seek.
 	case ${file##*/} in
-	good-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-linear-others.kva)
-		ask "$digest" -p "$file"
+	good-repeat.kva|good-had-groups.kva|good-klt-others.kva|good-params-earlier.kva|good-linear-others.kva|good-*rewind*)
+		ask "$digest" -p "$@" "$file"
 		[ "$rc" -eq 3 ] || fail "pipe ${file##*/}: exit $rc instead of 3" ;;
 	good-*)
 		ask "$digest" -p "$@" "$file"

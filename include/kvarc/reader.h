@@ -33,7 +33,9 @@ typedef struct kvarc_reader_options {
 	void *find_opaque;
 	/* for archives that a model predicts (levels 4 to 8), or NULL; must outlive the reader */
 	const kvarc_predictor *predictor;
-	uint64_t reserved[4]; /* zero */
+	/* number of the checkpoint to open the archive at, as if it ended there; 0: its end */
+	uint64_t checkpoint;
+	uint64_t reserved[3]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT \
 	{                         \
@@ -42,7 +44,7 @@ typedef struct kvarc_reader_options {
 
 /* How the file ended. */
 typedef enum kvarc_state {
-	KVARC_STATE_CLOSED = 0,  /* footer present */
+	KVARC_STATE_CLOSED = 0,  /* footer present, or opened at a checkpoint */
 	KVARC_STATE_OPEN = 1,    /* ends with a commit, without a footer */
 	KVARC_STATE_CUT = 2,     /* behind the last commit there are whole frames at most, and then
 	                           * the remains of one: a write that did not end. Dropped */
@@ -121,7 +123,8 @@ typedef void (*kvarc_damage_fn)(void *opaque, const kvarc_damage *damage);
 /*
  * Opens an archive: superblock, geometry, and with a source that can seek the
  * index (rebuilt by scanning when it is missing). source and options are
- * copied. On failure *r is NULL.
+ * copied. On failure *r is NULL. OPTIONS, too, when there is no such checkpoint (on a pipe: from
+ * kvarc_reader_next_segment).
  * Returns OK, MEM, MEMLIMIT, FORMAT, OPTIONS, DATA, IO, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_open(kvarc_reader **r, const kvarc_source *source,
@@ -180,6 +183,19 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, u
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_t track,
                                                         uint64_t tokens, uint8_t chain[16]);
+
+/* A checkpoint (spec 9.1). */
+typedef struct kvarc_checkpoint {
+	uint64_t number;   /* ascending, at least 1 */
+	uint64_t time;     /* milliseconds since 1970, UTC; 0: not known */
+	const char *label; /* label_bytes, not terminated; until the next call or close */
+	size_t label_bytes;
+	uint64_t reserved[4];
+} kvarc_checkpoint;
+/* Checkpoint i in the order of the file, up to the one that it was opened at. Returns OK, END past
+ * the last and on pipes, DATA, IO, MEM, MEMLIMIT, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_checkpoint(kvarc_reader *r, size_t i,
+                                                             kvarc_checkpoint *checkpoint);
 
 /* How many token ids a model has coded, and their bytes in the file; 0: none. On a pipe 0.
  * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG. */

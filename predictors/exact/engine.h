@@ -157,6 +157,8 @@ kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float 
 
 /* Before the first token again. */
 void kvi_run_restart(struct kvi_run *run);
+/* The next segment comes behind the first `tokens` tokens, as if there were no others. */
+void kvi_run_rewind(struct kvi_run *run, size_t tokens);
 
 /*
  * A layer's predicted rows: one row of kv heads x head channels for each token of the segment,

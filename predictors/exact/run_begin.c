@@ -66,6 +66,12 @@ void kvi_run_restart(struct kvi_run *r)
 	r->before = r->n = 0;
 }
 
+void kvi_run_rewind(struct kvi_run *r, size_t tokens)
+{
+	r->before = tokens;
+	r->n = 0;
+}
+
 static kvarc_ret begin(struct kvi_run *r, const int32_t *ids, const int32_t *positions,
                        size_t before, size_t n)
 {

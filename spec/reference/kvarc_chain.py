@@ -10,13 +10,16 @@ KEYS = (b"adapter", b"layout", b"lossy", b"model", b"namespace",
         b"quantization", b"tokenizer", b"weights")
 
 
-def string(text):
-    n = len(text)
-    head, n = [], n
+def varint(n):
+    out = []
     while n > 127:
-        head.append(n & 127 | 128)
+        out.append(n & 127 | 128)
         n >>= 7
-    return bytes(head + [n]) + text
+    return bytes(out + [n])
+
+
+def string(text):
+    return varint(len(text)) + text
 
 
 def root_of(identity, geometry):
@@ -25,8 +28,19 @@ def root_of(identity, geometry):
         string(key) + string(identity.get(key, b"")) for key in KEYS))
 
 
+def runs_of(positions):
+    """As SEGMENT has them."""
+    runs = []
+    for p in positions:
+        if runs and p == runs[-1][0] + runs[-1][1]:
+            runs[-1][1] += 1
+        else:
+            runs.append([p, 1])
+    return varint(len(runs)) + b"".join(
+        varint(2 * p if p >= 0 else -2 * p - 1) + varint(n) for p, n in runs)
+
+
 def value(before, track, runs, ids):
-    """runs: the positions as SEGMENT has them."""
     return h128(before + struct.pack("<Q", track) + runs
                 + struct.pack("<%di" % len(ids), *ids))
 
@@ -43,13 +57,18 @@ class Chains:
         demand(self.root in (None, self.now()),
                "an IDENTITY that changes chain values")
 
-    def check(self, s, before):
-        """before: the segment that holds the token before its first one."""
+    def check(self, s, last):
+        """last: the segment that holds the token before its first one."""
         if s.chain is None:
             return
         if self.root is None:
             self.root = self.now()
-        demand(before is None or before.chain is not None,
+        demand(last is None or last.chain is not None,
                "a chain value behind a segment without one")
-        demand(s.chain == value(before.chain if before else self.root,
-                                s.track, s.runs, s.ids), "a chain value")
+        s.before = self.root if last is None else self.up_to(last, last.left)
+        demand(s.chain == self.up_to(s, s.n), "a chain value")
+
+    @staticmethod
+    def up_to(s, n):
+        """Of the first n tokens of a segment."""
+        return value(s.before, s.track, runs_of(s.positions[:n]), s.ids[:n])

@@ -236,6 +236,9 @@ class Head:
                             W15 if wide else W8)
             to.append((two_planes(v) if wide else (v,), s, None))
 
+    def rewind(self, tokens):
+        del self.keys[tokens:], self.values[tokens:]
+
     def block(self, q, first, end, scale):
         """m, l, o of the tokens first .. end - 1, which are in one block."""
         z = [fp32(product(q, [self.keys[j]]) * scale)

@@ -46,7 +46,7 @@ class Piece:
                    "the views of an area do not fill it")
 
     def area(self, archive):
-        demand(self.t0 + self.n <= archive.geometry.tracks[self.track].tokens,
+        demand(self.t0 + self.n <= archive.tokens(self.track),
                "an item needs more tokens than there are")
         out = bytearray(self.bytes)
         for v in self.views:
@@ -95,9 +95,10 @@ def element_bytes_of(archive, tensor):
     """All tokens of a tensor, token-major, from its chunks."""
     t = archive.geometry.tensors[tensor]
     size = t.channels * ELEMENT_BYTES[t.dtype]
-    out = bytearray(archive.geometry.tracks[t.track].tokens * t.heads * size)
+    out = bytearray(archive.tokens(t.track) * t.heads * size)
     for c in archive.chunks:
-        for i in range(c.n if c.tensor == tensor else 0):
+        left = archive.segments[c.segment].left
+        for i in range(left if c.tensor == tensor else 0):
             at = ((c.t0 + i) * t.heads + c.first) * size
             n = c.heads * size
             out[at:at + n] = c.raw[i * n:i * n + n]

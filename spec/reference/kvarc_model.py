@@ -208,6 +208,13 @@ class Run:
         self.layers = [Layer(model, i, wide_weights, wide_activations, fp8)
                        for i in range(self.w.n_layers)]
 
+    def rewind(self, tokens):
+        """As if there were no tokens behind the first `tokens`."""
+        self.before = tokens
+        for layer in self.layers:
+            for head in layer.attention:
+                head.rewind(tokens)
+
     def segment(self, ids, positions):
         """The next tokens; data when the model does not have one of them."""
         w, self.h = self.w, []

@@ -108,9 +108,12 @@ class Predictors:
             except Bad as bad:
                 self.tokens[key] = bad
         coder = self.tokens[key]
-        if s.coded and isinstance(coder, Bad):
-            raise coder
-        if isinstance(coder, Bad):
+        if not isinstance(coder, Bad) and s.t0 <= coder.t0:
+            coder.rewind(s.t0)
+        why = coder if isinstance(coder, Bad) else coder.why
+        if s.coded and why:
+            raise why
+        if why:
             return
         # Tokens before this PREDICTOR frame
         demand(coder.t0 == s.t0 or not s.coded, "tokens before a PREDICTOR",
@@ -122,7 +125,7 @@ class Predictors:
                 demand(s.ids is not None, "tokens without ids")
                 coder.go(s.ids, s.positions)
             except Bad as bad:
-                self.tokens[key] = bad
+                coder.why = bad
 
     def coder(self, p, track):
         model = self.model(p)

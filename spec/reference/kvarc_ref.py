@@ -7,6 +7,7 @@
     kvarc_ref.py digest FILE           a line a chunk, then a line an item
     kvarc_ref.py repair FILE -o OUT    by PARITY frames; nothing else is read
 
+--checkpoint N: the file as of that checkpoint.
 --profile FILE.kvp and --model FILE.gguf, as often as needed, give profiles and
 models that archives name; --key FILE a line `key HEX` or `passphrase TEXT`,
 --store FOLDER the objects of a store (vectors/README.md). Lossy chunks are
@@ -170,7 +171,7 @@ def read_tracks(cursor):
         demand(kind <= 3 or kind == 255, "track kind %d" % kind,
                "unsupported")
         tracks.append(Record(kind=kind, window=cursor.varint(2 ** 32 - 1),
-                             label=cursor.string(), tokens=0, last=None))
+                             label=cursor.string(), segments=[]))
     return tracks
 
 
@@ -220,15 +221,33 @@ def read_geometry(content):
 
 # ---------------------------------------------------------------- 6. SEGMENT
 
+def tokens(track):
+    """6.2: how many it has in the state in hand."""
+    return track.segments[-1].t0 + track.segments[-1].left \
+        if track.segments else 0
+
+
+def take(track, s):
+    """6.2: into the state; -> the segment that holds the token before."""
+    while track.segments and track.segments[-1].t0 >= s.t0:
+        track.segments.pop().left = 0
+    last = track.segments[-1] if track.segments else None
+    if last:
+        last.left = s.t0 - last.t0
+    track.segments.append(s)
+    s.left = s.n
+    return last
+
+
 def read_segment(content, tracks):
     cursor = Cursor(content)
     s = Record(track=cursor.varint(len(tracks) - 1), t0=cursor.varint())
-    demand(s.t0 == tracks[s.track].tokens, "t0 of a segment")
+    demand(s.t0 <= tokens(tracks[s.track]), "t0 of a segment")
     s.n = cursor.varint(256)
     demand(s.n >= 1, "a segment without tokens")
     flags = cursor.u8()
     demand(flags in (0, 1, 3, 5, 7), "flags of a segment")
-    s.positions, runs = [], cursor.at
+    s.positions = []
     for i in range(cursor.varint()):
         first, count = cursor.zigzag(), cursor.varint()
         demand(1 <= count <= s.n - len(s.positions), "positions")
@@ -237,7 +256,6 @@ def read_segment(content, tracks):
         demand(not i or first != s.positions[-1] + 1, "positions")
         s.positions += range(first, first + count)
     demand(len(s.positions) == s.n, "positions")
-    s.runs = content[runs:cursor.at]
     s.chain = cursor.take(16) if flags & 4 else None
     s.ids = cursor.numbers("i", s.n) if flags & 3 == 1 else None
     s.coded = flags & 3 == 3
@@ -251,7 +269,9 @@ def read_segment(content, tracks):
 # ----------------------------------------------------------------- the file
 
 class Archive:
-    def __init__(self, data, profiles=(), models=(), secrets=(), store=None):
+    def __init__(self, data, profiles=(), models=(), secrets=(), store=None,
+                 checkpoint=0):
+        """checkpoint: 9.5, its number; 0: the end of the file."""
         self.predictors = Predictors(self, profiles, models)
         self.on_predictor = self.predictors.on_predictor
         self.on_profile = self.predictors.on_profile
@@ -265,6 +285,7 @@ class Archive:
         self.frames, self.listed = [], []
         self.last_index = self.last_commit = 0
         self.checkpoints = []       # number, time, label
+        self.number = 0             # of the last one
         self.chains = Chains(self)
         for frame in read_frames(data, self.super.file_id):
             check_type(frame)
@@ -274,6 +295,10 @@ class Archive:
             self.frames.append(frame)
             if frame.type not in (INDEX, FOOTER):
                 self.listed.append(frame)
+            if checkpoint and self.number == checkpoint:
+                break
+        demand(self.number == checkpoint or not checkpoint,
+               "there is no checkpoint %d" % checkpoint, "unsupported")
         demand(any(counts(g) for g in self.frames), "there is no frame")
         # 3.4 "A file whose last frame is neither COMMIT nor FOOTER was cut"
         self.last = [g for g in self.frames if counts(g)][-1]
@@ -335,6 +360,9 @@ class Archive:
         demand(cursor.left(), "an empty BLOB")
         self.items[item].blob += cursor.rest()
 
+    def tokens(self, track):
+        return tokens(self.geometry.tracks[track])
+
     def heads_of(self, tensor, first, heads):
         demand(tensor < len(self.geometry.tensors), "a tensor number")
         t = self.geometry.tensors[tensor]
@@ -368,9 +396,7 @@ class Archive:
     def begin_segment(self, number, s):
         track = self.geometry.tracks[s.track]
         self.predictors.token_ids(s)
-        track.tokens += s.n
-        self.chains.check(s, track.last)
-        track.last = s
+        self.chains.check(s, take(track, s))
         # 3.4: what has to come, in this order
         s.due = sorted((t.layer, t.kind, i)
                        for i, t in enumerate(self.geometry.tensors)
@@ -457,8 +483,8 @@ class Archive:
         cursor = Cursor(f.content)
         demand(cursor.u64() == f.sequence, "the frame count of a COMMIT")
         demand(cursor.u64() == f.offset, "the offset of a COMMIT")
-        tokens = [cursor.varint() for _ in range(cursor.varint(4096))]
-        demand(tokens == [t.tokens for t in self.geometry.tracks],
+        counts = [cursor.varint() for _ in range(cursor.varint(4096))]
+        demand(counts == [tokens(t) for t in self.geometry.tracks],
                "the tokens of a COMMIT")
         f.number = 0
         if cursor.u8_flags(1, "flags of a COMMIT"):
@@ -467,6 +493,7 @@ class Archive:
                    else f.number >= 1, "the number of a checkpoint")
             self.checkpoints.append((f.number, cursor.varint(),
                                      cursor.string()))
+            self.number = f.number
         cursor.end()
         self.last_commit = f.offset
 
@@ -531,9 +558,12 @@ class Archive:
 # ------------------------------------------------------------- command line
 
 def digest(archive):
-    lines = ["%d %d %d %d %d %s\n" % (c.tensor, c.first, c.heads, c.t0, c.n,
-                                      h128_hex(c.raw))
-             for c in archive.chunks]
+    # of a segment that was cut: what is left
+    lines = ["%d %d %d %d %d %s\n" % (
+        c.tensor, c.first, c.heads, c.t0, s.left,
+        h128_hex(c.raw[:len(c.raw) // s.n * s.left]))
+        for c in archive.chunks
+        for s in [archive.segments[c.segment]] if s.left]
     lines += ["item %d %s\n" % (len(item.content), h128_hex(item.content))
               for item in archive.items]
     return "".join(lines)
@@ -546,7 +576,7 @@ def info(archive):
         return value.decode("utf-8", "replace")
 
     def chain_text(track):
-        chain = track.last and track.last.chain
+        chain = track.segments and track.segments[-1].chain
         return chain.hex() if chain else None
 
     return json.dumps({
@@ -559,7 +589,7 @@ def info(archive):
         "identity": {text(k): text(v)
                      for k, v in sorted(archive.identity.items())},
         "tracks": [{"kind": t.kind, "window": t.window,
-                    "label": text(t.label), "tokens": t.tokens,
+                    "label": text(t.label), "tokens": tokens(t),
                     "chain": chain_text(t)} for t in g.tracks],
         "tensors": [{"name": text(t.name), "layer": t.layer, "kind": t.kind,
                      "role": t.role, "dtype": codecs.DTYPE_NAMES[t.dtype],
@@ -582,7 +612,8 @@ def unpack(archive, folder):
 STATUS = {"unsupported": 3, "predictor": 4, "key": 6, "store": 7}
 
 
-def answer(data, verb, profiles=(), models=(), secrets=(), store=None):
+def answer(data, verb, profiles=(), models=(), secrets=(), store=None,
+           checkpoint=0):
     """What the command prints and its exit status; the archive, if good.
     profiles, models: contents of .kvp and .gguf files; secrets: of key files;
     store: a folder."""
@@ -597,7 +628,7 @@ def answer(data, verb, profiles=(), models=(), secrets=(), store=None):
     try:
         archive = Archive(data, [read_profile(p) for p in profiles],
                           [Model(m) for m in models], secrets,
-                          store and folder_store(read, store))
+                          store and folder_store(read, store), checkpoint)
     except Bad as error:
         text = "%s: %s\n" % (error.kind, error)
         return text, STATUS.get(error.kind, 1), None
@@ -620,6 +651,7 @@ def main():
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--key", action="append", default=[])
     parser.add_argument("--store")
+    parser.add_argument("--checkpoint", type=int, default=0)
     args = parser.parse_args()
     if (args.verb in ("unpack", "repair")) != (args.folder is not None):
         parser.error("unpack and repair, and nothing else, need -o")
@@ -630,7 +662,7 @@ def main():
     text, status, archive = answer(
         content(args.file), args.verb, map(content, args.profile),
         map(content, args.model),
-        [content(k).decode() for k in args.key], args.store)
+        [content(k).decode() for k in args.key], args.store, args.checkpoint)
     sys.stdout.write(text)
     if archive and args.verb == "unpack":
         unpack(archive, args.folder)

@@ -143,6 +143,9 @@ class Session:
 
     def begin(self, s):
         self.layer, self.known = None, {}
+        if s.t0 <= self.t0:     # kvarc-format.md 6.2
+            self.run.rewind(s.t0)
+            self.t0, self.why = s.t0, None
         if self.why or s.t0 != self.t0:
             return
         if s.ids is None:

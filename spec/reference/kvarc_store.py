@@ -68,8 +68,8 @@ class StoreReader:
         demand(archive.open_segment is None, "a STOREREF before a COMMIT")
         cursor = Cursor(f.content)
         number = cursor.varint(len(archive.geometry.tracks) - 1)
-        t0, track = cursor.varint(), archive.geometry.tracks[number]
-        demand(t0 == track.tokens, "t0 of a STOREREF")
+        t0 = cursor.varint()
+        demand(t0 <= archive.tokens(number), "t0 of a STOREREF")
         count = cursor.varint(4096)
         demand(count >= 1, "a STOREREF of nothing")
         segments = []
@@ -84,13 +84,14 @@ class StoreReader:
         for n, size, _, _ in segments:
             demand(n >= 1, "a segment without tokens")
             demand(size == n * width, "the bytes of a segment")
+        first = t0
         for i, (n, _, digest, chain) in enumerate(segments):
             s, raws = self.segment(chain or digest, number, n, digest)
             demand(not chain or s.ids is not None,
                    "a chain value without token ids")
-            s = record(n=n, track=number, t0=track.tokens, ids=s.ids,
-                       positions=s.positions, runs=s.runs, coded=False,
-                       chain=chain)
+            s = record(n=n, track=number, t0=first, ids=s.ids,
+                       positions=s.positions, coded=False, chain=chain)
+            first += n
             archive.begin_segment((f.sequence, i), s)
             s.due = []
             for tensor, raw in zip(tensors_of(archive.geometry, number),
@@ -101,7 +102,7 @@ class StoreReader:
                     codec=0, sequence=None, offset=None, raw=raw, params=0,
                     raw_check=None, segment=archive.open_segment))
                 archive.predictors.observe(tensor, s, t.heads, raw)
-        self.tokens[f.sequence] = [number, t0, track.tokens - t0]
+        self.tokens[f.sequence] = [number, t0, first - t0]
 
     def segment(self, key, track, n, digest):
         """What the store gave, when it has the digest."""

@@ -67,7 +67,20 @@ class Tokens:
                        predictor.wide_activations, freqs, predictor.fp8,
                        whole=True)
         self.head, self.words = Output(model), model.weights.vocabulary
-        self.t0 = 0
+        self.t0, self.seen = 0, []      # all ids and positions
+        self.why = None         # it cannot go on
+
+    def rewind(self, t0):
+        """kvarc-format.md 6.2. The state of the last token is made again."""
+        self.why = None
+        if t0 == self.t0:
+            return
+        self.t0 = max(t0 - 1, 0)
+        last = self.seen[self.t0:t0]
+        del self.seen[self.t0:]
+        self.run.rewind(self.t0)
+        for i, position in last:
+            self.go([i], [position])
 
     def next(self):
         """Weights of the next token."""
@@ -81,6 +94,7 @@ class Tokens:
             keys, values = self.run.predict()
             self.run.advance(self.run.rotated(keys), values)
         self.t0 += len(ids)
+        self.seen += zip(ids, positions)
 
     def decode(self, s):
         """s.check, s.code -> s.ids"""

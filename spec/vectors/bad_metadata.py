@@ -5,7 +5,7 @@ from bad_base import (
     G_TENSOR, G_TRACKS, RAW, add, cut, edit, poke, small, splice, vector)
 from enc_codecs import fit_bytes
 from enc_fields import U8, varint, zigzag
-from kvarc_enc import KEY, Writer, tensor
+from kvarc_enc import KEY, Writer, linked, tensor
 
 
 # ---------------------------------------------------------------- 4 GEOMETRY
@@ -78,6 +78,8 @@ edit("segment-track", "a track that is not there", "SEGMENT",
      segment([(0, 5)], track=1))
 edit("segment-t0", "t0 of 1 in the first segment", "SEGMENT",
      segment([(0, 5)], t0=1))
+edit("segment-t0-high", "t0 of 2^32 in the first segment", "SEGMENT",
+     segment([(0, 5)], t0=2 ** 32))
 edit("segment-empty", "n of 0", "SEGMENT", segment([], 0))
 edit("segment-257", "n of 257", "SEGMENT", segment([(0, 257)], 257))
 edit("segment-flags", "a reserved flag", "SEGMENT", segment([(0, 5)],
@@ -125,6 +127,35 @@ chained("first", "a value that does not depend on the identity",
         bytes.fromhex("00112233445566778899aabbccddeeff"))
 chained("behind-none", "a segment without a value before one that has it",
         False, b"\2" * 16)
+
+
+@vector("chain-rewind", "a value behind a rewind that depends on a token "
+        "which is gone")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 1, 2)])
+    w.chains = True
+    for t0, n in ((0, 2), (1, 1)):
+        w.segment(0, n, ids=[3] * n, t0=t0, chain=linked(
+            w.state[0][0][5], 0, [1], [3]) if t0 else True)
+        w.chunk(0, RAW[:2 * n])
+        w.commit()
+    w.close()
+    return bytes(w.out)
+
+
+@vector("commit-rewound", "the number of tokens before a rewind")
+def _():
+    w = Writer(edits={("COMMIT", 1): poke(17, 2)})
+    w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 1, 2)])
+    for t0, n in ((0, 2), (0, 1)):
+        w.segment(0, n, t0=t0)
+        w.chunk(0, RAW[:2 * n])
+        w.commit()
+    w.close()
+    return bytes(w.out)
+
+
 chained("identity", "an IDENTITY that changes the model", True,
         identity=[("model", "n")])
 chained("namespace", "an IDENTITY that adds a namespace", True, True,

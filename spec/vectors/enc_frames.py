@@ -9,7 +9,6 @@ from hashlib import blake2b
 import xchacha
 from argon2 import argon2id
 from enc_fields import pack_elements, varint
-from kvarc_enc import runs_of
 from xxh3 import h128
 
 OUTER = bytes(range(32))
@@ -157,8 +156,7 @@ def storeref(w, track, segments, **edits):
         n = len(positions)
         raws = [pack_elements(t["dtype"], v) for t, v in zip(tensors, values)]
         digest = content_digest(tensors, positions, ids, values)
-        words = struct.pack("<%di" % n, *ids) if ids is not None else b""
-        chain = w.chain(track, t0, runs_of(positions), words, chain)
+        chain = w.enter(track, t0, list(positions), list(ids or []), chain)
         content += varint(edits.get("n", n)) + bytes([edits.get(
             "flags", bool(chain))]) + varint(edits.get(
                 "bytes", sum(map(len, raws)))) \

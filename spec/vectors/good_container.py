@@ -191,6 +191,86 @@ def _():
     return w
 
 
+def turn(w, track, t0, n, seed, label=None):
+    """Tokens t0 .. t0 + n - 1, and a checkpoint, of two i8 tensors."""
+    rng = Random(seed)
+    w.segment(track, n, ids=[rng.bits(16) for _ in range(n)], t0=t0,
+              method=seed & 1)
+    for i, t in enumerate(w.geometry_parts[2]):
+        if t["track"] == track:
+            w.chunk(i, any_bits(rng, I8, n * t["heads"] * t["channels"]))
+    w.commit((w.counts.get("COMMIT", 0) + 1, 0, label) if label else None)
+
+
+def turns(tracks=1, edits=None):
+    w = Writer(edits=edits)
+    w.geometry([], [(0, 0, "")] * tracks,
+               [tensor(0, kind, I8, 2, 3, track=track)
+                for track in range(tracks) for kind in (KEY, VALUE)])
+    w.identity([("model", "m")])
+    w.chains = True
+    return w
+
+
+@vector("rewind", "rewinds to the start of a segment, into one, into the first "
+        "one, to token 0; chain values; a checkpoint behind each")
+def _():
+    w = turns()
+    for i, (t0, n) in enumerate(((0, 200), (200, 100), (200, 30), (230, 20),
+                                 (215, 5), (7, 256), (263, 1), (264, 3),
+                                 (250, 9), (0, 4), (3, 2))):
+        turn(w, 0, t0, n, 600 + i, "turn %d" % i)
+    w.close()
+    return w
+
+
+@vector("rewind-tracks", "rewinds of two tracks in turn, without ids and "
+        "chain values in places; commits that are no checkpoints")
+def _():
+    w = turns(2)
+    for i, (track, t0, n) in enumerate((
+            (0, 0, 9), (1, 0, 5), (0, 9, 9), (1, 2, 5), (0, 4, 2), (0, 6, 1),
+            (1, 7, 2), (1, 8, 4), (0, 5, 3))):
+        w.chains = track == 0
+        turn(w, track, t0, n, 620 + i, "turn" if i % 2 else None)
+    w.index()
+    w.footer()
+    return w
+
+
+@vector("rewind-repeat", "codec 3: chunks of segments that were replaced and cut")
+def _():
+    w = one_tensor(U8, 1, 2)
+    at = []
+    for t0 in (0, 4, 2, 0):
+        w.segment(0, 4, t0=t0)
+        w.chunk(0, [t0, 9] * 4)
+        at.append((w.sequence - 1, w.frames[-1][1]))
+        w.commit()
+    values = ([4, 9] * 4, [0, 9] * 4)
+    for i in (1, 0):
+        w.segment(0, 4)
+        w.chunk(0, values[1 - i], 3, of=at[i])
+        w.commit()
+    w.index()
+    w.footer()
+    return w
+
+
+@vector("rewind-indexes", "an INDEX behind each turn; checkpoints that are far "
+        "apart")
+def _():
+    w = turns()
+    for i, (t0, n) in enumerate(((0, 20), (10, 20), (5, 2))):
+        turn(w, 0, t0, n, 640 + i, "turn")
+        w.index()
+    w.commit((1 << 40, 1, "the end"))
+    w.index()
+    turn(w, 0, 6, 2, 650)
+    w.close()
+    return w
+
+
 @vector("tracks", "four tracks of each kind, one without tensors; segments "
         "of the tracks in turn")
 def _():

@@ -104,6 +104,24 @@ def _(data):
     return s
 
 
+@vector("-rewind", "rewinds to the start of a segment, into one and to token "
+        "0; chain values; codec 8 and 9; segments whose ids are stored",
+        worded)
+def _(data):
+    s = coded(526, data, 6)
+    s.w.chains = True
+    for i, (n, t0, codes) in enumerate((
+            (9, None, True), (6, None, True), (3, 9, True), (4, 5, True),
+            (5, None, False), (2, 8, True), (3, 10, False), (4, 11, True),
+            (7, 0, True), (3, 6, True))):
+        s.codes = codes
+        s.segment(n, t0=t0)
+        for number in range(len(s.tensors)):
+            s.predicted(number) if i % 2 else s.model(number)
+        s.w.commit((i + 1, 0, ""))
+    return s
+
+
 @vector("-few", "ids of few words, so that some are likely and some are not; "
         "a chain value", worded)
 def _(data):

@@ -63,6 +63,24 @@ def _():
         ".gguf": small()}
 
 
+@vector("rewind", "codec 8 behind rewinds: over segments without ids, into a "
+        "segment, and twice to one token")
+def _():
+    s = archive(506, tiny(), 5, [9, 6], close=False)
+    for t0, n, plain in ((15, 3, True), (15, 2, False), (12, 8, False),
+                         (10, 4, True), (4, 5, False), (4, 3, False)):
+        if plain:
+            s.w.segment(0, n, t0=t0)
+            for i, t in enumerate(s.tensors):
+                s.w.chunk(i, range(n * t["heads"] * t["channels"]))
+            s.w.commit()
+        else:
+            s.segment(n, t0=t0)
+            s.all()
+    s.w.close()
+    return s.w, {}
+
+
 @vector("quantised", "a llama whose matrices are quantised, all types of "
         "GGUF files (the .gguf); level 6")
 def _():

@@ -64,6 +64,7 @@ def geometry_content(ropes, tracks, tensors, extensions=()):
 
 
 def runs_of(positions):
+    """6.1"""
     runs = []
     for p in positions:
         if runs and p == runs[-1][0] + runs[-1][1]:
@@ -72,6 +73,12 @@ def runs_of(positions):
             runs.append([p, 1])
     return varint(len(runs)) + b"".join(
         zigzag(p) + varint(c) for p, c in runs)
+
+
+def linked(before, track, positions, ids):
+    """5.3"""
+    return h128(before + struct.pack("<Q", track) + runs_of(positions)
+                + struct.pack("<%di" % len(ids), *ids))
 
 
 class Writer:
@@ -106,8 +113,10 @@ class Writer:
         self.frames = []            # (name, offset, end)
         self.pending, self.last_index, self.last_commit = [], 0, 0
         self.tokens, self.digests, self.entries = [], [], {}
+        self.states = {}            # what is expected as of checkpoints
         self.geometry_parts = ([], [], [])
-        self.chain_of, self.identity_pairs = {}, {}
+        self.state, self.identity_pairs = [], {}
+        self.entered = 0            # segments so far
         self.chains = False         # what segments have by default
         self.cipher = cipher
         if cipher:
@@ -167,6 +176,7 @@ class Writer:
     def geometry(self, ropes, tracks, tensors, extensions=(), method=0):
         self.geometry_parts = (ropes, tracks, tensors)
         self.tokens = [0] * len(tracks)
+        self.state = [[] for _ in tracks]
         self.geometry_bytes = geometry_content(ropes, tracks, tensors,
                                                extensions)
         return self.frame("GEOMETRY", self.geometry_bytes, method=method)
@@ -223,33 +233,58 @@ class Writer:
             string(k) + string(self.identity_pairs.get(k, "")) for k in keys))
 
     def segment(self, track, n, positions=None, ids=None, method=0,
-                coded=None, chain=None):
+                coded=None, chain=None, t0=None):
         """coded: in place of the ids (tokens.md 1). chain: True, or a
-        value."""
+        value. t0: the tokens of the track so far, or before (6.2)."""
         chain = self.chains if chain is None else chain
+        t0 = self.tokens[track] if t0 is None else t0
         if positions is None:
-            positions = range(self.tokens[track], self.tokens[track] + n)
-        t0, runs = self.tokens[track], runs_of(positions)
-        words = struct.pack("<%di" % n, *ids) if ids is not None else b""
-        chain = self.chain(track, t0, runs, words, chain)
+            positions = range(t0, t0 + n)
+        positions = list(positions)
+        words = [] if ids is None else list(ids)
+        chain = self.enter(track, t0, positions, words, chain)
+        runs, words = runs_of(positions), struct.pack(
+            "<%di" % len(words), *words)
         content = varint(track) + varint(t0) + varint(n) \
             + bytes([(ids is not None) | 2 * bool(coded) | 4 * bool(chain)]) \
             + runs + (chain or b"") + (coded or words)
-        self.tokens[track] += n
-        self.current = (track, t0, n, list(positions))
+        self.tokens[track] = t0 + n
+        self.current = (track, t0, n, positions)
         self.current_sequence = self.frame(
             "SEGMENT", content, method=method,
             entry=varint(track) + varint(t0) + varint(n)
             + bytes([bool(chain)]) + (chain or b""))
         return self.current_sequence
 
-    def chain(self, track, t0, runs, words, chain=True):
-        """The chain value of the next segment; chain: True, or a value."""
+    def enter(self, track, t0, positions, ids, chain=True):
+        """The next segment, into the state; chain: True, or a value. Returns
+        its chain value."""
+        self.rewind(track, t0)
+        before = self.before(track)
         if chain is True:
-            chain = h128((self.chain_of[track] if t0 else self.root())
-                         + struct.pack("<Q", track) + runs + words)
-        self.chain_of[track] = chain
+            chain = linked(before, track, positions, ids)
+        self.entered += 1
+        self.state[track].append([t0, len(positions), before, positions, ids,
+                                  chain, self.entered])
         return chain
+
+    def rewind(self, track, t0):
+        """6.2: what is left in the state: of each segment t0, n, the value
+        before it, positions, ids, its value."""
+        left = self.state[track]
+        while left and left[-1][0] >= t0:
+            left.pop()
+        if left:
+            left[-1][1] = t0 - left[-1][0]
+
+    def before(self, track):
+        """5.3, for the next segment of a track."""
+        if not self.state[track]:
+            return self.root()
+        _, n, before, positions, ids, chain, _ = self.state[track][-1]
+        if not chain:
+            return None
+        return linked(before, track, positions[:n], ids[:n])
 
     def params(self, tensor_number, params, first=0, heads=None, copy_of=0,
                method=0):
@@ -263,8 +298,8 @@ class Writer:
             + bytes([params.codec]) + varint(copy_of))
 
     def digest(self, tensor_number, first, heads, t0, n, raw):
-        self.digests.append("%d %d %d %d %d %s" % (
-            tensor_number, first, heads, t0, n, h128_hex(raw)))
+        self.digests.append((self.entered, "%d %d %d %d" % (
+            tensor_number, first, heads, t0), n, raw))
 
     def chunk_frame(self, tensor_number, first, heads, codec, order, params,
                     raw, payload):
@@ -312,6 +347,8 @@ class Writer:
             number, time, label = checkpoint
             content = content[:-1] + b"\1" + varint(number) + varint(time) \
                 + string(label)
+        if number:
+            self.states[number] = self.expected()
         return self.frame("COMMIT", content, entry=varint(number))
 
     def index(self, method=0):
@@ -343,5 +380,9 @@ class Writer:
             "item %d %s" % (len(content), h128_hex(content)))
 
     def expected(self):
+        left = {s[6]: s[1] for track in self.state for s in track}
+        lines = ["%s %d %s" % (head, left[segment], h128_hex(
+            raw[:len(raw) // n * left[segment]]))
+            for segment, head, n, raw in self.digests if segment in left]
         return "".join(line + "\n" for line in
-                       self.digests + self.entries.get("items", []))
+                       lines + self.entries.get("items", []))

@@ -85,9 +85,13 @@ class Session:
     def coded(self, n, positions, ids):
         """tokens.md: in place of the ids of the next segment."""
 
-    def segment(self, n, positions=None, ids=None):
+    def segment(self, n, positions=None, ids=None, t0=None):
+        """t0: where a rewind begins."""
         self.ids = ids or [None] * n
         self.n = n
+        if t0 is not None:
+            self.w.rewind(self.track, t0)
+            self.w.tokens[self.track] = t0
         self.w.segment(self.track, n, positions, ids,
                        coded=self.coded(n, positions, ids))
         self.walks = {}

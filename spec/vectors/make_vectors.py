@@ -54,6 +54,9 @@ of the format must treat them so:
 - `good-*.kva` decode, and the digests are those of the `.txt` beside them: a
   line `tensor first-head heads t0 n XXH3-128` for each chunk in file order
   (of its decoded bytes), then `item bytes XXH3-128` for each restored file.
+  Where a rewind has cut a segment, n and the digest are of the tokens that are
+  left, and there are no lines of segments that it replaced. `good-*@N.txt` is
+  the same for checkpoint N (kvarc-format.md 9.5).
   A digest is printed most significant digit first; files store its low half
   first (kvarc-format.md 1.4).
 - `bad-*.kva` are answered "format" where the table says so, else "data"
@@ -140,6 +143,8 @@ def all_files():
         w = made[0] if isinstance(made, tuple) else made
         put(name, (bytes(w.out), made[1]) if w is not made else bytes(w.out))
         files[name + ".txt"] = w.expected().encode()
+        for number, text_then in w.states.items():
+            files["%s@%d.txt" % (name, number)] = text_then.encode()
         rows["good"].append((name, text))
     files.update(frame_vectors.objects())
     repairs = []

@@ -36,7 +36,8 @@ RULES = {
     "5.3": [
         "bad-segment-chain-flags",
         "bad-chain-behind-none",
-        "bad-chain-value bad-chain-first good-chains",
+        "bad-chain-value bad-chain-first bad-chain-rewind good-chains "
+        "good-rewind",
         "bad-chain-identity bad-chain-namespace",
     ],
     "10": [

@@ -156,16 +156,22 @@ class Guided(Session):
             self.coders[self.track] = Coder(
                 self.m, self.wide_weights, self.wide_activations,
                 self.rope[2] if self.rope else [])
+            # behind a rewind: from the first token on
+            for _, left, _, places, before, *_ in self.w.state[self.track]:
+                self.coders[self.track].encode(before[:left], places[:left])
         t0 = self.w.tokens[self.track]
         content = self.coders[self.track].encode(
             ids, positions or range(t0, t0 + n))
         return self.change_code(content) if self.codes else None
 
-    def segment(self, n, positions=None, ids=None):
+    def segment(self, n, positions=None, ids=None, t0=None):
         words = self.m.weights.vocabulary
         if ids is None:
             ids = [self.rng.below(words) for _ in range(n)]
-        super().segment(n, positions, ids)
+        if t0 is not None:
+            self.run.rewind(t0)
+            self.coders and self.coders.pop(self.track)
+        super().segment(n, positions, ids, t0)
         if all(0 <= i < words for i in ids):
             self.run.segment(ids, self.w.current[3])
             self.layer, self.p, self.kept = 0, self.run.predict(), {}
@@ -296,7 +302,7 @@ class Guided(Session):
 
 def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
             arithmetic=None, positions=None, change=None, exact=False,
-            **models):
+            close=True, **models):
     """-> Guided, of so many tokens a segment, closed. exact: of codec 9,
     with change(number, token, channel, P)."""
     rng = Random(seed)
@@ -315,5 +321,6 @@ def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
             s.w.commit()
         else:
             s.all()
-    s.w.close()
+    if close:
+        s.w.close()
     return s

@@ -132,7 +132,7 @@ static bool copies(const kvarc_writer *w)
 static struct kvi_copy_found look_into(struct kvi_copy *c, size_t i, bool copied)
 {
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->index.segments, i);
-	struct kvi_copy_found f = { s->t0, s->n, false, copied, i, KVARC_OK };
+	struct kvi_copy_found f = { s->t0, s->left, false, copied, i, KVARC_OK };
 	for (uint64_t k = s->first; k < s->end; k++) {
 		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks,
 		                                           k);
@@ -155,10 +155,11 @@ struct kvi_copy_found kvi_copy_find(struct kvi_copy *c, uint64_t t0, uint64_t en
 	for (; i < r->index.segments.n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (s->track != c->track || s->t0 >= end || s->t0 + s->n <= t0)
+		if (!kvi_segment_has(s, c->track, t0, end))
 			continue;
-		struct kvi_copy_found f =
-			look_into(c, i, copies(c->w) && s->t0 >= t0 && s->t0 + s->n <= end);
+		struct kvi_copy_found f = look_into(c, i,
+		                                    copies(c->w) && s->left == s->n &&
+		                                            s->t0 >= t0 && s->t0 + s->n <= end);
 		c->looked = i;
 		f.ret = kvi_reader_set_error(c->r, c->ret);
 		if (f.lossy || f.ret)

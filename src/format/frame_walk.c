@@ -202,8 +202,13 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 		return bad(&w->frame, e, "the segment before has no COMMIT");
 	if (!kvi_segment_parse(s, w->content, w->content_bytes))
 		return bad(&w->frame, e, "its fields");
-	if (s->track >= w->geometry->n_tracks || s->t0 != w->tokens[s->track] || s->t0 > UINT32_MAX)
+	if (s->track >= w->geometry->n_tracks || s->t0 > w->tokens[s->track] || s->t0 > UINT32_MAX)
 		return bad(&w->frame, e, "its track or first token");
+	if (s->t0 != w->tokens[s->track] && !kvi_input_seekable(w->in))
+		return kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
+		                   "frame %llu replaces earlier tokens: the file needs a source "
+		                   "that can seek",
+		                   (unsigned long long)w->frame.head.sequence);
 	if (s->coded && !w->predictor_codes)
 		return bad(&w->frame, e,
 		           "its token ids are coded, and its PREDICTOR does not say so");
@@ -303,7 +308,7 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 	if (w->in_segment && !kvi_order_done(&w->chunks))
 		return bad(&w->frame, e, "chunks of its segment are missing");
 	if (w->in_segment)
-		w->tokens[w->segment.track] += w->segment.n;
+		w->tokens[w->segment.track] = w->segment.t0 + w->segment.n;
 	w->in_segment = false;
 	if (!kvi_commit_parse(&c, w->committed, n, w->content, w->content_bytes) ||
 	    c.frames != w->sequence || c.offset != w->frame.offset)

@@ -24,6 +24,9 @@ struct kvi_segment {
 	uint32_t track;
 	uint32_t n;
 	uint64_t t0;
+	/* a reader's: n, or how many tokens a rewind has left of it (spec 6.2); of its frame */
+	uint32_t left;
+	uint64_t sequence;
 	bool has_ids; /* they are known */
 	bool coded;   /* in the file they are coded */
 	int32_t positions[KVI_SEGMENT_TOKENS];

@@ -33,19 +33,34 @@ size_t kvi_prediction_layers(const struct kvi_prediction *g)
 	return g->limit;
 }
 
-void kvi_prediction_restart(struct kvi_prediction *g, size_t layers)
+/* No segment is in hand, and nothing was lost. */
+static void forget_segment(struct kvi_prediction *g)
 {
-	kvarc_ret ret = g->ops->restart(g->run);
-	g->limit = layers < g->shape->layers ? layers : g->shape->layers;
-	g->t0 = 0;
 	g->n = g->layer = g->observed = 0;
 	g->lost = false;
 	g->lost_t0 = UINT64_MAX;
 	g->lost_from = SIZE_MAX;
 	g->why = NULL;
 	g->ret = KVARC_DATA;
+}
+
+void kvi_prediction_restart(struct kvi_prediction *g, size_t layers)
+{
+	kvarc_ret ret = g->ops->restart(g->run);
+	g->limit = layers < g->shape->layers ? layers : g->shape->layers;
+	g->t0 = 0;
+	forget_segment(g);
 	if (ret)
 		fail(g, ret, kvi_prediction_failed_text);
+}
+
+void kvi_prediction_rewind(struct kvi_prediction *g, uint64_t t0)
+{
+	kvarc_ret ret = g->ops->rewind ? g->ops->rewind(g->run, t0) : KVARC_OPTIONS;
+	g->t0 = t0;
+	forget_segment(g);
+	if (ret)
+		fail(g, ret, "this predictor cannot go back to earlier tokens");
 }
 
 bool kvi_prediction_is_lost(struct kvi_prediction *g)

@@ -47,6 +47,9 @@ void kvi_prediction_close(struct kvi_prediction *g); /* NULL-safe; no job uses i
 uint64_t kvi_prediction_next(const struct kvi_prediction *g);
 /* Starts again at the first token, through the first `layers` layers alone. */
 void kvi_prediction_restart(struct kvi_prediction *g, size_t layers);
+/* Goes back to the first t0 tokens, as if it had seen no others; no more than it has gone through,
+ * and no job of a segment is under way. */
+void kvi_prediction_rewind(struct kvi_prediction *g, uint64_t t0);
 /* How many layers it goes through. */
 size_t kvi_prediction_layers(const struct kvi_prediction *g);
 /* Whether the session predicts the tensor at this index of the order of chunks. */

@@ -50,16 +50,22 @@ static kvarc_ret exact_restart(void *run)
 	return KVARC_OK;
 }
 
+static kvarc_ret exact_rewind(void *run, uint64_t tokens)
+{
+	kvi_run_rewind(run, (size_t)tokens);
+	return KVARC_OK;
+}
+
 static void exact_close(void *opaque)
 {
 	struct kvi_run *run = opaque;
 	kvi_run_close(&run);
 }
 
-const struct kvi_prediction_ops kvi_prediction_model = { exact_segment, exact_again,
-	                                                 exact_predict, exact_keys,
-	                                                 exact_advance, exact_rotate,
-	                                                 exact_restart, exact_close };
+const struct kvi_prediction_ops kvi_prediction_model = {
+	exact_segment, exact_again,   exact_predict, exact_keys, exact_advance,
+	exact_rotate,  exact_restart, exact_rewind,  exact_close
+};
 
 /* ---- a model that does not see the token ---- */
 
@@ -139,10 +145,10 @@ static void blind_close(void *run)
 	kvi_free(r->alloc, r);
 }
 
-const struct kvi_prediction_ops kvi_prediction_token_blind = { blind_segment, blind_again,
-	                                                       blind_predict, blind_keys,
-	                                                       blind_advance, NULL,
-	                                                       blind_restart, blind_close };
+const struct kvi_prediction_ops kvi_prediction_token_blind = {
+	blind_segment, blind_again,   blind_predict, blind_keys, blind_advance,
+	NULL,          blind_restart, NULL,          blind_close
+};
 
 /* ---- an application's ---- */
 
@@ -300,7 +306,7 @@ static kvarc_ret external_restart(void *opaque)
 	return answer(r->x->restart(r->sequence));
 }
 
-const struct kvi_prediction_ops kvi_prediction_external = { external_segment, external_again,
-	                                                    external_predict, external_keys,
-	                                                    external_advance, NULL,
-	                                                    external_restart, external_close };
+const struct kvi_prediction_ops kvi_prediction_external = {
+	external_segment, external_again, external_predict, external_keys, external_advance, NULL,
+	external_restart, NULL,           external_close
+};

@@ -23,6 +23,8 @@ struct kvi_prediction_ops {
 	/* Applies RoPE to the keys of p, in place; NULL: attention does not use them. */
 	void (*rotate)(void *run, struct kvi_predicted *p);
 	kvarc_ret (*restart)(void *run);
+	/* Back to the first tokens; NULL: it cannot. */
+	kvarc_ret (*rewind)(void *run, uint64_t tokens);
 	void (*close)(void *run);
 };
 extern const struct kvi_prediction_ops kvi_prediction_model; /* run: struct kvi_run */

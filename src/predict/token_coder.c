@@ -154,6 +154,22 @@ static void keep_last(struct kvi_token_coder *c, size_t i)
 	memcpy(c->last, h.h + i * h.width, c->file->width * sizeof *c->last);
 }
 
+/* The state of the last token is made again. */
+kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *c, uint64_t t0, kvarc_error *error)
+{
+	kvarc_ret ret = KVARC_OK;
+	const size_t last = t0 ? (size_t)t0 - 1 : 0;
+	if (t0 == c->n)
+		return KVARC_OK;
+	kvi_run_rewind(c->run, last);
+	if (t0)
+		ret = go(c, c->ids + last, c->positions + last, 1);
+	if (!ret && t0)
+		keep_last(c, 0);
+	c->n = (size_t)t0;
+	return fail(c, ret, error);
+}
+
 static void weigh(struct kvi_token_coder *c, const float *z)
 {
 	uint64_t mode = kvi_fp_exact();

@@ -28,6 +28,9 @@ void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop, 
 
 /* How many tokens it has gone through: where the next segment begins. */
 uint64_t kvi_token_coder_next(const struct kvi_token_coder *c);
+/* Goes back to the first t0 tokens, no more than it has gone through. Returns OK, MEM, MEMLIMIT, IO
+ * (stopped); after a failure it is good for closing only. */
+kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *c, uint64_t t0, kvarc_error *error);
 /* Whether scalar arithmetic had to take over. */
 bool kvi_token_coder_fell_back(const struct kvi_token_coder *c);
 /* Ids of tokens that it has gone through. */

@@ -13,8 +13,9 @@ libkvi_la_SOURCES += \
 	src/reader/reader_profile.c \
 	src/reader/reader_range.c \
 	src/reader/reader_repeat.c \
+	src/reader/reader_rewind.c \
 	src/reader/reader_seq.c \
-	src/reader/reader_state.h \
+	src/reader/reader_salvage.h src/reader/reader_state.h \
 	src/reader/salvage_losses.c \
 	src/reader/salvage_read.c \
 	src/reader/salvage_scan.c \

@@ -178,6 +178,8 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 	     s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n ||
 	     s->has_chain != ref->chain.known || !kvi_h128_equal(s->chain, ref->chain.value)))
 		ret = kvi_reader_bad(&x.frame, e, "it is not valid, or not what the index says");
+	s->left = ref->left;
+	s->sequence = ref->sequence;
 	kvi_loaded_free(&x, &r->alloc);
 	return ret;
 }

@@ -72,10 +72,14 @@ static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_seg
                     kvarc_error *e)
 {
 	struct kvi_token_coder **c = &x->coders[s->track];
-	if (kvi_token_coder_next(*c) != s->t0)
+	if (kvi_token_coder_next(*c) < s->t0)
 		return out_of_order(r, e);
-	kvarc_ret ret = s->coded ? kvi_token_coder_decode(*c, s, e)
-	                         : kvi_token_coder_pass(*c, s, false, e);
+	kvarc_ret ret = kvi_token_coder_rewind(*c, s->t0, e);
+	if (!ret)
+		ret = s->coded ? kvi_token_coder_decode(*c, s, e)
+		               : kvi_token_coder_pass(*c, s, false, e);
+	if (!ret) /* what a rewind has left of it (spec 6.2) */
+		ret = kvi_token_coder_rewind(*c, s->t0 + s->left, e);
 	x->ids_fell_back = x->ids_fell_back || kvi_token_coder_fell_back(*c);
 	if (ret) { /* from the first token again next time */
 		kvi_token_coder_close(*c);
@@ -84,18 +88,32 @@ static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_seg
 	return ret;
 }
 
+/* The segments of its track before one that were not gone through, the last one first, as
+ * const struct kvi_segment_ref *. */
+static kvarc_ret path_to(kvarc_reader *r, const struct kvi_segment *to, uint64_t from,
+                         struct kvi_list *path, kvarc_error *e)
+{
+	const struct kvi_segment_ref *ref = kvi_index_segment(&r->index, to->sequence);
+	while (ref && (ref = kvi_index_before(&r->index, ref)) && ref->t0 >= from) {
+		const struct kvi_segment_ref **p = kvi_list_add(path, &r->alloc, sizeof *p);
+		if (!p)
+			return kvi_fail_alloc(e, &r->alloc);
+		*p = ref;
+	}
+	return KVARC_OK;
+}
+
 /* Through the segments of the track before one, as far as they were not gone through. */
 static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x, const struct kvi_segment *to,
                       kvarc_error *e)
 {
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
-	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
-	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
-		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref,
-		                                             r->index.segments, i);
-		if (ref->track != to->track || ref->t0 >= to->t0 ||
-		    ref->t0 < kvi_token_coder_next(x->coders[to->track]))
-			continue;
+	struct kvi_list path = { 0 };
+	kvarc_ret ret = s ? path_to(r, to, kvi_token_coder_next(x->coders[to->track]), &path, e)
+	                  : kvi_fail_alloc(e, &r->alloc);
+	for (size_t i = path.n; i-- > 0 && !ret;) {
+		const struct kvi_segment_ref *ref = *KVI_LIST(const struct kvi_segment_ref *, path,
+		                                              i);
 		if (!ref->offset || (ref->sequence < x->sequence && !r->salvage))
 			ret = out_of_order(r, e);
 		else
@@ -103,6 +121,7 @@ static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x, const struct
 		if (!ret)
 			ret = go(r, x, s, e);
 	}
+	kvi_free(&r->alloc, path.p);
 	kvi_free(&r->alloc, s);
 	return ret;
 }
@@ -131,20 +150,40 @@ kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kv
 	struct kvi_token_coder *const *c = &x->coders[s->track];
 	if (s->t0 + s->n <= kvi_token_coder_next(*c)) {
 		kvi_token_coder_ids(*c, s->t0, s->n, s->ids);
-		s->has_ids = true;
-		return KVARC_OK;
+		s->has_ids = kvi_segment_ids_check(s) == s->check;
+		if (s->has_ids) /* else those of a segment that it replaces */
+			return KVARC_OK;
 	}
 	if (kvi_input_seekable(&r->in))
 		ret = lead(r, x, s, e);
 	return ret ? ret : go(r, x, s, e);
 }
 
+kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                               uint32_t n, kvarc_error *e)
+{
+	struct kvi_token_coder *const *c = x && x->coders ? &x->coders[s->track] : NULL;
+	if (!s->coded || s->has_ids)
+		return KVARC_OK;
+	if (c && *c && kvi_token_coder_next(*c) >= s->t0 + n) {
+		kvi_token_coder_ids(*c, s->t0, n, s->ids);
+		s->has_ids = true;
+		return KVARC_OK;
+	}
+	kvarc_ret ret = kvi_reader_ids(r, x, s, e);
+	c = x && x->coders ? &x->coders[s->track] : NULL;
+	return !ret && c && *c ? kvi_token_coder_rewind(*c, s->t0 + n, e) : ret;
+}
+
 kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
                               kvarc_error *e)
 {
+	struct kvi_token_coder *c = x && x->coders ? x->coders[s->track] : NULL;
 	kvarc_ret ret = KVARC_OK;
 	if (s->coded)
 		return kvi_reader_ids(r, x, s, e);
+	if (c && kvi_token_coder_next(c) > s->t0)
+		return kvi_token_coder_rewind(c, s->t0, e);
 	if (!x || kvi_input_seekable(&r->in) || !r->options.predictor)
 		return KVARC_OK; /* who needs them can come back */
 	ret = open_coder(r, x, s->track, NULL);

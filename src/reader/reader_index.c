@@ -20,7 +20,10 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const 
 	r->index.tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.tokens);
 	r->chains.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->chains.last);
 	r->chains.geometry = kvi_h128(content, bytes);
-	return r->index.tokens && r->chains.last ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	r->index.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.last);
+	return r->index.tokens && r->index.last && r->chains.last
+	               ? KVARC_OK
+	               : kvi_fail_alloc(r->error, &r->alloc);
 }
 
 /* The entry with this key, NULL: there is none. */
@@ -72,7 +75,7 @@ static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
 
 static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	if (e->tensor >= r->geometry.n_tracks || e->segment != r->index.tokens[e->tensor] ||
+	if (e->tensor >= r->geometry.n_tracks || e->segment > r->index.tokens[e->tensor] ||
 	    e->segment > UINT32_MAX ||
 	    (r->index.segments.n && !kvi_order_done(&r->index.chunk_order)))
 		return wrong_index(r, e);
@@ -87,7 +90,7 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 		                       .track = e->tensor,
 		                       .n = e->n,
 		                       .chain = { e->has_chain, e->chain } };
-	r->index.tokens[e->tensor] += e->n;
+	kvi_index_link(&r->index);
 	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
 	return KVARC_OK;
 }
@@ -125,6 +128,8 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *e)
 		return add_segment(r, e);
 	if (e->type == KVI_FRAME_CHUNK)
 		return add_chunk(r, e);
+	if (e->type == KVI_FRAME_COMMIT && e->number)
+		return kvi_index_checkpoint(r, e);
 	if (e->type != KVI_FRAME_PARAMS)
 		return KVARC_OK;
 	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
@@ -195,19 +200,20 @@ static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer 
 	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK : KVARC_DATA;
 }
 
-/* All entries of the INDEX frames whose offsets are in the list, last first. */
+/* All entries of the INDEX frames whose offsets are in the list, last first, up to the checkpoint
+ * that the file is opened at. */
 static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
                               struct kvi_buffer *buf, uint8_t **owned)
 {
 	struct kvi_index_reader ir;
 	struct kvi_index_entry e;
 	uint64_t at = 0, after = 0, sequence;
-	for (size_t i = offsets->n; i-- > 0;) {
+	for (size_t i = offsets->n; i-- > 0 && !kvi_index_is_there(r);) {
 		uint64_t offset = *KVI_LIST(uint64_t, *offsets, i);
 		kvarc_ret ret = read_index(r, offset, buf, owned, &ir, &sequence);
 		if (ret)
 			return ret;
-		while (kvi_index_next(&ir, &e)) {
+		while (!kvi_index_is_there(r) && kvi_index_next(&ir, &e)) {
 			if (e.offset < at || e.offset >= offset || e.sequence < after ||
 			    e.sequence >= sequence)
 				return wrong_index(r, &e);
@@ -219,22 +225,28 @@ static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
 			if (ret)
 				return ret;
 		}
-		if (!kvi_index_end(&ir))
+		if (!kvi_index_is_there(r) && !kvi_index_end(&ir))
 			return KVARC_DATA;
 	}
-	return KVARC_OK;
+	return r->options.checkpoint && !kvi_index_is_there(r)
+	               ? kvi_reader_no_checkpoint(r, r->error)
+	               : KVARC_OK;
 }
 
 static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
                               struct kvi_buffer *buf)
 {
+	const struct kvi_list *l = &r->index.checkpoints;
+	uint64_t at = r->options.checkpoint
+	                      ? KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->offset
+	                      : foot->commit;
 	struct kvi_frame f;
 	struct kvi_commit c;
 	size_t n = r->geometry.n_tracks;
 	uint64_t *tokens = kvi_calloc(&r->alloc, n, sizeof *tokens);
 	if (!tokens)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	kvarc_ret ret = kvi_frame_read(&r->in, foot->commit, buf, &f, r->error);
+	kvarc_ret ret = kvi_frame_read(&r->in, at, buf, &f, r->error);
 	if (ret == KVARC_END ||
 	    (ret == KVARC_OK &&
 	     (f.head.type != KVI_FRAME_COMMIT ||
@@ -290,26 +302,24 @@ static void forget(kvarc_reader *r)
 	for (size_t i = 0; i < r->meta.items.n; i++)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
 	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
+	r->index.checkpoints.n = 0;
 	kvi_reader_forget_predictors(r);
 	kvi_identity_free(&r->meta.identity, &r->alloc);
-	memset(r->index.tokens, 0, r->geometry.n_tracks * sizeof *r->index.tokens);
+	kvi_index_settle(&r->index, r->geometry.n_tracks);
 }
 
 /* How much of the lists is committed. */
 struct index_mark {
-	size_t chunks, segments, params;
+	size_t chunks, segments, params, checkpoints;
 };
 
 /* Drops what came after the last commit. */
 static void roll_back(kvarc_reader *r, const struct index_mark *m)
 {
-	while (r->index.segments.n > m->segments) {
-		const struct kvi_segment_ref *s =
-			KVI_LIST(struct kvi_segment_ref, r->index.segments, --r->index.segments.n);
-		r->index.tokens[s->track] -= s->n;
-	}
+	r->index.segments.n = m->segments;
 	r->index.chunks.n = m->chunks;
 	r->index.params.n = m->params;
+	r->index.checkpoints.n = m->checkpoints;
 }
 
 /* Whether the sync mark of the file is anywhere behind an offset. */
@@ -380,10 +390,14 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 			break;
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
 			m = (struct index_mark){ r->index.chunks.n, r->index.segments.n,
-				                 r->index.params.n };
+				                 r->index.params.n, r->index.checkpoints.n };
 		at = w->offset;
+		if (kvi_index_is_there(r))
+			return KVARC_OK;
 	}
 	r->totals.frames = w->sequence;
+	if (r->options.checkpoint && (ret == KVARC_END || ret == KVARC_DATA))
+		return kvi_reader_no_checkpoint(r, r->error);
 	if (ret == KVARC_END)
 		ret = kvi_walk_end(w, &r->seq.cut_error);
 	if (ret == KVARC_OK) {
@@ -419,6 +433,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 	} else {
 		r->state = KVARC_STATE_CLOSED;
 	}
+	kvi_index_settle(&r->index, r->geometry.n_tracks);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
 		kvi_reader_count(r, i, r->index.tokens[i]);
 	r->totals.chunks = r->index.chunks.n;

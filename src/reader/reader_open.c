@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "reader_state.h"
+#include "reader_salvage.h"
 
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 {
@@ -196,6 +196,9 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_free(&r->alloc, r->losses.sums);
 	kvi_free(&r->alloc, r->index.blobs.p);
 	kvi_free(&r->alloc, r->index.tokens);
+	kvi_free(&r->alloc, r->index.last);
+	kvi_free(&r->alloc, r->index.checkpoints.p);
+	kvi_free(&r->alloc, r->meta.commit.p);
 	kvi_free(&r->alloc, r->chains.last);
 	kvi_out_free(&r->chains.scratch);
 	kvi_identity_free(&r->meta.identity, &r->alloc);

@@ -301,6 +301,9 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, ui
 	struct kvi_prediction *g = x->sessions[track];
 	if (g && t0 == 0)
 		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
+	else if (g && kvi_prediction_next(g) >= t0 &&
+	         (kvi_prediction_next(g) > t0 || kvi_prediction_is_lost(g)))
+		kvi_prediction_rewind(g, t0);
 	if (g && kvi_prediction_next(g) != t0) {
 		bool lost = r->salvage || kvi_prediction_is_lost(g);
 		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA : KVARC_OPTIONS,

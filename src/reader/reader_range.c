@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_range.c - part of an archive: only the chunks that a range touches */
-#include "reader_state.h"
+#include "reader_salvage.h"
 #include "util/view.h"
 
 static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct kvi_range *out)
@@ -192,7 +192,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, c, &use, r->error);
-	uint64_t end = s->t0 + s->n < g->t_end ? s->t0 + s->n : g->t_end;
+	uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
 	j->ref = *c;
 	j->segment_sequence = s->sequence;
 	j->t0 = s->t0;
@@ -338,7 +338,7 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
 		bool needed;
-		if (s->track != g->track || s->t0 >= g->t_end || s->t0 + s->n <= g->t0)
+		if (!kvi_segment_has(s, g->track, g->t0, g->t_end))
 			continue;
 		struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
 		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
@@ -365,8 +365,10 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 		const struct kvi_range all = {
 			g->track, 0, g->layer_end, s->t0, s->t0 + s->n, NULL
 		};
-		if (s->track == g->track && s->t0 >= from && s->t0 + s->n <= g->t0)
-			ret = kvi_reader_drain(r, start_parts(r, &all, &part, 1, NULL, NULL));
+		if (!kvi_segment_has(s, g->track, from, g->t0) || s->t0 + s->left > g->t0)
+			continue;
+		ret = kvi_reader_drain(r, start_parts(r, &all, &part, 1, NULL, NULL));
+		kvi_reader_cut_models(r, s);
 	}
 	return ret;
 }
@@ -382,8 +384,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (s->track != g->track || s->t0 >= g->t_end || s->t0 + s->n <= g->t0 ||
-		    !any_wanted(r, g, s))
+		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !any_wanted(r, g, s))
 			continue;
 		parts[n++] = (struct kvi_part){ .s = s };
 		if (n < most)
@@ -391,6 +392,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 		ret = start_parts(r, g, parts, n, deliver, opaque);
 		if (has_model(&r->predictors))
 			ret = kvi_reader_drain(r, ret);
+		kvi_reader_cut_models(r, s);
 		n = 0;
 	}
 	if (n && ret == KVARC_OK)
@@ -455,7 +457,7 @@ static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
 {
 	struct kvi_segment seg;
 	uint64_t from = s->t0 > g->t0 ? s->t0 : g->t0;
-	uint64_t end = s->t0 + s->n < g->t_end ? s->t0 + s->n : g->t_end;
+	uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
 	if (!s->offset)
 		return kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN, s->sequence,
 		                   "the ids and positions of tokens from %llu on are lost",
@@ -488,7 +490,7 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (s->track == g.track && s->t0 < g.t_end && s->t0 + s->n > g.t0)
+		if (kvi_segment_has(s, g.track, g.t0, g.t_end))
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
 	/* That a file holds no ids, or a model does, is an answer, not a failure. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_seq.c - segments in the order of the file, also from a pipe */
-#include "reader_state.h"
+#include "reader_salvage.h"
 
 /* Behind the last commit of a file that was cut or is damaged there. */
 static bool at_stop(const kvarc_reader *r)
@@ -19,6 +19,8 @@ static kvarc_ret next_frame(kvarc_reader *r)
 			*r->error = r->seq.pending_error;
 		return r->seq.pending_ret;
 	}
+	if (r->options.checkpoint && r->seq.walk.checkpoint == r->options.checkpoint)
+		return KVARC_END;
 	if (at_stop(r)) {
 		if (r->error)
 			*r->error = r->seq.cut_error;
@@ -102,15 +104,17 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 /* The file ends: how? */
 static kvarc_ret finish(kvarc_reader *r)
 {
-	kvarc_ret ret = kvi_walk_end(&r->seq.walk, r->error);
+	bool here = r->options.checkpoint && r->seq.walk.checkpoint == r->options.checkpoint;
+	kvarc_ret ret = r->options.checkpoint && !here ? kvi_reader_no_checkpoint(r, r->error)
+	                                               : kvi_walk_end(&r->seq.walk, r->error);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_blobs_end(r, r->error);
 	if (ret)
 		return ret;
 	r->seq.ended = true;
 	if (!kvi_input_seekable(&r->in))
-		r->state = r->seq.walk.last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED
-		                                                     : KVARC_STATE_OPEN;
+		r->state = here || r->seq.walk.last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED
+		                                                             : KVARC_STATE_OPEN;
 	return KVARC_END;
 }
 
@@ -132,16 +136,22 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	r->seq.segment->segment = r->seq.walk.segment;
 	r->seq.in_segment = true;
+	struct kvi_segment_ref *ref = kvi_input_seekable(&r->in)
+	                                      ? kvi_index_segment(&r->index,
+	                                                          r->seq.walk.segment_sequence)
+	                                      : NULL;
 	struct kvi_segment *s = &r->seq.segment->segment;
+	s->left = ref ? ref->left : s->n;
+	s->sequence = r->seq.walk.segment_sequence;
 	kvarc_ret ret = kvi_reader_pass_ids(
 		r, kvi_reader_codes_ids(r, r->seq.walk.segment_sequence), s, r->error);
 	if (!ret || ret == KVARC_END)
-		ret = kvi_reader_check_chain(r, s, r->error);
+		ret = kvi_reader_check_chain(r, s, ref, r->error);
 	if (ret)
 		return ret;
 	*segment = (kvarc_segment){ .track = s->track,
 		                    .t0 = s->t0,
-		                    .n = s->n,
+		                    .n = s->left,
 		                    .ids = s->has_ids ? s->ids : NULL,
 		                    .positions = s->positions,
 		                    .ids_coded = s->coded };
@@ -189,7 +199,8 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 	j->segment_sequence = h->segment;
 	j->ref = c;
 	j->t0 = j->from = h->t0;
-	j->n = j->count = h->n;
+	j->n = h->n;
+	j->count = r->seq.segment->segment.left;
 	j->deliver = deliver;
 	j->opaque = opaque;
 	j->order_index = w->order_index;
@@ -201,6 +212,7 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 /* Goes to the end of the segment in hand. */
 static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
+	const uint64_t sequence = r->seq.walk.segment_sequence;
 	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
 	if (ret == KVARC_OK && decode)
 		ret = kvi_reader_foresee(r, r->seq.walk.segment_predictor, r->seq.segment);
@@ -219,7 +231,20 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver delive
 			ret = common_frame(r, true, r->error);
 		r->seq.in_segment = type != KVI_FRAME_COMMIT;
 	}
-	return decode ? kvi_reader_drain(r, ret) : ret;
+	ret = decode ? kvi_reader_drain(r, ret) : ret;
+	if (decode && kvi_input_seekable(&r->in))
+		kvi_reader_cut_models(r, kvi_index_segment(&r->index, sequence));
+	return ret;
+}
+
+/* Whether a segment has no tokens that are left. */
+static bool is_replaced(const kvarc_reader *r)
+{
+	const struct kvi_segment_ref *ref =
+		kvi_input_seekable(&r->in)
+			? kvi_index_segment(&r->index, r->seq.walk.segment_sequence)
+			: NULL;
+	return ref && !ref->left;
 }
 
 static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
@@ -242,9 +267,10 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 			return finish(r);
 		if (ret)
 			return ret;
-		if (r->seq.walk.frame.head.type == KVI_FRAME_SEGMENT)
+		if (r->seq.walk.frame.head.type != KVI_FRAME_SEGMENT)
+			ret = common_frame(r, true, r->error);
+		else if (!is_replaced(r))
 			return begin_segment(r, segment);
-		ret = common_frame(r, true, r->error);
 	}
 	return ret;
 }

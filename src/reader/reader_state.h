@@ -43,7 +43,19 @@ struct kvi_segment_ref {
 	uint64_t sequence, t0;
 	uint64_t first, end; /* its chunks */
 	uint32_t track, n;
-	struct kvi_chain chain;
+	uint32_t left;   /* tokens of it that rewinds have left (spec 6.2) */
+	uint64_t parent; /* 1 + that of the one that holds the token before it, 0: none */
+	struct kvi_chain chain, before; /* before: of that token, once it was passed in order */
+};
+/* Whether tokens t0 .. end - 1 of a track have some that are left of a segment. */
+static inline bool kvi_segment_has(const struct kvi_segment_ref *s, uint32_t track, uint64_t t0,
+                                   uint64_t end)
+{
+	return s->track == track && s->left && s->t0 < end && s->t0 + s->left > t0;
+}
+/* A COMMIT that is a checkpoint. */
+struct kvi_checkpoint_ref {
+	uint64_t offset, sequence, number;
 };
 /* A PARAMS frame of the index. */
 struct kvi_params_ref {
@@ -160,6 +172,8 @@ struct kvi_reader_index {
 	struct kvi_list blobs;             /* struct kvi_blob_ref; salvage alone */
 	struct kvi_order_walk chunk_order; /* while the index is built */
 	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
+	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */
+	struct kvi_list checkpoints;       /* struct kvi_checkpoint_ref */
 };
 
 /* Metadata frames. */
@@ -168,6 +182,7 @@ struct kvi_reader_meta {
 	struct kvi_list items; /* struct kvi_item */
 	kvi_blob_fn blob;
 	void *blob_opaque;
+	struct kvi_buffer commit; /* of kvarc_reader_checkpoint */
 	/* Bytes that metadata may still decode to while the reader is opened: the memory limit at
 	 * first, although they are not held at the same time. */
 	uint64_t decode_left;
@@ -325,15 +340,41 @@ struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t s
  */
 kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
                          kvarc_error *e);
+/* The same for the first n ids alone, those that another segment has left of it and that has been
+ * passed since. */
+kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
+                               uint32_t n, kvarc_error *e);
 /* The same for all segments in order: those of later ones may need these, also on a pipe. */
 kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
                               kvarc_error *e);
 
+/* Rewinds and checkpoints (reader_rewind.c). */
+
+/* The last segment of the list comes behind those of its track that are left. */
+void kvi_index_link(struct kvi_reader_index *x);
+/* What remains of each segment at the end of the list; tokens and last of all tracks. */
+void kvi_index_settle(struct kvi_reader_index *x, size_t n_tracks);
+/* All tokens of all segments are taken as left: to verify them. */
+void kvi_index_take_all(struct kvi_reader_index *x);
+/* The segment that holds the token before a segment. NULL: there is none. */
+const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *x,
+                                               const struct kvi_segment_ref *s);
+/* Models that have gone through a segment go back to the tokens that are left of it; NULL: it is
+ * not in the index. No job is under way. */
+void kvi_reader_cut_models(kvarc_reader *r, const struct kvi_segment_ref *s);
+/* Adds a COMMIT that is a checkpoint. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *e);
+/* Whether the last checkpoint is the one that the file is opened at. */
+bool kvi_index_is_there(const kvarc_reader *r);
+/* OPTIONS: that of the options is not in the file. */
+kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *e);
+
 /* Chain values (reader_chain.c); by the calling thread alone. */
 
-/* A segment in the order of the file: that its chain value is right, if its ids are known. Returns
- * OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *s, kvarc_error *e);
+/* A segment in the order of the file: that its chain value is right, if its ids are known. ref: in
+ * the index; NULL: on a pipe. Returns OK, MEM, MEMLIMIT, DATA, and of others as kvi_reader_ids. */
+kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *s,
+                                 struct kvi_segment_ref *ref, kvarc_error *e);
 /* After an IDENTITY frame: that chain values before it would still be the same. Returns OK, MEM,
  * MEMLIMIT, DATA. */
 kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *e);
@@ -444,37 +485,5 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_re
 
 /* In order (reader_seq.c). */
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
-
-/* Salvage (salvage_read.c). */
-
-/* The first 64 bytes are damaged: finds the sync mark in the first frame. */
-kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
-/* Fills the index from whatever frames are good. */
-kvarc_ret kvi_salvage_load(kvarc_reader *r);
-/* As kvarc_reader_next_segment, of a reader that salvages. */
-kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment);
-/* As kvarc_reader_segment_deliver, of a reader that salvages. */
-kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque);
-
-/* The scan (salvage_scan.c): good frames into the index, the rest into regions; expected and
- * end_known from COMMIT, INDEX and FOOTER frames. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
-kvarc_ret kvi_salvage_scan(kvarc_reader *r);
-
-/* The list of losses (salvage_losses.c); by the calling thread alone. */
-
-/* Adds a loss: tokens replaces place->n. bytes: of elements or literals that it costs.
- * Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t tokens,
-                           uint64_t bytes);
-/* After the scan: finds what segments, chunks and the end of the archive lack, against COMMIT,
- * INDEX and RESTORE frames. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_salvage_losses(kvarc_reader *r);
-/* After all BLOBs: finds files whose literal bytes are not complete. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_salvage_literals(kvarc_reader *r);
-/* Adds the chunk of a job that cannot be decoded, once. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j);
-/* *sums: memory of alloc for n_tracks + 1 entries, as kvarc_reader_loss gives them; NULL on
- * failure. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc_loss **sums);
 
 #endif

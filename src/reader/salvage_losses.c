@@ -2,7 +2,7 @@
 /* salvage_losses.c - what a damaged archive has lost, place by place and in sum (spec 9.4) */
 #include <stdlib.h>
 
-#include "reader_state.h"
+#include "reader_salvage.h"
 #include "util/ckd.h"
 
 static uint64_t product(uint64_t a, uint64_t b)
@@ -99,8 +99,8 @@ static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s, ui
 		           .t0 = s->t0,
 		           .what = "chunks are damaged or missing" };
 	explain(&r->losses, after, before, &d);
-	return kvi_salvage_lose(r, &d, s->n,
-	                        s->n * head_bytes(&r->geometry.tensors[tensor], heads));
+	return kvi_salvage_lose(r, &d, s->left,
+	                        s->left * head_bytes(&r->geometry.tensors[tensor], heads));
 }
 
 /* Chunks that should be in a segment and are not; end is where it ends at the latest. */
@@ -112,7 +112,7 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *f, const struct kvi_s
 	uint64_t i = s->first, after = s->offset;
 	kvarc_ret ret = KVARC_OK;
 	if (s->first == s->end && order->first[s->track] < order->first[s->track + 1])
-		return lose_tokens(f, s->track, s->t0, s->t0 + s->n, after, end);
+		return lose_tokens(f, s->track, s->t0, s->t0 + s->left, after, end);
 	for (uint32_t k = order->first[s->track]; k < order->first[s->track + 1] && ret == KVARC_OK;
 	     k++) {
 		uint32_t tensor = order->tensors[k];
@@ -159,9 +159,11 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 		             .t0 = s->t0,
 		             .what = "token ids and positions are lost" };
 	kvarc_ret ret = KVARC_OK;
+	if (!s->left)
+		return KVARC_OK; /* replaced (spec 6.2) */
 	if (s->t0 > *tokens)
 		ret = lose_tokens(f, s->track, *tokens, s->t0, before, begin);
-	*tokens = s->t0 + s->n;
+	*tokens = s->t0 + s->left;
 	if (ret == KVARC_OK && !s->offset) {
 		explain(&r->losses, before, begin, &ids);
 		ret = kvi_salvage_lose(r, &ids, 0, 0);

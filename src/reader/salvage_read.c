@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* salvage_read.c - reading the good frames of a damaged archive (spec 9.4) */
-#include "reader_state.h"
+#include "reader_salvage.h"
 
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 {
@@ -109,12 +109,15 @@ kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
 	}
 	kvi_segment_use_release(r, r->seq.segment);
 	r->seq.segment = NULL;
+	while (r->seq.salvage_at < r->index.segments.n &&
+	       !KVI_LIST(struct kvi_segment_ref, r->index.segments, r->seq.salvage_at)->left)
+		r->seq.salvage_at++;
 	r->seq.in_segment = r->seq.salvage_at < r->index.segments.n;
 	if (!r->seq.in_segment)
 		return KVARC_END;
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                           r->seq.salvage_at++);
-	*segment = (kvarc_segment){ .track = s->track, .t0 = s->t0, .n = s->n };
+	*segment = (kvarc_segment){ .track = s->track, .t0 = s->t0, .n = s->left };
 	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, &r->seq.segment, r->error);
 	if (ret || !s->offset)
 		return ret;
@@ -132,7 +135,7 @@ kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaq
 {
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                           r->seq.salvage_at - 1);
-	const struct kvi_range all = { s->track, 0, UINT64_MAX, s->t0, s->t0 + s->n, NULL };
+	const struct kvi_range all = { s->track, 0, UINT64_MAX, s->t0, s->t0 + s->left, NULL };
 	r->seq.in_segment = false;
 	return kvi_reader_segment_chunks(r, s, &all, deliver, opaque);
 }

@@ -2,7 +2,7 @@
 /* salvage_scan.c - looks for good frames wherever they are (spec 9.4) */
 #include "format/commit.h"
 #include "util/string_field.h"
-#include "reader_state.h"
+#include "reader_salvage.h"
 
 struct scan {
 	kvarc_reader *r;
@@ -71,7 +71,7 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 	if (last && last->sequence == h->segment)
 		return last->track == track && last->t0 == h->t0 && last->n == h->n ? KVARC_OK
 		                                                                    : KVARC_DATA;
-	if ((last && last->sequence > h->segment) || h->t0 < r->index.tokens[track])
+	if (last && last->sequence > h->segment)
 		return KVARC_DATA;
 	*out = kvi_list_add(&r->index.segments, &r->alloc, sizeof **out);
 	if (!*out)
@@ -82,7 +82,7 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 		                          .track = track,
 		                          .first = r->index.chunks.n,
 		                          .end = r->index.chunks.n };
-	r->index.tokens[track] = (uint64_t)h->t0 + h->n;
+	kvi_index_link(&r->index);
 	return KVARC_OK;
 }
 
@@ -112,16 +112,20 @@ static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const u
 	kvarc_reader *r = s->r;
 	struct kvi_segment seg;
 	if (!kvi_segment_parse(&seg, content, bytes) || seg.track >= r->geometry.n_tracks ||
-	    seg.t0 > UINT32_MAX || seg.t0 < r->index.tokens[seg.track])
+	    seg.t0 > UINT32_MAX)
 		return KVARC_DATA;
 	struct kvi_segment_ref *ref = kvi_list_add(&r->index.segments, &r->alloc, sizeof *ref);
 	if (!ref)
 		return no_memory(r);
-	*ref = (struct kvi_segment_ref){
-		f->offset,         f->head.sequence, seg.t0, r->index.chunks.n,
-		r->index.chunks.n, seg.track,        seg.n,  { seg.has_chain, seg.chain }
-	};
-	r->index.tokens[seg.track] = seg.t0 + seg.n;
+	*ref = (struct kvi_segment_ref){ .offset = f->offset,
+		                         .sequence = f->head.sequence,
+		                         .t0 = seg.t0,
+		                         .first = r->index.chunks.n,
+		                         .end = r->index.chunks.n,
+		                         .track = seg.track,
+		                         .n = seg.n,
+		                         .chain = { seg.has_chain, seg.chain } };
+	kvi_index_link(&r->index);
 	return KVARC_OK;
 }
 
@@ -142,11 +146,11 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const ui
 	return KVARC_OK;
 }
 
-/* Tokens that the index lists are known to be missing where they are not found. */
+/* Tokens that the index lists are known to be missing where they are not found; as with COMMIT
+ * frames the last word counts. */
 static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 {
-	if (e->tensor < r->geometry.n_tracks && e->segment <= UINT32_MAX &&
-	    e->segment + e->n > r->losses.expected[e->tensor])
+	if (e->tensor < r->geometry.n_tracks && e->segment <= UINT32_MAX)
 		r->losses.expected[e->tensor] = e->segment + e->n;
 }
 
@@ -191,9 +195,13 @@ static kvarc_ret take_commit(struct scan *s, const struct kvi_frame *f)
 	                      f->head.payload_bytes))
 		return KVARC_DATA;
 	for (size_t i = 0; i < r->geometry.n_tracks; i++)
-		if (s->committed[i] > r->losses.expected[i])
-			r->losses.expected[i] = s->committed[i];
-	return KVARC_OK;
+		r->losses.expected[i] = s->committed[i];
+	if (!c.checkpoint.number)
+		return KVARC_OK;
+	const struct kvi_index_entry e = { .offset = f->offset,
+		                           .sequence = f->head.sequence,
+		                           .number = c.checkpoint.number };
+	return kvi_index_checkpoint(r, &e);
 }
 
 static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
@@ -309,7 +317,7 @@ static void set_state(struct scan *s)
 	r->losses.end_known = s->last_type == KVI_FRAME_COMMIT || s->last_good == KVI_FRAME_FOOTER;
 	if (r->losses.regions.n)
 		r->state = tail ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
-	else if (s->last_type == KVI_FRAME_FOOTER)
+	else if (s->last_type == KVI_FRAME_FOOTER || kvi_index_is_there(r))
 		r->state = KVARC_STATE_CLOSED;
 	else if (s->last_type == KVI_FRAME_COMMIT)
 		r->state = KVARC_STATE_OPEN;
@@ -322,10 +330,13 @@ static kvarc_ret scan(struct scan *s)
 {
 	kvarc_reader *r = s->r;
 	kvarc_ret ret = KVARC_OK;
-	while (ret == KVARC_OK && s->offset < r->in.source.size)
+	while (ret == KVARC_OK && s->offset < r->in.source.size && !kvi_index_is_there(r))
 		ret = step(s);
+	if (ret == KVARC_OK && r->options.checkpoint && !kvi_index_is_there(r))
+		ret = kvi_reader_no_checkpoint(r, r->error);
 	if (ret)
 		return ret;
+	kvi_index_settle(&r->index, r->geometry.n_tracks);
 	if (s->gap_in_items && !s->has_index)
 		forget_items(r);
 	set_state(s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verify.c - reads and decodes everything, checks every check */
-#include "reader_state.h"
+#include "reader_salvage.h"
 
 static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
                         uint32_t n, const void *src)
@@ -70,8 +70,10 @@ static kvarc_ret verify_file(kvarc_reader *r, kvarc_damage_fn damage, void *opaq
 	kvarc_error first = { 0 };
 	uint64_t n_damaged = 0;
 	kvarc_ret ret = kvi_reader_open_again(r, 0, &again);
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK) {
+		kvi_index_take_all(&again->index);
 		ret = walk_all(again);
+	}
 	kvarc_reader_close(&again);
 	if (ret != KVARC_DATA || !damage)
 		return ret;

@@ -2,8 +2,8 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-l] [-i ISA] [-P PROFILE] [-M MODEL] FILE: a line for each chunk in file
- * order, then a line for each item. Exit 0; 1 with "data: ..." or "format: ..."; 3
+ * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] FILE: a line for each chunk in file
+ * order, then a line for each item; of checkpoint N. Exit 0; 1 with "data: ..." or "format: ..."; 3
  * with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which -l
  * asks for: lossy chunks are not welcome; 2 for everything else. -p reads as from a
  * pipe: forward only, size not known. Prints no digests unless the whole file was
@@ -29,6 +29,7 @@ struct digest {
 	uint64_t at; /* where the file stands */
 	int pipe, lossless;
 	uint32_t isa;
+	uint64_t checkpoint;
 	const kvarc_profile *profile;
 	kvarc_predictor *model;
 	kvarc_error error;
@@ -112,6 +113,7 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	kvarc_reader_options options = KVARC_READER_OPTIONS_INIT;
 	options.common.error = &d->error;
 	options.common.isa_mask = d->isa;
+	options.checkpoint = d->checkpoint;
 	options.profiles = &d->profile;
 	options.n_profiles = d->profile != NULL;
 	options.predictor = d->model;
@@ -249,6 +251,8 @@ int main(int argc, char **argv)
 			d.lossless = 1;
 		else if (!strcmp(argv[i], "-i") && i + 2 < argc)
 			d.isa = (uint32_t)strtoul(argv[++i], NULL, 0);
+		else if (!strcmp(argv[i], "-c") && i + 2 < argc)
+			d.checkpoint = strtoull(argv[++i], NULL, 10);
 		else if (!strcmp(argv[i], "-P") && i + 2 < argc && !profile)
 			profile = fopen(argv[++i], "rb");
 		else if (!strcmp(argv[i], "-M") && i + 2 < argc)
@@ -257,7 +261,7 @@ int main(int argc, char **argv)
 			break;
 	}
 	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
-		fprintf(stderr, "usage: digest [-p] [-l] [-i ISA] [-P PROFILE] "
+		fprintf(stderr, "usage: digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] "
 		                "[-M MODEL] FILE\n");
 		return 2;
 	}
