@@ -50,8 +50,8 @@ static void fix_payload(struct seal *s, unsigned type, uint8_t *pay, size_t n)
 		kvi_store64(pay, s->index_at);
 		kvi_store64(pay + 8, s->commit_at);
 		kvi_store64(pay + 16, s->sequence);
-	} else if (type == T_CHUNK && n > 40 && pay[24] == 0) {
-		kvi_store64(pay + 32, kvi_h64(pay + 40, n - 40));
+	} else if (type == T_CHUNK && n > 48 && pay[24] == 0) {
+		kvi_store64(pay + 32, kvi_h64(pay + 48, n - 48));
 	}
 }
 

@@ -101,8 +101,11 @@ static kvarc_ret decode(const struct lossy_job *j, struct kvi_coder *coder,
 		                       j->chunk.head_channels, j->chunk.rope, o->out.params_content,
 		                       o->out.params_bytes);
 	if (!ret)
-		ret = kvi_chunk_decode(coder, &j->chunk, o->out.codec, o->out.lane_order, p,
-		                       o->payload, o->out.payload_bytes, o->back);
+		ret = kvi_chunk_decode(coder,
+		                       &(const struct kvi_chunk_payload){ &j->chunk, o->out.codec,
+		                                                          o->out.cut, p, o->payload,
+		                                                          o->out.payload_bytes },
+		                       o->back, NULL);
 	kvi_params_free(p);
 	return ret;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* target_params.c - fuzz target: PARAMS contents and chunk payloads, every kernel
  *
- * Data: codec, dtype, heads, channels, tokens, lane order, flags, u16 bytes of
- * parameters, parameters, payload. All instruction sets must agree.
+ * Data: codec, dtype, heads, channels, tokens, stream size and section, flags,
+ * u16 bytes of parameters, parameters, payload. All instruction sets must agree.
  */
 #include "codecs/codec.h"
 #include "fuzz_common.h"
@@ -12,7 +12,8 @@ const size_t fuzz_parameters = 0;
 
 struct params_job {
 	struct kvi_chunk chunk;
-	uint8_t codec, lane_order;
+	uint8_t codec;
+	struct kvi_chunk_cut cut;
 	const uint8_t *params, *payload;
 	size_t params_bytes, payload_bytes;
 	int32_t positions[256];
@@ -37,7 +38,8 @@ static void job_init(struct params_job *j, struct fuzz_bytes *b)
 	j->chunk.heads = fuzz_take(b) % 3 + 1;
 	j->chunk.head_channels = fuzz_take(b) % 64 + 1;
 	j->chunk.n_tokens = fuzz_take(b) + 1;
-	j->lane_order = fuzz_take(b) & 1;
+	uint8_t cut = fuzz_take(b);
+	j->cut = (struct kvi_chunk_cut){ cut & 3, cut >> 2 };
 	uint8_t flags = fuzz_take(b);
 	size_t n = fuzz_take(b);
 	n |= (size_t)fuzz_take(b) << 8;
@@ -80,12 +82,14 @@ static kvarc_ret decode(const struct params_job *j, const struct kvi_alloc *a, u
 		                       j->params_bytes);
 	/* after a first decode that fails the coder still works */
 	bool ready = ret == KVARC_OK;
+	struct kvi_chunk_payload p = { &j->chunk, j->codec,   j->cut,
+		                       params,    j->payload, j->payload_bytes / 2 };
+	uint64_t check;
 	if (ready)
-		ret = kvi_chunk_decode(coder, &j->chunk, j->codec, j->lane_order, params,
-		                       j->payload, j->payload_bytes / 2, raw);
+		ret = kvi_chunk_decode(coder, &p, raw, &check);
+	p.payload_bytes = j->payload_bytes;
 	if (ready && ret != KVARC_MEM && ret != KVARC_MEMLIMIT)
-		ret = kvi_chunk_decode(coder, &j->chunk, j->codec, j->lane_order, params,
-		                       j->payload, j->payload_bytes, raw);
+		ret = kvi_chunk_decode(coder, &p, raw, NULL);
 	kvi_params_free(params);
 	kvi_coder_close(coder);
 	kvi_coder_tables_close(own);

@@ -77,11 +77,11 @@ typedef struct kvarc_chunk_info {
 	uint32_t tensor, head, heads;
 	uint64_t t0;
 	uint32_t n;
-	uint8_t codec; /* spec 7 */
-	uint8_t lane_order;
-	uint8_t generation; /* lossy chunks, and what repeats them: how often the elements have
+	uint8_t codec;       /* spec 7 */
+	uint8_t stream_size; /* 0 to 3: its streams have 32, 64, 128, 256 tokens (spec 7) */
+	uint8_t generation;  /* lossy chunks, and what repeats them: how often the elements have
 	                         * been changed, 255: that often or more; 0: others */
-	uint64_t offset;    /* of its frame in the file */
+	uint64_t offset;     /* of its frame in the file */
 	uint64_t sequence;
 	uint32_t payload_bytes; /* of the frame */
 	uint32_t raw_bytes;

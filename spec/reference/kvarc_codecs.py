@@ -9,6 +9,8 @@ import os
 import struct
 import subprocess
 
+from xxh3 import h64
+
 TABLES = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                       "..", "tables")
 
@@ -51,6 +53,10 @@ class Cursor:
 
     def rest(self):
         return self.take(self.left())
+
+    def align(self):
+        """Zeros to a multiple of 16."""
+        demand(not any(self.take(-self.at % 16)), "padding is not zero")
 
     def number(self, code):
         return struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
@@ -210,36 +216,50 @@ class Lane:
             self.state = self.state << 16 | word
 
 
-def steps(rows, columns, order):
-    """rans.md 3: for each step the elements (numbers in token-major order)
-    of its active lanes."""
-    if order == 0:
-        for at in range(0, rows * columns, 32):
-            yield range(at, min(at + 32, rows * columns))
-    else:
-        for row in range(0, rows, 32):
-            for c in range(columns):
-                yield range(row * columns + c,
-                            min(row + 32, rows) * columns + c, columns)
+def element_steps(first, end):
+    """rans.md 3, order of elements: the elements (numbers in token-major
+    order) of the active lanes of each step."""
+    for at in range(first, end, 32):
+        yield range(at, min(at + 32, end))
 
 
-def decode_stream(cursor, rows, columns, order, table_of, finish,
-                  escape_bits):
+def token_steps(rows, columns):
+    """rans.md 3, order of tokens."""
+    for row in range(0, rows, 32):
+        for c in range(columns):
+            yield range(row * columns + c,
+                        min(row + 32, rows) * columns + c, columns)
+
+
+class Stream:
+    """rans.md 1: stored states and words."""
+
+    def __init__(self, states, words):
+        self.states, self.words = states, words
+
+    @staticmethod
+    def read(cursor):
+        """The stream of a lossy body (lossy.md 4)."""
+        n_words = cursor.u32()
+        states = cursor.numbers("I", 32)
+        return Stream(states, cursor.numbers("H", n_words))
+
+
+def decode_stream(cursor, rows, columns, table_of, finish, escape_bits):
+    """A stream of a lossy body."""
     values = [0] * (rows * columns)
-    decode_steps(cursor, steps(rows, columns, order), values, table_of,
-                 finish, escape_bits)
+    decode_steps(Stream.read(cursor), token_steps(rows, columns), values,
+                 table_of, finish, escape_bits)
     return values
 
 
-def decode_steps(cursor, all_steps, values, table_of, finish, escape_bits):
+def decode_steps(stream, all_steps, values, table_of, finish, escape_bits):
     """rans.md 2. all_steps gives the elements of each step, and may look at
     the values of earlier ones; table_of(element) -> Table; finish(element,
     symbol, lane) does the raw bits and returns the value, or None for an
     escape."""
-    n_words = cursor.u32()
-    states = cursor.numbers("I", 32)
-    words = cursor.numbers("H", n_words)[::-1]
-    lanes = [Lane(state, words) for state in states]
+    words = stream.words[::-1]
+    lanes = [Lane(state, words) for state in stream.states]
     for step in all_steps:
         symbols = []
         for element, lane in zip(step, lanes):          # phase 1
@@ -258,6 +278,60 @@ def decode_steps(cursor, all_steps, values, table_of, finish, escape_bits):
     demand(not words, "the stream has words left over")
     demand(all(lane.state == 1 << 16 for lane in lanes),
            "the final state of the coder is wrong")
+
+
+class Cut:
+    """kvarc-format.md 7 and rans.md 4: how the tokens of a chunk are cut."""
+
+    def __init__(self, size, section_bytes):
+        demand(size <= 3, "the stream size")
+        self.size, self.section_bytes = size, section_bytes
+        self.streams, self.ends, self.checks = [], [], []
+
+    def none(self):
+        """For a codec without streams."""
+        demand(self.size == 3 and not self.section_bytes,
+               "streams of a codec that has none")
+
+    def read(self, cursor, rows):
+        """The streams of a payload whose section was read. rows: the
+        remaining tokens, by their numbers."""
+        demand(cursor.at == self.section_bytes, "section_bytes")
+        each = 32 << self.size
+        n = (len(rows) + each - 1) // each
+        # rans.md 4 "With one stream, or none, b MUST be 3."
+        demand(n > 1 or self.size == 3, "the stream size of one stream")
+        if not n:
+            return
+        self.starts = list(range(0, len(rows), each)) + [len(rows)]
+        self.ends = [rows[i - 1] + 1 for i in self.starts[1:]]
+        cursor.align()
+        table = []
+        for _ in range(n):
+            table.append(cursor.u32())
+            demand(cursor.u32() == 0, "a reserved field of a stream")
+            self.checks.append(cursor.u64())
+        demand(n > 1 or self.checks == [0], "the check of a single stream")
+        states = [cursor.numbers("I", 32) for _ in range(n)]
+        for n_words, state in zip(table, states):
+            self.streams.append(Stream(state, cursor.numbers("H", n_words)))
+            cursor.align()
+
+    def parts(self):
+        """Each stream, the first of its remaining tokens, and their end."""
+        return zip(self.streams, self.starts, self.starts[1:])
+
+    def raw_check(self, raw, n):
+        """rans.md 4: what raw_check has to be. n: tokens."""
+        if len(self.ends) < 2:
+            return h64(raw)
+        row, checks, start = len(raw) // n, [], 0
+        # "the last stream takes the rest"
+        for end in self.ends[:-1] + [n]:
+            checks.append(h64(raw[start * row:end * row]))
+            start = end
+        demand(checks == self.checks, "the check of a stream")
+        return h64(struct.pack("<%dQ" % len(checks), *checks))
 
 
 # ------------------------------------------------------ mask.md and elements
@@ -305,16 +379,24 @@ class Mask:
 
 
 def read_plane(cursor, n, bits):
-    """exponent.md 3: one plane of n values of some bits each."""
+    """rans.md 5: one plane of n values of some bits each."""
     size = (n * bits + 7) // 8
-    method = cursor.u8()
+    method, value = cursor.u8(), cursor.u8()
     demand(method <= 2, "plane method %d" % method, "unsupported")
+    demand(cursor.u16() == 0, "a reserved field of a plane")
+    length = cursor.u32()
+    demand(cursor.u64() == 0, "a reserved field of a plane")
+    demand(method == 2 or not value, "the value of a plane")
+    demand(method == 1 or length == (0 if method else size),
+           "the size of a plane")
+    data = cursor.take(length)
     if method == 0:
-        plane = cursor.take(size)
+        plane = data
     elif method == 1:
-        plane = zstd_content(cursor.take(cursor.u32()), size)
+        plane = zstd_content(data, size)
     else:
-        plane = cursor.take(1) * size
+        plane = bytes([value]) * size
+    cursor.align()
     number = int.from_bytes(plane, "little")
     demand(number >> n * bits == 0, "padding of a plane is not zero")
     if bits == 8:
@@ -525,10 +607,19 @@ def grid_element(context, s, lane, form):
 
 # ------------------------------------------------------------------- chunks
 
-def decode_exponent(cursor, params, mask, dtype, order):
+def decode_elements(cut, width, table_of, finish, escape_bits):
+    """The streams of codecs 4 to 6; width: remaining channels."""
+    values = [0] * (cut.starts[-1] * width)
+    for stream, first, end in cut.parts():
+        decode_steps(stream, element_steps(first * width, end * width),
+                     values, table_of, finish, escape_bits)
+    return values
+
+
+def decode_exponent(cursor, cut, params, mask, dtype):
     """exponent.md 2 and 3: values of the elements that the mask leaves."""
     e, m, _ = FLOAT[dtype]
-    rows, columns = mask.rows, mask.columns
+    columns = mask.columns
     width = len(columns)
 
     def finish(element, symbol, lane):
@@ -536,8 +627,8 @@ def decode_exponent(cursor, params, mask, dtype, order):
             return None
         return params.top[columns[element % width]] - symbol
 
-    fields = decode_stream(
-        cursor, len(rows), width, order,
+    fields = decode_elements(
+        cut, width,
         lambda element: params.table[columns[element % width]], finish, 8)
     demand(all(0 <= field < 1 << e for field in fields),
            "an exponent is out of range")
@@ -546,7 +637,7 @@ def decode_exponent(cursor, params, mask, dtype, order):
             for field, r in zip(fields, rest)]
 
 
-def decode_grid(cursor, params, mask, dtype, order, head_channels, rope,
+def decode_grid(cursor, cut, params, mask, dtype, head_channels, rope,
                 positions):
     rows, columns = mask.rows, mask.columns
     width = len(columns)
@@ -562,8 +653,8 @@ def decode_grid(cursor, params, mask, dtype, order, head_channels, rope,
             cache[channel, position] = Context(b, k, form[0], form[1])
         return cache[channel, position]
 
-    values = decode_stream(
-        cursor, len(rows), width, order,
+    values = decode_elements(
+        cut, width,
         lambda element: grid_set(params.set[columns[element % width]])[
             context(element).table],
         lambda element, s, lane: grid_element(context(element), s, lane,
@@ -575,20 +666,22 @@ def decode_grid(cursor, params, mask, dtype, order, head_channels, rope,
     return values
 
 
-def decode_bytes(cursor, params, mask, order):
+def decode_bytes(cut, params, mask):
     columns = mask.columns
     width = len(columns)
-    return decode_stream(
-        cursor, len(mask.rows), width, order,
+    return decode_elements(
+        cut, width,
         lambda element: params.table[columns[element % width]],
         lambda element, symbol, lane: None if symbol == 256 else symbol, 8)
 
 
-def decode_chunk(codec, order, payload, tensor, heads, n, params, rope,
+def decode_chunk(codec, cut, payload, tensor, heads, n, params, rope,
                  positions):
     """The decoded bytes of any chunk but a repeat."""
     columns = heads * tensor.channels
     size = ELEMENT_BYTES[tensor.dtype]
+    if codec <= 2:
+        cut.none()
     if codec == 0:      # raw.md
         demand(len(payload) == n * columns * size, "raw chunk of another size")
         return payload
@@ -600,16 +693,16 @@ def decode_chunk(codec, order, payload, tensor, heads, n, params, rope,
     cursor = Cursor(payload)
     mask = Mask(cursor, n, columns, size)
     values = []
-    # mask.md "when T' x C' = 0 nothing follows"
-    if mask.rows and mask.columns:
+    # rans.md 4 "Where nothing remains, there are no streams."
+    cut.read(cursor, mask.rows if mask.columns else [])
+    if cut.streams:
         if codec == 4:
-            values = decode_exponent(cursor, params, mask, tensor.dtype,
-                                     order)
+            values = decode_exponent(cursor, cut, params, mask, tensor.dtype)
         elif codec == 5:
-            values = decode_grid(cursor, params, mask, tensor.dtype, order,
+            values = decode_grid(cursor, cut, params, mask, tensor.dtype,
                                  tensor.channels, rope, positions)
         else:
-            values = decode_bytes(cursor, params, mask, order)
+            values = decode_bytes(cut, params, mask)
     cursor.end()
     code = {1: "B", 2: "H", 4: "I"}[size]
     return struct.pack("<%d%s" % (n * columns, code), *mask.fill(values))

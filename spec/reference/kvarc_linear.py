@@ -268,35 +268,37 @@ class Decoder:
                 self.tokens[t].observe(
                     unit, [self.element(t, slot) for slot in unit])
 
-    def steps(self):
-        full = len(self.tokens) // 32 * 32
-        if full:
-            yield from self.part(0, full)
-        if full < len(self.tokens):
-            yield from self.part(full, len(self.tokens))
+    def steps(self, first, end):
+        """rans.md 3, order of slots, of the tokens first..end-1."""
+        full = end - (end - first) % 32
+        if first < full:
+            yield from self.part(first, full)
+        if full < end:
+            yield from self.part(full, end)
 
 
-def decode_chunk(payload, layout, tensor, tokens, tables):
+def decode_chunk(cursor, cut, layout, tensor, tokens, tables):
     """The decoded bytes; tokens hold the features afterwards."""
     dtype = tensor.dtype
     columns = tensor.heads * tensor.channels
     size = codecs.ELEMENT_BYTES[dtype]
-    cursor = codecs.Cursor(payload)
     mask = codecs.Mask(cursor, len(tokens), columns, size)
     demand(not mask.constant_rows, "constant rows in a linear chunk")
+    cut.read(cursor, mask.rows if mask.columns else [])
     d = Decoder(layout, dtype, tokens, mask, tables)
     d.wide = dtype == codecs.F32
-    if mask.columns:
-        codecs.decode_steps(
-            cursor, d.steps(), d.values,
-            lambda e: tables[d.context[e].table],
-            lambda e, s, lane: codecs.grid_element(d.context[e], s, lane,
-                                                   d.form), d.form[2])
+    if cut.streams:
+        for stream, first, end in cut.parts():
+            codecs.decode_steps(
+                stream, d.steps(first, end), d.values,
+                lambda e: tables[d.context[e].table],
+                lambda e, s, lane: codecs.grid_element(
+                    d.context[e], s, lane, d.form), d.form[2])
         if dtype == codecs.F32:
             low = codecs.read_planes(cursor, len(d.values), 16)
             d.values = [h << 16 | l for h, l in zip(d.values, low)]
     else:
-        for _ in d.steps():
+        for _ in d.steps(0, len(tokens)):
             pass
     cursor.end()
     code = {1: "B", 2: "H", 4: "I"}[size]

@@ -30,8 +30,7 @@ class Codec:
 class Chunk:
     """What a body is of: tokens that are not exact."""
 
-    def __init__(self, tensor, heads, tokens, positions, order, params,
-                 expected):
+    def __init__(self, tensor, heads, tokens, positions, params, expected):
         """params: of Codec.params; or the model of a profile. expected: p of
         klt.md 2 of all tokens of the segment, by slot."""
         self.expected = expected and [expected[t] for t in tokens]
@@ -40,7 +39,7 @@ class Chunk:
         self.columns = heads * tensor.channels
         self.n = len(tokens)
         self.positions = [positions[t] for t in tokens]
-        self.order, self.params = order, params
+        self.params = params
 
 
 # ---------------------------------------------------------------- 1. Payload
@@ -90,9 +89,10 @@ def rate_classes(cursor, tokens):
     return list(zip(found, sizes + [None]))
 
 
-def decode_chunk(codec, order, payload, tensor, heads, n, params, positions,
+def decode_chunk(codec, cut, payload, tensor, heads, n, params, positions,
                  expected=None):
     """The decoded bytes."""
+    cut.none()
     size = codecs.ELEMENT_BYTES[tensor.dtype]
     demand(tensor.dtype in codecs.FLOAT, "the codec does not suit the dtype")
     cursor = Cursor(payload)
@@ -108,8 +108,7 @@ def decode_chunk(codec, order, payload, tensor, heads, n, params, positions,
     for tokens, length in parts:
         body = cursor if length is None else Cursor(cursor.take(length))
         elements = CODECS[codec].body(
-            body, Chunk(tensor, heads, tokens, positions, order, params,
-                        expected))
+            body, Chunk(tensor, heads, tokens, positions, params, expected))
         body.end()
         raw = struct.pack("<%d%s" % (len(elements), code), *elements)
         for i, t in enumerate(tokens):
@@ -201,11 +200,11 @@ def symbol(code):
     return 2 * code if code >= 0 else -2 * code - 1
 
 
-def codes(cursor, classes, n, order):
+def codes(cursor, classes, n):
     """A stream of n x len(classes) codes, classes[c] that of column c."""
     tables, width = code_tables(), len(classes)
     found = codecs.decode_stream(
-        cursor, n, width, order,
+        cursor, n, width,
         lambda e: tables[classes[e % width]],
         lambda e, s, lane: None if s == ESCAPE else s, 8)
     return [(s >> 1) ^ -(s & 1) for s in found]
@@ -234,8 +233,7 @@ class Quantised:
         shift = cursor.number("h")
         points = Points(cursor.number("b"), cursor.number("b"))
         self.y = [points.of[q] for q in codes(
-            cursor, [clamp(v - shift, 0, 32) for v in k], chunk.n,
-            chunk.order)]
+            cursor, [clamp(v - shift, 0, 32) for v in k], chunk.n)]
         self.columns = chunk.columns
 
     def rows(self):

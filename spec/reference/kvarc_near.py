@@ -74,7 +74,7 @@ def body(cursor, chunk):
         return cache[channel, position]
 
     found = codecs.decode_stream(
-        cursor, chunk.n, width, chunk.order,
+        cursor, chunk.n, width,
         lambda e: codecs.grid_set(chunk.params.set[e % width])[
             context(e).table],
         lambda e, s, lane: codecs.grid_element(context(e), s, lane, form), w)

@@ -146,10 +146,9 @@ class Predictors:
                    "utf-8", "replace")), "predictor")
         return self.models[p.weights]
 
-    def header(self, s, codec, order, heads, t, params):
+    def header(self, s, codec, heads, t, params):
         """A chunk of codec 7, 8, 9 or 14."""
-        demand(order == (codec != 9) and heads == t.heads,
-               "the form of a chunk of codec %d" % codec)
+        demand(heads == t.heads, "the heads of a chunk of codec %d" % codec)
         # 5.2 "the last PREDICTOR frame before its SEGMENT"
         demand(params == s.predictor and params in self.named and
                self.named[params].kind == (2 if codec in (8, 9) else 1),
@@ -158,7 +157,7 @@ class Predictors:
             demand((self.named[params].level == 9) == (codec == 14),
                    "a PREDICTOR of another level")
 
-    def decode(self, codec, order, tensor, s, payload):
+    def decode(self, codec, cut, tensor, s, payload):
         t = self.archive.geometry.tensors[tensor]
         rows = None
         if isinstance(s.session, Bad):
@@ -168,24 +167,26 @@ class Predictors:
             tokens = linear.tokens_of(
                 linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
                 self.sources_of(t, m, s))
-            return lossy.decode_chunk(codec, order, payload, t, t.heads, s.n,
-                                      m, s.positions, [x.base for x in tokens])
+            return lossy.decode_chunk(codec, cut, payload, t, t.heads, s.n, m,
+                                      s.positions, [x.base for x in tokens])
         if codec >= 8:
             kind = s.session.kind_of(tensor, t)
             demand(kind is not None, "a tensor that the model cannot predict")
         if codec == 9:
+            cut.none()
             raw, exact = sessions.patched(
                 payload, s.session.predicted(t.layer, kind),
                 codecs.ELEMENT_BYTES[t.dtype])
             self.exact |= {tensor} if exact else set()
             return raw
+        cursor = Cursor(payload)
         if codec == 8:
             rows = s.session.expect(t.layer, kind)
-            payload = sessions.check(payload, rows)
+            sessions.check(cursor, rows)
         layout = linear.Layout(m, t.rope)
         tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
                                   self.sources_of(t, m, s), rows)
-        raw = linear.decode_chunk(payload, layout, t, tokens,
+        raw = linear.decode_chunk(cursor, cut, layout, t, tokens,
                                   codecs.grid_set(0))
         self.features[tensor] = tokens
         return raw

@@ -407,10 +407,13 @@ class Archive:
         self.predictors.begin(s)
 
     def on_chunk(self, f):
-        demand(len(f.payload) >= 40, "a CHUNK is too short")
-        (tensor, first, heads, segment, params, codec, order, n, t0,
-         raw_check) = struct.unpack("<IHHQQBBHIQ", f.payload[:40])
-        payload = f.payload[40:]
+        demand(len(f.payload) >= 48, "a CHUNK is too short")
+        (tensor, first, heads, segment, params, codec, b, n, t0, raw_check,
+         section_bytes, reserved) = struct.unpack("<IHHQQBBHIQII",
+                                                  f.payload[:48])
+        payload = f.payload[48:]
+        cut = codecs.Cut(b, section_bytes)
+        demand(reserved == 0, "a reserved field of a CHUNK")
         t = self.heads_of(tensor, first, heads)
         demand(segment == self.open_segment, "a CHUNK of another segment")
         s = self.segments[segment]
@@ -424,10 +427,9 @@ class Archive:
         size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
         demand(f.decoded == size, "decoded_bytes of a CHUNK")
         demand(known(codec), "codec %d" % codec, "unsupported")
-        demand(order <= 1 and (codec >= 4 or not order), "lane order")
         p = None
         if codec in PREDICTED:
-            self.predictors.header(s, codec, order, heads, t, params)
+            self.predictors.header(s, codec, heads, t, params)
         elif not has_params(codec):
             demand(params == 0, "PARAMS of a codec that has none")
         else:
@@ -437,32 +439,34 @@ class Archive:
             demand(p.names == (tensor, first, heads, codec),
                    "the PARAMS of another chunk")
         if codec == 3:
-            raw = self.repeat(payload, size, raw_check)
+            raw = self.repeat(payload, cut, n, size, raw_check)
         elif codec in PREDICTED:
-            raw = self.predictors.decode(codec, order, tensor, s,
-                                         payload)
+            raw = self.predictors.decode(codec, cut, tensor, s, payload)
         elif codec in lossy.CODECS:
-            raw = lossy.decode_chunk(codec, order, payload, t, heads, n, p,
+            raw = lossy.decode_chunk(codec, cut, payload, t, heads, n, p,
                                      s.positions)
         else:
-            raw = codecs.decode_chunk(codec, order, payload, t, heads, n, p,
+            raw = codecs.decode_chunk(codec, cut, payload, t, heads, n, p,
                                       t.rope, s.positions)
         # 7. "a reader MUST compare raw_check before it releases a byte"
-        demand(h64(raw) == raw_check, "raw_check of a CHUNK")
+        if codec != 3:
+            demand(cut.raw_check(raw, n) == raw_check, "raw_check of a CHUNK")
         self.chunks.append(Record(
             tensor=tensor, first=first, heads=heads, t0=t0, n=n, codec=codec,
             sequence=f.sequence, offset=f.offset, raw=raw, params=params,
-            raw_check=raw_check, segment=segment))
+            raw_check=raw_check, segment=segment, stream_size=cut.size))
         self.predictors.observe(tensor, s, heads, raw)
 
-    def repeat(self, payload, size, raw_check):
+    def repeat(self, payload, cut, n, size, raw_check):
         # repeat.md
+        demand(cut.section_bytes == 0, "section_bytes of a repeat")
         cursor = Cursor(payload)
         sequence, offset = cursor.u64(), cursor.u64()
         cursor.end()
         for c in self.chunks:
             if c.sequence == sequence:
                 demand(c.offset == offset and c.codec != 3
+                       and (c.n, c.stream_size) == (n, cut.size)
                        and len(c.raw) == size and c.raw_check == raw_check,
                        "a repeat of another chunk")
                 demand(c.codec not in (8, 9),

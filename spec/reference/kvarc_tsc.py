@@ -37,7 +37,7 @@ def codes(cursor, chunk, n, most):
     if method:
         classes = cursor.take(chunk.columns)
         demand(max(classes) <= 32, "a class above 32")
-        out = lossy.codes(cursor, classes, n, chunk.order)
+        out = lossy.codes(cursor, classes, n)
     else:
         out = cursor.numbers("b", n * chunk.columns)
     demand(all(abs(q) <= most for q in out), "a code out of its range")

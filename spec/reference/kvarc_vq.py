@@ -37,7 +37,7 @@ def body(cursor, chunk):
              for v in range(vectors) for s in range(p.stages)]
     width = len(which)
     index = iter(codecs.decode_stream(
-        cursor, chunk.n, width, chunk.order,
+        cursor, chunk.n, width,
         lambda e: p.table[which[e % width]],
         lambda e, s, lane: None if s == ESCAPE else s, 8))
     out = []

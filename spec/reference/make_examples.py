@@ -142,19 +142,26 @@ def chunk(d):
     d.field(8, "sequence number of the SEGMENT", "Q")
     d.field(8, "sequence number of the PARAMS", "Q")
     d.field(1, "codec", "B", lambda c: "%d, grid" % c)
-    d.field(1, "lane order", "B", lambda c: "%d, channels" % c)
+    d.field(1, "stream size", "B", lambda b: "%d: one stream" % b)
     d.field(2, "n", "H")
     d.field(4, "t0", "I")
     d.field(8, "raw_check: H64 of the decoded bytes")
+    d.field(4, "section_bytes", "I")
+    d.field(4, "reserved")
     d.field(1, "mask flags [mask]: constant channels")
     d.field(1, "bitmap: channel 1")
     d.field(2, "its element: 1.0")
-    n = d.field(4, "n_words [rans 1]", "I")
+    d.field(12, "zeros to a multiple of 16 [rans 4]")
+    n = d.field(4, "stream table: n_words", "I")
+    d.field(4, "reserved")
+    d.field(8, "check: 0, there is one stream")
     for lane in range(5):
         d.field(4, "state of lane %d" % lane, "I", hexadecimal)
     d.field(4 * 27, "states of lanes 5 to 31")
     for i in range(n):
         d.field(2, "word %d" % i, "H", hexadecimal)
+    if n % 8:
+        d.field(-2 * n % 16, "zeros to a multiple of 16")
 
 
 def commit(d):
@@ -231,11 +238,15 @@ def element_walk(archive):
     """How the first element of the chunk comes out of lane 0."""
     p = next(iter(archive.params.values()))
     c = archive.chunks[0]
-    payload = [f.payload for f in archive.frames if f.type == 7][0][40 + 4:]
+    payload = [f.payload for f in archive.frames if f.type == 7][0][48:]
     cursor = codecs.Cursor(payload)
+    cursor.take(4)
+    cursor.align()
     n_words = cursor.u32()
+    cursor.take(12)
     state = cursor.u32()
-    words = codecs.Cursor(payload[132:]).numbers("H", n_words)
+    cursor.take(31 * 4)
+    words = cursor.numbers("H", n_words)
     form = codecs.GRID[codecs.BF16]
     b, k = codecs.expected(p, None, 4, 0, -1)
     context = codecs.Context(b, k, form[0], form[1])

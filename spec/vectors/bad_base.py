@@ -46,9 +46,9 @@ def base(edits=None, close=True, coded=False, file_id=b"kvarc test file!",
     w.segment(0, 5, [0, 1, 2, 7, 8], [1, 2, 3, 4, 5])
     if coded:
         columns, rows = find_constant(5, 6, keys)
-        w.chunk(0, keys, 5, kp, ks, 1, constant_columns=columns,
+        w.chunk(0, keys, 5, kp, ks, constant_columns=columns,
                 constant_rows=rows)
-        w.chunk(1, values, 4, vp, vs, 0)
+        w.chunk(1, values, 4, vp, vs)
     else:
         w.chunk(0, keys)
         w.chunk(1, values)
@@ -59,10 +59,12 @@ def base(edits=None, close=True, coded=False, file_id=b"kvarc test file!",
     return w
 
 
-# Where things are in the coded chunks of base: 40 bytes of chunk header, the
-# mask section (flags, 1 byte bitmap and element each), then the stream.
-MASK = 40
-K_STREAM = MASK + 1 + (1 + 2) + (1 + 2)
+# Where things are in the coded chunks of base: 48 bytes of chunk header, the
+# mask section (flags, 1 byte bitmap and element each) and 9 zeros, the stream
+# table, the states.
+MASK = 48
+K_STREAM = MASK + 16
+K_STATE = K_STREAM + 16
 
 
 def vector(name, text, answer="data"):
@@ -88,6 +90,13 @@ def poke(at, value):
         where = at if at >= 0 else len(data) + at
         return data[:where] + value + data[where + len(value):]
     return change
+
+
+def last_word(p, bit):
+    """Changes the last word of the only stream."""
+    n = p[K_STREAM] + 256 * p[K_STREAM + 1]
+    at = K_STATE + 128 + 2 * n - 1
+    return poke(at, p[at] ^ bit)(p)
 
 
 def splice(at, n, value):

@@ -4,11 +4,14 @@
 import struct
 
 from bad_base import (
-    G_TENSOR, K_STREAM, MASK, P, RAW, chunk, cut, edit, poke, small, vector)
+    G_TENSOR, K_STATE, K_STREAM, MASK, P, RAW, chunk, cut, edit, poke, small, vector)
 from enc_codecs import (
-    TableParams, rans_stream, scale_table)
-from enc_fields import E4M3, U8, pack_elements, varint, zstd_frame
-from kvarc_enc import KEY, Writer, tensor
+    Payload, TableParams, aligned, coded_payload, fit_bytes, plane_head,
+    rans_steps, scale_table)
+from enc_fields import (
+    E4M3, U8, Random, pack_elements, varint, zstd_frame)
+from kvarc_enc import KEY, VALUE, Writer, tensor
+from xxh3 import h64
 
 
 # ------------------------------------------------------------------- 7 CHUNK
@@ -29,14 +32,16 @@ edit("chunk-decoded-bytes", "decoded_bytes of another size", "CHUNK",
      {"decoded_bytes": 62})
 
 
-def raw_chunk(name, text, payload, codec=0, lane_order=0, params=0, values=RAW):
+def raw_chunk(name, text, payload, codec=0, params=0, values=RAW, size=3,
+              section_bytes=0):
     """One U8 tensor 1 x 2, one segment of 2 tokens, this chunk."""
     @vector("chunk-" + name, text)
     def _():
         def steps(w):
             w.segment(0, 2)
-            w.chunk_frame(0, 0, 1, codec, lane_order, params,
-                          pack_elements(U8, values), payload)
+            p = Payload(payload)
+            p.stream_size, p.section_bytes = size, section_bytes
+            w.chunk_frame(0, 0, 1, codec, params, pack_elements(U8, values), p)
         return small(steps, 1)
 
 
@@ -44,7 +49,10 @@ raw_chunk("raw-long", "codec 0, a byte too many", bytes(RAW) + b"\0")
 raw_chunk("raw-short", "codec 0, a byte is missing", bytes(RAW[:3]))
 raw_chunk("raw-params", "codec 0 with the number of a PARAMS frame",
           bytes(RAW), params=1)
-raw_chunk("raw-lanes", "codec 0 with lane order 1", bytes(RAW), lane_order=1)
+raw_chunk("raw-stream-size", "codec 0 with streams of 32 tokens", bytes(RAW),
+          size=0)
+raw_chunk("raw-section", "codec 0 with a section", bytes(RAW),
+          section_bytes=4)
 raw_chunk("zstd-size", "codec 1, content of 5 bytes",
           zstd_frame(bytes(RAW) + b"\0"), 1)
 raw_chunk("zstd-garbage", "codec 1, a byte after the frame",
@@ -70,7 +78,7 @@ def repeat_chunk(name, text, of, values=RAW, extra=b""):
                     w.chunk(0, RAW)
                 else:
                     sequence, offset = of(i, offsets)
-                    w.chunk_frame(0, 0, 1, 3, 0, 0,
+                    w.chunk_frame(0, 0, 1, 3, 0,
                                   pack_elements(U8, values if i == 2 else RAW),
                                   struct.pack("<QQ", sequence, offset)
                                   + (extra if i == 2 else b""))
@@ -146,28 +154,159 @@ chunk("mask-row-padding", "padding of the row bitmap", MASK + 4, 0x84)
 chunk("mask-row-empty", "an empty row bitmap", MASK + 4,
       lambda p: p[:MASK + 4] + b"\0" + p[MASK + 7:])
 chunk("mask-value", "another value of the constant channel", MASK + 2, 1)
-chunk("state-low", "a stored state below 2^16", K_STREAM + 4,
+chunk("state-low", "a stored state below 2^16", K_STATE,
       struct.pack("<I", 0xFFFF))
 chunk("state-unused", "the state of a lane that is not used",
-      K_STREAM + 4 + 4 * 31, struct.pack("<I", 0x10001))
+      K_STATE + 4 * 31, struct.pack("<I", 0x10001))
 chunk("state", "one bit of the state of lane 0", 0,
-      lambda p: poke(K_STREAM + 4, p[K_STREAM + 4] ^ 1)(p))
-chunk("words-left", "a word left over", 0,
-      lambda p: p[:K_STREAM] + struct.pack(
-          "<I", struct.unpack_from("<I", p, K_STREAM)[0] + 1)
-      + p[K_STREAM + 4:] + b"\0\0")
-chunk("words-missing", "a word too few", 0,
-      lambda p: p[:K_STREAM] + struct.pack(
-          "<I", struct.unpack_from("<I", p, K_STREAM)[0] - 1)
-      + p[K_STREAM + 4:-2])
+      lambda p: poke(K_STATE, p[K_STATE] ^ 1)(p))
 chunk("words-huge", "2^32 - 1 words announced", K_STREAM, b"\xff" * 4)
-chunk("word", "one bit of the last word", -1,
-      lambda p: p[:-1] + bytes([p[-1] ^ 0x80]))
+chunk("words-past", "a word more announced than the payload has", 0,
+      lambda p: poke(K_STREAM, (len(p) - K_STATE - 128) // 2 + 1)(p))
 chunk("plane-method-2", "a constant plane where the bytes differ", 0,
-      lambda p: p[:-9] + b"\2\0", count=1)
-chunk("plane-short", "a plane without its last byte", 0, cut(1), count=1)
+      lambda p: p[:-32] + plane_head(2, 0), count=1)
+chunk("plane-short", "a plane without its last byte", 0,
+      lambda p: p[:-32] + plane_head(0, 7) + p[-16:-9] + bytes(9), count=1)
+chunk("plane-long", "a plane of a byte too many", 0,
+      lambda p: p[:-32] + plane_head(0, 9) + p[-16:], count=1)
 chunk("plane-padding", "padding bits of a plane", 0,
-      lambda p: p[:-1] + bytes([p[-1] | 0x80]), count=1)
+      lambda p: poke(-9, p[-9] | 0x80)(p), count=1)
+chunk("plane-after", "padding behind a plane", -1, 1, count=1)
+chunk("plane-cut", "a plane whose padding ends a byte early", 0, cut(1),
+      count=1)
+chunk("plane-value", "a value of a stored plane", -31, 1, count=1)
+chunk("plane-reserved", "a reserved field of a plane", -30, 1, count=1)
+chunk("plane-reserved-2", "the other reserved field of a plane", -17, 1,
+      count=1)
+chunk("plane-constant-bytes", "a constant plane with bytes", 0,
+      lambda p: p[:-32] + plane_head(2, 1) + bytes(16), count=1)
+
+# ------------------------------------------------- 7 CHUNK, rans 4: streams
+
+chunk("stream-size", "streams of 256 tokens, number 4", 25, 4)
+chunk("one-stream-size", "one stream of 32 tokens", 25, 0)
+chunk("reserved", "a reserved field of the chunk header", 44, 1)
+chunk("section-short", "section_bytes one too few", 40, 6)
+chunk("section-long", "section_bytes one too many", 40, 8)
+chunk("section-huge", "section_bytes of 2^32 - 1", 40, b"\xff" * 4)
+chunk("section-padding", "padding of the section", MASK + 7, 1)
+chunk("table-reserved", "a reserved field of the stream table",
+      K_STREAM + 4, 1)
+chunk("one-check", "a check of the only stream", K_STREAM + 8, 1)
+chunk("table-cut", "a payload that ends in the stream table", 0,
+      lambda p: p[:K_STREAM + 8])
+chunk("states-cut", "a payload that ends in the states", 0,
+      lambda p: p[:K_STATE + 100])
+
+
+def stream_values(n):
+    rng = Random(101)
+    return [3 if i // 8 == 1 else rng.below(40) * rng.below(40) // 40
+            for i in range(8 * n)]
+
+
+def streams(name, text, change=None, b=0, n=91):
+    """U8 1 x 8, n tokens of which the second is constant; change(payload)."""
+    @vector("streams-" + name, text)
+    def _():
+        values = stream_values(n)
+        edits = {("CHUNK", 0): {"payload": change, "decoded_bytes": 8 * n}}
+        w = Writer(edits=edits if change else None)
+        w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 1, 8)])
+        p = fit_bytes(8, values)
+        sequence = w.params(0, p)
+        w.segment(0, n)
+        w.chunk(0, values, 6, p, sequence, b=b, constant_rows=[1])
+        w.close()
+        return bytes(w.out)
+
+
+# The section has 14 bytes: flags, a bitmap of 12, an element. Then the table.
+TABLE = 48 + 16
+
+
+def exchanged(p):
+    """The checks of two streams in each other's place."""
+    return p[:TABLE + 8] + p[TABLE + 24:TABLE + 32] + p[
+        TABLE + 16:TABLE + 24] + p[TABLE + 8:TABLE + 16] + p[TABLE + 32:]
+
+
+def check_zeros(p):
+    """All checks are zero, and raw_check is that of zeros."""
+    zeros = p[:32] + struct.pack("<Q", h64(bytes(24))) + p[40:TABLE]
+    return zeros + b"".join(
+        p[TABLE + 16 * i:TABLE + 16 * i + 8] + bytes(8) for i in range(3)) \
+        + p[TABLE + 48:]
+
+
+streams("check", "one bit of the check of a stream",
+        lambda p: poke(TABLE + 24, p[TABLE + 24] ^ 1)(p))
+streams("checks-exchanged", "the checks of two streams exchanged", exchanged)
+streams("checks-0", "checks of zeros, and raw_check of these", check_zeros)
+streams("raw-check", "one bit of raw_check",
+        lambda p: poke(32, p[32] ^ 1)(p))
+streams("raw-check-whole", "raw_check of the decoded bytes",
+        lambda p: p[:32] + struct.pack("<Q", h64(bytes(stream_values(91))))
+        + p[40:])
+streams("size-1", "streams of 64 tokens whose table is of 32", poke(25, 1))
+streams("size-3", "one stream whose table is of three", poke(25, 3))
+streams("size-one", "32 tokens remain: one stream of size 0", b=0, n=33)
+streams("cut", "a payload that ends in the second stream",
+        lambda p: p[:TABLE + 48 + 384 + 80])
+streams("after", "16 bytes behind the last stream", lambda p: p + bytes(16))
+streams("state", "a state of the last stream below 2^16",
+        poke(TABLE + 48 + 256, bytes(4)))
+
+
+def with_words(change):
+    """The last of three streams with other words."""
+    def edited(p):
+        n = [struct.unpack_from("<I", p, TABLE + 16 * i)[0] for i in range(3)]
+        at = TABLE + 48 + 384 + sum(2 * m + -2 * m % 16 for m in n[:2])
+        assert 1 < n[2] and n[2] % 8, n
+        words = change(p[at:at + 2 * n[2]])
+        return p[:TABLE + 32] + struct.pack("<I", len(words) // 2) \
+            + p[TABLE + 36:at] + aligned(words)
+    return edited
+
+
+streams("words-left", "a word left over", with_words(lambda w: w + b"\0\0"))
+streams("words-missing", "a word too few", with_words(lambda w: w[:-2]))
+streams("word", "one bit of the last word",
+        with_words(lambda w: w[:-1] + bytes([w[-1] ^ 0x80])))
+streams("words-padding", "padding of the words", lambda p: p[:-1] + b"\1")
+streams("words-no-padding", "words without their padding", cut(1))
+streams("words", "a word of the second stream is one of the first",
+        lambda p: poke(TABLE, p[TABLE] + 1)(
+            poke(TABLE + 16, p[TABLE + 16] - 1)(p)))
+
+
+@vector("streams-repeat-size", "a repeat of another stream size")
+def _():
+    def steps(w):
+        for i in range(2):
+            w.segment(0, 2)
+            if i == 0:
+                of = w.chunk(0, RAW), w.frames[-1][1]
+            else:
+                w.chunk(0, RAW, 3, of=of + (0, None))
+            w.commit()
+    return small(steps, 1)
+
+
+@vector("streams-repeat-n", "a repeat with as many bytes in fewer tokens")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "a"), (0, 0, "b")],
+               [tensor(0, KEY, U8, 1, 2), tensor(0, VALUE, U8, 1, 1, track=1)])
+    w.segment(0, 2)
+    of = w.chunk(0, RAW), w.frames[-1][1]
+    w.commit()
+    w.segment(1, 4)
+    w.chunk(1, RAW, 3, of=of)
+    w.close()
+    return bytes(w.out)
+
 
 
 def exponent_chunk(name, text, top, symbol, escape=None, tail=None):
@@ -180,9 +319,10 @@ def exponent_chunk(name, text, top, symbol, escape=None, tail=None):
         p = TableParams(4, [table], [0], [top])
         sequence = w.params(0, p)
         w.segment(0, 1)
-        stream = rans_stream([p.op(0, symbol, escape)], 1, 0)
-        w.chunk_frame(0, 0, 1, 4, 0, sequence, b"\x00",
-                      b"\0" + stream + (tail or b"\0\0"))
+        stream = rans_steps([[p.op(0, symbol, escape)]])
+        w.chunk_frame(0, 0, 1, 4, sequence, b"\x00", coded_payload(
+            b"\0", b"\0", 1, 3, [[0]], [stream],
+            tail or aligned(plane_head(0, 1) + b"\0")))
         w.close()
         return bytes(w.out)
 
@@ -192,4 +332,4 @@ exponent_chunk("exponent-escape", "an escaped exponent of 16 in e4m3", 5, 31,
 exponent_chunk("exponent-low", "an exponent of -1", 5, 6)
 exponent_chunk("exponent-high", "an exponent of 16 in e4m3", 20, 4)
 exponent_chunk("plane-constant-padding", "padding bits of a constant plane",
-               0, 0, tail=b"\2\x10")
+               0, 0, tail=plane_head(2, 0, 16))

@@ -17,12 +17,12 @@ FREQ = frequencies(2)
 SIZES = (30, 40)        # decoded bytes of the chunks
 
 
-def base(edits=None, change=None, level=9, embed=True, number=None, order=1,
+def base(edits=None, change=None, level=9, embed=True, number=None,
          codec=None, heads=None, step=0.5, rope=1, layer=0, shape=(1, 3),
          more=(), total_heads=None):
     """Keys 1 x 3, of which 2 channels turn, values 2 x 2; 5 tokens. Frames:
     GEOMETRY, PREDICTOR, PROFILE, SEGMENT, CHUNK, CHUNK, COMMIT ... change of
-    the models before they become a profile; number, order, codec, heads: of
+    the models before they become a profile; number, codec, heads: of
     the first chunk's header."""
     rng = Random(730)
     models = [basis_model(rng, 0, 0, 1, 3, 2), basis_model(rng, 0, 1, 2, 2)]
@@ -46,7 +46,7 @@ def base(edits=None, change=None, level=9, embed=True, number=None, order=1,
                 t.codec = codec
             lossy_chunk(w, 0, t, codes, step,
                         predictor if number is None else number, -16,
-                        order=order, heads=heads)
+                        heads=heads)
         else:
             lossy_chunk(w, 1, t, codes, 0.5, predictor, -16)
     w.close()
@@ -146,7 +146,6 @@ def row(values):
 
 # ------------------------------------------------------------------- klt.md
 
-made("klt-order", "lane order 0 of codec 14", order=0)
 made("klt-params", "params that name the GEOMETRY", number=0)
 made("klt-params-segment", "params that name the SEGMENT", number=3)
 made("klt-level", "codec 14 behind a PREDICTOR of level 3", level=3,
@@ -155,12 +154,12 @@ made("klt-level", "codec 14 behind a PREDICTOR of level 3", level=3,
 made("klt-codec-7", "codec 7 behind a PREDICTOR of level 9", codec=7)
 made("klt-step", "a negative step", step=-0.5)
 edit("heads", "a chunk of 1 of 2 heads", poke(6, 1), 1, 20)
-edit("generation", "generation 0", poke(40, 0))
-edit("flags", "a reserved flag", poke(41, 4))
-edit("near", "a point of a code 17/32 nearer", poke(48, 17))
+edit("generation", "generation 0", poke(48, 0))
+edit("flags", "a reserved flag", poke(49, 4))
+edit("near", "a point of a code 17/32 nearer", poke(56, 17))
 edit("after", "a byte behind the stream", add(b"\0"))
 edit("cut", "the last byte of the stream is missing", cut(1))
-edit("empty", "an empty payload", lambda p: p[:40])
+edit("empty", "an empty payload", lambda p: p[:48])
 edit("raw-check", "raw_check of other elements",
      lambda p: p[:32] + bytes([p[32] ^ 1]) + p[33:], 1)
 

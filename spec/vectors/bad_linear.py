@@ -3,7 +3,7 @@
 two things gives an archive and the profile file to read it with."""
 
 import bad_base
-from bad_base import add, cut, poke, splice, vector
+from bad_base import add, cut, last_word, poke, splice, vector
 from enc_fields import BF16, Random, varint
 from enc_linear import Profile
 from kvarc_enc import Writer, tensor
@@ -253,7 +253,7 @@ correcting("level-8", "a model of level 8", level_8)
 
 # ------------------------------------------------------------------- codec 7
 # CHUNK payload: tensor (4), first (2), heads (2), segment (8), params (8),
-# codec, lane order ...
+# codec, stream size ... at 48 the mask section, at 64 the stream table
 
 def chunk(name, text, change, count=0, **options):
     size = 36 if count else 18
@@ -262,14 +262,14 @@ def chunk(name, text, change, count=0, **options):
 
 
 bad_base.edit("params-codec-7", "PARAMS of codec 7", "PARAMS", poke(8, 7))
-chunk("order", "lane order 0", poke(25, 0))
-chunk("flags", "reserved flags of the mask", poke(40, 4))
+chunk("stream-size", "one stream of size 0", poke(25, 0))
+chunk("flags", "reserved flags of the mask", poke(48, 4))
 chunk("params", "params that name the GEOMETRY", poke(16, 0))
 chunk("params-profile", "params that name a PROFILE frame", poke(16, 2))
 chunk("params-segment", "params that name the SEGMENT", poke(16, 4))
-chunk("word", "one bit of the last word", lambda p: poke(-1, p[-1] ^ 128)(p))
+chunk("word", "one bit of the last word", lambda p: last_word(p, 128))
 chunk("state", "one bit of the state of a lane",
-      lambda p: poke(46, p[46] ^ 1)(p))
+      lambda p: poke(81, p[81] ^ 1)(p))
 chunk("longer", "a byte after the stream", add(b"\0"), 1)
 chunk("raw-check", "one bit of the raw_check", lambda p: poke(32, p[32] ^ 1)(p),
       1)
@@ -436,7 +436,7 @@ def shape(name, text, tensors, rope=True):
         w.segment(0, 2)
         for i, t in enumerate(tensors):
             n = 2 * t["heads"] * t["channels"]
-            w.chunk_frame(i, 0, t["heads"], 7, 1, sequence, bytes(2 * n),
+            w.chunk_frame(i, 0, t["heads"], 7, sequence, bytes(2 * n),
                           b"\0" * 133)
         w.close()
         return bytes(w.out)

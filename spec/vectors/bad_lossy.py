@@ -35,9 +35,9 @@ def base(edits=None, rope=1, params=None, step=STEP, near=(0, 0)):
     return w
 
 
-# Where things are in the chunks, behind 40 bytes of header: generation, flags;
+# Where things are in the chunks, behind 48 bytes of header: generation, flags;
 # in the first then bitmap, method, 12 bytes of a token; step, shift, near1, near2.
-EXACT, BODIES = 42, (56, 42)
+EXACT, BODIES = 50, (64, 50)
 STREAM = 8
 # PARAMS: behind tensor, heads, codec: flags, mean (low, high), k.
 P = 9
@@ -64,8 +64,8 @@ def relaxed(name, text, **options):
 
 # ------------------------------------------------------------------- lossy.md
 
-chunk("generation", "generation 0", poke(40, 0))
-chunk("flags", "a reserved flag", poke(41, 4))
+chunk("generation", "generation 0", poke(48, 0))
+chunk("flags", "a reserved flag", poke(49, 4))
 chunk("exact-none", "a bitmap of exact tokens without a bit",
       lambda p: p[:EXACT] + b"\0" + p[EXACT + 1:], 0)
 chunk("exact-nothing", "no exact token, and none is there",
@@ -128,7 +128,7 @@ edit("params-codec", "a chunk of codec 13 with PARAMS of codec 5", "PARAMS",
      lambda c: c[:8] + b"\5" + GridParams([0] * 6, [0] * 6).content())
 edit("no-params", "no PARAMS", "CHUNK", {}, params=0)
 edit("other-params", "PARAMS of the other tensor", "CHUNK", {}, params=2)
-edit("order", "lane order 2", "CHUNK",
+edit("stream-size", "two streams of a lossy chunk", "CHUNK",
      {"payload": poke(25, 2), "decoded_bytes": 60})
 
 for name, text, step in (
@@ -152,8 +152,8 @@ chunk("cut-body", "a payload that ends in the head of the body",
 chunk("cut-stream", "a payload that ends in the states",
       lambda p: p[:BODIES[1] + STREAM + 100])
 chunk("cut-word", "the last byte of the stream is missing", cut(1))
-chunk("cut", "a generation and nothing more", lambda p: p[:41])
-chunk("empty", "an empty payload", lambda p: p[:40])
+chunk("cut", "a generation and nothing more", lambda p: p[:49])
+chunk("empty", "an empty payload", lambda p: p[:48])
 chunk("after", "a byte behind the stream", add(b"\0"))
 chunk("after-exact", "two bytes behind the stream", add(b"\0\0"), 0)
 body("words-huge", "2^32 - 1 words announced", STREAM, b"\xff" * 4)

@@ -5,7 +5,7 @@ does not decode. A make gives the archive, and may give files to read it with:
 
 import bad_base
 import enc_gguf
-from bad_base import add, cut, poke
+from bad_base import add, cut, last_word, poke
 from enc_fields import BF16, Random, varint, zstd_frame
 from enc_linear import Profile
 from kvarc_enc import Writer, geometry_content, tensor
@@ -76,19 +76,19 @@ edit("digest", "the digest is that of another profile", "PREDICTOR",
      lambda c: poke(22, c[22] ^ 1)(c))
 
 # -------------------------------------------------------------------- CHUNK
-# tensor (4), first (2), heads (2), segment (8), params (8), codec, lane
-# order ... at 40 the check (8), mask flags, stream
+# tensor (4), first (2), heads (2), segment (8), params (8), codec, stream
+# size ... at 48 the check (8), mask flags, at 64 the stream table
 
-chunk("order", "lane order 0 of codec 8", poke(25, 0))
+chunk("stream-size", "one stream of size 0", poke(25, 0))
 chunk("params", "params that name the GEOMETRY", poke(16, 0))
 chunk("codec-7", "codec 7 that names a PREDICTOR of kind 2", poke(24, 7))
-chunk("cut-check", "a payload of 7 bytes", lambda p: p[:47])
+chunk("cut-check", "a payload of 7 bytes", lambda p: p[:55])
 chunk("cut", "the last byte of the stream is missing", cut(1), 2)
-chunk("cut-all", "a check and nothing more", lambda p: p[:48])
+chunk("cut-all", "a check and nothing more", lambda p: p[:56])
 chunk("after", "a byte after the stream", add(b"\0"), 3)
-chunk("mask", "reserved flags of the mask", poke(48, 4))
-chunk("rows", "flags that announce constant rows", poke(48, 2))
-chunk("word", "one bit of the last word", lambda p: poke(-1, p[-1] ^ 64)(p))
+chunk("mask", "reserved flags of the mask", poke(56, 4))
+chunk("rows", "flags that announce constant rows", poke(56, 2))
+chunk("word", "one bit of the last word", lambda p: last_word(p, 64))
 chunk("raw-check", "one bit of the raw_check", lambda p: poke(
     32, p[32] ^ 1)(p), 3)
 edit("heads", "a chunk of 1 of 2 heads", "CHUNK",
@@ -286,7 +286,6 @@ predicted("short", "a patch of a byte less", change=one,
           frame=lambda d: zstd_frame(d[:-1]))
 predicted("long", "a patch of a byte more", change=one,
           frame=lambda d: zstd_frame(d + b"\0"))
-predicted("order", "lane order 1 of codec 9", order=1)
 predicted("raw-check", "a patch that gives other elements", change=one,
           frame=lambda d: zstd_frame(bytes(len(d))))
 bad_base.edit("params-codec-9", "PARAMS of codec 9", "PARAMS", poke(8, 9))
@@ -295,7 +294,7 @@ bad_base.edit("params-codec-9", "PARAMS of codec 9", "PARAMS", poke(8, 9))
 @vector("predicted-cut", "codec 9 with a payload of 8 bytes")
 def _():
     s = session(edits={("CHUNK", 0): {
-        "payload": lambda p: p[:48], "decoded_bytes": 96}})
+        "payload": lambda p: p[:56], "decoded_bytes": 96}})
     s.segment(3, None, [4, 5, 6])
     for number in range(4):
         s.predicted(number)
@@ -308,7 +307,7 @@ def _():
     s.segment(3, None, [4, 5, 6])
     for number in (0, 4, 1, 2, 3):
         if number == 4:
-            s.w.chunk_frame(4, 0, 2, 9, 0, s.predictors[5], bytes(96),
+            s.w.chunk_frame(4, 0, 2, 9, s.predictors[5], bytes(96),
                             bytes(9))
         else:
             s.predicted(number)

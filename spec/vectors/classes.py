@@ -29,12 +29,17 @@ VERIFIER = [
     r"predictor-(where|parameters)", r"profile-pairs-many",
     r"profile-pairs-order", r"profile-(no-model|model-missing)",
     # 7, 8: what repeats the SEGMENT, PARAMS or PREDICTOR before
-    r"chunk-(segment|t0|raw-params|raw-lanes|decoded-bytes)",
-    r"chunk-(mask-empty|mask-row-empty|state-low|state-unused|words-left)",
+    r"chunk-(segment|t0|raw-params|raw-stream-size|raw-section|decoded-bytes)",
+    r"chunk-(one-)?stream-size", r"chunk-section-(short|long|huge)",
+    r"(linear|transformer)-stream-size", r"chunk-one-check",
+    r"streams-(check|checks-exchanged|size-one|repeat-.*|words-left|state)",
+    r"streams-words-no-padding",
+    r"chunk-(plane-(long|cut|value|reserved-2|constant-bytes))",
+    r"chunk-(mask-empty|mask-row-empty|state-low|state-unused)",
     r"repeat-(of-repeat|offset|sequence)", r"params-codec-.+",
     r"params-tables-17",
-    r"(linear|klt|transformer)-(order|params|params-profile|params-segment)",
-    r"(linear|transformer)-(earlier|kind-[01])", r"transformer-predicted-order",
+    r"(linear|klt|transformer)-(params|params-profile|params-segment)",
+    r"(linear|transformer)-(earlier|kind-[01])",
     # 9: accelerators
     r"(commit|index|footer)-.*",
     # 10: restored files
@@ -48,7 +53,7 @@ VERIFIER = [
     r"model-corrects-(low|two)", r"model-basis-(own|scale|same|level-.*)",
     r"profile-file-(reserved|size)",
     # codecs: limits of numbers, and the end of streams: raw_check tells
-    r"had-(generation|step-.*|near.*|params-(nan|infinite)|order|state-low)",
+    r"had-(generation|step-.*|near.*|params-(nan|infinite)|state-low)",
     r"klt-(generation|step|near)", r"tsc-(generation|most-.*|code.*|step-.*)",
     r"near-state", r"vq-(scale-.*|state)",
     r"transformer-tokens-(long|zero)",

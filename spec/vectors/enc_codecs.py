@@ -2,7 +2,7 @@
 """The codecs of the vector encoder: 32-lane rANS, masks, planes, codecs 4 to 6.
 
 Written from spec/codecs/, apart from the C library and from the reference
-decoder. The caller decides: parameters, lane order, mask, plane methods.
+decoder. The caller decides: parameters, stream size, mask, plane methods.
 """
 
 import os
@@ -11,6 +11,7 @@ import struct
 from enc_fields import (
     BF16, E4M3, E5M2, EXPONENT_BITS, F16, F32, MANTISSA_BITS,
     pack_elements, varint, zstd_frame)
+from xxh3 import h64
 
 TABLES = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                       "..", "tables")
@@ -27,22 +28,25 @@ class Op:
         self.escape = escape    # (width, value) or None
 
 
-def rans_stream(ops, columns, order):
-    """ops of the elements in token-major order -> stream (rans.md 1, 4)."""
-    rows = len(ops) // columns
-    steps = []
-    if order == 0:
-        steps = [ops[i:i + 32] for i in range(0, len(ops), 32)]
-    else:
-        for block in range(0, rows, 32):
-            for c in range(columns):
-                steps.append([ops[r * columns + c]
-                              for r in range(block, min(block + 32, rows))])
-    return rans_steps(steps)
+def rans_stream(ops, columns):
+    """The stream of a lossy body (lossy.md 4): ops of the elements in
+    token-major order, coded in the order of tokens (rans.md 3)."""
+    rows, steps = len(ops) // columns, []
+    for block in range(0, rows, 32):
+        for c in range(columns):
+            steps.append([ops[r * columns + c]
+                          for r in range(block, min(block + 32, rows))])
+    state, words = rans_steps(steps)
+    return struct.pack("<I32I%dH" % len(words), len(words), *state, *words)
+
+
+def element_steps(ops):
+    """Steps in the order of elements (rans.md 3)."""
+    return [ops[i:i + 32] for i in range(0, len(ops), 32)]
 
 
 def rans_steps(steps):
-    """The same from the ops of each step."""
+    """The ops of each step -> stored states, words (rans.md 1, 5)."""
     state, words = [1 << 16] * 32, []
 
     def emit(lane):
@@ -67,8 +71,53 @@ def rans_steps(steps):
                 emit(lane)
             state[lane] = (state[lane] // op.freq << 11) + op.start \
                 + state[lane] % op.freq
-    return struct.pack("<I32I%dH" % len(words), len(words), *state,
-                       *words[::-1])
+    return state, words[::-1]
+
+
+# ------------------------------------------------------- streams of a chunk
+
+class Payload(bytes):
+    """A codec payload; what the chunk header says of it."""
+
+    stream_size, section_bytes, raw_check = 3, 0, None
+
+
+def aligned(data):
+    return data + bytes(-len(data) % 16)
+
+
+def cut_tokens(tokens, b):
+    """The tokens of each stream (rans.md 4)."""
+    each = 32 << b
+    return [tokens[i:i + each] for i in range(0, len(tokens), each)]
+
+
+def some_size(number, n):
+    """A stream size for a chunk of n tokens, by the number of its tensor."""
+    return number & 1 if n > 32 << (number & 1) else 3
+
+
+def coded_payload(section, raw, n, b, tokens, streams, planes=b""):
+    """rans.md 4. tokens: those of each stream; streams: of rans_steps."""
+    out = section
+    checks = [0] * len(tokens)
+    if len(tokens) > 1:
+        row, ends = len(raw) // n, [t[-1] + 1 for t in tokens[:-1]] + [n]
+        checks = [h64(raw[start * row:end * row])
+                  for start, end in zip([0] + ends, ends)]
+    if tokens:
+        out = aligned(out) + b"".join(
+            struct.pack("<IIQ", len(words), 0, check)
+            for (_, words), check in zip(streams, checks))
+        for state, _ in streams:
+            out += struct.pack("<32I", *state)
+        for _, words in streams:
+            out += aligned(struct.pack("<%dH" % len(words), *words))
+    out = Payload(out + planes)
+    out.stream_size, out.section_bytes = b, len(section)
+    if len(tokens) > 1:
+        out.raw_check = h64(struct.pack("<%dQ" % len(checks), *checks))
+    return out
 
 
 def scale_table(counts, escape, unseen=0):
@@ -132,11 +181,14 @@ def plane(values, bits, method=None):
         method = 2 if len(set(data)) == 1 else 0
     if method == 2:
         assert len(set(data)) == 1
-        return bytes([2]) + data[:1]
+        return plane_head(2, 0, data[0])
     if method == 1:
-        frame = zstd_frame(data)
-        return bytes([1]) + struct.pack("<I", len(frame)) + frame
-    return bytes([0]) + data
+        data = zstd_frame(data)
+    return plane_head(method, len(data)) + aligned(data)
+
+
+def plane_head(method, length, value=0):
+    return struct.pack("<BBHIQ", method, value, 0, length, 0)
 
 
 def planes(values, bits, methods=()):
@@ -203,7 +255,8 @@ def fit_bytes(columns, values, n_tables=1, leave_out=()):
     return TableParams(6, [scale_table(c, 256) for c in counts], table)
 
 
-def code_exponent(p, dtype, columns, values, order, methods):
+def code_exponent(p, dtype, columns, values, methods):
+    """-> ops, planes"""
     ops, rest = [], []
     for i, x in enumerate(values):
         c = columns[i % len(columns)]
@@ -213,17 +266,16 @@ def code_exponent(p, dtype, columns, values, order, methods):
             s = 31
         ops.append(p.op(c, s, (8, E) if s == 31 else None))
         rest.append(r)
-    return rans_stream(ops, len(columns), order) + planes(
-        rest, MANTISSA_BITS[dtype] + 1, methods)
+    return ops, planes(rest, MANTISSA_BITS[dtype] + 1, methods)
 
 
-def code_bytes(p, columns, values, order):
+def code_bytes(p, columns, values):
     ops = []
     for i, x in enumerate(values):
         c = columns[i % len(columns)]
         s = x if p.tables[p.table[c]][x] else 256
         ops.append(p.op(c, s, (8, x) if s == 256 else None))
-    return rans_stream(ops, len(columns), order)
+    return ops, b""
 
 
 # ------------------------------------------------------------------ codec 5
@@ -391,7 +443,7 @@ def grid_op(x, context, form, tables, late=False):
 
 
 def code_grid(p, dtype, head_channels, rope, rows, columns, values,
-              positions, order, methods):
+              positions, methods):
     form = GRID_FORM[dtype]
     at, ops, cache = 0, [], {}
     for r in rows:
@@ -405,28 +457,30 @@ def code_grid(p, dtype, head_channels, rope, rows, columns, values,
             at += 1
             ops.append(grid_op(x, cache[position][c], form,
                                grid_tables(p.sets[c]), p.late))
-    out = rans_stream(ops, len(columns), order)
     if dtype == F32:
-        out += planes([v & 0xFFFF for v in values], 16, methods)
-    return out
+        return ops, planes([v & 0xFFFF for v in values], 16, methods)
+    return ops, b""
 
 
-def chunk_payload(p, tensor, heads, rope, values, positions, order=0,
+def chunk_payload(p, tensor, heads, rope, values, positions, b=3,
                   constant_columns=(), constant_rows=(), methods=()):
     """Codec payload of codecs 4, 5 and 6."""
-    columns = heads * tensor["channels"]
-    rows = len(values) // columns
-    out, keep_rows, keep_columns = mask_section(
-        tensor["dtype"], rows, columns, values, constant_columns,
-        constant_rows)
+    dtype, columns = tensor["dtype"], heads * tensor["channels"]
+    rows, raw = len(values) // columns, pack_elements(dtype, values)
+    section, keep_rows, keep_columns = mask_section(
+        dtype, rows, columns, values, constant_columns, constant_rows)
     coded = [values[r * columns + c] for r in keep_rows for c in keep_columns]
     if not coded:
-        return out
+        return coded_payload(section, raw, rows, 3, [], [])
     if p.codec == 4:
-        return out + code_exponent(p, tensor["dtype"], keep_columns, coded,
-                                   order, methods)
-    if p.codec == 5:
-        return out + code_grid(p, tensor["dtype"], tensor["channels"], rope,
-                               keep_rows, keep_columns, coded, positions,
-                               order, methods)
-    return out + code_bytes(p, keep_columns, coded, order)
+        ops, more = code_exponent(p, dtype, keep_columns, coded, methods)
+    elif p.codec == 5:
+        ops, more = code_grid(p, dtype, tensor["channels"], rope, keep_rows,
+                              keep_columns, coded, positions, methods)
+    else:
+        ops, more = code_bytes(p, keep_columns, coded)
+    tokens = cut_tokens(keep_rows, b)
+    each = (32 << b) * len(keep_columns)
+    streams = [rans_steps(element_steps(ops[i:i + each]))
+               for i in range(0, len(ops), each)]
+    return coded_payload(section, raw, rows, b, tokens, streams, more)

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fields, dtypes and random numbers of the vector encoder."""
 
+import os
 import struct
+import sys
+
+# For xxh3.
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "reference"))
 
 BYTES, F32, F16, BF16, E4M3, E5M2, I8, U8 = range(8)
 CODE = {BYTES: "B", F32: "I", F16: "H", BF16: "H", E4M3: "B", E5M2: "B",

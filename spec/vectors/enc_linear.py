@@ -9,11 +9,11 @@ list of Walks, one a token.
 import struct
 
 from enc_codecs import (
-    COS, GRID_FORM, ROT, float_bits, grid_context, grid_op, grid_tables,
-    mask_section, planes, rans_steps)
+    COS, GRID_FORM, ROT, coded_payload, cut_tokens, float_bits, grid_context,
+    grid_op, grid_tables, mask_section, planes, rans_steps)
 from enc_fields import (
-    BF16, E4M3, E5M2, EXPONENT_BITS, F16, F32, MANTISSA_BITS, packed, string,
-    varint)
+    BF16, E4M3, E5M2, EXPONENT_BITS, F16, F32, MANTISSA_BITS, pack_elements,
+    packed, string, varint)
 from xxh3 import h64, h128
 
 BIAS = {F32: 127, BF16: 127, F16: 15, E4M3: 7, E5M2: 15}
@@ -276,29 +276,41 @@ class Walk:
                                     m.qb[c]))
 
 
+def slot_steps(walks, first, end, keep, rope, form):
+    """Steps of the tokens first .. end - 1 in the order of slots
+    (rans.md 3)."""
+    steps, coded = [], set(keep)
+    full = end - (end - first) % 32
+    for start, stop in ((first, full), (full, end)):
+        for slot in range(walks[0].model.width()):
+            c = walks[0].channel(slot, rope)
+            for block in range(start, stop if c in coded else start, 32):
+                steps.append([grid_op(
+                    w.row[c], grid_context(*w.expected[c], form), form,
+                    grid_tables(0)) for w in walks[block:min(block + 32, stop)]])
+    return steps
+
+
 def linear_payload(walks, dtype, rope, constant_columns=(),
-                   constant_rows=(), low=None, methods=()):
-    """walks: one a token; low: low halves of f32, token-major."""
+                   constant_rows=(), low=None, methods=(), b=3, before=b""):
+    """walks: one a token; low: low halves of f32, token-major; before: the
+    mask section."""
     m, T = walks[0].model, len(walks)
     C = m.width()
     values = [w.row[c] for w in walks for c in range(C)]
     if dtype == F32:
         values = [h << 16 | l for h, l in zip(values, low)]
-    out, _, keep = mask_section(dtype, T, C, values, constant_columns,
-                                constant_rows)
+    section, _, keep = mask_section(dtype, T, C, values, constant_columns,
+                                    constant_rows)
+    section, raw = before + section, pack_elements(dtype, values)
     if not keep:
-        return out
+        return coded_payload(section, raw, T, 3, [], [])
     form = GRID_FORM[dtype]
-    steps, coded = [], set(keep)
-    for first, end in ((0, T - T % 32), (T - T % 32, T)):
-        for slot in range(C):
-            c = walks[0].channel(slot, rope)
-            for block in range(first, end if c in coded else first, 32):
-                steps.append([grid_op(
-                    w.row[c], grid_context(*w.expected[c], form), form,
-                    grid_tables(0)) for w in walks[block:min(block + 32, end)]])
-    out += rans_steps(steps)
+    tokens = cut_tokens(range(T), b)
+    streams = [rans_steps(slot_steps(walks, t[0], t[-1] + 1, keep, rope, form))
+               for t in tokens]
+    more = b""
     if dtype == F32:
-        out += planes([values[t * C + c] & 0xFFFF for t in range(T)
+        more = planes([values[t * C + c] & 0xFFFF for t in range(T)
                        for c in keep], 16, methods)
-    return out
+    return coded_payload(section, raw, T, b, tokens, streams, more)

@@ -195,13 +195,13 @@ def stored_planes(dtype, rows, method):
     return b"\0" + planes
 
 
-def stream(codes, k, shift, order):
+def stream(codes, k, shift):
     return rans_stream([code_op(q, class_of(k[i % len(k)], shift))
-                        for i, q in enumerate(codes)], len(k), order)
+                        for i, q in enumerate(codes)], len(k))
 
 
 def body(t, rope, tier, codes, step, positions, shift=None, near=(0, 0),
-         order=1, tokens=None):
+         tokens=None):
     """A body of codec 13 or 14 and the elements of each of its tokens, at
     these positions. t: the tensor; tokens: which of the segment, if not all
     of it."""
@@ -217,7 +217,7 @@ def body(t, rope, tier, codes, step, positions, shift=None, near=(0, 0),
             x = turned_row(x, rope, position, t["channels"])
         rows.append([narrowed(v, t["dtype"]) for v in x])
     return (struct.pack("<fhbb", step, shift, *near)
-            + stream(codes, tier.k, shift, order), rows)
+            + stream(codes, tier.k, shift), rows)
 
 
 def rate_classes(rates, bodies):
@@ -230,7 +230,7 @@ def rate_classes(rates, bodies):
             + b"".join(bodies))
 
 
-def put_bodies(w, number, codec, bodies, sequence=0, rates=None, order=1,
+def put_bodies(w, number, codec, bodies, sequence=0, rates=None,
                first=0, heads=None, generation=1, exact=None, method=0):
     """A chunk. bodies: each with the elements of its tokens; rates: which of
     them has a token, one for each that is not exact; exact: {token: its
@@ -249,13 +249,13 @@ def put_bodies(w, number, codec, bodies, sequence=0, rates=None, order=1,
     payload += (rate_classes(rates, [b for b, _ in bodies]) if rates
                 else bodies[0][0])
     w.last_elements = [v for row in values for v in row]
-    return w.chunk_frame(number, first, heads or t["heads"], codec, order,
-                         sequence, pack_elements(t["dtype"], w.last_elements),
+    return w.chunk_frame(number, first, heads or t["heads"], codec, sequence,
+                         pack_elements(t["dtype"], w.last_elements),
                          payload)
 
 
 def lossy_chunk(w, number, tier, codes, step, sequence, shift=None,
-                near=(0, 0), order=1, exact=None, rates=None, **options):
+                near=(0, 0), exact=None, rates=None, **options):
     """codes: of the tokens that are not exact, token-major; step: a fp32
     number; with rates lists of them, one for each class."""
     t = w.geometry_parts[2][number]
@@ -267,9 +267,9 @@ def lossy_chunk(w, number, tier, codes, step, sequence, shift=None,
         parts = [([t for t, r in zip(coded, rates) if r == i], c, s)
                  for i, (c, s) in enumerate(zip(codes, step))]
     bodies = [body(t, rope, tier, c, s, [positions[i] for i in tokens],
-                   shift, near, order, tokens)
+                   shift, near, tokens)
               for tokens, c, s in parts]
-    return put_bodies(w, number, tier.codec, bodies, sequence, rates, order,
+    return put_bodies(w, number, tier.codec, bodies, sequence, rates,
                       exact=exact, **options)
 
 

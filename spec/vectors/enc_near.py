@@ -78,7 +78,7 @@ def context(b, k, m):
             (min(7, max(-16, k - 4 * G)) + 16) * 8 + abs(Y) % 8)
 
 
-def stream(p, dtype, F, points, rope, head_channels, positions, order):
+def stream(p, dtype, F, points, rope, head_channels, positions):
     """points: token after token."""
     m, _, w, Z = FORM[dtype]
     scaled = GridParams([min(400, max(-400, k - 4 * F)) for k in p.k], p.mean,
@@ -92,10 +92,10 @@ def stream(p, dtype, F, points, rope, head_channels, positions, order):
         code = point if point >= 0 else 1 << w - 1 | -point - 1
         ops.append(grid_op(code, cache[position][i % columns], (m, m, w, Z),
                            grid_tables(0)))
-    return rans_stream(ops, columns, order)
+    return rans_stream(ops, columns)
 
 
-def put(w, number, params, F, points, order=0, exact=None, change=None):
+def put(w, number, params, F, points, exact=None, change=None):
     """A chunk; exact: {token: elements} of tokens that stay as they are."""
     t = w.geometry_parts[2][number]
     rope = w.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
@@ -119,10 +119,10 @@ def put(w, number, params, F, points, order=0, exact=None, change=None):
                 plain[b::size] for b in range(size))
     body = struct.pack("<h", F) + stream(
         params, t["dtype"], F, points, rope, t["channels"],
-        [positions[i] for i in range(n) if i not in exact], order)
+        [positions[i] for i in range(n) if i not in exact])
     payload = head + body
     sequence = w.params(number, params)
-    w.chunk_frame(number, 0, t["heads"], 10, order, sequence, raw,
+    w.chunk_frame(number, 0, t["heads"], 10, sequence, raw,
                   change(payload) if change else payload)
 
 

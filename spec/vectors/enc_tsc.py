@@ -28,14 +28,14 @@ def code_tables():
     return _tables
 
 
-def code_stream(codes, classes, order):
+def code_stream(codes, classes):
     ops = []
     for i, q in enumerate(codes):
         freq, start = code_tables()[classes[i % len(classes)]]
         z = 2 * q if q >= 0 else -2 * q - 1
         s = z if freq[z] else 256
         ops.append(Op(freq[s], start[s], escape=(8, z) if s == 256 else None))
-    return rans_stream(ops, len(classes), order)
+    return rans_stream(ops, len(classes))
 
 
 def planes(elements, size, method):
@@ -89,7 +89,7 @@ class Body:
     """n tokens; steps and codes as the caller wants them."""
 
     def __init__(self, dtype, heads, channels, n, kappa, block, most, steps,
-                 codes, classes=(None, None), order=0, method=0):
+                 codes, classes=(None, None), method=0):
         """steps: bf16 patterns, codes: token after token; classes of the
         kinds, None: as bytes; method of the planes of steps."""
         self.dtype, self.n, self.columns = dtype, n, heads * channels
@@ -107,7 +107,7 @@ class Body:
                 self.bytes += struct.pack("<B%db" % len(row), 0, *row)
             elif row:
                 self.bytes += b"\1" + bytes(classes[kind]) + code_stream(
-                    row, classes[kind], order)
+                    row, classes[kind])
 
     def decoded(self):
         out = []
@@ -124,7 +124,7 @@ class Body:
         return out
 
 
-def put(w, body, heads, order=0, exact=None, first=0, **options):
+def put(w, body, heads, exact=None, first=0, **options):
     """A chunk; exact tokens stand between the others. -> its elements"""
     n = body.n + len(exact or ())
     others, values = body.decoded(), []
@@ -134,7 +134,7 @@ def put(w, body, heads, order=0, exact=None, first=0, **options):
         else:
             values, others = (values + others[:body.columns],
                               others[body.columns:])
-    w.chunk_frame(0, first, heads, 11, order, 0,
+    w.chunk_frame(0, first, heads, 11, 0,
                   pack_elements(body.dtype, values),
                   payload(body.bytes, exact, n, SIZE[body.dtype], **options))
     return values

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Valid archives that show the codecs: VECTORS has (name, text, make)."""
 
+import struct
+
 from enc_codecs import (
     GridParams, TableParams, fit_bytes, fit_exponent, scale_table)
 from enc_fields import (
@@ -20,7 +22,7 @@ def vector(name, text):
     return add
 
 
-@vector("exponent-bf16", "codec 4, lane order 0, three tables, exponents "
+@vector("exponent-bf16", "codec 4, three tables, exponents "
         "that are escaped on both sides, NaN and infinities")
 def _():
     rng = Random(20)
@@ -28,15 +30,16 @@ def _():
         4.0 ** (c - 4) for c in range(9)]))
     params = fit_exponent(BF16, 9, values, 3, top=[
         126 + 2 * (c - 4) for c in range(9)])
-    return single(BF16, 21, 3, 3, values, params, 0)
+    return single(BF16, 21, 3, 3, values, params)
 
 
-@vector("exponent-f16", "codec 4, lane order 1, 40 tokens (blocks of 32 and "
-        "8), subnormals; planes of 8, 2 and 1 bits")
+@vector("exponent-f16", "codec 4, 40 tokens in two streams (32 and 8), "
+        "subnormals; planes of 8, 2 and 1 bits")
 def _():
     rng = Random(21)
     values = spice(rng, F16, normal(rng, F16, 40, 5, 0.0, 0.001), 6)
-    return single(F16, 40, 1, 5, values, fit_exponent(F16, 5, values, 2), 1)
+    return single(F16, 40, 1, 5, values, fit_exponent(F16, 5, values, 2),
+                  b=0)
 
 
 @vector("exponent-f32", "codec 4 with three byte planes: stored, Zstandard, "
@@ -45,7 +48,7 @@ def _():
     rng = Random(22)
     values = [v & 0xFFFF0000 | 0x5A | 0x100 * rng.bits(3)
               for v in normal(rng, F32, 9, 7, 3.0)]
-    return single(F32, 9, 1, 7, values, fit_exponent(F32, 7, values, 1), 0,
+    return single(F32, 9, 1, 7, values, fit_exponent(F32, 7, values, 1),
                   methods=[2, 1, 0])
 
 
@@ -53,7 +56,7 @@ def _():
 def _():
     rng = Random(23)
     values = any_bits(rng, E4M3, 77)
-    return single(E4M3, 7, 1, 11, values, fit_exponent(E4M3, 11, values), 1)
+    return single(E4M3, 7, 1, 11, values, fit_exponent(E4M3, 11, values))
 
 
 @vector("exponent-e5m2", "codec 4, planes of 2 and 1 bits, both constant or "
@@ -64,23 +67,23 @@ def _():
     values[17] |= 0x80
     values[20] |= 3
     params = fit_exponent(E5M2, 17, values, 2, top=[40] * 8 + [3] * 9)
-    return single(E5M2, 3, 17, 1, values, params, 0, methods=[None, 1])
+    return single(E5M2, 3, 17, 1, values, params, methods=[None, 1])
 
 
 GRID_MEAN = [0.0, 0.02, -0.7, 5.0, -40.0, 0.001, 300.0]
 GRID_K = [-20, -13, -6, 1, 8, 15, 22]
 
 
-@vector("grid-bf16", "codec 5, lane order 0, all classes of k mod 4, NaN, "
+@vector("grid-bf16", "codec 5, all classes of k mod 4, NaN, "
         "infinities, -0 and subnormals")
 def _():
     rng = Random(30)
     sigma = [2.0 ** (k / 4) for k in GRID_K]
     values = spice(rng, BF16, normal(rng, BF16, 30, 7, GRID_MEAN, sigma))
-    return single(BF16, 30, 1, 7, values, grid_fit(GRID_MEAN, GRID_K), 0)
+    return single(BF16, 30, 1, 7, values, grid_fit(GRID_MEAN, GRID_K))
 
 
-@vector("grid-f16", "codec 5, lane order 1, 33 tokens, cells finer than "
+@vector("grid-f16", "codec 5, streams of 32 tokens and 1, cells finer than "
         "the subnormal step would be")
 def _():
     rng = Random(31)
@@ -88,7 +91,7 @@ def _():
     k = [-60, -90, -52, -54, -10, 4]
     sigma = [2.0 ** (c / 4) for c in k]
     values = spice(rng, F16, normal(rng, F16, 33, 6, mean, sigma))
-    return single(F16, 33, 2, 3, values, grid_fit(mean, k), 1)
+    return single(F16, 33, 2, 3, values, grid_fit(mean, k), b=0)
 
 
 @vector("grid-f32", "codec 5 on the high halves of f32, planes of the low "
@@ -97,7 +100,7 @@ def _():
     rng = Random(32)
     values = spice(rng, F32, normal(rng, F32, 11, 7, GRID_MEAN, [
         2.0 ** (k / 4) for k in GRID_K]), 20)
-    return single(F32, 11, 7, 1, values, grid_fit(GRID_MEAN, GRID_K), 0,
+    return single(F32, 11, 7, 1, values, grid_fit(GRID_MEAN, GRID_K),
                   methods=[0, 1])
 
 
@@ -105,17 +108,18 @@ def _():
 def _():
     values = [(i * 37) % 256 for i in range(320)]
     params = GridParams([0, 8, 16, -24, 40], [0, 20, -30, 64, 100])
-    return single(E4M3, 64, 1, 5, values, params, 1)
+    return single(E4M3, 64, 1, 5, values, params, b=0)
 
 
 @vector("grid-e5m2", "codec 5, one-byte elements, all 256 values")
 def _():
     values = [(i * 91 + 5) % 256 for i in range(320)]
     params = GridParams([0, -30, 16, -64, 60], [0, 20, -30, 64, -100])
-    return single(E5M2, 64, 1, 5, values, params, 0)
+    return single(E5M2, 64, 1, 5, values, params)
 
 
-def rope_vector(seed, dtype, n, positions, rope, heads, channels, order):
+def rope_vector(seed, dtype, n, positions, rope, heads, channels,
+                size=3):
     rng = Random(seed)
     columns = heads * channels
     mean = [rng.pick([0.0, 3.0, -6.0, 20.0, 0.1]) for _ in range(columns)]
@@ -133,8 +137,8 @@ def rope_vector(seed, dtype, n, positions, rope, heads, channels, order):
             top = max(k[head + a], k[head + b])
             unit[head + a] = unit[head + b] = top
     params = GridParams(k, grid_fit(mean, unit).mean, True)
-    return single(dtype, n, heads, channels, values, params, order, rope,
-                  positions)
+    return single(dtype, n, heads, channels, values, params, rope,
+                  positions, b=size)
 
 
 @vector("grid-rope-half", "codec 5 that rotates, half-split pairs, positions "
@@ -142,7 +146,7 @@ def rope_vector(seed, dtype, n, positions, rope, heads, channels, order):
 def _():
     positions = list(range(-3, 9)) + list(range(100, 121))
     return rope_vector(40, BF16, 33, positions, (0, 8, frequencies(8)), 2, 8,
-                       1)
+                       0)
 
 
 @vector("grid-rope-interleaved", "codec 5 that rotates, interleaved pairs, "
@@ -150,8 +154,7 @@ def _():
 def _():
     positions = list(range(20)) + [2 ** 31 - 2, 2 ** 31 - 1, -2 ** 31,
                                    -2 ** 31 + 1, 1000000]
-    return rope_vector(41, F16, 25, positions, (1, 6, frequencies(6)), 1, 6,
-                       0)
+    return rope_vector(41, F16, 25, positions, (1, 6, frequencies(6)), 1, 6)
 
 
 @vector("grid-rope-partial", "codec 5 that rotates 4 of 7 channels of each "
@@ -170,7 +173,7 @@ def _():
             if c not in (3, 13):
                 values[14 * r + c] = 0x3F800000 + r
     params = grid_fit(mean, [-4] * 14, True)
-    return single(F32, 12, 2, 7, values, params, 1, rope, positions)
+    return single(F32, 12, 2, 7, values, params, rope, positions)
 
 
 @vector("grid-extremes", "codec 5 with k of -400 and 400, means of -32768 "
@@ -182,7 +185,7 @@ def _():
     k = [400, 400, -400, -400, 400, -400, -60, 73, 400, -400]
     mean = [32767, -32768, 32767, -32768, 1, -1, 32767, 32767, -32768, 32767]
     values = any_bits(rng, BF16, 160)
-    return single(BF16, 16, 1, 10, values, GridParams(k, mean, True), 0,
+    return single(BF16, 16, 1, 10, values, GridParams(k, mean, True),
                   rope, positions)
 
 
@@ -198,7 +201,7 @@ def _():
     for i, d in enumerate(dtypes):
         params = GridParams([rng.between(-120, 120) for _ in range(9)],
                             [rng.between(-300, 300) for _ in range(9)])
-        put(w, i, any_bits(rng, d, 90), params, i & 1)
+        put(w, i, any_bits(rng, d, 90), params)
     w.close()
     return w
 
@@ -216,13 +219,13 @@ def _():
         k = [20, -4, 0, 40, 8, -40]
         params = GridParams(k, [0, 400, -700, 0, 3000, 0], late=True)
         values = normal(rng, d, 12, 6, 0.0, [1.0, 1e-3, 1e-4, 1e-5, 1e-9, 0.0])
-        put(w, i, spice(rng, d, values, 6), params, i & 1)
+        put(w, i, spice(rng, d, values, 6), params)
     w.close()
     return w
 
 
 @vector("bytes", "codec 6 for i8, u8 and bytes: two tables, bytes without a "
-        "frequency that are escaped, both lane orders")
+        "frequency that are escaped; two streams of 40 tokens")
 def _():
     rng = Random(50)
     w = Writer()
@@ -233,7 +236,7 @@ def _():
     for i, d in enumerate(dtypes):
         values = [int(rng.gauss() * 20) & 255 for _ in range(120)]
         put(w, i, values, fit_bytes(3, values, 2, leave_out=(0, 1, 200)),
-            i & 1)
+            b=3 * (i & 1))
     w.close()
     return w
 
@@ -254,24 +257,79 @@ def _():
                     values[9 * r + c] = 50 + r
                 if i in (0, 2) and c in (0, 8) or i == 3:
                     values[9 * r + c] = c
-        put(w, i, values, fit_bytes(9, values), i & 1)
+        put(w, i, values, fit_bytes(9, values))
     w.close()
     return w
 
 
 @vector("lanes", "steps with few lanes: one element, 31, 33 and 65 tokens, "
-        "one channel, in both lane orders")
+        "one channel; streams of 32 and 1, and of 64 and 1")
 def _():
     rng = Random(52)
     w = one_tensor(U8, 1, 2)
     params = TableParams(6, [scale_table([1] * 256 + [2], 256)], [0, 0])
     sequence = w.params(0, params)
-    for n, order in ((1, 0), (1, 1), (31, 1), (33, 1), (65, 1), (15, 0),
-                     (17, 0), (64, 0)):
+    for n, b in ((1, 3), (31, 3), (33, 3), (33, 0), (65, 1), (15, 3), (17, 3),
+                 (64, 3)):
         w.segment(0, n)
         values = any_bits(rng, U8, 2 * n)
-        put(w, 0, values, params, order, params_sequence=sequence)
+        put(w, 0, values, params, b=b, params_sequence=sequence)
         w.commit()
     w.index()
     w.footer()
+    return w
+
+
+def masked(rng, dtype, n, columns, rows, channels):
+    """Random elements with constant rows and channels."""
+    values = any_bits(rng, dtype, n * columns)
+    for r in range(n):
+        for c in range(columns):
+            if r in rows:
+                values[r * columns + c] = 50 + r
+            if c in channels:
+                values[r * columns + c] = 7
+    return values
+
+
+@vector("streams", "codecs 4, 5 and 6: 100 tokens in streams of 32, 64 and "
+        "128, constant rows before, between, inside and after them, constant "
+        "channels; 256 tokens in eight streams")
+def _():
+    rng = Random(53)
+    w = Writer()
+    dtypes = [U8, BF16, F32, E5M2]
+    w.geometry([], [(0, 0, "")],
+               [tensor(i, KEY, d, 2, 3) for i, d in enumerate(dtypes)])
+    for n, size, rows in ((100, 0, (0, 1, 33, 34, 35, 70, 98, 99)),
+                          (100, 1, range(64, 70)), (256, 0, ()),
+                          (140, 2, range(0, 12, 2)), (33, 3, (0,)),
+                          (34, 3, range(2, 34))):
+        w.segment(0, n)
+        for i, d in enumerate(dtypes):
+            values = masked(rng, d, n, 6, rows, (1, 5) if i else ())
+            params = (fit_bytes(6, values) if d == U8 else
+                      fit_exponent(d, 6, values) if i & 1 else
+                      GridParams([rng.between(-20, 20) for _ in range(6)],
+                                 [rng.between(-99, 99) for _ in range(6)]))
+            put(w, i, values, params, b=size, methods=[1, 0])
+        w.commit()
+    w.index()
+    w.footer()
+    return w
+
+
+@vector("streams-repeat", "a repeat of a chunk of eight streams")
+def _():
+    rng = Random(54)
+    w = one_tensor(U8, 2, 3)
+    values = any_bits(rng, U8, 256 * 6)
+    w.segment(0, 256)
+    sequence = put(w, 0, values, fit_bytes(6, values), b=0)
+    at = w.frames[-1][1]
+    check = struct.unpack_from("<Q", w.out, at + 32 + 32)[0]
+    w.commit()
+    w.segment(0, 256)
+    w.chunk(0, values, 3, of=(sequence, at, 0, check))
+    w.close()
     return w

@@ -92,7 +92,7 @@ def _():
     w.segment(0, n, positions=range(7, 7 + n), ids=[5] * n, method=1)
     w.chunk(0, [77] * (4 * n), 1)
     w.chunk(1, any_bits(rng, F16, 3 * n), 1)
-    w.chunk_frame(2, 0, 1, 1, 0, 0, LINE, LINE_ZSTD)
+    w.chunk_frame(2, 0, 1, 1, 0, LINE, LINE_ZSTD)
     w.commit()
     w.index(method=1)
     w.footer()

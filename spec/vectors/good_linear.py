@@ -186,7 +186,7 @@ def _():
         raw = s.raw(0)
         s.linear(1)
         s.walk(2)
-        put(s.w, 2, s.values(2), grid, 1, params_sequence=sequence)
+        put(s.w, 2, s.values(2), grid, params_sequence=sequence)
         s.walk(3, lambda t, c, x: 0x3E80)
         s.w.chunk(3, s.values(3), 2)
         first = [w.row for w in s.walks[0, 0]]

@@ -45,7 +45,7 @@ def put_had(w, rng, number, tier, n_coded, step=STEP, first=0, heads=None,
     return sequence
 
 
-@vector("had-bf16", "codec 13, lane order 1, keys turned back (half-split "
+@vector("had-bf16", "codec 13, keys turned back (half-split "
         "pairs), 33 tokens of which 3 are exact: infinities and NaN")
 def _():
     rng = Random(700)
@@ -59,15 +59,14 @@ def _():
     return w
 
 
-@vector("had-f16", "codec 13, lane order 0, 6 of 11 channels turned back "
+@vector("had-f16", "codec 13, 6 of 11 channels turned back "
         "(interleaved pairs): blocks of 8, 2 and 1; exact tokens by Zstandard")
 def _():
     rng = Random(701)
     w = one_tensor(F16, 1, 11, (1, 6, frequencies(6)))
     w.segment(0, 20, list(range(17)) + [2 ** 31 - 1, -2 ** 31, 123456])
-    put_had(w, rng, 0, random_had(rng, 11, turned=True), 18, order=0,
-            near=(16, -16), method=1,
-            exact={4: [0x3C00] * 11, 19: [0x3C00] * 11})
+    put_had(w, rng, 0, random_had(rng, 11, turned=True), 18, near=(16, -16),
+            method=1, exact={4: [0x3C00] * 11, 19: [0x3C00] * 11})
     w.close()
     return w
 
@@ -95,7 +94,7 @@ def _():
     w.segment(0, 34)
     for i, step in enumerate((150.0, 2.0 ** -9, 20000.0, 2.0 ** -16)):
         tier = Had([0] * 6, classes(rng, 6, step), hadamard=i % 2 == 0)
-        put_had(w, rng, i, tier, 34, step, order=i & 1, near=(i, -i))
+        put_had(w, rng, i, tier, 34, step, near=(i, -i))
     w.close()
     return w
 
@@ -161,7 +160,7 @@ def _():
                    turned=True, hadamard=i != 3)
         codes = [rng.pick([-128, 127, 0, 1, -1]) for _ in range(256)]
         codes[:32] = [127] * 32
-        lossy_chunk(w, i, tier, codes, step, w.params(i, tier), shift, order=1,
+        lossy_chunk(w, i, tier, codes, step, w.params(i, tier), shift,
                     near=(16, 16) if i % 2 else (-16, -16))
     w.close()
     return w

@@ -7,15 +7,12 @@ from the caller and lets the caller break any field: see Writer.edits. Of
 reference/ it uses the hashes alone.
 """
 
-import os
 import struct
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                                "..", "reference"))
 
-from enc_codecs import chunk_payload  # noqa: E402
+from enc_codecs import Payload, chunk_payload  # noqa: E402
 from enc_fields import (  # noqa: E402
     SIZE, pack_elements, packed, string, varint, zigzag, zstd_frame)
 from xxh3 import h64, h128, h128_hex  # noqa: E402
@@ -301,12 +298,16 @@ class Writer:
         self.digests.append((self.entered, "%d %d %d %d" % (
             tensor_number, first, heads, t0), n, raw))
 
-    def chunk_frame(self, tensor_number, first, heads, codec, order, params,
-                    raw, payload):
+    def chunk_frame(self, tensor_number, first, heads, codec, params, raw,
+                    payload):
+        """payload: bytes, or a Payload of enc_codecs."""
         _, t0, n, _ = self.current
-        head = struct.pack("<IHHQQBBHIQ", tensor_number, first, heads,
-                           self.current_sequence, params, codec, order, n,
-                           t0, h64(raw))
+        about = payload if isinstance(payload, Payload) else Payload()
+        check = h64(raw) if about.raw_check is None else about.raw_check
+        head = struct.pack("<IHHQQBBHIQII", tensor_number, first, heads,
+                           self.current_sequence, params, codec,
+                           about.stream_size, n, t0, check,
+                           about.section_bytes, 0)
         self.digest(tensor_number, first, heads, t0, n, raw)
         return self.frame(
             "CHUNK", head + payload, decoded=len(raw),
@@ -314,7 +315,7 @@ class Writer:
             + varint(self.sequence - self.current_sequence) + varint(params))
 
     def chunk(self, tensor_number, values, codec=0, params=None,
-              params_sequence=0, order=0, first=0, heads=None, **options):
+              params_sequence=0, first=0, heads=None, **options):
         """Encodes values (elements, token-major) as one chunk."""
         t = self.geometry_parts[2][tensor_number]
         if heads is None:
@@ -328,12 +329,14 @@ class Writer:
             assert len(set(values)) == 1
             payload = raw[:SIZE[t["dtype"]]]
         elif codec == 3:
-            payload = struct.pack("<QQ", *options["of"])
+            payload = Payload(struct.pack("<QQ", *options["of"][:2]))
+            payload.stream_size, payload.raw_check = options["of"][2:] or (
+                3, None)
         else:
             rope = self.geometry_parts[0][t["rope"] - 1] if t["rope"] else None
             payload = chunk_payload(params, t, heads, rope, values,
-                                    self.current[3], order, **options)
-        return self.chunk_frame(tensor_number, first, heads, codec, order,
+                                    self.current[3], **options)
+        return self.chunk_frame(tensor_number, first, heads, codec,
                                 params_sequence, raw, payload)
 
     def commit(self, checkpoint=None):

@@ -4,8 +4,8 @@ never reach: VECTORS has (name, text, make). tests/reference/misreadings.py
 names the sentence of the specification that each of them shows."""
 
 from enc_codecs import (
-    GRID_FORM, GridParams, Op, fit_exponent, grid_context, grid_tables,
-    mu_and_k, rans_stream)
+    GRID_FORM, GridParams, Op, coded_payload, element_steps, fit_exponent,
+    grid_context, grid_tables, mu_and_k, rans_steps)
 from enc_fields import BF16, F16, U8, Random, pack_elements
 from enc_linear import Model, Profile, pattern
 from kvarc_enc import KEY, VALUE, Writer, tensor
@@ -190,8 +190,9 @@ def _():
         # j is 1: the exponent of 2^G, the hidden bit and m bits taken.
         bits = (G - emin << m) + (1 << m | taken)
         values.append((symbol & 1) << 15 | bits & 0xFFFF)
-    w.chunk_frame(0, 0, 1, 5, 0, sequence, pack_elements(F16, values),
-                  b"\0" + rans_stream(ops, 1, 0))
+    raw = pack_elements(F16, values)
+    w.chunk_frame(0, 0, 1, 5, sequence, raw, coded_payload(
+        b"\0", raw, 2, 3, [[0, 1]], [rans_steps(element_steps(ops))]))
     w.close()
     return w
 

@@ -3,6 +3,7 @@
 
 import struct
 
+from enc_codecs import some_size
 from enc_fields import F32, pack_elements
 from enc_linear import Model, Walk, linear_payload
 from kvarc_enc import Writer, tensor
@@ -138,7 +139,7 @@ class Session:
             v = [h << 16 | l for h, l in zip(v, self.low)]
         return v
 
-    def linear(self, number, change=None, order=1, params=None, heads=None,
+    def linear(self, number, change=None, params=None, heads=None,
                **options):
         """A chunk of codec 7."""
         t = self.tensors[number]
@@ -149,13 +150,14 @@ class Session:
             c for c in range(columns)
             if len(set(values[c::columns])) == 1 and self.n > 1])
         m = walks[0].model
+        options.setdefault("b", some_size(number, self.n))
         payload = linear_payload(
             walks, t["dtype"], self.rope if m.rotary else None,
             low=self.low, **options)
         if params is None:
             params = self.predictors[self.level]
         return self.w.chunk_frame(
-            number, 0, heads or t["heads"], 7, order, params,
+            number, 0, heads or t["heads"], 7, params,
             pack_elements(t["dtype"], values), payload)
 
     def raw(self, number, change=None):

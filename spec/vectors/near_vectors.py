@@ -34,7 +34,7 @@ def points_of(rng, lattice, rows, mean, sigma):
             for _ in range(rows) for m, s in zip(mean, sigma)]
 
 
-def made(dtype, F, order, seed, n=40, exact=None, edits=None, change=None):
+def made(dtype, F, seed, n=40, exact=None, edits=None, change=None):
     """Channels finer and coarser than 2^F, with means of both signs."""
     rng = Random(seed)
     k = [-12, 0, 6, 9, -3, 14]
@@ -43,26 +43,26 @@ def made(dtype, F, order, seed, n=40, exact=None, edits=None, change=None):
     w = archive(dtype, n, 2, 3, edits=edits)
     kept = {t: any_bits(rng, dtype, 6) for t in exact or ()}
     put(w, 0, fitted(mean, k), F,
-        points_of(rng, Lattice(dtype, F), n - len(kept), mean, sigma), order,
+        points_of(rng, Lattice(dtype, F), n - len(kept), mean, sigma),
         kept, change)
     w.close()
     return w
 
 
-@good("bf16", "codec 10, lane order 1, 40 tokens (blocks of 32 and 5), exact "
+@good("bf16", "codec 10, 40 tokens (blocks of 32 and 5), exact "
       "tokens of any bits; steps of the elements finer and wider than 2^F")
 def _():
-    return made(BF16, -4, 1, 1, exact=(0, 7, 39))
+    return made(BF16, -4, 1, exact=(0, 7, 39))
 
 
-@good("f16", "codec 10, lane order 0")
+@good("f16", "codec 10 of f16")
 def _():
-    return made(F16, -7, 0, 2)
+    return made(F16, -7, 2)
 
 
 @good("f32", "codec 10 on f32, whole numbers of 2^F")
 def _():
-    return made(F32, -5, 1, 3)
+    return made(F32, -5, 3)
 
 
 def everything(dtype, text):
@@ -72,12 +72,12 @@ def everything(dtype, text):
         w = archive(dtype, 64, 1, 4)
         codes = [(i * 37 + 5) % 256 for i in range(256)]
         points = [c if c < 128 else 127 - c for c in codes]
-        put(w, 0, NearParams([0, 8, -30, 40], [0, 20, -30, 64]), -3, points, 0)
+        put(w, 0, NearParams([0, 8, -30, 40], [0, 20, -30, 64]), -3, points)
         for i, F in enumerate((lowest(dtype), 2, 112)):
             w.commit()
             w.segment(0, 64)
             put(w, 0, NearParams([0, 8, -30, 40], [0, 20, -30, 64]), F,
-                points, i & 1)
+                points)
         w.close()
         return w
 
@@ -98,7 +98,7 @@ def _():
     w = archive(BF16, 33, 1, 8, rope, positions)
     put(w, 0, fitted(mean, k, True), -3,
         points_of(rng, Lattice(BF16, -3), 32, mean,
-                  [2.0 ** (c / 4) for c in k]), 1, {4: any_bits(rng, BF16, 8)})
+                  [2.0 ** (c / 4) for c in k]), {4: any_bits(rng, BF16, 8)})
     w.close()
     return w
 
@@ -121,7 +121,7 @@ def _():
         for j, d in enumerate(dtypes):
             top = 1 << FORM[d][2] - 1
             put(w, j, NearParams(k, mean), pick(d),
-                [rng.between(-top, top - 1) for _ in range(72)], 1)
+                [rng.between(-top, top - 1) for _ in range(72)])
     w.close()
     return w
 
@@ -132,39 +132,39 @@ def bytes_of(*args, **options):
 
 @bad("step-low", "codec 10, F below that of the smallest number")
 def _():
-    return bytes_of(F16, -25, 0, 7, n=4)
+    return bytes_of(F16, -25, 7, n=4)
 
 
 @bad("step-high", "codec 10, F of 113")
 def _():
-    return bytes_of(F16, 113, 0, 7, n=4)
+    return bytes_of(F16, 113, 7, n=4)
 
 
 @bad("cut", "codec 10, a word of the stream is missing")
 def _():
-    return bytes_of(BF16, -4, 0, 7, change=lambda p: p[:-2])
+    return bytes_of(BF16, -4, 7, change=lambda p: p[:-2])
 
 
 @bad("longer", "codec 10, a byte after the stream")
 def _():
-    return bytes_of(BF16, -4, 0, 7, change=lambda p: p + b"\0")
+    return bytes_of(BF16, -4, 7, change=lambda p: p + b"\0")
 
 
 @bad("state", "codec 10, a lane does not end at 2^16")
 def _():
-    return bytes_of(BF16, -4, 0, 7, change=lambda p: (
+    return bytes_of(BF16, -4, 7, change=lambda p: (
         p[:10] + bytes([p[10] ^ 1]) + p[11:]))
 
 
 @bad("raw-check", "codec 10, raw_check of other elements")
 def _():
-    return bytes_of(BF16, -4, 0, 7, edits={("CHUNK", 0): lambda c: (
+    return bytes_of(BF16, -4, 7, edits={("CHUNK", 0): lambda c: (
         c[:32] + bytes([c[32] ^ 1]) + c[33:])})
 
 
 @bad("params", "codec 10 with PARAMS of codec 5")
 def _():
-    return bytes_of(BF16, -4, 0, 7, edits={("PARAMS", 0): lambda c: (
+    return bytes_of(BF16, -4, 7, edits={("PARAMS", 0): lambda c: (
         c[:8] + b"\5" + c[9:])})
 
 

@@ -45,8 +45,8 @@ def rows(elements, width):
     return [elements[i:i + width] for i in range(0, len(elements), width)]
 
 
-@good("had-rates", "codec 13, two rate classes among exact tokens, lane order "
-      "1, keys turned back by their positions; then 33 tokens of which one has "
+@good("had-rates", "codec 13, two rate classes among exact tokens, "
+      "keys turned back by their positions; then 33 tokens of which one has "
       "a class of its own")
 def _():
     rng = Random(1000)
@@ -65,8 +65,8 @@ def _():
     return w
 
 
-@good("had-rates-3", "codec 13 of f16 and e5m2, three rate classes, lane order "
-      "0, exact tokens by Zstandard; three tokens, each with a class; padding "
+@good("had-rates-3", "codec 13 of f16 and e5m2, three rate classes, "
+      "exact tokens by Zstandard; three tokens, each with a class; padding "
       "of none, two, six bits")
 def _():
     rng = Random(1001)
@@ -80,10 +80,10 @@ def _():
         w.segment(0, n)
         exact = {4: [0x3C00] * 11, 19: [0x3C00] * 11} if n == 20 else None
         put_classes(w, rng, 0, tiers[0], sequences[0], random_rates(
-            rng, n - 2 * bool(exact), 3), steps, order=0, exact=exact,
+            rng, n - 2 * bool(exact), 3), steps, exact=exact,
             method=1)
         put_classes(w, rng, 1, tiers[1], sequences[1],
-                    random_rates(rng, n, 3), steps, order=n & 1)
+                    random_rates(rng, n, 3), steps)
         w.commit()
     w.close()
     return w
@@ -139,7 +139,7 @@ def _():
     for i, most in enumerate(((3, 1), (127, 7), (127, 127))):
         b = random_body(rng, E4M3, 2, 4, rates.count(i), 4 - i, 3, most,
                         classes=((None, [20] * 8), (None, None),
-                                 ([27] * 8, None))[i], order=1, method=i % 2)
+                                 ([27] * 8, None))[i], method=i % 2)
         bodies.append((b.bytes, rows(b.decoded(), 8)))
     put_bodies(w, 0, 11, bodies, rates=rates, exact=exact)
     w.close()
@@ -158,7 +158,7 @@ def _():
         points = [rng.between(-90, 90) for _ in range(4 * rates.count(i))]
         lattice = Lattice(BF16, F)
         bodies.append((struct.pack("<h", F) + near_stream(
-            params, BF16, F, points, None, 4, None, 1),
+            params, BF16, F, points, None, 4, None),
             rows([lattice.element(q) for q in points], 4)))
     put_bodies(w, 0, 10, bodies, sequence, rates)
     w.close()
@@ -177,17 +177,17 @@ def _():
         n = rates.count(i)
         scales = [0x3C00 + rng.below(0x400) for _ in range(2 * n)]
         index = [rng.below(256) for _ in range(n * len(p.columns(2, 5)))]
-        bodies.append((p.body(2, 5, scales, index, 0),
+        bodies.append((p.body(2, 5, scales, index),
                        rows(p.decoded(F16, 2, 5, scales, index), 10)))
-    put_bodies(w, 0, 12, bodies, sequence, rates, order=0)
+    put_bodies(w, 0, 12, bodies, sequence, rates)
     w.close()
     return w
 
 
 # ------------------------------------------------------------------------ bad
-# Values 1 x 3 of e4m3, 5 tokens in three classes. Behind 40 bytes of header:
+# Values 1 x 3 of e4m3, 5 tokens in three classes. Behind 48 bytes of header:
 # generation, flags, n, 2 bytes of classes, bytes of two bodies.
-RATES, N, MAP, SIZES, BODIES = [0, 1, 2, 1, 0], 42, 43, 45, 49
+RATES, N, MAP, SIZES, BODIES = [0, 1, 2, 1, 0], 50, 51, 53, 57
 DECODED = 15
 
 

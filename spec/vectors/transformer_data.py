@@ -11,6 +11,7 @@ import math
 import struct
 
 import enc_gguf
+from enc_codecs import some_size
 from enc_fields import (
     BF16, E4M3, EXPONENT_BITS, F16, F32, MANTISSA_BITS, Random,
     pack_elements, string, varint, zstd_frame)
@@ -234,7 +235,7 @@ class Guided(Session):
         if self.layer < self.m.weights.n_layers:
             self.p = self.run.predict()
 
-    def model(self, number, change=None, order=1, params=None, check=0,
+    def model(self, number, change=None, params=None, check=0,
               codec=8, **options):
         """A chunk of codec 8."""
         t = self.tensors[number]
@@ -245,15 +246,16 @@ class Guided(Session):
             c for c in range(columns)
             if len(set(values[c::columns])) == 1 and self.n > 1])
         m = walks[0].model
+        options.setdefault("b", some_size(number, self.n))
         E = [e for row in self.E for e in row]
-        payload = struct.pack("<Q", check ^ h64(
-            struct.pack("<%dh" % len(E), *E))) + linear_payload(
-                walks, t["dtype"], self.rope if m.rotary else None,
-                low=self.low, **options)
+        payload = linear_payload(
+            walks, t["dtype"], self.rope if m.rotary else None, low=self.low,
+            before=struct.pack("<Q", check ^ h64(
+                struct.pack("<%dh" % len(E), *E))), **options)
         if params is None:
             params = self.predictors[self.level]
         return self.w.chunk_frame(
-            number + self.track * len(self.tensors), 0, t["heads"], codec, order, params,
+            number + self.track * len(self.tensors), 0, t["heads"], codec, params,
             pack_elements(t["dtype"], values), payload)
 
     def elements(self, number):
@@ -269,7 +271,7 @@ class Guided(Session):
         return out
 
     def predicted(self, number, change=None, method=None, check=0, codec=9,
-                  order=0, more=b"", frame=zstd_frame):
+                  more=b"", frame=zstd_frame):
         """A chunk of codec 9. change(token, channel, P) gives elements."""
         t = self.tensors[number]
         P = self.elements(number)
@@ -291,7 +293,7 @@ class Guided(Session):
             payload += frame(b"".join(d[i::size] for i in range(size)))
         return self.w.chunk_frame(
             number + self.track * len(self.tensors), 0, t["heads"], codec,
-            order, self.predictors[self.level],
+            self.predictors[self.level],
             pack_elements(t["dtype"], true), payload + more)
 
     def all(self, change=None):

@@ -53,7 +53,7 @@ edit("params-codec", "PARAMS of codec 15", "PARAMS", poke(8, 15),
 edit("table-set", "grid table set 255", "PARAMS", poke(P + 1, 255),
      "unsupported")
 chunk("plane-method", "plane method 3", 0,
-      lambda p: p[:-9] + b"\3" + p[-8:], count=1, answer="unsupported")
+      lambda p: poke(-32, 3)(p), count=1, answer="unsupported")
 edit("item-kind", "item kind 6", "RESTORE", poke(0, 6), "unsupported")
 edit("piece-type", "piece type 2", "RESTORE", poke(6, 2), "unsupported")
 

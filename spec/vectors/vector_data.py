@@ -54,7 +54,7 @@ def one_tensor(dtype, heads, channels, rope=None, **superblock):
     return w
 
 
-def put(w, number, values, params=None, order=0, mask=True, **options):
+def put(w, number, values, params=None, mask=True, **options):
     """A chunk of the current segment with new PARAMS where they are needed;
     mask: constant channels and rows are looked for."""
     if params is None:
@@ -69,8 +69,7 @@ def put(w, number, values, params=None, order=0, mask=True, **options):
             len(options_columns(w, number, options)), values)
         options.setdefault("constant_columns", columns)
         options.setdefault("constant_rows", rows)
-    return w.chunk(number, values, params.codec, params, sequence, order,
-                   **options)
+    return w.chunk(number, values, params.codec, params, sequence, **options)
 
 
 def options_columns(w, number, options):
@@ -78,11 +77,11 @@ def options_columns(w, number, options):
     return range((options.get("heads") or t["heads"]) * t["channels"])
 
 
-def single(dtype, n, heads, channels, values, params, order, rope=None,
+def single(dtype, n, heads, channels, values, params, rope=None,
            positions=None, **options):
     w = one_tensor(dtype, heads, channels, rope)
     w.segment(0, n, positions)
-    put(w, 0, values, params, order, **options)
+    put(w, 0, values, params, **options)
     w.close()
     return w
 

@@ -43,7 +43,7 @@ class Vq:
         return [(h, v, v % parts * stages + s) for h in range(heads)
                 for v in range(-(-channels // dim)) for s in range(stages)]
 
-    def body(self, heads, channels, scales, index, order, method=0):
+    def body(self, heads, channels, scales, index, method=0):
         columns, ops = self.columns(heads, channels), []
         for i, k in enumerate(index):
             table = columns[i % len(columns)][2]
@@ -52,7 +52,7 @@ class Vq:
             ops.append(Op(self.tables[table][s], self.starts[table][s],
                           escape=escape))
         return planes(scales, 2, method) + rans_stream(
-            ops, len(columns), order)
+            ops, len(columns))
 
     def decoded(self, dtype, heads, channels, scales, index):
         columns, dim = self.columns(heads, channels), self.shape[0]
@@ -72,7 +72,7 @@ class Vq:
         return out
 
 
-def put(w, rng, p, sequence, dtype, heads, channels, n, order, exact=None,
+def put(w, rng, p, sequence, dtype, heads, channels, n, exact=None,
         first=0, method=0, scales=None):
     rest = n - len(exact or ())
     if scales is None:
@@ -87,10 +87,10 @@ def put(w, rng, p, sequence, dtype, heads, channels, n, order, exact=None,
             values += exact[t]
         else:
             values, others = values + others[:width], others[width:]
-    w.chunk_frame(0, first, heads, 12, order, sequence,
+    w.chunk_frame(0, first, heads, 12, sequence,
                   pack_elements(dtype, values),
-                  payload(p.body(heads, channels, scales, index, order,
-                                 method), exact, n, SIZE[dtype]))
+                  payload(p.body(heads, channels, scales, index, method),
+                          exact, n, SIZE[dtype]))
 
 
 def one(dtype, heads, channels, edits=None):
@@ -112,12 +112,11 @@ def good(number, dtype, shape):
         w.segment(0, 35)
         exact = {t: [rng.bits(8 * SIZE[dtype]) for _ in range(22)]
                  for t in range(number)}
-        put(w, rng, p, sequence, dtype, 2, 11, 35, number % 2, exact,
+        put(w, rng, p, sequence, dtype, 2, 11, 35, exact,
             method=number % 2)
         w.commit()
         w.segment(0, 1)
-        put(w, rng, p, sequence, dtype, 2, 11, 1, 1 - number % 2,
-            scales=[0x0080, 0x7F7F])
+        put(w, rng, p, sequence, dtype, 2, 11, 1, scales=[0x0080, 0x7F7F])
         w.close()
         return w
     GOOD.append(("vq-" + NAMES[dtype], "%s, vectors of %d, %d parts, %d stages"
@@ -130,9 +129,9 @@ for _number, (_dtype, _shape) in enumerate(SHAPES):
 
 
 # PARAMS: tensor, heads, codec (9), shape (3), entries. A body of 2 tokens: chunk
-# header (40), generation, flags, method and planes of 2 scales, stream.
+# header (48), generation, flags, method and planes of 2 scales, stream.
 P, BOOK = 9, 12
-SCALES = 42
+SCALES = 50
 STREAM = SCALES + 5
 
 
@@ -142,7 +141,7 @@ def base(edits):
     p = Vq(rng, 8, 1, 1, leave_out=(0,))
     sequence = w.params(0, p)
     w.segment(0, 2)
-    put(w, rng, p, sequence, BF16, 1, 8, 2, 1, scales=[0x3F80, 0x3E80])
+    put(w, rng, p, sequence, BF16, 1, 8, 2, scales=[0x3F80, 0x3E80])
     w.close()
     return bytes(w.out)
 

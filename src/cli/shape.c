@@ -103,7 +103,7 @@ static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t, const kvar
 			cell->generation = c->generation;
 	}
 	/* spec predicted 2: the chunk's header, a check and the method */
-	if (c->codec == PREDICTED && c->payload_bytes == 40 + 9) {
+	if (c->codec == PREDICTED && c->payload_bytes == 48 + 9) {
 		cell->exact_chunks++;
 		cell->exact_elements += (uint64_t)c->n * c->heads * t->channels;
 	}

@@ -3,6 +3,7 @@
 #include "coder.h"
 
 #include "codecs/planes.h"
+#include "util/hash.h"
 
 enum {
 	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
@@ -17,6 +18,8 @@ enum {
 struct attempt {
 	unsigned codec;
 	struct kvi_payload out;
+	size_t section_bytes;
+	uint64_t raw_check;        /* of several streams */
 	struct kvi_params *params; /* new ones, or NULL */
 	struct kvi_out content;    /* of the new PARAMS */
 	size_t params_bytes;       /* what they cost in the file */
@@ -47,19 +50,33 @@ static unsigned level_codec(int level, unsigned dtype)
 	return level == 0 ? KVI_CODEC_EXPONENT : KVI_CODEC_GRID;
 }
 
-/* Mask section, stream and planes, in scratch memory `where`. */
+/* The section in front of the streams. */
+static void put_section(const struct kvi_coder_job *job, struct attempt *a)
+{
+	const bool expected = kvi_codec_uses_prediction(a->codec);
+	uint8_t *at;
+	a->section_bytes = job->section_bytes + (expected ? CHECK : 0);
+	a->out.begin -= a->section_bytes + (-a->section_bytes & (KVI_STREAM_ALIGN - 1));
+	at = a->out.begin;
+	if (expected)
+		kvi_store64(at, kvi_expected_check(job->chunk->linear->expected,
+		                                   job->mask.C * job->mask.T));
+	at += expected ? CHECK : 0;
+	memcpy(at, job->section, job->section_bytes);
+	kvi_put_padding(at + job->section_bytes, a->section_bytes);
+}
+
+/* Section, streams and planes, in scratch memory `where`. */
 static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *a,
                                enum kvi_scratch where)
 {
 	const struct kvi_codec *row = kvi_codec_get(a->codec);
 	size_t n = kvi_mask_elements(&job->mask);
-	size_t head = job->section_bytes + KVI_STREAM_HEAD;
-	size_t words = (row->words_each * n + SPARE_WORDS) * 2;
+	size_t head = job->section_bytes + CHECK + KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
+	size_t words = (row->words_each * n + SPARE_WORDS * KVI_STREAMS_MAX) * 2;
 	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
-	const bool expected = kvi_codec_uses_prediction(a->codec);
-	if (expected)
-		head += CHECK;
-	head += head & 1;
+	uint64_t check[KVI_STREAMS_MAX];
+	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
 	uint8_t *base = kvi_scratch(c, where, head + words + kvi_planes_capacity(n, bits));
 	if (!base)
 		return kvi_alloc_error(c->alloc);
@@ -67,11 +84,11 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, s
 	kvarc_ret ret = row->encode(c, job, &a->out);
 	if (ret)
 		return ret;
-	a->out.begin -= job->section_bytes;
-	memcpy(a->out.begin, job->section, job->section_bytes);
-	if (expected)
-		kvi_store64(a->out.begin -= CHECK, kvi_expected_check(job->chunk->linear->expected,
-		                                                      job->mask.C * job->mask.T));
+	if (a->out.streams.n > 1) {
+		a->raw_check = kvi_streams_check(&a->out.streams, &job->mask, job->raw, check);
+		kvi_streams_set_checks(&a->out.streams, a->out.begin, check);
+	}
+	put_section(job, a);
 	return KVARC_OK;
 }
 
@@ -132,6 +149,7 @@ static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *
                         size_t bytes)
 {
 	*out = (struct kvi_encoded){ .codec = (uint8_t)codec,
+		                     .cut = { .stream_size = KVI_ONE_STREAM },
 		                     .uses_params = kvi_codec_has_params(codec),
 		                     .payload = payload,
 		                     .payload_bytes = bytes };
@@ -165,10 +183,12 @@ static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, con
 	return got && (uint64_t)got * n < (uint64_t)bytes * SAMPLE;
 }
 
-static void finish(const struct kvi_coder_job *job, struct attempt *a, struct kvi_encoded *out)
+static void finish(struct attempt *a, struct kvi_encoded *out)
 {
 	set_payload(out, a->codec, a->out.begin, payload_bytes(a));
-	out->lane_order = (uint8_t)job->lanes.order;
+	out->cut.stream_size = (uint8_t)a->out.streams.size;
+	out->cut.section_bytes = (uint32_t)a->section_bytes;
+	out->raw_check = a->raw_check;
 	if (a->params) {
 		out->params = a->params;
 		out->params_content = a->content.p;
@@ -196,7 +216,7 @@ static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct a
 		}
 	}
 	if (best->out.begin && cost(best) < n) {
-		finish(job, best, out);
+		finish(best, out);
 		return KVARC_OK;
 	}
 	drop(best);
@@ -216,7 +236,7 @@ static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_coder_job *job)
 	job->section = buffer + runs;
 	job->section_bytes = kvi_mask_find(m, job->raw, buffer + runs);
 	job->packed = job->raw;
-	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels, c->order };
+	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels };
 	if (!kvi_mask_any(m) || !kvi_mask_elements(m))
 		return KVARC_OK;
 	uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PACKED, kvi_mask_elements(m) * m->size);
@@ -291,7 +311,8 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	if (!ret && kvi_mask_elements(&job.mask))
 		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current, &a);
 	if (!ret && a.out.begin)
-		*may = (payload_bytes(&a) - KVI_STREAM_HEAD) * step + a.params_bytes < cost(linear);
+		*may = (payload_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
+		       cost(linear);
 	drop(&a);
 	return ret;
 }
@@ -343,8 +364,7 @@ static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk
 	if (ret || !*observed || bytes <= cost(&linear))
 		return ret;
 	drop_params(c, out);
-	set_payload(out, linear.codec, linear.out.begin, cost(&linear));
-	out->lane_order = KVI_LANES_TOKENS;
+	finish(&linear, out);
 	return KVARC_OK;
 }
 
@@ -380,7 +400,7 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, i
                            const struct kvi_params *current, const uint8_t *raw,
                            struct kvi_encoded *out)
 {
-	*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
+	set_payload(out, KVI_CODEC_RAW, NULL, 0);
 	if (!kvi_chunk_valid(chunk) || level < 0 || level > LEVEL_MAX)
 		return KVARC_PROG;
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
@@ -400,6 +420,8 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, i
 		if (!ret)
 			ret = try_patch(c, chunk, raw, out);
 	}
+	if (!ret && out->cut.stream_size == KVI_ONE_STREAM)
+		out->raw_check = kvi_h64(raw, n);
 	if (!ret && chunk->features && chunk->linear && !observed)
 		ret = kvi_chunk_features(c, chunk, raw, false);
 	return ret;

@@ -3,6 +3,7 @@
 #include "coder.h"
 
 #include "codecs/lossy/lossy_codec.h"
+#include "util/hash.h"
 
 static const struct kvi_codec *const rows[KVI_N_CODECS] = {
 	[KVI_CODEC_RAW] = &kvi_codec_raw,
@@ -92,53 +93,63 @@ static kvarc_ret check_expected(const struct kvi_chunk *chunk, struct kvi_in *in
 /* A chunk with a mask that is being decoded. */
 struct payload_coded {
 	struct kvi_coder_job job;
+	struct kvi_streams_in streams;
 	struct kvi_in in;
 	bool observed; /* the codec fills the chunk's features */
 };
 
-/* The mask section; what the codec's page describes follows. */
-static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
+/* The section in front of the streams. */
+static kvarc_ret get_section(struct kvi_coder *c, const struct kvi_chunk_payload *p,
                              struct payload_coded *d)
 {
-	const bool linear = kvi_codec_predicts(p->codec);
-	if (p->lane_order >= KVI_N_LANE_ORDERS || !kvi_codec_takes(p->codec, p->chunk->dtype) ||
-	    (linear && p->lane_order != KVI_LANES_TOKENS))
-		return KVARC_DATA;
-	kvarc_ret ret = params_fit(p);
-	if (ret)
-		return ret;
-	*d = (struct payload_coded){
-		.job = {
-			.chunk = p->chunk, .params = p->params,
-			.mask = { .T = p->chunk->n_tokens,
-			          .C = kvi_chunk_channels(p->chunk),
-			          .size = (unsigned)kvarc_dtype_bytes(
-					  p->chunk->dtype) },
-			.lanes = { .kernels = c->kernels,
-			           .order = p->lane_order },
-			.decoded = raw,
-		},
-		.in = kvi_in_make(p->payload, p->payload_bytes),
-	};
+	struct kvi_mask *m = &d->job.mask;
+	kvarc_ret ret = KVARC_OK;
 	if (kvi_codec_uses_prediction(p->codec))
 		ret = check_expected(p->chunk, &d->in);
 	if (ret)
 		return ret;
-	struct kvi_mask *m = &d->job.mask;
 	m->runs = kvi_scratch(c, KVI_SCRATCH_RUNS, kvi_mask_runs_max(m->C) * sizeof *m->runs);
 	if (!m->runs)
 		return kvi_alloc_error(c->alloc);
-	if (!kvi_mask_parse(m, &d->in) || (linear && m->row_bits))
+	if (!kvi_mask_parse(m, &d->in) || (m->row_bits && kvi_codec_predicts(p->codec)))
 		return KVARC_DATA;
+	return p->payload_bytes - kvi_in_remaining(&d->in) == p->cut.section_bytes ? KVARC_OK
+	                                                                           : KVARC_DATA;
+}
+
+/* Section and streams; what the codec's page describes follows. */
+static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
+                             struct payload_coded *d)
+{
+	if (!kvi_codec_takes(p->codec, p->chunk->dtype))
+		return KVARC_DATA;
+	kvarc_ret ret = params_fit(p);
+	if (ret)
+		return ret;
+	d->job = (struct kvi_coder_job){
+		.chunk = p->chunk,
+		.params = p->params,
+		.mask = { .T = p->chunk->n_tokens,
+		          .C = kvi_chunk_channels(p->chunk),
+		          .size = (unsigned)kvarc_dtype_bytes(p->chunk->dtype) },
+		.streams_in = &d->streams,
+		.decoded = raw,
+	};
+	d->in = kvi_in_make(p->payload, p->payload_bytes);
+	ret = get_section(c, p, d);
+	if (ret)
+		return ret;
+	const struct kvi_mask *m = &d->job.mask;
 	size_t n = kvi_mask_elements(m);
-	d->observed = linear && n;
+	if (!kvi_streams_cut(&d->job.streams, p->cut.stream_size, n ? m->rows : 0) ||
+	    (n && !kvi_streams_get(&d->streams, &d->job.streams, p->cut.section_bytes, &d->in)))
+		return KVARC_DATA;
+	d->observed = n && kvi_codec_predicts(p->codec);
 	if (kvi_mask_any(m) && n) {
 		d->job.decoded = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
 		if (!d->job.decoded)
 			return kvi_alloc_error(c->alloc);
 	}
-	d->job.lanes.rows = m->rows;
-	d->job.lanes.channels = m->channels;
 	return KVARC_OK;
 }
 
@@ -151,81 +162,60 @@ static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk
 	return kvi_chunk_features(c, chunk, raw, chunk->linear->model->flags & KVI_MODEL_BASIS);
 }
 
-static kvarc_ret coded_end(struct kvi_coder *c, const struct payload_coded *d, uint8_t *raw)
+/* The checks of the streams against their table. */
+static bool check_streams(const struct payload_coded *d, const uint8_t *raw, uint64_t *raw_check)
 {
-	if (d->in.bad || kvi_in_remaining(&d->in))
-		return KVARC_DATA;
-	if (kvi_mask_any(&d->job.mask))
-		kvi_mask_scatter(&d->job.mask, d->job.decoded, raw);
-	return d->observed ? KVARC_OK : add_features(c, d->job.chunk, raw);
+	const struct kvi_streams *s = &d->job.streams;
+	uint64_t check[KVI_STREAMS_MAX];
+	*raw_check = kvi_streams_check(s, &d->job.mask, raw, check);
+	return s->n < 2 || !memcmp(check, d->streams.check, s->n * sizeof *check);
 }
 
-static kvarc_ret decode_coded(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
+/* Codecs with streams. */
+static kvarc_ret decode_coded(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
+                              uint64_t *raw_check)
 {
 	struct payload_coded d;
 	kvarc_ret ret = coded_begin(c, p, raw, &d);
-	if (!ret && kvi_mask_elements(&d.job.mask))
+	if (!ret && d.job.streams.n)
 		ret = kvi_codec_get(p->codec)->decode(c, &d.job, &d.in);
-	return ret ? ret : coded_end(c, &d, raw);
+	if (ret)
+		return ret;
+	if (d.in.bad || kvi_in_remaining(&d.in))
+		return KVARC_DATA;
+	if (kvi_mask_any(&d.job.mask))
+		kvi_mask_scatter(&d.job.mask, d.job.decoded, raw);
+	if (raw_check && !check_streams(&d, raw, raw_check))
+		return KVARC_DATA;
+	return d.observed ? KVARC_OK : add_features(c, p->chunk, raw);
 }
 
-/* Codecs without mask and streams. */
+/* Codecs without streams. */
 static kvarc_ret decode_plain(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
 {
 	const struct kvi_codec *row = kvi_codec_get(p->codec);
 	const struct kvi_coder_job job = { .chunk = p->chunk, .decoded = raw };
 	struct kvi_in in = kvi_in_make(p->payload, p->payload_bytes);
-	if (p->lane_order)
-		return kvi_codec_name(p->codec) ? KVARC_DATA : KVARC_OPTIONS;
 	if (!row->decode)
 		return KVARC_OPTIONS;
+	if (p->cut.stream_size != KVI_ONE_STREAM || p->cut.section_bytes)
+		return KVARC_DATA;
 	kvarc_ret ret = row->decode(c, &job, &in);
 	return !ret && (in.bad || kvi_in_remaining(&in)) ? KVARC_DATA : ret;
 }
 
-static kvarc_ret decode_one(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
+kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
+                           uint64_t *raw_check)
 {
 	if (!kvi_chunk_valid(p->chunk))
 		return KVARC_PROG;
-	if (!kvi_codec_lossy(p->codec) && kvi_codec_has_lanes(p->codec))
-		return decode_coded(c, p, raw);
+	if (kvi_codec_has_streams(p->codec))
+		return decode_coded(c, p, raw, raw_check);
 	kvarc_ret ret = kvi_codec_lossy(p->codec) ? kvi_lossy_decode(c, p, raw)
 	                                          : decode_plain(c, p, raw);
-	return ret ? ret : add_features(c, p->chunk, raw);
-}
-
-kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
-                           uint8_t lane_order, const struct kvi_params *params,
-                           const uint8_t *payload, size_t payload_bytes, uint8_t *raw)
-{
-	const struct kvi_chunk_payload p = { chunk,  codec,   lane_order,
-		                             params, payload, payload_bytes };
-	return decode_one(c, &p, raw);
-}
-
-bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask)
-{
-	return kvi_codec_get(codec)->decode2 && kvi_kernels_get(isa_mask)->exp_decode2;
-}
-
-void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payload p[2],
-                       uint8_t *const raw[2], kvarc_ret ret[2])
-{
-	struct payload_coded d[2];
-	bool pair = c[0]->kernels->exp_decode2 != NULL;
-	for (int i = 0; i < 2 && pair; i++)
-		pair = kvi_codec_get(p[i].codec)->decode2 && kvi_chunk_valid(p[i].chunk) &&
-		       !coded_begin(c[i], &p[i], raw[i], &d[i]) &&
-		       kvi_mask_elements(&d[i].job.mask);
-	if (!pair) {
-		for (int i = 0; i < 2; i++)
-			ret[i] = decode_one(c[i], &p[i], raw[i]);
-		return;
-	}
-	kvi_codec_get(p[0].codec)
-		->decode2(c, (const struct kvi_coder_job *const[2]){ &d[0].job, &d[1].job },
-	                  (struct kvi_in *const[2]){ &d[0].in, &d[1].in }, ret);
-	for (int i = 0; i < 2; i++)
-		if (!ret[i])
-			ret[i] = coded_end(c[i], &d[i], raw[i]);
+	if (ret)
+		return ret;
+	if (raw_check)
+		*raw_check = kvi_h64(raw, kvi_chunk_bytes(p->chunk));
+	return add_features(c, p->chunk, raw);
 }

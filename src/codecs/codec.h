@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/chunk_header.h"
 #include "format/codec_ids.h"
 #include "kvarc.h"
 #include "util/alloc.h"
@@ -87,12 +88,12 @@ kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables, uint32_t isa_mask);
 /* Frees the coder; NULL-safe. */
 void kvi_coder_close(struct kvi_coder *c);
-/* Lane order of the streams that this coder writes: 0 (default, faster) or 1. */
-void kvi_coder_set_lane_order(struct kvi_coder *c, int order);
 
 /* An encoded chunk. */
 struct kvi_encoded {
-	uint8_t codec, lane_order;
+	uint8_t codec;
+	struct kvi_chunk_cut cut;
+	uint64_t raw_check; /* of the elements that a decoder makes (spec 7) */
 	bool uses_params;
 	const uint8_t *payload; /* in the coder, until its next call */
 	size_t payload_bytes;
@@ -138,15 +139,24 @@ int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
 /* How often the elements of a lossy payload were coded by a lossy codec; 0: bytes is 0. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 
+/* A chunk to be decoded. */
+struct kvi_chunk_payload {
+	const struct kvi_chunk *chunk;
+	uint8_t codec;
+	struct kvi_chunk_cut cut;
+	const struct kvi_params *params; /* NULL where the codec needs none */
+	const uint8_t *payload;
+	size_t payload_bytes;
+};
+
 /*
- * Decodes a payload of any codec but REPEAT to raw, kvi_chunk_bytes. params may be NULL where the
- * codec needs none. Does not compare raw_check. PREDICTOR: chunk->linear is missing or of another
- * shape, or predicts otherwise than the writer's did.
+ * Decodes a payload of any codec but REPEAT to raw, kvi_chunk_bytes. raw_check: what that of the
+ * chunk has to be; NULL: not wanted, and no check of a stream is compared. PREDICTOR: chunk->linear
+ * is missing or of another shape, or predicts otherwise than the writer's did.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, LOSSY, PREDICTOR.
  */
-kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
-                           uint8_t lane_order, const struct kvi_params *params,
-                           const uint8_t *payload, size_t payload_bytes, uint8_t *raw);
+kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
+                           uint64_t *raw_check);
 
 /*
  * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that no call
@@ -157,19 +167,5 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk *chunk, u
  */
 kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                              bool only_z);
-
-/* A chunk to be decoded. */
-struct kvi_chunk_payload {
-	const struct kvi_chunk *chunk;
-	uint8_t codec, lane_order;
-	const struct kvi_params *params;
-	const uint8_t *payload;
-	size_t payload_bytes;
-};
-/* Whether two chunks of this codec decode faster together. */
-bool kvi_codec_pairs(unsigned codec, uint32_t isa_mask);
-/* Decodes two chunks (kvi_chunk_decode), with coders and results of their own. */
-void kvi_chunk_decode2(struct kvi_coder *const c[2], const struct kvi_chunk_payload p[2],
-                       uint8_t *const raw[2], kvarc_ret ret[2]);
 
 #endif

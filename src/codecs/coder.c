@@ -109,11 +109,6 @@ const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc
 	return &c->turns;
 }
 
-void kvi_coder_set_lane_order(struct kvi_coder *c, int order)
-{
-	c->order = order == KVI_LANES_TOKENS ? KVI_LANES_TOKENS : KVI_LANES_CHANNELS;
-}
-
 void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
 {
 	if (bytes <= c->scratch[which].bytes && c->scratch[which].p)

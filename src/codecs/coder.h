@@ -6,6 +6,7 @@
 #include "codecs/codec.h"
 #include "codecs/lanes.h"
 #include "codecs/mask.h"
+#include "codecs/streams.h"
 #include "profile/expect.h"
 #include "numeric/formats.h"
 #include "profile/linear_model.h"
@@ -17,7 +18,7 @@ enum {
 	KVI_ZSTD_LEVEL = 3
 };
 
-/* Bytes of a stream in front of its words (spec rans 1). */
+/* Bytes of the stream of a lossy body in front of its words (spec lossy 4). */
 enum { KVI_STREAM_HEAD = 4 + 4 * KVI_LANES };
 
 /* Scratch memory by purpose; each grows to what the largest chunk needs. */
@@ -62,7 +63,6 @@ struct kvi_coder {
 	const struct kvi_coder_tables *tables;
 	const struct kvi_kernels *kernels;
 	void *zstd_c, *zstd_d; /* made when first needed */
-	int order;             /* of the streams to be written */
 	struct {
 		void *p;
 		size_t bytes;
@@ -191,6 +191,9 @@ struct kvi_coder_job {
 	const struct kvi_params *params; /* NULL: the codec has none */
 	struct kvi_mask mask;
 	struct kvi_lanes lanes;
+	/* Decoders of codecs with streams. */
+	struct kvi_streams streams;
+	const struct kvi_streams_in *streams_in;
 	/* Encoders: all T x C elements, the mask section, what remains: rows x channels elements,
 	 * token-major, without gaps. */
 	const uint8_t *raw, *section, *packed;
@@ -206,9 +209,11 @@ struct kvi_coder_job {
 
 /* What an encoder makes of a job. */
 struct kvi_payload {
-	/* Lossless codecs: words grow down from `words`, which is 2-aligned, planes up. */
+	/* Codecs with streams: these grow down from `words`, which is aligned to
+	 * KVI_STREAM_ALIGN, planes up. begin: the table. */
 	uint8_t *words;
 	uint8_t *begin, *end;
+	struct kvi_streams streams;
 	bool expected; /* linear, model: the elements are as far from their predictions as the
 	                * linear model predicts */
 	/* Lossy codecs append here. refused: nothing was appended, some of job->refused are set. */
@@ -245,10 +250,6 @@ struct kvi_codec {
 	/* All of `in` to job->decoded. DATA, OPTIONS, PREDICTOR. */
 	kvarc_ret (*decode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_in *in);
-	/* Two jobs at once, with coders, inputs and results of their own; for kernels that have
-	 * exp_decode2. */
-	void (*decode2)(struct kvi_coder *const c[2], const struct kvi_coder_job *const job[2],
-	                struct kvi_in *const in[2], kvarc_ret ret[2]);
 };
 
 /* The row of a codec; of REPEAT, which readers resolve, and of unknown numbers an empty one. */
@@ -279,10 +280,10 @@ const uint8_t *kvi_predicted_put(struct kvi_coder *c, const struct kvi_chunk *ch
 const uint8_t *kvi_predicted_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
                                    const uint8_t *raw, size_t capacity, size_t *bytes);
 
-/* Writes the head of a stream (spec rans 1) in front of its words; state: of the encoding kernel
- * after its last word. Sets out->begin. */
-void kvi_stream_put(struct kvi_payload *out, size_t n_words, const uint32_t state[KVI_LANES]);
-/* Reads the head of a stream; s->words points into the input. false: it is not valid. */
+/* Writes the head of the stream of a lossy body (spec lossy 4) in front of its words, which end at
+ * `end`; state: of the encoding kernel after its last word. Returns its begin. */
+uint8_t *kvi_stream_put(uint8_t *end, size_t n_words, const uint32_t state[KVI_LANES]);
+/* Reads such a stream; s->words points into the input. false: it is not valid. */
 bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s);
 
 #endif

@@ -39,8 +39,8 @@ uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype, const uint8_t *pa
 {
 	for (unsigned byte = 0; byte < 2 && dtype == KVARC_F32; byte++) {
 		for (size_t i = 0; i < n; i++)
-			to[1 + i] = packed[4 * i + byte];
-		to = kvi_plane_write(c, to + 1, n, to);
+			to[KVI_PLANE_HEAD + i] = packed[4 * i + byte];
+		to = kvi_plane_write(c, to + KVI_PLANE_HEAD, n, to);
 	}
 	return to;
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lanes.c - transpositions and rings of the two lane orders (spec rans 3) */
+/* lanes.c - transpositions and rings of the two orders (spec rans 3) */
 #include "lanes.h"
 
 #include <string.h>
 
-struct kvi_steps kvi_lane_steps(const struct kvi_lanes *l)
+struct kvi_steps kvi_token_steps(const struct kvi_lanes *l)
 {
-	struct kvi_steps s;
-	if (l->order == KVI_LANES_CHANNELS) {
-		size_t n = l->rows * l->channels;
-		s.full_steps = n / KVI_LANES;
-		s.tail_lanes = (unsigned)(n % KVI_LANES);
-		s.tail_steps = s.tail_lanes != 0;
-	} else {
-		s.full_steps = l->rows / KVI_LANES * l->channels;
-		s.tail_lanes = (unsigned)(l->rows % KVI_LANES);
-		s.tail_steps = s.tail_lanes ? l->channels : 0;
-	}
-	return s;
+	unsigned tail = (unsigned)(l->rows % KVI_LANES);
+	return (struct kvi_steps){ .full_steps = l->rows / KVI_LANES * l->channels,
+		                   .tail_lanes = tail,
+		                   .tail_steps = tail ? l->channels : 0 };
+}
+
+struct kvi_steps kvi_element_steps(size_t n)
+{
+	unsigned tail = (unsigned)(n % KVI_LANES);
+	return (struct kvi_steps){ .full_steps = n / KVI_LANES,
+		                   .tail_lanes = tail,
+		                   .tail_steps = tail != 0 };
 }
 
 /* Tokens of the block that starts at token t. */
@@ -50,34 +50,38 @@ void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *t
 	}
 }
 
-static size_t gcd(size_t a, size_t b)
+size_t kvi_ring_tokens(size_t channels)
 {
-	while (b) {
-		size_t r = a % b;
-		a = b;
-		b = r;
-	}
-	return a;
+	size_t common = channels & -channels; /* the power of two in it */
+	return common < KVI_LANES ? KVI_LANES / common : 1;
 }
 
 /*
- * Order 0 repeats after lcm(channels, 32) elements. The kernels want a ring
+ * The order of elements repeats after lcm(channels, 32) elements. The kernels want a ring
  * that divides the full steps; where it does not, all steps are laid out.
  */
-static size_t ring_steps(const struct kvi_lanes *l, size_t full_steps)
+static size_t ring_steps(size_t rows, size_t channels)
 {
-	size_t period = l->channels / gcd(l->channels, KVI_LANES);
-	if (period > full_steps || full_steps % period)
-		period = full_steps;
+	size_t full = rows * channels / KVI_LANES;
+	size_t period = kvi_ring_tokens(channels) * channels / KVI_LANES;
+	if (period > full || full % period)
+		period = full;
 	return period ? period : 1;
 }
 
-size_t kvi_ring_capacity(const struct kvi_lanes *l)
+size_t kvi_ring_capacity(size_t rows, size_t channels)
 {
-	struct kvi_steps s = kvi_lane_steps(l);
-	if (l->order != KVI_LANES_CHANNELS)
-		return 0;
-	return ring_steps(l, s.full_steps) * KVI_LANES + KVI_LANES;
+	size_t tokens = kvi_ring_tokens(channels);
+	return (rows % tokens ? rows : tokens) * channels + 2 * KVI_LANES;
+}
+
+size_t kvi_ring_trial(size_t channels)
+{
+	enum { ELEMENTS = 1024 };
+	size_t tokens = kvi_ring_tokens(channels), n = tokens;
+	while (n < KVI_LANES && n * channels < ELEMENTS)
+		n += tokens;
+	return n;
 }
 
 /* Fills n entries with those of the channels, again and again, starting at `channel`. */
@@ -95,16 +99,14 @@ static void repeat(uint8_t *to, size_t n, const uint8_t *per_channel, size_t siz
 	}
 }
 
-struct kvi_ring kvi_ring_make(const struct kvi_lanes *l, size_t size, const void *per_channel,
+struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
                               void *buffer)
 {
-	struct kvi_steps s = kvi_lane_steps(l);
-	if (l->order != KVI_LANES_CHANNELS)
-		return (struct kvi_ring){ per_channel, per_channel, l->channels };
-	size_t steps = ring_steps(l, s.full_steps);
+	const struct kvi_steps s = kvi_element_steps(rows * channels);
+	const size_t steps = ring_steps(rows, channels);
 	uint8_t *full = buffer, *tail = full + steps * KVI_LANES * size;
-	repeat(full, steps * KVI_LANES, per_channel, size, l->channels, 0);
-	repeat(tail, s.tail_lanes, per_channel, size, l->channels,
-	       s.full_steps * KVI_LANES % l->channels);
+	repeat(full, steps * KVI_LANES, per_channel, size, channels, 0);
+	repeat(tail, s.tail_lanes, per_channel, size, channels,
+	       s.full_steps * KVI_LANES % channels);
 	return (struct kvi_ring){ full, tail, steps };
 }

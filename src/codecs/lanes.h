@@ -1,29 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lanes.h - the two orders in which a stream takes its elements (spec rans 3) */
-#ifndef KVI_LANE_ORDER_H
-#define KVI_LANE_ORDER_H
+/* lanes.h - the orders in which a stream takes its elements (spec rans 3) */
+#ifndef KVI_LANES_H
+#define KVI_LANES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/rans.h"
 
-/* The two orders of lanes: neighbouring channels of a token, or neighbouring tokens of a
- * channel. */
-enum { KVI_LANES_CHANNELS = 0, KVI_LANES_TOKENS = 1, KVI_N_LANE_ORDERS = 2 };
-
-/* The rows x channels elements of a stream. */
+/* The rows x channels elements of a stream in the order of tokens: lanes are tokens. */
 struct kvi_lanes {
 	const struct kvi_kernels *kernels;
 	size_t rows, channels;
-	int order;
 };
 
-/* The steps of a stream of these elements. */
-struct kvi_steps kvi_lane_steps(const struct kvi_lanes *l);
+/* The steps of a stream in the order of tokens. */
+struct kvi_steps kvi_token_steps(const struct kvi_lanes *l);
+/* Those of n elements in the order of elements. */
+struct kvi_steps kvi_element_steps(size_t n);
 
-/* Between token-major order, which is the order of KVI_LANES_CHANNELS, and that of
- * KVI_LANES_TOKENS; elements of 1, 2 or 4 bytes. */
+/* From token-major order to the order of tokens; elements of 1, 2 or 4 bytes. */
 void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
 void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
 void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to);
@@ -31,18 +27,20 @@ void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *t
 void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
 void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
 
-/* Entries of a ring's buffer. */
-size_t kvi_ring_capacity(const struct kvi_lanes *l);
-/* One entry per channel, laid out for the kernels' jobs. */
+/* One entry per channel, laid out for the kernels' jobs in the order of elements. */
 struct kvi_ring {
 	const void *full, *tail; /* entries of the full steps and of the last one */
 	size_t steps;            /* period of the full part */
 };
-/*
- * Lays out entries of `size` bytes. With KVI_LANES_TOKENS all lanes of a step share an entry and
- * per_channel itself serves; else the ring is made in buffer, kvi_ring_capacity entries.
- */
-struct kvi_ring kvi_ring_make(const struct kvi_lanes *l, size_t size, const void *per_channel,
+/* Tokens, 1 to 32, after which the first lane has the first channel again. */
+size_t kvi_ring_tokens(size_t channels);
+/* Entries of a buffer for the ring of any stream of a chunk of `rows` tokens. */
+size_t kvi_ring_capacity(size_t rows, size_t channels);
+/* Tokens of a short stream in whole steps, at most KVI_LANES, from whose words those of others are
+ * estimated. */
+size_t kvi_ring_trial(size_t channels);
+/* Lays out entries of `size` bytes for a stream of rows x channels elements in buffer. */
+struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
                               void *buffer);
 
 #endif

@@ -40,6 +40,7 @@ libkvi_la_SOURCES += \
 	src/codecs/planes.c src/codecs/planes.h \
 	src/codecs/predicted/predicted.c \
 	src/codecs/stream.c \
+	src/codecs/streams.c src/codecs/streams.h \
 	src/codecs/symbols.c src/codecs/symbols.h \
 	src/codecs/tables_fit.c src/codecs/tables_fit.h \
 	src/codecs/tsc/tsc.c \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes.c - bits that are stored beside a stream (spec exponent 3) */
+/* planes.c - bits that are stored beside a stream (spec rans 5) */
 #include "planes.h"
 
 enum { STORED = 0, ZSTD = 1, CONSTANT = 2 };
@@ -11,7 +11,7 @@ size_t kvi_planes_capacity(size_t n, unsigned r)
 {
 	size_t bytes = 0;
 	for (; r; r -= kvi_plane_next(r))
-		bytes += 1 + kvi_plane_bytes(n, kvi_plane_next(r)) + 8;
+		bytes += KVI_PLANE_HEAD + kvi_plane_bytes(n, kvi_plane_next(r)) + KVI_STREAM_ALIGN;
 	return bytes;
 }
 
@@ -20,28 +20,33 @@ static bool is_constant(const uint8_t *plane, size_t bytes)
 	return memcmp(plane, plane + 1, bytes - 1) == 0;
 }
 
+/* Returns the end of the head. */
+static uint8_t *put_head(uint8_t *to, unsigned method, uint8_t value, size_t bytes)
+{
+	memset(to, 0, KVI_PLANE_HEAD);
+	to[0] = (uint8_t)method;
+	to[1] = value;
+	kvi_store32(to + 4, (uint32_t)bytes);
+	return to + KVI_PLANE_HEAD;
+}
+
 uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to)
 {
-	if (is_constant(plane, bytes)) {
-		uint8_t value = plane[0];
-		*to++ = CONSTANT;
-		*to++ = value;
-		return to;
-	}
+	if (is_constant(plane, bytes))
+		return put_head(to, CONSTANT, plane[0], 0);
 	if (kvi_sample_entropy(c, plane, bytes) < WORTH_ZSTD && bytes > 64) {
 		uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
 		size_t n = packed ? kvi_zstd_write(c, plane, bytes, packed, bytes - 8, 1) : 0;
 		if (n) {
-			*to++ = ZSTD;
-			kvi_store32(to, (uint32_t)n);
-			memcpy(to + 4, packed, n);
-			return to + 4 + n;
+			to = put_head(to, ZSTD, 0, n);
+			memcpy(to, packed, n);
+			return kvi_put_padding(to + n, n);
 		}
 	}
-	*to = STORED;
-	if (plane != to + 1)
-		memcpy(to + 1, plane, bytes);
-	return to + 1 + bytes;
+	if (plane != to + KVI_PLANE_HEAD)
+		memcpy(to + KVI_PLANE_HEAD, plane, bytes);
+	to = put_head(to, STORED, 0, bytes);
+	return kvi_put_padding(to + bytes, bytes);
 }
 
 /* Padding bits of the last byte are zero (spec 1.7). */
@@ -56,26 +61,28 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 {
 	size_t bytes = kvi_plane_bytes(n, bits);
 	unsigned method = kvi_get8(in);
-	kvarc_ret ret;
+	uint8_t value = kvi_get8(in);
+	unsigned zero = kvi_get16(in);
+	size_t stored = kvi_get32(in);
+	bool good = kvi_get64(in) == 0 && zero == 0 && (method == CONSTANT || !value);
+	const uint8_t *data = kvi_get_bytes(in, stored);
+	if (method > CONSTANT && !in->bad)
+		return KVARC_OPTIONS;
+	if (!good || !data || !kvi_get_padding(in, stored))
+		return KVARC_DATA;
 	*plane = buffer;
-	if (method == STORED) {
-		*plane = kvi_get_bytes(in, bytes);
-	} else if (method == ZSTD) {
-		size_t packed = kvi_get32(in);
-		const uint8_t *frame = kvi_get_bytes(in, packed);
-		if (!frame)
-			return KVARC_DATA;
-		ret = kvi_zstd_read(c, frame, packed, buffer, bytes);
+	if (method == ZSTD) {
+		kvarc_ret ret = kvi_zstd_read(c, data, stored, buffer, bytes);
 		if (ret)
 			return ret;
-	} else if (method == CONSTANT) {
-		memset(buffer, kvi_get8(in), bytes);
-	} else {
-		return KVARC_OPTIONS;
-	}
-	if (in->bad || !padding_is_zero(*plane, n, bits))
+	} else if (stored != (method == STORED ? bytes : 0)) {
 		return KVARC_DATA;
-	return KVARC_OK;
+	} else if (method == STORED) {
+		*plane = data;
+	} else {
+		memset(buffer, value, bytes);
+	}
+	return padding_is_zero(*plane, n, bits) ? KVARC_OK : KVARC_DATA;
 }
 
 kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,

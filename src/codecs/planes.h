@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes.h - bits that are stored beside a stream (spec exponent 3) */
+/* planes.h - bits that are stored beside a stream (spec rans 5) */
 #ifndef KVI_PLANES_H
 #define KVI_PLANES_H
 
@@ -23,10 +23,14 @@ static inline size_t kvi_plane_bytes(size_t n, unsigned bits)
 	return (n * bits + 7) / 8;
 }
 
+/* Bytes in front of the bytes of a plane. */
+enum { KVI_PLANE_HEAD = 16 };
+
 /* Bytes that the planes of r bits take at most once written. */
 size_t kvi_planes_capacity(size_t n, unsigned r);
 
-/* Writes one plane with its method to `to`; returns the end. */
+/* Writes one plane to `to`, which is aligned to KVI_STREAM_ALIGN in the payload; plane may be
+ * to + KVI_PLANE_HEAD. Returns the end, aligned likewise. */
 uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to);
 
 /*

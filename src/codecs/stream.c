@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream.c - what stands around the words of a stream (spec rans 1) */
+/* stream.c - elements of 16 bits in memory, the stream of a lossy body (spec lossy 4) */
 #include "coder.h"
 
 static bool little_endian(void)
@@ -40,27 +40,20 @@ void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n)
 		kvi_store16(packed + 2 * i, elements[i]);
 }
 
-void kvi_stream_put(struct kvi_payload *out, size_t n_words, const uint32_t state[KVI_LANES])
+uint8_t *kvi_stream_put(uint8_t *end, size_t n_words, const uint32_t state[KVI_LANES])
 {
-	uint8_t *at = out->words - 2 * n_words - KVI_STREAM_HEAD;
-	out->begin = at;
+	uint8_t *at = end - 2 * n_words - KVI_STREAM_HEAD;
 	kvi_store32(at, (uint32_t)n_words);
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		kvi_store32(at + 4 + 4 * l, state[l]);
+	return at;
 }
 
 bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s)
 {
-	uint32_t low = KVI_RANS_LOW;
 	s->n_words = kvi_get32(in);
-	const uint8_t *states = kvi_get_bytes(in, 4 * KVI_LANES);
-	if (!states || s->n_words > kvi_in_remaining(in) / 2)
+	if (!kvi_states_get(in, s->state) || s->n_words > kvi_in_remaining(in) / 2)
 		return false;
-	for (unsigned l = 0; l < KVI_LANES; l++) {
-		s->state[l] = kvi_load32(states + 4 * l);
-		if (s->state[l] < low)
-			return false;
-	}
 	s->words = kvi_get_bytes(in, 2 * s->n_words);
 	return s->words != NULL;
 }

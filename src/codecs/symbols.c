@@ -3,7 +3,7 @@
  * exponent 1, bytes) */
 #include "symbols.h"
 
-enum { ENC_STRIDE = 512, ESCAPE = KVI_BYTE_SYMBOLS - 1, TABLE_COST = 32 };
+enum { TABLE_COST = 32 };
 
 struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uint8_t codec,
                                               const struct kvi_chunk *shape, unsigned n,
@@ -90,24 +90,34 @@ const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_
 	return kvi_tables_build(&c->lut, f->freq) ? &c->lut : NULL;
 }
 
-bool kvi_sym_job_make(struct kvi_coder *c, const struct kvi_lanes *l,
-                      const struct kvi_tables *tables, const uint8_t *table, unsigned escape,
-                      struct kvi_sym_job *job)
+struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *l, const struct kvi_tables *tables,
+                                  const uint8_t *table, unsigned escape)
 {
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(l));
-	if (!buffer || !tables)
-		return false;
-	struct kvi_ring tab = kvi_ring_make(l, 1, table, buffer);
-	*job = (struct kvi_sym_job){
-		.steps = kvi_lane_steps(l),
+	return (struct kvi_sym_job){
+		.steps = kvi_token_steps(l),
 		.tables = tables,
-		.tab = tab.full,
-		.tab_tail = tab.tail,
-		.tab_steps = tab.steps,
+		.tab = table,
+		.tab_tail = table,
+		.tab_steps = l->channels,
 		.escape = escape,
-		.per_step = l->order == KVI_LANES_TOKENS,
+		.per_step = true,
 	};
-	return true;
+}
+
+void kvi_byte_symbols(const struct kvi_freqs *f, const uint8_t *table, size_t channels,
+                      const uint8_t *bytes, size_t n, uint16_t *sym)
+{
+	for (size_t at = 0; at < n;)
+		for (size_t i = 0; i < channels; i++, at++) {
+			const uint16_t *freq = f->freq + (size_t)table[i] * KVI_BYTE_SYMBOLS;
+			sym[at] = freq[bytes[at]] ? bytes[at] : KVI_BYTE_ESCAPE;
+		}
+}
+
+void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t *bytes)
+{
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = (uint8_t)(sym[i] == KVI_BYTE_ESCAPE ? esc[i] : sym[i]);
 }
 
 kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
@@ -115,31 +125,21 @@ kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
                               struct kvi_payload *out)
 {
 	const size_t n = l->rows * l->channels;
-	struct kvi_sym_job job;
 	uint32_t state[KVI_LANES];
 	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
-	if (!sym ||
-	    !kvi_sym_job_make(c, l, kvi_freqs_tables(c, f, ENC_STRIDE, false), table, ESCAPE, &job))
+	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_OTHER, 3 * n);
+	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, false);
+	if (!sym || !lane || !tables)
 		return kvi_alloc_error(c->alloc);
-	for (size_t at = 0; at < n;)
-		for (size_t i = 0; i < l->channels; i++, at++) {
-			const uint16_t *freq = f->freq + (size_t)table[i] * KVI_BYTE_SYMBOLS;
-			sym[at] = freq[from[at]] ? from[at] : ESCAPE;
-		}
-	const uint8_t *esc = from;
-	if (l->order == KVI_LANES_TOKENS) {
-		uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_OTHER, 3 * n);
-		if (!lane)
-			return kvi_alloc_error(c->alloc);
-		kvi_lanes_to16(l, sym, lane);
-		kvi_lanes_to8(l, from, (uint8_t *)(lane + n));
-		sym = lane;
-		esc = (uint8_t *)(lane + n);
-	}
-	size_t words = c->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)out->words,
+	const struct kvi_sym_job job = kvi_sym_job_of(l, tables, table, KVI_BYTE_ESCAPE);
+	uint8_t *esc = (uint8_t *)(lane + n);
+	kvi_byte_symbols(f, table, l->channels, from, n, sym);
+	kvi_lanes_to16(l, sym, lane);
+	kvi_lanes_to8(l, from, esc);
+	size_t words = c->kernels->sym_encode(&job, lane, esc, (uint16_t *)(void *)out->words,
 	                                      state);
 	out->end = out->words;
-	kvi_stream_put(out, words, state);
+	out->begin = kvi_stream_put(out->words, words, state);
 	return KVARC_OK;
 }
 
@@ -148,22 +148,18 @@ kvarc_ret kvi_byte_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
                               uint8_t *to)
 {
 	const size_t n = l->rows * l->channels;
-	struct kvi_sym_job job;
 	struct kvi_stream s;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
 	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
 	uint8_t *esc = kvi_scratch(c, KVI_SCRATCH_OTHER, 2 * n);
-	if (!sym || !esc ||
-	    !kvi_sym_job_make(c, l, kvi_freqs_tables(c, f, ENC_STRIDE, true), table, ESCAPE, &job))
+	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, true);
+	if (!sym || !esc || !tables)
 		return kvi_alloc_error(c->alloc);
+	const struct kvi_sym_job job = kvi_sym_job_of(l, tables, table, KVI_BYTE_ESCAPE);
 	if (!c->kernels->sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
-	bool tokens = l->order == KVI_LANES_TOKENS;
-	uint8_t *bytes = tokens ? esc + n : to;
-	for (size_t i = 0; i < n; i++)
-		bytes[i] = (uint8_t)(sym[i] == ESCAPE ? esc[i] : sym[i]);
-	if (tokens)
-		kvi_lanes_from8(l, bytes, to);
+	kvi_symbol_bytes(sym, esc, n, esc + n);
+	kvi_lanes_from8(l, esc + n, to);
 	return KVARC_OK;
 }

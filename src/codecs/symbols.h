@@ -46,17 +46,25 @@ void kvi_freq_put(const uint16_t *freq, size_t n, struct kvi_out *out);
 const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
                                           unsigned stride, bool with_lut);
 
-/* The job of a kernel for a stream of symbols; table: of each channel of the lanes. tables may be
- * NULL. false: no memory. */
-bool kvi_sym_job_make(struct kvi_coder *c, const struct kvi_lanes *l,
-                      const struct kvi_tables *tables, const uint8_t *table, unsigned escape,
-                      struct kvi_sym_job *job);
+/* The job of a kernel for a stream of symbols in the order of tokens; table: of each channel of the
+ * lanes. */
+struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *l, const struct kvi_tables *tables,
+                                  const uint8_t *table, unsigned escape);
+
+/* Of tables of bytes: entries of their encoders' form, the symbol of an escape. */
+enum { KVI_BYTE_STRIDE = 512, KVI_BYTE_ESCAPE = KVI_BYTE_SYMBOLS - 1 };
+/* The symbols of n bytes, token-major; table: of each channel. A byte that its table lacks is
+ * escaped. */
+void kvi_byte_symbols(const struct kvi_freqs *f, const uint8_t *table, size_t channels,
+                      const uint8_t *bytes, size_t n, uint16_t *sym);
+/* The inverse; esc: of escaped bytes. */
+void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t *bytes);
 
 /* Most words that a byte takes in a stream of bytes. */
 enum { KVI_BYTE_WORDS = 2 };
-/* Encodes rows x channels bytes, token-major; table: of each channel. A byte that its table
- * lacks is escaped. Writes in front of out->words, sets begin and end. Returns OK, MEM,
- * MEMLIMIT. */
+/* Encodes rows x channels bytes, token-major, as the stream of a lossy body in the order of
+ * tokens; table: of each channel. Writes in front of out->words, sets begin and end. Returns OK,
+ * MEM, MEMLIMIT. */
 kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
                               const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
                               struct kvi_payload *out);

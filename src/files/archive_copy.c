@@ -195,7 +195,7 @@ static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct copy_piece
 {
 	kvarc_ret ret = KVARC_OK;
 	h->codec = p->h.codec;
-	h->lane_order = p->h.lane_order;
+	h->cut = p->h.cut;
 	h->params = 0;
 	if (h->codec == KVI_CODEC_KLT && !serves(c, kvi_reader_find_predictor(c->r, p->h.params)))
 		return bad(c, &p->frame, "it is not of the profile of its segment");
@@ -224,7 +224,7 @@ static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct copy_pi
 	struct kvi_copied_chunk *done = kvi_copy_of(c, ref);
 	if (done->sequence && !(w->options.flags & KVARC_WRITE_STREAMABLE)) {
 		h->codec = KVI_CODEC_REPEAT;
-		h->lane_order = 0;
+		h->cut.section_bytes = 0;
 		h->params = 0;
 		kvi_store64(rest, done->sequence);
 		kvi_store64(rest + 8, done->offset);
@@ -235,6 +235,7 @@ static kvarc_ret put_repeated(struct kvi_copy *c, size_t i, const struct copy_pi
 	if (ret)
 		return ret;
 	if (there.h.codec == KVI_CODEC_REPEAT || there.h.raw_check != h->raw_check ||
+	    there.h.cut.stream_size != h->cut.stream_size ||
 	    there.frame.head.decoded_bytes != p->frame.head.decoded_bytes ||
 	    !kvi_copy_same_shape(c, &p->h, &there.h))
 		return bad(c, &p->frame, "what it repeats differs");

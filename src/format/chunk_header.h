@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_header.h - the first 40 bytes of a CHUNK payload, and REPEAT's rest (spec 7) */
+/* chunk_header.h - the first 48 bytes of a CHUNK payload, and REPEAT's rest (spec 7) */
 #ifndef KVI_CHUNK_HEADER_H
 #define KVI_CHUNK_HEADER_H
 
@@ -8,14 +8,24 @@
 #include <stdint.h>
 
 /* Sizes of the fixed part of a CHUNK payload and of the rest of a REPEAT chunk. */
-enum { KVI_CHUNK_HEADER_BYTES = 40, KVI_REPEAT_BYTES = 16 };
+enum { KVI_CHUNK_HEADER_BYTES = 48, KVI_REPEAT_BYTES = 16 };
+
+/* The stream size of a chunk with one stream, or none (spec rans 4). */
+enum { KVI_ONE_STREAM = 3 };
+
+/* How the payload of a chunk is cut; of a codec without streams: KVI_ONE_STREAM, 0. */
+struct kvi_chunk_cut {
+	uint8_t stream_size;    /* a stream has 32 * 2^stream_size tokens */
+	uint32_t section_bytes; /* in front of the streams */
+};
 
 /* The fixed part of a CHUNK payload: which tensor, heads and tokens, coded how (spec 7). */
 struct kvi_chunk_header {
 	uint32_t tensor;
 	uint16_t head, heads;
 	uint64_t segment, params; /* sequence numbers */
-	uint8_t codec, lane_order;
+	uint8_t codec;
+	struct kvi_chunk_cut cut;
 	uint16_t n;
 	uint32_t t0;
 	uint64_t raw_check;

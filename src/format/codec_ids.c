@@ -7,7 +7,7 @@ enum {
 	GUIDED = KVI_CODEC_IS_GUIDED,
 	LINEAR = KVI_CODEC_IS_LINEAR,
 	PARAMS = KVI_CODEC_HAS_PARAMS,
-	LANES = KVI_CODEC_HAS_LANES
+	STREAMS = KVI_CODEC_HAS_STREAMS
 };
 
 static const struct kvi_codec_id ids[KVI_N_CODECS] = {
@@ -15,17 +15,17 @@ static const struct kvi_codec_id ids[KVI_N_CODECS] = {
 	[KVI_CODEC_ZSTD] = { "zstd", 0 },
 	[KVI_CODEC_CONSTANT] = { "constant", 0 },
 	[KVI_CODEC_REPEAT] = { "repeat", 0 },
-	[KVI_CODEC_EXPONENT] = { "exponent", PARAMS | LANES },
-	[KVI_CODEC_GRID] = { "grid", PARAMS | LANES },
-	[KVI_CODEC_BYTES] = { "bytes", PARAMS | LANES },
-	[KVI_CODEC_LINEAR] = { "linear", LINEAR | LANES },
-	[KVI_CODEC_MODEL] = { "model", LINEAR | GUIDED | LANES },
+	[KVI_CODEC_EXPONENT] = { "exponent", PARAMS | STREAMS },
+	[KVI_CODEC_GRID] = { "grid", PARAMS | STREAMS },
+	[KVI_CODEC_BYTES] = { "bytes", PARAMS | STREAMS },
+	[KVI_CODEC_LINEAR] = { "linear", LINEAR | STREAMS },
+	[KVI_CODEC_MODEL] = { "model", LINEAR | GUIDED | STREAMS },
 	[KVI_CODEC_PREDICTED] = { "predicted", LINEAR | GUIDED },
-	[KVI_CODEC_NEAR] = { "near", LOSSY | PARAMS | LANES },
-	[KVI_CODEC_TSC] = { "tsc", LOSSY | LANES },
-	[KVI_CODEC_VQ] = { "vq", LOSSY | PARAMS | LANES },
-	[KVI_CODEC_HAD] = { "had", LOSSY | PARAMS | LANES },
-	[KVI_CODEC_KLT] = { "klt", LOSSY | LINEAR | LANES },
+	[KVI_CODEC_NEAR] = { "near", LOSSY | PARAMS },
+	[KVI_CODEC_TSC] = { "tsc", LOSSY },
+	[KVI_CODEC_VQ] = { "vq", LOSSY | PARAMS },
+	[KVI_CODEC_HAD] = { "had", LOSSY | PARAMS },
+	[KVI_CODEC_KLT] = { "klt", LOSSY | LINEAR },
 };
 
 const struct kvi_codec_id *kvi_codec_id(unsigned codec)

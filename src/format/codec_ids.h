@@ -35,8 +35,8 @@ enum {
 	KVI_CODEC_IS_GUIDED = 2, /* a transformer that runs over all tokens predicts its chunks */
 	KVI_CODEC_IS_LINEAR =
 		4, /* its chunks need a linear model of their tensor, or predictions */
-	KVI_CODEC_HAS_PARAMS = 8, /* its chunks have PARAMS of it */
-	KVI_CODEC_HAS_LANES = 16  /* its streams have lanes, in either order */
+	KVI_CODEC_HAS_PARAMS = 8,  /* its chunks have PARAMS of it */
+	KVI_CODEC_HAS_STREAMS = 16 /* its chunks have a mask and streams (spec rans 4) */
 };
 
 /* Name and properties of a codec number. */
@@ -71,9 +71,9 @@ static inline bool kvi_codec_has_params(unsigned codec)
 {
 	return kvi_codec_id(codec)->flags & KVI_CODEC_HAS_PARAMS;
 }
-static inline bool kvi_codec_has_lanes(unsigned codec)
+static inline bool kvi_codec_has_streams(unsigned codec)
 {
-	return kvi_codec_id(codec)->flags & KVI_CODEC_HAS_LANES;
+	return kvi_codec_id(codec)->flags & KVI_CODEC_HAS_STREAMS;
 }
 
 #endif

@@ -138,12 +138,14 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header
 		                   (unsigned long long)f->head.sequence,
 		                   (unsigned long long)f->offset, (unsigned)h->codec);
 	bool params = kvi_codec_has_params(h->codec) || kvi_codec_predicts(h->codec);
-	bool lanes = kvi_codec_has_lanes(h->codec);
-	if ((params ? h->params == 0 || h->params >= f->head.sequence : h->params != 0) ||
-	    (!lanes && h->lane_order != 0))
-		return bad(f, e, "PARAMS or lane order do not fit its codec");
-	if (kvi_codec_predicts(h->codec) && (h->lane_order != lanes || h->heads != t->heads))
-		return bad(f, e, "lane order or heads do not fit its codec");
+	if (params ? h->params == 0 || h->params >= f->head.sequence : h->params != 0)
+		return bad(f, e, "its PARAMS do not fit its codec");
+	if (!kvi_codec_has_streams(h->codec) &&
+	    (h->cut.section_bytes ||
+	     (h->cut.stream_size != KVI_ONE_STREAM && h->codec != KVI_CODEC_REPEAT)))
+		return bad(f, e, "its streams do not fit its codec");
+	if (kvi_codec_predicts(h->codec) && h->heads != t->heads)
+		return bad(f, e, "its heads do not fit its codec");
 	return KVARC_OK;
 }
 

@@ -31,7 +31,7 @@ enum {
 /*
  * Order of a stream's elements in memory: full_steps steps of 32 elements, then
  * tail_steps steps of tail_lanes (0..31) elements, without gaps (spec rans 3).
- * Both lane orders are this shape, after a transposition for order 1.
+ * All orders are this shape, those whose lanes are tokens after a transposition.
  */
 struct kvi_steps {
 	size_t full_steps, tail_steps;
@@ -210,10 +210,10 @@ struct kvi_kernels {
 	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
 	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);
 	/* n f16 elements <-> exponent fields (0..31) and the planes of 8, 2 and 1 bits
-	 * (n, ceil(n / 4), ceil(n / 8) bytes) of mantissa and sign (spec exponent 3). */
+	 * (n, ceil(n / 4), ceil(n / 8) bytes) of mantissa and sign (spec rans 5). */
 	void (*f16_split)(uint8_t *e, uint8_t *const planes[3], const uint16_t *x, size_t n);
 	void (*f16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *const planes[3], size_t n);
-	/* dst[c * rows + r] = src[r * cols + c]: token-major to lane order 1 for a block of
+	/* dst[c * rows + r] = src[r * cols + c]: token-major to the order of tokens for a block of
 	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);

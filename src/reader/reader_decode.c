@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_decode.c - decodes one or two chunks: frame, payload, raw_check, features */
+/* reader_decode.c - decodes a chunk: frame, payload, raw_check, features */
 #include "reader_decode.h"
 
 static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piece *p,
@@ -19,7 +19,7 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 	*payload =
 		(struct kvi_chunk_payload){ chunk,
 		                            p->h->codec,
-		                            p->h->lane_order,
+		                            p->h->cut,
 		                            params,
 		                            p->frame->payload + KVI_CHUNK_HEADER_BYTES,
 		                            p->frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES };
@@ -38,7 +38,7 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 
 /* What came of it. */
 static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_piece *p,
-                               kvarc_ret ret, const uint8_t *raw, kvarc_error *e)
+                               kvarc_ret ret, uint64_t raw_check, kvarc_error *e)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &r->alloc);
@@ -60,7 +60,7 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 		                   (unsigned long long)p->frame->offset);
 	if (ret)
 		return kvi_reader_bad(p->frame, e, "its payload does not decode");
-	if (kvi_h64(raw, p->frame->head.decoded_bytes) != p->h->raw_check)
+	if (raw_check != p->h->raw_check)
 		return kvi_reader_bad(p->frame, e, "raw_check does not hold");
 	return KVARC_OK;
 }
@@ -73,9 +73,9 @@ kvarc_ret kvi_piece_decode(kvarc_reader *r, struct kvi_coder *coder,
 	kvarc_ret ret = open_payload(r, p, &chunk, &in, e);
 	if (ret)
 		return ret;
-	ret = kvi_chunk_decode(coder, &chunk, in.codec, in.lane_order, in.params, in.payload,
-	                       in.payload_bytes, raw);
-	return close_payload(r, p, ret, raw, e);
+	uint64_t raw_check = 0;
+	ret = kvi_chunk_decode(coder, &in, raw, &raw_check);
+	return close_payload(r, p, ret, raw_check, e);
 }
 
 /* The header that was read against what the index or the segment say. */
@@ -283,28 +283,6 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *j, struct kvi_coder *coder,
 	return ret;
 }
 
-/* Fills ret of two jobs whose frames are there. */
-static void decode_two(struct kvi_decode_job *const j[2], struct kvi_coder *const coders[2],
-                       const struct kvi_chunk_header h[2])
-{
-	struct kvi_chunk_piece piece[2];
-	struct kvi_chunk chunk[2];
-	struct kvi_chunk_payload in[2];
-	kvarc_ret ret[2];
-	for (int i = 0; i < 2; i++) {
-		piece[i] = piece_of(j[i], &h[i]);
-		j[i]->ret = open_payload(j[i]->r, &piece[i], &chunk[i], &in[i], &j[i]->error);
-	}
-	if (j[0]->ret || j[1]->ret) {
-		for (int i = 0; i < 2; i++)
-			j[i]->ret = decode_chunk(j[i], coders[i], &h[i]);
-		return;
-	}
-	kvi_chunk_decode2(coders, in, (uint8_t *const[2]){ j[0]->raw, j[1]->raw }, ret);
-	for (int i = 0; i < 2; i++)
-		j[i]->ret = close_payload(j[i]->r, &piece[i], ret[i], j[i]->raw, &j[i]->error);
-}
-
 /* What others need of the chunk, whatever came of it. */
 static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
                           const struct kvi_chunk_header *h)
@@ -344,42 +322,19 @@ static kvarc_ret hand_over(struct kvi_decode_job *j)
 	return KVARC_OK;
 }
 
-/* Nothing is delivered after a failure that ends the reading. */
-static bool goes_on(const struct kvi_decode_job *j)
-{
-	return !j->ret || (j->ret == KVARC_DATA && j->r->salvage);
-}
-
 void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 {
-	struct kvi_decode_job *first = (struct kvi_decode_job *)job;
-	struct kvi_decode_job *const j[2] = { first, first->partner };
-	struct kvi_coder *const *coders = &first->r->workers.coders[2 * worker];
-	const int n = j[1] ? 2 : 1;
-	struct kvi_chunk_header h[2];
-	for (int i = 0; i < n; i++) {
-		j[i]->raw = NULL;
-		j[i]->ret = get_frame(j[i], &h[i]);
-	}
-	if (n == 2 && !j[0]->ret && !j[1]->ret && h[0].codec != KVI_CODEC_REPEAT &&
-	    h[1].codec != KVI_CODEC_REPEAT)
-		decode_two(j, coders, h);
-	else
-		for (int i = 0; i < n; i++)
-			if (!j[i]->ret)
-				j[i]->ret = decode_chunk(j[i], coders[0], &h[i]);
-	for (int i = 0; i < n; i++)
-		give_features(j[i], coders[0], &h[i]);
+	struct kvi_decode_job *j = (struct kvi_decode_job *)job;
+	struct kvi_coder *coder = j->r->workers.coders[worker];
+	struct kvi_chunk_header h;
+	j->raw = NULL;
+	j->ret = get_frame(j, &h);
+	if (!j->ret)
+		j->ret = decode_chunk(j, coder, &h);
+	give_features(j, coder, &h);
 	/* What was not checked does not stay in the caller's memory. */
-	for (int i = 0; i < n; i++)
-		if (j[i]->ret && j[i]->direct && j[i]->raw)
-			memset(j[i]->direct, 0, j[i]->raw_bytes);
-	for (int i = 0; i < n; i++) {
-		if (i == 1 && !goes_on(j[0])) {
-			j[1]->ret = j[0]->ret;
-			j[1]->error = j[0]->error;
-		} else if (!j[i]->ret) {
-			j[i]->ret = hand_over(j[i]);
-		}
-	}
+	if (j->ret && j->direct && j->raw)
+		memset(j->direct, 0, j->raw_bytes);
+	if (!j->ret)
+		j->ret = hand_over(j);
 }

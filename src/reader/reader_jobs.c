@@ -23,34 +23,12 @@ void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
 	kvi_free(&r->alloc, use);
 }
 
-/* Hands the job that waits for a partner to the pool. */
-static void submit_held(struct kvi_reader_workers *w)
-{
-	struct kvi_decode_job *j = w->held;
-	w->held = NULL;
-	if (j)
-		kvi_pool_submit(w->pool, &j->job);
-}
-
-static void wait_for(struct kvi_reader_workers *w, struct kvi_decode_job *j)
-{
-	struct kvi_decode_job *runner = j->runner;
-	if (!runner)
-		return; /* over together with its partner */
-	if (runner == w->held)
-		submit_held(w);
-	kvi_pool_wait(w->pool, &runner->job);
-	if (runner->partner)
-		runner->partner->runner = NULL;
-	runner->runner = runner->partner = NULL;
-}
-
 /* Waits for a job and takes its result. */
 static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 {
 	if (!j->busy)
 		return KVARC_OK;
-	wait_for(&r->workers, j);
+	kvi_pool_wait(r->workers.pool, &j->job);
 	j->busy = false;
 	bool lost = j->ret == KVARC_DATA && r->salvage;
 	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j) : j->ret;
@@ -91,20 +69,7 @@ void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
 	j->job.run = kvi_reader_run_job;
 	j->busy = true;
 	j->segment->users++;
-	j->runner = j;
-	j->partner = NULL;
-	bool pairs = j->params &&
-	             kvi_codec_pairs(j->params->header.codec, r->options.common.isa_mask);
-	if (pairs && r->workers.held) {
-		j->runner = r->workers.held;
-		r->workers.held->partner = j;
-		submit_held(&r->workers);
-		return;
-	}
-	submit_held(&r->workers); /* chunks are taken in order */
-	r->workers.held = j;
-	if (!pairs)
-		submit_held(&r->workers);
+	kvi_pool_submit(r->workers.pool, &j->job);
 }
 
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
@@ -137,7 +102,7 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 	if (r->allow_lossy && kvi_coder_tables_lossy(r->workers.tables))
 		return kvi_fail_alloc(r->error, &r->alloc);
 	unsigned workers = kvi_pool_workers(r->workers.pool);
-	r->workers.n_coders = 2 * workers;
+	r->workers.n_coders = workers;
 	if (!r->workers.coders)
 		r->workers.coders = kvi_calloc(&r->alloc, r->workers.n_coders, sizeof(void *));
 	if (!r->workers.coders)

@@ -296,7 +296,7 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 		                     .t0 = h.t0,
 		                     .n = h.n,
 		                     .codec = h.codec,
-		                     .lane_order = h.lane_order,
+		                     .stream_size = h.cut.stream_size,
 		                     .offset = c->offset,
 		                     .sequence = c->sequence,
 		                     .payload_bytes = f.head.payload_bytes,

@@ -206,6 +206,7 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *c
 		return ret;
 	if (!kvi_chunk_header_parse(&there, f.payload, f.head.payload_bytes) ||
 	    there.codec == KVI_CODEC_REPEAT || there.raw_check != h->raw_check ||
+	    there.cut.stream_size != h->cut.stream_size || there.n != h->n ||
 	    f.head.decoded_bytes != j->frame.head.decoded_bytes)
 		return kvi_reader_bad(&j->frame, &j->error, "what it repeats differs");
 	return decode_target(r, coder, &f, j->raw, &j->error);

@@ -105,9 +105,6 @@ struct kvi_segment_use {
 struct kvi_decode_job {
 	struct kvi_job job; /* first: the pool gives this back */
 	kvarc_reader *r;
-	/* Which job's run decodes this one, NULL when that is over; and the
-	 * other chunk that this one's run decodes. */
-	struct kvi_decode_job *runner, *partner;
 	bool busy, have_frame;
 	/* in */
 	struct kvi_buffer buffer, other; /* the frame; a repeated one */
@@ -232,10 +229,9 @@ struct kvi_reader_workers {
 	struct kvi_params_store store;
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
-	struct kvi_coder **coders; /* two per worker */
+	struct kvi_coder **coders; /* one per worker */
 	unsigned n_coders, n_jobs, next_job;
 	struct kvi_decode_job *jobs;
-	struct kvi_decode_job *held;   /* waits for a partner, not yet in the pool */
 	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
 };
 
@@ -399,7 +395,7 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 
 /* Decoding (reader_decode.c; what is in the pool: reader_jobs.c). */
 
-/* A job's run: decodes it and its partner, if it has one. */
+/* A job's run: decodes it. */
 void kvi_reader_run_job(struct kvi_job *job, unsigned worker);
 /* Pool, coders, jobs; at the first use. */
 kvarc_ret kvi_reader_start(kvarc_reader *r);

@@ -21,11 +21,12 @@ void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc)
 }
 
 const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
-                                         uint64_t bytes)
+                                         uint64_t bytes, uint32_t n_tokens)
 {
 	const struct kvi_repeat *set = t->order_index[hash.lo % SETS];
 	for (int i = 0; i < WAYS; i++)
-		if (set[i].bytes == bytes && kvi_h128_equal(set[i].hash, hash))
+		if (set[i].bytes == bytes && set[i].n_tokens == n_tokens &&
+		    kvi_h128_equal(set[i].hash, hash))
 			return &set[i];
 	return NULL;
 }

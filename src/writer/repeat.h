@@ -13,6 +13,9 @@ struct kvi_repeat {
 	struct kvi_h128 hash;
 	uint64_t bytes; /* 0: an empty place */
 	uint64_t sequence, offset;
+	uint64_t raw_check; /* of its header, as the next two */
+	uint32_t n_tokens;
+	uint8_t stream_size;
 };
 
 struct kvi_repeat_table;
@@ -23,7 +26,7 @@ struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc);
 void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc);
 /* NULL: not seen, or forgotten. */
 const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
-                                         uint64_t bytes);
+                                         uint64_t bytes, uint32_t n_tokens);
 /* Adds a chunk; an older one with the same slot of the table is dropped. */
 void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r);
 

@@ -132,11 +132,13 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 	const struct kvi_params *params = !c->uses_params ? NULL
 	                                  : c->params     ? c->params
 	                                                  : j->group->params;
-	kvarc_ret ret = kvi_chunk_decode(coder, chunk, c->codec, c->lane_order, params, c->payload,
-	                                 c->payload_bytes, j->again);
+	const struct kvi_chunk_payload p = { chunk,  c->codec,   c->cut,
+		                             params, c->payload, c->payload_bytes };
+	uint64_t check;
+	kvarc_ret ret = kvi_chunk_decode(coder, &p, j->again, &check);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
-	if (ret || memcmp(j->raw, j->again, j->raw_bytes))
+	if (ret || check != c->raw_check || memcmp(j->raw, j->again, j->raw_bytes))
 		return kvi_fail(&j->error, KVARC_DATA,
 		                "verification failed: a chunk of tensor %u "
 		                "does not decode to its input; check this machine's memory",
@@ -192,7 +194,6 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 		if (j->ret)
 			return;
 	}
-	j->raw_check = kvi_h64(j->raw, j->raw_bytes);
 	if (w->repeats)
 		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
 	/* The coder's buffer lives until its next job only. */

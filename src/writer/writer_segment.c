@@ -41,13 +41,14 @@ static bool try_repeat(struct kvi_encode_job *j)
 	kvarc_writer *w = j->w;
 	const struct kvi_repeat *r = w->repeats && j->coded.payload_bytes > KVI_REPEAT_BYTES
 	                                     ? kvi_repeat_find(w->repeats, j->raw_hash,
-	                                                       j->raw_bytes)
+	                                                       j->raw_bytes, j->segment->s.n)
 	                                     : NULL;
 	if (!r)
 		return false;
 	drop_params(j);
 	j->coded.codec = KVI_CODEC_REPEAT;
-	j->coded.lane_order = 0;
+	j->coded.cut = (struct kvi_chunk_cut){ .stream_size = r->stream_size };
+	j->coded.raw_check = r->raw_check;
 	j->coded.uses_params = false;
 	j->coded.payload_bytes = KVI_REPEAT_BYTES;
 	kvi_store64(j->frame + KVI_CHUNK_PAYLOAD_AT, r->sequence);
@@ -143,16 +144,22 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 		                                : j->coded.uses_params ? g->params_sequence
 		                                                       : 0,
 		                      .codec = j->coded.codec,
-		                      .lane_order = j->coded.lane_order,
+		                      .cut = j->coded.cut,
 		                      .n = (uint16_t)s->n,
 		                      .t0 = (uint32_t)s->t0,
-		                      .raw_check = j->raw_check };
+		                      .raw_check = j->coded.raw_check };
 	struct kvi_index_entry entry = { .tensor = h.tensor,
 		                         .head = h.head,
 		                         .heads = h.heads,
 		                         .segment = h.segment,
 		                         .params = h.params };
-	struct kvi_repeat seen = { j->raw_hash, j->raw_bytes, w->sequence, w->offset };
+	struct kvi_repeat seen = { .hash = j->raw_hash,
+		                   .bytes = j->raw_bytes,
+		                   .sequence = w->sequence,
+		                   .offset = w->offset,
+		                   .raw_check = h.raw_check,
+		                   .n_tokens = s->n,
+		                   .stream_size = h.cut.stream_size };
 	kvi_chunk_header_write(j->frame + KVI_FRAME_HEAD_BYTES, &h);
 	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, j->frame,
 	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes),

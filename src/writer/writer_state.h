@@ -89,7 +89,6 @@ struct kvi_encode_job {
 	kvarc_ret ret;
 	kvarc_error error;
 	uint32_t raw_bytes;
-	uint64_t raw_check;
 	struct kvi_h128 raw_hash;
 	struct kvi_encoded coded; /* payload: in frame */
 	/* memory */

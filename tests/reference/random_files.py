@@ -5,7 +5,7 @@
 
 Writes OUT/py-SEED.kva and the digests of what went in, OUT/py-SEED.txt. They
 go where the C writer does not: any parameters and tables, any mask that is
-true, late escapes, any plane method, head groups and lane orders at random.
+true, late escapes, any plane method, head groups and stream sizes at random.
 
 Writes OUT/linear-SEED.kva and .txt, too: codec 7 with random models, and for half
 of them the profile as OUT/linear-SEED.kvp instead of inside.
@@ -118,9 +118,10 @@ def coded_chunk(rng, w, number, t, rope, first, heads, n):
     rows = [r for r in rows if len(
         {values[r * columns + c] for c in range(columns)
          if c not in channels}) == 1]
-    w.chunk(number, values, params.codec, params, sequence, rng.below(2),
+    rows, size = some(rng, rows), rng.below(3)
+    w.chunk(number, values, params.codec, params, sequence,
             first=first, heads=heads, constant_columns=channels,
-            constant_rows=some(rng, rows),
+            constant_rows=rows, b=size if n - len(rows) > 32 << size else 3,
             methods=[rng.pick([None, 1, 0]) for _ in range(3)])
 
 
@@ -289,7 +290,7 @@ def random_lossy(rng, w, number, t, rope, first, heads, n):
     lossy_chunk(w, number, tier, codes, step,
                 w.params(number, tier, first, heads, method=rng.below(2)),
                 shift, (rng.between(-16, 16), rng.between(-16, 16)),
-                rng.below(2), exact, rates, first=first, heads=heads,
+                exact, rates, first=first, heads=heads,
                 generation=rng.between(1, 255), method=rng.below(2))
 
 

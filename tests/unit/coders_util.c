@@ -6,6 +6,7 @@ struct kvi_alloc alloc;
 struct kvi_coder_tables *tables;
 struct kvi_coder *coders[MAX_ISAS];
 int n_coders;
+const struct kvi_chunk_cut no_streams = { .stream_size = KVI_ONE_STREAM };
 
 int open_coders(void **state)
 {
@@ -34,4 +35,12 @@ int close_coders(void **state)
 		kvi_coder_close(coders[i]);
 	kvi_coder_tables_close(tables);
 	return alloc.used != 0;
+}
+
+kvarc_ret decode_payload(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
+                         struct kvi_chunk_cut cut, const struct kvi_params *params,
+                         const uint8_t *payload, size_t bytes, uint8_t *raw)
+{
+	const struct kvi_chunk_payload p = { chunk, codec, cut, params, payload, bytes };
+	return kvi_chunk_decode(c, &p, raw, NULL);
 }

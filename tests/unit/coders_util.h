@@ -19,4 +19,11 @@ int open_coders(void **state);
 int open_lossy(void **state);
 int close_coders(void **state);
 
+/* The cut of a payload without streams. */
+extern const struct kvi_chunk_cut no_streams;
+/* kvi_chunk_decode without raw_check. */
+kvarc_ret decode_payload(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t codec,
+                         struct kvi_chunk_cut cut, const struct kvi_params *params,
+                         const uint8_t *payload, size_t bytes, uint8_t *raw);
+
 #endif

@@ -140,12 +140,14 @@ static void check_decode(const struct kvi_chunk *chunk, const struct kvi_encoded
 	}
 	for (int i = 0; i < n_coders; i++) {
 		memset(back, 0x5a, n);
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, e->codec, e->lane_order,
-		                                  !e->uses_params ? NULL
-		                                  : parsed        ? parsed
-		                                                  : current,
-		                                  payload, e->payload_bytes, back),
-		                 KVARC_OK);
+		const struct kvi_chunk_payload p = {
+			chunk,   e->codec,
+			e->cut,  !e->uses_params ? NULL : parsed ? parsed : current,
+			payload, e->payload_bytes
+		};
+		uint64_t raw_check = 0;
+		assert_int_equal(kvi_chunk_decode(coders[i], &p, back, &raw_check), KVARC_OK);
+		assert_int_equal(raw_check, e->raw_check);
 		assert_memory_equal(back, raw, n);
 	}
 	kvi_params_free(parsed);
@@ -154,13 +156,11 @@ static void check_decode(const struct kvi_chunk *chunk, const struct kvi_encoded
 }
 
 /* Encodes with every set: the same bytes. *e is the first one's. */
-static void check_encode(const struct kvi_chunk *chunk, int level, int order,
-                         const struct kvi_params *current, const uint8_t *raw,
-                         struct kvi_encoded *e)
+static void check_encode(const struct kvi_chunk *chunk, int level, const struct kvi_params *current,
+                         const uint8_t *raw, struct kvi_encoded *e)
 {
 	for (int i = 0; i < n_coders; i++) {
 		struct kvi_encoded other;
-		kvi_coder_set_lane_order(coders[i], order);
 		assert_int_equal(
 			kvi_chunk_encode(coders[i], chunk, level, current, raw, i ? &other : e),
 			KVARC_OK);
@@ -179,16 +179,15 @@ static void check_encode(const struct kvi_chunk *chunk, int level, int order,
 }
 
 /* Two chunks in a row: the second may use the parameters of the first. */
-static void round_trip(struct kvi_chunk chunk, int level, int order, enum pattern first,
-                       enum pattern second)
+static void round_trip(struct kvi_chunk chunk, int level, enum pattern first, enum pattern second)
 {
 	struct kvi_encoded a, b;
 	uint8_t *raw = malloc(kvi_chunk_bytes(&chunk));
 	fill(raw, &chunk, first);
-	check_encode(&chunk, level, order, NULL, raw, &a);
+	check_encode(&chunk, level, NULL, raw, &a);
 	check_decode(&chunk, &a, NULL, raw);
 	fill(raw, &chunk, second);
-	check_encode(&chunk, level, order, a.params, raw, &b);
+	check_encode(&chunk, level, a.params, raw, &b);
 	check_decode(&chunk, &b, a.params, raw);
 	drop(&a);
 	drop(&b);
@@ -213,9 +212,8 @@ static void test_round_trips(void **state)
 					               .heads = shapes[s].heads,
 					               .head_channels = shapes[s].channels };
 				int next = (p + dtype) % N_PATTERNS;
-				for (int v = 0; v < 4; v++)
-					round_trip(c, v & 1, v >> 1, (enum pattern)p,
-					           (enum pattern)next);
+				for (int level = 0; level < 2; level++)
+					round_trip(c, level, (enum pattern)p, (enum pattern)next);
 			}
 }
 
@@ -237,7 +235,7 @@ static void test_rotation(void **state)
 			               .positions = positions,
 			               .rope = &rope };
 		for (int p = 0; p < N_PATTERNS; p++)
-			round_trip(c, 1, (int)(i + p) & 1, (enum pattern)p, NORMAL);
+			round_trip(c, 1, (enum pattern)p, NORMAL);
 	}
 }
 
@@ -269,12 +267,12 @@ static void test_rotation_pays(void **state)
 		                   .head_channels = D,
 		                   .positions = positions,
 		                   .rope = &rope };
-	check_encode(&chunk, 1, 0, NULL, (const uint8_t *)raw, &with);
+	check_encode(&chunk, 1, NULL, (const uint8_t *)raw, &with);
 	check_decode(&chunk, &with, NULL, (const uint8_t *)raw);
 	assert_true(kvi_params_rotates(with.params));
 	size_t bytes = with.payload_bytes;
 	chunk.rope = NULL;
-	check_encode(&chunk, 1, 0, NULL, (const uint8_t *)raw, &without);
+	check_encode(&chunk, 1, NULL, (const uint8_t *)raw, &without);
 	assert_true(bytes * 10 < without.payload_bytes * 9);
 	drop(&with);
 	drop(&without);
@@ -306,7 +304,7 @@ static void test_choice(void **state)
 		struct kvi_encoded e;
 		uint8_t *raw = malloc(kvi_chunk_bytes(&c));
 		fill(raw, &c, cases[i].p);
-		check_encode(&c, cases[i].level, 0, NULL, raw, &e);
+		check_encode(&c, cases[i].level, NULL, raw, &e);
 		assert_int_equal(e.codec, cases[i].codec);
 		drop(&e);
 		free(raw);
@@ -341,7 +339,7 @@ static void make_victim(struct victim *v, uint8_t dtype, int level, enum pattern
 		                       .rope = &v->rope };
 	v->raw = malloc(kvi_chunk_bytes(&v->chunk));
 	fill(v->raw, &v->chunk, p);
-	check_encode(&v->chunk, level, tokens & 1, NULL, v->raw, &v->e);
+	check_encode(&v->chunk, level, NULL, v->raw, &v->e);
 	assert_non_null(v->e.params);
 	v->payload = malloc(v->e.payload_bytes + 1);
 	memcpy(v->payload, v->e.payload, v->e.payload_bytes);
@@ -363,8 +361,8 @@ static kvarc_ret decode(const struct victim *v, const uint8_t *payload, size_t b
 	kvarc_ret first = KVARC_OK;
 	memcpy(copy, payload, bytes);
 	for (int i = 0; i < n_coders; i++) {
-		kvarc_ret ret = kvi_chunk_decode(coders[i], &v->chunk, v->e.codec, v->e.lane_order,
-		                                 v->e.params, copy, bytes, back);
+		kvarc_ret ret = decode_payload(coders[i], &v->chunk, v->e.codec, v->e.cut,
+		                               v->e.params, copy, bytes, back);
 		if (!i)
 			first = ret;
 		assert_int_equal(ret, first);
@@ -414,6 +412,68 @@ static void test_damage(void **state)
 			}
 }
 
+/* Chunks of 8 heads of 128 channels: streams of 32 tokens, each with its check. */
+static void test_streams(void **state)
+{
+	static const enum pattern patterns[] = { NORMAL, DEAD_CHANNELS, CONSTANT_ROWS, SPECIALS };
+	static const uint32_t tokens[] = { 256, 200, 33 };
+	(void)state;
+	for (size_t i = 0; i < 2 * 4 * 3; i++) {
+		struct kvi_chunk c = { .dtype = KVARC_BF16,
+			               .n_tokens = tokens[i / 8],
+			               .heads = 8,
+			               .head_channels = 128 };
+		uint8_t *raw = malloc(kvi_chunk_bytes(&c));
+		struct kvi_encoded e;
+		fill(raw, &c, patterns[i / 2 % 4]);
+		check_encode(&c, (int)(i & 1), NULL, raw, &e);
+		check_decode(&c, &e, NULL, raw);
+		assert_true(e.cut.stream_size < KVI_ONE_STREAM || patterns[i / 2 % 4] != NORMAL ||
+		            c.n_tokens < 64);
+		if (e.cut.stream_size == KVI_ONE_STREAM) {
+			drop(&e);
+			free(raw);
+			continue;
+		}
+		assert_int_equal(e.payload_bytes % 16, 0);
+		uint8_t *bad = malloc(e.payload_bytes);
+		memcpy(bad, e.payload, e.payload_bytes);
+		const struct kvi_chunk_payload p = { &c,       e.codec, e.cut,
+			                             e.params, bad,     e.payload_bytes };
+		uint64_t check;
+		/* the second stream's entry of the table, behind the section */
+		bad[(e.cut.section_bytes + 15) / 16 * 16 + 16 + 8] ^= 1;
+		assert_int_equal(kvi_chunk_decode(coders[0], &p, raw, NULL), KVARC_OK);
+		assert_int_equal(kvi_chunk_decode(coders[0], &p, raw, &check), KVARC_DATA);
+		free(bad);
+		free(raw);
+		drop(&e);
+	}
+}
+
+/* Keys and values of a layer of 1024 tokens, 8 heads of 128 channels: 64 streams or more. */
+static void test_parallel(void **state)
+{
+	(void)state;
+	for (int level = 0; level < 2; level++) {
+		unsigned streams = 0;
+		for (unsigned chunk = 0; chunk < 2 * 1024 / 256; chunk++) {
+			struct kvi_chunk c = { .dtype = KVARC_BF16,
+				               .n_tokens = 256,
+				               .heads = 8,
+				               .head_channels = 128 };
+			uint8_t *raw = malloc(kvi_chunk_bytes(&c));
+			struct kvi_encoded e;
+			fill(raw, &c, NORMAL);
+			check_encode(&c, level, NULL, raw, &e);
+			streams += 8u >> e.cut.stream_size;
+			free(raw);
+			drop(&e);
+		}
+		assert_true(streams >= 64);
+	}
+}
+
 /* One field at a time is wrong. */
 static void test_rules(void **state)
 {
@@ -423,35 +483,30 @@ static void test_rules(void **state)
 	make_victim(&v, KVARC_BF16, 1, NORMAL, 254);
 	raw = malloc(kvi_chunk_bytes(&v.chunk));
 	size_t n = v.e.payload_bytes;
+	enum { TABLE = 16 };
 	v.payload[0] = 4; /* reserved mask flag */
 	assert_int_equal(decode(&v, v.payload, n), KVARC_DATA);
 	v.payload[0] = 0;
-	v.payload[5 + 2] = v.payload[5 + 3] = 0; /* a state below 2^16 */
+	memset(v.payload + TABLE + 16, 0, 4); /* a state below 2^16 */
 	assert_int_equal(decode(&v, v.payload, n), KVARC_DATA);
 
-	/* lane order, parameters, codec, dtype */
+	/* streams, parameters, codec, dtype */
 	struct kvi_coder *c = coders[0];
 	const uint8_t *p = v.payload;
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_GRID, 2, v.e.params, p, n, raw),
-	                 KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_GRID, 0, NULL, p, n, raw),
-	                 KVARC_DATA);
-	assert_int_equal(
-		kvi_chunk_decode(c, &v.chunk, KVI_CODEC_EXPONENT, 0, v.e.params, p, n, raw),
-		KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 1, NULL, p, n, raw),
-	                 KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL, p, n, raw),
-	                 KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_CONSTANT, 0, NULL, p, 1, raw),
-	                 KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_N_CODECS, 0, NULL, p, n, raw),
-	                 KVARC_OPTIONS);
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_LINEAR, 1, NULL, p, n, raw),
-	                 KVARC_PREDICTOR);
+	const struct kvi_chunk_cut one = v.e.cut, two = { 2, 1 }, longer = { 3, 2 };
+#define ANSWER(codec, cut, params, n) decode_payload(c, &v.chunk, codec, cut, params, p, n, raw)
+	assert_int_equal(ANSWER(KVI_CODEC_GRID, two, v.e.params, n), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_CODEC_GRID, longer, v.e.params, n), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_CODEC_GRID, one, NULL, n), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_CODEC_EXPONENT, one, v.e.params, n), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_CODEC_RAW, two, NULL, n), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_CODEC_RAW, no_streams, NULL, n), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_CODEC_CONSTANT, no_streams, NULL, 1), KVARC_DATA);
+	assert_int_equal(ANSWER(KVI_N_CODECS, no_streams, NULL, n), KVARC_OPTIONS);
+	assert_int_equal(ANSWER(KVI_CODEC_LINEAR, one, NULL, n), KVARC_PREDICTOR);
 	v.chunk.n_tokens = 257;
-	assert_int_equal(kvi_chunk_decode(c, &v.chunk, KVI_CODEC_RAW, 0, NULL, p, n, raw),
-	                 KVARC_PROG);
+	assert_int_equal(ANSWER(KVI_CODEC_RAW, no_streams, NULL, n), KVARC_PROG);
+#undef ANSWER
 	v.chunk.n_tokens = 254;
 	free(raw);
 	free_victim(&v);
@@ -597,9 +652,8 @@ static void test_scratch(void **state)
 			assert_int_equal(kvi_coder_open(&coder, &a, tables, 0), KVARC_OK);
 			assert_int_equal(kvi_chunk_encode(coder, &c, level, NULL, raw, &e),
 			                 KVARC_OK);
-			assert_int_equal(kvi_chunk_decode(coder, &c, e.codec, e.lane_order,
-			                                  e.params, e.payload, e.payload_bytes,
-			                                  raw),
+			assert_int_equal(decode_payload(coder, &c, e.codec, e.cut, e.params,
+			                                e.payload, e.payload_bytes, raw),
 			                 KVARC_OK);
 			kvi_params_free(e.params);
 			kvi_free(&a, e.params_content);
@@ -661,6 +715,7 @@ int main(void)
 		cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_rotation),
 		cmocka_unit_test(test_rotation_pays), cmocka_unit_test(test_choice),
 		cmocka_unit_test(test_damage),        cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_streams),       cmocka_unit_test(test_parallel),
 		cmocka_unit_test(test_params),        cmocka_unit_test(test_grid_params),
 		cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_scratch),
 		cmocka_unit_test(test_tables),

@@ -226,8 +226,8 @@ static void test_segment(void **state)
 
 static void test_chunk_and_params(void **state)
 {
-	struct kvi_chunk_header h = { 70000, 3, 65535, 1ull << 40, 9,
-		                      5,     1, 256,   UINT32_MAX, 0x1122334455667788u },
+	struct kvi_chunk_header h = { 70000, 3,         65535, 1ull << 40, 9,
+		                      5,     { 1, 77 }, 256,   UINT32_MAX, 0x1122334455667788u },
 				back;
 	struct kvi_params_header p = { 70000, 3, 9, 5 }, pback;
 	uint8_t b[KVI_CHUNK_HEADER_BYTES];
@@ -241,8 +241,13 @@ static void test_chunk_and_params(void **state)
 	assert_int_equal(back.params, h.params);
 	assert_int_equal(back.t0, h.t0);
 	assert_int_equal(back.raw_check, h.raw_check);
+	assert_int_equal(back.cut.stream_size, 1);
+	assert_int_equal(back.cut.section_bytes, 77);
 	assert_false(kvi_chunk_header_parse(&back, b, sizeof b - 1));
-	b[25] = 2;
+	b[44] = 1;
+	assert_false(kvi_chunk_header_parse(&back, b, sizeof b));
+	b[44] = 0;
+	b[25] = 4;
 	assert_false(kvi_chunk_header_parse(&back, b, sizeof b));
 	b[25] = 0;
 	kvi_store16(b + 26, 257);

@@ -172,7 +172,7 @@ static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 			kvi_free(&alloc, e.params_content);
 			break;
 		}
-		assert_true(!e.params && !e.uses_params && e.lane_order == 1);
+		assert_true(!e.params && !e.uses_params);
 		if (!i) {
 			first = malloc(e.payload_bytes);
 			memcpy(first, e.payload, e.payload_bytes);
@@ -181,8 +181,8 @@ static uint8_t *code(struct klt_world *w, const kvarc_lossy *how, size_t *bytes)
 		}
 		assert_int_equal(e.payload_bytes, *bytes);
 		assert_memory_equal(e.payload, first, *bytes);
-		assert_int_equal(kvi_chunk_decode(coders[i], &w->chunk, KVI_CODEC_KLT, 1, NULL,
-		                                  first, *bytes, back),
+		assert_int_equal(decode_payload(coders[i], &w->chunk, KVI_CODEC_KLT, no_streams,
+		                                NULL, first, *bytes, back),
 		                 KVARC_OK);
 		assert_memory_equal(back, raw, sizeof w->raw);
 	}
@@ -288,14 +288,15 @@ static void tokens_apart(void **state)
 	free(w);
 }
 
-static void expect(const struct kvi_chunk *chunk, unsigned order, const uint8_t *payload,
+static void expect(const struct kvi_chunk *chunk, unsigned size, const uint8_t *payload,
                    size_t bytes, kvarc_ret ret)
 {
+	const struct kvi_chunk_cut streams = { .stream_size = (uint8_t)size };
 	uint8_t *cut = malloc(bytes ? bytes : 1), *raw = malloc(4 * N * sizeof(float));
 	memcpy(cut, payload, bytes);
 	for (int i = 0; i < n_coders; i++)
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, KVI_CODEC_KLT, (uint8_t)order,
-		                                  NULL, cut, bytes, raw),
+		assert_int_equal(decode_payload(coders[i], chunk, KVI_CODEC_KLT, streams, NULL, cut,
+		                                bytes, raw),
 		                 ret);
 	free(cut);
 	free(raw);
@@ -331,14 +332,14 @@ static void what_does_not_fit(void **state)
 			w->in.n_tokens /= 2;
 		}
 		assert_null(code(w, &how, &bytes));
-		expect(&w->chunk, 1, payload, bytes, KVARC_PREDICTOR);
+		expect(&w->chunk, 3, payload, bytes, KVARC_PREDICTOR);
 	}
 	w->chunk = good;
 	w->in.n_tokens = TOKENS;
-	expect(&good, 1, payload, bytes, KVARC_OK);
+	expect(&good, 3, payload, bytes, KVARC_OK);
 	expect(&good, 0, payload, bytes, KVARC_DATA);
 	for (size_t n = 0; n < bytes; n += n < 150 ? 1 : 37)
-		expect(&good, 1, payload, n, KVARC_DATA);
+		expect(&good, 3, payload, n, KVARC_DATA);
 	free(payload);
 	kvi_profile_free(w->profile);
 	free(w);

@@ -360,8 +360,8 @@ static void decode_all(struct linear_world *w, size_t i, const struct kvi_encode
 	for (int k = 0; k < n_coders; k++) {
 		memset(back, 0xaa, n);
 		spoil_features(w, i);
-		assert_int_equal(kvi_chunk_decode(coders[k], &w->chunk[i], e->codec, e->lane_order,
-		                                  e->params, payload, e->payload_bytes, back),
+		assert_int_equal(decode_payload(coders[k], &w->chunk[i], e->codec, e->cut,
+		                                e->params, payload, e->payload_bytes, back),
 		                 KVARC_OK);
 		assert_memory_equal(back, w->raw[i], n);
 		features_are(w, i, features);
@@ -369,8 +369,8 @@ static void decode_all(struct linear_world *w, size_t i, const struct kvi_encode
 	struct kvi_chunk alone = w->chunk[i];
 	alone.features = NULL;
 	memset(back, 0xaa, n);
-	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, e->lane_order, e->params,
-	                                  payload, e->payload_bytes, back),
+	assert_int_equal(decode_payload(coders[0], &alone, e->codec, e->cut, e->params, payload,
+	                                e->payload_bytes, back),
 	                 KVARC_OK);
 	assert_memory_equal(back, w->raw[i], n);
 	free(back);
@@ -395,8 +395,8 @@ static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e
 			n -= 1 + below((uint32_t)n);
 		kvarc_ret first = KVARC_OK;
 		for (int k = 0; k < n_coders; k++) {
-			kvarc_ret ret = kvi_chunk_decode(coders[k], &alone, e->codec, e->lane_order,
-			                                 NULL, bad, n, back[k != 0]);
+			kvarc_ret ret = decode_payload(coders[k], &alone, e->codec, e->cut, NULL,
+			                               bad, n, back[k != 0]);
 			if (k == 0)
 				first = ret;
 			assert_int_equal(ret, first);
@@ -404,12 +404,13 @@ static void damage(struct linear_world *w, size_t i, const struct kvi_encoded *e
 				assert_memory_equal(back[0], back[1], kvi_chunk_bytes(&alone));
 		}
 	}
-	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, 0, NULL, payload,
-	                                  e->payload_bytes, back[0]),
+	const struct kvi_chunk_cut none = { .stream_size = 0 };
+	assert_int_equal(decode_payload(coders[0], &alone, e->codec, none, NULL, payload,
+	                                e->payload_bytes, back[0]),
 	                 KVARC_DATA);
 	alone.linear = NULL;
-	assert_int_equal(kvi_chunk_decode(coders[0], &alone, e->codec, 1, NULL, payload,
-	                                  e->payload_bytes, back[0]),
+	assert_int_equal(decode_payload(coders[0], &alone, e->codec, no_streams, NULL, payload,
+	                                e->payload_bytes, back[0]),
 	                 KVARC_PREDICTOR);
 	free(back[0]);
 	free(back[1]);

@@ -294,8 +294,8 @@ static void decode_all(struct model_world *w, size_t i, const struct kvi_encoded
 	for (int k = 0; k < n_coders; k++) {
 		memset(back, 0xaa, n);
 		spoil_features(w, i);
-		assert_int_equal(kvi_chunk_decode(coders[k], &w->chunk[i], e->codec, e->lane_order,
-		                                  e->params, payload, e->payload_bytes, back),
+		assert_int_equal(decode_payload(coders[k], &w->chunk[i], e->codec, e->cut,
+		                                e->params, payload, e->payload_bytes, back),
 		                 KVARC_OK);
 		assert_memory_equal(back, w->raw[i], n);
 		features_are(w, i, features);
@@ -304,8 +304,10 @@ static void decode_all(struct model_world *w, size_t i, const struct kvi_encoded
 }
 
 /* A payload of codec 8 as other codec, in other circumstances, and damaged. */
-static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size_t n)
+static void refuse(struct model_world *w, size_t i, struct kvi_chunk_cut cut,
+                   const uint8_t *payload, size_t n)
 {
+	struct kvi_chunk_cut less = cut, more = cut;
 	uint8_t *bad = malloc(n);
 	uint8_t *back = calloc(1, kvi_chunk_bytes(&w->chunk[i]));
 	struct kvi_linear_in in = w->in[i];
@@ -314,31 +316,33 @@ static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size
 	chunk.features = NULL;
 	chunk.linear = &in;
 	assert_true(bad && back);
-#define ANSWER(codec, order, p, bytes) \
-	kvi_chunk_decode(coders[0], &chunk, codec, order, NULL, p, bytes, back)
-	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_OK);
-	assert_int_equal(ANSWER(8, 0, payload, n), KVARC_DATA);
-	assert_int_equal(ANSWER(7, 1, payload, n), KVARC_DATA);
-	assert_int_equal(ANSWER(7, 1, payload + CHECK, n - CHECK), KVARC_DATA);
-	assert_int_equal(ANSWER(8, 1, payload, CHECK - 1), KVARC_DATA);
+	less.section_bytes -= CHECK;
+	more.section_bytes++;
+#define ANSWER(codec, cut, p, bytes) \
+	decode_payload(coders[0], &chunk, codec, cut, NULL, p, bytes, back)
+	assert_int_equal(ANSWER(8, cut, payload, n), KVARC_OK);
+	assert_int_equal(ANSWER(8, more, payload, n), KVARC_DATA);
+	assert_int_equal(ANSWER(7, cut, payload, n), KVARC_DATA);
+	assert_int_equal(ANSWER(7, less, payload + CHECK, n - CHECK), KVARC_DATA);
+	assert_int_equal(ANSWER(8, cut, payload, CHECK - 1), KVARC_DATA);
 	for (int round = 0; round < 3; round++) {
 		memcpy(bad, payload, n);
 		bad[below(CHECK)] ^= (uint8_t)(1 << below(8));
-		assert_int_equal(ANSWER(8, 1, bad, n), KVARC_PREDICTOR);
+		assert_int_equal(ANSWER(8, cut, bad, n), KVARC_PREDICTOR);
 		memcpy(bad, payload, n);
 		bad[CHECK + below((uint32_t)n - CHECK)] ^= (uint8_t)(1 << below(8));
-		kvarc_ret ret = ANSWER(8, 1, bad, n);
+		kvarc_ret ret = ANSWER(8, cut, bad, n);
 		assert_true(ret == KVARC_OK || ret == KVARC_DATA);
-		ret = ANSWER(8, 1, payload, CHECK + below((uint32_t)n - CHECK));
+		ret = ANSWER(8, cut, payload, CHECK + below((uint32_t)n - CHECK));
 		assert_int_equal(ret, KVARC_DATA);
 	}
 	size_t at = below((uint32_t)all);
 	w->expected[i][at] ^= 1;
-	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_PREDICTOR);
+	assert_int_equal(ANSWER(8, cut, payload, n), KVARC_PREDICTOR);
 	w->expected[i][at] ^= 1;
 	in.expected = NULL;
-	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_DATA);
-	assert_int_equal(ANSWER(7, 1, payload + CHECK, n - CHECK), KVARC_DATA);
+	assert_int_equal(ANSWER(8, cut, payload, n), KVARC_DATA);
+	assert_int_equal(ANSWER(7, less, payload + CHECK, n - CHECK), KVARC_DATA);
 	/* Without expectations a model of these levels is of no use. */
 	struct kvi_encoded e;
 	assert_int_equal(kvi_chunk_encode(coders[0], &chunk, (int)w->level, NULL, w->raw[i], &e),
@@ -349,7 +353,7 @@ static void refuse(struct model_world *w, size_t i, const uint8_t *payload, size
 	assert_int_equal(kvi_chunk_features(coders[0], &chunk, w->raw[i], false), KVARC_DATA);
 	chunk.features = NULL;
 	chunk.linear = NULL;
-	assert_int_equal(ANSWER(8, 1, payload, n), KVARC_PREDICTOR);
+	assert_int_equal(ANSWER(8, cut, payload, n), KVARC_PREDICTOR);
 #undef ANSWER
 	free(back);
 	free(bad);
@@ -400,7 +404,7 @@ static void round_trip(struct model_world *w, size_t i)
 		assert_true(kvi_floats_finite(w->dtype, w->raw[i],
 		                              kvi_chunk_channels(chunk) * w->n_tokens));
 		check_is(w, i, payload);
-		refuse(w, i, payload, first.payload_bytes);
+		refuse(w, i, first.cut, payload, first.payload_bytes);
 	}
 	++(first.codec == KVI_CODEC_MODEL ? n_model : n_other)[w->pattern];
 	drop(&first);

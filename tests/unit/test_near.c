@@ -106,9 +106,9 @@ static size_t check(const struct kvi_chunk *chunk, const kvarc_lossy *how, const
 		                                  CHANNELS, chunk->rope, e.params_content,
 		                                  e.params_bytes),
 		                 KVARC_OK);
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, e.codec, e.lane_order, p, first,
-		                                  bytes, back),
-		                 KVARC_OK);
+		assert_int_equal(
+			decode_payload(coders[i], chunk, e.codec, e.cut, p, first, bytes, back),
+			KVARC_OK);
 		assert_memory_equal(back, changed, n);
 		kvi_params_free(p);
 		drop(&e);
@@ -248,8 +248,8 @@ static void test_hostile(void **state)
 		if (round % 3 == 0)
 			n = rnd() % n;
 		for (int i = 0; i < n_coders; i++) {
-			kvarc_ret ret = kvi_chunk_decode(coders[i], &chunk, e.codec, e.lane_order,
-			                                 e.params, payload, n, back);
+			kvarc_ret ret = decode_payload(coders[i], &chunk, e.codec, e.cut, e.params,
+			                               payload, n, back);
 			assert_true(ret == KVARC_OK || ret == KVARC_DATA || ret == KVARC_OPTIONS);
 		}
 		free(payload);

@@ -388,7 +388,7 @@ static struct memfile with_head(const struct cache *c, const struct memfile *f, 
 		       c->data[chunk.tensor] + 2 * t * row, row);
 	chunk.heads = 1;
 	chunk.params = 0;
-	chunk.lane_order = 0;
+	chunk.cut = (struct kvi_chunk_cut){ .stream_size = KVI_ONE_STREAM };
 	chunk.codec = KVI_CODEC_RAW;
 	chunk.raw_check = kvi_h64(payload + KVI_CHUNK_HEADER_BYTES, half);
 	kvi_chunk_header_write(payload, &chunk);

@@ -79,7 +79,7 @@ static void count(struct world *w, unsigned *exact, unsigned *patched, unsigned 
 	assert_int_equal(kvarc_reader_open(&r, &source, &w->ro), KVARC_OK);
 	for (uint64_t i = 0; kvarc_reader_chunk(r, i, &chunk) == KVARC_OK; i++)
 		++*(chunk.codec != KVI_CODEC_PREDICTED                ? others
-		    : chunk.payload_bytes == 40 + KVI_PREDICTED_EXACT ? exact
+		    : chunk.payload_bytes == 48 + KVI_PREDICTED_EXACT ? exact
 		                                                      : patched);
 	kvarc_reader_close(&r);
 }
@@ -263,8 +263,12 @@ struct payload {
 
 static kvarc_ret decode(struct payload *p, size_t bytes)
 {
-	return kvi_chunk_decode(p->c, &p->chunk, KVI_CODEC_PREDICTED, 0, NULL, p->bytes, bytes,
-	                        p->raw);
+	const struct kvi_chunk_payload x = { .chunk = &p->chunk,
+		                             .codec = KVI_CODEC_PREDICTED,
+		                             .cut = { .stream_size = KVI_ONE_STREAM },
+		                             .payload = p->bytes,
+		                             .payload_bytes = bytes };
+	return kvi_chunk_decode(p->c, &x, p->raw, NULL);
 }
 
 /* Payloads that are not valid, or not for what is predicted here. */

@@ -58,7 +58,7 @@ static void make(bool walk)
 }
 
 struct rate_coded {
-	unsigned codec, lane_order;
+	unsigned codec;
 	uint8_t *payload;
 	size_t bytes;
 	struct kvi_params *params;
@@ -84,8 +84,8 @@ static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *
 		                 KVARC_OK);
 		assert_true(kvi_codec_lossy(e.codec));
 		if (!i) {
-			o = (struct rate_coded){ e.codec, e.lane_order, malloc(e.payload_bytes),
-				                 e.payload_bytes, e.params };
+			o = (struct rate_coded){ e.codec, malloc(e.payload_bytes), e.payload_bytes,
+				                 e.params };
 			memcpy(o.payload, e.payload, o.bytes);
 			kvi_floats_exact(KVARC_F32, raw, TOKENS * WIDTH, is);
 			if (fresh)
@@ -93,9 +93,9 @@ static struct rate_coded code(const struct kvi_chunk *chunk, const kvarc_lossy *
 		}
 		assert_int_equal(e.payload_bytes, o.bytes);
 		assert_memory_equal(e.payload, o.payload, o.bytes);
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, (uint8_t)e.codec, e.lane_order,
-		                                  e.params ? e.params : current, o.payload, o.bytes,
-		                                  back),
+		assert_int_equal(decode_payload(coders[i], chunk, (uint8_t)e.codec, e.cut,
+		                                e.params ? e.params : current, o.payload, o.bytes,
+		                                back),
 		                 KVARC_OK);
 		assert_memory_equal(raw, back, BYTES);
 		kvi_free(&alloc, e.params_content);
@@ -370,16 +370,16 @@ static void hostile(void **state)
 	float x[5];
 	(void)state;
 	for (int i = 0; i < n_coders; i++) {
-		assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL, good,
-		                                  sizeof good, raw),
+		assert_int_equal(decode_payload(coders[i], &chunk, KVI_CODEC_TSC, no_streams, NULL,
+		                                good, sizeof good, raw),
 		                 KVARC_OK);
 		kvi_floats_exact(KVARC_F32, raw, 5, x);
 		assert_memory_equal(x, want, sizeof x);
 		for (size_t n = 0; n < sizeof good; n++) {
 			uint8_t *cut = malloc(n ? n : 1);
 			memcpy(cut, good, n);
-			assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL,
-			                                  cut, n, raw),
+			assert_int_equal(decode_payload(coders[i], &chunk, KVI_CODEC_TSC,
+			                                no_streams, NULL, cut, n, raw),
 			                 KVARC_DATA);
 			free(cut);
 		}
@@ -390,16 +390,16 @@ static void hostile(void **state)
 			memcpy(bad, good, end);
 			memcpy(bad + end + 1, good + end, sizeof good - end);
 			bad[5 + k] = (uint8_t)(bad[5 + k] + (k < 2));
-			assert_int_equal(kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL,
-			                                  bad, sizeof bad, raw),
+			assert_int_equal(decode_payload(coders[i], &chunk, KVI_CODEC_TSC,
+			                                no_streams, NULL, bad, sizeof bad, raw),
 			                 KVARC_DATA);
 		}
 		for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
 			uint8_t bad[sizeof good];
 			memcpy(bad, good, sizeof good);
 			bad[cases[k].at] = cases[k].value;
-			if (kvi_chunk_decode(coders[i], &chunk, KVI_CODEC_TSC, 0, NULL, bad,
-			                     sizeof bad, raw) != KVARC_DATA)
+			if (decode_payload(coders[i], &chunk, KVI_CODEC_TSC, no_streams, NULL, bad,
+			                   sizeof bad, raw) != KVARC_DATA)
 				fail_msg("%u at %zu was taken", cases[k].value, cases[k].at);
 		}
 	}

@@ -70,9 +70,9 @@ static uint8_t *encode(const struct kvi_chunk *chunk, const kvarc_lossy *how, ui
 		assert_int_equal(e.payload_bytes, *bytes);
 		assert_memory_equal(e.payload, first, *bytes);
 		assert_memory_equal(changed, raw, n);
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, e.codec, e.lane_order, NULL,
-		                                  first, *bytes, back),
-		                 KVARC_OK);
+		assert_int_equal(
+			decode_payload(coders[i], chunk, e.codec, e.cut, NULL, first, *bytes, back),
+			KVARC_OK);
 		assert_memory_equal(back, raw, n);
 		free(changed);
 	}
@@ -172,8 +172,8 @@ static void expect(const struct kvi_chunk *chunk, const uint8_t *payload, size_t
 	uint8_t *exact = malloc(bytes ? bytes : 1);
 	memcpy(exact, payload, bytes);
 	for (int i = 0; i < n_coders; i++)
-		assert_int_equal(kvi_chunk_decode(coders[i], chunk, KVI_CODEC_TSC, 0, NULL, exact,
-		                                  bytes, raw),
+		assert_int_equal(decode_payload(coders[i], chunk, KVI_CODEC_TSC, no_streams, NULL,
+		                                exact, bytes, raw),
 		                 ret);
 	free(exact);
 	free(raw);
@@ -207,9 +207,9 @@ static void hostile_bodies(void **state)
 	uint8_t b[sizeof good + 1], raw[8];
 	(void)state;
 	expect(&c, good, sizeof good, KVARC_OK);
-	assert_int_equal(
-		kvi_chunk_decode(coders[0], &c, KVI_CODEC_TSC, 1, NULL, good, sizeof good, raw),
-		KVARC_OK);
+	assert_int_equal(decode_payload(coders[0], &c, KVI_CODEC_TSC, no_streams, NULL, good,
+	                                sizeof good, raw),
+	                 KVARC_OK);
 	assert_memory_equal(raw, elements, sizeof elements);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		memcpy(b, good, sizeof good);
@@ -250,7 +250,8 @@ static void hostile_streams(void **state)
 		expect(&c, p, i, KVARC_DATA);
 	for (size_t i = 0; i < bytes; i++) {
 		p[i] ^= (uint8_t)(1u << i % 8);
-		(void)!kvi_chunk_decode(coders[0], &c, KVI_CODEC_TSC, 1, NULL, p, bytes, raw);
+		(void)!decode_payload(coders[0], &c, KVI_CODEC_TSC, no_streams, NULL, p, bytes,
+		                      raw);
 		p[i] ^= (uint8_t)(1u << i % 8);
 	}
 	free(p);

@@ -90,10 +90,9 @@ static void code(struct vq_coded *d, const kvarc_lossy *how, const struct kvi_pa
 			assert_int_equal(e.payload_bytes, d->bytes);
 			assert_memory_equal(e.payload, d->payload, d->bytes);
 			assert_int_equal(e.params_bytes, d->content_bytes);
-			assert_int_equal(kvi_chunk_decode(coders[i], &d->chunk, e.codec,
-			                                  e.lane_order,
-			                                  d->params ? d->params : current,
-			                                  d->payload, d->bytes, back),
+			assert_int_equal(decode_payload(coders[i], &d->chunk, e.codec, e.cut,
+			                                d->params ? d->params : current, d->payload,
+			                                d->bytes, back),
 			                 KVARC_OK);
 			assert_memory_equal(back, d->raw, n);
 		} else {
@@ -290,22 +289,22 @@ static void hostile_bodies(void **state)
 	for (size_t i = 0; i < d->bytes; i++) {
 		exact = malloc(i ? i : 1);
 		memcpy(exact, p, i);
-		assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1, a->params,
-		                                  exact, i, d->raw),
+		assert_int_equal(decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams,
+		                                a->params, exact, i, d->raw),
 		                 KVARC_DATA);
 		free(exact);
 	}
 	for (size_t i = 0; i < 8 * d->bytes; i += 3) {
 		p[i / 8] ^= (uint8_t)(1u << i % 8);
-		(void)!kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, (uint8_t)(i % 2),
-		                        a->params, p, d->bytes, d->raw);
+		(void)!decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams, a->params, p,
+		                      d->bytes, d->raw);
 		p[i / 8] ^= (uint8_t)(1u << i % 8);
 	}
-	assert_int_equal(
-		kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1, NULL, p, d->bytes, d->raw),
-		KVARC_DATA);
-	assert_int_equal(kvi_chunk_decode(coders[0], &d->chunk, KVI_CODEC_VQ, 1, a->params, p,
-	                                  d->bytes, d->raw),
+	assert_int_equal(decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams, NULL, p,
+	                                d->bytes, d->raw),
+	                 KVARC_DATA);
+	assert_int_equal(decode_payload(coders[0], &d->chunk, KVI_CODEC_VQ, no_streams, a->params,
+	                                p, d->bytes, d->raw),
 	                 KVARC_OK);
 	drop(d);
 	free(d);

@@ -50,30 +50,100 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 	return KVARC_OK;
 }
 
-/* Tables of the remaining channels, in scratch memory; NULL: no memory. */
-static const uint8_t *tables_of(struct kvi_coder *c, const struct kvi_coder_job *job)
+/* The streams of a chunk on their way in or out. */
+struct bytes_work {
+	const struct kvi_kernels *kernels;
+	const struct kvi_freqs *freqs;
+	const struct kvi_tables *tables;
+	size_t channels, n;
+	const uint8_t *table; /* of each remaining channel */
+	uint8_t *ring;
+	uint16_t *sym;
+	uint8_t *esc;
+};
+
+static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
+                      struct bytes_work *w)
 {
-	uint8_t *table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, job->lanes.channels);
+	const struct kvi_table_params *p = kvi_table_params_of(job->params);
+	const size_t C = job->mask.channels, n = kvi_mask_elements(&job->mask);
+	uint8_t *table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C);
 	if (table)
-		kvi_mask_channels(&job->mask, 1, kvi_table_params_of(job->params)->table, table);
-	return table;
+		kvi_mask_channels(&job->mask, 1, p->table, table);
+	*w = (struct bytes_work){
+		.kernels = c->kernels,
+		.freqs = &p->freqs,
+		.tables = kvi_freqs_tables(c, &p->freqs, KVI_BYTE_STRIDE, decoding),
+		.channels = C,
+		.n = n,
+		.table = table,
+		.ring = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(job->mask.rows, C)),
+		.sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *w->sym),
+	};
+	return table && w->tables && w->ring && w->sym;
+}
+
+static struct kvi_sym_job job_of(const struct bytes_work *w, const struct kvi_stream_part *p)
+{
+	struct kvi_ring tab = kvi_ring_make(p->rows, w->channels, 1, w->table, w->ring);
+	return (struct kvi_sym_job){
+		.steps = kvi_element_steps(p->rows * w->channels),
+		.tables = w->tables,
+		.tab = tab.full,
+		.tab_tail = tab.tail,
+		.tab_steps = tab.steps,
+		.escape = KVI_BYTE_ESCAPE,
+	};
+}
+
+static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+                          uint32_t state[KVI_LANES])
+{
+	const struct bytes_work *w = opaque;
+	const struct kvi_sym_job job = job_of(w, p);
+	const size_t at = p->first * w->channels;
+	return w->kernels->sym_encode(&job, w->sym + at, w->esc + at, end, state);
 }
 
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
-	const struct kvi_freqs *f = &kvi_table_params_of(job->params)->freqs;
-	const uint8_t *table = tables_of(c, job);
-	return table ? kvi_byte_stream_put(c, &job->lanes, f, table, job->packed, out)
-	             : kvi_alloc_error(c->alloc);
+	struct bytes_work w;
+	if (!open_work(c, job, false, &w))
+		return kvi_alloc_error(c->alloc);
+	w.esc = (uint8_t *)(uintptr_t)job->packed; /* only read */
+	kvi_byte_symbols(w.freqs, w.table, w.channels, job->packed, w.n, w.sym);
+	const struct kvi_streams_encoder e = { .opaque = &w,
+		                               .part = encode_part,
+		                               .trial = kvi_ring_trial(w.channels) };
+	out->end = out->words;
+	out->streams.rows = job->mask.rows;
+	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	return KVARC_OK;
+}
+
+static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+{
+	const struct bytes_work *w = opaque;
+	const struct kvi_sym_job job = job_of(w, p);
+	const size_t at = p->first * w->channels;
+	return w->kernels->sym_decode(&job, in, w->sym + at, w->esc + at);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	const struct kvi_freqs *f = &kvi_table_params_of(job->params)->freqs;
-	const uint8_t *table = tables_of(c, job);
-	return table ? kvi_byte_stream_get(c, &job->lanes, f, table, in, job->decoded)
-	             : kvi_alloc_error(c->alloc);
+	struct bytes_work w;
+	const struct kvi_streams_decoder d = { .opaque = &w, .one = decode_part };
+	(void)in;
+	if (!open_work(c, job, true, &w))
+		return kvi_alloc_error(c->alloc);
+	w.esc = kvi_scratch(c, KVI_SCRATCH_OTHER, w.n);
+	if (!w.esc)
+		return kvi_alloc_error(c->alloc);
+	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
+		return KVARC_DATA;
+	kvi_symbol_bytes(w.sym, w.esc, w.n, job->decoded);
+	return KVARC_OK;
 }
 
 const struct kvi_codec kvi_codec_bytes = {

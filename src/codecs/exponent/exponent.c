@@ -30,145 +30,159 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 	kvi_put_bytes(out, kvi_table_params_of(p)->top, kvi_params_channels(p));
 }
 
-/* Table and top of each remaining channel, laid out for the kernels. */
-static bool make_job(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
-                     struct kvi_exp_job *e)
+/* The streams of a chunk on their way in or out. */
+struct exponent_work {
+	const struct kvi_kernels *kernels;
+	const struct kvi_tables *tables;
+	size_t channels, ring;      /* ring: entries of a buffer */
+	const uint8_t *table, *top; /* of each remaining channel */
+	uint8_t *rings;             /* four */
+	uint8_t *fields;            /* of all elements, token-major */
+	const uint8_t *rest;        /* decoders of bf16: sign and mantissa */
+	uint16_t *elements;         /* decoders whose kernel makes elements; else NULL */
+};
+
+static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
+                      struct exponent_work *w)
 {
 	const struct kvi_table_params *p = kvi_table_params_of(job->params);
-	size_t C = job->lanes.channels, ring = kvi_ring_capacity(&job->lanes);
+	const size_t C = job->mask.channels, ring = kvi_ring_capacity(job->mask.rows, C);
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring);
-	if (!channels || !buffer)
+	uint8_t *rings = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * ring);
+	if (!channels || !rings)
 		return false;
 	kvi_mask_channels(&job->mask, 1, p->table, channels);
 	kvi_mask_channels(&job->mask, 1, p->top, channels + C);
-	bool per_step = job->lanes.order == KVI_LANES_TOKENS;
-	bool lut = decoding && (per_step || p->freqs.n > c->kernels->exp_searched);
-	struct kvi_ring tab = kvi_ring_make(&job->lanes, 1, channels, buffer);
-	struct kvi_ring top = kvi_ring_make(&job->lanes, 1, channels + C, buffer + ring);
-	*e = (struct kvi_exp_job){
-		.steps = kvi_lane_steps(&job->lanes),
+	bool lut = decoding && p->freqs.n > c->kernels->exp_searched;
+	*w = (struct exponent_work){
+		.kernels = c->kernels,
 		.tables = kvi_freqs_tables(c, &p->freqs, KVI_EXP_SYMBOLS, lut),
+		.channels = C,
+		.ring = ring,
+		.table = channels,
+		.top = channels + C,
+		.rings = rings,
+	};
+	return w->tables != NULL;
+}
+
+/* The kernels' job for a part; which: 0 or 1, of two at once. */
+static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi_stream_part *p,
+                                 unsigned which)
+{
+	uint8_t *rings = w->rings + 2 * which * w->ring;
+	struct kvi_ring tab = kvi_ring_make(p->rows, w->channels, 1, w->table, rings);
+	struct kvi_ring top = kvi_ring_make(p->rows, w->channels, 1, w->top, rings + w->ring);
+	return (struct kvi_exp_job){
+		.steps = kvi_element_steps(p->rows * w->channels),
+		.tables = w->tables,
 		.tab = tab.full,
 		.tab_tail = tab.tail,
 		.tab_steps = tab.steps,
 		.top = top.full,
 		.top_tail = top.tail,
-		.per_step = per_step,
+		.rest = w->elements ? w->rest + p->first * w->channels : NULL,
 	};
-	return e->tables != NULL;
+}
+
+static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+                          uint32_t state[KVI_LANES])
+{
+	const struct exponent_work *w = opaque;
+	const struct kvi_exp_job e = job_of(w, p, 0);
+	return w->kernels->exp_encode(&e, w->fields + p->first * w->channels, end, state);
 }
 
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	size_t n = kvi_mask_elements(&job->mask);
-	struct kvi_exp_job e;
-	uint32_t state[KVI_LANES];
-	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
-	if (!fields || !make_job(c, job, false, &e))
+	struct exponent_work w;
+	if (!open_work(c, job, false, &w))
 		return kvi_alloc_error(c->alloc);
-	out->end = kvi_exponent_split(c, job->chunk->dtype, job->packed, n, fields, out->words);
+	w.fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
+	out->end = w.fields ? kvi_exponent_split(c, job->chunk->dtype, job->packed, n, w.fields,
+	                                         out->words)
+	                    : NULL;
 	if (!out->end)
 		return kvi_alloc_error(c->alloc);
-	if (job->lanes.order == KVI_LANES_TOKENS) {
-		kvi_lanes_to8(&job->lanes, fields, fields + n);
-		fields += n;
-	}
-	size_t words = c->kernels->exp_encode(&e, fields, (uint16_t *)(void *)out->words, state);
-	kvi_stream_put(out, words, state);
+	const struct kvi_streams_encoder e = {
+		.opaque = &w,
+		.part = encode_part,
+		.trial = kvi_ring_trial(w.channels),
+		.plane_bytes = (size_t)(out->end - out->words),
+	};
+	out->streams.rows = job->mask.rows;
+	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
-/* State of a decoder around its kernel. */
-struct decoding {
-	struct kvi_exp_job e;
-	struct kvi_stream s;
-	const uint8_t *rest; /* bf16: sign and mantissa */
-	void *out;           /* of the kernel: elements when e.rest, else fields */
-};
-
-/* Whether the kernel makes elements, which saves a pass over them. */
-static bool takes_rest(const struct kvi_coder *c, const struct kvi_coder_job *job)
+/* Where the kernel puts a part. */
+static void *place_of(const struct exponent_work *w, const struct kvi_stream_part *p)
 {
-	return job->chunk->dtype == KVARC_BF16 && job->lanes.order == KVI_LANES_CHANNELS &&
-	       kvi_table_params_of(job->params)->freqs.n <= c->kernels->exp_searched;
+	size_t at = p->first * w->channels;
+	return w->elements ? (void *)(w->elements + at) : (void *)(w->fields + at);
 }
 
-static kvarc_ret read_rest(struct kvi_coder *c, size_t n, struct kvi_in *in, struct decoding *d)
+static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
 {
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
-	return buffer ? kvi_plane_read(c, in, n, 8, buffer, &d->rest) : kvi_alloc_error(c->alloc);
+	const struct exponent_work *w = opaque;
+	const struct kvi_exp_job e = job_of(w, p, 0);
+	return w->kernels->exp_decode(&e, in, place_of(w, p));
 }
 
-static kvarc_ret decode_begin(struct kvi_coder *c, const struct kvi_coder_job *job,
-                              struct kvi_in *in, struct decoding *d)
+static void decode_two(void *opaque, const struct kvi_stream_part p[2],
+                       const struct kvi_stream in[2], bool ok[2])
+{
+	const struct exponent_work *w = opaque;
+	const struct kvi_exp_job e[2] = { job_of(w, &p[0], 0), job_of(w, &p[1], 1) };
+	w->kernels->exp_decode2((const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
+	                        (const struct kvi_stream *const[2]){ &in[0], &in[1] },
+	                        (void *const[2]){ place_of(w, &p[0]), place_of(w, &p[1]) }, ok);
+}
+
+/* Where fields or elements go; of bf16 the other bits, which a kernel may merge. */
+static kvarc_ret open_decoder(struct kvi_coder *c, const struct kvi_coder_job *job,
+                              struct kvi_in *in, struct exponent_work *w)
 {
 	size_t n = kvi_mask_elements(&job->mask);
-	kvarc_ret ret = KVARC_OK;
-	if (!kvi_stream_get(in, &d->s))
-		return KVARC_DATA;
-	if (!make_job(c, job, true, &d->e))
+	const bool bf16 = job->chunk->dtype == KVARC_BF16;
+	if (!open_work(c, job, true, w))
 		return kvi_alloc_error(c->alloc);
-	d->rest = NULL;
-	if (job->chunk->dtype == KVARC_BF16)
-		ret = read_rest(c, n, in, d);
-	if (ret)
-		return ret;
-	if (takes_rest(c, job)) {
-		d->e.rest = d->rest;
-		d->out = kvi_elements16_buffer(c, job->decoded, n);
-	} else {
-		d->out = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
+	if (bf16) {
+		uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+		kvarc_ret ret = buffer ? kvi_plane_read(c, in, n, 8, buffer, &w->rest)
+		                       : kvi_alloc_error(c->alloc);
+		if (ret)
+			return ret;
 	}
-	return d->out ? KVARC_OK : kvi_alloc_error(c->alloc);
-}
-
-static kvarc_ret decode_end(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in,
-                            const struct decoding *d)
-{
-	size_t n = kvi_mask_elements(&job->mask);
-	uint8_t *fields = d->out;
-	if (d->e.rest) {
-		kvi_elements16_done(d->out, job->decoded, n);
-		return KVARC_OK;
-	}
-	if (job->lanes.order == KVI_LANES_TOKENS) {
-		kvi_lanes_from8(&job->lanes, fields, fields + n);
-		fields += n;
-	}
-	return d->rest ? kvi_exponent_merge_bf16(c, fields, d->rest, n, job->decoded)
-	               : kvi_exponent_merge(c, job->chunk->dtype, fields, n, in, job->decoded);
+	if (bf16 && kvi_table_params_of(job->params)->freqs.n <= c->kernels->exp_searched)
+		w->elements = kvi_elements16_buffer(c, job->decoded, n);
+	else
+		w->fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
+	return w->elements || w->fields ? KVARC_OK : kvi_alloc_error(c->alloc);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	struct decoding d;
-	kvarc_ret ret = decode_begin(c, job, in, &d);
+	size_t n = kvi_mask_elements(&job->mask);
+	struct exponent_work w;
+	kvarc_ret ret = open_decoder(c, job, in, &w);
 	if (ret)
 		return ret;
-	if (!c->kernels->exp_decode(&d.e, &d.s, d.out))
+	const struct kvi_streams_decoder d = {
+		.opaque = &w,
+		.one = decode_part,
+		.two = c->kernels->exp_decode2 ? decode_two : NULL,
+	};
+	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
 		return KVARC_DATA;
-	return decode_end(c, job, in, &d);
-}
-
-static void decode2(struct kvi_coder *const c[2], const struct kvi_coder_job *const job[2],
-                    struct kvi_in *const in[2], kvarc_ret ret[2])
-{
-	struct decoding d[2];
-	const struct kvi_exp_job *const e[2] = { &d[0].e, &d[1].e };
-	const struct kvi_stream *const s[2] = { &d[0].s, &d[1].s };
-	bool good[2] = { false, false };
-	for (int i = 0; i < 2; i++)
-		ret[i] = decode_begin(c[i], job[i], in[i], &d[i]);
-	if (!ret[0] && !ret[1])
-		c[0]->kernels->exp_decode2(e, s, (void *const[2]){ d[0].out, d[1].out }, good);
-	else
-		for (int i = 0; i < 2; i++)
-			good[i] = !ret[i] && c[i]->kernels->exp_decode(e[i], s[i], d[i].out);
-	for (int i = 0; i < 2; i++)
-		if (!ret[i])
-			ret[i] = good[i] ? decode_end(c[i], job[i], in[i], &d[i]) : KVARC_DATA;
+	if (w.elements) {
+		kvi_elements16_done(w.elements, job->decoded, n);
+		return KVARC_OK;
+	}
+	return w.rest ? kvi_exponent_merge_bf16(c, w.fields, w.rest, n, job->decoded)
+	              : kvi_exponent_merge(c, job->chunk->dtype, w.fields, n, in, job->decoded);
 }
 
 const struct kvi_codec kvi_codec_exponent = {
@@ -180,5 +194,4 @@ const struct kvi_codec kvi_codec_exponent = {
 	.plane_bits = plane_bits,
 	.encode = encode,
 	.decode = decode,
-	.decode2 = decode2,
 };

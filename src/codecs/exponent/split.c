@@ -137,8 +137,9 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *
                             uint8_t *fields, uint8_t *to)
 {
 	if (dtype == KVARC_BF16)
-		return split_bf16(c, packed, n, fields, to + 1) ? kvi_plane_write(c, to + 1, n, to)
-		                                                : NULL;
+		return split_bf16(c, packed, n, fields, to + KVI_PLANE_HEAD)
+		               ? kvi_plane_write(c, to + KVI_PLANE_HEAD, n, to)
+		               : NULL;
 	if (dtype == KVARC_F16)
 		return write_f16(c, packed, n, fields, to);
 	const struct kvi_float_format *f = kvi_float_format(dtype);
@@ -154,10 +155,10 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *
 		FOR_DTYPE(dtype, LOOP)
 #undef LOOP
 		if (bits < 8)
-			kvi_plane_pack(values, n, bits, to + 1);
+			kvi_plane_pack(values, n, bits, to + KVI_PLANE_HEAD);
 		else
-			memcpy(to + 1, values, n);
-		to = kvi_plane_write(c, to + 1, bytes, to);
+			memcpy(to + KVI_PLANE_HEAD, values, n);
+		to = kvi_plane_write(c, to + KVI_PLANE_HEAD, bytes, to);
 	}
 	return to;
 }

@@ -56,21 +56,14 @@ void kvi_grid_params_finish(struct kvi_grid_params *p)
 }
 
 /* One context a channel: the same for every token. */
-static kvarc_ret fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
-                       const struct kvi_grid_params *p, struct kvi_grid_job *g)
+static uint32_t *fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
+                       const struct kvi_grid_params *p)
 {
-	size_t n = job->lanes.channels;
-	uint32_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 4 * n);
-	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * kvi_ring_capacity(&job->lanes));
-	if (!channels || !buffer)
-		return kvi_alloc_error(c->alloc);
-	kvi_mask_channels(&job->mask, sizeof *channels, p->ctx, channels);
-	struct kvi_ring ring = kvi_ring_make(&job->lanes, sizeof *channels, channels, buffer);
-	g->ctx = ring.full;
-	g->ctx_tail = ring.tail;
-	g->ctx_steps = ring.steps;
-	g->per_step = job->lanes.order == KVI_LANES_TOKENS;
-	return KVARC_OK;
+	uint32_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS,
+	                                 job->mask.channels * sizeof *channels);
+	if (channels)
+		kvi_mask_channels(&job->mask, sizeof *channels, p->ctx, channels);
+	return channels;
 }
 
 void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_grid_params *p,
@@ -99,14 +92,15 @@ void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_gri
 		       rest * sizeof *ctx);
 }
 
+/* Contexts of all elements, token-major, in scratch memory for `more` others. */
 static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          const struct kvi_grid_params *p, struct kvi_grid_job *g)
+                          const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                          size_t more, uint32_t **to)
 {
 	const struct kvi_mask *m = &job->mask;
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t C = m->C, n = kvi_mask_elements(m);
-	bool tokens = job->lanes.order == KVI_LANES_TOKENS;
-	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + (tokens ? n : 0)) * 4);
+	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + more) * sizeof *ctx);
 	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
 	if (!ctx || !row)
 		return kvi_alloc_error(c->alloc);
@@ -117,30 +111,81 @@ static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
 	for (size_t t = 0; t < m->T; t++) {
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		kvi_grid_rotate_row(c->kernels, p, g->fmt, chunk->rope, chunk->positions[t], angle,
+		kvi_grid_rotate_row(c->kernels, p, fmt, chunk->rope, chunk->positions[t], angle,
 		                    m->channel_bits ? row : at);
 		if (m->channel_bits)
 			kvi_mask_channels(m, sizeof *row, row, at);
 		at += m->channels;
 	}
-	if (tokens) {
-		kvi_lanes_to32(&job->lanes, ctx, ctx + n);
-		ctx += n;
-	}
-	g->ctx = ctx;
-	g->ctx_steps = g->steps.full_steps ? g->steps.full_steps : 1;
-	g->ctx_tail = ctx + g->steps.full_steps * KVI_LANES;
+	*to = ctx;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                            struct kvi_grid_job *g)
+kvarc_ret kvi_grid_contexts_open(struct kvi_coder *c, const struct kvi_coder_job *job,
+                                 const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                                 struct kvi_grid_contexts *x)
 {
-	*g = (struct kvi_grid_job){
-		.steps = kvi_lane_steps(&job->lanes),
+	uint32_t *ctx;
+	*x = (struct kvi_grid_contexts){
 		.fmt = fmt,
 		.tables = &c->tables->grid,
+		.channels = job->mask.channels,
 	};
-	return p->common.rotates ? rotating(c, job, p, g) : fixed(c, job, p, g);
+	if (p->common.rotates) {
+		kvarc_ret ret = rotating(c, job, p, fmt, 0, &ctx);
+		x->ctx = ret ? NULL : ctx;
+		return ret;
+	}
+	x->ring = kvi_ring_capacity(job->mask.rows, x->channels);
+	x->rings = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * x->ring * sizeof *x->rings);
+	x->ctx = fixed(c, job, p);
+	return x->rings && x->ctx ? KVARC_OK : kvi_alloc_error(c->alloc);
+}
+
+struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
+                                  const struct kvi_stream_part *p, unsigned which)
+{
+	const size_t n = p->rows * x->channels;
+	struct kvi_grid_job g = { .steps = kvi_element_steps(n),
+		                  .fmt = x->fmt,
+		                  .tables = x->tables };
+	if (x->rings) {
+		struct kvi_ring ring = kvi_ring_make(p->rows, x->channels, sizeof *x->ctx, x->ctx,
+		                                     x->rings + which * x->ring);
+		g.ctx = ring.full;
+		g.ctx_tail = ring.tail;
+		g.ctx_steps = ring.steps;
+		return g;
+	}
+	g.ctx = x->ctx + p->first * x->channels;
+	g.ctx_tail = g.ctx + g.steps.full_steps * KVI_LANES;
+	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
+	return g;
+}
+
+kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *job,
+                             const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                             struct kvi_grid_job *g)
+{
+	const size_t n = kvi_mask_elements(&job->mask);
+	uint32_t *ctx;
+	*g = (struct kvi_grid_job){
+		.steps = kvi_token_steps(&job->lanes),
+		.fmt = fmt,
+		.tables = &c->tables->grid,
+		.per_step = !p->common.rotates,
+	};
+	if (g->per_step) {
+		g->ctx = g->ctx_tail = fixed(c, job, p);
+		g->ctx_steps = job->lanes.channels;
+		return g->ctx ? KVARC_OK : kvi_alloc_error(c->alloc);
+	}
+	kvarc_ret ret = rotating(c, job, p, fmt, n, &ctx);
+	if (ret)
+		return ret;
+	kvi_lanes_to32(&job->lanes, ctx, ctx + n);
+	g->ctx = ctx + n;
+	g->ctx_steps = g->steps.full_steps ? g->steps.full_steps : 1;
+	g->ctx_tail = g->ctx + g->steps.full_steps * KVI_LANES;
+	return KVARC_OK;
 }

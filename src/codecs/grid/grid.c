@@ -90,42 +90,6 @@ void kvi_grid_params_serialise(const struct kvi_params *p, struct kvi_out *out)
 	put_planes(out, g->mean, C);
 }
 
-kvarc_ret kvi_grid_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_grid_job *g, const uint16_t *elements,
-                              struct kvi_payload *out)
-{
-	uint32_t state[KVI_LANES];
-	if (l->order == KVI_LANES_TOKENS) {
-		uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE,
-		                             l->rows * l->channels * sizeof *lane);
-		if (!lane)
-			return kvi_alloc_error(c->alloc);
-		kvi_lanes_to16(l, elements, lane);
-		elements = lane;
-	}
-	size_t words = c->kernels->grid_encode(g, elements, (uint16_t *)(void *)out->words, state);
-	kvi_stream_put(out, words, state);
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_grid_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_grid_job *g, struct kvi_in *in, uint16_t *elements)
-{
-	struct kvi_stream s;
-	uint16_t *lane = elements;
-	if (!kvi_stream_get(in, &s))
-		return KVARC_DATA;
-	if (l->order == KVI_LANES_TOKENS)
-		lane = kvi_scratch(c, KVI_SCRATCH_PLANE, l->rows * l->channels * sizeof *lane);
-	if (!lane)
-		return kvi_alloc_error(c->alloc);
-	if (!c->kernels->grid_decode(g, &s, lane))
-		return KVARC_DATA;
-	if (lane != elements)
-		kvi_lanes_from16(l, lane, elements);
-	return KVARC_OK;
-}
-
 static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
                        struct kvi_in *in, struct kvi_params **out)
 {
@@ -137,38 +101,89 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 	return kvi_grid_params_fit(c, KVI_CODEC_GRID, job, out);
 }
 
-static kvarc_ret contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          struct kvi_grid_job *g)
+/* The streams of a chunk on their way in or out. */
+struct grid_work {
+	const struct kvi_kernels *kernels;
+	struct kvi_grid_contexts x;
+	uint16_t *elements; /* token-major; encoders only read them */
+};
+
+static kvarc_ret open_work(struct kvi_coder *c, const struct kvi_coder_job *job,
+                           struct grid_work *w)
 {
-	return kvi_grid_contexts(c, job, kvi_grid_params_of(job->params),
-	                         &kvi_float_format(job->chunk->dtype)->grid, g);
+	w->kernels = c->kernels;
+	return kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
+	                              &kvi_float_format(job->chunk->dtype)->grid, &w->x);
+}
+
+static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+                          uint32_t state[KVI_LANES])
+{
+	const struct grid_work *w = opaque;
+	const struct kvi_grid_job g = kvi_grid_part(&w->x, p, 0);
+	return w->kernels->grid_encode(&g, w->elements + p->first * w->x.channels, end, state);
 }
 
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
-	size_t n = kvi_mask_elements(&job->mask);
-	unsigned dtype = job->chunk->dtype;
-	struct kvi_grid_job g;
-	const uint16_t *e = kvi_coded_elements(c, dtype, job->packed, n);
-	kvarc_ret ret = e ? contexts(c, job, &g) : kvi_alloc_error(c->alloc);
-	if (!ret)
-		ret = kvi_grid_stream_put(c, &job->lanes, &g, e, out);
-	if (!ret)
-		out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
-	return ret;
+	const size_t n = kvi_mask_elements(&job->mask);
+	const unsigned dtype = job->chunk->dtype;
+	struct grid_work w;
+	w.elements = (uint16_t *)(uintptr_t)kvi_coded_elements(c, dtype, job->packed, n);
+	kvarc_ret ret = w.elements ? open_work(c, job, &w) : kvi_alloc_error(c->alloc);
+	if (ret)
+		return ret;
+	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
+	const struct kvi_streams_encoder e = {
+		.opaque = &w,
+		.part = encode_part,
+		.trial = kvi_ring_trial(w.x.channels),
+		.plane_bytes = (size_t)(out->end - out->words),
+	};
+	out->streams.rows = job->mask.rows;
+	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	return KVARC_OK;
+}
+
+static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+{
+	const struct grid_work *w = opaque;
+	const struct kvi_grid_job g = kvi_grid_part(&w->x, p, 0);
+	return w->kernels->grid_decode(&g, in, w->elements + p->first * w->x.channels);
+}
+
+static void decode_two(void *opaque, const struct kvi_stream_part p[2],
+                       const struct kvi_stream in[2], bool ok[2])
+{
+	const struct grid_work *w = opaque;
+	const size_t C = w->x.channels;
+	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &p[0], 0),
+		                           kvi_grid_part(&w->x, &p[1], 1) };
+	w->kernels->grid_decode2(
+		(const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
+		(const struct kvi_stream *const[2]){ &in[0], &in[1] },
+		(uint16_t *const[2]){ w->elements + p[0].first * C, w->elements + p[1].first * C },
+		ok);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	size_t n = kvi_mask_elements(&job->mask);
-	unsigned dtype = job->chunk->dtype;
-	struct kvi_grid_job g;
-	uint16_t *e = kvi_coded_buffer(c, dtype, job->decoded, n);
-	kvarc_ret ret = e ? contexts(c, job, &g) : kvi_alloc_error(c->alloc);
-	if (!ret)
-		ret = kvi_grid_stream_get(c, &job->lanes, &g, in, e);
-	return ret ? ret : kvi_coded_place(c, dtype, e, n, in, job->decoded);
+	const size_t n = kvi_mask_elements(&job->mask);
+	const unsigned dtype = job->chunk->dtype;
+	struct grid_work w;
+	const struct kvi_streams_decoder d = {
+		.opaque = &w,
+		.one = decode_part,
+		.two = c->kernels->grid_decode2 ? decode_two : NULL,
+	};
+	w.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
+	kvarc_ret ret = w.elements ? open_work(c, job, &w) : kvi_alloc_error(c->alloc);
+	if (ret)
+		return ret;
+	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
+		return KVARC_DATA;
+	return kvi_coded_place(c, dtype, w.elements, n, in, job->decoded);
 }
 
 const struct kvi_codec kvi_codec_grid = {

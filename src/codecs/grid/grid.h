@@ -35,11 +35,27 @@ void kvi_grid_params_finish(struct kvi_grid_params *p);
 kvarc_ret kvi_grid_params_fit(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
                               struct kvi_params **out);
 
-/* The kernels' job for the elements of a job with parameters p; fmt: that of the dtype, or of its
- * lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
-kvarc_ret kvi_grid_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                            struct kvi_grid_job *g);
+/* Contexts of the elements of a job, for streams of its tokens in the order of elements. */
+struct kvi_grid_contexts {
+	const struct kvi_grid_format *fmt;
+	const struct kvi_tables *tables;
+	size_t channels;
+	const uint32_t *ctx; /* of each element; with rings: of each channel */
+	uint32_t *rings;     /* two buffers; NULL: there are none */
+	size_t ring;         /* entries of a buffer */
+};
+/* fmt: that of the dtype. Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
+kvarc_ret kvi_grid_contexts_open(struct kvi_coder *c, const struct kvi_coder_job *job,
+                                 const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                                 struct kvi_grid_contexts *x);
+/* The kernels' job for a part, until the next call with this `which`: 0 or 1, of two at once. */
+struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
+                                  const struct kvi_stream_part *p, unsigned which);
+/* The kernels' job for the elements of a job in the order of tokens, with parameters p; fmt: that
+ * of a lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
+kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *job,
+                             const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                             struct kvi_grid_job *g);
 
 /* Contexts of all channels of one token under a rope; angle: a buffer for the angles of its
  * pairs. */
@@ -52,13 +68,5 @@ void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_g
 
 /* Most words that an element takes in a stream. */
 enum { KVI_GRID_WORDS = 3 };
-/* Encodes token-major elements in front of out->words; sets out->begin. Returns OK, MEM,
- * MEMLIMIT. */
-kvarc_ret kvi_grid_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_grid_job *g, const uint16_t *elements,
-                              struct kvi_payload *out);
-/* Decodes them. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_grid_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_grid_job *g, struct kvi_in *in, uint16_t *elements);
 
 #endif

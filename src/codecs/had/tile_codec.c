@@ -43,16 +43,12 @@ kvarc_ret kvi_tile_codec_decode(struct kvi_tile_codec *w, struct kvi_coder *c, s
 	if (!kvi_body_get(in, &w->body))
 		return KVARC_DATA;
 	const uint8_t *class = kvi_classes(c, w->k, l->channels, w->body.shift);
-	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, 2 * n);
+	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
 	if (!class || !codes)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = kvi_codes_get(c, l, class, in, codes);
 	if (ret)
 		return ret;
-	if (l->order == KVI_LANES_CHANNELS) {
-		kvi_lanes_to8(l, (uint8_t *)codes, (uint8_t *)codes + n);
-		codes += n;
-	}
 	memset(w->t.codes, 0, chunk->head_channels * KVI_LANES);
 	if (w->begin)
 		w->begin(w);

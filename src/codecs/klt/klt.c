@@ -193,8 +193,6 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 {
 	struct klt_work w;
 	kvarc_ret ret = open_work(&w, c, job, false);
-	if (!ret && job->lanes.order != KVI_LANES_TOKENS)
-		ret = KVARC_DATA;
 	return ret ? ret : kvi_tile_codec_decode(&w.codec, c, in);
 }
 

@@ -9,10 +9,8 @@ struct linear_work {
 	struct kvi_features out;
 	const struct kvi_mask *mask;
 	uint32_t *row, *by_channel; /* of each slot; of the channels of a head */
-	uint16_t *x;                /* full steps: row after row; then the last tokens' rows */
+	uint16_t *x;                /* of each part row after row, full steps before the last one */
 	bool in_order;              /* rows are in slot order */
-	size_t full;                /* tokens of the full steps */
-	unsigned lanes;             /* of the last tokens */
 };
 
 bool kvi_linear_shape(const struct kvi_chunk *chunk)
@@ -86,8 +84,6 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	w->mask = mask;
 	w->row = (uint32_t *)(void *)memory;
 	w->by_channel = w->row + mask->C;
-	w->full = in->n_tokens / KVI_LANES * KVI_LANES;
-	w->lanes = (unsigned)(in->n_tokens % KVI_LANES);
 	w->linear.in = in;
 	w->linear.kernels = c->kernels;
 	w->linear.tables = &c->tables->grid;
@@ -115,13 +111,27 @@ static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 		chunk->features->n = w->out.n;
 }
 
-/* All blocks, with contexts to ctx or elements from reader. */
-static bool apply(const struct linear_work *w, uint32_t *ctx, struct kvi_slot_reader *reader)
+/* Tokens of a part that are in full steps. */
+static size_t full_of(const struct kvi_stream_part *p)
 {
+	return p->rows / KVI_LANES * KVI_LANES;
+}
+
+static struct kvi_stream_part all_tokens(const struct linear_work *w)
+{
+	return (struct kvi_stream_part){ 0, w->mask->T };
+}
+
+/* A part, with contexts to ctx or elements from reader. */
+static bool apply(const struct linear_work *w, const struct kvi_stream_part *p, uint32_t *ctx,
+                  struct kvi_slot_reader *reader)
+{
+	const size_t full = full_of(p);
 	struct kvi_linear_block b = {
-		.steps = w->full / KVI_LANES,
+		.first = p->first,
+		.steps = full / KVI_LANES,
 		.lanes = KVI_LANES,
-		.x = w->x,
+		.x = w->x + w->mask->C * p->first,
 		.row = w->row,
 		.n_coded = w->mask->channels,
 		.reader = reader,
@@ -129,31 +139,35 @@ static bool apply(const struct linear_work *w, uint32_t *ctx, struct kvi_slot_re
 	};
 	if (b.steps && !kvi_linear_apply(&w->linear, &b))
 		return false;
-	b.x += w->mask->C * w->full;
+	b.x += w->mask->C * full;
 	if (ctx)
-		b.ctx += w->mask->channels * w->full;
-	b.first = w->full;
+		b.ctx += w->mask->channels * full;
+	b.first += full;
 	b.steps = 1;
-	b.lanes = w->lanes;
-	return !w->lanes || kvi_linear_apply(&w->linear, &b);
+	b.lanes = (unsigned)(p->rows - full);
+	return !b.lanes || kvi_linear_apply(&w->linear, &b);
 }
 
-/* Token-major elements into the rows. */
-static void to_rows(const struct linear_work *w, const uint16_t *e)
+/* Token-major elements of a part into its rows. */
+static void to_rows(const struct linear_work *w, const struct kvi_stream_part *p, const uint16_t *e)
 {
-	size_t n = w->mask->channels;
+	const size_t n = w->mask->channels, full = full_of(p);
 	const struct kvi_kernels *k = w->linear.kernels;
-	k->transpose16(w->x, e, w->full, n);
-	k->transpose16(w->x + w->mask->C * w->full, e + n * w->full, w->lanes, n);
+	uint16_t *x = w->x + w->mask->C * p->first;
+	e += n * p->first;
+	k->transpose16(x, e, full, n);
+	k->transpose16(x + w->mask->C * full, e + n * full, p->rows - full, n);
 }
 
 /* The inverse of to_rows. */
-static void from_rows(const struct linear_work *w, uint16_t *e)
+static void from_rows(const struct linear_work *w, const struct kvi_stream_part *p, uint16_t *e)
 {
-	size_t n = w->mask->channels;
+	const size_t n = w->mask->channels, full = full_of(p);
 	const struct kvi_kernels *k = w->linear.kernels;
-	k->transpose16(e, w->x, n, w->full);
-	k->transpose16(e + n * w->full, w->x + w->mask->C * w->full, n, w->lanes);
+	const uint16_t *x = w->x + w->mask->C * p->first;
+	e += n * p->first;
+	k->transpose16(e, x, n, full);
+	k->transpose16(e + n * full, x + w->mask->C * full, n, p->rows - full);
 }
 
 static void fill(uint16_t *to, size_t n, uint16_t v)
@@ -163,41 +177,69 @@ static void fill(uint16_t *to, size_t n, uint16_t v)
 }
 
 /* The rows of constant channels. */
-static void constant_rows(const struct linear_work *w)
+static void constant_rows(const struct linear_work *w, const struct kvi_stream_part *p)
 {
 	const struct kvi_mask *m = w->mask;
 	const uint8_t *v = m->channel_values;
-	uint16_t *full = w->x + m->channels * w->full;
-	uint16_t *last = w->x + m->C * w->full + m->channels * w->lanes;
+	const size_t full = full_of(p), lanes = p->rows - full;
+	uint16_t *x = w->x + m->C * p->first;
 	for (size_t c = m->channels; c < m->C; c++, v += m->size) {
 		uint16_t e = m->size == 1 ? *v : m->size == 2 ? kvi_load16(v) : kvi_load16(v + 2);
-		fill(full, w->full, e);
-		fill(last, w->lanes, e);
-		full += w->full;
-		last += w->lanes;
+		fill(x + c * full, full, e);
+		fill(x + m->C * full + c * lanes, lanes, e);
 	}
 }
 
-/* Elements in stream order. */
-static const uint16_t *stream_order(struct kvi_coder *c, const struct linear_work *w)
+/* What an encoder has of all tokens, and buffers for a part of them. */
+struct linear_source {
+	const struct linear_work *w;
+	const struct kvi_grid_format *fmt;
+	const uint32_t *ctx;
+	uint32_t *part_ctx;
+	uint16_t *part_x;
+};
+
+/* Elements and contexts of `rows` tokens in slot order; from: the first of them in a matrix of
+ * rows of `stride` tokens. */
+static void gather(const struct linear_source *s, const uint16_t *x, const uint32_t *ctx,
+                   size_t stride, size_t rows, size_t at)
 {
-	size_t n = w->mask->channels, C = w->mask->C;
-	if (w->in_order)
-		return w->x;
-	uint16_t *all = kvi_scratch(c, KVI_SCRATCH_PLANE, n * w->mask->T * sizeof *all);
-	if (!all)
-		return NULL;
-	uint16_t *full = all, *last = all + n * w->full;
-	for (size_t s = 0; s < C; s++) {
-		size_t row = w->row[s];
+	const size_t n = s->w->mask->channels, C = s->w->mask->C;
+	for (size_t slot = 0; slot < C; slot++) {
+		const size_t row = s->w->row[slot];
 		if (row >= n)
 			continue;
-		memcpy(full, w->x + row * w->full, w->full * sizeof *full);
-		memcpy(last, w->x + C * w->full + row * w->lanes, w->lanes * sizeof *last);
-		full += w->full;
-		last += w->lanes;
+		memcpy(s->part_x + at, x + row * stride, rows * sizeof *x);
+		memcpy(s->part_ctx + at, ctx, rows * sizeof *ctx);
+		ctx += stride;
+		at += rows;
 	}
-	return all;
+}
+
+static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+                          uint32_t state[KVI_LANES])
+{
+	const struct linear_source *s = opaque;
+	const struct kvi_mask *m = s->w->mask;
+	const struct kvi_stream_part all = all_tokens(s->w);
+	const size_t whole = full_of(&all), full = full_of(p), lanes = p->rows - full;
+	const bool as_it_is = p->rows == m->T && s->w->in_order;
+	const uint32_t *ctx = as_it_is ? s->ctx : s->part_ctx;
+	if (!as_it_is) {
+		gather(s, s->w->x + p->first, s->ctx + p->first, whole, full, 0);
+		gather(s, s->w->x + m->C * whole, s->ctx + m->channels * whole, m->T - whole, lanes,
+		       m->channels * full);
+	}
+	struct kvi_grid_job g = {
+		.steps = { full / KVI_LANES * m->channels, lanes ? m->channels : 0,
+		           (unsigned)lanes },
+		.fmt = s->fmt,
+		.tables = s->w->linear.tables,
+		.ctx = ctx,
+		.ctx_tail = ctx + m->channels * full,
+	};
+	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
+	return s->w->linear.kernels->grid_encode(&g, as_it_is ? s->w->x : s->part_x, end, state);
 }
 
 /* Judged by the scale that adapts to the tokens: W / N is 13 where the model fits. */
@@ -212,6 +254,27 @@ static bool as_expected(const struct linear_work *w)
 	return sum > 10 * n && sum < 16 * n;
 }
 
+/* Streams and planes, once contexts are known. */
+static kvarc_ret put(struct kvi_coder *c, const struct kvi_coder_job *job, struct linear_source *s,
+                     struct kvi_payload *out)
+{
+	const size_t n = kvi_mask_elements(&job->mask);
+	s->part_ctx = kvi_scratch(c, KVI_SCRATCH_PLANE, n * (sizeof *s->ctx + sizeof *s->part_x));
+	if (!s->part_ctx)
+		return kvi_alloc_error(c->alloc);
+	s->part_x = (uint16_t *)(void *)(s->part_ctx + n);
+	out->end = kvi_coded_planes(c, job->chunk->dtype, job->packed, n, out->words);
+	const struct kvi_streams_encoder e = {
+		.opaque = s,
+		.part = encode_part,
+		.trial = KVI_LANES,
+		.plane_bytes = (size_t)(out->end - out->words),
+	};
+	out->streams.rows = job->mask.rows;
+	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	return KVARC_OK;
+}
+
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
@@ -219,7 +282,6 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	size_t n = kvi_mask_elements(m);
 	unsigned dtype = job->chunk->dtype;
 	struct linear_work w = { .linear.predicts = true };
-	uint32_t state[KVI_LANES];
 	const uint16_t *e = kvi_coded_elements(c, dtype, job->packed, n);
 	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, n * sizeof *ctx);
 	if (!e || !ctx)
@@ -227,52 +289,47 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	kvarc_ret ret = begin(c, job->chunk, m, &w);
 	if (ret)
 		return ret;
-	to_rows(&w, e);
-	constant_rows(&w);
-	apply(&w, ctx, NULL);
+	const struct kvi_stream_part all = all_tokens(&w);
+	to_rows(&w, &all, e);
+	constant_rows(&w, &all);
+	apply(&w, &all, ctx, NULL);
 	end(&w, job->chunk);
 	if (job->chunk->features && job->chunk->made)
 		job->chunk->made(job->chunk->made_opaque);
 	out->expected = as_expected(&w);
-	e = stream_order(c, &w);
-	if (!e)
-		return kvi_alloc_error(c->alloc);
-	struct kvi_grid_job g = {
-		.steps = { w.full / KVI_LANES * m->channels, w.lanes ? m->channels : 0, w.lanes },
-		.fmt = &kvi_float_format(dtype)->grid,
-		.tables = w.linear.tables,
-		.ctx = ctx,
-		.ctx_tail = ctx + m->channels * w.full,
-	};
-	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
-	size_t words = c->kernels->grid_encode(&g, e, (uint16_t *)(void *)out->words, state);
-	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
-	kvi_stream_put(out, words, state);
-	return KVARC_OK;
+	struct linear_source s = { &w, &kvi_float_format(dtype)->grid, ctx, NULL, NULL };
+	return put(c, job, &s, out);
+}
+
+static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+{
+	const struct linear_work *w = opaque;
+	struct kvi_slot_reader reader;
+	memcpy(reader.state, in->state, sizeof in->state);
+	reader.words = kvi_words_begin(in);
+	constant_rows(w, p);
+	return apply(w, p, NULL, &reader) && kvi_stream_done(reader.state, &reader.words);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	size_t n = kvi_mask_elements(&job->mask);
-	unsigned dtype = job->chunk->dtype;
+	const size_t n = kvi_mask_elements(&job->mask);
+	const unsigned dtype = job->chunk->dtype;
 	struct linear_work w = { .linear.predicts = true };
-	struct kvi_slot_reader reader;
-	struct kvi_stream s;
-	if (!kvi_stream_get(in, &s))
-		return KVARC_DATA;
+	const struct kvi_streams_decoder d = { .opaque = &w, .one = decode_part };
 	uint16_t *e = kvi_coded_buffer(c, dtype, job->decoded, n);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = begin(c, job->chunk, &job->mask, &w);
 	if (ret)
 		return ret;
-	memcpy(reader.state, s.state, sizeof s.state);
-	reader.words = kvi_words_begin(&s);
-	constant_rows(&w);
-	if (!apply(&w, NULL, &reader) || !kvi_stream_done(reader.state, &reader.words))
+	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
 		return KVARC_DATA;
 	end(&w, job->chunk);
-	from_rows(&w, e);
+	for (unsigned i = 0; i < job->streams.n; i++) {
+		const struct kvi_stream_part p = kvi_stream_part_of(&job->streams, i);
+		from_rows(&w, &p, e);
+	}
 	return kvi_coded_place(c, dtype, e, n, in, job->decoded);
 }
 
@@ -309,8 +366,9 @@ kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		return ret;
 	if (only_z)
 		w.out.z = chunk->features->z;
-	to_rows(&w, e);
-	apply(&w, NULL, NULL);
+	const struct kvi_stream_part tokens = all_tokens(&w);
+	to_rows(&w, &tokens, e);
+	apply(&w, &tokens, NULL, NULL);
 	if (!only_z)
 		end(&w, chunk);
 	return KVARC_OK;

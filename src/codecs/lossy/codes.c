@@ -44,16 +44,13 @@ size_t kvi_codes_capacity(size_t n)
 	return KVI_STREAM_HEAD + 2 * (WORDS_EACH * n + SPARE_WORDS);
 }
 
-/* Symbols and escapes share one block of memory. */
-static kvarc_ret make_job(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
-                          struct kvi_sym_job *job, uint16_t **sym, uint8_t **esc)
+/* Symbols and escapes share one block of memory. NULL: no memory. */
+static uint16_t *symbols(struct kvi_coder *c, size_t n, uint8_t **esc)
 {
-	size_t n = l->rows * l->channels;
-	*sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 3 * n);
-	if (!*sym || !kvi_sym_job_make(c, l, &c->tables->codes, class, KVI_CODE_ESCAPE, job))
-		return kvi_alloc_error(c->alloc);
-	*esc = (uint8_t *)(*sym + n);
-	return KVARC_OK;
+	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 3 * n);
+	if (sym)
+		*esc = (uint8_t *)(sym + n);
+	return sym;
 }
 
 static unsigned zigzag(int q)
@@ -75,19 +72,14 @@ static void to_symbols(const int8_t *codes, size_t n, unsigned count, uint16_t *
 uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
                        const int8_t *codes, uint8_t *end)
 {
-	struct kvi_payload out = { .words = end };
-	struct kvi_sym_job job;
-	uint32_t state[KVI_LANES];
-	uint16_t *sym;
-	uint8_t *esc;
-	if (make_job(c, l, class, &job, &sym, &esc))
-		return NULL;
+	const struct kvi_sym_job job = kvi_sym_job_of(l, &c->tables->codes, class, KVI_CODE_ESCAPE);
 	const struct kvi_transform *f = kvi_transform_get(c->kernels->isa);
 	size_t at = 0, n = l->rows * l->channels;
-	if (l->order == KVI_LANES_CHANNELS)
-		for (; at < n; at++)
-			to_symbols(codes + at, 1, kvi_code_counts[class[at % l->channels]],
-			           sym + at, esc + at);
+	uint32_t state[KVI_LANES];
+	uint8_t *esc;
+	uint16_t *sym = symbols(c, n, &esc);
+	if (!sym)
+		return NULL;
 	for (size_t t = 0; at < n; t += KVI_LANES) {
 		size_t lanes = l->rows - t < KVI_LANES ? l->rows - t : KVI_LANES;
 		for (size_t i = 0; i < l->channels; i++, at += lanes)
@@ -99,24 +91,23 @@ uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uin
 				           esc + at);
 	}
 	size_t words = c->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)end, state);
-	kvi_stream_put(&out, words, state);
-	return out.begin;
+	return kvi_stream_put(end, words, state);
 }
 
 kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
                         struct kvi_in *in, int8_t *codes)
 {
-	struct kvi_sym_job job;
+	const struct kvi_sym_job job = kvi_sym_job_of(l, &c->tables->codes, class, KVI_CODE_ESCAPE);
+	const size_t n = l->rows * l->channels;
 	struct kvi_stream s;
-	uint16_t *sym;
 	uint8_t *esc;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	kvarc_ret ret = make_job(c, l, class, &job, &sym, &esc);
-	if (ret)
-		return ret;
+	uint16_t *sym = symbols(c, n, &esc);
+	if (!sym)
+		return kvi_alloc_error(c->alloc);
 	if (!c->kernels->sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
-	kvi_transform_get(c->kernels->isa)->to_codes(sym, esc, l->rows * l->channels, codes);
+	kvi_transform_get(c->kernels->isa)->to_codes(sym, esc, n, codes);
 	return KVARC_OK;
 }

@@ -18,7 +18,7 @@ static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_chunk_payloa
 {
 	const unsigned which = 1u << class;
 	struct kvi_parts_work w;
-	kvi_parts_job(&w, parts, which, c, p->lane_order);
+	kvi_parts_job(&w, parts, which, c);
 	bool all = w.chunk.n_tokens == p->chunk->n_tokens;
 	w.job.params = p->params;
 	w.job.decoded = raw;
@@ -64,7 +64,8 @@ kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_chunk_payload *
 	if (!c->tables->codes.lut)
 		return KVARC_LOSSY;
 	if (in.bad || !generation || flags & ~(unsigned)(KVI_FLAG_EXACT | KVI_FLAG_RATES) ||
-	    !kvi_float_format(p->chunk->dtype) || p->lane_order >= KVI_N_LANE_ORDERS)
+	    !kvi_float_format(p->chunk->dtype) || p->cut.stream_size != KVI_ONE_STREAM ||
+	    p->cut.section_bytes)
 		return KVARC_DATA;
 	kvi_parts_open(&parts, p->chunk);
 	kvarc_ret ret = KVARC_OK;

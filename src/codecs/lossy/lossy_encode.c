@@ -8,6 +8,7 @@
 #include "payload_parts.h"
 #include "quantiser_scales.h"
 #include "util/fpmode.h"
+#include "util/hash.h"
 
 enum {
 	GENERATION_MAX = 255,
@@ -56,7 +57,6 @@ static void find_exact(struct kvi_parts *p, const kvarc_lossy *tier, const uint8
 struct lossy_attempt {
 	const struct kvi_codec *row;
 	const kvarc_lossy *tier;
-	uint8_t lane_order;
 	const struct kvi_params *params;
 	struct kvi_params *fresh;    /* new parameters, or NULL */
 	int rate[KVI_RATES_MAX];     /* of each class */
@@ -71,7 +71,7 @@ struct lossy_attempt {
 static void job_of(struct kvi_parts_work *w, struct kvi_coder *c, const struct lossy_attempt *a,
                    const struct kvi_parts *p, unsigned which, const uint8_t *raw, uint8_t *refused)
 {
-	kvi_parts_job(w, p, which, c, a->lane_order);
+	kvi_parts_job(w, p, which, c);
 	const bool all = w->chunk.n_tokens == p->chunk->n_tokens;
 	if (!all)
 		kvi_parts_take(p, which, raw, a->elements);
@@ -214,7 +214,7 @@ static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p, struct l
 	if (!ret && (o.failed || !payload))
 		ret = kvi_alloc_error(c->alloc);
 	*out = (struct kvi_encoded){ .codec = (uint8_t)a->tier->tier,
-		                     .lane_order = a->lane_order,
+		                     .cut = { .stream_size = KVI_ONE_STREAM },
 		                     .uses_params = kvi_codec_has_params(a->tier->tier),
 		                     .payload = payload,
 		                     .payload_bytes = o.n };
@@ -246,7 +246,6 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, cons
 	struct kvi_parts p;
 	struct lossy_attempt a = { .row = kvi_codec_get(tier->tier),
 		                   .tier = tier,
-		                   .lane_order = KVI_LANES_TOKENS,
 		                   .refused = true };
 	kvarc_ret ret = KVARC_OK;
 	kvi_parts_open(&p, chunk);
@@ -269,8 +268,10 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, cons
 		kvi_free(c->alloc, out->params_content);
 		*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
 	}
-	if (!ret && out->payload)
+	if (!ret && out->payload) {
 		put_decoded(&a, &p, raw);
+		out->raw_check = kvi_h64(raw, kvi_chunk_bytes(chunk));
+	}
 	kvi_out_free(&a.bodies);
 	kvi_params_free(a.fresh);
 	return ret == KVARC_END ? KVARC_OK : ret;

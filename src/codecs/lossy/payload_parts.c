@@ -21,7 +21,7 @@ size_t kvi_parts_count(const struct kvi_parts *p, unsigned which)
 }
 
 void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned which,
-                   const struct kvi_coder *c, int lane_order)
+                   const struct kvi_coder *c)
 {
 	const size_t C = kvi_chunk_channels(p->chunk);
 	const int32_t *positions = p->chunk->positions;
@@ -45,7 +45,7 @@ void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned
 							   p->chunk->dtype),
 		                                   .runs = &w->run,
 		                                   .n_runs = 1 },
-		                         .lanes = { c->kernels, n, C, lane_order } };
+		                         .lanes = { c->kernels, n, C } };
 }
 
 void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some)

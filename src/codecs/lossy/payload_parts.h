@@ -39,7 +39,7 @@ struct kvi_parts_work {
 };
 /* Sets up a job without parameters and elements; *w must stay where it is. */
 void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned which,
-                   const struct kvi_coder *c, int lane_order);
+                   const struct kvi_coder *c);
 /* Copies the rows of some parts out of all rows. */
 void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some);
 /* The inverse of kvi_parts_take. */

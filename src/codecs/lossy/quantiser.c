@@ -49,11 +49,6 @@ const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int 
 	return class;
 }
 
-struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c, const struct kvi_chunk *chunk, int order)
-{
-	return (struct kvi_lanes){ c->kernels, chunk->n_tokens, kvi_chunk_channels(chunk), order };
-}
-
 /* 2^(i/16) */
 static const float sixteenths[16] = { 1.0f,       1.0442737f, 1.0905077f, 1.1387886f,
 	                              1.1892071f, 1.2418578f, 1.2968396f, 1.3542556f,

@@ -22,8 +22,6 @@ void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b);
 int kvi_quarter_log(float v);
 /* The class of each of n coefficients of size k; NULL without memory. */
 const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift);
-/* The lanes of a chunk's codes in an order. */
-struct kvi_lanes kvi_codes_lanes(struct kvi_coder *c, const struct kvi_chunk *chunk, int order);
 
 /* 2^(e/16), |e| < 496 */
 float kvi_power_of(int e);

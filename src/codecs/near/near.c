@@ -38,7 +38,7 @@ static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
 	}
 	kvi_grid_fixed_contexts(&w->scaled, w->lattice.fmt, ctx);
 	w->n = kvi_mask_elements(&job->mask);
-	return kvi_grid_contexts(c, job, &w->scaled, w->lattice.fmt, &w->grid);
+	return kvi_grid_token_job(c, job, &w->scaled, w->lattice.fmt, &w->grid);
 }
 
 static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
@@ -91,37 +91,42 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	if (ret)
 		return ret;
 	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, w.n * sizeof *codes);
-	out->words = kvi_scratch_end(c, KVI_SCRATCH_OUT,
-	                             KVI_STREAM_HEAD + 2 * (KVI_GRID_WORDS * w.n + SPARE_WORDS));
-	if (!codes || !out->words)
+	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
+	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT,
+	                               KVI_STREAM_HEAD + 2 * (KVI_GRID_WORDS * w.n + SPARE_WORDS));
+	uint32_t state[KVI_LANES];
+	if (!codes || !lane || !end)
 		return kvi_alloc_error(c->alloc);
 	out->refused = analyse(&w, job, codes);
 	if (out->refused)
 		return KVARC_OK;
-	ret = kvi_grid_stream_put(c, &job->lanes, &w.grid, codes, out);
-	if (ret)
-		return ret;
+	kvi_lanes_to16(&job->lanes, codes, lane);
+	size_t words = c->kernels->grid_encode(&w.grid, lane, (uint16_t *)(void *)end, state);
+	uint8_t *begin = kvi_stream_put(end, words, state);
 	kvi_put16(out->body, (uint16_t)(int16_t)w.lattice.exponent);
-	kvi_put_bytes(out->body, out->begin, (size_t)(out->words - out->begin));
+	kvi_put_bytes(out->body, begin, (size_t)(end - begin));
 	return KVARC_OK;
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct near_work w;
+	struct kvi_stream s;
 	int exponent = (int16_t)kvi_get16(in);
-	if (in->bad)
+	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
 	kvarc_ret ret = open_work(&w, c, job, exponent);
 	if (ret)
 		return ret;
 	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, w.n * sizeof *codes);
-	if (!codes)
+	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
+	if (!codes || !lane)
 		return kvi_alloc_error(c->alloc);
-	ret = kvi_grid_stream_get(c, &job->lanes, &w.grid, in, codes);
-	if (!ret)
-		kvi_lattice_elements(&w.lattice, codes, w.n, job->decoded);
-	return ret;
+	if (!c->kernels->grid_decode(&w.grid, &s, lane))
+		return KVARC_DATA;
+	kvi_lanes_from16(&job->lanes, lane, codes);
+	kvi_lattice_elements(&w.lattice, codes, w.n, job->decoded);
+	return KVARC_OK;
 }
 
 const struct kvi_codec kvi_codec_near = {

@@ -97,10 +97,10 @@ static void restore(struct tsc_work *w, size_t t, uint8_t *decoded)
 
 /* Decoding. */
 
-static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind, int order,
+static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
                            struct kvi_in *in)
 {
-	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
+	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C };
 	const size_t n = l.rows * l.channels;
 	int8_t *codes = w->codes[kind];
 	unsigned method;
@@ -121,10 +121,7 @@ static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 		kvarc_ret ret = kvi_codes_get(c, &l, from, in, w->lanes);
 		if (ret)
 			return ret;
-		if (order == KVI_LANES_TOKENS)
-			kvi_lanes_from8(&l, (uint8_t *)w->lanes, (uint8_t *)codes);
-		else
-			memcpy(codes, w->lanes, n);
+		kvi_lanes_from8(&l, (uint8_t *)w->lanes, (uint8_t *)codes);
 	}
 	bool good = true;
 	for (size_t i = 0; i < n; i++)
@@ -147,7 +144,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	if (!ret)
 		ret = kvi_scales_get(c, in, w.chunk->n_tokens * w.blocks, w.scales);
 	for (unsigned kind = 0; kind < 2 && !ret; kind++)
-		ret = get_codes(c, &w, kind, job->lanes.order, in);
+		ret = get_codes(c, &w, kind, in);
 	for (size_t t = 0; t < w.chunk->n_tokens && !ret; t++)
 		restore(&w, t, job->decoded);
 	return ret;
@@ -206,10 +203,10 @@ static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w, unsi
 	return class;
 }
 
-static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind, int order,
+static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
                            struct kvi_out *out)
 {
-	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C, order };
+	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C };
 	const size_t n = l.rows * l.channels;
 	if (!n)
 		return KVARC_OK;
@@ -217,10 +214,7 @@ static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT, kvi_codes_capacity(n));
 	if (!class || !end)
 		return kvi_alloc_error(c->alloc);
-	if (order == KVI_LANES_TOKENS)
-		kvi_lanes_to8(&l, (uint8_t *)w->codes[kind], (uint8_t *)w->lanes);
-	else
-		memcpy(w->lanes, w->codes[kind], n);
+	kvi_lanes_to8(&l, (uint8_t *)w->codes[kind], (uint8_t *)w->lanes);
 	uint8_t *begin = kvi_codes_put(c, &l, class, w->lanes, end);
 	if (!begin)
 		return kvi_alloc_error(c->alloc);
@@ -268,7 +262,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	kvi_put8(body, (uint8_t)w.s.most[1]);
 	ret = kvi_scales_put(c, w.scales, chunk->n_tokens * w.blocks, body);
 	for (unsigned kind = 0; kind < 2 && !ret; kind++)
-		ret = put_codes(c, &w, kind, job->lanes.order, body);
+		ret = put_codes(c, &w, kind, body);
 	return ret;
 }
 

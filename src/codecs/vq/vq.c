@@ -92,8 +92,7 @@ static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c, const struct 
 	w->C = kvi_chunk_channels(chunk);
 	w->size = kvarc_dtype_bytes(chunk->dtype);
 	w->vectors = (chunk->head_channels + dim - 1) / dim;
-	w->lanes = (struct kvi_lanes){ c->kernels, T, chunk->heads * w->vectors * v->stages,
-		                       job->lanes.order };
+	w->lanes = (struct kvi_lanes){ c->kernels, T, chunk->heads * w->vectors * v->stages };
 	/* C is at most 2^20 and T 256: no overflow. */
 	size_t padded = chunk->heads * w->vectors * dim;
 	w->x = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,

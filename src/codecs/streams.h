@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* streams.h - the streams of a chunk: tokens are cut, each part is coded alone (spec rans 4) */
+#ifndef KVI_STREAMS_H
+#define KVI_STREAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codecs/mask.h"
+#include "format/chunk_header.h"
+#include "kernels/rans.h"
+#include "util/bytes.h"
+
+/* Sizes that the format fixes (spec rans 4). */
+enum {
+	KVI_STREAMS_MAX = 8,
+	KVI_STREAM_ALIGN = 16,
+	KVI_STREAM_ENTRY = 16 + 4 * KVI_LANES /* of the table, and states */
+};
+
+/* How the remaining tokens of a chunk are cut. */
+struct kvi_streams {
+	unsigned size, n;    /* b; number of streams */
+	size_t rows, tokens; /* remaining tokens; those of each stream but the last */
+};
+
+/* The streams of a chunk of which `rows` tokens remain; size: b. false: a single stream, or
+ * none, with a b that is not KVI_ONE_STREAM. */
+bool kvi_streams_cut(struct kvi_streams *s, unsigned size, size_t rows);
+
+/* The first remaining token of stream i; of the one behind the last: all of them. */
+static inline size_t kvi_stream_first(const struct kvi_streams *s, unsigned i)
+{
+	size_t first = i * s->tokens;
+	return first < s->rows ? first : s->rows;
+}
+
+/* A run of remaining tokens that one stream codes. */
+struct kvi_stream_part {
+	size_t first, rows;
+};
+/* Those of stream i. */
+static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams *s, unsigned i)
+{
+	const size_t first = kvi_stream_first(s, i);
+	return (struct kvi_stream_part){ first, kvi_stream_first(s, i + 1) - first };
+}
+
+/*
+ * The check of the elements of a chunk, T x C of the mask in raw: their hash, or, of several
+ * streams, that of check[], which are the hashes of their tokens.
+ */
+uint64_t kvi_streams_check(const struct kvi_streams *s, const struct kvi_mask *m,
+                           const uint8_t *raw, uint64_t check[KVI_STREAMS_MAX]);
+
+/* Streams that were read: where their words are in the payload, and their checks. */
+struct kvi_streams_in {
+	struct kvi_stream stream[KVI_STREAMS_MAX];
+	uint64_t check[KVI_STREAMS_MAX];
+};
+/* Reads the zeros behind the section, the table, the states and the words. false: not valid. */
+bool kvi_streams_get(struct kvi_streams_in *x, const struct kvi_streams *s, size_t section_bytes,
+                     struct kvi_in *in);
+/* Reads stored states (spec rans 1). false: they are not valid. */
+bool kvi_states_get(struct kvi_in *in, uint32_t state[KVI_LANES]);
+/* Reads the zeros behind n bytes of a payload, to a multiple of KVI_STREAM_ALIGN. */
+bool kvi_get_padding(struct kvi_in *in, size_t n);
+/* Writes them; returns their end. */
+static inline uint8_t *kvi_put_padding(uint8_t *to, size_t n)
+{
+	for (; n % KVI_STREAM_ALIGN; n++)
+		*to++ = 0;
+	return to;
+}
+
+/* What decodes the streams of a chunk. */
+struct kvi_streams_decoder {
+	void *opaque;
+	bool (*one)(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in);
+	/* Two at once; NULL: one after the other is as fast. */
+	void (*two)(void *opaque, const struct kvi_stream_part p[2], const struct kvi_stream in[2],
+	            bool ok[2]);
+};
+/* Decodes all streams; false when one is not valid. */
+bool kvi_streams_decode(const struct kvi_streams *s, const struct kvi_streams_in *x,
+                        const struct kvi_streams_decoder *d);
+
+/* What encodes them. */
+struct kvi_streams_encoder {
+	void *opaque;
+	/* Writes the words of a part downwards from `end`; returns how many. state: the kernel's
+	 * after the last one. */
+	size_t (*part)(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+	               uint32_t state[KVI_LANES]);
+	size_t trial;       /* tokens from whose words all are estimated; whole steps */
+	size_t plane_bytes; /* of all elements */
+};
+/*
+ * Chooses how to cut s->rows tokens, encodes them downwards from `end`, which is aligned to
+ * KVI_STREAM_ALIGN, with table and states in front. Returns the begin of the table. Checks are
+ * zeros; kvi_streams_set_checks.
+ */
+uint8_t *kvi_streams_encode(struct kvi_streams *s, const struct kvi_streams_encoder *e,
+                            uint8_t *end);
+/* Writes the checks into the table. */
+void kvi_streams_set_checks(const struct kvi_streams *s, uint8_t *table,
+                            const uint64_t check[KVI_STREAMS_MAX]);
+/* Bytes that streams take beside their words, at most, with padding. */
+enum { KVI_STREAMS_EXTRA = KVI_STREAMS_MAX * (KVI_STREAM_ENTRY + KVI_STREAM_ALIGN) };
+
+#endif
