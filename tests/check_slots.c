@@ -71,7 +71,7 @@ static bool rows_equal(const struct kvi_kernels *ref, const struct kvi_kernels *
 struct slots {
 	struct kvi_slot_block b;
 	struct kvi_slot_job j;
-	uint16_t x[2][TOKENS];
+	uint16_t x[2][2 * TOKENS];
 	uint32_t ctx[2][TOKENS], w[TOKENS];
 	int16_t r[FEATURES], z[FEATURES], near[FEATURES];
 	int16_t table[2][TOKENS], unknown[TOKENS], coef[2][2 * NEAR];
@@ -79,7 +79,7 @@ struct slots {
 	int32_t below[2][2 * TOKENS], sum[2][TOKENS];
 	uint8_t angle_class[TOKENS];
 	int8_t scales[64];
-	struct kvi_slot_reader reader;
+	struct kvi_slot_reader reader[STEPS];
 };
 
 static void random_slot(struct slots *s, struct kvi_slot *slot, int i)
@@ -96,9 +96,10 @@ static void random_slot(struct slots *s, struct kvi_slot *slot, int i)
 		slot->k = (int)rng_below(801) - 400;
 	slot->qa = rng_below(17);
 	slot->qb = rng_below(17);
-	for (size_t t = 0; t < TOKENS; t++) {
+	for (size_t t = 0; t < 2 * TOKENS; t++)
 		s->x[i][t] = rng_below(4) ? (uint16_t)(rng() >> (32 - format))
 		                          : nasty_bits(s->b.fmt);
+	for (size_t t = 0; t < TOKENS; t++) {
 		s->table[i][t] = feature();
 		s->sum[i][t] = (int32_t)rng() >> (2 + rng_below(20));
 	}
@@ -144,6 +145,8 @@ static void random_numbers(struct slots *s, const struct kvi_tables *tables)
 	s->b.tables = tables;
 	s->b.lanes = rng_below(2) ? KVI_LANES : 1 + rng_below(KVI_LANES - 1);
 	s->b.tokens = s->b.lanes < KVI_LANES ? KVI_LANES : KVI_LANES * (1 + rng_below(STEPS));
+	s->b.part_shift = rng_below(4);
+	s->b.x_part = ((size_t)s->b.lanes << s->b.part_shift) + rng_below(KVI_LANES);
 	s->j.n = 1 + rng_below(rng_below(2) ? 65791 : 300);
 	for (size_t t = 0; t < TOKENS; t++) {
 		double angle = 6.283185307179586 * rng_unit();
@@ -163,12 +166,20 @@ static void random_numbers(struct slots *s, const struct kvi_tables *tables)
 	s->j.slot[1].step = s->j.slot[0].step;
 }
 
+static bool readers_equal(const struct kvi_slot_reader *a, const struct kvi_slot_reader *b)
+{
+	for (size_t i = 0; i < STEPS; i++)
+		if (memcmp(a[i].state, b[i].state, sizeof(a->state)) ||
+		    a[i].words.p != b[i].words.p)
+			return false;
+	return true;
+}
+
 static bool results_equal(const struct slots *a, const struct slots *b)
 {
 	return !memcmp(a->x, b->x, sizeof(a->x)) && !memcmp(a->ctx, b->ctx, sizeof(a->ctx)) &&
 	       !memcmp(a->w, b->w, sizeof(a->w)) && !memcmp(a->r, b->r, sizeof(a->r)) &&
-	       !memcmp(a->z, b->z, sizeof(a->z)) &&
-	       !memcmp(a->reader.state, b->reader.state, sizeof(a->reader.state));
+	       !memcmp(a->z, b->z, sizeof(a->z)) && readers_equal(a->reader, b->reader);
 }
 
 static void copy(struct slots *to, const struct slots *from, unsigned parts)
@@ -176,7 +187,7 @@ static void copy(struct slots *to, const struct slots *from, unsigned parts)
 	*to = *from;
 	random_job(to, parts);
 	if (from->b.reader)
-		to->b.reader = &to->reader;
+		to->b.reader = to->reader;
 	for (int i = 0; i < 2; i++)
 		to->j.slot[i].known = from->j.slot[i].known;
 }
@@ -186,15 +197,19 @@ static bool decoded_equal(const struct kvi_kernels *ref, const struct kvi_kernel
                           const struct slots *start, unsigned parts)
 {
 	static struct slots a, b;
-	static uint8_t words[SLOTS * 2 * TOKENS * 3 * 2 + 1];
-	size_t bytes = rng_below(2) ? sizeof(words) - 1 : 2 * rng_below(3 * TOKENS);
+	static uint8_t words[SLOTS * 2 * TOKENS * 3 * 2 + 2];
+	const size_t most = sizeof(words) / STEPS / 2 * 2;
 	for (size_t i = 0; i < sizeof(words); i++)
 		words[i] = (uint8_t)rng();
 	copy(&a, start, parts);
-	for (int l = 0; l < KVI_LANES; l++)
-		a.reader.state[l] = rng() >> rng_below(16);
-	a.reader.words = (struct kvi_words_in){ words + 1, words + 1 + bytes, false };
-	a.b.reader = &a.reader;
+	for (size_t k = 0; k < STEPS; k++) {
+		const uint8_t *first = words + 1 + k * most;
+		size_t bytes = rng_below(4) ? most : 2 * rng_below((uint32_t)most / 4);
+		for (int l = 0; l < KVI_LANES; l++)
+			a.reader[k].state[l] = rng() >> rng_below(16);
+		a.reader[k].words = (struct kvi_words_in){ first, first + bytes, false };
+	}
+	a.b.reader = a.reader;
 	for (int i = 0; i < 2; i++)
 		a.j.slot[i].known = parts >> (11 + i) & 1;
 	copy(&b, &a, parts);
@@ -204,7 +219,7 @@ static bool decoded_equal(const struct kvi_kernels *ref, const struct kvi_kernel
 			return false;
 		if (!ok)
 			return true;
-		if (!results_equal(&a, &b) || a.reader.words.p != b.reader.words.p)
+		if (!results_equal(&a, &b))
 			return false;
 	}
 	return true;

@@ -22,6 +22,7 @@
 /* Sizes of blocks and rows. */
 enum {
 	KVI_BLOCK_TOKENS = 256,       /* at most */
+	KVI_SLOT_PARTS = 8,           /* of a block, each with a stream of its own, at most */
 	KVI_PANEL = 8,                /* slots that kernels take together */
 	KVI_PAIR_STEP = 2 * KVI_LANES /* int16 of a feature row and step */
 };
@@ -64,10 +65,13 @@ struct kvi_slot_block {
 	const int16_t *unknown; /* added to k' by token; NULL: nothing */
 	uint32_t *w;            /* distances by token, updated by kvi_slot_job.grow; NULL: the
 	                         * scale does not follow the token */
-	struct kvi_slot_reader *reader; /* NULL: all elements are known */
+	/* One for each 2^part_shift steps: every stream's. NULL: all elements are known. */
+	struct kvi_slot_reader *reader;
+	unsigned part_shift; /* at least 3: all steps are one part */
+	size_t x_part;       /* elements from one part of a row to the next */
 };
 
-/* One slot. Elements and contexts are in stream order: `lanes` a step. */
+/* One slot. Elements are parts, `lanes` a step; contexts are in stream order. */
 struct kvi_slot {
 	uint16_t *x;   /* elements; written unless known */
 	bool known;    /* x is given, and not in the stream */
@@ -106,6 +110,18 @@ struct kvi_slot_job {
 static inline size_t kvi_slot_steps(const struct kvi_slot_block *b)
 {
 	return b->tokens / KVI_LANES;
+}
+
+/* The part of a step: the index of its reader. */
+static inline size_t kvi_slot_part(const struct kvi_slot_block *b, size_t step)
+{
+	return step >> b->part_shift;
+}
+/* The index of a step's first element in a row. */
+static inline size_t kvi_slot_index(const struct kvi_slot_block *b, size_t step)
+{
+	size_t part = kvi_slot_part(b, step), first = part << b->part_shift;
+	return part * b->x_part + (step - first) * b->lanes;
 }
 
 /* kvi_kernels.slot_rows. */

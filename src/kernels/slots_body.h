@@ -11,7 +11,7 @@
 #ifndef KVI_SLOTS_BODY_H
 #define KVI_SLOTS_BODY_H
 
-#include "slots.h"
+#include "slot_reading_body.h"
 
 #define UNROLL KVI_UNROLL(8)
 #define NOINLINE __attribute__((noinline))
@@ -143,53 +143,6 @@ INLINE void store_both(int16_t *row, vec a, vec b)
 
 /* ---------------------------------------------------------------- slots */
 
-/* A stream while slots are decoded from it. The feed is apart, so that the
- * members are in registers. */
-struct slot_reading {
-	struct kvi_feed *feed;
-	const uint8_t *p;
-	struct parts st;
-	token_tables tokens;
-};
-
-/* Begins at the state of *in. */
-INLINE void reading_begin(struct slot_reading *r, struct kvi_feed *feed,
-                          const struct kvi_slot_reader *in)
-{
-	size_t n = (size_t)(in->words.end - in->words.p) / 2;
-	const struct kvi_stream s = { .words = in->words.p, .n_words = n };
-	r->feed = feed;
-	r->p = kvi_feed_open(feed, &s);
-	r->st = states_load(in->state);
-	r->tokens = token_tables_load();
-}
-
-/* Updates *in to the state after the slots; false when words were missing. */
-INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in, unsigned lanes)
-{
-	states_store(in->state, &r->st, first_active(lanes));
-	if (!r->feed->last)
-		in->words.p = r->p;
-	else if (r->p <= r->feed->end)
-		in->words.p = in->words.end - (r->feed->end - r->p);
-	else
-		in->words.missing = true;
-	return !in->words.missing;
-}
-
-/* Before a step: false when the words do not suffice. */
-INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in)
-{
-	if (__builtin_expect(r->p > r->feed->safe, 0)) {
-		const uint8_t *p = kvi_feed_move(r->feed, r->p);
-		in->words.missing = !p;
-		if (p)
-			r->p = p;
-		return p;
-	}
-	return true;
-}
-
 /*
  * What all steps of a slot or pair have in common: copies that no store changes,
  * and constants in the functions for usual slots, which have steps of 32 lanes of
@@ -204,17 +157,19 @@ struct slot_setting {
 };
 
 /* Known elements; stores their contexts ctx where the slot wants them. */
-INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s, size_t at,
+INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s, size_t step,
                                const struct parts *ctx)
 {
 	const unsigned lanes = e->b.lanes;
+	const size_t at = step * lanes;
+	const uint16_t *given = s->x + kvi_slot_index(&e->b, step);
 	uint16_t x[KVI_LANES] = { 0 };
 	uint32_t c[KVI_LANES];
 	const bool full = lanes == KVI_LANES;
-	const uint16_t *from = full ? s->x + at : x;
+	const uint16_t *from = full ? given : x;
 	struct parts y;
 	if (!full)
-		memcpy(x, s->x + at, lanes * sizeof(*x));
+		memcpy(x, given, lanes * sizeof(*x));
 	EACH
 		y.v[h] = v_load_u16(from + WIDTH * h);
 	if (!s->ctx)
@@ -232,15 +187,18 @@ INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_sl
 INLINE bool elements(const struct slot_setting *e, struct slot_reading *r, const struct kvi_slot *s,
                      size_t step, const struct parts *ctx, struct parts *y)
 {
-	size_t at = step * e->b.lanes;
 	if (e->all_known || (!e->all_read && s->known)) {
-		*y = known_take(e, s, at, ctx);
+		*y = known_take(e, s, step, ctx);
 		return true;
 	}
-	if (!reading_ready(r, e->b.reader))
+	const size_t i = kvi_slot_part(&e->b, step);
+	struct kvi_slot_reader *in = &e->b.reader[i];
+	if (!reading_ready(r, in, i))
 		return false;
-	r->p = step_take(&r->st, ctx->v, e->b.tables->lut, &r->tokens, &e->f, e->b.lanes, r->p,
-	                 s->x + at, y->v);
+	struct parts st = states_load(in->state);
+	r->p[i] = step_take(&st, ctx->v, e->b.tables->lut, &r->tokens, &e->f, e->b.lanes, r->p[i],
+	                    s->x + kvi_slot_index(&e->b, step), y->v);
+	states_store(in->state, &st, first_active(e->b.lanes));
 	return true;
 }
 
@@ -272,7 +230,8 @@ INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *s = &j->slot[0];
 	const vec start = token_start(j);
-	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
+	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
+		const size_t step = o.step;
 		struct slot_expected x;
 		struct parts y;
 		predict_one(e, step, start, &x);
@@ -357,10 +316,10 @@ INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const class_row classes = class_row_load(j->scales);
 	const vec start = token_start(j);
-	const size_t steps = kvi_slot_steps(&e->b);
 	struct pair_between m;
 	struct parts ctx, y;
-	for (size_t step = 0; step < steps; step++) {
+	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
+		const size_t step = o.step;
 		struct parts expected, k;
 		EACH
 			ctx.v[h] = predict_pair(e, &m, step * KVI_LANES + WIDTH * (size_t)h, start,
@@ -374,7 +333,8 @@ INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 			scale_add(&e->b, j, t, distance(x, expected.v[h], k.v[h], a->step));
 		}
 	}
-	for (size_t step = 0; step < steps; step++) {
+	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
+		const size_t step = o.step;
 		EACH
 			ctx.v[h] = v_load(m.ctx + step * KVI_LANES + WIDTH * (size_t)h);
 		if (!elements(e, r, b, step, &ctx, &y))
@@ -393,10 +353,9 @@ INLINE void slot_z(const struct slot_setting *e)
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
 	const vec mean_a = SET(a->mean), mean_b = SET(b->mean), round = SET(8192);
 	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
-		size_t at = step * e->b.lanes;
-		struct parts xa = known_take(e, a, at, NULL), xb = { 0 };
+		struct parts xa = known_take(e, a, step, NULL), xb = { 0 };
 		if (j->pair)
-			xb = known_take(e, b, at, NULL);
+			xb = known_take(e, b, step, NULL);
 		EACH {
 			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 			int16_t *to = j->z + feature_at(j, t);
@@ -427,8 +386,7 @@ INLINE bool slot_with(const struct kvi_slot_block *b, const struct kvi_slot_job 
 		                  .f = *f,
 		                  .all_known = usual && known,
 		                  .all_read = usual && !known };
-	struct kvi_feed feed;
-	struct slot_reading r = { .p = NULL };
+	struct slot_reading r;
 	const bool reads = usual ? !known : b->reader != NULL;
 	if (usual)
 		e.b.lanes = KVI_LANES;
@@ -436,10 +394,11 @@ INLINE bool slot_with(const struct kvi_slot_block *b, const struct kvi_slot_job 
 		slot_z(&e);
 		return true;
 	}
+	r.opened = 0;
 	if (reads)
-		reading_begin(&r, &feed, b->reader);
+		r.tokens = token_tables_load();
 	bool ok = j->pair ? slot_pair(&e, &r) : slot_alone(&e, &r);
-	return reads ? ok && reading_end(&r, b->reader, e.b.lanes) : ok;
+	return reads ? reading_end(&r, b->reader) && ok : ok;
 }
 
 NOINLINE static bool bf16_known(const struct kvi_slot_block *b, const struct kvi_slot_job *j)

@@ -121,7 +121,7 @@ static void observe_pair(const struct kvi_slot_job *j, size_t t, const struct sl
 	observe(&j->slot[1], j, at + 1, b, u[1]);
 }
 
-/* The index of token t in stream order; false: its lane is not active. */
+/* The index of token t in contexts; false: its lane is not active. */
 static bool stream_index(const struct kvi_slot_block *b, size_t t, size_t *at)
 {
 	*at = t / KVI_LANES * b->lanes + t % KVI_LANES;
@@ -131,11 +131,17 @@ static bool stream_index(const struct kvi_slot_block *b, size_t t, size_t *at)
 static bool decode(const struct kvi_slot_block *b, const struct kvi_slot *s, const uint32_t *ctx)
 {
 	const struct kvi_grid_job g = { .fmt = b->fmt, .tables = b->tables };
-	const struct kvi_span span = { kvi_slot_steps(b), b->lanes, kvi_slot_steps(b), b->lanes,
-		                       1 };
-	struct kvi_slot_reader *in = b->reader;
-	kvi_scalar_grid_span(&g, &span, ctx, &in->words, in->state, s->x);
-	return !in->words.missing;
+	const size_t steps = kvi_slot_steps(b), most = (size_t)1 << b->part_shift;
+	for (size_t step = 0; step < steps; step += most) {
+		const size_t n = steps - step < most ? steps - step : most;
+		const struct kvi_span span = { n, b->lanes, n, b->lanes, 1 };
+		struct kvi_slot_reader *in = &b->reader[kvi_slot_part(b, step)];
+		kvi_scalar_grid_span(&g, &span, ctx + step * b->lanes, &in->words, in->state,
+		                     s->x + kvi_slot_index(b, step));
+		if (in->words.missing)
+			return false;
+	}
+	return true;
 }
 
 bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *j)
@@ -169,9 +175,10 @@ bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *
 	for (size_t t = 0; t < b->tokens; t++) {
 		struct slot_cell *c = cell[t];
 		bool active = stream_index(b, t, &at);
+		const size_t from = kvi_slot_index(b, t / KVI_LANES) + t % KVI_LANES;
 		for (unsigned i = 0; i < slots; i++) {
 			const struct kvi_slot *s = &j->slot[i];
-			c[i].x = active ? kvi_linear_integer(s->x[at], b->fmt, s->step) : 0;
+			c[i].x = active ? kvi_linear_integer(s->x[from], b->fmt, s->step) : 0;
 			if (b->w && j->grow)
 				b->w[t] += kvi_linear_distance(c[i].x - c[i].expected, c[i].k,
 				                               s->step);

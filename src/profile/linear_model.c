@@ -243,9 +243,10 @@ static void set_slot(const struct kvi_linear *l, const struct linear_some *p,
 {
 	const struct kvi_model *m = l->in->model;
 	size_t c = p->c + i, n = b->steps * b->lanes, row = b->row[c];
+	size_t part = (size_t)b->lanes << b->part_shift;
 	bool coded = row < b->n_coded;
 	*slot = (struct kvi_slot){
-		.x = b->x + row * n,
+		.x = b->x + row * (part < n ? part : n),
 		.known = !b->reader || !coded,
 		.mean = m->mean[c],
 		.k = m->k[c],
@@ -361,6 +362,8 @@ bool kvi_linear_apply(const struct kvi_linear *l, const struct kvi_linear_block 
 		.unknown = m->flags & KVI_MODEL_TABLE ? l->unknown + b->first : NULL,
 		.w = scale ? l->out->w + b->first : NULL,
 		.reader = b->reader,
+		.part_shift = b->part_shift,
+		.x_part = b->x_part,
 	};
 	l->out->n = scale ? m->n0 : 1;
 	for (size_t h = 0; h < m->heads; h++)

@@ -69,9 +69,9 @@ size_t kvi_linear_bytes(const struct kvi_linear_in *in);
 void kvi_linear_begin(struct kvi_linear *l, void *buffer);
 
 /*
- * Some tokens of the segment: whole steps of 32, or the last ones. Elements
- * are rows of `lanes` a step; row[slot] says which one is a slot's. Rows from
- * n_coded on are not in the stream (constant channels).
+ * Some tokens of the segment: whole steps of 32, in parts of equal size, or the last
+ * tokens. Elements are rows of `lanes` a step in each part; row[slot] says which one is a
+ * slot's. Rows from n_coded on are not in the stream (constant channels).
  */
 struct kvi_linear_block {
 	size_t first, steps;
@@ -79,7 +79,10 @@ struct kvi_linear_block {
 	uint16_t *x;
 	const uint32_t *row;
 	size_t n_coded;
-	struct kvi_slot_reader *reader; /* NULL: all elements are there */
+	struct kvi_slot_reader *reader; /* one for each 2^part_shift steps; NULL: all elements
+	                                 * are there */
+	unsigned part_shift;            /* at least 3: one part */
+	size_t x_part;                  /* elements from one part to the next */
 	uint32_t *ctx;                  /* contexts in stream order; NULL: not wanted */
 };
 /* Fills the block's part of out, and of x or ctx. False when the words of the

@@ -122,21 +122,29 @@ static struct kvi_stream_part all_tokens(const struct linear_work *w)
 	return (struct kvi_stream_part){ 0, w->mask->T };
 }
 
+/* What the blocks of a part have in common; the part's full steps. */
+static struct kvi_linear_block block_of(const struct linear_work *w,
+                                        const struct kvi_stream_part *p)
+{
+	return (struct kvi_linear_block){
+		.first = p->first,
+		.steps = full_of(p) / KVI_LANES,
+		.lanes = KVI_LANES,
+		.x = w->x + w->mask->C * p->first,
+		.row = w->row,
+		.n_coded = w->mask->channels,
+		.part_shift = KVI_ONE_STREAM,
+	};
+}
+
 /* A part, with contexts to ctx or elements from reader. */
 static bool apply(const struct linear_work *w, const struct kvi_stream_part *p, uint32_t *ctx,
                   struct kvi_slot_reader *reader)
 {
 	const size_t full = full_of(p);
-	struct kvi_linear_block b = {
-		.first = p->first,
-		.steps = full / KVI_LANES,
-		.lanes = KVI_LANES,
-		.x = w->x + w->mask->C * p->first,
-		.row = w->row,
-		.n_coded = w->mask->channels,
-		.reader = reader,
-		.ctx = ctx,
-	};
+	struct kvi_linear_block b = block_of(w, p);
+	b.reader = reader;
+	b.ctx = ctx;
 	if (b.steps && !kvi_linear_apply(&w->linear, &b))
 		return false;
 	b.x += w->mask->C * full;
@@ -301,14 +309,30 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return put(c, job, &s, out);
 }
 
-static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+/* All streams of one size step by step together: so a coefficient is loaded once for all tokens,
+ * and steps of different streams do not wait for each other. Then what the last one has less. */
+static bool decode_streams(const struct linear_work *w, const struct kvi_streams *s,
+                           const struct kvi_streams_in *in)
 {
-	const struct linear_work *w = opaque;
-	struct kvi_slot_reader reader;
-	memcpy(reader.state, in->state, sizeof in->state);
-	reader.words = kvi_words_begin(in);
-	constant_rows(w, p);
-	return apply(w, p, NULL, &reader) && kvi_stream_done(reader.state, &reader.words);
+	struct kvi_slot_reader reader[KVI_STREAMS_MAX];
+	const size_t whole = s->rows / s->tokens;
+	const struct kvi_stream_part equal = { 0, whole * s->tokens };
+	const struct kvi_stream_part rest = { equal.rows, s->rows - equal.rows };
+	for (unsigned i = 0; i < s->n; i++) {
+		const struct kvi_stream_part p = kvi_stream_part_of(s, i);
+		memcpy(reader[i].state, in->stream[i].state, sizeof reader[i].state);
+		reader[i].words = kvi_words_begin(&in->stream[i]);
+		constant_rows(w, &p);
+	}
+	struct kvi_linear_block b = block_of(w, &equal);
+	b.reader = reader;
+	b.part_shift = s->size;
+	b.x_part = w->mask->C * s->tokens;
+	bool ok = !whole || kvi_linear_apply(&w->linear, &b);
+	ok = ok && (!rest.rows || apply(w, &rest, NULL, &reader[whole]));
+	for (unsigned i = 0; i < s->n && ok; i++)
+		ok = kvi_stream_done(reader[i].state, &reader[i].words);
+	return ok;
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
@@ -316,14 +340,13 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
 	struct linear_work w = { .linear.predicts = true };
-	const struct kvi_streams_decoder d = { .opaque = &w, .one = decode_part };
 	uint16_t *e = kvi_coded_buffer(c, dtype, job->decoded, n);
 	if (!e)
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = begin(c, job->chunk, &job->mask, &w);
 	if (ret)
 		return ret;
-	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
+	if (!decode_streams(&w, &job->streams, job->streams_in))
 		return KVARC_DATA;
 	end(&w, job->chunk);
 	for (unsigned i = 0; i < job->streams.n; i++) {

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * slot_reading_body.h - the streams of a block of tokens while its slots are decoded
+ *
+ * Included after step_body.h or ops_avx512.h, by slots_body.h. Uses INLINE and token_tables (in
+ * ops.h).
+ */
+#ifndef KVI_SLOT_READING_BODY_H
+#define KVI_SLOT_READING_BODY_H
+
+#include "slots.h"
+
+/* The streams while slots are decoded from them: what is not in struct kvi_slot_reader. */
+struct slot_reading {
+	struct kvi_feed feed[KVI_SLOT_PARTS];
+	const uint8_t *p[KVI_SLOT_PARTS];
+	unsigned opened; /* a bit for each stream */
+	token_tables tokens;
+};
+
+/* Begins with the words that are left of stream i. */
+INLINE void reading_begin(struct slot_reading *r, const struct kvi_slot_reader *in, size_t i)
+{
+	size_t n = (size_t)(in->words.end - in->words.p) / 2;
+	const struct kvi_stream s = { .words = in->words.p, .n_words = n };
+	r->p[i] = kvi_feed_open(&r->feed[i], &s);
+	r->opened |= 1u << i;
+}
+
+/* The words that are left of all streams; false when some were missing. */
+INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in)
+{
+	bool ok = true;
+	for (size_t i = 0; r->opened >> i; i++, in++) {
+		const struct kvi_feed *feed = &r->feed[i];
+		if (!feed->last)
+			in->words.p = r->p[i];
+		else if (r->p[i] <= feed->end)
+			in->words.p = in->words.end - (feed->end - r->p[i]);
+		else
+			in->words.missing = true;
+		ok = ok && !in->words.missing;
+	}
+	return ok;
+}
+
+/* Before a step of stream i: false when the words do not suffice. */
+INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in, size_t i)
+{
+	if (__builtin_expect(!(r->opened >> i & 1), 0))
+		reading_begin(r, in, i);
+	if (__builtin_expect(r->p[i] > r->feed[i].safe, 0)) {
+		const uint8_t *p = kvi_feed_move(&r->feed[i], r->p[i]);
+		in->words.missing = !p;
+		if (p)
+			r->p[i] = p;
+		return p;
+	}
+	return true;
+}
+
+/* The order of a block's steps: one of each part, then the next of each, so that steps that follow
+ * each other do not wait for each other. `more`: more are left. */
+struct step_order {
+	size_t step, first, part, steps;
+};
+
+INLINE struct step_order first_step(const struct kvi_slot_block *b)
+{
+	struct step_order o = { 0, 0, (size_t)1 << b->part_shift, kvi_slot_steps(b) };
+	return o;
+}
+
+INLINE bool more_steps(const struct step_order *o)
+{
+	return o->step < o->steps;
+}
+
+INLINE void next_step(struct step_order *o)
+{
+	o->step += o->part;
+	if (o->step >= o->steps) {
+		o->first++;
+		o->step = o->first < o->part ? o->first : o->steps;
+	}
+}
+
+#endif
