@@ -78,8 +78,12 @@ static void put_item(kvarc_writer *w, uint32_t tensors, size_t n, size_t tokens)
 		exit(1);
 	for (size_t i = 0; i < n; i++) {
 		struct kvi_area_view *v = views + i * tensors;
-		pieces[i] = (struct kvi_piece){ KVI_PIECE_AREA, 0, tensors, i % tokens, 1,
-			                        tensors,        v };
+		pieces[i] = (struct kvi_piece){ .type = KVI_PIECE_AREA,
+			                        .bytes = tensors,
+			                        .t0 = i % tokens,
+			                        .n_tokens = 1,
+			                        .n_views = tensors,
+			                        .views = v };
 		for (uint32_t k = 0; k < tensors; k++)
 			v[k] = (struct kvi_area_view){ k, 1, k, tensors, 1, 1 };
 	}

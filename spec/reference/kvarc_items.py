@@ -11,21 +11,31 @@ class Item:
         cursor = Cursor(content)
         self.kind, self.name = cursor.u16(), cursor.string()
         self.bytes, self.blob = cursor.varint(), b""
-        demand(1 <= self.kind <= 5 or self.kind == 255,
+        demand(1 <= self.kind <= 8 or self.kind == 255,
                "item kind %d" % self.kind, "unsupported")
         self.pieces = [Piece(cursor, geometry)
                        for _ in range(cursor.varint())]
         cursor.end()
         demand(sum(p.bytes for p in self.pieces) == self.bytes,
                "the pieces of an item do not add up")
+        self.literals = sum(p.bytes for p in self.pieces if p.type == 0)
+
+    def refer(self, items):
+        """items: those before it."""
+        for p in self.pieces:
+            if p.type == 2:
+                demand(p.item < len(items) and p.offset + p.bytes
+                       <= items[p.item].literals, "a reference of an item")
 
     def finish(self, archive):
-        literals = sum(p.bytes for p in self.pieces if not p.is_area)
-        demand(literals == len(self.blob), "the BLOBs of an item")
+        demand(self.literals == len(self.blob), "the BLOBs of an item")
         taken, self.content = 0, b""
         for p in self.pieces:
-            if p.is_area:
+            if p.type == 1:
                 self.content += p.area(archive)
+            elif p.type == 2:
+                self.content += archive.all_items[p.item].blob[
+                    p.offset:][:p.bytes]
             else:
                 self.content += self.blob[taken:taken + p.bytes]
                 taken += p.bytes
@@ -33,11 +43,12 @@ class Item:
 
 class Piece:
     def __init__(self, cursor, geometry):
-        self.is_area, self.bytes = cursor.u8(), cursor.varint()
-        demand(self.is_area <= 1, "piece type %d" % self.is_area,
-               "unsupported")
+        self.type, self.bytes = cursor.u8(), cursor.varint()
+        demand(self.type <= 2, "piece type %d" % self.type, "unsupported")
         demand(self.bytes >= 1, "a piece without bytes")
-        if self.is_area:
+        if self.type == 2:
+            self.item, self.offset = cursor.varint(), cursor.varint()
+        if self.type == 1:
             self.track = cursor.varint(len(geometry.tracks) - 1)
             self.t0, self.n = cursor.varint(), cursor.varint()
             self.views = [View(cursor, self, geometry.tensors)

@@ -279,7 +279,9 @@ class Archive:
         self.keys = Keys(self.super, secrets)
         self.stored = StoreReader(self, self.super, store)
         self.geometry, self.identity = None, {}
-        self.params, self.chunks, self.items = {}, [], []
+        self.params, self.chunks = {}, []
+        self.items, self.all_items = [], []     # of the set in hand
+        self.set_closed = False     # 10: a checkpoint came
         self.segments = {}
         self.open_segment = None    # sequence, until its COMMIT
         self.frames, self.listed = [], []
@@ -304,8 +306,7 @@ class Archive:
         self.last = [g for g in self.frames if counts(g)][-1]
         demand(self.last.type in (COMMIT, FOOTER),
                "the file was cut: its end has no commit")
-        for item in self.items:
-            item.finish(self)
+        self.finish_items()
 
     def frame(self, f):
         # 3.4 "The first frame is GEOMETRY, and there is only one."; KEY
@@ -343,22 +344,32 @@ class Archive:
         demand(len(self.identity) <= 4096, "too many identity keys")
         self.chains.on_identity()
 
+    def begin_set(self):
+        """10. A SEGMENT or a RESTORE"""
+        if self.set_closed:
+            self.items, self.set_closed = [], False
+
+    def finish_items(self):
+        for item in self.items:
+            item.finish(self)
+
     def on_restore(self, f):
-        demand(all(g.type in (GEOMETRY, IDENTITY, PREDICTOR, PROFILE,
-                              RESTORE)
-                   for g in self.frames if counts(g)),
-               "a RESTORE after other frames")
-        self.items.append(Item(f.content, self.geometry))
+        demand(self.open_segment is None, "a RESTORE in a segment")
+        self.begin_set()
+        item = Item(f.content, self.geometry)
+        item.refer(self.all_items)
+        self.items.append(item)
+        self.all_items.append(item)
 
     def on_blob(self, f):
         cursor = Cursor(f.content)
         item = cursor.varint()
-        demand(item < len(self.items), "a BLOB of an unknown item")
+        demand(item < len(self.all_items), "a BLOB of an unknown item")
         # "The BLOBs of an item are contiguous from offset 0"
-        demand(cursor.varint() == len(self.items[item].blob),
+        demand(cursor.varint() == len(self.all_items[item].blob),
                "the offset of a BLOB")
         demand(cursor.left(), "an empty BLOB")
-        self.items[item].blob += cursor.rest()
+        self.all_items[item].blob += cursor.rest()
 
     def tokens(self, track):
         return tokens(self.geometry.tracks[track])
@@ -394,6 +405,7 @@ class Archive:
         self.stored.on_storeref(f, Record)
 
     def begin_segment(self, number, s):
+        self.begin_set()
         track = self.geometry.tracks[s.track]
         self.predictors.token_ids(s)
         self.chains.check(s, take(track, s))
@@ -497,7 +509,8 @@ class Archive:
                    else f.number >= 1, "the number of a checkpoint")
             self.checkpoints.append((f.number, cursor.varint(),
                                      cursor.string()))
-            self.number = f.number
+            self.number, self.set_closed = f.number, True
+            self.finish_items()
         cursor.end()
         self.last_commit = f.offset
 

@@ -188,23 +188,22 @@ def _():
     return small(steps, 1)
 
 
-@vector("order-restore-late", "a RESTORE after the first SEGMENT")
+@vector("order-restore-in-segment", "a RESTORE between a SEGMENT and its CHUNK")
+def _():
+    def steps(w):
+        w.segment(0, 2)
+        w.restore(1, "", [])
+        w.chunk(0, RAW)
+    return small(steps, 1)
+
+
+@vector("order-restore-behind-chunk", "a RESTORE between a CHUNK and the COMMIT")
 def _():
     def steps(w):
         w.segment(0, 2)
         w.chunk(0, RAW)
-        w.commit()
         w.restore(1, "", [])
     return small(steps, 1)
-
-
-@vector("order-restore-after-blob", "a RESTORE after a BLOB")
-def _():
-    def steps(w):
-        w.restore(1, "", [1])
-        w.blob(0, 0, b"x")
-        w.restore(1, "", [])
-    return small(steps, 0)
 
 
 @vector("order-blob-early", "a BLOB of an item that comes after it")

@@ -46,10 +46,11 @@ def sample(w, rest=None, close=Writer.close):
     w.item(b"plaintext")
     w.blob(0, 0, b"plaintext")
     segment(w, rng, 3, [5, -1, 7])
-    w.commit((1, 1763942400000, "first"))
+    w.commit()
     if rest:
         rest(w)
     segment(w, rng, 2, [8, 9], [-4, 11])
+    w.commit((1, 1763942400000, "first"))
     close(w)
     return w
 
@@ -337,7 +338,7 @@ def referring(w, segments=None, close=Writer.close, between=None,
     if between:
         between(w)
     else:
-        w.commit((1, 0, "what the store has"))
+        w.commit()
     w.segment(0, 2, ids=[9, 2], chain=chain)
     for i, v in enumerate(own):
         w.chunk(i, v)

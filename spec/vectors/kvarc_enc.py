@@ -114,6 +114,7 @@ class Writer:
         self.geometry_parts = ([], [], [])
         self.state, self.identity_pairs = [], {}
         self.entered = 0            # segments so far
+        self.set_closed = False     # a checkpoint came
         self.chains = False         # what segments have by default
         self.cipher = cipher
         if cipher:
@@ -203,13 +204,18 @@ class Writer:
         return sequence
 
     def restore(self, kind, name, pieces, method=0):
-        """pieces: an int (literal bytes) or (bytes, track, t0, n, views)."""
+        """pieces: an int (literal bytes), (bytes, track, t0, n, views) or a
+        reference (bytes, item, offset)."""
+        self.begin_set()
         size = sum(p if isinstance(p, int) else p[0] for p in pieces)
         content = struct.pack("<H", kind) + string(name) + varint(size) \
             + varint(len(pieces))
         for p in pieces:
             if isinstance(p, int):
                 content += b"\0" + varint(p)
+                continue
+            if len(p) == 3:
+                content += b"\2" + b"".join(map(varint, p))
                 continue
             size, track, t0, n, views = p
             content += b"\1" + b"".join(
@@ -221,6 +227,11 @@ class Writer:
     def blob(self, item, offset, data, method=0):
         return self.frame("BLOB", varint(item) + varint(offset) + data,
                           method=method)
+
+    def begin_set(self):
+        """10: what is expected are the items of the set in hand."""
+        if self.set_closed:
+            self.entries["items"], self.set_closed = [], False
 
     def root(self):
         """5.3"""
@@ -256,6 +267,7 @@ class Writer:
     def enter(self, track, t0, positions, ids, chain=True):
         """The next segment, into the state; chain: True, or a value. Returns
         its chain value."""
+        self.begin_set()
         self.rewind(track, t0)
         before = self.before(track)
         if chain is True:
@@ -352,6 +364,7 @@ class Writer:
                 + string(label)
         if number:
             self.states[number] = self.expected()
+            self.set_closed = True
         return self.frame("COMMIT", content, entry=varint(number))
 
     def index(self, method=0):

@@ -34,6 +34,7 @@ import good_container  # noqa: E402
 import good_klt  # noqa: E402
 import good_linear  # noqa: E402
 import good_lossy  # noqa: E402
+import good_sessions  # noqa: E402
 import good_tokens  # noqa: E402
 import good_transformer  # noqa: E402
 import limit_vectors  # noqa: E402
@@ -129,7 +130,8 @@ def all_files():
                 files[name + ending] = content
         files[name + ".kva"] = made
 
-    for name, text, make in (good_container.VECTORS + good_codecs.VECTORS
+    for name, text, make in (good_container.VECTORS + good_sessions.VECTORS
+                             + good_codecs.VECTORS
                              + good_linear.VECTORS
                              + limit_vectors.VECTORS
                              + good_transformer.VECTORS

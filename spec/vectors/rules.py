@@ -12,7 +12,8 @@ import re
 RULES = {
     "3.4": [
         "bad-order-no-geometry bad-order-two-geometries",
-        "bad-order-restore-late bad-order-restore-after-blob",
+        "bad-order-restore-in-segment bad-order-restore-behind-chunk "
+        "good-items-late",
         "bad-order-blob-early",
         "bad-profile-interrupted bad-profile-alone",
         "bad-order-params-late",
@@ -48,10 +49,14 @@ RULES = {
         "bad-restore-outside bad-restore-outside-block "
         "bad-restore-huge-stride",
         "bad-restore-views good-restore-holes",
-        "bad-restore-track bad-restore-tokens",
+        "bad-restore-track bad-restore-tokens bad-items-tokens "
+        "bad-items-tokens-rewound good-items-turns",
         "bad-blob-offset bad-blob-item good-restore-opaque",
-        "bad-blob-short bad-blob-long",
+        "bad-blob-short bad-blob-long bad-items-blob-late",
         "bad-blob-empty",
+        "bad-items-reference-itself bad-items-reference-late "
+        "bad-items-reference-outside bad-items-reference-of-reference "
+        "good-items-turns",
     ],
     "12": [
         "bad-frame-encrypted bad-frame-key",

@@ -30,6 +30,12 @@ static const char *item_kind(unsigned kind)
 		return "safetensors";
 	case 5:
 		return "npy";
+	case 6:
+		return "context checkpoint";
+	case 7:
+		return "media";
+	case 8:
+		return "workspace";
 	default:
 		return "other";
 	}

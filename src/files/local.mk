@@ -26,6 +26,7 @@ libkvi_la_SOURCES += \
 	src/files/oneshot.c \
 	src/files/pack_files.c \
 	src/files/plan.c src/files/plan.h \
+	src/files/references.c src/files/references.h \
 	src/files/reader_bounds.c src/files/reader_bounds.h \
 	src/files/rope_find.c \
 	src/files/salvage_slot.c \

@@ -6,6 +6,7 @@
 
 #include "format/geometry_check.h"
 #include "assembly.h"
+#include "references.h"
 #include "locked.h"
 #include "strided.h"
 #include "reader/reader_internal.h"
@@ -41,6 +42,7 @@ struct unpacking {
 	struct kvi_interval *tokens; /* of targets; those of a tensor are sorted */
 	size_t *first;               /* of tensor i in both; n_tensors + 1 */
 	struct kvi_assembly assembly;
+	struct kvi_references references;
 	kvarc_ret failed;     /* in a worker */
 	pthread_mutex_t lock; /* of the sinks, the assembly and failed */
 };
@@ -147,7 +149,8 @@ static kvarc_ret prepare(struct unpacking *u)
 		return kvi_alloc_error(u->alloc);
 	fill_targets(u);
 	index_targets(u);
-	return kvi_assembly_open(&u->assembly, u->alloc, u->n_areas);
+	kvarc_ret ret = kvi_references_open(&u->references, u->r);
+	return ret ? ret : kvi_assembly_open(&u->assembly, u->alloc, u->n_areas);
 }
 
 /* ----- literals ------------------------------------------------------- */
@@ -168,13 +171,28 @@ static bool seek_literal(struct unpack_item *it, uint64_t offset)
 	return false;
 }
 
+/* Literal bytes of an item that another one refers to. A kvi_reference_fn. */
+static int take_referred(void *opaque, size_t item, uint64_t at, const uint8_t *data, size_t bytes)
+{
+	struct unpacking *u = opaque;
+	struct kvi_locked l = { &u->lock, &u->items[item].sink };
+	kvarc_sink sink = kvi_locked_sink(&l);
+	return !u->items[item].skip && sink.write(sink.opaque, data, bytes, at);
+}
+
 static int take_blob(void *opaque, uint64_t item, uint64_t offset, const uint8_t *data,
                      size_t bytes)
 {
 	struct unpacking *u = opaque;
-	if (item >= u->n_items)
+	const uint64_t earlier = kvi_reader_earlier_items(u->r);
+	const struct kvi_literal_bytes b = { item, offset, data, bytes };
+	if (kvi_references_give(&u->references, &b, take_referred, u))
 		return 1;
-	struct unpack_item *it = &u->items[item];
+	if (item < earlier)
+		return 0;
+	if (item - earlier >= u->n_items)
+		return 1;
+	struct unpack_item *it = &u->items[item - earlier];
 	while (bytes) {
 		if (offset < it->blob_at || !seek_literal(it, offset))
 			return 1;
@@ -406,6 +424,7 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 		ret = kvi_reader_fail(r, u.failed, "writing a file failed");
 	if (!ret)
 		ret = flush_items(&u);
+	kvi_references_free(&u.references, u.alloc);
 	kvi_assembly_free(&u.assembly);
 	kvi_free(u.alloc, u.items);
 	kvi_free(u.alloc, u.targets);

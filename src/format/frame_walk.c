@@ -256,8 +256,13 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 /* Order alone (spec 3.4); what they say is the reader's. */
 static kvarc_ret on_restore(struct kvi_walk *w, kvarc_error *e)
 {
-	if (w->past_items)
-		return bad(&w->frame, e, "it must come before other frames");
+	if (w->in_segment)
+		return bad(&w->frame, e, "it stands in a segment");
+	if (w->past_items && !kvi_input_seekable(w->in))
+		return kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
+		                   "frame %llu adds a file behind tokens: the archive needs a "
+		                   "source that can seek",
+		                   (unsigned long long)w->frame.head.sequence);
 	w->n_items++;
 	return KVARC_OK;
 }
@@ -360,7 +365,7 @@ static kvarc_ret on_footer(struct kvi_walk *w, kvarc_error *e)
 	return KVARC_OK;
 }
 
-/* Whether a RESTORE may come behind a frame of this type (spec 3.4). */
+/* Whether a RESTORE may come behind a frame of this type on a pipe (spec 3.5). */
 static bool before_items(uint16_t type)
 {
 	return !kvi_frame_counts(type) || type == KVI_FRAME_GEOMETRY ||

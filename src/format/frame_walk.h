@@ -46,7 +46,7 @@ struct kvi_walk {
 	bool in_segment;
 	uint64_t segment_sequence;
 	uint64_t n_items;           /* RESTORE frames */
-	bool past_items;            /* no RESTORE may come any more */
+	bool past_items;            /* on a pipe no RESTORE may come any more */
 	uint32_t order_index;       /* CHUNK: its tensor's, in the order */
 	uint64_t predictor;         /* the last PREDICTOR, 0: none, or of kind 0 */
 	bool predictor_guides;      /* it is of kind 2 */

@@ -72,7 +72,7 @@ static bool area_valid(const struct kvi_piece *p, const kvarc_geometry *g)
 
 static bool kind_known(uint16_t kind)
 {
-	return (kind >= KVI_ITEM_OPAQUE && kind <= KVI_ITEM_NPY) || kind == KVI_ITEM_OTHER;
+	return (kind >= KVI_ITEM_OPAQUE && kind <= KVI_ITEM_WORKSPACE) || kind == KVI_ITEM_OTHER;
 }
 
 bool kvi_restore_valid(const struct kvi_restore *r, const kvarc_geometry *geometry)
@@ -85,7 +85,7 @@ bool kvi_restore_valid(const struct kvi_restore *r, const kvarc_geometry *geomet
 		if (p->bytes == 0 || kvi_add(sum, p->bytes, &sum))
 			return false;
 		if (p->type == KVI_PIECE_AREA ? !area_valid(p, geometry)
-		                              : p->type != KVI_PIECE_LITERAL)
+		                              : p->type > KVI_PIECE_REFERENCE)
 			return false;
 	}
 	return sum == r->file_bytes;
@@ -101,7 +101,11 @@ void kvi_restore_put(struct kvi_out *out, const struct kvi_restore *r)
 		const struct kvi_piece *p = &r->pieces[i];
 		kvi_put8(out, p->type);
 		kvi_put_varint(out, p->bytes);
-		if (p->type == KVI_PIECE_LITERAL)
+		if (p->type == KVI_PIECE_REFERENCE) {
+			kvi_put_varint(out, p->item);
+			kvi_put_varint(out, p->from);
+		}
+		if (p->type != KVI_PIECE_AREA)
 			continue;
 		kvi_put_varint(out, p->track);
 		kvi_put_varint(out, p->t0);
@@ -167,8 +171,12 @@ static kvarc_ret parse(struct kvi_restore *r, const struct kvi_alloc *alloc, str
 		struct kvi_piece *p = &r->pieces[i];
 		p->type = kvi_get8(in);
 		p->bytes = kvi_get_varint(in, UINT64_MAX);
-		if (p->type > KVI_PIECE_AREA)
+		if (p->type > KVI_PIECE_REFERENCE)
 			return KVARC_OPTIONS;
+		if (p->type == KVI_PIECE_REFERENCE) {
+			p->item = kvi_get_varint(in, UINT64_MAX);
+			p->from = kvi_get_varint(in, UINT64_MAX);
+		}
 		kvarc_ret ret = p->type == KVI_PIECE_AREA ? parse_area(p, alloc, in) : KVARC_OK;
 		if (ret)
 			return ret;

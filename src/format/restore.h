@@ -20,10 +20,13 @@ enum {
 	KVI_ITEM_LLAMA_SESSION = 3,
 	KVI_ITEM_SAFETENSORS = 4,
 	KVI_ITEM_NPY = 5,
+	KVI_ITEM_CONTEXT = 6, /* context checkpoint of an engine */
+	KVI_ITEM_MEDIA = 7,
+	KVI_ITEM_WORKSPACE = 8,
 	KVI_ITEM_OTHER = 255
 };
-/* Types of pieces: literal bytes, and an area of elements of tensors. */
-enum { KVI_PIECE_LITERAL = 0, KVI_PIECE_AREA = 1 };
+/* Types of pieces: literal bytes, elements of tensors, literal bytes of an earlier item. */
+enum { KVI_PIECE_LITERAL = 0, KVI_PIECE_AREA = 1, KVI_PIECE_REFERENCE = 2 };
 /* Most bytes of literals in one BLOB frame that a writer makes. */
 #define KVI_BLOB_BYTES ((size_t)1 << 20)
 
@@ -43,6 +46,7 @@ struct kvi_piece {
 	uint64_t t0, n_tokens;
 	size_t n_views;
 	struct kvi_area_view *views;
+	uint64_t item, from; /* references: number of the item, offset in its literal bytes */
 };
 
 /* How a packed file is put together; pieces follow each other without gaps. */
@@ -57,7 +61,8 @@ struct kvi_restore {
 /*
  * Parses and checks a content: canonical form, sums, and that every element of
  * every view lies inside its area (geometry gives widths and dtypes). Whether
- * the tracks have that many tokens is for the caller. On failure *r is empty.
+ * the tracks have that many tokens, and where references lead, is for the caller. On failure
+ * *r is empty.
  * Returns OK, MEM, MEMLIMIT, DATA.
  */
 kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc,

@@ -91,6 +91,7 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 		                       .n = e->n,
 		                       .chain = { e->has_chain, e->chain } };
 	kvi_index_link(&r->index);
+	kvi_reader_begin_set(r);
 	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
 	return KVARC_OK;
 }
@@ -303,6 +304,8 @@ static void forget(kvarc_reader *r)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
 	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
 	r->index.checkpoints.n = 0;
+	r->meta.first_item = 0;
+	r->meta.set_closed = false;
 	kvi_reader_forget_predictors(r);
 	kvi_identity_free(&r->meta.identity, &r->alloc);
 	kvi_index_settle(&r->index, r->geometry.n_tracks);
@@ -310,7 +313,8 @@ static void forget(kvarc_reader *r)
 
 /* How much of the lists is committed. */
 struct index_mark {
-	size_t chunks, segments, params, checkpoints;
+	size_t chunks, segments, params, checkpoints, items, first_item;
+	bool set_closed, any; /* any: there is a commit */
 };
 
 /* Drops what came after the last commit. */
@@ -320,6 +324,12 @@ static void roll_back(kvarc_reader *r, const struct index_mark *m)
 	r->index.chunks.n = m->chunks;
 	r->index.params.n = m->params;
 	r->index.checkpoints.n = m->checkpoints;
+	while (m->any && r->meta.items.n > m->items)
+		kvi_restore_free(
+			&KVI_LIST(struct kvi_item, r->meta.items, --r->meta.items.n)->restore,
+			&r->alloc);
+	r->meta.first_item = m->any ? m->first_item : 0;
+	r->meta.set_closed = m->set_closed;
 }
 
 /* Whether the sync mark of the file is anywhere behind an offset. */
@@ -389,8 +399,10 @@ static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
 		if (ret)
 			break;
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
-			m = (struct index_mark){ r->index.chunks.n, r->index.segments.n,
-				                 r->index.params.n, r->index.checkpoints.n };
+			m = (struct index_mark){ r->index.chunks.n,  r->index.segments.n,
+				                 r->index.params.n,  r->index.checkpoints.n,
+				                 r->meta.items.n,    r->meta.first_item,
+				                 r->meta.set_closed, true };
 		at = w->offset;
 		if (kvi_index_is_there(r))
 			return KVARC_OK;

@@ -9,14 +9,16 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
-/* Items of the archive: all of them after open, also on a pipe. */
+/* Items of the state that the reader was opened at: all of them after open, also on a pipe. */
 size_t kvi_reader_n_items(const kvarc_reader *r);
+/* How many items of earlier states the archive has. */
+size_t kvi_reader_earlier_items(const kvarc_reader *r);
 /* Owned by the reader, valid until close. */
 const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i);
 
 /*
- * Takes the literal bytes [offset, offset + bytes) of an item: positions count
- * its BLOB bytes, not the file. Item by item in the order of the file, offsets
+ * Takes the literal bytes [offset, offset + bytes) of an item, numbered in the whole archive:
+ * positions count its BLOB bytes, not the file. Item by item in the order of the file, offsets
  * of an item without gaps (in salvage there may be gaps). Returns 0; anything
  * else fails the call in progress with KVARC_IO.
  */

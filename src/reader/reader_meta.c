@@ -2,6 +2,38 @@
 /* reader_meta.c - identity, items and their literal bytes (spec 5.1, 10) */
 #include "reader_state.h"
 
+void kvi_reader_begin_set(kvarc_reader *r)
+{
+	if (r->meta.set_closed)
+		r->meta.first_item = r->meta.items.n;
+	r->meta.set_closed = false;
+}
+
+/* That references lead to literal bytes of items before the next one (spec R10.11). */
+static kvarc_ret check_references(const kvarc_reader *r, const struct kvi_frame *f,
+                                  const struct kvi_restore *restore, kvarc_error *e)
+{
+	for (size_t i = 0; i < restore->n_pieces; i++) {
+		const struct kvi_piece *p = &restore->pieces[i];
+		if (p->type != KVI_PIECE_REFERENCE)
+			continue;
+		if (!kvi_input_seekable(&r->in))
+			return kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
+			                   "frame %llu repeats bytes of another file: the archive "
+			                   "needs a source that can seek",
+			                   (unsigned long long)f->head.sequence);
+		const struct kvi_item *item = p->item < r->meta.items.n
+		                                      ? KVI_LIST(struct kvi_item, r->meta.items,
+		                                                 p->item)
+		                                      : NULL;
+		bool lost = item && r->salvage && item->restore.kind == KVI_ITEM_LOST;
+		if (!item || (!lost && (p->from > item->literal_bytes ||
+		                        p->bytes > item->literal_bytes - p->from)))
+			return kvi_reader_not_valid(f, e);
+	}
+	return KVARC_OK;
+}
+
 static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                           size_t bytes, kvarc_error *e)
 {
@@ -10,6 +42,8 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint
 	/* Passed again: open has read it before. */
 	if (n && KVI_LIST(struct kvi_item, r->meta.items, n - 1)->sequence >= f->head.sequence)
 		return KVARC_OK;
+	kvi_reader_begin_set(r);
+	n = r->meta.items.n;
 	kvarc_ret ret = kvi_restore_parse(&restore, &r->alloc, &r->geometry, content, bytes);
 	if (ret == KVARC_DATA)
 		return kvi_reader_not_valid(f, e);
@@ -21,6 +55,11 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint
 		                   (unsigned long long)f->offset);
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
+	ret = check_references(r, f, &restore, e);
+	if (ret) {
+		kvi_restore_free(&restore, &r->alloc);
+		return ret;
+	}
 	struct kvi_item *item = kvi_list_add(&r->meta.items, &r->alloc, sizeof *item);
 	if (!item) {
 		kvi_restore_free(&restore, &r->alloc);
@@ -76,23 +115,25 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint
 	return KVARC_OK;
 }
 
-/* Are all tokens of an item's areas there? */
-static bool areas_fit(const kvarc_reader *r, const struct kvi_restore *restore)
+/* Are all tokens of an item's areas there? tokens: by track. */
+static bool areas_fit(const struct kvi_restore *restore, const uint64_t *tokens)
 {
 	for (size_t i = 0; i < restore->n_pieces; i++) {
 		const struct kvi_piece *p = &restore->pieces[i];
-		if (p->type == KVI_PIECE_AREA && (p->t0 > r->index.tokens[p->track] ||
-		                                  p->n_tokens > r->index.tokens[p->track] - p->t0))
+		if (p->type == KVI_PIECE_AREA &&
+		    (p->t0 > tokens[p->track] || p->n_tokens > tokens[p->track] - p->t0))
 			return false;
 	}
 	return true;
 }
 
-kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
+/* Items i .. end - 1 in a state with these tokens. */
+static kvarc_ret check_items(kvarc_reader *r, size_t i, size_t end, const uint64_t *tokens,
+                             kvarc_error *e)
 {
-	for (size_t i = 0; i < r->meta.items.n; i++) {
+	for (; i < end; i++) {
 		struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, i);
-		if (!areas_fit(r, &item->restore))
+		if (!areas_fit(&item->restore, tokens))
 			return kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, item->sequence,
 			                   "tokens of item %zu are missing", i);
 		if (item->next != item->literal_bytes)
@@ -100,6 +141,42 @@ kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
 			                   "BLOB frames of item %zu are missing", i);
 	}
 	return KVARC_OK;
+}
+
+/* The first item behind those of the set in hand that has a number above that of a frame. */
+static size_t items_before(const kvarc_reader *r, uint64_t sequence)
+{
+	size_t i = r->meta.passed_first;
+	while (i < r->meta.items.n &&
+	       KVI_LIST(struct kvi_item, r->meta.items, i)->sequence < sequence)
+		i++;
+	return i;
+}
+
+kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *e)
+{
+	const struct kvi_walk *w = &r->seq.walk;
+	const uint64_t sequence = w->frame.head.sequence;
+	const uint16_t type = w->frame.head.type;
+	struct kvi_reader_meta *m = &r->meta;
+	if ((type == KVI_FRAME_SEGMENT || type == KVI_FRAME_RESTORE) && m->passed_closed) {
+		size_t end = items_before(r, sequence);
+		if (end > m->passed_first && !kvi_input_seekable(&r->in))
+			return kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, sequence,
+			                   "tokens follow the checkpoint of packed files: the "
+			                   "archive needs a source that can seek");
+		m->passed_first = end;
+		m->passed_closed = false;
+	}
+	if (type != KVI_FRAME_COMMIT || w->entry.number == 0 || m->passed_closed)
+		return KVARC_OK;
+	m->passed_closed = true;
+	return check_items(r, m->passed_first, items_before(r, sequence), w->committed, e);
+}
+
+kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e)
+{
+	return check_items(r, r->meta.first_item, r->meta.items.n, r->index.tokens, e);
 }
 
 void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque)
@@ -110,12 +187,17 @@ void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque)
 
 size_t kvi_reader_n_items(const kvarc_reader *r)
 {
-	return r->meta.items.n;
+	return r->meta.items.n - r->meta.first_item;
+}
+
+size_t kvi_reader_earlier_items(const kvarc_reader *r)
+{
+	return r->meta.first_item;
 }
 
 const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i)
 {
-	return &KVI_LIST(struct kvi_item, r->meta.items, i)->restore;
+	return &KVI_LIST(struct kvi_item, r->meta.items, r->meta.first_item + i)->restore;
 }
 
 const char *kvarc_reader_identity(const kvarc_reader *r, const char *key)

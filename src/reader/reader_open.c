@@ -233,10 +233,10 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 		              .segments = r->totals.segments,
 		              .dropped_bytes = r->totals.dropped,
 		              .state = r->state,
-		              .n_items = r->meta.items.n,
+		              .n_items = kvi_reader_n_items(r),
 		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
-	for (size_t i = 0; i < r->meta.items.n; i++)
+	for (size_t i = r->meta.first_item; i < r->meta.items.n; i++)
 		info->literal_bytes += KVI_LIST(struct kvi_item, r->meta.items, i)->literal_bytes;
 	return KVARC_OK;
 }

@@ -73,6 +73,7 @@ kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *e)
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*c = (struct kvi_checkpoint_ref){ e->offset, e->sequence, e->number };
+	r->meta.set_closed = true;
 	return KVARC_OK;
 }
 

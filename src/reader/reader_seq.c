@@ -17,7 +17,7 @@ static kvarc_ret next_frame(kvarc_reader *r)
 		r->seq.pending = false;
 		if (r->seq.pending_ret && r->seq.pending_ret != KVARC_END && r->error)
 			*r->error = r->seq.pending_error;
-		return r->seq.pending_ret;
+		return r->seq.pending_ret ? r->seq.pending_ret : kvi_reader_pass_items(r, r->error);
 	}
 	if (r->options.checkpoint && r->seq.walk.checkpoint == r->options.checkpoint)
 		return KVARC_END;
@@ -29,7 +29,7 @@ static kvarc_ret next_frame(kvarc_reader *r)
 	kvarc_ret ret = kvi_walk_next(&r->seq.walk, r->error);
 	if (!kvi_input_seekable(&r->in))
 		r->totals.frames = r->seq.walk.sequence;
-	return ret;
+	return ret ? ret : kvi_reader_pass_items(r, r->error);
 }
 
 /* Frames that mean the same wherever they are. */

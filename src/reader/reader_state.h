@@ -176,7 +176,12 @@ struct kvi_reader_index {
 /* Metadata frames. */
 struct kvi_reader_meta {
 	struct kvi_identity identity;
-	struct kvi_list items; /* struct kvi_item */
+	struct kvi_list items; /* struct kvi_item; all of the file */
+	size_t first_item;     /* of the set in hand (spec 10): at first while the file is opened */
+	bool set_closed;       /* a checkpoint came behind it */
+	/* The same while frames are passed in order. */
+	size_t passed_first;
+	bool passed_closed;
 	kvi_blob_fn blob;
 	void *blob_opaque;
 	struct kvi_buffer commit; /* of kvarc_reader_checkpoint */
@@ -276,7 +281,12 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint
 /* A BLOB frame: checks that it is the next one of its item and gives it to the handler. */
 kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                           size_t bytes, bool deliver, kvarc_error *e);
-/* All literals were there. */
+/* A SEGMENT or RESTORE frame while the file is opened: what it means for the set of items. */
+void kvi_reader_begin_set(kvarc_reader *r);
+/* A frame that was passed in order: whether items are complete at the checkpoint that closes their
+ * set. Returns OK, DATA, OPTIONS (a pipe). */
+kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *e);
+/* All items are complete at the end. */
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e);
 
 /* Profiles (reader_profile.c). */

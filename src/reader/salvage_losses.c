@@ -174,7 +174,7 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 /* Tokens that the files in the archive are made of. */
 static void expect_areas(kvarc_reader *r)
 {
-	for (size_t i = 0; i < r->meta.items.n; i++) {
+	for (size_t i = r->meta.first_item; i < r->meta.items.n; i++) {
 		const struct kvi_restore *plan =
 			&KVI_LIST(struct kvi_item, r->meta.items, i)->restore;
 		for (size_t k = 0; k < plan->n_pieces; k++) {

@@ -51,6 +51,7 @@ static kvarc_ret add_lost_item(struct scan *s, uint64_t sequence)
 	}
 	items = r->meta.items.p;
 	memmove(items + at + 1, items + at, (r->meta.items.n - 1 - at) * sizeof *items);
+	r->meta.first_item += at < r->meta.first_item;
 	items[at] = (struct kvi_item){ .restore = { .kind = KVI_ITEM_LOST, .name = name },
 		                       .sequence = sequence };
 	return KVARC_OK;
@@ -76,6 +77,7 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 	*out = kvi_list_add(&r->index.segments, &r->alloc, sizeof **out);
 	if (!*out)
 		return no_memory(r);
+	kvi_reader_begin_set(r);
 	**out = (struct kvi_segment_ref){ .sequence = h->segment,
 		                          .t0 = h->t0,
 		                          .n = h->n,
@@ -117,6 +119,7 @@ static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const u
 	struct kvi_segment_ref *ref = kvi_list_add(&r->index.segments, &r->alloc, sizeof *ref);
 	if (!ref)
 		return no_memory(r);
+	kvi_reader_begin_set(r);
 	*ref = (struct kvi_segment_ref){ .offset = f->offset,
 		                         .sequence = f->head.sequence,
 		                         .t0 = seg.t0,
@@ -306,7 +309,7 @@ static void forget_items(kvarc_reader *r)
 {
 	for (size_t i = 0; i < r->meta.items.n; i++)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
-	r->meta.items.n = r->index.blobs.n = 0;
+	r->meta.items.n = r->index.blobs.n = r->meta.first_item = 0;
 }
 
 static void set_state(struct scan *s)

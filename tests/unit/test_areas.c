@@ -96,8 +96,12 @@ static size_t put_item(kvarc_writer *w, size_t each, size_t step)
 	for (size_t t0 = 0; t0 < TOKENS; t0 += step) {
 		size_t i = item.n_pieces++;
 		size_t n = each < TOKENS - t0 ? each : TOKENS - t0;
-		pieces[i] =
-			(struct kvi_piece){ KVI_PIECE_AREA, 0, n * ROW, t0, n, TENSORS, views[i] };
+		pieces[i] = (struct kvi_piece){ .type = KVI_PIECE_AREA,
+			                        .bytes = n * ROW,
+			                        .t0 = t0,
+			                        .n_tokens = n,
+			                        .n_views = TENSORS,
+			                        .views = views[i] };
 		for (uint32_t k = 0; k < TENSORS; k++)
 			views[i][k] =
 				(struct kvi_area_view){ k, CHANNELS, k * CHANNELS, ROW, 0, 1 };
