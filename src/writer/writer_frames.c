@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_frames.c - writes frames, commits, index and footer (spec 3, 8, 9) */
-#include "format/commit.h"
 #include "format/params_header.h"
 #include "writer_state.h"
 
@@ -131,10 +130,12 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t c
 	return keep_params(w, &entry, kvi_load32(w->scratch.p + 12), decoded);
 }
 
-kvarc_ret kvi_writer_emit_commit(kvarc_writer *w)
+kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *checkpoint)
 {
-	struct kvi_index_entry entry = { 0 };
 	struct kvi_commit c = { .frames = w->sequence, .offset = w->offset };
+	if (checkpoint)
+		c.checkpoint = *checkpoint;
+	struct kvi_index_entry entry = { .number = c.checkpoint.number };
 	struct kvi_out *out = &w->content;
 	for (size_t i = 0; i < w->geometry.n_tracks; i++)
 		w->tokens[i] = w->tracks[i].n_written;
@@ -179,7 +180,7 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 	if (ret == KVARC_OK)
 		ret = kvi_writer_emit_predictor_copy(w);
 	if (ret == KVARC_OK && w->uncommitted)
-		ret = kvi_writer_emit_commit(w);
+		ret = kvi_writer_emit_commit(w, NULL);
 	if (ret == KVARC_OK && w->index_entries)
 		ret = emit_index(w);
 	if (ret)

@@ -9,14 +9,21 @@
 #include "util/alloc.h"
 
 /*
- * Writes one metadata frame (RESTORE, BLOB, private), after set_geometry and
- * before the first append. content is packed (spec 1.5) when packed is true.
- * All RESTORE frames come before the first BLOB frame, so that a reader on a
- * pipe knows every item before the first byte of one.
- * Returns OK, MEM, MEMLIMIT, IO, PROG.
+ * Writes one metadata frame (RESTORE, BLOB, private), after set_geometry; behind the first append
+ * RESTORE and BLOB alone, and tokens that wait are written first. content is packed (spec 1.5)
+ * when packed is true. A reader on a pipe wants all RESTORE frames before the first BLOB and
+ * the first append. Returns OK, MEM, MEMLIMIT, IO, PROG.
  */
 kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                            bool packed);
+
+/* Token t0 of a track comes next, and those behind it are replaced (spec 6.2); positions of the
+ * next append are given. Later segments have no chain values unless t0 is 0. Returns OK, MEM,
+ * MEMLIMIT, IO, GEOMETRY (there are fewer tokens), OPTIONS (a model predicts the track). */
+kvarc_ret kvi_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t t0);
+/* A COMMIT that is a checkpoint, behind all tokens of earlier appends; number and label as in spec
+ * 9.1. Returns OK, MEM, MEMLIMIT, IO, PROG. */
+kvarc_ret kvi_writer_checkpoint(kvarc_writer *w, uint64_t number, uint64_t time, const char *label);
 
 /* The allocator of the writer, which the writer owns. */
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w);

@@ -333,17 +333,77 @@ kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geome
 	return kvi_writer_set_error(w, set_geometry(w, geometry));
 }
 
+static kvarc_ret flush_sink(kvarc_writer *w)
+{
+	if (w->sink.flush && w->sink.flush(w->sink.opaque))
+		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
+		                   "flushing the output failed");
+	return KVARC_OK;
+}
+
+static kvarc_ret flush_tracks(kvarc_writer *w)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
+		ret = kvi_writer_flush_track(w, i);
+	return ret;
+}
+
 kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                            bool packed)
 {
 	struct kvi_index_entry entry = { 0 };
 	if (w->sticky)
 		return w->sticky;
-	if (!w->has_geometry || w->started)
+	if (!w->has_geometry || (w->started && type != KVI_FRAME_RESTORE && type != KVI_FRAME_BLOB))
 		return kvi_writer_fail(w, KVARC_PROG,
 		                       "metadata is written between geometry and tokens");
-	return kvi_writer_set_error(
-		w, kvi_writer_emit_content(w, type, content, bytes, packed, &entry));
+	kvarc_ret ret = flush_tracks(w);
+	if (!ret)
+		ret = kvi_writer_emit_content(w, type, content, bytes, packed, &entry);
+	return kvi_writer_set_error(w, ret);
+}
+
+static kvarc_ret rewind_track(kvarc_writer *w, struct kvi_writer_track *t, uint64_t t0)
+{
+	kvarc_ret ret = flush_tracks(w);
+	if (ret)
+		return ret;
+	if (t0 > t->n_written)
+		return kvi_fail(w->error, KVARC_GEOMETRY, "the track has fewer tokens");
+	if (t->prediction || t->ids)
+		return kvi_fail(w->error, KVARC_OPTIONS,
+		                "tokens of a track that a model predicts cannot be replaced");
+	t->n_written = t->n_submitted = t->n_appended = t->n_total = t0;
+	t->chain = (struct kvi_chain){ false, { 0, 0 } };
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t t0)
+{
+	if (w->sticky)
+		return w->sticky;
+	if (!w->has_geometry || track >= w->geometry.n_tracks)
+		return kvi_writer_fail(w, KVARC_GEOMETRY, "track %u does not exist",
+		                       (unsigned)track);
+	return kvi_writer_set_error(w, rewind_track(w, &w->tracks[track], t0));
+}
+
+kvarc_ret kvi_writer_checkpoint(kvarc_writer *w, uint64_t number, uint64_t time, const char *label)
+{
+	const struct kvi_checkpoint c = { number, time, (const uint8_t *)label, strlen(label) };
+	if (w->sticky)
+		return w->sticky;
+	if (!w->has_geometry || number <= w->checkpoint || number > KVI_NUMBER_MAX ||
+	    time > KVI_NUMBER_MAX || !kvi_string_fits(label))
+		return kvi_writer_fail(w, KVARC_PROG,
+		                       "a checkpoint needs a geometry, a larger number than the "
+		                       "one before and a short label");
+	kvarc_ret ret = flush_tracks(w);
+	if (!ret)
+		ret = kvi_writer_emit_commit(w, &c);
+	w->checkpoint = number;
+	return kvi_writer_set_error(w, ret ? ret : flush_sink(w));
 }
 
 kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const keys[],
@@ -378,27 +438,11 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 	return ret;
 }
 
-static kvarc_ret flush_sink(kvarc_writer *w)
-{
-	if (w->sink.flush && w->sink.flush(w->sink.opaque))
-		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
-		                   "flushing the output failed");
-	return KVARC_OK;
-}
-
-static kvarc_ret flush_tracks(kvarc_writer *w)
-{
-	kvarc_ret ret = KVARC_OK;
-	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
-		ret = kvi_writer_flush_track(w, i);
-	return ret;
-}
-
 static kvarc_ret commit(kvarc_writer *w)
 {
 	kvarc_ret ret = flush_tracks(w);
 	if (ret == KVARC_OK && w->uncommitted)
-		ret = kvi_writer_emit_commit(w);
+		ret = kvi_writer_emit_commit(w, NULL);
 	return ret ? ret : flush_sink(w);
 }
 

@@ -109,7 +109,7 @@ kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
 {
 	w->tracks[s->s.track].n_written += s->s.n;
-	return kvi_writer_emit_commit(w);
+	return kvi_writer_emit_commit(w, NULL);
 }
 
 kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)

@@ -6,6 +6,7 @@
 #include "codecs/codec.h"
 #include "format/chain_value.h"
 #include "format/chunk_header.h"
+#include "format/commit.h"
 #include "format/frame.h"
 #include "format/frame_index.h"
 #include "format/levels.h"
@@ -139,6 +140,7 @@ struct kvarc_writer {
 	struct kvi_out index;
 	struct kvi_index_delta index_delta;
 	uint64_t index_entries, last_index, last_commit;
+	uint64_t checkpoint; /* number of the last one, 0: none */
 
 	struct kvi_out copies;    /* payloads of PARAMS frames */
 	struct kvi_out copy_list; /* struct kvi_params_copy */
@@ -174,8 +176,9 @@ kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *co
 /* Writes a PARAMS frame for the tensors of a group. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
                                  const uint8_t *content, size_t bytes);
-/* Writes a COMMIT frame for everything written so far. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_writer_emit_commit(kvarc_writer *w);
+/* Writes a COMMIT frame for everything written so far; checkpoint: NULL: it is none. Returns OK,
+ * MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *checkpoint);
 /* Copies of parameters, commit, index, footer. */
 kvarc_ret kvi_writer_finish(kvarc_writer *w);
 
