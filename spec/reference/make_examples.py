@@ -178,7 +178,7 @@ def index(d):
     for i in range(d.varint("n")):
         kind = d.field(1, "type", "B",
                        lambda k: "%d, %s" % (k, kvarc_ref.TYPES[k][0]))
-        d.varint("offset - offset of the entry before, / 16")
+        d.varint("offset - that of the entry before, / 16")
         d.varint("sequence - sequence of the entry before")
         names = {kvarc_ref.PARAMS: ["tensor", "first head", "heads"],
                  kvarc_ref.SEGMENT: ["track", "t0", "n"],
@@ -208,7 +208,7 @@ TEXT = {
     "PARAMS": (params, "8, grid 1", ""),
     "SEGMENT": (segment, "6", "12 tokens at the positions -1 to 8, 20, 21."),
     "CHUNK": (chunk, "7, mask, rans", "12 x 3 elements are left after the "
-              "mask: one step of 32 lanes, then one of 4. Lanes 4 to 31 carry "
+              "mask: one step of 32 lanes, then one of 4.\nLanes 4 to 31 carry "
               "one element each."),
     "COMMIT": (commit, "9.1", ""), "INDEX": (index, "9.2", ""),
     "FOOTER": (footer, "9.3", "80 bytes before the end of the file."),
@@ -230,7 +230,7 @@ def frame(d, f, name):
     assert d.at == start + 32 + payload, name
     if payload % 16:
         d.field(-payload % 16, "padding")
-    d.field(16, "check: H128( header || offset || payload || padding )")
+    d.field(16, "check: H128 of the frame and its offset")
     return d.block("Frame %d: %s [3, %s]" % (f.sequence, name, section), text)
 
 
@@ -276,7 +276,7 @@ def element_walk(archive):
                                       table.start[s], table.freq[s]),
         "4. state = %d * (0x%x >> 11) + %d - %d = 0x%x. %s" % (
             table.freq[s], state, state & 2047, table.start[s], after,
-            "That is below 2^16, so word 0 follows at the low end: 0x%x."
+            "That is below 2^16,\n   so word 0 follows at the low end: 0x%x."
             % before_raw if after < 1 << 16 else
             "That is not below 2^16, so no word is read."),
         "5. Symbol %d is token pair t = %d, side %d: LO = %d, NB = %d, so "
@@ -289,8 +289,7 @@ def element_walk(archive):
             used, before_raw & ((1 << used) - 1)),
         "7. The element is 0x%04x, %g." % (bits, value),
         "8. Later, in step 1, lane 0 carries element 32, channel %d of token "
-        "%d. At the end all 32 lanes are at 0x10000 and all words are "
-        "used." % ([0, 2, 3][32 % 3], 32 // 3), ""])
+        "%d. At the end all 32\n   lanes are at 0x10000 and all words are used." % ([0, 2, 3][32 % 3], 32 // 3), ""])
 
 
 def make():
