@@ -387,10 +387,10 @@ static void test_restore(void **state)
 		assert_false(kvi_restore_valid(&r, &g)); \
 		undo;                                    \
 	} while (0)
-	WRONG(r.kind = 6, r.kind = 2);
+	WRONG(r.kind = 9, r.kind = 2);
 	WRONG(r.file_bytes = 250, r.file_bytes = 251);
 	WRONG(pieces[0].bytes = 0, pieces[0].bytes = 10);
-	WRONG(pieces[0].type = 2, pieces[0].type = 0);
+	WRONG(pieces[0].type = 3, pieces[0].type = 0);
 	WRONG(pieces[1].track = 1, pieces[1].track = 0);
 	WRONG(pieces[1].n_tokens = 4, pieces[1].n_tokens = 5);
 	WRONG(views[1].offset = 25, views[1].offset = 24);

@@ -15,4 +15,4 @@ tty "$KVARC pack -"
 tty "$KVARC info --plot - a.kva" | tail -n 1
 tty "$KVARC test a.kva" | sed -E 's/[0-9]+ chunks/N chunks/' | mask
 # What a run is busy with, where that takes long enough for a line.
-tty "$KVARC pack -2 -T 1 --isa scalar -o b.kva $SLOT" | grep -o 'fitting' | uniq
+tty "$KVARC train -T 1 --isa scalar -o b.kvp $SLOT" | grep -o 'fitting' | uniq
