@@ -10,7 +10,7 @@
 # gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static (Debian 12).
 set -u
 
-KNOWN=0xcd31b37d86abb261
+KNOWN=0x673d637f2605cb9f
 top=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -302,7 +302,7 @@ static const struct {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
 } levels[LEVELS] = { { { 0, 0, false }, false },
-	             { { 0x21, 0x7f, false }, true },
+	             { { 0x81, 0x9f, false }, true },
 	             { { 0x7f, 0x7f, false }, true } };
 static uint64_t first[LEVELS];
 static unsigned ways, differ;

@@ -27,7 +27,7 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
-/* Of the wider form, which serves both. */
+/* Of the wider form, which serves all. */
 static size_t tile_bytes(size_t rows, size_t channels, size_t *q, size_t *p)
 {
 	size_t capacity = (channels + 15) & ~(size_t)15;
@@ -47,15 +47,23 @@ size_t kvi_attention_bytes(size_t queries_per_head, size_t channels)
 	                  &p);
 }
 
+/* Activations of one group. */
+static void open_operand(struct kvi_activations *to, void *memory, size_t rows, size_t columns,
+                         const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
+{
+	const bool twelve = kvi_twelve(a, kind);
+	kvi_activations_init(to, memory, rows, columns, KVI_GROUP_MAX, twelve || kvi_wide(a, kind));
+	if (twelve)
+		to->largest = KVI_A12_MAX;
+}
+
 static void lay_out(struct tile *t, const struct kvi_arithmetic *a, uint8_t *memory)
 {
 	size_t q, p;
 	tile_bytes(t->rows, t->channels, &q, &p);
 	t->capacity = (t->channels + 15) & ~(size_t)15;
-	kvi_activations_init(&t->q, memory, t->rows, t->channels, KVI_GROUP_MAX,
-	                     kvi_wide(a, KVI_MATRIX_KEYS));
-	kvi_activations_init(&t->p, memory + q, t->rows, KVI_BLOCK, KVI_GROUP_MAX,
-	                     kvi_wide(a, KVI_MATRIX_VALUES));
+	open_operand(&t->q, memory, t->rows, t->channels, a, KVI_MATRIX_KEYS);
+	open_operand(&t->p, memory + q, t->rows, KVI_BLOCK, a, KVI_MATRIX_VALUES);
 	t->x = (float *)(void *)(memory + q + p);
 	t->z = t->x + t->rows * t->channels;
 	t->part = t->z + t->rows * KVI_BLOCK;
@@ -140,6 +148,7 @@ static void block(const struct kvi_attention *a, struct tile *t, size_t b)
 		.y = t->part,
 		.y_stride = t->capacity,
 		.blocks = t->capacity / KVI_OPERAND_ROWS,
+		.positive = true,
 	};
 	a->kernels->product(&values);
 	for (size_t row = 0; row < t->rows; row++)

@@ -10,6 +10,10 @@
 
 #include "exact/elementwise.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #if defined(__FAST_MATH__)
 #error "fast-math changes results: build without it"
 #endif
@@ -84,14 +88,28 @@ static inline float sum_lanes(lanes v)
 	return x[0];
 }
 
+/* a > b ? a : b */
+static inline lanes larger(lanes a, lanes b)
+{
+#if defined(__AVX512F__)
+	return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+	return choose(a > b, a, b);
+#endif
+}
+
 static inline float max_lanes(lanes v)
 {
+#if defined(__AVX512F__)
+	return _mm512_reduce_max_ps((__m512)v);
+#else
 	float x[LANES];
 	memcpy(x, &v, sizeof x);
 	for (size_t w = LANES / 2; w; w /= 2)
 		for (size_t j = 0; j < w; j++)
 			x[j] = x[j + w] > x[j] ? x[j + w] : x[j];
 	return x[0];
+#endif
 }
 
 /* A last part of fewer than 16 numbers adds zeros to its other lanes: no change, as
@@ -206,7 +224,7 @@ static void softmax(struct kvi_scores *scores)
 	for (size_t i = from; i < s.end; i += LANES) {
 		lanes z = where_seen(&s, i, load(s.z + i) * s.scale, -FLT_MAX);
 		store(s.z + i, z);
-		most = choose(z > most, z, most);
+		most = larger(z, most);
 	}
 	const float m = max_lanes(most);
 	for (size_t i = from; i < s.end; i += LANES) {

@@ -416,8 +416,6 @@ kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool, kvarc
 	if (ret)
 		return ret;
 	uint64_t mode = kvi_fp_exact();
-	e->arithmetic.wide_weights |= 1 << KVI_MATRIX_HEAD;
-	e->arithmetic.wide_activations |= 1 << KVI_MATRIX_HEAD;
 	ret = make_head(&b);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		kvi_fail_alloc(error, e->alloc);

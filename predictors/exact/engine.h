@@ -31,7 +31,10 @@ enum kvi_matrix_kind {
 enum {
 	KVI_WIDE_KV = 1 << KVI_MATRIX_KV,
 	KVI_WIDE_ATTENTION = 1 << KVI_MATRIX_KEYS | 1 << KVI_MATRIX_VALUES,
-	KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1
+	KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1,
+	/* In wide_weights keys and queries of 12 bits, in wide_activations probabilities; the bits
+	 * of their kinds are then 0 */
+	KVI_ATTENTION_12 = 1 << KVI_MATRIX_KINDS
 };
 
 /* Bit k of each: matrices of kind k. */

@@ -28,7 +28,8 @@ libkvi_la_SOURCES += \
 	predictors/exact/run_state.h \
 	predictors/exact/self_test.c predictors/exact/self_test.h \
 	predictors/exact/shapes.c \
-	predictors/exact/tensor_parts.c predictors/exact/tensor_parts.h
+	predictors/exact/tensor_parts.c predictors/exact/tensor_parts.h \
+	predictors/exact/words.c predictors/exact/words.h
 
 if SIMD_AVX2
 libkvi_avx2_la_SOURCES += \

@@ -20,8 +20,10 @@ enum {
 	KVI_OPERAND_QUAD = 4,
 	KVI_GROUP_MAX = 256,
 	KVI_A8_MAX = 127,
+	KVI_A12_MAX = 2047,
 	KVI_A15_MAX = 16383,
 	KVI_W8_MAX = 127,
+	KVI_W12_MAX = 2047,
 	KVI_W15_MAX = 16319
 };
 
@@ -47,6 +49,8 @@ struct kvi_operand {
 	/* E4M3 (float8.h), instead of all that but scale, which has one number a row: by block,
 	 * column, row of the block. NULL: integers. */
 	const uint8_t *e4m3;
+	/* W12 (words.h), one group, in place of w and sum. NULL: bytes. */
+	const int16_t *words;
 };
 
 /* Groups of a row; the last one may be shorter. */
@@ -67,18 +71,19 @@ static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
 
 /*
  * Rows of activations with their groups. A8: a + 128 in a byte, in order (there are instructions
- * that multiply unsigned by signed bytes). A15: int16, columns of a quad in the order 0, 2, 1, 3
- * (so that 16-bit halves of a weight quad meet the right ones). What is behind the last quad of
- * a row is not defined.
+ * that multiply unsigned by signed bytes). A15 and A12: int16, columns of a quad in the
+ * order 0, 2, 1, 3 (so that 16-bit halves of a weight quad meet the right ones). What is behind the
+ * last quad of a row is not defined.
  */
 struct kvi_activations {
 	size_t rows, columns;
 	size_t stride; /* integers from a row to the next: whole 64 */
 	unsigned group;
-	bool wide;   /* A15 */
+	bool wide;   /* A15, or A12 */
+	int largest; /* magnitude, of A8 or A15; who wants A12 sets it */
 	uint8_t *a8; /* one of the two */
 	int16_t *a15;
-	float *scale; /* A8: by row and group; A15: by row */
+	float *scale; /* A8: by row and group; else by row */
 	int32_t *sum; /* of the integers of a group; for minima */
 };
 
@@ -92,6 +97,7 @@ struct kvi_product {
 	size_t first, blocks; /* of w's blocks */
 	float *y;             /* by row of a; y[0] belongs to row 0 of w */
 	size_t y_stride;      /* floats from a row to the next; at least 16 * all blocks of w */
+	bool positive;        /* no integer of a is less than 0, and its rows are one group */
 };
 
 /* One instruction set's kernels; all give the same bits. */
@@ -140,6 +146,7 @@ void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
 
 /* Memory, 64-byte aligned, of kvi_activations for rows of `columns` columns. False: overflow. */
 bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide, size_t *bytes);
+/* Lays activations into memory of that size; nothing of them is set. */
 void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, size_t columns,
                           unsigned group, bool wide);
 

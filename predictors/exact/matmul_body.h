@@ -275,6 +275,14 @@ static FUNCTION void some_blocks(struct part *t, size_t blocks)
 	int16_t widened[2][TILE_BLOCKS * PART_WIDE * ROWS] __attribute__((aligned(64)));
 #endif
 
+#if !defined(KVI_LIMBS)
+	if (w->words) {
+		t->w[0] = w->words + t->block * quads * STEP;
+		t->w_stride = quads * STEP;
+		all_rows(t, blocks);
+		return;
+	}
+#endif
 	for (unsigned i = 0; i < w->planes; i++) {
 		const int8_t *from = w->w[i] + (t->block * quads + t->quad) * STEP;
 		t->w[i] = from;
@@ -315,7 +323,7 @@ static FUNCTION void product(const struct kvi_product *p)
 #if defined(KVI_LIMBS)
 	const bool widened = false;
 #else
-	const bool widened = p->a->rows > TILE_ROWS;
+	const bool widened = p->a->rows > TILE_ROWS || w->words;
 #endif
 	const size_t step = part_groups(w, bytes ? PART_BYTES : PART_WIDE);
 	struct part t = { .p = p };

@@ -121,6 +121,11 @@ void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_strid
 	quantise(a, x, x_stride, first, n);
 }
 
+void kvi_neon_product(const struct kvi_product *p)
+{
+	product(p);
+}
+
 void kvi_neon_product_floats(const struct kvi_product *p)
 {
 	product_floats(p);

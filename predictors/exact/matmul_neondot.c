@@ -174,5 +174,14 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 
 #include "matmul_body.h"
 
-const struct kvi_exact_kernels kvi_exact_neondot = { "neondot", kvi_neon_quantise, product,
+/* Words are not split. */
+static void product_or_words(const struct kvi_product *p)
+{
+	if (p->w->words)
+		kvi_neon_product(p);
+	else
+		product(p);
+}
+
+const struct kvi_exact_kernels kvi_exact_neondot = { "neondot", kvi_neon_quantise, product_or_words,
 	                                             kvi_neon_product_floats };

@@ -5,6 +5,7 @@
 #include "float8.h"
 #include "fma.h"
 #include "quantise.h"
+#include "words.h"
 
 enum { ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD };
 
@@ -19,11 +20,10 @@ static size_t wide_order(size_t i)
 static void quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
                            float inverse, int32_t *group_sum)
 {
-	int largest = a->wide ? KVI_A15_MAX : KVI_A8_MAX;
 	int32_t sum = 0;
 
 	for (size_t i = 0; i < kvi_quads(n) * QUAD; i++) {
-		int32_t v = i < n ? kvi_quantised(x[i], inverse, largest) : 0;
+		int32_t v = i < n ? kvi_quantised(x[i], inverse, a->largest) : 0;
 		if (a->wide)
 			a->a15[at + wide_order(i)] = (int16_t)v;
 		else
@@ -40,13 +40,13 @@ static void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
 
 	for (size_t r = first; r < first + n; r++, x += x_stride) {
 		if (a->wide)
-			a->scale[r] = kvi_group_scale(kvi_amax(x, a->columns), KVI_A15_MAX);
+			a->scale[r] = kvi_group_scale(kvi_amax(x, a->columns), a->largest);
 		for (size_t g = 0; g < groups; g++) {
 			size_t c = g * a->group, rest = a->columns - c;
 			size_t columns = rest < a->group ? rest : a->group, at = r * groups + g;
 			if (!a->wide)
 				a->scale[at] = kvi_group_scale(kvi_amax(x + c, columns),
-				                               KVI_A8_MAX);
+				                               a->largest);
 			quantise_group(a, r * a->stride + c, x + c, columns,
 			               1 / a->scale[a->wide ? r : at], &a->sum[at]);
 		}
@@ -77,6 +77,18 @@ static void integers(int32_t sum[ROWS], const struct kvi_activations *a, size_t 
 	}
 }
 
+/* The same of a block of W12: one group. */
+static void word_integers(int32_t sum[ROWS], const struct kvi_activations *a, size_t r,
+                          const struct kvi_operand *w, size_t block)
+{
+	for (size_t i = 0; i < ROWS; i++) {
+		sum[i] = 0;
+		for (size_t c = 0; c < w->columns; c++)
+			sum[i] += activation(a, r * a->stride + c) *
+			          w->words[kvi_words_at(w, block * ROWS + i, c)];
+	}
+}
+
 static void row_by_block(float y[ROWS], const struct kvi_product *p, size_t r, size_t block)
 {
 	const struct kvi_operand *w = p->w;
@@ -92,8 +104,11 @@ static void row_by_block(float y[ROWS], const struct kvi_product *p, size_t r, s
 			float up = i + 1 < w->planes ? 128.0f : 1.0f;
 			int32_t sum[ROWS];
 
-			integers(sum, p->a, r, w->w[i] + block * quads * ROWS * QUAD, q,
-			         end < quads ? end : quads);
+			if (w->words)
+				word_integers(sum, p->a, r, w, block);
+			else
+				integers(sum, p->a, r, w->w[i] + block * quads * ROWS * QUAD, q,
+				         end < quads ? end : quads);
 			for (size_t j = 0; j < ROWS; j++)
 				acc[j] = kvi_fma((float)sum[j], sa * (up * w->scale[at + j]),
 				                 acc[j]);

@@ -193,7 +193,11 @@ void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, 
 	struct operand_parts p;
 
 	*a = (struct kvi_activations){
-		.rows = rows, .columns = columns, .group = group, .wide = wide
+		.rows = rows,
+		.columns = columns,
+		.group = group,
+		.wide = wide,
+		.largest = wide ? KVI_A15_MAX : KVI_A8_MAX,
 	};
 	if (!activation_parts(rows, columns, group, wide, &p))
 		return;

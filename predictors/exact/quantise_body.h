@@ -23,9 +23,9 @@ KERNEL float most_of(const float *x, size_t n)
 }
 
 /* Integers of n numbers, whole 16; returns their sum. */
-KERNEL int32_t quantise_vectors(void *to, const float *x, size_t n, float scale, bool wide)
+KERNEL int32_t quantise_vectors(void *to, const float *x, size_t n, float scale, bool wide,
+                                int largest)
 {
-	const int largest = wide ? KVI_A15_MAX : KVI_A8_MAX;
 	const vflt magic = f_set(KVI_RINT_MAGIC), inverse = f_set(1 / scale);
 	const vflt top = f_set((float)largest), bottom = f_set((float)-largest);
 	vint sum = v_zero();
@@ -58,10 +58,10 @@ KERNEL int32_t quantise_group(struct kvi_activations *a, size_t at, const float 
 	int32_t sum;
 
 	if (n % ROWS == 0)
-		return quantise_vectors(to, x, n, scale, wide);
+		return quantise_vectors(to, x, n, scale, wide, a->largest);
 	memcpy(padded, x, n * sizeof(*x));
 	memset(padded + n, 0, ROWS * sizeof(*x));
-	sum = quantise_vectors(integers, padded, n + ROWS - n % ROWS, scale, wide);
+	sum = quantise_vectors(integers, padded, n + ROWS - n % ROWS, scale, wide, a->largest);
 	memcpy(to, integers, kvi_quads(n) * QUAD * bytes);
 	return sum;
 }
@@ -73,13 +73,13 @@ KERNEL void quantise_row(struct kvi_activations *a, size_t r, const float *x, bo
 	float *scale = a->scale + (wide ? r : r * groups);
 
 	if (wide)
-		*scale = kvi_group_scale(most_of(x, a->columns), KVI_A15_MAX);
+		*scale = kvi_group_scale(most_of(x, a->columns), a->largest);
 	for (size_t g = 0; g < groups; g++) {
 		const size_t c = g * a->group, rest = a->columns - c;
 		const size_t n = rest < a->group ? rest : a->group;
 
 		if (!wide)
-			scale[g] = kvi_group_scale(most_of(x + c, n), KVI_A8_MAX);
+			scale[g] = kvi_group_scale(most_of(x + c, n), a->largest);
 		sum[g] = quantise_group(a, r * a->stride + c, x + c, n, scale[wide ? 0 : g], wide);
 	}
 }

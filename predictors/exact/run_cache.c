@@ -2,6 +2,7 @@
 /* run_cache.c - keys and values of a layer as operands of attention (spec/arithmetic.md 6) */
 #include "engine_internal.h"
 #include "quantise.h"
+#include "words.h"
 #include "util/ckd.h"
 #include "util/list.h"
 
@@ -10,13 +11,11 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
-/* W8 or W15; infinities and NaN are taken as 0. Returns the scale. */
-static float quantise(const float *x, size_t n, unsigned planes, int8_t *const q[2])
+/* Infinities and NaN are taken as 0. */
+static void clean(float *to, const float *x, size_t n)
 {
-	float clean[KVI_GROUP_MAX];
 	for (size_t i = 0; i < n; i++)
-		clean[i] = x[i] - x[i] == 0 ? x[i] : 0;
-	return kvi_quantise_weights(clean, n, planes, q);
+		to[i] = x[i] - x[i] == 0 ? x[i] : 0;
 }
 
 /* A token is a column of the operand of the values; one that was there is replaced. */
@@ -35,10 +34,12 @@ static void put_column(struct kvi_operand *w, size_t column, unsigned plane, con
 static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
 {
 	const struct kvi_model_file *m = c->model;
+	const bool words = kvi_twelve(c->arithmetic, KVI_MATRIX_KEYS);
 	unsigned k_planes = kvi_planes(c->arithmetic, KVI_MATRIX_KEYS);
 	unsigned v_planes = kvi_planes(c->arithmetic, KVI_MATRIX_VALUES);
 	size_t hd = m->head_channels, k, v;
-	if (!kvi_operand_bytes(KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes, false, &k) ||
+	if (!(words ? kvi_words_bytes(KVI_BLOCK, hd, &k)
+	            : kvi_operand_bytes(KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes, false, &k)) ||
 	    !kvi_operand_bytes(hd, KVI_BLOCK, KVI_GROUP_MAX, v_planes, false, &v))
 		return KVARC_MEM;
 	k = aligned(k);
@@ -55,7 +56,11 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
 	c->blocks[c->n++].heads = heads;
 	p += table;
 	for (size_t h = 0; h < m->kv_heads; h++, p += each) {
-		kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes, false);
+		if (words)
+			kvi_words_init(&heads[h].k, p, KVI_BLOCK, hd);
+		else
+			kvi_operand_init(&heads[h].k, p, KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes,
+			                 false);
 		kvi_operand_init(&heads[h].v, p + k, hd, KVI_BLOCK, KVI_GROUP_MAX, v_planes, false);
 		heads[h].v_scale = (float *)(void *)(p + k + v);
 		float *one = (float *)heads[h].v.scale;
@@ -70,10 +75,14 @@ static void put_token(struct kvi_cache_head *head, size_t at, const float *k, co
 {
 	size_t hd = head->k.columns;
 	int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX], *const q[2] = { q0, q1 };
-	const int8_t *const planes[2] = { q0, q1 };
-	float s = quantise(k, hd, head->k.planes, q);
-	kvi_operand_put(&head->k, at, planes, &s, NULL);
-	head->v_scale[at] = quantise(v, hd, head->v.planes, q);
+	float x[KVI_GROUP_MAX];
+	clean(x, k, hd);
+	if (head->k.words)
+		kvi_words_put(&head->k, at, x);
+	else
+		kvi_operand_put_floats(&head->k, at, x);
+	clean(x, v, hd);
+	head->v_scale[at] = kvi_quantise_weights(x, hd, head->v.planes, q);
 	for (unsigned i = 0; i < head->v.planes; i++)
 		put_column(&head->v, at, i, q[i]);
 }

@@ -239,6 +239,8 @@ kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc, const struct kvi_exact
 		{ 0, 1 << KVI_MATRIX_VALUES, false },
 		{ 1 << KVI_MATRIX_VALUES, 1 << KVI_MATRIX_KEYS, false },
 		{ 0, 0, false },
+		{ KVI_ATTENTION_12, KVI_ATTENTION_12, false },
+		{ KVI_ATTENTION_12 | 1 << KVI_MATRIX_VALUES, KVI_ATTENTION_12, false },
 	};
 	for (size_t i = 0; !ret && i < sizeof widths / sizeof *widths; i++)
 		ret = attention(&t, &widths[i]);
@@ -253,7 +255,7 @@ kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc, const struct kvi_exact
 kvarc_ret kvi_exact_test(const struct kvi_alloc *alloc, const struct kvi_exact_kernels *kernels,
                          const struct kvi_elementwise *elements, kvarc_error *error)
 {
-	static const struct kvi_h128 known = { 0x15447ed073753cc8, 0x37414d7870a4fce2 };
+	static const struct kvi_h128 known = { 0xc74cfd94976a7163, 0xe389c5705767f37a };
 	struct kvi_h128 answer;
 	if (kvi_exact_answer(alloc, kernels, elements, &answer))
 		return kvi_fail_alloc(error, alloc);

@@ -17,7 +17,7 @@ from kvarc_codecs import clamp
 
 ROUND = 12582912.0          # 1.5 x 2^23
 LEAST = 2.0 ** -60
-A8, A15, W8, W15 = 127, 16383, 127, 16319
+A8, A12, A15, W8, W12, W15 = 127, 2047, 16383, 127, 2047, 16319
 BLOCK = 256
 
 
@@ -131,6 +131,12 @@ def activation(x, group, wide):
             for at in range(0, len(x), group)], 1.0
 
 
+def attended(x, most):
+    """A row of one group, A8, A12 or A15, as activation() has it."""
+    a, s = integers(x, most)
+    return ([(a, s)], 1.0) if most == A8 else ([(a, 1.0)], s)
+
+
 def two_planes(v):
     w0 = [(n + 64) >> 7 for n in v]
     return w0, [n - 128 * h for n, h in zip(v, w0)]
@@ -223,18 +229,20 @@ class Head:
 
     def __init__(self, wide_weights, wide_activations):
         self.keys, self.values = [], []
-        self.wide_keys, self.wide_values = \
-            wide_weights >> 5 & 1, wide_weights >> 6 & 1
-        self.wide_queries, self.wide_shares = \
-            wide_activations >> 5 & 1, wide_activations >> 6 & 1
+        self.most_key = W12 if wide_weights & 128 else \
+            W15 if wide_weights & 32 else W8
+        self.most_value = W15 if wide_weights & 64 else W8
+        self.most_query = A12 if wide_weights & 128 else \
+            A15 if wide_activations & 32 else A8
+        self.most_share = A12 if wide_activations & 128 else \
+            A15 if wide_activations & 64 else A8
 
     def add(self, key, value):
-        for x, to, wide in ((key, self.keys, self.wide_keys),
-                            (value, self.values, self.wide_values)):
+        for x, to, most in ((key, self.keys, self.most_key),
+                            (value, self.values, self.most_value)):
             # "An element that is not finite is taken as 0."
-            v, s = integers([e if math.isfinite(e) else 0.0 for e in x],
-                            W15 if wide else W8)
-            to.append((two_planes(v) if wide else (v,), s, None))
+            v, s = integers([e if math.isfinite(e) else 0.0 for e in x], most)
+            to.append((two_planes(v) if most == W15 else (v,), s, None))
 
     def rewind(self, tokens):
         del self.keys[tokens:], self.values[tokens:]
@@ -248,8 +256,8 @@ class Head:
         total = sum(int(rint(fp32(v * 2.0 ** 20))) for v in p)
         seen = self.values[first:end]
         # Tokens that are not seen are 0 and change nothing.
-        P = activation([fp32(v * sv) for v, (_, sv, _) in zip(p, seen)],
-                       BLOCK, self.wide_shares)
+        P = attended([fp32(v * sv) for v, (_, sv, _) in zip(p, seen)],
+                     self.most_share)
         # a row of each channel, with a plane or two of all tokens
         rows = zip(*[zip(*planes) for planes, _, _ in seen])
         o = [product(P, [(tuple(zip(*row)), 1.0, None)]) for row in rows]
@@ -257,8 +265,7 @@ class Head:
 
     def attend(self, q, i, window, scale):
         """What token i sees; q: its query, rotated; window 0: none."""
-        q, so_far = activation(
-            q, len(q), self.wide_queries), None
+        q, so_far = attended(q, self.most_query), None
         from_token = max(0, i - window + 1) if window else 0
         for start in range(from_token // BLOCK * BLOCK, i + 1, BLOCK):
             m, l, o = self.block(q, max(start, from_token),

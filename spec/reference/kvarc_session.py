@@ -33,9 +33,14 @@ class Predictor:
         demand(4 <= self.level <= 8, "the level of a predictor")
         self.models = min(self.level, 7)
         self.wide_weights, self.wide_activations = cursor.u8(), cursor.u8()
-        kinds = 0x60 if self.fp8 else 0x7f
+        kinds = 0xe0 if self.fp8 else 0xff
         demand(not (self.wide_weights | self.wide_activations) & ~kinds,
                "kinds of products that are not")
+        demand(not (self.wide_weights & 128 and
+                    (self.wide_weights | self.wide_activations) & 32),
+               "keys or queries of 12 and of 15 bits")
+        demand(self.wide_activations & 192 != 192,
+               "probabilities of 12 and of 15 bits")
         self.weights, self.digest = cursor.take(16), cursor.take(16)
         self.head = cursor.take(16) if flags & 8 else None
         self.model_name, self.name = cursor.string(), cursor.string()

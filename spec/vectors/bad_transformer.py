@@ -62,10 +62,11 @@ edit("flags", "a reserved flag of a PREDICTOR of kind 2", "PREDICTOR",
      lambda c: poke(2, c[2] | 128)(c))
 edit("level-3", "level 3 of kind 2", "PREDICTOR", poke(3, 3))
 edit("level-9", "level 9", "PREDICTOR", poke(3, 9))
-edit("wide-weights", "wide weights of an eighth kind of product", "PREDICTOR",
-     poke(4, 161))
-edit("wide-activations", "wide activations of an eighth kind", "PREDICTOR",
-     poke(5, 225))
+edit("wide-weights", "keys of 12 bits and of 15", "PREDICTOR", poke(4, 161))
+edit("wide-queries", "keys of 12 bits, queries of 15", "PREDICTOR",
+     poke(5, 161))
+edit("wide-activations", "probabilities of 12 bits and of 15", "PREDICTOR",
+     poke(5, 193))
 edit("longer", "a byte after the parameters of kind 2", "PREDICTOR",
      lambda c: poke(1, c[1] + 1)(c) + b"\0")
 edit("shorter", "the profile's name is cut", "PREDICTOR",
@@ -343,7 +344,7 @@ other("check", "another check in the payload", first=dict(check=1))
 edit("loop", "an open loop is announced where it was closed", "PREDICTOR",
      lambda c: poke(2, c[2] ^ 1)(c), answer="predictor")
 edit("arithmetic", "wide activations are announced where they were not",
-     "PREDICTOR", poke(5, 127), answer="predictor")
+     "PREDICTOR", poke(5, 159), answer="predictor")
 other("rotary", "keys that do not turn, of a model that turns them",
       rotary=0)
 other("turning", "keys of which 6 channels turn, where the model turns 8",

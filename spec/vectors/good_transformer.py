@@ -90,6 +90,14 @@ def _():
     return archive(505, data, 6, [12]).w, {".gguf": data}
 
 
+@vector("attention", "level 5 with attention of other widths than writers "
+        "choose: keys and queries of 15 bits, probabilities of 12 by values "
+        "of 15; segments of 250 and 8 tokens (the .gguf)")
+def _():
+    return archive(590, small(), 5, [250, 8], arithmetic=(97, 161, 1)).w, {
+        ".gguf": small()}
+
+
 @vector("windows", "a gemma3 with windows of 7 tokens in layers 0 and 2, norms "
         "of heads and behind branches, gelu; 262 tokens; queries and values of "
         "15 bits, keys and probabilities of 8 (the .gguf)")

@@ -6,12 +6,21 @@
 #include "levels.h"
 #include "util/string_field.h"
 
-enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS = 0x7f, KINDS_OF_ATTENTION = 0x60 };
+enum { CLOSED = 1, EMBEDDED = 2, FP8 = 4, CODES_IDS = 8, KINDS = 0xff, KINDS_OF_ATTENTION = 0xe0 };
+/* Bits of attention, of both masks. */
+enum { KEYS = 0x20, SHARES = 0x40, TWELVE = 0x80 };
 
 static struct kvi_h128 get_digest(struct kvi_in *in)
 {
 	const uint8_t *digest = kvi_get_bytes(in, 16);
 	return digest ? kvi_load_h128(digest) : (struct kvi_h128){ 0 };
+}
+
+/* Spec model 1: one width each for keys and queries, and for probabilities. */
+static bool one_width(uint8_t weights, uint8_t activations)
+{
+	return !(weights & TWELVE && (weights | activations) & KEYS) &&
+	       !(activations & TWELVE && activations & SHARES);
 }
 
 /* Spec model 1, up to the names. */
@@ -32,7 +41,7 @@ static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
 	uint8_t wide = p->fp8 ? KINDS_OF_ATTENTION : KINDS;
 	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= KVI_LEVEL_MODEL &&
 	       p->level <= KVI_LEVEL_PREDICTED && !(p->wide_weights & ~wide) &&
-	       !(p->wide_activations & ~wide);
+	       !(p->wide_activations & ~wide) && one_width(p->wide_weights, p->wide_activations);
 }
 
 static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)

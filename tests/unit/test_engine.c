@@ -308,7 +308,9 @@ static double error_of(const struct engine_result *r, const struct doubles *d, u
 	return sqrt(sum / all);
 }
 
+/* those of 12 bits in attention alone */
 static const struct kvi_arithmetic w8a8 = { 0, 0, false }, w8a15 = { 0x61, 0x7f, false },
+				   w8a12 = { 0x80, 0x80, false }, w15a12 = { 0xdf, 0x9f, false },
 				   w15a15 = { 0x7f, 0x7f, false }, fp8 = { 0x60, 0x60, true };
 
 /* RoPE rotates some channels of each head, or all. */
@@ -327,16 +329,14 @@ static void close_to_doubles(uint32_t rotary)
 		struct kvi_arithmetic a;
 		double most, least;
 	} levels[] = {
-		{ w8a8, .03, .003 },
-		{ w8a15, .02, .001 },
-		{ w15a15, 1e-3, 0 },
-		{ fp8, .1, .01 },
+		{ w8a8, .03, .003 }, { w8a15, .02, .001 }, { w8a12, .03, .001 },
+		{ w15a12, 1e-3, 0 }, { w15a15, 1e-3, 0 },  { fp8, .1, .01 },
 	};
-	for (int i = 0; i < 4; i++) {
+	for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
 		struct engine_way w = { .arithmetic = levels[i].a, .cut = 256, .threads = 1 };
 		go(&m, &t, &w, r);
 		double e = error_of(r, d, rotary);
-		print_message("level %d: relative error %.2e\n", i, e);
+		print_message("level %d: relative error %.2e\n", (int)i, e);
 		assert_true(e < levels[i].most && e > levels[i].least);
 	}
 	free(r);
@@ -374,6 +374,8 @@ static void test_same_bits(void **state)
 		uint64_t digest;
 	} known[] = {
 		{ { 0, 0, false }, false, 0xf456c82f99a52c60u },
+		{ { 0x81, 0x81, false }, true, 0x0e9487c20a1a091eu },
+		{ { 0xc1, 0x9f, false }, true, 0x9492ebad423ec430u },
 		{ { 0x21, 0x61, false }, true, 0x8bf14da58b566d3cu },
 		{ { 0x61, 0x7f, false }, true, 0xd690adb4165d69a9u },
 		{ { 0x7f, 0x7f, false }, true, 0xe097a8621540135du },

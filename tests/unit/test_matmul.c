@@ -2,6 +2,7 @@
 /* test_matmul.c - exact products: every instruction set against scalar C, and known answers */
 #include "config.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@
 
 #include "kernels/slots.h"
 #include "exact/matmul.h"
+#include "exact/words.h"
 #include "random.h"
 
 enum { MAX_ROWS = 40, MAX_OUTPUTS = 100, MAX_COLUMNS = 1100, ROUNDS = 400 };
@@ -56,6 +58,8 @@ struct product_shape {
 	size_t rows, outputs, columns;
 	unsigned group, planes;
 	bool wide, minima;
+	bool words;    /* W12 and A12 */
+	bool positive; /* no activation is negative */
 };
 
 struct test_matmul_job {
@@ -85,12 +89,19 @@ static void make_job(struct test_matmul_job *j, const struct product_shape *s)
 	                              &bytes);
 
 	j->s = *s;
+	if (s->words)
+		fits = kvi_words_bytes(s->outputs, s->columns, &bytes);
 	j->w_memory = memory(fits, bytes);
-	kvi_operand_init(&j->w, j->w_memory, s->outputs, s->columns, s->group, s->planes,
-	                 s->minima);
+	if (s->words)
+		kvi_words_init(&j->w, j->w_memory, s->outputs, s->columns);
+	else
+		kvi_operand_init(&j->w, j->w_memory, s->outputs, s->columns, s->group, s->planes,
+		                 s->minima);
 	fits = kvi_activations_bytes(s->rows, s->columns, s->group, s->wide, &bytes);
 	j->a_memory = memory(fits, bytes);
 	kvi_activations_init(&j->a, j->a_memory, s->rows, s->columns, s->group, s->wide);
+	if (s->words)
+		j->a.largest = KVI_A12_MAX;
 	j->x = calloc(s->rows * s->columns + 1, sizeof(*j->x));
 	j->y_stride = kvi_operand_blocks(&j->w) * KVI_OPERAND_ROWS + below(3) * 5;
 	j->y = malloc((s->rows * j->y_stride + 1) * sizeof(*j->y));
@@ -151,12 +162,29 @@ static float activation(unsigned kind, size_t i, int largest)
 	}
 }
 
+/* Words of a kind of their own: the largest ones have the sum that is the largest of all. */
+static void fill_words(struct test_matmul_job *j, unsigned kind)
+{
+	float x[KVI_GROUP_MAX];
+
+	for (size_t r = 0; r < j->s.outputs; r++) {
+		unsigned k = kind < KINDS ? kind : below(KINDS);
+		for (size_t c = 0; c < j->s.columns; c++)
+			x[c] = activation(k, c, KVI_W12_MAX);
+		kvi_words_put(&j->w, r, x);
+	}
+}
+
 static void fill_weights(struct test_matmul_job *j, unsigned kind)
 {
 	static int8_t q[2][MAX_COLUMNS];
 	static float scale[MAX_COLUMNS], minimum[MAX_COLUMNS];
 	const int8_t *const planes[2] = { q[0], q[1] };
 
+	if (j->s.words) {
+		fill_words(j, kind);
+		return;
+	}
 	for (size_t r = 0; r < j->s.outputs; r++) {
 		unsigned k = kind < KINDS ? kind : below(KINDS);
 		for (size_t c = 0; c < j->s.columns; c++) {
@@ -173,14 +201,15 @@ static void fill_weights(struct test_matmul_job *j, unsigned kind)
 
 static void fill_activations(struct test_matmul_job *j, unsigned kind)
 {
-	const int largest = j->s.wide ? KVI_A15_MAX : KVI_A8_MAX;
+	const int largest = j->a.largest;
 	float *x = j->x;
 
 	for (size_t r = 0; r < j->s.rows; r++)
 		for (size_t c = 0; c < j->s.columns; c += j->s.group) {
 			unsigned k = kind < KINDS ? kind : below(KINDS);
 			for (size_t i = c; i < j->s.columns && i < c + j->s.group; i++)
-				*x++ = activation(k, i - c, largest);
+				*x++ = j->s.positive ? fabsf(activation(k, i - c, largest))
+				                     : activation(k, i - c, largest);
 		}
 }
 
@@ -216,7 +245,11 @@ static void *copy(const void *p, size_t bytes)
 static void run(struct test_matmul_job *j, const struct kvi_exact_kernels *k, struct results *out)
 {
 	const size_t row_bytes = integer_bytes(j), blocks = kvi_operand_blocks(&j->w);
-	struct kvi_product p = { .a = &j->a, .w = &j->w, .y = j->y, .y_stride = j->y_stride };
+	struct kvi_product p = { .a = &j->a,
+		                 .w = &j->w,
+		                 .y = j->y,
+		                 .y_stride = j->y_stride,
+		                 .positive = j->s.positive };
 	size_t cut = below((uint32_t)j->s.rows + 1);
 
 	memset(j->a_memory, 0x5a, (size_t)((char *)j->a.sum - (char *)j->a_memory));
@@ -281,6 +314,21 @@ static void random_shape(struct product_shape *s)
 	s->planes = 1 + below(2);
 	s->wide = below(2);
 	s->minima = below(3) == 0;
+	s->words = s->positive = false;
+}
+
+/* Attention's: queries by keys in words, probabilities by values. */
+static void attention_shape(struct product_shape *s)
+{
+	random_shape(s);
+	s->group = KVI_GROUP_MAX;
+	s->wide = true;
+	s->minima = false;
+	s->words = below(2);
+	s->positive = !s->words;
+	s->columns = s->words ? 1 + below(KVI_GROUP_MAX) : KVI_GROUP_MAX;
+	if (s->words)
+		s->planes = 1;
 }
 
 static void test_random(void **state)
@@ -290,10 +338,13 @@ static void test_random(void **state)
 		struct product_shape s;
 		struct test_matmul_job j;
 
-		random_shape(&s);
+		if (i % 4)
+			random_shape(&s);
+		else
+			attention_shape(&s);
 		make_job(&j, &s);
-		fill_weights(&j, i % 2 ? KINDS : RANDOM);
-		fill_activations(&j, i % 4 ? KINDS : RANDOM);
+		fill_weights(&j, i / 4 % 2 ? KINDS : RANDOM);
+		fill_activations(&j, i / 8 % 2 ? KINDS : RANDOM);
 		compare(&j);
 		free_job(&j);
 	}
@@ -304,8 +355,8 @@ static void test_extremes(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < KINDS * KINDS * 4; i++) {
-		struct product_shape s = { 9,         48,        512 + 64 + 20, 256,
-			                   1 + i % 2, i / 2 % 2, i % 3 == 0 };
+		struct product_shape s = { 9,         48,         512 + 64 + 20, 256,  1 + i % 2,
+			                   i / 2 % 2, i % 3 == 0, false,         false };
 		struct test_matmul_job j;
 
 		make_job(&j, &s);
@@ -322,9 +373,11 @@ static void test_shapes(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 5 * 40; i++) {
 		const unsigned group = group_sizes[i % 5];
-		struct product_shape s = { 1 + i / 5, 16 * (i % 3 + 1), group * (i % 4 + 1),
-			                   group,     1 + i / 7 % 2,    i / 3 % 2,
-			                   i / 2 % 2 };
+		struct product_shape s = {
+			1 + i / 5,     16 * (i % 3 + 1), group * (i % 4 + 1), group,
+			1 + i / 7 % 2, i / 3 % 2,        i / 2 % 2,           false,
+			false
+		};
 		struct test_matmul_job j;
 
 		s.outputs += i % 2 ? below(16) : 0;
@@ -343,7 +396,7 @@ static void test_shapes(void **state)
 static void test_put_floats(void **state)
 {
 	static float x[70];
-	struct product_shape s = { 1, 1, 70, 64, 2, true, false };
+	struct product_shape s = { 1, 1, 70, 64, 2, true, false, false, false };
 	struct test_matmul_job j;
 
 	(void)state;
@@ -383,7 +436,9 @@ static uint64_t digest(const struct kvi_exact_kernels *k)
 			                   group_sizes[i % 5],
 			                   1 + i % 2,
 			                   i / 2 % 2,
-			                   i % 3 == 0 && i % 2 == 0 };
+			                   i % 3 == 0 && i % 2 == 0,
+			                   false,
+			                   false };
 		struct results r;
 		struct test_matmul_job j;
 

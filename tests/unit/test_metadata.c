@@ -114,12 +114,19 @@ static void test_predictor_model(void **state)
 		kvi_predictor_free(&back, &alloc);
 		for (size_t n = 0; n < out.n; n++)
 			assert_int_equal(parse_predictor((char *)out.p, n), KVARC_DATA);
-		/* reserved flags, levels and kinds of matrices */
+		/* reserved flags and levels, attention of 12 bits and of 15 */
 		for (size_t n = 2; n < 6; n++) {
 			uint8_t old = out.p[n];
-			out.p[n] = 0x88;
+			out.p[n] = n < 4 ? 0x88 : n == 4 ? 0xa0 : 0xc0;
 			assert_int_equal(parse_predictor((char *)out.p, out.n), KVARC_DATA);
 			out.p[n] = old;
+		}
+		/* keys of 12 bits by queries of 15 */
+		if (i == 1) {
+			out.p[4] = 0x80;
+			out.p[5] = 0x20;
+			assert_int_equal(parse_predictor((char *)out.p, out.n), KVARC_DATA);
+			out.p[4] = out.p[5] = 0;
 		}
 		/* of FP8 nothing is wide */
 		for (size_t n = 4; n < 6 && p.fp8; n++) {
@@ -132,8 +139,8 @@ static void test_predictor_model(void **state)
 		p.embedded = i == 0;
 		p.content_bytes = i == 0 ? 77 : 0;
 		p.fp8 = i == 1;
-		p.wide_weights = i == 0;
-		p.wide_activations = i == 0 ? 0x1f : 0;
+		p.wide_weights = i == 0 ? 0xc1 : 0;
+		p.wide_activations = i == 0 ? 0x9f : 0;
 	}
 }
 
