@@ -25,6 +25,10 @@ complain() {
 	echo "$*" >&2
 	bad=1
 }
+columns() { # FILE
+	expand -t 8 "$1" | awk -v f="$1" -v most="$columns_most" 'length($0) > most {
+		printf "%s:%d: %d columns\n", f, NR, length($0); bad = 1 } END { exit bad }' >&2 || bad=1
+}
 while read -r f; do
 	head -n 5 "$f" | grep -q 'SPDX-License-Identifier: ' || complain "$f: no SPDX line"
 	case $f in
@@ -35,11 +39,11 @@ while read -r f; do
 		./tests/*) most=$test_lines_most ;;
 		esac
 		[ "$lines" -le "$most" ] || complain "$f: $lines lines, $most at most"
-		expand -t 8 "$f" | awk -v f="$f" -v most="$columns_most" 'length($0) > most {
-			printf "%s:%d: %d columns\n", f, NR, length($0); bad = 1 } END { exit bad }' >&2 || bad=1
+		columns "$f"
 		grep -nE '(^|[^A-Za-z])(TODO|FIXME|XXX)([^A-Za-z]|$)' "$f" /dev/null >&2 && bad=1
 		grep -nE '[[:space:]]+$' "$f" /dev/null >&2 && bad=1
 		;;
+	./spec/*.md) columns "$f" ;;
 	esac
 done < "$tmp/files"
 [ "$bad" -eq 0 ] || fail "see above"
