@@ -38,6 +38,7 @@ class Predictors:
         self.last = None            # sequence
         self.features = {}          # of the open segment
         self.exact = set()          # tensors of it: codec 9, method 0
+        self.expected = {}          # of it: H64 of E (codecs/model.md 4), by tensor
         self.sessions = {}            # by predictor and track
         self.tokens = {}            # the same, of token ids
 
@@ -79,7 +80,7 @@ class Predictors:
 
     def begin(self, s):
         """s.session: a Session, the error that prevents one, or None: no model predicts."""
-        self.features, self.exact = {}, set()
+        self.features, self.exact, self.expected = {}, set(), {}
         s.predictor, s.session = self.last, None
         p = self.named.get(s.predictor)
         if not p or p.kind != 2:
@@ -182,7 +183,14 @@ class Predictors:
         cursor = Cursor(payload)
         if codec == 8:
             rows = s.session.expect(t.layer, kind)
-            sessions.check(cursor, rows)
+            self.expected[tensor] = sessions.hash_of(rows)
+            sources = [self.source(t, x.model) for x in m.same]
+            if m.scale:
+                sources.append(self.source(t, m.scale.model))
+            demand(all(i in self.expected for i in sources),
+                   "a source without a prediction")
+            sessions.check(cursor, [self.expected[i]
+                                    for i in sources + [tensor]])
         layout = linear.Layout(m, t.rope)
         tokens = linear.tokens_of(layout, t.dtype, s.n, s.positions, s.ids,
                                   self.sources_of(t, m, s), rows)
@@ -204,10 +212,12 @@ class Predictors:
             return
         if tensor not in self.features:
             m = self.model_of(s.predictor, t)
+            rows = g.expect(t.layer, kind)
+            self.expected[tensor] = sessions.hash_of(rows)
             self.features[tensor] = linear.observe_all(
                 linear.Layout(m, t.rope), t.dtype, s.n, s.positions, s.ids,
                 self.sources_of(t, m, s), linear.coded_elements(raw, t.dtype),
-                g.expect(t.layer, kind))
+                rows)
         g.tell(kind, raw, self.features[tensor], tensor in self.exact)
 
     # --------------------------------------------------- models and sources

@@ -117,6 +117,7 @@ class Guided(Session):
         self.wide_weights, self.wide_activations, self.closed = \
             arithmetic or LEVELS[level]
         self.data, self.m = data, read_model(data)
+        self.hashes = {}        # H64 of E by layer and kind (model.md 4)
         self.other = options.pop("predictor_fields", {})
         # coders of token ids by track (tokens.md); None: they are stored
         self.coders = {} if options.pop("codes_ids", False) else None
@@ -192,6 +193,9 @@ class Guided(Session):
     def walk(self, number, change=None, low=None):
         t = self.tensors[number]
         self.E = self.expected(number)
+        E = [e for row in self.E for e in row]
+        self.hashes[t["layer"], t["kind"]] = h64(
+            struct.pack("<%dh" % len(E), *E))
         level, self.level = self.level, min(self.level, 7)
         out = super().walk(number, change)
         self.level, self.low = level, low or self.low
@@ -199,6 +203,14 @@ class Guided(Session):
         if len(self.kept) == 2:
             self.advance(t["layer"])
         return out
+
+    def check(self, t, m):
+        """model.md 4: of the sources' predictions and the tensor's own."""
+        kinds = [kind for kind, _ in m.same]
+        if m.scale and m.scale[1]:
+            kinds.append(m.scale[2])
+        hashes = [self.hashes[t["layer"], k] for k in kinds + [t["kind"]]]
+        return h64(struct.pack("<%dQ" % len(hashes), *hashes))
 
     def make_walk(self, m, token, dtype, sources, element):
         return Walk(m, self.rope if m.rotary else None, dtype,
@@ -247,11 +259,9 @@ class Guided(Session):
             if len(set(values[c::columns])) == 1 and self.n > 1])
         m = walks[0].model
         options.setdefault("b", some_size(number, self.n))
-        E = [e for row in self.E for e in row]
         payload = linear_payload(
             walks, t["dtype"], self.rope if m.rotary else None, low=self.low,
-            before=struct.pack("<Q", check ^ h64(
-                struct.pack("<%dh" % len(E), *E))), **options)
+            before=struct.pack("<Q", check ^ self.check(t, m)), **options)
         if params is None:
             params = self.predictors[self.level]
         return self.w.chunk_frame(

@@ -59,8 +59,7 @@ static void put_section(const struct kvi_coder_job *job, struct attempt *a)
 	a->out.begin -= a->section_bytes + (-a->section_bytes & (KVI_STREAM_ALIGN - 1));
 	at = a->out.begin;
 	if (expected)
-		kvi_store64(at, kvi_expected_check(job->chunk->linear->expected,
-		                                   job->mask.C * job->mask.T));
+		kvi_store64(at, kvi_expected_check(job->chunk->linear));
 	at += expected ? CHECK : 0;
 	memcpy(at, job->section, job->section_bytes);
 	kvi_put_padding(at + job->section_bytes, a->section_bytes);

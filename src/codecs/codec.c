@@ -84,10 +84,7 @@ static kvarc_ret check_expected(const struct kvi_chunk *chunk, struct kvi_in *in
 	uint64_t check = kvi_get64(in);
 	if (in->bad)
 		return KVARC_DATA;
-	return check == kvi_expected_check(chunk->linear->expected,
-	                                   kvi_chunk_channels(chunk) * chunk->n_tokens)
-	               ? KVARC_OK
-	               : KVARC_PREDICTOR;
+	return check == kvi_expected_check(chunk->linear) ? KVARC_OK : KVARC_PREDICTOR;
 }
 
 /* A chunk with a mask that is being decoded. */

@@ -236,7 +236,7 @@ static bool holds(const struct kvi_prediction *g, const struct kvi_prediction_re
 	size_t n = g->n * g->C;
 	return !a->check ||
 	       *a->check == (a->predicted ? kvi_h64(a->predicted, n * kvarc_dtype_bytes(t->dtype))
-	                                  : kvi_expected_check(a->expected, n));
+	                                  : kvi_expected_check(a->in));
 }
 
 /* With the lock: waits for the layer of a segment. False: the model will never be there. */

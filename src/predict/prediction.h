@@ -59,7 +59,8 @@ bool kvi_prediction_covers(const struct kvi_prediction *g, uint32_t order_index)
 struct kvi_prediction_request {
 	uint32_t order_index;
 	const struct kvi_segment *s;
-	const uint64_t *check; /* of P when that is wanted, else of E; NULL: not known */
+	const uint64_t *check; /* of P when that is wanted, else as in; NULL: not known */
+	const struct kvi_linear_in *in; /* with a check that is not of P: of `expected`, sources */
 	const uint8_t *raw;    /* the elements; NULL: not known */
 	/* out */
 	int16_t *expected;  /* E; NULL: not wanted */

@@ -21,9 +21,22 @@ void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride, 
 			expected[c] = kvi_expected(p[c] * power(-m->step[c]));
 }
 
-uint64_t kvi_expected_check(const int16_t *expected, size_t n)
+uint64_t kvi_expected_hash(const struct kvi_linear_in *in)
 {
-	return kvi_h64_i16(expected, n);
+	return kvi_h64_i16(in->expected, in->model->C * in->n_tokens);
+}
+
+uint64_t kvi_expected_check(const struct kvi_linear_in *in)
+{
+	uint8_t hash[(KVI_SAME_MAX + 2) * sizeof(uint64_t)], *at = hash;
+	for (unsigned i = 0; i < in->model->n_same; i++, at += sizeof(uint64_t))
+		kvi_store64(at, in->same[i]->expected_hash);
+	if (in->model->scale_source) {
+		kvi_store64(at, in->scale->expected_hash);
+		at += sizeof(uint64_t);
+	}
+	kvi_store64(at, kvi_expected_hash(in));
+	return kvi_h64(hash, (size_t)(at - hash) + sizeof(uint64_t));
 }
 
 /* Channels of the state that are corrected together. */

@@ -24,8 +24,11 @@ static inline int16_t kvi_expected(float q)
 void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride, size_t n,
                       int16_t *expected);
 
-/* H64 of n of them, as a payload has it. */
-uint64_t kvi_expected_check(const int16_t *expected, size_t n);
+/* The check of a payload (spec model 4): of E, in->expected, and of the E that the features of the
+ * model's sources were made with. All sources are there. */
+uint64_t kvi_expected_check(const struct kvi_linear_in *in);
+/* H64 of E of a chunk. */
+uint64_t kvi_expected_hash(const struct kvi_linear_in *in);
 
 /* Scratch memory, 64-aligned, for kvi_model_correct of n tokens. */
 size_t kvi_model_correct_bytes(size_t n);

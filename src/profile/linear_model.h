@@ -20,9 +20,9 @@ struct kvi_features {
 	uint32_t *w;    /* tokens_room */
 	uint32_t n;     /* N of spec linear 4 */
 	bool has_z;     /* z is there and read by others: only read it */
+	uint64_t expected_hash; /* kvi_expected_hash, of models from KVI_LEVEL_MODEL on */
 };
-/* Memory for the features of n_tokens tokens. Returns OK, MEM, MEMLIMIT; on failure *f is NULL.
- * Memory for the features of n_tokens tokens. Returns OK, MEM, MEMLIMIT; on failure *f is NULL. */
+/* Memory for the features of n_tokens tokens. Returns OK, MEM, MEMLIMIT; on failure *f is NULL. */
 kvarc_ret kvi_features_open(struct kvi_features **f, const struct kvi_alloc *alloc,
                             const struct kvi_model *m, size_t n_tokens);
 /* Frees the features; NULL-safe. */

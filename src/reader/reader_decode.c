@@ -153,6 +153,7 @@ static kvarc_ret request_prediction(struct kvi_decode_job *j, struct kvi_linear_
 	struct kvi_prediction_request a = { .order_index = j->order_index,
 		                            .s = &s->segment,
 		                            .check = check,
+		                            .in = in,
 		                            .expected = (int16_t *)(void *)j->expected.p,
 		                            .predicted = in->predicted ? j->raw : NULL };
 	in->expected = a.expected;

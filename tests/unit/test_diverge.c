@@ -112,8 +112,8 @@ static void test_open_loop(void **state)
 		kvarc_ret ret = read_all(&w, &n);
 		if (ret == KVARC_OK)
 			assert_true(cache_equal(&w.c, &w.back));
-		else /* DATA: a value whose key, coded otherwise, has no check of its prediction */
-			assert_true(ret == KVARC_PREDICTOR || ret == KVARC_DATA);
+		else
+			assert_int_equal(ret, KVARC_PREDICTOR);
 		good += ret == KVARC_OK;
 	}
 	assert_true(good > 6); /* the rest: attention kept what was wrong */

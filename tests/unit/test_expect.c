@@ -61,10 +61,29 @@ static void test_cases(void **state)
 	for (size_t i = 0; i < 3 * CASES; i++)
 		if (e[i] != cases[i % CASES].e)
 			fail_msg("case %zu: %d", i % CASES, e[i]);
-	/* H64 of 3 and -2 as two bytes each */
+}
+
+/* The check of 3 and -2, two bytes each, behind the hashes of a source and of a scale source. */
+static void test_check(void **state)
+{
 	static const int16_t two[] = { 3, -2 };
 	static const uint8_t bytes[] = { 3, 0, 0xfe, 0xff };
-	assert_true(kvi_expected_check(two, 2) == kvi_h64(bytes, 4));
+	const struct kvi_features source = { .expected_hash = 0x1122334455667788 },
+	                          scale = { .expected_hash = 0x99aabbccddeeff00 };
+	struct kvi_model m = { .C = 1 };
+	struct kvi_linear_in in = { .model = &m, .n_tokens = 2, .expected = two };
+	uint8_t hashes[24];
+	(void)state;
+	assert_true(kvi_expected_hash(&in) == kvi_h64(bytes, 4));
+	kvi_store64(hashes, source.expected_hash);
+	kvi_store64(hashes + 8, scale.expected_hash);
+	kvi_store64(hashes + 16, kvi_h64(bytes, 4));
+	assert_true(kvi_expected_check(&in) == kvi_h64(hashes + 16, 8));
+	m.n_same = 1;
+	in.same[0] = &source;
+	m.scale_source = &m;
+	in.scale = &scale;
+	assert_true(kvi_expected_check(&in) == kvi_h64(hashes, 24));
 }
 
 static void test_random(void **state)
@@ -230,6 +249,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cases),
+		cmocka_unit_test(test_check),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_correct),
 	};

@@ -359,16 +359,30 @@ static void refuse(struct model_world *w, size_t i, struct kvi_chunk_cut cut,
 	free(bad);
 }
 
-/* The check is of E as files have it. */
-static void check_is(const struct model_world *w, size_t i, const uint8_t *payload)
+/* Puts the hash of E of tensor i, as files have it, at `to`. */
+static uint8_t *put_hash(const struct model_world *w, size_t i, uint8_t *to)
 {
 	size_t n = kvi_chunk_channels(&w->chunk[i]) * w->n_tokens;
 	uint8_t *bytes = malloc(2 * n);
 	assert_non_null(bytes);
 	for (size_t k = 0; k < n; k++)
 		kvi_store16(bytes + 2 * k, (uint16_t)w->expected[i][k]);
-	assert_true(kvi_load64(payload) == kvi_h64(bytes, 2 * n));
+	kvi_store64(to, kvi_h64(bytes, 2 * n));
 	free(bytes);
+	return to + 8;
+}
+
+/* The check is of E of the sources, of which all are tensor 0, and of the tensor itself. */
+static void check_is(const struct model_world *w, size_t i, const uint8_t *payload)
+{
+	const struct kvi_model *m = w->in[i].model;
+	uint8_t hashes[(KVI_SAME_MAX + 2) * 8], *at = hashes;
+	for (unsigned k = 0; k < m->n_same; k++)
+		at = put_hash(w, 0, at);
+	if (m->scale_source)
+		at = put_hash(w, 0, at);
+	at = put_hash(w, i, at);
+	assert_true(kvi_load64(payload) == kvi_h64(hashes, (size_t)(at - hashes)));
 }
 
 static unsigned n_model[PATTERNS], n_other[PATTERNS];

@@ -107,8 +107,11 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 /* After the last slot. */
 static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 {
-	if (chunk->features)
-		chunk->features->n = w->out.n;
+	if (!chunk->features)
+		return;
+	chunk->features->n = w->out.n;
+	if (w->linear.in->expected)
+		chunk->features->expected_hash = kvi_expected_hash(w->linear.in);
 }
 
 /* Tokens of a part that are in full steps. */
