@@ -20,6 +20,10 @@ done | tr ';' '\n' | grep KVARC_API |
 grep -v '_fn$' "$tmp/declared.all" > "$tmp/declared"
 [ "$(wc -l < "$tmp/declared")" -gt 30 ] || fail "headers were not understood"
 
+sed -n 's/^[[:space:]]*\(kvarc_[a-z0-9_]*\);$/\1/p' "$srcdir/src/libkvarc.map" |
+	LC_ALL=C sort > "$tmp/listed"
+diff "$tmp/declared" "$tmp/listed" || fail "headers (<) and src/libkvarc.map (>) differ"
+
 so=.libs/libkvarc.so
 if [ -e "$so" ]; then
 	$NM -D --defined-only "$so" | awk '{print $NF}' | sed 's/@.*//' |
