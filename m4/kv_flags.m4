@@ -144,8 +144,8 @@ AC_DEFUN([KV_XXH_DISPATCH], [
 #include <xxh_x86dispatch.h>]],
       [[XXH3_state_t st;
         XXH3_128bits_reset(&st);
-        XXH3_128bits_update(&st, "", 0);
-        return (int)XXH3_64bits("", 0) + (int)XXH3_128bits_digest(&st).low64;]])],
+        XXH3_128bits_update_dispatch(&st, "", 0);
+        return (int)XXH3_128bits_dispatch("", 0).low64;]])],
       [kv_cv_xxh_dispatch=yes], [kv_cv_xxh_dispatch=no])
     LIBS=$kv_save_LIBS CPPFLAGS=$kv_save_CPPFLAGS])
   AS_IF([test "$kv_cv_xxh_dispatch" = yes && test "x$enable_simd" = xyes],

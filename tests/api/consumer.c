@@ -39,6 +39,12 @@ int main(void)
 	    memcmp(in, out, sizeof in) != 0)
 		return 1;
 	free(file);
+	/* an importer, which links the libraries that read files; there is nothing to read */
+	kvarc_import *im;
+	kvarc_source source;
+	memset(&source, 0, sizeof source);
+	if (kvarc_import_open(&im, &source, "x", NULL) == KVARC_OK || im)
+		return 1;
 	printf("%s: %u bytes in %u\n", kvarc_version(), (unsigned)sizeof in, (unsigned)n);
 	return strcmp(kvarc_version(), KVARC_VERSION_STRING) != 0;
 }

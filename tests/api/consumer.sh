@@ -40,9 +40,20 @@ build_and_run() { # WHAT COMPILER... -- LIBS...
 		build_and_run "C, shared" $CC $CFLAGS -std=c11 -Wall -Wextra -pedantic -Werror \
 			$(flags --cflags) consumer.c $(flags --libs) $LDFLAGS
 	fi
+	private=$(sed -n 's/^Requires.private: //p' "$pc")
 	if [ -e "$lib/libkvarc.a" ]; then
 		build_and_run "C, static" $CC $CFLAGS -std=c11 $(flags --cflags) \
-			consumer.c "$lib/libkvarc.a" $(flags --libs --static) $LDFLAGS
+			consumer.c "$lib/libkvarc.a" $("$PKG_CONFIG" --libs $private) \
+			$(sed -n 's/^Libs.private: //p' "$pc") $LDFLAGS
+	fi
+	# libarchive's static library wants more packages than quickstart installs
+	behind=$("$PKG_CONFIG" --static --libs $private)
+	echo 'int main(void) { return 0; }' > "$stage/nothing.c"
+	if ! $CC -static -o "$stage/nothing" "$stage/nothing.c" $behind 2> "$stage/log"; then
+		echo "left out: C with -static: $(grep -m 1 'cannot find' "$stage/log")"
+	elif [ -e "$lib/libkvarc.a" ]; then
+		build_and_run "C, with -static" $CC $CFLAGS -std=c11 -static $(flags --cflags) \
+			consumer.c $(flags --libs --static) $LDFLAGS
 	fi
 	if [ -n "$CXX" ] && [ -e "$lib/libkvarc.so" ]; then
 		source=consumer.cc
