@@ -76,6 +76,7 @@ tests_reference_generate_LDADD = libkvarc.la -lm
 TESTS += tests/vectors.sh tests/reference/random_files.sh tests/reference/misreadings.sh
 EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 	tests/reference/random_files.py tests/reference/ref_all.py \
+	tests/reference/area_bytes.py \
 	tests/reference/misreadings.sh tests/reference/misreadings.py tests/reference/misreadings.txt
 
 # Peaks of memory on hostile files.

@@ -28,6 +28,19 @@ chunk("t0", "t0 of 1", 28, 1)
 chunk("raw-check", "one bit of raw_check", 32,
       lambda p: p[:32] + bytes([p[32] ^ 1]) + p[33:])
 chunk("codec", "codec 4 with PARAMS of codec 5", 24, 4)
+@vector("chunk-params-heads", "PARAMS of another head of the tensor")
+def _():
+    w = Writer()
+    w.geometry([], [(0, 0, "")], [tensor(0, KEY, U8, 2, 2)])
+    p = fit_bytes(2, RAW)
+    number = w.params(0, p, heads=1)
+    w.segment(0, 2)
+    w.chunk(0, RAW, 6, p, number, heads=1)
+    w.chunk(0, RAW, 6, p, number, first=1, heads=1)
+    w.close()
+    return bytes(w.out)
+
+
 edit("chunk-decoded-bytes", "decoded_bytes of another size", "CHUNK",
      {"decoded_bytes": 62})
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Invalid archives: metadata frames (kvarc-format.md 4 to 6, 9, 10)."""
 
+import struct
+
 from bad_base import (
-    G_TENSOR, G_TRACKS, RAW, add, cut, edit, poke, small, splice, vector)
+    G_TENSOR, G_TRACKS, RAW, add, base, cut, edit, poke, small, splice, vector)
 from enc_codecs import fit_bytes
 from enc_fields import U8, varint, zigzag
 from kvarc_enc import KEY, Writer, linked, tensor
@@ -200,6 +202,9 @@ def _():
 
 edit("index-previous", "a previous INDEX that is not there", "INDEX",
      poke(0, 64))
+vector("index-previous-itself", "an INDEX that is its own previous one")(
+    lambda: bytes(base({("INDEX", 0): poke(0, struct.pack("<Q", [
+        at for name, at, _ in base().frames if name == "INDEX"][0]))}).out))
 edit("index-type", "another type in the first entry", "INDEX", poke(9, 2))
 edit("index-offset", "another offset in the first entry", "INDEX",
      poke(10, 16))
@@ -241,6 +246,16 @@ def _():
 def _():
     def steps(w):
         w.params(0, fit_bytes(2, RAW), copy_of=1)
+        w.segment(0, 2)
+        w.chunk(0, RAW)
+    return small(steps, 1)
+
+
+@vector("index-copy-later", "a PARAMS frame that is a copy of a later one")
+def _():
+    def steps(w):
+        w.params(0, fit_bytes(2, RAW), copy_of=2)
+        w.params(0, fit_bytes(2, RAW))
         w.segment(0, 2)
         w.chunk(0, RAW)
     return small(steps, 1)

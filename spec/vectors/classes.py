@@ -29,7 +29,8 @@ VERIFIER = [
     r"predictor-(where|parameters)", r"profile-pairs-many",
     r"profile-pairs-order", r"profile-(no-model|model-missing)",
     # 7, 8: what repeats the SEGMENT, PARAMS or PREDICTOR before
-    r"chunk-(segment|t0|raw-params|raw-stream-size|raw-section|decoded-bytes)",
+    r"chunk-(segment|t0|params-heads|raw-(params|stream-size|section))",
+    r"chunk-decoded-bytes",
     r"chunk-(one-)?stream-size", r"chunk-section-(short|long|huge)",
     r"(linear|transformer)-stream-size", r"chunk-one-check",
     r"streams-(check|checks-exchanged|size-one|repeat-.*|words-left|state)",

@@ -89,6 +89,9 @@ what a decoder answers to the profile itself counts as its answer. So is the
 model `X.gguf`, and where there is none and the name has `-transformer-` in it,
 `transformer.gguf`, or `tokens.gguf` where `-tokens-` comes behind.
 
+The table "Rules" names what shows each rule of the specification: vectors, or
+tests by their path in the source tree.
+
 """
 
 
@@ -98,18 +101,6 @@ KINDS = ("good", "bad", "unsupported", "predictor", "key", "store")
 def table(title, head, rows):
     out = "## %s\n\n| file | %s |\n|---|---|\n" % (title, head)
     return out + "".join("| %s | %s |\n" % row for row in rows) + "\n"
-
-
-def rule_rows(files):
-    """What shows each rule; a rule without a vector ends the program."""
-    rows = []
-    for section, vectors in rules.RULES.items():
-        assert rules.numbered(section) == len(vectors), section
-        for n, names in enumerate(vectors, 1):
-            names = names.split()
-            assert names and all(v + ".kva" in files for v in names), names
-            rows.append(("R%s.%d" % (section, n), ", ".join(names)))
-    return rows
 
 
 def all_files():
@@ -169,8 +160,8 @@ def all_files():
               + table("Key", "what is missing", rows["key"])
               + table("Store", "what is missing", rows["store"])
               + table("Repair", "what becomes of it", repairs)
-              + table("Rules of kvarc-format.md", "shown by",
-                      rule_rows(files)).replace("| file |", "| rule |", 1))
+              + table("Rules", "shown by", rules.rows(files)).replace(
+                  "| file |", "| rule |", 1))
     files["README.md"] = (readme.rstrip("\n") + "\n").encode()
     return files
 
