@@ -9,7 +9,8 @@ from bad_base import RAW, base, edit, poke, vector
 from enc_fields import U8, varint
 from enc_frames import OUTER, PASSPHRASE, Cipher, key_line
 from frame_vectors import (
-    F16_VALUES, commit_only, referring, sample, stored_segments)
+    F16_VALUES, commit_only, referring, sample, stored_segments,
+    turns_of_store)
 from kvarc_enc import KEY, Writer, tensor
 
 BESIDE = {".key": key_line()}
@@ -249,3 +250,45 @@ def _():
 
 storeref("index", "14 tokens in the INDEX entry of a STOREREF of 15", edits={
     ("INDEX", 0): lambda c: c.replace(b"\0\0\x0f\x08", b"\0\0\x0e\x08")})
+
+
+# -------------------------------------------------- STOREREF that rewinds (6.2)
+
+def rewinding(name, text, answer="data", last=None, edits=None, **how):
+    vector("storeref-rewind-" + name, text, answer)(lambda: bytes(
+        turns_of_store(Writer(incompat=2, edits=edits), last and last(),
+                       **how).out))
+
+
+rewinding("chain", "a chain value behind a rewind that depends on tokens "
+          "which are gone", last=lambda: turns_of_store().gone_key)
+rewinding("t0", "t0 of a STOREREF behind the tokens that a rewind has left",
+          t0=12)
+rewinding("index", "the INDEX entry of a STOREREF that rewinds, at another t0",
+          edits={("INDEX", 0): lambda c: c.replace(
+              b"\0\3\2\x08", b"\0\x0b\2\x08")})
+rewinding("missing", "the store has nothing under the value behind a rewind",
+          "store", last=lambda: bytes(16))
+
+
+@vector("storeref-rewind-commit", "a COMMIT with the tokens before a STOREREF "
+        "that rewinds")
+def _():
+    return bytes(turns_of_store(Writer(incompat=2, edits={
+        ("COMMIT", 2): poke(17, 11)})).out)
+
+
+@vector("storeref-rewind-repeat", "codec 3 that repeats a chunk of a segment "
+        "of the store which was replaced")
+def _():
+    w = Writer(incompat=2)
+    values = stored_segments()[0][2]
+
+    def between(w):
+        at = w.frames[-1][1]
+        w.commit()
+        w.segment(0, 6, t0=0)
+        w.chunk(0, values[0], 3, of=(w.sequence - 3, at))
+        w.chunk(1, values[1])
+        w.commit()
+    return bytes(referring(w, between=between).out)

@@ -49,6 +49,7 @@ VERIFIER = [
     r"frame-(key|encrypted)", r"encrypted-key-(late|salt|memory|file-id)",
     r"encrypted-(decoded|footer)", r"encrypted-key-(long|memory-.*|passes-.*)",
     r"storeref-(t0|no-commit|early|chain|index|long|bytes)",
+    r"storeref-rewind-(t0|chain|index|commit)",
     # profile.md 3: limits
     r"model-(order|level-.*|flags-scope|lower-many|same-many|table-order)",
     r"model-corrects-(low|two)", r"model-basis-(own|scale|same|level-.*)",

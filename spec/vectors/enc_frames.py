@@ -141,15 +141,17 @@ def content_digest(tensors, positions, ids, values):
     return h128(out)
 
 
-def storeref(w, track, segments, **edits):
+def storeref(w, track, segments, at=None, **edits):
     """segments: (positions, ids, elements of the tensors in the order of
-    chunks, chain: True, a value or None); edits: count, t0, n, flags, bytes,
-    digest, tail. Returns the keys that the store is asked for."""
+    chunks, chain: True, a value or None); at: t0, where it rewinds; edits:
+    count, t0, n, flags, bytes, digest, tail. Returns the keys that the store
+    is asked for."""
     order = sorted((t["layer"], t["kind"], i)
                    for i, t in enumerate(w.geometry_parts[2])
                    if t["track"] == track)
     tensors = [w.geometry_parts[2][i] for _, _, i in order]
-    t0, first, keys = w.tokens[track], w.tokens[track], []
+    t0, keys = w.tokens[track] if at is None else at, []
+    first = t0
     content = varint(track) + varint(edits.get("t0", t0)) + varint(
         edits.get("count", len(segments)))
     for positions, ids, values, chain in segments:

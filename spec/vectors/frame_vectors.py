@@ -10,7 +10,7 @@ from enc_fields import BF16, E4M3, F16, U8, Random, pack_elements
 from enc_frames import (
     OUTER, PASSPHRASE, Cipher, frame_pieces, key_line, parity, parity_payload,
     storeref)
-from kvarc_enc import KEY, VALUE, Writer, tensor
+from kvarc_enc import KEY, VALUE, Writer, linked, tensor
 from vector_data import any_bits, normal
 
 GOOD, REPAIRS = [], []
@@ -312,13 +312,18 @@ def stored_archive(cipher=None):
 
 def objects():
     """The store: its archive under each key that a vector asks for, and
-    under a chain value that is not that of the segment."""
+    under a chain value that is not that of the segment; what rewound tracks
+    have in an archive that was rewound as well."""
     keys = [bytes([255]) * 16]
     for how in ({}, {"tensors": F16_VALUES},
                 {"segments": stored_segments()[2:]}):
         keys += referring(Writer(incompat=2), **how).keys
-    return {"object-%s-%s.kva" % (NAMESPACE, key.hex()): stored_archive()
-            for key in keys}
+    rewound = turns_of_store()
+    out = {key: stored_archive() for key in keys}
+    out.update({key: rewound_archive() for key in rewound.keys
+                + [rewound.gone_key] if key not in out})
+    return {"object-%s-%s.kva" % (NAMESPACE, key.hex()): content
+            for key, content in out.items()}
 
 
 def referring(w, segments=None, close=Writer.close, between=None,
@@ -366,6 +371,74 @@ def _():
         "store")
 def _():
     return referring(Writer(incompat=2), stored_segments()[:2], chain=True)
+
+
+# ------------------------------------------------------------ store, rewound
+
+def turned_segments():
+    """Those that stand behind rewinds, as those of stored_segments: behind 6
+    tokens, behind 2 of these, behind 3 tokens of the second one there."""
+    rng, out = Random(403), []
+    for positions, ids in (([6, 7, 8, 9], [6, 6, 6, 7]),
+                           ([8, 9, 40], [1, 2, 3]),
+                           ([50, 51], [4, 8])):
+        n = len(positions)
+        out.append((positions, ids, [any_bits(rng, U8, 8 * n),
+                                     normal(rng, BF16, n, 3)], True))
+    return out
+
+
+def rewound_archive():
+    """An archive of the store whose track rewinds: segments that are cut or
+    replaced there are in the store as well."""
+    w = Writer(file_id=b"another object!!")
+    w.geometry([], [(0, 0, "")], STORE)
+    for t0, (positions, ids, values, _) in zip((0, 6, 8, 3),
+                                               stored_segments()[:1]
+                                               + turned_segments()):
+        w.segment(0, len(positions), positions, ids, t0=t0)
+        for i, v in enumerate(values):
+            w.chunk(i, v)
+        w.commit()
+    w.close()
+    return bytes(w.out)
+
+
+def turns_of_store(w=None, last=None, **edits):
+    """STOREREFs that rewind a track: to a segment of the store, into one, to
+    token 0; a SEGMENT that rewinds into one; a checkpoint behind each. last: a
+    chain value, or True, of a STOREREF at the end that rewinds into the first
+    segment; edits: of that STOREREF."""
+    w = w or Writer(incompat=2)
+    stored, turned, rng = stored_segments(), turned_segments(), Random(404)
+    w.geometry([], [(0, 0, "")], STORE)
+    w.identity([("model", "m"), ("namespace", NAMESPACE)])
+    w.keys = []
+
+    def turn(segments, at=None, **how):
+        w.keys += storeref(w, 0, segments, at, **how)
+        w.commit((w.counts.get("COMMIT", 0) + 1, 0, "turn"))
+
+    turn(stored[:2])
+    w.segment(0, 2, ids=[9, 2], chain=True, t0=9)   # into the second one
+    for i, v in enumerate((any_bits(rng, U8, 16), normal(rng, BF16, 2, 3))):
+        w.chunk(i, v)
+    w.commit((2, 0, "turn"))
+    turn(turned[:1], 6)
+    turn(turned[1:2], 8)
+    turn(stored[:2], 0)
+    # what the last one would be named behind all tokens of the second one
+    w.gone_key = linked(w.before(0), 0, *turned[2][:2])
+    turn([turned[2][:3] + (last or True,)], 3, **edits)
+    w.close()
+    return w
+
+
+@vector("storeref-rewind", "STOREREFs that rewind their track: to a segment of "
+        "the store, into one, to token 0; a SEGMENT that rewinds into one; a "
+        "checkpoint behind each")
+def _():
+    return turns_of_store()
 
 
 @vector("storeref-encrypted", "STOREREF in an encrypted file, packed method 1; "

@@ -146,14 +146,16 @@ RULES = {
         "bad-parity-groups-next",
         "bad-parity-check bad-parity-chunk bad-parity-rows-three",
         "bad-frame-storeref",
-        "bad-storeref-t0 bad-storeref-no-commit bad-storeref-early",
+        "bad-storeref-t0 bad-storeref-no-commit bad-storeref-early "
+        "bad-storeref-rewind-t0 good-storeref-rewind",
         "bad-storeref-none bad-storeref-many bad-storeref-n-0 "
         "bad-storeref-n-257 bad-storeref-flags",
         "bad-storeref-bytes",
         "store-storeref-missing store-storeref-nothing "
         "store-storeref-digest store-storeref-ids store-storeref-dtype",
-        "bad-storeref-chain good-storeref-chain",
-        "bad-storeref-chunk bad-storeref-repeat",
+        "bad-storeref-chain bad-storeref-rewind-chain good-storeref-chain "
+        "good-storeref-rewind",
+        "bad-storeref-chunk bad-storeref-repeat bad-storeref-rewind-repeat",
     ],
     "-profile": [
         "bad-profile-file-digest bad-predictor-digest",
