@@ -34,7 +34,7 @@ EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 # Files in and out.
 EXTRA_DIST += tests/data/make_import_data.py \
 	tests/data/make_engine_data.py tests/data/engine_models.py \
-	tests/data/import tests/data/models
+	tests/data/import tests/data/models tests/data/pre_release
 
 # Real engine (installs one, needs the network once): not part of `make check`.
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py \

@@ -193,6 +193,13 @@ if [ -n "$reference" ]; then
 		--model "$vectors/transformer.gguf" \
 		"$vectors/good-transformer-6.kva"
 	answers kvarc_ref.py "$vectors/good-transformer-6.kva"
+	ask "$python" "$reference/kvarc_ref.py" digest "$srcdir/tests/data/pre_release/archive.kva"
+	{ [ "$rc" -eq 3 ] && grep -q '^unsupported: .*pre-release' "$work/out"; } ||
+		fail "kvarc_ref.py of an archive of before 1.0: exit $rc"
+	ask "$python" "$reference/kvarc_ref.py" digest \
+		--profile "$srcdir/tests/data/pre_release/header.kvp" "$vectors/good-raw.kva"
+	{ [ "$rc" -eq 3 ] && grep -q '^unsupported: .*pre-release' "$work/out"; } ||
+		fail "kvarc_ref.py with a profile of before 1.0: exit $rc"
 	ask "$python" "$reference/kvarc_ref.py" info "$vectors/good-tracks.kva"
 	{ [ "$rc" -eq 0 ] && "$python" -m json.tool "$work/out" "$work/json"; } ||
 		fail "kvarc_ref.py info"

@@ -4,7 +4,7 @@
 import struct
 
 from kvarc_codecs import Cursor, demand, packed_content
-from xxh3 import h64, h128
+from xxh3 import h64, h128, xxh3_64
 
 MAGIC = bytes([0x89]) + b"KVP\r\n\x1a\n"
 SELF, SELF_HEAD, SCALE, TABLE, CORRECTS, BASIS = 1, 2, 4, 8, 16, 32
@@ -200,6 +200,8 @@ def read_profile(data):
     demand(len(data) >= 64, "the profile is cut")
     (major, _minor, incompat, content_bytes, packed_bytes, digest, reserved,
      check) = struct.unpack("<8xHHIQQ16s8sQ", data[:64])
+    demand(xxh3_64(data[:56]) != check,
+           "the profile was made by a pre-release", "unsupported")
     demand(h64(data[:56]) == check, "the header of the profile is damaged")
     demand(major == 1 and not incompat, "a newer profile", "unsupported")
     demand(not any(reserved), "reserved bytes of the profile")

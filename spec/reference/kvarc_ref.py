@@ -43,7 +43,7 @@ from kvarc_parity import repair  # noqa: E402
 from kvarc_predict import Predictors  # noqa: E402
 from kvarc_profile import read_profile  # noqa: E402
 from kvarc_store import StoreReader, folder_store  # noqa: E402
-from xxh3 import h64, h128, h128_hex  # noqa: E402
+from xxh3 import h64, h128, h128_hex, xxh3_64  # noqa: E402
 
 MAGIC = bytes([0x89]) + b"KVA\r\n\x1a\n"
 LIMIT = 1 << 28
@@ -95,6 +95,8 @@ def read_superblock(data):
      check) = struct.unpack("<8xHHIII16s16sQ", data[:64])
     # 2. "Order of tests: magic (else "format"), check (else "data"),
     # version_major and feature_incompat ("unsupported"), reserved ("data")."
+    demand(xxh3_64(data[:56]) != check,
+           "the archive was made by a pre-release", "unsupported")
     demand(h64(data[:56]) == check, "the superblock is damaged")
     demand(major == 1, "format version %d" % major, "unsupported")
     # frames.md: encrypted frames, references into a store

@@ -5,6 +5,7 @@ The checks of kvarc files (kvarc-format.md 1.4). Written after the public
 description of XXH3 (xxHash 0.8); test_xxh3.py compares it with xxhsum.
 
     h64(data)      -> int, its low 64 bits
+    xxh3_64(data)  -> int, XXH3-64 of 33 to 64 bytes (2, pre-releases)
     h128(data)     -> bytes, 16 of them: low 64 bits, then high 64 bits
     h128_hex(data) -> str, high half first, as xxhsum prints it
 """
@@ -68,6 +69,13 @@ def avalanche_xxh64(h):
 def mix16(data, at, secret_at):
     return fold(u64(data, at) ^ u64(SECRET, secret_at),
                 u64(data, at + 8) ^ u64(SECRET, secret_at + 8))
+
+
+def xxh3_64(data):
+    n = len(data)
+    h = (n * P64_1 + mix16(data, 16, 32) + mix16(data, n - 32, 48)
+         + mix16(data, 0, 0) + mix16(data, n - 16, 16)) & M64
+    return avalanche(h)
 
 
 # ------------------------------------------------------ inputs to 240 bytes

@@ -69,7 +69,8 @@ static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret, const struct kvi_allo
 	if (ret == KVARC_FORMAT)
 		text = "this is not a profile";
 	else if (ret == KVARC_OPTIONS)
-		text = "the profile is of another version of kvarc: train it again";
+		text = "the profile is of another version or a pre-release of kvarc: train it "
+		       "again";
 	return kvi_fail(e, ret, "%s", text);
 }
 
