@@ -3,7 +3,7 @@
 #include "seal.h"
 
 #include "fuzz_common.h"
-#include "util/bytes.h"
+#include "seal_content.h"
 #include "util/hash.h"
 
 enum {
@@ -18,19 +18,35 @@ enum {
 };
 
 struct seal {
+	struct kvi_alloc alloc;
+	struct kvi_out content;         /* of a frame that was repaired */
+	struct fuzz_contents *contents; /* NULL: contents stay as they are */
 	uint8_t *p;
-	size_t n;
+	size_t n, cap;
 	uint8_t sync[8];
 	uint64_t sequence;
 	uint64_t commit_at, index_at;
 };
 
-/* spec 2 */
+/* n zeroed bytes behind what is there; s->n stays. */
+static uint8_t *reserve(struct seal *s, size_t n)
+{
+	if (s->cap - s->n < n) {
+		s->cap = 2 * (s->n + n);
+		s->p = realloc(s->p, s->cap);
+		FUZZ_CHECK(s->p);
+	}
+	memset(s->p + s->n, 0, n);
+	return s->p + s->n;
+}
+
+/* spec 2. An odd minor version: contents stay as they are, so that wrong ones are read, too. */
 static void seal_superblock(struct seal *s, const uint8_t *in, size_t n)
 {
-	uint8_t *p = s->p;
+	uint8_t *p = reserve(s, SUPERBLOCK);
 	static const uint8_t magic[8] = { 0x89, 'K', 'V', 'A', 13, 10, 26, 10 };
 	memcpy(p, in, n < SUPERBLOCK ? n : SUPERBLOCK);
+	s->contents = kvi_load16(p + 10) & 1 ? NULL : fuzz_contents_new();
 	memcpy(p, magic, sizeof magic);
 	kvi_store64(p + 56, kvi_h64(p, 56));
 	kvi_store64(s->sync, kvi_h64_2("kvarc frame sync", 16, p + 24, 16));
@@ -58,19 +74,27 @@ static void fix_payload(struct seal *s, unsigned type, uint8_t *pay, size_t n)
 /* spec 3.1; in: the frame as it was found, n bytes up to the next one */
 static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 {
-	uint8_t *p = s->p + s->n, offset[8];
-	memcpy(p, in, HEAD);
+	const uint8_t *payload = in + HEAD;
+	unsigned type = kvi_load16(in + 8);
+	uint32_t decoded = kvi_load32(in + 24);
 	size_t want = kvi_load32(in + 12);
 	size_t have = n - HEAD < CHECK ? 0 : n - HEAD - CHECK;
 	size_t pay = have >= want && have - want < ALIGN ? want : have;
+	if (s->contents && fuzz_contents_repair(s->contents, type, s->n, s->sequence, payload, pay,
+	                                        &decoded, &s->content)) {
+		payload = s->content.p;
+		pay = s->content.n;
+	}
 	size_t padded = (pay + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-	memcpy(p + HEAD, in + HEAD, pay);
-	memset(p + HEAD + pay, 0, padded - pay);
+	uint8_t *p = reserve(s, HEAD + padded + CHECK), offset[8];
+	memcpy(p, in, HEAD);
+	memcpy(p + HEAD, payload, pay);
 	kvi_store32(p + 12, (uint32_t)pay);
 	kvi_store64(p + 16, s->sequence);
+	kvi_store32(p + 24, decoded);
 	kvi_store64(offset, s->n);
 	kvi_store32(p + 28, (uint32_t)kvi_h64_2(p, 28, offset, 8));
-	fix_payload(s, kvi_load16(p + 8), p + HEAD, pay);
+	fix_payload(s, type, p + HEAD, pay);
 	/* the check covers header, offset, payload and padding */
 	uint8_t head[HEAD + 8];
 	memcpy(head, p, HEAD);
@@ -94,9 +118,8 @@ static size_t find_sync(const uint8_t *in, size_t n, size_t from, const uint8_t 
 uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n)
 {
 	struct seal s = { 0 };
-	/* 32 bytes of input or more become at most 63 more of output */
-	s.p = calloc(1, SUPERBLOCK + n * 3);
-	FUZZ_CHECK(s.p);
+	kvi_alloc_init(&s.alloc, NULL, (uint64_t)1 << 30);
+	kvi_out_init(&s.content, &s.alloc);
 	seal_superblock(&s, in, n);
 	size_t at = find_sync(in, n, 0, s.sync);
 	while (at < n) {
@@ -105,6 +128,8 @@ uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n)
 			seal_frame(&s, in + at, next - at);
 		at = next;
 	}
+	fuzz_contents_free(s.contents);
+	kvi_out_free(&s.content);
 	*out_n = s.n;
 	return s.p;
 }

@@ -9,8 +9,9 @@
 /*
  * Takes the input as superblock and frames, wherever its sync bytes stand,
  * and writes an archive of the same contents: frames moved to multiples of 16,
- * right lengths, sequence numbers, paddings and checks, and COMMIT and FOOTER
- * frames that fit. Returns malloc'ed bytes, their number in *out_n.
+ * right lengths, sequence numbers, paddings and checks, and COMMIT, INDEX and FOOTER
+ * frames and chain values that fit (these two only where the minor version is even).
+ * Returns malloc'ed bytes, their number in *out_n.
  */
 uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n);
 

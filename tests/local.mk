@@ -143,6 +143,7 @@ unit_tests = \
 	tests/unit/test_salvage \
 	tests/unit/test_salvage_slot \
 	tests/unit/test_scores \
+	tests/unit/test_seal \
 	tests/unit/test_self_test \
 	tests/unit/test_session \
 	tests/unit/test_stream \
@@ -161,6 +162,7 @@ unit_tests = \
 	tests/unit/test_weight_cache \
 	tests/unit/test_weights \
 	tests/unit/test_weights_bad
+tests_unit_test_seal_LDADD = fuzz/libfuzzing.la $(LDADD)
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

@@ -239,6 +239,8 @@ fi
 if [ -n "$python" ]; then
 	ask "$python" "$vectors/make_vectors.py" --check "$vectors"
 	[ "$rc" -eq 0 ] || fail "make_vectors.py --check"
+	ask "$python" "$srcdir/fuzz/make_corpus.py" --check "$srcdir/fuzz/corpus"
+	[ "$rc" -eq 0 ] || fail "make_corpus.py --check"
 	ask "$python" "$srcdir/spec/reference/make_examples.py" --check \
 		"$srcdir/spec/examples.md"
 	[ "$rc" -eq 0 ] || fail "make_examples.py --check"

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* seal_content.c - give mutated SEGMENT and INDEX frames right chain values and offsets */
+#include "seal_content.h"
+
+#include "format/chain_value.h"
+#include "format/frame.h"
+#include "format/frame_index.h"
+#include "format/packed.h"
+#include "fuzz_common.h"
+
+enum { DECODED_MAX = 1 << 20 };
+
+/* A segment of the state (spec 6.2). before: the value that its chain value continues. */
+struct live_segment {
+	struct kvi_segment s;
+	struct kvi_chain before;
+};
+
+struct fuzz_contents {
+	struct kvi_alloc alloc;
+	struct kvi_packer packer;
+	struct kvi_out scratch;
+	struct kvi_identity identity;
+	struct kvi_h128 geometry;
+	struct live_segment **parts;
+	size_t n_parts;
+	struct kvi_index_entry *frames; /* that no INDEX lists; of SEGMENT with its chain value */
+	size_t n_frames;
+	uint64_t index_at;
+};
+
+struct fuzz_contents *fuzz_contents_new(void)
+{
+	struct fuzz_contents *c = calloc(1, sizeof *c);
+	FUZZ_CHECK(c);
+	kvi_alloc_init(&c->alloc, NULL, (uint64_t)1 << 30);
+	kvi_packer_init(&c->packer, &c->alloc);
+	kvi_out_init(&c->scratch, &c->alloc);
+	return c;
+}
+
+void fuzz_contents_free(struct fuzz_contents *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n_parts; i++)
+		free(c->parts[i]);
+	free(c->parts);
+	free(c->frames);
+	kvi_identity_free(&c->identity, &c->alloc);
+	kvi_out_free(&c->scratch);
+	kvi_packer_free(&c->packer);
+	free(c);
+}
+
+/* spec 6.2: drops what a rewind replaces. Returns the segment that holds token t0 - 1, or NULL. */
+static struct live_segment *rewind_to(struct fuzz_contents *c, uint32_t track, uint64_t t0)
+{
+	struct live_segment *last = NULL;
+	size_t kept = 0;
+	for (size_t i = 0; i < c->n_parts; i++) {
+		struct live_segment *p = c->parts[i];
+		if (p->s.track == track && p->s.t0 >= t0) {
+			free(p);
+			continue;
+		}
+		if (p->s.track == track)
+			last = p;
+		c->parts[kept++] = p;
+	}
+	c->n_parts = kept;
+	if (last && t0 - last->s.t0 < last->s.left)
+		last->s.left = (uint32_t)(t0 - last->s.t0);
+	return last;
+}
+
+/* The value that the next segment continues (spec 5.3). */
+static struct kvi_chain chain_before(struct fuzz_contents *c, const struct live_segment *last)
+{
+	struct kvi_chain chain = { .known = true };
+	kvarc_ret ret = KVARC_OK;
+	if (!last)
+		ret = kvi_chain_root(&chain.value, &c->scratch, c->geometry, &c->identity);
+	else if (last->s.left == last->s.n)
+		chain = (struct kvi_chain){ last->s.has_chain, last->s.chain };
+	else if (last->s.has_chain && last->before.known && !last->s.coded)
+		ret = kvi_chain_link(&chain.value, &c->scratch, last->before.value, &last->s,
+		                     last->s.left);
+	else
+		chain.known = false;
+	FUZZ_CHECK(ret == KVARC_OK);
+	return chain;
+}
+
+/* Ids that are coded are not known here: their chain value stays. */
+static bool repair_segment(struct fuzz_contents *c, const uint8_t *content, size_t bytes,
+                           struct kvi_out *out)
+{
+	struct live_segment *p = malloc(sizeof *p);
+	FUZZ_CHECK(p);
+	if (!kvi_segment_parse(&p->s, content, bytes)) {
+		free(p);
+		return false;
+	}
+	p->s.left = p->s.n;
+	p->before = chain_before(c, rewind_to(c, p->s.track, p->s.t0));
+	bool right = p->s.has_chain && !p->s.coded && p->before.known;
+	if (right)
+		FUZZ_CHECK(kvi_chain_link(&p->s.chain, &c->scratch, p->before.value, &p->s,
+		                          p->s.n) == KVARC_OK);
+	c->parts = realloc(c->parts, (c->n_parts + 1) * sizeof *c->parts);
+	FUZZ_CHECK(c->parts);
+	c->parts[c->n_parts++] = p;
+	struct kvi_index_entry *e = &c->frames[c->n_frames - 1];
+	e->has_chain = p->s.has_chain;
+	e->chain = p->s.chain;
+	if (right)
+		kvi_segment_put(out, &p->s);
+	return right;
+}
+
+/* Entry i is taken to be of frame i: mutations move frames more often than they add any. */
+static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t bytes,
+                         struct kvi_out *out)
+{
+	struct kvi_index_reader r;
+	struct kvi_index_entry e;
+	struct kvi_index_delta d = { 0, 0 };
+	size_t i = 0;
+	if (!kvi_index_begin(&r, content, bytes))
+		return false;
+	kvi_put64(out, c->index_at);
+	kvi_put_varint(out, r.left);
+	for (; kvi_index_next(&r, &e); i++) {
+		const struct kvi_index_entry *f = &c->frames[i];
+		if (i >= c->n_frames || f->type != e.type)
+			return false;
+		if (e.type == KVI_FRAME_CHUNK)
+			e.segment += f->sequence - e.sequence;
+		if (e.has_chain && f->has_chain)
+			e.chain = f->chain;
+		e.offset = f->offset;
+		e.sequence = f->sequence;
+		kvi_index_put(out, &d, &e);
+	}
+	return kvi_index_end(&r);
+}
+
+static void list_frame(struct fuzz_contents *c, unsigned type, uint64_t offset, uint64_t sequence)
+{
+	if (type == KVI_FRAME_INDEX || type == KVI_FRAME_FOOTER)
+		return;
+	c->frames = realloc(c->frames, (c->n_frames + 1) * sizeof *c->frames);
+	FUZZ_CHECK(c->frames);
+	c->frames[c->n_frames++] = (struct kvi_index_entry){
+		.type = type < 256 ? (uint8_t)type : 0, .offset = offset, .sequence = sequence
+	};
+}
+
+bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offset,
+                          uint64_t sequence, const uint8_t *payload, size_t bytes,
+                          uint32_t *decoded, struct kvi_out *out)
+{
+	const uint8_t *content;
+	uint8_t *owned = NULL;
+	bool other = false;
+	list_frame(c, type, offset, sequence);
+	out->n = 0;
+	kvi_put8(out, 0); /* method 0 */
+	if ((type == KVI_FRAME_GEOMETRY || type == KVI_FRAME_IDENTITY ||
+	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX) &&
+	    *decoded <= DECODED_MAX &&
+	    kvi_unpack(&c->packer, payload, bytes, *decoded, &content, &owned) == KVARC_OK) {
+		if (type == KVI_FRAME_GEOMETRY)
+			c->geometry = kvi_h128(content, *decoded);
+		else if (type == KVI_FRAME_IDENTITY)
+			kvi_identity_parse(&c->identity, &c->alloc, content, *decoded);
+		else if (type == KVI_FRAME_SEGMENT)
+			other = repair_segment(c, content, *decoded, out);
+		else
+			other = repair_index(c, content, *decoded, out);
+	}
+	kvi_free(&c->alloc, owned);
+	if (type == KVI_FRAME_INDEX) {
+		c->index_at = offset;
+		c->n_frames = 0;
+	}
+	FUZZ_CHECK(!out->failed);
+	if (other)
+		*decoded = (uint32_t)(out->n - 1);
+	return other;
+}
