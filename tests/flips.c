@@ -13,12 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "synth.h"
+#include "workers.h"
 
-enum { COMMITS = 3, PART = 36, MAX_WORKERS = 8 };
+enum { COMMITS = 3, PART = 36 };
 
 /* One golden archive and what was in it. */
 struct golden {
@@ -204,13 +203,12 @@ static void try_cut(const struct golden *g, struct synth_file *f, size_t len, st
 
 /* ------------------------------------------------------------- workers */
 
-/* Worker w of count takes every count-th place (of every 29th, when quick). */
-static void work(const struct golden *g, unsigned w, unsigned count, struct counts *n)
+/* Worker w of count takes every count-th place. */
+static void work(const void *opaque, unsigned w, unsigned count, void *result)
 {
-	if (getenv("KV_QUICK")) {
-		w *= 29;
-		count *= 29;
-	}
+	const struct golden *g = opaque;
+	struct counts *n = result;
+	workers_quick(&w, &count);
 	struct synth_file f = { malloc(g->file.n), g->file.n, g->file.n };
 	REQUIRE(f.p);
 	memcpy(f.p, g->file.p, f.n);
@@ -235,37 +233,13 @@ static void add(struct counts *sum, const struct counts *n)
 		sum->lost_most = n->lost_most;
 }
 
-/* Divides the offsets among processes; a crash of one fails the test. */
+/* Divides the offsets among processes. */
 static struct counts share(const struct golden *g)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned count = cpus < 1 ? 1 : cpus > MAX_WORKERS ? MAX_WORKERS : (unsigned)cpus;
-	struct counts sum = { 0 };
-	int fd[MAX_WORKERS][2];
-	fflush(stdout);
-	for (unsigned w = 0; w < count; w++) {
-		struct counts n = { 0 };
-		REQUIRE(pipe(fd[w]) == 0);
-		pid_t pid = fork();
-		REQUIRE(pid >= 0);
-		if (pid)
-			continue;
-		work(g, w, count, &n);
-		REQUIRE(write(fd[w][1], &n, sizeof n) == sizeof n);
-		_exit(0);
-	}
-	for (unsigned w = 0; w < count; w++) {
-		struct counts n = { 0 };
-		close(fd[w][1]);
-		REQUIRE(read(fd[w][0], &n, sizeof n) == sizeof n);
-		close(fd[w][0]);
-		add(&sum, &n);
-	}
-	for (unsigned w = 0; w < count; w++) {
-		int status;
-		REQUIRE(wait(&status) > 0);
-		REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	}
+	struct counts each[WORKERS_MAX], sum = { 0 };
+	unsigned count = workers_run(work, g, each, sizeof *each);
+	for (unsigned w = 0; w < count; w++)
+		add(&sum, &each[w]);
 	return sum;
 }
 

@@ -7,12 +7,15 @@ AM_TESTS_ENVIRONMENT = \
 	export CC CFLAGS LDFLAGS NM PKG_CONFIG PYTHON3 MAKE;
 
 # Whole library: round trips and damage.
-check_PROGRAMS += tests/roundtrip tests/flips
-TESTS += tests/roundtrip tests/flips
+check_PROGRAMS += tests/roundtrip tests/flips tests/flips_vectors
+TESTS += tests/roundtrip tests/flips tests/flips_vectors
 tests_roundtrip_SOURCES = tests/roundtrip.c tests/synth.c tests/synth.h
 tests_roundtrip_LDADD = libkvi.la
-tests_flips_SOURCES = tests/flips.c tests/synth.c tests/synth.h
+tests_flips_SOURCES = tests/flips.c tests/synth.c tests/synth.h tests/workers.c tests/workers.h
 tests_flips_LDADD = libkvi.la
+tests_flips_vectors_SOURCES = tests/flips_vectors.c tests/synth.c tests/synth.h \
+	tests/workers.c tests/workers.h
+tests_flips_vectors_LDADD = libkvi.la
 
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \

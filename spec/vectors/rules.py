@@ -32,9 +32,10 @@ RULES = {
     ],
     "1.8": [
         "tests/vectors.sh",
-        "bad-frame-check bad-chunk-raw-check tests/flips.c",
+        "bad-frame-check bad-chunk-raw-check tests/flips.c "
+        "tests/flips_vectors.c",
         "fuzz/target_decode.c fuzz/target_sealed.c tests/flips.c",
-        "tests/vectors.sh tests/flips.c",
+        "tests/vectors.sh tests/flips.c tests/flips_vectors.c",
     ],
     "3.2": [
         "bad-frame-header-check",
