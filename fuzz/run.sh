@@ -19,7 +19,12 @@ for target; do
 	mkdir -p "found/$target" "seeds/$target" "crashes/$target"
 	"fuzz/replay_$target" -w "seeds/$target" > /dev/null
 	echo "== $target, $seconds s"
-	if "fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 \
+	# the time that the seeds take comes on top
+	loaded=$(date +%s)
+	"fuzz/fuzz_$target" -runs=0 -max_len=65536 -rss_limit_mb=2048 \
+		"found/$target" "seeds/$target" > "$target.log" 2>&1 || true
+	loaded=$(($(date +%s) - loaded))
+	if "fuzz/fuzz_$target" -max_total_time=$((seconds + loaded)) -max_len=65536 \
 		-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
 		-artifact_prefix="crashes/$target/" \
 		"found/$target" "seeds/$target" > "$target.log" 2>&1; then

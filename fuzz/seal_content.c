@@ -132,9 +132,9 @@ static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t
 	kvi_put64(out, c->index_at);
 	kvi_put_varint(out, r.left);
 	for (; kvi_index_next(&r, &e); i++) {
-		const struct kvi_index_entry *f = &c->frames[i];
-		if (i >= c->n_frames || f->type != e.type)
+		if (i >= c->n_frames || c->frames[i].type != e.type)
 			return false;
+		const struct kvi_index_entry *f = &c->frames[i];
 		if (e.type == KVI_FRAME_CHUNK)
 			e.segment += f->sequence - e.sequence;
 		if (e.has_chain && f->has_chain)
@@ -152,9 +152,9 @@ static void list_frame(struct fuzz_contents *c, unsigned type, uint64_t offset, 
 		return;
 	c->frames = realloc(c->frames, (c->n_frames + 1) * sizeof *c->frames);
 	FUZZ_CHECK(c->frames);
-	c->frames[c->n_frames++] = (struct kvi_index_entry){
-		.type = type < 256 ? (uint8_t)type : 0, .offset = offset, .sequence = sequence
-	};
+	c->frames[c->n_frames++] = (struct kvi_index_entry){ .type = type < 256 ? (uint8_t)type : 0,
+		                                             .offset = offset,
+		                                             .sequence = sequence };
 }
 
 bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offset,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* target_decode.c - fuzz target: sequential reading, pipe or file, 1 to 3 threads */
+/* target_decode.c - fuzz target: read in order, pipe or file, 1 to 3 threads, to a checkpoint */
 #include "fuzz_common.h"
 
 const size_t fuzz_parameters = 0;
@@ -14,6 +14,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_reader *r = NULL;
 	opt.common.threads = (env->mode >> 2) % 4;
 	opt.flags = env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
+	opt.checkpoint = env->mode >> 5;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK) {
 		FUZZ_CHECK(!r);
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* target_index.c - fuzz target: open with index or scan, lists, tokens, verify */
+/* target_index.c - fuzz target: open with index or scan, at a checkpoint; lists, tokens, verify */
 #include "fuzz_common.h"
 
 const size_t fuzz_parameters = 0;
@@ -30,6 +30,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_reader *r = NULL;
+	opt.checkpoint = env->mode >> 4;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return;
 	fuzz_ask_all(r);

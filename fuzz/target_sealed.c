@@ -64,6 +64,8 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env, kvarc_
 	opt.flags = KVARC_READ_ALLOW_LOSSY;
 	if (how == 3)
 		opt.flags |= KVARC_READ_SALVAGE;
+	if (how == 1 || how == 2)
+		opt.checkpoint = env->mode >> 4 & 7;
 	if (how == 5 && env->mode & 0x40)
 		opt.flags = 0;
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
