@@ -93,6 +93,15 @@ RULES = {
         "bad-index-copy-itself bad-index-copy-later good-params-copy",
     ],
     "9.3": ["bad-index-previous bad-index-previous-itself good-indexes"],
+    "9.4": [
+        "tests/unit/test_salvage.c tests/flips.c",
+        "tests/unit/test_salvage.c tests/unit/test_predict.c",
+        "good-params-copy good-params-copy-other tests/unit/test_salvage.c "
+        "tests/unit/test_predict.c",
+        "tests/unit/test_salvage.c tests/unit/test_predict.c",
+        "tests/flips.c tests/flips_vectors.c",
+        "tests/unit/test_salvage.c tests/cli/cases/lost.sh",
+    ],
     "10": [
         "bad-restore-size good-restore-slot good-restore-blocks",
         "bad-restore-literal-0",
