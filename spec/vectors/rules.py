@@ -3,9 +3,9 @@
 
 A rule is item n of the numbered list of a section of kvarc-format.md (R10.4 is
 item 4 of the list of section 10) or of frames.md (R12.4), or a mark in a
-sentence ([R7.1], of codecs/rans.md [R-rans.1]). Every sentence with MUST is a
-rule or has a mark, and every rule has a row here: vectors, or tests by their
-path. README.md has the table.
+sentence ([R7.1], of codecs/rans.md [R-rans.1]). Every sentence with MUST, or
+that calls a file "data", is a rule or has a mark, and every rule has a row
+here: vectors, or tests by their path. README.md has the table.
 """
 
 import os
@@ -36,16 +36,25 @@ RULES = {
         "tests/flips_vectors.c",
         "fuzz/target_decode.c fuzz/target_sealed.c tests/flips.c",
         "tests/vectors.sh tests/flips.c tests/flips_vectors.c",
+        "tests/vectors.sh",
+    ],
+    "2": [
+        "bad-magic bad-superblock-check unsupported-version-2 "
+        "unsupported-incompat bad-superblock-reserved",
+        "tests/cli/cases/pre_release.sh tests/vectors.sh",
     ],
     "3.2": [
         "bad-frame-header-check",
         "bad-frame-payload-size bad-frame-decoded-size "
         "tests/hostile_memory.sh",
         "bad-frame-check",
+        "bad-frame-place bad-frames-swapped bad-frame-twice "
+        "bad-frame-sequence bad-frame-of-another-file",
     ],
     "3.3": [
         "bad-frame-not-critical bad-frame-critical bad-frame-parity-critical "
         "bad-frame-encrypted-skipped bad-profile-critical",
+        "bad-frame-type-0",
     ],
     "3.4": [
         "bad-order-no-geometry bad-order-two-geometries",
@@ -90,6 +99,9 @@ RULES = {
     ],
     "8": [
         "bad-chunk-params bad-chunk-params-heads bad-chunk-codec",
+        "bad-params-codec-0 bad-params-codec-3 bad-params-codec-7 "
+        "bad-params-codec-8 bad-params-codec-9 bad-params-codec-11 "
+        "bad-params-codec-14 unsupported-params-codec",
         "bad-index-copy-itself bad-index-copy-later good-params-copy",
     ],
     "9.3": ["bad-index-previous bad-index-previous-itself good-indexes"],
@@ -168,6 +180,9 @@ RULES = {
         "bad-storeref-chunk bad-storeref-repeat bad-storeref-rewind-repeat",
     ],
     "-profile": [
+        "bad-profile-file-magic bad-profile-file-check "
+        "unsupported-profile-file-version unsupported-profile-file-incompat "
+        "bad-profile-file-reserved",
         "bad-profile-file-digest bad-predictor-digest",
         "bad-model-rotary-wide bad-model-basis-rotary",
         "bad-model-lower-kind bad-model-same-kind bad-model-scale-kind "
@@ -177,18 +192,36 @@ RULES = {
         "bad-klt-codec-7",
         "predictor-klt-layer predictor-klt-channels predictor-klt-shard "
         "predictor-klt-no-rope",
+        "bad-klt-below-missing bad-klt-below-halves",
+    ],
+    "-exponent": [
+        "bad-chunk-exponent-escape bad-chunk-exponent-low "
+        "bad-chunk-exponent-high",
     ],
     "-linear": [
         "predictor-layer predictor-heads predictor-channels "
         "predictor-no-rope predictor-linear-role predictor-linear-shard "
         "predictor-linear-shard-first",
+        "bad-linear-source bad-linear-source-role bad-linear-source-shard "
+        "bad-linear-source-rope bad-linear-groups good-linear-shown",
     ],
     "-lossy": [
         "tests/vectors.sh tests/unit/test_lossy.c",
+        "bad-had-generation bad-had-flags bad-had-exact-none "
+        "bad-had-exact-all bad-had-rates-1 bad-had-rates-empty bad-klt-after "
+        "bad-vq-long",
         "bad-had-params-rope bad-had-params-rope-values",
         "tests/unit/test_salvage.c",
+        "bad-had-near1-high bad-had-near1-low bad-had-near2-high "
+        "bad-had-near2-low bad-klt-near",
     ],
-    "-model": ["predictor-transformer-check predictor-transformer-loop"],
+    "-model": [
+        "predictor-transformer-check predictor-transformer-loop",
+        "bad-transformer-second bad-transformer-layer bad-transformer-no-ids "
+        "bad-transformer-lost-ids bad-transformer-token "
+        "bad-transformer-position bad-transformer-groups "
+        "bad-transformer-lost-groups",
+    ],
     "-predicted": [
         "bad-transformer-predicted-repeat",
         "predictor-transformer-predicted-check "
@@ -206,7 +239,22 @@ RULES = {
         "bad-transformer-repeat bad-transformer-predicted-repeat",
     ],
     "-tokens": [
+        "bad-transformer-tokens-announced bad-transformer-tokens-no-ids "
+        "bad-transformer-tokens-word bad-transformer-tokens-position "
+        "unsupported-transformer-tokens-later",
         "predictor-transformer-tokens-check predictor-transformer-tokens-bit",
+        "bad-transformer-tokens-after bad-transformer-tokens-zero",
+    ],
+    "-tsc": [
+        "bad-tsc-kappa-0 bad-tsc-kappa-high bad-tsc-block-0 bad-tsc-most-0 "
+        "bad-tsc-most-high",
+        "bad-tsc-step-0 bad-tsc-step-subnormal bad-tsc-step-infinite "
+        "bad-tsc-step-nan bad-tsc-step-negative",
+        "bad-tsc-code-key bad-tsc-code bad-tsc-code-minus-128",
+    ],
+    "-vq": [
+        "bad-vq-dim-1 bad-vq-dim-16 bad-vq-parts-0 bad-vq-parts-2 "
+        "bad-vq-stages-0 bad-vq-stages-4",
     ],
 }
 
@@ -254,8 +302,10 @@ def rules_of(path, prefix):
         rules += re.findall(r"(?<=\[)R[^]]+(?=\])", text.replace("`", ""))
         if item and not prefix:
             continue
-        for sentence in re.split(r"(?<=[.;])[\"*)]* (?=[A-Za-z`*(\"])", text):
-            if "MUST" in sentence and "[R" not in sentence:
+        for sentence in re.split(r"(?<=[^.]\.)[\"*)]* (?=[A-Za-z`*(\"])", text):
+            parts = sentence.split("; ")
+            if '"data"' in sentence and not re.search(r"\bR[-\d]", sentence) \
+                    or any("MUST" in p and "[R" not in p for p in parts):
                 unmarked.append("%s: %s" % (path, sentence))
     return rules, unmarked
 
