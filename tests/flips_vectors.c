@@ -375,9 +375,10 @@ static bool run(const char *name)
 
 int main(void)
 {
-	static const char *const names[] = { "streams-repeat", "rewind-indexes", "rewind-tracks",
-		                             "rewind-repeat",  "items-turns",    "items-sets",
-		                             "checkpoints",    "chains",         "appended" };
+	static const char *const names[] = { "streams-repeat", "linear-level2", "rewind-indexes",
+		                             "rewind-tracks",  "rewind-repeat", "items-turns",
+		                             "items-sets",     "checkpoints",   "chains",
+		                             "appended" };
 	bool ok = true;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		ok = run(names[i]) && ok;
