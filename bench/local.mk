@@ -17,6 +17,11 @@ noinst_PROGRAMS += bench/matmul
 bench_matmul_SOURCES = bench/matmul_speed.c
 bench_matmul_LDADD = libkvi.la
 
+# Tokens a second of a model in exact arithmetic, by the length of the cache.
+noinst_PROGRAMS += bench/engine
+bench_engine_SOURCES = bench/engine_speed.c
+bench_engine_LDADD = libkvi.la
+
 # What tier had is worth next to other quantisers, on normal data.
 check_PROGRAMS += bench/micro_gate
 TESTS += bench/micro_gate

@@ -107,6 +107,7 @@ LDADD = tests/unit/libunit.a libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 unit_tests = \
 	tests/unit/test_architectures \
 	tests/unit/test_areas \
+	tests/unit/test_attention \
 	tests/unit/test_codecs \
 	tests/unit/test_container \
 	tests/unit/test_copy \

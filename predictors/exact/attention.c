@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* attention.c - attention over blocks of 256 tokens (spec/arithmetic.md 6) */
+#include <float.h>
 #include <string.h>
 
+#include "exact/attention_rows.h"
 #include "exact/engine_internal.h"
 
 enum { ROWS = 96 };
@@ -156,7 +158,62 @@ static void block(const struct kvi_attention *a, struct tile *t, size_t b)
 			blend(a, t, row);
 }
 
-void kvi_attention_run(const struct kvi_attention *a, void *memory)
+/* What the rows of tokens see of block b. */
+static void look(const struct kvi_attention *a, size_t b, struct kvi_seen *by_row)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		size_t from, to;
+		struct kvi_seen is = { 0 };
+		if (seen(a, b, a->first + i, &from, &to))
+			is = (struct kvi_seen){ (uint16_t)from, (uint16_t)to };
+		for (size_t j = 0; j < a->queries_per_head; j++)
+			*by_row++ = is;
+	}
+}
+
+/* The same by one kernel, which takes rows from scores to outputs. Needs less memory. */
+static void run_rows(const struct kvi_attention *a, uint8_t *memory)
+{
+	const size_t n = a->queries_per_head, hd = a->channels, rows = a->n * n;
+	const size_t capacity = (hd + 15) & ~(size_t)15, end = a->first + a->n;
+	struct kvi_activations q;
+	size_t bytes;
+
+	kvi_activations_bytes(rows, hd, KVI_GROUP_MAX, true, &bytes);
+	open_operand(&q, memory, rows, hd, a->cache->arithmetic, KVI_MATRIX_KEYS);
+	float *out = (float *)(void *)(memory + bytes);
+	struct kvi_attended *so_far = (void *)(out + rows * capacity);
+	struct kvi_seen *seen_by = (void *)(so_far + rows);
+
+	for (size_t i = 0; i < a->n; i++)
+		memcpy(out + i * n * hd, a->q + i * a->stride, n * hd * sizeof *out);
+	a->kernels->quantise(&q, out, hd, 0, rows);
+	memset(out, 0, rows * capacity * sizeof *out);
+	for (size_t row = 0; row < rows; row++)
+		so_far[row] = (struct kvi_attended){ .m = -FLT_MAX };
+	for (size_t b = 0; b * KVI_BLOCK < end; b++) {
+		const struct kvi_cache_head *head = &a->cache->blocks[b].heads[a->kv_head];
+		const struct kvi_attention_rows to_block = {
+			.q = &q,
+			.k = &head->k,
+			.v = &head->v,
+			.v_scale = head->v_scale,
+			.scale = a->scale,
+			.seen = seen_by,
+			.so_far = so_far,
+			.out = out,
+		};
+		look(a, b, seen_by);
+		a->kernels->attend(&to_block);
+	}
+	for (size_t row = 0; row < rows; row++) {
+		float *o = a->o + row / n * a->stride + row % n * hd;
+		for (size_t c = 0; c < hd; c++)
+			o[c] = out[row * capacity + c] / so_far[row].l;
+	}
+}
+
+static void run_tile(const struct kvi_attention *a, uint8_t *memory)
 {
 	size_t n = a->queries_per_head, hd = a->channels;
 	struct tile t = { .rows = a->n * n, .channels = hd };
@@ -174,4 +231,14 @@ void kvi_attention_run(const struct kvi_attention *a, void *memory)
 			for (size_t c = 0; c < hd; c++)
 				o[c] = t.out[row * hd + c] / t.l[row];
 		}
+}
+
+void kvi_attention_run(const struct kvi_attention *a, void *memory)
+{
+	const struct kvi_arithmetic *arithmetic = a->cache->arithmetic;
+	if (a->kernels->attend && kvi_twelve(arithmetic, KVI_MATRIX_KEYS) &&
+	    kvi_twelve(arithmetic, KVI_MATRIX_VALUES))
+		run_rows(a, memory);
+	else
+		run_tile(a, memory);
 }

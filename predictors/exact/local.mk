@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
-	predictors/exact/attention.c \
+	predictors/exact/attention.c predictors/exact/attention_rows.h \
 	predictors/exact/elementwise.c predictors/exact/elementwise.h \
 	predictors/exact/elementwise_body.h \
 	predictors/exact/engine.c predictors/exact/engine.h \
@@ -38,6 +38,7 @@ libkvi_avx2_la_SOURCES += \
 endif
 if SIMD_AVX512
 libkvi_avx512_la_SOURCES += \
+	predictors/exact/attention_avx512vnni.c \
 	predictors/exact/elementwise_avx512.c \
 	predictors/exact/matmul_avx512.c predictors/exact/matmul_avx512.h \
 	predictors/exact/matmul_avx512vnni.c

@@ -100,6 +100,8 @@ struct kvi_product {
 	bool positive;        /* no integer of a is less than 0, and its rows are one group */
 };
 
+struct kvi_attention_rows;
+
 /* One instruction set's kernels; all give the same bits. */
 struct kvi_exact_kernels {
 	const char *name;
@@ -111,6 +113,8 @@ struct kvi_exact_kernels {
 	void (*product)(const struct kvi_product *p);
 	/* The same of x, when w is E4M3. */
 	void (*product_floats)(const struct kvi_product *p);
+	/* Attention of rows to a block (attention_rows.h); NULL: what is above serves. */
+	void (*attend)(const struct kvi_attention_rows *a);
 };
 extern const struct kvi_exact_kernels kvi_exact_scalar;
 #if defined(KVI_AVX2)

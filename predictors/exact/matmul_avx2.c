@@ -94,4 +94,4 @@ KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 #include "quantise_body.h"
 #include "float8_body.h"
 
-const struct kvi_exact_kernels kvi_exact_avx2 = { "avx2", quantise, product, product_floats };
+const struct kvi_exact_kernels kvi_exact_avx2 = { "avx2", quantise, product, product_floats, NULL };

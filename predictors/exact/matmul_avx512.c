@@ -64,4 +64,5 @@ void kvi_avx512_product_floats(const struct kvi_product *p)
 	product_floats(p);
 }
 
-const struct kvi_exact_kernels kvi_exact_avx512 = { "avx512", quantise, product, product_floats };
+const struct kvi_exact_kernels kvi_exact_avx512 = { "avx512", quantise, product, product_floats,
+	                                            NULL };

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "kernels/slots.h"
+#include "exact/attention_rows.h"
 
 #if defined(KVI_AVX512VNNI)
 
@@ -161,5 +162,6 @@ static void product_or_shares(const struct kvi_product *p)
 
 const struct kvi_exact_kernels kvi_exact_avx512vnni = { "avx512vnni", kvi_avx512_quantise,
 	                                                product_or_shares,
-	                                                kvi_avx512_product_floats };
+	                                                kvi_avx512_product_floats,
+	                                                kvi_avx512vnni_attend };
 #endif

@@ -131,4 +131,4 @@ void kvi_neon_product_floats(const struct kvi_product *p)
 	product_floats(p);
 }
 
-const struct kvi_exact_kernels kvi_exact_neon = { "neon", quantise, product, product_floats };
+const struct kvi_exact_kernels kvi_exact_neon = { "neon", quantise, product, product_floats, NULL };

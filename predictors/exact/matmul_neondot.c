@@ -184,4 +184,4 @@ static void product_or_words(const struct kvi_product *p)
 }
 
 const struct kvi_exact_kernels kvi_exact_neondot = { "neondot", kvi_neon_quantise, product_or_words,
-	                                             kvi_neon_product_floats };
+	                                             kvi_neon_product_floats, NULL };

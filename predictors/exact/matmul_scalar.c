@@ -149,4 +149,5 @@ static void product_floats(const struct kvi_product *p)
 			floats_by_block(p->y + r * p->y_stride + b * ROWS, p, r, b);
 }
 
-const struct kvi_exact_kernels kvi_exact_scalar = { "scalar", quantise, product, product_floats };
+const struct kvi_exact_kernels kvi_exact_scalar = { "scalar", quantise, product, product_floats,
+	                                            NULL };
