@@ -42,13 +42,18 @@ static inline void store(float *y, lanes v)
 static inline lanes load_some(const float *x, size_t n)
 {
 	lanes v = { 0 };
-	memcpy(&v, x, (n < LANES ? n : LANES) * sizeof *x);
+	if (n >= LANES)
+		return load(x);
+	memcpy(&v, x, n * sizeof *x);
 	return v;
 }
 
 static inline void store_some(float *y, lanes v, size_t n)
 {
-	memcpy(y, &v, (n < LANES ? n : LANES) * sizeof *y);
+	if (n >= LANES)
+		store(y, v);
+	else
+		memcpy(y, &v, n * sizeof *y);
 }
 
 static inline lanes choose(ints mask, lanes yes, lanes no)
@@ -154,8 +159,8 @@ static float norm(float *y, const float *x, const float *gain, const float *bias
 static inline lanes silu_of(lanes x)
 {
 	lanes e = exp_of(-absolute(x));
-	lanes d = 1.0f + e;
-	return x * choose(x >= 0.0f, 1.0f / d, e / d);
+	lanes one = (lanes){ 0 } + 1.0f;
+	return x * (choose(x >= 0.0f, one, e) / (1.0f + e));
 }
 
 static inline lanes gelu_of(lanes x)
