@@ -84,6 +84,7 @@ struct kvi_cache_block {
 struct kvi_cache {
 	const struct kvi_model_file *model;
 	const struct kvi_arithmetic *arithmetic;
+	const struct kvi_exact_kernels *kernels; /* which make integers of what is added */
 	struct kvi_cache_block *blocks;
 	size_t n, capacity;
 };

@@ -41,6 +41,12 @@ static inline int32_t kvi_quantised(float x, float inverse, int largest)
 	return (int32_t)t;
 }
 
+/* w0 of a W15 integer, (v + 64) >> 7, of a positive number. */
+static inline int32_t kvi_high_plane(int32_t v)
+{
+	return (v + 64 + 128 * 128) / 128 - 128;
+}
+
 /* Integers of a group, W15 in two planes (high before low) or W8 in one; returns the scale. */
 static inline float kvi_quantise_weights(const float *x, size_t n, unsigned planes,
                                          int8_t *const q[2])
@@ -50,8 +56,7 @@ static inline float kvi_quantise_weights(const float *x, size_t n, unsigned plan
 
 	for (size_t i = 0; i < n; i++) {
 		int32_t v = kvi_quantised(x[i], inverse, largest);
-		/* (v + 64) >> 7, of a positive number */
-		int32_t high = planes == 2 ? (v + 64 + 128 * 128) / 128 - 128 : v;
+		int32_t high = planes == 2 ? kvi_high_plane(v) : v;
 
 		q[0][i] = (int8_t)high;
 		if (planes == 2)

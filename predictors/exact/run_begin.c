@@ -96,6 +96,7 @@ kvarc_ret kvi_run_put(struct kvi_run *r, size_t layer, size_t at, const float *k
                       size_t stride, size_t n)
 {
 	uint64_t mode = kvi_fp_exact();
+	r->caches[layer].kernels = r->kernels;
 	kvarc_ret ret = kvi_cache_add(&r->caches[layer], r->o.alloc, at, n, k, v, stride);
 	kvi_fp_restore(mode);
 	return ret;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* run_cache.c - keys and values of a layer as operands of attention (spec/arithmetic.md 6) */
+#include <string.h>
+
 #include "engine_internal.h"
 #include "quantise.h"
 #include "words.h"
@@ -11,11 +13,32 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
-/* Infinities and NaN are taken as 0. */
-static void clean(float *to, const float *x, size_t n)
+/* A row of integers: activations of one group, whatever their largest magnitude is. */
+struct one_row {
+	struct kvi_activations a;
+	uint8_t memory[1024] __attribute__((aligned(64)));
+};
+
+/* n numbers and zeros up to a whole 16; infinities and NaN are taken as 0. */
+static void clean(float to[KVI_GROUP_MAX], const float *x, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		to[i] = x[i] - x[i] == 0 ? x[i] : 0;
+	enum { STEP = 16 };
+	float all[KVI_GROUP_MAX];
+	memcpy(all, x, n * sizeof *x);
+	memset(all + n, 0, (STEP - n % STEP) % STEP * sizeof *x);
+	for (size_t i = 0; i < n; i += STEP)
+		for (size_t j = i; j < i + STEP; j++)
+			to[j] = all[j] - all[j] == 0 ? all[j] : 0;
+}
+
+/* Integers of n numbers and zeros up to a whole 16, which follow. */
+static void make_integers(struct one_row *to, const struct kvi_exact_kernels *kernels,
+                          const float *x, size_t n, int largest)
+{
+	const size_t all = (n + 15) & ~(size_t)15;
+	kvi_activations_init(&to->a, to->memory, 1, all, KVI_GROUP_MAX, true);
+	to->a.largest = largest;
+	kernels->quantise(&to->a, x, all, 0, 1);
 }
 
 /* A token is a column of the operand of the values; one that was there is replaced. */
@@ -29,6 +52,23 @@ static void put_column(struct kvi_operand *w, size_t column, unsigned plane, con
 		sum[c] += q[c] - *at;
 		*at = q[c];
 	}
+}
+
+/* W8, or W15 in two planes, of a token's values. */
+static void put_values(struct kvi_cache_head *head, const struct one_row *row, size_t at)
+{
+	const struct kvi_operand *w = &head->v;
+	int8_t q[2][KVI_GROUP_MAX];
+	for (size_t c = 0; c < w->rows; c++) {
+		/* columns of a quad are 0, 2, 1, 3 */
+		int32_t v = row->a.a15[c - c % 4 + (c % 2 * 2 + c % 4 / 2)];
+		int32_t high = w->planes == 2 ? kvi_high_plane(v) : v;
+		q[0][c] = (int8_t)high;
+		q[1][c] = (int8_t)(v - 128 * high);
+	}
+	for (unsigned i = 0; i < w->planes; i++)
+		put_column(&head->v, at, i, q[i]);
+	head->v_scale[at] = row->a.scale[0];
 }
 
 static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
@@ -71,20 +111,22 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
 }
 
 /* A token's key and value of a head. */
-static void put_token(struct kvi_cache_head *head, size_t at, const float *k, const float *v)
+static void put_token(const struct kvi_exact_kernels *kernels, struct kvi_cache_head *head,
+                      size_t at, const float *k, const float *v)
 {
-	size_t hd = head->k.columns;
-	int8_t q0[KVI_GROUP_MAX], q1[KVI_GROUP_MAX], *const q[2] = { q0, q1 };
+	const size_t hd = head->k.columns;
 	float x[KVI_GROUP_MAX];
+	struct one_row row;
 	clean(x, k, hd);
-	if (head->k.words)
-		kvi_words_put(&head->k, at, x);
-	else
+	if (head->k.words) {
+		make_integers(&row, kernels, x, hd, KVI_W12_MAX);
+		kvi_words_put(&head->k, at, row.a.a15, row.a.scale[0]);
+	} else {
 		kvi_operand_put_floats(&head->k, at, x);
+	}
 	clean(x, v, hd);
-	head->v_scale[at] = kvi_quantise_weights(x, hd, head->v.planes, q);
-	for (unsigned i = 0; i < head->v.planes; i++)
-		put_column(&head->v, at, i, q[i]);
+	make_integers(&row, kernels, x, hd, head->v.planes == 2 ? KVI_W15_MAX : KVI_W8_MAX);
+	put_values(head, &row, at);
 }
 
 kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc, size_t before, size_t n,
@@ -104,7 +146,7 @@ kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc, size
 		size_t at = (before + t) % KVI_BLOCK;
 		struct kvi_cache_head *heads = c->blocks[(before + t) / KVI_BLOCK].heads;
 		for (size_t h = 0; h < m->kv_heads; h++)
-			put_token(&heads[h], at, k + h * hd, v + h * hd);
+			put_token(c->kernels, &heads[h], at, k + h * hd, v + h * hd);
 	}
 	return KVARC_OK;
 }

@@ -437,9 +437,12 @@ static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v, size_t 
 {
 	size_t lanes = kvi_run_lanes(r), each = r->o.lanes ? 1 : r->n;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < lanes && !ret; i++)
-		ret = kvi_cache_add(&r->caches[r->layer * lanes + i], r->o.alloc, r->before, each,
-		                    k + i * stride, v + i * stride, stride);
+	for (size_t i = 0; i < lanes && !ret; i++) {
+		struct kvi_cache *cache = &r->caches[r->layer * lanes + i];
+		cache->kernels = r->kernels;
+		ret = kvi_cache_add(cache, r->o.alloc, r->before, each, k + i * stride,
+		                    v + i * stride, stride);
+	}
 	return ret;
 }
 

@@ -196,7 +196,7 @@ static kvarc_ret attention(struct test *t, const struct kvi_arithmetic *arithmet
 {
 	const struct kvi_model_file m = { .head_channels = CHANNELS, .kv_heads = 1 };
 	struct buffers *r = t->buffers;
-	struct kvi_cache cache = { .model = &m, .arithmetic = arithmetic };
+	struct kvi_cache cache = { .model = &m, .arithmetic = arithmetic, .kernels = t->kernels };
 	fill(t, r->k, TOKENS * CHANNELS, 2);
 	fill(t, r->v, TOKENS * CHANNELS, 0);
 	fill(t, r->q, LAST * QUERIES * CHANNELS, 2);

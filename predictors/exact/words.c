@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "exact/quantise.h"
 #include "util/ckd.h"
 
 enum { ROWS = KVI_OPERAND_ROWS, QUAD = KVI_OPERAND_QUAD };
@@ -37,11 +36,12 @@ void kvi_words_init(struct kvi_operand *w, void *memory, size_t rows, size_t col
 	w->scale = (const float *)(const void *)((const char *)memory + scales);
 }
 
-void kvi_words_put(struct kvi_operand *w, size_t r, const float *x)
+void kvi_words_put(struct kvi_operand *w, size_t r, const int16_t *a, float scale)
 {
-	float s = kvi_group_scale(kvi_amax(x, w->columns), KVI_W12_MAX), inverse = 1 / s;
-	int16_t *to = (int16_t *)w->words;
-	for (size_t c = 0; c < w->columns; c++)
-		to[kvi_words_at(w, r, c)] = (int16_t)kvi_quantised(x[c], inverse, KVI_W12_MAX);
-	((float *)w->scale)[r] = s;
+	int16_t *to = (int16_t *)w->words + kvi_words_at(w, r, 0);
+	for (size_t q = 0; q < kvi_quads(w->columns); q++, a += QUAD, to += ROWS * QUAD) {
+		memcpy(to, a, 2 * sizeof *a);
+		memcpy(to + 2 * ROWS, a + 2, 2 * sizeof *a);
+	}
+	((float *)w->scale)[r] = scale;
 }

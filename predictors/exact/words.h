@@ -22,7 +22,8 @@ static inline size_t kvi_words_at(const struct kvi_operand *w, size_t r, size_t 
 bool kvi_words_bytes(size_t rows, size_t columns, size_t *bytes);
 /* Lays an empty operand (all zero) into memory of that size, 64-byte aligned. */
 void kvi_words_init(struct kvi_operand *w, void *memory, size_t rows, size_t columns);
-/* Row r of the operand from floats; x: its columns. */
-void kvi_words_put(struct kvi_operand *w, size_t r, const float *x);
+/* Row r of the operand from a row of A12, whose integers and scale are those of W12; behind the
+ * last column up to a whole quad zeros. */
+void kvi_words_put(struct kvi_operand *w, size_t r, const int16_t *a, float scale);
 
 #endif

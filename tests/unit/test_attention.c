@@ -92,7 +92,9 @@ static float *attended(const struct attention_case *c, const struct kvi_exact_ke
 {
 	const size_t hd = c->file.head_channels, row = c->file.kv_heads * hd;
 	const size_t bytes = kvi_attention_bytes(c->queries_per_head, hd);
-	struct kvi_cache cache = { .model = &c->file, .arithmetic = &c->arithmetic };
+	struct kvi_cache cache = { .model = &c->file,
+		                   .arithmetic = &c->arithmetic,
+		                   .kernels = kernels };
 	uint8_t *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 	float *o = calloc(c->n * c->stride, sizeof *o);
 

@@ -166,13 +166,21 @@ static float activation(unsigned kind, size_t i, int largest)
 static void fill_words(struct test_matmul_job *j, unsigned kind)
 {
 	float x[KVI_GROUP_MAX];
+	struct kvi_activations a;
+	size_t bytes;
+	bool fits = kvi_activations_bytes(1, j->s.columns, KVI_GROUP_MAX, true, &bytes);
+	void *row = memory(fits, bytes);
 
+	kvi_activations_init(&a, row, 1, j->s.columns, KVI_GROUP_MAX, true);
+	a.largest = KVI_W12_MAX;
 	for (size_t r = 0; r < j->s.outputs; r++) {
 		unsigned k = kind < KINDS ? kind : below(KINDS);
 		for (size_t c = 0; c < j->s.columns; c++)
 			x[c] = activation(k, c, KVI_W12_MAX);
-		kvi_words_put(&j->w, r, x);
+		kvi_exact_scalar.quantise(&a, x, j->s.columns, 0, 1);
+		kvi_words_put(&j->w, r, a.a15, a.scale[0]);
 	}
+	free(row);
 }
 
 static void fill_weights(struct test_matmul_job *j, unsigned kind)
