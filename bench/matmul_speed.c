@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "exact/float8.h"
+#include "exact/words.h"
 #include "kernels/slots.h"
 
 #if defined(KVI_AVX2)
@@ -193,6 +194,51 @@ static void measure(const struct matmul_set *s, size_t outputs, size_t inputs, u
 	free_job(&j);
 }
 
+/* The same of queries and keys of a block of attention, both of 12 bits. */
+static void measure_words(const struct matmul_set *s, size_t channels, double peak)
+{
+	const double ops = 2.0 * ROWS * KVI_GROUP_MAX * (double)channels;
+	struct kvi_activations a;
+	struct kvi_operand w;
+	size_t bytes;
+	bool fits = kvi_activations_bytes(ROWS, channels, KVI_GROUP_MAX, true, &bytes);
+	void *a_memory = memory(fits, bytes);
+	fits = kvi_words_bytes(KVI_GROUP_MAX, channels, &bytes);
+	void *w_memory = memory(fits, bytes);
+	float *x = memory(true, ROWS * channels * sizeof(float));
+	float *y = memory(true, ROWS * KVI_GROUP_MAX * sizeof(float));
+	double best = 0;
+
+	for (size_t i = 0; i < ROWS * channels; i++)
+		x[i] = random_float();
+	kvi_activations_init(&a, a_memory, ROWS, channels, KVI_GROUP_MAX, true);
+	a.largest = KVI_A12_MAX;
+	s->kernels->quantise(&a, x, channels, 0, ROWS);
+	kvi_words_init(&w, w_memory, KVI_GROUP_MAX, channels);
+	for (size_t r = 0; r < KVI_GROUP_MAX; r++)
+		kvi_words_put(&w, r, a.a15 + r % ROWS * a.stride, a.scale[r % ROWS]);
+	for (int i = 0; i < REPEAT * 10; i++) {
+		const struct kvi_product p = { .a = &a,
+			                       .w = &w,
+			                       .blocks = kvi_operand_blocks(&w),
+			                       .y = y,
+			                       .y_stride = KVI_GROUP_MAX };
+		double t = now();
+		s->kernels->product(&p);
+		t = ops / (now() - t);
+		best = t > best ? t : best;
+	}
+	printf("  A12 x W12  %d x %4zu x %4d  %7.1f GOP/s", ROWS, channels, KVI_GROUP_MAX,
+	       best * 1e-9);
+	if (peak > 0)
+		printf("  %5.1f %%", 100 * best / peak);
+	printf("\n");
+	free(a_memory);
+	free(w_memory);
+	free(x);
+	free(y);
+}
+
 /* The same for floats and E4M3 weights. */
 static void measure_floats(const struct matmul_set *s, size_t outputs, size_t inputs, double peak)
 {
@@ -251,6 +297,8 @@ static void bench(const struct matmul_set *s)
 			if (s->peak || shapes[i][0] < 4096)
 				measure(s, shapes[i][0], shapes[i][1], form == 2 ? 2 : 1, form > 0,
 				        peak);
+	measure_words(s, 64, peak);
+	measure_words(s, 128, peak);
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
 		if (s->peak || shapes[i][0] < 4096)
 			measure_floats(s, shapes[i][0], shapes[i][1], floats);
