@@ -26,6 +26,7 @@ typedef __m256 vflt;
 #define f_add _mm256_add_ps
 #define f_mul _mm256_mul_ps
 #define f_fma _mm256_fmadd_ps
+#define f_int(p) _mm256_cvtepi32_ps(_mm256_set1_epi32(*(p)))
 #define f_of(v) _mm256_cvtepi32_ps((vec)(v))
 #define v_bytes(p) ((vint)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
 #define f_abs(v) _mm256_andnot_ps(f_set(-0.0f), v)

@@ -29,6 +29,7 @@ typedef __m512 vflt;
 #define f_add _mm512_add_ps
 #define f_mul _mm512_mul_ps
 #define f_fma _mm512_fmadd_ps
+#define f_int(p) _mm512_cvtepi32_ps(_mm512_set1_epi32(*(p)))
 #define f_of(v) _mm512_cvtepi32_ps((vec)(v))
 #define v_bytes(p) ((vint)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 

@@ -14,7 +14,7 @@
  *   matmul_tile.h
  *   vint: v_zero
  *   vflt: f_zero, f_load, f_store, f_set, f_add, f_mul, f_fma (a * b + c, rounded once),
- *   f_of (of integers)
+ *   f_of (of integers), f_int (of an integer in memory, in all lanes)
  *   dots_wide                  integers += 16-bit activations * weights
  *   widen_weights              weights for it
  * and, with KVI_BYTE_DOTS, dots_bytes (integers += activations * weights, all bytes) and v_start
@@ -39,38 +39,30 @@ struct part {
 	float acc[TILE_ROWS][TILE_VECTORS * LANES] __attribute__((aligned(64)));
 };
 
-/* acc = fma(integers, sa * sw, acc), or fma(integers, sw, acc) where sa is NULL. */
+/* Minima of the blocks, and sums of the activations of the first row. */
+struct minima {
+	vflt m[TILE_VECTORS];
+	const int32_t *sum;
+};
+
+/* acc = fma(integers, sa * sw, acc), or fma(integers, sw, acc) where sa is NULL; then, where there
+ * are minima, the same of the sums of the activations and those. */
 KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES],
                         const vint sums[TILE_ROWS][TILE_VECTORS], const vflt sw[TILE_VECTORS],
-                        const float *sa, size_t groups, int rows, int vectors)
+                        const float *sa, const struct minima *minima, size_t groups, int rows,
+                        int vectors)
 {
 	UNROLL
 	for (int r = 0; r < rows; r++) {
-		vflt by[TILE_VECTORS];
-		UNROLL
-		for (int v = 0; v < vectors; v++)
-			by[v] = sa ? f_mul(f_set(sa[(size_t)r * groups]), sw[v]) : sw[v];
+		const vflt a = sa ? f_set(sa[(size_t)r * groups]) : f_zero();
+		const vflt sum = minima ? f_int(minima->sum + (size_t)r * groups) : f_zero();
 		UNROLL
 		for (int v = 0; v < vectors; v++) {
 			float *to = acc[r] + v * LANES;
-			f_store(to, f_fma(f_of(sums[r][v]), by[v], f_load(to)));
-		}
-	}
-}
-
-/* The same of the sums of the activations, and minima. */
-KERNEL void add_minima(float (*acc)[TILE_VECTORS * LANES], const float *minimum, size_t stride,
-                       const float *sa, const int32_t *sum, size_t groups, int rows, int vectors)
-{
-	UNROLL
-	for (int v = 0; v < vectors; v++) {
-		vflt m = f_load(minimum + (size_t)(v * LANES / ROWS) * stride + v * LANES % ROWS);
-		UNROLL
-		for (int r = 0; r < rows; r++) {
-			vflt f = f_set((float)sum[(size_t)r * groups]);
-			vflt by = sa ? f_mul(f_set(sa[(size_t)r * groups]), m) : m;
-			float *to = acc[r] + v * LANES;
-			f_store(to, f_fma(f, by, f_load(to)));
+			vflt x = f_fma(f_of(sums[r][v]), sa ? f_mul(a, sw[v]) : sw[v], f_load(to));
+			if (minima)
+				x = f_fma(sum, sa ? f_mul(a, minima->m[v]) : minima->m[v], x);
+			f_store(to, x);
 		}
 	}
 }
@@ -147,10 +139,18 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 				          (const char *)t->w[i] +
 				                  q * STEP * (form == WIDENED ? 2 : 1),
 				          t->w_stride, n, rows, vectors, form == WIDENED);
-			scale_group(acc, sums, sw, sa, all, rows, vectors);
+			if (!w->minimum || i + 1 < w->planes) {
+				scale_group(acc, sums, sw, sa, NULL, all, rows, vectors);
+				continue;
+			}
+			struct minima minima = { .sum = a_sum };
+			UNROLL
+			for (int v = 0; v < vectors; v++)
+				minima.m[v] = f_load(w->minimum + at +
+				                     (size_t)(v * LANES / ROWS) * stride +
+				                     v * LANES % ROWS);
+			scale_group(acc, sums, sw, sa, &minima, all, rows, vectors);
 		}
-		if (w->minimum)
-			add_minima(acc, w->minimum + at, stride, sa, a_sum, all, rows, vectors);
 	}
 	UNROLL
 	for (int r = 0; r < rows; r++) {

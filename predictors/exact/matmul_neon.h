@@ -20,6 +20,7 @@ typedef float32x4_t vflt;
 #define f_add vaddq_f32
 #define f_mul vmulq_f32
 #define f_fma(a, b, c) vfmaq_f32(c, a, b)
+#define f_int(p) vcvtq_f32_s32(vdupq_n_s32(*(p)))
 #define f_of vcvtq_f32_s32
 
 /* As kvi_exact_kernels.quantise. */
