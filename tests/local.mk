@@ -153,6 +153,7 @@ unit_tests = \
 	tests/unit/test_stream \
 	tests/unit/test_stream_failures \
 	tests/unit/test_stream_items \
+	tests/unit/test_stream_parts \
 	tests/unit/test_token_blind \
 	tests/unit/test_token_ids \
 	tests/unit/test_train \

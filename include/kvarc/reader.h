@@ -205,7 +205,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uin
 /*
  * Reads a range into views, one a tensor of the geometry in its order; views
  * with data NULL, of other tracks or other layers are left alone. Token t of the range goes
- * to row t - range.t0 of a view. Only the chunks that the range touches are read and decoded.
+ * to row t - range.t0 of a view. Only the chunks that the range touches are read, and
+ * of a chunk only the streams that hold tokens of the range are decoded, each with its own check.
  * While it runs, views may hold bytes that are not checked yet: chunks are decoded in place
  * where a view is packed. After it, also after a failure, they hold checked tokens, zeros,
  * or what they held.

@@ -10,8 +10,7 @@ enum {
 	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
 	LINEAR_LEVEL = 2,
 	LEVEL_MAX = 8,
-	CHECK = 8, /* bytes in front of the mask of the model codec */
-	SPARE_WORDS = 64
+	CHECK = 8 /* bytes in front of the mask of the model codec */
 };
 
 /* One way to write a chunk. */
@@ -72,7 +71,7 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, s
 	const struct kvi_codec *row = kvi_codec_get(a->codec);
 	size_t n = kvi_mask_elements(&job->mask);
 	size_t head = job->section_bytes + CHECK + KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
-	size_t words = (row->words_each * n + SPARE_WORDS * KVI_STREAMS_MAX) * 2;
+	size_t words = row->words_each * n * 2;
 	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
 	uint64_t check[KVI_STREAMS_MAX];
 	head += -(head + words) & (KVI_STREAM_ALIGN - 1);

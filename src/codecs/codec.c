@@ -114,6 +114,17 @@ static kvarc_ret get_section(struct kvi_coder *c, const struct kvi_chunk_payload
 	                                                                           : KVARC_DATA;
 }
 
+/* The streams that are wanted. false: predicted streams need sources that others do not have. */
+static bool choose_streams(const struct kvi_chunk_payload *p, struct payload_coded *d)
+{
+	const struct kvi_chunk *chunk = p->chunk;
+	const struct kvi_tokens wanted = { chunk->from, chunk->to ? chunk->to : chunk->n_tokens };
+	const struct kvi_tokens have = kvi_streams_choose(&d->streams, &d->job.streams,
+	                                                  &d->job.mask, wanted);
+	return !kvi_codec_predicts(p->codec) ||
+	       (have.first >= wanted.first && have.end <= wanted.end);
+}
+
 /* Section and streams; what the codec's page describes follows. */
 static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
                              struct payload_coded *d)
@@ -131,6 +142,7 @@ static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload
 		          .size = (unsigned)kvarc_dtype_bytes(p->chunk->dtype) },
 		.streams_in = &d->streams,
 		.decoded = raw,
+		.whole = raw,
 	};
 	d->in = kvi_in_make(p->payload, p->payload_bytes);
 	ret = get_section(c, p, d);
@@ -140,6 +152,8 @@ static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload
 	size_t n = kvi_mask_elements(m);
 	if (!kvi_streams_cut(&d->job.streams, p->cut.stream_size, n ? m->rows : 0) ||
 	    (n && !kvi_streams_get(&d->streams, &d->job.streams, p->cut.section_bytes, &d->in)))
+		return KVARC_DATA;
+	if (n && !choose_streams(p, d))
 		return KVARC_DATA;
 	d->observed = n && kvi_codec_predicts(p->codec);
 	if (kvi_mask_any(m) && n) {
@@ -159,31 +173,25 @@ static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk
 	return kvi_chunk_features(c, chunk, raw, chunk->linear->model->flags & KVI_MODEL_BASIS);
 }
 
-/* The checks of the streams against their table. */
-static bool check_streams(const struct payload_coded *d, const uint8_t *raw, uint64_t *raw_check)
-{
-	const struct kvi_streams *s = &d->job.streams;
-	uint64_t check[KVI_STREAMS_MAX];
-	*raw_check = kvi_streams_check(s, &d->job.mask, raw, check);
-	return s->n < 2 || !memcmp(check, d->streams.check, s->n * sizeof *check);
-}
-
 /* Codecs with streams. */
 static kvarc_ret decode_coded(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
                               uint64_t *raw_check)
 {
 	struct payload_coded d;
 	kvarc_ret ret = coded_begin(c, p, raw, &d);
-	if (!ret && d.job.streams.n)
+	const struct kvi_streams *s = &d.job.streams;
+	d.job.checked = raw_check;
+	if (!ret && s->n)
 		ret = kvi_codec_get(p->codec)->decode(c, &d.job, &d.in);
+	else if (!ret)
+		kvi_mask_scatter(&d.job.mask, raw, 0, p->chunk->n_tokens, raw);
 	if (ret)
 		return ret;
 	if (d.in.bad || kvi_in_remaining(&d.in))
 		return KVARC_DATA;
-	if (kvi_mask_any(&d.job.mask))
-		kvi_mask_scatter(&d.job.mask, d.job.decoded, raw);
-	if (raw_check && !check_streams(&d, raw, raw_check))
-		return KVARC_DATA;
+	if (raw_check)
+		*raw_check = s->n < 2 ? kvi_h64(raw, kvi_chunk_bytes(p->chunk))
+		                      : kvi_streams_check_of(s, d.streams.check);
 	return d.observed ? KVARC_OK : add_features(c, p->chunk, raw);
 }
 

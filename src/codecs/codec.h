@@ -18,6 +18,7 @@
 
 struct kvi_linear_in; /* profile/linear_model.h */
 struct kvi_features;
+struct kvi_pool; /* util/pool.h */
 
 /* A chunk without its elements. positions (n_tokens) and rope may be NULL: no rotation. */
 struct kvi_chunk {
@@ -27,6 +28,12 @@ struct kvi_chunk {
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
+	/* For decoders: the tokens from .. to - 1 are wanted; to 0: all. Elements and features of
+	 * others are then anything. The codec linear wants whole streams, others take what holds
+	 * them. */
+	uint32_t from, to;
+	/* For decoders: threads that wait for the chunk, as far as is known, and so will help. */
+	unsigned helpers;
 	/* For encoders of lossy chunks. */
 	uint8_t kind; /* kvarc_kind */
 	uint64_t t0;  /* of the first token in its track */
@@ -86,6 +93,8 @@ kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
 /* A coder for one thread; the tables must outlive it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables, uint32_t isa_mask);
+/* Workers of a pool that have nothing to do help the coder, which is used inside jobs of it. */
+void kvi_coder_share(struct kvi_coder *c, struct kvi_pool *pool);
 /* Frees the coder; NULL-safe. */
 void kvi_coder_close(struct kvi_coder *c);
 
@@ -150,8 +159,10 @@ struct kvi_chunk_payload {
 };
 
 /*
- * Decodes a payload of any codec but REPEAT to raw, kvi_chunk_bytes. raw_check: what that of the
- * chunk has to be; NULL: not wanted, and no check of a stream is compared. PREDICTOR: chunk->linear
+ * Decodes a payload of any codec but REPEAT to raw, kvi_chunk_bytes. Of several streams those
+ * without wanted tokens are not decoded. raw_check: what that of the chunk has to be, which the
+ * checks of all streams make, as they stand in the payload; those of decoded streams are compared.
+ * NULL: not wanted, and no check of a stream is compared. PREDICTOR: chunk->linear
  * is missing or of another shape, or predicts otherwise than the writer's did.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, LOSSY, PREDICTOR.
  */

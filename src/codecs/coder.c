@@ -84,6 +84,11 @@ kvarc_ret kvi_coder_open(struct kvi_coder **out, const struct kvi_alloc *alloc,
 	return KVARC_OK;
 }
 
+void kvi_coder_share(struct kvi_coder *c, struct kvi_pool *pool)
+{
+	c->pool = pool;
+}
+
 void kvi_coder_close(struct kvi_coder *c)
 {
 	if (!c)

@@ -11,6 +11,7 @@
 #include "numeric/formats.h"
 #include "profile/linear_model.h"
 #include "util/bytes.h"
+#include "util/pool.h"
 
 /* Limits of fits, and the Zstandard level of planes. */
 enum {
@@ -62,6 +63,7 @@ struct kvi_coder {
 	const struct kvi_alloc *alloc;
 	const struct kvi_coder_tables *tables;
 	const struct kvi_kernels *kernels;
+	struct kvi_pool *pool; /* whose workers may help; NULL: nobody */
 	void *zstd_c, *zstd_d; /* made when first needed */
 	struct {
 		void *p;
@@ -139,9 +141,16 @@ uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype, const uint8_t *pa
                           uint8_t *to);
 /* Where to decode the coded elements to; NULL: no memory. */
 uint16_t *kvi_coded_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n);
-/* Reads the planes and puts packed elements together. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype, const uint16_t *e, size_t n,
-                          struct kvi_in *in, uint8_t *packed);
+/* The planes of coded elements, a byte of each element. */
+struct kvi_coded_planes {
+	const uint8_t *low, *high;
+};
+/* Reads the planes of n elements. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_coded_planes_get(struct kvi_coder *c, unsigned dtype, size_t n, struct kvi_in *in,
+                               struct kvi_coded_planes *planes);
+/* Puts the packed elements at .. at + n - 1 together; e: all of kvi_coded_buffer. */
+void kvi_coded_place(unsigned dtype, const uint16_t *e, const struct kvi_coded_planes *planes,
+                     size_t at, size_t n, uint8_t *packed);
 
 /*
  * What the parameters of all codecs have in common. A codec with parameters has a struct of its own
@@ -194,6 +203,8 @@ struct kvi_coder_job {
 	/* Decoders of codecs with streams. */
 	struct kvi_streams streams;
 	const struct kvi_streams_in *streams_in;
+	uint8_t *whole; /* where all T x C elements go */
+	bool checked;   /* checks of streams are compared */
 	/* Encoders: all T x C elements, the mask section, what remains: rows x channels elements,
 	 * token-major, without gaps. */
 	const uint8_t *raw, *section, *packed;
@@ -247,7 +258,8 @@ struct kvi_codec {
 	/* To out; lossy codecs also to job->decoded. Lossy: END (not for these elements). */
 	kvarc_ret (*encode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_payload *out);
-	/* All of `in` to job->decoded. DATA, OPTIONS, PREDICTOR. */
+	/* All of `in` to job->decoded; codecs with streams: those that are wanted, by
+	 * kvi_streams_decode. DATA, OPTIONS, PREDICTOR. */
 	kvarc_ret (*decode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_in *in);
 };

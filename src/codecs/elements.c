@@ -45,29 +45,33 @@ uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype, const uint8_t *pa
 	return to;
 }
 
-kvarc_ret kvi_coded_place(struct kvi_coder *c, unsigned dtype, const uint16_t *e, size_t n,
-                          struct kvi_in *in, uint8_t *packed)
+kvarc_ret kvi_coded_planes_get(struct kvi_coder *c, unsigned dtype, size_t n, struct kvi_in *in,
+                               struct kvi_coded_planes *planes)
 {
-	size_t size = kvarc_dtype_bytes(dtype);
-	if (size == 2) {
-		kvi_elements16_done(e, packed, n);
+	*planes = (struct kvi_coded_planes){ NULL, NULL };
+	if (dtype != KVARC_F32)
 		return KVARC_OK;
-	}
-	if (size == 1) {
-		for (size_t i = 0; i < n; i++)
-			packed[i] = (uint8_t)e[i];
-		return KVARC_OK;
-	}
 	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
-	const uint8_t *low, *high;
 	if (!buffer)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_plane_read(c, in, n, 8, buffer, &low);
-	if (!ret)
-		ret = kvi_plane_read(c, in, n, 8, buffer + n, &high);
-	if (ret)
-		return ret;
-	for (size_t i = 0; i < n; i++)
-		kvi_store32(packed + 4 * i, (uint32_t)e[i] << 16 | (uint32_t)high[i] << 8 | low[i]);
-	return KVARC_OK;
+	kvarc_ret ret = kvi_plane_read(c, in, n, 8, buffer, &planes->low);
+	return ret ? ret : kvi_plane_read(c, in, n, 8, buffer + n, &planes->high);
+}
+
+void kvi_coded_place(unsigned dtype, const uint16_t *e, const struct kvi_coded_planes *planes,
+                     size_t at, size_t n, uint8_t *packed)
+{
+	const size_t size = kvarc_dtype_bytes(dtype);
+	packed += at * size;
+	e += at;
+	if (size == 2)
+		kvi_elements16_done(e, packed, n);
+	else if (size == 1)
+		for (size_t i = 0; i < n; i++)
+			packed[i] = (uint8_t)e[i];
+	else
+		for (size_t i = 0; i < n; i++)
+			kvi_store32(packed + 4 * i, (uint32_t)e[i] << 16 |
+			                                    (uint32_t)planes->high[at + i] << 8 |
+			                                    planes->low[at + i]);
 }

@@ -110,3 +110,14 @@ struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const v
 	       s.full_steps * KVI_LANES % channels);
 	return (struct kvi_ring){ full, tail, steps };
 }
+
+struct kvi_rings kvi_rings_make(size_t rows, size_t last, size_t channels, size_t size,
+                                const void *per_channel, void *buffer, size_t capacity)
+{
+	struct kvi_rings r = { .rows = rows };
+	uint8_t *second = (uint8_t *)buffer + capacity * size;
+	r.ring[0] = kvi_ring_make(rows, channels, size, per_channel, buffer);
+	if (last != rows)
+		r.ring[1] = kvi_ring_make(last, channels, size, per_channel, second);
+	return r;
+}

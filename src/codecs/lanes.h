@@ -32,6 +32,11 @@ struct kvi_ring {
 	const void *full, *tail; /* entries of the full steps and of the last one */
 	size_t steps;            /* period of the full part */
 };
+/* Those of the streams of a chunk: they have the same number of tokens, but for the last one. */
+struct kvi_rings {
+	size_t rows; /* of all but the last stream */
+	struct kvi_ring ring[2];
+};
 /* Tokens, 1 to 32, after which the first lane has the first channel again. */
 size_t kvi_ring_tokens(size_t channels);
 /* Entries of a buffer for the ring of any stream of a chunk of `rows` tokens. */
@@ -42,5 +47,13 @@ size_t kvi_ring_trial(size_t channels);
 /* Lays out entries of `size` bytes for a stream of rows x channels elements in buffer. */
 struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
                               void *buffer);
+/* Both rings for streams of `rows` tokens, and `last` ones; buffer: twice kvi_ring_capacity. */
+struct kvi_rings kvi_rings_make(size_t rows, size_t last, size_t channels, size_t size,
+                                const void *per_channel, void *buffer, size_t capacity);
+/* The ring of a stream of this number of tokens. */
+static inline const struct kvi_ring *kvi_rings_of(const struct kvi_rings *r, size_t rows)
+{
+	return &r->ring[rows != r->rows];
+}
 
 #endif

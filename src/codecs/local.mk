@@ -41,6 +41,8 @@ libkvi_la_SOURCES += \
 	src/codecs/predicted/predicted.c \
 	src/codecs/stream.c \
 	src/codecs/streams.c src/codecs/streams.h \
+	src/codecs/streams_decode.c \
+	src/codecs/streams_encode.c \
 	src/codecs/symbols.c src/codecs/symbols.h \
 	src/codecs/tables_fit.c src/codecs/tables_fit.h \
 	src/codecs/tsc/tsc.c \

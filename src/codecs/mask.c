@@ -27,6 +27,16 @@ static size_t count_bits(const uint8_t *bits, size_t n)
 	return set;
 }
 
+size_t kvi_mask_token(const struct kvi_mask *m, size_t n)
+{
+	size_t t = 0;
+	if (!m->row_bits)
+		return n;
+	while (n)
+		n -= !kvi_bit(m->row_bits, t++);
+	return t;
+}
+
 /* Lists the channels that remain; sets channels, rows, runs. */
 static void index_rest(struct kvi_mask *m)
 {
@@ -208,10 +218,13 @@ static void fill_channels(const struct kvi_mask *m, uint8_t *row)
 		}
 }
 
-void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, uint8_t *raw)
+void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, size_t first, size_t end,
+                      uint8_t *raw)
 {
-	const uint8_t *value = m->row_values;
-	for (size_t t = 0; t < m->T; t++) {
+	const size_t removed = count_bits(m->row_bits, m->row_bits ? first : 0);
+	const uint8_t *value = removed ? m->row_values + removed * m->size : m->row_values;
+	packed += (first - removed) * m->channels * m->size;
+	for (size_t t = first; t < end; t++) {
 		uint8_t *row = raw + t * m->C * m->size;
 		bool constant = kvi_bit(m->row_bits, t);
 		for (size_t r = 0; r < m->n_runs; r++) {

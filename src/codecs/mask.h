@@ -43,6 +43,9 @@ static inline bool kvi_bit(const uint8_t *bits, size_t i)
 	return bits && (bits[i / 8] >> (i % 8) & 1);
 }
 
+/* The number of the token behind the n-th one that remains. */
+size_t kvi_mask_token(const struct kvi_mask *m, size_t n);
+
 /* Most runs that a mask can have. */
 size_t kvi_mask_runs_max(size_t C);
 /* Bytes that a written mask section can have at most. */
@@ -57,8 +60,10 @@ size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to);
 
 /* Copies the remaining elements of raw, T x C, to packed, rows x channels. */
 void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed);
-/* The inverse of kvi_mask_gather, with the constant rows and channels filled in. */
-void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, uint8_t *raw);
+/* The inverse of kvi_mask_gather for the tokens first to end - 1 alone, with the constant rows and
+ * channels filled in. */
+void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, size_t first, size_t end,
+                      uint8_t *raw);
 
 /* Of C entries of `size` bytes those of the remaining channels. */
 void kvi_mask_channels(const struct kvi_mask *m, size_t size, const void *all, void *rest);

@@ -4,9 +4,6 @@
 
 #include "util/hash.h"
 
-/* What a stream more costs, in bytes, and how much that may be of a payload, in 1/1000. */
-enum { STREAM_COST = 120, COST_MAX = 3 };
-
 bool kvi_streams_cut(struct kvi_streams *s, unsigned size, size_t rows)
 {
 	const size_t tokens = (size_t)KVI_LANES << size;
@@ -17,32 +14,48 @@ bool kvi_streams_cut(struct kvi_streams *s, unsigned size, size_t rows)
 	return s->n > 1 || size == KVI_ONE_STREAM;
 }
 
-/* The number of the token behind the n-th one that remains. */
-static size_t token_behind(const struct kvi_mask *m, size_t n)
+struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *s, const struct kvi_mask *m,
+                                    unsigned i)
 {
-	size_t t = 0;
-	if (!m->row_bits)
-		return n;
-	while (n)
-		n -= !kvi_bit(m->row_bits, t++);
-	return t;
+	return (struct kvi_tokens){
+		kvi_mask_token(m, kvi_stream_first(s, i)),
+		i + 1 < s->n ? kvi_mask_token(m, kvi_stream_first(s, i + 1)) : m->T,
+	};
+}
+
+uint64_t kvi_streams_check_of(const struct kvi_streams *s, const uint64_t check[KVI_STREAMS_MAX])
+{
+	uint8_t bytes[8 * KVI_STREAMS_MAX];
+	for (unsigned i = 0; i < s->n; i++)
+		kvi_store64(bytes + 8 * i, check[i]);
+	return kvi_h64(bytes, 8 * (size_t)s->n);
 }
 
 uint64_t kvi_streams_check(const struct kvi_streams *s, const struct kvi_mask *m,
                            const uint8_t *raw, uint64_t check[KVI_STREAMS_MAX])
 {
 	const size_t row = m->C * m->size;
-	uint8_t bytes[8 * KVI_STREAMS_MAX];
-	size_t from = 0;
 	if (s->n < 2)
 		return kvi_h64(raw, m->T * row);
 	for (unsigned i = 0; i < s->n; i++) {
-		size_t to = i + 1 < s->n ? token_behind(m, kvi_stream_first(s, i + 1)) : m->T;
-		check[i] = kvi_h64(raw + from * row, (to - from) * row);
-		kvi_store64(bytes + 8 * i, check[i]);
-		from = to;
+		const struct kvi_tokens t = kvi_stream_tokens(s, m, i);
+		check[i] = kvi_h64(raw + t.first * row, (t.end - t.first) * row);
 	}
-	return kvi_h64(bytes, 8 * (size_t)s->n);
+	return kvi_streams_check_of(s, check);
+}
+
+struct kvi_tokens kvi_streams_choose(struct kvi_streams_in *x, const struct kvi_streams *s,
+                                     const struct kvi_mask *m, struct kvi_tokens t)
+{
+	unsigned i = 0, end = s->n;
+	while (i + 1 < end && kvi_stream_tokens(s, m, i).end <= t.first)
+		i++;
+	while (end > i + 1 && kvi_stream_tokens(s, m, end - 1).first >= t.end)
+		end--;
+	x->first = i;
+	x->end = end;
+	return (struct kvi_tokens){ kvi_stream_tokens(s, m, i).first,
+		                    kvi_stream_tokens(s, m, end - 1).end };
 }
 
 bool kvi_get_padding(struct kvi_in *in, size_t n)
@@ -90,76 +103,6 @@ bool kvi_streams_get(struct kvi_streams_in *x, const struct kvi_streams *s, size
 			return false;
 	}
 	return true;
-}
-
-bool kvi_streams_decode(const struct kvi_streams *s, const struct kvi_streams_in *x,
-                        const struct kvi_streams_decoder *d)
-{
-	unsigned i = 0;
-	for (; d->two && i + 1 < s->n; i += 2) {
-		const struct kvi_stream_part p[2] = { kvi_stream_part_of(s, i),
-			                              kvi_stream_part_of(s, i + 1) };
-		bool ok[2];
-		d->two(d->opaque, p, x->stream + i, ok);
-		if (!ok[0] || !ok[1])
-			return false;
-	}
-	for (; i < s->n; i++) {
-		const struct kvi_stream_part p = kvi_stream_part_of(s, i);
-		if (!d->one(d->opaque, &p, &x->stream[i]))
-			return false;
-	}
-	return true;
-}
-
-/* The most streams that cost little of a payload of this size. */
-static unsigned size_for(size_t rows, uint64_t bytes)
-{
-	struct kvi_streams s;
-	for (unsigned size = 0; size < KVI_ONE_STREAM; size++)
-		if (kvi_streams_cut(&s, size, rows) &&
-		    (uint64_t)(s.n - 1) * STREAM_COST * 1000 <= bytes * COST_MAX)
-			return size;
-	return KVI_ONE_STREAM;
-}
-
-/* The size of the streams, by the words of some tokens in the middle. */
-static unsigned choose_size(size_t rows, const struct kvi_streams_encoder *e, uint8_t *end)
-{
-	uint32_t state[KVI_LANES];
-	if (rows <= KVI_LANES)
-		return KVI_ONE_STREAM;
-	const struct kvi_stream_part p = { (rows - e->trial) / 2 / KVI_LANES * KVI_LANES,
-		                           e->trial };
-	uint64_t words = e->part(e->opaque, &p, (uint16_t *)(void *)end, state);
-	return size_for(rows, 2 * words * rows / e->trial + e->plane_bytes);
-}
-
-uint8_t *kvi_streams_encode(struct kvi_streams *s, const struct kvi_streams_encoder *e,
-                            uint8_t *end)
-{
-	uint32_t state[KVI_STREAMS_MAX][KVI_LANES], n_words[KVI_STREAMS_MAX];
-	kvi_streams_cut(s, choose_size(s->rows, e, end), s->rows);
-	for (unsigned i = s->n; i-- > 0;) {
-		const struct kvi_stream_part p = kvi_stream_part_of(s, i);
-		size_t n = 2 * e->part(e->opaque, &p, (uint16_t *)(void *)end, state[i]);
-		const size_t pad = -n % KVI_STREAM_ALIGN;
-		n_words[i] = (uint32_t)(n / 2);
-		memmove(end - pad - n, end - n, n);
-		memset(end - pad, 0, pad);
-		end -= n + pad;
-	}
-	for (unsigned i = s->n; i-- > 0;) {
-		end -= 4 * KVI_LANES;
-		for (unsigned l = 0; l < KVI_LANES; l++)
-			kvi_store32(end + 4 * l, state[i][l]);
-	}
-	for (unsigned i = s->n; i-- > 0;) {
-		end -= 16;
-		memset(end, 0, 16);
-		kvi_store32(end, n_words[i]);
-	}
-	return end;
 }
 
 void kvi_streams_set_checks(const struct kvi_streams *s, uint8_t *table,

@@ -47,6 +47,14 @@ static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams
 	return (struct kvi_stream_part){ first, kvi_stream_first(s, i + 1) - first };
 }
 
+/* Tokens of a chunk, with those that the mask removed. */
+struct kvi_tokens {
+	size_t first, end;
+};
+/* Those that stream i is checked with (spec rans 4); m: of the chunk. */
+struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *s, const struct kvi_mask *m,
+                                    unsigned i);
+
 /*
  * The check of the elements of a chunk, T x C of the mask in raw: their hash, or, of several
  * streams, that of check[], which are the hashes of their tokens.
@@ -54,11 +62,19 @@ static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams
 uint64_t kvi_streams_check(const struct kvi_streams *s, const struct kvi_mask *m,
                            const uint8_t *raw, uint64_t check[KVI_STREAMS_MAX]);
 
+/* That of several streams, from their checks alone. */
+uint64_t kvi_streams_check_of(const struct kvi_streams *s, const uint64_t check[KVI_STREAMS_MAX]);
+
 /* Streams that were read: where their words are in the payload, and their checks. */
 struct kvi_streams_in {
 	struct kvi_stream stream[KVI_STREAMS_MAX];
 	uint64_t check[KVI_STREAMS_MAX];
+	unsigned first, end; /* those that are decoded */
 };
+/* The fewest streams, but one, that hold the tokens t.first to t.end - 1, into x->first and end;
+ * returns the tokens that they have. */
+struct kvi_tokens kvi_streams_choose(struct kvi_streams_in *x, const struct kvi_streams *s,
+                                     const struct kvi_mask *m, struct kvi_tokens t);
 /* Reads the zeros behind the section, the table, the states and the words. false: not valid. */
 bool kvi_streams_get(struct kvi_streams_in *x, const struct kvi_streams *s, size_t section_bytes,
                      struct kvi_in *in);
@@ -74,39 +90,57 @@ static inline uint8_t *kvi_put_padding(uint8_t *to, size_t n)
 	return to;
 }
 
-/* What decodes the streams of a chunk. */
+struct kvi_coder;
+struct kvi_coder_job;
+struct kvi_pool;
+
+/* What decodes the streams of a chunk. Several threads call it at once, for different streams; no
+ * memory of a coder is taken. */
 struct kvi_streams_decoder {
 	void *opaque;
-	bool (*one)(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in);
-	/* Two at once; NULL: one after the other is as fast. */
-	void (*two)(void *opaque, const struct kvi_stream_part p[2], const struct kvi_stream in[2],
-	            bool ok[2]);
+	/* Decodes n streams from `first` on to the job's `decoded`. false: one is not valid. */
+	bool (*some)(void *opaque, unsigned first, unsigned n);
+	unsigned most;    /* of n, which is more where that is faster */
+	unsigned helpers; /* threads that are known to help, or soon will */
 };
-/* Decodes all streams; false when one is not valid. */
-bool kvi_streams_decode(const struct kvi_streams *s, const struct kvi_streams_in *x,
-                        const struct kvi_streams_decoder *d);
+/*
+ * Decodes the streams of a job that are wanted, puts their elements into job->whole and compares
+ * their checks, with the help of workers of the coder's pool that have nothing to do. Returns OK,
+ * DATA.
+ */
+kvarc_ret kvi_streams_decode(const struct kvi_coder *c, const struct kvi_coder_job *job,
+                             const struct kvi_streams_decoder *d);
 
 /* What encodes them. */
 struct kvi_streams_encoder {
 	void *opaque;
 	/* Writes the words of a part downwards from `end`; returns how many. state: the kernel's
-	 * after the last one. */
+	 * after the last one. Several threads call it at once, for different parts. */
 	size_t (*part)(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
 	               uint32_t state[KVI_LANES]);
+	/* Before parts of `rows` tokens, the last one of `last`; NULL: not wanted. */
+	void (*begin)(void *opaque, size_t rows, size_t last);
 	size_t trial;       /* tokens from whose words all are estimated; whole steps */
+	size_t token_words; /* most words of a token */
 	size_t plane_bytes; /* of all elements */
 };
+/* Words that a kernel may need beyond those of its elements. */
+enum { KVI_SPARE_WORDS = 64 };
 /*
- * Chooses how to cut s->rows tokens, encodes them downwards from `end`, which is aligned to
- * KVI_STREAM_ALIGN, with table and states in front. Returns the begin of the table. Checks are
- * zeros; kvi_streams_set_checks.
+ * Chooses how to cut s->rows tokens and encodes them, with the help of workers of the pool that
+ * have nothing to do, downwards from `end`, which is aligned to KVI_STREAM_ALIGN, with table and
+ * states in front. In front of `end` there are at least KVI_STREAMS_EXTRA bytes and token_words of
+ * all tokens. Returns the begin of the table. Checks are zeros; kvi_streams_set_checks.
  */
-uint8_t *kvi_streams_encode(struct kvi_streams *s, const struct kvi_streams_encoder *e,
-                            uint8_t *end);
+uint8_t *kvi_streams_encode(struct kvi_pool *pool, struct kvi_streams *s,
+                            const struct kvi_streams_encoder *e, uint8_t *end);
 /* Writes the checks into the table. */
 void kvi_streams_set_checks(const struct kvi_streams *s, uint8_t *table,
                             const uint64_t check[KVI_STREAMS_MAX]);
-/* Bytes that streams take beside their words, at most, with padding. */
-enum { KVI_STREAMS_EXTRA = KVI_STREAMS_MAX * (KVI_STREAM_ENTRY + KVI_STREAM_ALIGN) };
+/* Bytes that streams take beside their words, at most, with padding, and while they are made. */
+enum {
+	KVI_STREAMS_EXTRA = KVI_STREAMS_MAX *
+	                    (KVI_STREAM_ENTRY + 2 * KVI_STREAM_ALIGN + 2 * KVI_SPARE_WORDS)
+};
 
 #endif

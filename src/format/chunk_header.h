@@ -10,8 +10,9 @@
 /* Sizes of the fixed part of a CHUNK payload and of the rest of a REPEAT chunk. */
 enum { KVI_CHUNK_HEADER_BYTES = 48, KVI_REPEAT_BYTES = 16 };
 
-/* The stream size of a chunk with one stream, or none (spec rans 4). */
-enum { KVI_ONE_STREAM = 3 };
+/* The stream size of a chunk with one stream, or none; tokens of a stream of size 0 (spec rans
+ * 4). */
+enum { KVI_ONE_STREAM = 3, KVI_SMALLEST_STREAM = 32 };
 
 /* How the payload of a chunk is cut; of a codec without streams: KVI_ONE_STREAM, 0. */
 struct kvi_chunk_cut {

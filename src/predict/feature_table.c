@@ -99,11 +99,45 @@ void kvi_linear_in_init(struct kvi_linear_in *in, const struct kvi_linear_plan *
 		                      .rope = kvi_tensor_rope(g, t) };
 }
 
-static bool wait_for(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
+/* A tensor that waits for its sources. */
+struct feature_wait {
+	struct kvi_feature_table *t;
+	uint32_t order_index;
+};
+
+static bool is_settled(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
 {
-	while (s->have < needs && !s->lost)
-		pthread_cond_wait(&t->changed, &t->lock);
+	(void)t;
+	return s->have >= needs || s->lost;
+}
+
+static bool is_there(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
+{
+	(void)t;
 	return s->have >= needs;
+}
+
+/* Whether there is nothing to wait for any more; the table is locked. */
+static bool settled(struct kvi_feature_table *t, uint32_t order_index)
+{
+	return each_source(t, order_index, is_settled);
+}
+
+/* The same for the pool. */
+static bool ready(void *opaque)
+{
+	const struct feature_wait *w = opaque;
+	pthread_mutex_lock(&w->t->lock);
+	bool yes = settled(w->t, w->order_index);
+	pthread_mutex_unlock(&w->t->lock);
+	return yes;
+}
+
+/* Those who wait look again; the table is not locked. */
+static void wake(struct kvi_feature_table *t)
+{
+	if (t->pool)
+		kvi_pool_wake(t->pool);
 }
 
 bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t order_index,
@@ -111,8 +145,13 @@ bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t order_index,
 {
 	const struct kvi_planned *x = &t->plan->of[order_index];
 	const struct kvi_model *m = x->model;
+	struct feature_wait w = { t, order_index };
+	if (t->pool)
+		kvi_pool_until(t->pool, ready, &w);
 	pthread_mutex_lock(&t->lock);
-	bool good = each_source(t, order_index, wait_for);
+	while (!settled(t, order_index))
+		pthread_cond_wait(&t->changed, &t->lock);
+	bool good = each_source(t, order_index, is_there);
 	for (unsigned i = 0; i < m->n_lower && good; i++)
 		in->lower[i] = kvi_feature_slot(t, x->lower[i])->f;
 	for (unsigned i = 0; i < m->n_same && good; i++)
@@ -139,6 +178,7 @@ void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t order_index
 	kvi_feature_slot(t, order_index)->have = (uint8_t)have;
 	pthread_cond_broadcast(&t->changed);
 	pthread_mutex_unlock(&t->lock);
+	wake(t);
 }
 
 static bool drop(struct kvi_feature_table *t, struct kvi_feature_slot *s, unsigned needs)
@@ -164,4 +204,5 @@ void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t order_index)
 	}
 	pthread_cond_broadcast(&t->changed);
 	pthread_mutex_unlock(&t->lock);
+	wake(t);
 }

@@ -15,6 +15,7 @@
 #include "format/segment.h"
 #include "profile/linear_model.h"
 #include "profile/linear_plan.h"
+#include "util/pool.h"
 
 /* What is known of a tensor's chunk before the jobs begin. */
 enum {
@@ -41,13 +42,14 @@ struct kvi_feature_slot {
 struct kvi_feature_table {
 	const struct kvi_alloc *alloc;
 	const struct kvi_linear_plan *plan;
+	struct kvi_pool *pool; /* of the jobs, which help it while they wait; NULL: they sleep */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint32_t first, n; /* the track's indices in the order of chunks */
 	struct kvi_feature_slot slots[];
 };
 
-/* All slots without flags. Returns OK, MEM, MEMLIMIT. */
+/* All slots without flags, no pool. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_feature_table_open(struct kvi_feature_table **t, const struct kvi_alloc *alloc,
                                  const struct kvi_linear_plan *plan, const struct kvi_order *order,
                                  uint32_t track);

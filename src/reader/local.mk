@@ -10,8 +10,9 @@ libkvi_la_SOURCES += \
 	src/reader/reader_jobs.c \
 	src/reader/reader_meta.c \
 	src/reader/reader_open.c \
+	src/reader/reader_prepare.c \
 	src/reader/reader_profile.c \
-	src/reader/reader_range.c \
+	src/reader/reader_range.c src/reader/reader_range.h \
 	src/reader/reader_repeat.c \
 	src/reader/reader_rewind.c \
 	src/reader/reader_seq.c \

@@ -14,6 +14,9 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 		                     .head_channels = t->channels,
 		                     .positions = p->positions,
 		                     .rope = kvi_tensor_rope(&r->geometry, t),
+		                     .from = p->from,
+		                     .to = p->to,
+		                     .helpers = p->helpers,
 		                     .linear = p->linear,
 		                     .features = p->features };
 	*payload =
@@ -117,7 +120,10 @@ static struct kvi_chunk_piece piece_of(const struct kvi_decode_job *j,
 		                     .h = h,
 		                     .use = j->params,
 		                     .positions = j->segment->known ? j->segment->segment.positions
-		                                                    : NULL };
+		                                                    : NULL,
+		                     .from = j->need_from,
+		                     .to = j->need_to,
+		                     .helpers = j->helpers };
 	return p;
 }
 

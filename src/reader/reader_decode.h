@@ -13,6 +13,8 @@ struct kvi_chunk_piece {
 	const struct kvi_params_use *use;   /* NULL: the codec has none */
 	const struct kvi_linear_in *linear; /* codec linear */
 	struct kvi_features *features;      /* NULL: nobody needs them */
+	uint32_t from, to;                  /* the tokens of the chunk that are needed; to 0: all */
+	unsigned helpers;                   /* threads that wait for it */
 };
 
 /* DATA with a text about a frame. */

@@ -56,12 +56,27 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	struct kvi_decode_job *j = &r->workers.jobs[r->workers.next_job];
 	kvarc_ret ret = reap(r, j);
 	r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
-	j->r = r;
-	j->have_frame = j->features = j->observed = false;
-	j->deliver = NULL;
-	j->direct = NULL;
+	j->have_frame = j->observed = false;
 	*job = j;
 	return ret;
+}
+
+void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct kvi_segment_ref *s,
+                       const struct kvi_chunk_ref *c, struct kvi_segment_use *use,
+                       uint32_t order_index)
+{
+	j->r = r;
+	j->ref = *c;
+	j->segment_sequence = s->sequence;
+	j->segment = use;
+	j->order_index = order_index;
+	j->features = order_index != KVI_NO_ORDER_INDEX;
+	j->t0 = j->from = s->t0;
+	j->n = j->count = s->n;
+	j->need_from = j->need_to = 0;
+	j->helpers = 0;
+	j->deliver = NULL;
+	j->direct = NULL;
 }
 
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
@@ -87,6 +102,7 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 			*r->error = keep; /* the first failure is the one that is reported */
 		r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
 	}
+	r->workers.next_job = 0; /* whose memory is still in caches */
 	return ret;
 }
 
@@ -107,11 +123,13 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 		r->workers.coders = kvi_calloc(&r->alloc, r->workers.n_coders, sizeof(void *));
 	if (!r->workers.coders)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	for (unsigned i = 0; i < r->workers.n_coders; i++)
+	for (unsigned i = 0; i < r->workers.n_coders; i++) {
 		if (!r->workers.coders[i] &&
 		    kvi_coder_open(&r->workers.coders[i], &r->alloc, r->workers.tables,
 		                   r->options.common.isa_mask))
 			return kvi_fail_alloc(r->error, &r->alloc);
+		kvi_coder_share(r->workers.coders[i], r->workers.pool);
+	}
 	r->workers.n_jobs = workers > 1 ? 2 * (workers + 1) : 2;
 	r->workers.jobs = kvi_calloc(&r->alloc, r->workers.n_jobs, sizeof *r->workers.jobs);
 	return r->workers.jobs ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);

@@ -170,7 +170,10 @@ kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    struct kvi_feature_table **features, kvarc_error *e)
 {
 	kvarc_ret ret = kvi_feature_table_open(features, &r->alloc, plan, &r->order, track);
-	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
+	if (ret)
+		return kvi_fail_alloc(e, &r->alloc);
+	(*features)->pool = r->workers.pool;
+	return KVARC_OK;
 }
 
 bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *s,

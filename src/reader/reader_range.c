@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_range.c - part of an archive: only the chunks that a range touches */
+#include "reader_range.h"
 #include "reader_salvage.h"
 #include "util/view.h"
 
@@ -39,129 +40,8 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct k
 	return KVARC_OK;
 }
 
-/* A tensor without features. */
-#define NO_ORDER_INDEX UINT32_MAX
 /* Segments that are decoded together. */
 enum { PARTS_MAX = 16 };
-
-struct kvi_part {
-	const struct kvi_segment_ref *s;
-	struct kvi_segment_use *use;
-	uint64_t next;        /* chunk */
-	uint32_t order_index; /* where to look for the next chunk */
-	uint64_t covered;     /* place_of() the end of the last chunk */
-};
-
-static bool wanted(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
-{
-	uint32_t layer = r->geometry.tensors[tensor].layer;
-	return layer >= g->layer0 && layer < g->layer_end && (!g->views || g->views[tensor].data);
-}
-
-/* The predictor of a segment if a wanted chunk needs it. */
-static struct kvi_predictor_ref *predictor_of(kvarc_reader *r, const struct kvi_segment_ref *s,
-                                              const struct kvi_range *g, bool *needed)
-{
-	*needed = false;
-	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-		if (!c->linear || !wanted(r, g, c->tensor))
-			continue;
-		*needed = true;
-		return kvi_reader_find_predictor(r, c->params);
-	}
-	return NULL;
-}
-
-/* The predictor of a segment, if it is a model. */
-static struct kvi_predictor_ref *model_before(const struct kvi_reader_predictors *p,
-                                              const struct kvi_segment_ref *s)
-{
-	struct kvi_predictor_ref *x = kvi_reader_predictor_before(p, s->sequence);
-	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
-}
-
-void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                              const struct kvi_range *g, struct kvi_segment_use *use)
-{
-	struct kvi_feature_table *t = use->features;
-	uint32_t at = t->first, order_index;
-	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-		if (!kvi_reader_order_index(r, s, c, &at, &order_index))
-			continue;
-		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
-		if (!g || wanted(r, g, c->tensor))
-			*flags |= KVI_SLOT_WANTED;
-		if (c->linear)
-			*flags |= KVI_SLOT_LINEAR;
-		if (c->heads == r->geometry.tensors[c->tensor].heads)
-			*flags |= KVI_SLOT_WHOLE;
-		/* Upper layers are of no use to the range's. */
-		uint32_t layer = r->geometry.tensors[c->tensor].layer;
-		if (use->prediction && kvi_prediction_covers(use->prediction, order_index) &&
-		    (!g || layer < g->layer_end))
-			*flags |= KVI_SLOT_PREDICTION;
-	}
-	/* A chunk that is not there, or not whole, will never be observed. */
-	for (uint32_t i = 0; use->prediction && i < t->n; i++)
-		if (kvi_prediction_covers(use->prediction, t->first + i) &&
-		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
-			kvi_prediction_mark_lost(use->prediction, t->first + i, s->t0);
-	kvi_feature_table_plan(t);
-}
-
-/* Whether a model that nobody needs here can go through the segment. */
-static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_ref *s)
-{
-	const struct kvi_prediction *g = x->sessions[s->track];
-	return s->t0 == 0 || (g && kvi_prediction_next(g) == s->t0);
-}
-
-static kvarc_ret prepare(kvarc_reader *r, const struct kvi_segment_ref *s,
-                         const struct kvi_range *g, struct kvi_segment_use **use)
-{
-	bool needed;
-	struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
-	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
-	/* Only its payload says whether a chunk needs positions: they are always read. */
-	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, use, r->error);
-	/* A model goes through all segments, also where nothing needs it; a range that does not
-	 * need it at all is not led to. */
-	if (y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s)) {
-		needed = true;
-		x = y;
-	}
-	if (ret || !needed)
-		return ret;
-	ret = x ? kvi_reader_load_predictor(r, x, &(*use)->predictor_error)
-	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA,
-	                   "the PREDICTOR frame of chunks is damaged");
-	(*use)->predictor_ret = ret;
-	/* That the profile is damaged is the chunks' loss; that it is missing
-	 * can be helped. */
-	if (ret == KVARC_DATA && r->salvage)
-		return KVARC_OK;
-	if (ret) {
-		if (r->error)
-			*r->error = (*use)->predictor_error;
-		return ret;
-	}
-	if ((*use)->known)
-		kvi_reader_open_prediction(r, x, s->track, s->t0, g->layer_end, *use);
-	if ((*use)->predictor_ret == KVARC_DATA && r->salvage)
-		return KVARC_OK;
-	if ((*use)->predictor_ret) {
-		if (r->error)
-			*r->error = (*use)->predictor_error;
-		return (*use)->predictor_ret;
-	}
-	if (ret == KVARC_OK)
-		ret = kvi_reader_open_features(r, s->track, x->plan, &(*use)->features, r->error);
-	if (ret == KVARC_OK)
-		kvi_reader_plan_features(r, s, g, *use);
-	return ret;
-}
 
 static struct kvi_view_block view_block(const kvarc_tensor *t, uint64_t row, uint32_t n,
                                         uint32_t head, uint32_t heads)
@@ -192,15 +72,12 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_params(r, &r->packer, c, &use, r->error);
-	uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
-	j->ref = *c;
-	j->segment_sequence = s->sequence;
-	j->t0 = s->t0;
-	j->n = s->n;
-	j->from = s->t0 > g->t0 ? s->t0 : g->t0;
-	j->count = (uint32_t)(end - j->from);
-	j->order_index = order_index;
-	j->features = order_index != NO_ORDER_INDEX;
+	kvi_reader_assign(r, j, s, c, p->use, order_index);
+	j->from = s->t0 + p->from;
+	j->count = p->to - p->from;
+	j->need_from = p->need_from;
+	j->need_to = p->need_to;
+	j->helpers = p->helpers;
 	if (ret == KVARC_DATA && r->salvage) {
 		/* A chunk without order_index was marked as lost by the plan. */
 		if (j->features)
@@ -212,9 +89,8 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	if (ret)
 		return ret;
 	j->params = use;
-	j->segment = p->use;
-	j->direct = wanted(r, g, c->tensor) ? direct_to(r, g, j) : NULL;
-	j->deliver = !j->direct && wanted(r, g, c->tensor) ? deliver : NULL;
+	j->direct = kvi_range_wants(r, g, c->tensor) ? direct_to(r, g, j) : NULL;
+	j->deliver = !j->direct && kvi_range_wants(r, g, c->tensor) ? deliver : NULL;
 	j->opaque = opaque;
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
@@ -245,15 +121,15 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 	while (p->next < s->end) {
 		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
 		                                         p->next++);
-		uint32_t order_index = NO_ORDER_INDEX;
+		uint32_t order_index = KVI_NO_ORDER_INDEX;
 		struct kvi_feature_slot *slot = NULL;
 		if (p->use && p->use->features &&
 		    kvi_reader_order_index(r, s, c, &p->order_index, &order_index))
 			slot = kvi_feature_slot(p->use->features, order_index);
-		if (!wanted(r, g, c->tensor) && !(slot && kvi_feature_slot_needed(slot)))
+		if (!kvi_range_wants(r, g, c->tensor) && !(slot && kvi_feature_slot_needed(slot)))
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
-			order_index = NO_ORDER_INDEX;
+			order_index = KVI_NO_ORDER_INDEX;
 		kvarc_ret ret = finish_overlaps(r, c, p);
 		return ret ? ret : submit(r, g, s, c, p, order_index, deliver, opaque);
 	}
@@ -264,7 +140,8 @@ static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
                        const struct kvi_segment_ref *s)
 {
 	for (uint64_t i = s->first; i < s->end; i++)
-		if (wanted(r, g, KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i)->tensor))
+		if (kvi_range_wants(r, g,
+		                    KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i)->tensor))
 			return true;
 	return false;
 }
@@ -276,13 +153,13 @@ static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
 static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct kvi_part *parts,
                              size_t n, kvarc_deliver deliver, void *opaque)
 {
+	const unsigned workers = kvi_pool_workers(r->workers.pool);
 	kvarc_ret ret = KVARC_OK;
 	size_t left = 0;
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
 		struct kvi_part *p = &parts[i];
-		p->next = p->s->first;
-		p->order_index = r->order.first[p->s->track];
-		ret = prepare(r, p->s, g, &p->use);
+		ret = kvi_range_prepare(r, g, p);
+		p->helpers = n < workers ? (unsigned)(workers / n) - 1 : 0;
 		left += p->next < p->s->end;
 	}
 	while (left && ret == KVARC_OK) {
@@ -340,7 +217,7 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 		bool needed;
 		if (!kvi_segment_has(s, g->track, g->t0, g->t_end))
 			continue;
-		struct kvi_predictor_ref *x = predictor_of(r, s, g, &needed);
+		struct kvi_predictor_ref *x = kvi_range_predictor(r, s, g, &needed);
 		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
 			continue; /* the segment itself reports why it is not there */
 		const struct kvi_prediction *at = x->sessions[g->track];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_repeat.c - the chunk that a REPEAT names (spec/codecs/repeat.md) */
 #include "reader_decode.h"
+#include "reader_range.h"
 
 static struct kvi_repeated *open_repeated(kvarc_reader *r)
 {
@@ -76,14 +77,7 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_
 		kvi_feature_table_leave(x->use->features, order_index);
 		return target ? ret : KVARC_OK;
 	}
-	j->r = r;
-	j->ref = *c;
-	j->segment = x->use;
-	j->segment_sequence = s->sequence;
-	j->t0 = s->t0;
-	j->n = s->n;
-	j->order_index = order_index;
-	j->features = true;
+	kvi_reader_assign(r, j, s, c, x->use, order_index);
 	kvi_reader_decode_job(j, coder);
 	kvi_params_store_release(&r->workers.store, j->params);
 	j->params = NULL;

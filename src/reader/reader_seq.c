@@ -192,19 +192,15 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 	struct kvi_buffer mine = j->buffer;
 	j->buffer = w->buffer;
 	w->buffer = mine;
+	const struct kvi_segment_ref s = { .sequence = h->segment, .t0 = h->t0, .n = h->n };
+	kvi_reader_assign(r, j, &s, &c, r->seq.segment,
+	                  foreseen(r, h, w->order_index) ? w->order_index : KVI_NO_ORDER_INDEX);
 	j->frame = w->frame;
 	j->have_frame = true;
 	j->params = use;
-	j->segment = r->seq.segment;
-	j->segment_sequence = h->segment;
-	j->ref = c;
-	j->t0 = j->from = h->t0;
-	j->n = h->n;
 	j->count = r->seq.segment->segment.left;
 	j->deliver = deliver;
 	j->opaque = opaque;
-	j->order_index = w->order_index;
-	j->features = foreseen(r, h, w->order_index);
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
 }

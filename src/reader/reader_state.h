@@ -117,6 +117,10 @@ struct kvi_decode_job {
 	struct kvi_params_use *params;
 	uint64_t t0, from; /* first token of the chunk, first wanted */
 	uint32_t n, count;
+	/* Tokens of the chunk that somebody needs, those of `from` and `count` among them;
+	 * need_to 0: all. */
+	uint32_t need_from, need_to;
+	unsigned helpers;      /* threads that wait for the chunk, as far as is known */
 	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
 	void *opaque;
 	uint8_t *direct; /* the caller's memory; NULL: to `scratch` */
@@ -416,6 +420,13 @@ void kvi_reader_free_workers(kvarc_reader *r);
 void kvi_reader_free_repeated(kvarc_reader *r);
 /* The next free job; waits for it, and then for its result, if it is busy. */
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
+/* A chunk that has to do with no features. */
+#define KVI_NO_ORDER_INDEX UINT32_MAX
+/* That a job of r is to decode all of a chunk of a segment, of which `sequence`, `t0` and `n` are
+ * used, and to deliver nothing. order_index: may be KVI_NO_ORDER_INDEX. */
+void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct kvi_segment_ref *s,
+                       const struct kvi_chunk_ref *c, struct kvi_segment_use *use,
+                       uint32_t order_index);
 /* Hands a job to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
 /* Waits for all jobs, if there are any. Returns before, or else the first failure. */
@@ -473,21 +484,6 @@ void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
 /* A second, independent reader on the same source (verify.c), which decodes lossy chunks too: the
  * caller's own place in the file stays what it was. */
 kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **to);
-
-/* Ranges (reader_range.c). */
-
-/* A checked range of layers and tokens of one track. */
-struct kvi_range {
-	uint32_t track, layer0;
-	uint64_t layer_end, t0, t_end;
-	const kvarc_view *views; /* NULL, or: tensors without data are left */
-};
-/* Who uses whose features among the chunks of a segment; range NULL: all are wanted. */
-void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                              const struct kvi_range *range, struct kvi_segment_use *use);
-/* Decodes the chunks of a segment that a range touches; no job is under way afterwards. */
-kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
-                                    const struct kvi_range *g, kvarc_deliver deliver, void *opaque);
 
 /* In order (reader_seq.c). */
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);

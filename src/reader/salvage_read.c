@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* salvage_read.c - reading the good frames of a damaged archive (spec 9.4) */
+#include "reader_range.h"
 #include "reader_salvage.h"
 
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r)

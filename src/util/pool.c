@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool.c - a queue of jobs and the threads that empty it */
+/* pool.c - a queue of jobs, the loops in them, and the threads that empty both */
 #include "pool.h"
 
 #include <pthread.h>
@@ -13,11 +13,22 @@ struct worker {
 	unsigned number;
 };
 
+/* A loop of a job, in the memory of its call. */
+struct pool_loop {
+	struct pool_loop *more; /* loops that began before it */
+	size_t next, n;         /* steps that nobody has begun: from next on */
+	unsigned running;       /* steps that others are in */
+	kvi_pool_step step;
+	void *opaque;
+};
+
 struct kvi_pool {
 	const struct kvi_alloc *alloc;
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	struct kvi_job *head, **tail;
+	struct pool_loop *loops;
+	unsigned idle; /* workers that wait for something to do */
 	bool stop;
 	/* Threads that run. The caller is one worker more: it works while it
 	 * waits, so that nobody sleeps while there are jobs. */
@@ -38,18 +49,59 @@ static void run_first(struct kvi_pool *pool, unsigned worker)
 	job->done = true;
 }
 
+/* A loop with steps that nobody has begun; NULL: there is none. */
+static struct pool_loop *open_loop(const struct kvi_pool *pool)
+{
+	struct pool_loop *l = pool->loops;
+	while (l && l->next == l->n)
+		l = l->more;
+	return l;
+}
+
+/* Takes the next step of a loop; the lock is held before and after. */
+static void take_step(struct kvi_pool *pool, struct pool_loop *l)
+{
+	size_t i = l->next++;
+	pthread_mutex_unlock(&pool->lock);
+	l->step(l->opaque, i);
+	pthread_mutex_lock(&pool->lock);
+}
+
+/* A step of somebody else's loop, if there is one; likewise. */
+static bool help(struct kvi_pool *pool)
+{
+	struct pool_loop *l = open_loop(pool);
+	if (!l)
+		return false;
+	l->running++;
+	take_step(pool, l);
+	if (--l->running == 0 && l->next == l->n)
+		pthread_cond_broadcast(&pool->done);
+	return true;
+}
+
+/* Waits for one of the two conditions of the pool; likewise. */
+static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
+{
+	pool->idle++;
+	pthread_cond_wait(cond, &pool->lock);
+	pool->idle--;
+}
+
 static void *loop(void *arg)
 {
 	struct worker *w = arg;
 	struct kvi_pool *pool = w->pool;
 	pthread_mutex_lock(&pool->lock);
 	for (;;) {
-		while (!pool->head && !pool->stop)
-			pthread_cond_wait(&pool->work, &pool->lock);
-		if (!pool->head)
-			break; /* stopped, and nothing is left */
-		run_first(pool, w->number);
-		pthread_cond_broadcast(&pool->done);
+		if (pool->head) {
+			run_first(pool, w->number);
+			pthread_cond_broadcast(&pool->done);
+		} else if (pool->stop) {
+			break;
+		} else if (!help(pool)) {
+			sleep_on(pool, &pool->work);
+		}
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return NULL;
@@ -136,8 +188,64 @@ void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
 	while (!job->done) {
 		if (pool->head)
 			run_first(pool, pool->n_workers);
-		else
-			pthread_cond_wait(&pool->done, &pool->lock);
+		else if (!help(pool))
+			sleep_on(pool, &pool->done);
 	}
+	pthread_mutex_unlock(&pool->lock);
+}
+
+unsigned kvi_pool_idle(struct kvi_pool *pool)
+{
+	if (!pool || pool->n_workers == 0)
+		return 0;
+	pthread_mutex_lock(&pool->lock);
+	unsigned idle = pool->idle;
+	pthread_mutex_unlock(&pool->lock);
+	return idle;
+}
+
+/* The loop has no steps any more that nobody has begun. */
+static void close_loop(struct kvi_pool *pool, const struct pool_loop *l)
+{
+	struct pool_loop **at = &pool->loops;
+	while (*at != l)
+		at = &(*at)->more;
+	*at = l->more;
+}
+
+void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *opaque)
+{
+	if (!pool || pool->n_workers == 0 || n < 2) {
+		for (size_t i = 0; i < n; i++)
+			step(opaque, i);
+		return;
+	}
+	struct pool_loop l = { .n = n, .step = step, .opaque = opaque };
+	pthread_mutex_lock(&pool->lock);
+	l.more = pool->loops;
+	pool->loops = &l;
+	pthread_cond_broadcast(&pool->work);
+	pthread_cond_broadcast(&pool->done);
+	while (l.next < l.n)
+		take_step(pool, &l);
+	close_loop(pool, &l);
+	while (l.running)
+		pthread_cond_wait(&pool->done, &pool->lock);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void kvi_pool_until(struct kvi_pool *pool, bool (*ready)(void *opaque), void *opaque)
+{
+	pthread_mutex_lock(&pool->lock);
+	while (!ready(opaque))
+		if (!help(pool))
+			sleep_on(pool, &pool->done);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void kvi_pool_wake(struct kvi_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pthread_cond_broadcast(&pool->done);
 	pthread_mutex_unlock(&pool->lock);
 }

@@ -4,6 +4,7 @@
 #define KVI_POOL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "util/alloc.h"
 
@@ -33,5 +34,21 @@ unsigned kvi_pool_workers(const struct kvi_pool *pool);
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job);
 /* Returns when this job is done. */
 void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job);
+
+/*
+ * Inside a job: a loop whose steps workers without a job help with. A step waits for nothing and
+ * uses nothing that belongs to a worker: it may run in one that waits in the middle of a job.
+ */
+typedef void (*kvi_pool_step)(void *opaque, size_t i);
+/* Calls step(opaque, i) for i in 0 .. n - 1, each once, in any order and several at once; returns
+ * when all have ended. pool NULL: in this thread. */
+void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *opaque);
+/* The workers that wait at this moment, and so would help. pool NULL: 0. */
+unsigned kvi_pool_idle(struct kvi_pool *pool);
+/* Inside a job: helps with the loops of others until `ready`, which may take locks that are never
+ * held during calls of this pool. It is asked again after each kvi_pool_wake. */
+void kvi_pool_until(struct kvi_pool *pool, bool (*ready)(void *opaque), void *opaque);
+/* Something may have become ready. */
+void kvi_pool_wake(struct kvi_pool *pool);
 
 #endif

@@ -212,6 +212,7 @@ static kvarc_ret open_features(kvarc_writer *w, uint32_t track, struct kvi_featu
 	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan, &w->order, track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
+	(*features)->pool = w->pool;
 	const struct kvi_prediction *g = w->tracks[track].prediction;
 	for (uint32_t i = first; i < end; i++)
 		if (w->plan->of[i].model)
@@ -230,6 +231,8 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 		if (ret)
 			return ret;
 	}
+	if (w->n_busy == 0)
+		w->first_job = 0; /* whose memory is still in caches */
 	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
 	j->job.run = kvi_writer_encode;
 	j->w = w;
@@ -356,9 +359,11 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	w->coders = kvi_calloc(&w->alloc, w->n_coders, sizeof(void *));
 	if (!w->coders)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	for (unsigned i = 0; i < w->n_coders; i++)
+	for (unsigned i = 0; i < w->n_coders; i++) {
 		if (kvi_coder_open(&w->coders[i], &w->alloc, w->tables, w->options.common.isa_mask))
 			return kvi_fail_alloc(w->error, &w->alloc);
+		kvi_coder_share(w->coders[i], w->pool);
+	}
 	if (!(w->options.flags & KVARC_WRITE_STREAMABLE)) {
 		w->repeats = kvi_repeat_open(&w->alloc);
 		if (!w->repeats)

@@ -53,11 +53,14 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 /* The streams of a chunk on their way in or out. */
 struct bytes_work {
 	const struct kvi_kernels *kernels;
+	const struct kvi_coder_job *job;
 	const struct kvi_freqs *freqs;
 	const struct kvi_tables *tables;
 	size_t channels, n;
 	const uint8_t *table; /* of each remaining channel */
-	uint8_t *ring;
+	uint8_t *buffer;      /* of two rings */
+	size_t ring;          /* entries of one */
+	struct kvi_rings rings;
 	uint16_t *sym;
 	uint8_t *esc;
 };
@@ -67,31 +70,40 @@ static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool
 {
 	const struct kvi_table_params *p = kvi_table_params_of(job->params);
 	const size_t C = job->mask.channels, n = kvi_mask_elements(&job->mask);
+	const size_t ring = kvi_ring_capacity(job->mask.rows, C);
 	uint8_t *table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C);
 	if (table)
 		kvi_mask_channels(&job->mask, 1, p->table, table);
 	*w = (struct bytes_work){
 		.kernels = c->kernels,
+		.job = job,
 		.freqs = &p->freqs,
 		.tables = kvi_freqs_tables(c, &p->freqs, KVI_BYTE_STRIDE, decoding),
 		.channels = C,
 		.n = n,
 		.table = table,
-		.ring = kvi_scratch(c, KVI_SCRATCH_CONTEXT, kvi_ring_capacity(job->mask.rows, C)),
+		.buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring),
+		.ring = ring,
 		.sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *w->sym),
 	};
-	return table && w->tables && w->ring && w->sym;
+	return table && w->tables && w->buffer && w->sym;
+}
+
+static void begin_parts(void *opaque, size_t rows, size_t last)
+{
+	struct bytes_work *w = opaque;
+	w->rings = kvi_rings_make(rows, last, w->channels, 1, w->table, w->buffer, w->ring);
 }
 
 static struct kvi_sym_job job_of(const struct bytes_work *w, const struct kvi_stream_part *p)
 {
-	struct kvi_ring tab = kvi_ring_make(p->rows, w->channels, 1, w->table, w->ring);
+	const struct kvi_ring *tab = kvi_rings_of(&w->rings, p->rows);
 	return (struct kvi_sym_job){
 		.steps = kvi_element_steps(p->rows * w->channels),
 		.tables = w->tables,
-		.tab = tab.full,
-		.tab_tail = tab.tail,
-		.tab_steps = tab.steps,
+		.tab = tab->full,
+		.tab_tail = tab->tail,
+		.tab_steps = tab->steps,
 		.escape = KVI_BYTE_ESCAPE,
 	};
 }
@@ -115,35 +127,43 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	kvi_byte_symbols(w.freqs, w.table, w.channels, job->packed, w.n, w.sym);
 	const struct kvi_streams_encoder e = { .opaque = &w,
 		                               .part = encode_part,
-		                               .trial = kvi_ring_trial(w.channels) };
+		                               .begin = begin_parts,
+		                               .trial = kvi_ring_trial(w.channels),
+		                               .token_words = KVI_BYTE_WORDS * w.channels };
 	out->end = out->words;
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
-static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+/* One stream. */
+static bool decode_some(void *opaque, unsigned first, unsigned n)
 {
 	const struct bytes_work *w = opaque;
-	const struct kvi_sym_job job = job_of(w, p);
-	const size_t at = p->first * w->channels;
-	return w->kernels->sym_decode(&job, in, w->sym + at, w->esc + at);
+	const struct kvi_stream_part p = kvi_stream_part_of(&w->job->streams, first);
+	const struct kvi_sym_job job = job_of(w, &p);
+	const size_t at = p.first * w->channels;
+	(void)n;
+	if (!w->kernels->sym_decode(&job, &w->job->streams_in->stream[first], w->sym + at,
+	                            w->esc + at))
+		return false;
+	kvi_symbol_bytes(w->sym + at, w->esc + at, p.rows * w->channels, w->job->decoded + at);
+	return true;
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct bytes_work w;
-	const struct kvi_streams_decoder d = { .opaque = &w, .one = decode_part };
+	const struct kvi_streams_decoder d = { .opaque = &w, .some = decode_some, .most = 1 };
 	(void)in;
 	if (!open_work(c, job, true, &w))
 		return kvi_alloc_error(c->alloc);
 	w.esc = kvi_scratch(c, KVI_SCRATCH_OTHER, w.n);
 	if (!w.esc)
 		return kvi_alloc_error(c->alloc);
-	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
-		return KVARC_DATA;
-	kvi_symbol_bytes(w.sym, w.esc, w.n, job->decoded);
-	return KVARC_OK;
+	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
+	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
+	return kvi_streams_decode(c, job, &d);
 }
 
 const struct kvi_codec kvi_codec_bytes = {

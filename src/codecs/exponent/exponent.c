@@ -5,6 +5,9 @@
 #include "codecs/planes.h"
 #include "codecs/symbols.h"
 
+/* Most words that an element takes in a stream. */
+enum { EXPONENT_WORDS = 2 };
+
 static unsigned plane_bits(unsigned dtype)
 {
 	return kvi_float_format(dtype)->mant_bits + 1;
@@ -33,13 +36,17 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 /* The streams of a chunk on their way in or out. */
 struct exponent_work {
 	const struct kvi_kernels *kernels;
+	const struct kvi_coder_job *job;
 	const struct kvi_tables *tables;
 	size_t channels, ring;      /* ring: entries of a buffer */
 	const uint8_t *table, *top; /* of each remaining channel */
-	uint8_t *rings;             /* four */
-	uint8_t *fields;            /* of all elements, token-major */
-	const uint8_t *rest;        /* decoders of bf16: sign and mantissa */
-	uint16_t *elements;         /* decoders whose kernel makes elements; else NULL */
+	uint8_t *buffers;           /* of four rings */
+	struct kvi_rings tab_rings, top_rings;
+	uint8_t *fields; /* of all elements, token-major */
+	/* Decoders. */
+	struct kvi_exponent_planes planes;
+	void *elements; /* kvi_exponent_buffer */
+	bool merges;    /* the kernel makes elements, not fields */
 };
 
 static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
@@ -48,40 +55,47 @@ static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool
 	const struct kvi_table_params *p = kvi_table_params_of(job->params);
 	const size_t C = job->mask.channels, ring = kvi_ring_capacity(job->mask.rows, C);
 	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
-	uint8_t *rings = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * ring);
-	if (!channels || !rings)
+	uint8_t *buffers = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * ring);
+	if (!channels || !buffers)
 		return false;
 	kvi_mask_channels(&job->mask, 1, p->table, channels);
 	kvi_mask_channels(&job->mask, 1, p->top, channels + C);
 	bool lut = decoding && p->freqs.n > c->kernels->exp_searched;
 	*w = (struct exponent_work){
 		.kernels = c->kernels,
+		.job = job,
 		.tables = kvi_freqs_tables(c, &p->freqs, KVI_EXP_SYMBOLS, lut),
 		.channels = C,
 		.ring = ring,
 		.table = channels,
 		.top = channels + C,
-		.rings = rings,
+		.buffers = buffers,
 	};
 	return w->tables != NULL;
 }
 
-/* The kernels' job for a part; which: 0 or 1, of two at once. */
-static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi_stream_part *p,
-                                 unsigned which)
+static void begin_parts(void *opaque, size_t rows, size_t last)
 {
-	uint8_t *rings = w->rings + 2 * which * w->ring;
-	struct kvi_ring tab = kvi_ring_make(p->rows, w->channels, 1, w->table, rings);
-	struct kvi_ring top = kvi_ring_make(p->rows, w->channels, 1, w->top, rings + w->ring);
+	struct exponent_work *w = opaque;
+	w->tab_rings = kvi_rings_make(rows, last, w->channels, 1, w->table, w->buffers, w->ring);
+	w->top_rings = kvi_rings_make(rows, last, w->channels, 1, w->top, w->buffers + 2 * w->ring,
+	                              w->ring);
+}
+
+/* The kernels' job for a part. */
+static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi_stream_part *p)
+{
+	const struct kvi_ring *tab = kvi_rings_of(&w->tab_rings, p->rows);
+	const struct kvi_ring *top = kvi_rings_of(&w->top_rings, p->rows);
 	return (struct kvi_exp_job){
 		.steps = kvi_element_steps(p->rows * w->channels),
 		.tables = w->tables,
-		.tab = tab.full,
-		.tab_tail = tab.tail,
-		.tab_steps = tab.steps,
-		.top = top.full,
-		.top_tail = top.tail,
-		.rest = w->elements ? w->rest + p->first * w->channels : NULL,
+		.tab = tab->full,
+		.tab_tail = tab->tail,
+		.tab_steps = tab->steps,
+		.top = top->full,
+		.top_tail = top->tail,
+		.rest = w->merges ? w->planes.values[0] + p->first * w->channels : NULL,
 	};
 }
 
@@ -89,7 +103,7 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
                           uint32_t state[KVI_LANES])
 {
 	const struct exponent_work *w = opaque;
-	const struct kvi_exp_job e = job_of(w, p, 0);
+	const struct kvi_exp_job e = job_of(w, p);
 	return w->kernels->exp_encode(&e, w->fields + p->first * w->channels, end, state);
 }
 
@@ -109,11 +123,13 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
+		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.channels),
+		.token_words = EXPONENT_WORDS * w.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
 	};
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
@@ -121,68 +137,76 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 static void *place_of(const struct exponent_work *w, const struct kvi_stream_part *p)
 {
 	size_t at = p->first * w->channels;
-	return w->elements ? (void *)(w->elements + at) : (void *)(w->fields + at);
+	return w->merges ? (void *)((uint16_t *)w->elements + at) : (void *)(w->fields + at);
 }
 
-static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+static bool decode_one(const struct exponent_work *w, const struct kvi_stream_part *p,
+                       const struct kvi_stream *in)
 {
-	const struct exponent_work *w = opaque;
-	const struct kvi_exp_job e = job_of(w, p, 0);
+	const struct kvi_exp_job e = job_of(w, p);
 	return w->kernels->exp_decode(&e, in, place_of(w, p));
 }
 
-static void decode_two(void *opaque, const struct kvi_stream_part p[2],
-                       const struct kvi_stream in[2], bool ok[2])
+static bool decode_two(const struct exponent_work *w, const struct kvi_stream_part p[2],
+                       const struct kvi_stream in[2])
 {
-	const struct exponent_work *w = opaque;
-	const struct kvi_exp_job e[2] = { job_of(w, &p[0], 0), job_of(w, &p[1], 1) };
+	const struct kvi_exp_job e[2] = { job_of(w, &p[0]), job_of(w, &p[1]) };
+	bool ok[2];
 	w->kernels->exp_decode2((const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
 	                        (const struct kvi_stream *const[2]){ &in[0], &in[1] },
 	                        (void *const[2]){ place_of(w, &p[0]), place_of(w, &p[1]) }, ok);
+	return ok[0] && ok[1];
 }
 
-/* Where fields or elements go; of bf16 the other bits, which a kernel may merge. */
-static kvarc_ret open_decoder(struct kvi_coder *c, const struct kvi_coder_job *job,
-                              struct kvi_in *in, struct exponent_work *w)
+/* The elements of a part to the job's `decoded`. */
+static bool place(const struct exponent_work *w, const struct kvi_stream_part *p)
 {
-	size_t n = kvi_mask_elements(&job->mask);
-	const bool bf16 = job->chunk->dtype == KVARC_BF16;
-	if (!open_work(c, job, true, w))
-		return kvi_alloc_error(c->alloc);
-	if (bf16) {
-		uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
-		kvarc_ret ret = buffer ? kvi_plane_read(c, in, n, 8, buffer, &w->rest)
-		                       : kvi_alloc_error(c->alloc);
-		if (ret)
-			return ret;
-	}
-	if (bf16 && kvi_table_params_of(job->params)->freqs.n <= c->kernels->exp_searched)
-		w->elements = kvi_elements16_buffer(c, job->decoded, n);
-	else
-		w->fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
-	return w->elements || w->fields ? KVARC_OK : kvi_alloc_error(c->alloc);
+	const unsigned dtype = w->job->chunk->dtype;
+	const size_t at = p->first * w->channels, n = p->rows * w->channels;
+	if (!w->merges &&
+	    !kvi_exponent_merge(w->kernels, dtype, w->fields, &w->planes, at, n, w->elements))
+		return false;
+	if (kvarc_dtype_bytes(dtype) == 2)
+		kvi_elements16_done((const uint16_t *)w->elements + at, w->job->decoded + 2 * at,
+		                    n);
+	return true;
+}
+
+/* One stream or two. */
+static bool decode_some(void *opaque, unsigned first, unsigned n)
+{
+	const struct exponent_work *w = opaque;
+	const struct kvi_stream *in = w->job->streams_in->stream + first;
+	const struct kvi_stream_part p[2] = { kvi_stream_part_of(&w->job->streams, first),
+		                              kvi_stream_part_of(&w->job->streams, first + 1) };
+	if (n == 2)
+		return decode_two(w, p, in) && place(w, &p[0]) && place(w, &p[1]);
+	return decode_one(w, p, in) && place(w, p);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	size_t n = kvi_mask_elements(&job->mask);
+	const size_t n = kvi_mask_elements(&job->mask);
+	const unsigned dtype = job->chunk->dtype;
 	struct exponent_work w;
-	kvarc_ret ret = open_decoder(c, job, in, &w);
+	if (!open_work(c, job, true, &w))
+		return kvi_alloc_error(c->alloc);
+	w.merges = dtype == KVARC_BF16 && w.tables->n_tables <= c->kernels->exp_searched;
+	w.elements = kvi_exponent_buffer(c, dtype, job->decoded, n);
+	w.fields = w.merges ? NULL : kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
+	if (!w.elements || (!w.merges && !w.fields))
+		return kvi_alloc_error(c->alloc);
+	kvarc_ret ret = kvi_exponent_planes_get(c, dtype, n, in, &w.planes);
 	if (ret)
 		return ret;
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
-		.one = decode_part,
-		.two = c->kernels->exp_decode2 ? decode_two : NULL,
+		.some = decode_some,
+		.most = c->kernels->exp_decode2 ? 2 : 1,
 	};
-	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
-		return KVARC_DATA;
-	if (w.elements) {
-		kvi_elements16_done(w.elements, job->decoded, n);
-		return KVARC_OK;
-	}
-	return w.rest ? kvi_exponent_merge_bf16(c, w.fields, w.rest, n, job->decoded)
-	              : kvi_exponent_merge(c, job->chunk->dtype, w.fields, n, in, job->decoded);
+	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
+	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
+	return kvi_streams_decode(c, job, &d);
 }
 
 const struct kvi_codec kvi_codec_exponent = {
@@ -190,7 +214,7 @@ const struct kvi_codec kvi_codec_exponent = {
 	.parse = parse,
 	.serialise = serialise,
 	.fit = kvi_exponent_fit,
-	.words_each = 2,
+	.words_each = EXPONENT_WORDS,
 	.plane_bits = plane_bits,
 	.encode = encode,
 	.decode = decode,

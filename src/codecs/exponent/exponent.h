@@ -11,13 +11,24 @@
  */
 uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
                             uint8_t *e, uint8_t *to);
-/* The inverse for all dtypes but bf16. DATA: an exponent field that the dtype does not have.
- * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype, const uint8_t *e, size_t n,
-                             struct kvi_in *in, uint8_t *packed);
-/* The inverse for bf16, whose only plane `rest` is. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *e, const uint8_t *rest,
-                                  size_t n, uint8_t *packed);
+/* The planes of elements that are being decoded. */
+struct kvi_exponent_planes {
+	const uint8_t *values[3]; /* a byte of each element; of f16 planes as they are stored */
+	unsigned lo[3], n;        /* the first bit of each in the rest; number of planes */
+};
+/* Reads the planes of n elements. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_exponent_planes_get(struct kvi_coder *c, unsigned dtype, size_t n, struct kvi_in *in,
+                                  struct kvi_exponent_planes *planes);
+/* Where the elements of 16 bits go that kvi_exponent_merge makes, of n in all; of other dtypes
+ * `packed`. NULL: no memory. */
+void *kvi_exponent_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n);
+/*
+ * The inverse of kvi_exponent_split for the elements at .. at + n - 1; at: a multiple of 32. fields
+ * and planes are those of all elements, `to` is kvi_exponent_buffer. False: an exponent field that
+ * the dtype does not have.
+ */
+bool kvi_exponent_merge(const struct kvi_kernels *kernels, unsigned dtype, const uint8_t *fields,
+                        const struct kvi_exponent_planes *planes, size_t at, size_t n, void *to);
 
 /* The exponent fields alone; false: no memory. */
 bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,

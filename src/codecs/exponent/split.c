@@ -38,8 +38,8 @@ static inline __attribute__((always_inline)) void take_plane(const uint8_t *pack
 /* Elements from exponent fields and the values of up to three planes, which
  * start at bits 0, lo[1] and lo[2] of the rest. */
 static inline __attribute__((always_inline)) void
-put_elements(const uint8_t *fields, uint8_t *const values[3], const unsigned lo[3], unsigned planes,
-             size_t n, unsigned size, unsigned m, unsigned e, uint8_t *packed)
+put_elements(const uint8_t *fields, const uint8_t *const values[3], const unsigned lo[3],
+             unsigned planes, size_t n, unsigned size, unsigned m, unsigned e, uint8_t *packed)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint32_t rest = values[0][i];
@@ -163,17 +163,6 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *
 	return to;
 }
 
-kvarc_ret kvi_exponent_merge_bf16(struct kvi_coder *c, const uint8_t *fields, const uint8_t *rest,
-                                  size_t n, uint8_t *packed)
-{
-	uint16_t *x = kvi_elements16_buffer(c, packed, n);
-	if (!x)
-		return kvi_alloc_error(c->alloc);
-	c->kernels->bf16_merge(x, fields, rest, n);
-	kvi_elements16_done(x, packed, n);
-	return KVARC_OK;
-}
-
 /* A dtype with fewer than 8 exponent bits has no larger fields. */
 static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
 {
@@ -187,55 +176,77 @@ static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
 	return (all & none) == 0;
 }
 
-static kvarc_ret merge_f16(struct kvi_coder *c, const uint8_t *fields, size_t n, struct kvi_in *in,
-                           uint8_t *packed)
+static kvarc_ret planes_get_f16(struct kvi_coder *c, size_t n, struct kvi_in *in,
+                                struct kvi_exponent_planes *p)
 {
-	uint16_t *x = kvi_elements16_buffer(c, packed, n);
 	uint8_t *planes[3];
-	const uint8_t *stored[3];
-	if (!x || !planes_f16(c, n, planes))
+	if (!planes_f16(c, n, planes))
 		return kvi_alloc_error(c->alloc);
 	for (int i = 0; i < 3; i++) {
-		kvarc_ret ret = kvi_plane_read(c, in, n, bits_f16[i], planes[i], &stored[i]);
+		kvarc_ret ret = kvi_plane_read(c, in, n, bits_f16[i], planes[i], &p->values[i]);
 		if (ret)
 			return ret;
 	}
-	c->kernels->f16_merge(x, fields, stored, n);
-	kvi_elements16_done(x, packed, n);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_exponent_merge(struct kvi_coder *c, unsigned dtype, const uint8_t *fields, size_t n,
-                             struct kvi_in *in, uint8_t *packed)
+kvarc_ret kvi_exponent_planes_get(struct kvi_coder *c, unsigned dtype, size_t n, struct kvi_in *in,
+                                  struct kvi_exponent_planes *p)
 {
-	const struct kvi_float_format *f = kvi_float_format(dtype);
-	if (!fields_fit(fields, n, f->exp_bits))
-		return KVARC_DATA;
-	if (dtype == KVARC_F16)
-		return merge_f16(c, fields, n, in, packed);
 	/* each plane as one byte an element, then one as it was stored */
 	enum { PLANES = 3 };
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, (PLANES + 1) * n);
-	uint8_t *values[PLANES] = { buffer, buffer, buffer };
-	unsigned lo[PLANES] = { 0 }, planes = 0, bits;
+	unsigned r = kvi_float_format(dtype)->mant_bits + 1, bits;
+	*p = (struct kvi_exponent_planes){ .n = 0 };
+	if (dtype == KVARC_F16)
+		return planes_get_f16(c, n, in, p);
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE,
+	                              (dtype == KVARC_BF16 ? 1 : PLANES + 1) * n);
 	if (!buffer)
 		return kvi_alloc_error(c->alloc);
-	for (unsigned at = 0, r = f->mant_bits + 1; r; r -= bits, at += bits) {
-		uint8_t *to = buffer + planes * n, *stored = buffer + PLANES * n;
+	for (unsigned at = 0; r; r -= bits, at += bits) {
+		uint8_t *to = buffer + p->n * n, *stored = buffer + PLANES * n;
 		const uint8_t *plane;
 		bits = kvi_plane_next(r);
 		kvarc_ret ret = kvi_plane_read(c, in, n, bits, bits == 8 ? to : stored, &plane);
 		if (ret)
 			return ret;
-		if (bits < 8)
+		if (bits < 8) {
 			kvi_plane_unpack(plane, n, bits, to);
-		else if (plane != to)
-			memcpy(to, plane, n);
-		lo[planes] = at;
-		values[planes++] = to;
+			plane = to;
+		}
+		p->lo[p->n] = at;
+		p->values[p->n++] = plane;
 	}
-#define LOOP(size, m, e) put_elements(fields, values, lo, planes, n, size, m, e, packed)
+	return KVARC_OK;
+}
+
+void *kvi_exponent_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n)
+{
+	return kvarc_dtype_bytes(dtype) == 2 ? (void *)kvi_elements16_buffer(c, packed, n) : packed;
+}
+
+bool kvi_exponent_merge(const struct kvi_kernels *kernels, unsigned dtype, const uint8_t *fields,
+                        const struct kvi_exponent_planes *p, size_t at, size_t n, void *to)
+{
+	uint8_t *bytes = to;
+	uint16_t *x = to;
+	fields += at;
+	if (!fields_fit(fields, n, kvi_float_format(dtype)->exp_bits))
+		return false;
+	if (dtype == KVARC_BF16) {
+		kernels->bf16_merge(x + at, fields, p->values[0] + at, n);
+		return true;
+	}
+	if (dtype == KVARC_F16) {
+		const uint8_t *const stored[3] = { p->values[0] + at, p->values[1] + at / 4,
+			                           p->values[2] + at / 8 };
+		kernels->f16_merge(x + at, fields, stored, n);
+		return true;
+	}
+	const uint8_t *const values[3] = { p->values[0] + at, p->n > 1 ? p->values[1] + at : NULL,
+		                           p->n > 2 ? p->values[2] + at : NULL };
+#define LOOP(size, m, e) put_elements(fields, values, p->lo, p->n, n, size, m, e, bytes + at * size)
 	FOR_DTYPE(dtype, LOOP)
 #undef LOOP
-	return KVARC_OK;
+	return true;
 }

@@ -92,69 +92,93 @@ void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_gri
 		       rest * sizeof *ctx);
 }
 
-/* Contexts of all elements, token-major, in scratch memory for `more` others. */
-static kvarc_ret rotating(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                          size_t more, uint32_t **to)
+/* Entries of the buffer of a row: contexts of all channels and angles of pairs. */
+static size_t row_entries(const struct kvi_coder_job *job)
 {
-	const struct kvi_mask *m = &job->mask;
-	const struct kvi_chunk *chunk = job->chunk;
-	size_t C = m->C, n = kvi_mask_elements(m);
-	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + more) * sizeof *ctx);
-	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
-	if (!ctx || !row)
-		return kvi_alloc_error(c->alloc);
-	if (!chunk->rope || !chunk->positions)
+	return job->mask.C + (job->mask.C + 1) / 2;
+}
+
+/* Memory for contexts of all elements, token-major, and of `more` others, and for `rows` rows. */
+static kvarc_ret open_rotating(struct kvi_coder *c, const struct kvi_coder_job *job, size_t more,
+                               size_t rows, struct kvi_grid_contexts *x)
+{
+	const size_t n = kvi_mask_elements(&job->mask);
+	if (!job->chunk->rope || !job->chunk->positions)
 		return KVARC_DATA;
-	uint32_t *at = ctx;
-	uint16_t *angle = (uint16_t *)(void *)(row + C);
-	for (size_t t = 0; t < m->T; t++) {
-		if (kvi_bit(m->row_bits, t))
-			continue;
-		kvi_grid_rotate_row(c->kernels, p, fmt, chunk->rope, chunk->positions[t], angle,
-		                    m->channel_bits ? row : at);
-		if (m->channel_bits)
-			kvi_mask_channels(m, sizeof *row, row, at);
-		at += m->channels;
-	}
-	*to = ctx;
-	return KVARC_OK;
+	x->ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + more) * sizeof *x->ctx);
+	x->rows = kvi_scratch(c, KVI_SCRATCH_CHANNELS, rows * row_entries(job) * sizeof *x->rows);
+	return x->ctx && x->rows ? KVARC_OK : kvi_alloc_error(c->alloc);
+}
+
+static struct kvi_grid_contexts contexts_of(const struct kvi_coder *c,
+                                            const struct kvi_coder_job *job,
+                                            const struct kvi_grid_params *p,
+                                            const struct kvi_grid_format *fmt)
+{
+	return (struct kvi_grid_contexts){
+		.fmt = fmt,
+		.tables = &c->tables->grid,
+		.channels = job->mask.channels,
+		.kernels = c->kernels,
+		.job = job,
+		.p = p,
+	};
 }
 
 kvarc_ret kvi_grid_contexts_open(struct kvi_coder *c, const struct kvi_coder_job *job,
                                  const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
                                  struct kvi_grid_contexts *x)
 {
-	uint32_t *ctx;
-	*x = (struct kvi_grid_contexts){
-		.fmt = fmt,
-		.tables = &c->tables->grid,
-		.channels = job->mask.channels,
-	};
-	if (p->common.rotates) {
-		kvarc_ret ret = rotating(c, job, p, fmt, 0, &ctx);
-		x->ctx = ret ? NULL : ctx;
-		return ret;
-	}
+	*x = contexts_of(c, job, p, fmt);
+	if (p->common.rotates)
+		return open_rotating(c, job, 0, KVI_STREAMS_MAX, x);
 	x->ring = kvi_ring_capacity(job->mask.rows, x->channels);
 	x->rings = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * x->ring * sizeof *x->rings);
 	x->ctx = fixed(c, job, p);
 	return x->rings && x->ctx ? KVARC_OK : kvi_alloc_error(c->alloc);
 }
 
+void kvi_grid_contexts_cut(struct kvi_grid_contexts *x, size_t rows, size_t last)
+{
+	if (x->rings)
+		x->of = kvi_rings_make(rows, last, x->channels, sizeof *x->ctx, x->ctx, x->rings,
+		                       x->ring);
+}
+
+void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_stream_part *p,
+                            unsigned number)
+{
+	const struct kvi_mask *m = &x->job->mask;
+	const struct kvi_chunk *chunk = x->job->chunk;
+	uint32_t *row = x->rows + number * row_entries(x->job);
+	uint16_t *angle = (uint16_t *)(void *)(row + m->C);
+	uint32_t *to = x->ctx + p->first * m->channels;
+	if (x->rings)
+		return;
+	for (size_t t = kvi_mask_token(m, p->first), n = 0; n < p->rows; t++) {
+		if (kvi_bit(m->row_bits, t))
+			continue;
+		kvi_grid_rotate_row(x->kernels, x->p, x->fmt, chunk->rope, chunk->positions[t],
+		                    angle, m->channel_bits ? row : to);
+		if (m->channel_bits)
+			kvi_mask_channels(m, sizeof *row, row, to);
+		to += m->channels;
+		n++;
+	}
+}
+
 struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
-                                  const struct kvi_stream_part *p, unsigned which)
+                                  const struct kvi_stream_part *p)
 {
 	const size_t n = p->rows * x->channels;
 	struct kvi_grid_job g = { .steps = kvi_element_steps(n),
 		                  .fmt = x->fmt,
 		                  .tables = x->tables };
 	if (x->rings) {
-		struct kvi_ring ring = kvi_ring_make(p->rows, x->channels, sizeof *x->ctx, x->ctx,
-		                                     x->rings + which * x->ring);
-		g.ctx = ring.full;
-		g.ctx_tail = ring.tail;
-		g.ctx_steps = ring.steps;
+		const struct kvi_ring *ring = kvi_rings_of(&x->of, p->rows);
+		g.ctx = ring->full;
+		g.ctx_tail = ring->tail;
+		g.ctx_steps = ring->steps;
 		return g;
 	}
 	g.ctx = x->ctx + p->first * x->channels;
@@ -168,7 +192,6 @@ kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *jo
                              struct kvi_grid_job *g)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
-	uint32_t *ctx;
 	*g = (struct kvi_grid_job){
 		.steps = kvi_token_steps(&job->lanes),
 		.fmt = fmt,
@@ -180,11 +203,14 @@ kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *jo
 		g->ctx_steps = job->lanes.channels;
 		return g->ctx ? KVARC_OK : kvi_alloc_error(c->alloc);
 	}
-	kvarc_ret ret = rotating(c, job, p, fmt, n, &ctx);
+	struct kvi_grid_contexts x = contexts_of(c, job, p, fmt);
+	const struct kvi_stream_part all = { 0, job->mask.rows };
+	kvarc_ret ret = open_rotating(c, job, n, 1, &x);
 	if (ret)
 		return ret;
-	kvi_lanes_to32(&job->lanes, ctx, ctx + n);
-	g->ctx = ctx + n;
+	kvi_grid_contexts_fill(&x, &all, 0);
+	kvi_lanes_to32(&job->lanes, x.ctx, x.ctx + n);
+	g->ctx = x.ctx + n;
 	g->ctx_steps = g->steps.full_steps ? g->steps.full_steps : 1;
 	g->ctx_tail = g->ctx + g->steps.full_steps * KVI_LANES;
 	return KVARC_OK;

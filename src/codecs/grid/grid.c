@@ -104,23 +104,41 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 /* The streams of a chunk on their way in or out. */
 struct grid_work {
 	const struct kvi_kernels *kernels;
+	const struct kvi_coder_job *job;
 	struct kvi_grid_contexts x;
-	uint16_t *elements; /* token-major; encoders only read them */
+	uint16_t *elements;             /* token-major; encoders only read them */
+	struct kvi_coded_planes planes; /* decoders */
 };
 
 static kvarc_ret open_work(struct kvi_coder *c, const struct kvi_coder_job *job,
                            struct grid_work *w)
 {
 	w->kernels = c->kernels;
+	w->job = job;
 	return kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
 	                              &kvi_float_format(job->chunk->dtype)->grid, &w->x);
+}
+
+static void begin_parts(void *opaque, size_t rows, size_t last)
+{
+	struct grid_work *w = opaque;
+	kvi_grid_contexts_cut(&w->x, rows, last);
+}
+
+/* Contexts of some tokens; a chunk has as many steps as it can have streams. */
+static void fill_step(void *opaque, size_t i)
+{
+	const struct grid_work *w = opaque;
+	const size_t first = i * KVI_LANES, left = w->job->mask.rows - first;
+	const struct kvi_stream_part p = { first, left < KVI_LANES ? left : KVI_LANES };
+	kvi_grid_contexts_fill(&w->x, &p, (unsigned)i);
 }
 
 static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
 	const struct grid_work *w = opaque;
-	const struct kvi_grid_job g = kvi_grid_part(&w->x, p, 0);
+	const struct kvi_grid_job g = kvi_grid_part(&w->x, p);
 	return w->kernels->grid_encode(&g, w->elements + p->first * w->x.channels, end, state);
 }
 
@@ -134,37 +152,60 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	kvarc_ret ret = w.elements ? open_work(c, job, &w) : kvi_alloc_error(c->alloc);
 	if (ret)
 		return ret;
+	kvi_pool_loop(c->pool, (job->mask.rows + KVI_LANES - 1) / KVI_LANES, fill_step, &w);
 	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
+		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.x.channels),
+		.token_words = KVI_GRID_WORDS * w.x.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
 	};
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
-static bool decode_part(void *opaque, const struct kvi_stream_part *p, const struct kvi_stream *in)
+static bool decode_two(const struct grid_work *w, const struct kvi_stream_part p[2],
+                       const struct kvi_stream in[2])
 {
-	const struct grid_work *w = opaque;
-	const struct kvi_grid_job g = kvi_grid_part(&w->x, p, 0);
-	return w->kernels->grid_decode(&g, in, w->elements + p->first * w->x.channels);
-}
-
-static void decode_two(void *opaque, const struct kvi_stream_part p[2],
-                       const struct kvi_stream in[2], bool ok[2])
-{
-	const struct grid_work *w = opaque;
 	const size_t C = w->x.channels;
-	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &p[0], 0),
-		                           kvi_grid_part(&w->x, &p[1], 1) };
+	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &p[0]),
+		                           kvi_grid_part(&w->x, &p[1]) };
+	bool ok[2];
 	w->kernels->grid_decode2(
 		(const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
 		(const struct kvi_stream *const[2]){ &in[0], &in[1] },
 		(uint16_t *const[2]){ w->elements + p[0].first * C, w->elements + p[1].first * C },
 		ok);
+	return ok[0] && ok[1];
+}
+
+static bool decode_one(const struct grid_work *w, const struct kvi_stream_part *p,
+                       const struct kvi_stream *in)
+{
+	const struct kvi_grid_job g = kvi_grid_part(&w->x, p);
+	return w->kernels->grid_decode(&g, in, w->elements + p->first * w->x.channels);
+}
+
+/* One stream or two. */
+static bool decode_some(void *opaque, unsigned first, unsigned n)
+{
+	const struct grid_work *w = opaque;
+	const struct kvi_coder_job *job = w->job;
+	const struct kvi_stream *in = job->streams_in->stream + first;
+	const struct kvi_stream_part p[2] = { kvi_stream_part_of(&job->streams, first),
+		                              kvi_stream_part_of(&job->streams, first + 1) };
+	for (unsigned i = 0; i < n; i++)
+		kvi_grid_contexts_fill(&w->x, &p[i], first + i);
+	if (!(n == 2 ? decode_two(w, p, in) : decode_one(w, p, in)))
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		kvi_coded_place(job->chunk->dtype, w->elements, &w->planes,
+		                p[i].first * w->x.channels, p[i].rows * w->x.channels,
+		                job->decoded);
+	return true;
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
@@ -174,16 +215,18 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	struct grid_work w;
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
-		.one = decode_part,
-		.two = c->kernels->grid_decode2 ? decode_two : NULL,
+		.some = decode_some,
+		.most = c->kernels->grid_decode2 ? 2 : 1,
 	};
 	w.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
 	kvarc_ret ret = w.elements ? open_work(c, job, &w) : kvi_alloc_error(c->alloc);
+	if (!ret)
+		ret = kvi_coded_planes_get(c, dtype, n, in, &w.planes);
 	if (ret)
 		return ret;
-	if (!kvi_streams_decode(&job->streams, job->streams_in, &d))
-		return KVARC_DATA;
-	return kvi_coded_place(c, dtype, w.elements, n, in, job->decoded);
+	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
+	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
+	return kvi_streams_decode(c, job, &d);
 }
 
 const struct kvi_codec kvi_codec_grid = {

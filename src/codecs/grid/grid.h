@@ -40,17 +40,30 @@ struct kvi_grid_contexts {
 	const struct kvi_grid_format *fmt;
 	const struct kvi_tables *tables;
 	size_t channels;
-	const uint32_t *ctx; /* of each element; with rings: of each channel */
-	uint32_t *rings;     /* two buffers; NULL: there are none */
-	size_t ring;         /* entries of a buffer */
+	uint32_t *ctx;   /* of each element; with rings: of each channel */
+	uint32_t *rings; /* two buffers; NULL: there are none */
+	size_t ring;     /* entries of a buffer */
+	struct kvi_rings of;
+	/* Without rings: what kvi_grid_contexts_fill needs. */
+	const struct kvi_kernels *kernels;
+	const struct kvi_coder_job *job;
+	const struct kvi_grid_params *p;
+	uint32_t *rows; /* a buffer for each stream that a chunk can have */
 };
-/* fmt: that of the dtype. Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
+/* fmt: that of the dtype. Contexts are there once kvi_grid_contexts_cut and, of each part,
+ * kvi_grid_contexts_fill were called. Returns OK, MEM, MEMLIMIT, DATA (rotation without
+ * positions). */
 kvarc_ret kvi_grid_contexts_open(struct kvi_coder *c, const struct kvi_coder_job *job,
                                  const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
                                  struct kvi_grid_contexts *x);
-/* The kernels' job for a part, until the next call with this `which`: 0 or 1, of two at once. */
+/* For parts of `rows` tokens, the last one of `last`. */
+void kvi_grid_contexts_cut(struct kvi_grid_contexts *x, size_t rows, size_t last);
+/* Contexts of a part; number: of its stream, no two at once in one. */
+void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_stream_part *p,
+                            unsigned number);
+/* The kernels' job for a part. */
 struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
-                                  const struct kvi_stream_part *p, unsigned which);
+                                  const struct kvi_stream_part *p);
 /* The kernels' job for the elements of a job in the order of tokens, with parameters p; fmt: that
  * of a lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
 kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *job,

@@ -3,6 +3,9 @@
  * linear, model) */
 #include "codecs/coder.h"
 
+/* Most words that an element takes in a stream. */
+enum { LINEAR_WORDS = 3 };
+
 /* A chunk with its model at work. */
 struct linear_work {
 	struct kvi_linear linear;
@@ -235,11 +238,12 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
 	const struct kvi_stream_part all = all_tokens(s->w);
 	const size_t whole = full_of(&all), full = full_of(p), lanes = p->rows - full;
 	const bool as_it_is = p->rows == m->T && s->w->in_order;
-	const uint32_t *ctx = as_it_is ? s->ctx : s->part_ctx;
+	const size_t at = m->channels * p->first; /* parts have memory of their own */
+	const uint32_t *ctx = as_it_is ? s->ctx : s->part_ctx + at;
 	if (!as_it_is) {
-		gather(s, s->w->x + p->first, s->ctx + p->first, whole, full, 0);
+		gather(s, s->w->x + p->first, s->ctx + p->first, whole, full, at);
 		gather(s, s->w->x + m->C * whole, s->ctx + m->channels * whole, m->T - whole, lanes,
-		       m->channels * full);
+		       at + m->channels * full);
 	}
 	struct kvi_grid_job g = {
 		.steps = { full / KVI_LANES * m->channels, lanes ? m->channels : 0,
@@ -250,7 +254,8 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
 		.ctx_tail = ctx + m->channels * full,
 	};
 	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
-	return s->w->linear.kernels->grid_encode(&g, as_it_is ? s->w->x : s->part_x, end, state);
+	return s->w->linear.kernels->grid_encode(&g, as_it_is ? s->w->x : s->part_x + at, end,
+	                                         state);
 }
 
 /* Judged by the scale that adapts to the tokens: W / N is 13 where the model fits. */
@@ -279,10 +284,11 @@ static kvarc_ret put(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 		.opaque = s,
 		.part = encode_part,
 		.trial = KVI_LANES,
+		.token_words = LINEAR_WORDS * job->mask.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
 	};
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(&out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
@@ -312,19 +318,40 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return put(c, job, &s, out);
 }
 
-/* All streams of one size step by step together: so a coefficient is loaded once for all tokens,
- * and steps of different streams do not wait for each other. Then what the last one has less. */
-static bool decode_streams(const struct linear_work *w, const struct kvi_streams *s,
-                           const struct kvi_streams_in *in)
+/* A chunk whose streams are decoded. */
+struct linear_decoder {
+	struct linear_work w;
+	const struct kvi_coder_job *job;
+	struct kvi_coded_planes planes;
+	uint16_t *elements;
+	uint32_t n; /* N of spec linear 4, which is the same for all parts */
+};
+
+/* The work on the tokens from `first` on alone: sums of other tokens are left to others. */
+static void begin_part(const struct linear_work *w, size_t first, struct linear_work *part)
+{
+	*part = *w;
+	part->linear.out = &part->out;
+	part->linear.below += KVI_STRETCH * first;
+	part->linear.sum += KVI_PANEL * first;
+	part->linear.table += KVI_PANEL * first;
+}
+
+/* Streams of one size step by step together: so a coefficient is loaded once for all tokens, and
+ * steps of different streams do not wait for each other. Then what the last one has less. */
+static bool decode_together(const struct linear_work *w, const struct kvi_streams *s,
+                            const struct kvi_streams_in *in, unsigned first, unsigned n)
 {
 	struct kvi_slot_reader reader[KVI_STREAMS_MAX];
-	const size_t whole = s->rows / s->tokens;
-	const struct kvi_stream_part equal = { 0, whole * s->tokens };
-	const struct kvi_stream_part rest = { equal.rows, s->rows - equal.rows };
-	for (unsigned i = 0; i < s->n; i++) {
-		const struct kvi_stream_part p = kvi_stream_part_of(s, i);
-		memcpy(reader[i].state, in->stream[i].state, sizeof reader[i].state);
-		reader[i].words = kvi_words_begin(&in->stream[i]);
+	const size_t from = kvi_stream_first(s, first),
+		     rows = kvi_stream_first(s, first + n) - from;
+	const size_t whole = rows / s->tokens;
+	const struct kvi_stream_part equal = { from, whole * s->tokens };
+	const struct kvi_stream_part rest = { from + equal.rows, rows - equal.rows };
+	for (unsigned i = 0; i < n; i++) {
+		const struct kvi_stream_part p = kvi_stream_part_of(s, first + i);
+		memcpy(reader[i].state, in->stream[first + i].state, sizeof reader[i].state);
+		reader[i].words = kvi_words_begin(&in->stream[first + i]);
 		constant_rows(w, &p);
 	}
 	struct kvi_linear_block b = block_of(w, &equal);
@@ -333,39 +360,74 @@ static bool decode_streams(const struct linear_work *w, const struct kvi_streams
 	b.x_part = w->mask->C * s->tokens;
 	bool ok = !whole || kvi_linear_apply(&w->linear, &b);
 	ok = ok && (!rest.rows || apply(w, &rest, NULL, &reader[whole]));
-	for (unsigned i = 0; i < s->n && ok; i++)
+	for (unsigned i = 0; i < n && ok; i++)
 		ok = kvi_stream_done(reader[i].state, &reader[i].words);
 	return ok;
+}
+
+static bool decode_some(void *opaque, unsigned first, unsigned n)
+{
+	struct linear_decoder *d = opaque;
+	const struct kvi_coder_job *job = d->job;
+	const size_t C = job->mask.channels;
+	struct linear_work part;
+	begin_part(&d->w, kvi_stream_first(&job->streams, first), &part);
+	if (!decode_together(&part, &job->streams, job->streams_in, first, n))
+		return false;
+	if (first == job->streams_in->first)
+		d->n = part.out.n;
+	for (unsigned i = first; i < first + n; i++) {
+		const struct kvi_stream_part p = kvi_stream_part_of(&job->streams, i);
+		from_rows(&part, &p, d->elements);
+		kvi_coded_place(job->chunk->dtype, d->elements, &d->planes, p.first * C, p.rows * C,
+		                job->decoded);
+	}
+	return true;
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
-	struct linear_work w = { .linear.predicts = true };
-	uint16_t *e = kvi_coded_buffer(c, dtype, job->decoded, n);
-	if (!e)
+	const struct kvi_linear_in *from = job->chunk->linear;
+	struct linear_decoder x = { .w.linear.predicts = true, .job = job };
+	/* Where layers depend on each other, other workers wait for this one. */
+	const bool chained = from->model->n_lower && !from->expected;
+	const struct kvi_streams_decoder d = {
+		.opaque = &x,
+		.some = decode_some,
+		.most = KVI_STREAMS_MAX,
+		.helpers = chained ? job->chunk->helpers : 0,
+	};
+	x.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
+	if (!x.elements)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = begin(c, job->chunk, &job->mask, &w);
-	if (ret)
-		return ret;
-	if (!decode_streams(&w, &job->streams, job->streams_in))
-		return KVARC_DATA;
-	end(&w, job->chunk);
-	for (unsigned i = 0; i < job->streams.n; i++) {
-		const struct kvi_stream_part p = kvi_stream_part_of(&job->streams, i);
-		from_rows(&w, &p, e);
-	}
-	return kvi_coded_place(c, dtype, e, n, in, job->decoded);
+	kvarc_ret ret = begin(c, job->chunk, &job->mask, &x.w);
+	if (!ret)
+		ret = kvi_coded_planes_get(c, dtype, n, in, &x.planes);
+	if (!ret)
+		ret = kvi_streams_decode(c, job, &d);
+	x.w.out.n = x.n;
+	if (!ret)
+		end(&x.w, job->chunk);
+	return ret;
 }
 
 const struct kvi_codec kvi_codec_linear = {
 	.takes = KVI_TAKES_FLOATS,
-	.words_each = 3,
+	.words_each = LINEAR_WORDS,
 	.plane_bits = kvi_coded_plane_bits,
 	.encode = encode,
 	.decode = decode,
 };
+
+/* In whole steps. */
+static struct kvi_stream_part wanted_tokens(const struct kvi_chunk *chunk)
+{
+	const size_t n = chunk->n_tokens, to = kvi_padded_tokens(chunk->to);
+	const size_t first = chunk->from / KVI_LANES * KVI_LANES;
+	return (struct kvi_stream_part){ first, (to && to < n ? to : n) - first };
+}
 
 kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                              bool only_z)
@@ -392,7 +454,7 @@ kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
 		return ret;
 	if (only_z)
 		w.out.z = chunk->features->z;
-	const struct kvi_stream_part tokens = all_tokens(&w);
+	const struct kvi_stream_part tokens = wanted_tokens(chunk);
 	to_rows(&w, &tokens, e);
 	apply(&w, &tokens, NULL, NULL);
 	if (!only_z)

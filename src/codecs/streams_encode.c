@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* streams_encode.c - cuts a chunk into streams and encodes them, on all threads that are free */
+#include "streams.h"
+
+#include "util/pool.h"
+
+/* What a stream more costs, in bytes, and how much that may be of a payload, in 1/1000. */
+enum { STREAM_COST = 120, COST_MAX = 3 };
+
+/* The most streams that cost little of a payload of this size. */
+static unsigned size_for(size_t rows, uint64_t bytes)
+{
+	struct kvi_streams s;
+	for (unsigned size = 0; size < KVI_ONE_STREAM; size++)
+		if (kvi_streams_cut(&s, size, rows) &&
+		    (uint64_t)(s.n - 1) * STREAM_COST * 1000 <= bytes * COST_MAX)
+			return size;
+	return KVI_ONE_STREAM;
+}
+
+/* The size of the streams, by the words of some tokens in the middle. */
+static unsigned choose_size(size_t rows, const struct kvi_streams_encoder *e, uint8_t *end)
+{
+	uint32_t state[KVI_LANES];
+	if (rows <= KVI_LANES)
+		return KVI_ONE_STREAM;
+	const struct kvi_stream_part p = { (rows - e->trial) / 2 / KVI_LANES * KVI_LANES,
+		                           e->trial };
+	if (e->begin)
+		e->begin(e->opaque, e->trial, e->trial);
+	uint64_t words = e->part(e->opaque, &p, (uint16_t *)(void *)end, state);
+	return size_for(rows, 2 * words * rows / e->trial + e->plane_bytes);
+}
+
+/* Streams that follow each other, in memory of their own. */
+struct streams_group {
+	unsigned first, end;
+	uint8_t *from, *to; /* where their words are; from: once they are there */
+};
+
+/* The streams of a chunk on their way out. */
+struct streams_out {
+	const struct kvi_streams *s;
+	const struct kvi_streams_encoder *e;
+	struct streams_group group[KVI_STREAMS_MAX];
+	uint32_t state[KVI_STREAMS_MAX][KVI_LANES], n_words[KVI_STREAMS_MAX];
+};
+
+static void encode_group(void *opaque, size_t number)
+{
+	struct streams_out *x = opaque;
+	struct streams_group *g = &x->group[number];
+	uint8_t *end = g->to;
+	for (unsigned i = g->end; i-- > g->first;) {
+		const struct kvi_stream_part p = kvi_stream_part_of(x->s, i);
+		size_t n = 2 * x->e->part(x->e->opaque, &p, (uint16_t *)(void *)end, x->state[i]);
+		const size_t pad = -n % KVI_STREAM_ALIGN;
+		x->n_words[i] = (uint32_t)(n / 2);
+		memmove(end - pad - n, end - n, n);
+		memset(end - pad, 0, pad);
+		end -= n + pad;
+	}
+	g->from = end;
+}
+
+/* Divides the streams among n groups, and the memory below `end`. */
+static void make_groups(struct streams_out *x, unsigned n, uint8_t *end)
+{
+	for (unsigned i = n; i-- > 0;) {
+		struct streams_group *g = &x->group[i];
+		g->first = i * x->s->n / n;
+		g->end = (i + 1) * x->s->n / n;
+		g->to = end;
+		const size_t rows = kvi_stream_first(x->s, g->end) -
+		                    kvi_stream_first(x->s, g->first);
+		const size_t words = x->e->token_words * rows +
+		                     (size_t)(g->end - g->first) * KVI_SPARE_WORDS;
+		end -= 2 * words + (-2 * words & (KVI_STREAM_ALIGN - 1)) +
+		       (size_t)(g->end - g->first) * KVI_STREAM_ALIGN;
+	}
+}
+
+/* Moves the words of all groups together, down from the last one; returns their begin. */
+static uint8_t *join_groups(const struct streams_out *x, unsigned n)
+{
+	uint8_t *at = x->group[n - 1].from;
+	for (unsigned i = n - 1; i-- > 0;) {
+		const size_t bytes = (size_t)(x->group[i].to - x->group[i].from);
+		at -= bytes;
+		memmove(at, x->group[i].from, bytes);
+	}
+	return at;
+}
+
+uint8_t *kvi_streams_encode(struct kvi_pool *pool, struct kvi_streams *s,
+                            const struct kvi_streams_encoder *e, uint8_t *end)
+{
+	struct streams_out x = { .s = s, .e = e };
+	kvi_streams_cut(s, choose_size(s->rows, e, end), s->rows);
+	if (e->begin)
+		e->begin(e->opaque, kvi_stream_part_of(s, 0).rows,
+		         kvi_stream_part_of(s, s->n - 1).rows);
+	const unsigned threads = 1 + kvi_pool_idle(pool), n = threads < s->n ? threads : s->n;
+	make_groups(&x, n, end);
+	kvi_pool_loop(pool, n, encode_group, &x);
+	end = join_groups(&x, n);
+	for (unsigned i = s->n; i-- > 0;) {
+		end -= 4 * KVI_LANES;
+		for (unsigned l = 0; l < KVI_LANES; l++)
+			kvi_store32(end + 4 * l, x.state[i][l]);
+	}
+	for (unsigned i = s->n; i-- > 0;) {
+		end -= 16;
+		memset(end, 0, 16);
+		kvi_store32(end, x.n_words[i]);
+	}
+	return end;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_stream_parts.c - streams of a chunk: the wanted ones alone, each checked, by any threads */
+#include "layers_util.h"
+
+#include <stdatomic.h>
+
+#include "format/chunk_header.h"
+#include "format/codec_ids.h"
+#include "format/frame.h"
+#include "format/superblock.h"
+#include "util/bytes.h"
+#include "util/pool.h"
+
+enum { STEP = 32, SEGMENT = 256 };
+static const unsigned threads[] = { 1, 2, 5 };
+enum { N_THREADS = sizeof threads / sizeof *threads };
+
+/* Some tokens are constant, which streams leave out (spec mask). */
+static void flatten(struct cache *c)
+{
+	for (size_t i = 0; i < c->g.n_tensors; i++) {
+		const size_t row = c->views[i].token_stride;
+		for (size_t t = 0; t < c->n[0]; t++)
+			if (t % 50 < 7 || (t > 90 && t < 140))
+				memset(c->data[i] + t * row, (int)t, row);
+	}
+}
+
+static void make(struct cache *c, uint8_t dtype, uint32_t layers, uint32_t tokens, bool flat)
+{
+	const struct layers_shape s = { layers, 8, 128, tokens, 1, dtype, true, UINT32_MAX };
+	cache_make_layers(c, &s, 7);
+	if (flat)
+		flatten(c);
+}
+
+static struct memfile write_cache(const struct cache *c, int level, const kvarc_profile *p,
+                                  unsigned n)
+{
+	kvarc_writer_options o = stream_options(level, n);
+	o.profile = level >= 2 ? p : NULL;
+	return stream_written(c, &o);
+}
+
+static kvarc_reader *open_reader(struct memfile *f, const kvarc_profile *const *p, unsigned n,
+                                 uint32_t isa)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = memfile_source(f);
+	kvarc_reader *r;
+	o.common.threads = n;
+	o.common.isa_mask = isa;
+	o.profiles = p;
+	o.n_profiles = *p != NULL;
+	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
+	return r;
+}
+
+/* Reads a range and compares what came of it. */
+static kvarc_ret read_part(kvarc_reader *r, const struct cache *c, const kvarc_range *g)
+{
+	struct cache to;
+	kvarc_view views[16];
+	cache_make_empty(&to, c);
+	cache_views_at(&to, g->t0, views);
+	kvarc_ret ret = kvarc_reader_read(r, g, views);
+	for (size_t i = 0; i < c->g.n_tensors && !ret; i++) {
+		const size_t row = c->views[i].token_stride;
+		if (c->tensors[i].layer >= g->layer0 &&
+		    c->tensors[i].layer - g->layer0 < g->n_layers)
+			assert_memory_equal(to.data[i] + g->t0 * row, c->data[i] + g->t0 * row,
+			                    g->n * row);
+	}
+	cache_free(&to);
+	return ret;
+}
+
+static void check_parts(const struct cache *c, struct memfile *f, const kvarc_profile *const *p)
+{
+	static const uint32_t isas[] = { 0, KVARC_ISA_SCALAR };
+	uint64_t seed = 3;
+	for (size_t k = 0; k < N_THREADS; k++) {
+		kvarc_reader *r = open_reader(f, p, threads[k], isas[k & 1]);
+		for (int i = 0; i < 8; i++) {
+			kvarc_range g = { 0, i & 1, i & 1 ? 1 : UINT32_MAX, 0, 0 };
+			g.t0 = rand_next(&seed) % c->n[0];
+			g.n = 1 + rand_next(&seed) % (c->n[0] - g.t0);
+			if (i & 2 && g.n > STEP)
+				g.n = STEP;
+			assert_int_equal(read_part(r, c, &g), KVARC_OK);
+		}
+		kvarc_reader_close(&r);
+	}
+}
+
+/* Any part, any number of threads on either side: the same bytes. */
+static void test_parts(void **state)
+{
+	static const uint8_t dtypes[] = { KVARC_BF16, KVARC_F16, KVARC_F32, KVARC_I8 };
+	(void)state;
+	for (size_t d = 0; d < sizeof dtypes; d++)
+		for (int level = 0; level < 4; level++) {
+			struct cache c;
+			if (dtypes[d] == KVARC_I8 && level)
+				continue;
+			make(&c, dtypes[d], 2, SEGMENT + 100, level < 2 && d & 1);
+			kvarc_profile *p = level < 2 ? NULL : layers_profile(&c, 5);
+			const kvarc_profile *const list = p;
+			struct memfile f = write_cache(&c, level, p, 1);
+			for (size_t k = 1; k < N_THREADS; k++) {
+				struct memfile g = write_cache(&c, level, p, threads[k]);
+				assert_int_equal(f.n, g.n);
+				assert_memory_equal(f.p, g.p, f.n);
+				memfile_free(&g);
+			}
+			check_parts(&c, &f, &list);
+			memfile_free(&f);
+			kvarc_profile_close(&p);
+			cache_free(&c);
+		}
+}
+
+/* A CHUNK frame of a file in memory. */
+struct part_chunk {
+	uint8_t *frame;
+	uint64_t offset;
+	struct kvi_frame_head head;
+	struct kvi_chunk_header h;
+	uint8_t *table;
+	unsigned streams;
+};
+
+/* The chunk with this number, counted from 0. */
+static struct part_chunk find_chunk(struct memfile *f, unsigned number)
+{
+	const uint64_t sync = kvi_load64(f->p + KVI_SUPERBLOCK_BYTES);
+	struct part_chunk x;
+	x.offset = KVI_SUPERBLOCK_BYTES;
+	for (;;) {
+		x.frame = f->p + x.offset;
+		assert_true(x.offset < f->n);
+		assert_true(kvi_frame_head_parse(&x.head, x.frame, sync, x.offset));
+		if (x.head.type == KVI_FRAME_CHUNK && !number--)
+			break;
+		x.offset += kvi_frame_bytes(x.head.payload_bytes);
+	}
+	uint8_t *payload = x.frame + KVI_FRAME_HEAD_BYTES;
+	assert_true(kvi_chunk_header_parse(&x.h, payload, x.head.payload_bytes));
+	x.streams = 8u >> x.h.cut.stream_size;
+	x.table = payload + KVI_CHUNK_HEADER_BYTES + (x.h.cut.section_bytes + 15) / 16 * 16;
+	return x;
+}
+
+/* The words of a stream; n: how many bytes. */
+static uint8_t *words_of(const struct part_chunk *x, unsigned stream, size_t *n)
+{
+	uint8_t *at = x->table + x->streams * (16 + 4 * 32);
+	for (unsigned i = 0;; i++) {
+		*n = 2 * kvi_load32(x->table + 16 * i);
+		if (i == stream)
+			return at;
+		at += (*n + 15) / 16 * 16;
+	}
+}
+
+/* The frame is good again, whatever its payload is now. */
+static void seal(const struct part_chunk *x)
+{
+	const size_t padded = kvi_frame_padded(x->head.payload_bytes);
+	uint8_t *payload = x->frame + KVI_FRAME_HEAD_BYTES;
+	kvi_store_h128(payload + padded, kvi_frame_check(x->frame, x->offset, payload, padded));
+}
+
+/* Reads of all steps of 32 tokens: those that need a stream fail, others get their bytes. */
+static void check_damage(const struct cache *c, struct memfile *f, const kvarc_profile *p,
+                         uint64_t t0, uint64_t end)
+{
+	for (size_t k = 0; k < N_THREADS; k++) {
+		for (uint64_t t = 0; t < c->n[0]; t += STEP) {
+			const kvarc_range g = { 0, 0, UINT32_MAX, t, STEP };
+			kvarc_reader *r = open_reader(f, &p, threads[k], 0);
+			kvarc_ret ret = read_part(r, c, &g);
+			assert_int_equal(ret, t < end && t + STEP > t0 ? KVARC_DATA : KVARC_OK);
+			kvarc_reader_close(&r);
+		}
+		const kvarc_range all = { 0, 0, UINT32_MAX, 0, c->n[0] };
+		kvarc_reader *r = open_reader(f, &p, threads[k], 0);
+		assert_int_equal(read_part(r, c, &all), KVARC_DATA);
+		kvarc_reader_close(&r);
+	}
+}
+
+/* A stream that is not what its writer wrote, in a frame whose check is good. */
+static void test_damaged_stream(void **state)
+{
+	(void)state;
+	for (int level = 0; level < 4; level++) {
+		struct cache c;
+		make(&c, KVARC_BF16, 2, SEGMENT, false);
+		kvarc_profile *p = level < 2 ? NULL : layers_profile(&c, 5);
+		struct memfile f = write_cache(&c, level, p, 1);
+		struct part_chunk x = find_chunk(&f, 0);
+		size_t n;
+		assert_true(x.h.codec >= KVI_CODEC_EXPONENT && x.h.codec <= KVI_CODEC_LINEAR);
+		assert_true(x.streams > 1);
+		const uint64_t tokens = SEGMENT / x.streams;
+		uint8_t *words = words_of(&x, 1, &n);
+		words[n / 2] ^= 4;
+		seal(&x);
+		/* what is predicted from it has streams of its own, which may be longer */
+		uint64_t longest = tokens;
+		for (unsigned i = 1; level >= 2 && i < c.g.n_tensors; i++) {
+			struct part_chunk y = find_chunk(&f, i);
+			uint64_t m = SEGMENT / y.streams;
+			longest = m > longest ? m : longest;
+		}
+		uint64_t first = tokens / longest * longest;
+		check_damage(&c, &f, p, longest > tokens ? first : tokens,
+		             longest > tokens ? first + longest : 2 * tokens);
+		words[n / 2] ^= 4;
+		/* the table says another check: that of the chunk shows it, whatever is read */
+		x.table[16 + 8] ^= 1;
+		seal(&x);
+		check_damage(&c, &f, p, 0, SEGMENT);
+		memfile_free(&f);
+		kvarc_profile_close(&p);
+		cache_free(&c);
+	}
+}
+
+/* Jobs of a pool with loops, some of which wait for others. */
+struct loop_job {
+	struct kvi_job job;
+	struct kvi_pool *pool;
+	struct loop_job *before; /* NULL: waits for nobody */
+	atomic_uint steps[16];
+	atomic_bool ended;
+};
+
+static void loop_step(void *opaque, size_t i)
+{
+	struct loop_job *j = opaque;
+	atomic_fetch_add(&j->steps[i], 1);
+}
+
+static bool before_ended(void *opaque)
+{
+	const struct loop_job *j = opaque;
+	return atomic_load(&j->before->ended);
+}
+
+static void run_loops(struct kvi_job *job, unsigned worker)
+{
+	struct loop_job *j = (struct loop_job *)job;
+	(void)worker;
+	if (j->before)
+		kvi_pool_until(j->pool, before_ended, j);
+	kvi_pool_loop(j->pool, 16, loop_step, j);
+	atomic_store(&j->ended, true);
+	kvi_pool_wake(j->pool);
+}
+
+/* Each step runs once, and nobody waits for ever. */
+static void test_loops(void **state)
+{
+	enum { JOBS = 24 };
+	static struct loop_job jobs[JOBS];
+	struct kvi_alloc a;
+	(void)state;
+	kvi_alloc_init(&a, NULL, 0);
+	for (unsigned n = 0; n < 5; n++) {
+		struct kvi_pool *pool;
+		assert_int_equal(kvi_pool_open(&pool, &a, n), KVARC_OK);
+		for (int repeat = 0; repeat < 50; repeat++) {
+			memset(jobs, 0, sizeof jobs);
+			for (int i = 0; i < JOBS; i++) {
+				jobs[i].job.run = run_loops;
+				jobs[i].pool = pool;
+				jobs[i].before = i % 3 ? &jobs[i - 1] : NULL;
+				kvi_pool_submit(pool, &jobs[i].job);
+			}
+			for (int i = 0; i < JOBS; i++) {
+				kvi_pool_wait(pool, &jobs[i].job);
+				for (int k = 0; k < 16; k++)
+					assert_int_equal(atomic_load(&jobs[i].steps[k]), 1);
+			}
+		}
+		assert_int_equal(kvi_pool_idle(NULL), 0);
+		kvi_pool_close(pool);
+	}
+	assert_int_equal(a.used, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_damaged_stream),
+		cmocka_unit_test(test_loops),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
