@@ -48,3 +48,8 @@ EXTRA_DIST += bench/hostile_frames.sh
 noinst_PROGRAMS += bench/hostile_frames
 bench_hostile_frames_SOURCES = bench/hostile_frames.c
 bench_hostile_frames_LDADD = libkvi.la
+
+# A single chunk on two threads, and part of a chunk.
+noinst_PROGRAMS += bench/chunk_threads
+bench_chunk_threads_SOURCES = bench/chunk_threads.c
+bench_chunk_threads_LDADD = libkvarc.la

@@ -35,6 +35,7 @@ left_out() { echo "== $1: not measured, \$$2 is not set"; }
 show ratios
 show speed
 show memory
+show wide
 if [ -n "${CALIBRATION-}" ]; then
 	show profiles "$CALIBRATION" ${PROFILES:+"$PROFILES"}
 else

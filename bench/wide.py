@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Levels 1 to 3 on 8 KV heads of 128 channels: size of profiles, bits, speed.
+"""Levels 1 to 3 on 8 KV heads of 128 channels: size of profiles, bits, speed; a single chunk.
 
-wide.py [LAYERS [TOKENS]] (4 and 4096); the command is $KVARC. Needs numpy.
+wide.py [LAYERS [TOKENS]] (4 and 4096); the command is $KVARC, beside which bench/chunk_threads is
+where it was built. Needs numpy.
 
 The cache is SYNTHETIC: keys and values are linear functions of a hidden state that
 changes from layer to layer, plus noise, all normally distributed; keys are rotated by RoPE.
@@ -95,6 +96,13 @@ def train(folder, name, layers, path, *options):
     return out
 
 
+def chunk(path, *profile):
+    """A single chunk on two threads, and a part of it."""
+    program = os.path.join(os.path.dirname(c.KVARC), 'bench', 'chunk_threads')
+    if os.path.exists(program):
+        subprocess.run([program, path, *profile], check=True)
+
+
 def main():
     layers = int(sys.argv[1]) if len(sys.argv) > 1 else 4
     tokens = int(sys.argv[2]) if len(sys.argv) > 2 else 4096
@@ -107,6 +115,7 @@ def main():
         make(fitted, layers, tokens, 2)
         make(path, layers, 1024, 3)
         row(folder, 'level 1', path, '-1')
+        chunk(path)
         for name, form in (('head-block', '--head-block'),
                            ('whole layer', '--whole-layer')):
             for level in '2', '3':
@@ -114,6 +123,8 @@ def main():
                             fitted, '--level', level, form)
                 row(folder, 'level %s, %s' % (level, name), path, '-' + level,
                     '--profile', kvp)
+                if form == '--head-block':
+                    chunk(path, kvp)
 
 
 if __name__ == '__main__':
