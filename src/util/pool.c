@@ -3,9 +3,13 @@
 #include "pool.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 /* More threads than this help nobody; it bounds what a caller can ask for. */
 enum { THREADS_MAX = 256 };
+/* How often an idle worker looks for news before it sleeps, while others work: some 100 us. */
+enum { LOOKS = 200 };
 
 struct worker {
 	struct kvi_pool *pool;
@@ -28,13 +32,22 @@ struct kvi_pool {
 	pthread_cond_t work, done;
 	struct kvi_job *head, **tail;
 	struct pool_loop *loops;
-	unsigned idle; /* workers that wait for something to do */
+	atomic_uint news; /* counts what idle workers wait for */
+	unsigned busy;    /* workers that run a job */
+	unsigned idle;    /* workers that wait for something to do */
 	bool stop;
 	/* Threads that run. The caller is one worker more: it works while it
 	 * waits, so that nobody sleeps while there are jobs. */
 	unsigned n_workers;
 	struct worker workers[];
 };
+
+/* Others look again; the lock is held. */
+static void announce(struct kvi_pool *pool, pthread_cond_t *cond)
+{
+	atomic_fetch_add_explicit(&pool->news, 1, memory_order_relaxed);
+	pthread_cond_broadcast(cond);
+}
 
 /* Runs the first job of the queue; the lock is held before and after. */
 static void run_first(struct kvi_pool *pool, unsigned worker)
@@ -43,9 +56,11 @@ static void run_first(struct kvi_pool *pool, unsigned worker)
 	pool->head = job->next;
 	if (!pool->head)
 		pool->tail = &pool->head;
+	pool->busy++;
 	pthread_mutex_unlock(&pool->lock);
 	job->run(job, worker);
 	pthread_mutex_lock(&pool->lock);
+	pool->busy--;
 	job->done = true;
 }
 
@@ -76,15 +91,30 @@ static bool help(struct kvi_pool *pool)
 	l->running++;
 	take_step(pool, l);
 	if (--l->running == 0 && l->next == l->n)
-		pthread_cond_broadcast(&pool->done);
+		announce(pool, &pool->done);
 	return true;
+}
+
+/* Looks for news for a while: to wake a thread takes as long as many a stream. Likewise. */
+static bool look(struct kvi_pool *pool)
+{
+	const unsigned seen = atomic_load_explicit(&pool->news, memory_order_relaxed);
+	unsigned now = seen;
+	pthread_mutex_unlock(&pool->lock);
+	for (unsigned i = 0; i < LOOKS && now == seen; i++) {
+		sched_yield();
+		now = atomic_load_explicit(&pool->news, memory_order_relaxed);
+	}
+	pthread_mutex_lock(&pool->lock);
+	return atomic_load_explicit(&pool->news, memory_order_relaxed) != seen;
 }
 
 /* Waits for one of the two conditions of the pool; likewise. */
 static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
 {
 	pool->idle++;
-	pthread_cond_wait(cond, &pool->lock);
+	if (!pool->busy || !look(pool))
+		pthread_cond_wait(cond, &pool->lock);
 	pool->idle--;
 }
 
@@ -96,7 +126,7 @@ static void *loop(void *arg)
 	for (;;) {
 		if (pool->head) {
 			run_first(pool, w->number);
-			pthread_cond_broadcast(&pool->done);
+			announce(pool, &pool->done);
 		} else if (pool->stop) {
 			break;
 		} else if (!help(pool)) {
@@ -149,7 +179,7 @@ void kvi_pool_close(struct kvi_pool *pool)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	pool->stop = true;
-	pthread_cond_broadcast(&pool->work);
+	announce(pool, &pool->work);
 	pthread_mutex_unlock(&pool->lock);
 	for (unsigned i = 0; i < pool->n_workers; i++)
 		pthread_join(pool->workers[i].thread, NULL);
@@ -176,6 +206,7 @@ void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
 	pthread_mutex_lock(&pool->lock);
 	*pool->tail = job;
 	pool->tail = &job->next;
+	atomic_fetch_add_explicit(&pool->news, 1, memory_order_relaxed);
 	pthread_cond_signal(&pool->work);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -224,13 +255,13 @@ void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *op
 	pthread_mutex_lock(&pool->lock);
 	l.more = pool->loops;
 	pool->loops = &l;
-	pthread_cond_broadcast(&pool->work);
-	pthread_cond_broadcast(&pool->done);
+	announce(pool, &pool->work);
+	announce(pool, &pool->done);
 	while (l.next < l.n)
 		take_step(pool, &l);
 	close_loop(pool, &l);
 	while (l.running)
-		pthread_cond_wait(&pool->done, &pool->lock);
+		sleep_on(pool, &pool->done);
 	pthread_mutex_unlock(&pool->lock);
 }
 
@@ -246,6 +277,6 @@ void kvi_pool_until(struct kvi_pool *pool, bool (*ready)(void *opaque), void *op
 void kvi_pool_wake(struct kvi_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	pthread_cond_broadcast(&pool->done);
+	announce(pool, &pool->done);
 	pthread_mutex_unlock(&pool->lock);
 }
