@@ -4,8 +4,8 @@
 
 memory.py [CACHE.safetensors [SLOT]]; the command is $KVARC; BYTES=1000000000.
 
-The caches are tiled from real ones: the tokens again and again, positions going
-on. Anonymous memory is sampled every few milliseconds; the other column is the
+The caches are tiled from real ones: the tokens but the last one again and again, so
+that chunks differ and none is a REPEAT, positions going on. Anonymous memory is sampled every few milliseconds; the other column is the
 peak of everything resident, which counts pages of a mapped input too.
 """
 import json
@@ -23,33 +23,32 @@ TARGET_MIB = 64
 
 
 def tile_safetensors(path, out, size):
-    """[heads, tokens, channels] tensors, each head's tokens repeated."""
+    """[heads, tokens, channels] tensors, each head's tokens but the last repeated."""
     with open(path, 'rb') as f:
         head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
         data = f.read()
     times = -(-size // len(data))
-    new, at = {}, 0
-    order = sorted(head, key=lambda k: head[k]['data_offsets'])
-    for k in order:
+    new, parts, at = {}, [], 0
+    for k in sorted(head, key=lambda k: head[k]['data_offsets']):
         t = dict(head[k])
-        axis = 1 if len(t['shape']) == 3 else 0
+        part = data[slice(*t['data_offsets'])]
+        axis = len(t['shape']) // 2 # of tokens: 0 of token ids
+        heads = t['shape'][0] if axis else 1
+        step = len(part) // heads
+        row = step // t['shape'][axis]
         t['shape'] = list(t['shape'])
-        t['shape'][axis] *= times
-        length = (head[k]['data_offsets'][1] - head[k]['data_offsets'][0]) \
-            * times
+        t['shape'][axis] = (t['shape'][axis] - 1) * times
+        length = heads * (step - row) * times
         t['data_offsets'] = [at, at + length]
         new[k] = t
+        parts += [part[i:i + step - row] for i in range(0, len(part), step)]
         at += length
     text = json.dumps(new).encode()
     with open(out, 'wb') as f:
         f.write(struct.pack('<Q', len(text)) + text)
-        for k in order:
-            part = data[slice(*head[k]['data_offsets'])]
-            heads = head[k]['shape'][0] if len(head[k]['shape']) == 3 else 1
-            step = len(part) // heads
-            for i in range(0, len(part), step):
-                for _ in range(times):
-                    f.write(part[i:i + step])
+        for part in parts:
+            for _ in range(times):
+                f.write(part)
 
 
 def tile_slot(path, out, size):
@@ -66,11 +65,12 @@ def tile_slot(path, out, size):
     v_trans, layers, rot_k, rot_v = struct.unpack_from('<IIII', data, at)
     at += 16
     times = -(-size // len(data))
-    total = cells * times
-    ids = struct.unpack_from('<%di' % cells, data, 24)
+    used = cells - 1
+    total = used * times
+    ids = struct.unpack_from('<%di' % used, data, 24)
     with open(out, 'wb') as f:
         blob = struct.pack('<iII', -1, 1, total) + \
-            struct.pack('<%di' % cells, *ids) * times + struct.pack('<I', 0)
+            struct.pack('<%di' % used, *ids) * times + struct.pack('<I', 0)
         f.write(struct.pack('<4sII', magic, version, len(blob) // 4) + blob)
         f.write(struct.pack('<II', streams, total))
         for i in range(total):
@@ -80,7 +80,7 @@ def tile_slot(path, out, size):
             kind, row = struct.unpack_from('<iQ', data, at)
             f.write(data[at:at + 12])
             for _ in range(times):
-                f.write(data[at + 12:at + 12 + row * cells])
+                f.write(data[at + 12:at + 12 + row * used])
             at += 12 + row * cells
 
 

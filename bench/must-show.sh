@@ -36,6 +36,7 @@ show ratios
 show speed
 show memory
 show wide
+show files || short=1
 if [ -n "${CALIBRATION-}" ]; then
 	show profiles "$CALIBRATION" ${PROFILES:+"$PROFILES"}
 else
@@ -83,3 +84,4 @@ echo "== micro_gate"
 "$build/bench/micro_gate"
 echo "== flips"
 "$here/flips.sh" "$build"
+exit "${short-0}"

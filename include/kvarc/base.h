@@ -69,7 +69,7 @@ typedef struct kvarc_error {
 /*
  * Memory comes from here. alloc returns NULL on failure and is never called
  * with 0; free accepts NULL. Both may be called from several threads at once
- * when threads > 1. A NULL kvarc_allocator pointer means malloc and free.
+ * when threads > 1 or with overlap. A NULL kvarc_allocator pointer means malloc and free.
  */
 typedef struct kvarc_allocator {
 	void *(*alloc)(void *opaque, size_t bytes);

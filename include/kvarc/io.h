@@ -11,7 +11,7 @@
  * offset and returns how many it got, 0 only at the end, -1 on failure (short
  * counts are fine, it is called again). size is the total size in bytes, or
  * KVARC_UNKNOWN for a pipe: then offsets only ever go forward without gaps.
- * With threads > 1 and a known size, read may be called from several threads.
+ * With threads > 1 or overlap, and a known size, read may be called from several threads.
  * memory: NULL, or all size bytes, in memory or mapped. A kvarc_reader then takes
  * them from there without a copy and never calls read, which may be NULL; other
  * handles need read. What was checked is not kept: the bytes must stay where and
@@ -55,13 +55,14 @@ typedef struct kvarc_view {
 /*
  * Fills dst with n tokens, from token t0 of the track on, of heads
  * [head, head + heads) of a tensor: packed, token-major (spec 7). Returns 0,
- * anything else fails the append with KVARC_IO. Called from worker threads.
+ * anything else fails the append with KVARC_IO. Called from worker threads, with overlap by the
+ * caller's.
  */
 typedef int (*kvarc_fetch)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                            uint64_t t0, uint32_t n, void *dst);
 
-/* The same way out: takes a decoded, checked block. Called from worker threads,
- * never for the same block twice. */
+/* The same way out: takes a decoded, checked block. Called from worker threads, with
+ * overlap by the caller's, never for the same block twice. */
 typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                              uint64_t t0, uint32_t n, const void *src);
 
@@ -101,13 +102,16 @@ typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	kvarc_error *error;               /* NULL, or filled on failure; must outlive the handle */
 	uint64_t memlimit;                /* bytes, 0: the default, 256 MiB */
-	unsigned threads;                 /* 0 or 1: none but the caller's */
+	unsigned threads;                 /* 0 or 1: none but the caller's, see overlap */
 	uint32_t isa_mask;                /* 0: KVARC_ISA_ALL */
 	kvarc_progress progress;          /* may be NULL */
 	void *progress_opaque;
 	/* of handles that take a model; must outlive them. NULL: none */
 	const kvarc_weight_cache *weight_cache;
-	uint64_t reserved[3]; /* zero */
+	/* Of writers and readers. Not 0: one thread more, so that the caller calls fetch, deliver
+	 * and sinks while `threads` others code. */
+	uint64_t overlap;
+	uint64_t reserved[2]; /* zero */
 } kvarc_common;
 #define KVARC_COMMON_INIT \
 	{                 \

@@ -324,6 +324,7 @@ bool bench_cache_run(struct bench_cache *c, const struct options *o, const char 
 	common.allocator = &allocator;
 	common.progress = NULL;
 	common.threads = run->threads;
+	common.overlap = false;
 	common.isa_mask = run->isa_mask;
 	start = units_now();
 	ret = encode(c, &common, run);

@@ -20,6 +20,8 @@ void library_common(const struct options *o, kvarc_common *c, kvarc_error *error
 	c->error = error;
 	c->memlimit = o->memlimit;
 	c->threads = o->threads;
+	/* Several threads that code leave each other the time to read and write. */
+	c->overlap = o->threads == 1;
 	c->isa_mask = o->isa_mask;
 	c->progress = progress_update;
 	c->weight_cache = weights_cache();

@@ -29,6 +29,8 @@ struct output {
 	mode_t mode;             /* of the finished file, 0: by the umask */
 	uint64_t position;       /* of a direct stream */
 	uint64_t size;           /* end of the furthest write */
+	uint64_t without_gap;    /* bytes from the start on that are written, in order */
+	uint64_t on_its_way;     /* of these, to the disk */
 	struct staging *staging; /* NULL, or what holds the file until it has its name */
 	unsigned number;         /* of the file in staging */
 };

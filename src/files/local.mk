@@ -14,6 +14,7 @@ libkvi_la_SOURCES += \
 	src/files/import.c \
 	src/files/import_build.c \
 	src/files/import_internal.h \
+	src/files/input_hash.c src/files/input_hash.h \
 	src/files/llama_checkpoints.c \
 	src/files/llama_kv.c \
 	src/files/llama_memory.c src/files/llama_memory.h \

@@ -9,6 +9,7 @@
 #include "format/geometry_check.h"
 #include "format/levels.h"
 #include "counted.h"
+#include "input_hash.h"
 #include "plan.h"
 #include "import_internal.h"
 #include "util/error.h"
@@ -16,7 +17,6 @@
 
 enum {
 	LITERAL_BYTES = 256 << 10, /* of one BLOB frame */
-	HASH_BYTES = 1 << 20,
 	NOTE_BYTES = 512,
 	BATCH_SEGMENTS = 16 /* between two looks at the tokens */
 };
@@ -26,7 +26,6 @@ struct packing {
 	kvarc_writer *w;
 	kvarc_writer_options options;
 	struct kvi_restore *plans; /* one an item */
-	uint8_t *buffer;           /* HASH_BYTES */
 	const char *keys[8], *values[8];
 	size_t n_pairs;
 	uint64_t tokens, dropped; /* of all tracks; that a tier leaves out */
@@ -89,8 +88,7 @@ static kvarc_ret make_plans(struct packing *p)
 {
 	kvarc_import *im = p->im;
 	p->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *p->plans);
-	p->buffer = kvi_malloc(&im->alloc, HASH_BYTES);
-	if (!p->plans || !p->buffer)
+	if (!p->plans)
 		return kvi_fail_alloc(p->options.common.error, &im->alloc);
 	for (uint32_t i = 0; i < im->n_items; i++)
 		if (kvi_plan_make(im, i, &p->plans[i]))
@@ -212,17 +210,13 @@ static kvarc_ret derive_file_id(struct packing *p)
 	    memcmp(p->options.file_id, zero, sizeof zero))
 		return KVARC_OK;
 	kvarc_ret ret = hash_settings(p, &c);
-	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
-		const kvarc_source *src = &p->im->items[i].src;
-		for (uint64_t at = 0; at < src->size && !ret;) {
-			size_t n = src->size - at < HASH_BYTES ? (size_t)(src->size - at)
-			                                       : HASH_BYTES;
-			if (kvi_source_read(src, p->buffer, n, at))
-				ret = read_failed(p);
-			c = kvi_h128_fold(c, p->buffer, n);
-			at += n;
-		}
-	}
+	if (ret)
+		return ret;
+	ret = kvi_input_hash(p->im, &p->options.common, &c);
+	if (ret == KVARC_IO || ret == KVARC_END)
+		ret = read_failed(p);
+	else
+		ret = kvi_fail_memory(p->options.common.error, ret, &p->im->alloc);
 	if (!ret) {
 		kvi_store_h128(p->options.file_id, c);
 		p->options.flags |= KVARC_WRITE_FILE_ID;
@@ -378,6 +372,5 @@ kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_write
 	for (size_t i = 0; p.plans && i < im->n_items; i++)
 		kvi_restore_free(&p.plans[i], &im->alloc);
 	kvi_free(&im->alloc, p.plans);
-	kvi_free(&im->alloc, p.buffer);
 	return ret;
 }

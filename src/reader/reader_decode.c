@@ -315,7 +315,7 @@ void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
 	give_features(j, coder, &h);
 }
 
-static kvarc_ret hand_over(struct kvi_decode_job *j)
+kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j)
 {
 	const struct kvi_chunk_ref *c = &j->ref;
 	if (!j->deliver)
@@ -342,6 +342,6 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 	/* What was not checked does not stay in the caller's memory. */
 	if (j->ret && j->direct && j->raw)
 		memset(j->direct, 0, j->raw_bytes);
-	if (!j->ret)
-		j->ret = hand_over(j);
+	if (!j->ret && !j->r->options.common.overlap)
+		j->ret = kvi_reader_hand_over(j);
 }

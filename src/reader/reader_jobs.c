@@ -30,6 +30,8 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 		return KVARC_OK;
 	kvi_pool_wait(r->workers.pool, &j->job);
 	j->busy = false;
+	if (r->options.common.overlap && !j->ret)
+		j->ret = kvi_reader_hand_over(j);
 	bool lost = j->ret == KVARC_DATA && r->salvage;
 	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j) : j->ret;
 	kvi_params_store_release(&r->workers.store, j->params);
@@ -110,8 +112,9 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 {
 	if (r->workers.jobs)
 		return KVARC_OK;
-	if (!r->workers.pool &&
-	    kvi_pool_open(&r->workers.pool, &r->alloc, r->options.common.threads))
+	const kvarc_common *c = &r->options.common;
+	if (!r->workers.pool && (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(
+					&r->workers.pool, &r->alloc, c->threads))
 		return kvi_fail_alloc(r->error, &r->alloc);
 	if (!r->workers.tables && kvi_coder_tables_open(&r->workers.tables, &r->alloc))
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -130,7 +133,9 @@ kvarc_ret kvi_reader_start(kvarc_reader *r)
 			return kvi_fail_alloc(r->error, &r->alloc);
 		kvi_coder_share(r->workers.coders[i], r->workers.pool);
 	}
-	r->workers.n_jobs = workers > 1 ? 2 * (workers + 1) : 2;
+	r->workers.n_jobs = kvi_pool_jobs(r->workers.pool);
+	if (r->workers.n_jobs < 2)
+		r->workers.n_jobs = 2;
 	r->workers.jobs = kvi_calloc(&r->alloc, r->workers.n_jobs, sizeof *r->workers.jobs);
 	return r->workers.jobs ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 }

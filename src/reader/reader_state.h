@@ -411,6 +411,9 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 
 /* A job's run: decodes it. */
 void kvi_reader_run_job(struct kvi_job *job, unsigned worker);
+/* Gives what a job decoded to its deliver, if it has one: at the end of the job, or where the
+ * caller overlaps with workers when it takes the result. Returns OK, IO. */
+kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j);
 /* Pool, coders, jobs; at the first use. */
 kvarc_ret kvi_reader_start(kvarc_reader *r);
 /* Ends the pool and frees coders and jobs; no job runs any more. */

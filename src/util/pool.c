@@ -30,15 +30,20 @@ struct kvi_pool {
 	const struct kvi_alloc *alloc;
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
+	pthread_cond_t finished; /* of a caller that runs no jobs */
 	struct kvi_job *head, **tail;
+	size_t n_queued;
 	struct pool_loop *loops;
 	atomic_uint news; /* counts what idle workers wait for */
 	unsigned busy;    /* workers that run a job */
 	unsigned idle;    /* workers that wait for something to do */
+	struct kvi_job *waited; /* the caller sleeps until it is done ... */
+	size_t wake_at;         /* ... and no more jobs than this are queued */
 	bool stop;
-	/* Threads that run. The caller is one worker more: it works while it
+	/* The caller is one worker more than the threads: it works while it
 	 * waits, so that nobody sleeps while there are jobs. */
-	unsigned n_workers;
+	bool caller_works;
+	unsigned n_workers; /* threads that run */
 	struct worker workers[];
 };
 
@@ -54,6 +59,7 @@ static void run_first(struct kvi_pool *pool, unsigned worker)
 {
 	struct kvi_job *job = pool->head;
 	pool->head = job->next;
+	pool->n_queued--;
 	if (!pool->head)
 		pool->tail = &pool->head;
 	pool->busy++;
@@ -118,6 +124,15 @@ static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
 	pool->idle--;
 }
 
+/* A worker has ended a job; likewise. */
+static void tell_caller(struct kvi_pool *pool)
+{
+	if (pool->caller_works)
+		announce(pool, &pool->done);
+	else if (pool->waited && pool->waited->done && pool->n_queued <= pool->wake_at)
+		pthread_cond_signal(&pool->finished);
+}
+
 static void *loop(void *arg)
 {
 	struct worker *w = arg;
@@ -126,7 +141,7 @@ static void *loop(void *arg)
 	for (;;) {
 		if (pool->head) {
 			run_first(pool, w->number);
-			announce(pool, &pool->done);
+			tell_caller(pool);
 		} else if (pool->stop) {
 			break;
 		} else if (!help(pool)) {
@@ -137,15 +152,16 @@ static void *loop(void *arg)
 	return NULL;
 }
 
-kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned threads)
+/* n: of threads to make. */
+static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned n,
+                           bool caller_works)
 {
-	unsigned n = threads > THREADS_MAX ? THREADS_MAX : threads;
-	n = n > 1 ? n - 1 : 0;
 	*out = NULL;
 	struct kvi_pool *pool = kvi_calloc(alloc, 1, sizeof *pool + n * sizeof(struct worker));
 	if (!pool)
 		return kvi_alloc_error(alloc);
 	pool->alloc = alloc;
+	pool->caller_works = caller_works;
 	pool->tail = &pool->head;
 	if (pthread_mutex_init(&pool->lock, NULL))
 		goto no_lock;
@@ -153,17 +169,25 @@ kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc, un
 		goto no_work;
 	if (pthread_cond_init(&pool->done, NULL))
 		goto no_done;
+	if (pthread_cond_init(&pool->finished, NULL))
+		goto no_finished;
 	for (; pool->n_workers < n; pool->n_workers++) {
 		struct worker *w = &pool->workers[pool->n_workers];
 		w->pool = pool;
 		w->number = pool->n_workers;
-		if (pthread_create(&w->thread, NULL, loop, w)) {
+		if (!pthread_create(&w->thread, NULL, loop, w))
+			continue;
+		if (caller_works || pool->n_workers) {
 			kvi_pool_close(pool);
 			return KVARC_MEM;
 		}
+		pool->caller_works = true; /* there is nobody else */
+		break;
 	}
 	*out = pool;
 	return KVARC_OK;
+no_finished:
+	pthread_cond_destroy(&pool->done);
 no_done:
 	pthread_cond_destroy(&pool->work);
 no_work:
@@ -171,6 +195,19 @@ no_work:
 no_lock:
 	kvi_free(alloc, pool);
 	return KVARC_MEM;
+}
+
+kvarc_ret kvi_pool_open(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned threads)
+{
+	unsigned n = threads > THREADS_MAX ? THREADS_MAX : threads;
+	return open_pool(out, alloc, n > 1 ? n - 1 : 0, true);
+}
+
+kvarc_ret kvi_pool_open_beside(struct kvi_pool **out, const struct kvi_alloc *alloc,
+                               unsigned threads)
+{
+	unsigned n = threads > THREADS_MAX ? THREADS_MAX : threads;
+	return open_pool(out, alloc, n ? n : 1, false);
 }
 
 void kvi_pool_close(struct kvi_pool *pool)
@@ -183,6 +220,7 @@ void kvi_pool_close(struct kvi_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 	for (unsigned i = 0; i < pool->n_workers; i++)
 		pthread_join(pool->workers[i].thread, NULL);
+	pthread_cond_destroy(&pool->finished);
 	pthread_cond_destroy(&pool->done);
 	pthread_cond_destroy(&pool->work);
 	pthread_mutex_destroy(&pool->lock);
@@ -191,7 +229,15 @@ void kvi_pool_close(struct kvi_pool *pool)
 
 unsigned kvi_pool_workers(const struct kvi_pool *pool)
 {
-	return pool->n_workers + 1;
+	return pool->n_workers + pool->caller_works;
+}
+
+unsigned kvi_pool_jobs(const struct kvi_pool *pool)
+{
+	enum { BESIDE = 4 }; /* a worker; the caller takes half of them at once */
+	if (pool->n_workers == 0)
+		return 1;
+	return pool->caller_works ? 2 * (pool->n_workers + 2) : BESIDE * (pool->n_workers + 1);
 }
 
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
@@ -206,9 +252,21 @@ void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
 	pthread_mutex_lock(&pool->lock);
 	*pool->tail = job;
 	pool->tail = &job->next;
+	pool->n_queued++;
 	atomic_fetch_add_explicit(&pool->news, 1, memory_order_relaxed);
 	pthread_cond_signal(&pool->work);
 	pthread_mutex_unlock(&pool->lock);
+}
+
+/* A caller that runs no jobs sleeps until half of them are done: to wake up for each one would cost
+ * more than a small job does. */
+static void sleep_until(struct kvi_pool *pool, struct kvi_job *job)
+{
+	pool->waited = job;
+	pool->wake_at = pool->n_queued / 2;
+	while (!job->done || pool->n_queued > pool->wake_at)
+		pthread_cond_wait(&pool->finished, &pool->lock);
+	pool->waited = NULL;
 }
 
 void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
@@ -216,6 +274,8 @@ void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
 	if (pool->n_workers == 0)
 		return;
 	pthread_mutex_lock(&pool->lock);
+	if (!job->done && !pool->caller_works)
+		sleep_until(pool, job);
 	while (!job->done) {
 		if (pool->head)
 			run_first(pool, pool->n_workers);

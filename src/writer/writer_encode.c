@@ -160,23 +160,30 @@ static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
 	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw, &j->coded);
 }
 
+void kvi_writer_get_elements(struct kvi_encode_job *j)
+{
+	const struct kvi_segment *s = &j->segment->s;
+	const struct kvi_fetching f = { j->fetch, j->fetch_opaque, &j->segment->taken, s->t0,
+		                        s->n };
+	const struct kvi_chunk chunk = chunk_of(j);
+	j->ret = KVARC_OK;
+	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
+	if (kvi_writer_fetch(j->w, &f, j->group->tensor, j->group->head, j->group->heads, j->raw))
+		j->ret = kvi_fail(&j->error, KVARC_IO,
+		                  "fetching %u tokens from token %llu of tensor %u failed",
+		                  (unsigned)s->n, (unsigned long long)s->t0,
+		                  (unsigned)j->group->tensor);
+}
+
 static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 {
 	kvarc_writer *w = j->w;
 	struct kvi_chunk chunk = chunk_of(j);
 	struct kvi_linear_in in;
-	const struct kvi_segment *s = &j->segment->s;
-	const struct kvi_fetching f = { j->fetch, j->fetch_opaque, &j->segment->taken, s->t0,
-		                        s->n };
-	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
-	if (kvi_writer_fetch(w, &f, j->group->tensor, j->group->head, j->group->heads, j->raw)) {
-		j->ret = kvi_fail(&j->error, KVARC_IO,
-		                  "fetching %u tokens from token %llu of tensor %u failed",
-		                  (unsigned)s->n, (unsigned long long)s->t0,
-		                  (unsigned)j->group->tensor);
-		return;
-	}
-	j->ret = j->features ? use_model(j, coder, &chunk, &in) : KVARC_OK;
+	if (!w->options.common.overlap)
+		kvi_writer_get_elements(j);
+	if (!j->ret && j->features)
+		j->ret = use_model(j, coder, &chunk, &in);
 	if (j->ret)
 		return;
 	j->ret = code(j, coder, &chunk);

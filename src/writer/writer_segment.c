@@ -248,6 +248,8 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->fetch_opaque = opaque;
 	j->coded = (struct kvi_encoded){ 0 };
 	group->busy = true;
+	if (w->options.common.overlap)
+		kvi_writer_get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;
 }
@@ -313,8 +315,8 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 {
 	size_t capacity =
 		(size_t)kvi_frame_bytes(w->chunk_max + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES);
-	/* Enough jobs to keep every worker busy while the caller writes. */
-	w->n_jobs = w->n_coders > 1 ? 2 * (w->n_coders + 1) : 1;
+	/* Enough jobs to keep every worker busy while the caller reads and writes. */
+	w->n_jobs = kvi_pool_jobs(w->pool);
 	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
 	if (!w->jobs)
 		return kvi_fail_alloc(w->error, &w->alloc);
@@ -348,7 +350,9 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 		if (done)
 			return done;
 	}
-	kvarc_ret ret = kvi_pool_open(&w->pool, &w->alloc, w->options.common.threads);
+	const kvarc_common *c = &w->options.common;
+	kvarc_ret ret = (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(&w->pool, &w->alloc,
+	                                                                     c->threads);
 	if (ret == KVARC_OK)
 		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
 	if (ret == KVARC_OK && w->options.lossy)

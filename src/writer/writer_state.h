@@ -184,6 +184,9 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w);
 
 /* Chunks, in a worker (writer_encode.c). */
 
+/* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
+ * as part of it: fills raw, raw_bytes; ret and error when that failed. */
+void kvi_writer_get_elements(struct kvi_encode_job *j);
 /* Encodes the chunk of a struct kvi_encode_job: fills its out members. */
 void kvi_writer_encode(struct kvi_job *job, unsigned worker);
 /* Elements of tokens, and the call that gets them. */

@@ -75,6 +75,7 @@ static struct blob pack(struct blob *b, const char *name, int level, unsigned th
 	kvarc_import *im = import(b, name, NULL);
 	o.level = level;
 	o.common.threads = threads;
+	o.common.overlap = threads > 2;
 	o.flags = KVARC_WRITE_VERIFY;
 	assert_int_equal(kvarc_pack(im, &sink, &o, &stats), KVARC_OK);
 	assert_int_equal(stats.file_bytes, out.n);
@@ -107,6 +108,7 @@ static kvarc_reader *reader(struct blob *archive, struct pipe *pipe, unsigned th
 	kvarc_source src = blob_source(archive);
 	kvarc_reader *r;
 	o.common.threads = threads;
+	o.common.overlap = threads > 2;
 	if (pipe) {
 		*pipe = (struct pipe){ archive, 0 };
 		src = (kvarc_source){ .read = read_pipe, .opaque = pipe, .size = KVARC_UNKNOWN };

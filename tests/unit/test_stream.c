@@ -2,6 +2,8 @@
 /* test_stream.c - writer and reader: round trips, threads, ranges, views, pipes */
 #include "stream_util.h"
 
+#include <pthread.h>
+
 #include "reader/reader_internal.h"
 #include "writer/writer_internal.h"
 #include "format/chunk_header.h"
@@ -15,12 +17,14 @@ static void test_round_trips(void **state)
 			struct cache c, back;
 			struct memfile first = { .fail_at = -1 };
 			cache_make(&c, number, 1);
-			for (unsigned threads = 1; threads <= 4; threads++) {
+			for (unsigned run = 0; run < 6; run++) {
 				struct memfile f = { .fail_at = -1 };
-				kvarc_writer_options wo = stream_options(level, threads);
+				kvarc_writer_options wo = stream_options(level, 1 + run % 4);
 				kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 				kvarc_state how = KVARC_STATE_UNKNOWN;
-				ro.common.threads = threads;
+				wo.common.overlap = run / 4;
+				ro.common.threads = wo.common.threads;
+				ro.common.overlap = wo.common.overlap;
 				wo.flags |= KVARC_WRITE_VERIFY;
 				wo.chunk_bytes = 64 << 10;
 				assert_int_equal(cache_write(&c, &f, &wo), KVARC_OK);
@@ -83,6 +87,80 @@ static void test_append_in_pieces(void **state)
 		memfile_free(&f);
 	}
 	memfile_free(&whole);
+	cache_free(&c);
+}
+
+/* Calls of a writer or reader, and those from another thread than the one that made this. */
+struct callers {
+	struct cache *c;
+	pthread_t own;
+	unsigned calls, foreign;
+};
+
+static void count_caller(struct callers *x)
+{
+	x->calls++;
+	x->foreign += !pthread_equal(pthread_self(), x->own);
+}
+
+static int fetch_counted(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                         uint32_t n, void *dst)
+{
+	struct callers *x = opaque;
+	count_caller(x);
+	return cache_fetch(x->c, tensor, head, heads, t0, n, dst);
+}
+
+static int deliver_counted(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
+                           uint64_t t0, uint32_t n, const void *src)
+{
+	struct callers *x = opaque;
+	const kvarc_tensor *t = &x->c->g.tensors[tensor];
+	size_t bytes = (size_t)n * heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	uint8_t *want = malloc(bytes);
+	count_caller(x);
+	assert_int_equal(cache_fetch(x->c, tensor, head, heads, t0, n, want), 0);
+	assert_memory_equal(src, want, bytes);
+	free(want);
+	return 0;
+}
+
+/* With overlap the caller's thread alone takes and gives elements. */
+static void test_overlap(void **state)
+{
+	struct cache c;
+	struct memfile f = { .fail_at = -1 };
+	kvarc_sink sink = memfile_sink(&f);
+	kvarc_writer *w;
+	kvarc_reader *r;
+	kvarc_segment segment;
+	(void)state;
+	cache_make(&c, 0, 3);
+	struct callers in = { .c = &c, .own = pthread_self() }, out = in;
+	for (unsigned threads = 0; threads <= 2; threads++) {
+		kvarc_writer_options wo = stream_options(1, threads);
+		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+		wo.common.overlap = ro.common.overlap = 1;
+		ro.common.threads = threads;
+		in.calls = out.calls = 0;
+		assert_int_equal(kvarc_writer_open(&w, &sink, &wo), KVARC_OK);
+		assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
+		assert_int_equal(kvarc_writer_append_fetch(w, 0, c.n[0], c.ids[0], c.positions[0],
+		                                           fetch_counted, &in),
+		                 KVARC_OK);
+		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+		kvarc_source src = memfile_source(&f);
+		assert_int_equal(kvarc_reader_open(&r, &src, &ro), KVARC_OK);
+		while (kvarc_reader_next_segment(r, &segment) == KVARC_OK)
+			assert_int_equal(kvarc_reader_segment_deliver(r, deliver_counted, &out),
+			                 KVARC_OK);
+		kvarc_reader_close(&r);
+		assert_true(in.calls > 0);
+		assert_int_equal(out.calls, in.calls);
+		assert_int_equal(in.foreign + out.foreign, 0);
+		memfile_free(&f);
+		f = (struct memfile){ .fail_at = -1 };
+	}
 	cache_free(&c);
 }
 
@@ -489,6 +567,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trips),
 		cmocka_unit_test(test_append_in_pieces),
+		cmocka_unit_test(test_overlap),
 		cmocka_unit_test(test_append_fetch_and_commit),
 		cmocka_unit_test(test_ids_and_positions),
 		cmocka_unit_test(test_memory),

@@ -31,12 +31,13 @@ static void test_failing_io(void **state)
 	struct cache c;
 	(void)state;
 	cache_make(&c, 2, 6);
-	for (unsigned threads = 1; threads <= 2; threads++) {
-		kvarc_writer_options wo = stream_options(1, threads);
+	for (unsigned run = 0; run < 4; run++) {
+		kvarc_writer_options wo = stream_options(1, 1 + run % 2);
 		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 		kvarc_error e = { 0 };
 		wo.common.error = ro.common.error = &e;
-		ro.common.threads = threads;
+		wo.common.overlap = ro.common.overlap = run / 2;
+		ro.common.threads = wo.common.threads;
 		long n = 0;
 		kvarc_ret ret;
 		do {
@@ -60,10 +61,11 @@ static void test_failing_allocator(void **state)
 	struct cache c;
 	(void)state;
 	cache_make(&c, 2, 7);
-	for (int round = 0; round < 4; round++) {
+	for (int round = 0; round < 6; round++) {
 		kvarc_writer_options wo = stream_options(1, 1 + (unsigned)round % 2);
 		kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 		struct counting count = { .fail_at = 0, .sticky = round >= 2 };
+		wo.common.overlap = ro.common.overlap = round >= 4;
 		kvarc_allocator a = counting_allocator(&count);
 		kvarc_ret ret;
 		wo.flags |= KVARC_WRITE_VERIFY;

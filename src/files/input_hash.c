@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* input_hash.c - hashes the files of an import while threads read ahead */
+#include "input_hash.h"
+
+#include "format/frame.h"
+#include "util/pool.h"
+
+enum { PIECE_BYTES = 1 << 20, PIECES_MAX = 4 };
+
+/* A piece on its way through a worker. */
+struct hash_piece {
+	struct kvi_job job;
+	const kvarc_source *src;
+	uint64_t at;
+	size_t bytes;
+	kvarc_ret ret;
+	uint8_t *buffer;
+};
+
+struct hash_reading {
+	const kvarc_import *im;
+	struct kvi_pool *pool;
+	struct hash_piece pieces[PIECES_MAX]; /* a ring */
+	unsigned n_pieces, first, n_busy;
+	size_t item; /* the next piece to be read */
+	uint64_t at;
+};
+
+static void read_piece(struct kvi_job *job, unsigned worker)
+{
+	struct hash_piece *p = (struct hash_piece *)job;
+	(void)worker;
+	p->ret = kvi_source_read(p->src, p->buffer, p->bytes, p->at);
+}
+
+/* Starts to read the next piece; false: there is none. */
+static bool start_piece(struct hash_reading *h)
+{
+	while (h->item < h->im->n_items && h->at == h->im->items[h->item].src.size) {
+		h->item++;
+		h->at = 0;
+	}
+	if (h->item == h->im->n_items)
+		return false;
+	struct hash_piece *p = &h->pieces[(h->first + h->n_busy++) % h->n_pieces];
+	p->job.run = read_piece;
+	p->src = &h->im->items[h->item].src;
+	p->at = h->at;
+	p->bytes = p->src->size - p->at < PIECE_BYTES ? (size_t)(p->src->size - p->at)
+	                                              : PIECE_BYTES;
+	h->at += p->bytes;
+	kvi_pool_submit(h->pool, &p->job);
+	return true;
+}
+
+static kvarc_ret hash_all(struct hash_reading *h, struct kvi_h128 *c)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (bool more = true; more || h->n_busy;) {
+		while (more && !ret && h->n_busy < h->n_pieces)
+			more = start_piece(h);
+		if (!h->n_busy)
+			break;
+		struct hash_piece *p = &h->pieces[h->first];
+		kvi_pool_wait(h->pool, &p->job);
+		ret = ret ? ret : p->ret;
+		if (!ret)
+			*c = kvi_h128_fold(*c, p->buffer, p->bytes);
+		h->first = (h->first + 1) % h->n_pieces;
+		h->n_busy--;
+	}
+	return ret;
+}
+
+static kvarc_ret open_reading(struct hash_reading *h, const struct kvi_alloc *alloc,
+                              const kvarc_common *common)
+{
+	/* Here the caller has nothing to do but to read and hash: it is a worker. */
+	unsigned threads = (common->threads ? common->threads : 1) + !!common->overlap;
+	threads = threads < PIECES_MAX ? threads : PIECES_MAX;
+	kvarc_ret ret = kvi_pool_open(&h->pool, alloc, threads);
+	if (ret)
+		return ret;
+	h->n_pieces = kvi_pool_workers(h->pool) > 1 ? PIECES_MAX : 1;
+	for (unsigned i = 0; i < h->n_pieces; i++) {
+		h->pieces[i].buffer = kvi_malloc(alloc, PIECE_BYTES);
+		if (!h->pieces[i].buffer)
+			return kvi_alloc_error(alloc);
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *c)
+{
+	struct hash_reading h = { .im = im };
+	kvarc_ret ret = open_reading(&h, &im->alloc, common);
+	if (!ret)
+		ret = hash_all(&h, c);
+	kvi_pool_close(h.pool);
+	for (unsigned i = 0; i < PIECES_MAX; i++)
+		kvi_free(&im->alloc, h.pieces[i].buffer);
+	return ret;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* input_hash.h - one hash of all bytes of an import */
+#ifndef KVI_INPUT_HASH_H
+#define KVI_INPUT_HASH_H
+
+#include "import_internal.h"
+#include "util/hash.h"
+
+/*
+ * Folds all bytes of all items into c, in pieces that do not depend on the number of threads. The
+ * threads of `common` read ahead, with overlap one more.
+ * Returns OK, MEM, MEMLIMIT, IO, END (an item is shorter than its size).
+ */
+kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *c);
+
+#endif
