@@ -71,7 +71,7 @@ def main():
     isa = fastest_kernels(path)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         big = os.path.join(folder, 'big')
-        memory.tile_safetensors(path, big, BYTES)
+        memory.tile_safetensors(path, big, BYTES, rope=True)
         for _ in range(ROUNDS):
             for level in LEVELS:
                 for threads in THREADS:

@@ -20,10 +20,26 @@ import common as c
 
 BYTES = int(os.environ.get('BYTES', '1000000000'))
 TARGET_MIB = 64
+THETA = 100000. # of SmolLM2, whose pairs are half-split
 
 
-def tile_safetensors(path, out, size):
-    """[heads, tokens, channels] tensors, each head's tokens but the last repeated."""
+def apply_rope(part, channels, by):
+    """bf16 keys of a head at positions that are larger by a number."""
+    import numpy
+    half = channels // 2
+    angle = by * THETA ** (-numpy.arange(half) / half)
+    c, s = numpy.cos(angle), numpy.sin(angle)
+    bits = numpy.frombuffer(part, numpy.uint16).astype(numpy.uint32) << 16
+    x = bits.view(numpy.float32).astype(numpy.float64).reshape(-1, channels)
+    a, b = x[:, :half], x[:, half:]
+    y = numpy.concatenate([a * c - b * s, b * c + a * s], 1)
+    bits = y.astype(numpy.float32).view(numpy.uint32)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(numpy.uint16).tobytes()
+
+
+def tile_safetensors(path, out, size, rope=False):
+    """[heads, tokens, channels] tensors, each head's tokens but the last repeated;
+    rope: keys as they are at their positions, so that profiles predict them."""
     with open(path, 'rb') as f:
         head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
         data = f.read()
@@ -37,18 +53,22 @@ def tile_safetensors(path, out, size):
         step = len(part) // heads
         row = step // t['shape'][axis]
         t['shape'] = list(t['shape'])
-        t['shape'][axis] = (t['shape'][axis] - 1) * times
+        used = t['shape'][axis] - 1
+        t['shape'][axis] = used * times
         length = heads * (step - row) * times
         t['data_offsets'] = [at, at + length]
         new[k] = t
-        parts += [part[i:i + step - row] for i in range(0, len(part), step)]
+        channels = t['shape'][2] if axis and rope and k.endswith('key') else 0
+        parts += [(part[i:i + step - row], channels)
+                  for i in range(0, len(part), step)]
         at += length
     text = json.dumps(new).encode()
     with open(out, 'wb') as f:
         f.write(struct.pack('<Q', len(text)) + text)
-        for part in parts:
-            for _ in range(times):
-                f.write(part)
+        for part, channels in parts:
+            for i in range(times):
+                f.write(apply_rope(part, channels, i * used) if channels and i
+                        else part)
 
 
 def tile_slot(path, out, size):

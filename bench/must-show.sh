@@ -37,6 +37,7 @@ show speed
 show memory
 show wide
 show files || short=1
+show growth || short=1
 if [ -n "${CALIBRATION-}" ]; then
 	show profiles "$CALIBRATION" ${PROFILES:+"$PROFILES"}
 else
