@@ -154,6 +154,24 @@ static void every_byte_comes_back(void **unused)
 		}
 }
 
+/* Threads read the input for the file id, in any order. */
+static void long_input_has_one_id(void **unused)
+{
+	struct blob b = { malloc(5 << 20), (5 << 20) - 7, 0, -1 };
+	(void)unused;
+	for (size_t i = 0; i < b.n; i++)
+		b.p[i] = (uint8_t)(i >> 18);
+	struct blob one = pack(&b, "long", 0, 1);
+	for (unsigned threads = 2; threads <= 4; threads++) {
+		struct blob more = pack(&b, "long", 0, threads);
+		assert_int_equal(one.n, more.n);
+		assert_memory_equal(one.p, more.p, one.n);
+		blob_free(&more);
+	}
+	blob_free(&one);
+	blob_free(&b);
+}
+
 /* Members of a container instead of it, on request. */
 static void members(void **unused)
 {
@@ -587,6 +605,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte_comes_back),
+		cmocka_unit_test(long_input_has_one_id),
 		cmocka_unit_test(members),
 		cmocka_unit_test(members_that_cannot_be_unpacked),
 		cmocka_unit_test(sinks_that_fail),
