@@ -91,7 +91,7 @@ static inline void quantize_table(uint16_t *freq, const double *weight, unsigned
 
 static inline struct kvi_tables tables_new(size_t n, unsigned symbols)
 {
-	struct kvi_tables t = { n, symbols, 1, NULL, NULL };
+	struct kvi_tables t = { .n_tables = n, .symbols = symbols, .stride = 1 };
 	while (t.stride < symbols)
 		t.stride *= 2;
 	t.lut = must_alloc(n * KVI_PROB_TOTAL, sizeof(*t.lut));
@@ -313,9 +313,88 @@ struct byte_case {
 
 static inline struct kvi_exp_job exp_job(const struct byte_case *c, const struct kvi_tables *t)
 {
-	struct kvi_exp_job job = { c->steps,    t,           c->tab,           c->top, c->ring,
-		                   c->tab_tail, c->top_tail, c->per_step != 0, NULL };
-	return job;
+	return (struct kvi_exp_job){
+		.steps = c->steps,
+		.tables = t,
+		.tab = c->tab,
+		.top = c->top,
+		.tab_steps = c->ring,
+		.tab_tail = c->tab_tail,
+		.top_tail = c->top_tail,
+		.per_step = c->per_step != 0,
+	};
+}
+
+static inline uint16_t *exp_lanes(const uint8_t *tab, const uint8_t *top, size_t n)
+{
+	uint16_t *lane = must_alloc(n, sizeof(*lane));
+	for (size_t i = 0; i < n; i++)
+		lane[i] = (uint16_t)(tab[i] << KVI_PROB_BITS | top[i]);
+	return lane;
+}
+
+/* What kernels with exp_gathers read instead, in memory of its own. */
+struct exp_forms {
+	struct kvi_tables tables;
+	uint32_t *lut;
+	uint16_t *lane, *lane_tail;
+};
+/* Makes it; *job has it then, and what those kernels shall not read is gone. */
+static inline void exp_forms_new(struct exp_forms *f, const struct kvi_kernels *k,
+                                 struct kvi_exp_job *job)
+{
+	const struct kvi_tables *t = job->tables;
+	const struct kvi_steps *s = &job->steps;
+	size_t tail = s->tail_lanes ? s->tail_steps * (job->per_step ? 1 : s->tail_lanes) : 0;
+	memset(f, 0, sizeof(*f));
+	if (!k->exp_gathers)
+		return;
+	uint16_t *freq = must_alloc(t->n_tables * t->symbols, sizeof(*freq));
+	for (size_t i = 0; i < t->n_tables * t->symbols; i++)
+		freq[i] = (uint16_t)t->enc[i];
+	f->lut = must_alloc(t->n_tables * KVI_PROB_TOTAL, sizeof(*f->lut));
+	f->tables = *t;
+	f->tables.lut = f->lut;
+	f->tables.halves = true;
+	if (t->stride != t->symbols || !kvi_tables_build(&f->tables, freq))
+		exit(99);
+	free(freq);
+	f->lane = exp_lanes(job->tab, job->top, job->tab_steps * (job->per_step ? 1 : KVI_LANES));
+	f->lane_tail = exp_lanes(job->tab_tail, job->top_tail, tail);
+	job->tables = &f->tables;
+	job->lane = f->lane;
+	job->lane_tail = f->lane_tail;
+	job->tab = job->top = job->tab_tail = job->top_tail = NULL;
+}
+
+static inline void exp_forms_free(struct exp_forms *f)
+{
+	free(f->lut);
+	free(f->lane);
+	free(f->lane_tail);
+}
+
+/* k->exp_encode and exp_decode of a job for scalar C. */
+static inline size_t exp_encode_of(const struct kvi_kernels *k, const struct kvi_exp_job *job,
+                                   const uint8_t *e, uint16_t *end, uint32_t state[KVI_LANES])
+{
+	struct kvi_exp_job own = *job;
+	struct exp_forms f;
+	exp_forms_new(&f, k, &own);
+	size_t n = k->exp_encode(&own, e, end, state);
+	exp_forms_free(&f);
+	return n;
+}
+
+static inline bool exp_decode_of(const struct kvi_kernels *k, const struct kvi_exp_job *job,
+                                 const struct kvi_stream *in, void *out)
+{
+	struct kvi_exp_job own = *job;
+	struct exp_forms f;
+	exp_forms_new(&f, k, &own);
+	bool good = k->exp_decode(&own, in, out);
+	exp_forms_free(&f);
+	return good;
 }
 
 static inline struct kvi_sym_job sym_job(const struct byte_case *c, const struct kvi_tables *t)

@@ -35,7 +35,7 @@ kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *all
 	uint32_t *buffer = kvi_array(alloc, lut + (size_t)n * stride, sizeof *buffer);
 	if (!buffer)
 		return kvi_alloc_error(alloc);
-	*t = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut };
+	*t = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut, false };
 	if (kvi_tables_build(t, freq))
 		return KVARC_OK;
 	kvi_free(alloc, buffer);

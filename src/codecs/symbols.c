@@ -74,9 +74,9 @@ void kvi_table_params_serialise(const struct kvi_params *p, struct kvi_out *out)
 }
 
 const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
-                                          unsigned stride, bool with_lut)
+                                          unsigned stride, enum kvi_lut with)
 {
-	size_t lut = with_lut ? (size_t)f->n * KVI_PROB_TOTAL : 0;
+	size_t lut = with != KVI_LUT_NONE ? (size_t)f->n * KVI_PROB_TOTAL : 0;
 	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_TABLES,
 	                               (lut + f->n * stride) * sizeof *buffer);
 	if (!buffer)
@@ -84,7 +84,8 @@ const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_
 	c->lut = (struct kvi_tables){ .n_tables = f->n,
 		                      .symbols = f->symbols,
 		                      .stride = stride,
-		                      .lut = with_lut ? buffer : NULL,
+		                      .halves = with == KVI_LUT_HALVES,
+		                      .lut = lut ? buffer : NULL,
 		                      .enc = buffer + lut };
 	/* Frequencies were checked when they were parsed or made. */
 	return kvi_tables_build(&c->lut, f->freq) ? &c->lut : NULL;
@@ -128,7 +129,7 @@ kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
 	uint32_t state[KVI_LANES];
 	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
 	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_OTHER, 3 * n);
-	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, false);
+	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, KVI_LUT_NONE);
 	if (!sym || !lane || !tables)
 		return kvi_alloc_error(c->alloc);
 	const struct kvi_sym_job job = kvi_sym_job_of(l, tables, table, KVI_BYTE_ESCAPE);
@@ -153,7 +154,7 @@ kvarc_ret kvi_byte_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
 		return KVARC_DATA;
 	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
 	uint8_t *esc = kvi_scratch(c, KVI_SCRATCH_OTHER, 2 * n);
-	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, true);
+	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, KVI_LUT_FIELDS);
 	if (!sym || !esc || !tables)
 		return kvi_alloc_error(c->alloc);
 	const struct kvi_sym_job job = kvi_sym_job_of(l, tables, table, KVI_BYTE_ESCAPE);

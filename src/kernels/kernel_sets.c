@@ -33,6 +33,18 @@ static bool have_avx512(void)
 }
 #endif
 
+#if defined(KVI_AVX512VNNI)
+/*
+ * A gather of 16 numbers takes 9 to 12 cycles on a Granite Rapids, 20 to 22 on a Zen 5. Intel's
+ * processors before Sapphire Rapids, with AVX512_BF16, gather slowly since microcode mends a leak.
+ */
+static bool gathers_are_fast(void)
+{
+	return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512vbmi2") &&
+	       __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
 #if defined(KVI_NEON)
 /* From the target of the compiler, or what the system reports of this processor. */
 bool kvi_arm_has_dots(void)
@@ -72,7 +84,7 @@ const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask)
 #if defined(KVI_AVX512)
 #if defined(KVI_AVX512VNNI)
 	if (isa & KVARC_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
-		return &kvi_kernels_avx512vnni;
+		return gathers_are_fast() ? &kvi_kernels_avx512gather : &kvi_kernels_avx512vnni;
 #endif
 	if (isa & KVARC_ISA_AVX512)
 		return &kvi_kernels_avx512;

@@ -42,6 +42,7 @@ if SIMD_AVX512
 noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/exp_avx512.c \
+	src/kernels/exp_gather.c \
 	src/kernels/grid_avx512_body.h \
 	src/kernels/grid_pairs_body.h \
 	src/kernels/grid_words_body.h \

@@ -47,7 +47,9 @@ static inline size_t kvi_steps_elements(const struct kvi_steps *s)
 /*
  * Decoder's and encoder's form of a group of tables; the caller owns the memory. lut has 2048
  * entries a table: bits 0..8 symbol, 9..19 offset in the symbol's interval, 20..31 frequency.
- * enc has `stride` entries a table: frequency | cumulative frequency << 16.
+ * enc has `stride` entries a table: frequency | cumulative frequency << 16. With `halves`, for at
+ * most 32 symbols, an entry of lut has in bits 0..10 the offset, 11..15 the symbol, 16..26 the
+ * frequency.
  */
 struct kvi_tables {
 	size_t n_tables;
@@ -55,6 +57,7 @@ struct kvi_tables {
 	unsigned stride;  /* entries of enc a table: symbols rounded up to 2^n */
 	uint32_t *lut;    /* n_tables * 2048, or NULL */
 	uint32_t *enc;    /* n_tables * stride */
+	bool halves;      /* the form of lut */
 };
 
 /* Fills lut (unless NULL: encoders do not need it) and enc from n_tables * symbols frequencies.
@@ -129,8 +132,10 @@ struct kvi_exp_job {
 	const uint8_t *tab, *top; /* rings of tab_steps */
 	size_t tab_steps;
 	const uint8_t *tab_tail, *top_tail;
+	/* tab << 11 | top, for kernels with kvi_kernels.exp_gathers, which read nothing else. */
+	const uint16_t *lane, *lane_tail;
 	bool per_step;
-	/* For a decoder that searches (kvi_kernels.exp_searched): signs and mantissas of the bf16
+	/* For a decoder that merges (kvi_exp_merges): signs and mantissas of the bf16
 	 * elements as bf16_split gives them; `out` is elements then. NULL: exponent fields. */
 	const uint8_t *rest;
 };
@@ -190,6 +195,9 @@ struct kvi_kernels {
 	/* exp_decode of a job with at most this many tables that is not per_step searches:
 	 * it reads enc only, lut may be NULL, and it accepts `rest`. */
 	unsigned exp_searched;
+	/* exp_encode and exp_decode read `lane`; exp_decode takes a lut in halves and accepts
+	 * `rest`. */
+	bool exp_gathers;
 	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
 	                    const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
@@ -222,6 +230,12 @@ struct kvi_kernels {
 	void (*slot_rows)(const struct kvi_rows *r);
 	bool (*slot)(const struct kvi_slot_block *b, const struct kvi_slot_job *j);
 };
+
+/* Whether exp_decode of a job with this many tables accepts `rest`, unless it is per_step. */
+static inline bool kvi_exp_merges(const struct kvi_kernels *k, size_t n_tables)
+{
+	return k->exp_gathers || n_tables <= k->exp_searched;
+}
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;
  * scalar when there are none. Never NULL; from any thread. */

@@ -16,30 +16,36 @@ static bool valid(const uint16_t *freq, unsigned symbols)
 	return sum == KVI_PROB_TOTAL && freq[symbols - 1] != 0;
 }
 
-/* The n entries of one symbol, four at a time: a chunk's decoder fills up to
- * 16 tables, one at a time that was 12 % of the time at level 0. */
-static void fill(uint32_t *lut, uint32_t n, uint32_t first)
+/*
+ * The n entries of one symbol, `one` apart, eight at a time: a chunk's decoder fills up to 16
+ * tables. Those behind the n-th are of symbols to come, so that most symbols are written without
+ * a remainder, whose branches took more than half of the time. space: entries up to the end.
+ */
+static void fill(uint32_t *lut, uint32_t n, uint32_t space, uint32_t first, uint32_t one)
 {
 	typedef uint32_t four __attribute__((vector_size(16)));
-	four v = { first, first + (1 << 9), first + (2 << 9), first + (3 << 9) };
+	four v = { first, first + one, first + 2 * one, first + 3 * one };
 	uint32_t i = 0;
-	for (; i + 4 <= n; i += 4) {
+	for (; i < n && i + 8 <= space; i += 8) {
+		four w = v + 4 * one;
 		memcpy(lut + i, &v, sizeof v);
-		v += (four){ 4 << 9, 4 << 9, 4 << 9, 4 << 9 };
+		memcpy(lut + i + 4, &w, sizeof w);
+		v = w + 4 * one;
 	}
 	for (; i < n; i++)
-		lut[i] = first + (i << 9);
+		lut[i] = first + i * one;
 }
 
-static void build_one(uint32_t *lut, uint32_t *enc, const uint16_t *freq, unsigned symbols,
-                      unsigned stride)
+static void build_one(uint32_t *lut, bool halves, uint32_t *enc, const uint16_t *freq,
+                      unsigned symbols, unsigned stride)
 {
 	uint32_t cum = 0;
 	for (uint32_t s = 0; s < symbols; s++) {
 		uint32_t f = freq[s];
 		enc[s] = f | cum << 16;
 		if (lut)
-			fill(lut + cum, f, s | f << 20);
+			fill(lut + cum, f, KVI_PROB_TOTAL - cum,
+			     halves ? s << 11 | f << 16 : s | f << 20, halves ? 1 : 1 << 9);
 		cum += f;
 	}
 	for (unsigned s = symbols; s < stride; s++)
@@ -55,8 +61,8 @@ bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq)
 		const uint16_t *f = freq + i * t->symbols;
 		if (!valid(f, t->symbols))
 			return false;
-		build_one(t->lut ? t->lut + i * KVI_PROB_TOTAL : NULL, t->enc + i * t->stride, f,
-		          t->symbols, t->stride);
+		build_one(t->lut ? t->lut + i * KVI_PROB_TOTAL : NULL, t->halves,
+		          t->enc + i * t->stride, f, t->symbols, t->stride);
 	}
 	return true;
 }

@@ -197,10 +197,10 @@ static void test_bytes_shapes(void **state)
 			struct kvi_exp_job ej = exp_job(&c, &exps);
 			struct kvi_sym_job sj = sym_job(&c, &bytes);
 			coded_new(&s, c.n);
-			size_t n = i & 2 ? k->exp_encode(&ej, c.e, s.end, s.stream.state)
+			size_t n = i & 2 ? exp_encode_of(k, &ej, c.e, s.end, s.stream.state)
 			                 : k->sym_encode(&sj, c.sym, c.esc, s.end, s.stream.state);
 			uint8_t *words = coded_seal(&s, n);
-			assert_true(i & 2 ? k->exp_decode(&ej, &s.stream, e)
+			assert_true(i & 2 ? exp_decode_of(k, &ej, &s.stream, e)
 			                  : k->sym_decode(&sj, &s.stream, y, e));
 			if (i & 2)
 				assert_memory_equal(e, c.e, c.n);
@@ -244,9 +244,9 @@ static void test_exponent_tables(void **state)
 				some.lut = NULL;
 			struct kvi_exp_job job = exp_job(&c, &some);
 			coded_new(&s, c.n);
-			size_t n = k->exp_encode(&job, c.e, s.end, s.stream.state);
+			size_t n = exp_encode_of(k, &job, c.e, s.end, s.stream.state);
 			uint8_t *words = coded_seal(&s, n);
-			assert_true(k->exp_decode(&job, &s.stream, e));
+			assert_true(exp_decode_of(k, &job, &s.stream, e));
 			assert_memory_equal(e, c.e, c.n);
 			free(words);
 			free(s.buf);
@@ -334,7 +334,7 @@ static void test_hostile(void **state)
 			struct kvi_sym_job sj = sym_job(&b, &bytes);
 			bool all = g.n != 0;
 			all &= k->grid_decode(&g.job, &s, g.x);
-			all &= k->exp_decode(&ej, &s, b.e);
+			all &= exp_decode_of(k, &ej, &s, b.e);
 			all &= k->sym_decode(&sj, &s, b.sym, b.esc);
 			assert_false(all);
 		}
@@ -363,14 +363,14 @@ static void test_negative_exponent(void **state)
 			c.e[i] = (uint8_t)(100 - i % 20);
 		c.top[0] = 100;
 		coded_new(&s, c.n);
-		size_t n = k->exp_encode(&job, c.e, s.end, s.stream.state);
+		size_t n = exp_encode_of(k, &job, c.e, s.end, s.stream.state);
 		s.stream.words = s.end - n;
 		s.stream.n_words = n;
-		assert_true(k->exp_decode(&job, &s.stream, y));
+		assert_true(exp_decode_of(k, &job, &s.stream, y));
 		c.top[0] = 19; /* the distances reach to 0 */
-		assert_true(k->exp_decode(&job, &s.stream, y));
+		assert_true(exp_decode_of(k, &job, &s.stream, y));
 		c.top[0] = 18;
-		assert_false(k->exp_decode(&job, &s.stream, y));
+		assert_false(exp_decode_of(k, &job, &s.stream, y));
 		free(s.buf);
 	}
 	byte_case_free(&c);

@@ -40,9 +40,10 @@ struct exponent_work {
 	const struct kvi_tables *tables;
 	size_t channels, ring;      /* ring: entries of a buffer */
 	const uint8_t *table, *top; /* of each remaining channel */
-	uint8_t *buffers;           /* of four rings */
-	struct kvi_rings tab_rings, top_rings;
-	uint8_t *fields; /* of all elements, token-major */
+	const uint16_t *lane;       /* for kernels that want both in one */
+	uint8_t *buffers;           /* of four rings, or of two of lane */
+	struct kvi_rings tab_rings, top_rings; /* tab_rings: of lane where that is there */
+	uint8_t *fields;                       /* of all elements, token-major */
 	/* Decoders. */
 	struct kvi_exponent_planes planes;
 	void *elements; /* kvi_exponent_buffer */
@@ -54,13 +55,19 @@ static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool
 {
 	const struct kvi_table_params *p = kvi_table_params_of(job->params);
 	const size_t C = job->mask.channels, ring = kvi_ring_capacity(job->mask.rows, C);
-	uint8_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS, 2 * C);
+	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * (sizeof *lane + 2));
 	uint8_t *buffers = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * ring);
-	if (!channels || !buffers)
+	if (!lane || !buffers)
 		return false;
+	uint8_t *channels = (uint8_t *)(lane + C);
 	kvi_mask_channels(&job->mask, 1, p->table, channels);
 	kvi_mask_channels(&job->mask, 1, p->top, channels + C);
-	bool lut = decoding && p->freqs.n > c->kernels->exp_searched;
+	const bool gathers = c->kernels->exp_gathers;
+	enum kvi_lut lut = KVI_LUT_NONE;
+	if (decoding && p->freqs.n > c->kernels->exp_searched)
+		lut = gathers ? KVI_LUT_HALVES : KVI_LUT_FIELDS;
+	for (size_t i = 0; gathers && i < C; i++)
+		lane[i] = (uint16_t)(channels[i] << KVI_PROB_BITS | channels[C + i]);
 	*w = (struct exponent_work){
 		.kernels = c->kernels,
 		.job = job,
@@ -69,6 +76,7 @@ static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool
 		.ring = ring,
 		.table = channels,
 		.top = channels + C,
+		.lane = gathers ? lane : NULL,
 		.buffers = buffers,
 	};
 	return w->tables != NULL;
@@ -77,6 +85,11 @@ static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool
 static void begin_parts(void *opaque, size_t rows, size_t last)
 {
 	struct exponent_work *w = opaque;
+	if (w->lane) {
+		w->tab_rings = kvi_rings_make(rows, last, w->channels, sizeof *w->lane, w->lane,
+		                              w->buffers, w->ring);
+		return;
+	}
 	w->tab_rings = kvi_rings_make(rows, last, w->channels, 1, w->table, w->buffers, w->ring);
 	w->top_rings = kvi_rings_make(rows, last, w->channels, 1, w->top, w->buffers + 2 * w->ring,
 	                              w->ring);
@@ -86,17 +99,23 @@ static void begin_parts(void *opaque, size_t rows, size_t last)
 static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi_stream_part *p)
 {
 	const struct kvi_ring *tab = kvi_rings_of(&w->tab_rings, p->rows);
-	const struct kvi_ring *top = kvi_rings_of(&w->top_rings, p->rows);
-	return (struct kvi_exp_job){
+	struct kvi_exp_job job = {
 		.steps = kvi_element_steps(p->rows * w->channels),
 		.tables = w->tables,
-		.tab = tab->full,
-		.tab_tail = tab->tail,
 		.tab_steps = tab->steps,
-		.top = top->full,
-		.top_tail = top->tail,
 		.rest = w->merges ? w->planes.values[0] + p->first * w->channels : NULL,
 	};
+	if (w->lane) {
+		job.lane = tab->full;
+		job.lane_tail = tab->tail;
+		return job;
+	}
+	const struct kvi_ring *top = kvi_rings_of(&w->top_rings, p->rows);
+	job.tab = tab->full;
+	job.tab_tail = tab->tail;
+	job.top = top->full;
+	job.top_tail = top->tail;
+	return job;
 }
 
 static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
@@ -191,7 +210,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	struct exponent_work w;
 	if (!open_work(c, job, true, &w))
 		return kvi_alloc_error(c->alloc);
-	w.merges = dtype == KVARC_BF16 && w.tables->n_tables <= c->kernels->exp_searched;
+	w.merges = dtype == KVARC_BF16 && kvi_exp_merges(c->kernels, w.tables->n_tables);
 	w.elements = kvi_exponent_buffer(c, dtype, job->decoded, n);
 	w.fields = w.merges ? NULL : kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
 	if (!w.elements || (!w.merges && !w.fields))
