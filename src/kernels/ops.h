@@ -20,6 +20,7 @@
  *   v_abs, v_min, v_max
  *   v_and, v_or, v_xor
  *   v_except(m, v)          v & ~m
+ *   v_or_some(a, b, m)      a | (b & m)
  *   v_shl, v_shr, v_sar(v, n)
  *                           all lanes by the number n, 0 to 31
  *   v_sar_by(v, n)          the same by a number that is not a constant
@@ -27,6 +28,9 @@
  *                           each lane by its own n: 0 for 32 to 127, anything for other numbers
  *   v_shl_any, v_shr_any(v, n)
  *                           the same: 0 for all n that are 32 or more as unsigned numbers
+ *   v_scaled(v, e)          the patterns of v * 2^e, 2^e and products normal numbers or 0
+ *   v_sum_exponent(a, b)    exponent fields of the sums of patterns that are not negative, rounded
+ *                           towards zero; SUM_EXPONENT is defined with it
  *   v_float_bits(v)         binary32 patterns of |v| <= 2^24, in any rounding mode
  *   v_log2(v)               position of the highest one of 1 to 2^24 or of a power of two up to
  *                           2^30; anything for other numbers
@@ -61,6 +65,9 @@
  *   v_side_by_side(a, b)    a in the low half, b in the high half; |a|, |b| < 2^15
  *   v_negated_low, v_negated_high(v)
  *   v_exchanged(v)
+ *   v_low_high(a, b)        the low halves of a, the high halves of b
+ *   v_side_by_side_limited(a, b)
+ *                           a and b limited to -32767 to 32767, side by side
  * The coder (spec rans 2)
  *   v_renorm(st, active, p) a word from *p for each active lane below 2^16, in order; reads
  *                           2 * WIDTH bytes

@@ -100,6 +100,17 @@ INLINE vec v_negated_where(vec x, int bit, vec v)
 	return _mm256_sign_epi32(v, v_or(v_shl(x, 31 - bit), SET(1)));
 }
 
+INLINE vec v_or_some(vec a, vec b, vec m)
+{
+	return v_or(a, v_and(b, m));
+}
+
+INLINE vec v_scaled(vec v, int e)
+{
+	return _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(v),
+	                                         _mm256_castsi256_ps(SET((e + 127) << 23))));
+}
+
 INLINE vec v_float_bits(vec v)
 {
 	return _mm256_castps_si256(_mm256_cvtepi32_ps(v));
@@ -169,6 +180,19 @@ INLINE void v_store_pairs(uint32_t *p, vec a, vec b, some_lanes all)
 INLINE vec v_side_by_side(vec a, vec b)
 {
 	return _mm256_blend_epi16(a, v_shl(b, 16), 0xaa);
+}
+
+INLINE vec v_low_high(vec a, vec b)
+{
+	return _mm256_blend_epi16(a, b, 0xaa);
+}
+
+INLINE vec v_side_by_side_limited(vec a, vec b)
+{
+	const vec order = _mm256_broadcastsi128_si256(
+		_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+	vec both = _mm256_shuffle_epi8(_mm256_packs_epi32(a, b), order);
+	return _mm256_max_epi16(both, _mm256_set1_epi16(-32767));
 }
 
 INLINE vec v_negated_low(vec v)

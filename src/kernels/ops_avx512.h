@@ -76,6 +76,25 @@ INLINE vec v_float_bits(vec v)
 		_mm512_cvt_roundepi32_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+INLINE vec v_scaled(vec v, int e)
+{
+	return _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(v_float_bits(v)),
+	                                         _mm512_castsi512_ps(SET((e + 127) << 23))));
+}
+
+#define SUM_EXPONENT
+INLINE vec v_sum_exponent(vec a, vec b)
+{
+	__m512 sum = _mm512_add_round_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b),
+	                                 _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+	return v_shr(_mm512_castps_si512(sum), 23);
+}
+
+INLINE vec v_or_some(vec a, vec b, vec m)
+{
+	return _mm512_ternarylogic_epi32(a, b, m, 0xf8);
+}
+
 /* A zeroed destination: a gather waits for the last use of the register that it merges into. */
 INLINE vec v_gather(const uint32_t *base, vec index)
 {
@@ -139,6 +158,19 @@ INLINE vec v_side_by_side(vec a, vec b)
 	return _mm512_mask_blend_epi16(0xaaaaaaaa, a, v_shl(b, 16));
 }
 
+INLINE vec v_low_high(vec a, vec b)
+{
+	return _mm512_mask_mov_epi16(a, 0xaaaaaaaa, b);
+}
+
+INLINE vec v_side_by_side_limited(vec a, vec b)
+{
+	const vec order = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+	vec both = _mm512_shuffle_epi8(_mm512_packs_epi32(a, b), order);
+	return _mm512_max_epi16(both, _mm512_set1_epi16(-32767));
+}
+
 INLINE vec v_negated_low(vec v)
 {
 	return _mm512_mask_sub_epi16(v, 0x55555555, _mm512_setzero_si512(), v);
@@ -174,6 +206,7 @@ INLINE vec class_of(const class_row *c, vec angle)
 /* ---------------------------------------------------------------- a step */
 
 /* In a vector of halves lane i is the low half of word i, and lane i + 16 its high half. */
+#define HALVES
 enum { LOW_HALVES = 0x55555555 };
 
 /* The low halves of two vectors of 32 bits as halves. */

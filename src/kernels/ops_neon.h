@@ -141,6 +141,17 @@ INLINE vec v_negated_where(vec x, int bit, vec v)
 	return v_blend(v, UNSIGNED(vnegq_s32(SIGNED(v))), vtstq_u32(x, SET((uint32_t)1 << bit)));
 }
 
+INLINE vec v_or_some(vec a, vec b, vec m)
+{
+	return v_or(a, v_and(b, m));
+}
+
+INLINE vec v_scaled(vec v, int e)
+{
+	float32x4_t power = vreinterpretq_f32_u32(SET((uint32_t)(e + 127) << 23));
+	return vreinterpretq_u32_f32(vmulq_f32(vcvtq_f32_s32(SIGNED(v)), power));
+}
+
 INLINE vec v_float_bits(vec v)
 {
 	return vreinterpretq_u32_f32(vcvtq_f32_s32(SIGNED(v)));
@@ -204,6 +215,18 @@ INLINE void v_store_pairs(uint32_t *p, vec a, vec b, some_lanes all)
 INLINE vec v_side_by_side(vec a, vec b)
 {
 	return v_blend(v_shl(b, 16), a, SET(0xffff));
+}
+
+INLINE vec v_low_high(vec a, vec b)
+{
+	return v_blend(b, a, SET(0xffff));
+}
+
+INLINE vec v_side_by_side_limited(vec a, vec b)
+{
+	int16x8_t both = vcombine_s16(vqmovn_s32(SIGNED(a)), vqmovn_s32(SIGNED(b)));
+	both = vmaxq_s16(both, vdupq_n_s16(-32767));
+	return WORDS(vzip1q_s16(both, vextq_s16(both, both, 4)));
 }
 
 INLINE vec v_negated_low(vec v)

@@ -11,14 +11,11 @@
 #ifndef KVI_SLOTS_BODY_H
 #define KVI_SLOTS_BODY_H
 
+#include "slot_integers_body.h"
 #include "slot_reading_body.h"
 
 #define UNROLL KVI_UNROLL(8)
 #define NOINLINE __attribute__((noinline))
-
-enum { LIMIT = 32767 };
-
-static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7, false };
 
 /* ----------------------------------------------------------- prediction */
 
@@ -53,7 +50,7 @@ INLINE vec base_of(const struct kvi_slot *s, size_t t)
 	return clamp(base, LIMIT);
 }
 
-/* The prediction of those tokens, with the same layer. */
+/* The prediction of those tokens, with the same layer and without its limits. */
 INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j, size_t t, vec base)
 {
 	if (!s->sum)
@@ -62,7 +59,7 @@ INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j, size_
 	const int16_t *f = j->near + feature_at(j, t);
 	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP)
 		sum = v_add(sum, v_madd(v_load(f), coefficients(s->coef + 2 * p)));
-	return clamp(v_add(base, v_sar_by(sum, s->qb)), LIMIT);
+	return v_add(base, v_sar_by(sum, s->qb));
 }
 
 /* o of spec linear 4; start: bits(13 n) - 2^20. */
@@ -88,27 +85,6 @@ INLINE vec context_of(vec mu, vec k, vec more, const struct kvi_grid_format *fmt
 
 /* ---------------------------------------------------------- observation */
 
-/*
- * Elements as integers in units of 2^step. (man + 2^(sh - 1)) >> sh is
- * ((man >> (sh - 1)) + 1) >> 1, 0 for shifts beyond the word. With bf16 even
- * the smallest normal number is 0.
- */
-INLINE vec integers_of(vec x, const struct kvi_grid_format *fmt, int step)
-{
-	const int m = fmt->mant_bits, top = fmt->elem_bits - 1;
-	vec magnitude = v_and(x, SET((1 << top) - 1));
-	vec field = v_shr(magnitude, m), man = v_shl(magnitude, 23 - m);
-	vec one = SET(0x800000);
-	if (fmt->emin != bf16_format.emin) {
-		one = v_where(field, one);
-		field = v_max(field, SET(1));
-	}
-	man = v_or(v_and(man, SET(0x7fffff)), one);
-	vec sh = v_max(v_sub(SET(23 - fmt->emin + step), field), SET(0));
-	vec v = v_shr(v_add(v_shr_any(man, sh), SET(1)), 1);
-	return v_negated_where(x, top, v_min(v, SET(LIMIT)));
-}
-
 /* v of spec linear 4; shifts beyond 31 give 0 as 31 does. */
 INLINE vec distance(vec x, vec expected, vec k, int step)
 {
@@ -128,17 +104,14 @@ INLINE void scale_add(const struct kvi_slot_block *b, const struct kvi_slot_job 
 /* Stores one slot of a feature row; the second one must follow the first one. */
 INLINE void store_half(int16_t *row, unsigned half, vec v)
 {
-	const vec low = SET(0xffff);
-	v = v_and(clamp(v, LIMIT), low);
-	if (half)
-		v = v_or(v_shl(v, 16), v_and(v_load(row), low));
-	v_store(row, v);
+	v = clamp(v, LIMIT);
+	v_store(row, half ? v_side_by_side(v_load(row), v) : v_and(v, SET(0xffff)));
 }
 
 /* Stores both slots of a feature row. */
 INLINE void store_both(int16_t *row, vec a, vec b)
 {
-	v_store(row, v_side_by_side(clamp(a, LIMIT), clamp(b, LIMIT)));
+	v_store(row, v_side_by_side_limited(a, b));
 }
 
 /* ---------------------------------------------------------------- slots */
@@ -202,72 +175,103 @@ INLINE bool elements(const struct slot_setting *e, struct slot_reading *r, const
 	return true;
 }
 
-/* The prediction of a slot alone. */
-struct slot_expected {
-	struct parts base, pred, k, ctx;
+/* The state of the tokens of a block before a slot, or a pair, is observed. */
+struct slot_before {
+	uint32_t ctx[2][KVI_BLOCK_TOKENS];
+	int32_t x[2][KVI_BLOCK_TOKENS]; /* elements, then integers */
+	int32_t k[2][KVI_BLOCK_TOKENS], expected[2][KVI_BLOCK_TOKENS];
+	int32_t base[2][KVI_BLOCK_TOKENS];
 };
 
-/* Predicts a step of a slot alone. start: token_start(). */
-INLINE void predict_one(const struct slot_setting *e, size_t step, vec start,
-                        struct slot_expected *x)
+/* The elements of slot i, all steps of it: predictions and observations are loops of their own, so
+ * that a processor sees steps of different streams at once. */
+INLINE bool all_elements(const struct slot_setting *e, struct slot_reading *r,
+                         struct slot_before *m, unsigned i)
 {
-	const struct kvi_slot *s = &e->j.slot[0];
+	const struct kvi_slot *s = &e->j.slot[i];
+	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
+		const size_t at = o.step * KVI_LANES;
+		struct parts ctx, y;
+		EACH
+			ctx.v[h] = v_load(m->ctx[i] + at + WIDTH * (size_t)h);
+		if (!elements(e, r, s, o.step, &ctx, &y))
+			return false;
+		EACH
+			v_store(m->x[i] + at + WIDTH * (size_t)h, y.v[h]);
+	}
+	return true;
+}
+
+/* The integers of a step of slot i; adds their distances to w. */
+INLINE struct parts observed(const struct slot_setting *e, struct slot_before *m, size_t step,
+                             unsigned i)
+{
+	const int unit = e->j.slot[i].step;
+	struct parts y;
+	EACH
+		y.v[h] = v_load(m->x[i] + step * KVI_LANES + WIDTH * (size_t)h);
+	integers(&y, &e->fmt, unit);
 	EACH {
 		size_t t = step * KVI_LANES + WIDTH * (size_t)h;
-		x->base.v[h] = base_of(s, t);
-		x->pred.v[h] = pred_of(s, &e->j, t, x->base.v[h]);
-		x->k.v[h] = SET(s->k);
-		if (e->b.unknown)
-			x->k.v[h] = v_add(x->k.v[h], v_load_i16(e->b.unknown + t));
-		x->ctx.v[h] = context_of(scaled_bits(x->pred.v[h], SET(s->step)), x->k.v[h],
-		                         token_class(&e->b, t, start), &e->fmt);
+		scale_add(&e->b, &e->j, t,
+		          distance(y.v[h], v_load(m->expected[i] + t), v_load(m->k[i] + t), unit));
 	}
+	return y;
+}
+
+/* Predicts a slot alone for the tokens from t on. start: token_start(). */
+INLINE void predict_one(const struct slot_setting *e, struct slot_before *m, size_t t, vec start)
+{
+	const struct kvi_slot *s = &e->j.slot[0];
+	vec base = base_of(s, t), k = SET(s->k);
+	vec pred = clamp(pred_of(s, &e->j, t, base), LIMIT);
+	if (e->b.unknown)
+		k = v_add(k, v_load_i16(e->b.unknown + t));
+	v_store(m->base[0] + t, base);
+	v_store(m->expected[0] + t, pred);
+	v_store(m->k[0] + t, k);
+	v_store(m->ctx[0] + t,
+	        context_of(v_scaled(pred, s->step), k, token_class(&e->b, t, start), &e->fmt));
+}
+
+/* Observes it. v: integers. */
+INLINE void observe_one(const struct slot_setting *e, const struct slot_before *m, size_t t, vec v)
+{
+	const struct kvi_slot_job *j = &e->j;
+	const size_t at = feature_at(j, t);
+	store_half(j->r + at, j->half, v_sub(v, v_load(m->base[0] + t)));
+	if (j->z)
+		store_half(j->z + at, j->half, v_sub(v, SET(j->slot[0].mean)));
 }
 
 /* Predicts, decodes and observes a slot alone. */
 INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 {
-	const struct kvi_slot_job *j = &e->j;
-	const struct kvi_slot *s = &j->slot[0];
-	const vec start = token_start(j);
-	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
-		const size_t step = o.step;
-		struct slot_expected x;
-		struct parts y;
-		predict_one(e, step, start, &x);
-		if (!elements(e, r, s, step, &x.ctx, &y))
-			return false;
-		EACH {
-			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
-			size_t at = feature_at(j, t);
-			vec v = integers_of(y.v[h], &e->fmt, s->step);
-			scale_add(&e->b, j, t, distance(v, x.pred.v[h], x.k.v[h], s->step));
-			store_half(j->r + at, j->half, v_sub(v, x.base.v[h]));
-			if (j->z)
-				store_half(j->z + at, j->half, v_sub(v, SET(s->mean)));
-		}
+	const vec start = token_start(&e->j);
+	struct slot_before m;
+	for (size_t t = 0; t < e->b.tokens; t += WIDTH)
+		predict_one(e, &m, t, start);
+	if (!all_elements(e, r, &m, 0))
+		return false;
+	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
+		const struct parts y = observed(e, &m, step, 0);
+		EACH
+			observe_one(e, &m, step * KVI_LANES + WIDTH * (size_t)h, y.v[h]);
 	}
 	return true;
 }
 
-/* What the second slot of a pair needs of the state before the first one was observed. */
-struct pair_between {
-	uint32_t ctx[KVI_BLOCK_TOKENS];
-	int32_t x[KVI_BLOCK_TOKENS], k[KVI_BLOCK_TOKENS], expected[KVI_BLOCK_TOKENS];
-	int32_t base[2][KVI_BLOCK_TOKENS];
-};
-
-/* Predicts both slots of the tokens from t on: the contexts of the first one, with its predicted
- * mean in *expected and class in *k; those of the second one in *m. */
-INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, size_t t, vec start,
-                        const class_row *classes, vec *expected, vec *k)
+/* Predicts both slots of a rotated pair for the tokens from t on. */
+INLINE void predict_pair(const struct slot_setting *e, struct slot_before *m, size_t t, vec start,
+                         const class_row *classes)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
-	const vec step = SET(a->step - 6), round = SET(128);
+	const int step = a->step - 6;
+	const vec round = SET(128);
 	vec cs = v_load(j->cos_sin + 2 * t);
 	vec base_a = base_of(a, t), base_b = base_of(b, t);
-	vec pred = v_side_by_side(pred_of(a, j, t, base_a), pred_of(b, j, t, base_b));
+	vec pred = v_side_by_side_limited(pred_of(a, j, t, base_a), pred_of(b, j, t, base_b));
 	vec va = v_madd(pred, v_negated_high(cs));
 	vec vb = v_madd(pred, v_exchanged(cs));
 	va = v_sar(v_add(va, round), 8);
@@ -280,25 +284,23 @@ INLINE vec predict_pair(const struct slot_setting *e, struct pair_between *m, si
 	vec o = token_class(&e->b, t, start);
 	v_store(m->base[0] + t, base_a);
 	v_store(m->base[1] + t, base_b);
-	v_store(m->k + t, kb);
-	v_store(m->expected + t, v_sar(v_add(vb, SET(32)), 6));
-	v_store(m->ctx + t, context_of(scaled_bits(vb, step), kb, o, &e->fmt));
-	*expected = v_sar(v_add(va, SET(32)), 6);
-	*k = ka;
-	return context_of(scaled_bits(va, step), ka, o, &e->fmt);
+	v_store(m->k[0] + t, ka);
+	v_store(m->k[1] + t, kb);
+	v_store(m->expected[0] + t, v_sar(v_add(va, SET(32)), 6));
+	v_store(m->expected[1] + t, v_sar(v_add(vb, SET(32)), 6));
+	v_store(m->ctx[0] + t, context_of(v_scaled(va, step), ka, o, &e->fmt));
+	v_store(m->ctx[1] + t, context_of(v_scaled(vb, step), kb, o, &e->fmt));
 }
 
-/* Observes both slots of the tokens from t on. xb: the integers of the second one. */
-INLINE void observe_pair(const struct slot_setting *e, const struct pair_between *m, size_t t,
-                         vec xb)
+/* Observes it. xa, xb: integers. */
+INLINE void observe_pair(const struct slot_setting *e, const struct slot_before *m, size_t t,
+                         vec xa, vec xb)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const vec round = SET(8192);
 	const size_t at = feature_at(j, t);
 	vec cs = v_load(j->cos_sin + 2 * t);
-	scale_add(&e->b, j, t,
-	          distance(xb, v_load(m->expected + t), v_load(m->k + t), j->slot[1].step));
-	vec x = v_side_by_side(v_load(m->x + t), xb);
+	vec x = v_side_by_side(xa, xb);
 	vec ua = v_madd(x, cs);
 	vec ub = v_madd(x, v_negated_low(v_exchanged(cs)));
 	ua = v_sar(v_add(ua, round), 14);
@@ -309,39 +311,20 @@ INLINE void observe_pair(const struct slot_setting *e, const struct pair_between
 		           v_sub(ub, SET(j->slot[1].mean)));
 }
 
-/* Predicts, decodes and observes a rotated pair: first all steps of one slot, then of the other. */
+/* Predicts, decodes and observes a rotated pair. */
 INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 {
-	const struct kvi_slot_job *j = &e->j;
-	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
-	const class_row classes = class_row_load(j->scales);
-	const vec start = token_start(j);
-	struct pair_between m;
-	struct parts ctx, y;
-	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
-		const size_t step = o.step;
-		struct parts expected, k;
+	const class_row classes = class_row_load(e->j.scales);
+	const vec start = token_start(&e->j);
+	struct slot_before m;
+	for (size_t t = 0; t < e->b.tokens; t += WIDTH)
+		predict_pair(e, &m, t, start, &classes);
+	if (!all_elements(e, r, &m, 0) || !all_elements(e, r, &m, 1))
+		return false;
+	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
+		const struct parts a = observed(e, &m, step, 0), b = observed(e, &m, step, 1);
 		EACH
-			ctx.v[h] = predict_pair(e, &m, step * KVI_LANES + WIDTH * (size_t)h, start,
-			                        &classes, &expected.v[h], &k.v[h]);
-		if (!elements(e, r, a, step, &ctx, &y))
-			return false;
-		EACH {
-			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
-			vec x = integers_of(y.v[h], &e->fmt, a->step);
-			v_store(m.x + t, x);
-			scale_add(&e->b, j, t, distance(x, expected.v[h], k.v[h], a->step));
-		}
-	}
-	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
-		const size_t step = o.step;
-		EACH
-			ctx.v[h] = v_load(m.ctx + step * KVI_LANES + WIDTH * (size_t)h);
-		if (!elements(e, r, b, step, &ctx, &y))
-			return false;
-		EACH
-			observe_pair(e, &m, step * KVI_LANES + WIDTH * (size_t)h,
-			             integers_of(y.v[h], &e->fmt, b->step));
+			observe_pair(e, &m, step * KVI_LANES + WIDTH * (size_t)h, a.v[h], b.v[h]);
 	}
 	return true;
 }
@@ -356,16 +339,19 @@ INLINE void slot_z(const struct slot_setting *e)
 		struct parts xa = known_take(e, a, step, NULL), xb = { 0 };
 		if (j->pair)
 			xb = known_take(e, b, step, NULL);
+		integers(&xa, &e->fmt, a->step);
+		if (j->pair)
+			integers(&xb, &e->fmt, b->step);
 		EACH {
 			size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 			int16_t *to = j->z + feature_at(j, t);
-			vec va = integers_of(xa.v[h], &e->fmt, a->step);
+			vec va = xa.v[h];
 			if (!j->pair) {
 				store_half(to, j->half, v_sub(va, mean_a));
 				continue;
 			}
 			vec cs = v_load(j->cos_sin + 2 * t);
-			vec x = v_side_by_side(va, integers_of(xb.v[h], &e->fmt, b->step));
+			vec x = v_side_by_side(va, xb.v[h]);
 			vec ua = v_madd(x, cs);
 			vec ub = v_madd(x, v_negated_low(v_exchanged(cs)));
 			ua = v_sar(v_add(ua, round), 14);
