@@ -169,14 +169,14 @@ void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride, const doub
 	kvi_train_parallel(t, parts(m), product_rows, &j);
 }
 
-void kvi_train_regress(const double *l, size_t stride, size_t c, size_t p, double *b)
+void kvi_train_regress(const struct kvi_train_kernels *kernels, const double *l, size_t stride,
+                       size_t c, size_t p, double *b)
 {
 	memcpy(b, l + c * stride, p * sizeof *b);
 	for (size_t k = p; k-- > 0;) {
 		const double *row = l + k * stride;
 		double f = b[k] / row[k];
-		for (size_t i = 0; i < k; i++)
-			b[i] -= f * row[i];
+		kernels->add(b, row, -f, k);
 		b[k] = f;
 	}
 }

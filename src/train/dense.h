@@ -22,6 +22,7 @@ void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride, const doub
  * b[0..p-1]: regression of variable c on the first p variables of a Cholesky factor, p <= c;
  * row c of L is its regression on the scaled residuals.
  */
-void kvi_train_regress(const double *l, size_t stride, size_t c, size_t p, double *b);
+void kvi_train_regress(const struct kvi_train_kernels *kernels, const double *l, size_t stride,
+                       size_t c, size_t p, double *b);
 
 #endif

@@ -2,6 +2,7 @@
 /* gram.c - second moments of features */
 #include "gram.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A sigma of a weighted feature; values up to ten of them are kept. */
@@ -30,7 +31,7 @@ static float unit_of(const struct kvi_train_feature *f)
 static int16_t entry(float v)
 {
 	v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
-	return (int16_t)(v < 0 ? v - 0.5f : v + 0.5f);
+	return (int16_t)(v + copysignf(0.5f, v)); /* signs are not to be foreseen */
 }
 
 static void fill_row(void *arg, size_t r)

@@ -316,7 +316,7 @@ static void store_b(void *arg, size_t y)
 			                         root > 1e30 ? 0 : root * root * blown_up(g, p),
 			                         is_few(g, p),
 			                         g->task->plan.tokens };
-		kvi_train_regress(j->l, g->n_y, y, p, b);
+		kvi_train_regress(g->t->kernels, j->l, g->n_y, y, p, b);
 		m->qb[c] = kvi_train_round_row(g->t->kernels, &r, b, q, b + p);
 		int16_t *row = m->b + c * m->b_stride;
 		for (size_t i = 0; i < p; i++) {

@@ -33,18 +33,18 @@ bool kvi_train_enough(const kvarc_trainer *t)
 
 /* Bytes of the models so far once packed, about: rows by the rate that they were rounded by, which
  * was measured to be 15 % too low, and four bytes a slot. */
-static double packed_bytes(const struct kvi_profile *p)
+static double packed_bytes(kvarc_trainer *t)
 {
-	double bits = 0;
-	for (size_t i = 0; i < p->n_models; i++) {
-		const struct kvi_model *m = &p->models[i];
+	const struct kvi_profile *p = t->profile->profile;
+	for (; t->n_packed < p->n_models; t->n_packed++) {
+		const struct kvi_model *m = &p->models[t->n_packed];
 		for (size_t x = 0; m->a && x < m->C * m->a_stride; x++)
-			bits += kvi_train_rate(m->a[x]);
+			t->packed_bits += kvi_train_rate(m->a[x]);
 		for (size_t x = 0; m->b && x < m->C * m->b_stride; x++)
-			bits += kvi_train_rate(m->b[x]);
-		bits += 8 * 4 * (double)m->C;
+			t->packed_bits += kvi_train_rate(m->b[x]);
+		t->packed_bits += 8 * 4 * (double)m->C;
 	}
-	return 1.15 * bits / 8;
+	return 1.15 * t->packed_bits / 8;
 }
 
 bool kvi_train_hopeless(kvarc_trainer *t, size_t done, size_t all)
@@ -56,7 +56,7 @@ bool kvi_train_hopeless(kvarc_trainer *t, size_t done, size_t all)
 		return false;
 	double plain = kvi_train_cost(t, 1);
 	double cost = kvi_train_cost(t, t->options.levels >> 3 & 1 ? 3 : 2);
-	t->hopeless = cost + packed_bytes(t->profile->profile) > 0.99 * plain;
+	t->hopeless = cost + packed_bytes(t) > 0.99 * plain;
 	t->plain = plain * (double)all / (double)done;
 	return t->hopeless;
 }

@@ -17,7 +17,8 @@ enum {
 	KVI_GRAM_TOKENS = 1024, /* of a call at most; a multiple of 64 */
 	KVI_GRAM_LIMIT = 4095,  /* of a feature: 1024 products of two, in the
 	                            * 32-bit sums of any kernel, fit */
-	KVI_DENSE_TILE = 4
+	KVI_DENSE_TILE = 4,
+	KVI_WEIGH_ROWS = 128 /* that are added up at once; even */
 };
 
 /* In front of a short loop over what is to stay in registers. */

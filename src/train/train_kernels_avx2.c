@@ -2,6 +2,32 @@
 /* train_kernels_avx2.c - the trainer's loops with AVX2 */
 #include <immintrin.h>
 
+/* Sums of products of two rows: in each 128 bits those of the lower four tokens of eight, then
+ * those of the upper ones. */
+typedef struct {
+	__m256i v;
+} pairs;
+#define WEIGH_PAIRS 16
+
+static inline void add_pair(pairs sums[2], const int16_t *a, const int16_t *b, int32_t both)
+{
+	__m256i x = _mm256_loadu_si256((const __m256i *)a);
+	__m256i y = _mm256_loadu_si256((const __m256i *)b), c = _mm256_set1_epi32(both);
+	__m256i lo = _mm256_madd_epi16(_mm256_unpacklo_epi16(x, y), c);
+	__m256i hi = _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y), c);
+	sums[0].v = _mm256_add_epi32(sums[0].v, lo);
+	sums[1].v = _mm256_add_epi32(sums[1].v, hi);
+}
+
+static inline void put_pairs(int32_t *acc, const pairs sums[2])
+{
+	__m256i *to = (__m256i *)acc;
+	__m256i lo = _mm256_permute2x128_si256(sums[0].v, sums[1].v, 0x20);
+	__m256i hi = _mm256_permute2x128_si256(sums[0].v, sums[1].v, 0x31);
+	_mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), lo));
+	_mm256_storeu_si256(to + 1, _mm256_add_epi32(_mm256_loadu_si256(to + 1), hi));
+}
+
 #define BYTES 32
 #include "train_kernels_body.h"
 

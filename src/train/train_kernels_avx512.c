@@ -2,6 +2,30 @@
 /* train_kernels_avx512.c - the trainer's loops with AVX-512 */
 #include <immintrin.h>
 
+/* Sums of products of two rows: in each 128 bits those of the lower four tokens of eight, then
+ * those of the upper ones. */
+typedef struct {
+	__m512i v;
+} pairs;
+#define WEIGH_PAIRS 32
+
+static inline void add_pair(pairs sums[2], const int16_t *a, const int16_t *b, int32_t both)
+{
+	__m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b), c = _mm512_set1_epi32(both);
+	sums[0].v = _mm512_add_epi32(sums[0].v, _mm512_madd_epi16(_mm512_unpacklo_epi16(x, y), c));
+	sums[1].v = _mm512_add_epi32(sums[1].v, _mm512_madd_epi16(_mm512_unpackhi_epi16(x, y), c));
+}
+
+static inline void put_pairs(int32_t *acc, const pairs sums[2])
+{
+	const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+	const __m512i last = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+	__m512i lo = _mm512_permutex2var_epi64(sums[0].v, first, sums[1].v);
+	__m512i hi = _mm512_permutex2var_epi64(sums[0].v, last, sums[1].v);
+	_mm512_storeu_si512(acc, _mm512_add_epi32(_mm512_loadu_si512(acc), lo));
+	_mm512_storeu_si512(acc + 16, _mm512_add_epi32(_mm512_loadu_si512(acc + 16), hi));
+}
+
 #define BYTES 64
 #include "train_kernels_body.h"
 

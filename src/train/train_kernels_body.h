@@ -77,24 +77,62 @@ static void add(double *y, const double *x, double f, size_t n)
 		y[i] += f * x[i];
 }
 
-static void weigh(int32_t *acc, const int16_t *coef, const int16_t *rows, size_t stride,
-                  size_t n_rows, size_t n)
+/* Rows whose coefficients are not 0, in order. */
+struct weighed {
+	size_t n;
+	int16_t coef[KVI_WEIGH_ROWS + 1];
+	const int16_t *row[KVI_WEIGH_ROWS + 1];
+};
+
+#ifndef WEIGH_PAIRS
+static inline void weigh_some(int32_t *acc, const struct weighed *w, size_t n)
 {
 	enum { STEP = 32, VECTORS = STEP / INTS };
 	for (size_t t = 0; t < n; t += STEP) {
 		ints s[VECTORS];
 		memcpy(s, acc + t, sizeof s);
-		for (size_t j = 0; j < n_rows; j++) {
-			const int16_t *row = rows + j * stride + t;
-			if (!coef[j])
-				continue;
+		for (size_t j = 0; j < w->n; j++) {
 			KVI_UNROLL
 			for (size_t v = 0; v < VECTORS; v++) {
 				shorts x;
-				memcpy(&x, row + v * INTS, sizeof x);
-				s[v] += __builtin_convertvector(x, ints) * coef[j];
+				memcpy(&x, w->row[j] + t + v * INTS, sizeof x);
+				s[v] += __builtin_convertvector(x, ints) * w->coef[j];
 			}
 		}
 		memcpy(acc + t, s, sizeof s);
+	}
+}
+#else
+/* Both halves of a lane of `both` are coefficients, those of two rows. */
+static inline void weigh_some(int32_t *acc, const struct weighed *w, size_t n)
+{
+	for (size_t t = 0; t < n; t += WEIGH_PAIRS) {
+		pairs sums[2];
+		memset(sums, 0, sizeof sums);
+		for (size_t j = 0; j < w->n; j += 2) {
+			int32_t both;
+			memcpy(&both, &w->coef[j], sizeof both);
+			add_pair(sums, w->row[j] + t, w->row[j + 1] + t, both);
+		}
+		put_pairs(acc + t, sums);
+	}
+}
+#endif
+
+static void weigh(int32_t *acc, const int16_t *coef, const int16_t *rows, size_t stride,
+                  size_t n_rows, size_t n)
+{
+	struct weighed w;
+	for (size_t first = 0; first < n_rows; first += KVI_WEIGH_ROWS) {
+		size_t end = n_rows - first < KVI_WEIGH_ROWS ? n_rows : first + KVI_WEIGH_ROWS;
+		w.n = 0;
+		for (size_t j = first; j < end; j++) {
+			w.coef[w.n] = coef[j];
+			w.row[w.n] = rows + j * stride;
+			w.n += coef[j] != 0;
+		}
+		w.coef[w.n] = 0;
+		w.row[w.n] = rows;
+		weigh_some(acc, &w, n);
 	}
 }

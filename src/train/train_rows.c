@@ -2,6 +2,7 @@
 /* train_rows.c - rows of coefficients as integers, by rate and distortion */
 #include "train_rows.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -45,7 +46,7 @@ bool kvi_train_round_all(const double *b, size_t n, int q, int16_t *to, uint64_t
 		double v = b[i] * scale;
 		if (!(v <= INT16_MAX && v >= -INT16_MAX))
 			return false;
-		to[i] = (int16_t)(v < 0 ? v - 0.5 : v + 0.5);
+		to[i] = (int16_t)(v + copysign(0.5, v));
 		*sum += (uint64_t)(to[i] < 0 ? -to[i] : to[i]);
 	}
 	return *sum <= KVI_COEF_SUM_MAX;
@@ -59,7 +60,7 @@ static int32_t magnitude(int32_t v)
 /* The best integer for coefficient i, whose optimum is u. */
 static int32_t choose(double u, double worth, int32_t now)
 {
-	int32_t near = (int32_t)(u < 0 ? u - 0.5 : u + 0.5);
+	int32_t near = (int32_t)(u + copysign(0.5, u));
 	int32_t tries[3] = { near, near > 0 ? near - 1 : near < 0 ? near + 1 : 0, 0 };
 	int32_t best = now;
 	double least = worth * (now - u) * (now - u) + kvi_train_rate(now);
@@ -84,6 +85,8 @@ static bool sweep(const struct kvi_train_kernels *kernels, const struct kvi_trai
 		double var = row[i] * (1 + r->ridge);
 		if (!(var > 0))
 			continue;
+		if (!to[i] && h[i] < 0.5 * var && h[i] > -0.5 * var)
+			continue; /* zero is the nearest integer, and the cheapest */
 		double u = to[i] + h[i] / var;
 		u = u > INT16_MAX ? INT16_MAX : u < -INT16_MAX ? -INT16_MAX : u;
 		int32_t v = choose(u, worth * var, to[i]);

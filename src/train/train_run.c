@@ -13,8 +13,8 @@
 
 enum {
 	SCALE_TOKENS = 4096,  /* to find scales with */
-	SCALE_IN_FILE = 1024, /* and when it must be quick, */
-	PLAIN_IN_FILE = 256,  /* for level 1 */
+	SCALE_IN_FILE = 256,  /* and when it must be quick, */
+	PLAIN_IN_FILE = 128,  /* for level 1 */
 	REPORT_TOKENS = 8192, /* to measure */
 	WORTH = 32768         /* tokens whose bits weigh as much as the profile's */
 };

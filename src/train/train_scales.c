@@ -5,7 +5,7 @@
 #include "numeric/formats.h"
 #include "train_sample.h"
 
-enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 1, FEW = 1024 };
+enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 1, FEW = 256 };
 
 struct scales_job {
 	struct kvi_train_view *v;

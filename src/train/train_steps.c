@@ -10,8 +10,9 @@
 #include "numeric/rotate.h"
 
 enum {
-	SAMPLE = 8192, /* tokens for means and scales */
-	SHARE = 24,    /* sigmas that 16 bits must hold */
+	SAMPLE = 8192,        /* tokens for means and scales, */
+	SAMPLE_IN_FILE = 512, /* and when it must be quick */
+	SHARE = 24,           /* sigmas that 16 bits must hold */
 	STEP_MIN = -100,
 	STEP_MAX = 100,
 	LIMIT = 32767
@@ -78,7 +79,7 @@ static int compare_floats(const void *a, const void *b)
  * is near: outliers do not count. */
 static void robust(const float *v, size_t n, double *mean, double *sigma)
 {
-	enum { FEW = 255 };
+	enum { FEW = 63 };
 	float few[FEW];
 	size_t count = n < FEW ? n : FEW;
 	for (size_t i = 0; i < count; i++)
@@ -186,8 +187,9 @@ static void fit_head(void *arg, size_t h)
 kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
                               struct kvi_train_tensor *x, const struct kvi_train_weights *w)
 {
+	const size_t most = t->options.flags & KVARC_TRAIN_IN_FILE ? SAMPLE_IN_FILE : SAMPLE;
 	struct step_scales_job j = {
-		.sample = { s, shape, 0, w->fitted / SAMPLE + 1, x, NULL, false }, .bad = w->bad
+		.sample = { s, shape, 0, w->fitted / most + 1, x, NULL, false }, .bad = w->bad
 	};
 	if (w->fitted == 0)
 		return KVARC_OK;

@@ -101,6 +101,8 @@ struct kvarc_trainer {
 	kvarc_profile *profile; /* in the making, then the result */
 	bool ran, few;
 	bool hopeless;      /* the run was ended early: no profile would pay */
+	size_t n_packed;    /* models of the profile whose bits once packed are in packed_bits */
+	double packed_bits;
 	size_t n_predicted; /* layers that are as predicted, bit for bit */
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
 	 * with its own. */
