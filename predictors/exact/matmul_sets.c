@@ -13,7 +13,7 @@ const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask)
 #if defined(KVI_AVX512)
 	case KVARC_ISA_AVX512:
 #if defined(KVI_AVX512VNNI)
-		if (k == &kvi_kernels_avx512vnni)
+		if (k->vnni)
 			return &kvi_exact_avx512vnni;
 #endif
 		return &kvi_exact_avx512;

@@ -79,7 +79,7 @@ ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, SEARCH, .slot_rows = slot_rows };
 #if defined(KVI_AVX512VNNI)
-const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, .slot_rows = slot_rows_vnni };
-const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS,
-	                                              .slot_rows = slot_rows_vnni };
+#define VNNI .vnni = true, .slot_rows = slot_rows_vnni
+const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, VNNI };
+const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI };
 #endif

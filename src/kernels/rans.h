@@ -181,6 +181,7 @@ struct kvi_slot_job;
 struct kvi_kernels {
 	const char *name;
 	uint32_t isa; /* KVARC_ISA_* */
+	bool vnni;    /* of AVX-512 sets: the processor has VNNI */
 	size_t (*grid_encode)(const struct kvi_grid_job *job, const uint16_t *elements,
 	                      uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*grid_decode)(const struct kvi_grid_job *job, const struct kvi_stream *in,

@@ -34,9 +34,9 @@ struct kvi_pool {
 	struct kvi_job *head, **tail;
 	size_t n_queued;
 	struct pool_loop *loops;
-	atomic_uint news; /* counts what idle workers wait for */
-	unsigned busy;    /* workers that run a job */
-	unsigned idle;    /* workers that wait for something to do */
+	atomic_uint news;       /* counts what idle workers wait for */
+	unsigned busy;          /* workers that run a job */
+	unsigned idle;          /* workers that wait for something to do */
 	struct kvi_job *waited; /* the caller sleeps until it is done ... */
 	size_t wake_at;         /* ... and no more jobs than this are queued */
 	bool stop;

@@ -38,10 +38,10 @@ struct exponent_work {
 	const struct kvi_kernels *kernels;
 	const struct kvi_coder_job *job;
 	const struct kvi_tables *tables;
-	size_t channels, ring;      /* ring: entries of a buffer */
-	const uint8_t *table, *top; /* of each remaining channel */
-	const uint16_t *lane;       /* for kernels that want both in one */
-	uint8_t *buffers;           /* of four rings, or of two of lane */
+	size_t channels, ring;                 /* ring: entries of a buffer */
+	const uint8_t *table, *top;            /* of each remaining channel */
+	const uint16_t *lane;                  /* for kernels that want both in one */
+	uint8_t *buffers;                      /* of four rings, or of two of lane */
 	struct kvi_rings tab_rings, top_rings; /* tab_rings: of lane where that is there */
 	uint8_t *fields;                       /* of all elements, token-major */
 	/* Decoders. */
