@@ -95,10 +95,9 @@ INLINE vec v_or_some(vec a, vec b, vec m)
 	return _mm512_ternarylogic_epi32(a, b, m, 0xf8);
 }
 
-/* A zeroed destination: a gather waits for the last use of the register that it merges into. */
 INLINE vec v_gather(const uint32_t *base, vec index)
 {
-	return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index, base, 4);
+	return _mm512_i32gather_epi32(index, base, 4);
 }
 
 INLINE vec v_lookup_i16(const int16_t *table, vec index)
