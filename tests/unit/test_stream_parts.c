@@ -3,6 +3,9 @@
 #include "layers_util.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "format/chunk_header.h"
 #include "format/codec_ids.h"
@@ -11,6 +14,14 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 #include "util/pool.h"
+
+#if defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
 
 enum { STEP = 32, SEGMENT = 256 };
 static const unsigned threads[] = { 1, 2, 5 };
@@ -275,31 +286,36 @@ static void run_loops(struct kvi_job *job, unsigned worker)
 	kvi_pool_wake(j->pool);
 }
 
-/* Each step runs once, and nobody waits for ever. */
-static void test_loops(void **state)
+static void run_all(struct kvi_pool *pool)
 {
 	enum { JOBS = 24 };
 	static struct loop_job jobs[JOBS];
+	memset(jobs, 0, sizeof jobs);
+	for (int i = 0; i < JOBS; i++) {
+		jobs[i].job.run = run_loops;
+		jobs[i].pool = pool;
+		jobs[i].before = i % 3 ? &jobs[i - 1] : NULL;
+		kvi_pool_submit(pool, &jobs[i].job);
+	}
+	for (int i = 0; i < JOBS; i++) {
+		kvi_pool_wait(pool, &jobs[i].job);
+		for (int k = 0; k < 16; k++)
+			assert_int_equal(atomic_load(&jobs[i].steps[k]), 1);
+	}
+}
+
+/* Each step runs once, and nobody waits for ever, whether the caller runs jobs or not. */
+static void test_loops(void **state)
+{
 	struct kvi_alloc a;
 	(void)state;
 	kvi_alloc_init(&a, NULL, 0);
-	for (unsigned n = 0; n < 5; n++) {
+	for (unsigned n = 0; n < 10; n++) {
 		struct kvi_pool *pool;
-		assert_int_equal(kvi_pool_open(&pool, &a, n), KVARC_OK);
-		for (int repeat = 0; repeat < 50; repeat++) {
-			memset(jobs, 0, sizeof jobs);
-			for (int i = 0; i < JOBS; i++) {
-				jobs[i].job.run = run_loops;
-				jobs[i].pool = pool;
-				jobs[i].before = i % 3 ? &jobs[i - 1] : NULL;
-				kvi_pool_submit(pool, &jobs[i].job);
-			}
-			for (int i = 0; i < JOBS; i++) {
-				kvi_pool_wait(pool, &jobs[i].job);
-				for (int k = 0; k < 16; k++)
-					assert_int_equal(atomic_load(&jobs[i].steps[k]), 1);
-			}
-		}
+		assert_int_equal((n % 2 ? kvi_pool_open_beside : kvi_pool_open)(&pool, &a, n / 2),
+		                 KVARC_OK);
+		for (int repeat = 0; repeat < 50; repeat++)
+			run_all(pool);
 		assert_int_equal(kvi_pool_idle(NULL), 0);
 		kvi_pool_close(pool);
 	}
@@ -314,9 +330,51 @@ static void test_loops(void **state)
 	assert_int_equal(a.used, 0);
 }
 
+static void count_job(struct kvi_job *job, unsigned worker)
+{
+	struct loop_job *j = (struct loop_job *)job;
+	assert_int_equal(worker, 0);
+	atomic_fetch_add(&j->steps[0], 1);
+}
+
+/* Where the system gives no thread, the caller does the work that it wanted to be done beside it.
+ * Before all threads: the stacks of ended ones are used again. */
+static void test_no_threads(void **state)
+{
+	struct rlimit all, few;
+	struct kvi_alloc a;
+	struct loop_job j = { .job.run = count_job };
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	(void)state;
+	if (!f || SANITIZED)
+		skip(); /* a sanitizer has its own use for memory */
+	assert_int_equal(fscanf(f, "%lu", &pages), 1);
+	fclose(f);
+	kvi_alloc_init(&a, NULL, 0);
+	assert_int_equal(getrlimit(RLIMIT_AS, &all), 0);
+	few = all;
+	few.rlim_cur = pages * (unsigned long)sysconf(_SC_PAGESIZE) + (1 << 20);
+	assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+	kvarc_ret ret = kvi_pool_open_beside(&j.pool, &a, 2);
+	assert_int_equal(setrlimit(RLIMIT_AS, &all), 0);
+	assert_int_equal(ret, KVARC_OK);
+	if (kvi_pool_workers(j.pool) > 1) {
+		kvi_pool_close(j.pool);
+		skip(); /* an emulator does not keep to such limits */
+	}
+	assert_int_equal(kvi_pool_jobs(j.pool), 1);
+	kvi_pool_submit(j.pool, &j.job);
+	kvi_pool_wait(j.pool, &j.job);
+	assert_int_equal(atomic_load(&j.steps[0]), 1);
+	kvi_pool_close(j.pool);
+	assert_int_equal(a.used, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_threads),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_damaged_stream),
 		cmocka_unit_test(test_loops),
