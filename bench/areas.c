@@ -6,6 +6,8 @@
  * interleave (rows). Nothing is decoded to speak of, so what is measured is how unpack finds the
  * areas of a segment. One thread. usage: areas
  */
+#include "config.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,8 @@
  * then all tensors of 256 tokens. In memory, with all checks; the best of many rounds, in which the
  * contestants take turns. Levels 2 and 3 need a profile of the cache's shape.
  */
+#include "config.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -7,6 +7,8 @@
  * on the machine disturb less than the time on the wall. `quickstart demo` prints
  * this table. A profile adds a row for each level that it has models of.
  */
+#include "config.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

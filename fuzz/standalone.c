@@ -10,6 +10,8 @@
  * file whose name ends like a cache or an archive is bare: parameters and tail
  * are added, in several ways. -w writes the inputs to a folder and runs none.
  */
+#include "config.h"
+
 #include <dirent.h>
 #include <sys/stat.h>
 

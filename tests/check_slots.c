@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* check_slots.c - kernels of the linear codec against scalar C, random numbers at their limits */
+#include "config.h"
+
 #include "rans_cases.h"
 
 #include "check_slots.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* bench_cache.c - a cache held in memory, and one timed way through the library */
+#include "config.h"
+
 #include "bench_cache.h"
 
 #include <stdatomic.h>

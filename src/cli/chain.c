@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* chain.c - the chain value of track 0 (spec 5.3) */
+#include "config.h"
+
 #include "chain.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* chart.c - SVG elements that all pictures share, and a line chart of bits by layer */
+#include "config.h"
+
 #include "chart.h"
 
 #include <inttypes.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_bench.c - kvarc bench: speed and size by level, kernels and threads */
+#include "config.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_cut.c - kvarc cut: some layers and tokens into a new archive */
+#include "config.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_eval.c - kvarc eval: what lossy caches do to what their model says next */
+#include "config.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_test.c - kvarc test: decode everything, name what is damaged */
+#include "config.h"
+
 #include <stdio.h>
 
 #include "commands.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cmd_unpack.c - kvarc unpack: the packed files, or tensors, out of archives */
+#include "config.h"
+
 #include <stdlib.h>
 #include <string.h>
 

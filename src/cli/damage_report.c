@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* damage_report.c - what verify and salvage find missing, as lines and as JSON */
+#include "config.h"
+
 #include "damage_report.h"
 
 #include <inttypes.h>

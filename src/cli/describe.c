@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* describe.c - what list and info both report of an archive */
+#include "config.h"
+
 #include "describe.h"
 
 #include <inttypes.h>

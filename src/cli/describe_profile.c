@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* describe_profile.c - what a profile says of itself, and the predictors of an archive */
+#include "config.h"
+
 #include <stdio.h>
 #include <string.h>
 

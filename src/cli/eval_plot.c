@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* eval_plot.c - a self-contained SVG: KL against bits per element, a line for each family of
  * tiers */
+#include "config.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

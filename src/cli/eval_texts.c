@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* eval_texts.c - sequences of token ids out of the files of kvarc eval */
+#include "config.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* help.c - prints help from the tables of verbs and options */
+#include "config.h"
+
 #include <stdio.h>
 #include <string.h>
 

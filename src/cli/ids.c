@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ids.c - text files of token ids */
+#include "config.h"
+
 #include "ids.h"
 
 #include <stdlib.h>

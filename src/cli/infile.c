@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* infile.c - files and standard input as sources of the library */
+#include "config.h"
+
 #include "infile.h"
 
 #include <errno.h>

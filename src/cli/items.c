@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* items.c - writes the files that an archive holds, under safe names only */
+#include "config.h"
+
 #include "items.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* json_out.c - JSON strings, with escaping */
+#include "config.h"
+
 #include "json_out.h"
 
 /* Length of the UTF-8 sequence at p, 0 if it is none (RFC 3629). */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* library.c - options for the library, and its errors as messages */
+#include "config.h"
+
 #include "library.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lost_ranges.c - damage joined to ranges of layers and tokens */
+#include "config.h"
+
 #include "lost_ranges.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* main.c - the kvarc command: parse, run a verb, end with its status */
+#include "config.h"
+
 #include "message.h"
 #include "models.h"
 #include "options.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* message.c - human-readable lines on stderr, and the exit status they imply */
+#include "config.h"
+
 #include "message.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* models.c - the model of --model, as a predictor */
+#include "config.h"
+
 #include "models.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nearest.c - the word that was probably meant */
+#include "config.h"
+
 #include "nearest.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* option_rules.c - which options need or exclude which others */
+#include "config.h"
+
 #include "message.h"
 #include "option_values.h"
 #include "options.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* option_table.c - every verb and option: --help, completions and manual follow it */
+#include "config.h"
+
 #include "commands.h"
 #include "option_values.h"
 #include "options.h"

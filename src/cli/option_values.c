@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* option_values.c - takes the values of options by their types */
+#include "config.h"
+
 #include "option_values.h"
 
 #include <stdlib.h>

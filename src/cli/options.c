@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* options.c - parses the command line by the table in option_table.c */
+#include "config.h"
+
 #include "options.h"
 
 #include <stdio.h>

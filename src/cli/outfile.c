@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* outfile.c - files that appear complete under their name, or not at all */
+#include "config.h"
+
 #include <config.h>
 
 #include "outfile.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* paths.c - which file is made from which */
+#include "config.h"
+
 #include "paths.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plot.c - a self-contained SVG: bits per element by layer, key and value */
+#include "config.h"
+
 #include "plot.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plot_stages.c - the gain of each stage by layer, residuals by layer and channel */
+#include "config.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* profiles.c - the profiles of --profile, and those that are looked for by digest */
+#include "config.h"
+
 #include "profiles.h"
 
 #include <stdio.h>

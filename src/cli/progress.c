@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* progress.c - one moving line on stderr, only if that is a terminal */
+#include "config.h"
+
 #include "progress.h"
 
 #include <stdbool.h>

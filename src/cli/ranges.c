@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ranges.c - --layers, --tokens and --track as a range of an archive */
+#include "config.h"
+
 #include "ranges.h"
 
 #include <inttypes.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* report.c - writes the fields of a report as JSON, or as text by templates */
+#include "config.h"
+
 #include "report.h"
 
 #include <inttypes.h>

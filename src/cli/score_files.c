@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* score_files.c - --scores: the weight of each token, for tiers with token rates */
+#include "config.h"
+
 #include "score_files.h"
 
 #include <errno.h>

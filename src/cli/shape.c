@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shape.c - what an archive holds, layer by layer, and what that costs */
+#include "config.h"
+
 #include "shape.h"
 
 #include <inttypes.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* signals.c - temporary files are removed when the command is interrupted */
+#include "config.h"
+
 #include "signals.h"
 
 #include <fcntl.h>

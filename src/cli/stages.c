@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* stages.c - bits per element after each stage of a predictor, by tensor */
+#include "config.h"
+
 #include "stages.h"
 
 #include <stdlib.h>

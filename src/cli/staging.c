@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* staging.c - a temporary folder for more files than there are descriptors */
+#include "config.h"
+
 #include "staging.h"
 
 #include <errno.h>

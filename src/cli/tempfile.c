@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tempfile.c - temporary files and folders next to the output: made, locked, and stale ones removed
  */
+#include "config.h"
+
 #include "tempfile.h"
 
 #include <dirent.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tiers.c - the ways to write a cache that --tier names */
+#include "config.h"
+
 #include "tiers.h"
 
 #include <stdlib.h>

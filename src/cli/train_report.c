@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* train_report.c - bits per element with a new profile, layer by layer */
+#include "config.h"
+
 #include "train_report.h"
 
 #include <math.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* units.c - sizes, rates and ranges as people write and read them */
+#include "config.h"
+
 #include "units.h"
 
 #include <inttypes.h>

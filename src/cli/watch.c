@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* watch.c - whether a file changes while it is packed */
+#include "config.h"
+
 #include "watch.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weights.c - where the converted weights of models are kept: KVARC_CACHE, KVARC_CACHE_SIZE */
+#include "config.h"
+
 #include "weights.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tar_scan.c - where the members of a tar file lie (POSIX.1-2017 pax, GNU tar) */
+#include "config.h"
+
 #include <string.h>
 
 #include "members.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* train_kernels_avx2.c - the trainer's loops with AVX2 */
 #include <immintrin.h>
+#include <stdint.h>
 
 /* Sums of products of two rows: in each 128 bits those of the lower four tokens of eight, then
  * those of the upper ones. */

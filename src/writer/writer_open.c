@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_open.c - the writer's public calls: open, geometry, identity, commit, close */
+#include "config.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>

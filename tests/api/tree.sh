@@ -32,6 +32,12 @@ columns() { # FILE
 while read -r f; do
 	head -n 5 "$f" | grep -q 'SPDX-License-Identifier: ' || complain "$f: no SPDX line"
 	case $f in
+	./src/cli/*.c) # POSIX and files of more than 2 GiB, whatever the compiler's standard
+		grep -m 1 '#include' "$f" | grep -q '"config.h"' ||
+			complain "$f: config.h is not included first"
+		;;
+	esac
+	case $f in
 	*.[ch] | *.cc)
 		lines=$(wc -l < "$f")
 		most=$lines_most

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* small_model.c - a transformer of three layers, and caches of it */
+#include "config.h"
+
 #include "small_model.h"
 
 #include <stdio.h>

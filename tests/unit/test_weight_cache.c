@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_weight_cache.c - converted weights in a folder: found, kept, and never wrong */
+#include "config.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
