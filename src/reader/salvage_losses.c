@@ -312,10 +312,13 @@ static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss 
 		const uint32_t track = l->place.track;
 		kvarc_loss *to = &sums[track < n ? track : n];
 		to->lost_bytes = sum(to->lost_bytes, l->bytes);
-		if (track < n && l->tokens)
-			spans[n_spans++] = (struct kvi_lost_span){ l->place.t0,
-				                                   sum(l->place.t0, l->tokens),
-				                                   track };
+		if (track >= n || !l->tokens)
+			continue;
+		const uint64_t end = sum(l->place.t0, l->tokens);
+		spans[n_spans++] = (struct kvi_lost_span){ l->place.t0, end, track };
+		/* tokens behind a rewind were there, too */
+		if (end > to->tokens)
+			to->tokens = to->whole_tokens = end;
 	}
 	count_tokens(spans, n_spans, sums);
 	for (size_t i = 0; i < n; i++)
