@@ -124,8 +124,8 @@ static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
 	pool->idle--;
 }
 
-/* A worker has ended a job; likewise. */
-static void tell_caller(struct kvi_pool *pool)
+/* Wakes the caller, if it waits for what a worker has just ended; the lock is held. */
+static void wake_caller(struct kvi_pool *pool)
 {
 	if (pool->caller_works)
 		announce(pool, &pool->done);
@@ -141,7 +141,7 @@ static void *loop(void *arg)
 	for (;;) {
 		if (pool->head) {
 			run_first(pool, w->number);
-			tell_caller(pool);
+			wake_caller(pool);
 		} else if (pool->stop) {
 			break;
 		} else if (!help(pool)) {
