@@ -104,16 +104,20 @@ static void make(struct areas_file *f, uint32_t tensors, size_t areas, size_t se
 	kvarc_track track = { 0 };
 	kvarc_geometry g = { .n_tensors = tensors, .tensors = t, .n_tracks = 1, .tracks = &track };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_sink sink = { write_file, NULL, f };
+	kvarc_sink sink = { .write = write_file, .opaque = f };
 	uint8_t *data = calloc(1, each);
-	kvarc_view v = { data, 1, 1, 1, 1 };
+	kvarc_view v = { .data = data,
+		         .token_stride = 1,
+		         .block_stride = 1,
+		         .block_elems = 1,
+		         .elem_stride = 1 };
 	kvarc_view views[2] = { v, v };
 	kvarc_writer *w;
 
 	t[1] = t[0];
 	t[1].kind = KVARC_VALUE;
 	o.common.threads = 1;
-	o.level = 0;
+	o.level = KVARC_LEVEL(0);
 	o.segment_tokens = 32;
 	check(kvarc_writer_open(&w, &sink, &o), "open");
 	check(kvarc_writer_set_geometry(w, &g), "geometry");
@@ -138,7 +142,7 @@ static int drop(void *opaque, const void *data, size_t n, uint64_t at)
 static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
 	(void)item;
-	*sink = (kvarc_sink){ drop, NULL, opaque };
+	*sink = (kvarc_sink){ .write = drop, .opaque = opaque };
 	return 0;
 }
 

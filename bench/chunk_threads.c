@@ -143,11 +143,11 @@ static double encode(const struct threads_cache *c, int level, unsigned threads,
                      struct threads_bytes *out)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_sink sink = { write_bytes, NULL, out };
+	kvarc_sink sink = { .write = write_bytes, .opaque = out };
 	kvarc_view *views = allocate(c->g.n_tensors * sizeof *views);
 	kvarc_writer *w;
 	double best = 1e9;
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.profile = level >= 2 ? c->profile : NULL;
 	o.common.threads = threads;
 	out->n = 0;
@@ -182,7 +182,7 @@ static kvarc_reader *open_reader(const struct threads_cache *c, const struct thr
 /* Reads n tokens of the first segment; the time of it. */
 static double decode(const struct threads_cache *c, kvarc_reader *r, uint64_t t0, uint64_t n)
 {
-	const kvarc_range range = { 0, 0, UINT32_MAX, t0, n };
+	const kvarc_range range = { .n_layers = UINT32_MAX, .t0 = t0, .n = n };
 	double start = seconds_now();
 	require(kvarc_reader_read(r, &range, c->back), "read");
 	double s = seconds_now() - start;

@@ -45,7 +45,7 @@ static void begin(struct hostile_file *f, const char *folder, const char *name)
 	kvarc_track track = { 0 };
 	const kvarc_geometry g = { .n_tensors = 1, .tensors = &t, .n_tracks = 1, .tracks = &track };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_sink sink = { write_file, NULL, f };
+	kvarc_sink sink = { .write = write_file, .opaque = f };
 	char path[4096];
 	kvarc_writer *w;
 

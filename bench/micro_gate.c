@@ -144,14 +144,17 @@ static double had(struct archive *a, int rate, double *error)
 	kvarc_lossy tier = { .tier = KVARC_TIER_HAD, .rate = rate };
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_view view = { data, WIDTH * sizeof *data, 0, WIDTH, sizeof *data };
+	kvarc_view view = { .data = data,
+		            .token_stride = WIDTH * sizeof *data,
+		            .block_elems = WIDTH,
+		            .elem_stride = sizeof *data };
 	kvarc_range all = KVARC_RANGE_ALL(0);
 	kvarc_writer *w;
 	kvarc_reader *r;
 	a->n = 0;
 	wo.lossy = &tier;
 	wo.flags = KVARC_WRITE_FILE_ID;
-	kvarc_sink sink = { put, NULL, a };
+	kvarc_sink sink = { .write = put, .opaque = a };
 	check(kvarc_writer_open(&w, &sink, &wo), "open");
 	check(kvarc_writer_set_geometry(w, &geometry), "geometry");
 	check(kvarc_writer_append(w, 0, TOKENS, NULL, NULL, &view), "append");

@@ -150,13 +150,13 @@ static int kvarc_run_pack(const struct method *m, const struct buffer *in, struc
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	struct buffer input = *in;
 	kvarc_source source = { .read = read_buffer, .opaque = &input, .size = in->bytes };
-	kvarc_sink sink = { write_buffer, NULL, packed };
+	kvarc_sink sink = { .write = write_buffer, .opaque = packed };
 	kvarc_import *im;
 	kvarc_ret ret;
 
 	(void)scratch;
 	packed->bytes = 0;
-	wo.level = m->level;
+	wo.level = KVARC_LEVEL(m->level);
 	io.rope = m->level == 0 ? "none" : NULL; /* as kvarc pack */
 	wo.profile = m->profile;
 	io.profiles = &m->profile;

@@ -96,7 +96,8 @@ static void open_profile(const char *path)
 static void make_file(struct bytes *file)
 {
 	struct bytes archive = { 0 };
-	const kvarc_sink to = { put, NULL, &archive }, out = { put, NULL, file };
+	const kvarc_sink to = { .write = put, .opaque = &archive },
+			 out = { .write = put, .opaque = file };
 	const kvarc_range all = KVARC_RANGE_ALL(0);
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;

@@ -14,7 +14,7 @@ int main(void)
 	uint16_t *cache = example_cache(TOKENS);
 	int32_t ids[TURN];
 	FILE *f = tmpfile();
-	kvarc_sink sink = { example_write, NULL, f };
+	kvarc_sink sink = { .write = example_write, .opaque = f };
 	kvarc_source source = { .read = example_read, .opaque = f, .size = 0 };
 	kvarc_writer *w;
 	kvarc_reader *r;

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 	FILE *in = argc > 1 ? fopen(argv[1], "rb") : made_up_file();
 	FILE *packed = tmpfile();
 	kvarc_source source = { .read = example_read, .opaque = in, .size = 0 };
-	kvarc_sink sink = { example_write, NULL, packed };
+	kvarc_sink sink = { .write = example_write, .opaque = packed };
 	struct memory back = { NULL, 0 };
 	kvarc_writer_stats stats;
 	kvarc_import *im;

@@ -36,7 +36,7 @@ int main(void)
 	kvarc_view views[2 * LAYERS];
 	uint16_t *cache = example_cache(TOKENS);
 	FILE *f = tmpfile();
-	kvarc_sink sink = { example_write, NULL, f };
+	kvarc_sink sink = { .write = example_write, .opaque = f };
 	kvarc_source source = { .read = forward_read, .opaque = f, .size = KVARC_UNKNOWN };
 	kvarc_segment segment;
 	uint64_t elements = 0, tokens = 0;

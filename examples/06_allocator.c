@@ -27,7 +27,7 @@ int main(void)
 {
 	enum { TOKENS = 300 };
 	struct pool pool = { 0 };
-	kvarc_allocator allocator = { pool_alloc, pool_free, &pool };
+	kvarc_allocator allocator = { .alloc = pool_alloc, .free = pool_free, .opaque = &pool };
 	kvarc_error error = { 0 };
 	kvarc_writer_options options = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_track track;

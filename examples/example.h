@@ -74,6 +74,7 @@ static inline void example_geometry(kvarc_geometry *g, kvarc_track *track,
 static inline void example_views(kvarc_view views[2 * LAYERS], uint16_t *cache, size_t tokens,
                                  size_t t0)
 {
+	memset(views, 0, 2 * LAYERS * sizeof(*views));
 	for (size_t i = 0; i < 2 * LAYERS; i++) {
 		views[i].data = cache + (i * tokens + t0) * WIDTH;
 		views[i].token_stride = WIDTH * sizeof(*cache);

@@ -54,7 +54,8 @@ bool fuzz_run(const uint8_t *data, size_t n, uint8_t mode, uint32_t isa, unsigne
 {
 	struct counter c = { .fail_at = fail_at, .persistent = persistent };
 	struct fuzz_env env = { .mode = mode, .failing = fail_at > 0 };
-	env.allocator = (kvarc_allocator){ counted_alloc, counted_free, &c };
+	env.allocator =
+		(kvarc_allocator){ .alloc = counted_alloc, .free = counted_free, .opaque = &c };
 	env.common.allocator = &env.allocator;
 	env.common.error = &env.error;
 	env.common.memlimit = FUZZ_MEMLIMIT;
@@ -111,7 +112,7 @@ static int file_write(void *opaque, const void *buf, size_t bytes, uint64_t offs
 
 kvarc_sink fuzz_file_sink(struct fuzz_file *f)
 {
-	return (kvarc_sink){ file_write, NULL, f };
+	return (kvarc_sink){ .write = file_write, .opaque = f };
 }
 
 void fuzz_file_free(struct fuzz_file *f)

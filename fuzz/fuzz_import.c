@@ -61,7 +61,7 @@ void fuzz_import(const uint8_t *data, size_t n, struct fuzz_env *env, kvarc_impo
 	FUZZ_CHECK(kvarc_import_geometry(im) && kvarc_import_format(im));
 	FUZZ_CHECK(tensor_bytes <= file_bytes && (!one || file_bytes == n));
 	wopt.common = env->common;
-	wopt.level = env->mode & 1;
+	wopt.level = KVARC_LEVEL(env->mode & 1);
 	wopt.common.threads = env->mode & 2 ? 2 : 0;
 	wopt.flags = KVARC_WRITE_STREAMABLE | (env->mode & 4 ? KVARC_WRITE_VERIFY : 0);
 	ret = kvarc_pack(im, &sink, &wopt, NULL);

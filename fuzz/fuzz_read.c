@@ -58,7 +58,7 @@ static int item_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	if (item->index % 8 == 7 || item->index >= 16)
 		return 1;
 	s->bytes[item->index] = item->bytes;
-	*sink = (kvarc_sink){ drop_write, NULL, &s->bytes[item->index] };
+	*sink = (kvarc_sink){ .write = drop_write, .opaque = &s->bytes[item->index] };
 	return 0;
 }
 

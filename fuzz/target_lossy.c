@@ -72,7 +72,9 @@ static void job_init(struct lossy_job *j, struct fuzz_bytes elements, struct fuz
 	for (int t = 0; t < 256; t++)
 		j->positions[t] = (flags & 4 ? INT32_MAX - 255 : -9) + t;
 	c->positions = flags & 8 ? NULL : j->positions;
-	j->rope = (kvarc_rope){ flags >> 1 & 1, c->head_channels / 2 * 2, freqs };
+	j->rope = (kvarc_rope){ .pairing = flags >> 1 & 1,
+		                .rotary = c->head_channels / 2 * 2,
+		                .freq = freqs };
 	if (flags & 1 && j->rope.rotary)
 		c->rope = &j->rope;
 	if (flags & 16)

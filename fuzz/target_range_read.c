@@ -71,7 +71,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	opt.flags = env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
 	wopt.common = env->common;
 	wopt.flags = KVARC_WRITE_FILE_ID;
-	wopt.level = env->mode >> 7;
+	wopt.level = KVARC_LEVEL(env->mode >> 7);
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return;
 	kvarc_range range = range_of(&b, kvarc_reader_tokens(r, 0));

@@ -36,7 +36,8 @@ static void job_init(struct roundtrip_job *j, struct fuzz_bytes *b, struct fuzz_
 	uint32_t rotary = fuzz_take(b) % (t[0].channels / 2 + 1) * 2;
 	if (flags & 1 && rotary) {
 		t[0].rope = 1;
-		j->rope = (kvarc_rope){ flags >> 1 & 1, rotary, freqs };
+		j->rope =
+			(kvarc_rope){ .pairing = flags >> 1 & 1, .rotary = rotary, .freq = freqs };
 		j->geometry.ropes = &j->rope;
 		j->geometry.n_ropes = 1;
 	}
@@ -50,7 +51,7 @@ static void job_init(struct roundtrip_job *j, struct fuzz_bytes *b, struct fuzz_
 	j->geometry.n_tensors = 2;
 	j->wopt = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
 	j->wopt.common = env->common;
-	j->wopt.level = flags >> 2 & 1;
+	j->wopt.level = KVARC_LEVEL(flags >> 2 & 1);
 	j->wopt.common.threads = flags & 8 ? 2 : 0;
 	j->wopt.flags = flags & 0x10 ? KVARC_WRITE_VERIFY : 0;
 	j->wopt.flags |= flags & 0x20 ? KVARC_WRITE_STREAMABLE : 0;

@@ -22,7 +22,7 @@ static kvarc_ret pack(const uint8_t *data, size_t n, struct fuzz_env *env, struc
 	opt.rope = "none";
 	kvarc_ret ret = kvarc_import_open(&im, &source, "slot", &opt);
 	wopt.common = env->common;
-	wopt.level = env->mode & 1;
+	wopt.level = KVARC_LEVEL(env->mode & 1);
 	wopt.segment_tokens = 32;
 	if (ret == KVARC_OK)
 		ret = kvarc_pack(im, &sink, &wopt, NULL);

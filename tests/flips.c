@@ -43,7 +43,7 @@ static void golden_make(struct golden *g, uint8_t dtype, int level)
 	kvarc_writer_stats stats;
 	kvarc_writer *w;
 	synth_make(&g->cache, &shape, 7);
-	opt.level = level;
+	opt.level = KVARC_LEVEL(level);
 	opt.flags = KVARC_WRITE_FILE_ID;
 	memset(opt.file_id, 0x5a, sizeof opt.file_id);
 	REQUIRE(kvarc_writer_open(&w, &sink, &opt) == KVARC_OK);

@@ -35,7 +35,7 @@ static void write_archive(const struct synth_cache *c, int level, unsigned threa
 	kvarc_writer *w;
 	opt.common.threads = threads;
 	opt.common.isa_mask = isa;
-	opt.level = level;
+	opt.level = KVARC_LEVEL(level);
 	opt.flags = KVARC_WRITE_FILE_ID;
 	opt.segment_tokens = segment;
 	/* small chunks, so that heads are split among several */

@@ -35,7 +35,7 @@ static int file_write(void *opaque, const void *buf, size_t bytes, uint64_t offs
 
 kvarc_sink synth_sink(struct synth_file *f)
 {
-	return (kvarc_sink){ file_write, NULL, f };
+	return (kvarc_sink){ .write = file_write, .opaque = f };
 }
 
 static int64_t file_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
@@ -157,7 +157,9 @@ void synth_make(struct synth_cache *c, const struct synth_shape *shape, uint64_t
 	c->row = (size_t)shape->heads * shape->channels * kvarc_dtype_bytes(shape->dtype);
 	for (int i = 0; i < 64; i++) /* halves from pair to pair */
 		c->freq[i] = 2935890503282001226u >> i;
-	c->rope = (kvarc_rope){ KVARC_ROPE_HALF, shape->channels / 2 * 2, c->freq };
+	c->rope = (kvarc_rope){ .pairing = KVARC_ROPE_HALF,
+		                .rotary = shape->channels / 2 * 2,
+		                .freq = c->freq };
 	c->geometry = (kvarc_geometry){ .n_ropes = shape->rope,
 		                        .ropes = &c->rope,
 		                        .n_tracks = 1,

@@ -22,18 +22,16 @@ typedef struct kvarc_eval_options {
 	kvarc_common common;              /* memlimit 0: none; progress in tokens of a sequence */
 	const kvarc_predictor *predictor; /* a model with a head; must outlive the evaluation */
 	kvarc_arithmetic arithmetic;      /* KVARC_ARITHMETIC_LEVEL: KVARC_ARITHMETIC_W15A15 */
-	unsigned dtype;                   /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16 */
-	uint32_t prefix, continuation;    /* tokens, at least 1 and 2 */
+	unsigned dtype;        /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16; 0: KVARC_BF16 */
+	uint32_t prefix;       /* tokens, 0: 512 */
+	uint32_t continuation; /* tokens, at least 2, 0: 64 */
 	/* scores of the prefix's tokens, for tiers with keep, top or spread and without
 	 * token_rate; KVARC_SCORE_NONE: writers refuse those tiers */
 	kvarc_score scores;
 	uint32_t reserved32;  /* zero */
 	uint64_t reserved[3]; /* zero */
 } kvarc_eval_options;
-#define KVARC_EVAL_OPTIONS_INIT                                        \
-	{                                                              \
-		.dtype = KVARC_BF16, .prefix = 512, .continuation = 64 \
-	}
+#define KVARC_EVAL_OPTIONS_INIT KVARC_ZERO
 
 /* On failure *e is NULL. Returns OK, MEM, MEMLIMIT, OPTIONS (no model, or without a head), DATA
  * (its weights), PREDICTOR (self-test of the exact arithmetic), PROG. */

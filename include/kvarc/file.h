@@ -41,12 +41,9 @@ typedef struct kvarc_import_options {
 	/* a model with layers like the file's, for RoPE and heads of each layer, scaled frequencies
 	 * included; it has precedence over profiles. It must outlive the import. NULL: none */
 	const kvarc_predictor *predictor;
-	uint64_t reserved;
+	uint64_t reserved[4]; /* zero */
 } kvarc_import_options;
-#define KVARC_IMPORT_OPTIONS_INIT \
-	{                         \
-		0                 \
-	}
+#define KVARC_IMPORT_OPTIONS_INIT KVARC_ZERO
 
 /* Parses a file. name: the base name to record, or NULL. The source has a known size and stays
  * until close. It must not change before kvarc_pack has returned: it is read more than once, and
@@ -100,6 +97,7 @@ typedef struct kvarc_item {
 	uint16_t kind;    /* spec 10; 0: salvage lost its description, kvarc_unpack leaves it out */
 	const char *name; /* "" when not known; not checked for safety as a path */
 	uint64_t bytes;
+	uint64_t reserved[4];
 } kvarc_item;
 
 /* Called once for each item before its first byte; fills a sink that takes

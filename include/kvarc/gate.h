@@ -31,16 +31,13 @@ typedef struct kvarc_gate_options {
 	const kvarc_predictor *predictor;
 	const kvarc_writer_options *writer; /* its lossy is the first tier tried: had or klt */
 	double max_kl; /* nats per token, > 0: as kvarc_eval_passes; 0 with max_error */
-	/* tokens, at least 1 and 2; of a longer cache the first prefix + continuation tokens are
-	 * used. With max_error: prefix alone */
+	/* tokens, 0: 4096 and 64; a continuation has at least 2. Of a longer cache the first prefix
+	 * + continuation tokens are used. With max_error: prefix alone */
 	uint32_t prefix, continuation;
 	double max_error;     /* without a model, of each KV head, 0 < x < 1; 0: by max_kl */
 	uint64_t reserved[3]; /* zero */
 } kvarc_gate_options;
-#define KVARC_GATE_OPTIONS_INIT                    \
-	{                                          \
-		.prefix = 4096, .continuation = 64 \
-	}
+#define KVARC_GATE_OPTIONS_INIT KVARC_ZERO
 
 /* What a gate found. */
 typedef struct kvarc_gate_result {

@@ -62,6 +62,7 @@ typedef struct kvarc_rope {
 	uint8_t pairing;
 	uint32_t rotary;
 	const uint64_t *freq;
+	uint64_t reserved[2]; /* zero */
 } kvarc_rope;
 
 /* One token axis. label may be NULL. */
@@ -69,6 +70,7 @@ typedef struct kvarc_track {
 	uint8_t kind;
 	uint32_t window;
 	const char *label;
+	uint64_t reserved[2]; /* zero */
 } kvarc_track;
 
 /* One tensor: [token, head, channel]; width = heads * channels elements a token. */
@@ -85,6 +87,7 @@ typedef struct kvarc_tensor {
 	uint32_t rope;                    /* 0 none, else 1 + index into ropes */
 	uint32_t first_head, total_heads; /* shard; total_heads 0: heads */
 	const char *name;                 /* may be NULL */
+	uint64_t reserved[2];             /* zero */
 } kvarc_tensor;
 
 /* The tensors of a cache, the tracks (token axes) that they are on, and their RoPEs. */
@@ -93,6 +96,7 @@ typedef struct kvarc_geometry {
 	const kvarc_rope *ropes;
 	const kvarc_track *tracks;
 	const kvarc_tensor *tensors;
+	uint64_t reserved[2]; /* zero */
 } kvarc_geometry;
 
 /* Bytes of one element, 0 for an unknown dtype. */

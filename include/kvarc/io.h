@@ -23,6 +23,7 @@ typedef struct kvarc_source {
 	void *opaque;
 	uint64_t size;
 	const void *memory;
+	uint64_t reserved[3]; /* zero */
 } kvarc_source;
 
 /*
@@ -35,6 +36,7 @@ typedef struct kvarc_sink {
 	int (*write)(void *opaque, const void *buf, size_t bytes, uint64_t offset);
 	int (*flush)(void *opaque);
 	void *opaque;
+	uint64_t reserved[3]; /* zero */
 } kvarc_sink;
 
 /*
@@ -45,11 +47,15 @@ typedef struct kvarc_sink {
  * [heads][tokens][channels]: block_elems = channels, block_stride = bytes of one head.
  */
 typedef struct kvarc_view {
-	void *data;
+	union {
+		void *data;             /* of a view that is read into */
+		const void *const_data; /* the same of a view that is only written from */
+	};
 	uint64_t token_stride;
 	uint64_t block_stride;
 	uint32_t block_elems;
 	uint32_t elem_stride;
+	uint64_t reserved[2]; /* zero */
 } kvarc_view;
 
 /*
@@ -97,7 +103,7 @@ typedef struct kvarc_weight_cache {
 	uint64_t reserved[4]; /* zero */
 } kvarc_weight_cache;
 
-/* Common options. Zero-initialise: KVARC_COMMON_INIT. */
+/* Options that all handles have in common. */
 typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	kvarc_error *error;               /* NULL, or filled on failure; must outlive the handle */
@@ -113,9 +119,6 @@ typedef struct kvarc_common {
 	uint64_t overlap;
 	uint64_t reserved[2]; /* zero */
 } kvarc_common;
-#define KVARC_COMMON_INIT \
-	{                 \
-		0         \
-	}
+#define KVARC_COMMON_INIT KVARC_ZERO
 
 #endif

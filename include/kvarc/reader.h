@@ -37,10 +37,7 @@ typedef struct kvarc_reader_options {
 	uint64_t checkpoint;
 	uint64_t reserved[3]; /* zero */
 } kvarc_reader_options;
-#define KVARC_READER_OPTIONS_INIT \
-	{                         \
-		0                 \
-	}
+#define KVARC_READER_OPTIONS_INIT KVARC_ZERO
 
 /* How the file ended. */
 typedef enum kvarc_state {
@@ -69,7 +66,10 @@ typedef struct kvarc_info {
 	/* number of times that this processor's kernels mispredicted and scalar arithmetic took
 	 * over: all elements are right, but report the processor */
 	uint64_t fallbacks;
-	uint64_t reserved[7];
+	/* tokens that a tier left out when files were packed, of all tracks; 0 when the archive
+	 * was cut later */
+	uint64_t dropped_tokens;
+	uint64_t reserved[6];
 } kvarc_info;
 
 /* One chunk as kvarc_reader_chunk returns it. */
@@ -85,7 +85,21 @@ typedef struct kvarc_chunk_info {
 	uint64_t sequence;
 	uint32_t payload_bytes; /* of the frame */
 	uint32_t raw_bytes;
+	uint64_t frame_bytes;  /* all that it takes in the file */
+	int predicted_exactly; /* its elements are, bit for bit, what a model predicts */
+	uint64_t reserved[4];
 } kvarc_chunk_info;
+
+#define KVARC_CODEC_PREDICTS 0x1u /* decoding needs the archive's profile or model */
+#define KVARC_CODEC_LOSSY 0x2u    /* elements are not those that were packed */
+/* A codec number (spec 7) in words. */
+typedef struct kvarc_codec {
+	const char *name; /* "grid"; static storage */
+	unsigned flags;   /* KVARC_CODEC_* */
+	uint64_t reserved[4];
+} kvarc_codec;
+/* Returns OK, END (no codec has the number), PROG. */
+KVARC_API kvarc_ret kvarc_codec_info(unsigned number, kvarc_codec *codec);
 
 /* Tokens [t0, t0 + n) of one track, of layers [layer0, layer0 + n_layers), all heads. Layers or
  * tokens that do not exist are answered with GEOMETRY. */
@@ -93,10 +107,14 @@ typedef struct kvarc_range {
 	uint32_t track;
 	uint32_t layer0, n_layers; /* n_layers UINT32_MAX: to the last */
 	uint64_t t0, n;            /* n UINT64_MAX: to the last */
+	uint64_t reserved[1];      /* zero */
 } kvarc_range;
-#define KVARC_RANGE_ALL(track_)                        \
-	{                                              \
-		(track_), 0, UINT32_MAX, 0, UINT64_MAX \
+#define KVARC_RANGE_ALL(track_)                         \
+	{                                               \
+		(track_), 0, UINT32_MAX, 0, UINT64_MAX, \
+		{                                       \
+			0                               \
+		}                                       \
 	}
 
 /* A segment as kvarc_reader_next_segment returns it; pointers live until the next call. */
@@ -108,6 +126,7 @@ typedef struct kvarc_segment {
 	const int32_t *positions; /* n; NULL: lost (only in salvage) */
 	int ids_coded; /* by a model (spec/codecs/tokens.md); ids is NULL when the options do
 	                           * not have it, or (only in salvage) earlier ids are lost */
+	uint64_t reserved[4];
 } kvarc_segment;
 
 /* A damaged place, and what is lost because of it. */
@@ -117,6 +136,7 @@ typedef struct kvarc_damage {
 	uint64_t t0;
 	uint32_t n;       /* tokens that are missing, 0: none or not known */
 	const char *what; /* static storage */
+	uint64_t reserved[4];
 } kvarc_damage;
 typedef void (*kvarc_damage_fn)(void *opaque, const kvarc_damage *damage);
 

@@ -23,14 +23,11 @@ typedef struct kvarc_scores_options {
 	kvarc_common common;              /* memlimit 0: none; progress in tokens */
 	const kvarc_predictor *predictor; /* a model with a head */
 	kvarc_arithmetic arithmetic;      /* KVARC_ARITHMETIC_LEVEL: KVARC_ARITHMETIC_W15A15 */
-	unsigned dtype;                   /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16 */
-	kvarc_score kind;
+	unsigned dtype;       /* of the cache: KVARC_F32, KVARC_F16 or KVARC_BF16; 0: KVARC_BF16 */
+	kvarc_score kind;     /* 0: KVARC_SCORE_H2O */
 	uint64_t reserved[4]; /* zero */
 } kvarc_scores_options;
-#define KVARC_SCORES_OPTIONS_INIT                            \
-	{                                                    \
-		.dtype = KVARC_BF16, .kind = KVARC_SCORE_H2O \
-	}
+#define KVARC_SCORES_OPTIONS_INIT KVARC_ZERO
 
 /*
  * Scores of n tokens, the first at position 0, into score (n), for kvarc_lossy_rates. The model

@@ -29,6 +29,9 @@ typedef struct kvarc_trainer kvarc_trainer;
 /* With model: channel means and scales of the prediction residual alone. */
 #define KVARC_TRAIN_NO_STAGES 0x10u
 
+/* kvarc_trainer_options.held_out: all tokens are fitted. */
+#define KVARC_TRAIN_NONE_HELD_OUT UINT32_MAX
+
 /* What a trainer is opened with; set unused members to 0. */
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
@@ -37,7 +40,7 @@ typedef struct kvarc_trainer_options {
 	unsigned levels;
 	unsigned flags; /* KVARC_TRAIN_* */
 	/* percentage of the tokens of every cache, the last ones, that are measured and not
-	 * fitted: 0 to 50 */
+	 * fitted: 1 to 50, 0: 10, KVARC_TRAIN_NONE_HELD_OUT: 0 % */
 	unsigned held_out;
 	/* a GGUF file, or a folder with config.json and safetensors, of the transformer that
 	 * predicts the caches; NULL: none */
@@ -59,10 +62,7 @@ typedef struct kvarc_trainer_options {
 	const kvarc_predictor *predictor;
 	uint64_t reserved[1]; /* zero */
 } kvarc_trainer_options;
-#define KVARC_TRAINER_OPTIONS_INIT \
-	{                          \
-		.held_out = 10     \
-	}
+#define KVARC_TRAINER_OPTIONS_INIT KVARC_ZERO
 
 /* On failure *t is NULL. Returns OK, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_open(kvarc_trainer **t,

@@ -10,6 +10,8 @@ typedef struct kvarc_writer kvarc_writer;
 
 #define KVARC_LEVEL_DEFAULT 1
 #define KVARC_LEVEL_MAX 8
+/* kvarc_writer_options.level of level n: zero there is the default level, level 0 is -1. */
+#define KVARC_LEVEL(n) ((n) ? (n) : -1)
 
 /* Every chunk is decoded again and compared after it was encoded. */
 #define KVARC_WRITE_VERIFY 0x1u
@@ -36,8 +38,9 @@ typedef enum kvarc_token_ids {
 /* What a writer is opened with; KVARC_WRITER_OPTIONS_INIT has the defaults. */
 typedef struct kvarc_writer_options {
 	kvarc_common common;
-	/* 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a model and its profile (8: that of
-	 * level 7, and patches of predicted elements); use KVARC_LEVEL_DEFAULT */
+	/* KVARC_LEVEL(n), n from 0 to KVARC_LEVEL_MAX; zero: the default. 0 fast, 1 grid, 2 and 3
+	 * with a profile, 4 to 8 with a model and its profile (8: that of level 7, and patches of
+	 * predicted elements) */
 	int level;
 	unsigned flags;               /* KVARC_WRITE_* */
 	uint32_t segment_tokens;      /* 0: 256; 32..256 */
@@ -61,16 +64,14 @@ typedef struct kvarc_writer_options {
 	const kvarc_lossy *lossy;
 	uint64_t reserved[3]; /* zero */
 } kvarc_writer_options;
-#define KVARC_WRITER_OPTIONS_INIT            \
-	{                                    \
-		.level = KVARC_LEVEL_DEFAULT \
-	}
+#define KVARC_WRITER_OPTIONS_INIT KVARC_ZERO
 
 /* Totals since open, in bytes, tokens and elements. Tokens that a tier leaves out count in
  * raw_bytes and elements as well. */
 typedef struct kvarc_writer_stats {
 	uint64_t raw_bytes, file_bytes, elements, chunks, frames;
 	uint64_t dropped_tokens; /* that were left out, of all tracks */
+	uint64_t reserved[6];
 } kvarc_writer_stats;
 
 /*

@@ -39,6 +39,20 @@ void kvi_token_blind_name(unsigned blind, char name[16])
 		snprintf(name, 16, "top-%u", blind & 0xff);
 }
 
+unsigned kvi_token_blind_of(const char *name)
+{
+	char text[16];
+	const char *last = strrchr(name, ' ');
+	last = last ? last + 1 : name;
+	for (unsigned blind = 1; blind <= KVARC_BLIND_TOP_MAX; blind++) {
+		kvi_token_blind_name(blind, text);
+		if (!strcmp(text, last))
+			return blind;
+	}
+	kvi_token_blind_name(KVARC_BLIND_EMBEDDING, text);
+	return strcmp(text, last) ? 0 : KVARC_BLIND_EMBEDDING;
+}
+
 struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind)
 {
 	uint8_t b[32] = { 0 };

@@ -16,6 +16,8 @@
 bool kvi_token_blind_known(unsigned blind);
 /* Writes "top-4" or "embedding". */
 void kvi_token_blind_name(unsigned blind, char name[16]);
+/* The number of the predictor whose recorded name ends with such a word; 0: none. */
+unsigned kvi_token_blind_of(const char *name);
 /* The digest that identifies the predictor: with blind 0 that of the weights, else one of weights
  * and kind, of an engine with an lm_head. */
 struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind);

@@ -30,8 +30,9 @@ kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g, const struct kvi
 	for (unsigned i = 0; i < m->n_ropes; i++) {
 		if (!m->ropes[i].rotary)
 			continue;
-		g->ropes[g->geometry.n_ropes++] = (kvarc_rope){ pairing, m->ropes[i].rotary,
-			                                        m->ropes[i].freq };
+		g->ropes[g->geometry.n_ropes++] = (kvarc_rope){ .pairing = pairing,
+			                                        .rotary = m->ropes[i].rotary,
+			                                        .freq = m->ropes[i].freq };
 		at[i] = (uint32_t)g->geometry.n_ropes;
 	}
 	kvarc_tensor *tensors = kvi_calloc(alloc, m->n_layers, 2 * sizeof *tensors);

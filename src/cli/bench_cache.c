@@ -16,7 +16,7 @@
 #include "profiles.h"
 #include "progress.h"
 #include "units.h"
-#include "util/ckd.h"
+#include "checked.h"
 
 enum { PIECE_TOKENS = 256 };
 
@@ -80,8 +80,9 @@ static bool make_views(struct bench_cache *c, const char *file)
 		uint64_t n = c->tokens[t->track], width, bytes;
 
 		width = (uint64_t)t->heads * t->channels;
-		if (kvi_mul(n, width * kvarc_dtype_bytes(t->dtype), &bytes) ||
-		    kvi_add(c->raw_bytes, bytes, &c->raw_bytes) || c->raw_bytes > SIZE_MAX / 4) {
+		if (checked_mul(n, width * kvarc_dtype_bytes(t->dtype), &bytes) ||
+		    checked_add(c->raw_bytes, bytes, &c->raw_bytes) ||
+		    c->raw_bytes > SIZE_MAX / 4) {
 			msg_error(file, "is too large to hold in memory");
 			return false;
 		}
@@ -106,8 +107,10 @@ static bool make_views(struct bench_cache *c, const char *file)
 		uint32_t bytes = (uint32_t)kvarc_dtype_bytes(t->dtype);
 		uint32_t width = t->heads * t->channels;
 
-		c->views[i] = (kvarc_view){ c->data + at, (uint64_t)width * bytes, 0, width,
-			                    bytes };
+		c->views[i] = (kvarc_view){ .data = c->data + at,
+			                    .token_stride = (uint64_t)width * bytes,
+			                    .block_elems = width,
+			                    .elem_stride = bytes };
 		c->decoded[i] = c->views[i];
 		c->decoded[i].data = c->decoded_data + at;
 		at += c->tokens[t->track] * width * bytes;
@@ -263,12 +266,12 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
                         const struct bench_run *run)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_sink sink = { write_memory, NULL, c };
+	kvarc_sink sink = { .write = write_memory, .opaque = c };
 	kvarc_writer *w;
 	kvarc_ret ret;
 
 	wo.common = *common;
-	wo.level = run->level;
+	wo.level = KVARC_LEVEL(run->level);
 	wo.profile = run->profile;
 	wo.lossy = is_lossy(run) ? &run->tier->lossy : NULL;
 	wo.predictor = models_given();
@@ -316,7 +319,9 @@ bool bench_cache_run(struct bench_cache *c, const struct options *o, const char 
                      struct bench_run *run)
 {
 	struct bench_counter counter = { 0, 0 };
-	kvarc_allocator allocator = { counted_alloc, counted_free, &counter };
+	kvarc_allocator allocator = { .alloc = counted_alloc,
+		                      .free = counted_free,
+		                      .opaque = &counter };
 	kvarc_common common;
 	kvarc_error error;
 	kvarc_ret ret;

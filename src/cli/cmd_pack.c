@@ -131,7 +131,7 @@ static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 	if (j->fitted) {
 		wo->level = profiles_highest_level(j->fitted);
 		if (wo->level == LEVEL_MODELS)
-			wo->level = j->o->level;
+			wo->level = KVARC_LEVEL(j->o->level);
 		wo->profile = j->fitted;
 		wo->profile_name = KVARC_PROFILE_NAME_FITTED;
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;

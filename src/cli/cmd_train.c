@@ -74,7 +74,7 @@ static bool open_trainer(struct training *t)
 	to.predictor = weighs(o);
 	if ((to.model || to.predictor) && !o->memlimit) /* as large as the model */
 		to.common.memlimit = UINT64_MAX;
-	to.held_out = (unsigned)o->held_out;
+	to.held_out = o->held_out ? (unsigned)o->held_out : KVARC_TRAIN_NONE_HELD_OUT;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
 	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
 	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0) |

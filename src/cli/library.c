@@ -33,24 +33,27 @@ void library_common(const struct options *o, kvarc_common *c, kvarc_error *error
  * The library says what is wrong and where, and what to do in its own words;
  * this adds the words of the command line.
  */
-static const char *in_our_words(kvarc_ret ret, const char *text)
+static const char *in_our_words(kvarc_ret ret, const kvarc_error *error)
 {
+	const kvarc_reason reason = error ? error->reason : KVARC_REASON_NONE;
+
 	switch (ret) {
 	case KVARC_MEM:
 		return "; end other programs, or use fewer threads (-T 1)";
 	case KVARC_MEMLIMIT:
-		return strstr(text, "raise") ? " with -M, for example -M 1G"
-		                             : "; raise the limit with -M, for example -M 1G";
+		return error && error->bytes_needed
+		               ? " with -M, for example -M 1G"
+		               : "; raise the limit with -M, for example -M 1G";
 	case KVARC_FORMAT:
 		return "; 'kvarc pack' makes archives";
 	case KVARC_DATA:
-		return strstr(text, "salvage") ? ": 'kvarc unpack --salvage'" : "";
+		return reason == KVARC_REASON_SALVAGE ? ": 'kvarc unpack --salvage'" : "";
 	case KVARC_PREDICTOR:
-		return profiles_looked_at(text);
+		return error ? profiles_looked_at(error) : "";
 	case KVARC_LOSSY:
 		return "; --allow-lossy takes them as they are";
 	case KVARC_OPTIONS:
-		return strstr(text, "can seek") ? "; save it as a file first" : "";
+		return reason == KVARC_REASON_NEEDS_SEEK ? "; save it as a file first" : "";
 	default:
 		return "";
 	}
@@ -66,7 +69,7 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 	else if (in && in->error)
 		msg_error(in->name, "cannot read: %s", strerror(in->error));
 	else
-		msg_error(file, "%s%s", text, in_our_words(ret, text));
+		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
 kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
@@ -168,12 +171,9 @@ void library_warn_state(const char *file, const kvarc_info *info, uint64_t token
 		            n);
 }
 
-const char *library_codec_name(unsigned codec)
+const char *library_codec_name(unsigned number)
 {
-	/* spec 7 */
-	static const char *const names[] = { "raw",  "zstd",  "constant", "repeat", "exponent",
-		                             "grid", "bytes", "linear",   "model",  "predicted",
-		                             "near", "tsc",   "vq",       "had",    "klt" };
+	kvarc_codec codec;
 
-	return codec < sizeof(names) / sizeof(names[0]) && names[codec] ? names[codec] : "?";
+	return kvarc_codec_info(number, &codec) == KVARC_OK ? codec.name : "?";
 }

@@ -44,7 +44,7 @@ kvarc_SOURCES = \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/cli/cmd_eval.c src/cli/cmd_eval.h src/cli/eval_texts.c \
 	src/cli/eval_report.c src/cli/eval_plot.c src/cli/tiers.c src/cli/tiers.h \
-	src/util/bytes.h src/util/ckd.h
+	src/cli/checked.h
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \
 	-DKVARC_PROFILE_DIR='"$(pkgdatadir)/profiles"'

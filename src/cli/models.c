@@ -126,15 +126,14 @@ const char *models_name(void)
 	return name;
 }
 
-const char *models_predict_of(const char *name)
+void models_predict_text(char out[16], unsigned blind)
 {
-	const char *last = strrchr(name, ' ');
-	unsigned n;
-	char more;
-
-	last = last ? last + 1 : name;
-	return strcmp(last, "embedding") == 0 || sscanf(last, "top-%u%c", &n, &more) == 1 ? last
-	                                                                                  : "";
+	if (blind == KVARC_BLIND_EMBEDDING)
+		strcpy(out, "embedding");
+	else if (blind)
+		snprintf(out, 16, "top-%u", blind);
+	else
+		strcpy(out, "token");
 }
 
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im)

@@ -28,8 +28,8 @@ const kvarc_predictor *models_given(void);
 const kvarc_predictor *models_known(void);
 /* What archives call it. */
 const char *models_name(void);
-/* What --predict is by the end of an archive's name for its model; "": not given. */
-const char *models_predict_of(const char *name);
+/* What --predict is called for a number of kvarc_predictor_open_blind; 0: "token". */
+void models_predict_text(char out[16], unsigned blind);
 /* Tokens that it has to go through to read an archive or to pack an import (the other is NULL), for
  * progress_tokens; 0: it is not used. */
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im);

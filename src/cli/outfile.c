@@ -226,7 +226,7 @@ static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset
 
 kvarc_sink output_sink(struct output *out)
 {
-	kvarc_sink s = { write_at, NULL, out };
+	kvarc_sink s = { .write = write_at, .opaque = out };
 
 	return s;
 }

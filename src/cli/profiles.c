@@ -197,28 +197,27 @@ void profiles_reader(kvarc_reader_options *ro)
 	ro->find_profile = find;
 }
 
-const char *profiles_looked_at(const char *text)
+const char *profiles_looked_at(const kvarc_error *e)
 {
 	static char out[1400];
-	char folder[PATH_BYTES], hex[33] = "";
-	const char *digest = strstr(text, "is needed: ");
+	char folder[PATH_BYTES], hex[33], predict[16];
 	size_t n = 0;
 
-	if (!digest && strstr(text, " other weights: ") && models_predict_of(text)[0]) {
-		snprintf(out, sizeof(out), "; give --predict %s", models_predict_of(text));
+	models_predict_text(predict, e->blind);
+	if (e->reason == KVARC_REASON_MODEL_DIFFERS && e->blind) {
+		snprintf(out, sizeof(out), "; give --predict %s", predict);
 		return out;
 	}
-	if (!digest)
-		return "";
-	if (strstr(text, ": weights ")) {
+	if (e->reason == KVARC_REASON_MODEL_NEEDED) {
 		snprintf(out, sizeof(out),
 		         "; give it with --model FILE.gguf, or a "
 		         "folder with config.json and safetensors%s%s",
-		         models_predict_of(text)[0] ? ", and --predict " : "",
-		         models_predict_of(text));
+		         e->blind ? ", and --predict " : "", e->blind ? predict : "");
 		return out;
 	}
-	snprintf(hex, sizeof(hex), "%s", digest + strlen("is needed: "));
+	if (e->reason != KVARC_REASON_PROFILE_NEEDED)
+		return "";
+	units_digest(hex, e->digest);
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
 		                      all.list[i].path);
@@ -349,7 +348,7 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 {
 	size_t best = all.n_given;
 
-	wo->level = o->level;
+	wo->level = KVARC_LEVEL(o->level);
 	if (all.n_given == 0 || (o->level_given && o->level < 2))
 		return true;
 	/* The first one that fits; else the writer says that none does. */
@@ -362,7 +361,7 @@ bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_wri
 	if (best == all.n_given)
 		return none_serves(o);
 	wo->profile = all.given[best];
-	wo->level = level_of(o, wo->profile, g);
+	wo->level = KVARC_LEVEL(level_of(o, wo->profile, g));
 	wo->profile_name = paths_base(all.list[best].path);
 	if (o->embed_profile)
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
@@ -389,7 +388,7 @@ int profiles_level_used(const char *file, const kvarc_writer_options *wo, const 
 	const char *why = profiles_why_unused(g);
 
 	if (wo->level < 2 || kvarc_profile_predicts(wo->profile, (unsigned)wo->level, g))
-		return wo->level;
+		return wo->level < 0 ? 0 : wo->level;
 	msg_result(file, "level 1; the profile %s is not used: %s", wo->profile_name,
 	           why ? why : "it predicts none of the tensors");
 	return 1;

@@ -49,9 +49,9 @@ bool profiles_check_level(const struct options *o, bool fits_one);
 
 /* Where a profile with this digest is, "": not at hand. */
 const char *profiles_where(const uint8_t digest[16]);
-/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text, which names the
- * digest. */
-const char *profiles_looked_at(const char *text);
+/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text of an error; "":
+ * there is nothing to add. Static storage. */
+const char *profiles_looked_at(const kvarc_error *e);
 
 /* Opens a profile from an input; NULL: a message was shown. */
 kvarc_profile *profiles_read(const struct options *o, struct input *in);

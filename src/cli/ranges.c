@@ -42,6 +42,7 @@ bool ranges_from_options(const struct options *o, const char *file, kvarc_reader
 		if (!fits(file, "tokens", o->token0, o->n_tokens, tokens))
 			return false;
 	}
+	*range = (kvarc_range)KVARC_ZERO;
 	range->track = (uint32_t)o->track;
 	range->layer0 = (uint32_t)o->layer0;
 	range->n_layers = o->n_layers == UINT64_MAX ? UINT32_MAX : (uint32_t)o->n_layers;

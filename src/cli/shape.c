@@ -11,8 +11,12 @@
 
 #include "library.h"
 
-/* Codecs (spec 7): those that a profile or a model predicts for, and those that change elements. */
-enum { LINEAR = 7, MODEL = 8, PREDICTED = 9, LOSSY = 10, LOSSY_END = 15 };
+static bool codec_has(unsigned number, unsigned flag)
+{
+	kvarc_codec codec;
+
+	return kvarc_codec_info(number, &codec) == KVARC_OK && codec.flags & flag;
+}
 
 unsigned shape_kind(const kvarc_tensor *t)
 {
@@ -88,45 +92,25 @@ static kvarc_ret make_layers(struct shape *s)
 	return KVARC_OK;
 }
 
-static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t, const kvarc_chunk_info *c,
-                      uint64_t frame)
+static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t, const kvarc_chunk_info *c)
 {
 	unsigned codec = c->codec < SHAPE_CODECS ? c->codec : SHAPE_CODECS - 1;
 
 	cell->elements += (uint64_t)c->n * c->heads * t->channels;
 	cell->raw_bytes += c->raw_bytes;
-	cell->frame_bytes += frame;
+	cell->frame_bytes += c->frame_bytes;
 	cell->codecs[codec]++;
 	/* Repeats of lossy chunks have their generation. */
-	if ((c->codec >= LOSSY && c->codec < LOSSY_END) || c->generation) {
+	if (codec_has(c->codec, KVARC_CODEC_LOSSY) || c->generation) {
 		cell->lossy_chunks++;
 		cell->lossy_elements += (uint64_t)c->n * c->heads * t->channels;
 		if (c->generation > cell->generation)
 			cell->generation = c->generation;
 	}
-	/* spec predicted 2: the chunk's header, a check and the method */
-	if (c->codec == PREDICTED && c->payload_bytes == 48 + 9) {
+	if (c->predicted_exactly) {
 		cell->exact_chunks++;
 		cell->exact_elements += (uint64_t)c->n * c->heads * t->channels;
 	}
-}
-
-/* Tokens that were left out, as kvarc_pack notes it. 0 when the rest are not those that are here:
- * the archive was cut. */
-static uint64_t dropped(const struct shape *s, kvarc_reader *r)
-{
-	const char *note = kvarc_reader_identity(r, "lossy"), *last;
-	uint64_t n, all;
-	int end = 0;
-
-	if (!note)
-		return 0;
-	last = strrchr(note, ';');
-	last = last ? last + 1 : note;
-	if (sscanf(last, "%" SCNu64 " of %" SCNu64 " tokens left out%n", &n, &all, &end) < 2 ||
-	    !end || last[end])
-		return 0;
-	return n < all && all - n == s->track_tokens ? n : 0;
 }
 
 static void scale(uint64_t *v, double by)
@@ -142,11 +126,11 @@ static void scale_cell(struct shape_cell *c, double by)
 }
 
 /* Bits are those of what was packed. All tracks as if they had lost alike. */
-static void count_dropped(struct shape *s, kvarc_reader *r)
+static void count_dropped(struct shape *s)
 {
 	double by;
 
-	s->dropped = dropped(s, r);
+	s->dropped = s->info.dropped_tokens;
 	if (!s->dropped)
 		return;
 	by = (double)(s->track_tokens + s->dropped) / (double)s->track_tokens;
@@ -173,11 +157,9 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 		if (c.tensor >= s->geometry->n_tensors)
 			continue;
 		const kvarc_tensor *t = &s->geometry->tensors[c.tensor];
-		/* spec 3.1: header, payload, padding, check */
-		uint64_t frame = 32 + (((uint64_t)c.payload_bytes + 7) & ~(uint64_t)7) + 16;
-		add_chunk(&find_layer(s, t->layer)->cells[shape_kind(t)], t, &c, frame);
-		add_chunk(&s->total, t, &c, frame);
-		s->chunk_bytes += frame;
+		add_chunk(&find_layer(s, t->layer)->cells[shape_kind(t)], t, &c);
+		add_chunk(&s->total, t, &c);
+		s->chunk_bytes += c.frame_bytes;
 	}
 	if (ret == KVARC_END)
 		ret = kvarc_reader_get_info(r, &s->info);
@@ -185,7 +167,7 @@ kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
 		s->track_tokens += kvarc_reader_tokens(r, (uint32_t)i);
 	s->tokens = library_tokens(r);
 	if (ret == KVARC_OK)
-		count_dropped(s, r);
+		count_dropped(s);
 	if (ret != KVARC_OK)
 		shape_free(s);
 	return ret;
@@ -199,7 +181,12 @@ void shape_free(struct shape *s)
 
 bool shape_is_predicted(const struct shape_cell *c)
 {
-	return c->codecs[LINEAR] || c->codecs[MODEL] || c->codecs[PREDICTED];
+	for (unsigned i = 0; i < SHAPE_CODECS; i++) {
+		if (c->codecs[i] && codec_has(i, KVARC_CODEC_PREDICTS) &&
+		    !codec_has(i, KVARC_CODEC_LOSSY))
+			return true;
+	}
+	return false;
 }
 
 double shape_bits(uint64_t bytes, uint64_t elements)
@@ -242,9 +229,10 @@ void shape_codecs(char *out, size_t size, const struct shape_cell *c)
 
 void shape_tiers(char *out, size_t size, const struct shape_cell *c)
 {
-	uint64_t left[SHAPE_CODECS] = { 0 };
+	uint64_t left[SHAPE_CODECS];
 
-	memcpy(left + LOSSY, c->codecs + LOSSY, (LOSSY_END - LOSSY) * sizeof(*left));
+	for (unsigned i = 0; i < SHAPE_CODECS; i++)
+		left[i] = codec_has(i, KVARC_CODEC_LOSSY) ? c->codecs[i] : 0;
 	put_names(out, size, left);
 }
 

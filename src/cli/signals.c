@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "message.h"
-#include "util/ckd.h"
+#include "checked.h"
 
 static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
 enum { N_CAUGHT = sizeof(caught) / sizeof(caught[0]) };
@@ -138,7 +138,7 @@ bool signals_remember(int dirfd, const char *name, int fd, const unsigned *n_fil
 	if (n_list == cap_list) {
 		size_t cap = cap_list ? 2 * cap_list : 8, bytes;
 		struct temporary *p;
-		if (kvi_mul(cap, sizeof(*list), &bytes))
+		if (checked_mul(cap, sizeof(*list), &bytes))
 			return false;
 		p = realloc(list, bytes);
 		if (!p)

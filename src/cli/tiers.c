@@ -23,7 +23,7 @@ static bool set_lossless(struct tier *t, const char *level, const struct options
 		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", o->verb->name, level);
 		return false;
 	}
-	t->writer.level = (int)n;
+	t->writer.level = KVARC_LEVEL((int)n);
 	if (n >= LEVEL_MODEL)
 		t->writer.predictor = models_given();
 	if (n < 2)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "util/ckd.h"
+#include "checked.h"
 
 /* Reads digits; returns what follows them, NULL when there are none or too many. */
 static const char *digits(const char *p, uint64_t *value)
@@ -18,7 +18,8 @@ static const char *digits(const char *p, uint64_t *value)
 
 	*value = 0;
 	for (; *p >= '0' && *p <= '9'; p++) {
-		if (kvi_mul(*value, 10u, value) || kvi_add(*value, (uint64_t)(*p - '0'), value))
+		if (checked_mul(*value, 10u, value) ||
+		    checked_add(*value, (uint64_t)(*p - '0'), value))
 			return NULL;
 	}
 	return p == start ? NULL : p;
@@ -46,7 +47,7 @@ bool units_parse_size(const char *text, uint64_t *bytes)
 	end++;
 	if (strcmp(end, "") != 0 && strcmp(end, "B") != 0 && strcmp(end, "iB") != 0)
 		return false;
-	return !kvi_mul(*bytes, (uint64_t)1 << (10 * ((letter - letters) % 3 + 1)), bytes);
+	return !checked_mul(*bytes, (uint64_t)1 << (10 * ((letter - letters) % 3 + 1)), bytes);
 }
 
 bool units_parse_range(const char *text, uint64_t *first, uint64_t *n)

@@ -49,7 +49,7 @@ static kvarc_common common_of(const kvarc_eval *e)
 static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids, const kvarc_writer_options *tier,
                                struct memory_file *f)
 {
-	const kvarc_sink sink = { write_file, NULL, f };
+	const kvarc_sink sink = { .write = write_file, .opaque = f };
 	kvarc_writer_options o = *tier;
 	kvarc_writer *w;
 	o.common = common_of(e);

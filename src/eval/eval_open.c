@@ -4,8 +4,11 @@
 
 #include "eval_state.h"
 #include "format/geometry_check.h"
+#include "util/arguments.h"
 #include "util/error.h"
 #include "util/ckd.h"
+
+enum { PREFIX_DEFAULT = 512, CONTINUATION_DEFAULT = 64 };
 
 static kvarc_ret fail(const kvarc_eval *e, kvarc_ret ret, const char *what)
 {
@@ -125,26 +128,39 @@ kvarc_ret kvi_eval_open_model(kvarc_eval *e)
 	return kvi_eval_start(e);
 }
 
+static void settle(kvarc_eval_options *o)
+{
+	o->dtype = o->dtype ? o->dtype : KVARC_BF16;
+	o->prefix = o->prefix ? o->prefix : PREFIX_DEFAULT;
+	o->continuation = o->continuation ? o->continuation : CONTINUATION_DEFAULT;
+}
+
 static bool may_open(const kvarc_eval_options *o)
 {
-	return o && o->predictor && o->prefix && o->continuation > 1 &&
-	       o->scores <= KVARC_SCORE_SURPRISAL &&
+	return o->predictor && o->continuation > 1 && o->scores <= KVARC_SCORE_SURPRISAL &&
 	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16);
 }
 
-kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *o)
+kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *options)
 {
 	kvarc_eval *e;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
+	if (!options)
+		return KVARC_PROG;
+	kvarc_eval_options settled = *options, *o = &settled;
+	settle(o);
 	if (!may_open(o))
-		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
-		                "an evaluation needs a predictor, a dtype of floats, a prefix and "
-		                "a continuation");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "kvarc_eval_open: a predictor, a dtype of floats and a "
+		                "continuation of at least 2 tokens are needed");
+	kvarc_ret ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_eval_open", "kvarc_eval_options",
+	                                   o);
+	if (ret)
+		return ret;
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
-	kvarc_ret ret = kvi_handle_new(&e, sizeof *e, offsetof(kvarc_eval, alloc), &o->common,
-	                               limit);
+	ret = kvi_handle_new(&e, sizeof *e, offsetof(kvarc_eval, alloc), &o->common, limit);
 	if (ret)
 		return ret;
 	e->o = *o;

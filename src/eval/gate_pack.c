@@ -8,7 +8,10 @@
 #include "eval_state.h"
 #include "cache_proxy.h"
 #include "format/geometry_check.h"
+#include "util/arguments.h"
 #include "util/error.h"
+
+enum { PREFIX_DEFAULT = 4096, CONTINUATION_DEFAULT = 64 };
 
 enum {
 	FETCH_TOKENS = 256,
@@ -323,7 +326,7 @@ static void make_note(struct kvarc_gate *g)
 
 static bool may_open(const kvarc_gate_options *o)
 {
-	if (!o || !o->writer || !o->writer->lossy || !o->prefix)
+	if (!o->writer || !o->writer->lossy)
 		return false;
 	if (o->max_error > 0)
 		return o->max_error < 1 && o->max_kl == 0;
@@ -353,19 +356,29 @@ static kvarc_ret run(struct kvarc_gate *g)
 	return ret;
 }
 
-kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate_options *o)
+kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate_options *options)
 {
 	struct kvarc_gate *g;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
+	if (!options)
+		return KVARC_PROG;
+	kvarc_gate_options settled = *options, *o = &settled;
+	o->prefix = o->prefix ? o->prefix : PREFIX_DEFAULT;
+	o->continuation = o->continuation ? o->continuation : CONTINUATION_DEFAULT;
 	if (!im || !may_open(o))
-		return kvi_fail(o ? o->common.error : NULL, KVARC_PROG,
-		                "a gate needs a writer's options with a tier, a prefix, and one "
-		                "limit: of errors, or of a KL with a predictor and a continuation");
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "kvarc_gate_import: an import, a writer's options with a tier, and "
+		                "one limit are needed: of errors, or of a KL with a predictor and "
+		                "a continuation of at least 2 tokens");
+	kvarc_ret ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_gate_import",
+	                                   "kvarc_gate_options", o);
+	if (ret)
+		return ret;
 	uint64_t limit = o->common.memlimit ? o->common.memlimit : UINT64_MAX;
-	kvarc_ret ret = kvi_handle_new(&g, sizeof *g, offsetof(struct kvarc_gate, e.alloc),
-	                               &o->common, limit);
+	ret = kvi_handle_new(&g, sizeof *g, offsetof(struct kvarc_gate, e.alloc), &o->common,
+	                     limit);
 	if (ret)
 		return ret;
 	g->e.o = (kvarc_eval_options){ .common = o->common,

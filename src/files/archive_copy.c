@@ -116,10 +116,12 @@ static kvarc_ret use_predictor(struct kvi_copy *c, uint64_t sequence)
 	               ? ret
 	               : kvi_reader_set_error(
 				 r,
-				 kvi_fail_at(
-					 r->error, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
-					 "the embedded profile is not complete; salvage may give "
-					 "the rest"));
+				 kvi_reason(
+					 r->error, KVARC_REASON_SALVAGE,
+					 kvi_fail_at(
+						 r->error, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+						 "the embedded profile is not complete; "
+						 "salvage may give the rest")));
 }
 
 static struct kvi_copy_params *given_at(struct kvi_copy *c, size_t i)
@@ -294,7 +296,9 @@ static int drop(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, ui
 /* KVARC_WRITE_VERIFY: what is copied is good, though nobody gets it. */
 static kvarc_ret verify(struct kvi_copy *c, const struct kvi_segment_ref *s)
 {
-	const kvarc_range range = { c->track, 0, UINT32_MAX, s->t0, s->n };
+	const kvarc_range range = {
+		.track = c->track, .n_layers = UINT32_MAX, .t0 = s->t0, .n = s->n
+	};
 	return c->again ? kvarc_reader_read_deliver(c->again, &range, drop, NULL) : KVARC_OK;
 }
 

@@ -19,7 +19,7 @@ static int counted_flush(void *opaque)
 
 kvarc_sink kvi_counted_sink(struct kvi_counted *c)
 {
-	return (kvarc_sink){ counted_write, counted_flush, c };
+	return (kvarc_sink){ .write = counted_write, .flush = counted_flush, .opaque = c };
 }
 
 kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret ret,

@@ -8,6 +8,7 @@
 #include "counted.h"
 #include "reader_bounds.h"
 #include "archive_copy.h"
+#include "util/arguments.h"
 #include "util/error.h"
 #include "reader/reader_internal.h"
 
@@ -91,11 +92,18 @@ static kvarc_ret copy_identity(struct cutting *c)
 static kvarc_ret read_block(struct cutting *c, uint32_t tensor, uint64_t t0, uint32_t n, void *dst)
 {
 	const kvarc_tensor *t = &c->tensors[tensor];
-	kvarc_range range = { c->range.track, t->layer, 1, c->range.t0 + t0, n };
+	kvarc_range range = { .track = c->range.track,
+		              .layer0 = t->layer,
+		              .n_layers = 1,
+		              .t0 = c->range.t0 + t0,
+		              .n = n };
 	uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
 	uint32_t width = kvi_tensor_width(t);
 	kvarc_view *view = &c->views[c->source[tensor]];
-	*view = (kvarc_view){ dst, (uint64_t)width * es, 0, width, es };
+	*view = (kvarc_view){ .data = dst,
+		              .token_stride = (uint64_t)width * es,
+		              .block_elems = width,
+		              .elem_stride = es };
 	kvarc_ret ret = kvarc_reader_read(c->r, &range, c->views);
 	view->data = NULL;
 	return ret;
@@ -155,7 +163,10 @@ static kvarc_ret read_ahead(struct cutting *c, uint64_t t0, uint32_t n)
 		const kvarc_tensor *t = &c->tensors[i];
 		uint32_t es = (uint32_t)kvarc_dtype_bytes(t->dtype);
 		uint32_t width = kvi_tensor_width(t);
-		c->views[c->source[i]] = (kvarc_view){ at, (uint64_t)width * es, 0, width, es };
+		c->views[c->source[i]] = (kvarc_view){ .data = at,
+			                               .token_stride = (uint64_t)width * es,
+			                               .block_elems = width,
+			                               .elem_stride = es };
 		at += (size_t)c->batch * width * es;
 	}
 	range.t0 += t0;
@@ -303,15 +314,18 @@ static kvarc_ret write_all(struct cutting *c)
 kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range, const kvarc_sink *sink,
                     const kvarc_writer_options *options, kvarc_writer_stats *stats)
 {
-	if (!r || !range || !sink || !sink->write)
+	if (!r || !range)
 		return KVARC_PROG;
+	kvarc_ret ret = kvi_check_sink(kvi_reader_error(r), "kvarc_cut", sink);
+	if (ret)
+		return ret;
 	struct kvi_counted counted = { *sink, 0 };
 	kvarc_sink counting = kvi_counted_sink(&counted);
 	struct cutting c = { .r = r,
 		             .range = *range,
 		             .from = kvarc_reader_geometry(r),
 		             .alloc = kvi_reader_alloc(r) };
-	kvarc_ret ret = kvi_range_settle(r, &c.range);
+	ret = kvi_range_settle(r, &c.range);
 	if (ret)
 		return ret;
 	pthread_mutex_init(&c.lock, NULL);

@@ -8,6 +8,7 @@
 #include "reader_bounds.h"
 #include "strided.h"
 #include "reader/reader_internal.h"
+#include "util/arguments.h"
 #include "util/bytes.h"
 
 enum {
@@ -181,14 +182,17 @@ static kvarc_ret write_all(struct export *x)
 kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
                                    const kvarc_sink *sink)
 {
-	if (!r || !range || !sink || !sink->write)
+	if (!r || !range)
 		return KVARC_PROG;
+	kvarc_ret ret = kvi_check_sink(kvi_reader_error(r), "kvarc_export_safetensors", sink);
+	if (ret)
+		return ret;
 	struct export x = { .r = r,
 		            .geometry = kvarc_reader_geometry(r),
 		            .range = *range,
 		            .sink = sink,
 		            .alloc = kvi_reader_alloc(r) };
-	kvarc_ret ret = kvi_range_settle(r, &x.range);
+	ret = kvi_range_settle(r, &x.range);
 	if (ret)
 		return ret;
 	pthread_mutex_init(&x.lock, NULL);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "util/arguments.h"
 #include "util/error.h"
 #include "util/ckd.h"
 
@@ -106,10 +107,15 @@ static kvarc_ret finish(kvarc_import *im)
 		im->pub_tensors[i].name = im->tensors[i].name;
 	}
 	for (size_t i = 0; i < im->n_ropes; i++)
-		im->pub_ropes[i] = (kvarc_rope){ im->ropes[i].pairing, im->ropes[i].rotary,
-			                         im->ropes[i].freq };
-	im->geometry = (kvarc_geometry){ im->n_ropes,   im->n_tracks,   im->n_tensors,
-		                         im->pub_ropes, im->pub_tracks, im->pub_tensors };
+		im->pub_ropes[i] = (kvarc_rope){ .pairing = im->ropes[i].pairing,
+			                         .rotary = im->ropes[i].rotary,
+			                         .freq = im->ropes[i].freq };
+	im->geometry = (kvarc_geometry){ .n_ropes = im->n_ropes,
+		                         .n_tracks = im->n_tracks,
+		                         .n_tensors = im->n_tensors,
+		                         .ropes = im->pub_ropes,
+		                         .tracks = im->pub_tracks,
+		                         .tensors = im->pub_tensors };
 	return KVARC_OK;
 }
 
@@ -203,11 +209,17 @@ kvarc_ret kvarc_import_open(kvarc_import **pim, const kvarc_source *source, cons
 	if (!pim)
 		return KVARC_PROG;
 	*pim = NULL;
-	if (!source || !source->read || source->size == KVARC_UNKNOWN)
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "an import needs a source of known size");
-	kvarc_ret ret = kvi_handle_new(&im, sizeof *im, offsetof(kvarc_import, alloc), &o->common,
-	                               o->common.memlimit);
+	kvarc_ret ret = kvi_check_source(o->common.error, "kvarc_import_open", source, false);
+	if (!ret && source->size == KVARC_UNKNOWN)
+		ret = kvi_fail(o->common.error, KVARC_PROG,
+		               "kvarc_import_open: an import needs a source of known size");
+	if (!ret)
+		ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_import_open",
+		                         "kvarc_import_options", o);
+	if (ret)
+		return ret;
+	ret = kvi_handle_new(&im, sizeof *im, offsetof(kvarc_import, alloc), &o->common,
+	                     o->common.memlimit);
 	if (ret)
 		return ret;
 	im->error = o->common.error;

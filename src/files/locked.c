@@ -13,5 +13,5 @@ static int locked_write(void *opaque, const void *buf, size_t bytes, uint64_t of
 
 kvarc_sink kvi_locked_sink(struct kvi_locked *l)
 {
-	return (kvarc_sink){ locked_write, NULL, l };
+	return (kvarc_sink){ .write = locked_write, .opaque = l };
 }

@@ -96,7 +96,7 @@ kvarc_ret kvarc_encode_buffer(void *out, size_t out_bytes, size_t *written,
                               const kvarc_view *views, const kvarc_writer_options *options)
 {
 	struct memory_sink to = { out, out_bytes, 0 };
-	const kvarc_sink sink = { memory_write, NULL, &to };
+	const kvarc_sink sink = { .write = memory_write, .opaque = &to };
 	kvarc_error *e = options ? options->common.error : NULL;
 	kvarc_writer *w;
 	if (!out || !written)
@@ -142,10 +142,12 @@ kvarc_ret kvarc_decode_buffer(const void *in, size_t in_bytes, const kvarc_view 
 	if (ret == KVARC_OK)
 		ret = kvarc_reader_get_info(r, &info);
 	if (ret == KVARC_OK && (info.state == KVARC_STATE_CUT || info.state == KVARC_STATE_DAMAGED))
-		ret = kvi_fail_at(e, KVARC_DATA, in_bytes - info.dropped_bytes, KVARC_UNKNOWN,
-		                  "the archive is cut or damaged behind token %llu; salvage may "
-		                  "give the rest",
-		                  (unsigned long long)kvarc_reader_tokens(r, 0));
+		ret = kvi_reason(
+			e, KVARC_REASON_SALVAGE,
+			kvi_fail_at(e, KVARC_DATA, in_bytes - info.dropped_bytes, KVARC_UNKNOWN,
+		                    "the archive is cut or damaged behind token %llu; salvage may "
+		                    "give the rest",
+		                    (unsigned long long)kvarc_reader_tokens(r, 0)));
 	if (ret == KVARC_OK)
 		ret = kvarc_reader_read(r, &all, views);
 	kvarc_reader_close(&r);

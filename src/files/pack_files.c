@@ -12,6 +12,7 @@
 #include "input_hash.h"
 #include "plan.h"
 #include "import_internal.h"
+#include "util/arguments.h"
 #include "util/error.h"
 #include "writer/writer_internal.h"
 
@@ -121,7 +122,7 @@ static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *
 	uint8_t digest[16];
 	if (!o->profile_name || strcmp(o->profile_name, KVARC_PROFILE_NAME_FITTED))
 		put_name(out, o->profile_name);
-	if (o->level < KVI_LEVEL_MODEL || !o->predictor)
+	if (kvi_writer_level(o) < KVI_LEVEL_MODEL || !o->predictor)
 		return KVARC_OK;
 	kvarc_ret ret = kvarc_predictor_digest(o->predictor, digest);
 	if (ret)
@@ -160,11 +161,11 @@ static kvarc_ret put_settings(struct packing *p, struct kvi_out *out)
 	const kvarc_lossy *l = o->lossy;
 	kvarc_ret ret = KVARC_OK;
 	kvi_put_bytes(out, KVARC_VERSION_STRING, sizeof KVARC_VERSION_STRING);
-	kvi_put32(out, (uint32_t)o->level);
+	kvi_put32(out, (uint32_t)kvi_writer_level(o));
 	kvi_put32(out, o->flags & (KVARC_WRITE_STREAMABLE | KVARC_WRITE_EMBED_PROFILE));
 	kvi_put32(out, o->segment_tokens);
 	kvi_put32(out, o->chunk_bytes);
-	if (o->level >= KVI_LEVEL_PROFILE || (l && l->tier == KVARC_TIER_KLT)) {
+	if (kvi_writer_level(o) >= KVI_LEVEL_PROFILE || (l && l->tier == KVARC_TIER_KLT)) {
 		put_profile(out, o->profile);
 		ret = put_predictor(out, o);
 	}
@@ -362,13 +363,16 @@ kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_write
                      kvarc_writer_stats *stats)
 {
 	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
-	if (!im || !sink || !sink->write)
+	if (!im)
 		return KVARC_PROG;
 	struct packing p = { .im = im, .options = options ? *options : defaults };
+	kvarc_ret ret = kvi_check_sink(p.options.common.error, "kvarc_pack", sink);
+	if (ret)
+		return ret;
 	if (p.options.segment_tokens > 256)
 		return kvi_fail(p.options.common.error, KVARC_PROG,
-		                "segment_tokens must be at most 256");
-	kvarc_ret ret = run(&p, sink, stats);
+		                "kvarc_pack: segment_tokens is at most 256");
+	ret = run(&p, sink, stats);
 	for (size_t i = 0; p.plans && i < im->n_items; i++)
 		kvi_restore_free(&p.plans[i], &im->alloc);
 	kvi_free(&im->alloc, p.plans);

@@ -303,7 +303,10 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open, void *opa
 	size_t lost = 0;
 	for (size_t i = 0; i < u->n_items; i++) {
 		struct unpack_item *it = &u->items[i];
-		kvarc_item item = { i, it->plan->kind, it->plan->name, it->plan->file_bytes };
+		kvarc_item item = { .index = i,
+			            .kind = it->plan->kind,
+			            .name = it->plan->name,
+			            .bytes = it->plan->file_bytes };
 		if (item.kind == KVI_ITEM_LOST) {
 			it->skip = true;
 			lost++;
@@ -441,6 +444,8 @@ kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)
 	if (i >= kvi_reader_n_items(r))
 		return KVARC_END;
 	const struct kvi_restore *plan = kvi_reader_restore(r, i);
-	*item = (kvarc_item){ i, plan->kind, plan->name, plan->file_bytes };
+	*item = (kvarc_item){
+		.index = i, .kind = plan->kind, .name = plan->name, .bytes = plan->file_bytes
+	};
 	return KVARC_OK;
 }

@@ -2,6 +2,8 @@
 /* codec_ids.c - numbers, names and properties of the codecs, as the format has them (spec 7) */
 #include "codec_ids.h"
 
+#include "kvarc.h"
+
 enum {
 	LOSSY = KVI_CODEC_IS_LOSSY,
 	GUIDED = KVI_CODEC_IS_GUIDED,
@@ -27,6 +29,19 @@ static const struct kvi_codec_id ids[KVI_N_CODECS] = {
 	[KVI_CODEC_HAD] = { "had", LOSSY | PARAMS },
 	[KVI_CODEC_KLT] = { "klt", LOSSY | LINEAR },
 };
+
+kvarc_ret kvarc_codec_info(unsigned number, kvarc_codec *codec)
+{
+	if (!codec)
+		return KVARC_PROG;
+	*codec = (kvarc_codec)KVARC_ZERO;
+	if (!kvi_codec_name(number))
+		return KVARC_END;
+	codec->name = kvi_codec_name(number);
+	codec->flags = (kvi_codec_predicts(number) ? KVARC_CODEC_PREDICTS : 0) |
+	               (kvi_codec_lossy(number) ? KVARC_CODEC_LOSSY : 0);
+	return KVARC_OK;
+}
 
 const struct kvi_codec_id *kvi_codec_id(unsigned codec)
 {

@@ -58,10 +58,12 @@ bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc, size_t
 static kvarc_ret fail_cut(struct kvi_frame *f, kvarc_error *e)
 {
 	f->cut = true;
-	return kvi_fail_at(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
-	                   "the file is cut: it ends "
-	                   "inside the frame at offset %llu; salvage gives what is before",
-	                   (unsigned long long)f->offset);
+	return kvi_reason(
+		e, KVARC_REASON_SALVAGE,
+		kvi_fail_at(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
+	                    "the file is cut: it ends "
+	                    "inside the frame at offset %llu; salvage gives what is before",
+	                    (unsigned long long)f->offset));
 }
 
 static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head, size_t bytes,
@@ -75,10 +77,13 @@ static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head, size_t byt
 	if (*got < KVI_FRAME_HEAD_BYTES)
 		return fail_cut(f, e);
 	if (!kvi_frame_head_parse(&f->head, head, in->sync, f->offset))
-		return kvi_fail_at(e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
-		                   "no valid frame at offset %llu: the header is damaged, or bytes "
-		                   "are missing or were added; salvage may give the rest",
-		                   (unsigned long long)f->offset);
+		return kvi_reason(
+			e, KVARC_REASON_SALVAGE,
+			kvi_fail_at(
+				e, KVARC_DATA, f->offset, KVARC_UNKNOWN,
+				"no valid frame at offset %llu: the header is damaged, or bytes "
+				"are missing or were added; salvage may give the rest",
+				(unsigned long long)f->offset));
 	f->head_good = true;
 	if (f->head.payload_bytes > KVI_FRAME_MAX || f->head.decoded_bytes > KVI_FRAME_MAX)
 		return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
@@ -139,11 +144,14 @@ kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi
 	if (!kvi_h128_equal(kvi_load_h128(f->check),
 	                    kvi_frame_check(frame, offset, f->payload, padded)) ||
 	    memcmp(f->payload + f->head.payload_bytes, zero, padded - f->head.payload_bytes))
-		return kvi_fail_at(
-			e, KVARC_DATA, offset, f->head.sequence,
-			"%s frame %llu at offset %llu is damaged; salvage may give the rest",
-			kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-			(unsigned long long)offset);
+		return kvi_reason(
+			e, KVARC_REASON_SALVAGE,
+			kvi_fail_at(
+				e, KVARC_DATA, offset, f->head.sequence,
+				"%s frame %llu at offset %llu is damaged; salvage may give "
+				"the rest",
+				kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+				(unsigned long long)offset));
 	return KVARC_OK;
 }
 

@@ -47,11 +47,13 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e)
 {
 	kvarc_ret ret = kvi_frame_head_check(&f->head);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
-		                   "frame %llu at offset %llu has type %u, which needs a newer "
-		                   "version of kvarc",
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)f->offset, (unsigned)f->head.type);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                    "frame %llu at offset %llu has type %u, which needs a newer "
+		                    "version of kvarc",
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)f->offset, (unsigned)f->head.type));
 	return ret ? bad(f, e, "type, flags or sizes") : KVARC_OK;
 }
 
@@ -69,11 +71,13 @@ static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_fram
 	case KVARC_DATA:
 		return bad(f, e, "its content does not unpack");
 	case KVARC_OPTIONS:
-		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
-		                   "frame %llu at offset %llu is packed in a way that needs a "
-		                   "newer version of kvarc",
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)f->offset);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                    "frame %llu at offset %llu is packed in a way that needs a "
+		                    "newer version of kvarc",
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)f->offset));
 	case KVARC_OK:
 		return KVARC_OK;
 	default:
@@ -132,11 +136,13 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header
 	if (bytes != f->head.decoded_bytes)
 		return bad(f, e, "decoded_bytes does not fit its shape");
 	if (!kvi_codec_name(h->codec))
-		return kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
-		                   "frame %llu at offset %llu uses codec %u, which needs a newer "
-		                   "version of kvarc",
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)f->offset, (unsigned)h->codec);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
+		                    "frame %llu at offset %llu uses codec %u, which needs a newer "
+		                    "version of kvarc",
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)f->offset, (unsigned)h->codec));
 	bool params = kvi_codec_has_params(h->codec) || kvi_codec_predicts(h->codec);
 	if (params ? h->params == 0 || h->params >= f->head.sequence : h->params != 0)
 		return bad(f, e, "its PARAMS do not fit its codec");
@@ -155,11 +161,13 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_head
 	if (h->tensor >= g->n_tensors || (uint32_t)h->head + h->heads > g->tensors[h->tensor].heads)
 		return bad(f, e, "its tensor or heads do not exist");
 	if (!kvi_codec_name(h->codec))
-		return kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
-		                   "frame %llu at offset %llu has parameters of codec %u, which "
-		                   "needs a newer version of kvarc",
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)f->offset, (unsigned)h->codec);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
+		                    "frame %llu at offset %llu has parameters of codec %u, which "
+		                    "needs a newer version of kvarc",
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)f->offset, (unsigned)h->codec));
 	return kvi_codec_has_params(h->codec) ? KVARC_OK : bad(f, e, "its codec has no parameters");
 }
 
@@ -207,10 +215,12 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 	if (s->track >= w->geometry->n_tracks || s->t0 > w->tokens[s->track] || s->t0 > UINT32_MAX)
 		return bad(&w->frame, e, "its track or first token");
 	if (s->t0 != w->tokens[s->track] && !kvi_input_seekable(w->in))
-		return kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
-		                   "frame %llu replaces earlier tokens: the file needs a source "
-		                   "that can seek",
-		                   (unsigned long long)w->frame.head.sequence);
+		return kvi_reason(
+			e, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
+		                    "frame %llu replaces earlier tokens: the file needs a source "
+		                    "that can seek",
+		                    (unsigned long long)w->frame.head.sequence));
 	if (s->coded && !w->predictor_codes)
 		return bad(&w->frame, e,
 		           "its token ids are coded, and its PREDICTOR does not say so");
@@ -259,10 +269,12 @@ static kvarc_ret on_restore(struct kvi_walk *w, kvarc_error *e)
 	if (w->in_segment)
 		return bad(&w->frame, e, "it stands in a segment");
 	if (w->past_items && !kvi_input_seekable(w->in))
-		return kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
-		                   "frame %llu adds a file behind tokens: the archive needs a "
-		                   "source that can seek",
-		                   (unsigned long long)w->frame.head.sequence);
+		return kvi_reason(
+			e, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
+		                    "frame %llu adds a file behind tokens: the archive needs a "
+		                    "source that can seek",
+		                    (unsigned long long)w->frame.head.sequence));
 	w->n_items++;
 	return KVARC_OK;
 }
@@ -283,9 +295,11 @@ static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
 	if (ret == KVARC_DATA)
 		return bad(&w->frame, e, "its fields");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(e, ret, w->frame.offset, w->frame.head.sequence,
-		                   "the archive needs a predictor that a newer version of kvarc "
-		                   "has");
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, w->frame.offset, w->frame.head.sequence,
+		                    "the archive needs a predictor that a newer version of kvarc "
+		                    "has"));
 	if (ret)
 		return kvi_fail_alloc(e, w->in->alloc);
 	w->predictor = p.kind != KVI_PREDICTOR_NONE ? w->sequence : 0;
@@ -470,8 +484,9 @@ kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e)
 {
 	if (w->last_type == KVI_FRAME_FOOTER || w->last_type == KVI_FRAME_COMMIT)
 		return KVARC_OK;
-	return kvi_fail_at(e, KVARC_DATA, w->offset, w->sequence,
-	                   "the file is cut at byte %llu: "
-	                   "it ends without a commit; salvage gives what is before",
-	                   (unsigned long long)w->offset);
+	return kvi_reason(e, KVARC_REASON_SALVAGE,
+	                  kvi_fail_at(e, KVARC_DATA, w->offset, w->sequence,
+	                              "the file is cut at byte %llu: "
+	                              "it ends without a commit; salvage gives what is before",
+	                              (unsigned long long)w->offset));
 }

@@ -2,6 +2,8 @@
 /* geometry_check.c - validates, copies and frees geometries (spec 4) */
 #include "geometry_check.h"
 
+#include "util/arguments.h"
+#include "util/error.h"
 #include "util/string_field.h"
 
 static const char *rope_wrong(const kvarc_rope *r)
@@ -70,6 +72,21 @@ const char *kvi_geometry_wrong(const kvarc_geometry *g)
 	for (size_t i = 0; i < g->n_tensors && !wrong; i++)
 		wrong = tensor_wrong(g, &g->tensors[i]);
 	return wrong;
+}
+
+kvarc_ret kvi_check_geometry(const kvarc_geometry *g, const char *call, kvarc_error *e)
+{
+	kvarc_ret ret = KVI_CHECK_RESERVED(e, call, "kvarc_geometry", g);
+	const char *wrong = ret ? NULL : kvi_geometry_wrong(g);
+	if (wrong)
+		return kvi_fail(e, KVARC_GEOMETRY, "%s: %s", call, wrong);
+	for (size_t i = 0; i < g->n_ropes && !ret; i++)
+		ret = KVI_CHECK_RESERVED(e, call, "kvarc_rope", &g->ropes[i]);
+	for (size_t i = 0; i < g->n_tracks && !ret; i++)
+		ret = KVI_CHECK_RESERVED(e, call, "kvarc_track", &g->tracks[i]);
+	for (size_t i = 0; i < g->n_tensors && !ret; i++)
+		ret = KVI_CHECK_RESERVED(e, call, "kvarc_tensor", &g->tensors[i]);
+	return ret;
 }
 
 void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc)

@@ -36,6 +36,9 @@ static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const k
 	return t->rope ? &g->ropes[t->rope - 1] : NULL;
 }
 
+/* For callers' geometries, which `call` was given. Returns OK, GEOMETRY (values cannot be stored),
+ * PROG (reserved members); *e (NULL: nothing) says what is wrong. */
+kvarc_ret kvi_check_geometry(const kvarc_geometry *g, const char *call, kvarc_error *e);
 /* NULL when the values can be stored, else what is wrong, static storage. */
 const char *kvi_geometry_wrong(const kvarc_geometry *g);
 

@@ -88,7 +88,7 @@ static double pair_gain(const struct keys *k, uint32_t a, uint32_t b, uint64_t f
 static double rope_gain(const struct kvi_rope *r, const struct keys *keys, size_t n_keys,
                         uint32_t channels)
 {
-	kvarc_rope rope = { r->pairing, r->rotary, r->freq };
+	kvarc_rope rope = { .pairing = r->pairing, .rotary = r->rotary, .freq = r->freq };
 	double sum = 0;
 	for (size_t i = 0; i < n_keys; i++)
 		for (uint32_t p = 0; p < r->rotary / 2; p++) {

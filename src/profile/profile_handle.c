@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* profile_handle.c - profiles through the public interface */
+#include "util/arguments.h"
 #include "util/error.h"
 #include "format/frame_input.h"
 #include "linear_plan.h"
@@ -104,9 +105,9 @@ kvarc_ret kvarc_profile_open(kvarc_profile **out, const kvarc_source *source,
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!source || !source->read)
-		return kvi_fail(c->error, KVARC_PROG, "source is NULL");
-	kvarc_ret ret = kvi_profile_handle_new(out, c);
+	kvarc_ret ret = kvi_check_source(c->error, "kvarc_profile_open", source, false);
+	if (!ret)
+		ret = kvi_profile_handle_new(out, c);
 	if (ret)
 		return ret;
 	ret = read_profile(*out, source, c->error);
@@ -240,8 +241,9 @@ kvarc_ret kvarc_profile_rope(const kvarc_profile *p, size_t i, kvarc_rope *rope)
 		return KVARC_PROG;
 	if (i >= p->profile->n_ropes)
 		return KVARC_END;
-	*rope = (kvarc_rope){ KVARC_ROPE_HALF, p->profile->ropes[i].rotary,
-		              p->profile->ropes[i].freq };
+	*rope = (kvarc_rope){ .pairing = KVARC_ROPE_HALF,
+		              .rotary = p->profile->ropes[i].rotary,
+		              .freq = p->profile->ropes[i].freq };
 	return KVARC_OK;
 }
 

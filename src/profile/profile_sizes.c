@@ -4,6 +4,7 @@
 #include "format/geometry_check.h"
 #include "numeric/formats.h"
 #include "linear_model.h"
+#include "util/arguments.h"
 #include "util/error.h"
 #include "profile_handle.h"
 #include "util/view.h"
@@ -151,13 +152,13 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level, const kvar
 	*out = NULL;
 	if (!g || !views || level < KVI_LEVEL_MODEL || level > KVI_LEVEL_PREDICTED)
 		return kvi_fail(c->error, KVARC_PROG, "sizes are for levels 4 to 8");
-	const char *wrong = kvi_geometry_wrong(g);
-	if (wrong)
-		return kvi_fail(c->error, KVARC_GEOMETRY, "%s", wrong);
-	for (size_t i = 0; i < g->n_tensors; i++)
-		if (views[i].data && views[i].block_elems == 0)
-			return kvi_fail(c->error, KVARC_PROG, "a view has block_elems 0");
-	kvarc_ret ret = kvi_profile_handle_new(out, c);
+	const char *call = "kvarc_profile_of_sizes";
+	kvarc_ret ret = kvi_check_geometry(g, call, c->error);
+	for (size_t i = 0; !ret && i < g->n_tensors; i++)
+		if (views[i].data)
+			ret = kvi_check_view(c->error, call, &views[i], i);
+	if (!ret)
+		ret = kvi_profile_handle_new(out, c);
 	if (ret)
 		return ret;
 	ret = make(*out, &s);

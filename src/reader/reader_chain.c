@@ -92,8 +92,10 @@ kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_t track, uint64_t tokens, u
 	if (!r || !chain)
 		return KVARC_PROG;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS,
-		                       "chain values need a source that can seek, not a pipe");
+		return kvi_reason(
+			r->error, KVARC_REASON_NEEDS_SEEK,
+			kvi_reader_fail(r, KVARC_OPTIONS,
+		                        "chain values need a source that can seek, not a pipe"));
 	if (track >= r->geometry.n_tracks)
 		return KVARC_GEOMETRY;
 	for (size_t i = 0; i < r->index.segments.n; i++) {

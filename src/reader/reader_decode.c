@@ -46,10 +46,12 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &r->alloc);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(e, ret, p->frame->offset, p->frame->head.sequence,
-		                   "a newer version of kvarc is needed for the chunk at offset "
-		                   "%llu",
-		                   (unsigned long long)p->frame->offset);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, p->frame->offset, p->frame->head.sequence,
+		                    "a newer version of kvarc is needed for the chunk at offset "
+		                    "%llu",
+		                    (unsigned long long)p->frame->offset));
 	if (ret == KVARC_PREDICTOR && kvi_codec_uses_prediction(p->h->codec))
 		return kvi_fail_at(e, ret, p->frame->offset, p->frame->head.sequence,
 		                   "diverged at layer %u, segment %llu (from token %llu): this "

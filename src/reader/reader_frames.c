@@ -4,10 +4,12 @@
 
 kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
 {
-	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
-	                   "%s frame %llu at offset %llu: %s; salvage may give the rest",
-	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-	                   (unsigned long long)f->offset, what);
+	return kvi_reason(e, KVARC_REASON_SALVAGE,
+	                  kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                              "%s frame %llu at offset %llu: %s; salvage may give the rest",
+	                              kvi_frame_name(f->head.type),
+	                              (unsigned long long)f->head.sequence,
+	                              (unsigned long long)f->offset, what));
 }
 
 kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e)
@@ -69,11 +71,13 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint
 	if (ret == KVARC_DATA)
 		return kvi_reader_bad(f, e, "its parameters are not valid");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
-		                   "frame %llu at offset %llu has parameters that need a newer "
-		                   "version of kvarc",
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)f->offset);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                    "frame %llu at offset %llu has parameters that need a newer "
+		                    "version of kvarc",
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)f->offset));
 	if (ret == KVARC_OK)
 		ret = kvi_params_store_add(&r->workers.store, params, &h, sequence, use);
 	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
@@ -144,10 +148,13 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 		return KVARC_OK;
 	*use = kvi_params_store_find(&r->workers.store, c->tensor, c->head, c->params);
 	if (!*use && !kvi_input_seekable(&r->in))
-		return kvi_fail_at(e, KVARC_OPTIONS, c->offset, c->sequence,
-		                   "chunk %llu uses PARAMS frame %llu, which is not the last one "
-		                   "before it: the file needs a source that can seek",
-		                   (unsigned long long)c->sequence, (unsigned long long)c->params);
+		return kvi_reason(
+			e, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(e, KVARC_OPTIONS, c->offset, c->sequence,
+		                    "chunk %llu uses PARAMS frame %llu, which is not the last one "
+		                    "before it: the file needs a source that can seek",
+		                    (unsigned long long)c->sequence,
+		                    (unsigned long long)c->params));
 	if (!*use) {
 		const struct kvi_params_ref *ref = find_params(r, c->params);
 		if (!ref)

@@ -10,9 +10,10 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const 
 	if (ret == KVARC_DATA)
 		return kvi_fail_at(r->error, ret, f->offset, 0, "the GEOMETRY frame is not valid");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(r->error, ret, f->offset, 0,
-		                   "the geometry has a dtype or axes "
-		                   "that need a newer version of kvarc");
+		return kvi_reason(r->error, KVARC_REASON_NEWER,
+		                  kvi_fail_at(r->error, ret, f->offset, 0,
+		                              "the geometry has a dtype or axes "
+		                              "that need a newer version of kvarc"));
 	if (ret == KVARC_OK)
 		ret = kvi_order_make(&r->order, &r->alloc, &r->geometry);
 	if (ret)

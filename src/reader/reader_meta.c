@@ -18,10 +18,12 @@ static kvarc_ret check_references(const kvarc_reader *r, const struct kvi_frame 
 		if (p->type != KVI_PIECE_REFERENCE)
 			continue;
 		if (!kvi_input_seekable(&r->in))
-			return kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
-			                   "frame %llu repeats bytes of another file: the archive "
-			                   "needs a source that can seek",
-			                   (unsigned long long)f->head.sequence);
+			return kvi_reason(
+				e, KVARC_REASON_NEEDS_SEEK,
+				kvi_fail_at(e, KVARC_OPTIONS, f->offset, f->head.sequence,
+			                    "frame %llu repeats bytes of another file: the archive "
+			                    "needs a source that can seek",
+			                    (unsigned long long)f->head.sequence));
 		const struct kvi_item *item = p->item < r->meta.items.n
 		                                      ? KVI_LIST(struct kvi_item, r->meta.items,
 		                                                 p->item)
@@ -48,11 +50,13 @@ static kvarc_ret add_item(kvarc_reader *r, const struct kvi_frame *f, const uint
 	if (ret == KVARC_DATA)
 		return kvi_reader_not_valid(f, e);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
-		                   "frame %llu at offset %llu has an item of a kind that needs a "
-		                   "newer version of kvarc",
-		                   (unsigned long long)f->head.sequence,
-		                   (unsigned long long)f->offset);
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                    "frame %llu at offset %llu has an item of a kind that needs a "
+		                    "newer version of kvarc",
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)f->offset));
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
 	ret = check_references(r, f, &restore, e);
@@ -162,9 +166,11 @@ kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *e)
 	if ((type == KVI_FRAME_SEGMENT || type == KVI_FRAME_RESTORE) && m->passed_closed) {
 		size_t end = items_before(r, sequence);
 		if (end > m->passed_first && !kvi_input_seekable(&r->in))
-			return kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, sequence,
-			                   "tokens follow the checkpoint of packed files: the "
-			                   "archive needs a source that can seek");
+			return kvi_reason(
+				e, KVARC_REASON_NEEDS_SEEK,
+				kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, sequence,
+			                    "tokens follow the checkpoint of packed files: the "
+			                    "archive needs a source that can seek"));
 		m->passed_first = end;
 		m->passed_closed = false;
 	}

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "reader_salvage.h"
+#include "util/arguments.h"
 
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 {
@@ -14,12 +15,10 @@ kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 {
-	char text[sizeof r->error->text];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
+	kvi_vfail(r->error, code, format, args);
 	va_end(args);
-	kvi_fail(r->error, code, "%s", text);
 	return kvi_reader_set_error(r, code);
 }
 
@@ -78,10 +77,14 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	if (lacks)
 		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN, "the archive %s", lacks);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(
-			r->error, ret, 0, KVARC_UNKNOWN,
-			"format version %u.%u, features %#x: a newer version of kvarc is needed",
-			(unsigned)r->sb.major, (unsigned)r->sb.minor, (unsigned)r->sb.incompat);
+		return kvi_reason(
+			r->error, KVARC_REASON_NEWER,
+			kvi_fail_at(
+				r->error, ret, 0, KVARC_UNKNOWN,
+				"format version %u.%u, features %#x: a newer version of kvarc "
+				"is needed",
+				(unsigned)r->sb.major, (unsigned)r->sb.minor,
+				(unsigned)r->sb.incompat));
 	if (ret == KVARC_DATA && kvi_superblock_pre_release(b))
 		return kvi_fail_at(r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
 		                   "the archive was made by a pre-release of kvarc, whose layout "
@@ -89,39 +92,32 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	if (ret == KVARC_DATA && r->salvage)
 		return kvi_salvage_superblock(r);
 	if (ret)
-		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN,
-		                   "the first 64 bytes are damaged; salvage may give the rest");
+		return kvi_reason(
+			r->error, KVARC_REASON_SALVAGE,
+			kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN,
+		                    "the first 64 bytes are damaged; salvage may give the rest"));
 	return KVARC_OK;
-}
-
-static bool all_zero(const uint64_t *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (p[i])
-			return false;
-	return true;
 }
 
 static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_options *o)
 {
 	const char *wrong = NULL;
-	if (!source || (!source->read && !source->memory))
-		wrong = "the reader needs a source";
-	else if (source->memory && source->size == KVARC_UNKNOWN)
-		wrong = "a source in memory has a size";
-	else if (o->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
+	kvarc_ret ret = kvi_check_source(o->common.error, "kvarc_reader_open", source, true);
+	if (!ret)
+		ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_reader_open",
+		                         "kvarc_reader_options", o);
+	if (ret)
+		return ret;
+	if (o->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
 		wrong = "unknown flags in the reader's options";
 	else if (o->n_profiles && !o->profiles)
 		wrong = "profiles are counted but not given";
-	else if (!all_zero(o->reserved, sizeof o->reserved / sizeof *o->reserved) ||
-	         !all_zero(o->common.reserved,
-	                   sizeof o->common.reserved / sizeof *o->common.reserved))
-		wrong = "reserved fields of the options are not zero";
 	if (wrong)
-		return kvi_fail(o->common.error, KVARC_PROG, "%s", wrong);
+		return kvi_fail(o->common.error, KVARC_PROG, "kvarc_reader_open: %s", wrong);
 	if ((o->flags & KVARC_READ_SALVAGE) && source->size == KVARC_UNKNOWN)
-		return kvi_fail(o->common.error, KVARC_OPTIONS,
-		                "salvage needs a source that can seek, not a pipe");
+		return kvi_reason(o->common.error, KVARC_REASON_NEEDS_SEEK,
+		                  kvi_fail(o->common.error, KVARC_OPTIONS,
+		                           "salvage needs a source that can seek, not a pipe"));
 	return KVARC_OK;
 }
 
@@ -219,6 +215,25 @@ uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track)
 	return r && track < r->geometry.n_tracks ? r->index.tokens[track] : 0;
 }
 
+/* What the identity says of a tier that left tokens out (spec 5.1). It says nothing of an archive
+ * that does not have the others. */
+static uint64_t dropped_tokens(const kvarc_reader *r)
+{
+	const char *note = kvarc_reader_identity(r, "lossy");
+	unsigned long long n, all;
+	uint64_t tokens = 0;
+	int end = 0;
+	if (!note)
+		return 0;
+	const char *last = strrchr(note, ';');
+	last = last ? last + 1 : note;
+	if (sscanf(last, "%llu of %llu tokens left out%n", &n, &all, &end) < 2 || !end || last[end])
+		return 0;
+	for (size_t i = 0; i < r->geometry.n_tracks; i++)
+		tokens += r->index.tokens[i];
+	return n < all && all - n == tokens ? n : 0;
+}
+
 kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 {
 	if (!r || !info)
@@ -236,6 +251,7 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 		              .n_items = kvi_reader_n_items(r),
 		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
+	info->dropped_tokens = dropped_tokens(r);
 	for (size_t i = r->meta.first_item; i < r->meta.items.n; i++)
 		info->literal_bytes += KVI_LIST(struct kvi_item, r->meta.items, i)->literal_bytes;
 	return KVARC_OK;
@@ -273,8 +289,10 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 	if (r->sticky)
 		return r->sticky;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS,
-		                       "listing chunks needs a source that can seek, not a pipe");
+		return kvi_reason(
+			r->error, KVARC_REASON_NEEDS_SEEK,
+			kvi_reader_fail(r, KVARC_OPTIONS,
+		                        "listing chunks needs a source that can seek, not a pipe"));
 	if (i >= r->index.chunks.n)
 		return KVARC_END;
 	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
@@ -286,10 +304,11 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) || h.tensor != c->tensor ||
 	    h.head != c->head || h.heads != c->heads)
 		return kvi_reader_set_error(
-			r, kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
-		                       "the chunk at offset %llu is not what "
-		                       "the index says; salvage may give the rest",
-		                       (unsigned long long)c->offset));
+			r, kvi_reason(r->error, KVARC_REASON_SALVAGE,
+		                      kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
+		                                  "the chunk at offset %llu is not what "
+		                                  "the index says; salvage may give the rest",
+		                                  (unsigned long long)c->offset)));
 	*chunk = (kvarc_chunk_info){ .tensor = h.tensor,
 		                     .head = h.head,
 		                     .heads = h.heads,
@@ -300,6 +319,11 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 		                     .offset = c->offset,
 		                     .sequence = c->sequence,
 		                     .payload_bytes = f.head.payload_bytes,
+		                     .frame_bytes = kvi_frame_bytes(f.head.payload_bytes),
+		                     .predicted_exactly = h.codec == KVI_CODEC_PREDICTED &&
+		                                          f.head.payload_bytes ==
+		                                                  KVI_CHUNK_HEADER_BYTES +
+		                                                          KVI_PREDICTED_EXACT,
 		                     .raw_bytes = f.head.decoded_bytes };
 	uint64_t at = c->offset;
 	if (kvi_codec_lossy(h.codec) || h.codec == KVI_CODEC_REPEAT)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "reader_state.h"
+#include "token_blind/token_blind.h"
 
 static struct kvi_predictor_ref *predictor_at(const struct kvi_reader_predictors *p, size_t i)
 {
@@ -27,9 +28,11 @@ kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
 	if (ret == KVARC_DATA)
 		return kvi_reader_not_valid(f, e);
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail_at(e, ret, f->offset, f->head.sequence,
-		                   "the archive needs a predictor that a newer version of kvarc "
-		                   "has");
+		return kvi_reason(
+			e, KVARC_REASON_NEWER,
+			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+		                    "the archive needs a predictor that a newer version of kvarc "
+		                    "has"));
 	if (ret)
 		return kvi_fail_alloc(e, &r->alloc);
 	struct kvi_predictor_ref *x = kvi_calloc(&r->alloc, 1, sizeof *x);
@@ -144,20 +147,25 @@ static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x, kva
 	if (ret == KVARC_OK &&
 	    (x->filled != x->p.content_bytes ||
 	     !kvi_h128_equal(kvi_h128(x->content, (size_t)x->filled), x->p.digest)))
-		ret = kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
-		                  "the embedded profile is not complete, or not what its digest "
-		                  "says; salvage may give the rest");
+		ret = kvi_reason(
+			e, KVARC_REASON_SALVAGE,
+			kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+		                    "the embedded profile is not complete, or not what its digest "
+		                    "says; salvage may give the rest"));
 	if (ret == KVARC_OK) {
 		ret = kvi_profile_parse(&x->own, &r->alloc, x->content, (size_t)x->filled);
 		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 			kvi_fail_alloc(e, &r->alloc);
+		else if (ret == KVARC_OPTIONS)
+			kvi_reason(e, KVARC_REASON_NEWER,
+			           kvi_fail_at(e, ret, KVARC_UNKNOWN, x->sequence,
+			                       "a newer version of kvarc is needed for the "
+			                       "embedded profile"));
 		else if (ret)
-			kvi_fail_at(e, ret, KVARC_UNKNOWN, x->sequence,
-			            ret == KVARC_OPTIONS
-			                    ? "a newer version of kvarc is needed for the "
-			                      "embedded profile"
-			                    : "the embedded profile is not valid; salvage "
-			                      "may give the rest");
+			kvi_reason(e, KVARC_REASON_SALVAGE,
+			           kvi_fail_at(e, ret, KVARC_UNKNOWN, x->sequence,
+			                       "the embedded profile is not valid; salvage "
+			                       "may give the rest"));
 	}
 	kvi_free(&r->alloc, x->content);
 	x->content = NULL;
@@ -236,10 +244,19 @@ static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model, const ch
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 	digest_text(digest, model ? x->p.weights : x->p.digest);
-	return kvi_fail_at(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
-	                   "the %s that the archive was made with is needed%s: %s%s%s%s",
-	                   model ? "model" : "profile", but, model ? "weights " : "", digest,
-	                   name[0] ? ", " : "", name);
+	kvi_fail_at(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
+	            "the %s that the archive was made with is needed%s: %s%s%s%s",
+	            model ? "model" : "profile", but, model ? "weights " : "", digest,
+	            name[0] ? ", " : "", name);
+	if (!e)
+		return KVARC_PREDICTOR;
+	kvi_store_h128(e->digest, model ? x->p.weights : x->p.digest);
+	snprintf(e->name, sizeof e->name, "%s", name);
+	e->blind = model ? kvi_token_blind_of(x->p.model_name) : 0;
+	e->reason = !model ? KVARC_REASON_PROFILE_NEEDED
+	            : *but ? KVARC_REASON_MODEL_DIFFERS
+	                   : KVARC_REASON_MODEL_NEEDED;
+	return KVARC_PREDICTOR;
 }
 
 kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,

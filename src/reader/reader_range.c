@@ -2,33 +2,56 @@
 /* reader_range.c - part of an archive: only the chunks that a range touches */
 #include "reader_range.h"
 #include "reader_salvage.h"
+#include "util/arguments.h"
 #include "util/view.h"
+
+static kvarc_ret past_tokens(kvarc_reader *r, uint32_t track, uint64_t tokens)
+{
+	kvi_fail(r->error, KVARC_GEOMETRY,
+	         "track %u has %llu tokens, and the range ends behind them", (unsigned)track,
+	         (unsigned long long)tokens);
+	if (r->error) {
+		r->error->track = track;
+		r->error->tokens = tokens;
+	}
+	return kvi_reason(r->error, KVARC_REASON_PAST_TOKENS, KVARC_GEOMETRY);
+}
+
+static kvarc_ret past_layers(kvarc_reader *r, uint32_t layers)
+{
+	kvi_fail(r->error, KVARC_GEOMETRY,
+	         "the cache has %u layers, and the range ends behind them", (unsigned)layers);
+	if (r->error)
+		r->error->layer = layers;
+	return kvi_reason(r->error, KVARC_REASON_PAST_LAYERS, KVARC_GEOMETRY);
+}
 
 static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct kvi_range *out)
 {
 	if (!range)
-		return kvi_reader_fail(r, KVARC_PROG, "range is NULL");
+		return kvi_fail(r->error, KVARC_PROG, "the range is NULL");
+	kvarc_ret ret = KVI_CHECK_RESERVED(r->error, "range", "kvarc_range", range);
+	if (ret)
+		return ret;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_reader_fail(r, KVARC_OPTIONS,
-		                       "reading a range needs a source that can seek, not a pipe");
+		return kvi_reason(
+			r->error, KVARC_REASON_NEEDS_SEEK,
+			kvi_reader_fail(
+				r, KVARC_OPTIONS,
+				"reading a range needs a source that can seek, not a pipe"));
 	if (range->track >= r->geometry.n_tracks)
-		return kvi_reader_fail(r, KVARC_GEOMETRY, "track %u does not exist",
-		                       (unsigned)range->track);
+		return kvi_fail_track(r->error, range->track, r->geometry.n_tracks);
 	uint64_t tokens = r->index.tokens[range->track];
 	uint64_t n = range->n == UINT64_MAX && range->t0 <= tokens ? tokens - range->t0 : range->n;
 	if (range->t0 > tokens || n > tokens - range->t0)
-		return kvi_reader_fail(r, KVARC_GEOMETRY,
-		                       "the range ends after token %llu, the last one of track %u",
-		                       (unsigned long long)tokens, (unsigned)range->track);
+		return past_tokens(r, range->track, tokens);
 	uint32_t layers = 0;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++)
 		if (r->geometry.tensors[i].layer >= layers)
 			layers = r->geometry.tensors[i].layer + 1;
 	if (range->layer0 > layers || (range->layer0 == layers && layers && range->n_layers) ||
 	    (range->n_layers != UINT32_MAX && range->n_layers > layers - range->layer0))
-		return kvi_reader_fail(r, KVARC_GEOMETRY,
-		                       "the range ends after layer %u, the last one of the cache",
-		                       (unsigned)layers - !!layers);
+		return past_layers(r, layers);
 	*out = (struct kvi_range){ range->track,
 		                   range->layer0,
 		                   range->n_layers == UINT32_MAX
@@ -308,10 +331,13 @@ kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range, const kva
 	kvarc_ret ret = begin_read(r, range, &g);
 	if (ret)
 		return ret;
-	for (size_t i = 0; i < r->geometry.n_tensors; i++)
-		if (!views || (views[i].data && views[i].block_elems == 0))
-			return kvi_reader_fail(r, KVARC_PROG,
-			                       "views are NULL or have block_elems 0");
+	if (!views)
+		return kvi_fail(r->error, KVARC_PROG, "kvarc_reader_read: views is NULL");
+	for (size_t i = 0; i < r->geometry.n_tensors && !ret; i++)
+		if (views[i].data)
+			ret = kvi_check_view(r->error, "kvarc_reader_read", &views[i], i);
+	if (ret)
+		return ret;
 	struct view_sink sink = { &r->geometry, views, g.t0 };
 	g.views = views;
 	return kvi_reader_set_error(r, read_range(r, &g, deliver_views, &sink));
@@ -325,7 +351,7 @@ kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
 	if (ret)
 		return ret;
 	if (!deliver)
-		return kvi_reader_fail(r, KVARC_PROG, "deliver is NULL");
+		return kvi_fail(r->error, KVARC_PROG, "kvarc_reader_read_deliver: deliver is NULL");
 	return kvi_reader_set_error(r, read_range(r, &g, deliver, opaque));
 }
 
@@ -359,7 +385,7 @@ static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
 kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0, uint64_t n,
                                    int32_t *ids, int32_t *positions)
 {
-	const kvarc_range range = { track, 0, UINT32_MAX, t0, n };
+	const kvarc_range range = { .track = track, .n_layers = UINT32_MAX, .t0 = t0, .n = n };
 	struct kvi_range g;
 	kvarc_ret ret = begin_read(r, &range, &g);
 	if (ret)

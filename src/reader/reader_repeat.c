@@ -183,11 +183,13 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *c
 	struct kvi_chunk_header there;
 	struct kvi_frame f;
 	if (!kvi_input_seekable(&r->in))
-		return kvi_fail_at(
-			&j->error, KVARC_OPTIONS, j->frame.offset, j->frame.head.sequence,
-			"the chunk at offset %llu repeats an "
-			"earlier one: this file needs a source that can seek, not a pipe",
-			(unsigned long long)j->frame.offset);
+		return kvi_reason(
+			&j->error, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(
+				&j->error, KVARC_OPTIONS, j->frame.offset, j->frame.head.sequence,
+				"the chunk at offset %llu repeats an "
+				"earlier one: this file needs a source that can seek, not a pipe",
+				(unsigned long long)j->frame.offset));
 	if (j->frame.head.payload_bytes != KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
 		return kvi_reader_bad(&j->frame, &j->error, "its size");
 	uint64_t sequence = kvi_load64(p), offset = kvi_load64(p + 8);

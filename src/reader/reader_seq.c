@@ -297,9 +297,9 @@ kvarc_ret kvarc_reader_segment_deliver(kvarc_reader *r, kvarc_deliver deliver, v
 	if (r->sticky)
 		return r->sticky;
 	if (!deliver || !r->seq.in_segment)
-		return kvi_reader_fail(r, KVARC_PROG,
-		                       "segment_deliver needs a "
-		                       "callback and follows next_segment, once");
+		return kvi_fail(r->error, KVARC_PROG,
+		                "kvarc_reader_segment_deliver needs a callback, and follows "
+		                "kvarc_reader_next_segment, once");
 	if (r->salvage)
 		return stick(r, kvi_salvage_deliver(r, deliver, opaque));
 	return stick(r, pass_segment(r, true, deliver, opaque));

@@ -346,8 +346,13 @@ static kvarc_ret fetch_archive(const struct kvi_train_cache *c, kvarc_view *view
 {
 	const kvarc_tensor *x = &c->geometry.tensors[tensor];
 	uint32_t size = (uint32_t)kvarc_dtype_bytes(x->dtype);
-	kvarc_range range = { c->track, x->layer, 1, t0, n };
-	views[tensor] = (kvarc_view){ to, kvi_tensor_bytes(x), 0, kvi_tensor_width(x), size };
+	kvarc_range range = {
+		.track = c->track, .layer0 = x->layer, .n_layers = 1, .t0 = t0, .n = n
+	};
+	views[tensor] = (kvarc_view){ .data = to,
+		                      .token_stride = kvi_tensor_bytes(x),
+		                      .block_elems = kvi_tensor_width(x),
+		                      .elem_stride = size };
 	return kvarc_reader_read(c->reader, &range, views);
 }
 

@@ -72,7 +72,9 @@ static void choose(struct measuring *m)
 static kvarc_ret read_piece(struct measuring *m, struct measure_piece *p)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
-	const kvarc_range range = { m->track, 0, UINT32_MAX, p->t0, p->n };
+	const kvarc_range range = {
+		.track = m->track, .n_layers = UINT32_MAX, .t0 = p->t0, .n = p->n
+	};
 	const struct kvi_alloc *a = &m->t->alloc;
 	p->raw = kvi_array(a, p->n, (size_t)row_bytes(m));
 	p->views = kvi_calloc(a, g->n_tensors, sizeof *p->views);
@@ -86,8 +88,10 @@ static kvarc_ret read_piece(struct measuring *m, struct measure_piece *p)
 		uint32_t bytes = kvi_tensor_bytes(t);
 		if (t->track != m->track)
 			continue;
-		p->views[i] = (kvarc_view){ at, bytes, 0, kvi_tensor_width(t),
-			                    (uint32_t)kvarc_dtype_bytes(t->dtype) };
+		p->views[i] = (kvarc_view){ .data = at,
+			                    .token_stride = bytes,
+			                    .block_elems = kvi_tensor_width(t),
+			                    .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
 		at += (size_t)p->n * bytes;
 	}
 	kvarc_ret ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n, p->ids, p->positions);
@@ -334,7 +338,7 @@ static kvarc_ret open_trainer(struct measuring *m)
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	o.common = *kvi_reader_common(m->r);
 	o.common.progress = NULL;
-	o.held_out = 0;
+	o.held_out = KVARC_TRAIN_NONE_HELD_OUT;
 	kvarc_ret ret = kvarc_trainer_open(&m->t, &o);
 	if (ret)
 		return ret;

@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "token_blind/token_blind.h"
+#include "util/arguments.h"
 #include "util/error.h"
 
 enum {
 	HELD_OUT_MAX = 50,
+	HELD_OUT_DEFAULT = 10,
 	GROUP = 8,
 	NOTE_BYTES = 200,
 	KNOWN = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER | KVARC_TRAIN_NO_TABLE |
@@ -51,10 +53,11 @@ static kvarc_ret check(const kvarc_trainer_options *o)
 	if (o->group && o->levels != 1u << KVI_LEVEL_BASIS)
 		return kvi_fail(o->common.error, KVARC_PROG,
 		                "groups of layers are for klt transforms (level 9)");
-	if (o->held_out > HELD_OUT_MAX)
+	if (o->held_out > HELD_OUT_MAX && o->held_out != KVARC_TRAIN_NONE_HELD_OUT)
 		return kvi_fail(o->common.error, KVARC_PROG,
 		                "at most half of the tokens can be held out");
-	return KVARC_OK;
+	return KVI_CHECK_RESERVED(o->common.error, "kvarc_trainer_open", "kvarc_trainer_options",
+	                          o);
 }
 
 /* Models of levels 4 to 7 are fitted like those of level 2. */
@@ -87,12 +90,14 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *o
 	t->stands_for = 1;
 	if (o->flags & KVARC_TRAIN_IN_FILE) {
 		t->options.levels = 1u << (o->levels >> 3 & 1 ? 3 : 2);
-		t->options.held_out = 0;
+		t->options.held_out = KVARC_TRAIN_NONE_HELD_OUT;
 		t->look_at = o->model ? KVI_TRAIN_IN_FILE_MODEL : KVI_TRAIN_IN_FILE;
 	} else if (!o->levels) {
 		t->options.levels = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER;
 	}
-	t->held_out = t->options.held_out;
+	t->held_out = t->options.held_out == KVARC_TRAIN_NONE_HELD_OUT ? 0
+	              : t->options.held_out                            ? t->options.held_out
+	                                                               : HELD_OUT_DEFAULT;
 	t->error = o->common.error;
 	if (o->model)
 		ret = open_model(t, o);

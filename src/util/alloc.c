@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "ckd.h"
 #include "error.h"
 
@@ -29,17 +30,22 @@ static void default_free(void *opaque, void *ptr)
 
 void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit)
 {
-	a->fn = user ? *user : (kvarc_allocator){ default_alloc, default_free, NULL };
+	a->fn = user ? *user : (kvarc_allocator){ .alloc = default_alloc, .free = default_free };
 	a->counted = a;
 	a->limit = limit ? limit : KVI_MEMLIMIT_DEFAULT;
 	atomic_init(&a->used, 0);
 	atomic_init(&a->peak, 0);
 	atomic_init(&a->hit_limit, 0);
+	atomic_init(&a->needed, 0);
 }
 
 kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit)
 {
 	struct kvi_alloc first, *own;
+	memset(out, 0, sizeof(void *));
+	kvarc_ret ret = kvi_check_common(c);
+	if (ret)
+		return ret;
 	kvi_alloc_init(&first, c->allocator, limit);
 	uint8_t *p = kvi_calloc(&first, 1, bytes);
 	memcpy(out, &p, sizeof p);
@@ -60,6 +66,7 @@ void *kvi_malloc(const struct kvi_alloc *shared, size_t bytes)
 	uint64_t used = atomic_fetch_add(&a->used, total) + total;
 	if (used > a->limit) {
 		atomic_fetch_sub(&a->used, total);
+		atomic_store(&a->needed, used);
 		atomic_store(&a->hit_limit, 1);
 		return NULL;
 	}

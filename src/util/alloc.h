@@ -22,7 +22,8 @@ struct kvi_alloc {
 	struct kvi_alloc *counted; /* itself: requests through a const pointer count, too */
 	_Atomic uint64_t used;
 	_Atomic uint64_t peak;
-	_Atomic int hit_limit; /* a request failed because of limit */
+	_Atomic int hit_limit;   /* a request failed because of limit */
+	_Atomic uint64_t needed; /* the limit that would have been enough for it */
 };
 
 /* user may be NULL (malloc), limit 0 means the default. */
@@ -30,7 +31,7 @@ void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t l
 /*
  * *out (a pointer to a pointer) gets a zeroed handle of `bytes` bytes, whose struct kvi_alloc, at
  * offset `at`, counts the handle itself. Its owner frees the handle with that allocator, last. On
- * failure *out is NULL and c->error is filled. Returns OK, MEM, MEMLIMIT.
+ * failure *out is NULL and c->error is filled. Returns OK, MEM, MEMLIMIT, PROG (common options).
  */
 kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit);
 /* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */

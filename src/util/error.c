@@ -8,13 +8,18 @@
 
 #include "alloc.h"
 
+/* Arguments may point into *e. */
 static void fill(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
                  const char *format, va_list args)
 {
-	e->code = code;
-	e->offset = offset;
-	e->frame = frame;
-	vsnprintf(e->text, sizeof e->text, format, args);
+	kvarc_error new = { .code = code,
+		            .offset = offset,
+		            .frame = frame,
+		            .tokens = KVARC_UNKNOWN,
+		            .track = UINT32_MAX,
+		            .layer = UINT32_MAX };
+	vsnprintf(new.text, sizeof new.text, format, args);
+	*e = new;
 }
 
 kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
@@ -40,17 +45,43 @@ kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t 
 	return code;
 }
 
+kvarc_ret kvi_vfail(kvarc_error *e, kvarc_ret code, const char *format, va_list args)
+{
+	if (e)
+		fill(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN, format, args);
+	return code;
+}
+
+kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret)
+{
+	if (e)
+		e->reason = reason;
+	return ret;
+}
+
+kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n)
+{
+	kvi_fail(e, KVARC_GEOMETRY, "track %u does not exist: there are %zu", (unsigned)track, n);
+	if (e)
+		e->track = (uint32_t)n;
+	return kvi_reason(e, KVARC_REASON_NO_TRACK, KVARC_GEOMETRY);
+}
+
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 {
 	kvarc_ret code = kvi_alloc_error(alloc);
 	/* Rounded: the limit of an inner handle is the remainder of the outer one's. */
 	uint64_t limit = alloc->limit + (1 << 19);
 	bool mib = alloc->limit >= (uint64_t)1 << 19;
-	if (code == KVARC_MEMLIMIT)
-		return kvi_fail(e, code,
-		                "more memory than the limit of %llu %s is needed: raise the limit",
-		                (unsigned long long)(mib ? limit >> 20 : alloc->limit >> 10),
-		                mib ? "MiB" : "KiB");
+	if (code == KVARC_MEMLIMIT) {
+		kvi_fail(e, code,
+		         "more memory than the limit of %llu %s is needed: raise the limit",
+		         (unsigned long long)(mib ? limit >> 20 : alloc->limit >> 10),
+		         mib ? "MiB" : "KiB");
+		if (e)
+			e->bytes_needed = atomic_load(&alloc->needed);
+		return code;
+	}
 	return kvi_fail(e, code, "out of memory");
 }
 

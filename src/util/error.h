@@ -3,6 +3,8 @@
 #ifndef KVI_ERROR_H
 #define KVI_ERROR_H
 
+#include <stdarg.h>
+
 #include "kvarc.h"
 
 /*
@@ -15,6 +17,14 @@ kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
  * KVARC_UNKNOWN where one of them means nothing. */
 kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
                       const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* kvi_fail with arguments in a list. */
+kvarc_ret kvi_vfail(kvarc_error *e, kvarc_ret code, const char *format, va_list args)
+	__attribute__((format(printf, 3, 0)));
+/* Sets the reason in *e (NULL: nothing), which holds a failure, and returns ret:
+ * return kvi_reason(e, KVARC_REASON_SALVAGE, kvi_fail(e, ...)); */
+kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret);
+/* GEOMETRY: there is no such track among n. */
+kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n);
 
 struct kvi_alloc;
 /* Fills *e, if e is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */

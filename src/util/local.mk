@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/util/alloc.c src/util/alloc.h \
+	src/util/arguments.c src/util/arguments.h \
 	src/util/bytes.c src/util/bytes.h \
 	src/util/ckd.h \
 	src/util/dtype_names.c \

@@ -7,6 +7,11 @@ const char *kvarc_version(void)
 	return KVARC_VERSION_STRING;
 }
 
+int kvarc_usable(kvarc_ret ret)
+{
+	return ret == KVARC_OK || ret == KVARC_END || ret == KVARC_GEOMETRY || ret == KVARC_PROG;
+}
+
 const char *kvarc_strerror(kvarc_ret ret)
 {
 	switch (ret) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_append.c - cuts appended tokens into segments, keeps the rest */
 #include "format/geometry_check.h"
+#include "util/arguments.h"
 #include "util/view.h"
 #include "writer_state.h"
 #include "util/ckd.h"
@@ -249,16 +250,16 @@ static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 static kvarc_ret check(kvarc_writer *w, const struct append *a)
 {
 	if (!w->has_geometry)
-		return kvi_writer_fail(w, KVARC_PROG, "append before set_geometry");
+		return kvi_fail(w->error, KVARC_PROG,
+		                "append: call kvarc_writer_set_geometry first");
 	if (a->track >= w->geometry.n_tracks)
-		return kvi_writer_fail(w, KVARC_GEOMETRY, "track %u does not exist",
-		                       (unsigned)a->track);
+		return kvi_fail_track(w->error, a->track, w->geometry.n_tracks);
 	/* A chunk's t0 is 32 bits (spec 7). */
 	if (a->n > UINT32_MAX || a->t0 + a->n > UINT32_MAX)
-		return kvi_writer_fail(w, KVARC_GEOMETRY, "a track holds less than 2^32 tokens");
+		return kvi_fail(w->error, KVARC_GEOMETRY, "a track holds less than 2^32 tokens");
 	if (!a->positions && a->n &&
 	    w->tracks[a->track].next_position + (int64_t)a->n - 1 > INT32_MAX)
-		return kvi_writer_fail(w, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
+		return kvi_fail(w->error, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
 	return KVARC_OK;
 }
 
@@ -267,14 +268,20 @@ static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)
 	return w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].n_appended : 0;
 }
 
-static const char *views_wrong(const kvarc_writer *w, uint32_t track, const kvarc_view *views)
+static kvarc_ret check_views(const kvarc_writer *w, uint32_t track, const kvarc_view *views)
 {
-	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1]; i++) {
-		const kvarc_view *v = views ? &views[w->order.tensors[i]] : NULL;
-		if (!v || !v->data || v->block_elems == 0)
-			return "a view of the track's tensors is missing or has block_elems 0";
+	const char *call = "kvarc_writer_append";
+	kvarc_ret ret = KVARC_OK;
+	if (!views)
+		return kvi_fail(w->error, KVARC_PROG, "%s: views is NULL", call);
+	for (uint32_t i = w->order.first[track]; i < w->order.first[track + 1] && !ret; i++) {
+		size_t tensor = w->order.tensors[i];
+		if (!views[tensor].data)
+			return kvi_fail(w->error, KVARC_PROG, "%s: views[%zu].data is NULL", call,
+			                tensor);
+		ret = kvi_check_view(w->error, call, &views[tensor], tensor);
 	}
-	return NULL;
+	return ret;
 }
 
 kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
@@ -295,9 +302,9 @@ kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const
 	kvarc_ret ret = check(w, &a);
 	if (ret || n == 0)
 		return ret;
-	const char *wrong = views_wrong(w, track, views);
-	if (wrong)
-		return kvi_writer_fail(w, KVARC_PROG, "%s", wrong);
+	ret = check_views(w, track, views);
+	if (ret)
+		return ret;
 	return kvi_writer_set_error(w, append(w, &a, true));
 }
 
@@ -319,9 +326,10 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 	if (ret)
 		return ret;
 	if (!fetch)
-		return kvi_writer_fail(w, KVARC_PROG, "fetch is NULL");
+		return kvi_fail(w->error, KVARC_PROG, "kvarc_writer_append_fetch: fetch is NULL");
 	if (w->tracks[track].waiting && w->tracks[track].waiting->n)
-		return kvi_writer_fail(w, KVARC_PROG,
-		                       "tokens of an earlier append wait: commit first");
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_append_fetch: tokens of an earlier append wait: "
+		                "commit first");
 	return kvi_writer_set_error(w, append(w, &a, false));
 }

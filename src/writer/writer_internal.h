@@ -25,6 +25,9 @@ kvarc_ret kvi_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t t0);
  * 9.1. Returns OK, MEM, MEMLIMIT, IO, PROG. */
 kvarc_ret kvi_writer_checkpoint(kvarc_writer *w, uint64_t number, uint64_t time, const char *label);
 
+/* The level of a writer's options as its number, INT_MIN: none. */
+int kvi_writer_level(const kvarc_writer_options *o);
+
 /* The allocator of the writer, which the writer owns. */
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w);
 

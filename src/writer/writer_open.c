@@ -2,11 +2,13 @@
 /* writer_open.c - the writer's public calls: open, geometry, identity, commit, close */
 #include "config.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "format/identity.h"
+#include "util/arguments.h"
 #include "util/string_field.h"
 #include "format/superblock.h"
 #include "writer_state.h"
@@ -26,26 +28,16 @@ kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
 
 kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
 {
-	char text[sizeof w->error->text];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
+	kvi_vfail(w->error, code, format, args);
 	va_end(args);
-	kvi_fail(w->error, code, "%s", text);
 	return kvi_writer_set_error(w, code);
 }
 
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)
 {
 	return &w->alloc;
-}
-
-static bool all_zero(const void *p, size_t bytes)
-{
-	const uint8_t *b = p;
-	while (bytes && *b == 0)
-		b++, bytes--;
-	return bytes == 0;
 }
 
 static bool has_level(const struct kvi_profile *p, unsigned level)
@@ -56,11 +48,21 @@ static bool has_level(const struct kvi_profile *p, unsigned level)
 	return false;
 }
 
+int kvi_writer_level(const kvarc_writer_options *o)
+{
+	if (o->level == KVARC_LEVEL(0))
+		return 0;
+	/* What is not a level stays none. */
+	return o->level == 0 ? KVARC_LEVEL_DEFAULT : o->level < 0 ? INT_MIN : o->level;
+}
+
 static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 {
 	const char *wrong = NULL;
 	if (o->level < 0 || o->level > KVARC_LEVEL_MAX)
-		return kvi_fail(e, KVARC_OPTIONS, "level %d is unknown: levels are 0 to %d",
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "kvarc_writer_options.level %d is unknown: KVARC_LEVEL(0) to "
+		                "KVARC_LEVEL(%d)",
 		                o->level, KVARC_LEVEL_MAX);
 	if (o->flags & ~FLAGS_KNOWN)
 		wrong = "unknown flags in the writer's options";
@@ -69,9 +71,6 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		wrong = "segment_tokens is not 0 or 32 to 256";
 	else if (o->token_ids != KVARC_TOKEN_IDS_STORED && o->token_ids != KVARC_TOKEN_IDS_MODEL)
 		wrong = "token_ids is neither stored nor by the model";
-	else if (!all_zero(o->reserved, sizeof o->reserved) ||
-	         !all_zero(o->common.reserved, sizeof o->common.reserved))
-		wrong = "reserved fields of the options are not zero";
 	else if (o->lossy && !kvi_lossy_valid(o->lossy))
 		wrong = "the lossy tier's numbers are out of range";
 	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
@@ -79,7 +78,10 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	else if (!kvi_string_fits(o->profile_name) || !kvi_string_fits(o->predictor_name))
 		wrong = "the name of the profile or the model is too long";
 	if (wrong)
-		return kvi_fail(e, KVARC_PROG, "%s", wrong);
+		return kvi_fail(e, KVARC_PROG, "kvarc_writer_open: %s", wrong);
+	kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_writer_open", "kvarc_writer_options", o);
+	if (ret)
+		return ret;
 	if (o->lossy && !o->lossy->token_rate &&
 	    (o->lossy->keep || o->lossy->top || o->lossy->spread))
 		return kvi_fail(e, KVARC_OPTIONS,
@@ -114,14 +116,16 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
                             const kvarc_writer_options *options)
 {
 	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
-	const kvarc_writer_options *o = options ? options : &defaults;
+	kvarc_writer_options settled = options ? *options : defaults;
+	const kvarc_writer_options *o = &settled;
 	kvarc_error *e = o->common.error;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!sink || !sink->write)
-		return kvi_fail(e, KVARC_PROG, "the writer needs a sink");
-	kvarc_ret ret = options_check(o, e);
+	settled.level = kvi_writer_level(o);
+	kvarc_ret ret = kvi_check_sink(e, "kvarc_writer_open", sink);
+	if (!ret)
+		ret = options_check(o, e);
 	if (!ret)
 		ret = kvi_handle_new(out, sizeof **out, offsetof(kvarc_writer, alloc), &o->common,
 		                     o->common.memlimit);
@@ -280,7 +284,8 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR, .minor = KVARC_FORMAT_MINOR };
 	uint8_t b[KVI_SUPERBLOCK_BYTES];
 	memcpy(sb.file_id, w->options.file_id, sizeof sb.file_id);
-	if (!(w->options.flags & KVARC_WRITE_FILE_ID) && all_zero(sb.file_id, sizeof sb.file_id) &&
+	if (!(w->options.flags & KVARC_WRITE_FILE_ID) &&
+	    kvi_all_zero(sb.file_id, sizeof sb.file_id) &&
 	    getentropy(sb.file_id, sizeof sb.file_id))
 		return kvi_fail(w->error, KVARC_IO,
 		                "no random bytes for the file id: give one in the options");
@@ -326,12 +331,11 @@ kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geome
 	if (w->sticky)
 		return w->sticky;
 	if (w->has_geometry || !geometry)
-		return kvi_writer_fail(w, KVARC_PROG,
-		                       geometry ? "the geometry is set already"
-		                                : "geometry is NULL");
-	const char *wrong = kvi_geometry_wrong(geometry);
-	if (wrong)
-		return kvi_writer_fail(w, KVARC_GEOMETRY, "%s", wrong);
+		return kvi_fail(w->error, KVARC_PROG, "kvarc_writer_set_geometry: %s",
+		                geometry ? "the geometry is set already" : "geometry is NULL");
+	kvarc_ret ret = kvi_check_geometry(geometry, "kvarc_writer_set_geometry", w->error);
+	if (ret)
+		return ret;
 	return kvi_writer_set_error(w, set_geometry(w, geometry));
 }
 
@@ -358,8 +362,8 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 	if (w->sticky)
 		return w->sticky;
 	if (!w->has_geometry || (w->started && type != KVI_FRAME_RESTORE && type != KVI_FRAME_BLOB))
-		return kvi_writer_fail(w, KVARC_PROG,
-		                       "metadata is written between geometry and tokens");
+		return kvi_fail(w->error, KVARC_PROG,
+		                "identity and files are written between geometry and tokens");
 	kvarc_ret ret = flush_tracks(w);
 	if (!ret)
 		ret = kvi_writer_emit_content(w, type, content, bytes, packed, &entry);
@@ -418,14 +422,15 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 	if (w->sticky)
 		return w->sticky;
 	if (n && (!keys || !values))
-		return kvi_writer_fail(w, KVARC_PROG, "keys or values missing");
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_identity: keys or values are NULL");
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++)
 		ret = kvi_identity_set(&id, &w->alloc, keys[i], values[i]);
 	for (size_t i = 0; i < id.n && ret == KVARC_OK; i++)
 		ret = kvi_identity_set(&w->identity, &w->alloc, id.pairs[i].key, id.pairs[i].value);
 	if (ret == KVARC_PROG)
-		kvi_writer_fail(w, ret,
-		                "too many identity pairs, or one that is missing or too long");
+		kvi_fail(w->error, ret,
+		         "kvarc_writer_identity: too many pairs, or one that is NULL or too long");
 	else if (ret)
 		kvi_writer_set_error(w, kvi_fail_alloc(w->error, &w->alloc));
 	struct kvi_out out;
@@ -455,7 +460,8 @@ kvarc_ret kvarc_writer_commit(kvarc_writer *w)
 	if (w->sticky)
 		return w->sticky;
 	if (!w->has_geometry)
-		return kvi_writer_fail(w, KVARC_PROG, "commit before set_geometry");
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_commit: call kvarc_writer_set_geometry first");
 	return kvi_writer_set_error(w, commit(w));
 }
 
@@ -472,7 +478,8 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 		return KVARC_PROG;
 	kvarc_ret ret = w->sticky;
 	if (ret == KVARC_OK && !w->has_geometry)
-		ret = kvi_writer_fail(w, KVARC_PROG, "close before set_geometry");
+		ret = kvi_fail(w->error, KVARC_PROG,
+		               "kvarc_writer_close: call kvarc_writer_set_geometry first");
 	if (ret == KVARC_OK)
 		ret = flush_tracks(w);
 	if (ret == KVARC_OK)

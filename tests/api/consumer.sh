@@ -57,7 +57,9 @@ build_and_run() { # WHAT COMPILER... -- LIBS...
 	fi
 	if [ -n "$CXX" ] && [ -e "$lib/libkvarc.so" ]; then
 		source=consumer.cc
-		build_and_run "C++" $CXX -std=c++11 -Wall -Wextra -pedantic -Werror \
-			$(flags --cflags) consumer.cc $(flags --libs) $LDFLAGS
+		for std in c++11 c++17 c++20; do
+			build_and_run "$std, shared" $CXX -std=$std -Wall -Wextra -pedantic-errors \
+				-Werror $(flags --cflags) consumer.cc $(flags --libs) $LDFLAGS
+		done
 	fi
 }

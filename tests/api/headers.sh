@@ -9,16 +9,39 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 inc=$srcdir/include
 printf '#include <kvarc.h>\n#include <kvarc.h>\nint x;\n' > "$tmp/two.c"
-cp "$tmp/two.c" "$tmp/two.cc"
-warn="-Wall -Wextra -pedantic -Werror"
-# shellcheck disable=SC2086  # words
-$CC -std=c11 $warn -Wundef -Wstrict-prototypes -I"$inc" -fsyntax-only "$tmp/two.c"
-if [ -n "$CXX" ]; then
-	for std in c++11 c++17; do
-		# shellcheck disable=SC2086
-		"$CXX" -std=$std $warn -I"$inc" -fsyntax-only "$tmp/two.cc"
+# Every struct with reserved members, and every macro that initialises one
+{
+	echo 'void use(void *, const void *);'
+	echo 'void each(void)'
+	echo '{'
+	sed -n 's/^} \(kvarc_[a-z_]*\);$/\1/p' "$inc"/kvarc/*.h | while read -r type; do
+		sed -n "/^typedef struct $type {/,/^} $type;/p" "$inc"/kvarc/*.h |
+			grep -q 'reserved\[' || continue
+		echo "	{ $type x = KVARC_ZERO, y[2] = { KVARC_ZERO, KVARC_ZERO }; use(&x, y); }"
 	done
-fi
+	sed -n 's/^#define KVARC_\([A-Z_]*\)_INIT KVARC_ZERO$/\1/p' "$inc"/kvarc/*.h |
+		while read -r name; do
+			type=kvarc_$(echo "$name" | tr '[:upper:]' '[:lower:]')
+			echo "	{ $type x = KVARC_${name}_INIT; use(&x, 0); }"
+		done
+	echo '	{ kvarc_range x = KVARC_RANGE_ALL(1); use(&x, 0); }'
+	echo '}'
+} >> "$tmp/two.c"
+structs=$(grep -c 'x = KVARC_ZERO' "$tmp/two.c")
+[ "$structs" -gt 20 ] || fail "$structs structs with reserved members"
+cp "$tmp/two.c" "$tmp/two.cc"
+warn="-Wall -Wextra -pedantic-errors -Werror"
+clang=$(command -v clang || command -v clang-14 || true)
+for cc in "$CC" $clang; do
+	# shellcheck disable=SC2086  # words
+	$cc -std=c11 $warn -Wundef -Wstrict-prototypes -I"$inc" -fsyntax-only "$tmp/two.c"
+done
+for cxx in ${CXX:+"$CXX"} $clang; do
+	for std in c++11 c++17 c++20; do
+		# shellcheck disable=SC2086
+		$cxx -x c++ -std=$std $warn -I"$inc" -fsyntax-only "$tmp/two.cc"
+	done
+done
 count=0
 for h in "$inc"/kvarc/*.h; do
 	name=kvarc/${h##*/}
@@ -32,4 +55,4 @@ for h in "$inc"/kvarc/*.h; do
 	count=$((count + 1))
 done
 [ "$count" -gt 0 ]
-echo "umbrella and $count parts"
+echo "umbrella and $count parts, $structs structs with reserved members"

@@ -29,7 +29,7 @@ int main(int argc, char **argv)
 	kvarc_import_options io = { .opaque = 1 };
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_source source = { .read = read_content, .opaque = NULL, .size = sizeof(content) - 1 };
-	kvarc_sink sink = { write_file, NULL, stdout };
+	kvarc_sink sink = { .write = write_file, .opaque = stdout };
 	kvarc_import *im;
 	kvarc_ret ret;
 

@@ -178,16 +178,23 @@ static kvarc_geometry make_geometry(void)
 	static const uint8_t dtypes[] = { KVARC_F32,  KVARC_F16,  KVARC_F16,  KVARC_BF16,
 		                          KVARC_BF16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2,
 		                          KVARC_I8,   KVARC_U8,   KVARC_BYTES };
-	kvarc_geometry g = { below(3), 1 + below(MAX_TRACKS), 1 + below(MAX_TENSORS), ropes, tracks,
-		             tensors };
+	kvarc_geometry g = { .n_ropes = below(3),
+		             .n_tracks = 1 + below(MAX_TRACKS),
+		             .n_tensors = 1 + below(MAX_TENSORS),
+		             .ropes = ropes,
+		             .tracks = tracks,
+		             .tensors = tensors };
 	for (size_t i = 0; i < g.n_ropes; i++) {
-		ropes[i] = (kvarc_rope){ (uint8_t)below(2), 2 + 2 * below(MAX_ROTARY / 2),
-			                 freqs[i] };
+		ropes[i] = (kvarc_rope){ .pairing = (uint8_t)below(2),
+			                 .rotary = 2 + 2 * below(MAX_ROTARY / 2),
+			                 .freq = freqs[i] };
 		for (uint32_t k = 0; k < ropes[i].rotary / 2; k++)
 			freqs[i][k] = (uint64_t)next_random() << 32 >> below(20);
 	}
 	for (size_t i = 0; i < g.n_tracks; i++)
-		tracks[i] = (kvarc_track){ (uint8_t)below(4), below(100), "a track" };
+		tracks[i] = (kvarc_track){ .kind = (uint8_t)below(4),
+			                   .window = below(100),
+			                   .label = "a track" };
 	for (size_t i = 0; i < g.n_tensors; i++) {
 		kvarc_tensor *t = &tensors[i];
 		*t = (kvarc_tensor){ .layer = below(3),
@@ -244,7 +251,10 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g, uint32_t trac
 		data[i].p = checked(malloc((tokens + 1) * width * size));
 		if (t->track == track)
 			fill(&data[i], g, t, tokens, positions);
-		views[i] = (kvarc_view){ data[i].p, width * size, 0, width, (uint32_t)size };
+		views[i] = (kvarc_view){ .data = data[i].p,
+			                 .token_stride = width * size,
+			                 .block_elems = width,
+			                 .elem_stride = (uint32_t)size };
 	}
 	int use_ids = below(2), use_positions = below(3) > 0;
 	for (uint32_t at = 0; at < tokens;) {
@@ -333,7 +343,8 @@ int main(int argc, char **argv)
 	kvarc_geometry g = make_geometry();
 	o.common.error = &error;
 	o.common.threads = below(3);
-	o.level = below(3) > 0;
+	const int level = below(3) > 0;
+	o.level = KVARC_LEVEL(level);
 	o.flags = KVARC_WRITE_FILE_ID | (below(2) ? KVARC_WRITE_VERIFY : 0) |
 	          (below(2) ? KVARC_WRITE_STREAMABLE : 0);
 	o.segment_tokens = 32 + below(225);
@@ -351,7 +362,7 @@ int main(int argc, char **argv)
 		printf(" %s %ux%u", kvarc_dtype_name(g.tensors[i].dtype),
 		       (unsigned)g.tensors[i].heads, (unsigned)g.tensors[i].channels);
 	putchar('\n');
-	kvarc_sink sink = { write_file, NULL, f };
+	kvarc_sink sink = { .write = write_file, .opaque = f };
 	check(kvarc_writer_open(&w, &sink, &o), &error, "open");
 	check(kvarc_writer_set_geometry(w, &g), &error, "geometry");
 	if (below(2)) {

@@ -193,7 +193,7 @@ static int write_blob(void *opaque, const void *buf, size_t bytes, uint64_t offs
 
 kvarc_sink blob_sink(struct blob *b)
 {
-	return (kvarc_sink){ write_blob, NULL, b };
+	return (kvarc_sink){ .write = write_blob, .opaque = b };
 }
 
 static void *failing_alloc(void *opaque, size_t bytes)
@@ -217,7 +217,7 @@ static void failing_free(void *opaque, void *ptr)
 
 void failing_init(struct failing *f, long allocations)
 {
-	f->fn = (kvarc_allocator){ failing_alloc, failing_free, f };
+	f->fn = (kvarc_allocator){ .alloc = failing_alloc, .free = failing_free, .opaque = f };
 	f->left = allocations;
 	f->held = 0;
 }

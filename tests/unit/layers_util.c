@@ -71,7 +71,7 @@ static void fill(struct cache *c, size_t tensor, uint64_t *seed)
 void cache_make_layers(struct cache *c, const struct layers_shape *s, uint64_t seed)
 {
 	memset(c, 0, sizeof *c);
-	c->ropes[0] = (kvarc_rope){ seed % 2, 8, freqs };
+	c->ropes[0] = (kvarc_rope){ .pairing = seed % 2, .rotary = 8, .freq = freqs };
 	c->g.n_ropes = s->rope;
 	c->g.n_tracks = s->tracks;
 	for (uint32_t track = 0; track < s->tracks; track++) {

@@ -133,7 +133,7 @@ static void make_cache(struct cache *c, const kvarc_predictor *p, unsigned dtype
 	assert_int_equal(r->rotary, CHANNELS);
 	memcpy(freqs, r->freq, sizeof freqs);
 	memset(c, 0, sizeof *c);
-	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, CHANNELS, freqs };
+	c->ropes[0] = (kvarc_rope){ .pairing = KVARC_ROPE_HALF, .rotary = CHANNELS, .freq = freqs };
 	c->g.n_ropes = 1;
 	c->g.n_tracks = 1;
 	c->n[0] = TOKENS;
@@ -225,7 +225,7 @@ static void open_world(struct world *w, int level, unsigned dtype, int exact)
 	                          kvi_predictor_file(w->model)->width);
 	w->list[0] = w->profile;
 	w->wo = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
-	w->wo.level = level;
+	w->wo.level = KVARC_LEVEL(level);
 	w->wo.flags = KVARC_WRITE_FILE_ID;
 	w->wo.profile = w->profile;
 	w->wo.predictor = w->model;

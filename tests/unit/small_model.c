@@ -211,7 +211,8 @@ void make(struct cache *c, uint64_t seed, float noise)
 	struct engine e;
 	memset(c, 0, sizeof *c);
 	assert_true(kvi_rope_make(&rope, 10000, CHANNELS, KVARC_ROPE_HALF));
-	c->ropes[0] = (kvarc_rope){ rope.pairing, rope.rotary, rope.freq };
+	c->ropes[0] =
+		(kvarc_rope){ .pairing = rope.pairing, .rotary = rope.rotary, .freq = rope.freq };
 	c->g.n_ropes = c->g.n_tracks = 1;
 	c->g.n_tensors = 2 * LAYERS;
 	c->n[0] = TOKENS;

@@ -50,7 +50,7 @@ void memfile_free(struct memfile *f)
 
 kvarc_sink memfile_sink(struct memfile *f)
 {
-	return (kvarc_sink){ mem_write, NULL, f };
+	return (kvarc_sink){ .write = mem_write, .opaque = f };
 }
 
 kvarc_source memfile_source(struct memfile *f)
@@ -83,7 +83,7 @@ static void count_free(void *opaque, void *p)
 
 kvarc_allocator counting_allocator(struct counting *c)
 {
-	return (kvarc_allocator){ count_alloc, count_free, c };
+	return (kvarc_allocator){ .alloc = count_alloc, .free = count_free, .opaque = c };
 }
 
 uint64_t rand_next(uint64_t *state)
@@ -115,11 +115,11 @@ static void add(struct cache *c, uint32_t layer, unsigned kind, unsigned dtype, 
 
 static void shape(struct cache *c, int number)
 {
-	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, 16, freqs };
-	c->ropes[1] = (kvarc_rope){ KVARC_ROPE_INTERLEAVED, 8, freqs };
-	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
-	c->tracks[1] = (kvarc_track){ KVARC_TRACK_WINDOW, 128, NULL };
-	c->tracks[2] = (kvarc_track){ KVARC_TRACK_STATE, 0, "state" };
+	c->ropes[0] = (kvarc_rope){ .pairing = KVARC_ROPE_HALF, .rotary = 16, .freq = freqs };
+	c->ropes[1] = (kvarc_rope){ .pairing = KVARC_ROPE_INTERLEAVED, .rotary = 8, .freq = freqs };
+	c->tracks[0] = (kvarc_track){ .kind = KVARC_TRACK_SELF, .label = "main" };
+	c->tracks[1] = (kvarc_track){ .kind = KVARC_TRACK_WINDOW, .window = 128 };
+	c->tracks[2] = (kvarc_track){ .kind = KVARC_TRACK_STATE, .label = "state" };
 	c->g.n_tracks = 1;
 	switch (number) {
 	case 0: /* usual: keys and values, given in a mixed order */
@@ -406,7 +406,7 @@ kvarc_ret cache_verify(struct memfile *f, const kvarc_reader_options *o)
 kvarc_writer_options stream_options(int level, unsigned threads)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.common.threads = threads;
 	o.flags = KVARC_WRITE_FILE_ID;
 	return o;

@@ -144,7 +144,11 @@ static struct memfile written(size_t bytes[ITEMS])
 	for (size_t k = 0; k < TENSORS; k++) {
 		for (size_t i = 0; i < TOKENS * CHANNELS; i++)
 			data[k][i] = element(k, i / CHANNELS, i % CHANNELS);
-		views[k] = (kvarc_view){ data[k], CHANNELS, CHANNELS, CHANNELS, 1 };
+		views[k] = (kvarc_view){ .data = data[k],
+			                 .token_stride = CHANNELS,
+			                 .block_stride = CHANNELS,
+			                 .block_elems = CHANNELS,
+			                 .elem_stride = 1 };
 	}
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, &g), KVARC_OK);
@@ -174,7 +178,7 @@ static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
 	struct unpacked_areas *f = (struct unpacked_areas *)opaque + item->index;
 	*f = (struct unpacked_areas){ calloc(1, (size_t)item->bytes), (size_t)item->bytes };
-	*sink = (kvarc_sink){ write_rows, NULL, f };
+	*sink = (kvarc_sink){ .write = write_rows, .opaque = f };
 	return f->p ? 0 : -1;
 }
 

@@ -227,7 +227,7 @@ static void test_rotation(void **state)
 		for (int t = 0; t < 256; t++)
 			positions[t] = starts[i / 4] + t;
 		assert_true(kvi_rope_make(&r, 1e4, i & 1 ? 64 : 40, i >> 1 & 1));
-		kvarc_rope rope = { r.pairing, r.rotary, r.freq };
+		kvarc_rope rope = { .pairing = r.pairing, .rotary = r.rotary, .freq = r.freq };
 		struct kvi_chunk c = { .dtype = KVARC_BF16,
 			               .n_tokens = 200,
 			               .heads = 2,
@@ -249,7 +249,7 @@ static void test_rotation_pays(void **state)
 	struct kvi_encoded with, without;
 	(void)state;
 	assert_true(kvi_rope_make(&r, 1e5, D, KVARC_ROPE_HALF));
-	kvarc_rope rope = { r.pairing, r.rotary, r.freq };
+	kvarc_rope rope = { .pairing = r.pairing, .rotary = r.rotary, .freq = r.freq };
 	for (int t = 0; t < T; t++) {
 		positions[t] = 500 + t;
 		for (uint32_t i = 0; i < D / 2; i++) {
@@ -328,7 +328,7 @@ struct victim {
 static void make_victim(struct victim *v, uint8_t dtype, int level, enum pattern p, uint32_t tokens)
 {
 	assert_true(kvi_rope_make(&v->r, 1e4, 24, 0));
-	v->rope = (kvarc_rope){ v->r.pairing, v->r.rotary, v->r.freq };
+	v->rope = (kvarc_rope){ .pairing = v->r.pairing, .rotary = v->r.rotary, .freq = v->r.freq };
 	for (int t = 0; t < 256; t++)
 		v->positions[t] = t;
 	v->chunk = (struct kvi_chunk){ .dtype = dtype,
@@ -614,7 +614,9 @@ static void test_no_memory(void **state)
 		kvarc_ret ret = KVARC_MEM;
 		for (long n = 0; ret; n++) {
 			struct codec_failing f = { n };
-			kvarc_allocator user = { failing_alloc, failing_free, &f };
+			kvarc_allocator user = { .alloc = failing_alloc,
+				                 .free = failing_free,
+				                 .opaque = &f };
 			struct kvi_alloc a;
 			struct kvi_coder *coder = NULL;
 			struct kvi_encoded e = { 0 };

@@ -28,8 +28,8 @@ static void make(struct cache *c)
 	memset(c, 0, sizeof *c);
 	for (size_t i = 0; i < 16; i++)
 		freq[i] = 0x28be60db9391054au >> 2 * i;
-	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, 32, freq };
-	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
+	c->ropes[0] = (kvarc_rope){ .pairing = KVARC_ROPE_HALF, .rotary = 32, .freq = freq };
+	c->tracks[0] = (kvarc_track){ .kind = KVARC_TRACK_SELF, .label = "main" };
 	for (uint32_t i = 0; i < 2 * LAYERS; i++)
 		c->tensors[i] =
 			(kvarc_tensor){ .layer = i / 2,
@@ -120,8 +120,14 @@ static void same_elements(struct memfile *f, struct memfile *part, kvarc_range r
 	for (uint32_t i = 0; i < 2 * LAYERS; i++) {
 		if (i / 2 < range.layer0 || i / 2 - range.layer0 >= range.n_layers)
 			continue;
-		views[0][i] = (kvarc_view){ a[i], 2 * WIDTH, 0, WIDTH, 2 };
-		views[1][n++] = (kvarc_view){ b[i], 2 * WIDTH, 0, WIDTH, 2 };
+		views[0][i] = (kvarc_view){ .data = a[i],
+			                    .token_stride = 2 * WIDTH,
+			                    .block_elems = WIDTH,
+			                    .elem_stride = 2 };
+		views[1][n++] = (kvarc_view){ .data = b[i],
+			                      .token_stride = 2 * WIDTH,
+			                      .block_elems = WIDTH,
+			                      .elem_stride = 2 };
 	}
 	assert_int_equal(kvarc_reader_tokens(p, 0), range.n);
 	assert_int_equal(kvarc_reader_geometry(p)->n_tensors, n);
@@ -145,7 +151,7 @@ static void test_whole(void **state)
 {
 	static const char *const tiers[] = { "had:4", "had:3,no-unrope", "near:0.01", "tsc:4",
 		                             "vq:2" };
-	const kvarc_range range = { 0, 1, 1, SEGMENT, 2 * SEGMENT };
+	const kvarc_range range = { .layer0 = 1, .n_layers = 1, .t0 = SEGMENT, .n = 2 * SEGMENT };
 	struct cache c;
 	(void)state;
 	make(&c);
@@ -190,7 +196,7 @@ static void test_parts(void **state)
 	make(&c);
 	struct memfile f = written(&c, "had:4");
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		const kvarc_range range = { 0, 0, LAYERS, bad[i].t0, bad[i].n };
+		const kvarc_range range = { .n_layers = LAYERS, .t0 = bad[i].t0, .n = bad[i].n };
 		kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 		struct memfile part = { .fail_at = -1 };
 		uint64_t lossy = 0, chunks = 0;
@@ -213,7 +219,7 @@ static void test_parts(void **state)
 /* A call that asks for a tier or a model gets no copies. */
 static void test_asked(void **state)
 {
-	const kvarc_range range = { 0, 0, LAYERS, 0, SEGMENT };
+	const kvarc_range range = { .n_layers = LAYERS, .n = SEGMENT };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	struct memfile part = { .fail_at = -1 };
 	struct cache c;
@@ -252,8 +258,9 @@ static void test_repeats(void **state)
 	assert_int_equal(chunk_at(&f, 12).codec, KVI_CODEC_REPEAT);
 	assert_int_equal(chunk_at(&f, 12).generation, 5);
 	for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-		const kvarc_range range = { 0, 0, LAYERS, cuts[i].segment * SEGMENT,
-			                    cuts[i].n * SEGMENT };
+		const kvarc_range range = { .n_layers = LAYERS,
+			                    .t0 = cuts[i].segment * SEGMENT,
+			                    .n = cuts[i].n * SEGMENT };
 		kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 		struct memfile part = { .fail_at = -1 };
 		uint64_t repeats = 0;
@@ -273,7 +280,7 @@ static void test_repeats(void **state)
  * parameters of all. */
 static void test_pipe(void **state)
 {
-	const kvarc_range range = { 0, 0, LAYERS, 1, 4 * SEGMENT + 20 };
+	const kvarc_range range = { .n_layers = LAYERS, .t0 = 1, .n = 4 * SEGMENT + 20 };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	struct memfile part = { .fail_at = -1 };
 	uint64_t lossy = 0;
@@ -305,9 +312,9 @@ static void test_pipe(void **state)
 /* Cut twice is as cut once. */
 static void test_twice(void **state)
 {
-	const kvarc_range first = { 0, 0, LAYERS, SEGMENT, 4 * SEGMENT - 10 };
-	const kvarc_range second = { 0, 1, 1, 2 * SEGMENT, SEGMENT };
-	const kvarc_range both = { 0, 1, 1, 3 * SEGMENT, SEGMENT };
+	const kvarc_range first = { .n_layers = LAYERS, .t0 = SEGMENT, .n = 4 * SEGMENT - 10 };
+	const kvarc_range second = { .layer0 = 1, .n_layers = 1, .t0 = 2 * SEGMENT, .n = SEGMENT };
+	const kvarc_range both = { .layer0 = 1, .n_layers = 1, .t0 = 3 * SEGMENT, .n = SEGMENT };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	struct memfile a = { .fail_at = -1 }, b = a, d = a;
 	struct cache c;
@@ -372,7 +379,7 @@ static void test_append(void **state)
 /* Without memory, with a full disk, with a source that fails: an error, and nothing is held. */
 static void test_failures(void **state)
 {
-	const kvarc_range range = { 0, 0, LAYERS, SEGMENT, 3 * SEGMENT };
+	const kvarc_range range = { .n_layers = LAYERS, .t0 = SEGMENT, .n = 3 * SEGMENT };
 	struct cache c;
 	(void)state;
 	make(&c);
@@ -404,7 +411,7 @@ static void test_failures(void **state)
 /* Damage is found before it is written as if it were sound. */
 static void test_damage(void **state)
 {
-	const kvarc_range range = { 0, 0, LAYERS, 0, 4 * SEGMENT };
+	const kvarc_range range = { .n_layers = LAYERS, .n = 4 * SEGMENT };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	struct cache c;
 	(void)state;

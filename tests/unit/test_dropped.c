@@ -115,7 +115,7 @@ static void make(struct cache *c)
 {
 	uint64_t seed = 11;
 	memset(c, 0, sizeof *c);
-	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
+	c->tracks[0] = (kvarc_track){ .kind = KVARC_TRACK_SELF, .label = "main" };
 	for (size_t i = 0; i < 2; i++)
 		c->tensors[i] = (kvarc_tensor){ .kind = i ? KVARC_VALUE : KVARC_KEY,
 			                        .dtype = KVARC_U8,

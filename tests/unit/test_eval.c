@@ -273,7 +273,7 @@ static void test_archives(void **state)
 	kvarc_predictor *p = open_data("llama.gguf");
 	kvarc_error error;
 	(void)state;
-	tiers[1].level = 0;
+	tiers[1].level = KVARC_LEVEL(0);
 	for (size_t i = 0; i < 3; i++) {
 		kvarc_eval_options o = options_of(p, &error);
 		kvarc_eval *e;
@@ -392,7 +392,7 @@ static void test_wrong(void **state)
 	assert_int_equal(kvarc_eval_open(&e, NULL), KVARC_PROG);
 	for (int i = 0; i < 4; i++) {
 		o = options_of(i == 0 ? NULL : p, &error);
-		o.prefix = i == 1 ? 0 : PREFIX;
+		o.reserved[0] = i == 1;
 		o.continuation = i == 2 ? 1 : CONTINUED;
 		o.dtype = i == 3 ? KVARC_E4M3 : KVARC_BF16;
 		assert_int_equal(kvarc_eval_open(&e, &o), KVARC_PROG);

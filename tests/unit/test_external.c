@@ -192,9 +192,9 @@ static void test_round_trip(void **state)
 /* A range of layers, then one before it. */
 static void test_ranges(void **state)
 {
-	static const kvarc_range ranges[] = { { 0, 0, 1, 300, 100 },
-		                              { 0, 1, 1, 10, 5 },
-		                              { 0, 0, 2, 590, 10 } };
+	static const kvarc_range ranges[] = { { .n_layers = 1, .t0 = 300, .n = 100 },
+		                              { .layer0 = 1, .n_layers = 1, .t0 = 10, .n = 5 },
+		                              { .n_layers = 2, .t0 = 590, .n = 10 } };
 	struct world w;
 	struct oracle o;
 	kvarc_reader *r;

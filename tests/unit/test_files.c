@@ -73,7 +73,7 @@ static struct blob pack(struct blob *b, const char *name, int level, unsigned th
 	kvarc_writer_stats stats;
 	kvarc_sink sink = blob_sink(&out);
 	kvarc_import *im = import(b, name, NULL);
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.common.threads = threads;
 	o.common.overlap = threads > 2;
 	o.flags = KVARC_WRITE_VERIFY;
@@ -344,7 +344,10 @@ static uint8_t *read_tensor(struct blob *archive, uint32_t tensor, size_t *n)
 	uint8_t *data = malloc(*n);
 	kvarc_view *views = calloc(g->n_tensors, sizeof *views);
 	assert_true(data && views);
-	views[tensor] = (kvarc_view){ data, (uint64_t)width * es, 0, width, es };
+	views[tensor] = (kvarc_view){ .data = data,
+		                      .token_stride = (uint64_t)width * es,
+		                      .block_elems = width,
+		                      .elem_stride = es };
 	assert_int_equal(kvarc_reader_read(r, &all, views), KVARC_OK);
 	free(views);
 	kvarc_reader_close(&r);
@@ -396,8 +399,12 @@ static void exported(void **unused)
 static void bad_ranges(void **unused)
 {
 	static const kvarc_range ranges[] = {
-		{ 1, 0, UINT32_MAX, 0, UINT64_MAX }, { 0, 2, 1, 0, 1 }, { 0, 0, 1, 6, UINT64_MAX },
-		{ 0, 0, 1, 5, UINT64_MAX },          { 0, 0, 1, 4, 2 }, { 0, 0, 0, 0, 1 },
+		{ .track = 1, .n_layers = UINT32_MAX, .n = UINT64_MAX },
+		{ .layer0 = 2, .n_layers = 1, .n = 1 },
+		{ .n_layers = 1, .t0 = 6, .n = UINT64_MAX },
+		{ .n_layers = 1, .t0 = 5, .n = UINT64_MAX },
+		{ .n_layers = 1, .t0 = 4, .n = 2 },
+		{ .n = 1 }
 	};
 	struct blob b = blob_load("ggsq4-f16.bin");
 	struct blob archive = pack(&b, "x", 1, 1);
@@ -428,7 +435,7 @@ static void cuts(void **unused)
 	struct blob b = blob_load("ggsq4-iswa.bin");
 	struct blob archive = pack(&b, "x", 1, 1);
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_range range = { 1, 3, 2, 1, 2 };
+	kvarc_range range = { .track = 1, .layer0 = 3, .n_layers = 2, .t0 = 1, .n = 2 };
 	struct blob out = { NULL, 0, 0, -1 };
 	kvarc_sink sink = blob_sink(&out);
 	kvarc_writer_stats stats;

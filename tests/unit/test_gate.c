@@ -327,7 +327,7 @@ static void test_options(void **state)
 		{ { .writer = &wo, .prefix = 9, .max_error = 1 }, KVARC_PROG },
 		{ { .writer = &wo, .prefix = 9, .max_error = NAN }, KVARC_PROG },
 		{ { .writer = &wo, .prefix = 9, .max_error = -1 }, KVARC_PROG },
-		{ { .writer = &wo, .max_error = 0.1 }, KVARC_PROG },
+		{ { .writer = &wo, .max_error = 0.1, .reserved = { 1 } }, KVARC_PROG },
 		{ { .prefix = 9, .max_error = 0.1 }, KVARC_PROG },
 		{ { .writer = &wo, .prefix = 9, .max_error = 0.1, .max_kl = 1 }, KVARC_PROG },
 		{ { .writer = &wo, .prefix = 9, .continuation = 9, .max_kl = 1 }, KVARC_PROG },

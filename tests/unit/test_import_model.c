@@ -83,7 +83,7 @@ static size_t write_at(int level, kvarc_import *im, const struct made_cache *c,
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_sink sink = memfile_sink(&f);
 	kvarc_writer *w;
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.predictor = p;
 	o.profile = profile;
 	o.flags = KVARC_WRITE_VERIFY;
@@ -108,7 +108,9 @@ static void write_both(kvarc_import *im, const struct made_cache *c, kvarc_predi
 		void *data = malloc((size_t)n * row);
 		assert_non_null(data);
 		assert_int_equal(kvarc_import_fetch(im, i, 0, g->tensors[i].heads, 0, n, data), 0);
-		views[i] = (kvarc_view){ data, row, 0, row / 4, 4 };
+		views[i] = (kvarc_view){
+			.data = data, .token_stride = row, .block_elems = row / 4, .elem_stride = 4
+		};
 	}
 	assert_int_equal(kvarc_profile_of_sizes(&profile, 7, g, n, views, NULL), KVARC_OK);
 	size_t without = write_at(1, im, c, views, NULL, NULL);

@@ -20,8 +20,10 @@ enum { TOKENS = 200, HEADS = 2, CHANNELS = 16, WIDTH = HEADS * CHANNELS, N = TOK
 enum { ROTARY = 12, PAIRS = ROTARY / 2, FLAGS = 1, NOWHERE = -30 };
 
 static uint64_t freq[PAIRS];
-static const kvarc_rope ropes[2] = { { KVARC_ROPE_HALF, ROTARY, freq },
-	                             { KVARC_ROPE_INTERLEAVED, ROTARY, freq } };
+static const kvarc_rope ropes[2] = {
+	{ .pairing = KVARC_ROPE_HALF, .rotary = ROTARY, .freq = freq },
+	{ .pairing = KVARC_ROPE_INTERLEAVED, .rotary = ROTARY, .freq = freq }
+};
 
 /* A profile with a basis for keys with RoPE, and one for values. */
 struct klt_world {

@@ -146,7 +146,7 @@ static double error_of(const struct below *b, size_t tensor)
 /* The upper layer alone, of tokens that begin within a segment: what is below is decoded for it. */
 static void read_part(struct below *b, unsigned isa)
 {
-	const kvarc_range range = { 0, 1, 1, 50, 100 };
+	const kvarc_range range = { .layer0 = 1, .n_layers = 1, .t0 = 50, .n = 100 };
 	const size_t row = cache_bytes(&b->c, 0) / TOKENS;
 	kvarc_source source = memfile_source(&b->f);
 	kvarc_view views[TENSORS] = { 0 };

@@ -53,8 +53,8 @@ static void make(struct cache *c, unsigned dtype)
 	memset(c, 0, sizeof *c);
 	for (size_t i = 0; i < 16; i++)
 		freq[i] = 0x28be60db9391054au >> 2 * i;
-	c->ropes[0] = (kvarc_rope){ KVARC_ROPE_HALF, 32, freq };
-	c->tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "main" };
+	c->ropes[0] = (kvarc_rope){ .pairing = KVARC_ROPE_HALF, .rotary = 32, .freq = freq };
+	c->tracks[0] = (kvarc_track){ .kind = KVARC_TRACK_SELF, .label = "main" };
 	c->tensors[KEYS] = (kvarc_tensor){ .kind = KVARC_KEY,
 		                           .dtype = (uint8_t)dtype,
 		                           .heads = HEADS,
@@ -194,7 +194,8 @@ static void test_refused(void **state)
 	/* Nothing was given, and what is not lossy may be had; checks need no permission. */
 	for (size_t i = 0; i < cache_bytes(&c, VALUES); i++)
 		assert_int_equal(back.data[VALUES][i], 0xa5);
-	kvarc_range rest = { 0, 1, 1, 10, 300 }, all = KVARC_RANGE_ALL(0);
+	kvarc_range rest = { .layer0 = 1, .n_layers = 1, .t0 = 10, .n = 300 },
+		    all = KVARC_RANGE_ALL(0);
 	assert_int_equal(read_range(&f, &back, 0, rest), KVARC_OK);
 	assert_memory_equal(back.data[OTHER], c.data[OTHER] + 10 * BYTES_ROW, 300 * BYTES_ROW);
 	assert_int_equal(read_range(&f, &back, 0, all), KVARC_LOSSY);

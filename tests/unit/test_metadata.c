@@ -201,9 +201,9 @@ static const uint64_t freqs[4] = { 1, 2, 3, UINT64_MAX };
 
 static void sample(kvarc_geometry *g, kvarc_rope *rope, kvarc_track *tracks, kvarc_tensor *tensors)
 {
-	*rope = (kvarc_rope){ KVARC_ROPE_INTERLEAVED, 8, freqs };
-	tracks[0] = (kvarc_track){ KVARC_TRACK_SELF, 0, "a" };
-	tracks[1] = (kvarc_track){ KVARC_TRACK_OTHER, UINT32_MAX, NULL };
+	*rope = (kvarc_rope){ .pairing = KVARC_ROPE_INTERLEAVED, .rotary = 8, .freq = freqs };
+	tracks[0] = (kvarc_track){ .kind = KVARC_TRACK_SELF, .label = "a" };
+	tracks[1] = (kvarc_track){ .kind = KVARC_TRACK_OTHER, .window = UINT32_MAX };
 	tensors[0] = (kvarc_tensor){ .layer = 65535,
 		                     .kind = KVARC_OPAQUE,
 		                     .role = KVARC_HIGH_BITS,
@@ -220,7 +220,12 @@ static void sample(kvarc_geometry *g, kvarc_rope *rope, kvarc_track *tracks, kva
 	tensors[1] = (kvarc_tensor){
 		.kind = KVARC_VALUE, .dtype = KVARC_BF16, .heads = 1, .channels = 1
 	};
-	*g = (kvarc_geometry){ 1, 2, 2, rope, tracks, tensors };
+	*g = (kvarc_geometry){ .n_ropes = 1,
+		               .n_tracks = 2,
+		               .n_tensors = 2,
+		               .ropes = rope,
+		               .tracks = tracks,
+		               .tensors = tensors };
 }
 
 static void test_geometry(void **state)
@@ -324,7 +329,7 @@ static void test_order(void **state)
 	static const uint8_t layer[6] = { 2, 0, 1, 0, 2, 0 };
 	static const uint8_t kind[6] = { 0, 1, 0, 0, 0, 0 };
 	static const uint32_t want[6] = { 3, 5, 1, 2, 0, 4 };
-	const kvarc_geometry g = { 0, 2, 6, NULL, tracks, t };
+	const kvarc_geometry g = { .n_tracks = 2, .n_tensors = 6, .tracks = tracks, .tensors = t };
 	struct kvi_order o;
 	struct kvi_order_walk w;
 	(void)state;
@@ -355,7 +360,7 @@ static void test_restore(void **state)
 	kvarc_track track = { 0 };
 	kvarc_tensor t[2] = { { .dtype = KVARC_F16, .heads = 2, .channels = 6 },
 		              { .dtype = KVARC_F16, .heads = 2, .channels = 6, .kind = 1 } };
-	const kvarc_geometry g = { 0, 1, 2, NULL, &track, t };
+	const kvarc_geometry g = { .n_tracks = 1, .n_tensors = 2, .tracks = &track, .tensors = t };
 	/* a row: 4 bytes of something else of the other, 12 elements */
 	struct kvi_area_view views[2] = {
 		{ 0, 12, 0, 48, 0, 2 },  /* token-major */

@@ -11,7 +11,7 @@
 static kvarc_writer_options options(int level, const kvarc_profile *p, unsigned threads)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.profile = p;
 	o.profile_name = "made up";
 	o.common.threads = threads;
@@ -244,7 +244,7 @@ static void test_wrong_profile(void **state)
 	assert_non_null(strstr(e.text, "another model"));
 	for (int level = 2; level <= 3; level++) {
 		o.profile = NULL;
-		o.level = level;
+		o.level = KVARC_LEVEL(level);
 		assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PREDICTOR);
 	}
 	o.level = 1;
@@ -559,7 +559,7 @@ static void test_missing_layers(void **state)
 }
 
 /* Layers 1 to 3 and tokens 30 to 219. */
-static const kvarc_range cut_range = { 0, 1, 3, 30, 190 };
+static const kvarc_range cut_range = { .layer0 = 1, .n_layers = 3, .t0 = 30, .n = 190 };
 
 static kvarc_ret cut(struct memfile *f, const kvarc_reader_options *ro,
                      const kvarc_writer_options *wo, struct memfile *part)

@@ -62,10 +62,12 @@ static void test_same_bytes(void **state)
 /* Part of the tokens and layers, before and behind what was read last. */
 static void test_ranges(void **state)
 {
-	static const kvarc_range ranges[] = {
-		{ 0, 0, 2, 300, 10 }, { 0, 0, 1, 0, 600 },  { 0, 1, 1, 520, 80 },
-		{ 0, 0, 2, 590, 10 }, { 0, 0, 1, 10, 300 }, { 0, 1, 1, 0, 5 },
-	};
+	static const kvarc_range ranges[] = { { .n_layers = 2, .t0 = 300, .n = 10 },
+		                              { .n_layers = 1, .n = 600 },
+		                              { .layer0 = 1, .n_layers = 1, .t0 = 520, .n = 80 },
+		                              { .n_layers = 2, .t0 = 590, .n = 10 },
+		                              { .n_layers = 1, .t0 = 10, .n = 300 },
+		                              { .layer0 = 1, .n_layers = 1, .n = 5 } };
 	struct world w;
 	kvarc_reader *r;
 	(void)state;

@@ -286,7 +286,7 @@ static void test_fits(void **state)
 		.layer = 2, .kind = KVARC_KEY, .dtype = KVARC_BF16, .heads = 2, .channels = 8
 	};
 	const uint64_t freq[4] = { 0 };
-	kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, freq };
+	kvarc_rope rope = { .pairing = KVARC_ROPE_INTERLEAVED, .rotary = 2, .freq = freq };
 	struct memfile f;
 	kvarc_profile *p;
 	kvarc_tensor t;

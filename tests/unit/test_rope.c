@@ -39,7 +39,7 @@ static uint16_t to_bf16(float f)
  * elements are not finite. */
 static void make_keys(const struct kvi_rope *r, int32_t first, uint16_t *raw, int32_t *positions)
 {
-	kvarc_rope rope = { r->pairing, r->rotary, r->freq };
+	kvarc_rope rope = { .pairing = r->pairing, .rotary = r->rotary, .freq = r->freq };
 	float mean[HEADS * D];
 	for (int c = 0; c < HEADS * D; c++)
 		mean[c] = 2 * noise();
@@ -168,7 +168,9 @@ static void test_quarter_turns(void **state)
 	const uint64_t quarter = (uint64_t)1 << 62;
 	const struct kvi_grid_format bf16 = { 7, -126, 16, 7, false };
 	const int16_t k[2] = { 8, -4 }, mean[2] = { 64, -32 };
-	const kvarc_rope rope = { KVARC_ROPE_INTERLEAVED, 2, &quarter };
+	const kvarc_rope rope = { .pairing = KVARC_ROPE_INTERLEAVED,
+		                  .rotary = 2,
+		                  .freq = &quarter };
 	/* in units of 2^(floor(8 / 4) - 4), a quarter */
 	static const float a[4] = { 16, 8, -16, -8 };
 	static const float b[4] = { -8, 16, 8, -16 };

@@ -11,7 +11,7 @@
 static kvarc_writer_options options(int level)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.flags = KVARC_WRITE_FILE_ID | KVARC_WRITE_STREAMABLE;
 	o.segment_tokens = 32;
 	return o;

@@ -173,7 +173,7 @@ static void test_wrong(void **state)
 	o.common.error = &error;
 	assert_int_equal(kvarc_scores_make(&o, ids, 0, score), KVARC_PROG);
 	assert_int_equal(kvarc_scores_make(&o, NULL, 1, score), KVARC_PROG);
-	o.kind = KVARC_SCORE_NONE;
+	o.kind = KVARC_SCORE_SURPRISAL + 1;
 	assert_int_equal(kvarc_scores_make(&o, ids, 1, score), KVARC_PROG);
 	for (o.kind = KVARC_SCORE_H2O; o.kind <= KVARC_SCORE_SURPRISAL; o.kind++) {
 		assert_int_equal(kvarc_scores_make(&o, bad, 3, score), KVARC_DATA);

@@ -264,7 +264,7 @@ static void check_range(const struct cache *c, kvarc_reader *r, uint32_t layer0,
 {
 	struct cache back;
 	kvarc_view views[16];
-	const kvarc_range range = { 0, layer0, layers, t0, n };
+	const kvarc_range range = { .layer0 = layer0, .n_layers = layers, .t0 = t0, .n = n };
 	cache_make_empty(&back, c);
 	for (size_t i = 0; i < c->g.n_tensors; i++)
 		views[i] = back.views[i];
@@ -385,9 +385,10 @@ static void test_ranges(void **state)
 		check_range(&c, r, 0, 1, 599, 1);
 		check_range(&c, r, 0, 2, 100, 0);
 		check_range(&c, r, 1, 0, 0, 600);
-		const kvarc_range outside = { 0, 0, 1, 590, 11 };
+		const kvarc_range outside = { .n_layers = 1, .t0 = 590, .n = 11 };
 		assert_int_equal(kvarc_reader_read(r, &outside, c.views), KVARC_GEOMETRY);
-		assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_GEOMETRY); /* sticks */
+		check_range(&c, r, 0, 1, 599, 1); /* nothing sticks */
+		assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_OK);
 		kvarc_reader_close(&r);
 		memfile_free(&f);
 		cache_free(&c);
@@ -397,26 +398,42 @@ static void test_ranges(void **state)
 /* Layers or tokens that do not exist are an error, never an answer without data. */
 static void test_ranges_outside(void **state)
 {
-	static const kvarc_range outside[] = { { 0, UINT32_MAX, UINT32_MAX, 0, 600 },
-		                               { 0, UINT32_MAX, 1, 0, 600 },
-		                               { 0, 2, 1, 0, 600 },
-		                               { 0, 2, UINT32_MAX, 0, 600 },
-		                               { 0, 0, 3, 0, 600 },
-		                               { 0, 1, UINT32_MAX - 1, 0, 600 },
-		                               { 0, 0, 2, 600, 1 },
-		                               { 1, 0, 2, 0, 600 } };
+	static const kvarc_range outside[] = {
+		{ .layer0 = UINT32_MAX, .n_layers = UINT32_MAX, .n = 600 },
+		{ .layer0 = UINT32_MAX, .n_layers = 1, .n = 600 },
+		{ .layer0 = 2, .n_layers = 1, .n = 600 },
+		{ .layer0 = 2, .n_layers = UINT32_MAX, .n = 600 },
+		{ .n_layers = 3, .n = 600 },
+		{ .layer0 = 1, .n_layers = UINT32_MAX - 1, .n = 600 },
+		{ .n_layers = 2, .t0 = 600, .n = 1 },
+		{ .track = 1, .n_layers = 2, .n = 600 }
+	};
 	struct cache c;
 	kvarc_writer_options o = stream_options(1, 1);
 	(void)state;
 	cache_make(&c, 0, 5);
 	struct memfile f = stream_written(&c, &o);
+	kvarc_source source = memfile_source(&f);
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_error e = KVARC_ZERO;
+	kvarc_reader *r;
+	ro.common.error = &e;
+	assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
 	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
-		kvarc_source source = memfile_source(&f);
-		kvarc_reader *r;
-		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
 		assert_int_equal(kvarc_reader_read(r, &outside[i], c.views), KVARC_GEOMETRY);
-		kvarc_reader_close(&r);
+		assert_true(kvarc_usable(e.code));
+		if (i < 6) {
+			assert_int_equal(e.reason, KVARC_REASON_PAST_LAYERS);
+			assert_int_equal(e.layer, 2);
+		} else if (outside[i].track) {
+			assert_int_equal(e.reason, KVARC_REASON_NO_TRACK);
+			assert_int_equal(e.track, 1);
+		} else {
+			assert_int_equal(e.reason, KVARC_REASON_PAST_TOKENS);
+			assert_int_equal(e.tokens, 600);
+		}
 	}
+	kvarc_reader_close(&r);
 	memfile_free(&f);
 	cache_free(&c);
 }
@@ -430,9 +447,16 @@ static void test_views(void **state)
 	kvarc_tensor tensors[2] = { { .dtype = KVARC_F16, .heads = H, .channels = C },
 		                    { .dtype = KVARC_F16, .heads = H, .channels = C, .kind = 1 } };
 	kvarc_track track = { 0 };
-	kvarc_geometry g = { 0, 1, 2, NULL, &track, tensors };
-	kvarc_view in[2] = { { by_head, sizeof by_head[0][0], sizeof by_head[0], C, 2 },
-		             { by_channel, 2, 0, H * C, 2 * T } },
+	kvarc_geometry g = { .n_tracks = 1, .n_tensors = 2, .tracks = &track, .tensors = tensors };
+	kvarc_view in[2] = { { .data = by_head,
+		               .token_stride = sizeof by_head[0][0],
+		               .block_stride = sizeof by_head[0],
+		               .block_elems = C,
+		               .elem_stride = 2 },
+		             { .data = by_channel,
+		               .token_stride = 2,
+		               .block_elems = H * C,
+		               .elem_stride = 2 * T } },
 		   out[2] = { in[0], in[1] };
 	size_t bound = kvarc_encode_bound(&g, T), n;
 	uint8_t *file = malloc(bound);

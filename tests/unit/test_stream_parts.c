@@ -95,7 +95,7 @@ static void check_parts(const struct cache *c, struct memfile *f, const kvarc_pr
 	for (size_t k = 0; k < N_THREADS; k++) {
 		kvarc_reader *r = open_reader(f, p, threads[k], isas[k & 1]);
 		for (int i = 0; i < 8; i++) {
-			kvarc_range g = { 0, i & 1, i & 1 ? 1 : UINT32_MAX, 0, 0 };
+			kvarc_range g = { .layer0 = i & 1, .n_layers = i & 1 ? 1 : UINT32_MAX };
 			g.t0 = rand_next(&seed) % c->n[0];
 			g.n = 1 + rand_next(&seed) % (c->n[0] - g.t0);
 			if (i & 2 && g.n > STEP)
@@ -200,13 +200,13 @@ static void check_damage(const struct cache *c, struct memfile *f, const kvarc_p
 {
 	for (size_t k = 0; k < N_THREADS; k++) {
 		for (uint64_t t = 0; t < c->n[0]; t += STEP) {
-			const kvarc_range g = { 0, 0, UINT32_MAX, t, STEP };
+			const kvarc_range g = { .n_layers = UINT32_MAX, .t0 = t, .n = STEP };
 			kvarc_reader *r = open_reader(f, &p, threads[k], 0);
 			kvarc_ret ret = read_part(r, c, &g);
 			assert_int_equal(ret, t < end && t + STEP > t0 ? KVARC_DATA : KVARC_OK);
 			kvarc_reader_close(&r);
 		}
-		const kvarc_range all = { 0, 0, UINT32_MAX, 0, c->n[0] };
+		const kvarc_range all = { .n_layers = UINT32_MAX, .n = c->n[0] };
 		kvarc_reader *r = open_reader(f, &p, threads[k], 0);
 		assert_int_equal(read_part(r, c, &all), KVARC_DATA);
 		kvarc_reader_close(&r);

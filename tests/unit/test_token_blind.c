@@ -336,7 +336,7 @@ static void begin(struct blind_world *w, int level)
 	cache_make_empty(&w->back, &w->c);
 	w->wo = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
 	w->f.fail_at = -1;
-	w->wo.level = level;
+	w->wo.level = KVARC_LEVEL(level);
 	w->wo.flags = KVARC_WRITE_EMBED_PROFILE | KVARC_WRITE_VERIFY;
 	w->wo.common.error = w->ro.common.error = &w->error;
 }
@@ -417,9 +417,9 @@ static void test_round_trip(void **state)
  * profile that knows sizes alone level 1 is smaller. */
 static void read_ranges(bool useless)
 {
-	static const kvarc_range ranges[] = { { 0, 1, 1, 300, 100 },
-		                              { 0, 0, 1, 10, 5 },
-		                              { 0, 2, 1, 600, 100 } };
+	static const kvarc_range ranges[] = { { .layer0 = 1, .n_layers = 1, .t0 = 300, .n = 100 },
+		                              { .n_layers = 1, .t0 = 10, .n = 5 },
+		                              { .layer0 = 2, .n_layers = 1, .t0 = 600, .n = 100 } };
 	struct blind_world w;
 	kvarc_predictor *p;
 	kvarc_profile *sizes;

@@ -124,7 +124,7 @@ static void make(struct cache *c, const struct train_shape *s, uint8_t pairing, 
 		0x000a66d43a1d97b5ull, 0x0003b5c1d2e3f400ull
 	};
 	memset(c, 0, sizeof *c);
-	c->ropes[0] = (kvarc_rope){ pairing, s->rotary, freq };
+	c->ropes[0] = (kvarc_rope){ .pairing = pairing, .rotary = s->rotary, .freq = freq };
 	c->g.n_ropes = s->rotary > 0;
 	c->g.n_tracks = 1;
 	c->n[0] = TOKENS;
@@ -174,7 +174,7 @@ static double packed(const struct cache *c, int level, const kvarc_profile *p, s
 	struct cache back;
 	double elements = 0;
 	*f = (struct memfile){ .fail_at = -1 };
-	wo.level = level;
+	wo.level = KVARC_LEVEL(level);
 	wo.profile = level > 1 ? p : NULL;
 	wo.flags = KVARC_WRITE_FILE_ID;
 	ro.profiles = &p;

@@ -78,7 +78,8 @@ static void make(struct cache *c, const struct fit_shape *s, uint64_t seed)
 	size_t n = 2 * s->heads * s->channels;
 	memset(c, 0, sizeof *c);
 	assert_true(kvi_rope_make(&rope, 10000, s->channels, KVARC_ROPE_HALF));
-	c->ropes[0] = (kvarc_rope){ rope.pairing, rope.rotary, rope.freq };
+	c->ropes[0] =
+		(kvarc_rope){ .pairing = rope.pairing, .rotary = rope.rotary, .freq = rope.freq };
 	c->g.n_ropes = c->g.n_tracks = 1;
 	c->g.n_tensors = 2 * LAYERS;
 	c->n[0] = s->tokens;
@@ -224,7 +225,7 @@ static size_t archive_bytes(struct cache *c, const kvarc_profile *p, int level)
 	struct memfile f = { .fail_at = -1 };
 	struct cache back;
 	kvarc_state state;
-	wo.level = level;
+	wo.level = KVARC_LEVEL(level);
 	wo.profile = p;
 	if (p)
 		wo.flags |= KVARC_WRITE_EMBED_PROFILE;

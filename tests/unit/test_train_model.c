@@ -183,7 +183,7 @@ static void test_arithmetics(void **state)
 		check_models(kvi_profile_of(p), w);
 		const char *said = kvi_identity_get(&kvi_profile_of(p)->identity, key);
 		assert_string_equal(said ? said : "", all[i].own ? "" : all[i].text);
-		wo.level = w->level;
+		wo.level = KVARC_LEVEL(w->level);
 		wo.profile = p;
 		wo.arithmetic = KVARC_ARITHMETIC_LEVEL;
 		wo.loop = KVARC_LOOP_LEVEL;
@@ -209,7 +209,7 @@ static void test_measured(void **state)
 	(void)state;
 	o.levels = 1u << 5;
 	o.model = folder;
-	o.held_out = 0;
+	o.held_out = KVARC_TRAIN_NONE_HELD_OUT;
 	for (size_t n = 0; n < 2; n++) {
 		kvarc_trainer *t;
 		kvarc_trained x;
@@ -474,7 +474,7 @@ static size_t pack_fitted(struct blob *f, int level, kvarc_predictor *model, int
 	} else {
 		wo.flags &= ~(unsigned)KVARC_WRITE_EMBED_PROFILE;
 	}
-	wo.level = *highest;
+	wo.level = KVARC_LEVEL(*highest);
 	assert_int_equal(kvarc_pack(im, &sink, &wo, NULL), KVARC_OK);
 	kvarc_import_close(&im);
 	kvarc_profile_close(&p);
