@@ -15,39 +15,39 @@ bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)
 # Speed of exact products next to the peak of the processor.
 noinst_PROGRAMS += bench/matmul
 bench_matmul_SOURCES = bench/matmul_speed.c
-bench_matmul_LDADD = libkvi.la
+bench_matmul_LDADD = libkvitools.la libkvi.la
 
 # Tokens a second of a model in exact arithmetic, by the length of the cache.
 noinst_PROGRAMS += bench/engine
 bench_engine_SOURCES = bench/engine_speed.c
-bench_engine_LDADD = libkvi.la
+bench_engine_LDADD = libkvitools.la libkvi.la
 
 # What tier had is worth next to other quantisers, on normal data.
 check_PROGRAMS += bench/micro_gate
 TESTS += bench/micro_gate
 bench_micro_gate_SOURCES = bench/micro_gate.c
-bench_micro_gate_LDADD = libkvarc.la -lm
+bench_micro_gate_LDADD = libkvarc-tools.la libkvarc.la -lm
 
 # What limits of the gate without a model come to, in a model's KL.
 noinst_PROGRAMS += bench/proxy
 bench_proxy_SOURCES = bench/proxy_speed.c
-bench_proxy_LDADD = libkvi.la
+bench_proxy_LDADD = libkvitools.la libkvi.la
 
 # How long unpack looks for the areas of a segment.
 noinst_PROGRAMS += bench/areas
 bench_areas_SOURCES = bench/areas.c
-bench_areas_LDADD = libkvi.la
+bench_areas_LDADD = libkvitools.la libkvi.la
 
 # Slots of one session in one archive, over the last one alone.
 noinst_PROGRAMS += bench/session
 bench_session_SOURCES = bench/session.c
-bench_session_LDADD = libkvi.la
+bench_session_LDADD = libkvitools.la libkvi.la
 
 # Archives that are small and made to cost a reader much; hostile_frames.sh measures them.
 EXTRA_DIST += bench/hostile_frames.sh
 noinst_PROGRAMS += bench/hostile_frames
 bench_hostile_frames_SOURCES = bench/hostile_frames.c
-bench_hostile_frames_LDADD = libkvi.la
+bench_hostile_frames_LDADD = libkvitools.la libkvi.la
 
 # A single chunk on two threads, and part of a chunk.
 noinst_PROGRAMS += bench/chunk_threads

@@ -7,7 +7,7 @@ fuzz_libfuzzing_la_SOURCES = fuzz/fuzz_common.c fuzz/fuzz_common.h \
 	fuzz/fuzz_read.c fuzz/fuzz_import.c fuzz/fuzz_import.h \
 	fuzz/fuzz_model.c fuzz/fuzz_model.h \
 	fuzz/seal.c fuzz/seal.h fuzz/seal_content.c fuzz/seal_content.h
-fuzz_libfuzzing_la_LIBADD = libkvi.la
+fuzz_libfuzzing_la_LIBADD = libkvitools.la libkvi.la
 
 fuzz_replays = \
 	fuzz/replay_decode fuzz/replay_index fuzz/replay_range_read \

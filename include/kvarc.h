@@ -27,10 +27,6 @@ extern "C" {
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"
-#include "kvarc/train.h"
-#include "kvarc/scores.h"
-#include "kvarc/eval.h"
-#include "kvarc/gate.h"
 
 #ifdef __cplusplus
 }

@@ -10,12 +10,12 @@ AM_TESTS_ENVIRONMENT = \
 check_PROGRAMS += tests/roundtrip tests/flips tests/flips_vectors
 TESTS += tests/roundtrip tests/flips tests/flips_vectors
 tests_roundtrip_SOURCES = tests/roundtrip.c tests/synth.c tests/synth.h
-tests_roundtrip_LDADD = libkvi.la
+tests_roundtrip_LDADD = libkvitools.la libkvi.la
 tests_flips_SOURCES = tests/flips.c tests/synth.c tests/synth.h tests/workers.c tests/workers.h
-tests_flips_LDADD = libkvi.la
+tests_flips_LDADD = libkvitools.la libkvi.la
 tests_flips_vectors_SOURCES = tests/flips_vectors.c tests/synth.c tests/synth.h \
 	tests/workers.c tests/workers.h
-tests_flips_vectors_LDADD = libkvi.la
+tests_flips_vectors_LDADD = libkvitools.la libkvi.la
 
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
@@ -68,7 +68,7 @@ check_PROGRAMS += tests/check_kernels
 TESTS += tests/check_kernels
 tests_check_kernels_SOURCES = tests/check_kernels.c tests/rans_cases.h \
 	tests/check_slots.c tests/check_slots.h
-tests_check_kernels_LDADD = libkvi.la
+tests_check_kernels_LDADD = libkvitools.la libkvi.la
 
 # The specification: vectors, and random files, against the reference decoder.
 check_PROGRAMS += tests/reference/digest tests/reference/generate
@@ -103,7 +103,7 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 	tests/unit/profile_util.c tests/unit/profile_util.h \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
-LDADD = tests/unit/libunit.a libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
+LDADD = tests/unit/libunit.a libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 unit_tests = \
 	tests/unit/test_architectures \
 	tests/unit/test_areas \

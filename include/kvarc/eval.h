@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* kvarc/eval.h - what the ways to write a cache do to what its model says next */
 #ifndef KVARC_H_INTERNAL
-#error Include <kvarc.h> instead of this file.
+#error Include <kvarc/tools.h> instead of this file.
 #endif
 #ifndef KVARC_EVAL_H
 #define KVARC_EVAL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* kvarc/gate.h - how far a cache may be changed, by what its model says, or without one */
 #ifndef KVARC_H_INTERNAL
-#error Include <kvarc.h> instead of this file.
+#error Include <kvarc/tools.h> instead of this file.
 #endif
 #ifndef KVARC_GATE_H
 #define KVARC_GATE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* kvarc/scores.h - how much each token of a cache matters to its model */
 #ifndef KVARC_H_INTERNAL
-#error Include <kvarc.h> instead of this file.
+#error Include <kvarc/tools.h> instead of this file.
 #endif
 #ifndef KVARC_SCORES_H
 #define KVARC_SCORES_H

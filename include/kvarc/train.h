@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* kvarc/train.h - fitting a profile to caches of a model (spec/profile.md) */
 #ifndef KVARC_H_INTERNAL
-#error Include <kvarc.h> instead of this file.
+#error Include <kvarc/tools.h> instead of this file.
 #endif
 #ifndef KVARC_TRAIN_H
 #define KVARC_TRAIN_H

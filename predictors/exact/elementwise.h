@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "util/shared.h"
 
 /* A row of scores of a block of attention. */
 struct kvi_scores {
@@ -38,7 +39,7 @@ struct kvi_elementwise {
 	float (*exp)(float x);
 };
 
-const struct kvi_elementwise *kvi_elementwise_get(uint32_t isa_mask);
+KVI_SHARED const struct kvi_elementwise *kvi_elementwise_get(uint32_t isa_mask);
 
 extern const struct kvi_elementwise kvi_elementwise_scalar;
 #if defined(KVI_AVX2)

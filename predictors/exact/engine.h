@@ -13,6 +13,7 @@
 #include "util/hash.h"
 #include "util/pool.h"
 #include "weights/model_file.h"
+#include "util/shared.h"
 
 /* What products are for; each kind has its own precision. */
 enum kvi_matrix_kind {
@@ -44,7 +45,8 @@ struct kvi_arithmetic {
 	bool fp8; /* matrices of the model are E4M3, by floats; no quantised types */
 };
 /* Whether two arithmetics are the same. */
-bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b);
+KVI_SHARED bool kvi_arithmetic_equal(const struct kvi_arithmetic *a,
+                                     const struct kvi_arithmetic *b);
 
 /* What a predictor computes: arithmetic and loop. */
 struct kvi_engine_level {
@@ -52,20 +54,21 @@ struct kvi_engine_level {
 	bool closed;
 };
 /* Of a level, 4 to 8, its own (spec/codecs/model.md 1). */
-struct kvi_engine_level kvi_engine_level(unsigned level);
+KVI_SHARED struct kvi_engine_level kvi_engine_level(unsigned level);
 /* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
-struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
-                                          kvarc_arithmetic arithmetic, kvarc_loop loop);
+KVI_SHARED struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
+                                                     kvarc_arithmetic arithmetic, kvarc_loop loop);
 /* Whether arithmetic and loop are the same. */
-bool kvi_engine_level_equal(const struct kvi_engine_level *a, const struct kvi_engine_level *b);
+KVI_SHARED bool kvi_engine_level_equal(const struct kvi_engine_level *a,
+                                       const struct kvi_engine_level *b);
 /* "fp8 open"; NULL: none of those that have a name. */
-const char *kvi_engine_text(const struct kvi_engine_level *l);
+KVI_SHARED const char *kvi_engine_text(const struct kvi_engine_level *l);
 /* Parses the text of kvi_engine_text(). false: unknown; *l is then not set. */
 bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l);
 /* Key of a profile's identity for that text, where it is not the level's own. */
 enum { KVI_ARITHMETIC_KEY_BYTES = 16 };
 /* Writes the key of a level. */
-void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
+KVI_SHARED void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned level);
 
 struct kvi_engine;
 
@@ -92,7 +95,7 @@ kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
                           const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
                           kvarc_error *error);
-void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
+KVI_SHARED void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
 /* The model file that the engine was made of. */
 const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
 /* Of the weights as they are in the file, the same for GGUF and safetensors files of
@@ -117,15 +120,15 @@ struct kvi_run_options {
 };
 
 /* Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *o);
-void kvi_run_close(struct kvi_run **run); /* NULL-safe */
+KVI_SHARED kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *o);
+KVI_SHARED void kvi_run_close(struct kvi_run **run); /* NULL-safe */
 
 /*
  * The next 1 to 256 tokens. Ids outside the vocabulary are not predicted: DATA.
  * Returns OK, MEM, MEMLIMIT, DATA.
  */
-kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids, const int32_t *positions,
-                          size_t n);
+KVI_SHARED kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
+                                     const int32_t *positions, size_t n);
 
 /* The segment in hand from its first layer again, by scalar arithmetic from now on: the layers that
  * were gone through are advanced with their keys and values in place. Returns as kvi_run_segment.
@@ -155,11 +158,11 @@ kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c
  * number as `before` and no tokens, then kvi_run_segment.
  * Returns OK; MEM, MEMLIMIT where the cache had to grow.
  */
-kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k, const float *v,
-                      size_t stride, size_t n);
+KVI_SHARED kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k,
+                                 const float *v, size_t stride, size_t n);
 
 /* Before the first token again. */
-void kvi_run_restart(struct kvi_run *run);
+KVI_SHARED void kvi_run_restart(struct kvi_run *run);
 /* The next segment comes behind the first `tokens` tokens, as if there were no others. */
 void kvi_run_rewind(struct kvi_run *run, size_t tokens);
 
@@ -174,7 +177,7 @@ struct kvi_predicted {
 	size_t stride; /* floats from one token's row to the next */
 };
 /* Computes the rows of the current layer. Layers of a segment come in order. */
-struct kvi_predicted kvi_run_predict(struct kvi_run *run);
+KVI_SHARED struct kvi_predicted kvi_run_predict(struct kvi_run *run);
 
 /* The hidden state of the layer, n rows of `width`: to be corrected before kvi_run_advance.
  * roots: of the norm of each token. */
@@ -184,7 +187,7 @@ struct kvi_hidden {
 	size_t width;
 };
 /* The hidden state of the current layer, owned by the run. */
-struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
+KVI_SHARED struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
 
 /*
  * Through the layer: attention over k and v, rows of kv heads x head channels, keys in slots,
@@ -193,8 +196,8 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
  * is done; with `whole`, kvi_run_hidden is what the head looks at.
  * Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v, size_t stride,
-                          bool corrected);
+KVI_SHARED kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,
+                                     size_t stride, bool corrected);
 /*
  * What a driver of whole segments adds between a layer's prediction and its attention.
  * Members may be NULL. What a call returns other than OK ends the pass.
@@ -214,8 +217,9 @@ struct kvi_run_pass {
  * the predicted rows. Afterwards kvi_run_hidden has the input of the LM head, if the run was
  * opened with `whole`. Returns as kvi_run_segment and kvi_run_advance, or what a callback did.
  */
-kvarc_ret kvi_run_through(struct kvi_run *run, const int32_t *ids, const int32_t *positions,
-                          size_t n, const struct kvi_run_pass *pass);
+KVI_SHARED kvarc_ret kvi_run_through(struct kvi_run *run, const int32_t *ids,
+                                     const int32_t *positions, size_t n,
+                                     const struct kvi_run_pass *pass);
 /* The same for tokens that kvi_run_segment or kvi_run_candidates put at the first layer. */
 kvarc_ret kvi_run_layers(struct kvi_run *run, const struct kvi_run_pass *pass);
 /* Queries of the layer that was advanced last: n rows of heads x head channels, in slots, rotated.
@@ -225,18 +229,18 @@ struct kvi_queries {
 	size_t stride;
 };
 /* See struct kvi_queries. */
-struct kvi_queries kvi_run_queries(const struct kvi_run *run);
+KVI_SHARED struct kvi_queries kvi_run_queries(const struct kvi_run *run);
 /*
  * For trainers, which take all sequences through a layer before the next: n tokens at `before` of
  * a sequence are at the input of a layer; the caller fills in the hidden state. Attention sees
  * the tokens of the layer that were advanced since kvi_run_forget.
  */
-void kvi_run_place(struct kvi_run *run, size_t layer, size_t before, const int32_t *positions,
-                   size_t n);
+KVI_SHARED void kvi_run_place(struct kvi_run *run, size_t layer, size_t before,
+                              const int32_t *positions, size_t n);
 /* Drops all keys and values of a layer. */
-void kvi_run_forget(struct kvi_run *run, size_t layer);
+KVI_SHARED void kvi_run_forget(struct kvi_run *run, size_t layer);
 /* Rotates n rows of keys in slots at the positions of the segment, in place; open loop. */
-void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);
+KVI_SHARED void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);
 /* The same for the row of token t of the segment, in exact arithmetic that the caller has set
  * (fpmode.h). */
 void kvi_run_rotate_row(const struct kvi_run *run, size_t t, float *k);

@@ -4,16 +4,18 @@
 #define KVI_HEAD_H
 
 #include "exact/engine.h"
+#include "util/shared.h"
 
 /* Whether a model has a head. Returns OK, OPTIONS (its file lacks the output matrix or norm),
  * DATA. */
-kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m, kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m, kvarc_error *error);
 /*
  * Makes the head of an engine, which nobody else may use meanwhile. Engines for caches need none.
  * Returns OK, MEM, MEMLIMIT, and as kvi_engine_check_head; after a
  * failure the engine is good for closing only.
  */
-kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool, kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
+                                         kvarc_error *error);
 /*
  * An engine with a head that shares the layers of another one, which has none, does not change and
  * must be closed later. On failure *e is NULL. Returns as kvi_engine_add_head.
@@ -29,8 +31,8 @@ enum { KVI_HEAD_TOKENS = 16 };
 /* Memory to use a head with. */
 struct kvi_head;
 /* engine has a head; whole and round_to do not matter. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *o);
-void kvi_head_close(struct kvi_head **head); /* NULL-safe */
+KVI_SHARED kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *o);
+KVI_SHARED void kvi_head_close(struct kvi_head **head); /* NULL-safe */
 
 /* Logits of 1 to KVI_HEAD_TOKENS tokens from their hidden states after the last layer. Owned by
  * the head, until the next call. */
@@ -39,12 +41,13 @@ struct kvi_logits {
 	size_t stride;  /* floats from token to token */
 };
 /* The logits after n hidden states, at most KVI_HEAD_TOKENS; stride in floats. */
-struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride, size_t n);
+KVI_SHARED struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride,
+                                             size_t n);
 
 /* What each of n > 0 words weighs, up to 2^20 (spec/arithmetic.md 11); their sum. */
 uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w);
 /* The word that a random number picks out of the distribution of n > 0 logits. */
-size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
+KVI_SHARED size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 
 /* The distribution of n > 0 logits as weights for a coder, all above 0 (spec tokens 2). Returns
  * their sum. */

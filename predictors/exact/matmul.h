@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "util/shared.h"
 
 /* Layout of operands, and limits of activations. */
 enum {
@@ -130,7 +131,7 @@ extern const struct kvi_exact_kernels kvi_exact_neon;
 extern const struct kvi_exact_kernels kvi_exact_neondot;
 #endif
 /* The fastest of a mask (KVARC_ISA_*; 0: all) that this processor runs. */
-const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask);
+KVI_SHARED const struct kvi_exact_kernels *kvi_exact_kernels_get(uint32_t isa_mask);
 
 /* Bytes of memory, 64-aligned parts, that kvi_operand_make needs. False: overflow. */
 bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned planes, bool minima,

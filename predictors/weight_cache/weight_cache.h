@@ -19,6 +19,7 @@
 #define KVI_WEIGHT_CACHE_H
 
 #include "exact/engine_internal.h"
+#include "util/shared.h"
 
 /* Another one when the numbers or their order in parts change: tests/unit/test_weight_cache.c
  * knows. */
@@ -48,7 +49,7 @@ bool kvi_weight_cache_parts(struct kvi_engine *e,
 
 /* As kvi_engine_make, with the converted weights from a file of the folder of o->cache where it
  * has one; else they are stored there afterwards, if that is possible. */
-kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o);
+KVI_SHARED kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o);
 
 /* Removes the least recently used of our files in a folder until they take at most `bytes` bytes,
  * and the temporary files of killed writers. False: there are still more. */

@@ -18,6 +18,7 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 #include "util/hash.h"
+#include "util/shared.h"
 
 /* Types of numbers: those of ggml have its numbers. */
 enum kvi_number_type {
@@ -100,9 +101,9 @@ struct kvi_model_file {
  * Returns OK, MEM, MEMLIMIT, IO, FORMAT (neither of the two), OPTIONS (architecture, type, rope
  * scaling or version that is not known, no JSON library), DATA.
  */
-kvarc_ret kvi_model_file_open(struct kvi_model_file **m, const struct kvi_alloc *alloc,
-                              const char *path, kvarc_error *error);
-void kvi_model_file_close(struct kvi_model_file **m); /* NULL-safe */
+KVI_SHARED kvarc_ret kvi_model_file_open(struct kvi_model_file **m, const struct kvi_alloc *alloc,
+                                         const char *path, kvarc_error *error);
+KVI_SHARED void kvi_model_file_close(struct kvi_model_file **m); /* NULL-safe */
 /* Names the files and their state: paths, inodes, sizes, times. False: there are none, they have
  * changed since they were opened, or they had just been written then, so that a later change might
  * not show. */
@@ -119,7 +120,7 @@ struct kvi_number_groups {
 	bool minima;
 };
 /* How a quantised type groups its numbers. */
-struct kvi_number_groups kvi_number_groups(unsigned type);
+KVI_SHARED struct kvi_number_groups kvi_number_groups(unsigned type);
 /* Row r of a quantised matrix as its integers, and scales and minima by group, exact or rounded
  * once (spec/arithmetic.md 7). minimum is not touched for types without. False: a scale or
  * minimum is not finite, and no predictor can be made of the matrix. */

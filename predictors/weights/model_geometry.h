@@ -4,6 +4,7 @@
 #define KVI_MODEL_GEOMETRY_H
 
 #include "weights/model_file.h"
+#include "util/shared.h"
 
 /* One track; the key and the value of each layer, in this order. Points into itself. */
 struct kvi_model_geometry {
@@ -12,12 +13,15 @@ struct kvi_model_geometry {
 	kvarc_rope ropes[2]; /* frequencies are the model's */
 };
 /* pairing: KVARC_ROPE_*, of keys with RoPE. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g, const struct kvi_alloc *alloc,
-                                  const struct kvi_model_file *m, unsigned dtype, uint8_t pairing);
+KVI_SHARED kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g,
+                                             const struct kvi_alloc *alloc,
+                                             const struct kvi_model_file *m, unsigned dtype,
+                                             uint8_t pairing);
 /* Frees what kvi_model_geometry_make allocated. */
-void kvi_model_geometry_free(struct kvi_model_geometry *g, const struct kvi_alloc *alloc);
+KVI_SHARED void kvi_model_geometry_free(struct kvi_model_geometry *g,
+                                        const struct kvi_alloc *alloc);
 
 /* Positions that the model has, at least. */
-uint64_t kvi_model_positions(const struct kvi_model_file *m);
+KVI_SHARED uint64_t kvi_model_positions(const struct kvi_model_file *m);
 
 #endif

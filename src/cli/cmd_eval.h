@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "kvarc.h"
+#include "kvarc/tools.h"
 #include "options.h"
 #include "tiers.h"
 

@@ -48,4 +48,4 @@ kvarc_SOURCES = \
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \
 	-DKVARC_PROFILE_DIR='"$(pkgdatadir)/profiles"'
-kvarc_LDADD = libkvarc.la $(XXHASH_LIBS) -lm
+kvarc_LDADD = libkvarc-tools.la libkvarc.la $(XXHASH_LIBS) -lm

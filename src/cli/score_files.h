@@ -3,7 +3,7 @@
 #ifndef KVI_SCORE_FILES_H
 #define KVI_SCORE_FILES_H
 
-#include "kvarc.h"
+#include "kvarc/tools.h"
 #include "options.h"
 
 /* True if a tier needs scores. */

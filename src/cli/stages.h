@@ -3,7 +3,7 @@
 #ifndef KVARC_CLI_STAGES_H
 #define KVARC_CLI_STAGES_H
 
-#include "kvarc.h"
+#include "kvarc/tools.h"
 #include "shape.h"
 
 /* The measurement of one tensor. */

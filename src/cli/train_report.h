@@ -3,7 +3,7 @@
 #ifndef KVARC_CLI_TRAIN_REPORT_H
 #define KVARC_CLI_TRAIN_REPORT_H
 
-#include "kvarc.h"
+#include "kvarc/tools.h"
 #include "options.h"
 
 /* Writes the names of the inputs to text: "2 inputs and text of its own". */

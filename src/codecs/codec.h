@@ -15,6 +15,7 @@
 #include "format/codec_ids.h"
 #include "kvarc.h"
 #include "util/alloc.h"
+#include "util/shared.h"
 
 struct kvi_linear_in; /* profile/linear_model.h */
 struct kvi_features;
@@ -84,9 +85,10 @@ struct kvi_coder;
 /* Tables that all coders of a handle share, read-only after open. */
 struct kvi_coder_tables;
 /* Makes the tables that all coders share. Returns OK, MEM, MEMLIMIT; on failure *t is NULL. */
-kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t, const struct kvi_alloc *alloc);
+KVI_SHARED kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t,
+                                           const struct kvi_alloc *alloc);
 /* Frees the tables; NULL-safe. */
-void kvi_coder_tables_close(struct kvi_coder_tables *t);
+KVI_SHARED void kvi_coder_tables_close(struct kvi_coder_tables *t);
 /* Adds the tables of lossy codecs; call it before coders use the tables. Returns OK, MEM,
  * MEMLIMIT. */
 kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
@@ -136,7 +138,7 @@ kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *ch
 /* Whether the numbers of a tier are in their ranges. */
 bool kvi_lossy_valid(const kvarc_lossy *tier);
 /* The highest rate of tiers that have rates between whole bits; 0: other tiers. */
-int kvi_lossy_max_rate(kvarc_tier tier);
+KVI_SHARED int kvi_lossy_max_rate(kvarc_tier tier);
 /* The tier of a layer; false: the layer stays lossless. */
 bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one);
 /* The rate of a token whose rate is `more` above the tier's, in 1/16 bit: the nearest one that the
@@ -144,7 +146,7 @@ bool kvi_lossy_of_layer(const kvarc_lossy *all, uint32_t layer, kvarc_lossy *one
 int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk, int more);
 /* The entry of kvarc_lossy.token_rate for a token of a track of `end` tokens, but a token
  * that stays exact is never dropped. tier may be NULL. */
-int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
+KVI_SHARED int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
 /* How often the elements of a lossy payload were coded by a lossy codec; 0: bytes is 0. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 

@@ -3,6 +3,7 @@
 #ifndef KVI_CACHE_PROXY_H
 #define KVI_CACHE_PROXY_H
 
+#include "kvarc/tools.h"
 #include "eval_state.h"
 
 struct kvi_proxy;

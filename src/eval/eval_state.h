@@ -3,6 +3,7 @@
 #ifndef KVI_EVAL_STATE_H
 #define KVI_EVAL_STATE_H
 
+#include "kvarc/tools.h"
 #include "teacher_forced.h"
 #include "scores_file.h"
 #include "weights/model_geometry.h"

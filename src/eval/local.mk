@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libkvi_la_SOURCES += \
+libkvitools_la_SOURCES += \
 	src/eval/cache_proxy.c src/eval/cache_proxy.h \
 	src/eval/divergence.c src/eval/divergence.h \
 	src/eval/eval_archive.c \

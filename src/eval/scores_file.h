@@ -3,6 +3,7 @@
 #ifndef KVI_SCORES_FILE_H
 #define KVI_SCORES_FILE_H
 
+#include "kvarc/tools.h"
 #include "teacher_forced.h"
 
 /* Options of kvi_scores_make(). */

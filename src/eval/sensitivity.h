@@ -3,7 +3,7 @@
 #ifndef KVI_SENSITIVITY_H
 #define KVI_SENSITIVITY_H
 
-#include "kvarc.h"
+#include "kvarc/tools.h"
 
 /* The geometry of the caches of an evaluation. */
 const kvarc_geometry *kvi_sensitivity_geometry(const kvarc_eval *e);

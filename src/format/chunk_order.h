@@ -4,6 +4,7 @@
 #define KVI_CHUNK_ORDER_H
 
 #include "geometry_check.h"
+#include "util/shared.h"
 
 /* Tensors of track i are tensors[first[i]] to tensors[first[i + 1] - 1]. */
 struct kvi_order {
@@ -12,10 +13,10 @@ struct kvi_order {
 };
 
 /* Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_order_make(struct kvi_order *o, const struct kvi_alloc *alloc,
-                         const kvarc_geometry *g);
+KVI_SHARED kvarc_ret kvi_order_make(struct kvi_order *o, const struct kvi_alloc *alloc,
+                                    const kvarc_geometry *g);
 /* Frees what kvi_order_make allocated. */
-void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc);
+KVI_SHARED void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc);
 
 /* Follows the chunks of one segment: each must continue where the last ended. */
 struct kvi_order_walk {

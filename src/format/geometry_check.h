@@ -10,6 +10,7 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
+#include "util/shared.h"
 
 /* Limits of a geometry (spec 4). */
 enum {
@@ -40,14 +41,14 @@ static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const k
  * PROG (reserved members); *e (NULL: nothing) says what is wrong. */
 kvarc_ret kvi_check_geometry(const kvarc_geometry *g, const char *call, kvarc_error *e);
 /* NULL when the values can be stored, else what is wrong, static storage. */
-const char *kvi_geometry_wrong(const kvarc_geometry *g);
+KVI_SHARED const char *kvi_geometry_wrong(const kvarc_geometry *g);
 
 /* Makes a copy with memory of its own, to be freed by kvi_geometry_free; after a failure *to is
  * empty. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
-                            const kvarc_geometry *from);
+KVI_SHARED kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
+                                       const kvarc_geometry *from);
 /* Frees a copy; *g is empty afterwards and may be freed again. */
-void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc);
+KVI_SHARED void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc);
 
 /* g is a copy (total_heads set). Test out->failed afterwards. */
 void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *g);

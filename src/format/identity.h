@@ -10,6 +10,7 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
+#include "util/shared.h"
 
 /* Most pairs of one identity. */
 enum { KVI_IDENTITY_PAIRS = 4096 };
@@ -26,13 +27,13 @@ struct kvi_identity {
 };
 
 /* Frees all pairs; the identity is empty afterwards. */
-void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
+KVI_SHARED void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
 /* NULL when absent. */
-const char *kvi_identity_get(const struct kvi_identity *id, const char *key);
+KVI_SHARED const char *kvi_identity_get(const struct kvi_identity *id, const char *key);
 /* Copies a pair in, replacing the value of its key. Returns OK, MEM, MEMLIMIT,
  * PROG (too many pairs or too long). */
-kvarc_ret kvi_identity_set(struct kvi_identity *id, const struct kvi_alloc *alloc, const char *key,
-                           const char *value);
+KVI_SHARED kvarc_ret kvi_identity_set(struct kvi_identity *id, const struct kvi_alloc *alloc,
+                                      const char *key, const char *value);
 /* Test out->failed afterwards. */
 void kvi_identity_put(struct kvi_out *out, const struct kvi_identity *id);
 /* Pairs as stored (n, at most max, then keys and values) from the front of in;

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 /* Sizes that the format fixes (spec rans 1, grid 4, exponent 2). */
 enum {
@@ -240,6 +241,6 @@ static inline bool kvi_exp_merges(const struct kvi_kernels *k, size_t n_tables)
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;
  * scalar when there are none. Never NULL; from any thread. */
-const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask);
+KVI_SHARED const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask);
 
 #endif

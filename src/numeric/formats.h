@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/rans.h"
+#include "util/shared.h"
 
 /* Bits of an element: sign, exp_bits, mant_bits. grid describes the coded
  * element of the grid codec, for f32 that is its high half. */
@@ -17,22 +18,22 @@ struct kvi_float_format {
 };
 
 /* NULL for a dtype that is not floating point. */
-const struct kvi_float_format *kvi_float_format(unsigned dtype);
+KVI_SHARED const struct kvi_float_format *kvi_float_format(unsigned dtype);
 
 /*
  * n elements of a floating-point dtype as binary32, for statistics: exact but
  * for f32 (its high half). What is not finite in a format of 5 exponent bits or
  * fewer comes out as a large number.
  */
-void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
+KVI_SHARED void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
 /* Whether none of n elements is an infinity or not a number. */
-bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
+KVI_SHARED bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
 
 /* The same for predictors: exact for all of them, what is not finite comes out as 0. Needs
  * subnormals (util/fpmode.h). */
-void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
+KVI_SHARED void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
 
 /* The inverse: n numbers as elements, to nearest, ties to even (spec predicted 1). */
-void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to);
+KVI_SHARED void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to);
 
 #endif

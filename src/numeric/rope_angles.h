@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 /* Tokens of a feature row: n_tokens rounded up to whole steps of 32. */
 static inline size_t kvi_padded_tokens(size_t n_tokens)
@@ -21,7 +22,7 @@ struct kvi_pair_rotation {
 	uint32_t angle;       /* in 1/4096 turns, rounded */
 };
 /* The rotation of a pair with frequency freq, as in kvarc_rope. */
-struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position);
+KVI_SHARED struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position);
 /* The class of a pair_rotation's angle (spec grid 2). */
 static inline uint8_t kvi_angle_class(uint32_t angle)
 {
@@ -40,11 +41,11 @@ struct kvi_rotations {
 	uint8_t *angle_class;
 };
 /* Bytes of memory, 64-aligned, for kvi_rotations_make. */
-size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
+KVI_SHARED size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
 /* Fills *t for n_tokens positions under a RoPE; buffer: kvi_rotations_bytes, which t points
  * into. */
-void kvi_rotations_make(struct kvi_rotations *t, void *buffer, const kvarc_rope *rope,
-                        const int32_t *positions, size_t n_tokens);
+KVI_SHARED void kvi_rotations_make(struct kvi_rotations *t, void *buffer, const kvarc_rope *rope,
+                                   const int32_t *positions, size_t n_tokens);
 /* Whether t is already what kvi_rotations_make would make. */
 bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
                          const int32_t *positions, size_t n_tokens);

@@ -4,13 +4,14 @@
 #define KVI_ROTATE_H
 
 #include <stdint.h>
+#include "util/shared.h"
 
 #include "kvarc.h"
 
 /* round(16384 cos(2 pi i / 4096)), 4096 entries; spec/tables/cos4096.txt */
 extern const int16_t kvi_cos4096[];
 /* [D + 32][angle class], 65 x 64; spec/tables/rot.txt */
-extern const int8_t kvi_rot_scale[];
+KVI_SHARED extern const int8_t kvi_rot_scale[];
 
 /* Angle of frequency f at position p, in 1/4096 turns, rounded. */
 static inline uint32_t kvi_rotate_angle(uint64_t f, int32_t p)

@@ -15,6 +15,7 @@
 #include "format/chunk_order.h"
 #include "prediction_engine.h"
 #include "profile/linear_plan.h"
+#include "util/shared.h"
 
 struct kvi_prediction;
 struct kvi_features;
@@ -36,8 +37,8 @@ struct kvi_prediction_options {
  * Returns OK, PREDICTOR. */
 kvarc_ret kvi_prediction_fits(const struct kvi_prediction_options *o, kvarc_error *error);
 /* The same of its keys' RoPEs alone, whatever the profile; freq: theirs, by those of the model. */
-kvarc_ret kvi_prediction_ropes(const struct kvi_prediction_options *o, const uint64_t *freq[2],
-                               kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_prediction_ropes(const struct kvi_prediction_options *o,
+                                          const uint64_t *freq[2], kvarc_error *error);
 /* Of a track that fits. On failure *g is NULL. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_prediction_open(struct kvi_prediction **g, const struct kvi_prediction_options *o,
                               kvarc_error *error);
@@ -59,9 +60,9 @@ bool kvi_prediction_covers(const struct kvi_prediction *g, uint32_t order_index)
 struct kvi_prediction_request {
 	uint32_t order_index;
 	const struct kvi_segment *s;
-	const uint64_t *check; /* of P when that is wanted, else as in; NULL: not known */
+	const uint64_t *check;          /* of P when that is wanted, else as in; NULL: not known */
 	const struct kvi_linear_in *in; /* with a check that is not of P: of `expected`, sources */
-	const uint8_t *raw;    /* the elements; NULL: not known */
+	const uint8_t *raw;             /* the elements; NULL: not known */
 	/* out */
 	int16_t *expected;  /* E; NULL: not wanted */
 	uint8_t *predicted; /* P (spec predicted 1); NULL: not wanted */

@@ -4,6 +4,7 @@
 #define KVI_PROFILE_HANDLE_H
 
 #include "profile_tensors.h"
+#include "util/shared.h"
 
 /* The public handle of a profile. */
 struct kvarc_profile {
@@ -14,9 +15,9 @@ struct kvarc_profile {
 
 /* A handle without a profile yet: fill profile and file_bytes. Freed by
  * kvarc_profile_close. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_profile_handle_new(kvarc_profile **p, const kvarc_common *common);
+KVI_SHARED kvarc_ret kvi_profile_handle_new(kvarc_profile **p, const kvarc_common *common);
 
 /* Digest and file_bytes of a finished profile in it. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_profile_handle_finish(kvarc_profile *p);
+KVI_SHARED kvarc_ret kvi_profile_handle_finish(kvarc_profile *p);
 
 #endif

@@ -4,6 +4,7 @@
 #define KVI_PROFILE_INTERNAL_H
 
 #include "profile_tensors.h"
+#include "util/shared.h"
 
 /*
  * Stored coefficients of row c of a matrix, in the order of the file, as runs
@@ -28,7 +29,7 @@ size_t kvi_model_stride_m(const struct kvi_model *m);
 /* kvi_model_reserve for a model that is resolved. */
 kvarc_ret kvi_model_make_arrays(const struct kvi_profile *p, struct kvi_model *m);
 /* Frees the arrays of a model; NULL arrays are fine. */
-void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m);
+KVI_SHARED void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m);
 
 /* Ascending by (level, layer, kind); for qsort. */
 int kvi_model_compare(const void *a, const void *b);

@@ -18,6 +18,7 @@
 #include "util/alloc.h"
 #include "util/bytes.h"
 #include "util/hash.h"
+#include "util/shared.h"
 
 /* Sizes and limits of a profile (spec profile 2). */
 enum {
@@ -157,16 +158,16 @@ void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
  * are set, zeroed; the models that its sources name are in p->models with their shapes.
  * Arrays that the model has are freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
  */
-kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
+KVI_SHARED kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
 /* Allocates the arrays of a model whose sizes are set. Returns OK, MEM, MEMLIMIT, DATA (a source
  * is missing). */
-kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m);
+KVI_SHARED kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m);
 /* For what is predicted without an error, or with a small one: from the steps that the model has,
  * the sizes and the way they follow. Flags and k are set, the means are left. */
-void kvi_model_expect_nothing(struct kvi_model *m);
+KVI_SHARED void kvi_model_expect_nothing(struct kvi_model *m);
 /* Sorts the models (they must not be moved afterwards), resolves sources, checks as parse does.
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
-kvarc_ret kvi_profile_finish(struct kvi_profile *p);
+KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *p);
 
 /*
  * A finished profile of all tensors that one of n (at least 1) has models of: the first
@@ -180,11 +181,12 @@ kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *al
 const struct kvi_profile *kvi_profile_of(const kvarc_profile *p);
 
 /* NULL when there is none. */
-const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
-                                          uint32_t layer, unsigned kind);
+KVI_SHARED const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
+                                                     uint32_t layer, unsigned kind);
 /* Whether a model is of this tensor's shape (spec linear): heads, head
  * channels, rope or not and its rotary, floating-point dtype, whole role, all heads. */
-bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t, const kvarc_rope *rope);
+KVI_SHARED bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
+                               const kvarc_rope *rope);
 /* Stored coefficients of all its matrices. */
 uint64_t kvi_model_coefficients(const struct kvi_model *m);
 

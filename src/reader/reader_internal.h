@@ -8,6 +8,7 @@
 #include "format/restore.h"
 #include "kvarc.h"
 #include "util/alloc.h"
+#include "util/shared.h"
 
 /* Items of the state that the reader was opened at: all of them after open, also on a pipe. */
 size_t kvi_reader_n_items(const kvarc_reader *r);
@@ -36,7 +37,7 @@ void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque);
 /* The allocator of the reader, which the reader owns. */
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
 /* False on a pipe. */
-bool kvi_reader_can_seek(const kvarc_reader *r);
+KVI_SHARED bool kvi_reader_can_seek(const kvarc_reader *r);
 /* True once kvarc_reader_next_segment was called. */
 bool kvi_reader_started(const kvarc_reader *r);
 /* Whether the caller accepts chunks of lossy tiers. */
@@ -51,7 +52,7 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
 kvarc_error *kvi_reader_error(const kvarc_reader *r);
 
 /* The common options of the caller. */
-const kvarc_common *kvi_reader_common(const kvarc_reader *r);
+KVI_SHARED const kvarc_common *kvi_reader_common(const kvarc_reader *r);
 
 struct kvi_profile;
 /*
@@ -60,8 +61,8 @@ struct kvi_profile;
  * DATA, OPTIONS, PREDICTOR (the profile is not available), IO; the caller's kvarc_error has the
  * text.
  */
-kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
-                                   const struct kvi_profile **profile);
+KVI_SHARED kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
+                                              const struct kvi_profile **profile);
 
 /* Fills the caller's kvarc_error, without an offset, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)

@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_BASIS_H
 #define KVI_TRAIN_BASIS_H
 
+#include "kvarc/tools.h"
 #include "trainer.h"
 
 /* Adds the models of level 9 of a stack's keys and values to the profile. */

@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_BELOW_H
 #define KVI_TRAIN_BELOW_H
 
+#include "kvarc/tools.h"
 #include "trainer.h"
 
 /* The largest number of source tensors held in memory. */

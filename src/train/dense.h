@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_DENSE_H
 #define KVI_TRAIN_DENSE_H
 
+#include "kvarc/tools.h"
 #include "trainer.h"
 
 /*

@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_GRAM_H
 #define KVI_TRAIN_GRAM_H
 
+#include "kvarc/tools.h"
 #include "trainer.h"
 
 /* One feature of a linear fit: a row over all tokens. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libkvi_la_SOURCES += \
+libkvitools_la_SOURCES += \
 	src/train/basis.c src/train/basis.h \
 	src/train/below.c src/train/below.h \
 	src/train/dense.c src/train/dense.h \
@@ -32,10 +32,16 @@ libkvi_la_SOURCES += \
 	src/train/weigh_heads.c src/train/weigh_heads.h
 
 if SIMD_AVX2
-libkvi_avx2_la_SOURCES += \
+noinst_LTLIBRARIES += libkvitools_avx2.la
+libkvitools_avx2_la_SOURCES = \
 	src/train/train_kernels_avx2.c
+libkvitools_avx2_la_CFLAGS = $(AM_CFLAGS) $(AVX2_CFLAGS)
+libkvitools_la_LIBADD += libkvitools_avx2.la
 endif
 if SIMD_AVX512
-libkvi_avx512_la_SOURCES += \
+noinst_LTLIBRARIES += libkvitools_avx512.la
+libkvitools_avx512_la_SOURCES = \
 	src/train/train_kernels_avx512.c
+libkvitools_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)
+libkvitools_la_LIBADD += libkvitools_avx512.la
 endif

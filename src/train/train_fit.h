@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_FIT_H
 #define KVI_TRAIN_FIT_H
 
+#include "kvarc/tools.h"
 #include "train_layer.h"
 
 /* Which sources the models of a layer may use, and the cost of coefficients. */

@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_LAYER_H
 #define KVI_TRAIN_LAYER_H
 
+#include "kvarc/tools.h"
 #include "trainer.h"
 
 /* Weights of the tokens of a stack in the fit of a layer. */

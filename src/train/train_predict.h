@@ -9,6 +9,7 @@
 #ifndef KVI_TRAIN_PREDICT_H
 #define KVI_TRAIN_PREDICT_H
 
+#include "kvarc/tools.h"
 #include "exact/engine.h"
 #include "train_fit.h"
 

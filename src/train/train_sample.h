@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_SAMPLE_H
 #define KVI_TRAIN_SAMPLE_H
 
+#include "kvarc/tools.h"
 #include "train_fit.h"
 
 /* Pieces of caches whose tokens lie next to each other in a sample. */

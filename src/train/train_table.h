@@ -3,6 +3,7 @@
 #ifndef KVI_TRAIN_TABLE_H
 #define KVI_TRAIN_TABLE_H
 
+#include "kvarc/tools.h"
 #include "train_fit.h"
 
 /* The token ids that fitted tokens have, ascending. n 0: none, or not known everywhere. */

@@ -4,6 +4,7 @@
 #ifndef KVI_TRAIN_WALK_H
 #define KVI_TRAIN_WALK_H
 
+#include "kvarc/tools.h"
 #include "train_predict.h"
 
 /* Allocates the rows of the first n_caches sequences of s and a run of e. Call

@@ -12,7 +12,7 @@
 #include "format/identity.h"
 #include "format/geometry_check.h"
 #include "train_kernels.h"
-#include "kvarc.h"
+#include "kvarc/tools.h"
 #include "profile/profile_tensors.h"
 #include "util/alloc.h"
 #include "util/list.h"
@@ -100,8 +100,8 @@ struct kvarc_trainer {
 	uint64_t done, total;   /* bytes, for the progress */
 	kvarc_profile *profile; /* in the making, then the result */
 	bool ran, few;
-	bool hopeless;      /* the run was ended early: no profile would pay */
-	size_t n_packed;    /* models of the profile whose bits once packed are in packed_bits */
+	bool hopeless;   /* the run was ended early: no profile would pay */
+	size_t n_packed; /* models of the profile whose bits once packed are in packed_bits */
 	double packed_bits;
 	size_t n_predicted; /* layers that are as predicted, bit for bit */
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,

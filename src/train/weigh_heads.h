@@ -3,6 +3,7 @@
 #ifndef KVI_WEIGH_HEADS_H
 #define KVI_WEIGH_HEADS_H
 
+#include "kvarc/tools.h"
 #include "trainer.h"
 
 /* How large a change of a head may be, against that of an average one with the same variance, in

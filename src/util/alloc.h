@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 #define KVI_MEMLIMIT_DEFAULT ((uint64_t)256 << 20)
 
@@ -27,22 +28,23 @@ struct kvi_alloc {
 };
 
 /* user may be NULL (malloc), limit 0 means the default. */
-void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit);
+KVI_SHARED void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit);
 /*
  * *out (a pointer to a pointer) gets a zeroed handle of `bytes` bytes, whose struct kvi_alloc, at
  * offset `at`, counts the handle itself. Its owner frees the handle with that allocator, last. On
  * failure *out is NULL and c->error is filled. Returns OK, MEM, MEMLIMIT, PROG (common options).
  */
-kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit);
+KVI_SHARED kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c,
+                                    uint64_t limit);
 /* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
-void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
+KVI_SHARED void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 /* n * size zeroed bytes, checked. */
-void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size);
+KVI_SHARED void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size);
 /* n * size bytes, checked, not initialised. */
-void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size);
+KVI_SHARED void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size);
 /* Frees memory of these calls, also the block that *a is in. p NULL: nothing, whatever a is. */
-void kvi_free(const struct kvi_alloc *a, void *p);
+KVI_SHARED void kvi_free(const struct kvi_alloc *a, void *p);
 /* KVARC_MEMLIMIT if a request failed because of the limit, else KVARC_MEM. */
-kvarc_ret kvi_alloc_error(const struct kvi_alloc *a);
+KVI_SHARED kvarc_ret kvi_alloc_error(const struct kvi_alloc *a);
 
 #endif

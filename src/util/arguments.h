@@ -4,6 +4,7 @@
 #define KVI_ARGUMENTS_H
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 /*
  * All return OK or PROG; then *e (NULL: nothing) names the call and the member. Structs themselves
@@ -13,13 +14,13 @@
 /* Whether all bytes are zero. */
 int kvi_all_zero(const void *p, size_t bytes);
 /* The reserved members of a struct, which `what` names. */
-kvarc_ret kvi_check_reserved(kvarc_error *e, const char *call, const char *what,
-                             const void *reserved, size_t bytes);
+KVI_SHARED kvarc_ret kvi_check_reserved(kvarc_error *e, const char *call, const char *what,
+                                        const void *reserved, size_t bytes);
 /* The same of the member `reserved` of a struct. */
 #define KVI_CHECK_RESERVED(e, call, what, s) \
 	kvi_check_reserved(e, call, what, (s)->reserved, sizeof(s)->reserved)
 /* Common options, and what they point to. */
-kvarc_ret kvi_check_common(const kvarc_common *c);
+KVI_SHARED kvarc_ret kvi_check_common(const kvarc_common *c);
 /* A source that is read, or (memory) also one in memory; NULL is PROG. */
 kvarc_ret kvi_check_source(kvarc_error *e, const char *call, const kvarc_source *s, int memory);
 /* A sink that takes bytes; NULL is PROG. */

@@ -6,12 +6,13 @@
 #include <stdarg.h>
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 /*
  * Fills *e, if e is not NULL, and returns code. The text says what happened, where, and what to
  * do next; it never holds bytes of a cache. Any thread, as long as e is its own.
  */
-kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
+KVI_SHARED kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The same for an error at a byte offset of the file, in the frame of a sequence number;
  * KVARC_UNKNOWN where one of them means nothing. */
@@ -28,8 +29,8 @@ kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n);
 
 struct kvi_alloc;
 /* Fills *e, if e is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
-kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc);
+KVI_SHARED kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc);
 /* Returns ret. MEM and MEMLIMIT of calls that fill no error get the text of kvi_fail_alloc. */
-kvarc_ret kvi_fail_memory(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc);
+KVI_SHARED kvarc_ret kvi_fail_memory(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc);
 
 #endif

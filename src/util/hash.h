@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "util/shared.h"
 
 /* low, then high, as they are stored. */
 struct kvi_h128 {
@@ -13,7 +14,7 @@ struct kvi_h128 {
 };
 
 /* H64 of the bytes: the low half of H128. */
-uint64_t kvi_h64(const void *p, size_t bytes);
+KVI_SHARED uint64_t kvi_h64(const void *p, size_t bytes);
 /* Of n numbers as files have them. */
 uint64_t kvi_h64_i16(const int16_t *p, size_t n);
 /* H64(a || b). */
@@ -28,7 +29,7 @@ struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
 /* The 16 bytes that a file has: low, then high, little-endian. */
 struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
 /* Stores the 16 bytes of a hash as kvi_load_h128 reads them. */
-void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
+KVI_SHARED void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
 /* The next number of the generator splitmix64; *state begins as its seed. */
 static inline uint64_t kvi_splitmix64(uint64_t *state)
 {

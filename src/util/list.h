@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "util/alloc.h"
+#include "util/shared.h"
 
 /* Makes the capacity of an array of n elements of `size` bytes at least `want` elements. array
  * points to the caller's pointer, *cap is the capacity; both change when the array moves. Grows by
@@ -15,7 +16,8 @@
 bool kvi_array_reserve(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n,
                        size_t want, size_t size);
 /* The same for one element behind the n of the array. */
-bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n, size_t size);
+KVI_SHARED bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n,
+                               size_t size);
 
 /* An array of entries of one type; all zero: empty. Its owner frees p. */
 struct kvi_list {

@@ -12,6 +12,7 @@ libkvi_la_SOURCES += \
 	src/util/list.c src/util/list.h \
 	src/util/parallel.c src/util/parallel.h \
 	src/util/pool.c src/util/pool.h \
+	src/util/shared.h \
 	src/util/source.c src/util/source.h \
 	src/util/string_field.c src/util/string_field.h \
 	src/util/unroll.h \

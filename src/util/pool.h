@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "util/alloc.h"
+#include "util/shared.h"
 
 /* Part of the caller's own job struct. The caller keeps it until it is done. */
 struct kvi_job {
@@ -24,15 +25,16 @@ struct kvi_pool;
  * waits for one. Only one thread may submit and wait.
  * Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
  */
-kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc, unsigned threads);
+KVI_SHARED kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc,
+                                   unsigned threads);
 /* As kvi_pool_open, but the caller runs no jobs: it is free to read and write meanwhile. All
  * threads are made, at least one; where the system gives none, jobs run in kvi_pool_submit. */
 kvarc_ret kvi_pool_open_beside(struct kvi_pool **pool, const struct kvi_alloc *alloc,
                                unsigned threads);
 /* Waits for all jobs, joins, frees. NULL-safe. */
-void kvi_pool_close(struct kvi_pool *pool);
+KVI_SHARED void kvi_pool_close(struct kvi_pool *pool);
 /* Number of workers, the calling thread included where it runs jobs; at least 1. */
-unsigned kvi_pool_workers(const struct kvi_pool *pool);
+KVI_SHARED unsigned kvi_pool_workers(const struct kvi_pool *pool);
 /* The number of jobs on their way that keeps all workers busy while the caller does something else;
  * 1 where jobs run inside kvi_pool_submit. */
 unsigned kvi_pool_jobs(const struct kvi_pool *pool);

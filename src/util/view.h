@@ -4,6 +4,7 @@
 #define KVI_VIEW_H
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 /* A block: n tokens from row on, channels [c0, c0 + nc) of the width, elements
  * of 1, 2 or 4 bytes; packed means token-major without gaps. */
@@ -13,10 +14,11 @@ struct kvi_view_block {
 };
 
 /* Copies the elements of a block from the view to packed memory. */
-void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b, void *packed);
+KVI_SHARED void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b, void *packed);
 /* Where a block is that is packed in the view, too; else NULL. */
 void *kvi_view_packed(const kvarc_view *v, const struct kvi_view_block *b);
 /* Copies the elements of a block from packed memory to the view. */
-void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b, const void *packed);
+KVI_SHARED void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b,
+                                 const void *packed);
 
 #endif

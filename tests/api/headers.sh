@@ -8,7 +8,7 @@ set -eu
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 inc=$srcdir/include
-printf '#include <kvarc.h>\n#include <kvarc.h>\nint x;\n' > "$tmp/two.c"
+printf '#include <kvarc.h>\n#include <kvarc/tools.h>\n#include <kvarc.h>\n#include <kvarc/tools.h>\n' > "$tmp/two.c"
 # Every struct with reserved members, and every macro that initialises one
 {
 	echo 'void use(void *, const void *);'
@@ -45,12 +45,15 @@ done
 count=0
 for h in "$inc"/kvarc/*.h; do
 	name=kvarc/${h##*/}
+	[ "$name" != kvarc/tools.h ] || continue # an umbrella, too
 	printf '#include <stddef.h>\n#include <stdint.h>\n#include <%s>\n' "$name" > "$tmp/part.c"
 	if $CC -std=c11 -I"$inc" -fsyntax-only "$tmp/part.c" 2> "$tmp/err"; then
 		fail "$name compiles alone"
 	fi
-	grep -q 'Include <kvarc.h> instead' "$tmp/err" || fail "$name: $(cat "$tmp/err")"
-	grep -q "\"$name\"" "$inc/kvarc.h" || fail "kvarc.h lacks $name"
+	grep -q 'Include <kvarc\(/tools\)\?.h> instead' "$tmp/err" ||
+		fail "$name: $(cat "$tmp/err")"
+	cat "$inc/kvarc.h" "$inc/kvarc/tools.h" | grep -q "\"$name\"" ||
+		fail "kvarc.h and kvarc/tools.h lack $name"
 	grep -q "include/$name" "$srcdir/Makefile.am" || fail "Makefile.am lacks $name"
 	count=$((count + 1))
 done

@@ -20,20 +20,40 @@ done | tr ';' '\n' | grep KVARC_API |
 grep -v '_fn$' "$tmp/declared.all" > "$tmp/declared"
 [ "$(wc -l < "$tmp/declared")" -gt 30 ] || fail "headers were not understood"
 
-sed -n 's/^[[:space:]]*\(kvarc_[a-z0-9_]*\);$/\1/p' "$srcdir/src/libkvarc.map" |
-	LC_ALL=C sort > "$tmp/listed"
-diff "$tmp/declared" "$tmp/listed" || fail "headers (<) and src/libkvarc.map (>) differ"
+# Which of them are in libkvarc-tools
+for h in train scores eval gate; do
+	tr '\n' ' ' < "$srcdir/include/kvarc/$h.h" | sed 's|/\*|\n/*|g; s|\*/|*/\n|g' | grep -v '^/\*'
+done | tr ';' '\n' | grep KVARC_API | grep -o 'kvarc_[a-z0-9_]*(' | tr -d '(' |
+	grep -v '_fn$' | sort -u > "$tmp/declared.tools"
+comm -23 "$tmp/declared" "$tmp/declared.tools" > "$tmp/declared.kvarc"
 
-so=.libs/libkvarc.so
-if [ -e "$so" ]; then
+listed() { sed -n "s/^[[:space:]]*\($2_[a-z0-9_]*\);\$/\1/p" "$srcdir/src/$1.map"; }
+for lib in kvarc tools; do
+	map=libkvarc$(echo "$lib" | sed 's/kvarc//; s/tools/-tools/')
+	listed "$map" kvarc > "$tmp/listed"
+	LC_ALL=C sort -c "$tmp/listed"
+	diff "$tmp/declared.$lib" "$tmp/listed" || fail "headers (<) and src/$map.map (>) differ"
+	so=.libs/$map.so
+	[ -e "$so" ] || continue
 	$NM -D --defined-only "$so" | awk '{print $NF}' | sed 's/@.*//' |
-		grep -v '^KVARC_[0-9.]*$' | sort -u > "$tmp/exported"
-	if grep -v '^kvarc_' "$tmp/exported" | grep -v '^__\(asan\|ubsan\|tsan\|odr\)' > "$tmp/bad"; then
-		fail "exported: $(tr '\n' ' ' < "$tmp/bad")"
-	fi
-	grep '^kvarc_' "$tmp/exported" > "$tmp/ours"
-	diff "$tmp/declared" "$tmp/ours" ||
-		fail "headers (<) and library (>) differ"
+		grep -v '^KVARC_[A-Z0-9_.]*$' | sort -u > "$tmp/exported"
+	listed "$map" kvi > "$tmp/private"
+	sort "$tmp/declared.$lib" "$tmp/private" > "$tmp/wanted"
+	grep -v '^__\(asan\|ubsan\|tsan\|odr\)' "$tmp/exported" | diff "$tmp/wanted" - ||
+		fail "headers and private names (<) and $so (>) differ"
+done
+# The private names are what the tools need of the codec, and no more.
+tools=.libs/libkvitools.a
+if [ -e "$tools" ]; then
+	names() { $NM "$@" 2> /dev/null | awk '{print $NF}' | grep '^kvi_' | sort -u; }
+	names --defined-only -g "$tools" > "$tmp/own"
+	names -u "$tools" | comm -23 - "$tmp/own" > "$tmp/needed"
+	listed libkvarc kvi > "$tmp/private"
+	diff "$tmp/needed" "$tmp/private" ||
+		fail "what libkvitools.a needs (<) and the private node of libkvarc.map (>) differ"
+	grep -q "^KVARC_PRIVATE_$(sed -n 's/.*KVARC_VERSION_STRING "\(.*\)"/\1/p' \
+		"$srcdir/include/kvarc/base.h") {" "$srcdir/src/libkvarc.map" ||
+		fail "the private node of libkvarc.map names another version"
 fi
 
 # every extern of the library ($NM may be a command with options)

@@ -2,6 +2,7 @@
 /* test_predicted.c - codec 9: elements as they are predicted, bit for bit, and patches */
 #include <math.h>
 
+#include "kvarc/tools.h"
 #include "codecs/coder.h"
 #include "prediction_util.h"
 #include "util/hash.h"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "kvarc/tools.h"
 #include "token_blind/token_blind.h"
 #include "exact/engine_internal.h"
 #include "predictor_handle.h"

@@ -2,6 +2,7 @@
 /* test_train.c - profiles that are fitted: geometries, element types, pairings, stages */
 #include <math.h>
 
+#include "kvarc/tools.h"
 #include "numeric/formats.h"
 #include "stream_util.h"
 

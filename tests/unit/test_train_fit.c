@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kvarc/tools.h"
 #include "profile/profile_tensors.h"
 #include "numeric/rope_search.h"
 #include "stream_util.h"

@@ -2,6 +2,7 @@
 /* test_train_klt.c - caches of which no transform, or not every one, can be fitted */
 #include <math.h>
 
+#include "kvarc/tools.h"
 #include "stream_util.h"
 
 enum { CHANNELS = 16, LAYERS = 2, TENSORS = 2 * LAYERS, LONGEST = 80 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "kvarc/tools.h"
 #include "profile/profile_tensors.h"
 #include "import_files.h"
 #include "small_model.h"

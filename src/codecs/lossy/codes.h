@@ -4,6 +4,7 @@
 #define KVI_CODES_H
 
 #include "codecs/coder.h"
+#include "util/shared.h"
 
 /* Classes and limits of codes (spec lossy). */
 enum {
@@ -17,8 +18,8 @@ enum {
 	KVI_NEAR_MAX = 16
 };
 
-extern const uint8_t kvi_code_counts[];
-extern const uint16_t kvi_code_freq[];
+KVI_SHARED extern const uint8_t kvi_code_counts[];
+KVI_SHARED extern const uint16_t kvi_code_freq[];
 
 /* By how much the points of codes are nearer to 0 than the codes, for codes of size 1 and
  * beyond, in 1/KVI_POINT_UNITS of a step. */

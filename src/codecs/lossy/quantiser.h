@@ -4,6 +4,7 @@
 #define KVI_QUANTISER_H
 
 #include "codecs/lossy/codes.h"
+#include "util/shared.h"
 
 /* Bytes in front of the stream of a body. */
 enum { KVI_BODY_HEAD = 8 };
@@ -19,15 +20,15 @@ bool kvi_body_get(struct kvi_in *in, struct kvi_body *b);
 /* Writes the front of a body. */
 void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b);
 /* round(4 log2 v), v > 0 */
-int kvi_quarter_log(float v);
+KVI_SHARED int kvi_quarter_log(float v);
 /* The class of each of n coefficients of size k; NULL without memory. */
 const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift);
 
 /* 2^(e/16), |e| < 496 */
-float kvi_power_of(int e);
+KVI_SHARED float kvi_power_of(int e);
 
 /* Encoders. The step for coefficients of this size, and what is added before rounding down. */
-float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
+KVI_SHARED float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
 /* The rounding offset for coefficients of that root mean square. */
 float kvi_offset_of(float rms, float step);
 
