@@ -34,48 +34,29 @@ typedef enum kvarc_tier {
 /* The rate of a token that is dropped: it is not in the archive, and positions have a gap. Tokens
  * that exact_tokens or tail_tokens keep lossless are never dropped. */
 #define KVARC_LOSSY_DROP INT16_MIN
-/* kvarc_lossy.recent: no protection for recent tokens. */
+/* kvarc_selection.recent: no protection for recent tokens. */
 #define KVARC_LOSSY_NO_RECENT UINT32_MAX
 
-/*
- * A tier with its rate and its choice of tokens. Rates are nominal: had:4 takes 4 bits for each
- * element of normal data. near has a bound instead: rate is 0.
- */
-typedef struct kvarc_lossy {
-	kvarc_tier tier;
-	int rate;              /* bits per element, in 1/16 */
-	int key_rate;          /* what keys get on top of rate, in 1/16 bit */
-	uint32_t exact_tokens; /* number of leading tokens of each track kept lossless */
-	uint32_t generation;   /* how often the input has been through lossy coding; 0: never */
-	unsigned flags;        /* KVARC_LOSSY_* */
-	uint32_t keyframe;     /* tsc: distance of keyframes in tokens, 1 to 256; 0: 1 */
-	uint32_t block;        /* tsc: channels of a scale, 1 to 65535; 0: 32 */
-	/* vq: tokens with a larger relative error, in 1/1000, are kept lossless; 0: none */
-	uint32_t fallback;
-	/* near: bound of the error of any element, in 1e-9 of the root mean square of the elements
-	 * of its chunk, 1000 to 1e9; other tiers: 0 */
-	uint32_t max_error;
-	/* number of trailing tokens kept lossless, counted from the track end at each append */
-	uint32_t tail_tokens;
-	/* tokens whose norm in a chunk is this many standard deviations above the mean norm, in
-	 * 1/16, are kept lossless; 0: none */
-	uint32_t outliers;
-	uint32_t n_layers;   /* had, klt: entries of layer_rate */
-	uint32_t reserved32; /* zero */
-	/* what each layer gets on top of the rate, in 1/16 bit, at most what the tier allows;
-	 * KVARC_LOSSY_NOTHING: the layer is lossless. NULL: all layers have the same rate */
-	const int16_t *layer_rate;
-	uint64_t n_token_rates; /* entries of token_rate for each track; later tokens have 0 */
-	/* what each token gets on top of the rate as it is appended, in 1/16 bit, at most what the
-	 * tier allows: up to four different numbers besides KVARC_LOSSY_NOTHING and
-	 * KVARC_LOSSY_DROP. tsc: rounded to whole bits; near and vq: 0 alone. If few tokens of a
-	 * chunk have a rate they may get the next higher one, where that is smaller. NULL: all
-	 * tokens have the same rate */
-	const int16_t *token_rate;
-	const char *note; /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
+/* Numbers of single tiers; those of other tiers are zero. */
+typedef struct kvarc_tier_params {
+	struct {
+		/* bound of the error of any element, in 1e-9 of the root mean square of the
+		 * elements of its chunk, 1000 to 1e9 */
+		uint32_t max_error;
+	} bound; /* KVARC_TIER_NEAR */
+	struct {
+		uint32_t keyframe; /* distance of keyframes in tokens, 1 to 256; 0: 1 */
+		uint32_t block;    /* channels of a scale, 1 to 65535; 0: 32 */
+	} tsc;                     /* KVARC_TIER_TSC */
+	struct {
+		/* tokens with a larger relative error, in 1/1000, are kept lossless; 0: none */
+		uint32_t fallback;
+	} vq;                 /* KVARC_TIER_VQ */
+	uint64_t reserved[2]; /* zero */
+} kvarc_tier_params;
 
-	/* How kvarc_lossy_rates derives token_rate from scores. Writers refuse keep, top and spread
-	 * without token_rate. */
+/* How kvarc_lossy_rates derives token_rate from scores. */
+typedef struct kvarc_selection {
 	uint32_t keep; /* tokens that are not dropped, in 1/1000 of all, 1 to 1000; 0: all */
 	uint32_t top;  /* tokens with the highest scores kept lossless, in 1/1000, up to 1000 */
 	/* what the quarter of the tokens with the highest scores gets on top of the rate, in 1/16
@@ -83,6 +64,42 @@ typedef struct kvarc_lossy {
 	int spread;
 	uint32_t recent; /* trailing tokens that are never dropped; 0: half of those that stay */
 	uint64_t reserved[2]; /* zero */
+} kvarc_selection;
+
+/*
+ * A tier with its rate and its choice of tokens. Rates are in 1/16 bit per element, and nominal:
+ * had:4 takes 4 bits for each element of normal data. near has a bound instead: rate is 0.
+ */
+typedef struct kvarc_lossy {
+	kvarc_tier tier;
+	int rate;       /* of values */
+	int key_rate;   /* what keys get on top of rate */
+	unsigned flags; /* KVARC_LOSSY_* */
+	kvarc_tier_params params;
+	uint32_t generation; /* how often the input has been through lossy coding; 0: never */
+
+	/* which tokens stay lossless: */
+	uint32_t exact_tokens; /* number of leading tokens of each track */
+	uint32_t tail_tokens;  /* of trailing tokens, counted from the track end at each append */
+	/* those whose norm in a chunk is this many standard deviations above the mean norm, in
+	 * 1/16; 0: none */
+	uint32_t outliers;
+
+	uint32_t n_layers; /* had, klt: entries of layer_rate */
+	/* what each layer gets on top of the rate, at most what the tier allows;
+	 * KVARC_LOSSY_NOTHING: the layer is lossless. NULL: all layers have the same rate */
+	const int16_t *layer_rate;
+	uint64_t n_token_rates; /* entries of token_rate for each track; later tokens have 0 */
+	/* what each token gets on top of the rate as it is appended, at most what the
+	 * tier allows: up to four different numbers besides KVARC_LOSSY_NOTHING and
+	 * KVARC_LOSSY_DROP. tsc: rounded to whole bits; near and vq: 0 alone. If few tokens of a
+	 * chunk have a rate they may get the next higher one, where that is smaller. NULL: all
+	 * tokens have the same rate */
+	const int16_t *token_rate;
+	/* as kvarc_lossy_rates makes token_rate of scores; writers refuse it without token_rate */
+	kvarc_selection select;
+	const char *note;     /* kvarc_pack records it as the identity "lossy"; NULL: nothing */
+	uint64_t reserved[4]; /* zero */
 } kvarc_lossy;
 
 /*

@@ -26,41 +26,60 @@ typedef struct kvarc_trainer kvarc_trainer;
  * first 2048, without a correction of its hidden state, and without coefficients for a layer that
  * the model predicts bit for bit. */
 #define KVARC_TRAIN_IN_FILE 0x8u
-/* With model: channel means and scales of the prediction residual alone. */
+/* KVARC_TRAIN_MODEL: channel means and scales of the prediction residual alone. */
 #define KVARC_TRAIN_NO_STAGES 0x10u
 
 /* kvarc_trainer_options.held_out: all tokens are fitted. */
 #define KVARC_TRAIN_NONE_HELD_OUT UINT32_MAX
 
-/* What a trainer is opened with; set unused members to 0. */
-typedef struct kvarc_trainer_options {
-	kvarc_common common;
-	/* bit 2: level 2, bit 3: level 3; 0: both. With model: one bit, of level 4 to 7. Bit 9
-	 * alone: transforms for KVARC_TIER_KLT */
-	unsigned levels;
-	unsigned flags; /* KVARC_TRAIN_* */
-	/* percentage of the tokens of every cache, the last ones, that are measured and not
-	 * fitted: 1 to 50, 0: 10, KVARC_TRAIN_NONE_HELD_OUT: 0 % */
-	unsigned held_out;
+/* What a profile is fitted for. */
+typedef enum kvarc_train_mode {
+	KVARC_TRAIN_LINEAR = 0, /* levels 2 and 3: linear models, from caches alone */
+	KVARC_TRAIN_MODEL = 1,  /* a level of 4 to 7: the residual of a transformer's prediction */
+	KVARC_TRAIN_KLT = 2     /* transforms for KVARC_TIER_KLT */
+} kvarc_train_mode;
+
+/* KVARC_TRAIN_MODEL; all zero in the other modes. */
+typedef struct kvarc_train_model {
 	/* a GGUF file, or a folder with config.json and safetensors, of the transformer that
-	 * predicts the caches; NULL: none */
-	const char *model;
+	 * predicts the caches */
+	const char *path;
+	int level; /* 4 to 7 */
 	/* arithmetic of the model, and its loop; 0: the level's own. Another one is in the identity
 	 * of the profile: "arithmetic_4" */
 	kvarc_arithmetic arithmetic;
 	kvarc_loop loop;
-	/* with model: predict without the current token, as in kvarc_predictor_open_blind; its rows
-	 * of all layers are in memory. 0: with the token */
+	/* predict without the current token, as in kvarc_predictor_open_blind; its rows of all
+	 * layers are in memory. 0: with the token */
 	unsigned blind;
-	/* bit 9: layers per prediction group (0: 8, 1: none). Reading a layer decodes the lower
-	 * layers of its group */
+	uint64_t reserved[2]; /* zero */
+} kvarc_train_model;
+
+/* KVARC_TRAIN_KLT; all zero in the other modes. */
+typedef struct kvarc_train_klt {
+	/* layers per prediction group (0: 8, 1: none). Reading a layer decodes the lower layers of
+	 * its group */
 	unsigned group;
-	/* bit 9: the model of the caches, with an LM head: heads of high sensitivity get finer
+	/* the model of the caches, with an LM head: heads of high sensitivity get finer
 	 * quantisation steps. It runs over the 64 tokens after the first 512 of up to four caches
 	 * with token ids, once for each head. NULL, or without such a cache or an output matrix:
 	 * all heads get steps of the same part of their tensor's variance */
-	const kvarc_predictor *predictor;
-	uint64_t reserved[1]; /* zero */
+	const kvarc_predictor *sensitivity;
+	uint64_t reserved[2]; /* zero */
+} kvarc_train_klt;
+
+/* What a trainer is opened with; set unused members to 0. */
+typedef struct kvarc_trainer_options {
+	kvarc_common common;
+	kvarc_train_mode mode;
+	unsigned levels; /* KVARC_TRAIN_LINEAR: bit 2: level 2, bit 3: level 3; 0: both */
+	unsigned flags;  /* KVARC_TRAIN_HEAD_BLOCK and so on */
+	/* percentage of the tokens of every cache, the last ones, that are measured and not
+	 * fitted: 1 to 50, 0: 10, KVARC_TRAIN_NONE_HELD_OUT: 0 % */
+	unsigned held_out;
+	kvarc_train_model model;
+	kvarc_train_klt klt;
+	uint64_t reserved[4]; /* zero */
 } kvarc_trainer_options;
 #define KVARC_TRAINER_OPTIONS_INIT KVARC_ZERO
 
@@ -149,9 +168,11 @@ typedef struct kvarc_trained {
 	int measured; /* on held-out tokens; 0: there were none, on fitted ones */
 	uint64_t elements;
 	/* By level; [1]: channel means and scales alone, with a transformer those of its prediction
-	 * residual; 0: not fitted. For levels bit 9 by rate of tier klt, 1 to 6: expected for data
-	 * with the variances of the fitted ones. */
+	 * residual; 0: not fitted. */
 	double bits[8];
+	/* KVARC_TRAIN_KLT: by rate of the tier, 1 to 6: expected for data with the variances of the
+	 * fitted ones. */
+	double klt_bits[8];
 	uint64_t reserved[4];
 } kvarc_trained;
 /* Tensor i in order of layer and kind, after the run; END past the last. */

@@ -69,23 +69,29 @@ static bool open_trainer(struct training *t)
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 
 	library_common(o, &to.common, &t->error);
-	to.levels = o->klt ? 1u << LEVEL_BASIS : o->level_given ? 1u << o->level : 0;
-	to.model = predicts(o) ? o->model : NULL;
-	to.predictor = weighs(o);
-	if ((to.model || to.predictor) && !o->memlimit) /* as large as the model */
+	if (predicts(o)) {
+		to.mode = KVARC_TRAIN_MODEL;
+		to.model = (kvarc_train_model){ .path = o->model,
+			                        .level = o->level,
+			                        .arithmetic = (kvarc_arithmetic)o->arithmetic,
+			                        .loop = (kvarc_loop)o->loop,
+			                        .blind = o->blind };
+	} else if (o->klt) {
+		to.mode = KVARC_TRAIN_KLT;
+		to.klt = (kvarc_train_klt){ .group = (unsigned)o->group, .sensitivity = weighs(o) };
+	} else if (o->level_given) {
+		to.levels = 1u << o->level;
+	}
+	if ((to.model.path || to.klt.sensitivity) && !o->memlimit) /* as large as the model */
 		to.common.memlimit = UINT64_MAX;
 	to.held_out = o->held_out ? (unsigned)o->held_out : KVARC_TRAIN_NONE_HELD_OUT;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
 	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
 	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0) |
 	           (o->no_stages ? KVARC_TRAIN_NO_STAGES : 0);
-	to.arithmetic = (kvarc_arithmetic)o->arithmetic;
-	to.loop = (kvarc_loop)o->loop;
-	to.blind = to.model ? o->blind : 0;
-	to.group = (unsigned)o->group;
 	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
 	if (ret != KVARC_OK)
-		library_error(to.model, ret, &t->error, NULL, NULL);
+		library_error(to.model.path, ret, &t->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 

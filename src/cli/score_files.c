@@ -19,7 +19,7 @@ enum { DIGITS = 63 }; /* of a number in a file */
 
 bool scores_wanted(const kvarc_lossy *l)
 {
-	return l->keep || l->top || l->spread;
+	return l->select.keep || l->select.top || l->select.spread;
 }
 
 kvarc_score scores_kind(const struct options *o)

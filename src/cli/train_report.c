@@ -22,14 +22,14 @@ struct totals {
 	bool measured;
 };
 
-static struct totals add_up(const kvarc_trainer *t)
+static struct totals add_up(const kvarc_trainer *t, bool klt)
 {
 	struct totals sum = { .measured = true };
 	kvarc_trained x;
 
 	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
 		for (int l = 0; l < LEVELS; l++)
-			sum.bits[l] += x.bits[l] * (double)x.elements;
+			sum.bits[l] += (klt ? x.klt_bits : x.bits)[l] * (double)x.elements;
 		sum.elements += (double)x.elements;
 		sum.measured = sum.measured && x.measured;
 	}
@@ -98,7 +98,7 @@ static void report_table(struct report *r, const kvarc_trainer *t, bool klt,
 		report_object(r, NULL);
 		report_u64(r, "layer", x.layer);
 		report_string(r, "kind", kvarc_kind_name(x.kind));
-		report_bits(r, klt, x.bits);
+		report_bits(r, klt, klt ? x.klt_bits : x.bits);
 		report_print(r, "{layer:5}  {kind:-6}");
 		print_columns(r, klt, mask);
 		report_end_object(r);
@@ -148,7 +148,7 @@ void train_report(const struct options *o, const kvarc_trainer *t, size_t n_prof
 {
 	const size_t n = o->n_files - n_profiles;
 	const bool fitted = n || o->write;
-	const struct totals sum = add_up(t);
+	const struct totals sum = add_up(t, o->klt);
 	kvarc_profile_info info;
 	struct report r;
 	char digest[33], inputs[64], use[1024];

@@ -240,7 +240,8 @@ kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n, k
 static kvarc_ret rate_tokens(kvarc_eval *e, const kvarc_lossy *from, kvarc_lossy *to)
 {
 	*to = *from;
-	if (!e->o.scores || from->token_rate || !(from->keep || from->top || from->spread))
+	if (!e->o.scores || from->token_rate ||
+	    !(from->select.keep || from->select.top || from->select.spread))
 		return KVARC_OK;
 	to->token_rate = e->token_rate;
 	to->n_token_rates = e->o.prefix;

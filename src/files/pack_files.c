@@ -145,10 +145,12 @@ static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
 /* All its numbers: callers need not have a note. */
 static void put_tier(struct kvi_out *out, const kvarc_lossy *l)
 {
-	const uint32_t numbers[] = { (uint32_t)l->tier, (uint32_t)l->rate, (uint32_t)l->key_rate,
-		                     l->exact_tokens,   l->generation,     l->flags,
-		                     l->keyframe,       l->block,          l->fallback,
-		                     l->max_error,      l->tail_tokens,    l->outliers };
+	const uint32_t numbers[] = { (uint32_t)l->tier,      (uint32_t)l->rate,
+		                     (uint32_t)l->key_rate,  l->exact_tokens,
+		                     l->generation,          l->flags,
+		                     l->params.tsc.keyframe, l->params.tsc.block,
+		                     l->params.vq.fallback,  l->params.bound.max_error,
+		                     l->tail_tokens,         l->outliers };
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		kvi_put32(out, numbers[i]);
 	put_rates(out, l->layer_rate, l->n_layers);

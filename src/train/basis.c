@@ -292,7 +292,7 @@ static kvarc_ret each_cache(struct basis *b, void take(struct basis *b, size_t a
 static kvarc_ret take_integers(struct basis *b)
 {
 	const struct kvi_alloc *a = &b->t->alloc;
-	if (b->t->options.group == 1)
+	if (b->t->options.klt.group == 1)
 		return KVARC_OK;
 	b->z = kvi_calloc(a, b->m->C, b->all * sizeof *b->z);
 	b->weight = kvi_calloc(a, b->all, sizeof *b->weight);
@@ -367,7 +367,7 @@ static kvarc_ret report(struct basis *b, kvarc_trained *to)
 			int k = b->m->k[i] - shift;
 			sum += price[k < 0 ? 0 : k >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : k];
 		}
-		to->bits[rate] = sum / 256 / (double)b->m->C;
+		to->klt_bits[rate] = sum / 256 / (double)b->m->C;
 	}
 	return ret;
 }

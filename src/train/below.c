@@ -52,7 +52,7 @@ void kvi_train_below_keep(kvarc_trainer *t, struct kvi_train_below *b, const str
 void kvi_train_below_choose(kvarc_trainer *t, struct kvi_train_below *b, struct kvi_model *m,
                             double tokens)
 {
-	const bool block = head_block(t, m), first = m->layer % t->options.group == 0;
+	const bool block = head_block(t, m), first = m->layer % t->options.klt.group == 0;
 	double channels = 0;
 	for (size_t i = b->n; i-- > 0;)
 		if (b->kept[i].m->layer + 1 < m->layer)

@@ -46,7 +46,7 @@ kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_s
 	if (!p->blind_k)
 		return kvi_train_no_memory(t);
 	p->blind_v = p->blind_k + floats;
-	kvarc_ret ret = kvi_token_blind_open(&b, &o, t->options.blind);
+	kvarc_ret ret = kvi_token_blind_open(&b, &o, t->options.model.blind);
 	ret = kvi_fail_memory(t->error, ret, &t->alloc);
 	for (size_t i = 0; i < s->n_caches && !ret; i++)
 		ret = blind_cache(t, s, b, s->caches[i]);

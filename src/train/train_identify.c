@@ -9,8 +9,9 @@
 struct kvi_engine_level kvi_train_level_of(const kvarc_trainer *t, unsigned level)
 {
 	const struct kvi_engine_level own = kvi_engine_level(level);
-	return t->options.blind ? kvi_engine_choice(&own, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN)
-	                        : own;
+	return t->options.model.blind
+	               ? kvi_engine_choice(&own, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN)
+	               : own;
 }
 
 kvarc_ret kvi_train_identify(kvarc_trainer *t)
@@ -18,7 +19,7 @@ kvarc_ret kvi_train_identify(kvarc_trainer *t)
 	const struct kvi_train_predictor *p = t->predictor;
 	uint8_t b[16];
 	char text[2 * sizeof b + 1];
-	kvi_store_h128(b, kvi_token_blind_digest(p->engine, t->options.blind));
+	kvi_store_h128(b, kvi_token_blind_digest(p->engine, t->options.model.blind));
 	for (size_t i = 0; i < sizeof b; i++)
 		snprintf(text + 2 * i, 3, "%02x", b[i]);
 	kvarc_ret ret = kvarc_trainer_identity(t, "weights", text);

@@ -72,10 +72,15 @@ struct fitted {
 static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level, const char *model,
                             unsigned blind, const kvarc_common *common)
 {
-	kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE,
-		                    .model = model,
-		                    .blind = blind,
-		                    .levels = 1u << kvi_models_level((unsigned)level) };
+	kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE };
+	if (model) {
+		o.mode = KVARC_TRAIN_MODEL;
+		o.model.path = model;
+		o.model.level = (int)kvi_models_level((unsigned)level);
+		o.model.blind = blind;
+	} else {
+		o.levels = 1u << level;
+	}
 	kvarc_trainer *t;
 	*f = (struct fitted){ .plain = 0 };
 	if (common)

@@ -22,8 +22,8 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned 
 		return kvi_train_no_memory(t);
 	p->level = level;
 	const struct kvi_engine_level own = kvi_train_level_of(t, level);
-	const struct kvi_engine_level l = kvi_engine_choice(&own, t->options.arithmetic,
-	                                                    t->options.loop);
+	const struct kvi_engine_level l = kvi_engine_choice(&own, t->options.model.arithmetic,
+	                                                    t->options.model.loop);
 	p->arithmetic = l.arithmetic;
 	p->closed = l.closed;
 	kvarc_ret ret = kvi_model_file_open(&p->file, &t->alloc, path, t->error);
@@ -278,7 +278,7 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_sta
 		                     kvi_elementwise_get(isa), t->error);
 	if (!ret)
 		ret = open_engine(t, &p->arithmetic, &p->engine);
-	if (!ret && t->options.blind)
+	if (!ret && t->options.model.blind)
 		ret = kvi_engine_add_head(p->engine, t->pool, t->error);
 	if (!ret)
 		ret = kvi_train_identify(t);
@@ -291,7 +291,7 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_sta
 		ret = kvi_train_walk_open(t, s, p->engine, 0, s->n_caches, &p->real);
 	if (!ret)
 		ret = kvi_train_each_block(t, s, &p->real, embed_block, NULL);
-	if (!ret && t->options.blind)
+	if (!ret && t->options.model.blind)
 		ret = kvi_train_token_blind_start(t, s);
 	if (!ret && taught)
 		ret = open_teacher(t, s, taught);

@@ -441,7 +441,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		return kvi_fail(t->error, KVARC_GEOMETRY, "no caches to fit to");
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
-	if (t->options.levels == 1u << KVI_LEVEL_BASIS && t->options.group != 1)
+	if (t->options.levels == 1u << KVI_LEVEL_BASIS && t->options.klt.group != 1)
 		t->total *= 2; /* once more, in integers */
 	if (t->predictor)
 		t->total += kvi_train_predictor_work(t, &t->stacks[0]);

@@ -107,7 +107,7 @@ kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s)
 	struct write_writing w = { .t = t };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_train_write_work(s) &&
-	    !(t->options.blind && t->predictor->exact == t->predictor->engine))
+	    !(t->options.model.blind && t->predictor->exact == t->predictor->engine))
 		ret = kvi_engine_add_head(t->predictor->exact, t->pool, t->error);
 	for (size_t i = 0; i < s->n_caches && !ret; i++) {
 		if (is_written(s, i))

@@ -19,56 +19,62 @@ enum {
 	        KVARC_TRAIN_IN_FILE | KVARC_TRAIN_NO_STAGES
 };
 
-static kvarc_ret check(const kvarc_trainer_options *o)
+/* NULL, or what is wrong with the options that belong to a mode. */
+static const char *mode_wrong(const kvarc_trainer_options *o)
 {
-	unsigned both = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER;
-	unsigned linear = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER,
-		 model = o->levels & ~linear;
-	if (o->levels == 1u << KVI_LEVEL_BASIS && !o->model)
-		model = 0;
-	if (!o->model && model)
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "without a transformer, levels are 2 "
-		                "and 3, or 9 (klt transforms) alone");
-	if (o->model && (o->levels & linear || !model || model & (model - 1) ||
-	                 model & ~(15u << KVI_LEVEL_MODEL)))
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "with a transformer, give one level from 4 to 7");
-	if (!o->model && (o->arithmetic || o->loop || o->flags & KVARC_TRAIN_NO_STAGES))
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "arithmetic, loop and no stages are for models");
-	if (o->blind &&
-	    (!o->model || !kvi_token_blind_known(o->blind) || o->loop == KVARC_LOOP_CLOSED))
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "prediction without the current token "
-		                "needs a model and an open loop");
-	if (o->arithmetic > KVARC_ARITHMETIC_FP8 || o->loop > KVARC_LOOP_CLOSED)
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "an arithmetic or loop that is not known");
-	if ((o->flags & both) == both || o->flags & ~KNOWN)
-		return kvi_fail(o->common.error, KVARC_PROG, "flags that exclude each other");
-	if (o->predictor && o->levels != 1u << KVI_LEVEL_BASIS)
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "head sensitivity is for klt transforms (level 9)");
-	if (o->group && o->levels != 1u << KVI_LEVEL_BASIS)
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "groups of layers are for klt transforms (level 9)");
-	if (o->held_out > HELD_OUT_MAX && o->held_out != KVARC_TRAIN_NONE_HELD_OUT)
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "at most half of the tokens can be held out");
-	return KVI_CHECK_RESERVED(o->common.error, "kvarc_trainer_open", "kvarc_trainer_options",
-	                          o);
+	const kvarc_train_model *m = &o->model;
+	const unsigned linear = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER;
+	if (o->mode > KVARC_TRAIN_KLT)
+		return "the mode is not known";
+	if (o->levels && (o->mode != KVARC_TRAIN_LINEAR || o->levels & ~linear))
+		return "levels are bits 2 and 3, of KVARC_TRAIN_LINEAR";
+	if (o->mode != KVARC_TRAIN_KLT && !kvi_all_zero(&o->klt, sizeof o->klt))
+		return "klt is for KVARC_TRAIN_KLT";
+	if (o->mode != KVARC_TRAIN_MODEL)
+		return !kvi_all_zero(m, sizeof *m)        ? "model is for KVARC_TRAIN_MODEL"
+		       : o->flags & KVARC_TRAIN_NO_STAGES ? "KVARC_TRAIN_NO_STAGES is for "
+		                                            "KVARC_TRAIN_MODEL"
+		                                          : NULL;
+	if (!m->path || m->level < KVI_LEVEL_MODEL || m->level > KVI_LEVEL_PREDICTED - 1)
+		return "model needs a path, and a level from 4 to 7";
+	if (m->blind && (!kvi_token_blind_known(m->blind) || m->loop == KVARC_LOOP_CLOSED))
+		return "prediction without the current token needs an open loop";
+	if (m->arithmetic > KVARC_ARITHMETIC_FP8 || m->loop > KVARC_LOOP_CLOSED)
+		return "an arithmetic or loop that is not known";
+	return NULL;
 }
 
-/* Models of levels 4 to 7 are fitted like those of level 2. */
-static kvarc_ret open_model(kvarc_trainer *t, const kvarc_trainer_options *o)
+static kvarc_ret check(const kvarc_trainer_options *o)
 {
-	unsigned level = KVI_LEVEL_MODEL;
-	while (!(o->levels >> level & 1))
-		level++;
-	t->options.levels = 1u << 2;
-	t->options.model = NULL; /* the caller's */
-	return kvi_train_predictor_open(t, o->model, level);
+	const char *call = "kvarc_trainer_open", *wrong = mode_wrong(o);
+	const unsigned both = KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER;
+	kvarc_error *e = o->common.error;
+	if (!wrong && ((o->flags & both) == both || o->flags & ~KNOWN))
+		wrong = "flags that exclude each other, or are not known";
+	if (!wrong && o->held_out > HELD_OUT_MAX && o->held_out != KVARC_TRAIN_NONE_HELD_OUT)
+		wrong = "held_out is at most half of the tokens";
+	if (wrong)
+		return kvi_fail(e, KVARC_PROG, "%s: %s", call, wrong);
+	kvarc_ret ret = KVI_CHECK_RESERVED(e, call, "kvarc_trainer_options", o);
+	if (!ret)
+		ret = KVI_CHECK_RESERVED(e, call, "kvarc_train_model", &o->model);
+	if (!ret)
+		ret = KVI_CHECK_RESERVED(e, call, "kvarc_train_klt", &o->klt);
+	return ret;
+}
+
+/* The levels that are fitted, as bits; models of levels 4 to 7 are fitted like those of level 2. */
+static unsigned levels_of(const kvarc_trainer_options *o)
+{
+	const unsigned linear = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER;
+	if (o->mode == KVARC_TRAIN_KLT)
+		return 1u << KVI_LEVEL_BASIS;
+	if (o->flags & KVARC_TRAIN_IN_FILE)
+		return o->levels >> KVI_LEVEL_LOWER & 1 ? 1u << KVI_LEVEL_LOWER
+		                                        : 1u << KVI_LEVEL_PROFILE;
+	if (o->mode == KVARC_TRAIN_MODEL)
+		return 1u << KVI_LEVEL_PROFILE;
+	return o->levels ? o->levels : linear;
 }
 
 kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *options)
@@ -86,21 +92,19 @@ kvarc_ret kvarc_trainer_open(kvarc_trainer **out, const kvarc_trainer_options *o
 		return ret;
 	kvarc_trainer *t = *out;
 	t->options = *o;
-	t->options.group = o->group ? o->group : GROUP;
+	t->options.levels = levels_of(o);
+	t->options.klt.group = o->klt.group ? o->klt.group : GROUP;
 	t->stands_for = 1;
-	if (o->flags & KVARC_TRAIN_IN_FILE) {
-		t->options.levels = 1u << (o->levels >> 3 & 1 ? 3 : 2);
-		t->options.held_out = KVARC_TRAIN_NONE_HELD_OUT;
-		t->look_at = o->model ? KVI_TRAIN_IN_FILE_MODEL : KVI_TRAIN_IN_FILE;
-	} else if (!o->levels) {
-		t->options.levels = 1u << KVI_LEVEL_PROFILE | 1u << KVI_LEVEL_LOWER;
-	}
-	t->held_out = t->options.held_out == KVARC_TRAIN_NONE_HELD_OUT ? 0
-	              : t->options.held_out                            ? t->options.held_out
-	                                                               : HELD_OUT_DEFAULT;
+	t->held_out = o->held_out ? o->held_out : HELD_OUT_DEFAULT;
+	if (o->held_out == KVARC_TRAIN_NONE_HELD_OUT || o->flags & KVARC_TRAIN_IN_FILE)
+		t->held_out = 0;
+	if (o->flags & KVARC_TRAIN_IN_FILE)
+		t->look_at = o->mode == KVARC_TRAIN_MODEL ? KVI_TRAIN_IN_FILE_MODEL
+		                                          : KVI_TRAIN_IN_FILE;
 	t->error = o->common.error;
-	if (o->model)
-		ret = open_model(t, o);
+	t->options.model.path = NULL; /* the caller's */
+	if (o->mode == KVARC_TRAIN_MODEL)
+		ret = kvi_train_predictor_open(t, o->model.path, (unsigned)o->model.level);
 	if (ret)
 		kvarc_trainer_close(out);
 	return ret;

@@ -39,7 +39,7 @@ static kvarc_ret open_eval(kvarc_trainer *t, kvarc_eval **e)
 	if (most < LEAST + CONTINUATION)
 		return KVARC_END;
 	o.common = t->options.common;
-	o.predictor = t->options.predictor;
+	o.predictor = t->options.klt.sensitivity;
 	unsigned dtype = kvi_train_tensor_of(t->stacks[0].caches[0], 0)->dtype;
 	if (dtype == KVARC_F32 || dtype == KVARC_F16)
 		o.dtype = dtype; /* others are weighed as they are in bf16 */
@@ -129,7 +129,7 @@ kvarc_ret kvi_train_weigh(kvarc_trainer *t)
 {
 	kvarc_eval *e = NULL;
 	double *sensitivity = NULL;
-	if (!t->options.predictor)
+	if (!t->options.klt.sensitivity)
 		return KVARC_OK;
 	kvarc_ret ret = open_eval(t, &e);
 	if (ret == KVARC_END)

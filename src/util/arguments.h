@@ -12,7 +12,7 @@
  */
 
 /* Whether all bytes are zero. */
-int kvi_all_zero(const void *p, size_t bytes);
+KVI_SHARED int kvi_all_zero(const void *p, size_t bytes);
 /* The reserved members of a struct, which `what` names. */
 KVI_SHARED kvarc_ret kvi_check_reserved(kvarc_error *e, const char *call, const char *what,
                                         const void *reserved, size_t bytes);

@@ -83,7 +83,7 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	if (ret)
 		return ret;
 	if (o->lossy && !o->lossy->token_rate &&
-	    (o->lossy->keep || o->lossy->top || o->lossy->spread))
+	    (o->lossy->select.keep || o->lossy->select.top || o->lossy->select.spread))
 		return kvi_fail(e, KVARC_OPTIONS,
 		                "keep, top and spread of a lossy tier need token scores");
 	if (o->token_ids && o->level < KVI_LEVEL_MODEL)

@@ -302,20 +302,20 @@ static const kvarc_lossy *choose_tier(void)
 		tier.tier = KVARC_TIER_NEAR;
 		tier.rate = 0;
 		tier.flags = 0;
-		tier.max_error = 1000u << below(20);
+		tier.params.bound.max_error = 1000u << below(20);
 		break;
 	case 2:
 		tier.tier = KVARC_TIER_TSC;
 		tier.rate = 16 * (2 + (int)below(7));
 		tier.key_rate = 0;
-		tier.keyframe = below(5) * below(60);
-		tier.block = below(3) * below(70);
+		tier.params.tsc.keyframe = below(5) * below(60);
+		tier.params.tsc.block = below(3) * below(70);
 		break;
 	case 3:
 		tier.tier = KVARC_TIER_VQ;
 		tier.rate = 16 * (1 + (int)below(4));
 		tier.key_rate = 0;
-		tier.fallback = below(2) * below(600);
+		tier.params.vq.fallback = below(2) * below(600);
 		if (tier.rate == 32 && below(2))
 			tier.flags |= KVARC_LOSSY_PRODUCT;
 		break;

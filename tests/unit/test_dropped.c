@@ -94,15 +94,15 @@ static void test_wrong(void **state)
 	int16_t rate[2];
 	kvarc_lossy l = tier("had:4,keep=0.5");
 	(void)state;
-	assert_int_equal(l.keep, 500);
-	assert_int_equal(tier("vq-84x").keep, 750);
+	assert_int_equal(l.select.keep, 500);
+	assert_int_equal(tier("vq-84x").select.keep, 750);
 	assert_int_equal(kvarc_lossy_rates(&l, nan, 1, rate), KVARC_OK);
 	assert_int_equal(kvarc_lossy_rates(&l, nan, 2, rate), KVARC_OPTIONS);
 	assert_int_equal(kvarc_lossy_rates(&l, NULL, 0, NULL), KVARC_OK);
 	assert_int_equal(kvarc_lossy_rates(&l, NULL, 1, rate), KVARC_PROG);
 	assert_int_equal(kvarc_lossy_rates(&l, nan, 1, NULL), KVARC_PROG);
 	assert_int_equal(kvarc_lossy_rates(NULL, nan, 1, rate), KVARC_PROG);
-	l.keep = 1001;
+	l.select.keep = 1001;
 	assert_int_equal(kvarc_lossy_rates(&l, nan, 1, rate), KVARC_PROG);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		if (kvarc_lossy_parse(&l, bad[i], NULL) != KVARC_OPTIONS)

@@ -54,7 +54,8 @@ static void fill(const struct kvi_chunk *chunk, uint8_t *raw)
 
 static kvarc_lossy bound(double error)
 {
-	return (kvarc_lossy){ .tier = KVARC_TIER_NEAR, .max_error = (uint32_t)(error * 1e9 + 0.5) };
+	return (kvarc_lossy){ .tier = KVARC_TIER_NEAR,
+		              .params.bound.max_error = (uint32_t)(error * 1e9 + 0.5) };
 }
 
 static void drop(struct kvi_encoded *e)
@@ -267,15 +268,15 @@ static void test_text(void **state)
 	(void)state;
 	assert_int_equal(kvarc_lossy_parse(&l, "near:0.0125,keys=+1,exact=7", &e), KVARC_OK);
 	assert_int_equal(l.tier, KVARC_TIER_NEAR);
-	assert_int_equal(l.max_error, 12500000);
+	assert_int_equal(l.params.bound.max_error, 12500000);
 	assert_int_equal(l.rate, 0);
 	assert_int_equal(l.key_rate, 16);
 	assert_int_equal(l.exact_tokens, 7);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		assert_int_equal(kvarc_lossy_parse(&l, bad[i], &e), KVARC_OPTIONS);
 	assert_int_equal(kvarc_lossy_parse(&l, "had:4", NULL), KVARC_OK);
-	assert_int_equal(l.max_error, 0);
-	l.max_error = 1000000;
+	assert_int_equal(l.params.bound.max_error, 0);
+	l.params.bound.max_error = 1000000;
 	assert_false(kvi_lossy_valid(&l));
 }
 

@@ -202,8 +202,8 @@ static void test_damage(void **state)
 static kvarc_profile *fit(struct world *w, unsigned level)
 {
 	kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE,
-		                    .levels = 1u << level,
-		                    .model = model_path("llama") };
+		                    .mode = KVARC_TRAIN_MODEL,
+		                    .model = { .path = model_path("llama"), .level = (int)level } };
 	kvarc_trainer *t;
 	kvarc_reader *r;
 	kvarc_profile *p;

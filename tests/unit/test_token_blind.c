@@ -318,9 +318,10 @@ static kvarc_profile *train(struct cache *c, unsigned kind, int level)
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	kvarc_trainer *t;
 	kvarc_profile *p;
-	o.model = folder;
-	o.levels = 1u << level;
-	o.blind = kind;
+	o.mode = KVARC_TRAIN_MODEL;
+	o.model.path = folder;
+	o.model.level = level;
+	o.model.blind = kind;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
 	assert_int_equal(kvarc_trainer_add(t, &c->g, 0, TOKENS, c->ids[0], NULL, cache_fetch, c),
 	                 KVARC_OK);

@@ -73,7 +73,7 @@ static kvarc_trainer *open_trainer(kvarc_error *e, struct cache *c)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	kvarc_trainer *t;
-	o.levels = 1u << 9;
+	o.mode = KVARC_TRAIN_KLT;
 	o.held_out = KVARC_TRAIN_NONE_HELD_OUT;
 	o.common.error = e;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);

@@ -29,10 +29,15 @@ static kvarc_ret train(struct cache *c, const struct train_model_way *w, kvarc_t
 	o.common.error = e;
 	o.common.threads = w->threads;
 	o.common.isa_mask = w->isa;
-	o.levels = 1u << w->level;
-	o.model = w->level > 3 ? folder : NULL;
-	o.arithmetic = w->arithmetic;
-	o.loop = w->loop;
+	if (w->level > 3) {
+		o.mode = KVARC_TRAIN_MODEL;
+		o.model = (kvarc_train_model){ .path = folder,
+			                       .level = w->level,
+			                       .arithmetic = w->arithmetic,
+			                       .loop = w->loop };
+	} else {
+		o.levels = 1u << w->level;
+	}
 	o.flags = w->flags;
 	assert_int_equal(kvarc_trainer_open(t, &o), KVARC_OK);
 	for (size_t i = 0; i < CACHES_MADE; i++)
@@ -208,8 +213,8 @@ static void test_measured(void **state)
 	struct kvi_h128 digests[2];
 	double bits[2] = { 0 };
 	(void)state;
-	o.levels = 1u << 5;
-	o.model = folder;
+	o.mode = KVARC_TRAIN_MODEL;
+	o.model = (kvarc_train_model){ .path = folder, .level = 5 };
 	o.held_out = KVARC_TRAIN_NONE_HELD_OUT;
 	for (size_t n = 0; n < 2; n++) {
 		kvarc_trainer *t;
@@ -355,8 +360,8 @@ static kvarc_trainer *trainer(unsigned level, unsigned threads)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	kvarc_trainer *t;
-	o.levels = 1u << level;
-	o.model = folder;
+	o.mode = KVARC_TRAIN_MODEL;
+	o.model = (kvarc_train_model){ .path = folder, .level = (int)level };
 	o.common.threads = threads;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
 	return t;
@@ -559,22 +564,28 @@ static void test_other_model(void **state)
 	kvarc_trainer_close(&t);
 
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
-	o.levels = 1u << 5;
+	o.mode = KVARC_TRAIN_MODEL;
+	o.model.level = 5;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
-	o.model = "/nowhere";
-	o.levels = 1u << 5 | 1u << 6;
+	o.model.path = "/nowhere";
+	o.model.level = 3;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.model.level = 8;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.model.level = 5;
 	o.levels = 1u << 3;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
-	o.levels = 1u << 5;
-	o.loop = KVARC_LOOP_CLOSED + 1;
-	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
-	o.loop = KVARC_LOOP_CLOSED;
-	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_IO);
-	o.model = NULL;
 	o.levels = 0;
+	o.klt.group = 2;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
-	o.loop = KVARC_LOOP_LEVEL;
+	o.klt.group = 0;
+	o.model.loop = KVARC_LOOP_CLOSED + 1;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.model.loop = KVARC_LOOP_CLOSED;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_IO);
+	o.mode = KVARC_TRAIN_LINEAR;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
+	o.model = (kvarc_train_model)KVARC_ZERO;
 	o.flags = KVARC_TRAIN_NO_STAGES;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
 	assert_null(t);

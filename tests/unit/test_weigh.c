@@ -82,8 +82,8 @@ static kvarc_ret train(const struct cache *c, const struct weigh_way *w, kvarc_t
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
 	o.common.error = e;
 	o.common.threads = w->threads;
-	o.levels = 1u << 9;
-	o.predictor = w->p;
+	o.mode = KVARC_TRAIN_KLT;
+	o.klt.sensitivity = w->p;
 	assert_int_equal(kvarc_trainer_open(t, &o), KVARC_OK);
 	for (size_t i = 0; i < 2; i++)
 		assert_int_equal(
@@ -183,8 +183,7 @@ static void test_wrong(void **state)
 	kvarc_error e = { 0 };
 	(void)state;
 	kvarc_predictor *p = open_model();
-	o.predictor = p;
-	o.levels = 1u << 3;
+	o.klt.sensitivity = p;
 	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_PROG);
 	struct cache *c = &caches[0];
 	kvarc_geometry was = c->g;

@@ -256,7 +256,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, cons
 	/* With a fallback, tokens are refused whatever the parameters are. */
 	for (int i = 0; i < TRIES && a.refused && !ret; i++) {
 		ret = try_once(c, &p, current, raw, &a);
-		if (!ret && current && (a.refused ? !tier->fallback : drifted(&a, &p))) {
+		if (!ret && current && (a.refused ? !tier->params.vq.fallback : drifted(&a, &p))) {
 			current = NULL; /* they no longer serve */
 			a.refused = true;
 		}

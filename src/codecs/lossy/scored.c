@@ -81,9 +81,9 @@ static uint64_t share(uint64_t n, uint32_t thousandths)
 /* Which tokens stay. */
 static void keep(const kvarc_lossy *tier, const struct scored *s)
 {
-	uint64_t all = tier->keep ? share(s->n, tier->keep) : s->n;
-	uint64_t recent = tier->recent ? tier->recent : all / 2;
-	if (tier->recent == KVARC_LOSSY_NO_RECENT)
+	uint64_t all = tier->select.keep ? share(s->n, tier->select.keep) : s->n;
+	uint64_t recent = tier->select.recent ? tier->select.recent : all / 2;
+	if (tier->select.recent == KVARC_LOSSY_NO_RECENT)
 		recent = 0;
 	if (tier->tail_tokens > recent)
 		recent = tier->tail_tokens;
@@ -124,9 +124,9 @@ kvarc_ret kvarc_lossy_rates(const kvarc_lossy *tier, const float *score, uint64_
 		if (isnan(score[i]))
 			return KVARC_OPTIONS;
 	keep(tier, &s);
-	uint64_t top = share(n, tier->top), stay = count(&s, STAYS);
+	uint64_t top = share(n, tier->select.top), stay = count(&s, STAYS);
 	move(&s, STAYS, KVARC_LOSSY_NOTHING, top < stay ? top : stay);
-	if (tier->spread)
-		spread(tier->spread, &s);
+	if (tier->select.spread)
+		spread(tier->select.spread, &s);
 	return KVARC_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "codecs/codec.h"
 #include "codecs/lossy/lossy_codec.h"
+#include "util/arguments.h"
 
 enum {
 	UNIT = 16,
@@ -67,10 +68,12 @@ static bool own_numbers_valid(const kvarc_lossy *tier)
 	if (tier->flags & KVARC_LOSSY_PRODUCT && (!vq || tier->rate != 2 * UNIT || tier->key_rate))
 		return false;
 	bool near = tier->tier == KVARC_TIER_NEAR;
-	if (tier->max_error < (near ? ERROR_MIN : 0) || tier->max_error > (near ? ERROR_MAX : 0))
+	if (tier->params.bound.max_error < (near ? ERROR_MIN : 0) ||
+	    tier->params.bound.max_error > (near ? ERROR_MAX : 0))
 		return false;
-	return tier->keyframe <= (tsc ? KEYFRAME_MAX : 0) && tier->block <= (tsc ? BLOCK_MAX : 0) &&
-	       tier->fallback <= (vq ? MILLI : 0);
+	return tier->params.tsc.keyframe <= (tsc ? KEYFRAME_MAX : 0) &&
+	       tier->params.tsc.block <= (tsc ? BLOCK_MAX : 0) &&
+	       tier->params.vq.fallback <= (vq ? MILLI : 0);
 }
 
 /* Whether there are at most TOKEN_RATES_MAX different rates. */
@@ -95,21 +98,22 @@ static bool token_rates_valid(const kvarc_lossy *tier)
 /* Numbers that kvarc_lossy_rates uses. */
 static bool shares_valid(const kvarc_lossy *tier)
 {
-	return tier->keep <= MILLI && tier->top <= MILLI && tier->spread >= -SPREAD_MAX &&
-	       tier->spread <= SPREAD_MAX && (!tier->spread || kvi_lossy_max_rate(tier->tier));
+	return tier->select.keep <= MILLI && tier->select.top <= MILLI &&
+	       tier->select.spread >= -SPREAD_MAX && tier->select.spread <= SPREAD_MAX &&
+	       (!tier->select.spread || kvi_lossy_max_rate(tier->tier));
 }
 
 bool kvi_lossy_valid(const kvarc_lossy *tier)
 {
 	const struct tier_tier *t = tier_of(tier->tier);
-	for (size_t i = 0; i < sizeof tier->reserved / sizeof *tier->reserved; i++)
-		if (tier->reserved[i])
-			return false;
-	return t && tier->rate >= t->min_rate && tier->rate <= t->max_rate &&
+	return t && kvi_all_zero(tier->reserved, sizeof tier->reserved) &&
+	       kvi_all_zero(tier->params.reserved, sizeof tier->params.reserved) &&
+	       kvi_all_zero(tier->select.reserved, sizeof tier->select.reserved) &&
+	       tier->rate >= t->min_rate && tier->rate <= t->max_rate &&
 	       tier->key_rate >= -KEYS_MAX && tier->key_rate <= KEYS_MAX &&
 	       !(t->whole && (tier->rate | tier->key_rate) % UNIT) &&
-	       (!tier->layer_rate || kvi_lossy_max_rate(tier->tier)) && !tier->reserved32 &&
-	       own_numbers_valid(tier) && shares_valid(tier) && token_rates_valid(tier) &&
+	       (!tier->layer_rate || kvi_lossy_max_rate(tier->tier)) && own_numbers_valid(tier) &&
+	       shares_valid(tier) && token_rates_valid(tier) &&
 	       !(tier->flags & ~(unsigned)ALL_FLAGS);
 }
 
@@ -262,7 +266,7 @@ static bool rate_of(kvarc_lossy *l, struct tier_part p)
 		return decimal(p, false, UNIT, &l->rate);
 	if (!error_of(p, &error) || error > ERROR_MAX)
 		return false;
-	l->max_error = (uint32_t)error;
+	l->params.bound.max_error = (uint32_t)error;
 	return true;
 }
 
@@ -278,16 +282,16 @@ static const struct tier_option {
 	{ .key = "no-unrope", .flag = KVARC_LOSSY_NO_UNROPE },
 	{ .key = "pq", .flag = KVARC_LOSSY_PRODUCT },
 	{ "keys", 0, offsetof(kvarc_lossy, key_rate), UNIT, -NUMBER_MAX, NUMBER_MAX },
-	{ "spread", 0, offsetof(kvarc_lossy, spread), UNIT, -NUMBER_MAX, NUMBER_MAX },
+	{ "spread", 0, offsetof(kvarc_lossy, select.spread), UNIT, -NUMBER_MAX, NUMBER_MAX },
 	{ "outliers", 0, offsetof(kvarc_lossy, outliers), UNIT, 1, NUMBER_MAX },
-	{ "keep", 0, offsetof(kvarc_lossy, keep), MILLI, 1, NUMBER_MAX },
-	{ "top", 0, offsetof(kvarc_lossy, top), MILLI, 1, NUMBER_MAX },
-	{ "fallback", 0, offsetof(kvarc_lossy, fallback), MILLI, 0, NUMBER_MAX },
+	{ "keep", 0, offsetof(kvarc_lossy, select.keep), MILLI, 1, NUMBER_MAX },
+	{ "top", 0, offsetof(kvarc_lossy, select.top), MILLI, 1, NUMBER_MAX },
+	{ "fallback", 0, offsetof(kvarc_lossy, params.vq.fallback), MILLI, 0, NUMBER_MAX },
 	{ "exact", 0, offsetof(kvarc_lossy, exact_tokens), 1, 0, TOKENS_MAX },
 	{ "tail", 0, offsetof(kvarc_lossy, tail_tokens), 1, 0, TOKENS_MAX },
-	{ "recent", 0, offsetof(kvarc_lossy, recent), 1, 0, TOKENS_MAX },
-	{ "kappa", 0, offsetof(kvarc_lossy, keyframe), 1, 1, KEYFRAME_MAX },
-	{ "block", 0, offsetof(kvarc_lossy, block), 1, 1, BLOCK_MAX },
+	{ "recent", 0, offsetof(kvarc_lossy, select.recent), 1, 0, TOKENS_MAX },
+	{ "kappa", 0, offsetof(kvarc_lossy, params.tsc.keyframe), 1, 1, KEYFRAME_MAX },
+	{ "block", 0, offsetof(kvarc_lossy, params.tsc.block), 1, 1, BLOCK_MAX },
 };
 
 static bool option(kvarc_lossy *l, struct tier_part p)
@@ -308,8 +312,8 @@ static bool option(kvarc_lossy *l, struct tier_part p)
 		v = o->unit > 1 ? v : (int)n;
 		if (v < o->least || v > o->most)
 			return false;
-		if (!v && o->offset == offsetof(kvarc_lossy, recent))
-			l->recent = KVARC_LOSSY_NO_RECENT;
+		if (!v && o->offset == offsetof(kvarc_lossy, select.recent))
+			l->select.recent = KVARC_LOSSY_NO_RECENT;
 		else
 			memcpy((char *)l + o->offset, &v, sizeof v);
 		return true;

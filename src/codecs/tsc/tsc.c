@@ -231,8 +231,8 @@ static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
 	const int most = (1 << (kvi_lossy_bits(tier, chunk) - 1)) - 1;
-	struct tsc_shape s = { tier->keyframe ? tier->keyframe : 1,
-		               tier->block ? tier->block : BLOCK_DEFAULT,
+	struct tsc_shape s = { tier->params.tsc.keyframe ? tier->params.tsc.keyframe : 1,
+		               tier->params.tsc.block ? tier->params.tsc.block : BLOCK_DEFAULT,
 		               { most, most } };
 	if (s.keyframe > 1)
 		s.most[0] = KVI_CODE_MAX;

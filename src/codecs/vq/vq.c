@@ -164,7 +164,7 @@ static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w, struct kvi_p
 /* Whether the error of a decoded token is within the bound of the fallback. */
 static bool near(const struct vq_work *w, size_t t, const float *was)
 {
-	const double most = w->job->tier->fallback / 1000.0;
+	const double most = w->job->tier->params.vq.fallback / 1000.0;
 	double error = 0, size = 0;
 	kvi_floats_exact(w->job->chunk->dtype, w->job->decoded + t * w->C * w->size, w->C, w->x);
 	for (size_t i = 0; i < w->C; i++) {
