@@ -131,6 +131,8 @@ check_some() { # TEST...
 		${emulator:+LOG_COMPILER="$emulator" PYTHON3=}
 }
 
+abi_packages() { install_missing abidw abigail-tools; }
+musl_packages() { install_missing musl-gcc musl-tools; }
 clang_packages() { install_missing clang clang libclang-rt-14-dev; }
 
 # A compiler and libraries for the other architecture, and what runs its programs.
