@@ -155,8 +155,10 @@ static void list_one(const struct options *o, struct input *in, kvarc_reader *r,
 		library_error(in->name, ret, error, in, NULL);
 		return;
 	}
-	printf("%s", first || o->json ? "" : "\n");
-	report(o, in->name, &s, r);
+	if (o->json || msg_level() >= 0) {
+		printf("%s", first || o->json ? "" : "\n");
+		report(o, in->name, &s, r);
+	}
 	msg_flush();
 	library_warn_state(in->name, &s.info, s.tokens);
 	shape_free(&s);

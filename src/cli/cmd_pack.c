@@ -327,7 +327,8 @@ static bool open_target(struct pack_job *j)
 		return false;
 	if (!import(j))
 		return false;
-	return output_open(&j->out, j->target, paths_output_flags(o), j->in.mode);
+	return paths_make_folder(o) &&
+	       output_open(&j->out, j->target, paths_output_flags(o), j->in.mode);
 }
 
 static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,

@@ -143,7 +143,7 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 		msg_error(NULL, "out of memory");
 		return;
 	}
-	if (ranges_from_options(o, in->name, r, &range) &&
+	if (ranges_from_options(o, in->name, r, &range) && paths_make_folder(o) &&
 	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(o), in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);

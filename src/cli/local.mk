@@ -8,6 +8,7 @@ kvarc_SOURCES = \
 	src/cli/option_rules.c src/cli/option_table.c src/cli/option_values.c \
 	src/cli/option_values.h \
 	src/cli/nearest.c src/cli/nearest.h \
+	src/cli/verb_aliases.c src/cli/verb_aliases.h \
 	src/cli/help.c src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \
 	src/cli/models.c src/cli/models.h \

@@ -66,7 +66,7 @@ const struct option_row options_rows[] = {
 	{ 'o', "output", "FILE", ARG_FILE, NULL, WRITES | VERB_TRAIN,
 	  "write to FILE, or into the folder FILE", STRING(output) },
 	{ 'c', "stdout", NULL, ARG_NONE, NULL, WRITES, "write to standard output",
-	  CALL(options_set_stdout) },
+	  FLAG(to_stdout) },
 	{ 0, "level", "N", ARG_CHOICE, "0 1 2 3 4 5 6 7 8",
 	  VERB_PACK | VERB_CUT | VERB_BENCH | VERB_TRAIN,
 	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",

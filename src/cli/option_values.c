@@ -80,13 +80,6 @@ int options_set(struct options *o, const struct option_row *r, const char *value
 
 /* ---- options with a way of their own ---- */
 
-int options_set_stdout(struct options *o, const struct option_row *r, const char *value)
-{
-	(void)r, (void)value;
-	o->output = "-";
-	return 0;
-}
-
 int options_set_quiet(struct options *o, const struct option_row *r, const char *value)
 {
 	(void)r, (void)value;

@@ -14,9 +14,13 @@
 #include "nearest.h"
 #include "option_values.h"
 #include "units.h"
+#include "verb_aliases.h"
 
 const struct verb *options_verb(const char *name)
 {
+	const char *alias = verb_alias(name);
+
+	name = alias ? alias : name;
 	for (const struct verb *v = options_verbs; v->name; v++) {
 		if (strcmp(v->name, name) == 0)
 			return v;
@@ -130,6 +134,20 @@ static int long_option(struct options *o, int argc, char **argv, int *i)
 	return options_set(o, r, argv[++*i]);
 }
 
+static int unknown_letter(const struct verb *verb, char letter)
+{
+	const char text[] = { '-', letter, '\0' };
+	const char *meant = verb_alias(text);
+
+	if (meant)
+		msg_error(NULL, "%s: unknown option '%s'; did you mean 'kvarc %s'?", verb->name,
+		          text, meant);
+	else
+		msg_error(NULL, "%s: unknown option '%s'; see 'kvarc %s --help'", verb->name, text,
+		          verb->name);
+	return -1;
+}
+
 /* "-kvT4", "-T 4" at argv[*i]. */
 static int short_options(struct options *o, int argc, char **argv, int *i)
 {
@@ -142,11 +160,8 @@ static int short_options(struct options *o, int argc, char **argv, int *i)
 		       !((is_level ? r->value.set == options_set_level : r->letter == *p) &&
 		         (r->verbs & o->verb->bit)))
 			r++;
-		if (!r->name) {
-			msg_error(NULL, "%s: unknown option '-%c'; see 'kvarc %s --help'",
-			          o->verb->name, *p, o->verb->name);
-			return -1;
-		}
+		if (!r->name)
+			return unknown_letter(o->verb, *p);
 		if (r->value.type == OPTION_HELP) {
 			help_verb(o->verb);
 			return 1;
@@ -168,6 +183,13 @@ static int short_options(struct options *o, int argc, char **argv, int *i)
 		}
 	}
 	return 0;
+}
+
+static bool is_archive_name(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n > 4 && strcmp(name + n - 4, ".kva") == 0;
 }
 
 /* Options that stand where a verb belongs. */
@@ -195,6 +217,11 @@ static int without_verb(int argc, char **argv)
 		msg_error(NULL, "--completions needs a shell: bash, zsh or fish");
 		return -1;
 	}
+	if (verb_of_tar(text)) {
+		msg_error(NULL, "'%s' is for tar; did you mean 'kvarc %s FILE'?", text,
+		          verb_of_tar(text));
+		return -1;
+	}
 	if (text[0] == '-') {
 		msg_error(NULL,
 		          "'%s' stands where a verb belongs; "
@@ -206,8 +233,8 @@ static int without_verb(int argc, char **argv)
 	if (near)
 		msg_error(NULL, "unknown verb '%s'; did you mean 'kvarc %s'?", text, near);
 	else if (access(text, F_OK) == 0)
-		msg_error(NULL, "'%s' stands where a verb belongs; did you mean 'kvarc pack %s'?",
-		          text, text);
+		msg_error(NULL, "'%s' stands where a verb belongs; did you mean 'kvarc %s %s'?",
+		          text, is_archive_name(text) ? "unpack" : "pack", text);
 	else
 		msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", text);
 	return -1;
@@ -232,9 +259,23 @@ static void set_defaults(struct options *o)
 	o->n_tokens = UINT64_MAX;
 }
 
+/* -c is -o - */
+static int take_stdout(struct options *o)
+{
+	if (o->to_stdout && o->output && strcmp(o->output, "-") != 0) {
+		msg_error(NULL, "%s: -c writes to standard output and -o to '%s': give one of them",
+		          o->verb->name, o->output);
+		return -1;
+	}
+	if (o->to_stdout)
+		o->output = "-";
+	return 0;
+}
+
 int options_parse(struct options *o, int argc, char **argv)
 {
 	bool only_files = false;
+	int first = 2;
 
 	set_defaults(o);
 	if (argc < 2) {
@@ -242,6 +283,10 @@ int options_parse(struct options *o, int argc, char **argv)
 		return -1;
 	}
 	o->verb = options_verb(argv[1]);
+	if (!o->verb && verb_alias_of_letters(argv[1])) {
+		o->verb = options_verb(verb_alias_of_letters(argv[1]));
+		argv[first = 1]++; /* "-dc": "-c" is left */
+	}
 	if (!o->verb)
 		return without_verb(argc, argv);
 	o->files = calloc((size_t)argc, sizeof(*o->files));
@@ -249,11 +294,13 @@ int options_parse(struct options *o, int argc, char **argv)
 		msg_error(NULL, "out of memory");
 		return -1;
 	}
-	for (int i = 2; i < argc; i++) {
+	for (int i = first; i < argc; i++) {
 		const char *text = argv[i];
 		int ret = 0;
 
-		if (only_files || text[0] != '-' || text[1] == '\0') {
+		if (i == 1) {
+			ret = short_options(o, argc, argv, &i);
+		} else if (only_files || text[0] != '-' || text[1] == '\0') {
 			if (text[0] == '\0') {
 				msg_error(NULL, "%s: a file name is empty", o->verb->name);
 				return -1;
@@ -269,7 +316,9 @@ int options_parse(struct options *o, int argc, char **argv)
 		if (ret != 0)
 			return ret;
 	}
-	return options_check_rules(o) || choose_level(o) || options_check_levels(o) ? -1 : 0;
+	if (take_stdout(o) || options_check_rules(o) || choose_level(o) || options_check_levels(o))
+		return -1;
+	return 0;
 }
 
 void options_free(struct options *o)

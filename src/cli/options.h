@@ -33,7 +33,7 @@ struct options {
 	const struct verb *verb;
 	char **files;
 	size_t n_files;
-	const char *output; /* -o; "-" after -c */
+	const char *output; /* -o; "-" with -c */
 	const char *rope, *model, *kv_rule, *axes, *plot;
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
@@ -60,6 +60,7 @@ struct options {
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, members, verify, streamable, salvage;
 	bool head_block, whole_layer, no_table, no_stages;
+	bool to_stdout; /* -c */
 };
 
 /* A verb of the command; bit: VERB_*. */
@@ -123,7 +124,7 @@ int options_parse(struct options *o, int argc, char **argv);
 /* Frees the lists; strings of argv stay. */
 void options_free(struct options *o);
 
-/* The verb of that name; NULL: none. */
+/* The verb of that name or alias (verb_aliases.h); NULL: none. */
 const struct verb *options_verb(const char *name);
 /* The name of the verb that is closest, NULL when none is close. */
 const char *options_nearest_verb(const char *name);

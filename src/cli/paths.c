@@ -4,6 +4,7 @@
 
 #include "paths.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,16 @@ bool paths_is_folder(const char *path)
 	size_t n = strlen(path);
 
 	return (n && path[n - 1] == '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+bool paths_make_folder(const struct options *o)
+{
+	size_t n = o->output ? strlen(o->output) : 0;
+
+	if (n == 0 || o->output[n - 1] != '/' || mkdir(o->output, 0777) == 0 || errno == EEXIST)
+		return true;
+	msg_error(o->output, "cannot make the folder: %s", strerror(errno));
+	return false;
 }
 
 unsigned paths_output_flags(const struct options *o)

@@ -16,6 +16,10 @@ bool paths_to_stdout(const struct options *o);
 /* Whether -o names a folder: it exists as one, or ends with a slash. */
 bool paths_is_folder(const char *path);
 
+/* Makes the folder of -o where it ends with a slash and is not there yet. false: a message was
+ * shown. */
+bool paths_make_folder(const struct options *o);
+
 /* OUTPUT_FORCE (-f), and OUTPUT_NEW unless -o names the file itself (outfile.h). */
 unsigned paths_output_flags(const struct options *o);
 
