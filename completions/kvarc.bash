@@ -46,10 +46,10 @@ _kvarc()
     esac
     case $verb in
     pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --axes --opaque --members --verify --streamable --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --salvage-tokens --to --layers --tokens --track --threads -T --memory -M --isa --force -f --keep -k --json --quiet -q --verbose -v --help -h' ;;
-    test) words=' --profile --model --predict --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
-    list) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
-    info) words=' --profile --plot --identity --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --salvage-tokens --to --layers --tokens --track --threads -T --memory -M --isa --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    test) words=' --profile --model --predict --threads -T --memory -M --isa --recursive -r --json --quiet -q --verbose -v --help -h' ;;
+    list) words=' --profile --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;
+    info) words=' --profile --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;

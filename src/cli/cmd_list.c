@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_list.c - kvarc list: a table of layers */
+/* cmd_list.c - kvarc list: the layers of an archive, or a table of archives */
 #include "config.h"
 
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "describe.h"
 #include "library.h"
+#include "list_table.h"
 #include "message.h"
 #include "paths.h"
 #include "report.h"
@@ -145,6 +146,12 @@ static void report(const struct options *o, const char *file, const struct shape
 	report_end(&x);
 }
 
+/* Several archives, without -v and --json. */
+static bool is_table(const struct options *o)
+{
+	return (o->n_files > 1 || o->recursive) && !o->json && msg_level() == 0;
+}
+
 static void list_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
                      bool first)
 {
@@ -155,7 +162,9 @@ static void list_one(const struct options *o, struct input *in, kvarc_reader *r,
 		library_error(in->name, ret, error, in, NULL);
 		return;
 	}
-	if (o->json || msg_level() >= 0) {
+	if (is_table(o)) {
+		list_table_add(in, &s, r);
+	} else if (o->json || msg_level() >= 0) {
 		printf("%s", first || o->json ? "" : "\n");
 		report(o, in->name, &s, r);
 	}
@@ -168,4 +177,6 @@ void cmd_list(const struct options *o)
 {
 	if (paths_check_reading(o))
 		library_each(o, true, 0, list_one);
+	if (is_table(o))
+		list_table_end();
 }

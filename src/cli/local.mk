@@ -20,6 +20,8 @@ kvarc_SOURCES = \
 	src/cli/signals.c src/cli/signals.h \
 	src/cli/infile.c src/cli/infile.h \
 	src/cli/watch.c src/cli/watch.h \
+	src/cli/walk.c src/cli/walk.h \
+	src/cli/times.c src/cli/times.h \
 	src/cli/ids.c src/cli/ids.h \
 	src/cli/outfile.c src/cli/outfile.h \
 	src/cli/tempfile.c src/cli/tempfile.h \
@@ -40,7 +42,7 @@ kvarc_SOURCES = \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/stages.c src/cli/stages.h \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
-	src/cli/cmd_list.c src/cli/cmd_info.c src/cli/cmd_cut.c \
+	src/cli/cmd_list.c src/cli/list_table.c src/cli/list_table.h src/cli/cmd_info.c src/cli/cmd_cut.c \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/cli/cmd_eval.c src/cli/cmd_eval.h src/cli/eval_texts.c \

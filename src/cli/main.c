@@ -7,7 +7,16 @@
 #include "options.h"
 #include "profiles.h"
 #include "signals.h"
+#include "walk.h"
 #include "weights.h"
+
+/* What verbs share, before they run. false: a message was shown. */
+static bool prepare(struct options *o)
+{
+	if ((o->verb->bit & VERB_WALKS) && !walk_folders(o))
+		return false;
+	return !o->nothing_left && weights_init(o) && profiles_open(o) && models_open(o);
+}
 
 int main(int argc, char **argv)
 {
@@ -17,7 +26,7 @@ int main(int argc, char **argv)
 	if (ret == 0) {
 		msg_init(o.verbosity);
 		signals_init();
-		if (weights_init(&o) && profiles_open(&o) && models_open(&o))
+		if (prepare(&o))
 			o.verb->run(&o);
 	}
 	models_close();

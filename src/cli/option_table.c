@@ -21,8 +21,12 @@ const struct verb options_verbs[] = {
 	  cmd_unpack },
 	{ "test", VERB_TEST, "ARCHIVE...", "decode everything and verify every check",
 	  "  kvarc test *.kva                     silent when all is well\n", cmd_test },
-	{ "list", VERB_LIST, "ARCHIVE...", "show the layers and the size of each",
-	  "  kvarc list slot.bin.kva\n", cmd_list },
+	{ "list", VERB_LIST, "ARCHIVE...",
+	  "show the layers of one archive, a line for each of several",
+	  "  kvarc list slot.bin.kva              the layers\n"
+	  "  kvarc list *.kva                     a line for each archive\n"
+	  "  kvarc list -r slots/                 of a folder and those below it\n",
+	  cmd_list },
 	{ "info", VERB_INFO, "ARCHIVE...", "show identity, sizes, state and checks",
 	  "  kvarc info --json slot.bin.kva\n"
 	  "  kvarc info --plot bits.svg slot.bin.kva\n"
@@ -177,6 +181,8 @@ const struct option_row options_rows[] = {
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
 	{ 'f', "force", NULL, ARG_NONE, NULL, WRITES | VERB_INFO | VERB_TRAIN | VERB_EVAL,
 	  "overwrite existing files", FLAG(force) },
+	{ 'r', "recursive", NULL, ARG_NONE, NULL, VERB_WALKS,
+	  "find the archives in folders and below", FLAG(recursive) },
 	{ 'k', "keep", NULL, ARG_NONE, NULL, VERB_PACK | VERB_UNPACK,
 	  "keep the sources (the default)", FLAG(keep) },
 	{ 0, "rm", NULL, ARG_NONE, NULL, VERB_PACK,

@@ -323,6 +323,9 @@ int options_parse(struct options *o, int argc, char **argv)
 
 void options_free(struct options *o)
 {
+	for (size_t i = 0; i < o->n_walked; i++)
+		free(o->walked[i]);
+	free(o->walked);
 	free(o->files);
 	free(o->identity.p);
 	free(o->profiles.p);

@@ -19,7 +19,9 @@ enum {
 	VERB_HELP = 0x80,
 	VERB_TRAIN = 0x100,
 	VERB_EVAL = 0x200,
-	VERB_ALL = 0x37f
+	VERB_ALL = 0x37f,
+	/* take folders with -r */
+	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
 };
 
 /* Values of an option that may be repeated, in the order of the command line. */
@@ -33,6 +35,8 @@ struct options {
 	const struct verb *verb;
 	char **files;
 	size_t n_files;
+	char **walked; /* of these, those of folders (walk.h), which are freed */
+	size_t n_walked;
 	const char *output; /* -o; "-" with -c */
 	const char *rope, *model, *kv_rule, *axes, *plot;
 	struct option_list identity; /* "key=value" */
@@ -61,6 +65,8 @@ struct options {
 	bool force, keep, remove, json, opaque, members, verify, streamable, salvage;
 	bool head_block, whole_layer, no_table, no_stages;
 	bool to_stdout; /* -c */
+	bool recursive;
+	bool nothing_left; /* of the files, after folders were walked */
 };
 
 /* A verb of the command; bit: VERB_*. */
