@@ -45,7 +45,7 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --axes --opaque --members --verify --streamable --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --axes --opaque --members --verify --streamable --identity --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
     unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --salvage-tokens --to --layers --tokens --track --threads -T --memory -M --isa --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --threads -T --memory -M --isa --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;

@@ -39,7 +39,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l layers -x -d 'o
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l tokens -x -d 'only tokens A to B, counted from 0, inclusive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l track -x -d 'track (token axis) that --tokens counts on (0)'
 complete -c kvarc -n '__fish_seen_subcommand_from info eval' -l plot -r -F -d 'plot bits per element by layer and stage, or KL by tier'
-complete -c kvarc -n '__fish_seen_subcommand_from info train' -l identity -x -d 'require (info) or record (train) this identity'
+complete -c kvarc -n '__fish_seen_subcommand_from pack info train' -l identity -x -d 'record this identity, or require it (info)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l held-out -x -d 'measure, not fit, the last PERCENT of each input (10)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l measure -r -F -d 'measure FILE, do not fit to it; may be repeated'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l generate -x -d 'let the model generate N tokens and fit to them'

@@ -71,6 +71,17 @@ KVARC_API const char *kvarc_import_format(const kvarc_import *im);
 /* With the option members: the number of files that are packed instead of their container, which
  * unpacking does not restore; 0: the file itself is packed. */
 KVARC_API size_t kvarc_import_members(const kvarc_import *im);
+/*
+ * A pair of the identity that kvarc_pack records, copied; it replaces one of the same key, also
+ * what the file itself says (engine, model). An empty value leaves the key out. Other keys that
+ * kvarc knows: "time", the time of the last change of what is packed ("2026-11-24T09:55:12Z", in
+ * UTC), which kvarc unpack gives to the restored files. The library records no time by itself, so
+ * that the same input and options give the same bytes.
+ * Returns OK, MEM, MEMLIMIT, PROG (a pointer is NULL or the key empty; created_by, layout and
+ * lossy, which the library records itself; more than 4096 pairs, or one that is too long).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_identity(kvarc_import *im, const char *key,
+                                                           const char *value);
 /* Name of the model, from the header given in the options, or NULL; owned by the import. */
 KVARC_API const char *kvarc_import_model(const kvarc_import *im);
 /* Why something was kept opaque, one line, or NULL. */

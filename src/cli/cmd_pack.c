@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "identities.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -327,8 +328,11 @@ static bool open_target(struct pack_job *j)
 		return false;
 	if (!import(j))
 		return false;
-	return paths_make_folder(o) &&
-	       output_open(&j->out, j->target, paths_output_flags(o), j->in.mode);
+	if (!identities_record(o, &j->in, j->im, &j->error) || !paths_make_folder(o) ||
+	    !output_open(&j->out, j->target, paths_output_flags(o), j->in.mode))
+		return false;
+	output_set_time(&j->out, j->in.mtime);
+	return true;
 }
 
 static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "damage_report.h"
+#include "identities.h"
 #include "items.h"
 #include "library.h"
 #include "message.h"
@@ -81,6 +82,9 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 
 	if (!items_check(&s, r))
 		return;
+	/* What may differ from the file that was packed is as new as it is. */
+	if (!o->salvage && !o->allow_lossy)
+		s.mtime = identities_time(in, r);
 	progress_start(in->name, KVARC_UNKNOWN);
 	progress_tokens(models_tokens(r, NULL));
 	ret = kvarc_unpack(r, items_open, &s);

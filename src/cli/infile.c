@@ -174,6 +174,9 @@ bool input_open(struct input *in, const char *name, bool seek)
 	} else {
 		here = lseek(in->fd, 0, SEEK_CUR);
 		in->mode = in->is_stdin ? 0 : st.st_mode & 0777;
+		in->has_mtime = !in->is_stdin && S_ISREG(st.st_mode);
+		if (in->has_mtime)
+			in->mtime = st.st_mtim;
 		if (S_ISREG(st.st_mode) && here >= 0) {
 			in->seekable = true;
 			in->base = (uint64_t)here;

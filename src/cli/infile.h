@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "kvarc.h"
 
@@ -16,9 +17,11 @@ struct input {
 	int error; /* errno of a read that failed */
 	bool is_stdin;
 	bool seekable;
-	mode_t mode;   /* permission bits, for what is made from it */
-	uint64_t base; /* offset of its first byte */
-	uint64_t size; /* KVARC_UNKNOWN when not seekable */
+	mode_t mode; /* permission bits, for what is made from it */
+	bool has_mtime;
+	struct timespec mtime; /* of a file that has a name, else zero */
+	uint64_t base;         /* offset of its first byte */
+	uint64_t size;         /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
 };
 

@@ -216,7 +216,10 @@ static bool open_named(struct items *s, struct item *it)
 
 static bool open_item(struct items *s, struct item *it)
 {
-	return into_folder(s) ? open_in_folder(s, it) : open_named(s, it);
+	if (!(into_folder(s) ? open_in_folder(s, it) : open_named(s, it)))
+		return false;
+	output_set_time(&it->out, s->mtime);
+	return true;
 }
 
 static bool add_item(struct items *s, const kvarc_item *item, kvarc_sink *sink)

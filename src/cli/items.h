@@ -27,6 +27,7 @@ struct items {
 	const struct options *o;
 	const char *archive;
 	mode_t mode;
+	struct timespec mtime; /* zero: none */
 	struct item **list;
 	size_t n;
 	struct staging *staging; /* of many; NULL: each has its temporary file */

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "identities.h"
 #include "message.h"
 #include "report.h"
 #include "times.h"
@@ -21,14 +21,10 @@ static struct {
 /* The time that the archive records, else that of its file. */
 static void date_of(char *out, size_t size, const struct input *in, kvarc_reader *r)
 {
-	const char *recorded = kvarc_reader_identity(r, "time");
-	struct timespec t;
-	struct stat st;
+	const struct timespec t = identities_time(in, r);
 
-	if (recorded && times_read(recorded, &t))
+	if (t.tv_sec || t.tv_nsec)
 		times_local(out, size, t);
-	else if (!in->is_stdin && fstat(in->fd, &st) == 0)
-		times_local(out, size, st.st_mtim);
 	else
 		snprintf(out, size, "-");
 }

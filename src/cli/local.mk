@@ -18,6 +18,7 @@ kvarc_SOURCES = \
 	src/cli/json_out.c src/cli/json_out.h \
 	src/cli/report.c src/cli/report.h \
 	src/cli/signals.c src/cli/signals.h \
+	src/cli/identities.c src/cli/identities.h \
 	src/cli/infile.c src/cli/infile.h \
 	src/cli/watch.c src/cli/watch.h \
 	src/cli/walk.c src/cli/walk.h \

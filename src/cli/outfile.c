@@ -231,6 +231,11 @@ kvarc_sink output_sink(struct output *out)
 	return s;
 }
 
+void output_set_time(struct output *out, struct timespec mtime)
+{
+	out->mtime = mtime;
+}
+
 bool output_truncate(struct output *out, uint64_t size)
 {
 	int fd = output_fd(out);
@@ -318,6 +323,7 @@ static int publish_locked(struct output *out, int fd)
 
 static int commit_file(struct output *out)
 {
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, out->mtime };
 	mode_t mode = out->mode;
 	int fd = output_fd(out), error;
 
@@ -331,6 +337,9 @@ static int commit_file(struct output *out)
 	/* Not every file system has permissions. */
 	if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP)
 		return errno;
+	/* Nor times, nor every time. */
+	if (out->mtime.tv_sec || out->mtime.tv_nsec)
+		(void)futimens(fd, times);
 	if (fsync(fd) != 0 && errno != EINVAL)
 		return errno;
 	error = publish_locked(out, fd);

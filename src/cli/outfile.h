@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "kvarc.h"
 
@@ -27,6 +28,7 @@ struct output {
 	int error;        /* errno of a write that failed */
 	bool force, direct, is_stdout;
 	mode_t mode;             /* of the finished file, 0: by the umask */
+	struct timespec mtime;   /* of the finished file; zero: that of its last write */
 	uint64_t position;       /* of a direct stream */
 	uint64_t size;           /* end of the furthest write */
 	uint64_t without_gap;    /* bytes from the start on that are written, in order */
@@ -57,6 +59,8 @@ bool output_open_at(struct output *out, int dirfd, const char *base, const char 
 int output_fd(const struct output *out);
 /* out must stay where it is while the sink is in use. */
 kvarc_sink output_sink(struct output *out);
+/* Gives the finished file a time of its last change, if it is one with a name; zero: none. */
+void output_set_time(struct output *out, struct timespec mtime);
 /* Makes the file exactly size bytes long. */
 bool output_truncate(struct output *out, uint64_t size);
 /* Finishes the file and frees. false: a message was shown, no file is left. */

@@ -41,6 +41,7 @@ void kvarc_import_close(kvarc_import **pim)
 	kvi_free(&im->alloc, im->areas);
 	kvi_free(&im->alloc, im->pub_tracks);
 	kvi_free(&im->alloc, im->pub_tensors);
+	kvi_identity_free(&im->identity, &im->alloc);
 	kvi_free(&im->alloc, im);
 }
 
@@ -272,6 +273,25 @@ const char *kvarc_import_format(const kvarc_import *im)
 size_t kvarc_import_members(const kvarc_import *im)
 {
 	return im ? im->n_members : 0;
+}
+
+kvarc_ret kvarc_import_identity(kvarc_import *im, const char *key, const char *value)
+{
+	static const char *const own[] = { "created_by", "layout", "lossy" };
+	if (!im || !key || !value)
+		return KVARC_PROG;
+	if (!*key)
+		return kvi_fail(im->error, KVARC_PROG, "kvarc_import_identity: the key is empty");
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+		if (strcmp(own[i], key) == 0)
+			return kvi_fail(im->error, KVARC_PROG,
+			                "the identity '%s' is recorded by the library itself", key);
+	kvarc_ret ret = kvi_identity_set(&im->identity, &im->alloc, key, value);
+	if (ret == KVARC_PROG)
+		return kvi_fail(im->error, ret,
+		                "kvarc_import_identity: too many pairs, or a key "
+		                "or value that is too long");
+	return kvi_fail_memory(im->error, ret, &im->alloc);
 }
 
 const char *kvarc_import_model(const kvarc_import *im)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/identity.h"
 #include "format/restore.h"
 #include "kvarc.h"
 #include "gguf_import.h"
@@ -107,6 +108,8 @@ struct kvarc_import {
 	const char *container_kind; /* "zip", "tar", or NULL */
 	size_t n_members;           /* items that replace their container; 0: none */
 	char note[200];             /* "": none */
+	/* given by kvarc_import_identity; an empty value leaves a key out */
+	struct kvi_identity identity;
 };
 
 /*

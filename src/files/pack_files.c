@@ -19,6 +19,7 @@
 enum {
 	LITERAL_BYTES = 256 << 10, /* of one BLOB frame */
 	NOTE_BYTES = 512,
+	OWN_PAIRS = 5,
 	BATCH_SEGMENTS = 16 /* between two looks at the tokens */
 };
 
@@ -27,15 +28,15 @@ struct packing {
 	kvarc_writer *w;
 	kvarc_writer_options options;
 	struct kvi_restore *plans; /* one an item */
-	const char *keys[8], *values[8];
-	size_t n_pairs;
+	const char **keys, **values;
+	size_t n_pairs, n_own;    /* own: those that do not come from the caller, at the front */
 	uint64_t tokens, dropped; /* of all tracks; that a tier leaves out */
 	char note[NOTE_BYTES];
 };
 
 static void add_pair(struct packing *p, const char *key, const char *value)
 {
-	if (!value || !*value)
+	if (!value || !*value || kvi_identity_get(&p->im->identity, key))
 		return;
 	p->keys[p->n_pairs] = key;
 	p->values[p->n_pairs++] = value;
@@ -75,14 +76,28 @@ static const char *make_note(struct packing *p)
 	return p->note;
 }
 
-/* In ascending order of the keys. */
-static void make_identity(struct packing *p)
+/* The library's own pairs in ascending order of the keys, then those of the caller, likewise. */
+static kvarc_ret make_identity(struct packing *p)
 {
+	const struct kvi_identity *given = &p->im->identity;
+	size_t most = OWN_PAIRS + given->n;
+	p->keys = kvi_array(&p->im->alloc, most, 2 * sizeof *p->keys);
+	if (!p->keys)
+		return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
+	p->values = p->keys + most;
 	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
 	add_pair(p, "engine", p->im->engine);
 	add_pair(p, "layout", p->im->layout);
 	add_pair(p, "lossy", make_note(p));
 	add_pair(p, "model", kvarc_import_model(p->im));
+	p->n_own = p->n_pairs;
+	for (size_t i = 0; i < given->n; i++) {
+		if (!*given->pairs[i].value)
+			continue;
+		p->keys[p->n_pairs] = given->pairs[i].key;
+		p->values[p->n_pairs++] = given->pairs[i].value;
+	}
+	return KVARC_OK;
 }
 
 static kvarc_ret make_plans(struct packing *p)
@@ -173,8 +188,13 @@ static kvarc_ret put_settings(struct packing *p, struct kvi_out *out)
 	}
 	if (l)
 		put_tier(out, l);
-	for (size_t i = 0; i < p->n_pairs; i++)
-		kvi_put_bytes(out, p->values[i], strlen(p->values[i]) + 1);
+	if (p->n_pairs > p->n_own)
+		kvi_put32(out, (uint32_t)p->n_own);
+	for (size_t i = 0; i < p->n_pairs; i++) {
+		if (i >= p->n_own)
+			put_name(out, p->keys[i]);
+		put_name(out, p->values[i]);
+	}
 	return ret;
 }
 
@@ -350,8 +370,9 @@ static kvarc_ret run(struct packing *p, const kvarc_sink *to, kvarc_writer_stats
 {
 	struct kvi_counted counted = { *to, 0 };
 	kvarc_sink sink = kvi_counted_sink(&counted);
-	make_identity(p);
-	kvarc_ret ret = make_plans(p);
+	kvarc_ret ret = make_identity(p);
+	if (!ret)
+		ret = make_plans(p);
 	if (!ret)
 		ret = derive_file_id(p);
 	if (!ret)
@@ -378,5 +399,6 @@ kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_write
 	for (size_t i = 0; p.plans && i < im->n_items; i++)
 		kvi_restore_free(&p.plans[i], &im->alloc);
 	kvi_free(&im->alloc, p.plans);
+	kvi_free(&im->alloc, p.keys);
 	return ret;
 }

@@ -29,6 +29,10 @@ trap 'exit 1' HUP INT TERM
 MAKE_NAMED=${MAKE_NAMED:-$PWD/tests/cli/make_named}
 # Nothing outside of the folder of a case.
 KVARC_CACHE=off
+# The time that archives record: the same in every run.
+SOURCE_DATE_EPOCH=1790000000
+TZ=UTC
+export SOURCE_DATE_EPOCH TZ
 CHANGE_SOURCE=${CHANGE_SOURCE:-$PWD/tests/cli/.libs/change_source.so}
 export KVARC MAKE_NAMED KVARC_CACHE CHANGE_SOURCE
 export top

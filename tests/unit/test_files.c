@@ -608,9 +608,53 @@ static void no_memory(void **unused)
 	blob_free(&b);
 }
 
+/* Pairs of the caller replace those of the file; some belong to the library. */
+static void identities(void **state)
+{
+	struct blob in = blob_load("ggsq4-f16.bin"), out[3];
+	uint8_t ids[3][16];
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		kvarc_import *im = import(&in, "x", NULL);
+		kvarc_reader *r;
+		kvarc_info info;
+		out[i] = (struct blob){ NULL, 0, 0, -1 };
+		kvarc_sink sink = blob_sink(&out[i]);
+		assert_int_equal(kvarc_import_identity(im, i == 1 ? "ab" : "a", "b"), KVARC_OK);
+		assert_int_equal(kvarc_import_identity(im, "engine", i ? "" : "other"), KVARC_OK);
+		assert_int_equal(kvarc_import_identity(im, "lossy", "0"), KVARC_PROG);
+		assert_int_equal(kvarc_import_identity(im, "layout", "0"), KVARC_PROG);
+		assert_int_equal(kvarc_import_identity(im, "created_by", "me"), KVARC_PROG);
+		assert_int_equal(kvarc_import_identity(im, "", "0"), KVARC_PROG);
+		assert_int_equal(kvarc_import_identity(im, NULL, "0"), KVARC_PROG);
+		assert_int_equal(kvarc_import_identity(im, "a", NULL), KVARC_PROG);
+		assert_int_equal(kvarc_import_identity(NULL, "a", "b"), KVARC_PROG);
+		assert_int_equal(kvarc_pack(im, &sink, NULL, NULL), KVARC_OK);
+		kvarc_import_close(&im);
+		kvarc_source src = blob_source(&out[i]);
+		assert_int_equal(kvarc_reader_open(&r, &src, NULL), KVARC_OK);
+		assert_string_equal(kvarc_reader_identity(r, i == 1 ? "ab" : "a"), "b");
+		if (i)
+			assert_null(kvarc_reader_identity(r, "engine"));
+		else
+			assert_string_equal(kvarc_reader_identity(r, "engine"), "other");
+		assert_non_null(kvarc_reader_identity(r, "created_by"));
+		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+		memcpy(ids[i], info.file_id, 16);
+		kvarc_reader_close(&r);
+	}
+	/* Other identities are other archives, also where only the key differs. */
+	assert_memory_not_equal(ids[0], ids[2], 16);
+	assert_memory_not_equal(ids[1], ids[2], 16);
+	for (unsigned i = 0; i < 3; i++)
+		blob_free(&out[i]);
+	blob_free(&in);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(identities),
 		cmocka_unit_test(every_byte_comes_back),
 		cmocka_unit_test(long_input_has_one_id),
 		cmocka_unit_test(members),

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Several archives: a line for each one; folders with -r.
-TZ=UTC
-export TZ
+unset SOURCE_DATE_EPOCH
 hide() {
 	sed -E 's/[0-9]+\.[0-9]+ MB|[0-9]+\.[0-9]+ kB|[0-9]+ B/SIZE/g; s/[0-9]\.[0-9][0-9]x/RATIO/; s/ +/ /g'
 }
@@ -11,8 +10,9 @@ cp "$SLOT" slots/a
 touch -d '2026-01-02 03:04:05 UTC' slots/a
 kv pack -o slots/ slots/a
 touch -d '2026-01-02 03:04:05 UTC' slots/a.kva
-kv pack -o slots/day-1/b "$TENSORS"
-touch -d '2026-02-03 04:05:06 UTC' slots/day-1/b
+cp "$TENSORS" tensors
+touch -d '2026-02-03 04:05:06 UTC' tensors
+kv pack -o slots/day-1/b tensors
 cp slots/a.kva slots/.hidden/c.kva
 ln -s .. slots/day-1/loop
 echo text > slots/text.kva

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* identities.c - what pack records about a file, and the time that unpack restores */
+#include "config.h"
+
+#include "identities.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "library.h"
+#include "message.h"
+#include "times.h"
+
+static bool record(const struct input *in, kvarc_import *im, const kvarc_error *error,
+                   const char *key, const char *value)
+{
+	kvarc_ret ret = kvarc_import_identity(im, key, value);
+
+	if (ret != KVARC_OK)
+		library_error(in->name, ret, error, NULL, NULL);
+	return ret == KVARC_OK;
+}
+
+bool identities_record(const struct options *o, const struct input *in, kvarc_import *im,
+                       const kvarc_error *error)
+{
+	struct timespec t = in->mtime;
+	char time[TIMES_BYTES];
+	bool ok = true;
+
+	if ((times_of_environment(&t) || in->has_mtime) && times_write(time, t))
+		ok = record(in, im, error, "time", time);
+	for (size_t i = 0; i < o->identity.n && ok; i++) {
+		const char *equal = strchr(o->identity.p[i], '=');
+		char *key = strndup(o->identity.p[i], (size_t)(equal - o->identity.p[i]));
+
+		if (!key)
+			msg_error(NULL, "out of memory");
+		ok = key && record(in, im, error, key, equal + 1);
+		free(key);
+	}
+	return ok;
+}
+
+struct timespec identities_time(const struct input *in, const kvarc_reader *r)
+{
+	const char *recorded = kvarc_reader_identity(r, "time");
+	struct timespec t = in->mtime;
+
+	if (recorded)
+		(void)times_read(recorded, &t);
+	return t;
+}
