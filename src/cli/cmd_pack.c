@@ -250,8 +250,8 @@ static bool pack(struct pack_job *j)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	sink = output_sink(&j->out);
 	progress_start(j->in.name, j->tensor_bytes);
-	progress_phase("packing");
 	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);
+	progress_phase(j->tokens ? "running the model, packing" : "packing");
 	progress_tokens(j->tokens);
 	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);
 	progress_stop();

@@ -97,7 +97,10 @@ static void test_one(const struct options *o, const char *file)
 	progress_start(file, KVARC_UNKNOWN);
 	r = open_any(o, &in, &error, &ret);
 	if (r) {
-		progress_tokens(models_tokens(r, NULL));
+		const uint64_t tokens = models_tokens(r, NULL);
+
+		progress_tokens(tokens);
+		progress_phase(tokens ? "running the model, testing" : "testing");
 		verified = kvarc_reader_verify(r, damage_collect, &damage);
 	}
 	progress_stop();

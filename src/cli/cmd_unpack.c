@@ -78,6 +78,7 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	struct items s = { .o = o, .archive = in->name, .mode = in->mode };
 	struct damage_list damage = { 0 };
 	double start = units_now();
+	uint64_t tokens;
 	kvarc_ret ret;
 
 	if (!items_check(&s, r))
@@ -86,7 +87,9 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	if (!o->salvage && !o->allow_lossy)
 		s.mtime = identities_time(in, r);
 	progress_start(in->name, KVARC_UNKNOWN);
-	progress_tokens(models_tokens(r, NULL));
+	tokens = models_tokens(r, NULL);
+	progress_tokens(tokens);
+	progress_phase(tokens ? "running the model, unpacking" : "unpacking");
 	ret = kvarc_unpack(r, items_open, &s);
 	progress_stop();
 	if (ret == KVARC_OPTIONS && s.n == 0) {

@@ -136,11 +136,24 @@ void models_predict_text(char out[16], unsigned blind)
 		strcpy(out, "token");
 }
 
+/* A pipe names its predictors later. */
+static bool is_needed(const kvarc_reader *r)
+{
+	kvarc_predictor_info x;
+	bool needed = kvarc_reader_predictor(r, 0, &x) != KVARC_OK;
+
+	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK; i++)
+		needed = needed || x.model;
+	return needed;
+}
+
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im)
 {
 	const kvarc_geometry *g = r ? kvarc_reader_geometry(r) : kvarc_import_geometry(im);
 	uint64_t n = 0;
 
+	if (r && models_given() && !is_needed(r))
+		return 0;
 	for (uint32_t i = 0; models_given() && i < g->n_tracks; i++)
 		n += r ? kvarc_reader_tokens(r, i) : kvarc_import_tokens(im, i);
 	return n;

@@ -4,6 +4,7 @@
 
 #include "progress.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,9 @@
 
 /* Jobs that end sooner are not worth a line. */
 static const double first_after = 0.4, then_every = 0.1;
+/* Speed is that of the last seconds: work is not evenly distributed. Before that nothing is said
+ * of the time that is left. */
+static const double speed_of = 3, left_after = 1;
 
 static struct {
 	const char *label;
@@ -24,6 +28,10 @@ static struct {
 	uint64_t total, tokens; /* tokens 0: not shown */
 	const char *unit;       /* NULL: bytes, "": none */
 	const char *phase;      /* NULL: the only one */
+	struct {
+		double when;
+		uint64_t done;
+	} marks[2]; /* where the measurement of speed starts, and the next one */
 } bar;
 
 void progress_start(const char *label, uint64_t total)
@@ -35,6 +43,7 @@ void progress_start(const char *label, uint64_t total)
 	bar.active = true;
 	bar.total = total;
 	bar.start = units_now();
+	bar.marks[0].when = bar.marks[1].when = bar.start;
 }
 
 void progress_tokens(uint64_t tokens)
@@ -71,16 +80,42 @@ static void put_bar(double part, unsigned width)
 	putc(']', stderr);
 }
 
-static void draw(uint64_t done, uint64_t total, double seconds)
+/* Of the last 3 to 6 seconds. */
+static double measure_speed(uint64_t done, double now)
 {
-	char rate[32] = "", label[32], tokens[40] = "", tail[120];
-	unsigned width = columns(), used = 5;
-	double speed = seconds > 0 ? (double)done / seconds : 0;
+	if (now - bar.marks[1].when >= speed_of) {
+		bar.marks[0] = bar.marks[1];
+		bar.marks[1].when = now;
+		bar.marks[1].done = done;
+	}
+	if (done <= bar.marks[0].done || now <= bar.marks[0].when)
+		return 0;
+	return (double)(done - bar.marks[0].done) / (now - bar.marks[0].when);
+}
 
-	if (!bar.unit)
-		units_rate(rate, sizeof(rate), speed);
-	else if (bar.unit[0])
-		snprintf(rate, sizeof(rate), "%.0f %s/s", speed, bar.unit);
+/* What a rate is of: elements of the cache, the tokens that a model goes through, or the unit. */
+static void put_rate(char *out, size_t size, double speed, uint64_t total)
+{
+	char bytes[32];
+
+	out[0] = '\0';
+	if (bar.unit && bar.unit[0]) {
+		snprintf(out, size, "  %.0f %s/s", speed, bar.unit);
+	} else if (!bar.unit && bar.tokens && total != KVARC_UNKNOWN && total) {
+		snprintf(out, size, "  %.0f tokens/s", speed * (double)bar.tokens / (double)total);
+	} else if (!bar.unit) {
+		units_rate(bytes, sizeof(bytes), speed);
+		snprintf(out, size, "  %s of cache", bytes);
+	}
+}
+
+static void draw(uint64_t done, uint64_t total, double now)
+{
+	char rate[64], label[32], left[32] = "", tail[120];
+	unsigned width = columns(), used = 5;
+	double speed = measure_speed(done, now);
+
+	put_rate(rate, sizeof(rate), speed, total);
 	units_short_name(label, sizeof(label), bar.label);
 	fputs("\r\033[K", stderr);
 	msg_put_safe(stderr, label);
@@ -89,16 +124,17 @@ static void draw(uint64_t done, uint64_t total, double seconds)
 	if (total == KVARC_UNKNOWN || total == 0) {
 		char size[32];
 		units_bytes(size, sizeof(size), done);
-		fprintf(stderr, "  %s  %s", size, rate);
+		if (!bar.unit)
+			fprintf(stderr, "  %s%s", size, rate);
+		else if (bar.unit[0])
+			fprintf(stderr, "  %" PRIu64 " %s%s", done, bar.unit, rate);
 	} else {
 		double part = (double)done / (double)total;
-		double left = speed > 0 ? (double)(total - done) / speed : 0;
-		if (bar.tokens && seconds > 0)
-			snprintf(tokens, sizeof(tokens), "  %.0f tokens/s",
-			         part * (double)bar.tokens / seconds);
-		int n = snprintf(tail, sizeof(tail), " %5.1f %%%s%s%s  ETA %u:%02u", 100 * part,
-		                 rate[0] ? "  " : "", rate, tokens, (unsigned)(left / 60),
-		                 (unsigned)left % 60);
+		double eta = speed > 0 ? (double)(total - done) / speed : 0;
+		if (speed > 0 && now - bar.start >= left_after)
+			snprintf(left, sizeof(left), "  ETA %u:%02u", (unsigned)(eta / 60),
+			         (unsigned)eta % 60);
+		int n = snprintf(tail, sizeof(tail), " %5.1f %%%s%s", 100 * part, rate, left);
 		used += (unsigned)strlen(label) + (unsigned)n;
 		if (width > used + 8)
 			put_bar(part, width - used < 40 ? width - used : 40);
@@ -121,7 +157,7 @@ int progress_update(void *opaque, uint64_t done, uint64_t total)
 	bar.last = now;
 	if (total == KVARC_UNKNOWN)
 		total = bar.total;
-	draw(done > total ? total : done, total, now - bar.start);
+	draw(done > total ? total : done, total, now);
 	return 0;
 }
 

@@ -8,8 +8,8 @@
 /* Starts a line for a file; label lives until progress_stop. total is
  * used when the library does not know the total; KVARC_UNKNOWN: unknown. */
 void progress_start(const char *label, uint64_t total);
-/* Shows tokens per second as well; tokens: number of tokens of the whole work. After
- * progress_start. */
+/* A model goes through this number of tokens in the whole work: the rate is in tokens per second.
+ * 0: none does. After progress_start. */
 void progress_tokens(uint64_t tokens);
 /* What is being done, where a file is gone through more than once: "fitting"; lives until
  * progress_stop. After progress_start. */

@@ -143,6 +143,28 @@ static void put_use(char *text, size_t capacity, const struct options *o, unsign
 		snprintf(text, capacity, "kvarc pack --tier klt:RATE --profile %s FILE", profile);
 }
 
+/* "level 1 13.35, level 2 11.90": bits per element of all tensors. */
+static void report_gain(const struct options *o, const struct totals *sum)
+{
+	const unsigned mask = columns(o->klt, sum->bits);
+	char text[256] = "";
+	size_t n = 0;
+
+	for (int l = FIRST_LEVEL; l < LEVELS && n < sizeof(text); l++) {
+		if (!(mask >> l & 1) || !(sum->bits[l] > 0))
+			continue;
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s%d %.2f", n ? ", " : "",
+		                      o->klt ? "klt:" : "level ", l, sum->bits[l]);
+	}
+	if (n)
+		msg_result(paths_to_stdout(o) ? "(stdout)" : o->output, "%s bits per element, %s%s",
+		           text,
+		           o->klt          ? "of caches like those that were fitted"
+		           : sum->measured ? "of tokens that were held out"
+		                           : "of the tokens that were fitted: others cost more",
+		           msg_level() > 0 ? "" : "; -v shows each tensor");
+}
+
 void train_report(const struct options *o, const kvarc_trainer *t, size_t n_profiles,
                   const kvarc_profile *p, double seconds)
 {
@@ -168,11 +190,13 @@ void train_report(const struct options *o, const kvarc_trainer *t, size_t n_prof
 	report_u64(&r, "tokens", kvarc_trainer_tokens(t));
 	report_bool(&r, "held_out", sum.measured);
 	report_bits(&r, o->klt, sum.bits);
-	if (o->json || (fitted && msg_level() >= 0 && !paths_to_stdout(o)))
+	if (o->json || (fitted && msg_level() > 0 && !paths_to_stdout(o)))
 		report_table(&r, t, o->klt, &sum);
 	report_real(&r, "seconds", seconds, 4);
 	report_string(&r, ".use", use);
 	msg_flush();
+	if (fitted && !o->json)
+		report_gain(o, &sum);
 	report_result(&r, paths_to_stdout(o) ? "(stdout)" : o->output,
 	              fitted ? "{file_bytes:B}, fitted to {tokens:C} tokens of {.inputs} in "
 	                       "{seconds:.0f} s[, merged with {.profiles} profile{.profiles:s}]; "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # What tier klt is expected to take with a profile of transforms.
-kv train --klt -o a.kvp "$TENSORS" 2> note | sed -e 4q
+kv train -v --klt -o a.kvp "$TENSORS" 2> note | sed -e 4q
 sed -e 's/in [0-9]* s/in N s/; s/[0-9.]* [kM]B/N kB/' note
 kv train --klt --json -f -o b.kvp "$TENSORS" | tr , '\n' | grep -e '^"tokens' -e '^"klt_[34]' | head -n 4
 cmp a.kvp b.kvp
@@ -22,8 +22,8 @@ ln -s "$top/spec/vectors/transformer.gguf" headless.gguf
 ln -s "$TENSORS" tensors
 small_cache 160 > c.safetensors
 small_cache > short.safetensors
-kv train --klt -f -o a.kvp c.safetensors 2> /dev/null | sed 3q
-kv train --klt -f --model model.gguf -o a.kvp c.safetensors 2> /dev/null | sed 3q
+kv train -v --klt -f -o a.kvp c.safetensors 2> /dev/null | sed 3q
+kv train -v --klt -f --model model.gguf -o a.kvp c.safetensors 2> /dev/null | sed 3q
 kv train --klt -q -f --model model.gguf -o b.kvp c.safetensors
 cmp a.kvp b.kvp
 kv train --klt -q -f --model model.gguf -o b.kvp short.safetensors

@@ -3,7 +3,7 @@
 # A profile from a slot and an archive of it: the same file with any threads and
 # kernels, whatever the names; few tokens give a note.
 kv pack -q -o a.kva "$SLOT"
-kv train --level 2 -T 1 -o one.kvp "$SLOT" a.kva 2> warnings |
+kv train -v --level 2 -T 1 -o one.kvp "$SLOT" a.kva 2> warnings |
 	sed -E '/^ /s/[0-9]+\.[0-9]{3}/N/g' | sed -n '1,3p; $p'
 sed -E 's/[0-9.]+ [kM]B/N kB/; s/in [0-9]+ s/in N s/' warnings >&2
 kv train -q --level 2 -T 3 --isa scalar -o two.kvp "$SLOT" a.kva 2> /dev/null
