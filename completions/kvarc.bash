@@ -7,7 +7,7 @@ _kvarc()
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut train bench eval help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut train bench eval profiles weights help' -- "$cur")
         return
     fi
     case $prev in
@@ -54,7 +54,9 @@ _kvarc()
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    help) words=' --help -h pack unpack test list info cut train bench eval help' ;;
+    profiles) words=' --model --memory -M --json --quiet -q --verbose -v --help -h' ;;
+    weights) words=' --json --quiet -q --verbose -v --help -h' ;;
+    help) words=' --help -h pack unpack test list info cut train bench eval profiles weights help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then

@@ -73,6 +73,11 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 	profiles_reader(&ro);
 	ro.predictor = models_given();
 	*ret = kvarc_reader_open(&r, &source, &ro);
+	if (*ret == KVARC_OK && models_find(in->name, r)) {
+		kvarc_reader_close(&r);
+		ro.predictor = models_given();
+		*ret = kvarc_reader_open(&r, &source, &ro);
+	}
 	if (*ret == KVARC_DATA) {
 		/* Only the first error is shown. */
 		ro.common.error = NULL;

@@ -85,6 +85,11 @@ kvarc_reader *library_open(const struct options *o, struct input *in, unsigned f
 	profiles_reader(&ro);
 	ro.predictor = models_given();
 	ret = kvarc_reader_open(&r, &source, &ro);
+	if (ret == KVARC_OK && in->seekable && models_find(in->name, r)) {
+		kvarc_reader_close(&r);
+		ro.predictor = models_given();
+		ret = kvarc_reader_open(&r, &source, &ro);
+	}
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
 	return r;

@@ -12,6 +12,8 @@ kvarc_SOURCES = \
 	src/cli/help.c src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \
 	src/cli/models.c src/cli/models.h \
+	src/cli/model_search.c src/cli/model_search.h \
+	src/cli/cmd_profiles.c src/cli/cmd_weights.c \
 	src/cli/weights.c src/cli/weights.h \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \

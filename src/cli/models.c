@@ -12,6 +12,7 @@
 
 #include "library.h"
 #include "message.h"
+#include "model_search.h"
 #include "paths.h"
 #include "progress.h"
 #include "score_files.h"
@@ -24,6 +25,7 @@ static struct {
 	bool predicts;
 	kvarc_error error; /* the predictor keeps where it is */
 	char *bus_error;
+	const kvarc_predictor *found; /* by models_find, which owns it */
 } opened;
 
 bool models_is_folder(const struct options *o)
@@ -99,11 +101,19 @@ bool models_open(const struct options *o)
 void models_close(void)
 {
 	kvarc_predictor_close(&opened.p);
+	opened.found = NULL;
+	model_search_close();
 }
 
 const kvarc_predictor *models_given(void)
 {
-	return opened.predicts ? opened.p : NULL;
+	return opened.predicts ? opened.p : opened.found;
+}
+
+bool models_find(const char *file, const kvarc_reader *r)
+{
+	opened.found = model_search(opened.o, file, r);
+	return opened.found;
 }
 
 const kvarc_predictor *models_known(void)

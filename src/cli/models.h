@@ -23,6 +23,11 @@ bool models_open(const struct options *o);
 void models_close(void);
 /* NULL: none. */
 const kvarc_predictor *models_given(void);
+/*
+ * Without --model: looks for the one that the archive names (model_search.h). true: it was found,
+ * models_given returns it until the next call, and the archive has to be opened again with it.
+ */
+bool models_find(const char *file, const kvarc_reader *r);
 /* The same also where the verb or the level predicts nothing with it: for what it says of caches.
  * NULL: none, or one that the library does not know. */
 const kvarc_predictor *models_known(void);

@@ -46,6 +46,16 @@ const struct verb options_verbs[] = {
 	  cmd_bench },
 	{ "eval", VERB_EVAL, "FILE...", "measure what lossy caches do to a model's answers",
 	  "  kvarc eval --model MODEL --tier 'lossless:0 lossless' ids.txt\n", cmd_eval },
+	{ "profiles", VERB_PROFILES, "[list [FILE...] | install FILE...]",
+	  "install profiles, list those that are installed or fit a file",
+	  "  kvarc profiles install model.kvp     found by its digest from now on\n"
+	  "  kvarc profiles list\n"
+	  "  kvarc profiles list slot.bin         those that can pack it\n",
+	  cmd_profiles },
+	{ "weights", VERB_WEIGHTS, "[list | clear]", "show or clear the weight cache",
+	  "  kvarc weights list\n"
+	  "  kvarc weights clear\n",
+	  cmd_weights },
 	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", cmd_help },
 	{ NULL, 0, NULL, NULL, NULL, NULL }
 };
@@ -75,13 +85,13 @@ const struct option_row options_rows[] = {
 	  VERB_PACK | VERB_CUT | VERB_BENCH | VERB_TRAIN,
 	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",
 	  CALL(options_set_level) },
-	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL,
+	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL & ~(VERB_PROFILES | VERB_WEIGHTS),
 	  "use this profile of the model; may be repeated", LIST(profiles) },
 	{ 0, "embed-profile", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT,
 	  "put the profile into the archive", FLAG(embed_profile) },
 	{ 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_TRAIN,
 	  "RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]", STRING(rope) },
-	{ 0, "model", "MODEL", ARG_FILE, NULL, CODES,
+	{ 0, "model", "MODEL", ARG_FILE, NULL, CODES | VERB_PROFILES,
 	  "model: a GGUF, or a folder (config.json and safetensors)", STRING(model) },
 	{ 0, "arith", "NUMBERS", ARG_CHOICE, "w8a8 w8a15 w15a15 fp8",
 	  VERB_PACK | VERB_CUT | VERB_TRAIN | VERB_EVAL,
@@ -175,8 +185,8 @@ const struct option_row options_rows[] = {
 	  CALL(options_set_repeat) },
 	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES,
 	  "number of threads, 0 for all cores (default: up to 4)", CALL(options_set_threads) },
-	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, VERB_ALL, "memory limit, with K, M or G (256M)",
-	  CALL(options_set_memory) },
+	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, VERB_ALL & ~VERB_WEIGHTS,
+	  "memory limit, with K, M or G (256M)", CALL(options_set_memory) },
 	{ 0, "isa", "SET", ARG_CHOICE, ISAS, CODES,
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
 	{ 'f', "force", NULL, ARG_NONE, NULL, WRITES | VERB_INFO | VERB_TRAIN | VERB_EVAL,

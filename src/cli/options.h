@@ -19,7 +19,9 @@ enum {
 	VERB_HELP = 0x80,
 	VERB_TRAIN = 0x100,
 	VERB_EVAL = 0x200,
-	VERB_ALL = 0x37f,
+	VERB_PROFILES = 0x400,
+	VERB_WEIGHTS = 0x800,
+	VERB_ALL = 0xf7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
 };

@@ -463,3 +463,10 @@ bool profiles_is_one(struct input *in)
 	static const unsigned char magic[8] = { 0x89, 'K', 'V', 'P', '\r', '\n', 0x1a, '\n' };
 	return input_starts_with(in, magic);
 }
+
+bool profiles_folder(size_t i, char *out, size_t size)
+{
+	char folder[PATH_BYTES];
+
+	return folder_at(i, folder) && (size_t)snprintf(out, size, "%s", folder) < size;
+}

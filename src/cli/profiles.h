@@ -47,6 +47,8 @@ bool profiles_fit_wanted(const struct options *o);
  * message was shown. */
 bool profiles_check_level(const struct options *o, bool fits_one);
 
+/* Folder i of those where profiles are looked for, in out (size bytes); false: past the last. */
+bool profiles_folder(size_t i, char *out, size_t size);
 /* Where a profile with this digest is, "": not at hand. */
 const char *profiles_where(const uint8_t digest[16]);
 /* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text of an error; "":

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "message.h"
+#include "model_search.h"
 #include "units.h"
 
 enum { PATH_BYTES = 4096 };
@@ -67,14 +68,14 @@ bool weights_init(const struct options *o)
 	const char *folder = getenv("KVARC_CACHE");
 	const char *size = getenv("KVARC_CACHE_SIZE");
 
-	if (!o->model)
+	if (!o->model && !model_search_wanted(o) && o->verb->bit != VERB_WEIGHTS)
 		return true;
 	if (size && *size &&
 	    (!units_parse_size(size, &weights.cache.max_bytes) || weights.cache.max_bytes == 0)) {
 		msg_error(NULL, "KVARC_CACHE_SIZE is '%s', which is not a size such as 20G", size);
 		return false;
 	}
-	weights.model = o->model;
+	weights.model = o->model ? o->model : "(model)";
 	if (!folder)
 		weights.on = default_folder();
 	else if (*folder && strcmp(folder, "off") != 0)

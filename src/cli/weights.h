@@ -10,7 +10,7 @@
 
 /* Reads the environment, where a model is given. false: a message was shown. */
 bool weights_init(const struct options *o);
-/* NULL: nothing is kept. */
+/* NULL: nothing is kept, or the verb uses no model. */
 const kvarc_weight_cache *weights_cache(void);
 
 #endif

@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # The overview and every verb.
 kv help
-for verb in pack unpack test list info cut bench eval help; do
+for verb in pack unpack test list info cut bench eval profiles weights help; do
 	kv $verb --help > help1
 	kv help $verb > help2
 	cmp help1 help2
