@@ -11,10 +11,10 @@ _kvarc()
         return
     fi
     case $prev in
-    --output|-o|--profile|--model|--scores|--plot|--measure)
+    --output|-o|--profile|--model|--scores|--plot|--measure|--link)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--threads|-T|--memory|-M)
+    --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -52,7 +52,7 @@ _kvarc()
     info) words=' --profile --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     profiles) words=' --model --memory -M --json --quiet -q --verbose -v --help -h' ;;
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;

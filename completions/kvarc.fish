@@ -59,6 +59,8 @@ complete -c kvarc -n '__fish_seen_subcommand_from train' -l klt -d 'fit only the
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l group -x -d 'with --klt: layers per prediction group (8)'
 complete -c kvarc -n '__fish_seen_subcommand_from train' -l no-stages -d 'fit only channel means and scales of the residual'
 complete -c kvarc -n '__fish_seen_subcommand_from bench' -l repeat -x -d 'take the fastest of N runs (5)'
+complete -c kvarc -n '__fish_seen_subcommand_from bench' -l link -r -F -d 'what restores soonest over LINK: bits/s (1G), or a folder'\''s disk'
+complete -c kvarc -n '__fish_seen_subcommand_from bench' -l prefill -x -d 'with --link: compare a prefill of N tokens per second'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train bench eval' -l threads -s T -x -d 'number of threads, 0 for all cores (default: up to 4)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut train bench eval profiles' -l memory -s M -x -d 'memory limit, with K, M or G (256M)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut train bench eval' -l isa -x -a 'scalar avx2 avx512 neon' -d 'use only these kernels: scalar, avx2, avx512, neon'

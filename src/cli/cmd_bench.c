@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bench_cache.h"
+#include "bench_link.h"
 #include "commands.h"
 #include "message.h"
 #include "paths.h"
@@ -87,22 +88,48 @@ static bool run_sets(const struct options *o, const char *file, struct bench_cac
 	return true;
 }
 
+/* Whether the level is measured, and then with which profile. */
+static bool is_measured(const struct options *o, const struct bench_cache *c, int level,
+                        struct bench_run *run)
+{
+	*run = (struct bench_run){ .level = level };
+	if (level > 1)
+		run->profile = profiles_fitting(level, c->geometry);
+	if (o->level_given)
+		return level == o->level;
+	return level != LEVEL_PREDICTED && /* as the one below, a little slower */
+	       (level <= 1 || run->profile) && (level < LEVEL_MODEL || models_given());
+}
+
 static bool run_levels(const struct options *o, const char *file, struct bench_cache *c)
 {
-	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
-		struct bench_run run = { .level = level };
+	struct bench_run run;
 
-		if (level > 1)
-			run.profile = profiles_fitting(level, c->geometry);
-		if (o->level_given
-		            ? level != o->level
-		            : level == LEVEL_PREDICTED || /* as the one below, a little slower */
-		                      (level > 1 && !run.profile) ||
-		                      (level >= LEVEL_MODEL && !models_given()))
-			continue;
-		if (!run_sets(o, file, c, run))
+	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+		if (is_measured(o, c, level, &run) && !run_sets(o, file, c, run))
 			return false;
 	}
+	return true;
+}
+
+/* As unpack does it: all kernels, the threads of the command line. */
+static bool run_link(const struct options *o, const char *file, struct bench_cache *c,
+                     struct bench_link *link)
+{
+	struct bench_run run;
+
+	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
+		if (!is_measured(o, c, level, &run))
+			continue;
+		run.isa_mask = o->isa_mask;
+		run.threads = o->threads;
+		for (unsigned i = 0; i < o->repeat; i++) {
+			if (!bench_cache_run(c, o, file, &run))
+				return false;
+		}
+		bench_link_add(link, c, &run);
+	}
+	bench_link_report(link, o, file, c);
 	return true;
 }
 
@@ -135,8 +162,11 @@ static void print_title(const char *file, const struct bench_cache *c, const str
 void cmd_bench(const struct options *o)
 {
 	struct tiers tiers = { 0 };
+	struct bench_link link;
 
 	if (!paths_check_reading(o) || !profiles_check_level(o, false))
+		return;
+	if (!bench_link_open(&link, o))
 		return;
 	if (!tiers_parse(&tiers, o)) {
 		tiers_free(&tiers);
@@ -147,9 +177,11 @@ void cmd_bench(const struct options *o)
 
 		if (!bench_cache_load(&c, o, o->files[i]))
 			continue;
-		if (!o->json)
+		if (!o->json && !o->link)
 			print_title(o->files[i], &c, o);
-		if (tiers.n)
+		if (o->link)
+			run_link(o, o->files[i], &c, &link);
+		else if (tiers.n)
 			run_tiers(o, o->files[i], &c, &tiers);
 		else
 			run_levels(o, o->files[i], &c);

@@ -47,6 +47,8 @@ kvarc_SOURCES = \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
 	src/cli/cmd_list.c src/cli/list_table.c src/cli/list_table.h src/cli/cmd_info.c src/cli/cmd_cut.c \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
+	src/cli/bench_link.c src/cli/bench_link.h \
+	src/cli/disk_speed.c src/cli/disk_speed.h \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
 	src/cli/cmd_eval.c src/cli/cmd_eval.h src/cli/eval_texts.c \
 	src/cli/eval_report.c src/cli/eval_plot.c src/cli/tiers.c src/cli/tiers.h \

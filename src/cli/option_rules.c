@@ -51,6 +51,8 @@ static const struct rule rules[] = {
 	  EXCLUDES,
 	  { M(level_given) },
 	  "--tier lossless:LEVEL has the level" },
+	{ VERB_BENCH, M(link), EXCLUDES, { M(tiers.n) }, "--link compares levels, not tiers" },
+	{ VERB_BENCH, M(prefill), NEEDS, { M(link) }, "--prefill is for --link" },
 	{ VERB_ALL, M(blind), NEEDS, { M(model) }, "--predict needs --model and an open loop" },
 	{ VERB_TRAIN,
 	  M(klt),

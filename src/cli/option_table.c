@@ -42,7 +42,9 @@ const struct verb options_verbs[] = {
 	  cmd_train },
 	{ "bench", VERB_BENCH, "FILE...", "measure speed and size in memory",
 	  "  kvarc bench slot.bin\n"
-	  "  kvarc bench --json -1 -T 1 --isa scalar slot.bin\n",
+	  "  kvarc bench --json -1 -T 1 --isa scalar slot.bin\n"
+	  "  kvarc bench --link 1G --prefill 2000 slot.bin   what restores soonest\n"
+	  "  kvarc bench --link /srv/slots slot.bin          from the disk of a folder\n",
 	  cmd_bench },
 	{ "eval", VERB_EVAL, "FILE...", "measure what lossy caches do to a model's answers",
 	  "  kvarc eval --model MODEL --tier 'lossless:0 lossless' ids.txt\n", cmd_eval },
@@ -183,6 +185,11 @@ const struct option_row options_rows[] = {
 	  "fit only channel means and scales of the residual", FLAG(no_stages) },
 	{ 0, "repeat", "N", ARG_VALUE, NULL, VERB_BENCH, "take the fastest of N runs (5)",
 	  CALL(options_set_repeat) },
+	{ 0, "link", "LINK", ARG_FILE, NULL, VERB_BENCH,
+	  "what restores soonest over LINK: bits/s (1G), or a folder's disk", STRING(link) },
+	{ 0, "prefill", "N", ARG_VALUE, NULL, VERB_BENCH,
+	  "with --link: compare a prefill of N tokens per second",
+	  NUMBER(prefill, 1, 1 << 30, "tokens per second") },
 	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES,
 	  "number of threads, 0 for all cores (default: up to 4)", CALL(options_set_threads) },
 	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, VERB_ALL & ~VERB_WEIGHTS,

@@ -40,6 +40,8 @@ struct options {
 	char **walked; /* of these, those of folders (walk.h), which are freed */
 	size_t n_walked;
 	const char *output; /* -o; "-" with -c */
+	const char *link; /* bits per second, or a folder */
+	uint64_t prefill; /* tokens per second; 0: not given */
 	const char *rope, *model, *kv_rule, *axes, *plot;
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -70,6 +71,27 @@ bool units_parse_range(const char *text, uint64_t *first, uint64_t *n)
 		return false;
 	*n = last - *first + 1;
 	return true;
+}
+
+bool units_parse_bits(const char *text, double *bytes_per_second)
+{
+	static const char letters[] = "KMGT";
+	const char *letter;
+	char *end;
+	double bits;
+
+	if (text[0] < '0' || text[0] > '9')
+		return false;
+	bits = strtod(text, &end);
+	letter = *end ? strchr(letters, *end == 'k' ? 'K' : *end) : NULL;
+	if (letter) {
+		for (const char *p = letters; p <= letter; p++)
+			bits *= 1000;
+		end++;
+	}
+	*bytes_per_second = bits / 8;
+	return bits >= 1 && bits < 1e18 &&
+	       (!*end || strcmp(end, "bit") == 0 || strcmp(end, "bit/s") == 0);
 }
 
 void units_bytes(char *out, size_t size, uint64_t bytes)
