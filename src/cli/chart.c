@@ -127,21 +127,35 @@ static double chart_y(const struct chart *c, double bits)
 	return c->top + c->height * (c->high - bits) / (c->high - c->low);
 }
 
+/* A zigzag at the lower end of the axis of bits: it does not start at 0. */
+static void put_cut(FILE *f, const struct chart *c)
+{
+	fprintf(f,
+	        "<path class='cut' fill='none' stroke='#444444' stroke-width='1.5' "
+	        "d='M%d %dv-8l-5 -3l10 -5l-10 -5l5 -3v-8'/>\n",
+	        c->left, c->top + c->height);
+}
+
 void chart_axes(FILE *f, const struct chart *c, size_t max_labels, int name_y)
 {
 	size_t every = (c->n + max_labels - 1) / max_labels;
+	char name[64] = "bits per element";
 
+	if (c->low > 0)
+		snprintf(name, sizeof(name), "bits per element, from %g on", c->low);
 	for (double b = c->low; b <= c->high + 1e-9; b += c->step)
 		fprintf(f,
 		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
 		        "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
 		        c->left, c->left + c->width, chart_y(c, b), chart_y(c, b),
 		        b > c->low ? "#dddddd" : "#444444", c->left - 8, chart_y(c, b) + 5, b);
+	if (c->low > 0)
+		put_cut(f, c);
 	for (size_t i = 0; i < c->n; i += every)
 		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu32 "</text>\n",
 		        chart_x(c, i), c->top + c->height + 20, c->layer(c->data, i));
 	chart_axis_names(f, c->left + c->width / 2, c->top + c->height + name_y, "layer", 22,
-	                 c->top + c->height / 2, "bits per element");
+	                 c->top + c->height / 2, name);
 }
 
 static void put_line(FILE *f, const struct chart *c, unsigned line, int radius)

@@ -57,7 +57,7 @@ static bool open_eval(struct running *x)
 	eo.common.progress_opaque = x;
 	eo.predictor = models_given();
 	eo.arithmetic = (kvarc_arithmetic)o->arithmetic;
-	eo.dtype = o->dtype;
+	eo.dtype = x->r.dtype;
 	eo.prefix = (uint32_t)o->prefix;
 	eo.continuation = (uint32_t)o->continuation;
 	eo.scores = kind_of(&x->r);
@@ -172,8 +172,10 @@ static void run(struct running *x)
 {
 	struct eval_run *r = &x->r;
 
-	if (!tiers_parse(&r->tiers, r->o) || !eval_texts_read(&r->texts, r->o) ||
-	    !open_columns(x) || !open_eval(x) || !run_all(x) || !summarise(x))
+	if (!tiers_parse(&r->tiers, r->o) || !eval_texts_read(&r->texts, r->o))
+		return;
+	r->dtype = r->o->dtype_given || !r->texts.dtype ? r->o->dtype : r->texts.dtype;
+	if (!open_columns(x) || !open_eval(x) || !run_all(x) || !summarise(x))
 		return;
 	if (kvarc_predictor_get_model(models_given(), &r->model) != KVARC_OK)
 		return;

@@ -21,6 +21,7 @@ struct eval_texts {
 	size_t n;
 	struct eval_file *files; /* own the ids */
 	size_t n_files;
+	unsigned dtype; /* kvarc_dtype of the first cache among the files; 0: there is none */
 };
 /* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files
  * alike, and from all over each of them. false: a message was shown. */
@@ -39,6 +40,7 @@ struct eval_column {
 struct eval_run {
 	const struct options *o;
 	struct eval_texts texts;
+	unsigned dtype; /* kvarc_dtype of the caches that the model makes */
 	struct tiers tiers;
 	struct eval_column *columns;
 	size_t n_columns;

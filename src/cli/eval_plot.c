@@ -15,6 +15,8 @@
 /* Everything in SVG user units. */
 enum { WIDTH = 960, HEIGHT = 600, LEFT = 84, RIGHT = 150, TOP = 72, BOTTOM = 60 };
 enum { RIGHT_EDGE = WIDTH - RIGHT, LOWER_EDGE = HEIGHT - BOTTOM, COLOURS = 8 };
+/* A KL of 0 has no power of ten: it is drawn on a line of its own, below the others. */
+enum { LOG_EDGE = LOWER_EDGE - 36, GAP = 14 };
 static const char *const colours[COLOURS] = { "#1f6fb4", "#d9700d", "#5c8a3a", "#a8327d",
 	                                      "#6a51a3", "#a0522d", "#137d7d", "#444444" };
 static const double gates[] = { 1e-3, 1e-2, 0.1 };
@@ -30,7 +32,7 @@ static double x_of(const struct axes *a, double bits)
 	return LEFT + (RIGHT_EDGE - LEFT) * bits / a->most;
 }
 
-/* What is 0, or too small, is at the lower edge. */
+/* What is too small for the powers is at their lower edge. */
 static double y_of(const struct axes *a, double kl)
 {
 	double power = kl > 0 ? log10(kl) : a->low;
@@ -39,7 +41,13 @@ static double y_of(const struct axes *a, double kl)
 		power = a->low;
 	if (!(power < a->high))
 		power = a->high;
-	return TOP + (LOWER_EDGE - TOP) * (a->high - power) / (a->high - a->low);
+	return TOP + (LOG_EDGE - TOP) * (a->high - power) / (a->high - a->low);
+}
+
+/* The same for a mean, which may be 0. */
+static double y_of_mean(const struct axes *a, double kl)
+{
+	return kl > 0 ? y_of(a, kl) : LOWER_EDGE;
 }
 
 static struct axes find_axes(const struct eval_run *r)
@@ -80,6 +88,12 @@ static void put_axes(FILE *f, const struct axes *a)
 		        LEFT, RIGHT_EDGE, y, y, p > a->low ? "#eeeeee" : "#444444", LEFT - 8, y + 5,
 		        p);
 	}
+	fprintf(f,
+	        "<line class='zero' x1='%d' x2='%d' y1='%d' y2='%d' stroke='#444444'/>\n"
+	        "<text x='%d' y='%d' text-anchor='end'>0</text>\n"
+	        "<rect x='%d' y='%d' width='%d' height='%d' fill='white'/>\n",
+	        LEFT, RIGHT_EDGE, LOWER_EDGE, LOWER_EDGE, LEFT - 8, LOWER_EDGE + 5, LEFT - 2,
+	        LOG_EDGE + (LOWER_EDGE - LOG_EDGE - GAP) / 2, RIGHT_EDGE - LEFT + 4, GAP);
 	for (size_t i = 0; i < sizeof(gates) / sizeof(gates[0]); i++)
 		fprintf(f,
 		        "<line class='gate' x1='%d' x2='%d' y1='%.1f' y2='%.1f' "
@@ -127,18 +141,19 @@ static void put_point(FILE *f, const struct axes *a, const struct eval_column *c
 {
 	const kvarc_eval_summary *s = &c->summary;
 	double x = x_of(a, s->bits_per_element);
-	double low = y_of(a, s->low_kl), high = y_of(a, s->high_kl);
+	double low = s->mean_kl > 0 ? y_of(a, s->low_kl) : LOWER_EDGE;
+	double high = s->mean_kl > 0 ? y_of(a, s->high_kl) : LOWER_EDGE;
 
 	fprintf(f,
 	        "<path fill='none' stroke-width='1.5' d='M%.1f %.1fV%.1f"
 	        "M%.1f %.1fh8M%.1f %.1fh8'/>\n<circle cx='%.1f' cy='%.1f' r='4' "
 	        "stroke='none'><title>",
-	        x, low, high, x - 4, low, x - 4, high, x, y_of(a, s->mean_kl));
+	        x, low, high, x - 4, low, x - 4, high, x, y_of_mean(a, s->mean_kl));
 	chart_text(f, c->name);
 	fprintf(f, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n", s->bits_per_element,
 	        s->mean_kl, s->low_kl, s->high_kl);
 	fprintf(f, "<text x='%.1f' y='%.1f' font-size='11' stroke='none'>", x + 7,
-	        y_of(a, s->mean_kl) - 6);
+	        y_of_mean(a, s->mean_kl) - 6);
 	chart_text(f, c->name);
 	fputs("</text>\n", f);
 }
@@ -152,7 +167,7 @@ static void put_family(FILE *f, const struct axes *a, const struct eval_run *r, 
 	        colour, colour);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;) {
 		const kvarc_eval_summary *s = &r->columns[c].summary;
-		fprintf(f, "%.1f,%.1f ", x_of(a, s->bits_per_element), y_of(a, s->mean_kl));
+		fprintf(f, "%.1f,%.1f ", x_of(a, s->bits_per_element), y_of_mean(a, s->mean_kl));
 	}
 	fputs("'/>\n", f);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;)
@@ -175,7 +190,7 @@ static void put_head(FILE *f, const struct eval_run *r)
 	           "cache, against bits per element, by tier.");
 	fprintf(f, "%zu sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan></text>\n",
 	        r->texts.n, r->texts.n == 1 ? "" : "s", (size_t)r->o->prefix,
-	        (size_t)r->o->continuation, kvarc_dtype_name(r->o->dtype));
+	        (size_t)r->o->continuation, kvarc_dtype_name(r->dtype));
 }
 
 static void draw(FILE *f, const void *opaque)

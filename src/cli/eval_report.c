@@ -53,10 +53,10 @@ static void report_tier(struct report *r, const struct eval_run *run, const stru
 	report_u64(r, "sequences", s->sequences);
 	report_u64(r, "prefix", o->prefix);
 	report_u64(r, "continuation", o->continuation);
-	report_string(r, "dtype", kvarc_dtype_name(o->dtype));
+	report_string(r, "dtype", kvarc_dtype_name(run->dtype));
 	report_real(r, "bits_per_element", bits, 4);
 	report_real(r, ".bits", bits > 0 ? bits : NAN, 0);
-	report_real(r, "ratio", 8 * (double)kvarc_dtype_bytes(o->dtype) / bits, 4);
+	report_real(r, "ratio", 8 * (double)kvarc_dtype_bytes(run->dtype) / bits, 4);
 	report_real(r, "kept", s->kept, 6);
 	report_real(r, "mean_kl", s->mean_kl, DIGITS);
 	report_real(r, "low_kl", s->low_kl, DIGITS);
@@ -91,7 +91,7 @@ static void print_title(const struct eval_run *r)
 	printf(" (%s, %" PRIu32 " layers of %" PRIu32 " x %" PRIu32 "): %zu "
 	       "sequence%s of %" PRIu64 " + %" PRIu64 " tokens, caches of %s\n",
 	       m->arch, m->layers, m->heads, m->channels, r->texts.n, r->texts.n == 1 ? "" : "s",
-	       r->o->prefix, r->o->continuation, kvarc_dtype_name(r->o->dtype));
+	       r->o->prefix, r->o->continuation, kvarc_dtype_name(r->dtype));
 	printf("%-16s %8s %7s  %9s %19s %9s %5s %9s %9s %6s %8s %8s\n", "tier", "bits/el.", "ratio",
 	       "mean KL", "95 % interval", "worst", "no.", "p99", "max", "top-1", "+NLL",
 	       "diverge");

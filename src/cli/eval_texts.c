@@ -18,6 +18,7 @@ struct eval_file {
 	int32_t *ids;
 	size_t length, n, capacity; /* of a sequence; sequences */
 	size_t share;               /* the number of sequences taken from it */
+	unsigned dtype;             /* of a cache; 0: a text, or none that eval makes */
 };
 
 /* A text's sequences; what is left over at its end is not used. */
@@ -62,6 +63,18 @@ static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
 	return ok;
 }
 
+/* The element type of its keys and values, if a model's caches can have it. */
+static unsigned dtype_of(const kvarc_geometry *g)
+{
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		if (t->role == KVARC_WHOLE &&
+		    (t->dtype == KVARC_F32 || t->dtype == KVARC_F16 || t->dtype == KVARC_BF16))
+			return t->dtype;
+	}
+	return 0;
+}
+
 static bool take_cache(struct eval_file *f, const struct options *o, struct input *in)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
@@ -74,6 +87,7 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 	if (input_is_archive(in)) {
 		r = library_open(o, in, 0, &error);
 		ok = r && take_track(f, r, NULL, &error);
+		f->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
 		kvarc_reader_close(&r);
 		return ok;
 	}
@@ -84,6 +98,7 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 	else
 		msg_error(f->name, "no token ids: neither a text of them, nor a cache "
 		                   "that has some");
+	f->dtype = ok ? dtype_of(kvarc_import_geometry(im)) : 0;
 	kvarc_import_close(&im);
 	return ok;
 }
@@ -152,6 +167,7 @@ bool eval_texts_read(struct eval_texts *t, const struct options *o)
 		t->files[i].length = length;
 		if (!read_file(&t->files[i], o))
 			return false;
+		t->dtype = t->dtype ? t->dtype : t->files[i].dtype;
 	}
 	if (!choose(t, (size_t)o->sequences))
 		return false;

@@ -236,6 +236,7 @@ int options_set_dtype(struct options *o, const struct option_row *r, const char 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (strcmp(value, kvarc_dtype_name(known[i])) == 0) {
 			o->dtype = known[i];
+			o->dtype_given = true;
 			return 0;
 		}
 	}

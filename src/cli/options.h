@@ -64,7 +64,7 @@ struct options {
 	unsigned to;               /* 0, or 1: safetensors */
 	unsigned salvage_tokens;   /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
 	bool allow_lossy, klt;
-	bool level_given, threads_given, range_given;
+	bool level_given, threads_given, range_given, dtype_given;
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, members, verify, streamable, salvage;
 	bool head_block, whole_layer, no_table, no_stages;

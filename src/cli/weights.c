@@ -29,6 +29,12 @@ static void report(void *opaque, kvarc_weights what, uint64_t bytes, const char 
 
 	(void)opaque;
 	units_bytes(size, sizeof(size), bytes);
+	/* A large file in the user's home is said once, where it is read. */
+	if (what == KVARC_WEIGHTS_KEPT && msg_level() == 0)
+		msg_note(weights.model,
+		         "weights converted and stored in %s (%s); 'kvarc weights clear' "
+		         "removes them",
+		         weights.folder, size);
 	if (msg_level() < 1)
 		return;
 	if (what == KVARC_WEIGHTS_FOUND)

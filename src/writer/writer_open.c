@@ -102,7 +102,10 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 		                "this lossy tier works with levels 0 and 1, not with level %d",
 		                o->level);
 	if (!o->profile)
-		return kvi_fail(e, KVARC_PREDICTOR, "level %d needs a profile of the model",
+		return kvi_fail(e, KVARC_PREDICTOR,
+		                o->level >= KVI_LEVEL_MODEL && !o->predictor
+		                        ? "level %d needs the model and a profile of it"
+		                        : "level %d needs a profile of the model",
 		                o->level);
 	if (!has_level(kvi_profile_of(o->profile), (unsigned)o->level))
 		return kvi_fail(e, KVARC_PREDICTOR, "the profile has no models of level %d",

@@ -16,11 +16,21 @@ sed -E 's/"(archive_bytes|bits_per_element|ratio)":[0-9.]+/"\1":N/g; /zeroed/s/:
 # A picture; ids of a cache.
 kv eval -q --model model.gguf --sequences 3 --prefix 30 --continue 4 --tier lossless:0 --tier lossless --plot kl.svg ids > /dev/null
 grep -o '<circle.*lossless[^ ]* ' kl.svg | sed 's/.*>//'
+# a KL of 0 has a line of its own
+zero=$(sed -n "s/.*class='zero'.* y1='\([0-9]*\)'.*/\1/p" kl.svg)
+grep -c "<circle.* cy='$zero.0'" kl.svg
 grep -c 'class=.gate' kl.svg
 grep -o 'class=.family.*' kl.svg | sed 's/.*>\(.*\)<.*/\1/'
 if [ -n "${PYTHON3-}" ]; then
 	"$PYTHON3" -c 'import xml.dom.minidom; xml.dom.minidom.parse("kl.svg")' || exit 1
 fi
+# of the element type of a cache, unless another one is given
+small_cache | sed 's/"BF16"/"F16" /g' > c.safetensors
+for dtype in '' '--dtype f32'; do
+	# shellcheck disable=SC2086 # words
+	kv eval $dtype --model model.gguf --prefix 30 --continue 4 --sequences 1 --json \
+		--tier lossless c.safetensors | sed -n 's/.*"dtype":"\([^"]*\)".*/\1/p' | uniq
+done
 kv eval --model model.gguf --plot kl.svg ids
 kv eval --model model.gguf --plot none.svg --prefix 30 --continue 4 --sequences 1 ids > /dev/null
 kv eval --model model.gguf --prefix 30 --continue 4 "$SLOT" 2>&1 | sed 's/.*slot:/SLOT:/'
