@@ -26,9 +26,11 @@ bool identities_record(const struct options *o, const struct input *in, kvarc_im
 {
 	struct timespec t = in->mtime;
 	char time[TIMES_BYTES];
-	bool ok = true;
+	bool set, ok = true;
 
-	if ((times_of_environment(&t) || in->has_mtime) && times_write(time, t))
+	if (!times_of_environment(&t, &set))
+		return false;
+	if ((set || in->has_mtime) && times_write(time, t))
 		ok = record(in, im, error, "time", time);
 	for (size_t i = 0; i < o->identity.n && ok; i++) {
 		const char *equal = strchr(o->identity.p[i], '=');

@@ -167,8 +167,8 @@ static bool has_weights(struct model_file *c, const uint8_t weights[16])
 	return memcmp(c->digest, weights, 16) == 0;
 }
 
-static const kvarc_predictor *find(const struct options *o, const kvarc_predictor_info *x,
-                                   const kvarc_geometry *g)
+static const struct model_file *find(const struct options *o, const kvarc_predictor_info *x,
+                                     const kvarc_geometry *g)
 {
 	for (int by_name = 1; by_name >= 0; by_name--) {
 		for (size_t i = 0; i < found.n; i++) {
@@ -177,7 +177,7 @@ static const kvarc_predictor *find(const struct options *o, const kvarc_predicto
 			if (opens(o, c) && has_name(c, x->model_name) == by_name &&
 			    has_shape(c, g) && has_weights(c, x->weights)) {
 				msg_note(c->path, "has the weights that are needed");
-				return c->p;
+				return c;
 			}
 		}
 	}
@@ -185,26 +185,27 @@ static const kvarc_predictor *find(const struct options *o, const kvarc_predicto
 }
 
 const kvarc_predictor *model_search(const struct options *o, const char *file,
-                                    const kvarc_reader *r)
+                                    const kvarc_reader *r, const char **path)
 {
-	const kvarc_predictor *p = NULL;
+	const struct model_file *c = NULL;
 	kvarc_predictor_info x;
 	char hex[33];
 
 	if (!model_search_wanted(o))
 		return NULL;
-	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK && !p; i++) {
+	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK && !c; i++) {
 		if (!x.model)
 			continue;
 		if (!found.walked)
 			walk_all();
-		p = find(o, &x, kvarc_reader_geometry(r));
-		if (!p)
+		c = find(o, &x, kvarc_reader_geometry(r));
+		if (!c)
 			msg_result(file,
 			           "none of %zu models in KVARC_MODEL_PATH has the weights %s",
 			           found.n, units_digest(hex, x.weights));
 	}
-	return p;
+	*path = c ? c->path : NULL;
+	return c ? c->p : NULL;
 }
 
 void model_search_close(void)

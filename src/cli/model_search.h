@@ -14,10 +14,10 @@ bool model_search_wanted(const struct options *o);
  * The model with the weights that the archive names, from the folders of KVARC_MODEL_PATH: first
  * those that have the name of the archive's model, then others of its shape. Its weights are read
  * once, or come from the weight cache. NULL: the archive needs none, or none was found, which a
- * message says. file is for that message.
+ * message says. file is for that message. *path: where the model is, until model_search_close.
  */
 const kvarc_predictor *model_search(const struct options *o, const char *file,
-                                    const kvarc_reader *r);
+                                    const kvarc_reader *r, const char **path);
 /* Closes all models that were found. */
 void model_search_close(void);
 

@@ -58,6 +58,7 @@ static void tell(const char *path, const char *text)
 static void explain_bus_error(const char *path)
 {
 	const kvarc_weight_cache *cache = weights_cache();
+	char *before = opened.bus_error;
 	size_t n;
 	FILE *f = open_memstream(&opened.bus_error, &n);
 
@@ -76,6 +77,7 @@ static void explain_bus_error(const char *path)
 	      f);
 	if (fclose(f) == 0)
 		signals_explain_bus_error(opened.bus_error);
+	free(before);
 }
 
 bool models_open(const struct options *o)
@@ -112,7 +114,11 @@ const kvarc_predictor *models_given(void)
 
 bool models_find(const char *file, const kvarc_reader *r)
 {
-	opened.found = model_search(opened.o, file, r);
+	const char *path = NULL;
+
+	opened.found = model_search(opened.o, file, r, &path);
+	if (opened.found)
+		explain_bus_error(path);
 	return opened.found;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "message.h"
 #include "units.h"
 
 enum { SECONDS_A_DAY = 86400 };
@@ -70,13 +71,19 @@ bool times_read(const char *text, struct timespec *t)
 	return strcmp(p, "Z") == 0;
 }
 
-bool times_of_environment(struct timespec *t)
+bool times_of_environment(struct timespec *t, bool *set)
 {
 	const char *text = getenv("SOURCE_DATE_EPOCH");
 	uint64_t seconds;
 
-	if (!text || !units_parse_u64(text, INT32_MAX * UINT64_C(60), &seconds))
+	*set = text && *text;
+	if (!*set)
+		return true;
+	if (!units_parse_u64(text, INT32_MAX * UINT64_C(60), &seconds)) {
+		msg_error(NULL, "SOURCE_DATE_EPOCH is '%s', which is not a number of seconds",
+		          text);
 		return false;
+	}
 	*t = (struct timespec){ .tv_sec = (time_t)seconds };
 	return true;
 }

@@ -15,9 +15,9 @@ enum { TIMES_BYTES = 48 };
 bool times_write(char out[TIMES_BYTES], struct timespec t);
 /* The same back; false: text is none. */
 bool times_read(const char *text, struct timespec *t);
-/* The time that the environment sets for reproducible output, SOURCE_DATE_EPOCH (seconds), in *t.
- * false: it sets none. */
-bool times_of_environment(struct timespec *t);
+/* Replaces *t by the time that the environment sets for reproducible output, SOURCE_DATE_EPOCH in
+ * seconds, if it sets one: *set says so. false: it is no time, a message was shown. */
+bool times_of_environment(struct timespec *t, bool *set);
 /* "2026-11-24 09:55" in the local time zone. */
 void times_local(char *out, size_t size, struct timespec t);
 

@@ -30,6 +30,7 @@ kv pack -o f.kva a
 kv pack -o g.kva - < a
 labels f.kva
 labels g.kva
+SOURCE_DATE_EPOCH=today kv pack -c a > x
 # Restored files have the recorded time, whatever happened to the archive since.
 touch b.kva
 kv unpack -o out/ b.kva f.kva -f
