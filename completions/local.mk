@@ -10,12 +10,12 @@ dist_fishcompletion_DATA = completions/kvarc.fish
 EXTRA_DIST += completions/kvarc.bash
 
 # bash-completion wants the file to have the name of the command.
-install-data-hook:
+install-data-hook: install-man-links
 	$(MKDIR_P) "$(DESTDIR)$(bashcompletiondir)"
 	$(INSTALL_DATA) $(srcdir)/completions/kvarc.bash \
 		"$(DESTDIR)$(bashcompletiondir)/kvarc"
 
-uninstall-hook:
+uninstall-hook: uninstall-man-links
 	rm -f "$(DESTDIR)$(bashcompletiondir)/kvarc"
 
 .PHONY: update-completions

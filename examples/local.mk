@@ -4,7 +4,8 @@ kv_examples = examples/01_pack_buffer examples/02_read_range \
 	examples/03_append_commit examples/04_pack_file \
 	examples/05_read_pipe examples/06_allocator \
 	examples/07_external_predictor
-EXTRA_DIST += examples/text_ids.py
+examplesdir = $(docdir)
+nobase_dist_examples_DATA = $(kv_examples:=.c) examples/example.h examples/text_ids.py
 check_PROGRAMS += $(kv_examples)
 TESTS += $(kv_examples)
 

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The specification, its tables, the reference decoder, the test vectors.
-EXTRA_DIST += spec/kvarc-format.md spec/frames.md spec/arithmetic.md \
-	spec/profile.md \
-	spec/errata.md spec/examples.md \
-	spec/codecs spec/tables spec/reference spec/vectors
+specdir = $(docdir)
+nobase_dist_spec_DATA = spec/kvarc-format.md spec/frames.md spec/arithmetic.md \
+	spec/profile.md spec/errata.md spec/examples.md \
+	spec/codecs/bytes.md spec/codecs/constant.md spec/codecs/exponent.md \
+	spec/codecs/grid.md spec/codecs/had.md spec/codecs/klt.md spec/codecs/linear.md \
+	spec/codecs/lossy.md spec/codecs/mask.md spec/codecs/model.md spec/codecs/near.md \
+	spec/codecs/predicted.md spec/codecs/rans.md spec/codecs/raw.md spec/codecs/repeat.md \
+	spec/codecs/tokens.md spec/codecs/tsc.md spec/codecs/vq.md spec/codecs/zstd.md
+EXTRA_DIST += spec/tables spec/reference spec/vectors
 
 # After a change of the generators; `make check` says when they disagree.
 vectors:

@@ -104,8 +104,8 @@ typedef enum kvarc_reason {
 
 /*
  * What went wrong. The caller owns it, and a call that fails fills all of it; others may leave it
- * as it is. text is one line for a person, no newline, never bytes of a cache. A program goes
- * by the other members, since the wording changes.
+ * as it is. text is one line for a person, no newline, never bytes of a cache. A program uses
+ * the other members, since the wording changes.
  */
 typedef struct kvarc_error {
 	kvarc_ret code;

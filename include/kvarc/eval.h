@@ -75,8 +75,8 @@ typedef enum kvarc_eval_check {
  * their token_kl is read, all else filled in.
  * Returns OK, MEM, MEMLIMIT, DATA (an id or position that the model lacks), IO (progress stopped
  * it), OPTIONS (a model whose layers have windows, and tokens were dropped), PREDICTOR (the
- * lossless archive made a difference, or the cache of zeros made none: this evaluation is worth
- * nothing), and what a tier's writer and reader return.
+ * lossless archive made a difference, or the cache of zeros made none: this evaluation is
+ * not valid), and what a tier's writer and reader return.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_eval_sequence(kvarc_eval *e, const int32_t *ids,
                                                          size_t n_tiers,

@@ -23,6 +23,7 @@ if command -v mandoc > /dev/null; then
 	for page in "$top"/man/*.[135]; do
 		mandoc -T lint "$page" 2> /dev/null | grep -v 'referenced manual not found'
 		# quotes of macros that nest where they should follow one another
+		case $page in */kvarc_*) continue ;; esac # code of headers
 		mandoc -T ascii "$page" | grep '""'
 	done
 fi
