@@ -7,10 +7,11 @@
 #define KVARC_IO_H
 
 /*
- * Where bytes come from. read fills buf with up to bytes bytes from the given
- * offset and returns how many it got, 0 only at the end, -1 on failure (short
- * counts are fine, it is called again). size is the total size in bytes, or
- * KVARC_UNKNOWN for a pipe: then offsets only ever go forward without gaps.
+ * Where bytes come from; kvarc/sources.h has ready-made ones. read fills buf with up to bytes bytes
+ * from the given offset and returns how many it got, 0 only at the end, -1 on failure (short
+ * counts are fine, it is called again). If it sets errno when it fails, kvarc_error has its text.
+ * size is the total size in bytes, or KVARC_UNKNOWN for a pipe: then offsets only ever go forward
+ * without gaps.
  * With threads > 1 or overlap, and a known size, read may be called from several threads.
  * memory: NULL, or all size bytes, in memory or mapped. A kvarc_reader then takes
  * them from there without a copy and never calls read, which may be NULL; other
@@ -27,16 +28,18 @@ typedef struct kvarc_source {
 } kvarc_source;
 
 /*
- * Where bytes go. write takes all bytes at the given offset; 0 is success,
- * anything else failure. An archive is written strictly forward; a restored
- * file (kvarc/file.h) at any offset inside its size. flush may be NULL; it is
- * called by kvarc_writer_commit and kvarc_writer_close, not after every segment.
+ * Where bytes go; kvarc/sources.h has ready-made ones. write takes all bytes at the given offset;
+ * 0 is success, anything else failure, with errno as for a source. An archive is written strictly
+ * forward; a restored file (kvarc/file.h) at any offset inside its size. flush may be NULL; it is
+ * called by kvarc_writer_commit and kvarc_writer_close, not after every segment. truncate may be
+ * NULL; it makes the file shorter, for kvarc_writer_open_append.
  */
 typedef struct kvarc_sink {
 	int (*write)(void *opaque, const void *buf, size_t bytes, uint64_t offset);
 	int (*flush)(void *opaque);
 	void *opaque;
-	uint64_t reserved[3]; /* zero */
+	int (*truncate)(void *opaque, uint64_t bytes);
+	uint64_t reserved[2]; /* zero */
 } kvarc_sink;
 
 /*
