@@ -206,10 +206,10 @@ static void write_session(struct session_bytes *out, const struct session_slot *
 		uint64_t common = i ? common_tokens(&slots[i - 1], &slots[i]) : 0;
 		snprintf(label, sizeof label, "turn %zu", i + 1);
 		if (i && common < slots[i - 1].tokens)
-			check(kvi_writer_rewind(w, 0, common), "rewind");
+			check(kvarc_writer_rewind(w, 0, common), "rewind");
 		put_tokens(w, &slots[i], common);
 		put_item(w, &slots[0], &slots[i], i);
-		check(kvi_writer_checkpoint(w, i + 1, 0, label), "checkpoint");
+		check(kvarc_writer_checkpoint(w, label, 0, NULL), "checkpoint");
 		printf("%s: %llu tokens, %llu of them new, file %zu bytes\n", label,
 		       (unsigned long long)slots[i].tokens,
 		       (unsigned long long)(slots[i].tokens - common), out->n);

@@ -98,6 +98,7 @@ if HAVE_CMOCKA
 # Unit tests: each is one file of its own name, and what several share is a library.
 check_LIBRARIES = tests/unit/libunit.a
 tests_unit_libunit_a_SOURCES = tests/unit/random.h \
+	tests/unit/append_util.c tests/unit/append_util.h \
 	tests/unit/coders_util.c tests/unit/coders_util.h \
 	tests/unit/import_files.c tests/unit/import_files.h \
 	tests/unit/layers_util.c tests/unit/layers_util.h \
@@ -109,6 +110,7 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 LDADD = tests/unit/libunit.a libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 unit_tests = \
+	tests/unit/test_append \
 	tests/unit/test_architectures \
 	tests/unit/test_areas \
 	tests/unit/test_attention \

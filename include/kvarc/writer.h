@@ -66,8 +66,8 @@ typedef struct kvarc_writer_options {
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT KVARC_ZERO
 
-/* Totals since open, in bytes, tokens and elements. Tokens that a tier leaves out count in
- * raw_bytes and elements as well. */
+/* Totals since open, in bytes, tokens and elements; file_bytes: the size of the file. Tokens that a
+ * tier leaves out count in raw_bytes and elements as well. */
 typedef struct kvarc_writer_stats {
 	uint64_t raw_bytes, file_bytes, elements, chunks, frames;
 	uint64_t dropped_tokens; /* that were left out, of all tracks */
@@ -83,6 +83,37 @@ typedef struct kvarc_writer_stats {
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w, const kvarc_sink *sink,
                                                        const kvarc_writer_options *options);
+
+/*
+ * Opens a writer that continues an archive behind its last commit. source reads it, and must
+ * be able to seek; sink writes behind its end and never before it, so that after a crash at any
+ * byte the archive is that of the last commit. Both are copied, what they point to must stay.
+ * Geometry, identity and file_id are those of the archive: no _set_geometry follows, and _identity
+ * only where no token was committed. options are for what is appended: level, segments and profile
+ * may differ from those before.
+ *
+ * An archive that was closed gets its new frames behind the footer. Of one that was cut (a crash,
+ * a full disk) the bytes behind the last commit are removed by sink.truncate; without that call
+ * the return is OPTIONS, and nothing has changed. kvarc_writer_close writes a new footer.
+ *
+ * Where positions is NULL they follow those of the archive; if a tier has left tokens out,
+ * positions must be given (PROG). kvarc_fetch counts from the first token that the archive holds of
+ * the track. Chunks repeat what this writer wrote, not what was there before. Packed files can
+ * still be restored when tokens follow; behind a checkpoint they belong to the checkpoint alone.
+ *
+ * Levels 4 to 8 cannot continue (OPTIONS): a model would have to go through all tokens again.
+ * Append at a level below to any archive, and use kvarc_compact for a smaller one. With
+ * KVARC_WRITE_STREAMABLE an archive that can be read from a pipe stays so.
+ *
+ * On failure *w is NULL and nothing was written. Returns OK, MEM, MEMLIMIT, IO, PROG, FORMAT,
+ * OPTIONS (also a pipe, and features that forbid an append), DATA (damaged, or cut while files were
+ * packed), PREDICTOR (as kvarc_writer_open and _set_geometry), LOSSY (a lossy tier is asked for,
+ * but the identity of the archive has no "lossy": its tokens are unchanged).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open_append(kvarc_writer **w,
+                                                              const kvarc_source *source,
+                                                              const kvarc_sink *sink,
+                                                              const kvarc_writer_options *options);
 
 /* Sets the geometry, once, before anything else. It is copied.
  * Returns OK, MEM, IO, PROG (called twice), GEOMETRY (values out of range). */
@@ -124,6 +155,29 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, 
 /* Encodes waiting tokens as short segments, writes a commit record and calls
  * the sink's flush. Everything before it survives a cut. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_commit(kvarc_writer *w);
+
+/*
+ * The next append to a track begins at token `tokens`, 0 .. the number of tokens appended, and
+ * replaces those from there on (spec 6.2). Without an append nothing changes: until then commits
+ * are of the tokens that were there. Tokens that no segment holds yet are dropped. Positions that
+ * are not given follow those that are left. Not with KVARC_WRITE_STREAMABLE, token scores of a
+ * lossy tier, or levels 4 to 8. Tokens of packed files can be replaced behind a checkpoint alone.
+ * That a writer can rewind takes 4 bytes of memory per token, and a
+ * little more.
+ * Returns OK, MEM, MEMLIMIT, IO, DATA, PROG, GEOMETRY (no such track or token).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32_t track,
+                                                         uint64_t tokens);
+
+/*
+ * A commit that readers can open the archive at (kvarc_reader_options.checkpoint). label: text for
+ * people, at most 65535 bytes, or NULL; time: milliseconds since 1970, UTC, 0: not known. *number,
+ * where number is not NULL, gets its number: 1, or that of the one before plus 1. Packed files
+ * belong to this checkpoint; the next append begins a state without any.
+ * Returns OK, MEM, MEMLIMIT, IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label,
+                                                             uint64_t time, uint64_t *number);
 
 /* What was written so far. */
 KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats);

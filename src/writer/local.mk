@@ -7,5 +7,7 @@ libkvi_la_SOURCES += \
 	src/writer/writer_internal.h \
 	src/writer/writer_open.c \
 	src/writer/writer_profile.c \
+	src/writer/writer_resume.c \
+	src/writer/writer_rewind.c \
 	src/writer/writer_segment.c \
 	src/writer/writer_state.h

@@ -260,6 +260,12 @@ static kvarc_ret check(kvarc_writer *w, const struct append *a)
 	if (!a->positions && a->n &&
 	    w->tracks[a->track].next_position + (int64_t)a->n - 1 > INT32_MAX)
 		return kvi_fail(w->error, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
+	if (!a->positions && a->n && w->tracks[a->track].wants_positions)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "positions is NULL, and the archive does not say where they "
+		                "continue: a tier left tokens out");
+	if (a->n)
+		w->tracks[a->track].wants_positions = false;
 	return KVARC_OK;
 }
 

@@ -138,7 +138,7 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *c
 	struct kvi_index_entry entry = { .number = c.checkpoint.number };
 	struct kvi_out *out = &w->content;
 	for (size_t i = 0; i < w->geometry.n_tracks; i++)
-		w->tokens[i] = w->tracks[i].n_written;
+		w->tokens[i] = w->tracks[i].n_committed;
 	out->n = 0;
 	kvi_commit_put(out, &c, w->tokens, w->geometry.n_tracks);
 	if (out->failed)
@@ -176,6 +176,8 @@ static kvarc_ret emit_copies(kvarc_writer *w)
 kvarc_ret kvi_writer_finish(kvarc_writer *w)
 {
 	uint8_t payload[KVI_FOOTER_BYTES];
+	if (w->was_closed && w->sequence == w->was_sequence)
+		return KVARC_OK; /* nothing came behind its FOOTER */
 	kvarc_ret ret = emit_copies(w);
 	if (ret == KVARC_OK)
 		ret = kvi_writer_emit_predictor_copy(w);

@@ -17,14 +17,6 @@
 kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                            bool packed);
 
-/* Token t0 of a track comes next, and those behind it are replaced (spec 6.2); positions of the
- * next append are given. Later segments have no chain values unless t0 is 0. Returns OK, MEM,
- * MEMLIMIT, IO, GEOMETRY (there are fewer tokens), OPTIONS (a model predicts the track). */
-kvarc_ret kvi_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t t0);
-/* A COMMIT that is a checkpoint, behind all tokens of earlier appends; number and label as in spec
- * 9.1. Returns OK, MEM, MEMLIMIT, IO, PROG. */
-kvarc_ret kvi_writer_checkpoint(kvarc_writer *w, uint64_t number, uint64_t time, const char *label);
-
 /* The level of a writer's options as its number, INT_MIN: none. */
 int kvi_writer_level(const kvarc_writer_options *o);
 

@@ -11,6 +11,7 @@
 #include "util/arguments.h"
 #include "util/string_field.h"
 #include "format/superblock.h"
+#include "reader/reader_state.h"
 #include "writer_state.h"
 
 enum { SEGMENT_TOKENS_MIN = 32 };
@@ -191,6 +192,8 @@ void kvarc_writer_abort(kvarc_writer **out)
 	for (size_t i = 0; w->tracks && i < w->geometry.n_tracks; i++) {
 		kvi_token_coder_close(w->tracks[i].ids);
 		kvi_prediction_close(w->tracks[i].prediction);
+		kvi_free(&w->alloc, w->tracks[i].kept.p);
+		kvi_out_free(&w->tracks[i].kept_contents);
 	}
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);
@@ -207,6 +210,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_out_free(&w->index);
 	kvi_out_free(&w->copies);
 	kvi_out_free(&w->copy_list);
+	kvarc_reader_close(&w->archive);
 	kvi_free(&w->alloc, w);
 	*out = NULL;
 }
@@ -266,6 +270,7 @@ static kvarc_ret make_tracks(kvarc_writer *w)
 	if (!w->tracks || !w->tokens)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	for (uint32_t i = 0; i < n; i++) {
+		kvi_out_init(&w->tracks[i].kept_contents, &w->alloc);
 		w->tracks[i].segment_tokens = track_tokens(w, i);
 		w->tracks[i].first_group = groups;
 		groups = cut_groups(w, i, groups, NULL);
@@ -302,9 +307,8 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 	return KVARC_OK;
 }
 
-static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
+kvarc_ret kvi_writer_take_geometry(kvarc_writer *w, const kvarc_geometry *g)
 {
-	struct kvi_index_entry entry = { 0 };
 	if (kvi_geometry_copy(&w->geometry, &w->alloc, g) ||
 	    kvi_order_make(&w->order, &w->alloc, &w->geometry))
 		return kvi_fail_alloc(w->error, &w->alloc);
@@ -313,6 +317,13 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 		ret = make_tracks(w);
 	if (ret == KVARC_OK && w->plan)
 		ret = kvi_writer_predictions(w);
+	return ret;
+}
+
+static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
+{
+	struct kvi_index_entry entry = { 0 };
+	kvarc_ret ret = kvi_writer_take_geometry(w, g);
 	if (ret == KVARC_OK)
 		ret = write_superblock(w);
 	if (ret)
@@ -342,7 +353,7 @@ kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geome
 	return kvi_writer_set_error(w, set_geometry(w, geometry));
 }
 
-static kvarc_ret flush_sink(kvarc_writer *w)
+kvarc_ret kvi_writer_flush_sink(kvarc_writer *w)
 {
 	if (w->sink.flush && w->sink.flush(w->sink.opaque))
 		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
@@ -350,7 +361,7 @@ static kvarc_ret flush_sink(kvarc_writer *w)
 	return KVARC_OK;
 }
 
-static kvarc_ret flush_tracks(kvarc_writer *w)
+kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
@@ -367,52 +378,10 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 	if (!w->has_geometry || (w->started && type != KVI_FRAME_RESTORE && type != KVI_FRAME_BLOB))
 		return kvi_fail(w->error, KVARC_PROG,
 		                "identity and files are written between geometry and tokens");
-	kvarc_ret ret = flush_tracks(w);
+	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	if (!ret)
 		ret = kvi_writer_emit_content(w, type, content, bytes, packed, &entry);
 	return kvi_writer_set_error(w, ret);
-}
-
-static kvarc_ret rewind_track(kvarc_writer *w, struct kvi_writer_track *t, uint64_t t0)
-{
-	kvarc_ret ret = flush_tracks(w);
-	if (ret)
-		return ret;
-	if (t0 > t->n_written)
-		return kvi_fail(w->error, KVARC_GEOMETRY, "the track has fewer tokens");
-	if (t->prediction || t->ids)
-		return kvi_fail(w->error, KVARC_OPTIONS,
-		                "tokens of a track that a model predicts cannot be replaced");
-	t->n_written = t->n_submitted = t->n_appended = t->n_total = t0;
-	t->chain = (struct kvi_chain){ false, { 0, 0 } };
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t t0)
-{
-	if (w->sticky)
-		return w->sticky;
-	if (!w->has_geometry || track >= w->geometry.n_tracks)
-		return kvi_writer_fail(w, KVARC_GEOMETRY, "track %u does not exist",
-		                       (unsigned)track);
-	return kvi_writer_set_error(w, rewind_track(w, &w->tracks[track], t0));
-}
-
-kvarc_ret kvi_writer_checkpoint(kvarc_writer *w, uint64_t number, uint64_t time, const char *label)
-{
-	const struct kvi_checkpoint c = { number, time, (const uint8_t *)label, strlen(label) };
-	if (w->sticky)
-		return w->sticky;
-	if (!w->has_geometry || number <= w->checkpoint || number > KVI_NUMBER_MAX ||
-	    time > KVI_NUMBER_MAX || !kvi_string_fits(label))
-		return kvi_writer_fail(w, KVARC_PROG,
-		                       "a checkpoint needs a geometry, a larger number than the "
-		                       "one before and a short label");
-	kvarc_ret ret = flush_tracks(w);
-	if (!ret)
-		ret = kvi_writer_emit_commit(w, &c);
-	w->checkpoint = number;
-	return kvi_writer_set_error(w, ret ? ret : flush_sink(w));
 }
 
 kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const keys[],
@@ -427,6 +396,10 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 	if (n && (!keys || !values))
 		return kvi_fail(w->error, KVARC_PROG,
 		                "kvarc_writer_identity: keys or values are NULL");
+	if (w->archive && w->archive->index.segments.n)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_identity: the tokens of an archive that is appended "
+		                "to have their identity");
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++)
 		ret = kvi_identity_set(&id, &w->alloc, keys[i], values[i]);
 	for (size_t i = 0; i < id.n && ret == KVARC_OK; i++)
@@ -450,10 +423,10 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 
 static kvarc_ret commit(kvarc_writer *w)
 {
-	kvarc_ret ret = flush_tracks(w);
+	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	if (ret == KVARC_OK && w->uncommitted)
 		ret = kvi_writer_emit_commit(w, NULL);
-	return ret ? ret : flush_sink(w);
+	return ret ? ret : kvi_writer_flush_sink(w);
 }
 
 kvarc_ret kvarc_writer_commit(kvarc_writer *w)
@@ -484,11 +457,11 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 		ret = kvi_fail(w->error, KVARC_PROG,
 		               "kvarc_writer_close: call kvarc_writer_set_geometry first");
 	if (ret == KVARC_OK)
-		ret = flush_tracks(w);
+		ret = kvi_writer_flush_tracks(w);
 	if (ret == KVARC_OK)
 		ret = kvi_writer_finish(w);
 	if (ret == KVARC_OK)
-		ret = flush_sink(w);
+		ret = kvi_writer_flush_sink(w);
 	kvarc_writer_abort(out);
 	return ret;
 }

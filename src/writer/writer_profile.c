@@ -195,6 +195,7 @@ kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
 	if (w->content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	w->predictor_sequence = w->sequence;
+	w->predictor_written = true;
 	return kvi_writer_emit_content(w, KVI_FRAME_PREDICTOR, w->content.p, w->content.n, true,
 	                               &entry);
 }
@@ -243,7 +244,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w)
 {
 	uint64_t first = w->predictor_sequence;
-	if (!first || w->offset < COPY_FILE_MIN)
+	if (!w->predictor_written || w->offset < COPY_FILE_MIN)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_writer_emit_predictor(w, 0);
 	w->predictor_sequence = first;

@@ -68,8 +68,8 @@ static bool may_chain(const struct kvi_segment *s)
 	return s->has_ids;
 }
 
-/* The chain value of a segment (spec 5.3), where it may have one. */
-static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *s)
+/* The chain value of a segment (spec 5.3), where it may have one; *before: of what precedes it. */
+static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *s, struct kvi_chain *before)
 {
 	struct kvi_chain *chain = &w->tracks[s->track].chain;
 	kvarc_ret ret = KVARC_OK;
@@ -78,6 +78,7 @@ static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *s)
 	s->chain = (struct kvi_h128){ 0, 0 };
 	if (s->has_chain && s->t0 == 0)
 		ret = kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity);
+	*before = (struct kvi_chain){ s->has_chain, chain->value };
 	if (s->has_chain && !ret)
 		ret = kvi_chain_link(&s->chain, &w->content, chain->value, s, s->n);
 	*chain = (struct kvi_chain){ s->has_chain, s->chain };
@@ -88,7 +89,8 @@ static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *s)
 kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 {
 	struct kvi_out *out = &w->content;
-	kvarc_ret ret = link_chain(w, &s->s);
+	struct kvi_chain before;
+	kvarc_ret ret = link_chain(w, &s->s, &before);
 	if (ret)
 		return ret;
 	struct kvi_index_entry entry = { .tensor = s->s.track,
@@ -103,12 +105,16 @@ kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
 	kvi_segment_put(out, &s->s);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	return kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n, true, &entry);
+	ret = kvi_writer_keep_segment(w, &s->s, before);
+	return ret ? ret
+	           : kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n, true, &entry);
 }
 
 kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
 {
-	w->tracks[s->s.track].n_written += s->s.n;
+	struct kvi_writer_track *t = &w->tracks[s->s.track];
+	t->n_written += s->s.n;
+	t->n_committed = t->n_written;
 	return kvi_writer_emit_commit(w, NULL);
 }
 
@@ -345,14 +351,14 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	w->started = true;
 	if (w->n_groups == 0)
 		return KVARC_OK;
-	if (w->plan) {
+	if (w->plan && !w->predictor_sequence) {
 		kvarc_ret done = kvi_writer_emit_profile(w);
 		if (done)
 			return done;
 	}
 	const kvarc_common *c = &w->options.common;
 	kvarc_ret ret = (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(&w->pool, &w->alloc,
-	                                                                     c->threads);
+	                                                                    c->threads);
 	if (ret == KVARC_OK)
 		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
 	if (ret == KVARC_OK && w->options.lossy)

@@ -19,6 +19,7 @@
 #include "repeat.h"
 #include "predict/token_coder.h"
 #include "writer_internal.h"
+#include "util/list.h"
 #include "util/pool.h"
 
 /* Heads of one tensor that are coded together, and the parameters in force. */
@@ -47,14 +48,29 @@ struct kvi_waiting {
 	uint8_t *data; /* the track's tensors in file order, each packed */
 };
 
+/* A segment that this writer wrote, with the tokens that are left of it. */
+struct kvi_kept_segment {
+	uint64_t t0;
+	uint32_t n;
+	struct kvi_chain before; /* of the tokens before it */
+	size_t at, bytes;        /* of its content in kept_contents */
+};
+
 /* How far a track has come. Counts are tokens from the first one of the track. */
 struct kvi_writer_track {
-	uint64_t n_written;   /* in the file */
+	uint64_t n_written;   /* in the file, those that a rewind replaces left out */
+	uint64_t n_committed; /* as the next COMMIT says: a rewind without segments behind it
+	                       * changes nothing (spec 6.2) */
+	uint64_t item_tokens; /* that packed files need, until the next checkpoint */
 	uint64_t n_submitted; /* written, or in segments that are being encoded */
 	uint64_t n_total;     /* with the tokens that the current call appends */
 	uint64_t n_appended;  /* by all calls, dropped tokens included */
 	int64_t next_position;
+	bool wants_positions;   /* next_position is not known */
 	struct kvi_chain chain; /* of what is written */
+	/* For rewinds: the segments that this writer wrote and that are left, in order. */
+	struct kvi_list kept; /* struct kvi_kept_segment */
+	struct kvi_out kept_contents;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting;       /* NULL until needed */
@@ -136,6 +152,11 @@ struct kvarc_writer {
 	struct kvi_linear_plan *plan;   /* levels 2 to 8 */
 	struct kvi_predictor predictor; /* what PREDICTOR frames say; owns nothing */
 	uint64_t predictor_sequence;
+	bool predictor_written; /* by this writer */
+
+	kvarc_reader *archive; /* that is appended to; NULL: a new one */
+	bool was_closed;       /* it had a FOOTER, */
+	uint64_t was_sequence; /* and was this many frames long */
 
 	struct kvi_out index;
 	struct kvi_index_delta index_delta;
@@ -160,6 +181,20 @@ struct kvarc_writer {
 
 /* Makes ret stick and returns it. */
 kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret);
+/* Makes tracks, groups and models for a geometry, which is copied; writes nothing. Returns OK, MEM,
+ * MEMLIMIT, PREDICTOR, OPTIONS. */
+kvarc_ret kvi_writer_take_geometry(kvarc_writer *w, const kvarc_geometry *g);
+/* Writes the tokens that wait. Returns OK, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w);
+/* Calls the sink's flush. Returns OK, IO. */
+kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
+
+/* Rewinds (writer_rewind.c). */
+
+/* Keeps what a rewind into a segment needs: w->content is the segment's content. before: chain
+ * value of the tokens before it. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *s,
+                                  struct kvi_chain before);
 
 /* Frames (writer_frames.c). */
 

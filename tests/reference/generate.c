@@ -3,7 +3,8 @@
  * generate.c - small random archives by the C writer, for the reference decoder
  *
  * generate SEED FILE: geometry, dtypes, shapes, content, level, threads and the
- * way of appending come from the seed. Prints what it chose on one line.
+ * way of appending come from the seed; some are closed or left and appended to, with rewinds and
+ * checkpoints. Prints what it chose on one line.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@ enum {
 };
 
 static uint64_t random_state;
-static int tiered; /* a lossy tier, and what it takes */
+static int tiered;  /* a lossy tier, and what it takes */
+static int resumes; /* the writer is closed or dies, and another one continues */
 
 static uint32_t next_random(void)
 {
@@ -217,8 +219,36 @@ static kvarc_geometry make_geometry(void)
 
 static int write_file(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
-	(void)offset; /* strictly forward */
-	return fwrite(buf, 1, bytes, opaque) == bytes ? 0 : -1;
+	return !fseek(opaque, (long)offset, SEEK_SET) && fwrite(buf, 1, bytes, opaque) == bytes
+	               ? 0
+	               : -1;
+}
+
+static int64_t read_file(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	if (fseek(opaque, (long)offset, SEEK_SET))
+		return -1;
+	bytes = fread(buf, 1, bytes, opaque);
+	return ferror((FILE *)opaque) ? -1 : (int64_t)bytes;
+}
+
+/* Another writer continues the archive. */
+static void resume(kvarc_writer **w, FILE *f, const kvarc_writer_options *o)
+{
+	kvarc_sink sink = { .write = write_file, .opaque = f };
+	kvarc_source source = { .read = read_file, .opaque = f };
+	if (below(2)) {
+		check(kvarc_writer_close(w), o->common.error, "close");
+	} else {
+		check(kvarc_writer_commit(*w), o->common.error, "commit");
+		kvarc_writer_abort(w);
+	}
+	if (fflush(f) || fseek(f, 0, SEEK_END)) {
+		fprintf(stderr, "generate: seeking failed\n");
+		exit(1);
+	}
+	source.size = (uint64_t)ftell(f);
+	check(kvarc_writer_open_append(w, &source, &sink, o), o->common.error, "append");
 }
 
 static uint32_t choose_tokens(const kvarc_geometry *g, uint32_t track)
@@ -231,8 +261,10 @@ static uint32_t choose_tokens(const kvarc_geometry *g, uint32_t track)
 	return below((most < MAX_TOKENS ? most : MAX_TOKENS) + 1);
 }
 
-static void append_track(kvarc_writer *w, const kvarc_geometry *g, uint32_t track, kvarc_error *e)
+static void append_track(kvarc_writer **w, const kvarc_geometry *g, uint32_t track, FILE *f,
+                         kvarc_writer_options *o)
 {
+	kvarc_error *e = o->common.error;
 	static int32_t ids[MAX_TOKENS], positions[MAX_TOKENS];
 	struct tensor_data data[MAX_TENSORS];
 	kvarc_view views[MAX_TENSORS];
@@ -259,14 +291,31 @@ static void append_track(kvarc_writer *w, const kvarc_geometry *g, uint32_t trac
 	int use_ids = below(2), use_positions = below(3) > 0;
 	for (uint32_t at = 0; at < tokens;) {
 		uint32_t n = 1 + below(tokens - at);
-		check(kvarc_writer_append(w, track, n, use_ids ? ids + at : NULL,
+		check(kvarc_writer_append(*w, track, n, use_ids ? ids + at : NULL,
 		                          use_positions ? positions + at : NULL, views),
 		      e, "append");
 		for (size_t i = 0; i < g->n_tensors; i++)
 			views[i].data = (uint8_t *)views[i].data + n * views[i].token_stride;
 		at += n;
 		if (!below(4))
-			check(kvarc_writer_commit(w), e, "commit");
+			check(kvarc_writer_commit(*w), e, "commit");
+		if (!resumes)
+			continue;
+		if (!below(4))
+			check(kvarc_writer_checkpoint(*w, "a state", below(1000), NULL), e,
+			      "checkpoint");
+		if (!below(3)) {
+			o->level = below(2) ? KVARC_LEVEL(1) : KVARC_LEVEL(0);
+			resume(w, f, o);
+		}
+		if (!below(4)) {
+			uint32_t back = below(n + 1);
+			at -= back;
+			check(kvarc_writer_rewind(*w, track, at), e, "rewind");
+			for (size_t i = 0; i < g->n_tensors; i++)
+				views[i].data = (uint8_t *)views[i].data -
+				                back * views[i].token_stride;
+		}
 	}
 	for (size_t i = 0; i < g->n_tensors; i++)
 		free(data[i].p);
@@ -332,7 +381,7 @@ int main(int argc, char **argv)
 	kvarc_error error = { 0 };
 	kvarc_writer *w;
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	FILE *f = argc == 3 ? fopen(argv[2], "wb") : NULL;
+	FILE *f = argc == 3 ? fopen(argv[2], "w+b") : NULL;
 	if (!f) {
 		fprintf(stderr, "usage: generate SEED FILE\n");
 		return 2;
@@ -353,6 +402,8 @@ int main(int argc, char **argv)
 		o.file_id[i] = (uint8_t)below(256);
 	if (tiered)
 		o.lossy = choose_tier();
+	/* Of odd seeds; archives of the others stay what they were. */
+	resumes = !tiered && !(o.flags & KVARC_WRITE_STREAMABLE) && strtoul(argv[1], NULL, 0) % 2;
 	printf("seed %s: level %d, threads %u, flags %u, segment %u, "
 	       "chunk %u, tier %d %d/16; %zu ropes, %zu tracks;",
 	       argv[1], o.level, o.common.threads, o.flags, (unsigned)o.segment_tokens,
@@ -371,7 +422,7 @@ int main(int argc, char **argv)
 		check(kvarc_writer_identity(w, 2, keys, values), &error, "identity");
 	}
 	for (uint32_t track = 0; track < g.n_tracks; track++)
-		append_track(w, &g, track, &error);
+		append_track(&w, &g, track, f, &o);
 	check(kvarc_writer_close(&w), &error, "close");
 	return fclose(f) ? 1 : 0;
 }

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_resume.c - finds the end of an archive, for a writer that continues it (spec 9.3) */
+#include "reader_resume.h"
+
+#include "format/commit.h"
+
+/* As the FOOTER has it. DATA: there is none. */
+static kvarc_ret read_footer(kvarc_reader *r, struct kvi_resume *to)
+{
+	const uint64_t size = r->in.source.size;
+	struct kvi_buffer buf = { 0 };
+	struct kvi_footer foot;
+	struct kvi_frame f;
+	kvarc_ret ret = size < KVI_SUPERBLOCK_BYTES + KVI_FOOTER_FRAME_BYTES
+	                        ? KVARC_DATA
+	                        : kvi_frame_read(&r->in, size - KVI_FOOTER_FRAME_BYTES, &buf, &f,
+	                                         r->error);
+	if (ret == KVARC_END ||
+	    (!ret && (f.head.type != KVI_FRAME_FOOTER ||
+	              !kvi_footer_parse(&foot, f.payload, f.head.payload_bytes))))
+		ret = KVARC_DATA;
+	kvi_free(&r->alloc, buf.p);
+	if (ret)
+		return ret;
+	to->offset = size;
+	to->sequence = f.head.sequence + 1;
+	to->last_index = foot.index;
+	to->last_commit = foot.commit;
+	return KVARC_OK;
+}
+
+/* BLOB bytes of items, and the identity: up to the end alone. */
+static kvarc_ret take_frame(kvarc_reader *r, const struct kvi_walk *w)
+{
+	struct kvi_blob b;
+	if (w->frame.head.type == KVI_FRAME_IDENTITY)
+		return kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, r->error);
+	if (w->frame.head.type != KVI_FRAME_BLOB ||
+	    !kvi_blob_parse(&b, w->content, w->content_bytes) || b.item >= r->meta.items.n)
+		return KVARC_OK;
+	struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, b.item);
+	item->next = b.offset == item->next ? b.offset + b.bytes : KVARC_UNKNOWN;
+	return KVARC_OK;
+}
+
+/* An INDEX says which PARAMS are copies; a pass over the frames does not. */
+static void note_copies(kvarc_reader *r, const struct kvi_walk *w)
+{
+	struct kvi_index_reader ir;
+	struct kvi_index_entry e;
+	if (!kvi_index_begin(&ir, w->content, w->content_bytes))
+		return;
+	while (kvi_index_next(&ir, &e)) {
+		struct kvi_params_ref *p = e.type == KVI_FRAME_PARAMS && e.params
+		                                   ? kvi_index_params(&r->index, e.sequence)
+		                                   : NULL;
+		if (p)
+			p->copy_of = e.params;
+	}
+}
+
+static kvarc_ret list_frame(kvarc_reader *r, const struct kvi_walk *w, struct kvi_resume *to)
+{
+	if (w->frame.head.type == KVI_FRAME_INDEX) {
+		note_copies(r, w);
+		to->index.n = 0;
+		to->index_entries = 0;
+		to->delta = (struct kvi_index_delta){ 0 };
+	} else if (w->frame.head.type != KVI_FRAME_FOOTER) {
+		kvi_index_put(&to->index, &to->delta, &w->entry);
+		to->index_entries++;
+	}
+	return to->index.failed ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_OK;
+}
+
+/* Goes through the frames of an archive without a FOOTER, up to its last COMMIT. */
+static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to)
+{
+	const uint64_t end = r->state == KVARC_STATE_CUT ? r->seq.stop : r->in.source.size;
+	kvarc_ret ret = KVARC_OK;
+	kvi_identity_free(&r->meta.identity, &r->alloc);
+	do {
+		ret = kvi_walk_next(w, r->error);
+		if (!ret && w->sequence == 1)
+			ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
+		if (!ret)
+			ret = take_frame(r, w);
+		if (!ret)
+			ret = list_frame(r, w, to);
+	} while (!ret && w->offset < end);
+	to->offset = w->offset;
+	to->sequence = w->sequence;
+	to->last_index = w->last_index;
+	to->last_commit = w->last_commit;
+	return ret;
+}
+
+/* blobs: their bytes were counted. */
+static kvarc_ret check_items(kvarc_reader *r, bool blobs)
+{
+	bool good = true;
+	for (size_t i = r->meta.first_item; blobs && i < r->meta.items.n; i++) {
+		const struct kvi_item *item = KVI_LIST(struct kvi_item, r->meta.items, i);
+		good = good && item->next == item->literal_bytes;
+	}
+	for (uint32_t t = 0; t < r->geometry.n_tracks; t++)
+		good = good && kvi_reader_item_tokens(r, t) <= r->index.tokens[t];
+	return good ? KVARC_OK
+	            : kvi_fail(r->error, KVARC_DATA,
+	                       "the archive was cut while files were packed, which are not "
+	                       "complete: pack them again");
+}
+
+kvarc_ret kvi_reader_resume(kvarc_reader *r, struct kvi_resume *to)
+{
+	struct kvi_walk w;
+	*to = (struct kvi_resume){ 0 };
+	kvi_out_init(&to->index, &r->alloc);
+	if (r->state == KVARC_STATE_DAMAGED)
+		return kvi_fail(r->error, KVARC_DATA,
+		                "the archive is damaged behind its last commit: salvage it, or cut "
+		                "what is good");
+	if (r->state == KVARC_STATE_CLOSED) {
+		kvarc_ret ret = read_footer(r, to);
+		return ret ? ret : check_items(r, false);
+	}
+	kvi_walk_init(&w, &r->in, &r->packer);
+	w.skim = true;
+	kvarc_ret ret = walk(r, &w, to);
+	kvi_walk_free(&w);
+	/* Nothing is committed: what comes behind GEOMETRY does not count. */
+	if (!ret && !to->last_commit)
+		r->meta.first_item = r->meta.items.n;
+	return ret ? ret : check_items(r, true);
+}
+
+uint64_t kvi_reader_item_tokens(const kvarc_reader *r, uint32_t track)
+{
+	uint64_t end = 0;
+	for (size_t i = r->meta.first_item; i < r->meta.items.n; i++) {
+		const struct kvi_restore *x = &KVI_LIST(struct kvi_item, r->meta.items, i)->restore;
+		for (size_t k = 0; k < x->n_pieces; k++) {
+			const struct kvi_piece *p = &x->pieces[k];
+			if (p->type == KVI_PIECE_AREA && p->track == track &&
+			    end < p->t0 + p->n_tokens)
+				end = p->t0 + p->n_tokens;
+		}
+	}
+	return end;
+}
+
+/* The segment of the last state that holds a token of a track. */
+static const struct kvi_segment_ref *holder(const kvarc_reader *r, uint32_t track, uint64_t token)
+{
+	uint64_t p = r->index.last[track];
+	const struct kvi_segment_ref *s = NULL;
+	while (p && (s = KVI_LIST(struct kvi_segment_ref, r->index.segments, p - 1))->t0 > token)
+		p = s->parent;
+	return p ? s : NULL;
+}
+
+/* The chain value of a segment's first n tokens, in place of the value before the segment; s: its
+ * content. Unknown where a model that is not here has coded its ids. */
+static kvarc_ret link(kvarc_reader *r, const struct kvi_segment_ref *p, uint32_t n,
+                      struct kvi_segment *s, struct kvi_chain *chain)
+{
+	const struct kvi_chain before = *chain;
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, p, s, r->error);
+	if (ret)
+		return ret;
+	ret = kvi_reader_first_ids(r, kvi_reader_codes_ids(r, p->sequence), s, n, NULL);
+	*chain = (struct kvi_chain){ false, { 0, 0 } };
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	if (ret || !before.known || !s->has_ids)
+		return KVARC_OK;
+	chain->known = true;
+	ret = kvi_chain_link(&chain->value, &r->chains.scratch, before.value, s, n);
+	return ret ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_OK;
+}
+
+/* A segment, and how many of its tokens count. */
+struct chain_step {
+	const struct kvi_segment_ref *segment;
+	uint32_t n;
+};
+
+/* From a segment back to one whose chain value holds for all tokens that count, or to the first
+ * token of the track. */
+static kvarc_ret steps_back(kvarc_reader *r, const struct kvi_segment_ref *p, uint64_t end,
+                            struct kvi_list *steps)
+{
+	for (; p; p = kvi_index_before(&r->index, p)) {
+		struct chain_step *x = kvi_list_add(steps, &r->alloc, sizeof *x);
+		if (!x)
+			return kvi_fail_alloc(r->error, &r->alloc);
+		*x = (struct chain_step){ p, (uint32_t)(end - p->t0) };
+		end = p->t0;
+		if (x->n == p->n || !p->chain.known)
+			break;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret chain_of(kvarc_reader *r, const struct kvi_segment_ref *p, uint64_t end,
+                          struct kvi_segment *s, struct kvi_chain *to)
+{
+	struct kvi_list steps = { 0 };
+	kvarc_ret ret = steps_back(r, p, end, &steps);
+	to->known = !ret;
+	if (!ret &&
+	    kvi_chain_root(&to->value, &r->chains.scratch, r->chains.geometry, &r->meta.identity))
+		ret = kvi_fail_alloc(r->error, &r->alloc);
+	for (size_t i = steps.n; i-- > 0 && !ret;) {
+		const struct chain_step *x = KVI_LIST(struct chain_step, steps, i);
+		if (x->n == x->segment->n || !x->segment->chain.known)
+			*to = x->segment->chain;
+		else
+			ret = link(r, x->segment, x->n, s, to);
+	}
+	kvi_free(&r->alloc, steps.p);
+	return ret;
+}
+
+kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
+                               struct kvi_track_end *to)
+{
+	const struct kvi_segment_ref *p = t0 ? holder(r, track, t0 - 1) : NULL;
+	*to = (struct kvi_track_end){ 0 };
+	if (!p)
+		return KVARC_OK;
+	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
+	kvarc_ret ret = s ? kvi_reader_read_segment(r, &r->packer, p, s, r->error)
+	                  : kvi_fail_alloc(r->error, &r->alloc);
+	if (!ret)
+		to->position = (int64_t)s->positions[t0 - 1 - p->t0] + 1;
+	if (!ret)
+		ret = chain_of(r, p, t0, s, &to->chain);
+	kvi_free(&r->alloc, s);
+	return ret;
+}
