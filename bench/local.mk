@@ -43,6 +43,11 @@ noinst_PROGRAMS += bench/session
 bench_session_SOURCES = bench/session.c
 bench_session_LDADD = libkvitools.la libkvi.la
 
+# Archives that grow: compacted, and after a crash at each write.
+noinst_PROGRAMS += bench/appends
+bench_appends_SOURCES = bench/appends.c
+bench_appends_LDADD = libkvarc.la
+
 # Archives that are small and made to cost a reader much; hostile_frames.sh measures them.
 EXTRA_DIST += bench/hostile_frames.sh
 noinst_PROGRAMS += bench/hostile_frames

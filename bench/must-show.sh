@@ -71,9 +71,14 @@ fi
 if [ -n "${SESSION-}" ]; then
 	echo "== session"
 	# shellcheck disable=SC2086 # several files
-	"$build/bench/session" /dev/null $SESSION
+	"$build/bench/session" /dev/null $SESSION || short=1
+	echo "== appends"
+	# shellcheck disable=SC2086 # several files
+	set -- $SESSION
+	"$build/bench/appends" tokens "$1" || short=1
+	[ $# -lt 2 ] || "$build/bench/appends" turns "$1" "$2" || short=1
 else
-	left_out session SESSION
+	left_out 'session and appends' SESSION
 fi
 if [ -n "${EXACTNESS-}" ]; then
 	echo "== exactness"

@@ -115,6 +115,7 @@ unit_tests = \
 	tests/unit/test_areas \
 	tests/unit/test_attention \
 	tests/unit/test_codecs \
+	tests/unit/test_compact \
 	tests/unit/test_container \
 	tests/unit/test_copy \
 	tests/unit/test_diverge \

@@ -169,4 +169,19 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_rang
                                                const kvarc_writer_options *options,
                                                kvarc_writer_stats *stats);
 
+/*
+ * Writes the state that a reader was opened at, the last one or a checkpoint, as a new archive:
+ * short segments, as of commits token by token, become full ones, and what rewinds have replaced,
+ * earlier states and their packed files are left out. Identity, token ids, positions and packed
+ * files stay, the new archive has no checkpoints. r: not started, not salvaging, on a source that
+ * can seek. Segments of a lossy tier keep their payloads, and so their length; one that a rewind
+ * has cut is decoded and coded again without a loss (LOSSY without KVARC_READ_ALLOW_LOSSY).
+ * options as for kvarc_writer_open, without a tier: any level.
+ * Returns OK, or what readers and writers return; DATA also for an archive that was cut while
+ * files were packed.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_compact(kvarc_reader *r, const kvarc_sink *sink,
+                                                   const kvarc_writer_options *options,
+                                                   kvarc_writer_stats *stats);
+
 #endif

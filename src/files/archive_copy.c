@@ -14,14 +14,14 @@ struct copy_piece {
 };
 
 kvarc_ret kvi_copy_open(struct kvi_copy **out, kvarc_reader *r, kvarc_writer *w, uint32_t track,
-                        const uint32_t *to)
+                        uint32_t to_track, const uint32_t *to)
 {
 	struct kvi_copy *c = kvi_calloc(&r->alloc, 1, sizeof *c);
 	kvarc_ret ret = KVARC_OK;
 	*out = NULL;
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*c = (struct kvi_copy){ .r = r, .w = w, .track = track, .to = to };
+	*c = (struct kvi_copy){ .r = r, .w = w, .track = track, .to_track = to_track, .to = to };
 	kvi_out_init(&c->content, &r->alloc);
 	c->copied = kvi_calloc(&r->alloc, r->index.chunks.n + 1, sizeof *c->copied);
 	if (!c->copied)
@@ -320,10 +320,12 @@ kvarc_ret kvi_copy_segment(struct kvi_copy *c, const struct kvi_copy_found *foun
                            const int32_t *ids, const int32_t *positions)
 {
 	kvarc_writer *w = c->w;
-	struct kvi_writer_track *t = &w->tracks[0];
+	struct kvi_writer_track *t = &w->tracks[c->to_track];
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, c->r->index.segments,
 	                                           found->segment);
-	struct kvi_open_segment to = { .s = { .n = s->n, .t0 = t->n_written, .has_ids = ids } };
+	struct kvi_open_segment to = {
+		.s = { .track = c->to_track, .n = s->n, .t0 = t->n_written, .has_ids = ids }
+	};
 	size_t i = 0;
 	for (uint32_t k = 0; k < s->n; k++) {
 		to.s.positions[k] = positions[k];

@@ -25,12 +25,12 @@ struct kvi_copy_found {
 };
 
 /*
- * A track of a reader that can seek goes to track 0 of a writer that has a geometry. to: the
+ * A track of a reader that can seek goes to track to_track of a writer that has a geometry. to: the
  * writer's number of each of the reader's tensors; the caller's until close. On failure *c is NULL.
  * Returns OK, or what opening a reader does (KVARC_WRITE_VERIFY needs another one).
  */
 kvarc_ret kvi_copy_open(struct kvi_copy **c, kvarc_reader *r, kvarc_writer *w, uint32_t track,
-                        const uint32_t *to);
+                        uint32_t to_track, const uint32_t *to);
 void kvi_copy_close(struct kvi_copy *c); /* NULL-safe */
 
 /* The first segment with tokens in t0 .. end - 1 that has lossy chunks. */

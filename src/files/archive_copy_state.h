@@ -26,7 +26,7 @@ struct kvi_copy_params {
 struct kvi_copy {
 	kvarc_reader *r, *again; /* again: of KVARC_WRITE_VERIFY, NULL: not wanted */
 	kvarc_writer *w;
-	uint32_t track;
+	uint32_t track, to_track;
 	const uint32_t *to;
 	struct kvi_copied_chunk *copied; /* of each chunk of the reader */
 	struct kvi_list given;

@@ -3,6 +3,7 @@ libkvi_la_SOURCES += \
 	src/files/archive_copy.c src/files/archive_copy.h \
 	src/files/archive_copy_find.c src/files/archive_copy_state.h \
 	src/files/assembly.c src/files/assembly.h \
+	src/files/compact.c \
 	src/files/container.h \
 	src/files/container_import.c \
 	src/files/container_members.c \
@@ -15,6 +16,7 @@ libkvi_la_SOURCES += \
 	src/files/import_build.c \
 	src/files/import_internal.h \
 	src/files/input_hash.c src/files/input_hash.h \
+	src/files/literals.c src/files/literals.h \
 	src/files/llama_checkpoints.c \
 	src/files/llama_kv.c \
 	src/files/llama_memory.c src/files/llama_memory.h \
@@ -33,4 +35,5 @@ libkvi_la_SOURCES += \
 	src/files/salvage_slot.c \
 	src/files/st_import.c \
 	src/files/strided.c src/files/strided.h \
+	src/files/transfer.c src/files/transfer.h \
 	src/files/unpack_files.c

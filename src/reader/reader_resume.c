@@ -117,9 +117,10 @@ kvarc_ret kvi_reader_resume(kvarc_reader *r, struct kvi_resume *to)
 	*to = (struct kvi_resume){ 0 };
 	kvi_out_init(&to->index, &r->alloc);
 	if (r->state == KVARC_STATE_DAMAGED)
-		return kvi_fail(r->error, KVARC_DATA,
-		                "the archive is damaged behind its last commit: salvage it, or cut "
-		                "what is good");
+		return kvi_reason(r->error, KVARC_REASON_SALVAGE,
+		                  kvi_fail(r->error, KVARC_DATA,
+		                           "the archive is damaged behind its last commit: salvage "
+		                           "it, or cut what is good"));
 	if (r->state == KVARC_STATE_CLOSED) {
 		kvarc_ret ret = read_footer(r, to);
 		return ret ? ret : check_items(r, false);

@@ -17,10 +17,10 @@ static int torn_write(void *opaque, const void *buf, size_t bytes, uint64_t offs
 		f->p = realloc(f->p, f->cap);
 		assert_non_null(f->p);
 	}
-	assert_true(!n || offset == f->n); /* strictly forward */
+	assert_true(!n || t->anywhere || offset == f->n); /* strictly forward */
 	if (n)
 		memcpy(f->p + offset, buf, n);
-	f->n += n;
+	f->n = offset + n > f->n ? (size_t)offset + n : f->n;
 	if (!fails && bytes >= KVI_FRAME_HEAD_BYTES && frame[8] == KVI_FRAME_COMMIT && offset) {
 		assert_true(t->n_commits < 512);
 		t->commits[t->n_commits++] = f->n;
@@ -47,7 +47,7 @@ static int torn_truncate(void *opaque, uint64_t bytes)
 void torn_free(struct torn *t)
 {
 	memfile_free(&t->f);
-	*t = (struct torn){ .fail_at = -1 };
+	*t = (struct torn){ .fail_at = -1, .f = { .fail_at = -1 } };
 }
 
 void torn_copy(struct torn *t, const struct memfile *f, size_t n)

@@ -10,7 +10,7 @@ struct torn {
 	struct memfile f;
 	long calls, fail_at; /* -1: none */
 	unsigned part;       /* of the call that fails, the number of 16ths that are written */
-	bool no_truncate, flush_fails;
+	bool no_truncate, flush_fails, anywhere; /* anywhere: writes need not go forward */
 	long flushes, truncates;
 	size_t commits[512]; /* the size of the file behind each COMMIT frame */
 	size_t n_commits;

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* literals.c - literal bytes of the items of an archive, at any offset (spec 10) */
+#include "literals.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A BLOB frame. */
+struct kvi_literal_blob {
+	uint64_t item, offset, bytes;
+	uint64_t frame, sequence; /* frame: its offset in the file */
+};
+
+static kvarc_ret add_blob(struct kvi_literals *x, const struct kvi_walk *w)
+{
+	struct kvi_blob b;
+	if (w->frame.head.type != KVI_FRAME_BLOB ||
+	    !kvi_blob_parse(&b, w->content, w->content_bytes))
+		return KVARC_OK;
+	struct kvi_literal_blob *to = kvi_list_add(&x->blobs, &x->r->alloc, sizeof *to);
+	if (!to)
+		return kvi_fail_alloc(x->r->error, &x->r->alloc);
+	*to = (struct kvi_literal_blob){ b.item, b.offset, b.bytes, w->frame.offset,
+		                         w->frame.head.sequence };
+	return KVARC_OK;
+}
+
+/* Whether the pass is at the end of the state that the reader was opened at. */
+static bool at_end(const kvarc_reader *r, const struct kvi_walk *w)
+{
+	if (r->options.checkpoint)
+		return w->checkpoint == r->options.checkpoint;
+	return w->offset >= (r->state == KVARC_STATE_CUT ? r->seq.stop : r->in.source.size);
+}
+
+static kvarc_ret walk(struct kvi_literals *x, struct kvi_walk *w)
+{
+	kvarc_reader *r = x->r;
+	kvarc_ret ret;
+	do {
+		ret = kvi_walk_next(w, r->error);
+		if (!ret && w->sequence == 1)
+			ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
+		if (!ret)
+			ret = add_blob(x, w);
+	} while (!ret && !at_end(r, w));
+	return kvi_reader_set_error(r, ret);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+	const struct kvi_literal_blob *x = a, *y = b;
+	if (x->item != y->item)
+		return x->item < y->item ? -1 : 1;
+	return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r)
+{
+	struct kvi_walk w;
+	*x = (struct kvi_literals){ .r = r };
+	kvi_out_init(&x->content, &r->alloc);
+	kvi_walk_init(&w, &r->in, &r->packer);
+	w.skim = true;
+	kvarc_ret ret = walk(x, &w);
+	kvi_walk_free(&w);
+	if (x->blobs.n)
+		qsort(x->blobs.p, x->blobs.n, sizeof(struct kvi_literal_blob), by_offset);
+	return ret;
+}
+
+void kvi_literals_free(struct kvi_literals *x)
+{
+	if (!x->r)
+		return;
+	kvi_free(&x->r->alloc, x->blobs.p);
+	kvi_out_free(&x->content);
+	*x = (struct kvi_literals){ 0 };
+}
+
+/* The BLOB that holds a byte of an item; NULL: none does. */
+static const struct kvi_literal_blob *find(const struct kvi_literals *x, uint64_t item,
+                                           uint64_t byte)
+{
+	size_t lo = 0, hi = x->blobs.n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct kvi_literal_blob *b = KVI_LIST(struct kvi_literal_blob, x->blobs, mid);
+		if (b->item < item || (b->item == item && b->offset <= byte))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	const struct kvi_literal_blob *b = lo ? KVI_LIST(struct kvi_literal_blob, x->blobs, lo - 1)
+	                                      : NULL;
+	return b && b->item == item && byte - b->offset < b->bytes ? b : NULL;
+}
+
+kvarc_ret kvi_literals_read(struct kvi_literals *x, uint64_t item, uint64_t from, size_t bytes,
+                            uint8_t *to)
+{
+	while (bytes) {
+		const struct kvi_literal_blob *b = find(x, item, from);
+		struct kvi_blob content;
+		if (!b)
+			return kvi_reader_fail(x->r, KVARC_DATA,
+			                       "bytes of packed files are missing");
+		kvarc_ret ret = KVARC_OK;
+		if (x->loaded != b->frame)
+			ret = kvi_reader_content(x->r, b->frame, KVI_FRAME_BLOB, b->sequence,
+			                         &x->content);
+		if (!ret && !kvi_blob_parse(&content, x->content.p, x->content.n))
+			ret = KVARC_DATA;
+		if (ret)
+			return kvi_reader_set_error(x->r, ret);
+		x->loaded = b->frame;
+		size_t left = (size_t)(b->bytes - (from - b->offset));
+		size_t n = left < bytes ? left : bytes;
+		memcpy(to, content.data + (from - b->offset), n);
+		to += n;
+		from += n;
+		bytes -= n;
+	}
+	return KVARC_OK;
+}

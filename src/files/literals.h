@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* literals.h - literal bytes of the items of an archive, at any offset (spec 10) */
+#ifndef KVI_LITERALS_H
+#define KVI_LITERALS_H
+
+#include "reader/reader_state.h"
+#include "util/list.h"
+
+/* Where the literal bytes of items are. */
+struct kvi_literals {
+	kvarc_reader *r;
+	struct kvi_list blobs; /* struct kvi_literal_blob; by item and offset */
+	/* The BLOB that was read last. */
+	struct kvi_out content;
+	uint64_t loaded; /* offset of its frame; 0: none */
+};
+
+/* One pass over the frames of a reader that can seek, up to the state that it was opened at; items
+ * of earlier states are among them. x is to be freed, also on failure. Returns OK, MEM, MEMLIMIT,
+ * DATA, OPTIONS, IO. */
+kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r);
+/* Frees the list. */
+void kvi_literals_free(struct kvi_literals *x);
+/* Bytes [from, from + bytes) of an item, numbered in the whole archive, to `to`. Returns OK, MEM,
+ * MEMLIMIT, DATA (they are not there), OPTIONS, IO. */
+kvarc_ret kvi_literals_read(struct kvi_literals *x, uint64_t item, uint64_t from, size_t bytes,
+                            uint8_t *to);
+
+#endif
