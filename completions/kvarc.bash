@@ -7,14 +7,14 @@ _kvarc()
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut train bench eval profiles weights help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut compact train bench eval profiles weights help' -- "$cur")
         return
     fi
     case $prev in
     --output|-o|--profile|--model|--scores|--plot|--measure|--link)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--threads|-T|--memory|-M)
+    --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--checkpoint|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -46,17 +46,18 @@ _kvarc()
     esac
     case $verb in
     pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --axes --opaque --members --verify --streamable --identity --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
-    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --salvage-tokens --to --layers --tokens --track --threads -T --memory -M --isa --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
-    test) words=' --profile --model --predict --threads -T --memory -M --isa --recursive -r --json --quiet -q --verbose -v --help -h' ;;
+    unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --salvage --salvage-tokens --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
+    test) words=' --profile --model --predict --checkpoint --threads -T --memory -M --isa --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
-    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --layers --tokens --track --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     profiles) words=' --model --memory -M --json --quiet -q --verbose -v --help -h' ;;
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;
-    help) words=' --help -h pack unpack test list info cut train bench eval profiles weights help' ;;
+    help) words=' --help -h pack unpack test list info cut compact train bench eval profiles weights help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then

@@ -52,9 +52,11 @@ check-engines: $(bin_PROGRAMS)
 .PHONY: check-engines
 
 # The command: exact output of every verb, damage, full disks, signals.
-check_PROGRAMS += tests/cli/make_named
+check_PROGRAMS += tests/cli/make_named tests/cli/make_session
 tests_cli_make_named_SOURCES = tests/cli/make_named.c
 tests_cli_make_named_LDADD = libkvarc.la
+tests_cli_make_session_SOURCES = tests/cli/make_session.c
+tests_cli_make_session_LDADD = libkvarc.la
 # Preloaded into the command: a source that changes while it is packed.
 check_LTLIBRARIES =
 if ENABLE_SHARED

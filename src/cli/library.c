@@ -83,6 +83,7 @@ kvarc_reader *library_open(const struct options *o, struct input *in, unsigned f
 	library_common(o, &ro.common, error);
 	ro.flags = flags | (o->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
 	profiles_reader(&ro);
+	ro.checkpoint = o->checkpoint;
 	ro.predictor = models_given();
 	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret == KVARC_OK && in->seekable && models_find(in->name, r)) {

@@ -38,7 +38,8 @@ bool model_search_wanted(const struct options *o)
 {
 	const char *path = getenv("KVARC_MODEL_PATH");
 
-	return !o->model && path && *path && (o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT));
+	return !o->model && path && *path &&
+	       (o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
 }
 
 /* Takes ownership of path. */

@@ -38,7 +38,7 @@ bool models_is_folder(const struct options *o)
 /* Readers may meet an archive that needs it; writers say so by the level. */
 static bool may_predict(const struct options *o)
 {
-	bool reads = o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_EVAL);
+	bool reads = o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT | VERB_EVAL);
 
 	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 || scores_kind(o) ||
 	                    (o->level_given ? o->level >= LEVEL_MODEL : o->profiles.n > 0));

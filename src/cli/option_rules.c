@@ -30,6 +30,7 @@ struct rule {
 /* Every command line has M(verb). */
 static const struct rule rules[] = {
 	{ VERB_CUT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
+	{ VERB_COMPACT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
 	{ VERB_TRAIN,
 	  M(verb),
 	  NEEDS,

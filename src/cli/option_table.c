@@ -34,6 +34,11 @@ const struct verb options_verbs[] = {
 	  cmd_info },
 	{ "cut", VERB_CUT, "ARCHIVE", "copy some layers and tokens into a new archive",
 	  "  kvarc cut --tokens 0-511 -o prefix.kva session.kva\n", cmd_cut },
+	{ "compact", VERB_COMPACT, "ARCHIVE",
+	  "write the last state of an archive as a smaller archive",
+	  "  kvarc compact -o small.kva session.kva\n"
+	  "  kvarc compact -f -o session.kva session.kva     in place\n",
+	  cmd_compact },
 	{ "train", VERB_TRAIN, "[FILE...]", "fit a profile to caches of a model, for levels 2 to 7",
 	  "  kvarc train -o model.kvp caches/*.safetensors\n"
 	  "  kvarc train -o wide.kvp --head-block *.kva\n"
@@ -74,7 +79,7 @@ const struct verb options_verbs[] = {
 #define CALL(function) { .type = OPTION_CALL, .set = (function) }
 /* clang-format on */
 
-#define WRITES (VERB_PACK | VERB_UNPACK | VERB_CUT)
+#define WRITES (VERB_PACK | VERB_UNPACK | VERB_CUT | VERB_COMPACT)
 #define CODES (WRITES | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
 #define ISAS "scalar avx2 avx512 neon"
 
@@ -84,22 +89,23 @@ const struct option_row options_rows[] = {
 	{ 'c', "stdout", NULL, ARG_NONE, NULL, WRITES, "write to standard output",
 	  FLAG(to_stdout) },
 	{ 0, "level", "N", ARG_CHOICE, "0 1 2 3 4 5 6 7 8",
-	  VERB_PACK | VERB_CUT | VERB_BENCH | VERB_TRAIN,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_BENCH | VERB_TRAIN,
 	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",
 	  CALL(options_set_level) },
 	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL & ~(VERB_PROFILES | VERB_WEIGHTS),
 	  "use this profile of the model; may be repeated", LIST(profiles) },
-	{ 0, "embed-profile", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT,
+	{ 0, "embed-profile", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "put the profile into the archive", FLAG(embed_profile) },
 	{ 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_TRAIN,
 	  "RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]", STRING(rope) },
 	{ 0, "model", "MODEL", ARG_FILE, NULL, CODES | VERB_PROFILES,
 	  "model: a GGUF, or a folder (config.json and safetensors)", STRING(model) },
 	{ 0, "arith", "NUMBERS", ARG_CHOICE, "w8a8 w8a15 w15a15 fp8",
-	  VERB_PACK | VERB_CUT | VERB_TRAIN | VERB_EVAL,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN | VERB_EVAL,
 	  "arithmetic of the model: w8a8, w8a15, w15a15 or fp8",
 	  CHOICE(arithmetic, "w8a8, w8a15, w15a15 or fp8") },
-	{ 0, "loop", "LOOP", ARG_CHOICE, "open closed", VERB_PACK | VERB_CUT | VERB_TRAIN,
+	{ 0, "loop", "LOOP", ARG_CHOICE, "open closed",
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN,
 	  "attend to predicted (open) or decoded (closed) values", CHOICE(loop, "open or closed") },
 	{ 0, "predict", "WHAT", ARG_CHOICE, "token top-1 top-4 top-16 embedding",
 	  CODES & ~(VERB_BENCH | VERB_EVAL),
@@ -114,7 +120,8 @@ const struct option_row options_rows[] = {
 	  CALL(options_add_max_error) },
 	{ 0, "scores", "SCORES", ARG_FILE, NULL, VERB_PACK | VERB_EVAL,
 	  "token scores for keep= of --tier: h2o, surprisal or FILE", STRING(scores) },
-	{ 0, "allow-lossy", NULL, ARG_NONE, NULL, VERB_UNPACK | VERB_CUT | VERB_TRAIN | VERB_BENCH,
+	{ 0, "allow-lossy", NULL, ARG_NONE, NULL,
+	  VERB_UNPACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN | VERB_BENCH,
 	  "accept data that a lossy tier has changed", FLAG(allow_lossy) },
 	{ 0, "kv-rule", "RULE", ARG_VALUE, NULL, VERB_PACK | VERB_BENCH | VERB_TRAIN,
 	  "pattern of tensor names, \"layers.{layer}.{key|value}\"", STRING(kv_rule) },
@@ -124,9 +131,9 @@ const struct option_row options_rows[] = {
 	  "do not parse the file, store it as plain bytes", FLAG(opaque) },
 	{ 0, "members", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "pack the files of a tar or zip instead of it, deflated ones too", FLAG(members) },
-	{ 0, "verify", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT,
+	{ 0, "verify", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "decode every chunk after encoding and compare", FLAG(verify) },
-	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT,
+	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "write an archive that needs no seeking to be read", FLAG(streamable) },
 	{ 0, "salvage", NULL, ARG_NONE, NULL, VERB_UNPACK,
 	  "recover what is intact in a damaged archive", FLAG(salvage) },
@@ -141,6 +148,9 @@ const struct option_row options_rows[] = {
 	  "only tokens A to B, counted from 0, inclusive", CALL(options_set_tokens) },
 	{ 0, "track", "N", ARG_VALUE, NULL, VERB_UNPACK | VERB_CUT,
 	  "track (token axis) that --tokens counts on (0)", CALL(options_set_track) },
+	{ 0, "checkpoint", "N", ARG_VALUE, NULL, VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT,
+	  "read the archive as of this checkpoint, not its end",
+	  NUMBER(checkpoint, 1, UINT64_MAX, "a number, at least 1") },
 	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL,
 	  "plot bits per element by layer and stage, or KL by tier", STRING(plot) },
 	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL, VERB_PACK | VERB_INFO | VERB_TRAIN,

@@ -21,7 +21,8 @@ enum {
 	VERB_EVAL = 0x200,
 	VERB_PROFILES = 0x400,
 	VERB_WEIGHTS = 0x800,
-	VERB_ALL = 0xf7f,
+	VERB_COMPACT = 0x1000,
+	VERB_ALL = 0x1f7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
 };
@@ -56,6 +57,7 @@ struct options {
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
 	uint64_t held_out;
+	uint64_t checkpoint; /* 0: the last state */
 	unsigned threads, repeat;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */

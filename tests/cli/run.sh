@@ -27,6 +27,7 @@ trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
 MAKE_NAMED=${MAKE_NAMED:-$PWD/tests/cli/make_named}
+MAKE_SESSION=${MAKE_SESSION:-$PWD/tests/cli/make_session}
 # Nothing outside of the folder of a case.
 KVARC_CACHE=off
 # The time that archives record: the same in every run.
@@ -35,7 +36,7 @@ TZ=UTC
 export SOURCE_DATE_EPOCH TZ
 unset KVARC_MODEL_PATH KVARC_PROFILE_PATH
 CHANGE_SOURCE=${CHANGE_SOURCE:-$PWD/tests/cli/.libs/change_source.so}
-export KVARC MAKE_NAMED KVARC_CACHE CHANGE_SOURCE
+export KVARC MAKE_NAMED MAKE_SESSION KVARC_CACHE CHANGE_SOURCE
 export top
 # Copies: those of a source distribution may be read-only.
 SLOT=$work/slot

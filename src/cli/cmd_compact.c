@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_compact.c - kvarc compact: one state of an archive as a new archive */
+#include "config.h"
+
+#include "commands.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "profiles.h"
+#include "progress.h"
+#include "report.h"
+#include "units.h"
+
+static void report(const struct options *o, const char *file, const kvarc_info *info,
+                   const kvarc_writer_stats *stats, double seconds)
+{
+	struct report x;
+
+	report_start(&x, o->json);
+	report_string(&x, "file", file);
+	report_string(&x, "output", o->output);
+	report_u64(&x, "archive_bytes", info->file_bytes);
+	report_u64(&x, "segments", info->segments);
+	report_u64(&x, "raw_bytes", stats->raw_bytes);
+	report_u64(&x, "file_bytes", stats->file_bytes);
+	report_u64(&x, "elements", stats->elements);
+	report_real(&x, "seconds", seconds, 4);
+	report_note(&x, file, "{archive_bytes:B} -> {file_bytes:B}");
+	report_end(&x);
+}
+
+static void compact(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
+                    bool first)
+{
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_writer_stats stats;
+	double start = units_now();
+	struct output out;
+	kvarc_info info;
+	kvarc_sink sink;
+	kvarc_ret ret;
+
+	(void)first;
+	/* One error for both handles: only one of them fails. */
+	library_common(o, &wo.common, error);
+	if (!profiles_writer(o, kvarc_reader_geometry(r), &wo) ||
+	    !output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, in->mode))
+		return;
+	if (o->verify)
+		wo.flags |= KVARC_WRITE_VERIFY;
+	if (o->streamable || out.direct)
+		wo.flags |= KVARC_WRITE_STREAMABLE;
+	sink = output_sink(&out);
+	progress_start(in->name, KVARC_UNKNOWN);
+	ret = kvarc_reader_get_info(r, &info);
+	if (ret == KVARC_OK)
+		ret = kvarc_compact(r, &sink, &wo, &stats);
+	progress_stop();
+	if (ret != KVARC_OK) {
+		library_error(in->name, ret, error, in, &out);
+		output_abort(&out);
+	} else if (output_commit(&out)) {
+		library_warn_state(in->name, &info, library_tokens(r));
+		report(o, in->name, &info, &stats, units_now() - start);
+		profiles_check_weights(o, &wo);
+	}
+}
+
+void cmd_compact(const struct options *o)
+{
+	if (o->n_files > 1) {
+		msg_error(NULL, "compact: give one archive");
+		return;
+	}
+	if (!paths_check_operands(o) || !profiles_check_level(o, false))
+		return;
+	if (paths_is_folder(o->output)) {
+		msg_error(o->output, "is a folder; give a file name with -o");
+		return;
+	}
+	library_each(o, true, 0, compact);
+}
