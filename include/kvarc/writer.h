@@ -179,6 +179,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label,
                                                              uint64_t time, uint64_t *number);
 
+/* Tokens of a track, as kvarc_writer_rewind counts them: what the archive held that is appended to,
+ * and what was appended. 0 for a track that does not exist. */
+KVARC_API uint64_t kvarc_writer_tokens(const kvarc_writer *w, uint32_t track);
+
 /* What was written so far. */
 KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats);
 

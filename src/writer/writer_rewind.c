@@ -97,6 +97,12 @@ static const char *why_not(const kvarc_writer *w)
 	return NULL;
 }
 
+uint64_t kvarc_writer_tokens(const kvarc_writer *w, uint32_t track)
+{
+	return w && w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].n_appended
+	                                                            : 0;
+}
+
 kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t tokens)
 {
 	if (!w)

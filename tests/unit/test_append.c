@@ -67,6 +67,8 @@ static void test_states(void **state)
 		o.level = KVARC_LEVEL(1 - k % 2);
 		kvarc_writer *w = append_open(&t, &o);
 		assert_int_equal(t.truncates, end == CUT || end == TORN);
+		for (uint32_t i = 0; i <= c.g.n_tracks; i++)
+			assert_int_equal(kvarc_writer_tokens(w, i), i < c.g.n_tracks ? n[i] : 0);
 		for (uint32_t i = 0; i < c.g.n_tracks; i++)
 			assert_int_equal(append_tokens(w, &c, i, n[i], c.n[i]), KVARC_OK);
 		assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
@@ -406,7 +408,9 @@ static void test_refusals(void **state)
 	kvarc_writer_abort(&w);
 	w = append_open(&t, &o);
 	assert_int_equal(kvarc_writer_rewind(w, 0, n + 1), KVARC_GEOMETRY);
-	assert_int_equal(kvarc_writer_rewind(w, 0, n), KVARC_OK); /* nothing was done */
+	assert_int_equal(kvarc_writer_tokens(w, 0), n); /* nothing was done */
+	assert_int_equal(kvarc_writer_rewind(w, 0, n - 1), KVARC_OK);
+	assert_int_equal(kvarc_writer_tokens(w, 0), n - 1);
 	kvarc_writer_abort(&w);
 	w = append_open(&t, &o);
 	assert_int_equal(kvarc_writer_rewind(w, 1, 0), KVARC_GEOMETRY);
